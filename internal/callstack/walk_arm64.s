@@ -1,0 +1,47 @@
+//go:build gc && !nofp
+
+#include "textflag.h"
+
+// See walk_amd64.s. Here a record lies one word below its frame: the saved frame pointer, R29, and above it the saved
+// link register.
+
+// func walk(pcs *uintptr, limit int, seed uint64) (n int, hash uint64)
+TEXT ·walk(SB), NOSPLIT|NOFRAME, $0-40
+	MOVD pcs+0(FP), R0
+	MOVD limit+8(FP), R1
+	MOVD seed+16(FP), R2
+	MOVD 0(g), R3 // the record must lie above this: g.stack.lo, then the record before
+	MOVD 8(g), R4 // g.stack.hi
+	SUB  $16, R4  // highest address of a record
+	MOVD $0x9E3779B97F4A7C15, R5
+	MOVD R29, R6
+	MOVD ZR, R7
+
+next:
+	CMP  R3, R6
+	BLS  end
+	CMP  R4, R6
+	BHI  end
+	MOVD R6, R3
+	LDP  (R6), (R6, R8)
+	MOVD.P R8, 8(R0)
+	EOR  R8, R2
+	MUL  R5, R2
+	ADD  $1, R7
+	CMP  R1, R7
+	BLT  next
+
+done:
+	MOVD R7, n+24(FP)
+	MOVD R2, hash+32(FP)
+	RET
+
+end:
+	CBZ  R6, done // the goroutine's first frame has no caller
+	MOVD ZR, R7
+	B    done
+
+// func Goroutine() uintptr
+TEXT ·Goroutine(SB), NOSPLIT|NOFRAME, $0-8
+	MOVD g, ret+0(FP)
+	RET
