@@ -1,0 +1,87 @@
+package alloctest
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// has reports whether a device, or one that it wraps, is a T.
+func has[T any](dev subject) bool {
+	_, ok := alloc.As[T](dev)
+	return ok
+}
+
+// copies reports whether a device copies: some can only if they are opened for it.
+func copies(dev subject) bool {
+	device, ok := alloc.As[alloc.Copier](dev)
+	return ok && !errors.Is(device.CopyToDevice(0, nil), errors.ErrUnsupported)
+}
+
+func as[T any](t *testing.T, dev subject) T {
+	t.Helper()
+	device, ok := alloc.As[T](dev)
+	require.True(t, ok)
+	return device
+}
+
+func testSized(t *testing.T, dev subject) {
+	sized := as[alloc.SizedAllocator](t, dev)
+	for _, n := range []alloc.Bytes{0, 1, 512, alloc.MiB + 1} {
+		p, allocated, err := sized.AllocSized(n)
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, allocated, max(n, 1))
+		require.NoError(t, dev.Free(p))
+	}
+	_, _, err := sized.AllocSized(-1)
+	var size *alloc.SizeError
+	assert.ErrorAs(t, err, &size)
+}
+
+func testSynchronize(t *testing.T, dev subject) {
+	device := as[alloc.Synchronizer](t, dev)
+	assert.NoError(t, device.Synchronize())
+}
+
+func testCopy(t *testing.T, dev subject) {
+	device := as[alloc.Copier](t, dev)
+	const size = 3*alloc.MiB + 5
+	p, neighbour := mustAlloc(t, dev, size), mustAlloc(t, dev, size)
+	pattern := make([]byte, size)
+	for i := range pattern {
+		pattern[i] = byte(i * 7)
+	}
+	require.NoError(t, device.CopyToDevice(neighbour, make([]byte, size)))
+	require.NoError(t, device.CopyToDevice(p, pattern))
+	got := make([]byte, size)
+	require.NoError(t, device.CopyToHost(got, p))
+	assert.True(t, bytes.Equal(pattern, got), "what was written is read")
+
+	require.NoError(t, device.CopyToDevice(p+1000, []byte("inside")))
+	require.NoError(t, device.CopyToHost(got[:8], p+999))
+	assert.Equal(t, append([]byte{pattern[999]}, "inside"...), got[:7])
+	assert.Equal(t, pattern[1006], got[7])
+
+	require.NoError(t, device.CopyToHost(got, neighbour))
+	assert.True(t, bytes.Equal(make([]byte, size), got), "the neighbour is untouched")
+	assert.NoError(t, dev.Free(p))
+	assert.NoError(t, dev.Free(neighbour))
+}
+
+func testInterval(t *testing.T, dev subject) {
+	device := as[alloc.Timer](t, dev)
+	interval, err := device.StartInterval()
+	require.NoError(t, err)
+	_, err = interval.Elapsed()
+	require.Error(t, err, "it was not stopped")
+	require.NoError(t, interval.Stop())
+	elapsed, err := interval.Elapsed()
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, elapsed, time.Duration(0))
+}

@@ -1,0 +1,151 @@
+package alloc_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+)
+
+// benchSizes are those of a small network's step, mostly small.
+var benchSizes = []alloc.Bytes{512, 2048, 6912, 147456, 1024, 512, 589824, 4 * alloc.MiB, 256, 65536, 2 * alloc.MiB, 16384, 512, 9 * alloc.MiB, 40, 100352}
+
+// fill leaves a cache with live blocks in callers' hands, and as many free ones
+// as said, of mixed sizes and none next to another.
+func fill(b *testing.B, cache *alloc.Cache, live, inactive int) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var freed []alloc.Ptr
+	for i := range live + inactive {
+		size := alloc.Bytes(1+random.IntN(16)) * 512
+		if i%64 == 0 {
+			size = alloc.MiB + alloc.Bytes(1+random.IntN(2000))*512
+		}
+		p := mustAlloc(b, cache, size)
+		if i%2 == 0 && len(freed) < inactive {
+			freed = append(freed, p)
+		}
+	}
+	for _, p := range freed {
+		if err := cache.Free(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCacheAllocFree is an Alloc and a Free that the cache satisfies. The
+// driver's pair, through sim, is in BenchmarkDriverAllocFree.
+func BenchmarkCacheAllocFree(b *testing.B) {
+	for _, load := range []struct{ live, inactive int }{{0, 0}, {1_000_000, 0}, {500_000, 500_000}} {
+		b.Run(fmt.Sprintf("live=%d/inactive=%d", load.live, load.inactive), func(b *testing.B) {
+			cache, _ := newCache(b, sim.Config{Memory: sim.MaxMemory})
+			fill(b, cache, load.live, load.inactive)
+			pairs(b, cache)
+		})
+	}
+}
+
+func BenchmarkDriverAllocFree(b *testing.B) { pairs(b, open(b, sim.Config{})) }
+
+func pairs(b *testing.B, dev alloc.Device) {
+	for _, size := range benchSizes { // so that the loop finds all of them cached
+		if err := dev.Free(mustAlloc(b, dev, size)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		p, err := dev.Alloc(benchSizes[i%len(benchSizes)])
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := dev.Free(p); err != nil {
+			b.Fatal(err)
+		}
+		i++
+	}
+}
+
+// BenchmarkCacheOneSize is the best case: the same block again and again.
+func BenchmarkCacheOneSize(b *testing.B) {
+	for _, size := range []alloc.Bytes{alloc.MiB, 64 * alloc.MiB} {
+		b.Run(size.String(), func(b *testing.B) {
+			cache, _ := newCache(b, sim.Config{})
+			for b.Loop() {
+				p, _ := cache.Alloc(size)
+				_ = cache.Free(p)
+			}
+		})
+	}
+}
+
+// BenchmarkCacheChurn frees a random one of a million live blocks and allocates
+// another: every record it touches is cold in the processor's caches.
+func BenchmarkCacheChurn(b *testing.B) {
+	cache, _ := newCache(b, sim.Config{Memory: sim.MaxMemory})
+	random := rand.New(rand.NewPCG(3, 4))
+	live := make([]alloc.Ptr, 1_000_000)
+	size := func() alloc.Bytes { return alloc.Bytes(1 + random.IntN(16*512)) }
+	for i := range live {
+		live[i] = mustAlloc(b, cache, size())
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		i := random.IntN(len(live))
+		_ = cache.Free(live[i])
+		live[i], _ = cache.Alloc(size())
+	}
+}
+
+// BenchmarkCacheStep allocates a step's tensors, then frees them, as a network does.
+func BenchmarkCacheStep(b *testing.B) {
+	cache, _ := newCache(b, sim.Config{})
+	var live [16]alloc.Ptr
+	b.ReportAllocs()
+	for b.Loop() {
+		for i, size := range benchSizes {
+			live[i], _ = cache.Alloc(size)
+		}
+		for _, p := range live {
+			_ = cache.Free(p)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(live)), "ns/pair")
+}
+
+func BenchmarkCacheParallel(b *testing.B) {
+	cache, _ := newCache(b, sim.Config{})
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			p, err := cache.Alloc(benchSizes[i%len(benchSizes)])
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_ = cache.Free(p)
+		}
+	})
+}
+
+// BenchmarkCacheMemory reports the Go memory that a live block costs.
+func BenchmarkCacheMemory(b *testing.B) {
+	const blocks = 1_000_000
+	cache, _ := newCache(b, sim.Config{Memory: sim.MaxMemory})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for b.Loop() {
+		cache, _ = newCache(b, sim.Config{Memory: sim.MaxMemory})
+		for range blocks {
+			_, _ = cache.Alloc(512)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/blocks, "bytes/block")
+	runtime.KeepAlive(cache)
+}

@@ -1,0 +1,80 @@
+package alloc
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Errors that a caller may act on, for errors.Is.
+var (
+	// ErrOutOfMemory is the class of *OutOfMemoryError.
+	ErrOutOfMemory = errors.New("out of device memory")
+	// ErrDoubleFree is the error of freeing memory that is free already.
+	ErrDoubleFree = errors.New("freed twice")
+	// ErrUnknownPtr is the error of an address that is not the start of an
+	// allocation here.
+	ErrUnknownPtr = errors.New("not an address of this allocator")
+	// ErrClosed is the error of using something after its Close.
+	ErrClosed = errors.New("closed")
+)
+
+// OutOfMemoryError says that a device could not give the memory asked for, with
+// the numbers of that moment. A number that is not known is negative.
+type OutOfMemoryError struct {
+	Device    string // name and ordinal
+	Requested Bytes  // what the caller asked for
+	Free      Bytes  // of the driver, all processes together
+	Total     Bytes  // of the driver
+	Reserved  Bytes  // segments held by the cache
+	Allocated Bytes  // blocks in callers' hands
+	// LargestInactive is the largest cached block. It is too small for the
+	// request, or in the pool of the other sizes.
+	LargestInactive Bytes
+	Err             error // the driver's own error, if there is one
+}
+
+// Error says what was asked, of which device, and what there was. Who holds it,
+// and so what may help, is for whoever keeps a ledger to say.
+func (e *OutOfMemoryError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "alloc %v on %s: %v", e.Requested, e.Device, ErrOutOfMemory)
+	sep := ": "
+	for _, field := range []struct {
+		name  string
+		value Bytes
+	}{
+		{"free", e.Free}, {"total", e.Total}, {"reserved", e.Reserved},
+		{"allocated", e.Allocated}, {"largest inactive block", e.LargestInactive},
+	} {
+		if field.value >= 0 {
+			fmt.Fprintf(&b, "%s%s %v", sep, field.name, field.value)
+			sep = ", "
+		}
+	}
+	return b.String()
+}
+
+// Is makes errors.Is(err, ErrOutOfMemory) true.
+func (e *OutOfMemoryError) Is(target error) bool { return target == ErrOutOfMemory }
+
+// Unwrap returns the driver's own error.
+func (e *OutOfMemoryError) Unwrap() error { return e.Err }
+
+// ShapeError says that a shape cannot be one of a tensor in memory.
+type ShapeError struct {
+	Shape  Shape
+	Reason string
+}
+
+func (e *ShapeError) Error() string { return fmt.Sprintf("shape %v: %s", e.Shape, e.Reason) }
+
+// SizeError says that an amount of memory cannot be asked for.
+type SizeError struct {
+	Requested Bytes
+	Reason    string
+}
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("alloc %d bytes: %s", int64(e.Requested), e.Reason)
+}

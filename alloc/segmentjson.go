@@ -1,0 +1,81 @@
+package alloc
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// segmentJSON and blockJSON are the JSON forms of a Segment and a Block.
+type segmentJSON struct {
+	Ptr    Ptr         `json:"address"`
+	Size   Bytes       `json:"bytes"`
+	Pool   Pool        `json:"pool"`
+	Blocks []blockJSON `json:"blocks"`
+}
+
+type blockJSON struct {
+	Ptr       Ptr        `json:"address"`
+	Size      Bytes      `json:"bytes"`
+	Requested Bytes      `json:"requested_bytes,omitempty"`
+	State     BlockState `json:"state"`
+}
+
+// MarshalJSON writes the segment with its blocks.
+func (s Segment) MarshalJSON() ([]byte, error) {
+	out := segmentJSON{Ptr: s.Ptr, Size: s.Size, Pool: s.Pool, Blocks: make([]blockJSON, len(s.blocks))}
+	for i, b := range s.blocks {
+		out.Blocks[i] = blockJSON(b)
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. Blocks that do not tile the
+// segment are an error.
+func (s *Segment) UnmarshalJSON(text []byte) error {
+	var in segmentJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	read := Segment{Ptr: in.Ptr, Size: in.Size, Pool: in.Pool, blocks: make([]Block, len(in.Blocks))}
+	next := in.Ptr
+	for i, b := range in.Blocks {
+		if b.Ptr != next || b.Size <= 0 || b.Requested < 0 || b.Requested > b.Size {
+			return fmt.Errorf("segment %v: block %d, %v of %v, does not follow the one before it at %v", in.Ptr, i, b.Ptr, b.Size, next)
+		}
+		next += Ptr(b.Size)
+		read.blocks[i] = Block(b)
+	}
+	if next != in.Ptr+Ptr(in.Size) {
+		return fmt.Errorf("segment %v: its blocks end at %v, the segment at %v", in.Ptr, next, in.Ptr+Ptr(in.Size))
+	}
+	*s = read
+	return nil
+}
+
+// MarshalText writes the pool's name.
+func (p Pool) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads a name that MarshalText wrote.
+func (p *Pool) UnmarshalText(text []byte) error {
+	for _, pool := range []Pool{SmallPool, LargePool} {
+		if string(text) == pool.String() {
+			*p = pool
+			return nil
+		}
+	}
+	return fmt.Errorf("parse pool %q: want %v or %v", text, SmallPool, LargePool)
+}
+
+// MarshalText writes the state's name.
+func (s BlockState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a name that MarshalText wrote.
+func (s *BlockState) UnmarshalText(text []byte) error {
+	for _, state := range []BlockState{Inactive, Allocated} {
+		if string(text) == state.String() {
+			*s = state
+			return nil
+		}
+	}
+	return fmt.Errorf("parse block state %q: want %v or %v", text, Inactive, Allocated)
+}

@@ -1,0 +1,162 @@
+package alloc_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+func TestShapeElements(t *testing.T) {
+	for _, test := range []struct {
+		shape alloc.Shape
+		want  int64
+	}{
+		{nil, 1},
+		{alloc.Shape{}, 1},
+		{alloc.Shape{512}, 512},
+		{alloc.Shape{64, 3, 3, 3}, 1728},
+		{alloc.Shape{64, 0, 3}, 0},
+		{alloc.Shape{math.MaxInt, math.MaxInt, 0}, 0}, // empty, however large the others
+		{alloc.Shape{math.MaxInt}, math.MaxInt64},
+		{alloc.Shape{1 << 31, 1 << 31}, 1 << 62},
+	} {
+		got, err := test.shape.Elements()
+		require.NoError(t, err, "%v", test.shape)
+		assert.Equal(t, test.want, got, "%v", test.shape)
+	}
+}
+
+func TestShapeElementsRefuses(t *testing.T) {
+	for _, test := range []struct {
+		shape alloc.Shape
+		want  string
+	}{
+		{alloc.Shape{2, -1}, "shape (2, -1): dimension 1 is negative"},
+		{alloc.Shape{0, -1}, "shape (0, -1): dimension 1 is negative"},
+		{alloc.Shape{1 << 32, 1 << 31}, "shape (4294967296, 2147483648): the number of elements overflows 64 bits"},
+		{alloc.Shape{1 << 32, 1 << 32, 2}, "shape (4294967296, 4294967296, 2): the number of elements overflows 64 bits"},
+	} {
+		_, err := test.shape.Elements()
+		var shapeErr *alloc.ShapeError
+		require.ErrorAs(t, err, &shapeErr)
+		assert.Equal(t, test.shape, shapeErr.Shape)
+		assert.EqualError(t, err, test.want)
+		_, err = test.shape.Bytes(alloc.Float32)
+		assert.EqualError(t, err, test.want)
+	}
+}
+
+func TestShapeBytes(t *testing.T) {
+	for _, test := range []struct {
+		shape alloc.Shape
+		dtype alloc.DType
+		want  alloc.Bytes
+	}{
+		{alloc.Shape{}, alloc.Float32, 4},
+		{alloc.Shape{64, 3, 3, 3}, alloc.Float32, 6912},
+		{alloc.Shape{5}, alloc.Int4, 3}, // packed, rounded up
+		{alloc.Shape{6}, alloc.Float4, 3},
+		{alloc.Shape{0}, alloc.Complex128, 0},
+		{alloc.Shape{1<<63 - 1}, alloc.Int8, alloc.MaxBytes},
+		{alloc.Shape{1<<63 - 1}, alloc.Int4, 1 << 62},
+		{alloc.Shape{1<<59 - 1}, alloc.Complex128, alloc.MaxBytes - 15},
+	} {
+		got, err := test.shape.Bytes(test.dtype)
+		require.NoError(t, err, "%v %v", test.shape, test.dtype)
+		assert.Equal(t, test.want, got, "%v %v", test.shape, test.dtype)
+	}
+	for _, test := range []struct {
+		shape alloc.Shape
+		dtype alloc.DType
+		want  string
+	}{
+		{alloc.Shape{1 << 62}, alloc.Int16, "overflows"},
+		{alloc.Shape{1 << 59}, alloc.Complex128, "overflows"},
+		{alloc.Shape{1<<63 - 1}, alloc.Complex128, "overflows"},
+		{alloc.Shape{1}, 0, "DType(0) has no size"},
+		{alloc.Shape{0}, 200, "DType(200) has no size"},
+	} {
+		_, err := test.shape.Bytes(test.dtype)
+		assert.ErrorContains(t, err, test.want, "%v %v", test.shape, test.dtype)
+	}
+}
+
+func TestShapeString(t *testing.T) {
+	for want, shape := range map[string]alloc.Shape{
+		"()": {}, "(512,)": {512}, "(64, 3, 3, 3)": {64, 3, 3, 3}, "(0, -1)": {0, -1},
+	} {
+		assert.Equal(t, want, shape.String())
+	}
+	assert.Equal(t, "()", alloc.Shape(nil).String())
+	assert.Equal(t, "shape (1, 2)", string(alloc.Shape{1, 2}.Append([]byte("shape "))))
+}
+
+func TestParseShape(t *testing.T) {
+	for in, want := range map[string]alloc.Shape{
+		"()":            {},
+		"":              {},
+		" ( ) ":         {},
+		"(512,)":        {512},
+		"512":           {512},
+		"(64, 3, 3, 3)": {64, 3, 3, 3},
+		"64,3,3,3":      {64, 3, 3, 3},
+		"64x3x3x3":      {64, 3, 3, 3},
+		"64 x 3":        {64, 3},
+		"(0, 7)":        {0, 7},
+	} {
+		got, err := alloc.ParseShape(in)
+		if assert.NoError(t, err, "%q", in) {
+			assert.Equal(t, want, got, "%q", in)
+		}
+	}
+	for in, message := range map[string]string{
+		"(1, 2":                     "missing ')'",
+		"1, 2)":                     "is not a length",
+		"1,,2":                      "is not a length",
+		",":                         "is not a length",
+		"(,)":                       "is not a length",
+		"1x2,3":                     "is not a length",
+		"a":                         "is not a length",
+		"(1.5,)":                    "is not a length",
+		"(2, -1)":                   "is negative",
+		"9223372036854775808":       "is not a length",
+		"4294967296x4294967296":     "overflows 64 bits",
+		"(4294967296, 4294967296,)": "overflows 64 bits",
+	} {
+		_, err := alloc.ParseShape(in)
+		assert.ErrorContains(t, err, message, "%q", in)
+	}
+}
+
+func TestShapeComparison(t *testing.T) {
+	a := alloc.Shape{2, 3}
+	assert.True(t, a.Equal(alloc.Shape{2, 3}))
+	assert.False(t, a.Equal(alloc.Shape{2, 3, 1}))
+	assert.Negative(t, a.Compare(alloc.Shape{2, 3, 1}), "a prefix first")
+	assert.Negative(t, a.Compare(alloc.Shape{10}))
+	clone := a.Clone()
+	clone[0] = 9
+	assert.Equal(t, alloc.Shape{2, 3}, a)
+}
+
+func FuzzParseShape(f *testing.F) {
+	for _, seed := range []string{"()", "(512,)", "(64, 3, 3, 3)", "64x3", "1,", "(9223372036854775807, 2)"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		shape, err := alloc.ParseShape(text)
+		if err != nil {
+			require.Nil(t, shape)
+			return
+		}
+		_, err = shape.Elements()
+		require.NoError(t, err, "what is read is valid")
+		again, err := alloc.ParseShape(shape.String())
+		require.NoError(t, err)
+		require.Equal(t, shape, again)
+	})
+}

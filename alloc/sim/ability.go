@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// ErrNotBacked is the error of a copy on a device without Config.Backed. It is
+// an errors.ErrUnsupported.
+var ErrNotBacked = fmt.Errorf("no host memory behind the device: open it with Config.Backed: %w", errors.ErrUnsupported)
+
+// Synchronize returns at once: the device has no queue.
+func (d *Device) Synchronize() error {
+	defer d.begin()()
+	return d.enter(OpSynchronize)
+}
+
+// CopyToDevice copies src to the device. The errors are ErrNotBacked, and
+// alloc.ErrUnknownPtr when the bytes at dst are not all inside one allocation.
+func (d *Device) CopyToDevice(dst alloc.Ptr, src []byte) error {
+	defer d.begin()()
+	return d.copy(dst, len(src), func(memory []byte) { copy(memory, src) })
+}
+
+// CopyToHost fills dst from the device, with CopyToDevice's errors. Fresh pages
+// read as zeros, memory that is used again as what it last held.
+func (d *Device) CopyToHost(dst []byte, src alloc.Ptr) error {
+	defer d.begin()()
+	return d.copy(src, len(dst), func(memory []byte) { copy(dst, memory) })
+}
+
+func (d *Device) copy(p alloc.Ptr, n int, move func(memory []byte)) error {
+	if err := d.enter(OpCopy); err != nil {
+		return err
+	}
+	if !d.memory.backed {
+		return fmt.Errorf("copy %d bytes at %v on %v: %w", n, p, d, ErrNotBacked)
+	}
+	memory, ok := d.memory.find(p, n)
+	if !ok {
+		return fmt.Errorf("copy %d bytes at %v on %v: not inside an allocation: %w", n, p, d, alloc.ErrUnknownPtr)
+	}
+	move(memory)
+	return nil
+}
+
+// StartInterval times by the host's clock.
+func (d *Device) StartInterval() (alloc.Interval, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("start an interval on %v: %w", d, alloc.ErrClosed)
+	}
+	return &interval{start: time.Now()}, nil
+}
+
+type interval struct{ start, stop time.Time }
+
+func (i *interval) Stop() error {
+	i.stop = time.Now()
+	return nil
+}
+
+func (i *interval) Elapsed() (time.Duration, error) {
+	if i.stop.IsZero() {
+		return 0, errors.New("elapsed time of an interval: it was not stopped: call Stop first")
+	}
+	return i.stop.Sub(i.start), nil
+}

@@ -1,0 +1,229 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Device is a simulated GPU, open from New to Close.
+type Device struct {
+	name    string
+	ordinal int
+	total   alloc.Bytes
+
+	mu       sync.Mutex
+	overhead alloc.Bytes
+	other    alloc.Bytes
+	memory   *memory
+	faults   faults
+	latency  time.Duration
+	calls    [ops]int
+	closed   bool
+}
+
+var (
+	_ alloc.Device       = (*Device)(nil)
+	_ alloc.Synchronizer = (*Device)(nil)
+	_ alloc.Copier       = (*Device)(nil)
+	_ alloc.Timer        = (*Device)(nil)
+)
+
+// New opens a device. The error says which field of cfg is out of range.
+func New(cfg Config) (*Device, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{
+		name:     cfg.Name,
+		ordinal:  cfg.Ordinal,
+		total:    cfg.Memory,
+		overhead: cfg.Overhead,
+		latency:  cfg.Latency,
+		memory:   newMemory(cfg.Ordinal, cfg.Backed),
+	}
+	d.faults.add(cfg.Faults)
+	d.SetOther(cfg.Other)
+	return d, nil
+}
+
+// Name returns the device's product name.
+func (d *Device) Name() string { return d.name }
+
+// Ordinal returns the device's index.
+func (d *Device) Ordinal() int { return d.ordinal }
+
+// String returns the name and the ordinal: "Simulated GPU 0".
+func (d *Device) String() string { return fmt.Sprintf("%s %d", d.name, d.ordinal) }
+
+// Alloc gives n bytes. The errors are *alloc.OutOfMemoryError when too few
+// pages are free, *alloc.SizeError when n is negative, alloc.ErrClosed, and
+// those of faults. Zero bytes take a granule of 512 bytes, to have an address
+// of their own.
+func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+	if n < 0 {
+		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+	}
+	defer d.begin()()
+	if err := d.enter(OpAlloc); errors.Is(err, alloc.ErrOutOfMemory) {
+		return 0, d.outOfMemory(n, err)
+	} else if err != nil {
+		return 0, err
+	}
+	p, ok := d.memory.alloc(n, uint64(d.free()/PageSize))
+	if !ok {
+		return 0, d.outOfMemory(n, nil)
+	}
+	return p, nil
+}
+
+// Free takes back an address that Alloc gave. The errors are
+// alloc.ErrDoubleFree for an address that was given and is free,
+// alloc.ErrUnknownPtr for one never given, alloc.ErrClosed, and those of faults.
+func (d *Device) Free(p alloc.Ptr) error {
+	defer d.begin()()
+	if err := d.enter(OpFree); err != nil {
+		return err
+	}
+	if _, ok := d.memory.live[p]; ok {
+		d.memory.free(p)
+		return nil
+	}
+	if _, ok := d.memory.given[p]; ok {
+		return fmt.Errorf("free %v on %v: %w", p, d, alloc.ErrDoubleFree)
+	}
+	return fmt.Errorf("free %v on %v: %w", p, d, alloc.ErrUnknownPtr)
+}
+
+// MemInfo returns what is free and the total. What is free excludes the
+// context's overhead, other processes' memory, and every page that is in use in
+// part.
+func (d *Device) MemInfo() (alloc.MemInfo, error) {
+	defer d.begin()()
+	if err := d.enter(OpMemInfo); err != nil {
+		return alloc.MemInfo{}, err
+	}
+	return alloc.MemInfo{Free: d.free(), Total: d.total}, nil
+}
+
+// Close gives everything back: allocations, overhead, host memory. After it
+// every call that would reach a driver is alloc.ErrClosed, Close too.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("close %v: %w", d, alloc.ErrClosed)
+	}
+	d.closed = true
+	d.overhead = 0
+	d.memory = newMemory(d.ordinal, false)
+	return nil
+}
+
+// Inject adds faults, which count the calls from now on.
+func (d *Device) Inject(f ...Fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults.add(f)
+}
+
+// ClearFaults takes away all faults that are left.
+func (d *Device) ClearFaults() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults = nil
+}
+
+// SetLatency makes every call that reaches the driver sleep first. Calls sleep
+// side by side.
+func (d *Device) SetLatency(each time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.latency = each
+}
+
+// SetOther says how much memory other processes use, rounded up to whole
+// pages. What they ask for beyond the memory that there is, they do not get.
+func (d *Device) SetOther(n alloc.Bytes) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.other = min(wholePages(n), d.total-d.overhead-d.taken())
+}
+
+// Other returns the memory that other processes use.
+func (d *Device) Other() alloc.Bytes {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.other
+}
+
+// Overhead returns the memory that the context takes.
+func (d *Device) Overhead() alloc.Bytes {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.overhead
+}
+
+// Live returns how many allocations there are, and the bytes that were
+// requested for them.
+func (d *Device) Live() (allocations int, requested alloc.Bytes) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.memory.live), d.memory.size
+}
+
+// Calls returns how many calls of a kind the open device has seen, those that failed
+// included.
+func (d *Device) Calls(op Op) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if op >= ops {
+		return 0
+	}
+	return d.calls[op]
+}
+
+// begin waits for the latency and takes the lock, which its result releases.
+func (d *Device) begin() (end func()) {
+	d.mu.Lock()
+	if latency := d.latency; latency > 0 {
+		d.mu.Unlock()
+		time.Sleep(latency)
+		d.mu.Lock()
+	}
+	return d.mu.Unlock
+}
+
+// enter counts a call and returns the error with which it must fail.
+func (d *Device) enter(op Op) error {
+	if d.closed {
+		return fmt.Errorf("%v on %v: %w", op, d, alloc.ErrClosed)
+	}
+	d.calls[op]++
+	if err := d.faults.next(op); err != nil {
+		return &FaultError{Op: op, Device: d.String(), Err: err}
+	}
+	return nil
+}
+
+func (d *Device) taken() alloc.Bytes { return alloc.Bytes(d.memory.taken) * PageSize }
+
+func (d *Device) free() alloc.Bytes { return d.total - d.overhead - d.other - d.taken() }
+
+// outOfMemory fills in what the device knows; it has no cache.
+func (d *Device) outOfMemory(n alloc.Bytes, cause error) error {
+	return &alloc.OutOfMemoryError{
+		Device:          d.String(),
+		Requested:       n,
+		Free:            d.free(),
+		Total:           d.total,
+		Reserved:        -1,
+		Allocated:       d.memory.size,
+		LargestInactive: -1,
+		Err:             cause,
+	}
+}

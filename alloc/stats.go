@@ -1,0 +1,94 @@
+package alloc
+
+// Gauge is a quantity that rises and falls.
+type Gauge[T ~int64] struct {
+	Current T `json:"current"` // the level now
+	Peak    T `json:"peak"`    // the highest level since ResetPeak
+	Total   T `json:"total"`   // the sum of all rises, which never falls
+}
+
+func (g *Gauge[T]) add(change T) {
+	g.Current += change
+	if change > 0 {
+		g.Total += change
+		g.Peak = max(g.Peak, g.Current)
+	}
+}
+
+// restore undoes a fall, which so was no fall and is no rise.
+func (g *Gauge[T]) restore(change T) {
+	g.Current += change
+	g.Peak = max(g.Peak, g.Current)
+}
+
+// Usage is an amount of memory, and the number of pieces that it comes in.
+type Usage struct {
+	Bytes Gauge[Bytes] `json:"bytes"`
+	Count Gauge[int64] `json:"count"`
+}
+
+func (u *Usage) add(bytes Bytes, count int64) {
+	u.Bytes.add(bytes)
+	u.Count.add(count)
+}
+
+func (u *Usage) restore(bytes Bytes, count int64) {
+	u.Bytes.restore(bytes)
+	u.Count.restore(count)
+}
+
+func (u *Usage) resetPeak() {
+	u.Bytes.Peak = u.Bytes.Current
+	u.Count.Peak = u.Count.Current
+}
+
+// Stats is a Cache's state at one instant, and what led to it.
+type Stats struct {
+	Requested Usage `json:"requested"` // what callers asked for, of the blocks in their hands
+	Allocated Usage `json:"allocated"` // the blocks in callers' hands, after rounding
+	Inactive  Usage `json:"inactive"`  // cached blocks, ready for reuse; splitting and joining changes their count
+	Reserved  Usage `json:"reserved"`  // segments held from the driver: Allocated and Inactive together
+
+	Retries int64 `json:"retries"` // times the driver was out of memory and was asked again
+	OOMs    int64 `json:"ooms"`    // requests refused with an *OutOfMemoryError
+
+	LargestInactive Bytes `json:"largest_inactive_bytes"` // the largest cached block
+}
+
+// InternalFragmentation returns the memory that rounding costs:
+//
+//	allocated - requested
+func (s Stats) InternalFragmentation() Bytes {
+	return s.Allocated.Bytes.Current - s.Requested.Bytes.Current
+}
+
+// ExternalFragmentation returns how scattered the cached memory is:
+//
+//	1 - largest inactive block / inactive bytes
+//
+// That is 0 if all of it is one block, or if there is none, and near 1 if it is
+// many blocks, of which none serves a large request.
+func (s Stats) ExternalFragmentation() float64 {
+	if s.Inactive.Bytes.Current == 0 {
+		return 0
+	}
+	return 1 - float64(s.LargestInactive)/float64(s.Inactive.Bytes.Current)
+}
+
+// Stats returns the state of this instant.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stats := c.stats
+	stats.LargestInactive = max(c.small.largest(), c.large.largest())
+	return stats
+}
+
+// ResetPeak lowers each peak to the current level.
+func (c *Cache) ResetPeak() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, usage := range []*Usage{&c.stats.Requested, &c.stats.Allocated, &c.stats.Inactive, &c.stats.Reserved} {
+		usage.resetPeak()
+	}
+}

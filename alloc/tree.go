@@ -1,0 +1,95 @@
+package alloc
+
+// tree holds the large pool's inactive blocks in PyTorch's order: by size, then
+// by address. It is a treap: a binary search tree by that order, in which
+// each block's priority, a number scrambled from its id, is below its parent's. The
+// priorities being as good as random, the depth is logarithmic.
+type tree struct {
+	blocks *slab
+	root   id
+}
+
+// less is the tree's order.
+func (a *block) less(b *block) bool {
+	return a.size < b.size || a.size == b.size && a.ptr < b.ptr
+}
+
+// priority is murmur3's finalizer, which is one to one.
+func (i id) priority() uint32 {
+	h := uint32(i)
+	h = (h ^ h>>16) * 0x85ebca6b
+	h = (h ^ h>>13) * 0xc2b2ae35
+	return h ^ h>>16
+}
+
+// child returns the link below n that leads towards b.
+func (n *block) child(b *block) *id {
+	if b.less(n) {
+		return &n.left
+	}
+	return &n.right
+}
+
+func (t *tree) add(i id) {
+	b, priority := t.blocks.at(i), i.priority()
+	link := &t.root
+	for *link != none && link.priority() > priority {
+		link = t.blocks.at(*link).child(b)
+	}
+	// i takes the place of the subtree at link, which is split around it.
+	rest := *link
+	*link = i
+	lower, higher := &b.left, &b.right
+	for rest != none {
+		n := t.blocks.at(rest)
+		if n.less(b) {
+			*lower, lower, rest = rest, &n.right, n.right
+		} else {
+			*higher, higher, rest = rest, &n.left, n.left
+		}
+	}
+	*lower, *higher = none, none
+}
+
+func (t *tree) remove(i id) {
+	b := t.blocks.at(i)
+	link := &t.root
+	for *link != i {
+		link = t.blocks.at(*link).child(b)
+	}
+	// The subtrees of i are joined in its place.
+	lower, higher := b.left, b.right
+	for lower != none && higher != none {
+		if lower.priority() > higher.priority() {
+			n := t.blocks.at(lower)
+			*link, link, lower = lower, &n.right, n.right
+		} else {
+			n := t.blocks.at(higher)
+			*link, link, higher = higher, &n.left, n.left
+		}
+	}
+	*link = max(lower, higher) // one of them is none
+}
+
+// fit returns the first block of at least size bytes, or none.
+func (t *tree) fit(size Bytes) id {
+	best := none
+	for i := t.root; i != none; {
+		b := t.blocks.at(i)
+		if b.size >= size {
+			best, i = i, b.left
+		} else {
+			i = b.right
+		}
+	}
+	return best
+}
+
+// largest returns the size of the largest block, 0 if there is none.
+func (t *tree) largest() (size Bytes) {
+	for i := t.root; i != none; {
+		b := t.blocks.at(i)
+		size, i = b.size, b.right
+	}
+	return size
+}
