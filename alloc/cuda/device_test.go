@@ -1,0 +1,289 @@
+//go:build cuda && cgo && linux
+
+package cuda_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"gorgonia.org/cu"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
+)
+
+// These tests run on whichever driver answers: a real one, or the emulated one
+// under `go run ./internal/gpuemu/gpuemu run`. Those that need faults start
+// themselves again under the emulated one.
+
+func open(t *testing.T) *cuda.Device {
+	t.Helper()
+	dev, err := cuda.Open(0)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if err := dev.Close(); !errors.Is(err, alloc.ErrClosed) {
+			assert.NoError(t, err)
+		}
+	})
+	return dev
+}
+
+// control is the emulated machine's, or nil on a real one.
+func control(t *testing.T) *gpuemu.Control {
+	t.Helper()
+	if !gpuemu.Emulated() {
+		return nil
+	}
+	c, err := gpuemu.Attach()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+func fail(t *testing.T, c *gpuemu.Control, function string, code int) {
+	t.Helper()
+	require.NoError(t, c.Fail(gpuemu.Fault{Function: function, From: 1, Code: code}))
+}
+
+func memInfo(t *testing.T, dev alloc.Device) alloc.MemInfo {
+	t.Helper()
+	info, err := dev.MemInfo()
+	require.NoError(t, err)
+	return info
+}
+
+// conformance is the contract's test. A real GPU may have other users.
+func conformance(t *testing.T, open func(t *testing.T) alloc.Device) {
+	if gpuemu.Emulated() {
+		alloctest.Device(t, open)
+	} else {
+		alloctest.SharedDevice(t, open)
+	}
+}
+
+func TestDevice(t *testing.T) {
+	conformance(t, func(t *testing.T) alloc.Device { return open(t) })
+}
+
+func TestCache(t *testing.T) {
+	conformance(t, func(t *testing.T) alloc.Device {
+		cache := alloc.NewCache(open(t), alloc.CacheConfig{})
+		t.Cleanup(func() { assert.NoError(t, cache.Close()) })
+		return cache
+	})
+}
+
+func TestFromContext(t *testing.T) {
+	ctx := cu.NewContext(0, cu.SchedAuto)
+	t.Cleanup(func() { assert.NoError(t, ctx.Close()) })
+	conformance(t, func(t *testing.T) alloc.Device {
+		dev, err := cuda.FromContext(ctx)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, dev.Close()) })
+		return dev
+	})
+	p, err := ctx.MemAlloc(1)
+	require.NoError(t, err, "closing the Device leaves the context alone")
+	ctx.MemFree(p)
+	require.NoError(t, ctx.Error())
+}
+
+// TestTracker is the tracker's own test body. Where the driver is emulated it
+// fails on demand too.
+func TestTracker(t *testing.T) {
+	dev, machine := open(t), control(t)
+	trackertest.Run(t, func(t *testing.T) trackertest.Rig {
+		rig := trackertest.Rig{Device: dev}
+		if machine != nil {
+			rig.FailAlloc = func() { fail(t, machine, "cuMemAlloc_v2", int(cu.OutOfMemory)) }
+			rig.FailFree = func() { fail(t, machine, "cuMemFree_v2", int(cu.LaunchFailed)) }
+			rig.Heal = machine.Heal
+		}
+		return rig
+	})
+}
+
+func TestThreadsKeepTheirCurrentContext(t *testing.T) {
+	dev := open(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := cu.CurrentContext()
+	require.NoError(t, err)
+	p, err := dev.Alloc(1)
+	require.NoError(t, err)
+	require.NoError(t, dev.Synchronize())
+	require.NoError(t, dev.Free(p))
+	require.ErrorIs(t, dev.Free(p), alloc.ErrUnknownPtr)
+	after, err := cu.CurrentContext()
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+func TestIntervalIsUsedOnce(t *testing.T) {
+	interval, err := open(t).StartInterval()
+	require.NoError(t, err)
+	require.NoError(t, interval.Stop())
+	require.ErrorContains(t, interval.Stop(), "is stopped")
+	_, err = interval.Elapsed()
+	require.NoError(t, err)
+	_, err = interval.Elapsed()
+	require.ErrorContains(t, err, "call Stop first, Elapsed once")
+}
+
+func TestOpenOfNoDevice(t *testing.T) {
+	for _, ordinal := range []int{99, -1, 1 << 32, -1 << 32} {
+		_, err := cuda.Open(ordinal)
+		require.ErrorIs(t, err, cu.InvalidDevice)
+		require.ErrorContains(t, err, fmt.Sprintf("open CUDA device %d of ", ordinal))
+	}
+}
+
+func TestErrors(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{Name: "Test GPU", Memory: 1 << 30, Context: 24 << 20}) {
+		return
+	}
+	dev := open(t)
+	_, err := dev.Alloc(2 * alloc.GiB)
+	var oom *alloc.OutOfMemoryError
+	require.ErrorAs(t, err, &oom)
+	require.ErrorIs(t, err, cu.OutOfMemory)
+	require.Equal(t, alloc.OutOfMemoryError{
+		Device: "Test GPU 0", Requested: 2 * alloc.GiB, Free: 1000 * alloc.MiB, Total: alloc.GiB,
+		Reserved: -1, Allocated: -1, LargestInactive: -1, Err: oom.Err,
+	}, *oom)
+	code, ok := cuda.Code(err)
+	require.True(t, ok)
+	require.Equal(t, 2, code)
+	_, ok = cuda.Code(alloc.ErrClosed)
+	require.False(t, ok)
+
+	err = dev.Free(0xdead)
+	require.ErrorIs(t, err, alloc.ErrUnknownPtr)
+	require.ErrorIs(t, err, cu.InvalidValue)
+	require.ErrorIs(t, dev.CopyToDevice(0xdead, []byte{1}), alloc.ErrUnknownPtr)
+
+	require.NoError(t, dev.Close())
+	for name, call := range map[string]func() error{
+		"Alloc":   func() error { _, err := dev.Alloc(1); return err },
+		"Free":    func() error { return dev.Free(1) },
+		"MemInfo": func() error { _, err := dev.MemInfo(); return err },
+		"Copy":    func() error { return dev.CopyToHost(make([]byte, 1), 1) },
+		"Sync":    dev.Synchronize,
+		"Close":   dev.Close,
+	} {
+		require.ErrorIs(t, call(), alloc.ErrClosed, name)
+	}
+}
+
+// TestEveryCallThatFails makes each driver call of each operation fail in turn:
+// the driver must hold afterwards what it held before.
+func TestEveryCallThatFails(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	dev, machine := open(t), control(t)
+	kept, err := dev.Alloc(alloc.MiB)
+	require.NoError(t, err)
+	before := memInfo(t, dev)
+	for name, operation := range map[string]func() error{
+		"Alloc":   func() error { _, err := dev.Alloc(4 * alloc.MiB); return err },
+		"Free":    func() error { return dev.Free(kept) },
+		"MemInfo": func() error { _, err := dev.MemInfo(); return err },
+		"Copy":    func() error { return dev.CopyToDevice(kept, make([]byte, 10)) },
+		"Sync":    dev.Synchronize,
+		"Interval": func() error {
+			_, err := dev.StartInterval()
+			return err
+		},
+	} {
+		for _, code := range []int{700, 719, 999} {
+			require.NoError(t, machine.Fail(gpuemu.Fault{Function: "*", From: 1, Code: code}), name)
+			err := operation()
+			machine.Heal()
+			require.ErrorIs(t, err, cuda.ErrDeviceLost, "%s: %d", name, code)
+			got, _ := cuda.Code(err)
+			require.Equal(t, code, got)
+			require.Equal(t, before, memInfo(t, dev), name)
+		}
+	}
+	// A pop that fails after the call went well is no failure of the call.
+	fail(t, machine, "cuCtxPopCurrent_v2", 999)
+	require.NoError(t, dev.Free(kept))
+	machine.Heal()
+	require.Equal(t, before.Free+2*alloc.MiB, memInfo(t, dev).Free)
+}
+
+func TestLostDevice(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	dev, machine := open(t), control(t)
+	machine.Lose()
+	defer machine.Heal()
+	_, err := dev.Alloc(1)
+	require.ErrorIs(t, err, cuda.ErrDeviceLost)
+	_, err = cuda.Open(0)
+	require.ErrorIs(t, err, cuda.ErrDeviceLost)
+	machine.Heal()
+	fail(t, machine, "cuDevicePrimaryCtxRetain", 46)
+	_, err = cuda.Open(0)
+	require.ErrorIs(t, err, cuda.ErrDeviceLost, "the device is unavailable")
+	require.ErrorContains(t, err, "another process has the device for itself")
+}
+
+func TestOpenWithoutRoomForAContext(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{Memory: 1 << 20}) {
+		return
+	}
+	_, err := cuda.Open(0)
+	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
+}
+
+// TestCloseDuringCalls: a call either goes through or says that the device is closed.
+func TestCloseDuringCalls(t *testing.T) {
+	dev, keeper := open(t), open(t)
+	before := memInfo(t, keeper)
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for {
+				p, err := dev.Alloc(4 * alloc.MiB)
+				if err == nil {
+					err = keeper.Free(p)
+				}
+				if err != nil {
+					assert.ErrorIs(t, err, alloc.ErrClosed)
+					return
+				}
+			}
+		})
+	}
+	group.Go(func() { assert.NoError(t, dev.Close()) })
+	group.Wait()
+	if gpuemu.Emulated() {
+		require.Equal(t, before, memInfo(t, keeper))
+	}
+}
+
+// TestWhereNoDriverAnswers shows why the default build does not link
+// gorgonia.org/cu: it ends the program before main.
+func TestWhereNoDriverAnswers(t *testing.T) {
+	cmd := gpuemu.Command(t, gpuemu.Options{Devices: -1}, os.Args[0], "-test.run=^$")
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, 1, exit.ExitCode())
+	require.Contains(t, string(out), "Error in initialization")
+	require.True(t, strings.HasSuffix(strings.TrimSpace(string(out)), "NoDevice"), "%s", out)
+}

@@ -1,0 +1,61 @@
+package gpuemu
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const rerunVariable = "GPUEMU_TEST" // holds the name of the test that a child runs
+
+// Command is a program to run under the emulated driver, on a machine of its
+// own unless o.State names one. The test is skipped where there is none to be had.
+func Command(t testing.TB, o Options, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	if o.State == "" {
+		o.State = filepath.Join(t.TempDir(), "gpuemu.state")
+	}
+	env, err := o.Environ()
+	if err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Env = env
+	return cmd
+}
+
+// Rerun runs the test that calls it once more, alone, in a child process under
+// the emulated driver: true in the parent, which shall return, false in the
+// child, which shall go on. The child's failure, with its output, is the parent's.
+func Rerun(t testing.TB, o Options) (parent bool) {
+	t.Helper()
+	if os.Getenv(rerunVariable) == t.Name() {
+		return false
+	}
+	cmd := Command(t, o, os.Args[0], "-test.run="+pattern(t.Name()), "-test.v", "-test.timeout=2m")
+	cmd.Env = append(cmd.Env, rerunVariable+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err == nil && strings.Contains(string(out), "--- SKIP: "+t.Name()+" "):
+		t.Skipf("under the emulated driver:\n%s", out)
+	case err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" "):
+		t.Errorf("under the emulated driver: %v\n%s", err, out)
+	}
+	return true
+}
+
+// pattern is the -test.run that selects one test, or one subtest, by its name.
+func pattern(name string) string {
+	parts := strings.Split(name, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// Emulated reports whether this process itself was started under the emulated
+// driver: by Rerun, Command or the gpuemu command.
+func Emulated() bool { return os.Getenv("GPUEMU_STATE") != "" }

@@ -1,0 +1,134 @@
+//go:build linux
+
+package gpuemu
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+)
+
+// Control looks into a running emulated machine, and breaks it. Its methods may
+// be called from any goroutine, Fail and Heal from one at a time.
+type Control struct {
+	mem   []byte
+	state *sharedState
+}
+
+// Usage is what one process holds of one device.
+type Usage struct {
+	Used      uint64 // bytes in whole pages, contexts included
+	Requested uint64 // bytes that live allocations asked for
+	Buffers   uint32 // live allocations
+	Contexts  uint32
+}
+
+// The layout of src/state.h.
+type (
+	sharedFault struct {
+		name     [48]byte
+		from, to uint32
+		code     int32
+		seen     uint32
+	}
+	sharedProcess struct {
+		pid   int32
+		_     uint32
+		start uint64
+		dev   [8]Usage
+	}
+	sharedState struct {
+		magic, devices            uint32
+		lost, _                   uint32
+		memory, reserved, context uint64
+		name                      [88]byte
+		faults                    [16]sharedFault
+		processes                 [256]sharedProcess
+	}
+)
+
+// Attach gives the control of the machine that this process runs under. Some
+// call of the emulated libraries must have been made before.
+func Attach() (*Control, error) {
+	path := os.Getenv("GPUEMU_STATE")
+	if path == "" {
+		return nil, errors.New("gpuemu: this process does not run under the emulated driver")
+	}
+	return OpenControl(strings.Replace(path, "%p", strconv.Itoa(os.Getpid()), 1))
+}
+
+// OpenControl gives the control of the machine whose state is in the file.
+func OpenControl(path string) (*Control, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("gpuemu: state: %w", err)
+	}
+	defer f.Close()
+	mem, err := syscall.Mmap(int(f.Fd()), 0, int(unsafe.Sizeof(sharedState{})), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("gpuemu: state %s: %w", path, err)
+	}
+	return &Control{mem, (*sharedState)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+// Close ends the control; the machine goes on.
+func (c *Control) Close() error { return syscall.Munmap(c.mem) }
+
+// Fail adds a fault for all processes of the machine. Calls are counted from now on.
+func (c *Control) Fail(f Fault) error {
+	for i := range c.state.faults {
+		slot := &c.state.faults[i]
+		if atomic.LoadUint32(&slot.from) != 0 {
+			continue
+		}
+		if f.From < 1 || len(f.Function) >= len(slot.name) {
+			return fmt.Errorf("gpuemu: fault %v: calls are counted from 1, names have less than %d bytes", f, len(slot.name))
+		}
+		clear(slot.name[:])
+		copy(slot.name[:], f.Function)
+		slot.to, slot.code = uint32(f.From), int32(f.Code)
+		if f.Onward {
+			slot.to = math.MaxUint32
+		}
+		atomic.StoreUint32(&slot.seen, 0)
+		atomic.StoreUint32(&slot.from, uint32(f.From)) // from here on it counts
+		return nil
+	}
+	return fmt.Errorf("gpuemu: fault %v: there are %d already", f, len(c.state.faults))
+}
+
+// Heal takes all faults added by Fail away, and finds lost devices again.
+func (c *Control) Heal() {
+	for i := range c.state.faults {
+		atomic.StoreUint32(&c.state.faults[i].from, 0)
+	}
+	atomic.StoreUint32(&c.state.lost, 0)
+}
+
+// Lose makes all devices fall off the bus.
+func (c *Control) Lose() { atomic.StoreUint32(&c.state.lost, 1) }
+
+// Usage is what a process holds of a device; false where it has not entered,
+// or has died and somebody noticed.
+func (c *Control) Usage(pid, device int) (Usage, bool) {
+	for i := range c.state.processes {
+		p := &c.state.processes[i]
+		if int(atomic.LoadInt32(&p.pid)) != pid {
+			continue
+		}
+		d := &p.dev[device]
+		return Usage{
+			Used:      atomic.LoadUint64(&d.Used),
+			Requested: atomic.LoadUint64(&d.Requested),
+			Buffers:   atomic.LoadUint32(&d.Buffers),
+			Contexts:  atomic.LoadUint32(&d.Contexts),
+		}, true
+	}
+	return Usage{}, false
+}

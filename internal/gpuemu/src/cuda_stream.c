@@ -1,0 +1,182 @@
+// Streams and events, as clocks: what is queued takes its time after what was
+// queued before it, and an event is reached when its stream's clock gets there.
+#include "driver.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { STREAM = 0x73747265, EVENT = 0x6576656e, GONE = 0x676f6e65 };
+
+// The objects are never freed, so that a stale handle is an error and no crash.
+struct stream {
+	int magic, priority;
+	unsigned flags;
+	long long done;
+};
+
+struct event {
+	int magic;
+	unsigned flags;
+	long long at; // 0: not recorded yet
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static long long now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+void clock_wait(long long until) {
+	long long left = until - now();
+	if (left > 0)
+		nanosleep(&(struct timespec){left / 1000000000, left % 1000000000}, NULL);
+}
+
+// The NULL stream waits for all others of its context, as the driver's does.
+// It gives 0 for a stream that is none.
+long long clock_queue(CUcontext ctx, CUstream s, long long ns) {
+	if (s && s->magic != STREAM)
+		return 0;
+	pthread_mutex_lock(&lock);
+	long long start = now(), before = s ? s->done : ctx->done;
+	long long done = (before > start ? before : start) + ns;
+	if (s)
+		s->done = done;
+	if (ctx->done < done)
+		ctx->done = done;
+	pthread_mutex_unlock(&lock);
+	return done;
+}
+
+static int valid(CUstream s) { return !s || s->magic == STREAM; }
+static long long done(CUcontext ctx, CUstream s) { return s ? s->done : ctx->done; }
+
+static CUresult create(CUstream *out, unsigned flags, int priority) {
+	if (!out || flags > 1)
+		return INVALID_VALUE;
+	CUstream s = calloc(1, sizeof *s);
+	*s = (struct stream){.magic = STREAM, .flags = flags, .priority = priority > 0 ? 0 : priority < -5 ? -5 : priority};
+	*out = s;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
+	ENTER_CONTEXT();
+	return create(out, flags, priority);
+}
+
+EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags) {
+	ENTER_CONTEXT();
+	return create(out, flags, 0);
+}
+
+EXPORT CUresult cuStreamDestroy_v2(CUstream s) {
+	ENTER_CONTEXT();
+	if (!s || !valid(s))
+		return INVALID_HANDLE;
+	s->magic = GONE;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuStreamQuery(CUstream s) {
+	ENTER_CONTEXT();
+	if (!valid(s))
+		return INVALID_HANDLE;
+	return done(ctx, s) > now() ? NOT_READY : SUCCESS;
+}
+
+EXPORT CUresult cuStreamSynchronize(CUstream s) {
+	ENTER_CONTEXT();
+	if (!valid(s))
+		return INVALID_HANDLE;
+	clock_wait(done(ctx, s));
+	return SUCCESS;
+}
+
+EXPORT CUresult cuStreamGetFlags(CUstream s, unsigned *flags) {
+	ENTER_CONTEXT();
+	if (!valid(s))
+		return INVALID_HANDLE;
+	if (!flags)
+		return INVALID_VALUE;
+	*flags = s ? s->flags : 0;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuStreamGetPriority(CUstream s, int *priority) {
+	ENTER_CONTEXT();
+	if (!valid(s))
+		return INVALID_HANDLE;
+	if (!priority)
+		return INVALID_VALUE;
+	*priority = s ? s->priority : 0;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) {
+	ENTER_CONTEXT();
+	(void)flags;
+	if (!valid(s) || !e || e->magic != EVENT)
+		return INVALID_HANDLE;
+	long long ahead = e->at - now();
+	clock_queue(ctx, s, 0);
+	if (ahead > 0 && s && s->done < e->at)
+		s->done = e->at;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuEventCreate(CUevent *out, unsigned flags) {
+	ENTER_CONTEXT();
+	if (!out || flags > 7)
+		return INVALID_VALUE;
+	CUevent e = calloc(1, sizeof *e);
+	*e = (struct event){.magic = EVENT, .flags = flags};
+	*out = e;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuEventDestroy_v2(CUevent e) {
+	ENTER_CONTEXT();
+	if (!e || e->magic != EVENT)
+		return INVALID_HANDLE;
+	e->magic = GONE;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuEventRecord(CUevent e, CUstream s) {
+	ENTER_CONTEXT();
+	if (!e || e->magic != EVENT || !valid(s))
+		return INVALID_HANDLE;
+	e->at = clock_queue(ctx, s, 0);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuEventQuery(CUevent e) {
+	ENTER_CONTEXT();
+	if (!e || e->magic != EVENT)
+		return INVALID_HANDLE;
+	return e->at > now() ? NOT_READY : SUCCESS;
+}
+
+EXPORT CUresult cuEventSynchronize(CUevent e) {
+	ENTER_CONTEXT();
+	if (!e || e->magic != EVENT)
+		return INVALID_HANDLE;
+	clock_wait(e->at);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
+	ENTER_CONTEXT();
+	enum { NO_TIMING = 2 };
+	if (!ms)
+		return INVALID_VALUE;
+	if (!from || !to || from->magic != EVENT || to->magic != EVENT || !from->at || !to->at || (from->flags | to->flags) & NO_TIMING)
+		return INVALID_HANDLE;
+	if (from->at > now() || to->at > now())
+		return NOT_READY;
+	*ms = (float)((double)(to->at - from->at) / 1e6);
+	return SUCCESS;
+}
