@@ -1,0 +1,87 @@
+package tracker
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Advice says what stands in an allocation's way, as the numbers tell.
+type Advice uint8
+
+// The kinds of advice.
+const (
+	// TrulyFull: the program itself holds the memory.
+	TrulyFull Advice = iota + 1
+	// Fragmented: there is enough memory, in pieces.
+	Fragmented
+	// CachedElsewhere: enough of it is cached where this request cannot take it.
+	CachedElsewhere
+	// OtherProcess: memory is held that the ledger does not explain.
+	OtherProcess
+)
+
+var adviceNames = [...]string{
+	TrulyFull: "truly full", Fragmented: "fragmented", CachedElsewhere: "cached elsewhere", OtherProcess: "other process",
+}
+
+// String returns the kind's name.
+func (a Advice) String() string {
+	if int(a) < len(adviceNames) && a > 0 {
+		return adviceNames[a]
+	}
+	return fmt.Sprintf("Advice(%d)", uint8(a))
+}
+
+// advise follows the first of these that would have helped, cheapest first. By
+// then the cache has given all whole segments back, and asked again.
+func (e *OutOfMemoryError) advise(untrackedAtStart alloc.Bytes) Advice {
+	free := max(0, e.Free)
+	short := e.Requested - free
+	switch {
+	case e.Total >= 0 && e.Requested > e.Total:
+		return TrulyFull
+	case e.Free >= e.Requested:
+		return Fragmented
+	case e.Elsewhere >= short, e.LargestInactive >= e.Requested:
+		return CachedElsewhere
+	case e.Inactive >= short:
+		return Fragmented
+	case e.Others >= short:
+		return OtherProcess
+	case e.Others < 0 && e.Untracked >= 0 && (e.Untracked-untrackedAtStart >= short || e.Total > 0 && e.Untracked > e.Total/2):
+		return OtherProcess
+	}
+	return TrulyFull
+}
+
+// advice is the line that goes with Advice.
+func (e *OutOfMemoryError) advice() string {
+	switch e.Advice {
+	case Fragmented:
+		if e.Free >= e.Requested {
+			return fmt.Sprintf("fragmented: the driver has %v free and refused, so not in one piece, or not as much as a segment of the cache: "+
+				"free large buffers, or allocate them first", e.Free)
+		}
+		return fmt.Sprintf("fragmented: %v are cached, but in pieces of %v at most, between buffers that are live: "+
+			"free those that share their segments, allocate what lives long first, or reuse buffers of one size", e.Inactive, e.LargestInactive)
+	case CachedElsewhere:
+		if e.LargestInactive >= e.Requested {
+			return fmt.Sprintf("cached elsewhere: a hole of %v lies in the pool of the other sizes (up to 1 MiB, or above): "+
+				"free the buffers that share its segment, and it goes back to the driver", e.LargestInactive)
+		}
+		return fmt.Sprintf("cached elsewhere: other trackers of this process have %v cached on this device: call their ClearCache", e.Elsewhere)
+	case OtherProcess:
+		held := max(e.Others, e.Untracked)
+		if e.Others >= 0 {
+			held = e.Others
+		}
+		return fmt.Sprintf("other process: %v of the device are in use outside of this tracker: "+
+			"see nvidia-smi for whose they are, end those, or take another device", held)
+	}
+	if e.Total >= 0 && e.Requested > e.Total {
+		return fmt.Sprintf("truly full: no device of %v can hold it: make the batch smaller, or split it", e.Total)
+	}
+	return "truly full: the program's own buffers take the memory: " +
+		"free what the first lines above hold, make the batch smaller, or take a larger device"
+}

@@ -1,0 +1,31 @@
+package tracker
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+func TestAllocationsAreWrittenAsTheirTagsSay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := allocationJSON{
+			Seq:       rapid.Uint64().Draw(t, "seq"),
+			Time:      time.Unix(0, rapid.Int64Range(0, 1<<62).Draw(t, "time")).In(time.FixedZone("", 3600*rapid.IntRange(-12, 12).Draw(t, "zone"))),
+			Ptr:       alloc.Ptr(rapid.Uint64().Draw(t, "address")),
+			Site:      rapid.Int().Draw(t, "site"),
+			Allocated: alloc.Bytes(rapid.Int64().Draw(t, "allocated")),
+			Label:     rapid.String().Draw(t, "label"), Section: rapid.String().Draw(t, "section"),
+			Registered: rapid.Bool().Draw(t, "registered"), Lost: rapid.Bool().Draw(t, "lost"),
+		}
+		want, err := json.Marshal(a)
+		require.NoError(t, err)
+		got, err := a.appendJSON(nil)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got))
+	})
+}

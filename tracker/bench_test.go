@@ -1,0 +1,279 @@
+package tracker_test
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"testing"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// benchFrames is how deep below the benchmark the allocations happen; with the
+// frames of the testing package that makes stacks of 24.
+const benchFrames = 20
+
+// newBench returns a tracker over a simulated GPU of 1 TiB, without a report.
+func newBench(b *testing.B, cfg tracker.Config) *tracker.MemTracker {
+	b.Helper()
+	if cfg.Device == nil {
+		device, err := sim.New(sim.Config{Memory: sim.MaxMemory})
+		if err != nil {
+			b.Fatal(err)
+		}
+		cfg.Device = device
+	}
+	cfg.Report = io.Discard
+	tr, err := tracker.New(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { tr.Close() })
+	return tr
+}
+
+// deep calls f from n frames further down.
+//
+//go:noinline
+func deep(n int, f func()) {
+	if n > 0 {
+		deep(n-1, f)
+		return
+	}
+	f()
+}
+
+// BenchmarkAllocFree is a pair through the cache, the whole stack recorded, the
+// history on.
+func BenchmarkAllocFree(b *testing.B) {
+	tr := newBench(b, tracker.Config{})
+	shape := alloc.Shape{64, 3, 3, 3}
+	deep(benchFrames, func() {
+		b.ReportAllocs()
+		for b.Loop() {
+			allocFree(b, tr, shape)
+		}
+	})
+}
+
+func allocFree(b *testing.B, tr *tracker.MemTracker, shape alloc.Shape) {
+	buf, err := tr.Alloc(shape, alloc.Float32, tracker.Activation)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := buf.Free(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func BenchmarkAllocFreeParallel(b *testing.B) {
+	tr := newBench(b, tracker.Config{})
+	shape := alloc.Shape{64, 3, 3, 3}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		deep(benchFrames, func() {
+			for pb.Next() {
+				allocFree(b, tr, shape)
+			}
+		})
+	})
+}
+
+var heapSink []byte
+
+// BenchmarkGoHeapProfile is what a Go programmer has today for the Go heap:
+// every allocation recorded with its stack, from the same depth.
+func BenchmarkGoHeapProfile(b *testing.B) {
+	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
+	runtime.MemProfileRate = 1
+	deep(benchFrames, func() {
+		b.ReportAllocs()
+		for b.Loop() {
+			heapSink = make([]byte, 6912)
+		}
+	})
+}
+
+// BenchmarkTrack is a Track with 100 groups changed since the last, at several
+// numbers of live buffers. The file is left out.
+func BenchmarkTrack(b *testing.B) {
+	for _, live := range []int{1_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
+			tr := newBench(b, tracker.Config{})
+			fill(b, tr, live)
+			changing := make([]*tracker.Buffer, 100)
+			tr.Track()
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				change(b, tr, changing)
+				b.StartTimer()
+				tr.Track()
+			}
+		})
+	}
+}
+
+// fill makes n live buffers in a thousand groups.
+func fill(b *testing.B, tr *tracker.MemTracker, n int) []*tracker.Buffer {
+	buffers := make([]*tracker.Buffer, n)
+	for i := range buffers {
+		var err error
+		if buffers[i], err = tr.Alloc(alloc.Shape{1 + i%1000, 4}, alloc.Float32, tracker.Parameter); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return buffers
+}
+
+// change frees what stands in buffers, or fills them, each in a group of its own.
+func change(b *testing.B, tr *tracker.MemTracker, buffers []*tracker.Buffer) {
+	for i, buf := range buffers {
+		var err error
+		if buf != nil {
+			buffers[i], err = nil, buf.Free()
+		} else {
+			buffers[i], err = tr.Alloc(alloc.Shape{1 + i, 8}, alloc.Float32, tracker.Activation)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTrackedMemory reports what the tracker itself takes for each of a million
+// live buffers: Buffer and ledger, and the same with the cache's records.
+func BenchmarkTrackedMemory(b *testing.B) {
+	const live = 1_000_000
+	for _, test := range []struct {
+		name   string
+		config tracker.Config
+	}{
+		{"tracker", tracker.Config{Device: new(bump), NoCache: true}},
+		{"tracker+cache", tracker.Config{Device: new(bump)}},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			for b.Loop() {
+				before := heapInUse()
+				tr := newBench(b, test.config)
+				buffers := fill(b, tr, live)
+				after := heapInUse() - 8*live // less this benchmark's own slice
+				runtime.KeepAlive(buffers)
+				runtime.KeepAlive(tr)
+				b.ReportMetric(float64(after-before)/live, "bytes/buffer")
+			}
+		})
+	}
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse)
+}
+
+// bump is a device that keeps nothing of what it gives.
+type bump struct{ next alloc.Ptr }
+
+func (d *bump) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+	p := d.next + 512
+	d.next = p + alloc.Ptr((n+511)/512*512)
+	return p, nil
+}
+func (d *bump) Free(alloc.Ptr) error { return nil }
+func (d *bump) MemInfo() (alloc.MemInfo, error) {
+	return alloc.MemInfo{Free: alloc.TiB, Total: alloc.TiB}, nil
+}
+func (d *bump) Name() string { return "bump" }
+func (d *bump) Ordinal() int { return 0 }
+
+// BenchmarkAllocFreeInSection is BenchmarkAllocFree with three sections open in the
+// goroutine, each a part of the other.
+func BenchmarkAllocFreeInSection(b *testing.B) {
+	tr := newBench(b, tracker.Config{})
+	shape := alloc.Shape{64, 3, 3, 3}
+	for range 3 {
+		defer tr.Section("part").End()
+	}
+	deep(benchFrames, func() {
+		b.ReportAllocs()
+		for b.Loop() {
+			allocFree(b, tr, shape)
+		}
+	})
+}
+
+// BenchmarkAllocFreeBesideSection is BenchmarkAllocFree with a section open in another
+// goroutine.
+func BenchmarkAllocFreeBesideSection(b *testing.B) {
+	tr := newBench(b, tracker.Config{})
+	shape := alloc.Shape{64, 3, 3, 3}
+	opened := make(chan *tracker.Section)
+	go func() { opened <- tr.Section("elsewhere") }()
+	defer (<-opened).End()
+	deep(benchFrames, func() {
+		b.ReportAllocs()
+		for b.Loop() {
+			allocFree(b, tr, shape)
+		}
+	})
+}
+
+// BenchmarkAllocFreeFindLost is BenchmarkAllocFree with each Buffer watched by
+// the collector.
+func BenchmarkAllocFreeFindLost(b *testing.B) {
+	tr := newBench(b, tracker.Config{Lost: tracker.ReportLost})
+	shape := alloc.Shape{64, 3, 3, 3}
+	deep(benchFrames, func() {
+		b.ReportAllocs()
+		for b.Loop() {
+			allocFree(b, tr, shape)
+		}
+	})
+}
+
+// BenchmarkSection is a section with nothing in it, by what it measures.
+func BenchmarkSection(b *testing.B) {
+	for _, test := range []struct {
+		name     string
+		sections tracker.SectionConfig
+	}{
+		{"all", tracker.SectionConfig{}},
+		{"no host", tracker.SectionConfig{NoHost: true}},
+		{"ledger only", tracker.SectionConfig{NoHost: true, NoDeviceTime: true}},
+		{"host peak reset", tracker.SectionConfig{ResetHostPeak: true}},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			tr := newBench(b, tracker.Config{Sections: test.sections})
+			b.ReportAllocs()
+			for b.Loop() {
+				tr.Section("step").End()
+			}
+		})
+	}
+}
+
+// BenchmarkOutOfMemory is an Alloc that fails, its error made and printed, in a
+// ledger of a thousand call sites, with and without a dump.
+func BenchmarkOutOfMemory(b *testing.B) {
+	for _, dump := range []bool{false, true} {
+		b.Run(fmt.Sprintf("dump=%v", dump), func(b *testing.B) {
+			cfg := tracker.Config{}
+			if dump {
+				cfg.OOMDir, cfg.MaxDumps = b.TempDir(), 1<<30
+			}
+			tr := newBench(b, cfg)
+			fill(b, tr, 10_000)
+			for b.Loop() {
+				_, err := tr.AllocBytes(2*sim.MaxMemory, tracker.Input)
+				if err.Error() == "" {
+					b.Fatal("no text")
+				}
+			}
+		})
+	}
+}

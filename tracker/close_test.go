@@ -1,0 +1,157 @@
+package tracker_test
+
+import (
+	"errors"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
+)
+
+// TestAClosedTrackerPassesNoTest: it knows of no memory, which is not to say
+// that none leaked.
+func TestAClosedTrackerPassesNoTest(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	take(t, tr, tracker.Activation, 1024)
+	require.NoError(t, tr.Close())
+	for _, check := range []func(tracker.TestingT){
+		func(v tracker.TestingT) { tracker.VerifyNoLeaks(v, tr) },
+		func(v tracker.TestingT) { tracker.LimitPeak(v, tr, 0) },
+	} {
+		var v verdict
+		check(&v)
+		assert.Contains(t, v.text, "the tracker is closed already")
+	}
+}
+
+func TestAClosedTrackerTakesAndDumpsNothing(t *testing.T) {
+	dev := device(t, sim.Config{})
+	tr, _ := open(t, tracker.Config{Device: dev})
+	before, err := dev.MemInfo()
+	require.NoError(t, err)
+	require.NoError(t, tr.Close())
+
+	_, err = tr.AllocBytes(2*sim.MaxMemory, tracker.Input)
+	require.ErrorIs(t, err, alloc.ErrClosed, "not out of memory")
+	_, err = tr.Alloc(alloc.Shape{8}, alloc.Float32, tracker.Input)
+	require.ErrorIs(t, err, alloc.ErrClosed)
+	after, err := dev.MemInfo()
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+
+	dir := t.TempDir()
+	require.ErrorIs(t, tr.Dump(io.Discard, ""), alloc.ErrClosed)
+	_, err = tr.DumpFile(dir, "")
+	require.ErrorIs(t, err, alloc.ErrClosed)
+	assert.Empty(t, files(t, dir))
+}
+
+// timed counts the intervals that were begun and not released by Elapsed.
+type timed struct {
+	*sim.Device
+	held atomic.Int64
+}
+
+func (d *timed) StartInterval() (alloc.Interval, error) {
+	i, err := d.Device.StartInterval()
+	d.held.Add(1)
+	return timedInterval{i, d}, err
+}
+
+type timedInterval struct {
+	alloc.Interval
+	device *timed
+}
+
+func (i timedInterval) Elapsed() (time.Duration, error) {
+	i.device.held.Add(-1)
+	return i.Interval.Elapsed()
+}
+
+func TestCloseReleasesTheDevicesEvents(t *testing.T) {
+	dev := &timed{Device: device(t, sim.Config{})}
+	tr, _ := open(t, tracker.Config{Device: dev})
+	open := tr.Section("open")
+	for range 600 {
+		tr.Do("ended", func() {})
+	}
+	assert.LessOrEqual(t, dev.held.Load(), int64(300), "it does not pile up")
+	require.NoError(t, tr.Close())
+	assert.Equal(t, int64(1), dev.held.Load(), "that of the open section")
+	open.End()
+	assert.Zero(t, dev.held.Load())
+}
+
+// TestCloseInTheMidst closes a tracker while everything else is being asked of
+// it: nothing may fail but for the closing, and nothing stay allocated.
+func TestCloseInTheMidst(t *testing.T) {
+	dev := device(t, sim.Config{Memory: alloc.GiB, Overhead: -1})
+	tr, _ := open(t, tracker.Config{
+		Device: dev, MaxEvents: 100, MaxMarks: 3, OOMDir: t.TempDir(), Sections: tracker.SectionConfig{NoHost: true},
+	})
+	var group sync.WaitGroup
+	for _, ask := range []func(*testing.T, *tracker.MemTracker){work, work, work, work, look, mark, tell} {
+		group.Go(func() {
+			for range 200 {
+				ask(t, tr)
+			}
+		})
+	}
+	for tr.LightSnapshot().Total.Count < 100 {
+		runtime.Gosched()
+	}
+	require.NoError(t, tr.Close())
+	group.Wait()
+	info, err := dev.MemInfo()
+	require.NoError(t, err)
+	assert.Zero(t, info.Used())
+}
+
+func unlessClosedOrFull(t *testing.T, err error) {
+	if !errors.Is(err, alloc.ErrClosed) && !errors.Is(err, alloc.ErrOutOfMemory) {
+		assert.NoError(t, err)
+	}
+}
+
+func work(t *testing.T, tr *tracker.MemTracker) {
+	whole := tr.Section("whole")
+	part := whole.Section("part")
+	go whole.End()
+	buf, err := tr.AllocBytes(300*alloc.MiB, tracker.Activation)
+	unlessClosedOrFull(t, err)
+	whole.Data()
+	assert.NoError(t, buf.Free())
+	part.End()
+	part.Data()
+}
+
+func look(t *testing.T, tr *tracker.MemTracker) {
+	s := tr.Snapshot()
+	assert.LessOrEqual(t, s.Allocated, s.Reserved)
+	assert.LessOrEqual(t, s.Reserved, s.DriverUsed)
+	trackertest.RequireExact(t, s)
+}
+
+func mark(t *testing.T, tr *tracker.MemTracker) {
+	tr.Track()
+	tr.ResetPeak()
+	_, err := tr.ClearCache()
+	unlessClosedOrFull(t, err)
+}
+
+func tell(t *testing.T, tr *tracker.MemTracker) {
+	unlessClosedOrFull(t, tr.Dump(io.Discard, ""))
+	tr.Profile()
+	tr.Leaks()
+	tr.Growth(1)
+}

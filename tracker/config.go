@@ -1,0 +1,75 @@
+package tracker
+
+import (
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Config says how a MemTracker works. Its zero value works: the device is the
+// first CUDA device in a program built with the tag cuda, and the simulated GPU of
+// package alloc/sim in any other; the report is a file in the current directory.
+type Config struct {
+	// Device gives the memory. It stays the caller's: Close does not close it.
+	// A Device that is not an *alloc.Cache gets one, which the tracker owns; of
+	// a cache of the caller's own, the history has no segment events.
+	Device alloc.Device
+	// NoCache leaves out the cache that a plain Device would get.
+	NoCache bool
+
+	// Dir is the directory of the report's file, which must exist. If it is empty,
+	// the file is made in the current directory, unless Report is set: then there
+	// is none.
+	Dir string
+	// Report receives the report's blocks, each in one Write. Several trackers
+	// may share it. A Report that is io.Discard, with no Dir, makes no report.
+	Report io.Writer
+
+	// StackDepth is how many frames of an allocation's call stack are kept; 0
+	// means 32.
+	StackDepth int
+	// Libraries are import paths, such as "example.com/train/tensor", whose
+	// functions are passed over where a report names the line of code that
+	// allocated a buffer. The Go runtime, packages of this module and
+	// gorgonia.org/cu always are.
+	Libraries []string
+	// MaxEvents bounds the history of allocations and frees: older events are
+	// forgotten. 0 means 65,536 events, which take 3 MiB; a negative number, none.
+	MaxEvents int
+	// MaxMarks bounds what Marks returns. 0 means 128 marks; a negative number, none.
+	MaxMarks int
+	// GCOnClearCache makes ClearCache run the Go collector first, so that
+	// buffers that only finalizers and cleanups free are gone as well.
+	GCOnClearCache bool
+
+	// Warmup is how many marks at the start Growth leaves out, while a program
+	// loads and fills its caches. 0 means 3; a negative number, none.
+	Warmup int
+	// Lost says whether buffers that the program lost are looked for.
+	Lost LostPolicy
+
+	// OOMDir is a directory for dumps: one is written there before an Alloc
+	// returns an *OutOfMemoryError, the first MaxDumps times. "" is none.
+	OOMDir string
+	// MaxDumps and MaxDumpBytes bound a directory of dumps: the number of files,
+	// older ones being deleted, and the bytes of each. 0 means 8 and 16 MiB. See
+	// DumpFile.
+	MaxDumps     int
+	MaxDumpBytes alloc.Bytes
+	// OtherProcesses tells how much of the device's memory other processes hold,
+	// as package nvml can. It is asked when the device is full; nil is not known.
+	OtherProcesses func() (alloc.Bytes, error)
+
+	// Sections says what a Section measures beside the ledger.
+	Sections SectionConfig
+
+	// Clock tells the time; nil means time.Now. It must be safe for concurrent use.
+	Clock func() time.Time
+	// Logger gets what must not pass in silence: one line that a report cannot
+	// be written, one that a buffer was lost. nil means slog.Default().
+	Logger *slog.Logger
+}
+
+const defaultMaxEvents = 1 << 16

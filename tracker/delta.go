@@ -1,0 +1,154 @@
+package tracker
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Delta is a signed difference of two live tables, group by group. The zero
+// Delta is no difference. A Delta does not change; any goroutine may read it.
+type Delta struct {
+	changes []Change
+}
+
+// Change is the difference in one group: buffers of one kind, shape and dtype.
+type Change struct {
+	Kind  Kind        `json:"kind"`
+	DType alloc.DType `json:"dtype"`
+	Shape alloc.Shape `json:"shape"` // shared: do not write
+	Tally
+	// Sites are the lines of code that allocated the buffers that came and went,
+	// those in the direction of the whole change first, larger ones first. Their
+	// tallies add up to the change's.
+	Sites []SiteTally `json:"sites"`
+}
+
+// SiteTally is the part of a tally that a line of code is answerable for.
+type SiteTally struct {
+	Frame
+	Tally
+}
+
+// String prints the change as a report does.
+func (c Change) String() string { return strings.TrimSuffix(string(appendChange(nil, c)), "\n") }
+
+// Changes iterates over the groups that changed: growth before shrinkage, more
+// bytes first, then by shape, dtype and kind, so that equal programs give equal texts.
+func (d Delta) Changes() iter.Seq[Change] { return slices.Values(d.changes) }
+
+// Len returns the number of groups that changed.
+func (d Delta) Len() int { return len(d.changes) }
+
+// IsZero reports whether nothing changed.
+func (d Delta) IsZero() bool { return len(d.changes) == 0 }
+
+// Sum returns the change of all groups together.
+func (d Delta) Sum() Tally {
+	var sum Tally
+	for _, c := range d.changes {
+		sum = sum.Add(c.Tally)
+	}
+	return sum
+}
+
+// Add returns the difference that d and then e make.
+func (d Delta) Add(e Delta) Delta {
+	b := newDeltaBuilder(len(d.changes) + len(e.changes))
+	for _, changes := range [][]Change{d.changes, e.changes} {
+		for _, c := range changes {
+			for _, s := range c.Sites {
+				b.add(c.Kind, c.DType, c.Shape, s.Frame, s.Tally)
+			}
+		}
+	}
+	return b.delta()
+}
+
+// String prints the difference as a report does, a line a group.
+func (d Delta) String() string { return strings.TrimSuffix(string(appendDelta(nil, d)), "\n") }
+
+// deltaBuilder gathers changes by group and, in each, by line of code.
+type deltaBuilder struct {
+	changes []Change
+	index   map[string]int // by group identity
+	key     []byte
+	sites   []SiteTally // room for the first one of each change
+}
+
+// newDeltaBuilder returns one with room for so many changes.
+func newDeltaBuilder(n int) deltaBuilder {
+	return deltaBuilder{
+		changes: make([]Change, 0, n),
+		index:   make(map[string]int, n),
+		sites:   make([]SiteTally, n),
+	}
+}
+
+func (b *deltaBuilder) add(kind Kind, dtype alloc.DType, shape alloc.Shape, site Frame, t Tally) {
+	b.key = shape.Append(append(b.key[:0], byte(kind), byte(dtype)))
+	i, ok := b.index[string(b.key)]
+	if !ok {
+		i = len(b.changes)
+		b.index[string(b.key)] = i
+		b.changes = append(b.changes, Change{Kind: kind, DType: dtype, Shape: shape})
+		if i < len(b.sites) {
+			b.changes[i].Sites = b.sites[i : i : i+1]
+		}
+	}
+	c := &b.changes[i]
+	c.Tally = c.Tally.Add(t)
+	if at := slices.IndexFunc(c.Sites, func(s SiteTally) bool { return s.Frame == site }); at >= 0 {
+		c.Sites[at].Tally = c.Sites[at].Tally.Add(t)
+	} else {
+		c.Sites = append(c.Sites, SiteTally{site, t})
+	}
+}
+
+// delta returns what was gathered, in order, without the groups and lines that
+// came out even.
+func (b *deltaBuilder) delta() Delta {
+	changes := slices.DeleteFunc(b.changes, func(c Change) bool { return c.Tally.IsZero() })
+	if len(changes) == 0 {
+		return Delta{}
+	}
+	for i := range changes {
+		c := &changes[i]
+		c.Sites = slices.DeleteFunc(c.Sites, func(s SiteTally) bool { return s.Tally.IsZero() })
+		slices.SortFunc(c.Sites, func(x, y SiteTally) int {
+			return cmp.Or(compareTally(c.Count < 0, x.Tally, y.Tally), compareFrame(x.Frame, y.Frame))
+		})
+	}
+	slices.SortFunc(changes, func(x, y Change) int {
+		return cmp.Or(
+			compareTally(false, x.Tally, y.Tally),
+			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape))
+	})
+	return Delta{changes: changes}
+}
+
+// compareTally orders growth before shrinkage (or, if reversed, after), and in
+// each the larger change first.
+func compareTally(reversed bool, x, y Tally) int {
+	if grew, grewY := x.Count > 0, y.Count > 0; grew != grewY {
+		if grew != reversed {
+			return -1
+		}
+		return 1
+	}
+	if x.Count > 0 {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count))
+	}
+	return cmp.Or(cmp.Compare(x.Bytes, y.Bytes), cmp.Compare(x.Count, y.Count))
+}
+
+func compareGroup(kindX, kindY Kind, dtypeX, dtypeY alloc.DType, shapeX, shapeY alloc.Shape) int {
+	return cmp.Or(shapeX.Compare(shapeY), cmp.Compare(dtypeX, dtypeY), cmp.Compare(kindX, kindY))
+}
+
+func compareFrame(x, y Frame) int {
+	return cmp.Or(cmp.Compare(x.File, y.File), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Function, y.Function))
+}

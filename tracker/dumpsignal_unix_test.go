@@ -1,0 +1,46 @@
+//go:build unix
+
+package tracker_test
+
+import (
+	"log/slog"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+func TestDumpOnSignal(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dumps")
+	tr, _ := open(t, tracker.Config{Logger: slog.New(slog.DiscardHandler)})
+	take(t, tr, tracker.Parameter, 7)
+	stop := tr.DumpOnSignal(dir)
+	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGUSR1))
+	require.Eventually(t, func() bool {
+		found, err := filepath.Glob(filepath.Join(dir, "gpumemtrack-*.json"))
+		return err == nil && len(found) == 1
+	}, 10*time.Second, time.Millisecond)
+	stop()
+	stop()
+	d := readDump(t, files(t, dir)[0])
+	assert.Equal(t, "user defined signal 1", d.Reason)
+	assert.Equal(t, int64(1), d.Snapshot.Live.Count)
+}
+
+func TestCloseStopsDumpOnSignal(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreTopFunction("os/signal.loop"))
+	dir := t.TempDir()
+	tr, _ := open(t, tracker.Config{})
+	stop := tr.DumpOnSignal(dir)
+	require.NoError(t, tr.Close())
+	stop()
+	stop = tr.DumpOnSignal(dir)
+	stop()
+	assert.Empty(t, files(t, dir))
+}

@@ -1,0 +1,178 @@
+package tracker
+
+import (
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+)
+
+// Action is what an Event tells.
+type Action uint8
+
+// The actions.
+const (
+	// Allocated: a buffer came to life.
+	Allocated Action = iota + 1
+	// Freed: a buffer left the ledger; its memory is given back right after.
+	Freed
+	// FreeFailed: giving the memory back failed, and the buffer is live again.
+	FreeFailed
+	// Lost: the Go collector found that nobody can free the buffer any more.
+	Lost
+	// Registered and Unregistered are Allocated and Freed for memory of others.
+	Registered
+	Unregistered
+	// OutOfMemory: an allocation of this size failed for lack of memory.
+	OutOfMemory
+	// SegmentAllocated and SegmentFreed: the cache took memory from the driver
+	// or gave it back.
+	SegmentAllocated
+	SegmentFreed
+	// Marked: a Track.
+	Marked
+	// SectionBegan and SectionEnded: a Section opened and closed.
+	SectionBegan
+	SectionEnded
+)
+
+var actionNames = [...]string{
+	Allocated: "alloc", Freed: "free", FreeFailed: "free_failed", Lost: "lost",
+	Registered: "register", Unregistered: "unregister", OutOfMemory: "oom",
+	SegmentAllocated: "segment_alloc", SegmentFreed: "segment_free", Marked: "mark",
+	SectionBegan: "section_begin", SectionEnded: "section_end",
+}
+
+// String returns the action's name in the JSON form.
+func (a Action) String() string {
+	if int(a) < len(actionNames) && a > 0 {
+		return actionNames[a]
+	}
+	return fmt.Sprintf("Action(%d)", uint8(a))
+}
+
+// MarshalText writes the action's name.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads a name that String writes.
+func (a *Action) UnmarshalText(text []byte) error {
+	for i, name := range actionNames {
+		if name != "" && name == string(text) {
+			*a = Action(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("parse action %q: not an action of a history", text)
+}
+
+// Event is one thing that happened to device memory. Fields that do not belong
+// to its action are zero.
+type Event struct {
+	Seq       uint64 // position in the whole history, from 0
+	Time      time.Time
+	Action    Action
+	Ptr       alloc.Ptr
+	Requested alloc.Bytes
+	Allocated alloc.Bytes
+	Kind      Kind
+	Shape     alloc.Shape // shared: do not write
+	DType     alloc.DType
+	Section   string // its path; of a free, the section of the allocation
+	Span      uint64 // SectionBegan and SectionEnded: the same number for both of one section
+	Mark      int    // Marked: the mark's number
+	Stack     Stack  // of the allocation, also for a free; of the caller for a mark and a section
+}
+
+// event is an Event as the ring keeps it, 48 bytes.
+type event struct {
+	since     time.Duration // since the tracker's start
+	ptr       alloc.Ptr
+	allocated alloc.Bytes // or the size asked for, the mark's number, the section's span
+	group     *group
+	stack     callstack.ID
+	section   uint32
+	action    Action
+}
+
+// history is a ring of the latest events. It grows up to its bound and then
+// overwrites the oldest.
+type history struct {
+	ring []event
+	max  int
+	next uint64 // events ever
+}
+
+func (h *history) add(e event) {
+	switch {
+	case len(h.ring) < h.max:
+		h.ring = append(h.ring, e)
+	case h.max > 0:
+		h.ring[h.next%uint64(h.max)] = e
+	}
+	h.next++
+}
+
+// copy returns the events kept, oldest first, and the number of the first.
+func (h *history) copy() (events []event, first uint64) {
+	events = make([]event, 0, len(h.ring))
+	start := 0
+	if len(h.ring) == h.max && h.max > 0 {
+		start = int(h.next % uint64(h.max))
+	}
+	events = append(events, h.ring[start:]...)
+	events = append(events, h.ring[:start]...)
+	return events, h.next - uint64(len(h.ring))
+}
+
+// History is a copy of the latest events at an instant.
+type History struct {
+	events   []event
+	first    uint64
+	start    time.Time
+	stacks   stackSource
+	sections []string
+}
+
+// Dropped returns how many events happened before the oldest that is kept.
+func (h *History) Dropped() uint64 { return h.first }
+
+// Len returns the number of events kept.
+func (h *History) Len() int { return len(h.events) }
+
+// Events iterates over the events, oldest first. It holds no lock.
+func (h *History) Events() iter.Seq[Event] {
+	return func(yield func(Event) bool) {
+		for i, e := range h.events {
+			if !yield(h.public(h.first+uint64(i), e)) {
+				return
+			}
+		}
+	}
+}
+
+func (h *History) public(seq uint64, e event) Event {
+	out := Event{
+		Seq:     seq,
+		Time:    h.start.Add(e.since),
+		Action:  e.action,
+		Ptr:     e.ptr,
+		Section: h.sections[e.section],
+		Stack:   h.stacks.resolve(e.stack),
+	}
+	switch e.action {
+	case Marked:
+		out.Mark = int(e.allocated)
+	case SectionBegan, SectionEnded:
+		out.Span = uint64(e.allocated)
+	case OutOfMemory:
+		out.Requested = e.allocated
+	default:
+		out.Allocated = e.allocated
+	}
+	if g := e.group; g != nil {
+		out.Kind, out.Shape, out.DType, out.Requested = g.kind, g.shape, g.dtype, g.each
+	}
+	return out
+}

@@ -1,0 +1,190 @@
+package tracker
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+)
+
+// The schema of a history's JSON form. The version rises when a reader of the
+// one before would misread it.
+const (
+	HistorySchema  = "gpumemtrack.history"
+	HistoryVersion = 1
+)
+
+type historyHead struct {
+	Schema   string    `json:"schema"`
+	Version  int       `json:"version"`
+	Start    time.Time `json:"start"`
+	First    uint64    `json:"first"` // sequence number of the first event
+	Sections []string  `json:"sections"`
+}
+
+// historyTables are the tables: events refer to the others by index.
+type historyTables struct {
+	Stacks []historyStack `json:"stacks"`
+	Groups []historyGroup `json:"groups"`
+	Events []historyEvent `json:"events"`
+}
+
+type historyStack struct {
+	Site   Frame `json:"site"`
+	Frames Stack `json:"frames"`
+}
+
+type historyGroup struct {
+	Kind  Kind        `json:"kind"`
+	DType alloc.DType `json:"dtype"`
+	Shape alloc.Shape `json:"shape"`
+}
+
+// historyEvent is an event; of group and stack, -1 is none.
+type historyEvent struct {
+	Since   time.Duration `json:"ns"` // since the start
+	Action  Action        `json:"action"`
+	Ptr     alloc.Ptr     `json:"address,omitempty"`
+	Bytes   alloc.Bytes   `json:"bytes,omitempty"`  // allocated, or asked for in an oom
+	Number  int64         `json:"number,omitempty"` // of a mark or a section's span
+	Group   int           `json:"group"`
+	Stack   int           `json:"stack"`
+	Section uint32        `json:"section,omitempty"`
+}
+
+// WriteJSON writes the history as one JSON object, in memory that does not grow
+// with the number of events. Only what the events use of the stacks, groups and
+// sections is written.
+func (h *History) WriteJSON(w io.Writer) error {
+	out := &tableWriter{w: bufio.NewWriter(w)}
+	index := h.index()
+	head, err := json.Marshal(historyHead{HistorySchema, HistoryVersion, h.start, h.first, index.sections})
+	if err != nil {
+		return fmt.Errorf("write history: %w", err)
+	}
+	out.bytes(head[:len(head)-1])
+	table(out, "stacks", slices.Values(index.stacks), func(id callstack.ID) any {
+		return historyStack{h.stacks.site(id), h.stacks.resolve(id)}
+	})
+	table(out, "groups", slices.Values(index.groups), func(g *group) any { return historyGroup{g.kind, g.dtype, g.shape} })
+	table(out, "events", slices.Values(h.events), func(e event) any { return index.event(e) })
+	out.bytes([]byte("}\n"))
+	if err := errors.Join(out.err, out.w.Flush()); err != nil {
+		return fmt.Errorf("write history: %w", err)
+	}
+	return nil
+}
+
+// MarshalJSON is WriteJSON into memory.
+func (h *History) MarshalJSON() ([]byte, error) { return marshal(h.WriteJSON) }
+
+// historyIndex numbers what the events of a history refer to.
+type historyIndex struct {
+	stacks    []callstack.ID
+	groups    []*group
+	sections  []string
+	ofStack   map[callstack.ID]int
+	ofGroup   map[*group]int
+	ofSection map[uint32]uint32
+}
+
+func (h *History) index() *historyIndex {
+	x := &historyIndex{
+		sections:  []string{""},
+		ofStack:   map[callstack.ID]int{0: -1},
+		ofGroup:   map[*group]int{nil: -1},
+		ofSection: map[uint32]uint32{noPath: 0},
+	}
+	for _, e := range h.events {
+		if _, ok := x.ofStack[e.stack]; !ok {
+			x.ofStack[e.stack] = len(x.stacks)
+			x.stacks = append(x.stacks, e.stack)
+		}
+		if _, ok := x.ofGroup[e.group]; !ok {
+			x.ofGroup[e.group] = len(x.groups)
+			x.groups = append(x.groups, e.group)
+		}
+		if _, ok := x.ofSection[e.section]; !ok {
+			x.ofSection[e.section] = uint32(len(x.sections))
+			x.sections = append(x.sections, h.sections[e.section])
+		}
+	}
+	return x
+}
+
+func (x *historyIndex) event(e event) historyEvent {
+	out := historyEvent{
+		Since: e.since, Action: e.action, Ptr: e.ptr,
+		Group: x.ofGroup[e.group], Stack: x.ofStack[e.stack], Section: x.ofSection[e.section],
+	}
+	if e.action.numbered() {
+		out.Number = int64(e.allocated)
+	} else {
+		out.Bytes = e.allocated
+	}
+	return out
+}
+
+// numbered reports whether an event of that action holds a number instead of bytes.
+func (a Action) numbered() bool { return a == Marked || a == SectionBegan || a == SectionEnded }
+
+// UnmarshalJSON reads what WriteJSON wrote.
+func (h *History) UnmarshalJSON(text []byte) error {
+	var in struct {
+		historyHead
+		historyTables
+	}
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	if err := checkSchema(in.Schema, in.Version, HistorySchema, HistoryVersion); err != nil {
+		return fmt.Errorf("read history: %w", err)
+	}
+	if len(in.Sections) == 0 {
+		return errors.New("read history: it has no sections, not even the outside of all")
+	}
+	stacks, groups, err := in.historyTables.load()
+	if err != nil {
+		return fmt.Errorf("read history: %w", err)
+	}
+	loaded := History{first: in.First, start: in.Start, sections: in.Sections, stacks: stacks}
+	for i, e := range in.Events {
+		if e.Group < -1 || e.Group >= len(groups) || e.Stack < -1 || e.Stack >= len(in.Stacks) || int64(e.Section) >= int64(len(in.Sections)) {
+			return fmt.Errorf("read history: event %d: group %d of %d, stack %d of %d, section %d of %d",
+				i, e.Group, len(groups), e.Stack, len(in.Stacks), e.Section, len(in.Sections))
+		}
+		read := event{since: e.Since, action: e.Action, ptr: e.Ptr, allocated: e.Bytes, stack: callstack.ID(e.Stack + 1), section: e.Section}
+		if e.Action.numbered() {
+			read.allocated = alloc.Bytes(e.Number)
+		}
+		if e.Group >= 0 {
+			read.group = groups[e.Group]
+		}
+		loaded.events = append(loaded.events, read)
+	}
+	*h = loaded
+	return nil
+}
+
+func (in historyTables) load() (loadedStacks, []*group, error) {
+	var stacks loadedStacks
+	for _, s := range in.Stacks {
+		stacks.stacks = append(stacks.stacks, s.Frames)
+		stacks.sites = append(stacks.sites, s.Site)
+	}
+	var groups []*group
+	for i, g := range in.Groups {
+		x, err := newTensor(g.Shape, g.DType, g.Kind)
+		if err != nil {
+			return loadedStacks{}, nil, fmt.Errorf("group %d: %w", i, err)
+		}
+		groups = append(groups, &group{tensor: x})
+	}
+	return stacks, groups, nil
+}

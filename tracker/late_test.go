@@ -1,0 +1,100 @@
+package tracker_test
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
+)
+
+// refusing is a device whose next Free fails, after something else has happened.
+type refusing struct {
+	alloc.Device
+	meanwhile func()
+}
+
+func (d *refusing) Free(p alloc.Ptr) error {
+	if d.meanwhile == nil {
+		return d.Device.Free(p)
+	}
+	meanwhile := d.meanwhile
+	d.meanwhile = nil
+	meanwhile()
+	return sim.ErrInjected
+}
+
+// TestFreeThatFailsLate: while the device takes its time to refuse, the ledger
+// drops what it keeps for that shape, and may meet the shape again.
+func TestFreeThatFailsLate(t *testing.T) {
+	for _, again := range []int{0, 2} {
+		dev := &refusing{Device: device(t, sim.Config{})}
+		tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
+		one := func() *tracker.Buffer { return take(t, tr, tracker.Parameter, 7) }
+		buf := one()
+		dev.meanwhile = func() {
+			tr.ResetPeak()
+			for i := range 2000 {
+				require.NoError(t, take(t, tr, tracker.Activation, 100+i).Free())
+			}
+			for range again {
+				one()
+			}
+		}
+		require.ErrorIs(t, buf.Free(), sim.ErrInjected)
+
+		s := tr.Snapshot()
+		trackertest.RequireExact(t, s)
+		want := tracker.Tally{Count: 1 + int64(again), Bytes: 28 * alloc.Bytes(1+again)}
+		assert.Equal(t, want, s.Live)
+		assert.Equal(t, want, tr.Track().Delta.Sum())
+		require.NoError(t, buf.Free())
+		assert.Equal(t, tracker.Tally{Count: -1, Bytes: -28}, tr.Track().Delta.Sum())
+		trackertest.RequireExact(t, tr.Snapshot())
+	}
+}
+
+// TestReleaseThatFailsTooLate: the ledger never overwrites what is live.
+func TestReleaseThatFailsTooLate(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	register := func(n int) error { return tr.Register(512, alloc.Shape{n}, alloc.Float32, tracker.Input) }
+	require.NoError(t, register(1))
+	err := tr.Release(512, func() error {
+		require.NoError(t, register(2))
+		return io.ErrClosedPipe
+	})
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 8}, tr.Snapshot().Live)
+	trackertest.RequireExact(t, tr.Snapshot())
+	require.NoError(t, tr.Unregister(512))
+	assert.Zero(t, tr.Snapshot().Live)
+}
+
+// late is a device that answers MemInfo with what was a moment ago.
+type late struct {
+	alloc.Device
+	meanwhile func()
+}
+
+func (d *late) MemInfo() (alloc.MemInfo, error) {
+	info, err := d.Device.MemInfo()
+	if d.meanwhile != nil {
+		d.meanwhile()
+	}
+	return info, err
+}
+
+func TestLevelsHoldTogether(t *testing.T) {
+	dev := &late{Device: device(t, sim.Config{Overhead: -1})}
+	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
+	dev.meanwhile = func() { take(t, tr, tracker.Input, 1<<20) }
+	m := tr.Track()
+	assert.Equal(t, 4*alloc.MiB, m.Allocated)
+	assert.LessOrEqual(t, m.Allocated, m.Reserved)
+	assert.LessOrEqual(t, m.Reserved, m.DriverUsed)
+}

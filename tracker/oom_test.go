@@ -1,0 +1,78 @@
+package tracker_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// terse is a device that is full and says no more than that.
+type terse struct{ alloc.Device }
+
+func (terse) Alloc(alloc.Bytes) (alloc.Ptr, error) {
+	return 0, fmt.Errorf("status 2: %w", alloc.ErrOutOfMemory)
+}
+func (terse) MemInfo() (alloc.MemInfo, error) { return alloc.MemInfo{}, errors.New("not supported") }
+
+func TestOutOfMemoryOfADeviceThatTellsNothing(t *testing.T) {
+	tr, _ := open(t, tracker.Config{Device: terse{device(t, sim.Config{})}, NoCache: true})
+	_, err := tr.Alloc(alloc.Shape{8}, alloc.Float32, tracker.Activation)
+	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
+	var oom *tracker.OutOfMemoryError
+	require.ErrorAs(t, err, &oom)
+	assert.Equal(t, alloc.Bytes(32), oom.Requested)
+	assert.ErrorContains(t, oom.Err, "status 2", "the device's own error")
+	assert.Contains(t, err.Error(), "free unknown of unknown, largest hole in the cache unknown")
+	assert.Contains(t, err.Error(), "reserved unknown, of which inactive unknown; untracked unknown")
+}
+
+func TestOutOfMemoryNamesTheLargestLinesFirst(t *testing.T) {
+	tr, _ := open(t, tracker.Config{Device: device(t, sim.Config{Memory: alloc.GiB})})
+	for _, n := range []alloc.Bytes{1, 2, 3} {
+		_, err := tr.AllocBytes(n, tracker.Input)
+		require.NoError(t, err)
+	}
+	for _, n := range []alloc.Bytes{20, 30} {
+		_, err := tr.AllocBytes(n, tracker.Input)
+		require.NoError(t, err)
+	}
+	_, err := tr.AllocBytes(2*alloc.GiB, tracker.Input)
+	var oom *tracker.OutOfMemoryError
+	require.ErrorAs(t, err, &oom)
+	require.Len(t, oom.Sites, 2)
+	assert.Equal(t, tracker.Tally{Count: 2, Bytes: 50}, oom.Sites[0].Tally)
+	assert.Equal(t, tracker.Tally{Count: 3, Bytes: 6}, oom.Sites[1].Tally)
+}
+
+func TestOtherErrorsStayWhatTheyAre(t *testing.T) {
+	dev := device(t, sim.Config{})
+	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
+	dev.Inject(sim.Fault{Op: sim.OpAlloc})
+	_, err := tr.Alloc(alloc.Shape{8}, alloc.Float32, tracker.Activation)
+	require.ErrorIs(t, err, sim.ErrInjected)
+	var oom *tracker.OutOfMemoryError
+	assert.False(t, errors.As(err, &oom))
+	assert.Contains(t, err.Error(), "alloc Activation (8,) float32: ")
+}
+
+func TestNVMLIsAskedForOtherProcesses(t *testing.T) {
+	dev := device(t, sim.Config{Memory: alloc.GiB, Other: 100 * alloc.MiB})
+	asked := 0
+	tr, _ := open(t, tracker.Config{Device: dev, OtherProcesses: func() (alloc.Bytes, error) {
+		asked++
+		return dev.Other(), nil
+	}})
+	_, err := tr.AllocBytes(550*alloc.MiB, tracker.Activation)
+	var oom *tracker.OutOfMemoryError
+	require.ErrorAs(t, err, &oom)
+	assert.Equal(t, 1, asked)
+	assert.Equal(t, tracker.OtherProcess, oom.Advice)
+	assert.Contains(t, err.Error(), "other process: 100.0 MiB of the device")
+}

@@ -1,0 +1,148 @@
+package tracker_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// estimates are expectations by path.
+type estimates map[string]tracker.Estimate
+
+func (e estimates) Estimate(path string) (tracker.Estimate, bool) {
+	found, ok := e[path]
+	return found, ok
+}
+
+// untimed hides what a device can do beside memory.
+type untimed struct{ alloc.Device }
+
+// profiled runs two steps of two layers, with a clock that passes a second at each look.
+func profiled(t *testing.T) *tracker.Profile {
+	tr, _ := open(t, tracker.Config{
+		Clock: clock(), Sections: tracker.SectionConfig{NoHost: true}, NoCache: true,
+		Device: untimed{device(t, sim.Config{})},
+	})
+	for range 2 {
+		tr.Do("step/forward", func() {
+			conv := tr.Section("conv1")
+			conv.Describe(tracker.Layer{Inputs: []alloc.Shape{{8, 3, 32, 32}}, FLOPs: 3_538_944, Params: 896})
+			take(t, tr, tracker.Activation, 1<<18)
+			require.NoError(t, take(t, tr, tracker.Temporary, 1<<19).Free())
+			conv.End()
+			tr.Do("relu", func() { take(t, tr, tracker.Activation, 1<<16) })
+		})
+	}
+	return tr.Profile()
+}
+
+func TestProfile(t *testing.T) {
+	p := profiled(t)
+	p.Attach(estimates{
+		"step/forward/conv1": {Of: tracker.ByKept, Bytes: alloc.MiB / 2},
+		"step/forward/relu":  {Of: tracker.ByAllocated, Bytes: alloc.MiB / 4, Layer: tracker.Layer{FLOPs: 100}},
+		"never":              {Of: tracker.ByPeak, Bytes: 1},
+	})
+	p.Sort(tracker.ByPeak)
+	golden(t, "profile.txt", p.Tree()+"\n"+p.Table())
+}
+
+func TestProfileIsSortedByEachColumn(t *testing.T) {
+	p := profiled(t)
+	paths := func() (paths []string) {
+		for r := range p.Rows() {
+			paths = append(paths, strings.TrimPrefix(r.Path, "step/"))
+		}
+		return paths
+	}
+	for _, test := range []struct {
+		by   tracker.Column
+		want []string
+	}{
+		{tracker.ByTree, []string{"step", "forward", "forward/conv1", "forward/relu"}},
+		{tracker.ByPath, []string{"step", "forward", "forward/conv1", "forward/relu"}},
+		{tracker.ByCalls, []string{"forward", "forward/conv1", "forward/relu", "step"}},
+		{tracker.ByOwnPeak, []string{"forward", "forward/conv1", "forward/relu", "step"}},
+		{tracker.ByFLOPs, []string{"forward/conv1", "step", "forward", "forward/relu"}},
+		{tracker.BySite, []string{"step", "forward", "forward/conv1", "forward/relu"}},
+	} {
+		p.Sort(test.by)
+		assert.Equal(t, test.want, paths(), test.by.String())
+		parsed, err := tracker.ParseColumn(test.by.String())
+		require.NoError(t, err)
+		assert.Equal(t, test.by, parsed)
+	}
+	_, err := tracker.ParseColumn("weight")
+	assert.ErrorContains(t, err, `parse column "weight": want one of tree, path, calls`)
+}
+
+func TestProfileAsJSON(t *testing.T) {
+	p := profiled(t)
+	p.Attach(estimates{
+		"step/forward":       {Of: tracker.ByKept, Bytes: 1},
+		"step/forward/conv1": {Of: tracker.ByPeak, Bytes: 1},
+		"step/forward/relu":  {Of: tracker.ByOwnPeak, Bytes: 1 << 18},
+		"step":               {Of: tracker.ByLive, Bytes: 0},
+	})
+	p.Sort(tracker.ByKept)
+	text, err := json.Marshal(p)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"of":"kept"`)
+	var read struct {
+		Schema  string
+		Version int
+		Rows    []tracker.ProfileRow
+	}
+	require.NoError(t, json.Unmarshal(text, &read))
+	assert.Equal(t, tracker.ProfileSchema, read.Schema)
+	assert.Equal(t, tracker.ProfileVersion, read.Version)
+	var rows []tracker.ProfileRow
+	for r := range p.Rows() {
+		rows = append(rows, r)
+	}
+	assert.Equal(t, rows, read.Rows)
+	for _, r := range read.Rows {
+		assert.Equal(t, map[string]alloc.Bytes{
+			"step":               5 * alloc.MiB / 2,
+			"step/forward":       5*alloc.MiB/4 - 1,
+			"step/forward/conv1": 17*alloc.MiB/4 - 1,
+			"step/forward/relu":  0,
+		}[r.Path], r.Difference(), r.Path)
+	}
+}
+
+func TestProfileWithDeviceTime(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	const calls = 1000 // more than wait to be read at once
+	for range calls {
+		tr.Do("step", func() {})
+	}
+	for r := range tr.Profile().Rows() {
+		assert.Equal(t, int64(calls), r.Calls)
+		assert.Positive(t, r.DeviceTime)
+		assert.Less(t, r.DeviceTime, time.Minute)
+	}
+}
+
+func TestProfileFollowsWhatIsLive(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	var buf *tracker.Buffer
+	tr.Do("a/b", func() { buf = take(t, tr, tracker.Activation, 256) })
+	live := func() (live []alloc.Bytes) {
+		for r := range tr.Profile().Rows() {
+			live = append(live, r.Live.Bytes)
+		}
+		return live
+	}
+	assert.Equal(t, []alloc.Bytes{1024, 1024}, live(), "a and a/b")
+	require.NoError(t, buf.Free())
+	assert.Equal(t, []alloc.Bytes{0, 0}, live())
+}

@@ -1,0 +1,154 @@
+package tracker_test
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+func TestSectionEventsInHistory(t *testing.T) {
+	tr, _ := open(t, tracker.Config{NoCache: true})
+	step := tr.Section("step")
+	tr.Do("forward", func() { take(t, tr, tracker.Activation, 8) })
+	step.End()
+	buf := take(t, tr, tracker.Parameter, 4)
+	require.NoError(t, buf.Free())
+
+	var lines []string
+	for e := range tr.History().Events() {
+		lines = append(lines, fmt.Sprint(e.Action, " ", e.Section, " ", e.Span))
+	}
+	assert.Equal(t, []string{
+		"section_begin step 1",
+		"section_begin step/forward 2",
+		"alloc step/forward 0",
+		"section_end step/forward 2",
+		"section_end step 1",
+		"alloc  0",
+		"free  0",
+	}, lines)
+
+	var sections []string
+	for a := range tr.Snapshot().Allocations() {
+		sections = append(sections, a.Section)
+	}
+	assert.Equal(t, []string{"step/forward"}, sections)
+}
+
+func TestSectionNumbers(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	before := take(t, tr, tracker.Parameter, 1000)
+	s := tr.Section("s")
+	kept := take(t, tr, tracker.Activation, 100)
+	temporary := take(t, tr, tracker.Temporary, 10_000)
+	require.NoError(t, temporary.Free())
+	require.NoError(t, before.Free())
+	s.End()
+	s.End() // does nothing
+	take(t, tr, tracker.Activation, 1_000_000)
+
+	d := s.Data()
+	assert.Equal(t, tracker.MemoryUse{Before: 4000, Used: 400, Peak: 44_400}, d.GPU)
+	assert.Equal(t, alloc.Bytes(-3600), d.GPU.Consumed())
+	assert.Equal(t, alloc.Bytes(44_000), d.GPU.Peaked())
+	assert.Equal(t, tracker.Tally{Count: 2, Bytes: 40_400}, d.Allocated)
+	assert.Equal(t, tracker.Tally{Count: 2, Bytes: 44_000}, d.Freed)
+	assert.Equal(t, tracker.Tally{Bytes: -3600}, d.Kept())
+	assert.Equal(t, alloc.Bytes(40_400), d.OwnPeak)
+	assert.GreaterOrEqual(t, d.DeviceTime, time.Duration(0))
+	require.NoError(t, kept.Free())
+}
+
+func TestSectionTable(t *testing.T) {
+	d := tracker.SectionData{
+		Path: "forward", Time: 12 * time.Millisecond, DeviceTime: 10 * time.Millisecond,
+		GPU:  tracker.MemoryUse{Before: 2898 * alloc.MiB, Used: 5465 * alloc.MiB, Peak: 6902 * alloc.MiB},
+		RSS:  tracker.MemoryUse{Before: 125 * alloc.MiB, Used: 170 * alloc.MiB, Peak: 180 * alloc.MiB, PeakAtMost: true},
+		Heap: tracker.MemoryUse{Before: 8 * alloc.MiB, Used: 6 * alloc.MiB, Peak: -1},
+	}
+	unknown := tracker.MemoryUse{Before: -1, Used: -1, Peak: -1}
+	other := tracker.SectionData{Path: "load", DeviceTime: -1, RSS: unknown, Heap: unknown}
+	golden(t, "section.txt", d.Table()+d.String()+"\n"+other.Table()+other.String()+"\n")
+}
+
+func TestHostMemoryOfASection(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the resident set is known on Linux only")
+	}
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{ResetHostPeak: true, GCBefore: true}})
+	const size = 64 << 20
+	debug.FreeOSMemory() // so that what is allocated next is not resident already
+	outer := tr.Section("outer")
+	inner := tr.Do("inner", func() { touch(make([]byte, size)) }).Data()
+	after := tr.Do("after", func() {}).Data()
+	outer.End()
+	if inner.RSS.PeakAtMost {
+		t.Skip("the kernel does not let the high-water mark be set back")
+	}
+	assert.Greater(t, inner.RSS.Peak, inner.RSS.Before+size/2)
+	assert.Less(t, after.RSS.Peak, inner.RSS.Peak+size/2)
+	assert.GreaterOrEqual(t, outer.Data().RSS.Peak, inner.RSS.Peak, "the inner section's reset did not disturb it")
+	assert.Positive(t, inner.Heap.Used)
+	assert.Equal(t, alloc.Bytes(-1), inner.Heap.Peak)
+}
+
+//go:noinline
+func touch(memory []byte) {
+	for i := 0; i < len(memory); i += 4096 {
+		memory[i] = 1
+	}
+}
+
+func TestSectionOutlivesItsTracker(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	s := tr.Section("s")
+	require.NoError(t, tr.Close())
+	assert.Equal(t, "s", s.Data().Path)
+	s.End()
+	assert.Equal(t, "s", s.Data().Path)
+	late := tr.Section("late")
+	late.End()
+	assert.Equal(t, "late", late.Data().Path)
+	assert.Zero(t, tr.History().Len())
+}
+
+func TestPathsAreBounded(t *testing.T) {
+	tr, _ := open(t, tracker.Config{NoCache: true, Sections: tracker.SectionConfig{NoHost: true, NoDeviceTime: true}})
+	for i := range 20_000 {
+		tr.Do(fmt.Sprint("s", i), func() {})
+	}
+	assert.Equal(t, "other", tr.Do("one more", func() {}).Data().Path)
+	assert.Equal(t, "s0", tr.Do("s0", func() {}).Data().Path)
+	assert.Equal(t, "other", tr.Do(strings.Repeat("x", 2000), func() {}).Data().Path)
+	assert.Equal(t, "other", tr.Do("", func() {}).Data().Path)
+}
+
+func TestSectionEndsWhenItsFunctionPanics(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	assert.Panics(t, func() { tr.Do("s", func() { panic("no") }) })
+	assert.Equal(t, "next", tr.Do("next", func() {}).Data().Path)
+}
+
+func TestPartOfASectionThatHasEnded(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	whole := tr.Section("whole")
+	part := whole.Section("part")
+	part.End()
+	late := part.Section("late")
+	take(t, tr, tracker.Activation, 10)
+	late.End()
+	whole.End()
+	assert.Equal(t, "whole/part/late", late.Data().Path)
+	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 40}, late.Data().Allocated)
+	assert.Equal(t, tracker.Tally{}, part.Data().Allocated, "it had ended")
+	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 40}, whole.Data().Allocated)
+}

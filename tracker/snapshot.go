@@ -1,0 +1,260 @@
+package tracker
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+)
+
+// Snapshot is a copy of the ledger at an instant. It does not change; any
+// goroutine may read it. It can be written as JSON and read again, by another
+// program too: see WriteJSON and ReadSnapshot.
+type Snapshot struct {
+	Time    time.Time
+	Device  string // the device's name
+	Ordinal int
+	Levels
+	Peak  Tally // the level of most bytes, and the buffers live then
+	Total Tally // all buffers ever
+
+	// Events is how many events the history had seen: buffers allocated since
+	// have a Seq of at least that.
+	Events uint64
+
+	// Cache and Segments are the state of the tracker's cache at nearly the same
+	// instant; nil if it has none.
+	Cache    *alloc.Stats
+	Segments []alloc.Segment
+
+	epoch       time.Time // allocationEntry.since counts from here
+	sites       []siteEntry
+	retired     []retiredEntry
+	allocations []allocationEntry // by seq; nil in a light snapshot
+	stacks      stackSource
+	sections    []string
+}
+
+// stackSource names the stacks that a snapshot refers to: those of a tracker,
+// or those read from a file.
+type stackSource interface {
+	resolve(callstack.ID) Stack
+	site(callstack.ID) Frame
+}
+
+// siteEntry is a cell, copied.
+type siteEntry struct {
+	group             *group
+	stack             callstack.ID
+	live, peak, total int64
+}
+
+// retiredEntry is what a stack ever allocated in cells that the ledger has dropped.
+type retiredEntry struct {
+	stack callstack.ID
+	total Tally
+}
+
+// allocationEntry is a record, copied.
+type allocationEntry struct {
+	site      int32 // index in sites
+	section   uint32
+	foreign   bool
+	lost      bool
+	ptr       alloc.Ptr
+	allocated alloc.Bytes
+	since     time.Duration
+	seq       uint64
+	label     string
+}
+
+// Allocation is one live buffer of a Snapshot.
+type Allocation struct {
+	Seq        uint64 // its place in the history: larger is later
+	Time       time.Time
+	Ptr        alloc.Ptr
+	Requested  alloc.Bytes
+	Allocated  alloc.Bytes // after rounding
+	Kind       Kind
+	DType      alloc.DType
+	Shape      alloc.Shape // shared: do not write
+	Label      string
+	Section    string
+	Registered bool  // other code owns the memory
+	Lost       bool  // nobody can free it any more; see LostPolicy
+	Stack      Stack // shared: do not write
+	Site       Frame // the line of the user's code in Stack
+}
+
+// SiteStats is what one call stack allocated of one kind, shape and dtype. Of a
+// program whose shapes never repeat, the shapes long gone are summed up by stack:
+// such an entry has no dtype, no shape, and only a Total.
+type SiteStats struct {
+	Kind  Kind
+	DType alloc.DType
+	Shape alloc.Shape // shared: do not write
+	Stack Stack       // shared: do not write
+	Site  Frame       // the line of the user's code in Stack
+	Live  Tally       // now
+	Peak  Tally       // at the moment of most bytes of all
+	Total Tally       // ever
+}
+
+// Group is the live buffers of one kind, shape and dtype.
+type Group struct {
+	Kind  Kind        `json:"kind"`
+	DType alloc.DType `json:"dtype"`
+	Shape alloc.Shape `json:"shape"` // shared: do not write
+	Tally
+	Sites []SiteTally `json:"sites"` // the lines of code that allocated them, larger first
+}
+
+// Snapshot copies the ledger. Allocations wait while it does, about 50 ns for
+// each live buffer.
+func (t *MemTracker) Snapshot() *Snapshot { return t.snapshot(true) }
+
+// LightSnapshot is a Snapshot without the single allocations: groups, call
+// sites and levels only. Its cost follows the call sites, not the buffers.
+func (t *MemTracker) LightSnapshot() *Snapshot { return t.snapshot(false) }
+
+func (t *MemTracker) snapshot(allocations bool) *Snapshot {
+	s := &Snapshot{
+		Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.deviceLevels(),
+		epoch: t.start, stacks: t.stacks,
+	}
+	if t.cache != nil {
+		stats := t.cache.Stats()
+		s.Cache = &stats
+		s.Segments = slices.Collect(t.cache.Segments())
+	}
+	t.mu.Lock()
+	s.Time = t.start.Add(t.now())
+	t.ledgerLevels(&s.Levels)
+	s.Peak, s.Total, s.Events = t.ledger.peak, t.ledger.total, t.history.next
+	s.sections = t.sections.paths.names
+	s.copySites(&t.ledger)
+	if allocations {
+		s.copyAllocations(&t.ledger)
+	}
+	t.mu.Unlock()
+	slices.SortFunc(s.allocations, func(a, b allocationEntry) int { return cmp.Compare(a.seq, b.seq) })
+	return s
+}
+
+func (s *Snapshot) copySites(l *ledger) {
+	s.sites = make([]siteEntry, 0, l.cells.count)
+	for _, c := range l.cells.slots {
+		if c != nil {
+			c.copied = int32(len(s.sites))
+			s.sites = append(s.sites, siteEntry{c.group, c.stack, c.live, c.atPeak(l.epoch), c.total})
+		}
+	}
+	for stack, total := range l.cells.retired {
+		s.retired = append(s.retired, retiredEntry{stack, total})
+	}
+}
+
+func (s *Snapshot) copyAllocations(l *ledger) {
+	s.allocations = make([]allocationEntry, 0, len(l.live))
+	for _, r := range l.live {
+		s.allocations = append(s.allocations, allocationEntry{
+			site: r.cell.copied, section: r.section, foreign: r.foreign, lost: r.lost, ptr: r.ptr,
+			allocated: r.allocated, since: r.since, seq: r.seq, label: r.label,
+		})
+	}
+}
+
+// Allocations iterates over the live buffers, oldest first. A light snapshot has none.
+func (s *Snapshot) Allocations() iter.Seq[Allocation] {
+	return func(yield func(Allocation) bool) {
+		for _, e := range s.allocations {
+			if !yield(s.allocation(e)) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Snapshot) allocation(e allocationEntry) Allocation {
+	site := s.sites[e.site]
+	return Allocation{
+		Seq: e.seq, Time: s.epoch.Add(e.since), Ptr: e.ptr,
+		Requested: site.group.each, Allocated: e.allocated,
+		Kind: site.group.kind, DType: site.group.dtype, Shape: site.group.shape,
+		Label: e.label, Section: s.sections[e.section], Registered: e.foreign, Lost: e.lost,
+		Stack: s.stacks.resolve(site.stack), Site: s.stacks.site(site.stack),
+	}
+}
+
+// Sites iterates over the call stacks and what they allocated: more live bytes
+// first, then more bytes ever, then in the order of Groups and of the lines of code.
+func (s *Snapshot) Sites() iter.Seq[SiteStats] {
+	sites := make([]SiteStats, 0, len(s.sites)+len(s.retired))
+	for _, e := range s.sites {
+		g := e.group
+		sites = append(sites, SiteStats{
+			Kind: g.kind, DType: g.dtype, Shape: g.shape,
+			Stack: s.stacks.resolve(e.stack), Site: s.stacks.site(e.stack),
+			Live: g.tally(e.live), Peak: g.tally(e.peak), Total: g.tally(e.total),
+		})
+	}
+	for _, e := range s.retired {
+		sites = append(sites, SiteStats{
+			Stack: s.stacks.resolve(e.stack), Site: s.stacks.site(e.stack), Total: e.total,
+		})
+	}
+	slices.SortFunc(sites, func(x, y SiteStats) int {
+		return cmp.Or(
+			cmp.Compare(y.Live.Bytes, x.Live.Bytes),
+			cmp.Compare(y.Total.Bytes, x.Total.Bytes),
+			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape),
+			slices.CompareFunc(x.Stack, y.Stack, compareFrame))
+	})
+	return slices.Values(sites)
+}
+
+// String prints the group as a report does.
+func (g Group) String() string { return Change(g).String() }
+
+// Groups iterates over the live table in the order of a report.
+func (s *Snapshot) Groups() iter.Seq[Group] {
+	return func(yield func(Group) bool) {
+		for c := range s.Sub(nil).Changes() {
+			if !yield(Group(c)) {
+				return
+			}
+		}
+	}
+}
+
+// Sub returns how the live table of s differs from that of base, which may be
+// of another tracker or another program. A nil base is an empty table.
+func (s *Snapshot) Sub(base *Snapshot) Delta {
+	b := newDeltaBuilder(0)
+	s.addTo(&b, 1)
+	if base != nil {
+		base.addTo(&b, -1)
+	}
+	return b.delta()
+}
+
+func (s *Snapshot) addTo(b *deltaBuilder, sign int64) {
+	for _, e := range s.sites {
+		if e.live != 0 {
+			b.add(e.group.kind, e.group.dtype, e.group.shape, s.stacks.site(e.stack), e.group.tally(sign*e.live))
+		}
+	}
+}
+
+// String prints the live table as a report does, and the totals.
+func (s *Snapshot) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", s.Device, s.Ordinal, s.Live, s.Reserved, s.Peak)
+	b.WriteString(s.Sub(nil).String())
+	return b.String()
+}

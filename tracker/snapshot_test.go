@@ -1,0 +1,169 @@
+package tracker_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// example returns a snapshot with something of everything.
+func example(t *testing.T) *tracker.Snapshot {
+	tr, _ := open(t, tracker.Config{Clock: clock()})
+	for range 3 {
+		take(t, tr, tracker.Parameter, 64, 3, 3, 3)
+	}
+	named, err := tr.Alloc(alloc.Shape{512}, alloc.BFloat16, tracker.OptimizerState)
+	require.NoError(t, err)
+	named.SetLabel("adam.m")
+	require.NoError(t, take(t, tr, tracker.Temporary, 1<<20).Free())
+	require.NoError(t, tr.Register(1<<45, alloc.Shape{}, alloc.Complex128, tracker.Unspecified))
+	return tr.Snapshot()
+}
+
+func TestSnapshotRoundTrip(t *testing.T) {
+	want := example(t)
+	var text bytes.Buffer
+	require.NoError(t, want.WriteJSON(&text))
+	got, err := tracker.ReadSnapshot(&text)
+	require.NoError(t, err)
+
+	assert.Equal(t, slices.Collect(want.Allocations()), slices.Collect(got.Allocations()))
+	assert.Equal(t, slices.Collect(want.Sites()), slices.Collect(got.Sites()))
+	assert.Equal(t, slices.Collect(want.Groups()), slices.Collect(got.Groups()))
+	assert.Equal(t, want.String(), got.String())
+	assert.Equal(t, want.Levels, got.Levels)
+	assert.Equal(t, want.Peak, got.Peak)
+	assert.Equal(t, want.Total, got.Total)
+	assert.Equal(t, want.Cache, got.Cache)
+	assert.Equal(t, want.Segments, got.Segments)
+	assert.True(t, want.Sub(got).IsZero())
+
+	again, err := json.Marshal(got)
+	require.NoError(t, err)
+	first, err := json.Marshal(want)
+	require.NoError(t, err)
+	assert.JSONEq(t, string(first), string(again))
+}
+
+func TestSnapshotDoesNotChange(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	take(t, tr, tracker.Parameter, 3)
+	s := tr.Snapshot()
+	before := s.String()
+	take(t, tr, tracker.Parameter, 5)
+	assert.Equal(t, before, s.String())
+	d := tr.Snapshot().Sub(s)
+	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 20}, d.Sum())
+	assert.Equal(t, tracker.Tally{Count: -1, Bytes: -20}, s.Sub(tr.Snapshot()).Sum())
+}
+
+func TestLightSnapshot(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	take(t, tr, tracker.Parameter, 3)
+	light, full := tr.LightSnapshot(), tr.Snapshot()
+	assert.Empty(t, slices.Collect(light.Allocations()))
+	assert.Equal(t, full.String(), light.String())
+}
+
+func TestGroupsAndChangesPrintAsReportsDo(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	take(t, tr, tracker.Parameter, 3)
+	delta := tr.Track().Delta
+	require.Equal(t, 1, delta.Len())
+	for c := range delta.Changes() {
+		assert.Equal(t, delta.String(), c.String())
+	}
+	for g := range tr.Snapshot().Groups() {
+		assert.Equal(t, delta.String(), g.String())
+	}
+}
+
+func TestDeltaRoundTrip(t *testing.T) {
+	want := example(t).Sub(nil)
+	text, err := json.Marshal(want)
+	require.NoError(t, err)
+	var got tracker.Delta
+	require.NoError(t, json.Unmarshal(text, &got))
+	assert.Equal(t, want, got)
+	assert.True(t, got.Add(tracker.Delta{}).Sum() == want.Sum())
+
+	text, err = json.Marshal(tracker.Delta{})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"schema": "gpumemtrack.delta", "version": 1, "changes": []}`, string(text))
+	require.NoError(t, json.Unmarshal(text, &got))
+	assert.True(t, got.IsZero())
+}
+
+func TestReadSnapshotSaysWhatIsWrong(t *testing.T) {
+	var text bytes.Buffer
+	require.NoError(t, example(t).WriteJSON(&text))
+	whole := text.String()
+	for _, test := range []struct{ name, text, want string }{
+		{"empty", "", "ends before"},
+		{"torn", whole[:len(whole)-20], "ends before"},
+		{"another schema", `{"schema": "torch"}`, `the schema is "torch", want "gpumemtrack.snapshot"`},
+		{"a newer version", strings.Replace(whole, `"version":1`, `"version":2`, 1), "of version 2, this program reads version 1"},
+		{"no such dtype", strings.Replace(whole, `"dtype":"float32"`, `"dtype":"float33"`, 1), "float33"},
+		{"no such kind", strings.Replace(whole, `"kind":"Parameter"`, `"kind":"Weight"`, 1), "Weight"},
+		{"no such stack", strings.Replace(whole, `"stack":0`, `"stack":99`, 1), "stack 99 of"},
+		{"no such site", strings.Replace(whole, `"site":0`, `"site":-4`, 1), "site -4 of"},
+		{"a negative count", strings.Replace(whole, `"live_count":3`, `"live_count":-3`, 1), "-3 live"},
+		{"a negative dimension", strings.Replace(whole, `[64,3,3,3]`, `[-64,3,3,3]`, 1), "is negative"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			require.NotEqual(t, whole, test.text)
+			_, err := tracker.ReadSnapshot(strings.NewReader(test.text))
+			require.ErrorContains(t, err, test.want)
+			require.ErrorContains(t, err, "read snapshot: ")
+		})
+	}
+}
+
+func TestReadDeltaThatDoesNotAddUp(t *testing.T) {
+	text, err := json.Marshal(example(t).Sub(nil))
+	require.NoError(t, err)
+	var d tracker.Delta
+	require.ErrorContains(t, json.Unmarshal(bytes.Replace(text, []byte(`"count":3`), []byte(`"count":4`), 1), &d), "add up to")
+}
+
+// brokenWriter fails after n bytes.
+type brokenWriter struct{ n int }
+
+func (w *brokenWriter) Write(p []byte) (int, error) {
+	if w.n -= len(p); w.n < 0 {
+		return 0, errors.New("broken pipe")
+	}
+	return len(p), nil
+}
+
+func TestSnapshotToABrokenWriter(t *testing.T) {
+	require.ErrorContains(t, example(t).WriteJSON(&brokenWriter{n: 10}), "write snapshot: broken pipe")
+}
+
+func FuzzReadSnapshot(f *testing.F) {
+	f.Add([]byte(`{"schema":"gpumemtrack.snapshot","version":1,"sites":[{"kind":"Tensor","dtype":"int4","shape":[3],"stack":-1,"live_count":1,"total_count":1}],"allocations":[{"site":0,"address":7}]}`))
+	f.Add([]byte(`{"schema":"gpumemtrack.snapshot","version":1,"stacks":[[{"function":"main.f","file":"f.go","line":3}]],"retired":[{"stack":0,"total":{"count":2,"bytes":9}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := tracker.ReadSnapshot(bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		_ = s.String()
+		for range s.Allocations() {
+		}
+		var out bytes.Buffer
+		require.NoError(t, s.WriteJSON(&out))
+		again, err := tracker.ReadSnapshot(&out)
+		require.NoError(t, err)
+		require.Equal(t, slices.Collect(s.Sites()), slices.Collect(again.Sites()))
+	})
+}

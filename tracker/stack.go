@@ -1,0 +1,137 @@
+package tracker
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+)
+
+// Frame is one function call of a stack.
+type Frame struct {
+	Function string `json:"function"` // with its import path: "main.load"
+	File     string `json:"file"`     // as the compiler recorded it
+	Line     int    `json:"line"`
+}
+
+// IsZero reports whether the frame is unknown.
+func (f Frame) IsZero() bool { return f == Frame{} }
+
+// String prints the frame short: "main.go:12 main.load".
+func (f Frame) String() string { return string(f.append(nil)) }
+
+func (f Frame) append(b []byte) []byte {
+	if f.IsZero() {
+		return append(b, "unknown"...)
+	}
+	b = append(b, path.Base(f.File)...)
+	b = append(b, ':')
+	b = strconv.AppendInt(b, int64(f.Line), 10)
+	b = append(b, ' ')
+	return append(b, path.Base(f.Function)...)
+}
+
+// Stack is the calls that led to an allocation, innermost first. It is shared:
+// do not write to it.
+type Stack []Frame
+
+// String prints the stack as a Go panic does, a function and its file and line in turn.
+func (s Stack) String() string {
+	var b strings.Builder
+	for _, f := range s {
+		fmt.Fprintf(&b, "%s(...)\n\t%s:%d\n", f.Function, f.File, f.Line)
+	}
+	return b.String()
+}
+
+// Site returns the line of the user's code: the innermost frame that is of
+// neither the Go runtime, nor this module's packages, nor gorgonia.org/cu, nor
+// the libraries, which are import paths. Where all are, it is the outermost that
+// is not of the runtime.
+func (s Stack) Site(libraries ...string) Frame {
+	return s.site(slices.Concat(ownLibraries, libraries))
+}
+
+// site is Site where the libraries are all that is passed over beside the runtime.
+func (s Stack) site(libraries []string) (outermost Frame) {
+	for _, f := range s {
+		switch {
+		case inLibrary(f.Function, goRuntime):
+		case !inLibrary(f.Function, libraries):
+			return f
+		default:
+			outermost = f
+		}
+	}
+	return outermost
+}
+
+// goRuntime begins goroutines (runtime.goexit), panics and runs cleanups.
+var goRuntime = []string{"runtime"}
+
+// ownLibraries are passed over in every program: the tracker's own callers, and
+// the bindings that it stands between.
+var ownLibraries = []string{
+	"github.com/gpumemtrack/gpumemtrack/alloc",
+	"github.com/gpumemtrack/gpumemtrack/tracker",
+	"gorgonia.org/cu",
+}
+
+// inLibrary reports whether the function belongs to a package at or below one
+// of the import paths. A package's external tests ("path_test") do not. The
+// linker writes a dot of a path's last element as %2e: "gopkg.in/yaml%2ev3.Load".
+func inLibrary(function string, libraries []string) bool {
+	function = strings.ReplaceAll(function, "%2e", ".")
+	for _, lib := range libraries {
+		if rest, ok := strings.CutPrefix(function, lib); ok && rest != "" && (rest[0] == '.' || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// stacks names interned stacks, each one once.
+type stacks struct {
+	table     *callstack.Table
+	libraries []string
+
+	mu    sync.Mutex
+	known map[callstack.ID]named
+}
+
+type named struct {
+	stack Stack
+	site  Frame
+}
+
+func newStacks(depth int, libraries []string) *stacks {
+	return &stacks{
+		table:     callstack.NewTable(callstack.Config{Depth: depth}),
+		libraries: append(append([]string{}, ownLibraries...), libraries...),
+		known:     make(map[callstack.ID]named),
+	}
+}
+
+// resolve returns the frames of an interned stack; nil for 0.
+func (s *stacks) resolve(id callstack.ID) Stack { return s.name(id).stack }
+
+// site returns the call site of an interned stack.
+func (s *stacks) site(id callstack.ID) Frame { return s.name(id).site }
+
+func (s *stacks) name(id callstack.ID) named {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, ok := s.known[id]
+	if !ok && id != 0 {
+		for f := range s.table.Frames(id) {
+			n.stack = append(n.stack, Frame(f))
+		}
+		n.site = n.stack.site(s.libraries)
+		s.known[id] = n
+	}
+	return n
+}

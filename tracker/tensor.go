@@ -1,0 +1,42 @@
+package tracker
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// tensor is what a buffer holds, and what makes two buffers of one group.
+type tensor struct {
+	kind  Kind
+	dtype alloc.DType
+	shape alloc.Shape // never written
+	each  alloc.Bytes // requested bytes of one buffer
+}
+
+// newTensor returns the tensor, if it may enter the ledger. The shape is the
+// caller's: clone it to keep it.
+func newTensor(shape alloc.Shape, dtype alloc.DType, kind Kind) (tensor, error) {
+	if int(kind) >= len(kindNames) {
+		return tensor{}, fmt.Errorf("%v: want one of the kinds of package tracker", kind)
+	}
+	each, err := shape.Bytes(dtype)
+	return tensor{kind, dtype, shape, each}, err
+}
+
+// String does not let the caller's shape escape to the heap.
+func (x tensor) String() string {
+	return fmt.Sprintf("%v %v %v", x.kind, x.shape.Clone(), x.dtype)
+}
+
+func (x tensor) equal(y tensor) bool {
+	return x.kind == y.kind && x.dtype == y.dtype && x.shape.Equal(y.shape)
+}
+
+// key is the same for equal tensors only.
+func (x tensor) key() string {
+	return string(x.shape.Append([]byte{byte(x.kind), byte(x.dtype)}))
+}
+
+// tally turns a number of buffers into a count and bytes.
+func (x tensor) tally(n int64) Tally { return Tally{Count: n, Bytes: alloc.Bytes(n) * x.each} }

@@ -1,0 +1,235 @@
+package tracker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// MemTracker hands out memory of one device and knows every live buffer of it.
+// Its methods may be called from any goroutine.
+type MemTracker struct {
+	device alloc.Device // the cache, if there is one
+	sized  alloc.SizedAllocator
+	cache  *alloc.Cache
+	owned  bool // the cache is the tracker's own
+	gc     bool // collect before ClearCache
+	lost   LostPolicy
+
+	start  time.Time
+	clock  func() time.Time
+	stacks *stacks
+
+	marking sync.Mutex // one Track at a time; taken before mu
+	marks   int
+	changes []cellChange
+	report  report
+	recent  recentMarks
+	growth  growth
+
+	failing failing
+	dumps   dumps
+
+	mu       sync.Mutex
+	ledger   ledger
+	history  history
+	sections sections
+	everLost int64
+	closed   atomic.Bool // written under mu
+}
+
+// New returns a tracker over cfg.Device and begins its report. The error says
+// that the device could not be opened or the report's file not be made.
+func New(cfg Config) (*MemTracker, error) {
+	device := cfg.Device
+	if device == nil {
+		var err error
+		if device, err = openDevice(); err != nil {
+			return nil, fmt.Errorf("new tracker: %w", err)
+		}
+	}
+	t := &MemTracker{
+		device:  device,
+		gc:      cfg.GCOnClearCache,
+		lost:    cfg.Lost,
+		clock:   cfg.Clock,
+		start:   time.Now(),
+		stacks:  newStacks(cfg.StackDepth, cfg.Libraries),
+		ledger:  newLedger(),
+		history: history{max: max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))},
+		report:  report{writer: cfg.Report, log: cmp.Or(cfg.Logger, slog.Default())},
+		recent:  recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
+		growth:  newGrowth(cfg.Warmup),
+		failing: failing{dir: cfg.OOMDir, others: cfg.OtherProcesses},
+		dumps: dumps{
+			max:      cmp.Or(max(0, cfg.MaxDumps), defaultMaxDumps),
+			maxBytes: cmp.Or(max(0, cfg.MaxDumpBytes), defaultMaxDumpBytes),
+		},
+	}
+	if t.clock != nil {
+		t.start = t.clock()
+	}
+	t.addCache(cfg.NoCache)
+	t.sections.init(cfg.Sections, t.device)
+	if err := t.openReport(cfg.Dir); err != nil {
+		if opened, ok := device.(io.Closer); ok && cfg.Device == nil {
+			err = errors.Join(err, opened.Close())
+		}
+		return nil, fmt.Errorf("new tracker: %w", err)
+	}
+	t.enroll()
+	return t, nil
+}
+
+// addCache puts a cache before a device that is not one.
+func (t *MemTracker) addCache(none bool) {
+	if own, ok := t.device.(*alloc.Cache); ok {
+		t.cache = own
+	} else if !none {
+		t.cache, t.owned = alloc.NewCache(t.device, alloc.CacheConfig{OnSegment: t.segment}), true
+		t.device = t.cache
+	}
+	t.sized, _ = t.device.(alloc.SizedAllocator)
+}
+
+// segment tells the history what the tracker's own cache and the driver did.
+func (t *MemTracker) segment(e alloc.SegmentEvent) {
+	action := SegmentAllocated
+	switch e.Action {
+	case alloc.SegmentAlloc:
+	case alloc.SegmentFree:
+		action = SegmentFreed
+	default: // a refusal: the tracker tells of it itself
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed.Load() {
+		t.history.add(event{since: t.now(), action: action, ptr: e.Ptr, allocated: e.Size})
+	}
+}
+
+// openReport makes the report's file, if there is to be one, and writes the
+// first lines.
+func (t *MemTracker) openReport(dir string) error {
+	if dir != "" || t.report.writer == nil {
+		var err error
+		if t.report.file, err = createReportFile(cmp.Or(dir, "."), t.start); err != nil {
+			return fmt.Errorf("begin the memory report: %w", err)
+		}
+	}
+	if t.report.writer == io.Discard {
+		t.report.writer = nil
+	}
+	levels := t.levels()
+	t.failing.untrackedAtStart = levels.Untracked()
+	if err := t.report.header(appendHeader(nil, t.start, t.describe(levels.DriverTotal), levels)); err != nil {
+		t.report.close()
+		return fmt.Errorf("begin the memory report: %w", err)
+	}
+	return nil
+}
+
+// describe names the device: "Simulated GPU [0], 24.0 GiB".
+func (t *MemTracker) describe(total alloc.Bytes) string {
+	name := fmt.Sprintf("%s [%d]", t.device.Name(), t.device.Ordinal())
+	if total < 0 {
+		return name
+	}
+	return name + ", " + total.String()
+}
+
+// now returns the time since the tracker's start.
+func (t *MemTracker) now() time.Duration {
+	if t.clock != nil {
+		return t.clock().Sub(t.start)
+	}
+	return time.Since(t.start)
+}
+
+// Device returns the device that the tracker allocates from: its cache, if it has one.
+func (t *MemTracker) Device() alloc.Device { return t.device }
+
+// ClearCache gives the memory that the cache keeps for reuse back to the
+// driver, and returns how much that was. Memory in live buffers, and cached
+// pieces that share a segment with them, stay. Without a cache it does nothing.
+func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
+	if t.closed.Load() {
+		return 0, fmt.Errorf("clear cache: tracker: %w", alloc.ErrClosed)
+	}
+	if t.gc {
+		runtime.GC()
+	}
+	if t.cache == nil {
+		return 0, nil
+	}
+	return t.cache.Empty()
+}
+
+// History returns a copy of the latest events.
+func (t *MemTracker) History() *History {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := &History{start: t.start, stacks: t.stacks, sections: t.sections.paths.names}
+	h.events, h.first = t.history.copy()
+	return h
+}
+
+// ResetPeak makes the present level the peak.
+func (t *MemTracker) ResetPeak() {
+	t.mu.Lock()
+	t.ledger.resetPeak()
+	t.mu.Unlock()
+	if t.cache != nil {
+		t.cache.ResetPeak()
+	}
+}
+
+// Err returns the first error that kept a part of the report from being
+// written, and nil if all of it was.
+func (t *MemTracker) Err() error { return t.report.failure() }
+
+// Close ends the report, forgets the ledger and the history, and gives cached
+// memory back; no signal makes it dump any more. Live buffers stay their owners':
+// they can still be freed. The error is Err's, or the device's. A second Close is
+// alloc.ErrClosed.
+func (t *MemTracker) Close() error {
+	t.marking.Lock()
+	defer t.marking.Unlock()
+	t.mu.Lock()
+	if t.closed.Load() {
+		t.mu.Unlock()
+		return fmt.Errorf("close tracker: %w", alloc.ErrClosed)
+	}
+	t.closed.Store(true)
+	t.ledger = newLedger()
+	t.history = history{}
+	timing := t.sections.reset()
+	t.mu.Unlock()
+	for _, d := range timing {
+		d.read()
+	}
+	t.dumps.stop()
+	t.recent.close()
+	t.report.close()
+	t.withdraw()
+	return errors.Join(t.Err(), t.emptyIfClosed())
+}
+
+// emptyIfClosed gives back what a closed tracker's cache still holds. A cache
+// that the caller made is the caller's to empty.
+func (t *MemTracker) emptyIfClosed() error {
+	if !t.owned || !t.closed.Load() {
+		return nil
+	}
+	_, err := t.cache.Empty()
+	return err
+}

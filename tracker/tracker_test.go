@@ -1,0 +1,217 @@
+package tracker_test
+
+import (
+	"io"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+func TestZeroConfigWorks(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tr, err := tracker.New(tracker.Config{})
+	require.NoError(t, err)
+	take(t, tr, tracker.Parameter, 3)
+	require.Equal(t, int64(1), tr.Track().Live.Count)
+	require.NoError(t, tr.Close())
+}
+
+func TestDefault(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tracker.Track()
+	buf, err := tracker.Alloc(alloc.Shape{1024}, alloc.Float16, tracker.Activation)
+	require.NoError(t, err)
+	mark := tracker.Track()
+	for c := range mark.Delta.Changes() {
+		assert.Equal(t, tracker.Tally{Count: 1, Bytes: 2048}, c.Tally)
+		assert.Contains(t, c.Sites[0].Function, "TestDefault", "the caller, not the package's own function")
+	}
+	assert.Contains(t, mark.Site.Function, "TestDefault")
+	assert.Contains(t, tracker.Do("nothing", func() {}).Data().Site.Function, "TestDefault")
+	require.NoError(t, buf.Free())
+	returned, err := tracker.ClearCache()
+	require.NoError(t, err)
+	assert.Equal(t, 2*alloc.MiB, returned)
+	assert.Same(t, tracker.Default(), tracker.Default())
+}
+
+func TestBuffer(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	buf, err := tr.Alloc(alloc.Shape{3, 5}, alloc.BFloat16, tracker.Gradient)
+	require.NoError(t, err)
+	assert.Equal(t, alloc.Shape{3, 5}, buf.Shape())
+	assert.Equal(t, alloc.BFloat16, buf.DType())
+	assert.Equal(t, tracker.Gradient, buf.Kind())
+	assert.Equal(t, alloc.Bytes(30), buf.Bytes())
+	assert.Equal(t, alloc.Bytes(512), buf.Allocated())
+	assert.NotZero(t, buf.Ptr())
+	assert.Contains(t, buf.Stack()[0].Function, "TestBuffer")
+	assert.Contains(t, buf.String(), "Gradient (3, 5) bfloat16, 30 B at 0x")
+	assert.Empty(t, buf.Label())
+	buf.SetLabel("conv1")
+	assert.Equal(t, "conv1", buf.Label())
+	require.NoError(t, buf.Free())
+	require.ErrorIs(t, buf.Free(), alloc.ErrDoubleFree)
+	require.NoError(t, (*tracker.Buffer)(nil).Free())
+}
+
+func TestTheShapeIsCopied(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	shape := alloc.Shape{4, 4}
+	buf, err := tr.Alloc(shape, alloc.Float32, tracker.Input)
+	require.NoError(t, err)
+	shape[0] = 99
+	assert.Equal(t, alloc.Shape{4, 4}, buf.Shape())
+}
+
+func TestRefusedRequests(t *testing.T) {
+	tr, _ := open(t, tracker.Config{Device: device(t, sim.Config{Memory: alloc.GiB})})
+	_, err := tr.Alloc(alloc.Shape{2, -1}, alloc.Float32, tracker.Input)
+	var shape *alloc.ShapeError
+	require.ErrorAs(t, err, &shape)
+	_, err = tr.Alloc(alloc.Shape{2}, 0, tracker.Input)
+	require.ErrorAs(t, err, &shape)
+	_, err = tr.Alloc(alloc.Shape{2}, alloc.Float32, tracker.Kind(77))
+	require.ErrorContains(t, err, "Kind(77)")
+	_, err = tr.AllocBytes(-1, tracker.Input)
+	require.Error(t, err)
+	_, err = tr.Alloc(alloc.Shape{1 << 30}, alloc.Float32, tracker.Input)
+	var oom *alloc.OutOfMemoryError
+	require.ErrorAs(t, err, &oom)
+	assert.Equal(t, 4*alloc.GiB, oom.Requested)
+	assert.Equal(t, alloc.GiB, oom.Total)
+	assert.True(t, tr.Snapshot().Total.IsZero())
+
+	var events []tracker.Action
+	for e := range tr.History().Events() {
+		events = append(events, e.Action)
+	}
+	assert.Equal(t, []tracker.Action{tracker.OutOfMemory}, events)
+}
+
+func TestUnregisterOfWhatIsNotRegistered(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	buf := take(t, tr, tracker.Input, 3)
+	require.ErrorIs(t, tr.Unregister(0xdead), alloc.ErrUnknownPtr)
+	require.ErrorIs(t, tr.Unregister(buf.Ptr()), alloc.ErrUnknownPtr, "it is freed by its Buffer")
+	require.NoError(t, buf.Free())
+}
+
+func TestRegisteredMemoryIsNotUntracked(t *testing.T) {
+	dev := device(t, sim.Config{Overhead: -1})
+	tr, _ := open(t, tracker.Config{Device: dev})
+	p, err := dev.Alloc(64 * alloc.MiB)
+	require.NoError(t, err)
+	assert.Equal(t, 64*alloc.MiB, tr.Track().Untracked())
+	require.NoError(t, tr.Register(p, alloc.Shape{64 << 20}, alloc.Uint8, tracker.Unspecified))
+	mark := tr.Track()
+	assert.Zero(t, mark.Untracked())
+	assert.Equal(t, 64*alloc.MiB, mark.Registered)
+}
+
+func TestADriverThatDoesNotSay(t *testing.T) {
+	dev := device(t, sim.Config{})
+	tr, report := open(t, tracker.Config{Device: dev})
+	dev.Inject(sim.Fault{Op: sim.OpMemInfo})
+	mark := tr.Track()
+	assert.Equal(t, alloc.Bytes(-1), mark.DriverUsed)
+	assert.Equal(t, alloc.Bytes(-1), mark.Untracked())
+	assert.Contains(t, report.String(), "Driver Used Memory:unknown")
+}
+
+func TestFreeThatTheDriverRefuses(t *testing.T) {
+	dev := device(t, sim.Config{})
+	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
+	buf := take(t, tr, tracker.Input, 3)
+	dev.Inject(sim.Fault{Op: sim.OpFree})
+	before := tr.Snapshot().Sub(nil)
+	require.ErrorIs(t, buf.Free(), sim.ErrInjected)
+	assert.Equal(t, before, tr.Snapshot().Sub(nil), "it is live again")
+	require.NoError(t, buf.Free())
+	var actions []string
+	for e := range tr.History().Events() {
+		actions = append(actions, e.Action.String())
+	}
+	assert.Equal(t, []string{"alloc", "free", "free_failed", "free"}, actions)
+}
+
+// TestDuplicateAddress: the driver gives an address that the ledger holds live,
+// because somebody freed registered memory without telling.
+func TestDuplicateAddress(t *testing.T) {
+	dev := device(t, sim.Config{})
+	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
+	p, err := dev.Alloc(12)
+	require.NoError(t, err)
+	require.NoError(t, tr.Register(p, alloc.Shape{3}, alloc.Float32, tracker.Input))
+	require.NoError(t, dev.Free(p))
+	used, err := dev.MemInfo()
+	require.NoError(t, err)
+	_, err = tr.Alloc(alloc.Shape{3}, alloc.Float32, tracker.Input)
+	require.ErrorIs(t, err, tracker.ErrDuplicatePtr)
+	after, err := dev.MemInfo()
+	require.NoError(t, err)
+	assert.Equal(t, used, after, "no byte is lost")
+	assert.Equal(t, int64(1), tr.Snapshot().Live.Count)
+}
+
+func TestSumsThatOverflow(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	require.NoError(t, tr.Register(1, alloc.Shape{1 << 30, 1 << 30, 4}, alloc.Uint8, tracker.Input))
+	require.ErrorContains(t, tr.Register(2, alloc.Shape{1 << 30, 1 << 30, 4}, alloc.Uint8, tracker.Input), "overflows")
+	require.NoError(t, tr.Unregister(1))
+}
+
+func TestFreeAfterClose(t *testing.T) {
+	dev := device(t, sim.Config{Overhead: -1})
+	tr, _ := open(t, tracker.Config{Device: dev})
+	buf := take(t, tr, tracker.Input, 3)
+	require.NoError(t, tr.Close())
+	_, err := tr.Alloc(alloc.Shape{3}, alloc.Float32, tracker.Input)
+	require.ErrorIs(t, err, alloc.ErrClosed)
+	_, err = tr.ClearCache()
+	require.ErrorIs(t, err, alloc.ErrClosed)
+	assert.True(t, tr.Track().Delta.IsZero())
+	require.NoError(t, buf.Free())
+	require.ErrorIs(t, buf.Free(), alloc.ErrDoubleFree)
+	info, err := dev.MemInfo()
+	require.NoError(t, err)
+	assert.Equal(t, info.Total, info.Free, "the driver has everything back")
+}
+
+func TestClearCacheCanCollectFirst(t *testing.T) {
+	tr, _ := open(t, tracker.Config{GCOnClearCache: true})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := tr.ClearCache()
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	assert.Greater(t, after.NumForcedGC, before.NumForcedGC)
+}
+
+func TestNoGoroutineStays(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	tr, err := tracker.New(tracker.Config{Device: device(t, sim.Config{}), Report: io.Discard})
+	require.NoError(t, err)
+	take(t, tr, tracker.Input, 3)
+	tr.Track()
+	require.NoError(t, tr.Close())
+}
+
+func TestAllocFreeTakesOneGoAllocation(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	pair := func() {
+		buf, _ := tr.Alloc(alloc.Shape{64, 3, 3, 3}, alloc.Float32, tracker.Activation)
+		buf.Free()
+	}
+	for range 1 << 17 { // until the history is full
+		pair()
+	}
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, pair), 1.0)
+}

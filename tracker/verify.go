@@ -1,0 +1,103 @@
+package tracker
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// TestingT is what VerifyNoLeaks and LimitPeak need of a *testing.T.
+type TestingT interface {
+	Errorf(format string, args ...any)
+}
+
+// VerifyNoLeaks fails the test if buffers of the tracker are live: usually
+//
+//	defer tracker.VerifyNoLeaks(t, tr)
+//
+// It tells of each leak with its count and the stack that allocated it. A tracker
+// that is closed knows of none, which fails the test as well.
+func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
+	helper(t)
+	if failClosed(t, tr) {
+		return
+	}
+	leaks := tr.Leaks(opts...)
+	if len(leaks) == 0 {
+		return
+	}
+	var sum Tally
+	var text strings.Builder
+	for _, l := range leaks {
+		sum = sum.Add(l.Tally)
+		text.WriteString("\n" + l.String())
+	}
+	t.Errorf("device memory was not freed: %v\n%s", sum, text.String())
+}
+
+// LimitPeak fails the test if more than limit was live at once since the
+// tracker's start or its last ResetPeak, in requested bytes:
+//
+//	defer tracker.LimitPeak(t, tr, 24*alloc.MiB)
+//
+// It tells the lines of code that held memory at the peak. A tracker that is
+// closed knows none, which fails the test as well.
+func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
+	helper(t)
+	if failClosed(t, tr) {
+		return
+	}
+	s := tr.LightSnapshot()
+	if s.Peak.Bytes <= limit {
+		return
+	}
+	var text strings.Builder
+	for _, site := range byLine(s.Sites(), func(site SiteStats) Tally { return site.Peak }) {
+		text.WriteString("\n\t" + site.String())
+	}
+	t.Errorf("peak of device memory: %v, %v above the limit of %v; live at the peak:%s",
+		s.Peak, s.Peak.Bytes-limit, limit, text.String())
+}
+
+// failClosed fails a test that asks a closed tracker, which would pass any.
+func failClosed(t TestingT, tr *MemTracker) bool {
+	helper(t)
+	if !tr.closed.Load() {
+		return false
+	}
+	t.Errorf("the tracker is closed already and knows of no memory: ask it before Close (deferred calls run last one first)")
+	return true
+}
+
+// helper marks the caller as a helper of the test, where the test can do that.
+func helper(t TestingT) {
+	if h, ok := t.(interface{ Helper() }); ok {
+		h.Helper()
+	}
+}
+
+// byLine adds up one tally of the call stacks by line of code, larger ones
+// first.
+func byLine(sites iter.Seq[SiteStats], of func(SiteStats) Tally) []SiteTally {
+	sums := make(map[Frame]Tally)
+	for site := range sites {
+		if n := of(site); !n.IsZero() {
+			sums[site.Site] = sums[site.Site].Add(n)
+		}
+	}
+	lines := make([]SiteTally, 0, len(sums))
+	for frame, sum := range sums {
+		lines = append(lines, SiteTally{frame, sum})
+	}
+	slices.SortFunc(lines, func(x, y SiteTally) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), compareFrame(x.Frame, y.Frame))
+	})
+	return lines
+}
+
+// String prints the tally and the line: "3 buffers, 6.8 MiB at main.go:12 main.load".
+func (s SiteTally) String() string { return fmt.Sprintf("%v at %v", s.Tally, s.Frame) }
