@@ -1,0 +1,197 @@
+package estimate
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// ReLU is nn.ReLU; it keeps its output.
+type ReLU struct{ InPlace bool }
+
+// ReLU6 is nn.ReLU6. It keeps its input, and in place a copy of it.
+type ReLU6 struct{ InPlace bool }
+
+// SiLU is nn.SiLU. It keeps its input, and in place a copy of it.
+type SiLU struct{ InPlace bool }
+
+// GELU is nn.GELU, with or without the tanh approximation; it keeps its input.
+type GELU struct{}
+
+// Sigmoid is nn.Sigmoid; it keeps its output.
+type Sigmoid struct{}
+
+// Tanh is nn.Tanh; it keeps its output.
+type Tanh struct{}
+
+// Softmax is nn.Softmax; it keeps its output.
+type Softmax struct{}
+
+// LogSoftmax is nn.LogSoftmax; it keeps its output.
+type LogSoftmax struct{}
+
+// NewGELU is GPT-2's GELU: 0.5x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) in
+// elementary operations, which keep four tensors.
+type NewGELU struct{}
+
+// QuickGELU is x * sigmoid(1.702x) in elementary operations.
+type QuickGELU struct{}
+
+// Declare implements Layer.
+func (ReLU) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (ReLU6) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (SiLU) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (GELU) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (Sigmoid) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (Tanh) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (Softmax) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (LogSoftmax) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (NewGELU) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (QuickGELU) Declare(*Declaration) {}
+
+// Forward implements Layer.
+func (l ReLU) Forward(t *Tape, x Tensor) (Tensor, error) {
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOutput: true})
+}
+
+// Forward implements Layer.
+func (l ReLU6) Forward(t *Tape, x Tensor) (Tensor, error) { return keepInput(t, x, l.InPlace) }
+
+// Forward implements Layer.
+func (l SiLU) Forward(t *Tape, x Tensor) (Tensor, error) { return keepInput(t, x, l.InPlace) }
+
+// Forward implements Layer.
+func (GELU) Forward(t *Tape, x Tensor) (Tensor, error) { return keepInput(t, x, false) }
+
+// Forward implements Layer.
+func (Sigmoid) Forward(t *Tape, x Tensor) (Tensor, error) { return keepOutput(t, x) }
+
+// Forward implements Layer.
+func (Tanh) Forward(t *Tape, x Tensor) (Tensor, error) { return keepOutput(t, x) }
+
+// Forward implements Layer.
+func (Softmax) Forward(t *Tape, x Tensor) (Tensor, error) { return keepOutput(t, x) }
+
+// Forward implements Layer.
+func (LogSoftmax) Forward(t *Tape, x Tensor) (Tensor, error) { return keepOutput(t, x) }
+
+// Forward implements Layer.
+func (NewGELU) Forward(t *Tape, x Tensor) (Tensor, error) {
+	half, err := t.Op(Op{In: []Tensor{x}, Shape: x.Shape})
+	if err != nil {
+		return Tensor{}, err
+	}
+	cube, err := t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Keep: []Tensor{x}})
+	if err != nil {
+		return Tensor{}, err
+	}
+	sum, err := t.Op(Op{In: []Tensor{x, cube}, Shape: x.Shape})
+	if err != nil {
+		return Tensor{}, err
+	}
+	tanh, err := keepOutput(t, sum)
+	if err != nil {
+		return Tensor{}, err
+	}
+	one, err := t.Op(Op{In: []Tensor{tanh}, Shape: x.Shape, PassGrad: true})
+	if err != nil {
+		return Tensor{}, err
+	}
+	return mul(t, half, one)
+}
+
+// Forward implements Layer.
+func (QuickGELU) Forward(t *Tape, x Tensor) (Tensor, error) {
+	scaled, err := t.Op(Op{In: []Tensor{x}, Shape: x.Shape})
+	if err != nil {
+		return Tensor{}, err
+	}
+	gate, err := keepOutput(t, scaled)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return mul(t, x, gate)
+}
+
+// keepInput is an element-wise operation whose derivative needs the input.
+// In place, autograd keeps a copy of what is overwritten.
+func keepInput(t *Tape, x Tensor, inPlace bool) (Tensor, error) {
+	o := Op{In: []Tensor{x}, Shape: x.Shape, InPlace: inPlace}
+	if inPlace {
+		o.KeepOwn = []Own{{Shape: x.Shape}}
+	} else {
+		o.Keep = o.In
+	}
+	return t.Op(o)
+}
+
+// keepOutput is an element-wise operation whose derivative needs the output.
+func keepOutput(t *Tape, x Tensor) (Tensor, error) {
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, KeepOutput: true})
+}
+
+// mul is x * y with y broadcast to x, which keeps each factor that the other's
+// gradient needs.
+func mul(t *Tape, x, y Tensor) (Tensor, error) {
+	o := Op{In: []Tensor{x, y}, Shape: x.Shape}
+	if x.grad {
+		o.Keep = append(o.Keep, y)
+	}
+	if y.grad {
+		o.Keep = append(o.Keep, x)
+	}
+	return t.Op(o)
+}
+
+// Dropout is nn.Dropout. It keeps a mask of a byte an element on CUDA, and one
+// of the input's type on the CPU; in inference it does nothing.
+type Dropout struct {
+	P       float64 // 0 means 0.5
+	InPlace bool
+}
+
+// StochasticDepth is torchvision's, which drops whole samples; it keeps a
+// number a sample.
+type StochasticDepth struct{}
+
+// Declare implements Layer.
+func (l Dropout) Declare(d *Declaration) {
+	if !(l.P >= 0 && l.P < 1) {
+		d.Errorf("P is %v: want 0 or more and less than 1", l.P)
+	}
+}
+
+// Declare implements Layer.
+func (StochasticDepth) Declare(*Declaration) {}
+
+// Forward implements Layer.
+func (l Dropout) Forward(t *Tape, x Tensor) (Tensor, error) {
+	mask := Own{Shape: x.Shape, DType: alloc.Bool}
+	if t.On() == CPU {
+		mask.DType = x.DType
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOwn: []Own{mask}, TrainingOnly: true})
+}
+
+// Forward implements Layer.
+func (StochasticDepth) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if len(x.Shape) == 0 {
+		return Tensor{}, t.Errorf("input () has no batch")
+	}
+	noise := alloc.Shape{x.Shape[0]}
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, KeepOwn: []Own{{Shape: noise}}, TrainingOnly: true})
+}

@@ -1,0 +1,138 @@
+package estimate
+
+// alive follows what is in memory while a stretch of a tape runs. Every size is
+// in bytes of one device.
+type alive struct {
+	t          *Tape
+	begin, end int32
+	bytes      int64 // alive now, without inputs, weights and gradients of parameters
+	saved      int64 // the part of it that the backward pass still needs
+	live       []bool
+	keepers    []int32 // operations that still keep each storage
+	dies       deaths
+	peak       peak
+}
+
+// peak is the largest sum that was seen, and where.
+type peak struct {
+	bytes, saved, gradients int64
+	op                      int32
+	backward                bool
+}
+
+func (a *alive) note(op int32, extra, gradients int64, backward bool) {
+	if sum := a.bytes + extra + gradients; sum > a.peak.bytes || a.peak.bytes == 0 {
+		a.peak = peak{bytes: sum, saved: a.saved, gradients: gradients, op: op, backward: backward}
+	}
+}
+
+func (a *alive) start(id int32) {
+	s := &a.t.storages[id]
+	if !a.live[id] && !s.input {
+		a.live[id] = true
+		a.bytes += s.bytes
+	}
+}
+
+// expire lets a storage die unless an operation keeps it.
+func (a *alive) expire(id int32) {
+	if a.keepers[id] == 0 {
+		a.stop(id)
+	}
+}
+
+func (a *alive) stop(id int32) {
+	if a.live[id] {
+		a.live[id] = false
+		a.bytes -= a.t.storages[id].bytes
+	}
+}
+
+// deaths lists the storages by the operation that is the last to use them: first
+// holds one of each operation, and next another of the same, counted from 1. The
+// model's output lives on.
+type deaths struct{ first, next []int32 }
+
+func (t *Tape) deaths(inference bool) deaths {
+	d := deaths{make([]int32, len(t.ops)), make([]int32, len(t.storages))}
+	for id := range t.storages {
+		s := &t.storages[id]
+		at := s.last
+		if inference {
+			at = s.lastRun
+		}
+		if !s.input && int(at) < len(t.ops) && int32(id) != t.out.storage {
+			d.next[id] = d.first[at]
+			d.first[at] = int32(id) + 1
+		}
+	}
+	return d
+}
+
+// of calls f for each storage that operation i is the last to use.
+func (d deaths) of(i int32, f func(id int32)) {
+	for id := d.first[i]; id != 0; id = d.next[id-1] {
+		f(id - 1)
+	}
+}
+
+// inference runs the operations without a backward pass.
+func inference(t *Tape, begin, end int32) peak {
+	a := &alive{
+		t: t, begin: begin, end: end, live: make([]bool, len(t.storages)),
+		keepers: make([]int32, len(t.storages)), dies: t.deaths(true),
+	}
+	a.enter()
+	for i := begin; i < end; i++ {
+		o := &t.ops[i]
+		if !o.trainingOnly {
+			for _, id := range t.refs[o.in:o.keep] {
+				a.start(t.running(id))
+			}
+			a.start(t.running(o.out))
+			extra := o.workspace
+			if !o.inPlace {
+				extra += t.ownBytes(o)
+			}
+			a.note(i, extra, 0, false)
+		}
+		a.dies.of(i, a.stop)
+	}
+	return a.peak
+}
+
+// running is the storage that serves for id in inference.
+func (t *Tape) running(id int32) int32 {
+	for t.storages[id].alias >= 0 {
+		id = t.storages[id].alias
+	}
+	return id
+}
+
+// ownBytes is the size of what an operation makes for itself.
+func (t *Tape) ownBytes(o *op) int64 {
+	var n int64
+	for _, id := range t.refs[o.keep:o.end] {
+		if t.storages[id].own {
+			n += t.storages[id].bytes
+		}
+	}
+	return n
+}
+
+// enter makes alive what the operations before begin made for those after it.
+func (a *alive) enter() {
+	if a.begin == 0 {
+		return
+	}
+	made := make([]bool, len(a.t.storages))
+	for i := a.begin; i < a.end; i++ {
+		o := &a.t.ops[i]
+		for _, id := range a.t.refs[o.in:o.keep] {
+			if !made[id] && !a.t.storages[id].input {
+				a.begins(id)
+			}
+		}
+		made[o.out] = true
+	}
+}

@@ -1,0 +1,226 @@
+package estimate
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Attention is multi-head self-attention with its projections, over (batch,
+// length, hidden).
+//
+// Flash attention, the default, keeps queries, keys, values, its output and one
+// log-sum-exp for each query and head (arXiv:2205.14135, section 3.1); Plain attention keeps
+// the scores. What either keeps follows scaled_dot_product_attention of PyTorch,
+// which on the CPU falls back to the plain form where there is dropout.
+type Attention struct {
+	Hidden, Heads int
+	KVHeads       int     // heads of keys and values; 0 means Heads
+	HeadSize      int     // 0 means Hidden / Heads
+	NoBias        bool    // none of the projections has a bias
+	NoOutBias     bool    // the output's projection has none
+	Packed        bool    // one projection for queries, keys and values
+	Rotary        bool    // rotary positions
+	RotaryDim     int     // elements of each head that rotate; 0 means all
+	Plain         bool    // hold the scores
+	Dropout       float64 // of the scores
+
+	names  *attentionNames
+	joined bool // rotated heads are put together again, so that the output is in their order and must be copied
+}
+
+// attentionNames are the names of the projections where they are not those of
+// Llama's
+// modules, and "" for an output that is not projected.
+type attentionNames struct{ q, k, v, packed, out string }
+
+var llamaAttention = &attentionNames{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"}
+
+func (l Attention) size() int {
+	if l.HeadSize != 0 || l.Heads == 0 {
+		return l.HeadSize
+	}
+	return l.Hidden / l.Heads
+}
+
+func (l Attention) part() (q, kv, packed, out Linear) {
+	size := l.size()
+	q = Linear{In: l.Hidden, Out: l.Heads * size, NoBias: l.NoBias, Split: ByColumns}
+	kv, packed = q, q
+	kv.Out = or(l.KVHeads, l.Heads) * size
+	packed.Out += 2 * kv.Out
+	return q, kv, packed, Linear{In: q.Out, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: ByRows}
+}
+
+// Declare implements Layer.
+func (l Attention) Declare(d *Declaration) {
+	kv := or(l.KVHeads, l.Heads)
+	if !d.wantAll(setting{"Hidden", l.Hidden, 1}, setting{"Heads", l.Heads, 1}, setting{"KVHeads", kv, 1},
+		setting{"HeadSize", l.size(), 1}, setting{"RotaryDim", l.RotaryDim, 0}) {
+		return
+	}
+	switch {
+	case l.HeadSize == 0 && l.Hidden%l.Heads != 0:
+		d.Errorf("Hidden %d does not divide into %d Heads: set HeadSize", l.Hidden, l.Heads)
+	case l.Heads%kv != 0:
+		d.Errorf("%d Heads do not divide among %d KVHeads", l.Heads, kv)
+	case l.RotaryDim > l.size():
+		d.Errorf("RotaryDim is %d: want at most the size of a head, %d", l.RotaryDim, l.size())
+	case !(l.Dropout >= 0 && l.Dropout < 1):
+		d.Errorf("Dropout is %v: want 0 or more and less than 1", l.Dropout)
+	}
+	n := or(l.names, llamaAttention)
+	q, narrow, packed, out := l.part()
+	if l.Packed {
+		d.Layer(n.packed, packed)
+	} else {
+		d.Layer(n.q, q)
+		d.Layer(n.k, narrow)
+		d.Layer(n.v, narrow)
+	}
+	if n.out != "" {
+		d.Layer(n.out, out)
+	}
+}
+
+// Forward implements Layer.
+func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := t.rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return Tensor{}, err
+	}
+	q, k, v, err := l.project(t, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	size := l.size()
+	if l.Rotary {
+		rotated := or(l.RotaryDim, size)
+		if q, err = rotate(t, q, size, rotated); err == nil {
+			k, err = rotate(t, k, size, rotated)
+		}
+		if err != nil {
+			return Tensor{}, err
+		}
+	}
+	y, err := attend(t, q, k, v, l.Heads, size, l.Plain, l.Dropout)
+	if err == nil && l.joined {
+		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	name := or(l.names, llamaAttention).out
+	if name == "" { // the caller projects
+		return y, nil
+	}
+	_, _, _, out := l.part()
+	return t.Call(name, out, y)
+}
+
+func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
+	n := or(l.names, llamaAttention)
+	wide, narrow, packed, _ := l.part()
+	if l.Packed {
+		all, err := t.Call(n.packed, packed, x)
+		if err != nil {
+			return q, k, v, err
+		}
+		q, err = view(t, all, l.Heads*l.size())
+		if err == nil {
+			k, err = view(t, all, or(l.KVHeads, l.Heads)*l.size())
+		}
+		return q, k, k, err
+	}
+	if q, err = t.Call(n.q, wide, x); err == nil {
+		k, err = t.Call(n.k, narrow, x)
+	}
+	if err == nil {
+		v, err = t.Call(n.v, narrow, x)
+	}
+	return q, k, v, err
+}
+
+// view is a part of x along its last dimension, in the same storage.
+func view(t *Tape, x Tensor, width int) (Tensor, error) {
+	return t.Op(Op{In: []Tensor{x}, Shape: resized(x.Shape, width), View: true})
+}
+
+// rotate turns queries or keys by their position: x cos + rotate_half(x) sin.
+// Only the tables are kept; all layers have them together.
+func rotate(t *Tape, x Tensor, size, rotated int) (Tensor, error) {
+	cos, sin, err := t.rotary(x.Shape[1], rotated)
+	if err != nil {
+		return Tensor{}, err
+	}
+	part := resized(x.Shape, x.Shape[2]/size*rotated)
+	product, err := t.Op(Op{In: []Tensor{x, cos}, Shape: part, Keep: []Tensor{cos}})
+	if err != nil {
+		return Tensor{}, err
+	}
+	half, err := t.Op(Op{In: []Tensor{x}, Shape: part})
+	if err != nil {
+		return Tensor{}, err
+	}
+	if half, err = t.Op(Op{In: []Tensor{half, sin}, Shape: part, Keep: []Tensor{sin}}); err != nil {
+		return Tensor{}, err
+	}
+	y, err := t.Op(Op{In: []Tensor{product, half}, Shape: part, PassGrad: true})
+	if err != nil || rotated == size {
+		return y, err
+	}
+	return t.Op(Op{In: []Tensor{y, x}, Shape: x.Shape})
+}
+
+// rotary returns the tables of the model's rotary positions, made once.
+func (t *Tape) rotary(length, size int) (cos, sin Tensor, err error) {
+	if t.cos.Shape.Equal(alloc.Shape{1, 1, length, size}) {
+		return t.cos, t.sin, nil
+	}
+	if cos, err = t.Const(t.Activation(), 1, 1, length, size); err == nil {
+		sin, err = t.Const(t.Activation(), 1, 1, length, size)
+	}
+	t.cos, t.sin = cos, sin
+	return cos, sin, err
+}
+
+// attend is scaled_dot_product_attention over (batch, length, heads x size).
+func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float64) (Tensor, error) {
+	batch, length := q.Shape[0], q.Shape[1]
+	scores := alloc.Shape{batch, heads, length, k.Shape[1]}
+	work := FLOPs(batch, heads, length, k.Shape[1], size, 4)
+	if !plain && (dropout == 0 || t.On() == CUDA) {
+		return t.Op(Op{
+			In: []Tensor{q, k, v}, Shape: q.Shape, Keep: []Tensor{q, k, v}, KeepOutput: true,
+			KeepOwn: []Own{{Shape: scores[:3], DType: alloc.Float32}}, FLOPs: work,
+		})
+	}
+	var err error
+	wide := k.Shape.Clone()
+	wide[2] = q.Shape[2] // keys and values are repeated for each query head of their group
+	if q, err = t.Op(Op{In: []Tensor{q}, Shape: q.Shape}); err != nil {
+		return Tensor{}, err
+	}
+	if k, err = t.Op(Op{In: []Tensor{k}, Shape: wide}); err != nil {
+		return Tensor{}, err
+	}
+	s, err := t.Op(Op{In: []Tensor{q, k}, Shape: scores, Keep: []Tensor{q, k}, FLOPs: work / 2})
+	if err != nil {
+		return Tensor{}, err
+	}
+	if s, err = keepOutput(t, s); err != nil {
+		return Tensor{}, err
+	}
+	if dropout > 0 {
+		if s, err = (Dropout{P: dropout}).Forward(t, s); err != nil {
+			return Tensor{}, err
+		}
+	}
+	// Made contiguous, which of a single sequence they are.
+	alone := batch == 1 && v.Shape.Equal(wide)
+	if v, err = t.Op(Op{In: []Tensor{v}, Shape: wide, View: alone}); err != nil {
+		return Tensor{}, err
+	}
+	y, err := t.Op(Op{In: []Tensor{s, v}, Shape: q.Shape, Keep: []Tensor{s, v}, FLOPs: work / 2})
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t.Op(Op{In: []Tensor{y}, Shape: y.Shape}) // heads and length change places again
+}

@@ -1,0 +1,235 @@
+package estimate
+
+import "slices"
+
+// training runs the operations from begin up to end forward and backward.
+// gradients holds the memory of the parameters' gradients that each operation
+// accumulates; so many other micro-batches keep what this one keeps.
+func training(t *Tape, begin, end int32, gradients []gradient, others int64) peak {
+	a := &alive{
+		t: t, begin: begin, end: end, live: make([]bool, len(t.storages)),
+		keepers: make([]int32, len(t.storages)), dies: t.deaths(false),
+	}
+	segments := t.within(begin, end)
+	a.countKeepers(segments)
+	a.enter()
+	a.forward(begin, end, segments)
+	var kept int64
+	for id, n := range a.keepers {
+		if n > 0 && !t.storages[id].input {
+			kept += t.storages[id].bytes
+		}
+	}
+	a.bytes += others * kept
+	a.saved += others * kept
+	if others > 0 {
+		a.peak.bytes += others * kept
+		a.peak.saved += others * kept
+	}
+	a.backward(segments, gradients)
+	return a.peak
+}
+
+func (t *Tape) within(begin, end int32) []segment {
+	var in []segment
+	for _, s := range t.segments {
+		if s.begin >= begin && s.end <= end {
+			in = append(in, s)
+		}
+	}
+	return in
+}
+
+// countKeepers counts for each storage the operations that keep it at the end
+// of the forward pass: all but those within checkpointed segments.
+func (a *alive) countKeepers(segments []segment) {
+	next := 0
+	for i := a.begin; i < a.end; i++ {
+		if next < len(segments) && i == segments[next].begin {
+			for _, id := range segments[next].inputs {
+				a.keepers[id]++
+			}
+			i = segments[next].end - 1
+			next++
+			continue
+		}
+		for _, id := range a.t.refs[a.t.ops[i].keep:a.t.ops[i].end] {
+			a.keepers[id]++
+		}
+	}
+}
+
+// forward runs operations and lets die what nothing keeps.
+func (a *alive) forward(begin, end int32, segments []segment) {
+	next := 0
+	for i := begin; i < end; i++ {
+		for next < len(segments) && segments[next].end <= i {
+			next++
+		}
+		inside := next < len(segments) && i >= segments[next].begin
+		a.run(i, inside)
+	}
+}
+
+func (a *alive) run(i int32, drop bool) {
+	o := &a.t.ops[i]
+	for _, id := range a.t.refs[o.in:o.end] {
+		a.begins(id)
+	}
+	a.begins(o.out)
+	a.note(i, o.workspace, 0, false)
+	if drop {
+		for _, id := range a.t.refs[o.keep:o.end] {
+			if a.t.storages[id].own && a.keepers[id] == 0 {
+				a.stop(id)
+			}
+		}
+	}
+	a.dies.of(i, a.expire)
+}
+
+// begins makes a storage alive, and saved if an operation keeps it.
+func (a *alive) begins(id int32) {
+	if s := &a.t.storages[id]; !a.live[id] && !s.input {
+		a.start(id)
+		if a.keepers[id] > 0 {
+			a.saved += s.bytes
+		}
+	}
+}
+
+// release takes one keeper away.
+func (a *alive) release(id int32) {
+	a.keepers[id]--
+	if a.keepers[id] == 0 && a.live[id] {
+		a.saved -= a.t.storages[id].bytes
+		if id != a.t.out.storage {
+			a.stop(id)
+		}
+	}
+}
+
+// backward runs the operations in reverse. Parameters' gradients stay.
+func (a *alive) backward(segments []segment, gradients []gradient) {
+	g := gradientSet{a: a, of: make([]int32, len(a.t.storages)), buffers: make([]gradientBuffer, 0, len(a.t.ops))}
+	g.begin(a.t.ops[a.end-1].out)
+	g.buffers[0].users++ // the caller holds the gradient that it begins with
+	var params int64
+	next := len(segments) - 1
+	for i := a.end - 1; i >= a.begin; i-- {
+		if next >= 0 && i == segments[next].end-1 {
+			a.recompute(segments[next], params)
+		}
+		params += gradients[i].stays
+		o := &a.t.ops[i]
+		if o.grad {
+			a.note(i, g.step(o)+o.workspace+gradients[i].sum, params, true)
+			g.settle()
+		}
+		for _, id := range a.t.refs[o.keep:o.end] {
+			a.release(id)
+		}
+		if next >= 0 && i == segments[next].begin {
+			for _, id := range segments[next].inputs {
+				a.release(id)
+			}
+			next--
+		}
+	}
+}
+
+// recompute runs a segment forward again, now keeping what it needs.
+func (a *alive) recompute(s segment, params int64) {
+	for i := s.begin; i < s.end; i++ {
+		for _, id := range a.t.refs[a.t.ops[i].keep:a.t.ops[i].end] {
+			if a.keepers[id]++; a.keepers[id] == 1 && a.live[id] {
+				a.saved += a.t.storages[id].bytes
+			}
+		}
+	}
+	for i := s.begin; i < s.end; i++ {
+		o := &a.t.ops[i]
+		for _, id := range a.t.refs[o.in:o.end] {
+			a.begins(id)
+		}
+		a.begins(o.out)
+		a.note(i, o.workspace, params, true)
+		a.dies.of(i, a.expire)
+	}
+	// What the segment returned was used up by the forward pass.
+	for i := s.begin; i < s.end; i++ {
+		if id := a.t.ops[i].out; a.keepers[id] == 0 && id != a.t.out.storage {
+			a.stop(id)
+		}
+	}
+}
+
+// gradientSet holds the gradients of activations. Operations that pass a
+// gradient on unchanged share its buffer.
+type gradientSet struct {
+	a       *alive
+	of      []int32 // buffer of each storage's gradient, counted from 1
+	buffers []gradientBuffer
+	done    []int32 // buffers that the current step no longer needs
+}
+
+type gradientBuffer struct {
+	bytes int64
+	users int32
+}
+
+func (g *gradientSet) begin(id int32) {
+	g.buffers = append(g.buffers, gradientBuffer{g.a.t.storages[id].bytes, 1})
+	g.of[id] = int32(len(g.buffers))
+	g.a.bytes += g.a.t.storages[id].bytes
+}
+
+// step gives the inputs of an operation their gradients and returns the memory
+// that it needs meanwhile besides what is alive.
+func (g *gradientSet) step(o *op) (extra int64) {
+	t := g.a.t
+	from := g.of[o.out]
+	if from == 0 || o.view {
+		return 0
+	}
+	g.of[o.out] = 0
+	seen := t.refs[o.in:o.keep]
+	for i, id := range seen {
+		if !t.storages[id].grad || slices.Contains(seen[:i], id) {
+			continue
+		}
+		have := g.of[id]
+		switch {
+		case have == 0 && o.passGrad:
+			g.of[id] = from
+			g.buffers[from-1].users++
+		case have == 0:
+			g.begin(id)
+		case g.buffers[have-1].users > 1: // another needs the old sum: a new one is made
+			g.drop(have)
+			g.begin(id)
+			if !o.passGrad {
+				extra += t.storages[id].bytes
+			}
+		case !o.passGrad:
+			extra += t.storages[id].bytes
+		}
+	}
+	g.done = append(g.done, from)
+	return extra
+}
+
+func (g *gradientSet) drop(buffer int32) {
+	b := &g.buffers[buffer-1]
+	if b.users--; b.users == 0 {
+		g.a.bytes -= b.bytes
+	}
+}
+
+// settle lets go of the gradients that the last step used up.
+func (g *gradientSet) settle() {
+	for _, buffer := range g.done {
+		g.drop(buffer)
+	}
+	g.done = g.done[:0]
+}

@@ -1,0 +1,58 @@
+package estimate
+
+import "math"
+
+// maxField bounds every setting of a layer, so that the product of two cannot
+// overflow 64 bits.
+const maxField = math.MaxInt32
+
+// want reports whether a setting is between least and maxField, and ends the
+// declaration with an error if it is not.
+func (d *Declaration) want(name string, v, least int) bool {
+	if v < least || v > maxField {
+		d.Errorf("%s is %d: want %d or more, and at most %d", name, v, least, maxField)
+		return false
+	}
+	return d.err == nil
+}
+
+// setting is a field of a layer with the least value it may have.
+type setting struct {
+	name  string
+	value int
+	least int
+}
+
+// wantAll is want for several settings.
+func (d *Declaration) wantAll(settings ...setting) bool {
+	for _, s := range settings {
+		if !d.want(s.name, s.value, s.least) {
+			return false
+		}
+	}
+	return true
+}
+
+// rank reports an error unless x has a batch and so many dimensions after it.
+func (t *Tape) rank(x Tensor, dims int, names string) error {
+	if len(x.Shape) != dims {
+		return t.Errorf("input %v has %d dimensions: want %d, %s", x.Shape, len(x.Shape), dims, names)
+	}
+	return nil
+}
+
+// width reports an error unless the dimension of x holds so many channels or
+// features; dim counts from the end where it is negative.
+func (t *Tape) width(x Tensor, dim, want int, what string) error {
+	i := dim
+	if i < 0 {
+		i += len(x.Shape)
+	}
+	if i < 0 || i >= len(x.Shape) {
+		return t.Errorf("input %v has too few dimensions to hold %d %s", x.Shape, want, what)
+	}
+	if x.Shape[i] != want {
+		return t.Errorf("input %v has %d %s: want %d", x.Shape, x.Shape[i], what, want)
+	}
+	return nil
+}

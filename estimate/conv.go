@@ -1,0 +1,231 @@
+package estimate
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Conv1d is nn.Conv1d over (batch, channels, length). Convolutions keep their input.
+type Conv1d struct {
+	In, Out, Kernel int
+	Stride          int // 0 means 1
+	Padding         int
+	Dilation        int // 0 means 1
+	Groups          int // 0 means 1
+	NoBias          bool
+}
+
+// Conv2d is nn.Conv2d over (batch, channels, height, width). The fields that
+// end in HW hold a value for each of the two dimensions, and win over the
+// plain ones where they are not zero.
+type Conv2d struct {
+	In, Out, Kernel                           int
+	Stride                                    int // 0 means 1
+	Padding                                   int
+	Dilation                                  int // 0 means 1
+	Groups                                    int // 0 means 1
+	NoBias                                    bool
+	KernelHW, StrideHW, PaddingHW, DilationHW [2]int
+}
+
+// Conv3d is nn.Conv3d over (batch, channels, depth, height, width); see Conv2d.
+type Conv3d struct {
+	In, Out, Kernel                               int
+	Stride                                        int // 0 means 1
+	Padding                                       int
+	Dilation                                      int // 0 means 1
+	Groups                                        int // 0 means 1
+	NoBias                                        bool
+	KernelDHW, StrideDHW, PaddingDHW, DilationDHW [3]int
+}
+
+// ConvTranspose1d is nn.ConvTranspose1d.
+type ConvTranspose1d struct {
+	In, Out, Kernel        int
+	Stride                 int // 0 means 1
+	Padding, OutputPadding int
+	Dilation               int // 0 means 1
+	Groups                 int // 0 means 1
+	NoBias                 bool
+}
+
+// ConvTranspose2d is nn.ConvTranspose2d.
+type ConvTranspose2d struct {
+	In, Out, Kernel        int
+	Stride                 int // 0 means 1
+	Padding, OutputPadding int
+	Dilation               int // 0 means 1
+	Groups                 int // 0 means 1
+	NoBias                 bool
+}
+
+// ConvTranspose3d is nn.ConvTranspose3d.
+type ConvTranspose3d struct {
+	In, Out, Kernel        int
+	Stride                 int // 0 means 1
+	Padding, OutputPadding int
+	Dilation               int // 0 means 1
+	Groups                 int // 0 means 1
+	NoBias                 bool
+}
+
+// Declare implements Layer.
+func (l Conv1d) Declare(d *Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l Conv2d) Declare(d *Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l Conv3d) Declare(d *Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l ConvTranspose1d) Declare(d *Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l ConvTranspose2d) Declare(d *Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l ConvTranspose3d) Declare(d *Declaration) { l.conv().declare(d) }
+
+// Forward implements Layer.
+func (l Conv1d) Forward(t *Tape, x Tensor) (Tensor, error) { return l.conv().forward(t, x) }
+
+// Forward implements Layer.
+func (l Conv2d) Forward(t *Tape, x Tensor) (Tensor, error) { return l.conv().forward(t, x) }
+
+// Forward implements Layer.
+func (l Conv3d) Forward(t *Tape, x Tensor) (Tensor, error) { return l.conv().forward(t, x) }
+
+// Forward implements Layer.
+func (l ConvTranspose1d) Forward(t *Tape, x Tensor) (Tensor, error) { return l.conv().forward(t, x) }
+
+// Forward implements Layer.
+func (l ConvTranspose2d) Forward(t *Tape, x Tensor) (Tensor, error) { return l.conv().forward(t, x) }
+
+// Forward implements Layer.
+func (l ConvTranspose3d) Forward(t *Tape, x Tensor) (Tensor, error) { return l.conv().forward(t, x) }
+
+func (l Conv1d) conv() conv {
+	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
+		window: cube(1, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+}
+
+func (l Conv2d) conv() conv {
+	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
+		window: cube(2, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+	c.window.set(l.KernelHW[:], l.StrideHW[:], l.PaddingHW[:], l.DilationHW[:])
+	return c
+}
+
+func (l Conv3d) conv() conv {
+	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
+		window: cube(3, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+	c.window.set(l.KernelDHW[:], l.StrideDHW[:], l.PaddingDHW[:], l.DilationDHW[:])
+	return c
+}
+
+func (l ConvTranspose1d) conv() conv {
+	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
+		outputPadding: l.OutputPadding, window: cube(1, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+}
+
+func (l ConvTranspose2d) conv() conv {
+	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
+		outputPadding: l.OutputPadding, window: cube(2, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+}
+
+func (l ConvTranspose3d) conv() conv {
+	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
+		outputPadding: l.OutputPadding, window: cube(3, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+}
+
+// conv is what all convolutions are made of.
+type conv struct {
+	in, out, groups int
+	noBias          bool
+	transposed      bool
+	outputPadding   int
+	window          window
+}
+
+func (c conv) declare(d *Declaration) {
+	groups := or(c.groups, 1)
+	if !d.wantAll(setting{"In", c.in, 1}, setting{"Out", c.out, 1}, setting{"Groups", groups, 1},
+		setting{"OutputPadding", c.outputPadding, 0}) || !c.window.check(d) {
+		return
+	}
+	if c.in%groups != 0 || c.out%groups != 0 {
+		d.Errorf("%d channels in and %d out do not divide into %d groups", c.in, c.out, groups)
+		return
+	}
+	for i := range c.window.dims {
+		if c.outputPadding > 0 && c.outputPadding >= max(c.window.stride[i], c.window.dilation[i]) {
+			d.Errorf("OutputPadding is %d: want less than the stride or the dilation", c.outputPadding)
+			return
+		}
+	}
+	shape := alloc.Shape{c.out, c.in / groups}
+	if c.transposed {
+		shape = alloc.Shape{c.in, c.out / groups}
+	}
+	d.Param("weight", append(shape, c.window.kernel[:c.window.dims]...)...)
+	if !c.noBias {
+		d.Param("bias", c.out)
+	}
+}
+
+var spatial = [...]string{1: "(batch, channels, length)", 2: "(batch, channels, height, width)", 3: "(batch, channels, depth, height, width)"}
+
+func (c conv) forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := t.rank(x, c.window.dims+2, spatial[c.window.dims]); err != nil {
+		return Tensor{}, err
+	}
+	if err := t.width(x, 1, c.in, "channels"); err != nil {
+		return Tensor{}, err
+	}
+	shape := x.Shape.Clone()
+	shape[1] = c.out
+	for i := range c.window.dims {
+		if c.transposed {
+			shape[2+i] = c.window.grown(i, x.Shape[2+i]) + c.outputPadding
+		} else {
+			shape[2+i] = c.window.places(i, x.Shape[2+i], false)
+		}
+		if shape[2+i] <= 0 {
+			return Tensor{}, t.Errorf("input %v is too small for a kernel of %v with padding %v and dilation %v",
+				x.Shape, c.window.kernel[:c.window.dims], c.window.padding[:c.window.dims], c.window.dilation[:c.window.dims])
+		}
+	}
+	each := shape // for each element of it, in/groups x kernel products
+	if c.transposed {
+		each = x.Shape
+	}
+	work := append(slices.Clone(each), c.window.kernel[:c.window.dims]...)
+	if c.transposed {
+		work = append(work, c.out/or(c.groups, 1), 2)
+	} else {
+		work = append(work, c.in/or(c.groups, 1), 2)
+	}
+	o := Op{In: []Tensor{x}, Shape: shape, DType: t.Activation(), Params: true, Keep: []Tensor{x}, FLOPs: FLOPs(work...)}
+	if t.On() == CPU {
+		o.Workspace = c.blocked(t, x, shape)
+	}
+	return t.Op(o)
+}
+
+// blocked is the memory of the copies that oneDNN makes on the CPU, in blocks of
+// channels: of the weight, and of the input and then the output. The sizes fit what
+// the profiler shows (testdata/torch).
+func (c conv) blocked(t *Tape, x Tensor, out alloc.Shape) alloc.Bytes {
+	weight := append(alloc.Shape{c.out, c.in / or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)
+	w, err := weight.Bytes(t.cfg.weights)
+	if err != nil || w > maxTotal {
+		return 0 // the declaration has reported it
+	}
+	y, err := out.Bytes(t.Activation())
+	if err != nil || y > maxTotal {
+		return 0 // the operation reports it
+	}
+	return w + max(t.size(x), y)
+}

@@ -1,0 +1,105 @@
+package estimate_test
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// classifier is the model that the budget below is about.
+func classifier() []estimate.Layer {
+	return []estimate.Layer{
+		estimate.Conv2d{In: 3, Out: 32, Kernel: 3, Padding: 1},
+		estimate.BatchNorm{Features: 32},
+		estimate.ReLU{InPlace: true},
+		estimate.MaxPool{Kernel: 2},
+		estimate.Flatten{},
+		estimate.Linear{In: 32 * 112 * 112, Out: 10},
+	}
+}
+
+// A memory budget is a unit test: with t.Errorf for fmt.Printf, it fails in the
+// commit that makes the model too large, on a machine without a GPU.
+func Example_memoryBudget() {
+	r, err := estimate.Model(classifier(), estimate.Input(64, 3, 224, 224), estimate.Train(estimate.AdamW))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if budget := 8 * alloc.GiB; !r.Fits(budget) {
+		fmt.Printf("training needs %v, more than %v:\n%v", r.Peak(), budget, r)
+		return
+	}
+	fmt.Println("the budget holds")
+	// Output: the budget holds
+}
+
+func ExampleModel() {
+	r, err := estimate.Model(classifier(), estimate.Input(64, 3, 224, 224), estimate.Train(estimate.AdamW))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("parameters:", r.Params.Count)
+	fmt.Println("kept for backward:", r.Kept)
+	fmt.Println("training:", r.Training.Peak, "at", r.Training.PeakAt)
+	fmt.Println("inference:", r.Inference.Peak)
+	// Output:
+	// parameters: 4015050
+	// kept for backward: 1.1 GiB
+	// training: 1.6 GiB at backward of 2
+	// inference: 836.1 MiB
+}
+
+func ExampleMaxBatch() {
+	n, err := estimate.MaxBatch(classifier(), 24*alloc.GiB, estimate.Input(1, 3, 224, 224), estimate.Train(estimate.AdamW))
+	fmt.Println(n, err)
+	// Output: 967 <nil>
+}
+
+// LoRA is a layer of one's own: a linear layer with an adapter of low rank beside it
+// (arXiv:2106.09685).
+type LoRA struct{ In, Out, Rank int }
+
+func (l LoRA) base() estimate.Layer { return estimate.Linear{In: l.In, Out: l.Out, NoBias: true} }
+
+// Declare names the parameters and parts, as __init__ does.
+func (l LoRA) Declare(d *estimate.Declaration) {
+	d.Layer("base", l.base())
+	d.Param("down", l.Rank, l.In)
+	d.Param("up", l.Out, l.Rank)
+}
+
+// Forward computes base(x) + x down' up', as forward does.
+func (l LoRA) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
+	y, err := t.Call("base", l.base(), x)
+	if err != nil {
+		return estimate.Tensor{}, err
+	}
+	batch := x.Shape[0]
+	for _, width := range []int{l.Rank, l.Out} {
+		x, err = t.Op(estimate.Op{
+			In: []estimate.Tensor{x}, Shape: alloc.Shape{batch, width}, Params: true,
+			Keep: []estimate.Tensor{x}, FLOPs: estimate.FLOPs(batch, width, x.Shape[1], 2),
+		})
+		if err != nil {
+			return estimate.Tensor{}, err
+		}
+	}
+	return t.Op(estimate.Op{In: []estimate.Tensor{y, x}, Shape: y.Shape, PassGrad: true})
+}
+
+func ExampleLayer() {
+	r, err := estimate.Model([]estimate.Layer{LoRA{In: 4096, Out: 4096, Rank: 16}}, estimate.Input(8, 4096))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, row := range r.Layers {
+		fmt.Println(row.Path, row.Kind, row.Output, row.Params, row.Kept)
+	}
+	// Output:
+	// 0 LoRA (8, 4096) 131072 512 B
+	// 0.base Linear (8, 4096) 16777216 128.0 KiB
+}

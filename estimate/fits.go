@@ -1,0 +1,41 @@
+package estimate
+
+import (
+	"math"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Peak is the peak that the options asked about: of training if there was a Train
+// option, else of inference.
+func (r *Report) Peak() alloc.Bytes { return r.memory().Peak }
+
+func (r *Report) memory() Memory {
+	if r.training {
+		return r.Training
+	}
+	return r.Inference
+}
+
+// Fits reports whether Peak, taken at the upper end of its band, is at most the budget.
+// Without an Input that is a condition and no promise.
+func (r *Report) Fits(budget alloc.Bytes) bool {
+	return r.memory().Upper() <= budget
+}
+
+// Upper is Peak at the upper end of its band.
+func (m Memory) Upper() alloc.Bytes {
+	return m.Peak + alloc.Bytes(math.Ceil(float64(m.Peak)*m.Band.Above))
+}
+
+// Intermediates is the reference's estimate of the activations: the bytes of
+// what every layer without parts returns, except of a ReLU in place, each
+// output counted anew. It takes no account of what else works in place,
+// of views, or of when a tensor dies: Inference and Training do.
+func (r *Report) Intermediates() alloc.Bytes { return r.intermediates }
+
+// IntermediatesWithBackward is the reference's estimate for training: twice
+// Intermediates.
+func (r *Report) IntermediatesWithBackward() alloc.Bytes {
+	return alloc.Bytes(addSat(int64(r.intermediates), int64(r.intermediates)))
+}

@@ -1,0 +1,116 @@
+package estimate
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ggufFamilies has the architectures of GGUF that are known, by
+// general.architecture, with what the metadata leave unsaid. "llama" is Llama, Mistral
+// and Mixtral alike. Biases and the tied head are told by the tensors. The keys are
+// those of docs/gguf.md in ggml-org/ggml.
+var ggufFamilies = map[string]Transformer{
+	"llama": {Family: Llama},
+	"qwen2": {Family: Llama},
+	"gemma": {Family: Gemma},
+	"phi2":  {Family: Phi},
+	"phi3":  {Family: Phi3},
+	"gpt2":  {Family: GPT2},
+	"bert":  {Family: BERT, NoHead: true}, // the pooler is not converted
+}
+
+// architecture reads the metadata.
+func (g *ggufFile) architecture() (architecture, error) {
+	family := g.text("general.architecture")
+	transformer, ok := ggufFamilies[family]
+	if !ok {
+		return architecture{}, &FileError{File: g.file, Where: `metadata key "general.architecture"`,
+			Reason: fmt.Sprintf("%q is none of those that are known", shorten(family)), Err: ErrUnknownArchitecture}
+	}
+	a := architecture{family: family, Transformer: transformer}
+	if err := g.numbers(&a); err != nil {
+		return architecture{}, err
+	}
+	if err := errors.Join(a.check(), g.fromTensors(&a)); err != nil {
+		return architecture{}, &FileError{File: g.file, Err: err}
+	}
+	return a, nil
+}
+
+// ggufNumber is a number and its key; a number that is required has no default.
+type ggufNumber struct {
+	to       *int
+	key      string
+	required bool
+}
+
+// numbers reads the sizes.
+func (g *ggufFile) numbers(a *architecture) error {
+	numbers := []ggufNumber{
+		{&a.Hidden, "embedding_length", true},
+		{&a.Blocks, "block_count", true},
+		{&a.FFN, "feed_forward_length", true},
+		{&a.Heads, "attention.head_count", true},
+		{&a.KVHeads, "attention.head_count_kv", false},
+		{&a.HeadSize, "attention.key_length", false},
+		{&a.Experts, "expert_count", false},
+		{&a.TopK, "expert_used_count", false},
+		{&a.Vocab, "vocab_size", false},
+	}
+	switch a.Family {
+	case GPT2, BERT:
+		numbers = append(numbers, ggufNumber{&a.Positions, "context_length", true})
+	case Phi, Phi3:
+		numbers = append(numbers, ggufNumber{&a.RotaryDim, "rope.dimension_count", false})
+	}
+	for _, n := range numbers {
+		if err := g.number(a.family, n); err != nil {
+			return err
+		}
+	}
+	if a.Vocab == 0 {
+		a.Vocab = int(min(g.metadata["tokenizer.ggml.tokens"].length, largestNumber))
+	}
+	if a.Vocab == 0 {
+		return &FileError{File: g.file, Where: "metadata", Reason: "neither vocab_size nor the tokenizer's tokens tell the size of the vocabulary"}
+	}
+	return nil
+}
+
+func (g *ggufFile) number(family string, n ggufNumber) error {
+	key, missing := family+"."+n.key, 0
+	if n.required {
+		missing = -1
+	}
+	value, err := g.whole(key, missing)
+	if err != nil {
+		return err
+	}
+	if value > largestNumber || value == 0 && n.required {
+		return &FileError{File: g.file, Where: fmt.Sprintf("metadata key %q", key),
+			Reason: fmt.Sprintf("%d is not a number from 1 to %d", value, largestNumber)}
+	}
+	*n.to = value
+	return nil
+}
+
+// fromTensors sets what the presence of tensors tells.
+func (g *ggufFile) fromTensors(a *architecture) error {
+	has := make(map[string]bool, len(g.tensors))
+	for _, t := range g.tensors {
+		has[t.Name] = true
+		if t.Name == "token_types.weight" && len(t.Shape) == 2 && a.Family == BERT {
+			a.Types = min(t.Shape[0], largestNumber)
+		}
+	}
+	a.Tied = !has["output.weight"]
+	if a.Family != Llama && a.Family != Gemma {
+		return nil
+	}
+	a.QKVBias = has["blk.0.attn_q.bias"]
+	a.Bias = has["blk.0.attn_output.bias"]
+	if a.Bias != has["blk.0.ffn_up.bias"] || a.Bias && !a.QKVBias {
+		return fmt.Errorf("some projections of a block have biases and others have none: %w", ErrUnknownArchitecture)
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package estimate
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// hfConfig has the keys of a Hugging Face config.json that say how large a model
+// is. A nil pointer is a key that is absent or null.
+type hfConfig struct {
+	ModelType     string   `json:"model_type"`
+	Architectures []string `json:"architectures"`
+	DType         string   `json:"dtype"`
+	TorchDType    string   `json:"torch_dtype"` // its name up to transformers 4
+
+	HiddenSize      *int `json:"hidden_size"`
+	Layers          *int `json:"num_hidden_layers"`
+	Heads           *int `json:"num_attention_heads"`
+	KVHeads         *int `json:"num_key_value_heads"`
+	HeadSize        *int `json:"head_dim"`
+	Intermediate    *int `json:"intermediate_size"`
+	Vocabulary      *int `json:"vocab_size"`
+	Context         *int `json:"max_position_embeddings"`
+	TokenTypes      *int `json:"type_vocab_size"`
+	Experts         *int `json:"num_local_experts"`
+	ExpertsPerToken *int `json:"num_experts_per_tok"`
+	Window          *int `json:"sliding_window"`
+
+	Tied             *bool    `json:"tie_word_embeddings"`
+	AttentionBias    *bool    `json:"attention_bias"`
+	MLPBias          *bool    `json:"mlp_bias"`
+	QKVBias          *bool    `json:"qkv_bias"`
+	QKNorm           *bool    `json:"qk_layernorm"`
+	CrossAttention   *bool    `json:"add_cross_attention"`
+	PositionEncoding string   `json:"position_embedding_type"`
+	Rotary           *float64 `json:"partial_rotary_factor"`
+
+	HiddenAct          string `json:"hidden_act"`
+	HiddenActivation   string `json:"hidden_activation"`   // Gemma
+	ActivationFunction string `json:"activation_function"` // GPT-2
+
+	ResidualDropout  float64 `json:"resid_pdrop"`
+	EmbeddingDropout float64 `json:"embd_pdrop"`
+	AttentionDropout float64 `json:"attn_pdrop"`
+	HiddenDropout    float64 `json:"hidden_dropout_prob"`
+	ProbsDropout     float64 `json:"attention_probs_dropout_prob"`
+
+	// GPT-2's names of sizes.
+	NEmbd      *int `json:"n_embd"`
+	NLayer     *int `json:"n_layer"`
+	NHead      *int `json:"n_head"`
+	NInner     *int `json:"n_inner"`
+	NPositions *int `json:"n_positions"`
+
+	// Vision.
+	ImageSize *int              `json:"image_size"`
+	PatchSize *int              `json:"patch_size"`
+	Channels  *int              `json:"num_channels"`
+	Labels    map[string]string `json:"id2label"`
+
+	WeightMap map[string]string `json:"weight_map"` // of an index, which is no config
+
+	file string
+	base string // class of the family's model without a head
+}
+
+const maxConfigFile = 16 << 20
+
+// openConfig reads the architecture from a config.json.
+func openConfig(path string) (architecture, error) {
+	c, err := readHeader(path, readConfig)
+	if err != nil {
+		return architecture{}, err
+	}
+	return c.architecture()
+}
+
+// readConfig decodes a config.json.
+func readConfig(r io.ReaderAt, size int64, file string) (*hfConfig, error) {
+	if size > maxConfigFile {
+		return nil, inFile(file, "it has %d bytes; a %s has at most %d", size, configName, maxConfigFile)
+	}
+	c := &hfConfig{file: file}
+	if err := decodeJSON(io.NewSectionReader(r, 0, size), c); err != nil {
+		return nil, &FileError{File: file, Reason: "it is not the JSON of a " + configName, Err: err}
+	}
+	switch {
+	case c.WeightMap != nil:
+		return nil, inFile(file, "it is an index of shards, but not named as one of safetensors (*%s)", indexSuffix)
+	case c.ModelType == "":
+		return nil, inFile(file, "it has no model_type: no %s of a transformer", configName)
+	}
+	return c, nil
+}
+
+// architecture turns the settings into an architecture.
+func (c *hfConfig) architecture() (architecture, error) {
+	family, ok := hfFamilies[c.ModelType]
+	if !ok {
+		return architecture{}, &FileError{File: c.file, Where: "model_type",
+			Reason: fmt.Sprintf("%q is none of the families that are known", shorten(c.ModelType)), Err: ErrUnknownArchitecture}
+	}
+	c.base = family.base
+	a := architecture{family: c.ModelType, dtype: c.dtype()}
+	if err := family.read(c, &a); err != nil {
+		return architecture{}, err
+	}
+	if err := a.check(); err != nil {
+		return architecture{}, &FileError{File: c.file, Err: err}
+	}
+	return a, nil
+}
+
+// dtype is the type of the weights, and zero if it is not told or not known.
+func (c *hfConfig) dtype() alloc.DType {
+	d, err := alloc.ParseDType(or(c.DType, c.TorchDType))
+	if err != nil {
+		return 0
+	}
+	return d
+}
+
+// class returns the class of the model, which must be the family's base or the
+// one with a head that is known.
+func (c *hfConfig) class(head string) (string, error) {
+	if len(c.Architectures) == 0 {
+		return c.base, nil
+	}
+	if class := c.Architectures[0]; class != c.base && class != head {
+		return "", c.unknown("architectures", class)
+	}
+	return c.Architectures[0], nil
+}
+
+// hfNumber is a number and the key it is read from; without is its value where
+// the key is absent, 0 if it must not be.
+type hfNumber struct {
+	to      *int
+	key     string
+	value   *int
+	without int
+}
+
+// largestNumber bounds every number of an architecture.
+const largestNumber = math.MaxInt32
+
+func (c *hfConfig) numbers(numbers ...hfNumber) error {
+	for _, n := range numbers {
+		switch {
+		case n.value == nil && n.without == 0:
+			return &FileError{File: c.file, Where: n.key, Reason: "the key is missing"}
+		case n.value == nil:
+			*n.to = n.without
+		default:
+			*n.to = *n.value
+		}
+		if *n.to < 1 || *n.to > largestNumber {
+			return &FileError{File: c.file, Where: n.key, Reason: fmt.Sprintf("%d is not a number from 1 to %d", *n.to, largestNumber)}
+		}
+	}
+	return nil
+}
+
+// window is the sliding window of all layers, 0 for none.
+func (c *hfConfig) window() int {
+	if c.Window == nil {
+		return 0
+	}
+	return *c.Window
+}
+
+func orBool(value *bool, without bool) bool {
+	if value == nil {
+		return without
+	}
+	return *value
+}
+
+// unknown is the error of a setting that makes another architecture.
+func (c *hfConfig) unknown(key, value string) error {
+	return &FileError{File: c.file, Where: key, Reason: fmt.Sprintf("%s is not supported for %q", shorten(value), c.ModelType), Err: ErrUnknownArchitecture}
+}

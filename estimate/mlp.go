@@ -1,0 +1,255 @@
+package estimate
+
+import (
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// MLP is two linear layers with an activation between them.
+type MLP struct {
+	Hidden, FFN int
+	Activation  Activation // the zero value is GELU
+	NoBias      bool
+
+	names *[3]string // of the first layer, the activation and the second layer
+}
+
+var mlpNames = &[3]string{"fc1", "activation_fn", "fc2"}
+
+// GatedMLP is down(act(gate(x)) * up(x)), as in Llama.
+type GatedMLP struct {
+	Hidden, FFN int
+	Activation  Activation // the zero value is SiLU
+	Bias        bool
+	Packed      bool // one projection for gate and up
+}
+
+// MoE is a mixture of gated MLPs: a router sends each token to TopK of the
+// Experts. What it keeps follows the grouped kernels of transformers.
+type MoE struct {
+	Hidden, FFN   int
+	Experts, TopK int
+	Activation    Activation // the zero value is SiLU
+}
+
+func (l MLP) parts() (up, act, down Layer) {
+	return Linear{In: l.Hidden, Out: l.FFN, NoBias: l.NoBias, Split: ByColumns},
+		l.Activation.layer(UseGELU),
+		Linear{In: l.FFN, Out: l.Hidden, NoBias: l.NoBias, Split: ByRows}
+}
+
+// Declare implements Layer.
+func (l MLP) Declare(d *Declaration) {
+	up, act, down := l.parts()
+	n := or(l.names, mlpNames)
+	d.Layer(n[0], up)
+	d.Layer(n[1], act)
+	d.Layer(n[2], down)
+}
+
+// Forward implements Layer.
+func (l MLP) Forward(t *Tape, x Tensor) (Tensor, error) {
+	up, act, down := l.parts()
+	n := or(l.names, mlpNames)
+	x, err := t.Call(n[0], up, x)
+	if err == nil {
+		x, err = t.Call(n[1], act, x)
+	}
+	if err == nil {
+		x, err = t.Call(n[2], down, x)
+	}
+	return x, err
+}
+
+func (l GatedMLP) parts() (up, packed Linear, act Layer, down Linear) {
+	in := Linear{In: l.Hidden, Out: l.FFN, NoBias: !l.Bias, Split: ByColumns}
+	both := in
+	both.Out *= 2
+	return in, both, l.Activation.layer(UseSiLU), Linear{In: l.FFN, Out: l.Hidden, NoBias: !l.Bias, Split: ByRows}
+}
+
+// Declare implements Layer.
+func (l GatedMLP) Declare(d *Declaration) {
+	if !d.want("FFN", l.FFN, 1) {
+		return
+	}
+	up, packed, act, down := l.parts()
+	if l.Packed {
+		d.Layer("gate_up_proj", packed)
+		d.Layer("activation_fn", act)
+	} else {
+		d.Layer("gate_proj", up)
+		d.Layer("act_fn", act)
+		d.Layer("up_proj", up)
+	}
+	d.Layer("down_proj", down)
+}
+
+// Forward implements Layer.
+func (l GatedMLP) Forward(t *Tape, x Tensor) (Tensor, error) {
+	in, packed, act, down := l.parts()
+	var gate, up Tensor
+	var err error
+	if l.Packed {
+		var both Tensor
+		if both, err = t.Call("gate_up_proj", packed, x); err != nil {
+			return Tensor{}, err
+		}
+		if up, err = view(t, both, l.FFN); err == nil {
+			gate, err = t.Call("activation_fn", act, up)
+		}
+	} else {
+		if gate, err = t.Call("gate_proj", in, x); err == nil {
+			gate, err = t.Call("act_fn", act, gate)
+		}
+		if err == nil {
+			up, err = t.Call("up_proj", in, x)
+		}
+	}
+	if err == nil {
+		gate, err = mul(t, gate, up)
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t.Call("down_proj", down, gate)
+}
+
+// Declare implements Layer.
+func (l MoE) Declare(d *Declaration) {
+	top := or(l.TopK, 2)
+	if !d.wantAll(setting{"Hidden", l.Hidden, 1}, setting{"FFN", l.FFN, 1}, setting{"Experts", l.Experts, 1}, setting{"TopK", top, 1}) {
+		return
+	}
+	if top > l.Experts {
+		d.Errorf("TopK is %d of %d Experts", top, l.Experts)
+		return
+	}
+	d.Layer("gate", router{l})
+	d.Layer("experts", experts{l})
+}
+
+// Forward implements Layer.
+func (l MoE) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := t.width(x, -1, l.Hidden, "features"); err != nil {
+		return Tensor{}, err
+	}
+	scores, err := t.Call("gate", router{l}, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	t.scores = scores
+	return t.Call("experts", experts{l}, x)
+}
+
+type router struct{ MoE }
+
+// Kind names the row.
+func (router) Kind() string { return "Router" }
+
+// Declare implements Layer.
+func (l router) Declare(d *Declaration) { d.Param("weight", l.Experts, l.Hidden) }
+
+// Forward implements Layer: the weights of each token's experts.
+func (l router) Forward(t *Tape, x Tensor) (Tensor, error) {
+	tokens, err := l.tokens(t, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	top := or(l.TopK, 2)
+	logits, err := t.Op(Op{
+		In: []Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []Tensor{x},
+		FLOPs: FLOPs(tokens, l.Experts, l.Hidden, 2),
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	probs, err := t.Op(Op{In: []Tensor{logits}, Shape: logits.Shape, DType: alloc.Float32, KeepOutput: true})
+	if err != nil {
+		return Tensor{}, err
+	}
+	chosen := alloc.Shape{tokens, top}
+	best, err := t.Op(Op{In: []Tensor{probs}, Shape: chosen, KeepOwn: []Own{{chosen, alloc.Int64}}})
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t.Op(Op{ // divided by their sum, in place
+		In: []Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}},
+	})
+}
+
+func (l MoE) tokens(t *Tape, x Tensor) (int, error) {
+	n, err := x.Shape[:len(x.Shape)-1].Elements()
+	if err != nil || n > maxField {
+		return 0, t.Errorf("input %v has too many tokens", x.Shape)
+	}
+	return int(n), nil
+}
+
+type experts struct{ MoE }
+
+// Kind names the row.
+func (l experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + ")" }
+
+// Declare implements Layer.
+func (l experts) Declare(d *Declaration) {
+	d.Add(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
+	d.Add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true})
+	d.Layer("act_fn", l.Activation.layer(UseSiLU))
+}
+
+// Forward implements Layer.
+func (l experts) Forward(t *Tape, x Tensor) (Tensor, error) {
+	tokens, err := l.tokens(t, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	visits := tokens * or(l.TopK, 2)
+	if visits > maxField {
+		return Tensor{}, t.Errorf("input %v has too many tokens", x.Shape)
+	}
+	order := Own{alloc.Shape{visits}, alloc.Int64}
+	selected, err := t.Op(Op{In: []Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []Own{order, order}})
+	if err != nil {
+		return Tensor{}, err
+	}
+	split := t.cfg.sharding.Tensor > 1
+	both, err := t.Op(Op{
+		In: []Tensor{selected}, Shape: alloc.Shape{visits, 2 * l.FFN}, Params: true, Keep: []Tensor{selected}, Split: split,
+		KeepOwn: []Own{{alloc.Shape{l.Experts}, alloc.Int32}}, FLOPs: FLOPs(visits, 2*l.FFN, l.Hidden, 2),
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	up, err := view(t, both, l.FFN)
+	if err != nil {
+		return Tensor{}, err
+	}
+	gate, err := t.Call("act_fn", l.Activation.layer(UseSiLU), up)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if gate, err = mul(t, gate, up); err != nil {
+		return Tensor{}, err
+	}
+	down, err := t.Op(Op{
+		In: []Tensor{gate}, Shape: selected.Shape, Params: true, Keep: []Tensor{gate}, Gather: true,
+		FLOPs: FLOPs(visits, l.Hidden, l.FFN, 2),
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	weighted, err := t.Op(Op{
+		In: []Tensor{down, t.scores}, Shape: down.Shape, Keep: []Tensor{down}, KeepOwn: []Own{{alloc.Shape{visits, 1}, alloc.Float32}},
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	sorted, err := t.Op(Op{In: []Tensor{weighted}, Shape: down.Shape, KeepOwn: []Own{order}})
+	if err != nil {
+		return Tensor{}, err
+	}
+	t.hold(selected)
+	return t.Op(Op{In: []Tensor{sorted}, Shape: x.Shape})
+}

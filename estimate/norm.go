@@ -1,0 +1,181 @@
+package estimate
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// BatchNorm is nn.BatchNorm1d, 2d and 3d. It keeps its input and two vectors
+// of statistics; its running statistics are buffers.
+type BatchNorm struct {
+	Features int
+	NoAffine bool // no weight and bias
+	NoStats  bool // no running statistics
+}
+
+// LayerNorm is nn.LayerNorm over the last dimension. It keeps its input, and
+// mean and deviation of each vector.
+type LayerNorm struct {
+	Size     int
+	NoAffine bool
+	NoBias   bool
+}
+
+// GroupNorm is nn.GroupNorm. It keeps its input, and mean and deviation of each
+// group of each sample.
+type GroupNorm struct {
+	Groups, Channels int
+	NoAffine         bool
+}
+
+// RMSNorm is nn.RMSNorm over the last dimension. On CUDA it keeps its input and
+// one number a vector; Unfused and on the CPU it keeps its normalised input
+// besides.
+type RMSNorm struct {
+	Size int
+	// Unfused is the norm as transformers write it, in elementary operations
+	// in float32.
+	Unfused bool
+	// Shifted multiplies by 1 + weight, as Gemma does, which keeps the sum.
+	Shifted bool
+}
+
+// Declare implements Layer.
+func (l BatchNorm) Declare(d *Declaration) {
+	if !d.want("Features", l.Features, 1) {
+		return
+	}
+	affine(d, l.Features, l.NoAffine, false)
+	if !l.NoStats {
+		d.Buffer("running_mean", l.Features)
+		d.Buffer("running_var", l.Features)
+		d.Add(Param{Name: "num_batches_tracked", Shape: alloc.Shape{}, DType: alloc.Int64, Buffer: true})
+	}
+}
+
+// Declare implements Layer.
+func (l LayerNorm) Declare(d *Declaration) {
+	if d.want("Size", l.Size, 1) {
+		affine(d, l.Size, l.NoAffine, l.NoBias)
+	}
+}
+
+// Declare implements Layer.
+func (l GroupNorm) Declare(d *Declaration) {
+	if !d.want("Groups", l.Groups, 1) || !d.want("Channels", l.Channels, 1) {
+		return
+	}
+	if l.Channels%l.Groups != 0 {
+		d.Errorf("%d Channels do not divide into %d Groups", l.Channels, l.Groups)
+		return
+	}
+	affine(d, l.Channels, l.NoAffine, false)
+}
+
+// Declare implements Layer.
+func (l RMSNorm) Declare(d *Declaration) {
+	if d.want("Size", l.Size, 1) {
+		d.Param("weight", l.Size)
+	}
+}
+
+func affine(d *Declaration, n int, none, noBias bool) {
+	if none {
+		return
+	}
+	d.Param("weight", n)
+	if !noBias {
+		d.Param("bias", n)
+	}
+}
+
+// Kind names the row as PyTorch's three types of the norm are named.
+func (l BatchNorm) Kind() string { return "BatchNorm" }
+
+// Forward implements Layer.
+func (l BatchNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if len(x.Shape) < 2 {
+		return Tensor{}, t.Errorf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Features)
+	}
+	if err := t.width(x, 1, l.Features, "channels"); err != nil {
+		return Tensor{}, err
+	}
+	stats := Own{Shape: alloc.Shape{l.Features}, DType: alloc.Float32}
+	return t.Op(Op{
+		In: []Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
+		Keep: []Tensor{x}, KeepOwn: []Own{stats, stats}, FLOPs: flops(x.Shape, 4),
+	})
+}
+
+// Forward implements Layer.
+func (l LayerNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := t.width(x, -1, l.Size, "features"); err != nil {
+		return Tensor{}, err
+	}
+	stats := Own{Shape: resized(x.Shape, 1), DType: t.statistics(x)}
+	return t.Op(Op{
+		In: []Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
+		Keep: []Tensor{x}, KeepOwn: []Own{stats, stats}, FLOPs: flops(x.Shape, 5),
+	})
+}
+
+// statistics is the type of a norm's mean and deviation: on CUDA at least
+// float32, on the CPU that of the input.
+func (t *Tape) statistics(x Tensor) alloc.DType {
+	if t.On() == CPU || x.DType.Bits() > 32 {
+		return x.DType
+	}
+	return alloc.Float32
+}
+
+// Forward implements Layer.
+func (l GroupNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if len(x.Shape) < 2 {
+		return Tensor{}, t.Errorf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Channels)
+	}
+	if err := t.width(x, 1, l.Channels, "channels"); err != nil {
+		return Tensor{}, err
+	}
+	stats := Own{Shape: alloc.Shape{x.Shape[0], l.Groups}}
+	return t.Op(Op{
+		In: []Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
+		Keep: []Tensor{x}, KeepOwn: []Own{stats, stats}, FLOPs: flops(x.Shape, 5),
+	})
+}
+
+// Forward implements Layer.
+func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := t.width(x, -1, l.Size, "features"); err != nil {
+		return Tensor{}, err
+	}
+	o := Op{
+		In: []Tensor{x}, Shape: x.Shape, Params: true, Keep: []Tensor{x},
+		KeepOwn: []Own{{Shape: resized(x.Shape, 1), DType: alloc.Float32}},
+		FLOPs:   flops(x.Shape, 4),
+	}
+	if !l.Unfused && t.On() == CUDA {
+		return t.Op(o)
+	}
+	wide := x.DType.Bits() < 32
+	if wide { // the input is copied to float32, and the copy is kept
+		o.Keep = nil
+		o.KeepOwn = append(o.KeepOwn, Own{Shape: x.Shape, DType: alloc.Float32})
+	}
+	normal := Own{Shape: x.Shape}
+	if wide && (l.Shifted || !l.Unfused) {
+		normal.DType = alloc.Float32
+	}
+	o.KeepOwn = append(o.KeepOwn, normal)
+	if l.Shifted {
+		o.KeepOwn = append(o.KeepOwn, Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})
+	}
+	o.Workspace = t.size(x) // the squares
+	return t.Op(o)
+}
+
+// size is the memory of x on one device, 0 if it is not known.
+func (t *Tape) size(x Tensor) alloc.Bytes {
+	if int(x.storage) >= len(t.storages) {
+		return 0
+	}
+	return alloc.Bytes(t.storages[x.storage].bytes)
+}

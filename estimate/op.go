@@ -1,0 +1,233 @@
+package estimate
+
+import (
+	"math"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Own describes a tensor that an operation makes for itself.
+type Own struct {
+	Shape alloc.Shape
+	DType alloc.DType // the zero value is that of the operation's output
+}
+
+// Op is one operation as autograd sees it.
+type Op struct {
+	In    []Tensor    // what it reads, at least one tensor
+	Shape alloc.Shape // of its output; it is copied
+	DType alloc.DType // of its output; the zero value is that of In[0]
+
+	// Params says that the operation reads parameters of the layer, so that
+	// its output needs a gradient whatever In says.
+	Params bool
+
+	Keep       []Tensor // tensors kept for the backward pass
+	KeepOutput bool     // the output is kept too
+	KeepOwn    []Own    // indices, masks and statistics kept
+
+	InPlace      bool // the output overwrites In[0]
+	View         bool // the output is In[0] seen in another shape
+	PassGrad     bool // the gradient of the output serves as that of each input, as an addition's does
+	TrainingOnly bool // it is the identity in inference, as dropout is
+	Gather       bool // the output is whole although an input is split by tensor parallelism
+	Split        bool // the output is split by tensor parallelism
+
+	FLOPs     int64       // two for a multiplication and addition; see FLOPs
+	Workspace alloc.Bytes // memory needed while the operation runs
+}
+
+// Op records an operation of the layer that is being called and returns its
+// output.
+func (t *Tape) Op(o Op) (Tensor, error) {
+	if err := t.own(o); err != nil {
+		return Tensor{}, err
+	}
+	if len(t.ops) >= math.MaxInt32/16 {
+		return Tensor{}, t.Errorf("the model has too many operations")
+	}
+	y := Tensor{Shape: o.Shape.Clone(), DType: o.DType, tape: t, grad: o.Params, split: o.Split}
+	if y.DType == 0 {
+		y.DType = o.In[0].DType
+	}
+	for _, x := range o.In {
+		y.grad = y.grad || x.grad
+		y.split = y.split || x.split && !o.Gather
+	}
+	at := int32(len(t.ops))
+	rec := op{
+		row: int32(t.row), grad: y.grad, passGrad: o.PassGrad || o.View, inPlace: o.InPlace, view: o.View,
+		trainingOnly: o.TrainingOnly, params: o.Params, workspace: int64(max(0, o.Workspace)),
+	}
+	if err := t.output(&y, o, at); err != nil {
+		return Tensor{}, err
+	}
+	rec.out = y.storage
+	rec.in = int32(len(t.refs))
+	for _, x := range o.In {
+		t.use(x, at, o.TrainingOnly)
+		t.storages[x.storage].read = at
+		t.refs = append(t.refs, x.storage)
+	}
+	rec.keep = int32(len(t.refs))
+	if y.grad {
+		if err := t.keep(o, y, at); err != nil {
+			return Tensor{}, err
+		}
+	}
+	rec.end = int32(len(t.refs))
+	t.ops = append(t.ops, rec)
+	if t.row >= 0 {
+		r := &t.rows[t.row]
+		r.FLOPs = addSat(r.FLOPs, max(0, o.FLOPs))
+		r.inPlace = o.InPlace
+	}
+	return y, nil
+}
+
+// own reports tensors that are not of this tape.
+func (t *Tape) own(o Op) error {
+	if len(o.In) == 0 {
+		return t.Errorf("an operation needs a tensor to read")
+	}
+	for _, x := range o.In {
+		if x.tape != t {
+			return t.Errorf("an operation reads a tensor %v that is not of this model", x.Shape)
+		}
+	}
+	for _, x := range o.Keep {
+		if x.tape != t {
+			return t.Errorf("an operation keeps a tensor %v that is not of this model", x.Shape)
+		}
+	}
+	return nil
+}
+
+// output gives y its storage: a new one, or that of the operation's input.
+func (t *Tape) output(y *Tensor, o Op, at int32) error {
+	n, err := y.Shape.Elements()
+	if err != nil {
+		return t.wrap("output", err)
+	}
+	if n == 0 {
+		return t.Errorf("the output %v is empty: input %v is too small", y.Shape, o.In[0].Shape)
+	}
+	if o.View || o.InPlace {
+		y.storage = o.In[0].storage
+		y.split = o.In[0].split && !o.Gather
+		t.storages[y.storage].grad = t.storages[y.storage].grad || y.grad
+		return nil
+	}
+	bytes, err := t.bytes(y.Shape, y.DType, y.split)
+	if err != nil {
+		return err
+	}
+	y.storage = t.newStorage(storage{bytes: bytes, last: at, lastRun: at, alias: -1})
+	if o.TrainingOnly {
+		t.storages[y.storage].alias = o.In[0].storage
+	}
+	t.storages[y.storage].grad = y.grad
+	return nil
+}
+
+func (t *Tape) newStorage(s storage) int32 {
+	t.storages = append(t.storages, s)
+	return int32(len(t.storages) - 1)
+}
+
+// use notes that the operation reads x.
+func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
+	s := &t.storages[x.storage]
+	s.last = max(s.last, at)
+	for !trainingOnly {
+		s.lastRun = max(s.lastRun, at)
+		if s.alias < 0 {
+			break
+		}
+		s = &t.storages[s.alias]
+	}
+}
+
+// hold keeps x alive up to the last operation so far, as a variable of the
+// layer's code does.
+func (t *Tape) hold(x Tensor) {
+	if n := int32(len(t.ops)); n > 0 && x.Shape != nil {
+		t.use(x, n-1, false)
+	}
+}
+
+// keep notes what the operation keeps for the backward pass.
+func (t *Tape) keep(o Op, y Tensor, at int32) error {
+	for _, x := range o.Keep {
+		t.keepStorage(x.storage)
+	}
+	if o.KeepOutput {
+		t.keepStorage(y.storage)
+	}
+	for _, own := range o.KeepOwn {
+		d := own.DType
+		if d == 0 {
+			d = y.DType
+		}
+		bytes, err := t.bytes(own.Shape, d, y.split)
+		if err != nil {
+			return err
+		}
+		t.keepStorage(t.newStorage(storage{bytes: bytes, last: at, lastRun: at, alias: -1, own: true}))
+	}
+	return nil
+}
+
+func (t *Tape) keepStorage(id int32) {
+	t.refs = append(t.refs, id)
+	s := &t.storages[id]
+	if s.kept && (!s.hidden || t.inside) {
+		return
+	}
+	s.kept, s.hidden = true, t.inside
+	if t.row >= 0 && !t.inside {
+		t.rows[t.row].Kept += alloc.Bytes(s.bytes)
+	}
+}
+
+// bytes is the size of a tensor on one device.
+func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) (int64, error) {
+	b, err := shape.Bytes(d)
+	if err != nil {
+		return 0, t.wrap("", err)
+	}
+	if split {
+		b = (b + alloc.Bytes(t.cfg.sharding.Tensor) - 1) / alloc.Bytes(t.cfg.sharding.Tensor)
+	}
+	if t.total += b; b > maxTotal || t.total > maxTotal {
+		return 0, t.Errorf("the tensors of the model take more than %v", alloc.Bytes(maxTotal))
+	}
+	return int64(b), nil
+}
+
+// flops is FLOPs of a shape and further factors.
+func flops(shape alloc.Shape, factors ...int) int64 { return times(FLOPs(factors...), shape) }
+
+// FLOPs multiplies its factors, and stays at the largest int64 where the
+// product is larger; it is 0 where one of them is not positive.
+func FLOPs(factors ...int) int64 { return times(1, factors) }
+
+func times(n int64, factors []int) int64 {
+	for _, f := range factors {
+		if f <= 0 {
+			return 0
+		}
+		if n > math.MaxInt64/int64(f) {
+			return math.MaxInt64
+		}
+		n *= int64(f)
+	}
+	return n
+}
+
+func addSat(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

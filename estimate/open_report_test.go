@@ -1,0 +1,113 @@
+package estimate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+func TestReportOfTensorsAlone(t *testing.T) {
+	header := `{"conv.weight":{"dtype":"BF16","shape":[4,3,2,2],"data_offsets":[0,96]},
+		"bn.weight":{"dtype":"F32","shape":[4],"data_offsets":[96,112]},
+		"conv.bias":{"dtype":"BF16","shape":[4],"data_offsets":[112,120]},
+		"bn.running_mean":{"dtype":"F32","shape":[4],"data_offsets":[120,136]},
+		"scale":{"dtype":"F8_E8M0","shape":[3],"data_offsets":[136,139]}}`
+	c, err := Open(writeFile(t, "conv.safetensors", safetensorsFile(header, 139)))
+	require.NoError(t, err)
+	r, err := c.Report()
+	require.NoError(t, err)
+	assert.False(t, r.HasInput)
+	assert.Equal(t, Amount{59, 123}, r.Params)
+	assert.Equal(t, Amount{4, 16}, r.Buffers)
+	assert.Equal(t, alloc.Bytes(123), r.Inference.Weights)
+	assert.Contains(t, strings.Join(r.Notes, "\n"), "no config.json beside the weights: no architecture")
+	params := map[string]int64{}
+	for _, row := range r.Layers {
+		params[row.Path] += row.Params
+	}
+	assert.Equal(t, int64(52), params["conv"])
+	assert.Equal(t, int64(4), params["bn"])
+
+	_, err = c.Report(Input(1, 3, 8, 8))
+	assert.ErrorContains(t, err, "only its tensors are known")
+	_, err = c.Layers()
+	assert.ErrorIs(t, err, ErrNoArchitecture)
+	_, err = c.Cache(1, 1)
+	assert.ErrorIs(t, err, ErrNoArchitecture)
+}
+
+func TestReportCountsQuantizedWeightsAsStored(t *testing.T) {
+	keys := llamaKeys(map[string]any{"llama.embedding_length": uint32(256), "llama.block_count": uint32(1), "llama.feed_forward_length": uint32(256)})
+	var tensors []ggufTensor
+	offset := uint64(0)
+	add := func(name string, kind uint32, size uint64, dims ...uint64) {
+		tensors = append(tensors, ggufTensor{name, dims, kind, offset})
+		offset += size
+	}
+	const row = 144 // bytes of 256 elements of Q4_K
+	add("token_embd.weight", 12, 4*row+(-4*row&31), 256, 4)
+	for name, rows := range map[string]uint64{"attn_q": 256, "attn_k": 128, "attn_v": 128, "attn_output": 256, "ffn_gate": 256, "ffn_up": 256, "ffn_down": 256} {
+		add("blk.0."+name+".weight", 12, rows*row, 256, rows)
+	}
+	for _, name := range []string{"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"} {
+		add(name, 0, 1024, 256)
+	}
+	c, err := Open(writeFile(t, "q4.gguf", ggufBytes(keys, tensors...)))
+	require.NoError(t, err)
+	stored := alloc.Bytes((4+1536)*row + 3*1024)
+	require.Equal(t, stored, c.Bytes())
+
+	r, err := c.Report(Tokens(1, 8))
+	require.NoError(t, err)
+	assert.Equal(t, c.Parameters(), r.Params.Count)
+	assert.Equal(t, stored, r.Params.Bytes)
+	assert.Equal(t, stored, r.Inference.Weights)
+	half, err := c.Report(Tokens(1, 8), DType(alloc.Float16))
+	require.NoError(t, err)
+	assert.Equal(t, alloc.Bytes(2*c.Parameters()), half.Inference.Weights)
+	assert.Equal(t, half.Inference.Peak-half.Inference.Weights, r.Inference.Peak-r.Inference.Weights)
+}
+
+// The modules that hold the file's tensors are those of the layers, one by one.
+func TestLayersHaveTheFilesNames(t *testing.T) {
+	c, err := Open(miniLM(t))
+	require.NoError(t, err)
+	r, err := c.Report(Tokens(2, 128))
+	require.NoError(t, err)
+	want := map[string]int64{}
+	for tensor := range c.Tensors() {
+		if !tensor.IsBuffer() {
+			want[tensor.Name[:strings.LastIndexByte(tensor.Name, '.')]] += tensor.Elements
+		}
+	}
+	have := map[string]int64{}
+	for _, row := range r.Layers {
+		if row.Params > 0 {
+			have[row.Path] += row.Params
+		}
+	}
+	assert.Equal(t, want, have)
+	assert.Equal(t, alloc.Shape{2, 384}, r.Output)
+}
+
+func TestConfigsGiveLayersThatRun(t *testing.T) {
+	for name, model := range publishedModels {
+		t.Run(name, func(t *testing.T) {
+			c, err := Open(writeFile(t, configName, []byte(model.config)))
+			require.NoError(t, err)
+			input := Tokens(1, 16)
+			if family, _ := c.Architecture(); family == "vit" {
+				input = Input(1, 3, 224, 224)
+			}
+			r, err := c.Report(input, DType(alloc.BFloat16))
+			require.NoError(t, err)
+			assert.Equal(t, alloc.Bytes(2*model.parameters), r.Inference.Weights)
+			assert.Greater(t, r.Inference.Peak, r.Inference.Weights)
+			assert.Positive(t, r.Kept)
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package estimate
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// MaxPool is nn.MaxPool1d, 2d and 3d. It keeps its input, and the places of
+// the maxima in 64 bits.
+type MaxPool struct {
+	Kernel   int
+	Stride   int // 0 means Kernel
+	Padding  int
+	Dilation int // 0 means 1
+	Ceil     bool
+	Dims     int // 0 means 2
+}
+
+// AvgPool is nn.AvgPool1d, 2d and 3d; it keeps its input.
+type AvgPool struct {
+	Kernel  int
+	Stride  int // 0 means Kernel
+	Padding int
+	Ceil    bool
+	Dims    int // 0 means 2
+}
+
+// AdaptiveAvgPool is nn.AdaptiveAvgPool1d, 2d and 3d. It keeps its input,
+// except where the output is a single number a channel: that is a mean.
+type AdaptiveAvgPool struct {
+	Out  int // length of each dimension of the output
+	Dims int // 0 means 2
+}
+
+// Declare implements Layer.
+func (l MaxPool) Declare(d *Declaration) {
+	if l.dims(d) && l.window().check(d) && 2*l.Padding > l.Kernel {
+		d.Errorf("Padding is %d: want at most half of the Kernel, %d", l.Padding, l.Kernel)
+	}
+}
+
+// Declare implements Layer.
+func (l AvgPool) Declare(d *Declaration) {
+	MaxPool{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dims: l.Dims}.Declare(d)
+}
+
+// Declare implements Layer.
+func (l AdaptiveAvgPool) Declare(d *Declaration) {
+	if (MaxPool{Dims: l.Dims}).dims(d) {
+		d.want("Out", l.Out, 1)
+	}
+}
+
+func (l MaxPool) dims(d *Declaration) bool {
+	if n := or(l.Dims, 2); n < 1 || n > 3 {
+		d.Errorf("Dims is %d: want 1, 2 or 3", n)
+		return false
+	}
+	return true
+}
+
+func (l MaxPool) window() window {
+	return cube(or(l.Dims, 2), l.Kernel, or(l.Stride, l.Kernel), l.Padding, l.Dilation)
+}
+
+// Forward implements Layer.
+func (l MaxPool) Forward(t *Tape, x Tensor) (Tensor, error) {
+	shape, err := pooled(t, x, l.window(), l.Ceil)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: shape, Keep: []Tensor{x}, KeepOwn: []Own{{Shape: shape, DType: alloc.Int64}}})
+}
+
+// Forward implements Layer.
+func (l AvgPool) Forward(t *Tape, x Tensor) (Tensor, error) {
+	w := cube(or(l.Dims, 2), l.Kernel, or(l.Stride, l.Kernel), l.Padding, 1)
+	shape, err := pooled(t, x, w, l.Ceil)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: shape, Keep: []Tensor{x}})
+}
+
+func pooled(t *Tape, x Tensor, w window, ceil bool) (alloc.Shape, error) {
+	if err := t.rank(x, w.dims+2, spatial[w.dims]); err != nil {
+		return nil, err
+	}
+	shape := x.Shape.Clone()
+	for i := range w.dims {
+		if shape[2+i] = w.places(i, x.Shape[2+i], ceil); shape[2+i] <= 0 {
+			return nil, t.Errorf("input %v is too small for a kernel of %d", x.Shape, w.kernel[i])
+		}
+	}
+	return shape, nil
+}
+
+// Forward implements Layer.
+func (l AdaptiveAvgPool) Forward(t *Tape, x Tensor) (Tensor, error) {
+	dims := or(l.Dims, 2)
+	if err := t.rank(x, dims+2, spatial[dims]); err != nil {
+		return Tensor{}, err
+	}
+	shape := x.Shape.Clone()
+	for i := range dims {
+		shape[2+i] = l.Out
+	}
+	o := Op{In: []Tensor{x}, Shape: shape}
+	if l.Out != 1 {
+		o.Keep = o.In
+	}
+	return t.Op(o)
+}
+
+// Upsample is nn.Upsample; it keeps nothing.
+type Upsample struct {
+	Scale int // factor of each dimension after the channels
+}
+
+// Declare implements Layer.
+func (l Upsample) Declare(d *Declaration) { d.want("Scale", l.Scale, 1) }
+
+// Forward implements Layer.
+func (l Upsample) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if len(x.Shape) < 3 {
+		return Tensor{}, t.Errorf("input %v has nothing after its channels to scale", x.Shape)
+	}
+	shape := x.Shape.Clone()
+	for i := range shape[2:] {
+		if shape[2+i] > maxField {
+			return Tensor{}, t.Errorf("input %v is too large to scale", x.Shape)
+		}
+		shape[2+i] *= l.Scale
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: shape})
+}

@@ -1,0 +1,202 @@
+package estimate
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// String is the whole report as WriteTo writes it.
+func (r *Report) String() string {
+	var b strings.Builder
+	_, _ = r.WriteTo(&b) // a Builder takes everything
+	return b.String()
+}
+
+// WriteTo writes the three lines of the reference, with its arithmetic in units
+// of 10^6 bytes, a table of the layers, and the memory by part.
+func (r *Report) WriteTo(w io.Writer) (int64, error) {
+	var b strings.Builder
+	r.Reference(&b)
+	b.WriteByte('\n')
+	r.table(&b)
+	b.WriteByte('\n')
+	r.parts(&b)
+	for _, note := range r.Notes {
+		fmt.Fprintf(&b, "%s\n", note)
+	}
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}
+
+// Reference writes the lines that Pytorch-Memory-Utils' modelsize_estimate
+// prints, in its own spelling; without an input only the first.
+func (r *Report) Reference(w io.Writer) {
+	fmt.Fprintf(w, "Model %s : params: %.6fM\n", r.Name, millions(r.Params.Bytes))
+	if r.HasInput {
+		fmt.Fprintf(w, "Model %s : intermedite variables: %.6f M (without backward)\n", r.Name, millions(r.Intermediates()))
+		fmt.Fprintf(w, "Model %s : intermedite variables: %.6f M (with backward)\n", r.Name, millions(r.IntermediatesWithBackward()))
+	}
+}
+
+func millions(n alloc.Bytes) float64 { return float64(n) / 1e6 }
+
+// column is one column of the table.
+type column struct {
+	title string
+	cell  func(Row) string
+}
+
+var columns = []column{
+	{"Layer (type)", func(row Row) string {
+		name := row.Path[strings.LastIndexByte(row.Path, '.')+1:]
+		return strings.Repeat("  ", row.Depth-1) + name + " (" + row.Kind + ")"
+	}},
+	{"Output shape", func(row Row) string {
+		if row.Output == nil {
+			return "--"
+		}
+		return row.Output.String()
+	}},
+	{"Params", func(row Row) string { return grouped(row.Params) }},
+	{"FLOPs", func(row Row) string { return scaled(row.FLOPs) }},
+	{"Kept for backward", func(row Row) string {
+		if row.Kept == 0 {
+			return "--"
+		}
+		return row.Kept.String()
+	}},
+}
+
+// table writes the rows as torchinfo does, one line a layer.
+func (r *Report) table(b *strings.Builder) {
+	shown := columns
+	if !r.HasInput {
+		shown = []column{columns[0], columns[2]}
+	}
+	width := make([]int, len(shown))
+	cells := make([][]string, 0, len(r.Layers))
+	for i, c := range shown {
+		width[i] = len(c.title)
+	}
+	for _, row := range r.Layers {
+		line := make([]string, len(shown))
+		for i, c := range shown {
+			line[i] = c.cell(row)
+			width[i] = max(width[i], len(line[i]))
+		}
+		cells = append(cells, line)
+	}
+	write := func(line []string) {
+		var text strings.Builder
+		for i, cell := range line {
+			pad := strings.Repeat(" ", width[i]-len(cell))
+			if i == 0 || r.HasInput && i == 1 {
+				text.WriteString(cell + pad + "  ")
+			} else {
+				text.WriteString(pad + cell + "  ")
+			}
+		}
+		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
+	}
+	titles := make([]string, len(shown))
+	total := -2
+	for i, c := range shown {
+		titles[i] = c.title
+		total += width[i] + 2
+	}
+	write(titles)
+	fmt.Fprintln(b, strings.Repeat("=", total))
+	for _, line := range cells {
+		write(line)
+	}
+	fmt.Fprintln(b, strings.Repeat("=", total))
+}
+
+// parts writes the totals and the memory of inference and training.
+func (r *Report) parts(b *strings.Builder) {
+	fmt.Fprintf(b, "Parameters: %s (%v)   Buffers: %s (%v)\n", grouped(r.Params.Count), r.Params.Bytes, grouped(r.Buffers.Count), r.Buffers.Bytes)
+	if r.HasInput {
+		fmt.Fprintf(b, "FLOPs: %s   Activations: %v   Kept for backward: %v%v\n", scaled(r.FLOPs), r.Activations.Bytes, r.Kept, r.KeptBand)
+	}
+	b.WriteByte('\n')
+	fmt.Fprintf(b, "%-24s %12s %12s\n", "Memory of one device", "inference", "training")
+	for _, p := range []struct {
+		name string
+		of   func(Memory) alloc.Bytes
+	}{
+		{"weights", func(m Memory) alloc.Bytes { return m.Weights }},
+		{"buffers", func(m Memory) alloc.Bytes { return m.Buffers }},
+		{"master weights", func(m Memory) alloc.Bytes { return m.Master }},
+		{"optimizer", func(m Memory) alloc.Bytes { return m.Optimizer }},
+		{"input", func(m Memory) alloc.Bytes { return m.Input }},
+		{"key/value cache", func(m Memory) alloc.Bytes { return m.Cache }},
+		{"gradients", func(m Memory) alloc.Bytes { return m.Gradients }},
+		{"saved activations", func(m Memory) alloc.Bytes { return m.Saved }},
+		{"transient (modelled)", func(m Memory) alloc.Bytes { return m.Transient }},
+	} {
+		if in, tr := p.of(r.Inference), p.of(r.Training); in != 0 || tr != 0 {
+			fmt.Fprintf(b, "  %-22s %12s %12s\n", p.name, dash(in), dash(tr))
+		}
+	}
+	fmt.Fprintf(b, "  %-22s %12v %12v\n", "peak", r.Inference.Peak, r.Training.Peak)
+	fmt.Fprintf(b, "inference peak%v at: %s\n", r.Inference.Band, r.Inference.PeakAt)
+	fmt.Fprintf(b, "training peak%v at: %s\n", r.Training.Band, r.Training.PeakAt)
+}
+
+// String is the band as it stands after a figure: " (-1.2 % to +4.6 %)".
+func (b Band) String() string {
+	if b == (Band{}) {
+		return ""
+	}
+	return fmt.Sprintf(" (-%.1f %% to +%.1f %%)", 100*b.Below, 100*b.Above)
+}
+
+func dash(n alloc.Bytes) string {
+	if n == 0 {
+		return "--"
+	}
+	return n.String()
+}
+
+// grouped is a number with commas, "--" for none.
+func grouped(n int64) string {
+	if n == 0 {
+		return "--"
+	}
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// scaled is a number in units of a thousand: "39.3 G".
+func scaled(n int64) string {
+	if n == 0 {
+		return "--"
+	}
+	value, unit := float64(n), 0
+	for value >= 999.95 && unit < 6 {
+		value, unit = value/1000, unit+1
+	}
+	if unit == 0 {
+		return strconv.FormatInt(n, 10)
+	}
+	return fmt.Sprintf("%.1f %c", value, " KMGTPE"[unit])
+}
+
+// MarshalJSON writes the report's fields and the reference's two figures. Sizes are
+// numbers of bytes, shapes arrays.
+func (r Report) MarshalJSON() ([]byte, error) {
+	type fields Report
+	return json.Marshal(struct {
+		fields
+		Intermediates             alloc.Bytes `json:"intermediates_bytes"`
+		IntermediatesWithBackward alloc.Bytes `json:"intermediates_with_backward_bytes"`
+	}{fields(r), r.Intermediates(), r.IntermediatesWithBackward()})
+}

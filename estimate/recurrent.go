@@ -1,0 +1,129 @@
+package estimate
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// RNN is nn.RNN with batch_first over (batch, length, features); it returns
+// the output of every step. What recurrent layers keep follows PyTorch's own
+// loops, which cuDNN's reserved block is taken to equal, and on the CPU for LSTM
+// oneDNN; the peaks of models with recurrent layers have a wide band.
+type RNN struct {
+	In, Hidden    int
+	Layers        int // 0 means 1
+	Bidirectional bool
+	NoBias        bool
+}
+
+// LSTM is nn.LSTM with batch_first; see RNN.
+type LSTM RNN
+
+// GRU is nn.GRU with batch_first; see RNN.
+type GRU RNN
+
+// Declare implements Layer.
+func (l RNN) Declare(d *Declaration) { l.declare(d, 1) }
+
+// Declare implements Layer.
+func (l LSTM) Declare(d *Declaration) { RNN(l).declare(d, 4) }
+
+// Declare implements Layer.
+func (l GRU) Declare(d *Declaration) { RNN(l).declare(d, 3) }
+
+// Forward implements Layer: a state a step, and the first two.
+func (l RNN) Forward(t *Tape, x Tensor) (Tensor, error) { return l.forward(t, x, 1, 1, 1) }
+
+// Forward implements Layer: four gates, cell state and output of each step.
+func (l LSTM) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if t.On() == CPU {
+		return RNN(l).oneDNN(t, x)
+	}
+	return RNN(l).forward(t, x, 4, 6, 2)
+}
+
+// Forward implements Layer: three gates, their inputs and the state of each step.
+func (l GRU) Forward(t *Tape, x Tensor) (Tensor, error) { return RNN(l).forward(t, x, 3, 7, 0) }
+
+func (l RNN) directions() int {
+	if l.Bidirectional {
+		return 2
+	}
+	return 1
+}
+
+func (l RNN) declare(d *Declaration, gates int) {
+	layers := or(l.Layers, 1)
+	if !d.wantAll(setting{"In", l.In, 1}, setting{"Hidden", l.Hidden, 1}, setting{"Layers", layers, 1}) {
+		return
+	}
+	if layers > maxLayers/8 {
+		d.Errorf("Layers is %d: want at most %d", layers, maxLayers/8)
+		return
+	}
+	in := l.In
+	for i := range layers {
+		for j := range l.directions() {
+			suffix := fmt.Sprintf("_l%d", i)
+			if j == 1 {
+				suffix += "_reverse"
+			}
+			d.Param("weight_ih"+suffix, gates*l.Hidden, in)
+			d.Param("weight_hh"+suffix, gates*l.Hidden, l.Hidden)
+			if !l.NoBias {
+				d.Param("bias_ih"+suffix, gates*l.Hidden)
+				d.Param("bias_hh"+suffix, gates*l.Hidden)
+			}
+		}
+		in = l.Hidden * l.directions()
+	}
+}
+
+// fits reports an input that the layer does not take, and marks the tape.
+func (l RNN) fits(t *Tape, x Tensor) error {
+	if err := t.rank(x, 3, "(batch, length, features)"); err != nil {
+		return err
+	}
+	if err := t.width(x, 2, l.In, "features"); err != nil {
+		return err
+	}
+	t.recurrent = true
+	if x.Shape[1] > maxField/8 {
+		return t.Errorf("input %v is too long: want at most %d steps", x.Shape, maxField/8)
+	}
+	return nil
+}
+
+// forward keeps for each layer and direction its input in the order of steps,
+// and so many states a step, and so many more.
+func (l RNN) forward(t *Tape, x Tensor, gates, states, more int) (Tensor, error) {
+	if err := l.fits(t, x); err != nil {
+		return Tensor{}, err
+	}
+	batch, length, directions := x.Shape[0], x.Shape[1], l.directions()
+	for i := range or(l.Layers, 1) {
+		in := x.Shape[2]
+		var kept []Own
+		for j := range directions {
+			// Of a batch of one the order of steps is that of the input; later
+			// layers' directions read one tensor.
+			if i == 0 && batch > 1 || i > 0 && j == 0 {
+				kept = append(kept, Own{Shape: alloc.Shape{length, batch, in}})
+			}
+			kept = append(kept, Own{Shape: alloc.Shape{length*states + more, batch, l.Hidden}})
+		}
+		o := Op{
+			In: []Tensor{x}, Shape: alloc.Shape{batch, length, l.Hidden * directions}, DType: t.Activation(), Params: true,
+			KeepOwn: kept, FLOPs: FLOPs(2*directions, batch, length, gates, l.Hidden, in+l.Hidden),
+		}
+		if i == 0 && batch == 1 {
+			o.Keep = o.In
+		}
+		var err error
+		if x, err = t.Op(o); err != nil {
+			return Tensor{}, err
+		}
+	}
+	return x, nil
+}

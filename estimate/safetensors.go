@@ -1,0 +1,287 @@
+package estimate
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// The safetensors format: eight bytes with the header's length (little-endian), the
+// header in JSON, the data. The rules checked here are those of the reference
+// implementation, safetensors 0.8 (safetensors/src/tensor.rs: Metadata::validate): the
+// header is at most 100 MB; the data of all tensors, ordered by offset, fill the
+// rest of the file without overlap or hole. Beyond it, names must be unique, which
+// the format's description asks for.
+
+const maxSafetensorsHeader = 100_000_000
+
+// safetensorsEncodings has all types of safetensors 0.8, those of package alloc
+// and the ones it lacks.
+var safetensorsEncodings = func() map[string]Encoding {
+	encodings := map[string]Encoding{
+		"F6_E2M3":     {Name: "F6_E2M3", BlockElements: 4, BlockBytes: 3},
+		"F6_E3M2":     {Name: "F6_E3M2", BlockElements: 4, BlockBytes: 3},
+		"F8_E8M0":     {Name: "F8_E8M0", BlockElements: 1, BlockBytes: 1},
+		"F8_E4M3FNUZ": {Name: "F8_E4M3FNUZ", BlockElements: 1, BlockBytes: 1},
+		"F8_E5M2FNUZ": {Name: "F8_E5M2FNUZ", BlockElements: 1, BlockBytes: 1},
+	}
+	for d := alloc.DType(1); d.Valid(); d++ {
+		name := d.Safetensors()
+		if name == "" {
+			continue
+		}
+		encoding := Encoding{Name: name, DType: d, BlockElements: 1, BlockBytes: d.Bits() / 8}
+		if d.Bits() < 8 {
+			encoding.BlockElements, encoding.BlockBytes = 8/d.Bits(), 1
+		}
+		encodings[name] = encoding
+	}
+	return encodings
+}()
+
+// readSafetensors reads the header of a safetensors file of size bytes. Memory
+// follows what the file really holds and not what it claims: the header is decoded
+// as it is read.
+func readSafetensors(r io.ReaderAt, size int64, file string) ([]StoredTensor, error) {
+	header, err := safetensorsHeader(r, size, file)
+	if err != nil {
+		return nil, err
+	}
+	d := safetensorsDecoder{
+		file: file,
+		dec:  jsontext.NewDecoder(bufio.NewReaderSize(io.NewSectionReader(r, 8, header), 1<<16)),
+	}
+	tensors, err := d.tensors()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSafetensorsLayout(tensors, size-8-header, file); err != nil {
+		return nil, err
+	}
+	for i := range tensors {
+		tensors[i].Offset += 8 + header
+	}
+	return tensors, nil
+}
+
+// safetensorsHeader returns the header's length.
+func safetensorsHeader(r io.ReaderAt, size int64, file string) (int64, error) {
+	var start [9]byte
+	if size < 9 {
+		return 0, inFile(file, "%d bytes are too few for a safetensors file: it is truncated, or no such file", size)
+	}
+	if _, err := r.ReadAt(start[:], 0); err != nil {
+		return 0, &FileError{File: file, Reason: "read the header's length", Err: err}
+	}
+	n := binary.LittleEndian.Uint64(start[:8])
+	if n > maxSafetensorsHeader {
+		return 0, inFile(file, "the header says that it has %d bytes, more than the %d that the format allows", n, maxSafetensorsHeader)
+	}
+	if int64(n) > size-8 {
+		return 0, inFile(file, "the header says that it has %d bytes, but only %d follow: the file is truncated", n, size-8)
+	}
+	if start[8] != '{' {
+		return 0, inFile(file, "the header begins with %q instead of '{': no safetensors file", start[8])
+	}
+	return int64(n), nil
+}
+
+// checkSafetensorsLayout sorts the tensors by offset and checks that they tile
+// the data.
+func checkSafetensorsLayout(tensors []StoredTensor, data int64, file string) error {
+	slices.SortFunc(tensors, func(a, b StoredTensor) int {
+		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Bytes, b.Bytes))
+	})
+	end := int64(0)
+	for _, t := range tensors {
+		switch last := t.Offset + int64(t.Bytes); {
+		case last > data:
+			return atTensor(file, t.Name, "its data end at offset %d, but the file holds %d bytes of data: truncated, or the header lies", last, data)
+		case t.Offset < end:
+			return atTensor(file, t.Name, "its data begin at offset %d, inside another tensor's, which end at %d", t.Offset, end)
+		case t.Offset > end:
+			return atTensor(file, t.Name, "its data begin at offset %d and leave a hole of %d bytes before it", t.Offset, t.Offset-end)
+		default:
+			end = last
+		}
+	}
+	if end != data {
+		return inFile(file, "%d bytes at its end belong to no tensor", data-end)
+	}
+	return nil
+}
+
+// safetensorsDecoder decodes a header token by token.
+type safetensorsDecoder struct {
+	file string
+	dec  *jsontext.Decoder
+	name string // of the tensor that is being decoded
+}
+
+// tensors decodes the whole header.
+func (d *safetensorsDecoder) tensors() ([]StoredTensor, error) {
+	if err := d.open('{'); err != nil {
+		return nil, err
+	}
+	var tensors []StoredTensor
+	for d.dec.PeekKind() == '"' {
+		token, err := d.dec.ReadToken()
+		if err != nil {
+			return nil, d.syntax(err)
+		}
+		if d.name = token.String(); d.name != "__metadata__" {
+			t, err := d.tensor()
+			if err != nil {
+				return nil, err
+			}
+			tensors = append(tensors, t)
+		} else if err := d.dec.SkipValue(); err != nil {
+			return nil, d.syntax(err)
+		}
+	}
+	if _, err := d.dec.ReadToken(); err != nil { // the closing brace
+		return nil, d.syntax(err)
+	}
+	if _, err := d.dec.ReadToken(); err != io.EOF {
+		return nil, inFile(d.file, "something follows the header's JSON at byte %d", 8+d.dec.InputOffset())
+	}
+	return tensors, nil
+}
+
+// tensor decodes {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. Keys that
+// the format does not have are skipped, as the reference does.
+func (d *safetensorsDecoder) tensor() (StoredTensor, error) {
+	t := StoredTensor{Name: d.name, File: d.file}
+	if err := d.open('{'); err != nil {
+		return t, err
+	}
+	var bounds [2]int
+	var offsets []int
+	var hasShape bool
+	for d.dec.PeekKind() == '"' {
+		key, err := d.dec.ReadValue()
+		if err != nil {
+			return t, d.syntax(err)
+		}
+		switch string(key) {
+		case `"dtype"`:
+			t.Encoding, err = d.encoding()
+		case `"shape"`:
+			t.Shape, err = d.lengths("shape", make([]int, 0, 4), maxDims)
+			hasShape = true
+		case `"data_offsets"`:
+			offsets, err = d.lengths("data_offsets", bounds[:0], len(bounds))
+		default:
+			if err = d.dec.SkipValue(); err != nil {
+				err = d.syntax(err)
+			}
+		}
+		if err != nil {
+			return t, err
+		}
+	}
+	if _, err := d.dec.ReadToken(); err != nil {
+		return t, d.syntax(err)
+	}
+	if t.Encoding.Name == "" || !hasShape || len(offsets) != 2 {
+		return t, d.errorf("it needs a dtype, a shape and two data_offsets")
+	}
+	return t, d.place(&t, int64(offsets[0]), int64(offsets[1]))
+}
+
+// place checks that a tensor's size is that of its place in the data.
+func (d *safetensorsDecoder) place(t *StoredTensor, begin, end int64) error {
+	if err := t.measure(); err != nil {
+		return d.errorf("%w", err)
+	}
+	if end < begin {
+		return d.errorf("its data end at offset %d, before they begin at %d", end, begin)
+	}
+	if int64(t.Bytes) != end-begin {
+		return d.errorf("shape %v of %v takes %d bytes, but its data_offsets [%d, %d] hold %d",
+			t.Shape, t.Encoding, int64(t.Bytes), begin, end, end-begin)
+	}
+	t.Offset = begin
+	return nil
+}
+
+// encoding decodes a dtype.
+func (d *safetensorsDecoder) encoding() (Encoding, error) {
+	value, err := d.dec.ReadValue()
+	if err != nil {
+		return Encoding{}, d.syntax(err)
+	}
+	if encoding, ok := safetensorsEncodings[string(bytes.Trim(value, `"`))]; ok && value.Kind() == '"' {
+		return encoding, nil
+	}
+	return Encoding{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", shorten(string(value)))
+}
+
+// lengths decodes the key's array of at most n whole numbers, appended to dst.
+func (d *safetensorsDecoder) lengths(key string, dst []int, n int) ([]int, error) {
+	if err := d.open('['); err != nil {
+		return nil, err
+	}
+	for d.dec.PeekKind() != ']' {
+		value, err := d.dec.ReadValue()
+		if err != nil {
+			return nil, d.syntax(err)
+		}
+		length, ok := wholeNumber(value)
+		if !ok || len(dst) == n {
+			return nil, d.errorf("%s: %s: want at most %d whole numbers up to 2^63-1", key, shorten(string(value)), n)
+		}
+		dst = append(dst, length)
+	}
+	_, err := d.dec.ReadToken()
+	return dst, d.syntax(err)
+}
+
+// wholeNumber parses plain digits.
+func wholeNumber(digits []byte) (int, bool) {
+	n := 0
+	for _, c := range digits {
+		if c < '0' || c > '9' || n > (math.MaxInt-int(c-'0'))/10 {
+			return 0, false
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n, len(digits) > 0
+}
+
+// open reads the beginning of an object or an array.
+func (d *safetensorsDecoder) open(kind jsontext.Kind) error {
+	token, err := d.dec.ReadToken()
+	if err != nil {
+		return d.syntax(err)
+	}
+	if token.Kind() != kind {
+		return d.errorf("a JSON %v where a %v belongs", token.Kind(), kind)
+	}
+	return nil
+}
+
+// errorf is an error at the tensor that is being decoded.
+func (d *safetensorsDecoder) errorf(format string, args ...any) error {
+	return atTensor(d.file, d.name, format, args...)
+}
+
+// syntax is the error of JSON that is none, or that has a name twice; nil for nil.
+func (d *safetensorsDecoder) syntax(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return inFile(d.file, "the header's JSON ends before it is complete")
+	}
+	return &FileError{File: d.file, Reason: "the header is not valid JSON", Err: err}
+}

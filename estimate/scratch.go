@@ -1,0 +1,38 @@
+package estimate
+
+import "sync"
+
+// scratch is memory that Model needs while it runs and uses again the next time:
+// asked for anew at each call it would be most of what a call costs.
+type scratch struct {
+	modules  []module
+	params   []ownedParam
+	index    map[string]int
+	storages []storage
+	ops      []op
+	refs     []int32
+}
+
+var scratches = sync.Pool{New: func() any { return &scratch{index: make(map[string]int)} }}
+
+// keepScratch is the number of modules beyond which the memory is let go, so that one
+// huge model does not hold it for ever.
+const keepScratch = 1 << 14
+
+// release takes the memory back from a declaration and a tape, either of which may
+// be nil, and forgets what they wrote there.
+func (s *scratch) release(d *Declaration, t *Tape) {
+	if d != nil {
+		s.modules, s.params = d.modules, d.params
+	}
+	if t != nil {
+		s.storages, s.ops, s.refs = t.storages, t.ops, t.refs
+	}
+	if cap(s.modules) > keepScratch {
+		return
+	}
+	clear(s.modules)
+	clear(s.params)
+	clear(s.index)
+	scratches.Put(s)
+}

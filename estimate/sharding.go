@@ -1,0 +1,52 @@
+package estimate
+
+import "fmt"
+
+// Sharding divides a model among devices. The zero value is one device.
+type Sharding struct {
+	// Data is the number of replicas, each with a batch of its own: the Input
+	// is that of one replica.
+	Data int
+	// ZeRO is the stage by which the replicas divide what they hold: 1 the
+	// optimizer's states, 2 the gradients too, 3 the weights too
+	// (arXiv:1910.02054, section 5). FSDP's full shard is stage 3.
+	ZeRO int
+	// Tensor is the number of devices that share each split layer: Linear and
+	// Embedding with Split, and what is made of them, as in Megatron-LM
+	// (arXiv:1909.08053, section 3).
+	Tensor int
+	// Pipeline is the number of stages into which the layers are cut, where a
+	// single tensor passes, so that the largest stage is as small as can be.
+	Pipeline int
+	// MicroBatches is the number of micro-batches of a step, each of the
+	// Input's size; 0 means as many as stages. With the 1F1B schedule stage i,
+	// from 0, keeps the activations of min(Pipeline - i, MicroBatches) of them
+	// (arXiv:2104.04473, section 2.2).
+	MicroBatches int
+}
+
+// maxDevices bounds each way of sharding.
+const maxDevices = 1 << 20
+
+// check fills in the defaults and reports what makes no sense.
+func (s *Sharding) check() error {
+	if s.ZeRO < 0 || s.ZeRO > 3 {
+		return fmt.Errorf("estimate sharding: ZeRO is %d: want a stage from 0 to 3", s.ZeRO)
+	}
+	s.Data, s.Tensor, s.Pipeline = or(s.Data, 1), or(s.Tensor, 1), or(s.Pipeline, 1)
+	s.MicroBatches = or(s.MicroBatches, s.Pipeline)
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"Data", s.Data}, {"Tensor", s.Tensor}, {"Pipeline", s.Pipeline}, {"MicroBatches", s.MicroBatches}} {
+		if f.value < 1 || f.value > maxDevices {
+			return fmt.Errorf("estimate sharding: %s is %d: want 1 or more, and at most %d", f.name, f.value, maxDevices)
+		}
+	}
+	return nil
+}
+
+// part is a share of n bytes among so many devices, rounded up.
+func part(n int64, devices int) int64 {
+	return (n + int64(devices) - 1) / int64(devices)
+}

@@ -1,0 +1,131 @@
+package estimate
+
+import (
+	"fmt"
+	"slices"
+)
+
+// stage is a stretch of operations that one device of a pipeline runs.
+type stage struct {
+	begin, end    int32
+	load          load
+	largestModule int64 // weights
+	last          bool
+}
+
+// stages cuts the model for its pipeline.
+func (t *Tape) stages(h *holding) ([]stage, error) {
+	n := int32(len(t.ops))
+	if n == 0 || t.cfg.sharding.Pipeline == 1 {
+		s := stage{end: n, load: h.total, last: true}
+		for _, l := range h.modules {
+			s.largestModule = max(s.largestModule, l.weights)
+		}
+		return []stage{s}, nil
+	}
+	loads, largest, first := t.loads(h)
+	pieces := append([]int32{0}, t.cuts()...)
+	if len(pieces) < t.cfg.sharding.Pipeline {
+		return nil, fmt.Errorf("estimate %s: the layers cannot be cut into %d stages: only %d places pass a single tensor on",
+			t.cfg.name, t.cfg.sharding.Pipeline, len(pieces)-1)
+	}
+	prefix := make([]int64, n+1)
+	for i, l := range loads {
+		prefix[i+1] = prefix[i] + l.weights
+	}
+	bounds := append(balance(pieces, prefix, t.cfg.sharding.Pipeline), n)
+	stages := make([]stage, len(bounds)-1)
+	for i := range stages {
+		s := stage{begin: bounds[i], end: bounds[i+1], last: i == len(stages)-1}
+		for k := s.begin; k < s.end; k++ {
+			s.load.add(loads[k])
+			s.largestModule = max(s.largestModule, largest[k])
+		}
+		stages[i] = s
+	}
+	h.untie(stages, func(module int) int {
+		return slices.IndexFunc(stages, func(s stage) bool { return first[module] < s.end })
+	}, t.cfg.sharding)
+	return stages, nil
+}
+
+// loads gives each operation the parameters of its layer, at the layer's first
+// operation, and which one that is; layers without operations load the first one.
+func (t *Tape) loads(h *holding) (loads []load, largest []int64, first []int32) {
+	loads, largest, first = make([]load, len(t.ops)), make([]int64, len(t.ops)), make([]int32, len(h.modules))
+	placed := make([]bool, len(h.modules))
+	for i := range t.ops {
+		if m := t.moduleOf(i); m >= 0 && !placed[m] {
+			placed[m], first[m] = true, int32(i)
+		}
+	}
+	for m, l := range h.modules {
+		loads[first[m]].add(l)
+		largest[first[m]] = max(largest[first[m]], l.weights)
+	}
+	return loads, largest, first
+}
+
+// cuts are the operations before which a single tensor of the model passes.
+func (t *Tape) cuts() []int32 {
+	n := len(t.ops)
+	crossing := make([]int32, n+2) // change of the number of tensors alive before each operation
+	for i := range t.ops {
+		if o := &t.ops[i]; !o.view && !o.inPlace {
+			s := t.storages[o.out]
+			crossing[i+1]++
+			crossing[max(int(s.read), i)+1]--
+		}
+	}
+	var cuts []int32
+	alive := int32(0)
+	for i := range n {
+		if alive += crossing[i]; i > 0 && alive == 1 {
+			cuts = append(cuts, int32(i))
+		}
+	}
+	return cuts
+}
+
+// balance chooses where so many stages begin, among the pieces, so that the
+// largest sum of a stage is least.
+func balance(pieces []int32, prefix []int64, stages int) []int32 {
+	total := prefix[len(prefix)-1]
+	low, high := total/int64(stages), total
+	best := split(pieces, prefix, stages, high)
+	for low < high {
+		mid := low + (high-low)/2
+		if bounds := split(pieces, prefix, stages, mid); bounds != nil {
+			best, high = bounds, mid
+		} else {
+			low = mid + 1
+		}
+	}
+	return best
+}
+
+// split is a choice whose stages all have at most the limit, or nil. It leaves
+// a piece at least for each stage still to come.
+func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
+	end := func(i int) int64 {
+		if i+1 < len(pieces) {
+			return prefix[pieces[i+1]]
+		}
+		return prefix[len(prefix)-1]
+	}
+	bounds := []int32{0}
+	begin := int64(0)
+	for i := range pieces {
+		if i > 0 {
+			left := len(pieces) - i
+			if need := stages - len(bounds); need > 0 && (end(i)-begin > limit || left == need) {
+				bounds = append(bounds, pieces[i])
+				begin = prefix[pieces[i]]
+			}
+		}
+		if end(i)-begin > limit {
+			return nil
+		}
+	}
+	return bounds
+}

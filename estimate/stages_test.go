@@ -1,0 +1,59 @@
+package estimate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// stagesOf cuts a small transformer.
+func stagesOf(t *testing.T, tied bool, pipeline int) ([]stage, *Report) {
+	t.Helper()
+	layers := Transformer{Vocab: 1000, Hidden: 64, FFN: 160, Blocks: 8, Heads: 4, Tied: tied}.Layers()
+	opts := []Option{Tokens(1, 16), Train(Adam), Shard(Sharding{Pipeline: pipeline})}
+	report, err := Model(layers, opts...)
+	require.NoError(t, err)
+	cfg, err := newConfig(opts)
+	require.NoError(t, err)
+	memory := &scratch{index: map[string]int{}}
+	decl := newDeclaration(memory)
+	require.NoError(t, decl.run(Sequential(layers), cfg.name))
+	held, err := weigh(decl, cfg)
+	require.NoError(t, err)
+	tape := newTape(decl, cfg, memory)
+	require.NoError(t, tape.record(Sequential(layers)))
+	stages, err := tape.stages(held)
+	require.NoError(t, err)
+	require.Len(t, stages, pipeline)
+	return stages, report
+}
+
+func weightsOf(stages []stage) alloc.Bytes {
+	var sum int64
+	for _, s := range stages {
+		sum += s.load.weights
+	}
+	return alloc.Bytes(sum)
+}
+
+func TestStagesAddUpToTheModel(t *testing.T) {
+	for _, pipeline := range []int{1, 2, 3, 8} {
+		stages, report := stagesOf(t, false, pipeline)
+		assert.Equal(t, report.Params.Bytes, weightsOf(stages), "%d stages", pipeline)
+		for i := range stages[1:] {
+			assert.Equal(t, stages[i].end, stages[i+1].begin)
+		}
+	}
+}
+
+func TestTheLastStageHasACopyOfTheEmbedding(t *testing.T) {
+	const embedding = 4 * 1000 * 64
+	alone, report := stagesOf(t, true, 1)
+	assert.Equal(t, report.Params.Bytes, weightsOf(alone))
+	stages, report := stagesOf(t, true, 2)
+	assert.Equal(t, report.Params.Bytes+embedding, weightsOf(stages))
+	assert.GreaterOrEqual(t, stages[1].load.state, int64(2*embedding), "with states of its own")
+}

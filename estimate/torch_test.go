@@ -1,0 +1,212 @@
+package estimate_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+// measurements is what testdata/torch/measure.py writes.
+type measurements struct {
+	Torch  string
+	Device string
+	Models map[string]measurement
+}
+
+type measurement struct {
+	Params      int64
+	ParamBytes  alloc.Bytes `json:"param_bytes"`
+	Buffers     int64
+	BufferBytes alloc.Bytes `json:"buffer_bytes"`
+	LeavesInput []int       `json:"leaves_input"`
+	Leaves      []leaf
+	Runs        []measuredRun
+}
+
+type measuredRun struct {
+	Input         []int
+	Saved         alloc.Bytes `json:"saved_bytes"`
+	CPUInference  alloc.Bytes `json:"cpu_inference_peak_bytes"`
+	CPUTraining   alloc.Bytes `json:"cpu_training_peak_bytes"`
+	CUDAInference alloc.Bytes `json:"cuda_inference_peak_bytes"`
+	CUDATraining  alloc.Bytes `json:"cuda_training_peak_bytes"`
+}
+
+// leaf is the output of a module without parts: its name and shape.
+type leaf struct {
+	path  string
+	shape alloc.Shape
+}
+
+func (l *leaf) UnmarshalJSON(data []byte) error {
+	pair := []any{&l.path, &l.shape}
+	return json.Unmarshal(data, &pair)
+}
+
+func readMeasurements(t *testing.T, file string) measurements {
+	data, err := os.ReadFile("testdata/torch/" + file)
+	if os.IsNotExist(err) {
+		t.Skipf("no %s: run testdata/torch/measure.py on a machine that has what it measures", file)
+	}
+	require.NoError(t, err)
+	var m measurements
+	require.NoError(t, json.Unmarshal(data, &m))
+	require.NotEmpty(t, m.Models)
+	return m
+}
+
+// tiny are the models that measure.py builds in small.
+var tiny = map[string]estimate.Transformer{
+	"llama-tiny":   {Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 4, Heads: 8, KVHeads: 2},
+	"mixtral-tiny": {Vocab: 1000, Hidden: 256, FFN: 512, Blocks: 2, Heads: 8, KVHeads: 2, Experts: 8, TopK: 2},
+	"qwen2-tiny":   {Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, KVHeads: 2, QKVBias: true, Tied: true},
+	"gemma-tiny":   {Family: estimate.Gemma, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8, KVHeads: 1, HeadSize: 64, Tied: true},
+	"phi-tiny":     {Family: estimate.Phi, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8},
+	"phi3-tiny":    {Family: estimate.Phi3, Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, KVHeads: 2},
+}
+
+// single are the layers that measure.py measures by themselves.
+var single = map[string]estimate.Layer{
+	"rnn":                estimate.RNN{In: 64, Hidden: 96, Layers: 2},
+	"gru":                estimate.GRU{In: 64, Hidden: 96, Bidirectional: true},
+	"lstm":               estimate.LSTM{In: 64, Hidden: 96, Layers: 2},
+	"lstm-bidirectional": estimate.LSTM{In: 64, Hidden: 96, Bidirectional: true},
+}
+
+func measuredLayers(t *testing.T, name string) []estimate.Layer {
+	if l, ok := single[name]; ok {
+		return []estimate.Layer{l}
+	}
+	if small, ok := tiny[name]; ok {
+		return small.Layers()
+	}
+	m, err := zoo.ByName(name)
+	require.NoError(t, err)
+	return m.Layers
+}
+
+func inputOf(shape []int) estimate.Option {
+	if len(shape) == 2 {
+		return estimate.Tokens(shape[0], shape[1])
+	}
+	return estimate.Input(shape...)
+}
+
+func TestTorchParametersAndShapes(t *testing.T) {
+	for name, want := range readMeasurements(t, "cpu.json").Models {
+		t.Run(name, func(t *testing.T) {
+			r, err := estimate.Model(measuredLayers(t, name), inputOf(want.LeavesInput), estimate.On(estimate.CPU))
+			require.NoError(t, err)
+			assert.Equal(t, want.Params, r.Params.Count)
+			assert.Equal(t, want.ParamBytes, r.Params.Bytes)
+			assert.Equal(t, want.Buffers, r.Buffers.Count)
+			assert.Equal(t, want.BufferBytes, r.Buffers.Bytes)
+			assert.Equal(t, single[name] == nil, len(want.Leaves) > 0, "recurrent modules return more than a tensor")
+			for _, w := range want.Leaves {
+				assert.True(t, slices.ContainsFunc(r.Layers, func(row estimate.Row) bool {
+					return row.Path == w.path && row.Output.Equal(w.shape)
+				}), "%s returns %v", w.path, w.shape)
+			}
+		})
+	}
+}
+
+func TestTorchKeptForBackward(t *testing.T) {
+	for name, want := range readMeasurements(t, "cpu.json").Models {
+		for _, run := range want.Runs {
+			t.Run(fmt.Sprintf("%s/batch=%d", name, run.Input[0]), func(t *testing.T) {
+				r, err := estimate.Model(measuredLayers(t, name), inputOf(run.Input), estimate.On(estimate.CPU))
+				require.NoError(t, err)
+				assert.InEpsilon(t, float64(run.Saved), float64(r.Kept), 0.01, "measured %d, estimated %d", run.Saved, r.Kept)
+			})
+		}
+	}
+}
+
+// deviations are the ends of what was measured over what was estimated, less 1:
+// the band of the estimate.
+type deviations struct{ below, above float64 }
+
+func (d *deviations) add(measured, estimated alloc.Bytes) {
+	off := float64(measured)/float64(estimated) - 1
+	d.below, d.above = max(d.below, -off), max(d.above, off)
+}
+
+// band is the deviations in thousandths, rounded up.
+func (d deviations) band() estimate.Band {
+	up := func(v float64) float64 { return math.Ceil(v*1000-1e-9) / 1000 }
+	return estimate.Band{Below: max(0, up(d.below)), Above: max(0, up(d.above))}
+}
+
+// besides is what a memory holds that the profiler does not see: what was there
+// before the step.
+func besides(m estimate.Memory) alloc.Bytes { return m.Weights + m.Buffers + m.Optimizer + m.Input }
+
+// compared are the deviations over some models, and a report on one of them.
+type compared struct {
+	saved, inference, training deviations
+	report                     *estimate.Report
+}
+
+func compare(t *testing.T, names func(string) bool) compared {
+	var c compared
+	for name, want := range readMeasurements(t, "cpu.json").Models {
+		if !names(name) {
+			continue
+		}
+		for _, run := range want.Runs {
+			r := model(t, measuredLayers(t, name), inputOf(run.Input), estimate.On(estimate.CPU), estimate.Train(estimate.Adam))
+			c.saved.add(run.Saved, r.Kept)
+			c.inference.add(run.CPUInference, r.Inference.Peak-besides(r.Inference))
+			c.training.add(run.CPUTraining, r.Training.Peak-besides(r.Training))
+			c.report = r
+		}
+	}
+	t.Logf("saved %+v, inference %+v, training %+v", c.saved, c.inference, c.training)
+	require.NotNil(t, c.report)
+	return c
+}
+
+func (c compared) check(t *testing.T) {
+	assert.Equal(t, c.inference.band(), c.report.Inference.Band)
+	assert.Equal(t, c.training.band(), c.report.Training.Band)
+}
+
+func isRecurrent(name string) bool { return single[name] != nil }
+
+func TestTorchBands(t *testing.T) {
+	c := compare(t, func(name string) bool { return !isRecurrent(name) })
+	c.check(t)
+	assert.Equal(t, c.saved.band(), c.report.KeptBand)
+	for _, d := range []deviations{c.inference, c.training} {
+		assert.Less(t, max(d.below, d.above), 0.05)
+	}
+}
+
+func TestTorchBandsOfRecurrentLayers(t *testing.T) {
+	c := compare(t, isRecurrent)
+	c.check(t)
+	assert.Zero(t, c.saved, "what they keep is known to the byte")
+	assert.Contains(t, c.report.String(), "recurrent layers")
+}
+
+func TestTorchCUDAPeaks(t *testing.T) {
+	for name, want := range readMeasurements(t, "cuda.json").Models {
+		for _, run := range want.Runs {
+			r, err := estimate.Model(measuredLayers(t, name), inputOf(run.Input), estimate.Train(estimate.Adam))
+			require.NoError(t, err)
+			assert.InEpsilon(t, float64(run.CUDAInference), float64(r.Inference.Peak), 0.05, "%s, inference %v", name, run.Input)
+			assert.InEpsilon(t, float64(run.CUDATraining), float64(r.Training.Peak), 0.05, "%s, training %v", name, run.Input)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package estimate
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Family is how a Transformer is put together, and how its modules are named:
+// as Hugging Face's transformers do.
+type Family uint8
+
+// The families. Mistral, Mixtral and Qwen2 are Llama with a Window, Experts or
+// QKVBias.
+const (
+	Llama Family = iota // RMSNorm before each part, rotary positions, gated MLP, no biases
+	Gemma               // Llama with scaled norms
+	Phi                 // attention and MLP beside each other, LayerNorm, partly rotary, biases (phi-1, phi-2)
+	Phi3                // Llama with packed projections
+	GPT2                // LayerNorm before each part, learned positions, biases, packed projections
+	BERT                // LayerNorm after each part, learned positions and token types, pooler
+	ViT                 // image patches, class token, learned positions, classifier
+)
+
+// Transformer describes a transformer of one of the known families by the
+// numbers that a config.json holds. Zero values that are not numbers of the
+// model itself mean the family's defaults.
+type Transformer struct {
+	Family   Family
+	Vocab    int // tokens; unused by ViT
+	Hidden   int // width
+	Blocks   int // number of blocks
+	Heads    int // of queries
+	KVHeads  int // of keys and values; 0 means Heads
+	HeadSize int // 0 means Hidden / Heads
+	FFN      int // width of the MLP's middle; 0 means 4 x Hidden
+
+	Positions int // learned positions (GPT2, BERT)
+	Types     int // token types (BERT); 0 means 2
+	RotaryDim int // elements of a head that rotate; 0 means all, and half of HeadSize is usual in Phi
+	Window    int // of sliding window attention, for the key/value cache; 0 for none
+
+	Experts int // of a mixture in place of the MLP (Llama); 0 for none
+	TopK    int // experts that each token visits; 0 means 2
+
+	QKVBias bool // biases of the query, key and value projections (Llama, Qwen2 has them)
+	Bias    bool // biases of all projections of Llama and Gemma
+	Tied    bool // the head's weight is the embedding's
+	NoHead  bool // the model ends at its last norm, without the head
+
+	Activation Activation // the zero value is the family's own
+	Dropout    float64    // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
+	Plain      bool       // attention that holds the scores, instead of flash attention
+
+	Image, Patch int // ViT: side of image and patch; 0 means 224 and 16
+	Channels     int // ViT: 0 means 3
+	Classes      int // ViT: width of the classifier; 0 for none
+}
+
+// Activation is the function in the middle of an MLP.
+type Activation uint8
+
+// The activations.
+const (
+	DefaultActivation Activation = iota
+	UseSiLU
+	UseGELU
+	UseGELUTanh // PyTorch's own tanh approximation, one operation
+	UseNewGELU  // the same written out in elementary operations, as GPT-2 has it
+	UseReLU
+	UseQuickGELU // x * sigmoid(1.702 x)
+)
+
+func (a Activation) layer(otherwise Activation) Layer {
+	switch a = or(a, otherwise); a {
+	case UseSiLU:
+		return SiLU{}
+	case UseGELU, UseGELUTanh:
+		return GELU{}
+	case UseNewGELU:
+		return NewGELU{}
+	case UseReLU:
+		return ReLU{}
+	case UseQuickGELU:
+		return QuickGELU{}
+	default:
+		return wrong(fmt.Sprintf("Activation is %d: want one of the constants, from UseSiLU to UseQuickGELU", a))
+	}
+}
+
+// Layers returns the model's layers. What is wrong with the numbers, Model
+// reports.
+func (c Transformer) Layers() []Layer {
+	c.FFN = or(c.FFN, 4*min(c.Hidden, maxField))
+	switch c.Family {
+	case GPT2:
+		return c.gpt2()
+	case BERT:
+		return c.bert()
+	case ViT:
+		return c.vit()
+	case Llama, Gemma, Phi, Phi3:
+		return c.decoder()
+	default:
+		return []Layer{wrong(fmt.Sprintf("Family is %d: want one of the constants, from Llama to ViT", c.Family))}
+	}
+}
+
+// wrong stands where no layer can be made, and says why.
+type wrong string
+
+// Declare implements Layer.
+func (w wrong) Declare(d *Declaration) { d.Errorf("%s", string(w)) }
+
+// Forward implements Layer.
+func (w wrong) Forward(t *Tape, _ Tensor) (Tensor, error) {
+	return Tensor{}, t.Errorf("%s", string(w))
+}
+
+// KVCache returns the memory of the key/value cache of so many sequences of so
+// many tokens. BERT and ViT have none: that is an error.
+func (c Transformer) KVCache(batch, context int, d alloc.DType) (alloc.Bytes, error) {
+	if c.Family == BERT || c.Family == ViT {
+		return 0, fmt.Errorf("estimate the key/value cache: BERT and ViT read all at once and have none")
+	}
+	return KVCache(c.Cache(batch, context, d))
+}
+
+// Cache describes the key/value cache, for WithKVCache.
+func (c Transformer) Cache(batch, context int, d alloc.DType) CacheConfig {
+	return CacheConfig{
+		Batch: batch, Context: context, Layers: c.Blocks, KVHeads: or(c.KVHeads, c.Heads),
+		HeadSize: c.headSize(), Window: c.Window, DType: d,
+	}
+}
+
+func (c Transformer) headSize() int {
+	if c.HeadSize != 0 || c.Heads == 0 {
+		return c.HeadSize
+	}
+	return c.Hidden / c.Heads
+}
+
+// dropout is the layer for the configured dropout.
+func (c Transformer) dropout() Layer {
+	if c.Dropout == 0 {
+		return Identity{}
+	}
+	return Dropout{P: c.Dropout}
+}

@@ -1,0 +1,144 @@
+package estimate
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// holding is what one device holds of the model itself.
+type holding struct {
+	params, buffers Amount // of the whole model
+	modules         []load // of each module, on one device
+	total           load
+
+	// A tied parameter's gradient appears where it is used last: tiedIn is
+	// what each module makes so, and tiedOut what its owner then adds to.
+	tiedIn, tiedOut []int64
+	ties            []tie
+}
+
+// tie is a parameter of one module that is another's.
+type tie struct {
+	module, owner int
+	load          load
+}
+
+// load is the memory of some parameters, in bytes on one device before data
+// parallel replicas divide it.
+type load struct {
+	weights, buffers, master, gradients, state int64
+	largest                                    int64 // parameter
+}
+
+func (l *load) add(m load) {
+	l.weights += m.weights
+	l.buffers += m.buffers
+	l.master += m.master
+	l.gradients += m.gradients
+	l.state += m.state
+	l.largest = max(l.largest, m.largest)
+}
+
+// weigh adds up parameters, gradients and the optimizer's states.
+func weigh(d *Declaration, cfg *config) (*holding, error) {
+	n := len(d.modules)
+	h := &holding{modules: make([]load, n), tiedIn: make([]int64, n), tiedOut: make([]int64, n)}
+	for i := range d.params {
+		p := &d.params[i]
+		if p.Tied != "" {
+			h.tie(d, p, cfg)
+			continue
+		}
+		l, whole, err := cfg.load(p)
+		if err == nil && whole > maxTotal-int64(h.params.Bytes)-int64(h.buffers.Bytes) {
+			err = fmt.Errorf("the model's parameters take more than %v", alloc.Bytes(maxTotal))
+		}
+		if err != nil {
+			m := d.modules[p.module]
+			return nil, &LayerError{Path: m.path, Layer: m.kind, Reason: "parameter " + p.Name, Err: err}
+		}
+		to := &h.params
+		if p.Buffer {
+			to = &h.buffers
+		}
+		to.Count += p.elements
+		to.Bytes += alloc.Bytes(whole)
+		h.modules[p.module].add(l)
+		h.total.add(l)
+	}
+	return h, nil
+}
+
+// tie moves the gradient of a tied parameter to the layer that uses it later.
+func (h *holding) tie(d *Declaration, p *ownedParam, cfg *config) {
+	owner := d.ownerOf(p.Tied)
+	if owner == nil || owner.Buffer {
+		return
+	}
+	l, _, err := cfg.load(owner)
+	if err != nil || h.tiedOut[owner.module] > 0 {
+		return // the error is reported where the owner is weighed
+	}
+	bytes := l.shard(cfg.sharding).gradients
+	h.tiedIn[p.module] += bytes
+	h.tiedOut[owner.module] += bytes
+	h.ties = append(h.ties, tie{p.module, owner.module, l})
+}
+
+// untie gives each stage a copy of the parameters that are tied to another
+// stage's, as Megatron-LM gives the last stage the embedding.
+func (h *holding) untie(stages []stage, stageOf func(module int) int, s Sharding) {
+	for _, t := range h.ties {
+		at := stageOf(t.module)
+		if at == stageOf(t.owner) {
+			continue
+		}
+		stages[at].load.add(t.load)
+		h.modules[t.module].add(t.load)
+		bytes := t.load.shard(s).gradients
+		h.tiedIn[t.module] -= bytes
+		h.tiedOut[t.owner] -= bytes
+	}
+}
+
+// load is that of one parameter, beside the bytes of the whole of it.
+func (c *config) load(p *ownedParam) (l load, whole int64, err error) {
+	d := or(p.DType, c.weights)
+	bytes, err := p.Shape.Bytes(d)
+	if err != nil || bytes > maxTotal {
+		return l, int64(bytes), err
+	}
+	devices := 1
+	if p.Split {
+		devices = c.sharding.Tensor
+	}
+	whole = int64(bytes)
+	if p.Buffer {
+		l.buffers = part(whole, devices)
+		return l, whole, nil
+	}
+	n := part(p.elements, devices)
+	l.weights, l.largest = part(whole, devices), part(whole, devices)
+	l.gradients = (n*int64(c.gradients.Bits()) + 7) / 8
+	if c.master && d != alloc.Float32 {
+		l.master, d = 4*n, alloc.Float32
+	}
+	state, err := c.optimizer.State(p.Shape, d)
+	l.state = part(int64(state), devices)
+	return l, whole, err
+}
+
+// shard divides among data parallel replicas.
+func (l load) shard(s Sharding) load {
+	if s.ZeRO >= 1 {
+		l.master, l.state = part(l.master, s.Data), part(l.state, s.Data)
+	}
+	if s.ZeRO >= 2 {
+		l.gradients = part(l.gradients, s.Data)
+	}
+	if s.ZeRO >= 3 {
+		l.weights = part(l.weights, s.Data)
+	}
+	return l
+}

@@ -1,0 +1,57 @@
+package zoo_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+func TestParametersAreThePublishedOnes(t *testing.T) {
+	for _, name := range zoo.Names() {
+		t.Run(name, func(t *testing.T) {
+			m, err := zoo.ByName(name)
+			require.NoError(t, err)
+			bare, err := estimate.Model(m.Layers)
+			require.NoError(t, err)
+			assert.Equal(t, m.Params, bare.Params.Count, "published in %s", m.Source)
+			assert.Contains(t, m.Source, ": ", "where, and what it is called there")
+			assert.True(t, m.DType.Valid())
+
+			r, err := estimate.Model(m.Layers, m.Input, estimate.Train(estimate.AdamW))
+			require.NoError(t, err)
+			assert.Equal(t, m.Params, r.Params.Count)
+			assert.Positive(t, r.Inference.Peak)
+			assert.Greater(t, r.Training.Peak, r.Inference.Peak)
+			var rows int64
+			for _, row := range r.Layers {
+				rows += row.Params
+			}
+			assert.Equal(t, m.Params, rows, "the rows add up to the model")
+		})
+	}
+}
+
+func TestByName(t *testing.T) {
+	m, err := zoo.ByName("VGG19-BN")
+	require.NoError(t, err)
+	assert.Equal(t, "vgg19_bn", m.Name)
+	m, err = zoo.ByName("Llama3-8B")
+	require.NoError(t, err)
+	assert.Equal(t, "llama-3-8b", m.Name)
+	_, err = zoo.ByName("vgg20")
+	assert.ErrorContains(t, err, `no model is named "vgg20"`)
+	assert.ErrorContains(t, err, "resnet50")
+}
+
+func TestModelsAreTheCallersOwn(t *testing.T) {
+	a, err := zoo.ByName("resnet18")
+	require.NoError(t, err)
+	a.Layers[0] = nil
+	b, err := zoo.ByName("resnet18")
+	require.NoError(t, err)
+	assert.NotNil(t, b.Layers[0])
+}
