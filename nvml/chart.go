@@ -1,0 +1,241 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// ChartConfig says how a chart looks. The zero ChartConfig is the whole
+// recording at 800 by 500 pixels.
+type ChartConfig struct {
+	Title         string
+	Last          int // only the last n samples of each series; 0 means all
+	Width, Height int // pixels, 10000 at most; of a chart with several panels, the height of the first
+}
+
+// maxPixels bounds a picture's memory: 400 MB.
+const maxPixels = 10000
+
+// Figure is a chart that is ready to be written, as often as one likes.
+type Figure struct {
+	title         string
+	width, height int // pixels, all panels together
+	panels        []panel
+	series        []Series
+}
+
+// panel is a pair of axes: lines of one unit over time in seconds.
+type panel struct {
+	Label string // of the vertical axis: "memory [GiB]"
+	Max   float64
+	Lines []line
+}
+
+// line is a series in the panel's unit. Its parts are what lies between gaps.
+type line struct {
+	Label   string
+	Color   int // index in the palette
+	Dashed  bool
+	Stepped bool // a figure holds until the next: memory does not rise on a slope
+	parts   [][]sample
+}
+
+type sample struct{ x, y float64 }
+
+// Chart draws series of one recording over time, those of one unit in one panel:
+// a line a device or process, the whole device's memory dashed beside that of
+// its process, and gaps as gaps. It may be called while recording:
+//
+//	fig, err := nvml.Chart(rec.Recording().Series, nvml.ChartConfig{Last: 50})
+//	err = fig.Save("memory.png", false)
+func Chart(series []Series, cfg ChartConfig) (*Figure, error) {
+	f := &Figure{title: cfg.Title, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
+	if max(f.width, f.height) > maxPixels {
+		return nil, fmt.Errorf("nvml: a chart of %d by %d pixels: %d is the most", f.width, f.height, maxPixels)
+	}
+	for _, s := range series {
+		if cfg.Last > 0 {
+			s = s.Last(cfg.Last)
+		}
+		if s.Known() {
+			f.series = append(f.series, s)
+		}
+	}
+	if len(f.series) == 0 {
+		return nil, nothingToDraw(series)
+	}
+	for _, unit := range unitsOf(f.series) {
+		f.panels = append(f.panels, newPanel(unit, f.series))
+	}
+	f.height += (len(f.panels) - 1) * f.height / 2
+	return f, nil
+}
+
+func nothingToDraw(series []Series) error {
+	for _, s := range series {
+		if s.Note != "" {
+			return fmt.Errorf("nvml: nothing to draw, no series has a sample: %s", s.Note)
+		}
+	}
+	return errors.New("nvml: nothing to draw, no series has a sample")
+}
+
+func orDefault(n, def int) int {
+	if n <= 0 {
+		return def
+	}
+	return n
+}
+
+// unitsOf returns the units that series have, in the order of their first use.
+func unitsOf(series []Series) []string {
+	var units []string
+	for _, s := range series {
+		if !slices.Contains(units, s.Quantity.Unit()) {
+			units = append(units, s.Quantity.Unit())
+		}
+	}
+	return units
+}
+
+func newPanel(unit string, all []Series) panel {
+	var p panel
+	var series []Series
+	for _, s := range all {
+		if s.Quantity.Unit() == unit {
+			series = append(series, s)
+			p.Max = max(p.Max, s.Max())
+		}
+	}
+	scale := 1.0
+	p.Label = panelName(series) + " [" + unit + "]"
+	if series[0].Quantity.IsMemory() {
+		scale, unit = binaryUnit(p.Max)
+		p.Label = "memory [" + unit + "]"
+	}
+	p.Max /= scale
+	colors := make(map[string]int)
+	for _, s := range series {
+		p.Lines = append(p.Lines, line{
+			Label: s.Label(), Color: colorOf(colors, s), Dashed: isDashed(s, series),
+			Stepped: s.Quantity.IsMemory(), parts: partsOf(s, scale),
+		})
+	}
+	return p
+}
+
+// panelName is what the series of a panel have in common.
+func panelName(series []Series) string {
+	name := series[0].Quantity.String()
+	for _, s := range series[1:] {
+		if s.Quantity.String() == name {
+			continue
+		}
+		if strings.HasSuffix(name, "clock") {
+			return "clock"
+		}
+		return "share"
+	}
+	return name
+}
+
+// binaryUnit returns the largest unit of which the maximum has at least one.
+func binaryUnit(maximum float64) (scale float64, name string) {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	i := 0
+	for scale = 1; i < len(units)-1 && maximum >= scale*float64(alloc.KiB); i++ {
+		scale *= float64(alloc.KiB)
+	}
+	return scale, units[i]
+}
+
+// colorOf gives a device's memory and its process's one color, and every other
+// quantity of a device its own.
+func colorOf(colors map[string]int, s Series) int {
+	key := s.Device.UUID
+	if !s.Quantity.IsMemory() {
+		key += s.Quantity.Key()
+	}
+	if _, ok := colors[key]; !ok {
+		colors[key] = len(colors)
+	}
+	return colors[key]
+}
+
+// isDashed reports whether s is a device's total beside its process's part.
+func isDashed(s Series, series []Series) bool {
+	return s.Quantity == MemoryUsed && slices.ContainsFunc(series, func(o Series) bool {
+		return o.Quantity == ProcessMemory && o.Device.UUID == s.Device.UUID
+	})
+}
+
+// partsOf splits a series at its gaps. A point of several samples is drawn as
+// its minimum and its maximum, so that no peak is lost.
+func partsOf(s Series, scale float64) [][]sample {
+	var parts [][]sample
+	var part []sample
+	for p := range s.Points() {
+		if p.IsGap() {
+			if part != nil {
+				parts, part = append(parts, part), nil
+			}
+			continue
+		}
+		x := p.Time.Seconds()
+		part = append(part, sample{x, p.Min / scale})
+		if p.Max > p.Min {
+			part = append(part, sample{x, p.Max / scale})
+		}
+	}
+	if part != nil {
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// ChartFormats are the endings that Save knows.
+var ChartFormats = []string{".png", ".svg", ".html"}
+
+// Save writes the chart to a file, in the format that its name ends with. A file
+// that exists is an error unless overwrite is true.
+func (f *Figure) Save(path string, overwrite bool) (err error) {
+	write, ok := map[string]func(io.Writer) error{".png": f.PNG, ".svg": f.SVG, ".html": f.HTML}[strings.ToLower(filepath.Ext(path))]
+	if !ok {
+		return fmt.Errorf("%s: charts are written as %s", path, strings.Join(ChartFormats, ", "))
+	}
+	if err := refuseExisting(path, overwrite); err != nil {
+		return err
+	}
+	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if overwrite {
+		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	}
+	file, err := os.OpenFile(path, flags, 0o644)
+	if err != nil {
+		return fmt.Errorf("writing a chart: %w", err)
+	}
+	if err := errors.Join(write(file), file.Close()); err != nil {
+		return fmt.Errorf("writing a chart to %s: %w", path, err)
+	}
+	return nil
+}
+
+// span returns the times of the first and the last sample, which are never one.
+func (f *Figure) span() (from, to float64) {
+	from = f.series[0].total.first.Seconds()
+	for _, s := range f.series {
+		from = min(from, s.total.first.Seconds())
+		to = max(to, s.total.last.Seconds())
+	}
+	if from < (to-from)/100 {
+		from = 0 // the first sample comes some microseconds after the start
+	}
+	return from, max(to, from+0.1)
+}

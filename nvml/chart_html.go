@@ -1,0 +1,114 @@
+package nvml
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/uplot"
+)
+
+//go:embed chart.html.tmpl
+var pageText string
+
+var pageTemplate = template.Must(template.New("chart").Parse(pageText))
+
+// HTML writes the chart as a page that needs no network: drag to zoom, double
+// click to see all, and the values under the pointer. It follows the reader's
+// choice of light or dark.
+func (f *Figure) HTML(w io.Writer) error {
+	return pageTemplate.Execute(w, page{
+		Title:   f.pageTitle(),
+		CSS:     template.CSS(uplot.CSS),
+		JS:      template.JS(uplot.JS),
+		Licence: template.JS("/*\nuPlot " + uplot.Version + "\n" + uplot.Licence + "\n*/"),
+		Width:   f.width,
+		Height:  f.height,
+		Panels:  f.pagePanels(),
+		Rows:    f.pageRows(),
+	})
+}
+
+// page is what the template is filled with.
+type page struct {
+	Title         string
+	CSS           template.CSS
+	JS, Licence   template.JS
+	Width, Height int
+	Panels        []pagePanel
+	Rows          []pageRow
+}
+
+type pagePanel struct {
+	Label string     `json:"label"`
+	Lines []pageLine `json:"lines"`
+}
+
+// pageLine holds a line's points by columns; a null is a gap.
+type pageLine struct {
+	Label  string     `json:"label"`
+	Color  int        `json:"color"`
+	Dashed bool       `json:"dashed"`
+	Steps  bool       `json:"steps"`
+	X      []float64  `json:"x"`
+	Y      []*float64 `json:"y"`
+}
+
+type pageRow struct {
+	Series, Min, Max, Mean, Duration, Rate string
+	Samples, Gaps                          int
+	Note                                   string
+}
+
+func (f *Figure) pageTitle() string {
+	if f.title == "" {
+		return "GPU memory"
+	}
+	return f.title
+}
+
+func (f *Figure) pagePanels() []pagePanel {
+	panels := make([]pagePanel, len(f.panels))
+	for i, p := range f.panels {
+		panels[i].Label = p.Label
+		for _, l := range p.Lines {
+			panels[i].Lines = append(panels[i].Lines, pageLineOf(l))
+		}
+	}
+	return panels
+}
+
+// pageLineOf puts a null between parts. A point with a minimum and a maximum is
+// two at one time; the second moves by a microsecond, since times must rise.
+func pageLineOf(l line) pageLine {
+	out := pageLine{Label: l.Label, Color: l.Color, Dashed: l.Dashed, Steps: l.Stepped}
+	for i, part := range l.parts {
+		if i > 0 {
+			out.X = append(out.X, (out.X[len(out.X)-1]+part[0].x)/2)
+			out.Y = append(out.Y, nil)
+		}
+		for _, s := range part {
+			x := s.x
+			if n := len(out.X); n > 0 && x <= out.X[n-1] {
+				x = out.X[n-1] + time.Microsecond.Seconds()
+			}
+			out.X = append(out.X, x)
+			out.Y = append(out.Y, &s.y)
+		}
+	}
+	return out
+}
+
+func (f *Figure) pageRows() []pageRow {
+	rows := make([]pageRow, len(f.series))
+	for i, s := range f.series {
+		rows[i] = pageRow{
+			Series: s.Label(), Min: s.Format(s.Min()), Max: s.Format(s.Max()), Mean: s.Format(s.Mean()),
+			Duration: fmt.Sprintf("%.1f s", s.Duration().Seconds()), Rate: fmt.Sprintf("%.1f Hz", s.SamplingRate()),
+			Samples: s.Len(), Gaps: s.Gaps(), Note: s.Note,
+		}
+	}
+	return rows
+}

@@ -1,0 +1,242 @@
+package nvml
+
+import (
+	"image/color"
+	"io"
+	"math"
+	"strconv"
+
+	xfont "golang.org/x/image/font"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// palette is Okabe and Ito's, which people with any colour vision can tell
+// apart (https://jfly.uni-koeln.de/color/), without its yellow and black.
+var palette = []color.RGBA{
+	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
+	{0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x8c, 0x56, 0x4b, 0xff}, {0x7f, 0x7f, 0x7f, 0xff},
+}
+
+var gridColor = color.RGBA{0xdd, 0xdd, 0xdd, 0xff}
+
+const (
+	dpi      = 96
+	margin   = vg.Length(8)
+	keyLine  = vg.Length(22) // of a legend's entry
+	fontSize = vg.Length(10)
+)
+
+func pixels(n int) vg.Length { return vg.Length(n) * vg.Inch / dpi }
+
+// PNG writes the chart as a picture.
+func (f *Figure) PNG(w io.Writer) error {
+	c := vgimg.NewWith(vgimg.UseWH(pixels(f.width), pixels(f.height)), vgimg.UseDPI(dpi))
+	if err := f.draw(draw.New(c)); err != nil {
+		return err
+	}
+	_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
+	return err
+}
+
+// SVG writes the chart as a drawing, its text as text.
+func (f *Figure) SVG(w io.Writer) error {
+	c := vgsvg.New(pixels(f.width), pixels(f.height))
+	if err := f.draw(draw.New(c)); err != nil {
+		return err
+	}
+	_, err := c.WriteTo(w)
+	return err
+}
+
+// draw puts the title and the legend above the panels, where they can cover
+// no line.
+func (f *Figure) draw(c draw.Canvas) error {
+	c.SetColor(color.White)
+	c.Fill(c.Rectangle.Path())
+	c = draw.Crop(c, margin, -2*margin, margin, -margin)
+	plots := make([][]*plot.Plot, len(f.panels))
+	for i := range f.panels {
+		p, err := f.plot(i)
+		if err != nil {
+			return err
+		}
+		plots[i] = []*plot.Plot{p}
+	}
+	top := f.drawHead(c, plots[0][0].Legend.TextStyle)
+	c = draw.Crop(c, 0, 0, 0, -top)
+	tiles := draw.Tiles{Rows: len(plots), Cols: 1, PadY: margin, PadTop: margin}
+	for i, row := range plot.Align(plots, tiles, c) {
+		plots[i][0].Draw(row[0])
+	}
+	return nil
+}
+
+// drawHead draws title and legend and returns their height. Entries stand in
+// as many columns as the widest of them leaves room for.
+func (f *Figure) drawHead(c draw.Canvas, style text.Style) vg.Length {
+	style.Font.Size, style.Font.Variant = fontSize, "Sans"
+	style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
+	height := 1.5 * fontSize
+	y := c.Max.Y
+	if f.title != "" {
+		title := style
+		title.Font.Size = 1.2 * fontSize
+		title.Font.Weight = xfont.WeightBold
+		c.FillText(title, vg.Point{X: c.Min.X, Y: y - height/2}, f.title)
+		y -= 1.3 * height
+	}
+	var lines []line
+	width := vg.Length(0)
+	for _, p := range f.panels {
+		for _, l := range p.Lines {
+			lines = append(lines, l)
+			width = max(width, style.Width(l.Label)+keyLine+3*margin)
+		}
+	}
+	columns := max(1, int((c.Max.X-c.Min.X)/width))
+	for i, l := range lines {
+		x := c.Min.X + vg.Length(i%columns)*width
+		row := y - height*(vg.Length(i/columns)+0.5)
+		c.StrokeLine2(l.style(), x, row, x+keyLine, row)
+		c.FillText(style, vg.Point{X: x + keyLine + margin/2, Y: row}, l.Label)
+	}
+	rows := (len(lines) + columns - 1) / columns
+	return c.Max.Y - y + height*vg.Length(rows)
+}
+
+func (l line) style() draw.LineStyle {
+	s := draw.LineStyle{Color: palette[l.Color%len(palette)], Width: vg.Points(1.5)}
+	if l.Dashed {
+		s.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
+	}
+	return s
+}
+
+func (f *Figure) plot(i int) (*plot.Plot, error) {
+	p := plot.New()
+	panel := f.panels[i]
+	p.Y.Label.Text = panel.Label
+	if i == len(f.panels)-1 {
+		p.X.Label.Text = "time [s]"
+	}
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		for _, f := range []*font.Font{&axis.Label.TextStyle.Font, &axis.Tick.Label.Font} {
+			f.Size, f.Variant = fontSize, "Sans"
+		}
+		axis.Padding = 0
+	}
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(9), ticks(6)
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = gridColor, gridColor
+	p.Add(grid)
+	p.X.Min, p.X.Max = f.span()
+	for _, l := range panel.Lines {
+		parts := make([][]sample, len(l.parts))
+		for i, part := range l.parts {
+			parts[i] = perColumn(part, p.X.Min, p.X.Max, f.width/2) // a line is two pixels wide
+		}
+		l.parts = parts
+		if err := addLine(p, l); err != nil {
+			return nil, err
+		}
+	}
+	p.Y.Min, p.Y.Max = 0, roof(panel.Max)
+	return p, nil
+}
+
+// roof is a little more than the maximum, so that a peak is seen whole.
+func roof(maximum float64) float64 {
+	if maximum <= 0 {
+		return 1
+	}
+	return maximum * 1.06
+}
+
+// perColumn reduces samples to what a column of a picture can show: the first and
+// the last of them, and the lowest and the highest. Paths of many more points
+// than columns take the rasterizer half a minute.
+func perColumn(part []sample, from, to float64, columns int) []sample {
+	column := func(s sample) int { return int((s.x - from) / (to - from) * float64(columns)) }
+	var kept []sample
+	for len(part) > 0 {
+		low, high, n := 0, 0, 1
+		for ; n < len(part) && column(part[n]) == column(part[0]); n++ {
+			if part[n].y < part[low].y {
+				low = n
+			}
+			if part[n].y > part[high].y {
+				high = n
+			}
+		}
+		last := -1
+		for _, i := range []int{0, min(low, high), max(low, high), n - 1} {
+			if i > last {
+				kept, last = append(kept, part[i]), i
+			}
+		}
+		part = part[n:]
+	}
+	return kept
+}
+
+func addLine(p *plot.Plot, l line) error {
+	for _, part := range l.parts {
+		points := make(plotter.XYs, len(part))
+		for i, s := range part {
+			points[i] = plotter.XY{X: s.x, Y: s.y}
+		}
+		if len(points) == 1 { // alone between gaps: a dot
+			dot, err := plotter.NewScatter(points)
+			if err != nil {
+				return err
+			}
+			dot.GlyphStyle = draw.GlyphStyle{Color: l.style().Color, Radius: vg.Points(1.5), Shape: draw.CircleGlyph{}}
+			p.Add(dot)
+			continue
+		}
+		drawn, err := plotter.NewLine(points)
+		if err != nil {
+			return err
+		}
+		drawn.LineStyle = l.style()
+		if l.Stepped {
+			drawn.StepStyle = plotter.PostStep
+		}
+		p.Add(drawn)
+	}
+	return nil
+}
+
+// ticks marks an axis at multiples of 1, 2 or 5 times a power of ten, at most
+// so many of them, and prints no more decimals than they need.
+type ticks int
+
+// Ticks implements plot.Ticker.
+func (n ticks) Ticks(from, to float64) []plot.Tick {
+	step := niceStep((to - from) / float64(n))
+	decimals := max(0, int(-math.Floor(math.Log10(step))))
+	var marks []plot.Tick
+	// Adding nothing makes a zero of a negative zero.
+	for i := math.Ceil(from/step-1e-9) + 0; i*step <= to+step*1e-9; i++ {
+		v := i * step
+		marks = append(marks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', decimals, 64)})
+	}
+	return marks
+}
+
+func niceStep(least float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(least)))
+	for _, m := range []float64{1, 2, 5} {
+		if m*power >= least {
+			return m * power
+		}
+	}
+	return 10 * power
+}

@@ -1,0 +1,208 @@
+package nvml
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Device is a GPU, or a MIG device: a slice of one that looks like a GPU.
+type Device struct {
+	Index  int    `json:"index"` // the driver's number, as nvidia-smi prints it; of the GPU if a MIG device
+	UUID   string `json:"uuid"`
+	Name   string `json:"name"`
+	BusID  string `json:"bus_id,omitempty"` // on the PCI bus: "00000000:3B:00.0"
+	Parent string `json:"parent,omitempty"` // UUID of a MIG device's GPU
+	MIG    int    `json:"mig,omitempty"`    // number of a MIG device on its GPU, from 1
+}
+
+// Label returns a short name: "GPU 0", "GPU 0 MIG 2".
+func (d Device) Label() string {
+	if d.Parent == "" {
+		return "GPU " + strconv.Itoa(d.Index)
+	}
+	return fmt.Sprintf("GPU %d MIG %d", d.Index, d.MIG)
+}
+
+// String returns the name as gpulink prints it: "NVIDIA TITAN RTX[0]".
+func (d Device) String() string {
+	if d.Parent == "" {
+		return fmt.Sprintf("%s[%d]", d.Name, d.Index)
+	}
+	return fmt.Sprintf("%s[%d.%d]", d.Name, d.Index, d.MIG)
+}
+
+// Scope says what the memory figures of a Reading count.
+type Scope uint8
+
+const (
+	// OfDevice counts the device's memory, the driver's own part apart.
+	OfDevice Scope = iota
+	// OfDeviceAndDriver counts what the driver reserves for itself as used:
+	// the older of NVML's two queries, where the newer one fails.
+	OfDeviceAndDriver
+	// OfHost counts the machine's main memory: the GPU has none of its own, and
+	// its driver answers "not supported".
+	OfHost
+)
+
+var scopes = []string{"", "with the driver's own part", "host memory: the GPU has none of its own"}
+
+var scopeKeys = []string{"device", "device+driver", "host"}
+
+// String returns a remark for a label, and nothing for OfDevice.
+func (s Scope) String() string { return scopes[s] }
+
+// MarshalText writes the scope as files have it: device, device+driver, host.
+func (s Scope) MarshalText() ([]byte, error) { return []byte(scopeKeys[s]), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (s *Scope) UnmarshalText(text []byte) error {
+	i := slices.Index(scopeKeys, string(text))
+	if i < 0 {
+		return fmt.Errorf("nvml: no scope %q", text)
+	}
+	*s = Scope(i)
+	return nil
+}
+
+// Reading is what a device answered. The zero Reading has no figure.
+type Reading struct {
+	Err    error // why the device could not be asked
+	Scope  Scope // of the memory figures
+	known  Quantities
+	values [numQuantities]float64
+}
+
+// Reset takes all figures away.
+func (r *Reading) Reset() { r.Err, r.Scope, r.known = nil, OfDevice, 0 }
+
+// Set sets a figure: bytes, percent, watts, degrees Celsius or megahertz.
+func (r *Reading) Set(q Quantity, v float64) {
+	r.values[q] = v
+	r.known |= 1 << q
+}
+
+// Value returns a figure, and whether there is one.
+func (r *Reading) Value(q Quantity) (float64, bool) { return r.values[q], r.known.Has(q) }
+
+// Bytes returns a figure of memory, and whether there is one.
+func (r *Reading) Bytes(q Quantity) (alloc.Bytes, bool) {
+	return alloc.Bytes(r.values[q]), r.known.Has(q)
+}
+
+// Known returns the quantities that there is a figure for.
+func (r *Reading) Known() Quantities { return r.known }
+
+// setMemory sets what is known of a device's memory.
+func (r *Reading) setMemory(total, used, free uint64, scope Scope) {
+	r.Scope = scope
+	r.Set(MemoryTotal, float64(total))
+	r.Set(MemoryUsed, float64(used))
+	r.Set(MemoryFree, float64(free))
+}
+
+// readHost reads the host's memory in place of a GPU's, and reports whether it could.
+func readHost(r *Reading) bool {
+	total, available, ok := hostMemory()
+	if !ok {
+		r.Err = &CallError{Function: "nvmlDeviceGetMemoryInfo", Code: codeNotSupported}
+		return false
+	}
+	r.setMemory(total, total-available, available, OfHost)
+	return true
+}
+
+// Status is a device and all that it says of itself at one moment.
+type Status struct {
+	Device
+	Reading
+}
+
+// Devices asks every device of the source for everything it has: memory in
+// total, used, free and reserved by the driver, and the sensors, each of which
+// may be missing. A device that cannot be asked is in the list too, with the
+// reason in Reading.Err.
+func Devices(src Source) ([]Status, error) {
+	devices, err := src.Devices()
+	if err != nil {
+		return nil, err
+	}
+	return StatusOf(src, devices), nil
+}
+
+// StatusOf asks the given devices for everything they have.
+func StatusOf(src Source, devices []Device) []Status {
+	readings := make([]Reading, len(devices))
+	src.Read(devices, AllQuantities, readings)
+	list := make([]Status, len(devices))
+	for i, d := range devices {
+		list[i] = Status{d, readings[i]}
+	}
+	return list
+}
+
+// ByUUID returns the device that CUDA or a person names by its UUID, or by the
+// first characters of it if they are enough to tell it: "GPU-5e2d...",
+// "MIG-...", or without the prefix, in any case. A CUDA ordinal is no index
+// here: ask CUDA for the ordinal's UUID, and this for the device.
+func ByUUID(devices []Device, uuid string) (Device, error) {
+	want := bareUUID(uuid)
+	var found []Device
+	for _, d := range devices {
+		have := bareUUID(d.UUID)
+		if have == want {
+			return d, nil
+		}
+		if want != "" && strings.HasPrefix(have, want) && samePrefix(d.UUID, uuid) {
+			found = append(found, d)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Device{}, fmt.Errorf("UUID %q: %w: `gpumemtrack sensors --json` lists those there are", uuid, ErrNoDevice)
+	case 1:
+		return found[0], nil
+	}
+	return Device{}, fmt.Errorf("UUID %q is that of %d devices: write more of it: %w", uuid, len(found), ErrNoDevice)
+}
+
+// Pick returns the device with a number, as nvidia-smi prints it, or a UUID.
+func Pick(devices []Device, name string) (Device, error) {
+	index, err := strconv.Atoi(strings.TrimSpace(name))
+	if err != nil {
+		return ByUUID(devices, name)
+	}
+	for _, d := range devices {
+		if d.Index == index && d.Parent == "" {
+			return d, nil
+		}
+	}
+	return Device{}, fmt.Errorf("GPU %d: %w: %s", index, ErrNoDevice, numbersOf(devices))
+}
+
+func numbersOf(devices []Device) string {
+	switch last := len(devices) - 1; last {
+	case -1:
+		return "there is none"
+	case 0:
+		return fmt.Sprintf("the only one is %d", devices[0].Index)
+	default:
+		return fmt.Sprintf("they are numbered %d to %d", devices[0].Index, devices[last].Index)
+	}
+}
+
+func bareUUID(s string) string {
+	s = strings.ToLower(strings.TrimSpace(s))
+	s = strings.TrimPrefix(s, "gpu-")
+	return strings.TrimPrefix(s, "mig-")
+}
+
+// samePrefix reports whether a UUID that says what it is of says the same as have.
+func samePrefix(have, want string) bool {
+	kind, _, ok := strings.Cut(strings.ToUpper(strings.TrimSpace(want)), "-")
+	return !ok || (kind != "GPU" && kind != "MIG") || strings.HasPrefix(strings.ToUpper(have), kind)
+}

@@ -1,0 +1,67 @@
+package nvml
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// overDevices is a Source over devices that this process has open itself.
+type overDevices struct {
+	devices []Device
+	open    map[string]alloc.Device // by UUID
+}
+
+// Over returns a Source over devices that the program has open, such as the
+// simulated GPU of package alloc/sim: their memory, which all belongs to this
+// process, and no sensors. It opens nothing, and Close closes nothing.
+func Over(devices ...alloc.Device) Source {
+	s := &overDevices{open: make(map[string]alloc.Device, len(devices))}
+	for i, dev := range devices {
+		uuid := fmt.Sprintf("GPU-00000000-0000-0000-0000-%012d", i)
+		s.devices = append(s.devices, Device{Index: dev.Ordinal(), UUID: uuid, Name: dev.Name()})
+		s.open[uuid] = dev
+	}
+	return s
+}
+
+func (s *overDevices) Name() string               { return "devices of this process" }
+func (s *overDevices) Devices() ([]Device, error) { return s.devices, nil }
+func (s *overDevices) Close() error               { return nil }
+
+func (s *overDevices) Read(devices []Device, want Quantities, into []Reading) {
+	for i := range devices {
+		r := &into[i]
+		r.Reset()
+		if want&memoryQuants == 0 {
+			continue
+		}
+		info, err := s.memInfo(devices[i])
+		if err != nil {
+			r.Err = err
+			continue
+		}
+		r.setMemory(uint64(info.Total), uint64(info.Used()), uint64(info.Free), OfDevice)
+	}
+}
+
+func (s *overDevices) Processes(d Device) ([]Process, error) {
+	info, err := s.memInfo(d)
+	if err != nil {
+		return nil, err
+	}
+	return []Process{{PID: os.Getpid(), Memory: info.Used()}}, nil
+}
+
+func (s *overDevices) memInfo(d Device) (alloc.MemInfo, error) {
+	dev, ok := s.open[d.UUID]
+	if !ok {
+		return alloc.MemInfo{}, fmt.Errorf("%s: %w", d.Label(), ErrNoDevice)
+	}
+	info, err := dev.MemInfo()
+	if err != nil {
+		return info, fmt.Errorf("%s: %w", d.Label(), err)
+	}
+	return info, nil
+}

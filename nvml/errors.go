@@ -1,0 +1,90 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that a caller may act on, for errors.Is.
+var (
+	// ErrNotAvailable is the class of errors that say why there is no source:
+	// no library, no driver, no GPU, a build without cgo.
+	ErrNotAvailable = errors.New("no NVIDIA driver answers")
+	// ErrLost says that a device fell off the bus or must be reset; nothing
+	// but a reset, or a restart of the container, brings it back.
+	ErrLost = errors.New("the GPU is lost")
+	// ErrNotSupported says that this device or this driver has no such figure.
+	ErrNotSupported = errors.New("not supported by this device")
+	// ErrNoPermission says that the caller may not ask.
+	ErrNoPermission = errors.New("not permitted")
+	// ErrHidden says that the memory of a process cannot be known here, since
+	// the driver's process numbers are not those of this PID namespace.
+	ErrHidden = errors.New("processes are hidden from this PID namespace")
+	// ErrNoFigure says that the driver lists the process, but not its memory.
+	ErrNoFigure = errors.New("the driver gives no memory figure for a process here")
+	// ErrNoDevice says that no device has the index or UUID asked for.
+	ErrNoDevice = errors.New("no such GPU")
+)
+
+// CallError is a call into the driver's library that failed.
+type CallError struct {
+	Function string // as NVML's documentation names it
+	Code     int    // nvmlReturn_t
+}
+
+// Error says which call failed, how, and what may help.
+func (e *CallError) Error() string {
+	text, ok := codes[e.Code]
+	if !ok {
+		text = "an unknown error"
+	}
+	return fmt.Sprintf("%s: %s (code %d)", e.Function, text, e.Code)
+}
+
+// Is makes errors.Is work for ErrLost, ErrNotSupported and ErrNoPermission.
+func (e *CallError) Is(target error) bool {
+	switch e.Code {
+	case codeNotSupported, codeFunctionNotFound:
+		return target == ErrNotSupported
+	case codeNoPermission:
+		return target == ErrNoPermission
+	case codeLost, codeResetRequired:
+		return target == ErrLost
+	}
+	return false
+}
+
+// Codes of nvmlReturn_t that are acted on.
+const (
+	codeInvalidArgument  = 2
+	codeNotSupported     = 3
+	codeNoPermission     = 4
+	codeFunctionNotFound = 13
+	codeLost             = 15
+	codeResetRequired    = 16
+	codeVersionMismatch  = 25
+	codeUnknown          = 999
+)
+
+// codes are NVML's error texts in our words. The library's own nvmlErrorString
+// is not asked, since a driver may lack it and a missing function ends the process.
+var codes = map[int]string{
+	1:                    "NVML is not initialised",
+	codeInvalidArgument:  "invalid argument",
+	codeNotSupported:     "not supported",
+	codeNoPermission:     "no permission: run as root, or give the container the capability",
+	6:                    "not found",
+	7:                    "the list grew while it was read",
+	8:                    "a power cable is missing",
+	9:                    "the driver is not loaded: check that nvidia-smi works, and in a container that the GPU is passed in",
+	10:                   "the call took too long",
+	12:                   "the driver's library was not found",
+	codeFunctionNotFound: "this driver lacks the function",
+	codeLost:             "the GPU is lost: it fell off the bus; reset it or restart the machine",
+	codeResetRequired:    "the GPU must be reset",
+	17:                   "the operating system or a container blocks the GPU",
+	18:                   "library and kernel module have different versions: restart after the driver's update",
+	20:                   "the driver is out of memory",
+	codeVersionMismatch:  "the driver does not know this version of the call",
+	codeUnknown:          "the driver's unknown error; in a container after `systemctl daemon-reload` only a restart of the container helps",
+}

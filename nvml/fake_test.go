@@ -1,0 +1,94 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// fake is a source that answers what a test tells it.
+type fake struct {
+	mu        sync.Mutex
+	devices   []Device
+	used      []alloc.Bytes
+	errs      []error // of each device's next readings
+	processes func(d Device) ([]Process, error)
+	listed    int // calls of Processes
+	read      int // calls of Read
+	lacks     Quantities
+	scope     Scope
+}
+
+const titan = 25769803776
+
+func newFake(n int) *fake {
+	f := &fake{used: make([]alloc.Bytes, n), errs: make([]error, n)}
+	for i := range n {
+		f.devices = append(f.devices, Device{Index: i, UUID: fmt.Sprintf("GPU-%d", i), Name: "NVIDIA TITAN RTX"})
+		f.used[i] = 100 * alloc.MiB
+	}
+	return f
+}
+
+func (f *fake) set(device int, used alloc.Bytes, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.used[device], f.errs[device] = used, err
+}
+
+func (f *fake) Name() string               { return "fake" }
+func (f *fake) Devices() ([]Device, error) { return f.devices, nil }
+func (f *fake) Close() error               { return nil }
+
+func (f *fake) Read(devices []Device, want Quantities, into []Reading) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read++
+	for i := range devices {
+		index := devices[i].Index
+		r := &into[i]
+		r.Reset()
+		if r.Err = f.errs[index]; r.Err != nil {
+			continue
+		}
+		r.setMemory(titan, uint64(f.used[index]), titan-uint64(f.used[index]), f.scope)
+		for q := Utilization; q < numQuantities; q++ {
+			if want.Has(q) && !f.lacks.Has(q) {
+				r.Set(q, float64(q))
+			}
+		}
+	}
+}
+
+func (f *fake) Processes(d Device) ([]Process, error) {
+	f.mu.Lock()
+	f.listed++
+	f.mu.Unlock()
+	if f.processes == nil {
+		return nil, nil
+	}
+	return f.processes(d)
+}
+
+func (f *fake) counts() (read, listed int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.read, f.listed
+}
+
+var errFlaky = errors.New("the driver's unknown error")
+
+// processes is a table of processes that a test makes up.
+type processes struct {
+	host    bool
+	parents map[int]int
+}
+
+func (p processes) hostNumbers() bool   { return p.host }
+func (p processes) exists(pid int) bool { _, ok := p.parents[pid]; return ok }
+func (p processes) parent(pid int) (int, uint64, bool) {
+	ppid, ok := p.parents[pid]
+	return ppid, uint64(pid), ok
+}

@@ -1,0 +1,116 @@
+package nvml
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// schema names the format of a recording's file and its version.
+const schema = "gpumemtrack.recording/1"
+
+// encoder appends a recording's lines in one of the file formats.
+type encoder interface {
+	begin(b []byte, h header) ([]byte, error)
+	row(b []byte, r row) []byte
+	remark(b []byte, m remark) []byte
+}
+
+// file receives samples as they come. Each write is one system call with whole
+// lines in it, so that what is in the file at any moment can be read.
+type file struct {
+	name   string
+	f      *os.File
+	enc    encoder
+	buffer []byte
+	failed bool
+}
+
+// createFile makes a new file; its name's ending says the format.
+func createFile(name string, overwrite bool) (*file, error) {
+	if err := refuseExisting(name, overwrite); err != nil {
+		return nil, err
+	}
+	enc, err := encoderFor(name)
+	if err != nil {
+		return nil, err
+	}
+	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if overwrite {
+		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	}
+	f, err := os.OpenFile(name, flags, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("recording to a file: %w", err)
+	}
+	return &file{name: name, f: f, enc: enc}, nil
+}
+
+func encoderFor(name string) (encoder, error) {
+	switch ext := strings.ToLower(filepath.Ext(name)); ext {
+	case ".jsonl", ".json":
+		return jsonLines{}, nil
+	case ".csv":
+		return new(csvLines), nil
+	default:
+		return nil, fmt.Errorf("%s: samples are written as .jsonl or .csv, not %q", name, ext)
+	}
+}
+
+func (f *file) begin(h header) error {
+	b, err := f.enc.begin(f.buffer[:0], h)
+	if err != nil {
+		return fmt.Errorf("recording to %s: %w", f.name, err)
+	}
+	return f.flush(b)
+}
+
+func (f *file) write(rows []row, remarks []remark) error {
+	if f.failed {
+		return nil
+	}
+	b := f.buffer[:0]
+	for _, r := range rows {
+		b = f.enc.row(b, r)
+	}
+	for _, m := range remarks {
+		b = f.enc.remark(b, m)
+	}
+	return f.flush(b)
+}
+
+// flush writes b. After a failure, of which the file may hold half a line, the
+// file is left as it is.
+func (f *file) flush(b []byte) error {
+	f.buffer = b
+	if _, err := f.f.Write(b); err != nil {
+		f.failed = true
+		return fmt.Errorf("recording to %s stopped, the rest is in memory only: %w", f.name, err)
+	}
+	return nil
+}
+
+func (f *file) close() error { return f.f.Close() }
+
+// autoName names a file after the date, the process and the GPUs:
+// 21-Nov-26-15-04-05-pid42-gpu0-gpumem.jsonl. A second one gets a number.
+func autoName(dir string, now time.Time, pid int, devices []Device) string {
+	name := now.Format("02-Jan-06-15-04-05")
+	if pid != 0 {
+		name += fmt.Sprintf("-pid%d", pid)
+	}
+	if len(devices) == 1 {
+		name += fmt.Sprintf("-gpu%d", devices[0].Index)
+	} else {
+		name += fmt.Sprintf("-%dgpus", len(devices))
+	}
+	path := filepath.Join(dir, name+"-gpumem.jsonl")
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(path); err != nil {
+			return path
+		}
+		path = filepath.Join(dir, fmt.Sprintf("%s-gpumem-%d.jsonl", name, n))
+	}
+}

@@ -1,0 +1,165 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Target is whose memory is asked for: a process, or one and all that it
+// started. A child that outlives its parent stays in the family if it was seen
+// with it once.
+type Target struct {
+	PID      int
+	Children bool
+}
+
+// String returns a label: "pid 42", "pid 42 and children".
+func (t Target) String() string {
+	if t.Children {
+		return fmt.Sprintf("pid %d and children", t.PID)
+	}
+	return fmt.Sprintf("pid %d", t.PID)
+}
+
+// MemoryOf returns what a process, or a family of them, has on a device.
+// The driver counts processes as the host does. In a container with a PID
+// namespace of its own the answer is ErrHidden, unless the driver shows the
+// container's own numbers; never a zero for what is not known. ErrNoFigure says
+// that the driver lists the process without its memory (WSL, some MIG devices).
+func MemoryOf(src Source, d Device, t Target) (alloc.Bytes, error) {
+	var r Reading
+	readings := []Reading{r}
+	src.Read([]Device{d}, SetOf(MemoryUsed), readings)
+	return newWatcher(t, systemProcesses{}).memory(src, d, &readings[0])
+}
+
+// processTable is what the operating system says of processes.
+type processTable interface {
+	// hostNumbers reports whether processes have the host's numbers here.
+	hostNumbers() bool
+	exists(pid int) bool
+	// parent returns the parent's number and the start time, which tells a
+	// process from a later one with its number; ok is false if there is none.
+	parent(pid int) (ppid int, started uint64, ok bool)
+}
+
+// watcher adds up a target's memory, time after time.
+type watcher struct {
+	target     Target
+	table      processTable
+	family     map[int]uint64 // start time by PID
+	translated bool           // the driver was seen to give this namespace's numbers
+}
+
+func newWatcher(t Target, table processTable) *watcher {
+	w := &watcher{target: t, table: table, family: make(map[int]uint64)}
+	if _, started, ok := table.parent(t.PID); ok {
+		w.family[t.PID] = started
+	}
+	return w
+}
+
+const (
+	// maxPID is the largest PID that Linux gives.
+	maxPID = 1 << 22
+	// unexplained is more memory than an idle GPU shows in use (gpustat's users
+	// saw 308 MiB on one whose driver counts its own part): a device that has
+	// so much in use and lists no process hides them.
+	unexplained = 512 * alloc.MiB
+)
+
+// errGarbledList tells of the drivers of early R535 that put a field more into
+// the entries of the list without a new version: all after the first are shifted.
+var errGarbledList = fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", ErrNoFigure)
+
+func (w *watcher) memory(src Source, d Device, r *Reading) (alloc.Bytes, error) {
+	list, err := src.Processes(d)
+	if err != nil {
+		return 0, err
+	}
+	sum, found, noFigure := alloc.Bytes(0), false, false
+	for _, p := range list {
+		if !w.belongs(p.PID) {
+			continue
+		}
+		found = true
+		noFigure = noFigure || p.Memory < 0
+		sum += p.Memory
+	}
+	switch {
+	case !w.sameNumbers(list, found):
+		return 0, fmt.Errorf("%s: %w: start the container with --pid=host to see it", w.target, ErrHidden)
+	case noFigure:
+		return 0, fmt.Errorf("%s: %w", w.target, ErrNoFigure)
+	case len(list) == 0 && usedMemory(r) > unexplained:
+		return 0, fmt.Errorf("%s: %w: the driver lists none, although %v are in use", w.target, ErrHidden, usedMemory(r))
+	}
+	return sum, nil
+}
+
+// sameNumbers reports whether the list has the process numbers of this PID
+// namespace. In the host's it has, and a process found there is the one meant.
+// Elsewhere some drivers translate the numbers; then every process listed
+// exists here. A number that is ours by chance has strangers beside it, which
+// do not; and where one was not found, strangers may be it by other numbers.
+func (w *watcher) sameNumbers(list []Process, found bool) bool {
+	host := w.table.hostNumbers()
+	if host && found {
+		return true
+	}
+	for _, p := range list {
+		if !w.table.exists(p.PID) {
+			w.translated = false
+			return false
+		}
+	}
+	w.translated = w.translated || found
+	return host || w.translated
+}
+
+func usedMemory(r *Reading) alloc.Bytes {
+	if used, ok := r.Bytes(MemoryUsed); ok && r.Scope != OfHost {
+		return used
+	}
+	return 0
+}
+
+// belongs reports whether pid is the target or one of its family.
+func (w *watcher) belongs(pid int) bool {
+	if pid == w.target.PID {
+		return true
+	}
+	if !w.target.Children {
+		return false
+	}
+	path := make(map[int]uint64)
+	for p := pid; p > 1; {
+		ppid, started, ok := w.table.parent(p)
+		if !ok {
+			return false
+		}
+		if known, in := w.family[p]; in && known == started {
+			for p, started := range path {
+				w.family[p] = started
+			}
+			return true
+		}
+		if _, loop := path[p]; loop {
+			return false
+		}
+		path[p] = started
+		p = ppid
+	}
+	return false
+}
+
+// isUnknown reports whether an error says that a figure cannot be had here at
+// all, rather than that asking failed this once.
+func isUnknown(err error) bool {
+	return errors.Is(err, ErrHidden) || errors.Is(err, ErrNoFigure) ||
+		errors.Is(err, ErrNotSupported) || errors.Is(err, ErrNoPermission)
+}
+
+func bytesOf(n uint64) alloc.Bytes { return alloc.Bytes(min(n, uint64(alloc.MaxBytes))) }

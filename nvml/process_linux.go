@@ -1,0 +1,44 @@
+package nvml
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// systemProcesses is /proc.
+type systemProcesses struct{}
+
+// initialNamespace is the fixed inode of the kernel's first PID namespace
+// (PROC_PID_INIT_INO), the one whose numbers the driver knows.
+const initialNamespace = "pid:[4026531836]"
+
+func (systemProcesses) hostNumbers() bool {
+	ns, err := os.Readlink("/proc/self/ns/pid")
+	return err != nil || ns == initialNamespace
+}
+
+func (systemProcesses) exists(pid int) bool {
+	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	return err == nil
+}
+
+// parent reads fields 4 and 22 of /proc/PID/stat (proc_pid_stat(5)). The
+// second field, the program's name, may hold blanks and parentheses.
+func (systemProcesses) parent(pid int) (ppid int, started uint64, ok bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, false
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return 0, 0, false
+	}
+	ppid, err = strconv.Atoi(string(fields[1]))
+	if err != nil {
+		return 0, 0, false
+	}
+	started, err = strconv.ParseUint(string(fields[19]), 10, 64)
+	return ppid, started, err == nil
+}

@@ -1,0 +1,283 @@
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Config says what a Recorder records. The zero Config records the memory used
+// on every visible device five times a second, and writes no file.
+type Config struct {
+	// Source answers; nil means Open. A Source given here is not closed.
+	Source Source
+	// Interval is the time between samples: 200 ms if zero, 10 ms at least.
+	Interval time.Duration
+	// Devices are numbers as nvidia-smi prints them, or UUIDs. Empty means all
+	// that CUDA_VISIBLE_DEVICES leaves: see VisibleDevices.
+	Devices []string
+	// Target is the process whose memory is recorded beside the device's; a zero
+	// PID is none. The driver is asked for it once a second at most, however
+	// short the interval: the call is costly and holds up the program watched.
+	Target Target
+	// Fresh says that Target was started a moment ago. It is then asked for when
+	// the device's memory first changes, or after a second, instead of at once
+	// and for nothing: so a program that runs for less than a second is seen.
+	Fresh bool
+	// Quantities are recorded besides MemoryUsed, which always is.
+	Quantities Quantities
+	// Files are written to as samples come, one line each, so that a recorder
+	// that is killed loses one interval at most: JSON lines, or CSV if the name
+	// ends so. With Dir, one more file is made there, named after the date, the
+	// process and the GPUs. A file that exists is an error without Overwrite.
+	Files     []string
+	Dir       string
+	Overwrite bool
+	// MaxPoints bounds the memory of a series: 4096 points of 72 bytes if zero.
+	// A longer recording is thinned out, keeping each interval's minimum and
+	// maximum; files get every sample.
+	MaxPoints int
+}
+
+// Limits of Config.
+const (
+	DefaultInterval = 200 * time.Millisecond
+	MinInterval     = 10 * time.Millisecond
+	processInterval = time.Second
+)
+
+// Recorder samples devices in a goroutine of its own. Its methods may be called
+// from any goroutine.
+type Recorder struct {
+	cfg     Config
+	src     Source
+	ownsSrc bool
+	sampler *sampler
+	files   []*file
+
+	mu      sync.Mutex
+	store   *store
+	started bool
+	stop    context.CancelFunc
+	done    chan struct{}
+	err     error // first failed write, and what Stop returns
+}
+
+// NewRecorder finds the devices and creates the files. It asks for no sample.
+func NewRecorder(cfg Config) (*Recorder, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	r := &Recorder{cfg: cfg, src: cfg.Source, done: make(chan struct{})}
+	if r.src == nil {
+		src, err := Open()
+		if err != nil {
+			return nil, err
+		}
+		r.src, r.ownsSrc = src, true
+	}
+	if err := r.prepare(); err != nil {
+		return nil, errors.Join(err, r.closeSource())
+	}
+	return r, nil
+}
+
+func (c *Config) complete() error {
+	switch {
+	case c.Interval == 0:
+		c.Interval = DefaultInterval
+	case c.Interval < MinInterval:
+		return fmt.Errorf("nvml: an interval of %v: the shortest is %v, since each query holds up the driver", c.Interval, MinInterval)
+	}
+	if c.Target.PID < 0 {
+		return fmt.Errorf("nvml: pid %d: a process number is positive", c.Target.PID)
+	}
+	if c.Target.PID > 0 && !(systemProcesses{}).exists(c.Target.PID) {
+		return fmt.Errorf("nvml: there is no process %d", c.Target.PID)
+	}
+	if c.MaxPoints <= 0 {
+		c.MaxPoints = defaultPoints
+	}
+	c.Quantities = (c.Quantities | SetOf(MemoryUsed)) &^ SetOf(ProcessMemory)
+	return nil
+}
+
+func (r *Recorder) prepare() error {
+	devices, err := selectDevices(r.src, r.cfg.Devices)
+	if err != nil {
+		return err
+	}
+	r.sampler = newSampler(r.src, devices, r.cfg)
+	h := header{
+		Schema: schema, Source: r.src.Name(), Interval: r.cfg.Interval.Seconds(),
+		PID: r.cfg.Target.PID, Children: r.cfg.Target.Children,
+		Quantities: r.sampler.quantities().List(), Devices: devices,
+	}
+	r.store = newStore(h, r.cfg.MaxPoints)
+	r.store.prepare(r.sampler.quantities())
+	names := slices.Clone(r.cfg.Files)
+	if r.cfg.Dir != "" {
+		names = append(names, autoName(r.cfg.Dir, time.Now(), r.cfg.Target.PID, devices))
+	}
+	for _, name := range names {
+		f, err := createFile(name, r.cfg.Overwrite)
+		if err != nil {
+			r.closeFiles()
+			return err
+		}
+		r.files = append(r.files, f)
+	}
+	return nil
+}
+
+// Files returns the names of the files that the samples go to.
+func (r *Recorder) Files() []string {
+	names := make([]string, len(r.files))
+	for i, f := range r.files {
+		names[i] = f.name
+	}
+	return names
+}
+
+// Start takes the first sample, and begins to record. A Recorder records once.
+func (r *Recorder) Start() error {
+	ctx, err := r.begin()
+	if err != nil {
+		return err
+	}
+	r.sample() // the state that the recording begins with
+	go r.run(ctx)
+	return nil
+}
+
+func (r *Recorder) begin() (context.Context, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.started {
+		return nil, errors.New("nvml: this recorder was started before: make a new one")
+	}
+	r.started = true
+	r.sampler.start = time.Now()
+	r.store.header.Start = r.sampler.start.UTC()
+	for _, f := range r.files {
+		r.keep(f.begin(r.store.header))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	return ctx, nil
+}
+
+func (r *Recorder) run(ctx context.Context) {
+	defer close(r.done)
+	ticker := time.NewTicker(r.cfg.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.sample() // the state that it ends with
+			return
+		case <-ticker.C:
+			r.sample()
+		}
+	}
+}
+
+// sample asks the devices, without the lock, and then keeps what they said.
+func (r *Recorder) sample() {
+	rows, remarks := r.sampler.sample()
+	r.mu.Lock()
+	for _, row := range rows {
+		r.store.add(row)
+	}
+	for _, m := range remarks {
+		r.store.remark(m)
+	}
+	r.store.failures = r.sampler.failures
+	r.mu.Unlock()
+	for _, f := range r.files {
+		if err := f.write(rows, remarks); err != nil {
+			r.mu.Lock()
+			r.keep(err)
+			r.mu.Unlock()
+		}
+	}
+}
+
+// keep remembers the first failure to write. Recording goes on.
+func (r *Recorder) keep(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// Stop takes a last sample, closes the files and returns what went wrong with
+// them. A query that failed is no error: see Recording.Failures. Stopping twice
+// gives the same answer twice; stopping a recorder never started frees its files.
+func (r *Recorder) Stop() error {
+	r.mu.Lock()
+	stop := r.stop
+	first := !r.started
+	r.started = true
+	r.mu.Unlock()
+	if stop != nil {
+		stop()
+		<-r.done
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stop != nil || first {
+		r.stop = nil
+		r.keep(r.closeFiles())
+		r.keep(r.closeSource())
+	}
+	return r.err
+}
+
+// Record records while fn runs, and returns fn's error and Stop's.
+func (r *Recorder) Record(ctx context.Context, fn func(context.Context) error) (err error) {
+	if err := r.Start(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Stop()) }()
+	return fn(ctx)
+}
+
+// Recording returns a copy of what was recorded so far.
+func (r *Recorder) Recording() Recording {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store.recording()
+}
+
+func (r *Recorder) closeFiles() error {
+	var errs []error
+	for _, f := range r.files {
+		errs = append(errs, f.close())
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Recorder) closeSource() error {
+	if !r.ownsSrc {
+		return nil
+	}
+	return r.src.Close()
+}
+
+// Record records while fn runs: NewRecorder, Recorder.Record and Recording in
+// one. The recording is there even if fn failed.
+func Record(ctx context.Context, cfg Config, fn func(context.Context) error) (Recording, error) {
+	r, err := NewRecorder(cfg)
+	if err != nil {
+		return Recording{}, err
+	}
+	err = r.Record(ctx, fn)
+	return r.Recording(), err
+}
+
+// Self is the Target of this process.
+func Self() Target { return Target{PID: os.Getpid()} }

@@ -1,0 +1,188 @@
+package nvml
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Series is one quantity of one device over time. It is a copy: a recorder
+// that goes on does not change it. The zero Series is empty.
+type Series struct {
+	Device   Device
+	Quantity Quantity
+	Target   Target // of ProcessMemory, else zero
+	Scope    Scope  // what the figures count, if they are memory
+	Note     string // why figures are missing, or why these stand for others
+	Ended    bool   // the device was lost before the recording's end
+	total    summary
+	points   []Point
+}
+
+// Point is a sample, or several in a row that were merged to bound memory. A
+// Point without samples is a gap: the device was asked and gave no figure.
+type Point struct {
+	Time     time.Duration // of its first query, since the recording's start
+	Min, Max float64       // in the unit of the quantity's key
+	Samples  int
+	Gaps     int // queries without an answer
+	sum      float64
+	end      time.Duration
+}
+
+// IsGap reports whether the point has no sample.
+func (p Point) IsGap() bool { return p.Samples == 0 }
+
+// Mean returns the mean of the point's samples.
+func (p Point) Mean() float64 { return p.sum / float64(p.Samples) }
+
+// merge adds a later point to p.
+func (p *Point) merge(q Point) {
+	switch {
+	case q.Samples == 0:
+	case p.Samples == 0:
+		p.Min, p.Max = q.Min, q.Max
+	default:
+		p.Min, p.Max = min(p.Min, q.Min), max(p.Max, q.Max)
+	}
+	p.Samples += q.Samples
+	p.Gaps += q.Gaps
+	p.sum += q.sum
+	p.end = q.end
+}
+
+// summary is a point with the times of the first and the last sample.
+type summary struct {
+	Point
+	first, last time.Duration
+}
+
+func (s *summary) add(p Point) {
+	if p.Samples > 0 {
+		if s.Samples == 0 {
+			s.first = p.Time
+		}
+		s.last = p.end
+	}
+	s.merge(p)
+}
+
+// Len returns the number of samples, thinned out or not.
+func (s Series) Len() int { return s.total.Samples }
+
+// Known reports whether the series tells anything. A process's that only has
+// zeros, of the time before its memory turned out to be hidden, does not.
+func (s Series) Known() bool {
+	hidden := s.Quantity == ProcessMemory && s.Note != "" && !s.Ended && s.Max() == 0
+	return s.Len() > 0 && !hidden
+}
+
+// Gaps returns the number of queries that gave no figure.
+func (s Series) Gaps() int { return s.total.Gaps }
+
+// Duration returns the time from the first sample to the last.
+func (s Series) Duration() time.Duration { return s.total.last - s.total.first }
+
+// SamplingRate returns the samples a second, or 0 where there are fewer than two.
+func (s Series) SamplingRate() float64 {
+	if s.Duration() <= 0 {
+		return 0
+	}
+	return float64(s.Len()-1) / s.Duration().Seconds()
+}
+
+// Min returns the smallest sample, in bytes, percent, watts, degrees Celsius or
+// megahertz as the quantity's key says; NaN if there is none. It is exact
+// however much was thinned, and so are Max and Mean.
+func (s Series) Min() float64 { return s.orNaN(s.total.Min) }
+
+// Max returns the largest sample, or NaN.
+func (s Series) Max() float64 { return s.orNaN(s.total.Max) }
+
+// Mean returns the mean of the samples, or NaN.
+func (s Series) Mean() float64 { return s.orNaN(s.total.Mean()) }
+
+func (s Series) orNaN(v float64) float64 {
+	if s.Len() == 0 {
+		return math.NaN()
+	}
+	return v
+}
+
+// Points iterates over the series in the order of time.
+func (s Series) Points() iter.Seq[Point] { return slices.Values(s.points) }
+
+// Last returns the series' last n samples, or a few more where samples were
+// merged into points. Its statistics are of these alone.
+func (s Series) Last(n int) Series {
+	from, have := len(s.points), 0
+	for from > 0 && have < n {
+		from--
+		have += s.points[from].Samples
+	}
+	s.points = s.points[from:]
+	s.total = summary{}
+	for _, p := range s.points {
+		s.total.add(p)
+	}
+	return s
+}
+
+// Label says what the series is, for a chart or a table: "GPU 0 memory used",
+// "GPU 0 pid 42 and children".
+func (s Series) Label() string {
+	label := s.Device.Label() + " " + s.Quantity.String()
+	if s.Quantity == ProcessMemory {
+		label = s.Device.Label() + " " + s.Target.String()
+	}
+	if remark := s.Scope.String(); remark != "" && s.Quantity.IsMemory() {
+		label += " (" + remark + ")"
+	}
+	return label
+}
+
+// String prints the series as gpulink does, memory in megabytes of 1e6 bytes:
+//
+//	NVIDIA TITAN RTX[0] -> memory used: min=1729.236992[MB] / max=2315.79648[MB]
+func (s Series) String() string {
+	head := fmt.Sprintf("%v -> %v: ", s.Device, s.Quantity)
+	if s.Quantity == ProcessMemory {
+		head = fmt.Sprintf("%v -> memory of %v: ", s.Device, s.Target)
+	}
+	switch {
+	case s.Known():
+	case s.Note != "":
+		return head + "unknown: " + s.Note
+	default:
+		return head + "no sample"
+	}
+	return head + "min=" + s.number(s.Min()) + " / max=" + s.number(s.Max())
+}
+
+// number prints a value without an exponent or digits that it does not have.
+func (s Series) number(v float64) string {
+	if s.Quantity.IsMemory() {
+		v /= 1e6
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64) + "[" + s.Quantity.Unit() + "]"
+}
+
+// Format prints a value of the series for people: memory in the binary unit
+// that suits it, the rest in the quantity's unit with one decimal at most.
+func (s Series) Format(v float64) string { return s.Quantity.Format(v) }
+
+// Format prints a value of the quantity for people: "1.5 GiB", "41 %".
+func (q Quantity) Format(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "-"
+	case q.IsMemory():
+		return alloc.Bytes(v).String()
+	}
+	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " " + q.Unit()
+}

@@ -1,0 +1,83 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Source is what the driver's figures come from: the driver's library, the
+// nvidia-smi program, or simulated devices. Its methods may be called from any
+// goroutine.
+//
+// Devices lists the GPUs in the driver's order, which is that of the PCI bus,
+// each followed by its MIG devices.
+//
+// Read asks each of devices for the quantities in want, and answers in the
+// element of into with the same index; ProcessMemory is not among them. What a
+// device does not have is missing from its Reading; where the device could not
+// be asked at all, Reading.Err says why. Read keeps no reference to its arguments.
+//
+// Processes lists the processes that have memory on the device, each once. It
+// is the costly call: 4.5 ms under a lock of the driver's were measured
+// elsewhere, against 12 us for the memory.
+type Source interface {
+	Name() string
+	Devices() ([]Device, error)
+	Read(devices []Device, want Quantities, into []Reading)
+	Processes(d Device) ([]Process, error)
+	Close() error
+}
+
+// Process is a process with memory on a device, as the driver counts it.
+type Process struct {
+	PID    int         // the host's number
+	Memory alloc.Bytes // negative where the driver gives no figure
+}
+
+// Open opens the best source there is: the driver's library, or without cgo or
+// the library nvidia-smi. Its error is ErrNotAvailable and says why each of
+// them cannot be had.
+func Open() (Source, error) {
+	lib, libErr := OpenLibrary("")
+	if libErr == nil {
+		return lib, nil
+	}
+	smi, smiErr := OpenSMI("")
+	if smiErr == nil {
+		return smi, nil
+	}
+	return nil, notAvailable("%v; %v", reason(libErr), reason(smiErr))
+}
+
+// notAvailableError is ErrNotAvailable with the reason alone within reach, so
+// that two of them can be told in one sentence.
+type notAvailableError struct{ reason string }
+
+func notAvailable(format string, args ...any) error {
+	return &notAvailableError{fmt.Sprintf(format, args...)}
+}
+
+func (e *notAvailableError) Error() string        { return ErrNotAvailable.Error() + ": " + e.reason }
+func (e *notAvailableError) Is(target error) bool { return target == ErrNotAvailable }
+
+func reason(err error) string {
+	if na, ok := errors.AsType[*notAvailableError](err); ok {
+		return na.reason
+	}
+	return err.Error()
+}
+
+// refuseExisting says plainly that a file is there already.
+func refuseExisting(path string, overwrite bool) error {
+	if overwrite {
+		return nil
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s exists: choose another name, or allow overwriting it: %w", filepath.Clean(path), os.ErrExist)
+	}
+	return nil
+}
