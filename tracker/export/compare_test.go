@@ -1,0 +1,78 @@
+package export_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+func tally(count int64, bytes alloc.Bytes) tracker.Tally {
+	return tracker.Tally{Count: count, Bytes: bytes}
+}
+
+// usage has one buffer a line of main.go.
+func usage(bytes map[int]alloc.Bytes) *export.Usage {
+	u := new(export.Usage)
+	for line, n := range bytes {
+		u.Rows = append(u.Rows, export.Row{
+			Site: tracker.Frame{File: "main.go", Line: line, Function: "main.f"},
+			Kind: "Input", Live: tally(1, n), Peak: tally(2, 2*n), Total: tally(3, 3*n),
+		})
+	}
+	return u
+}
+
+func TestCompareOrdersByChange(t *testing.T) {
+	before := usage(map[int]alloc.Bytes{1: 100, 2: 50, 3: 10, 5: 7})
+	after := usage(map[int]alloc.Bytes{1: 120, 2: 20, 4: 60, 5: 7})
+	lines, sum := export.Compare([]*export.Usage{before}, []*export.Usage{after}, export.BySite, export.OfLive)
+
+	var got []string
+	var changes []alloc.Bytes
+	for _, l := range lines {
+		got = append(got, l.Key)
+		changes = append(changes, l.Change().Bytes)
+	}
+	assert.Equal(t, []string{"main.go:4 main.f", "main.go:1 main.f", "main.go:2 main.f", "main.go:3 main.f", "main.go:5 main.f"}, got)
+	assert.Equal(t, []alloc.Bytes{60, 20, -30, -10, 0}, changes)
+	assert.Equal(t, tally(4, 167), sum.Before)
+	assert.Equal(t, tally(4, 207), sum.After)
+}
+
+func TestCompareOfManyRanks(t *testing.T) {
+	before := []*export.Usage{usage(map[int]alloc.Bytes{1: 10}), usage(map[int]alloc.Bytes{1: 10})}
+	after := []*export.Usage{usage(map[int]alloc.Bytes{1: 15}), usage(map[int]alloc.Bytes{1: 40}), usage(map[int]alloc.Bytes{1: 1})}
+	lines, _ := export.Compare(before, after, export.BySite, export.OfLive)
+
+	assert.Equal(t, tally(2, 20), lines[0].Before)
+	assert.Equal(t, tally(3, 56), lines[0].After)
+	rank, change := lines[0].Worst()
+	assert.Equal(t, 1, rank)
+	assert.Equal(t, tally(0, 30), change)
+	assert.Equal(t, alloc.Bytes(29), lines[0].Spread())
+}
+
+func TestCompareByAndOf(t *testing.T) {
+	u := &export.Usage{Rows: []export.Row{
+		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Site: tracker.Frame{Function: "f", File: "x.go", Line: 1}, Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)},
+		{Live: tally(1, 1), Peak: tally(1, 1), Total: tally(1, 1)},
+	}}
+	for by, want := range map[export.By][]string{
+		export.BySite:     {"x.go:1 f", "unknown"},
+		export.ByFunction: {"f", "unknown"},
+		export.ByShape:    {"(2) int8", "unknown"},
+		export.ByKind:     {"Input", "unknown"},
+		export.BySection:  {"a", "no section"},
+	} {
+		lines, _ := export.Compare(nil, []*export.Usage{u}, by, export.OfLive)
+		assert.Equal(t, want, []string{lines[0].Key, lines[1].Key})
+	}
+	for of, want := range map[export.Of]alloc.Bytes{export.OfLive: 3, export.OfPeak: 4, export.OfTotal: 5} {
+		_, sum := export.Compare(nil, []*export.Usage{u}, export.BySite, of)
+		assert.Equal(t, want, sum.After.Bytes)
+	}
+}

@@ -1,0 +1,128 @@
+// Package files opens whatever the exporters and other programs write, by what
+// the file holds and not by its name: snapshots and dumps of this module, pprof
+// profiles, and PyTorch's memory snapshots.
+package files
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+)
+
+// File is a file that was read.
+type File struct {
+	Format string // in words: "snapshot", "dump", "pprof profile", "PyTorch snapshot"
+	Usage  *export.Usage
+	Record *export.Record // of a snapshot or a dump; nil of other formats
+}
+
+// Open reads a file. The error names it, and says what it is not or where it is torn.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	file, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	file.Usage.Name = path
+	return file, nil
+}
+
+// Read reads a file's text.
+func Read(in io.Reader) (*File, error) {
+	r := bufio.NewReaderSize(in, 1<<16)
+	head, err := r.Peek(512)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch first := bytes.TrimLeft(head, " \t\r\n"); {
+	case len(head) == 0:
+		return nil, errors.New("the file is empty")
+	case bytes.HasPrefix(first, []byte("{")):
+		if bytes.Contains(head, []byte(`"`+tracker.DumpSchema+`"`)) {
+			return readDump(r)
+		}
+		return readSnapshot(r)
+	case head[0] == 0x80:
+		u, err := torch.Read(r)
+		return other("PyTorch snapshot", u, err)
+	case head[0] == 0x0a, bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		u, err := pprof.Read(r)
+		return other("pprof profile", u, err)
+	}
+	return nil, fmt.Errorf("begins with %q: want a snapshot or dump (JSON), a pprof profile, or a PyTorch snapshot (pickle)", head[:min(8, len(head))])
+}
+
+func other(format string, u *export.Usage, err error) (*File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &File{Format: format, Usage: u}, nil
+}
+
+func readSnapshot(r io.Reader) (*File, error) {
+	s, err := tracker.ReadSnapshot(r)
+	if err != nil {
+		return nil, err
+	}
+	return &File{Format: "snapshot", Usage: export.FromSnapshot(s), Record: &export.Record{Snapshot: s}}, nil
+}
+
+func readDump(r io.Reader) (*File, error) {
+	d, err := tracker.ReadDump(r)
+	if err != nil {
+		return nil, err
+	}
+	record := export.Record{Snapshot: d.Snapshot, History: d.History, Marks: d.Marks}
+	return &File{Format: "dump", Usage: export.FromSnapshot(d.Snapshot), Record: &record}, nil
+}
+
+// Expand returns the files that a word names: the files of a directory, those
+// that match a pattern, or the one file, in the order of their names.
+func Expand(word string) ([]string, error) {
+	if info, err := os.Stat(word); err == nil {
+		if !info.IsDir() {
+			return []string{word}, nil
+		}
+		return filesIn(word)
+	}
+	found, err := filepath.Glob(word)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", word, err)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s: %w", word, os.ErrNotExist)
+	}
+	return found, nil
+}
+
+func filesIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, e := range entries {
+		if e.Type().IsRegular() && e.Name()[0] != '.' {
+			found = append(found, filepath.Join(dir, e.Name()))
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s: the directory has no files", dir)
+	}
+	slices.Sort(found)
+	return found, nil
+}

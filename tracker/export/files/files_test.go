@@ -1,0 +1,110 @@
+package files_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+)
+
+// formats writes a tracker's state in every format that can be read.
+func formats(tr *tracker.MemTracker) map[string]func(io.Writer) error {
+	return map[string]func(io.Writer) error{
+		"snapshot":         tr.Snapshot().WriteJSON,
+		"dump":             func(w io.Writer) error { return tr.Dump(w, "test") },
+		"pprof profile":    func(w io.Writer) error { return pprof.Write(w, export.Take(tr)) },
+		"PyTorch snapshot": func(w io.Writer) error { return torch.Write(w, export.Take(tr)) },
+	}
+}
+
+func TestEveryFormatIsKnownByWhatItHolds(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	live, _ := export.Compare(nil, []*export.Usage{export.FromSnapshot(tr.Snapshot())}, export.BySite, export.OfLive)
+	for format, write := range formats(tr) {
+		t.Run(format, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "any name")
+			var text bytes.Buffer
+			require.NoError(t, write(&text))
+			require.NoError(t, os.WriteFile(path, text.Bytes(), 0o644))
+			f, err := files.Open(path)
+			require.NoError(t, err)
+			assert.Equal(t, format, f.Format)
+			assert.Equal(t, path, f.Usage.Name)
+			got, _ := export.Compare(nil, []*export.Usage{f.Usage}, export.BySite, export.OfLive)
+			assert.Equal(t, live, got, "the same lines of code hold the same")
+
+			_, err = files.Read(bytes.NewReader(text.Bytes()[:text.Len()*2/3]))
+			assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "torn")
+		})
+	}
+}
+
+func TestOthersAreRefusedWithAReason(t *testing.T) {
+	for text, want := range map[string]string{
+		"":      "the file is empty",
+		"  \n":  `begins with "  \n"`,
+		"hello": `begins with "hello"`,
+		"{}":    `the schema is "", want "gpumemtrack.snapshot"`,
+		`{"schema":"gpumemtrack.snapshot","version":99}`: "gpumemtrack.snapshot of version 99, this program reads version 1",
+		`{"schema":"gpumemtrack.dump","version":99}`:     "gpumemtrack.dump of version 99, this program reads version 1",
+	} {
+		_, err := files.Read(strings.NewReader(text))
+		assert.ErrorContains(t, err, want)
+	}
+	_, err := files.Open(filepath.Join(t.TempDir(), "missing"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestExpand(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b.json", "a.json", ".hidden", "c.txt"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
+	}
+	empty := filepath.Join(dir, "empty")
+	require.NoError(t, os.Mkdir(empty, 0o755))
+	for word, want := range map[string][]string{
+		".":      {"a.json", "b.json", "c.txt"},
+		"*.json": {"a.json", "b.json"},
+		"c.txt":  {"c.txt"},
+	} {
+		got, err := files.Expand(filepath.Join(dir, word))
+		require.NoError(t, err)
+		for i := range got {
+			got[i] = filepath.Base(got[i])
+		}
+		assert.Equal(t, want, got)
+	}
+	for _, word := range []string{empty, filepath.Join(dir, "none*"), filepath.Join(dir, "[")} {
+		_, err := files.Expand(word)
+		assert.Error(t, err, word)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	device := exporttest.New(f, tracker.Config{})
+	exporttest.Train(f, device)
+	for _, write := range formats(device) {
+		var text bytes.Buffer
+		require.NoError(f, write(&text))
+		f.Add(text.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := files.Read(bytes.NewReader(text))
+		if err == nil {
+			export.Compare(nil, []*export.Usage{file.Usage}, export.ByShape, export.OfTotal)
+		}
+	})
+}

@@ -1,0 +1,23 @@
+// Package pprof writes and reads device memory in pprof's format, for go tool
+// pprof and everything else that opens heap profiles:
+//
+//	err := pprof.Write(file, export.Take(tr))
+//
+//	go tool pprof -top gpu.pb.gz
+//	go tool pprof -http=: -tagroot=kind gpu.pb.gz
+//	go tool pprof -top -diff_base yesterday.pb.gz today.pb.gz
+//	go tool pprof -top -tagroot=rank rank0.pb.gz rank1.pb.gz
+//
+// # What is counted
+//
+// As in a heap profile of Go: inuse_space and inuse_objects are the live buffers,
+// alloc_space and alloc_objects all buffers ever, with requested bytes and whole
+// stacks. Samples have the labels device, kind, dtype, shape and section, and rank,
+// world_size and host where they are known. The section is known of live buffers only: the
+// alloc values stand without one.
+//
+// # Cost
+//
+// A profile takes memory for its call stacks, however many buffers they
+// allocated. The functions may be called from any goroutine.
+package pprof

@@ -1,0 +1,222 @@
+package pprof_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+)
+
+func record(t *testing.T) export.Record {
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	return export.Take(tr)
+}
+
+func write(t *testing.T, r export.Record) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, pprof.Write(&b, r))
+	return b.Bytes()
+}
+
+// sums adds up a profile's values by sample type.
+func sums(p *profile.Profile) map[string]int64 {
+	out := make(map[string]int64)
+	for _, s := range p.Sample {
+		for i, v := range s.Value {
+			out[p.SampleType[i].Type] += v
+		}
+	}
+	return out
+}
+
+func TestWriteHoldsTheTotals(t *testing.T) {
+	r := record(t)
+	p, err := profile.ParseData(write(t, r))
+	require.NoError(t, err)
+	require.NoError(t, p.CheckValid())
+
+	assert.Equal(t, map[string]int64{
+		"inuse_objects": r.Snapshot.Live.Count, "inuse_space": int64(r.Snapshot.Live.Bytes),
+		"alloc_objects": r.Snapshot.Total.Count, "alloc_space": int64(r.Snapshot.Total.Bytes),
+	}, sums(p))
+	assert.Equal(t, "inuse_space", p.DefaultSampleType)
+	assert.Equal(t, r.Snapshot.Time.UnixNano(), p.TimeNanos)
+	assert.True(t, p.Mapping[0].HasFunctions && p.Mapping[0].HasInlineFrames, "pprof would look for symbols")
+}
+
+func TestWriteHoldsStacksAndLabels(t *testing.T) {
+	r := record(t)
+	r.Origin = export.Origin{Rank: "3", WorldSize: "8", Host: "node-1"}
+	p, err := profile.ParseData(write(t, r))
+	require.NoError(t, err)
+	for _, s := range p.Sample {
+		if s.Label["kind"][0] != "Parameter" {
+			continue
+		}
+		assert.Equal(t, map[string][]string{
+			"device": {"Simulated GPU [0]"}, "kind": {"Parameter"}, "dtype": {"float32"}, "shape": {"(64, 3, 3, 3)"},
+			"rank": {"3"}, "world_size": {"8"}, "host": {"node-1"},
+		}, s.Label)
+		var functions []string
+		for _, l := range s.Location {
+			functions = append(functions, filepath.Base(l.Line[0].Function.Name))
+		}
+		assert.Equal(t, []string{"exporttest.take", "exporttest.loadWeights", "exporttest.Train", "pprof_test.record"}, functions[:4], "innermost first")
+		return
+	}
+	t.Fatal("no sample of the parameters")
+}
+
+func TestReadGivesBackWhatWriteWrote(t *testing.T) {
+	r := record(t)
+	r.Origin = export.Origin{Rank: "3", WorldSize: "8", Host: "node-1"}
+	got, err := pprof.Read(bytes.NewReader(write(t, r)))
+	require.NoError(t, err)
+
+	want := export.FromSnapshot(r.Snapshot)
+	want.Origin = r.Origin
+	assert.Equal(t, want.Origin, got.Origin)
+	assert.True(t, want.Time.Equal(got.Time))
+	for i := range want.Rows {
+		want.Rows[i].Peak = tracker.Tally{}           // not in a profile
+		want.Rows[i].Site = want.Rows[i].Stack.Site() // this module's packages are its libraries
+	}
+	assert.ElementsMatch(t, want.Rows, got.Rows)
+}
+
+func TestMergeKeepsRanksApart(t *testing.T) {
+	r := record(t)
+	var ranks []*profile.Profile
+	for _, rank := range []string{"0", "1"} {
+		r.Origin.Rank = rank
+		p, err := profile.ParseData(write(t, r))
+		require.NoError(t, err)
+		ranks = append(ranks, p)
+	}
+	merged, err := profile.Merge(ranks)
+	require.NoError(t, err)
+	assert.Equal(t, 2*int64(r.Snapshot.Live.Bytes), sums(merged)["inuse_space"])
+	assert.Len(t, merged.Sample, 2*len(ranks[0].Sample))
+	assert.Len(t, merged.Location, len(ranks[0].Location))
+}
+
+func TestSubIsWhatChanged(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	before := pprof.Profile(export.FromSnapshot(tr.Snapshot()))
+	_, err := tr.AllocBytes(3*alloc.MiB, tracker.Gradient)
+	require.NoError(t, err)
+	after := pprof.Profile(export.FromSnapshot(tr.Snapshot()))
+
+	delta, err := pprof.Sub(after, before)
+	require.NoError(t, err)
+	require.NoError(t, delta.CheckValid())
+	require.Len(t, delta.Sample, 1)
+	assert.Equal(t, []int64{1, 3 << 20, 1, 3 << 20}, delta.Sample[0].Value)
+	assert.Positive(t, delta.DurationNanos)
+}
+
+func TestReadOfJAX(t *testing.T) {
+	p := &profile.Profile{
+		SampleType: []*profile.ValueType{{Type: "allocations", Unit: "count"}, {Type: "space", Unit: "bytes"}},
+		Sample: []*profile.Sample{{
+			Value: []int64{2, 4096},
+			Label: map[string][]string{"kind": {"buffer"}, "device": {"TPU_0"}},
+		}},
+	}
+	var b bytes.Buffer
+	require.NoError(t, p.Write(&b))
+	u, err := pprof.Read(&b)
+	require.NoError(t, err)
+	assert.Equal(t, []export.Row{{Kind: "buffer", Device: "TPU_0", Live: tracker.Tally{Count: 2, Bytes: 4096}}}, u.Rows)
+}
+
+func TestReadRefusesWithAReason(t *testing.T) {
+	whole := write(t, record(t))
+	var cpu bytes.Buffer
+	require.NoError(t, (&profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "nanoseconds"}}}).Write(&cpu))
+	for name, test := range map[string]struct {
+		text []byte
+		want string
+	}{
+		"empty":    {nil, "the file ends before the profile begins"},
+		"torn":     {whole[:len(whole)/2], "the file is torn"},
+		"not one":  {[]byte("{\"schema\": 1}"), "read pprof: "},
+		"cpu time": {cpu.Bytes(), `a profile of ["cpu"], not of live memory`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := pprof.Read(bytes.NewReader(test.text))
+			assert.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	var b bytes.Buffer
+	u := &export.Usage{Time: time.Unix(1, 0), Rows: []export.Row{{
+		Stack: tracker.Stack{{Function: "main.main", File: "main.go", Line: 3}}, Kind: "Input", Live: tracker.Tally{Count: 1, Bytes: 8},
+	}}}
+	require.NoError(f, pprof.Profile(u).WriteUncompressed(&b))
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		u, err := pprof.Read(bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		require.NoError(t, pprof.WriteUsage(new(bytes.Buffer), u))
+	})
+}
+
+// goToolPprof runs go tool pprof on files.
+func goToolPprof(t *testing.T, args ...string) string {
+	t.Helper()
+	tool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("go tool pprof needs the go command in PATH")
+	}
+	out, err := exec.Command(tool, append([]string{"tool", "pprof"}, args...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
+}
+
+func TestGoToolPprofReadsIt(t *testing.T) {
+	dir := t.TempDir()
+	save := func(name string, r export.Record) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, write(t, r), 0o644))
+		return path
+	}
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	old := save("old.pb.gz", export.Take(tr))
+	_, err := tr.AllocBytes(3*alloc.MiB, tracker.Gradient)
+	require.NoError(t, err)
+	now := save("new.pb.gz", export.Take(tr))
+
+	top := goToolPprof(t, "-top", old)
+	assert.Contains(t, top, "Type: inuse_space")
+	assert.Regexp(t, `1.51MB .* \S*exporttest.take`, top)
+	assert.Regexp(t, `\s1MB .* \S*exporttest.register`, top)
+
+	diff := goToolPprof(t, "-top", "-diff_base", old, now)
+	assert.Regexp(t, `3MB .* \S*TestGoToolPprofReadsIt`, diff)
+	assert.NotContains(t, diff, "exporttest.register")
+
+	assert.Contains(t, goToolPprof(t, "-tags", old), "Parameter")
+	assert.Contains(t, strings.Join(strings.Fields(goToolPprof(t, "-sample_index=alloc_objects", "-top", old)), " "), "Type: alloc_objects")
+}

@@ -1,0 +1,161 @@
+package pprof
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+// The labels of a sample.
+const (
+	labelDevice    = "device"
+	labelKind      = "kind"
+	labelDType     = "dtype"
+	labelShape     = "shape"
+	labelSection   = "section"
+	labelRank      = "rank"
+	labelWorldSize = "world_size"
+	labelHost      = "host"
+)
+
+// The sample types, in the order of Go's heap profile.
+const (
+	allocObjects = "alloc_objects"
+	allocSpace   = "alloc_space"
+	inuseObjects = "inuse_objects"
+	inuseSpace   = "inuse_space"
+)
+
+// Write writes the record's snapshot as a gzipped profile.
+func Write(w io.Writer, r export.Record) error {
+	u := export.FromSnapshot(r.Snapshot)
+	u.Origin = r.Origin
+	return WriteUsage(w, u)
+}
+
+// WriteUsage writes memory by call stack as a gzipped profile.
+func WriteUsage(w io.Writer, u *export.Usage) error {
+	p := Profile(u)
+	if err := p.CheckValid(); err != nil {
+		return fmt.Errorf("write pprof: %w", err)
+	}
+	if err := p.Write(w); err != nil {
+		return fmt.Errorf("write pprof: %w", err)
+	}
+	return nil
+}
+
+// Profile returns memory by call stack as a profile.
+func Profile(u *export.Usage) *profile.Profile {
+	b := builder{
+		p: &profile.Profile{
+			SampleType: []*profile.ValueType{
+				{Type: allocObjects, Unit: "count"}, {Type: allocSpace, Unit: "bytes"},
+				{Type: inuseObjects, Unit: "count"}, {Type: inuseSpace, Unit: "bytes"},
+			},
+			DefaultSampleType: inuseSpace,
+			PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
+			Period:            1,
+			TimeNanos:         u.Time.UnixNano(),
+			// pprof looks for symbols itself unless the mapping says that all are here.
+			Mapping: []*profile.Mapping{{
+				ID: 1, File: "gpumem", HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+			}},
+		},
+		stacks:    make(map[export.StackID][]*profile.Location),
+		locations: make(map[tracker.Frame]*profile.Location),
+		functions: make(map[function]*profile.Function),
+	}
+	if u.Time.IsZero() {
+		b.p.TimeNanos = 0
+	}
+	for i := range u.Rows {
+		b.add(&u.Rows[i], u.Origin)
+	}
+	return b.p
+}
+
+// Sub returns the profile of what changed from one profile to the next, which
+// lasts from the first's time to the second's. Neither is changed.
+func Sub(next, base *profile.Profile) (*profile.Profile, error) {
+	negative := base.Copy()
+	negative.Scale(-1)
+	delta, err := profile.Merge([]*profile.Profile{negative, next.Copy()})
+	if err != nil {
+		return nil, fmt.Errorf("subtract profiles: %w", err)
+	}
+	delta.TimeNanos = next.TimeNanos
+	delta.DurationNanos = next.TimeNanos - base.TimeNanos
+	return delta, nil
+}
+
+// builder shares the locations of stacks and the functions of locations.
+type builder struct {
+	p         *profile.Profile
+	stacks    map[export.StackID][]*profile.Location
+	locations map[tracker.Frame]*profile.Location
+	functions map[function]*profile.Function
+}
+
+type function struct{ name, file string }
+
+func (b *builder) add(r *export.Row, o export.Origin) {
+	if r.Live.IsZero() && r.Total.IsZero() {
+		return
+	}
+	labels := make(map[string][]string)
+	for _, l := range [...]struct{ key, value string }{
+		{labelDevice, r.Device}, {labelKind, r.Kind}, {labelDType, r.DType}, {labelShape, r.Shape},
+		{labelSection, r.Section}, {labelRank, o.Rank}, {labelWorldSize, o.WorldSize}, {labelHost, o.Host},
+	} {
+		if l.value != "" {
+			labels[l.key] = []string{l.value}
+		}
+	}
+	b.p.Sample = append(b.p.Sample, &profile.Sample{
+		Location: b.stack(r.Stack),
+		Value:    []int64{r.Total.Count, int64(r.Total.Bytes), r.Live.Count, int64(r.Live.Bytes)},
+		Label:    labels,
+	})
+}
+
+func (b *builder) stack(s tracker.Stack) []*profile.Location {
+	id := export.IdentifyStack(s)
+	locations, ok := b.stacks[id]
+	if !ok {
+		for _, f := range s {
+			locations = append(locations, b.location(f))
+		}
+		b.stacks[id] = locations
+	}
+	return locations
+}
+
+func (b *builder) location(f tracker.Frame) *profile.Location {
+	l := b.locations[f]
+	if l == nil {
+		l = &profile.Location{
+			ID:      uint64(len(b.p.Location) + 1),
+			Mapping: b.p.Mapping[0],
+			Line:    []profile.Line{{Function: b.function(f), Line: int64(f.Line)}},
+		}
+		b.locations[f] = l
+		b.p.Location = append(b.p.Location, l)
+	}
+	return l
+}
+
+func (b *builder) function(f tracker.Frame) *profile.Function {
+	key := function{f.Function, f.File}
+	fn := b.functions[key]
+	if fn == nil {
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: f.Function, SystemName: f.Function, Filename: f.File}
+		b.functions[key] = fn
+		b.p.Function = append(b.p.Function, fn)
+	}
+	return fn
+}

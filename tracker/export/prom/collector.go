@@ -1,0 +1,160 @@
+package prom
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// Config says what a collector gives beside the levels. The zero Config adds nothing.
+type Config struct {
+	// TopSites is for how many lines of code gpumem_site_live_bytes is given,
+	// those with most live bytes; the others stand together as "other". 0 is none. The lines
+	// may change from scrape to scrape, and with them the series.
+	TopSites int
+}
+
+// Collector collects the metrics of one tracker.
+type Collector struct {
+	tracker *tracker.MemTracker
+	cfg     Config
+}
+
+// NewCollector returns a collector for a registry. Several trackers may have
+// collectors in one registry if their devices differ in name or ordinal.
+func NewCollector(tr *tracker.MemTracker, cfg Config) *Collector {
+	return &Collector{tracker: tr, cfg: cfg}
+}
+
+var device = []string{"device", "ordinal"}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("gpumem_"+name, help, append(device[:2:2], labels...), nil)
+}
+
+// The metrics.
+var (
+	liveBytes       = describe("live_bytes", "Requested bytes of the live buffers, by what they are for.", "kind")
+	liveBuffers     = describe("live_buffers", "Number of live buffers, by what they are for.", "kind")
+	peakBytes       = describe("peak_live_bytes", "Highest sum of requested bytes of live buffers.")
+	reservedBytes   = describe("reserved_bytes", "Memory that the tracker's device holds from the driver: in callers' hands, or cached.", "state")
+	deviceBytes     = describe("device_memory_bytes", "All memory of the device: reserved by the tracker, registered by other code, in use but untracked, free.", "state")
+	allocations     = describe("allocations_total", "Buffers ever allocated.")
+	allocationBytes = describe("allocation_bytes_total", "Requested bytes of all buffers ever allocated.")
+	largestInactive = describe("cache_largest_inactive_bytes", "Largest cached block: the largest request that is served without the driver.")
+	cacheRetries    = describe("cache_retries_total", "Times that the driver was out of memory and was asked again after the cache was emptied.")
+	cacheOOMs       = describe("cache_oom_total", "Requests refused for lack of memory.")
+	siteBytes       = describe("site_live_bytes", "Requested bytes of live buffers, by the line of code that allocated them.", "site")
+)
+
+// Describe sends every metric.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		liveBytes, liveBuffers, peakBytes, reservedBytes, deviceBytes,
+		allocations, allocationBytes, largestInactive, cacheRetries, cacheOOMs,
+	} {
+		to <- d
+	}
+	if c.cfg.TopSites > 0 {
+		to <- siteBytes
+	}
+}
+
+// Collect sends the values of one instant.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	s := c.tracker.LightSnapshot()
+	out := sender{to, []string{s.Device, strconv.Itoa(s.Ordinal)}}
+	out.kinds(s)
+	out.gauge(peakBytes, float64(s.Peak.Bytes))
+	out.counter(allocations, float64(s.Total.Count))
+	out.counter(allocationBytes, float64(s.Total.Bytes))
+	out.reserved(s)
+	out.whole(s)
+	if c.cfg.TopSites > 0 {
+		out.sites(s, c.cfg.TopSites)
+	}
+}
+
+// sender adds the device's labels.
+type sender struct {
+	to     chan<- prometheus.Metric
+	device []string
+}
+
+func (o sender) send(d *prometheus.Desc, t prometheus.ValueType, value float64, labels []string) {
+	o.to <- prometheus.MustNewConstMetric(d, t, value, append(o.device[:2:2], labels...)...)
+}
+
+func (o sender) gauge(d *prometheus.Desc, value float64, labels ...string) {
+	o.send(d, prometheus.GaugeValue, value, labels)
+}
+
+func (o sender) counter(d *prometheus.Desc, value float64) {
+	o.send(d, prometheus.CounterValue, value, nil)
+}
+
+// kinds sends every kind, so that the series do not come and go.
+func (o sender) kinds(s *tracker.Snapshot) {
+	sums := make(map[tracker.Kind]tracker.Tally)
+	for g := range s.Groups() {
+		sums[g.Kind] = sums[g.Kind].Add(g.Tally)
+	}
+	for _, kind := range tracker.Kinds() {
+		o.gauge(liveBytes, float64(sums[kind].Bytes), kind.String())
+		o.gauge(liveBuffers, float64(sums[kind].Count), kind.String())
+	}
+}
+
+func (o sender) reserved(s *tracker.Snapshot) {
+	if s.Cache == nil {
+		o.gauge(reservedBytes, float64(s.Reserved), "allocated")
+		return
+	}
+	o.gauge(reservedBytes, float64(s.Cache.Allocated.Bytes.Current), "allocated")
+	o.gauge(reservedBytes, float64(s.Cache.Inactive.Bytes.Current), "inactive")
+	o.gauge(largestInactive, float64(s.Cache.LargestInactive))
+	o.counter(cacheRetries, float64(s.Cache.Retries))
+	o.counter(cacheOOMs, float64(s.Cache.OOMs))
+}
+
+// whole sends nothing if the driver does not say what it has.
+func (o sender) whole(s *tracker.Snapshot) {
+	if s.DriverUsed < 0 || s.DriverTotal < 0 {
+		return
+	}
+	o.gauge(deviceBytes, float64(s.Reserved), "reserved")
+	o.gauge(deviceBytes, float64(s.Registered), "registered")
+	o.gauge(deviceBytes, float64(s.Untracked()), "untracked")
+	o.gauge(deviceBytes, float64(s.DriverTotal-s.DriverUsed), "free")
+}
+
+func (o sender) sites(s *tracker.Snapshot, top int) {
+	sums := make(map[string]alloc.Bytes)
+	for site := range s.Sites() {
+		if site.Live.Bytes == 0 {
+			continue
+		}
+		sums[site.Site.String()] += site.Live.Bytes
+	}
+	var other alloc.Bytes
+	for i, name := range largestFirst(sums) {
+		if i < top {
+			o.gauge(siteBytes, float64(sums[name]), name)
+		} else {
+			other += sums[name]
+		}
+	}
+	o.gauge(siteBytes, float64(other), "other")
+}
+
+func largestFirst(sums map[string]alloc.Bytes) []string {
+	return slices.SortedFunc(maps.Keys(sums), func(x, y string) int {
+		return cmp.Or(cmp.Compare(sums[y], sums[x]), cmp.Compare(x, y))
+	})
+}

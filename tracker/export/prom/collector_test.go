@@ -1,0 +1,83 @@
+package prom_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
+)
+
+func trained(t *testing.T, cfg tracker.Config) *tracker.MemTracker {
+	tr := exporttest.New(t, cfg)
+	exporttest.Train(t, tr)
+	return tr
+}
+
+func TestMetricsPassTheLint(t *testing.T) {
+	for _, cfg := range []tracker.Config{{}, {NoCache: true}} {
+		problems, err := testutil.CollectAndLint(prom.NewCollector(trained(t, cfg), prom.Config{TopSites: 3}))
+		require.NoError(t, err)
+		assert.Empty(t, problems)
+	}
+}
+
+func TestMetricsHoldTheLevels(t *testing.T) {
+	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(trained(t, tracker.Config{}), prom.Config{}), strings.NewReader(`
+# HELP gpumem_allocations_total Buffers ever allocated.
+# TYPE gpumem_allocations_total counter
+gpumem_allocations_total{device="Simulated GPU",ordinal="0"} 16
+# HELP gpumem_live_buffers Number of live buffers, by what they are for.
+# TYPE gpumem_live_buffers gauge
+gpumem_live_buffers{device="Simulated GPU",kind="Activation",ordinal="0"} 0
+gpumem_live_buffers{device="Simulated GPU",kind="Gradient",ordinal="0"} 0
+gpumem_live_buffers{device="Simulated GPU",kind="Input",ordinal="0"} 1
+gpumem_live_buffers{device="Simulated GPU",kind="OptimizerState",ordinal="0"} 0
+gpumem_live_buffers{device="Simulated GPU",kind="Parameter",ordinal="0"} 2
+gpumem_live_buffers{device="Simulated GPU",kind="Temporary",ordinal="0"} 0
+gpumem_live_buffers{device="Simulated GPU",kind="Tensor",ordinal="0"} 1
+# HELP gpumem_cache_oom_total Requests refused for lack of memory.
+# TYPE gpumem_cache_oom_total counter
+gpumem_cache_oom_total{device="Simulated GPU",ordinal="0"} 1
+`), "gpumem_allocations_total", "gpumem_live_buffers", "gpumem_cache_oom_total"))
+}
+
+// sums gathers the collector's metrics and adds each up over its labels.
+func sums(t *testing.T, c prometheus.Collector) map[string]float64 {
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(c))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	out := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.Metric {
+			out[f.GetName()] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return out
+}
+
+func TestSumsOverLabelsMakeSense(t *testing.T) {
+	tr := trained(t, tracker.Config{})
+	s := tr.Snapshot()
+	got := sums(t, prom.NewCollector(tr, prom.Config{TopSites: 1}))
+	assert.Equal(t, float64(s.Live.Bytes), got["gpumem_live_bytes"])
+	assert.Equal(t, float64(s.Live.Bytes), got["gpumem_site_live_bytes"])
+	assert.Equal(t, float64(s.Reserved), got["gpumem_reserved_bytes"])
+	assert.Equal(t, float64(s.DriverTotal), got["gpumem_device_memory_bytes"])
+}
+
+func TestSeriesAreBounded(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	c := prom.NewCollector(tr, prom.Config{})
+	before := testutil.CollectAndCount(c)
+	exporttest.Train(t, tr)
+	assert.Equal(t, before, testutil.CollectAndCount(c))
+	assert.Equal(t, before+3, testutil.CollectAndCount(prom.NewCollector(tr, prom.Config{TopSites: 2})), "two lines of code and the others")
+}

@@ -1,0 +1,179 @@
+package torch
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+// block is a live buffer, as small as it can be kept.
+type block struct {
+	addr, size, requested int64
+	site                  int // index in blocks.sites
+	label                 string
+}
+
+// blocks are the live buffers by address. What many of them share stands once.
+type blocks struct {
+	sorted []block
+	sites  []site
+}
+
+type site struct {
+	stack tracker.Stack
+	group group
+	shape alloc.Shape
+}
+
+func liveBlocks(s *tracker.Snapshot) blocks {
+	type key struct {
+		stack export.StackID
+		group group
+	}
+	b := blocks{sorted: make([]block, 0, max(0, s.Live.Count))}
+	index := make(map[key]int)
+	for a := range s.Allocations() {
+		g := groupOf(a.Kind, a.DType, a.Shape, a.Section)
+		k := key{export.IdentifyStack(a.Stack), g}
+		i, ok := index[k]
+		if !ok {
+			i = len(b.sites)
+			index[k] = i
+			b.sites = append(b.sites, site{a.Stack, g, a.Shape})
+		}
+		b.sorted = append(b.sorted, block{address(a.Ptr), int64(a.Allocated), int64(a.Requested), i, a.Label})
+	}
+	slices.SortFunc(b.sorted, func(x, y block) int { return cmp.Compare(x.addr, y.addr) })
+	return b
+}
+
+// segments writes the segments at the end of the history, each with the blocks
+// that tile it.
+func (w *writer) segments() {
+	for _, b := range w.live.sorted {
+		if w.open.at(b.addr) == nil {
+			w.open.insert(span{addr: b.addr, size: b.size, pool: alloc.LargePool, own: true})
+		}
+	}
+	w.name("segments")
+	l := w.beginList()
+	rest := w.live.sorted
+	var tiles []block
+	for s := range w.open.all {
+		first, _ := slices.BinarySearchFunc(rest, s.addr, func(b block, addr int64) int { return cmp.Compare(b.addr, addr) })
+		last, _ := slices.BinarySearchFunc(rest, s.end(), func(b block, addr int64) int { return cmp.Compare(b.addr, addr) })
+		l.next()
+		tiles = tile(tiles[:0], s, rest[first:last])
+		w.segment(s, tiles, w.live.sites)
+		rest = rest[last:]
+	}
+	l.end()
+}
+
+// tile appends the blocks that fit into the segment, cut to it, without those
+// that lie within another.
+func tile(out []block, s *span, in []block) []block {
+	at := s.addr
+	for _, b := range in {
+		b.size = min(b.size, s.end()-b.addr)
+		if b.addr < at || b.size <= 0 {
+			continue
+		}
+		b.requested = min(b.requested, b.size)
+		out = append(out, b)
+		at = b.addr + b.size
+	}
+	return out
+}
+
+func (w *writer) segment(s *span, in []block, sites []site) {
+	var size, requested int64
+	for _, b := range in {
+		size += b.size
+		requested += b.requested
+	}
+	w.beginDict()
+	w.intItem("device", int64(w.record.Snapshot.Ordinal))
+	w.intItem("address", s.addr)
+	w.intItem("total_size", s.size)
+	w.intItem("allocated_size", size)
+	w.intItem("active_size", size)
+	w.intItem("requested_size", requested)
+	w.intItem("stream", 0)
+	w.nameItem("segment_type", s.pool.String())
+	w.name("segment_pool_id")
+	w.int(0)
+	w.int(0)
+	w.op(opTuple2)
+	w.name("is_expandable")
+	w.op(opNewFalse)
+	w.name("frames")
+	w.stack(nil)
+	w.name("blocks")
+	l := w.beginList()
+	at := s.addr
+	for _, b := range in {
+		w.inactive(l, at, b.addr)
+		l.next()
+		w.block(b, sites[b.site])
+		at = b.addr + b.size
+	}
+	w.inactive(l, at, s.end())
+	l.end()
+	w.endDict()
+}
+
+// inactive writes what lies between two blocks.
+func (w *writer) inactive(l *list, from, to int64) {
+	if from == to {
+		return
+	}
+	l.next()
+	w.beginDict()
+	w.intItem("address", from)
+	w.intItem("size", to-from)
+	w.intItem("requested_size", 0)
+	w.nameItem("state", "inactive")
+	w.name("frames")
+	w.stack(nil)
+	w.endDict()
+}
+
+func (w *writer) block(b block, s site) {
+	w.beginDict()
+	w.intItem("address", b.addr)
+	w.intItem("size", b.size)
+	w.intItem("requested_size", b.requested)
+	w.nameItem("state", "active_allocated")
+	w.name("frames")
+	w.stack(s.stack)
+	w.name("gpumemtrack")
+	w.group(s)
+	if b.label != "" {
+		w.name("label")
+		w.text(b.label)
+	}
+	w.endDict()
+}
+
+// group writes what PyTorch's own snapshots do not have, for Read.
+func (w *writer) group(s site) {
+	if m, ok := w.groups[s.group]; ok {
+		w.get(m)
+		return
+	}
+	w.op(opEmptyDict)
+	if len(w.groups) < maxGroups {
+		w.groups[s.group] = w.memoize()
+	}
+	w.op(opMark)
+	w.nameItem("kind", s.group.kind.String())
+	w.nameItem("dtype", s.group.dtype.String())
+	w.name("shape")
+	w.text(s.shape.String())
+	w.nameItem("section", s.group.section)
+	w.endDict()
+}

@@ -1,0 +1,214 @@
+package trace
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+// Write writes the record's history, and the levels at its marks and its end,
+// as one JSON object of trace events.
+func Write(w io.Writer, r export.Record) error {
+	out := newWriter(w, r)
+	out.begin()
+	for e := range r.Events() {
+		out.event(e)
+	}
+	out.end()
+	if err := cmp.Or(out.err, out.w.Flush()); err != nil {
+		return fmt.Errorf("write trace events: %w", err)
+	}
+	return nil
+}
+
+// The counters.
+const (
+	allocatedCounter = "allocated"
+	reservedCounter  = "reserved"
+	driverCounter    = "driver used"
+)
+
+type writer struct {
+	w       *bufio.Writer
+	err     error
+	scratch []byte
+	count   int
+
+	record export.Record
+	start  time.Time
+	pid    int
+	marks  map[int]*tracker.Mark
+
+	levels   export.Levels
+	segments bool // the history tells of segments
+	open     map[uint64]string
+}
+
+func newWriter(w io.Writer, r export.Record) *writer {
+	begin := r.Begin()
+	out := &writer{
+		w: bufio.NewWriterSize(w, 1<<16), record: r, start: begin.Time, pid: 1, marks: make(map[int]*tracker.Mark),
+		levels: begin.Levels, segments: begin.Segments, open: begin.Sections,
+	}
+	if rank, err := strconv.ParseInt(r.Origin.Rank, 10, 32); err == nil {
+		out.pid = int(rank) + 1
+	}
+	for _, m := range r.Marks {
+		out.marks[m.Seq] = m
+	}
+	return out
+}
+
+func (w *writer) begin() {
+	w.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
+	name := "GPU memory of " + export.Device(w.record.Snapshot)
+	if origin := w.record.Origin.String(); origin != "" {
+		name += ", " + origin
+	}
+	name += ", from " + w.start.Format(time.RFC3339Nano)
+	w.object(object{Phase: "M", Name: "process_name", Args: map[string]any{"name": name}})
+	w.object(object{Phase: "M", Name: "process_sort_index", Args: map[string]any{"sort_index": w.pid}})
+	w.counter(allocatedCounter, w.start, w.levels.Allocated)
+	if w.segments {
+		w.counter(reservedCounter, w.start, w.levels.Reserved)
+	}
+	for _, span := range sorted(w.open) {
+		w.section("b", w.start, span, w.open[span])
+	}
+}
+
+func sorted(open map[uint64]string) []uint64 {
+	var spans []uint64
+	for span := range open {
+		spans = append(spans, span)
+	}
+	slices.Sort(spans)
+	return spans
+}
+
+func (w *writer) event(e tracker.Event) {
+	before := w.levels
+	w.levels = before.After(e)
+	if w.levels.Allocated != before.Allocated {
+		w.counter(allocatedCounter, e.Time, w.levels.Allocated)
+	}
+	if w.levels.Reserved != before.Reserved {
+		w.counter(reservedCounter, e.Time, w.levels.Reserved)
+	}
+	switch e.Action {
+	case tracker.SectionBegan:
+		w.open[e.Span] = e.Section
+		w.section("b", e.Time, e.Span, e.Section)
+	case tracker.SectionEnded:
+		delete(w.open, e.Span)
+		w.section("e", e.Time, e.Span, e.Section)
+	case tracker.OutOfMemory:
+		w.instant("out of memory", e.Time, map[string]any{
+			"requested_bytes": e.Requested, "site": e.Stack.Site().String(), "stack": e.Stack.String(),
+		})
+	case tracker.Marked:
+		w.mark(e)
+	}
+}
+
+func (w *writer) mark(e tracker.Event) {
+	args := map[string]any{}
+	if len(e.Stack) > 0 {
+		args["site"] = e.Stack[0].String()
+	}
+	if m := w.marks[e.Mark]; m != nil {
+		args["live_bytes"] = m.Live.Bytes
+		args["change_bytes"] = m.Delta.Sum().Bytes
+		args["change"] = m.Delta.String()
+		w.known(e.Time, m.Levels)
+	}
+	w.instant("mark "+strconv.Itoa(e.Mark), e.Time, args)
+}
+
+// known writes what only marks and the end know.
+func (w *writer) known(at time.Time, l tracker.Levels) {
+	w.counter(reservedCounter, at, l.Reserved)
+	if l.DriverUsed >= 0 {
+		w.counter(driverCounter, at, l.DriverUsed)
+	}
+}
+
+// end writes every counter once more, since a viewer draws it up to its last
+// value, and ends the sections that are open.
+func (w *writer) end() {
+	s := w.record.Snapshot
+	w.counter(allocatedCounter, s.Time, s.Allocated)
+	w.known(s.Time, s.Levels)
+	for _, span := range sorted(w.open) {
+		w.section("e", s.Time, span, w.open[span])
+	}
+	w.w.WriteString("\n]}\n")
+}
+
+// object is a trace event.
+type object struct {
+	Phase    string         `json:"ph"`
+	Name     string         `json:"name"`
+	Category string         `json:"cat,omitempty"`
+	ID       string         `json:"id,omitempty"`
+	Scope    string         `json:"s,omitempty"`
+	PID      int            `json:"pid"`
+	TID      int            `json:"tid"`
+	Time     float64        `json:"ts"` // microseconds
+	Args     map[string]any `json:"args,omitempty"`
+}
+
+func (w *writer) micros(at time.Time) float64 {
+	return float64(at.Sub(w.start)) / float64(time.Microsecond)
+}
+
+func (w *writer) section(phase string, at time.Time, span uint64, path string) {
+	w.object(object{
+		Phase: phase, Name: path, Category: "section", ID: strconv.FormatUint(span, 10), Time: w.micros(at),
+	})
+}
+
+func (w *writer) instant(name string, at time.Time, args map[string]any) {
+	w.object(object{Phase: "i", Name: name, Category: "memory", Scope: "p", Time: w.micros(at), Args: args})
+}
+
+func (w *writer) object(o object) {
+	o.PID, o.TID = w.pid, w.pid
+	text, err := json.Marshal(o)
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	w.separate()
+	w.w.Write(text)
+}
+
+// counter is object for the events that there are most of.
+func (w *writer) counter(name string, at time.Time, value alloc.Bytes) {
+	w.separate()
+	b := append(w.scratch[:0], `{"ph":"C","name":"`...)
+	b = append(b, name...)
+	b = append(b, `","pid":`...)
+	b = strconv.AppendInt(b, int64(w.pid), 10)
+	b = append(b, `,"ts":`...)
+	b = strconv.AppendFloat(b, w.micros(at), 'f', -1, 64)
+	b = append(b, `,"args":{"bytes":`...)
+	b = strconv.AppendInt(b, int64(value), 10)
+	w.scratch = append(b, "}}"...)
+	w.w.Write(w.scratch)
+}
+
+func (w *writer) separate() {
+	if w.count++; w.count > 1 {
+		w.w.WriteByte(',')
+	}
+	w.w.WriteByte('\n')
+}
