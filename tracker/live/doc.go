@@ -1,0 +1,31 @@
+// Package live shows a tracker over HTTP while the program runs:
+//
+//	http.Handle("/debug/gpumem/", live.Handler(tr))
+//
+// Nothing registers itself. The handler answers below whatever path it is
+// mounted at, by the last element of the path:
+//
+//	/                    the levels and marks, as they change
+//	/profile             pprof; ?seconds=30 for what changed meanwhile, ?debug=1 as text, ?gc=1 after a collection
+//	/snapshot            JSON; ?light=1 without the single allocations
+//	/dump                JSON: snapshot, history, devices, how the program was built
+//	/trace               trace events, for ui.perfetto.dev
+//	/memory_viz.pickle   for pytorch.org/memory_viz
+//	/report              the HTML report
+//	/levels              the levels alone, as JSON
+//	/marks               each mark as a server-sent event, JSON; ?after=7 for those after number 7
+//	/metrics             for Prometheus; ?top=10 with the lines of code that hold most
+//
+// # Keep it off public addresses
+//
+// The answers tell of the program's code, and each takes work. The handler asks nobody
+// who they are. Serve it on localhost, or behind what does.
+//
+// # Concurrency and cost
+//
+// The handler only reads. An answer is written from a copy, with no lock of the
+// tracker's held, so a client that is slow or gone delays no allocation and no Track. Who
+// reads the marks too slowly misses some, and is told so. At most 4 of the
+// answers that copy the ledger are in work at a time; others get 503. A client
+// that takes nothing for 30 seconds is dropped.
+package live

@@ -1,0 +1,225 @@
+package live_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+)
+
+func trained(t *testing.T) *tracker.MemTracker {
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	return tr
+}
+
+// get asks for a page of a handler that is mounted somewhere.
+func get(t *testing.T, h http.Handler, page string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/gpumem/"+page, nil))
+	return w
+}
+
+func TestPages(t *testing.T) {
+	tr := trained(t)
+	h := live.Handler(tr)
+	for page, test := range map[string]struct {
+		contentType string
+		check       func(t *testing.T, body []byte)
+	}{
+		"": {"text/html; charset=utf-8", func(t *testing.T, body []byte) {
+			assert.Contains(t, string(body), `href="profile?seconds=10"`)
+		}},
+		"profile": {"application/octet-stream", func(t *testing.T, body []byte) {
+			u, err := pprof.Read(bytes.NewReader(body))
+			require.NoError(t, err)
+			assert.NotEmpty(t, u.Rows)
+		}},
+		"profile?debug=1&gc=1": {"text/plain; charset=utf-8", func(t *testing.T, body []byte) {
+			assert.Contains(t, string(body), "(64, 3, 3, 3)")
+		}},
+		"snapshot": {"application/json", func(t *testing.T, body []byte) {
+			s, err := tracker.ReadSnapshot(bytes.NewReader(body))
+			require.NoError(t, err)
+			assert.Equal(t, int64(4), s.Live.Count)
+		}},
+		"snapshot?light=1": {"application/json", func(t *testing.T, body []byte) {
+			s, err := tracker.ReadSnapshot(bytes.NewReader(body))
+			require.NoError(t, err)
+			for range s.Allocations() {
+				t.Fatal("a light snapshot has no allocations")
+			}
+		}},
+		"dump": {"application/json", func(t *testing.T, body []byte) {
+			d, err := tracker.ReadDump(bytes.NewReader(body))
+			require.NoError(t, err)
+			assert.Positive(t, d.History.Len())
+		}},
+		"trace": {"application/json", func(t *testing.T, body []byte) {
+			assert.True(t, json.Valid(body))
+			assert.Contains(t, string(body), "traceEvents")
+		}},
+		"memory_viz.pickle": {"application/octet-stream", func(t *testing.T, body []byte) {
+			u, err := torch.Read(bytes.NewReader(body))
+			require.NoError(t, err)
+			assert.NotEmpty(t, u.Rows)
+		}},
+		"report": {"text/html; charset=utf-8", func(t *testing.T, body []byte) {
+			assert.Contains(t, string(body), "Live buffers")
+		}},
+		"levels": {"application/json", func(t *testing.T, body []byte) {
+			var got struct {
+				Live tracker.Tally `json:"live"`
+			}
+			require.NoError(t, json.Unmarshal(body, &got))
+			assert.Equal(t, int64(4), got.Live.Count)
+		}},
+		"metrics?top=2": {"text/plain; version=0.0.4; charset=utf-8; escaping=underscores", func(t *testing.T, body []byte) {
+			assert.Contains(t, string(body), `gpumem_live_buffers{device="Simulated GPU",kind="Parameter",ordinal="0"} 2`)
+			assert.Contains(t, string(body), `site="other"`)
+		}},
+	} {
+		t.Run(page, func(t *testing.T) {
+			w := get(t, h, page)
+			require.Equal(t, http.StatusOK, w.Code, w.Body)
+			assert.Equal(t, test.contentType, w.Header().Get("Content-Type"))
+			test.check(t, w.Body.Bytes())
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	h := live.Handler(trained(t))
+	for page, code := range map[string]int{
+		"nothing":                   http.StatusNotFound,
+		"profile?seconds=-1":        http.StatusBadRequest,
+		"profile?seconds=x":         http.StatusBadRequest,
+		"profile?seconds=5&debug=1": http.StatusBadRequest,
+		"metrics?top=100000":        http.StatusBadRequest,
+		"marks?after=-3":            http.StatusBadRequest,
+	} {
+		assert.Equal(t, code, get(t, h, page).Code, page)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/debug/gpumem/profile", nil))
+	assert.Equal(t, http.StatusMethodNotAllowed, w.Code, "it reads only")
+}
+
+func TestProfileOfSecondsIsTheChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := exporttest.New(t, tracker.Config{Clock: time.Now})
+		exporttest.Train(t, tr)
+		go func() {
+			time.Sleep(5 * time.Second)
+			_, err := tr.AllocBytes(3*alloc.MiB, tracker.Gradient)
+			assert.NoError(t, err)
+		}()
+		w := get(t, live.Handler(tr), "profile?seconds=10")
+		require.Equal(t, http.StatusOK, w.Code)
+		p, err := profile.Parse(w.Body)
+		require.NoError(t, err)
+		require.Len(t, p.Sample, 1)
+		assert.Equal(t, []int64{1, 3 << 20, 1, 3 << 20}, p.Sample[0].Value)
+		assert.Equal(t, 10*time.Second, time.Duration(p.DurationNanos))
+	})
+}
+
+func TestProfileOfSecondsEndsWithItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := live.Handler(exporttest.New(t, tracker.Config{}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w := httptest.NewRecorder()
+		start := time.Now()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/profile?seconds=3600", nil))
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+		assert.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+// stuck is a client that takes nothing: its first Write does not return before
+// the test ends.
+type stuck struct {
+	header  http.Header
+	writing chan struct{} // closed by the first Write
+	release <-chan struct{}
+}
+
+func (s *stuck) Header() http.Header              { return s.header }
+func (s *stuck) WriteHeader(int)                  {}
+func (s *stuck) SetWriteDeadline(time.Time) error { return nil }
+func (s *stuck) FlushError() error                { return nil }
+func (s *stuck) Write(b []byte) (int, error) {
+	close(s.writing)
+	<-s.release
+	return 0, io.ErrClosedPipe
+}
+
+// TestStuckClientsHoldUpNothing would not end if any page held a lock of the
+// tracker's while its client takes nothing.
+func TestStuckClientsHoldUpNothing(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{Clock: time.Now})
+	exporttest.Train(t, tr)
+	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "levels", "marks", "metrics"} {
+		t.Run(page, func(t *testing.T) {
+			release := make(chan struct{})
+			client := &stuck{make(http.Header), make(chan struct{}), release}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }() // http.ErrAbortHandler, which a server expects
+				live.Handler(tr).ServeHTTP(client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+page, nil))
+			}()
+			<-client.writing
+			for range 300 { // more marks than are kept
+				b, err := tr.AllocBytes(alloc.KiB, tracker.Temporary)
+				require.NoError(t, err)
+				tr.Track()
+				require.NoError(t, b.Free())
+			}
+			_ = tr.Snapshot()
+			close(release)
+			<-done
+		})
+	}
+}
+
+func TestCopiesAreLimited(t *testing.T) {
+	h := live.Handler(trained(t))
+	release := make(chan struct{})
+	done := make(chan struct{})
+	for range 4 {
+		client := &stuck{make(http.Header), make(chan struct{}), release}
+		go func() {
+			defer func() { _ = recover(); done <- struct{}{} }()
+			h.ServeHTTP(client, httptest.NewRequest(http.MethodGet, "/snapshot", nil))
+		}()
+		<-client.writing
+	}
+	w := get(t, h, "report")
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.NotEmpty(t, w.Header().Get("Retry-After"))
+	assert.Equal(t, http.StatusOK, get(t, h, "levels").Code)
+	close(release)
+	for range 4 {
+		<-done
+	}
+	assert.Equal(t, http.StatusOK, get(t, h, "report").Code)
+}

@@ -1,0 +1,46 @@
+package live
+
+import (
+	"bytes"
+	_ "embed"
+	"html/template"
+	"net/http"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+var (
+	//go:embed index.html
+	indexHTML string
+	//go:embed index.js
+	indexJS string
+
+	indexPage = template.Must(template.New("index").Parse(indexHTML))
+)
+
+// link is a line of the index.
+type link struct{ Path, What string }
+
+var links = []link{
+	{"report", "HTML report, to keep or to mail"},
+	{"profile", "pprof: go tool pprof"},
+	{"profile?seconds=10", "pprof of what changes in 10 seconds"},
+	{"profile?debug=1", "live buffers as text"},
+	{"memory_viz.pickle", "for pytorch.org/memory_viz"},
+	{"trace", "for ui.perfetto.dev"},
+	{"snapshot", "JSON"},
+	{"dump", "JSON, with the history"},
+	{"metrics", "for Prometheus"},
+	{"metrics?top=10", "with the lines of code that hold most"},
+	{"marks", "server-sent events"},
+}
+
+func (h *handler) index(w http.ResponseWriter, _ *http.Request) {
+	answer(w, "text/html; charset=utf-8", func(b *bytes.Buffer) error {
+		return indexPage.Execute(b, map[string]any{
+			"Parts": webpage.Get(), "Script": template.JS(indexJS), "Links": links,
+			"Device": export.Device(h.tracker.LightSnapshot()), "Origin": export.Here().String(),
+		})
+	})
+}
