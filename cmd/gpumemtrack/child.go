@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+)
+
+// child is a command that runs while it is recorded.
+type child struct {
+	cmd     *exec.Cmd
+	signals chan os.Signal
+	ended   context.Context // done when it has
+	end     context.CancelFunc
+	code    int // valid then
+}
+
+// lookCommand finds a command's program before anything is begun.
+func lookCommand(command []string) (path string, err error) {
+	if len(command) == 0 {
+		return "", nil
+	}
+	path, err = exec.LookPath(command[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return "", fmt.Errorf("cannot run %q: %w: check its name, or write its path", command[0], errors.Unwrap(err))
+	}
+	return path, nil
+}
+
+// startChild starts a command with our own streams. Until watch it is there,
+// if only as what a process leaves for its parent.
+func (a *app) startChild(path string, command []string) (*child, error) {
+	cmd := exec.Command(path, command[1:]...)
+	cmd.Args[0] = command[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
+	c := &child{cmd: cmd, signals: make(chan os.Signal, 8)}
+	c.ended, c.end = context.WithCancel(context.Background())
+	signal.Notify(c.signals, passedSignals...)
+	if err := cmd.Start(); err != nil {
+		signal.Stop(c.signals)
+		return nil, fmt.Errorf("cannot run %q: %w", command[0], err)
+	}
+	return c, nil
+}
+
+// watch waits for the command's end, and meanwhile passes on to it the signals
+// that we get.
+func (c *child) watch() {
+	go func() {
+		c.code = exitCode(c.cmd, c.cmd.Wait())
+		signal.Stop(c.signals)
+		c.end()
+	}()
+	go c.pass()
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+func (c *child) kill() {
+	c.cmd.Process.Kill()
+	c.watch()
+	<-c.ended.Done()
+}
+
+func (c *child) wait() int {
+	<-c.ended.Done()
+	return c.code
+}
+
+func (c *child) pass() {
+	for {
+		select {
+		case <-c.ended.Done():
+			return
+		case s := <-c.signals:
+			// On a terminal the child has had Ctrl+C already, as we have.
+			if !fromTerminal(s) {
+				c.cmd.Process.Signal(s)
+			}
+		}
+	}
+}
+
+// exitCode is a command's own, or 128 and the number of the signal that ended
+// it, as shells say it.
+func exitCode(cmd *exec.Cmd, err error) int {
+	if cmd.ProcessState == nil {
+		return exitFailed
+	}
+	if code := cmd.ProcessState.ExitCode(); code >= 0 {
+		return code
+	}
+	return signaled(cmd.ProcessState)
+}

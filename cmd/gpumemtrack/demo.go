@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+type demoOptions struct {
+	dir   string
+	force bool
+	pause time.Duration
+}
+
+func demoCommand(a *app) *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "A first look, on a simulated GPU: report, chart and table",
+		Long: `Run the example of gpu_mem_track for PyTorch on a simulated GPU, with everything
+on: the tracker's report, a recording, its table and its charts.`,
+		Example: `  gpumemtrack demo
+  gpumemtrack demo --dir out -f`,
+		Args: none,
+		RunE: func(*cobra.Command, []string) error { return a.demo(o) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.dir, "dir", "gpumemtrack-demo", "directory for the files, made if need be")
+	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
+	flags.DurationVar(&o.pause, "pause", 400*time.Millisecond, "time between steps, so that the chart has something to show")
+	return cmd
+}
+
+func (a *app) demo(o demoOptions) (err error) {
+	if o.pause < 0 {
+		return usageError("demo: --pause cannot be negative")
+	}
+	if err := os.MkdirAll(o.dir, 0o755); err != nil {
+		return fmt.Errorf("demo: %w: name a directory that may be written, with --dir", err)
+	}
+	gpu, err := sim.New(sim.Config{})
+	if err != nil {
+		return err
+	}
+	defer gpu.Close()
+	charts := []string{filepath.Join(o.dir, "memory.png"), filepath.Join(o.dir, "memory.html")}
+	cfg := nvml.Config{
+		Source: nvml.Over(gpu), Interval: nvml.MinInterval, Devices: []string{"0"},
+		Files: []string{filepath.Join(o.dir, "memory.jsonl")}, Overwrite: o.force,
+	}
+	if err := rehearse(cfg, charts); err != nil {
+		return err
+	}
+	rec, err := nvml.NewRecorder(cfg)
+	if err != nil {
+		return err
+	}
+	err = rec.Record(context.Background(), func(context.Context) error {
+		return vgg19(gpu, o.dir, o.pause, a.stdout)
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout)
+	writeRecording(a.stdout, rec.Recording())
+	fmt.Fprintf(a.stderr, "report: %s\n", filepath.Join(o.dir, "*-gpu_mem_track.txt"))
+	fmt.Fprintf(a.stderr, "samples: %s\n", rec.Files()[0])
+	return a.saveCharts(rec.Recording(), nvml.ChartConfig{Title: "VGG19's features, on a simulated GPU"}, charts, o.force)
+}

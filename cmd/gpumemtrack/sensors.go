@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+type sensorsOptions struct {
+	source   string
+	watch    bool
+	json     bool
+	all      bool
+	interval time.Duration
+}
+
+func sensorsCommand(a *app) *cobra.Command {
+	var o sensorsOptions
+	cmd := &cobra.Command{
+		Use:   "sensors",
+		Short: "Show the GPUs: memory, temperature, fan, clocks, power, utilization",
+		Long: `Show the GPUs that CUDA_VISIBLE_DEVICES leaves, as a table or as JSON.
+
+--json prints one object a look: "schema", "source", and "devices", each with its
+"index", "uuid", "name", "bus_id" and every figure under a key with its unit, such
+as "memory_used_bytes" and "power_watts", null where the device has none; "error"
+says why a device could not be asked.`,
+		Example: `  gpumemtrack sensors
+  gpumemtrack sensors -w                      # until a key is pressed
+  gpumemtrack sensors --json | jq '.devices[].memory_used_bytes'`,
+		Args: none,
+		RunE: func(*cobra.Command, []string) error { return a.sensors(o) },
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.watch, "watch", "w", false, "look again and again, until a key or Ctrl+C")
+	flags.DurationVar(&o.interval, "interval", time.Second, "time between looks with -w")
+	flags.BoolVar(&o.json, "json", false, "print JSON")
+	flags.BoolVar(&o.all, "all", false, "show devices that CUDA_VISIBLE_DEVICES hides too")
+	addSourceFlag(flags, &o.source)
+	return cmd
+}
+
+func (a *app) sensors(o sensorsOptions) error {
+	if o.interval < nvml.MinInterval {
+		return usageError("--interval %v: the shortest is %v", o.interval, nvml.MinInterval)
+	}
+	src, err := openSource(o.source)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	devices, err := devicesOf(src, o.all)
+	if err != nil {
+		return err
+	}
+	if !o.watch {
+		return a.writeSensors(src, devices, o.json)
+	}
+	return a.watch(o, func() error { return a.writeSensors(src, devices, o.json) })
+}
+
+// devicesOf returns the visible devices, or all that the driver lists.
+func devicesOf(src nvml.Source, all bool) ([]nvml.Device, error) {
+	if all {
+		devices, err := src.Devices()
+		if err == nil && len(devices) == 0 {
+			err = fmt.Errorf("%w: the driver lists no GPU", nvml.ErrNotAvailable)
+		}
+		return devices, err
+	}
+	devices, err := nvml.VisibleDevices(src)
+	if errors.Is(err, nvml.ErrNoDevice) {
+		err = fmt.Errorf("%w: --all shows them", err)
+	}
+	return devices, err
+}
+
+// watch shows again and again, on a terminal in one place.
+func (a *app) watch(o sensorsOptions, show func() error) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals...)
+	defer cancel()
+	_, onScreen := terminal(a.stdout)
+	if keys, ok := terminal(a.stdin); ok && onScreen {
+		restore, err := anyKey(keys, cancel)
+		if err != nil {
+			return err
+		}
+		defer restore()
+	}
+	ticker := time.NewTicker(o.interval)
+	defer ticker.Stop()
+	for {
+		if onScreen && !o.json {
+			fmt.Fprint(a.stdout, clearScreen)
+		}
+		if err := show(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// anyKey calls pressed at the next key. In this mode of the terminal Ctrl+C is
+// a key too. What is printed meanwhile needs its own carriage returns: see crlf.
+func anyKey(keys *os.File, pressed func()) (restore func(), err error) {
+	before, err := term.MakeRaw(int(keys.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("watching the keyboard: %w", err)
+	}
+	go func() {
+		keys.Read(make([]byte, 1))
+		pressed()
+	}()
+	return func() { term.Restore(int(keys.Fd()), before) }, nil
+}
+
+func (a *app) writeSensors(src nvml.Source, devices []nvml.Device, asJSON bool) error {
+	list := nvml.StatusOf(src, devices)
+	text := sensorsTable(list, widthOf(a.stdout))
+	if asJSON {
+		b, err := json.Marshal(sensorsJSON(src.Name(), list))
+		if err != nil {
+			return err
+		}
+		text = string(b) + "\n"
+	}
+	if _, ok := terminal(a.stdout); ok {
+		text = strings.ReplaceAll(text, "\n", "\r\n") // the keyboard's mode changes the screen's
+	}
+	_, err := io.WriteString(a.stdout, text)
+	return err
+}
+
+// sensorsTable is gpulink's table, and what it lacks: names, power, utilization,
+// and a dash for each sensor that a card does not have.
+func sensorsTable(list []nvml.Status, width int) string {
+	t := newGrid(2, []string{"Name", "Fan speed [%]", "Power [W]", "Clock [MHz]", "Temp [°C]"},
+		"GPU", "Name", "Memory [MB]", "Temp [°C]", "Fan speed [%]", "Clock [MHz]", "Power [W]", "Util. [%]")
+	remarks := ""
+	for i, s := range list {
+		if i > 0 {
+			t.AppendSeparator()
+		}
+		t.AppendRow(table.Row{
+			gpuCell(s.Device), s.Name, memoryCell(s.Reading), cell(s.Reading, nvml.Temperature), cell(s.Reading, nvml.FanSpeed),
+			clocksCell(s.Reading), cell(s.Reading, nvml.Power), cell(s.Reading, nvml.Utilization),
+		})
+		switch {
+		case s.Err != nil:
+			remarks += fmt.Sprintf("%s: %v\n", s.Label(), s.Err)
+		case s.Scope != nvml.OfDevice:
+			remarks += fmt.Sprintf("%s: memory %v\n", s.Label(), s.Scope)
+		}
+	}
+	return t.fitted(width) + remarks
+}
+
+func gpuCell(d nvml.Device) string {
+	if d.Parent != "" {
+		return fmt.Sprintf("GPU[%d.%d]", d.Index, d.MIG)
+	}
+	return fmt.Sprintf("GPU[%d]", d.Index)
+}
+
+// memoryCell prints megabytes of 1e6 bytes, as gpulink does: "1588 / 25769 (6.2%)".
+func memoryCell(r nvml.Reading) string {
+	used, ok := r.Value(nvml.MemoryUsed)
+	total, ok2 := r.Value(nvml.MemoryTotal)
+	if !ok || !ok2 || total == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f / %.0f (%.1f%%)", used/1e6, total/1e6, used/total*100)
+}
+
+func cell(r nvml.Reading, q nvml.Quantity) string {
+	v, ok := r.Value(q)
+	if !ok {
+		return "-"
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
+func clocksCell(r nvml.Reading) string {
+	clocks := []struct {
+		name string
+		q    nvml.Quantity
+	}{{"Graph.", nvml.ClockGraphics}, {"Memory", nvml.ClockMemory}, {"SM", nvml.ClockSM}, {"Video", nvml.ClockVideo}}
+	var lines []string
+	for _, c := range clocks {
+		if _, ok := r.Value(c.q); ok {
+			lines = append(lines, fmt.Sprintf("%-7s %4s", c.name+":", cell(r, c.q)))
+		}
+	}
+	if lines == nil {
+		return "-"
+	}
+	return strings.Join(lines, "\n")
+}
+
+const sensorsSchema = "gpumemtrack.sensors/1"
+
+func sensorsJSON(source string, list []nvml.Status) any {
+	devices := make([]map[string]any, len(list))
+	for i, s := range list {
+		d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
+		if s.Parent != "" {
+			d["parent"], d["mig"] = s.Parent, s.MIG
+		}
+		for _, q := range nvml.AllQuantities.List() {
+			d[q.Key()] = nil
+			if v, ok := s.Value(q); ok {
+				d[q.Key()] = v
+			}
+		}
+		if s.Err != nil {
+			d["error"] = s.Err.Error()
+		}
+		devices[i] = d
+	}
+	return map[string]any{"schema": sensorsSchema, "source": source, "devices": devices}
+}

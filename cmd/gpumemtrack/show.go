@@ -1,0 +1,206 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+)
+
+// tableOptions say what a table of memory sums up.
+type tableOptions struct {
+	top int
+	by  string
+	of  string
+}
+
+func (o *tableOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&o.top, "top", 20, "lines to print; 0 is all")
+	flags.StringVar(&o.by, "by", string(export.BySite), "what to sum up by: "+words(export.Bys()))
+	flags.StringVar(&o.of, "of", string(export.OfLive), "which memory: "+words(export.Ofs())+"; files other than snapshots and dumps have no peak")
+}
+
+func words[T ~string](list []T) string {
+	var all []string
+	for _, w := range list {
+		all = append(all, string(w))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (o *tableOptions) check() error {
+	switch {
+	case !slices.Contains(export.Bys(), export.By(o.by)):
+		return usageError("--by %q: want one of %s", o.by, words(export.Bys()))
+	case !slices.Contains(export.Ofs(), export.Of(o.of)):
+		return usageError("--of %q: want one of %s", o.of, words(export.Ofs()))
+	case o.top < 0:
+		return usageError("--top cannot be negative")
+	}
+	return nil
+}
+
+// shown returns how many of the lines to print.
+func (o *tableOptions) shown(lines int) int {
+	if o.top == 0 {
+		return lines
+	}
+	return min(o.top, lines)
+}
+
+func showCommand(a *app) *cobra.Command {
+	var o tableOptions
+	cmd := &cobra.Command{
+		Use:   "show FILE...",
+		Short: "Show what holds GPU memory, by line of code",
+		Long: `Show what holds GPU memory in snapshots and dumps of a tracker, pprof profiles,
+and memory snapshots of PyTorch. A directory stands for all its files.
+
+Of several files, such as those of the ranks of one run, it shows the sum, the
+file with most, and the spread: the difference between most and least.`,
+		Example: `  gpumemtrack show crash.dump.json
+  gpumemtrack show snapshot.json --by shape --of peak
+  gpumemtrack show ranks/`,
+		Args: atLeastOne,
+		RunE: func(_ *cobra.Command, args []string) error { return a.show(args, o) },
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func atLeastOne(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageError("%s: name a file: see %s --help", cmd.Name(), cmd.CommandPath())
+	}
+	return nil
+}
+
+func (a *app) show(words []string, o tableOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	read, err := readUsages(words)
+	if err != nil {
+		return err
+	}
+	lines, sum := export.Compare(nil, read, export.By(o.by), export.Of(o.of))
+	many := len(read) > 1
+	heading := []any{title(o.by), "Memory", "Count", "Share"}
+	if many {
+		heading = append(heading, "Most", "In", "Spread")
+	}
+	t := memoryTable(a.stdout, heading...)
+	for _, l := range lines[:o.shown(len(lines))] {
+		t.AppendRow(showRow(l, sum, read, many))
+	}
+	if hidden := len(lines) - o.shown(len(lines)); hidden > 0 {
+		t.AppendRow(showRow(rest(lines[o.shown(len(lines)):]), sum, read, many))
+	}
+	sum.Key = "all"
+	t.AppendFooter(showRow(sum, sum, read, many))
+	fmt.Fprintf(a.stdout, "%s memory of %s\n", o.of, describeFiles(read))
+	t.Render()
+	return nil
+}
+
+// memoryTable returns a table whose last line sums up the others.
+func memoryTable(w io.Writer, heading ...any) table.Writer {
+	t := newTable(w, 1, heading...)
+	t.Style().Format.Footer = text.FormatDefault
+	var columns []table.ColumnConfig
+	for i := range heading[1:] {
+		columns = append(columns, table.ColumnConfig{Number: i + 2, Align: text.AlignRight, AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
+	}
+	t.SetColumnConfigs(columns)
+	return t
+}
+
+func showRow(l, sum export.Line, read []*export.Usage, many bool) table.Row {
+	share := "-"
+	if sum.After.Bytes != 0 {
+		share = fmt.Sprintf("%.1f %%", 100*float64(l.After.Bytes)/float64(sum.After.Bytes))
+	}
+	row := table.Row{l.Key, l.After.Bytes, l.After.Count, share}
+	if many {
+		row = append(row, ofRanks(l, read)...)
+	}
+	return row
+}
+
+// rest sums up the lines that are not printed.
+func rest(lines []export.Line) export.Line {
+	sum := export.Line{Key: fmt.Sprintf("%d more: see --top", len(lines))}
+	for _, l := range lines {
+		sum.Before = sum.Before.Add(l.Before)
+		sum.After = sum.After.Add(l.After)
+	}
+	return sum
+}
+
+// ofRanks returns the cells that tell the ranks apart; of a line that sums up others, none.
+func ofRanks(l export.Line, read []*export.Usage) []any {
+	rank, most := l.Worst()
+	if rank < 0 {
+		return []any{"", "", ""}
+	}
+	return []any{most.Bytes, rankName(read, rank), l.Spread()}
+}
+
+// readUsages reads all files that the words name.
+func readUsages(words []string) ([]*export.Usage, error) {
+	var out []*export.Usage
+	for _, word := range words {
+		paths, err := files.Expand(word)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			f, err := files.Open(path)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, f.Usage)
+		}
+	}
+	return out, nil
+}
+
+// rankName names a file by its rank, where it says which it is.
+func rankName(read []*export.Usage, i int) string {
+	if i >= len(read) {
+		return "missing"
+	}
+	if rank := read[i].Origin.Rank; rank != "" {
+		return "rank " + rank
+	}
+	return read[i].Name
+}
+
+func describeFiles(read []*export.Usage) string {
+	if len(read) != 1 {
+		return fmt.Sprintf("%d files", len(read))
+	}
+	u := read[0]
+	words := []string{u.Name}
+	if len(u.Rows) > 0 && u.Rows[0].Device != "" {
+		words = append(words, u.Rows[0].Device)
+	}
+	if origin := u.Origin.String(); origin != "" {
+		words = append(words, origin)
+	}
+	if !u.Time.IsZero() {
+		words = append(words, u.Time.Format("2006-01-02 15:04:05 MST"))
+	}
+	return strings.Join(words, ", ")
+}
+
+// title makes a column's heading of a word.
+func title(word string) string { return strings.ToUpper(word[:1]) + word[1:] }

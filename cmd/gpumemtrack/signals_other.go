@@ -1,0 +1,24 @@
+//go:build !unix
+
+package main
+
+import "os"
+
+var (
+	stopSignals   = []os.Signal{os.Interrupt}
+	passedSignals = []os.Signal{os.Interrupt}
+)
+
+// The console sends Ctrl+C to all that are attached to it.
+func fromTerminal(os.Signal) bool { return true }
+
+func signaled(*os.ProcessState) int { return exitFailed }
+
+func alive(pid int) bool {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	p.Release()
+	return true
+}

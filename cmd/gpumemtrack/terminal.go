@@ -1,0 +1,75 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// terminal returns the stream's file if somebody looks at it: no pipe, no file,
+// no terminal that knows nothing but to print.
+func terminal(stream any) (*os.File, bool) {
+	f, ok := stream.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// widthOf returns a terminal's width in columns, and 0 of everything else.
+func widthOf(stream any) int {
+	f, ok := terminal(stream)
+	if !ok {
+		return 0
+	}
+	width, _, _ := term.GetSize(int(f.Fd())) // 0 where it is not known
+	return width
+}
+
+// colored reports whether to color what goes to w: see https://no-color.org.
+func colored(w io.Writer) bool {
+	_, ok := terminal(w)
+	return ok && os.Getenv("NO_COLOR") == ""
+}
+
+const (
+	bold  = "\x1b[1m"
+	cyan  = "\x1b[36m"
+	plain = "\x1b[0m"
+
+	clearLine   = "\r\x1b[K"
+	clearScreen = "\x1b[H\x1b[J"
+)
+
+func paint(text, color string, on bool) string {
+	if !on {
+		return text
+	}
+	return color + text + plain
+}
+
+// sparkline draws values as blocks of eight heights, from zero to the largest.
+func sparkline(values []float64) string {
+	blocks := []rune("▁▂▃▄▅▆▇█")
+	top := 0.0
+	for _, v := range values {
+		top = max(top, v)
+	}
+	var b strings.Builder
+	for _, v := range values {
+		level := 0
+		if top > 0 {
+			level = int(v / top * float64(len(blocks)-1))
+		}
+		b.WriteRune(blocks[level])
+	}
+	return b.String()
+}
+
+// fit cuts a line without colors to the terminal's width.
+func fit(line string, width int) string {
+	if width <= 1 || utf8.RuneCountInString(line) < width {
+		return line
+	}
+	return string([]rune(line)[:width-2]) + "…"
+}
