@@ -1,0 +1,74 @@
+// Command train runs the training loop of a small convolutional network, as far
+// as memory goes: forward, backward and optimizer step take and free what a framework
+// would. It then prints, layer by layer, what package estimate expected beside
+// what the tracker measured, and the difference.
+//
+// It runs on the simulated GPU; built with -tags cuda, on a real one.
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+func main() {
+	batch := flag.Int("batch", 64, "images in a batch")
+	steps := flag.Int("steps", 3, "steps of training")
+	by := flag.String("sort", "tree", "column to sort the table by, such as own-peak or flops")
+	flag.Parse()
+	if err := run(os.Stdout, *batch, *steps, *by); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(out io.Writer, batch, steps int, by string) (err error) {
+	column, err := tracker.ParseColumn(by)
+	if err != nil {
+		return err
+	}
+	want, err := expect(batch)
+	if err != nil {
+		return err
+	}
+	tr, err := tracker.New(tracker.Config{Report: io.Discard})
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, tr.Close()) }()
+
+	t := &trainer{tr: tr}
+	for _, row := range want.report.Layers {
+		t.shapes = append(t.shapes, row.Output)
+	}
+	tr.Do("load", t.load)
+	var last *tracker.Section
+	for range max(1, steps) {
+		last = tr.Do("step", func() { t.step(batch) })
+	}
+	if t.err != nil {
+		return t.err
+	}
+
+	profile := tr.Profile()
+	profile.Attach(want)
+	profile.Sort(column)
+	if column == tracker.ByTree {
+		fmt.Fprint(out, profile.Tree())
+	} else {
+		fmt.Fprint(out, profile.Table())
+	}
+	fmt.Fprintf(out, "\nThe last step:\n\n%s\n%v\n", last.Data().Table(), last.Data())
+	if err := t.close(); err != nil {
+		return err
+	}
+	if leaks := tr.Leaks(); len(leaks) > 0 {
+		return fmt.Errorf("the example leaks: %v", leaks)
+	}
+	return nil
+}
