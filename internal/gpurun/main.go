@@ -1,0 +1,116 @@
+//go:build cuda && cgo
+
+// Command gpurun measures, on the first CUDA device, what the documentation
+// says of a real GPU: the driver's latencies and the cache's against them, the
+// tracker's share, the memory that nobody's ledger explains, managed memory as
+// NVML shows it, and what NVML's queries cost. scripts/gpu-run packs it.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"gorgonia.org/cu"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+func main() {
+	if err := run(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "gpurun:", err)
+		os.Exit(1)
+	}
+}
+
+// run opens NVML before the device, to see what the context takes.
+func run(out io.Writer) error {
+	view, err := openView()
+	if err != nil {
+		fmt.Fprintln(out, "NVML cannot be asked, so there is nothing from it below:", err)
+	} else {
+		defer view.source.Close()
+	}
+	fmt.Fprintf(out, "CUDA driver API %d\n", cu.Version())
+	return errors.Join(
+		section(out, "Memory: the driver against the ledger", func(w io.Writer) error { return memory(w, view) }),
+		section(out, "Managed memory", func(w io.Writer) error { return managed(w, view) }),
+		section(out, "Latency of an alloc and free pair, median", latency),
+		section(out, "NVML's queries, median", func(w io.Writer) error { return queries(w, view) }),
+	)
+}
+
+// section prints a title and a table, whose cells measure separates by tabs.
+func section(out io.Writer, title string, measure func(io.Writer) error) error {
+	fmt.Fprintf(out, "\n%s\n", title)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	err := measure(w)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", title, err)
+	}
+	return errors.Join(err, w.Flush())
+}
+
+// view is NVML's view of the first CUDA device; a nil view has none.
+type view struct {
+	source nvml.Source
+	device nvml.Device
+}
+
+func openView() (*view, error) {
+	source, err := nvml.Open()
+	if err != nil {
+		return nil, err
+	}
+	device, err := firstDevice(source)
+	if err != nil {
+		return nil, errors.Join(err, source.Close())
+	}
+	return &view{source, device}, nil
+}
+
+// firstDevice goes by the UUID: CUDA and NVML need not number alike.
+func firstDevice(source nvml.Source) (nvml.Device, error) {
+	devices, err := source.Devices()
+	if err != nil {
+		return nvml.Device{}, err
+	}
+	uuid, err := cu.Device(0).UUID()
+	if err != nil {
+		return nvml.Device{}, err
+	}
+	return nvml.ByUUID(devices, "GPU-"+uuid.String())
+}
+
+// used is what NVML calls used of the whole device.
+func (v *view) used() (alloc.Bytes, error) {
+	if v == nil {
+		return 0, nvml.ErrNotAvailable
+	}
+	readings := make([]nvml.Reading, 1)
+	v.source.Read([]nvml.Device{v.device}, nvml.SetOf(nvml.MemoryUsed), readings)
+	n, ok := readings[0].Bytes(nvml.MemoryUsed)
+	if !ok {
+		return 0, errors.Join(readings[0].Err, errors.New("no figure"))
+	}
+	return n, nil
+}
+
+// own is what NVML calls used by this process.
+func (v *view) own() (alloc.Bytes, error) {
+	if v == nil {
+		return 0, nvml.ErrNotAvailable
+	}
+	return nvml.MemoryOf(v.source, v.device, nvml.Self())
+}
+
+// cell prints a figure, or why there is none.
+func cell(n alloc.Bytes, err error) string {
+	if err != nil {
+		return "unknown: " + err.Error()
+	}
+	return n.String()
+}

@@ -1,0 +1,119 @@
+//go:build cuda && cgo
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"gorgonia.org/cu"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// memory shows what the driver has in use that neither ledger nor context explains.
+func memory(w io.Writer, v *view) (err error) {
+	idle, idleErr := v.used()
+	dev, err := cuda.Open(0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	opened, err := dev.MemInfo()
+	if err != nil {
+		return err
+	}
+	withContext, contextErr := v.used()
+
+	tr, err := tracker.New(tracker.Config{Device: dev, Report: io.Discard})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tr.Close()) }()
+	var tensors []*tracker.Buffer
+	defer func() {
+		for _, tensor := range tensors {
+			err = errors.Join(err, tensor.Free())
+		}
+	}()
+	for i := range 200 { // of many sizes, 767 MiB
+		tensor, err := tr.Alloc(alloc.Shape{i + 1, 100, 100}, alloc.Float32, tracker.Parameter)
+		if err != nil {
+			return err
+		}
+		tensors = append(tensors, tensor)
+	}
+	full, err := dev.MemInfo()
+	if err != nil {
+		return err
+	}
+	now, nowErr := v.used()
+	s := tr.Snapshot()
+	fmt.Fprintf(w, "device\t%v\n", dev)
+	fmt.Fprintf(w, "total, as cuMemGetInfo says\t%v\n", full.Total)
+	fmt.Fprintf(w, "used before this process's context, as NVML says\t%s\n", cell(idle, idleErr))
+	fmt.Fprintf(w, "used with the context, as NVML says\t%s\n", cell(withContext, contextErr))
+	fmt.Fprintf(w, "the context, the difference\t%s\n", cell(withContext-idle, errors.Join(idleErr, contextErr)))
+	fmt.Fprintf(w, "in the ledger, 200 tensors\t%v\n", s.Live.Bytes)
+	fmt.Fprintf(w, "reserved by the cache\t%v\n", s.Reserved)
+	fmt.Fprintf(w, "what cuMemGetInfo says they took\t%v\n", full.Used()-opened.Used())
+	fmt.Fprintf(w, "used now, as NVML says\t%s\n", cell(now, nowErr))
+	fmt.Fprintf(w, "untracked: used now, less with the context, less reserved\t%s\n",
+		cell(now-withContext-s.Reserved, errors.Join(nowErr, contextErr)))
+	fmt.Fprintf(w, "this process, as NVML says\t%s\n", cell(v.own()))
+	return nil
+}
+
+// managed shows where the views count managed memory before and after the
+// device has touched it.
+func managed(w io.Writer, v *view) error {
+	const size = 256 * alloc.MiB
+	ctx := cu.NewContext(0, cu.SchedAuto)
+	dev, err := cuda.FromContext(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\tcuMemGetInfo used\tNVML device used\tNVML this process")
+	line := func(when string) {
+		info, err := dev.MemInfo()
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", when, cell(info.Used(), err), cell(v.used()), cell(v.own()))
+	}
+	line("before")
+	p, err := ctx.MemAllocManaged(int64(size), cu.AttachGlobal)
+	if err != nil {
+		return errors.Join(err, ctx.Close())
+	}
+	line(fmt.Sprintf("%v allocated", size))
+	ctx.MemsetD8(p, 1, int64(size))
+	err = errors.Join(ctx.Error(), dev.Synchronize())
+	line("filled by the device")
+	ctx.MemFree(p)
+	err = errors.Join(err, ctx.Error())
+	line("freed")
+	return errors.Join(err, dev.Close(), ctx.Close())
+}
+
+// queries times what a recorder would ask again and again.
+func queries(w io.Writer, v *view) error {
+	if v == nil {
+		return nvml.ErrNotAvailable
+	}
+	devices, readings := []nvml.Device{v.device}, make([]nvml.Reading, 1)
+	memory, err := median(func() error {
+		v.source.Read(devices, nvml.SetOf(nvml.MemoryUsed), readings)
+		return readings[0].Err
+	})
+	if err != nil {
+		return err
+	}
+	processes, err := median(func() error {
+		_, err := v.source.Processes(v.device)
+		return err
+	})
+	fmt.Fprintf(w, "source\t%s\nmemory\t%v\nprocesses\t%v\n", v.source.Name(), memory, processes)
+	return err
+}
