@@ -1,0 +1,59 @@
+package readme_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+)
+
+// What follows is the README's code, line by line, so that it compiles.
+
+var _ = func() error {
+	tr, err := tracker.New(tracker.Config{}) // begins the report
+	if err != nil {
+		return err
+	}
+	w, err := tr.Alloc(alloc.Shape{64, 3, 3, 3}, alloc.Float32, tracker.Parameter)
+	tr.Track() // what changed since the last Track, and where this one is
+
+	if err != nil {
+		return err
+	}
+	return w.Free()
+}
+
+var _ = func() error {
+	vgg19, err := zoo.ByName("vgg19")
+	if err != nil {
+		return err
+	}
+	report, err := estimate.Model(vgg19.Layers, estimate.Input(32, 3, 224, 224), estimate.Train(estimate.Adam))
+	fmt.Println(report, report.Fits(24*alloc.GiB))
+	return err
+}
+
+var _ = func(ctx context.Context, train func(context.Context) error) error {
+	recording, err := nvml.Record(ctx, nvml.Config{}, train)
+	_ = recording
+	return err
+}
+
+var _ = func(tr *tracker.MemTracker, forward func()) {
+	s := tr.Do("forward", forward)
+	fmt.Print(s.Data().Table())
+
+	http.Handle("/debug/gpumem/", live.Handler(tr))
+}
+
+var _ = func(t *testing.T, tr *tracker.MemTracker) {
+	defer tracker.VerifyNoLeaks(t, tr)           // lists what is live by call stack
+	defer tracker.LimitPeak(t, tr, 24*alloc.MiB) // lists what was live at the peak
+}
