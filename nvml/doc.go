@@ -1,5 +1,6 @@
 // Package nvml is the driver's view of GPU memory: the devices and their
-// sensors, the memory of processes, recordings of them over time, and charts.
+// sensors, the memory of processes, and recordings of them over time. Package
+// nvml/chart draws recordings.
 //
 //	rec, err := nvml.NewRecorder(nvml.Config{Target: nvml.Self()})
 //	err = rec.Start()
@@ -8,8 +9,6 @@
 //	for _, s := range rec.Recording().Series {
 //		fmt.Println(s) // NVIDIA TITAN RTX[0] -> memory used: min=1729.236992[MB] / max=2315.79648[MB]
 //	}
-//	fig, err := nvml.Chart(rec.Recording().Series, nvml.ChartConfig{})
-//	err = fig.Save("memory.png", false)
 //
 // # Sources
 //

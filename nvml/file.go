@@ -1,7 +1,9 @@
 package nvml
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,18 +32,18 @@ type file struct {
 
 // createFile makes a new file; its name's ending says the format.
 func createFile(name string, overwrite bool) (*file, error) {
-	if err := refuseExisting(name, overwrite); err != nil {
-		return nil, err
-	}
 	enc, err := encoderFor(name)
 	if err != nil {
 		return nil, err
 	}
-	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	if overwrite {
-		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if !overwrite {
+		flags |= os.O_EXCL
 	}
 	f, err := os.OpenFile(name, flags, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%s exists: choose another name, or allow overwriting it: %w", filepath.Clean(name), fs.ErrExist)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("recording to a file: %w", err)
 	}

@@ -28,15 +28,6 @@ func (r Recording) Of(q Quantity) []Series {
 	})
 }
 
-// Last returns the recording with the last n samples of each series.
-func (r Recording) Last(n int) Recording {
-	r.Series = slices.Clone(r.Series)
-	for i, s := range r.Series {
-		r.Series[i] = s.Last(n)
-	}
-	return r
-}
-
 // Duration returns the time from the recording's first sample to its last.
 func (r Recording) Duration() time.Duration {
 	var first, last time.Duration

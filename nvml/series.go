@@ -85,6 +85,10 @@ func (s Series) Known() bool {
 // Gaps returns the number of queries that gave no figure.
 func (s Series) Gaps() int { return s.total.Gaps }
 
+// Span returns the times of the first and the last sample, since the recording's
+// start; both are 0 if there is none.
+func (s Series) Span() (first, last time.Duration) { return s.total.first, s.total.last }
+
 // Duration returns the time from the first sample to the last.
 func (s Series) Duration() time.Duration { return s.total.last - s.total.first }
 

@@ -3,8 +3,6 @@ package nvml
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -69,15 +67,4 @@ func reason(err error) string {
 		return na.reason
 	}
 	return err.Error()
-}
-
-// refuseExisting says plainly that a file is there already.
-func refuseExisting(path string, overwrite bool) error {
-	if overwrite {
-		return nil
-	}
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("%s exists: choose another name, or allow overwriting it: %w", filepath.Clean(path), os.ErrExist)
-	}
-	return nil
 }

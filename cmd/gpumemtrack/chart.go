@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 )
 
 type chartOptions struct {
@@ -51,15 +52,15 @@ func (a *app) chart(file string, o chartOptions) error {
 	if err != nil {
 		return err
 	}
-	cfg := nvml.ChartConfig{Title: o.title, Last: o.last, Width: o.width, Height: o.height}
+	cfg := chart.Config{Title: o.title, Last: o.last, Width: o.width, Height: o.height}
 	return a.saveCharts(rec, cfg, o.outputs, o.force)
 }
 
-func (a *app) saveCharts(rec nvml.Recording, cfg nvml.ChartConfig, paths []string, force bool) error {
+func (a *app) saveCharts(rec nvml.Recording, cfg chart.Config, paths []string, force bool) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	fig, err := nvml.Chart(rec.Series, cfg)
+	fig, err := chart.New(rec.Series, cfg)
 	if err != nil {
 		return err
 	}

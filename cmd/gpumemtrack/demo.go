@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 )
 
 type demoOptions struct {
@@ -72,5 +73,5 @@ func (a *app) demo(o demoOptions) (err error) {
 	writeRecording(a.stdout, rec.Recording())
 	fmt.Fprintf(a.stderr, "report: %s\n", filepath.Join(o.dir, "*-gpu_mem_track.txt"))
 	fmt.Fprintf(a.stderr, "samples: %s\n", rec.Files()[0])
-	return a.saveCharts(rec.Recording(), nvml.ChartConfig{Title: "VGG19's features, on a simulated GPU"}, charts, o.force)
+	return a.saveCharts(rec.Recording(), chart.Config{Title: "VGG19's features, on a simulated GPU"}, charts, o.force)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 )
 
 type recordOptions struct {
@@ -119,7 +120,7 @@ func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 			return nil, cfg, usageError("record: -o %s is there twice", path)
 		}
 		switch ext := strings.ToLower(filepath.Ext(path)); {
-		case slices.Contains(nvml.ChartFormats, ext):
+		case slices.Contains(chart.Formats, ext):
 			charts = append(charts, path)
 		case ext == ".csv" || ext == ".jsonl":
 			cfg.Files = append(cfg.Files, path)
@@ -254,5 +255,5 @@ func (a *app) finish(w io.Writer, rec *nvml.Recorder, charts []string, o recordO
 	for _, file := range rec.Files() {
 		fmt.Fprintf(a.stderr, "samples: %s\n", file)
 	}
-	return a.saveCharts(recording, nvml.ChartConfig{Title: strings.Join(o.command, " ")}, charts, o.force)
+	return a.saveCharts(recording, chart.Config{Title: strings.Join(o.command, " ")}, charts, o.force)
 }

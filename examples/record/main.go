@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -54,7 +55,7 @@ func run(dir string, pause time.Duration, out io.Writer) (err error) {
 		fmt.Fprintln(out, s)
 		fmt.Fprintf(out, "%d samples in %v\n", s.Len(), s.Duration().Round(time.Second/10))
 	}
-	fig, err := nvml.Chart(recording.Series, nvml.ChartConfig{Title: "examples/record"})
+	fig, err := chart.New(recording.Series, chart.Config{Title: "examples/record"})
 	if err != nil {
 		return err
 	}

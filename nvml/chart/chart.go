@@ -1,20 +1,23 @@
-package nvml
+package chart
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// ChartConfig says how a chart looks. The zero ChartConfig is the whole
-// recording at 800 by 500 pixels.
-type ChartConfig struct {
+// Config says how a chart looks. The zero Config is the whole recording at 800
+// by 500 pixels.
+type Config struct {
 	Title         string
 	Last          int // only the last n samples of each series; 0 means all
 	Width, Height int // pixels, 10000 at most; of a chart with several panels, the height of the first
@@ -28,7 +31,7 @@ type Figure struct {
 	title         string
 	width, height int // pixels, all panels together
 	panels        []panel
-	series        []Series
+	series        []nvml.Series
 }
 
 // panel is a pair of axes: lines of one unit over time in seconds.
@@ -49,16 +52,14 @@ type line struct {
 
 type sample struct{ x, y float64 }
 
-// Chart draws series of one recording over time, those of one unit in one panel:
-// a line a device or process, the whole device's memory dashed beside that of
-// its process, and gaps as gaps. It may be called while recording:
-//
-//	fig, err := nvml.Chart(rec.Recording().Series, nvml.ChartConfig{Last: 50})
-//	err = fig.Save("memory.png", false)
-func Chart(series []Series, cfg ChartConfig) (*Figure, error) {
+// New makes a chart of series of one recording over time, those of one unit in
+// one panel: a line a device or process, the whole device's memory dashed beside
+// that of its process, and gaps as gaps. Series that tell nothing are left out;
+// that none is left is an error.
+func New(series []nvml.Series, cfg Config) (*Figure, error) {
 	f := &Figure{title: cfg.Title, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
 	if max(f.width, f.height) > maxPixels {
-		return nil, fmt.Errorf("nvml: a chart of %d by %d pixels: %d is the most", f.width, f.height, maxPixels)
+		return nil, fmt.Errorf("a chart of %d by %d pixels: %d is the most", f.width, f.height, maxPixels)
 	}
 	for _, s := range series {
 		if cfg.Last > 0 {
@@ -78,13 +79,13 @@ func Chart(series []Series, cfg ChartConfig) (*Figure, error) {
 	return f, nil
 }
 
-func nothingToDraw(series []Series) error {
+func nothingToDraw(series []nvml.Series) error {
 	for _, s := range series {
 		if s.Note != "" {
-			return fmt.Errorf("nvml: nothing to draw, no series has a sample: %s", s.Note)
+			return fmt.Errorf("nothing to draw, no series has a sample: %s", s.Note)
 		}
 	}
-	return errors.New("nvml: nothing to draw, no series has a sample")
+	return errors.New("nothing to draw, no series has a sample")
 }
 
 func orDefault(n, def int) int {
@@ -95,7 +96,7 @@ func orDefault(n, def int) int {
 }
 
 // unitsOf returns the units that series have, in the order of their first use.
-func unitsOf(series []Series) []string {
+func unitsOf(series []nvml.Series) []string {
 	var units []string
 	for _, s := range series {
 		if !slices.Contains(units, s.Quantity.Unit()) {
@@ -105,9 +106,9 @@ func unitsOf(series []Series) []string {
 	return units
 }
 
-func newPanel(unit string, all []Series) panel {
+func newPanel(unit string, all []nvml.Series) panel {
 	var p panel
-	var series []Series
+	var series []nvml.Series
 	for _, s := range all {
 		if s.Quantity.Unit() == unit {
 			series = append(series, s)
@@ -132,7 +133,7 @@ func newPanel(unit string, all []Series) panel {
 }
 
 // panelName is what the series of a panel have in common.
-func panelName(series []Series) string {
+func panelName(series []nvml.Series) string {
 	name := series[0].Quantity.String()
 	for _, s := range series[1:] {
 		if s.Quantity.String() == name {
@@ -158,7 +159,7 @@ func binaryUnit(maximum float64) (scale float64, name string) {
 
 // colorOf gives a device's memory and its process's one color, and every other
 // quantity of a device its own.
-func colorOf(colors map[string]int, s Series) int {
+func colorOf(colors map[string]int, s nvml.Series) int {
 	key := s.Device.UUID
 	if !s.Quantity.IsMemory() {
 		key += s.Quantity.Key()
@@ -170,15 +171,15 @@ func colorOf(colors map[string]int, s Series) int {
 }
 
 // isDashed reports whether s is a device's total beside its process's part.
-func isDashed(s Series, series []Series) bool {
-	return s.Quantity == MemoryUsed && slices.ContainsFunc(series, func(o Series) bool {
-		return o.Quantity == ProcessMemory && o.Device.UUID == s.Device.UUID
+func isDashed(s nvml.Series, series []nvml.Series) bool {
+	return s.Quantity == nvml.MemoryUsed && slices.ContainsFunc(series, func(o nvml.Series) bool {
+		return o.Quantity == nvml.ProcessMemory && o.Device.UUID == s.Device.UUID
 	})
 }
 
 // partsOf splits a series at its gaps. A point of several samples is drawn as
 // its minimum and its maximum, so that no peak is lost.
-func partsOf(s Series, scale float64) [][]sample {
+func partsOf(s nvml.Series, scale float64) [][]sample {
 	var parts [][]sample
 	var part []sample
 	for p := range s.Points() {
@@ -200,39 +201,46 @@ func partsOf(s Series, scale float64) [][]sample {
 	return parts
 }
 
-// ChartFormats are the endings that Save knows.
-var ChartFormats = []string{".png", ".svg", ".html"}
+// Formats are the endings that Save knows.
+var Formats = []string{".png", ".svg", ".html"}
 
 // Save writes the chart to a file, in the format that its name ends with. A file
-// that exists is an error unless overwrite is true.
-func (f *Figure) Save(path string, overwrite bool) (err error) {
+// that exists is an error, fs.ErrExist, unless overwrite is true.
+func (f *Figure) Save(path string, overwrite bool) error {
 	write, ok := map[string]func(io.Writer) error{".png": f.PNG, ".svg": f.SVG, ".html": f.HTML}[strings.ToLower(filepath.Ext(path))]
 	if !ok {
-		return fmt.Errorf("%s: charts are written as %s", path, strings.Join(ChartFormats, ", "))
+		return fmt.Errorf("%s: charts are written as %s", path, strings.Join(Formats, ", "))
 	}
-	if err := refuseExisting(path, overwrite); err != nil {
-		return err
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return fmt.Errorf("drawing the chart %s: %w", path, err)
 	}
-	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	if overwrite {
-		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if !overwrite {
+		flags |= os.O_EXCL
 	}
 	file, err := os.OpenFile(path, flags, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: choose another name, or allow overwriting it: %w", filepath.Clean(path), fs.ErrExist)
+	}
 	if err != nil {
 		return fmt.Errorf("writing a chart: %w", err)
 	}
-	if err := errors.Join(write(file), file.Close()); err != nil {
-		return fmt.Errorf("writing a chart to %s: %w", path, err)
+	_, err = b.WriteTo(file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("writing a chart: %w", err)
 	}
 	return nil
 }
 
 // span returns the times of the first and the last sample, which are never one.
 func (f *Figure) span() (from, to float64) {
-	from = f.series[0].total.first.Seconds()
-	for _, s := range f.series {
-		from = min(from, s.total.first.Seconds())
-		to = max(to, s.total.last.Seconds())
+	for i, s := range f.series {
+		first, last := s.Span()
+		if i == 0 || first.Seconds() < from {
+			from = first.Seconds()
+		}
+		to = max(to, last.Seconds())
 	}
 	if from < (to-from)/100 {
 		from = 0 // the first sample comes some microseconds after the start

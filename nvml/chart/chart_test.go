@@ -1,4 +1,4 @@
-package nvml
+package chart
 
 import (
 	"bytes"
@@ -9,44 +9,81 @@ import (
 	"image/png"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/uplot"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
 const gib = float64(1 << 30)
 
-func wave(q Quantity, device int, top float64, target Target) Series {
-	b := newBuffer(1024)
-	for i := range 301 { // a minute, with a gap of four seconds
-		v := top * math.Abs(math.Sin(float64(i)/40+float64(device)))
-		b.add(time.Duration(i)*200*time.Millisecond, v, i < 100 || i >= 120)
+// entry is a line of a recording's file, by the keys of its quantities; a nil is
+// a gap.
+type entry map[string]any
+
+// recording reads what a file with such lines holds.
+func recording(t testing.TB, entries ...entry) []nvml.Series {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "samples.jsonl")
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	defer f.Close()
+	out := json.NewEncoder(f)
+	devices := []nvml.Device{{Index: 0, UUID: "GPU-a", Name: "NVIDIA H200"}, {Index: 1, UUID: "GPU-b", Name: "NVIDIA H200"}}
+	require.NoError(t, out.Encode(entry{"schema": "gpumemtrack.recording/1", "pid": 12345, "children": true, "devices": devices}))
+	for _, l := range entries {
+		require.NoError(t, out.Encode(l))
 	}
-	return Series{
-		Device:   Device{Index: device, UUID: string(rune('a' + device)), Name: "NVIDIA H200"},
-		Quantity: q, Target: target, total: b.total, points: b.points,
+	rec, err := nvml.ReadFile(name)
+	require.NoError(t, err)
+	return rec.Series
+}
+
+// seriesOf is a series of one sample a second; a nil is a gap.
+func seriesOf(t testing.TB, q nvml.Quantity, values ...any) []nvml.Series {
+	entries := make([]entry, len(values))
+	for i, v := range values {
+		entries[i] = entry{"time_seconds": i, "device": 0, q.Key(): v}
 	}
+	return recording(t, entries...)
+}
+
+// waves is a minute of the first devices, with a gap of four seconds, by the
+// heights of each device's quantities.
+func waves(t testing.TB, tops ...map[nvml.Quantity]float64) []nvml.Series {
+	var entries []entry
+	for i := range 301 {
+		for device, quantities := range tops {
+			l := entry{"time_seconds": float64(i) / 5, "device": device}
+			for q, top := range quantities {
+				l[q.Key()] = nil
+				if i < 100 || i >= 120 {
+					l[q.Key()] = top * math.Abs(math.Sin(float64(i)/40+float64(device)))
+				}
+			}
+			entries = append(entries, l)
+		}
+	}
+	return recording(t, entries...)
 }
 
 // twoGPUs is a recording of a process on two devices.
-func twoGPUs() []Series {
-	target := Target{PID: 12345, Children: true}
-	return []Series{
-		wave(MemoryUsed, 0, 23*gib, Target{}), wave(ProcessMemory, 0, 20*gib, target),
-		wave(MemoryUsed, 1, 105*gib, Target{}), wave(ProcessMemory, 1, 91*gib, target),
-	}
+func twoGPUs(t testing.TB) []nvml.Series {
+	return waves(t,
+		map[nvml.Quantity]float64{nvml.MemoryUsed: 23 * gib, nvml.ProcessMemory: 20 * gib},
+		map[nvml.Quantity]float64{nvml.MemoryUsed: 105 * gib, nvml.ProcessMemory: 91 * gib})
 }
 
 func TestPNG(t *testing.T) {
-	fig, err := Chart(twoGPUs(), ChartConfig{Title: "a title"})
+	fig, err := New(twoGPUs(t), Config{Title: "a title"})
 	require.NoError(t, err)
 	var b bytes.Buffer
 	require.NoError(t, fig.PNG(&b))
@@ -90,9 +127,9 @@ func (g group) walk(visit func(group)) {
 	}
 }
 
-func drawn(t *testing.T, series []Series, cfg ChartConfig) (drawing svg, texts []string, curves map[string]int) {
+func drawn(t *testing.T, series []nvml.Series, cfg Config) (drawing svg, texts []string, curves map[string]int) {
 	t.Helper()
-	fig, err := Chart(series, cfg)
+	fig, err := New(series, cfg)
 	require.NoError(t, err)
 	var b bytes.Buffer
 	require.NoError(t, fig.SVG(&b))
@@ -114,7 +151,7 @@ func drawn(t *testing.T, series []Series, cfg ChartConfig) (drawing svg, texts [
 }
 
 func TestSVG(t *testing.T) {
-	drawing, texts, curves := drawn(t, twoGPUs(), ChartConfig{Title: "a title"})
+	drawing, texts, curves := drawn(t, twoGPUs(t), Config{Title: "a title"})
 	assert.Equal(t, "600pt", drawing.Width, "800 pixels of 1/96 inch")
 	assert.Equal(t, "375pt", drawing.Height)
 	for _, want := range []string{
@@ -129,18 +166,18 @@ func TestSVG(t *testing.T) {
 }
 
 func TestADeviceAloneIsSolid(t *testing.T) {
-	_, texts, curves := drawn(t, []Series{wave(MemoryUsed, 0, 300<<20, Target{})}, ChartConfig{})
+	_, texts, curves := drawn(t, waves(t, map[nvml.Quantity]float64{nvml.MemoryUsed: 300 << 20}), Config{})
 	assert.Equal(t, map[string]int{"0072B2": 2}, curves)
 	assert.Contains(t, texts, "memory [MiB]")
 	assert.Contains(t, texts, "300")
 }
 
 func TestOnePanelAUnit(t *testing.T) {
-	series := []Series{
-		wave(MemoryUsed, 0, gib, Target{}), wave(Power, 0, 700, Target{}), wave(Utilization, 0, 100, Target{}),
-		wave(FanSpeed, 0, 40, Target{}), wave(ClockSM, 0, 1980, Target{}), wave(ClockMemory, 0, 2619, Target{}),
-	}
-	drawing, texts, curves := drawn(t, series, ChartConfig{})
+	series := waves(t, map[nvml.Quantity]float64{
+		nvml.MemoryUsed: gib, nvml.Power: 700, nvml.Utilization: 100,
+		nvml.FanSpeed: 40, nvml.ClockSM: 1980, nvml.ClockMemory: 2619,
+	})
+	drawing, texts, curves := drawn(t, series, Config{})
 	for _, want := range []string{"memory [MiB]", "power [W]", "share [%]", "clock [MHz]", "time [s]"} {
 		assert.Contains(t, texts, want)
 	}
@@ -149,7 +186,7 @@ func TestOnePanelAUnit(t *testing.T) {
 }
 
 func TestLastSamples(t *testing.T) {
-	fig, err := Chart(twoGPUs(), ChartConfig{Last: 50})
+	fig, err := New(twoGPUs(t), Config{Last: 50})
 	require.NoError(t, err)
 	from, to := fig.span()
 	assert.InDelta(t, 50.2, from, 1e-9)
@@ -158,23 +195,22 @@ func TestLastSamples(t *testing.T) {
 }
 
 func TestASampleAloneIsADot(t *testing.T) {
-	nan := math.NaN()
-	fig, err := Chart([]Series{seriesOf(MemoryUsed, gib, nan, 2*gib, nan, gib)}, ChartConfig{})
+	fig, err := New(seriesOf(t, nvml.MemoryUsed, gib, nil, 2*gib, nil, gib), Config{})
 	require.NoError(t, err)
 	assert.Len(t, fig.panels[0].Lines[0].parts, 3)
 	var b bytes.Buffer
 	assert.NoError(t, fig.PNG(&b))
-	fig, err = Chart([]Series{seriesOf(MemoryUsed, 0)}, ChartConfig{})
+	fig, err = New(seriesOf(t, nvml.MemoryUsed, 0), Config{})
 	require.NoError(t, err)
 	assert.NoError(t, fig.SVG(&b), "one sample, of nothing")
 }
 
 func TestThinnedPeaksAreDrawn(t *testing.T) {
-	b := newBuffer(8)
-	for i := range 100 {
-		b.add(time.Duration(i)*time.Second, map[bool]float64{true: 9, false: 1}[i == 77], true)
+	values := make([]any, 10000)
+	for i := range values {
+		values[i] = map[bool]float64{true: 9, false: 1}[i == 7777]
 	}
-	fig, err := Chart([]Series{{Quantity: Power, total: b.total, points: b.points}}, ChartConfig{})
+	fig, err := New(seriesOf(t, nvml.Power, values...), Config{})
 	require.NoError(t, err)
 	top := 0.0
 	for _, s := range fig.panels[0].Lines[0].parts[0] {
@@ -202,14 +238,14 @@ func TestPointsAColumn(t *testing.T) {
 }
 
 func TestNothingToDraw(t *testing.T) {
-	_, err := Chart(nil, ChartConfig{})
+	_, err := New(nil, Config{})
 	assert.ErrorContains(t, err, "nothing to draw")
-	_, err = Chart([]Series{{Note: "the GPU is lost"}}, ChartConfig{})
+	_, err = New([]nvml.Series{{Note: "the GPU is lost"}}, Config{})
 	assert.ErrorContains(t, err, "the GPU is lost")
 }
 
 func TestTooLargeAPicture(t *testing.T) {
-	_, err := Chart(twoGPUs(), ChartConfig{Width: 1 << 20})
+	_, err := New(twoGPUs(t), Config{Width: 1 << 20})
 	assert.ErrorContains(t, err, "10000 is the most")
 }
 
@@ -237,9 +273,9 @@ func TestBinaryUnits(t *testing.T) {
 }
 
 func TestHTML(t *testing.T) {
-	series := twoGPUs()
+	series := twoGPUs(t)
 	series[1].Note = `a <b>note</b> & "more"`
-	fig, err := Chart(series, ChartConfig{Title: "</script><script>alert(1)"})
+	fig, err := New(series, Config{Title: "</script><script>alert(1)"})
 	require.NoError(t, err)
 	var b bytes.Buffer
 	require.NoError(t, fig.HTML(&b))
@@ -272,10 +308,10 @@ func TestHTML(t *testing.T) {
 }
 
 func TestSave(t *testing.T) {
-	fig, err := Chart(twoGPUs(), ChartConfig{})
+	fig, err := New(twoGPUs(t), Config{})
 	require.NoError(t, err)
 	dir := t.TempDir()
-	for _, ext := range ChartFormats {
+	for _, ext := range Formats {
 		path := filepath.Join(dir, "chart"+ext)
 		require.NoError(t, fig.Save(path, false))
 		before, err := os.ReadFile(path)
@@ -288,4 +324,19 @@ func TestSave(t *testing.T) {
 	}
 	assert.ErrorContains(t, fig.Save(filepath.Join(dir, "chart.gif"), false), "charts are written as .png, .svg, .html")
 	assert.ErrorContains(t, fig.Save(filepath.Join(dir, "no", "chart.png"), false), "writing a chart: ")
+}
+
+// TestRecordingAloneIsLight holds the promise of the package comment.
+func TestRecordingAloneIsLight(t *testing.T) {
+	tool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("go list needs the go command in PATH")
+	}
+	out, err := exec.Command(tool, "list", "-deps", "github.com/gpumemtrack/gpumemtrack/nvml").Output()
+	require.NoError(t, err)
+	for path := range strings.FieldsSeq(string(out)) {
+		for _, heavy := range []string{"gonum", "font", "/template", "image", "nvml/chart", "uplot"} {
+			assert.NotContains(t, path, heavy)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package nvml
+package chart
 
 import (
 	"image/color"

@@ -1,41 +1,25 @@
-package main
+package chart
 
 import (
-	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// wave is a recording of a minute, and waveAt its memory in GiB.
-func wave() string {
-	var b strings.Builder
-	b.WriteString(`{"schema":"gpumemtrack.recording/1","devices":[{"index":0,"uuid":"GPU-0","name":"NVIDIA H200"}]}` + "\n")
-	for i := range 301 {
-		at := float64(i) / 5
-		fmt.Fprintf(&b, `{"time_seconds":%g,"device":0,"memory_used_bytes":%.0f}`+"\n", at, waveAt(at)*(1<<30))
-	}
-	return b.String()
-}
-
-func waveAt(seconds float64) float64 { return 23 * math.Abs(math.Sin(seconds/8)) }
-
 // The page draws itself, tells the values under the pointer, and zooms.
-func TestChartPageInABrowser(t *testing.T) {
-	dir := t.TempDir()
-	samples, page := filepath.Join(dir, "wave.jsonl"), filepath.Join(dir, "chart.html")
-	require.NoError(t, os.WriteFile(samples, []byte(wave()), 0o644))
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, run([]string{"chart", samples, "-o", page}, nil, &stdout, &stderr), stderr.String())
+func TestPageInABrowser(t *testing.T) {
+	fig, err := New(waves(t, map[nvml.Quantity]float64{nvml.MemoryUsed: 23 * gib}), Config{})
+	require.NoError(t, err)
+	page := filepath.Join(t.TempDir(), "chart.html")
+	require.NoError(t, fig.Save(page, false))
 	ctx := exporttest.Browser(t, "file://"+page)
 	assert.Equal(t, 1, exporttest.Evaluate[int](t, ctx, `document.querySelectorAll("canvas").length`))
 	assert.Equal(t, 2, exporttest.Evaluate[int](t, ctx, `document.querySelectorAll("tr.u-series").length`), "time and one line")
@@ -65,7 +49,7 @@ func TestChartPageInABrowser(t *testing.T) {
 	assert.InDelta(t, 10, at, 0.2)
 	used, err := strconv.ParseFloat(values[1], 64)
 	require.NoError(t, err)
-	assert.InDelta(t, waveAt(at), used, 0.01, "GiB at that time")
+	assert.InDelta(t, 23*math.Abs(math.Sin(at/8)), used, 0.01, "GiB at that time")
 
 	mouse("mousedown", 5)
 	mouse("mousemove", 15)

@@ -1,4 +1,4 @@
-package nvml
+package chart
 
 import (
 	_ "embed"
@@ -10,10 +10,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/uplot"
 )
 
-//go:embed chart.html.tmpl
-var pageText string
+//go:embed page.html
+var pageHTML string
 
-var pageTemplate = template.Must(template.New("chart").Parse(pageText))
+var pageTemplate = template.Must(template.New("chart").Parse(pageHTML))
 
 // HTML writes the chart as a page that needs no network: drag to zoom, double
 // click to see all, and the values under the pointer. It follows the reader's
