@@ -65,6 +65,10 @@ type Config struct {
 	// Sections says what a Section measures beside the ledger.
 	Sections SectionConfig
 
+	// Origin is the process, for snapshots. What it leaves out is looked up: see
+	// Origin, which tells how ranks are recognised.
+	Origin Origin
+
 	// Clock tells the time; nil means time.Now. It must be safe for concurrent use.
 	Clock func() time.Time
 	// Logger gets what must not pass in silence: one line that a report cannot

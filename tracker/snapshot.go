@@ -17,6 +17,7 @@ import (
 // program too: see WriteJSON and ReadSnapshot.
 type Snapshot struct {
 	Time    time.Time
+	Origin  Origin
 	Device  string // the device's name
 	Ordinal int
 	Levels
@@ -124,7 +125,7 @@ func (t *MemTracker) LightSnapshot() *Snapshot { return t.snapshot(false) }
 
 func (t *MemTracker) snapshot(allocations bool) *Snapshot {
 	s := &Snapshot{
-		Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.deviceLevels(),
+		Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.deviceLevels(),
 		epoch: t.start, stacks: t.stacks,
 	}
 	if t.cache != nil {

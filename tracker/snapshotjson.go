@@ -26,6 +26,7 @@ type snapshotHead struct {
 	Schema  string    `json:"schema"`
 	Version int       `json:"version"`
 	Time    time.Time `json:"time"`
+	Origin  Origin    `json:"origin,omitzero"`
 	Device  string    `json:"device"`
 	Ordinal int       `json:"ordinal"`
 	Levels
@@ -79,7 +80,7 @@ type allocationJSON struct {
 func (s *Snapshot) WriteJSON(w io.Writer) error {
 	out := &tableWriter{w: bufio.NewWriter(w)}
 	head, err := json.Marshal(snapshotHead{
-		SnapshotSchema, SnapshotVersion, s.Time, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Segments,
+		SnapshotSchema, SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Segments,
 	})
 	if err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
@@ -162,8 +163,11 @@ func (s *Snapshot) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
+	if err := in.Origin.check(); err != nil {
+		return fmt.Errorf("origin: %w", err)
+	}
 	loaded := Snapshot{
-		Time: in.Time, Device: in.Device, Ordinal: in.Ordinal, Levels: in.Levels,
+		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, Levels: in.Levels,
 		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: in.Segments, epoch: in.Time,
 	}
 	if err := loaded.load(in.snapshotTables); err != nil {

@@ -24,6 +24,7 @@ type MemTracker struct {
 	gc     bool // collect before ClearCache
 	lost   LostPolicy
 
+	origin Origin
 	start  time.Time
 	clock  func() time.Time
 	stacks *stacks
@@ -60,6 +61,7 @@ func New(cfg Config) (*MemTracker, error) {
 		device:  device,
 		gc:      cfg.GCOnClearCache,
 		lost:    cfg.Lost,
+		origin:  cfg.Origin.fill(),
 		clock:   cfg.Clock,
 		start:   time.Now(),
 		stacks:  newStacks(cfg.StackDepth, cfg.Libraries),

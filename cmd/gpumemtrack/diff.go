@@ -25,7 +25,8 @@ func diffCommand(a *app) *cobra.Command {
 snapshots and dumps of a tracker, pprof profiles, or memory snapshots of PyTorch.
 
 Each may be many files, such as those of the ranks of a run: a directory, or a
-pattern in quotes. Files pair in the order of their names; the table shows the sum, the
+pattern in quotes. Files of the same rank pair; where a file does not tell its rank, or
+two tell the same, files pair in the order of their names. The table shows the sum, the
 pair that grew most, and the spread between most and least.
 
 With --fail-over the exit code is 3 if memory grew by more than that, in any one pair.`,
@@ -59,14 +60,26 @@ func (a *app) diff(before, after string, o diffOptions, gate bool) error {
 	if err != nil {
 		return err
 	}
-	lines, sum := export.Compare(old, now, export.By(o.by), export.Of(o.of))
-	lines = changed(lines)
 	fmt.Fprintf(a.stdout, "%s memory\n  before: %s\n  after:  %s\n", o.of, describeFiles(old), describeFiles(now))
-	a.diffTable(lines, sum, now, o)
-	if grown, err := overLimit(sum, now, o.failOver); gate && grown {
+	old, now = export.Pair(old, now)
+	names := pairNames(old, now)
+	lines, sum := export.Compare(old, now, export.By(o.by), export.Of(o.of))
+	a.diffTable(changed(lines), sum, names, o)
+	if grown, err := overLimit(sum, names, o.failOver); gate && grown {
 		return err
 	}
 	return nil
+}
+
+// pairNames names pairs by the later file.
+func pairNames(old, now []*export.Usage) []string {
+	later := slices.Clone(now)
+	for i, u := range later {
+		if u == nil {
+			later[i] = old[i]
+		}
+	}
+	return processNames(later)
 }
 
 // changed leaves out the lines that are as before.
@@ -74,33 +87,32 @@ func changed(lines []export.Line) []export.Line {
 	return slices.DeleteFunc(lines, func(l export.Line) bool { return l.Change().IsZero() && l.Spread() == 0 })
 }
 
-func (a *app) diffTable(lines []export.Line, sum export.Line, now []*export.Usage, o diffOptions) {
+func (a *app) diffTable(lines []export.Line, sum export.Line, names []string, o diffOptions) {
 	if len(lines) == 0 {
 		fmt.Fprintln(a.stdout, "no change")
 		return
 	}
-	many := len(sum.Ranks) > 1
 	heading := []any{title(o.by), "Before", "After", "Change", "Count"}
-	if many {
+	if len(names) > 1 {
 		heading = append(heading, "Most", "In", "Spread")
 	}
 	t := memoryTable(a.stdout, heading...)
 	shown := o.shown(len(lines))
 	for _, l := range lines[:shown] {
-		t.AppendRow(diffRow(l, now, many))
+		t.AppendRow(diffRow(l, names))
 	}
 	if shown < len(lines) {
-		t.AppendRow(diffRow(rest(lines[shown:]), now, many))
+		t.AppendRow(diffRow(rest(lines[shown:]), names))
 	}
-	t.AppendFooter(diffRow(sum, now, many))
+	t.AppendFooter(diffRow(sum, names))
 	t.Render()
 }
 
-func diffRow(l export.Line, now []*export.Usage, many bool) table.Row {
+func diffRow(l export.Line, names []string) table.Row {
 	change := l.Change()
 	row := table.Row{l.Key, l.Before.Bytes, l.After.Bytes, signed(change.Bytes), fmt.Sprintf("%+d", change.Count)}
-	if many {
-		cells := ofRanks(l, now)
+	if len(names) > 1 {
+		cells := ofRanks(l, names)
 		if most, ok := cells[0].(alloc.Bytes); ok {
 			cells[0] = signed(most)
 		}
@@ -117,14 +129,14 @@ func signed(b alloc.Bytes) string {
 }
 
 // overLimit tells whether any process grew by more than the limit, and of it.
-func overLimit(sum export.Line, now []*export.Usage, limit alloc.Bytes) (bool, error) {
+func overLimit(sum export.Line, names []string, limit alloc.Bytes) (bool, error) {
 	rank, change := sum.Worst()
 	if rank < 0 || change.Bytes <= limit {
 		return false, nil
 	}
 	where := ""
-	if len(sum.Ranks) > 1 {
-		where = " in " + rankName(now, rank)
+	if len(names) > 1 {
+		where = " in " + names[rank]
 	}
 	return true, &codedError{exitUnfit, fmt.Errorf("memory grew by %v%s, more than the %v of --fail-over", change.Bytes, where, limit)}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
@@ -92,20 +93,20 @@ func (a *app) show(words []string, o tableOptions) error {
 		return err
 	}
 	lines, sum := export.Compare(nil, read, export.By(o.by), export.Of(o.of))
-	many := len(read) > 1
+	names := processNames(read)
 	heading := []any{title(o.by), "Memory", "Count", "Share"}
-	if many {
+	if len(names) > 1 {
 		heading = append(heading, "Most", "In", "Spread")
 	}
 	t := memoryTable(a.stdout, heading...)
 	for _, l := range lines[:o.shown(len(lines))] {
-		t.AppendRow(showRow(l, sum, read, many))
+		t.AppendRow(showRow(l, sum, names))
 	}
 	if hidden := len(lines) - o.shown(len(lines)); hidden > 0 {
-		t.AppendRow(showRow(rest(lines[o.shown(len(lines)):]), sum, read, many))
+		t.AppendRow(showRow(rest(lines[o.shown(len(lines)):]), sum, names))
 	}
 	sum.Key = "all"
-	t.AppendFooter(showRow(sum, sum, read, many))
+	t.AppendFooter(showRow(sum, sum, names))
 	fmt.Fprintf(a.stdout, "%s memory of %s\n", o.of, describeFiles(read))
 	t.Render()
 	return nil
@@ -123,14 +124,14 @@ func memoryTable(w io.Writer, heading ...any) table.Writer {
 	return t
 }
 
-func showRow(l, sum export.Line, read []*export.Usage, many bool) table.Row {
+func showRow(l, sum export.Line, names []string) table.Row {
 	share := "-"
 	if sum.After.Bytes != 0 {
 		share = fmt.Sprintf("%.1f %%", 100*float64(l.After.Bytes)/float64(sum.After.Bytes))
 	}
 	row := table.Row{l.Key, l.After.Bytes, l.After.Count, share}
-	if many {
-		row = append(row, ofRanks(l, read)...)
+	if len(names) > 1 {
+		row = append(row, ofRanks(l, names)...)
 	}
 	return row
 }
@@ -146,12 +147,12 @@ func rest(lines []export.Line) export.Line {
 }
 
 // ofRanks returns the cells that tell the ranks apart; of a line that sums up others, none.
-func ofRanks(l export.Line, read []*export.Usage) []any {
+func ofRanks(l export.Line, names []string) []any {
 	rank, most := l.Worst()
 	if rank < 0 {
 		return []any{"", "", ""}
 	}
-	return []any{most.Bytes, rankName(read, rank), l.Spread()}
+	return []any{most.Bytes, names[rank], l.Spread()}
 }
 
 // readUsages reads all files that the words name.
@@ -173,15 +174,29 @@ func readUsages(words []string) ([]*export.Usage, error) {
 	return out, nil
 }
 
-// rankName names a file by its rank, where it says which it is.
-func rankName(read []*export.Usage, i int) string {
-	if i >= len(read) {
-		return "missing"
+// processNames names files by their ranks, and those by their paths that have
+// none or share one.
+func processNames(read []*export.Usage) []string {
+	names := make([]string, len(read))
+	files := make(map[string]int)
+	for i, u := range read {
+		names[i] = rankName(u.Origin)
+		files[names[i]]++
 	}
-	if rank := read[i].Origin.Rank; rank != "" {
-		return "rank " + rank
+	for i, u := range read {
+		if names[i] == "" || files[names[i]] > 1 {
+			names[i] = u.Name
+		}
 	}
-	return read[i].Name
+	return names
+}
+
+// rankName returns "rank 3 on node-1"; "" if the rank is not known.
+func rankName(o tracker.Origin) string {
+	if o.Rank == nil {
+		return ""
+	}
+	return tracker.Origin{Rank: o.Rank, Host: o.Host}.String()
 }
 
 func describeFiles(read []*export.Usage) string {

@@ -70,21 +70,21 @@ func (l Line) Spread() alloc.Bytes {
 	return most - least
 }
 
-// Compare sums up two runs of any number of processes each, and pairs those
-// processes in the order given; one without a partner is compared with nothing. Lines
-// that changed come first, growth before shrinkage, the larger first; then the others.
-// The second result is the sum of all lines.
+// Compare sums up two runs of any number of processes each, and compares each
+// process with the one in the same place, or with nothing if that is nil or not
+// there: see Pair. Lines that changed come first, growth before shrinkage, the
+// larger first; then the others. The second result is the sum of all lines.
 func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 	c := comparison{ranks: max(len(before), len(after)), index: make(map[string]int)}
 	c.sum = Line{Key: "all", Ranks: make([]tracker.Tally, c.ranks)}
 	for rank, u := range before {
-		for i := range u.Rows {
-			c.add(u.Rows[i].key(by), rank, u.Rows[i].tally(of), tracker.Tally{})
+		for r := range u.rows {
+			c.add(r.key(by), rank, r.tally(of), tracker.Tally{})
 		}
 	}
 	for rank, u := range after {
-		for i := range u.Rows {
-			c.add(u.Rows[i].key(by), rank, tracker.Tally{}, u.Rows[i].tally(of))
+		for r := range u.rows {
+			c.add(r.key(by), rank, tracker.Tally{}, r.tally(of))
 		}
 	}
 	slices.SortFunc(c.lines, compareLines)

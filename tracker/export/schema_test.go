@@ -2,7 +2,9 @@ package export_test
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -50,7 +52,11 @@ func busy(t *testing.T, cfg tracker.Config) *tracker.MemTracker {
 }
 
 func TestSnapshotsMatchTheirSchema(t *testing.T) {
-	for name, cfg := range map[string]tracker.Config{"with a cache": {}, "without": {NoCache: true}} {
+	for name, cfg := range map[string]tracker.Config{
+		"with a cache": {},
+		"without":      {NoCache: true},
+		"of a rank":    {Origin: tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}},
+	} {
 		tr := busy(t, cfg)
 		for kind, s := range map[string]*tracker.Snapshot{"whole": tr.Snapshot(), "light": tr.LightSnapshot()} {
 			t.Run(name+" "+kind, func(t *testing.T) {
@@ -69,6 +75,30 @@ func TestDumpsMatchTheirSchema(t *testing.T) {
 	assert.NotEmpty(t, dump["marks"])
 	assert.NotEmpty(t, dump["snapshot"].(map[string]any)["retired"])
 	assert.NoError(t, schema(t, "dump").Validate(dump))
+}
+
+// TestSchemasKnowEveryWord compares the schemas' words with the code's.
+func TestSchemasKnowEveryWord(t *testing.T) {
+	var actions, kinds []any
+	for a := tracker.Allocated; !strings.HasPrefix(a.String(), "Action("); a++ {
+		actions = append(actions, a.String())
+	}
+	for _, kind := range tracker.Kinds() {
+		kinds = append(kinds, kind.String())
+	}
+	assert.ElementsMatch(t, actions, enum(t, "dump", "properties", "history", "properties", "events", "items", "properties", "action"))
+	assert.ElementsMatch(t, kinds, enum(t, "snapshot", "$defs", "kind"))
+}
+
+// enum returns the words that a schema allows at a place.
+func enum(t *testing.T, name string, place ...string) []any {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", name+".schema.json"))
+	require.NoError(t, err)
+	at := parse(t, text)
+	for _, key := range place {
+		at = at[key].(map[string]any)
+	}
+	return at["enum"].([]any)
 }
 
 func TestSchemasRefuseWhatTheyDoNotKnow(t *testing.T) {

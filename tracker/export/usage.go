@@ -12,8 +12,20 @@ import (
 type Usage struct {
 	Name   string // where it comes from, such as a file's name
 	Time   time.Time
-	Origin Origin
+	Origin tracker.Origin
 	Rows   []Row
+}
+
+// rows iterates over the rows; of a nil Usage there are none.
+func (u *Usage) rows(yield func(*Row) bool) {
+	if u == nil {
+		return
+	}
+	for i := range u.Rows {
+		if !yield(&u.Rows[i]) {
+			return
+		}
+	}
 }
 
 // Row is what one call stack holds of one kind, shape, dtype and section. The
@@ -37,7 +49,7 @@ type Row struct {
 // of live buffers only, so Peak and Total stand in the rows without one, and so
 // does all of a light snapshot.
 func FromSnapshot(s *tracker.Snapshot) *Usage {
-	b := usageBuilder{usage: &Usage{Time: s.Time}, rows: make(map[rowKey]int), device: Device(s)}
+	b := usageBuilder{usage: &Usage{Time: s.Time, Origin: s.Origin}, rows: make(map[rowKey]int), device: Device(s)}
 	single := false
 	for a := range s.Allocations() {
 		single = true

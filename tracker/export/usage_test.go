@@ -1,7 +1,9 @@
 package export_test
 
 import (
+	"maps"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,16 +31,27 @@ func TestFromSnapshotAddsUp(t *testing.T) {
 	}
 }
 
-func TestHereReadsTheEnvironment(t *testing.T) {
-	t.Setenv("RANK", "3")
-	t.Setenv("WORLD_SIZE", "8")
-	here := export.Here()
-	assert.Equal(t, "3", here.Rank)
-	assert.Equal(t, "rank 3 of 8", export.Origin{Rank: here.Rank, WorldSize: here.WorldSize}.String())
-	t.Setenv("RANK", "none of this")
-	assert.Empty(t, export.Here().Rank)
-	assert.Equal(t, "rank 1 on a", export.Origin{Rank: "1", Host: "a"}.String())
-	assert.Equal(t, "a", export.Origin{Host: "a"}.String())
+func TestTheOriginIsTheTrackers(t *testing.T) {
+	origin := tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
+	r := export.Take(exporttest.New(t, tracker.Config{Origin: origin}))
+	assert.Equal(t, origin, r.Snapshot.Origin)
+	assert.Equal(t, origin, export.FromSnapshot(r.Snapshot).Origin)
+}
+
+func TestOriginLabels(t *testing.T) {
+	for _, o := range []tracker.Origin{
+		{}, {Rank: new(0)}, {Host: "node-1", PID: 7, Program: "train", Rank: new(3), WorldSize: 8},
+	} {
+		labels := maps.Collect(export.OriginLabels(o))
+		assert.NotContains(t, slices.Collect(maps.Values(labels)), "", "what is unknown has no label")
+		assert.Equal(t, o, export.OriginOf(func(name string) string { return labels[name] }))
+	}
+	for range export.OriginLabels(tracker.Origin{Host: "a", PID: 1}) {
+		break
+	}
+	assert.Zero(t, export.OriginOf(func(name string) string {
+		return map[string]string{"rank": "first", "pid": "-3", "world_size": "1e9"}[name]
+	}))
 }
 
 // TestTrackerAloneIsLight holds the promise of the package comment.

@@ -24,7 +24,7 @@ import (
 )
 
 func trained(t *testing.T) *tracker.MemTracker {
-	tr := exporttest.New(t, tracker.Config{})
+	tr := exporttest.New(t, tracker.Config{Origin: tracker.Origin{Host: "node-1", Rank: new(3), WorldSize: 8}})
 	exporttest.Train(t, tr)
 	return tr
 }
@@ -46,11 +46,14 @@ func TestPages(t *testing.T) {
 	}{
 		"": {"text/html; charset=utf-8", func(t *testing.T, body []byte) {
 			assert.Contains(t, string(body), `href="profile?seconds=10"`)
+			assert.Contains(t, string(body), "rank 3 of 8 on node-1")
 		}},
 		"profile": {"application/octet-stream", func(t *testing.T, body []byte) {
 			u, err := pprof.Read(bytes.NewReader(body))
 			require.NoError(t, err)
 			assert.NotEmpty(t, u.Rows)
+			assert.Equal(t, "node-1", u.Origin.Host)
+			assert.Equal(t, new(3), u.Origin.Rank)
 		}},
 		"profile?debug=1&gc=1": {"text/plain; charset=utf-8", func(t *testing.T, body []byte) {
 			assert.Contains(t, string(body), "(64, 3, 3, 3)")

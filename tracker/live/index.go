@@ -38,9 +38,10 @@ var links = []link{
 
 func (h *handler) index(w http.ResponseWriter, _ *http.Request) {
 	answer(w, "text/html; charset=utf-8", func(b *bytes.Buffer) error {
+		s := h.tracker.LightSnapshot()
 		return indexPage.Execute(b, map[string]any{
 			"Parts": webpage.Get(), "Script": template.JS(indexJS), "Links": links,
-			"Device": export.Device(h.tracker.LightSnapshot()), "Origin": export.Here().String(),
+			"Device": export.Device(s), "Origin": s.Origin.String(),
 		})
 	})
 }

@@ -38,9 +38,10 @@ func record(t *testing.T) export.Record {
 
 func TestPageHoldsTheNumbers(t *testing.T) {
 	r := record(t)
+	r.Snapshot.Origin = tracker.Origin{Program: "train", PID: 7, Rank: new(3), WorldSize: 8, Host: "node-1"}
 	page := write(t, r)
 	for _, want := range []string{
-		"Simulated GPU [0]", `id="live">` + r.Snapshot.Live.Bytes.String(), "(64, 3, 3, 3)", `id="mark-4"`,
+		"Simulated GPU [0]", "train[7], rank 3 of 8 on node-1", `id="live">` + r.Snapshot.Live.Bytes.String(), "(64, 3, 3, 3)", `id="mark-4"`,
 		"Permission is hereby granted", // the chart's licence
 	} {
 		assert.Contains(t, page, want)
@@ -50,8 +51,8 @@ func TestPageHoldsTheNumbers(t *testing.T) {
 
 func TestPageEscapesWhatItShows(t *testing.T) {
 	r := record(t)
-	r.Origin.Host = "</script><script>alert(1)</script>"
-	assert.NotContains(t, write(t, r), r.Origin.Host)
+	r.Snapshot.Origin.Host = "</script><script>alert(1)</script>"
+	assert.NotContains(t, write(t, r), r.Snapshot.Origin.Host)
 }
 
 func TestPageOfNothing(t *testing.T) {

@@ -91,7 +91,7 @@ func newView(r export.Record) view {
 	s := r.Snapshot
 	v := view{
 		Parts: webpage.Get(), Script: template.JS(pageJS),
-		Device: export.Device(s), Origin: r.Origin.String(), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
+		Device: export.Device(s), Origin: s.Origin.String(), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
 		Tiles: tiles(s), Chart: newChart(r), Flame: newFlame(export.FromSnapshot(s)),
 	}
 	if r.History != nil {

@@ -12,9 +12,9 @@
 //
 // As in a heap profile of Go: inuse_space and inuse_objects are the live buffers,
 // alloc_space and alloc_objects all buffers ever, with requested bytes and whole
-// stacks. Samples have the labels device, kind, dtype, shape and section, and rank,
-// world_size and host where they are known. The section is known of live buffers only: the
-// alloc values stand without one.
+// stacks. Samples have the labels device, kind, dtype, shape and section, and of
+// the process rank, world_size, host, pid and program, where they are known. The section
+// is known of live buffers only: the alloc values stand without one.
 //
 // # Cost
 //

@@ -61,7 +61,7 @@ func TestWriteHoldsTheTotals(t *testing.T) {
 
 func TestWriteHoldsStacksAndLabels(t *testing.T) {
 	r := record(t)
-	r.Origin = export.Origin{Rank: "3", WorldSize: "8", Host: "node-1"}
+	r.Snapshot.Origin = tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(3), WorldSize: 8}
 	p, err := profile.ParseData(write(t, r))
 	require.NoError(t, err)
 	for _, s := range p.Sample {
@@ -70,7 +70,7 @@ func TestWriteHoldsStacksAndLabels(t *testing.T) {
 		}
 		assert.Equal(t, map[string][]string{
 			"device": {"Simulated GPU [0]"}, "kind": {"Parameter"}, "dtype": {"float32"}, "shape": {"(64, 3, 3, 3)"},
-			"rank": {"3"}, "world_size": {"8"}, "host": {"node-1"},
+			"rank": {"3"}, "world_size": {"8"}, "host": {"node-1"}, "pid": {"7"}, "program": {"train"},
 		}, s.Label)
 		var functions []string
 		for _, l := range s.Location {
@@ -84,13 +84,12 @@ func TestWriteHoldsStacksAndLabels(t *testing.T) {
 
 func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	r := record(t)
-	r.Origin = export.Origin{Rank: "3", WorldSize: "8", Host: "node-1"}
+	r.Snapshot.Origin = tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
 	got, err := pprof.Read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
 
 	want := export.FromSnapshot(r.Snapshot)
-	want.Origin = r.Origin
-	assert.Equal(t, want.Origin, got.Origin)
+	assert.Equal(t, r.Snapshot.Origin, got.Origin)
 	assert.True(t, want.Time.Equal(got.Time))
 	for i := range want.Rows {
 		want.Rows[i].Peak = tracker.Tally{}           // not in a profile
@@ -102,8 +101,8 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 func TestMergeKeepsRanksApart(t *testing.T) {
 	r := record(t)
 	var ranks []*profile.Profile
-	for _, rank := range []string{"0", "1"} {
-		r.Origin.Rank = rank
+	for rank := range 2 {
+		r.Snapshot.Origin = tracker.Origin{Rank: &rank, WorldSize: 2, Host: "node-1"}
 		p, err := profile.ParseData(write(t, r))
 		require.NoError(t, err)
 		ranks = append(ranks, p)
@@ -113,6 +112,12 @@ func TestMergeKeepsRanksApart(t *testing.T) {
 	assert.Equal(t, 2*int64(r.Snapshot.Live.Bytes), sums(merged)["inuse_space"])
 	assert.Len(t, merged.Sample, 2*len(ranks[0].Sample))
 	assert.Len(t, merged.Location, len(ranks[0].Location))
+
+	var b bytes.Buffer
+	require.NoError(t, merged.Write(&b))
+	u, err := pprof.Read(&b)
+	require.NoError(t, err)
+	assert.Equal(t, tracker.Origin{WorldSize: 2, Host: "node-1"}, u.Origin, "what all ranks agree on")
 }
 
 func TestSubIsWhatChanged(t *testing.T) {

@@ -75,7 +75,7 @@ func usage(p *profile.Profile) (*export.Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &export.Usage{}
+	u := &export.Usage{Origin: origin(p)}
 	if p.TimeNanos != 0 {
 		u.Time = time.Unix(0, p.TimeNanos)
 	}
@@ -89,9 +89,23 @@ func usage(p *profile.Profile) (*export.Usage, error) {
 			Live:  tracker.Tally{Count: value(s, at.liveCount), Bytes: alloc.Bytes(value(s, at.liveBytes))},
 			Total: tracker.Tally{Count: value(s, at.totalCount), Bytes: alloc.Bytes(value(s, at.totalBytes))},
 		})
-		u.Origin = export.Origin{Rank: label(s, labelRank), WorldSize: label(s, labelWorldSize), Host: label(s, labelHost)}
 	}
 	return u, nil
+}
+
+// origin returns what the samples agree on: those of a merged profile come from
+// many processes.
+func origin(p *profile.Profile) tracker.Origin {
+	return export.OriginOf(func(name string) (common string) {
+		for i, s := range p.Sample {
+			text := label(s, name)
+			if i > 0 && text != common {
+				return ""
+			}
+			common = text
+		}
+		return common
+	})
 }
 
 // findColumns knows the names of heap profiles and, second, those of JAX.

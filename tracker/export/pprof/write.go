@@ -10,16 +10,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 )
 
-// The labels of a sample.
+// The labels of a sample, beside those of its origin.
 const (
-	labelDevice    = "device"
-	labelKind      = "kind"
-	labelDType     = "dtype"
-	labelShape     = "shape"
-	labelSection   = "section"
-	labelRank      = "rank"
-	labelWorldSize = "world_size"
-	labelHost      = "host"
+	labelDevice  = "device"
+	labelKind    = "kind"
+	labelDType   = "dtype"
+	labelShape   = "shape"
+	labelSection = "section"
 )
 
 // The sample types, in the order of Go's heap profile.
@@ -32,9 +29,7 @@ const (
 
 // Write writes the record's snapshot as a gzipped profile.
 func Write(w io.Writer, r export.Record) error {
-	u := export.FromSnapshot(r.Snapshot)
-	u.Origin = r.Origin
-	return WriteUsage(w, u)
+	return WriteUsage(w, export.FromSnapshot(r.Snapshot))
 }
 
 // WriteUsage writes memory by call stack as a gzipped profile.
@@ -103,18 +98,21 @@ type builder struct {
 
 type function struct{ name, file string }
 
-func (b *builder) add(r *export.Row, o export.Origin) {
+func (b *builder) add(r *export.Row, o tracker.Origin) {
 	if r.Live.IsZero() && r.Total.IsZero() {
 		return
 	}
 	labels := make(map[string][]string)
 	for _, l := range [...]struct{ key, value string }{
 		{labelDevice, r.Device}, {labelKind, r.Kind}, {labelDType, r.DType}, {labelShape, r.Shape},
-		{labelSection, r.Section}, {labelRank, o.Rank}, {labelWorldSize, o.WorldSize}, {labelHost, o.Host},
+		{labelSection, r.Section},
 	} {
 		if l.value != "" {
 			labels[l.key] = []string{l.value}
 		}
+	}
+	for name, text := range export.OriginLabels(o) {
+		labels[name] = []string{text}
 	}
 	b.p.Sample = append(b.p.Sample, &profile.Sample{
 		Location: b.stack(r.Stack),

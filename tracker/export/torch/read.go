@@ -62,7 +62,7 @@ func (in *reader) settings(top *dict) {
 	in.own = str(settings, "made_by") == "gpumemtrack"
 	if in.own {
 		in.device = str(settings, "device")
-		in.usage.Origin = export.Origin{Rank: str(settings, keyRank), WorldSize: str(settings, keyWorldSize), Host: str(settings, keyHost)}
+		in.usage.Origin = export.OriginOf(func(name string) string { return str(settings, name) })
 	}
 }
 

@@ -110,10 +110,10 @@ func TestAnyProgramIsViewable(t *testing.T) {
 
 func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	r := trained(t, tracker.Config{})
-	r.Origin = export.Origin{Rank: "3", WorldSize: "8", Host: "node-1"}
+	r.Snapshot.Origin = tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
 	got, err := Read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
-	assert.Equal(t, r.Origin, got.Origin)
+	assert.Equal(t, r.Snapshot.Origin, got.Origin)
 	assert.WithinDuration(t, r.Snapshot.Time, got.Time, 1000)
 
 	var want []export.Row

@@ -69,13 +69,6 @@ const maxGroups = 1 << 16
 // eventKeys stand early in the file: the first 256 strings have a short code.
 var eventKeys = []string{"action", "addr", "device_free", "size", "stream", "time_us", "frames", "category", "user_metadata"}
 
-// What the settings say of the process.
-const (
-	keyRank      = "rank"
-	keyWorldSize = "world_size"
-	keyHost      = "host"
-)
-
 // settings writes what the page shows as the allocator's settings: where the
 // snapshot comes from.
 func (w *writer) settings() {
@@ -84,12 +77,8 @@ func (w *writer) settings() {
 	w.beginDict()
 	w.nameItem("made_by", "gpumemtrack")
 	w.nameItem("device", export.Device(s))
-	for _, item := range []struct{ key, value string }{
-		{keyRank, w.record.Origin.Rank}, {keyWorldSize, w.record.Origin.WorldSize}, {keyHost, w.record.Origin.Host},
-	} {
-		if item.value != "" {
-			w.nameItem(item.key, item.value)
-		}
+	for name, text := range export.OriginLabels(s.Origin) {
+		w.nameItem(name, text)
 	}
 	w.intItem("live_bytes", int64(s.Live.Bytes))
 	w.intItem("reserved_bytes", int64(s.Reserved))

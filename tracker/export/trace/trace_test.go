@@ -133,7 +133,7 @@ func TestSectionsAreSlices(t *testing.T) {
 
 func TestRanksAreProcesses(t *testing.T) {
 	r := export.Take(exporttest.New(t, tracker.Config{}))
-	r.Origin = export.Origin{Rank: "3", WorldSize: "8", Host: "node-1"}
+	r.Snapshot.Origin = tracker.Origin{Rank: new(3), WorldSize: 8, Host: "node-1"}
 	got := events(t, r)
 	assert.Equal(t, 4, *got[0].PID)
 	assert.Contains(t, string(got[0].Args), "rank 3 of 8 on node-1")
@@ -150,7 +150,7 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, weights.Free())
 	step.End()
 	r := export.Take(tr)
-	r.Origin = export.Origin{}
+	r.Snapshot.Origin = tracker.Origin{}
 	var b bytes.Buffer
 	require.NoError(t, trace.Write(&b, r))
 	got := exporttest.Neutral(b.String())

@@ -59,8 +59,8 @@ func newWriter(w io.Writer, r export.Record) *writer {
 		w: bufio.NewWriterSize(w, 1<<16), record: r, start: begin.Time, pid: 1, marks: make(map[int]*tracker.Mark),
 		levels: begin.Levels, segments: begin.Segments, open: begin.Sections,
 	}
-	if rank, err := strconv.ParseInt(r.Origin.Rank, 10, 32); err == nil {
-		out.pid = int(rank) + 1
+	if rank := r.Snapshot.Origin.Rank; rank != nil {
+		out.pid = *rank + 1
 	}
 	for _, m := range r.Marks {
 		out.marks[m.Seq] = m
@@ -71,7 +71,7 @@ func newWriter(w io.Writer, r export.Record) *writer {
 func (w *writer) begin() {
 	w.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
 	name := "GPU memory of " + export.Device(w.record.Snapshot)
-	if origin := w.record.Origin.String(); origin != "" {
+	if origin := w.record.Snapshot.Origin.String(); origin != "" {
 		name += ", " + origin
 	}
 	name += ", from " + w.start.Format(time.RFC3339Nano)

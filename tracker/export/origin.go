@@ -1,0 +1,60 @@
+package export
+
+import (
+	"iter"
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// The labels of an origin.
+const (
+	labelHost      = "host"
+	labelPID       = "pid"
+	labelProgram   = "program"
+	labelRank      = "rank"
+	labelWorldSize = "world_size"
+)
+
+// OriginLabels iterates over what is known of an origin, as names and texts, for
+// formats that have no place of their own for it.
+func OriginLabels(o tracker.Origin) iter.Seq2[string, string] {
+	rank := ""
+	if o.Rank != nil {
+		rank = strconv.Itoa(*o.Rank)
+	}
+	return func(yield func(name, text string) bool) {
+		for _, l := range [...]struct{ name, text string }{
+			{labelHost, o.Host}, {labelPID, known(o.PID)}, {labelProgram, o.Program},
+			{labelRank, rank}, {labelWorldSize, known(o.WorldSize)},
+		} {
+			if l.text != "" && !yield(l.name, l.text) {
+				return
+			}
+		}
+	}
+}
+
+// OriginOf returns the origin that has these labels: label returns the text of a
+// name, "" if there is none. What should be a number and is not is unknown.
+func OriginOf(label func(name string) string) tracker.Origin {
+	o := tracker.Origin{Host: label(labelHost), Program: label(labelProgram)}
+	o.PID, _ = number(label(labelPID))
+	o.WorldSize, _ = number(label(labelWorldSize))
+	if rank, ok := number(label(labelRank)); ok {
+		o.Rank = &rank
+	}
+	return o
+}
+
+func known(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func number(text string) (int, bool) {
+	n, err := strconv.ParseUint(text, 10, 31)
+	return int(n), err == nil
+}
