@@ -141,6 +141,10 @@ func TestOverASimulatedGPU(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, used, own)
 
+	own, err = MemoryOf(Over(alloc.NewCache(dev, alloc.CacheConfig{})), list[0].Device, Self())
+	require.NoError(t, err)
+	assert.Equal(t, used, own, "under a cache too")
+
 	require.NoError(t, dev.Free(p))
 	dev.Inject(sim.Fault{Op: sim.OpMemInfo, Times: sim.Always})
 	list, err = Devices(src)
@@ -149,4 +153,16 @@ func TestOverASimulatedGPU(t *testing.T) {
 	_, err = src.Processes(Device{UUID: "GPU-x"})
 	assert.ErrorIs(t, err, ErrNoDevice)
 	assert.Equal(t, "devices of this process", src.Name())
+}
+
+// A real device counts all processes together: what is this one's it cannot say.
+func TestOverADeviceThatOthersUseToo(t *testing.T) {
+	dev, err := sim.New(sim.Config{})
+	require.NoError(t, err)
+	defer dev.Close()
+	src := Over(struct{ alloc.Device }{dev}) // no simulated GPU, for all that one can see
+	devices, err := src.Devices()
+	require.NoError(t, err)
+	_, err = MemoryOf(src, devices[0], Self())
+	assert.ErrorIs(t, err, ErrNoFigure)
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 )
 
 // overDevices is a Source over devices that this process has open itself.
@@ -14,8 +15,9 @@ type overDevices struct {
 }
 
 // Over returns a Source over devices that the program has open, such as the
-// simulated GPU of package alloc/sim: their memory, which all belongs to this
-// process, and no sensors. It opens nothing, and Close closes nothing.
+// simulated GPU of package alloc/sim: their memory, and no sensors. All of a
+// simulated GPU's memory is this process's; how much of another device's is, it
+// cannot tell. It opens nothing, and Close closes nothing.
 func Over(devices ...alloc.Device) Source {
 	s := &overDevices{open: make(map[string]alloc.Device, len(devices))}
 	for i, dev := range devices {
@@ -51,7 +53,11 @@ func (s *overDevices) Processes(d Device) ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Process{{PID: os.Getpid(), Memory: info.Used()}}, nil
+	own := Process{PID: os.Getpid(), Memory: -1}
+	if _, simulated := alloc.As[*sim.Device](s.open[d.UUID]); simulated {
+		own.Memory = info.Used()
+	}
+	return []Process{own}, nil
 }
 
 func (s *overDevices) memInfo(d Device) (alloc.MemInfo, error) {

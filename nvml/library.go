@@ -9,6 +9,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 // library is the driver's library, libnvidia-ml.so.1, through go-nvml.
@@ -16,11 +18,14 @@ import (
 // A function that the installed driver lacks, called all the same, ends the
 // whole process ("symbol lookup error", exit 127), and so does any call after
 // an Init that failed. So the names are looked up once, at the start, and every
-// call asks has first.
+// call asks has first. A library that is closed is not called either.
 type library struct {
 	api     nvml.Interface
 	name    string
 	present map[string]bool
+
+	use    sync.RWMutex // held for reading around calls, for writing to close
+	closed bool
 
 	mu      sync.RWMutex
 	handles map[string]*handle // by UUID
@@ -30,10 +35,19 @@ type library struct {
 // so that what is not supported is asked once and no more.
 type handle struct {
 	nvml.Device
-	lacks atomic.Uint32 // Quantities
-	older atomic.Bool   // the newer memory query failed here
-	host  atomic.Bool   // it has no memory of its own
+	lacks  atomic.Uint32 // Quantities
+	memory atomic.Uint32 // the memoryQuery that has answered
 }
+
+// memoryQuery is where a device's memory figures come from.
+type memoryQuery = uint32
+
+const (
+	untried memoryQuery = iota
+	newerQuery
+	olderQuery
+	hostMemoryQuery // it has no memory of its own
+)
 
 // functions are those called, each with the versions that go-nvml tries.
 var functions = map[string][]string{
@@ -66,7 +80,8 @@ var essential = []string{"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleB
 // OpenLibrary opens the driver's library, libnvidia-ml.so.1 if path is empty.
 // The library is opened at run time: a program that was built with it starts on
 // a machine without a GPU. A process can have one such library only; a second
-// one, of another path, would be answered by the first.
+// one, of another path, would be answered by the first. After Close its methods
+// fail with alloc.ErrClosed.
 func OpenLibrary(path string) (Source, error) {
 	if path == "" {
 		path = "libnvidia-ml.so.1"
@@ -123,10 +138,15 @@ func (l *library) has(function string) bool { return l.present[function] }
 
 func (l *library) Name() string { return l.name }
 
+// Close waits for the calls that are under way. Closing twice does no harm.
 func (l *library) Close() error {
-	if !l.has("nvmlShutdown") {
+	l.use.Lock()
+	defer l.use.Unlock()
+	if l.closed || !l.has("nvmlShutdown") {
+		l.closed = true
 		return nil
 	}
+	l.closed = true
 	return check("nvmlShutdown", l.api.Shutdown())
 }
 
@@ -139,7 +159,14 @@ func check(function string, ret nvml.Return) error {
 	return &CallError{Function: function, Code: int(ret)}
 }
 
+var errLibraryClosed = fmt.Errorf("nvml: asking the driver: %w", alloc.ErrClosed)
+
 func (l *library) Devices() ([]Device, error) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.closed {
+		return nil, errLibraryClosed
+	}
 	n, ret := l.api.DeviceGetCount()
 	if err := check("nvmlDeviceGetCount_v2", ret); err != nil {
 		return nil, fmt.Errorf("counting the GPUs: %w", err)

@@ -203,3 +203,23 @@ func TestNoLibrary(t *testing.T) {
 	assert.ErrorContains(t, err, "cannot open shared object file")
 	assert.NotContains(t, err.Error(), "\n")
 }
+
+// A call into a library that was closed would end the process.
+func TestAClosedLibraryIsNotCalled(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	src, err := OpenLibrary("")
+	require.NoError(t, err)
+	devices, err := src.Devices()
+	require.NoError(t, err)
+	require.NoError(t, src.Close())
+	require.NoError(t, src.Close(), "closing twice does no harm")
+	readings := make([]Reading, 1)
+	src.Read(devices, AllQuantities, readings)
+	assert.ErrorIs(t, readings[0].Err, alloc.ErrClosed)
+	_, err = src.Devices()
+	assert.ErrorIs(t, err, alloc.ErrClosed)
+	_, err = src.Processes(devices[0])
+	assert.ErrorIs(t, err, alloc.ErrClosed)
+}

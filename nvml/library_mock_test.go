@@ -176,6 +176,31 @@ func TestMemoryQueries(t *testing.T) {
 	}
 }
 
+// The older query counts more as used: a failure of the newer one that has
+// worked is a gap, and no jump of the level.
+func TestAQueryThatHasWorkedIsNotReplaced(t *testing.T) {
+	lib, d := fullMock(t)
+	answers := []gonvml.Return{gonvml.SUCCESS, gonvml.ERROR_UNKNOWN, gonvml.SUCCESS}
+	d.GetMemoryInfo_v2Func = func() (gonvml.Memory_v2, gonvml.Return) {
+		ret := answers[0]
+		answers = answers[1:]
+		return gonvml.Memory_v2{Used: 2}, ret
+	}
+	devices, err := lib.Devices()
+	require.NoError(t, err)
+	var used []alloc.Bytes
+	for range 3 {
+		readings := make([]Reading, 1)
+		lib.Read(devices[:1], SetOf(MemoryUsed), readings)
+		if v, ok := readings[0].Bytes(MemoryUsed); ok {
+			used = append(used, v)
+		} else {
+			assert.ErrorContains(t, readings[0].Err, "nvmlDeviceGetMemoryInfo_v2")
+		}
+	}
+	assert.Equal(t, []alloc.Bytes{2, 2}, used)
+}
+
 func TestProcessLists(t *testing.T) {
 	lib, d := fullMock(t)
 	devices, err := lib.Devices()

@@ -9,9 +9,15 @@ import (
 )
 
 func (l *library) Read(devices []Device, want Quantities, into []Reading) {
+	l.use.RLock()
+	defer l.use.RUnlock()
 	for i := range devices {
 		r := &into[i]
 		r.Reset()
+		if l.closed {
+			r.Err = errLibraryClosed
+			continue
+		}
 		h, err := l.handle(devices[i])
 		if err != nil {
 			r.Err = err
@@ -28,22 +34,25 @@ func (l *library) Read(devices []Device, want Quantities, into []Reading) {
 
 // readMemory asks the newer query, which keeps the driver's own part apart from
 // what is used, then the older one, which counts it as used. Where neither is
-// supported the GPU shares the host's memory.
+// supported the GPU shares the host's memory. What has answered once is asked
+// from then on: another query counts otherwise.
 func (l *library) readMemory(h *handle, r *Reading) {
-	if h.host.Load() {
+	query := h.memory.Load()
+	if query == hostMemoryQuery {
 		readHost(r)
 		return
 	}
 	newer := &CallError{Function: "nvmlDeviceGetMemoryInfo_v2", Code: codeFunctionNotFound}
-	if l.has("nvmlDeviceGetMemoryInfo_v2") && !h.older.Load() {
+	if l.has("nvmlDeviceGetMemoryInfo_v2") && query != olderQuery {
 		m, ret := h.GetMemoryInfo_v2()
 		if ret == nvml.SUCCESS {
+			h.memory.Store(newerQuery)
 			r.setMemory(m.Total, m.Used, m.Free, OfDevice)
 			r.Set(DriverReserved, float64(m.Reserved))
 			return
 		}
 		newer.Code = int(ret)
-		if !worthTryingOlder(newer.Code) {
+		if query == newerQuery || !worthTryingOlder(newer.Code) {
 			r.Err = newer
 			return
 		}
@@ -55,10 +64,12 @@ func (l *library) readMemory(h *handle, r *Reading) {
 	m, ret := h.GetMemoryInfo()
 	switch err := check("nvmlDeviceGetMemoryInfo", ret); {
 	case err == nil:
-		h.older.Store(true)
+		h.memory.Store(olderQuery)
 		r.setMemory(m.Total, m.Used, m.Free, OfDeviceAndDriver)
-	case ret == nvml.ERROR_NOT_SUPPORTED:
-		h.host.Store(readHost(r))
+	case ret == nvml.ERROR_NOT_SUPPORTED && query == untried:
+		if readHost(r) {
+			h.memory.Store(hostMemoryQuery)
+		}
 	default:
 		r.Err = err
 	}
@@ -140,6 +151,11 @@ var sensorFunctions = [numQuantities]string{
 // Processes merges the lists of compute, graphics and MPS processes. A process
 // that computes and draws is in two of them, with the same memory.
 func (l *library) Processes(d Device) ([]Process, error) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.closed {
+		return nil, errLibraryClosed
+	}
 	h, err := l.handle(d)
 	if err != nil {
 		return nil, err

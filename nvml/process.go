@@ -51,6 +51,7 @@ type watcher struct {
 	table      processTable
 	family     map[int]uint64 // start time by PID
 	translated bool           // the driver was seen to give this namespace's numbers
+	hidden     bool           // the last answer was ErrHidden
 }
 
 func newWatcher(t Target, table processTable) *watcher {
@@ -74,7 +75,20 @@ const (
 // the entries of the list without a new version: all after the first are shifted.
 var errGarbledList = fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", ErrNoFigure)
 
+// memory asks twice before it says that processes are hidden: one that the
+// driver listed may have ended before it was looked for here.
 func (w *watcher) memory(src Source, d Device, r *Reading) (alloc.Bytes, error) {
+	translated := w.translated
+	sum, err := w.ask(src, d, r)
+	if errors.Is(err, ErrHidden) && !w.hidden {
+		w.translated = translated
+		sum, err = w.ask(src, d, r)
+	}
+	w.hidden = errors.Is(err, ErrHidden)
+	return sum, err
+}
+
+func (w *watcher) ask(src Source, d Device, r *Reading) (alloc.Bytes, error) {
 	list, err := src.Processes(d)
 	if err != nil {
 		return 0, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"syscall"
 )
 
 // systemProcesses is /proc.
@@ -19,9 +20,11 @@ func (systemProcesses) hostNumbers() bool {
 	return err != nil || ns == initialNamespace
 }
 
+// exists asks with a signal that is none: where /proc is mounted with hidepid it
+// does not show the processes of others.
 func (systemProcesses) exists(pid int) bool {
-	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
-	return err == nil
+	err := syscall.Kill(pid, 0)
+	return err == nil || err == syscall.EPERM
 }
 
 // parent reads fields 4 and 22 of /proc/PID/stat (proc_pid_stat(5)). The

@@ -63,6 +63,22 @@ func TestMemoryOfAProcess(t *testing.T) {
 	}
 }
 
+// A process can end between the driver's answer and the look whether it is here:
+// that hides nobody.
+func TestAProcessThatHasJustEndedHidesNobody(t *testing.T) {
+	f := newFake(1)
+	lists := [][]Process{{{77, 5}}, {{50, 9}}}
+	f.processes = func(Device) ([]Process, error) {
+		list := lists[0]
+		lists = lists[1:]
+		return list, nil
+	}
+	w := newWatcher(Target{PID: 40}, processes{true, map[int]int{40: 1, 50: 1}})
+	got, err := w.memory(f, f.devices[0], &Reading{})
+	require.NoError(t, err)
+	assert.Zero(t, got)
+}
+
 // Once the driver was seen to translate, a process that is not listed has
 // nothing, and is not hidden.
 func TestATranslatingDriverIsRemembered(t *testing.T) {

@@ -108,6 +108,7 @@ func TestAFailingQueryIsAGap(t *testing.T) {
 		}
 		assert.Equal(t, []bool{false, false, false, true, true, false, false}, kinds)
 		assert.Equal(t, float64(100*alloc.MiB), s.Min(), "a gap is no zero")
+		assert.Equal(t, errFlaky.Error(), s.Note, "why")
 		assert.Zero(t, rec.Series[1].Gaps(), "the other device")
 	})
 }

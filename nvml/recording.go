@@ -14,7 +14,7 @@ type Recording struct {
 	Target   Target        // whose memory was asked for; zero for devices alone
 	Devices  []Device
 	Series   []Series // by device, then by quantity
-	Failures int      // queries that a device did not answer
+	Failures int      // queries that a device did not answer; of a file see the gaps of Series
 }
 
 // Of returns the series of one quantity, one a device.

@@ -35,6 +35,7 @@ type probe struct {
 	everListed  bool
 	seen        bool    // memory was
 	before      float64 // memory used when it was first seen
+	memoryNote  string
 	processNote string
 }
 
@@ -101,6 +102,7 @@ func (s *sampler) take(now time.Duration, device int, r *Reading) {
 	case r.Err != nil:
 		s.failures++
 		p.failed++
+		s.note(now, device, MemoryUsed, &p.memoryNote, r.Err)
 	default:
 		p.failed = 0
 		if s.watcher != nil && s.listIsDue(now, p, r) {
@@ -136,9 +138,14 @@ func (s *sampler) readProcess(now time.Duration, device int, r *Reading) {
 	if !isUnknown(err) {
 		s.failures++
 	}
-	if text := err.Error(); text != p.processNote {
-		p.processNote = text
-		s.remarks = append(s.remarks, remark{time: now, device: device, quantity: ProcessMemory, text: text})
+	s.note(now, device, ProcessMemory, &p.processNote, err)
+}
+
+// note says once why a quantity has no figure.
+func (s *sampler) note(now time.Duration, device int, q Quantity, said *string, err error) {
+	if text := err.Error(); text != *said {
+		*said = text
+		s.remarks = append(s.remarks, remark{time: now, device: device, quantity: q, text: text})
 	}
 }
 

@@ -12,7 +12,7 @@ type buffer struct {
 	total  summary
 }
 
-// defaultPoints is a chart's width several times over, in 300 KiB a series.
+// defaultPoints is a chart's width several times over, in 224 KiB a series.
 const defaultPoints = 4096
 
 func newBuffer(size int) *buffer {
