@@ -129,6 +129,20 @@ func (s Series) Last(n int) Series {
 		from--
 		have += s.points[from].Samples
 	}
+	return s.cut(from)
+}
+
+// Since returns the series from the point on that holds at a time since the
+// recording's start. Its statistics are of these alone.
+func (s Series) Since(t time.Duration) Series {
+	from := 0
+	for from+1 < len(s.points) && s.points[from+1].Time <= t {
+		from++
+	}
+	return s.cut(from)
+}
+
+func (s Series) cut(from int) Series {
 	s.points = s.points[from:]
 	s.total = summary{}
 	for _, p := range s.points {

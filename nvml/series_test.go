@@ -54,7 +54,13 @@ func TestSeriesStatistics(t *testing.T) {
 	assert.Equal(t, 3, s.Last(100).Len())
 	assert.Zero(t, s.Last(0).Len())
 
+	since := s.Since(2500 * time.Millisecond)
+	assert.Equal(t, []float64{2, 6}, []float64{since.Min(), since.Max()}, "from the sample that holds then")
+	assert.Equal(t, 3, s.Since(0).Len())
+	assert.Equal(t, 1, s.Since(time.Hour).Len())
+
 	empty := Series{}
+	assert.Zero(t, empty.Since(time.Second).Len())
 	assert.True(t, math.IsNaN(empty.Min()) && math.IsNaN(empty.Max()) && math.IsNaN(empty.Mean()))
 	assert.Zero(t, empty.Duration())
 	assert.Zero(t, empty.SamplingRate())

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
@@ -19,12 +21,15 @@ import (
 // by 500 pixels.
 type Config struct {
 	Title         string
-	Last          int // only the last n samples of each series; 0 means all
-	Width, Height int // pixels, 10000 at most; of a chart with several panels, the height of the first
+	Last          int // only the last n samples of the series that has most of them, and what the others have of that time; 0 means all
+	Width, Height int // pixels; each panel after the first makes the chart higher by a half
 }
 
-// maxPixels bounds a picture's memory: 400 MB.
-const maxPixels = 10000
+// What a picture's side can be. Less cannot be read, more takes over 400 MB.
+const (
+	minPixels = 200
+	maxPixels = 10000
+)
 
 // Figure is a chart that is ready to be written, as often as one likes.
 type Figure struct {
@@ -32,13 +37,14 @@ type Figure struct {
 	width, height int // pixels, all panels together
 	panels        []panel
 	series        []nvml.Series
+	from, to      float64 // seconds
 }
 
 // panel is a pair of axes: lines of one unit over time in seconds.
 type panel struct {
-	Label string // of the vertical axis: "memory [GiB]"
-	Max   float64
-	Lines []line
+	Name, Unit string // of the vertical axis: "memory", "GiB"
+	Max        float64
+	Lines      []line
 }
 
 // line is a series in the panel's unit. Its parts are what lies between gaps.
@@ -58,13 +64,8 @@ type sample struct{ x, y float64 }
 // that none is left is an error.
 func New(series []nvml.Series, cfg Config) (*Figure, error) {
 	f := &Figure{title: cfg.Title, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
-	if max(f.width, f.height) > maxPixels {
-		return nil, fmt.Errorf("a chart of %d by %d pixels: %d is the most", f.width, f.height, maxPixels)
-	}
+	series, start := lastOf(series, cfg.Last)
 	for _, s := range series {
-		if cfg.Last > 0 {
-			s = s.Last(cfg.Last)
-		}
 		if s.Known() {
 			f.series = append(f.series, s)
 		}
@@ -72,11 +73,46 @@ func New(series []nvml.Series, cfg Config) (*Figure, error) {
 	if len(f.series) == 0 {
 		return nil, nothingToDraw(series)
 	}
+	f.from, f.to = span(f.series, start)
 	for _, unit := range unitsOf(f.series) {
-		f.panels = append(f.panels, newPanel(unit, f.series))
+		f.panels = append(f.panels, f.newPanel(unit))
 	}
 	f.height += (len(f.panels) - 1) * f.height / 2
+	if min(f.width, f.height) < minPixels || max(f.width, f.height) > maxPixels {
+		return nil, fmt.Errorf("a chart of %d by %d pixels: each side takes %d to %d", f.width, f.height, minPixels, maxPixels)
+	}
 	return f, nil
+}
+
+// lastOf cuts series to the time that the last n samples of one of them took: a
+// process's are fewer than its device's. What held at its start stays.
+func lastOf(series []nvml.Series, n int) (cut []nvml.Series, start time.Duration) {
+	if n <= 0 {
+		return series, 0
+	}
+	for _, s := range series {
+		first, _ := s.Last(n).Span()
+		start = max(start, first)
+	}
+	for _, s := range series {
+		cut = append(cut, s.Since(start))
+	}
+	return cut, start
+}
+
+// span returns the times of the first sample from start on and of the last one,
+// which are never one.
+func span(series []nvml.Series, start time.Duration) (from, to float64) {
+	from = math.Inf(1)
+	for _, s := range series {
+		first, last := s.Span()
+		from, to = min(from, first.Seconds()), max(to, last.Seconds())
+	}
+	from = max(from, start.Seconds())
+	if from < (to-from)/100 {
+		from = 0 // the first sample comes some microseconds after the start
+	}
+	return from, max(to, from+0.1)
 }
 
 func nothingToDraw(series []nvml.Series) error {
@@ -106,27 +142,27 @@ func unitsOf(series []nvml.Series) []string {
 	return units
 }
 
-func newPanel(unit string, all []nvml.Series) panel {
+func (f *Figure) newPanel(unit string) panel {
 	var p panel
 	var series []nvml.Series
-	for _, s := range all {
+	for _, s := range f.series {
 		if s.Quantity.Unit() == unit {
 			series = append(series, s)
 			p.Max = max(p.Max, s.Max())
 		}
 	}
 	scale := 1.0
-	p.Label = panelName(series) + " [" + unit + "]"
+	p.Name, p.Unit = panelName(series), unit
 	if series[0].Quantity.IsMemory() {
-		scale, unit = binaryUnit(p.Max)
-		p.Label = "memory [" + unit + "]"
+		p.Name = "memory"
+		scale, p.Unit = binaryUnit(p.Max)
 	}
 	p.Max /= scale
 	colors := make(map[string]int)
 	for _, s := range series {
 		p.Lines = append(p.Lines, line{
 			Label: s.Label(), Color: colorOf(colors, s), Dashed: isDashed(s, series),
-			Stepped: s.Quantity.IsMemory(), parts: partsOf(s, scale),
+			Stepped: s.Quantity.IsMemory(), parts: f.partsOf(s, scale),
 		})
 	}
 	return p
@@ -178,8 +214,9 @@ func isDashed(s nvml.Series, series []nvml.Series) bool {
 }
 
 // partsOf splits a series at its gaps. A point of several samples is drawn as
-// its minimum and its maximum, so that no peak is lost.
-func partsOf(s nvml.Series, scale float64) [][]sample {
+// its minimum and its maximum, so that no peak is lost. One from before the chart's
+// beginning holds there.
+func (f *Figure) partsOf(s nvml.Series, scale float64) [][]sample {
 	var parts [][]sample
 	var part []sample
 	for p := range s.Points() {
@@ -189,16 +226,31 @@ func partsOf(s nvml.Series, scale float64) [][]sample {
 			}
 			continue
 		}
-		x := p.Time.Seconds()
+		x := max(p.Time.Seconds(), f.from)
 		part = append(part, sample{x, p.Min / scale})
 		if p.Max > p.Min {
 			part = append(part, sample{x, p.Max / scale})
 		}
 	}
-	if part != nil {
-		parts = append(parts, part)
+	if part == nil {
+		return parts
 	}
-	return parts
+	if n := len(part); s.Quantity.IsMemory() && holdsUntil(s, f.to) {
+		part = append(part, sample{f.to, part[n-1].y})
+	}
+	return append(parts, part)
+}
+
+// holdsUntil reports whether the last sample of a series, a process's that is
+// asked for less often, is drawn to the chart's end: if no two are missing there.
+func holdsUntil(s nvml.Series, end float64) bool {
+	_, last := s.Span()
+	interval := 1.0
+	if rate := s.SamplingRate(); rate > 0 {
+		interval = 1 / rate
+	}
+	rest := end - last.Seconds()
+	return !s.Ended && rest > 0 && rest < 2*interval
 }
 
 // Formats are the endings that Save knows.
@@ -231,19 +283,4 @@ func (f *Figure) Save(path string, overwrite bool) error {
 		return fmt.Errorf("writing a chart: %w", err)
 	}
 	return nil
-}
-
-// span returns the times of the first and the last sample, which are never one.
-func (f *Figure) span() (from, to float64) {
-	for i, s := range f.series {
-		first, last := s.Span()
-		if i == 0 || first.Seconds() < from {
-			from = first.Seconds()
-		}
-		to = max(to, last.Seconds())
-	}
-	if from < (to-from)/100 {
-		from = 0 // the first sample comes some microseconds after the start
-	}
-	return from, max(to, from+0.1)
 }

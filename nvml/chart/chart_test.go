@@ -188,10 +188,47 @@ func TestOnePanelAUnit(t *testing.T) {
 func TestLastSamples(t *testing.T) {
 	fig, err := New(twoGPUs(t), Config{Last: 50})
 	require.NoError(t, err)
-	from, to := fig.span()
-	assert.InDelta(t, 50.2, from, 1e-9)
-	assert.InDelta(t, 60, to, 1e-9)
+	assert.InDelta(t, 50.2, fig.from, 1e-9)
+	assert.InDelta(t, 60, fig.to, 1e-9)
 	assert.Equal(t, 50, fig.series[0].Len())
+}
+
+// A process is asked for less often than its device: the last samples of both
+// are of the same time.
+func TestLastSamplesOfOneTime(t *testing.T) {
+	var entries []entry
+	for i := range 101 {
+		e := entry{"time_seconds": float64(i) / 10, "device": 0, nvml.MemoryUsed.Key(): gib}
+		if i%10 == 5 {
+			e[nvml.ProcessMemory.Key()] = float64(i)
+		}
+		entries = append(entries, e)
+	}
+	series := recording(t, entries...)
+	fig, err := New(series, Config{Last: 8})
+	require.NoError(t, err)
+	assert.InDelta(t, 9.3, fig.from, 1e-9)
+	assert.InDelta(t, 10, fig.to, 1e-9)
+	assert.Equal(t, [2]int{8, 2}, [2]int{fig.series[0].Len(), fig.series[1].Len()}, "what held at the start, too")
+	lines := fig.panels[0].Lines
+	assert.Equal(t, []sample{{9.3, 85 / gib}, {9.5, 95 / gib}, {10, 95 / gib}}, lines[1].parts[0], "and at the end")
+	_, texts, _ := drawn(t, series, Config{Last: 8})
+	assert.Contains(t, texts, "9.3")
+	assert.NotContains(t, texts, "8.5", "where the process's first sample is")
+}
+
+// What holds at the end is drawn there, but not for longer than it is known.
+func TestTheLastFigureHolds(t *testing.T) {
+	held := func(q nvml.Quantity, end int) []sample {
+		fig, err := New(recording(t,
+			entry{"time_seconds": 0, "device": 0, q.Key(): 1}, entry{"time_seconds": 2, "device": 0, q.Key(): 1},
+			entry{"time_seconds": end, "device": 1, q.Key(): 1}), Config{})
+		require.NoError(t, err)
+		return fig.panels[0].Lines[0].parts[0]
+	}
+	assert.Len(t, held(nvml.MemoryUsed, 5), 3)
+	assert.Len(t, held(nvml.MemoryUsed, 6), 2, "two samples are missing")
+	assert.Len(t, held(nvml.Power, 5), 2, "that would not be a level")
 }
 
 func TestASampleAloneIsADot(t *testing.T) {
@@ -244,9 +281,25 @@ func TestNothingToDraw(t *testing.T) {
 	assert.ErrorContains(t, err, "the GPU is lost")
 }
 
-func TestTooLargeAPicture(t *testing.T) {
+func TestSizes(t *testing.T) {
 	_, err := New(twoGPUs(t), Config{Width: 1 << 20})
-	assert.ErrorContains(t, err, "10000 is the most")
+	assert.ErrorContains(t, err, "a chart of 1048576 by 500 pixels: each side takes 200 to 10000")
+	_, err = New(twoGPUs(t), Config{Height: 50})
+	assert.ErrorContains(t, err, "800 by 50 pixels")
+	panels := waves(t, map[nvml.Quantity]float64{nvml.MemoryUsed: gib, nvml.Power: 700, nvml.Utilization: 100})
+	_, err = New(panels, Config{Height: 6000})
+	assert.ErrorContains(t, err, "800 by 12000 pixels", "all panels together")
+}
+
+// What does not fit is cut, and says so.
+func TestLongTexts(t *testing.T) {
+	_, texts, _ := drawn(t, twoGPUs(t), Config{Title: strings.Repeat("long ", 50), Width: 200, Height: 300})
+	for _, text := range texts {
+		assert.Less(t, len(text), 40, text)
+	}
+	assert.Regexp(t, "^long long .*…$", texts[0])
+	assert.Contains(t, texts, "GPU 0 memory used")
+	assert.Regexp(t, `(?m)^GPU 1 pid 12345.*…$`, strings.Join(texts, "\n"))
 }
 
 func TestTicks(t *testing.T) {
@@ -291,7 +344,7 @@ func TestHTML(t *testing.T) {
 	var panels []pagePanel
 	require.NoError(t, json.Unmarshal([]byte(data[1]), &panels))
 	require.Len(t, panels, 1)
-	assert.Equal(t, "memory [GiB]", panels[0].Label)
+	assert.Equal(t, [2]string{"memory", "GiB"}, [2]string{panels[0].Name, panels[0].Unit})
 	require.Len(t, panels[0].Lines, 4)
 	for i, l := range panels[0].Lines {
 		assert.Equal(t, i%2 == 0, l.Dashed)

@@ -26,6 +26,7 @@ func (f *Figure) HTML(w io.Writer) error {
 		Licence: template.JS("/*\nuPlot " + uplot.Version + "\n" + uplot.Licence + "\n*/"),
 		Width:   f.width,
 		Height:  f.height,
+		From:    f.from,
 		Panels:  f.pagePanels(),
 		Rows:    f.pageRows(),
 	})
@@ -37,12 +38,14 @@ type page struct {
 	CSS           template.CSS
 	JS, Licence   template.JS
 	Width, Height int
+	From          float64
 	Panels        []pagePanel
 	Rows          []pageRow
 }
 
 type pagePanel struct {
-	Label string     `json:"label"`
+	Name  string     `json:"name"`
+	Unit  string     `json:"unit"`
 	Lines []pageLine `json:"lines"`
 }
 
@@ -72,7 +75,7 @@ func (f *Figure) pageTitle() string {
 func (f *Figure) pagePanels() []pagePanel {
 	panels := make([]pagePanel, len(f.panels))
 	for i, p := range f.panels {
-		panels[i].Label = p.Label
+		panels[i].Name, panels[i].Unit = p.Name, p.Unit
 		for _, l := range p.Lines {
 			panels[i].Lines = append(panels[i].Lines, pageLineOf(l))
 		}

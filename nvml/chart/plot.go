@@ -4,6 +4,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"sort"
 	"strconv"
 
 	xfont "golang.org/x/image/font"
@@ -27,10 +28,11 @@ var palette = []color.RGBA{
 var gridColor = color.RGBA{0xdd, 0xdd, 0xdd, 0xff}
 
 const (
-	dpi      = 96
-	margin   = vg.Length(8)
-	keyLine  = vg.Length(22) // of a legend's entry
-	fontSize = vg.Length(10)
+	dpi       = 96
+	margin    = vg.Length(8)
+	keyLine   = vg.Length(22) // of a key's entry
+	fontSize  = vg.Length(10)
+	rowHeight = 1.5 * fontSize
 )
 
 func pixels(n int) vg.Length { return vg.Length(n) * vg.Inch / dpi }
@@ -55,60 +57,108 @@ func (f *Figure) SVG(w io.Writer) error {
 	return err
 }
 
-// draw puts the title and the legend above the panels, where they can cover
-// no line.
+// draw puts the title, and each panel under its key, where it can cover no line.
 func (f *Figure) draw(c draw.Canvas) error {
 	c.SetColor(color.White)
 	c.Fill(c.Rectangle.Path())
 	c = draw.Crop(c, margin, -2*margin, margin, -margin)
-	plots := make([][]*plot.Plot, len(f.panels))
+	if f.title != "" {
+		c = drawTitle(c, f.title)
+	}
+	keys := make([]key, len(f.panels))
+	height := c.Max.Y - c.Min.Y - vg.Length(len(keys)-1)*margin
+	for i, p := range f.panels {
+		keys[i] = newKey(p.Lines, c.Max.X-c.Min.X)
+		height -= keys[i].height()
+	}
+	height /= vg.Length(len(keys))
+	plots := make([]*plot.Plot, len(f.panels))
+	tiles := make([]draw.Canvas, len(f.panels))
 	for i := range f.panels {
-		p, err := f.plot(i)
+		p, err := f.plot(i, height)
 		if err != nil {
 			return err
 		}
-		plots[i] = []*plot.Plot{p}
+		keys[i].draw(c)
+		c = draw.Crop(c, 0, 0, 0, -keys[i].height())
+		plots[i], tiles[i] = p, draw.Crop(c, 0, 0, c.Max.Y-c.Min.Y-height, 0)
+		c = draw.Crop(c, 0, 0, 0, -height-margin)
 	}
-	top := f.drawHead(c, plots[0][0].Legend.TextStyle)
-	c = draw.Crop(c, 0, 0, 0, -top)
-	tiles := draw.Tiles{Rows: len(plots), Cols: 1, PadY: margin, PadTop: margin}
-	for i, row := range plot.Align(plots, tiles, c) {
-		plots[i][0].Draw(row[0])
+	align(plots, tiles)
+	for i, p := range plots {
+		p.Draw(tiles[i])
 	}
 	return nil
 }
 
-// drawHead draws title and legend and returns their height. Entries stand in
-// as many columns as the widest of them leaves room for.
-func (f *Figure) drawHead(c draw.Canvas, style text.Style) vg.Length {
+// align moves the left sides of the plots' areas under each other.
+func align(plots []*plot.Plot, tiles []draw.Canvas) {
+	left := func(i int) vg.Length { return plots[i].DataCanvas(tiles[i]).Min.X }
+	most := vg.Length(0)
+	for i := range plots {
+		most = max(most, left(i))
+	}
+	for i := range plots {
+		tiles[i] = draw.Crop(tiles[i], most-left(i), 0, 0, 0)
+	}
+}
+
+func textStyle() text.Style {
+	style := plot.New().Legend.TextStyle
 	style.Font.Size, style.Font.Variant = fontSize, "Sans"
 	style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
-	height := 1.5 * fontSize
-	y := c.Max.Y
-	if f.title != "" {
-		title := style
-		title.Font.Size = 1.2 * fontSize
-		title.Font.Weight = xfont.WeightBold
-		c.FillText(title, vg.Point{X: c.Min.X, Y: y - height/2}, f.title)
-		y -= 1.3 * height
+	return style
+}
+
+// drawTitle returns the canvas below the title.
+func drawTitle(c draw.Canvas, title string) draw.Canvas {
+	style := textStyle()
+	style.Font.Size = 1.2 * fontSize
+	style.Font.Weight = xfont.WeightBold
+	c.FillText(style, vg.Point{X: c.Min.X, Y: c.Max.Y - rowHeight/2}, fit(style, title, c.Max.X-c.Min.X))
+	return draw.Crop(c, 0, 0, 0, -1.3*rowHeight)
+}
+
+// fit cuts a text to a width.
+func fit(style text.Style, s string, width vg.Length) string {
+	if style.Width(s) <= width {
+		return s
 	}
-	var lines []line
-	width := vg.Length(0)
-	for _, p := range f.panels {
-		for _, l := range p.Lines {
-			lines = append(lines, l)
-			width = max(width, style.Width(l.Label)+keyLine+3*margin)
-		}
+	runes := []rune(s)
+	n := sort.Search(len(runes), func(n int) bool { return style.Width(string(runes[:n+1])+"…") > width })
+	return string(runes[:n]) + "…"
+}
+
+// key says what a panel's lines are: in as many columns as the widest entry
+// leaves room for, one column after the other.
+type key struct {
+	style text.Style
+	lines []line
+	width vg.Length // of a column
+	rows  int
+}
+
+func newKey(lines []line, width vg.Length) key {
+	k := key{style: textStyle(), lines: lines}
+	for _, l := range lines {
+		k.width = max(k.width, k.style.Width(l.Label)+keyLine+2*margin)
 	}
-	columns := max(1, int((c.Max.X-c.Min.X)/width))
-	for i, l := range lines {
-		x := c.Min.X + vg.Length(i%columns)*width
-		row := y - height*(vg.Length(i/columns)+0.5)
-		c.StrokeLine2(l.style(), x, row, x+keyLine, row)
-		c.FillText(style, vg.Point{X: x + keyLine + margin/2, Y: row}, l.Label)
+	k.width = min(k.width, width)
+	columns := int(width / k.width)
+	k.rows = (len(lines) + columns - 1) / columns
+	return k
+}
+
+func (k key) height() vg.Length { return rowHeight*vg.Length(k.rows) + margin/2 }
+
+func (k key) draw(c draw.Canvas) {
+	for i, l := range k.lines {
+		x := c.Min.X + vg.Length(i/k.rows)*k.width
+		y := c.Max.Y - rowHeight*(vg.Length(i%k.rows)+0.5)
+		c.StrokeLine2(l.style(), x, y, x+keyLine, y)
+		label := fit(k.style, l.Label, k.width-keyLine-margin/2)
+		c.FillText(k.style, vg.Point{X: x + keyLine + margin/2, Y: y}, label)
 	}
-	rows := (len(lines) + columns - 1) / columns
-	return c.Max.Y - y + height*vg.Length(rows)
 }
 
 func (l line) style() draw.LineStyle {
@@ -119,10 +169,10 @@ func (l line) style() draw.LineStyle {
 	return s
 }
 
-func (f *Figure) plot(i int) (*plot.Plot, error) {
+func (f *Figure) plot(i int, height vg.Length) (*plot.Plot, error) {
 	p := plot.New()
 	panel := f.panels[i]
-	p.Y.Label.Text = panel.Label
+	p.Y.Label.Text = panel.Name + " [" + panel.Unit + "]"
 	if i == len(f.panels)-1 {
 		p.X.Label.Text = "time [s]"
 	}
@@ -132,21 +182,21 @@ func (f *Figure) plot(i int) (*plot.Plot, error) {
 		}
 		axis.Padding = 0
 	}
-	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(9), ticks(6)
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticksIn(pixels(f.width), 6*fontSize), ticksIn(height, 3*fontSize)
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = gridColor, gridColor
 	p.Add(grid)
-	p.X.Min, p.X.Max = f.span()
 	for _, l := range panel.Lines {
 		parts := make([][]sample, len(l.parts))
 		for i, part := range l.parts {
-			parts[i] = perColumn(part, p.X.Min, p.X.Max, f.width/2) // a line is two pixels wide
+			parts[i] = perColumn(part, f.from, f.to, f.width/2) // a line is two pixels wide
 		}
 		l.parts = parts
 		if err := addLine(p, l); err != nil {
 			return nil, err
 		}
 	}
+	p.X.Min, p.X.Max = f.from, f.to // after the lines, which widen them
 	p.Y.Min, p.Y.Max = 0, roof(panel.Max)
 	return p, nil
 }
@@ -217,6 +267,9 @@ func addLine(p *plot.Plot, l line) error {
 // ticks marks an axis at multiples of 1, 2 or 5 times a power of ten, at most
 // so many of them, and prints no more decimals than they need.
 type ticks int
+
+// ticksIn returns as many as an axis has room for, at least so far from each other.
+func ticksIn(length, apart vg.Length) ticks { return ticks(max(2, length/apart)) }
 
 // Ticks implements plot.Ticker.
 func (n ticks) Ticks(from, to float64) []plot.Tick {
