@@ -13,7 +13,7 @@ const (
 	shallow = DefaultDepth
 	// maxSkip is the largest skip that Capture walks for.
 	maxSkip = 8
-	// margin is what a walk takes beyond the depth: one frame of this package, and some for the compiler's method wrappers,
+	// margin is what a walk takes beyond the depth: one or two frames of this package, and some for the compiler's wrappers,
 	// which have physical frames but no logical ones. A stack with more wrappers than that takes the slow way, if it is
 	// deeper than the walk and little in it is inlined.
 	margin = 12
@@ -34,7 +34,7 @@ func (t *Table) Capture(skip int) ID {
 	if e := t.keys.find(hash, key[:1+n]); e != nil {
 		return e.id
 	}
-	return t.learn(skip+3, hash, key[:1+n])
+	return t.learn(2, skip, hash, key[:1+n])
 }
 
 // captureDeep is Capture for any depth and skip.
@@ -43,7 +43,8 @@ func (t *Table) Capture(skip int) ID {
 func (t *Table) captureDeep(skip int) ID {
 	skip = max(skip, 0)
 	if skip > maxSkip {
-		return t.learn(skip+4, 0, nil)
+		var pcs [MaxDepth]uintptr
+		return t.Intern(pcs[:runtime.Callers(skip+3, pcs[:t.depth])])
 	}
 	var key [1 + maxSkip + MaxDepth + margin]uintptr
 	key[0] = uintptr(skip)
@@ -51,17 +52,18 @@ func (t *Table) captureDeep(skip int) ID {
 	if e := t.keys.find(hash, key[:1+n]); e != nil {
 		return e.id
 	}
-	return t.learn(skip+4, hash, key[:1+n])
+	return t.learn(3, skip, hash, key[:1+n])
 }
 
-// learn interns the stack that runtime.Callers gives for skip, and keeps key for it if that determines it. A key without
-// frames, from a walk that failed, does not.
+// learn interns the stack that runtime.Callers gives beyond own frames of this package and skip more. It keeps key for it if
+// that determines it, which shows from the first frame beyond this package on: the first beyond skip may be inlined into the
+// next, and then no walk meets it. A key without frames, from a walk that failed, determines nothing.
 //
 //go:noinline
-func (t *Table) learn(skip int, hash uint64, key []uintptr) ID {
-	var pcs [MaxDepth]uintptr
-	stack := pcs[:runtime.Callers(skip, pcs[:t.depth])]
-	id := t.Intern(stack)
+func (t *Table) learn(own, skip int, hash uint64, key []uintptr) ID {
+	var pcs [maxSkip + MaxDepth]uintptr
+	stack := pcs[:runtime.Callers(1+own, pcs[:skip+t.depth])]
+	id := t.Intern(stack[min(skip, len(stack)):])
 	if id != Overflow && len(key) > 1 && determines(key[1:], stack) {
 		t.addKey(hash, key, id)
 	}
@@ -83,7 +85,8 @@ func (t *Table) addKey(hash uint64, key []uintptr, id ID) {
 // that. A walk misses frames where
 //
 //   - a function without a frame record faulted: then the walk passes over its caller;
-//   - C called back: what frame pointers say on the far side of the callback is C's, and may be anything.
+//   - C called back: what frame pointers say on the far side of the callback is C's, and may be anything;
+//   - assembly called Go without a frame of its own: then the walk passes over its caller.
 //
 // Which frame is missed depends only on the code before it, so a stack that a walk covers cannot be taken for another.
 // Addresses in walked that the stack does not have are wrappers, which runtime.Callers leaves out.
@@ -91,7 +94,7 @@ func determines(walked, stack []uintptr) bool {
 	var around uintptr // entry of the function that the previous frame was inlined into
 	for _, pc := range stack {
 		f := frameAt(pc)
-		if strings.HasPrefix(f.Function, "runtime.cgocallback") {
+		if f.Function == "runtime.sigpanic" || strings.HasPrefix(f.Function, "runtime.cgocallback") {
 			return false
 		}
 		if around == 0 || f.Entry != around {

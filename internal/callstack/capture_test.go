@@ -100,6 +100,21 @@ func TestCaptureTellsFaultingLinesApart(t *testing.T) {
 	assert.Equal(t, seen[1].ids[0], seen[3].ids[0])
 }
 
+// The line that no walk meets is one that the recursion stands at elsewhere, so that a shifted walk covers the stack.
+func TestCaptureTellsFaultsInDeepRecursionApart(t *testing.T) {
+	const levels, alternating = 60, 0x2aaaaaaaaaaaaaa
+	p := newProbe()
+	var seen []sight
+	for _, path := range []uint64{alternating, alternating | 1<<(levels-1)} {
+		faultBelow(func() { seen = append(seen, p.take()) }, levels, path)
+	}
+	require.Len(t, seen, 2)
+	for _, s := range seen {
+		p.check(t, s)
+	}
+	assert.NotEqual(t, seen[0].want, seen[1].want)
+}
+
 func TestCaptureOfDeeperStacksIsEqual(t *testing.T) {
 	for _, depth := range []int{1, 7, callstack.DefaultDepth, callstack.DefaultDepth + 1, callstack.MaxDepth} {
 		t.Run(fmt.Sprint(depth), func(t *testing.T) {
@@ -137,6 +152,23 @@ func TestCaptureSkip(t *testing.T) {
 	for f := range stacks.Frames(id) {
 		assert.Contains(t, f.Function, "TestCaptureSkip")
 		break
+	}
+}
+
+// What is skipped may be inlined into what is kept.
+func TestCaptureSkipsInlinedFrames(t *testing.T) {
+	stacks := callstack.NewTable(callstack.Config{})
+	for range 2 {
+		id := captureInlined(stacks)
+		_, _, line, _ := runtime.Caller(0)
+		for f := range stacks.Frames(id) {
+			assert.Contains(t, f.Function, "TestCaptureSkipsInlinedFrames")
+			assert.Equal(t, line-1, f.Line)
+			break
+		}
+	}
+	if callstack.Walks {
+		assert.Positive(t, stacks.Keys(), "each capture here takes the slow way")
 	}
 }
 

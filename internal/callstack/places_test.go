@@ -3,6 +3,8 @@ package callstack_test
 import (
 	"reflect"
 	"runtime"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 )
 
 func inlined1(look func()) { inlined2(look) }
@@ -114,3 +116,30 @@ func collected(attach func(x *[64]byte, done func())) {
 		runtime.GC()
 	})
 }
+
+// faultBelow recurses to a dereference that has no frame, through one of two lines a level, as path says: its lowest bit is the
+// outermost level's.
+func faultBelow(look func(), levels int, path uint64) {
+	defer func() { _ = recover() }()
+	defer look()
+	twoLines(levels, path, nil)
+}
+
+//go:noinline
+func twoLines(levels int, path uint64, p *int) int {
+	next := twoLines
+	if levels == 1 {
+		next = dereferenceToo
+	}
+	if path&1 == 0 {
+		return next(levels-1, path>>1, p)
+	} else {
+		return next(levels-1, path>>1, p) + 1
+	}
+}
+
+//go:noinline
+func dereferenceToo(_ int, _ uint64, p *int) int { return *p }
+
+// captureInlined captures below its caller, into which it is inlined.
+func captureInlined(stacks *callstack.Table) callstack.ID { return stacks.Capture(1) }

@@ -3,8 +3,9 @@
 #include "textflag.h"
 
 // A frame record is two words: the caller's frame pointer, and above it the return address. runtime.g starts with
-// the bounds of its stack, which runtime/cgo relies on too. Nothing moves the stack here: assembly is not preempted
-// asynchronously, and NOSPLIT leaves out the check in the prologue.
+// the bounds of its stack, which runtime/cgo relies on too; should they not be there in some later Go, the stack pointer
+// is not between them, and walk finds nothing. Nothing moves the stack here: assembly is not preempted asynchronously, and
+// NOSPLIT leaves out the check in the prologue.
 
 // func walk(pcs *uintptr, limit int, seed uint64) (n int, hash uint64)
 TEXT ·walk(SB), NOSPLIT, $0-40
@@ -12,12 +13,14 @@ TEXT ·walk(SB), NOSPLIT, $0-40
 	MOVQ limit+8(FP), CX
 	MOVQ seed+16(FP), DX
 	MOVQ (TLS), R8
-	MOVQ 0(R8), R9  // the record must lie above this: g.stack.lo, then the record before
 	MOVQ 8(R8), R10 // g.stack.hi
-	SUBQ $16, R10   // highest address of a record
+	MOVQ SP, R9     // the record must lie above this: the stack pointer, then the record before
 	MOVQ $0x9E3779B97F4A7C15, R11
 	MOVQ BP, AX
 	XORL BX, BX
+	CMPQ R9, 0(R8)  // g.stack.lo
+	JLS  done
+	SUBQ $16, R10   // highest address of a record
 
 next:
 	CMPQ  AX, R9

@@ -10,12 +10,15 @@ TEXT ·walk(SB), NOSPLIT|NOFRAME, $0-40
 	MOVD pcs+0(FP), R0
 	MOVD limit+8(FP), R1
 	MOVD seed+16(FP), R2
-	MOVD 0(g), R3 // the record must lie above this: g.stack.lo, then the record before
+	MOVD 0(g), R8 // g.stack.lo
 	MOVD 8(g), R4 // g.stack.hi
-	SUB  $16, R4  // highest address of a record
+	SUB  $16, RSP, R3 // the record must lie above this: near the stack pointer, then the record before
 	MOVD $0x9E3779B97F4A7C15, R5
 	MOVD R29, R6
 	MOVD ZR, R7
+	CMP  R8, R3
+	BLS  done
+	SUB  $16, R4 // highest address of a record
 
 next:
 	CMP  R3, R6
