@@ -135,13 +135,14 @@ func (t *MemTracker) remember(r *record, stack callstack.ID, x tensor, action Ac
 		return fmt.Errorf("tracker: %w", alloc.ErrClosed)
 	}
 	r.since = t.now()
-	r.cell = t.ledger.cells.at(stack, x, t.ledger.epoch)
+	in := t.sections.at(here)
+	r.cell = t.ledger.cells.at(place{stack, in.pathID()}, x, t.ledger.epoch)
 	r.seq = t.history.next
 	if err := t.ledger.add(r); err != nil {
 		return err
 	}
-	if here != 0 {
-		r.section = t.sections.allocated(here, x.each)
+	if in != nil {
+		t.sections.allocated(in, x.each)
 	}
 	t.history.add(r.event(r.since, action))
 	return nil
@@ -162,8 +163,8 @@ func (t *MemTracker) forget(r *record, action Action) error {
 		return nil // the ledger is gone, the memory is not
 	}
 	t.ledger.remove(r)
-	if here != 0 || r.section != 0 {
-		t.sections.freed(here, r.section, 1, r.cell.group.each)
+	if here != 0 || r.cell.section != noPath {
+		t.sections.freed(here, r.cell.section, 1, r.cell.group.each)
 	}
 	t.history.add(r.event(t.now(), action))
 	return nil
@@ -182,8 +183,8 @@ func (t *MemTracker) restore(r *record) {
 		return
 	}
 	t.ledger.enter(r)
-	if here != 0 || r.section != 0 {
-		t.sections.freed(here, r.section, -1, r.cell.group.each)
+	if here != 0 || r.cell.section != noPath {
+		t.sections.freed(here, r.cell.section, -1, r.cell.group.each)
 	}
 	t.history.add(r.event(t.now(), FreeFailed))
 }
@@ -191,6 +192,6 @@ func (t *MemTracker) restore(r *record) {
 func (r *record) event(since time.Duration, action Action) event {
 	return event{
 		since: since, action: action, ptr: r.ptr, allocated: r.allocated,
-		group: r.cell.group, stack: r.cell.stack, section: r.section,
+		group: r.cell.group, stack: r.cell.stack, section: r.cell.section,
 	}
 }

@@ -18,19 +18,18 @@ type Buffer struct {
 // Buffer, so that the Go collector can find that nobody else does.
 type record struct {
 	tracker   *MemTracker
-	cell      *cell // kind, shape, dtype, stack
+	cell      *cell // kind, shape, dtype, stack, section
 	ptr       alloc.Ptr
 	allocated alloc.Bytes
 	since     time.Duration // of the allocation, since the tracker's start
 	seq       uint64
 	label     string
-	section   uint32
 	state     state
 	foreign   bool // registered: other code owns the memory
 	lost      bool // its Buffer was collected
 }
 
-// state is guarded by the tracker's mutex, as are section, label and lost.
+// state is guarded by the tracker's mutex, as are label and lost.
 type state uint8
 
 const (

@@ -12,14 +12,14 @@ type group struct {
 	cells int // cells that point here
 }
 
-// cell is the part of a group that one call stack allocated. All that is known
-// by line of code is a count in a cell, since every buffer of it has the same size.
+// cell is the part of a group that one call stack allocated in one section. All
+// that is known by line of code is a count in a cell, since every buffer of it has
+// the same size.
 type cell struct {
-	group *group
-	stack callstack.ID
-	dirty bool   // stands in cells.dirty
-	swept bool   // is not in the table any more
-	hash  uint64 // of group identity and stack
+	group   *group
+	stack   callstack.ID
+	section uint32 // path
+	hash    uint64 // of group identity, stack and section
 
 	live   int64 // buffers now
 	marked int64 // buffers at the last mark
@@ -31,9 +31,19 @@ type cell struct {
 	epoch uint64
 
 	copied int32 // index in the snapshot that is being made
+	dirty  bool  // stands in cells.dirty
+	swept  bool  // is not in the table any more
 }
 
-// cells finds the cell of a stack and group in constant time, and remembers
+// place is where in a program a buffer was allocated.
+type place struct {
+	stack   callstack.ID
+	section uint32
+}
+
+func (c *cell) place() place { return place{c.stack, c.section} }
+
+// cells finds the cell of a place and group in constant time, and remembers
 // which of them changed since the last mark. It is an open addressing table:
 // cells leave it only in sweep, which builds it anew.
 type cells struct {
@@ -44,7 +54,7 @@ type cells struct {
 	groups map[string]*group
 
 	// retired holds the buffers ever allocated by the cells that were swept.
-	retired map[callstack.ID]Tally
+	retired map[place]Tally
 }
 
 const minCells = 256
@@ -54,22 +64,22 @@ func newCells() cells {
 		slots:   make([]*cell, 2*minCells),
 		limit:   minCells,
 		groups:  make(map[string]*group),
-		retired: make(map[callstack.ID]Tally),
+		retired: make(map[place]Tally),
 	}
 }
 
-// at returns the cell of a stack and a tensor, making it if it is new.
-func (cs *cells) at(stack callstack.ID, x tensor, peakEpoch uint64) *cell {
-	hash := cellHash(stack, x)
+// at returns the cell of a place and a tensor, making it if it is new.
+func (cs *cells) at(p place, x tensor, peakEpoch uint64) *cell {
+	hash := cellHash(p, x)
 	mask := uint64(len(cs.slots) - 1)
 	for i := hash & mask; cs.slots[i] != nil; i = (i + 1) & mask {
 		c := cs.slots[i]
-		if c.hash == hash && c.stack == stack && c.group.equal(x) {
+		if c.hash == hash && c.place() == p && c.group.equal(x) {
 			return c
 		}
 	}
 	cs.makeRoom(peakEpoch)
-	c := &cell{group: cs.group(x), stack: stack, hash: hash}
+	c := &cell{group: cs.group(x), stack: p.stack, section: p.section, hash: hash}
 	c.group.cells++
 	cs.insert(c)
 	return c
@@ -85,11 +95,11 @@ func (cs *cells) makeRoom(peakEpoch uint64) {
 // readmit takes a cell back that was swept when its last buffer was being freed,
 // which then failed. If the key has a new cell by now, it has two: their counts add up.
 func (cs *cells) readmit(c *cell, peakEpoch uint64) {
-	left := cs.retired[c.stack].Sub(c.group.tally(c.total))
+	left := cs.retired[c.place()].Sub(c.group.tally(c.total))
 	if left.IsZero() {
-		delete(cs.retired, c.stack)
+		delete(cs.retired, c.place())
 	} else {
-		cs.retired[c.stack] = left
+		cs.retired[c.place()] = left
 	}
 	c.swept, c.dirty = false, false
 	cs.makeRoom(peakEpoch)
@@ -163,7 +173,7 @@ func (cs *cells) sweep(peakEpoch uint64) {
 }
 
 func (cs *cells) retire(c *cell) {
-	cs.retired[c.stack] = cs.retired[c.stack].Add(c.group.tally(c.total))
+	cs.retired[c.place()] = cs.retired[c.place()].Add(c.group.tally(c.total))
 	c.swept = true
 	c.group.cells--
 	if g := c.group; g.cells == 0 {
@@ -185,9 +195,9 @@ func (c *cell) atPeak(peakEpoch uint64) int64 {
 }
 
 // cellHash mixes by multiplying with the 64-bit golden ratio.
-func cellHash(stack callstack.ID, x tensor) uint64 {
+func cellHash(p place, x tensor) uint64 {
 	const phi = 0x9e3779b97f4a7c15
-	h := (uint64(stack)<<16 | uint64(x.kind)<<8 | uint64(x.dtype)) * phi
+	h := (uint64(p.section)<<48 ^ uint64(p.stack)<<16 | uint64(x.kind)<<8 | uint64(x.dtype)) * phi
 	for _, dim := range x.shape {
 		h = (h ^ h>>29 ^ uint64(dim)) * phi
 	}

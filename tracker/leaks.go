@@ -98,22 +98,17 @@ func (t *MemTracker) Leaks(opts ...LeakOption) []Leak {
 		opt(&filter)
 	}
 	s := t.Snapshot()
-	type identity struct {
-		site    int32
-		section uint32
-	}
-	index := make(map[identity]int)
+	index := make(map[int32]int) // by site
 	var leaks []Leak
 	for _, e := range s.allocations {
 		a := s.allocation(e)
 		if !filter.keeps(a) {
 			continue
 		}
-		id := identity{e.site, e.section}
-		i, ok := index[id]
+		i, ok := index[e.site]
 		if !ok {
 			i = len(leaks)
-			index[id] = i
+			index[e.site] = i
 			leaks = append(leaks, Leak{
 				Kind: a.Kind, DType: a.DType, Shape: a.Shape, Section: a.Section, Stack: a.Stack, Site: a.Site,
 			})

@@ -87,7 +87,7 @@ func (t *MemTracker) refused(err error, stack callstack.ID, x tensor) error {
 	}
 	here := t.sections.goroutine()
 	t.mu.Lock()
-	section := t.sections.at(here)
+	section := t.sections.at(here).pathID()
 	e := &OutOfMemoryError{Kind: x.kind, DType: x.dtype, Shape: x.shape.Clone(), Section: t.sections.paths.names[section]}
 	if !t.closed.Load() {
 		t.history.add(event{since: t.now(), action: OutOfMemory, allocated: x.each, stack: stack, section: section})

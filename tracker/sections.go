@@ -76,27 +76,28 @@ func (s *sections) goroutine() uintptr {
 	return callstack.Goroutine()
 }
 
-// at returns the path of the goroutine's innermost section.
-func (s *sections) at(goroutine uintptr) uint32 {
-	if in := s.innermost[goroutine]; in != nil {
-		return in.id
+// at returns the goroutine's innermost section; nil if it is in none.
+func (s *sections) at(goroutine uintptr) *Section {
+	if goroutine == 0 {
+		return nil
 	}
-	return noPath
+	return s.innermost[goroutine]
 }
 
-// allocated counts bytes in the goroutine's innermost section and in all that
-// it is part of, and returns its path.
-func (s *sections) allocated(goroutine uintptr, bytes alloc.Bytes) (path uint32) {
-	in := s.innermost[goroutine]
+// pathID returns the path of a section, of which nil is the outside of all.
+func (in *Section) pathID() uint32 {
 	if in == nil {
 		return noPath
 	}
-	path = in.id
-	s.stats[path].live.add(1, bytes)
+	return in.id
+}
+
+// allocated counts bytes in a section and in all that it is part of.
+func (s *sections) allocated(in *Section, bytes alloc.Bytes) {
+	s.stats[in.id].live.add(1, bytes)
 	for ; in != nil; in = in.parent {
 		in.own.allocate(bytes)
 	}
-	return path
 }
 
 // freed counts bytes that came from the path and were freed by the goroutine. A

@@ -50,21 +50,21 @@ type stackSource interface {
 
 // siteEntry is a cell, copied.
 type siteEntry struct {
+	place
 	group             *group
-	stack             callstack.ID
 	live, peak, total int64
 }
 
-// retiredEntry is what a stack ever allocated in cells that the ledger has dropped.
+// retiredEntry is what was ever allocated at a place, in cells that the ledger
+// has dropped.
 type retiredEntry struct {
-	stack callstack.ID
+	place
 	total Tally
 }
 
 // allocationEntry is a record, copied.
 type allocationEntry struct {
 	site      int32 // index in sites
-	section   uint32
 	foreign   bool
 	lost      bool
 	ptr       alloc.Ptr
@@ -92,18 +92,19 @@ type Allocation struct {
 	Site       Frame // the line of the user's code in Stack
 }
 
-// SiteStats is what one call stack allocated of one kind, shape and dtype. Of a
-// program whose shapes never repeat, the shapes long gone are summed up by stack:
-// such an entry has no dtype, no shape, and only a Total.
+// SiteStats is what one call stack allocated of one kind, shape and dtype in one
+// section. Of a program whose shapes never repeat, the shapes long gone are summed
+// up by stack and section: such an entry has no dtype, no shape, and only a Total.
 type SiteStats struct {
-	Kind  Kind
-	DType alloc.DType
-	Shape alloc.Shape // shared: do not write
-	Stack Stack       // shared: do not write
-	Site  Frame       // the line of the user's code in Stack
-	Live  Tally       // now
-	Peak  Tally       // at the moment of most bytes of all
-	Total Tally       // ever
+	Kind    Kind
+	DType   alloc.DType
+	Shape   alloc.Shape // shared: do not write
+	Section string      // its path; "" is outside of all
+	Stack   Stack       // shared: do not write
+	Site    Frame       // the line of the user's code in Stack
+	Live    Tally       // now
+	Peak    Tally       // at the moment of most bytes of all
+	Total   Tally       // ever
 }
 
 // Group is the live buffers of one kind, shape and dtype.
@@ -152,11 +153,11 @@ func (s *Snapshot) copySites(l *ledger) {
 	for _, c := range l.cells.slots {
 		if c != nil {
 			c.copied = int32(len(s.sites))
-			s.sites = append(s.sites, siteEntry{c.group, c.stack, c.live, c.atPeak(l.epoch), c.total})
+			s.sites = append(s.sites, siteEntry{c.place(), c.group, c.live, c.atPeak(l.epoch), c.total})
 		}
 	}
-	for stack, total := range l.cells.retired {
-		s.retired = append(s.retired, retiredEntry{stack, total})
+	for place, total := range l.cells.retired {
+		s.retired = append(s.retired, retiredEntry{place, total})
 	}
 }
 
@@ -164,7 +165,7 @@ func (s *Snapshot) copyAllocations(l *ledger) {
 	s.allocations = make([]allocationEntry, 0, len(l.live))
 	for _, r := range l.live {
 		s.allocations = append(s.allocations, allocationEntry{
-			site: r.cell.copied, section: r.section, foreign: r.foreign, lost: r.lost, ptr: r.ptr,
+			site: r.cell.copied, foreign: r.foreign, lost: r.lost, ptr: r.ptr,
 			allocated: r.allocated, since: r.since, seq: r.seq, label: r.label,
 		})
 	}
@@ -187,26 +188,27 @@ func (s *Snapshot) allocation(e allocationEntry) Allocation {
 		Seq: e.seq, Time: s.epoch.Add(e.since), Ptr: e.ptr,
 		Requested: site.group.each, Allocated: e.allocated,
 		Kind: site.group.kind, DType: site.group.dtype, Shape: site.group.shape,
-		Label: e.label, Section: s.sections[e.section], Registered: e.foreign, Lost: e.lost,
+		Label: e.label, Section: s.sections[site.section], Registered: e.foreign, Lost: e.lost,
 		Stack: s.stacks.resolve(site.stack), Site: s.stacks.site(site.stack),
 	}
 }
 
 // Sites iterates over the call stacks and what they allocated: more live bytes
-// first, then more bytes ever, then in the order of Groups and of the lines of code.
+// first, then more bytes ever, then in the order of Groups, of the lines of code and
+// of the sections.
 func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 	sites := make([]SiteStats, 0, len(s.sites)+len(s.retired))
 	for _, e := range s.sites {
 		g := e.group
 		sites = append(sites, SiteStats{
-			Kind: g.kind, DType: g.dtype, Shape: g.shape,
+			Kind: g.kind, DType: g.dtype, Shape: g.shape, Section: s.sections[e.section],
 			Stack: s.stacks.resolve(e.stack), Site: s.stacks.site(e.stack),
 			Live: g.tally(e.live), Peak: g.tally(e.peak), Total: g.tally(e.total),
 		})
 	}
 	for _, e := range s.retired {
 		sites = append(sites, SiteStats{
-			Stack: s.stacks.resolve(e.stack), Site: s.stacks.site(e.stack), Total: e.total,
+			Section: s.sections[e.section], Stack: s.stacks.resolve(e.stack), Site: s.stacks.site(e.stack), Total: e.total,
 		})
 	}
 	slices.SortFunc(sites, func(x, y SiteStats) int {
@@ -214,7 +216,8 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 			cmp.Compare(y.Live.Bytes, x.Live.Bytes),
 			cmp.Compare(y.Total.Bytes, x.Total.Bytes),
 			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape),
-			slices.CompareFunc(x.Stack, y.Stack, compareFrame))
+			slices.CompareFunc(x.Stack, y.Stack, compareFrame),
+			cmp.Compare(x.Section, y.Section))
 	})
 	return slices.Values(sites)
 }

@@ -152,6 +152,7 @@ func TestSnapshotToABrokenWriter(t *testing.T) {
 func FuzzReadSnapshot(f *testing.F) {
 	f.Add([]byte(`{"schema":"gpumemtrack.snapshot","version":1,"sites":[{"kind":"Tensor","dtype":"int4","shape":[3],"stack":-1,"live_count":1,"total_count":1}],"allocations":[{"site":0,"address":7}]}`))
 	f.Add([]byte(`{"schema":"gpumemtrack.snapshot","version":1,"stacks":[[{"function":"main.f","file":"f.go","line":3}]],"retired":[{"stack":0,"total":{"count":2,"bytes":9}}]}`))
+	f.Add([]byte(older))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := tracker.ReadSnapshot(bytes.NewReader(text))
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"time"
 
@@ -47,20 +46,22 @@ type snapshotTables struct {
 
 // siteJSON is a siteEntry; live, peak and total count buffers.
 type siteJSON struct {
-	Kind  Kind        `json:"kind"`
-	DType alloc.DType `json:"dtype"`
-	Shape alloc.Shape `json:"shape"`
-	Stack int         `json:"stack"` // index in stacks; -1 is unknown
-	Site  Frame       `json:"site"`
-	Live  int64       `json:"live_count"`
-	Peak  int64       `json:"peak_count"`
-	Total int64       `json:"total_count"`
+	Kind    Kind        `json:"kind"`
+	DType   alloc.DType `json:"dtype"`
+	Shape   alloc.Shape `json:"shape"`
+	Section string      `json:"section,omitempty"`
+	Stack   int         `json:"stack"` // index in stacks; -1 is unknown
+	Site    Frame       `json:"site"`
+	Live    int64       `json:"live_count"`
+	Peak    int64       `json:"peak_count"`
+	Total   int64       `json:"total_count"`
 }
 
 type retiredJSON struct {
-	Stack int   `json:"stack"`
-	Site  Frame `json:"site"`
-	Total Tally `json:"total"`
+	Section string `json:"section,omitempty"`
+	Stack   int    `json:"stack"`
+	Site    Frame  `json:"site"`
+	Total   Tally  `json:"total"`
 }
 
 type allocationJSON struct {
@@ -90,16 +91,16 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 	table(out, "stacks", slices.Values(order), func(id callstack.ID) any { return s.stacks.resolve(id) })
 	table(out, "sites", slices.Values(s.sites), func(e siteEntry) any {
 		g := e.group
-		return siteJSON{g.kind, g.dtype, g.shape, index[e.stack], s.stacks.site(e.stack), e.live, e.peak, e.total}
+		return siteJSON{g.kind, g.dtype, g.shape, s.sections[e.section], index[e.stack], s.stacks.site(e.stack), e.live, e.peak, e.total}
 	})
 	if len(s.retired) > 0 {
 		table(out, "retired", slices.Values(s.retired), func(e retiredEntry) any {
-			return retiredJSON{index[e.stack], s.stacks.site(e.stack), e.total}
+			return retiredJSON{s.sections[e.section], index[e.stack], s.stacks.site(e.stack), e.total}
 		})
 	}
 	table(out, "allocations", slices.Values(s.allocations), func(a allocationEntry) any {
 		return allocationJSON{
-			a.seq, s.epoch.Add(a.since), a.ptr, int(a.site), a.allocated, a.label, s.sections[a.section], a.foreign, a.lost,
+			a.seq, s.epoch.Add(a.since), a.ptr, int(a.site), a.allocated, a.label, s.sections[s.sites[a.site].section], a.foreign, a.lost,
 		}
 	})
 	out.bytes([]byte("}\n"))
@@ -170,7 +171,7 @@ func (s *Snapshot) UnmarshalJSON(text []byte) error {
 		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, Levels: in.Levels,
 		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: in.Segments, epoch: in.Time,
 	}
-	if err := loaded.load(in.snapshotTables); err != nil {
+	if err := newTableLoader(&loaded).load(in.snapshotTables); err != nil {
 		return err
 	}
 	*s = loaded
@@ -185,82 +186,4 @@ func checkSchema(schema string, version int, wantSchema string, wantVersion int)
 		return fmt.Errorf("%s of version %d, this program reads version %d", schema, version, wantVersion)
 	}
 	return nil
-}
-
-// load fills in the tables, if every index and sum in them holds.
-func (s *Snapshot) load(in snapshotTables) error {
-	stacks := loadedStacks{stacks: in.Stacks, sites: make([]Frame, len(in.Stacks))}
-	name := func(index int, site Frame) (callstack.ID, error) {
-		if index < -1 || index >= len(in.Stacks) {
-			return 0, fmt.Errorf("stack %d of %d", index, len(in.Stacks))
-		}
-		if index >= 0 {
-			stacks.sites[index] = site
-		}
-		return callstack.ID(index + 1), nil
-	}
-	for i, e := range in.Sites {
-		stack, err := name(e.Stack, e.Site)
-		if err != nil {
-			return fmt.Errorf("site %d: %w", i, err)
-		}
-		x, err := newTensor(e.Shape, e.DType, e.Kind)
-		if err != nil {
-			return fmt.Errorf("site %d: %w", i, err)
-		}
-		if most := max(e.Live, e.Peak, e.Total); min(e.Live, e.Peak) < 0 || e.Live > e.Total || x.each > 0 && most > int64(alloc.MaxBytes/x.each) {
-			return fmt.Errorf("site %d: %d live, %d at the peak, %d in total", i, e.Live, e.Peak, e.Total)
-		}
-		s.sites = append(s.sites, siteEntry{&group{tensor: x}, stack, e.Live, e.Peak, e.Total})
-	}
-	for i, e := range in.Retired {
-		stack, err := name(e.Stack, e.Site)
-		if err != nil {
-			return fmt.Errorf("retired %d: %w", i, err)
-		}
-		s.retired = append(s.retired, retiredEntry{stack, e.Total})
-	}
-	s.stacks = stacks
-	return s.loadAllocations(in.Allocations)
-}
-
-func (s *Snapshot) loadAllocations(in []allocationJSON) error {
-	s.sections = []string{""}
-	sections := map[string]uint32{"": 0}
-	for i, a := range in {
-		if a.Site < 0 || a.Site >= len(s.sites) || a.Site > math.MaxInt32 {
-			return fmt.Errorf("allocation %d: site %d of %d", i, a.Site, len(s.sites))
-		}
-		section, ok := sections[a.Section]
-		if !ok {
-			section = uint32(len(s.sections))
-			sections[a.Section] = section
-			s.sections = append(s.sections, a.Section)
-		}
-		s.allocations = append(s.allocations, allocationEntry{
-			site: int32(a.Site), section: section, foreign: a.Registered, lost: a.Lost, ptr: a.Ptr,
-			allocated: a.Allocated, since: a.Time.Sub(s.epoch), seq: a.Seq, label: a.Label,
-		})
-	}
-	return nil
-}
-
-// loadedStacks are the stacks of a snapshot that was read; the ID is the index plus one.
-type loadedStacks struct {
-	stacks []Stack
-	sites  []Frame
-}
-
-func (l loadedStacks) resolve(id callstack.ID) Stack {
-	if id == 0 {
-		return nil
-	}
-	return l.stacks[id-1]
-}
-
-func (l loadedStacks) site(id callstack.ID) Frame {
-	if id == 0 {
-		return Frame{}
-	}
-	return l.sites[id-1]
 }

@@ -3,7 +3,6 @@ package export
 import (
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -45,62 +44,21 @@ type Row struct {
 	Total tracker.Tally // ever
 }
 
-// FromSnapshot returns the snapshot's memory by call stack. Sections are known
-// of live buffers only, so Peak and Total stand in the rows without one, and so
-// does all of a light snapshot.
+// FromSnapshot returns the snapshot's memory by call stack.
 func FromSnapshot(s *tracker.Snapshot) *Usage {
-	b := usageBuilder{usage: &Usage{Time: s.Time, Origin: s.Origin}, rows: make(map[rowKey]int), device: Device(s)}
-	single := false
-	for a := range s.Allocations() {
-		single = true
-		row := b.row(a.Stack, a.Site, a.Kind, a.DType, a.Shape, a.Section)
-		row.Live = row.Live.Add(tracker.Tally{Count: 1, Bytes: a.Requested})
-	}
+	u := &Usage{Time: s.Time, Origin: s.Origin}
+	device := Device(s)
 	for site := range s.Sites() {
-		row := b.row(site.Stack, site.Site, site.Kind, site.DType, site.Shape, "")
-		row.Peak = row.Peak.Add(site.Peak)
-		row.Total = row.Total.Add(site.Total)
-		if !single {
-			row.Live = row.Live.Add(site.Live)
+		row := Row{
+			Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: device,
+			Live: site.Live, Peak: site.Peak, Total: site.Total,
 		}
-	}
-	return b.usage
-}
-
-// usageBuilder finds the row of a buffer without looking at the words in its
-// stack and shape: those of one tracker are shared.
-type usageBuilder struct {
-	usage  *Usage
-	rows   map[rowKey]int
-	device string
-}
-
-type rowKey struct {
-	stack   StackID
-	dims    *int
-	rank    int
-	kind    tracker.Kind
-	dtype   alloc.DType
-	section string
-}
-
-// row returns the row, which stays where it is until the next call.
-func (b *usageBuilder) row(stack tracker.Stack, site tracker.Frame, kind tracker.Kind, dtype alloc.DType, shape alloc.Shape, section string) *Row {
-	key := rowKey{stack: IdentifyStack(stack), rank: len(shape), kind: kind, dtype: dtype, section: section}
-	if len(shape) > 0 {
-		key.dims = &shape[0]
-	}
-	i, ok := b.rows[key]
-	if !ok {
-		i = len(b.usage.Rows)
-		b.rows[key] = i
-		row := Row{Stack: stack, Site: site, Kind: kind.String(), Section: section, Device: b.device}
-		if dtype.Valid() { // it is not, and the shape unknown, for shapes long gone
-			row.DType, row.Shape = dtype.String(), shape.String()
+		if site.DType.Valid() { // it is not, and the shape unknown, for shapes long gone
+			row.DType, row.Shape = site.DType.String(), site.Shape.String()
 		}
-		b.usage.Rows = append(b.usage.Rows, row)
+		u.Rows = append(u.Rows, row)
 	}
-	return &b.usage.Rows[i]
+	return u
 }
 
 // StackID tells stacks apart that come from one tracker or one file, which

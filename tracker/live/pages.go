@@ -61,13 +61,13 @@ func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 		h.profileDelta(w, r, time.Duration(seconds)*time.Second)
 	default:
 		send(w, binaryType, "gpumem.pb.gz", func(w io.Writer) error {
-			return pprof.Write(w, export.Record{Snapshot: h.tracker.Snapshot()})
+			return pprof.Write(w, export.Record{Snapshot: h.tracker.LightSnapshot()})
 		})
 	}
 }
 
 func (h *handler) profileDelta(w http.ResponseWriter, r *http.Request, d time.Duration) {
-	usage := func() *export.Usage { return export.FromSnapshot(h.tracker.Snapshot()) }
+	usage := func() *export.Usage { return export.FromSnapshot(h.tracker.LightSnapshot()) }
 	// The server's own WriteTimeout would end the request before there is an answer.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + patience))
 	base := pprof.Profile(usage())

@@ -13,8 +13,8 @@
 // As in a heap profile of Go: inuse_space and inuse_objects are the live buffers,
 // alloc_space and alloc_objects all buffers ever, with requested bytes and whole
 // stacks. Samples have the labels device, kind, dtype, shape and section, and of
-// the process rank, world_size, host, pid and program, where they are known. The section
-// is known of live buffers only: the alloc values stand without one.
+// the process rank, world_size, host, pid and program, where they are known. A
+// profile needs no single allocations: a light snapshot gives the same.
 //
 // # Cost
 //

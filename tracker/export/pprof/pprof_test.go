@@ -82,6 +82,32 @@ func TestWriteHoldsStacksAndLabels(t *testing.T) {
 	t.Fatal("no sample of the parameters")
 }
 
+func TestAllValuesTellTheirSection(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	for _, name := range []string{"forward", "backward"} {
+		section := tr.Section(name)
+		b, err := tr.AllocBytes(alloc.MiB, tracker.Temporary)
+		require.NoError(t, err)
+		if name == "forward" {
+			require.NoError(t, b.Free())
+		}
+		section.End()
+	}
+	whole, light := write(t, export.Take(tr)), write(t, export.Record{Snapshot: tr.LightSnapshot()})
+	p, err := profile.ParseData(whole)
+	require.NoError(t, err)
+	values := make(map[string][]int64)
+	for _, s := range p.Sample {
+		values[s.Label["section"][0]] = s.Value
+	}
+	assert.Equal(t, map[string][]int64{"forward": {1, 1 << 20, 0, 0}, "backward": {1, 1 << 20, 1, 1 << 20}}, values)
+
+	q, err := profile.ParseData(light)
+	require.NoError(t, err)
+	q.TimeNanos = p.TimeNanos
+	assert.Equal(t, p.String(), q.String())
+}
+
 func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	r := record(t)
 	r.Snapshot.Origin = tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
