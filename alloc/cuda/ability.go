@@ -76,18 +76,21 @@ func (i *interval) mark(event *cu.Event) error {
 	})
 }
 
-// Stop marks the end. A second Stop is an error.
+// Stop marks the end. A second Stop is an error; where the first failed, the
+// interval is used up.
 func (i *interval) Stop() error {
-	if i.stop != (cu.Event{}) {
+	if i.start == (cu.Event{}) || i.stop != (cu.Event{}) {
 		return errors.New("stop an interval: it is stopped")
 	}
 	if err := i.mark(&i.stop); err != nil {
+		err = errors.Join(err, i.device.do(func() error { return cu.DestroyEvent(&i.start) }))
 		return fmt.Errorf("stop an interval on %v: %w", i.device, mapped(err))
 	}
 	return nil
 }
 
-// Elapsed returns the time between the events, to about half a microsecond.
+// Elapsed returns the time between the events, to about half a microsecond: from
+// when the device came to the first until it came to the second, idle or busy.
 func (i *interval) Elapsed() (time.Duration, error) {
 	if i.stop == (cu.Event{}) {
 		return 0, errors.New("elapsed time of an interval: it was not stopped, or is used up: call Stop first, Elapsed once")

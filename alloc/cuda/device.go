@@ -112,12 +112,19 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 		return err
 	})
 	switch {
-	case errors.Is(err, cu.OutOfMemory):
+	case errors.Is(err, cu.OutOfMemory), errors.Is(err, cu.InvalidValue) && d.tooSmallFor(n):
 		return 0, d.outOfMemory(n, err)
 	case err != nil:
 		return 0, fmt.Errorf("alloc %v on %v: %w", n, d, mapped(err))
 	}
 	return alloc.Ptr(p), nil
+}
+
+// tooSmallFor reports whether n is more than the device has: a size that a driver may
+// call invalid.
+func (d *Device) tooSmallFor(n alloc.Bytes) bool {
+	info, err := d.MemInfo()
+	return err == nil && n > info.Total
 }
 
 // Free gives an address back by cuMemFree. The driver cannot tell an address

@@ -141,6 +141,24 @@ func TestIntervalIsUsedOnce(t *testing.T) {
 	require.ErrorContains(t, err, "call Stop first, Elapsed once")
 }
 
+// TestIntervalThatCannotStop gives its events back all the same.
+func TestIntervalThatCannotStop(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	dev, machine := open(t), control(t)
+	interval, err := dev.StartInterval()
+	require.NoError(t, err)
+	fail(t, machine, "cuEventCreate", int(cu.OutOfMemory))
+	fail(t, machine, "cuEventDestroy_v2", int(cu.InvalidHandle))
+	err = interval.Stop()
+	require.ErrorIs(t, err, cu.OutOfMemory)
+	require.ErrorIs(t, err, cu.InvalidHandle, "it destroys the first event")
+	_, err = interval.Elapsed()
+	require.ErrorContains(t, err, "was not stopped")
+	require.ErrorContains(t, interval.Stop(), "is stopped")
+}
+
 func TestOpenOfNoDevice(t *testing.T) {
 	for _, ordinal := range []int{99, -1, 1 << 32, -1 << 32} {
 		_, err := cuda.Open(ordinal)
@@ -207,7 +225,7 @@ func TestEveryCallThatFails(t *testing.T) {
 			return err
 		},
 	} {
-		for _, code := range []int{700, 719, 999} {
+		for _, code := range []int{226, 700, 719, 721, 810, 911, 999} {
 			require.NoError(t, machine.Fail(gpuemu.Fault{Function: "*", From: 1, Code: code}), name)
 			err := operation()
 			machine.Heal()
@@ -240,6 +258,22 @@ func TestLostDevice(t *testing.T) {
 	_, err = cuda.Open(0)
 	require.ErrorIs(t, err, cuda.ErrDeviceLost, "the device is unavailable")
 	require.ErrorContains(t, err, "another process has the device for itself")
+}
+
+// TestAbsurdSizes: a driver may call a size invalid that no device has.
+func TestAbsurdSizes(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	dev, machine := open(t), control(t)
+	fail(t, machine, "cuMemAlloc_v2", int(cu.InvalidValue))
+	_, err := dev.Alloc(alloc.MaxBytes)
+	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
+	require.ErrorIs(t, err, cu.InvalidValue)
+	fail(t, machine, "cuMemAlloc_v2", int(cu.InvalidValue))
+	_, err = dev.Alloc(1)
+	require.ErrorIs(t, err, cu.InvalidValue)
+	require.NotErrorIs(t, err, alloc.ErrOutOfMemory)
 }
 
 func TestOpenWithoutRoomForAContext(t *testing.T) {

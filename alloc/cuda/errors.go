@@ -26,15 +26,26 @@ func codeAs[T interface {
 	return int(own), true
 }
 
-// unavailable is CUDA_ERROR_DEVICE_UNAVAILABLE, which v0.9.6 has no name for: a
-// device that was lost, or one in a compute mode that keeps this process out.
-const unavailable = 46
+// Codes that v0.9.6 has no names for.
+const (
+	// unavailable is of a device that was lost, or one in a compute mode that
+	// keeps this process out.
+	unavailable         = 46
+	contained           = 226 // a hardware error, or a bad access over NVLink, kept to this process
+	tensorMemoryLeak    = 721
+	mpsClientTerminated = 810
+	externalDevice      = 911
+)
 
 // The codes that the driver documents as leaving the context, or the process,
-// unable to go on, and what it says of a device that fell off the bus.
+// unable to go on (as of CUDA 13.5), and what it says of a device that fell off the bus.
 var lost = map[int]bool{
-	4:                           true, // the driver is shutting down
+	int(cu.Deinitialized):       true, // the driver is shutting down
 	unavailable:                 true,
+	contained:                   true,
+	tensorMemoryLeak:            true,
+	mpsClientTerminated:         true,
+	externalDevice:              true,
 	int(cu.EccUncorrectable):    true,
 	int(cu.NvlinkUncorrectable): true,
 	int(cu.IllegalAddress):      true,

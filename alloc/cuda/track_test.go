@@ -92,9 +92,9 @@ func TestTrackedProgramSeesTheSame(t *testing.T) {
 
 func TestTrackEntersWhatTheDriverTook(t *testing.T) {
 	tr := newTracker(t)
-	before, err := newContext(t).MemAlloc(77)
-	require.NoError(t, err)
 	inner := cu.NewContext(0, cu.SchedAuto)
+	before, err := inner.MemAlloc(77)
+	require.NoError(t, err)
 	ctx := cuda.Track(inner, tr)
 
 	a, err := ctx.MemAlloc(1000)
@@ -109,7 +109,7 @@ func TestTrackEntersWhatTheDriverTook(t *testing.T) {
 	}
 
 	ctx.MemFree(before)
-	require.NoError(t, ctx.Error(), "an address from elsewhere is freed as ever")
+	require.NoError(t, ctx.Error(), "an address from before is freed as ever")
 	require.Len(t, live(tr), 3)
 	require.NoError(t, ctx.Close())
 	require.Empty(t, live(tr), "the context took its memory with it")
