@@ -15,7 +15,7 @@ import (
 )
 
 // latency compares the driver with the cache over it, and with the tracker over both.
-func latency(w io.Writer) (err error) {
+func latency(w io.Writer, _ *view) (err error) {
 	dev, err := cuda.Open(0)
 	if err != nil {
 		return err
@@ -30,28 +30,39 @@ func latency(w io.Writer) (err error) {
 
 	fmt.Fprintln(w, "size\tcuMemAlloc + cuMemFree\tthrough the cache\tdriver / cache\ttracked\ttracking's own share")
 	for _, n := range []alloc.Bytes{4 * alloc.KiB, alloc.MiB, 32 * alloc.MiB, alloc.GiB} {
-		driver, err := median(func() error { return pair(dev, n) })
-		if errors.Is(err, alloc.ErrOutOfMemory) {
-			fmt.Fprintf(w, "%v\t%v\n", n, err)
-			continue
-		}
-		cached, err2 := median(func() error { return pair(cache, n) })
-		tracked, err3 := median(func() error {
-			buf, err := tr.AllocBytes(n, tracker.Temporary)
-			if err != nil {
-				return err
-			}
-			return buf.Free()
-		})
-		if err := errors.Join(err, err2, err3); err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "%v\t%v\t%v\t%.0f\t%v\t%v\n", n, driver, cached, float64(driver)/float64(cached), tracked, tracked-cached)
-		if _, err := cache.Empty(); err != nil {
-			return err
+		if err := latencyOf(w, fmt.Sprint(n), n, dev, cache, tr); err != nil {
+			return fmt.Errorf("%v: %w", n, err)
 		}
 	}
-	return nil
+	// A driver keeps the page of a small allocation while another is in it.
+	neighbour, err := dev.Alloc(4 * alloc.KiB)
+	if err != nil {
+		return err
+	}
+	err = latencyOf(w, "4.0 KiB beside a live one", 4*alloc.KiB, dev, cache, tr)
+	return errors.Join(err, dev.Free(neighbour))
+}
+
+func latencyOf(w io.Writer, name string, n alloc.Bytes, dev alloc.Device, cache *alloc.Cache, tr *tracker.MemTracker) error {
+	driver, err := median(func() error { return pair(dev, n) })
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		fmt.Fprintf(w, "%s\tthe device has not so much free\n", name)
+		return nil
+	}
+	cached, err2 := median(func() error { return pair(cache, n) })
+	tracked, err3 := median(func() error {
+		buf, err := tr.AllocBytes(n, tracker.Temporary)
+		if err != nil {
+			return err
+		}
+		return buf.Free()
+	})
+	if err := errors.Join(err, err2, err3); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s\t%v\t%v\t%.0f\t%v\t%v\n", name, driver, cached, float64(driver)/float64(cached), tracked, tracked-cached)
+	_, err = cache.Empty()
+	return err
 }
 
 func pair(dev alloc.Device, n alloc.Bytes) error {

@@ -3,7 +3,8 @@
 // Command gpurun measures, on the first CUDA device, what the documentation
 // says of a real GPU: the driver's latencies and the cache's against them, the
 // tracker's share, the memory that nobody's ledger explains, managed memory as
-// NVML shows it, and what NVML's queries cost. scripts/gpu-run packs it.
+// NVML shows it, what NVML's queries cost, what a recorder sees, and the device's
+// clock against the host's. scripts/gpu-run packs it.
 package main
 
 import (
@@ -26,32 +27,48 @@ func main() {
 	}
 }
 
-// run opens NVML before the device, to see what the context takes.
+// run opens NVML before the device, to see what the context takes. A section
+// that fails leaves the others.
 func run(out io.Writer) error {
-	view, err := openView()
+	v, err := openView()
 	if err != nil {
 		fmt.Fprintln(out, "NVML cannot be asked, so there is nothing from it below:", err)
 	} else {
-		defer view.source.Close()
+		defer v.source.Close()
 	}
-	fmt.Fprintf(out, "CUDA driver API %d\n", cu.Version())
-	return errors.Join(
-		section(out, "Memory: the driver against the ledger", func(w io.Writer) error { return memory(w, view) }),
-		section(out, "Managed memory", func(w io.Writer) error { return managed(w, view) }),
-		section(out, "Latency of an alloc and free pair, median", latency),
-		section(out, "NVML's queries, median", func(w io.Writer) error { return queries(w, view) }),
-	)
+	var errs []error
+	for _, s := range []struct {
+		title   string
+		measure func(io.Writer, *view) error
+	}{
+		{"Driver", driver},
+		{"Memory: the driver against the ledger", memory},
+		{"Latency of an alloc and free pair, median (goal: driver / cache at least 100)", latency},
+		{"NVML's queries, median", queries},
+		{"Events against the host's clock", events},
+		{"A recorder of this process", recorder},
+		{"Managed memory", managed},
+	} {
+		errs = append(errs, section(out, s.title, func(w io.Writer) error { return s.measure(w, v) }))
+	}
+	return errors.Join(errs...)
 }
 
 // section prints a title and a table, whose cells measure separates by tabs.
-func section(out io.Writer, title string, measure func(io.Writer) error) error {
+func section(out io.Writer, title string, measure func(io.Writer) error) (err error) {
 	fmt.Fprintf(out, "\n%s\n", title)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	err := measure(w)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", title, err)
-	}
-	return errors.Join(err, w.Flush())
+	defer func() {
+		if p := recover(); p != nil { // as cu.NewContext does where it fails
+			err = fmt.Errorf("panic: %v", p)
+		}
+		if err != nil {
+			fmt.Fprintf(w, "FAILED: %v\n", err)
+			err = fmt.Errorf("%s: %w", title, err)
+		}
+		err = errors.Join(err, w.Flush())
+	}()
+	return measure(w)
 }
 
 // view is NVML's view of the first CUDA device; a nil view has none.
@@ -107,10 +124,12 @@ func (v *view) own() (alloc.Bytes, error) {
 	return nvml.MemoryOf(v.source, v.device, nvml.Self())
 }
 
-// cell prints a figure, or why there is none.
+// cell prints a figure in MiB, so that a reader can subtract, or why there is none.
 func cell(n alloc.Bytes, err error) string {
 	if err != nil {
 		return "unknown: " + err.Error()
 	}
-	return n.String()
+	return mebibytes(n)
 }
+
+func mebibytes(n alloc.Bytes) string { return fmt.Sprintf("%.1f MiB", float64(n)/float64(alloc.MiB)) }

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"strings"
 
 	"gorgonia.org/cu"
 
@@ -54,18 +57,36 @@ func memory(w io.Writer, v *view) (err error) {
 	now, nowErr := v.used()
 	s := tr.Snapshot()
 	fmt.Fprintf(w, "device\t%v\n", dev)
-	fmt.Fprintf(w, "total, as cuMemGetInfo says\t%v\n", full.Total)
+	fmt.Fprintf(w, "total, as cuMemGetInfo says\t%s\n", mebibytes(full.Total))
 	fmt.Fprintf(w, "used before this process's context, as NVML says\t%s\n", cell(idle, idleErr))
 	fmt.Fprintf(w, "used with the context, as NVML says\t%s\n", cell(withContext, contextErr))
 	fmt.Fprintf(w, "the context, the difference\t%s\n", cell(withContext-idle, errors.Join(idleErr, contextErr)))
-	fmt.Fprintf(w, "in the ledger, 200 tensors\t%v\n", s.Live.Bytes)
-	fmt.Fprintf(w, "reserved by the cache\t%v\n", s.Reserved)
-	fmt.Fprintf(w, "what cuMemGetInfo says they took\t%v\n", full.Used()-opened.Used())
+	fmt.Fprintf(w, "in the ledger, 200 tensors\t%s\n", mebibytes(s.Live.Bytes))
+	fmt.Fprintf(w, "reserved by the cache\t%s\n", mebibytes(s.Reserved))
+	fmt.Fprintf(w, "what cuMemGetInfo says they took\t%s\n", mebibytes(full.Used()-opened.Used()))
 	fmt.Fprintf(w, "used now, as NVML says\t%s\n", cell(now, nowErr))
 	fmt.Fprintf(w, "untracked: used now, less with the context, less reserved\t%s\n",
 		cell(now-withContext-s.Reserved, errors.Join(nowErr, contextErr)))
+	fmt.Fprintf(w, "untracked, as the tracker says: context, libraries, others\t%s\n", mebibytes(s.Untracked()))
 	fmt.Fprintf(w, "this process, as NVML says\t%s\n", cell(v.own()))
+	fmt.Fprintf(w, "this process, as nvidia-smi says\t%s\n", cell(smi()))
 	return nil
+}
+
+// smi is what nvidia-smi calls used by this process, in whole MiB.
+func smi() (alloc.Bytes, error) {
+	out, err := exec.Command("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits").Output()
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(out)) {
+		var pid int
+		var used alloc.Bytes
+		if n, _ := fmt.Sscanf(line, "%d, %d", &pid, &used); n == 2 && pid == os.Getpid() {
+			return used * alloc.MiB, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d is not in its list, or without a figure", os.Getpid())
 }
 
 // managed shows where the views count managed memory before and after the
