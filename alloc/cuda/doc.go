@@ -15,7 +15,9 @@
 // ErrNotBuilt and the functions over cu.Context are not there: gorgonia.org/cu
 // ends a program from its init, with exit status 1, where no driver answers, and a
 // program that links it does not even start where libcuda.so.1 is missing. So a
-// program that shall also run on machines without a GPU is built twice.
+// program that shall also run on machines without a GPU is built twice. A driver
+// newer than the headers will do: CUDA 13.5 still declares every function that
+// gorgonia.org/cu links.
 //
 // A CUDA context belongs to OS threads. A Device makes its context current for
 // each call, on whatever thread the goroutine is, and leaves the thread as it found
