@@ -3,7 +3,9 @@
 package cuda_test
 
 import (
+	"io"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,35 +13,38 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
-	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
 )
 
-// TestCacheAndDriverAgree breaks driver calls at random under a cache. After
-// each step the driver must hold exactly the cache's segments, whatever failed.
-func TestCacheAndDriverAgree(t *testing.T) {
+// TestLedgerCacheAndDriverAgree breaks driver calls at random under a tracker, with a
+// cache and without. After each step the ledger must hold exactly the buffers that the
+// program got and did not free, and the driver what the cache, or the ledger, says.
+func TestLedgerCacheAndDriverAgree(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{Memory: 1 << 30}) {
 		return
 	}
 	dev := open(t)
 	machine := control(t)
 	rapid.Check(t, func(t *rapid.T) {
-		a := &agreement{dev: dev, machine: machine, cache: alloc.NewCache(dev, alloc.CacheConfig{})}
-		t.Repeat(map[string]func(*rapid.T){"break": a.breakCall, "alloc": a.alloc, "free": a.free, "empty": a.empty, "": a.check})
+		tr, err := tracker.New(tracker.Config{Device: dev, NoCache: rapid.Bool().Draw(t, "no cache"), Report: io.Discard})
+		require.NoError(t, err)
+		a := &agreement{machine: machine, tr: tr}
+		t.Repeat(map[string]func(*rapid.T){"break": a.breakCall, "alloc": a.alloc, "free": a.free, "clear": a.clear, "": a.check})
 		machine.Heal()
-		for _, p := range a.live {
-			require.NoError(t, a.cache.Free(p))
+		for _, buf := range a.live {
+			require.NoError(t, buf.Free())
 		}
-		require.NoError(t, a.cache.Close())
+		require.NoError(t, tr.Close())
 		require.Zero(t, a.held(t).Buffers)
 	})
 }
 
 type agreement struct {
-	dev     *cuda.Device
 	machine *gpuemu.Control
-	cache   *alloc.Cache
-	live    []alloc.Ptr
+	tr      *tracker.MemTracker
+	live    []*tracker.Buffer
 }
 
 func (a *agreement) breakCall(t *rapid.T) {
@@ -53,9 +58,9 @@ func (a *agreement) breakCall(t *rapid.T) {
 }
 
 func (a *agreement) alloc(t *rapid.T) {
-	n := rapid.SampledFrom([]alloc.Bytes{0, 512, alloc.MiB, 5 * alloc.MiB, 30 * alloc.MiB, 300 * alloc.MiB}).Draw(t, "bytes")
-	if p, err := a.cache.Alloc(n); err == nil {
-		a.live = append(a.live, p)
+	n := rapid.SampledFrom([]alloc.Bytes{1, 512, alloc.MiB, 5 * alloc.MiB, 30 * alloc.MiB, 300 * alloc.MiB}).Draw(t, "bytes")
+	if buf, err := a.tr.AllocBytes(n, tracker.Activation); err == nil {
+		a.live = append(a.live, buf)
 	}
 }
 
@@ -64,17 +69,30 @@ func (a *agreement) free(t *rapid.T) {
 		t.Skip("nothing to free")
 	}
 	i := rapid.IntRange(0, len(a.live)-1).Draw(t, "index")
-	require.NoError(t, a.cache.Free(a.live[i]), "a free does not reach the driver")
-	a.live = append(a.live[:i], a.live[i+1:]...)
+	if a.live[i].Free() == nil {
+		a.live = slices.Delete(a.live, i, i+1)
+	}
 }
 
-func (a *agreement) empty(*rapid.T) { _, _ = a.cache.Empty() }
+func (a *agreement) clear(*rapid.T) { _, _ = a.tr.ClearCache() }
 
 func (a *agreement) check(t *rapid.T) {
-	held, reserved := a.held(t), a.cache.Stats().Reserved
+	var want tracker.Tally
+	for _, buf := range a.live {
+		want = want.Add(tracker.Tally{Count: 1, Bytes: buf.Bytes()})
+	}
+	s, held := a.tr.Snapshot(), a.held(t)
+	trackertest.RequireExact(t, s)
+	require.Equal(t, want, s.Live)
+	cache, ok := a.tr.Device().(*alloc.Cache)
+	if !ok {
+		require.Equal(t, want, tracker.Tally{Count: int64(held.Buffers), Bytes: alloc.Bytes(held.Requested)})
+		return
+	}
+	reserved := cache.Stats().Reserved
 	require.EqualValues(t, reserved.Bytes.Current, held.Requested)
 	require.EqualValues(t, reserved.Count.Current, held.Buffers)
-	alloctest.Invariants(t, a.cache)
+	alloctest.Invariants(t, cache)
 }
 
 // held is what the driver says of this process.
