@@ -15,8 +15,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
 )
 
 // formats writes a tracker's state in every format that can be read.
@@ -103,8 +105,15 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file, err := files.Read(bytes.NewReader(text))
-		if err == nil {
-			export.Compare(nil, []*export.Usage{file.Usage}, export.ByShape, export.OfTotal)
+		if err != nil {
+			return
+		}
+		export.Compare(nil, []*export.Usage{file.Usage}, export.ByShape, export.OfTotal)
+		_ = pprof.WriteUsage(io.Discard, file.Usage)
+		if file.Record != nil {
+			for _, write := range []func(io.Writer, export.Record) error{html.Write, torch.Write, trace.Write} {
+				_ = write(io.Discard, *file.Record)
+			}
 		}
 	})
 }

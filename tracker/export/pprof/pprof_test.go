@@ -2,9 +2,12 @@ package pprof_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -187,6 +190,7 @@ func TestReadRefusesWithAReason(t *testing.T) {
 	}{
 		"empty":    {nil, "the file ends before the profile begins"},
 		"torn":     {whole[:len(whole)/2], "the file is torn"},
+		"torn off": {whole[:5], "the file is torn"},
 		"not one":  {[]byte("{\"schema\": 1}"), "read pprof: "},
 		"cpu time": {cpu.Bytes(), `a profile of ["cpu"], not of live memory`},
 	} {
@@ -195,6 +199,77 @@ func TestReadRefusesWithAReason(t *testing.T) {
 			assert.ErrorContains(t, err, test.want)
 		})
 	}
+}
+
+// full is a disk that has room for so many bytes.
+type full struct{ left int }
+
+func (w *full) Write(b []byte) (int, error) {
+	n := min(w.left, len(b))
+	w.left -= n
+	if n < len(b) {
+		return n, errors.New("no space left on device")
+	}
+	return n, nil
+}
+
+func TestWriteToAFullDisk(t *testing.T) {
+	r := record(t)
+	whole := len(write(t, r))
+	for _, room := range []int{0, whole / 2, whole - 1} {
+		assert.ErrorContains(t, pprof.Write(&full{room}, r), "write pprof: no space left on device")
+	}
+	assert.NoError(t, pprof.Write(&full{whole}, r))
+}
+
+func TestReadSharesStacks(t *testing.T) {
+	u := &export.Usage{}
+	stack := tracker.Stack{{Function: "main.f", File: "main.go", Line: 3}, {Function: "main.main", File: "main.go", Line: 9}}
+	for _, kind := range []string{"Input", "Gradient"} {
+		u.Rows = append(u.Rows, export.Row{Stack: stack, Kind: kind, Live: tracker.Tally{Count: 1, Bytes: 8}})
+	}
+	var b bytes.Buffer
+	require.NoError(t, pprof.WriteUsage(&b, u))
+	got, err := pprof.Read(&b)
+	require.NoError(t, err)
+	require.Len(t, got.Rows, 2)
+	assert.True(t, export.IdentifyStack(got.Rows[0].Stack) == export.IdentifyStack(got.Rows[1].Stack))
+}
+
+// hostile returns a small profile whose samples name long locations, a different pair each.
+func hostile(locations, lines, samples int) []byte {
+	f := &profile.Function{ID: 1}
+	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "space", Unit: "bytes"}}, Function: []*profile.Function{f}}
+	for i := range locations {
+		l := &profile.Location{ID: uint64(i + 1), Line: slices.Repeat([]profile.Line{{Function: f}}, lines)}
+		p.Location = append(p.Location, l)
+	}
+	for i := range samples {
+		pair := []*profile.Location{p.Location[i%locations], p.Location[i/locations%locations]}
+		p.Sample = append(p.Sample, &profile.Sample{Location: pair, Value: []int64{1}})
+	}
+	var b bytes.Buffer
+	_ = p.WriteUncompressed(&b)
+	return b.Bytes()
+}
+
+func TestReadTakesMemoryByTheFile(t *testing.T) {
+	again := hostile(1, 1000, 20_000) // 20,000 times the same
+	before := allocated()
+	u, err := pprof.Read(bytes.NewReader(again))
+	require.NoError(t, err)
+	assert.Len(t, u.Rows, 20_000)
+	assert.Less(t, allocated()-before, uint64(200*len(again)), "it was 15,000 times the file")
+
+	_, err = pprof.Read(bytes.NewReader(hostile(100, 500, 10_000)))
+	assert.ErrorContains(t, err, "read pprof: its call stacks unfold to more than")
+}
+
+// allocated returns the bytes that were ever allocated.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 func FuzzRead(f *testing.F) {

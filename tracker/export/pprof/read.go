@@ -3,6 +3,7 @@ package pprof
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,29 +17,33 @@ import (
 )
 
 // maxProfile bounds an unpacked profile: a small gzip can hold terabytes.
-const maxProfile = 1 << 30
+const maxProfile = 1 << 28
 
 // Read reads a profile of live memory: of this package, of JAX
 // (jax.profiler.save_device_memory_profile), and Go's heap profiles. The error
 // says that the text is torn, or a profile of something else. Peaks are not
 // in a profile.
 func Read(r io.Reader) (*export.Usage, error) {
-	text, err := unpack(r)
-	if err != nil {
-		return nil, fmt.Errorf("read pprof: %w", err)
-	}
-	p, err := profile.ParseUncompressed(text)
-	if err == nil {
-		err = p.CheckValid()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read pprof: %w", err)
-	}
-	u, err := usage(p)
+	u, err := read(r)
 	if err != nil {
 		return nil, fmt.Errorf("read pprof: %w", err)
 	}
 	return u, nil
+}
+
+func read(r io.Reader) (*export.Usage, error) {
+	text, err := unpack(r)
+	if err != nil {
+		return nil, err
+	}
+	p, err := profile.ParseUncompressed(text)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.CheckValid(); err != nil {
+		return nil, err
+	}
+	return usage(p, len(text))
 }
 
 func unpack(r io.Reader) ([]byte, error) {
@@ -48,12 +53,13 @@ func unpack(r io.Reader) ([]byte, error) {
 		return nil, fmt.Errorf("the file ends before the profile begins: %w", io.ErrUnexpectedEOF)
 	}
 	r = io.MultiReader(bytes.NewReader(head[:n]), r)
+	var text []byte
 	if head[0] == 0x1f && head[1] == 0x8b {
-		if r, err = gzip.NewReader(r); err != nil {
-			return nil, err
-		}
+		r, err = gzip.NewReader(r)
 	}
-	text, err := io.ReadAll(io.LimitReader(r, maxProfile+1))
+	if err == nil {
+		text, err = io.ReadAll(io.LimitReader(r, maxProfile+1))
+	}
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, fmt.Errorf("the file is torn: %w", err)
@@ -70,18 +76,22 @@ type columns struct {
 	liveCount, liveBytes, totalCount, totalBytes int
 }
 
-func usage(p *profile.Profile) (*export.Usage, error) {
+// usage returns the live memory of a profile, whose text had that many bytes.
+func usage(p *profile.Profile, size int) (*export.Usage, error) {
 	at, err := findColumns(p)
 	if err != nil {
 		return nil, err
 	}
-	u := &export.Usage{Origin: origin(p)}
+	u := &export.Usage{Origin: origin(p), Rows: make([]export.Row, 0, len(p.Sample))}
 	if p.TimeNanos != 0 {
 		u.Time = time.Unix(0, p.TimeNanos)
 	}
-	stacks := newStackReader(p)
+	stacks := newStackReader(p, size)
 	for _, s := range p.Sample {
-		stack := stacks.read(s)
+		stack, err := stacks.read(s)
+		if err != nil {
+			return nil, err
+		}
 		u.Rows = append(u.Rows, export.Row{
 			Stack: stack, Site: stack.Site(),
 			Kind: label(s, labelKind), DType: label(s, labelDType), Shape: label(s, labelShape),
@@ -145,11 +155,29 @@ func value(s *profile.Sample, column int) int64 {
 	return s.Value[column]
 }
 
-// stackReader turns locations into frames once each.
-type stackReader map[*profile.Location]tracker.Stack
+// stackReader turns locations into frames, and samples' lists of them into
+// stacks, once each.
+type stackReader struct {
+	frames map[*profile.Location]tracker.Stack
+	stacks map[string]tracker.Stack // by the IDs of the locations
+	id     []byte
+	room   int // for frames of stacks
+	most   int
+}
 
-func newStackReader(p *profile.Profile) stackReader {
-	frames := make(stackReader, len(p.Location))
+// maxDepth bounds a stack, and unfolding the frames of all: a small file can name
+// long locations many times.
+const (
+	maxDepth  = 1024
+	unfolding = 8 // frames for each byte
+)
+
+func newStackReader(p *profile.Profile, size int) *stackReader {
+	r := &stackReader{
+		frames: make(map[*profile.Location]tracker.Stack, len(p.Location)),
+		stacks: make(map[string]tracker.Stack),
+		room:   unfolding * size, most: unfolding * size,
+	}
 	for _, l := range p.Location {
 		var stack tracker.Stack
 		for _, line := range l.Line {
@@ -162,21 +190,29 @@ func newStackReader(p *profile.Profile) stackReader {
 		if len(stack) == 0 {
 			stack = tracker.Stack{{Function: fmt.Sprintf("%#x", l.Address)}}
 		}
-		frames[l] = stack
+		r.frames[l] = stack
 	}
-	return frames
+	return r
 }
 
-// maxDepth bounds a stack: a small file can name a long location many times.
-const maxDepth = 1024
-
-func (r stackReader) read(s *profile.Sample) tracker.Stack {
-	var stack tracker.Stack
+func (r *stackReader) read(s *profile.Sample) (tracker.Stack, error) {
+	r.id = r.id[:0]
 	for _, l := range s.Location {
-		stack = append(stack, r[l]...)
-		if len(stack) > maxDepth {
-			return stack[:maxDepth:maxDepth]
-		}
+		r.id = binary.AppendUvarint(r.id, l.ID)
 	}
-	return stack
+	stack, ok := r.stacks[string(r.id)]
+	if !ok {
+		for _, l := range s.Location {
+			stack = append(stack, r.frames[l]...)
+			if len(stack) > maxDepth {
+				stack = stack[:maxDepth:maxDepth]
+				break
+			}
+		}
+		if r.room -= len(stack); r.room < 0 {
+			return nil, fmt.Errorf("its call stacks unfold to more than %d frames, more than a profile of that size has", r.most)
+		}
+		r.stacks[string(r.id)] = stack
+	}
+	return stack, nil
 }
