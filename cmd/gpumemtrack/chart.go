@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,28 +33,48 @@ func chartCommand(a *app) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return a.chart(args[0], o) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&o.outputs, "output", "o", nil, "a .png, .svg or .html file; may be repeated (default: FILE with .png)")
-	flags.IntVar(&o.last, "last", 0, "only the last N samples of each series")
-	flags.StringVar(&o.title, "title", "", "a title above the chart")
-	flags.IntVar(&o.width, "width", 800, "width in pixels")
-	flags.IntVar(&o.height, "height", 500, "height of the first panel in pixels")
+	flags.StringArrayVarP(&o.outputs, "output", "o", nil, "a `FILE` that ends in .png, .svg or .html; may be repeated (default: the recording's name with .png)")
+	flags.IntVar(&o.last, "last", 0, "only the time of the last `N` samples of a device")
+	flags.StringVar(&o.title, "title", "", "a `TITLE` above the chart")
+	flags.IntVar(&o.width, "width", 800, "width in `PIXELS`")
+	flags.IntVar(&o.height, "height", 500, "height in `PIXELS`; each panel after the first adds a half")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{"jsonl", "csv"}, cobra.ShellCompDirectiveFilterFileExt
+	}
 	return cmd
 }
 
 func (a *app) chart(file string, o chartOptions) error {
-	if o.last < 0 || o.width < 100 || o.height < 100 {
-		return usageError("chart: --last cannot be negative, and a chart has 100 by 100 pixels at least")
+	switch {
+	case o.last < 0:
+		return usageError("chart: --last cannot be negative")
+	case min(o.width, o.height) < chart.MinPixels || max(o.width, o.height) > chart.MaxPixels:
+		return usageError("chart: --width and --height take %d to %d pixels", chart.MinPixels, chart.MaxPixels)
 	}
 	if o.outputs == nil {
 		o.outputs = []string{strings.TrimSuffix(file, filepath.Ext(file)) + ".png"}
+	}
+	for _, path := range o.outputs {
+		if !isChart(path) {
+			return usageError("chart: -o %s: a chart ends in .png, .svg or .html", path)
+		}
 	}
 	rec, err := nvml.ReadFile(file)
 	if err != nil {
 		return err
 	}
+	for _, path := range o.outputs {
+		if err := canCreate(path, o.force); err != nil {
+			return err
+		}
+	}
 	cfg := chart.Config{Title: o.title, Last: o.last, Width: o.width, Height: o.height}
 	return a.saveCharts(rec, cfg, o.outputs, o.force)
+}
+
+func isChart(path string) bool {
+	return slices.Contains(chart.Formats, strings.ToLower(filepath.Ext(path)))
 }
 
 func (a *app) saveCharts(rec nvml.Recording, cfg chart.Config, paths []string, force bool) error {

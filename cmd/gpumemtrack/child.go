@@ -35,7 +35,7 @@ func lookCommand(command []string) (path string, err error) {
 func (a *app) startChild(path string, command []string) (*child, error) {
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Args[0] = command[0]
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout.Writer, a.stderr
 	c := &child{cmd: cmd, signals: make(chan os.Signal, 8)}
 	c.ended, c.end = context.WithCancel(context.Background())
 	signal.Notify(c.signals, passedSignals...)

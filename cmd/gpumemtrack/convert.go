@@ -75,7 +75,10 @@ func (a *app) convert(input, output string, force bool) error {
 			}
 			write = func(w io.Writer) error { return format.record(w, *f.Record) }
 		}
-		return writeNew(output, force, write)
+		if err := writeNew(output, force, write); err != nil {
+			return fmt.Errorf("convert %s: %w", input, err)
+		}
+		return nil
 	}
 	return usageError("convert: %s: want a name that ends in .pb.gz, .pickle, .trace.json or .html", output)
 }

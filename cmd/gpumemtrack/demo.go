@@ -33,9 +33,10 @@ on: the tracker's report, a recording, its table and its charts.`,
 		RunE: func(*cobra.Command, []string) error { return a.demo(o) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.dir, "dir", "gpumemtrack-demo", "directory for the files, made if need be")
+	flags.StringVar(&o.dir, "dir", "gpumemtrack-demo", "`DIRECTORY` for the files, made if need be")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
-	flags.DurationVar(&o.pause, "pause", 400*time.Millisecond, "time between steps, so that the chart has something to show")
+	flags.DurationVar(&o.pause, "pause", 400*time.Millisecond, "`TIME` between steps, so that the chart has something to show")
+	cmd.MarkFlagDirname("dir")
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -37,9 +38,11 @@ config.json, or a directory of them; only headers are read) or by its name.
 With --fits the exit code tells whether the model fits: 0 if its peak does, at the
 upper end of its error band, 3 if not. --json prints one object: "schema", "mode"
 (inference, serve or train), "peak_bytes", "peak_upper_bytes", with --fits also
-"budget_bytes" and "fits", and "report" with everything that is known.
+"budget_bytes" and "fits", and "report" with everything that is known, as the
+fields of estimate.Report in Go.
 
-Known models: ` + strings.Join(zoo.Names(), ", ") + ".",
+Known models:
+` + text.WrapSoft(strings.Join(zoo.Names(), ", "), 78),
 		Example: `  gpumemtrack estimate resnet50 --train --batch 32
   gpumemtrack estimate llama-3-8b --serve --batch 8 --seq 4096 --fits 24GiB
   gpumemtrack estimate model.safetensors --json`,
@@ -48,14 +51,15 @@ Known models: ` + strings.Join(zoo.Names(), ", ") + ".",
 		RunE:      func(_ *cobra.Command, args []string) error { return a.estimate(args[0], o) },
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&o.batch, "batch", 0, "inputs at once (default 1)")
-	flags.IntVar(&o.seq, "seq", 0, "tokens of each input, for models of text")
-	flags.StringVar(&o.dtype, "dtype", "", "element type, such as bfloat16 (default: that of the published weights)")
-	flags.StringVar(&o.optimizer, "optimizer", "adam", "for --train: "+strings.Join(optimizerNames(), ", "))
+	flags.IntVar(&o.batch, "batch", 0, "`N` inputs at once (default 1)")
+	flags.IntVar(&o.seq, "seq", 0, "`N` tokens in each input, for models of text")
+	flags.StringVar(&o.dtype, "dtype", "", "element `TYPE`, such as bfloat16 (default: that of the published weights)")
+	flags.StringVar(&o.optimizer, "optimizer", "adam", "`OPTIMIZER` for --train: "+strings.Join(optimizerNames(), ", "))
 	flags.BoolVar(&o.train, "train", false, "estimate training")
 	flags.BoolVar(&o.serve, "serve", false, "estimate serving text: with the keys and values of --batch times --seq tokens, prompts read in pieces of 512")
-	flags.Var(sizeFlag{&o.fits}, "fits", "exit with 3 if it needs more than this: 24GiB")
+	flags.Var(sizeFlag{&o.fits}, "fits", "exit with 3 if it needs more than this `SIZE`: 24GiB")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
+	complete(cmd, "optimizer", optimizerNames()...)
 	return cmd
 }
 
@@ -238,10 +242,10 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option) (*estim
 	}
 	shape := usual.Inputs[0].Clone()
 	shape[0] = max(o.batch, 1)
-	text := len(shape) == 2
+	isText := len(shape) == 2
 	input := estimate.Input(shape...)
 	switch {
-	case text:
+	case isText:
 		input = o.input(shape[1])
 	case o.seq > 0 || o.serve:
 		return nil, usageError("estimate: %s takes no text: leave --seq and --serve out", m.Name)

@@ -13,23 +13,25 @@ import (
 const sparkPoints = 24
 
 // showLive keeps a line with the recording's state on the terminal until ctx is
-// done. In a pipe it shows nothing.
-func (a *app) showLive(ctx context.Context, rec *nvml.Recorder) {
-	screen, ok := terminal(a.stderr)
+// done: where the cursor is, or beside a command, which writes to the terminal
+// too, in the last row. In a pipe it shows nothing.
+func (a *app) showLive(ctx context.Context, rec *nvml.Recorder, beside bool) {
+	tty, ok := terminal(a.stderr)
 	if !ok {
 		<-ctx.Done()
 		return
 	}
+	status := statusLine{tty: tty, beside: beside}
+	defer status.remove()
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			fmt.Fprint(screen, clearLine)
 			return
 		case <-ticker.C:
-			line := fit(liveLine(rec.Recording()), widthOf(screen))
-			fmt.Fprint(screen, clearLine, paint(line, cyan, colored(screen)))
+			line := fit(liveLine(rec.Recording()), widthOf(tty))
+			status.show(paint(line, cyan, colored(tty)))
 		}
 	}
 }
@@ -44,7 +46,11 @@ func liveLine(rec nvml.Recording) string {
 			continue
 		}
 		values, now := latest(s, sparkPoints)
-		parts = append(parts, fmt.Sprintf("%s: %s now, %s peak %s", s.Label(), s.Format(now), s.Format(s.Max()), sparkline(values)))
+		state := s.Format(now) + " now"
+		if s.Ended {
+			state = "lost"
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s, %s peak %s", s.Label(), state, s.Format(s.Max()), sparkline(values)))
 	}
 	return fmt.Sprintf("%s  %s", rec.Duration().Round(time.Second), strings.Join(parts, "  "))
 }

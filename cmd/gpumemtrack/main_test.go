@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"image/png"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,9 +208,34 @@ func TestKilledRecorder(t *testing.T) {
 }
 
 func TestEveryCommandHasAnExample(t *testing.T) {
-	for _, cmd := range (&app{}).root().Commands() {
+	for _, cmd := range (&app{}).root(nil).Commands() {
 		assert.NotEmpty(t, cmd.Example, cmd.Name())
 		assert.NotEmpty(t, cmd.Short, cmd.Name())
+	}
+}
+
+// What scripts read keeps its keys, each with its unit.
+func TestJSONKeys(t *testing.T) {
+	list := []nvml.Status{{Device: nvml.Device{Index: 1, UUID: "MIG-a", Name: "A", BusID: "0:1", Parent: "GPU-b", MIG: 2}}}
+	list[0].Set(nvml.MemoryUsed, 5)
+	list[0].Err = nvml.ErrLost
+	text, err := json.Marshal(sensorsJSON("NVML", list))
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"schema": "gpumemtrack.sensors/1", "source": "NVML", "devices": [{
+		"index": 1, "uuid": "MIG-a", "name": "A", "bus_id": "0:1", "parent": "GPU-b", "mig": 2, "error": "the GPU is lost",
+		"memory_scope": "device", "memory_used_bytes": 5, "memory_free_bytes": null, "memory_total_bytes": null,
+		"driver_reserved_bytes": null, "utilization_percent": null, "power_watts": null, "temperature_celsius": null,
+		"fan_speed_percent": null, "graphics_clock_megahertz": null, "memory_clock_megahertz": null,
+		"sm_clock_megahertz": null, "video_clock_megahertz": null}]}`, string(text))
+
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run([]string{"estimate", "gpt2", "--json", "--fits", "24GiB"}, nil, &stdout, &stderr), stderr.String())
+	var estimated map[string]any
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &estimated))
+	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "budget_bytes", "fits", "report"},
+		slices.Collect(maps.Keys(estimated)))
+	for _, key := range []string{"name", "inputs", "params", "buffers", "inference", "training", "layers", "notes"} {
+		assert.Contains(t, estimated["report"], key)
 	}
 }
 

@@ -30,6 +30,8 @@ type recordOptions struct {
 	command  []string
 }
 
+var recordable = []string{"memory", "utilization", "power", "temperature", "fan", "clocks", "all"}
+
 func recordCommand(a *app) *cobra.Command {
 	var o recordOptions
 	cmd := &cobra.Command{
@@ -58,14 +60,15 @@ for less than a second one look is all there is.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&o.outputs, "output", "o", nil, "a chart (.png, .svg, .html) or the samples (.jsonl, .csv); may be repeated")
-	flags.StringSliceVar(&o.gpus, "gpu", nil, "a GPU by its number in nvidia-smi, or its UUID; may be repeated (default: those that CUDA_VISIBLE_DEVICES leaves)")
-	flags.IntVar(&o.pid, "pid", 0, "record the memory of this process, and its children, too")
-	flags.DurationVar(&o.interval, "interval", nvml.DefaultInterval, "time between samples, 10ms at least")
-	flags.DurationVar(&o.duration, "duration", 0, "stop after this time (default: no limit)")
-	flags.StringVar(&o.with, "with", "memory", "what to record: memory, utilization, power, temperature, fan, clocks, or all")
+	flags.StringArrayVarP(&o.outputs, "output", "o", nil, "a `FILE` for a chart (.png, .svg, .html) or for the samples (.jsonl, .csv); may be repeated (default: samples only, in a file named by date, process and GPU)")
+	flags.StringSliceVar(&o.gpus, "gpu", nil, "a `GPU` by its number in nvidia-smi, or its UUID; may be repeated (default: those that CUDA_VISIBLE_DEVICES leaves)")
+	flags.IntVar(&o.pid, "pid", 0, "record the memory of process `PID`, and of its children, too")
+	flags.DurationVar(&o.interval, "interval", nvml.DefaultInterval, "`TIME` between samples, 10ms at least")
+	flags.DurationVar(&o.duration, "duration", 0, "stop after this `TIME` (default: no limit)")
+	flags.StringVar(&o.with, "with", "memory", "`WHAT` to record: "+strings.Join(recordable, ", ")+"; memory always is")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
-	addSourceFlag(flags, &o.source)
+	complete(cmd, "with", recordable...)
+	addSourceFlag(cmd, &o.source)
 	return cmd
 }
 
@@ -120,7 +123,7 @@ func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 			return nil, cfg, usageError("record: -o %s is there twice", path)
 		}
 		switch ext := strings.ToLower(filepath.Ext(path)); {
-		case slices.Contains(chart.Formats, ext):
+		case isChart(path):
 			charts = append(charts, path)
 		case ext == ".csv" || ext == ".jsonl":
 			cfg.Files = append(cfg.Files, path)
@@ -196,7 +199,7 @@ func (a *app) recordUntil(ctx context.Context, cfg nvml.Config, charts []string,
 		}()
 	}
 	err = rec.Record(ctx, func(ctx context.Context) error {
-		a.showLive(ctx, rec)
+		a.showLive(ctx, rec, false)
 		return nil
 	})
 	return errors.Join(err, a.finish(a.stdout, rec, charts, o))
@@ -235,7 +238,7 @@ func (a *app) recordCommand(cfg nvml.Config, charts []string, o recordOptions, p
 			ctx, cancel = context.WithTimeout(ctx, o.duration)
 			defer cancel()
 		}
-		a.showLive(ctx, rec)
+		a.showLive(ctx, rec, true)
 		return nil
 	})
 	err = errors.Join(err, a.finish(a.stderr, rec, charts, o))

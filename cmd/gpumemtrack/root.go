@@ -11,8 +11,24 @@ import (
 
 // app is what commands share: the three streams.
 type app struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
+	stdin  io.Reader
+	stdout *output
+	stderr io.Writer
+}
+
+// output is a stream that remembers that it could not be written to, so that no
+// command needs to look after each line.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
 }
 
 // commands are all there are; a new one is a line here and a file of its own.
@@ -25,6 +41,7 @@ var commands = []func(*app) *cobra.Command{
 	diffCommand,
 	convertCommand,
 	demoCommand,
+	completionCommand,
 }
 
 // Exit codes.
@@ -58,10 +75,12 @@ func usageError(format string, args ...any) error {
 
 // run is the whole program but for its exit.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin, stdout, stderr}
-	root := a.root()
-	root.SetArgs(args)
+	a := &app{stdin, &output{Writer: stdout}, stderr}
+	root := a.root(args)
 	err := root.Execute()
+	if err == nil {
+		err = a.stdout.err
+	}
 	if err == nil {
 		return 0
 	}
@@ -74,7 +93,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-func (a *app) root() *cobra.Command {
+func (a *app) root(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   programName,
 		Short: "GPU memory: recorded, charted, estimated, explained",
@@ -83,10 +102,10 @@ func (a *app) root() *cobra.Command {
   gpumemtrack record -o memory.png -- ./train   # a chart of a program's GPU memory`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// A command that is not there comes with flags that the root does not know.
-		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 
 		SuggestionsMinimumDistance: 2,
+
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // there is one of our own
 
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,16 +116,39 @@ func (a *app) root() *cobra.Command {
 			return unknownCommand(cmd, args[0])
 		},
 	}
+	root.SetArgs(args)
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// A command that is not there comes with flags that the root does not know.
+		if cmd == root && !strings.HasPrefix(args[0], "-") {
+			return unknownCommand(root, args[0])
+		}
 		return usageError("%w: see %s --help", err, cmd.CommandPath())
 	})
 	for _, command := range commands {
 		root.AddCommand(command(a))
 	}
+	root.SetHelpCommand(helpCommand(root))
 	return root
+}
+
+// helpCommand is cobra's, but for a command that is not there, which is an error.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Help about a command",
+		Example: "  gpumemtrack help record",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, _, err := root.Find(args)
+			if err != nil || cmd == root && len(args) > 0 {
+				return unknownCommand(root, args[0])
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {

@@ -36,8 +36,11 @@ func sensorsCommand(a *app) *cobra.Command {
 
 --json prints one object a look: "schema", "source", and "devices", each with its
 "index", "uuid", "name", "bus_id" and every figure under a key with its unit, such
-as "memory_used_bytes" and "power_watts", null where the device has none; "error"
-says why a device could not be asked.`,
+as "memory_used_bytes" and "power_watts", null where the device has none.
+"memory_scope" says what the memory figures count: "device", "device+driver" (an
+older driver counts its own part as used) or "host" (the GPU has no memory of its
+own). A MIG device has the "index" of its GPU, that one's UUID as "parent", and its
+own number as "mig". "error" says why a device could not be asked.`,
 		Example: `  gpumemtrack sensors
   gpumemtrack sensors -w                      # until a key is pressed
   gpumemtrack sensors --json | jq '.devices[].memory_used_bytes'`,
@@ -46,10 +49,10 @@ says why a device could not be asked.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.watch, "watch", "w", false, "look again and again, until a key or Ctrl+C")
-	flags.DurationVar(&o.interval, "interval", time.Second, "time between looks with -w")
+	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between looks with -w")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.BoolVar(&o.all, "all", false, "show devices that CUDA_VISIBLE_DEVICES hides too")
-	addSourceFlag(flags, &o.source)
+	addSourceFlag(cmd, &o.source)
 	return cmd
 }
 
@@ -67,9 +70,9 @@ func (a *app) sensors(o sensorsOptions) error {
 		return err
 	}
 	if !o.watch {
-		return a.writeSensors(src, devices, o.json)
+		return a.writeSensors(src, devices, o)
 	}
-	return a.watch(o, func() error { return a.writeSensors(src, devices, o.json) })
+	return a.watch(o, func() error { return a.writeSensors(src, devices, o) })
 }
 
 // devicesOf returns the visible devices, or all that the driver lists.
@@ -131,10 +134,14 @@ func anyKey(keys *os.File, pressed func()) (restore func(), err error) {
 	return func() { term.Restore(int(keys.Fd()), before) }, nil
 }
 
-func (a *app) writeSensors(src nvml.Source, devices []nvml.Device, asJSON bool) error {
+func (a *app) writeSensors(src nvml.Source, devices []nvml.Device, o sensorsOptions) error {
 	list := nvml.StatusOf(src, devices)
-	text := sensorsTable(list, widthOf(a.stdout))
-	if asJSON {
+	screen := sizeOf(a.stdout)
+	if !o.watch {
+		screen.height = 0 // one can scroll back
+	}
+	text := sensorsTable(list, screen)
+	if o.json {
 		b, err := json.Marshal(sensorsJSON(src.Name(), list))
 		if err != nil {
 			return err
@@ -149,18 +156,27 @@ func (a *app) writeSensors(src nvml.Source, devices []nvml.Device, asJSON bool) 
 }
 
 // sensorsTable is gpulink's table, and what it lacks: names, power, utilization,
-// and a dash for each sensor that a card does not have.
-func sensorsTable(list []nvml.Status, width int) string {
+// and a dash for each sensor that a card does not have. Where it is higher than
+// the screen each GPU has one line, and below that is cut.
+func sensorsTable(list []nvml.Status, screen size) string {
+	text := sensorsGrid(list, screen.width, clocksCell, true)
+	if !screen.holds(text) {
+		text = sensorsGrid(list, screen.width, smClockCell, false)
+	}
+	return screen.cut(text)
+}
+
+func sensorsGrid(list []nvml.Status, width int, clocks func(nvml.Reading) string, rules bool) string {
 	t := newGrid(2, []string{"Name", "Fan speed [%]", "Power [W]", "Clock [MHz]", "Temp [°C]"},
 		"GPU", "Name", "Memory [MB]", "Temp [°C]", "Fan speed [%]", "Clock [MHz]", "Power [W]", "Util. [%]")
 	remarks := ""
 	for i, s := range list {
-		if i > 0 {
+		if i > 0 && rules {
 			t.AppendSeparator()
 		}
 		t.AppendRow(table.Row{
 			gpuCell(s.Device), s.Name, memoryCell(s.Reading), cell(s.Reading, nvml.Temperature), cell(s.Reading, nvml.FanSpeed),
-			clocksCell(s.Reading), cell(s.Reading, nvml.Power), cell(s.Reading, nvml.Utilization),
+			clocks(s.Reading), cell(s.Reading, nvml.Power), cell(s.Reading, nvml.Utilization),
 		})
 		switch {
 		case s.Err != nil:
@@ -212,6 +228,13 @@ func clocksCell(r nvml.Reading) string {
 		return "-"
 	}
 	return strings.Join(lines, "\n")
+}
+
+func smClockCell(r nvml.Reading) string {
+	if _, ok := r.Value(nvml.ClockSM); !ok {
+		return "-"
+	}
+	return "SM: " + cell(r, nvml.ClockSM)
 }
 
 const sensorsSchema = "gpumemtrack.sensors/1"

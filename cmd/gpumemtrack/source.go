@@ -4,16 +4,16 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-const sourceUsage = "where figures come from: auto, nvml (the driver's library), smi (the nvidia-smi program) or sim (a simulated GPU)"
-
-func addSourceFlag(flags *pflag.FlagSet, source *string) {
-	flags.StringVar(source, "source", "auto", sourceUsage)
+func addSourceFlag(cmd *cobra.Command, source *string) {
+	cmd.Flags().StringVar(source, "source", "auto",
+		"`WHERE` figures come from: auto, nvml (the driver's library), smi (the nvidia-smi program) or sim (a simulated GPU)")
+	complete(cmd, "source", "auto", "nvml", "smi", "sim")
 }
 
 // openSource opens what --source names.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -12,18 +13,43 @@ import (
 // terminal returns the stream's file if somebody looks at it: no pipe, no file,
 // no terminal that knows nothing but to print.
 func terminal(stream any) (*os.File, bool) {
+	if o, wrapped := stream.(*output); wrapped {
+		stream = o.Writer
+	}
 	f, ok := stream.(*os.File)
 	return f, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// widthOf returns a terminal's width in columns, and 0 of everything else.
-func widthOf(stream any) int {
+// size is that of a terminal in characters; zero where there is no limit.
+type size struct{ width, height int }
+
+// sizeOf returns a terminal's size, and zero of everything else.
+func sizeOf(stream any) size {
 	f, ok := terminal(stream)
 	if !ok {
-		return 0
+		return size{}
 	}
-	width, _, _ := term.GetSize(int(f.Fd())) // 0 where it is not known
-	return width
+	width, height, _ := term.GetSize(int(f.Fd())) // 0 where it is not known
+	return size{width, height}
+}
+
+// widthOf returns a terminal's width in columns, and 0 of everything else.
+func widthOf(stream any) int { return sizeOf(stream).width }
+
+// holds reports whether all lines of a text can be seen at once, and the cursor
+// below them.
+func (s size) holds(text string) bool {
+	return s.height <= 0 || strings.Count(text, "\n") < s.height
+}
+
+// cut leaves out the lines that the terminal does not hold, and says so.
+func (s size) cut(text string) string {
+	if s.holds(text) {
+		return text
+	}
+	lines := strings.SplitAfter(text, "\n")
+	shown := max(1, s.height-2)
+	return strings.Join(lines[:shown], "") + fmt.Sprintf("… %d more lines\n", strings.Count(text, "\n")-shown)
 }
 
 // colored reports whether to color what goes to w: see https://no-color.org.

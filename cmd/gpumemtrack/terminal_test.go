@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
 // screen is a terminal with gpumemtrack in its foreground.
@@ -120,6 +123,28 @@ func TestSensorsInANarrowTerminal(t *testing.T) {
 	}
 }
 
+// More GPUs than the screen has lines for: none of them scrolls away.
+func TestSensorsInALowTerminal(t *testing.T) {
+	list := make([]nvml.Status, 8)
+	for i := range list {
+		list[i].Index, list[i].Name = i, "H200"
+		for _, q := range nvml.Clocks.List() {
+			list[i].Set(q, 1980)
+		}
+	}
+	tall := sensorsTable(list, size{120, 50})
+	assert.Contains(t, tall, "Video:  1980")
+	low := sensorsTable(list, size{120, 20})
+	assert.NotContains(t, low, "Video")
+	assert.Contains(t, low, "SM: 1980")
+	assert.Equal(t, 12, strings.Count(low, "\n"), low)
+	least := sensorsTable(list, size{120, 8})
+	assert.Equal(t, 7, strings.Count(least, "\n"), least)
+	assert.Contains(t, least, "GPU[2]")
+	assert.Contains(t, least, "… 6 more lines\n")
+	assert.Equal(t, tall, sensorsTable(list, size{}), "no limit")
+}
+
 func TestCtrlCEndsARecording(t *testing.T) {
 	s := onScreen(t, 80, "record", "--source", "sim", "--interval", "20ms", "-o", "a.png", "-o", "a.csv")
 	s.press("450.0 MiB peak", ctrlC)
@@ -127,6 +152,21 @@ func TestCtrlCEndsARecording(t *testing.T) {
 	assert.Regexp(t, `\x1b\[36m\ds  GPU 0 memory used: 450\.0 MiB now, 450\.0 MiB peak █+\x1b\[0m`, s.shown())
 	assert.Contains(t, s.shown(), "│ Maximum   │")
 	assert.FileExists(t, filepath.Join(s.cmd.Dir, "a.png"))
+}
+
+// The live line has a row of its own, which the command's lines do not run into,
+// and which is given back before the table.
+func TestALiveLineBesideTheCommandsOutput(t *testing.T) {
+	s := onScreen(t, 80, "NO_COLOR=1", "record", "--source", "sim", "-o", "a.csv", "--", "sh", "-c", "echo one; read line; echo two")
+	s.press("peak", "\n")
+	assert.Zero(t, s.end())
+	before, table, found := strings.Cut(s.shown(), "┌")
+	require.True(t, found)
+	assert.Contains(t, before, "\x1b[1;23r", "a row is taken")
+	drawn := regexp.MustCompile(`\x1b7.*?\x1b8`)
+	assert.Contains(t, drawn.ReplaceAllString(before, ""), "one\r\n"+lineDown+lineUp+"\r\ntwo\r\n")
+	assert.Contains(t, before, "\x1b7\x1b[r\x1b8", "and given back")
+	assert.NotContains(t, table, "\x1b")
 }
 
 // The terminal gives Ctrl+C to the command too: it is not passed on again.

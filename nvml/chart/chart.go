@@ -25,10 +25,11 @@ type Config struct {
 	Width, Height int // pixels; each panel after the first makes the chart higher by a half
 }
 
-// What a picture's side can be. Less cannot be read, more takes over 400 MB.
+// What a chart's side can be, all panels together. Less cannot be read, more
+// takes over 400 MB.
 const (
-	minPixels = 200
-	maxPixels = 10000
+	MinPixels = 200
+	MaxPixels = 10000
 )
 
 // Figure is a chart that is ready to be written, as often as one likes.
@@ -78,8 +79,8 @@ func New(series []nvml.Series, cfg Config) (*Figure, error) {
 		f.panels = append(f.panels, f.newPanel(unit))
 	}
 	f.height += (len(f.panels) - 1) * f.height / 2
-	if min(f.width, f.height) < minPixels || max(f.width, f.height) > maxPixels {
-		return nil, fmt.Errorf("a chart of %d by %d pixels: each side takes %d to %d", f.width, f.height, minPixels, maxPixels)
+	if min(f.width, f.height) < MinPixels || max(f.width, f.height) > MaxPixels {
+		return nil, fmt.Errorf("a chart of %d by %d pixels: each side takes %d to %d", f.width, f.height, MinPixels, MaxPixels)
 	}
 	return f, nil
 }
