@@ -188,6 +188,34 @@ func TestOutOfMemoryEmptiesAndRetries(t *testing.T) {
 	alloctest.Invariants(t, cache)
 }
 
+// fullDevice is out of memory from now on, and has something happen first.
+type fullDevice struct {
+	alloc.Device
+	meanwhile func()
+}
+
+func (d *fullDevice) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+	if d.meanwhile == nil {
+		return d.Device.Alloc(n)
+	}
+	d.meanwhile()
+	return 0, &alloc.OutOfMemoryError{Device: "full 0", Requested: n}
+}
+
+// TestOutOfMemoryTakesWhatIsFreedMeanwhile frees a block that fits while the driver is asked. Its segment is in use, so that
+// it cannot go back.
+func TestOutOfMemoryTakesWhatIsFreedMeanwhile(t *testing.T) {
+	dev := &fullDevice{Device: open(t, sim.Config{})}
+	cache := alloc.NewCache(dev, alloc.CacheConfig{})
+	a, _ := mustAlloc(t, cache, 9*alloc.MiB), mustAlloc(t, cache, 9*alloc.MiB)
+	dev.meanwhile = sync.OnceFunc(func() { assert.NoError(t, cache.Free(a)) })
+	assert.Equal(t, a, mustAlloc(t, cache, 9*alloc.MiB))
+	stats := cache.Stats()
+	assert.EqualValues(t, 1, stats.Retries)
+	assert.Zero(t, stats.OOMs)
+	alloctest.Invariants(t, cache)
+}
+
 func TestOutOfMemoryWithoutMemInfo(t *testing.T) {
 	cache, dev := newCache(t, sim.Config{})
 	dev.Inject(sim.Fault{Op: sim.OpMemInfo})
@@ -328,6 +356,23 @@ func TestResetPeak(t *testing.T) {
 	assert.Equal(t, alloc.Gauge[int64]{Current: 1, Peak: 1, Total: 2}, stats.Allocated.Count)
 	require.NoError(t, cache.Free(p))
 	alloctest.Invariants(t, cache)
+}
+
+// endless gives any amount again and again.
+type endless struct{ alloc.Device }
+
+func (endless) Alloc(alloc.Bytes) (alloc.Ptr, error) { return 512, nil }
+func (endless) Free(alloc.Ptr) error                 { return nil }
+
+func TestTotalsStopAtTheLargestAmount(t *testing.T) {
+	cache := alloc.NewCache(endless{open(t, sim.Config{})}, alloc.CacheConfig{})
+	for range 4 {
+		require.NoError(t, cache.Free(mustAlloc(t, cache, alloc.MaxBytes/2)))
+	}
+	stats := cache.Stats()
+	assert.Equal(t, alloc.MaxBytes, stats.Requested.Bytes.Total)
+	assert.Equal(t, alloc.MaxBytes, stats.Allocated.Bytes.Total)
+	assert.EqualValues(t, 4, stats.Requested.Count.Total)
 }
 
 func TestFragmentation(t *testing.T) {

@@ -63,7 +63,7 @@ func (c *Cache) fromDriver(n Bytes) (Ptr, Bytes, error) {
 		return 0, 0, c.refuse(fmt.Sprintf("alloc %v", n))
 	}
 	if n > maxRequest {
-		return 0, 0, c.outOfMemory(n, nil)
+		return c.outOfMemory(n, nil)
 	}
 	c.mu.Lock()
 	p, allocated, ok := c.fromCache(n) // another miss may have brought it
@@ -78,7 +78,7 @@ func (c *Cache) fromDriver(n Bytes) (Ptr, Bytes, error) {
 		segment, err = c.retry(size)
 	}
 	if errors.Is(err, ErrOutOfMemory) {
-		return 0, 0, c.outOfMemory(n, err)
+		return c.outOfMemory(n, err)
 	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: new segment of %v: %w", n, c.device(), size, err)
@@ -121,18 +121,25 @@ func (c *Cache) fromSegment(p Ptr, size, n Bytes) (Ptr, Bytes, error) {
 	return b.ptr, b.size, nil
 }
 
-// outOfMemory counts the failure and gathers its numbers.
-func (c *Cache) outOfMemory(n Bytes, cause error) error {
+// outOfMemory counts the failure and gathers its numbers, unless a block that
+// fits was freed while the driver was asked.
+func (c *Cache) outOfMemory(n Bytes, cause error) (Ptr, Bytes, error) {
 	info, err := c.dev.MemInfo()
 	if err != nil {
 		info = MemInfo{Free: -1, Total: -1}
 	}
 	c.mu.Lock()
-	c.stats.OOMs++
+	p, allocated, ok := c.fromCache(n)
+	if !ok {
+		c.stats.OOMs++
+	}
+	stats := c.now()
 	c.mu.Unlock()
-	stats := c.Stats()
+	if ok {
+		return p, allocated, nil
+	}
 	c.tell(SegmentOOM, 0, n)
-	return &OutOfMemoryError{
+	return 0, 0, &OutOfMemoryError{
 		Device:          c.device(),
 		Requested:       n,
 		Free:            info.Free,

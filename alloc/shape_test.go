@@ -77,8 +77,8 @@ func TestShapeBytes(t *testing.T) {
 		{alloc.Shape{1 << 62}, alloc.Int16, "overflows"},
 		{alloc.Shape{1 << 59}, alloc.Complex128, "overflows"},
 		{alloc.Shape{1<<63 - 1}, alloc.Complex128, "overflows"},
-		{alloc.Shape{1}, 0, "DType(0) has no size"},
-		{alloc.Shape{0}, 200, "DType(200) has no size"},
+		{alloc.Shape{1}, 0, "DType(0) is no element type"},
+		{alloc.Shape{0}, 200, "DType(200) is no element type"},
 	} {
 		_, err := test.shape.Bytes(test.dtype)
 		assert.ErrorContains(t, err, test.want, "%v %v", test.shape, test.dtype)

@@ -1,16 +1,20 @@
 package alloc
 
+import "math"
+
 // Gauge is a quantity that rises and falls.
 type Gauge[T ~int64] struct {
 	Current T `json:"current"` // the level now
 	Peak    T `json:"peak"`    // the highest level since ResetPeak
-	Total   T `json:"total"`   // the sum of all rises, which never falls
+	Total   T `json:"total"`   // the sum of all rises, at most the largest T; it never falls
 }
 
 func (g *Gauge[T]) add(change T) {
 	g.Current += change
 	if change > 0 {
-		g.Total += change
+		if g.Total += change; g.Total < 0 {
+			g.Total = math.MaxInt64
+		}
 		g.Peak = max(g.Peak, g.Current)
 	}
 }
@@ -79,6 +83,11 @@ func (s Stats) ExternalFragmentation() float64 {
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.now()
+}
+
+// now is Stats for who holds mu.
+func (c *Cache) now() Stats {
 	stats := c.stats
 	stats.LargestInactive = max(c.small.largest(), c.large.largest())
 	return stats
