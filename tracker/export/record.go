@@ -1,6 +1,7 @@
 package export
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker"
@@ -12,6 +13,10 @@ type Record struct {
 	History  *tracker.History // nil if there is none
 	Marks    []*tracker.Mark  // the latest, oldest first
 }
+
+// ErrNoSnapshot is the error of writing a Record without a snapshot, such as a
+// zero one.
+var ErrNoSnapshot = errors.New("the record has no snapshot: Take makes one that has")
 
 // Take records the tracker's state.
 func Take(tr *tracker.MemTracker) Record {

@@ -43,6 +43,7 @@ type reader struct {
 	usage  *export.Usage
 	own    bool   // Write wrote it
 	device string // as Write named it
+	last   int64  // microseconds: the time of the latest event
 	seen   map[any]bool
 	stacks map[*sequence]tracker.Stack
 	rows   map[rowKey]int
@@ -133,8 +134,8 @@ func (in *reader) traces(top *dict) (map[place]string, error) {
 			if !ok {
 				return nil, fmt.Errorf("an event of device_traces[%d] is a %T, want a dict", device, value)
 			}
-			if us, err := integer(e, "time_us"); err == nil && us > 0 {
-				in.usage.Time = time.UnixMicro(us).UTC()
+			if us, err := integer(e, "time_us"); err == nil && us > in.last {
+				in.last, in.usage.Time = us, time.UnixMicro(us).UTC()
 			}
 			if category := str(e, "category"); category != "" && str(e, "action") == "alloc" {
 				if addr, err := integer(e, "addr"); err == nil {

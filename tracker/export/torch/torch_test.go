@@ -209,6 +209,64 @@ func TestReadRefusesWithAReason(t *testing.T) {
 	}
 }
 
+// TestReadOfAHostileFileEnds: a file of some megabytes that looks a million times
+// for what is not in a dict of a million items.
+func TestReadOfAHostileFileEnds(t *testing.T) {
+	const million = 1_000_000
+	var b bytes.Buffer
+	b.WriteString("\x80\x04}(X\x08\x00\x00\x00segments](}(")
+	b.WriteString("\x8c\x06device" + "K\x00" + "\x8c\x07addressK\x00" + "\x8c\x06blocks](}(")
+	b.WriteString("\x8c\x04sizeK\x01" + "\x8c\x05state\x8c\x10active_allocated" + "\x8c\x06frames](")
+	b.WriteString("}\x94(") // the dict, by number 0
+	b.WriteString(strings.Repeat("\x8c\x01xN", million))
+	b.WriteString("u")
+	b.WriteString(strings.Repeat("h\x00", million))
+	b.WriteString("eu" + "eu" + "eu.")
+	u, err := Read(&b)
+	require.NoError(t, err)
+	require.Len(t, u.Rows, 1)
+	assert.Len(t, u.Rows[0].Stack, million+1)
+}
+
+func TestReadTakesTheLastTime(t *testing.T) {
+	var b bytes.Buffer
+	p := newPickler(&b)
+	p.beginDict()
+	p.name("segments")
+	p.beginList().end()
+	p.name("device_traces")
+	devices := p.beginList()
+	for _, times := range [][]int64{{7, 9}, {3}} {
+		devices.next()
+		events := p.beginList()
+		for _, us := range times {
+			events.next()
+			p.beginDict()
+			p.intItem("time_us", us)
+			p.endDict()
+		}
+		events.end()
+	}
+	devices.end()
+	p.endDict()
+	require.NoError(t, p.close())
+	u, err := Read(&b)
+	require.NoError(t, err)
+	assert.Equal(t, int64(9), u.Time.UnixMicro(), "whichever device had it")
+}
+
+func TestWriteRefusesWithAReason(t *testing.T) {
+	r := trained(t, tracker.Config{})
+	tr := exporttest.New(t, tracker.Config{})
+	_, err := tr.AllocBytes(alloc.MiB, tracker.Input)
+	require.NoError(t, err)
+	r.Snapshot = tr.LightSnapshot()
+	assert.ErrorContains(t, Write(io.Discard, r), "write PyTorch snapshot: the snapshot has no single buffers")
+	assert.ErrorIs(t, Write(io.Discard, export.Record{}), export.ErrNoSnapshot)
+	r.Snapshot = exporttest.New(t, tracker.Config{}).LightSnapshot()
+	assert.NoError(t, Write(io.Discard, r), "nothing is live")
+}
+
 func FuzzRead(f *testing.F) {
 	for _, protocol := range []int{2, 3, 4, 5} {
 		text, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("pytorch%d.pickle", protocol)))

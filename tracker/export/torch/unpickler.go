@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 )
 
 // The opcodes that Python writes beside those of our own: protocols 2 to 5 of
@@ -59,8 +60,11 @@ const (
 // list, tuple or set is a *sequence.
 type (
 	sequence struct{ items []any }
-	dict     struct{ items []item }
-	item     struct {
+	dict     struct {
+		items []item
+		index map[any]int // of a large one: the last item of each key; nil while there is none
+	}
+	item struct {
 		key   any
 		value any
 	}
@@ -69,12 +73,33 @@ type (
 
 // get returns the value of a string key; of a key that stands twice, the last.
 func (d *dict) get(key string) (any, bool) {
-	for i := len(d.items) - 1; i >= 0; i-- {
-		if d.items[i].key == key {
-			return d.items[i].value, true
+	if len(d.items) > maxSearch {
+		i, ok := d.indexed()[key]
+		if !ok {
+			return nil, false
+		}
+		return d.items[i].value, true
+	}
+	for _, e := range slices.Backward(d.items) {
+		if e.key == key {
+			return e.value, true
 		}
 	}
 	return nil, false
+}
+
+// maxSearch is how many items are looked at one by one. Those of a snapshot have
+// fewer; a hostile file may have many, and ask for them often.
+const maxSearch = 64
+
+func (d *dict) indexed() map[any]int {
+	if d.index == nil {
+		d.index = make(map[any]int)
+		for i, e := range d.items {
+			d.index[e.key] = i
+		}
+	}
+	return d.index
 }
 
 // unpickler runs a pickle that only builds plain data. It follows the rules of

@@ -163,6 +163,7 @@ func (d *dict) add(values []any) error {
 	if len(values)%2 != 0 {
 		return fmt.Errorf("%d values for a dict, want pairs", len(values))
 	}
+	d.index = nil
 	d.items = slices.Grow(d.items, len(values)/2)
 	for i := 0; i < len(values); i += 2 {
 		switch values[i].(type) {

@@ -1,6 +1,7 @@
 package torch
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -11,7 +12,12 @@ import (
 
 // Write writes the record as a memory snapshot of PyTorch, in memory that
 // follows the live buffers and distinct call stacks, not the history.
+//
+// It needs the single buffers: a light snapshot that has live memory is an error.
 func Write(w io.Writer, r export.Record) error {
+	if err := check(r.Snapshot); err != nil {
+		return fmt.Errorf("write PyTorch snapshot: %w", err)
+	}
 	out := &writer{
 		pickler: newPickler(w),
 		record:  r,
@@ -28,6 +34,24 @@ func Write(w io.Writer, r export.Record) error {
 	out.endDict()
 	if err := out.close(); err != nil {
 		return fmt.Errorf("write PyTorch snapshot: %w", err)
+	}
+	return nil
+}
+
+var errLight = errors.New("the snapshot has no single buffers, which the format consists of: " +
+	"it is light, or from a dump that was cut to Config.MaxDumpBytes")
+
+func check(s *tracker.Snapshot) error {
+	if s == nil {
+		return export.ErrNoSnapshot
+	}
+	for range s.Allocations() {
+		return nil
+	}
+	for site := range s.Sites() {
+		if site.Live.Count > 0 {
+			return errLight
+		}
 	}
 	return nil
 }
