@@ -114,6 +114,8 @@ func TestReadSnapshotSaysWhatIsWrong(t *testing.T) {
 		{"a newer version", strings.Replace(whole, `"version":1`, `"version":2`, 1), "of version 2, this program reads version 1"},
 		{"no such dtype", strings.Replace(whole, `"dtype":"float32"`, `"dtype":"float33"`, 1), "float33"},
 		{"no such kind", strings.Replace(whole, `"kind":"Parameter"`, `"kind":"Weight"`, 1), "Weight"},
+		{"no such device", strings.Replace(whole, `"ordinal":0`, `"ordinal":1000000000`, 1), "device 1000000000"},
+		{"a negative device", strings.Replace(whole, `"ordinal":0`, `"ordinal":-1`, 1), "device -1"},
 		{"no such stack", strings.Replace(whole, `"stack":0`, `"stack":99`, 1), "stack 99 of"},
 		{"no such site", strings.Replace(whole, `"site":0`, `"site":-4`, 1), "site -4 of"},
 		{"a negative count", strings.Replace(whole, `"live_count":3`, `"live_count":-3`, 1), "-3 live"},

@@ -145,6 +145,9 @@ func ReadSnapshot(r io.Reader) (*Snapshot, error) {
 	return s, nil
 }
 
+// maxOrdinal bounds the number of a device, by which formats have a list of devices.
+const maxOrdinal = 1<<16 - 1
+
 // UnmarshalJSON reads what WriteJSON wrote.
 func (s *Snapshot) UnmarshalJSON(text []byte) error {
 	var in struct {
@@ -163,6 +166,9 @@ func (s *Snapshot) UnmarshalJSON(text []byte) error {
 	}
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
+	}
+	if in.Ordinal < 0 || in.Ordinal > maxOrdinal {
+		return fmt.Errorf("device %d: want 0 to %d", in.Ordinal, maxOrdinal)
 	}
 	if err := in.Origin.check(); err != nil {
 		return fmt.Errorf("origin: %w", err)
