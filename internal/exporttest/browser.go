@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Browser opens a page in headless Chromium, 1200 pixels wide, and skips the
-// test where there is none.
+// Browser opens a page in headless Chromium, 1200 pixels wide, for three minutes
+// at most, and skips the test where there is none.
 func Browser(t testing.TB, url string) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(chromium(t)))
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
@@ -37,18 +37,20 @@ func chromium(t testing.TB) string {
 	return ""
 }
 
-// Evaluate returns the value of a JavaScript expression.
+// Evaluate returns the value of a JavaScript expression, of a promise that which
+// it comes to.
 func Evaluate[T any](t testing.TB, ctx context.Context, script string) T {
 	t.Helper()
-	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script))
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	require.NoError(t, err, script)
 	return value
 }
 
-// WaitFor waits until a JavaScript expression is true.
+// WaitFor waits until a JavaScript expression is true, for as long as the
+// browser runs.
 func WaitFor(t testing.TB, ctx context.Context, script string) {
 	t.Helper()
-	_, err := chromedp.Run(ctx, chromedp.Poll[bool](script))
+	_, err := chromedp.Run(ctx, chromedp.Poll[bool](script, chromedp.WithPollingTimeout(0)))
 	require.NoError(t, err, script)
 }
 

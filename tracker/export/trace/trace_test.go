@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,19 +20,19 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 type event struct {
-	Phase    string          `json:"ph"`
-	Name     string          `json:"name"`
-	Category string          `json:"cat"`
-	ID       string          `json:"id"`
-	Scope    string          `json:"s"`
-	PID      *int            `json:"pid"`
-	Time     *float64        `json:"ts"`
-	Args     json.RawMessage `json:"args"`
+	Phase    string                 `json:"ph"`
+	Name     string                 `json:"name"`
+	Category string                 `json:"cat"`
+	ID       struct{ Local string } `json:"id2"`
+	Scope    string                 `json:"s"`
+	PID      *int                   `json:"pid"`
+	TID      int                    `json:"tid"`
+	Time     *float64               `json:"ts"`
+	Args     json.RawMessage        `json:"args"`
 }
 
 // events writes a trace, reads it, and checks what every trace must hold.
-func events(t *testing.T, r export.Record) []event {
-	t.Helper()
+func events(t require.TestingT, r export.Record) []event {
 	var b bytes.Buffer
 	require.NoError(t, trace.Write(&b, r))
 	var file struct {
@@ -40,7 +41,7 @@ func events(t *testing.T, r export.Record) []event {
 	}
 	require.NoError(t, json.Unmarshal(b.Bytes(), &file))
 	assert.Contains(t, []string{"ms", "ns"}, file.DisplayTimeUnit)
-	open := make(map[string]string)
+	open := make(map[string][]string)
 	last := 0.0
 	for _, e := range file.TraceEvents {
 		require.NotEmpty(t, e.Name)
@@ -58,16 +59,20 @@ func events(t *testing.T, r export.Record) []event {
 		case "i":
 			require.Contains(t, []string{"g", "p", "t"}, e.Scope)
 		case "b":
-			require.NotContains(t, open, e.ID)
-			open[e.ID] = e.Name
+			require.NotEmpty(t, e.ID.Local, "an id of all processes would mix ranks")
+			open[e.ID.Local] = append(open[e.ID.Local], e.Name)
 		case "e":
-			require.Equal(t, open[e.ID], e.Name)
-			delete(open, e.ID)
+			inside := open[e.ID.Local]
+			require.NotEmpty(t, inside)
+			require.Equal(t, inside[len(inside)-1], e.Name, "slices of one id must nest")
+			open[e.ID.Local] = inside[:len(inside)-1]
 		default:
 			require.Fail(t, "a phase that overlapping slices and counters do not need", e.Phase)
 		}
 	}
-	assert.Empty(t, open, "every slice ends")
+	for _, left := range open {
+		assert.Empty(t, left, "every slice ends")
+	}
 	return file.TraceEvents
 }
 
@@ -99,7 +104,7 @@ func TestWriteTellsTheStory(t *testing.T) {
 	r := export.Take(tr)
 	got := events(t, r)
 
-	assert.Equal(t, []string{"mark 1", "mark 2", "mark 3", "out of memory", "mark 4"}, names(got, "i"))
+	assert.Equal(t, []string{"begin", "mark 1", "mark 2", "mark 3", "out of memory", "mark 4"}, names(got, "i"))
 	allocated := values(t, got, "allocated")
 	assert.Zero(t, allocated[0])
 	assert.Equal(t, int64(r.Snapshot.Allocated), allocated[len(allocated)-1])
@@ -118,25 +123,14 @@ func TestWriteStartsFromTheLevelsBefore(t *testing.T) {
 	assert.Equal(t, int64(2*7168), allocated[0], "the weights, in blocks of 512 bytes")
 }
 
-func TestSectionsAreSlices(t *testing.T) {
-	tr := exporttest.New(t, tracker.Config{MaxEvents: 3})
-	before := tr.Section("before the history")
-	for range 3 {
-		tr.Track()
-	}
-	before.End()
-	tr.Section("open at the end")
-	got := events(t, export.Take(tr))
-	assert.Equal(t, []string{"before the history", "open at the end"}, names(got, "b"))
-	assert.Equal(t, []string{"before the history", "open at the end"}, names(got, "e"))
-}
-
 func TestRanksAreProcesses(t *testing.T) {
 	r := export.Take(exporttest.New(t, tracker.Config{}))
 	r.Snapshot.Origin = tracker.Origin{Rank: new(3), WorldSize: 8, Host: "node-1"}
 	got := events(t, r)
 	assert.Equal(t, 4, *got[0].PID)
-	assert.Contains(t, string(got[0].Args), "rank 3 of 8 on node-1")
+	assert.JSONEq(t, `{"name": "rank 3, Simulated GPU [0]"}`, string(got[0].Args))
+	first := slices.IndexFunc(got, func(e event) bool { return e.Phase == "i" })
+	assert.JSONEq(t, `{"device": "Simulated GPU [0]", "process": "rank 3 of 8 on node-1", "time": "2026-11-21T03:30:04.002Z"}`, string(got[first].Args))
 	r.History = nil
 	events(t, r)
 }

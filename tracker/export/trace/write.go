@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"time"
 
@@ -37,6 +36,15 @@ const (
 	driverCounter    = "driver used"
 )
 
+// Events belong to threads, which viewers show by name.
+const (
+	sectionsThread = iota
+	marksThread
+	oomThread
+)
+
+var threads = [...]string{"sections", "marks", "out of memory"}
+
 type writer struct {
 	w       *bufio.Writer
 	err     error
@@ -50,14 +58,16 @@ type writer struct {
 
 	levels   export.Levels
 	segments bool // the history tells of segments
-	open     map[uint64]string
+	before   map[uint64]string
+	sections *layout
 }
 
 func newWriter(w io.Writer, r export.Record) *writer {
 	begin := r.Begin()
 	out := &writer{
 		w: bufio.NewWriterSize(w, 1<<16), record: r, start: begin.Time, pid: 1, marks: make(map[int]*tracker.Mark),
-		levels: begin.Levels, segments: begin.Segments, open: begin.Sections,
+		levels: begin.Levels, segments: begin.Segments,
+		before: begin.Sections, sections: newLayout(begin.Sections, r.Events()),
 	}
 	if rank := r.Snapshot.Origin.Rank; rank != nil {
 		out.pid = *rank + 1
@@ -70,29 +80,30 @@ func newWriter(w io.Writer, r export.Record) *writer {
 
 func (w *writer) begin() {
 	w.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
-	name := "GPU memory of " + export.Device(w.record.Snapshot)
-	if origin := w.record.Snapshot.Origin.String(); origin != "" {
-		name += ", " + origin
+	w.metadata("process_name", sectionsThread, "name", w.processName())
+	w.metadata("process_sort_index", sectionsThread, "sort_index", w.pid)
+	for thread, name := range threads {
+		w.metadata("thread_name", thread, "name", name)
 	}
-	name += ", from " + w.start.Format(time.RFC3339Nano)
-	w.object(object{Phase: "M", Name: "process_name", Args: map[string]any{"name": name}})
-	w.object(object{Phase: "M", Name: "process_sort_index", Args: map[string]any{"sort_index": w.pid}})
+	w.instant(marksThread, "begin", w.start, map[string]any{
+		"device": export.Device(w.record.Snapshot), "process": w.record.Snapshot.Origin.String(), "time": w.start.Format(time.RFC3339Nano),
+	})
 	w.counter(allocatedCounter, w.start, w.levels.Allocated)
 	if w.segments {
 		w.counter(reservedCounter, w.start, w.levels.Reserved)
 	}
-	for _, span := range sorted(w.open) {
-		w.section("b", w.start, span, w.open[span])
+	for _, s := range w.sections.beginAll(w.before) {
+		w.section("b", w.start, s)
 	}
 }
 
-func sorted(open map[uint64]string) []uint64 {
-	var spans []uint64
-	for span := range open {
-		spans = append(spans, span)
+// processName is short, since Perfetto shows some 30 letters of it.
+func (w *writer) processName() string {
+	name := export.Device(w.record.Snapshot)
+	if rank := w.record.Snapshot.Origin.Rank; rank != nil {
+		name = fmt.Sprintf("rank %d, %s", *rank, name)
 	}
-	slices.Sort(spans)
-	return spans
+	return name
 }
 
 func (w *writer) event(e tracker.Event) {
@@ -106,13 +117,11 @@ func (w *writer) event(e tracker.Event) {
 	}
 	switch e.Action {
 	case tracker.SectionBegan:
-		w.open[e.Span] = e.Section
-		w.section("b", e.Time, e.Span, e.Section)
+		w.section("b", e.Time, w.sections.begin(e.Span, e.Section))
 	case tracker.SectionEnded:
-		delete(w.open, e.Span)
-		w.section("e", e.Time, e.Span, e.Section)
+		w.section("e", e.Time, w.sections.end(e.Span))
 	case tracker.OutOfMemory:
-		w.instant("out of memory", e.Time, map[string]any{
+		w.instant(oomThread, threads[oomThread], e.Time, map[string]any{
 			"requested_bytes": e.Requested, "site": e.Stack.Site().String(), "stack": e.Stack.String(),
 		})
 	case tracker.Marked:
@@ -131,7 +140,7 @@ func (w *writer) mark(e tracker.Event) {
 		args["change"] = m.Delta.String()
 		w.known(e.Time, m.Levels)
 	}
-	w.instant("mark "+strconv.Itoa(e.Mark), e.Time, args)
+	w.instant(marksThread, "mark "+strconv.Itoa(e.Mark), e.Time, args)
 }
 
 // known writes what only marks and the end know.
@@ -148,8 +157,8 @@ func (w *writer) end() {
 	s := w.record.Snapshot
 	w.counter(allocatedCounter, s.Time, s.Allocated)
 	w.known(s.Time, s.Levels)
-	for _, span := range sorted(w.open) {
-		w.section("e", s.Time, span, w.open[span])
+	for _, o := range w.sections.endAll() {
+		w.section("e", s.Time, o)
 	}
 	w.w.WriteString("\n]}\n")
 }
@@ -159,7 +168,7 @@ type object struct {
 	Phase    string         `json:"ph"`
 	Name     string         `json:"name"`
 	Category string         `json:"cat,omitempty"`
-	ID       string         `json:"id,omitempty"`
+	ID       *localID       `json:"id2,omitempty"`
 	Scope    string         `json:"s,omitempty"`
 	PID      int            `json:"pid"`
 	TID      int            `json:"tid"`
@@ -167,22 +176,34 @@ type object struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
+// localID is one of the process: the sections of other ranks may have it too.
+type localID struct {
+	Local string `json:"local"`
+}
+
 func (w *writer) micros(at time.Time) float64 {
 	return float64(at.Sub(w.start)) / float64(time.Microsecond)
 }
 
-func (w *writer) section(phase string, at time.Time, span uint64, path string) {
-	w.object(object{
-		Phase: phase, Name: path, Category: "section", ID: strconv.FormatUint(span, 10), Time: w.micros(at),
-	})
+func (w *writer) metadata(name string, thread int, key string, value any) {
+	w.object(thread, object{Phase: "M", Name: name, Args: map[string]any{key: value}})
 }
 
-func (w *writer) instant(name string, at time.Time, args map[string]any) {
-	w.object(object{Phase: "i", Name: name, Category: "memory", Scope: "p", Time: w.micros(at), Args: args})
+func (w *writer) section(phase string, at time.Time, s *section) {
+	if s != nil {
+		id := &localID{strconv.FormatUint(s.row, 10)}
+		w.object(sectionsThread, object{Phase: phase, Name: s.name, Category: "section", ID: id, Time: w.micros(at)})
+	}
 }
 
-func (w *writer) object(o object) {
-	o.PID, o.TID = w.pid, w.pid
+func (w *writer) instant(thread int, name string, at time.Time, args map[string]any) {
+	w.object(thread, object{Phase: "i", Name: name, Category: "memory", Scope: "t", Time: w.micros(at), Args: args})
+}
+
+// object writes an event of one of the threads. Their numbers begin with the
+// process's own, which to Perfetto is that of the main thread.
+func (w *writer) object(thread int, o object) {
+	o.PID, o.TID = w.pid, w.pid+thread
 	text, err := json.Marshal(o)
 	if err != nil && w.err == nil {
 		w.err = err

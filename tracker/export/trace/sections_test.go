@@ -1,0 +1,173 @@
+package trace_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+// rows returns the names of the slices of each row, in the order of their beginnings.
+func rows(in []event) map[string][]string {
+	out := make(map[string][]string)
+	for _, e := range in {
+		if e.Phase == "b" {
+			out[e.ID.Local] = append(out[e.ID.Local], e.Name)
+		}
+	}
+	return out
+}
+
+func TestPartsLieInTheirSection(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	tr.Do("step", func() {
+		tr.Do("forward", func() { tr.Do("features/conv1", func() {}) })
+		tr.Do("backward", func() {})
+	})
+	tr.Do("step", func() {})
+	assert.Equal(t, map[string][]string{
+		"1": {"step", "forward", "features/conv1", "backward"},
+		"5": {"step"},
+	}, rows(events(t, export.Take(tr))))
+}
+
+func TestWhatDoesNotNestHasARowOfItsOwn(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	step := tr.Section("step")
+	copying, loading := step.Section("copy"), step.Section("load") // at the same time
+	copying.End()
+	loading.End()
+	late := step.Section("late")
+	step.End()
+	late.End()
+	// Which of the two is it a part of?
+	one, other := beside(t, tr, "step"), beside(t, tr, "step")
+	one.Section("forward").End()
+	one.End()
+	other.End()
+	assert.Equal(t, map[string][]string{
+		"1": {"step", "copy"}, "3": {"step/load"}, "4": {"step/late"},
+		"5": {"step"}, "6": {"step"}, "7": {"step/forward"},
+	}, rows(events(t, export.Take(tr))))
+}
+
+// beside opens a section in a goroutine of its own, which lives as long as the test.
+func beside(t *testing.T, tr *tracker.MemTracker, name string) *tracker.Section {
+	opened := make(chan *tracker.Section)
+	go func() {
+		opened <- tr.Section(name)
+		<-t.Context().Done()
+	}()
+	return <-opened
+}
+
+func TestSectionsAtTheEndsOfTheHistory(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{MaxEvents: 4})
+	before := tr.Section("before the history")
+	within := tr.Section("within")
+	for range 3 {
+		tr.Track()
+	}
+	within.End()
+	before.End()
+	tr.Do("open at the end", func() {
+		tr.Section("its part")
+		assert.Equal(t, map[string][]string{
+			"1": {"before the history", "within"},
+			"3": {"open at the end", "its part"},
+		}, rows(events(t, export.Take(tr))))
+	})
+}
+
+func TestSectionsOfADamagedHistory(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	tr.Do("step", func() {})
+	tr.Do("step", func() {})
+	r := export.Take(tr)
+	for _, damage := range [][2]string{
+		{`"number":2`, `"number":1`}, {`"section_end"`, `"section_begin"`}, {`"section_begin"`, `"section_end"`},
+	} {
+		text, err := json.Marshal(tr.History())
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(bytes.ReplaceAll(text, []byte(damage[0]), []byte(damage[1])), r.History))
+		events(t, r)
+	}
+}
+
+// interval is a section as the history has it, or a slice with the path of the
+// row around it.
+type interval struct {
+	path       string
+	start, end float64 // microseconds
+}
+
+func TestEverySectionIsASlice(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		tr := exporttest.New(t, tracker.Config{MaxEvents: rapid.IntRange(1, 60).Draw(rt, "history")})
+		open := []*tracker.Section{beside(t, tr, "a")}
+		for range rapid.IntRange(0, 60).Draw(rt, "events") {
+			switch i := rapid.IntRange(0, len(open)).Draw(rt, "which"); {
+			case i == len(open):
+				open = append(open, beside(t, tr, rapid.SampledFrom([]string{"a", "b", "a/b"}).Draw(rt, "name")))
+			case rapid.Bool().Draw(rt, "ends"):
+				open[i].End()
+				open = append(open[:i], append(open[i+1:], open[i].Section("after its end"))...)
+			default:
+				open = append(open, open[i].Section(rapid.SampledFrom([]string{"c", "d"}).Draw(rt, "part")))
+			}
+		}
+		r := export.Take(tr)
+		assert.ElementsMatch(rt, ofHistory(r), ofSlices(events(rt, r)))
+	})
+}
+
+func ofHistory(r export.Record) []interval {
+	begin := r.Begin()
+	micros := func(at time.Time) float64 { return float64(at.Sub(begin.Time)) / float64(time.Microsecond) }
+	open := make(map[uint64]interval)
+	for span, path := range begin.Sections {
+		open[span] = interval{path, 0, micros(r.Snapshot.Time)}
+	}
+	for e := range r.Events() {
+		switch e.Action {
+		case tracker.SectionBegan:
+			open[e.Span] = interval{e.Section, micros(e.Time), micros(r.Snapshot.Time)}
+		case tracker.SectionEnded:
+			open[e.Span] = interval{e.Section, open[e.Span].start, micros(e.Time)}
+		}
+	}
+	var out []interval
+	for _, i := range open {
+		out = append(out, i)
+	}
+	return out
+}
+
+func ofSlices(in []event) []interval {
+	var out []interval
+	open := make(map[string][]interval)
+	for _, e := range in {
+		row := open[e.ID.Local]
+		switch e.Phase {
+		case "b":
+			path := e.Name
+			if len(row) > 0 {
+				path = row[len(row)-1].path + "/" + path
+			}
+			open[e.ID.Local] = append(row, interval{path: path, start: *e.Time})
+		case "e":
+			last := row[len(row)-1]
+			last.end = *e.Time
+			out, open[e.ID.Local] = append(out, last), row[:len(row)-1]
+		}
+	}
+	return out
+}
