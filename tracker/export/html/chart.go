@@ -36,33 +36,36 @@ const (
 func newChart(r export.Record) chart {
 	begin := r.Begin()
 	b := chartBuilder{
-		chart:   chart{Start: begin.Time, Marks: []moment{}, OOMs: []moment{}},
-		stretch: max(1, r.Snapshot.Time.Sub(begin.Time)/stretches),
-		marks:   make(map[int]*tracker.Mark),
+		chart:    chart{Start: begin.Time, Marks: []moment{}, OOMs: []moment{}},
+		segments: begin.Segments,
+		stretch:  max(1, r.Snapshot.Time.Sub(begin.Time)/stretches),
+		marks:    make(map[int]*tracker.Mark),
 	}
 	for _, m := range r.Marks {
 		b.marks[m.Seq] = m
 	}
 	levels := begin.Levels
-	b.point(0, levels, begin.Segments)
+	b.point(0, levels, b.segments)
 	for e := range r.Events() {
 		at := e.Time.Sub(begin.Time)
 		levels = levels.After(e)
-		b.level(at, levels, begin.Segments)
+		b.level(at, levels)
 		b.moment(at, e)
 	}
-	b.flush(begin.Segments)
+	b.flush()
 	end := r.Snapshot.Time.Sub(begin.Time)
 	b.point(end, export.Levels{Allocated: r.Snapshot.Allocated, Reserved: r.Snapshot.Reserved}, true)
 	b.driver(r.Snapshot.Levels)
+	b.Marks, b.OOMs = last(b.Marks), last(b.OOMs)
 	return b.chart
 }
 
 // chartBuilder keeps of each stretch of time its highest and its last level.
 type chartBuilder struct {
 	chart
-	stretch time.Duration
-	marks   map[int]*tracker.Mark
+	segments bool // the events tell of reserved memory
+	stretch  time.Duration
+	marks    map[int]*tracker.Mark
 
 	in     time.Duration // the stretch
 	any    bool
@@ -72,9 +75,9 @@ type chartBuilder struct {
 	last   export.Levels
 }
 
-func (b *chartBuilder) level(at time.Duration, l export.Levels, reserved bool) {
+func (b *chartBuilder) level(at time.Duration, l export.Levels) {
 	if in := at / b.stretch; !b.any || in != b.in {
-		b.flush(reserved)
+		b.flush()
 		b.in, b.any = in, true
 		b.highAt, b.high = at, l
 	}
@@ -85,15 +88,15 @@ func (b *chartBuilder) level(at time.Duration, l export.Levels, reserved bool) {
 }
 
 // flush writes the stretch's points.
-func (b *chartBuilder) flush(reserved bool) {
+func (b *chartBuilder) flush() {
 	if !b.any {
 		return
 	}
 	b.any = false
 	if b.highAt != b.lastAt {
-		b.point(b.highAt, b.high, reserved)
+		b.point(b.highAt, b.high, b.segments)
 	}
-	b.point(b.lastAt, b.last, reserved)
+	b.point(b.lastAt, b.last, b.segments)
 }
 
 func (b *chartBuilder) point(at time.Duration, l export.Levels, reserved bool) {
@@ -123,7 +126,7 @@ func (b *chartBuilder) moment(at time.Duration, e tracker.Event) {
 		line := moment{Seconds: at.Seconds(), Label: "mark"}
 		if m := b.marks[e.Mark]; m != nil {
 			line.Mark = m.Seq
-			b.flush(true)
+			b.flush()
 			b.point(at, export.Levels{Allocated: m.Allocated, Reserved: m.Reserved}, true)
 			b.driver(m.Levels)
 		}
@@ -131,10 +134,12 @@ func (b *chartBuilder) moment(at time.Duration, e tracker.Event) {
 	}
 }
 
+// keepLast bounds a list that grows.
 func keepLast(moments []moment) []moment {
 	if len(moments) > 2*maxMoments {
-		copy(moments, moments[len(moments)-maxMoments:])
-		moments = moments[:maxMoments]
+		moments = append(moments[:0], last(moments)...)
 	}
 	return moments
 }
+
+func last(moments []moment) []moment { return moments[max(0, len(moments)-maxMoments):] }

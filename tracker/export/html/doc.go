@@ -10,8 +10,10 @@
 //
 // The words are those of package tracker. Over time, allocated bytes follow the
 // history; of a long one each stretch shows its highest and its last level, so
-// that no peak is lost. Call stacks with less than a thousandth of the whole, and the
-// smallest groups beyond 500, stand together.
+// that no peak is lost. Reserved bytes stand where they are known: without segments in
+// the history, at marks and at the end. Call stacks with less than a thousandth of the
+// whole are left out, the smallest groups beyond 500 stand together, and of the marks
+// the latest 200 have their tables.
 //
 // # Cost
 //

@@ -3,6 +3,7 @@ package html_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -56,11 +58,71 @@ func TestPageEscapesWhatItShows(t *testing.T) {
 }
 
 func TestPageOfNothing(t *testing.T) {
-	r := export.Take(exporttest.New(t, tracker.Config{}))
-	r.History = nil
-	page := write(t, r)
+	page := write(t, export.Take(exporttest.New(t, tracker.Config{})))
 	assert.Contains(t, page, "No live buffers.")
 	assert.Contains(t, page, "the program did not call Track")
+}
+
+// chart is the page's data over time.
+type chart struct {
+	Seconds   []float64
+	Allocated []*int64
+	Reserved  []*int64
+	Marks     []struct{ Mark int }
+}
+
+func charted(t *testing.T, page string) (c chart) {
+	_, data, ok := strings.Cut(page, "const chartData = ")
+	require.True(t, ok)
+	require.NoError(t, json.NewDecoder(strings.NewReader(data)).Decode(&c))
+	return c
+}
+
+// TestReservedStandsWhereItIsKnown: of a tracker without segments in its history it
+// is known at marks and at the end, and nowhere else.
+func TestReservedStandsWhereItIsKnown(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{NoCache: true})
+	for range 3 {
+		b, err := tr.AllocBytes(alloc.MiB, tracker.Input)
+		require.NoError(t, err)
+		tr.Track()
+		require.NoError(t, b.Free())
+	}
+	var reserved []int64
+	for _, b := range charted(t, write(t, export.Take(tr))).Reserved {
+		if b != nil {
+			reserved = append(reserved, *b)
+		}
+	}
+	assert.Equal(t, []int64{1 << 20, 1 << 20, 1 << 20, 0}, reserved)
+}
+
+func TestPageOfManyMarks(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{MaxMarks: 1000})
+	for range 1000 {
+		tr.Track()
+	}
+	page := write(t, export.Take(tr))
+	assert.Equal(t, 200, strings.Count(page, "<article"))
+	assert.Contains(t, page, `id="mark-1000"`)
+	assert.Contains(t, page, "The tables of 800 earlier marks are left out.")
+	tables := make(map[bool]int)
+	for _, m := range charted(t, page).Marks {
+		tables[m.Mark > 0]++
+		require.True(t, m.Mark == 0 || m.Mark > 800, "no line leads to a table that is not there")
+	}
+	assert.Equal(t, map[bool]int{true: 200, false: 300}, tables)
+}
+
+// TestPageSaysWhyThereAreNoMarks: a file can lack them although there were some.
+func TestPageSaysWhyThereAreNoMarks(t *testing.T) {
+	r := record(t)
+	r.Marks = nil
+	assert.Contains(t, write(t, r), "The record has the times of marks only, not their tables.")
+	r.History = nil
+	assert.Contains(t, write(t, r), "A snapshot has no marks and no history: a dump does.")
+	assert.NotContains(t, write(t, r), "Drag to zoom")
+	assert.ErrorIs(t, html.Write(io.Discard, export.Record{}), export.ErrNoSnapshot)
 }
 
 func TestPageIsBounded(t *testing.T) {

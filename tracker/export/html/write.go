@@ -19,6 +19,7 @@ const (
 	maxGroups  = 500 // rows of the live table
 	maxChanges = 200 // rows of a mark's table
 	maxSites   = 4   // lines of code of a row
+	maxMarks   = 200 // tables of marks, the latest
 )
 
 var (
@@ -32,6 +33,9 @@ var (
 
 // Write writes the record as an HTML page.
 func Write(w io.Writer, r export.Record) error {
+	if r.Snapshot == nil {
+		return fmt.Errorf("write HTML report: %w", export.ErrNoSnapshot)
+	}
 	out := bufio.NewWriterSize(w, 1<<16)
 	if err := page.Execute(out, newView(r)); err != nil {
 		return fmt.Errorf("write HTML report: %w", err)
@@ -51,11 +55,14 @@ type view struct {
 	Tiles                []tile
 	Kinds                []share
 	Chart                chart
+	History              bool
 	Dropped              uint64 // events that the history has forgotten
 	Flame                *node
 	Groups               []row
 	MoreGroups           string // what the table leaves out
 	Marks                []mark
+	Earlier              int    // marks whose tables are left out
+	NoMarks              string // why there are none
 }
 
 // tile is one number at the page's top.
@@ -89,19 +96,33 @@ type mark struct {
 
 func newView(r export.Record) view {
 	s := r.Snapshot
+	earlier := max(0, len(r.Marks)-maxMarks)
+	r.Marks = r.Marks[earlier:]
 	v := view{
 		Parts: webpage.Get(), Script: template.JS(pageJS),
 		Device: export.Device(s), Origin: s.Origin.String(), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
-		Tiles: tiles(s), Chart: newChart(r), Flame: newFlame(export.FromSnapshot(s)),
+		Tiles: tiles(s), Chart: newChart(r), Flame: newFlame(export.FromSnapshot(s)), Earlier: earlier,
 	}
 	if r.History != nil {
-		v.Dropped = r.History.Dropped()
+		v.History, v.Dropped = true, r.History.Dropped()
 	}
+	v.NoMarks = v.whyNoMarks()
 	v.groups(s)
 	for _, m := range slices.Backward(r.Marks) {
 		v.Marks = append(v.Marks, newMark(m))
 	}
 	return v
+}
+
+// whyNoMarks tells what a record without marks says of the program.
+func (v *view) whyNoMarks() string {
+	switch {
+	case !v.History:
+		return "A snapshot has no marks and no history: a dump does."
+	case len(v.Chart.Marks) > 0:
+		return "The record has the times of marks only, not their tables."
+	}
+	return "None: the program did not call Track."
 }
 
 func tiles(s *tracker.Snapshot) []tile {
