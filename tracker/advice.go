@@ -82,6 +82,9 @@ func (e *OutOfMemoryError) advice() string {
 	if e.Total >= 0 && e.Requested > e.Total {
 		return fmt.Sprintf("truly full: no device of %v can hold it: make the batch smaller, or split it", e.Total)
 	}
+	if reach := e.Free + e.Reserved; e.Free >= 0 && e.Reserved >= 0 && e.Requested > reach {
+		return fmt.Sprintf("truly full: with all buffers of this program freed there would be %v: make the batch smaller, split it, or take a larger device", reach)
+	}
 	return "truly full: the program's own buffers take the memory: " +
 		"free what the first lines above hold, make the batch smaller, or take a larger device"
 }

@@ -10,7 +10,7 @@ import (
 
 func TestAdviceFollowsFromTheNumbers(t *testing.T) {
 	type numbers struct {
-		requested, free, total, largest, inactive, untracked, elsewhere, others, untrackedAtStart alloc.Bytes
+		requested, free, total, reserved, largest, inactive, untracked, elsewhere, others, untrackedAtStart alloc.Bytes
 	}
 	for _, test := range []struct {
 		name string
@@ -19,7 +19,7 @@ func TestAdviceFollowsFromTheNumbers(t *testing.T) {
 		text string
 	}{
 		{"more than the device has", numbers{requested: 200, free: 90, total: 100, others: -1}, TrulyFull, "truly full: no device of 100 B can hold it"},
-		{"all of it is live", numbers{requested: 20, free: 10, total: 100, others: -1}, TrulyFull, "truly full: the program's own buffers take the memory"},
+		{"all of it is live", numbers{requested: 20, free: 10, total: 100, reserved: 80, others: -1}, TrulyFull, "truly full: the program's own buffers take the memory"},
 		{"the driver has it and refuses", numbers{requested: 20, free: 50, total: 100, others: -1}, Fragmented, "fragmented: the driver has 50 B free and refused"},
 		{"the cache has it in pieces", numbers{requested: 20, free: 5, total: 100, largest: 8, inactive: 15, others: -1}, Fragmented, "fragmented: 15 B are cached, but in pieces of 8 B at most"},
 		{"pieces that are too few", numbers{requested: 20, free: 4, total: 100, largest: 8, inactive: 15, others: -1}, TrulyFull, "truly full"},
@@ -30,12 +30,13 @@ func TestAdviceFollowsFromTheNumbers(t *testing.T) {
 		{"the context is not others", numbers{requested: 20, free: 5, total: 100, untracked: 30, untrackedAtStart: 30, others: -1}, TrulyFull, "truly full"},
 		{"NVML says that others have it", numbers{requested: 20, free: 5, total: 100, untracked: 30, untrackedAtStart: 30, others: 15}, OtherProcess, "other process: 15 B of the device"},
 		{"NVML says that others have not", numbers{requested: 20, free: 5, total: 100, untracked: 60, untrackedAtStart: 10, others: 3}, TrulyFull, "truly full"},
-		{"nothing is known", numbers{requested: 20, free: -1, total: -1, largest: -1, inactive: -1, untracked: -1, untrackedAtStart: -1, others: -1}, TrulyFull, "truly full"},
+		{"all that the program holds is too little", numbers{requested: 90, free: 50, total: 100, reserved: 10, untracked: 40, untrackedAtStart: 40, others: -1}, TrulyFull, "truly full: with all buffers of this program freed there would be 60 B"},
+		{"nothing is known", numbers{requested: 20, free: -1, total: -1, reserved: -1, largest: -1, inactive: -1, untracked: -1, untrackedAtStart: -1, others: -1}, TrulyFull, "truly full"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := test.numbers
 			e := &OutOfMemoryError{
-				OutOfMemoryError: &alloc.OutOfMemoryError{Requested: n.requested, Free: n.free, Total: n.total, LargestInactive: n.largest},
+				OutOfMemoryError: &alloc.OutOfMemoryError{Requested: n.requested, Free: n.free, Total: n.total, Reserved: n.reserved, LargestInactive: n.largest},
 				Inactive:         n.inactive, Untracked: n.untracked, Elsewhere: n.elsewhere, Others: n.others,
 			}
 			e.Advice = e.advise(n.untrackedAtStart)

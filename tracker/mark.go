@@ -35,12 +35,14 @@ type Levels struct {
 }
 
 // Untracked returns the device memory in use that the ledger does not explain:
-// the driver's context, libraries, other processes. It is -1 if the driver did not say.
+// the driver's context, libraries, other processes. It is -1 if the driver did not say,
+// or counts less than is registered: of managed memory it counts only the pages on the device.
 func (l Levels) Untracked() alloc.Bytes {
-	if l.DriverUsed < 0 {
+	rest := l.DriverUsed - l.Reserved - l.Registered
+	if l.DriverUsed < 0 || rest < 0 && l.Registered > 0 {
 		return -1
 	}
-	return max(0, l.DriverUsed-l.Reserved-l.Registered)
+	return max(0, rest) // the levels are not all of one instant
 }
 
 // Track makes a mark: it compares the live buffers with those at the mark before,

@@ -117,3 +117,9 @@ func TestDumpHasTheMarks(t *testing.T) {
 	assert.Equal(t, m.Delta, d.Marks[0].Delta)
 	assert.Equal(t, m.Levels, d.Marks[0].Levels)
 }
+
+// Managed memory is registered whole, wherever its pages are.
+func TestUntrackedIsUnknownWhereMoreIsRegisteredThanTheDriverHasInUse(t *testing.T) {
+	l := tracker.Levels{Reserved: 10, Registered: alloc.GiB, DriverUsed: 512 * alloc.MiB}
+	assert.Equal(t, alloc.Bytes(-1), l.Untracked())
+}

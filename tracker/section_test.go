@@ -152,3 +152,21 @@ func TestPartOfASectionThatHasEnded(t *testing.T) {
 	assert.Equal(t, tracker.Tally{}, part.Data().Allocated, "it had ended")
 	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 40}, whole.Data().Allocated)
 }
+
+func TestSectionsLeaveTheCacheAlone(t *testing.T) {
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{GCBefore: true}})
+	require.NoError(t, take(t, tr, tracker.Activation, 8<<20).Free())
+	reserved := tr.LightSnapshot().Reserved
+	require.GreaterOrEqual(t, reserved, 32*alloc.MiB)
+	tr.Do("s", func() {})
+	assert.Equal(t, reserved, tr.LightSnapshot().Reserved)
+}
+
+func TestGCBeforeRunsTheCollectorAtBothEnds(t *testing.T) {
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{GCBefore: true, NoHost: true}})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	tr.Do("s", func() {})
+	runtime.ReadMemStats(&after)
+	assert.GreaterOrEqual(t, after.NumForcedGC-before.NumForcedGC, uint32(2))
+}

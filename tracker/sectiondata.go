@@ -12,8 +12,9 @@ type SectionData struct {
 	Path  string    `json:"path"`
 	Site  Frame     `json:"site"` // who opened it
 	Start time.Time `json:"start"`
-	// Time is the host's, DeviceTime that of the work queued on the device
-	// meanwhile; -1 if the device cannot tell.
+	// Time is the host's. DeviceTime is by the device's clock, from when it came to
+	// the section's beginning until it had done what was queued by the end, busy or
+	// waiting; -1 if the device cannot tell.
 	Time       time.Duration `json:"time_ns"`
 	DeviceTime time.Duration `json:"device_time_ns"`
 
@@ -145,7 +146,7 @@ func (u MemoryUse) compact() string {
 func (d SectionData) Table() string {
 	text := fmt.Sprintf("RAM:  Consumed   Peaked  Used Total  in %.3fs", d.Time.Seconds())
 	if d.DeviceTime >= 0 {
-		text += fmt.Sprintf(", %.3fs on the GPU", d.DeviceTime.Seconds())
+		text += fmt.Sprintf(", %.3fs by the GPU's clock", d.DeviceTime.Seconds())
 	}
 	text += " (" + d.Path + ")\n"
 	for _, row := range []struct {
