@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,12 +98,15 @@ func (r *Reading) Bytes(q Quantity) (alloc.Bytes, bool) {
 // Known returns the quantities that there is a figure for.
 func (r *Reading) Known() Quantities { return r.known }
 
-// setMemory sets what is known of a device's memory.
+// setMemory sets what is known of a device's memory: NVML says "not available"
+// with the largest number there is.
 func (r *Reading) setMemory(total, used, free uint64, scope Scope) {
 	r.Scope = scope
-	r.Set(MemoryTotal, float64(total))
-	r.Set(MemoryUsed, float64(used))
-	r.Set(MemoryFree, float64(free))
+	for q, v := range [...]uint64{MemoryUsed: used, MemoryFree: free, MemoryTotal: total} {
+		if v <= math.MaxInt64 {
+			r.Set(Quantity(q), float64(v))
+		}
+	}
 }
 
 // readHost reads the host's memory in place of a GPU's, and reports whether it could.

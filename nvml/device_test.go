@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -165,4 +166,10 @@ func TestOverADeviceThatOthersUseToo(t *testing.T) {
 	require.NoError(t, err)
 	_, err = MemoryOf(src, devices[0], Self())
 	assert.ErrorIs(t, err, ErrNoFigure)
+}
+
+func TestWhatIsNoFigureIsMissing(t *testing.T) {
+	var r Reading
+	r.setMemory(1000, math.MaxUint64, 0, OfDevice)
+	assert.Equal(t, SetOf(MemoryTotal, MemoryFree), r.Known())
 }
