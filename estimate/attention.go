@@ -20,16 +20,34 @@ type Attention struct {
 	Packed        bool    // one projection for queries, keys and values
 	Rotary        bool    // rotary positions
 	RotaryDim     int     // elements of each head that rotate; 0 means all
+	QKNorm        QKNorm  // norms of queries and keys
 	Plain         bool    // hold the scores
+	Eager         bool    // hold the scores and all that they are made of, as transformers' own code does
+	Capped        bool    // scores are capped by a tanh, which is Eager
+	Sinks         bool    // each head has a learned score beside those of the keys, which is Eager
 	Dropout       float64 // of the scores
 
-	names  *attentionNames
-	joined bool // rotated heads are put together again, so that the output is in their order and must be copied
+	names     *attentionNames
+	joined    bool // rotated heads are put together again, so that the output is in their order and must be copied
+	shifted   bool // the norms are Gemma's, of heads before the length
+	rotations int  // kinds of layers that have rotary tables of their own; 0 means 1
+	masks     int  // kinds of layers that have masks of their own; 0 means 1
+	lateNorm  bool // the norms are those of OLMo 2
+	paired    bool // rotation is that of pairs of elements, by tables of half their number
 }
 
+// QKNorm is how attention normalises queries and keys before it rotates them.
+type QKNorm uint8
+
+// The norms of queries and keys.
+const (
+	NoQKNorm     QKNorm = iota
+	NormHeads           // each head by itself, as Qwen3 and Gemma 3 do
+	NormAllHeads        // all heads together, as OLMo 2 does
+)
+
 // attentionNames are the names of the projections where they are not those of
-// Llama's
-// modules, and "" for an output that is not projected.
+// Llama's modules, and "" for an output that is not projected.
 type attentionNames struct{ q, k, v, packed, out string }
 
 var llamaAttention = &attentionNames{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"}
@@ -64,6 +82,10 @@ func (l Attention) Declare(d *Declaration) {
 		d.Errorf("%d Heads do not divide among %d KVHeads", l.Heads, kv)
 	case l.RotaryDim > l.size():
 		d.Errorf("RotaryDim is %d: want at most the size of a head, %d", l.RotaryDim, l.size())
+	case l.QKNorm > NormAllHeads:
+		d.Errorf("QKNorm is %d: want NoQKNorm, NormHeads or NormAllHeads", l.QKNorm)
+	case l.QKNorm != NoQKNorm && l.Packed:
+		d.Errorf("queries and keys that are Packed together have no QKNorm")
 	case !(l.Dropout >= 0 && l.Dropout < 1):
 		d.Errorf("Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	}
@@ -76,8 +98,15 @@ func (l Attention) Declare(d *Declaration) {
 		d.Layer(n.k, narrow)
 		d.Layer(n.v, narrow)
 	}
+	if l.QKNorm != NoQKNorm {
+		d.Layer("q_norm", l.qkNorm(l.Heads))
+		d.Layer("k_norm", l.qkNorm(kv))
+	}
 	if n.out != "" {
 		d.Layer(n.out, out)
+	}
+	if l.Sinks {
+		d.Param("sinks", l.Heads)
 	}
 }
 
@@ -91,16 +120,26 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	size := l.size()
-	if l.Rotary {
-		rotated := or(l.RotaryDim, size)
-		if q, err = rotate(t, q, size, rotated); err == nil {
-			k, err = rotate(t, k, size, rotated)
+	switch {
+	case l.paired:
+		if q, err = rotatePairs(t, q, l.Heads, size, size/2); err == nil {
+			k, err = rotatePairs(t, k, or(l.KVHeads, l.Heads), size, size/2)
 		}
-		if err != nil {
-			return Tensor{}, err
+	case l.Rotary:
+		rotated := or(l.RotaryDim, size)
+		if q, err = rotate(t, q, size, rotated, or(l.rotations, 1)); err == nil {
+			k, err = rotate(t, k, size, rotated, or(l.rotations, 1))
 		}
 	}
-	y, err := attend(t, q, k, v, l.Heads, size, l.Plain, l.Dropout)
+	if err != nil {
+		return Tensor{}, err
+	}
+	var y Tensor
+	if l.Eager || l.Capped || l.Sinks {
+		y, err = l.eager(t, q, k, v)
+	} else {
+		y, err = attend(t, q, k, v, l.Heads, size, l.Plain, l.Dropout)
+	}
 	if err == nil && l.joined {
 		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
 	}
@@ -129,13 +168,56 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		}
 		return q, k, k, err
 	}
-	if q, err = t.Call(n.q, wide, x); err == nil {
+	kv := or(l.KVHeads, l.Heads)
+	if q, err = t.Call(n.q, wide, x); err == nil && !l.shifted {
+		q, err = l.normalise(t, "q_norm", q, l.Heads)
+	}
+	if err == nil {
 		k, err = t.Call(n.k, narrow, x)
+	}
+	if err == nil && !l.shifted {
+		k, err = l.normalise(t, "k_norm", k, kv)
 	}
 	if err == nil {
 		v, err = t.Call(n.v, narrow, x)
 	}
+	if err == nil && l.shifted { // Gemma projects first
+		if q, err = l.normalise(t, "q_norm", q, l.Heads); err == nil {
+			k, err = l.normalise(t, "k_norm", k, kv)
+		}
+	}
 	return q, k, v, err
+}
+
+// qkNorm is the norm of so many heads.
+func (l Attention) qkNorm(heads int) RMSNorm {
+	size := l.size()
+	if l.QKNorm == NormAllHeads {
+		size *= min(heads, maxField)
+	}
+	return RMSNorm{Size: size, Unfused: true, Shifted: l.shifted, Late: l.lateNorm}
+}
+
+// normalise calls a norm, if there are any, with queries or keys as it sees them.
+func (l Attention) normalise(t *Tape, name string, x Tensor, heads int) (Tensor, error) {
+	if l.QKNorm == NoQKNorm {
+		return x, nil
+	}
+	flat, err := x.Shape, error(nil)
+	if l.QKNorm == NormHeads {
+		seen := alloc.Shape{flat[0], flat[1], heads, l.size()}
+		if l.shifted {
+			seen = alloc.Shape{flat[0], heads, flat[1], l.size()}
+		}
+		x, err = t.Op(Op{In: []Tensor{x}, Shape: seen, View: true})
+	}
+	if err == nil {
+		x, err = t.Call(name, l.qkNorm(heads), x)
+	}
+	if err != nil || l.QKNorm != NormHeads {
+		return x, err
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: flat, View: true})
 }
 
 // view is a part of x along its last dimension, in the same storage.
@@ -145,8 +227,8 @@ func view(t *Tape, x Tensor, width int) (Tensor, error) {
 
 // rotate turns queries or keys by their position: x cos + rotate_half(x) sin.
 // Only the tables are kept; all layers have them together.
-func rotate(t *Tape, x Tensor, size, rotated int) (Tensor, error) {
-	cos, sin, err := t.rotary(x.Shape[1], rotated)
+func rotate(t *Tape, x Tensor, size, rotated, kinds int) (Tensor, error) {
+	cos, sin, err := t.rotary(x.Shape[1], rotated, kinds)
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -169,26 +251,29 @@ func rotate(t *Tape, x Tensor, size, rotated int) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{y, x}, Shape: x.Shape})
 }
 
-// rotary returns the tables of the model's rotary positions, made once.
-func (t *Tape) rotary(length, size int) (cos, sin Tensor, err error) {
-	if t.cos.Shape.Equal(alloc.Shape{1, 1, length, size}) {
+// rotary returns the tables of the model's rotary positions, made once for so many
+// kinds of layers.
+func (t *Tape) rotary(length, size, kinds int) (cos, sin Tensor, err error) {
+	if t.cos.Shape.Equal(alloc.Shape{kinds, 1, length, size}) {
 		return t.cos, t.sin, nil
 	}
-	if cos, err = t.Const(t.Activation(), 1, 1, length, size); err == nil {
-		sin, err = t.Const(t.Activation(), 1, 1, length, size)
+	if cos, err = t.Const(t.Activation(), kinds, 1, length, size); err == nil {
+		sin, err = t.Const(t.Activation(), kinds, 1, length, size)
 	}
 	t.cos, t.sin = cos, sin
 	return cos, sin, err
 }
 
-// attend is scaled_dot_product_attention over (batch, length, heads x size).
+// attend is scaled_dot_product_attention over (batch, length, heads x size), whose
+// values may have another size.
 func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float64) (Tensor, error) {
 	batch, length := q.Shape[0], q.Shape[1]
 	scores := alloc.Shape{batch, heads, length, k.Shape[1]}
 	work := FLOPs(batch, heads, length, k.Shape[1], size, 4)
+	out := resized(q.Shape, heads*(v.Shape[2]/max(1, k.Shape[2]/size)))
 	if !plain && (dropout == 0 || t.On() == CUDA) {
 		return t.Op(Op{
-			In: []Tensor{q, k, v}, Shape: q.Shape, Keep: []Tensor{q, k, v}, KeepOutput: true,
+			In: []Tensor{q, k, v}, Shape: out, Keep: []Tensor{q, k, v}, KeepOutput: true,
 			KeepOwn: []Own{{Shape: scores[:3], DType: alloc.Float32}}, FLOPs: work,
 		})
 	}
@@ -215,12 +300,111 @@ func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float6
 	}
 	// Made contiguous, which of a single sequence they are.
 	alone := batch == 1 && v.Shape.Equal(wide)
-	if v, err = t.Op(Op{In: []Tensor{v}, Shape: wide, View: alone}); err != nil {
+	if v, err = t.Op(Op{In: []Tensor{v}, Shape: out, View: alone}); err != nil {
 		return Tensor{}, err
 	}
-	y, err := t.Op(Op{In: []Tensor{s, v}, Shape: q.Shape, Keep: []Tensor{s, v}, FLOPs: work / 2})
+	y, err := t.Op(Op{In: []Tensor{s, v}, Shape: out, Keep: []Tensor{s, v}, FLOPs: work / 2})
 	if err != nil {
 		return Tensor{}, err
 	}
 	return t.Op(Op{In: []Tensor{y}, Shape: y.Shape}) // heads and length change places again
+}
+
+// eager is attention in elementary operations, as transformers write it where no
+// kernel of PyTorch does what a model needs.
+func (l Attention) eager(t *Tape, q, k, v Tensor) (Tensor, error) {
+	batch, length := q.Shape[0], q.Shape[1]
+	scores := alloc.Shape{batch, l.Heads, length, k.Shape[1]}
+	work := FLOPs(batch, l.Heads, length, k.Shape[1], l.size(), 2)
+	wide := k.Shape.Clone()
+	wide[2] = q.Shape[2]
+	alone := k.Shape.Equal(wide) // each query head has keys and values of its own
+	names := []Tensor{q, k, v}   // of variables
+	k, err := t.Op(Op{In: []Tensor{k}, Shape: wide, View: alone})
+	if err == nil {
+		v, err = t.Op(Op{In: []Tensor{v}, Shape: wide, View: alone})
+	}
+	if err == nil {
+		err = t.mask(or(l.masks, 1), batch, length)
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	steps := []Op{{In: []Tensor{q, k}, Keep: []Tensor{q, k}, FLOPs: work}, {}} // and scaled
+	if l.Capped {
+		steps = append(steps, Op{}, Op{KeepOutput: true}, Op{})
+	}
+	steps = append(steps, Op{In: []Tensor{t.masks}, PassGrad: true})
+	if l.Sinks {
+		steps = append(steps, l.sunk(scores)...)
+	} else {
+		steps = append(steps, softmax(q, scores)...)
+	}
+	s, masked := q, q
+	for i, o := range steps {
+		if o.Shape == nil {
+			o.Shape = scores
+		}
+		if i > 0 {
+			o.In = append([]Tensor{s}, o.In...)
+		}
+		if s, err = t.Op(o); err != nil {
+			return Tensor{}, err
+		}
+		if len(o.In) > 1 && i > 0 {
+			masked = s
+		}
+	}
+	if l.Sinks {
+		t.hold(masked)
+	}
+	if l.Dropout > 0 {
+		if s, err = (Dropout{P: l.Dropout}).Forward(t, s); err != nil {
+			return Tensor{}, err
+		}
+	}
+	y, err := t.Op(Op{In: []Tensor{s, v}, Shape: q.Shape, Keep: []Tensor{s, v}, FLOPs: work})
+	if err != nil {
+		return Tensor{}, err
+	}
+	y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape}) // heads and length change places again
+	for _, x := range append(names, k, v, s) {
+		t.hold(x)
+	}
+	t.attention = s
+	return y, err
+}
+
+// softmax is the softmax of scores in float32, rounded to the type of x.
+func softmax(x Tensor, scores alloc.Shape) []Op {
+	o := Op{KeepOutput: true, DType: alloc.Float32}
+	if x.DType.Bits() >= 32 {
+		return []Op{o}
+	}
+	copied, _ := scores.Bytes(alloc.Float32) // what overflows, the operation reports
+	o.Workspace = min(copied, maxTotal)
+	return []Op{o, {DType: x.DType}}
+}
+
+// sunk is the softmax of the scores joined with the sinks, of which the largest was
+// taken away, and the scores' part of it.
+func (l Attention) sunk(scores alloc.Shape) []Op {
+	joined := resized(scores, scores[3]+1)
+	return []Op{
+		{Shape: joined, Params: true},
+		{Shape: joined, KeepOwn: []Own{{resized(scores, 1), alloc.Int64}}},
+		{Shape: joined, KeepOutput: true},
+		{View: true},
+	}
+}
+
+// mask makes the masks of eager attention, for so many kinds of layers, once.
+func (t *Tape) mask(kinds, batch, length int) error {
+	shape := alloc.Shape{kinds, batch, length, length}
+	if t.masks.Shape.Equal(shape) {
+		return nil
+	}
+	var err error
+	t.masks, err = t.Const(t.Activation(), shape...)
+	return err
 }

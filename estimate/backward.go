@@ -123,7 +123,7 @@ func (a *alive) backward(segments []segment, gradients []gradient) {
 		params += gradients[i].stays
 		o := &a.t.ops[i]
 		if o.grad {
-			a.note(i, g.step(o)+o.workspace+gradients[i].sum, params, true)
+			a.note(i, g.step(o)+o.workspace+o.backward+gradients[i].sum, params, true)
 			g.settle()
 		}
 		for _, id := range a.t.refs[o.keep:o.end] {

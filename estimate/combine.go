@@ -168,6 +168,8 @@ func Cat(t *Tape, dim int, xs ...Tensor) (Tensor, error) {
 type Repeat struct {
 	N     int
 	Layer Layer
+
+	first int // the number that the first is named by
 }
 
 // Declare implements Layer.
@@ -176,7 +178,7 @@ func (r Repeat) Declare(d *Declaration) {
 		d.Errorf("N is %d: want 0 or more", r.N)
 	}
 	for i := range max(0, r.N) {
-		if !d.Layer(strconv.Itoa(i), r.Layer) {
+		if !d.Layer(strconv.Itoa(r.first+i), r.Layer) {
 			return
 		}
 	}
@@ -186,7 +188,7 @@ func (r Repeat) Declare(d *Declaration) {
 func (r Repeat) Forward(t *Tape, x Tensor) (Tensor, error) {
 	var err error
 	for i := range max(0, r.N) {
-		if x, err = t.Call(strconv.Itoa(i), r.Layer, x); err != nil {
+		if x, err = t.Call(strconv.Itoa(r.first+i), r.Layer, x); err != nil {
 			return Tensor{}, err
 		}
 	}

@@ -208,6 +208,7 @@ func (c conv) forward(t *Tape, x Tensor) (Tensor, error) {
 		work = append(work, c.in/or(c.groups, 1), 2)
 	}
 	o := Op{In: []Tensor{x}, Shape: shape, DType: t.Activation(), Params: true, Keep: []Tensor{x}, FLOPs: FLOPs(work...)}
+	t.rounded = t.rounded || t.Activation() != alloc.Float32
 	if t.On() == CPU {
 		o.Workspace = c.blocked(t, x, shape)
 	}

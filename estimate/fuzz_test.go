@@ -76,18 +76,24 @@ func (d drawn) layer(depth int) estimate.Layer {
 		},
 		func() estimate.Layer { return estimate.GRU{In: n(), Hidden: n()} },
 		func() estimate.Layer {
-			return estimate.Attention{Hidden: n(), Heads: n(), KVHeads: n(), HeadSize: n(), Rotary: true, RotaryDim: n(), Packed: d.yes("packed"), Plain: d.yes("plain")}
+			return estimate.Attention{Hidden: n(), Heads: n(), KVHeads: n(), HeadSize: n(), Rotary: true, RotaryDim: n(), Packed: d.yes("packed"), Plain: d.yes("plain"),
+				QKNorm: estimate.QKNorm(d.n("norm") & 3), Eager: d.yes("eager"), Capped: d.yes("capped"), Sinks: d.yes("sinks")}
+		},
+		func() estimate.Layer {
+			return estimate.LatentAttention{Hidden: n(), Heads: n(), QueryRank: n(), KVRank: n(), NopeSize: n(), RopeSize: n(), ValueSize: n()}
 		},
 		func() estimate.Layer { return estimate.MLP{Hidden: n(), FFN: n()} },
 		func() estimate.Layer { return estimate.GatedMLP{Hidden: n(), FFN: n(), Packed: d.yes("packed")} },
-		func() estimate.Layer { return estimate.MoE{Hidden: n(), FFN: n(), Experts: n(), TopK: n()} },
+		func() estimate.Layer {
+			return estimate.MoE{Hidden: n(), FFN: n(), Experts: n(), TopK: n(), Shared: n(), Router: estimate.Router(d.n("router") & 3)}
+		},
 		func() estimate.Layer { return estimate.CrossEntropy{} },
 		func() estimate.Layer { return estimate.MSE{} },
 		func() estimate.Layer { return estimate.Parameter{Shape: alloc.Shape{n(), n()}} },
 		func() estimate.Layer {
 			return estimate.Sequential(estimate.Transformer{
-				Family: estimate.Family(rapid.IntRange(0, 8).Draw(d.t, "family")), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
-				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), RotaryDim: n(), Experts: n(), Tied: d.yes("tied"), Image: n(), Patch: n(), Classes: n(),
+				Family: estimate.Family(rapid.IntRange(0, 12).Draw(d.t, "family")), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
+				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), RotaryDim: n(), Experts: n(), ExpertFFN: n(), DenseBlocks: n(), SharedFFN: n(), Tied: d.yes("tied"), Image: n(), Patch: n(), Classes: n(),
 			}.Layers())
 		},
 	}

@@ -16,18 +16,44 @@ type hfConfig struct {
 	DType         string   `json:"dtype"`
 	TorchDType    string   `json:"torch_dtype"` // its name up to transformers 4
 
-	HiddenSize      *int `json:"hidden_size"`
-	Layers          *int `json:"num_hidden_layers"`
-	Heads           *int `json:"num_attention_heads"`
-	KVHeads         *int `json:"num_key_value_heads"`
-	HeadSize        *int `json:"head_dim"`
-	Intermediate    *int `json:"intermediate_size"`
-	Vocabulary      *int `json:"vocab_size"`
-	Context         *int `json:"max_position_embeddings"`
-	TokenTypes      *int `json:"type_vocab_size"`
-	Experts         *int `json:"num_local_experts"`
-	ExpertsPerToken *int `json:"num_experts_per_tok"`
-	Window          *int `json:"sliding_window"`
+	HiddenSize   *int `json:"hidden_size"`
+	Layers       *int `json:"num_hidden_layers"`
+	Heads        *int `json:"num_attention_heads"`
+	KVHeads      *int `json:"num_key_value_heads"`
+	HeadSize     *int `json:"head_dim"`
+	Intermediate *int `json:"intermediate_size"`
+	Vocabulary   *int `json:"vocab_size"`
+	Context      *int `json:"max_position_embeddings"`
+	TokenTypes   *int `json:"type_vocab_size"`
+	Window       *int `json:"sliding_window"`
+
+	Experts         *int  `json:"num_local_experts"`
+	QwenExperts     *int  `json:"num_experts"`
+	ExpertsPerToken *int  `json:"num_experts_per_tok"`
+	ExpertFFN       *int  `json:"moe_intermediate_size"`
+	SparseStep      *int  `json:"decoder_sparse_step"`
+	DenseLayers     []int `json:"mlp_only_layers"`
+	NormTopK        *bool `json:"norm_topk_prob"`
+
+	// DeepSeek's.
+	RoutedExperts *int `json:"n_routed_experts"`
+	SharedExperts *int `json:"n_shared_experts"`
+	DenseFirst    *int `json:"first_k_dense_replace"`
+	SparseEvery   *int `json:"moe_layer_freq"`
+	QueryRank     *int `json:"q_lora_rank"`
+	KVRank        *int `json:"kv_lora_rank"`
+	RopeSize      *int `json:"qk_rope_head_dim"`
+	NopeSize      *int `json:"qk_nope_head_dim"`
+	ValueSize     *int `json:"v_head_dim"`
+
+	Text         *hfConfig `json:"text_config"`   // of a model of images and text
+	VisionConfig *hfConfig `json:"vision_config"` // its tower
+
+	// What layers have a sliding window.
+	LayerTypes    []string `json:"layer_types"`
+	UseWindow     *bool    `json:"use_sliding_window"`
+	WindowPattern *int     `json:"sliding_window_pattern"`
+	FullLayers    *int     `json:"max_window_layers"`
 
 	Tied             *bool    `json:"tie_word_embeddings"`
 	AttentionBias    *bool    `json:"attention_bias"`
@@ -35,11 +61,13 @@ type hfConfig struct {
 	QKVBias          *bool    `json:"qkv_bias"`
 	QKNorm           *bool    `json:"qk_layernorm"`
 	CrossAttention   *bool    `json:"add_cross_attention"`
+	ScoreCap         *float64 `json:"attn_logit_softcapping"`
+	LogitCap         *float64 `json:"final_logit_softcapping"`
 	PositionEncoding string   `json:"position_embedding_type"`
 	Rotary           *float64 `json:"partial_rotary_factor"`
 
 	HiddenAct          string `json:"hidden_act"`
-	HiddenActivation   string `json:"hidden_activation"`   // Gemma
+	HiddenActivation   string `json:"hidden_activation"`   // Gemma and its successors
 	ActivationFunction string `json:"activation_function"` // GPT-2
 
 	ResidualDropout  float64 `json:"resid_pdrop"`
@@ -105,6 +133,9 @@ func (c *hfConfig) architecture() (architecture, error) {
 	}
 	c.base = family.base
 	a := architecture{family: c.ModelType, dtype: c.dtype()}
+	if c.Text != nil && a.dtype == 0 {
+		a.dtype = c.Text.dtype()
+	}
 	if err := family.read(c, &a); err != nil {
 		return architecture{}, err
 	}
@@ -170,6 +201,37 @@ func (c *hfConfig) window() int {
 		return 0
 	}
 	return *c.Window
+}
+
+// windows reads the sliding window and which layers do not have it: those that
+// layer_types tells, or where it is absent those that full says, by the number from 0.
+func (c *hfConfig) windows(a *architecture, full func(layer int) bool) error {
+	if a.Window = c.window(); a.Window == 0 {
+		return nil
+	}
+	if c.LayerTypes != nil && len(c.LayerTypes) != a.Blocks {
+		return &FileError{File: c.file, Where: "layer_types", Reason: fmt.Sprintf("it has %d entries for %d layers", len(c.LayerTypes), a.Blocks)}
+	}
+	for i := range min(a.Blocks, maxBlocks+1) { // more are an error
+		switch {
+		case c.LayerTypes == nil:
+			if full(i) {
+				a.FullBlocks++
+			}
+		case c.LayerTypes[i] == "full_attention":
+			a.FullBlocks++
+		case c.LayerTypes[i] != "sliding_attention":
+			return c.unknown("layer_types", c.LayerTypes[i])
+		}
+	}
+	return nil
+}
+
+func orNumber(value *int, without int) *int {
+	if value == nil {
+		return &without
+	}
+	return value
 }
 
 func orBool(value *bool, without bool) bool {

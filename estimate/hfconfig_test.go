@@ -57,7 +57,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 	for name, test := range map[string]struct {
 		old, new, want string
 	}{
-		"another family":    {`"llama"`, `"gemma2"`, `model_type: "gemma2" is none of the families that are known: unknown architecture`},
+		"another family":    {`"llama"`, `"rwkv"`, `model_type: "rwkv" is none of the families that are known: unknown architecture`},
 		"another class":     {`LlamaForCausalLM`, `LlamaForSequenceClassification`, `architectures: LlamaForSequenceClassification is not supported for "llama": unknown architecture`},
 		"no family":         {`"model_type": "llama",`, ``, `it has no model_type`},
 		"an activation":     {`"silu"`, `"xielu"`, `activation: xielu is not supported`},
@@ -73,6 +73,12 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		"heads":             {`"num_key_value_heads": 2`, `"num_key_value_heads": 3`, `4 heads cannot share 3 heads`},
 		"head size":         {`"hidden_size": 64`, `"hidden_size": 66`, `a hidden size of 66 does not divide into 4 heads`},
 		"a million layers":  {`"num_hidden_layers": 2`, `"num_hidden_layers": 1000000`, `1000000 blocks, more than 1024`},
+		"layer types":       {`"llama", "architectures": ["LlamaForCausalLM"]`, `"gemma2", "layer_types": ["full_attention"]`, `layer_types: it has 1 entries for 2 layers`},
+		"a layer type":      {`"llama", "architectures": ["LlamaForCausalLM"]`, `"gemma2", "layer_types": ["full_attention", "linear_attention"]`, `layer_types: linear_attention is not supported for "gemma2"`},
+		"sparse layers":     {`"llama", "architectures": ["LlamaForCausalLM"]`, `"qwen3_moe", "mlp_only_layers": [1]`, `mlp_only_layers: a list other than that of the first layers is not supported`},
+		"no text":           {`"llama", "architectures": ["LlamaForCausalLM"]`, `"gemma3"`, `text_config, vision_config: the key is missing`},
+		"experts":           {`"llama", "architectures": ["LlamaForCausalLM"]`, `"gpt_oss", "num_local_experts": 2`, `each token visits 4 experts, of 2`},
+		"shared experts":    {`"llama", "architectures": ["LlamaForCausalLM"]`, `"deepseek_v3", "n_shared_experts": 2147483647`, `n_shared_experts: 2147483647 are more than 1024`},
 		"index of pickles":  {`"model_type"`, `"weight_map": {"a": "b"}, "model_type"`, `it is an index of shards`},
 		"nothing but space": {llamaConfig, ` `, `not the JSON of a config.json`},
 	} {

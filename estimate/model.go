@@ -118,6 +118,7 @@ func (t *Tape) record(root Layer) error {
 	t.out = y
 	t.hold(t.cos) // the tables live as long as the model runs
 	t.hold(t.sin)
+	t.hold(t.masks)
 	return t.unused()
 }
 

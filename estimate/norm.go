@@ -37,6 +37,9 @@ type RMSNorm struct {
 	Unfused bool
 	// Shifted multiplies by 1 + weight, as Gemma does, which keeps the sum.
 	Shifted bool
+	// Late rounds to the type of the input after the weight and not before, as
+	// OLMo 2 does; so do Shifted and norms that are not Unfused.
+	Late bool
 }
 
 // Declare implements Layer.
@@ -161,21 +164,32 @@ func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 		o.KeepOwn = append(o.KeepOwn, Own{Shape: x.Shape, DType: alloc.Float32})
 	}
 	normal := Own{Shape: x.Shape}
-	if wide && (l.Shifted || !l.Unfused) {
+	if wide && (l.Shifted || l.Late || !l.Unfused) {
 		normal.DType = alloc.Float32
 	}
 	o.KeepOwn = append(o.KeepOwn, normal)
 	if l.Shifted {
 		o.KeepOwn = append(o.KeepOwn, Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})
 	}
-	o.Workspace = t.size(x) // the squares
+	// The derivative of the mean of the squares takes five tensors like the input
+	// in float32, among them what stands in for the gradients of input and output
+	// and, by then, for the normalised input.
+	o.BackwardWorkspace = 2 * t.size(x)
+	if wide {
+		o.BackwardWorkspace = 5 * 4 * t.size(x) / alloc.Bytes(x.DType.Bits()/8)
+		o.BackwardWorkspace -= 3 * t.size(x)
+	}
 	return t.Op(o)
 }
 
 // size is the memory of x on one device, 0 if it is not known.
 func (t *Tape) size(x Tensor) alloc.Bytes {
-	if int(x.storage) >= len(t.storages) {
-		return 0
+	bytes, err := x.Shape.Bytes(x.DType)
+	if err != nil || bytes > maxTotal {
+		return 0 // the operation reports it
 	}
-	return alloc.Bytes(t.storages[x.storage].bytes)
+	if x.split {
+		bytes = alloc.Bytes(part(int64(bytes), t.cfg.sharding.Tensor))
+	}
+	return bytes
 }

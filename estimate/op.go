@@ -35,6 +35,9 @@ type Op struct {
 
 	FLOPs     int64       // two for a multiplication and addition; see FLOPs
 	Workspace alloc.Bytes // memory needed while the operation runs
+	// BackwardWorkspace is memory needed while it is passed backward, besides
+	// Workspace and the gradients of its output and inputs.
+	BackwardWorkspace alloc.Bytes
 }
 
 // Op records an operation of the layer that is being called and returns its
@@ -57,7 +60,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	at := int32(len(t.ops))
 	rec := op{
 		row: int32(t.row), grad: y.grad, passGrad: o.PassGrad || o.View, inPlace: o.InPlace, view: o.View,
-		trainingOnly: o.TrainingOnly, params: o.Params, workspace: int64(max(0, o.Workspace)),
+		trainingOnly: o.TrainingOnly, params: o.Params, workspace: int64(max(0, o.Workspace)), backward: int64(max(0, o.BackwardWorkspace)),
 	}
 	if err := t.output(&y, o, at); err != nil {
 		return Tensor{}, err

@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -10,8 +11,9 @@ import (
 type architecture struct {
 	family string // as model_type or general.architecture has it
 	Transformer
-	tail  []Layer     // a head that the Transformer's family does not have itself
-	dtype alloc.DType // of the weights, where a config.json tells it
+	beside []Layer     // parts that are held and do not run on the Input
+	tail   []Layer     // a head that the Transformer's family does not have itself
+	dtype  alloc.DType // of the weights, where a config.json tells it
 }
 
 // maxBlocks bounds the blocks and the experts that a file can ask for: the largest
@@ -42,7 +44,40 @@ func (a *architecture) check() error {
 }
 
 // layers builds the model.
-func (a *architecture) layers() []Layer { return append(a.Layers(), a.tail...) }
+func (a *architecture) layers() []Layer { return slices.Concat(a.beside, a.Layers(), a.tail) }
+
+// held is a layer whose parameters are there and that passes its input on.
+type held struct{ Layer }
+
+// Kind names the row.
+func (held) Kind() string { return "Held" }
+
+// Forward implements Layer: the row stands for all parts.
+func (held) Forward(t *Tape, x Tensor) (Tensor, error) {
+	row := &t.rows[t.row]
+	for i := row.owner + 1; row.owner >= 0 && i < len(t.decl.modules) && t.decl.modules[i].depth > row.Depth; i++ {
+		row.Params = addSat(row.Params, t.decl.modules[i].params)
+	}
+	t.held = true
+	return x, nil
+}
+
+// siglip is the vision tower of Gemma 3, and what fits its patches to the text's width.
+func siglip(t Transformer, width int) []Layer {
+	side := t.Image / t.Patch
+	return []Layer{
+		Named{"vision_tower", held{Sequential{
+			Named{"patch_embedding", Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
+			Named{"position_embedding", Embedding{Num: min(side, maxField) * min(side, maxField), Dim: t.Hidden}},
+			Named{"layers", Repeat{N: t.Blocks, Layer: t.vitBlock()}},
+			Named{"post_layernorm", LayerNorm{Size: t.Hidden}},
+		}}},
+		Named{"multi_modal_projector", held{Sequential{
+			Parameter{Name: "mm_input_projection_weight", Shape: alloc.Shape{t.Hidden, width}},
+			Named{"mm_soft_emb_norm", RMSNorm{Size: t.Hidden}},
+		}}},
+	}
+}
 
 // maskedLM is the head of BertForMaskedLM.
 func maskedLM(t Transformer) []Layer {

@@ -95,9 +95,9 @@ func TestLayersHaveTheFilesNames(t *testing.T) {
 }
 
 func TestConfigsGiveLayersThatRun(t *testing.T) {
-	for name, model := range publishedModels {
+	for name, model := range publishedModels(t) {
 		t.Run(name, func(t *testing.T) {
-			c, err := Open(writeFile(t, configName, []byte(model.config)))
+			c, err := Open(writeFile(t, configName, model.Config))
 			require.NoError(t, err)
 			input := Tokens(1, 16)
 			if family, _ := c.Architecture(); family == "vit" {
@@ -105,7 +105,7 @@ func TestConfigsGiveLayersThatRun(t *testing.T) {
 			}
 			r, err := c.Report(input, DType(alloc.BFloat16))
 			require.NoError(t, err)
-			assert.Equal(t, alloc.Bytes(2*model.parameters), r.Inference.Weights)
+			assert.Equal(t, alloc.Bytes(2*model.Params), r.Inference.Weights)
 			assert.Greater(t, r.Inference.Peak, r.Inference.Weights)
 			assert.Positive(t, r.Kept)
 		})

@@ -100,7 +100,13 @@ func peaks(r *Report, t *Tape, h *holding) error {
 		band = measuredRecurrent
 		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
 	}
+	if t.held {
+		r.Notes = append(r.Notes, "the vision tower is held, and trained, but not run: an image's activations are not in the figures")
+	}
 	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
+	if t.rounded {
+		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
+	}
 	if t.cfg.backend == CUDA {
 		r.Notes = append(r.Notes, "the bands were measured on the CPU: peaks on CUDA were not measured yet")
 	}

@@ -43,8 +43,12 @@ type Tape struct {
 	segments   []segment // checkpointed stretches of ops
 	matched    []bool    // patterns of Checkpointed that match a layer
 	recurrent  bool      // a layer is recurrent
+	held       bool      // parts are there and do not run
+	rounded    bool      // a convolution computes in another type than float32
 	total      alloc.Bytes
 	cos, sin   Tensor      // of rotary positions, which all layers share
+	masks      Tensor      // of eager attention, which all layers share
+	attention  Tensor      // the weights that eager attention returned last
 	rowOutput  alloc.Shape // of the layer being called, where it is not what Forward returns
 	scores     Tensor      // of the router that was called last
 
@@ -63,6 +67,7 @@ type storage struct {
 	read    int32 // the last operation that reads it, where last may be a variable that holds it
 	alias   int32 // the storage that serves in inference, where the operation is the identity
 	input   bool
+	made    bool // by Const
 	own     bool // kept by an operation, never passed on
 	kept    bool
 	grad    bool
@@ -74,6 +79,7 @@ type op struct {
 	in, keep, end  int32 // refs[in:keep] are read, refs[keep:end] are kept
 	out            int32
 	workspace      int64
+	backward       int64 // workspace besides
 	grad, passGrad bool
 	inPlace, view  bool
 	trainingOnly   bool
@@ -207,7 +213,9 @@ func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
 	return y, err
 }
 
-// segment describes the operations from begin up to end, whose inputs are kept.
+// segment describes the operations from begin up to end, whose inputs are kept: by
+// autograd, except for what was made without any input, which the closure holds that
+// runs them again.
 func (t *Tape) segment(begin, end int32) segment {
 	s := segment{begin: begin, end: end}
 	made := make(map[int32]bool)
@@ -223,7 +231,7 @@ func (t *Tape) segment(begin, end int32) segment {
 	}
 	for _, id := range s.inputs {
 		held := &t.storages[id]
-		if !held.kept || held.hidden {
+		if !held.made && (!held.kept || held.hidden) {
 			held.kept, held.hidden = true, false
 			if t.row >= 0 {
 				t.rows[t.row].Kept += alloc.Bytes(held.bytes)
@@ -255,7 +263,7 @@ func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
 		return Tensor{}, err
 	}
 	at := int32(len(t.ops))
-	id := t.newStorage(storage{bytes: bytes, last: at, lastRun: at, alias: -1})
+	id := t.newStorage(storage{bytes: bytes, last: at, lastRun: at, alias: -1, made: true})
 	return Tensor{Shape: shape, DType: d, tape: t, storage: id}, nil
 }
 

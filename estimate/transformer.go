@@ -10,16 +10,19 @@ import (
 // as Hugging Face's transformers do.
 type Family uint8
 
-// The families. Mistral, Mixtral and Qwen2 are Llama with a Window, Experts or
-// QKVBias.
+// The families. Mistral, Mixtral, Qwen2 and Qwen3 are Llama with a Window, Experts,
+// QKVBias or QKNorm, and Gemma 3 is Gemma2 with QKNorm.
 const (
-	Llama Family = iota // RMSNorm before each part, rotary positions, gated MLP, no biases
-	Gemma               // Llama with scaled norms
-	Phi                 // attention and MLP beside each other, LayerNorm, partly rotary, biases (phi-1, phi-2)
-	Phi3                // Llama with packed projections
-	GPT2                // LayerNorm before each part, learned positions, biases, packed projections
-	BERT                // LayerNorm after each part, learned positions and token types, pooler
-	ViT                 // image patches, class token, learned positions, classifier
+	Llama  Family = iota // RMSNorm before each part, rotary positions, gated MLP, no biases
+	Gemma                // Llama with scaled norms
+	Gemma2               // Gemma with norms before and after each part
+	OLMo2                // Llama with norms after each part, and of queries and keys
+	GPTOSS               // Llama with a mixture, attention sinks and biases
+	Phi                  // attention and MLP beside each other, LayerNorm, partly rotary, biases (phi-1, phi-2)
+	Phi3                 // Llama with packed projections
+	GPT2                 // LayerNorm before each part, learned positions, biases, packed projections
+	BERT                 // LayerNorm after each part, learned positions and token types, pooler
+	ViT                  // image patches, class token, learned positions, classifier
 )
 
 // Transformer describes a transformer of one of the known families by the
@@ -38,10 +41,24 @@ type Transformer struct {
 	Positions int // learned positions (GPT2, BERT)
 	Types     int // token types (BERT); 0 means 2
 	RotaryDim int // elements of a head that rotate; 0 means all, and half of HeadSize is usual in Phi
-	Window    int // of sliding window attention, for the key/value cache; 0 for none
 
-	Experts int // of a mixture in place of the MLP (Llama); 0 for none
-	TopK    int // experts that each token visits; 0 means 2
+	Window     int // of sliding window attention, for the key/value cache; 0 for none
+	FullBlocks int // of the Blocks, those without the Window
+
+	Experts     int // of a mixture in place of the MLP; 0 for none
+	TopK        int // experts that each token visits; 0 means 2
+	ExpertFFN   int // width of an expert's middle; 0 means FFN
+	DenseBlocks int // the first blocks, which have an MLP and no mixture
+	SharedFFN   int // width of the MLP that each token visits besides; 0 for none
+	Router      Router
+
+	// Latent is the attention in place of the usual (DeepSeek), whose Hidden and
+	// Heads are the Transformer's; nil for none.
+	Latent *LatentAttention
+
+	QKNorm       QKNorm // norms of queries and keys (Llama, Gemma2)
+	CappedScores bool   // attention's scores are capped by a tanh, as in Gemma 2
+	CappedLogits bool   // the logits are
 
 	QKVBias bool // biases of the query, key and value projections (Llama, Qwen2 has them)
 	Bias    bool // biases of all projections of Llama and Gemma
@@ -99,7 +116,7 @@ func (c Transformer) Layers() []Layer {
 		return c.bert()
 	case ViT:
 		return c.vit()
-	case Llama, Gemma, Phi, Phi3:
+	case Llama, Gemma, Gemma2, OLMo2, GPTOSS, Phi, Phi3:
 		return c.decoder()
 	default:
 		return []Layer{wrong(fmt.Sprintf("Family is %d: want one of the constants, from Llama to ViT", c.Family))}
@@ -128,9 +145,13 @@ func (c Transformer) KVCache(batch, context int, d alloc.DType) (alloc.Bytes, er
 
 // Cache describes the key/value cache, for WithKVCache.
 func (c Transformer) Cache(batch, context int, d alloc.DType) CacheConfig {
+	latent := 0
+	if c.Latent != nil {
+		latent = c.Latent.KVRank + c.Latent.RopeSize
+	}
 	return CacheConfig{
 		Batch: batch, Context: context, Layers: c.Blocks, KVHeads: or(c.KVHeads, c.Heads),
-		HeadSize: c.headSize(), Window: c.Window, DType: d,
+		HeadSize: c.headSize(), Latent: latent, Window: c.Window, Full: c.FullBlocks, DType: d,
 	}
 }
 

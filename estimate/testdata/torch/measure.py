@@ -9,7 +9,11 @@ backward pass (unique storages seen by saved-tensor hooks, without parameters
 and buffers), and the most memory alive at once in a forward pass and in a
 training step with Adam (from the profiler's record of each allocation and free).
 With --cuda it measures the same peaks with torch.cuda.max_memory_allocated.
-The models named "tiny" are their families' in small.
+The models named "tiny" are their families' in small; they are measured in
+bfloat16 and with checkpointed blocks too.
+
+The names of models may be followed by the JSON that an earlier run wrote, whose
+other models are then kept.
 """
 
 import gc
@@ -57,6 +61,28 @@ ZOO.update({
     "phi-tiny": (llama(T.PhiForCausalLM, T.PhiConfig, hidden_size=256, intermediate_size=1024,
                        num_hidden_layers=2, num_attention_heads=8, partial_rotary_factor=0.5,
                        resid_pdrop=0.0), (256,)),
+    "qwen3-tiny": (llama(T.Qwen3ForCausalLM, T.Qwen3Config, hidden_size=256, intermediate_size=688, head_dim=64,
+                         num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2), (256,)),
+    "qwen3-moe-tiny": (llama(T.Qwen3MoeForCausalLM, T.Qwen3MoeConfig, hidden_size=256, intermediate_size=688, head_dim=64,
+                             num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=2, norm_topk_prob=True,
+                             num_experts=8, num_experts_per_tok=2, moe_intermediate_size=192,
+                             mlp_only_layers=[0]), (256,)),
+    # Values as large as keys, as for other values PyTorch has no flash attention on the CPU.
+    "deepseek-v3-tiny": (llama(T.DeepseekV3ForCausalLM, T.DeepseekV3Config, hidden_size=256, intermediate_size=688,
+                               num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=8, first_k_dense_replace=1,
+                               q_lora_rank=96, kv_lora_rank=64, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32,
+                               n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1,
+                               moe_intermediate_size=192), (256,)),
+    "gpt-oss-tiny": (llama(T.GptOssForCausalLM, T.GptOssConfig, hidden_size=256, intermediate_size=192, head_dim=64,
+                           num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2,
+                           num_local_experts=8, num_experts_per_tok=2), (256,)),
+    "olmo2-tiny": (llama(T.Olmo2ForCausalLM, T.Olmo2Config, hidden_size=256, intermediate_size=688,
+                         num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2), (256,)),
+    "gemma2-tiny": (llama(T.Gemma2ForCausalLM, T.Gemma2Config, hidden_size=256, intermediate_size=1024, head_dim=64,
+                          num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2), (256,)),
+    "gemma3-tiny": (llama(T.Gemma3ForCausalLM, T.Gemma3TextConfig, hidden_size=256, intermediate_size=1024, head_dim=64,
+                          num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2,
+                          layer_types=["sliding_attention", "full_attention"]), (256,)),
     "phi3-tiny": (llama(T.Phi3ForCausalLM, T.Phi3Config, hidden_size=256, intermediate_size=688, pad_token_id=0,
                         num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2), (256,)),
 })
@@ -67,6 +93,7 @@ ZOO.update({
     "lstm-bidirectional": (lambda: nn.LSTM(64, 96, batch_first=True, bidirectional=True), (20, 64)),
 })
 BATCHES = {name: (1, 2) for name in ["resnet152", "gpt2", "vgg16_bn", "vgg19", "wide_resnet50_2", "densenet121"]}
+VARIANTS = [{"dtype": "bfloat16"}, {"checkpointed": True}]
 
 
 def inputs(size, batch, device="cpu"):
@@ -158,10 +185,16 @@ def measure(name, build, size):
     named = dict(model.named_buffers())
     result["buffers"] = sum(b.numel() for b in named.values())
     result["buffer_bytes"] = sum(b.numel() * b.element_size() for b in named.values())
-    for batch in BATCHES.get(name, (1, 2, 4)):
+    plain = [(batch, {}) for batch in BATCHES.get(name, (1, 2, 4))]
+    for batch, variant in plain + [(2, v) for v in VARIANTS if name.endswith("-tiny")]:
         x = inputs(size, batch)
+        if variant.get("dtype"):
+            model.to(getattr(torch, variant["dtype"]))
+        if variant.get("checkpointed"):
+            model = build()
+            model.activation_checkpointing_enable()
         model.train()
-        entry = {"input": list(x.shape), "saved_bytes": saved_bytes(model, x)}
+        entry = {"input": list(x.shape), **variant, "saved_bytes": saved_bytes(model, x)}
         if not leaves:
             with torch.no_grad():
                 leaves = leaf_shapes(model, x)
@@ -213,7 +246,8 @@ def cuda(name, build, size):
 
 def main(args):
     on_gpu = "--cuda" in args
-    wanted = [a for a in args if not a.startswith("--")] or list(ZOO)
+    earlier = [a for a in args if a.endswith(".json")]
+    wanted = [a for a in args if not a.startswith("--") and a not in earlier] or list(ZOO)
     result = {
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
@@ -221,6 +255,12 @@ def main(args):
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "models": {},
     }
+    for path in earlier:
+        with open(path) as f:
+            known = json.load(f)
+        if any(known[k] != result[k] for k in ("torch", "torchvision", "transformers", "device")):
+            sys.exit(f"{path} was measured with other versions")
+        result["models"].update(known["models"])
     for name in wanted:
         build, size = ZOO[name]
         result["models"][name] = (cuda if on_gpu else measure)(name, build, size)
