@@ -114,14 +114,13 @@ func (h *history) add(e event) {
 	h.next++
 }
 
-// copy returns the events kept, oldest first, and the number of the first.
-func (h *history) copy() (events []event, first uint64) {
-	events = make([]event, 0, len(h.ring))
+// copy appends the events kept, oldest first, and returns the number of the first.
+func (h *history) copy(into []event) (events []event, first uint64) {
 	start := 0
 	if len(h.ring) == h.max && h.max > 0 {
 		start = int(h.next % uint64(h.max))
 	}
-	events = append(events, h.ring[start:]...)
+	events = append(into, h.ring[start:]...)
 	events = append(events, h.ring[:start]...)
 	return events, h.next - uint64(len(h.ring))
 }

@@ -12,7 +12,7 @@
 //
 // # Concurrency and cost
 //
-// Take copies the ledger: allocations wait for it about 50 ns a live buffer.
-// Writing afterwards holds no lock of the tracker's. Records and usages do
+// Take copies the ledger and the history: allocations wait for it about 50 ns a
+// live buffer and 5 ns an event. Writing afterwards holds no lock of the tracker's. Records and usages do
 // not change once made; any goroutine may read them.
 package export
