@@ -77,6 +77,7 @@ func (r Record) Begin() Beginning {
 			delete(began, e.Span)
 		}
 	}
-	b.Levels = Levels{r.Snapshot.Allocated - change.Allocated, r.Snapshot.Reserved - change.Reserved}
+	// The device was asked a moment before the snapshot's last event.
+	b.Levels = Levels{max(0, r.Snapshot.Allocated-change.Allocated), max(0, r.Snapshot.Reserved-change.Reserved)}
 	return b
 }
