@@ -6,6 +6,7 @@ package files
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,10 +53,7 @@ func Read(in io.Reader) (*File, error) {
 	case len(head) == 0:
 		return nil, errors.New("the file is empty")
 	case bytes.HasPrefix(first, []byte("{")):
-		if bytes.Contains(head, []byte(`"`+tracker.DumpSchema+`"`)) {
-			return readDump(r)
-		}
-		return readSnapshot(r)
+		return readJSON(r, head)
 	case head[0] == 0x80:
 		u, err := torch.Read(r)
 		return other("PyTorch snapshot", u, err)
@@ -71,6 +69,26 @@ func other(format string, u *export.Usage, err error) (*File, error) {
 		return nil, err
 	}
 	return &File{Format: format, Usage: u}, nil
+}
+
+// readJSON goes by the schema. Ours stands at the beginning; a program that sorts
+// keys puts it elsewhere.
+func readJSON(r io.Reader, head []byte) (*File, error) {
+	switch {
+	case bytes.Contains(head, []byte(`"`+tracker.DumpSchema+`"`)): // which holds a snapshot
+		return readDump(r)
+	case bytes.Contains(head, []byte(`"`+tracker.SnapshotSchema+`"`)):
+		return readSnapshot(r)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	var top struct{ Schema string }
+	if json.Unmarshal(text, &top) == nil && top.Schema == tracker.DumpSchema {
+		return readDump(bytes.NewReader(text))
+	}
+	return readSnapshot(bytes.NewReader(text))
 }
 
 func readSnapshot(r io.Reader) (*File, error) {
@@ -116,8 +134,9 @@ func filesIn(dir string) ([]string, error) {
 	}
 	var found []string
 	for _, e := range entries {
-		if e.Type().IsRegular() && e.Name()[0] != '.' {
-			found = append(found, filepath.Join(dir, e.Name()))
+		path := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(path); e.Name()[0] != '.' && (err != nil || info.Mode().IsRegular()) {
+			found = append(found, path) // also what cannot be read: to leave it out would make a wrong sum
 		}
 	}
 	if len(found) == 0 {

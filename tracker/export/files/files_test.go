@@ -2,6 +2,7 @@ package files_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -75,10 +76,12 @@ func TestExpand(t *testing.T) {
 	for _, name := range []string{"b.json", "a.json", ".hidden", "c.txt"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
 	}
+	require.NoError(t, os.Symlink("c.txt", filepath.Join(dir, "link")))
+	require.NoError(t, os.Symlink("gone", filepath.Join(dir, "z-broken")))
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.Mkdir(empty, 0o755))
 	for word, want := range map[string][]string{
-		".":      {"a.json", "b.json", "c.txt"},
+		".":      {"a.json", "b.json", "c.txt", "link", "z-broken"}, // what cannot be read must not be left out in silence
 		"*.json": {"a.json", "b.json"},
 		"c.txt":  {"c.txt"},
 	} {
@@ -92,6 +95,23 @@ func TestExpand(t *testing.T) {
 	for _, word := range []string{empty, filepath.Join(dir, "none*"), filepath.Join(dir, "[")} {
 		_, err := files.Expand(word)
 		assert.Error(t, err, word)
+	}
+}
+
+// TestKeysInAnotherOrder: jq -S and other programs write them so.
+func TestKeysInAnotherOrder(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	for _, format := range []string{"snapshot", "dump"} {
+		var text bytes.Buffer
+		require.NoError(t, formats(tr)[format](&text))
+		var value any
+		require.NoError(t, json.Unmarshal(text.Bytes(), &value))
+		sorted, err := json.MarshalIndent(value, "", "  ")
+		require.NoError(t, err)
+		f, err := files.Read(bytes.NewReader(sorted))
+		require.NoError(t, err)
+		assert.Equal(t, format, f.Format)
 	}
 }
 
