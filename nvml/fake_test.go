@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -15,8 +16,9 @@ type fake struct {
 	used      []alloc.Bytes
 	errs      []error // of each device's next readings
 	processes func(d Device) ([]Process, error)
-	listed    int // calls of Processes
-	read      int // calls of Read
+	listed    int           // calls of Processes
+	read      int           // calls of Read
+	takes     time.Duration // a call of Read
 	lacks     Quantities
 	scope     Scope
 }
@@ -43,6 +45,7 @@ func (f *fake) Devices() ([]Device, error) { return f.devices, nil }
 func (f *fake) Close() error               { return nil }
 
 func (f *fake) Read(devices []Device, want Quantities, into []Reading) {
+	time.Sleep(f.takes)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.read++

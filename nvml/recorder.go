@@ -15,7 +15,8 @@ import (
 type Config struct {
 	// Source answers; nil means Open. A Source given here is not closed.
 	Source Source
-	// Interval is the time between samples: 200 ms if zero, 10 ms at least.
+	// Interval is the time between samples: 200 ms if zero, 10 ms at least. It
+	// is longer where the source takes more than half of it to answer.
 	Interval time.Duration
 	// Devices are numbers as nvidia-smi prints them, or UUIDs. Empty means all
 	// that CUDA_VISIBLE_DEVICES leaves: see VisibleDevices.
@@ -171,17 +172,26 @@ func (r *Recorder) begin() (context.Context, error) {
 	return ctx, nil
 }
 
+// run samples at every tick, but rests for as long as the last sample took: a
+// slow answer holds up the program that is watched, too.
 func (r *Recorder) run(ctx context.Context) {
 	defer close(r.done)
 	ticker := time.NewTicker(r.cfg.Interval)
 	defer ticker.Stop()
+	var rested time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			r.sample() // the state that it ends with
 			return
 		case <-ticker.C:
+			begin := time.Now()
+			if begin.Before(rested) {
+				continue
+			}
 			r.sample()
+			end := time.Now()
+			rested = end.Add(end.Sub(begin))
 		}
 	}
 }

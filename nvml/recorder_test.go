@@ -129,6 +129,20 @@ func TestADeviceThatKeepsFailingIsAskedOnceASecond(t *testing.T) {
 	})
 }
 
+// What holds up the driver longer than the interval is not asked without a pause:
+// the program that is watched has it half of the time at least.
+func TestASlowSourceIsGivenARest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		f.takes = 50 * time.Millisecond
+		r := start(t, Config{Source: f, Interval: MinInterval})
+		time.Sleep(time.Second)
+		require.NoError(t, r.Stop())
+		read, _ := f.counts()
+		assert.InDelta(t, 11, read, 1)
+	})
+}
+
 func TestALostDeviceEndsItsSeriesNotTheRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(2)
