@@ -148,11 +148,13 @@ func keepOutput(t *Tape, x Tensor) (Tensor, error) {
 // gradient needs.
 func mul(t *Tape, x, y Tensor) (Tensor, error) {
 	o := Op{In: []Tensor{x, y}, Shape: x.Shape}
-	if x.grad {
-		o.Keep = append(o.Keep, y)
-	}
-	if y.grad {
-		o.Keep = append(o.Keep, x)
+	switch {
+	case x.grad && y.grad:
+		o.Keep = o.In
+	case x.grad:
+		o.Keep = o.In[1:]
+	case y.grad:
+		o.Keep = o.In[:1]
 	}
 	return t.Op(o)
 }

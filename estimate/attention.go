@@ -222,7 +222,7 @@ func (l Attention) normalise(t *Tape, name string, x Tensor, heads int) (Tensor,
 
 // view is a part of x along its last dimension, in the same storage.
 func view(t *Tape, x Tensor, width int) (Tensor, error) {
-	return t.Op(Op{In: []Tensor{x}, Shape: resized(x.Shape, width), View: true})
+	return t.Op(Op{In: []Tensor{x}, Shape: t.resized(x.Shape, width), View: true})
 }
 
 // rotate turns queries or keys by their position: x cos + rotate_half(x) sin.
@@ -232,7 +232,7 @@ func rotate(t *Tape, x Tensor, size, rotated, kinds int) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	part := resized(x.Shape, x.Shape[2]/size*rotated)
+	part := t.resized(x.Shape, x.Shape[2]/size*rotated)
 	product, err := t.Op(Op{In: []Tensor{x, cos}, Shape: part, Keep: []Tensor{cos}})
 	if err != nil {
 		return Tensor{}, err
@@ -270,7 +270,7 @@ func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float6
 	batch, length := q.Shape[0], q.Shape[1]
 	scores := alloc.Shape{batch, heads, length, k.Shape[1]}
 	work := FLOPs(batch, heads, length, k.Shape[1], size, 4)
-	out := resized(q.Shape, heads*(v.Shape[2]/max(1, k.Shape[2]/size)))
+	out := t.resized(q.Shape, heads*(v.Shape[2]/max(1, k.Shape[2]/size)))
 	if !plain && (dropout == 0 || t.On() == CUDA) {
 		return t.Op(Op{
 			In: []Tensor{q, k, v}, Shape: out, Keep: []Tensor{q, k, v}, KeepOutput: true,
@@ -336,7 +336,7 @@ func (l Attention) eager(t *Tape, q, k, v Tensor) (Tensor, error) {
 	}
 	steps = append(steps, Op{In: []Tensor{t.masks}, PassGrad: true})
 	if l.Sinks {
-		steps = append(steps, l.sunk(scores)...)
+		steps = append(steps, l.sunk(t, scores)...)
 	} else {
 		steps = append(steps, softmax(q, scores)...)
 	}
@@ -388,11 +388,11 @@ func softmax(x Tensor, scores alloc.Shape) []Op {
 
 // sunk is the softmax of the scores joined with the sinks, of which the largest was
 // taken away, and the scores' part of it.
-func (l Attention) sunk(scores alloc.Shape) []Op {
-	joined := resized(scores, scores[3]+1)
+func (l Attention) sunk(t *Tape, scores alloc.Shape) []Op {
+	joined := t.resized(scores, scores[3]+1)
 	return []Op{
 		{Shape: joined, Params: true},
-		{Shape: joined, KeepOwn: []Own{{resized(scores, 1), alloc.Int64}}},
+		{Shape: joined, KeepOwn: []Own{{t.resized(scores, 1), alloc.Int64}}},
 		{Shape: joined, KeepOutput: true},
 		{View: true},
 	}

@@ -1,11 +1,6 @@
 package estimate
 
-import (
-	"slices"
-	"strconv"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-)
+import "strconv"
 
 // Sequential calls one layer after another. They are named by their index,
 // except those that are Named.
@@ -286,9 +281,4 @@ func or[T comparable](v, otherwise T) T {
 		return otherwise
 	}
 	return v
-}
-
-// resized returns shape with its last dimensions replaced.
-func resized(shape alloc.Shape, last ...int) alloc.Shape {
-	return append(slices.Clone(shape[:max(0, len(shape)-len(last))]), last...)
 }

@@ -90,7 +90,7 @@ func (l LatentAttention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	kv, err := wide.Forward(t, latent)
 	if err == nil {
-		kv, err = t.Op(Op{In: []Tensor{kv}, Shape: resized(flat, kv.Shape[3]), View: true})
+		kv, err = t.Op(Op{In: []Tensor{kv}, Shape: t.resized(flat, kv.Shape[3]), View: true})
 	}
 	if err != nil {
 		return Tensor{}, err
@@ -124,7 +124,7 @@ func rotatePairs(t *Tape, x Tensor, heads, size, table int) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	half := resized(x.Shape, heads*size/2)
+	half := t.resized(x.Shape, heads*size/2)
 	var halves [2]Tensor
 	for i := range halves {
 		a, err := t.Op(Op{In: []Tensor{x, cos}, Shape: half, Keep: []Tensor{cos}})
@@ -139,5 +139,5 @@ func rotatePairs(t *Tape, x Tensor, heads, size, table int) (Tensor, error) {
 			return Tensor{}, err
 		}
 	}
-	return t.Op(Op{In: halves[:], Shape: resized(x.Shape, heads*size), PassGrad: true})
+	return t.Op(Op{In: halves[:], Shape: t.resized(x.Shape, heads*size), PassGrad: true})
 }

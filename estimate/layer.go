@@ -58,6 +58,7 @@ type Declaration struct {
 	params  []ownedParam
 	index   map[string]int // module of a path
 	shared  map[*Shared]bool
+	text    strings.Builder // of paths, taken for many of them at a time
 	err     error
 }
 
@@ -99,7 +100,7 @@ func (d *Declaration) Layer(name string, l Layer) bool {
 		return false
 	}
 	l = unwrap(l)
-	path := join(d.path, name)
+	path := d.join(d.path, name)
 	switch {
 	case isNil(l):
 		d.err = &LayerError{Path: path, Layer: "nil", Reason: "there is no layer here: give one, or take the entry out"}
@@ -234,6 +235,22 @@ func join(path, name string) string {
 		return path
 	}
 	return path + "." + name
+}
+
+// join is join without an allocation for each path: most of them are long and alike.
+func (d *Declaration) join(path, name string) string {
+	if path == "" || name == "" {
+		return join(path, name)
+	}
+	if n := len(path) + 1 + len(name); d.text.Cap()-d.text.Len() < n {
+		d.text = strings.Builder{}
+		d.text.Grow(max(4096, n))
+	}
+	begin := d.text.Len()
+	d.text.WriteString(path)
+	d.text.WriteByte('.')
+	d.text.WriteString(name)
+	return d.text.String()[begin:]
 }
 
 // kindOf is the name that a layer's rows carry: its type's, or what its Kind

@@ -46,7 +46,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.width(x, -1, l.In, "features"); err != nil {
 		return Tensor{}, err
 	}
-	shape := resized(x.Shape, l.Out)
+	shape := t.resized(x.Shape, l.Out)
 	return t.Op(Op{
 		In: []Tensor{x}, Shape: shape, DType: t.Activation(), Params: true, Keep: []Tensor{x},
 		Split: l.Split == ByColumns && t.cfg.sharding.Tensor > 1, Gather: l.Split == ByRows,

@@ -114,7 +114,7 @@ func (l LayerNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.width(x, -1, l.Size, "features"); err != nil {
 		return Tensor{}, err
 	}
-	stats := Own{Shape: resized(x.Shape, 1), DType: t.statistics(x)}
+	stats := Own{Shape: t.resized(x.Shape, 1), DType: t.statistics(x)}
 	return t.Op(Op{
 		In: []Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
 		Keep: []Tensor{x}, KeepOwn: []Own{stats, stats}, FLOPs: flops(x.Shape, 5),
@@ -152,7 +152,7 @@ func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	o := Op{
 		In: []Tensor{x}, Shape: x.Shape, Params: true, Keep: []Tensor{x},
-		KeepOwn: []Own{{Shape: resized(x.Shape, 1), DType: alloc.Float32}},
+		KeepOwn: []Own{{Shape: t.resized(x.Shape, 1), DType: alloc.Float32}},
 		FLOPs:   flops(x.Shape, 4),
 	}
 	if !l.Unfused && t.On() == CUDA {

@@ -49,7 +49,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	if len(t.ops) >= math.MaxInt32/16 {
 		return Tensor{}, t.Errorf("the model has too many operations")
 	}
-	y := Tensor{Shape: o.Shape.Clone(), DType: o.DType, tape: t, grad: o.Params, split: o.Split}
+	y := Tensor{Shape: t.clone(o.Shape), DType: o.DType, tape: t, grad: o.Params, split: o.Split}
 	if y.DType == 0 {
 		y.DType = o.In[0].DType
 	}

@@ -52,6 +52,8 @@ type Tape struct {
 	rowOutput  alloc.Shape // of the layer being called, where it is not what Forward returns
 	scores     Tensor      // of the router that was called last
 
+	dims []int // memory of shapes, taken for many of them at a time
+
 	path   string
 	row    int // of the layer being called
 	depth  int
@@ -272,6 +274,23 @@ func (t *Tape) Activation() alloc.DType { return t.cfg.activations }
 
 // On is the backend whose kernels are modelled.
 func (t *Tape) On() Backend { return t.cfg.backend }
+
+// resized is a shape with its last dimensions replaced.
+func (t *Tape) resized(shape alloc.Shape, last ...int) alloc.Shape {
+	y := t.clone(shape)
+	copy(y[max(0, len(y)-len(last)):], last)
+	return y
+}
+
+// clone copies a shape, which the report may keep.
+func (t *Tape) clone(shape alloc.Shape) alloc.Shape {
+	if cap(t.dims)-len(t.dims) < len(shape) {
+		t.dims = make([]int, 0, max(512, len(shape)))
+	}
+	begin := len(t.dims)
+	t.dims = append(t.dims, shape...)
+	return t.dims[begin:len(t.dims):len(t.dims)]
+}
 
 // Errorf makes an error that names the layer which is being called.
 func (t *Tape) Errorf(format string, args ...any) error {
