@@ -59,7 +59,7 @@ type slab struct {
 func (s *slab) at(i id) *block { return &s.chunks[i/blocksPerChunk][i%blocksPerChunk] }
 
 // get returns a record with nothing in it.
-func (s *slab) get() id {
+func (s *slab) get() (id, *block) {
 	if s.unused == none {
 		s.grow()
 	}
@@ -68,7 +68,7 @@ func (s *slab) get() id {
 	s.unused = b.next
 	*b = block{}
 	s.used++
-	return i
+	return i, b
 }
 
 func (s *slab) put(i id) {

@@ -94,7 +94,7 @@ func (c *Cache) Free(p Ptr) error {
 	c.stats.Allocated.add(-b.size, -1)
 	size := b.size
 	b.state = Inactive
-	c.stats.Inactive.add(size, 1-c.join(i))
+	c.stats.Inactive.add(size, 1-c.join(i, b))
 	return nil
 }
 
@@ -104,20 +104,13 @@ func (c *Cache) fromCache(n Bytes) (Ptr, Bytes, bool) {
 		return 0, 0, false
 	}
 	size := blockSize(n)
-	var i id
-	if size <= smallLimit {
-		if i = c.small.fit(size); i == none {
-			return 0, 0, false
-		}
-		c.small.remove(i)
-	} else {
-		if i = c.large.fit(size); i == none {
-			return 0, 0, false
-		}
-		c.large.remove(i)
+	pool := poolOf(size)
+	i := c.fit(pool, size)
+	if i == none {
+		return 0, 0, false
 	}
-	remainders := c.take(i, n)
-	b := c.blocks.at(i)
+	c.unpool(i, pool)
+	b, remainders := c.take(i, n)
 	c.stats.Inactive.add(-b.size, remainders-1)
 	return b.ptr, b.size, true
 }
@@ -125,49 +118,58 @@ func (c *Cache) fromCache(n Bytes) (Ptr, Bytes, bool) {
 // take allocates the front of an inactive block, which is in no pool. It puts
 // the remainder, if there is one, into its pool, and returns the number of
 // them. The caller accounts for what becomes or ceases to be inactive.
-func (c *Cache) take(i id, n Bytes) (remainders int64) {
-	b, size := c.blocks.at(i), blockSize(n)
-	if b.pool.splits(b.size - size) {
-		j := c.blocks.get()
-		rest := c.blocks.at(j)
-		*rest = block{ptr: b.ptr + Ptr(size), size: b.size - size, prev: i, next: b.next, pool: b.pool, state: Inactive}
-		if rest.next != none {
-			c.blocks.at(rest.next).prev = j
-		}
-		b.next, b.size = j, size
-		c.pool(rest).add(j)
+func (c *Cache) take(i id, n Bytes) (b *block, remainders int64) {
+	b = c.blocks.at(i)
+	if size := blockSize(n); b.pool.splits(b.size - size) {
+		c.split(i, b, size)
 		remainders = 1
 	}
 	b.state = Allocated
 	b.slack = uint32(b.size - n)
-	c.live.add(i)
+	c.live.add(i, b.ptr)
 	c.stats.Requested.add(n, 1)
 	c.stats.Allocated.add(b.size, 1)
-	return remainders
+	return b, remainders
+}
+
+// split cuts a block down to size, and puts what remains into its pool.
+func (c *Cache) split(i id, b *block, size Bytes) {
+	j, rest := c.blocks.get()
+	// Field by field: the processor waits for a block that is built elsewhere and copied.
+	rest.ptr, rest.size = b.ptr+Ptr(size), b.size-size
+	rest.prev, rest.next = i, b.next
+	rest.pool, rest.state = b.pool, Inactive
+	if b.next != none {
+		c.blocks.at(b.next).prev = j
+	}
+	b.next, b.size = j, size
+	c.pool(j, rest)
 }
 
 // join puts an inactive block into its pool, as one with its inactive
 // neighbours, and returns the number of those.
-func (c *Cache) join(i id) (neighbours int64) {
-	b := c.blocks.at(i)
-	if j := b.prev; j != none && c.blocks.at(j).state == Inactive {
-		c.pool(b).remove(j)
-		c.absorb(j, i)
-		i, b = j, c.blocks.at(j)
-		neighbours++
+func (c *Cache) join(i id, b *block) (neighbours int64) {
+	if j := b.prev; j != none {
+		if before := c.blocks.at(j); before.state == Inactive {
+			c.unpool(j, b.pool)
+			c.absorb(j, before, i, b)
+			i, b = j, before
+			neighbours++
+		}
 	}
-	if j := b.next; j != none && c.blocks.at(j).state == Inactive {
-		c.pool(b).remove(j)
-		c.absorb(i, j)
-		neighbours++
+	if j := b.next; j != none {
+		if after := c.blocks.at(j); after.state == Inactive {
+			c.unpool(j, b.pool)
+			c.absorb(i, b, j, after)
+			neighbours++
+		}
 	}
-	c.pool(b).add(i)
+	c.pool(i, b)
 	return neighbours
 }
 
-// absorb makes block j, which follows block i, a part of it.
-func (c *Cache) absorb(i, j id) {
-	b, gone := c.blocks.at(i), c.blocks.at(j)
+// absorb makes block j, gone, which follows block i, a part of it.
+func (c *Cache) absorb(i id, b *block, j id, gone *block) {
 	b.size += gone.size
 	b.next = gone.next
 	if b.next != none {
@@ -176,15 +178,30 @@ func (c *Cache) absorb(i, j id) {
 	c.blocks.put(j)
 }
 
-// pool returns the pool of a block.
-func (c *Cache) pool(b *block) interface {
-	add(id)
-	remove(id)
-} {
+// pool puts an inactive block into its pool.
+func (c *Cache) pool(i id, b *block) {
 	if b.pool == SmallPool {
-		return &c.small
+		c.small.add(i)
+	} else {
+		c.large.add(i)
 	}
-	return &c.large
+}
+
+// unpool takes a block out of its pool.
+func (c *Cache) unpool(i id, pool Pool) {
+	if pool == SmallPool {
+		c.small.remove(i)
+	} else {
+		c.large.remove(i)
+	}
+}
+
+// fit returns the block of a pool that fits best, or none.
+func (c *Cache) fit(pool Pool, size Bytes) id {
+	if pool == SmallPool {
+		return c.small.fit(size)
+	}
+	return c.large.fit(size)
 }
 
 // whyNotLive returns why an address cannot be freed.

@@ -115,8 +115,7 @@ func (c *Cache) fromSegment(p Ptr, size, n Bytes) (Ptr, Bytes, error) {
 	defer c.mu.Unlock()
 	i := c.insert(s)
 	c.stats.Reserved.add(size, 1)
-	remainders := c.take(i, n)
-	b := c.blocks.at(i)
+	b, remainders := c.take(i, n)
 	c.stats.Inactive.add(size-b.size, remainders)
 	return b.ptr, b.size, nil
 }
@@ -192,7 +191,7 @@ func (c *Cache) detachFree() (detached []segment) {
 		if b.state != Inactive || b.next != none {
 			return false
 		}
-		c.pool(b).remove(s.first)
+		c.unpool(s.first, b.pool)
 		c.blocks.put(s.first)
 		c.stats.Inactive.add(-s.size, -1)
 		c.stats.Reserved.add(-s.size, -1)
@@ -205,7 +204,7 @@ func (c *Cache) detachFree() (detached []segment) {
 // reattach undoes detachFree for one segment.
 func (c *Cache) reattach(s segment) {
 	i := c.insert(s)
-	c.pool(c.blocks.at(i)).add(i)
+	c.pool(i, c.blocks.at(i))
 	c.stats.Inactive.restore(s.size, 1)
 	c.stats.Reserved.restore(s.size, 1)
 }

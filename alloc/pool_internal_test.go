@@ -26,8 +26,7 @@ func checkPool(t *testing.T, sizes *rapid.Generator[Bytes], open func(*slab) poo
 		var held []id
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				i := blocks.get()
-				b := blocks.at(i)
+				i, b := blocks.get()
 				b.ptr, b.size = Ptr(i)*1000, sizes.Draw(t, "size")
 				p.add(i)
 				held = append(held, i)
@@ -93,8 +92,8 @@ func TestTreeStaysShallow(t *testing.T) {
 	blocks := new(slab)
 	p := tree{blocks: blocks}
 	for range count {
-		i := blocks.get()
-		*blocks.at(i) = block{ptr: Ptr(i), size: Bytes(i)}
+		i, b := blocks.get()
+		*b = block{ptr: Ptr(i), size: Bytes(i)}
 		p.add(i)
 	}
 	var depth func(id) int
@@ -120,9 +119,9 @@ func TestTable(t *testing.T) {
 				if model[p] != none {
 					t.Skip()
 				}
-				i := blocks.get()
-				blocks.at(i).ptr = p
-				live.add(i)
+				i, b := blocks.get()
+				b.ptr = p
+				live.add(i, p)
 				model[p] = i
 			},
 			"remove": func(t *rapid.T) {
@@ -151,7 +150,7 @@ func TestSlabReusesRecords(t *testing.T) {
 	var s slab
 	seen := make(map[id]bool)
 	for range 3 * blocksPerChunk {
-		i := s.get()
+		i, _ := s.get()
 		require.NotEqual(t, none, i)
 		require.False(t, seen[i])
 		seen[i] = true
@@ -162,7 +161,8 @@ func TestSlabReusesRecords(t *testing.T) {
 	require.Zero(t, s.used)
 	chunks := len(s.chunks)
 	for range 3 * blocksPerChunk {
-		require.True(t, seen[s.get()])
+		i, _ := s.get()
+		require.True(t, seen[i])
 	}
 	require.Len(t, s.chunks, chunks)
 }

@@ -71,8 +71,9 @@ func (s segment) end() Ptr { return s.ptr + Ptr(s.size) }
 
 // insert enters a segment as one inactive block, which is in no pool yet.
 func (c *Cache) insert(s segment) id {
-	s.first = c.blocks.get()
-	*c.blocks.at(s.first) = block{ptr: s.ptr, size: s.size, pool: s.pool, state: Inactive}
+	first, b := c.blocks.get()
+	*b = block{ptr: s.ptr, size: s.size, pool: s.pool, state: Inactive}
+	s.first = first
 	i, _ := c.search(s.ptr)
 	c.segments = slices.Insert(c.segments, i, s)
 	return s.first

@@ -25,12 +25,12 @@ func newTable(blocks *slab) table {
 // hashOf is multiplicative hashing by 2^64 over the golden ratio.
 func hashOf(p Ptr) uint32 { return uint32(uint64(p) * 0x9e3779b97f4a7c15 >> 32) }
 
-// add enters a block. Its address must not be in the table.
-func (t *table) add(i id) {
+// add enters a block and its address, which must not be in the table.
+func (t *table) add(i id, p Ptr) {
 	if t.used >= len(t.slots)/4*3 {
 		t.grow()
 	}
-	t.place(slot{hashOf(t.blocks.at(i).ptr), i})
+	t.place(slot{hashOf(p), i})
 	t.used++
 }
 
