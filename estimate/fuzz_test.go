@@ -87,7 +87,7 @@ func (d drawn) layer(depth int) estimate.Layer {
 		func() estimate.Layer {
 			return estimate.MoE{Hidden: n(), FFN: n(), Experts: n(), TopK: n(), Shared: n(), Router: estimate.Router(d.n("router") & 3)}
 		},
-		func() estimate.Layer { return estimate.CrossEntropy{} },
+		func() estimate.Layer { return estimate.CrossEntropy{Dim: n()} },
 		func() estimate.Layer { return estimate.MSE{} },
 		func() estimate.Layer { return estimate.Parameter{Shape: alloc.Shape{n(), n()}} },
 		func() estimate.Layer {

@@ -1,11 +1,19 @@
 package estimate
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"slices"
 
-// CrossEntropy is nn.CrossEntropyLoss over logits (..., classes), with a number of
-// the right class for each. It keeps the logarithms of the probabilities and the
-// targets. Losses make their own targets.
-type CrossEntropy struct{}
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// CrossEntropy is nn.CrossEntropyLoss, with a number of the right class for each vector
+// of logits. It keeps the logarithms of the probabilities and the targets. Losses make
+// their own targets.
+type CrossEntropy struct {
+	// Dim is the dimension of the classes; 0 means the last, as language models have
+	// it. Where each pixel of an image has a class it is 1.
+	Dim int
+}
 
 // MSE is nn.MSELoss; it keeps its input and the target.
 type MSE struct{}
@@ -17,7 +25,7 @@ type L1 struct{}
 type BCEWithLogits struct{}
 
 // Declare implements Layer.
-func (CrossEntropy) Declare(*Declaration) {}
+func (l CrossEntropy) Declare(d *Declaration) { d.want("Dim", l.Dim, 0) }
 
 // Declare implements Layer.
 func (MSE) Declare(*Declaration) {}
@@ -29,11 +37,12 @@ func (L1) Declare(*Declaration) {}
 func (BCEWithLogits) Declare(*Declaration) {}
 
 // Forward implements Layer.
-func (CrossEntropy) Forward(t *Tape, x Tensor) (Tensor, error) {
-	if len(x.Shape) < 2 {
-		return Tensor{}, t.Errorf("input %v has no classes: want (batch, ..., classes)", x.Shape)
+func (l CrossEntropy) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if len(x.Shape) < 2 || l.Dim >= len(x.Shape) {
+		return Tensor{}, t.Errorf("input %v has no classes: want (batch, ..., classes), or those in dimension Dim", x.Shape)
 	}
-	target, err := t.Const(alloc.Int64, x.Shape[:len(x.Shape)-1]...)
+	dim := or(l.Dim, len(x.Shape)-1)
+	target, err := t.Const(alloc.Int64, slices.Delete(slices.Clone(x.Shape), dim, dim+1)...)
 	if err != nil {
 		return Tensor{}, err
 	}
