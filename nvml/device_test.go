@@ -156,6 +156,17 @@ func TestOverASimulatedGPU(t *testing.T) {
 	assert.Equal(t, "devices of this process", src.Name())
 }
 
+// CUDA has left these devices to the process already.
+func TestOverIsWhatTheProcessSees(t *testing.T) {
+	dev, err := sim.New(sim.Config{})
+	require.NoError(t, err)
+	defer dev.Close()
+	t.Setenv("CUDA_VISIBLE_DEVICES", "3")
+	visible, err := VisibleDevices(Over(dev))
+	require.NoError(t, err)
+	assert.Len(t, visible, 1)
+}
+
 // A real device counts all processes together: what is this one's it cannot say.
 func TestOverADeviceThatOthersUseToo(t *testing.T) {
 	dev, err := sim.New(sim.Config{})

@@ -19,7 +19,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	os.Unsetenv("CUDA_VISIBLE_DEVICES") // of who runs the tests
+	goleak.VerifyTestMain(m)
+}
 
 func start(t *testing.T, cfg Config) *Recorder {
 	t.Helper()

@@ -81,11 +81,15 @@ func alongTheBus(devices []Device) []Device {
 // a CUDA program with this process's environment. Where numbers in it count in
 // an order that CUDA alone knows, CUDA is asked for its devices, and they are
 // matched to those of src by their UUIDs; where it does not answer, see Visible.
-// That there is none is an error.
+// Devices that the process has open, see Over, are visible. That there is none
+// is an error.
 func VisibleDevices(src Source) ([]Device, error) {
 	devices, err := src.Devices()
 	if err != nil {
 		return nil, err
+	}
+	if _, own := src.(*overDevices); own && len(devices) > 0 {
+		return devices, nil
 	}
 	visible, known := visibleToCUDA(devices, cudaUUIDs)
 	if !known {

@@ -141,7 +141,9 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	if runtime.GOOS != "linux" || !cgo {
 		t.Skip("needs the emulated driver: linux and cgo")
 	}
-	return gpuemu.Command(t, gpuemu.Options{Context: 256 << 20}, programPath(t), args...)
+	cmd := gpuemu.Command(t, gpuemu.Options{Context: 256 << 20}, programPath(t), args...)
+	cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=0")
+	return cmd
 }
 
 // programPath is where the test binary lies under the program's name.
