@@ -89,6 +89,10 @@ type hfConfig struct {
 	Channels  *int              `json:"num_channels"`
 	Labels    map[string]string `json:"id2label"`
 
+	Quantization *struct {
+		Method string `json:"quant_method"`
+	} `json:"quantization_config"`
+
 	WeightMap map[string]string `json:"weight_map"` // of an index, which is no config
 
 	file string
@@ -135,6 +139,9 @@ func (c *hfConfig) architecture() (architecture, error) {
 	a := architecture{family: c.ModelType, dtype: c.dtype()}
 	if c.Text != nil && a.dtype == 0 {
 		a.dtype = c.Text.dtype()
+	}
+	if q := c.Quantization; q != nil {
+		a.quantized = or(q.Method, "an unnamed method")
 	}
 	if err := family.read(c, &a); err != nil {
 		return architecture{}, err

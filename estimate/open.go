@@ -18,6 +18,9 @@ import (
 // their headers alone, and the layers, where a config.json or GGUF metadata tell
 // the architecture. It is not changed after Open and may be used from any goroutine.
 type Checkpoint struct {
+	// Name is that of the file or, where the file has the usual name of any model's
+	// (model.safetensors, config.json), that of its folder.
+	Name string
 	// Format is "safetensors" or "GGUF"; "config" if there is a config.json and
 	// no weights.
 	Format  string
@@ -49,7 +52,25 @@ func Open(path string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("estimate: %w", err)
 	}
+	c.Name = nameOf(path)
 	return c, nil
+}
+
+// nameOf is what people call the model at a path.
+func nameOf(path string) string {
+	if full, err := filepath.Abs(path); err == nil {
+		path = full
+	}
+	name := filepath.Base(path)
+	for _, suffix := range []string{indexSuffix, ".safetensors", ".gguf", ".json"} {
+		if stem, ok := strings.CutSuffix(name, suffix); ok {
+			if stem == "model" || name == configName {
+				return filepath.Base(filepath.Dir(path))
+			}
+			return stem
+		}
+	}
+	return name
 }
 
 func openPath(path string) (*Checkpoint, error) {

@@ -14,6 +14,8 @@ type architecture struct {
 	beside []Layer     // parts that are held and do not run on the Input
 	tail   []Layer     // a head that the Transformer's family does not have itself
 	dtype  alloc.DType // of the weights, where a config.json tells it
+
+	quantized string // how the weights are, where a config.json tells it
 }
 
 // maxBlocks bounds the blocks and the experts that a file can ask for: the largest

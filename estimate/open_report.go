@@ -36,6 +36,32 @@ func (c *Checkpoint) Cache(batch, context int) (CacheConfig, error) {
 	return c.architecture.Cache(batch, context, 0), nil
 }
 
+// usualTokens is the length of a text where nobody says it.
+const usualTokens = 512
+
+// Input is what the model reads: so many texts of so many tokens, 0 for the usual 512 or as
+// many as the model has positions; for ViT images of its size, and the length must be 0.
+// The errors are those of Layers.
+func (c *Checkpoint) Input(batch, length int) (Option, error) {
+	if _, err := c.Architecture(); err != nil {
+		return nil, err
+	}
+	a := c.architecture
+	if a.Family != ViT {
+		if length == 0 {
+			length = usualTokens
+			if a.Positions > 0 {
+				length = min(length, a.Positions)
+			}
+		}
+		return Tokens(batch, length), nil
+	}
+	if length != 0 {
+		return nil, fmt.Errorf("estimate: input of %d tokens: a %s model reads images", length, a.family)
+	}
+	return Input(batch, a.Channels, a.Image, a.Image), nil
+}
+
 // Report is Model of the files. Without options the element type is the one that most
 // of the weights have. Where the architecture is not known the report tells the
 // parameters only, and says so; an Input is an error then.
@@ -51,7 +77,7 @@ func (c *Checkpoint) Report(opts ...Option) (*Report, error) {
 	case err != nil:
 		return nil, err
 	}
-	r, err := Model(layers, slices.Concat(c.types(), opts)...)
+	r, err := Model(layers, slices.Concat([]Option{Name(c.Name)}, c.types(), opts)...)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +86,8 @@ func (c *Checkpoint) Report(opts ...Option) (*Report, error) {
 	}
 	if len(c.tensors) > 0 {
 		c.weighAsStored(r, opts)
+	} else if q := c.architecture.quantized; q != "" {
+		r.Notes = append(r.Notes, fmt.Sprintf("the weights are quantized (%s), and counted as if they were not: open the weights themselves", q))
 	}
 	return r, nil
 }
@@ -67,8 +95,11 @@ func (c *Checkpoint) Report(opts ...Option) (*Report, error) {
 // types are the options that the files give.
 func (c *Checkpoint) types() []Option {
 	d := c.architecture.dtype
-	for _, total := range c.Totals()[:min(1, len(c.Totals()))] {
-		d = or(total.Encoding.DType, alloc.Float16) // quantized weights are computed with in it
+	switch totals := c.Totals(); {
+	case c.architecture.quantized != "": // what is stored is packed
+		d = or(d, alloc.Float16)
+	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
+		d = or(totals[0].Encoding.DType, alloc.Float16)
 	}
 	switch d {
 	case 0:
@@ -97,6 +128,7 @@ func (c *Checkpoint) weighAsStored(r *Report, opts []Option) {
 	switch {
 	case given.weights != 0 || given.sharding != (Sharding{}) || more == 0:
 		return
+	case c.architecture.quantized != "": // and packed, so that numbers cannot be compared
 	case r.Params.Count != c.Parameters():
 		r.Notes = append(r.Notes, fmt.Sprintf("the files hold %d parameters in %v, the layers have %d", c.Parameters(), stored, r.Params.Count))
 		return

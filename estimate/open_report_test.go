@@ -111,3 +111,70 @@ func TestConfigsGiveLayersThatRun(t *testing.T) {
 		})
 	}
 }
+
+// Weights of four bits packed in bytes, with a config.json that says so.
+func TestReportCountsPackedWeightsAsStored(t *testing.T) {
+	config := strings.Replace(llamaConfig, "{", `{"quantization_config": {"quant_method": "mxfp4"}, `, 1)
+	header := `{"model.layers.0.mlp.up_proj.blocks":{"dtype":"U8","shape":[1000],"data_offsets":[0,1000]}}`
+	c, err := Open(writeFolder(t, map[string]string{configName: config, "model.safetensors": string(safetensorsFile(header, 1000))}))
+	require.NoError(t, err)
+	r, err := c.Report(Tokens(1, 8))
+	require.NoError(t, err)
+	assert.Equal(t, alloc.Bytes(1000), r.Inference.Weights)
+	alone, err := Open(writeFile(t, configName, []byte(config)))
+	require.NoError(t, err)
+	r, err = alone.Report()
+	require.NoError(t, err)
+	assert.Contains(t, strings.Join(r.Notes, "\n"), "the weights are quantized (mxfp4), and counted as if they were not")
+	assert.Equal(t, alloc.Bytes(2*r.Params.Count), r.Params.Bytes)
+}
+
+func TestNameOfAModel(t *testing.T) {
+	for path, want := range map[string]string{
+		"/m/Qwen3-8B": "Qwen3-8B", "/m/Qwen3-8B/config.json": "Qwen3-8B", "/m/Qwen3-8B/model.safetensors": "Qwen3-8B",
+		"/m/Qwen3-8B/model.safetensors.index.json": "Qwen3-8B", "/m/qwen3-8b-q4.gguf": "qwen3-8b-q4", "/m/net.safetensors": "net",
+	} {
+		assert.Equal(t, want, nameOf(path), path)
+	}
+}
+
+func TestInputOfAModel(t *testing.T) {
+	shape := func(model string, batch, length int) alloc.Shape {
+		c, err := Open(writeFile(t, configName, publishedModels(t)[model].Config))
+		require.NoError(t, err)
+		input, err := c.Input(batch, length)
+		require.NoError(t, err)
+		r, err := c.Report(input)
+		require.NoError(t, err)
+		return r.Inputs[0]
+	}
+	assert.Equal(t, alloc.Shape{2, 512}, shape("Qwen/Qwen3-0.6B", 2, 0))
+	assert.Equal(t, alloc.Shape{2, 100}, shape("openai-community/gpt2", 2, 100))
+	assert.Equal(t, alloc.Shape{3, 3, 224, 224}, shape("google/vit-base-patch16-224-in21k", 3, 0))
+	short, err := Open(writeFile(t, configName, []byte(`{"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":2,"n_positions":4,"vocab_size":16}`)))
+	require.NoError(t, err)
+	input, err := short.Input(1, 0)
+	require.NoError(t, err)
+	r, err := short.Report(input)
+	require.NoError(t, err)
+	assert.Equal(t, alloc.Shape{1, 4}, r.Inputs[0])
+	vit, err := Open(writeFile(t, configName, publishedModels(t)["google/vit-base-patch16-224-in21k"].Config))
+	require.NoError(t, err)
+	_, err = vit.Input(1, 5)
+	assert.ErrorContains(t, err, "a vit model reads images")
+}
+
+// A model of images and text: the tower is counted, in the rows too, and not run.
+func TestVisionTowerIsHeld(t *testing.T) {
+	model := publishedModels(t)["google/gemma-3-4b-it"]
+	c, err := Open(writeFile(t, configName, model.Config))
+	require.NoError(t, err)
+	r, err := c.Report(Tokens(1, 64), Train(Adam))
+	require.NoError(t, err)
+	var rows int64
+	for _, row := range r.Layers {
+		rows += row.Params
+	}
+	assert.Equal(t, model.Params, rows)
+	assert.Contains(t, strings.Join(r.Notes, "\n"), "an image's activations are not in the figures")
+}
