@@ -101,7 +101,7 @@ func peaks(r *Report, t *Tape, h *holding) error {
 		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
 	}
 	if t.held {
-		r.Notes = append(r.Notes, "the vision tower is held, and trained, but not run: an image's activations are not in the figures")
+		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
 	}
 	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
 	if t.rounded {

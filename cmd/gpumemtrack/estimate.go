@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,7 +49,14 @@ Known models:
   gpumemtrack estimate model.safetensors --json`,
 		Args:      exactly(1, "a model's file, or a known model"),
 		ValidArgs: zoo.Names(),
-		RunE:      func(_ *cobra.Command, args []string) error { return a.estimate(args[0], o) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for name, value := range map[string]int{"batch": o.batch, "seq": o.seq} {
+				if cmd.Flags().Changed(name) && value < 1 {
+					return usageError("estimate: --%s %d: say 1 or more", name, value)
+				}
+			}
+			return a.estimate(args[0], o)
+		},
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.batch, "batch", 0, "`N` inputs at once (default 1)")
@@ -117,8 +125,8 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 	switch {
 	case o.train && o.serve:
 		return nil, usageError("estimate: either --train or --serve")
-	case o.batch < 0 || o.seq < 0 || o.fits < 0:
-		return nil, usageError("estimate: --batch, --seq and --fits cannot be negative")
+	case o.fits < 0:
+		return nil, usageError("estimate: --fits cannot be negative")
 	case o.train:
 		optimizer, ok := optimizerNamed(o.optimizer)
 		if !ok {
@@ -127,7 +135,7 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		options = append(options, estimate.Train(optimizer))
 	}
 	if o.dtype != "" {
-		d, err := alloc.ParseDType(o.dtype)
+		d, err := parseDType(o.dtype)
 		if err != nil {
 			return nil, usageError("estimate: --dtype: %w", err)
 		}
@@ -171,7 +179,11 @@ func (o estimateOptions) report(name string, options []estimate.Option) (*estima
 	}
 	m, err := zoo.ByName(name)
 	if err != nil {
-		return nil, fmt.Errorf("%s is neither a file here nor a known model: `gpumemtrack estimate --help` names those", name)
+		hint := "`gpumemtrack estimate --help` names those"
+		if similar := zoo.Similar(name); len(similar) > 0 {
+			hint = "did you mean " + strings.Join(similar, ", ") + "?"
+		}
+		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s", name, hint)
 	}
 	return o.ofKnown(m, options)
 }
@@ -181,11 +193,12 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option) (*estima
 	if err != nil {
 		return nil, err
 	}
-	if o.batch > 0 || o.seq > 0 || o.serve {
-		if _, err := c.Architecture(); err != nil {
-			return nil, fmt.Errorf("%s: --batch, --seq and --serve need to know the layers: %w: put its config.json beside it", path, err)
-		}
-		options = append(options, o.input(defaultTokens))
+	input, err := o.fileInput(c)
+	switch {
+	case err == nil:
+		options = append(options, input)
+	case o.batch > 0 || o.seq > 0 || o.serve:
+		return nil, fmt.Errorf("%s: no input for --batch, --seq and --serve: %w", path, err)
 	}
 	if o.serve {
 		cache, err := c.Cache(max(o.batch, 1), o.tokens(defaultTokens))
@@ -196,6 +209,19 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option) (*estima
 		options = append(options, estimate.WithKVCache(cache))
 	}
 	return c.Report(options...)
+}
+
+// fileInput is what the flags say of a file's input, or the usual one.
+func (o estimateOptions) fileInput(c *estimate.Checkpoint) (estimate.Option, error) {
+	length := o.seq
+	if o.serve {
+		length = min(o.tokens(defaultTokens), piece)
+	}
+	input, err := c.Input(max(o.batch, 1), length)
+	if errors.Is(err, estimate.ErrNoArchitecture) {
+		err = fmt.Errorf("%w: put its config.json beside it", err)
+	}
+	return input, err
 }
 
 // defaultTokens is the length of a text where nobody says it.
@@ -220,6 +246,16 @@ func (o estimateOptions) input(usual int) estimate.Option {
 	return estimate.Tokens(max(o.batch, 1), length)
 }
 
+// parseDType also takes the short names that people type: bf16, fp16, fp32.
+func parseDType(name string) (alloc.DType, error) {
+	if short := strings.Replace(strings.ToUpper(name), "FP", "F", 1); len(name) < 5 {
+		if d, err := alloc.ParseDType(short); err == nil {
+			return d, nil
+		}
+	}
+	return alloc.ParseDType(name)
+}
+
 // computes reports whether kernels compute in the type.
 func computes(d alloc.DType) bool {
 	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
@@ -228,7 +264,7 @@ func computes(d alloc.DType) bool {
 // cacheType is the type of keys and values: that in which the model computes; 0 is
 // the usual one.
 func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
-	if d, err := alloc.ParseDType(o.dtype); err == nil && computes(d) {
+	if d, err := parseDType(o.dtype); err == nil && computes(d) {
 		return d
 	}
 	return published

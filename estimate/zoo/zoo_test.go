@@ -43,8 +43,29 @@ func TestByName(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "llama-3-8b", m.Name)
 	_, err = zoo.ByName("vgg20")
-	assert.ErrorContains(t, err, `no model is named "vgg20"`)
-	assert.ErrorContains(t, err, "resnet50")
+	assert.ErrorContains(t, err, `no model is named "vgg20": is it vgg`)
+	_, err = zoo.ByName("alexnet")
+	assert.ErrorContains(t, err, `no model is named "alexnet": the names are vgg11, `)
+}
+
+func TestSimilar(t *testing.T) {
+	for name, want := range map[string]string{
+		"resnet5":                    "resnet50",
+		"rsnet152":                   "resnet152",
+		"meta-llama/Meta-Llama-3-8B": "llama-3-8b",
+		"mistral":                    "mistral-7b",
+		"bert-base":                  "bert-base-uncased",
+		"Qwen/Qwen2.5-7B-Instruct":   "qwen2.5-7b",
+		"efficientnet":               "efficientnet_b0",
+	} {
+		if got := zoo.Similar(name); assert.NotEmpty(t, got, name) {
+			assert.Equal(t, want, got[0], name)
+			assert.LessOrEqual(t, len(got), 5)
+		}
+	}
+	for _, name := range []string{"", "ab", "whisper", "stable-diffusion-xl"} {
+		assert.Empty(t, zoo.Similar(name), name)
+	}
 }
 
 func TestModelsAreTheCallersOwn(t *testing.T) {
