@@ -13,7 +13,7 @@
 //	/memory_viz.pickle   for pytorch.org/memory_viz
 //	/report              the HTML report
 //	/levels              the levels alone, as JSON
-//	/marks               each mark as a server-sent event, JSON; ?after=7 for those after number 7
+//	/marks               each mark as a server-sent event, JSON; ?after=7 for those after number 7; ends when the tracker is closed
 //	/metrics             for Prometheus; ?top=10 with the lines of code that hold most
 //
 // # Keep it off public addresses
@@ -26,6 +26,10 @@
 // The handler only reads. An answer is written from a copy, with no lock of the
 // tracker's held, so a client that is slow or gone delays no allocation and no Track. Who
 // reads the marks too slowly misses some, and is told so. At most 4 of the
-// answers that copy the ledger are in work at a time; others get 503. A client
-// that takes nothing for 30 seconds is dropped.
+// answers that copy the ledger are in work at a time, and 64 clients may read marks
+// and 64 wait for a profile of some seconds; others get 503. A client that takes
+// less than 64 KiB in 30 seconds is dropped.
+//
+// A stream of marks ends with its client or when the tracker is closed: close the
+// tracker before http.Server.Shutdown, which waits for all requests.
 package live

@@ -1,11 +1,11 @@
 package live
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,29 +17,34 @@ import (
 )
 
 const (
-	maxCopies  = 4                // answers at a time that hold a copy of the ledger
-	maxReaders = 64               // clients of marks at a time
-	patience   = 30 * time.Second // for a client that takes nothing
+	maxCopies  = 4  // answers at a time that hold a copy of the ledger
+	maxReaders = 64 // clients of marks at a time
+	maxWaiting = 64 // profiles at a time that wait for their seconds to pass
 )
 
 // Handler returns a handler for all that the package comment lists. It is for
 // any path that ends in a slash; a tracker that is closed answers with what it has left.
+// A nil tracker is a panic.
 func Handler(tr *tracker.MemTracker) http.Handler {
+	if tr == nil {
+		panic("live.Handler: the tracker is nil")
+	}
 	h := &handler{
 		tracker: tr,
-		copies:  make(chan struct{}, maxCopies),
-		readers: make(chan struct{}, maxReaders),
+		run:     strconv.FormatInt(time.Now().UnixNano(), 36),
+		copies:  newLimit(maxCopies),
+		waiting: newLimit(maxWaiting),
 	}
 	h.pages = map[string]http.HandlerFunc{
 		"":                  h.index,
-		"profile":           h.limited(h.copies, h.profile),
-		"snapshot":          h.limited(h.copies, h.snapshot),
-		"dump":              h.limited(h.copies, h.dump),
-		"trace":             h.limited(h.copies, h.trace),
-		"memory_viz.pickle": h.limited(h.copies, h.pickle),
-		"report":            h.limited(h.copies, h.report),
+		"profile":           h.profile,
+		"snapshot":          h.copies.guard(h.snapshot),
+		"dump":              h.copies.guard(h.dump),
+		"trace":             h.copies.guard(h.trace),
+		"memory_viz.pickle": h.copies.guard(h.pickle),
+		"report":            h.copies.guard(h.report),
 		"levels":            h.levels,
-		"marks":             h.limited(h.readers, h.marks),
+		"marks":             newLimit(maxReaders).guard(h.marks),
 		"metrics":           h.metrics,
 	}
 	return h
@@ -47,21 +52,23 @@ func Handler(tr *tracker.MemTracker) http.Handler {
 
 type handler struct {
 	tracker *tracker.MemTracker
+	run     string // tells the marks of this handler from those of a program before
 	pages   map[string]http.HandlerFunc
-	copies  chan struct{}
-	readers chan struct{}
+	copies  limit
+	waiting limit
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "only GET: this handler reads", http.StatusMethodNotAllowed)
 		return
 	}
 	name := ""
-	if !strings.HasSuffix(r.URL.Path, "/") {
-		name = path.Base(r.URL.Path)
+	if p := r.URL.Path; p != "" && !strings.HasSuffix(p, "/") { // it is empty behind a StripPrefix with the slash
+		name = path.Base(p)
 	}
 	page, ok := h.pages[name]
 	if !ok {
@@ -71,20 +78,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	page(w, r)
 }
 
-// limited answers 503 while as many requests are in work as the channel holds.
-func (h *handler) limited(in chan struct{}, page http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case in <- struct{}{}:
-			defer func() { <-in }()
-			page(w, r)
-		default:
-			w.Header().Set("Retry-After", "5")
-			http.Error(w, "too many requests of this kind are in work: try again in a few seconds", http.StatusServiceUnavailable)
-		}
-	}
-}
-
 func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 	top, ok := number(w, r, "top", 100)
 	if !ok {
@@ -92,35 +85,7 @@ func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prom.NewCollector(h.tracker, prom.Config{TopSites: top}))
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
-}
-
-// patient is a response whose client has a while for each piece, and ends a
-// request whose client takes nothing. It gives the client the time that the
-// server's WriteTimeout may not.
-type patient struct {
-	http.ResponseWriter
-	control *http.ResponseController
-}
-
-func newPatient(w http.ResponseWriter) patient {
-	return patient{w, http.NewResponseController(w)}
-}
-
-const piece = 1 << 16 // what a client has to take within the time
-
-func (p patient) Write(b []byte) (n int, err error) {
-	for first := true; first || len(b) > 0; first = false {
-		// A writer that has no deadlines is a test's, or a middleware's that sees to it.
-		_ = p.control.SetWriteDeadline(time.Now().Add(patience))
-		m, err := p.ResponseWriter.Write(b[:min(len(b), piece)])
-		n += m
-		if err != nil {
-			return n, err
-		}
-		b = b[m:]
-	}
-	return n, nil
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(newPatient(w), r)
 }
 
 // wait waits for some time, or until the client is gone.
@@ -133,15 +98,4 @@ func wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// answer is a buffer for answers that are small.
-func answer(w http.ResponseWriter, contentType string, write func(*bytes.Buffer) error) {
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", contentType)
-	newPatient(w).Write(b.Bytes())
 }

@@ -125,6 +125,109 @@ func TestRefusals(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, w.Code, "it reads only")
 }
 
+func TestEveryAnswerIsOfNow(t *testing.T) {
+	h := live.Handler(trained(t))
+	for _, page := range []string{"", "profile", "levels", "metrics", "nothing"} {
+		w := get(t, h, page)
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"), page)
+		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), page)
+	}
+}
+
+func TestHandlerOfAnyPath(t *testing.T) {
+	h := live.Handler(trained(t))
+	mux := http.NewServeMux()
+	mux.Handle("/gpu/", http.StripPrefix("/gpu/", h))
+	mux.Handle("/a/b/", http.StripPrefix("/a/b", h))
+	mux.Handle("/", h)
+	for _, path := range []string{"/gpu/", "/a/b/", "/", "/gpu/levels", "/a/b/levels", "/levels"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		assert.Equal(t, http.StatusOK, w.Code, path)
+	}
+	assert.PanicsWithValue(t, "live.Handler: the tracker is nil", func() { live.Handler(nil) })
+}
+
+// TestHeadTakesNothing: a HEAD gets the headers, and no work is done for it.
+func TestHeadTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := live.Handler(exporttest.New(t, tracker.Config{}))
+		start := time.Now()
+		for page, contentType := range map[string]string{
+			"profile":              "application/octet-stream",
+			"profile?seconds=3600": "application/octet-stream",
+			"dump":                 "application/json",
+			"report":               "text/html; charset=utf-8",
+			"marks":                "text/event-stream",
+		} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodHead, "/"+page, nil))
+			assert.Equal(t, http.StatusOK, w.Code, page)
+			assert.Equal(t, contentType, w.Header().Get("Content-Type"), page)
+			assert.Empty(t, w.Body.String(), page)
+		}
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestClosedTracker(t *testing.T) {
+	tr := trained(t)
+	h := live.Handler(tr)
+	require.NoError(t, tr.Close())
+	for page, code := range map[string]int{
+		"": http.StatusOK, "profile": http.StatusOK, "snapshot": http.StatusOK, "trace": http.StatusOK,
+		"memory_viz.pickle": http.StatusOK, "report": http.StatusOK, "levels": http.StatusOK, "metrics": http.StatusOK,
+		"dump":  http.StatusServiceUnavailable,
+		"marks": http.StatusNoContent, // which tells a browser not to come again
+	} {
+		w := get(t, h, page)
+		assert.Equal(t, code, w.Code, page)
+		if page == "dump" {
+			assert.Contains(t, w.Body.String(), "closed")
+			assert.Empty(t, w.Header().Get("Content-Disposition"), "the error is no file")
+		}
+	}
+}
+
+// TestEveryClientHasItsTime: a client that takes nothing is dropped, whatever it asked for.
+func TestEveryClientHasItsTime(t *testing.T) {
+	tr := trained(t)
+	h := live.Handler(tr)
+	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "levels", "marks", "metrics"} {
+		client := &taker{ResponseRecorder: httptest.NewRecorder()}
+		ctx, cancel := context.WithCancel(t.Context())
+		if page == "marks" {
+			cancel() // it does not end by itself
+		}
+		h.ServeHTTP(client, httptest.NewRequestWithContext(ctx, http.MethodGet, "/"+page, nil))
+		cancel()
+		assert.NotZero(t, client.deadline, page)
+	}
+}
+
+// TestWaitingProfilesHoldUpNobody: who waits for seconds to pass does no work.
+func TestWaitingProfilesHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := live.Handler(exporttest.New(t, tracker.Config{Clock: time.Now}))
+		codes := make(chan int)
+		for range 64 {
+			go func() { codes <- get(t, h, "profile?seconds=60").Code }()
+		}
+		synctest.Wait()
+		assert.Equal(t, http.StatusServiceUnavailable, get(t, h, "profile?seconds=60").Code, "there is a bound to them too")
+		for _, page := range []string{"profile", "snapshot", "marks?after=1"} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/"+page, nil))
+			cancel()
+			assert.Equal(t, http.StatusOK, w.Code, page)
+		}
+		for range 64 {
+			assert.Equal(t, http.StatusOK, <-codes)
+		}
+	})
+}
+
 func TestProfileOfSecondsIsTheChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := exporttest.New(t, tracker.Config{Clock: time.Now})

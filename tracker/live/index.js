@@ -43,7 +43,13 @@
     if (type) td.className = type;
     tr.append(td);
   }
-  new EventSource("marks").addEventListener("mark", e => {
+  const marks = new EventSource("marks");
+  let run = null; // of which the rows are: a program that starts again counts from 1
+  marks.addEventListener("closed", () => marks.close());
+  marks.addEventListener("mark", e => {
+    const its = e.lastEventId.split("-")[0];
+    if (run !== null && its !== run) body.replaceChildren();
+    run = its;
     const m = JSON.parse(e.data), changes = m.delta.changes;
     const sum = changes.reduce((n, c) => n + c.bytes, 0);
     const tr = document.createElement("tr");
@@ -54,7 +60,7 @@
     cell(tr, size(m.live.bytes), "num");
     cell(tr, (sum > 0 ? "+ " : "") + size(sum), "num sum");
     const c = changes[0];
-    cell(tr, c ? `${c.count > 0 ? "+" : "−"} ${Math.abs(c.count)} × ${c.kind} (${c.shape.join(", ")}) ${c.dtype}` : "nothing", c ? "code" : "quiet");
+    cell(tr, c ? `${c.count > 0 ? "+" : "−"} ${Math.abs(c.count)} × ${c.kind} (${(c.shape ?? []).join(", ")}) ${c.dtype}` : "nothing", c ? "code" : "quiet");
     cell(tr, `${m.site.file.split("/").pop()}:${m.site.line}`, "code");
     body.querySelector(".empty")?.remove();
     body.prepend(tr);

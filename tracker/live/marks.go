@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -25,13 +26,18 @@ func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if last, err := strconv.Atoi(r.Header.Get("Last-Event-ID")); err == nil {
-		after = last // the browser comes back
+	if last, ok := h.lastSeen(r); ok {
+		after = last
 	}
-	header := w.Header()
-	header.Set("Content-Type", "text/event-stream")
-	header.Set("Cache-Control", "no-store")
-	s := stream{newPatient(w)}
+	if _, err := h.tracker.WaitMark(canceled, after); errors.Is(err, alloc.ErrClosed) {
+		w.WriteHeader(http.StatusNoContent) // by which a browser knows not to come again
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead {
+		return
+	}
+	s := stream{newPatient(w), h.run}
 	err := s.send(": marks of the tracker\n\n")
 	for err == nil {
 		var m *tracker.Mark
@@ -48,6 +54,21 @@ func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// canceled is for a look at what there is, without waiting.
+var canceled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// lastSeen returns the number of the mark that a browser saw last, which comes
+// back after its connection broke. The marks of a program before this one do not count.
+func (h *handler) lastSeen(r *http.Request) (int, bool) {
+	run, seq, _ := strings.Cut(r.Header.Get("Last-Event-ID"), "-")
+	last, err := strconv.Atoi(seq)
+	return last, err == nil && run == h.run
+}
+
 func (h *handler) nextMark(ctx context.Context, after int) (*tracker.Mark, error) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeat)
 	defer cancel()
@@ -55,7 +76,10 @@ func (h *handler) nextMark(ctx context.Context, after int) (*tracker.Mark, error
 }
 
 // stream is a response of server-sent events.
-type stream struct{ patient }
+type stream struct {
+	*patient
+	run string
+}
 
 func (s stream) mark(m *tracker.Mark, after int) error {
 	if missed := m.Seq - after - 1; missed > 0 && after > 0 {
@@ -67,7 +91,7 @@ func (s stream) mark(m *tracker.Mark, after int) error {
 	if err != nil {
 		return err
 	}
-	return s.send(fmt.Sprintf("id: %d\nevent: mark\ndata: %s\n\n", m.Seq, text))
+	return s.send(fmt.Sprintf("id: %s-%d\nevent: mark\ndata: %s\n\n", s.run, m.Seq, text))
 }
 
 func (s stream) send(text string) error {

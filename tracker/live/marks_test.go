@@ -22,19 +22,28 @@ import (
 )
 
 // events reads the server-sent events of a response, as "name data".
-type events struct{ lines *bufio.Scanner }
+type events struct {
+	lines *bufio.Scanner
+	id    *string // of the latest
+}
 
-func subscribe(t *testing.T, url string) (events, func()) {
+func subscribe(t *testing.T, url string) (events, func()) { return resume(t, url, "") }
+
+// resume subscribes as a browser does that comes back.
+func resume(t *testing.T, url, lastID string) (events, func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	require.NoError(t, err)
+	if lastID != "" {
+		r.Header.Set("Last-Event-ID", lastID)
+	}
 	answer, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)
 	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
 	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, 1<<20)
-	return events{lines}, func() { cancel(); answer.Body.Close() }
+	return events{lines, new(string)}, func() { cancel(); answer.Body.Close() }
 }
 
 func (e events) next(t *testing.T) (name, data string) {
@@ -42,6 +51,8 @@ func (e events) next(t *testing.T) (name, data string) {
 	for e.lines.Scan() {
 		line := e.lines.Text()
 		switch {
+		case strings.HasPrefix(line, "id: "):
+			*e.id = line[len("id: "):]
 		case strings.HasPrefix(line, "event: "):
 			name = line[len("event: "):]
 		case strings.HasPrefix(line, "data: "):
@@ -93,6 +104,35 @@ func TestMarksStream(t *testing.T) {
 	for name != "closed" {
 		name, _ = late.next(t)
 	}
+}
+
+// TestMarksAreResumed where the client left off, unless that was another run:
+// its program has ended, and this one counts from 1 again.
+func TestMarksAreResumed(t *testing.T) {
+	serve := func(marks int) (*tracker.MemTracker, string) {
+		tr := exporttest.New(t, tracker.Config{Clock: time.Now})
+		for range marks {
+			tr.Track()
+		}
+		server := httptest.NewServer(live.Handler(tr))
+		t.Cleanup(server.Close)
+		t.Cleanup(func() { tr.Close() }) // first: it ends the streams, for which the server waits
+		return tr, server.URL + "/marks"
+	}
+	_, first := serve(3)
+	stream, stop := subscribe(t, first)
+	stream.mark(t)
+	assert.Equal(t, 2, stream.mark(t).Seq)
+	stop()
+
+	again, stop := resume(t, first, *stream.id)
+	defer stop()
+	assert.Equal(t, 3, again.mark(t).Seq)
+
+	_, second := serve(1)
+	other, stop := resume(t, second, *stream.id)
+	defer stop()
+	assert.Equal(t, 1, other.mark(t).Seq, "of this run, all")
 }
 
 // taker is a client that notes what it is given, and when it must have taken it.

@@ -39,6 +39,10 @@ func TestIndexInABrowser(t *testing.T) {
 	tr.Track()
 	exporttest.WaitFor(t, ctx, `document.querySelector("#marks tr[data-mark]").dataset.mark === "5"`)
 	exporttest.WaitFor(t, ctx, `document.getElementById("live-note").textContent === "5 buffers"`)
+	_, err = tr.Alloc(nil, alloc.Float32, tracker.Gradient) // a scalar, whose shape is null in JSON
+	require.NoError(t, err)
+	tr.Track()
+	exporttest.WaitFor(t, ctx, `document.querySelector("#marks tr[data-mark='6']")?.innerText.includes("+ 1 × Gradient () float32")`)
 	row := exporttest.Evaluate[string](t, ctx, `document.querySelector("#marks tr[data-mark='5']").innerText`)
 	assert.Contains(t, row, "+ 3.00 MiB")
 	assert.Contains(t, row, "+ 1 × Gradient (3145728) uint8")

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/pprof/profile"
+
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
@@ -39,85 +41,108 @@ func number(w http.ResponseWriter, r *http.Request, name string, most int) (int,
 	return n, true
 }
 
+// isSet reads a parameter that is on or off.
+func isSet(r *http.Request, name string) bool {
+	text := r.FormValue(name)
+	return text != "" && text != "0"
+}
+
 // profile answers as net/http/pprof does for heap profiles.
 func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 	seconds, ok := number(w, r, "seconds", maxSeconds)
-	if !ok {
-		return
-	}
-	debug := r.FormValue("debug") != "" && r.FormValue("debug") != "0"
-	if seconds > 0 && debug {
+	switch {
+	case !ok:
+	case seconds == 0:
+		h.copies.guard(h.profileNow)(w, r)
+	case isSet(r, "debug"):
 		http.Error(w, "seconds and debug do not go together: a difference is a binary profile", http.StatusBadRequest)
+	default:
+		h.waiting.guard(func(w http.ResponseWriter, r *http.Request) {
+			h.profileDelta(w, r, time.Duration(seconds)*time.Second)
+		})(w, r)
+	}
+}
+
+func (h *handler) profileNow(w http.ResponseWriter, r *http.Request) {
+	if isSet(r, "debug") {
+		send(w, r, "text/plain; charset=utf-8", "", func(w io.Writer) error {
+			_, err := io.WriteString(w, h.light(r).String())
+			return err
+		})
 		return
 	}
-	if r.FormValue("gc") != "" && r.FormValue("gc") != "0" {
+	send(w, r, binaryType, "gpumem.pb.gz", func(w io.Writer) error {
+		return pprof.Write(w, export.Record{Snapshot: h.light(r)})
+	})
+}
+
+// light takes a snapshot, after a collection if the request asks for one.
+func (h *handler) light(r *http.Request) *tracker.Snapshot {
+	if isSet(r, "gc") {
 		runtime.GC()
 	}
-	switch {
-	case debug:
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		io.WriteString(newPatient(w), h.tracker.LightSnapshot().String())
-	case seconds > 0:
-		h.profileDelta(w, r, time.Duration(seconds)*time.Second)
-	default:
-		send(w, binaryType, "gpumem.pb.gz", func(w io.Writer) error {
-			return pprof.Write(w, export.Record{Snapshot: h.tracker.LightSnapshot()})
-		})
-	}
+	return h.tracker.LightSnapshot()
 }
 
 func (h *handler) profileDelta(w http.ResponseWriter, r *http.Request, d time.Duration) {
-	usage := func() *export.Usage { return export.FromSnapshot(h.tracker.LightSnapshot()) }
 	// The server's own WriteTimeout would end the request before there is an answer.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + patience))
-	base := pprof.Profile(usage())
-	if err := wait(r.Context(), d); err != nil {
-		http.Error(w, "the request was ended: "+err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	delta, err := pprof.Sub(pprof.Profile(usage()), base)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	send(w, binaryType, "gpumem-delta.pb.gz", delta.Write)
+	send(w, r, binaryType, "gpumem-delta.pb.gz", func(w io.Writer) error {
+		delta, err := h.delta(r, d)
+		if err != nil {
+			return fmt.Errorf("the profile of %v was not made: %w", d, err)
+		}
+		return delta.Write(w)
+	})
 }
 
-// send writes a file. An error that comes after its first bytes ends the
-// connection, so that the client does not take a part for the whole.
-func send(w http.ResponseWriter, contentType, name string, write func(io.Writer) error) {
-	header := w.Header()
-	header.Set("Content-Type", contentType)
-	if name != "" {
-		header.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
+// delta returns the profile of what changes in that time.
+func (h *handler) delta(r *http.Request, d time.Duration) (*profile.Profile, error) {
+	base, err := h.take(r)
+	if err != nil {
+		return nil, err
 	}
-	if err := write(newPatient(w)); err != nil {
-		panic(http.ErrAbortHandler)
+	if err := wait(r.Context(), d); err != nil {
+		return nil, err
 	}
+	next, err := h.take(r)
+	if err != nil {
+		return nil, err
+	}
+	return pprof.Sub(next, base)
+}
+
+// take makes a profile when there are few enough requests that do such work.
+func (h *handler) take(r *http.Request) (*profile.Profile, error) {
+	if err := h.copies.enter(r.Context()); err != nil {
+		return nil, err
+	}
+	defer h.copies.leave()
+	return pprof.Profile(export.FromSnapshot(h.light(r))), nil
 }
 
 func (h *handler) snapshot(w http.ResponseWriter, r *http.Request) {
 	take := h.tracker.Snapshot
-	if light := r.FormValue("light"); light != "" && light != "0" {
+	if isSet(r, "light") {
 		take = h.tracker.LightSnapshot
 	}
-	send(w, jsonType, "", take().WriteJSON)
+	send(w, r, jsonType, "", func(w io.Writer) error { return take().WriteJSON(w) })
 }
 
-func (h *handler) dump(w http.ResponseWriter, _ *http.Request) {
-	send(w, jsonType, "gpumem.dump.json", func(w io.Writer) error { return h.tracker.Dump(w, "asked for over HTTP") })
+func (h *handler) dump(w http.ResponseWriter, r *http.Request) {
+	send(w, r, jsonType, "gpumem.dump.json", func(w io.Writer) error { return h.tracker.Dump(w, "asked for over HTTP") })
 }
 
-func (h *handler) trace(w http.ResponseWriter, _ *http.Request) {
-	send(w, jsonType, "gpumem.trace.json", func(w io.Writer) error { return trace.Write(w, export.Take(h.tracker)) })
+func (h *handler) trace(w http.ResponseWriter, r *http.Request) {
+	send(w, r, jsonType, "gpumem.trace.json", func(w io.Writer) error { return trace.Write(w, export.Take(h.tracker)) })
 }
 
-func (h *handler) pickle(w http.ResponseWriter, _ *http.Request) {
-	send(w, binaryType, "gpumem.pickle", func(w io.Writer) error { return torch.Write(w, export.Take(h.tracker)) })
+func (h *handler) pickle(w http.ResponseWriter, r *http.Request) {
+	send(w, r, binaryType, "gpumem.pickle", func(w io.Writer) error { return torch.Write(w, export.Take(h.tracker)) })
 }
 
-func (h *handler) report(w http.ResponseWriter, _ *http.Request) {
-	send(w, "text/html; charset=utf-8", "", func(w io.Writer) error { return html.Write(w, export.Take(h.tracker)) })
+func (h *handler) report(w http.ResponseWriter, r *http.Request) {
+	send(w, r, "text/html; charset=utf-8", "", func(w io.Writer) error { return html.Write(w, export.Take(h.tracker)) })
 }
 
 // levelsNow is what /levels answers.
