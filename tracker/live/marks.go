@@ -38,6 +38,10 @@ func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := stream{newPatient(w), h.run}
+	if err := s.control.Flush(); errors.Is(err, http.ErrNotSupported) {
+		http.Error(w, "marks cannot be streamed: a middleware's http.ResponseWriter cannot flush, and has no Unwrap", http.StatusInternalServerError)
+		return
+	}
 	err := s.send(": marks of the tracker\n\n")
 	for err == nil {
 		var m *tracker.Mark

@@ -176,6 +176,15 @@ func (l *leaving) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// TestMarksThroughAMiddlewareThatHidesFlush: it could pass on nothing before its end.
+func TestMarksThroughAMiddlewareThatHidesFlush(t *testing.T) {
+	w := httptest.NewRecorder()
+	hiding := struct{ http.ResponseWriter }{w}
+	live.Handler(exporttest.New(t, tracker.Config{})).ServeHTTP(hiding, httptest.NewRequest(http.MethodGet, "/marks", nil))
+	assert.Equal(t, http.StatusInternalServerError, w.Code)
+	assert.Contains(t, w.Body.String(), "cannot flush")
+}
+
 func TestMarksEndsWhenAWriteFails(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	tr.Track()
