@@ -35,10 +35,11 @@ const (
 
 func newChart(r export.Record) chart {
 	begin := r.Begin()
+	end := max(0, r.Snapshot.Time.Sub(begin.Time))
 	b := chartBuilder{
 		chart:    chart{Start: begin.Time, Marks: []moment{}, OOMs: []moment{}},
 		segments: begin.Segments,
-		stretch:  max(1, r.Snapshot.Time.Sub(begin.Time)/stretches),
+		stretch:  max(1, end/stretches),
 		marks:    make(map[int]*tracker.Mark),
 	}
 	for _, m := range r.Marks {
@@ -46,14 +47,14 @@ func newChart(r export.Record) chart {
 	}
 	levels := begin.Levels
 	b.point(0, levels, b.segments)
+	var at time.Duration
 	for e := range r.Events() {
-		at := e.Time.Sub(begin.Time)
+		at = min(max(at, e.Time.Sub(begin.Time)), end) // a clock may jump
 		levels = levels.After(e)
 		b.level(at, levels)
 		b.moment(at, e)
 	}
 	b.flush()
-	end := r.Snapshot.Time.Sub(begin.Time)
 	b.point(end, export.Levels{Allocated: r.Snapshot.Allocated, Reserved: r.Snapshot.Reserved}, true)
 	b.driver(r.Snapshot.Levels)
 	b.Marks, b.OOMs = last(b.Marks), last(b.OOMs)

@@ -11,8 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
@@ -95,6 +97,23 @@ func TestReservedStandsWhereItIsKnown(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []int64{1 << 20, 1 << 20, 1 << 20, 0}, reserved)
+}
+
+// TestClockThatJumps: the chart goes forward, and stays bounded.
+func TestClockThatJumps(t *testing.T) {
+	now, step := time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC), time.Hour
+	tr := exporttest.New(t, tracker.Config{Clock: func() time.Time {
+		step = -step
+		return now.Add(step)
+	}})
+	for range 5000 {
+		b, err := tr.AllocBytes(alloc.MiB, tracker.Input)
+		require.NoError(t, err)
+		require.NoError(t, b.Free())
+	}
+	seconds := charted(t, write(t, export.Take(tr))).Seconds
+	assert.True(t, slices.IsSorted(seconds))
+	assert.Less(t, len(seconds), 2100)
 }
 
 func TestPageOfManyMarks(t *testing.T) {
