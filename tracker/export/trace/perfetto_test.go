@@ -88,7 +88,7 @@ func written(t *testing.T, r export.Record) []byte {
 
 func TestPerfettoOpensIt(t *testing.T) {
 	r := story(t)
-	ctx := openPerfetto(t, written(t, r))
+	ctx := openPerfetto(t, []byte(exporttest.Neutral(string(written(t, r)))))
 
 	t.Run("sections are slices", func(t *testing.T) {
 		type slice struct {
@@ -135,14 +135,19 @@ func TestPerfettoOpensIt(t *testing.T) {
 	})
 	t.Run("marks and refusals are instants", func(t *testing.T) {
 		type instant struct {
-			Name, Row string
-			Dur, Of   int64
+			Name, Row, More string
+			Dur, Of         int64
 		}
 		assert.Equal(t, []instant{
-			{"begin", "marks", 0, 0}, {"mark 1", "marks", 0, 0}, {"mark 2", "marks", 0, 13824}, {"mark 3", "marks", 0, 13824},
-			{"out of memory", "out of memory", 0, 64 << 30}, {"mark 4", "marks", 0, int64(r.Snapshot.Live.Bytes)},
+			{"begin", "marks", "2026-11-21T03:30:04.002Z", 0, 0},
+			{"mark 1", "marks", "program.go:0 exporttest.Train", 0, 0},
+			{"mark 2", "marks", "+ | 2 * Size:(64, 3, 3, 3) | Memory: 13.5 KiB | Parameter | float32 | program.go:0 exporttest.take", 0, 13824},
+			{"mark 3", "marks", "program.go:0 exporttest.Train", 0, 13824},
+			{"out of memory", "out of memory", "program.go:0 exporttest.Train", 0, 64 << 30},
+			{"mark 4", "marks", "+ | 1 * Size:(32, 3, 64, 64) | Memory: 1.5 MiB | Input | float32 | program.go:0 exporttest.take", 0, int64(r.Snapshot.Live.Bytes)},
 		}, query[instant](t, ctx, `
 			select slice.name, thread.name as row, dur,
+				coalesce(extract_arg(arg_set_id, "args.time"), extract_arg(arg_set_id, "args.change[0]"), extract_arg(arg_set_id, "args.site")) as more,
 				coalesce(extract_arg(arg_set_id, "args.live_bytes"), extract_arg(arg_set_id, "args.requested_bytes"), 0) as of
 			from slice join thread_track on thread_track.id = slice.track_id join thread using (utid) order by slice.ts`))
 	})

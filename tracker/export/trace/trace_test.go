@@ -105,6 +105,8 @@ func TestWriteTellsTheStory(t *testing.T) {
 	got := events(t, r)
 
 	assert.Equal(t, []string{"begin", "mark 1", "mark 2", "mark 3", "out of memory", "mark 4"}, names(got, "i"))
+	oom := got[slices.IndexFunc(got, func(e event) bool { return e.Name == "out of memory" && e.Phase == "i" })]
+	assert.Regexp(t, `"stack":\["[^"]*exporttest.Train [^"]*program.go:\d+",`, string(oom.Args))
 	allocated := values(t, got, "allocated")
 	assert.Zero(t, allocated[0])
 	assert.Equal(t, int64(r.Snapshot.Allocated), allocated[len(allocated)-1])

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -122,7 +123,7 @@ func (w *writer) event(e tracker.Event) {
 		w.section("e", e.Time, w.sections.end(e.Span))
 	case tracker.OutOfMemory:
 		w.instant(oomThread, threads[oomThread], e.Time, map[string]any{
-			"requested_bytes": e.Requested, "site": e.Stack.Site().String(), "stack": e.Stack.String(),
+			"requested_bytes": e.Requested, "site": e.Stack.Site().String(), "stack": frames(e.Stack),
 		})
 	case tracker.Marked:
 		w.mark(e)
@@ -137,10 +138,27 @@ func (w *writer) mark(e tracker.Event) {
 	if m := w.marks[e.Mark]; m != nil {
 		args["live_bytes"] = m.Live.Bytes
 		args["change_bytes"] = m.Delta.Sum().Bytes
-		args["change"] = m.Delta.String()
+		args["change"] = lines(m.Delta)
 		w.known(e.Time, m.Levels)
 	}
 	w.instant(marksThread, "mark "+strconv.Itoa(e.Mark), e.Time, args)
+}
+
+// lines and frames are lists, since Perfetto shows a line break as "\n".
+func lines(d tracker.Delta) []string {
+	out := []string{}
+	for line := range strings.Lines(d.String()) {
+		out = append(out, strings.Join(strings.Fields(line), " ")) // without the spaces that align it
+	}
+	return out
+}
+
+func frames(s tracker.Stack) []string {
+	out := []string{}
+	for _, f := range s {
+		out = append(out, fmt.Sprintf("%s %s:%d", f.Function, f.File, f.Line))
+	}
+	return out
 }
 
 // known writes what only marks and the end know.
