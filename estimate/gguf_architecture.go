@@ -10,14 +10,24 @@ import (
 // and Mixtral alike. Biases and the tied head are told by the tensors. The keys are
 // those of docs/gguf.md in ggml-org/ggml.
 var ggufFamilies = map[string]Transformer{
-	"llama": {Family: Llama},
-	"qwen2": {Family: Llama},
-	"gemma": {Family: Gemma},
-	"phi2":  {Family: Phi},
-	"phi3":  {Family: Phi3},
-	"gpt2":  {Family: GPT2},
-	"bert":  {Family: BERT, NoHead: true}, // the pooler is not converted
+	"llama":    {Family: Llama},
+	"qwen2":    {Family: Llama},
+	"qwen3":    {Family: Llama, QKNorm: NormHeads},
+	"qwen3moe": {Family: Llama, QKNorm: NormHeads, Router: RoundedRouter},
+	"olmo2":    {Family: OLMo2},
+	"gemma":    {Family: Gemma},
+	"gemma2":   {Family: Gemma2, CappedScores: true, CappedLogits: true},
+	"gemma3":   {Family: Gemma2, QKNorm: NormHeads},
+	"gpt-oss":  {Family: GPTOSS},
+	"phi2":     {Family: Phi},
+	"phi3":     {Family: Phi3},
+	"gpt2":     {Family: GPT2},
+	"bert":     {Family: BERT, NoHead: true}, // the pooler is not converted
 }
+
+// ggufWindows has those whose layers attend beyond their window only every so often, as
+// llama.cpp takes it (src/models).
+var ggufWindows = map[string]int{"gemma2": 2, "gemma3": 6, "gpt-oss": 2}
 
 // architecture reads the metadata.
 func (g *ggufFile) architecture() (architecture, error) {
@@ -55,6 +65,7 @@ func (g *ggufFile) numbers(a *architecture) error {
 		{&a.HeadSize, "attention.key_length", false},
 		{&a.Experts, "expert_count", false},
 		{&a.TopK, "expert_used_count", false},
+		{&a.ExpertFFN, "expert_feed_forward_length", false},
 		{&a.Vocab, "vocab_size", false},
 	}
 	switch a.Family {
@@ -63,10 +74,16 @@ func (g *ggufFile) numbers(a *architecture) error {
 	case Phi, Phi3:
 		numbers = append(numbers, ggufNumber{&a.RotaryDim, "rope.dimension_count", false})
 	}
+	if ggufWindows[a.family] > 0 {
+		numbers = append(numbers, ggufNumber{&a.Window, "attention.sliding_window", false})
+	}
 	for _, n := range numbers {
 		if err := g.number(a.family, n); err != nil {
 			return err
 		}
+	}
+	if a.Window > 0 {
+		a.FullBlocks = a.Blocks / ggufWindows[a.family]
 	}
 	if a.Vocab == 0 {
 		a.Vocab = int(min(g.metadata["tokenizer.ggml.tokens"].length, largestNumber))

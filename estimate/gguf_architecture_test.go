@@ -1,6 +1,10 @@
 package estimate
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,8 +41,15 @@ func llamaKeys(replace map[string]any) []ggufKey {
 
 // llamaGGUF is a small Llama with its tensors.
 func llamaGGUF() []byte {
-	tensors := []ggufTensor{{"token_embd.weight", []uint64{64, 4}, 1, 0}}
-	offset := uint64(64 * 4 * 2)
+	return smallGGUF(llamaKeys(nil), "attn_norm 64", "attn_q 64 64", "attn_k 64 32", "attn_v 64 32", "attn_output 64 64",
+		"ffn_norm 64", "ffn_gate 64 96", "ffn_up 64 96", "ffn_down 96 64")
+}
+
+// smallGGUF has two blocks of the tensors, each given by its name and dimensions, beside an
+// embedding of four tokens and the last norm.
+func smallGGUF(keys []ggufKey, block ...string) []byte {
+	var tensors []ggufTensor
+	offset := uint64(0)
 	add := func(name string, dims ...uint64) {
 		tensors = append(tensors, ggufTensor{name, dims, 1, offset})
 		size := uint64(2)
@@ -47,19 +58,71 @@ func llamaGGUF() []byte {
 		}
 		offset += (size + 31) &^ 31
 	}
-	for _, block := range []string{"blk.0.", "blk.1."} {
-		add(block+"attn_norm.weight", 64)
-		add(block+"attn_q.weight", 64, 64)
-		add(block+"attn_k.weight", 64, 32)
-		add(block+"attn_v.weight", 64, 32)
-		add(block+"attn_output.weight", 64, 64)
-		add(block+"ffn_norm.weight", 64)
-		add(block+"ffn_gate.weight", 64, 96)
-		add(block+"ffn_up.weight", 64, 96)
-		add(block+"ffn_down.weight", 96, 64)
+	add("token_embd.weight", 64, 4)
+	for i := range 2 {
+		for _, tensor := range block {
+			fields := strings.Fields(tensor)
+			var dims []uint64
+			for _, field := range fields[1:] {
+				dim, _ := strconv.ParseUint(field, 10, 64)
+				dims = append(dims, dim)
+			}
+			name := fields[0]
+			if !strings.Contains(name, ".") {
+				name += ".weight"
+			}
+			add(fmt.Sprintf("blk.%d.%s", i, name), dims...)
+		}
 	}
 	add("output_norm.weight", 64)
-	return ggufBytes(llamaKeys(nil), tensors...)
+	return ggufBytes(keys, tensors...)
+}
+
+// The tensors are those that gguf-py 0.19 lists for each architecture (constants.py:
+// MODEL_TENSORS), in small: the layers have as many parameters.
+func TestGGUFFamilies(t *testing.T) {
+	attention := []string{"attn_q 64 64", "attn_k 64 32", "attn_v 64 32", "attn_output 64 64"}
+	headNorms := []string{"attn_q_norm 16", "attn_k_norm 16"}
+	mlp := []string{"ffn_gate 64 96", "ffn_up 64 96", "ffn_down 96 64"}
+	experts := []string{"ffn_gate_inp 64 4", "ffn_gate_exps 64 24 4", "ffn_up_exps 64 24 4", "ffn_down_exps 24 64 4"}
+	before := []string{"attn_norm 64", "ffn_norm 64"}
+	after := []string{"post_attention_norm 64", "post_ffw_norm 64"}
+	for family, test := range map[string]struct {
+		tensors []string
+		cache   int // elements of 100 tokens
+	}{
+		"llama":    {slices.Concat(before, attention, mlp), 2 * 2 * 32 * 100},
+		"qwen3":    {slices.Concat(before, attention, headNorms, mlp), 2 * 2 * 32 * 100},
+		"qwen3moe": {slices.Concat(before, attention, headNorms, experts), 2 * 2 * 32 * 100},
+		"olmo2":    {slices.Concat(after, attention, []string{"attn_q_norm 64", "attn_k_norm 32"}, mlp), 2 * 2 * 32 * 100},
+		"gemma2":   {slices.Concat(before, after, attention, mlp), 2 * 32 * (100 + 10)},
+		"gemma3":   {slices.Concat(before, after, attention, headNorms, mlp), 2 * 2 * 32 * 10},
+		"gpt-oss": {slices.Concat([]string{"attn_norm 64", "post_attention_norm 64", "attn_sinks.weight 4"}, attention, experts,
+			[]string{"attn_q.bias 64", "attn_k.bias 32", "attn_v.bias 32", "attn_output.bias 64", "ffn_gate_inp.bias 4",
+				"ffn_gate_exps.bias 24 4", "ffn_up_exps.bias 24 4", "ffn_down_exps.bias 64 4"}), 2 * 32 * (100 + 10)},
+	} {
+		t.Run(family, func(t *testing.T) {
+			keys := llamaKeys(map[string]any{"general.architecture": family})
+			for i := range keys {
+				keys[i].name = strings.Replace(keys[i].name, "llama.", family+".", 1)
+			}
+			keys = append(keys, ggufKey{family + ".attention.sliding_window", uint32(10)})
+			if slices.Contains(test.tensors, experts[0]) {
+				keys = append(keys, ggufKey{family + ".expert_count", uint32(4)}, ggufKey{family + ".expert_used_count", uint32(2)},
+					ggufKey{family + ".expert_feed_forward_length", uint32(24)})
+			}
+			c, err := Open(writeFile(t, "small.gguf", smallGGUF(keys, test.tensors...)))
+			require.NoError(t, err)
+			report, err := c.Report(Tokens(1, 16))
+			require.NoError(t, err)
+			assert.Equal(t, c.Parameters(), report.Params.Count)
+			cache, err := c.Cache(1, 100)
+			require.NoError(t, err)
+			size, err := KVCache(cache)
+			require.NoError(t, err)
+			assert.EqualValues(t, 2*test.cache, size)
+		})
+	}
 }
 
 // checkArchitecture checks that an architecture that was read without an error can
