@@ -3,7 +3,10 @@ package estimate
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -133,7 +136,7 @@ func (c *hfConfig) architecture() (architecture, error) {
 	family, ok := hfFamilies[c.ModelType]
 	if !ok {
 		return architecture{}, &FileError{File: c.file, Where: "model_type",
-			Reason: fmt.Sprintf("%q is none of the families that are known", shorten(c.ModelType)), Err: ErrUnknownArchitecture}
+			Reason: fmt.Sprintf("%q is none of the families that are known, %s", shorten(c.ModelType), hfFamilyNames()), Err: ErrUnknownArchitecture}
 	}
 	c.base = family.base
 	a := architecture{family: c.ModelType, dtype: c.dtype()}
@@ -152,6 +155,8 @@ func (c *hfConfig) architecture() (architecture, error) {
 	return a, nil
 }
 
+func hfFamilyNames() string { return strings.Join(slices.Sorted(maps.Keys(hfFamilies)), ", ") }
+
 // dtype is the type of the weights, and zero if it is not told or not known.
 func (c *hfConfig) dtype() alloc.DType {
 	d, err := alloc.ParseDType(or(c.DType, c.TorchDType))
@@ -161,16 +166,24 @@ func (c *hfConfig) dtype() alloc.DType {
 	return d
 }
 
-// class returns the class of the model, which must be the family's base or the
-// one with a head that is known.
-func (c *hfConfig) class(head string) (string, error) {
+// class returns the class of the model, which must be the family's base or one with a
+// head that is known.
+func (c *hfConfig) class(heads ...string) (string, error) {
 	if len(c.Architectures) == 0 {
 		return c.base, nil
 	}
-	if class := c.Architectures[0]; class != c.base && class != head {
+	if class := c.Architectures[0]; class != c.base && !slices.Contains(heads, class) {
 		return "", c.unknown("architectures", class)
 	}
 	return c.Architectures[0], nil
+}
+
+// labels is the width of a classifier; transformers takes 2 where there is no id2label.
+func (c *hfConfig) labels() int {
+	if c.Labels == nil {
+		return 2
+	}
+	return max(1, len(c.Labels))
 }
 
 // hfNumber is a number and the key it is read from; without is its value where

@@ -427,7 +427,7 @@ func (c *hfConfig) encoder(a *architecture) error {
 }
 
 func hfBERT(c *hfConfig, a *architecture) error {
-	class, err := c.class("BertForMaskedLM")
+	class, err := c.class("BertForMaskedLM", "BertForSequenceClassification", "BertForTokenClassification")
 	if err != nil {
 		return err
 	}
@@ -446,9 +446,12 @@ func hfBERT(c *hfConfig, a *architecture) error {
 		hfNumber{&a.Types, "type_vocab_size", c.TokenTypes, 2},
 	)
 	a.Family, a.Tied = BERT, orBool(c.Tied, true)
-	if class == "BertForMaskedLM" {
-		a.NoHead = true // which is the pooler
-		a.tail = maskedLM(a.Transformer)
+	switch class { // NoHead is without the pooler
+	case "BertForMaskedLM":
+		a.NoHead, a.tail = true, maskedLM(a.Transformer)
+	case "BertForSequenceClassification", "BertForTokenClassification":
+		a.NoHead = class == "BertForTokenClassification"
+		a.tail = []Layer{Named{"dropout", a.dropout()}, Named{"classifier", Linear{In: a.Hidden, Out: c.labels()}}}
 	}
 	return err
 }
@@ -466,10 +469,7 @@ func hfViT(c *hfConfig, a *architecture) error {
 	}
 	a.Family = ViT
 	if class == "ViTForImageClassification" {
-		a.Classes = max(1, len(c.Labels))
-		if c.Labels == nil {
-			a.Classes = 2 // what transformers takes where there is no id2label
-		}
+		a.Classes = c.labels()
 	} else {
 		a.tail = vitPooler(a.Transformer)
 	}
