@@ -58,27 +58,28 @@ func ExampleMaxBatch() {
 	// Output: 964 <nil>
 }
 
-// LoRA is a layer of one's own: a linear layer with an adapter of low rank beside it
-// (arXiv:2106.09685).
+// LoRA is a layer of one's own: a linear layer that is not trained, with an adapter of low
+// rank beside it (arXiv:2106.09685).
 type LoRA struct{ In, Out, Rank int }
 
-func (l LoRA) base() estimate.Layer { return estimate.Linear{In: l.In, Out: l.Out, NoBias: true} }
-
-// Declare names the parameters and parts, as __init__ does.
+// Declare names the parameters, as __init__ does. What is not trained is a buffer: it has
+// no gradient and no optimizer state.
 func (l LoRA) Declare(d *estimate.Declaration) {
-	d.Layer("base", l.base())
+	d.Buffer("weight", l.Out, l.In)
 	d.Param("down", l.Rank, l.In)
 	d.Param("up", l.Out, l.Rank)
 }
 
-// Forward computes base(x) + x down' up', as forward does.
+// Forward computes x weight' + x down' up', as forward does.
 func (l LoRA) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	y, err := t.Call("base", l.base(), x)
+	batch := x.Shape[0]
+	sum, err := t.Op(estimate.Op{
+		In: []estimate.Tensor{x}, Shape: alloc.Shape{batch, l.Out}, FLOPs: estimate.FLOPs(batch, l.Out, l.In, 2),
+	})
 	if err != nil {
 		return estimate.Tensor{}, err
 	}
-	batch := x.Shape[0]
-	for _, width := range []int{l.Rank, l.Out} {
+	for _, width := range []int{l.Rank, l.Out} { // to have the weights' gradients, the inputs are kept
 		x, err = t.Op(estimate.Op{
 			In: []estimate.Tensor{x}, Shape: alloc.Shape{batch, width}, Params: true,
 			Keep: []estimate.Tensor{x}, FLOPs: estimate.FLOPs(batch, width, x.Shape[1], 2),
@@ -87,19 +88,22 @@ func (l LoRA) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, err
 			return estimate.Tensor{}, err
 		}
 	}
-	return t.Op(estimate.Op{In: []estimate.Tensor{y, x}, Shape: y.Shape, PassGrad: true})
+	return t.Op(estimate.Op{In: []estimate.Tensor{sum, x}, Shape: sum.Shape, PassGrad: true})
 }
 
 func ExampleLayer() {
-	r, err := estimate.Model([]estimate.Layer{LoRA{In: 4096, Out: 4096, Rank: 16}}, estimate.Input(8, 4096))
+	r, err := estimate.Model([]estimate.Layer{LoRA{In: 4096, Out: 4096, Rank: 16}}, estimate.Input(8, 4096), estimate.Train(estimate.AdamW))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	fmt.Println("trained:", r.Params.Bytes, "of", r.Params.Bytes+r.Buffers.Bytes)
+	fmt.Println("optimizer:", r.Training.Optimizer)
 	for _, row := range r.Layers {
 		fmt.Println(row.Path, row.Kind, row.Output, row.Params, row.Kept)
 	}
 	// Output:
-	// 0 LoRA (8, 4096) 131072 512 B
-	// 0.base Linear (8, 4096) 16777216 128.0 KiB
+	// trained: 512.0 KiB of 64.5 MiB
+	// optimizer: 1.0 MiB
+	// 0 LoRA (8, 4096) 131072 128.5 KiB
 }

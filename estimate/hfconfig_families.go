@@ -121,8 +121,9 @@ func hfQwen2(c *hfConfig, a *architecture) error {
 		return err
 	}
 	a.QKVBias = true
-	// sliding_window is off by default, and where it is on, it is so in some layers
-	// only: it does not bound the cache of all of them.
+	if err := c.qwenWindows(a); err != nil {
+		return err
+	}
 	return c.activation(a, c.HiddenAct, "silu")
 }
 
@@ -147,16 +148,20 @@ func (c *hfConfig) qwen3(a *architecture) error {
 		return err
 	}
 	a.QKNorm = NormHeads
-	if orBool(c.UseWindow, false) {
-		full := 28
-		if c.FullLayers != nil {
-			full = *c.FullLayers
-		}
-		if err := c.windows(a, func(layer int) bool { return layer < full }); err != nil {
-			return err
-		}
+	if err := c.qwenWindows(a); err != nil {
+		return err
 	}
 	return c.activation(a, c.HiddenAct, "silu")
+}
+
+// qwenWindows reads the sliding window, which is off unless a key says so, and then is that
+// of the last layers.
+func (c *hfConfig) qwenWindows(a *architecture) error {
+	if !orBool(c.UseWindow, false) {
+		return nil
+	}
+	full := *orNumber(c.FullLayers, 28)
+	return c.windows(a, func(layer int) bool { return layer < full })
 }
 
 func hfQwen3MoE(c *hfConfig, a *architecture) error {

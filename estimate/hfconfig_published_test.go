@@ -61,6 +61,7 @@ func TestConfigsGiveTheCache(t *testing.T) {
 		"openai/gpt-oss-20b":         {8192, 2 * 2 * 8 * 64 * (12*8192 + 12*128)},
 		"openai/gpt-oss-120b":        {100, 2 * 2 * 8 * 64 * 36 * 100}, // shorter than the window
 		"deepseek-ai/DeepSeek-V3":    {4096, 2 * 61 * (512 + 64) * 4096},
+		"Qwen/Qwen2.5-7B":            {32768, 2 * 2 * 28 * 4 * 128 * 32768},
 		"mistralai/Mistral-7B-v0.1":  {32768, 2 * 2 * 32 * 8 * 128 * 4096},
 	} {
 		model, ok := models[name]

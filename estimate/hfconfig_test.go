@@ -124,3 +124,16 @@ func FuzzHFConfig(f *testing.F) {
 		}
 	})
 }
+
+// Of two layers Qwen2 may have the window in the second only.
+func TestWindowOfSomeLayers(t *testing.T) {
+	config := strings.NewReplacer(`"llama"`, `"qwen2", "use_sliding_window": true, "sliding_window": 10, "max_window_layers": 1`,
+		"LlamaForCausalLM", "Qwen2ForCausalLM").Replace(llamaConfig)
+	c, err := Open(writeFile(t, configName, []byte(config)))
+	require.NoError(t, err)
+	cache, err := c.Cache(1, 100)
+	require.NoError(t, err)
+	size, err := KVCache(cache)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2*2*2*16*(100+10), size)
+}

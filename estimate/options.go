@@ -63,7 +63,8 @@ func Gradients(d alloc.DType) Option { return func(c *config) { c.gradients = d 
 // optimizer hold a master copy of weights that are not float32 besides its states,
 // as Megatron and DeepSpeed do: 16 bytes a parameter with Adam ("ZeRO: Memory
 // Optimizations Toward Training Trillion Parameter Models", arXiv:1910.02054,
-// section 3.1).
+// section 3.1). torch.autocast is something else: there weights and gradients stay in
+// float32, which Activations(d) alone gives, and copies of the weights in d come to it.
 func MixedPrecision(d alloc.DType) Option {
 	return func(c *config) {
 		DType(d)(c)
