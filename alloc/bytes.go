@@ -65,7 +65,7 @@ func ParseBytes(s string) (Bytes, error) {
 	}
 	n := roundRat(value.Mul(value, new(big.Rat).SetInt64(unit)))
 	if !n.IsInt64() {
-		return 0, fmt.Errorf("parse bytes %q: out of range: the largest amount is %v", s, MaxBytes)
+		return 0, fmt.Errorf("parse bytes %q: out of range: want less than 8 EiB", s)
 	}
 	return Bytes(n.Int64()), nil
 }
