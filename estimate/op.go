@@ -43,7 +43,7 @@ type Op struct {
 // Op records an operation of the layer that is being called and returns its
 // output.
 func (t *Tape) Op(o Op) (Tensor, error) {
-	if err := t.own(o); err != nil {
+	if err := t.own(&o); err != nil {
 		return Tensor{}, err
 	}
 	if len(t.ops) >= math.MaxInt32/16 {
@@ -62,7 +62,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 		row: int32(t.row), grad: y.grad, passGrad: o.PassGrad || o.View, inPlace: o.InPlace, view: o.View,
 		trainingOnly: o.TrainingOnly, params: o.Params, workspace: int64(max(0, o.Workspace)), backward: int64(max(0, o.BackwardWorkspace)),
 	}
-	if err := t.output(&y, o, at); err != nil {
+	if err := t.output(&y, &o, at); err != nil {
 		return Tensor{}, err
 	}
 	rec.out = y.storage
@@ -74,7 +74,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	}
 	rec.keep = int32(len(t.refs))
 	if y.grad {
-		if err := t.keep(o, y, at); err != nil {
+		if err := t.keep(&o, y, at); err != nil {
 			return Tensor{}, err
 		}
 	}
@@ -89,7 +89,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 }
 
 // own reports tensors that are not of this tape.
-func (t *Tape) own(o Op) error {
+func (t *Tape) own(o *Op) error {
 	if len(o.In) == 0 {
 		return t.Errorf("an operation needs a tensor to read")
 	}
@@ -107,7 +107,7 @@ func (t *Tape) own(o Op) error {
 }
 
 // output gives y its storage: a new one, or that of the operation's input.
-func (t *Tape) output(y *Tensor, o Op, at int32) error {
+func (t *Tape) output(y *Tensor, o *Op, at int32) error {
 	n, err := y.Shape.Elements()
 	if err != nil {
 		return t.wrap("output", err)
@@ -160,7 +160,7 @@ func (t *Tape) hold(x Tensor) {
 }
 
 // keep notes what the operation keeps for the backward pass.
-func (t *Tape) keep(o Op, y Tensor, at int32) error {
+func (t *Tape) keep(o *Op, y Tensor, at int32) error {
 	for _, x := range o.Keep {
 		t.keepStorage(x.storage)
 	}
