@@ -1,0 +1,263 @@
+package estimate
+
+import (
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// MoE is a mixture of gated MLPs: a router sends each token to TopK of the
+// Experts. What it keeps follows the grouped kernels of transformers.
+type MoE struct {
+	Hidden, FFN   int
+	Experts, TopK int
+	Shared        int // width of a gated MLP that every token visits besides; 0 for none
+	Router        Router
+	Activation    Activation // the zero value is SiLU
+}
+
+// Router is how a mixture chooses the experts of a token.
+type Router uint8
+
+// The routers.
+const (
+	SoftmaxRouter Router = iota // the most probable, as Mixtral does, in float32
+	RoundedRouter               // the same rounded to the type of activations, as Qwen3 does
+	SigmoidRouter               // the best of groups by a sigmoid and a bias, in float32, as DeepSeek V3 does
+)
+
+// Declare implements Layer.
+func (l MoE) Declare(d *Declaration) {
+	if !l.check(d) {
+		return
+	}
+	d.Layer("gate", router{l})
+	d.Layer("experts", experts{l})
+	if l.Shared > 0 {
+		d.Layer("shared_experts", l.shared())
+	}
+}
+
+// check reports what is wrong with the settings.
+func (l MoE) check(d *Declaration) bool {
+	top := or(l.TopK, 2)
+	if !d.wantAll(setting{"Hidden", l.Hidden, 1}, setting{"FFN", l.FFN, 1}, setting{"Experts", l.Experts, 1}, setting{"TopK", top, 1},
+		setting{"Shared", l.Shared, 0}) {
+		return false
+	}
+	switch {
+	case top > l.Experts:
+		d.Errorf("TopK is %d of %d Experts", top, l.Experts)
+	case l.Router > SigmoidRouter:
+		d.Errorf("Router is %d: want one of the constants, from SoftmaxRouter to SigmoidRouter", l.Router)
+	}
+	return d.err == nil
+}
+
+func (l MoE) shared() Layer {
+	return GatedMLP{Hidden: l.Hidden, FFN: l.Shared, Activation: l.Activation}
+}
+
+// Forward implements Layer.
+func (l MoE) Forward(t *Tape, x Tensor) (Tensor, error) {
+	y, err := l.route(t, x, "gate", router{l}, experts{l})
+	if err != nil || l.Shared == 0 {
+		return y, err
+	}
+	shared, err := t.Call("shared_experts", l.shared(), x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return add(t, y, shared)
+}
+
+// route calls the router, under its name, and the experts that it chooses.
+func (l MoE) route(t *Tape, x Tensor, name string, router, experts Layer) (Tensor, error) {
+	if err := t.width(x, -1, l.Hidden, "features"); err != nil {
+		return Tensor{}, err
+	}
+	scores, err := t.Call(name, router, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	t.scores = scores
+	return t.Call("experts", experts, x)
+}
+
+type router struct{ MoE }
+
+// Kind names the row.
+func (router) Kind() string { return "Router" }
+
+// Declare implements Layer.
+func (l router) Declare(d *Declaration) {
+	d.Param("weight", l.Experts, l.Hidden)
+	if l.Router == SigmoidRouter {
+		d.Buffer("e_score_correction_bias", l.Experts)
+	}
+}
+
+// Forward implements Layer: the weights of each token's experts.
+func (l router) Forward(t *Tape, x Tensor) (Tensor, error) {
+	tokens, err := l.tokens(t, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	top := or(l.TopK, 2)
+	if l.Router == SigmoidRouter {
+		return l.sigmoid(t, x, tokens, top)
+	}
+	logits, err := t.Op(Op{
+		In: []Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []Tensor{x},
+		FLOPs: FLOPs(tokens, l.Experts, l.Hidden, 2),
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	probs, err := t.Op(Op{In: []Tensor{logits}, Shape: logits.Shape, DType: alloc.Float32, KeepOutput: true})
+	if err != nil {
+		return Tensor{}, err
+	}
+	chosen := alloc.Shape{tokens, top}
+	best, err := t.Op(Op{In: []Tensor{probs}, Shape: chosen, KeepOwn: []Own{{chosen, alloc.Int64}}})
+	if err != nil {
+		return Tensor{}, err
+	}
+	best, err = t.Op(Op{ // divided by their sum, in place
+		In: []Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}},
+	})
+	if err != nil || l.Router != RoundedRouter || x.DType == best.DType {
+		return best, err
+	}
+	return t.Op(Op{In: []Tensor{best}, Shape: chosen, DType: x.DType})
+}
+
+// sigmoid computes in float32: input and weight are copied to it.
+func (l router) sigmoid(t *Tape, x Tensor, tokens, top int) (Tensor, error) {
+	scores, chosen := alloc.Shape{tokens, l.Experts}, alloc.Shape{tokens, top}
+	look := Op{
+		In: []Tensor{x}, Shape: scores, DType: alloc.Float32, Params: true, Keep: []Tensor{x},
+		FLOPs: FLOPs(tokens, l.Experts, l.Hidden, 2),
+	}
+	if x.DType != alloc.Float32 {
+		look.Keep, look.KeepOwn = nil, []Own{{x.Shape, alloc.Float32}, {alloc.Shape{l.Experts, l.Hidden}, alloc.Float32}}
+	}
+	s, err := t.Op(look)
+	if err == nil {
+		s, err = keepOutput(t, s)
+	}
+	if err == nil { // the groups' choice leaves a mask
+		s, err = t.Op(Op{In: []Tensor{s}, Shape: chosen, KeepOwn: []Own{{scores, alloc.Bool}, {chosen, alloc.Int64}}})
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	if s, err = t.Op(Op{In: []Tensor{s}, Shape: chosen, InPlace: true, KeepOwn: []Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}}); err != nil {
+		return Tensor{}, err
+	}
+	return t.Op(Op{In: []Tensor{s}, Shape: chosen})
+}
+
+func (l MoE) tokens(t *Tape, x Tensor) (int, error) {
+	n, err := x.Shape[:len(x.Shape)-1].Elements()
+	if err != nil || n > maxField {
+		return 0, t.Errorf("input %v has too many tokens", x.Shape)
+	}
+	return int(n), nil
+}
+
+type experts struct{ MoE }
+
+// Kind names the row.
+func (l experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + ")" }
+
+// Declare implements Layer.
+func (l experts) Declare(d *Declaration) {
+	d.Add(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
+	d.Add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true})
+	d.Layer("act_fn", l.Activation.layer(UseSiLU))
+}
+
+// Forward implements Layer.
+func (l experts) Forward(t *Tape, x Tensor) (Tensor, error) {
+	return l.visit(t, x, func(both Tensor) (Tensor, error) {
+		up, err := view(t, both, l.FFN)
+		if err != nil {
+			return Tensor{}, err
+		}
+		gate, err := t.Call("act_fn", l.Activation.layer(UseSiLU), up)
+		if err != nil {
+			return Tensor{}, err
+		}
+		return mul(t, gate, up)
+	}, false)
+}
+
+// visit sorts the tokens by expert, runs the experts and puts the tokens back. gate
+// makes the middle of what the first projection returns.
+func (l MoE) visit(t *Tape, x Tensor, gate func(both Tensor) (Tensor, error), bias bool) (Tensor, error) {
+	tokens, err := l.tokens(t, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	visits := tokens * or(l.TopK, 2)
+	if visits > maxField {
+		return Tensor{}, t.Errorf("input %v has too many tokens", x.Shape)
+	}
+	order := Own{alloc.Shape{visits}, alloc.Int64}
+	selected, err := t.Op(Op{In: []Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []Own{order, order}})
+	if err != nil {
+		return Tensor{}, err
+	}
+	both, err := l.project(t, selected, Op{
+		Shape: alloc.Shape{visits, 2 * l.FFN}, Split: t.cfg.sharding.Tensor > 1,
+		KeepOwn: []Own{{alloc.Shape{l.Experts}, alloc.Int32}}, FLOPs: FLOPs(visits, 2*l.FFN, l.Hidden, 2),
+	}, bias)
+	if err != nil {
+		return Tensor{}, err
+	}
+	middle, err := gate(both)
+	if err != nil {
+		return Tensor{}, err
+	}
+	down, err := l.project(t, middle, Op{Shape: selected.Shape, Gather: true, FLOPs: FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
+	if err != nil {
+		return Tensor{}, err
+	}
+	wide := down.DType // of the products
+	if t.scores.DType.Bits() > wide.Bits() {
+		wide = t.scores.DType
+	}
+	weighted, err := t.Op(Op{
+		In: []Tensor{down, t.scores}, Shape: down.Shape, DType: wide, Keep: []Tensor{down}, KeepOwn: []Own{{alloc.Shape{visits, 1}, alloc.Float32}},
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	sorted, err := t.Op(Op{In: []Tensor{weighted}, Shape: down.Shape, KeepOwn: []Own{order}})
+	if err != nil {
+		return Tensor{}, err
+	}
+	y, err := t.Op(Op{In: []Tensor{sorted}, Shape: x.Shape})
+	if err == nil && wide != x.DType {
+		y, err = t.Op(Op{In: []Tensor{y}, Shape: x.Shape, DType: x.DType})
+	}
+	t.hold(selected)
+	t.hold(down)
+	return y, err
+}
+
+// project multiplies each token by the weight of its expert and adds the expert's bias,
+// of which a copy is made for each token.
+func (l MoE) project(t *Tape, x Tensor, o Op, bias bool) (Tensor, error) {
+	o.In, o.Keep, o.Params = []Tensor{x}, []Tensor{x}, true
+	y, err := t.Op(o)
+	if err != nil || !bias {
+		return y, err
+	}
+	copies, err := t.Op(Op{In: []Tensor{y}, Shape: y.Shape, Params: true})
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t.Op(Op{In: []Tensor{y, copies}, Shape: y.Shape, PassGrad: true})
+}
