@@ -11,6 +11,21 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
+func TestEventsAreWrittenAsTheirTagsSay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := historyEvent{
+			Since:  time.Duration(rapid.Int64().Draw(t, "ns")),
+			Action: rapid.SampledFrom([]Action{Allocated, Freed, OutOfMemory, Marked}).Draw(t, "action"),
+			Ptr:    alloc.Ptr(rapid.Uint64().Draw(t, "address")),
+			Bytes:  alloc.Bytes(rapid.Int64().Draw(t, "bytes")), Number: rapid.Int64().Draw(t, "number"),
+			Group: rapid.Int().Draw(t, "group"), Stack: rapid.Int().Draw(t, "stack"), Section: rapid.Uint32().Draw(t, "section"),
+		}
+		want, err := json.Marshal(e)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(e.appendJSON(nil)))
+	})
+}
+
 func TestAllocationsAreWrittenAsTheirTagsSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := allocationJSON{

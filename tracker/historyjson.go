@@ -1,12 +1,12 @@
 package tracker
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -62,18 +62,18 @@ type historyEvent struct {
 // with the number of events. Only what the events use of the stacks, groups and
 // sections is written.
 func (h *History) WriteJSON(w io.Writer) error {
-	out := &tableWriter{w: bufio.NewWriter(w)}
+	out := newTableWriter(w)
 	index := h.index()
 	head, err := json.Marshal(historyHead{HistorySchema, HistoryVersion, h.start, h.first, index.sections})
 	if err != nil {
 		return fmt.Errorf("write history: %w", err)
 	}
 	out.bytes(head[:len(head)-1])
-	table(out, "stacks", slices.Values(index.stacks), func(id callstack.ID) any {
+	table(out, "stacks", slices.Values(index.stacks), asJSON(func(id callstack.ID) any {
 		return historyStack{h.stacks.site(id), h.stacks.resolve(id)}
-	})
-	table(out, "groups", slices.Values(index.groups), func(g *group) any { return historyGroup{g.kind, g.dtype, g.shape} })
-	table(out, "events", slices.Values(h.events), func(e event) any { return index.event(e) })
+	}))
+	table(out, "groups", slices.Values(index.groups), asJSON(func(g *group) any { return historyGroup{g.kind, g.dtype, g.shape} }))
+	table(out, "events", slices.Values(h.events), func(b []byte, e event) ([]byte, error) { return index.event(e).appendJSON(b), nil })
 	out.bytes([]byte("}\n"))
 	if err := errors.Join(out.err, out.w.Flush()); err != nil {
 		return fmt.Errorf("write history: %w", err)
@@ -129,6 +129,27 @@ func (x *historyIndex) event(e event) historyEvent {
 		out.Bytes = e.allocated
 	}
 	return out
+}
+
+// appendJSON writes what the struct's tags say.
+func (e historyEvent) appendJSON(b []byte) []byte {
+	b = strconv.AppendInt(append(b, `{"ns":`...), int64(e.Since), 10)
+	b = append(append(append(b, `,"action":"`...), e.Action.String()...), '"')
+	if e.Ptr != 0 {
+		b = strconv.AppendUint(append(b, `,"address":`...), uint64(e.Ptr), 10)
+	}
+	if e.Bytes != 0 {
+		b = strconv.AppendInt(append(b, `,"bytes":`...), int64(e.Bytes), 10)
+	}
+	if e.Number != 0 {
+		b = strconv.AppendInt(append(b, `,"number":`...), e.Number, 10)
+	}
+	b = strconv.AppendInt(append(b, `,"group":`...), int64(e.Group), 10)
+	b = strconv.AppendInt(append(b, `,"stack":`...), int64(e.Stack), 10)
+	if e.Section != 0 {
+		b = strconv.AppendUint(append(b, `,"section":`...), uint64(e.Section), 10)
+	}
+	return append(b, '}')
 }
 
 // numbered reports whether an event of that action holds a number instead of bytes.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -169,4 +170,36 @@ func FuzzReadSnapshot(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, slices.Collect(s.Sites()), slices.Collect(again.Sites()))
 	})
+}
+
+// firstWrite notes the heap at the first write.
+type firstWrite struct{ heap uint64 }
+
+func (w *firstWrite) Write(p []byte) (int, error) {
+	if w.heap == 0 {
+		w.heap = heap()
+	}
+	return len(p), nil
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestSnapshotIsWrittenInLittleMemory: nor are the blocks of the cache's segments,
+// of which there are as many as buffers, put together first.
+func TestSnapshotIsWrittenInLittleMemory(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	for range 100_000 {
+		take(t, tr, tracker.Input, 1)
+	}
+	s := tr.Snapshot()
+	var w firstWrite
+	before := heap()
+	require.NoError(t, s.WriteJSON(&w))
+	assert.Less(t, int64(w.heap)-int64(before), int64(2<<20))
+	runtime.KeepAlive(s)
 }

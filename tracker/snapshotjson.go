@@ -1,7 +1,6 @@
 package tracker
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,15 +28,15 @@ type snapshotHead struct {
 	Device  string    `json:"device"`
 	Ordinal int       `json:"ordinal"`
 	Levels
-	Peak     Tally           `json:"peak"`
-	Total    Tally           `json:"total"`
-	Events   uint64          `json:"events"`
-	Cache    *alloc.Stats    `json:"cache,omitempty"`
-	Segments []alloc.Segment `json:"segments,omitempty"`
+	Peak   Tally        `json:"peak"`
+	Total  Tally        `json:"total"`
+	Events uint64       `json:"events"`
+	Cache  *alloc.Stats `json:"cache,omitempty"`
 }
 
 // snapshotTables are the tables: they refer to each other by index.
 type snapshotTables struct {
+	Segments    []alloc.Segment  `json:"segments,omitempty"`
 	Stacks      []Stack          `json:"stacks"`
 	Sites       []siteJSON       `json:"sites"`
 	Retired     []retiredJSON    `json:"retired,omitempty"`
@@ -77,37 +76,47 @@ type allocationJSON struct {
 }
 
 // WriteJSON writes the snapshot as one JSON object, in memory that does not
-// grow with the number of live buffers. docs/snapshot.schema.json describes it.
+// grow with the number of live buffers, but with the blocks of one segment. docs/snapshot.schema.json describes it.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
-	out := &tableWriter{w: bufio.NewWriter(w)}
+	out := newTableWriter(w)
 	head, err := json.Marshal(snapshotHead{
-		SnapshotSchema, SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Segments,
+		SnapshotSchema, SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache,
 	})
 	if err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
 	out.bytes(head[:len(head)-1])
-	index, order := s.usedStacks()
-	table(out, "stacks", slices.Values(order), func(id callstack.ID) any { return s.stacks.resolve(id) })
-	table(out, "sites", slices.Values(s.sites), func(e siteEntry) any {
-		g := e.group
-		return siteJSON{g.kind, g.dtype, g.shape, s.sections[e.section], index[e.stack], s.stacks.site(e.stack), e.live, e.peak, e.total}
-	})
-	if len(s.retired) > 0 {
-		table(out, "retired", slices.Values(s.retired), func(e retiredEntry) any {
-			return retiredJSON{s.sections[e.section], index[e.stack], s.stacks.site(e.stack), e.total}
-		})
-	}
-	table(out, "allocations", slices.Values(s.allocations), func(a allocationEntry) any {
-		return allocationJSON{
-			a.seq, s.epoch.Add(a.since), a.ptr, int(a.site), a.allocated, a.label, s.sections[s.sites[a.site].section], a.foreign, a.lost,
-		}
-	})
+	s.writeTables(out)
 	out.bytes([]byte("}\n"))
 	if err := errors.Join(out.err, out.w.Flush()); err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
 	return nil
+}
+
+func (s *Snapshot) writeTables(out *tableWriter) {
+	if len(s.Segments) > 0 {
+		table(out, "segments", slices.Values(s.Segments), func(b []byte, e alloc.Segment) ([]byte, error) {
+			text, err := e.MarshalJSON() // which json.Marshal would go through once more
+			return append(b, text...), err
+		})
+	}
+	index, order := s.usedStacks()
+	table(out, "stacks", slices.Values(order), asJSON(func(id callstack.ID) any { return s.stacks.resolve(id) }))
+	table(out, "sites", slices.Values(s.sites), asJSON(func(e siteEntry) any {
+		g := e.group
+		return siteJSON{g.kind, g.dtype, g.shape, s.sections[e.section], index[e.stack], s.stacks.site(e.stack), e.live, e.peak, e.total}
+	}))
+	if len(s.retired) > 0 {
+		table(out, "retired", slices.Values(s.retired), asJSON(func(e retiredEntry) any {
+			return retiredJSON{s.sections[e.section], index[e.stack], s.stacks.site(e.stack), e.total}
+		}))
+	}
+	table(out, "allocations", slices.Values(s.allocations), func(b []byte, a allocationEntry) ([]byte, error) {
+		return allocationJSON{
+			a.seq, s.epoch.Add(a.since), a.ptr, int(a.site), a.allocated, a.label, s.sections[s.sites[a.site].section], a.foreign, a.lost,
+		}.appendJSON(b)
+	})
 }
 
 // usedStacks numbers the stacks that the snapshot refers to.
