@@ -10,6 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 )
@@ -42,7 +43,8 @@ var _ = func() error {
 
 var _ = func(ctx context.Context, train func(context.Context) error) error {
 	recording, err := nvml.Record(ctx, nvml.Config{}, train)
-	_ = recording
+	fig, err := chart.New(recording.Series, chart.Config{})
+	err = fig.Save("memory.png", false) // or .svg, .html
 	return err
 }
 
