@@ -1,11 +1,12 @@
 // Package files opens whatever the exporters and other programs write, by what
 // the file holds and not by its name: snapshots and dumps of this module, pprof
-// profiles, and PyTorch's memory snapshots.
+// profiles, and PyTorch's memory snapshots; each may be packed by gzip.
 package files
 
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
@@ -49,6 +51,9 @@ func Read(in io.Reader) (*File, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
+	if bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
+		return readPacked(r)
+	}
 	switch first := bytes.TrimLeft(head, " \t\r\n"); {
 	case len(head) == 0:
 		return nil, errors.New("the file is empty")
@@ -57,11 +62,37 @@ func Read(in io.Reader) (*File, error) {
 	case head[0] == 0x80:
 		u, err := torch.Read(r)
 		return other("PyTorch snapshot", u, err)
-	case head[0] == 0x0a, bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		u, err := pprof.Read(r)
-		return other("pprof profile", u, err)
+	case head[0] == 0x0a:
+		return readProfile(r)
 	}
 	return nil, fmt.Errorf("begins with %q: want a snapshot or dump (JSON), a pprof profile, or a PyTorch snapshot (pickle)", head[:min(8, len(head))])
+}
+
+// maxUnpacked bounds a packed file: a small one can hold terabytes.
+const maxUnpacked = 1 << 30
+
+// readPacked reads a gzip: a pprof profile always is one, and the others may be.
+func readPacked(r io.Reader) (*File, error) {
+	zip, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("the file is torn: %w", err)
+	}
+	limit := &io.LimitedReader{R: zip, N: maxUnpacked}
+	unpacked := bufio.NewReader(limit)
+	read := Read
+	if head, _ := unpacked.Peek(1); len(head) > 0 && head[0] != '{' && head[0] != 0x80 {
+		read = readProfile
+	}
+	f, err := read(unpacked)
+	if err != nil && limit.N <= 0 {
+		return nil, fmt.Errorf("the file unpacks to more than %v", alloc.Bytes(maxUnpacked))
+	}
+	return f, err
+}
+
+func readProfile(r io.Reader) (*File, error) {
+	u, err := pprof.Read(r)
+	return other("pprof profile", u, err)
 }
 
 func other(format string, u *export.Usage, err error) (*File, error) {

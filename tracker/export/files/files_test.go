@@ -2,6 +2,7 @@ package files_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"io"
 	"os"
@@ -112,6 +113,23 @@ func TestKeysInAnotherOrder(t *testing.T) {
 		f, err := files.Read(bytes.NewReader(sorted))
 		require.NoError(t, err)
 		assert.Equal(t, format, f.Format)
+	}
+}
+
+// TestPacked: JSON is long, and who keeps it packs it.
+func TestPacked(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	for _, format := range []string{"snapshot", "dump"} {
+		var packed bytes.Buffer
+		zip := gzip.NewWriter(&packed)
+		require.NoError(t, formats(tr)[format](zip))
+		require.NoError(t, zip.Close())
+		f, err := files.Read(bytes.NewReader(packed.Bytes()))
+		require.NoError(t, err)
+		assert.Equal(t, format, f.Format)
+		_, err = files.Read(bytes.NewReader(packed.Bytes()[:packed.Len()/2]))
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "torn")
 	}
 }
 
