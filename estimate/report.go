@@ -77,9 +77,15 @@ type Row struct {
 	Kind   string      `json:"kind"`
 	Depth  int         `json:"depth"` // 1 for the layers of the list
 	Leaf   bool        `json:"leaf"`  // it has no parts
+	Input  alloc.Shape `json:"input,omitempty"`
 	Output alloc.Shape `json:"output,omitempty"`
 	Params int64       `json:"params"` // its own, not its parts'
 	FLOPs  int64       `json:"flops"`  // its own
+	// Allocated is what a forward pass in training takes from the layer's
+	// beginning to its end, its parts' included, freed meanwhile or not:
+	// outputs that have memory of their own and what operations keep, but no
+	// workspace. tracker.ProfileRow.Allocated is that, measured.
+	Allocated alloc.Bytes `json:"allocated_bytes"`
 	// Kept is the memory that the layer is the first to keep for the backward
 	// pass.
 	Kept alloc.Bytes `json:"kept_bytes"`

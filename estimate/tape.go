@@ -110,7 +110,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
 	}
 	outerPath, outerRow := t.path, t.row
 	row := len(t.rows)
-	r := Row{Path: at, Depth: t.depth + 1, Leaf: true, module: -1, owner: module}
+	r := Row{Path: at, Depth: t.depth + 1, Leaf: true, Input: x.Shape, module: -1, owner: module}
 	if declared {
 		r.Kind = t.decl.modules[module].kind
 	} else {
@@ -125,6 +125,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
 		t.rows[outerRow].Leaf = false
 	}
 	t.path, t.row, t.depth = at, row, t.depth+1
+	before := len(t.storages)
 	var y Tensor
 	var err error
 	if t.checkpointed(at) {
@@ -140,6 +141,9 @@ func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
 	}
 	t.hold(x) // the call's arguments hold it until it returns
 	t.rows[row].Output = y.Shape
+	for _, s := range t.storages[before:] {
+		t.rows[row].Allocated += alloc.Bytes(s.bytes)
+	}
 	if t.rowOutput != nil {
 		t.rows[row].Output, t.rowOutput = t.rowOutput, nil
 	}

@@ -18,8 +18,13 @@ func (s *Section) Describe(l Layer) {
 	s.layer = &l
 }
 
-// Estimate is what is expected of one call of a section: by the row of a layer in
-// a report of package estimate, for example.
+// Estimate is what is expected of one call of a section. Of a layer in a report of
+// package estimate it is
+//
+//	tracker.Estimate{
+//		Layer: tracker.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
+//		Of:    tracker.ByAllocated, Bytes: row.Allocated,
+//	}
 type Estimate struct {
 	Layer
 	// Of says which measured amount it is an estimate of: ByAllocated, ByKept,
@@ -31,6 +36,15 @@ type Estimate struct {
 // Estimator knows what is expected of the sections of some paths.
 type Estimator interface {
 	Estimate(path string) (e Estimate, ok bool)
+}
+
+// Estimates is an Estimator: the estimates by the path of the section.
+type Estimates map[string]Estimate
+
+// Estimate implements Estimator.
+func (of Estimates) Estimate(path string) (Estimate, bool) {
+	e, ok := of[path]
+	return e, ok
 }
 
 // measured is the amount of a call that a column shows.

@@ -15,13 +15,6 @@ import (
 )
 
 // estimates are expectations by path.
-type estimates map[string]tracker.Estimate
-
-func (e estimates) Estimate(path string) (tracker.Estimate, bool) {
-	found, ok := e[path]
-	return found, ok
-}
-
 // untimed hides what a device can do beside memory.
 type untimed struct{ alloc.Device }
 
@@ -46,7 +39,7 @@ func profiled(t *testing.T) *tracker.Profile {
 
 func TestProfile(t *testing.T) {
 	p := profiled(t)
-	p.Attach(estimates{
+	p.Attach(tracker.Estimates{
 		"step/forward/conv1": {Of: tracker.ByKept, Bytes: alloc.MiB / 2},
 		"step/forward/relu":  {Of: tracker.ByAllocated, Bytes: alloc.MiB / 4, Layer: tracker.Layer{FLOPs: 100}},
 		"never":              {Of: tracker.ByPeak, Bytes: 1},
@@ -86,7 +79,7 @@ func TestProfileIsSortedByEachColumn(t *testing.T) {
 
 func TestProfileAsJSON(t *testing.T) {
 	p := profiled(t)
-	p.Attach(estimates{
+	p.Attach(tracker.Estimates{
 		"step/forward":       {Of: tracker.ByKept, Bytes: 1},
 		"step/forward/conv1": {Of: tracker.ByPeak, Bytes: 1},
 		"step/forward/relu":  {Of: tracker.ByOwnPeak, Bytes: 1 << 18},

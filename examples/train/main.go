@@ -32,7 +32,7 @@ func run(out io.Writer, batch, steps int, by string) (err error) {
 	if err != nil {
 		return err
 	}
-	want, err := expect(batch)
+	report, want, err := expect(batch)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func run(out io.Writer, batch, steps int, by string) (err error) {
 	defer func() { err = cmp.Or(err, tr.Close()) }()
 
 	t := &trainer{tr: tr}
-	for _, row := range want.report.Layers {
+	for _, row := range report.Layers {
 		t.shapes = append(t.shapes, row.Output)
 	}
 	tr.Do("load", t.load)

@@ -15,13 +15,13 @@ import (
 // what was expected, to the byte, and the step's peak is within a thousandth.
 func TestEstimateAgreesWithMeasurement(t *testing.T) {
 	const batch = 16
-	want, err := expect(batch)
+	report, want, err := expect(batch)
 	require.NoError(t, err)
 	tr, err := tracker.New(tracker.Config{Report: io.Discard})
 	require.NoError(t, err)
 	defer tr.Close()
 	loop := &trainer{tr: tr}
-	for _, row := range want.report.Layers {
+	for _, row := range report.Layers {
 		loop.shapes = append(loop.shapes, row.Output)
 	}
 	tr.Do("load", loop.load)

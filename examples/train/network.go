@@ -49,52 +49,26 @@ var network = []layer{
 
 func input(batch int) alloc.Shape { return alloc.Shape{batch, 3, 32, 32} }
 
-// expect estimates the network's training.
-func expect(batch int) (*expected, error) {
+// expect estimates the network's training, and what its sections will measure.
+func expect(batch int) (*estimate.Report, tracker.Estimates, error) {
 	var layers []estimate.Layer
 	for _, l := range network {
 		layers = append(layers, estimate.Named{Name: l.name, Layer: l.of})
 	}
 	report, err := estimate.Model(layers, estimate.Input(input(batch)...), estimate.Train(estimate.Adam))
 	if err != nil {
-		return nil, err
-	}
-	e := &expected{report: report, of: make(map[string]tracker.Estimate)}
-	in := input(batch)
-	for i, row := range report.Layers {
-		of := tracker.Estimate{
-			Layer: tracker.Layer{Inputs: []alloc.Shape{in}, FLOPs: row.FLOPs, Params: row.Params},
-			Of:    tracker.ByAllocated,
-		}
-		if !network[i].view {
-			if of.Bytes, err = row.Output.Bytes(alloc.Float32); err != nil {
-				return nil, err
-			}
-		}
-		if network[i].keepsPlaces {
-			places, err := row.Output.Bytes(alloc.Int64)
-			if err != nil {
-				return nil, err
-			}
-			of.Bytes += places
-		}
-		e.of["step/forward/"+row.Path] = of
-		in = row.Output
+		return nil, nil, err
 	}
 	t := report.Training
-	e.of["load"] = tracker.Estimate{Of: tracker.ByKept, Bytes: t.Weights + t.Optimizer}
-	e.of["step"] = tracker.Estimate{Of: tracker.ByPeak, Bytes: t.Peak}
-	return e, nil
-}
-
-// expected is the report as the tracker's Profile asks for it.
-type expected struct {
-	report *estimate.Report
-	of     map[string]tracker.Estimate // by the path of the section
-}
-
-// Estimate implements tracker.Estimator.
-func (e *expected) Estimate(path string) (tracker.Estimate, bool) {
-	found, ok := e.of[path]
-	return found, ok
+	of := tracker.Estimates{
+		"load": {Of: tracker.ByKept, Bytes: t.Weights + t.Optimizer},
+		"step": {Of: tracker.ByPeak, Bytes: t.Peak},
+	}
+	for _, row := range report.Layers {
+		of["step/forward/"+row.Path] = tracker.Estimate{
+			Layer: tracker.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
+			Of:    tracker.ByAllocated, Bytes: row.Allocated,
+		}
+	}
+	return report, of, nil
 }
