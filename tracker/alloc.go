@@ -23,6 +23,9 @@ func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Bu
 // See Alloc.
 func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 	stack := t.stacks.table.Capture(1)
+	if n < 0 {
+		return nil, &alloc.SizeError{Requested: n, Reason: "negative"}
+	}
 	if alloc.Bytes(int(n)) != n {
 		return nil, &alloc.SizeError{Requested: n, Reason: "too large for this platform's int"}
 	}
@@ -69,12 +72,15 @@ func (t *MemTracker) alloc(stack callstack.ID, shape alloc.Shape, dtype alloc.DT
 // Register enters memory that other code allocated on the tracker's device in
 // the ledger, with the caller's stack: an arena, a framework's engine, a C
 // library. The memory stays theirs; they call Unregister before they free it.
-// An address that is live already is ErrDuplicatePtr.
+// An address that is live already is ErrDuplicatePtr, 0 is alloc.ErrUnknownPtr.
 func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
 	stack := t.stacks.table.Capture(1)
 	x, err := newTensor(shape, dtype, kind)
 	if err != nil {
 		return fmt.Errorf("register %v: %w", ptr, err)
+	}
+	if ptr == 0 {
+		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
 	}
 	r := &record{tracker: t, ptr: ptr, allocated: x.each, foreign: true}
 	if err := t.remember(r, stack, x, Registered); err != nil {
@@ -120,7 +126,10 @@ func (t *MemTracker) unregister(ptr alloc.Ptr) (*record, error) {
 	t.mu.Lock()
 	r := t.ledger.live[ptr]
 	t.mu.Unlock()
-	if r == nil || !r.foreign || t.forget(r, Unregistered) != nil {
+	if r != nil && !r.foreign {
+		return nil, fmt.Errorf("unregister %v: %w: it is a Buffer of the tracker's own, which Free frees", ptr, alloc.ErrUnknownPtr)
+	}
+	if r == nil || t.forget(r, Unregistered) != nil {
 		return nil, fmt.Errorf("unregister %v: %w: it was never registered, or is unregistered already", ptr, alloc.ErrUnknownPtr)
 	}
 	return r, nil

@@ -32,7 +32,7 @@ func (f Frame) append(b []byte) []byte {
 	b = append(b, ':')
 	b = strconv.AppendInt(b, int64(f.Line), 10)
 	b = append(b, ' ')
-	return append(b, path.Base(f.Function)...)
+	return append(b, path.Base(importPath(f.Function))...)
 }
 
 // Stack is the calls that led to an allocation, innermost first. It is shared:
@@ -82,10 +82,9 @@ var ownLibraries = []string{
 }
 
 // inLibrary reports whether the function belongs to a package at or below one
-// of the import paths. A package's external tests ("path_test") do not. The
-// linker writes a dot of a path's last element as %2e: "gopkg.in/yaml%2ev3.Load".
+// of the import paths. A package's external tests ("path_test") do not.
 func inLibrary(function string, libraries []string) bool {
-	function = strings.ReplaceAll(function, "%2e", ".")
+	function = importPath(function)
 	for _, lib := range libraries {
 		if rest, ok := strings.CutPrefix(function, lib); ok && rest != "" && (rest[0] == '.' || rest[0] == '/') {
 			return true
@@ -93,6 +92,10 @@ func inLibrary(function string, libraries []string) bool {
 	}
 	return false
 }
+
+// importPath is a function's name as the source has it: the linker writes a dot of
+// a path's last element as %2e, as in "gopkg.in/yaml%2ev3.Load".
+func importPath(function string) string { return strings.ReplaceAll(function, "%2e", ".") }
 
 // stacks names interned stacks, each one once.
 type stacks struct {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,7 +167,7 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 		return 0, fmt.Errorf("clear cache: tracker: %w", alloc.ErrClosed)
 	}
 	if t.gc {
-		runtime.GC()
+		collect()
 	}
 	if t.cache == nil {
 		return 0, nil

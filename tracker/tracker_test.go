@@ -2,6 +2,9 @@ package tracker_test
 
 import (
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -81,7 +84,8 @@ func TestRefusedRequests(t *testing.T) {
 	_, err = tr.Alloc(alloc.Shape{2}, alloc.Float32, tracker.Kind(77))
 	require.ErrorContains(t, err, "Kind(77)")
 	_, err = tr.AllocBytes(-1, tracker.Input)
-	require.Error(t, err)
+	var size *alloc.SizeError
+	require.ErrorAs(t, err, &size)
 	_, err = tr.Alloc(alloc.Shape{1 << 30}, alloc.Float32, tracker.Input)
 	var oom *alloc.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
@@ -100,7 +104,10 @@ func TestUnregisterOfWhatIsNotRegistered(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	buf := take(t, tr, tracker.Input, 3)
 	require.ErrorIs(t, tr.Unregister(0xdead), alloc.ErrUnknownPtr)
-	require.ErrorIs(t, tr.Unregister(buf.Ptr()), alloc.ErrUnknownPtr, "it is freed by its Buffer")
+	err := tr.Unregister(buf.Ptr())
+	require.ErrorIs(t, err, alloc.ErrUnknownPtr)
+	require.ErrorContains(t, err, "which Free frees")
+	require.ErrorIs(t, tr.Register(0, alloc.Shape{3}, alloc.Float32, tracker.Input), alloc.ErrUnknownPtr)
 	require.NoError(t, buf.Free())
 }
 
@@ -185,14 +192,36 @@ func TestFreeAfterClose(t *testing.T) {
 	assert.Equal(t, info.Total, info.Free, "the driver has everything back")
 }
 
+// What only cleanups free is given back too, though runtime.GC does not wait for them.
 func TestClearCacheCanCollectFirst(t *testing.T) {
 	tr, _ := open(t, tracker.Config{GCOnClearCache: true})
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	_, err := tr.ClearCache()
-	require.NoError(t, err)
-	runtime.ReadMemStats(&after)
-	assert.Greater(t, after.NumForcedGC, before.NumForcedGC)
+	type owner struct{ name [64]byte }
+	for range 20 {
+		var taken alloc.Bytes
+		for range 16 {
+			buf := take(t, tr, tracker.Activation, 1<<20)
+			taken += buf.Bytes()
+			runtime.AddCleanup(new(owner), func(b *tracker.Buffer) {
+				runtime.Gosched()
+				assert.NoError(t, b.Free())
+			}, buf)
+		}
+		freed, err := tr.ClearCache()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, freed, taken)
+	}
+}
+
+func TestDirectoryThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o500))
+	if f, err := os.Create(filepath.Join(dir, "probe")); err == nil {
+		f.Close()
+		t.Skip("this user may write into a directory that is read-only")
+	}
+	_, err := tracker.New(tracker.Config{Device: device(t, sim.Config{}), Dir: dir})
+	require.ErrorIs(t, err, fs.ErrPermission)
+	assert.ErrorContains(t, err, dir)
 }
 
 func TestNoGoroutineStays(t *testing.T) {
