@@ -35,6 +35,34 @@ func MemoryOf(src Source, d Device, t Target) (alloc.Bytes, error) {
 	return newWatcher(t, systemProcesses{}).memory(src, d, &readings[0])
 }
 
+// OthersMemory returns what all processes but a target's have on a device, as far
+// as the driver lists them. Its errors are MemoryOf's. It tells a tracker's error
+// of full memory who else has some; CUDA's ordinal counts what VisibleDevices returns:
+//
+//	Config.OtherProcesses = func() (alloc.Bytes, error) {
+//		return nvml.OthersMemory(source, visible[ordinal], nvml.Self())
+//	}
+func OthersMemory(src Source, d Device, t Target) (alloc.Bytes, error) {
+	if _, err := MemoryOf(src, d, t); err != nil {
+		return 0, err
+	}
+	list, err := src.Processes(d)
+	if err != nil {
+		return 0, err
+	}
+	w, sum := newWatcher(t, systemProcesses{}), alloc.Bytes(0)
+	for _, p := range list {
+		switch {
+		case w.belongs(p.PID):
+		case p.Memory < 0:
+			return 0, fmt.Errorf("pid %d: %w", p.PID, ErrNoFigure)
+		default:
+			sum += p.Memory
+		}
+	}
+	return sum, nil
+}
+
 // processTable is what the operating system says of processes.
 type processTable interface {
 	// hostNumbers reports whether processes have the host's numbers here.

@@ -124,6 +124,22 @@ func TestSystemProcesses(t *testing.T) {
 	assert.False(t, ok)
 }
 
+func TestMemoryOfOthers(t *testing.T) {
+	f := newFake(1)
+	list := []Process{{os.Getpid(), 5}, {os.Getppid(), 7}}
+	f.processes = func(Device) ([]Process, error) { return list, nil }
+	others, err := OthersMemory(f, f.devices[0], Self())
+	require.NoError(t, err)
+	assert.Equal(t, alloc.Bytes(7), others)
+
+	list[1].Memory = -1
+	_, err = OthersMemory(f, f.devices[0], Self())
+	assert.ErrorIs(t, err, ErrNoFigure)
+	list = []Process{{os.Getpid(), -1}}
+	_, err = OthersMemory(f, f.devices[0], Self())
+	assert.ErrorIs(t, err, ErrNoFigure)
+}
+
 func TestMemoryOfThisProcess(t *testing.T) {
 	f := newFake(1)
 	f.processes = func(Device) ([]Process, error) { return []Process{{os.Getpid(), 3 * alloc.MiB}}, nil }

@@ -59,7 +59,7 @@ type Config struct {
 	MaxDumps     int
 	MaxDumpBytes alloc.Bytes
 	// OtherProcesses tells how much of the device's memory other processes hold,
-	// as package nvml can. It is asked when the device is full; nil is not known.
+	// as nvml.OthersMemory does. It is asked when the device is full; nil is not known.
 	OtherProcesses func() (alloc.Bytes, error)
 
 	// Sections says what a Section measures beside the ledger.
