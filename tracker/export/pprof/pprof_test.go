@@ -326,3 +326,7 @@ func TestGoToolPprofReadsIt(t *testing.T) {
 	assert.Contains(t, goToolPprof(t, "-tags", old), "Parameter")
 	assert.Contains(t, strings.Join(strings.Fields(goToolPprof(t, "-sample_index=alloc_objects", "-top", old)), " "), "Type: alloc_objects")
 }
+
+func TestARecordWithoutASnapshotIsAnError(t *testing.T) {
+	assert.ErrorIs(t, pprof.Write(new(bytes.Buffer), export.Record{}), export.ErrNoSnapshot)
+}

@@ -29,6 +29,9 @@ const (
 
 // Write writes the record's snapshot as a gzipped profile.
 func Write(w io.Writer, r export.Record) error {
+	if r.Snapshot == nil {
+		return fmt.Errorf("write pprof: %w", export.ErrNoSnapshot)
+	}
 	return WriteUsage(w, export.FromSnapshot(r.Snapshot))
 }
 

@@ -27,8 +27,12 @@ type Collector struct {
 }
 
 // NewCollector returns a collector for a registry. Several trackers may have
-// collectors in one registry if their devices differ in name or ordinal.
+// collectors in one registry if their devices differ in name or ordinal. A nil
+// tracker is a panic.
 func NewCollector(tr *tracker.MemTracker, cfg Config) *Collector {
+	if tr == nil {
+		panic("prom.NewCollector: the tracker is nil")
+	}
 	return &Collector{tracker: tr, cfg: cfg}
 }
 

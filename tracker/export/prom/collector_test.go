@@ -81,3 +81,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	assert.Equal(t, before, testutil.CollectAndCount(c))
 	assert.Equal(t, before+3, testutil.CollectAndCount(prom.NewCollector(tr, prom.Config{TopSites: 2})), "two lines of code and the others")
 }
+
+func TestCollectorOfNoTracker(t *testing.T) {
+	assert.PanicsWithValue(t, "prom.NewCollector: the tracker is nil", func() { prom.NewCollector(nil, prom.Config{}) })
+}

@@ -158,3 +158,7 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, err, "run go test -update to make it")
 	assert.Equal(t, string(want), got)
 }
+
+func TestARecordWithoutASnapshotIsAnError(t *testing.T) {
+	assert.ErrorIs(t, trace.Write(new(bytes.Buffer), export.Record{}), export.ErrNoSnapshot)
+}

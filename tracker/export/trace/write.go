@@ -18,6 +18,9 @@ import (
 // Write writes the record's history, and the levels at its marks and its end,
 // as one JSON object of trace events.
 func Write(w io.Writer, r export.Record) error {
+	if r.Snapshot == nil {
+		return fmt.Errorf("write trace events: %w", export.ErrNoSnapshot)
+	}
 	out := newWriter(w, r)
 	out.begin()
 	for e := range r.Events() {
