@@ -62,7 +62,7 @@ func (c CacheConfig) check() error {
 		}
 	}
 	if c.Full > c.Layers {
-		return fmt.Errorf("Full is %d: want at most the %d Layers", c.Full, c.Layers)
+		return fmt.Errorf("%s is %d: want at most the %d Layers", "Full", c.Full, c.Layers)
 	}
 	return nil
 }

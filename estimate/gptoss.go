@@ -12,14 +12,14 @@ func (ossMoE) Kind() string { return "MoE" }
 // Declare implements Layer.
 func (l ossMoE) Declare(d *Declaration) {
 	if l.check(d) {
-		d.Layer("router", ossRouter{l.MoE})
-		d.Layer("experts", ossExperts{l.MoE})
+		d.Layer("router", ossRouter(l))
+		d.Layer("experts", ossExperts(l))
 	}
 }
 
 // Forward implements Layer.
 func (l ossMoE) Forward(t *Tape, x Tensor) (Tensor, error) {
-	return l.route(t, x, "router", ossRouter{l.MoE}, ossExperts{l.MoE})
+	return l.route(t, x, "router", ossRouter(l), ossExperts(l))
 }
 
 type ossRouter struct{ MoE }
@@ -57,7 +57,7 @@ func (l ossRouter) Forward(t *Tape, x Tensor) (Tensor, error) {
 type ossExperts struct{ MoE }
 
 // Kind names the row.
-func (l ossExperts) Kind() string { return experts{l.MoE}.Kind() }
+func (l ossExperts) Kind() string { return experts(l).Kind() }
 
 // Declare implements Layer.
 func (l ossExperts) Declare(d *Declaration) {

@@ -195,7 +195,7 @@ func TestFreeAfterClose(t *testing.T) {
 // What only cleanups free is given back too, though runtime.GC does not wait for them.
 func TestClearCacheCanCollectFirst(t *testing.T) {
 	tr, _ := open(t, tracker.Config{GCOnClearCache: true})
-	type owner struct{ name [64]byte }
+	type owner [64]byte
 	for range 20 {
 		var taken alloc.Bytes
 		for range 16 {

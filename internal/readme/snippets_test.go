@@ -43,7 +43,13 @@ var _ = func() error {
 
 var _ = func(ctx context.Context, train func(context.Context) error) error {
 	recording, err := nvml.Record(ctx, nvml.Config{}, train)
+	if err != nil {
+		return err
+	}
 	fig, err := chart.New(recording.Series, chart.Config{})
+	if err != nil {
+		return err
+	}
 	err = fig.Save("memory.png", false) // or .svg, .html
 	return err
 }
