@@ -52,7 +52,7 @@ type MemTracker struct {
 }
 
 // goroutine is what callstack.Goroutine returns, or 0.
-type goroutine = uintptr
+type goroutine = uint64
 
 // New returns a tracker over cfg.Device and begins its report. The error says
 // that the device could not be opened or the report's file not be made.
