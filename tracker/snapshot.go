@@ -29,7 +29,7 @@ type Snapshot struct {
 	Events uint64
 
 	// Cache and Segments are the state of the tracker's cache at nearly the same
-	// instant; nil if it has none.
+	// instant; nil if it has none. A light snapshot has no Segments.
 	Cache    *alloc.Stats
 	Segments []alloc.Segment
 
@@ -120,19 +120,21 @@ type Group struct {
 // each live buffer.
 func (t *MemTracker) Snapshot() *Snapshot { return t.snapshot(true) }
 
-// LightSnapshot is a Snapshot without the single allocations: groups, call
-// sites and levels only. Its cost follows the call sites, not the buffers.
+// LightSnapshot is a Snapshot without the single allocations and without Segments:
+// groups, call sites and levels only. Its cost follows the call sites, not the buffers.
 func (t *MemTracker) LightSnapshot() *Snapshot { return t.snapshot(false) }
 
 func (t *MemTracker) snapshot(allocations bool) *Snapshot {
 	s := &Snapshot{
-		Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.deviceLevels(),
+		Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.levels(),
 		epoch: t.start, stacks: t.stacks,
 	}
 	if t.cache != nil {
 		stats := t.cache.Stats()
 		s.Cache = &stats
-		s.Segments = slices.Collect(t.cache.Segments())
+		if allocations {
+			s.Segments = slices.Collect(t.cache.Segments())
+		}
 	}
 	t.mu.Lock()
 	s.Time = t.start.Add(t.now())
@@ -144,6 +146,9 @@ func (t *MemTracker) snapshot(allocations bool) *Snapshot {
 		s.copyAllocations(&t.ledger)
 	}
 	t.mu.Unlock()
+	if t.closed.Load() {
+		t.usedAfterClose("Snapshot")
+	}
 	slices.SortFunc(s.allocations, func(a, b allocationEntry) int { return cmp.Compare(a.seq, b.seq) })
 	return s
 }
