@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -13,19 +14,42 @@ import (
 // answers, and the simulated GPU otherwise; the report's first line says which.
 // If no report can be made in the current directory, there is none. What it fell
 // back to is logged once.
-func Default() *MemTracker { return defaultTracker() }
+func Default() *MemTracker {
+	d := defaultTracker()
+	if d.told.CompareAndSwap(false, true) {
+		d.tell()
+	}
+	return d.MemTracker
+}
 
-var defaultTracker = sync.OnceValue(func() *MemTracker {
-	device := defaultDevice()
-	t, err := New(Config{Device: device})
-	if err != nil {
-		slog.Warn("gpumemtrack: there will be no memory report", "err", err)
-		t, err = New(Config{Device: device, Report: io.Discard})
+// fallback is the default tracker, and what it had to do without.
+type fallback struct {
+	*MemTracker
+	noGPU, noReport error
+	told            atomic.Bool
+}
+
+// tell logs it. That is not a part of making the tracker, since the handler's code is not
+// ours: it may ask for the default tracker.
+func (d *fallback) tell() {
+	if d.noGPU != nil {
+		slog.Warn("gpumemtrack: the default tracker works on a simulated GPU", "because", d.noGPU)
 	}
-	if err != nil {
-		panic(err) // without a report nothing is left that can fail
+	if d.noReport != nil {
+		slog.Warn("gpumemtrack: there will be no memory report", "err", d.noReport)
 	}
-	return t
+}
+
+var defaultTracker = sync.OnceValue(func() *fallback {
+	device, noGPU := defaultDevice()
+	t, noReport := New(Config{Device: device})
+	if noReport != nil {
+		var err error
+		if t, err = New(Config{Device: device, Report: io.Discard}); err != nil {
+			panic(err) // without a report nothing is left that can fail
+		}
+	}
+	return &fallback{MemTracker: t, noGPU: noGPU, noReport: noReport}
 })
 
 // Track calls Track of the Default tracker.

@@ -2,7 +2,6 @@ package tracker
 
 import (
 	"errors"
-	"log/slog"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
@@ -22,17 +21,16 @@ func openDevice() (alloc.Device, error) {
 	return nil, err
 }
 
-// defaultDevice opens the first CUDA device or, if that cannot be, the
-// simulated GPU, and says so.
-func defaultDevice() alloc.Device {
-	device, err := cuda.Open(0)
-	if err == nil {
-		return device
+// defaultDevice opens the first CUDA device or, if that cannot be, the simulated
+// GPU; the error is why.
+func defaultDevice() (alloc.Device, error) {
+	device, because := cuda.Open(0)
+	if because == nil {
+		return device, nil
 	}
-	slog.Warn("gpumemtrack: the default tracker works on a simulated GPU", "because", err)
 	simulated, err := sim.New(sim.Config{})
 	if err != nil {
 		panic(err) // the zero Config is valid
 	}
-	return simulated
+	return simulated, because
 }

@@ -3,7 +3,6 @@
 package tracker_test
 
 import (
-	"log/slog"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -18,7 +17,7 @@ import (
 
 func TestDumpOnSignal(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dumps")
-	tr, _ := open(t, tracker.Config{Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{Logger: silent})
 	take(t, tr, tracker.Parameter, 7)
 	stop := tr.DumpOnSignal(dir)
 	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGUSR1))
