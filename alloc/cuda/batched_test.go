@@ -122,6 +122,39 @@ func TestBatchedFreeThatFailsLate(t *testing.T) {
 	require.Empty(t, live(tr))
 }
 
+// TestBatchedAddressGivenAnewBesideAFreeThatFails has one batch free two buffers, of
+// which only the first free goes well, and allocate: the driver gives the first one's
+// address again.
+func TestBatchedAddressGivenAnewBesideAFreeThatFails(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	tr := newTracker(t)
+	ctx, machine := batch(t, tr), control(t)
+	for range 200 { // the caller and DoWork race for the ledger
+		var a, b, again cu.DevicePtr
+		work(t, ctx, func() {
+			a, _ = ctx.MemAlloc(1000)
+			b, _ = ctx.MemAlloc(2000)
+		})
+		require.NoError(t, machine.Fail(gpuemu.Fault{Function: "cuMemFree_v2", From: 2, Code: 719}))
+		work(t, ctx, func() {
+			ctx.MemFree(a)
+			ctx.MemFree(b)
+			again, _ = ctx.MemAlloc(500)
+		})
+		machine.Heal()
+		require.Equal(t, a, again)
+		require.Equal(t, map[cu.DevicePtr]int{a: 500, b: 2000}, live(tr))
+		require.NoError(t, ctx.TrackErr())
+		work(t, ctx, func() {
+			ctx.MemFree(a)
+			ctx.MemFree(b)
+		})
+		require.Empty(t, live(tr))
+	}
+}
+
 func TestBatchedFreeOnALostDevice(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{}) {
 		return

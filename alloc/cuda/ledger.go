@@ -75,9 +75,15 @@ func release[K ~uint8](tr Registrar[K], p cu.DevicePtr, free func() error) error
 	putBack, unknown := tr.Withdraw(alloc.Ptr(p))
 	err := free()
 	if err != nil && unknown == nil {
-		putBack()
+		err = errors.Join(err, undone(putBack))
 	}
 	return err
+}
+
+// undone calls what Withdraw gave to undo it.
+func undone(putBack func()) error {
+	putBack()
+	return nil
 }
 
 // book is what a tracked context has in the ledger.
@@ -108,18 +114,9 @@ func (b *book[K]) enter(p cu.DevicePtr, dims ...int64) {
 
 // leave frees an address through the ledger if it is in.
 func (b *book[K]) leave(p cu.DevicePtr, free func() error) {
-	b.mu.Lock()
-	ours := b.live[p]
-	delete(b.live, p)
-	b.mu.Unlock()
-	if !ours {
-		_ = free()
-		return
-	}
-	if err := release(b.tr, p, free); err != nil {
-		b.mu.Lock()
-		b.live[p] = true
-		b.mu.Unlock()
+	putBack, ours := b.withdraw(p)
+	if err := free(); err != nil && ours {
+		b.restore(p, putBack)
 	}
 }
 
@@ -134,10 +131,32 @@ func (b *book[K]) leaveAll() {
 	}
 }
 
-func (b *book[K]) has(p cu.DevicePtr) bool {
+// withdraw takes an address out of the ledger; false for one that is not in.
+func (b *book[K]) withdraw(p cu.DevicePtr) (putBack func() error, ours bool) {
+	b.mu.Lock()
+	ours = b.live[p]
+	delete(b.live, p)
+	b.mu.Unlock()
+	if !ours {
+		return nil, false
+	}
+	undo, err := b.tr.Withdraw(alloc.Ptr(p))
+	if err != nil {
+		return nil, false // the ledger is closed
+	}
+	return func() error { return undone(undo) }, true
+}
+
+// restore undoes withdraw.
+func (b *book[K]) restore(p cu.DevicePtr, putBack func() error) {
+	err := putBack()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.live[p]
+	if err == nil {
+		b.live[p] = true
+	} else if b.err == nil {
+		b.err = err
+	}
 }
 
 func (b *book[K]) trackErr() error {
