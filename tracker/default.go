@@ -9,10 +9,9 @@ import (
 )
 
 // Default returns the tracker that the package's functions use. The first call
-// opens the first CUDA device, if the program was built for CUDA and a device
-// answers, and the simulated GPU otherwise; the report's first line says which.
-// If no report can be made in the current directory, there is none. What it fell
-// back to is logged once.
+// opens the device that New opens for a Config that names none, and the simulated
+// GPU if that is an error; the report's first line says which. If no report can be
+// made in the current directory, there is none. What it fell back to is logged once.
 func Default() *MemTracker { return defaultTracker() }
 
 var defaultTracker = sync.OnceValue(func() *MemTracker {

@@ -52,7 +52,7 @@ func New(cfg Config) (*MemTracker, error) {
 	device := cfg.Device
 	if device == nil {
 		var err error
-		if device, err = openDevice(); err != nil {
+		if device, err = openDevice(cfg.Logger); err != nil {
 			return nil, fmt.Errorf("new tracker: %w", err)
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build cuda && cgo
 
-package cuda
+package cucontext
 
 import (
 	"sync"
