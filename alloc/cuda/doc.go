@@ -12,6 +12,8 @@
 //
 // The driver decides which devices there are and how they are counted:
 // CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER and MIG instances are as for any CUDA program.
+// It reads the environment that the process was started with; what os.Setenv changes
+// reaches it only in a program that uses cgo.
 //
 // A CUDA context belongs to OS threads. A Device makes its context current for
 // each call, on whatever thread the goroutine is, and leaves the thread as it found
