@@ -9,8 +9,10 @@ import (
 )
 
 // Config says how a MemTracker works. Its zero value works: the device is the
-// first CUDA device in a program built with the tag cuda, and the simulated GPU of
-// package alloc/sim in any other; the report is a file in the current directory.
+// first CUDA device, or the simulated GPU of package alloc/sim where there is no GPU to
+// use, which is logged once; the report is a file in the current directory. The
+// environment variable GPUMEMTRACK_DEVICE decides otherwise: "sim" is the simulated
+// GPU, a number is that CUDA device, which must answer then.
 type Config struct {
 	// Device gives the memory. It stays the caller's: Close does not close it.
 	// A Device that is not an *alloc.Cache gets one, which the tracker owns; of

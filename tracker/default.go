@@ -10,10 +10,9 @@ import (
 )
 
 // Default returns the tracker that the package's functions use. The first call
-// opens the first CUDA device, if the program was built for CUDA and a device
-// answers, and the simulated GPU otherwise; the report's first line says which.
-// If no report can be made in the current directory, there is none. What it fell
-// back to is logged once.
+// opens the device that New opens for a Config that names none, and the simulated
+// GPU if that is an error; the report's first line says which. If no report can be
+// made in the current directory, there is none. What it fell back to is logged once.
 func Default() *MemTracker {
 	d := defaultTracker()
 	if d.told.CompareAndSwap(false, true) {
@@ -32,9 +31,7 @@ type fallback struct {
 // tell logs it. That is not a part of making the tracker, since the handler's code is not
 // ours: it may ask for the default tracker.
 func (d *fallback) tell() {
-	if d.noGPU != nil {
-		slog.Warn("gpumemtrack: the default tracker works on a simulated GPU", "because", d.noGPU)
-	}
+	tellFallback(slog.Default(), d.noGPU)
 	if d.noReport != nil {
 		slog.Warn("gpumemtrack: there will be no memory report", "err", d.noReport)
 	}

@@ -24,9 +24,10 @@ type Levels struct {
 	// Allocated is the same after rounding.
 	Allocated alloc.Bytes `json:"allocated_bytes"`
 	// Reserved is what the tracker's device holds from the driver: the cache's
-	// segments, or without a cache the allocated bytes. "Total Allocated Memory".
+	// segments, or without a cache the allocated bytes.
 	Reserved alloc.Bytes `json:"reserved_bytes"`
-	// Registered is the part of Allocated that other code allocated.
+	// Registered is the part of Allocated that other code allocated. With Reserved it
+	// is "Total Allocated Memory".
 	Registered alloc.Bytes `json:"registered_bytes"`
 	// DriverUsed is what the driver says is in use, by all processes; it and
 	// DriverTotal are -1 if the driver did not say.

@@ -42,7 +42,7 @@ func appendMark(b []byte, m *Mark) []byte {
 	b = append(b, " Total Tensor Used Memory:"...)
 	b = appendMiB(b, m.Live.Bytes)
 	b = append(b, " Total Allocated Memory:"...)
-	b = appendMiB(b, m.Reserved)
+	b = appendMiB(b, m.Reserved+m.Registered)
 	b = append(b, " Driver Used Memory:"...)
 	b = appendMiB(b, m.DriverUsed)
 	b = append(b, " Untracked:"...)

@@ -21,7 +21,7 @@ import (
 // even a Write that always calls Track comes to an end.
 var writers = struct {
 	mu     sync.Mutex
-	queues map[any]*queue  // by writer; only those in use
+	queues map[any]*queue // by writer; only those in use
 	inside map[uint64]int // calls of Write, by the goroutine that is in them
 }{
 	queues: make(map[any]*queue),

@@ -61,10 +61,11 @@ type goroutine = uint64
 func New(cfg Config) (*MemTracker, error) {
 	device, opened := cfg.Device, (*openedDevice)(nil)
 	if device == nil {
-		var err error
-		if device, err = openDevice(); err != nil {
+		var because, err error
+		if device, because, err = openDevice(); err != nil {
 			return nil, fmt.Errorf("new tracker: %w", err)
 		}
+		tellFallback(cmp.Or(cfg.Logger, slog.Default()), because)
 		opened = &openedDevice{device: device}
 	}
 	t := &MemTracker{

@@ -1,6 +1,6 @@
 //go:build cuda && cgo && linux
 
-package cuda_test
+package cucontext_test
 
 import (
 	"maps"
@@ -12,21 +12,22 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorgonia.org/cu"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
 )
 
 // batch is a tracked batched context whose work is done by a goroutine of its own.
-func batch(t *testing.T, tr *tracker.MemTracker) *cuda.Batched[tracker.Kind] {
+func batch(t *testing.T, tr *tracker.MemTracker) *cucontext.Batched {
 	t.Helper()
-	ctx, ok := cuda.Track(cu.NewBatchedContext(newContext(t), 0), tr).(*cuda.Batched[tracker.Kind])
+	ctx, ok := cucontext.Track(cu.NewBatchedContext(newContext(t), 0), tr).(*cucontext.Batched)
 	require.True(t, ok)
 	return ctx
 }
 
 // work does the batches of calls that wait, while call runs.
-func work(t *testing.T, ctx *cuda.Batched[tracker.Kind], call func()) {
+func work(t *testing.T, ctx *cucontext.Batched, call func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); call() }()
@@ -122,6 +123,39 @@ func TestBatchedFreeThatFailsLate(t *testing.T) {
 	require.Empty(t, live(tr))
 }
 
+// TestBatchedAddressGivenAnewBesideAFreeThatFails has one batch free two buffers, of
+// which only the first free goes well, and allocate: the driver gives the first one's
+// address again.
+func TestBatchedAddressGivenAnewBesideAFreeThatFails(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	tr := newTracker(t)
+	ctx, machine := batch(t, tr), control(t)
+	for range 200 { // the caller and DoWork race for the ledger
+		var a, b, again cu.DevicePtr
+		work(t, ctx, func() {
+			a, _ = ctx.MemAlloc(1000)
+			b, _ = ctx.MemAlloc(2000)
+		})
+		require.NoError(t, machine.Fail(gpuemu.Fault{Function: "cuMemFree_v2", From: 2, Code: 719}))
+		work(t, ctx, func() {
+			ctx.MemFree(a)
+			ctx.MemFree(b)
+			again, _ = ctx.MemAlloc(500)
+		})
+		machine.Heal()
+		require.Equal(t, a, again)
+		require.Equal(t, map[cu.DevicePtr]int{a: 500, b: 2000}, live(tr))
+		require.NoError(t, ctx.TrackErr())
+		work(t, ctx, func() {
+			ctx.MemFree(a)
+			ctx.MemFree(b)
+		})
+		require.Empty(t, live(tr))
+	}
+}
+
 func TestBatchedFreeOnALostDevice(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{}) {
 		return
@@ -212,7 +246,7 @@ func (c closing) Work() <-chan func() error { return c.work }
 func TestBatchedRunEndsWithItsContext(t *testing.T) {
 	ctx := closing{work: make(chan func() error)}
 	close(ctx.work)
-	require.NoError(t, cuda.TrackBatched(cu.NewBatchedContext(ctx, 0), newTracker(t)).Run(nil))
+	require.NoError(t, cucontext.TrackBatched(cu.NewBatchedContext(ctx, 0), newTracker(t)).Run(nil))
 }
 
 func TestBatchedFreeCountsInTheCallersSection(t *testing.T) {
@@ -227,4 +261,39 @@ func TestBatchedFreeCountsInTheCallersSection(t *testing.T) {
 		ctx.MemFree(p)
 	})
 	require.Equal(t, tracker.Tally{Count: 1, Bytes: 1000}, section.Data().Freed)
+}
+
+func TestBatchedWith(t *testing.T) {
+	tr := newTracker(t)
+	ctx := batch(t, tr)
+	weight := cucontext.Tensor{Kind: tracker.Parameter, Shape: alloc.Shape{2, 3}, DType: alloc.Float32, Label: "w"}
+	work(t, ctx, func() {
+		p, err := cucontext.With(ctx, weight).AllocAndCopy(unsafe.Pointer(&make([]byte, 24)[0]), 24)
+		assert.NoError(t, err)
+		for a := range tr.Snapshot().Allocations() {
+			assert.Equal(t, weight, cucontext.Tensor{Kind: a.Kind, Shape: a.Shape, DType: a.DType, Label: a.Label})
+		}
+		ctx.MemFree(p)
+		assert.NoError(t, ctx.TrackErr())
+		ctx.MemFree(p)
+		assert.ErrorIs(t, ctx.TrackErr(), alloc.ErrDoubleFree)
+	})
+	require.Empty(t, live(tr))
+}
+
+func TestBatchedOutOfMemory(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	tr := newTracker(t)
+	ctx := batch(t, tr)
+	work(t, ctx, func() {
+		_, err := ctx.MemAlloc(1 << 30)
+		assert.NoError(t, err)
+		_, err = ctx.MemAlloc(1 << 50)
+		var oom *tracker.OutOfMemoryError
+		if assert.ErrorAs(t, err, &oom) {
+			assert.Len(t, oom.Sites, 1)
+		}
+	})
 }
