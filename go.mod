@@ -3,7 +3,7 @@ module github.com/gpumemtrack/gpumemtrack
 go 1.26.0
 
 require (
-	github.com/NVIDIA/go-nvml v0.13.4-0
+	github.com/NVIDIA/go-nvml v0.13.0-1 // later ones print a page of warnings at the first build
 	github.com/chromedp/chromedp v0.22.1
 	github.com/creack/pty v1.1.24
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe

@@ -255,7 +255,7 @@ func (l *library) handle(d Device) (*handle, error) {
 
 var errNoHandle = &CallError{Function: "nvmlDeviceGetHandleByIndex_v2", Code: codeLost}
 
-func cString(chars []int8) string {
+func cString[Char int8 | uint8](chars []Char) string { // go-nvml has had both
 	b := make([]byte, 0, len(chars))
 	for _, c := range chars {
 		if c == 0 {
