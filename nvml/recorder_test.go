@@ -14,14 +14,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/goroutines"
 )
 
 func TestMain(m *testing.M) {
 	os.Unsetenv("CUDA_VISIBLE_DEVICES") // of who runs the tests
-	goleak.VerifyTestMain(m)
+	goroutines.CheckMain(m)
 }
 
 func start(t *testing.T, cfg Config) *Recorder {

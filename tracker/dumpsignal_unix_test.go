@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/goroutines"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -33,7 +33,7 @@ func TestDumpOnSignal(t *testing.T) {
 }
 
 func TestCloseStopsDumpOnSignal(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreTopFunction("os/signal.loop"))
+	goroutines.Check(t)
 	dir := t.TempDir()
 	tr, _ := open(t, tracker.Config{})
 	stop := tr.DumpOnSignal(dir)

@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/goroutines"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -226,7 +226,7 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 }
 
 func TestNoGoroutineStays(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	goroutines.Check(t)
 	tr, err := tracker.New(tracker.Config{Device: device(t, sim.Config{}), Report: io.Discard})
 	require.NoError(t, err)
 	take(t, tr, tracker.Input, 3)

@@ -1,4 +1,5 @@
-package exporttest
+// Package page_test opens the pages of this project in a browser.
+package page_test
 
 import (
 	"context"
@@ -12,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Browser opens a page in headless Chromium, 1200 pixels wide, for three minutes
+// open opens a page in headless Chromium, 1200 pixels wide, for three minutes
 // at most, and skips the test where there is none.
-func Browser(t testing.TB, url string) context.Context {
+func open(t testing.TB, url string) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
@@ -37,31 +38,31 @@ func chromium(t testing.TB) string {
 	return ""
 }
 
-// Evaluate returns the value of a JavaScript expression, of a promise that which
+// evaluate returns the value of a JavaScript expression, of a promise that which
 // it comes to.
-func Evaluate[T any](t testing.TB, ctx context.Context, script string) T {
+func evaluate[T any](t testing.TB, ctx context.Context, script string) T {
 	t.Helper()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	require.NoError(t, err, script)
 	return value
 }
 
-// WaitFor waits until a JavaScript expression is true, for as long as the
+// waitFor waits until a JavaScript expression is true, for as long as the
 // browser runs.
-func WaitFor(t testing.TB, ctx context.Context, script string) {
+func waitFor(t testing.TB, ctx context.Context, script string) {
 	t.Helper()
 	_, err := chromedp.Run(ctx, chromedp.Poll[bool](script, chromedp.WithPollingTimeout(0)))
 	require.NoError(t, err, script)
 }
 
-// Mouse gives mouse events ("mousemove", "click", ...) to what lies at x, y of
+// mouse gives mouse events ("mousemove", "click", ...) to what lies at x, y of
 // the window, with nothing in between. They come from a script because the
 // browser's own input is dropped while a page has not been painted, and misses
 // while it scrolls.
-func Mouse(t testing.TB, ctx context.Context, x, y float64, events ...string) {
+func mouse(t testing.TB, ctx context.Context, x, y float64, events ...string) {
 	t.Helper()
 	list, err := json.Marshal(events)
 	require.NoError(t, err)
-	Evaluate[bool](t, ctx, fmt.Sprintf(`%[1]s.every(event => document.elementFromPoint(%[2]g, %[3]g).dispatchEvent(
+	evaluate[bool](t, ctx, fmt.Sprintf(`%[1]s.every(event => document.elementFromPoint(%[2]g, %[3]g).dispatchEvent(
 		new MouseEvent(event, {clientX: %[2]g, clientY: %[3]g, movementX: 1, bubbles: true, view: window})))`, list, x, y))
 }

@@ -1,4 +1,4 @@
-package trace_test
+package page_test
 
 import (
 	"bytes"
@@ -46,15 +46,15 @@ func serve(t *testing.T, text []byte) string {
 // openPerfetto opens a trace in Perfetto's page.
 func openPerfetto(t *testing.T, text []byte) context.Context {
 	url := serve(t, text)
-	ctx := exporttest.Browser(t, url+"/#!/?url="+url+"/trace.json")
-	exporttest.WaitFor(t, ctx, `window.app?.trace && !app.isLoadingTrace`)
+	ctx := open(t, url+"/#!/?url="+url+"/trace.json")
+	waitFor(t, ctx, `window.app?.trace && !app.isLoadingTrace`)
 	assert.Empty(t, query[any](t, ctx, `select * from stats where severity in ("error", "data_loss") and value > 0`))
 	return ctx
 }
 
 // query asks the page's trace processor; Row has a field for each column.
 func query[Row any](t *testing.T, ctx context.Context, sql string) []Row {
-	return exporttest.Evaluate[[]Row](t, ctx, fmt.Sprintf(`(async () => {
+	return evaluate[[]Row](t, ctx, fmt.Sprintf(`(async () => {
 		const answer = await app.trace.engine.query(%q), rows = [];
 		for (const it = answer.iter({}); it.valid(); it.next()) {
 			const value = column => typeof it.get(column) === "bigint" ? Number(it.get(column)) : it.get(column);
@@ -95,7 +95,7 @@ func TestPerfettoOpensIt(t *testing.T) {
 			Name, Around string
 			Start, End   float64
 		}
-		var got []interval
+		var got []exporttest.Section
 		paths := make(map[string]string)
 		for _, s := range query[slice](t, ctx, `
 			select slice.name, coalesce(around.name, "") as around,
@@ -107,9 +107,9 @@ func TestPerfettoOpensIt(t *testing.T) {
 			if s.Around != "" {
 				paths[s.Name] = paths[s.Around] + "/" + s.Name
 			}
-			got = append(got, interval{paths[s.Name], s.Start, s.End})
+			got = append(got, exporttest.Section{Path: paths[s.Name], Start: s.Start, End: s.End})
 		}
-		assert.ElementsMatch(t, ofHistory(r), got)
+		assert.ElementsMatch(t, exporttest.Sections(r), got)
 		assert.Equal(t, map[string]string{
 			"epoch": "epoch", "train": "epoch/train", "save": "epoch/train/save", "copy": "epoch/copy",
 			"epoch/load": "epoch/load", "open at the end": "open at the end",
@@ -193,7 +193,7 @@ func TestChromeOpensIt(t *testing.T) {
 	page, err := filepath.Rel(pageFolder(t), pages[0])
 	require.NoError(t, err)
 	r := story(t)
-	ctx := exporttest.Browser(t, serve(t, written(t, r))+"/"+filepath.ToSlash(page))
+	ctx := open(t, serve(t, written(t, r))+"/"+filepath.ToSlash(page))
 
 	type model struct {
 		Warnings []string
@@ -202,7 +202,7 @@ func TestChromeOpensIt(t *testing.T) {
 		Instants map[string]int
 		Last     map[string]alloc.Bytes
 	}
-	got := exporttest.Evaluate[model](t, ctx, `(async () => {
+	got := evaluate[model](t, ctx, `(async () => {
 		const model = new tr.Model(), text = await (await fetch("/trace.json")).text();
 		new tr.importer.Import(model).importTraces([text]);
 		const process = model.processes[1], threads = Object.values(process.threads), sections = [];

@@ -1,4 +1,5 @@
-package export_test
+// Package schema_test holds the JSON of package tracker against the schemas of docs.
+package schema_test
 
 import (
 	"bytes"
@@ -21,7 +22,7 @@ func schema(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	s, err := c.Compile(filepath.Join("..", "..", "docs", name+".schema.json"))
+	s, err := c.Compile(filepath.Join("..", "..", "..", "docs", name+".schema.json"))
 	require.NoError(t, err)
 	return s
 }
@@ -92,7 +93,7 @@ func TestSchemasKnowEveryWord(t *testing.T) {
 
 // enum returns the words that a schema allows at a place.
 func enum(t *testing.T, name string, place ...string) []any {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", name+".schema.json"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", name+".schema.json"))
 	require.NoError(t, err)
 	at := parse(t, text)
 	for _, key := range place {
