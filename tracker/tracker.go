@@ -44,6 +44,8 @@ type MemTracker struct {
 	sections sections
 	everLost int64
 	closed   atomic.Bool // written under mu
+
+	toldClosed atomic.Bool // see usedAfterClose
 }
 
 // New returns a tracker over cfg.Device and begins its report. The error says
@@ -209,6 +211,7 @@ func (t *MemTracker) Err() error { return t.report.failure() }
 // they can still be freed. The error is Err's, or the device's. A second Close is
 // alloc.ErrClosed.
 func (t *MemTracker) Close() error {
+	now := t.now()
 	t.marking.Lock()
 	defer t.marking.Unlock()
 	t.mu.Lock()
@@ -217,13 +220,14 @@ func (t *MemTracker) Close() error {
 		return fmt.Errorf("close tracker: %w", alloc.ErrClosed)
 	}
 	t.closed.Store(true)
+	timing := t.sections.close(now, &t.ledger)
 	t.ledger = newLedger()
 	t.history = history{}
-	timing := t.sections.reset()
 	t.mu.Unlock()
 	for _, d := range timing {
 		d.read()
 	}
+	t.sections.host.proc.close()
 	t.dumps.stop()
 	t.recent.close()
 	t.report.close()
