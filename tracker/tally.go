@@ -2,6 +2,7 @@ package tracker
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -14,12 +15,26 @@ type Tally struct {
 }
 
 func (a *Tally) add(count int64, bytes alloc.Bytes) {
-	a.Count += count
-	a.Bytes += bytes
+	a.Count = saturated(a.Count, count)
+	a.Bytes = saturated(a.Bytes, bytes)
 }
 
-// Add returns the sum.
-func (a Tally) Add(b Tally) Tally { return Tally{a.Count + b.Count, a.Bytes + b.Bytes} }
+// saturated returns a + b, or the nearest number that there is.
+func saturated[T ~int64](a, b T) T {
+	sum := a + b
+	switch {
+	case b > 0 && sum < a:
+		return math.MaxInt64
+	case b < 0 && sum > a:
+		return math.MinInt64
+	}
+	return sum
+}
+
+// Add returns the sum, or the nearest that 64 bits hold.
+func (a Tally) Add(b Tally) Tally {
+	return Tally{saturated(a.Count, b.Count), saturated(a.Bytes, b.Bytes)}
+}
 
 // Sub returns the difference a - b.
 func (a Tally) Sub(b Tally) Tally { return Tally{a.Count - b.Count, a.Bytes - b.Bytes} }

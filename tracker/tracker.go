@@ -243,13 +243,14 @@ func (t *MemTracker) Err() error { return t.report.failure() }
 // opened is closed, once no buffer is live. The error is Err's, or the device's. A
 // second Close is alloc.ErrClosed.
 func (t *MemTracker) Close() error {
-	timing, last, err := t.shut()
+	timing, last, err := t.shut(t.now())
 	if err != nil {
 		return err
 	}
 	for _, d := range timing {
 		d.read()
 	}
+	t.sections.host.proc.close()
 	t.dumps.stop()
 	t.recent.close()
 	t.delist()
@@ -259,7 +260,7 @@ func (t *MemTracker) Close() error {
 
 // shut is the part of Close under the locks. It returns what is left to do without
 // them: device times to read, and a writer to wait for.
-func (t *MemTracker) shut() (timing []*deviceTime, last *block, err error) {
+func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *block, err error) {
 	t.marking.Lock()
 	defer t.marking.Unlock()
 	t.mu.Lock()
@@ -268,9 +269,9 @@ func (t *MemTracker) shut() (timing []*deviceTime, last *block, err error) {
 		return nil, nil, fmt.Errorf("close tracker: %w", alloc.ErrClosed)
 	}
 	t.closed.Store(true)
+	timing = t.sections.close(now, &t.ledger)
 	t.ledger.close()
 	t.history.close()
-	timing = t.sections.reset()
 	t.mu.Unlock()
 	return timing, t.report.end(), nil
 }

@@ -64,6 +64,7 @@ type openSection struct {
 	allocated, freed tracker.Tally
 	ownPeak          alloc.Bytes
 	ended            bool
+	left             bool // the goroutine is in it no more
 }
 
 // thread is a goroutine that does what it is told.
@@ -92,10 +93,10 @@ func (m *sectionModel) thread(t *rapid.T) *thread {
 	return rapid.SampledFrom(m.threads).Draw(t, "thread")
 }
 
-// innermost returns the section that was opened last in the thread.
+// innermost returns the section that was opened last in the thread, and not left.
 func (m *sectionModel) innermost(th *thread) *openSection {
 	for _, s := range slices.Backward(m.open) {
-		if s.thread == th {
+		if s.thread == th && !s.left {
 			return s
 		}
 	}
@@ -137,12 +138,18 @@ func (m *sectionModel) end(t *rapid.T) {
 	m.finish(t, rapid.IntRange(0, len(m.open)-1).Draw(t, "section"))
 }
 
-// finish ends the i-th open section, from whichever goroutine.
+// finish ends the i-th open section, from whichever goroutine. If that is its own, it
+// has left what it opened inside, too, unless it had left this one before.
 func (m *sectionModel) finish(t *rapid.T, i int) {
-	s := m.open[i]
+	s, th := m.open[i], m.thread(t)
+	if th == s.thread && !s.left {
+		for _, inner := range m.open[i:] {
+			inner.left = inner.left || inner.thread == th
+		}
+	}
 	m.open = slices.Delete(m.open, i, i+1)
 	s.ended = true
-	m.thread(t).do(s.section.End)
+	th.do(s.section.End)
 	m.compare(t, s)
 }
 
