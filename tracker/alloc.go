@@ -175,7 +175,9 @@ func (t *MemTracker) forget(r *record, action Action) error {
 	if here != 0 || r.cell.section != noPath {
 		t.sections.freed(here, r.cell.section, 1, r.cell.group.each)
 	}
-	t.history.add(r.event(t.now(), action))
+	now := t.now()
+	t.ledger.wasFreed(r, now, t.history.next)
+	t.history.add(r.event(now, action))
 	return nil
 }
 

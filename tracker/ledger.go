@@ -3,8 +3,10 @@ package tracker
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 )
 
 // ErrDuplicatePtr is the error of adding an address that the ledger holds live
@@ -29,10 +31,12 @@ type ledger struct {
 	allocated     alloc.Bytes
 	allocatedPeak alloc.Bytes
 	registered    alloc.Bytes // the part of allocated that is not the tracker's own
+
+	freed map[callstack.ID]*lifetimes // by call stack
 }
 
 func newLedger() ledger {
-	return ledger{live: make(map[alloc.Ptr]*record), cells: newCells(), epoch: 1}
+	return ledger{live: make(map[alloc.Ptr]*record), cells: newCells(), epoch: 1, freed: make(map[callstack.ID]*lifetimes)}
 }
 
 // add enters a record. It fails, and changes nothing, if the address is live or
@@ -88,6 +92,16 @@ func (l *ledger) remove(r *record) {
 	if r.foreign {
 		l.registered -= r.allocated
 	}
+}
+
+// wasFreed counts the age that a record reached.
+func (l *ledger) wasFreed(r *record, now time.Duration, event uint64) {
+	its := l.freed[r.cell.stack]
+	if its == nil {
+		its = new(lifetimes)
+		l.freed[r.cell.stack] = its
+	}
+	its.freed(now-r.since, event)
 }
 
 // keepPeak saves the cell's count at the peak before it first changes after it.

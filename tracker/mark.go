@@ -84,7 +84,7 @@ func (t *MemTracker) track(caller callstack.ID) *Mark {
 		b.add(g.kind, g.dtype, g.shape, site, g.tally(c.count))
 		t.growth.note(site, g.tally(c.count))
 	}
-	t.growth.mark(m.Seq)
+	t.growth.mark(m.Seq, now)
 	clear(t.changes)
 	m.Delta = b.delta()
 	t.report.write(m)
