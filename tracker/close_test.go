@@ -152,5 +152,5 @@ func tell(t *testing.T, tr *tracker.MemTracker) {
 	unlessClosedOrFull(t, tr.Dump(io.Discard, ""))
 	tr.Profile()
 	tr.Leaks()
-	tr.Growth(1)
+	tr.Growth()
 }

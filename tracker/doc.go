@@ -19,8 +19,9 @@
 // and host memory and time; sections nest and run side by side, each with an exact peak
 // of its own. Profile gathers them by path, layer by layer.
 //
-// What never came back? Leaks tells what is live and was not at a snapshot,
-// Growth which line's memory rises from mark to mark, and Config.Lost has the Go
+// What was never freed? Suspects names the lines of code with buffers that are far
+// older than their others, Growth those whose memory rises from mark to mark. Leaks lists
+// what is live and was not at a snapshot, and Config.Lost has the Go
 // collector prove which buffers nobody can free any more. VerifyNoLeaks and
 // LimitPeak fail a test.
 //
