@@ -48,6 +48,13 @@ func TestIndexInABrowser(t *testing.T) {
 	assert.Contains(t, row, "+ 1 × Gradient (3145728) uint8")
 }
 
+func TestLeaksInABrowser(t *testing.T) {
+	server := httptest.NewServer(live.Handler(exporttest.Leaky(t)))
+	t.Cleanup(server.Close)
+	ctx := exporttest.Browser(t, server.URL+"/")
+	exporttest.WaitFor(t, ctx, `document.getElementById("leaks").textContent.includes("exporttest.forget: 29 buffers")`)
+}
+
 func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
