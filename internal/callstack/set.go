@@ -12,6 +12,10 @@ type interned struct {
 	hash  uint64
 	id    ID
 	words []uintptr
+
+	// The rest is of walks only; see predict.
+	whole   bool     // the walk reached the goroutine's first frame
+	offsets []uint32 // how far the frame records lie from the first, which is Capture's
 }
 
 // set finds interned sequences by their words: open addressing with linear probing, at most three quarters full. find takes

@@ -34,11 +34,20 @@ type Table struct {
 
 	stacks set // the stacks, as runtime.Callers gives them
 	keys   set // what a walk found, to the ID of the stack it determines; see Capture
+	recent recentKeys
 
 	mu   sync.Mutex                  // held to add to stacks, keys and byID
 	byID atomic.Pointer[[]*interned] // the stack with ID i is at i-1
 
 	symbols symbols
+}
+
+// recentKeys are keys that predict tries, at places that depend on some frames of theirs.
+type recentKeys [512]recentKey
+
+type recentKey struct {
+	key  atomic.Pointer[interned]
+	wait int // for so many stacks more that the key does not predict, it stays; only predict reads and writes this
 }
 
 // NewTable returns an empty table.
