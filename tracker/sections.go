@@ -15,11 +15,11 @@ type sections struct {
 	open   atomic.Int32 // while it is 0, nobody looks for the goroutine's section
 
 	paths     paths
-	stats     []pathStats          // by path
+	stats     []pathStats         // by path
 	innermost map[uint64]*Section // of each goroutine that has one open
-	youngest  *Section             // of the open ones, in the order of their beginnings
-	spans     uint64               // sections ever
-	timing    []*deviceTime        // of ended sections, not read yet
+	youngest  *Section            // of the open ones, in the order of their beginnings
+	spans     uint64              // sections ever
+	timing    []*deviceTime       // of ended sections, not read yet
 }
 
 // high is the highest levels of a stretch of time.

@@ -63,7 +63,7 @@ func New(cfg Config) (*MemTracker, error) {
 		origin:  cfg.Origin.fill(),
 		clock:   cfg.Clock,
 		start:   time.Now(),
-		stacks:  newStacks(cfg.StackDepth, cfg.Libraries),
+		stacks:  newStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
 		ledger:  newLedger(),
 		history: history{max: max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))},
 		report:  report{writer: cfg.Report, log: cmp.Or(cfg.Logger, slog.Default())},

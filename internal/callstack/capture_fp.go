@@ -87,7 +87,7 @@ func (t *Table) learn(own, skip, slot int, hash uint64, key []uintptr) ID {
 	var pcs [maxSkip + MaxDepth]uintptr
 	stack := pcs[:runtime.Callers(1+own, pcs[:skip+t.depth])]
 	id := t.Intern(stack[min(skip, len(stack)):])
-	if id == Overflow || len(key) < 2 || !determines(key[1:], stack) {
+	if id == Overflow || t.keysFull() || len(key) < 2 || !determines(key[1:], stack) {
 		return id
 	}
 	e := &interned{hash: hash, id: id, words: slices.Clone(key), whole: len(key) <= t.limit(skip)}
@@ -115,12 +115,14 @@ func offsets(own, n int) []uint32 {
 	return offsets
 }
 
-// addKey remembers what stack a key stands for. There are never more keys than the table may have stacks: a key that finds
-// no room only costs its callers the slow way.
+// keysFull reports whether there are as many keys as the table may have stacks. Stacks whose key finds no room take the slow way.
+func (t *Table) keysFull() bool { return t.keys.n.Load() >= int64(t.max) }
+
+// addKey remembers what stack a key stands for.
 func (t *Table) addKey(e *interned) (added bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.keys.n >= t.max || t.keys.find(e.hash, e.words) != nil {
+	if t.keysFull() || t.keys.find(e.hash, e.words) != nil {
 		return false
 	}
 	t.keys.insert(e)
