@@ -77,7 +77,7 @@ func New(cfg Config) (*MemTracker, error) {
 		origin:  cfg.Origin.fill(),
 		clock:   cfg.Clock,
 		start:   time.Now(),
-		stacks:  newStacks(cfg.StackDepth, cfg.Libraries),
+		stacks:  newStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
 		ledger:  newLedger(),
 		history: newHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
 		report:  report{log: cmp.Or(cfg.Logger, slog.Default())},

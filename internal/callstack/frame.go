@@ -13,19 +13,32 @@ type Frame struct {
 	Line     int    // line of the call, counted from 1; 0 if unknown
 }
 
-// Frames yields the symbolised frames of a stack, innermost first. Overflow yields one frame that says so; 0 yields none.
+const (
+	overflowNote = "(call stack table full)"
+	cutNote      = "(call stack table full: other frames left out)"
+)
+
+// Frames yields the symbolised frames of a stack, innermost first. Overflow yields one frame that says so, and a stack that was
+// cut short has one at its end; 0 yields none.
 func (t *Table) Frames(id ID) iter.Seq[Frame] {
 	return func(yield func(Frame) bool) {
 		if id == Overflow {
-			yield(Frame{Function: "(call stack table full)"})
+			yield(Frame{Function: overflowNote})
 			return
 		}
-		for _, pc := range t.PCs(id) {
+		e := t.stack(id)
+		if e == nil {
+			return
+		}
+		for _, pc := range e.words {
 			for _, f := range t.FramesAt(pc) {
 				if !yield(f) {
 					return
 				}
 			}
+		}
+		if e.cut {
+			yield(Frame{Function: cutNote})
 		}
 	}
 }
