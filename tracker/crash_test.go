@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		beginsOnAFullDisk()
 	case "logs by the default tracker":
 		logsByTheDefaultTracker()
+	case "fails its tests":
+		failsItsTests()
 	default:
 		os.Exit(m.Run())
 	}
