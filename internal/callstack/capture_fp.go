@@ -6,7 +6,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strings"
 )
 
 const (
@@ -87,7 +86,7 @@ func (t *Table) learn(own, skip, slot int, hash uint64, key []uintptr) ID {
 	var pcs [maxSkip + MaxDepth]uintptr
 	stack := pcs[:runtime.Callers(1+own, pcs[:skip+t.depth])]
 	id := t.Intern(stack[min(skip, len(stack)):])
-	if id == Overflow || t.keysFull() || len(key) < 2 || !determines(key[1:], stack) {
+	if id == Overflow || t.keysFull() || len(key) < 2 || !t.symbols.determines(key[1:], stack) {
 		return id
 	}
 	e := &interned{hash: hash, id: id, words: slices.Clone(key), whole: len(key) <= t.limit(skip)}
@@ -147,14 +146,14 @@ func Goroutine() uint64 {
 //
 // Which frame is missed depends only on the code before it, so a stack that a walk covers cannot be taken for another.
 // Addresses in walked that the stack does not have are wrappers, which runtime.Callers leaves out.
-func determines(walked, stack []uintptr) bool {
+func (s *symbols) determines(walked, stack []uintptr) bool {
 	var around uintptr // entry of the function that the previous frame was inlined into
 	for _, pc := range stack {
-		f := frameAt(pc)
-		if f.Function == "runtime.sigpanic" || strings.HasPrefix(f.Function, "runtime.cgocallback") {
+		at := s.at(pc)
+		if at.foreign {
 			return false
 		}
-		if around == 0 || f.Entry != around {
+		if around == 0 || at.entry != around {
 			i := slices.Index(walked, pc)
 			if i < 0 {
 				return false
@@ -162,8 +161,8 @@ func determines(walked, stack []uintptr) bool {
 			walked = walked[i+1:]
 		}
 		around = 0
-		if f.Func == nil {
-			around = f.Entry
+		if at.inlined {
+			around = at.entry
 		}
 	}
 	return len(stack) > 0

@@ -25,6 +25,7 @@ func walkAndCallers() (walked, stack []uintptr) {
 
 func TestDetermines(t *testing.T) {
 	walked, stack := stackHere()
+	determines := new(symbols).determines
 	require.NotEmpty(t, stack)
 	assert.True(t, determines(walked, stack))
 	assert.False(t, determines(walked, nil))

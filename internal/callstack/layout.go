@@ -56,7 +56,7 @@ func walkHere(level int) bool {
 	}
 	var walked, stack [32]uintptr
 	n, _ := walk(&walked[0], nil, len(walked), 0)
-	return determines(walked[:n], stack[:runtime.Callers(2, stack[:])])
+	return new(symbols).determines(walked[:n], stack[:runtime.Callers(2, stack[:])])
 }
 
 // findGoid returns the one offset below end at which each of several goroutines finds its number in runtime.g, or 0.
