@@ -63,8 +63,8 @@ type Section struct {
 // process's resident set at both ends.
 type SectionConfig struct {
 	// HostDetail measures Go's heap and the peak of the resident set as well, which
-	// makes a section take three to five times as long. GCBefore and
-	// ResetHostPeak include it.
+	// makes a section take about five times as long. GCBefore and ResetHostPeak
+	// include it.
 	HostDetail bool
 	// GCBefore runs the Go collector before each measurement, outside of the
 	// time that is measured: host memory then has no garbage in it, and buffers
@@ -76,7 +76,7 @@ type SectionConfig struct {
 	// exact, and the mark useless for anybody else. Linux only.
 	ResetHostPeak bool
 	// NoHost and NoDeviceTime leave out what they name. To measure the host takes
-	// about half the time of a section (BenchmarkSection).
+	// most of the time of a section (BenchmarkSection).
 	NoHost       bool
 	NoDeviceTime bool
 }

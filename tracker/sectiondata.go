@@ -2,6 +2,7 @@ package tracker
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -182,44 +183,59 @@ func residentUse(from, to hostMemory, mark alloc.Bytes) MemoryUse {
 	return use
 }
 
+// memories are the kinds of memory that something is known of.
+func (d SectionData) memories() (known []namedUse) {
+	for _, m := range []namedUse{{"RSS:", d.RSS}, {"Go:", d.Heap}, {"GPU:", d.GPU}} {
+		if m.Before >= 0 || m.Used >= 0 || m.Peak >= 0 {
+			known = append(known, m)
+		}
+	}
+	return known
+}
+
+type namedUse struct {
+	name string
+	MemoryUse
+}
+
 // String prints the data on one line, in ipygpulogger's compact form: MiB consumed,
-// peaked and used in total.
+// peaked and used in total. What nothing is known of is left out; see Table.
 //
-//	RSS: 0.4/<=0.0/17.0 MiB | Go: 0.1/-/0.2 MiB | GPU: 2567.0/1437.0/5465.0 MiB | Time 0.012s | forward (Consumed/Peaked/Used Total)
+//	RSS: 0.4/-/17.0 MiB | GPU: 2567.0/1437.0/5465.0 MiB | Time 0.012s | forward (Consumed/Peaked/Used Total)
 func (d SectionData) String() string {
-	text := fmt.Sprintf("RSS: %s MiB | Go: %s MiB | GPU: %s MiB | Time %.3fs | %s (Consumed/Peaked/Used Total)",
-		d.RSS.compact(), d.Heap.compact(), d.GPU.compact(), d.Time.Seconds(), d.Path)
-	if d.Incomplete != "" {
-		text += " | incomplete: " + d.Incomplete
+	var b strings.Builder
+	for _, m := range d.memories() {
+		fmt.Fprintf(&b, "%s %s/%s/%s MiB | ", m.name, m.consumed(), m.peaked(), m.used())
 	}
-	return text
+	fmt.Fprintf(&b, "Time %.3fs | %s (Consumed/Peaked/Used Total)", d.Time.Seconds(), d.Path)
+	if d.Incomplete != "" {
+		b.WriteString(" | incomplete: " + d.Incomplete)
+	}
+	return b.String()
 }
 
-func (u MemoryUse) compact() string {
-	return inMiB(u.Consumed(), u.Used >= 0 && u.Before >= 0) + "/" + u.peaked() + "/" + inMiB(u.Used, u.Used >= 0)
-}
-
-// Table prints the data as ipygpulogger does, in MiB, with a line for Go's heap.
-// A peak that is known only to be no higher stands with "<=", one that is not
-// known as "-".
+// Table prints the data as ipygpulogger does, in MiB, with a line for Go's heap if it
+// was measured. A peak that is known only to be no higher stands with "<=", an amount
+// that is not known as "-".
 func (d SectionData) Table() string {
-	text := fmt.Sprintf("RAM:  Consumed   Peaked  Used Total  in %.3fs", d.Time.Seconds())
+	var b strings.Builder
+	fmt.Fprintf(&b, "RAM:  Consumed   Peaked  Used Total  in %.3fs", d.Time.Seconds())
 	if d.DeviceTime >= 0 {
-		text += fmt.Sprintf(", %.3fs by the GPU's clock", d.DeviceTime.Seconds())
+		fmt.Fprintf(&b, ", %.3fs by the GPU's clock", d.DeviceTime.Seconds())
 	}
-	text += " (" + d.Path + ")\n"
-	for _, row := range []struct {
-		name string
-		use  MemoryUse
-	}{{"RSS:", d.RSS}, {"Go:", d.Heap}, {"GPU:", d.GPU}} {
-		text += fmt.Sprintf("%-5s %8s %8s  %10s MiB\n", row.name,
-			inMiB(row.use.Consumed(), row.use.Used >= 0 && row.use.Before >= 0), row.use.peaked(), inMiB(row.use.Used, row.use.Used >= 0))
+	fmt.Fprintf(&b, " (%s)\n", d.Path)
+	for _, m := range d.memories() {
+		fmt.Fprintf(&b, "%-5s %8s %8s  %10s MiB\n", m.name, m.consumed(), m.peaked(), m.used())
 	}
 	if d.Incomplete != "" {
-		text += "Incomplete: " + d.Incomplete + "\n"
+		b.WriteString("Incomplete: " + d.Incomplete + "\n")
 	}
-	return text
+	return b.String()
 }
+
+func (u MemoryUse) consumed() string { return inMiB(u.Consumed(), u.Used >= 0 && u.Before >= 0) }
+
+func (u MemoryUse) used() string { return inMiB(u.Used, u.Used >= 0) }
 
 func (u MemoryUse) peaked() string {
 	text := inMiB(u.Peaked(), u.Peaked() >= 0)
