@@ -27,7 +27,7 @@ func busy(t *testing.T, cfg tracker.Config) *tracker.MemTracker {
 	require.NoError(t, take(t, tr, tracker.Temporary, 1<<20).Free())
 	step.End()
 	tr.Track()
-	_, err := tr.AllocBytes(sim.MaxMemory, tracker.Input)
+	_, err := tr.Alloc(alloc.Shape{1 << 20, 1 << 20}, alloc.Uint8, tracker.Input) // all that sim may have
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 	return tr
 }
@@ -248,7 +248,7 @@ func TestDumpWhereNoneCanBe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o644))
 	tr, _ := open(t, tracker.Config{OOMDir: file})
-	_, err := tr.AllocBytes(sim.MaxMemory, tracker.Input)
+	_, err := tr.Alloc(alloc.Shape{1 << 20, 1 << 20}, alloc.Uint8, tracker.Input) // all that sim may have
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
 	require.Error(t, oom.DumpErr)
