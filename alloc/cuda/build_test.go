@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,7 @@ func TestBuilds(t *testing.T) {
 		"no cgo, PIE":   {"CGO_ENABLED=0", "-buildmode=pie -trimpath"},
 		"no cgo, small": {"CGO_ENABLED=0", "-trimpath -ldflags=-s"},
 		"cgo, PIE":      {"CGO_ENABLED=1", "-buildmode=pie -trimpath"},
+		"static":        {"CGO_ENABLED=0", "-tags nogpu"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "open")
@@ -36,13 +38,25 @@ func TestBuilds(t *testing.T) {
 			cmd.Env = append(os.Environ(), build.env)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(out))
-			for want, env := range map[string]string{"Emulated GPU 0 <nil>\n": "", "no driver\n": "LD_LIBRARY_PATH="} {
+			opened := func(env string) string {
 				run := gpuemu.Command(t, gpuemu.Options{}, program)
 				run.Env = append(run.Env, env)
 				out, err := run.Output()
 				require.NoError(t, err)
-				require.Equal(t, want, string(out))
+				return string(out)
 			}
+			require.Equal(t, "no driver\n", opened("LD_LIBRARY_PATH="))
+			if name != "static" {
+				require.Equal(t, "Emulated GPU 0 <nil>\n", opened(""))
+				return
+			}
+			require.Equal(t, "no driver\n", opened(""))
+			file, err := elf.Open(program)
+			require.NoError(t, err)
+			defer file.Close()
+			libraries, err := file.ImportedLibraries()
+			require.NoError(t, err)
+			require.Empty(t, libraries)
 		})
 	}
 }
