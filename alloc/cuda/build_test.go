@@ -21,9 +21,7 @@ func TestBuilds(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil || testing.Short() {
 		t.Skip("needs the go command, and takes a minute")
 	}
-	if !gpuemu.Emulated() {
-		t.Skip("a real driver would be found, whatever is searched first")
-	}
+	needEmulated(t)
 	for name, build := range map[string]struct{ env, flags string }{
 		"no cgo":        {"CGO_ENABLED=0", ""},
 		"no cgo, PIE":   {"CGO_ENABLED=0", "-buildmode=pie -trimpath"},
