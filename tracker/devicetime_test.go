@@ -3,6 +3,7 @@ package tracker_test
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ type slow struct {
 	*sim.Device
 	asked  chan struct{} // closed when it is asked first
 	answer chan struct{} // closed to let it answer
-	first  sync.Once
+	first  atomic.Bool
 }
 
 func (d *slow) StartInterval() (alloc.Interval, error) { return slowInterval{d}, nil }
@@ -30,10 +31,10 @@ type slowInterval struct{ device *slow }
 func (slowInterval) Stop() error { return nil }
 
 func (i slowInterval) Elapsed() (time.Duration, error) {
-	i.device.first.Do(func() {
+	if i.device.first.CompareAndSwap(false, true) {
 		close(i.device.asked)
 		<-i.device.answer
-	})
+	}
 	return time.Second, nil
 }
 

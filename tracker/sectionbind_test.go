@@ -3,14 +3,17 @@ package tracker_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -277,4 +280,48 @@ func TestSectionsOfTheDefaultTracker(t *testing.T) {
 	}))
 	assert.Equal(t, "run/part", part.Data().Path)
 	assert.Contains(t, part.Data().Site.Function, "TestSectionsOfTheDefaultTracker")
+}
+
+// TestSectionsWhileTheTrackerCloses runs sections in every way meanwhile: nothing of the
+// device stays, and each says whether it is whole.
+func TestSectionsWhileTheTrackerCloses(t *testing.T) {
+	dev := &timed{Device: device(t, sim.Config{})}
+	tr, _ := open(t, tracker.Config{Device: dev, Logger: slog.New(slog.DiscardHandler)})
+	ctx, whole := tr.SectionContext(context.Background(), "whole")
+	var group sync.WaitGroup
+	var rounds atomic.Int64
+	for range 8 {
+		group.Go(func() {
+			for range 300 {
+				rounds.Add(1)
+				_, part := tr.SectionContext(ctx, "part")
+				var inner *tracker.Section
+				work := part.Bind(func() error {
+					inner = tr.Section("inner") // not ended
+					tr.Do("leaf", func() {
+						if buf, err := tr.AllocBytes(100, tracker.Temporary); err == nil {
+							assert.NoError(t, buf.Free())
+						}
+					})
+					return nil
+				})
+				elsewhere(func() { assert.NoError(t, work()) })
+				group.Go(part.End)
+				part.Data()
+				tr.Profile()
+				part.End()
+				inner.End()
+				if d := inner.Data(); d.Incomplete == "" {
+					assert.Equal(t, tracker.Tally{Count: 1, Bytes: 100}, d.Allocated)
+				}
+			}
+		})
+	}
+	for rounds.Load() < 1000 {
+		runtime.Gosched()
+	}
+	require.NoError(t, tr.Close())
+	group.Wait()
+	assert.NotEmpty(t, whole.Data().Incomplete)
+	assert.Zero(t, dev.held.Load())
 }
