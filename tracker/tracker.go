@@ -221,7 +221,7 @@ func (t *MemTracker) Close() error {
 	for _, d := range timing {
 		d.read()
 	}
-	t.dumps.stop()
+	t.dumps.stopAll()
 	t.recent.close()
 	t.withdraw()
 	t.report.settle(last)
