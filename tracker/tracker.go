@@ -251,7 +251,7 @@ func (t *MemTracker) Close() error {
 		d.read()
 	}
 	t.sections.host.proc.close()
-	t.dumps.stop()
+	t.dumps.stopAll()
 	t.recent.close()
 	t.delist()
 	t.report.settle(last)

@@ -70,6 +70,8 @@ func TestPages(t *testing.T) {
 			for range s.Allocations() {
 				t.Fatal("a light snapshot has no allocations")
 			}
+			assert.NotNil(t, s.Cache)
+			assert.Empty(t, s.Segments)
 		}},
 		"dump": {"application/json", func(t *testing.T, body []byte) {
 			d, err := tracker.ReadDump(bytes.NewReader(body))
