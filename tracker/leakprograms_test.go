@@ -438,12 +438,20 @@ var steady = []program{
 		})
 		w.run(240 * second)
 	}},
-	{"is stopped for 30 s, with requests under way", func(w *world) {
-		w.serve(160, 0)
-		w.run(20 * second)
-		for i := range w.plans {
-			w.plans[i].at = w.plans[i].at.Add(30 * second)
-		}
+	{"hangs for 30 s, with 16 requests under way", func(w *world) {
+		start := w.now
+		hangs := func(d time.Duration) bool { return 20*second < d && d < 50*second }
+		w.requests(160, func() {
+			now, life := w.now.Sub(start), w.about(100*ms)
+			if hangs(now) {
+				return
+			}
+			if hangs(now + life) {
+				life += 30 * second
+			}
+			w.freeAfter(life, w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation)))
+			w.mark()
+		})
 		w.run(60 * second)
 	}},
 	{"serves by day, rests by night", func(w *world) {

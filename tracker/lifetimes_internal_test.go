@@ -86,9 +86,10 @@ func TestSuspectsOfALine(t *testing.T) {
 		"just enough were freed":          {freed(100, 0, 0), leak, 29},
 		"2 % lived for 3 s":               {freed(980, 20, 3*s), leak, 0},
 		"2 % lived for 3 s, not a minute": {freed(980, 20, 3*s), forgotten(30, 10*s, 500*s), 30},
+		"2 % lived for 3 s, many are old": {freed(980, 20, 3*s), forgotten(1000, 541*s, 590*s), 0},
 		"3 of 1000 lived for 3 s":         {freed(1000, 3, 3*s), leak, 29},
 		"4 of 1000 lived for 3 s":         {freed(1000, 4, 3*s), leak, 0},
-		"all of one moment":               {quick, forgotten(29, 580*s, 580*s+500*time.Millisecond), 0},
+		"all of one moment":               {lifetimes{quick.ages, 580_500}, forgotten(29, 580*s, 580*s+500*time.Millisecond), 0},
 		"only at the beginning":           {quick, forgotten(29, s, 50*s), 0},
 		"then the line was idle":          {lifetimes{quick.ages, 50_000}, forgotten(29, s, 50*s), 29},
 		"nothing lives":                   {quick, nil, 0},
@@ -96,6 +97,21 @@ func TestSuspectsOfALine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			assert.Len(t, test.freed.suspects(now, test.live), test.want)
 		})
+	}
+}
+
+func TestSuspectAsText(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0 µs", 1 << 10: "1.1 µs", 1 << 20: "1.1 ms", 1 << 26: "68 ms", time.Second: "1 s", 9_950 * time.Millisecond: "10 s",
+		59_001 * time.Millisecond: "60 s", 90 * time.Second: "1.5 min", 100 * time.Hour: "100 h",
+	} {
+		assert.Equal(t, want, roughly(d))
+	}
+	for share, want := range map[float64]string{0.99: "99 %", 0.9999: "99 %", 1: "all"} {
+		assert.Equal(t, want, percent(share))
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 2871: "2,871", 12_345_678: "12,345,678"} {
+		assert.Equal(t, want, grouped(n))
 	}
 }
 

@@ -84,6 +84,37 @@ func TestSuspectsEndWithTheTracker(t *testing.T) {
 	assert.Empty(t, w.tr.Growth())
 }
 
+// TestWhatIsKeptFromTheBeginning: buffers of the first seconds that stay are no suspects for long.
+func TestWhatIsKeptFromTheBeginning(t *testing.T) {
+	w := newWorld(t, 0)
+	n := 0
+	w.every(10*ms, func() {
+		b := w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation))
+		if n++; n > 300 || n%10 != 0 {
+			w.freeAfter(5*ms, b)
+		}
+	})
+	w.run(20 * second)
+	assert.Empty(t, w.tr.Suspects())
+}
+
+// TestSuspectsOfShapesThatNeverRepeat: the ledger sums up what such shapes had.
+func TestSuspectsOfShapesThatNeverRepeat(t *testing.T) {
+	w := newWorld(t, 0)
+	n := 0
+	w.every(10*ms, func() {
+		n++
+		if b := w.ok(w.tr.AllocBytes(alloc.Bytes(n), tracker.Activation)); n%100 != 0 {
+			w.freeAfter(5*ms, b)
+		}
+	})
+	w.run(300 * second)
+	for range 5 {
+		require.Len(t, w.tr.Suspects(), 1)
+		w.run(second)
+	}
+}
+
 // TestMemoryOfOthersIsSuspectToo: of Register and Unregister.
 func TestMemoryOfOthersIsSuspectToo(t *testing.T) {
 	w := newWorld(t, 0)
