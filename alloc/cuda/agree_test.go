@@ -12,10 +12,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
 )
 
 // TestLedgerCacheAndDriverAgree breaks driver calls at random under a tracker, with a

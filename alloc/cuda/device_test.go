@@ -17,10 +17,10 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
-	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 )
 
 // These tests run on whichever driver answers: a real one, or the emulated one

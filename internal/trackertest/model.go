@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
