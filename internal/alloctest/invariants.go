@@ -19,6 +19,7 @@ type TestingT interface {
 // that refuses MemInfo is not compared with.
 func Invariants(t TestingT, cache *alloc.Cache) {
 	t.Helper()
+	t.Helper()
 	stats := cache.Stats()
 	var sum alloc.Stats
 	end := alloc.Ptr(0)

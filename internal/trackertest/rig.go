@@ -1,14 +1,11 @@
-// Package trackertest holds test bodies that any device's package can run a
-// MemTracker through: the simulated GPU, an emulated driver, a real one.
+// Package trackertest runs a MemTracker over any device: the simulated GPU, an
+// emulated driver, a real one.
 package trackertest
 
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
 // Rig is a device under test.
@@ -21,38 +18,9 @@ type Rig struct {
 	Heal func()
 }
 
-// Run runs every test body.
+// Run runs every test body. open is called for each program and each case; it has the
+// test close the device.
 func Run(t *testing.T, open func(t *testing.T) Rig) {
-	t.Run("model", func(t *testing.T) { Model(t, open) })
-	t.Run("concurrent", func(t *testing.T) { Concurrent(t, open) })
-	t.Run("sections", func(t *testing.T) { Sections(t, open) })
-	t.Run("concurrent sections", func(t *testing.T) { ConcurrentSections(t, open) })
+	t.Run("oracle", func(t *testing.T) { Oracle(t, open) })
 	t.Run("out of memory", func(t *testing.T) { OutOfMemory(t, open) })
-}
-
-// RequireExact checks that a snapshot's totals are the sum over its
-// allocations, over its groups and over its call sites.
-func RequireExact(t require.TestingT, s *tracker.Snapshot) {
-	var allocations, groups, sites, peak, total tracker.Tally
-	var allocated, registered alloc.Bytes
-	for a := range s.Allocations() {
-		allocations = allocations.Add(tracker.Tally{Count: 1, Bytes: a.Requested})
-		allocated += a.Allocated
-		if a.Registered {
-			registered += a.Allocated
-		}
-	}
-	for g := range s.Groups() {
-		groups = groups.Add(g.Tally)
-	}
-	for site := range s.Sites() {
-		sites, peak, total = sites.Add(site.Live), peak.Add(site.Peak), total.Add(site.Total)
-	}
-	require.Equal(t, s.Live, allocations, "live against the allocations")
-	require.Equal(t, s.Live, groups, "live against the groups")
-	require.Equal(t, s.Live, sites, "live against the call sites")
-	require.Equal(t, s.Peak, peak, "peak against the call sites")
-	require.Equal(t, s.Total, total, "total against the call sites")
-	require.Equal(t, s.Allocated, allocated, "allocated against the allocations")
-	require.Equal(t, s.Registered, registered, "registered against the allocations")
 }
