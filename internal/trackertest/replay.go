@@ -98,10 +98,10 @@ func (r *replay) apply(e tracker.Event, s *subject) {
 	case tracker.OutOfMemory:
 		r.ooms++
 	case tracker.SegmentAllocated:
-		require.NotContains(r.t, r.segments, e.Ptr)
+		require.Zero(r.t, r.segments[e.Ptr], "the driver gives memory once: %v", e)
 		r.segments[e.Ptr] = e.Allocated
 	case tracker.SegmentFreed:
-		require.Contains(r.t, r.segments, e.Ptr)
+		require.Equal(r.t, r.segments[e.Ptr], e.Allocated, "what goes back was taken: %v", e)
 		delete(r.segments, e.Ptr)
 	case tracker.Marked:
 		s.compareMark(e)
@@ -116,7 +116,7 @@ func (r *replay) apply(e tracker.Event, s *subject) {
 func tally(n alloc.Bytes) tracker.Tally { return tracker.Tally{Count: 1, Bytes: n} }
 
 func (r *replay) enter(e *entry) {
-	require.NotContains(r.t, r.live, e.Ptr, "an address is live once")
+	require.Nil(r.t, r.live[e.Ptr], "an address is live once: %v", e.Event)
 	r.live[e.Ptr] = e
 	r.add(e.Event, 1)
 }

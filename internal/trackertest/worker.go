@@ -160,14 +160,27 @@ func (w *worker) draw() tracker.Allocation {
 		Shape: shapes[min(w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)))].Clone(),
 	}
 	if w.rand.IntN(20) == 0 { // a shape that was never there
-		a.Shape = alloc.Shape{w.rand.IntN(1 << 20)}
+		a.Shape = alloc.Shape{w.rand.IntN(1 << 16)}
 	}
 	a.Requested, _ = a.Shape.Bytes(a.DType)
 	return a
 }
 
 func (w *worker) alloc() {
-	s, want := w.subject(), w.draw()
+	w.allocOne(w.subject(), w.draw())
+}
+
+// fill takes much: a snapshot of it takes its time.
+func (w *worker) fill() {
+	for range 4000 / len(w.world.workers) {
+		want := w.draw()
+		if want.Requested < alloc.MiB {
+			w.allocOne(w.subject(), want)
+		}
+	}
+}
+
+func (w *worker) allocOne(s *subject, want tracker.Allocation) {
 	var buf *tracker.Buffer
 	var err error
 	switch w.rand.IntN(4) {

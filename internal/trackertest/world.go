@@ -88,12 +88,8 @@ func (w *world) addSubjects() {
 		}
 		w.subjects = append(w.subjects, s)
 	}
-	if !w.turns && w.rand.IntN(3) == 0 { // so much that a snapshot takes its time
-		w.all(func(k *worker) {
-			for range 4000 / len(w.workers) {
-				k.alloc()
-			}
-		})
+	if !w.turns && w.rand.IntN(3) == 0 {
+		w.all((*worker).fill)
 	}
 }
 
