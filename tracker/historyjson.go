@@ -91,7 +91,7 @@ type historyIndex struct {
 	sections  []string
 	ofStack   map[callstack.ID]int
 	ofGroup   map[*group]int
-	ofSection map[uint32]uint32
+	ofSection map[uint16]uint32
 }
 
 func (h *History) index() *historyIndex {
@@ -99,7 +99,7 @@ func (h *History) index() *historyIndex {
 		sections:  []string{""},
 		ofStack:   map[callstack.ID]int{0: -1},
 		ofGroup:   map[*group]int{nil: -1},
-		ofSection: map[uint32]uint32{noPath: 0},
+		ofSection: map[uint16]uint32{uint16(noPath): 0},
 	}
 	for _, e := range h.events {
 		if _, ok := x.ofStack[e.stack]; !ok {
@@ -174,13 +174,16 @@ func (h *History) UnmarshalJSON(text []byte) error {
 	if err != nil {
 		return fmt.Errorf("read history: %w", err)
 	}
+	if len(in.Sections) > maxSections {
+		return fmt.Errorf("read history: %d sections, want at most %d", len(in.Sections), maxSections)
+	}
 	loaded := History{first: in.First, start: in.Start, sections: in.Sections, stacks: stacks}
 	for i, e := range in.Events {
 		if e.Group < -1 || e.Group >= len(groups) || e.Stack < -1 || e.Stack >= len(in.Stacks) || int64(e.Section) >= int64(len(in.Sections)) {
 			return fmt.Errorf("read history: event %d: group %d of %d, stack %d of %d, section %d of %d",
 				i, e.Group, len(groups), e.Stack, len(in.Stacks), e.Section, len(in.Sections))
 		}
-		read := event{since: e.Since, action: e.Action, ptr: e.Ptr, allocated: e.Bytes, stack: callstack.ID(e.Stack + 1), section: e.Section}
+		read := event{since: e.Since, action: e.Action, ptr: e.Ptr, allocated: e.Bytes, stack: callstack.ID(e.Stack + 1), section: uint16(e.Section)}
 		if e.Action.numbered() {
 			read.allocated = alloc.Bytes(e.Number)
 		}

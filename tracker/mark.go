@@ -63,8 +63,8 @@ func (t *MemTracker) track(caller callstack.ID) *Mark {
 	}
 	levels := t.deviceLevels()
 
-	t.mu.Lock()
 	now := t.now()
+	t.mu.Lock()
 	if t.closed.Load() {
 		t.mu.Unlock()
 		m.Time, m.Levels = t.start.Add(now), levels
@@ -79,8 +79,7 @@ func (t *MemTracker) track(caller callstack.ID) *Mark {
 	m.Time, m.Levels = t.start.Add(now), levels
 	b := newDeltaBuilder(len(t.changes))
 	for _, c := range t.changes {
-		g := c.cell.group
-		site := t.stacks.site(c.cell.stack)
+		g, site := c.group, t.stacks.frame(c.line)
 		b.add(g.kind, g.dtype, g.shape, site, g.tally(c.count))
 		t.growth.note(site, g.tally(c.count))
 	}

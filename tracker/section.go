@@ -138,7 +138,7 @@ func (s *Section) open(name string) {
 }
 
 func (s *Section) event(action Action) event {
-	return event{since: s.tracker.now(), action: action, section: s.id, stack: s.stack, allocated: alloc.Bytes(s.span)}
+	return event{since: s.tracker.now(), action: action, section: uint16(s.id), stack: s.stack, allocated: alloc.Bytes(s.span)}
 }
 
 // End closes the section. It waits for the device only if many sections ended

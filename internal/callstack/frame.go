@@ -21,7 +21,7 @@ func (t *Table) Frames(id ID) iter.Seq[Frame] {
 			return
 		}
 		for _, pc := range t.PCs(id) {
-			for _, f := range t.symbols.of(pc) {
+			for _, f := range t.FramesAt(pc) {
 				if !yield(f) {
 					return
 				}
@@ -29,6 +29,10 @@ func (t *Table) Frames(id ID) iter.Seq[Frame] {
 		}
 	}
 }
+
+// FramesAt returns the symbolised frames at a return address that PCs gave: one, except for C code, which may have none or
+// several. The table remembers them, which is bounded by the program's code. The slice is shared and must not be written to.
+func (t *Table) FramesAt(pc uintptr) []Frame { return t.symbols.of(pc) }
 
 // Caller returns one frame of the calling goroutine's stack: for skip 0 the call to Caller itself, for skip 1 the call to the
 // function that does so, and so on, as [runtime.Caller]. It is the zero Frame if there are not that many.
@@ -57,7 +61,6 @@ type symbols struct {
 	known map[uintptr][]Frame
 }
 
-// of returns the frames at an address: one, except for C code, which may have none or several.
 func (s *symbols) of(pc uintptr) []Frame {
 	s.mu.Lock()
 	defer s.mu.Unlock()

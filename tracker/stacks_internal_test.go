@@ -1,0 +1,115 @@
+package tracker
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+)
+
+// someCalls are return addresses in several functions of the runtime, of package
+// testing, of this package and of others.
+func someCalls() (pcs []uintptr) {
+	look := func() {
+		all := make([]uintptr, 64)
+		pcs = append(pcs, all[:runtime.Callers(0, all)]...)
+	}
+	look()
+	new(sync.Once).Do(look)
+	slices.SortFunc([]int{2, 1}, func(a, b int) int { look(); return a - b })
+	func() {
+		defer func() { _ = recover() }()
+		defer look()
+		panic("on purpose")
+	}()
+	slices.Sort(pcs)
+	return slices.Compact(pcs)
+}
+
+// randomStacks interns n stacks that no program has, made of calls that this one has.
+func randomStacks(s *stacks, n int) (ids []callstack.ID) {
+	random, calls := rand.New(rand.NewPCG(1, 2)), someCalls()
+	for range n {
+		pcs := make([]uintptr, random.IntN(24))
+		for i := range pcs {
+			pcs[i] = calls[random.IntN(len(calls))]
+		}
+		ids = append(ids, s.table.Intern(pcs))
+	}
+	return ids
+}
+
+func TestLineIsTheSiteOfTheStack(t *testing.T) {
+	for _, libraries := range [][]string{nil, {"testing"}, {"testing", "slices", "sync", "main"}} {
+		t.Run(fmt.Sprint(libraries), func(t *testing.T) {
+			s := newStacks(0, libraries)
+			lines := make(map[Frame]lineID)
+			for _, id := range append(randomStacks(s, 2000), 0, callstack.Overflow) {
+				stack := s.resolve(id)
+				site, line := stack.Site(libraries...), s.line(id)
+				require.Equal(t, site, s.frame(line), "%v", stack)
+				require.Equal(t, site, s.site(id))
+				require.Equal(t, line, s.line(id), "another number the second time")
+				if other, known := lines[site]; known {
+					require.Equal(t, other, line, "%v has two numbers", site)
+				}
+				lines[site] = line
+			}
+			assert.Greater(t, len(lines), 3)
+			assert.LessOrEqual(t, len(s.lines.frames), len(someCalls())+2)
+		})
+	}
+}
+
+func TestLinesFromManyGoroutines(t *testing.T) {
+	s := newStacks(0, []string{"testing"})
+	ids := randomStacks(s, 3000)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for _, id := range ids {
+				assert.Equal(t, s.resolve(id).Site("testing"), s.site(id))
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestNamedStacksAreBounded(t *testing.T) {
+	s := newStacks(0, nil)
+	ids := randomStacks(s, 5*maxNamed)
+	often := ids[0]
+	for _, id := range ids {
+		want := s.resolve(id)
+		again := s.resolve(id)
+		require.Equal(t, want, again)
+		if len(want) > 0 {
+			assert.Same(t, &want[0], &again[0], "named twice in a row")
+		}
+		s.resolve(often)
+	}
+	assert.LessOrEqual(t, len(s.named.young)+len(s.named.old), maxNamed)
+	assert.Greater(t, len(s.named.young)+len(s.named.old), maxNamed/2)
+	assert.Contains(t, s.named.young, often, "what is asked for all the time is forgotten")
+}
+
+// BenchmarkLineOfNewStack is what a call site costs beyond the capture of its stack.
+func BenchmarkLineOfNewStack(b *testing.B) {
+	s := newStacks(0, []string{"testing"})
+	ids := randomStacks(s, 400_000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i == len(ids) {
+			i = 0
+			s.lines.ofStack = nil
+		}
+		s.line(ids[i])
+	}
+}
