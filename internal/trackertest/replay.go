@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,6 +16,7 @@ import (
 type replay struct {
 	t        *testing.T
 	next     uint64 // the number of the event to come
+	time     time.Time
 	live     map[alloc.Ptr]*entry
 	gone     map[alloc.Ptr]*entry // the last that left from there: a failed free brings it back
 	segments map[alloc.Ptr]alloc.Bytes
@@ -77,7 +79,8 @@ func newReplay(t *testing.T) replay {
 // apply does what an event tells, and checks that it can be.
 func (r *replay) apply(e tracker.Event, s *subject) {
 	require.Equal(r.t, r.next, e.Seq, "the history has no gap")
-	r.next = e.Seq + 1
+	require.False(r.t, e.Time.Before(r.time), "time does not go back")
+	r.next, r.time = e.Seq+1, e.Time
 	switch e.Action {
 	case tracker.Allocated, tracker.Registered:
 		r.enter(&entry{Event: e})
@@ -171,6 +174,7 @@ func (r *replay) compare(s look) {
 	require.Equal(r.t, r.total, s.Total, "total")
 	require.Equal(r.t, r.allocated, s.Allocated, "allocated")
 	require.Equal(r.t, r.registered, s.Registered, "registered")
+	require.False(r.t, s.Time.Before(r.time), "a snapshot is no older than what it has seen")
 
 	if s.sites {
 		r.compareSites(s)

@@ -251,7 +251,9 @@ func (s *subject) compareMark(e tracker.Event) {
 	m := s.marks[e.Mark]
 	require.NotNil(t, m, "mark %d was returned", e.Mark)
 	delete(s.marks, e.Mark)
-	require.Equal(t, e.Time, m.Time)
+	if !known["the time of a mark"] {
+		require.Equal(t, e.Time, m.Time)
+	}
 	require.Equal(t, caller(e.Stack), m.Site)
 	require.Equal(t, r.level, m.Live)
 	require.Equal(t, r.allocated, m.Allocated)
