@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	parser "github.com/gpustack/gguf-parser-go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -153,37 +152,6 @@ func TestGGUFTellsTheTensors(t *testing.T) {
 	assert.Equal(t, alloc.Bytes(446), c.Bytes())
 	_, err = c.Architecture()
 	assert.ErrorIs(t, err, ErrUnknownArchitecture)
-}
-
-// The other reader is the judge of well-formed files, and of the types' table.
-func TestGGUFAgreesWithAnotherReader(t *testing.T) {
-	for kind, encoding := range ggufEncodings {
-		trait, ok := parser.GGMLType(kind).Trait()
-		require.True(t, ok, encoding.Name)
-		assert.Equal(t, encoding.Name, parser.GGMLType(kind).String())
-		assert.EqualValues(t, trait.BlockSize, encoding.BlockElements, encoding.Name)
-		assert.EqualValues(t, trait.TypeSize, encoding.BlockBytes, encoding.Name)
-	}
-	path := writeFile(t, "llama.gguf", ggufBytes(
-		[]ggufKey{{"general.architecture", "llama"}, {"llama.block_count", uint32(2)}, {"tokenizer.ggml.tokens", []string{"a", "bc"}}},
-		ggufTensor{"token_embd.weight", []uint64{512, 32}, 14, 0},
-		ggufTensor{"output.weight", []uint64{512, 32}, 8, 512 * 32 / 256 * 210},
-	))
-	want, err := parser.ParseGGUFFile(path)
-	require.NoError(t, err)
-	c, err := Open(path)
-	require.NoError(t, err)
-	assert.EqualValues(t, want.ModelParameters, c.Parameters())
-	i := 0
-	for tensor := range c.Tensors() {
-		info := want.TensorInfos[i]
-		assert.Equal(t, info.Name, tensor.Name)
-		assert.EqualValues(t, info.Elements(), tensor.Elements)
-		assert.EqualValues(t, info.Bytes(), tensor.Bytes)
-		assert.EqualValues(t, want.TensorDataStartOffset+int64(info.Offset), tensor.Offset)
-		i++
-	}
-	assert.Len(t, want.TensorInfos, i)
 }
 
 func TestGGUFSaysWhatIsWrong(t *testing.T) {

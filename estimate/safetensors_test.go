@@ -98,7 +98,7 @@ func TestSafetensorsSaysWhatIsWrong(t *testing.T) {
 		"trailing data":     {safetensorsFile(one(""), 9), "5 bytes at its end belong to no tensor"},
 		"not JSON":          {safetensorsFile(`{"w":}`, 4), "not valid JSON"},
 		"not UTF-8":         {safetensorsFile("{\"\xff\":1}", 4), "invalid UTF-8"},
-		"more JSON":         {safetensorsFile(one("")+"{}", 4), "something follows the header's JSON at byte"},
+		"more JSON":         {safetensorsFile(one("")+"{}", 4), "something follows the JSON at byte 54"},
 		"tensor is a list":  {safetensorsFile(`{"w":[]}`, 4), `tensor "w": a JSON [ where a { belongs`},
 		"unknown dtype":     {safetensorsFile(`{"w":{"dtype":"Q4","shape":[1],"data_offsets":[0,4]}}`, 4), `tensor "w": unknown dtype "Q4"`},
 		"dtype a number":    {safetensorsFile(`{"w":{"dtype":32,"shape":[1],"data_offsets":[0,4]}}`, 4), `tensor "w": unknown dtype 32`},

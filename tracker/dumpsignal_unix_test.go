@@ -3,7 +3,6 @@
 package tracker_test
 
 import (
-	"log/slog"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -11,14 +10,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/goroutines"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
 func TestDumpOnSignal(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dumps")
-	tr, _ := open(t, tracker.Config{Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{Logger: silent})
 	take(t, tr, tracker.Parameter, 7)
 	stop := tr.DumpOnSignal(dir)
 	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGUSR1))
@@ -34,7 +33,7 @@ func TestDumpOnSignal(t *testing.T) {
 }
 
 func TestCloseStopsDumpOnSignal(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreTopFunction("os/signal.loop"))
+	goroutines.Check(t)
 	dir := t.TempDir()
 	tr, _ := open(t, tracker.Config{})
 	stop := tr.DumpOnSignal(dir)

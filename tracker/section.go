@@ -20,14 +20,13 @@ import (
 // there, s.Section or s.Do opens a part of s.
 //
 // Sections may nest, overlap and run side by side; none disturbs another. Every
-// section must be ended, by any goroutine: one that is not keeps its goroutine's
-// identity, which a goroutine started later may get.
+// section must be ended, by any goroutine.
 //
 // The methods may be called from any goroutine.
 type Section struct {
 	tracker   *MemTracker
 	parent    *Section
-	goroutine uintptr
+	goroutine uint64
 	stack     callstack.ID
 	before    hostMemory
 	device    *deviceTime // nil if the device cannot time

@@ -15,11 +15,11 @@ type sections struct {
 	open   atomic.Int32 // while it is 0, nobody looks for the goroutine's section
 
 	paths     paths
-	stats     []pathStats          // by path
-	innermost map[uintptr]*Section // of each goroutine that has one open
-	youngest  *Section             // of the open ones, in the order of their beginnings
-	spans     uint64               // sections ever
-	timing    []*deviceTime        // of ended sections, not read yet
+	stats     []pathStats         // by path
+	innermost map[uint64]*Section // of each goroutine that has one open
+	youngest  *Section            // of the open ones, in the order of their beginnings
+	spans     uint64              // sections ever
+	timing    []*deviceTime       // of ended sections, not read yet
 }
 
 // high is the highest levels of a stretch of time.
@@ -44,7 +44,7 @@ func (s *sections) reset() (timing []*deviceTime) {
 	s.open.Store(0)
 	s.paths = newPaths()
 	s.stats = make([]pathStats, len(s.paths.names))
-	s.innermost = make(map[uintptr]*Section)
+	s.innermost = make(map[uint64]*Section)
 	s.youngest = nil
 	s.timing = nil
 	return timing
@@ -67,9 +67,9 @@ func (s *sections) path(name string) uint32 {
 	return id
 }
 
-// goroutine returns the calling goroutine's identity if any section is open,
+// goroutine returns the calling goroutine's number if any section is open,
 // and 0 otherwise: all that sections cost a program that has none.
-func (s *sections) goroutine() uintptr {
+func (s *sections) goroutine() uint64 {
 	if s.open.Load() == 0 {
 		return 0
 	}
@@ -77,7 +77,7 @@ func (s *sections) goroutine() uintptr {
 }
 
 // at returns the goroutine's innermost section; nil if it is in none.
-func (s *sections) at(goroutine uintptr) *Section {
+func (s *sections) at(goroutine uint64) *Section {
 	if goroutine == 0 {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (s *sections) allocated(in *Section, bytes alloc.Bytes) {
 
 // freed counts bytes that came from the path and were freed by the goroutine. A
 // free that failed is counted back: n is then -1, otherwise 1.
-func (s *sections) freed(goroutine uintptr, path uint32, n int64, bytes alloc.Bytes) {
+func (s *sections) freed(goroutine uint64, path uint32, n int64, bytes alloc.Bytes) {
 	bytes *= alloc.Bytes(n)
 	if path != noPath {
 		s.stats[path].live.add(-n, -bytes)

@@ -130,7 +130,7 @@ func (t *MemTracker) LightSnapshot() *Snapshot { return t.snapshot(false) }
 
 func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	s := &Snapshot{
-		Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.deviceLevels(),
+		Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.levels(),
 		epoch: t.start, stacks: t.stacks,
 	}
 	now := t.now()
@@ -152,6 +152,9 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	}
 	if cut.segments != nil {
 		s.Segments = cut.segments.Segments()
+	}
+	if t.closed.Load() {
+		t.usedAfterClose("Snapshot")
 	}
 	return s
 }

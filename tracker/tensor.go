@@ -43,5 +43,11 @@ func (x *tensor) appendKey(b []byte) []byte {
 	return b
 }
 
-// tally turns a number of buffers into a count and bytes.
-func (x tensor) tally(n int64) Tally { return Tally{Count: n, Bytes: alloc.Bytes(n) * x.each} }
+// tally turns a number of buffers into a count and bytes. A total of bytes stops
+// at alloc.MaxBytes; what is live is always less.
+func (x tensor) tally(n int64) Tally {
+	if n > 0 && x.each > alloc.MaxBytes/alloc.Bytes(n) {
+		return Tally{Count: n, Bytes: alloc.MaxBytes}
+	}
+	return Tally{Count: n, Bytes: alloc.Bytes(n) * x.each}
+}

@@ -49,20 +49,23 @@ type MemTracker struct {
 	sections sections
 	everLost int64
 	closed   atomic.Bool // written under mu
+
+	toldClosed atomic.Bool // see usedAfterClose
 }
 
 // goroutine is what callstack.Goroutine returns, or 0.
-type goroutine = uintptr
+type goroutine = uint64
 
 // New returns a tracker over cfg.Device and begins its report. The error says
 // that the device could not be opened or the report's file not be made.
 func New(cfg Config) (*MemTracker, error) {
 	device, opened := cfg.Device, (*openedDevice)(nil)
 	if device == nil {
-		var err error
-		if device, err = openDevice(); err != nil {
+		var because, err error
+		if device, because, err = openDevice(); err != nil {
 			return nil, fmt.Errorf("new tracker: %w", err)
 		}
+		tellFallback(cmp.Or(cfg.Logger, slog.Default()), because)
 		opened = &openedDevice{device: device}
 	}
 	t := &MemTracker{
@@ -77,7 +80,7 @@ func New(cfg Config) (*MemTracker, error) {
 		stacks:  newStacks(cfg.StackDepth, cfg.Libraries),
 		ledger:  newLedger(),
 		history: newHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
-		report:  report{writer: cfg.Report, log: cmp.Or(cfg.Logger, slog.Default())},
+		report:  report{log: cmp.Or(cfg.Logger, slog.Default())},
 		recent:  recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
 		growth:  newGrowth(cfg.Warmup),
 		failing: failing{dir: cfg.OOMDir, others: cfg.OtherProcesses},
@@ -91,7 +94,7 @@ func New(cfg Config) (*MemTracker, error) {
 	}
 	t.addCache(cfg.NoCache)
 	t.sections.init(cfg.Sections, t.device)
-	if err := t.openReport(cfg.Dir); err != nil {
+	if err := t.openReport(cfg); err != nil {
 		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
 	}
 	t.enlist()
@@ -149,20 +152,23 @@ func (t *MemTracker) tick(now time.Duration) {
 
 // openReport makes the report's file, if there is to be one, and writes the
 // first lines.
-func (t *MemTracker) openReport(dir string) error {
-	if dir != "" || t.report.writer == nil {
-		var err error
-		if t.report.file, err = createReportFile(cmp.Or(dir, "."), t.start); err != nil {
+func (t *MemTracker) openReport(cfg Config) error {
+	levels := t.levels()
+	t.failing.untrackedAtStart = levels.Untracked()
+	device := t.describe(levels.DriverTotal)
+	if cfg.Dir != "" || cfg.Report == nil {
+		t.report.file = &reportFile{
+			dir: cmp.Or(cfg.Dir, "."), start: t.start, device: device,
+			max: max(minReportBytes, cmp.Or(max(0, cfg.MaxReportBytes), defaultMaxReportBytes)),
+		}
+		if err := t.report.file.create(); err != nil {
 			return fmt.Errorf("begin the memory report: %w", err)
 		}
 	}
-	if t.report.writer == io.Discard {
-		t.report.writer = nil
+	if cfg.Report != io.Discard {
+		t.report.writer = cfg.Report
 	}
-	levels := t.levels()
-	t.failing.untrackedAtStart = levels.Untracked()
-	if err := t.report.header(appendHeader(nil, t.start, t.describe(levels.DriverTotal), levels)); err != nil {
-		t.report.close()
+	if err := t.report.begin(t.start, device, levels); err != nil {
 		return fmt.Errorf("begin the memory report: %w", err)
 	}
 	return nil
@@ -237,24 +243,34 @@ func (t *MemTracker) Err() error { return t.report.failure() }
 // opened is closed, once no buffer is live. The error is Err's, or the device's. A
 // second Close is alloc.ErrClosed.
 func (t *MemTracker) Close() error {
-	t.marking.Lock()
-	defer t.marking.Unlock()
-	t.mu.Lock()
-	if t.closed.Load() {
-		t.mu.Unlock()
-		return fmt.Errorf("close tracker: %w", alloc.ErrClosed)
+	timing, last, err := t.shut()
+	if err != nil {
+		return err
 	}
-	t.closed.Store(true)
-	t.ledger.close()
-	t.history.close()
-	timing := t.sections.reset()
-	t.mu.Unlock()
 	for _, d := range timing {
 		d.read()
 	}
 	t.dumps.stop()
 	t.recent.close()
-	t.report.close()
 	t.delist()
+	t.report.settle(last)
 	return errors.Join(t.Err(), t.giveBack())
+}
+
+// shut is the part of Close under the locks. It returns what is left to do without
+// them: device times to read, and a writer to wait for.
+func (t *MemTracker) shut() (timing []*deviceTime, last *block, err error) {
+	t.marking.Lock()
+	defer t.marking.Unlock()
+	t.mu.Lock()
+	if t.closed.Load() {
+		t.mu.Unlock()
+		return nil, nil, fmt.Errorf("close tracker: %w", alloc.ErrClosed)
+	}
+	t.closed.Store(true)
+	t.ledger.close()
+	t.history.close()
+	timing = t.sections.reset()
+	t.mu.Unlock()
+	return timing, t.report.end(), nil
 }

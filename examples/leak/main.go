@@ -3,7 +3,7 @@
 // before, and as a buffer that nothing refers to any more, which the Go collector
 // proves to be lost.
 //
-// It runs on the simulated GPU; built with -tags cuda, on a real one.
+// It runs on the first GPU, and on the simulated one where there is none.
 package main
 
 import (

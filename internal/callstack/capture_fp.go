@@ -25,7 +25,7 @@ const (
 //
 //go:noinline
 func (t *Table) Capture(skip int) ID {
-	if t.depth > shallow || uint(skip) > maxSkip {
+	if t.depth > shallow || uint(skip) > maxSkip || !walks {
 		return t.captureDeep(skip)
 	}
 	var key [1 + maxSkip + shallow + margin]uintptr
@@ -37,12 +37,12 @@ func (t *Table) Capture(skip int) ID {
 	return t.learn(2, skip, hash, key[:1+n])
 }
 
-// captureDeep is Capture for any depth and skip.
+// captureDeep is Capture for any depth and skip, and where walks are not to be trusted.
 //
 //go:noinline
 func (t *Table) captureDeep(skip int) ID {
 	skip = max(skip, 0)
-	if skip > maxSkip {
+	if skip > maxSkip || !walks {
 		var pcs [MaxDepth]uintptr
 		return t.Intern(pcs[:runtime.Callers(skip+3, pcs[:t.depth])])
 	}
@@ -53,6 +53,14 @@ func (t *Table) captureDeep(skip int) ID {
 		return e.id
 	}
 	return t.learn(3, skip, hash, key[:1+n])
+}
+
+// Goroutine returns the number of the calling goroutine, which no other ever has. It is good for nothing but to compare.
+func Goroutine() uint64 {
+	if goidAt == 0 {
+		return tracedGoroutine()
+	}
+	return word(goidAt)
 }
 
 // learn interns the stack that runtime.Callers gives beyond own frames of this package and skip more. It keeps key for it if

@@ -9,6 +9,9 @@ package callstack
 //go:noescape
 func walk(pcs *uintptr, limit int, seed uint64) (n int, hash uint64)
 
-// Goroutine returns the identity of the calling goroutine: a number that no other live goroutine has, the same as long as the
-// goroutine lives. Another may get it afterwards. It is good for nothing but to compare.
-func Goroutine() uintptr
+// bounds returns the bounds of the goroutine's stack, read moved bytes beyond where walk reads them, and the stack pointer, all
+// of one instant.
+func bounds(moved uintptr) (lo, hi, sp uintptr)
+
+// word returns the word at an offset in the goroutine's runtime.g.
+func word(offset uintptr) uint64

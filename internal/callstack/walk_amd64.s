@@ -1,11 +1,11 @@
 //go:build gc && !nofp
 
+#include "go_asm.h"
 #include "textflag.h"
 
-// A frame record is two words: the caller's frame pointer, and above it the return address. runtime.g starts with
-// the bounds of its stack, which runtime/cgo relies on too; should they not be there in some later Go, the stack pointer
-// is not between them, and walk finds nothing. Nothing moves the stack here: assembly is not preempted asynchronously, and
-// NOSPLIT leaves out the check in the prologue.
+// A frame record is two words: the caller's frame pointer, and above it the return address. What is read of runtime.g was
+// checked, see layout.go. Nothing moves the stack here: assembly is not preempted asynchronously, and NOSPLIT leaves out the
+// check in the prologue.
 
 // func walk(pcs *uintptr, limit int, seed uint64) (n int, hash uint64)
 TEXT ·walk(SB), NOSPLIT, $0-40
@@ -13,12 +13,12 @@ TEXT ·walk(SB), NOSPLIT, $0-40
 	MOVQ limit+8(FP), CX
 	MOVQ seed+16(FP), DX
 	MOVQ (TLS), R8
-	MOVQ 8(R8), R10 // g.stack.hi
+	MOVQ const_stackHi(R8), R10
 	MOVQ SP, R9     // the record must lie above this: the stack pointer, then the record before
 	MOVQ $0x9E3779B97F4A7C15, R11
 	MOVQ BP, AX
 	XORL BX, BX
-	CMPQ R9, 0(R8)  // g.stack.lo
+	CMPQ R9, const_stackLo(R8)
 	JLS  done
 	SUBQ $16, R10   // highest address of a record
 
@@ -48,8 +48,21 @@ end:
 	XORL  BX, BX
 	JMP   done
 
-// func Goroutine() uintptr
-TEXT ·Goroutine(SB), NOSPLIT, $0-8
+// func bounds(moved uintptr) (lo, hi, sp uintptr)
+TEXT ·bounds(SB), NOSPLIT, $0-32
 	MOVQ (TLS), AX
-	MOVQ AX, ret+0(FP)
+	ADDQ moved+0(FP), AX
+	MOVQ const_stackLo(AX), BX
+	MOVQ const_stackHi(AX), CX
+	MOVQ BX, lo+8(FP)
+	MOVQ CX, hi+16(FP)
+	MOVQ SP, sp+24(FP)
+	RET
+
+// func word(offset uintptr) uint64
+TEXT ·word(SB), NOSPLIT, $0-16
+	MOVQ (TLS), AX
+	ADDQ offset+0(FP), AX
+	MOVQ (AX), AX
+	MOVQ AX, ret+8(FP)
 	RET

@@ -30,13 +30,14 @@ func Command(t testing.TB, o Options, name string, args ...string) *exec.Cmd {
 // Rerun runs the test that calls it once more, alone, in a child process under
 // the emulated driver: true in the parent, which shall return, false in the
 // child, which shall go on. The child's failure, with its output, is the parent's.
-func Rerun(t testing.TB, o Options) (parent bool) {
+// The child has these further variables, each "NAME=value", in its environment.
+func Rerun(t testing.TB, o Options, variables ...string) (parent bool) {
 	t.Helper()
 	if os.Getenv(rerunVariable) == t.Name() {
 		return false
 	}
 	cmd := Command(t, o, os.Args[0], "-test.run="+pattern(t.Name()), "-test.v", "-test.timeout=2m")
-	cmd.Env = append(cmd.Env, rerunVariable+"="+t.Name())
+	cmd.Env = append(append(cmd.Env, rerunVariable+"="+t.Name()), variables...)
 	out, err := cmd.CombinedOutput()
 	switch {
 	case err == nil && strings.Contains(string(out), "--- SKIP: "+t.Name()+" "):

@@ -38,10 +38,10 @@ type (
 		seen     uint32
 	}
 	sharedProcess struct {
-		pid   int32
-		_     uint32
-		start uint64
-		dev   [8]Usage
+		pid    int32
+		events uint32
+		start  uint64
+		dev    [8]Usage
 	}
 	sharedState struct {
 		magic, devices            uint32
@@ -113,6 +113,16 @@ func (c *Control) Heal() {
 
 // Lose makes all devices fall off the bus.
 func (c *Control) Lose() { atomic.StoreUint32(&c.state.lost, 1) }
+
+// Events is how many CUDA events a process has made and not destroyed.
+func (c *Control) Events(pid int) int {
+	for i := range c.state.processes {
+		if p := &c.state.processes[i]; int(atomic.LoadInt32(&p.pid)) == pid {
+			return int(atomic.LoadUint32(&p.events))
+		}
+	}
+	return 0
+}
 
 // Usage is what a process holds of a device; false where it has not entered,
 // or has died and somebody noticed.

@@ -20,7 +20,7 @@
       const known = l.driver_used_bytes >= 0;
       set("driver", known ? size(l.driver_used_bytes) : "–");
       set("driver-note", known ? "of " + size(l.driver_total_bytes) : "the driver does not say");
-      set("untracked", known ? size(l.untracked_bytes) : "–");
+      set("untracked", l.untracked_bytes >= 0 ? size(l.untracked_bytes) : "–");
       const now = Date.parse(l.time) / 1000;
       began ??= now;
       [now - began, l.allocated_bytes, l.reserved_bytes, known ? l.driver_used_bytes : null].forEach((v, i) => {

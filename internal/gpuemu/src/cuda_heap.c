@@ -71,6 +71,12 @@ CUresult heap_account(int device, int64_t used, int64_t requested, int buffers, 
 	return r;
 }
 
+void heap_account_events(int n) {
+	state_lock();
+	state_self()->events += (uint32_t)n;
+	state_unlock();
+}
+
 uint64_t heap_free(int device) {
 	state_lock();
 	state_reap();

@@ -134,7 +134,9 @@ func (o sender) whole(s *tracker.Snapshot) {
 	}
 	o.gauge(deviceBytes, float64(s.Reserved), "reserved")
 	o.gauge(deviceBytes, float64(s.Registered), "registered")
-	o.gauge(deviceBytes, float64(s.Untracked()), "untracked")
+	if untracked := s.Untracked(); untracked >= 0 {
+		o.gauge(deviceBytes, float64(untracked), "untracked")
+	}
 	o.gauge(deviceBytes, float64(s.DriverTotal-s.DriverUsed), "free")
 }
 

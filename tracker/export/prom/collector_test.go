@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
@@ -71,6 +73,23 @@ func TestSumsOverLabelsMakeSense(t *testing.T) {
 	assert.Equal(t, float64(s.Live.Bytes), got["gpumem_site_live_bytes"])
 	assert.Equal(t, float64(s.Reserved), got["gpumem_reserved_bytes"])
 	assert.Equal(t, float64(s.DriverTotal), got["gpumem_device_memory_bytes"])
+}
+
+// forgetful is a device whose driver knows of no use.
+type forgetful struct{ alloc.Device }
+
+func (forgetful) MemInfo() (alloc.MemInfo, error) {
+	return alloc.MemInfo{Free: alloc.GiB, Total: alloc.GiB}, nil
+}
+
+func TestWhatIsUnknownIsNoSeries(t *testing.T) {
+	device, err := sim.New(sim.Config{})
+	require.NoError(t, err)
+	tr := trained(t, tracker.Config{Device: forgetful{device}})
+	c := prom.NewCollector(tr, prom.Config{})
+	assert.Equal(t, 3, testutil.CollectAndCount(c, "gpumem_device_memory_bytes"), "reserved, registered and free")
+	s := tr.Snapshot()
+	assert.Equal(t, float64(s.Reserved+s.Registered+alloc.GiB), sums(t, c)["gpumem_device_memory_bytes"])
 }
 
 func TestSeriesAreBounded(t *testing.T) {
