@@ -3,7 +3,6 @@ package trackertest
 import (
 	"fmt"
 	"maps"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +13,7 @@ import (
 
 // replay is a ledger made of nothing but a history's events, in their order.
 type replay struct {
-	t        *testing.T
+	t        require.TestingT
 	next     uint64 // the number of the event to come
 	time     time.Time
 	live     map[alloc.Ptr]*entry
@@ -68,7 +67,7 @@ func caller(s tracker.Stack) (f tracker.Frame) {
 	return f
 }
 
-func newReplay(t *testing.T) replay {
+func newReplay(t require.TestingT) replay {
 	return replay{
 		t: t, live: make(map[alloc.Ptr]*entry), gone: make(map[alloc.Ptr]*entry),
 		segments: make(map[alloc.Ptr]alloc.Bytes), open: make(map[uint64]*section),
@@ -213,7 +212,7 @@ func (r *replay) compareSites(s look) {
 }
 
 // same compares two maps, and tells the first keys at which they differ.
-func same[K, V comparable](t *testing.T, want, got map[K]V, what string) {
+func same[K, V comparable](t require.TestingT, want, got map[K]V, what string) {
 	if maps.Equal(want, got) {
 		return
 	}

@@ -172,9 +172,12 @@ func (w *worker) alloc() {
 
 // fill takes much: a snapshot of it takes its time.
 func (w *worker) fill() {
-	for range 4000 / len(w.world.workers) {
-		want := w.draw()
-		if want.Requested < alloc.MiB {
+	n := 4000
+	if *long {
+		n = 50_000
+	}
+	for range n / len(w.world.workers) {
+		if want := w.draw(); want.Requested < 8*alloc.KiB {
 			w.allocOne(w.subject(), want)
 		}
 	}

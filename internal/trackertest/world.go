@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -19,10 +20,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
+// quiet is a test without Helper, which takes most of the time that a comparison does.
+type quiet struct{ test *testing.T }
+
+func (q *quiet) Errorf(format string, args ...any) { q.test.Errorf(format, args...) }
+func (q *quiet) FailNow()                          { q.test.FailNow() }
+
 // world is a random program: a device that fails, trackers over it, and goroutines that
 // use them.
 type world struct {
-	t        *testing.T
+	t        *quiet
 	rand     *rand.Rand
 	device   *device
 	subjects []*subject
@@ -43,7 +50,7 @@ type world struct {
 
 func newWorld(t *testing.T, seed uint64, rig Rig) *world {
 	r := rand.New(rand.NewPCG(seed, 0))
-	w := &world{t: t, rand: r, turns: seed%2 == 0, nosy: r.IntN(4) == 0}
+	w := &world{t: &quiet{t}, rand: r, turns: seed%2 == 0, nosy: r.IntN(4) == 0}
 	w.device = &device{Device: rig.Device, rig: rig, live: make(map[alloc.Ptr]alloc.Bytes)}
 	t.Cleanup(func() { w.cleanUp(seed) })
 	goroutines := 3
@@ -166,19 +173,19 @@ func (w *world) send(f func(*worker), workers ...*worker) {
 		close(done)
 	}()
 	w.await(done)
-	if w.t.Failed() {
+	if w.t.test.Failed() {
 		w.t.FailNow()
 	}
 }
 
 // await waits. Who never comes back is stuck, as in a lock that is held while our
-// callbacks run.
+// callbacks run: all goroutines are printed.
 func (w *world) await(done <-chan struct{}) {
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
-		stacks := make([]byte, 1<<20)
-		w.t.Errorf("stuck:\n%s", stacks[:runtime.Stack(stacks, true)])
+	case <-time.After(2 * time.Minute):
+		debug.SetTraceback("all")
+		panic(w.t.test.Name() + " is stuck")
 	}
 }
 
@@ -317,13 +324,13 @@ func (w *world) cleanUp(seed uint64) {
 	for p := range w.device.live {
 		assert.NoError(w.t, w.device.Device.Free(p))
 	}
-	if !w.t.Failed() {
+	if !w.t.test.Failed() {
 		return
 	}
 	mode := ""
 	if *long {
 		mode = " -long"
 	}
-	w.t.Logf("to run it again: go test -run '^%s$' -seed %d%s\nwhat led there: %s", strings.Split(w.t.Name(), "/")[0], seed, mode,
+	w.t.test.Logf("to run it again: go test -run '^%s$' -seed %d%s\nwhat led there: %s", strings.Split(w.t.test.Name(), "/")[0], seed, mode,
 		strings.Join(w.trace[max(0, len(w.trace)-200):], ", "))
 }
