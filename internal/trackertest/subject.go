@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -231,6 +232,7 @@ func (s *subject) catchUp() {
 	seen := func(upTo uint64) {
 		for len(looks) > 0 && looks[0].Events <= upTo {
 			s.replay.compare(looks[0])
+			s.compareTwins(looks[0])
 			looks = looks[1:]
 		}
 	}
@@ -243,6 +245,31 @@ func (s *subject) catchUp() {
 	seen(s.replay.next)
 	assert.Empty(s.world.t, looks, "they saw what the history does not tell")
 	assert.LessOrEqual(s.world.t, h.Len(), s.config.MaxEvents)
+}
+
+// compareTwins checks that labels are of the snapshot's instant too: of two buffers that
+// are named alike one after the other, the first may be one name ahead.
+func (s *subject) compareTwins(seen look) {
+	names := make(map[alloc.Ptr]int)
+	for _, w := range s.world.workers {
+		for _, r := range w.twins {
+			names[r.want.Ptr] = 0
+		}
+	}
+	if seen.light || len(names) == 0 {
+		return
+	}
+	for a := range seen.Allocations() {
+		if _, twin := names[a.Ptr]; twin {
+			names[a.Ptr], _ = strconv.Atoi(a.Label)
+		}
+	}
+	for _, w := range s.world.workers {
+		if len(w.twins) > 0 && w.twins[0].in == s {
+			ahead := names[w.twins[0].want.Ptr] - names[w.twins[1].want.Ptr]
+			require.Contains(s.world.t, []int{0, 1}, ahead, "labels of one instant")
+		}
+	}
 }
 
 // compareMark compares a mark with the ledger at its event.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"strconv"
 
 	"github.com/stretchr/testify/assert"
 
@@ -23,6 +24,8 @@ type worker struct {
 	work     chan func(*worker)
 	held     []*record
 	freed    []*tracker.Buffer
+	twins    []*record // two buffers far apart, named by numbers that rise, one after the other
+	named    int
 	sections []*section // open ones that began here, the innermost last
 }
 
@@ -122,7 +125,7 @@ func (w *worker) pick(sort func(*record) bool) *record {
 	}
 	from := w.rand.IntN(len(w.held))
 	for i := range w.held {
-		if r := w.held[(from+i)%len(w.held)]; sort(r) {
+		if r := w.held[(from+i)%len(w.held)]; sort(r) && !slices.Contains(w.twins, r) {
 			return r
 		}
 	}
@@ -150,7 +153,9 @@ func isAny(err error, of ...error) bool {
 
 var (
 	dtypes = []alloc.DType{alloc.Float32, alloc.BFloat16, alloc.Int4}
-	shapes = []alloc.Shape{{}, {0}, {7}, {64, 3, 3, 3}, {512, 512}, {1000}, {1 << 18}, {1 << 21}, {3, 1 << 22}, {1 << 26}}
+	shapes = []alloc.Shape{
+		{}, {0}, {7}, {64, 3, 3, 3}, {512, 512}, {1000}, {1 << 18}, {1<<18 + 1}, {10<<18 - 128}, {10 << 18}, {1 << 21}, {3, 1 << 22}, {1 << 26},
+	}
 )
 
 // draw returns what to ask for.
@@ -181,6 +186,9 @@ func (w *worker) fill() {
 			w.allocOne(w.subject(), want)
 		}
 	}
+	if n := len(w.held); n > 1 && w.held[0].in == w.held[n-1].in {
+		w.twins = []*record{w.held[0], w.held[n-1]}
+	}
 }
 
 func (w *worker) allocOne(s *subject, want tracker.Allocation) {
@@ -207,6 +215,7 @@ func (w *worker) allocOne(s *subject, want tracker.Allocation) {
 	}
 	want.Ptr, want.Allocated = buf.Ptr(), buf.Allocated()
 	assert.GreaterOrEqual(w.world.t, buf.Allocated(), buf.Bytes())
+	assert.LessOrEqual(w.world.t, buf.Allocated()-buf.Bytes(), alloc.MiB+512, "a cache wastes no more")
 	s.pool.asked(want.Requested, nil)
 	w.hold(s, &record{pool: s.pool, buf: buf, want: want})
 }
@@ -470,6 +479,11 @@ func (w *worker) exchange() {
 }
 
 func (w *worker) label() {
+	w.named++
+	for _, r := range w.twins {
+		r.want.Label = strconv.Itoa(w.named)
+		r.buf.SetLabel(r.want.Label)
+	}
 	if r := w.pick((*record).isBuffer); r != nil {
 		r.want.Label = []string{"", "layer1.0.conv1.weight", "a\nb\x1b[31m<script>\"", "no UTF-8: \xff\xfe"}[w.rand.IntN(4)]
 		r.buf.SetLabel(r.want.Label)
