@@ -14,8 +14,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
 )
 
 // TestAClosedTrackerPassesNoTest: it knows of no memory, which is not to say

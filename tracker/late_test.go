@@ -9,8 +9,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
 )
 
 // refusing is a device whose next Free fails, after something else has happened.

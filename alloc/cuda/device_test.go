@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
-	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 )
 
 // These tests run on a real driver where one answers, and otherwise on the emulated one.

@@ -6,19 +6,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// TestingT is what Invariants needs of a *testing.T; a *rapid.T has it too.
-type TestingT interface {
-	require.TestingT
-	Helper()
-}
-
 // Invariants checks what must be true of a cache at any time: blocks tile their
 // segment, no two neighbours are inactive, the sums over all blocks are what
 // Stats says, allocated + inactive = reserved <= what the driver says is used,
 // and current <= peak <= total. Nobody may use the cache meanwhile. A driver
 // that refuses MemInfo is not compared with.
-func Invariants(t TestingT, cache *alloc.Cache) {
-	t.Helper()
+func Invariants(t require.TestingT, cache *alloc.Cache) {
 	stats := cache.Stats()
 	var sum alloc.Stats
 	end := alloc.Ptr(0)
@@ -50,8 +43,7 @@ func Invariants(t TestingT, cache *alloc.Cache) {
 }
 
 // segmentInvariants checks one segment and adds it to sum.
-func segmentInvariants(t TestingT, segment alloc.Segment, sum *alloc.Stats) {
-	t.Helper()
+func segmentInvariants(t require.TestingT, segment alloc.Segment, sum *alloc.Stats) {
 	count(&sum.Reserved, segment.Size)
 	at, last := segment.Ptr, alloc.BlockState(0)
 	for block := range segment.Blocks() {
@@ -78,8 +70,7 @@ func count(usage *alloc.Usage, n alloc.Bytes) {
 	usage.Count.Current++
 }
 
-func gaugeInvariants[T ~int64](t TestingT, name string, gauge alloc.Gauge[T]) {
-	t.Helper()
+func gaugeInvariants[T ~int64](t require.TestingT, name string, gauge alloc.Gauge[T]) {
 	require.GreaterOrEqual(t, gauge.Current, T(0), name)
 	require.LessOrEqual(t, gauge.Current, gauge.Peak, "%s: current <= peak", name)
 	require.LessOrEqual(t, gauge.Peak, gauge.Total, "%s: peak <= total", name)

@@ -1,34 +1,11 @@
-// Package trackertest holds test bodies that any device's package can run a
-// MemTracker through: the simulated GPU, an emulated driver, a real one.
 package trackertest
 
 import (
-	"testing"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
-
-// Rig is a device under test.
-type Rig struct {
-	Device alloc.Device
-	// FailAlloc and FailFree make the next call of the device's Alloc or Free
-	// fail. They are nil where the device cannot be made to fail.
-	FailAlloc, FailFree func()
-	// Heal takes back failures that did not come to pass; nil if there are none.
-	Heal func()
-}
-
-// Run runs every test body.
-func Run(t *testing.T, open func(t *testing.T) Rig) {
-	t.Run("model", func(t *testing.T) { Model(t, open) })
-	t.Run("concurrent", func(t *testing.T) { Concurrent(t, open) })
-	t.Run("sections", func(t *testing.T) { Sections(t, open) })
-	t.Run("concurrent sections", func(t *testing.T) { ConcurrentSections(t, open) })
-	t.Run("out of memory", func(t *testing.T) { OutOfMemory(t, open) })
-}
 
 // RequireExact checks that a snapshot's totals are the sum over its
 // allocations, over its groups and over its call sites.

@@ -2,6 +2,7 @@ package trackertest
 
 import (
 	"fmt"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,7 +27,7 @@ func OutOfMemory(t *testing.T, open func(t *testing.T) Rig) {
 	} {
 		t.Run(test.advice.String(), func(t *testing.T) {
 			rig := open(t)
-			f := &filler{T: t, device: rig.Device, tr: newTracker(t, rig, false, 1000)}
+			f := &filler{T: t, device: rig.Device, tr: newTracker(t, rig.Device)}
 			info, err := rig.Device.MemInfo()
 			require.NoError(t, err)
 			// A real driver does not give all that it calls free in one piece.
@@ -34,6 +35,13 @@ func OutOfMemory(t *testing.T, open func(t *testing.T) Rig) {
 			f.check(test.fill(f), test.advice)
 		})
 	}
+}
+
+// newTracker returns a tracker without a report.
+func newTracker(t require.TestingT, device alloc.Device) *tracker.MemTracker {
+	tr, err := tracker.New(tracker.Config{Device: device, Report: io.Discard})
+	require.NoError(t, err)
+	return tr
 }
 
 // filler fills a device.
@@ -83,7 +91,7 @@ func (f *filler) fragmented() alloc.Bytes {
 }
 
 func (f *filler) cachedElsewhere() alloc.Bytes {
-	other := newTracker(f, Rig{Device: f.device}, false, 10)
+	other := newTracker(f, f.device)
 	buf, err := other.AllocBytes(f.size, tracker.Activation)
 	require.NoError(f, err)
 	require.NoError(f, buf.Free())
