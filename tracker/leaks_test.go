@@ -160,7 +160,7 @@ func (m model) step() {
 func (m model) predict() *tracker.Buffer { return m.tensor(1000) }
 
 func TestGrowthTellsTheWay(t *testing.T) {
-	tr, _ := open(t, tracker.Config{})
+	tr, _ := open(t, tracker.Config{Clock: clock()}) // ages decide, and must not be the machine's
 	m := model{t, tr}
 	m.load()
 	var inUse []*tracker.Buffer
