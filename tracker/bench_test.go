@@ -229,7 +229,7 @@ func BenchmarkAllocFreeFindLost(b *testing.B) {
 func BenchmarkOutOfMemory(b *testing.B) {
 	for _, sites := range []int{1000, 400_000} {
 		b.Run(fmt.Sprintf("sites=%d", sites), func(b *testing.B) {
-			tr := newBench(b, tracker.Config{})
+			tr := newBench(b, tracker.Config{MaxStacks: sites + 1})
 			allocAtSites(b, tr, sites)
 			outOfMemory(b, tr)
 		})
