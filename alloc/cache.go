@@ -85,20 +85,21 @@ func (c *Cache) AllocSized(n Bytes) (p Ptr, allocated Bytes, err error) {
 }
 
 // Free takes a block back into the cache; the driver is not asked. The errors
-// are ErrDoubleFree for an address in memory that is cached, ErrUnknownPtr for
-// any other that is not an allocated block's, and ErrClosed.
+// are ErrDoubleFree for an address in memory that is cached, ErrOwned for a
+// block that a ledger holds, ErrUnknownPtr for any other that is not an
+// allocated block's, and ErrClosed.
 func (c *Cache) Free(p Ptr) error {
 	c.mu.Lock()
-	err := c.free(p)
+	err := c.free(p, noOwner)
 	c.mu.Unlock()
 	return err
 }
 
-// free is Free for who holds mu.
-func (c *Cache) free(p Ptr) error {
+// free is Free for who holds mu, and for a block of that owner.
+func (c *Cache) free(p Ptr, owner Owner) error {
 	i := none
 	if !c.closed {
-		i = c.live.remove(p)
+		i = c.live.remove(p, owner)
 	}
 	if i == none {
 		return c.whyNotFreed(p)
@@ -243,8 +244,11 @@ func (c *Cache) whyNotLive(p Ptr) error {
 	s, ok := c.segmentAt(p)
 	for i := s.first; ok && i != none; i = c.blocks.At(i).next {
 		if b := c.blocks.At(i); p < b.end() {
-			if b.state == Inactive {
+			switch {
+			case b.state == Inactive:
 				return ErrDoubleFree
+			case p == b.ptr && b.left != none:
+				return ErrOwned
 			}
 			break
 		}

@@ -21,8 +21,8 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("close cache on %s: blocks still in use: %d, of %v together: free them first", e.Device, e.Blocks, e.Bytes)
 }
 
-// fromDriver allocates from a new segment; e may be nil.
-func (c *Cache) fromDriver(n Bytes, e *entry) (Ptr, Bytes, error) {
+// fromDriver allocates from a new segment; enter may be nil.
+func (c *Cache) fromDriver(n Bytes, enter enter) (Ptr, Bytes, error) {
 	defer c.events.flush(&c.mu)
 	c.driver.Lock()
 	defer c.driver.Unlock()
@@ -30,12 +30,12 @@ func (c *Cache) fromDriver(n Bytes, e *entry) (Ptr, Bytes, error) {
 		return 0, 0, c.refuse(fmt.Sprintf("alloc %v", n))
 	}
 	if n > maxRequest {
-		return c.outOfMemory(n, e, nil)
+		return c.outOfMemory(n, enter, nil)
 	}
 	c.mu.Lock()
 	if b := c.fromCache(n, noOwner); b != nil { // another miss may have brought it
 		defer c.mu.Unlock()
-		return c.handOut(b, e)
+		return c.handOut(b, enter)
 	}
 	c.mu.Unlock()
 
@@ -45,12 +45,12 @@ func (c *Cache) fromDriver(n Bytes, e *entry) (Ptr, Bytes, error) {
 		segment, err = c.retry(size)
 	}
 	if errors.Is(err, ErrOutOfMemory) {
-		return c.outOfMemory(n, e, err)
+		return c.outOfMemory(n, enter, err)
 	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: new segment of %v: %w", n, c.device, size, err)
 	}
-	return c.fromSegment(segment, size, n, e)
+	return c.fromSegment(segment, size, n, enter)
 }
 
 // retry gives back what the cache can spare and asks the driver once more.
@@ -68,7 +68,7 @@ func (c *Cache) retry(size Bytes) (Ptr, error) {
 }
 
 // fromSegment takes a new segment in and allocates from its front.
-func (c *Cache) fromSegment(p Ptr, size, n Bytes, e *entry) (Ptr, Bytes, error) {
+func (c *Cache) fromSegment(p Ptr, size, n Bytes, enter enter) (Ptr, Bytes, error) {
 	s := segment{ptr: p, size: size, pool: poolOf(blockSize(n))}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,12 +80,12 @@ func (c *Cache) fromSegment(p Ptr, size, n Bytes, e *entry) (Ptr, Bytes, error) 
 	c.stats.Reserved.add(size, 1)
 	b, remainders := c.take(i, n, noOwner)
 	c.stats.Inactive.add(size-b.size, remainders)
-	return c.handOut(b, e)
+	return c.handOut(b, enter)
 }
 
 // outOfMemory counts the failure and gathers its numbers, unless a block that
 // fits was freed while the driver was asked.
-func (c *Cache) outOfMemory(n Bytes, e *entry, cause error) (Ptr, Bytes, error) {
+func (c *Cache) outOfMemory(n Bytes, enter enter, cause error) (Ptr, Bytes, error) {
 	info, err := c.dev.MemInfo()
 	if err != nil {
 		info = MemInfo{Free: -1, Total: -1}
@@ -93,7 +93,7 @@ func (c *Cache) outOfMemory(n Bytes, e *entry, cause error) (Ptr, Bytes, error) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b := c.fromCache(n, noOwner); b != nil {
-		return c.handOut(b, e)
+		return c.handOut(b, enter)
 	}
 	c.stats.OOMs++
 	c.events.add(SegmentOOM, 0, n)

@@ -23,7 +23,9 @@ type Locked struct {
 	c *Cache
 }
 
-// Owner is a number by which a ledger knows an allocated block again. Zero is none.
+// Owner is a number by which a ledger knows an allocated block again. Zero is
+// none. A block with an owner is freed by Locked.Free alone: Cache.Free refuses it
+// with ErrOwned, since the ledger would not hear of it.
 type Owner uint32
 
 const noOwner Owner = 0
@@ -48,8 +50,9 @@ func (l Locked) Alloc(n Bytes, owner Owner) (p Ptr, allocated Bytes, ok bool) {
 	return b.ptr, b.size, true
 }
 
-// Free is Cache.Free.
-func (l Locked) Free(p Ptr) error { return l.c.free(p) }
+// Free is Cache.Free for a block of that owner. Any other address is
+// ErrUnknownPtr or ErrDoubleFree.
+func (l Locked) Free(p Ptr, owner Owner) error { return l.c.free(p, owner) }
 
 // Owner returns the owner of the allocated block at an address, or 0.
 func (l Locked) Owner(p Ptr) Owner {
@@ -68,34 +71,35 @@ func (l Locked) Stats() Stats { return l.c.now() }
 // call the cache. There is one such function; nil is none.
 func (l Locked) Notify(atOnce func(SegmentEvent)) { l.c.events.atOnce = atOnce }
 
-// AllocOwned is AllocSized for a block with an owner. It calls enter with the
-// lock held, when the block has just been allocated, from the cache or the
-// driver. If enter returns an error, the block is free again, and the error is
-// AllocOwned's. Call it without the lock.
-func (c *Cache) AllocOwned(n Bytes, owner Owner, enter func(p Ptr, allocated Bytes) error) error {
+// AllocOwned is AllocSized for a block with an owner, which enter returns. It is
+// called with the lock held, when the block has just been allocated, from the
+// cache or the driver. If it returns an error, the block is free again, and the
+// error is AllocOwned's. Call AllocOwned without the lock.
+func (c *Cache) AllocOwned(n Bytes, enter func(p Ptr, allocated Bytes) (Owner, error)) error {
 	if n < 0 {
 		return &SizeError{Requested: n, Reason: "negative"}
 	}
-	_, _, err := c.fromDriver(n, &entry{owner, enter})
+	_, _, err := c.fromDriver(n, enter)
 	return err
 }
 
-// entry is whose a new block is, and who is told while the lock is held.
-type entry struct {
-	owner Owner
-	enter func(Ptr, Bytes) error
-}
+// enter tells the ledger of a new block, and returns the number by which it
+// knows it.
+type enter func(p Ptr, allocated Bytes) (Owner, error)
 
-// handOut gives a block that has just been taken for a request to its owner. The caller holds mu.
-func (c *Cache) handOut(b *block, e *entry) (Ptr, Bytes, error) {
-	if e == nil {
-		return b.ptr, b.size, nil
+// handOut gives a block, just taken, to who asked for it: a ledger, if enter
+// is not nil. The caller holds mu.
+func (c *Cache) handOut(b *block, enter enter) (Ptr, Bytes, error) {
+	p, size := b.ptr, b.size
+	if enter == nil {
+		return p, size, nil
 	}
-	b.left = id(e.owner)
-	if err := e.enter(b.ptr, b.size); err != nil {
-		return 0, 0, errors.Join(err, c.free(b.ptr))
+	owner, err := enter(p, size)
+	if err != nil {
+		return 0, 0, errors.Join(err, c.free(p, noOwner))
 	}
-	return b.ptr, b.size, nil
+	b.left = id(owner)
+	return p, size, nil
 }
 
 // Cut is the cache's segments at one instant, not copied yet.

@@ -30,10 +30,10 @@ func TestLockedKnowsOwners(t *testing.T) {
 	assert.Zero(t, dev.Calls(sim.OpAlloc))
 
 	var first alloc.Ptr
-	require.NoError(t, cache.AllocOwned(1000, 1, func(p alloc.Ptr, allocated alloc.Bytes) error {
+	require.NoError(t, cache.AllocOwned(1000, func(p alloc.Ptr, allocated alloc.Bytes) (alloc.Owner, error) {
 		assert.EqualValues(t, 1024, allocated)
 		first = p
-		return nil
+		return 1, nil
 	}))
 	lock.Lock()
 	second, _, ok := locked.Alloc(1000, 2)
@@ -44,9 +44,11 @@ func TestLockedKnowsOwners(t *testing.T) {
 	assert.Zero(t, owner(first+512))
 	assert.Zero(t, owner(mustAlloc(t, cache, 100)))
 
+	require.ErrorIs(t, cache.Free(first), alloc.ErrOwned)
 	lock.Lock()
-	require.NoError(t, locked.Free(first))
-	require.ErrorIs(t, locked.Free(first), alloc.ErrDoubleFree)
+	require.ErrorIs(t, locked.Free(first, 2), alloc.ErrOwned)
+	require.NoError(t, locked.Free(first, 1))
+	require.ErrorIs(t, locked.Free(first, 1), alloc.ErrDoubleFree)
 	lock.Unlock()
 	assert.Zero(t, owner(first))
 	alloctest.Invariants(t, cache)
@@ -58,13 +60,13 @@ func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
 	before := cache.Stats().Allocated.Bytes.Current
 	refusal := errors.New("refused")
 	for _, size := range []alloc.Bytes{100, 30 * alloc.MiB} {
-		err := cache.AllocOwned(size, 1, func(alloc.Ptr, alloc.Bytes) error { return refusal })
+		err := cache.AllocOwned(size, func(alloc.Ptr, alloc.Bytes) (alloc.Owner, error) { return 0, refusal })
 		require.ErrorIs(t, err, refusal)
 		assert.Equal(t, before, cache.Stats().Allocated.Bytes.Current)
 		alloctest.Invariants(t, cache)
 	}
 	var size *alloc.SizeError
-	require.ErrorAs(t, cache.AllocOwned(-1, 1, nil), &size)
+	require.ErrorAs(t, cache.AllocOwned(-1, nil), &size)
 }
 
 func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {

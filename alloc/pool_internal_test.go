@@ -134,7 +134,7 @@ func TestTable(t *testing.T) {
 			"remove": func(t *rapid.T) {
 				p := Ptr(addresses.Draw(t, "p"))
 				require.Equal(t, model[p], live.find(p))
-				require.Equal(t, model[p], live.remove(p))
+				require.Equal(t, model[p], live.remove(p, noOwner))
 				delete(model, p)
 			},
 			"": func(t *rapid.T) {
@@ -143,7 +143,7 @@ func TestTable(t *testing.T) {
 			},
 		})
 		for _, p := range slices.Sorted(maps.Keys(model)) {
-			require.Equal(t, model[p], live.remove(p))
+			require.Equal(t, model[p], live.remove(p, noOwner))
 		}
 	})
 }

@@ -91,8 +91,9 @@ func (t *table) find(p Ptr) id {
 	return none
 }
 
-// remove takes out the block at an address and returns it, or none.
-func (t *table) remove(p Ptr) id {
+// remove takes out the block at an address, if that is its owner, and returns
+// it, or none.
+func (t *table) remove(p Ptr, owner Owner) id {
 	hash := hashOf(p)
 	page := t.page(hash)
 	at := page.find(t.blocks, hash, p)
@@ -100,6 +101,9 @@ func (t *table) remove(p Ptr) id {
 		return none
 	}
 	i := page.slots[at].block
+	if t.blocks.At(i).left != id(owner) {
+		return none
+	}
 	page.vacate(at)
 	page.used--
 	t.used--

@@ -1,15 +1,11 @@
 package estimate
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // openIndex reads an index of safetensors shards, as transformers'
@@ -87,10 +83,6 @@ func readJSON(path string, most int64, v any) error {
 		return &FileError{File: file, Reason: "it is not the JSON that belongs here", Err: err}
 	}
 	return nil
-}
-
-func decodeJSON(r io.Reader, v any) error {
-	return json.UnmarshalRead(bufio.NewReader(r), v, jsontext.AllowInvalidUTF8(false))
 }
 
 // openRegular opens a file that is a file: to open a pipe could block forever.

@@ -1,16 +1,13 @@
 package estimate
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
-	"math"
 	"slices"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -49,17 +46,20 @@ var safetensorsEncodings = func() map[string]Encoding {
 }()
 
 // readSafetensors reads the header of a safetensors file of size bytes. Memory
-// follows what the file really holds and not what it claims: the header is decoded
-// as it is read.
+// follows what the file really holds and not what it claims.
 func readSafetensors(r io.ReaderAt, size int64, file string) ([]StoredTensor, error) {
 	header, err := safetensorsHeader(r, size, file)
 	if err != nil {
 		return nil, err
 	}
-	d := safetensorsDecoder{
-		file: file,
-		dec:  jsontext.NewDecoder(bufio.NewReaderSize(io.NewSectionReader(r, 8, header), 1<<16)),
+	value, err := readJSONValue(io.NewSectionReader(r, 8, header))
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, inFile(file, "the header's JSON ends before it is complete")
+	case err != nil:
+		return nil, &FileError{File: file, Reason: "the header is not valid JSON", Err: err}
 	}
+	d := safetensorsDecoder{file: file, jsonCursor: jsonCursor{value}}
 	tensors, err := d.tensors()
 	if err != nil {
 		return nil, err
@@ -120,39 +120,28 @@ func checkSafetensorsLayout(tensors []StoredTensor, data int64, file string) err
 	return nil
 }
 
-// safetensorsDecoder decodes a header token by token.
+// safetensorsDecoder decodes a header.
 type safetensorsDecoder struct {
+	jsonCursor
 	file string
-	dec  *jsontext.Decoder
 	name string // of the tensor that is being decoded
 }
 
 // tensors decodes the whole header.
 func (d *safetensorsDecoder) tensors() ([]StoredTensor, error) {
-	if err := d.open('{'); err != nil {
-		return nil, err
-	}
+	d.token() // the opening brace, which safetensorsHeader saw
 	var tensors []StoredTensor
-	for d.dec.PeekKind() == '"' {
-		token, err := d.dec.ReadToken()
+	for d.more() {
+		d.name = string(unquote(d.member()))
+		if d.name == "__metadata__" {
+			d.value()
+			continue
+		}
+		t, err := d.tensor()
 		if err != nil {
-			return nil, d.syntax(err)
+			return nil, err
 		}
-		if d.name = token.String(); d.name != "__metadata__" {
-			t, err := d.tensor()
-			if err != nil {
-				return nil, err
-			}
-			tensors = append(tensors, t)
-		} else if err := d.dec.SkipValue(); err != nil {
-			return nil, d.syntax(err)
-		}
-	}
-	if _, err := d.dec.ReadToken(); err != nil { // the closing brace
-		return nil, d.syntax(err)
-	}
-	if _, err := d.dec.ReadToken(); err != io.EOF {
-		return nil, inFile(d.file, "something follows the header's JSON at byte %d", 8+d.dec.InputOffset())
+		tensors = append(tensors, t)
 	}
 	return tensors, nil
 }
@@ -161,41 +150,32 @@ func (d *safetensorsDecoder) tensors() ([]StoredTensor, error) {
 // the format does not have are skipped, as the reference does.
 func (d *safetensorsDecoder) tensor() (StoredTensor, error) {
 	t := StoredTensor{Name: d.name, File: d.file}
-	if err := d.open('{'); err != nil {
+	if err := d.open("{"); err != nil {
 		return t, err
 	}
-	var bounds [2]int
-	var offsets []int
-	var hasShape bool
-	for d.dec.PeekKind() == '"' {
-		key, err := d.dec.ReadValue()
-		if err != nil {
-			return t, d.syntax(err)
-		}
-		switch string(key) {
+	var bounds [2]int64
+	var offsets []int64
+	var err error
+	for d.more() {
+		switch key := d.member(); string(key) {
 		case `"dtype"`:
 			t.Encoding, err = d.encoding()
 		case `"shape"`:
-			t.Shape, err = d.lengths("shape", make([]int, 0, 4), maxDims)
-			hasShape = true
+			t.Shape, err = wholeNumbers(d, "shape", make([]int, 0, 4), maxDims)
 		case `"data_offsets"`:
-			offsets, err = d.lengths("data_offsets", bounds[:0], len(bounds))
+			offsets, err = wholeNumbers(d, "data_offsets", bounds[:0], len(bounds))
 		default:
-			if err = d.dec.SkipValue(); err != nil {
-				err = d.syntax(err)
-			}
+			d.value()
 		}
 		if err != nil {
 			return t, err
 		}
 	}
-	if _, err := d.dec.ReadToken(); err != nil {
-		return t, d.syntax(err)
-	}
-	if t.Encoding.Name == "" || !hasShape || len(offsets) != 2 {
+	d.token() // the closing brace
+	if t.Encoding.Name == "" || t.Shape == nil || len(offsets) != len(bounds) {
 		return t, d.errorf("it needs a dtype, a shape and two data_offsets")
 	}
-	return t, d.place(&t, int64(offsets[0]), int64(offsets[1]))
+	return t, d.place(&t, offsets[0], offsets[1])
 }
 
 // place checks that a tensor's size is that of its place in the data.
@@ -216,56 +196,34 @@ func (d *safetensorsDecoder) place(t *StoredTensor, begin, end int64) error {
 
 // encoding decodes a dtype.
 func (d *safetensorsDecoder) encoding() (Encoding, error) {
-	value, err := d.dec.ReadValue()
-	if err != nil {
-		return Encoding{}, d.syntax(err)
-	}
-	if encoding, ok := safetensorsEncodings[string(bytes.Trim(value, `"`))]; ok && value.Kind() == '"' {
+	value := d.value()
+	if encoding, ok := safetensorsEncodings[string(bytes.Trim(value, `"`))]; ok && value[0] == '"' {
 		return encoding, nil
 	}
 	return Encoding{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", shorten(string(value)))
 }
 
-// lengths decodes the key's array of at most n whole numbers, appended to dst.
-func (d *safetensorsDecoder) lengths(key string, dst []int, n int) ([]int, error) {
-	if err := d.open('['); err != nil {
+// wholeNumbers decodes the key's array of at most n numbers, appended to dst.
+func wholeNumbers[N int | int64](d *safetensorsDecoder, key string, dst []N, n int) ([]N, error) {
+	if err := d.open("["); err != nil {
 		return nil, err
 	}
-	for d.dec.PeekKind() != ']' {
-		value, err := d.dec.ReadValue()
-		if err != nil {
-			return nil, d.syntax(err)
+	for d.more() {
+		value := d.value()
+		number, err := strconv.ParseUint(string(value), 10, 63)
+		if err != nil || int64(N(number)) != int64(number) || len(dst) == n {
+			return nil, d.errorf("%s: %s: want at most %d whole numbers that fit an %T", key, shorten(string(value)), n, N(0))
 		}
-		length, ok := wholeNumber(value)
-		if !ok || len(dst) == n {
-			return nil, d.errorf("%s: %s: want at most %d whole numbers up to 2^63-1", key, shorten(string(value)), n)
-		}
-		dst = append(dst, length)
+		dst = append(dst, N(number))
 	}
-	_, err := d.dec.ReadToken()
-	return dst, d.syntax(err)
-}
-
-// wholeNumber parses plain digits.
-func wholeNumber(digits []byte) (int, bool) {
-	n := 0
-	for _, c := range digits {
-		if c < '0' || c > '9' || n > (math.MaxInt-int(c-'0'))/10 {
-			return 0, false
-		}
-		n = 10*n + int(c-'0')
-	}
-	return n, len(digits) > 0
+	d.token() // the closing bracket
+	return dst, nil
 }
 
 // open reads the beginning of an object or an array.
-func (d *safetensorsDecoder) open(kind jsontext.Kind) error {
-	token, err := d.dec.ReadToken()
-	if err != nil {
-		return d.syntax(err)
-	}
-	if token.Kind() != kind {
-		return d.errorf("a JSON %v where a %v belongs", token.Kind(), kind)
+func (d *safetensorsDecoder) open(bracket string) error {
+	if token := d.token(); string(token) != bracket {
+		return d.errorf("a JSON %s where a %s belongs", shorten(string(token)), bracket)
 	}
 	return nil
 }
@@ -273,15 +231,4 @@ func (d *safetensorsDecoder) open(kind jsontext.Kind) error {
 // errorf is an error at the tensor that is being decoded.
 func (d *safetensorsDecoder) errorf(format string, args ...any) error {
 	return atTensor(d.file, d.name, format, args...)
-}
-
-// syntax is the error of JSON that is none, or that has a name twice; nil for nil.
-func (d *safetensorsDecoder) syntax(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return inFile(d.file, "the header's JSON ends before it is complete")
-	}
-	return &FileError{File: d.file, Reason: "the header is not valid JSON", Err: err}
 }

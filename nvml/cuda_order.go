@@ -1,56 +1,42 @@
-//go:build cgo && linux
+//go:build linux
 
 package nvml
 
-/*
-#cgo LDFLAGS: -ldl
-#include <dlfcn.h>
+import (
+	"encoding/hex"
+	"unsafe"
 
-// cuda_uuids fills in the UUIDs of CUDA's devices in the order of their
-// ordinals and returns their number, or less than zero without CUDA. The library
-// stays open: closing it under its own threads would not be safe.
-static int cuda_uuids(unsigned char (*uuids)[16], int room) {
-	void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-	if (!lib)
-		return -1;
-	int (*init)(unsigned) = (int (*)(unsigned))dlsym(lib, "cuInit");
-	int (*count)(int *) = (int (*)(int *))dlsym(lib, "cuDeviceGetCount");
-	int (*get)(int *, int) = (int (*)(int *, int))dlsym(lib, "cuDeviceGet");
-	int (*uuid)(void *, int) = (int (*)(void *, int))dlsym(lib, "cuDeviceGetUuid_v2");
-	if (!uuid) // before CUDA 11.4
-		uuid = (int (*)(void *, int))dlsym(lib, "cuDeviceGetUuid");
-	if (!init || !count || !get || !uuid)
-		return -1;
-	int n = 0, code = init(0);
-	if (code == 100) // CUDA_ERROR_NO_DEVICE: none is left
-		return 0;
-	if (code || count(&n) || n > room)
-		return -1;
-	for (int i = 0; i < n; i++) {
-		int device;
-		if (get(&device, i) || uuid(uuids[i], device))
-			return -1;
-	}
-	return n;
-}
-*/
-import "C"
+	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
+)
 
-import "encoding/hex"
-
-// cudaUUIDs asks CUDA for its devices. It makes no context, so that it takes no
-// memory of theirs.
+// cudaUUIDs asks CUDA for its devices, in the order of their ordinals. It makes no
+// context, so that it takes no memory of theirs.
 func cudaUUIDs() ([]string, error) {
-	var raw [128][16]C.uchar
-	n := C.cuda_uuids(&raw[0], C.int(len(raw)))
-	if n < 0 {
+	lib, err := dylib.Open("libcuda.so.1")
+	if err != nil {
+		return nil, errNoCUDA
+	}
+	start, count, get, uuid := lib.Func("cuInit"), lib.Func("cuDeviceGetCount"), lib.Func("cuDeviceGet"), lib.Func("cuDeviceGetUuid_v2")
+	if uuid == 0 { // before CUDA 11.4
+		uuid = lib.Func("cuDeviceGetUuid")
+	}
+	if start == 0 || count == 0 || get == 0 || uuid == 0 {
+		return nil, errNoCUDA
+	}
+	const noDevice = 100
+	var n int32
+	switch code := start.Call(0); {
+	case code == noDevice: // none is left
+		return nil, nil
+	case code != 0 || count.Call(uintptr(unsafe.Pointer(&n))) != 0:
 		return nil, errNoCUDA
 	}
 	uuids := make([]string, n)
 	for i := range uuids {
+		var device int32
 		var b [16]byte
-		for k, c := range raw[i] {
-			b[k] = byte(c)
+		if get.Call(uintptr(unsafe.Pointer(&device)), uintptr(i)) != 0 || uuid.Call(uintptr(unsafe.Pointer(&b)), uintptr(device)) != 0 {
+			return nil, errNoCUDA
 		}
 		h := hex.EncodeToString(b[:])
 		uuids[i] = h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]

@@ -10,9 +10,6 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
-	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxh100"
-	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxh200"
-	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -36,20 +33,30 @@ func has(names ...string) map[string]bool {
 
 func openMock(t testing.TB, api gonvml.Interface, further ...string) *library {
 	t.Helper()
-	lib, err := newLibrary(api, has(append(mocked, further...)...))
+	lib, err := newLibrary(goNVML{api}, has(append(mocked, further...)...))
 	require.NoError(t, err)
 	return lib
 }
 
+// dgx is a machine with eight GPUs of a name and a size.
+func dgx(name string, memory alloc.Bytes) *dgxa100.Server {
+	machine := dgxa100.New()
+	for _, d := range machine.Devices {
+		d := d.(*dgxa100.Device)
+		d.Name, d.MemoryInfo.Total = name, uint64(memory)
+	}
+	return machine
+}
+
 func TestMockMachines(t *testing.T) {
 	machines := []struct {
-		server *server.Server
+		server *dgxa100.Server
 		name   string
 		memory alloc.Bytes
 	}{
 		{dgxa100.New(), "Mock NVIDIA A100-SXM4-40GB", 40 * alloc.GiB},
-		{dgxh100.New(), "NVIDIA H100 80GB HBM3", 80 * alloc.GiB},
-		{dgxh200.New(), "NVIDIA H200 141GB HBM3e", 141 * alloc.GiB},
+		{dgx("NVIDIA H100 80GB HBM3", 80*alloc.GiB), "NVIDIA H100 80GB HBM3", 80 * alloc.GiB},
+		{dgx("NVIDIA H200 141GB HBM3e", 141*alloc.GiB), "NVIDIA H200 141GB HBM3e", 141 * alloc.GiB},
 	}
 	for _, machine := range machines {
 		t.Run(machine.name, func(t *testing.T) {
@@ -80,20 +87,20 @@ func TestMockMachines(t *testing.T) {
 }
 
 // a mock device with everything that the recorder can ask for.
-func fullMock(t testing.TB) (*library, *server.Device) {
-	machine := dgxh200.New()
+func fullMock(t testing.TB) (*library, *dgxa100.Device) {
+	machine := dgxa100.New()
 	for _, d := range machine.Devices {
-		setFull(d.(*server.Device))
+		setFull(d.(*dgxa100.Device))
 	}
 	var all []string
 	for name := range functions {
 		all = append(all, name)
 	}
 	lib := openMock(t, machine, all...)
-	return lib, machine.Devices[0].(*server.Device)
+	return lib, machine.Devices[0].(*dgxa100.Device)
 }
 
-func setFull(d *server.Device) {
+func setFull(d *dgxa100.Device) {
 	ok := gonvml.SUCCESS
 	d.GetMemoryInfo_v2Func = func() (gonvml.Memory_v2, gonvml.Return) {
 		return gonvml.Memory_v2{Total: 1000, Reserved: 10, Free: 690, Used: 300}, ok
@@ -232,9 +239,9 @@ func TestProcessLists(t *testing.T) {
 func TestMIGDevices(t *testing.T) {
 	lib, gpu := fullMock(t)
 	gpu.MigMode = gonvml.DEVICE_MIG_ENABLE
-	migs := make([]*server.Device, 7)
+	migs := make([]*dgxa100.Device, 7)
 	for i := range migs {
-		migs[i] = server.NewDeviceFromConfig(gpu.Config, i)
+		migs[i] = dgxa100.NewDevice(i)
 		setFull(migs[i])
 		migs[i].UUID = "MIG-" + string(rune('a'+i))
 	}
@@ -279,7 +286,7 @@ func TestAGPUThatDoesNotAnswerIsListed(t *testing.T) {
 func TestAFailedInitIsFollowedByNoCall(t *testing.T) {
 	machine := dgxa100.New()
 	machine.InitFunc = func() gonvml.Return { return gonvml.ERROR_LIB_RM_VERSION_MISMATCH }
-	_, err := newLibrary(machine, has(mocked...))
+	_, err := newLibrary(goNVML{machine}, has(mocked...))
 	assert.ErrorIs(t, err, ErrNotAvailable)
 	assert.ErrorContains(t, err, "different versions: restart after the driver's update")
 	assert.Empty(t, machine.ShutdownCalls())
@@ -313,7 +320,7 @@ func TestRecorderOverAMockMachine(t *testing.T) {
 // A GPU that does not even say its UUID hides none of the others.
 func TestAGPUWithoutUUID(t *testing.T) {
 	machine := dgxa100.New()
-	machine.Devices[3].(*server.Device).GetUUIDFunc = func() (string, gonvml.Return) { return "", gonvml.ERROR_GPU_IS_LOST }
+	machine.Devices[3].(*dgxa100.Device).GetUUIDFunc = func() (string, gonvml.Return) { return "", gonvml.ERROR_GPU_IS_LOST }
 	list, err := Devices(openMock(t, machine))
 	require.NoError(t, err)
 	require.Len(t, list, 8)

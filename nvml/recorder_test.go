@@ -14,14 +14,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/goroutines"
 )
 
 func TestMain(m *testing.M) {
 	os.Unsetenv("CUDA_VISIBLE_DEVICES") // of who runs the tests
-	goleak.VerifyTestMain(m)
+	goroutines.CheckMain(m)
 }
 
 func start(t *testing.T, cfg Config) *Recorder {
@@ -286,6 +286,7 @@ func TestRecorderRefuses(t *testing.T) {
 }
 
 func TestNoVisibleDevice(t *testing.T) {
+	t.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID") // a CUDA that answers here does not know the fake's GPUs
 	t.Setenv("CUDA_VISIBLE_DEVICES", "")
 	_, err := NewRecorder(Config{Source: newFake(2)})
 	assert.ErrorContains(t, err, "CUDA_VISIBLE_DEVICES leaves none of 2 GPUs")

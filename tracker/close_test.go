@@ -41,7 +41,7 @@ func TestAClosedTrackerTakesAndDumpsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tr.Close())
 
-	_, err = tr.AllocBytes(2*sim.MaxMemory, tracker.Input)
+	_, err = tr.Alloc(alloc.Shape{1 << 20, 1 << 21}, alloc.Uint8, tracker.Input) // twice what sim has
 	require.ErrorIs(t, err, alloc.ErrClosed, "not out of memory")
 	_, err = tr.Alloc(alloc.Shape{8}, alloc.Float32, tracker.Input)
 	require.ErrorIs(t, err, alloc.ErrClosed)
@@ -138,7 +138,6 @@ func work(t *testing.T, tr *tracker.MemTracker) {
 func look(t *testing.T, tr *tracker.MemTracker) {
 	s := tr.Snapshot()
 	assert.LessOrEqual(t, s.Allocated, s.Reserved)
-	assert.LessOrEqual(t, s.Reserved, s.DriverUsed)
 	trackertest.RequireExact(t, s)
 }
 
@@ -153,5 +152,5 @@ func tell(t *testing.T, tr *tracker.MemTracker) {
 	unlessClosedOrFull(t, tr.Dump(io.Discard, ""))
 	tr.Profile()
 	tr.Leaks()
-	tr.Growth(1)
+	tr.Growth()
 }

@@ -20,8 +20,9 @@
 // of its own. Bind and SectionContext hand one on to other goroutines. Profile gathers
 // them by path, layer by layer.
 //
-// What never came back? Leaks tells what is live and was not at a snapshot,
-// Growth which line's memory rises from mark to mark, and Config.Lost has the Go
+// What was never freed? Suspects names the lines of code with buffers that are far
+// older than their others, Growth those whose memory rises from mark to mark. Leaks lists
+// what is live and was not at a snapshot, and Config.Lost has the Go
 // collector prove which buffers nobody can free any more. VerifyNoLeaks and
 // LimitPeak fail a test.
 //

@@ -11,14 +11,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/goroutines"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
 func TestDumpOnSignal(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dumps")
-	tr, _ := open(t, tracker.Config{Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{Logger: silent})
 	take(t, tr, tracker.Parameter, 7)
 	stop := tr.DumpOnSignal(dir)
 	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGUSR1))
@@ -33,8 +33,27 @@ func TestDumpOnSignal(t *testing.T) {
 	assert.Equal(t, int64(1), d.Snapshot.Live.Count)
 }
 
+// TestLoggerOfASignalsDump may stop what it is told of, and close the tracker.
+func TestLoggerOfASignalsDump(t *testing.T) {
+	var tr *tracker.MemTracker
+	var stop func()
+	begun, logged := make(chan struct{}), make(chan struct{})
+	tr, _ = open(t, tracker.Config{Logger: slog.New(handler{call: func() {
+		defer close(logged)
+		<-begun
+		stop()
+		assert.NoError(t, tr.Close())
+	}})})
+	dir := t.TempDir()
+	stop = tr.DumpOnSignal(dir)
+	close(begun)
+	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGUSR1))
+	ends("the handler", func() { <-logged })
+	assert.Len(t, files(t, dir), 1)
+}
+
 func TestCloseStopsDumpOnSignal(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreTopFunction("os/signal.loop"))
+	goroutines.Check(t)
 	dir := t.TempDir()
 	tr, _ := open(t, tracker.Config{})
 	stop := tr.DumpOnSignal(dir)

@@ -27,13 +27,13 @@ func (p *pathStats) add(s *Section) {
 	m := &s.final
 	p.calls++
 	p.stack = s.stack
-	p.time = saturated(p.time, m.to.at-s.from.at)
+	p.time = plus(p.time, m.to.at-s.from.at)
 	p.allocated = p.allocated.Add(m.own.allocated)
 	p.freed = p.freed.Add(m.own.freed)
 	p.peak = max(p.peak, m.peak.gpu)
 	p.ownPeak = max(p.ownPeak, m.own.peak)
-	p.rss = saturated(p.rss, consumed(s.from.host.resident, m.to.host.resident))
-	p.heap = saturated(p.heap, consumed(s.from.host.heap, m.to.host.heap))
+	p.rss = plus(p.rss, consumed(s.from.host.resident, m.to.host.resident))
+	p.heap = plus(p.heap, consumed(s.from.host.heap, m.to.host.heap))
 	if s.layer != nil {
 		p.layer = s.layer
 	}
@@ -45,7 +45,7 @@ func consumed(before, used alloc.Bytes) alloc.Bytes {
 
 func (p *pathStats) addDeviceTime(d time.Duration) {
 	if d >= 0 {
-		p.deviceTime = saturated(p.deviceTime, d)
+		p.deviceTime = plus(p.deviceTime, d)
 		p.timed++
 	}
 }

@@ -205,7 +205,7 @@ func (s *Section) pass(path, why string) {
 }
 
 func (s *Section) event(action Action, since time.Duration) event {
-	return event{since: since, action: action, section: s.id, stack: s.stack, allocated: alloc.Bytes(s.span)}
+	return event{since: since, action: action, section: uint16(s.id), stack: s.stack, allocated: alloc.Bytes(s.span)}
 }
 
 // End closes the section. It waits for the device only if many sections ended

@@ -25,7 +25,7 @@ func TestRandomSections(t *testing.T) {
 			Device: dev, Report: io.Discard, MaxEvents: 10, Sections: tracker.SectionConfig{NoHost: true},
 		})
 		require.NoError(rt, err)
-		p := &program{T: rt, tr: tr}
+		p := &sectionProgram{T: rt, tr: tr}
 		for range 3 {
 			p.threads = append(p.threads, newThread())
 		}
@@ -54,7 +54,7 @@ func TestRandomSections(t *testing.T) {
 	})
 }
 
-type program struct {
+type sectionProgram struct {
 	*rapid.T
 	tr       *tracker.MemTracker
 	threads  []*thread
@@ -176,26 +176,26 @@ func (th *thread) left(a *account, itself bool) {
 	th.in = slices.Delete(th.in, i, end)
 }
 
-func (p *program) thread() *thread { return rapid.SampledFrom(p.threads).Draw(p.T, "thread") }
+func (p *sectionProgram) thread() *thread { return rapid.SampledFrom(p.threads).Draw(p.T, "thread") }
 
-func (p *program) any() *account {
+func (p *sectionProgram) any() *account {
 	if len(p.sections) == 0 {
 		p.Skip("no section yet")
 	}
 	return rapid.SampledFrom(p.sections).Draw(p.T, "section")
 }
 
-func (p *program) section(*rapid.T) {
+func (p *sectionProgram) section(*rapid.T) {
 	th := p.thread()
 	p.add(th, th.around(), p.tr.Section)
 }
 
-func (p *program) part(*rapid.T) {
+func (p *sectionProgram) part(*rapid.T) {
 	parent := p.any()
 	p.add(p.thread(), parent, parent.Section.Section)
 }
 
-func (p *program) sectionContext(*rapid.T) {
+func (p *sectionProgram) sectionContext(*rapid.T) {
 	th := p.thread()
 	parent, ctx := th.around(), context.Background()
 	if rapid.Bool().Draw(p.T, "from a context") {
@@ -214,7 +214,7 @@ func (p *program) sectionContext(*rapid.T) {
 }
 
 // add has the thread open a section.
-func (p *program) add(th *thread, parent *account, open func(string) *tracker.Section) *account {
+func (p *sectionProgram) add(th *thread, parent *account, open func(string) *tracker.Section) *account {
 	a := &account{parent: parent, path: rapid.SampledFrom([]string{"a", "b", "b/c"}).Draw(p.T, "name"), start: p.level, peak: p.level}
 	th.do(func() { a.Section = open(a.path) })
 	if parent != nil {
@@ -225,9 +225,9 @@ func (p *program) add(th *thread, parent *account, open func(string) *tracker.Se
 	return a
 }
 
-func (p *program) bind(*rapid.T) { p.thread().into(p.any()) }
+func (p *sectionProgram) bind(*rapid.T) { p.thread().into(p.any()) }
 
-func (p *program) unbind(*rapid.T) {
+func (p *sectionProgram) unbind(*rapid.T) {
 	th := p.thread()
 	if len(th.bound()) == 0 {
 		p.Skip("it works for nobody")
@@ -235,7 +235,7 @@ func (p *program) unbind(*rapid.T) {
 	th.back()
 }
 
-func (p *program) end(*rapid.T) {
+func (p *sectionProgram) end(*rapid.T) {
 	a, th := p.any(), p.thread()
 	th.do(a.End)
 	if a.ended {
@@ -247,7 +247,7 @@ func (p *program) end(*rapid.T) {
 	}
 }
 
-func (p *program) alloc(*rapid.T) {
+func (p *sectionProgram) alloc(*rapid.T) {
 	th := p.thread()
 	shape := alloc.Shape{rapid.SampledFrom([]int{0, 1, 1000, 1 << 20}).Draw(p.T, "elements")}
 	var buf *tracker.Buffer
@@ -272,7 +272,7 @@ func (p *program) alloc(*rapid.T) {
 	}
 }
 
-func (p *program) free(*rapid.T) {
+func (p *sectionProgram) free(*rapid.T) {
 	if len(p.live) == 0 {
 		p.Skip("nothing is live")
 	}
@@ -288,7 +288,7 @@ func (p *program) free(*rapid.T) {
 	}
 }
 
-func (p *program) check(*rapid.T) {
+func (p *sectionProgram) check(*rapid.T) {
 	calls := make(map[string]int64)
 	for _, a := range p.sections {
 		now := p.level

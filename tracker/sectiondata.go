@@ -108,13 +108,13 @@ type ownMemory struct {
 
 func (o *ownMemory) allocate(bytes alloc.Bytes) {
 	o.allocated.add(1, bytes)
-	o.level = saturated(o.level, bytes)
+	o.level = plus(o.level, bytes)
 	o.peak = max(o.peak, o.level)
 }
 
 func (o *ownMemory) free(n int64, bytes alloc.Bytes) {
 	o.freed.add(n, bytes)
-	o.level = saturated(o.level, -bytes)
+	o.level = plus(o.level, -bytes)
 }
 
 // Data returns what the section measured; of an open one, what it has so far. It

@@ -3,7 +3,7 @@
 // would. It then prints, layer by layer, what package estimate expected beside
 // what the tracker measured, and the difference.
 //
-// It runs on the simulated GPU; built with -tags cuda, on a real one.
+// It runs on the first GPU, and on the simulated one where there is none.
 package main
 
 import (

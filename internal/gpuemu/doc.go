@@ -13,10 +13,11 @@
 //		...
 //	}
 //
-// and a whole test run is
+// Main does the same for all tests of a package. A program that links the library cannot
+// start without it: such tests are run as a whole by
 //
 //	settings=$(scripts/cuda-headers) && eval "$settings"
-//	go run ./internal/gpuemu/gpuemu run go test -tags cuda ./...
+//	go run ./internal/gpuemu/gpuemu run go test -tags cuda ./tracker/cucontext
 //
 // For -race add -gcflags=gorgonia.org/cu=-d=checkptr=0: v0.9.6's BatchedContext
 // turns integers into pointers, which checkptr, on under -race, ends the program for.
@@ -36,7 +37,8 @@
 //
 // Both libraries share one state between processes: NVML shows each process
 // with its memory, and a process that was killed has given it back by the
-// time that anybody looks.
+// time that anybody looks. CUDA_VISIBLE_DEVICES decides which devices libcuda shows, by
+// number or UUID.
 //
 // Every other function that gorgonia.org/cu v0.9.6 links is there, returns 801
 // (not supported), and says so once on stderr.

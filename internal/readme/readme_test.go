@@ -2,8 +2,10 @@
 package readme_test
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -30,10 +32,10 @@ func blocks(text, language string) []string {
 }
 
 // TestSnippetsCompile finds each line of the README's Go code in a file that the
-// compiler has seen: this package's, or the example of cuda.Track.
+// compiler has seen: this package's, or the example of package cucontext.
 func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
-	for _, file := range []string{"snippets_test.go", "../../alloc/cuda/example_test.go"} {
+	for _, file := range []string{"snippets_test.go", "../../tracker/cucontext/example_test.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		compiled.Write(text)
@@ -55,9 +57,39 @@ func TestFirstCommand(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no go command here")
 	}
+	t.Setenv("GPUMEMTRACK_DEVICE", "sim")
+	lookAtAllFiles(t)
 	out, err := exec.Command("go", "run", "../../examples/vgg19", "-dir", t.TempDir()).Output()
 	require.NoError(t, err)
 	time := regexp.MustCompile(`\d\d-[A-Z][a-z]{2}-\d\d-\d\d:\d\d:\d\d`)
 	want := blocks(readme(t), "text")[0]
 	assert.Equal(t, time.ReplaceAllString(want, "NOW"), time.ReplaceAllString(strings.TrimSpace(string(out)), "NOW"))
+}
+
+// TestSecondCommand makes the README's second command run the tests of internal/tests
+// too. They are a module of their own, so that their tools stay out of go.mod. Those
+// of the command line are never taken from go test's cache: it does not see that
+// they build the command.
+func TestSecondCommand(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no go command here")
+	}
+	lookAtAllFiles(t)
+	cmd := exec.Command("go", "test", "-count=1", "./...")
+	cmd.Dir = "../tests"
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// lookAtAllFiles has go test run a test again when a file of the project has
+// changed. It keeps the result for the files that the test looked at, and does not
+// see those of the go command.
+func lookAtAllFiles(t *testing.T) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() && d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		return err
+	}))
 }

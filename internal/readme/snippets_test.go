@@ -74,6 +74,12 @@ var _ = func(ctx context.Context, tr *tracker.MemTracker, forward func(), load f
 	http.Handle("/debug/gpumem/", live.Handler(tr))
 }
 
+var _ = func(tr *tracker.MemTracker) {
+	for _, suspect := range tr.Suspects() {
+		fmt.Println(suspect)
+	}
+}
+
 var _ = func(t *testing.T, tr *tracker.MemTracker) {
 	defer tracker.VerifyNoLeaks(t, tr)           // lists what is live by call stack
 	defer tracker.LimitPeak(t, tr, 24*alloc.MiB) // lists what was live at the peak

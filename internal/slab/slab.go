@@ -33,8 +33,8 @@ type chunk[T any] struct {
 	next    [ChunkLen]ID
 }
 
-// At returns the record of an ID that Get gave. The record does not move until
-// Put. Call Touch before writing to it.
+// At returns the record of an ID that Get gave. It does not move until Put. Call
+// Touch before writing to it.
 func (s *Slab[T]) At(id ID) *T { return &s.chunks[id/ChunkLen].records[id%ChunkLen] }
 
 // Len returns the number of records in use.

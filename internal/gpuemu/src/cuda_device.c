@@ -1,14 +1,64 @@
+#define _GNU_SOURCE
 // Initialisation and devices.
 #include "driver.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "identity.h"
 
 int driver_ready;
 
-int device_valid(CUdevice d) { return d >= 0 && d < (int)state_attach()->devices; }
+// The devices that CUDA_VISIBLE_DEVICES leaves, in its order: a CUdevice is an index here.
+static int visible[MAX_DEVICES], visible_count;
+
+int device_valid(CUdevice d) { return d >= 0 && d < visible_count; }
+int device_physical(CUdevice d) { return visible[d]; }
+
+// named gives the device that an entry of the list names, by its index or by the
+// beginning of its UUID; -1 for none.
+static int named(const char *entry) {
+	int devices = (int)state_attach()->devices;
+	char *end;
+	long i = strtol(entry, &end, 10);
+	if (*entry && !*end)
+		return i >= 0 && i < devices ? (int)i : -1;
+	for (int d = 0; d < devices; d++) {
+		char text[48];
+		identity_text(d, text);
+		if (strlen(entry) > 4 && !strncmp(entry, text, strlen(entry)))
+			return d;
+	}
+	return -1;
+}
+
+// see reads the list. What follows an entry that names no device is not seen, and of
+// a list that names one twice nothing is.
+static void see(void) {
+	visible_count = 0;
+	const char *set = getenv("CUDA_VISIBLE_DEVICES");
+	if (!set) {
+		for (int d = 0; d < (int)state_attach()->devices; d++)
+			visible[visible_count++] = d;
+		return;
+	}
+	char *list = strdup(set), *rest = list;
+	for (char *entry = strsep(&rest, ","); entry; entry = strsep(&rest, ",")) {
+		int d = named(entry);
+		if (d < 0)
+			break;
+		for (int i = 0; i < visible_count; i++) {
+			if (visible[i] == d) {
+				visible_count = 0;
+				free(list);
+				return;
+			}
+		}
+		visible[visible_count++] = d;
+	}
+	free(list);
+}
 
 EXPORT CUresult cuInit(unsigned flags) {
 	int code = state_enter(__func__, NO_DEVICE);
@@ -16,7 +66,9 @@ EXPORT CUresult cuInit(unsigned flags) {
 		return code;
 	if (flags)
 		return INVALID_VALUE;
-	if (!state_attach()->devices)
+	if (!driver_ready)
+		see();
+	if (!visible_count)
 		return NO_DEVICE;
 	driver_ready = 1;
 	return SUCCESS;
@@ -33,7 +85,7 @@ EXPORT CUresult cuDeviceGetCount(int *count) {
 	ENTER();
 	if (!count)
 		return INVALID_VALUE;
-	*count = (int)state_attach()->devices;
+	*count = visible_count;
 	return SUCCESS;
 }
 
@@ -63,7 +115,19 @@ EXPORT CUresult cuDeviceGetUuid(unsigned char uuid[16], CUdevice d) {
 		return INVALID_VALUE;
 	if (!device_valid(d))
 		return INVALID_DEVICE;
-	identity_uuid(d, uuid);
+	identity_uuid(device_physical(d), uuid);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice d) { return cuDeviceGetUuid(uuid, d); }
+
+EXPORT CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice d) {
+	ENTER();
+	if (!id || length <= 0)
+		return INVALID_VALUE;
+	if (!device_valid(d))
+		return INVALID_DEVICE;
+	snprintf(id, (size_t)length, "0000:%02x:00.0", (unsigned)identity_bus(device_physical(d)));
 	return SUCCESS;
 }
 
@@ -125,7 +189,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int key, CUdevice d) {
 	if (!device_valid(d))
 		return INVALID_DEVICE;
 	if (key == 33) { // PCI bus
-		*value = identity_bus(d);
+		*value = identity_bus(device_physical(d));
 		return SUCCESS;
 	}
 	for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
@@ -164,6 +228,7 @@ static const struct {
 	{NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
 	{CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
 	{NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+	{LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
 	{UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 

@@ -2,6 +2,7 @@
 #ifndef GPUEMU_IDENTITY_H
 #define GPUEMU_IDENTITY_H
 
+#include <stdio.h>
 #include <string.h>
 
 #define IDENTITY_CUDA 12020
@@ -11,6 +12,13 @@ static inline void identity_uuid(int device, unsigned char uuid[16]) {
 	static const unsigned char first[16] = {0xe3, 0xa1, 0, 0, 0, 0, 0x40, 0, 0x80};
 	memcpy(uuid, first, 16);
 	uuid[15] = (unsigned char)device;
+}
+
+static inline void identity_text(int device, char text[48]) {
+	unsigned char u[16];
+	identity_uuid(device, u);
+	snprintf(text, 48, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4],
+		u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
 }
 
 static inline int identity_bus(int device) { return device + 1; }

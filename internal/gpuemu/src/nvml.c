@@ -145,20 +145,13 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned i, nvml_device *d) {
 	return by_index(i, d);
 }
 
-static void uuid_text(int i, char text[48]) {
-	unsigned char u[16];
-	identity_uuid(i, u);
-	snprintf(text, 48, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4],
-		u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
-}
-
 static void bus_text(int i, char text[32]) { snprintf(text, 32, "00000000:%02X:00.0", identity_bus(i)); }
 
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *d) {
 	ENTER();
 	char text[48];
 	for (int i = 0; uuid && d && i < (int)state_attach()->devices; i++) {
-		uuid_text(i, text);
+		identity_text(i, text);
 		if (!strcmp(text, uuid))
 			return *d = nvml_find(i), SUCCESS;
 	}
@@ -195,7 +188,7 @@ EXPORT int nvmlDeviceGetName(nvml_device d, char *name, unsigned n) {
 EXPORT int nvmlDeviceGetUUID(nvml_device d, char *uuid, unsigned n) {
 	ENTER_DEVICE();
 	char text[48];
-	uuid_text(i, text);
+	identity_text(i, text);
 	return put(uuid, n, text);
 }
 

@@ -35,7 +35,7 @@ typedef struct {
 
 typedef struct {
 	int32_t pid; // 0: free entry
-	uint32_t unused;
+	uint32_t events; // made and not destroyed
 	uint64_t start; // of the process, so that a reused pid is another process
 	usage dev[MAX_DEVICES];
 } process;

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -102,13 +101,6 @@ func TestSectionsOfADamagedHistory(t *testing.T) {
 	}
 }
 
-// interval is a section as the history has it, or a slice with the path of the
-// row around it.
-type interval struct {
-	path       string
-	start, end float64 // microseconds
-}
-
 func TestEverySectionIsASlice(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tr := exporttest.New(t, tracker.Config{MaxEvents: rapid.IntRange(1, 60).Draw(rt, "history")})
@@ -125,47 +117,26 @@ func TestEverySectionIsASlice(t *testing.T) {
 			}
 		}
 		r := export.Take(tr)
-		assert.ElementsMatch(rt, ofHistory(r), ofSlices(events(rt, r)))
+		assert.ElementsMatch(rt, exporttest.Sections(r), ofSlices(events(rt, r)))
 	})
 }
 
-func ofHistory(r export.Record) []interval {
-	begin := r.Begin()
-	micros := func(at time.Time) float64 { return float64(at.Sub(begin.Time)) / float64(time.Microsecond) }
-	open := make(map[uint64]interval)
-	for span, path := range begin.Sections {
-		open[span] = interval{path, 0, micros(r.Snapshot.Time)}
-	}
-	for e := range r.Events() {
-		switch e.Action {
-		case tracker.SectionBegan:
-			open[e.Span] = interval{e.Section, micros(e.Time), micros(r.Snapshot.Time)}
-		case tracker.SectionEnded:
-			open[e.Span] = interval{e.Section, open[e.Span].start, micros(e.Time)}
-		}
-	}
-	var out []interval
-	for _, i := range open {
-		out = append(out, i)
-	}
-	return out
-}
-
-func ofSlices(in []event) []interval {
-	var out []interval
-	open := make(map[string][]interval)
+// ofSlices returns the slices as sections, each with the path of its row.
+func ofSlices(in []event) []exporttest.Section {
+	var out []exporttest.Section
+	open := make(map[string][]exporttest.Section)
 	for _, e := range in {
 		row := open[e.ID.Local]
 		switch e.Phase {
 		case "b":
 			path := e.Name
 			if len(row) > 0 {
-				path = row[len(row)-1].path + "/" + path
+				path = row[len(row)-1].Path + "/" + path
 			}
-			open[e.ID.Local] = append(row, interval{path: path, start: *e.Time})
+			open[e.ID.Local] = append(row, exporttest.Section{Path: path, Start: *e.Time})
 		case "e":
 			last := row[len(row)-1]
-			last.end = *e.Time
+			last.End = *e.Time
 			out, open[e.ID.Local] = append(out, last), row[:len(row)-1]
 		}
 	}

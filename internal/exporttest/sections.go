@@ -1,0 +1,37 @@
+package exporttest
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+// Section is a section of a history, in microseconds since its beginning.
+type Section struct {
+	Path       string
+	Start, End float64
+}
+
+// Sections returns a history's sections, those that are open as if they ended
+// with it.
+func Sections(r export.Record) []Section {
+	begin := r.Begin()
+	micros := func(at time.Time) float64 { return float64(at.Sub(begin.Time)) / float64(time.Microsecond) }
+	end := micros(r.Snapshot.Time)
+	bySpan := make(map[uint64]Section)
+	for span, path := range begin.Sections {
+		bySpan[span] = Section{path, 0, end}
+	}
+	for e := range r.Events() {
+		switch e.Action {
+		case tracker.SectionBegan:
+			bySpan[e.Span] = Section{e.Section, micros(e.Time), end}
+		case tracker.SectionEnded:
+			bySpan[e.Span] = Section{e.Section, bySpan[e.Span].Start, micros(e.Time)}
+		}
+	}
+	return slices.Collect(maps.Values(bySpan))
+}

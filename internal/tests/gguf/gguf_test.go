@@ -1,0 +1,112 @@
+// Package gguf_test holds what package estimate reads from GGUF files against
+// another reader of them.
+package gguf_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	parser "github.com/gpustack/gguf-parser-go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+const alignment = 32
+
+// writeFile writes a model whose tensors have these types, two rows of three
+// blocks each.
+func writeFile(t *testing.T, types ...parser.GGMLType) string {
+	b := []byte("GGUF")
+	put := func(v any) {
+		var err error
+		b, err = binary.Append(b, binary.LittleEndian, v)
+		require.NoError(t, err)
+	}
+	text := func(s string) {
+		put(uint64(len(s)))
+		b = append(b, s...)
+	}
+	pad := func(n int) int { return (n + alignment - 1) / alignment * alignment }
+
+	put(uint32(3)) // the version
+	put(uint64(len(types)))
+	put(uint64(3))
+	text("general.architecture")
+	put(uint32(parser.GGUFMetadataValueTypeString))
+	text("llama")
+	text("llama.block_count")
+	put(uint32(parser.GGUFMetadataValueTypeUint32))
+	put(uint32(2))
+	text("tokenizer.ggml.tokens")
+	put([]uint32{uint32(parser.GGUFMetadataValueTypeArray), uint32(parser.GGUFMetadataValueTypeString)})
+	put(uint64(2))
+	text("a")
+	text("bc")
+	data := 0
+	for i, kind := range types {
+		trait, _ := kind.Trait()
+		text(fmt.Sprintf("blk.%d.%v", i, kind))
+		put(uint32(2))
+		put([]uint64{3 * max(trait.BlockSize, 1), 2})
+		put(uint32(kind))
+		put(uint64(data))
+		data = pad(data + int(6*trait.TypeSize))
+	}
+	b = append(b, make([]byte, pad(len(b))-len(b)+data)...)
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	require.NoError(t, os.WriteFile(path, b, 0o644))
+	return path
+}
+
+// known returns the tensor types of the other reader, and which of them ggml has
+// withdrawn.
+func known() (types, withdrawn []parser.GGMLType) {
+	for kind := parser.GGMLType(0); ; kind++ {
+		trait, ok := kind.Trait()
+		switch {
+		case !ok:
+			return types, withdrawn
+		case trait.BlockSize == 0, kind >= parser.GGMLTypeQ4_0_4_4 && kind <= parser.GGMLTypeQ4_0_8_8,
+			kind >= parser.GGMLTypeIQ4_NL_4_4 && kind <= parser.GGMLTypeIQ4_NL_8_8:
+			withdrawn = append(withdrawn, kind)
+		default:
+			types = append(types, kind)
+		}
+	}
+}
+
+func TestReadersAgree(t *testing.T) {
+	types, _ := known()
+	require.Greater(t, len(types), 30)
+	path := writeFile(t, types...)
+	want, err := parser.ParseGGUFFile(path)
+	require.NoError(t, err)
+	c, err := estimate.Open(path)
+	require.NoError(t, err)
+	assert.EqualValues(t, want.ModelParameters, c.Parameters())
+	i := 0
+	for tensor := range c.Tensors() {
+		info := want.TensorInfos[i]
+		assert.Equal(t, info.Name, tensor.Name)
+		assert.Equal(t, info.Type.String(), tensor.Encoding.Name)
+		assert.EqualValues(t, info.Elements(), tensor.Elements, info.Name)
+		assert.EqualValues(t, info.Bytes(), tensor.Bytes, info.Name)
+		assert.EqualValues(t, want.TensorDataStartOffset+int64(info.Offset), tensor.Offset, info.Name)
+		i++
+	}
+	assert.Len(t, want.TensorInfos, i)
+}
+
+func TestWithdrawnTypesAreRefused(t *testing.T) {
+	_, withdrawn := known()
+	require.NotEmpty(t, withdrawn)
+	for _, kind := range withdrawn {
+		_, err := estimate.Open(writeFile(t, kind))
+		assert.ErrorContains(t, err, fmt.Sprintf("unknown tensor type %d", kind), kind)
+	}
+}
