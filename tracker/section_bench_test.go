@@ -29,9 +29,7 @@ func BenchmarkSection(b *testing.B) {
 	}
 }
 
-// BenchmarkSectionBesideOpen is the same beside sections that are open elsewhere, all
-// of which have the same peak or each one its own. The one that is ended is the
-// oldest, and another is opened.
+// BenchmarkSectionBesideOpen ends the oldest of n open sections and opens another.
 func BenchmarkSectionBesideOpen(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("open=%d", n), func(b *testing.B) {

@@ -117,3 +117,11 @@ func TestGCBeforeRunsTheCollectorAtBothEnds(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	assert.GreaterOrEqual(t, after.NumForcedGC-before.NumForcedGC, uint32(2))
 }
+
+func TestNoHost(t *testing.T) {
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{NoHost: true, GCBefore: true, ResetHostPeak: true}})
+	d := tr.Do("s", func() {}).Data()
+	unknown := tracker.MemoryUse{Before: -1, Used: -1, Peak: -1}
+	assert.Equal(t, unknown, d.RSS)
+	assert.Equal(t, unknown, d.Heap)
+}
