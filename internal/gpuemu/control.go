@@ -49,7 +49,8 @@ type (
 		magic, devices            uint32
 		lost, _                   uint32
 		memory, reserved, context uint64
-		name                      [88]byte
+		mig                       uint64
+		name                      [80]byte
 		faults                    [16]sharedFault
 		processes                 [256]sharedProcess
 	}
