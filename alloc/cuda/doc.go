@@ -9,17 +9,6 @@
 // not before. Where there is no library the program runs all the same, and these return
 // ErrNoDriver. That is so on every system but Linux (amd64, arm64) and Windows (amd64).
 //
-// # Static programs
-//
-// On Linux (amd64, arm64) a program that imports this package, as one that imports package
-// tracker does, is dynamically linked, even with CGO_ENABLED=0: the system's loader is what
-// loads the driver. Such a program does not start in a container without a C library (FROM
-// scratch, distroless/static). For those, build without the driver's loader:
-//
-//	CGO_ENABLED=0 go build -tags nogpu
-//
-// That program is static; Open returns ErrNoDriver, and trackers use the simulated GPU.
-//
 // The driver decides which devices there are and how they are counted:
 // CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER work as for any CUDA program. A MIG instance
 // that CUDA_VISIBLE_DEVICES names is device 0, with its own name, UUID and memory.
@@ -32,6 +21,17 @@
 //
 // Package cucontext tracks the allocations of programs that use gorgonia.org/cu. Programs
 // that use another binding can use FromHandle and tracker.Register.
+//
+// # Static programs
+//
+// On Linux (amd64, arm64) a program that imports this package, as one that imports package
+// tracker does, is dynamically linked, even with CGO_ENABLED=0: the system's loader is what
+// loads the driver. Such a program does not start in a container without a C library (FROM
+// scratch, distroless/static). For those, build without the driver's loader:
+//
+//	CGO_ENABLED=0 go build -tags nogpu
+//
+// That program is static; Open returns ErrNoDriver, and trackers use the simulated GPU.
 //
 // # What is not seen
 //

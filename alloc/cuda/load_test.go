@@ -22,7 +22,15 @@ import (
 const openVariable = "GPUMEMTRACK_TEST_OPEN"
 
 func printOpened() {
+	if driverIsLoaded() {
+		fmt.Println("the driver was loaded before somebody asked")
+		return
+	}
 	dev, err := cuda.Open(0)
+	if err == nil && !driverIsLoaded() {
+		fmt.Println("the driver that is open is not in this process's memory map")
+		return
+	}
 	for name, known := range map[string]error{
 		"ErrNoDriver": cuda.ErrNoDriver, "ErrDriverTooOld": cuda.ErrDriverTooOld,
 		"ErrDriverRefuses": cuda.ErrDriverRefuses, "ErrNoDevice": cuda.ErrNoDevice,
@@ -33,6 +41,11 @@ func printOpened() {
 		}
 	}
 	fmt.Println(dev, err)
+}
+
+func driverIsLoaded() bool {
+	maps, err := os.ReadFile("/proc/self/maps")
+	return err != nil || strings.Contains(string(maps), "/libcuda.so")
 }
 
 // opened is what the program says where libraries is searched for the driver.
