@@ -66,7 +66,7 @@ func Attach() (*Control, error) {
 	return OpenControl(strings.Replace(path, "%p", strconv.Itoa(os.Getpid()), 1))
 }
 
-// OpenControl gives the control of the machine whose state is in the file.
+// OpenControl gives the control of the machine that has its state in the file.
 func OpenControl(path string) (*Control, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

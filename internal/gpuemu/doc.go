@@ -28,7 +28,7 @@
 // thread; cuMemAlloc, Managed, Pitch and Free in pages of 2 MiB, which small
 // allocations of a context share; the lowest free address is used again
 // first; memory info; copies and fills on real host pages, so that what went in
-// comes back; streams and events whose clocks advance by the bytes moved; the
+// comes back; streams and events, with clocks that advance by the bytes moved; the
 // driver's codes for a double free and a foreign address (1), out of memory (2),
 // no context (201), a destroyed context (709), no device (100, 101). Managed
 // memory takes device memory page by page, when a copy or fill first touches it.

@@ -90,7 +90,7 @@ func joined[T fmt.Stringer](list []T) string {
 	return strings.Join(texts, ",")
 }
 
-// sized spells a size whose zero value means "as usual" and whose negative means none.
+// sized spells a size: 0 means "as usual", a negative one means none.
 func sized(n int64) string {
 	if n == 0 {
 		return ""
