@@ -6,5 +6,3 @@ package nvml
 func OpenLibrary(path string) (Source, error) {
 	return nil, notAvailable("libnvidia-ml.so.1 is out of reach: this program was not built for Linux")
 }
-
-func cudaUUIDs() ([]string, error) { return nil, errNoCUDA }

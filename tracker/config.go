@@ -8,11 +8,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Config says how a MemTracker works. Its zero value works: the device is the
-// first CUDA device, or the simulated GPU of package alloc/sim where there is no GPU to
-// use, which is logged once; the report is a file in the current directory. The
-// environment variable GPUMEMTRACK_DEVICE decides otherwise: "sim" is the simulated
-// GPU, a number is that CUDA device, which must answer then.
+// Config says how a MemTracker works. Its zero value works: the device is the first CUDA
+// device, and the report is a file in the current directory. Where there is no GPU to use,
+// the device is the simulated GPU of package alloc/sim, which is logged once. The
+// environment variable GPUMEMTRACK_DEVICE names another device: "sim" is the simulated GPU, a
+// number is that CUDA device, which must then answer. Package alloc/cuda says how to build
+// a static program, which has no CUDA devices.
 type Config struct {
 	// Device gives the memory. It stays the caller's: Close does not close it.
 	// A Device that is not an *alloc.Cache gets one, which the tracker owns; of

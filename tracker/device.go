@@ -18,8 +18,8 @@ import (
 const deviceVariable = "GPUMEMTRACK_DEVICE"
 
 // openDevice opens the device of a Config that names none: the one that the environment
-// names or, if it names none, the first CUDA device. Where there is no GPU to use it is the
-// simulated one, and because says why; a GPU that is there and cannot be opened is an error.
+// names or, if it names none, the first CUDA device. Where there is no GPU to use it opens the
+// simulated one, and because says why. A GPU that is there and cannot be opened is an error.
 func openDevice() (device alloc.Device, because, err error) {
 	asked := os.Getenv(deviceVariable)
 	if asked == "sim" {
@@ -47,7 +47,8 @@ func noGPU(err error) bool {
 		errors.Is(err, cuda.ErrDriverRefuses) || errors.Is(err, cuda.ErrNoDevice)
 }
 
-// defaultDevice is openDevice for who cannot be given an error: it falls back in any case.
+// defaultDevice is openDevice for callers that take no error: the simulated device replaces one
+// that cannot be opened.
 func defaultDevice() (device alloc.Device, because error) {
 	device, because, err := openDevice()
 	if err != nil {
@@ -70,6 +71,6 @@ var toldFallback atomic.Bool
 // caller holds no lock: the handler may be anybody's code.
 func tellFallback(log *slog.Logger, because error) {
 	if because != nil && toldFallback.CompareAndSwap(false, true) {
-		log.Warn("gpumemtrack: trackers work on a simulated GPU; "+deviceVariable+"=sim asks for it", "because", because)
+		log.Warn("gpumemtrack: trackers use a simulated GPU: set "+deviceVariable+"=sim to choose it", "because", because)
 	}
 }

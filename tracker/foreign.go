@@ -7,8 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// SetLabel names the live memory at an address, as Buffer.SetLabel does, for what
-// Register entered. An address that is not live is alloc.ErrUnknownPtr.
+// SetLabel names the live memory at an address that Register entered, as Buffer.SetLabel
+// does. An address that is not live is alloc.ErrUnknownPtr.
 func (t *MemTracker) SetLabel(ptr alloc.Ptr, label string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -20,11 +20,13 @@ func (t *MemTracker) SetLabel(ptr alloc.Ptr, label string) error {
 	return nil
 }
 
-// Explain makes of an error that other code's allocation failed with what Alloc would have
-// returned: if it is alloc.ErrOutOfMemory, a *OutOfMemoryError that unwraps to it, entered in
-// the history, with a dump if Config.OOMDir asks for one. Any other error is returned
-// as it is. The tensor is what the memory was for.
-func (t *MemTracker) Explain(err error, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+// ExplainOutOfMemory is for allocations that other code makes: it turns their lack of memory
+// into the error that Alloc would have returned. Where err is alloc.ErrOutOfMemory, as by
+// *alloc.OutOfMemoryError, the result is a *OutOfMemoryError that unwraps to err. It enters the
+// history, and there is a dump if Config.OOMDir asks for one. Any other err is returned as it
+// is, and so is one for a tensor that is not valid. The tensor is what the memory was for. Any
+// goroutine may call it.
+func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
 	if !errors.Is(err, alloc.ErrOutOfMemory) {
 		return err
 	}

@@ -27,7 +27,7 @@ func TestExplainAnAllocationOfOtherCode(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Device: device(t, sim.Config{}), OOMDir: t.TempDir()})
 	require.NoError(t, tr.Register(4096, alloc.Shape{1 << 20}, alloc.Float32, tracker.Parameter))
 	theirs := errors.New("their words")
-	err := tr.Explain(fmt.Errorf("%w (%w)", alloc.ErrOutOfMemory, theirs), alloc.Shape{2, 3}, alloc.Float32, tracker.Activation)
+	err := tr.ExplainOutOfMemory(fmt.Errorf("%w (%w)", alloc.ErrOutOfMemory, theirs), alloc.Shape{2, 3}, alloc.Float32, tracker.Activation)
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
 	require.ErrorIs(t, err, theirs)
@@ -35,5 +35,5 @@ func TestExplainAnAllocationOfOtherCode(t *testing.T) {
 	require.Equal(t, alloc.Bytes(24), oom.Requested)
 	require.Len(t, oom.Sites, 1)
 	require.FileExists(t, oom.Dump)
-	require.Equal(t, theirs, tr.Explain(theirs, alloc.Shape{2}, alloc.Float32, tracker.Activation), "no lack of memory")
+	require.Equal(t, theirs, tr.ExplainOutOfMemory(theirs, alloc.Shape{2}, alloc.Float32, tracker.Activation), "no lack of memory")
 }

@@ -34,8 +34,8 @@ var (
 // runtime and its libraries use too. The caller closes it.
 //
 // Where there is no GPU to use the error is ErrNoDriver, ErrDriverTooOld,
-// ErrDriverRefuses or ErrNoDevice. ErrDeviceLost and alloc.ErrOutOfMemory are of a
-// device that is there.
+// ErrDriverRefuses or ErrNoDevice. With ErrDeviceLost and alloc.ErrOutOfMemory there is a
+// device, but it cannot be opened now.
 func Open(ordinal int) (*Device, error) {
 	drv, err := library()
 	if err != nil {
@@ -57,8 +57,8 @@ func Open(ordinal int) (*Device, error) {
 	return &Device{driver: drv, info: info, context: ctx, release: func() error { return drv.releasePrimary(dev) }}, nil
 }
 
-// FromHandle is a Device over a context that the program already has, by its CUcontext,
-// and keeps: closing the Device leaves the context alone. The context must outlive it.
+// FromHandle returns a Device over a context that the program already has, given as its
+// CUcontext. The program keeps the context: closing the Device leaves it alone. The context must outlive it.
 // The errors are Open's.
 func FromHandle(handle uintptr) (*Device, error) {
 	drv, err := library()

@@ -4,30 +4,38 @@
 //	defer dev.Close()
 //	tr, err := tracker.New(tracker.Config{Device: dev})
 //
-// It needs no build tag, no headers and no cgo: the driver's library (libcuda.so.1,
+// It needs no build tag, no headers and no cgo. The driver's library (libcuda.so.1, or
 // nvcuda.dll on Windows) is loaded when Open, FromHandle or Devices is first called, and
-// a program that calls none of them, or runs where there is none, is as well without.
-// Linux and Windows have one; elsewhere Open is ErrNoDriver. A program that is built
-// without cgo on Linux is dynamically linked all the same, for the sake of the loader; one
-// that must be static, as for an empty container, is built with the tag nogpu, and has
-// the simulated GPU only.
+// not before. Where there is no library the program runs all the same, and these return
+// ErrNoDriver. That is so on every system but Linux (amd64, arm64) and Windows (amd64).
 //
 // The driver decides which devices there are and how they are counted:
-// CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER and MIG instances are as for any CUDA program.
-// It reads the environment that the process was started with; what os.Setenv changes
+// CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER work as for any CUDA program. A MIG instance
+// that CUDA_VISIBLE_DEVICES names is device 0, with its own name, UUID and memory.
+// The driver reads the environment that the process started with. What os.Setenv changes
 // reaches it only in a program that uses cgo.
 //
-// A CUDA context belongs to OS threads. A Device makes its context current for
-// each call, on whatever thread the goroutine is, and leaves the thread as it found
-// it; its methods may be called from any goroutine, and cost two short driver
-// calls more for it.
+// CUDA keeps a current context for each OS thread. A Device makes its context current for
+// each call, on the goroutine's thread, and leaves the thread as it found it. So any
+// goroutine may call its methods; each call costs two short driver calls more.
 //
-// Programs that use gorgonia.org/cu have their allocations tracked by package cucontext,
-// and those of another binding by FromHandle and tracker.Register.
+// Package cucontext tracks the allocations of programs that use gorgonia.org/cu. Programs
+// that use another binding can use FromHandle and tracker.Register.
+//
+// # Static programs
+//
+// On Linux (amd64, arm64) a program that imports this package, as one that imports package
+// tracker does, is dynamically linked, even with CGO_ENABLED=0: the system's loader is what
+// loads the driver. Such a program does not start in a container without a C library (FROM
+// scratch, distroless/static). For those, build without the driver's loader:
+//
+//	CGO_ENABLED=0 go build -tags nogpu
+//
+// That program is static; Open returns ErrNoDriver, and trackers use the simulated GPU.
 //
 // # What is not seen
 //
 // Memory that CUDA libraries take on their own (cuBLAS, cuDNN, NCCL), arrays,
-// mapped and pinned host memory, memory pools, and what kernels allocate. A report's
-// driver's view has it all.
+// mapped and pinned host memory, memory pools, and what kernels allocate. The driver's
+// figures in a report include all of it but the host's memory.
 package cuda

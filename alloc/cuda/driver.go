@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
-// driver is the functions of the driver's library that are used here: the address of
-// each, looked up when the library was loaded.
+// driver has the addresses of the driver's functions that are used here, looked up when
+// the library was loaded.
 type driver struct {
 	init, driverGetVersion, getErrorName, getErrorString function
 
@@ -44,7 +44,7 @@ type (
 )
 
 // symbols are the names of the functions in the library, as the macros of cuda.h
-// resolve them; where there are two, an older driver has the second only.
+// resolve them. Where there are two, an older driver has only the second.
 func (d *driver) symbols() []symbol {
 	return []symbol{
 		{&d.init, "cuInit", ""},
@@ -82,8 +82,8 @@ type symbol struct {
 	name, older string
 }
 
-// names are the library's. The loader's own search comes first; the folders are those of
-// containers, WSL and NixOS.
+// names are the places of the library: first where the system's loader searches, then the
+// folders of containers, WSL and NixOS.
 func names() []string {
 	if runtime.GOOS == "windows" {
 		return []string{"nvcuda.dll"}
@@ -124,7 +124,7 @@ var library = sync.OnceValues(func() (*driver, error) {
 	}
 })
 
-// loaded has the driver as soon as it can tell what its errors mean.
+// loaded is set as soon as the driver can say what its errors mean.
 var loaded atomic.Pointer[driver]
 
 // In the calls below every conversion of a pointer stands among the arguments of call,

@@ -7,27 +7,26 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Errors for errors.Is. Of the first four Open says that there is no GPU to use: a
-// program can go on with another device. The driver's own Error is beside them, where
-// the driver gave one.
+// Errors for errors.Is. The first four mean that there is no GPU to use: a program can go
+// on with another device. They come with the driver's own Error, where it gave one.
 var (
 	// ErrNoDriver says that the driver's library is not installed, or cannot be loaded.
 	ErrNoDriver = errors.New("no NVIDIA driver: the library of CUDA's driver cannot be loaded")
 
-	// ErrDriverTooOld says that the library lacks a function that is needed: it is
-	// of a driver from before CUDA 11, or no driver's.
+	// ErrDriverTooOld says that the library lacks a function that is needed. Its driver is
+	// from before CUDA 11, or it is another library of that name.
 	ErrDriverTooOld = errors.New("the NVIDIA driver is too old: CUDA 11 or later is needed")
 
-	// ErrDriverRefuses says that the driver does not start, for example since the kernel runs
-	// another version of it.
+	// ErrDriverRefuses says that the driver does not start, for example because the kernel
+	// runs another version of it.
 	ErrDriverRefuses = errors.New("the NVIDIA driver does not start: does nvidia-smi work? After an update of the driver, restart the machine")
 
 	// ErrNoDevice says that the driver has no such device, or none at all, for this
 	// process: see CUDA_VISIBLE_DEVICES.
 	ErrNoDevice = errors.New("no such CUDA device is visible to this process")
 
-	// ErrDeviceLost says that the driver gave an error after which the device, or
-	// this process's context on it, is of no use: every later call fails too.
+	// ErrDeviceLost says that the driver gave an error after which the device, or this
+	// process's context on it, cannot be used: every later call fails too.
 	ErrDeviceLost = errors.New("the device is lost to this process: restart the process; if that does not help, see the kernel's log for Xid messages")
 )
 
@@ -45,17 +44,17 @@ func (e Error) Error() string {
 	return fmt.Sprintf("%s (%d): %s", d.errorName(e), int(e), d.errorText(e))
 }
 
-// Codes that are asked for below.
+// The codes that have a meaning here.
 const (
 	codeInvalidValue  = Error(1)
 	codeOutOfMemory   = Error(2)
-	codeUnavailable   = Error(46) // of a device that was lost, or one in a compute mode that keeps this process out
+	codeUnavailable   = Error(46) // the device is lost, or its compute mode keeps this process out
 	codeNoDevice      = Error(100)
 	codeInvalidDevice = Error(101)
 )
 
-// lost are the codes that the driver documents as leaving the context, or the process,
-// unable to go on (as of CUDA 13.5), and what it says of a device that fell off the bus.
+// lost are the codes after which, by the driver's documentation (CUDA 13.5), the context or
+// the process cannot go on, and the codes for a device that fell off the bus.
 var lost = map[Error]bool{
 	4:               true, // the driver is shutting down
 	codeUnavailable: true,
@@ -78,8 +77,8 @@ var lost = map[Error]bool{
 	999:             true, // unknown
 }
 
-// Lost reports whether after an error of this number the context is of no use any more:
-// whether it comes with ErrDeviceLost.
+// Lost reports whether the context cannot be used any more after this error. Such an error
+// comes with ErrDeviceLost.
 func (e Error) Lost() bool { return lost[e] }
 
 // mapped puts our error beside an error of the driver that says the same.

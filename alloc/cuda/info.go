@@ -13,16 +13,17 @@ type Info struct {
 	Ordinal int    // among the devices that the process sees
 	Name    string // "NVIDIA A100-SXM4-40GB"
 	// UUID is as nvidia-smi prints it: "GPU-e3a10000-0000-4000-8000-000000000000", or
-	// "MIG-..." of a MIG instance.
+	// "MIG-..." of a MIG instance. A driver from before CUDA 11.4 gives an instance the
+	// UUID of its GPU.
 	UUID              string
 	PCIBus            string      // "0000:01:00.0"
 	ComputeCapability string      // "8.0"
 	CUDA              string      // the newest CUDA that the driver can serve: "12.2"
-	Memory            alloc.Bytes // all that there is, in use or not
+	Memory            alloc.Bytes // in use or not
 }
 
 // Devices describes the devices that the process sees, in their order, without
-// opening one. The errors are Open's; that there is none is ErrNoDevice.
+// opening one. The errors are Open's; where there are none it is ErrNoDevice.
 func Devices() ([]Info, error) {
 	drv, err := library()
 	if err != nil {
@@ -89,8 +90,8 @@ func (d *driver) describe(dev device) (Info, error) {
 	return info, nil
 }
 
-// spelled spells a UUID. The driver gives its bytes; that it is a MIG instance's stands
-// in the name only, as in "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
+// spelled spells a UUID from its bytes. Only the device's name tells a MIG instance, as in
+// "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
 func spelled(uuid [16]byte, name string) string {
 	h := hex.EncodeToString(uuid[:])
 	prefix := "GPU"

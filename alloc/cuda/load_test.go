@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
 )
@@ -21,7 +22,15 @@ import (
 const openVariable = "GPUMEMTRACK_TEST_OPEN"
 
 func printOpened() {
+	if driverIsLoaded() {
+		fmt.Println("the driver was loaded before somebody asked")
+		return
+	}
 	dev, err := cuda.Open(0)
+	if err == nil && !driverIsLoaded() {
+		fmt.Println("the driver that is open is not in this process's memory map")
+		return
+	}
 	for name, known := range map[string]error{
 		"ErrNoDriver": cuda.ErrNoDriver, "ErrDriverTooOld": cuda.ErrDriverTooOld,
 		"ErrDriverRefuses": cuda.ErrDriverRefuses, "ErrNoDevice": cuda.ErrNoDevice,
@@ -32,6 +41,11 @@ func printOpened() {
 		}
 	}
 	fmt.Println(dev, err)
+}
+
+func driverIsLoaded() bool {
+	maps, err := os.ReadFile("/proc/self/maps")
+	return err != nil || strings.Contains(string(maps), "/libcuda.so")
 }
 
 // opened is what the program says where libraries is searched for the driver.
@@ -125,4 +139,49 @@ func TestInfo(t *testing.T) {
 	_, err = cuda.Open(2)
 	require.ErrorIs(t, err, cuda.ErrNoDevice)
 	require.ErrorContains(t, err, "open CUDA device 2 of 2, counted from 0")
+}
+
+func TestMIGInstance(t *testing.T) {
+	const (
+		instance = "MIG-e3a10000-0000-4000-8000-000000000002"
+		gpu      = "GPU-e3a10000-0000-4000-8000-000000000000"
+	)
+	for _, test := range []struct{ name, visible string }{
+		{"by its UUID", instance},
+		{"by the beginning of its UUID", "MIG-e3a1"},
+		{"by its GPU's number", "0"},
+		{"by its GPU's UUID", gpu},
+		{"and no other device", instance + ",1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			needEmulated(t)
+			if gpuemu.Rerun(t, gpuemu.Options{Devices: 2, Memory: 8 << 30, MIG: 1 << 30, Name: "Test GPU"}, "CUDA_VISIBLE_DEVICES="+test.visible) {
+				return
+			}
+			infos, err := cuda.Devices()
+			require.NoError(t, err)
+			require.Equal(t, []cuda.Info{{
+				Name: "Test GPU MIG 1g.1gb", UUID: instance, PCIBus: "0000:01:00.0", ComputeCapability: "8.0", CUDA: "12.2", Memory: alloc.GiB,
+			}}, infos)
+			dev := open(t)
+			info, err := dev.MemInfo()
+			require.NoError(t, err)
+			require.Equal(t, alloc.GiB, info.Total)
+			_, err = dev.Alloc(900 * alloc.MiB)
+			require.ErrorIs(t, err, alloc.ErrOutOfMemory, "beside the context")
+			p, err := dev.Alloc(700 * alloc.MiB)
+			require.NoError(t, err)
+			require.NoError(t, dev.Free(p))
+		})
+	}
+	t.Run("its GPU's neighbour", func(t *testing.T) {
+		needEmulated(t)
+		if gpuemu.Rerun(t, gpuemu.Options{Devices: 2, MIG: 1 << 30}, "CUDA_VISIBLE_DEVICES=1") {
+			return
+		}
+		infos, err := cuda.Devices()
+		require.NoError(t, err)
+		require.Len(t, infos, 1)
+		require.Equal(t, "Emulated GPU", infos[0].Name)
+	})
 }

@@ -34,7 +34,7 @@ func TestCall(t *testing.T) {
 	require.ErrorContains(t, err, "none.so")
 }
 
-// TestResultsStayInPlace has C write to variables of goroutines whose stacks grow meanwhile.
+// TestResultsStayInPlace has C write to variables of goroutines while their stacks grow.
 func TestResultsStayInPlace(t *testing.T) {
 	memcpy := libc(t).Func("memcpy")
 	var group sync.WaitGroup

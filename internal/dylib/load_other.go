@@ -9,7 +9,7 @@ import (
 
 // Open cannot load a library on this system.
 func Open(names ...string) (Library, error) {
-	return Library{}, fmt.Errorf("%s: this program loads no libraries: it was built for %s/%s, or with the tag nogpu", names[0], runtime.GOOS, runtime.GOARCH)
+	return Library{}, fmt.Errorf("%s: this program cannot load libraries: it was built for %s/%s, or with the tag nogpu", names[0], runtime.GOOS, runtime.GOARCH)
 }
 
 // Func returns a function of the library, 0 if it has none of that name.

@@ -29,8 +29,8 @@ func Command(t testing.TB, o Options, name string, args ...string) *exec.Cmd {
 }
 
 // Rerun runs the test that calls it once more, alone, in a child process under
-// the emulated driver: true in the parent, which shall return, false in the
-// child, which shall go on. The child's failure, with its output, is the parent's.
+// the emulated driver. It returns true in the parent, which must return then, and false
+// in the child, which goes on. If the child fails, the parent fails with its output.
 // The child has these further variables, each "NAME=value", in its environment.
 func Rerun(t testing.TB, o Options, variables ...string) (parent bool) {
 	t.Helper()

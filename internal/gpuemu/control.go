@@ -49,7 +49,8 @@ type (
 		magic, devices            uint32
 		lost, _                   uint32
 		memory, reserved, context uint64
-		name                      [88]byte
+		mig                       uint64
+		name                      [80]byte
 		faults                    [16]sharedFault
 		processes                 [256]sharedProcess
 	}
@@ -65,7 +66,7 @@ func Attach() (*Control, error) {
 	return OpenControl(strings.Replace(path, "%p", strconv.Itoa(os.Getpid()), 1))
 }
 
-// OpenControl gives the control of the machine whose state is in the file.
+// OpenControl gives the control of the machine that has its state in the file.
 func OpenControl(path string) (*Control, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

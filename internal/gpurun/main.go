@@ -51,7 +51,7 @@ func run(out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// section prints a title and a table, whose cells measure separates by tabs.
+// section prints a title and a table; measure separates its cells by tabs.
 func section(out io.Writer, title string, measure func(io.Writer) error) (err error) {
 	fmt.Fprintf(out, "\n%s\n", title)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

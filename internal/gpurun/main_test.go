@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
 )
 
-// TestRun: on a driver of which all is known, the text says what is true of it.
+// TestRun: everything is known of the emulated driver, and the text says it.
 func TestRun(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{Name: "Test GPU", Memory: 1 << 30, Context: 100 << 20}) {
 		return

@@ -18,7 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
 )
 
-// batch is a tracked batched context whose work is done by a goroutine of its own.
+// batch returns a tracked batched context. work does its batches.
 func batch(t *testing.T, tr *tracker.MemTracker) *cucontext.Batched {
 	t.Helper()
 	ctx, ok := cucontext.Track(cu.NewBatchedContext(newContext(t), 0), tr).(*cucontext.Batched)

@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 )
 
-// FromContext is a cuda.Device over a context that the program already has, and
-// keeps: closing the Device leaves the context alone. The context must outlive it.
+// FromContext returns a cuda.Device over a context that the program already has. The
+// program keeps the context: closing the Device leaves it alone. The context must outlive it.
 // The errors are cuda.Open's.
 func FromContext(ctx cu.Context) (*cuda.Device, error) {
 	handle := ctx.CUDAContext()

@@ -1,9 +1,9 @@
-// Package cucontext has the allocations of programs that use gorgonia.org/cu tracked. One
-// line does it:
+// Package cucontext tracks the allocations of programs that use gorgonia.org/cu. One line
+// does it:
 //
 //	ctx = cucontext.Track(ctx, tr) // its MemAlloc, MemFree, ... are in tr's reports now
 //
-// The tracker may work on the same context, which saves the memory of a second one:
+// The tracker can work on the same context, which saves the memory of a second one:
 //
 //	var ctx cu.Context = cu.NewContext(0, cu.SchedAuto)
 //	dev, err := cucontext.FromContext(ctx)
@@ -18,11 +18,15 @@
 //
 // # Building
 //
-// All but this text needs the build tag cuda, cgo, and cuda.h of CUDA 11 or 12, which
-// gorgonia.org/cu is compiled with; scripts/cuda-headers finds or fetches it. A program that
-// links gorgonia.org/cu does not start where libcuda.so.1 is missing, and ends from
-// its init, with exit status 1, where no device answers. Package cuda has neither need
-// nor effect: prefer it where cu.Context is not used.
+// The package needs the build tag cuda, cgo, and the cuda.h of CUDA 11 or 12, because
+// gorgonia.org/cu does. scripts/cuda-headers finds or fetches cuda.h:
+//
+//	settings=$(scripts/cuda-headers) && eval "$settings" && go build -tags cuda
+//
+// Without the tag only this text is there. A program that links gorgonia.org/cu does not
+// start where libcuda.so.1 is missing, and its init ends it, with exit status 1, where no
+// device answers. Package cuda has none of these needs: prefer it where you do not use
+// cu.Context.
 //
 // # The functions
 //
@@ -30,25 +34,26 @@
 //
 // Track returns ctx with its allocations in the ledger: MemAlloc, MemAllocManaged and
 // MemAllocPitch enter them, MemFree takes them out, and Close takes out what the context
-// took with it. In every other respect it is ctx, and addresses from before Track, or from
-// elsewhere, are freed as ever. An allocation for which there is no memory fails with
-// a *tracker.OutOfMemoryError, which tells who holds the memory and what to do, and unwraps to
-// ctx's own error. The result's method TrackErr() error has the first thing that went
-// wrong beside the program's own calls, which is also logged: the tracker is closed; an address
-// was freed twice (alloc.ErrDoubleFree); a description does not fit.
+// took with it. In every other respect it is ctx. Addresses from before Track, or from
+// elsewhere, can be freed through it. An allocation that finds no memory fails with a
+// *tracker.OutOfMemoryError, which says who holds the memory and what to do, and unwraps to
+// ctx's own error. The result has a method TrackErr() error. It returns the first problem
+// that no call of the program returns, which is also logged: the tracker is closed, an
+// address was freed twice (alloc.ErrDoubleFree), or a description does not fit.
 //
 //	func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) *Batched
 //
-// TrackBatched is Track for a batched context, with its further methods AllocAndCopy, DoWork
-// and Run; Track, given one, returns the same. A MemFree that DoWork finds to have failed
-// puts the buffer back, with its old call stack.
+// TrackBatched is Track for a batched context, and has its further methods AllocAndCopy,
+// DoWork and Run. Track does the same with a batched context. Where DoWork finds that a
+// MemFree has failed, the buffer is in the ledger again, with its old call stack.
 //
 //	func With[C cu.Context](ctx C, what Tensor) C
 //	func Describe[C cu.Context](ctx C, describe func(bytes int64) Tensor) C
 //
-// With returns a tracked context whose allocations are entered as what: the kind, shape,
-// dtype and label of a Tensor. Describe asks a function of the program's for each
-// allocation. What neither describes is bytes of kind Unspecified.
+// With returns the tracked context ctx; what is allocated through the result is entered with
+// the kind, shape, dtype and label of a Tensor. Describe asks a function for each allocation.
+// Other allocations are entered as bytes of kind Unspecified. Both panic if ctx is not
+// tracked.
 //
 //	type Tensor struct {
 //		Kind  tracker.Kind
@@ -59,21 +64,21 @@
 //
 //	func FromContext(ctx cu.Context) (*cuda.Device, error)
 //
-// FromContext is a cuda.Device over a context that the program already has, and
-// keeps: closing the Device leaves the context alone.
+// FromContext returns a cuda.Device over a context that the program already has. The program
+// keeps the context: closing the Device leaves it alone.
 //
 //	func MemAlloc(tr *tracker.MemTracker, bytes int64) (cu.DevicePtr, error)
 //	func MemAllocManaged(tr *tracker.MemTracker, bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error)
 //	func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint) (p cu.DevicePtr, pitch int64, err error)
 //	func MemFree(tr *tracker.MemTracker, p cu.DevicePtr) error
 //
-// These are gorgonia.org/cu's package functions, for programs that call those: a context must
-// be current on the calling thread.
+// These are gorgonia.org/cu's functions of the same names, with the ledger. A context must be
+// current on the calling thread.
 //
 //	func Code(err error) (code int, ok bool)
 //
-// Code returns the driver's number of an error that came from gorgonia.org/cu, whose own
-// type has no exported name.
+// Code returns the driver's number of an error that came from gorgonia.org/cu, which does not
+// export the error's type.
 //
-// A cu.Context may be used by one goroutine at a time; so may what these functions return.
+// One goroutine at a time may use a cu.Context, and what these functions return.
 package cucontext

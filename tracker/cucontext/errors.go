@@ -11,7 +11,7 @@ import (
 )
 
 // Code returns the driver's number of an error that came from gorgonia.org/cu,
-// whose own type has no exported name.
+// which does not export the error's type.
 func Code(err error) (code int, ok bool) { return codeAs(cu.Success, err) }
 
 func codeAs[T interface {

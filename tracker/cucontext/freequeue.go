@@ -8,13 +8,13 @@ import (
 	"gorgonia.org/cu"
 )
 
-// freeQueue is the frees that a batched context was given and that are not settled:
-// their records are out of the ledger, to come back if the free failed.
+// freeQueue has the frees that a batched context was given and that are not settled:
+// their records are out of the ledger, and come back if the free failed.
 //
-// Whether one failed is seen from the driver, which still has the address then.
-// It also has an address that was freed well and given anew in the same batch, to
-// an allocation whose caller has yet to hear of it. So what the driver still has is
-// held until no allocation is under way; one that returns the address clears it.
+// A free has failed if the driver still has the address. But the driver also has an
+// address that was freed and then given to an allocation of the same batch that has not
+// returned yet. So a free is held, not restored, while allocations are under way. If one
+// returns the address, the free went well.
 type freeQueue struct {
 	restore func(p cu.DevicePtr, putBack func() error)
 
@@ -89,8 +89,8 @@ func (q *freeQueue) beginAlloc() {
 	q.allocating++
 }
 
-// endAlloc is told what an allocation returned. An address that the driver gives had
-// been freed.
+// endAlloc takes what an allocation returned. If the driver gives an address again, its
+// free went well.
 func (q *freeQueue) endAlloc(p cu.DevicePtr, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -89,5 +89,5 @@ func explained(tr *tracker.MemTracker, err error, as func(int64) Tensor, dims ..
 	if info, infoErr := device.MemInfo(); infoErr == nil {
 		oom.Free, oom.Total = info.Free, info.Total
 	}
-	return tr.Explain(oom, t.Shape, t.DType, t.Kind)
+	return tr.ExplainOutOfMemory(oom, t.Shape, t.DType, t.Kind)
 }

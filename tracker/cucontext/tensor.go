@@ -11,8 +11,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// Tensor describes an allocation. A Shape must have as many bytes as are allocated; nil is
-// bytes. Of a pitched allocation, which has bytes between its rows, Kind and Label are used.
+// Tensor describes an allocation. A Shape must have as many bytes as are allocated; nil means
+// as many elements as there are bytes. A pitched allocation has bytes between its rows, so
+// only Kind and Label count for it.
 type Tensor struct {
 	Kind  tracker.Kind
 	Shape alloc.Shape
@@ -20,9 +21,9 @@ type Tensor struct {
 	Label string
 }
 
-// With returns a context that Track or TrackBatched returned such that what it allocates is
-// entered as what. It is the same context: either may free it. It panics for a context that
-// is not tracked.
+// With returns a tracked context, one from Track or TrackBatched, that enters what it
+// allocates as what. It is the same context as ctx: either can free the memory. It panics if
+// ctx is not tracked.
 func With[C cu.Context](ctx C, what Tensor) C {
 	return Describe(ctx, func(int64) Tensor { return what })
 }

@@ -10,20 +10,20 @@ import (
 
 // Track returns ctx with its allocations in the ledger: MemAlloc, MemAllocManaged
 // and MemAllocPitch enter them, MemFree takes them out, and Close takes out
-// what the context took with it. In every other respect it is ctx, and addresses from
-// before Track, or from elsewhere, are freed as ever. Allocations are entered with the bytes
+// what the context took with it. In every other respect it is ctx. Addresses from before
+// Track, or from elsewhere, can be freed through it. Allocations are entered with the bytes
 // asked for, a pitched one with height x pitch; With and Describe say what they are.
 //
-// An allocation for which there is no memory fails with a *tracker.OutOfMemoryError, which
+// An allocation that finds no memory fails with a *tracker.OutOfMemoryError, which
 // unwraps to ctx's own error.
 //
-// If ctx is a *cu.BatchedContext, so in effect is the result: a *Batched. Track that, and not
-// the context under it, whose methods a batch does not call.
+// If ctx is a *cu.BatchedContext, the result is a *Batched. Track that, and not the context
+// under it: a batch does not call that context's methods.
 //
 // What the ledger refuses never disturbs the program. The result's method TrackErr() error has
 // the first refusal, or the first double free, which is also logged.
 //
-// A cu.Context may be used by one goroutine at a time; so may the result.
+// One goroutine at a time may use a cu.Context, and the result.
 func Track(ctx cu.Context, tr *tracker.MemTracker) cu.Context {
 	if batched, ok := ctx.(*cu.BatchedContext); ok {
 		return TrackBatched(batched, tr)

@@ -16,6 +16,9 @@ static int visible[MAX_DEVICES], visible_count;
 int device_valid(CUdevice d) { return d >= 0 && d < visible_count; }
 int device_physical(CUdevice d) { return visible[d]; }
 
+// instance gives what CUDA uses of a device: a GPU that is in MIG mode stands for its instance.
+static int instance(int d) { return d == 0 && state_attach()->mig ? (int)state_attach()->devices : d; }
+
 // named gives the device that an entry of the list names, by its index or by the
 // beginning of its UUID; -1 for none.
 static int named(const char *entry) {
@@ -23,24 +26,34 @@ static int named(const char *entry) {
 	char *end;
 	long i = strtol(entry, &end, 10);
 	if (*entry && !*end)
-		return i >= 0 && i < devices ? (int)i : -1;
-	for (int d = 0; d < devices; d++) {
+		return i >= 0 && i < devices ? instance((int)i) : -1;
+	for (int d = 0; d < devices + (state_attach()->mig ? 1 : 0); d++) {
 		char text[48];
 		identity_text(d, text);
 		if (strlen(entry) > 4 && !strncmp(entry, text, strlen(entry)))
-			return d;
+			return instance(d);
 	}
 	return -1;
 }
 
-// see reads the list. What follows an entry that names no device is not seen, and of
-// a list that names one twice nothing is.
-static void see(void) {
+// alone leaves a MIG instance that is visible, and nothing beside it: a process uses one.
+static void alone(void) {
+	for (int i = 0; i < visible_count; i++) {
+		if (identity_mig(visible[i])) {
+			visible[0] = visible[i];
+			visible_count = 1;
+		}
+	}
+}
+
+// read_list reads the variable. What follows an entry that names no device is not seen, and
+// of a list that names one twice nothing is.
+static void read_list(void) {
 	visible_count = 0;
 	const char *set = getenv("CUDA_VISIBLE_DEVICES");
 	if (!set) {
 		for (int d = 0; d < (int)state_attach()->devices; d++)
-			visible[visible_count++] = d;
+			visible[visible_count++] = instance(d);
 		return;
 	}
 	char *list = strdup(set), *rest = list;
@@ -66,8 +79,10 @@ EXPORT CUresult cuInit(unsigned flags) {
 		return code;
 	if (flags)
 		return INVALID_VALUE;
-	if (!driver_ready)
-		see();
+	if (!driver_ready) {
+		read_list();
+		alone();
+	}
 	if (!visible_count)
 		return NO_DEVICE;
 	driver_ready = 1;
@@ -105,7 +120,9 @@ EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice d) {
 		return INVALID_VALUE;
 	if (!device_valid(d))
 		return INVALID_DEVICE;
-	snprintf(name, (size_t)length, "%s", state_attach()->name);
+	char text[112];
+	identity_name(device_physical(d), text);
+	snprintf(name, (size_t)length, "%s", text);
 	return SUCCESS;
 }
 
@@ -115,11 +132,20 @@ EXPORT CUresult cuDeviceGetUuid(unsigned char uuid[16], CUdevice d) {
 		return INVALID_VALUE;
 	if (!device_valid(d))
 		return INVALID_DEVICE;
-	identity_uuid(device_physical(d), uuid);
+	int physical = device_physical(d);
+	identity_uuid(identity_mig(physical) ? 0 : physical, uuid); // the whole GPU's
 	return SUCCESS;
 }
 
-EXPORT CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice d) { return cuDeviceGetUuid(uuid, d); }
+EXPORT CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice d) {
+	ENTER();
+	if (!uuid)
+		return INVALID_VALUE;
+	if (!device_valid(d))
+		return INVALID_DEVICE;
+	identity_uuid(device_physical(d), uuid);
+	return SUCCESS;
+}
 
 EXPORT CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice d) {
 	ENTER();
@@ -137,7 +163,7 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice d) {
 		return INVALID_VALUE;
 	if (!device_valid(d))
 		return INVALID_DEVICE;
-	*bytes = state_attach()->memory;
+	*bytes = state_memory(device_physical(d));
 	return SUCCESS;
 }
 

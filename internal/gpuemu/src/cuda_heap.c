@@ -52,13 +52,13 @@ static heap heaps[MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 CUresult heap_account(int device, int64_t used, int64_t requested, int buffers, int contexts) {
-	state *s = state_attach();
+	uint64_t memory = state_memory(device);
 	usage *u = &state_self()->dev[device];
 	CUresult r = SUCCESS;
 	state_lock();
-	if (used > 0 && state_used(device) + (uint64_t)used > s->memory) {
+	if (used > 0 && state_used(device) + (uint64_t)used > memory) {
 		state_reap();
-		if (state_used(device) + (uint64_t)used > s->memory)
+		if (state_used(device) + (uint64_t)used > memory)
 			r = OUT_OF_MEMORY;
 	}
 	if (!r) {
@@ -82,7 +82,7 @@ uint64_t heap_free(int device) {
 	state_reap();
 	uint64_t used = state_used(device);
 	state_unlock();
-	uint64_t memory = state_attach()->memory;
+	uint64_t memory = state_memory(device);
 	return used < memory ? memory - used : 0;
 }
 
@@ -91,7 +91,7 @@ static heap *heap_of(int device) {
 	heap *h = &heaps[device];
 	if (h->base)
 		return h;
-	size_t pages = SPACE * (state_attach()->memory / PAGE_BYTES + 1);
+	size_t pages = SPACE * (state_memory(device) / PAGE_BYTES + 1);
 	size_t length = (pages + 1) * PAGE_BYTES;
 	char *at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at == MAP_FAILED) {
@@ -364,7 +364,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
 	ENTER_CONTEXT();
 	if (!available || !total)
 		return INVALID_VALUE;
-	*total = state_attach()->memory;
+	*total = state_memory(ctx->device);
 	*available = heap_free(ctx->device);
 	return SUCCESS;
 }
