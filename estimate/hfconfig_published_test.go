@@ -51,7 +51,8 @@ func TestConfigsGiveThePublishedNumberOfParameters(t *testing.T) {
 func TestConfigsGiveTheCache(t *testing.T) {
 	models := publishedModels(t)
 	for name, want := range map[string]struct {
-		context, bytes int
+		context int
+		bytes   int64
 	}{
 		"meta-llama/Meta-Llama-3-8B": {8192, 2 * 2 * 32 * 8 * 128 * 8192},
 		"Qwen/Qwen3-0.6B":            {8192, 2 * 2 * 28 * 8 * 128 * 8192},

@@ -6,8 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"math"
 	"slices"
+	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -153,17 +153,17 @@ func (d *safetensorsDecoder) tensor() (StoredTensor, error) {
 	if err := d.open("{"); err != nil {
 		return t, err
 	}
-	var bounds [2]int
-	var offsets []int
+	var bounds [2]int64
+	var offsets []int64
 	var err error
 	for d.more() {
 		switch key := d.member(); string(key) {
 		case `"dtype"`:
 			t.Encoding, err = d.encoding()
 		case `"shape"`:
-			t.Shape, err = d.lengths("shape", make([]int, 0, 4), maxDims)
+			t.Shape, err = wholeNumbers(d, "shape", make([]int, 0, 4), maxDims)
 		case `"data_offsets"`:
-			offsets, err = d.lengths("data_offsets", bounds[:0], len(bounds))
+			offsets, err = wholeNumbers(d, "data_offsets", bounds[:0], len(bounds))
 		default:
 			d.value()
 		}
@@ -175,7 +175,7 @@ func (d *safetensorsDecoder) tensor() (StoredTensor, error) {
 	if t.Encoding.Name == "" || t.Shape == nil || len(offsets) != len(bounds) {
 		return t, d.errorf("it needs a dtype, a shape and two data_offsets")
 	}
-	return t, d.place(&t, int64(offsets[0]), int64(offsets[1]))
+	return t, d.place(&t, offsets[0], offsets[1])
 }
 
 // place checks that a tensor's size is that of its place in the data.
@@ -203,33 +203,21 @@ func (d *safetensorsDecoder) encoding() (Encoding, error) {
 	return Encoding{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", shorten(string(value)))
 }
 
-// lengths decodes the key's array of at most n whole numbers, appended to dst.
-func (d *safetensorsDecoder) lengths(key string, dst []int, n int) ([]int, error) {
+// wholeNumbers decodes the key's array of at most n numbers, appended to dst.
+func wholeNumbers[N int | int64](d *safetensorsDecoder, key string, dst []N, n int) ([]N, error) {
 	if err := d.open("["); err != nil {
 		return nil, err
 	}
 	for d.more() {
 		value := d.value()
-		length, ok := wholeNumber(value)
-		if !ok || len(dst) == n {
-			return nil, d.errorf("%s: %s: want at most %d whole numbers up to 2^63-1", key, shorten(string(value)), n)
+		number, err := strconv.ParseUint(string(value), 10, 63)
+		if err != nil || int64(N(number)) != int64(number) || len(dst) == n {
+			return nil, d.errorf("%s: %s: want at most %d whole numbers that fit an %T", key, shorten(string(value)), n, N(0))
 		}
-		dst = append(dst, length)
+		dst = append(dst, N(number))
 	}
 	d.token() // the closing bracket
 	return dst, nil
-}
-
-// wholeNumber parses plain digits.
-func wholeNumber(digits []byte) (int, bool) {
-	n := 0
-	for _, c := range digits {
-		if c < '0' || c > '9' || n > (math.MaxInt-int(c-'0'))/10 {
-			return 0, false
-		}
-		n = 10*n + int(c-'0')
-	}
-	return n, len(digits) > 0
 }
 
 // open reads the beginning of an object or an array.

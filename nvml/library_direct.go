@@ -161,7 +161,7 @@ func (g directGPU) processes(function string) ([]runningProcess, int) {
 	}
 	type newer struct {
 		runningProcess
-		gpuInstance, computeInstance uint32
+		_ [2]uint32 // the GPU instance and the compute instance
 	}
 	return listed(g, function, func(p newer) runningProcess { return p.runningProcess })
 }

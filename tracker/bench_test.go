@@ -224,27 +224,6 @@ func BenchmarkAllocFreeFindLost(b *testing.B) {
 	})
 }
 
-// BenchmarkSection is a section with nothing in it, by what it measures.
-func BenchmarkSection(b *testing.B) {
-	for _, test := range []struct {
-		name     string
-		sections tracker.SectionConfig
-	}{
-		{"all", tracker.SectionConfig{}},
-		{"no host", tracker.SectionConfig{NoHost: true}},
-		{"ledger only", tracker.SectionConfig{NoHost: true, NoDeviceTime: true}},
-		{"host peak reset", tracker.SectionConfig{ResetHostPeak: true}},
-	} {
-		b.Run(test.name, func(b *testing.B) {
-			tr := newBench(b, tracker.Config{Sections: test.sections})
-			b.ReportAllocs()
-			for b.Loop() {
-				tr.Section("step").End()
-			}
-		})
-	}
-}
-
 // BenchmarkOutOfMemory is an Alloc that fails, its error made and printed, in a
 // ledger with buffers of so many call stacks.
 func BenchmarkOutOfMemory(b *testing.B) {

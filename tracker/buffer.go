@@ -294,7 +294,9 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 	if here != 0 || c.section != noPath {
 		t.sections.freed(here, c.section, 1, c.each)
 	}
-	t.note(r, t.history.moment(now), action)
+	now = t.history.moment(now)
+	t.ledger.wasFreed(c, now-r.since, t.history.next)
+	t.note(r, now, action)
 }
 
 // unleave undoes leave for a record whose memory could not be freed.

@@ -41,6 +41,11 @@ type Config struct {
 	// StackDepth is how many frames of an allocation's call stack are kept; 0
 	// means 32.
 	StackDepth int
+	// MaxStacks bounds the distinct call stacks that are kept whole. Of those that
+	// come later, the frames up to the line of the user's code are kept, and one
+	// that says so. 0 means 65,536 stacks, which take 70 MB at most: 200 bytes each,
+	// and 20 for each frame.
+	MaxStacks int
 	// Libraries are import paths, such as "example.com/train/tensor", whose
 	// functions are passed over where a report names the line of code that
 	// allocated a buffer. The Go runtime, packages of this module and

@@ -38,6 +38,10 @@ func TestMain(m *testing.M) {
 		beginsOnAFullDisk()
 	case "logs by the default tracker":
 		logsByTheDefaultTracker()
+	case "dumps forever":
+		dumpsForever()
+	case "fails its tests":
+		failsItsTests()
 	default:
 		os.Exit(m.Run())
 	}

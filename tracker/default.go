@@ -1,6 +1,7 @@
 package tracker
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"sync"
@@ -62,6 +63,18 @@ func ClearCache() (alloc.Bytes, error) { return Default().ClearCache() }
 func Do(name string, f func()) *Section {
 	t := Default()
 	return t.beginSection(t.stacks.table.Capture(1), nil, name).run(f)
+}
+
+// Run calls Run of the Default tracker.
+func Run(name string, f func() error) error {
+	t := Default()
+	return t.beginSection(t.stacks.table.Capture(1), nil, name).try(f)
+}
+
+// SectionContext calls SectionContext of the Default tracker.
+func SectionContext(ctx context.Context, name string) (context.Context, *Section) {
+	t := Default()
+	return t.sectionContext(ctx, t.stacks.table.Capture(1), name)
 }
 
 // Alloc calls Alloc of the Default tracker.

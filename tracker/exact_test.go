@@ -190,6 +190,7 @@ func TestClockMayUseTheTracker(t *testing.T) {
 	dev := device(t, sim.Config{Memory: alloc.GiB})
 	tr, _ = open(t, tracker.Config{Device: dev, Clock: now, Lost: tracker.ReportLost})
 	asked.Store(true)
+	s := tr.Section("all")
 	buf := take(t, tr, tracker.Parameter, 10)
 	tr.Track()
 	_, err := tr.AllocBytes(2*alloc.GiB, tracker.Input)
@@ -197,6 +198,8 @@ func TestClockMayUseTheTracker(t *testing.T) {
 	require.NoError(t, tr.Register(1, alloc.Shape{1}, alloc.Float32, tracker.Input))
 	require.NoError(t, tr.Release(1, func() error { return nil }))
 	require.NoError(t, buf.Free())
+	s.End()
+	tr.Profile()
 	asked.Store(false)
 }
 

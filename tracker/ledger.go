@@ -38,6 +38,8 @@ type ledger struct {
 	registered    alloc.Bytes // the part of allocated that is not the tracker's own
 	buffers       int64       // records of the tracker's own, also after Close
 	closed        bool
+
+	freed []*lifetimes // by line; nil where nothing was freed
 }
 
 // record is what the ledger holds of live memory. It has no pointers, and so
@@ -69,7 +71,7 @@ func newLedger() ledger {
 // close forgets what was ever counted. The records stay, so that live buffers
 // can be freed, once.
 func (l *ledger) close() {
-	l.cells, l.addresses = newCells(), make(map[alloc.Ptr]slab.ID)
+	l.cells, l.addresses, l.freed = newCells(), make(map[alloc.Ptr]slab.ID), nil
 	l.current, l.total, l.peak = Tally{}, Tally{}, Tally{}
 	l.allocated, l.allocatedPeak, l.registered, l.high = 0, 0, 0, 0
 	l.closed = true
@@ -131,6 +133,19 @@ func (l *ledger) leave(r *record) {
 	if r.foreign {
 		l.registered -= r.allocated
 	}
+}
+
+// wasFreed counts the age at which a buffer of a cell was freed.
+func (l *ledger) wasFreed(c *cell, age time.Duration, event uint64) {
+	for int(c.line) >= len(l.freed) {
+		l.freed = append(l.freed, nil)
+	}
+	its := l.freed[c.line]
+	if its == nil {
+		its = new(lifetimes)
+		l.freed[c.line] = its
+	}
+	its.freed(age, event)
 }
 
 // change announces that a cell's count changes.

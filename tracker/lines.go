@@ -56,7 +56,8 @@ func (l *lines) of(id callstack.ID) lineID {
 	defer l.mu.Unlock()
 	line := l.slot(id)
 	if *line == 0 {
-		*line = l.site(l.table.PCs(id))
+		_, site := l.site(l.table.PCs(id))
+		*line = site.line
 	}
 	return *line
 }
@@ -80,18 +81,32 @@ func (l *lines) slot(id callstack.ID) *lineID {
 	return &l.ofStack[page][id%linesInPage]
 }
 
-// site returns the line of a stack that Stack.Site would.
-func (l *lines) site(pcs []uintptr) (outermost lineID) {
-	for _, pc := range pcs {
+// short is what is kept of a stack that finds the table full: the frames up to
+// the line of the user's code, or the one frame that is its site nevertheless.
+// So there are few, whatever the calls that lead to that line.
+func (l *lines) short(pcs []uintptr) []uintptr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i, c := l.site(pcs)
+	if c.users {
+		return pcs[:i+1]
+	}
+	return pcs[i : i+min(1, int(c.line))]
+}
+
+// site returns the call that Stack.Site would choose, and its index; the zero call
+// if there is none.
+func (l *lines) site(pcs []uintptr) (at int, site call) {
+	for i, pc := range pcs {
 		c := l.call(pc)
 		if c.users {
-			return c.line
+			return i, c
 		}
 		if c.line != 0 {
-			outermost = c.line
+			at, site = i, c
 		}
 	}
-	return outermost
+	return at, site
 }
 
 func (l *lines) call(pc uintptr) call {

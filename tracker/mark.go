@@ -96,7 +96,7 @@ func (t *MemTracker) mark(caller callstack.ID) (m *Mark, queued *block, open boo
 		b.add(g.kind, g.dtype, g.shape, site, g.tally(c.count))
 		t.growth.note(site, g.tally(c.count))
 	}
-	t.growth.mark(m.Seq)
+	t.growth.mark(m.Seq, now)
 	clear(t.changes)
 	m.Delta = b.delta()
 	t.recent.add(m)

@@ -43,7 +43,7 @@ func TestOutOfMemoryNamesTheLargestLinesFirst(t *testing.T) {
 		_, err := tr.AllocBytes(n, tracker.Input)
 		require.NoError(t, err)
 	}
-	_, err := tr.AllocBytes(2*alloc.GiB, tracker.Input)
+	_, err := tr.AllocBytes(alloc.GiB, tracker.Input)
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
 	require.Len(t, oom.Sites, 2)

@@ -102,7 +102,7 @@ func TestABlockedWriterHoldsUpNobodyElse(t *testing.T) {
 	})
 	ends("all else of the same tracker", func() {
 		take(t, tr, tracker.Input, 2)
-		tr.Growth(0)
+		tr.Growth()
 		tr.Leaks()
 		tr.Snapshot()
 		assert.Len(t, tr.Marks(), 1)
@@ -150,7 +150,7 @@ func TestWritersMayCallAnything(t *testing.T) {
 			assert.NoError(t, tr.Close())
 		}, []int{1, 2}},
 		"all else": {func(t *testing.T, _ *calling, tr, _, _ *tracker.MemTracker) {
-			tr.Growth(1)
+			tr.Growth()
 			tr.Snapshot()
 			tr.Leaks()
 			tr.History()

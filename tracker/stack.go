@@ -49,6 +49,9 @@ func (s Stack) String() string {
 // neither the Go runtime, nor this module's packages, nor gorgonia.org/cu, nor
 // the libraries, which are import paths. Where all are, it is the outermost that
 // is not of the runtime.
+//
+// A stack that found no room in the tracker (see Config.MaxStacks) has a frame
+// at its end that says so, in parentheses; it is not a site if there is another.
 func (s Stack) Site(libraries ...string) Frame {
 	site, _ := s.site(slices.Concat(ownLibraries, libraries))
 	return site
@@ -60,6 +63,7 @@ func (s Stack) site(libraries []string) (outermost Frame, users bool) {
 	for _, f := range s {
 		switch {
 		case inLibrary(f.Function, goRuntime):
+		case f.isNote() && !outermost.IsZero():
 		case !inLibrary(f.Function, libraries):
 			return f, true
 		default:
@@ -68,6 +72,9 @@ func (s Stack) site(libraries []string) (outermost Frame, users bool) {
 	}
 	return outermost, false
 }
+
+// isNote reports whether the frame is no call, but says what became of the others.
+func (f Frame) isNote() bool { return strings.HasPrefix(f.Function, "(") }
 
 // goRuntime begins goroutines (runtime.goexit), panics and runs cleanups.
 var goRuntime = []string{"runtime"}

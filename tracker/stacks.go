@@ -15,8 +15,9 @@ type stacks struct {
 	named recentStacks
 }
 
-func newStacks(depth int, libraries []string) *stacks {
-	s := &stacks{table: callstack.NewTable(callstack.Config{Depth: depth})}
+func newStacks(depth, max int, libraries []string) *stacks {
+	s := new(stacks)
+	s.table = callstack.NewTable(callstack.Config{Depth: depth, Max: max, Short: s.lines.short})
 	s.lines.init(s.table, append(append([]string{}, ownLibraries...), libraries...))
 	return s
 }

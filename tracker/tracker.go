@@ -77,7 +77,7 @@ func New(cfg Config) (*MemTracker, error) {
 		origin:  cfg.Origin.fill(),
 		clock:   cfg.Clock,
 		start:   time.Now(),
-		stacks:  newStacks(cfg.StackDepth, cfg.Libraries),
+		stacks:  newStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
 		ledger:  newLedger(),
 		history: newHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
 		report:  report{log: cmp.Or(cfg.Logger, slog.Default())},
@@ -243,14 +243,15 @@ func (t *MemTracker) Err() error { return t.report.failure() }
 // opened is closed, once no buffer is live. The error is Err's, or the device's. A
 // second Close is alloc.ErrClosed.
 func (t *MemTracker) Close() error {
-	timing, last, err := t.shut()
+	timing, last, err := t.shut(t.now())
 	if err != nil {
 		return err
 	}
 	for _, d := range timing {
 		d.read()
 	}
-	t.dumps.stop()
+	t.sections.host.proc.close()
+	t.dumps.stopAll()
 	t.recent.close()
 	t.delist()
 	t.report.settle(last)
@@ -259,7 +260,7 @@ func (t *MemTracker) Close() error {
 
 // shut is the part of Close under the locks. It returns what is left to do without
 // them: device times to read, and a writer to wait for.
-func (t *MemTracker) shut() (timing []*deviceTime, last *block, err error) {
+func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *block, err error) {
 	t.marking.Lock()
 	defer t.marking.Unlock()
 	t.mu.Lock()
@@ -268,9 +269,9 @@ func (t *MemTracker) shut() (timing []*deviceTime, last *block, err error) {
 		return nil, nil, fmt.Errorf("close tracker: %w", alloc.ErrClosed)
 	}
 	t.closed.Store(true)
+	timing = t.sections.close(now, &t.ledger)
 	t.ledger.close()
 	t.history.close()
-	timing = t.sections.reset()
 	t.mu.Unlock()
 	return timing, t.report.end(), nil
 }

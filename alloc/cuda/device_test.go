@@ -31,13 +31,26 @@ func TestMain(m *testing.M) {
 	os.Exit(gpuemu.Main(m, err == nil))
 }
 
+// needDriver skips a test where no driver answers, since none can be emulated.
+func needDriver(t *testing.T) {
+	t.Helper()
+	if _, none := cuda.Devices(); none != nil && !gpuemu.Emulated() {
+		t.Skip(none, gpuemu.Available())
+	}
+}
+
+// needEmulated skips a test on a real driver too: it would be found, whatever is searched first.
+func needEmulated(t *testing.T) {
+	t.Helper()
+	needDriver(t)
+	if !gpuemu.Emulated() {
+		t.Skip("a real driver answers")
+	}
+}
+
 func open(t *testing.T) *cuda.Device {
 	t.Helper()
-	if err := gpuemu.Available(); err != nil && !gpuemu.Emulated() {
-		if _, none := cuda.Devices(); none != nil {
-			t.Skip(err)
-		}
-	}
+	needDriver(t)
 	dev, err := cuda.Open(0)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -165,6 +178,7 @@ func TestIntervalThatCannotStop(t *testing.T) {
 }
 
 func TestOpenOfNoDevice(t *testing.T) {
+	needDriver(t)
 	for _, ordinal := range []int{99, -1, 1 << 32, -1 << 32} {
 		_, err := cuda.Open(ordinal)
 		require.ErrorIs(t, err, cuda.ErrNoDevice)

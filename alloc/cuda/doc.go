@@ -7,8 +7,10 @@
 // It needs no build tag, no headers and no cgo: the driver's library (libcuda.so.1,
 // nvcuda.dll on Windows) is loaded when Open, FromHandle or Devices is first called, and
 // a program that calls none of them, or runs where there is none, is as well without.
-// Linux and Windows have one; elsewhere Open is ErrNoDriver. A program that is linked
-// without cgo on Linux is dynamically linked all the same, for the sake of the loader.
+// Linux and Windows have one; elsewhere Open is ErrNoDriver. A program that is built
+// without cgo on Linux is dynamically linked all the same, for the sake of the loader; one
+// that must be static, as for an empty container, is built with the tag nogpu, and has
+// the simulated GPU only.
 //
 // The driver decides which devices there are and how they are counted:
 // CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER and MIG instances are as for any CUDA program.

@@ -20,3 +20,9 @@ func CurrentContext() (handle uintptr) {
 	}
 	return handle
 }
+
+// Version returns a call of cuDriverGetVersion.
+func Version() (call func() error, err error) {
+	drv, err := library()
+	return func() error { _, err := drv.version(); return err }, err
+}

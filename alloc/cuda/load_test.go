@@ -59,9 +59,7 @@ func folder(t *testing.T, library string) string {
 // TestOneBinary opens the device in the same binary with the emulated driver, with none,
 // and with several that are of no use.
 func TestOneBinary(t *testing.T) {
-	if !gpuemu.Emulated() {
-		t.Skip("a real driver would be found, whatever is searched first")
-	}
+	needEmulated(t)
 	libs, err := gpuemu.Build()
 	require.NoError(t, err)
 	otherLibrary, err := os.ReadFile(filepath.Join(libs.Dir, "libnvidia-ml.so.1"))

@@ -36,7 +36,10 @@ func run(out io.Writer, batch, steps int, by string) (err error) {
 	if err != nil {
 		return err
 	}
-	tr, err := tracker.New(tracker.Config{Report: io.Discard})
+	tr, err := tracker.New(tracker.Config{
+		Report:   io.Discard,
+		Sections: tracker.SectionConfig{HostDetail: true}, // Go's heap and the peak of the resident set, too
+	})
 	if err != nil {
 		return err
 	}

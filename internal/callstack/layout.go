@@ -34,7 +34,7 @@ func boundsHold(moved uintptr) (ok bool) {
 //go:noinline
 func enclosed(moved, level uintptr) bool {
 	var ballast [1024]byte
-	lo, hi, sp := bounds(moved)
+	lo, hi, sp := bounds(stackLo+moved, stackHi+moved)
 	ok := lo < sp && sp < hi && hi-sp < 2*level*uintptr(len(ballast)) && hi-lo < 1<<20
 	if ok && level < 16 {
 		ok = enclosed(moved, level+1)
@@ -55,8 +55,8 @@ func walkHere(level int) bool {
 		return walkHere(level - 1)
 	}
 	var walked, stack [32]uintptr
-	n, _ := walk(&walked[0], len(walked), 0)
-	return determines(walked[:n], stack[:runtime.Callers(2, stack[:])])
+	n, _ := walk(&walked[0], nil, len(walked), 0)
+	return new(symbols).determines(walked[:n], stack[:runtime.Callers(2, stack[:])])
 }
 
 // findGoid returns the one offset below end at which each of several goroutines finds its number in runtime.g, or 0.

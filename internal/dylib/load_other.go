@@ -1,4 +1,4 @@
-//go:build !(linux && (amd64 || arm64)) && !(windows && amd64)
+//go:build nogpu || (!(linux && (amd64 || arm64)) && !(windows && amd64))
 
 package dylib
 
@@ -9,7 +9,7 @@ import (
 
 // Open cannot load a library on this system.
 func Open(names ...string) (Library, error) {
-	return Library{}, fmt.Errorf("%s: no library is loaded on %s/%s", names[0], runtime.GOOS, runtime.GOARCH)
+	return Library{}, fmt.Errorf("%s: this program loads no libraries: it was built for %s/%s, or with the tag nogpu", names[0], runtime.GOOS, runtime.GOARCH)
 }
 
 // Func returns a function of the library, 0 if it has none of that name.

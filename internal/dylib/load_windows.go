@@ -1,4 +1,4 @@
-//go:build amd64
+//go:build !nogpu && amd64
 
 package dylib
 

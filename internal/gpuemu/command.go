@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 const rerunVariable = "GPUEMU_TEST" // holds the name of the test that a child runs
@@ -36,7 +37,13 @@ func Rerun(t testing.TB, o Options, variables ...string) (parent bool) {
 	if os.Getenv(rerunVariable) == t.Name() {
 		return false
 	}
-	cmd := Command(t, o, os.Args[0], "-test.run="+pattern(t.Name()), "-test.v", "-test.timeout=2m")
+	args := []string{"-test.run=" + pattern(t.Name()), "-test.v", "-test.timeout=" + timeout(t)}
+	for _, arg := range os.Args[1:] {
+		if strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "-test.") {
+			args = append(args, arg) // a flag of the package's own
+		}
+	}
+	cmd := Command(t, o, os.Args[0], args...)
 	cmd.Env = append(append(cmd.Env, rerunVariable+"="+t.Name()), variables...)
 	out, err := cmd.CombinedOutput()
 	switch {
@@ -46,6 +53,17 @@ func Rerun(t testing.TB, o Options, variables ...string) (parent bool) {
 		t.Errorf("under the emulated driver: %v\n%s", err, out)
 	}
 	return true
+}
+
+// timeout is what is left of the parent's time, and two minutes at least.
+func timeout(t testing.TB) string {
+	least := 2 * time.Minute
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if end, set := d.Deadline(); set {
+			return max(least, time.Until(end)).String()
+		}
+	}
+	return least.String()
 }
 
 // pattern is the -test.run that selects one test, or one subtest, by its name.

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
 // Control looks into a running emulated machine, and breaks it. Its methods may
@@ -113,6 +115,31 @@ func (c *Control) Heal() {
 
 // Lose makes all devices fall off the bus.
 func (c *Control) Lose() { atomic.StoreUint32(&c.state.lost, 1) }
+
+// Live is what the emulated libcuda of this very process has given and not taken back: the
+// bytes that were asked for, by address. No fault keeps it from answering.
+func Live() (map[uint64]uint64, error) {
+	lib, err := dylib.Open("libcuda.so.1")
+	if err != nil {
+		return nil, fmt.Errorf("gpuemu: live allocations: %w", err)
+	}
+	list := lib.Func("gpuemu_live")
+	if list == 0 {
+		return nil, errors.New("gpuemu: live allocations: the driver of this process is not the emulated one")
+	}
+	for room := 1024; ; room *= 2 {
+		at, bytes := make([]uint64, room), make([]uint64, room)
+		n := int(list.Call(uintptr(unsafe.Pointer(&at[0])), uintptr(unsafe.Pointer(&bytes[0])), uintptr(room)))
+		if n > room {
+			continue
+		}
+		live := make(map[uint64]uint64, n)
+		for i := range n {
+			live[at[i]] = bytes[i]
+		}
+		return live, nil
+	}
+}
 
 // Events is how many CUDA events a process has made and not destroyed.
 func (c *Control) Events(pid int) int {

@@ -291,7 +291,7 @@ func TestSettingsThatCannotBeRead(t *testing.T) {
 		init     -> ok
 		count    -> ok 1
 		retain 0 -> ok`)
-	require.EqualValues(t, 24*gib-256*mib, s.free(), "as if they were not set")
+	require.Equal(t, int64(24*gib-256*mib), s.free(), "as if they were not set")
 	require.NoError(t, s.in.Close())
 	require.NoError(t, s.cmd.Wait())
 	for _, text := range []string{"MEMORY: cannot read 1.5GiB", "CONTEXT: cannot read MiB", "DEVICES: cannot read two", "FAIL: cannot read cuInit", "LATENCY: cannot read 10"} {

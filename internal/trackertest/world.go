@@ -297,7 +297,7 @@ func (w *world) finish() {
 		w.all((*worker).leaveAll)
 		for _, s := range w.subjects {
 			if s.whole != nil {
-				s.whole.close()
+				w.workers[0].close(s.whole)
 			}
 		}
 	}

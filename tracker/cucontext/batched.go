@@ -98,7 +98,7 @@ func (b *Batched) MemFree(p cu.DevicePtr) {
 func (b *Batched) DoWork() {
 	round := b.frees.round()
 	b.BatchedContext.DoWork()
-	b.frees.settle(round, b.Errors() != nil, stillAllocated)
+	b.frees.settle(round, b.Errors() != nil, b.stillAllocated)
 }
 
 // Run does work as it comes, and the work of the context underneath, until a
@@ -136,8 +136,15 @@ func (b *Batched) Close() error {
 	return nil
 }
 
-// stillAllocated asks the driver about an address. The context must be current.
-func stillAllocated(p cu.DevicePtr) bool {
+// stillAllocated asks the driver about an address, in the context, which need not be current on
+// the thread that calls DoWork.
+func (b *Batched) stillAllocated(p cu.DevicePtr) bool {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.PushCurrentCtx(b.CUDAContext()); err != nil {
+		return lostTo(err)
+	}
 	_, base, err := p.AddressRange()
+	_, _ = cu.PopCurrentCtx()
 	return err == nil && base == p || err != nil && lostTo(err)
 }

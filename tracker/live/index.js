@@ -35,6 +35,15 @@
     setTimeout(poll, 1000);
   }
 
+  // The leaks, every ten seconds.
+  async function leaks() {
+    try {
+      const answer = await fetch("leaks?debug=1", {cache: "no-store"});
+      if (answer.ok) set("leaks", await answer.text() || "None.");
+    } catch {} // poll shows that the program is gone
+    setTimeout(leaks, 10000);
+  }
+
   // The marks, as they come; the newest on top.
   const body = document.querySelector("#marks tbody");
   function cell(tr, text, type) {
@@ -70,4 +79,5 @@
   addEventListener("resize", () => { if (plot) draw(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (plot) draw(); });
   poll();
+  leaks();
 })();

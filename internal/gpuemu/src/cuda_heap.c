@@ -402,3 +402,26 @@ EXPORT CUresult cuPointerGetAttribute(void *value, int key, CUdeviceptr at) {
 	fprintf(stderr, "gpuemu: cuPointerGetAttribute: attribute %d is not emulated\n", key);
 	return NOT_SUPPORTED;
 }
+
+// gpuemu_live is no driver's: it fills in this process's live allocations, for tests to
+// compare with, and gives how many there are.
+EXPORT size_t gpuemu_live(uint64_t *at, uint64_t *bytes, size_t room) {
+	size_t n = 0;
+	pthread_mutex_lock(&lock);
+	for (heap *h = heaps; h < heaps + MAX_DEVICES; h++) {
+		for (size_t i = 0; i < h->top; i++) {
+			page *p = &h->page[i];
+			for (size_t g = 0; g < (p->use == SHARED ? GRAINS : p->use == HEAD); g++) {
+				if (p->use == SHARED && !p->slab->run[g])
+					continue;
+				if (n < room) {
+					at[n] = (uint64_t)(uintptr_t)address(h, p) + g * GRAIN;
+					bytes[n] = p->use == SHARED ? p->slab->bytes[g] : p->bytes;
+				}
+				n++;
+			}
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return n;
+}

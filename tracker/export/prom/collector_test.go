@@ -101,6 +101,16 @@ func TestSeriesAreBounded(t *testing.T) {
 	assert.Equal(t, before+3, testutil.CollectAndCount(prom.NewCollector(tr, prom.Config{TopSites: 2})), "two lines of code and the others")
 }
 
+func TestSuspects(t *testing.T) {
+	c := prom.NewCollector(exporttest.Leaky(t), prom.Config{Suspects: true})
+	got := sums(t, c)
+	assert.Equal(t, 29.0, got["gpumem_suspect_buffers"])
+	assert.Equal(t, 29*1024.0, got["gpumem_suspect_bytes"])
+	problems, err := testutil.CollectAndLint(c)
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}
+
 func TestCollectorOfNoTracker(t *testing.T) {
 	assert.PanicsWithValue(t, "prom.NewCollector: the tracker is nil", func() { prom.NewCollector(nil, prom.Config{}) })
 }
