@@ -32,26 +32,24 @@ func (g Growth) String() string {
 const defaultWarmup = 3
 
 // Growth returns the lines of code whose live bytes rise over the marks, steeper
-// ones first. A program that calls Track now and then, at whatever points of its
-// rounds, is told of leaks and of caches without a bound. Suspects needs
-// no marks, and tells the two apart.
+// ones first: leaks, and caches without a bound. It does not matter where in its
+// rounds a program calls Track, nor how often.
 //
-// The marks after the first few (Config.Warmup) are divided into 16 to 32 windows of equal
-// length. What counts is the low-water mark of a window, the lowest of the levels at its
-// marks, so that memory that comes and goes does not. A line grows if
+// The marks after the first few (see Config.Warmup) are divided into 16 to 32 windows of equal
+// length. Only the low-water mark of a window counts, the lowest level at its
+// marks, so memory that is taken and freed again does not. A line grows if
 //
 //   - its low-water mark rose from one window to the next at least eight times,
 //   - all falls together are at most an eighth of all rises,
-//   - the last quarter of the windows brought a sixth of the gain or more,
-//   - and half of the buffers that it gained are older than 99 % of those that it
-//     freed, unless not their number rose but their sizes.
+//   - the last quarter of the windows brought at least a sixth of the gain,
+//   - and at least half of the buffers that it gained are older than 99 % of its freed ones
+//     became. This does not apply if it gained no buffers, only larger ones.
 //
-// That takes 32 marks at least, and eight windows with a rise. A leak that begins
-// late is found when it has gone on for a quarter to a half of all marks. A cache
-// that fills is growth until it is nearly full. The 512 to 1,024 lines with most live bytes are
-// followed.
+// So it takes at least 32 marks, and eight windows with a rise. A leak that begins
+// late is found after a quarter to a half of all marks. A cache that fills is growth until it
+// is nearly full. Of more than 1,024 lines, those with most live bytes are followed.
 //
-// It costs a pass over these lines, and a Snapshot if one grows.
+// The cost is a pass over the lines, and a Snapshot if one grows.
 func (t *MemTracker) Growth() []Growth {
 	found, began := t.growing()
 	if len(found) == 0 {

@@ -29,13 +29,6 @@ func (a *ages) add(age time.Duration) {
 	a[i]++
 }
 
-// merge adds another count.
-func (a *ages) merge(b *ages) {
-	for i, n := range b {
-		a[i] += min(n, math.MaxUint32-a[i])
-	}
-}
-
 // count returns how many were freed.
 func (a *ages) count() int64 { return a.atLeast(0) }
 
@@ -74,12 +67,6 @@ func (l *lifetimes) freed(age time.Duration, event uint64) {
 	l.last = event
 }
 
-// merge adds what another line knows.
-func (l *lifetimes) merge(other *lifetimes) {
-	l.ages.merge(&other.ages)
-	l.last = max(l.last, other.last)
-}
-
 // held is a live buffer.
 type held struct {
 	stack callstack.ID
@@ -115,9 +102,9 @@ func (l *lifetimes) suspects(now time.Duration, live []held) []held {
 	}
 }
 
-// recurs reports whether old buffers come again and again. They were allocated over a
-// time no shorter than their age, and a quarter of them in the second half of what
-// the line has done since the first.
+// recurs reports whether old buffers come again and again: they were allocated over a
+// time at least as long as that age, and a quarter of them in the second half of the events
+// from the first of them to the line's last free.
 func (l *lifetimes) recurs(old []held, age time.Duration) bool {
 	first, last := old[0], old[len(old)-1]
 	middle := first.seq + (max(l.last, first.seq)-first.seq)/2
@@ -125,9 +112,9 @@ func (l *lifetimes) recurs(old []held, age time.Duration) bool {
 	return last.since-first.since >= age && 4*late >= len(old)
 }
 
-// usuallyFreed reports whether half of a line's live buffers, or more, are no
-// older than the freed ones became: they may all be freed in their time. Of a line that freed
-// nothing it knows nothing; l is nil.
+// usuallyFreed reports whether at least half of a line's live buffers are no older than
+// 99 % of its freed ones became, and so may be freed in time. A line that freed
+// nothing has a nil l.
 func (l *lifetimes) usuallyFreed(now time.Duration, live []held) bool {
 	if l == nil {
 		return false

@@ -42,9 +42,6 @@ func TestFullAges(t *testing.T) {
 	a := ages{3: math.MaxUint32, 5: 1000, 20: 1}
 	a.add(1 << 12)
 	assert.Equal(t, ages{3: 1<<31 + 1, 5: 500, 20: 1}, a)
-
-	a.merge(&ages{3: math.MaxUint32, 5: 1})
-	assert.Equal(t, ages{3: math.MaxUint32, 5: 501, 20: 1}, a)
 }
 
 // forgotten are live buffers, allocated at so many times from first to last.

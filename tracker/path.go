@@ -29,8 +29,8 @@ func (p Path) String() string {
 	before := ""
 	for _, f := range p[:min(len(p), most)] {
 		name := path.Base(f.Function)
-		pkg, function, _ := strings.Cut(name, ".") // a dot of the package itself is %2e
-		if pkg == before {
+		pkg, function, ok := strings.Cut(name, ".") // a dot of the package itself is %2e
+		if ok && pkg == before {
 			name = function
 		}
 		before = pkg
@@ -52,8 +52,14 @@ type PathShare struct {
 // String prints the path and the share: "main.decode <- warm, 3.1 %".
 func (p PathShare) String() string { return fmt.Sprintf("%v, %.1f %%", p.Path, 100*p.Share) }
 
-// path returns the calls that are neither the runtime's nor of the libraries;
-// where all are, the line that Site names.
+// Path returns the calls that are neither of the Go runtime, nor of this module's
+// packages, nor of gorgonia.org/cu, nor of the libraries, which are import paths. Where all
+// are, it is the line that Site names.
+func (s Stack) Path(libraries ...string) Path {
+	return s.path(slices.Concat(ownLibraries, libraries))
+}
+
+// path is Path where the libraries are all that is passed over beside the runtime.
 func (s Stack) path(libraries []string) (p Path) {
 	for _, f := range s {
 		if !inLibrary(f.Function, goRuntime) && !inLibrary(f.Function, libraries) {

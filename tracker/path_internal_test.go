@@ -21,6 +21,7 @@ func TestPathAsText(t *testing.T) {
 		"unknown": nil,
 		"main.decode <- handle <- (*server).ServeHTTP":      calls("main.decode", "main.handle", "main.(*server).ServeHTTP"),
 		"main.f <- http.HandlerFunc.ServeHTTP <- main.main": calls("main.f", "net/http.HandlerFunc.ServeHTTP", "main.main"),
+		"forward <- forward <- train":                       calls("forward", "forward", "train"), // Python's
 		"yaml.v3.Load <- load":                              calls("gopkg.in/yaml%2ev3.Load", "gopkg.in/yaml%2ev3.load"),
 		"a.b <- c <- d <- e <- f <- g <- h <- i <- 2 more":  calls("a.b", "a.c", "a.d", "a.e", "a.f", "a.g", "a.h", "a.i", "a.j", "a.k"),
 	} {
@@ -34,6 +35,7 @@ func TestPathLeavesLibrariesOut(t *testing.T) {
 	assert.Equal(t, "tensor.New <- main.f <- main", stack.path(ownLibraries).String())
 	assert.Equal(t, "main.f <- main", stack.path(append([]string{"example.com/tensor"}, ownLibraries...)).String())
 	assert.Equal(t, "tracker.Make", stack[:1].path(ownLibraries).String(), "better than nothing")
+	assert.Equal(t, "main.f <- main", stack.Path("example.com/tensor").String())
 	assert.Empty(t, Stack(nil).path(ownLibraries))
 }
 

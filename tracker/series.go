@@ -82,5 +82,5 @@ func (s *series) grows() bool {
 	}
 	last := len(low) - 1
 	lately := int64(low[last].Bytes - low[last-last/4].Bytes)
-	return rises >= minRises && fallsInRise*down <= up && stillRising*lately >= up-down
+	return rises >= minRises && down <= up/fallsInRise && lately >= (up-down)/stillRising
 }

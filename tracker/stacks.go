@@ -38,6 +38,7 @@ func (s *stacks) resolve(id callstack.ID) Stack {
 	}
 	stack, ok := s.named.get(id)
 	if !ok {
+		stack = make(Stack, 0, len(s.table.PCs(id))+1)
 		for f := range s.table.Frames(id) {
 			stack = append(stack, Frame(f))
 		}

@@ -169,3 +169,13 @@ func TestShortStackOfLibraries(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkResolve names stacks that were not named lately.
+func BenchmarkResolve(b *testing.B) {
+	s := newStacks(0, 0, nil)
+	ids := internRandom(s, 10*maxNamed)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s.resolve(ids[i%len(ids)])
+	}
+}

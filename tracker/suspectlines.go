@@ -20,7 +20,7 @@ type stackCount struct{ live, total int64 }
 // that it ever allocated, half at least.
 func (c stackCount) frees() bool { return 2*c.live <= c.total }
 
-// lines returns the lines of code. Of the live buffers they have those that the filter keeps, of
+// lines returns the lines of code. They have the live buffers that the filter keeps, of
 // the call stacks that are wanted.
 func (s *Snapshot) lines(filter leakFilter, wanted func(Frame, stackCount) bool) map[Frame]*line {
 	lines := make(map[Frame]*line)
@@ -56,9 +56,9 @@ func (s *Snapshot) lines(filter leakFilter, wanted func(Frame, stackCount) bool)
 	return lines
 }
 
-// gained returns the live buffers by which their number rose after that time: not
-// those that were there before, nor the youngest, which are in use for a moment. If not their
-// number rose but their sizes, it returns all since then.
+// gained returns the live buffers by which the line's number of them rose after that
+// time: not those from before, nor the youngest, which are in use for a moment.
+// Without a rise, it returns all since then.
 func (l *line) gained(began time.Duration, rise int64) []held {
 	since := l.live[sort.Search(len(l.live), func(i int) bool { return l.live[i].since > began }):]
 	if rise <= 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // Suspect is a line of code with live buffers that look forgotten: they are far
-// older than nearly all that the line allocated and that were freed.
+// older than nearly all other buffers of the line became.
 type Suspect struct {
 	Site    Frame `json:"site"`
 	Callers       // of the old buffers
@@ -37,30 +37,30 @@ func (s Suspect) String() string {
 }
 
 // Suspects returns the lines of code with live buffers that look forgotten, more
-// bytes first. It needs no marks, and finds a leak of one buffer in a hundred
-// within seconds or minutes, as soon as eight are old enough. It costs what a Snapshot does.
+// bytes first. It needs no marks. A leak of one buffer in a hundred is found as soon
+// as eight are old enough: within seconds in a busy server. The cost is that of a Snapshot.
 //
-// The tracker counts for each line at which age its buffers were freed. A buffer is a
-// suspect if it is older than a second, and than 16 times the age that 99 % of the line's
-// freed buffers stayed below. That alone would also name what a program keeps on purpose. So:
+// The tracker counts for each line at which ages its buffers were freed. A live buffer
+// is a suspect if it is older than a second, and 16 times as old as 99 % of the
+// freed ones became. Some buffers live long on purpose, so three more rules apply:
 //
-//   - The line has freed a hundred buffers or more, and the call stack of the
-//     suspect at least half of its own: parameters are not suspects, although
-//     the same line allocates what is freed.
-//   - There are eight suspects or more, and for each eight at most one freed buffer reached a
-//     sixteenth of their age: some buffers of this line do live long otherwise.
-//   - They came one after the other: over a time as long as their age, and a
-//     quarter of them in the second half of what the line has done since the first.
-//     A pool that was filled once, one long request, or a program that was
-//     stopped for a while leave old buffers as well, but all of one time.
+//   - The line has freed at least a hundred buffers, and the suspect's call stack at
+//     least half of those that it allocated. Parameters are no suspects, even if the line
+//     that allocates them also allocates buffers that are freed.
+//   - There are at least eight suspects, and for each eight of them at most one freed buffer that
+//     reached a sixteenth of their age.
+//   - They were allocated one after the other: over a time at least as long as their age,
+//     and a quarter of them in the second half of what the line has done since the first.
+//     A pool that was filled at the start, a long request, or a program that hangs leave old
+//     buffers too, but all from one time.
 //
-// What lives long by intention, comes again and again, and was never freed yet is a
-// suspect like a leak, until the first are freed: sessions of an hour, in the
-// first hour. IgnoreFunction and the other options leave such buffers out. Not found are
-// lines that free nothing at all, which look like a cache (see Growth), leaks of fewer than
-// eight buffers, and leaks that have ceased. If a helper allocates for callers whose buffers
-// live a millisecond and for others whose live an hour, it hides the leaks of the
-// first for hours: name its package in Config.Libraries.
+// The limits: Buffers that live long on purpose, are allocated again and again, and were
+// never freed yet look like a leak, for example sessions of an hour in the first
+// hour; options such as IgnoreFunction leave them out. A line that frees nothing looks like a cache
+// (see Growth). A leak of fewer than eight buffers is not found, nor one that has stopped
+// while the line went on. If one helper allocates both what lives a millisecond
+// and what lives an hour, a leak of the former is found after hours: name the helper's
+// package in Config.Libraries.
 func (t *MemTracker) Suspects(opts ...LeakOption) []Suspect {
 	freed := t.lifetimes()
 	s := t.Snapshot()

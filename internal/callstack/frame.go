@@ -67,10 +67,10 @@ func frame(f runtime.Frame) Frame {
 // it stays small. The zero value is ready to use.
 type symbols struct {
 	mu    sync.Mutex
-	known map[uintptr]symbol
+	known map[uintptr]*symbol
 }
 
-// symbol is what stands at an address that [runtime.Callers] gave.
+// symbol is what stands at an address that [runtime.Callers] gave. It never changes.
 type symbol struct {
 	frames  []Frame // one, except for C code, which may have none or several
 	entry   uintptr // of the function that has the code
@@ -78,25 +78,28 @@ type symbol struct {
 	foreign bool    // code of the runtime that signals and C enter by
 }
 
-func (s *symbols) at(pc uintptr) symbol {
+func (s *symbols) at(pc uintptr) *symbol {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, ok := s.known[pc]
 	if !ok {
 		known = symbolAt(pc)
 		if s.known == nil {
-			s.known = make(map[uintptr]symbol)
+			s.known = make(map[uintptr]*symbol)
 		}
 		s.known[pc] = known
 	}
 	return known
 }
 
-func symbolAt(pc uintptr) (s symbol) {
+func symbolAt(pc uintptr) *symbol {
 	frames := runtime.CallersFrames([]uintptr{pc})
 	f, more := frames.Next()
-	s.entry, s.inlined = f.Entry, f.Func == nil
-	s.foreign = f.Function == "runtime.sigpanic" || strings.HasPrefix(f.Function, "runtime.cgocallback")
+	s := &symbol{
+		entry:   f.Entry,
+		inlined: f.Func == nil,
+		foreign: f.Function == "runtime.sigpanic" || strings.HasPrefix(f.Function, "runtime.cgocallback"),
+	}
 	for f.PC != 0 {
 		s.frames = append(s.frames, frame(f))
 		if !more {

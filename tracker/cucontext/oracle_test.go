@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
-	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 )
 
 var long = flag.Bool("long", false, "run a hundred times as many random programs")
