@@ -88,8 +88,11 @@ func TestLimitPeak(t *testing.T) {
 	2 buffers, 24\.0 MiB at helpers_test\.go:\d+ tracker_test\.take$`, v.text)
 }
 
+// The tests of Growth have a clock of their own: ages decide, and the machine's
+// would depend on its load.
+
 func TestGrowthIsFoundInANoisyLoop(t *testing.T) {
-	tr, _ := open(t, tracker.Config{})
+	tr, _ := open(t, tracker.Config{Clock: clock()})
 	random := rand.New(rand.NewPCG(1, 2))
 	var noise []*tracker.Buffer
 	for step := range 40 {
@@ -122,7 +125,7 @@ func leakOneOf(t *testing.T, tr *tracker.MemTracker, elements int) {
 // TestGrowthIsNotClaimedInASteadyLoop: a batch of random size that is held over
 // each mark, memory that is freed in each round, and a model loaded at first.
 func TestGrowthIsNotClaimedInASteadyLoop(t *testing.T) {
-	tr, _ := open(t, tracker.Config{})
+	tr, _ := open(t, tracker.Config{Clock: clock()})
 	random := rand.New(rand.NewPCG(3, 4))
 	take(t, tr, tracker.Parameter, 1<<20)
 	var batch *tracker.Buffer
@@ -160,7 +163,7 @@ func (m model) step() {
 func (m model) predict() *tracker.Buffer { return m.tensor(1000) }
 
 func TestGrowthTellsTheWay(t *testing.T) {
-	tr, _ := open(t, tracker.Config{})
+	tr, _ := open(t, tracker.Config{Clock: clock()})
 	m := model{t, tr}
 	m.load()
 	var inUse []*tracker.Buffer
@@ -184,7 +187,7 @@ func TestGrowthTellsTheWay(t *testing.T) {
 
 // TestGrowthOfOneBuffer: it is replaced by a larger one at each step.
 func TestGrowthOfOneBuffer(t *testing.T) {
-	tr, _ := open(t, tracker.Config{})
+	tr, _ := open(t, tracker.Config{Clock: clock()})
 	var cache *tracker.Buffer
 	for step := range 40 {
 		larger := take(t, tr, tracker.Activation, 1000*(1+step))

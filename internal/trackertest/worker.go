@@ -180,7 +180,7 @@ func (w *worker) alloc() {
 // fill takes much: a snapshot of it takes its time.
 func (w *worker) fill() {
 	n := 4000
-	if *long {
+	if *Long {
 		n = 50_000
 	}
 	for range n / len(w.world.workers) {
