@@ -71,6 +71,8 @@ func newLedger() ledger {
 // close forgets what was ever counted. The records stay, so that live buffers
 // can be freed, once.
 func (l *ledger) close() {
+	l.cells.Reset() // snapshots may be reading them
+	l.cells.retired.Reset()
 	l.cells, l.addresses, l.freed = newCells(), make(map[alloc.Ptr]slab.ID), nil
 	l.current, l.total, l.peak = Tally{}, Tally{}, Tally{}
 	l.allocated, l.allocatedPeak, l.registered, l.high = 0, 0, 0, 0

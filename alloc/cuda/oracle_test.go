@@ -18,8 +18,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-var long = flag.Bool("long", false, "run a hundred times as many random programs")
-
 // TestLedgerCacheAndDriverAgree breaks driver calls at random under a tracker, with a
 // cache and without. After each step the ledger must hold exactly the buffers that the
 // program got and did not free, and the driver's own list must be the cache's segments or
@@ -28,7 +26,7 @@ func TestLedgerCacheAndDriverAgree(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{Memory: 1 << 30}) {
 		return
 	}
-	if *long {
+	if *trackertest.Long {
 		require.NoError(t, flag.Set("rapid.checks", "10000"))
 	}
 	dev := open(t)

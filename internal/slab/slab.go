@@ -74,6 +74,18 @@ func (s *Slab[T]) Put(id ID) {
 	s.used--
 }
 
+// Reset takes back all records. Views that have still to be read show them as they were.
+func (s *Slab[T]) Reset() {
+	for i, c := range s.chunks {
+		for _, v := range s.views {
+			if i >= v.next && i < len(v.kept) && v.kept[i] == nil {
+				v.kept[i] = &c.records // which nobody changes any more
+			}
+		}
+	}
+	*s = Slab[T]{}
+}
+
 // grow adds a chunk of records, all unused.
 func (s *Slab[T]) grow() {
 	first := s.Bound()

@@ -157,3 +157,27 @@ func TestChangesCostCopiesOnlyBeforeTheyAreRead(t *testing.T) {
 		*s.At(id)++
 	}))
 }
+
+// TestViewOfASlabThatWasReset: a snapshot goes on while its tracker is closed.
+func TestViewOfASlabThatWasReset(t *testing.T) {
+	var s slab.Slab[int]
+	for i := range 3 * slab.ChunkLen {
+		_, r := s.Get()
+		*r = i + 1
+	}
+	v, sum := s.View(), 0
+	var lock sync.Mutex
+	v.Read(&lock, func(first slab.ID, records *[slab.ChunkLen]int) {
+		if first == 0 {
+			s.Reset()
+			_, r := s.Get()
+			*r = -1
+		}
+		for _, n := range records {
+			sum += n
+		}
+	})
+	n := 3 * slab.ChunkLen
+	assert.Equal(t, n*(n+1)/2, sum)
+	assert.Equal(t, 1, s.Len())
+}

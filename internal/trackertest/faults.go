@@ -40,6 +40,8 @@ const (
 	faults
 )
 
+const maxDriverFaults = 8 // at once
+
 var errInjected = errors.New("injected fault")
 
 // device is the device under test, which fails on demand. It lists what is live
@@ -47,7 +49,8 @@ var errInjected = errors.New("injected fault")
 type device struct {
 	alloc.Device
 	rig     Rig
-	failing atomic.Bool // something was set to fail since the last heal
+	failing atomic.Bool  // something was set to fail since the last heal
+	driver  atomic.Int64 // faults of the driver's own since then
 
 	mu   sync.Mutex
 	next fault
@@ -63,9 +66,9 @@ func (d *device) Unwrap() alloc.Device { return d.Device }
 func (d *device) arm(r *rand.Rand, below fault) {
 	f := fault(1 + r.IntN(int(below)-1))
 	switch {
-	case f == driverAllocFails && d.rig.FailAlloc != nil:
+	case f == driverAllocFails && d.rig.FailAlloc != nil && d.driver.Add(1) <= maxDriverFaults:
 		d.rig.FailAlloc()
-	case f == driverFreeFails && d.rig.FailFree != nil:
+	case f == driverFreeFails && d.rig.FailFree != nil && d.driver.Add(1) <= maxDriverFaults:
 		d.rig.FailFree()
 	}
 	d.set(f)
@@ -87,6 +90,7 @@ func (d *device) heal() {
 	d.next = none
 	d.mu.Unlock()
 	d.failing.Store(false)
+	d.driver.Store(0)
 }
 
 // fails reports whether one of the faults is next, which then has happened.

@@ -8,7 +8,8 @@ import (
 )
 
 var (
-	long = flag.Bool("long", false, "run ten million random operations, not a hundred thousand")
+	// Long is for other random tests too.
+	Long = flag.Bool("long", false, "run many more random programs: ten million operations")
 	seed = flag.Uint64("seed", 0, "run only the random program of this seed")
 )
 
@@ -26,7 +27,7 @@ func Oracle(t *testing.T, open func(t *testing.T) Rig) {
 	if raceDetector {
 		programs = 16
 	}
-	if *long {
+	if *Long {
 		first, programs, operations = uint64(time.Now().UnixNano()), 400, 25_000
 	}
 	if *seed != 0 {
@@ -35,7 +36,7 @@ func Oracle(t *testing.T, open func(t *testing.T) Rig) {
 	for i := range programs {
 		seed := first + uint64(i)
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { runProgram(t, seed, operations, open(t)) })
-		if *long && i%20 == 19 {
+		if *Long && i%20 == 19 {
 			t.Logf("%d programs, %d operations", i+1, (i+1)*operations)
 		}
 	}

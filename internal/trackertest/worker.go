@@ -18,15 +18,16 @@ import (
 
 // worker is a goroutine that does random things, and what it holds.
 type worker struct {
-	world    *world
-	id       int
-	rand     *rand.Rand
-	work     chan func(*worker)
-	held     []*record
-	freed    []*tracker.Buffer
-	twins    []*record // two buffers far apart, named by numbers that rise, one after the other
-	named    int
-	sections []*section // open ones that began here, the innermost last
+	world *world
+	id    int
+	rand  *rand.Rand
+	work  chan func(*worker)
+	held  []*record
+	freed []*tracker.Buffer
+	twins []*record // two buffers far apart, named by numbers that rise, one after the other
+	named int
+	open  []*section // that it opened and nobody ended
+	in    []*place   // the innermost last
 }
 
 // record is device memory that somebody holds.
@@ -73,6 +74,7 @@ var operations = []struct {
 	{"label", 4, (*worker).label},
 	{"begin", 5, (*worker).begin},
 	{"part", 3, (*worker).part},
+	{"bind", 2, (*worker).bind},
 	{"end", 7, (*worker).end},
 	{"track", 4, func(w *worker) { w.subject().track() }},
 	{"look", 2, (*worker).look},
@@ -178,7 +180,7 @@ func (w *worker) alloc() {
 // fill takes much: a snapshot of it takes its time.
 func (w *worker) fill() {
 	n := 4000
-	if *long {
+	if *Long {
 		n = 50_000
 	}
 	for range n / len(w.world.workers) {
@@ -273,13 +275,13 @@ func (w *worker) free() {
 	default:
 		w.freed = append(w.freed[max(0, len(w.freed)-20):], r.buf)
 		r.pool.gave(r.want.Requested)
-		w.leave(r)
+		w.out(r)
 		w.drop(r)
 	}
 }
 
-// leave counts a record out of its ledger.
-func (w *worker) leave(r *record) {
+// out counts a record out of its ledger.
+func (w *worker) out(r *record) {
 	w.count(r.in, freed, 1, r.want.Requested)
 	r.in = nil
 }
@@ -368,7 +370,7 @@ func (w *worker) unregister() {
 	}
 	tr := r.in.tr
 	w.excuse(r.in, tr.Unregister(r.want.Ptr))
-	w.leave(r) // which Close did, if not Unregister
+	w.out(r) // which Close did, if not Unregister
 	assert.ErrorIs(w.world.t, tr.Unregister(r.want.Ptr), alloc.ErrUnknownPtr)
 }
 
@@ -398,11 +400,11 @@ func (w *worker) release() {
 	}()
 	switch {
 	case err == nil:
-		w.leave(r)
+		w.out(r)
 		w.drop(r)
 	case !called: // only a closed tracker says no
 		w.excuse(r.in, err)
-		w.leave(r)
+		w.out(r)
 	default:
 		assert.True(w.world.t, outcome > 0 || w.world.device.failing.Load(), "%v", err)
 	}
@@ -418,7 +420,7 @@ func (w *worker) withdraw() {
 	if err == nil {
 		r.withdrawn = &withdrawn{r.in, w.innermost(r.in), putBack}
 	}
-	w.leave(r)
+	w.out(r)
 }
 
 // putBack puts back what was withdrawn in the section where it is now.
@@ -520,9 +522,8 @@ func (w *worker) clearCache() {
 
 // leaveAll frees all that the worker holds.
 func (w *worker) leaveAll() {
-	for len(w.sections) > 0 {
-		w.sections[0].close()
-		w.sections = w.sections[1:]
+	for len(w.open) > 0 {
+		w.close(w.open[0])
 	}
 	for _, r := range w.held {
 		switch t := w.world.t; {

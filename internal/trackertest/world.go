@@ -297,7 +297,7 @@ func (w *world) finish() {
 		w.all((*worker).leaveAll)
 		for _, s := range w.subjects {
 			if s.whole != nil {
-				s.whole.close()
+				w.workers[0].close(s.whole)
 			}
 		}
 	}
@@ -321,6 +321,7 @@ func (w *world) cleanUp(seed uint64) {
 	for _, k := range w.workers {
 		close(k.work)
 	}
+	w.device.heal()
 	for p := range w.device.live {
 		assert.NoError(w.t, w.device.Device.Free(p))
 	}
@@ -328,7 +329,7 @@ func (w *world) cleanUp(seed uint64) {
 		return
 	}
 	mode := ""
-	if *long {
+	if *Long {
 		mode = " -long"
 	}
 	w.t.test.Logf("to run it again: go test -run '^%s$' -seed %d%s\nwhat led there: %s", strings.Split(w.t.test.Name(), "/")[0], seed, mode,

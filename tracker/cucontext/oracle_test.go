@@ -18,8 +18,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
 )
 
-var long = flag.Bool("long", false, "run a hundred times as many random programs")
-
 // random checks programs of these actions, each on a tracked context of its own. After each
 // action the ledger must be the driver's own list. A failure prints the program and
 // its seed; -long tries many more.
@@ -27,7 +25,7 @@ func random(t *testing.T, actions func(t *testing.T, o *oracle) map[string]func(
 	if gpuemu.Rerun(t, gpuemu.Options{Memory: 1 << 30}) {
 		return
 	}
-	if *long {
+	if *trackertest.Long {
 		require.NoError(t, flag.Set("rapid.checks", "10000"))
 	}
 	dev, machine := open(t), control(t)
