@@ -211,8 +211,9 @@ func (t *MemTracker) Err() error { return t.report.failure() }
 
 // Close ends the report, forgets the ledger and the history, and gives cached
 // memory back; no signal makes it dump any more. Live buffers stay their owners':
-// they can still be freed. The error is Err's, or the device's. A second Close is
-// alloc.ErrClosed.
+// they can still be freed. It returns when the report's writer has all of it, unless the
+// writer itself calls it. The error is Err's, or the device's. A second Close
+// is alloc.ErrClosed.
 func (t *MemTracker) Close() error {
 	timing, last, err := t.shut()
 	if err != nil {
@@ -224,8 +225,9 @@ func (t *MemTracker) Close() error {
 	t.dumps.stopAll()
 	t.recent.close()
 	t.withdraw()
+	err = t.emptyIfClosed()
 	t.report.settle(last)
-	return errors.Join(t.Err(), t.emptyIfClosed())
+	return errors.Join(t.Err(), err)
 }
 
 // shut is the part of Close under the locks. It returns what is left to do without
