@@ -26,7 +26,9 @@ func newBench(b *testing.B, cfg tracker.Config) *tracker.MemTracker {
 		}
 		cfg.Device = device
 	}
-	cfg.Report = io.Discard
+	if cfg.Report == nil {
+		cfg.Report = io.Discard
+	}
 	tr, err := tracker.New(cfg)
 	if err != nil {
 		b.Fatal(err)

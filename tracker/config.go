@@ -29,7 +29,7 @@ type Config struct {
 	// MaxReportBytes bounds the report's file: when it has reached half of that, it is
 	// renamed to ...-older-gpu_mem_track.txt, in place of the one before, and the
 	// report goes on in a new file, which says so. Of a single block that takes more, the
-	// smaller changes are left out. 0 means 64 MiB; at least 8 KiB are taken.
+	// last lines are left out. 0 means 64 MiB; less than 8 KiB means 8 KiB.
 	MaxReportBytes alloc.Bytes
 	// Report receives the report's blocks, each in one Write. Several trackers
 	// may share it; no two call it at once. Write is called with no lock held and may

@@ -50,8 +50,8 @@ func (l Levels) Untracked() alloc.Bytes {
 func (l Levels) contradict() bool { return 0 <= l.DriverUsed && l.DriverUsed < l.Reserved }
 
 // Track makes a mark: it compares the live buffers with those at the mark before,
-// appends the difference to the report, and returns it. A report that could not be written
-// does not stop the program: see Err.
+// appends the difference to the report, and returns it when that is written. A report that
+// could not be written does not stop the program: see Err.
 //
 // Its cost follows the groups that changed since the last mark, not the live
 // buffers.

@@ -16,6 +16,7 @@ type report struct {
 	file   *reportFile // nil is none; the tracker's marking lock guards it
 	text   []byte      // of the mark being made; guarded by the same lock
 	writer io.Writer   // nil is none
+	spare  []byte      // room for a block's text; guarded by writers.mu
 	log    *slog.Logger
 
 	mu     sync.Mutex

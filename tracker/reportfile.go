@@ -117,14 +117,17 @@ func (f *reportFile) append(m *Mark, block []byte) error {
 		}
 		size = 0
 	}
-	var text []byte
+	var first []byte
 	if size == 0 {
-		text = f.header(m.Time, m.Seq)
+		first = f.header(m.Time, m.Seq)
 	}
 	if f.missing > 0 {
-		text = appendMissing(text, f.missing, "the file could not be written")
+		first = appendMissing(first, f.missing, "the file could not be written")
 	}
-	text = append(text, shorten(block, int(half-size)-len(text))...)
+	text := shorten(block, int(half-size)-len(first))
+	if len(first) > 0 {
+		text = append(first, text...)
+	}
 	if n, err := f.file.Write(text); err != nil {
 		if n > 0 {
 			err = errors.Join(err, f.file.Truncate(size))
@@ -185,8 +188,8 @@ func (f *reportFile) header(at time.Time, mark int) []byte {
 	return append(text, ".\n"...)
 }
 
-// shorten leaves out lines of a block that is larger than there is room, but never
-// the last line, which has the totals.
+// shorten leaves out lines at the end of a block that is larger than there is room,
+// but not the very last, which has the totals.
 func shorten(block []byte, room int) []byte {
 	const note = "%d more lines are left out: see Config.MaxReportBytes\n"
 	if len(block) <= room {

@@ -144,7 +144,7 @@ func TestReportIsBounded(t *testing.T) {
 	assert.Equal(t, upTo(marks)[all[0]-1:], all)
 }
 
-// TestReportOfAMarkThatIsTooLarge: smaller changes are left out, and nothing else.
+// TestReportOfAMarkThatIsTooLarge: its last changes are left out, and nothing else.
 func TestReportOfAMarkThatIsTooLarge(t *testing.T) {
 	tr, dir, track := inDir(t, tracker.Config{MaxReportBytes: 1})
 	for n := range 1000 {

@@ -123,12 +123,16 @@ func appendMissing(b []byte, marks int, why string) []byte {
 // printable rewrites what stands in b from there on, a name from outside, as a Go string
 // if it would break the line, steer a terminal, or is not UTF-8.
 func printable(b []byte, from int) []byte {
-	for name := b[from:]; len(name) > 0; {
-		r, size := utf8.DecodeRune(name)
+	for i := from; i < len(b); {
+		if ' ' <= b[i] && b[i] <= '~' {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(b[i:])
 		if r == utf8.RuneError && size == 1 || !strconv.IsPrint(r) {
 			return strconv.AppendQuote(b[:from], string(b[from:]))
 		}
-		name = name[size:]
+		i += size
 	}
 	return b
 }

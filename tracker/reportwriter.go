@@ -67,7 +67,8 @@ func (r *report) enqueue(text []byte) *block {
 		q.blocks[n-1].join(text)
 		return q.blocks[n-1]
 	}
-	b := &block{queue: q, report: r, text: slices.Clone(text), left: left}
+	b := &block{queue: q, report: r, text: append(r.spare[:0], text...), left: left}
+	r.spare = nil
 	q.blocks = append(q.blocks, b)
 	return b
 }
@@ -139,6 +140,7 @@ func (q *queue) writeFirst() {
 		b.report.keep(b.err)
 		writers.mu.Lock()
 		b.written, q.busy = true, false
+		b.report.spare, b.text = b.text, nil
 		if writers.inside[me]--; writers.inside[me] == 0 {
 			delete(writers.inside, me)
 		}

@@ -321,7 +321,7 @@ func (s *Snapshot) addTo(b *deltaBuilder, sign int64) {
 // String prints the live table as a report does, and the totals.
 func (s *Snapshot) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", s.Device, s.Ordinal, s.Live, s.Reserved, s.Peak)
+	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", printable([]byte(s.Device), 0), s.Ordinal, s.Live, s.Reserved, s.Peak)
 	b.WriteString(s.Sub(nil).String())
 	return b.String()
 }

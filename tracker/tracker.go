@@ -240,8 +240,9 @@ func (t *MemTracker) Err() error { return t.report.failure() }
 // Close ends the report, forgets the ledger and the history, and gives cached
 // memory back; no signal makes it dump any more. Live buffers stay their owners':
 // they can still be freed, and go back to the driver then. A device that New
-// opened is closed, once no buffer is live. The error is Err's, or the device's. A
-// second Close is alloc.ErrClosed.
+// opened is closed, once no buffer is live. Close returns when the report's writer
+// has all of it, unless the writer itself calls it. The error is Err's, or the
+// device's. A second Close is alloc.ErrClosed.
 func (t *MemTracker) Close() error {
 	timing, last, err := t.shut(t.now())
 	if err != nil {
@@ -254,8 +255,9 @@ func (t *MemTracker) Close() error {
 	t.dumps.stopAll()
 	t.recent.close()
 	t.delist()
+	err = t.giveBack()
 	t.report.settle(last)
-	return errors.Join(t.Err(), t.giveBack())
+	return errors.Join(t.Err(), err)
 }
 
 // shut is the part of Close under the locks. It returns what is left to do without
