@@ -1,6 +1,10 @@
 package alloc
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+)
 
 const binCount = int(smallSegment / blockUnit)
 
@@ -8,7 +12,7 @@ const binCount = int(smallSegment / blockUnit)
 // for each list that is not empty, in two levels. Everything takes constant
 // time. Of the blocks of one size, the last added is found first.
 type bins struct {
-	blocks *slab
+	blocks *slab.Slab[block]
 	heads  [binCount]id // linked by left and right; heads[i] has i+1 units
 	words  [binCount / 64]uint64
 	top    uint64 // a bit for each word that is not zero
@@ -17,11 +21,11 @@ type bins struct {
 func binOf(size Bytes) int { return int(size/blockUnit) - 1 }
 
 func (p *bins) add(i id) {
-	b := p.blocks.at(i)
+	b := p.blocks.At(i)
 	bin := binOf(b.size)
 	b.left, b.right = none, p.heads[bin]
 	if b.right != none {
-		p.blocks.at(b.right).left = i
+		p.blocks.At(b.right).left = i
 	}
 	p.heads[bin] = i
 	p.words[bin/64] |= 1 << (bin % 64)
@@ -29,12 +33,12 @@ func (p *bins) add(i id) {
 }
 
 func (p *bins) remove(i id) {
-	b := p.blocks.at(i)
+	b := p.blocks.At(i)
 	if b.right != none {
-		p.blocks.at(b.right).left = b.left
+		p.blocks.At(b.right).left = b.left
 	}
 	if b.left != none {
-		p.blocks.at(b.left).right = b.right
+		p.blocks.At(b.left).right = b.right
 		return
 	}
 	bin := binOf(b.size)

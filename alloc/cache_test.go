@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
 )
 
 func open(t testing.TB, cfg sim.Config) *sim.Device {
@@ -327,7 +327,10 @@ func TestSegmentEvents(t *testing.T) {
 	var cache *alloc.Cache
 	dev := open(t, sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
 	cache = alloc.NewCache(dev, alloc.CacheConfig{OnSegment: func(e alloc.SegmentEvent) {
-		_ = cache.Stats() // allowed
+		_ = cache.Stats()
+		if e.Action == alloc.SegmentRetry { // no lock is held: OnSegment may do anything
+			assert.NoError(t, cache.Free(mustAlloc(t, cache, alloc.MiB)))
+		}
 		events = append(events, e.Action.String()+" "+e.Size.String())
 		assert.Equal(t, e.Action == alloc.SegmentAlloc || e.Action == alloc.SegmentFree, e.Ptr != 0)
 	}})
@@ -337,8 +340,8 @@ func TestSegmentEvents(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, []string{
 		"segment_alloc 60.0 MiB",
-		"retry 80.0 MiB", "segment_free 60.0 MiB", "segment_alloc 80.0 MiB",
-		"retry 82.0 MiB", "oom 81.0 MiB",
+		"retry 80.0 MiB", "segment_free 60.0 MiB", "segment_alloc 80.0 MiB", "segment_alloc 2.0 MiB",
+		"retry 82.0 MiB", "segment_free 2.0 MiB", "oom 81.0 MiB", "segment_alloc 2.0 MiB",
 	}, events)
 }
 

@@ -21,56 +21,23 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("close cache on %s: blocks still in use: %d, of %v together: free them first", e.Device, e.Blocks, e.Bytes)
 }
 
-// SegmentAction is what happened between a Cache and its driver.
-type SegmentAction uint8
-
-// The actions. The first two and the last have the names that PyTorch's
-// snapshots use.
-const (
-	SegmentAlloc SegmentAction = iota + 1 // "segment_alloc": no block of it is handed out yet
-	SegmentFree                           // "segment_free": the driver has it back
-	SegmentRetry                          // "retry": out of memory; cached segments go back now
-	SegmentOOM                            // "oom": still out of memory
-)
-
-// String returns the action's name.
-func (a SegmentAction) String() string {
-	names := [...]string{SegmentAlloc: "segment_alloc", SegmentFree: "segment_free", SegmentRetry: "retry", SegmentOOM: "oom"}
-	if a == 0 || int(a) >= len(names) {
-		return fmt.Sprintf("SegmentAction(%d)", uint8(a))
-	}
-	return names[a]
-}
-
-// SegmentEvent is told to CacheConfig.OnSegment.
-type SegmentEvent struct {
-	Action SegmentAction
-	Ptr    Ptr   // of the segment; 0 for SegmentRetry and SegmentOOM
-	Size   Bytes // of the segment, or the segment asked for; the request's for SegmentOOM
-}
-
-func (c *Cache) tell(action SegmentAction, p Ptr, size Bytes) {
-	if c.onSegment != nil {
-		c.onSegment(SegmentEvent{Action: action, Ptr: p, Size: size})
-	}
-}
-
-// fromDriver allocates from a new segment.
-func (c *Cache) fromDriver(n Bytes) (Ptr, Bytes, error) {
+// fromDriver allocates from a new segment; enter may be nil.
+func (c *Cache) fromDriver(n Bytes, enter enter) (Ptr, Bytes, error) {
+	defer c.events.flush(&c.mu)
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
 		return 0, 0, c.refuse(fmt.Sprintf("alloc %v", n))
 	}
 	if n > maxRequest {
-		return c.outOfMemory(n, nil)
+		return c.outOfMemory(n, enter, nil)
 	}
 	c.mu.Lock()
-	p, allocated, ok := c.fromCache(n) // another miss may have brought it
-	c.mu.Unlock()
-	if ok {
-		return p, allocated, nil
+	if b := c.fromCache(n, noOwner); b != nil { // another miss may have brought it
+		defer c.mu.Unlock()
+		return c.handOut(b, enter)
 	}
+	c.mu.Unlock()
 
 	size := segmentSize(blockSize(n))
 	segment, err := c.dev.Alloc(size)
@@ -78,20 +45,20 @@ func (c *Cache) fromDriver(n Bytes) (Ptr, Bytes, error) {
 		segment, err = c.retry(size)
 	}
 	if errors.Is(err, ErrOutOfMemory) {
-		return c.outOfMemory(n, err)
+		return c.outOfMemory(n, enter, err)
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("alloc %v on %s: new segment of %v: %w", n, c.device(), size, err)
+		return 0, 0, fmt.Errorf("alloc %v on %s: new segment of %v: %w", n, c.device, size, err)
 	}
-	return c.fromSegment(segment, size, n)
+	return c.fromSegment(segment, size, n, enter)
 }
 
 // retry gives back what the cache can spare and asks the driver once more.
 func (c *Cache) retry(size Bytes) (Ptr, error) {
 	c.mu.Lock()
 	c.stats.Retries++
+	c.events.add(SegmentRetry, 0, size)
 	c.mu.Unlock()
-	c.tell(SegmentRetry, 0, size)
 	_, emptyErr := c.giveBack()
 	p, err := c.dev.Alloc(size)
 	if err != nil {
@@ -101,45 +68,38 @@ func (c *Cache) retry(size Bytes) (Ptr, error) {
 }
 
 // fromSegment takes a new segment in and allocates from its front.
-func (c *Cache) fromSegment(p Ptr, size, n Bytes) (Ptr, Bytes, error) {
+func (c *Cache) fromSegment(p Ptr, size, n Bytes, enter enter) (Ptr, Bytes, error) {
 	s := segment{ptr: p, size: size, pool: poolOf(blockSize(n))}
 	c.mu.Lock()
-	err := c.check(s)
-	c.mu.Unlock()
-	if err != nil {
-		return 0, 0, fmt.Errorf("alloc %v on %s: %w", n, c.device(), err)
-	}
-	c.tell(SegmentAlloc, p, size) // before anybody can have a block of it
-
-	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.check(s); err != nil {
+		return 0, 0, fmt.Errorf("alloc %v on %s: %w", n, c.device, err)
+	}
+	c.events.add(SegmentAlloc, p, size) // before anybody can have a block of it
 	i := c.insert(s)
 	c.stats.Reserved.add(size, 1)
-	b, remainders := c.take(i, n)
+	b, remainders := c.take(i, n, noOwner)
 	c.stats.Inactive.add(size-b.size, remainders)
-	return b.ptr, b.size, nil
+	return c.handOut(b, enter)
 }
 
 // outOfMemory counts the failure and gathers its numbers, unless a block that
 // fits was freed while the driver was asked.
-func (c *Cache) outOfMemory(n Bytes, cause error) (Ptr, Bytes, error) {
+func (c *Cache) outOfMemory(n Bytes, enter enter, cause error) (Ptr, Bytes, error) {
 	info, err := c.dev.MemInfo()
 	if err != nil {
 		info = MemInfo{Free: -1, Total: -1}
 	}
 	c.mu.Lock()
-	p, allocated, ok := c.fromCache(n)
-	if !ok {
-		c.stats.OOMs++
+	defer c.mu.Unlock()
+	if b := c.fromCache(n, noOwner); b != nil {
+		return c.handOut(b, enter)
 	}
+	c.stats.OOMs++
+	c.events.add(SegmentOOM, 0, n)
 	stats := c.now()
-	c.mu.Unlock()
-	if ok {
-		return p, allocated, nil
-	}
-	c.tell(SegmentOOM, 0, n)
 	return 0, 0, &OutOfMemoryError{
-		Device:          c.device(),
+		Device:          c.device,
 		Requested:       n,
 		Free:            info.Free,
 		Total:           info.Total,
@@ -154,6 +114,7 @@ func (c *Cache) outOfMemory(n Bytes, cause error) (Ptr, Bytes, error) {
 // how much that was. Segments that the driver refuses stay in the cache, and the
 // error joins what it said. A cache that is closed is ErrClosed.
 func (c *Cache) Empty() (Bytes, error) {
+	defer c.events.flush(&c.mu)
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
@@ -172,14 +133,16 @@ func (c *Cache) giveBack() (given Bytes, err error) {
 	var errs []error
 	for _, s := range leaving {
 		if err := c.dev.Free(s.ptr); err != nil {
-			errs = append(errs, fmt.Errorf("give segment %v of %v back to %s: %w", s.ptr, s.size, c.device(), err))
+			errs = append(errs, fmt.Errorf("give segment %v of %v back to %s: %w", s.ptr, s.size, c.device, err))
 			c.mu.Lock()
 			c.reattach(s)
 			c.mu.Unlock()
 			continue
 		}
 		given += s.size
-		c.tell(SegmentFree, s.ptr, s.size)
+		c.mu.Lock()
+		c.events.add(SegmentFree, s.ptr, s.size)
+		c.mu.Unlock()
 	}
 	return given, errors.Join(errs...)
 }
@@ -187,12 +150,13 @@ func (c *Cache) giveBack() (given Bytes, err error) {
 // detachFree takes the segments that are wholly free out of the cache.
 func (c *Cache) detachFree() (detached []segment) {
 	c.segments = slices.DeleteFunc(c.segments, func(s segment) bool {
-		b := c.blocks.at(s.first)
+		b := c.blocks.At(s.first)
 		if b.state != Inactive || b.next != none {
 			return false
 		}
 		c.unpool(s.first, b.pool)
-		c.blocks.put(s.first)
+		c.blocks.Put(s.first)
+		c.stats.Releasable -= s.size
 		c.stats.Inactive.add(-s.size, -1)
 		c.stats.Reserved.add(-s.size, -1)
 		detached = append(detached, s)
@@ -204,7 +168,7 @@ func (c *Cache) detachFree() (detached []segment) {
 // reattach undoes detachFree for one segment.
 func (c *Cache) reattach(s segment) {
 	i := c.insert(s)
-	c.pool(i, c.blocks.at(i))
+	c.pool(i, c.blocks.At(i))
 	c.stats.Inactive.restore(s.size, 1)
 	c.stats.Reserved.restore(s.size, 1)
 }
@@ -217,6 +181,7 @@ func (c *Cache) reattach(s segment) {
 // queued on it; an *InUseError tells of such blocks. That error and the driver's are
 // joined.
 func (c *Cache) Close() error {
+	defer c.events.flush(&c.mu)
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
@@ -228,7 +193,7 @@ func (c *Cache) Close() error {
 	c.mu.Unlock()
 	_, err := c.giveBack()
 	if inUse.Count.Current > 0 {
-		err = errors.Join(&InUseError{Device: c.device(), Blocks: inUse.Count.Current, Bytes: inUse.Bytes.Current}, err)
+		err = errors.Join(&InUseError{Device: c.device, Blocks: inUse.Count.Current, Bytes: inUse.Bytes.Current}, err)
 	}
 	return err
 }

@@ -15,6 +15,9 @@ var (
 	// ErrUnknownPtr is the error of an address that is not the start of an
 	// allocation here.
 	ErrUnknownPtr = errors.New("not an address of this allocator")
+	// ErrOwned is the error of freeing a block directly that a tracker has in its
+	// ledger: free its Buffer instead.
+	ErrOwned = errors.New("it belongs to a tracker's Buffer: call the Buffer's Free")
 	// ErrClosed is the error of using something after its Close.
 	ErrClosed = errors.New("closed")
 )

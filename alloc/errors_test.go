@@ -67,6 +67,8 @@ func TestSegmentJSON(t *testing.T) {
 		"no pool":      `{"address":512,"bytes":0,"pool":"medium","blocks":[]}`,
 		"no state":     `{"address":512,"bytes":512,"pool":"small","blocks":[{"address":512,"bytes":512,"state":"gone"}]}`,
 		"no such size": `{"address":512,"bytes":0,"pool":"small","blocks":[{"address":512,"bytes":-512,"state":"inactive"}]}`,
+		"negative":     `{"address":512,"bytes":-512,"pool":"small","blocks":[]}`,
+		"past 2^64":    `{"address":18446744073709551104,"bytes":1024,"pool":"small","blocks":[{"address":18446744073709551104,"bytes":512,"state":"inactive"},{"address":0,"bytes":512,"state":"inactive"}]}`,
 	} {
 		assert.Error(t, json.Unmarshal([]byte(text), new(alloc.Segment)), name)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
 // pool is what bins and tree have in common.
@@ -19,14 +21,14 @@ type pool interface {
 }
 
 // checkPool compares a pool with a plain list of blocks.
-func checkPool(t *testing.T, sizes *rapid.Generator[Bytes], open func(*slab) pool, check func(t *rapid.T, got *block, want []*block)) {
+func checkPool(t *testing.T, sizes *rapid.Generator[Bytes], open func(*slab.Slab[block]) pool, check func(t *rapid.T, got *block, want []*block)) {
 	rapid.Check(t, func(t *rapid.T) {
-		blocks := new(slab)
+		blocks := new(slab.Slab[block])
 		p := open(blocks)
 		var held []id
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				i, b := blocks.get()
+				i, b := blocks.Get()
 				b.ptr, b.size = Ptr(i)*1000, sizes.Draw(t, "size")
 				p.add(i)
 				held = append(held, i)
@@ -37,7 +39,7 @@ func checkPool(t *testing.T, sizes *rapid.Generator[Bytes], open func(*slab) poo
 				}
 				at := rapid.IntRange(0, len(held)-1).Draw(t, "at")
 				p.remove(held[at])
-				blocks.put(held[at])
+				blocks.Put(held[at])
 				held = slices.Delete(held, at, at+1)
 			},
 			"": func(t *rapid.T) {
@@ -45,7 +47,7 @@ func checkPool(t *testing.T, sizes *rapid.Generator[Bytes], open func(*slab) poo
 				var fitting []*block
 				largest := Bytes(0)
 				for _, i := range held {
-					b := blocks.at(i)
+					b := blocks.At(i)
 					largest = max(largest, b.size)
 					if b.size >= size {
 						fitting = append(fitting, b)
@@ -61,7 +63,7 @@ func checkPool(t *testing.T, sizes *rapid.Generator[Bytes], open func(*slab) poo
 				slices.SortFunc(fitting, func(a, b *block) int {
 					return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.ptr, b.ptr))
 				})
-				check(t, blocks.at(got), fitting)
+				check(t, blocks.At(got), fitting)
 			},
 		})
 	})
@@ -70,7 +72,7 @@ func checkPool(t *testing.T, sizes *rapid.Generator[Bytes], open func(*slab) poo
 func TestBins(t *testing.T) {
 	sizes := rapid.Map(rapid.IntRange(1, binCount), func(units int) Bytes { return Bytes(units) * blockUnit })
 	near := rapid.SampledFrom([]Bytes{512, 64 * 512, 65 * 512, smallLimit, smallSegment - 512, smallSegment})
-	checkPool(t, rapid.OneOf(sizes, near), func(s *slab) pool { return &bins{blocks: s} },
+	checkPool(t, rapid.OneOf(sizes, near), func(s *slab.Slab[block]) pool { return &bins{blocks: s} },
 		func(t *rapid.T, got *block, want []*block) {
 			require.Equal(t, want[0].size, got.size, "a smallest that fits")
 			require.Contains(t, want, got)
@@ -79,7 +81,7 @@ func TestBins(t *testing.T) {
 
 func TestTree(t *testing.T) {
 	sizes := rapid.Map(rapid.IntRange(1, 20), func(mib int) Bytes { return Bytes(mib) * MiB })
-	checkPool(t, sizes, func(s *slab) pool { return &tree{blocks: s} },
+	checkPool(t, sizes, func(s *slab.Slab[block]) pool { return &tree{blocks: s} },
 		func(t *rapid.T, got *block, want []*block) {
 			require.Equal(t, want[0], got, "the smallest that fits, and the lowest of those")
 		})
@@ -89,10 +91,10 @@ func TestTree(t *testing.T) {
 // without balance.
 func TestTreeStaysShallow(t *testing.T) {
 	const count = 1 << 15
-	blocks := new(slab)
+	blocks := new(slab.Slab[block])
 	p := tree{blocks: blocks}
 	for range count {
-		i, b := blocks.get()
+		i, b := blocks.Get()
 		*b = block{ptr: Ptr(i), size: Bytes(i)}
 		p.add(i)
 	}
@@ -101,68 +103,65 @@ func TestTreeStaysShallow(t *testing.T) {
 		if i == none {
 			return 0
 		}
-		return 1 + max(depth(blocks.at(i).left), depth(blocks.at(i).right))
+		return 1 + max(depth(blocks.At(i).left), depth(blocks.At(i).right))
 	}
 	require.Less(t, depth(p.root), 3*15, "random treaps of this size are near 35 deep")
 }
 
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		blocks := new(slab)
+		blocks := new(slab.Slab[block])
 		live := newTable(blocks)
-		live.slots, live.shift = make([]slot, 4), 30 // small, so that chains wrap around and it grows
 		model := make(map[Ptr]id)
-		addresses := rapid.Uint64Range(1, 40)
+		// Few addresses come again and again, and many make pages split.
+		addresses := rapid.Uint64Range(1, rapid.SampledFrom([]uint64{40, 5000}).Draw(t, "addresses"))
+		add := func(p Ptr) {
+			if model[p] != none {
+				return
+			}
+			i, b := blocks.Get()
+			b.ptr = p
+			live.add(i, p)
+			model[p] = i
+		}
 		t.Repeat(map[string]func(*rapid.T){
-			"add": func(t *rapid.T) {
-				p := Ptr(addresses.Draw(t, "p"))
-				if model[p] != none {
-					t.Skip()
+			"add": func(t *rapid.T) { add(Ptr(addresses.Draw(t, "p"))) },
+			"add many": func(t *rapid.T) {
+				for p := range 600 * addresses.Draw(t, "from") % 5000 {
+					add(Ptr(p + 1))
 				}
-				i, b := blocks.get()
-				b.ptr = p
-				live.add(i, p)
-				model[p] = i
 			},
 			"remove": func(t *rapid.T) {
 				p := Ptr(addresses.Draw(t, "p"))
-				require.Equal(t, model[p], live.remove(p))
+				require.Equal(t, model[p], live.find(p))
+				require.Equal(t, model[p], live.remove(p, noOwner))
 				delete(model, p)
 			},
 			"": func(t *rapid.T) {
 				require.Equal(t, len(model), live.used)
-				found := make(map[Ptr]id)
-				for _, s := range live.slots {
-					if s.block != none {
-						found[blocks.at(s.block).ptr] = s.block
-					}
-				}
-				require.Equal(t, model, found)
+				require.Equal(t, model, live.all())
 			},
 		})
 		for _, p := range slices.Sorted(maps.Keys(model)) {
-			require.Equal(t, model[p], live.remove(p))
+			require.Equal(t, model[p], live.remove(p, noOwner))
 		}
 	})
 }
 
-func TestSlabReusesRecords(t *testing.T) {
-	var s slab
-	seen := make(map[id]bool)
-	for range 3 * blocksPerChunk {
-		i, _ := s.get()
-		require.NotEqual(t, none, i)
-		require.False(t, seen[i])
-		seen[i] = true
+// all returns the blocks in the table's pages by their addresses.
+func (t *table) all() map[Ptr]id {
+	found := make(map[Ptr]id)
+	var last *page
+	for _, page := range t.directory {
+		if page == last {
+			continue
+		}
+		last = page
+		for _, s := range page.slots {
+			if s.block != none {
+				found[t.blocks.At(s.block).ptr] = s.block
+			}
+		}
 	}
-	for i := range seen {
-		s.put(i)
-	}
-	require.Zero(t, s.used)
-	chunks := len(s.chunks)
-	for range 3 * blocksPerChunk {
-		i, _ := s.get()
-		require.True(t, seen[i])
-	}
-	require.Len(t, s.chunks, chunks)
+	return found
 }

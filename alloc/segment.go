@@ -28,8 +28,9 @@ type Block struct {
 }
 
 // Segments iterates over the segments in address order. It walks a copy, made
-// under the cache's lock when the iteration begins, so that all of it is of one
-// instant; the loop's body may call the cache.
+// when the iteration begins, and all of it is of one instant. Nobody waits for
+// the whole copy: it is made a thousand blocks at a time. The loop's body may
+// call the cache.
 func (c *Cache) Segments() iter.Seq[Segment] {
 	return func(yield func(Segment) bool) {
 		for _, s := range c.copySegments() {
@@ -42,19 +43,9 @@ func (c *Cache) Segments() iter.Seq[Segment] {
 
 func (c *Cache) copySegments() []Segment {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	segments := make([]Segment, 0, len(c.segments))
-	blocks := make([]Block, 0, c.blocks.used)
-	for _, s := range c.segments {
-		first := len(blocks)
-		for i := s.first; i != none; {
-			b := c.blocks.at(i)
-			blocks = append(blocks, Block{Ptr: b.ptr, Size: b.size, Requested: b.requested(), State: b.state})
-			i = b.next
-		}
-		segments = append(segments, Segment{Ptr: s.ptr, Size: s.size, Pool: s.pool, blocks: slices.Clip(blocks[first:])})
-	}
-	return segments
+	cut := c.Locked().Cut()
+	c.mu.Unlock()
+	return cut.Segments()
 }
 
 // segment is what the cache keeps of one. The record of its first block stays
@@ -71,8 +62,9 @@ func (s segment) end() Ptr { return s.ptr + Ptr(s.size) }
 
 // insert enters a segment as one inactive block, which is in no pool yet.
 func (c *Cache) insert(s segment) id {
-	first, b := c.blocks.get()
+	first, b := c.blocks.Get()
 	*b = block{ptr: s.ptr, size: s.size, pool: s.pool, state: Inactive}
+	c.stats.Releasable += s.size
 	s.first = first
 	i, _ := c.search(s.ptr)
 	c.segments = slices.Insert(c.segments, i, s)

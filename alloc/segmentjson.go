@@ -37,9 +37,12 @@ func (s *Segment) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	read := Segment{Ptr: in.Ptr, Size: in.Size, Pool: in.Pool, blocks: make([]Block, len(in.Blocks))}
+	if in.Size <= 0 {
+		return fmt.Errorf("segment %v: %d bytes: want more than 0", in.Ptr, int64(in.Size))
+	}
 	next := in.Ptr
 	for i, b := range in.Blocks {
-		if b.Ptr != next || b.Size <= 0 || b.Requested < 0 || b.Requested > b.Size {
+		if b.Ptr != next || b.Size <= 0 || next+Ptr(b.Size) < next || b.Requested < 0 || b.Requested > b.Size {
 			return fmt.Errorf("segment %v: block %d, %v of %v, does not follow the one before it at %v", in.Ptr, i, b.Ptr, b.Size, next)
 		}
 		next += Ptr(b.Size)

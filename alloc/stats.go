@@ -57,6 +57,7 @@ type Stats struct {
 	OOMs    int64 `json:"ooms"`    // requests refused with an *OutOfMemoryError
 
 	LargestInactive Bytes `json:"largest_inactive_bytes"` // the largest cached block
+	Releasable      Bytes `json:"releasable_bytes"`       // wholly free segments: what Empty would give back
 }
 
 // InternalFragmentation returns the memory that rounding costs:

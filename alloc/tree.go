@@ -1,11 +1,13 @@
 package alloc
 
+import "github.com/gpumemtrack/gpumemtrack/internal/slab"
+
 // tree holds the large pool's inactive blocks in PyTorch's order: by size, then
 // by address. It is a treap: a binary search tree by that order, in which
 // each block's priority, a number scrambled from its id, is below its parent's. The
 // priorities being as good as random, the depth is logarithmic.
 type tree struct {
-	blocks *slab
+	blocks *slab.Slab[block]
 	root   id
 }
 
@@ -15,7 +17,7 @@ func (a *block) less(b *block) bool {
 }
 
 // priority is murmur3's finalizer, which is one to one.
-func (i id) priority() uint32 {
+func priority(i id) uint32 {
 	h := uint32(i)
 	h = (h ^ h>>16) * 0x85ebca6b
 	h = (h ^ h>>13) * 0xc2b2ae35
@@ -31,17 +33,17 @@ func (n *block) child(b *block) *id {
 }
 
 func (t *tree) add(i id) {
-	b, priority := t.blocks.at(i), i.priority()
+	b, own := t.blocks.At(i), priority(i)
 	link := &t.root
-	for *link != none && link.priority() > priority {
-		link = t.blocks.at(*link).child(b)
+	for *link != none && priority(*link) > own {
+		link = t.blocks.At(*link).child(b)
 	}
 	// i takes the place of the subtree at link, which is split around it.
 	rest := *link
 	*link = i
 	lower, higher := &b.left, &b.right
 	for rest != none {
-		n := t.blocks.at(rest)
+		n := t.blocks.At(rest)
 		if n.less(b) {
 			*lower, lower, rest = rest, &n.right, n.right
 		} else {
@@ -52,19 +54,19 @@ func (t *tree) add(i id) {
 }
 
 func (t *tree) remove(i id) {
-	b := t.blocks.at(i)
+	b := t.blocks.At(i)
 	link := &t.root
 	for *link != i {
-		link = t.blocks.at(*link).child(b)
+		link = t.blocks.At(*link).child(b)
 	}
 	// The subtrees of i are joined in its place.
 	lower, higher := b.left, b.right
 	for lower != none && higher != none {
-		if lower.priority() > higher.priority() {
-			n := t.blocks.at(lower)
+		if priority(lower) > priority(higher) {
+			n := t.blocks.At(lower)
 			*link, link, lower = lower, &n.right, n.right
 		} else {
-			n := t.blocks.at(higher)
+			n := t.blocks.At(higher)
 			*link, link, higher = higher, &n.left, n.left
 		}
 	}
@@ -75,7 +77,7 @@ func (t *tree) remove(i id) {
 func (t *tree) fit(size Bytes) id {
 	best := none
 	for i := t.root; i != none; {
-		b := t.blocks.at(i)
+		b := t.blocks.At(i)
 		if b.size >= size {
 			best, i = i, b.left
 		} else {
@@ -88,7 +90,7 @@ func (t *tree) fit(size Bytes) id {
 // largest returns the size of the largest block, 0 if there is none.
 func (t *tree) largest() (size Bytes) {
 	for i := t.root; i != none; {
-		b := t.blocks.at(i)
+		b := t.blocks.At(i)
 		size, i = b.size, b.right
 	}
 	return size

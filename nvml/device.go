@@ -127,8 +127,8 @@ type Status struct {
 }
 
 // Devices asks every device of the source for everything it has: memory in
-// total, used, free and reserved by the driver, and the sensors, each of which
-// may be missing. A device that cannot be asked is in the list too, with the
+// total, used, free and reserved by the driver, and the sensors. Each may be
+// missing. A device that cannot be asked is in the list too, with the
 // reason in Reading.Err.
 func Devices(src Source) ([]Status, error) {
 	devices, err := src.Devices()

@@ -13,7 +13,7 @@
 // # Sources
 //
 // Open takes the driver's library, libnvidia-ml.so.1, which it opens at run
-// time; on Linux with cgo. Without one of these it runs nvidia-smi. Over makes a
+// time, with cgo and without; on Linux only. Without it, it runs nvidia-smi. Over makes a
 // source of devices that the program has open itself, such as simulated ones.
 //
 // # What is counted

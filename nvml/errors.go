@@ -8,7 +8,7 @@ import (
 // Errors that a caller may act on, for errors.Is.
 var (
 	// ErrNotAvailable is the class of errors that say why there is no source:
-	// no library, no driver, no GPU, a build without cgo.
+	// no library, no driver, no GPU, another system than Linux.
 	ErrNotAvailable = errors.New("no NVIDIA driver answers")
 	// ErrLost says that a device fell off the bus or must be reset; nothing
 	// but a reset, or a restart of the container, brings it back.
@@ -56,9 +56,11 @@ func (e *CallError) Is(target error) bool {
 
 // Codes of nvmlReturn_t that are acted on.
 const (
+	codeSuccess          = 0
 	codeInvalidArgument  = 2
 	codeNotSupported     = 3
 	codeNoPermission     = 4
+	codeInsufficientSize = 7
 	codeFunctionNotFound = 13
 	codeLost             = 15
 	codeResetRequired    = 16

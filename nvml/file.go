@@ -83,8 +83,8 @@ func (f *file) write(rows []row, remarks []remark) error {
 	return f.flush(b)
 }
 
-// flush writes b. After a failure, of which the file may hold half a line, the
-// file is left as it is.
+// flush writes b. After a failure the file, which may end in half a line, is
+// left as it is.
 func (f *file) flush(b []byte) error {
 	f.buffer = b
 	if _, err := f.f.Write(b); err != nil {

@@ -14,8 +14,8 @@ import (
 //	{"time_seconds":0.200113,"device":0,"memory_used_bytes":1729236992}
 //
 // where device is an index in the header's devices, null a gap, and a key that
-// is not there a quantity that was not asked for. What is to be said of a
-// device's series is a line with "note", or "ended" if the device was lost.
+// is not there a quantity that was not asked for. A note on a device's series
+// is a line with "note", or "ended" if the device was lost.
 type jsonLines struct{}
 
 func (jsonLines) begin(b []byte, h header) ([]byte, error) {

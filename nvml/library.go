@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build linux
 
 package nvml
 
@@ -7,20 +7,18 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/NVIDIA/go-nvml/pkg/dl"
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// library is the driver's library, libnvidia-ml.so.1, through go-nvml.
+// library is the driver's library, libnvidia-ml.so.1: through go-nvml with cgo, and called
+// directly without.
 //
-// A function that the installed driver lacks, called all the same, ends the
+// With go-nvml, a function that the installed driver lacks, called all the same, ends the
 // whole process ("symbol lookup error", exit 127), and so does any call after
 // an Init that failed. So the names are looked up once, at the start, and every
 // call asks has first. A library that is closed is not called either.
 type library struct {
-	api     nvml.Interface
+	api     api
 	name    string
 	present map[string]bool
 
@@ -31,12 +29,42 @@ type library struct {
 	handles map[string]*handle // by UUID
 }
 
+// api is the library's functions, whoever calls them. An int is the library's code.
+type api interface {
+	init() int
+	shutdown() int
+	driverVersion() (string, int)
+	count() (int, int)
+	byIndex(i int) (gpu, int)
+}
+
+// gpu is a device of the library, or a MIG device.
+type gpu interface {
+	uuid() (string, int)
+	name() (string, int)
+	busID() (string, int)
+	migEnabled() (bool, int)
+	maxMIG() (int, int)
+	mig(i int) (gpu, int)
+	memory() (deviceMemory, int)
+	memoryV2() (deviceMemory, int)
+	sensor(q Quantity) (uint32, int) // of sensorFunctions
+	processes(function string) ([]runningProcess, int)
+}
+
+type deviceMemory struct{ total, reserved, free, used uint64 }
+
+type runningProcess struct {
+	pid  uint32
+	used uint64 // 2^64-1: not available
+}
+
 // handle is a device as the library knows it, with what it was seen to lack,
 // so that what is not supported is asked once and no more.
 type handle struct {
-	nvml.Device
-	lacks  atomic.Uint32 // Quantities
-	memory atomic.Uint32 // the memoryQuery that has answered
+	gpu
+	lacks atomic.Uint32 // Quantities
+	query atomic.Uint32 // the memoryQuery that has answered
 }
 
 // memoryQuery is where a device's memory figures come from.
@@ -49,7 +77,7 @@ const (
 	hostMemoryQuery // it has no memory of its own
 )
 
-// functions are those called, each with the versions that go-nvml tries.
+// functions are those called, each with its versions, older ones first.
 var functions = map[string][]string{
 	"nvmlInit":                                {"", "_v2"},
 	"nvmlShutdown":                            {""},
@@ -86,22 +114,21 @@ func OpenLibrary(path string) (Source, error) {
 	if path == "" {
 		path = "libnvidia-ml.so.1"
 	}
-	present, err := lookup(path)
+	api, present, err := load(path)
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary(nvml.New(nvml.WithLibraryPath(path)), present)
+	return newLibrary(api, present)
 }
 
-// lookup opens the library before go-nvml does, which calls Init unseen and
-// keeps the loader's own words to itself.
-func lookup(path string) (map[string]bool, error) {
-	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
-	if err := lib.Open(); err != nil {
-		return nil, notAvailable("%v", err)
+// presentIn looks the functions up, and says which of the essential ones is missing.
+func presentIn(path string, has func(name string) bool) (map[string]bool, error) {
+	present := make(map[string]bool, len(functions))
+	for name, versions := range functions {
+		for _, v := range versions {
+			present[name] = present[name] || has(name+v)
+		}
 	}
-	defer lib.Close()
-	present := presentIn(lib.Lookup)
 	for _, name := range essential {
 		if !present[name] {
 			return nil, notAvailable("%s has no %s: it is no NVML, or a very old one", path, name)
@@ -110,24 +137,14 @@ func lookup(path string) (map[string]bool, error) {
 	return present, nil
 }
 
-func presentIn(lookup func(string) error) map[string]bool {
-	present := make(map[string]bool, len(functions))
-	for name, versions := range functions {
-		for _, v := range versions {
-			present[name] = present[name] || lookup(name+v) == nil
-		}
-	}
-	return present
-}
-
 // newLibrary initialises the library. If that fails nothing is called any more.
-func newLibrary(api nvml.Interface, present map[string]bool) (*library, error) {
-	if err := check("nvmlInit_v2", api.Init()); err != nil {
+func newLibrary(api api, present map[string]bool) (*library, error) {
+	if err := check("nvmlInit_v2", api.init()); err != nil {
 		return nil, notAvailable("%v", err)
 	}
 	l := &library{api: api, name: "NVML", present: present, handles: make(map[string]*handle)}
 	if l.has("nvmlSystemGetDriverVersion") {
-		if v, ret := api.SystemGetDriverVersion(); ret == nvml.SUCCESS {
+		if v, ret := api.driverVersion(); ret == codeSuccess {
 			l.name = "NVML, driver " + v
 		}
 	}
@@ -147,16 +164,16 @@ func (l *library) Close() error {
 		return nil
 	}
 	l.closed = true
-	return check("nvmlShutdown", l.api.Shutdown())
+	return check("nvmlShutdown", l.api.shutdown())
 }
 
 // check makes an error of what a call returned, without asking the library for
 // its text (a missing nvmlErrorString would end the process).
-func check(function string, ret nvml.Return) error {
-	if ret == nvml.SUCCESS {
+func check(function string, code int) error {
+	if code == codeSuccess {
 		return nil
 	}
-	return &CallError{Function: function, Code: int(ret)}
+	return &CallError{Function: function, Code: code}
 }
 
 var errLibraryClosed = fmt.Errorf("nvml: asking the driver: %w", alloc.ErrClosed)
@@ -167,14 +184,14 @@ func (l *library) Devices() ([]Device, error) {
 	if l.closed {
 		return nil, errLibraryClosed
 	}
-	n, ret := l.api.DeviceGetCount()
+	n, ret := l.api.count()
 	if err := check("nvmlDeviceGetCount_v2", ret); err != nil {
 		return nil, fmt.Errorf("counting the GPUs: %w", err)
 	}
 	var devices []Device
 	for i := range n {
 		d := Device{Index: i}
-		dev, ret := l.api.DeviceGetHandleByIndex(i)
+		dev, ret := l.api.byIndex(i)
 		err := check("nvmlDeviceGetHandleByIndex_v2", ret)
 		if err == nil {
 			d, err = l.describe(dev, d)
@@ -191,39 +208,39 @@ func (l *library) Devices() ([]Device, error) {
 	return devices, nil
 }
 
-func (l *library) describe(dev nvml.Device, d Device) (Device, error) {
-	uuid, ret := dev.GetUUID()
+func (l *library) describe(dev gpu, d Device) (Device, error) {
+	uuid, ret := dev.uuid()
 	if err := check("nvmlDeviceGetUUID", ret); err != nil {
 		return d, fmt.Errorf("GPU %d: %w", d.Index, err)
 	}
 	d.UUID = uuid
-	if name, ret := dev.GetName(); ret == nvml.SUCCESS {
+	if name, ret := dev.name(); ret == codeSuccess {
 		d.Name = name
 	}
 	if l.has("nvmlDeviceGetPciInfo") && d.Parent == "" {
-		if pci, ret := dev.GetPciInfo(); ret == nvml.SUCCESS {
-			d.BusID = cString(pci.BusId[:])
+		if id, ret := dev.busID(); ret == codeSuccess {
+			d.BusID = id
 		}
 	}
 	l.remember(uuid, dev)
 	return d, nil
 }
 
-func (l *library) migDevices(gpu nvml.Device, parent Device) []Device {
+func (l *library) migDevices(dev gpu, parent Device) []Device {
 	if !l.has("nvmlDeviceGetMigMode") || !l.has("nvmlDeviceGetMaxMigDeviceCount") || !l.has("nvmlDeviceGetMigDeviceHandleByIndex") {
 		return nil
 	}
-	if current, _, ret := gpu.GetMigMode(); ret != nvml.SUCCESS || current != nvml.DEVICE_MIG_ENABLE {
+	if enabled, ret := dev.migEnabled(); ret != codeSuccess || !enabled {
 		return nil
 	}
-	n, ret := gpu.GetMaxMigDeviceCount()
-	if ret != nvml.SUCCESS {
+	n, ret := dev.maxMIG()
+	if ret != codeSuccess {
 		return nil
 	}
 	var devices []Device
 	for i := range n {
-		mig, ret := gpu.GetMigDeviceHandleByIndex(i)
-		if ret != nvml.SUCCESS {
+		mig, ret := dev.mig(i)
+		if ret != codeSuccess {
 			continue // a place that no MIG device was made in
 		}
 		d := Device{Index: parent.Index, BusID: parent.BusID, Parent: parent.UUID, MIG: len(devices) + 1}
@@ -234,34 +251,23 @@ func (l *library) migDevices(gpu nvml.Device, parent Device) []Device {
 	return devices
 }
 
-func (l *library) remember(uuid string, dev nvml.Device) {
+func (l *library) remember(uuid string, dev gpu) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h, ok := l.handles[uuid]; ok && h.Device == dev {
+	if h, ok := l.handles[uuid]; ok && h.gpu == dev {
 		return
 	}
-	l.handles[uuid] = &handle{Device: dev}
+	l.handles[uuid] = &handle{gpu: dev}
 }
 
 func (l *library) handle(d Device) (*handle, error) {
 	l.mu.RLock()
 	h, ok := l.handles[d.UUID]
 	l.mu.RUnlock()
-	if !ok || h.Device == nil {
+	if !ok || h.gpu == nil {
 		return nil, errNoHandle
 	}
 	return h, nil
 }
 
 var errNoHandle = &CallError{Function: "nvmlDeviceGetHandleByIndex_v2", Code: codeLost}
-
-func cString[Char int8 | uint8](chars []Char) string { // go-nvml has had both
-	b := make([]byte, 0, len(chars))
-	for _, c := range chars {
-		if c == 0 {
-			break
-		}
-		b = append(b, byte(c))
-	}
-	return string(b)
-}

@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build linux
 
 package nvml
 
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
 )
 
@@ -64,7 +65,7 @@ func TestCUDATellsItsUUIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, visible, 3)
 	for i, d := range visible {
-		assert.Equal(t, "GPU-"+uuids[i], d.UUID)
+		assert.Equal(t, uuids[i], d.UUID)
 	}
 	list, err := Devices(src)
 	require.NoError(t, err)
@@ -72,6 +73,42 @@ func TestCUDATellsItsUUIDs(t *testing.T) {
 		used, _ := d.Bytes(MemoryUsed)
 		assert.Zero(t, used, "asking takes no memory")
 	}
+}
+
+func TestEmulatedMIGDevice(t *testing.T) {
+	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
+	t.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+	if gpuemu.Rerun(t, gpuemu.Options{Devices: 2, Memory: int64(4 * alloc.GiB), MIG: int64(alloc.GiB)}) {
+		return
+	}
+	dev, err := cuda.Open(0)
+	require.NoError(t, err)
+	defer dev.Close()
+	src := openEmulated(t)
+	list, err := Devices(src)
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	gpu, mig := list[0], list[1]
+	assert.Equal(t, "GPU 0 MIG 1", mig.Label())
+	assert.Equal(t, gpu.UUID, mig.Parent)
+	assert.Equal(t, dev.Info().UUID, mig.UUID)
+	assert.Equal(t, dev.Info().Name, mig.Name)
+
+	total, _ := mig.Bytes(MemoryTotal)
+	assert.Equal(t, alloc.GiB, total)
+	for _, d := range list[:2] {
+		used, _ := d.Bytes(MemoryUsed)
+		assert.Equal(t, 256*alloc.MiB, used, "the context, in the instance and in its GPU")
+		processes, err := src.Processes(d.Device)
+		require.NoError(t, err)
+		assert.Equal(t, []Process{{os.Getpid(), 256 * alloc.MiB}}, processes)
+	}
+	_, ok := mig.Value(Temperature)
+	assert.False(t, ok)
+
+	visible, err := VisibleDevices(src)
+	require.NoError(t, err)
+	assert.Equal(t, []Device{mig.Device}, visible, "GPU 0 stands for its instance")
 }
 
 func TestAnOldDriverIsNotAskedForMoreThanItHas(t *testing.T) {

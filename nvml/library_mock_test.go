@@ -33,7 +33,7 @@ func has(names ...string) map[string]bool {
 
 func openMock(t testing.TB, api gonvml.Interface, further ...string) *library {
 	t.Helper()
-	lib, err := newLibrary(api, has(append(mocked, further...)...))
+	lib, err := newLibrary(goNVML{api}, has(append(mocked, further...)...))
 	require.NoError(t, err)
 	return lib
 }
@@ -286,7 +286,7 @@ func TestAGPUThatDoesNotAnswerIsListed(t *testing.T) {
 func TestAFailedInitIsFollowedByNoCall(t *testing.T) {
 	machine := dgxa100.New()
 	machine.InitFunc = func() gonvml.Return { return gonvml.ERROR_LIB_RM_VERSION_MISMATCH }
-	_, err := newLibrary(machine, has(mocked...))
+	_, err := newLibrary(goNVML{machine}, has(mocked...))
 	assert.ErrorIs(t, err, ErrNotAvailable)
 	assert.ErrorContains(t, err, "different versions: restart after the driver's update")
 	assert.Empty(t, machine.ShutdownCalls())

@@ -1,10 +1,8 @@
-//go:build !cgo || !linux
+//go:build !linux
 
 package nvml
 
-// OpenLibrary opens the driver's library, which needs Linux and cgo.
+// OpenLibrary opens the driver's library, which needs Linux.
 func OpenLibrary(path string) (Source, error) {
-	return nil, notAvailable("libnvidia-ml.so.1 is out of reach: this program was built without cgo, or not for Linux")
+	return nil, notAvailable("libnvidia-ml.so.1 is out of reach: this program was not built for Linux")
 }
-
-func cudaUUIDs() ([]string, error) { return nil, errNoCUDA }

@@ -1,12 +1,8 @@
-//go:build cgo && linux
+//go:build linux
 
 package nvml
 
-import (
-	"math"
-
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
-)
+import "math"
 
 func (l *library) Read(devices []Device, want Quantities, into []Reading) {
 	l.use.RLock()
@@ -37,21 +33,21 @@ func (l *library) Read(devices []Device, want Quantities, into []Reading) {
 // supported the GPU shares the host's memory. What has answered once is asked
 // from then on: another query counts otherwise.
 func (l *library) readMemory(h *handle, r *Reading) {
-	query := h.memory.Load()
+	query := h.query.Load()
 	if query == hostMemoryQuery {
 		readHost(r)
 		return
 	}
 	newer := &CallError{Function: "nvmlDeviceGetMemoryInfo_v2", Code: codeFunctionNotFound}
 	if l.has("nvmlDeviceGetMemoryInfo_v2") && query != olderQuery {
-		m, ret := h.GetMemoryInfo_v2()
-		if ret == nvml.SUCCESS {
-			h.memory.Store(newerQuery)
-			r.setMemory(m.Total, m.Used, m.Free, OfDevice)
-			r.Set(DriverReserved, float64(m.Reserved))
+		m, ret := h.memoryV2()
+		if ret == codeSuccess {
+			h.query.Store(newerQuery)
+			r.setMemory(m.total, m.used, m.free, OfDevice)
+			r.Set(DriverReserved, float64(m.reserved))
 			return
 		}
-		newer.Code = int(ret)
+		newer.Code = ret
 		if query == newerQuery || !worthTryingOlder(newer.Code) {
 			r.Err = newer
 			return
@@ -61,14 +57,14 @@ func (l *library) readMemory(h *handle, r *Reading) {
 		r.Err = newer
 		return
 	}
-	m, ret := h.GetMemoryInfo()
+	m, ret := h.memory()
 	switch err := check("nvmlDeviceGetMemoryInfo", ret); {
 	case err == nil:
-		h.memory.Store(olderQuery)
-		r.setMemory(m.Total, m.Used, m.Free, OfDeviceAndDriver)
-	case ret == nvml.ERROR_NOT_SUPPORTED && query == untried:
+		h.query.Store(olderQuery)
+		r.setMemory(m.total, m.used, m.free, OfDeviceAndDriver)
+	case ret == codeNotSupported && query == untried:
 		if readHost(r) {
-			h.memory.Store(hostMemoryQuery)
+			h.query.Store(hostMemoryQuery)
 		}
 	default:
 		r.Err = err
@@ -96,45 +92,27 @@ func (l *library) readSensors(h *handle, want Quantities, r *Reading) {
 		}
 		v, function, ret := l.readSensor(h, q)
 		switch ret {
-		case nvml.SUCCESS:
+		case codeSuccess:
 			r.Set(q, v)
-		case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND:
+		case codeNotSupported, codeFunctionNotFound:
 			h.lacks.Or(1 << q)
-		case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED:
+		case codeLost, codeResetRequired:
 			r.Err = check(function, ret)
 			return
 		}
 	}
 }
 
-func (l *library) readSensor(h *handle, q Quantity) (v float64, function string, ret nvml.Return) {
+func (l *library) readSensor(h *handle, q Quantity) (v float64, function string, code int) {
 	function = sensorFunctions[q]
 	if !l.has(function) {
-		return 0, function, nvml.ERROR_FUNCTION_NOT_FOUND
+		return 0, function, codeFunctionNotFound
 	}
-	var n uint32
-	switch q {
-	case Utilization:
-		var u nvml.Utilization
-		u, ret = h.GetUtilizationRates()
-		n = u.Gpu
-	case Power:
-		n, ret = h.GetPowerUsage() // mW
-		return float64(n) / 1000, function, ret
-	case Temperature:
-		n, ret = h.GetTemperature(nvml.TEMPERATURE_GPU)
-	case FanSpeed:
-		n, ret = h.GetFanSpeed()
-	case ClockGraphics:
-		n, ret = h.GetClockInfo(nvml.CLOCK_GRAPHICS)
-	case ClockMemory:
-		n, ret = h.GetClockInfo(nvml.CLOCK_MEM)
-	case ClockSM:
-		n, ret = h.GetClockInfo(nvml.CLOCK_SM)
-	case ClockVideo:
-		n, ret = h.GetClockInfo(nvml.CLOCK_VIDEO)
+	n, code := h.sensor(q)
+	if q == Power { // mW
+		return float64(n) / 1000, function, code
 	}
-	return float64(n), function, ret
+	return float64(n), function, code
 }
 
 var sensorFunctions = [numQuantities]string{
@@ -148,6 +126,9 @@ var sensorFunctions = [numQuantities]string{
 	ClockVideo:    "nvmlDeviceGetClockInfo",
 }
 
+// clocks are the numbers of nvmlClockType_t.
+var clocks = [numQuantities]uint32{ClockGraphics: 0, ClockSM: 1, ClockMemory: 2, ClockVideo: 3}
+
 // Processes merges the lists of compute, graphics and MPS processes. A process
 // that computes and draws is in two of them, with the same memory.
 func (l *library) Processes(d Device) ([]Process, error) {
@@ -160,28 +141,20 @@ func (l *library) Processes(d Device) ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	lists := []struct {
-		function string
-		call     func() ([]nvml.ProcessInfo, nvml.Return)
-	}{
-		{"nvmlDeviceGetComputeRunningProcesses", h.GetComputeRunningProcesses},
-		{"nvmlDeviceGetGraphicsRunningProcesses", h.GetGraphicsRunningProcesses},
-		{"nvmlDeviceGetMPSComputeRunningProcesses", h.GetMPSComputeRunningProcesses},
-	}
-	var all []nvml.ProcessInfo
-	failed := error(&CallError{Function: lists[0].function, Code: codeFunctionNotFound})
+	var all []runningProcess
+	failed := error(&CallError{Function: processFunctions[0], Code: codeFunctionNotFound})
 	answered := false
-	for _, list := range lists {
-		if !l.has(list.function) {
+	for _, function := range processFunctions {
+		if !l.has(function) {
 			continue
 		}
-		infos, ret := list.call()
-		if err := check(list.function, ret); err != nil {
+		running, code := h.processes(function)
+		if err := check(function, code); err != nil {
 			failed = err
 			continue
 		}
 		answered = true
-		all = append(all, infos...)
+		all = append(all, running...)
 	}
 	if !answered {
 		return nil, failed
@@ -189,22 +162,28 @@ func (l *library) Processes(d Device) ([]Process, error) {
 	return mergeProcesses(all)
 }
 
-func mergeProcesses(infos []nvml.ProcessInfo) ([]Process, error) {
+var processFunctions = []string{
+	"nvmlDeviceGetComputeRunningProcesses",
+	"nvmlDeviceGetGraphicsRunningProcesses",
+	"nvmlDeviceGetMPSComputeRunningProcesses",
+}
+
+func mergeProcesses(infos []runningProcess) ([]Process, error) {
 	var list []Process
 	at := make(map[uint32]int, len(infos))
 	for _, info := range infos {
-		if info.Pid == 0 || info.Pid > maxPID {
+		if info.pid == 0 || info.pid > maxPID {
 			return nil, errGarbledList
 		}
-		p := Process{PID: int(info.Pid), Memory: -1}
-		if info.UsedGpuMemory <= math.MaxInt64 { // 2^64-1 says "not available"
-			p.Memory = bytesOf(info.UsedGpuMemory)
+		p := Process{PID: int(info.pid), Memory: -1}
+		if info.used <= math.MaxInt64 { // 2^64-1 says "not available"
+			p.Memory = bytesOf(info.used)
 		}
-		if i, ok := at[info.Pid]; ok {
+		if i, ok := at[info.pid]; ok {
 			list[i].Memory = max(list[i].Memory, p.Memory)
 			continue
 		}
-		at[info.Pid] = len(list)
+		at[info.pid] = len(list)
 		list = append(list, p)
 	}
 	return list, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Target is whose memory is asked for: a process, or one and all that it
+// Target is a process to ask the memory of, alone or with all processes that it
 // started. A child that outlives its parent stays in the family if it was seen
 // with it once.
 type Target struct {

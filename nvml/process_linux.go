@@ -12,7 +12,7 @@ import (
 type systemProcesses struct{}
 
 // initialNamespace is the fixed inode of the kernel's first PID namespace
-// (PROC_PID_INIT_INO), the one whose numbers the driver knows.
+// (PROC_PID_INIT_INO), the driver uses that one's numbers.
 const initialNamespace = "pid:[4026531836]"
 
 func (systemProcesses) hostNumbers() bool {

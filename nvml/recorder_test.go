@@ -286,6 +286,7 @@ func TestRecorderRefuses(t *testing.T) {
 }
 
 func TestNoVisibleDevice(t *testing.T) {
+	t.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID") // a CUDA that answers here does not know the fake's GPUs
 	t.Setenv("CUDA_VISIBLE_DEVICES", "")
 	_, err := NewRecorder(Config{Source: newFake(2)})
 	assert.ErrorContains(t, err, "CUDA_VISIBLE_DEVICES leaves none of 2 GPUs")

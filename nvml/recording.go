@@ -11,7 +11,7 @@ type Recording struct {
 	Start    time.Time     // zero if the file does not tell
 	Interval time.Duration // asked for; zero if the file does not tell
 	Source   string        // what answered
-	Target   Target        // whose memory was asked for; zero for devices alone
+	Target   Target        // the process recorded; zero for devices alone
 	Devices  []Device
 	Series   []Series // by device, then by quantity
 	Failures int      // queries that a device did not answer; of a file see the gaps of Series
@@ -68,7 +68,7 @@ type row struct {
 	reading *Reading
 }
 
-// remark is what is to be said of a device's series from a time on.
+// remark is a note on a device's series, from a time on.
 type remark struct {
 	time     time.Duration
 	device   int

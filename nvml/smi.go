@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// smi is the nvidia-smi program, asked in its CSV mode: for builds without cgo.
+// smi is the nvidia-smi program, asked in its CSV mode: where the library cannot be had.
 // Every Read runs it once for all devices, which takes tens of milliseconds or
 // more. It shows no MIG devices.
 type smi struct {

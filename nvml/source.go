@@ -36,8 +36,8 @@ type Process struct {
 	Memory alloc.Bytes // negative where the driver gives no figure
 }
 
-// Open opens the best source there is: the driver's library, or without cgo or
-// the library nvidia-smi. Its error is ErrNotAvailable and says why each of
+// Open opens the best source there is: the driver's library, or without the
+// library nvidia-smi. Its error is ErrNotAvailable and says why each of
 // them cannot be had.
 func Open() (Source, error) {
 	lib, libErr := OpenLibrary("")

@@ -1,7 +1,6 @@
 package nvml
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -78,8 +77,9 @@ func alongTheBus(devices []Device) []Device {
 }
 
 // VisibleDevices returns the devices of src that CUDA_VISIBLE_DEVICES leaves to
-// a CUDA program with this process's environment. Where numbers in it count in
-// an order that CUDA alone knows, CUDA is asked for its devices, and they are
+// a CUDA program with this process's environment. Where it has numbers, and only
+// CUDA knows what they mean (it has an order of its own, and a GPU in MIG mode
+// stands for one of its MIG devices), CUDA is asked for its devices, and they are
 // matched to those of src by their UUIDs; where it does not answer, see Visible.
 // Devices that the process has open, see Over, are visible. That there is none
 // is an error.
@@ -101,12 +101,10 @@ func VisibleDevices(src Source) ([]Device, error) {
 	return visible, err
 }
 
-var errNoCUDA = errors.New("nvml: CUDA does not answer")
-
-// visibleToCUDA returns the devices that CUDA lists, if its order matters and
-// all of them are found.
+// visibleToCUDA returns the devices that CUDA lists, if only CUDA knows and all of them
+// are found.
 func visibleToCUDA(devices []Device, ask func() ([]string, error)) (visible []Device, known bool) {
-	if !countsInCUDAsOrder() || len(alongTheBus(devices)) < 2 {
+	if !onlyCUDAKnows(devices) {
 		return nil, false
 	}
 	uuids, err := ask()
@@ -123,16 +121,17 @@ func visibleToCUDA(devices []Device, ask func() ([]string, error)) (visible []De
 	return visible, true
 }
 
-// countsInCUDAsOrder reports whether there is a number in CUDA_VISIBLE_DEVICES
-// that counts in another order than the bus's.
-func countsInCUDAsOrder() bool {
-	if os.Getenv("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" {
-		return false
-	}
-	return slices.ContainsFunc(strings.Split(os.Getenv("CUDA_VISIBLE_DEVICES"), ","), func(entry string) bool {
+// onlyCUDAKnows reports whether there is a number in CUDA_VISIBLE_DEVICES that counts in
+// another order than the bus's, or that may mean a GPU's MIG device.
+func onlyCUDAKnows(devices []Device) bool {
+	numbered := slices.ContainsFunc(strings.Split(os.Getenv("CUDA_VISIBLE_DEVICES"), ","), func(entry string) bool {
 		_, err := strconv.Atoi(strings.TrimSpace(entry))
 		return err == nil
 	})
+	gpus := len(alongTheBus(devices))
+	hasMIG := gpus < len(devices)
+	ownOrder := gpus > 1 && os.Getenv("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+	return numbered && (hasMIG || ownOrder)
 }
 
 // selectDevices returns the devices named, or the visible ones if none is.

@@ -3,6 +3,7 @@ package tracker_test
 import (
 	"fmt"
 	"io"
+	"math/bits"
 	"runtime"
 	"testing"
 
@@ -25,7 +26,9 @@ func newBench(b *testing.B, cfg tracker.Config) *tracker.MemTracker {
 		}
 		cfg.Device = device
 	}
-	cfg.Report = io.Discard
+	if cfg.Report == nil {
+		cfg.Report = io.Discard
+	}
 	tr, err := tracker.New(cfg)
 	if err != nil {
 		b.Fatal(err)
@@ -66,19 +69,6 @@ func allocFree(b *testing.B, tr *tracker.MemTracker, shape alloc.Shape) {
 	if err := buf.Free(); err != nil {
 		b.Fatal(err)
 	}
-}
-
-func BenchmarkAllocFreeParallel(b *testing.B) {
-	tr := newBench(b, tracker.Config{})
-	shape := alloc.Shape{64, 3, 3, 3}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		deep(benchFrames, func() {
-			for pb.Next() {
-				allocFree(b, tr, shape)
-			}
-		})
-	})
 }
 
 var heapSink []byte
@@ -236,44 +226,54 @@ func BenchmarkAllocFreeFindLost(b *testing.B) {
 	})
 }
 
-// BenchmarkSection is a section with nothing in it, by what it measures.
-func BenchmarkSection(b *testing.B) {
-	for _, test := range []struct {
-		name     string
-		sections tracker.SectionConfig
-	}{
-		{"all", tracker.SectionConfig{}},
-		{"no host", tracker.SectionConfig{NoHost: true}},
-		{"ledger only", tracker.SectionConfig{NoHost: true, NoDeviceTime: true}},
-		{"host peak reset", tracker.SectionConfig{ResetHostPeak: true}},
-	} {
-		b.Run(test.name, func(b *testing.B) {
-			tr := newBench(b, tracker.Config{Sections: test.sections})
-			b.ReportAllocs()
-			for b.Loop() {
-				tr.Section("step").End()
-			}
+// BenchmarkOutOfMemory is an Alloc that fails, its error made and printed, in a
+// ledger with buffers of so many call stacks.
+func BenchmarkOutOfMemory(b *testing.B) {
+	for _, sites := range []int{1000, 400_000} {
+		b.Run(fmt.Sprintf("sites=%d", sites), func(b *testing.B) {
+			tr := newBench(b, tracker.Config{MaxStacks: sites + 1})
+			allocAtSites(b, tr, sites)
+			outOfMemory(b, tr)
 		})
 	}
 }
 
-// BenchmarkOutOfMemory is an Alloc that fails, its error made and printed, in a
-// ledger of a thousand call sites, with and without a dump.
-func BenchmarkOutOfMemory(b *testing.B) {
-	for _, dump := range []bool{false, true} {
-		b.Run(fmt.Sprintf("dump=%v", dump), func(b *testing.B) {
-			cfg := tracker.Config{}
-			if dump {
-				cfg.OOMDir, cfg.MaxDumps = b.TempDir(), 1<<30
-			}
-			tr := newBench(b, cfg)
-			fill(b, tr, 10_000)
-			for b.Loop() {
-				_, err := tr.AllocBytes(2*sim.MaxMemory, tracker.Input)
-				if err.Error() == "" {
-					b.Fatal("no text")
-				}
-			}
-		})
+// BenchmarkOutOfMemoryDump is BenchmarkOutOfMemory with a dump of ten thousand buffers.
+func BenchmarkOutOfMemoryDump(b *testing.B) {
+	tr := newBench(b, tracker.Config{OOMDir: b.TempDir(), MaxDumps: 1 << 30})
+	fill(b, tr, 10_000)
+	outOfMemory(b, tr)
+}
+
+func outOfMemory(b *testing.B, tr *tracker.MemTracker) {
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := tr.AllocBytes(2*sim.MaxMemory, tracker.Input)
+		if err.Error() == "" {
+			b.Fatal("no text")
+		}
+	}
+}
+
+// allocAtSites makes a live buffer for each of n call stacks: the ways through
+// a tree of calls, in which each goes down one of two lines.
+func allocAtSites(b *testing.B, tr *tracker.MemTracker, n int) {
+	depth := bits.Len(uint(n - 1))
+	for i := range n {
+		goDown(b, tr, i, depth)
+	}
+}
+
+//go:noinline
+func goDown(b *testing.B, tr *tracker.MemTracker, path, depth int) {
+	switch {
+	case depth == 0:
+		if _, err := tr.Alloc(alloc.Shape{4}, alloc.Float32, tracker.Parameter); err != nil {
+			b.Fatal(err)
+		}
+	case path&1 == 0:
+		goDown(b, tr, path>>1, depth-1)
+	default:
+		goDown(b, tr, path>>1, depth-1)
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
 )
 
 // TestAClosedTrackerPassesNoTest: it knows of no memory, which is not to say
@@ -87,7 +87,7 @@ func TestCloseReleasesTheDevicesEvents(t *testing.T) {
 	}
 	assert.LessOrEqual(t, dev.held.Load(), int64(300), "it does not pile up")
 	require.NoError(t, tr.Close())
-	assert.Equal(t, int64(1), dev.held.Load(), "that of the open section")
+	assert.Zero(t, dev.held.Load(), "Close ends what is open")
 	open.End()
 	assert.Zero(t, dev.held.Load())
 }
@@ -138,7 +138,6 @@ func work(t *testing.T, tr *tracker.MemTracker) {
 func look(t *testing.T, tr *tracker.MemTracker) {
 	s := tr.Snapshot()
 	assert.LessOrEqual(t, s.Allocated, s.Reserved)
-	assert.LessOrEqual(t, s.Reserved, s.DriverUsed)
 	trackertest.RequireExact(t, s)
 }
 
@@ -153,5 +152,5 @@ func tell(t *testing.T, tr *tracker.MemTracker) {
 	unlessClosedOrFull(t, tr.Dump(io.Discard, ""))
 	tr.Profile()
 	tr.Leaks()
-	tr.Growth(1)
+	tr.Growth()
 }

@@ -8,9 +8,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Config says how a MemTracker works. Its zero value works: the device is the
-// first CUDA device in a program built with the tag cuda, and the simulated GPU of
-// package alloc/sim in any other; the report is a file in the current directory.
+// Config says how a MemTracker works. Its zero value works: the device is the first CUDA
+// device, and the report is a file in the current directory. Where there is no GPU to use,
+// the device is the simulated GPU of package alloc/sim, which is logged once. The
+// environment variable GPUMEMTRACK_DEVICE names another device: "sim" is the simulated GPU, a
+// number is that CUDA device, which must then answer. Package alloc/cuda says how to build
+// a static program, which has no CUDA devices.
 type Config struct {
 	// Device gives the memory. It stays the caller's: Close does not close it.
 	// A Device that is not an *alloc.Cache gets one, which the tracker owns; of
@@ -23,13 +26,27 @@ type Config struct {
 	// the file is made in the current directory, unless Report is set: then there
 	// is none.
 	Dir string
+	// MaxReportBytes bounds the report's file: when it has reached half of that, it is
+	// renamed to ...-older-gpu_mem_track.txt, in place of the one before, and the
+	// report goes on in a new file, which says so. Of a single block that takes more, the
+	// last lines are left out. 0 means 64 MiB; less than 8 KiB means 8 KiB.
+	MaxReportBytes alloc.Bytes
 	// Report receives the report's blocks, each in one Write. Several trackers
-	// may share it. A Report that is io.Discard, with no Dir, makes no report.
+	// may share it; no two call it at once. Write is called with no lock held and may
+	// call anything of this package, but must not wait for another goroutine's Track.
+	// The block of a Track that Write itself calls follows when Write has
+	// returned, possibly with others in one Write. A Report that is io.Discard, with
+	// no Dir, makes no report.
 	Report io.Writer
 
 	// StackDepth is how many frames of an allocation's call stack are kept; 0
 	// means 32.
 	StackDepth int
+	// MaxStacks bounds the distinct call stacks that are kept whole. Of those that
+	// come later, the frames up to the line of the user's code are kept, and one
+	// that says so. 0 means 65,536 stacks, which take 70 MB at most: 200 bytes each,
+	// and 20 for each frame.
+	MaxStacks int
 	// Libraries are import paths, such as "example.com/train/tensor", whose
 	// functions are passed over where a report names the line of code that
 	// allocated a buffer. The Go runtime, packages of this module and
@@ -72,7 +89,8 @@ type Config struct {
 	// Clock tells the time; nil means time.Now. It must be safe for concurrent use.
 	Clock func() time.Time
 	// Logger gets what must not pass in silence: one line that a report cannot
-	// be written, one that a buffer was lost. nil means slog.Default().
+	// be written, one that a buffer was lost, one that the tracker is used after
+	// Close. nil means slog.Default().
 	Logger *slog.Logger
 }
 

@@ -5,6 +5,7 @@ package tracker_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -28,9 +29,19 @@ const childEnv = "TRACKER_TEST_CHILD"
 func TestMain(m *testing.M) {
 	switch os.Getenv(childEnv) {
 	case "tracks forever":
-		tracksForever()
+		tracksForever(tracker.Config{})
+	case "tracks forever in little room":
+		tracksForever(tracker.Config{MaxReportBytes: 8 * alloc.KiB})
 	case "fills the disk":
 		fillsTheDisk()
+	case "begins on a full disk":
+		beginsOnAFullDisk()
+	case "logs by the default tracker":
+		logsByTheDefaultTracker()
+	case "dumps forever":
+		dumpsForever()
+	case "fails its tests":
+		failsItsTests()
 	default:
 		os.Exit(m.Run())
 	}
@@ -62,8 +73,9 @@ func must[T any](v T, err error) T {
 }
 
 // tracksForever says on its output, after each Track has returned, how many have.
-func tracksForever() {
-	tr := must(tracker.New(tracker.Config{Device: must(sim.New(sim.Config{}))}))
+func tracksForever(cfg tracker.Config) {
+	cfg.Device = must(sim.New(sim.Config{}))
+	tr := must(tracker.New(cfg))
 	for {
 		must(tr.Alloc(alloc.Shape{3}, alloc.Float32, tracker.Activation))
 		tr.Track()
@@ -71,35 +83,67 @@ func tracksForever() {
 	}
 }
 
-func TestReportOfAKilledProgram(t *testing.T) {
-	cmd := child(t, "tracks forever")
+// killed runs a program that tracks forever until it has told of enough Tracks, and
+// returns its directory and how many it has told of.
+func killed(t *testing.T, program string, enough int) (dir string, told int) {
+	cmd := child(t, program)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(out)
-	for range 200 {
+	for range enough {
 		require.True(t, lines.Scan())
 	}
 	require.NoError(t, cmd.Process.Kill())
-	told := 200
+	told = enough
 	for lines.Scan() {
 		told++
 	}
 	require.Error(t, cmd.Wait())
+	return cmd.Dir, told
+}
 
-	report := reportIn(t, cmd.Dir)
+func TestReportOfAKilledProgram(t *testing.T) {
+	dir, told := killed(t, "tracks forever", 200)
+	report := reportIn(t, dir)
 	assert.GreaterOrEqual(t, strings.Count(report, "At crash_test.go line "), told, "every Track that returned is there")
 	assert.True(t, strings.HasSuffix(report, "MiB\n"), "the last block is whole")
 }
 
-// fillsTheDisk gets no more than a few blocks into its report, then is given
-// room again. A write beyond the limit is cut short, as on a full disk.
-func fillsTheDisk() {
-	limit := func(bytes uint64) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: 1 << 30}); err != nil {
-			panic(err)
+// TestReportOfAKilledProgramInTwoParts: the latest Tracks that returned are there,
+// wherever the program was killed.
+func TestReportOfAKilledProgramInTwoParts(t *testing.T) {
+	for i := range 20 {
+		dir, told := killed(t, "tracks forever in little room", 100+7*i)
+		last := 0
+		for _, path := range files(t, dir) {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			if len(text) == 0 {
+				continue // it was just made
+			}
+			_, after, _ := strings.Cut(string(text), "This file begins with mark ")
+			first := 0
+			_, err = fmt.Sscan(after, &first)
+			require.NoError(t, err)
+			last = max(last, first+strings.Count(string(text), "At crash_test.go line ")-1)
+			assert.True(t, strings.HasSuffix(string(text), "MiB\n"), "the last block is whole")
 		}
+		assert.GreaterOrEqual(t, last, told)
 	}
+}
+
+// limit bounds the files of this process. A write beyond it is cut short, as on a
+// full disk.
+func limit(bytes uint64) {
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: 1 << 30}); err != nil {
+		panic(err)
+	}
+}
+
+// fillsTheDisk gets no more than a few blocks into its report, then is given
+// room again.
+func fillsTheDisk() {
 	tr := must(tracker.New(tracker.Config{
 		Device: must(sim.New(sim.Config{})),
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -127,4 +171,38 @@ func TestReportOnAFullDisk(t *testing.T) {
 	assert.Less(t, whole, 10)
 	assert.Contains(t, report, " marks are missing here: the file could not be written\n")
 	assert.True(t, strings.HasSuffix(report, "MiB\n"))
+}
+
+func beginsOnAFullDisk() {
+	limit(10)
+	_, err := tracker.New(tracker.Config{Device: must(sim.New(sim.Config{}))})
+	if !errors.Is(err, syscall.EFBIG) {
+		panic(err)
+	}
+}
+
+func TestNewOnAFullDisk(t *testing.T) {
+	cmd := child(t, "begins on a full disk")
+	require.NoError(t, cmd.Run())
+	assert.Empty(t, files(t, cmd.Dir), "a report with nothing in it is none")
+}
+
+// logsByTheDefaultTracker has a handler that uses the tracker whose making is logged.
+func logsByTheDefaultTracker() {
+	logged := 0
+	slog.SetDefault(slog.New(handler{call: func() {
+		logged++
+		tracker.Track()
+	}}))
+	tracker.Track()
+	tracker.Track()
+	if logged != 1 {
+		panic(logged)
+	}
+}
+
+func TestLoggerThatTracksByTheDefaultTracker(t *testing.T) {
+	cmd := child(t, "logs by the default tracker")
+	ends("the program", func() { assert.NoError(t, cmd.Run()) })
+	assert.Equal(t, 3, strings.Count(reportIn(t, cmd.Dir), "At crash_test.go line "))
 }

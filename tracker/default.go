@@ -1,31 +1,53 @@
 package tracker
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 // Default returns the tracker that the package's functions use. The first call
-// opens the first CUDA device, if the program was built for CUDA and a device
-// answers, and the simulated GPU otherwise; the report's first line says which.
-// If no report can be made in the current directory, there is none. What it fell
-// back to is logged once.
-func Default() *MemTracker { return defaultTracker() }
+// opens the device that New opens for a Config that names none, and the simulated
+// GPU if that is an error; the report's first line says which. If no report can be
+// made in the current directory, there is none. What it fell back to is logged once.
+func Default() *MemTracker {
+	d := defaultTracker()
+	if d.told.CompareAndSwap(false, true) {
+		d.tell()
+	}
+	return d.MemTracker
+}
 
-var defaultTracker = sync.OnceValue(func() *MemTracker {
-	device := defaultDevice()
-	t, err := New(Config{Device: device})
-	if err != nil {
-		slog.Warn("gpumemtrack: there will be no memory report", "err", err)
-		t, err = New(Config{Device: device, Report: io.Discard})
+// fallback is the default tracker, and what it had to do without.
+type fallback struct {
+	*MemTracker
+	noGPU, noReport error
+	told            atomic.Bool
+}
+
+// tell logs it. That is not a part of making the tracker, since the handler's code is not
+// ours: it may ask for the default tracker.
+func (d *fallback) tell() {
+	tellFallback(slog.Default(), d.noGPU)
+	if d.noReport != nil {
+		slog.Warn("gpumemtrack: there will be no memory report", "err", d.noReport)
 	}
-	if err != nil {
-		panic(err) // without a report nothing is left that can fail
+}
+
+var defaultTracker = sync.OnceValue(func() *fallback {
+	device, noGPU := defaultDevice()
+	t, noReport := New(Config{Device: device})
+	if noReport != nil {
+		var err error
+		if t, err = New(Config{Device: device, Report: io.Discard}); err != nil {
+			panic(err) // without a report nothing is left that can fail
+		}
 	}
-	return t
+	return &fallback{MemTracker: t, noGPU: noGPU, noReport: noReport}
 })
 
 // Track calls Track of the Default tracker.
@@ -41,6 +63,18 @@ func ClearCache() (alloc.Bytes, error) { return Default().ClearCache() }
 func Do(name string, f func()) *Section {
 	t := Default()
 	return t.beginSection(t.stacks.table.Capture(1), nil, name).run(f)
+}
+
+// Run calls Run of the Default tracker.
+func Run(name string, f func() error) error {
+	t := Default()
+	return t.beginSection(t.stacks.table.Capture(1), nil, name).try(f)
+}
+
+// SectionContext calls SectionContext of the Default tracker.
+func SectionContext(ctx context.Context, name string) (context.Context, *Section) {
+	t := Default()
+	return t.sectionContext(ctx, t.stacks.table.Capture(1), name)
 }
 
 // Alloc calls Alloc of the Default tracker.

@@ -76,8 +76,18 @@ type deltaBuilder struct {
 	changes []Change
 	index   map[string]int // by group identity
 	key     []byte
-	sites   []SiteTally // room for the first one of each change
+	sites   []SiteTally        // room for the first one of each change
+	lines   map[changeLine]int // where a line of code stands in a change that has many
 }
+
+// changeLine is a line of code in one of the changes.
+type changeLine struct {
+	change int
+	Frame
+}
+
+// fewLines are found faster one by one than in a map.
+const fewLines = 8
 
 // newDeltaBuilder returns one with room for so many changes.
 func newDeltaBuilder(n int) deltaBuilder {
@@ -101,11 +111,34 @@ func (b *deltaBuilder) add(kind Kind, dtype alloc.DType, shape alloc.Shape, site
 	}
 	c := &b.changes[i]
 	c.Tally = c.Tally.Add(t)
-	if at := slices.IndexFunc(c.Sites, func(s SiteTally) bool { return s.Frame == site }); at >= 0 {
+	if at := b.line(i, site); at >= 0 {
 		c.Sites[at].Tally = c.Sites[at].Tally.Add(t)
-	} else {
-		c.Sites = append(c.Sites, SiteTally{site, t})
+		return
 	}
+	c.Sites = append(c.Sites, SiteTally{site, t})
+	switch n := len(c.Sites); {
+	case n == fewLines+1:
+		if b.lines == nil {
+			b.lines = make(map[changeLine]int)
+		}
+		for at, s := range c.Sites {
+			b.lines[changeLine{i, s.Frame}] = at
+		}
+	case n > fewLines:
+		b.lines[changeLine{i, site}] = n - 1
+	}
+}
+
+// line returns where a line of code stands in a change, or -1.
+func (b *deltaBuilder) line(change int, site Frame) int {
+	sites := b.changes[change].Sites
+	if len(sites) <= fewLines {
+		return slices.IndexFunc(sites, func(s SiteTally) bool { return s.Frame == site })
+	}
+	if at, ok := b.lines[changeLine{change, site}]; ok {
+		return at
+	}
+	return -1
 }
 
 // delta returns what was gathered, in order, without the groups and lines that

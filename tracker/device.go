@@ -2,37 +2,75 @@ package tracker
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"strconv"
+	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 )
 
-// openDevice opens the device of a Config that names none: the first CUDA
-// device in a program built for CUDA, the simulated GPU in any other.
-func openDevice() (alloc.Device, error) {
-	device, err := cuda.Open(0)
-	switch {
-	case err == nil:
-		return device, nil
-	case errors.Is(err, cuda.ErrNotBuilt):
-		return sim.New(sim.Config{})
+// deviceVariable, where it is set, names the device of a Config that names none: "sim",
+// or the number of a CUDA device.
+const deviceVariable = "GPUMEMTRACK_DEVICE"
+
+// openDevice opens the device of a Config that names none: the one that the environment
+// names or, if it names none, the first CUDA device. Where there is no GPU to use it opens the
+// simulated one, and because says why. A GPU that is there and cannot be opened is an error.
+func openDevice() (device alloc.Device, because, err error) {
+	asked := os.Getenv(deviceVariable)
+	if asked == "sim" {
+		return simulated(), nil, nil
 	}
-	return nil, err
+	ordinal := 0
+	if asked != "" {
+		if ordinal, err = strconv.Atoi(asked); err != nil {
+			return nil, nil, fmt.Errorf(`%s is %q: want "sim", or the number of a CUDA device, counted from 0`, deviceVariable, asked)
+		}
+	}
+	gpu, err := cuda.Open(ordinal)
+	if err == nil {
+		return gpu, nil, nil
+	}
+	if asked == "" && noGPU(err) {
+		return simulated(), err, nil
+	}
+	return nil, nil, err
 }
 
-// defaultDevice opens the first CUDA device or, if that cannot be, the
-// simulated GPU, and says so.
-func defaultDevice() alloc.Device {
-	device, err := cuda.Open(0)
-	if err == nil {
-		return device
+// noGPU reports whether an error of cuda.Open says that there is no GPU to use.
+func noGPU(err error) bool {
+	return errors.Is(err, cuda.ErrNoDriver) || errors.Is(err, cuda.ErrDriverTooOld) ||
+		errors.Is(err, cuda.ErrDriverRefuses) || errors.Is(err, cuda.ErrNoDevice)
+}
+
+// defaultDevice is openDevice for callers that take no error: the simulated device replaces one
+// that cannot be opened.
+func defaultDevice() (device alloc.Device, because error) {
+	device, because, err := openDevice()
+	if err != nil {
+		return simulated(), err
 	}
-	slog.Warn("gpumemtrack: the default tracker works on a simulated GPU", "because", err)
-	simulated, err := sim.New(sim.Config{})
+	return device, because
+}
+
+func simulated() alloc.Device {
+	device, err := sim.New(sim.Config{})
 	if err != nil {
 		panic(err) // the zero Config is valid
 	}
-	return simulated
+	return device
+}
+
+var toldFallback atomic.Bool
+
+// tellFallback logs, once in a program, why trackers work on a simulated GPU. The
+// caller holds no lock: the handler may be anybody's code.
+func tellFallback(log *slog.Logger, because error) {
+	if because != nil && toldFallback.CompareAndSwap(false, true) {
+		log.Warn("gpumemtrack: trackers use a simulated GPU: set "+deviceVariable+"=sim to choose it", "because", because)
+	}
 }

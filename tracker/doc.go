@@ -17,10 +17,12 @@
 //
 // What did this step cost, and how high did it go? A Section, or Do, measures GPU
 // and host memory and time; sections nest and run side by side, each with an exact peak
-// of its own. Profile gathers them by path, layer by layer.
+// of its own. Bind and SectionContext hand one on to other goroutines. Profile gathers
+// them by path, layer by layer.
 //
-// What never came back? Leaks tells what is live and was not at a snapshot,
-// Growth which line's memory rises from mark to mark, and Config.Lost has the Go
+// What was never freed? Suspects names the lines of code with buffers that are far
+// older than their others, Growth those whose memory rises from mark to mark. Leaks lists
+// what is live and was not at a snapshot, and Config.Lost has the Go
 // collector prove which buffers nobody can free any more. VerifyNoLeaks and
 // LimitPeak fail a test.
 //
@@ -54,7 +56,8 @@
 //
 // What the questions above need costs nothing while it is off, but for a look at
 // a counter. While any section is open, each Alloc and Free looks for its
-// goroutine's, some 20 to 40 nanoseconds a pair; to begin and end a section takes
-// about half a microsecond, and about 14 with host memory, which the kernel is
-// asked for.
+// goroutine's, some 20 to 40 nanoseconds a pair. To begin and end a section takes
+// as long as some five pairs of Alloc and Free, two thirds of it to ask the kernel for
+// the resident set; without host memory as long as two pairs, and with
+// SectionConfig.HostDetail as long as some 25.
 package tracker

@@ -1,7 +1,6 @@
 package tracker
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +13,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// The schema of a dump's JSON form. The version rises when a reader of the one
-// before would misread it.
+// The schema of a dump's JSON form, around those of its parts. The version rises when
+// a reader of the one before would misread it.
 const (
 	DumpSchema  = "gpumemtrack.dump"
 	DumpVersion = 1
@@ -30,6 +29,7 @@ type Dump struct {
 	Snapshot *Snapshot    // with the cache's segments
 	History  *History
 	Marks    []*Mark // the latest, oldest first
+	LeftOut  LeftOut
 }
 
 // Process is the program that wrote a dump, and how it was built.
@@ -58,6 +58,7 @@ type dumpHead struct {
 	Reason  string       `json:"reason,omitempty"`
 	Process Process      `json:"process"`
 	Devices []DeviceInfo `json:"devices"`
+	LeftOut LeftOut      `json:"left_out,omitzero"`
 }
 
 // Dump writes all that the tracker knows as one JSON object: a Snapshot, with
@@ -65,15 +66,26 @@ type dumpHead struct {
 // built. ReadDump reads it. The reason is for whoever finds it. A closed tracker
 // knows nothing: the error is alloc.ErrClosed.
 func (t *MemTracker) Dump(w io.Writer, reason string) error {
-	d, err := t.newDump(reason)
+	d, err := t.newDump(reason, alloc.MaxBytes)
 	if err != nil {
 		return err
 	}
 	return d.write(w)
 }
 
-func (t *MemTracker) newDump(reason string) (*Dump, error) {
-	d := &Dump{Reason: reason, Process: thisProcess(), Snapshot: t.Snapshot(), History: t.History(), Marks: t.Marks()}
+// newDump returns a dump that may be as large as the limit; what certainly does not
+// fit is not even copied.
+func (t *MemTracker) newDump(reason string, limit alloc.Bytes) (*Dump, error) {
+	if t.closed.Load() {
+		return nil, fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
+	}
+	d := &Dump{Reason: reason, Process: thisProcess(), History: t.History(), Marks: t.Marks()}
+	if t.levels().Live.Count > int64(limit/leastAllocationJSON) {
+		d.Snapshot = t.LightSnapshot()
+		d.LeftOut.ofLight(d.Snapshot)
+	} else {
+		d.Snapshot = t.Snapshot()
+	}
 	if t.closed.Load() {
 		return nil, fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
 	}
@@ -105,50 +117,22 @@ func thisProcess() Process {
 }
 
 func (d *Dump) write(w io.Writer) error {
-	head, err := json.Marshal(dumpHead{DumpSchema, DumpVersion, d.Time, d.Reason, d.Process, d.Devices})
-	if err != nil {
-		return fmt.Errorf("write dump: %w", err)
-	}
-	out := bufio.NewWriter(w)
-	out.Write(head[:len(head)-1])
-	out.WriteString(",\n\"snapshot\": ")
-	if err := d.Snapshot.WriteJSON(out); err != nil {
-		return fmt.Errorf("write dump: %w", err)
-	}
-	out.WriteString(",\n\"history\": ")
-	if err := d.History.WriteJSON(out); err != nil {
-		return fmt.Errorf("write dump: %w", err)
-	}
-	out.WriteString(",\n\"marks\": ")
-	marks, err := json.Marshal(append([]*Mark{}, d.Marks...))
-	if err != nil {
-		return fmt.Errorf("write dump: %w", err)
-	}
-	out.Write(marks)
-	out.WriteString("}\n")
-	if err := out.Flush(); err != nil {
+	out := newTableWriter(w)
+	d.writeTo(out)
+	if err := out.flush(); err != nil {
 		return fmt.Errorf("write dump: %w", err)
 	}
 	return nil
 }
 
-// cut returns the dump with no more than the last events, and without the
-// single allocations unless they are to stay.
-func (d *Dump) cut(allocations bool, events int) *Dump {
-	less := *d
-	if !allocations {
-		light := *d.Snapshot
-		light.allocations = nil
-		less.Snapshot = &light
-	}
-	if drop := len(d.History.events) - events; drop > 0 {
-		short := *d.History
-		short.events = short.events[drop:]
-		short.first += uint64(drop)
-		less.History = &short
-		less.Marks = nil
-	}
-	return &less
+func (d *Dump) writeTo(out *tableWriter) {
+	out.head(dumpHead{DumpSchema, DumpVersion, d.Time, d.Reason, d.Process, d.Devices, d.LeftOut})
+	out.bytes([]byte(",\n\"snapshot\": "))
+	d.Snapshot.writeTo(out)
+	out.bytes([]byte(",\n\"history\": "))
+	d.History.writeTo(out)
+	table(out, "marks", d.Marks, asJSON(func(m *Mark) any { return m }))
+	out.bytes([]byte("}\n"))
 }
 
 // ReadDump reads what MemTracker.Dump wrote. The error says what is wrong with
@@ -175,5 +159,5 @@ func ReadDump(r io.Reader) (*Dump, error) {
 	if slices.Contains(in.Marks, nil) {
 		return nil, errors.New("read dump: a mark is null")
 	}
-	return &Dump{in.Time, in.Reason, in.Process, in.Devices, in.Snapshot, in.History, in.Marks}, nil
+	return &Dump{in.Time, in.Reason, in.Process, in.Devices, in.Snapshot, in.History, in.Marks, in.LeftOut}, nil
 }

@@ -92,11 +92,13 @@ func TestHistoryIsReadAsItWasWritten(t *testing.T) {
 func TestBadDumpsAreErrors(t *testing.T) {
 	text := dumped(t, busy(t, tracker.Config{}))
 	for name, test := range map[string]struct{ old, new, want string }{
-		"another version": {`"schema":"gpumemtrack.dump","version":1`, `"schema":"gpumemtrack.dump","version":2`, "this program reads version 1"},
+		"another version": {`"schema":"gpumemtrack.dump","version":1`, `"schema":"gpumemtrack.dump","version":2`, "this program reads versions up to 1"},
 		"another schema":  {`"schema":"gpumemtrack.dump"`, `"schema":"gpumemtrack.delta"`, `want "gpumemtrack.dump"`},
-		"another history": {`"schema":"gpumemtrack.history","version":1`, `"schema":"gpumemtrack.history","version":9`, "this program reads version 1"},
+		"another history": {`"schema":"gpumemtrack.history","version":2`, `"schema":"gpumemtrack.history","version":9`, "this program reads versions up to 2"},
 		"no history":      {`"history"`, `"story"`, "lacks its snapshot or its history"},
 		"a wild stack":    {`"stack":0`, `"stack":99`, "99"},
+		"a wild frame":    {`"frames":[0,`, `"frames":[77,`, "stack 0: frame 77 of"},
+		"no frame":        {`"frames":[0,`, `"frames":[-1,`, "stack 0: frame -1 of"},
 		"a wild action":   {`"action":"oom"`, `"action":"dance"`, `"dance"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -200,48 +202,146 @@ func TestDumpsOfTrackersInOneDirectory(t *testing.T) {
 	assert.Len(t, files(t, dir), 2)
 }
 
+// TestDumpsAreBoundedInBytes: what is of least use is left out first, and counted.
 func TestDumpsAreBoundedInBytes(t *testing.T) {
 	dir := t.TempDir()
-	whole, _ := open(t, tracker.Config{MaxDumpBytes: alloc.GiB, NoCache: true})
-	for range 10_000 {
-		take(t, whole, tracker.Activation, 16)
+	const live = 10_000
+	full := func(limit alloc.Bytes) *tracker.MemTracker {
+		tr, _ := open(t, tracker.Config{MaxDumpBytes: limit})
+		for range live {
+			take(t, tr, tracker.Activation, 16)
+		}
+		for range 20 {
+			tr.Track()
+		}
+		return tr
 	}
-	path, err := whole.DumpFile(dir, "test")
+	path, err := full(alloc.GiB).DumpFile(dir, "test")
 	require.NoError(t, err)
-	assert.Equal(t, 10_000, readDump(t, path).History.Len())
+	whole := readDump(t, path)
+	require.Zero(t, whole.LeftOut)
+	segments, events := int64(len(whole.Snapshot.Segments)), int64(whole.History.Len())
+	require.NotZero(t, segments)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	size := alloc.Bytes(info.Size())
 
+	one := tracker.LeftOut{Events: events - 1<<12, Marks: 4}
+	two := one
+	two.Segments, two.SegmentBytes = segments, whole.Snapshot.Reserved
+	three := two
+	three.Allocations = whole.Snapshot.Live
+	four := three
+	four.Events, four.Marks = events-1<<8, 20
 	for _, test := range []struct {
-		limit       alloc.Bytes
-		events      int
-		allocations int
+		limit alloc.Bytes
+		want  tracker.LeftOut
 	}{
-		{size * 9 / 10, 1 << 12, 10_000},
-		{size / 3, 1 << 12, 0},
-		{size / 20, 1 << 8, 0},
+		{size * 9 / 10, one},
+		{size * 6 / 10, two},
+		{size / 3, three},
+		{size / 20, four},
 	} {
-		tr, _ := open(t, tracker.Config{MaxDumpBytes: test.limit, NoCache: true})
-		for range 10_000 {
-			take(t, tr, tracker.Activation, 16)
-		}
-		path, err := tr.DumpFile(dir, "test")
+		path, err := full(test.limit).DumpFile(dir, "test")
 		require.NoError(t, err)
 		info, err := os.Stat(path)
 		require.NoError(t, err)
 		assert.LessOrEqual(t, info.Size(), int64(test.limit))
 		d := readDump(t, path)
-		assert.Equal(t, test.events, d.History.Len(), "%v", test.limit)
-		assert.Equal(t, test.allocations, len(slices.Collect(d.Snapshot.Allocations())), "%v", test.limit)
-		assert.Equal(t, int64(10_000), d.Snapshot.Live.Count, "never empty")
+		assert.Equal(t, test.want, d.LeftOut, "%v of %v", test.limit, size)
+		assert.Equal(t, events, int64(d.History.Len())+d.LeftOut.Events)
+		assert.Equal(t, uint64(d.LeftOut.Events), d.History.Dropped())
+		assert.Equal(t, 20, len(d.Marks)+int(d.LeftOut.Marks))
+		assert.Equal(t, live, len(slices.Collect(d.Snapshot.Allocations()))+int(d.LeftOut.Allocations.Count))
+		assert.Equal(t, whole.Snapshot.Live, d.Snapshot.Live, "never left out")
+		assert.Equal(t, whole.Snapshot.Live, d.Snapshot.Sub(nil).Sum())
 	}
 
 	before := files(t, dir)
-	tiny, _ := open(t, tracker.Config{MaxDumpBytes: 100})
-	_, err = tiny.DumpFile(dir, "test")
-	assert.ErrorContains(t, err, "more than the 100 B that a dump may")
+	_, err = full(100).DumpFile(dir, "test")
+	assert.ErrorContains(t, err, "more than the 100 B that it may")
 	assert.Equal(t, before, files(t, dir), "nothing of it stays")
+}
+
+// byManyLines allocates from 2^depth call stacks in turn.
+//
+//go:noinline
+func byManyLines(depth int, path int, f func()) {
+	if depth == 0 {
+		f()
+		return
+	}
+	if path&1 == 0 {
+		byManyLines(depth-1, path>>1, f)
+	} else {
+		byManyLines(depth-1, path>>1, f)
+	}
+}
+
+// TestOutOfMemoryDumpOfAMillionBuffers: it is written, whatever has to be left out.
+func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
+	const live, sites = 1_000_000, 10_000
+	tr, _ := open(t, tracker.Config{OOMDir: t.TempDir(), Device: device(t, sim.Config{Memory: sim.MaxMemory})})
+	for site := range sites {
+		byManyLines(14, site, func() {
+			for range live / sites {
+				if _, err := tr.AllocBytes(alloc.Bytes(1+site%7), tracker.Activation); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	_, err := tr.AllocBytes(2*sim.MaxMemory, tracker.Input)
+	var oom *tracker.OutOfMemoryError
+	require.ErrorAs(t, err, &oom)
+	require.NoError(t, oom.DumpErr)
+	info, err := os.Stat(oom.Dump)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, info.Size(), int64(16*alloc.MiB))
+
+	d, s := readDump(t, oom.Dump), tr.LightSnapshot()
+	assert.Equal(t, s.Live, d.Snapshot.Live)
+	assert.Equal(t, s.Live, d.LeftOut.Allocations)
+	assert.Equal(t, s.Reserved, d.LeftOut.SegmentBytes)
+	assert.Equal(t, s.Cache, d.Snapshot.Cache)
+	assert.Zero(t, d.LeftOut.Sites)
+	assert.Zero(t, d.LeftOut.Events)
+	assert.Equal(t, slices.Collect(s.Sites()), slices.Collect(d.Snapshot.Sites()), "with their whole stacks")
+
+	// Smaller ones lose the sites that hold least.
+	small, _ := open(t, tracker.Config{MaxDumpBytes: 256 * alloc.KiB})
+	for site := range 3000 {
+		byManyLines(14, site, func() {
+			_, err := small.AllocBytes(alloc.Bytes(1+site), tracker.Activation)
+			require.NoError(t, err)
+		})
+	}
+	path, err := small.DumpFile(t.TempDir(), "test")
+	require.NoError(t, err)
+	d = readDump(t, path)
+	kept := d.Snapshot.Sub(nil).Sum()
+	assert.Positive(t, kept.Count)
+	assert.Equal(t, 3000-kept.Count, d.LeftOut.Sites)
+	assert.Equal(t, small.LightSnapshot().Live, kept.Add(d.LeftOut.Unsited.Live))
+	smallest := tracker.Tally{Count: d.LeftOut.Sites, Bytes: alloc.Bytes(d.LeftOut.Sites * (d.LeftOut.Sites + 1) / 2)}
+	assert.Equal(t, tracker.Unsited{Live: smallest, Peak: smallest, Total: smallest}, d.LeftOut.Unsited, "those that hold least")
+}
+
+// TestDevicesMayDump: no lock is held while a device is asked.
+func TestDevicesMayDump(t *testing.T) {
+	dev := &late{Device: device(t, sim.Config{})}
+	tr, _ := open(t, tracker.Config{Device: dev})
+	dir := t.TempDir()
+	dump := func() {
+		_, err := tr.DumpFile(dir, "test")
+		assert.NoError(t, err)
+	}
+	dev.meanwhile = func() {
+		dump()
+		tr.Track()
+	}
+	ends("DumpFile", dump)
+	assert.Len(t, files(t, dir), 2)
 }
 
 func TestDumpWhereNoneCanBe(t *testing.T) {

@@ -5,13 +5,13 @@ package tracker
 import (
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 )
 
 // DumpOnSignal makes the process write a DumpFile to the directory when it gets
 // SIGUSR1, or one of the signals named instead, until stop is called or the
-// tracker closed. What cannot be written is told to Config.Logger.
+// tracker closed; they wait for a file that is being written. What cannot be
+// written is told to Config.Logger.
 //
 //	stop := tr.DumpOnSignal("dumps") // kill -USR1 <pid>
 //	defer stop()
@@ -21,31 +21,49 @@ func (t *MemTracker) DumpOnSignal(dir string, signals ...os.Signal) (stop func()
 	}
 	got, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(got, signals...)
-	var running sync.WaitGroup
-	running.Go(func() {
+	t.dumps.mu.Lock()
+	if t.dumps.signals == nil {
+		t.dumps.signals = make(map[chan struct{}]chan os.Signal)
+	}
+	t.dumps.signals[done] = got
+	t.dumps.mu.Unlock()
+	stop = func() {
+		t.dumps.mu.Lock()
+		defer t.dumps.mu.Unlock()
+		t.dumps.stop(done)
+	}
+	if t.closed.Load() {
+		stop()
+	}
+	go func() {
 		for {
 			select {
 			case s := <-got:
-				if path, err := t.DumpFile(dir, s.String()); err != nil {
-					t.report.log.Error("gpumemtrack: a dump could not be written", "err", err)
-				} else {
-					t.report.log.Info("gpumemtrack: dump written", "signal", s.String(), "path", path)
-				}
+				t.dumpFor(s, dir, done)
 			case <-done:
 				return
 			}
 		}
-	})
-	stop = sync.OnceFunc(func() {
-		signal.Stop(got)
-		close(done)
-		running.Wait()
-	})
-	t.dumps.onSignal.Lock()
-	t.dumps.stops = append(t.dumps.stops, stop)
-	t.dumps.onSignal.Unlock()
-	if t.closed.Load() {
-		stop()
-	}
+	}()
 	return stop
+}
+
+// dumpFor writes the dump that a signal asked for, unless that has ended. The
+// logger's code is not ours and may end it.
+func (t *MemTracker) dumpFor(s os.Signal, dir string, done chan struct{}) {
+	var path string
+	d, err := t.newDump(s.String(), t.dumps.maxBytes)
+	t.dumps.mu.Lock()
+	_, wanted := t.dumps.signals[done]
+	if wanted && err == nil {
+		path, err = t.dumps.write(dir, d)
+	}
+	t.dumps.mu.Unlock()
+	switch {
+	case !wanted:
+	case err != nil:
+		t.report.log.Error("gpumemtrack: a dump could not be written", "err", err)
+	default:
+		t.report.log.Info("gpumemtrack: dump written", "signal", s.String(), "path", path)
+	}
 }

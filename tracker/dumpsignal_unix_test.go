@@ -18,7 +18,7 @@ import (
 
 func TestDumpOnSignal(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dumps")
-	tr, _ := open(t, tracker.Config{Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{Logger: silent})
 	take(t, tr, tracker.Parameter, 7)
 	stop := tr.DumpOnSignal(dir)
 	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGUSR1))
@@ -31,6 +31,25 @@ func TestDumpOnSignal(t *testing.T) {
 	d := readDump(t, files(t, dir)[0])
 	assert.Equal(t, "user defined signal 1", d.Reason)
 	assert.Equal(t, int64(1), d.Snapshot.Live.Count)
+}
+
+// TestLoggerOfASignalsDump may stop what it is told of, and close the tracker.
+func TestLoggerOfASignalsDump(t *testing.T) {
+	var tr *tracker.MemTracker
+	var stop func()
+	begun, logged := make(chan struct{}), make(chan struct{})
+	tr, _ = open(t, tracker.Config{Logger: slog.New(handler{call: func() {
+		defer close(logged)
+		<-begun
+		stop()
+		assert.NoError(t, tr.Close())
+	}})})
+	dir := t.TempDir()
+	stop = tr.DumpOnSignal(dir)
+	close(begun)
+	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGUSR1))
+	ends("the handler", func() { <-logged })
+	assert.Len(t, files(t, dir), 1)
 }
 
 func TestCloseStopsDumpOnSignal(t *testing.T) {

@@ -1,7 +1,11 @@
 package tracker
 
 import (
+	"iter"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
 // group is what a line of a report counts: the live buffers of one kind, shape
@@ -16,10 +20,10 @@ type group struct {
 // that is known by line of code is a count in a cell, since every buffer of it has
 // the same size.
 type cell struct {
-	group   *group
-	stack   callstack.ID
-	section uint32 // path
-	hash    uint64 // of group identity, stack and section
+	group *group      // nil for a cell that is not in use
+	each  alloc.Bytes // the group's
+	place
+	line lineID // of the stack
 
 	live   int64 // buffers now
 	marked int64 // buffers at the last mark
@@ -30,9 +34,9 @@ type cell struct {
 	peak  int64
 	epoch uint64
 
-	copied int32 // index in the snapshot that is being made
-	dirty  bool  // stands in cells.dirty
-	swept  bool  // is not in the table any more
+	pins         int32   // records that are leaving
+	dirty        bool    // changed since the last mark, and so in a list
+	newer, older slab.ID // in that list
 }
 
 // place is where in a program a buffer was allocated.
@@ -41,85 +45,92 @@ type place struct {
 	section uint32
 }
 
-func (c *cell) place() place { return place{c.stack, c.section} }
-
-// cells finds the cell of a place and group in constant time, and remembers
-// which of them changed since the last mark. It is an open addressing table:
-// cells leave it only in sweep, which builds it anew.
+// cells finds the cell of a place and group, and remembers which of them changed
+// since the last mark.
 type cells struct {
-	slots  []*cell // length a power of two, at most half full
-	count  int
-	limit  int // sweep before the count goes beyond this
-	dirty  []*cell
+	slab.Slab[cell]
+	index  map[cellKey]slab.ID
 	groups map[string]*group
+	recent recentCells
+	dirty  slab.ID // the last that changed
 
-	// retired holds the buffers ever allocated by the cells that were swept.
-	retired map[place]Tally
+	limit int     // a sweep begins when there are more
+	swept slab.ID // the sweep has come so far; 0 if there is none
+
+	// retired holds the buffers ever allocated by the cells that were dropped.
+	retired      slab.Slab[retiredEntry]
+	retiredIndex map[place]slab.ID
 }
 
-const minCells = 256
+type cellKey struct {
+	group *group
+	place
+}
+
+const (
+	minCells   = 256
+	sweepCells = 16 // looked at for each new cell
+)
 
 func newCells() cells {
 	return cells{
-		slots:   make([]*cell, 2*minCells),
-		limit:   minCells,
-		groups:  make(map[string]*group),
-		retired: make(map[place]Tally),
+		index:        make(map[cellKey]slab.ID),
+		groups:       make(map[string]*group),
+		retiredIndex: make(map[place]slab.ID),
+		limit:        minCells,
 	}
 }
 
-// at returns the cell of a place and a tensor, making it if it is new.
-func (cs *cells) at(p place, x tensor, peakEpoch uint64) *cell {
-	hash := cellHash(p, x)
-	mask := uint64(len(cs.slots) - 1)
-	for i := hash & mask; cs.slots[i] != nil; i = (i + 1) & mask {
-		c := cs.slots[i]
-		if c.hash == hash && c.place() == p && c.group.equal(x) {
-			return c
+// find returns the cell of a place and a tensor, or 0.
+func (cs *cells) find(p place, x *tensor) slab.ID {
+	recent := cs.recent.of(p.stack)
+	if *recent != 0 {
+		if c := cs.At(*recent); c.group != nil && c.place == p && c.group.equal(x) {
+			return *recent
 		}
 	}
-	cs.makeRoom(peakEpoch)
-	c := &cell{group: cs.group(x), stack: p.stack, section: p.section, hash: hash}
-	c.group.cells++
-	cs.insert(c)
-	return c
+	var key [64]byte
+	g := cs.groups[string(x.appendKey(key[:0]))]
+	if g == nil {
+		return 0
+	}
+	id := cs.index[cellKey{g, p}]
+	*recent = id
+	return id
 }
 
-// makeRoom makes room for one cell.
-func (cs *cells) makeRoom(peakEpoch uint64) {
-	if cs.count >= cs.limit {
-		cs.sweep(peakEpoch)
+// at returns the cell of a place and a tensor, making it if it is new. The line is the stack's.
+func (cs *cells) at(p place, line lineID, x *tensor, peakEpoch uint64) slab.ID {
+	if id := cs.find(p, x); id != 0 {
+		return id
 	}
+	cs.sweep(peakEpoch)
+	g := cs.group(x)
+	g.cells++
+	id, c := cs.Get()
+	c.group, c.each, c.place, c.line = g, x.each, p, line
+	cs.index[cellKey{g, p}] = id
+	return id
 }
 
-// readmit takes a cell back that was swept when its last buffer was being freed,
-// which then failed. If the key has a new cell by now, it has two: their counts add up.
-func (cs *cells) readmit(c *cell, peakEpoch uint64) {
-	left := cs.retired[c.place()].Sub(c.group.tally(c.total))
-	if left.IsZero() {
-		delete(cs.retired, c.place())
-	} else {
-		cs.retired[c.place()] = left
+// readmit returns the cell of a buffer that is live again after it was counted
+// out. If its cell was dropped meanwhile, its part of the total goes back.
+func (cs *cells) readmit(p place, line lineID, x *tensor, peakEpoch uint64) slab.ID {
+	id := cs.at(p, line, x, peakEpoch)
+	if c := cs.At(id); c.total == c.live {
+		cs.Touch(id)
+		c.total++
+		at := cs.retiredAt(p)
+		cs.retired.Touch(at)
+		r := cs.retired.At(at)
+		r.total = r.total.Sub(x.tally(1))
 	}
-	c.swept, c.dirty = false, false
-	cs.makeRoom(peakEpoch)
-	c.group.cells++
-	cs.insert(c)
-}
-
-func (cs *cells) insert(c *cell) {
-	mask := uint64(len(cs.slots) - 1)
-	i := c.hash & mask
-	for cs.slots[i] != nil {
-		i = (i + 1) & mask
-	}
-	cs.slots[i] = c
-	cs.count++
+	return id
 }
 
 // group returns the group of a tensor, making it if it is new.
-func (cs *cells) group(x tensor) *group {
-	key := x.key()
+func (cs *cells) group(x *tensor) *group {
+	key := string(x.appendKey(nil))
 	g := cs.groups[key]
 	if g == nil {
 		g = &group{tensor: tensor{x.kind, x.dtype, x.shape.Clone(), x.each}}
@@ -128,62 +139,92 @@ func (cs *cells) group(x tensor) *group {
 	return g
 }
 
-// touch puts the cell on the list of those to look at for the next mark.
-func (cs *cells) touch(c *cell) {
-	if !c.dirty {
-		c.dirty = true
-		cs.dirty = append(cs.dirty, c)
+// mark puts a cell on the list of those to look at for the next mark.
+func (cs *cells) mark(id slab.ID, c *cell) {
+	c.dirty, c.newer, c.older = true, 0, cs.dirty
+	if cs.dirty != 0 {
+		cs.At(cs.dirty).newer = id
+	}
+	cs.dirty = id
+}
+
+// takeDirty iterates over that list, and empties it.
+func (cs *cells) takeDirty() iter.Seq[*cell] {
+	return func(yield func(*cell) bool) {
+		for id := cs.dirty; id != 0; {
+			c := cs.At(id)
+			cs.Touch(id)
+			id = c.older
+			c.dirty, c.newer, c.older = false, 0, 0
+			yield(c)
+		}
+		cs.dirty = 0
 	}
 }
 
-// sweep drops the cells that no mark, no peak and no live buffer needs, and
-// makes room for as many again as remain. A program whose shapes never repeat
-// thus keeps a bounded table; one whose shapes do repeat pays nothing.
+// sweep drops the cells that no mark, no peak and no live buffer needs, a few at
+// each call, until there is room for as many again as remain. A program whose
+// shapes never repeat thus keeps a bounded table; one whose shapes do repeat
+// pays nothing.
 func (cs *cells) sweep(peakEpoch uint64) {
-	old := cs.slots
-	kept := 0
-	for _, c := range old {
-		if c != nil && c.needed(peakEpoch) {
-			kept++
+	if cs.swept == 0 {
+		if cs.Len() < cs.limit {
+			return
+		}
+		cs.swept = 1
+	}
+	for end := min(cs.swept+sweepCells, cs.Bound()); cs.swept < end; cs.swept++ {
+		if c := cs.At(cs.swept); c.group != nil && !c.needed(peakEpoch) {
+			cs.retire(cs.swept, c)
 		}
 	}
-	cs.limit = max(minCells, 2*kept)
-	size := 2 * minCells
-	for size < 2*cs.limit {
-		size *= 2
+	if cs.swept >= cs.Bound() {
+		cs.swept, cs.limit = 0, max(minCells, 2*cs.Len())
 	}
-	cs.slots, cs.count = make([]*cell, size), 0
-	for _, c := range old {
-		switch {
-		case c == nil:
-		case c.needed(peakEpoch):
-			cs.insert(c)
-		default:
-			cs.retire(c)
-		}
-	}
-	stillDirty := cs.dirty[:0]
-	for _, c := range cs.dirty {
-		if c.needed(peakEpoch) {
-			stillDirty = append(stillDirty, c)
-		}
-	}
-	clear(cs.dirty[len(stillDirty):])
-	cs.dirty = stillDirty
 }
 
-func (cs *cells) retire(c *cell) {
-	cs.retired[c.place()] = cs.retired[c.place()].Add(c.group.tally(c.total))
-	c.swept = true
-	c.group.cells--
-	if g := c.group; g.cells == 0 {
-		delete(cs.groups, g.key())
+func (cs *cells) retire(id slab.ID, c *cell) {
+	at := cs.retiredAt(c.place)
+	cs.retired.Touch(at)
+	r := cs.retired.At(at)
+	r.total = r.total.Add(c.group.tally(c.total))
+	if c.dirty {
+		cs.unmark(c)
+	}
+	delete(cs.index, cellKey{c.group, c.place})
+	if c.group.cells--; c.group.cells == 0 {
+		delete(cs.groups, string(c.group.appendKey(nil)))
+	}
+	cs.Put(id)
+}
+
+// retiredAt returns the entry of a place, making it if it is new.
+func (cs *cells) retiredAt(p place) slab.ID {
+	id := cs.retiredIndex[p]
+	if id == 0 {
+		var r *retiredEntry
+		id, r = cs.retired.Get()
+		r.place = p
+		cs.retiredIndex[p] = id
+	}
+	return id
+}
+
+// unmark takes a cell off the list for the next mark.
+func (cs *cells) unmark(c *cell) {
+	if c.older != 0 {
+		cs.At(c.older).newer = c.newer
+	}
+	if c.newer != 0 {
+		cs.At(c.newer).older = c.older
+	} else {
+		cs.dirty = c.older
 	}
 }
 
 // needed reports whether the cell still stands for anything but its total.
 func (c *cell) needed(peakEpoch uint64) bool {
-	return c.live != 0 || c.marked != 0 || c.atPeak(peakEpoch) != 0
+	return c.live != 0 || c.marked != 0 || c.pins != 0 || c.atPeak(peakEpoch) != 0
 }
 
 // atPeak returns the number of buffers at the ledger's peak.
@@ -194,12 +235,28 @@ func (c *cell) atPeak(peakEpoch uint64) int64 {
 	return c.live
 }
 
-// cellHash mixes by multiplying with the 64-bit golden ratio.
-func cellHash(p place, x tensor) uint64 {
-	const phi = 0x9e3779b97f4a7c15
-	h := (uint64(p.section)<<48 ^ uint64(p.stack)<<16 | uint64(x.kind)<<8 | uint64(x.dtype)) * phi
-	for _, dim := range x.shape {
-		h = (h ^ h>>29 ^ uint64(dim)) * phi
+// recentCells remembers in which cell each call stack allocated last: most
+// stacks allocate one shape in one section.
+type recentCells struct {
+	pages []*[recentInPage]slab.ID // by stack
+}
+
+const recentInPage = 1024
+
+func (r *recentCells) of(stack callstack.ID) *slab.ID {
+	if stack == callstack.Overflow {
+		stack = 0
 	}
-	return h ^ h>>32
+	page := int(stack / recentInPage)
+	if page >= len(r.pages) || r.pages[page] == nil {
+		r.addPage(page)
+	}
+	return &r.pages[page][stack%recentInPage]
+}
+
+func (r *recentCells) addPage(page int) {
+	for page >= len(r.pages) {
+		r.pages = append(r.pages, nil)
+	}
+	r.pages[page] = new([recentInPage]slab.ID)
 }

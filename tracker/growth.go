@@ -3,84 +3,139 @@ package tracker
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Growth is a line of code whose live bytes rose at each of the last marks.
+// Growth is a line of code whose live bytes rise from mark to mark.
 type Growth struct {
-	Site   Frame
-	Marks  int   // how many in a row, up to the last
-	Gained Tally // over them
+	Site    Frame `json:"site"`
+	Callers       // of the buffers that were gained
+	Marks   int   `json:"marks"`  // over which they were
+	Gained  Tally `json:"gained"` // from one low-water mark to another
 }
 
 // PerMark returns the slope: bytes gained from one mark to the next, on average.
 func (g Growth) PerMark() alloc.Bytes { return g.Gained.Bytes / alloc.Bytes(g.Marks) }
 
-// String prints it on one line.
+// String tells how much it grows, and how the line is reached:
+//
+//	main.go:88 main.(*service).remember grows by 1.0 MiB a mark: 93.0 MiB more over 93 marks
+//		path: main.(*service).remember <- (*service).handle
 func (g Growth) String() string {
-	return fmt.Sprintf("%v grows by %v a mark: %v more over the last %d marks", g.Site, g.PerMark(), g.Gained.Bytes, g.Marks)
+	return fmt.Sprintf("%v grows by %v a mark: %v more over %d marks\n%v", g.Site, g.PerMark(), g.Gained.Bytes, g.Marks, g.Callers)
 }
 
-const (
-	defaultWarmup      = 3
-	defaultGrowthMarks = 10
-)
+const defaultWarmup = 3
 
-// Growth returns the lines of code whose live bytes rose at each of the last n
-// marks and more, steeper ones first; 0 means 10 marks. The first marks of the
-// program are left out: see Config.Warmup. In a loop with one Track in each
-// round, that is a leak, or a cache without a bound; memory that merely goes up
-// and down by chance would have to rise ten times in a row. A mark at which a
-// line did not rise ends its row: where rounds have several marks, compare
-// snapshots of different rounds with Leaks and Since instead.
-func (t *MemTracker) Growth(n int) []Growth {
-	t.marking.Lock()
-	defer t.marking.Unlock()
-	var found []Growth
-	for _, rise := range t.growth.rising {
-		if rise.Marks >= cmp.Or(max(n, 0), defaultGrowthMarks) {
-			found = append(found, rise)
-		}
+// Growth returns the lines of code whose live bytes rise over the marks, steeper
+// ones first: leaks, and caches without a bound. It does not matter where in its
+// rounds a program calls Track, nor how often.
+//
+// The marks after the first few (see Config.Warmup) are divided into 16 to 32 windows of equal
+// length. Only the low-water mark of a window counts, the lowest level at its
+// marks, so memory that is taken and freed again does not. A line grows if
+//
+//   - its low-water mark rose from one window to the next at least eight times,
+//   - all falls together are at most an eighth of all rises,
+//   - the last quarter of the windows brought at least a sixth of the gain,
+//   - and at least half of the buffers that it gained are older than 99 % of its freed ones
+//     became. This does not apply if it gained no buffers, only larger ones.
+//
+// So it takes at least 32 marks, and eight windows with a rise. A leak that begins
+// late is found after a quarter to a half of all marks. A cache that fills is growth until it
+// is nearly full. Of more than 1,024 lines, those with most live bytes are followed.
+//
+// The cost is a pass over the lines, and a Snapshot if one grows.
+func (t *MemTracker) Growth() []Growth {
+	found, began := t.growing()
+	if len(found) == 0 {
+		return nil
 	}
-	slices.SortFunc(found, func(x, y Growth) int {
+	freed := t.lifetimes()
+	s := t.Snapshot()
+	now := s.Time.Sub(s.epoch)
+	lines := s.lines(leakFilter{}, func(site Frame, _ stackCount) bool { return found[site] != nil })
+	growths := make([]Growth, 0, len(found))
+	for site, its := range found {
+		g := Growth{Site: site, Marks: its.span(), Gained: its.gain()}
+		if l := lines[site]; l != nil {
+			gained := l.gained(began, g.Gained.Count)
+			if g.Gained.Count > 0 && freed[site].usuallyFreed(now, gained) {
+				continue
+			}
+			g.Callers = newCallers(gained, l.stacks, t.stacks.path)
+		}
+		growths = append(growths, g)
+	}
+	slices.SortFunc(growths, func(x, y Growth) int {
 		return cmp.Or(cmp.Compare(y.PerMark(), x.PerMark()), compareFrame(x.Site, y.Site))
 	})
-	return found
+	return growths
 }
 
-// growth follows the lines of code whose live bytes rise from mark to mark. It
-// forgets a line as soon as it does not, and so never holds more than one mark
-// changes. The marking lock guards it.
-type growth struct {
-	warmup  int
-	changes map[Frame]Tally  // of the mark being made
-	rising  map[Frame]Growth // at the last mark
-	spare   map[Frame]Growth
-}
-
-func newGrowth(warmup int) growth {
-	return growth{
-		warmup:  max(0, cmp.Or(warmup, defaultWarmup)),
-		changes: make(map[Frame]Tally),
-		rising:  make(map[Frame]Growth),
-		spare:   make(map[Frame]Growth),
-	}
-}
-
-func (g *growth) note(site Frame, change Tally) { g.changes[site] = g.changes[site].Add(change) }
-
-// mark ends the mark of that number.
-func (g *growth) mark(seq int) {
-	next := g.spare
-	for site, change := range g.changes {
-		if change.Bytes > 0 && seq > g.warmup {
-			before := g.rising[site]
-			next[site] = Growth{Site: site, Marks: before.Marks + 1, Gained: before.Gained.Add(change)}
+// growing returns copies of the series that grow, and when they began.
+func (t *MemTracker) growing() (found map[Frame]*series, began time.Duration) {
+	t.marking.Lock()
+	defer t.marking.Unlock()
+	found = make(map[Frame]*series)
+	for site, s := range t.growth.lines {
+		s.hold(t.growth.marks)
+		if s.grows() {
+			its := *s
+			found[site] = &its
 		}
 	}
-	clear(g.changes)
-	clear(g.rising)
-	g.rising, g.spare = next, g.rising
+	return found, t.growth.began
+}
+
+// growth follows the lines of code from mark to mark. The marking lock guards it.
+type growth struct {
+	warmup int
+	began  time.Duration // the warm-up's last mark
+	marks  int           // since
+	lines  map[Frame]*series
+}
+
+const maxSeries = 1024
+
+func newGrowth(warmup int) growth {
+	return growth{warmup: max(0, cmp.Or(warmup, defaultWarmup)), lines: make(map[Frame]*series)}
+}
+
+// note takes a change at a line since the last mark.
+func (g *growth) note(site Frame, change Tally) {
+	s := g.lines[site]
+	if s == nil {
+		g.makeRoom()
+		s = &series{width: 1}
+		g.lines[site] = s
+	}
+	s.hold(g.marks)
+	s.level = s.level.Add(change)
+}
+
+// mark ends the mark of that number and time.
+func (g *growth) mark(seq int, now time.Duration) {
+	if seq <= g.warmup {
+		g.began = now
+	}
+	g.marks = max(0, seq-g.warmup)
+}
+
+// makeRoom drops the half of the lines that hold least, when there are too many. A
+// line that is dropped and changes again is followed from there.
+func (g *growth) makeRoom() {
+	if len(g.lines) < maxSeries {
+		return
+	}
+	least := slices.SortedFunc(maps.Keys(g.lines), func(x, y Frame) int {
+		return cmp.Compare(g.lines[x].level.Bytes, g.lines[y].level.Bytes)
+	})
+	for _, site := range least[:maxSeries/2] {
+		delete(g.lines, site)
+	}
 }

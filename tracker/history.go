@@ -3,6 +3,8 @@ package tracker
 import (
 	"fmt"
 	"iter"
+	"math/bits"
+	"sync"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -85,44 +87,106 @@ type Event struct {
 	Stack     Stack  // of the allocation, also for a free; of the caller for a mark and a section
 }
 
-// event is an Event as the ring keeps it, 48 bytes.
+// event is an Event as the ring keeps it, 40 bytes.
 type event struct {
 	since     time.Duration // since the tracker's start
 	ptr       alloc.Ptr
 	allocated alloc.Bytes // or the size asked for, the mark's number, the section's span
 	group     *group
 	stack     callstack.ID
-	section   uint32
+	section   uint16
 	action    Action
 }
 
-// history is a ring of the latest events. It grows up to its bound and then
-// overwrites the oldest.
+// history is a ring of the latest events. It grows up to its bound, a chunk at a
+// time, and then overwrites the oldest.
 type history struct {
-	ring []event
-	max  int
-	next uint64 // events ever
+	max    int
+	mask   uint64 // of an event's number, to its place in the ring
+	ring   []*[eventsInChunk]event
+	next   uint64        // events ever
+	latest time.Duration // of the last event: time does not go back
+	none   event         // where events go of which none are kept
 }
 
-func (h *history) add(e event) {
-	switch {
-	case len(h.ring) < h.max:
-		h.ring = append(h.ring, e)
-	case h.max > 0:
-		h.ring[h.next%uint64(h.max)] = e
+const (
+	eventsInChunk = 1 << 10
+	maxSections   = 1 << 16 // that events can tell apart; a tracker has maxPaths at most
+)
+
+func newHistory(maxEvents int) history {
+	h := history{max: maxEvents}
+	if maxEvents > 0 {
+		places := max(eventsInChunk, 1<<bits.Len(uint(maxEvents-1)))
+		h.mask = uint64(places - 1)
+		h.ring = make([]*[eventsInChunk]event, places/eventsInChunk)
 	}
+	return h
+}
+
+// close forgets every event.
+func (h *history) close() { *h = history{next: h.next, latest: h.latest} }
+
+// slot returns the room for the next event, which the caller fills. It is
+// written field by field: the processor waits for an event that is built
+// elsewhere and copied.
+func (h *history) slot() *event {
+	at := h.next & h.mask
 	h.next++
+	if h.max == 0 {
+		return &h.none
+	}
+	chunk := h.ring[at/eventsInChunk]
+	if chunk == nil {
+		chunk = new([eventsInChunk]event)
+		h.ring[at/eventsInChunk] = chunk
+	}
+	return &chunk[at%eventsInChunk]
 }
 
-// copy appends the events kept, oldest first, and returns the number of the first.
-func (h *history) copy(into []event) (events []event, first uint64) {
-	start := 0
-	if len(h.ring) == h.max && h.max > 0 {
-		start = int(h.next % uint64(h.max))
+// add appends an event at a time that moment gave.
+func (h *history) add(e event) {
+	e.since = h.moment(e.since)
+	*h.slot() = e
+}
+
+// moment returns the time of an event that happens now, of which the clock was read
+// before the lock was taken: no earlier than the event before.
+func (h *history) moment(now time.Duration) time.Duration {
+	h.latest = max(h.latest, now)
+	return h.latest
+}
+
+// eventsAtOnce is how many are copied without a pause.
+const eventsAtOnce = 4 * eventsInChunk
+
+// read copies the events kept, oldest first, and returns the number of the
+// first. Those that are overwritten before they are copied are left out.
+func (h *history) read(lock sync.Locker) (events []event, first uint64) {
+	lock.Lock()
+	end := h.next
+	first = end - min(end, uint64(h.max))
+	lock.Unlock()
+	events = make([]event, 0, end-first)
+	for at := first; at < end; {
+		lock.Lock()
+		if len(h.ring) == 0 {
+			lock.Unlock()
+			return nil, end // closed meanwhile
+		}
+		if kept := h.next - min(h.next, h.mask+1); at < kept {
+			at, first, events = kept, kept, events[:0]
+		}
+		for stop := min(end, at+eventsAtOnce); at < stop; {
+			chunk := h.ring[at&h.mask/eventsInChunk]
+			part := chunk[at%eventsInChunk:]
+			part = part[:min(uint64(len(part)), stop-at)]
+			events = append(events, part...)
+			at += uint64(len(part))
+		}
+		lock.Unlock()
 	}
-	events = append(into, h.ring[start:]...)
-	events = append(events, h.ring[:start]...)
-	return events, h.next - uint64(len(h.ring))
+	return events, min(first, end)
 }
 
 // History is a copy of the latest events at an instant.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"time"
 
@@ -14,10 +13,11 @@ import (
 )
 
 // The schema of a history's JSON form. The version rises when a reader of the
-// one before would misread it.
+// one before would misread it; files of earlier versions are read. In version 1 a stack
+// was its frames, now it is their numbers in a table.
 const (
 	HistorySchema  = "gpumemtrack.history"
-	HistoryVersion = 1
+	HistoryVersion = 2
 )
 
 type historyHead struct {
@@ -31,13 +31,14 @@ type historyHead struct {
 // historyTables are the tables: events refer to the others by index.
 type historyTables struct {
 	Stacks []historyStack `json:"stacks"`
+	Frames []Frame        `json:"frames"`
 	Groups []historyGroup `json:"groups"`
 	Events []historyEvent `json:"events"`
 }
 
 type historyStack struct {
-	Site   Frame `json:"site"`
-	Frames Stack `json:"frames"`
+	Site   Frame     `json:"site"`
+	Frames stackJSON `json:"frames"`
 }
 
 type historyGroup struct {
@@ -63,22 +64,26 @@ type historyEvent struct {
 // sections is written.
 func (h *History) WriteJSON(w io.Writer) error {
 	out := newTableWriter(w)
-	index := h.index()
-	head, err := json.Marshal(historyHead{HistorySchema, HistoryVersion, h.start, h.first, index.sections})
-	if err != nil {
-		return fmt.Errorf("write history: %w", err)
-	}
-	out.bytes(head[:len(head)-1])
-	table(out, "stacks", slices.Values(index.stacks), asJSON(func(id callstack.ID) any {
-		return historyStack{h.stacks.site(id), h.stacks.resolve(id)}
-	}))
-	table(out, "groups", slices.Values(index.groups), asJSON(func(g *group) any { return historyGroup{g.kind, g.dtype, g.shape} }))
-	table(out, "events", slices.Values(h.events), func(b []byte, e event) ([]byte, error) { return index.event(e).appendJSON(b), nil })
-	out.bytes([]byte("}\n"))
-	if err := errors.Join(out.err, out.w.Flush()); err != nil {
+	h.writeTo(out)
+	if err := out.flush(); err != nil {
 		return fmt.Errorf("write history: %w", err)
 	}
 	return nil
+}
+
+func (h *History) writeTo(out *tableWriter) {
+	index := h.index()
+	out.head(historyHead{HistorySchema, HistoryVersion, h.start, h.first, index.sections})
+	frames := newFrameTable()
+	table(out, "stacks", index.stacks, func(b []byte, id callstack.ID) ([]byte, error) {
+		site, err := json.Marshal(h.stacks.site(id))
+		b = append(append(append(b, `{"site":`...), site...), `,"frames":`...)
+		return append(frames.appendStack(b, h.stacks.resolve(id)), '}'), err
+	})
+	frames.write(out, len(index.stacks))
+	table(out, "groups", index.groups, asJSON(func(g *group) any { return historyGroup{g.kind, g.dtype, g.shape} }))
+	table(out, "events", h.events, func(b []byte, e event) ([]byte, error) { return index.event(e).appendJSON(b), nil })
+	out.bytes([]byte("}\n"))
 }
 
 // MarshalJSON is WriteJSON into memory.
@@ -91,7 +96,7 @@ type historyIndex struct {
 	sections  []string
 	ofStack   map[callstack.ID]int
 	ofGroup   map[*group]int
-	ofSection map[uint32]uint32
+	ofSection map[uint16]uint32
 }
 
 func (h *History) index() *historyIndex {
@@ -99,7 +104,7 @@ func (h *History) index() *historyIndex {
 		sections:  []string{""},
 		ofStack:   map[callstack.ID]int{0: -1},
 		ofGroup:   map[*group]int{nil: -1},
-		ofSection: map[uint32]uint32{noPath: 0},
+		ofSection: map[uint16]uint32{uint16(noPath): 0},
 	}
 	for _, e := range h.events {
 		if _, ok := x.ofStack[e.stack]; !ok {
@@ -174,13 +179,16 @@ func (h *History) UnmarshalJSON(text []byte) error {
 	if err != nil {
 		return fmt.Errorf("read history: %w", err)
 	}
+	if len(in.Sections) > maxSections {
+		return fmt.Errorf("read history: %d sections, want at most %d", len(in.Sections), maxSections)
+	}
 	loaded := History{first: in.First, start: in.Start, sections: in.Sections, stacks: stacks}
 	for i, e := range in.Events {
 		if e.Group < -1 || e.Group >= len(groups) || e.Stack < -1 || e.Stack >= len(in.Stacks) || int64(e.Section) >= int64(len(in.Sections)) {
 			return fmt.Errorf("read history: event %d: group %d of %d, stack %d of %d, section %d of %d",
 				i, e.Group, len(groups), e.Stack, len(in.Stacks), e.Section, len(in.Sections))
 		}
-		read := event{since: e.Since, action: e.Action, ptr: e.Ptr, allocated: e.Bytes, stack: callstack.ID(e.Stack + 1), section: e.Section}
+		read := event{since: e.Since, action: e.Action, ptr: e.Ptr, allocated: e.Bytes, stack: callstack.ID(e.Stack + 1), section: uint16(e.Section)}
 		if e.Action.numbered() {
 			read.allocated = alloc.Bytes(e.Number)
 		}
@@ -195,8 +203,12 @@ func (h *History) UnmarshalJSON(text []byte) error {
 
 func (in historyTables) load() (loadedStacks, []*group, error) {
 	var stacks loadedStacks
-	for _, s := range in.Stacks {
-		stacks.stacks = append(stacks.stacks, s.Frames)
+	for i, s := range in.Stacks {
+		stack, err := s.Frames.load(in.Frames)
+		if err != nil {
+			return loadedStacks{}, nil, fmt.Errorf("stack %d: %w", i, err)
+		}
+		stacks.stacks = append(stacks.stacks, stack)
 		stacks.sites = append(stacks.sites, s.Site)
 	}
 	var groups []*group

@@ -4,8 +4,12 @@ package tracker
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
-// residentSet is not known here: what the standard library can ask (getrusage)
-// has no present level, and a mark in units that differ from system to system.
-func residentSet() (now, peak alloc.Bytes) { return -1, -1 }
+// proc knows nothing here: what the standard library can ask (getrusage) has no
+// present level, and a mark in units that differ from system to system.
+type proc struct{}
 
-func resetHostPeak() alloc.Bytes { return 0 }
+func (proc) init()                                    {}
+func (proc) resident() alloc.Bytes                    { return -1 }
+func (proc) residentAndPeak() (now, peak alloc.Bytes) { return -1, -1 }
+func (proc) resetPeak() alloc.Bytes                   { return 0 }
+func (proc) close()                                   {}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
 )
 
 // refusing is a device whose next Free fails, after something else has happened.
@@ -83,18 +83,82 @@ type late struct {
 
 func (d *late) MemInfo() (alloc.MemInfo, error) {
 	info, err := d.Device.MemInfo()
-	if d.meanwhile != nil {
-		d.meanwhile()
+	if meanwhile := d.meanwhile; meanwhile != nil {
+		d.meanwhile = nil
+		meanwhile()
 	}
 	return info, err
 }
 
+// TestLevelsHoldTogether: what the device said a moment ago is less than what is
+// allocated now, so it is asked again.
 func TestLevelsHoldTogether(t *testing.T) {
 	dev := &late{Device: device(t, sim.Config{Overhead: -1})}
 	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
-	dev.meanwhile = func() { take(t, tr, tracker.Input, 1<<20) }
-	m := tr.Track()
-	assert.Equal(t, 4*alloc.MiB, m.Allocated)
-	assert.LessOrEqual(t, m.Allocated, m.Reserved)
-	assert.LessOrEqual(t, m.Reserved, m.DriverUsed)
+	for _, levels := range []func() tracker.Levels{
+		func() tracker.Levels { return tr.Track().Levels },
+		func() tracker.Levels { return tr.Snapshot().Levels },
+	} {
+		var buf *tracker.Buffer
+		dev.meanwhile = func() { buf = take(t, tr, tracker.Input, 1<<20) }
+		l := levels()
+		assert.Equal(t, 4*alloc.MiB, l.Allocated)
+		assert.Equal(t, 4*alloc.MiB, l.Reserved)
+		assert.Equal(t, 4*alloc.MiB, l.DriverUsed)
+		assert.Zero(t, l.Untracked())
+		require.NoError(t, buf.Free())
+	}
+}
+
+// saying is a device that answers MemInfo with that.
+type saying struct {
+	alloc.Device
+	info alloc.MemInfo
+}
+
+func (d saying) MemInfo() (alloc.MemInfo, error) { return d.info, nil }
+
+// TestDriversThatSayWhatCannotBe: their figures are shown as they are, or are
+// unknown; none is made up.
+func TestDriversThatSayWhatCannotBe(t *testing.T) {
+	const unknown = alloc.Bytes(-1)
+	for name, test := range map[string]struct {
+		info                   alloc.MemInfo
+		used, total, untracked alloc.Bytes
+		line                   string
+	}{
+		"nothing is used": {
+			alloc.MemInfo{Free: alloc.GiB, Total: alloc.GiB}, 0, alloc.GiB, unknown,
+			"Driver Used Memory:0.0     MiB Untracked:unknown",
+		},
+		"there is no memory": {
+			alloc.MemInfo{}, unknown, unknown, unknown,
+			"Driver Used Memory:unknown     Untracked:unknown",
+		},
+		"more is free than there is": {
+			alloc.MemInfo{Free: 2 * alloc.GiB, Total: alloc.GiB}, unknown, alloc.GiB, unknown,
+			"Driver Used Memory:unknown     Untracked:unknown",
+		},
+		"less than nothing is free": {
+			alloc.MemInfo{Free: -1, Total: alloc.GiB}, unknown, alloc.GiB, unknown,
+			"Driver Used Memory:unknown     Untracked:unknown",
+		},
+		"all is used": {
+			alloc.MemInfo{Total: alloc.GiB}, alloc.GiB, alloc.GiB, alloc.GiB - 100*alloc.MiB,
+			"Driver Used Memory:1024.0  MiB Untracked:924.0   MiB",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, report := open(t, tracker.Config{Device: saying{device(t, sim.Config{}), test.info}})
+			_, err := tr.AllocBytes(100*alloc.MiB, tracker.Input)
+			require.NoError(t, err)
+			m := tr.Track()
+			assert.Equal(t, test.used, m.DriverUsed)
+			assert.Equal(t, test.total, m.DriverTotal)
+			assert.Equal(t, test.untracked, m.Untracked())
+			assert.Equal(t, 100*alloc.MiB, m.Reserved)
+			assert.Contains(t, report.String(), test.line)
+			assert.Equal(t, m.Levels, tr.Snapshot().Levels)
+		})
+	}
 }

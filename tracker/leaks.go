@@ -12,14 +12,14 @@ import (
 // Leak is what one call stack allocated of one kind, shape and dtype in one
 // section, and did not free.
 type Leak struct {
-	Kind    Kind
-	DType   alloc.DType
-	Shape   alloc.Shape // shared: do not write
-	Section string      // in which it was allocated; "" is outside of all
-	Stack   Stack       // shared: do not write
-	Site    Frame       // the line of the user's code in Stack
+	Kind    Kind        `json:"kind"`
+	DType   alloc.DType `json:"dtype"`
+	Shape   alloc.Shape `json:"shape"`   // shared: do not write
+	Section string      `json:"section"` // in which it was allocated; "" is outside of all
+	Stack   Stack       `json:"stack"`   // shared: do not write
+	Site    Frame       `json:"site"`    // the line of the user's code in Stack
 	Tally               // what is live
-	Lost    int64       // buffers of it that nobody can free any more; see LostPolicy
+	Lost    int64       `json:"lost_count"` // buffers of it that nobody can free any more; see LostPolicy
 }
 
 // String tells of the leak as goleak does of a goroutine: what, then the stack.
@@ -37,7 +37,7 @@ func (l Leak) String() string {
 	return b.String()
 }
 
-// LeakOption narrows what Leaks and VerifyNoLeaks look at.
+// LeakOption narrows what Leaks, Suspects and VerifyNoLeaks look at.
 type LeakOption func(*leakFilter)
 
 type leakFilter struct {
@@ -45,6 +45,16 @@ type leakFilter struct {
 	lost   bool
 	ignore []func(Allocation) bool
 }
+
+func newLeakFilter(opts []LeakOption) (f leakFilter) {
+	for _, opt := range opts {
+		opt(&f)
+	}
+	return f
+}
+
+// all reports whether the filter leaves out nothing.
+func (f *leakFilter) all() bool { return f.from == 0 && !f.lost && len(f.ignore) == 0 }
 
 // Since leaves out what was allocated before base, a snapshot of the same tracker;
 // a light one will do. A nil base leaves out nothing.
@@ -93,10 +103,7 @@ func (f *leakFilter) keeps(a Allocation) bool {
 // Leaks returns what is live, by call stack, kind, shape, dtype and section:
 // lost buffers first, then more bytes first. It costs what a Snapshot does.
 func (t *MemTracker) Leaks(opts ...LeakOption) []Leak {
-	var filter leakFilter
-	for _, opt := range opts {
-		opt(&filter)
-	}
+	filter := newLeakFilter(opts)
 	s := t.Snapshot()
 	index := make(map[int32]int) // by site
 	var leaks []Leak

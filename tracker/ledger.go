@@ -3,8 +3,10 @@ package tracker
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
 // ErrDuplicatePtr is the error of adding an address that the ledger holds live
@@ -13,10 +15,15 @@ var ErrDuplicatePtr = errors.New("address is already live in the ledger")
 
 // ledger is the one account of live buffers. After every call, totals are the
 // sum over records and over cells alike. Its methods are not safe for concurrent
-// use: the tracker's mutex guards it.
+// use: the tracker's lock guards it.
 type ledger struct {
-	live    map[alloc.Ptr]*record
+	records slab.Slab[record]
+	labels  slab.Slab[string]
 	cells   cells
+	// addresses finds records by address, but for those in the tracker's cache:
+	// that knows whose they are.
+	addresses map[alloc.Ptr]slab.ID
+
 	current Tally // requested
 	total   Tally // ever
 	peak    Tally // count and bytes at the moment of most bytes
@@ -29,40 +36,82 @@ type ledger struct {
 	allocated     alloc.Bytes
 	allocatedPeak alloc.Bytes
 	registered    alloc.Bytes // the part of allocated that is not the tracker's own
+	buffers       int64       // records of the tracker's own, also after Close
+	closed        bool
+
+	freed []*lifetimes // by line; nil where nothing was freed
 }
+
+// record is what the ledger holds of live memory. It has no pointers, and so
+// costs the Go collector nothing.
+type record struct {
+	ptr       alloc.Ptr
+	allocated alloc.Bytes
+	since     time.Duration // of the allocation, since the tracker's start
+	seq       uint64        // of its event, which no other record has
+	cell      slab.ID       // kind, shape, dtype, stack, section
+	label     slab.ID       // 0 is none
+	state     state
+	foreign   bool // registered: other code owns the memory
+	lost      bool // its Buffer was collected
+}
+
+type state uint8
+
+const (
+	unused  state = iota
+	live          // counted
+	leaving       // not counted: its memory is being freed, which may fail
+)
 
 func newLedger() ledger {
-	return ledger{live: make(map[alloc.Ptr]*record), cells: newCells(), epoch: 1}
+	return ledger{cells: newCells(), addresses: make(map[alloc.Ptr]slab.ID), epoch: 1}
 }
 
-// add enters a record. It fails, and changes nothing, if the address is live or
-// the sum of bytes would overflow.
-func (l *ledger) add(r *record) error {
-	if old := l.live[r.ptr]; old != nil {
-		return fmt.Errorf("%v: %w, as %v %v", r.ptr, ErrDuplicatePtr, old.cell.group.kind, old.cell.group.shape)
-	}
-	each := r.cell.group.each
-	if each > alloc.MaxBytes-l.current.Bytes || r.allocated > alloc.MaxBytes-l.allocated || each > alloc.MaxBytes-l.total.Bytes {
-		return fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", r.ptr, each, l.current.Bytes)
-	}
-	l.enter(r)
-	r.cell.total++
-	l.total = l.total.Add(Tally{1, each})
-	return nil
+// close forgets what was ever counted. The records stay, so that live buffers
+// can be freed, once.
+func (l *ledger) close() {
+	l.cells.Reset() // snapshots may be reading them
+	l.cells.retired.Reset()
+	l.cells, l.addresses, l.freed = newCells(), make(map[alloc.Ptr]slab.ID), nil
+	l.current, l.total, l.peak = Tally{}, Tally{}, Tally{}
+	l.allocated, l.allocatedPeak, l.registered, l.high = 0, 0, 0, 0
+	l.closed = true
 }
 
-// enter makes a record live; the caller knows that its address is not.
-func (l *ledger) enter(r *record) {
-	c := r.cell
-	if c.swept {
-		l.cells.readmit(c, l.epoch)
+// admits reports whether one more buffer of that size can be counted.
+func (l *ledger) admits(bytes alloc.Bytes) bool {
+	const rounding = 4 * alloc.MiB // at most, by the cache
+	return bytes <= alloc.MaxBytes-rounding-max(l.current.Bytes, l.allocated)
+}
+
+// duplicate is the error of an address that is live.
+func (l *ledger) duplicate(id slab.ID) error {
+	r := l.records.At(id)
+	g := l.cells.At(r.cell).group
+	return fmt.Errorf("%v: %w, as %v %v", r.ptr, ErrDuplicatePtr, g.kind, g.shape)
+}
+
+// add makes a record live that the caller has put its address, time and owner in.
+func (l *ledger) add(r *record, in slab.ID, allocated alloc.Bytes) {
+	r.cell, r.allocated, r.state = in, allocated, live
+	if !r.foreign {
+		l.buffers++
 	}
-	l.live[r.ptr] = r
-	l.keepPeak(c)
+	c := l.enter(r)
+	c.total++
+	l.total.Count++
+	if l.total.Bytes += c.each; l.total.Bytes < 0 {
+		l.total.Bytes = alloc.MaxBytes
+	}
+}
+
+// enter counts a record in.
+func (l *ledger) enter(r *record) *cell {
+	c := l.change(r.cell)
 	c.live++
-	l.cells.touch(c)
 	l.current.Count++
-	l.current.Bytes += c.group.each
+	l.current.Bytes += c.each
 	l.allocated += r.allocated
 	if r.foreign {
 		l.registered += r.allocated
@@ -73,30 +122,108 @@ func (l *ledger) enter(r *record) {
 		l.peak = l.current
 		l.epoch++
 	}
+	return c
 }
 
-// remove takes a live record out.
-func (l *ledger) remove(r *record) {
-	c := r.cell
-	delete(l.live, r.ptr)
-	l.keepPeak(c)
+// leave counts a record out.
+func (l *ledger) leave(r *record) {
+	c := l.change(r.cell)
 	c.live--
-	l.cells.touch(c)
 	l.current.Count--
-	l.current.Bytes -= c.group.each
+	l.current.Bytes -= c.each
 	l.allocated -= r.allocated
 	if r.foreign {
 		l.registered -= r.allocated
 	}
 }
 
-// keepPeak saves the cell's count at the peak before it first changes after it.
-// A new peak starts a new epoch, which forgets every saved count at once: so
-// what was live at the peak is known exactly, at the cost of a comparison.
-func (l *ledger) keepPeak(c *cell) {
+// wasFreed counts the age at which a buffer of a cell was freed.
+func (l *ledger) wasFreed(c *cell, age time.Duration, event uint64) {
+	for int(c.line) >= len(l.freed) {
+		l.freed = append(l.freed, nil)
+	}
+	its := l.freed[c.line]
+	if its == nil {
+		its = new(lifetimes)
+		l.freed[c.line] = its
+	}
+	its.freed(age, event)
+}
+
+// change announces that a cell's count changes.
+func (l *ledger) change(id slab.ID) *cell {
+	c := l.cells.At(id)
+	l.cells.Touch(id)
+	// The count at the peak is saved before it first changes after it. A new peak
+	// starts a new epoch, which forgets every saved count at once: so what was
+	// live at the peak is known exactly, at the cost of a comparison.
 	if c.epoch != l.epoch {
 		c.epoch, c.peak = l.epoch, c.live
 	}
+	if !c.dirty {
+		l.cells.mark(id, c)
+	}
+	return c
+}
+
+// remove takes a live record out for good.
+func (l *ledger) remove(id slab.ID, r *record) {
+	if !l.closed {
+		l.leave(r)
+	}
+	l.drop(id, r)
+}
+
+// drop gives the room of a record back.
+func (l *ledger) drop(id slab.ID, r *record) {
+	if !r.foreign {
+		l.buffers--
+	}
+	if r.label != 0 {
+		l.labels.Put(r.label)
+	}
+	l.records.Put(id)
+}
+
+// takeOut takes a live record out while its memory is being freed; putBack or
+// settle follows.
+func (l *ledger) takeOut(id slab.ID, r *record) {
+	l.records.Touch(id)
+	r.state = leaving
+	if !l.closed {
+		delete(l.addresses, r.ptr)
+		l.leave(r)
+		l.cells.At(r.cell).pins++
+	}
+}
+
+// putBack makes a record live again whose memory could not be freed. It fails
+// if the address has another owner by now; then the record is gone.
+func (l *ledger) putBack(id slab.ID, r *record) error {
+	if l.closed {
+		l.records.Touch(id)
+		r.state = live
+		return nil
+	}
+	if other := l.addresses[r.ptr]; other != 0 {
+		err := l.duplicate(other)
+		l.settle(id, r)
+		return err
+	}
+	l.records.Touch(id)
+	r.state = live
+	l.addresses[r.ptr] = id
+	l.cells.At(r.cell).pins--
+	l.enter(r)
+	return nil
+}
+
+// settle forgets a record whose memory is free.
+func (l *ledger) settle(id slab.ID, r *record) {
+	if !l.closed {
+		l.cells.At(r.cell).pins--
+	}
+	l.drop(id, r)
 }
 
 // resetPeak makes the present level the highest.
@@ -106,24 +233,43 @@ func (l *ledger) resetPeak() {
 	l.epoch++
 }
 
-// cut returns the cells that changed since the last cut and their changes in
-// count, and makes the present the last cut.
+// labelOf returns the name of a live record.
+func (l *ledger) labelOf(r *record) string {
+	if r.label == 0 {
+		return ""
+	}
+	return *l.labels.At(r.label)
+}
+
+// label names a live record.
+func (l *ledger) label(id slab.ID, r *record, name string) {
+	l.records.Touch(id)
+	if r.label != 0 {
+		l.labels.Put(r.label)
+		r.label = 0
+	}
+	if name != "" {
+		var text *string
+		r.label, text = l.labels.Get()
+		*text = name
+	}
+}
+
+// cut returns the groups, lines and sections that changed since the last cut
+// and their changes in count, and makes the present the last cut.
 func (l *ledger) cut(into []cellChange) []cellChange {
-	for _, c := range l.cells.dirty {
-		c.dirty = false
+	for c := range l.cells.takeDirty() {
 		if n := c.live - c.marked; n != 0 {
-			into = append(into, cellChange{cell: c, count: n})
+			into = append(into, cellChange{group: c.group, line: c.line, count: n})
 			c.marked = c.live
 		}
 	}
-	clear(l.cells.dirty)
-	l.cells.dirty = l.cells.dirty[:0]
 	return into
 }
 
-// cellChange is what one cell contributes to a delta: its group and stack never
-// change, so they may be read without the lock.
+// cellChange is what one cell contributes to a delta.
 type cellChange struct {
-	cell  *cell
+	group *group
+	line  lineID
 	count int64
 }

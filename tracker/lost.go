@@ -25,31 +25,37 @@ const (
 // watch has the collector tell when b is gone.
 func (t *MemTracker) watch(b *Buffer) {
 	if t.lost != IgnoreLost {
-		runtime.AddCleanup(b, (*record).lose, b.record)
+		runtime.AddCleanup(b, (*Buffer).lose, &Buffer{t, b.group, b.ptr, b.allocated, b.seq, b.record, b.stack})
 	}
 }
 
-// lose is called when nobody can reach the Buffer of r any more; most were freed.
-func (r *record) lose() {
-	t := r.tracker
+// lose is called with a copy of a Buffer that nobody can reach any more. Most
+// were freed.
+func (b *Buffer) lose() {
+	t := b.tracker
+	now := t.now()
 	t.mu.Lock()
-	if r.state != live || t.closed.Load() {
+	r := b.live()
+	if r == nil || t.ledger.closed && t.lost != FreeLost {
 		t.mu.Unlock()
 		return
 	}
+	t.ledger.records.Touch(b.record)
 	r.lost = true
 	t.everLost++
 	first := t.everLost == 1
-	t.history.add(r.event(t.now(), Lost))
+	if !t.ledger.closed {
+		t.note(r, t.history.moment(now), Lost)
+	}
 	t.mu.Unlock()
 	if first {
 		t.report.log.Warn("gpumemtrack: a buffer was never freed and nothing refers to it any more; see Leaks",
-			"buffer", r.String(), "site", t.stacks.site(r.cell.stack).String())
+			"buffer", b.String(), "site", t.stacks.site(b.stack).String())
 	}
 	if t.lost != FreeLost {
 		return
 	}
-	if err := r.free(); err != nil {
+	if err := b.free(); err != nil {
 		t.report.log.Warn("gpumemtrack: a lost buffer could not be freed", "err", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/tracker/trackertest"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 )
 
 func TestSimulatedGPU(t *testing.T) {

@@ -1,13 +1,16 @@
 package tracker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
 // OutOfMemoryError is the error of an Alloc that the device has no memory for,
@@ -79,18 +82,15 @@ func known(n alloc.Bytes) string {
 	return n.String()
 }
 
-// refused returns the error of an allocation that failed, and tells the history
-// if it was for lack of memory.
-func (t *MemTracker) refused(err error, stack callstack.ID, x tensor) error {
-	if !errors.Is(err, alloc.ErrOutOfMemory) {
-		return fmt.Errorf("alloc %s: %w", x.String(), err)
-	}
-	here := t.sections.goroutine()
+// outOfMemory returns the error of an allocation that failed for lack of memory,
+// and tells the history.
+func (t *MemTracker) outOfMemory(err error, stack callstack.ID, x tensor) error {
+	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	section := t.sections.at(here).pathID()
 	e := &OutOfMemoryError{Kind: x.kind, DType: x.dtype, Shape: x.shape.Clone(), Section: t.sections.paths.names[section]}
-	if !t.closed.Load() {
-		t.history.add(event{since: t.now(), action: OutOfMemory, allocated: x.each, stack: stack, section: section})
+	if !t.ledger.closed {
+		t.history.add(event{since: now, action: OutOfMemory, allocated: x.each, stack: stack, section: uint16(section)})
 	}
 	t.mu.Unlock()
 	if !errors.As(err, &e.OutOfMemoryError) {
@@ -113,21 +113,54 @@ func (t *MemTracker) unknownOutOfMemory(requested alloc.Bytes, err error) *alloc
 
 // explain fills in what the tracker knows.
 func (t *MemTracker) explain(e *OutOfMemoryError) {
-	s := t.LightSnapshot()
+	levels := t.levels()
 	e.Inactive, e.Others = -1, -1
-	if s.Cache != nil {
-		e.Inactive = s.Cache.Inactive.Bytes.Current
+	if t.cache != nil {
+		e.Inactive = t.cache.Stats().Inactive.Bytes.Current
 	}
 	if t.failing.others != nil {
 		if others, err := t.failing.others(); err == nil {
 			e.Others = others
 		}
 	}
-	e.Untracked = s.Untracked()
+	e.Untracked = levels.Untracked()
 	e.Elsewhere = t.cachedElsewhere()
-	e.Sites = byLine(s.Sites(), func(site SiteStats) Tally { return site.Live })
-	e.Sites = e.Sites[:min(len(e.Sites), maxOOMSites)]
+	e.Sites = t.largestLines(maxOOMSites)
 	e.Advice = e.advise(t.failing.untrackedAtStart)
+}
+
+// largestLines returns the lines of code that hold most. It costs some
+// nanoseconds for each cell, and names nothing that it does not return.
+func (t *MemTracker) largestLines(n int) []SiteTally {
+	t.mu.Lock()
+	cells := t.ledger.cells.View()
+	t.mu.Unlock()
+	var held []Tally // by line
+	cells.Read(t.mu, func(_ slab.ID, records *[slab.ChunkLen]cell) {
+		for i := range records {
+			c := &records[i]
+			if c.live == 0 {
+				continue
+			}
+			for int(c.line) >= len(held) {
+				held = append(held, Tally{})
+			}
+			held[c.line].add(c.live, alloc.Bytes(c.live)*c.each)
+		}
+	})
+	var lines []lineID
+	for line, sum := range held {
+		if sum.Count != 0 {
+			lines = append(lines, lineID(line))
+		}
+	}
+	slices.SortFunc(lines, func(x, y lineID) int { return cmp.Compare(held[y].Bytes, held[x].Bytes) })
+	lines = lines[:min(n, len(lines))]
+	largest := make([]SiteTally, len(lines))
+	for i, line := range lines {
+		largest[i] = SiteTally{t.stacks.frame(line), held[line]}
+	}
+	return largest
 }
 
 // dumpOutOfMemory writes the dump of one of the first failures: they tell most,

@@ -22,25 +22,30 @@ type pathStats struct {
 	layer         *Layer      // as the last call described it
 }
 
+// add counts a section that has ended. The sums stop at the bounds of 64 bits.
 func (p *pathStats) add(s *Section) {
-	d := s.data
+	m := &s.final
 	p.calls++
 	p.stack = s.stack
-	p.time += d.Time
-	p.allocated = p.allocated.Add(d.Allocated)
-	p.freed = p.freed.Add(d.Freed)
-	p.peak = max(p.peak, d.GPU.Peak)
-	p.ownPeak = max(p.ownPeak, d.OwnPeak)
-	p.rss += d.RSS.Consumed()
-	p.heap += d.Heap.Consumed()
+	p.time = plus(p.time, m.to.at-s.from.at)
+	p.allocated = p.allocated.Add(m.own.allocated)
+	p.freed = p.freed.Add(m.own.freed)
+	p.peak = max(p.peak, m.peak.gpu)
+	p.ownPeak = max(p.ownPeak, m.own.peak)
+	p.rss = plus(p.rss, consumed(s.from.host.resident, m.to.host.resident))
+	p.heap = plus(p.heap, consumed(s.from.host.heap, m.to.host.heap))
 	if s.layer != nil {
 		p.layer = s.layer
 	}
 }
 
+func consumed(before, used alloc.Bytes) alloc.Bytes {
+	return MemoryUse{Before: before, Used: used}.Consumed()
+}
+
 func (p *pathStats) addDeviceTime(d time.Duration) {
 	if d >= 0 {
-		p.deviceTime += d
+		p.deviceTime = plus(p.deviceTime, d)
 		p.timed++
 	}
 }

@@ -58,6 +58,9 @@ func (r *ProfileRow) Difference() alloc.Bytes {
 // Profile returns what the sections that have ended came to, by path, in the
 // order of a tree. It waits until the device has done their work.
 func (t *MemTracker) Profile() *Profile {
+	if t.closed.Load() {
+		t.usedAfterClose("Profile")
+	}
 	t.readDeviceTimes(0)
 	t.mu.Lock()
 	names, stats := t.sections.paths.names, slices.Clone(t.sections.stats)

@@ -1,112 +1,109 @@
 package tracker
 
 import (
+	"errors"
 	"fmt"
-	"path"
-	"strconv"
+	"io"
+	"log/slog"
+	"sync"
 	"time"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// stamp is the reference's way to write a moment, in reports and in their names.
-const stamp = "02-Jan-06-15:04:05"
+// report writes a block of text for each mark, whole and at once, to the report's
+// file and to the writer that the configuration names. An error is kept, logged
+// once, and does not stop later blocks.
+type report struct {
+	file   *reportFile // nil is none; the tracker's marking lock guards it
+	text   []byte      // of the mark being made; guarded by the same lock
+	writer io.Writer   // nil is none
+	spare  []byte      // room for a block's text; guarded by writers.mu
+	log    *slog.Logger
 
-// appendHeader appends the report's first lines.
-func appendHeader(b []byte, at time.Time, device string, levels Levels) []byte {
-	b = append(b, "GPU Memory Track | "...)
-	b = at.AppendFormat(b, stamp)
-	b = append(b, " | "...)
-	b = append(b, device...)
-	b = append(b, " | Total Tensor Used Memory:"...)
-	b = appendMiB(b, levels.Live.Bytes)
-	b = append(b, " Total Used Memory:"...)
-	b = appendMiB(b, levels.DriverUsed)
-	return append(b, "\n\n"...)
+	mu     sync.Mutex
+	err    error // the first
+	logged bool
 }
 
-// appendMark appends one mark's block: what changed, then where Track was
-// called and the totals there.
-func appendMark(b []byte, m *Mark) []byte {
-	if !m.Delta.IsZero() {
-		b = appendDelta(append(b, '\n'), m.Delta)
+// begin writes the first lines. Unlike later blocks, they must be written: if they
+// cannot be, no file stays.
+func (r *report) begin(at time.Time, device string, levels Levels) (err error) {
+	if r.file != nil {
+		err = r.file.begin(levels)
 	}
-	b = append(b, '\n')
-	from := len(b)
-	b = fmt.Appendf(b, "At %s line %d: %s", path.Base(m.Site.File), m.Site.Line, path.Base(m.Site.Function))
-	b = pad(b, from, 49)
-	b = append(b, " Total Tensor Used Memory:"...)
-	b = appendMiB(b, m.Live.Bytes)
-	b = append(b, " Total Allocated Memory:"...)
-	b = appendMiB(b, m.Reserved)
-	b = append(b, " Driver Used Memory:"...)
-	b = appendMiB(b, m.DriverUsed)
-	b = append(b, " Untracked:"...)
-	b = appendMiB(b, m.Untracked())
-	return append(b, '\n')
+	if err == nil && r.writer != nil {
+		err = r.enqueue(appendHeader(nil, at, device, levels)).deliver()
+	}
+	if err != nil && r.file != nil {
+		err = errors.Join(err, r.file.remove())
+	}
+	return err
 }
 
-// appendDelta appends a line for each group that changed.
-func appendDelta(b []byte, d Delta) []byte {
-	for _, c := range d.changes {
-		b = appendChange(b, c)
+// add writes the mark's block to the file, and puts it in the queue of the writer.
+// The caller holds the marking lock, which orders the blocks.
+func (r *report) add(m *Mark) (queued *block) {
+	if r.file == nil && r.writer == nil {
+		return nil
 	}
-	return b
+	r.text = appendMark(r.text[:0], m)
+	if r.file != nil {
+		r.keep(r.file.write(m, r.text))
+	}
+	if r.writer != nil {
+		queued = r.enqueue(r.text)
+	}
+	return queued
 }
 
-func appendChange(b []byte, c Change) []byte {
-	sign, count, bytes := "+ | ", c.Count, c.Bytes
-	if count < 0 {
-		sign, count, bytes = "- | ", -count, -bytes
+// end closes the file, and returns what the writer is to get before the report is
+// closed. The caller holds the marking lock.
+func (r *report) end() (queued *block) {
+	if r.file != nil {
+		r.keep(r.file.close())
+		r.file = nil
 	}
-	b = append(b, sign...)
-	b = strconv.AppendInt(b, count, 10)
-	b = append(b, " * Size:"...)
-	from := len(b)
-	b = pad(c.Shape.Append(b), from, 20)
-	b = append(b, " | Memory: "...)
-	b = appendPadded(b, bytes.String(), 10)
-	b = append(b, " | "...)
-	b = appendPadded(b, c.Kind.String(), 14)
-	b = append(b, " | "...)
-	b = appendPadded(b, c.DType.String(), 8)
-	b = append(b, " | "...)
-	if len(c.Sites) == 0 {
-		return append(b, "unknown\n"...)
+	if r.writer != nil {
+		queued = r.enqueue(nil)
 	}
-	b = c.Sites[0].Frame.append(b)
-	if others := len(c.Sites) - 1; others > 0 {
-		b = append(b, " and "...)
-		b = strconv.AppendInt(b, int64(others), 10)
-		b = append(b, " more"...)
-	}
-	return append(b, '\n')
+	return queued
 }
 
-// appendMiB appends an amount as the reference's totals print it, in one unit so
-// that they can be compared at a glance, unless it would read as nothing. A
-// negative amount is unknown.
-func appendMiB(b []byte, n alloc.Bytes) []byte {
-	switch {
-	case n < 0:
-		return appendPadded(b, "unknown", 11)
-	case 0 < n && n < alloc.MiB/20:
-		return appendPadded(b, n.String(), 11)
+// settle waits until the block is with the writer, and logs the first error. The
+// caller holds no lock: neither the writer's code nor the logger's is ours.
+func (r *report) settle(queued *block) {
+	if queued != nil {
+		_ = queued.deliver() // it has kept the error
 	}
-	from := len(b)
-	b = strconv.AppendFloat(b, float64(n)/float64(alloc.MiB), 'f', 1, 64)
-	return append(pad(b, from, 7), " MiB"...)
+	if err := r.unlogged(); err != nil {
+		r.log.Error("gpumemtrack: the memory report could not be written; tracking goes on", "err", err)
+	}
 }
 
-// appendPadded appends s and spaces up to the width.
-func appendPadded(b []byte, s string, width int) []byte {
-	return pad(append(b, s...), len(b), width)
+// keep remembers the first error.
+func (r *report) keep(err error) {
+	if err == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = fmt.Errorf("write the memory report: %w", err)
+	}
 }
 
-// pad appends spaces until what stands from there on has the width.
-func pad(b []byte, from, width int) []byte {
-	for len(b) < from+width {
-		b = append(b, ' ')
+// unlogged returns the error that is to be logged, once.
+func (r *report) unlogged() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.logged {
+		return nil
 	}
-	return b
+	r.logged = r.err != nil
+	return r.err
+}
+
+func (r *report) failure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }

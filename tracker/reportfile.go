@@ -1,136 +1,203 @@
 package tracker
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// report writes each block of text, whole and at once, to the report's file and
-// to the writer that the configuration names. An error is kept, logged once,
-// and does not stop later blocks. It is guarded by the tracker's marking lock.
-type report struct {
-	file   *os.File
-	size   int64 // of the blocks that the file holds whole
-	writer io.Writer
-	buf    []byte
-	log    *slog.Logger
+const (
+	defaultMaxReportBytes = 64 * alloc.MiB
+	minReportBytes        = 8 * alloc.KiB
 
-	mu   sync.Mutex // guards err
-	err  error
-	lost int // blocks that the file lacks
+	reportSuffix = "-gpu_mem_track.txt"
+)
+
+// reportFile is the file of a report. When it has grown to half of what a report
+// may take, it becomes the older part, which replaces the one before, and a new
+// file begins. One that was deleted or moved is replaced too. Whatever
+// is missing, the file says so. The tracker's marking lock guards it.
+type reportFile struct {
+	dir    string
+	start  time.Time // names the file
+	device string
+	max    alloc.Bytes // of both parts
+
+	path string
+	file *os.File    // nil if it could not be made
+	made os.FileInfo // which file that is
+
+	first   int    // the number of its first mark; 0 if it has none
+	older   int    // the number of the older part's first mark
+	aside   string // the name of the older part, if no new file has begun since
+	missing int    // marks that could not be written since the last one
+	levels  Levels // at the last mark
 }
 
-// createReportFile makes the file of a report that begins at the given moment:
-// no other has its name.
-func createReportFile(dir string, at time.Time) (*os.File, error) {
-	name := at.Format(stamp)
+// create makes the file, with a name that no other has: its own of before, if
+// that is free.
+func (f *reportFile) create() (err error) {
+	if abs, err := filepath.Abs(f.dir); err == nil {
+		f.dir = abs // the program may go elsewhere
+	}
+	name := f.start.Format(stamp)
 	if runtime.GOOS == "windows" {
 		name = strings.ReplaceAll(name, ":", "-") // no colon in a file's name there
 	}
-	for n := 1; ; n++ {
-		file := name
-		if n > 1 {
-			file = fmt.Sprintf("%s-%d", name, n)
-		}
-		f, err := os.OpenFile(filepath.Join(dir, file+"-gpu_mem_track.txt"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-		if !errors.Is(err, fs.ErrExist) {
-			return f, err
-		}
+	path := f.path
+	if path == "" {
+		path = filepath.Join(f.dir, name+reportSuffix)
 	}
+	for n := 2; ; n++ {
+		f.file, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o644)
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+		path = filepath.Join(f.dir, fmt.Sprintf("%s-%d%s", name, n, reportSuffix))
+	}
+	if err != nil {
+		return err
+	}
+	f.path = path
+	f.made, err = f.file.Stat()
+	return err
 }
 
-// header writes the report's first lines; unlike later blocks, it must succeed.
-func (r *report) header(text []byte) error {
-	if r.file != nil {
-		if _, err := r.file.Write(text); err != nil {
+// begin writes the first lines. Unlike later ones, they must be written.
+func (f *reportFile) begin(levels Levels) error {
+	f.levels = levels
+	_, err := f.file.Write(f.header(f.start, 0))
+	return err
+}
+
+// remove takes away a file of which nothing came.
+func (f *reportFile) remove() error { return errors.Join(f.file.Close(), os.Remove(f.path)) }
+
+// close closes the file.
+func (f *reportFile) close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
+
+// write appends the mark's block.
+func (f *reportFile) write(m *Mark, block []byte) error {
+	if err := f.append(m, block); err != nil {
+		f.missing++
+		return err
+	}
+	f.missing, f.levels = 0, m.Levels
+	return nil
+}
+
+// append appends the block, and whatever has to stand before it, in one write. Of
+// a block that does not fit on the disk nothing stays: a file is always whole blocks.
+func (f *reportFile) append(m *Mark, block []byte) error {
+	half := int64(f.max / 2)
+	size := f.size()
+	if f.first > 0 && size > 0 && size+int64(len(block)) > half {
+		if err := f.setAside(); err != nil {
 			return err
 		}
-		r.size = int64(len(text))
+		size = -1
 	}
-	if r.writer != nil {
-		return writeShared(r.writer, text)
+	if size < 0 {
+		if err := f.create(); err != nil {
+			return err
+		}
+		size = 0
+	}
+	var first []byte
+	if size == 0 {
+		first = f.header(m.Time, m.Seq)
+	}
+	if f.missing > 0 {
+		first = appendMissing(first, f.missing, "the file could not be written")
+	}
+	text := shorten(block, int(half-size)-len(first))
+	if len(first) > 0 {
+		text = append(first, text...)
+	}
+	if n, err := f.file.Write(text); err != nil {
+		if n > 0 {
+			err = errors.Join(err, f.file.Truncate(size))
+		}
+		return err
+	}
+	if size == 0 || f.first == 0 {
+		f.first, f.aside = m.Seq, ""
 	}
 	return nil
 }
 
-// write appends the mark's block.
-func (r *report) write(m *Mark) {
-	r.buf = appendMark(r.buf[:0], m)
-	if r.file != nil {
-		r.keep(r.writeFile())
+// size returns the file's size, or -1 if it is not where it was made any more.
+func (f *reportFile) size() int64 {
+	if f.file == nil {
+		return -1
 	}
-	if r.writer != nil {
-		r.keep(writeShared(r.writer, r.buf))
+	info, err := os.Stat(f.path)
+	if errors.Is(err, fs.ErrPermission) {
+		info, err = f.file.Stat() // it cannot be looked for, so it counts as there
 	}
+	if err != nil || !os.SameFile(info, f.made) {
+		f.file.Close()
+		f.file = nil
+		return -1
+	}
+	return info.Size()
 }
 
-// writeFile appends the block in one write. Of a block that did not fit, nothing stays:
-// the file is always whole blocks, and the next one that fits says how many are missing.
-func (r *report) writeFile() error {
-	block := r.buf
-	if r.lost > 0 {
-		block = append(fmt.Appendf(nil, "\n%d marks are missing here: the file could not be written\n", r.lost), block...)
+// setAside makes the file the older part.
+func (f *reportFile) setAside() error {
+	older := strings.TrimSuffix(f.path, reportSuffix) + "-older" + reportSuffix
+	f.file.Close()
+	f.file = nil
+	if err := os.Rename(f.path, older); err != nil {
+		f.file, _ = os.OpenFile(f.path, os.O_APPEND|os.O_WRONLY, 0)
+		return err
 	}
-	n, err := r.file.Write(block)
-	if err == nil {
-		r.size += int64(n)
-		r.lost = 0
-		return nil
-	}
-	r.lost++
-	if n > 0 {
-		err = errors.Join(err, r.file.Truncate(r.size))
-	}
-	_, seekErr := r.file.Seek(r.size, io.SeekStart)
-	return errors.Join(err, seekErr)
+	f.older, f.first, f.aside = f.first, 0, filepath.Base(older)
+	return nil
 }
 
-// keep remembers the first error and logs it.
-func (r *report) keep(err error) {
-	if err == nil {
-		return
+// header returns the first lines of a file that begins with the mark of that
+// number.
+func (f *reportFile) header(at time.Time, mark int) []byte {
+	text := appendHeader(nil, at, f.device, f.levels)
+	if mark <= 1 {
+		return text
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err == nil {
-		r.err = fmt.Errorf("write the memory report: %w", err)
-		r.log.Error("gpumemtrack: the memory report could not be written; tracking goes on", "err", err)
+	text = fmt.Appendf(text, "This file begins with mark %d. ", mark)
+	if f.aside == "" {
+		return append(text, "The file with the marks before it was deleted, moved or emptied.\n"...)
 	}
+	text = fmt.Appendf(text, "The marks from %d on before it are in %s", f.older, f.aside)
+	if f.older > 1 {
+		text = fmt.Appendf(text, "; those before are dropped, as a report takes no more than %v: see Config.MaxReportBytes", f.max)
+	}
+	return append(text, ".\n"...)
 }
 
-func (r *report) failure() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
-}
-
-func (r *report) close() {
-	if r.file != nil {
-		r.keep(r.file.Close())
-		r.file = nil
+// shorten leaves out lines at the end of a block that is larger than there is room,
+// but not the very last, which has the totals.
+func shorten(block []byte, room int) []byte {
+	const note = "%d more lines are left out: see Config.MaxReportBytes\n"
+	if len(block) <= room {
+		return block
 	}
-	r.writer = nil
-}
-
-// sharedWriters serialises the trackers that write to one writer, so that their
-// blocks stay whole. It is one lock for all writers: blocks are rare and short.
-var sharedWriters sync.Mutex
-
-func writeShared(w io.Writer, block []byte) error {
-	sharedWriters.Lock()
-	defer sharedWriters.Unlock()
-	n, err := w.Write(block)
-	if err == nil && n < len(block) {
-		err = io.ErrShortWrite
-	}
-	return err
+	last := block[bytes.LastIndexByte(block[:len(block)-1], '\n')+1:]
+	kept := block[:max(0, room-len(last)-len(note)-20)]
+	kept = kept[:bytes.LastIndexByte(kept, '\n')+1]
+	left := bytes.Count(block[len(kept):], []byte("\n")) - 2 // the last, and the empty one before
+	return slices.Concat(kept, fmt.Appendf(nil, note+"\n", left), last)
 }

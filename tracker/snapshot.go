@@ -6,10 +6,12 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
 // Snapshot is a copy of the ledger at an instant. It does not change; any
@@ -28,8 +30,8 @@ type Snapshot struct {
 	// have a Seq of at least that.
 	Events uint64
 
-	// Cache and Segments are the state of the tracker's cache at nearly the same
-	// instant; nil if it has none.
+	// Cache and Segments are the state of the tracker's cache at the same instant;
+	// nil if it has none. A light snapshot has no Segments.
 	Cache    *alloc.Stats
 	Segments []alloc.Segment
 
@@ -116,59 +118,120 @@ type Group struct {
 	Sites []SiteTally `json:"sites"` // the lines of code that allocated them, larger first
 }
 
-// Snapshot copies the ledger. Allocations wait while it does, about 50 ns for
-// each live buffer.
+// Snapshot copies the ledger and the cache's segments, all of one instant. It
+// copies a thousand records at a time, between which allocations go on: an
+// Alloc or Free waits some tens of microseconds at most, however many buffers are live.
 func (t *MemTracker) Snapshot() *Snapshot { return t.snapshot(true) }
 
-// LightSnapshot is a Snapshot without the single allocations: groups, call
-// sites and levels only. Its cost follows the call sites, not the buffers.
+// LightSnapshot is a Snapshot without the single allocations and the cache's
+// segments: groups, call sites and levels only. Its cost follows the call sites,
+// not the buffers.
 func (t *MemTracker) LightSnapshot() *Snapshot { return t.snapshot(false) }
 
-func (t *MemTracker) snapshot(allocations bool) *Snapshot {
+func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	s := &Snapshot{
-		Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.deviceLevels(),
+		Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.levels(),
 		epoch: t.start, stacks: t.stacks,
 	}
-	if t.cache != nil {
-		stats := t.cache.Stats()
-		s.Cache = &stats
-		s.Segments = slices.Collect(t.cache.Segments())
-	}
+	now := t.now()
 	t.mu.Lock()
-	s.Time = t.start.Add(t.now())
+	s.Time = t.start.Add(t.history.moment(now))
 	t.ledgerLevels(&s.Levels)
 	s.Peak, s.Total, s.Events = t.ledger.peak, t.ledger.total, t.history.next
 	s.sections = t.sections.paths.names
-	s.copySites(&t.ledger)
-	if allocations {
-		s.copyAllocations(&t.ledger)
+	if t.cache != nil {
+		stats := t.cache.Locked().Stats()
+		s.Cache = &stats
 	}
+	cut := t.cut(whole)
 	t.mu.Unlock()
-	slices.SortFunc(s.allocations, func(a, b allocationEntry) int { return cmp.Compare(a.seq, b.seq) })
+
+	index := s.copySites(t.mu, cut)
+	if whole {
+		s.copyAllocations(t.mu, cut, index)
+	}
+	if cut.segments != nil {
+		s.Segments = cut.segments.Segments()
+	}
+	if t.closed.Load() {
+		t.usedAfterClose("Snapshot")
+	}
 	return s
 }
 
-func (s *Snapshot) copySites(l *ledger) {
-	s.sites = make([]siteEntry, 0, l.cells.count)
-	for _, c := range l.cells.slots {
-		if c != nil {
-			c.copied = int32(len(s.sites))
-			s.sites = append(s.sites, siteEntry{c.place(), c.group, c.live, c.atPeak(l.epoch), c.total})
-		}
-	}
-	for place, total := range l.cells.retired {
-		s.retired = append(s.retired, retiredEntry{place, total})
-	}
+// ledgerCut is the ledger and the cache at one instant, not copied yet.
+type ledgerCut struct {
+	cells    *slab.View[cell]
+	retired  *slab.View[retiredEntry]
+	epoch    uint64
+	counts   [3]int             // of cells, retired cells, records
+	records  *slab.View[record] // nil of a light snapshot
+	labels   *slab.View[string]
+	segments *alloc.Cut // nil too without a cache
 }
 
-func (s *Snapshot) copyAllocations(l *ledger) {
-	s.allocations = make([]allocationEntry, 0, len(l.live))
-	for _, r := range l.live {
-		s.allocations = append(s.allocations, allocationEntry{
-			site: r.cell.copied, foreign: r.foreign, lost: r.lost, ptr: r.ptr,
-			allocated: r.allocated, since: r.since, seq: r.seq, label: r.label,
-		})
+// cut returns the ledger of this instant. The caller holds the lock.
+func (t *MemTracker) cut(whole bool) *ledgerCut {
+	l := &t.ledger
+	cut := &ledgerCut{
+		cells: l.cells.View(), retired: l.cells.retired.View(), epoch: l.epoch,
+		counts: [3]int{l.cells.Len(), l.cells.retired.Len(), l.records.Len()},
 	}
+	if !whole {
+		return cut
+	}
+	cut.records, cut.labels = l.records.View(), l.labels.View()
+	if t.cache != nil {
+		cut.segments = t.cache.Locked().Cut()
+	}
+	return cut
+}
+
+// copySites copies the cells, and returns where each is in sites, by ID.
+func (s *Snapshot) copySites(lock sync.Locker, cut *ledgerCut) (index []int32) {
+	index = make([]int32, cut.cells.Bound())
+	s.sites = make([]siteEntry, 0, cut.counts[0])
+	cut.cells.Read(lock, func(first slab.ID, cells *[slab.ChunkLen]cell) {
+		for i := range cells {
+			if c := &cells[i]; c.group != nil {
+				index[int(first)+i] = int32(len(s.sites))
+				s.sites = append(s.sites, siteEntry{c.place, c.group, c.live, c.atPeak(cut.epoch), c.total})
+			}
+		}
+	})
+	s.retired = make([]retiredEntry, 0, cut.counts[1])
+	cut.retired.Read(lock, func(_ slab.ID, entries *[slab.ChunkLen]retiredEntry) {
+		for _, e := range entries {
+			if !e.total.IsZero() {
+				s.retired = append(s.retired, e)
+			}
+		}
+	})
+	return index
+}
+
+// copyAllocations copies the records, in the order of their allocation.
+func (s *Snapshot) copyAllocations(lock sync.Locker, cut *ledgerCut, index []int32) {
+	labels := make(map[slab.ID]string)
+	cut.labels.Read(lock, func(first slab.ID, names *[slab.ChunkLen]string) {
+		for i, name := range names {
+			if name != "" {
+				labels[first+slab.ID(i)] = name
+			}
+		}
+	})
+	s.allocations = make([]allocationEntry, 0, cut.counts[2])
+	cut.records.Read(lock, func(_ slab.ID, records *[slab.ChunkLen]record) {
+		for i := range records {
+			if r := &records[i]; r.state == live && int(r.cell) < len(index) {
+				s.allocations = append(s.allocations, allocationEntry{
+					site: index[r.cell], foreign: r.foreign, lost: r.lost, ptr: r.ptr,
+					allocated: r.allocated, since: r.since, seq: r.seq, label: labels[r.label],
+				})
+			}
+		}
+	})
+	slices.SortFunc(s.allocations, func(a, b allocationEntry) int { return cmp.Compare(a.seq, b.seq) })
 }
 
 // Allocations iterates over the live buffers, oldest first. A light snapshot has none.
@@ -258,7 +321,7 @@ func (s *Snapshot) addTo(b *deltaBuilder, sign int64) {
 // String prints the live table as a report does, and the totals.
 func (s *Snapshot) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", s.Device, s.Ordinal, s.Live, s.Reserved, s.Peak)
+	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", printable([]byte(s.Device), 0), s.Ordinal, s.Live, s.Reserved, s.Peak)
 	b.WriteString(s.Sub(nil).String())
 	return b.String()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -13,10 +12,11 @@ import (
 )
 
 // The schema of a snapshot's JSON form. The version rises when a reader of the
-// one before would misread it.
+// one before would misread it; files of earlier versions are read. In version 1 a stack
+// was its frames, now it is their numbers in a table.
 const (
 	SnapshotSchema  = "gpumemtrack.snapshot"
-	SnapshotVersion = 1
+	SnapshotVersion = 2
 )
 
 // snapshotHead is a snapshot's JSON form before its tables.
@@ -37,7 +37,8 @@ type snapshotHead struct {
 // snapshotTables are the tables: they refer to each other by index.
 type snapshotTables struct {
 	Segments    []alloc.Segment  `json:"segments,omitempty"`
-	Stacks      []Stack          `json:"stacks"`
+	Stacks      []stackJSON      `json:"stacks"`
+	Frames      []Frame          `json:"frames"`
 	Sites       []siteJSON       `json:"sites"`
 	Retired     []retiredJSON    `json:"retired,omitempty"`
 	Allocations []allocationJSON `json:"allocations"`
@@ -79,40 +80,44 @@ type allocationJSON struct {
 // grow with the number of live buffers, but with the blocks of one segment. docs/snapshot.schema.json describes it.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
 	out := newTableWriter(w)
-	head, err := json.Marshal(snapshotHead{
-		SnapshotSchema, SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache,
-	})
-	if err != nil {
-		return fmt.Errorf("write snapshot: %w", err)
-	}
-	out.bytes(head[:len(head)-1])
-	s.writeTables(out)
-	out.bytes([]byte("}\n"))
-	if err := errors.Join(out.err, out.w.Flush()); err != nil {
+	s.writeTo(out)
+	if err := out.flush(); err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
 	return nil
 }
 
+func (s *Snapshot) writeTo(out *tableWriter) {
+	out.head(snapshotHead{
+		SnapshotSchema, SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache,
+	})
+	s.writeTables(out)
+	out.bytes([]byte("}\n"))
+}
+
 func (s *Snapshot) writeTables(out *tableWriter) {
 	if len(s.Segments) > 0 {
-		table(out, "segments", slices.Values(s.Segments), func(b []byte, e alloc.Segment) ([]byte, error) {
+		table(out, "segments", s.Segments, func(b []byte, e alloc.Segment) ([]byte, error) {
 			text, err := e.MarshalJSON() // which json.Marshal would go through once more
 			return append(b, text...), err
 		})
 	}
 	index, order := s.usedStacks()
-	table(out, "stacks", slices.Values(order), asJSON(func(id callstack.ID) any { return s.stacks.resolve(id) }))
-	table(out, "sites", slices.Values(s.sites), asJSON(func(e siteEntry) any {
+	frames := newFrameTable()
+	table(out, "stacks", order, func(b []byte, id callstack.ID) ([]byte, error) {
+		return frames.appendStack(b, s.stacks.resolve(id)), nil
+	})
+	frames.write(out, len(order))
+	table(out, "sites", s.sites, asJSON(func(e siteEntry) any {
 		g := e.group
 		return siteJSON{g.kind, g.dtype, g.shape, s.sections[e.section], index[e.stack], s.stacks.site(e.stack), e.live, e.peak, e.total}
 	}))
 	if len(s.retired) > 0 {
-		table(out, "retired", slices.Values(s.retired), asJSON(func(e retiredEntry) any {
+		table(out, "retired", s.retired, asJSON(func(e retiredEntry) any {
 			return retiredJSON{s.sections[e.section], index[e.stack], s.stacks.site(e.stack), e.total}
 		}))
 	}
-	table(out, "allocations", slices.Values(s.allocations), func(b []byte, a allocationEntry) ([]byte, error) {
+	table(out, "allocations", s.allocations, func(b []byte, a allocationEntry) ([]byte, error) {
 		return allocationJSON{
 			a.seq, s.epoch.Add(a.since), a.ptr, int(a.site), a.allocated, a.label, s.sections[s.sites[a.site].section], a.foreign, a.lost,
 		}.appendJSON(b)
@@ -193,12 +198,13 @@ func (s *Snapshot) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func checkSchema(schema string, version int, wantSchema string, wantVersion int) error {
+// checkSchema refuses what is not of the schema, or of a later version.
+func checkSchema(schema string, version int, wantSchema string, latest int) error {
 	switch {
 	case schema != wantSchema:
 		return fmt.Errorf("the schema is %q, want %q", schema, wantSchema)
-	case version != wantVersion:
-		return fmt.Errorf("%s of version %d, this program reads version %d", schema, version, wantVersion)
+	case version < 1 || version > latest:
+		return fmt.Errorf("%s of version %d, this program reads versions up to %d", schema, version, latest)
 	}
 	return nil
 }

@@ -29,7 +29,11 @@ func newTableLoader(s *Snapshot) *tableLoader {
 }
 
 func (l *tableLoader) load(in snapshotTables) error {
-	l.stacks = loadedStacks{stacks: in.Stacks, sites: make([]Frame, len(in.Stacks))}
+	stacks, err := loadStacks(in.Stacks, in.Frames)
+	if err != nil {
+		return err
+	}
+	l.stacks = loadedStacks{stacks: stacks, sites: make([]Frame, len(stacks))}
 	l.Snapshot.stacks = l.stacks
 	for i, e := range in.Sites {
 		if err := l.site(e); err != nil {

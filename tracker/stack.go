@@ -6,9 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-
-	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 )
 
 // Frame is one function call of a stack.
@@ -52,23 +49,32 @@ func (s Stack) String() string {
 // neither the Go runtime, nor this module's packages, nor gorgonia.org/cu, nor
 // the libraries, which are import paths. Where all are, it is the outermost that
 // is not of the runtime.
+//
+// A stack that found no room in the tracker (see Config.MaxStacks) has a frame
+// at its end that says so, in parentheses; it is not a site if there is another.
 func (s Stack) Site(libraries ...string) Frame {
-	return s.site(slices.Concat(ownLibraries, libraries))
+	site, _ := s.site(slices.Concat(ownLibraries, libraries))
+	return site
 }
 
-// site is Site where the libraries are all that is passed over beside the runtime.
-func (s Stack) site(libraries []string) (outermost Frame) {
+// site is Site where the libraries are all that is passed over beside the
+// runtime. It also reports whether the frame is of the user's code.
+func (s Stack) site(libraries []string) (outermost Frame, users bool) {
 	for _, f := range s {
 		switch {
 		case inLibrary(f.Function, goRuntime):
+		case f.isNote() && !outermost.IsZero():
 		case !inLibrary(f.Function, libraries):
-			return f
+			return f, true
 		default:
 			outermost = f
 		}
 	}
-	return outermost
+	return outermost, false
 }
+
+// isNote reports whether the frame is no call, but says what became of the others.
+func (f Frame) isNote() bool { return strings.HasPrefix(f.Function, "(") }
 
 // goRuntime begins goroutines (runtime.goexit), panics and runs cleanups.
 var goRuntime = []string{"runtime"}
@@ -96,45 +102,3 @@ func inLibrary(function string, libraries []string) bool {
 // importPath is a function's name as the source has it: the linker writes a dot of
 // a path's last element as %2e, as in "gopkg.in/yaml%2ev3.Load".
 func importPath(function string) string { return strings.ReplaceAll(function, "%2e", ".") }
-
-// stacks names interned stacks, each one once.
-type stacks struct {
-	table     *callstack.Table
-	libraries []string
-
-	mu    sync.Mutex
-	known map[callstack.ID]named
-}
-
-type named struct {
-	stack Stack
-	site  Frame
-}
-
-func newStacks(depth int, libraries []string) *stacks {
-	return &stacks{
-		table:     callstack.NewTable(callstack.Config{Depth: depth}),
-		libraries: append(append([]string{}, ownLibraries...), libraries...),
-		known:     make(map[callstack.ID]named),
-	}
-}
-
-// resolve returns the frames of an interned stack; nil for 0.
-func (s *stacks) resolve(id callstack.ID) Stack { return s.name(id).stack }
-
-// site returns the call site of an interned stack.
-func (s *stacks) site(id callstack.ID) Frame { return s.name(id).site }
-
-func (s *stacks) name(id callstack.ID) named {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n, ok := s.known[id]
-	if !ok && id != 0 {
-		for f := range s.table.Frames(id) {
-			n.stack = append(n.stack, Frame(f))
-		}
-		n.site = n.stack.site(s.libraries)
-		s.known[id] = n
-	}
-	return n
-}

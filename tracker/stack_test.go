@@ -1,10 +1,15 @@
 package tracker_test
 
 import (
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -23,4 +28,44 @@ func TestSiteIsTheInnermostFrameOfTheUser(t *testing.T) {
 	versioned := tracker.Stack{{Function: "example.com/tensor%2ev2.New"}, {Function: "main.main"}}
 	assert.Equal(t, "main.main", versioned.Site("example.com/tensor.v2").Function)
 	assert.True(t, tracker.Stack(nil).Site().IsZero())
+}
+
+// byPath calls f below n frames that stand at one of two lines each, as path says.
+//
+//go:noinline
+func byPath(n, path int, f func()) {
+	switch {
+	case n == 0:
+		f()
+	case path%2 == 0:
+		byPath(n-1, path/2, f)
+	default:
+		byPath(n-1, path/2, f)
+	}
+}
+
+func TestNewLinesWhenStacksAreFull(t *testing.T) {
+	tr, _ := open(t, tracker.Config{MaxStacks: 16})
+	for path := range 64 {
+		byPath(6, path, func() { take(t, tr, tracker.Temporary, 8) })
+	}
+	_, file, line, _ := runtime.Caller(0)
+	_, err := tr.Alloc(alloc.Shape{8}, alloc.Uint8, tracker.Parameter)
+	require.NoError(t, err)
+
+	var stacks, cut int
+	for site := range tr.Snapshot().Sites() {
+		last := site.Stack[len(site.Stack)-1]
+		if strings.HasPrefix(last.Function, "(call stack table full: ") {
+			cut++
+			assert.Equal(t, site.Site, site.Stack[len(site.Stack)-2])
+		}
+		if site.Kind == tracker.Parameter {
+			assert.Equal(t, fmt.Sprintf("%s:%d", file, line+1), fmt.Sprintf("%s:%d", site.Site.File, site.Site.Line))
+		}
+		assert.Equal(t, site.Site, site.Stack.Site())
+		stacks++
+	}
+	assert.Equal(t, 2, cut, "the line of all the paths, and the new one")
+	assert.Equal(t, 16+cut, stacks)
 }

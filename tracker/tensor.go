@@ -1,6 +1,7 @@
 package tracker
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -29,14 +30,24 @@ func (x tensor) String() string {
 	return fmt.Sprintf("%v %v %v", x.kind, x.shape.Clone(), x.dtype)
 }
 
-func (x tensor) equal(y tensor) bool {
+func (x *tensor) equal(y *tensor) bool {
 	return x.kind == y.kind && x.dtype == y.dtype && x.shape.Equal(y.shape)
 }
 
-// key is the same for equal tensors only.
-func (x tensor) key() string {
-	return string(x.shape.Append([]byte{byte(x.kind), byte(x.dtype)}))
+// appendKey appends what is the same for equal tensors only.
+func (x *tensor) appendKey(b []byte) []byte {
+	b = append(b, byte(x.kind), byte(x.dtype))
+	for _, dim := range x.shape {
+		b = binary.AppendUvarint(b, uint64(dim))
+	}
+	return b
 }
 
-// tally turns a number of buffers into a count and bytes.
-func (x tensor) tally(n int64) Tally { return Tally{Count: n, Bytes: alloc.Bytes(n) * x.each} }
+// tally turns a number of buffers into a count and bytes. A total of bytes stops
+// at alloc.MaxBytes; what is live is always less.
+func (x tensor) tally(n int64) Tally {
+	if n > 0 && x.each > alloc.MaxBytes/alloc.Bytes(n) {
+		return Tally{Count: n, Bytes: alloc.MaxBytes}
+	}
+	return Tally{Count: n, Bytes: alloc.Bytes(n) * x.each}
+}

@@ -11,15 +11,18 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 )
 
 // MemTracker hands out memory of one device and knows every live buffer of it.
 // Its methods may be called from any goroutine.
 type MemTracker struct {
 	device alloc.Device // the cache, if there is one
+	name   string       // the device's, and its ordinal
 	sized  alloc.SizedAllocator
 	cache  *alloc.Cache
 	owned  bool // the cache is the tracker's own
+	opened *openedDevice
 	gc     bool // collect before ClearCache
 	lost   LostPolicy
 
@@ -38,35 +41,46 @@ type MemTracker struct {
 	failing failing
 	dumps   dumps
 
-	mu       sync.Mutex
+	// mu is the cache's own lock if there is a cache, so that both change in one
+	// step. Nothing of others' is called while it is held, not even the clock.
+	mu       *spinlock.Mutex
 	ledger   ledger
 	history  history
 	sections sections
 	everLost int64
 	closed   atomic.Bool // written under mu
+
+	toldClosed atomic.Bool // see usedAfterClose
 }
+
+// goroutine is what callstack.Goroutine returns, or 0.
+type goroutine = uint64
 
 // New returns a tracker over cfg.Device and begins its report. The error says
 // that the device could not be opened or the report's file not be made.
 func New(cfg Config) (*MemTracker, error) {
-	device := cfg.Device
+	device, opened := cfg.Device, (*openedDevice)(nil)
 	if device == nil {
-		var err error
-		if device, err = openDevice(); err != nil {
+		var because, err error
+		if device, because, err = openDevice(); err != nil {
 			return nil, fmt.Errorf("new tracker: %w", err)
 		}
+		tellFallback(cmp.Or(cfg.Logger, slog.Default()), because)
+		opened = &openedDevice{device: device}
 	}
 	t := &MemTracker{
 		device:  device,
+		opened:  opened,
+		name:    fmt.Sprintf("%s %d", device.Name(), device.Ordinal()),
 		gc:      cfg.GCOnClearCache,
 		lost:    cfg.Lost,
 		origin:  cfg.Origin.fill(),
 		clock:   cfg.Clock,
 		start:   time.Now(),
-		stacks:  newStacks(cfg.StackDepth, cfg.Libraries),
+		stacks:  newStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
 		ledger:  newLedger(),
-		history: history{max: max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))},
-		report:  report{writer: cfg.Report, log: cmp.Or(cfg.Logger, slog.Default())},
+		history: newHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
+		report:  report{log: cmp.Or(cfg.Logger, slog.Default())},
 		recent:  recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
 		growth:  newGrowth(cfg.Warmup),
 		failing: failing{dir: cfg.OOMDir, others: cfg.OtherProcesses},
@@ -80,13 +94,10 @@ func New(cfg Config) (*MemTracker, error) {
 	}
 	t.addCache(cfg.NoCache)
 	t.sections.init(cfg.Sections, t.device)
-	if err := t.openReport(cfg.Dir); err != nil {
-		if opened, ok := device.(io.Closer); ok && cfg.Device == nil {
-			err = errors.Join(err, opened.Close())
-		}
-		return nil, fmt.Errorf("new tracker: %w", err)
+	if err := t.openReport(cfg); err != nil {
+		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
 	}
-	t.enroll()
+	t.enlist()
 	return t, nil
 }
 
@@ -95,13 +106,23 @@ func (t *MemTracker) addCache(none bool) {
 	if own, ok := t.device.(*alloc.Cache); ok {
 		t.cache = own
 	} else if !none {
-		t.cache, t.owned = alloc.NewCache(t.device, alloc.CacheConfig{OnSegment: t.segment}), true
+		t.cache, t.owned = alloc.NewCache(t.device, alloc.CacheConfig{}), true
 		t.device = t.cache
 	}
 	t.sized, _ = t.device.(alloc.SizedAllocator)
+	t.mu = new(spinlock.Mutex)
+	if t.cache != nil {
+		t.mu = t.cache.Locker().(*spinlock.Mutex)
+	}
+	if t.owned {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.cache.Locked().Notify(t.segment)
+	}
 }
 
-// segment tells the history what the tracker's own cache and the driver did.
+// segment tells the history what the tracker's own cache and the driver did. The
+// caller holds the lock.
 func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	action := SegmentAllocated
 	switch e.Action {
@@ -111,29 +132,43 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	default: // a refusal: the tracker tells of it itself
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed.Load() {
-		t.history.add(event{since: t.now(), action: action, ptr: e.Ptr, allocated: e.Size})
+	if t.ledger.closed {
+		return
 	}
+	now := t.history.latest
+	if t.clock == nil {
+		now = t.now()
+	}
+	t.history.add(event{since: now, action: action, ptr: e.Ptr, allocated: e.Size})
+}
+
+// tick tells the history the time, for what segment will tell it where it
+// cannot ask the clock.
+func (t *MemTracker) tick(now time.Duration) {
+	t.mu.Lock()
+	t.history.moment(now)
+	t.mu.Unlock()
 }
 
 // openReport makes the report's file, if there is to be one, and writes the
 // first lines.
-func (t *MemTracker) openReport(dir string) error {
-	if dir != "" || t.report.writer == nil {
-		var err error
-		if t.report.file, err = createReportFile(cmp.Or(dir, "."), t.start); err != nil {
+func (t *MemTracker) openReport(cfg Config) error {
+	levels := t.levels()
+	t.failing.untrackedAtStart = levels.Untracked()
+	device := t.describe(levels.DriverTotal)
+	if cfg.Dir != "" || cfg.Report == nil {
+		t.report.file = &reportFile{
+			dir: cmp.Or(cfg.Dir, "."), start: t.start, device: device,
+			max: max(minReportBytes, cmp.Or(max(0, cfg.MaxReportBytes), defaultMaxReportBytes)),
+		}
+		if err := t.report.file.create(); err != nil {
 			return fmt.Errorf("begin the memory report: %w", err)
 		}
 	}
-	if t.report.writer == io.Discard {
-		t.report.writer = nil
+	if cfg.Report != io.Discard {
+		t.report.writer = cfg.Report
 	}
-	levels := t.levels()
-	t.failing.untrackedAtStart = levels.Untracked()
-	if err := t.report.header(appendHeader(nil, t.start, t.describe(levels.DriverTotal), levels)); err != nil {
-		t.report.close()
+	if err := t.report.begin(t.start, device, levels); err != nil {
 		return fmt.Errorf("begin the memory report: %w", err)
 	}
 	return nil
@@ -148,7 +183,8 @@ func (t *MemTracker) describe(total alloc.Bytes) string {
 	return name + ", " + total.String()
 }
 
-// now returns the time since the tracker's start.
+// now returns the time since the tracker's start. Call it before taking the lock: the clock may be
+// anybody's code.
 func (t *MemTracker) now() time.Duration {
 	if t.clock != nil {
 		return t.clock().Sub(t.start)
@@ -172,21 +208,18 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 	if t.cache == nil {
 		return 0, nil
 	}
+	t.tick(t.now())
 	return t.cache.Empty()
 }
 
-// History returns a copy of the latest events. Allocations wait while it copies,
-// about 5 ns for each event.
+// History returns a copy of the latest events, up to one instant. Of a history that is full,
+// events that new ones push out while it copies are left out.
 func (t *MemTracker) History() *History {
-	t.mu.Lock()
-	kept := len(t.history.ring)
-	t.mu.Unlock()
-	room := make([]event, 0, kept) // takes longer than to copy into it
-
+	h := &History{start: t.start, stacks: t.stacks}
+	h.events, h.first = t.history.read(t.mu)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	h := &History{start: t.start, stacks: t.stacks, sections: t.sections.paths.names}
-	h.events, h.first = t.history.copy(room)
+	h.sections = t.sections.paths.names
 	return h
 }
 
@@ -206,37 +239,41 @@ func (t *MemTracker) Err() error { return t.report.failure() }
 
 // Close ends the report, forgets the ledger and the history, and gives cached
 // memory back; no signal makes it dump any more. Live buffers stay their owners':
-// they can still be freed. The error is Err's, or the device's. A second Close is
-// alloc.ErrClosed.
+// they can still be freed, and go back to the driver then. A device that New
+// opened is closed, once no buffer is live. Close returns when the report's writer
+// has all of it, unless the writer itself calls it. The error is Err's, or the
+// device's. A second Close is alloc.ErrClosed.
 func (t *MemTracker) Close() error {
+	timing, last, err := t.shut(t.now())
+	if err != nil {
+		return err
+	}
+	for _, d := range timing {
+		d.read()
+	}
+	t.sections.host.proc.close()
+	t.dumps.stopAll()
+	t.recent.close()
+	t.delist()
+	err = t.giveBack()
+	t.report.settle(last)
+	return errors.Join(t.Err(), err)
+}
+
+// shut is the part of Close under the locks. It returns what is left to do without
+// them: device times to read, and a writer to wait for.
+func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *block, err error) {
 	t.marking.Lock()
 	defer t.marking.Unlock()
 	t.mu.Lock()
 	if t.closed.Load() {
 		t.mu.Unlock()
-		return fmt.Errorf("close tracker: %w", alloc.ErrClosed)
+		return nil, nil, fmt.Errorf("close tracker: %w", alloc.ErrClosed)
 	}
 	t.closed.Store(true)
-	t.ledger = newLedger()
-	t.history = history{}
-	timing := t.sections.reset()
+	timing = t.sections.close(now, &t.ledger)
+	t.ledger.close()
+	t.history.close()
 	t.mu.Unlock()
-	for _, d := range timing {
-		d.read()
-	}
-	t.dumps.stop()
-	t.recent.close()
-	t.report.close()
-	t.withdraw()
-	return errors.Join(t.Err(), t.emptyIfClosed())
-}
-
-// emptyIfClosed gives back what a closed tracker's cache still holds. A cache
-// that the caller made is the caller's to empty.
-func (t *MemTracker) emptyIfClosed() error {
-	if !t.owned || !t.closed.Load() {
-		return nil
-	}
-	_, err := t.cache.Empty()
-	return err
+	return timing, t.report.end(), nil
 }

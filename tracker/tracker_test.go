@@ -113,7 +113,7 @@ func TestUnregisterOfWhatIsNotRegistered(t *testing.T) {
 
 func TestRegisteredMemoryIsNotUntracked(t *testing.T) {
 	dev := device(t, sim.Config{Overhead: -1})
-	tr, _ := open(t, tracker.Config{Device: dev})
+	tr, report := open(t, tracker.Config{Device: dev})
 	p, err := dev.Alloc(64 * alloc.MiB)
 	require.NoError(t, err)
 	assert.Equal(t, 64*alloc.MiB, tr.Track().Untracked())
@@ -121,6 +121,7 @@ func TestRegisteredMemoryIsNotUntracked(t *testing.T) {
 	mark := tr.Track()
 	assert.Zero(t, mark.Untracked())
 	assert.Equal(t, 64*alloc.MiB, mark.Registered)
+	assert.Contains(t, report.String(), "Total Tensor Used Memory:64.0    MiB Total Allocated Memory:64.0    MiB")
 }
 
 func TestADriverThatDoesNotSay(t *testing.T) {

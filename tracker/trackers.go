@@ -16,13 +16,13 @@ var trackers struct {
 	open []weak.Pointer[MemTracker]
 }
 
-func (t *MemTracker) enroll() {
+func (t *MemTracker) enlist() {
 	trackers.mu.Lock()
 	defer trackers.mu.Unlock()
 	trackers.open = append(slices.DeleteFunc(trackers.open, isGone), weak.Make(t))
 }
 
-func (t *MemTracker) withdraw() {
+func (t *MemTracker) delist() {
 	trackers.mu.Lock()
 	defer trackers.mu.Unlock()
 	trackers.open = slices.DeleteFunc(trackers.open, func(p weak.Pointer[MemTracker]) bool { return p.Value() == t })
@@ -49,22 +49,9 @@ func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
 		if other.cache == nil || other.cache == t.cache || !sameDevice(other.device, t.device) {
 			continue
 		}
-		for segment := range other.cache.Segments() {
-			if isFree(segment) {
-				bytes += segment.Size
-			}
-		}
+		bytes += other.cache.Stats().Releasable
 	}
 	return bytes
-}
-
-func isFree(s alloc.Segment) bool {
-	for block := range s.Blocks() {
-		if block.State != alloc.Inactive {
-			return false
-		}
-	}
-	return true
 }
 
 // sameDevice reports whether two devices share their memory. A GPU may be open

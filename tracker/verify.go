@@ -20,10 +20,12 @@ type TestingT interface {
 //	defer tracker.VerifyNoLeaks(t, tr)
 //
 // It tells of each leak with its count and the stack that allocated it. A tracker
-// that is closed knows of none, which fails the test as well.
+// that is closed knows of none, which fails the test as well, as does a nil one.
 func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
-	helper(t)
-	if failClosed(t, tr) {
+	if h, ok := t.(helper); ok {
+		h.Helper()
+	}
+	if cannotTell(t, tr) {
 		return
 	}
 	leaks := tr.Leaks(opts...)
@@ -45,10 +47,12 @@ func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
 //	defer tracker.LimitPeak(t, tr, 24*alloc.MiB)
 //
 // It tells the lines of code that held memory at the peak. A tracker that is
-// closed knows none, which fails the test as well.
+// closed knows none, which fails the test as well, as does a nil one.
 func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
-	helper(t)
-	if failClosed(t, tr) {
+	if h, ok := t.(helper); ok {
+		h.Helper()
+	}
+	if cannotTell(t, tr) {
 		return
 	}
 	s := tr.LightSnapshot()
@@ -63,22 +67,26 @@ func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
 		s.Peak, s.Peak.Bytes-limit, limit, text.String())
 }
 
-// failClosed fails a test that asks a closed tracker, which would pass any.
-func failClosed(t TestingT, tr *MemTracker) bool {
-	helper(t)
-	if !tr.closed.Load() {
+// cannotTell fails a test that asks no tracker, or one that is closed: either would
+// pass any.
+func cannotTell(t TestingT, tr *MemTracker) bool {
+	if h, ok := t.(helper); ok {
+		h.Helper()
+	}
+	switch {
+	case tr == nil:
+		t.Errorf("there is no tracker to ask: it is nil")
+	case tr.closed.Load():
+		t.Errorf("the tracker is closed already and knows of no memory: ask it before Close (deferred calls run last one first)")
+	default:
 		return false
 	}
-	t.Errorf("the tracker is closed already and knows of no memory: ask it before Close (deferred calls run last one first)")
 	return true
 }
 
-// helper marks the caller as a helper of the test, where the test can do that.
-func helper(t TestingT) {
-	if h, ok := t.(interface{ Helper() }); ok {
-		h.Helper()
-	}
-}
+// helper is a test that reports a failure at the caller of the functions that have
+// called Helper, each for itself.
+type helper interface{ Helper() }
 
 // byLine adds up one tally of the call stacks by line of code, larger ones
 // first.

@@ -1,28 +1,25 @@
-//go:build cuda && cgo
-
 package cuda
 
 import (
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"sync"
-
-	"gorgonia.org/cu"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Device is an open CUDA device. Make one with Open or FromContext.
+// Device is an open CUDA device. Make one with Open or FromHandle.
 type Device struct {
-	name    string
-	ordinal int
-	context cu.CUContext
+	driver  *driver
+	info    Info
+	context context
 	release func() error // gives back what Open took
 
 	mu     sync.RWMutex // held for reading during each call
 	closed bool
+
+	intervals intervals
 }
 
 var (
@@ -32,53 +29,64 @@ var (
 	_ alloc.Timer        = (*Device)(nil)
 )
 
-// Open opens the device of that index among those that the process sees, and
-// retains its primary context: the one that CUDA's runtime and its libraries
-// use too. The caller closes it.
+// Open loads the driver, if nothing has yet, opens the device of that index among those
+// that the process sees, and retains its primary context: the one that CUDA's
+// runtime and its libraries use too. The caller closes it.
+//
+// Where there is no GPU to use the error is ErrNoDriver, ErrDriverTooOld,
+// ErrDriverRefuses or ErrNoDevice. With ErrDeviceLost and alloc.ErrOutOfMemory there is a
+// device, but it cannot be opened now.
 func Open(ordinal int) (*Device, error) {
-	device, err := cu.GetDevice(min(max(ordinal, -1), math.MaxInt32)) // which takes 32 bits of it
+	drv, err := library()
 	if err != nil {
-		n, _ := cu.NumDevices()
+		return nil, fmt.Errorf("open CUDA device %d: %w", ordinal, err)
+	}
+	dev, err := drv.device(ordinal)
+	if err != nil {
+		n, _ := drv.count()
 		return nil, fmt.Errorf("open CUDA device %d of %d, counted from 0: %w", ordinal, n, mapped(err))
 	}
-	context, err := device.RetainPrimaryCtx()
+	info, err := drv.describe(dev)
+	if err != nil {
+		return nil, fmt.Errorf("open CUDA device %d: %w", ordinal, mapped(err))
+	}
+	ctx, err := drv.retainPrimary(dev)
 	if err != nil {
 		return nil, fmt.Errorf("open CUDA device %d: primary context: %w", ordinal, mapped(err))
 	}
-	name, err := device.Name()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open CUDA device %d: name: %w", ordinal, mapped(err)), device.ReleasePrimaryCtx())
-	}
-	return &Device{name: name, ordinal: ordinal, context: context, release: device.ReleasePrimaryCtx}, nil
+	return &Device{driver: drv, info: info, context: ctx, release: func() error { return drv.releasePrimary(dev) }}, nil
 }
 
-// FromContext is a Device over a context that the program already has, and
-// keeps: closing the Device leaves the context alone. The context must outlive it.
-func FromContext(ctx cu.Context) (*Device, error) {
-	d := &Device{context: ctx.CUDAContext(), release: func() error { return nil }}
-	err := d.do(func() (err error) {
-		device, err := cu.CurrentDevice()
-		if err != nil {
-			return err
+// FromHandle returns a Device over a context that the program already has, given as its
+// CUcontext. The program keeps the context: closing the Device leaves it alone. The context must outlive it.
+// The errors are Open's.
+func FromHandle(handle uintptr) (*Device, error) {
+	drv, err := library()
+	if err != nil {
+		return nil, fmt.Errorf("device of context %#x: %w", handle, err)
+	}
+	d := &Device{driver: drv, context: context(handle), release: func() error { return nil }}
+	err = d.do(func() error {
+		dev, err := drv.currentDevice()
+		if err == nil {
+			d.info, err = drv.describe(dev)
 		}
-		d.ordinal = int(device)
-		d.name, err = device.Name()
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("device of context %v: %w", d.context, mapped(err))
+		return nil, fmt.Errorf("device of context %#x: %w", handle, mapped(err))
 	}
 	return d, nil
 }
 
 // Name returns the device's product name.
-func (d *Device) Name() string { return d.name }
+func (d *Device) Name() string { return d.info.Name }
 
 // Ordinal returns the device's index.
-func (d *Device) Ordinal() int { return d.ordinal }
+func (d *Device) Ordinal() int { return d.info.Ordinal }
 
 // String returns the name and the ordinal: "NVIDIA A100-SXM4-40GB 0".
-func (d *Device) String() string { return fmt.Sprintf("%s %d", d.name, d.ordinal) }
+func (d *Device) String() string { return fmt.Sprintf("%s %d", d.info.Name, d.info.Ordinal) }
 
 // do makes the context current on this thread for the time of a call.
 func (d *Device) do(call func() error) error {
@@ -87,15 +95,19 @@ func (d *Device) do(call func() error) error {
 	if d.closed {
 		return alloc.ErrClosed
 	}
+	return d.inContext(call)
+}
+
+func (d *Device) inContext(call func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := cu.PushCurrentCtx(d.context); err != nil {
+	if err := d.driver.push(d.context); err != nil {
 		return err
 	}
 	err := call()
 	// What call did is done, so a pop that fails must not turn it into a failure:
 	// the context stays current on this thread, and every call here brings its own.
-	_, _ = cu.PopCurrentCtx()
+	_ = d.driver.pop()
 	return err
 }
 
@@ -106,13 +118,13 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
 		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
 	}
-	var p cu.DevicePtr
+	var p uint64
 	err := d.do(func() (err error) {
-		p, err = cu.MemAlloc(int64(max(n, 1)))
+		p, err = d.driver.alloc(int64(max(n, 1)))
 		return err
 	})
 	switch {
-	case errors.Is(err, cu.OutOfMemory), errors.Is(err, cu.InvalidValue) && d.tooSmallFor(n):
+	case errors.Is(err, codeOutOfMemory), errors.Is(err, codeInvalidValue) && n > d.info.Memory: // a driver may call such a size invalid
 		return 0, d.outOfMemory(n, err)
 	case err != nil:
 		return 0, fmt.Errorf("alloc %v on %v: %w", n, d, mapped(err))
@@ -120,21 +132,14 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return alloc.Ptr(p), nil
 }
 
-// tooSmallFor reports whether n is more than the device has: a size that a driver may
-// call invalid.
-func (d *Device) tooSmallFor(n alloc.Bytes) bool {
-	info, err := d.MemInfo()
-	return err == nil && n > info.Total
-}
-
 // Free gives an address back by cuMemFree. The driver cannot tell an address
 // freed before from one that it never gave: both are alloc.ErrUnknownPtr.
 func (d *Device) Free(p alloc.Ptr) error {
 	err := d.do(func() error {
 		if p == 0 {
-			return cu.InvalidValue // the driver takes it for a free of nothing
+			return codeInvalidValue // the driver takes it for a free of nothing
 		}
-		return cu.MemFree(cu.DevicePtr(p))
+		return d.driver.free(uint64(p))
 	})
 	if err != nil {
 		return fmt.Errorf("free %v on %v: %w", p, d, mappedAddress(err))
@@ -144,9 +149,9 @@ func (d *Device) Free(p alloc.Ptr) error {
 
 // MemInfo asks the driver, by cuMemGetInfo.
 func (d *Device) MemInfo() (alloc.MemInfo, error) {
-	var free, total int64
+	var free, total uint64
 	err := d.do(func() (err error) {
-		free, total, err = cu.MemInfo()
+		free, total, err = d.driver.memInfo()
 		return err
 	})
 	if err != nil {
@@ -155,9 +160,9 @@ func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{Free: alloc.Bytes(free), Total: alloc.Bytes(total)}, nil
 }
 
-// Close gives back the context that Open took. What was allocated lives on if
-// somebody else in the process holds the primary context, and is freed with it if
-// not. After Close every call is alloc.ErrClosed, Close too.
+// Close gives back the context that Open took, and the events of its intervals. What
+// was allocated lives on if somebody else in the process holds the primary context,
+// and is freed with it if not. After Close every call is alloc.ErrClosed, Close too.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +170,7 @@ func (d *Device) Close() error {
 		return fmt.Errorf("close %v: %w", d, alloc.ErrClosed)
 	}
 	d.closed = true
-	if err := d.release(); err != nil {
+	if err := errors.Join(d.endIntervals(), d.release()); err != nil {
 		return fmt.Errorf("close %v: %w", d, mapped(err))
 	}
 	return nil

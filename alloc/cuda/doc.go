@@ -1,45 +1,41 @@
-// Package cuda is a real GPU as an alloc.Device, through gorgonia.org/cu, and
-// the way for programs that use gorgonia.org/cu already to have their
-// allocations tracked.
+// Package cuda is an NVIDIA GPU as an alloc.Device.
 //
 //	dev, err := cuda.Open(0)
 //	defer dev.Close()
 //	tr, err := tracker.New(tracker.Config{Device: dev})
 //
-// and, where a program has a cu.Context, one line more:
+// It needs no build tag, no headers and no cgo. The driver's library (libcuda.so.1, or
+// nvcuda.dll on Windows) is loaded when Open, FromHandle or Devices is first called, and
+// not before. Where there is no library the program runs all the same, and these return
+// ErrNoDriver. That is so on every system but Linux (amd64, arm64) and Windows (amd64).
 //
-//	ctx = cuda.Track(ctx, tr) // its MemAlloc, MemFree, ... are in tr's reports now
+// The driver decides which devices there are and how they are counted:
+// CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER work as for any CUDA program. A MIG instance
+// that CUDA_VISIBLE_DEVICES names is device 0, with its own name, UUID and memory.
+// The driver reads the environment that the process started with. What os.Setenv changes
+// reaches it only in a program that uses cgo.
 //
-// The package needs the build tag cuda, cgo, and cuda.h of CUDA 11 or 12
-// (scripts/cuda-headers finds or fetches it). Without the tag Open is
-// ErrNotBuilt and the functions over cu.Context are not there: gorgonia.org/cu
-// ends a program from its init, with exit status 1, where no driver answers, and a
-// program that links it does not even start where libcuda.so.1 is missing. So a
-// program that shall also run on machines without a GPU is built twice. A driver
-// newer than the headers will do: CUDA 13.5 still declares every function that
-// gorgonia.org/cu links.
+// CUDA keeps a current context for each OS thread. A Device makes its context current for
+// each call, on the goroutine's thread, and leaves the thread as it found it. So any
+// goroutine may call its methods; each call costs two short driver calls more.
 //
-// A CUDA context belongs to OS threads. A Device makes its context current for
-// each call, on whatever thread the goroutine is, and leaves the thread as it found
-// it; its methods may be called from any goroutine, and cost two short driver
-// calls more for it.
+// Package cucontext tracks the allocations of programs that use gorgonia.org/cu. Programs
+// that use another binding can use FromHandle and tracker.Register.
+//
+// # Static programs
+//
+// On Linux (amd64, arm64) a program that imports this package, as one that imports package
+// tracker does, is dynamically linked, even with CGO_ENABLED=0: the system's loader is what
+// loads the driver. Such a program does not start in a container without a C library (FROM
+// scratch, distroless/static). For those, build without the driver's loader:
+//
+//	CGO_ENABLED=0 go build -tags nogpu
+//
+// That program is static; Open returns ErrNoDriver, and trackers use the simulated GPU.
 //
 // # What is not seen
 //
 // Memory that CUDA libraries take on their own (cuBLAS, cuDNN, NCCL), arrays,
-// mapped and pinned host memory, memory pools, and what kernels allocate:
-// gorgonia.org/cu has no call for most of it. A report's driver's view has it all.
+// mapped and pinned host memory, memory pools, and what kernels allocate. The driver's
+// figures in a report include all of it but the host's memory.
 package cuda
-
-import "errors"
-
-// Errors for errors.Is. The driver's own error is beside them: errors.Is(err,
-// cu.InvalidValue) works too, and Code gives its number.
-var (
-	// ErrNotBuilt is the error of Open in a program built without the tag cuda.
-	ErrNotBuilt = errors.New("this program was built without CUDA: build it with -tags cuda, which needs cgo and cuda.h (see scripts/cuda-headers), and run it where an NVIDIA driver is installed")
-
-	// ErrDeviceLost says that the driver gave an error after which the device, or
-	// this process's context on it, is of no use: every later call fails too.
-	ErrDeviceLost = errors.New("the device is lost to this process: restart the process; if that does not help, see the kernel's log for Xid messages")
-)

@@ -1,82 +1,105 @@
-//go:build cuda && cgo
-
 package cuda
 
 import (
 	"errors"
 	"fmt"
 
-	"gorgonia.org/cu"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Code returns the driver's number of an error that came from gorgonia.org/cu,
-// whose own type has no exported name.
-func Code(err error) (code int, ok bool) { return codeAs(cu.Success, err) }
+// Errors for errors.Is. The first four mean that there is no GPU to use: a program can go
+// on with another device. They come with the driver's own Error, where it gave one.
+var (
+	// ErrNoDriver says that the driver's library is not installed, or cannot be loaded.
+	ErrNoDriver = errors.New("no NVIDIA driver: the library of CUDA's driver cannot be loaded")
 
-func codeAs[T interface {
-	~int
-	error
-}](_ T, err error) (int, bool) {
-	var own T
-	if !errors.As(err, &own) {
-		return 0, false
-	}
-	return int(own), true
-}
+	// ErrDriverTooOld says that the library lacks a function that is needed. Its driver is
+	// from before CUDA 11, or it is another library of that name.
+	ErrDriverTooOld = errors.New("the NVIDIA driver is too old: CUDA 11 or later is needed")
 
-// Codes that v0.9.6 has no names for.
-const (
-	// unavailable is of a device that was lost, or one in a compute mode that
-	// keeps this process out.
-	unavailable         = 46
-	contained           = 226 // a hardware error, or a bad access over NVLink, kept to this process
-	tensorMemoryLeak    = 721
-	mpsClientTerminated = 810
-	externalDevice      = 911
+	// ErrDriverRefuses says that the driver does not start, for example because the kernel
+	// runs another version of it.
+	ErrDriverRefuses = errors.New("the NVIDIA driver does not start: does nvidia-smi work? After an update of the driver, restart the machine")
+
+	// ErrNoDevice says that the driver has no such device, or none at all, for this
+	// process: see CUDA_VISIBLE_DEVICES.
+	ErrNoDevice = errors.New("no such CUDA device is visible to this process")
+
+	// ErrDeviceLost says that the driver gave an error after which the device, or this
+	// process's context on it, cannot be used: every later call fails too.
+	ErrDeviceLost = errors.New("the device is lost to this process: restart the process; if that does not help, see the kernel's log for Xid messages")
 )
 
-// The codes that the driver documents as leaving the context, or the process,
-// unable to go on (as of CUDA 13.5), and what it says of a device that fell off the bus.
-var lost = map[int]bool{
-	int(cu.Deinitialized):       true, // the driver is shutting down
-	unavailable:                 true,
-	contained:                   true,
-	tensorMemoryLeak:            true,
-	mpsClientTerminated:         true,
-	externalDevice:              true,
-	int(cu.EccUncorrectable):    true,
-	int(cu.NvlinkUncorrectable): true,
-	int(cu.IllegalAddress):      true,
-	int(cu.LaunchTimeout):       true,
-	int(cu.ContextIsDestroyed):  true,
-	int(cu.Assert):              true,
-	int(cu.HardwareStackError):  true,
-	int(cu.IllegalInstruction):  true,
-	int(cu.MisalignedAddress):   true,
-	int(cu.InvalidAddressSpace): true,
-	int(cu.InvalidPc):           true,
-	int(cu.LaunchFailed):        true,
-	int(cu.Unknown):             true,
+// Error is an error of a driver call, by the driver's own number: a CUresult other than
+// CUDA_SUCCESS. errors.Is(err, cuda.Error(2)) asks for CUDA_ERROR_OUT_OF_MEMORY.
+type Error int
+
+// Error returns the driver's name of the error, its number and its description:
+// "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
+func (e Error) Error() string {
+	d := loaded.Load()
+	if d == nil || d.errorName(e) == "" {
+		return fmt.Sprintf("CUDA error %d", int(e))
+	}
+	return fmt.Sprintf("%s (%d): %s", d.errorName(e), int(e), d.errorText(e))
 }
+
+// The codes that have a meaning here.
+const (
+	codeInvalidValue  = Error(1)
+	codeOutOfMemory   = Error(2)
+	codeUnavailable   = Error(46) // the device is lost, or its compute mode keeps this process out
+	codeNoDevice      = Error(100)
+	codeInvalidDevice = Error(101)
+)
+
+// lost are the codes after which, by the driver's documentation (CUDA 13.5), the context or
+// the process cannot go on, and the codes for a device that fell off the bus.
+var lost = map[Error]bool{
+	4:               true, // the driver is shutting down
+	codeUnavailable: true,
+	214:             true, // ECC, uncorrectable
+	220:             true, // NVLink, uncorrectable
+	226:             true, // a hardware error, or a bad access over NVLink, kept to this process
+	700:             true, // illegal address
+	702:             true, // launch timeout
+	709:             true, // the context is destroyed
+	710:             true, // assert
+	714:             true, // hardware stack error
+	715:             true, // illegal instruction
+	716:             true, // misaligned address
+	717:             true, // invalid address space
+	718:             true, // invalid program counter
+	719:             true, // launch failed
+	721:             true, // tensor memory leak
+	810:             true, // the MPS client was ended
+	911:             true, // external device
+	999:             true, // unknown
+}
+
+// Lost reports whether the context cannot be used any more after this error. Such an error
+// comes with ErrDeviceLost.
+func (e Error) Lost() bool { return lost[e] }
 
 // mapped puts our error beside an error of the driver that says the same.
 func mapped(err error) error {
-	switch code, ok := Code(err); {
-	case ok && code == unavailable:
+	code, ok := errors.AsType[Error](err)
+	switch {
+	case ok && code == codeUnavailable:
 		return fmt.Errorf("%w (%w: or another process has the device for itself, see nvidia-smi -q -d COMPUTE)", ErrDeviceLost, err)
-	case ok && lost[code]:
+	case ok && code.Lost():
 		return fmt.Errorf("%w (%w)", ErrDeviceLost, err)
-	case ok && code == int(cu.OutOfMemory):
+	case ok && code == codeOutOfMemory:
 		return fmt.Errorf("%w (%w)", alloc.ErrOutOfMemory, err)
+	case ok && code == codeInvalidDevice:
+		return fmt.Errorf("%w (%w)", ErrNoDevice, err)
 	}
 	return err
 }
 
 // mappedAddress is mapped for a call that an invalid address makes invalid.
 func mappedAddress(err error) error {
-	if errors.Is(err, cu.InvalidValue) {
+	if errors.Is(err, codeInvalidValue) {
 		return fmt.Errorf("%w (%w)", alloc.ErrUnknownPtr, err)
 	}
 	return mapped(err)

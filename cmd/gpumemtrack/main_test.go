@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -58,4 +59,13 @@ func TestLiveLine(t *testing.T) {
 	assert.Equal(t, "▁", sparkline([]float64{0}))
 	assert.Equal(t, "a\x1b", paint("a\x1b", bold, false))
 	assert.Equal(t, bold+"a"+plain, paint("a", bold, true))
+}
+
+// gorgonia.org/cu ends a program from its init where no device answers: the program must not
+// link it, whatever tag it is built with.
+func TestLinksNoGorgonia(t *testing.T) {
+	out, err := exec.Command("go", "list", "-tags", "cuda", "-deps", ".").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "github.com/gpumemtrack/gpumemtrack/alloc/cuda\n")
+	require.NotContains(t, string(out), "gorgonia.org/cu")
 }

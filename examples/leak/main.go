@@ -1,19 +1,20 @@
-// Command leak shows a leak of device memory being found, in each of the ways
-// that there are: as growth from mark to mark, as what is live and was not
-// before, and as a buffer that nothing refers to any more, which the Go collector
-// proves to be lost.
+// Command leak serves requests on eight goroutines and forgets to free one buffer
+// in a hundred, as a server does that returns early on an error. It asks its tracker
+// for suspects each second, and ends when there are some.
 //
-// It runs on the simulated GPU; built with -tags cuda, on a real one.
+// It runs on the first GPU, and on the simulated one where there is none.
 package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log"
-	"log/slog"
+	"math/rand/v2"
 	"os"
-	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -27,83 +28,78 @@ func main() {
 }
 
 func run(out io.Writer) (err error) {
-	tr, err := tracker.New(tracker.Config{
-		Report: io.Discard,
-		Lost:   tracker.ReportLost,
-		Logger: slog.New(slog.DiscardHandler), // this program tells of it itself
-	})
+	tr, err := tracker.New(tracker.Config{Report: io.Discard})
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, tr.Close()) }()
 
-	service := &service{tr: tr, cache: make(map[int]*tracker.Buffer)}
-	before := tr.LightSnapshot()
-	for request := range 30 {
-		if err := service.handle(request); err != nil {
-			return err
+	s := &server{tr: tr}
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer s.closed.Store(true)
+	for worker := range uint64(8) {
+		workers.Go(func() { s.work(rand.New(rand.NewPCG(worker, 0))) })
+	}
+	for seconds := 1; seconds <= 60; seconds++ {
+		time.Sleep(time.Second)
+		if suspects := tr.Suspects(); len(suspects) > 0 {
+			fmt.Fprintf(out, "After %d seconds and %d requests:\n", seconds, s.requests.Load())
+			for _, suspect := range suspects {
+				fmt.Fprintln(out, suspect)
+			}
+			return nil
 		}
-		tr.Track()
 	}
-
-	fmt.Fprintln(out, "What grows:")
-	for _, growth := range tr.Growth(0) {
-		fmt.Fprintln(out, " ", growth)
-	}
-
-	waitForCollector(tr)
-	fmt.Fprintln(out, "\nWhat is live and was not before:")
-	for _, leak := range tr.Leaks(tracker.Since(before)) {
-		fmt.Fprintln(out, leak)
-	}
-
-	fmt.Fprintln(out, "What a test would say:")
-	tracker.VerifyNoLeaks(printer{out}, tr, tracker.OnlyLost())
-	runtime.KeepAlive(service) // until here the cache could still be freed
-	return nil
+	return errors.New("no suspects after a minute: this machine is very slow")
 }
 
-// service answers requests, and leaks twice.
-type service struct {
-	tr    *tracker.MemTracker
-	cache map[int]*tracker.Buffer
+type server struct {
+	tr       *tracker.MemTracker
+	requests atomic.Int64
+	closed   atomic.Bool
 }
 
-func (s *service) handle(request int) error {
-	scratch, err := s.tr.Alloc(alloc.Shape{64, 1024}, alloc.Float32, tracker.Temporary)
+// work serves one request after the other.
+func (s *server) work(random *rand.Rand) {
+	for !s.closed.Load() {
+		pause := time.Millisecond + time.Duration(random.Int64N(int64(30*time.Millisecond)))
+		n := s.requests.Add(1)
+		serve := s.handle
+		if n%10 == 0 {
+			serve = s.preview
+		}
+		if err := serve(n, pause); err != nil && !errors.Is(err, errBadRequest) {
+			log.Print(err)
+			return
+		}
+	}
+}
+
+var errBadRequest = errors.New("bad request")
+
+func (s *server) handle(n int64, pause time.Duration) error {
+	input, err := s.decode()
 	if err != nil {
 		return err
 	}
-	if err := s.remember(request); err != nil {
+	if n%100 == 99 {
+		return errBadRequest // and the input is never freed
+	}
+	time.Sleep(pause) // the model works
+	return input.Free()
+}
+
+// preview does it right.
+func (s *server) preview(_ int64, pause time.Duration) error {
+	input, err := s.decode()
+	if err != nil {
 		return err
 	}
-	if request%3 == 0 {
-		return s.fail() // and scratch is never freed
-	}
-	return scratch.Free()
+	time.Sleep(pause)
+	return input.Free()
 }
 
-// remember keeps an answer in a cache that nothing bounds.
-func (s *service) remember(request int) error {
-	answer, err := s.tr.Alloc(alloc.Shape{256, 1024}, alloc.Float32, tracker.Activation)
-	s.cache[request] = answer
-	return err
+func (s *server) decode() (*tracker.Buffer, error) {
+	return s.tr.Alloc(alloc.Shape{4, 256, 256}, alloc.Float32, tracker.Input)
 }
-
-func (s *service) fail() error { return nil }
-
-// waitForCollector gives it time to find what is lost.
-func waitForCollector(tr *tracker.MemTracker) {
-	for range 100 {
-		runtime.GC()
-		if len(tr.Leaks(tracker.OnlyLost())) > 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// printer stands in for a *testing.T.
-type printer struct{ out io.Writer }
-
-func (p printer) Errorf(format string, args ...any) { fmt.Fprintf(p.out, format+"\n", args...) }

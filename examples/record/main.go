@@ -1,6 +1,6 @@
 // Command record records the memory of the first GPU while it takes some of it,
-// prints what was recorded, and draws it in memory.png. Without a GPU, and
-// unless built with -tags cuda, it is the simulated one that it takes memory of.
+// prints what was recorded, and draws it in memory.png. Without a GPU it is the
+// simulated one that it takes memory of.
 package main
 
 import (

@@ -3,7 +3,7 @@
 // would. It then prints, layer by layer, what package estimate expected beside
 // what the tracker measured, and the difference.
 //
-// It runs on the simulated GPU; built with -tags cuda, on a real one.
+// It runs on the first GPU, and on the simulated one where there is none.
 package main
 
 import (
@@ -36,7 +36,10 @@ func run(out io.Writer, batch, steps int, by string) (err error) {
 	if err != nil {
 		return err
 	}
-	tr, err := tracker.New(tracker.Config{Report: io.Discard})
+	tr, err := tracker.New(tracker.Config{
+		Report:   io.Discard,
+		Sections: tracker.SectionConfig{HostDetail: true}, // Go's heap and the peak of the resident set, too
+	})
 	if err != nil {
 		return err
 	}

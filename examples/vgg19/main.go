@@ -3,7 +3,7 @@
 // images, two more; then two go and the cache is cleared. After each step the
 // tracker says what came and what went.
 //
-// It runs on the simulated GPU; built with -tags cuda, on a real one.
+// It runs on the first GPU, and on the simulated one where there is none.
 package main
 
 import (

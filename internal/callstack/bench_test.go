@@ -86,6 +86,33 @@ func BenchmarkCallstackManyStacks(b *testing.B) {
 	b.Run("without", run(func() {}))
 }
 
+// Stacks of about 32 frames that take turns, and that differ in one line.
+func BenchmarkCallstackTurns(b *testing.B) {
+	for name, paths := range map[string][]uint32{
+		"same":      {0},
+		"innermost": {0, 1 << 23},
+		"middle":    {0, 1 << 12},
+		"outermost": {0, 1},
+		"eight":     {0, 1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20},
+	} {
+		b.Run(name, func(b *testing.B) {
+			stacks := callstack.NewTable(callstack.Config{})
+			for _, capture := range []bool{true, false} {
+				b.Run(fmt.Sprintf("capture=%t", capture), func(b *testing.B) {
+					leaf := func() {}
+					if capture {
+						leaf = func() { stacks.Capture(0) }
+					}
+					b.ReportAllocs()
+					for i := 0; b.Loop(); i++ {
+						branch(24, paths[i%len(paths)], leaf)
+					}
+				})
+			}
+		})
+	}
+}
+
 // The first capture of each stack.
 func BenchmarkCallstackNew(b *testing.B) {
 	b.ReportAllocs()

@@ -3,9 +3,9 @@
 package callstack
 
 import (
+	"math"
 	"runtime"
 	"slices"
-	"strings"
 )
 
 const (
@@ -13,9 +13,9 @@ const (
 	shallow = DefaultDepth
 	// maxSkip is the largest skip that Capture walks for.
 	maxSkip = 8
-	// margin is what a walk takes beyond the depth: one or two frames of this package, and some for the compiler's wrappers,
-	// which have physical frames but no logical ones. A stack with more wrappers than that takes the slow way, if it is
-	// deeper than the walk and little in it is inlined.
+	// margin is what a walk takes beyond the depth: Capture's frame, and some for the compiler's wrappers, which have physical
+	// frames but no logical ones. A stack with more wrappers than that takes the slow way, if it is deeper than the walk and
+	// little in it is inlined.
 	margin = 12
 )
 
@@ -25,34 +25,56 @@ const (
 //
 //go:noinline
 func (t *Table) Capture(skip int) ID {
-	if t.depth > shallow || uint(skip) > maxSkip {
-		return t.captureDeep(skip)
+	if !walks || uint(skip) > maxSkip {
+		return t.captureSlowly(max(skip, 0))
+	}
+	id, slot := predict(&t.recent, skip)
+	if id != 0 {
+		return id
+	}
+	if t.depth > shallow {
+		return t.captureDeep(skip, slot)
 	}
 	var key [1 + maxSkip + shallow + margin]uintptr
 	key[0] = uintptr(skip)
-	n, hash := walk(&key[1], skip+t.depth+margin, hashWords(key[:1]))
+	n, hash := walk(&key[1], nil, t.limit(skip), hashWords(key[:1]))
 	if e := t.keys.find(hash, key[:1+n]); e != nil {
+		t.remember(e, slot)
 		return e.id
 	}
-	return t.learn(2, skip, hash, key[:1+n])
+	return t.learn(2, skip, slot, hash, key[:1+n])
 }
 
-// captureDeep is Capture for any depth and skip.
+// captureDeep is Capture for any depth.
 //
 //go:noinline
-func (t *Table) captureDeep(skip int) ID {
-	skip = max(skip, 0)
-	if skip > maxSkip {
-		var pcs [MaxDepth]uintptr
-		return t.Intern(pcs[:runtime.Callers(skip+3, pcs[:t.depth])])
-	}
+func (t *Table) captureDeep(skip, slot int) ID {
 	var key [1 + maxSkip + MaxDepth + margin]uintptr
-	key[0] = uintptr(skip)
-	n, hash := walk(&key[1], skip+t.depth+margin, hashWords(key[:1]))
-	if e := t.keys.find(hash, key[:1+n]); e != nil {
+	n, hash := walk(&key[0], nil, 1+t.limit(skip), hashWords([]uintptr{uintptr(skip)}))
+	key[0] = uintptr(skip) // in place of this frame
+	if e := t.keys.find(hash, key[:n]); e != nil {
+		t.remember(e, slot)
 		return e.id
 	}
-	return t.learn(3, skip, hash, key[:1+n])
+	return t.learn(3, skip, slot, hash, key[:n])
+}
+
+// captureSlowly is Capture without a walk.
+//
+//go:noinline
+func (t *Table) captureSlowly(skip int) ID {
+	var pcs [MaxDepth]uintptr
+	return t.Intern(pcs[:runtime.Callers(skip+3, pcs[:t.depth])])
+}
+
+// limit is how many frames a walk takes, from Capture's on.
+func (t *Table) limit(skip int) int { return skip + t.depth + margin }
+
+// remember puts a key where predict looks for it, if it is to be there.
+func (t *Table) remember(key *interned, slot int) {
+	if slot >= 0 {
+		t.recent[slot].key.Store(key)
+	}
 }
 
 // learn interns the stack that runtime.Callers gives beyond own frames of this package and skip more. It keeps key for it if
@@ -60,24 +82,58 @@ func (t *Table) captureDeep(skip int) ID {
 // next, and then no walk meets it. A key without frames, from a walk that failed, determines nothing.
 //
 //go:noinline
-func (t *Table) learn(own, skip int, hash uint64, key []uintptr) ID {
+func (t *Table) learn(own, skip, slot int, hash uint64, key []uintptr) ID {
 	var pcs [maxSkip + MaxDepth]uintptr
 	stack := pcs[:runtime.Callers(1+own, pcs[:skip+t.depth])]
 	id := t.Intern(stack[min(skip, len(stack)):])
-	if id != Overflow && len(key) > 1 && determines(key[1:], stack) {
-		t.addKey(hash, key, id)
+	if id == Overflow || t.keysFull() || len(key) < 2 || !t.symbols.determines(key[1:], stack) {
+		return id
+	}
+	e := &interned{hash: hash, id: id, words: slices.Clone(key), whole: len(key) <= t.limit(skip)}
+	if e.offsets = offsets(own, len(key)-1); e.offsets != nil && t.addKey(e) {
+		t.remember(e, slot)
 	}
 	return id
 }
 
-// addKey remembers that key stands for the stack id. There are never more keys than the table may have stacks: a key that
-// finds no room only costs its callers the slow way.
-func (t *Table) addKey(hash uint64, key []uintptr, id ID) {
+// offsets returns how far n frame records lie from the first, which is Capture's: own come before it.
+//
+//go:noinline
+func offsets(own, n int) []uint32 {
+	var pcs, records [3 + maxSkip + MaxDepth + margin]uintptr
+	if m, _ := walk(&pcs[0], &records[0], own+n, 0); m < own+n {
+		return nil
+	}
+	offsets := make([]uint32, n)
+	for i, at := range records[own : own+n] {
+		if at -= records[own]; at > math.MaxUint32 {
+			return nil
+		}
+		offsets[i] = uint32(at)
+	}
+	return offsets
+}
+
+// keysFull reports whether there are as many keys as the table may have stacks. Stacks whose key finds no room take the slow way.
+func (t *Table) keysFull() bool { return t.keys.n.Load() >= int64(t.max) }
+
+// addKey remembers what stack a key stands for.
+func (t *Table) addKey(e *interned) (added bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.keys.n < t.max && t.keys.find(hash, key) == nil {
-		t.keys.insert(&interned{hash: hash, id: id, words: slices.Clone(key)})
+	if t.keysFull() || t.keys.find(e.hash, e.words) != nil {
+		return false
 	}
+	t.keys.insert(e)
+	return true
+}
+
+// Goroutine returns the number of the calling goroutine, which no other ever has. It is good for nothing but to compare.
+func Goroutine() uint64 {
+	if goidAt == 0 {
+		return tracedGoroutine()
+	}
+	return word(goidAt)
 }
 
 // determines reports whether every walk that gives walked was taken on this stack. It is so if the walk met all physical
@@ -90,14 +146,14 @@ func (t *Table) addKey(hash uint64, key []uintptr, id ID) {
 //
 // Which frame is missed depends only on the code before it, so a stack that a walk covers cannot be taken for another.
 // Addresses in walked that the stack does not have are wrappers, which runtime.Callers leaves out.
-func determines(walked, stack []uintptr) bool {
+func (s *symbols) determines(walked, stack []uintptr) bool {
 	var around uintptr // entry of the function that the previous frame was inlined into
 	for _, pc := range stack {
-		f := frameAt(pc)
-		if f.Function == "runtime.sigpanic" || strings.HasPrefix(f.Function, "runtime.cgocallback") {
+		at := s.at(pc)
+		if at.foreign {
 			return false
 		}
-		if around == 0 || f.Entry != around {
+		if around == 0 || at.entry != around {
 			i := slices.Index(walked, pc)
 			if i < 0 {
 				return false
@@ -105,8 +161,8 @@ func determines(walked, stack []uintptr) bool {
 			walked = walked[i+1:]
 		}
 		around = 0
-		if f.Func == nil {
-			around = f.Entry
+		if at.inlined {
+			around = at.entry
 		}
 	}
 	return len(stack) > 0

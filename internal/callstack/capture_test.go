@@ -2,6 +2,7 @@ package callstack_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"runtime"
 	"slices"
@@ -113,6 +114,27 @@ func TestCaptureTellsFaultsInDeepRecursionApart(t *testing.T) {
 		p.check(t, s)
 	}
 	assert.NotEqual(t, seen[0].want, seen[1].want)
+}
+
+// Stacks of equal frames, which differ only in the lines that some of them stand at, are looked at in any order.
+func TestCaptureTellsPathsApart(t *testing.T) {
+	const levels = 7
+	p := newProbe()
+	random := rand.New(rand.NewPCG(1, 2))
+	seen := make(map[uint32]callstack.ID)
+	for range 3000 {
+		path := random.Uint32() % (1 << levels)
+		branch(levels, path, func() {
+			s := p.take()
+			p.check(t, s)
+			if id, again := seen[path]; again {
+				assert.Equal(t, id, s.ids[0])
+			}
+			seen[path] = s.ids[0]
+		})
+	}
+	assert.Len(t, seen, 1<<levels)
+	assert.Equal(t, 1<<levels, p.stacks.Len())
 }
 
 func TestCaptureOfDeeperStacksIsEqual(t *testing.T) {

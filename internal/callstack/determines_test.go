@@ -19,12 +19,13 @@ func stackHere() (walked, stack []uintptr) {
 //go:noinline
 func walkAndCallers() (walked, stack []uintptr) {
 	walked, stack = make([]uintptr, MaxDepth), make([]uintptr, MaxDepth)
-	n, _ := walk(&walked[0], len(walked), 0)
+	n, _ := walk(&walked[0], nil, len(walked), 0)
 	return walked[:n], stack[:runtime.Callers(2, stack)]
 }
 
 func TestDetermines(t *testing.T) {
 	walked, stack := stackHere()
+	determines := new(symbols).determines
 	require.NotEmpty(t, stack)
 	assert.True(t, determines(walked, stack))
 	assert.False(t, determines(walked, nil))
@@ -46,7 +47,7 @@ func TestDetermines(t *testing.T) {
 func TestWalkHash(t *testing.T) {
 	var words [1 + MaxDepth]uintptr
 	words[0] = 42
-	n, hash := walk(&words[1], MaxDepth, hashWords(words[:1]))
+	n, hash := walk(&words[1], nil, MaxDepth, hashWords(words[:1]))
 	require.Positive(t, n)
 	assert.Equal(t, hashWords(words[:1+n]), hash)
 	assert.Zero(t, words[1+n])
@@ -54,11 +55,11 @@ func TestWalkHash(t *testing.T) {
 
 func TestWalkKeepsToLimit(t *testing.T) {
 	var whole [MaxDepth]uintptr
-	total, _ := walk(&whole[0], MaxDepth, 0)
+	total, _ := walk(&whole[0], nil, MaxDepth, 0)
 	require.Greater(t, total, 2)
 	for limit := 1; limit < total+3; limit++ {
 		var part [MaxDepth]uintptr
-		n, _ := walk(&part[0], limit, 0)
+		n, _ := walk(&part[0], nil, limit, 0)
 		assert.Equal(t, min(limit, total), n)
 		assert.Equal(t, whole[1:n], part[1:n]) // the first is the call itself
 		assert.Zero(t, part[n])

@@ -1,8 +1,4 @@
 package callstack
 
 // Keys returns the number of walks that the table knows the stack of.
-func (t *Table) Keys() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.keys.n
-}
+func (t *Table) Keys() int { return int(t.keys.n.Load()) }

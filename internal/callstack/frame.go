@@ -3,6 +3,7 @@ package callstack
 import (
 	"iter"
 	"runtime"
+	"strings"
 	"sync"
 )
 
@@ -13,22 +14,39 @@ type Frame struct {
 	Line     int    // line of the call, counted from 1; 0 if unknown
 }
 
-// Frames yields the symbolised frames of a stack, innermost first. Overflow yields one frame that says so; 0 yields none.
+const (
+	overflowNote = "(call stack table full)"
+	cutNote      = "(call stack table full: other frames left out)"
+)
+
+// Frames yields the symbolised frames of a stack, innermost first. Overflow yields one frame that says so, and a stack that was
+// cut short has one at its end; 0 yields none.
 func (t *Table) Frames(id ID) iter.Seq[Frame] {
 	return func(yield func(Frame) bool) {
 		if id == Overflow {
-			yield(Frame{Function: "(call stack table full)"})
+			yield(Frame{Function: overflowNote})
 			return
 		}
-		for _, pc := range t.PCs(id) {
-			for _, f := range t.symbols.of(pc) {
+		e := t.stack(id)
+		if e == nil {
+			return
+		}
+		for _, pc := range e.words {
+			for _, f := range t.FramesAt(pc) {
 				if !yield(f) {
 					return
 				}
 			}
 		}
+		if e.cut {
+			yield(Frame{Function: cutNote})
+		}
 	}
 }
+
+// FramesAt returns the symbolised frames at a return address that PCs gave: one, except for C code, which may have none or
+// several. The table remembers them, which is bounded by the program's code. The slice is shared and must not be written to.
+func (t *Table) FramesAt(pc uintptr) []Frame { return t.symbols.at(pc).frames }
 
 // Caller returns one frame of the calling goroutine's stack: for skip 0 the call to Caller itself, for skip 1 the call to the
 // function that does so, and so on, as [runtime.Caller]. It is the zero Frame if there are not that many.
@@ -37,45 +55,57 @@ func Caller(skip int) Frame {
 	if runtime.Callers(max(skip, 0)+2, pcs[:]) == 0 {
 		return Frame{}
 	}
-	return frame(frameAt(pcs[0]))
-}
-
-// frameAt symbolises one address that [runtime.Callers] gave, which stands for one logical frame.
-func frameAt(pc uintptr) runtime.Frame {
-	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
-	return f
+	f, _ := runtime.CallersFrames(pcs[:]).Next()
+	return frame(f)
 }
 
 func frame(f runtime.Frame) Frame {
 	return Frame{Function: f.Function, File: f.File, Line: f.Line}
 }
 
-// symbols remembers the frames of addresses. Programs have few call sites next to the stacks that run through them, so that it
-// stays small. The zero value is ready to use.
+// symbols remembers what stands at addresses. Programs have few call sites next to the stacks that run through them, so that
+// it stays small. The zero value is ready to use.
 type symbols struct {
 	mu    sync.Mutex
-	known map[uintptr][]Frame
+	known map[uintptr]*symbol
 }
 
-// of returns the frames at an address: one, except for C code, which may have none or several.
-func (s *symbols) of(pc uintptr) []Frame {
+// symbol is what stands at an address that [runtime.Callers] gave. It never changes.
+type symbol struct {
+	frames  []Frame // one, except for C code, which may have none or several
+	entry   uintptr // of the function that has the code
+	inlined bool    // into that function
+	foreign bool    // code of the runtime that signals and C enter by
+}
+
+func (s *symbols) at(pc uintptr) *symbol {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found, ok := s.known[pc]
-	if ok {
-		return found
-	}
-	frames := runtime.CallersFrames([]uintptr{pc})
-	for more := true; more; {
-		var f runtime.Frame
-		f, more = frames.Next()
-		if f.PC != 0 {
-			found = append(found, frame(f))
+	known, ok := s.known[pc]
+	if !ok {
+		known = symbolAt(pc)
+		if s.known == nil {
+			s.known = make(map[uintptr]*symbol)
 		}
+		s.known[pc] = known
 	}
-	if s.known == nil {
-		s.known = make(map[uintptr][]Frame)
+	return known
+}
+
+func symbolAt(pc uintptr) *symbol {
+	frames := runtime.CallersFrames([]uintptr{pc})
+	f, more := frames.Next()
+	s := &symbol{
+		entry:   f.Entry,
+		inlined: f.Func == nil,
+		foreign: f.Function == "runtime.sigpanic" || strings.HasPrefix(f.Function, "runtime.cgocallback"),
 	}
-	s.known[pc] = found
-	return found
+	for f.PC != 0 {
+		s.frames = append(s.frames, frame(f))
+		if !more {
+			break
+		}
+		f, more = frames.Next()
+	}
+	return s
 }

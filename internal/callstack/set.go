@@ -11,35 +11,52 @@ import (
 type interned struct {
 	hash  uint64
 	id    ID
+	cut   bool // of a stack: frames were left out, as the table was full
+	whole bool // of a walk: it reached the goroutine's first frame
 	words []uintptr
+
+	offsets []uint32 // of a walk: how far the frame records lie from the first, which is Capture's
 }
 
-// set finds interned sequences by their words: open addressing with linear probing, at most three quarters full. find takes
-// no lock and may run at any time; insert needs the caller's lock.
+// set finds interned sequences by their words. find takes no lock and may run at any time; insert needs the caller's lock.
+//
+// It is split into shards, which grow one at a time, so that no insertion has much to do.
 type set struct {
-	slots atomic.Pointer[slots] // replaced as a whole when it grows
-	n     int                   // sequences held
+	n      atomic.Int64                          // sequences held
+	shards [1 << shardBits]atomic.Pointer[shard] // nil while empty
 }
 
-type slots struct {
-	shift int // 64 less the bits of an index: the high bits of hashWords are the good ones
-	table []atomic.Pointer[interned]
+// shard is a hash table with open addressing and linear probing, at most three quarters full. It is replaced when it grows.
+type shard struct {
+	n     int
+	shift int // 64 less the bits of an index
+	slots []atomic.Pointer[interned]
 }
 
-const firstSlots = 64
+const (
+	shardBits  = 8
+	firstSlots = 8
+)
 
-func (s *set) init() { s.slots.Store(newSlots(firstSlots)) }
+// shard returns where the shard of a hash is. The high bits of hashWords are the good ones: the highest tell the shard, the
+// next ones the slot.
+func (s *set) shard(hash uint64) *atomic.Pointer[shard] { return &s.shards[hash>>(64-shardBits)] }
 
-func newSlots(n int) *slots {
-	return &slots{shift: 64 - bits.TrailingZeros(uint(n)), table: make([]atomic.Pointer[interned], n)}
+func (s *shard) slot(hash uint64) uint { return uint(hash << shardBits >> (s.shift & 63)) }
+
+func newShard(slots int) *shard {
+	return &shard{shift: 64 - bits.TrailingZeros(uint(slots)), slots: make([]atomic.Pointer[interned], slots)}
 }
 
 // find returns what holds exactly these words, or nil. While another goroutine inserts it may miss what is being inserted.
 func (s *set) find(hash uint64, words []uintptr) *interned {
-	slots := s.slots.Load()
-	mask := uint(len(slots.table) - 1)
-	for i := uint(hash >> (slots.shift & 63)); ; i++ {
-		e := slots.table[i&mask].Load()
+	shard := s.shard(hash).Load()
+	if shard == nil {
+		return nil
+	}
+	mask := uint(len(shard.slots) - 1)
+	for i := shard.slot(hash); ; i++ {
+		e := shard.slots[i&mask].Load()
 		if e == nil || e.hash == hash && equalWords(e.words, words) {
 			return e
 		}
@@ -48,29 +65,34 @@ func (s *set) find(hash uint64, words []uintptr) *interned {
 
 // insert adds a sequence that find does not find.
 func (s *set) insert(e *interned) {
-	old := s.slots.Load()
-	s.n++
-	if 4*s.n <= 3*len(old.table) {
-		old.place(e)
-		return
-	}
-	grown := newSlots(2 * len(old.table))
-	for i := range old.table {
-		if e := old.table[i].Load(); e != nil {
-			grown.place(e)
+	at := s.shard(e.hash)
+	old := at.Load()
+	switch {
+	case old == nil:
+		at.Store(newShard(firstSlots).with(e))
+	case 4*(old.n+1) <= 3*len(old.slots):
+		old.with(e)
+	default:
+		grown := newShard(2 * len(old.slots))
+		for i := range old.slots {
+			if e := old.slots[i].Load(); e != nil {
+				grown.with(e)
+			}
 		}
+		at.Store(grown.with(e))
 	}
-	grown.place(e)
-	s.slots.Store(grown)
+	s.n.Add(1)
 }
 
-func (s *slots) place(e *interned) {
-	mask := uint(len(s.table) - 1)
-	i := uint(e.hash >> (s.shift & 63))
-	for s.table[i&mask].Load() != nil {
+func (s *shard) with(e *interned) *shard {
+	mask := uint(len(s.slots) - 1)
+	i := s.slot(e.hash)
+	for s.slots[i&mask].Load() != nil {
 		i++
 	}
-	s.table[i&mask].Store(e)
+	s.slots[i&mask].Store(e)
+	s.n++
+	return s
 }
 
 // multiplier is 2^64 divided by the golden ratio, made odd (Knuth, The Art of Computer Programming, volume 3, section 6.4).

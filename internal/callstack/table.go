@@ -12,38 +12,61 @@ const (
 	// MaxDepth is the largest depth that a table can have.
 	MaxDepth = 128
 	// DefaultMax is the number of distinct stacks kept when Config.Max is zero.
-	DefaultMax = 1 << 20
+	DefaultMax = 1 << 16
 )
 
 // ID is a small handle of an interned stack, valid for the table that gave it. Zero is the unknown, empty stack. IDs are
 // given out in sequence from 1.
 type ID uint32
 
-// Overflow is the ID of every stack that found its table full. Frames names it as such.
+// Overflow is the ID of every stack that found its table full and was not cut short. Frames names it as such.
 const Overflow = ^ID(0)
 
 // Config says how much a table keeps. The zero value works.
 type Config struct {
 	Depth int // frames kept of each stack, the innermost ones; 0 means DefaultDepth, at most MaxDepth
-	Max   int // distinct stacks kept, after which new ones become Overflow; 0 means DefaultMax
+	Max   int // distinct stacks kept whole; 0 means DefaultMax
+
+	// Short picks what is kept of a stack that finds the table full: a part of pcs, which are return addresses as Intern gets
+	// them. It should have few results. A quarter of Max of them are kept beside the whole stacks; a stack whose part is new
+	// when these are full as well, or empty, becomes Overflow, as all do without Short. It is called under no lock, by any
+	// goroutine, and must not keep pcs.
+	Short func(pcs []uintptr) []uintptr
 }
 
 // Table interns call stacks. Use NewTable.
 type Table struct {
 	depth, max int
+	short      func(pcs []uintptr) []uintptr
 
 	stacks set // the stacks, as runtime.Callers gives them
+	shorts set // the parts of stacks that found the table full
 	keys   set // what a walk found, to the ID of the stack it determines; see Capture
+	recent recentKeys
 
-	mu   sync.Mutex                  // held to add to stacks, keys and byID
-	byID atomic.Pointer[[]*interned] // the stack with ID i is at i-1
+	mu    sync.Mutex // held to add to the sets and pages
+	n     atomic.Uint32
+	pages atomic.Pointer[[]*page] // the stack with ID i+1 is at i
 
 	symbols symbols
 }
 
+// page holds consecutive stacks.
+type page [pageSize]atomic.Pointer[interned]
+
+const pageSize = 1024
+
+// recentKeys are keys that predict tries, at places that depend on some frames of theirs.
+type recentKeys [512]recentKey
+
+type recentKey struct {
+	key  atomic.Pointer[interned]
+	wait int // for so many stacks more that the key does not predict, it stays; only predict reads and writes this
+}
+
 // NewTable returns an empty table.
 func NewTable(cfg Config) *Table {
-	t := &Table{depth: cfg.Depth, max: cfg.Max}
+	t := &Table{depth: cfg.Depth, max: cfg.Max, short: cfg.Short}
 	if t.depth <= 0 {
 		t.depth = DefaultDepth
 	}
@@ -51,9 +74,7 @@ func NewTable(cfg Config) *Table {
 	if t.max <= 0 {
 		t.max = DefaultMax
 	}
-	t.stacks.init()
-	t.keys.init()
-	t.byID.Store(new([]*interned))
+	t.pages.Store(new([]*page))
 	return t
 }
 
@@ -64,41 +85,70 @@ func (t *Table) Intern(pcs []uintptr) ID {
 		return 0
 	}
 	pcs = pcs[:min(len(pcs), t.depth)]
-	hash := hashWords(pcs)
-	if e := t.stacks.find(hash, pcs); e != nil {
-		return e.id
+	id := t.intern(&t.stacks, t.max, pcs)
+	if id == Overflow && t.short != nil {
+		// A copy, as the compiler would have every stack that is looked for on the heap.
+		if short := t.short(slices.Clone(pcs)); len(short) > 0 {
+			id = t.intern(&t.shorts, t.max/4, short)
+		}
 	}
-	return t.add(hash, pcs)
+	return id
 }
 
-// add gives a stack an ID, unless another goroutine has just done so or the table is full.
-func (t *Table) add(hash uint64, pcs []uintptr) ID {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.stacks.find(hash, pcs); e != nil {
+// intern returns the ID of a stack in a set, which has at most max.
+func (t *Table) intern(in *set, max int, pcs []uintptr) ID {
+	hash := hashWords(pcs)
+	if e := in.find(hash, pcs); e != nil {
 		return e.id
 	}
-	all := *t.byID.Load()
-	if len(all) >= t.max || ID(len(all)+1) == Overflow {
+	if in.n.Load() >= int64(max) {
+		return Overflow // without waiting for the lock
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := in.find(hash, pcs); e != nil {
+		return e.id
+	}
+	id := ID(t.n.Load() + 1)
+	if in.n.Load() >= int64(max) || id == Overflow {
 		return Overflow
 	}
-	e := &interned{hash: hash, id: ID(len(all) + 1), words: slices.Clone(pcs)}
-	// Readers of the old slice never look past its length. An ID must lead to its stack before anyone can find it.
-	all = append(all, e)
-	t.byID.Store(&all)
-	t.stacks.insert(e)
-	return e.id
+	e := &interned{hash: hash, id: id, cut: in == &t.shorts, words: slices.Clone(pcs)}
+	t.number(e) // an ID must lead to its stack before anyone can find it
+	in.insert(e)
+	return id
+}
+
+// number puts a stack in its place. The caller holds the lock.
+func (t *Table) number(e *interned) {
+	i := int(e.id - 1)
+	pages := *t.pages.Load()
+	if i/pageSize == len(pages) {
+		pages = append(pages, new(page)) // readers of the old slice never look past its length
+		t.pages.Store(&pages)
+	}
+	pages[i/pageSize][i%pageSize].Store(e)
+	t.n.Store(uint32(e.id))
+}
+
+// stack returns the stack of an ID that the table gave; nil for others.
+func (t *Table) stack(id ID) *interned {
+	if id == 0 || uint32(id) > t.n.Load() {
+		return nil
+	}
+	i := int(id - 1)
+	return (*t.pages.Load())[i/pageSize][i%pageSize].Load()
 }
 
 // PCs returns the return addresses of a stack, innermost first, as [runtime.Callers] gives them; none for 0, Overflow and
 // IDs that the table did not give. The slice is shared and must not be written to.
 func (t *Table) PCs(id ID) []uintptr {
-	all := *t.byID.Load()
-	if id == 0 || uint64(id) > uint64(len(all)) {
+	e := t.stack(id)
+	if e == nil {
 		return nil
 	}
-	return slices.Clip(all[id-1].words)
+	return slices.Clip(e.words)
 }
 
 // Len returns the number of distinct stacks interned. The IDs 1 to Len are valid.
-func (t *Table) Len() int { return len(*t.byID.Load()) }
+func (t *Table) Len() int { return int(t.n.Load()) }

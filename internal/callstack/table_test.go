@@ -57,6 +57,51 @@ func TestFullTable(t *testing.T) {
 	assert.Equal(t, []callstack.Frame{{Function: "(call stack table full)"}}, frames(stacks, callstack.Overflow))
 }
 
+// Beside eight whole stacks there is room for two that were cut short.
+func TestFullTableCutsStacksShort(t *testing.T) {
+	var stacks *callstack.Table
+	stacks = callstack.NewTable(callstack.Config{Max: 8, Short: func(pcs []uintptr) []uintptr {
+		assert.Equal(t, callstack.ID(1), stacks.Intern(numbered(0)), "called under a lock, or of a stack that is kept")
+		return pcs[:pcs[0]]
+	}})
+	for n := range 8 {
+		require.Equal(t, callstack.ID(n+1), stacks.Intern(numbered(n)))
+	}
+	for range 2 {
+		for _, test := range []struct {
+			pcs  []uintptr
+			want callstack.ID
+		}{
+			{numbered(7), 8},
+			{[]uintptr{1, 2, 3}, 9},
+			{[]uintptr{1, 7}, 9},
+			{[]uintptr{1}, 9},
+			{[]uintptr{0, 1}, callstack.Overflow},
+			{[]uintptr{2, 3, 4}, 10},
+			{[]uintptr{2, 3}, 10},
+			{[]uintptr{2, 4}, callstack.Overflow},
+		} {
+			assert.Equal(t, test.want, stacks.Intern(test.pcs), "%v", test.pcs)
+		}
+	}
+	assert.Equal(t, 10, stacks.Len())
+	assert.Equal(t, []uintptr{2, 3}, stacks.PCs(10))
+}
+
+// The same call comes by many ways, and each by itself.
+func TestShortStackTellsThatItIs(t *testing.T) {
+	stacks := callstack.NewTable(callstack.Config{Max: 4, Short: func(pcs []uintptr) []uintptr { return pcs[:1] }})
+	ids := make(map[callstack.ID]bool)
+	for path := range uint32(16) {
+		branch(4, path, func() { ids[stacks.Capture(0)] = true })
+	}
+	assert.Equal(t, map[callstack.ID]bool{1: true, 2: true, 3: true, 4: true, 5: true}, ids)
+	short := frames(stacks, 5)
+	assert.Equal(t, frames(stacks, 1)[0], short[0])
+	assert.Equal(t, []callstack.Frame{{Function: "(call stack table full: other frames left out)"}}, short[1:])
+	assert.LessOrEqual(t, stacks.Keys(), 4)
+}
+
 // Many ways to the same stack, here by how much of it is skipped, need many keys, which are bounded as stacks are.
 func TestKeysAreBounded(t *testing.T) {
 	stacks := callstack.NewTable(callstack.Config{Depth: 4, Max: 2})

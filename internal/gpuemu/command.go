@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 const rerunVariable = "GPUEMU_TEST" // holds the name of the test that a child runs
@@ -28,15 +29,22 @@ func Command(t testing.TB, o Options, name string, args ...string) *exec.Cmd {
 }
 
 // Rerun runs the test that calls it once more, alone, in a child process under
-// the emulated driver: true in the parent, which shall return, false in the
-// child, which shall go on. The child's failure, with its output, is the parent's.
-func Rerun(t testing.TB, o Options) (parent bool) {
+// the emulated driver. It returns true in the parent, which must return then, and false
+// in the child, which goes on. If the child fails, the parent fails with its output.
+// The child has these further variables, each "NAME=value", in its environment.
+func Rerun(t testing.TB, o Options, variables ...string) (parent bool) {
 	t.Helper()
 	if os.Getenv(rerunVariable) == t.Name() {
 		return false
 	}
-	cmd := Command(t, o, os.Args[0], "-test.run="+pattern(t.Name()), "-test.v", "-test.timeout=2m")
-	cmd.Env = append(cmd.Env, rerunVariable+"="+t.Name())
+	args := []string{"-test.run=" + pattern(t.Name()), "-test.v", "-test.timeout=" + timeout(t)}
+	for _, arg := range os.Args[1:] {
+		if strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "-test.") {
+			args = append(args, arg) // a flag of the package's own
+		}
+	}
+	cmd := Command(t, o, os.Args[0], args...)
+	cmd.Env = append(append(cmd.Env, rerunVariable+"="+t.Name()), variables...)
 	out, err := cmd.CombinedOutput()
 	switch {
 	case err == nil && strings.Contains(string(out), "--- SKIP: "+t.Name()+" "):
@@ -45,6 +53,17 @@ func Rerun(t testing.TB, o Options) (parent bool) {
 		t.Errorf("under the emulated driver: %v\n%s", err, out)
 	}
 	return true
+}
+
+// timeout is what is left of the parent's time, and two minutes at least.
+func timeout(t testing.TB) string {
+	least := 2 * time.Minute
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if end, set := d.Deadline(); set {
+			return max(least, time.Until(end)).String()
+		}
+	}
+	return least.String()
 }
 
 // pattern is the -test.run that selects one test, or one subtest, by its name.

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
 // Control looks into a running emulated machine, and breaks it. Its methods may
@@ -38,16 +40,17 @@ type (
 		seen     uint32
 	}
 	sharedProcess struct {
-		pid   int32
-		_     uint32
-		start uint64
-		dev   [8]Usage
+		pid    int32
+		events uint32
+		start  uint64
+		dev    [8]Usage
 	}
 	sharedState struct {
 		magic, devices            uint32
 		lost, _                   uint32
 		memory, reserved, context uint64
-		name                      [88]byte
+		mig                       uint64
+		name                      [80]byte
 		faults                    [16]sharedFault
 		processes                 [256]sharedProcess
 	}
@@ -63,7 +66,7 @@ func Attach() (*Control, error) {
 	return OpenControl(strings.Replace(path, "%p", strconv.Itoa(os.Getpid()), 1))
 }
 
-// OpenControl gives the control of the machine whose state is in the file.
+// OpenControl gives the control of the machine that has its state in the file.
 func OpenControl(path string) (*Control, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -113,6 +116,41 @@ func (c *Control) Heal() {
 
 // Lose makes all devices fall off the bus.
 func (c *Control) Lose() { atomic.StoreUint32(&c.state.lost, 1) }
+
+// Live is what the emulated libcuda of this very process has given and not taken back: the
+// bytes that were asked for, by address. No fault keeps it from answering.
+func Live() (map[uint64]uint64, error) {
+	lib, err := dylib.Open("libcuda.so.1")
+	if err != nil {
+		return nil, fmt.Errorf("gpuemu: live allocations: %w", err)
+	}
+	list := lib.Func("gpuemu_live")
+	if list == 0 {
+		return nil, errors.New("gpuemu: live allocations: the driver of this process is not the emulated one")
+	}
+	for room := 1024; ; room *= 2 {
+		at, bytes := make([]uint64, room), make([]uint64, room)
+		n := int(list.Call(uintptr(unsafe.Pointer(&at[0])), uintptr(unsafe.Pointer(&bytes[0])), uintptr(room)))
+		if n > room {
+			continue
+		}
+		live := make(map[uint64]uint64, n)
+		for i := range n {
+			live[at[i]] = bytes[i]
+		}
+		return live, nil
+	}
+}
+
+// Events is how many CUDA events a process has made and not destroyed.
+func (c *Control) Events(pid int) int {
+	for i := range c.state.processes {
+		if p := &c.state.processes[i]; int(atomic.LoadInt32(&p.pid)) == pid {
+			return int(atomic.LoadUint32(&p.events))
+		}
+	}
+	return 0
+}
 
 // Usage is what a process holds of a device; false where it has not entered,
 // or has died and somebody noticed.

@@ -13,10 +13,11 @@
 //		...
 //	}
 //
-// and a whole test run is
+// Main does the same for all tests of a package. A program that links the library cannot
+// start without it: such tests are run as a whole by
 //
 //	settings=$(scripts/cuda-headers) && eval "$settings"
-//	go run ./internal/gpuemu/gpuemu run go test -tags cuda ./...
+//	go run ./internal/gpuemu/gpuemu run go test -tags cuda ./tracker/cucontext
 //
 // For -race add -gcflags=gorgonia.org/cu=-d=checkptr=0: v0.9.6's BatchedContext
 // turns integers into pointers, which checkptr, on under -race, ends the program for.
@@ -24,10 +25,10 @@
 // # What it does
 //
 // Devices, primary and created contexts, a stack of current contexts to each
-// thread; cuMemAlloc, Managed, Pitch and Free in pages of 2 MiB, of which small
-// allocations of a context share one; the lowest free address is used again
+// thread; cuMemAlloc, Managed, Pitch and Free in pages of 2 MiB, which small
+// allocations of a context share; the lowest free address is used again
 // first; memory info; copies and fills on real host pages, so that what went in
-// comes back; streams and events whose clocks advance by the bytes moved; the
+// comes back; streams and events, with clocks that advance by the bytes moved; the
 // driver's codes for a double free and a foreign address (1), out of memory (2),
 // no context (201), a destroyed context (709), no device (100, 101). Managed
 // memory takes device memory page by page, when a copy or fill first touches it.
@@ -36,7 +37,13 @@
 //
 // Both libraries share one state between processes: NVML shows each process
 // with its memory, and a process that was killed has given it back by the
-// time that anybody looks.
+// time that anybody looks. CUDA_VISIBLE_DEVICES decides which devices libcuda shows, by
+// number or UUID.
+//
+// With GPUEMU_MIG the first device is in MIG mode, with one compute instance. The instance
+// has a UUID, a name ("Emulated GPU MIG 1g.5gb"), memory and processes of its own, in both
+// libraries. libcuda shows it, and no other device beside it, where CUDA_VISIBLE_DEVICES is
+// unset, names it, or names its GPU. NVML lists it under its GPU, and has no sensors for it.
 //
 // Every other function that gorgonia.org/cu v0.9.6 links is there, returns 801
 // (not supported), and says so once on stderr.
@@ -48,6 +55,7 @@
 //	GPUEMU_MEMORY      usable bytes of each, as 24GiB or 512MiB (default 24GiB)
 //	GPUEMU_RESERVED    the driver's own share, beside them, as NVML counts it (default 320MiB)
 //	GPUEMU_CONTEXT     what one context takes (default 256MiB)
+//	GPUEMU_MIG         usable bytes of the first device's MIG instance; then 7 devices at most (default 0: none)
 //	GPUEMU_NAME        their name (default Emulated GPU)
 //	GPUEMU_FAIL        function:n:code[,...]: the n-th call (n+: and all after it) of a function (*: of any) fails with code
 //	GPUEMU_LOST        n: the devices are lost from this process's n-th call on
@@ -63,6 +71,7 @@
 // # What it cannot show
 //
 // How long a real driver takes for anything, kernels, modules, graphs, arrays,
-// textures, peer access, MIG, several containers on one device, and what a driver
+// textures, peer access, several MIG instances or one with several compute instances,
+// several containers on one device, and what a driver
 // does beyond its documentation. Numbers measured on it are numbers of it.
 package gpuemu

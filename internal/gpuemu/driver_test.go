@@ -73,6 +73,24 @@ func TestNoDriverAnswers(t *testing.T) {
 	s.expect("count", "error 3")
 }
 
+func TestVisibleDevices(t *testing.T) {
+	for _, test := range []struct{ list, count, bus string }{
+		{"0,1,2", "ok 3", "0000:01:00.0"},
+		{"2,0", "ok 2", "0000:03:00.0"},
+		{"1,7,0", "ok 1", "0000:02:00.0"},
+		{"GPU-e3a10000-0000-4000-8000-000000000001", "ok 1", "0000:02:00.0"},
+		{"0,0", "error 3", ""},
+		{"", "error 3", ""},
+	} {
+		s := start(t, Options{Devices: 3}, "CUDA_VISIBLE_DEVICES="+test.list)
+		s.do("init")
+		s.expect("count", test.count)
+		if test.bus != "" {
+			s.expect("bus 0", "ok "+test.bus)
+		}
+	}
+}
+
 func TestPagesAndContexts(t *testing.T) {
 	s := ready(t, Options{Memory: gib, Context: 100 * mib})
 	used := func() int64 { return gib - s.free() }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Options describe an emulated machine, and how a process shall see it. The
+// Options describe an emulated machine, and how a process sees it. The
 // zero value is one healthy device of 24 GiB.
 type Options struct {
 	State    string // file of the shared state; empty: one of its own for each Command or Rerun
@@ -17,6 +17,7 @@ type Options struct {
 	Memory   int64  // usable bytes of each device; 0 means 24 GiB
 	Reserved int64  // 0 means 320 MiB; negative: none
 	Context  int64  // 0 means 256 MiB; negative: none
+	MIG      int64  // bytes of the first device's MIG instance; 0: none
 	Name     string
 
 	Fail     []Fault
@@ -89,7 +90,7 @@ func joined[T fmt.Stringer](list []T) string {
 	return strings.Join(texts, ",")
 }
 
-// sized spells a size whose zero value means "as usual" and whose negative means none.
+// sized spells a size: 0 means "as usual", a negative one means none.
 func sized(n int64) string {
 	if n == 0 {
 		return ""
@@ -122,6 +123,7 @@ func (o Options) Environ() ([]string, error) {
 	set("MEMORY", sized(o.Memory))
 	set("RESERVED", sized(o.Reserved))
 	set("CONTEXT", sized(o.Context))
+	set("MIG", sized(o.MIG))
 	set("NAME", o.Name)
 	set("FAIL", joined(o.Fail))
 	set("LOST", sized(int64(o.LostFrom)))

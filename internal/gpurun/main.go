@@ -1,5 +1,3 @@
-//go:build cuda && cgo
-
 // Command gpurun measures, on the first CUDA device, what the documentation
 // says of a real GPU: the driver's latencies and the cache's against them, the
 // tracker's share, the memory that nobody's ledger explains, managed memory as
@@ -14,9 +12,8 @@ import (
 	"os"
 	"text/tabwriter"
 
-	"gorgonia.org/cu"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
@@ -54,14 +51,11 @@ func run(out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// section prints a title and a table, whose cells measure separates by tabs.
+// section prints a title and a table; measure separates its cells by tabs.
 func section(out io.Writer, title string, measure func(io.Writer) error) (err error) {
 	fmt.Fprintf(out, "\n%s\n", title)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer func() {
-		if p := recover(); p != nil { // as cu.NewContext does where it fails
-			err = fmt.Errorf("panic: %v", p)
-		}
 		if err != nil {
 			fmt.Fprintf(w, "FAILED: %v\n", err)
 			err = fmt.Errorf("%s: %w", title, err)
@@ -95,11 +89,11 @@ func firstDevice(source nvml.Source) (nvml.Device, error) {
 	if err != nil {
 		return nvml.Device{}, err
 	}
-	uuid, err := cu.Device(0).UUID()
+	seen, err := cuda.Devices()
 	if err != nil {
 		return nvml.Device{}, err
 	}
-	return nvml.ByUUID(devices, "GPU-"+uuid.String())
+	return nvml.ByUUID(devices, seen[0].UUID)
 }
 
 // used is what NVML calls used of the whole device.

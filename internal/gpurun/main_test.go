@@ -1,4 +1,4 @@
-//go:build cuda && cgo && linux
+//go:build linux
 
 package main
 
@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
 )
 
-// TestRun: on a driver of which all is known, the text says what is true of it.
+// TestRun: everything is known of the emulated driver, and the text says it.
 func TestRun(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{Name: "Test GPU", Memory: 1 << 30, Context: 100 << 20}) {
 		return
@@ -22,7 +22,8 @@ func TestRun(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, run(&out))
 	for _, line := range []string{
-		`of which the library lacks +none`,
+		`CUDA version of the driver +12\.2`,
+		`device 0 +Test GPU, GPU-e3a10000-0000-4000-8000-000000000000, PCI bus 0000:01:00\.0, compute capability 8\.0, 1\.0 GiB`,
 		`device +Test GPU 0`,
 		`the context, the difference +100\.0 MiB`,
 		`in the ledger, 200 tensors +766\.8 MiB`,
@@ -63,6 +64,5 @@ func TestASectionThatFails(t *testing.T) {
 	var out strings.Builder
 	refused := errors.New("refused")
 	require.ErrorIs(t, section(&out, "First", func(io.Writer) error { return refused }), refused)
-	require.ErrorContains(t, section(&out, "Second", func(io.Writer) error { panic("no context") }), "Second: panic: no context")
-	require.Equal(t, "\nFirst\nFAILED: refused\n\nSecond\nFAILED: panic: no context\n", out.String())
+	require.Equal(t, "\nFirst\nFAILED: refused\n", out.String())
 }

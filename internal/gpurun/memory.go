@@ -1,5 +1,3 @@
-//go:build cuda && cgo
-
 package main
 
 import (
@@ -9,8 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-
-	"gorgonia.org/cu"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
@@ -87,35 +83,6 @@ func smi() (alloc.Bytes, error) {
 		}
 	}
 	return 0, fmt.Errorf("process %d is not in its list, or without a figure", os.Getpid())
-}
-
-// managed shows where the views count managed memory before and after the
-// device has touched it.
-func managed(w io.Writer, v *view) error {
-	const size = 256 * alloc.MiB
-	ctx := cu.NewContext(0, cu.SchedAuto)
-	dev, err := cuda.FromContext(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(w, "\tcuMemGetInfo used\tNVML device used\tNVML this process")
-	line := func(when string) {
-		info, err := dev.MemInfo()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", when, cell(info.Used(), err), cell(v.used()), cell(v.own()))
-	}
-	line("before")
-	p, err := ctx.MemAllocManaged(int64(size), cu.AttachGlobal)
-	if err != nil {
-		return errors.Join(err, ctx.Close())
-	}
-	line(fmt.Sprintf("%v allocated", size))
-	ctx.MemsetD8(p, 1, int64(size))
-	err = errors.Join(ctx.Error(), dev.Synchronize())
-	line("filled by the device")
-	ctx.MemFree(p)
-	err = errors.Join(err, ctx.Error())
-	line("freed")
-	return errors.Join(err, dev.Close(), ctx.Close())
 }
 
 // queries times what a recorder would ask again and again.

@@ -1,5 +1,3 @@
-//go:build cuda && cgo
-
 package main
 
 import (
@@ -54,8 +52,8 @@ func recorder(w io.Writer, v *view) (err error) {
 	return nil
 }
 
-// waitForLooks waits until each series has two samples more, the second of which was
-// begun after the call; or for five seconds, where a figure cannot be had.
+// waitForLooks waits until each series has two samples more, so that the second was begun
+// after the call; or for five seconds, where a figure cannot be had.
 func waitForLooks(rec *nvml.Recorder) {
 	before := rec.Recording().Series
 	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(20 * time.Millisecond) {

@@ -32,10 +32,10 @@ func blocks(text, language string) []string {
 }
 
 // TestSnippetsCompile finds each line of the README's Go code in a file that the
-// compiler has seen: this package's, or the example of cuda.Track.
+// compiler has seen: this package's, or the example of package cucontext.
 func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
-	for _, file := range []string{"snippets_test.go", "../../alloc/cuda/example_test.go"} {
+	for _, file := range []string{"snippets_test.go", "../../tracker/cucontext/example_test.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		compiled.Write(text)
@@ -57,6 +57,7 @@ func TestFirstCommand(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no go command here")
 	}
+	t.Setenv("GPUMEMTRACK_DEVICE", "sim")
 	lookAtAllFiles(t)
 	out, err := exec.Command("go", "run", "../../examples/vgg19", "-dir", t.TempDir()).Output()
 	require.NoError(t, err)

@@ -54,11 +54,30 @@ var _ = func(ctx context.Context, train func(context.Context) error) error {
 	return err
 }
 
-var _ = func(tr *tracker.MemTracker, forward func()) {
+var _ = func(ctx context.Context, tr *tracker.MemTracker, forward func(), load func() error, group interface{ Go(func() error) }) {
 	s := tr.Do("forward", forward)
 	fmt.Print(s.Data().Table())
+	step := tr.Section("step")
+	defer step.End()
+	group.Go(step.Bind(load)) // an errgroup.Group: what load allocates counts for step
+
+	ctx, request := tr.SectionContext(ctx, "request")
+	defer request.End()
+	go func() {
+		_, part := tr.SectionContext(ctx, "decode") // "request/decode"
+		defer part.End()
+	}()
+
+	err := tr.Run("load", load) // runs load in a section, and returns its error
+	fmt.Println(err)
 
 	http.Handle("/debug/gpumem/", live.Handler(tr))
+}
+
+var _ = func(tr *tracker.MemTracker) {
+	for _, suspect := range tr.Suspects() {
+		fmt.Println(suspect)
+	}
 }
 
 var _ = func(t *testing.T, tr *tracker.MemTracker) {

@@ -78,7 +78,7 @@ func panelName(series []nvml.Series) string {
 	return name
 }
 
-// binaryUnit returns the largest unit of which the maximum has at least one.
+// binaryUnit returns the largest unit that is not larger than the maximum.
 func binaryUnit(maximum float64) (scale float64, name string) {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	i := 0

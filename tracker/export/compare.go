@@ -16,13 +16,14 @@ type By string
 const (
 	BySite     By = "site" // the line of the user's code; folders do not count, so that runs of two machines compare
 	ByFunction By = "function"
+	ByPath     By = "path"  // the calls that led to that line
 	ByShape    By = "shape" // with the dtype
 	ByKind     By = "kind"
 	BySection  By = "section"
 )
 
 // Bys returns every By.
-func Bys() []By { return []By{BySite, ByFunction, ByShape, ByKind, BySection} }
+func Bys() []By { return []By{BySite, ByFunction, ByPath, ByShape, ByKind, BySection} }
 
 // Of is which of a row's tallies counts.
 type Of string
@@ -146,6 +147,8 @@ func (r *Row) key(by By) string {
 			return "unknown"
 		}
 		return path.Base(r.Site.Function)
+	case ByPath:
+		return r.Stack[max(0, slices.Index(r.Stack, r.Site)):].Path().String()
 	default:
 		return r.Site.String()
 	}

@@ -57,13 +57,16 @@ func TestCompareOfManyRanks(t *testing.T) {
 }
 
 func TestCompareByAndOf(t *testing.T) {
+	site := tracker.Frame{Function: "f", File: "x.go", Line: 1}
+	stack := tracker.Stack{{Function: "library.New"}, site, {Function: "main.main"}, {Function: "runtime.main"}}
 	u := &export.Usage{Rows: []export.Row{
-		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Site: tracker.Frame{Function: "f", File: "x.go", Line: 1}, Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)},
+		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Stack: stack, Site: site, Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)},
 		{Live: tally(1, 1), Peak: tally(1, 1), Total: tally(1, 1)},
 	}}
 	for by, want := range map[export.By][]string{
 		export.BySite:     {"x.go:1 f", "unknown"},
 		export.ByFunction: {"f", "unknown"},
+		export.ByPath:     {"f <- main.main", "unknown"},
 		export.ByShape:    {"(2) int8", "unknown"},
 		export.ByKind:     {"Input", "unknown"},
 		export.BySection:  {"a", "no section"},

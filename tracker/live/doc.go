@@ -12,9 +12,10 @@
 //	/trace               trace events, for ui.perfetto.dev
 //	/memory_viz.pickle   for pytorch.org/memory_viz
 //	/report              the HTML report
+//	/leaks               leak suspects, and what grows from mark to mark: JSON, ?debug=1 as text
 //	/levels              the levels alone, as JSON
 //	/marks               each mark as a server-sent event, JSON; ?after=7 for those after number 7; ends when the tracker is closed
-//	/metrics             for Prometheus; ?top=10 with the lines of code that hold most
+//	/metrics             for Prometheus; ?top=10 with the lines of code that hold most, ?suspects=1 with leak suspects
 //
 // # Keep it off public addresses
 //

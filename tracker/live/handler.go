@@ -43,6 +43,7 @@ func Handler(tr *tracker.MemTracker) http.Handler {
 		"trace":             h.copies.guard(h.trace),
 		"memory_viz.pickle": h.copies.guard(h.pickle),
 		"report":            h.copies.guard(h.report),
+		"leaks":             h.copies.guard(h.leaks),
 		"levels":            h.levels,
 		"marks":             newLimit(maxReaders).guard(h.marks),
 		"metrics":           h.metrics,
@@ -84,7 +85,7 @@ func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.NewCollector(h.tracker, prom.Config{TopSites: top}))
+	registry.MustRegister(prom.NewCollector(h.tracker, prom.Config{TopSites: top, Suspects: isSet(r, "suspects")}))
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(newPatient(w), r)
 }
 

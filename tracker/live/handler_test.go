@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +70,8 @@ func TestPages(t *testing.T) {
 			for range s.Allocations() {
 				t.Fatal("a light snapshot has no allocations")
 			}
+			assert.NotNil(t, s.Cache)
+			assert.Empty(t, s.Segments)
 		}},
 		"dump": {"application/json", func(t *testing.T, body []byte) {
 			d, err := tracker.ReadDump(bytes.NewReader(body))
@@ -87,6 +90,10 @@ func TestPages(t *testing.T) {
 		"report": {"text/html; charset=utf-8", func(t *testing.T, body []byte) {
 			assert.Contains(t, string(body), "Live buffers")
 		}},
+		"leaks": {"application/json", func(t *testing.T, body []byte) {
+			assert.JSONEq(t, `{"suspects": [], "growth": []}`, string(body))
+		}},
+		"leaks?debug=1": {"text/plain; charset=utf-8", func(t *testing.T, body []byte) { assert.Empty(t, body) }},
 		"levels": {"application/json", func(t *testing.T, body []byte) {
 			var got struct {
 				Live tracker.Tally `json:"live"`
@@ -106,6 +113,24 @@ func TestPages(t *testing.T) {
 			test.check(t, w.Body.Bytes())
 		})
 	}
+}
+
+func TestLeaks(t *testing.T) {
+	h := live.Handler(exporttest.Leaky(t))
+	var found struct {
+		Suspects []tracker.Suspect `json:"suspects"`
+		Growth   []tracker.Growth  `json:"growth"`
+	}
+	require.NoError(t, json.Unmarshal(get(t, h, "leaks").Body.Bytes(), &found))
+	require.Len(t, found.Suspects, 1)
+	assert.Equal(t, "exporttest.forget", path.Base(found.Suspects[0].Site.Function))
+	assert.Equal(t, int64(29), found.Suspects[0].Count)
+	require.Len(t, found.Growth, 1)
+	assert.Equal(t, "exporttest.forget", path.Base(found.Growth[0].Site.Function))
+
+	assert.Equal(t, found.Suspects[0].String()+"\n"+found.Growth[0].String()+"\n", get(t, h, "leaks?debug=1").Body.String())
+	assert.Contains(t, get(t, h, "metrics?suspects=1").Body.String(), "exporttest.forget\"} 29696\n")
+	assert.NotContains(t, get(t, h, "metrics").Body.String(), "forget")
 }
 
 func TestRefusals(t *testing.T) {
@@ -158,6 +183,7 @@ func TestHeadTakesNothing(t *testing.T) {
 			"profile?seconds=3600": "application/octet-stream",
 			"dump":                 "application/json",
 			"report":               "text/html; charset=utf-8",
+			"leaks":                "application/json",
 			"marks":                "text/event-stream",
 		} {
 			w := httptest.NewRecorder()
@@ -176,7 +202,7 @@ func TestClosedTracker(t *testing.T) {
 	require.NoError(t, tr.Close())
 	for page, code := range map[string]int{
 		"": http.StatusOK, "profile": http.StatusOK, "snapshot": http.StatusOK, "trace": http.StatusOK,
-		"memory_viz.pickle": http.StatusOK, "report": http.StatusOK, "levels": http.StatusOK, "metrics": http.StatusOK,
+		"memory_viz.pickle": http.StatusOK, "report": http.StatusOK, "leaks": http.StatusOK, "levels": http.StatusOK, "metrics": http.StatusOK,
 		"dump":  http.StatusServiceUnavailable,
 		"marks": http.StatusNoContent, // which tells a browser not to come again
 	} {
@@ -193,7 +219,7 @@ func TestClosedTracker(t *testing.T) {
 func TestEveryClientHasItsTime(t *testing.T) {
 	tr := trained(t)
 	h := live.Handler(tr)
-	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "levels", "marks", "metrics"} {
+	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "leaks", "levels", "marks", "metrics"} {
 		client := &taker{ResponseRecorder: httptest.NewRecorder()}
 		ctx, cancel := context.WithCancel(t.Context())
 		if page == "marks" {
@@ -283,7 +309,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 func TestStuckClientsHoldUpNothing(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{Clock: time.Now})
 	exporttest.Train(t, tr)
-	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "levels", "marks", "metrics"} {
+	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "leaks", "levels", "marks", "metrics"} {
 		t.Run(page, func(t *testing.T) {
 			release := make(chan struct{})
 			client := &stuck{make(http.Header), make(chan struct{}), release}

@@ -27,12 +27,14 @@ var links = []link{
 	{"profile", "pprof: go tool pprof"},
 	{"profile?seconds=10", "pprof of what changes in 10 seconds"},
 	{"profile?debug=1", "live buffers as text"},
+	{"leaks", "JSON: leak suspects, and what grows from mark to mark"},
 	{"memory_viz.pickle", "for pytorch.org/memory_viz"},
 	{"trace", "for ui.perfetto.dev"},
 	{"snapshot", "JSON"},
 	{"dump", "JSON, with the history"},
 	{"metrics", "for Prometheus"},
 	{"metrics?top=10", "with the lines of code that hold most"},
+	{"metrics?suspects=1", "with leak suspects"},
 	{"marks", "server-sent events"},
 }
 

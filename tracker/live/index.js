@@ -20,7 +20,7 @@
       const known = l.driver_used_bytes >= 0;
       set("driver", known ? size(l.driver_used_bytes) : "–");
       set("driver-note", known ? "of " + size(l.driver_total_bytes) : "the driver does not say");
-      set("untracked", known ? size(l.untracked_bytes) : "–");
+      set("untracked", l.untracked_bytes >= 0 ? size(l.untracked_bytes) : "–");
       const now = Date.parse(l.time) / 1000;
       began ??= now;
       [now - began, l.allocated_bytes, l.reserved_bytes, known ? l.driver_used_bytes : null].forEach((v, i) => {
@@ -33,6 +33,15 @@
       document.getElementById("state").className = "state off";
     }
     setTimeout(poll, 1000);
+  }
+
+  // The leaks, every ten seconds.
+  async function leaks() {
+    try {
+      const answer = await fetch("leaks?debug=1", {cache: "no-store"});
+      if (answer.ok) set("leaks", await answer.text() || "None.");
+    } catch {} // poll shows that the program is gone
+    setTimeout(leaks, 10000);
   }
 
   // The marks, as they come; the newest on top.
@@ -70,4 +79,5 @@
   addEventListener("resize", () => { if (plot) draw(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (plot) draw(); });
   poll();
+  leaks();
 })();

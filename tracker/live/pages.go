@@ -145,6 +145,42 @@ func (h *handler) report(w http.ResponseWriter, r *http.Request) {
 	send(w, r, "text/html; charset=utf-8", "", func(w io.Writer) error { return html.Write(w, export.Take(h.tracker)) })
 }
 
+// leaksNow is what /leaks answers.
+type leaksNow struct {
+	Suspects []tracker.Suspect `json:"suspects"`
+	Growth   []tracker.Growth  `json:"growth"`
+}
+
+// leaks answers with JSON, or as text.
+func (h *handler) leaks(w http.ResponseWriter, r *http.Request) {
+	contentType := jsonType
+	if isSet(r, "debug") {
+		contentType = "text/plain; charset=utf-8"
+	}
+	send(w, r, contentType, "", func(w io.Writer) error {
+		found := leaksNow{ // never null
+			append([]tracker.Suspect{}, h.tracker.Suspects()...),
+			append([]tracker.Growth{}, h.tracker.Growth()...),
+		}
+		if isSet(r, "debug") {
+			return found.print(w)
+		}
+		return json.NewEncoder(w).Encode(found)
+	})
+}
+
+func (l leaksNow) print(w io.Writer) error {
+	var b bytes.Buffer
+	for _, suspect := range l.Suspects {
+		fmt.Fprintln(&b, suspect)
+	}
+	for _, growth := range l.Growth {
+		fmt.Fprintln(&b, growth)
+	}
+	_, err := b.WriteTo(w)
+	return err
+}
+
 // levelsNow is what /levels answers.
 type levelsNow struct {
 	Time time.Time `json:"time"`

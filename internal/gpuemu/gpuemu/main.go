@@ -1,7 +1,7 @@
 // Gpuemu runs a program under the emulated driver.
 //
-//	gpuemu run go test -tags cuda ./...   each process on a machine of its own, unless GPUEMU_STATE says otherwise
-//	gpuemu dir                            where the libraries lie
+//	gpuemu run go test ./...   each process on a machine of its own, unless GPUEMU_STATE says otherwise
+//	gpuemu dir                 where the libraries lie
 //
 // The GPUEMU_ variables of package gpuemu describe the machine.
 package main

@@ -31,13 +31,15 @@ static CUresult usable(CUcontext ctx) {
 
 // create makes a context and pays for it. Hold the lock.
 static CUresult create(CUcontext *out, int device, unsigned flags, int is_primary) {
-	CUresult r = heap_account(device, (int64_t)state_attach()->context, 0, 0, 1);
+	int physical = device_physical(device);
+	CUresult r = heap_account(physical, (int64_t)state_attach()->context, 0, 0, 1);
 	if (r)
 		return r;
 	CUcontext ctx = calloc(1, sizeof *ctx);
 	ctx->alive = 1;
 	ctx->primary = is_primary;
-	ctx->device = device;
+	ctx->device = physical;
+	ctx->ordinal = device;
 	ctx->flags = flags;
 	ctx->next = all;
 	all = ctx;
@@ -132,7 +134,7 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *d) {
 	ENTER_CONTEXT();
 	if (!d)
 		return INVALID_VALUE;
-	*d = ctx->device;
+	*d = ctx->ordinal;
 	return SUCCESS;
 }
 

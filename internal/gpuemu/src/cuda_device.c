@@ -1,14 +1,77 @@
+#define _GNU_SOURCE
 // Initialisation and devices.
 #include "driver.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "identity.h"
 
 int driver_ready;
 
-int device_valid(CUdevice d) { return d >= 0 && d < (int)state_attach()->devices; }
+// The devices that CUDA_VISIBLE_DEVICES leaves, in its order: a CUdevice is an index here.
+static int visible[MAX_DEVICES], visible_count;
+
+int device_valid(CUdevice d) { return d >= 0 && d < visible_count; }
+int device_physical(CUdevice d) { return visible[d]; }
+
+// instance gives what CUDA uses of a device: a GPU that is in MIG mode stands for its instance.
+static int instance(int d) { return d == 0 && state_attach()->mig ? (int)state_attach()->devices : d; }
+
+// named gives the device that an entry of the list names, by its index or by the
+// beginning of its UUID; -1 for none.
+static int named(const char *entry) {
+	int devices = (int)state_attach()->devices;
+	char *end;
+	long i = strtol(entry, &end, 10);
+	if (*entry && !*end)
+		return i >= 0 && i < devices ? instance((int)i) : -1;
+	for (int d = 0; d < devices + (state_attach()->mig ? 1 : 0); d++) {
+		char text[48];
+		identity_text(d, text);
+		if (strlen(entry) > 4 && !strncmp(entry, text, strlen(entry)))
+			return instance(d);
+	}
+	return -1;
+}
+
+// alone leaves a MIG instance that is visible, and nothing beside it: a process uses one.
+static void alone(void) {
+	for (int i = 0; i < visible_count; i++) {
+		if (identity_mig(visible[i])) {
+			visible[0] = visible[i];
+			visible_count = 1;
+		}
+	}
+}
+
+// read_list reads the variable. What follows an entry that names no device is not seen, and
+// of a list that names one twice nothing is.
+static void read_list(void) {
+	visible_count = 0;
+	const char *set = getenv("CUDA_VISIBLE_DEVICES");
+	if (!set) {
+		for (int d = 0; d < (int)state_attach()->devices; d++)
+			visible[visible_count++] = instance(d);
+		return;
+	}
+	char *list = strdup(set), *rest = list;
+	for (char *entry = strsep(&rest, ","); entry; entry = strsep(&rest, ",")) {
+		int d = named(entry);
+		if (d < 0)
+			break;
+		for (int i = 0; i < visible_count; i++) {
+			if (visible[i] == d) {
+				visible_count = 0;
+				free(list);
+				return;
+			}
+		}
+		visible[visible_count++] = d;
+	}
+	free(list);
+}
 
 EXPORT CUresult cuInit(unsigned flags) {
 	int code = state_enter(__func__, NO_DEVICE);
@@ -16,7 +79,11 @@ EXPORT CUresult cuInit(unsigned flags) {
 		return code;
 	if (flags)
 		return INVALID_VALUE;
-	if (!state_attach()->devices)
+	if (!driver_ready) {
+		read_list();
+		alone();
+	}
+	if (!visible_count)
 		return NO_DEVICE;
 	driver_ready = 1;
 	return SUCCESS;
@@ -33,7 +100,7 @@ EXPORT CUresult cuDeviceGetCount(int *count) {
 	ENTER();
 	if (!count)
 		return INVALID_VALUE;
-	*count = (int)state_attach()->devices;
+	*count = visible_count;
 	return SUCCESS;
 }
 
@@ -53,7 +120,9 @@ EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice d) {
 		return INVALID_VALUE;
 	if (!device_valid(d))
 		return INVALID_DEVICE;
-	snprintf(name, (size_t)length, "%s", state_attach()->name);
+	char text[112];
+	identity_name(device_physical(d), text);
+	snprintf(name, (size_t)length, "%s", text);
 	return SUCCESS;
 }
 
@@ -63,7 +132,28 @@ EXPORT CUresult cuDeviceGetUuid(unsigned char uuid[16], CUdevice d) {
 		return INVALID_VALUE;
 	if (!device_valid(d))
 		return INVALID_DEVICE;
-	identity_uuid(d, uuid);
+	int physical = device_physical(d);
+	identity_uuid(identity_mig(physical) ? 0 : physical, uuid); // the whole GPU's
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice d) {
+	ENTER();
+	if (!uuid)
+		return INVALID_VALUE;
+	if (!device_valid(d))
+		return INVALID_DEVICE;
+	identity_uuid(device_physical(d), uuid);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice d) {
+	ENTER();
+	if (!id || length <= 0)
+		return INVALID_VALUE;
+	if (!device_valid(d))
+		return INVALID_DEVICE;
+	snprintf(id, (size_t)length, "0000:%02x:00.0", (unsigned)identity_bus(device_physical(d)));
 	return SUCCESS;
 }
 
@@ -73,7 +163,7 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice d) {
 		return INVALID_VALUE;
 	if (!device_valid(d))
 		return INVALID_DEVICE;
-	*bytes = state_attach()->memory;
+	*bytes = state_memory(device_physical(d));
 	return SUCCESS;
 }
 
@@ -125,7 +215,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int key, CUdevice d) {
 	if (!device_valid(d))
 		return INVALID_DEVICE;
 	if (key == 33) { // PCI bus
-		*value = identity_bus(d);
+		*value = identity_bus(device_physical(d));
 		return SUCCESS;
 	}
 	for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
@@ -164,6 +254,7 @@ static const struct {
 	{NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
 	{CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
 	{NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+	{LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
 	{UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 

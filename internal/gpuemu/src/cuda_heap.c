@@ -52,13 +52,13 @@ static heap heaps[MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 CUresult heap_account(int device, int64_t used, int64_t requested, int buffers, int contexts) {
-	state *s = state_attach();
+	uint64_t memory = state_memory(device);
 	usage *u = &state_self()->dev[device];
 	CUresult r = SUCCESS;
 	state_lock();
-	if (used > 0 && state_used(device) + (uint64_t)used > s->memory) {
+	if (used > 0 && state_used(device) + (uint64_t)used > memory) {
 		state_reap();
-		if (state_used(device) + (uint64_t)used > s->memory)
+		if (state_used(device) + (uint64_t)used > memory)
 			r = OUT_OF_MEMORY;
 	}
 	if (!r) {
@@ -71,12 +71,18 @@ CUresult heap_account(int device, int64_t used, int64_t requested, int buffers, 
 	return r;
 }
 
+void heap_account_events(int n) {
+	state_lock();
+	state_self()->events += (uint32_t)n;
+	state_unlock();
+}
+
 uint64_t heap_free(int device) {
 	state_lock();
 	state_reap();
 	uint64_t used = state_used(device);
 	state_unlock();
-	uint64_t memory = state_attach()->memory;
+	uint64_t memory = state_memory(device);
 	return used < memory ? memory - used : 0;
 }
 
@@ -85,7 +91,7 @@ static heap *heap_of(int device) {
 	heap *h = &heaps[device];
 	if (h->base)
 		return h;
-	size_t pages = SPACE * (state_attach()->memory / PAGE_BYTES + 1);
+	size_t pages = SPACE * (state_memory(device) / PAGE_BYTES + 1);
 	size_t length = (pages + 1) * PAGE_BYTES;
 	char *at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at == MAP_FAILED) {
@@ -358,7 +364,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
 	ENTER_CONTEXT();
 	if (!available || !total)
 		return INVALID_VALUE;
-	*total = state_attach()->memory;
+	*total = state_memory(ctx->device);
 	*available = heap_free(ctx->device);
 	return SUCCESS;
 }
@@ -395,4 +401,27 @@ EXPORT CUresult cuPointerGetAttribute(void *value, int key, CUdeviceptr at) {
 	}
 	fprintf(stderr, "gpuemu: cuPointerGetAttribute: attribute %d is not emulated\n", key);
 	return NOT_SUPPORTED;
+}
+
+// gpuemu_live is no driver's: it fills in this process's live allocations, for tests to
+// compare with, and gives how many there are.
+EXPORT size_t gpuemu_live(uint64_t *at, uint64_t *bytes, size_t room) {
+	size_t n = 0;
+	pthread_mutex_lock(&lock);
+	for (heap *h = heaps; h < heaps + MAX_DEVICES; h++) {
+		for (size_t i = 0; i < h->top; i++) {
+			page *p = &h->page[i];
+			for (size_t g = 0; g < (p->use == SHARED ? GRAINS : p->use == HEAD); g++) {
+				if (p->use == SHARED && !p->slab->run[g])
+					continue;
+				if (n < room) {
+					at[n] = (uint64_t)(uintptr_t)address(h, p) + g * GRAIN;
+					bytes[n] = p->use == SHARED ? p->slab->bytes[g] : p->bytes;
+				}
+				n++;
+			}
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return n;
 }

@@ -134,6 +134,7 @@ EXPORT CUresult cuEventCreate(CUevent *out, unsigned flags) {
 	CUevent e = calloc(1, sizeof *e);
 	*e = (struct event){.magic = EVENT, .flags = flags};
 	*out = e;
+	heap_account_events(1);
 	return SUCCESS;
 }
 
@@ -142,6 +143,7 @@ EXPORT CUresult cuEventDestroy_v2(CUevent e) {
 	if (!e || e->magic != EVENT)
 		return INVALID_HANDLE;
 	e->magic = GONE;
+	heap_account_events(-1);
 	return SUCCESS;
 }
 

@@ -25,12 +25,14 @@ enum {
 	NOT_READY = 600,
 	PRIMARY_CONTEXT_ACTIVE = 708,
 	CONTEXT_IS_DESTROYED = 709,
+	LAUNCH_FAILED = 719,
 	NOT_SUPPORTED = 801,
 	UNKNOWN = 999, // what calls give once the device fell off the bus
 };
 
 struct context {
-	int alive, primary, device;
+	int alive, primary;
+	int device, ordinal; // of the machine, and as this process counts
 	unsigned flags, retained;
 	long long done; // when all work queued so far is finished, ns
 	struct context *next;
@@ -59,11 +61,13 @@ struct context {
 extern int driver_ready; // cuInit was called and went well
 
 int device_valid(CUdevice d);
+int device_physical(CUdevice d); // the machine's device behind a valid one
 CUcontext context_current(void);
 
 // heap_account takes (or gives back, negative) device memory in this process's
 // name; it fails, changing nothing, when the device has not so much left.
 CUresult heap_account(int device, int64_t used, int64_t requested, int buffers, int contexts);
+void heap_account_events(int n); // made, or destroyed (negative), by this process
 void heap_release(CUcontext ctx); // everything a context allocated
 uint64_t heap_free(int device);
 

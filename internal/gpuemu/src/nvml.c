@@ -11,13 +11,16 @@ static int sessions;
 
 int nvml_ready(void) { return __atomic_load_n(&sessions, __ATOMIC_ACQUIRE) > 0; }
 
+// places is the number of devices, with the MIG instance.
+static int places(void) { return (int)state_attach()->devices + (state_attach()->mig ? 1 : 0); }
+
 nvml_device nvml_find(int i) {
 	static struct nvml_device all[MAX_DEVICES];
-	return i < 0 || i >= (int)state_attach()->devices ? NULL : &all[i];
+	return i < 0 || i >= places() ? NULL : &all[i];
 }
 
 int nvml_index(nvml_device d) {
-	for (int i = 0; i < (int)state_attach()->devices; i++)
+	for (int i = 0; i < places(); i++)
 		if (nvml_find(i) == d)
 			return i;
 	return -1;
@@ -145,20 +148,13 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned i, nvml_device *d) {
 	return by_index(i, d);
 }
 
-static void uuid_text(int i, char text[48]) {
-	unsigned char u[16];
-	identity_uuid(i, u);
-	snprintf(text, 48, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4],
-		u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
-}
-
 static void bus_text(int i, char text[32]) { snprintf(text, 32, "00000000:%02X:00.0", identity_bus(i)); }
 
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *d) {
 	ENTER();
 	char text[48];
-	for (int i = 0; uuid && d && i < (int)state_attach()->devices; i++) {
-		uuid_text(i, text);
+	for (int i = 0; uuid && d && i < places(); i++) {
+		identity_text(i, text);
 		if (!strcmp(text, uuid))
 			return *d = nvml_find(i), SUCCESS;
 	}
@@ -188,14 +184,15 @@ EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device *d) {
 
 EXPORT int nvmlDeviceGetName(nvml_device d, char *name, unsigned n) {
 	ENTER_DEVICE();
-	(void)i;
-	return put(name, n, state_attach()->name);
+	char text[112];
+	identity_name(i, text);
+	return put(name, n, text);
 }
 
 EXPORT int nvmlDeviceGetUUID(nvml_device d, char *uuid, unsigned n) {
 	ENTER_DEVICE();
 	char text[48];
-	uuid_text(i, text);
+	identity_text(i, text);
 	return put(uuid, n, text);
 }
 
@@ -254,6 +251,9 @@ uint64_t nvml_used(int i) {
 // memory_info is "v1" where only the first version answers, "none" where neither does.
 static int without(const char *kind) { return !strcmp(settings_text("GPUEMU_MEMORY_INFO", ""), kind); }
 
+// A MIG instance has no share of the driver's in it.
+static uint64_t reserved(int i) { return identity_mig(i) ? 0 : state_attach()->reserved; }
+
 typedef struct {
 	unsigned long long total, free, used;
 } memory_v1;
@@ -265,9 +265,8 @@ EXPORT int nvmlDeviceGetMemoryInfo(nvml_device d, memory_v1 *m) {
 		return INVALID_ARGUMENT;
 	if (without("none"))
 		return NOT_SUPPORTED;
-	state *s = state_attach();
-	m->total = s->memory + s->reserved;
-	m->used = nvml_used(i) + s->reserved;
+	m->total = state_memory(i) + reserved(i);
+	m->used = nvml_used(i) + reserved(i);
 	m->free = m->total - m->used;
 	return SUCCESS;
 }
@@ -286,11 +285,10 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(nvml_device d, memory_v2 *m) {
 		return VERSION_MISMATCH;
 	if (without("none") || without("v1"))
 		return NOT_SUPPORTED;
-	state *s = state_attach();
-	m->total = s->memory + s->reserved;
-	m->reserved = s->reserved;
+	m->total = state_memory(i) + reserved(i);
+	m->reserved = reserved(i);
 	m->used = nvml_used(i);
-	m->free = s->memory - m->used;
+	m->free = state_memory(i) - m->used;
 	return SUCCESS;
 }
 #endif

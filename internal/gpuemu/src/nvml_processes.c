@@ -28,11 +28,12 @@ static unsigned collect(int device, process_v3 *to, unsigned room) {
 	state_reap();
 	process *all = state_attach()->processes;
 	for (process *p = all; p < all + MAX_PROCESSES; p++) {
-		if (!p->pid || !p->dev[device].contexts)
+		usage u = state_usage(p, device);
+		if (!p->pid || !u.contexts)
 			continue;
 		if (n < room) {
 			unsigned pid = (unsigned)p->pid + (sees("host") ? HOST_PIDS : 0);
-			uint64_t used = sees("unsized") ? UINT64_MAX : p->dev[device].used;
+			uint64_t used = sees("unsized") ? UINT64_MAX : u.used;
 			to[n] = (process_v3){pid, used, UINT32_MAX, UINT32_MAX};
 		}
 		n++;

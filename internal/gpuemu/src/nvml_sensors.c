@@ -4,6 +4,12 @@
 
 #include <stddef.h>
 
+// ENTER_GPU is ENTER_DEVICE for what is not measured of a MIG instance.
+#define ENTER_GPU()           \
+	ENTER_DEVICE();       \
+	if (identity_mig(i)) \
+	return NOT_SUPPORTED
+
 static int number(unsigned *to, unsigned v) {
 	if (!to)
 		return INVALID_ARGUMENT;
@@ -11,7 +17,7 @@ static int number(unsigned *to, unsigned v) {
 	return SUCCESS;
 }
 
-static unsigned percent_used(int i) { return (unsigned)(nvml_used(i) * 100 / state_attach()->memory); }
+static unsigned percent_used(int i) { return (unsigned)(nvml_used(i) * 100 / state_memory(i)); }
 static int busy(int i) { return nvml_used(i) > 0; }
 
 typedef struct {
@@ -19,7 +25,7 @@ typedef struct {
 } utilization;
 
 EXPORT int nvmlDeviceGetUtilizationRates(nvml_device d, utilization *u) {
-	ENTER_DEVICE();
+	ENTER_GPU();
 	if (!u)
 		return INVALID_ARGUMENT;
 	*u = (utilization){busy(i) ? 50 : 0, percent_used(i)};
@@ -29,23 +35,23 @@ EXPORT int nvmlDeviceGetUtilizationRates(nvml_device d, utilization *u) {
 static unsigned celsius(int i) { return 35 + percent_used(i) / 2; }
 
 EXPORT int nvmlDeviceGetTemperature(nvml_device d, int sensor, unsigned *out) {
-	ENTER_DEVICE();
+	ENTER_GPU();
 	return sensor == 0 ? number(out, celsius(i)) : INVALID_ARGUMENT;
 }
 
 EXPORT int nvmlDeviceGetPowerUsage(nvml_device d, unsigned *milliwatts) {
-	ENTER_DEVICE();
+	ENTER_GPU();
 	return number(milliwatts, busy(i) ? 120000 + percent_used(i) * 2000 : 55000);
 }
 
 EXPORT int nvmlDeviceGetEnforcedPowerLimit(nvml_device d, unsigned *milliwatts) {
-	ENTER_DEVICE();
+	ENTER_GPU();
 	(void)i;
 	return number(milliwatts, 400000);
 }
 
 EXPORT int nvmlDeviceGetPowerManagementLimit(nvml_device d, unsigned *milliwatts) {
-	ENTER_DEVICE();
+	ENTER_GPU();
 	(void)i;
 	return number(milliwatts, 400000);
 }
@@ -53,18 +59,18 @@ EXPORT int nvmlDeviceGetPowerManagementLimit(nvml_device d, unsigned *milliwatts
 static const unsigned clocks[2][4] = {{210, 210, 1215, 585}, {1410, 1410, 1215, 1275}}; // idle, busy; MHz
 
 EXPORT int nvmlDeviceGetClockInfo(nvml_device d, unsigned kind, unsigned *mhz) {
-	ENTER_DEVICE();
+	ENTER_GPU();
 	return kind < 4 ? number(mhz, clocks[busy(i)][kind]) : INVALID_ARGUMENT;
 }
 
 EXPORT int nvmlDeviceGetMaxClockInfo(nvml_device d, unsigned kind, unsigned *mhz) {
-	ENTER_DEVICE();
+	ENTER_GPU();
 	(void)i;
 	return kind < 4 ? number(mhz, clocks[1][kind]) : INVALID_ARGUMENT;
 }
 
 EXPORT int nvmlDeviceGetPerformanceState(nvml_device d, unsigned *pstate) {
-	ENTER_DEVICE();
+	ENTER_GPU();
 	return number(pstate, busy(i) ? 0 : 8);
 }
 
@@ -96,31 +102,34 @@ EXPORT int nvmlDeviceGetCudaComputeCapability(nvml_device d, int *major, int *mi
 	return SUCCESS;
 }
 
+static int split(int i) { return i == 0 && state_attach()->mig; } // is it in MIG mode?
+
 EXPORT int nvmlDeviceGetMigMode(nvml_device d, unsigned *current, unsigned *pending) {
-	ENTER_DEVICE();
-	(void)i;
+	ENTER_GPU();
 	if (!current || !pending)
 		return INVALID_ARGUMENT;
-	*current = *pending = 0;
+	*current = *pending = (unsigned)split(i);
 	return SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetMaxMigDeviceCount(nvml_device d, unsigned *count) {
-	ENTER_DEVICE();
-	(void)i;
+	ENTER_GPU();
 	return number(count, 7);
 }
 
 EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(nvml_device d, unsigned index, nvml_device *mig) {
-	ENTER_DEVICE();
-	(void)i, (void)index, (void)mig;
-	return NOT_FOUND;
+	ENTER_GPU();
+	if (!mig)
+		return INVALID_ARGUMENT;
+	if (!split(i) || index)
+		return NOT_FOUND;
+	*mig = nvml_find((int)state_attach()->devices);
+	return SUCCESS;
 }
 
 EXPORT int nvmlDeviceIsMigDeviceHandle(nvml_device d, unsigned *is) {
 	ENTER_DEVICE();
-	(void)i;
-	return number(is, 0);
+	return number(is, (unsigned)identity_mig(i));
 }
 
 // The card is cooled by its server's fans.

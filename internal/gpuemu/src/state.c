@@ -13,7 +13,7 @@
 
 #include "settings.h"
 
-static const uint32_t MAGIC = 0x75656733; // changes with the layout
+static const uint32_t MAGIC = 0x75656734; // changes with the layout
 
 static state *shared;
 static process *self;
@@ -52,9 +52,13 @@ static void new_lock(pthread_mutex_t *lock) {
 // configure lays out the machine as the environment of its first process says.
 static void configure(void) {
 	shared->devices = (uint32_t)settings_number("GPUEMU_DEVICES", 1);
-	if (shared->devices > MAX_DEVICES)
-		shared->devices = MAX_DEVICES;
 	shared->memory = settings_bytes("GPUEMU_MEMORY", (uint64_t)24 << 30);
+	shared->mig = settings_bytes("GPUEMU_MIG", 0);
+	if (shared->mig > shared->memory)
+		shared->mig = shared->memory;
+	uint32_t most = shared->mig ? MAX_DEVICES - 1 : MAX_DEVICES;
+	if (shared->devices > most)
+		shared->devices = most;
 	shared->reserved = settings_bytes("GPUEMU_RESERVED", (uint64_t)320 << 20);
 	shared->context = settings_bytes("GPUEMU_CONTEXT", (uint64_t)256 << 20);
 	snprintf(shared->name, sizeof shared->name, "%s", settings_text("GPUEMU_NAME", "Emulated GPU"));
@@ -146,11 +150,25 @@ void state_reap(void) {
 	}
 }
 
+uint64_t state_memory(int device) { return device == (int)shared->devices ? shared->mig : shared->memory; }
+
+usage state_usage(const process *p, int device) {
+	usage u = p->dev[device];
+	if (device == 0 && shared->mig) {
+		const usage *instance = &p->dev[shared->devices];
+		u.used += instance->used;
+		u.requested += instance->requested;
+		u.buffers += instance->buffers;
+		u.contexts += instance->contexts;
+	}
+	return u;
+}
+
 uint64_t state_used(int device) {
 	uint64_t sum = 0;
 	for (process *p = shared->processes; p < shared->processes + MAX_PROCESSES; p++)
 		if (p->pid)
-			sum += p->dev[device].used;
+			sum += state_usage(p, device).used;
 	return sum;
 }
 

@@ -35,9 +35,9 @@ typedef struct {
 
 typedef struct {
 	int32_t pid; // 0: free entry
-	uint32_t unused;
+	uint32_t events; // made and not destroyed
 	uint64_t start; // of the process, so that a reused pid is another process
-	usage dev[MAX_DEVICES];
+	usage dev[MAX_DEVICES]; // the MIG instance follows the machine's devices
 } process;
 
 // The Go side (control.go) reads and writes everything before lock by offset.
@@ -47,7 +47,8 @@ typedef struct {
 	uint64_t memory;   // usable bytes of each device
 	uint64_t reserved; // the driver's own share, beside memory
 	uint64_t context;  // what one context takes
-	char name[88];
+	uint64_t mig;      // usable bytes of the first device's MIG instance; 0: it has none
+	char name[80];
 	fault faults[MAX_FAULTS];
 	process processes[MAX_PROCESSES];
 	pthread_mutex_t lock;
@@ -71,7 +72,13 @@ void state_unlock(void);
 // state_reap drops the entries of processes that have died. Hold the lock.
 void state_reap(void);
 
-// state_used adds up what all processes hold of a device. Hold the lock.
+// state_memory gives the usable bytes of a device, or of the MIG instance.
+uint64_t state_memory(int device);
+
+// state_usage is what a process holds of a device, its MIG instance included.
+usage state_usage(const process *p, int device);
+
+// state_used adds that up for all processes. Hold the lock.
 uint64_t state_used(int device);
 
 // state_enter is the first thing in every call: the latency asked for, then

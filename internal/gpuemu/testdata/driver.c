@@ -12,6 +12,7 @@ typedef void *handle;
 int cuInit(unsigned);
 int cuDeviceGetCount(int *);
 int cuDeviceGetName(char *, int, int);
+int cuDeviceGetPCIBusId(char *, int, int);
 int cuDevicePrimaryCtxRetain(handle *, int);
 int cuDevicePrimaryCtxRelease_v2(int);
 int cuCtxCreate_v2(handle *, unsigned, int);
@@ -112,6 +113,7 @@ static void run(const char *line) {
 	if (IS("init")) code = cuInit(0);
 	else if (IS("count")) code = cuDeviceGetCount((int *)&x), sprintf(text, "%d", (int)x);
 	else if (IS("name")) code = cuDeviceGetName(text, sizeof text, atoi(rest));
+	else if (IS("bus")) code = cuDeviceGetPCIBusId(text, sizeof text, atoi(rest));
 	else if (IS("retain")) (code = cuDevicePrimaryCtxRetain(&contexts[context_count], atoi(rest))) || (code = cuCtxSetCurrent(contexts[context_count++]));
 	else if (IS("release")) code = cuDevicePrimaryCtxRelease_v2(atoi(rest));
 	else if (IS("create")) (code = cuCtxCreate_v2(&contexts[context_count], 0, atoi(rest))) || context_count++;

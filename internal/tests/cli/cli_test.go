@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -22,11 +21,7 @@ import (
 )
 
 // How the test binary was built, and so the program.
-var (
-	cgo      = setting("CGO_ENABLED") == "1"
-	withCUDA = setting("-tags") == "cuda"
-	race     = setting("-race") == "true"
-)
+var race = setting("-race") == "true"
 
 func setting(key string) string {
 	info, _ := debug.ReadBuildInfo()
@@ -58,9 +53,6 @@ func TestMain(m *testing.M) {
 // build builds a program of the module that is tested, as the test is built.
 func build(name, pkg string) error {
 	args := []string{"build", "-o", name}
-	if withCUDA {
-		args = append(args, "-tags", "cuda")
-	}
 	if race {
 		args = append(args, "-race")
 	}
@@ -80,17 +72,12 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", tools+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
-			if withCUDA { // the program starts with the driver's library only
-				env.Setenv("LD_LIBRARY_PATH", os.Getenv("LD_LIBRARY_PATH"))
-			}
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
 			switch name {
 			case "emulated": // a GPU can be emulated here
 				return emulated == nil, nil
-			case "cuda": // the program is linked with the driver's library, and ends without a driver
-				return withCUDA, nil
 			case "gpu": // there is a real one
 				src, err := nvml.Open()
 				if err == nil {
@@ -110,9 +97,6 @@ func TestScripts(t *testing.T) {
 
 // buildAlloc builds testdata/alloc.c against the emulated driver.
 func buildAlloc(dir string) error {
-	if !cgo {
-		return fmt.Errorf("a build without cgo does not see the emulated library")
-	}
 	libs, err := gpuemu.Build()
 	if err != nil {
 		return err
@@ -183,9 +167,6 @@ func isPNG(ts *testscript.TestScript, neg bool, args []string) {
 // emulated is gpumemtrack as a process on an emulated machine.
 func emulated(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	if runtime.GOOS != "linux" || !cgo {
-		t.Skip("needs the emulated driver: linux and cgo")
-	}
 	cmd := gpuemu.Command(t, gpuemu.Options{Context: 256 << 20}, program, args...)
 	cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=0")
 	return cmd

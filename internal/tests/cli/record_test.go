@@ -75,9 +75,6 @@ func TestKilledRecorder(t *testing.T) {
 // says how much it was; the recorder, from outside, has seen as much. The pause
 // is long enough for two looks at the process's memory.
 func TestRecordsTheExample(t *testing.T) {
-	if !withCUDA {
-		t.Skip("the example takes a device's memory if built with -tags cuda: see scripts/cuda-headers")
-	}
 	dir := t.TempDir()
 	example := filepath.Join(dir, "example")
 	require.NoError(t, build(example, "./examples/record"))

@@ -37,3 +37,10 @@ func TestLivePage(t *testing.T) {
 	assert.Contains(t, row, "+ 3.00 MiB")
 	assert.Contains(t, row, "+ 1 × Gradient (3145728) uint8")
 }
+
+func TestLeaksOnTheLivePage(t *testing.T) {
+	server := httptest.NewServer(live.Handler(exporttest.Leaky(t)))
+	t.Cleanup(server.Close)
+	ctx := open(t, server.URL+"/")
+	waitFor(t, ctx, `document.getElementById("leaks").textContent.includes("exporttest.forget: 29 buffers")`)
+}

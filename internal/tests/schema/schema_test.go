@@ -78,6 +78,23 @@ func TestDumpsMatchTheirSchema(t *testing.T) {
 	assert.NoError(t, schema(t, "dump").Validate(dump))
 }
 
+// TestSmallDumpsMatchTheirSchema: whatever is left out of them.
+func TestSmallDumpsMatchTheirSchema(t *testing.T) {
+	dir, seen := t.TempDir(), make(map[string]bool)
+	for _, limit := range []alloc.Bytes{512 * alloc.KiB, 64 * alloc.KiB, 16 * alloc.KiB, 8 * alloc.KiB} {
+		path, err := busy(t, tracker.Config{MaxDumpBytes: limit}).DumpFile(dir, "a test")
+		require.NoError(t, err)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		dump := parse(t, text)
+		assert.NoError(t, schema(t, "dump").Validate(dump))
+		for key := range dump["left_out"].(map[string]any) {
+			seen[key] = true
+		}
+	}
+	assert.Len(t, seen, 7, "%v", seen)
+}
+
 // TestSchemasKnowEveryWord compares the schemas' words with the code's.
 func TestSchemasKnowEveryWord(t *testing.T) {
 	var actions, kinds []any
@@ -105,7 +122,7 @@ func enum(t *testing.T, name string, place ...string) []any {
 func TestSchemasRefuseWhatTheyDoNotKnow(t *testing.T) {
 	text, err := busy(t, tracker.Config{}).LightSnapshot().MarshalJSON()
 	require.NoError(t, err)
-	for key, value := range map[string]any{"version": 2, "unheard_of": 1, "allocations": nil, "time": "yesterday"} {
+	for key, value := range map[string]any{"version": 3, "unheard_of": 1, "allocations": nil, "time": "yesterday"} {
 		s := parse(t, text)
 		s[key] = value
 		assert.Error(t, schema(t, "snapshot").Validate(s), key)

@@ -136,7 +136,11 @@ func readDump(r io.Reader) (*File, error) {
 		return nil, err
 	}
 	record := export.Record{Snapshot: d.Snapshot, History: d.History, Marks: d.Marks}
-	return &File{Format: "dump", Usage: export.FromSnapshot(d.Snapshot), Record: &record}, nil
+	usage := export.FromSnapshot(d.Snapshot)
+	if rest := d.LeftOut.Unsited; rest != (tracker.Unsited{}) {
+		usage.Rows = append(usage.Rows, export.Row{Device: export.Device(d.Snapshot), Live: rest.Live, Peak: rest.Peak, Total: rest.Total})
+	}
+	return &File{Format: "dump", Usage: usage, Record: &record}, nil
 }
 
 // Expand returns the files that a word names: the files of a directory, those

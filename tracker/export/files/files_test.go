@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -56,14 +57,39 @@ func TestEveryFormatIsKnownByWhatItHolds(t *testing.T) {
 	}
 }
 
+// TestDumpsThatLackSites: what is left out of a dump counts as unknown.
+func TestDumpsThatLackSites(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{MaxDumpBytes: 16 * alloc.KiB})
+	exporttest.Train(t, tr)
+	for n := range 500 {
+		_, err := tr.AllocBytes(alloc.Bytes(n+1), tracker.Activation)
+		require.NoError(t, err)
+	}
+	path, err := tr.DumpFile(t.TempDir(), "test")
+	require.NoError(t, err)
+	file, err := files.Open(path)
+	require.NoError(t, err)
+	s := tr.LightSnapshot()
+	var live, peak, total tracker.Tally
+	for _, row := range file.Usage.Rows {
+		live, peak, total = live.Add(row.Live), peak.Add(row.Peak), total.Add(row.Total)
+	}
+	assert.Equal(t, s.Live, live)
+	assert.Equal(t, s.Peak, peak)
+	assert.Equal(t, s.Total, total)
+	last := file.Usage.Rows[len(file.Usage.Rows)-1]
+	assert.NotZero(t, last.Live)
+	assert.Zero(t, last.Site)
+}
+
 func TestOthersAreRefusedWithAReason(t *testing.T) {
 	for text, want := range map[string]string{
 		"":      "the file is empty",
 		"  \n":  `begins with "  \n"`,
 		"hello": `begins with "hello"`,
 		"{}":    `the schema is "", want "gpumemtrack.snapshot"`,
-		`{"schema":"gpumemtrack.snapshot","version":99}`: "gpumemtrack.snapshot of version 99, this program reads version 1",
-		`{"schema":"gpumemtrack.dump","version":99}`:     "gpumemtrack.dump of version 99, this program reads version 1",
+		`{"schema":"gpumemtrack.snapshot","version":99}`: "gpumemtrack.snapshot of version 99, this program reads versions up to 2",
+		`{"schema":"gpumemtrack.dump","version":99}`:     "gpumemtrack.dump of version 99, this program reads versions up to 1",
 	} {
 		_, err := files.Read(strings.NewReader(text))
 		assert.ErrorContains(t, err, want)

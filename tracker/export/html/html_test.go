@@ -46,6 +46,15 @@ func TestPageHoldsTheNumbers(t *testing.T) {
 	assert.NotRegexp(t, regexp.MustCompile(`(src|href)=`), page, "it must need no network")
 }
 
+func TestPageLeavesOutWhatIsUnknown(t *testing.T) {
+	r := record(t)
+	assert.Contains(t, write(t, r), `id="untracked"`)
+	r.Snapshot.DriverUsed = 0 // less than the cache holds
+	page := write(t, r)
+	assert.Contains(t, page, `id="driver">0 B`)
+	assert.NotContains(t, page, `id="untracked"`)
+}
+
 func TestPageEscapesWhatItShows(t *testing.T) {
 	r := record(t)
 	r.Snapshot.Origin.Host = "</script><script>alert(1)</script>"

@@ -133,9 +133,10 @@ func tiles(s *tracker.Snapshot) []tile {
 		{"Reserved", s.Reserved.String(), reservedNote(s), "reserved"},
 	}
 	if s.DriverUsed >= 0 {
-		out = append(out,
-			tile{"Driver used", s.DriverUsed.String(), "of " + s.DriverTotal.String(), "driver"},
-			tile{"Untracked", s.Untracked().String(), "context, libraries, others", "untracked"})
+		out = append(out, tile{"Driver used", s.DriverUsed.String(), "of " + s.DriverTotal.String(), "driver"})
+	}
+	if s.Untracked() >= 0 {
+		out = append(out, tile{"Untracked", s.Untracked().String(), "context, libraries, others", "untracked"})
 	}
 	return out
 }

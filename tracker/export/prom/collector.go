@@ -18,6 +18,9 @@ type Config struct {
 	// those with most live bytes; the others stand together as "other". 0 is none. The lines
 	// may change from scrape to scrape, and with them the series.
 	TopSites int
+	// Suspects adds gpumem_suspect_bytes and gpumem_suspect_buffers: what
+	// MemTracker.Suspects tells, by line of code. Each scrape then costs a Snapshot.
+	Suspects bool
 }
 
 // Collector collects the metrics of one tracker.
@@ -55,6 +58,8 @@ var (
 	cacheRetries    = describe("cache_retries_total", "Times that the driver was out of memory and was asked again after the cache was emptied.")
 	cacheOOMs       = describe("cache_oom_total", "Requests refused for lack of memory.")
 	siteBytes       = describe("site_live_bytes", "Requested bytes of live buffers, by the line of code that allocated them.", "site")
+	suspectBytes    = describe("suspect_bytes", "Requested bytes of live buffers that look forgotten, by the line of code that allocated them.", "site")
+	suspectBuffers  = describe("suspect_buffers", "Number of live buffers that look forgotten, by the line of code that allocated them.", "site")
 )
 
 // Describe sends every metric.
@@ -67,6 +72,10 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	}
 	if c.cfg.TopSites > 0 {
 		to <- siteBytes
+	}
+	if c.cfg.Suspects {
+		to <- suspectBytes
+		to <- suspectBuffers
 	}
 }
 
@@ -82,6 +91,9 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	out.whole(s)
 	if c.cfg.TopSites > 0 {
 		out.sites(s, c.cfg.TopSites)
+	}
+	if c.cfg.Suspects {
+		out.suspects(c.tracker.Suspects())
 	}
 }
 
@@ -134,7 +146,9 @@ func (o sender) whole(s *tracker.Snapshot) {
 	}
 	o.gauge(deviceBytes, float64(s.Reserved), "reserved")
 	o.gauge(deviceBytes, float64(s.Registered), "registered")
-	o.gauge(deviceBytes, float64(s.Untracked()), "untracked")
+	if untracked := s.Untracked(); untracked >= 0 {
+		o.gauge(deviceBytes, float64(untracked), "untracked")
+	}
 	o.gauge(deviceBytes, float64(s.DriverTotal-s.DriverUsed), "free")
 }
 
@@ -155,6 +169,17 @@ func (o sender) sites(s *tracker.Snapshot, top int) {
 		}
 	}
 	o.gauge(siteBytes, float64(other), "other")
+}
+
+func (o sender) suspects(suspects []tracker.Suspect) {
+	sums := make(map[string]tracker.Tally) // files of one name may be in several folders
+	for _, s := range suspects {
+		sums[s.Site.String()] = sums[s.Site.String()].Add(s.Tally)
+	}
+	for site, sum := range sums {
+		o.gauge(suspectBytes, float64(sum.Bytes), site)
+		o.gauge(suspectBuffers, float64(sum.Count), site)
+	}
 }
 
 func largestFirst(sums map[string]alloc.Bytes) []string {

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
@@ -73,6 +75,23 @@ func TestSumsOverLabelsMakeSense(t *testing.T) {
 	assert.Equal(t, float64(s.DriverTotal), got["gpumem_device_memory_bytes"])
 }
 
+// forgetful is a device whose driver knows of no use.
+type forgetful struct{ alloc.Device }
+
+func (forgetful) MemInfo() (alloc.MemInfo, error) {
+	return alloc.MemInfo{Free: alloc.GiB, Total: alloc.GiB}, nil
+}
+
+func TestWhatIsUnknownIsNoSeries(t *testing.T) {
+	device, err := sim.New(sim.Config{})
+	require.NoError(t, err)
+	tr := trained(t, tracker.Config{Device: forgetful{device}})
+	c := prom.NewCollector(tr, prom.Config{})
+	assert.Equal(t, 3, testutil.CollectAndCount(c, "gpumem_device_memory_bytes"), "reserved, registered and free")
+	s := tr.Snapshot()
+	assert.Equal(t, float64(s.Reserved+s.Registered+alloc.GiB), sums(t, c)["gpumem_device_memory_bytes"])
+}
+
 func TestSeriesAreBounded(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	c := prom.NewCollector(tr, prom.Config{})
@@ -80,6 +99,16 @@ func TestSeriesAreBounded(t *testing.T) {
 	exporttest.Train(t, tr)
 	assert.Equal(t, before, testutil.CollectAndCount(c))
 	assert.Equal(t, before+3, testutil.CollectAndCount(prom.NewCollector(tr, prom.Config{TopSites: 2})), "two lines of code and the others")
+}
+
+func TestSuspects(t *testing.T) {
+	c := prom.NewCollector(exporttest.Leaky(t), prom.Config{Suspects: true})
+	got := sums(t, c)
+	assert.Equal(t, 29.0, got["gpumem_suspect_buffers"])
+	assert.Equal(t, 29*1024.0, got["gpumem_suspect_bytes"])
+	problems, err := testutil.CollectAndLint(c)
+	require.NoError(t, err)
+	assert.Empty(t, problems)
 }
 
 func TestCollectorOfNoTracker(t *testing.T) {

@@ -7,7 +7,7 @@
 // # What is counted
 //
 // The number of series is bounded: levels by kind and by state, and none by
-// shape or call stack unless Config.TopSites asks for some. Where a metric has the label
+// shape or call stack unless Config.TopSites or Suspects asks for some. Where a metric has the label
 // state or kind, its sum over that label means something:
 // gpumem_device_memory_bytes adds up to the device's memory, gpumem_reserved_bytes
 // to what the tracker holds from the driver, gpumem_live_bytes to what was requested of
@@ -15,6 +15,6 @@
 //
 // # Concurrency and cost
 //
-// A scrape copies the groups and call sites, not the live buffers: allocations
-// wait for it some microseconds. Any goroutine may scrape.
+// A scrape copies the groups and call sites, not the live buffers unless
+// Config.Suspects is set: allocations wait for it some microseconds. Any goroutine may scrape.
 package prom

@@ -167,7 +167,7 @@ func (w *writer) outOfMemory(l *list, e tracker.Event) {
 // hold at the end.
 func (w *writer) freeThen() alloc.Bytes {
 	s := w.record.Snapshot
-	if s.DriverTotal < 0 || s.DriverUsed < 0 {
+	if s.DriverTotal < 0 || s.Untracked() < 0 {
 		return 0
 	}
 	return max(0, s.DriverTotal-s.Untracked()-alloc.Bytes(w.open.bytes))

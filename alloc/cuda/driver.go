@@ -1,0 +1,254 @@
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
+)
+
+// driver has the addresses of the driver's functions that are used here, looked up when
+// the library was loaded.
+type driver struct {
+	init, driverGetVersion, getErrorName, getErrorString function
+
+	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID function
+	deviceGetPCIBusID, deviceGetAttribute, deviceTotalMem   function
+
+	primaryCtxRetain, primaryCtxRelease                             function
+	ctxPushCurrent, ctxPopCurrent, ctxGetDevice, ctxSynchronize     function
+	memAlloc, memFree, memGetInfo, memcpyHtoD, memcpyDtoH           function
+	eventCreate, eventDestroy, eventRecord, eventSync, eventElapsed function
+}
+
+// function is a C function that returns a CUresult.
+type function dylib.Func
+
+// call calls it; the rules are dylib.Func's.
+//
+//go:uintptrescapes
+func (f function) call(args ...uintptr) error {
+	if code := dylib.Func(f).Call(args...); code != 0 {
+		return Error(code)
+	}
+	return nil
+}
+
+type (
+	device  int32   // CUdevice
+	context uintptr // CUcontext
+	event   uintptr // CUevent; 0 is none
+)
+
+// symbols are the names of the functions in the library, as the macros of cuda.h
+// resolve them. Where there are two, an older driver has only the second.
+func (d *driver) symbols() []symbol {
+	return []symbol{
+		{&d.init, "cuInit", ""},
+		{&d.driverGetVersion, "cuDriverGetVersion", ""},
+		{&d.getErrorName, "cuGetErrorName", ""},
+		{&d.getErrorString, "cuGetErrorString", ""},
+		{&d.deviceGetCount, "cuDeviceGetCount", ""},
+		{&d.deviceGet, "cuDeviceGet", ""},
+		{&d.deviceGetName, "cuDeviceGetName", ""},
+		{&d.deviceGetUUID, "cuDeviceGetUuid_v2", "cuDeviceGetUuid"},
+		{&d.deviceGetPCIBusID, "cuDeviceGetPCIBusId", ""},
+		{&d.deviceGetAttribute, "cuDeviceGetAttribute", ""},
+		{&d.deviceTotalMem, "cuDeviceTotalMem_v2", ""},
+		{&d.primaryCtxRetain, "cuDevicePrimaryCtxRetain", ""},
+		{&d.primaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease"},
+		{&d.ctxPushCurrent, "cuCtxPushCurrent_v2", ""},
+		{&d.ctxPopCurrent, "cuCtxPopCurrent_v2", ""},
+		{&d.ctxGetDevice, "cuCtxGetDevice", ""},
+		{&d.ctxSynchronize, "cuCtxSynchronize", ""},
+		{&d.memAlloc, "cuMemAlloc_v2", ""},
+		{&d.memFree, "cuMemFree_v2", ""},
+		{&d.memGetInfo, "cuMemGetInfo_v2", ""},
+		{&d.memcpyHtoD, "cuMemcpyHtoD_v2", ""},
+		{&d.memcpyDtoH, "cuMemcpyDtoH_v2", ""},
+		{&d.eventCreate, "cuEventCreate", ""},
+		{&d.eventDestroy, "cuEventDestroy_v2", ""},
+		{&d.eventRecord, "cuEventRecord", ""},
+		{&d.eventSync, "cuEventSynchronize", ""},
+		{&d.eventElapsed, "cuEventElapsedTime", ""},
+	}
+}
+
+type symbol struct {
+	function    *function
+	name, older string
+}
+
+// names are the places of the library: first where the system's loader searches, then the
+// folders of containers, WSL and NixOS.
+func names() []string {
+	if runtime.GOOS == "windows" {
+		return []string{"nvcuda.dll"}
+	}
+	return []string{
+		"libcuda.so.1",
+		"/usr/local/nvidia/lib64/libcuda.so.1",
+		"/usr/lib/wsl/lib/libcuda.so.1",
+		"/run/opengl-driver/lib/libcuda.so.1",
+	}
+}
+
+// library loads the driver when it is first called, and starts it. A process does this once.
+var library = sync.OnceValues(func() (*driver, error) {
+	lib, err := dylib.Open(names()...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
+	}
+	d := new(driver)
+	for _, s := range d.symbols() {
+		address := lib.Func(s.name)
+		if address == 0 && s.older != "" {
+			address = lib.Func(s.older)
+		}
+		if address == 0 {
+			return nil, fmt.Errorf("%w: it has no function %s", ErrDriverTooOld, s.name)
+		}
+		*s.function = function(address)
+	}
+	loaded.Store(d)
+	switch err := d.init.call(0); err {
+	case nil:
+		return d, nil
+	case codeNoDevice:
+		return nil, fmt.Errorf("%w (%w)", ErrNoDevice, err)
+	default:
+		return nil, fmt.Errorf("%w: cuInit: %w", ErrDriverRefuses, err)
+	}
+})
+
+// loaded is set as soon as the driver can say what its errors mean.
+var loaded atomic.Pointer[driver]
+
+// In the calls below every conversion of a pointer stands among the arguments of call,
+// which keeps what it points to alive and in place: see call.
+
+func (d *driver) version() (v int32, err error) {
+	err = d.driverGetVersion.call(uintptr(unsafe.Pointer(&v)))
+	return v, err
+}
+
+func (d *driver) count() (n int32, err error) {
+	err = d.deviceGetCount.call(uintptr(unsafe.Pointer(&n)))
+	return n, err
+}
+
+func (d *driver) device(ordinal int) (dev device, err error) {
+	if ordinal != int(int32(ordinal)) {
+		return 0, codeInvalidDevice
+	}
+	err = d.deviceGet.call(uintptr(unsafe.Pointer(&dev)), uintptr(int32(ordinal)))
+	return dev, err
+}
+
+func (d *driver) name(dev device) (string, error) { return text(d.deviceGetName, dev) }
+
+func (d *driver) pciBusID(dev device) (string, error) { return text(d.deviceGetPCIBusID, dev) }
+
+// text calls a function that fills in a C string.
+func text(f function, dev device) (string, error) {
+	var s [256]byte
+	err := f.call(uintptr(unsafe.Pointer(&s)), uintptr(len(s)-1), uintptr(dev))
+	return goString(unsafe.Pointer(&s)), err
+}
+
+func (d *driver) uuid(dev device) (uuid [16]byte, err error) {
+	err = d.deviceGetUUID.call(uintptr(unsafe.Pointer(&uuid)), uintptr(dev))
+	return uuid, err
+}
+
+func (d *driver) attribute(key int, dev device) (value int32, err error) {
+	err = d.deviceGetAttribute.call(uintptr(unsafe.Pointer(&value)), uintptr(key), uintptr(dev))
+	return value, err
+}
+
+func (d *driver) totalMemory(dev device) (bytes uint64, err error) {
+	err = d.deviceTotalMem.call(uintptr(unsafe.Pointer(&bytes)), uintptr(dev))
+	return bytes, err
+}
+
+func (d *driver) retainPrimary(dev device) (ctx context, err error) {
+	err = d.primaryCtxRetain.call(uintptr(unsafe.Pointer(&ctx)), uintptr(dev))
+	return ctx, err
+}
+
+func (d *driver) releasePrimary(dev device) error { return d.primaryCtxRelease.call(uintptr(dev)) }
+
+func (d *driver) push(ctx context) error { return d.ctxPushCurrent.call(uintptr(ctx)) }
+
+func (d *driver) pop() error {
+	var ctx context
+	return d.ctxPopCurrent.call(uintptr(unsafe.Pointer(&ctx)))
+}
+
+func (d *driver) currentDevice() (dev device, err error) {
+	err = d.ctxGetDevice.call(uintptr(unsafe.Pointer(&dev)))
+	return dev, err
+}
+
+func (d *driver) synchronize() error { return d.ctxSynchronize.call() }
+
+func (d *driver) alloc(n int64) (p uint64, err error) {
+	err = d.memAlloc.call(uintptr(unsafe.Pointer(&p)), uintptr(n))
+	return p, err
+}
+
+func (d *driver) free(p uint64) error { return d.memFree.call(uintptr(p)) }
+
+func (d *driver) memInfo() (free, total uint64, err error) {
+	err = d.memGetInfo.call(uintptr(unsafe.Pointer(&free)), uintptr(unsafe.Pointer(&total)))
+	return free, total, err
+}
+
+func (d *driver) copyToDevice(dst uint64, src []byte) error {
+	return d.memcpyHtoD.call(uintptr(dst), uintptr(unsafe.Pointer(unsafe.SliceData(src))), uintptr(len(src)))
+}
+
+func (d *driver) copyToHost(dst []byte, src uint64) error {
+	return d.memcpyDtoH.call(uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)))
+}
+
+func (d *driver) createEvent() (e event, err error) {
+	err = d.eventCreate.call(uintptr(unsafe.Pointer(&e)), 0)
+	return e, err
+}
+
+func (d *driver) destroyEvent(e event) error { return d.eventDestroy.call(uintptr(e)) }
+
+// recordEvent records in the default stream.
+func (d *driver) recordEvent(e event) error { return d.eventRecord.call(uintptr(e), 0) }
+
+func (d *driver) waitEvent(e event) error { return d.eventSync.call(uintptr(e)) }
+
+func (d *driver) elapsed(start, stop event) (ms float32, err error) {
+	err = d.eventElapsed.call(uintptr(unsafe.Pointer(&ms)), uintptr(start), uintptr(stop))
+	return ms, err
+}
+
+func (d *driver) errorName(e Error) string { return constant(d.getErrorName, e) }
+
+func (d *driver) errorText(e Error) string { return constant(d.getErrorString, e) }
+
+// constant calls a function that gives the address of a C string that never changes.
+func constant(f function, e Error) string {
+	var s unsafe.Pointer
+	if f.call(uintptr(e), uintptr(unsafe.Pointer(&s))) != nil || s == nil {
+		return ""
+	}
+	return goString(s)
+}
+
+func goString(s unsafe.Pointer) string {
+	n := 0
+	for *(*byte)(unsafe.Add(s, n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice((*byte)(s), n))
+}

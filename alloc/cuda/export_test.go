@@ -1,0 +1,28 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
+)
+
+// Handle is the CUcontext of a Device.
+func (d *Device) Handle() uintptr { return uintptr(d.context) }
+
+// CurrentContext is the CUcontext that is current on this thread.
+func CurrentContext() (handle uintptr) {
+	lib, err := dylib.Open(names()...)
+	if err != nil {
+		panic(err)
+	}
+	if code := lib.Func("cuCtxGetCurrent").Call(uintptr(unsafe.Pointer(&handle))); code != 0 {
+		panic(Error(code))
+	}
+	return handle
+}
+
+// Version returns a call of cuDriverGetVersion.
+func Version() (call func() error, err error) {
+	drv, err := library()
+	return func() error { _, err := drv.version(); return err }, err
+}

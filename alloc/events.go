@@ -1,0 +1,83 @@
+package alloc
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
+)
+
+// SegmentAction is what happened between a Cache and its driver.
+type SegmentAction uint8
+
+// The actions. The first two and the last have the names that PyTorch's
+// snapshots use.
+const (
+	SegmentAlloc SegmentAction = iota + 1 // "segment_alloc": no block of it is handed out yet
+	SegmentFree                           // "segment_free": the driver has it back
+	SegmentRetry                          // "retry": out of memory; cached segments go back now
+	SegmentOOM                            // "oom": still out of memory
+)
+
+// String returns the action's name.
+func (a SegmentAction) String() string {
+	names := [...]string{SegmentAlloc: "segment_alloc", SegmentFree: "segment_free", SegmentRetry: "retry", SegmentOOM: "oom"}
+	if a == 0 || int(a) >= len(names) {
+		return fmt.Sprintf("SegmentAction(%d)", uint8(a))
+	}
+	return names[a]
+}
+
+// SegmentEvent is told to CacheConfig.OnSegment.
+type SegmentEvent struct {
+	Action SegmentAction
+	Ptr    Ptr   // of the segment; 0 for SegmentRetry and SegmentOOM
+	Size   Bytes // of the segment, or the segment asked for; the request's for SegmentOOM
+}
+
+// eventQueue holds the events that OnSegment has still to be told of.
+type eventQueue struct {
+	atOnce  func(SegmentEvent) // called with the cache's lock held
+	tell    func(SegmentEvent) // called with no lock held
+	waiting []SegmentEvent
+	telling bool // somebody is, and will tell of those that come meanwhile
+}
+
+// add enters an event. The caller holds the cache's lock.
+func (q *eventQueue) add(action SegmentAction, p Ptr, size Bytes) {
+	e := SegmentEvent{Action: action, Ptr: p, Size: size}
+	if q.atOnce != nil {
+		q.atOnce(e)
+	}
+	if q.tell != nil {
+		q.waiting = append(q.waiting, e)
+	}
+}
+
+// flush tells of the events waiting, unless somebody does. The caller does not
+// hold the cache's lock.
+func (q *eventQueue) flush(lock *spinlock.Mutex) {
+	if q.tell == nil {
+		return
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	if q.telling {
+		return
+	}
+	q.telling = true
+	defer func() { q.telling = false }()
+	for len(q.waiting) > 0 {
+		events := q.waiting
+		q.waiting = nil
+		q.tellAll(events, lock)
+	}
+}
+
+// tellAll lets go of the lock meanwhile.
+func (q *eventQueue) tellAll(events []SegmentEvent, lock *spinlock.Mutex) {
+	lock.Unlock()
+	defer lock.Lock()
+	for _, e := range events {
+		q.tell(e)
+	}
+}

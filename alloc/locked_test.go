@@ -1,0 +1,143 @@
+package alloc_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
+)
+
+func TestLockedKnowsOwners(t *testing.T) {
+	cache, dev := newCache(t, sim.Config{})
+	lock, locked := cache.Locker(), cache.Locked()
+	owner := func(p alloc.Ptr) alloc.Owner {
+		lock.Lock()
+		defer lock.Unlock()
+		return locked.Owner(p)
+	}
+
+	lock.Lock()
+	_, _, ok := locked.Alloc(1000, 1)
+	lock.Unlock()
+	assert.False(t, ok, "the driver must be asked")
+	assert.Zero(t, dev.Calls(sim.OpAlloc))
+
+	var first alloc.Ptr
+	require.NoError(t, cache.AllocOwned(1000, func(p alloc.Ptr, allocated alloc.Bytes) (alloc.Owner, error) {
+		assert.EqualValues(t, 1024, allocated)
+		first = p
+		return 1, nil
+	}))
+	lock.Lock()
+	second, _, ok := locked.Alloc(1000, 2)
+	lock.Unlock()
+	require.True(t, ok)
+	assert.EqualValues(t, 1, owner(first))
+	assert.EqualValues(t, 2, owner(second))
+	assert.Zero(t, owner(first+512))
+	assert.Zero(t, owner(mustAlloc(t, cache, 100)))
+
+	require.ErrorIs(t, cache.Free(first), alloc.ErrOwned)
+	lock.Lock()
+	require.ErrorIs(t, locked.Free(first, 2), alloc.ErrOwned)
+	require.NoError(t, locked.Free(first, 1))
+	require.ErrorIs(t, locked.Free(first, 1), alloc.ErrDoubleFree)
+	lock.Unlock()
+	assert.Zero(t, owner(first))
+	alloctest.Invariants(t, cache)
+}
+
+func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
+	cache, _ := newCache(t, sim.Config{})
+	mustAlloc(t, cache, 100)
+	before := cache.Stats().Allocated.Bytes.Current
+	refusal := errors.New("refused")
+	for _, size := range []alloc.Bytes{100, 30 * alloc.MiB} {
+		err := cache.AllocOwned(size, func(alloc.Ptr, alloc.Bytes) (alloc.Owner, error) { return 0, refusal })
+		require.ErrorIs(t, err, refusal)
+		assert.Equal(t, before, cache.Stats().Allocated.Bytes.Current)
+		alloctest.Invariants(t, cache)
+	}
+	var size *alloc.SizeError
+	require.ErrorAs(t, cache.AllocOwned(-1, nil), &size)
+}
+
+func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {
+	cache, _ := newCache(t, sim.Config{})
+	rng := rand.New(rand.NewPCG(4, 5))
+	var live []alloc.Ptr
+	for range 2000 {
+		if n := len(live); n > 0 && rng.IntN(2) == 0 {
+			i := rng.IntN(n)
+			require.NoError(t, cache.Free(live[i]))
+			live[i] = live[n-1]
+			live = live[:n-1]
+		} else {
+			live = append(live, mustAlloc(t, cache, alloc.Bytes(1<<rng.IntN(25))))
+		}
+		if rng.IntN(20) == 0 {
+			want := cache.Stats().Releasable
+			given, err := cache.Empty()
+			require.NoError(t, err)
+			require.Equal(t, want, given)
+			require.Zero(t, cache.Stats().Releasable)
+		}
+	}
+}
+
+// TestSegmentsAreOfOneInstant: while blocks come and go, the blocks of a copy
+// tile their segments, and every block that stays all the time is in it.
+func TestSegmentsAreOfOneInstant(t *testing.T) {
+	cache, _ := newCache(t, sim.Config{Memory: alloc.TiB})
+	stay := make(map[alloc.Ptr]bool)
+	for range 3000 {
+		stay[mustAlloc(t, cache, 2000)] = true
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stop)
+	for w := range 2 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(6, uint64(w)))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				p, err := cache.Alloc(alloc.Bytes(1 + rng.IntN(100_000)))
+				if assert.NoError(t, err) {
+					assert.NoError(t, cache.Free(p))
+				}
+			}
+		})
+	}
+	for range 50 {
+		found, other := 0, 0
+		for s := range cache.Segments() {
+			end := s.Ptr
+			for b := range s.Blocks() {
+				require.Equal(t, end, b.Ptr)
+				end += alloc.Ptr(b.Size)
+				switch {
+				case stay[b.Ptr]:
+					require.Equal(t, alloc.Allocated, b.State)
+					found++
+				case b.State == alloc.Allocated:
+					other++
+				}
+			}
+			require.Equal(t, s.Ptr+alloc.Ptr(s.Size), end)
+		}
+		require.Len(t, stay, found)
+		require.LessOrEqual(t, other, 2, "each goroutine holds one block at most")
+	}
+}

@@ -1,0 +1,35 @@
+package trackertest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// RequireExact checks that a snapshot's totals are the sum over its
+// allocations, over its groups and over its call sites.
+func RequireExact(t require.TestingT, s *tracker.Snapshot) {
+	var allocations, groups, sites, peak, total tracker.Tally
+	var allocated, registered alloc.Bytes
+	for a := range s.Allocations() {
+		allocations = allocations.Add(tracker.Tally{Count: 1, Bytes: a.Requested})
+		allocated += a.Allocated
+		if a.Registered {
+			registered += a.Allocated
+		}
+	}
+	for g := range s.Groups() {
+		groups = groups.Add(g.Tally)
+	}
+	for site := range s.Sites() {
+		sites, peak, total = sites.Add(site.Live), peak.Add(site.Peak), total.Add(site.Total)
+	}
+	require.Equal(t, s.Live, allocations, "live against the allocations")
+	require.Equal(t, s.Live, groups, "live against the groups")
+	require.Equal(t, s.Live, sites, "live against the call sites")
+	require.Equal(t, s.Peak, peak, "peak against the call sites")
+	require.Equal(t, s.Total, total, "total against the call sites")
+	require.Equal(t, s.Allocated, allocated, "allocated against the allocations")
+	require.Equal(t, s.Registered, registered, "registered against the allocations")
+}

@@ -1,0 +1,130 @@
+package trackertest
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
+)
+
+// pool is where memory comes from, and what it should know: a cache, or the bare
+// device, of which nothing is to be known.
+type pool struct {
+	world *world
+	cache *alloc.Cache // nil for the bare device
+
+	mu        sync.Mutex
+	requested alloc.Usage
+	ooms      int64
+}
+
+// take is other code that takes memory.
+func (p *pool) take(n alloc.Bytes) (alloc.Ptr, error) {
+	if p.cache == nil {
+		p.world.device.mu.Lock()
+		defer p.world.device.mu.Unlock()
+		return p.world.device.take(n)
+	}
+	ptr, err := p.cache.Alloc(n)
+	p.asked(n, err)
+	return ptr, err
+}
+
+// give is other code that gives memory back.
+func (p *pool) give(ptr alloc.Ptr, n alloc.Bytes) error {
+	if p.cache == nil {
+		return p.world.device.give(ptr)
+	}
+	err := p.cache.Free(ptr)
+	if err == nil {
+		p.gave(n)
+	}
+	return err
+}
+
+// asked counts an allocation, or that there was no memory for it.
+func (p *pool) asked(n alloc.Bytes, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		rise(&p.requested.Bytes, n)
+		rise(&p.requested.Count, 1)
+	case errors.Is(err, alloc.ErrOutOfMemory):
+		p.ooms++
+	}
+}
+
+func rise[T ~int64](g *alloc.Gauge[T], n T) {
+	g.Current += n
+	g.Total += n
+	g.Peak = max(g.Peak, g.Current)
+}
+
+// gave counts a free.
+func (p *pool) gave(n alloc.Bytes) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requested.Bytes.Current -= n
+	p.requested.Count.Current--
+}
+
+// has reports whether an address is in somebody's hands.
+func (p *pool) has(ptr alloc.Ptr) bool {
+	if p.cache == nil {
+		return p.world.device.has(ptr)
+	}
+	for s := range p.cache.Segments() {
+		for b := range s.Blocks() {
+			if b.Ptr == ptr && b.State == alloc.Allocated {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (p *pool) resetPeak() {
+	p.requested.Bytes.Peak, p.requested.Count.Peak = p.requested.Bytes.Current, p.requested.Count.Current
+}
+
+func (p *pool) reserved() (n alloc.Bytes) {
+	if p.cache != nil {
+		n = p.cache.Stats().Reserved.Bytes.Current
+	}
+	return n
+}
+
+// check compares a cache with the memory of it that is held, and returns what the driver
+// should list as its own: its segments, or the memory itself.
+func (p *pool) check(held map[alloc.Ptr]alloc.Bytes) map[alloc.Ptr]alloc.Bytes {
+	if p.cache == nil {
+		return held
+	}
+	t := p.world.t
+	alloctest.Invariants(t, p.cache)
+	segments, blocks := make(map[alloc.Ptr]alloc.Bytes), make(map[alloc.Ptr]alloc.Bytes)
+	for s := range p.cache.Segments() {
+		segments[s.Ptr] = s.Size
+		for b := range s.Blocks() {
+			if b.State == alloc.Allocated {
+				blocks[b.Ptr] = b.Requested
+			}
+		}
+	}
+	same(t, held, blocks, "blocks in callers' hands")
+	got, want := p.cache.Stats(), p.requested
+	if !p.world.turns { // the order decides
+		want.Bytes.Peak, want.Count.Peak = got.Requested.Bytes.Peak, got.Requested.Count.Peak
+	}
+	// Others take what nobody counts: callbacks, and Allocs that find the ledger against them.
+	if !p.world.nosy && !p.world.rogue && (p.world.turns || !p.world.closed()) {
+		require.Equal(t, want, got.Requested)
+		require.Equal(t, want.Count, got.Allocated.Count)
+		require.Equal(t, p.ooms, got.OOMs)
+	}
+	return segments
+}

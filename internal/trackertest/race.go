@@ -1,0 +1,5 @@
+//go:build race
+
+package trackertest
+
+const raceDetector = true

@@ -1,0 +1,255 @@
+package trackertest
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// replay is a ledger made of nothing but a history's events, in their order.
+type replay struct {
+	t        require.TestingT
+	next     uint64 // the number of the event to come
+	time     time.Time
+	live     map[alloc.Ptr]*entry
+	gone     map[alloc.Ptr]*entry // the last that left from there: a failed free brings it back
+	segments map[alloc.Ptr]alloc.Bytes
+	ooms     int64
+	lost     int
+	open     map[uint64]*section // by span
+
+	level, peak, total    tracker.Tally
+	allocated, registered alloc.Bytes
+	sites, atPeak         map[site]tracker.Tally
+	ever                  map[site]tracker.Tally // by section and line alone
+	isPeak                bool                   // sites is what atPeak should be
+}
+
+// entry is a live buffer: how it came, and what became of it.
+type entry struct {
+	tracker.Event
+	lost, freeFailed bool
+}
+
+// site is what the numbers of call sites are compared by.
+type site struct {
+	kind    tracker.Kind
+	dtype   alloc.DType
+	shape   string
+	section string
+	line    int
+}
+
+func siteOf(e tracker.Event) site {
+	return site{e.Kind, e.DType, e.Shape.String(), e.Section, caller(e.Stack).Line}
+}
+
+// place leaves what the ledger forgets of shapes long gone.
+func (s site) place() site { return site{section: s.section, line: s.line} }
+
+// withoutSection is what a mark tells of.
+func (s site) withoutSection() site {
+	if s.section = ""; known["lines of a group that comes out even"] {
+		s.line = 0
+	}
+	return s
+}
+
+func caller(s tracker.Stack) (f tracker.Frame) {
+	if len(s) > 0 {
+		f = s[0]
+	}
+	return f
+}
+
+func newReplay(t require.TestingT) replay {
+	return replay{
+		t: t, live: make(map[alloc.Ptr]*entry), gone: make(map[alloc.Ptr]*entry),
+		segments: make(map[alloc.Ptr]alloc.Bytes), open: make(map[uint64]*section),
+		sites: make(map[site]tracker.Tally), atPeak: make(map[site]tracker.Tally), ever: make(map[site]tracker.Tally),
+	}
+}
+
+// apply does what an event tells, and checks that it can be.
+func (r *replay) apply(e tracker.Event, s *subject) {
+	require.Equal(r.t, r.next, e.Seq, "the history has no gap")
+	require.False(r.t, e.Time.Before(r.time), "time does not go back")
+	r.next, r.time = e.Seq+1, e.Time
+	switch e.Action {
+	case tracker.Allocated, tracker.Registered:
+		r.enter(&entry{Event: e})
+		r.total = r.total.Add(tally(e.Requested))
+		count(r.ever, siteOf(e).place(), tally(e.Requested))
+	case tracker.Freed, tracker.Unregistered:
+		r.leave(e)
+	case tracker.FreeFailed:
+		was := r.gone[e.Ptr]
+		require.NotNil(r.t, was, "what comes back was freed: %v", e)
+		was.freeFailed = true
+		r.enter(was)
+	case tracker.Lost:
+		was := r.live[e.Ptr]
+		require.NotNil(r.t, was, "what is lost is live: %v", e)
+		was.lost = true
+		r.lost++
+	case tracker.OutOfMemory:
+		r.ooms++
+	case tracker.SegmentAllocated:
+		require.Zero(r.t, r.segments[e.Ptr], "the driver gives memory once: %v", e)
+		r.segments[e.Ptr] = e.Allocated
+	case tracker.SegmentFreed:
+		require.Equal(r.t, r.segments[e.Ptr], e.Allocated, "what goes back was taken: %v", e)
+		delete(r.segments, e.Ptr)
+	case tracker.Marked:
+		s.compareMark(e)
+	case tracker.SectionBegan:
+		r.open[e.Span] = s.begin(e.Section)
+	case tracker.SectionEnded:
+		r.open[e.Span].gpu.Used = r.level.Bytes
+		delete(r.open, e.Span)
+	}
+}
+
+func tally(n alloc.Bytes) tracker.Tally { return tracker.Tally{Count: 1, Bytes: n} }
+
+func (r *replay) enter(e *entry) {
+	require.Nil(r.t, r.live[e.Ptr], "an address is live once: %v", e.Event)
+	r.live[e.Ptr] = e
+	r.add(e.Event, 1)
+}
+
+// leave checks that who goes is who came.
+func (r *replay) leave(e tracker.Event) {
+	was := r.live[e.Ptr]
+	require.NotNil(r.t, was, "what is freed is live: %v", e)
+	came := was.Event
+	came.Seq, came.Time, came.Action = e.Seq, e.Time, e.Action
+	require.Equal(r.t, came, e, "a free tells what the allocation did")
+	delete(r.live, e.Ptr)
+	r.gone[e.Ptr] = was
+	r.add(was.Event, -1)
+}
+
+// add counts a buffer in or out, and keeps the peak.
+func (r *replay) add(e tracker.Event, n alloc.Bytes) {
+	change := tracker.Tally{Count: int64(n), Bytes: n * e.Requested}
+	r.level = r.level.Add(change)
+	r.allocated += n * e.Allocated
+	if e.Action == tracker.Registered {
+		r.registered += n * e.Allocated
+	}
+	peaks := r.level.Bytes > r.peak.Bytes
+	if r.isPeak && !peaks {
+		r.atPeak = maps.Clone(r.sites)
+	}
+	count(r.sites, siteOf(e), change)
+	if r.isPeak = peaks; peaks {
+		r.peak = r.level
+	}
+	for _, section := range r.open {
+		section.gpu.Peak = max(section.gpu.Peak, r.level.Bytes)
+	}
+}
+
+func (r *replay) resetPeak() { r.peak, r.isPeak = r.level, true }
+
+// sitesAtPeak returns what was live at the moment of most bytes.
+func (r *replay) sitesAtPeak() map[site]tracker.Tally {
+	if r.isPeak {
+		return r.sites
+	}
+	return r.atPeak
+}
+
+// compare compares a snapshot with the ledger as it is after the events that it has seen.
+func (r *replay) compare(s look) {
+	require.Equal(r.t, r.level, s.Live, "live")
+	require.Equal(r.t, r.peak, s.Peak, "peak")
+	require.Equal(r.t, r.total, s.Total, "total")
+	require.Equal(r.t, r.allocated, s.Allocated, "allocated")
+	require.Equal(r.t, r.registered, s.Registered, "registered")
+	require.False(r.t, s.Time.Before(r.time), "a snapshot is no older than what it has seen")
+
+	if s.sites {
+		r.compareSites(s)
+	}
+	if s.light {
+		return
+	}
+	n := 0
+	for a := range s.Allocations() {
+		e := r.live[a.Ptr]
+		require.NotNil(r.t, e, "%v is not live", a)
+		require.Equal(r.t, e.allocation(a.Label), a)
+		n++
+	}
+	require.Equal(r.t, len(r.live), n, "live buffers")
+}
+
+// compareSites compares what is told by call site and by group.
+func (r *replay) compareSites(s look) {
+	live, atPeak, ever := make(map[site]tracker.Tally), make(map[site]tracker.Tally), make(map[site]tracker.Tally)
+	for x := range s.Sites() {
+		at := site{x.Kind, x.DType, x.Shape.String(), x.Section, caller(x.Stack).Line}
+		count(live, at, x.Live)
+		count(atPeak, at, x.Peak)
+		count(ever, at.place(), x.Total)
+	}
+	same(r.t, r.sites, live, "live, by call site")
+	same(r.t, r.sitesAtPeak(), atPeak, "live at the peak, by call site")
+	same(r.t, r.ever, ever, "total, by section and line")
+
+	groups := make(map[site]tracker.Tally)
+	for x := range s.Groups() {
+		count(groups, site{kind: x.Kind, dtype: x.DType, shape: x.Shape.String()}, x.Tally)
+	}
+	same(r.t, r.by(func(x site) site { return site{kind: x.kind, dtype: x.dtype, shape: x.shape} }), groups, "live, by group")
+}
+
+// same compares two maps, and tells the first keys at which they differ.
+func same[K, V comparable](t require.TestingT, want, got map[K]V, what string) {
+	if maps.Equal(want, got) {
+		return
+	}
+	text := ""
+	for _, m := range []map[K]V{want, got} {
+		for k := range m {
+			w, inWant := want[k]
+			g, inGot := got[k]
+			if (w != g || inWant != inGot) && len(text) < 2000 {
+				text += fmt.Sprintf("\n%+v: want %v, got %v", k, w, g)
+			}
+		}
+	}
+	require.FailNow(t, what, text)
+}
+
+// by adds up what is live by a part of the site.
+func (r *replay) by(part func(site) site) map[site]tracker.Tally {
+	sums := make(map[site]tracker.Tally)
+	for at, n := range r.sites {
+		count(sums, part(at), n)
+	}
+	return sums
+}
+
+// count adds to a sum; what comes to nothing is not kept.
+func count[K comparable](sums map[K]tracker.Tally, at K, n tracker.Tally) {
+	if sums[at] = sums[at].Add(n); sums[at].IsZero() {
+		delete(sums, at)
+	}
+}
+
+// allocation is how a snapshot shows a live buffer. Labels are in no event.
+func (e *entry) allocation(label string) tracker.Allocation {
+	return tracker.Allocation{
+		Seq: e.Seq, Time: e.Time, Ptr: e.Ptr, Requested: e.Requested, Allocated: e.Allocated,
+		Kind: e.Kind, DType: e.DType, Shape: e.Shape, Label: label, Section: e.Section,
+		Registered: e.Action == tracker.Registered, Lost: e.lost, Stack: e.Stack, Site: caller(e.Stack),
+	}
+}

@@ -1,0 +1,445 @@
+package trackertest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// subject is a tracker, and what it should know.
+type subject struct {
+	world   *world
+	tr      *tracker.MemTracker
+	pool    *pool // that its memory comes from
+	config  tracker.Config
+	owns    bool     // the cache
+	whole   *section // that all goroutines work in; nil where they take turns
+	report  *report
+	ticks   atomic.Int64
+	closing atomic.Bool
+	replay  replay
+
+	mu       sync.Mutex
+	looks    []look // since the last check
+	marks    map[int]*tracker.Mark
+	marked   map[site]tracker.Tally // the deltas of all marks, added up
+	ooms     int64
+	begun    map[string][]*section // by path: those whose beginning the replay has not met
+	ended    []*section            // since the last check
+	rows     map[string]tracker.ProfileRow
+	blocks   []string  // what the report says of the marks since the last check
+	lost     []*record // live, and nobody can free them any more
+	everLost int
+}
+
+// look is a snapshot taken at some moment.
+type look struct {
+	*tracker.Snapshot
+	light bool
+	sites bool // to be compared too
+}
+
+// start is when every tracker's clock begins. It ticks at each look, so that no two
+// events are of one time.
+var start = time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
+
+func newSubject(w *world, from *pool, ownCache bool) *subject {
+	s := &subject{
+		world: w, pool: from, owns: ownCache, replay: newReplay(w.t),
+		marks: make(map[int]*tracker.Mark), marked: make(map[site]tracker.Tally),
+		begun: make(map[string][]*section), rows: make(map[string]tracker.ProfileRow),
+	}
+	s.report = &report{called: func() { w.callback("a Report that asks the tracker", s) }}
+	if w.rand.IntN(3) == 0 {
+		s.report.rand = rand.New(rand.NewPCG(w.rand.Uint64(), 0))
+	}
+	s.config = tracker.Config{
+		Device: w.device, NoCache: !ownCache, Report: s.report, MaxEvents: 1 << 16, MaxMarks: 5,
+		Lost: tracker.LostPolicy(max(0, w.rand.IntN(5)-2)), Sections: tracker.SectionConfig{NoHost: true},
+		Logger: slog.New(handler{slog.DiscardHandler, func() { w.callback("a Logger that asks the tracker", s) }}),
+		Clock: func() time.Time {
+			w.callback("a Clock that asks the tracker", s)
+			return start.Add(time.Duration(s.ticks.Add(1)) * time.Microsecond)
+		},
+	}
+	if w.turns {
+		s.config.MaxEvents = 400
+	}
+	if from.cache != nil {
+		s.config.Device = from.cache
+	}
+	var err error
+	s.tr, err = tracker.New(s.config)
+	require.NoError(w.t, err)
+	return s
+}
+
+// report is a Config.Report. It keeps the blocks that came since the last check; with
+// rand, some writes fail.
+type report struct {
+	called func()
+
+	mu     sync.Mutex
+	rand   *rand.Rand
+	blocks []string
+	header bool
+	failed int // since the last check
+	broken bool
+}
+
+func (r *report) Write(block []byte) (int, error) {
+	r.called()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !r.header:
+		r.header = true
+	case r.rand != nil && r.rand.IntN(4) == 0:
+		r.failed++
+		r.broken = true
+		return 0, errInjected
+	default:
+		r.blocks = append(r.blocks, string(block))
+	}
+	return len(block), nil
+}
+
+// handler is a Logger's that calls back.
+type handler struct {
+	slog.Handler
+	called func()
+}
+
+func (h handler) Enabled(context.Context, slog.Level) bool { h.called(); return false }
+
+// track makes a mark, for the check.
+func (s *subject) track() {
+	m := s.tr.Track()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marks[m.Seq] = m
+}
+
+// outOfMemory counts what the history must tell.
+func (s *subject) outOfMemory() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ooms++
+}
+
+// hasSeen reports whether there are enough snapshots till the next check.
+func (s *subject) hasSeen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.looks) > 20
+}
+
+// look takes a snapshot, for the check. To compare call sites takes long: not all do.
+func (s *subject) look(light, sites bool) *tracker.Snapshot {
+	take := s.tr.Snapshot
+	if light {
+		take = s.tr.LightSnapshot
+	}
+	now := take()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks = append(s.looks, look{now, light, sites})
+	return now
+}
+
+// close closes the tracker, which may be in use.
+func (s *subject) close() {
+	s.closing.Store(true)
+	err := s.tr.Close()
+	s.report.mu.Lock()
+	defer s.report.mu.Unlock()
+	if !s.world.device.failing.Load() {
+		assert.Equal(s.world.t, s.report.broken, err != nil, "%v", err)
+	}
+	assert.ErrorIs(s.world.t, s.tr.Close(), alloc.ErrClosed)
+}
+
+// settle waits until the Go collector has found what was lost, and what is to be freed
+// of it is.
+func (s *subject) settle() {
+	if s.closing.Load() || len(s.lost) == 0 {
+		return
+	}
+	for deadline := time.Now().Add(time.Minute); !s.settled(); time.Sleep(time.Millisecond) {
+		require.True(s.world.t, time.Now().Before(deadline), "lost buffers: %d, found: %d", s.everLost, s.replay.lost)
+		runtime.GC()
+	}
+}
+
+func (s *subject) settled() bool {
+	s.catchUp()
+	if s.replay.lost != s.everLost {
+		return false
+	}
+	claimed := make(map[alloc.Ptr]bool)
+	var left, gone []*record
+	for _, r := range slices.Backward(s.lost) { // the latest has the address
+		e := s.replay.live[r.want.Ptr]
+		switch {
+		case e == nil || !e.lost || claimed[r.want.Ptr]:
+			gone = append(gone, r)
+		case s.config.Lost == tracker.FreeLost && !e.freeFailed:
+			return false
+		default:
+			claimed[r.want.Ptr], r.want.Lost = true, true
+			left = append(left, r)
+		}
+	}
+	before := s.lost
+	s.lost = left
+	for _, r := range gone {
+		if s.pool.has(r.want.Ptr) && !s.world.holds(s.pool, r.want.Ptr) { // in the midst of its free
+			s.lost = before
+			return false
+		}
+	}
+	for _, r := range gone {
+		s.pool.gave(r.want.Requested)
+	}
+	return true
+}
+
+// catchUp replays what has happened since, and compares what was seen meanwhile.
+func (s *subject) catchUp() {
+	h := s.tr.History()
+	s.mu.Lock()
+	looks := s.looks
+	s.looks = nil
+	s.mu.Unlock()
+	slices.SortStableFunc(looks, func(x, y look) int { return cmp.Compare(x.Events, y.Events) })
+	seen := func(upTo uint64) {
+		for len(looks) > 0 && looks[0].Events <= upTo {
+			s.replay.compare(looks[0])
+			s.compareTwins(looks[0])
+			looks = looks[1:]
+		}
+	}
+	for e := range h.Events() {
+		if e.Seq >= s.replay.next {
+			seen(e.Seq)
+			s.replay.apply(e, s)
+		}
+	}
+	seen(s.replay.next)
+	assert.Empty(s.world.t, looks, "they saw what the history does not tell")
+	assert.LessOrEqual(s.world.t, h.Len(), s.config.MaxEvents)
+}
+
+// compareTwins checks that labels are of the snapshot's instant too: of two buffers that
+// are named alike one after the other, the first may be one name ahead.
+func (s *subject) compareTwins(seen look) {
+	names := make(map[alloc.Ptr]int)
+	for _, w := range s.world.workers {
+		for _, r := range w.twins {
+			names[r.want.Ptr] = 0
+		}
+	}
+	if seen.light || len(names) == 0 {
+		return
+	}
+	for a := range seen.Allocations() {
+		if _, twin := names[a.Ptr]; twin {
+			names[a.Ptr], _ = strconv.Atoi(a.Label)
+		}
+	}
+	for _, w := range s.world.workers {
+		if len(w.twins) > 0 && w.twins[0].in == s {
+			ahead := names[w.twins[0].want.Ptr] - names[w.twins[1].want.Ptr]
+			require.Contains(s.world.t, []int{0, 1}, ahead, "labels of one instant")
+		}
+	}
+}
+
+// compareMark compares a mark with the ledger at its event.
+func (s *subject) compareMark(e tracker.Event) {
+	t, r := s.world.t, &s.replay
+	m := s.marks[e.Mark]
+	require.NotNil(t, m, "mark %d was returned", e.Mark)
+	delete(s.marks, e.Mark)
+	if !known["the time of a mark"] {
+		require.Equal(t, e.Time, m.Time)
+	}
+	require.Equal(t, caller(e.Stack), m.Site)
+	require.Equal(t, r.level, m.Live)
+	require.Equal(t, r.allocated, m.Allocated)
+	require.Equal(t, r.registered, m.Registered)
+	for c := range m.Delta.Changes() {
+		sum := tracker.Tally{}
+		for _, x := range c.Sites {
+			at := site{kind: c.Kind, dtype: c.DType, shape: c.Shape.String(), line: x.Line}
+			count(s.marked, at.withoutSection(), x.Tally)
+			sum = sum.Add(x.Tally)
+		}
+		require.Equal(t, c.Tally, sum)
+	}
+	live := r.by(func(x site) site { return x.withoutSection() })
+	same(t, live, s.marked, "the deltas of all marks come to the live table")
+	s.blocks = append(s.blocks, m.Delta.String())
+}
+
+// check compares the tracker with what is held of it, and with its history. Nobody uses
+// it meanwhile.
+func (s *subject) check(held map[alloc.Ptr]*record, thorough bool) {
+	if s.closing.Load() {
+		s.checkClosed()
+		return
+	}
+	now := s.look(false, thorough)
+	s.catchUp()
+	t := s.world.t
+	for a := range now.Allocations() {
+		r := held[a.Ptr]
+		require.NotNil(t, r, "nobody holds %v", a)
+		want := r.want
+		want.Seq, want.Time, want.Stack, want.Site = a.Seq, a.Time, a.Stack, a.Site
+		require.Equal(t, want, a)
+	}
+	require.EqualValues(t, len(held), now.Live.Count, "live buffers")
+	s.checkLevels(now.Levels)
+	s.checkReport()
+	require.Equal(t, s.ooms, s.replay.ooms)
+	s.checkSections()
+	if thorough {
+		s.checkReaders(now)
+	}
+}
+
+func (s *subject) checkLevels(now tracker.Levels) {
+	t := s.world.t
+	require.LessOrEqual(t, now.Allocated-now.Registered, now.Reserved)
+	info, err := s.world.device.Device.MemInfo()
+	require.NoError(t, err)
+	if !s.world.rogue {
+		require.Equal(t, info.Used(), now.DriverUsed)
+		require.Equal(t, info.Total, now.DriverTotal)
+		require.LessOrEqual(t, now.Reserved, now.DriverUsed)
+	}
+	s.world.device.set(memInfoFails)
+	unknown := s.tr.LightSnapshot()
+	s.world.device.heal()
+	require.Equal(t, []alloc.Bytes{-1, -1, -1}, []alloc.Bytes{unknown.DriverUsed, unknown.DriverTotal, unknown.Untracked()}, "what is not known")
+}
+
+// checkReport compares the report's blocks with the marks.
+func (s *subject) checkReport() {
+	r, t := s.report, s.world.t
+	if !s.world.nosy { // a Write that calls Track leaves its block to others
+		require.Len(t, s.blocks, len(r.blocks)+r.failed, "a block for each mark")
+	}
+	if r.failed == 0 && !s.world.nosy {
+		for i, block := range r.blocks {
+			require.Contains(t, block, s.blocks[i])
+		}
+	}
+	require.Equal(t, r.broken, s.tr.Err() != nil)
+	s.blocks, r.blocks, r.failed = nil, nil, 0
+}
+
+// checkSections compares the sections that ended, adds them up, and compares the open ones.
+func (s *subject) checkSections() {
+	for _, x := range s.ended {
+		x.compare(s.world.t, 0)
+		row := s.rows[x.path]
+		row.Calls++
+		row.Allocated, row.Freed = row.Allocated.Add(x.allocated), row.Freed.Add(x.freed)
+		row.Peak, row.OwnPeak = max(row.Peak, x.gpu.Peak), max(row.OwnPeak, x.Data().OwnPeak)
+		s.rows[x.path] = row
+	}
+	s.ended = nil
+}
+
+// checkReaders compares what else can be read.
+func (s *subject) checkReaders(now *tracker.Snapshot) {
+	t := s.world.t
+	for _, x := range s.replay.open {
+		x.compare(t, s.replay.level.Bytes)
+	}
+	if s.owns {
+		segments := make(map[alloc.Ptr]alloc.Bytes)
+		for x := range s.pool.cache.Segments() {
+			segments[x.Ptr] = x.Size
+		}
+		same(t, segments, s.replay.segments, "segments, by the history")
+	}
+
+	var leaked tracker.Tally
+	for _, l := range s.tr.Leaks() {
+		leaked = leaked.Add(l.Tally)
+	}
+	require.Equal(t, now.Live, leaked)
+
+	rows := maps.Clone(s.rows)
+	for got := range s.tr.Profile().Rows() {
+		want := rows[got.Path]
+		delete(rows, got.Path)
+		for at, n := range s.replay.sites {
+			if at.section == got.Path || strings.HasPrefix(at.section, got.Path+"/") {
+				want.Live = want.Live.Add(n)
+			}
+		}
+		require.Equal(t, want, tracker.ProfileRow{
+			Calls: got.Calls, Allocated: got.Allocated, Freed: got.Freed, Peak: got.Peak, OwnPeak: got.OwnPeak, Live: got.Live,
+		}, got.Path)
+	}
+	require.Empty(t, rows, "sections that ended and are in no profile")
+
+	marks := s.tr.Marks()
+	require.LessOrEqual(t, len(marks), s.config.MaxMarks)
+}
+
+// checkJSON writes a snapshot and reads it again, with texts that must be escaped.
+func (s *subject) checkJSON() {
+	t, now := s.world.t, s.tr.Snapshot()
+	text, err := now.MarshalJSON()
+	require.NoError(t, err)
+	require.True(t, utf8.Valid(text))
+	read, err := tracker.ReadSnapshot(bytes.NewReader(text))
+	require.NoError(t, err)
+	require.Equal(t, now.Live, read.Live)
+	require.Equal(t, now.String(), read.String())
+}
+
+// checkClosed: a closed tracker knows nothing, and keeps nothing.
+func (s *subject) checkClosed() {
+	t, now := s.world.t, s.tr.Snapshot()
+	RequireExact(t, now)
+	require.Zero(t, now.Live)
+	require.Zero(t, s.tr.History().Len())
+	require.Empty(t, s.tr.Marks())
+	require.Empty(t, s.tr.Leaks())
+	require.Empty(t, slices.Collect(s.tr.Profile().Rows()))
+	for _, x := range s.looks { // before it was closed
+		if !x.light {
+			RequireExact(t, x.Snapshot)
+		}
+	}
+	s.looks, s.ended = nil, nil
+	if s.owns {
+		for x := range s.pool.cache.Segments() {
+			require.True(t, slices.ContainsFunc(slices.Collect(x.Blocks()), func(b alloc.Block) bool { return b.State == alloc.Allocated }),
+				"free memory goes back to the driver")
+		}
+	}
+}

@@ -1,0 +1,150 @@
+//go:build cuda && cgo
+
+package cucontext
+
+import (
+	"runtime"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// Batched is a *cu.BatchedContext with its allocations in the ledger. Make one
+// with TrackBatched; the rules are Track's.
+//
+// Its MemFree only queues, as the original's does: the record leaves the ledger
+// then, and comes back, with its old call stack, if DoWork finds that the free
+// failed. For that, DoWork and Run must be called here, not on the original.
+//
+// The original keeps the results of the last batch that it sent to the driver. Of a DoWork
+// that sent several, a free that fails in an earlier one goes unnoticed, unless
+// an allocation ended that batch.
+type Batched struct {
+	*cu.BatchedContext
+	book  *book
+	frees *freeQueue
+	as    func(bytes int64) Tensor // nil: bytes
+}
+
+// TrackBatched is Track for a batched context, with its further methods.
+func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) *Batched {
+	b := newBook(tr)
+	return &Batched{BatchedContext: ctx, book: b, frees: newFreeQueue(b.restore)}
+}
+
+func (b *Batched) described(as func(int64) Tensor) cu.Context {
+	return &Batched{b.BatchedContext, b.book, b.frees, as}
+}
+
+// TrackErr is the first refusal of the ledger, for example that it is closed.
+func (b *Batched) TrackErr() error { return b.book.trackErr() }
+
+// allocated calls an allocation that waits for its batch, and enters what it gave. Its
+// error may be that of another call of the batch, so the address alone tells
+// whether there is memory.
+func (b *Batched) allocated(call func() (cu.DevicePtr, error), bytes int64) (cu.DevicePtr, error) {
+	b.frees.beginAlloc()
+	p, err := call()
+	b.frees.endAlloc(p, err)
+	if p == 0 {
+		return 0, explained(b.book.tr, err, b.as, bytes)
+	}
+	b.book.enter(p, b.as, bytes)
+	return p, err
+}
+
+func (b *Batched) MemAlloc(bytes int64) (cu.DevicePtr, error) {
+	return b.allocated(func() (cu.DevicePtr, error) { return b.BatchedContext.MemAlloc(bytes) }, bytes)
+}
+
+func (b *Batched) MemAllocManaged(bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
+	return b.allocated(func() (cu.DevicePtr, error) { return b.BatchedContext.MemAllocManaged(bytes, flags) }, bytes)
+}
+
+// AllocAndCopy allocates and copies; where only the copy failed there is memory all the same.
+func (b *Batched) AllocAndCopy(host unsafe.Pointer, bytes int64) (cu.DevicePtr, error) {
+	return b.allocated(func() (cu.DevicePtr, error) { return b.BatchedContext.AllocAndCopy(host, bytes) }, bytes)
+}
+
+// MemAllocPitch is not batched: it goes to the context underneath.
+func (b *Batched) MemAllocPitch(width, height int64, elementSize uint) (cu.DevicePtr, int64, error) {
+	b.frees.beginAlloc()
+	p, pitch, err := b.BatchedContext.MemAllocPitch(width, height, elementSize)
+	b.frees.endAlloc(p, nil) // no call of a batch failed
+	if err != nil {
+		return p, pitch, explained(b.book.tr, err, b.as, height, max(pitch, width))
+	}
+	b.book.enter(p, b.as, height, pitch)
+	return p, pitch, nil
+}
+
+// MemFree queues the free.
+func (b *Batched) MemFree(p cu.DevicePtr) {
+	putBack, ours := b.book.withdraw(p)
+	if !ours {
+		b.book.tellDoubleFree(p, nil)
+		b.BatchedContext.MemFree(p)
+		return
+	}
+	f := b.frees.add(p, putBack)
+	b.BatchedContext.MemFree(p)
+	b.frees.queued(f)
+}
+
+// DoWork does the work queued, on the calling thread, and settles the frees
+// that were queued before it began.
+func (b *Batched) DoWork() {
+	round := b.frees.round()
+	b.BatchedContext.DoWork()
+	b.frees.settle(round, b.Errors() != nil, b.stillAllocated)
+}
+
+// Run does work as it comes, and the work of the context underneath, until a
+// batch fails and errs is nil, or the context is closed.
+func (b *Batched) Run(errs chan error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		select {
+		case <-b.WorkAvailable():
+			b.DoWork()
+			if err := b.Errors(); err != nil {
+				if errs == nil {
+					return err
+				}
+				errs <- err
+			}
+		case work, open := <-b.Work():
+			if !open {
+				return nil
+			}
+			b.ErrChan() <- work()
+		}
+	}
+}
+
+// Close closes the context; its memory leaves the ledger with it.
+func (b *Batched) Close() error {
+	err := b.BatchedContext.Close()
+	if err != nil {
+		return err
+	}
+	b.frees.clear()
+	b.book.leaveAll()
+	return nil
+}
+
+// stillAllocated asks the driver about an address, in the context, which need not be current on
+// the thread that calls DoWork.
+func (b *Batched) stillAllocated(p cu.DevicePtr) bool {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.PushCurrentCtx(b.CUDAContext()); err != nil {
+		return lostTo(err)
+	}
+	_, base, err := p.AddressRange()
+	_, _ = cu.PopCurrentCtx()
+	return err == nil && base == p || err != nil && lostTo(err)
+}

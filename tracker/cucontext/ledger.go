@@ -1,0 +1,93 @@
+//go:build cuda && cgo
+
+package cucontext
+
+import (
+	"errors"
+	"fmt"
+
+	"gorgonia.org/cu"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// MemAlloc is cu.MemAlloc, entered in the ledger. As with all of cu's package
+// functions, a context must be current on the calling thread. Where the ledger refuses
+// the memory, it is freed again and the refusal is the error.
+func MemAlloc(tr *tracker.MemTracker, bytes int64) (cu.DevicePtr, error) {
+	p, err := cu.MemAlloc(bytes)
+	return entered(tr, p, err, bytes)
+}
+
+// MemAllocManaged is cu.MemAllocManaged, entered in the ledger with its whole
+// size, wherever its pages are.
+func MemAllocManaged(tr *tracker.MemTracker, bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
+	p, err := cu.MemAllocManaged(bytes, flags)
+	return entered(tr, p, err, bytes)
+}
+
+// MemAllocPitch is cu.MemAllocPitch, entered in the ledger as height rows of
+// pitch bytes: what the driver took.
+func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint) (p cu.DevicePtr, pitch int64, err error) {
+	p, pitch, err = cu.MemAllocPitch(width, height, elementSize)
+	if err != nil {
+		return p, pitch, explained(tr, err, nil, width, height)
+	}
+	p, err = entered(tr, p, nil, height, pitch)
+	return p, pitch, err
+}
+
+// MemFree is cu.MemFree, and takes the address out of the ledger first if it is in.
+func MemFree(tr *tracker.MemTracker, p cu.DevicePtr) error {
+	putBack, unknown := tr.Withdraw(alloc.Ptr(p))
+	err := cu.MemFree(p)
+	if err != nil && unknown == nil {
+		err = errors.Join(err, putBack())
+	}
+	return err
+}
+
+// entered enters what an allocation gave.
+func entered(tr *tracker.MemTracker, p cu.DevicePtr, err error, dims ...int64) (cu.DevicePtr, error) {
+	if err != nil {
+		return p, explained(tr, err, nil, dims...)
+	}
+	if _, err := enter(tr, p, nil, dims...); err != nil {
+		return 0, errors.Join(err, cu.MemFree(p))
+	}
+	return p, nil
+}
+
+// enter enters an address as what describes it; problem is the description's.
+func enter(tr *tracker.MemTracker, p cu.DevicePtr, as func(int64) Tensor, dims ...int64) (problem, err error) {
+	t, problem := describe(as, dims...)
+	if err := tr.Register(alloc.Ptr(p), t.Shape, t.DType, t.Kind); err != nil {
+		return problem, err
+	}
+	if t.Label != "" {
+		err = tr.SetLabel(alloc.Ptr(p), t.Label)
+	}
+	return problem, err
+}
+
+// explained is the error of an allocation, with all that the tracker knows if it is for lack
+// of memory.
+func explained(tr *tracker.MemTracker, err error, as func(int64) Tensor, dims ...int64) error {
+	if !errors.Is(ownError(err), cu.OutOfMemory) {
+		return err
+	}
+	t, _ := describe(as, dims...)
+	n, invalid := t.Shape.Bytes(t.DType)
+	if invalid != nil {
+		return err
+	}
+	device := tr.Device()
+	oom := &alloc.OutOfMemoryError{
+		Device: fmt.Sprintf("%s %d", device.Name(), device.Ordinal()), Requested: n, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1, Err: err,
+	}
+	if info, infoErr := device.MemInfo(); infoErr == nil {
+		oom.Free, oom.Total = info.Free, info.Total
+	}
+	return tr.ExplainOutOfMemory(oom, t.Shape, t.DType, t.Kind)
+}

@@ -1,0 +1,85 @@
+//go:build cuda && cgo
+
+package cucontext
+
+import (
+	"gorgonia.org/cu"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// Track returns ctx with its allocations in the ledger: MemAlloc, MemAllocManaged
+// and MemAllocPitch enter them, MemFree takes them out, and Close takes out
+// what the context took with it. In every other respect it is ctx. Addresses from before
+// Track, or from elsewhere, can be freed through it. Allocations are entered with the bytes
+// asked for, a pitched one with height x pitch; With and Describe say what they are.
+//
+// An allocation that finds no memory fails with a *tracker.OutOfMemoryError, which
+// unwraps to ctx's own error.
+//
+// If ctx is a *cu.BatchedContext, the result is a *Batched. Track that, and not the context
+// under it: a batch does not call that context's methods.
+//
+// What the ledger refuses never disturbs the program. The result's method TrackErr() error has
+// the first refusal, or the first double free, which is also logged.
+//
+// One goroutine at a time may use a cu.Context, and the result.
+func Track(ctx cu.Context, tr *tracker.MemTracker) cu.Context {
+	if batched, ok := ctx.(*cu.BatchedContext); ok {
+		return TrackBatched(batched, tr)
+	}
+	return &tracked{Context: ctx, book: newBook(tr)}
+}
+
+type tracked struct {
+	cu.Context
+	book *book
+	as   func(bytes int64) Tensor // nil: bytes
+}
+
+func (t *tracked) described(as func(int64) Tensor) cu.Context {
+	return &tracked{t.Context, t.book, as}
+}
+
+// TrackErr is the first refusal of the ledger, for example that it is closed.
+func (t *tracked) TrackErr() error { return t.book.trackErr() }
+
+// entered enters what an allocation gave, or explains why it gave nothing.
+func (t *tracked) entered(p cu.DevicePtr, err error, dims ...int64) error {
+	if err != nil {
+		return explained(t.book.tr, err, t.as, dims...)
+	}
+	t.book.enter(p, t.as, dims...)
+	return nil
+}
+
+func (t *tracked) MemAlloc(bytes int64) (cu.DevicePtr, error) {
+	p, err := t.Context.MemAlloc(bytes)
+	return p, t.entered(p, err, bytes)
+}
+
+func (t *tracked) MemAllocManaged(bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
+	p, err := t.Context.MemAllocManaged(bytes, flags)
+	return p, t.entered(p, err, bytes)
+}
+
+func (t *tracked) MemAllocPitch(width, height int64, elementSize uint) (cu.DevicePtr, int64, error) {
+	p, pitch, err := t.Context.MemAllocPitch(width, height, elementSize)
+	return p, pitch, t.entered(p, err, height, max(pitch, width))
+}
+
+// MemFree has no result; like the context's own, it leaves its error in Error.
+func (t *tracked) MemFree(p cu.DevicePtr) {
+	t.book.leave(p, func() error {
+		t.Context.MemFree(p)
+		return t.Context.Error()
+	})
+}
+
+func (t *tracked) Close() error {
+	err := t.Context.Close()
+	if err == nil {
+		t.book.leaveAll()
+	}
+	return err
+}

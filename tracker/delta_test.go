@@ -1,0 +1,99 @@
+package tracker_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// ofLines returns a difference of one group: a buffer of each of n lines of code.
+func ofLines(t testing.TB, n int) tracker.Delta {
+	var sites []tracker.SiteTally
+	for i := range n {
+		sites = append(sites, tracker.SiteTally{
+			Frame: tracker.Frame{Function: fmt.Sprintf("main.f%d", i%7), File: "main.go", Line: i},
+			Tally: tracker.Tally{Count: 1, Bytes: 4},
+		})
+	}
+	text, err := json.Marshal(map[string]any{"schema": tracker.DeltaSchema, "version": tracker.DeltaVersion, "changes": []tracker.Change{{
+		Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}, Tally: tracker.Tally{Count: int64(n), Bytes: 4 * alloc.Bytes(n)}, Sites: sites,
+	}}})
+	require.NoError(t, err)
+	var d tracker.Delta
+	require.NoError(t, json.Unmarshal(text, &d))
+	return d
+}
+
+// TestDeltasOfManyLines: lines are found again, however many a group has.
+func TestDeltasOfManyLines(t *testing.T) {
+	for _, n := range []int{1, 7, 8, 9, 10, 1000} {
+		d := ofLines(t, n)
+		twice := slices.Collect(d.Add(d).Changes())
+		require.Len(t, twice, 1)
+		assert.Len(t, twice[0].Sites, n)
+		for _, site := range twice[0].Sites {
+			assert.Equal(t, tracker.Tally{Count: 2, Bytes: 8}, site.Tally)
+		}
+		assert.Equal(t, d, d.Add(d).Add(negative(t, d)))
+		assert.True(t, d.Add(negative(t, d)).IsZero())
+	}
+}
+
+func negative(t testing.TB, d tracker.Delta) (minus tracker.Delta) {
+	var changes []tracker.Change
+	for c := range d.Changes() {
+		c.Tally = tracker.Tally{}.Sub(c.Tally)
+		c.Sites = slices.Clone(c.Sites)
+		for i := range c.Sites {
+			c.Sites[i].Tally = tracker.Tally{}.Sub(c.Sites[i].Tally)
+		}
+		changes = append(changes, c)
+	}
+	text, err := json.Marshal(map[string]any{"schema": tracker.DeltaSchema, "version": tracker.DeltaVersion, "changes": changes})
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &minus))
+	return minus
+}
+
+// BenchmarkDeltaOfLines is the sum of two differences in which one group has so
+// many lines of code: twice the lines take twice the time.
+func BenchmarkDeltaOfLines(b *testing.B) {
+	for _, n := range []int{8_000, 16_000, 32_000} {
+		b.Run(fmt.Sprintf("lines=%d", n), func(b *testing.B) {
+			d := ofLines(b, n)
+			for b.Loop() {
+				d.Add(d)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/line")
+		})
+	}
+}
+
+func TestTalliesSaturate(t *testing.T) {
+	const most, least = math.MaxInt64, math.MinInt64
+	for _, test := range []struct{ a, b, sum, difference int64 }{
+		{1, 2, 3, -1},
+		{most, 1, most, most - 1},
+		{most, -1, most - 1, most},
+		{most, most, most, 0},
+		{least, -1, least, least + 1},
+		{least, 1, least + 1, least},
+		{least, least, least, 0},
+		{0, least, least, most},
+		{-1, least, least, most},
+		{most, least, -1, most},
+		{least, most, -1, least},
+	} {
+		a, b := tracker.Tally{Count: test.a, Bytes: alloc.Bytes(test.a)}, tracker.Tally{Count: test.b, Bytes: alloc.Bytes(test.b)}
+		assert.Equal(t, tracker.Tally{Count: test.sum, Bytes: alloc.Bytes(test.sum)}, a.Add(b), "%d + %d", test.a, test.b)
+		assert.Equal(t, tracker.Tally{Count: test.difference, Bytes: alloc.Bytes(test.difference)}, a.Sub(b), "%d - %d", test.a, test.b)
+	}
+}

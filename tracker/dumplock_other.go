@@ -1,0 +1,8 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package tracker
+
+import "os"
+
+// lockFile is errNoLocks.
+func lockFile(string) (*os.File, error) { return nil, errNoLocks }

@@ -1,0 +1,56 @@
+package tracker
+
+import (
+	"io"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// openedDevice is a device that the tracker opened, and so closes. A nil
+// openedDevice is the caller's to close.
+type openedDevice struct {
+	device alloc.Device
+	once   sync.Once
+	err    error
+}
+
+func (o *openedDevice) close() error {
+	if o == nil {
+		return nil
+	}
+	o.once.Do(func() {
+		if closer, ok := o.device.(io.Closer); ok {
+			o.err = closer.Close()
+		}
+	})
+	return o.err
+}
+
+// giveBack gives back what a closed tracker's cache still holds, and closes a
+// device of its own once no buffer is live. A cache that the caller made is the
+// caller's to empty.
+func (t *MemTracker) giveBack() (err error) {
+	if t.owned {
+		_, err = t.cache.Empty()
+	}
+	t.mu.Lock()
+	last := t.ledger.buffers == 0
+	t.mu.Unlock()
+	if err == nil && last {
+		err = t.opened.close()
+	}
+	return err
+}
+
+// freedAfterClose gives back what a free after Close left to give back. The free
+// itself has succeeded: what the driver refuses, which the next free tries
+// again, only the Logger is told.
+func (t *MemTracker) freedAfterClose() {
+	if t.owned && t.cache.Stats().Releasable == 0 {
+		return
+	}
+	if err := t.giveBack(); err != nil {
+		t.report.log.Warn("gpumemtrack: memory freed after Close could not be given back to the driver", "err", err)
+	}
+}

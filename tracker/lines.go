@@ -1,0 +1,134 @@
+package tracker
+
+import (
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+)
+
+// lineID numbers a line of code as a call site; 0 is the unknown one. There are
+// no more than the program's code has.
+type lineID uint32
+
+// lines finds the call sites of interned stacks. It looks at each return address
+// of the program once, and keeps four bytes for each stack.
+type lines struct {
+	table     *callstack.Table
+	libraries []string // passed over, beside the runtime
+
+	mu       sync.Mutex
+	frames   []Frame // by lineID
+	ids      map[Frame]lineID
+	calls    map[uintptr]call // by return address
+	ofStack  []*linePage      // by stack ID; nil where nobody asked
+	overflow lineID
+}
+
+const linesInPage = 1024
+
+// linePage holds the lines of consecutive stacks, 0 where nobody asked.
+type linePage [linesInPage]lineID
+
+// call is what a return address means for the stacks that it is in.
+type call struct {
+	line  lineID // 0 for the Go runtime
+	users bool   // the line is of the user's code
+}
+
+func (l *lines) init(table *callstack.Table, libraries []string) {
+	l.table, l.libraries = table, libraries
+	l.frames, l.ids = []Frame{{}}, map[Frame]lineID{{}: 0}
+	l.calls = make(map[uintptr]call)
+	for f := range table.Frames(callstack.Overflow) {
+		l.overflow = l.number(Frame(f))
+	}
+}
+
+// of returns the line of a stack.
+func (l *lines) of(id callstack.ID) lineID {
+	switch id {
+	case 0:
+		return 0
+	case callstack.Overflow:
+		return l.overflow
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line := l.slot(id)
+	if *line == 0 {
+		_, site := l.site(l.table.PCs(id))
+		*line = site.line
+	}
+	return *line
+}
+
+// frame returns the line of that number.
+func (l *lines) frame(line lineID) Frame {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.frames[line]
+}
+
+// slot is where the line of a stack is kept.
+func (l *lines) slot(id callstack.ID) *lineID {
+	page := int(id / linesInPage)
+	for page >= len(l.ofStack) {
+		l.ofStack = append(l.ofStack, nil)
+	}
+	if l.ofStack[page] == nil {
+		l.ofStack[page] = new(linePage)
+	}
+	return &l.ofStack[page][id%linesInPage]
+}
+
+// short is what is kept of a stack that finds the table full: the frames up to
+// the line of the user's code, or the one frame that is its site nevertheless.
+// So there are few, whatever the calls that lead to that line.
+func (l *lines) short(pcs []uintptr) []uintptr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i, c := l.site(pcs)
+	if c.users {
+		return pcs[:i+1]
+	}
+	return pcs[i : i+min(1, int(c.line))]
+}
+
+// site returns the call that Stack.Site would choose, and its index; the zero call
+// if there is none.
+func (l *lines) site(pcs []uintptr) (at int, site call) {
+	for i, pc := range pcs {
+		c := l.call(pc)
+		if c.users {
+			return i, c
+		}
+		if c.line != 0 {
+			at, site = i, c
+		}
+	}
+	return at, site
+}
+
+func (l *lines) call(pc uintptr) call {
+	c, ok := l.calls[pc]
+	if !ok {
+		var frames Stack // one, unless it is C code
+		for _, f := range l.table.FramesAt(pc) {
+			frames = append(frames, Frame(f))
+		}
+		site, users := frames.site(l.libraries)
+		c = call{l.number(site), users}
+		l.calls[pc] = c
+	}
+	return c
+}
+
+func (l *lines) number(f Frame) lineID {
+	line, ok := l.ids[f]
+	if !ok {
+		line = lineID(len(l.frames))
+		l.frames = append(l.frames, f)
+		l.ids[f] = line
+	}
+	return line
+}

@@ -1,0 +1,159 @@
+package tracker
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+)
+
+// Register enters memory that other code allocated on the tracker's device in
+// the ledger, with the caller's stack: an arena, a framework's engine, a C
+// library. The memory stays theirs; they call Unregister before they free it.
+// An address that is live already is ErrDuplicatePtr, 0 is alloc.ErrUnknownPtr.
+func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+	stack := t.stacks.table.Capture(1)
+	x, err := newTensor(shape, dtype, kind)
+	if err != nil {
+		return fmt.Errorf("register %v: %w", ptr, err)
+	}
+	if ptr == 0 {
+		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
+	}
+	line := t.stacks.line(stack)
+	here, now := t.sections.goroutine(), t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.admit(ptr, x.each); err != nil {
+		return fmt.Errorf("register %s: %w", x.String(), err)
+	}
+	in := t.sections.at(here)
+	cell := t.ledger.cells.at(place{stack, in.pathID()}, line, &x, t.ledger.epoch)
+	id, r := t.ledger.records.Get()
+	r.ptr, r.foreign = ptr, true
+	t.enter(r, cell, x.each, in, now, Registered)
+	t.ledger.addresses[ptr] = id
+	return nil
+}
+
+// admit returns why an address cannot be registered. The caller holds the lock.
+func (t *MemTracker) admit(ptr alloc.Ptr, bytes alloc.Bytes) error {
+	switch {
+	case t.ledger.closed:
+		return fmt.Errorf("tracker: %w", alloc.ErrClosed)
+	case !t.ledger.admits(bytes):
+		return fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", ptr, bytes, t.ledger.current.Bytes)
+	}
+	if id := t.find(ptr); id != 0 {
+		return t.ledger.duplicate(id)
+	}
+	return nil
+}
+
+// find returns the live record at an address, or 0. The caller holds the lock.
+func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
+	if id := t.ledger.addresses[ptr]; id != 0 || t.cache == nil || t.ledger.closed {
+		return id
+	}
+	// A cache that several trackers share knows the numbers of all of them.
+	id := slab.ID(t.cache.Locked().Owner(ptr))
+	if id < t.ledger.records.Bound() {
+		if r := t.ledger.records.At(id); r.state == live && r.ptr == ptr {
+			return id
+		}
+	}
+	return 0
+}
+
+// Unregister takes an address that Register entered out of the ledger. Call it
+// before the memory is freed: from then on the driver may give the address to
+// somebody else. Any other address is alloc.ErrUnknownPtr.
+func (t *MemTracker) Unregister(ptr alloc.Ptr) error {
+	_, err := t.withdraw(ptr)
+	return err
+}
+
+// Withdraw is Unregister for a free whose outcome is known later. If the free
+// failed, call putBack, once: it enters the memory again with all that was known
+// of it. Its error is ErrDuplicatePtr if the address was registered or allocated
+// anew meanwhile: then it stays the new owner's.
+func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
+	w, err := t.withdraw(ptr)
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return t.restore(w) }, nil
+}
+
+// Release is Unregister, then free, and Register again with all that was known
+// of the memory if free fails or panics. Its error is free's, joined with
+// Withdraw's putBack's; or Unregister's, and then free was not called: the
+// address is not the ledger's, or the tracker is closed.
+func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) (err error) {
+	w, err := t.withdraw(ptr)
+	if err != nil {
+		return err
+	}
+	freed := false
+	defer func() {
+		if !freed {
+			err = errors.Join(err, t.restore(w))
+		}
+	}()
+	err = free()
+	freed = err == nil
+	return err
+}
+
+// withdrawn is all that was known of registered memory.
+type withdrawn struct {
+	record record
+	group  *group
+	place  place
+	line   lineID
+	label  string
+}
+
+// withdraw takes registered memory out of the ledger.
+func (t *MemTracker) withdraw(ptr alloc.Ptr) (w withdrawn, err error) {
+	here, now := t.sections.goroutine(), t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := t.find(ptr)
+	if id == 0 {
+		return w, fmt.Errorf("unregister %v: %w: it was never registered, or is unregistered already", ptr, alloc.ErrUnknownPtr)
+	}
+	r := t.ledger.records.At(id)
+	if !r.foreign {
+		return w, fmt.Errorf("unregister %v: %w: it is a Buffer of the tracker's own, which Free frees", ptr, alloc.ErrUnknownPtr)
+	}
+	c := t.ledger.cells.At(r.cell)
+	w = withdrawn{*r, c.group, c.place, c.line, t.ledger.labelOf(r)}
+	t.leave(r, here, now, Unregistered)
+	delete(t.ledger.addresses, ptr)
+	t.ledger.remove(id, r)
+	return w, nil
+}
+
+// restore undoes withdraw.
+func (t *MemTracker) restore(w withdrawn) error {
+	here, now := t.sections.goroutine(), t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ledger.closed {
+		return nil
+	}
+	if other := t.find(w.record.ptr); other != 0 {
+		return fmt.Errorf("put back %w", t.ledger.duplicate(other))
+	}
+	id, r := t.ledger.records.Get()
+	*r = w.record
+	r.label = 0
+	t.ledger.label(id, r, w.label)
+	r.cell = t.ledger.cells.readmit(w.place, w.line, &w.group.tensor, t.ledger.epoch)
+	t.ledger.addresses[r.ptr] = id
+	t.ledger.enter(r)
+	t.unleave(r, here, now)
+	return nil
+}

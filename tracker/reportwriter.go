@@ -1,0 +1,170 @@
+package tracker
+
+import (
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+)
+
+// writers has the queues of the writers that text waits for. A writer's code is
+// not ours: Write may block, panic, or call anything of this package. So it runs with
+// no lock held, one Write of a writer at a time, and holds up only those that write
+// to the same writer.
+//
+// A Track waits until its block is written, unless a Write calls it: that might wait
+// for itself. Then it leaves its block, which is written when the Write has returned. A
+// block that is left while such a block is written waits for the next Track, so that
+// even a Write that always calls Track comes to an end.
+var writers = struct {
+	mu     sync.Mutex
+	queues map[any]*queue // by writer; only those in use
+	inside map[uint64]int // calls of Write, by the goroutine that is in them
+}{
+	queues: make(map[any]*queue),
+	inside: make(map[uint64]int),
+}
+
+// queue is what waits for one writer; writers.mu guards it.
+type queue struct {
+	key    any
+	writer io.Writer
+	blocks []*block
+	busy   bool      // a Write is under way
+	moved  sync.Cond // broadcast when it has returned
+}
+
+// block is text of one report: of a mark, or of several that were left.
+type block struct {
+	queue   *queue
+	report  *report
+	text    []byte
+	missing int  // marks that were left too, and were too much to keep
+	left    bool // whoever comes by writes it
+	written bool
+	err     error
+}
+
+// maxLeft bounds the text that is left for one report.
+const maxLeft = 1 << 20
+
+// enqueue puts a copy of the text behind what waits for the writer. The caller may
+// hold the lock that orders its blocks; it calls deliver when it holds none.
+func (r *report) enqueue(text []byte) *block {
+	writers.mu.Lock()
+	defer writers.mu.Unlock()
+	key := r.writerKey()
+	q := writers.queues[key]
+	if q == nil {
+		q = &queue{key: key, writer: r.writer, moved: sync.Cond{L: &writers.mu}}
+		writers.queues[key] = q
+	}
+	left := writers.inside[callstack.Goroutine()] > 0
+	if n := len(q.blocks); left && n > 0 && q.blocks[n-1].left && q.blocks[n-1].report == r {
+		q.blocks[n-1].join(text)
+		return q.blocks[n-1]
+	}
+	b := &block{queue: q, report: r, text: append(r.spare[:0], text...), left: left}
+	r.spare = nil
+	q.blocks = append(q.blocks, b)
+	return b
+}
+
+// writerKey is the same for all reports with that writer, where writers can be
+// compared.
+func (r *report) writerKey() any {
+	if w := reflect.ValueOf(r.writer); w.Comparable() && w.Equal(w) {
+		return r.writer
+	}
+	return r
+}
+
+// join adds the text of another mark.
+func (b *block) join(text []byte) {
+	if b.missing > 0 || len(b.text)+len(text) > maxLeft {
+		b.missing++
+		return
+	}
+	b.text = append(b.text, text...)
+}
+
+// deliver returns when the block is written, with the error of that; or at once,
+// if it is left to others.
+func (b *block) deliver() error {
+	writers.mu.Lock()
+	defer writers.mu.Unlock()
+	q := b.queue
+	defer func() {
+		if !b.written && !b.left { // the Write of a block before it panicked
+			b.left = true
+			q.moved.Broadcast()
+		}
+	}()
+	for !b.written {
+		switch {
+		case !q.busy && (q.blocks[0] == b || q.blocks[0].left):
+			q.writeFirst()
+		case b.left:
+			return nil
+		default:
+			q.moved.Wait()
+		}
+	}
+	for range q.leftInFront() {
+		q.writeFirst()
+	}
+	return b.err
+}
+
+// leftInFront returns how many blocks at the front of the queue were left.
+func (q *queue) leftInFront() int {
+	if waited := slices.IndexFunc(q.blocks, func(b *block) bool { return !b.left }); waited >= 0 {
+		return waited
+	}
+	return len(q.blocks)
+}
+
+// writeFirst writes the first block. The caller holds writers.mu, which is unlocked
+// meanwhile.
+func (q *queue) writeFirst() {
+	b, me := q.blocks[0], callstack.Goroutine()
+	q.blocks = slices.Delete(q.blocks, 0, 1)
+	q.busy = true
+	writers.inside[me]++
+	writers.mu.Unlock()
+	b.err = errNoReturn
+	defer func() {
+		b.report.keep(b.err)
+		writers.mu.Lock()
+		b.written, q.busy = true, false
+		b.report.spare, b.text = b.text, nil
+		if writers.inside[me]--; writers.inside[me] == 0 {
+			delete(writers.inside, me)
+		}
+		if len(q.blocks) == 0 {
+			delete(writers.queues, q.key)
+		}
+		q.moved.Broadcast()
+	}()
+	b.err = b.writeTo(q.writer)
+}
+
+var errNoReturn = errors.New("Write did not return")
+
+func (b *block) writeTo(w io.Writer) error {
+	text := b.text
+	if b.missing > 0 {
+		text = appendMissing(text, b.missing, "the writer's own Write made too many")
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	n, err := w.Write(text)
+	if err == nil && n < len(text) {
+		err = io.ErrShortWrite
+	}
+	return err
+}

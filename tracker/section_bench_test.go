@@ -1,0 +1,50 @@
+package tracker_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// BenchmarkSection is a section with nothing in it, by what it measures.
+func BenchmarkSection(b *testing.B) {
+	for _, test := range []struct {
+		name     string
+		sections tracker.SectionConfig
+	}{
+		{"default", tracker.SectionConfig{}},
+		{"no host", tracker.SectionConfig{NoHost: true}},
+		{"ledger only", tracker.SectionConfig{NoHost: true, NoDeviceTime: true}},
+		{"host detail", tracker.SectionConfig{HostDetail: true}},
+		{"host peak reset", tracker.SectionConfig{ResetHostPeak: true}},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			tr := newBench(b, tracker.Config{Sections: test.sections})
+			b.ReportAllocs()
+			for b.Loop() {
+				tr.Section("step").End()
+			}
+		})
+	}
+}
+
+// BenchmarkSectionBesideOpen ends the oldest of n open sections and opens another.
+func BenchmarkSectionBesideOpen(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprintf("open=%d", n), func(b *testing.B) {
+			tr := newBench(b, tracker.Config{Sections: tracker.SectionConfig{NoHost: true, NoDeviceTime: true}})
+			root := tr.Section("root")
+			open := make([]*tracker.Section, n)
+			for i := range open {
+				open[i] = root.Section("request")
+			}
+			i := 0
+			for b.Loop() {
+				open[i].End()
+				open[i] = root.Section("request")
+				i = (i + 1) % n
+			}
+		})
+	}
+}

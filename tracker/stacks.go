@@ -1,0 +1,82 @@
+package tracker
+
+import (
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+)
+
+// stacks interns call stacks and names them. What it keeps of a name is bounded
+// by the program's code, and a number for each stack. Its methods may be called
+// from any goroutine, and under no lock of the tracker.
+type stacks struct {
+	table *callstack.Table
+	lines lines
+	named recentStacks
+}
+
+func newStacks(depth, max int, libraries []string) *stacks {
+	s := new(stacks)
+	s.table = callstack.NewTable(callstack.Config{Depth: depth, Max: max, Short: s.lines.short})
+	s.lines.init(s.table, append(append([]string{}, ownLibraries...), libraries...))
+	return s
+}
+
+// line numbers the call site of an interned stack, as Stack.Site chooses it.
+func (s *stacks) line(id callstack.ID) lineID { return s.lines.of(id) }
+
+// frame returns the call site of that number.
+func (s *stacks) frame(line lineID) Frame { return s.lines.frame(line) }
+
+// site returns the call site of an interned stack.
+func (s *stacks) site(id callstack.ID) Frame { return s.frame(s.line(id)) }
+
+// resolve returns the frames of an interned stack; nil for 0.
+func (s *stacks) resolve(id callstack.ID) Stack {
+	if id == 0 {
+		return nil
+	}
+	stack, ok := s.named.get(id)
+	if !ok {
+		stack = make(Stack, 0, len(s.table.PCs(id))+1)
+		for f := range s.table.Frames(id) {
+			stack = append(stack, Frame(f))
+		}
+		s.named.put(id, stack)
+	}
+	return stack
+}
+
+// recentStacks remembers the stacks that were named last: half of maxNamed at
+// least. The zero value is ready to use.
+type recentStacks struct {
+	mu         sync.Mutex
+	young, old map[callstack.ID]Stack
+}
+
+const maxNamed = 1024
+
+func (r *recentStacks) get(id callstack.ID) (Stack, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stack, ok := r.young[id]
+	if !ok {
+		if stack, ok = r.old[id]; ok {
+			r.add(id, stack)
+		}
+	}
+	return stack, ok
+}
+
+func (r *recentStacks) put(id callstack.ID, stack Stack) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(id, stack)
+}
+
+func (r *recentStacks) add(id callstack.ID, stack Stack) {
+	if r.young == nil || len(r.young) == maxNamed/2 {
+		r.young, r.old = make(map[callstack.ID]Stack), r.young
+	}
+	r.young[id] = stack
+}

@@ -1,0 +1,182 @@
+package tracker_test
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// server decodes requests, of which it forgets some, and previews, of which it forgets none.
+type server struct{ *world }
+
+func (s server) decode() *tracker.Buffer { return s.ok(s.tr.AllocBytes(alloc.MiB, tracker.Activation)) }
+
+func (s server) handle(forget bool) {
+	if b := s.decode(); !forget {
+		s.freeAfter(50*ms, b)
+	}
+}
+
+func (s server) preview() { s.freeAfter(20*ms, s.decode()) }
+
+// forgetful serves a hundred requests and ten previews a second for 20 s, and forgets
+// one request a second.
+func forgetful(t *testing.T) *world {
+	s := server{newWorld(t, 0)}
+	n := 0
+	s.every(10*ms, func() {
+		if n++; n%10 == 0 {
+			s.preview()
+		}
+		if n%200 < 100 { // two calls, one path
+			s.handle(n%100 == 50)
+		} else {
+			s.handle(n%100 == 50)
+		}
+	})
+	s.run(20 * second)
+	return s.world
+}
+
+func TestSuspectsTellTheWay(t *testing.T) {
+	w := forgetful(t)
+	suspects := w.tr.Suspects()
+	require.Len(t, suspects, 1)
+	s := suspects[0]
+	assert.Equal(t, tracker.Tally{Count: 19, Bytes: 19 * alloc.MiB}, s.Tally, "of the twenty, one is not old enough")
+	assert.Equal(t, 19500*ms, s.Oldest)
+	assert.Equal(t, int64(2174), s.Freed)
+	assert.Equal(t, time.Duration(1<<26), s.Usual)
+	assert.InDelta(t, 1, s.Share, 0)
+	assert.Contains(t, s.Site.Function, "server.decode")
+	require.Greater(t, len(s.Path), 3)
+	assert.Equal(t, s.Site, s.Path[0])
+	assert.NotZero(t, s.Path[1].Line)
+	assert.Zero(t, s.Path[2].Line, "the path goes through two lines of it")
+
+	text := strings.Split(s.String(), "\n")
+	assert.Regexp(t, `^suspects_test\.go:\d+ tracker_test\.server\.decode: 19 buffers, 19\.0 MiB, up to 20 s old; all of the 2,174 others from here lived less than 68 ms$`, text[0])
+	assert.Regexp(t, `^\tpath: tracker_test\.server\.decode <- server\.handle <- forgetful\.func1 <- `, text[1])
+	assert.Equal(t, "\talso: tracker_test.server.decode <- server.preview, 9.1 %", text[2])
+	assert.Len(t, text, 3)
+}
+
+func TestSuspectsAreNarrowedByOptions(t *testing.T) {
+	w := forgetful(t)
+	assert.Len(t, w.tr.Suspects(tracker.IgnoreKinds(tracker.Gradient)), 1)
+	assert.Empty(t, w.tr.Suspects(tracker.IgnoreKinds(tracker.Activation)))
+	assert.Empty(t, w.tr.Suspects(tracker.IgnoreFunction("github.com/gpumemtrack/gpumemtrack/tracker_test.server.handle")))
+	assert.Empty(t, w.tr.Suspects(tracker.Since(w.tr.LightSnapshot())))
+}
+
+func TestSuspectsEndWithTheTracker(t *testing.T) {
+	w := forgetful(t)
+	require.NoError(t, w.tr.Close())
+	assert.Empty(t, w.tr.Suspects())
+	assert.Empty(t, w.tr.Growth())
+}
+
+// TestWhatIsKeptFromTheBeginning: buffers of the first seconds that stay are no suspects for long.
+func TestWhatIsKeptFromTheBeginning(t *testing.T) {
+	w := newWorld(t, 0)
+	n := 0
+	w.every(10*ms, func() {
+		b := w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation))
+		if n++; n > 300 || n%10 != 0 {
+			w.freeAfter(5*ms, b)
+		}
+	})
+	w.run(20 * second)
+	assert.Empty(t, w.tr.Suspects())
+}
+
+// TestSuspectsOfShapesThatNeverRepeat: the ledger sums up what such shapes had.
+func TestSuspectsOfShapesThatNeverRepeat(t *testing.T) {
+	w := newWorld(t, 0)
+	n := 0
+	w.every(10*ms, func() {
+		n++
+		if b := w.ok(w.tr.AllocBytes(alloc.Bytes(n), tracker.Activation)); n%100 != 0 {
+			w.freeAfter(5*ms, b)
+		}
+	})
+	w.run(300 * second)
+	for range 5 {
+		require.Len(t, w.tr.Suspects(), 1)
+		w.run(second)
+	}
+}
+
+// TestMemoryOfOthersIsSuspectToo: of Register and Unregister.
+func TestMemoryOfOthersIsSuspectToo(t *testing.T) {
+	w := newWorld(t, 0)
+	ptr := alloc.Ptr(1 << 40)
+	w.every(10*ms, func() {
+		ptr += 1 << 20
+		here := ptr
+		require.NoError(t, w.tr.Register(here, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Activation))
+		if here>>20%100 != 0 {
+			w.after(5*ms, func() { require.NoError(t, w.tr.Unregister(here)) })
+		}
+	})
+	w.run(30 * second)
+	require.Len(t, w.tr.Suspects(), 1)
+}
+
+func TestLeaksAsJSON(t *testing.T) {
+	w := forgetful(t)
+	for range 40 {
+		w.ok(w.tr.AllocBytes(1, tracker.Gradient))
+		w.tr.Track()
+	}
+	require.Len(t, w.tr.Growth(), 1)
+	for name, test := range map[string]struct {
+		of   any
+		want []string
+	}{
+		"suspect": {w.tr.Suspects()[0], []string{"site", "path", "others", "count", "bytes", "oldest_ns", "usual_ns", "share", "freed"}},
+		"growth":  {w.tr.Growth()[0], []string{"site", "path", "others", "marks", "gained"}},
+		"leak":    {w.tr.Leaks()[0], []string{"kind", "dtype", "shape", "section", "stack", "site", "count", "bytes", "lost_count"}},
+		"other":   {w.tr.Suspects()[0].Others[0], []string{"path", "share"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(test.of)
+			require.NoError(t, err)
+			var keys map[string]any
+			require.NoError(t, json.Unmarshal(text, &keys))
+			for _, key := range test.want {
+				assert.Contains(t, keys, key)
+			}
+			assert.Len(t, keys, len(test.want))
+		})
+	}
+}
+
+// TestSuspectsBesideAllocations: any goroutine may ask while others allocate and free.
+func TestSuspectsBesideAllocations(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	var working sync.WaitGroup
+	for range 4 {
+		working.Go(func() {
+			for range 1000 {
+				b, err := tr.AllocBytes(alloc.KiB, tracker.Activation)
+				assert.NoError(t, err)
+				assert.NoError(t, b.Free())
+				tr.Track()
+			}
+		})
+	}
+	for range 20 {
+		assert.Empty(t, tr.Suspects(), "nothing is a second old, or all waited together")
+		_ = tr.Growth()
+	}
+	working.Wait()
+}
