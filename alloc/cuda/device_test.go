@@ -179,7 +179,11 @@ func TestIntervalThatCannotStop(t *testing.T) {
 
 func TestOpenOfNoDevice(t *testing.T) {
 	needDriver(t)
-	for _, ordinal := range []int{99, -1, 1 << 32, -1 << 32} {
+	for _, n := range []int64{99, -1, 1 << 32, -1 << 32} {
+		ordinal := int(n)
+		if int64(ordinal) != n {
+			continue // an int has 32 bits here
+		}
 		_, err := cuda.Open(ordinal)
 		require.ErrorIs(t, err, cuda.ErrNoDevice)
 		require.ErrorContains(t, err, fmt.Sprintf("open CUDA device %d of ", ordinal))
