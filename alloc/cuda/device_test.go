@@ -5,8 +5,10 @@ package cuda_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -179,7 +181,11 @@ func TestIntervalThatCannotStop(t *testing.T) {
 
 func TestOpenOfNoDevice(t *testing.T) {
 	needDriver(t)
-	for _, ordinal := range []int{99, -1, 1 << 32, -1 << 32} {
+	ordinals := []int{99, -1, math.MinInt}
+	if one := 1; strconv.IntSize == 64 {
+		ordinals = append(ordinals, one<<32, -one<<32) // 0 in C's int
+	}
+	for _, ordinal := range ordinals {
 		_, err := cuda.Open(ordinal)
 		require.ErrorIs(t, err, cuda.ErrNoDevice)
 		require.ErrorContains(t, err, fmt.Sprintf("open CUDA device %d of ", ordinal))
