@@ -52,11 +52,12 @@ type device struct {
 	failing atomic.Bool  // something was set to fail since the last heal
 	driver  atomic.Int64 // faults of the driver's own since then
 
-	mu   sync.Mutex
-	next fault
-	live map[alloc.Ptr]alloc.Bytes
-	last alloc.Ptr // given to an allocator, not to other code
-	bad  []string  // frees of what is not live
+	mu      sync.Mutex
+	next    fault
+	live    map[alloc.Ptr]alloc.Bytes
+	last    alloc.Ptr // given to an allocator, not to other code
+	bad     []string  // frees of what is not live
+	refused int       // frees that failed
 }
 
 // Unwrap lets alloc.As see the device's abilities.
@@ -143,12 +144,17 @@ func (d *device) Free(p alloc.Ptr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fails(freeFails) == freeFails {
+		d.refused++
 		return errInjected
 	}
 	if _, ok := d.live[p]; !ok {
 		d.bad = append(d.bad, fmt.Sprintf("free of %v, which is not live", p))
 	}
-	return d.free(p)
+	err := d.free(p)
+	if err != nil {
+		d.refused++
+	}
+	return err
 }
 
 func (d *device) has(p alloc.Ptr) bool {

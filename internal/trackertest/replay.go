@@ -222,7 +222,7 @@ func same[K, V comparable](t require.TestingT, want, got map[K]V, what string) {
 			w, inWant := want[k]
 			g, inGot := got[k]
 			if (w != g || inWant != inGot) && len(text) < 2000 {
-				text += fmt.Sprintf("\n%+v: want %v, got %v", k, w, g)
+				text += fmt.Sprintf("\n%+v: want %v (%t), got %v (%t)", k, w, inWant, g, inGot)
 			}
 		}
 	}

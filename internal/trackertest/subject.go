@@ -34,6 +34,7 @@ type subject struct {
 	report  *report
 	ticks   atomic.Int64
 	closing atomic.Bool
+	frees   atomic.Int64 // since the last check; Close is one too
 	replay  replay
 
 	mu       sync.Mutex
@@ -47,6 +48,11 @@ type subject struct {
 	blocks   []string  // what the report says of the marks since the last check
 	lost     []*record // live, and nobody can free them any more
 	everLost int
+
+	// Once it is closed: frees that the driver had refused at the last check, and
+	// whether it has everything that is free.
+	refused   int
+	givenBack bool
 }
 
 // look is a snapshot taken at some moment.
@@ -167,6 +173,7 @@ func (s *subject) look(light, sites bool) *tracker.Snapshot {
 // close closes the tracker, which may be in use.
 func (s *subject) close() {
 	s.closing.Store(true)
+	s.frees.Add(1)
 	err := s.tr.Close()
 	s.report.mu.Lock()
 	defer s.report.mu.Unlock()
@@ -179,7 +186,7 @@ func (s *subject) close() {
 // settle waits until the Go collector has found what was lost, and what is to be freed
 // of it is.
 func (s *subject) settle() {
-	if s.closing.Load() || len(s.lost) == 0 {
+	if len(s.lost) == 0 || s.closing.Load() && s.config.Lost != tracker.FreeLost {
 		return
 	}
 	for deadline := time.Now().Add(time.Minute); !s.settled(); time.Sleep(time.Millisecond) {
@@ -189,23 +196,13 @@ func (s *subject) settle() {
 }
 
 func (s *subject) settled() bool {
-	s.catchUp()
-	if s.replay.lost != s.everLost {
-		return false
-	}
-	claimed := make(map[alloc.Ptr]bool)
-	var left, gone []*record
-	for _, r := range slices.Backward(s.lost) { // the latest has the address
-		e := s.replay.live[r.want.Ptr]
-		switch {
-		case e == nil || !e.lost || claimed[r.want.Ptr]:
-			gone = append(gone, r)
-		case s.config.Lost == tracker.FreeLost && !e.freeFailed:
+	gone, left := s.lost, []*record(nil)
+	if !s.closing.Load() {
+		s.catchUp()
+		if s.replay.lost != s.everLost {
 			return false
-		default:
-			claimed[r.want.Ptr], r.want.Lost = true, true
-			left = append(left, r)
 		}
+		gone, left = s.found()
 	}
 	before := s.lost
 	s.lost = left
@@ -219,6 +216,21 @@ func (s *subject) settled() bool {
 		s.pool.gave(r.want.Requested)
 	}
 	return true
+}
+
+// found returns what of the lost was freed, and what is still live.
+func (s *subject) found() (gone, left []*record) {
+	claimed := make(map[alloc.Ptr]bool)
+	for _, r := range slices.Backward(s.lost) { // the latest has the address
+		e := s.replay.live[r.want.Ptr]
+		if e == nil || !e.lost || claimed[r.want.Ptr] || s.config.Lost == tracker.FreeLost && !e.freeFailed {
+			gone = append(gone, r)
+			continue
+		}
+		claimed[r.want.Ptr], r.want.Lost = true, true
+		left = append(left, r)
+	}
+	return gone, left
 }
 
 // catchUp replays what has happened since, and compares what was seen meanwhile.
@@ -436,7 +448,13 @@ func (s *subject) checkClosed() {
 		}
 	}
 	s.looks, s.ended = nil, nil
-	if s.owns {
+	// What the driver refuses stays until the next Free.
+	refused, freed := s.world.device.refused, s.frees.Swap(0) > 0
+	if s.refused < refused || freed {
+		s.givenBack = s.refused == refused
+	}
+	s.refused = refused
+	if s.owns && s.givenBack {
 		for x := range s.pool.cache.Segments() {
 			require.True(t, slices.ContainsFunc(slices.Collect(x.Blocks()), func(b alloc.Block) bool { return b.State == alloc.Allocated }),
 				"free memory goes back to the driver")

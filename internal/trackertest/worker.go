@@ -181,7 +181,7 @@ func (w *worker) alloc() {
 func (w *worker) fill() {
 	n := 4000
 	if *Long {
-		n = 50_000
+		n = 20_000
 	}
 	for range n / len(w.world.workers) {
 		if want := w.draw(); want.Requested < 8*alloc.KiB {
@@ -273,6 +273,7 @@ func (w *worker) free() {
 	case err != nil:
 		w.excuse(nil, err)
 	default:
+		r.in.frees.Add(1)
 		w.freed = append(w.freed[max(0, len(w.freed)-20):], r.buf)
 		r.pool.gave(r.want.Requested)
 		w.out(r)
@@ -532,6 +533,7 @@ func (w *worker) leaveAll() {
 			continue
 		case r.isBuffer():
 			assert.NoError(t, r.buf.Free())
+			r.in.frees.Add(1)
 			r.pool.gave(r.want.Requested)
 		case r.isRegistered() && !r.in.closing.Load():
 			assert.NoError(t, r.in.tr.Release(r.want.Ptr, func() error { return w.giveBack(r) }))

@@ -122,7 +122,11 @@ func (w *world) round() int {
 		w.send((*worker).step, w.workers[w.rand.IntN(len(w.workers))])
 		return 1
 	}
-	n := 1000/len(w.workers) + 1
+	n := 1000
+	if *Long {
+		n = 5000
+	}
+	n = n/len(w.workers) + 1
 	closing := w.closing()
 	w.all(func(k *worker) {
 		for i := range n {
@@ -152,7 +156,8 @@ func (w *world) between() {
 // closing returns a tracker to be closed while it is in use, now and then.
 func (w *world) closing() *subject {
 	s := w.subjects[w.rand.IntN(len(w.subjects))]
-	if w.rand.IntN(8) != 0 || s.closing.Load() {
+	// Of what is lost on a bare device and refused after Close, nobody would hear.
+	if w.rand.IntN(8) != 0 || s.closing.Load() || s.config.Lost == tracker.FreeLost && s.pool.cache == nil {
 		return nil
 	}
 	return s
@@ -294,7 +299,14 @@ func (w *world) finish() {
 	freeAll := func() {
 		w.workers[0].held = append(w.workers[0].held, w.shared...)
 		w.shared = nil
-		w.all((*worker).leaveAll)
+		if !w.turns {
+			w.all((*worker).leaveAll)
+		} else {
+			for _, k := range w.workers {
+				w.send((*worker).leaveAll, k)
+				w.check()
+			}
+		}
 		for _, s := range w.subjects {
 			if s.whole != nil {
 				w.workers[0].close(s.whole)

@@ -83,7 +83,7 @@ func (forgetful) MemInfo() (alloc.MemInfo, error) {
 }
 
 func TestWhatIsUnknownIsNoSeries(t *testing.T) {
-	device, err := sim.New(sim.Config{})
+	device, err := sim.New(sim.Config{Memory: 2 * alloc.GiB})
 	require.NoError(t, err)
 	tr := trained(t, tracker.Config{Device: forgetful{device}})
 	c := prom.NewCollector(tr, prom.Config{})
