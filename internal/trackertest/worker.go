@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -297,7 +296,7 @@ func (w *worker) freeTwice() {
 func (w *worker) impossible() {
 	s, t := w.subject(), w.world.t
 	for _, x := range []tracker.Allocation{
-		{Shape: alloc.Shape{-1}, DType: alloc.Float32}, {Shape: alloc.Shape{math.MaxInt, 4}, DType: alloc.Float32},
+		{Shape: alloc.Shape{-1}, DType: alloc.Float32}, {Shape: alloc.Shape{1 << 30, 1 << 30, 8}, DType: alloc.Float32},
 		{Shape: alloc.Shape{1}, DType: 99}, {Shape: alloc.Shape{1}, DType: alloc.Float32, Kind: 99},
 	} {
 		_, err := s.tr.Alloc(x.Shape, x.DType, x.Kind)
