@@ -154,7 +154,7 @@ func TestTotalsSaturate(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
 	s := tr.Section("huge")
 	for range 5 {
-		buf, err := tr.Alloc(alloc.Shape{3, 1 << 30, 1 << 30}, alloc.Uint8, tracker.Input)
+		buf, err := tr.Alloc(alloc.Shape{1 << 30, 1 << 30}, alloc.Float32, tracker.Input) // 4 EiB
 		require.NoError(t, err)
 		require.NoError(t, buf.Free())
 	}
@@ -192,7 +192,7 @@ func TestClockMayUseTheTracker(t *testing.T) {
 	s := tr.Section("all")
 	buf := take(t, tr, tracker.Parameter, 10)
 	tr.Track()
-	_, err := tr.AllocBytes(alloc.GiB, tracker.Input)
+	_, err := tr.Alloc(alloc.Shape{1 << 15, 1 << 15}, alloc.Float32, tracker.Input) // 4 GiB
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 	require.NoError(t, tr.Register(1, alloc.Shape{1}, alloc.Float32, tracker.Input))
 	require.NoError(t, tr.Release(1, func() error { return nil }))

@@ -5,10 +5,8 @@ package cuda_test
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"testing"
 
@@ -181,11 +179,11 @@ func TestIntervalThatCannotStop(t *testing.T) {
 
 func TestOpenOfNoDevice(t *testing.T) {
 	needDriver(t)
-	ordinals := []int{99, -1, math.MinInt}
-	if one := 1; strconv.IntSize == 64 {
-		ordinals = append(ordinals, one<<32, -one<<32) // 0 in C's int
-	}
-	for _, ordinal := range ordinals {
+	for _, n := range []int64{99, -1, 1 << 32, -1 << 32} {
+		ordinal := int(n)
+		if int64(ordinal) != n {
+			continue // an int has 32 bits here
+		}
 		_, err := cuda.Open(ordinal)
 		require.ErrorIs(t, err, cuda.ErrNoDevice)
 		require.ErrorContains(t, err, fmt.Sprintf("open CUDA device %d of ", ordinal))

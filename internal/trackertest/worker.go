@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -296,7 +297,7 @@ func (w *worker) freeTwice() {
 func (w *worker) impossible() {
 	s, t := w.subject(), w.world.t
 	for _, x := range []tracker.Allocation{
-		{Shape: alloc.Shape{-1}, DType: alloc.Float32}, {Shape: alloc.Shape{1 << 30, 1 << 30, 8}, DType: alloc.Float32},
+		{Shape: alloc.Shape{-1}, DType: alloc.Float32}, {Shape: alloc.Shape{math.MaxInt, math.MaxInt, math.MaxInt}, DType: alloc.Float32},
 		{Shape: alloc.Shape{1}, DType: 99}, {Shape: alloc.Shape{1}, DType: alloc.Float32, Kind: 99},
 	} {
 		_, err := s.tr.Alloc(x.Shape, x.DType, x.Kind)

@@ -220,7 +220,7 @@ func TestChromeOpensIt(t *testing.T) {
 	assert.Equal(t, model{
 		Warnings: []string{}, Process: "Simulated GPU [0]",
 		Sections: []string{
-			"epoch 55 ms", "epoch > train 45 ms", "epoch > train > save 3 ms", "epoch > copy 5 ms", "epoch/load 7 ms", "open at the end 2 ms",
+			"epoch 47 ms", "epoch > train 40 ms", "epoch > train > save 2 ms", "epoch > copy 3 ms", "epoch/load 6 ms", "open at the end 1 ms",
 		},
 		Instants: map[string]int{"sections": 0, "marks": 5, "out of memory": 1},
 		Last:     map[string]alloc.Bytes{"allocated": r.Snapshot.Allocated, "reserved": r.Snapshot.Reserved, "driver used": r.Snapshot.DriverUsed},
