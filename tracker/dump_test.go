@@ -291,7 +291,7 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 			}
 		})
 	}
-	_, err := tr.AllocBytes(2*sim.MaxMemory, tracker.Input)
+	_, err := tr.Alloc(alloc.Shape{1 << 20, 1 << 21}, alloc.Uint8, tracker.Input) // twice what sim may have
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
 	require.NoError(t, oom.DumpErr)

@@ -66,7 +66,7 @@ func Train(t testing.TB, tr *tracker.MemTracker) {
 	require.NoError(t, err)
 	loadBatch(t, tr)
 	register(t, tr)
-	_, err = tr.Alloc(alloc.Shape{1 << 30}, alloc.Float64, tracker.Temporary)
+	_, err = tr.Alloc(alloc.Shape{64, 1 << 30}, alloc.Uint8, tracker.Temporary)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 	tr.Track()
 }

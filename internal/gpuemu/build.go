@@ -40,6 +40,9 @@ func compiler() ([]string, error) {
 	if runtime.GOOS != "linux" {
 		return nil, errors.New("gpuemu: the emulated driver runs on linux only")
 	}
+	if runtime.GOARCH == "386" {
+		return nil, errors.New("gpuemu: a program of 32 bits cannot load the emulated driver")
+	}
 	if cc := strings.Fields(os.Getenv("CC")); len(cc) > 0 {
 		return cc, nil
 	}

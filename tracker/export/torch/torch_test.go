@@ -179,7 +179,7 @@ json.dump({
 	require.NoError(t, err)
 	want := map[string]any{
 		"count": 4, "bytes": r.Snapshot.Live.Bytes, "functions": []string{"Train", "loadBatch", "loadWeights"},
-		"allocs": 2 + 3*4 + 1 + 1, "oom": []int64{8 << 30}, "categories": []string{"activation", "input", "parameter", "unknown"},
+		"allocs": 2 + 3*4 + 1 + 1, "oom": []int64{64 << 30}, "categories": []string{"activation", "input", "parameter", "unknown"},
 	}
 	text, err := json.Marshal(want)
 	require.NoError(t, err)
