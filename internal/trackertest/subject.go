@@ -76,9 +76,9 @@ func newSubject(w *world, from *pool, ownCache bool) *subject {
 	if w.rand.IntN(3) == 0 {
 		s.report.rand = rand.New(rand.NewPCG(w.rand.Uint64(), 0))
 	}
-	// FreeLost frees in a goroutine of the runtime's, at a time that no model knows: it
-	// has tests of its own in package tracker.
-	lost := tracker.LostPolicy(max(0, w.rand.IntN(5)-3))
+	// What is lost is found in a goroutine of the runtime's, at a time that no model
+	// knows: Config.Lost has tests of its own in package tracker.
+	const lost = tracker.IgnoreLost
 	s.config = tracker.Config{
 		Device: w.device, NoCache: !ownCache, Report: s.report, MaxEvents: 1 << 16, MaxMarks: 5,
 		Lost: lost, Sections: tracker.SectionConfig{NoHost: true},
