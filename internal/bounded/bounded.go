@@ -1,0 +1,146 @@
+// Package bounded reads files that may be hostile: packed by gzip or not, a
+// small one costs little, whatever it claims to hold.
+package bounded
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// The bounds, beside the limit. Files that programs write stay below them: of the
+// recordings of PyTorch that this was tried with, the values take three to six times the
+// unpacked size, and gzip packs them to a seventh to a twenty-fourth of it.
+const (
+	Base          = 1 << 20  // bytes of memory that any file may take
+	PerByte       = 32       // bytes of memory for each byte of the unpacked file
+	BasePacked    = 64 << 20 // bytes of memory that any packed file may take
+	PerPackedByte = 512      // bytes of memory for each byte of the packed file
+	MaxRatio      = 256      // what a packed file may unpack to, for each of its bytes, beyond BasePacked
+	DefaultLimit  = 1 << 30  // bytes
+)
+
+// ErrTooLarge is the error of a file that is larger than the limit, or takes more
+// memory than a file of its size has reason to.
+var ErrTooLarge = errors.New("too large")
+
+// Reader reads a file's text, unpacked, and counts what is made of it. It is not
+// for several goroutines at once.
+type Reader struct {
+	text   *bufio.Reader
+	packed *counter // nil if the file is not packed
+	limit  int64
+	read   int64 // bytes of text handed out
+	used   int64
+	room   int64 // what may be used before bound is asked again
+}
+
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// NewReader returns a reader of a file. limit bounds both the unpacked file and
+// the memory that it may take, in bytes; 0 is DefaultLimit.
+func NewReader(r io.Reader, limit int64) (*Reader, error) {
+	if limit <= 0 {
+		limit = DefaultLimit
+	}
+	b := &Reader{limit: limit}
+	in := bufio.NewReaderSize(r, 1<<16)
+	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
+		b.packed = &counter{r: in}
+		zip, err := gzip.NewReader(b.packed)
+		if err != nil {
+			return nil, Torn(err)
+		}
+		in = bufio.NewReaderSize(zip, 1<<16)
+	}
+	b.text = in
+	return b, nil
+}
+
+// Torn says what the end of a file means where more was to come.
+func Torn(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the file is torn: %w", io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// Offset returns how many bytes of text were read.
+func (b *Reader) Offset() int64 { return b.read }
+
+// Peek returns the next bytes without reading them; fewer, with an error, at the end.
+func (b *Reader) Peek(n int) ([]byte, error) { return b.text.Peek(n) }
+
+// Read reads text. Where it ends, the error is io.EOF, or of the packed file.
+func (b *Reader) Read(p []byte) (int, error) {
+	n, err := b.text.Read(p)
+	return n, b.count(int64(n), err)
+}
+
+// ReadByte reads a byte of text.
+func (b *Reader) ReadByte() (byte, error) {
+	c, err := b.text.ReadByte()
+	if err != nil {
+		return 0, err
+	}
+	return c, b.count(1, nil)
+}
+
+// Discard reads n bytes that Peek returned.
+func (b *Reader) Discard(n int) error {
+	n, err := b.text.Discard(n)
+	return b.count(int64(n), err)
+}
+
+func (b *Reader) count(n int64, err error) error {
+	b.read += n
+	if b.read > b.limit {
+		return fmt.Errorf("%w: the file has more than %s", ErrTooLarge, size(b.limit))
+	}
+	if b.packed != nil && b.read > BasePacked && b.read > BasePacked+MaxRatio*b.packed.n {
+		return fmt.Errorf("%w: %s of gzip unpack to more than %s, which no recorded data does", ErrTooLarge, size(b.packed.n), size(b.read))
+	}
+	return err
+}
+
+// Use counts memory that is about to be taken for what was read, in bytes. The
+// error says that there is no reason for so much.
+func (b *Reader) Use(n int64) error {
+	b.used += n
+	if b.used <= b.room {
+		return nil
+	}
+	return b.bound()
+}
+
+func (b *Reader) bound() error {
+	if b.used > b.limit {
+		return fmt.Errorf("%w: what the file holds takes more than %s of memory", ErrTooLarge, size(b.limit))
+	}
+	b.room = min(b.limit, Base+PerByte*b.read)
+	if b.packed != nil {
+		b.room = min(b.room, BasePacked+PerPackedByte*b.packed.n)
+	}
+	if b.used > b.room {
+		return fmt.Errorf("%w: the first %s of the file hold what takes more than %s of memory", ErrTooLarge, size(b.read), size(b.room))
+	}
+	return nil
+}
+
+func size(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}

@@ -1,0 +1,90 @@
+package bounded_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+)
+
+func pack(t *testing.T, write func(io.Writer)) []byte {
+	var b bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	require.NoError(t, err)
+	write(zip)
+	require.NoError(t, zip.Close())
+	return b.Bytes()
+}
+
+func open(t *testing.T, text []byte, limit int64) *bounded.Reader {
+	r, err := bounded.NewReader(bytes.NewReader(text), limit)
+	require.NoError(t, err)
+	return r
+}
+
+func TestPackedOrNotTheTextIsTheSame(t *testing.T) {
+	text := []byte(strings.Repeat("text ", 1000))
+	for _, file := range [][]byte{text, pack(t, func(w io.Writer) { w.Write(text) })} {
+		r := open(t, file, 0)
+		head, err := r.Peek(4)
+		require.NoError(t, err)
+		assert.Equal(t, "text", string(head))
+		require.NoError(t, r.Discard(4))
+		c, err := r.ReadByte()
+		require.NoError(t, err)
+		assert.Equal(t, byte(' '), c)
+		rest, err := io.ReadAll(r)
+		require.NoError(t, err)
+		assert.Equal(t, text[5:], rest)
+		assert.EqualValues(t, len(text), r.Offset())
+	}
+}
+
+func TestABombIsRefusedEarly(t *testing.T) {
+	zeros := make([]byte, 1<<20)
+	bomb := pack(t, func(w io.Writer) {
+		for range 128 {
+			w.Write(zeros)
+		}
+	})
+	r := open(t, bomb, 0)
+	_, err := io.Copy(io.Discard, r)
+	assert.ErrorIs(t, err, bounded.ErrTooLarge)
+	assert.ErrorContains(t, err, "of gzip unpack to more than")
+	assert.LessOrEqual(t, r.Offset(), int64(bounded.BasePacked+bounded.MaxRatio*len(bomb)+1<<16))
+}
+
+func TestALimitBoundsTheText(t *testing.T) {
+	r := open(t, make([]byte, 3<<20), 2<<20)
+	_, err := io.Copy(io.Discard, r)
+	assert.ErrorIs(t, err, bounded.ErrTooLarge)
+	assert.EqualError(t, err, "too large: the file has more than 2 MiB")
+}
+
+func TestMemoryFollowsWhatWasRead(t *testing.T) {
+	r := open(t, make([]byte, 1<<20), 16<<20)
+	require.NoError(t, r.Use(bounded.Base))
+	assert.ErrorIs(t, r.Use(1), bounded.ErrTooLarge, "nothing was read")
+	_, err := r.Read(make([]byte, 100))
+	require.NoError(t, err)
+	assert.NoError(t, r.Use(100*bounded.PerByte-1))
+	assert.ErrorContains(t, r.Use(1), "the first 100 bytes of the file hold what takes more than 1 MiB of memory")
+	_, err = io.Copy(io.Discard, r)
+	require.NoError(t, err)
+	assert.NoError(t, r.Use(14<<20))
+	assert.ErrorContains(t, r.Use(2<<20), "what the file holds takes more than 16 MiB of memory")
+}
+
+func TestTorn(t *testing.T) {
+	whole := pack(t, func(w io.Writer) { io.WriteString(w, strings.Repeat("text ", 1000)) })
+	_, err := io.ReadAll(open(t, whole[:len(whole)/2], 0))
+	assert.ErrorIs(t, bounded.Torn(err), io.ErrUnexpectedEOF)
+	_, err = bounded.NewReader(bytes.NewReader(whole[:5]), 0)
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}

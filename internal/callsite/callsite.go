@@ -1,0 +1,90 @@
+// Package callsite answers whose line an allocation is: which frame of a call stack is
+// the innermost of the user's own code, and where there is none, which says most.
+// One rule serves Go, Python and C++ stacks, and those that mix Python with C++ as PyTorch's do.
+package callsite
+
+// Rank says how much a frame tells about who asked for memory; more is better.
+type Rank uint8
+
+// The ranks. Of equal frames the innermost is the call site, except where outermost says otherwise.
+const (
+	// Nobody's frames are never a call site: the Go runtime, and notes on frames left out.
+	Nobody Rank = iota
+	// Note is a frame in parentheses that says what became of the others.
+	Note
+	// Start begins a thread of PyTorch's backward pass. What called it is nobody's code, whatever its name.
+	Start
+	// Machinery runs programs and captures stacks: the Python interpreter, the start of threads, torch::unwind.
+	Machinery
+	// Allocator frames ask for memory on behalf of others: c10's allocator, at::empty, dispatchers.
+	Allocator
+	// Standard is Python's standard library.
+	Standard
+	// Operator is C++ code of PyTorch or of the libraries below it.
+	Operator
+	// Wrapper is Python code of a framework that only calls on, such as Module._call_impl.
+	Wrapper
+	// Framework is Python code of PyTorch or JAX.
+	Framework
+	// Library is Go code of this module or of a library that the caller names.
+	Library
+	// Native is C++ code of none of the libraries that are known.
+	Native
+	// Autograd is a node of PyTorch's backward pass, such as BmmBackward0.
+	Autograd
+	// Package is Python code that was installed, such as that of einops.
+	Package
+	// User is the user's own code.
+	User
+)
+
+// outermost reports whether of several such frames the outermost, nearest to the user, tells most.
+func (r Rank) outermost() bool { return r == Library || r == Operator || r == Allocator }
+
+// Over reports whether a frame of rank r tells more than the best, of rank best, of those that it called.
+func (r Rank) Over(best Rank) bool { return r > best || r == best && r.outermost() }
+
+// Rule tells code of libraries from the user's. Its zero value knows the libraries
+// of Python and C++, and of Go the runtime only.
+type Rule struct {
+	Go []string // import paths of libraries, with all packages below them
+}
+
+// GoLibraries are passed over in every Go program: this module's packages that
+// others call, and those of gorgonia, which allocate for the graphs of their callers.
+var GoLibraries = []string{
+	"github.com/gpumemtrack/gpumemtrack/alloc",
+	"github.com/gpumemtrack/gpumemtrack/tracker",
+	"gorgonia.org/cu",
+	"gorgonia.org/gorgonia",
+	"gorgonia.org/tensor",
+}
+
+// Rank ranks a frame by its function and file, as the stack has them.
+func (r Rule) Rank(function, file string) Rank {
+	switch {
+	case len(function) > 0 && function[0] == '(' && !IsNative(function):
+		return Note
+	case isPython(file):
+		return rankPython(function, file)
+	case isNative(function, file):
+		return rankNative(function, file)
+	}
+	return r.rankGo(function)
+}
+
+// Find returns the index of the call site among n frames, innermost first, and its
+// rank; -1 and Nobody if no frame can be it.
+func Find(n int, rank func(i int) Rank) (index int, best Rank) {
+	index = -1
+	for i := range n {
+		r := rank(i)
+		if r.Over(best) {
+			index, best = i, r
+		}
+		if r == User || r == Start {
+			break
+		}
+	}
+	return index, best
+}

@@ -1,0 +1,61 @@
+// Package text writes names from outside so that they do no harm where they are
+// printed, and aligns columns.
+package text
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// Pad appends spaces until what stands from there on has the width.
+func Pad(b []byte, from, width int) []byte {
+	for len(b) < from+width {
+		b = append(b, ' ')
+	}
+	return b
+}
+
+// AppendPadded appends s and spaces up to the width.
+func AppendPadded(b []byte, s string, width int) []byte { return Pad(append(b, s...), len(b), width) }
+
+// Printable rewrites what stands in b from there on, a name from outside, as a Go
+// string if it would break the line, steer a terminal, or is not UTF-8.
+func Printable(b []byte, from int) []byte {
+	for i := from; i < len(b); {
+		if ' ' <= b[i] && b[i] <= '~' {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && size == 1 || !strconv.IsPrint(r) {
+			return strconv.AppendQuote(b[:from], string(b[from:]))
+		}
+		i += size
+	}
+	return b
+}
+
+// Line returns a name from outside as Printable writes it.
+func Line(s string) string { return string(Printable([]byte(s), 0)) }
+
+// UTF8 returns a text from outside as valid UTF-8, for formats that consist of it: a
+// byte that is none becomes its escape, \xff.
+func UTF8(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	b := make([]byte, 0, len(s)+8)
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 {
+			b = append(b, `\x`...)
+			b = append(b, hex[s[i]>>4], hex[s[i]&15])
+		} else {
+			b = append(b, s[i:i+size]...)
+		}
+		i += size
+	}
+	return string(b)
+}
+
+const hex = "0123456789abcdef"
