@@ -8,54 +8,73 @@ import (
 
 const binCount = int(smallSegment / blockUnit)
 
-// bins holds the small pool's inactive blocks: a list for each size, and a bit
-// for each list that is not empty, in two levels. Everything takes constant
-// time. Of the blocks of one size, the last added is found first.
+// bins holds the small pool's inactive blocks: a bin for each size, and a bit for each bin
+// that is not empty, in two levels.
 type bins struct {
 	blocks *slab.Slab[block]
-	heads  [binCount]id // linked by left and right; heads[i] has i+1 units
+	bins   [binCount]bin // bins[i] has blocks of i+1 units
 	words  [binCount / 64]uint64
 	top    uint64 // a bit for each word that is not zero
+}
+
+// bin holds the blocks of one size. The lowest one is apart, so that it takes constant time to
+// allocate it and to free it again; the others are in a tree, by address.
+type bin struct {
+	lowest id  // none if it is still in the tree
+	root   id  // of the tree
+	floor  Ptr // if lowest is none: all in the tree are above it
 }
 
 func binOf(size Bytes) int { return int(size/blockUnit) - 1 }
 
 func (p *bins) add(i id) {
 	b := p.blocks.At(i)
-	bin := binOf(b.size)
-	b.left, b.right = none, p.heads[bin]
-	if b.right != none {
-		p.blocks.At(b.right).left = i
+	at := binOf(b.size)
+	bin := &p.bins[at]
+	switch {
+	case bin.lowest == none && bin.root == none:
+		p.words[at/64] |= 1 << (at % 64)
+		p.top |= 1 << (at / 64)
+		bin.lowest = i
+		return
+	case bin.lowest == none:
+		if b.ptr <= bin.floor {
+			bin.lowest = i
+			return
+		}
+	case b.ptr < p.blocks.At(bin.lowest).ptr:
+		i, bin.lowest = bin.lowest, i
 	}
-	p.heads[bin] = i
-	p.words[bin/64] |= 1 << (bin % 64)
-	p.top |= 1 << (bin / 64)
+	t := tree{p.blocks, bin.root}
+	t.add(i)
+	bin.root = t.root
 }
 
 func (p *bins) remove(i id) {
 	b := p.blocks.At(i)
-	if b.right != none {
-		p.blocks.At(b.right).left = b.left
+	at := binOf(b.size)
+	bin := &p.bins[at]
+	if i == bin.lowest {
+		bin.lowest, bin.floor = none, b.ptr
+	} else {
+		t := tree{p.blocks, bin.root}
+		t.remove(i)
+		bin.root = t.root
 	}
-	if b.left != none {
-		p.blocks.At(b.left).right = b.right
-		return
-	}
-	bin := binOf(b.size)
-	p.heads[bin] = b.right
-	if b.right == none {
-		p.words[bin/64] &^= 1 << (bin % 64)
-		if p.words[bin/64] == 0 {
-			p.top &^= 1 << (bin / 64)
+	if bin.lowest == none && bin.root == none {
+		p.words[at/64] &^= 1 << (at % 64)
+		if p.words[at/64] == 0 {
+			p.top &^= 1 << (at / 64)
 		}
 	}
 }
 
-// fit returns a smallest block of at least size bytes, or none.
+// fit returns the smallest block of at least size bytes, the lowest of those of one
+// size, or none.
 func (p *bins) fit(size Bytes) id {
-	bin := binOf(size)
-	word := bin / 64
-	rest := p.words[word] &^ (1<<(bin%64) - 1)
+	at := binOf(size)
+	word := at / 64
+	rest := p.words[word] &^ (1<<(at%64) - 1)
 	if rest == 0 {
 		words := p.top &^ (2<<word - 1)
 		if words == 0 {
@@ -64,7 +83,13 @@ func (p *bins) fit(size Bytes) id {
 		word = bits.TrailingZeros64(words)
 		rest = p.words[word]
 	}
-	return p.heads[word*64+bits.TrailingZeros64(rest)]
+	bin := &p.bins[word*64+bits.TrailingZeros64(rest)]
+	if bin.lowest == none {
+		t := tree{p.blocks, bin.root}
+		bin.lowest = t.removeFirst()
+		bin.root = t.root
+	}
+	return bin.lowest
 }
 
 // largest returns the size of the largest block, 0 if there is none.

@@ -16,15 +16,22 @@ type BlockState uint8
 const (
 	Inactive  BlockState = iota + 1 // cached, ready for reuse
 	Allocated                       // in a caller's hands
+	Pending                         // freed, but work on another stream may still use it
 )
 
-// String returns "inactive" or "allocated".
+// unmapped is the state of addresses without memory, in an expandable segment. Nobody
+// outside of the package sees such a block.
+const unmapped = Pending + 1
+
+// String returns "inactive", "allocated" or "pending".
 func (s BlockState) String() string {
 	switch s {
 	case Inactive:
 		return "inactive"
 	case Allocated:
 		return "allocated"
+	case Pending:
+		return "pending"
 	}
 	return "unknown"
 }
@@ -33,11 +40,12 @@ func (s BlockState) String() string {
 type block struct {
 	ptr         Ptr
 	size        Bytes
-	slack       uint32 // of an allocated block: size - requested, at most 1 MiB + 512
+	slack       uint32 // the low bits of size - requested; of an inactive block, when it became that
 	prev, next  id     // neighbours in the segment, by address
-	left, right id     // of an inactive block: links of its pool; of an allocated one, left is its owner
+	left, right id     // of an inactive block: links of its pool; of others, the owner, and the high bits of slack
 	pool        Pool
 	state       BlockState
+	stream      streamID // that it is for
 }
 
 func (b *block) end() Ptr { return b.ptr + Ptr(b.size) }
@@ -46,8 +54,19 @@ func (b *block) end() Ptr { return b.ptr + Ptr(b.size) }
 func (b *block) whole() bool { return b.prev == none && b.next == none }
 
 func (b *block) requested() Bytes {
-	if b.state != Allocated {
+	if b.state != Allocated && b.state != Pending {
 		return 0
 	}
-	return b.size - Bytes(b.slack)
+	return b.size - (Bytes(b.right)<<32 | Bytes(b.slack))
 }
+
+func (b *block) setSlack(slack Bytes) {
+	b.slack, b.right = uint32(slack), id(slack>>32) // some settings round up by many GiB
+}
+
+// Owner is a number by which a ledger knows an allocated block again. Zero is
+// none. A block with an owner is freed by Locked.Free alone: Cache.Free refuses it
+// with ErrOwned, since the ledger would not hear of it.
+type Owner uint32
+
+const noOwner Owner = 0

@@ -48,6 +48,53 @@ type SizedAllocator interface {
 	AllocSized(n Bytes) (p Ptr, allocated Bytes, err error)
 }
 
+// VirtualDevice is a Device on which addresses and memory can be had apart, so that
+// memory can be put at addresses next to each other. A Cache needs it for expandable
+// segments.
+//
+// Memory comes in chunks, whose size is a multiple of 2 MiB and is fixed when addresses are
+// reserved. Addresses and sizes of Map and Unmap are whole chunks of one
+// reservation. A failed call changes nothing.
+type VirtualDevice interface {
+	Device
+	// Reserve gives n bytes of addresses, a multiple of chunk, with no memory behind them.
+	// It is errors.ErrUnsupported on a device that turns out to have no such thing.
+	Reserve(n, chunk Bytes) (Ptr, error)
+	// Release takes addresses that Reserve gave, of which none is mapped.
+	Release(p Ptr) error
+	// Map puts memory behind n bytes at p, which have none, or returns a *OutOfMemoryError.
+	Map(p Ptr, n Bytes) error
+	// Unmap takes the memory behind n bytes at p, all of which have some, when the work that is
+	// queued on the device is done.
+	Unmap(p Ptr, n Bytes) error
+}
+
+// EventDevice is a Device that can tell when the work queued on a stream so far is
+// done. A Cache needs it for RecordStream.
+type EventDevice interface {
+	Device
+	// RecordEvent marks the end of the work that is queued on a stream now; it does not
+	// wait.
+	RecordEvent(s Stream) (Event, error)
+}
+
+// Event is a mark in a stream's work. It is used until Done has reported true, or Wait has
+// returned nil: that releases what the driver holds for it.
+type Event interface {
+	// Done reports whether the stream's work has got there; it does not wait.
+	Done() (bool, error)
+	// Wait returns when the stream's work has got there.
+	Wait() error
+}
+
+// ReuseChecker is a Device that can check what a Cache hands out, as a simulated one can.
+type ReuseChecker interface {
+	// CheckReuse returns a function that NewCache keeps, and that the Cache calls for each
+	// block that it hands out, with the stream that it is for. The Cache holds its lock
+	// then: the function must not call it. Nil is no check.
+	CheckReuse() func(p Ptr, n Bytes, s Stream)
+}
+
 // Synchronizer is a Device that can wait until all work queued on it is done.
 type Synchronizer interface {
 	Synchronize() error

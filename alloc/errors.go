@@ -64,14 +64,6 @@ func (e *OutOfMemoryError) Is(target error) bool { return target == ErrOutOfMemo
 // Unwrap returns the driver's own error.
 func (e *OutOfMemoryError) Unwrap() error { return e.Err }
 
-// ShapeError says that a shape cannot be one of a tensor in memory.
-type ShapeError struct {
-	Shape  Shape
-	Reason string
-}
-
-func (e *ShapeError) Error() string { return fmt.Sprintf("shape %v: %s", e.Shape, e.Reason) }
-
 // SizeError says that an amount of memory cannot be asked for.
 type SizeError struct {
 	Requested Bytes
@@ -81,3 +73,7 @@ type SizeError struct {
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("alloc %d bytes: %s", int64(e.Requested), e.Reason)
 }
+
+// ErrBrokenDriver is the error of a driver that gave memory which cannot be: no
+// address, or memory that it had given already. That memory is left alone.
+var ErrBrokenDriver = errors.New("the driver gave memory that cannot be")

@@ -9,18 +9,21 @@ import (
 // SegmentAction is what happened between a Cache and its driver.
 type SegmentAction uint8
 
-// The actions. The first two and the last have the names that PyTorch's
-// snapshots use.
+// The actions. But for SegmentRetry they have the names that PyTorch's snapshots
+// use.
 const (
 	SegmentAlloc SegmentAction = iota + 1 // "segment_alloc": no block of it is handed out yet
 	SegmentFree                           // "segment_free": the driver has it back
 	SegmentRetry                          // "retry": out of memory; cached segments go back now
 	SegmentOOM                            // "oom": still out of memory
+	SegmentMap                            // "segment_map": an expandable segment grew by what is told
+	SegmentUnmap                          // "segment_unmap": the driver has a part of one back
 )
 
 // String returns the action's name.
 func (a SegmentAction) String() string {
-	names := [...]string{SegmentAlloc: "segment_alloc", SegmentFree: "segment_free", SegmentRetry: "retry", SegmentOOM: "oom"}
+	names := [...]string{SegmentAlloc: "segment_alloc", SegmentFree: "segment_free", SegmentRetry: "retry", SegmentOOM: "oom",
+		SegmentMap: "segment_map", SegmentUnmap: "segment_unmap"}
 	if a == 0 || int(a) >= len(names) {
 		return fmt.Sprintf("SegmentAction(%d)", uint8(a))
 	}
@@ -30,8 +33,9 @@ func (a SegmentAction) String() string {
 // SegmentEvent is told to CacheConfig.OnSegment.
 type SegmentEvent struct {
 	Action SegmentAction
-	Ptr    Ptr   // of the segment; 0 for SegmentRetry and SegmentOOM
-	Size   Bytes // of the segment, or the segment asked for; the request's for SegmentOOM
+	Ptr    Ptr    // of the segment, or of the part; 0 for SegmentRetry and SegmentOOM
+	Size   Bytes  // of the same, or the segment asked for; the request's for SegmentOOM
+	Stream Stream // that the memory is for
 }
 
 // eventQueue holds the events that OnSegment has still to be told of.
@@ -43,8 +47,8 @@ type eventQueue struct {
 }
 
 // add enters an event. The caller holds the cache's lock.
-func (q *eventQueue) add(action SegmentAction, p Ptr, size Bytes) {
-	e := SegmentEvent{Action: action, Ptr: p, Size: size}
+func (q *eventQueue) add(action SegmentAction, p Ptr, size Bytes, s Stream) {
+	e := SegmentEvent{Action: action, Ptr: p, Size: size, Stream: s}
 	if q.atOnce != nil {
 		q.atOnce(e)
 	}

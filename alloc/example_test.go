@@ -38,3 +38,26 @@ func Example() {
 	// given back 38.0 MiB
 	// wanted 16.0 GiB of 7.6 GiB
 }
+
+func ExampleParseCacheConfig() {
+	for _, settings := range []string{"", "expandable_segments:True"} {
+		cfg, err := alloc.ParseCacheConfig(settings)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		// What would an allocator with these settings hold, after batches that grow?
+		cache := alloc.NewCache(alloc.NewCountingDevice(24*alloc.GiB), cfg)
+		for batch := range alloc.Bytes(8) {
+			p, _ := cache.Alloc((batch + 10) * 40 * alloc.MiB)
+			_ = cache.Free(p)
+		}
+		fmt.Printf("%q reserves %v\n", settings, cache.Stats().Reserved.Bytes.Current)
+	}
+	_, err := alloc.ParseCacheConfig("max_split_size:128")
+	fmt.Println(err)
+	// Output:
+	// "" reserves 4.2 GiB
+	// "expandable_segments:True" reserves 680.0 MiB
+	// parse allocator settings "max_split_size:128": unknown key "max_split_size"
+}

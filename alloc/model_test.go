@@ -19,6 +19,7 @@ type model struct {
 	live  map[alloc.Ptr]alloc.Bytes // requested
 	ptrs  []alloc.Ptr               // live and freed, in the order of their first allocation
 	stats alloc.Stats               // Requested alone, and OOMs
+	waste alloc.Bytes               // the most that a block may be larger than its request
 }
 
 func (m *model) alloc(t *rapid.T, n alloc.Bytes) {
@@ -39,7 +40,7 @@ func (m *model) alloc(t *rapid.T, n alloc.Bytes) {
 		require.True(t, p+alloc.Ptr(max(n, 1)) <= q || q+alloc.Ptr(max(size, 1)) <= p, "%v and %v overlap", p, q)
 	}
 	require.GreaterOrEqual(t, allocated, max(n, 1))
-	require.LessOrEqual(t, allocated-n, alloc.MiB+512, "no more is wasted than the scheme allows")
+	require.LessOrEqual(t, allocated-n, m.waste, "no more is wasted than the scheme allows")
 	m.live[p] = n
 	m.ptrs = append(m.ptrs, p)
 	requested := &m.stats.Requested
@@ -68,16 +69,27 @@ func (m *model) free(t *rapid.T, p alloc.Ptr) {
 }
 
 func (m *model) empty(t *rapid.T) {
-	reserved := m.cache.Stats().Reserved.Bytes.Current
+	before := m.cache.Stats()
+	reserved := before.Reserved.Bytes.Current
 	given, err := m.cache.Empty()
 	if err != nil {
 		require.ErrorIs(t, err, sim.ErrInjected)
 	}
 	after := m.cache.Stats()
+	if err == nil {
+		require.Equal(t, before.Releasable, given)
+		require.Zero(t, after.Releasable)
+	}
 	require.Equal(t, reserved-given, after.Reserved.Bytes.Current)
 	if err == nil && len(m.live) == 0 {
 		require.Zero(t, after.Reserved.Bytes.Current, "all of it is wholly free")
 	}
+}
+
+// held is what the driver has given.
+func (m *model) held() alloc.Bytes {
+	_, allocated := m.dev.Live()
+	return allocated + m.dev.Mapped()
 }
 
 func (m *model) check(t *rapid.T) {
@@ -86,8 +98,7 @@ func (m *model) check(t *rapid.T) {
 	require.Equal(t, m.stats.Requested, stats.Requested)
 	require.Equal(t, m.stats.Requested.Count, stats.Allocated.Count)
 	require.Equal(t, m.stats.OOMs, stats.OOMs)
-	_, held := m.dev.Live()
-	require.Equal(t, held, stats.Reserved.Bytes.Current, "the driver's count of the segments is the cache's")
+	require.Equal(t, m.held(), stats.Reserved.Bytes.Current, "the driver's count of the segments is the cache's")
 	seen := 0
 	for segment := range m.cache.Segments() {
 		for block := range segment.Blocks() {
@@ -104,6 +115,20 @@ func (m *model) check(t *rapid.T) {
 
 // TestCacheAgainstMap runs random operations and faults against a map.
 func TestCacheAgainstMap(t *testing.T) {
+	for settings, waste := range map[string]alloc.Bytes{
+		"":                           alloc.MiB + 512,
+		"expandable_segments:True":   1023,
+		"max_split_size_mb:20":       21 * alloc.MiB,
+		"roundup_power2_divisions:2": 40 * alloc.MiB,
+		"garbage_collection_threshold:0.5,per_process_memory_fraction:0.7": alloc.MiB + 512,
+	} {
+		t.Run(settings, func(t *testing.T) { testCacheAgainstMap(t, settings, waste) })
+	}
+}
+
+func testCacheAgainstMap(t *testing.T, settings string, waste alloc.Bytes) {
+	cfg, err := alloc.ParseCacheConfig(settings)
+	require.NoError(t, err)
 	sizes := rapid.OneOf(
 		rapid.Int64Range(0, 4096),
 		rapid.Int64Range(0, int64(alloc.MiB)),
@@ -114,11 +139,11 @@ func TestCacheAgainstMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dev, err := sim.New(sim.Config{Memory: 128 * alloc.MiB, Overhead: -1})
 		require.NoError(t, err)
-		m := &model{dev: dev, cache: alloc.NewCache(dev, alloc.CacheConfig{}), live: make(map[alloc.Ptr]alloc.Bytes)}
+		m := &model{dev: dev, cache: alloc.NewCache(dev, cfg), live: make(map[alloc.Ptr]alloc.Bytes), waste: waste}
 		allocate := func(t *rapid.T) { m.alloc(t, alloc.Bytes(sizes.Draw(t, "size"))) }
 		free := func(t *rapid.T) {
 			if len(m.ptrs) == 0 {
-				t.Skip()
+				t.Skip("nothing is live")
 			}
 			m.free(t, rapid.SampledFrom(m.ptrs).Draw(t, "p"))
 		}
@@ -137,7 +162,7 @@ func TestCacheAgainstMap(t *testing.T) {
 				dev.SetOther(alloc.Bytes(rapid.IntRange(0, 64).Draw(t, "MiB")) * alloc.MiB)
 			},
 			"fault": func(t *rapid.T) {
-				op := rapid.SampledFrom([]sim.Op{sim.OpAlloc, sim.OpFree, sim.OpMemInfo}).Draw(t, "op")
+				op := rapid.SampledFrom([]sim.Op{sim.OpAlloc, sim.OpFree, sim.OpMemInfo, sim.OpReserve, sim.OpMap, sim.OpUnmap}).Draw(t, "op")
 				dev.Inject(sim.Fault{Op: op, Nth: rapid.IntRange(1, 3).Draw(t, "nth")})
 			},
 			"": m.check,

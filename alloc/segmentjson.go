@@ -7,10 +7,12 @@ import (
 
 // segmentJSON and blockJSON are the JSON forms of a Segment and a Block.
 type segmentJSON struct {
-	Ptr    Ptr         `json:"address"`
-	Size   Bytes       `json:"bytes"`
-	Pool   Pool        `json:"pool"`
-	Blocks []blockJSON `json:"blocks"`
+	Ptr        Ptr         `json:"address"`
+	Size       Bytes       `json:"bytes"`
+	Pool       Pool        `json:"pool"`
+	Stream     Stream      `json:"stream,omitempty"`
+	Expandable bool        `json:"expandable,omitempty"`
+	Blocks     []blockJSON `json:"blocks"`
 }
 
 type blockJSON struct {
@@ -22,7 +24,7 @@ type blockJSON struct {
 
 // MarshalJSON writes the segment with its blocks.
 func (s Segment) MarshalJSON() ([]byte, error) {
-	out := segmentJSON{Ptr: s.Ptr, Size: s.Size, Pool: s.Pool, Blocks: make([]blockJSON, len(s.blocks))}
+	out := segmentJSON{s.Ptr, s.Size, s.Pool, s.Stream, s.Expandable, make([]blockJSON, len(s.blocks))}
 	for i, b := range s.blocks {
 		out.Blocks[i] = blockJSON(b)
 	}
@@ -36,23 +38,37 @@ func (s *Segment) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
-	read := Segment{Ptr: in.Ptr, Size: in.Size, Pool: in.Pool, blocks: make([]Block, len(in.Blocks))}
-	if in.Size <= 0 {
-		return fmt.Errorf("segment %v: %d bytes: want more than 0", in.Ptr, int64(in.Size))
-	}
-	next := in.Ptr
+	blocks := make([]Block, len(in.Blocks))
 	for i, b := range in.Blocks {
-		if b.Ptr != next || b.Size <= 0 || next+Ptr(b.Size) < next || b.Requested < 0 || b.Requested > b.Size {
-			return fmt.Errorf("segment %v: block %d, %v of %v, does not follow the one before it at %v", in.Ptr, i, b.Ptr, b.Size, next)
-		}
-		next += Ptr(b.Size)
-		read.blocks[i] = Block(b)
+		blocks[i] = Block(b)
 	}
-	if next != in.Ptr+Ptr(in.Size) {
-		return fmt.Errorf("segment %v: its blocks end at %v, the segment at %v", in.Ptr, next, in.Ptr+Ptr(in.Size))
+	read, err := Segment{Ptr: in.Ptr, Size: in.Size, Pool: in.Pool, Stream: in.Stream, Expandable: in.Expandable}.With(blocks)
+	if err != nil {
+		return err
 	}
 	*s = read
 	return nil
+}
+
+// With returns the segment with these blocks, which it keeps: for a source that is no
+// Cache, such as a file. Blocks that do not tile the segment in address order are an
+// error.
+func (s Segment) With(blocks []Block) (Segment, error) {
+	if s.Size <= 0 {
+		return Segment{}, fmt.Errorf("segment %v: %d bytes: want more than 0", s.Ptr, int64(s.Size))
+	}
+	next := s.Ptr
+	for i, b := range blocks {
+		if b.Ptr != next || b.Size <= 0 || next+Ptr(b.Size) < next || b.Requested < 0 || b.Requested > b.Size {
+			return Segment{}, fmt.Errorf("segment %v: block %d, %v of %v, does not follow the one before it at %v", s.Ptr, i, b.Ptr, b.Size, next)
+		}
+		next += Ptr(b.Size)
+	}
+	if next != s.Ptr+Ptr(s.Size) {
+		return Segment{}, fmt.Errorf("segment %v: its blocks end at %v, the segment at %v", s.Ptr, next, s.Ptr+Ptr(s.Size))
+	}
+	s.blocks = blocks
+	return s, nil
 }
 
 // MarshalText writes the pool's name.
@@ -74,11 +90,11 @@ func (s BlockState) MarshalText() ([]byte, error) { return []byte(s.String()), n
 
 // UnmarshalText reads a name that MarshalText wrote.
 func (s *BlockState) UnmarshalText(text []byte) error {
-	for _, state := range []BlockState{Inactive, Allocated} {
+	for _, state := range []BlockState{Inactive, Allocated, Pending} {
 		if string(text) == state.String() {
 			*s = state
 			return nil
 		}
 	}
-	return fmt.Errorf("parse block state %q: want %v or %v", text, Inactive, Allocated)
+	return fmt.Errorf("parse block state %q: want %v, %v or %v", text, Inactive, Allocated, Pending)
 }

@@ -121,3 +121,11 @@ func (s Shape) Compare(t Shape) int { return slices.Compare(s, t) }
 
 // Clone returns a copy that shares nothing with s.
 func (s Shape) Clone() Shape { return slices.Clone(s) }
+
+// ShapeError says that a shape cannot be one of a tensor in memory.
+type ShapeError struct {
+	Shape  Shape
+	Reason string
+}
+
+func (e *ShapeError) Error() string { return fmt.Sprintf("shape %v: %s", e.Shape, e.Reason) }

@@ -48,16 +48,17 @@ func (u *Usage) resetPeak() {
 
 // Stats is a Cache's state at one instant, and what led to it.
 type Stats struct {
-	Requested Usage `json:"requested"` // what callers asked for, of the blocks in their hands
-	Allocated Usage `json:"allocated"` // the blocks in callers' hands, after rounding
-	Inactive  Usage `json:"inactive"`  // cached blocks, ready for reuse; splitting and joining changes their count
-	Reserved  Usage `json:"reserved"`  // segments held from the driver: Allocated and Inactive together
+	Requested Usage `json:"requested"`        // what callers asked for, of the blocks in their hands
+	Allocated Usage `json:"allocated"`        // the blocks in callers' hands, after rounding
+	Inactive  Usage `json:"inactive"`         // cached blocks, ready for reuse; splitting and joining changes their count
+	Pending   Usage `json:"pending,omitzero"` // freed blocks that work on other streams may still use
+	Reserved  Usage `json:"reserved"`         // segments held from the driver: Allocated, Inactive and Pending together
 
 	Retries int64 `json:"retries"` // times the driver was out of memory and was asked again
 	OOMs    int64 `json:"ooms"`    // requests refused with an *OutOfMemoryError
 
 	LargestInactive Bytes `json:"largest_inactive_bytes"` // the largest cached block
-	Releasable      Bytes `json:"releasable_bytes"`       // wholly free segments: what Empty would give back
+	Releasable      Bytes `json:"releasable_bytes"`       // what Empty would give back: wholly free segments, or chunks of expandable ones
 }
 
 // InternalFragmentation returns the memory that rounding costs:
@@ -78,27 +79,4 @@ func (s Stats) ExternalFragmentation() float64 {
 		return 0
 	}
 	return 1 - float64(s.LargestInactive)/float64(s.Inactive.Bytes.Current)
-}
-
-// Stats returns the state of this instant.
-func (c *Cache) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now()
-}
-
-// now is Stats for who holds mu.
-func (c *Cache) now() Stats {
-	stats := c.stats
-	stats.LargestInactive = max(c.small.largest(), c.large.largest())
-	return stats
-}
-
-// ResetPeak lowers each peak to the current level.
-func (c *Cache) ResetPeak() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, usage := range []*Usage{&c.stats.Requested, &c.stats.Allocated, &c.stats.Inactive, &c.stats.Reserved} {
-		usage.resetPeak()
-	}
 }

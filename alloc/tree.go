@@ -73,6 +73,17 @@ func (t *tree) remove(i id) {
 	*link = max(lower, higher) // one of them is none
 }
 
+// removeFirst removes the first block, and returns it.
+func (t *tree) removeFirst() id {
+	link := &t.root
+	for left := &t.blocks.At(*link).left; *left != none; left = &t.blocks.At(*link).left {
+		link = left
+	}
+	i := *link
+	*link = t.blocks.At(i).right
+	return i
+}
+
 // fit returns the first block of at least size bytes, or none.
 func (t *tree) fit(size Bytes) id {
 	best := none
@@ -94,4 +105,25 @@ func (t *tree) largest() (size Bytes) {
 		size, i = b.size, b.right
 	}
 	return size
+}
+
+// next returns the block behind one of the tree, in its order, or none.
+func (t *tree) next(i id) id {
+	b, after := t.blocks.At(i), none
+	for j := t.root; j != none; {
+		if n := t.blocks.At(j); b.less(n) {
+			after, j = j, n.left
+		} else {
+			j = n.right
+		}
+	}
+	return after
+}
+
+// from returns the blocks of at least a size, in order.
+func (t *tree) from(size Bytes) (blocks []id) {
+	for i := t.fit(size); i != none; i = t.next(i) {
+		blocks = append(blocks, i)
+	}
+	return blocks
 }

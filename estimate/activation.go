@@ -1,6 +1,10 @@
 package estimate
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // ReLU is nn.ReLU; it keeps its output.
 type ReLU struct{ InPlace bool }
@@ -84,10 +88,10 @@ func (Sigmoid) Forward(t *Tape, x Tensor) (Tensor, error) { return keepOutput(t,
 func (Tanh) Forward(t *Tape, x Tensor) (Tensor, error) { return keepOutput(t, x) }
 
 // Forward implements Layer.
-func (Softmax) Forward(t *Tape, x Tensor) (Tensor, error) { return keepOutput(t, x) }
+func (Softmax) Forward(t *Tape, x Tensor) (Tensor, error) { return keepSoftmax(t, x) }
 
 // Forward implements Layer.
-func (LogSoftmax) Forward(t *Tape, x Tensor) (Tensor, error) { return keepOutput(t, x) }
+func (LogSoftmax) Forward(t *Tape, x Tensor) (Tensor, error) { return keepLogSoftmax(t, x) }
 
 // Forward implements Layer.
 func (NewGELU) Forward(t *Tape, x Tensor) (Tensor, error) {
@@ -95,7 +99,11 @@ func (NewGELU) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	cube, err := t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Keep: []Tensor{x}})
+	base, err := t.raise(x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	cube, err := t.Op(Op{In: []Tensor{base}, Shape: x.Shape, Keep: []Tensor{base}})
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -142,6 +150,38 @@ func keepInput(t *Tape, x Tensor, inPlace bool) (Tensor, error) {
 // keepOutput is an element-wise operation whose derivative needs the output.
 func keepOutput(t *Tape, x Tensor) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, KeepOutput: true})
+}
+
+// keepSoftmax is a softmax. On CUDA its backward pass multiplies gradient and output first
+// (aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out).
+func keepSoftmax(t *Tape, x Tensor) (Tensor, error) {
+	x, err := t.raise(x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	o := Op{In: []Tensor{x}, Shape: x.Shape, KeepOutput: true}
+	if t.On() == CUDA {
+		o.BackwardWorkspace = t.size(x)
+	}
+	return t.softmax(o)
+}
+
+// keepLogSoftmax is the logarithm of a softmax.
+func keepLogSoftmax(t *Tape, x Tensor) (Tensor, error) {
+	x, err := t.raise(x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t.softmax(Op{In: []Tensor{x}, Shape: x.Shape, KeepOutput: true})
+}
+
+// softmax records an operation that kept its input too before PyTorch 1.11
+// (github.com/pytorch/pytorch/pull/65242).
+func (t *Tape) softmax(o Op) (Tensor, error) {
+	if t.cfg.release.before(1, 11) {
+		o.Keep = o.In
+	}
+	return t.Op(o)
 }
 
 // mul is x * y with y broadcast to x, which keeps each factor that the other's
@@ -196,4 +236,35 @@ func (StochasticDepth) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	noise := alloc.Shape{x.Shape[0]}
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, KeepOwn: []Own{{Shape: noise}}, TrainingOnly: true})
+}
+
+// Activation is the function in the middle of an MLP.
+type Activation uint8
+
+// The activations.
+const (
+	DefaultActivation Activation = iota
+	UseSiLU
+	UseGELU
+	UseGELUTanh // PyTorch's own tanh approximation, one operation
+	UseNewGELU  // the same written out in elementary operations, as GPT-2 has it
+	UseReLU
+	UseQuickGELU // x * sigmoid(1.702 x)
+)
+
+func (a Activation) layer(otherwise Activation) Layer {
+	switch a = or(a, otherwise); a {
+	case UseSiLU:
+		return SiLU{}
+	case UseGELU, UseGELUTanh:
+		return GELU{}
+	case UseNewGELU:
+		return NewGELU{}
+	case UseReLU:
+		return ReLU{}
+	case UseQuickGELU:
+		return QuickGELU{}
+	default:
+		return wrong(fmt.Sprintf("Activation is %d: want one of the constants, from UseSiLU to UseQuickGELU", a))
+	}
 }

@@ -11,6 +11,24 @@ type alive struct {
 	keepers    []int32 // operations that still keep each storage
 	dies       deaths
 	peak       peak
+
+	gradients int64 // of parameters, alive now
+
+	drop    bool      // nobody holds the model's output
+	log     *timeline // what happens when; may be nil
+	handles []int32   // of the storages, in the log
+}
+
+func newAlive(t *Tape, begin, end int32, inference, drop bool, log *timeline) *alive {
+	a := &alive{
+		t: t, begin: begin, end: end, live: make([]bool, len(t.storages)),
+		keepers: make([]int32, len(t.storages)), drop: drop, log: log,
+	}
+	a.dies = t.deaths(inference, drop)
+	if log != nil {
+		a.handles = make([]int32, len(t.storages))
+	}
+	return a
 }
 
 // peak is the largest sum that was seen, and where.
@@ -31,6 +49,9 @@ func (a *alive) start(id int32) {
 	if !a.live[id] && !s.input {
 		a.live[id] = true
 		a.bytes += s.bytes
+		if a.log != nil {
+			a.handles[id] = a.log.alloc(s.bytes)
+		}
 	}
 }
 
@@ -45,7 +66,26 @@ func (a *alive) stop(id int32) {
 	if a.live[id] {
 		a.live[id] = false
 		a.bytes -= a.t.storages[id].bytes
+		if a.log != nil {
+			a.log.free(a.handles[id])
+		}
 	}
+}
+
+// held is what of the model's output the loop's code still holds, as handles of the log;
+// what else is alive dies.
+func (a *alive) held() []int32 {
+	var handles []int32
+	for id, live := range a.live {
+		switch {
+		case !live:
+		case a.t.returns(int32(id)) && !a.drop:
+			handles = append(handles, a.handles[id])
+		default:
+			a.stop(int32(id))
+		}
+	}
+	return handles
 }
 
 // deaths lists the storages by the operation that is the last to use them: first
@@ -53,7 +93,7 @@ func (a *alive) stop(id int32) {
 // model's output lives on.
 type deaths struct{ first, next []int32 }
 
-func (t *Tape) deaths(inference bool) deaths {
+func (t *Tape) deaths(inference, drop bool) deaths {
 	d := deaths{make([]int32, len(t.ops)), make([]int32, len(t.storages))}
 	for id := range t.storages {
 		s := &t.storages[id]
@@ -61,12 +101,18 @@ func (t *Tape) deaths(inference bool) deaths {
 		if inference {
 			at = s.lastRun
 		}
-		if !s.input && int(at) < len(t.ops) && int32(id) != t.out.storage {
+		if !s.input && int(at) < len(t.ops) && (drop || !t.returns(int32(id))) {
 			d.next[id] = d.first[at]
 			d.first[at] = int32(id) + 1
 		}
 	}
 	return d
+}
+
+// returns reports whether the model's caller sees a storage: its output, and what its loss
+// read.
+func (t *Tape) returns(id int32) bool {
+	return id == t.out.storage || t.answer.Shape != nil && id == t.answer.storage
 }
 
 // of calls f for each storage that operation i is the last to use.
@@ -77,11 +123,8 @@ func (d deaths) of(i int32, f func(id int32)) {
 }
 
 // inference runs the operations without a backward pass.
-func inference(t *Tape, begin, end int32) peak {
-	a := &alive{
-		t: t, begin: begin, end: end, live: make([]bool, len(t.storages)),
-		keepers: make([]int32, len(t.storages)), dies: t.deaths(true),
-	}
+func inference(t *Tape, begin, end int32, log *timeline) (peak, passes) {
+	a := newAlive(t, begin, end, true, false, log)
 	a.enter()
 	for i := begin; i < end; i++ {
 		o := &t.ops[i]
@@ -90,15 +133,25 @@ func inference(t *Tape, begin, end int32) peak {
 				a.start(t.running(id))
 			}
 			a.start(t.running(o.out))
+			for _, id := range t.refs[o.keep:o.end] {
+				if t.storages[id].cached {
+					a.start(id)
+				}
+			}
 			extra := o.workspace
 			if !o.inPlace {
 				extra += t.ownBytes(o)
 			}
 			a.note(i, extra, 0, false)
+			log.temporary(extra)
 		}
 		a.dies.of(i, a.stop)
 	}
-	return a.peak
+	if log == nil {
+		return a.peak, passes{}
+	}
+	held := a.held()
+	return a.peak, passes{forward: log.events, handles: log.next, held: held}
 }
 
 // running is the storage that serves for id in inference.
@@ -113,7 +166,7 @@ func (t *Tape) running(id int32) int32 {
 func (t *Tape) ownBytes(o *op) int64 {
 	var n int64
 	for _, id := range t.refs[o.keep:o.end] {
-		if t.storages[id].own {
+		if t.storages[id].own && !t.storages[id].cached {
 			n += t.storages[id].bytes
 		}
 	}
@@ -134,5 +187,15 @@ func (a *alive) enter() {
 			}
 		}
 		made[o.out] = true
+	}
+}
+
+// begins makes a storage alive, and saved if an operation keeps it.
+func (a *alive) begins(id int32) {
+	if s := &a.t.storages[id]; !a.live[id] && !s.input {
+		a.start(id)
+		if a.keepers[id] > 0 {
+			a.saved += s.bytes
+		}
 	}
 }

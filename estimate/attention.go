@@ -1,8 +1,6 @@
 package estimate
 
-import (
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-)
+import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // Attention is multi-head self-attention with its projections, over (batch,
 // length, hidden).
@@ -136,7 +134,8 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	var y Tensor
 	if l.Eager || l.Capped || l.Sinks {
-		y, err = l.eager(t, q, k, v)
+		by := eager{l.Heads, size, or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}
+		y, err = by.attend(t, q, k, v)
 	} else {
 		y, err = attend(t, q, k, v, l.Heads, size, l.Plain, l.Dropout)
 	}
@@ -218,94 +217,4 @@ func (l Attention) normalise(t *Tape, name string, x Tensor, heads int) (Tensor,
 		return x, err
 	}
 	return t.Op(Op{In: []Tensor{x}, Shape: flat, View: true})
-}
-
-// view is a part of x along its last dimension, in the same storage.
-func view(t *Tape, x Tensor, width int) (Tensor, error) {
-	return t.Op(Op{In: []Tensor{x}, Shape: t.resized(x.Shape, width), View: true})
-}
-
-// rotate turns queries or keys by their position: x cos + rotate_half(x) sin.
-// Only the tables are kept; all layers have them together.
-func rotate(t *Tape, x Tensor, size, rotated, kinds int) (Tensor, error) {
-	cos, sin, err := t.rotary(x.Shape[1], rotated, kinds)
-	if err != nil {
-		return Tensor{}, err
-	}
-	part := t.resized(x.Shape, x.Shape[2]/size*rotated)
-	product, err := t.Op(Op{In: []Tensor{x, cos}, Shape: part, Keep: []Tensor{cos}})
-	if err != nil {
-		return Tensor{}, err
-	}
-	half, err := t.Op(Op{In: []Tensor{x}, Shape: part})
-	if err != nil {
-		return Tensor{}, err
-	}
-	if half, err = t.Op(Op{In: []Tensor{half, sin}, Shape: part, Keep: []Tensor{sin}}); err != nil {
-		return Tensor{}, err
-	}
-	y, err := t.Op(Op{In: []Tensor{product, half}, Shape: part, PassGrad: true})
-	if err != nil || rotated == size {
-		return y, err
-	}
-	return t.Op(Op{In: []Tensor{y, x}, Shape: x.Shape})
-}
-
-// rotary returns the tables of the model's rotary positions, made once for so many
-// kinds of layers.
-func (t *Tape) rotary(length, size, kinds int) (cos, sin Tensor, err error) {
-	if t.cos.Shape.Equal(alloc.Shape{kinds, 1, length, size}) {
-		return t.cos, t.sin, nil
-	}
-	if cos, err = t.Const(t.Activation(), kinds, 1, length, size); err == nil {
-		sin, err = t.Const(t.Activation(), kinds, 1, length, size)
-	}
-	t.cos, t.sin = cos, sin
-	return cos, sin, err
-}
-
-// attend is scaled_dot_product_attention over (batch, length, heads x size), whose
-// values may have another size.
-func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float64) (Tensor, error) {
-	batch, length := q.Shape[0], q.Shape[1]
-	scores := alloc.Shape{batch, heads, length, k.Shape[1]}
-	work := FLOPs(batch, heads, length, k.Shape[1], size, 4)
-	out := t.resized(q.Shape, heads*(v.Shape[2]/max(1, k.Shape[2]/size)))
-	if !plain && (dropout == 0 || t.On() == CUDA) {
-		return t.Op(Op{
-			In: []Tensor{q, k, v}, Shape: out, Keep: []Tensor{q, k, v}, KeepOutput: true,
-			KeepOwn: []Own{{Shape: scores[:3], DType: alloc.Float32}}, FLOPs: work,
-		})
-	}
-	var err error
-	wide := k.Shape.Clone()
-	wide[2] = q.Shape[2] // keys and values are repeated for each query head of their group
-	if q, err = t.Op(Op{In: []Tensor{q}, Shape: q.Shape}); err != nil {
-		return Tensor{}, err
-	}
-	if k, err = t.Op(Op{In: []Tensor{k}, Shape: wide}); err != nil {
-		return Tensor{}, err
-	}
-	s, err := t.Op(Op{In: []Tensor{q, k}, Shape: scores, Keep: []Tensor{q, k}, FLOPs: work / 2})
-	if err != nil {
-		return Tensor{}, err
-	}
-	if s, err = keepOutput(t, s); err != nil {
-		return Tensor{}, err
-	}
-	if dropout > 0 {
-		if s, err = (Dropout{P: dropout}).Forward(t, s); err != nil {
-			return Tensor{}, err
-		}
-	}
-	// Made contiguous, which of a single sequence they are.
-	alone := batch == 1 && v.Shape.Equal(wide)
-	if v, err = t.Op(Op{In: []Tensor{v}, Shape: out, View: alone}); err != nil {
-		return Tensor{}, err
-	}
-	y, err := t.Op(Op{In: []Tensor{s, v}, Shape: out, Keep: []Tensor{s, v}, FLOPs: work / 2})
-	if err != nil {
-		return Tensor{}, err
-	}
-	return t.Op(Op{In: []Tensor{y}, Shape: y.Shape}) // heads and length change places again
 }

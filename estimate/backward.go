@@ -5,15 +5,17 @@ import "slices"
 // training runs the operations from begin up to end forward and backward.
 // gradients holds the memory of the parameters' gradients that each operation
 // accumulates; so many other micro-batches keep what this one keeps.
-func training(t *Tape, begin, end int32, gradients []gradient, others int64) peak {
-	a := &alive{
-		t: t, begin: begin, end: end, live: make([]bool, len(t.storages)),
-		keepers: make([]int32, len(t.storages)), dies: t.deaths(false),
-	}
+func training(t *Tape, begin, end int32, gradients []gradient, from gradientsAt, others int64, drop bool, log *timeline) (peak, passes) {
+	a := newAlive(t, begin, end, false, drop, log)
+	a.gradients = from.forward
 	segments := t.within(begin, end)
 	a.countKeepers(segments)
 	a.enter()
 	a.forward(begin, end, segments)
+	var done passes
+	if log != nil {
+		done.forward, log.events = log.events, nil
+	}
 	var kept int64
 	for id, n := range a.keepers {
 		if n > 0 && !t.storages[id].input {
@@ -26,8 +28,13 @@ func training(t *Tape, begin, end int32, gradients []gradient, others int64) pea
 		a.peak.bytes += others * kept
 		a.peak.saved += others * kept
 	}
-	a.backward(segments, gradients)
-	return a.peak
+	a.gradients = from.backward
+	a.backward(segments, gradients, from.backward > 0)
+	if log != nil {
+		done.held = a.held()
+		done.backward, done.handles = log.events, log.next
+	}
+	return a.peak, done
 }
 
 func (t *Tape) within(begin, end int32) []segment {
@@ -73,14 +80,18 @@ func (a *alive) forward(begin, end int32, segments []segment) {
 
 func (a *alive) run(i int32, drop bool) {
 	o := &a.t.ops[i]
-	for _, id := range a.t.refs[o.in:o.end] {
+	for _, id := range a.t.refs[o.in:o.keep] {
 		a.begins(id)
 	}
 	a.begins(o.out)
-	a.note(i, o.workspace, 0, false)
+	for _, id := range a.t.refs[o.keep:o.end] {
+		a.begins(id)
+	}
+	a.note(i, o.workspace, a.gradients, false)
+	a.log.temporary(o.workspace)
 	if drop {
 		for _, id := range a.t.refs[o.keep:o.end] {
-			if a.t.storages[id].own && a.keepers[id] == 0 {
+			if s := &a.t.storages[id]; s.own && !s.cached && a.keepers[id] == 0 {
 				a.stop(id)
 			}
 		}
@@ -88,42 +99,40 @@ func (a *alive) run(i int32, drop bool) {
 	a.dies.of(i, a.expire)
 }
 
-// begins makes a storage alive, and saved if an operation keeps it.
-func (a *alive) begins(id int32) {
-	if s := &a.t.storages[id]; !a.live[id] && !s.input {
-		a.start(id)
-		if a.keepers[id] > 0 {
-			a.saved += s.bytes
-		}
-	}
-}
-
 // release takes one keeper away.
 func (a *alive) release(id int32) {
 	a.keepers[id]--
 	if a.keepers[id] == 0 && a.live[id] {
 		a.saved -= a.t.storages[id].bytes
-		if id != a.t.out.storage {
+		if a.drop || !a.t.returns(id) {
 			a.stop(id)
 		}
 	}
 }
 
-// backward runs the operations in reverse. Parameters' gradients stay.
-func (a *alive) backward(segments []segment, gradients []gradient) {
+// backward runs the operations in reverse. Parameters' gradients stay or, where they are
+// there already, are added to.
+func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 	g := gradientSet{a: a, of: make([]int32, len(a.t.storages)), buffers: make([]gradientBuffer, 0, len(a.t.ops))}
 	g.begin(a.t.ops[a.end-1].out)
 	g.buffers[0].users++ // the caller holds the gradient that it begins with
-	var params int64
 	next := len(segments) - 1
 	for i := a.end - 1; i >= a.begin; i-- {
 		if next >= 0 && i == segments[next].end-1 {
-			a.recompute(segments[next], params)
+			a.recompute(segments[next])
 		}
-		params += gradients[i].stays
+		sum := gradients[i].sum
+		if there {
+			sum += max(0, gradients[i].stays)
+		} else {
+			a.gradients += gradients[i].stays
+		}
 		o := &a.t.ops[i]
 		if o.grad {
-			a.note(i, g.step(o)+o.workspace+o.backward+gradients[i].sum, params, true)
+			extra := g.step(o) + o.workspace + o.backward
+			a.note(i, extra+sum, a.gradients, true)
+			a.log.temporary(extra)
+			a.log.gradients(gradients[i].module, gradients[i].sum)
 			g.settle()
 		}
 		for _, id := range a.t.refs[o.keep:o.end] {
@@ -139,7 +148,7 @@ func (a *alive) backward(segments []segment, gradients []gradient) {
 }
 
 // recompute runs a segment forward again, now keeping what it needs.
-func (a *alive) recompute(s segment, params int64) {
+func (a *alive) recompute(s segment) {
 	for i := s.begin; i < s.end; i++ {
 		for _, id := range a.t.refs[a.t.ops[i].keep:a.t.ops[i].end] {
 			if a.keepers[id]++; a.keepers[id] == 1 && a.live[id] {
@@ -153,12 +162,13 @@ func (a *alive) recompute(s segment, params int64) {
 			a.begins(id)
 		}
 		a.begins(o.out)
-		a.note(i, o.workspace, params, true)
+		a.note(i, o.workspace, a.gradients, true)
+		a.log.temporary(o.workspace)
 		a.dies.of(i, a.expire)
 	}
 	// What the segment returned was used up by the forward pass.
 	for i := s.begin; i < s.end; i++ {
-		if id := a.t.ops[i].out; a.keepers[id] == 0 && id != a.t.out.storage {
+		if id := a.t.ops[i].out; a.keepers[id] == 0 && (a.drop || !a.t.returns(id)) {
 			a.stop(id)
 		}
 	}
@@ -174,14 +184,16 @@ type gradientSet struct {
 }
 
 type gradientBuffer struct {
-	bytes int64
-	users int32
+	bytes  int64
+	users  int32
+	handle int32 // in the log
 }
 
 func (g *gradientSet) begin(id int32) {
-	g.buffers = append(g.buffers, gradientBuffer{g.a.t.storages[id].bytes, 1})
+	n := g.a.t.storages[id].bytes
+	g.buffers = append(g.buffers, gradientBuffer{n, 1, g.a.log.alloc(n)})
 	g.of[id] = int32(len(g.buffers))
-	g.a.bytes += g.a.t.storages[id].bytes
+	g.a.bytes += n
 }
 
 // step gives the inputs of an operation their gradients and returns the memory
@@ -199,8 +211,9 @@ func (g *gradientSet) step(o *op) (extra int64) {
 			continue
 		}
 		have := g.of[id]
+		pass := o.passGrad && !(o.promotes && t.storages[id].bytes < t.storages[o.out].bytes)
 		switch {
-		case have == 0 && o.passGrad:
+		case have == 0 && pass:
 			g.of[id] = from
 			g.buffers[from-1].users++
 		case have == 0:
@@ -208,10 +221,10 @@ func (g *gradientSet) step(o *op) (extra int64) {
 		case g.buffers[have-1].users > 1: // another needs the old sum: a new one is made
 			g.drop(have)
 			g.begin(id)
-			if !o.passGrad {
+			if !pass {
 				extra += t.storages[id].bytes
 			}
-		case !o.passGrad:
+		case !pass:
 			extra += t.storages[id].bytes
 		}
 	}
@@ -223,6 +236,7 @@ func (g *gradientSet) drop(buffer int32) {
 	b := &g.buffers[buffer-1]
 	if b.users--; b.users == 0 {
 		g.a.bytes -= b.bytes
+		g.a.log.free(b.handle)
 	}
 }
 
@@ -232,4 +246,12 @@ func (g *gradientSet) settle() {
 		g.drop(buffer)
 	}
 	g.done = g.done[:0]
+}
+
+// gradient is the memory of the gradients that an operation makes of its
+// layer's parameters: that which stays, and that which is needed meanwhile to add
+// to the gradient of a tied parameter, the summand and the new sum.
+type gradient struct {
+	stays, sum int64
+	module     int32 // whose parameters' they are, counted from 1
 }

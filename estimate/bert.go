@@ -15,13 +15,40 @@ func (c Transformer) bert() []Layer {
 		Named{"encoder", Sequential{Named{"layer", Repeat{N: c.Blocks, Layer: c.bertBlock()}}}},
 	}
 	if !c.NoHead {
-		layers = append(layers, Named{"pooler", Sequential{
-			first{},
-			Named{"dense", Linear{In: c.Hidden, Out: c.Hidden}},
-			Named{"activation", Tanh{}},
-		}})
+		layers = append(layers, c.pooler())
+	}
+	if c.MaskedLM {
+		layers = append(layers, c.maskedLM())
+	}
+	if c.Classes != 0 {
+		layers = append(layers, Named{"dropout", c.dropout()}, Named{"classifier", Linear{In: c.Hidden, Out: c.Classes}})
 	}
 	return layers
+}
+
+// pooler is what BertModel and ViTModel make of the first token.
+func (c Transformer) pooler() Layer {
+	return Named{"pooler", Sequential{
+		first{},
+		Named{"dense", Linear{In: c.Hidden, Out: c.Hidden}},
+		Named{"activation", Tanh{}},
+	}}
+}
+
+// maskedLM is the head of BertForMaskedLM.
+func (c Transformer) maskedLM() Layer {
+	decoder := Linear{In: c.Hidden, Out: c.Vocab, Split: ByColumns}
+	if c.Tied {
+		decoder.Tied = "embeddings.word_embeddings.weight"
+	}
+	return Named{"cls", Sequential{
+		Named{"transform", Sequential{
+			Named{"dense", Linear{In: c.Hidden, Out: c.Hidden}},
+			Named{"transform_act_fn", c.Activation.layer(UseGELU)},
+			Named{"LayerNorm", LayerNorm{Size: c.Hidden}},
+		}},
+		Named{"decoder", decoder},
+	}}
 }
 
 // bertBlock normalises after each part: LayerNorm(x + part(x)).

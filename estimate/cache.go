@@ -6,8 +6,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// CacheConfig describes the key/value cache of a transformer that is served.
-type CacheConfig struct {
+// KVConfig describes the key/value cache of a transformer that is served.
+type KVConfig struct {
 	Batch    int         // sequences at once
 	Context  int         // tokens of each, prompt and answer together
 	Layers   int         // that attend
@@ -17,13 +17,28 @@ type CacheConfig struct {
 	Window   int         // of sliding window attention, which keeps no older tokens; 0 for none
 	Full     int         // of the Layers, those that attend to all tokens where others have the Window
 	DType    alloc.DType // the zero value is float16
+	Blocks   Blocks      // of a quantized type, in place of the DType
 }
+
+// Blocks is how a quantized type is stored: so many elements in so many bytes, their scales
+// included. The zero value is none.
+type Blocks struct{ Elements, Bytes int }
+
+// The quantized types that llama.cpp stores keys and values in (ggml/src/ggml-common.h). A
+// head of 64 elements takes 68 bytes in Q8_0.
+var (
+	Q8_0 = Blocks{32, 34}
+	Q5_1 = Blocks{32, 24}
+	Q5_0 = Blocks{32, 22}
+	Q4_1 = Blocks{32, 20}
+	Q4_0 = Blocks{32, 18}
+)
 
 // KVCache returns the memory of the keys and values that are kept of all
 // tokens: 2 x layers x batch x context x KV heads x head size elements, and
 // layers x batch x context x latent elements where there is a Latent. Layers with a
 // Window keep no more tokens than that.
-func KVCache(c CacheConfig) (alloc.Bytes, error) {
+func KVCache(c KVConfig) (alloc.Bytes, error) {
 	if err := c.check(); err != nil {
 		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
 	}
@@ -35,11 +50,11 @@ func KVCache(c CacheConfig) (alloc.Bytes, error) {
 	if c.Window > 0 {
 		full = c.Full
 	}
-	whole, err := append(each[:len(each):len(each)], full, c.Context).Bytes(or(c.DType, alloc.Float16))
+	whole, err := c.bytes(append(each[:len(each):len(each)], full, c.Context))
 	if err != nil {
 		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
 	}
-	windowed, err := append(each, c.Layers-full, min(c.Context, c.Window)).Bytes(or(c.DType, alloc.Float16))
+	windowed, err := c.bytes(append(each, c.Layers-full, min(c.Context, c.Window)))
 	if err == nil && (whole > maxTotal || windowed > maxTotal-whole) {
 		err = fmt.Errorf("it takes more than %v", alloc.Bytes(maxTotal))
 	}
@@ -49,7 +64,19 @@ func KVCache(c CacheConfig) (alloc.Bytes, error) {
 	return whole + windowed, nil
 }
 
-func (c CacheConfig) check() error {
+// bytes is the size of so many elements.
+func (c KVConfig) bytes(shape alloc.Shape) (alloc.Bytes, error) {
+	if c.Blocks == (Blocks{}) {
+		return shape.Bytes(or(c.DType, alloc.Float16))
+	}
+	n, err := shape.Elements()
+	if err != nil || n > maxTotal/int64(c.Blocks.Bytes) {
+		return maxTotal + 1, err
+	}
+	return alloc.Bytes(n / int64(c.Blocks.Elements) * int64(c.Blocks.Bytes)), nil
+}
+
+func (c KVConfig) check() error {
 	for _, f := range []struct {
 		name         string
 		value, least int
@@ -61,6 +88,14 @@ func (c CacheConfig) check() error {
 			return fmt.Errorf("%s is %d: want %d or more", f.name, f.value, f.least)
 		}
 	}
+	if row := or(c.Latent, c.KVHeads*min(c.HeadSize, maxField)); c.Blocks != (Blocks{}) {
+		switch {
+		case c.Blocks.Elements < 1 || c.Blocks.Bytes < 1:
+			return fmt.Errorf("%s are %+v: want 1 or more of both", "Blocks", c.Blocks)
+		case row%c.Blocks.Elements != 0:
+			return fmt.Errorf("%s of %d elements do not divide the %d of a token", "Blocks", c.Blocks.Elements, row)
+		}
+	}
 	if c.Full > c.Layers {
 		return fmt.Errorf("%s is %d: want at most the %d Layers", "Full", c.Full, c.Layers)
 	}
@@ -70,7 +105,7 @@ func (c CacheConfig) check() error {
 // shard is the part of one device: tensor parallelism divides the heads, of
 // which each device has one at least, and a pipeline the layers. A latent is whole
 // on each device.
-func (c CacheConfig) shard(s Sharding) CacheConfig {
+func (c KVConfig) shard(s Sharding) KVConfig {
 	c.KVHeads = int(part(int64(c.KVHeads), s.Tensor))
 	c.Layers = int(part(int64(c.Layers), s.Pipeline))
 	c.Full = int(part(int64(c.Full), s.Pipeline))

@@ -1,11 +1,5 @@
 package estimate
 
-import "math"
-
-// maxField bounds every setting of a layer, so that the product of two cannot
-// overflow 64 bits.
-const maxField = math.MaxInt32
-
 // want reports whether a setting is between least and maxField, and ends the
 // declaration with an error if it is not.
 func (d *Declaration) want(name string, v, least int) bool {
@@ -55,4 +49,15 @@ func (t *Tape) width(x Tensor, dim, want int, what string) error {
 		return t.Errorf("input %v has %d %s: want %d", x.Shape, x.Shape[i], what, want)
 	}
 	return nil
+}
+
+// wrong stands where no layer can be made, and says why.
+type wrong string
+
+// Declare implements Layer.
+func (w wrong) Declare(d *Declaration) { d.Errorf("%s", string(w)) }
+
+// Forward implements Layer.
+func (w wrong) Forward(t *Tape, _ Tensor) (Tensor, error) {
+	return Tensor{}, t.Errorf("%s", string(w))
 }

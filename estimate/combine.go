@@ -33,11 +33,17 @@ type Named struct {
 	Layer Layer
 }
 
+// As gives a layer its name; it is Named{name, l}.
+func As(name string, l Layer) Named { return Named{Name: name, Layer: l} }
+
 // Declare implements Layer.
 func (n Named) Declare(d *Declaration) { d.Layer(n.Name, n.Layer) }
 
 // Forward implements Layer.
 func (n Named) Forward(t *Tape, x Tensor) (Tensor, error) { return t.Call(n.Name, n.Layer, x) }
+
+// inner is the layer without its name.
+func (n Named) inner() Layer { return n.Layer }
 
 // inline is a layer whose parts belong to the layer that holds it.
 type inline struct{ Layer }
@@ -262,23 +268,5 @@ func (c Recompute) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return t.checkpoint(inner, x)
 }
 
-// unwrap takes the name off a layer that is given one elsewhere.
-func unwrap(l Layer) Layer {
-	for range maxDepth {
-		n, ok := l.(Named)
-		if !ok {
-			break
-		}
-		l = n.Layer
-	}
-	return l
-}
-
-// or is v, or its default where v is zero.
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
-}
+// residual adds what the layers make of x to x; it takes no name of its own.
+func residual(body ...Layer) Layer { return inline{Residual{Body: Sequential(body)}} }

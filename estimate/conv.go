@@ -207,11 +207,17 @@ func (c conv) forward(t *Tape, x Tensor) (Tensor, error) {
 	} else {
 		work = append(work, c.in/or(c.groups, 1), 2)
 	}
-	o := Op{In: []Tensor{x}, Shape: shape, DType: t.Activation(), Params: true, Keep: []Tensor{x}, FLOPs: FLOPs(work...)}
+	x, err := t.lower(x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	o := Op{In: []Tensor{x}, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(x), FLOPs: FLOPs(work...)}
+	t.convolutions++
 	t.rounded = t.rounded || t.Activation() != alloc.Float32
 	if t.On() == CPU {
 		o.Workspace = c.blocked(t, x, shape)
 	}
+	t.cast(&o, append(alloc.Shape{c.out, c.in / or(c.groups, 1)}, c.window.kernel[:c.window.dims]...))
 	return t.Op(o)
 }
 

@@ -7,7 +7,11 @@ func (c Transformer) decoder() []Layer {
 	body := Sequential{Named{"embed_tokens", Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}}}
 	norm, last := c.norm(), "norm"
 	if c.Family == Phi {
-		body = append(body, Named{"embed_dropout", c.dropout()})
+		embedded := c.dropout()
+		if c.PlainEmbeddings {
+			embedded = Identity{}
+		}
+		body = append(body, Named{"embed_dropout", embedded})
 		last = "final_layernorm"
 	}
 	if c.gemma() {
@@ -22,6 +26,9 @@ func (c Transformer) decoder() []Layer {
 		}},
 		Named{last, norm})
 	layers := []Layer{Named{"model", body}}
+	if c.Classes != 0 {
+		return append(layers, Named{"score", Linear{In: c.Hidden, Out: c.Classes, NoBias: true}})
+	}
 	if !c.NoHead {
 		head := Linear{In: c.Hidden, Out: c.Vocab, NoBias: c.Family != Phi, Split: ByColumns}
 		if c.Tied {
@@ -177,7 +184,7 @@ func (c Transformer) decoderBlock(mlp Layer) Layer {
 func (c Transformer) attention() Attention {
 	a := Attention{
 		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.QKVBias,
-		NoOutBias: !c.Bias, Rotary: true, RotaryDim: c.RotaryDim, Plain: c.Plain, Packed: c.Family == Phi3,
+		NoOutBias: !c.Bias, Rotary: true, RotaryDim: c.RotaryDim, Plain: c.Plain, Eager: c.Eager, Packed: c.Family == Phi3,
 		QKNorm: c.QKNorm, Capped: c.CappedScores, shifted: c.gemma(), rotations: c.rotations(),
 	}
 	switch c.Family {

@@ -8,15 +8,15 @@
 //		estimate.Flatten{},
 //		estimate.Linear{In: 64 * 32 * 32, Out: 10},
 //	}
-//	r, err := estimate.Model(layers, estimate.Input(8, 3, 32, 32), estimate.Train(estimate.AdamW))
+//	r, err := estimate.Model(layers, estimate.InputShape(8, 3, 32, 32), estimate.Train(estimate.AdamW))
 //	if err == nil && !r.Fits(16*alloc.GiB) {
 //		fmt.Println(r)
 //	}
 //
 // Layers are values named after PyTorch's modules, with its defaults; the zero
 // value of a setting is PyTorch's default. A type of your own that has the two
-// methods of Layer is a layer too. Package zoo has well-known models, Open reads
-// model files, Transformer builds the families that a config.json describes,
+// methods of Layer is a layer too. Package zoo has well-known models, package checkpoint
+// reads model files, Transformer builds the families that a config.json describes,
 // MaxBatch finds the batch that fits, and KVCache sizes the cache for serving.
 //
 // # How it is done
@@ -29,22 +29,33 @@
 // passed backward; gradients of activations live until they are used up, gradients
 // of parameters until the step is over.
 //
+// # What a device shows
+//
+// A Footprint is what the process takes of its device. The allocations and frees
+// of loading and of two training steps, in PyTorch's order, go through alloc.Cache: that gives
+// what is reserved, with rounding, fragmentation and cached blocks, and the smallest device on
+// which the run goes through. The CUDA context comes to it, from a table of what was measured
+// (Contexts). Fits asks the upper bound of what is needed. Loops, PyTorch and RunsOn say how
+// the training loop and the machine are; what they leave open widens the band.
+//
 // # How far to trust it
 //
 // testdata/torch has what PyTorch was measured to do with known models on the
 // CPU, transformers in bfloat16 and with checkpointed blocks too. There, parameters and
 // shapes are equal, and the bytes kept for backward and the peaks are off by what the
 // Band of each says, the worst deviation found; models with recurrent layers have a
-// band of their own, which is wide. Convolutions were measured in float32 only, and peaks
-// on CUDA not yet; until then they carry the same bands, and the report says so.
+// band of their own, which is wide. Convolutions were measured in float32 only.
+// The page docs/estimate.md has the estimates of runs that others measured on GPUs, and
+// says how many stand behind the bands of a Footprint.
 //
 // # What is not counted
 //
-// The CUDA context, workspaces of cuBLAS and cuDNN, the rounding, fragmentation
-// and cached blocks of an allocator, communication buffers, and other processes.
+// Workspaces of cuDNN, communication buffers but for DistributedDataParallel's, and other
+// processes.
 //
 // # Concurrency and cost
 //
 // All functions may be called from several goroutines; layers and reports are
-// never changed. ResNet-152 takes about 0.4 ms, a Llama of 80 blocks about 0.7 ms.
+// never changed. ResNet-152 takes about 5 ms, a Llama of 80 blocks about 10 ms, most of it in
+// the allocator.
 package estimate

@@ -22,7 +22,7 @@ func classifier() []estimate.Layer {
 // A memory budget is a unit test: with t.Errorf for fmt.Printf, it fails in the
 // commit that makes the model too large, on a machine without a GPU.
 func Example_memoryBudget() {
-	r, err := estimate.Model(classifier(), estimate.Input(64, 3, 224, 224), estimate.Train(estimate.AdamW))
+	r, err := estimate.Model(classifier(), estimate.InputShape(64, 3, 224, 224), estimate.Train(estimate.AdamW))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -36,7 +36,7 @@ func Example_memoryBudget() {
 }
 
 func ExampleModel() {
-	r, err := estimate.Model(classifier(), estimate.Input(64, 3, 224, 224), estimate.Train(estimate.AdamW))
+	r, err := estimate.Model(classifier(), estimate.InputShape(64, 3, 224, 224), estimate.Train(estimate.AdamW))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -53,9 +53,9 @@ func ExampleModel() {
 }
 
 func ExampleMaxBatch() {
-	n, err := estimate.MaxBatch(classifier(), 24*alloc.GiB, estimate.Input(1, 3, 224, 224), estimate.Train(estimate.AdamW))
+	n, err := estimate.MaxBatch(classifier(), 24*alloc.GiB, estimate.InputShape(1, 3, 224, 224), estimate.Train(estimate.AdamW))
 	fmt.Println(n, err)
-	// Output: 964 <nil>
+	// Output: 679 <nil>
 }
 
 // LoRA is a layer of one's own: a linear layer that is not trained, with an adapter of low
@@ -92,7 +92,7 @@ func (l LoRA) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, err
 }
 
 func ExampleLayer() {
-	r, err := estimate.Model([]estimate.Layer{LoRA{In: 4096, Out: 4096, Rank: 16}}, estimate.Input(8, 4096), estimate.Train(estimate.AdamW))
+	r, err := estimate.Model([]estimate.Layer{LoRA{In: 4096, Out: 4096, Rank: 16}}, estimate.InputShape(8, 4096), estimate.Train(estimate.AdamW))
 	if err != nil {
 		fmt.Println(err)
 		return

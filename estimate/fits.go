@@ -17,11 +17,21 @@ func (r *Report) memory() Memory {
 	return r.Inference
 }
 
-// Fits reports whether Peak, taken at the upper end of its band, is at most the budget.
-// Without an Input that is a condition and no promise.
+// Fits reports whether the model runs on a device of the budget, by the upper bound of
+// what it needs there with its context, Footprint.Needed; on the CPU by that of
+// Peak. Without an input that is a condition and no promise.
 func (r *Report) Fits(budget alloc.Bytes) bool {
-	return r.memory().Upper() <= budget
+	return r.Needs() <= budget
 }
+
+// Needs is the upper bound that Fits asks about: the least that a device must have.
+func (r *Report) Needs() alloc.Bytes {
+	m := r.memory()
+	return max(m.Upper(), m.Footprint.Needed.Upper)
+}
+
+// Footprint is what the process takes of the device for what the options asked about.
+func (r *Report) Footprint() Footprint { return r.memory().Footprint }
 
 // Upper is Peak at the upper end of its band.
 func (m Memory) Upper() alloc.Bytes {

@@ -89,7 +89,7 @@ func (d drawn) layer(depth int) estimate.Layer {
 		},
 		func() estimate.Layer { return estimate.CrossEntropy{Dim: n()} },
 		func() estimate.Layer { return estimate.MSE{} },
-		func() estimate.Layer { return estimate.Parameter{Shape: alloc.Shape{n(), n()}} },
+		func() estimate.Layer { return estimate.Learned{Shape: alloc.Shape{n(), n()}} },
 		func() estimate.Layer {
 			return estimate.Sequential(estimate.Transformer{
 				Family: estimate.Family(rapid.IntRange(0, 12).Draw(d.t, "family")), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
@@ -125,6 +125,18 @@ func check(t *rapid.T) {
 		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 7).Draw(t, "optimizer"))),
 		estimate.On(estimate.Backend(rapid.IntRange(0, 1).Draw(t, "backend"))),
 	}
+	opts = append(opts, estimate.Loops(estimate.Loop{
+		ZeroGrad: estimate.ZeroGrad(d.n("zero grad") & 3), Output: estimate.Output(d.n("output") & 3), Form: estimate.Form(d.n("form") & 3), MicroBatches: d.n("accumulate") & 3,
+	}), estimate.RunsOn(estimate.Machine{GPU: estimate.Generation(d.n("gpu") & 7)}))
+	if d.yes("autocast") {
+		opts = append(opts, estimate.Autocast(alloc.BFloat16))
+	}
+	switch rapid.IntRange(0, 15).Draw(t, "trained") {
+	case 0:
+		opts = append(opts, estimate.Adapt(estimate.LoRA{Rank: d.n("rank"), Targets: []string{"*"}, Base: estimate.Base(d.n("base") & 3)}))
+	case 1:
+		opts = append(opts, estimate.Frozen("0"))
+	}
 	if d.yes("shard") {
 		opts = append(opts, estimate.Shard(estimate.Sharding{Data: d.n("data"), ZeRO: d.n("zero") % 4, Tensor: d.n("tensor"), Pipeline: d.n("pipeline")}))
 	}
@@ -139,7 +151,7 @@ func check(t *rapid.T) {
 		for i := range shape {
 			shape[i] = d.n("dim")
 		}
-		opts = append(opts, estimate.Input(shape...))
+		opts = append(opts, estimate.InputShape(shape...))
 	}
 	r, err := estimate.Model(d.list(3), opts...)
 	if err != nil {
@@ -147,21 +159,80 @@ func check(t *rapid.T) {
 		require.NotEmpty(t, err.Error())
 		return
 	}
+	holds(t, r)
+}
+
+// holds checks what is true of every report.
+func holds(t *rapid.T, r *estimate.Report) {
 	_ = r.String()
-	_, err = r.MarshalJSON()
+	_, err := r.MarshalJSON()
 	require.NoError(t, err)
 	for _, m := range []estimate.Memory{r.Inference, r.Training} {
-		parts := []alloc.Bytes{m.Weights, m.Buffers, m.Master, m.Optimizer, m.Input, m.Cache, m.Gradients, m.Saved, m.Transient}
+		parts := []alloc.Bytes{m.Weights, m.Buffers, m.Master, m.Optimizer, m.Input, m.Cache, m.Buckets, m.Gradients, m.Saved, m.Transient}
 		sum := alloc.Bytes(0)
 		for _, p := range parts {
 			require.GreaterOrEqual(t, p, alloc.Bytes(0), "%+v", m)
 			sum += p
 		}
 		require.Equal(t, sum, m.Peak)
+		f := m.Footprint
+		for _, figure := range []estimate.Figure{f.Allocated, f.Reserved, f.Context, f.Device, f.Needed} {
+			require.LessOrEqual(t, figure.Lower, figure.Bytes, "%+v", f)
+			require.LessOrEqual(t, figure.Bytes, figure.Upper, "%+v", f)
+		}
+		if f != (estimate.Footprint{}) {
+			require.LessOrEqual(t, m.Peak, f.Allocated.Bytes, "%+v", m)
+			require.LessOrEqual(t, f.Allocated.Bytes, f.Reserved.Bytes, "%+v", f)
+			require.LessOrEqual(t, f.Needed.Bytes, f.Device.Bytes, "%+v", f)
+		}
 	}
 }
 
 func TestModelNeverPanics(t *testing.T) { rapid.Check(t, check) }
+
+// checkTransformer draws a transformer that is right, in training or serving, by any way.
+func checkTransformer(t *rapid.T) {
+	d := drawn{t}
+	pick := func(name string, of ...int) int { return rapid.SampledFrom(of).Draw(t, name) }
+	kv := pick("kv heads", 1, 2, 4)
+	c := estimate.Transformer{
+		Family: estimate.Family(rapid.IntRange(0, 9).Draw(t, "family")), Vocab: pick("vocab", 100, 5000), KVHeads: kv, Heads: kv * pick("group", 1, 2),
+		HeadSize: pick("head size", 8, 64), Blocks: pick("blocks", 1, 2, 6), FFN: pick("ffn", 16, 1000), Positions: 64,
+		Dropout: []float64{0, 0.1}[pick("dropout", 0, 1)], Plain: d.yes("plain"), Eager: d.yes("eager"), Tied: d.yes("tied"), Image: 32, Patch: 16, Classes: pick("classes", 0, 3),
+	}
+	c.Hidden = c.Heads * c.HeadSize
+	if c.Family == estimate.GPTOSS {
+		c.Experts = 4
+	}
+	opts := []estimate.Option{
+		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 6).Draw(t, "optimizer"))), estimate.PyTorch(pick("torch", 1, 2), pick("minor", 3, 10, 12)),
+		estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGrad(pick("zero grad", 0, 1, 2, 3)), Output: estimate.Output(pick("output", 0, 1, 2, 3)),
+			Form: estimate.Form(pick("form", 0, 1, 2, 3)), MicroBatches: pick("accumulate", 0, 1, 3)}),
+		estimate.Precision([]alloc.DType{alloc.Float32, alloc.BFloat16}[pick("precision", 0, 1)]),
+	}
+	if d.yes("autocast") {
+		opts = append(opts, estimate.Precision(alloc.Float32), estimate.Autocast(alloc.Float16))
+	}
+	if d.yes("shard") {
+		opts = append(opts, estimate.Shard(estimate.Sharding{Data: pick("data", 1, 4), ZeRO: pick("zero", 0, 1, 2, 3), Tensor: pick("tensor", 1, 2)}))
+	}
+	if d.yes("freeze") {
+		opts = append(opts, estimate.Frozen("*"))
+	}
+	if c.Family == estimate.ViT {
+		opts = append(opts, estimate.InputShape(pick("batch", 1, 3), 3, 32, 32))
+	} else {
+		opts = append(opts, estimate.Tokens(pick("batch", 1, 3), pick("length", 1, 64)))
+		if !c.Family.Encoder() && d.yes("cache") {
+			opts = append(opts, estimate.WithKVCache(c.Cache(1, pick("context", 1, 500), 0)))
+		}
+	}
+	r, err := estimate.Model(c.Layers(), opts...)
+	require.NoError(t, err)
+	holds(t, r)
+}
+
+func TestTransformers(t *testing.T) { rapid.Check(t, checkTransformer) }
 
 func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(check)) }
 
@@ -170,7 +241,7 @@ func TestHugeRepeatIsAnError(t *testing.T) {
 	for range 5 {
 		l = estimate.Repeat{N: math.MaxInt32, Layer: l}
 	}
-	_, err := estimate.Model([]estimate.Layer{l}, estimate.Input(1, 1))
+	_, err := estimate.Model([]estimate.Layer{l}, estimate.InputShape(1, 1))
 	var layer *estimate.LayerError
 	require.True(t, errors.As(err, &layer))
 	require.ErrorContains(t, err, "more than")

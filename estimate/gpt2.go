@@ -25,7 +25,7 @@ func (c Transformer) gpt2Block() Layer {
 		residual(
 			Named{"ln_1", LayerNorm{Size: c.Hidden}},
 			Named{"attn", withDropout{"resid_dropout", Attention{
-				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout,
+				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout,
 				names: &attentionNames{packed: "c_attn", out: "c_proj"},
 			}, c.dropout()}},
 		),
@@ -100,6 +100,3 @@ func (w withDropout) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	return t.Call(w.name, w.dropout, x)
 }
-
-// residual adds what the layers make of x to x; it takes no name of its own.
-func residual(body ...Layer) Layer { return inline{Residual{Body: Sequential(body)}} }

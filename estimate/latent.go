@@ -116,28 +116,3 @@ func (l LatentAttention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	return out.Forward(t, y)
 }
-
-// rotatePairs turns so many elements of each of the heads by their position, in pairs, by
-// tables of so many numbers a position.
-func rotatePairs(t *Tape, x Tensor, heads, size, table int) (Tensor, error) {
-	cos, sin, err := t.rotary(x.Shape[1], table, 1)
-	if err != nil {
-		return Tensor{}, err
-	}
-	half := t.resized(x.Shape, heads*size/2)
-	var halves [2]Tensor
-	for i := range halves {
-		a, err := t.Op(Op{In: []Tensor{x, cos}, Shape: half, Keep: []Tensor{cos}})
-		if err != nil {
-			return Tensor{}, err
-		}
-		b, err := t.Op(Op{In: []Tensor{x, sin}, Shape: half, Keep: []Tensor{sin}})
-		if err != nil {
-			return Tensor{}, err
-		}
-		if halves[i], err = t.Op(Op{In: []Tensor{a, b}, Shape: half, PassGrad: true}); err != nil {
-			return Tensor{}, err
-		}
-	}
-	return t.Op(Op{In: halves[:], Shape: t.resized(x.Shape, heads*size), PassGrad: true})
-}

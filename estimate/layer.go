@@ -51,13 +51,15 @@ const maxDepth = 64
 
 // Declaration collects what the layers of a model declare.
 type Declaration struct {
+	cfg     *config
 	path    string
 	depth   int
 	current int
 	modules []module
 	params  []ownedParam
 	index   map[string]int // module of a path
-	shared  map[*Shared]bool
+	shared  map[Layer]bool
+	met     map[string]bool // patterns of Frozen and targets of LoRA that match a layer
 	text    strings.Builder // of paths, taken for many of them at a time
 	err     error
 }
@@ -66,140 +68,14 @@ type module struct {
 	path, kind string
 	depth      int
 	own        int   // parameters and buffers, its parts' not counted
-	params     int64 // elements of its trained parameters, its parts' not counted
+	params     int64 // elements of its parameters, its parts' not counted
+	frozen     bool  // its parameters are not trained
 }
 
 type ownedParam struct {
 	Param
 	elements int64
 	module   int
-}
-
-func newDeclaration(memory *scratch) *Declaration {
-	return &Declaration{
-		modules: memory.modules[:0], params: memory.params[:0], index: memory.index, shared: make(map[*Shared]bool),
-	}
-}
-
-// run lets the model declare itself.
-func (d *Declaration) run(root Layer, name string) error {
-	d.modules = append(d.modules, module{kind: name})
-	d.index[""] = 0
-	root.Declare(d)
-	if d.err == nil {
-		d.err = d.checkTies()
-	}
-	return d.err
-}
-
-// Layer declares a part under a name, with all that it declares itself. It
-// reports whether there is any sense in going on: a layer that declares many
-// parts in a loop should leave it when the answer is no.
-func (d *Declaration) Layer(name string, l Layer) bool {
-	if d.err != nil {
-		return false
-	}
-	l = unwrap(l)
-	path := d.join(d.path, name)
-	switch {
-	case isNil(l):
-		d.err = &LayerError{Path: path, Layer: "nil", Reason: "there is no layer here: give one, or take the entry out"}
-	case len(d.modules) >= maxLayers:
-		d.err = &LayerError{Path: path, Layer: kindOf(l), Reason: fmt.Sprintf("the model has more than %d layers", maxLayers)}
-	case d.depth >= maxDepth:
-		d.err = &LayerError{Path: path, Layer: kindOf(l), Reason: fmt.Sprintf("layers are nested more than %d deep", maxDepth)}
-	}
-	if d.err != nil {
-		return false
-	}
-	outer, current := d.path, d.current
-	d.path, d.depth = path, d.depth+1
-	if at, seen := d.index[path]; seen {
-		d.current = at // the same module called again, as torchvision does with relu
-		if d.modules[at].own > 0 {
-			d.err = &LayerError{Path: path, Layer: kindOf(l), Reason: "two layers with parameters have this name: name them apart, or Share one"}
-			return false
-		}
-	} else {
-		d.current = len(d.modules)
-		d.index[path] = d.current
-		d.modules = append(d.modules, module{path: path, kind: kindOf(l), depth: d.depth})
-	}
-	l.Declare(d)
-	d.path, d.depth, d.current = outer, d.depth-1, current
-	return d.err == nil
-}
-
-// Param declares a parameter of the layer that is being declared.
-func (d *Declaration) Param(name string, dims ...int) {
-	d.Add(Param{Name: name, Shape: dims})
-}
-
-// Buffer declares a buffer of the model's type of weights.
-func (d *Declaration) Buffer(name string, dims ...int) {
-	d.Add(Param{Name: name, Shape: dims, Buffer: true})
-}
-
-// Add declares a parameter or a buffer with all that Param can say.
-func (d *Declaration) Add(p Param) {
-	if d.err != nil {
-		return
-	}
-	n, err := p.Shape.Elements()
-	if err == nil && p.DType != 0 {
-		_, err = p.Shape.Bytes(p.DType)
-	}
-	if err != nil {
-		m := d.modules[d.current]
-		d.err = &LayerError{Path: m.path, Layer: m.kind, Reason: "parameter " + p.Name, Err: err}
-		return
-	}
-	d.params = append(d.params, ownedParam{Param: p, elements: n, module: d.current})
-	m := &d.modules[d.current]
-	m.own++
-	if !p.Buffer && p.Tied == "" {
-		m.params = addSat(m.params, n)
-	}
-}
-
-// Errorf ends the declaration with an error that names the current layer.
-func (d *Declaration) Errorf(format string, args ...any) {
-	if d.err == nil {
-		m := d.modules[d.current]
-		d.err = &LayerError{Path: m.path, Layer: m.kind, Reason: fmt.Sprintf(format, args...)}
-	}
-}
-
-func (d *Declaration) checkTies() error {
-	for _, p := range d.params {
-		if p.Tied == "" {
-			continue
-		}
-		m := d.modules[p.module]
-		owner := d.ownerOf(p.Tied)
-		if owner == nil {
-			return &LayerError{Path: m.path, Layer: m.kind, Reason: fmt.Sprintf("parameter %s is tied to %q, which the model does not have", p.Name, p.Tied)}
-		}
-		if !owner.Shape.Equal(p.Shape) {
-			return &LayerError{Path: m.path, Layer: m.kind, Reason: fmt.Sprintf("parameter %s has shape %v, but %q, to which it is tied, has %v", p.Name, p.Shape, p.Tied, owner.Shape)}
-		}
-	}
-	return nil
-}
-
-// ownerOf is the parameter of a path, or nil.
-func (d *Declaration) ownerOf(path string) *ownedParam {
-	at := strings.LastIndexByte(path, '.')
-	module, ok := d.index[path[:max(0, at)]]
-	if !ok {
-		return nil
-	}
-	for i := range d.params {
-		if p := &d.params[i]; p.module == module && p.Name == path[at+1:] && p.Tied == "" {
-			return p
-		}
-	}
-	return nil
 }
 
 // LayerError says which layer of a model is wrong, and how.
@@ -227,32 +103,6 @@ func (e *LayerError) Error() string {
 
 func (e *LayerError) Unwrap() error { return e.Err }
 
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	if name == "" {
-		return path
-	}
-	return path + "." + name
-}
-
-// join is join without an allocation for each path: most of them are long and alike.
-func (d *Declaration) join(path, name string) string {
-	if path == "" || name == "" {
-		return join(path, name)
-	}
-	if n := len(path) + 1 + len(name); d.text.Cap()-d.text.Len() < n {
-		d.text = strings.Builder{}
-		d.text.Grow(max(4096, n))
-	}
-	begin := d.text.Len()
-	d.text.WriteString(path)
-	d.text.WriteByte('.')
-	d.text.WriteString(name)
-	return d.text.String()[begin:]
-}
-
 // kindOf is the name that a layer's rows carry: its type's, or what its Kind
 // method says.
 func kindOf(l Layer) string {
@@ -272,4 +122,111 @@ func isNil(l Layer) bool {
 	}
 	v := reflect.ValueOf(l)
 	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// Tensor is an activation that the layers pass on: a shape and an element
+// type over a storage, which views of a tensor and operations in place share.
+// Tensors come from the Tape and are good for that one only; the zero Tensor is none.
+type Tensor struct {
+	Shape alloc.Shape
+	DType alloc.DType
+
+	tape    *Tape
+	storage int32 // index on the tape
+	grad    bool  // the loss depends on a parameter through it
+	split   bool  // each device of a tensor parallel group holds a part
+}
+
+// NeedsGrad reports whether the backward pass computes a gradient of x, which
+// decides what many operations keep.
+func (x Tensor) NeedsGrad() bool { return x.grad }
+
+// Tape is the record of one forward pass. Layers write on it; nothing is
+// computed but shapes and sizes.
+type Tape struct {
+	cfg        *config
+	decl       *Declaration
+	inputs     []Tensor
+	inputsRead int    // the first so many were asked for
+	out        Tensor // of the model
+	storages   []storage
+	ops        []op
+	refs       []int32 // storages that operations read and keep, one stretch after another
+	rows       []Row
+	called     []bool    // modules that have a row
+	next       int       // module that is expected to be called next
+	segments   []segment // checkpointed stretches of ops
+	matched    []bool    // patterns of Checkpointed that match a layer
+	recurrent  bool      // a layer is recurrent
+	multiplies bool      // a layer multiplies matrices
+
+	convolutions int  // that ran
+	held         bool // parts are there and do not run
+	rounded      bool // a convolution computes in another type than float32
+	total        alloc.Bytes
+	cos, sin     Tensor      // of rotary positions, which all layers share
+	masks        Tensor      // of eager attention, which all layers share
+	attention    Tensor      // the weights that eager attention returned last
+	answer       Tensor      // what the first loss reads, which the caller sees
+	rowOutput    alloc.Shape // of the layer being called, where it is not what Forward returns
+	scores       Tensor      // of the router that was called last
+
+	dims []int // memory of shapes, taken for many of them at a time
+
+	path   string
+	row    int // of the layer being called
+	depth  int
+	inside bool             // of a checkpointed layer
+	shared *reuse           // the innermost Shared being called again
+	homes  map[Layer]string // the path where each was called first
+}
+
+type storage struct {
+	bytes   int64
+	last    int32 // the last operation that uses it
+	lastRun int32 // the same in inference
+	read    int32 // the last operation that reads it, where last may be a variable that holds it
+	alias   int32 // the storage that serves in inference, where the operation is the identity
+	input   bool
+	made    bool // by Const
+	own     bool // kept by an operation, never passed on
+	cached  bool // by autocast, until the forward pass is over
+	kept    bool
+	grad    bool
+	hidden  bool // kept by nobody but a checkpointed layer, which drops it
+}
+
+type op struct {
+	row            int32
+	in, keep, end  int32 // refs[in:keep] are read, refs[keep:end] are kept
+	out            int32
+	workspace      int64
+	backward       int64 // workspace besides
+	grad, passGrad bool
+	inPlace, view  bool
+	trainingOnly   bool
+	params         bool // it reads parameters of its layer
+	promotes       bool // an input of a narrower type than the output gets a gradient of its own
+}
+
+// segment is a checkpointed layer: the operations from begin up to end.
+type segment struct {
+	begin, end int32
+	inputs     []int32 // storages that it reads and did not make: these are kept
+}
+
+// reuse is a further call of a Shared layer: what lies below at was declared
+// below home.
+type reuse struct{ home, at string }
+
+// unwrap takes the name off a layer that is given one elsewhere.
+func unwrap(l Layer) Layer {
+	for range maxDepth {
+		n, ok := l.(interface{ inner() Layer })
+		if !ok {
+			break
+		}
+		l = n.inner()
+	}
+	return l
 }

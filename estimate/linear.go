@@ -1,8 +1,6 @@
 package estimate
 
-import (
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-)
+import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // Linear is y = xW' + b over the last dimension, as nn.Linear. It keeps its
 // input.
@@ -35,9 +33,19 @@ func (l Linear) Declare(d *Declaration) {
 		d.Errorf("Split is %d: want Whole, ByColumns or ByRows", l.Split)
 		return
 	}
-	d.Add(Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != Whole})
+	weight := Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != Whole}
+	if lora := d.cfg.lora; lora.quantizes(d.path) {
+		lora.weight(d, weight)
+	} else {
+		d.Add(weight)
+	}
 	if !l.NoBias {
 		d.Add(Param{Name: "bias", Shape: alloc.Shape{l.Out}, Split: l.Split == ByColumns})
+	}
+	if d.adapts() {
+		a, b := d.cfg.lora.parts(l)
+		d.Layer("lora_A", a)
+		d.Layer("lora_B", b)
 	}
 }
 
@@ -46,12 +54,41 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.width(x, -1, l.In, "features"); err != nil {
 		return Tensor{}, err
 	}
+	t.multiplies = true
+	in := x
+	x, err := t.lower(x)
+	if err != nil {
+		return Tensor{}, err
+	}
 	shape := t.resized(x.Shape, l.Out)
-	return t.Op(Op{
-		In: []Tensor{x}, Shape: shape, DType: t.Activation(), Params: true, Keep: []Tensor{x},
+	o := Op{
+		In: []Tensor{x}, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(x),
 		Split: l.Split == ByColumns && t.cfg.sharding.Tensor > 1, Gather: l.Split == ByRows,
 		FLOPs: flops(shape, l.In, 2),
-	})
+	}
+	lora, at := t.cfg.lora, t.declaredPath()
+	if lora.quantizes(at) { // the product makes the weight anew
+		o.Workspace = t.whole(alloc.Shape{l.Out, l.In})
+	} else {
+		t.cast(&o, alloc.Shape{l.Out, l.In})
+	}
+	y, err := t.Op(o)
+	if err != nil || lora == nil {
+		return y, err
+	}
+	if _, ok := lora.targets(at); ok {
+		return lora.beside(t, l, in, y)
+	}
+	return y, nil
+}
+
+// whole is the size of a weight in the type of activations, on one device.
+func (t *Tape) whole(shape alloc.Shape) alloc.Bytes {
+	n, err := shape.Bytes(t.computes())
+	if err != nil {
+		return 0 // the declaration has reported it
+	}
+	return min(n/alloc.Bytes(t.cfg.sharding.Tensor), maxTotal)
 }
 
 // Embedding looks up vectors by number, as nn.Embedding. It keeps the numbers.
@@ -74,22 +111,22 @@ func (l Embedding) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	return t.Op(Op{
 		In: []Tensor{x}, Shape: append(x.Shape.Clone(), l.Dim), DType: t.Activation(),
-		Params: true, Keep: []Tensor{x},
+		Params: true, Keep: t.forWeights(x),
 	})
 }
 
-// Parameter adds a learned tensor to its input, broadcast over the batch, as
+// Learned adds a learned tensor to its input, broadcast over the batch, as
 // position embeddings are added.
-type Parameter struct {
+type Learned struct {
 	Name  string
 	Shape alloc.Shape // such as (1, 197, 768)
 }
 
 // Declare implements Layer.
-func (l Parameter) Declare(d *Declaration) { d.Param(or(l.Name, "weight"), l.Shape...) }
+func (l Learned) Declare(d *Declaration) { d.Param(or(l.Name, "weight"), l.Shape...) }
 
 // Forward implements Layer.
-func (l Parameter) Forward(t *Tape, x Tensor) (Tensor, error) {
+func (l Learned) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if len(l.Shape) > len(x.Shape) {
 		return Tensor{}, t.Errorf("input %v has fewer dimensions than the parameter, %v", x.Shape, l.Shape)
 	}
@@ -109,3 +146,97 @@ func (Identity) Declare(*Declaration) {}
 
 // Forward implements Layer.
 func (Identity) Forward(_ *Tape, x Tensor) (Tensor, error) { return x, nil }
+
+// weight declares the weight of a Linear as the base holds it.
+func (l *LoRA) weight(d *Declaration, p Param) {
+	n := FLOPs(p.Shape...)
+	blocks := int(min((n+63)/64, maxField))
+	switch l.Base {
+	case Int8Base:
+		p.DType = alloc.Int8
+		d.Add(Param{Name: "SCB", Shape: alloc.Shape{p.Shape[0]}, DType: alloc.Float32, Buffer: true})
+	case NF4:
+		p.DType = alloc.Int4
+		d.Add(Param{Name: "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Float32, Buffer: true})
+	case NF4Double:
+		p.DType = alloc.Int4
+		d.Add(Param{Name: "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Uint8, Buffer: true})
+		d.Add(Param{Name: "nested_absmax", Shape: alloc.Shape{(blocks + 255) / 256}, DType: alloc.Float32, Buffer: true})
+	}
+	d.Add(p)
+}
+
+// adapter is one of the two projections of an adapter, which is trained.
+type adapter struct {
+	Linear
+	dtype alloc.DType
+}
+
+// adapts marks what is trained where all else is frozen.
+func (adapter) adapts() {}
+
+// Kind names the row.
+func (adapter) Kind() string { return "Linear" }
+
+// Declare implements Layer.
+func (a adapter) Declare(d *Declaration) {
+	if d.want("In", a.In, 1) && d.want("Out", a.Out, 1) {
+		d.Add(Param{Name: "weight", Shape: alloc.Shape{a.Out, a.In}, DType: a.dtype, Split: a.Split != Whole})
+	}
+}
+
+// Forward implements Layer.
+func (a adapter) Forward(t *Tape, x Tensor) (Tensor, error) {
+	shape := t.resized(x.Shape, a.Out)
+	return t.Op(Op{
+		In: []Tensor{x}, Shape: shape, DType: a.dtype, Params: true, Keep: []Tensor{x},
+		Split: a.Split == ByColumns && t.cfg.sharding.Tensor > 1, FLOPs: flops(shape, a.In, 2),
+	})
+}
+
+// parts are the projections of the adapter beside a Linear.
+func (l *LoRA) parts(of Linear) (a, b adapter) {
+	d := or(l.DType, alloc.Float32)
+	a = adapter{Linear{In: of.In, Out: l.Rank, NoBias: true}, d}
+	b = adapter{Linear{In: l.Rank, Out: of.Out, NoBias: true, Split: of.Split}, d}
+	if of.Split == ByRows {
+		b.Split = Whole
+	}
+	return a, b
+}
+
+// beside adds to y what the adapter makes of x (PEFT's lora.Linear.forward): x in the type of the
+// adapter, the two products, their multiple, and the sum in the type of y.
+func (l *LoRA) beside(t *Tape, of Linear, x, y Tensor) (Tensor, error) {
+	a, b := l.parts(of)
+	var err error
+	if x.DType != a.dtype {
+		if x, err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: a.dtype}); err != nil {
+			return Tensor{}, err
+		}
+	}
+	if l.Dropout > 0 {
+		if x, err = (Dropout{P: l.Dropout}).Forward(t, x); err != nil {
+			return Tensor{}, err
+		}
+	}
+	z, err := t.Call("lora_A", a, x)
+	if err == nil {
+		z, err = t.Call("lora_B", b, z)
+	}
+	if err == nil {
+		z, err = t.Op(Op{In: []Tensor{z}, Shape: z.Shape})
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	whole := y.DType
+	if whole.Bits() >= z.DType.Bits() {
+		return t.Op(Op{In: []Tensor{y, z}, Shape: y.Shape, PassGrad: true})
+	}
+	// The sum takes the wider type, in which both are copied back.
+	if y, err = t.Op(Op{In: []Tensor{y, z}, Shape: y.Shape, DType: z.DType}); err != nil {
+		return Tensor{}, err
+	}
+	return t.Op(Op{In: []Tensor{y}, Shape: y.Shape, DType: whole})
+}

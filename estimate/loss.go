@@ -15,6 +15,14 @@ type CrossEntropy struct {
 	Dim int
 }
 
+// NextToken is the loss of language models in Hugging Face's transformers
+// (loss/loss_utils.py, ForCausalLMLoss): logits in float32, shifted by a token, which copies
+// them, and CrossEntropy.
+type NextToken struct {
+	// AsIs leaves the logits in their type.
+	AsIs bool
+}
+
 // MSE is nn.MSELoss; it keeps its input and the target.
 type MSE struct{}
 
@@ -28,6 +36,9 @@ type BCEWithLogits struct{}
 func (l CrossEntropy) Declare(d *Declaration) { d.want("Dim", l.Dim, 0) }
 
 // Declare implements Layer.
+func (NextToken) Declare(*Declaration) {}
+
+// Declare implements Layer.
 func (MSE) Declare(*Declaration) {}
 
 // Declare implements Layer.
@@ -38,6 +49,7 @@ func (BCEWithLogits) Declare(*Declaration) {}
 
 // Forward implements Layer.
 func (l CrossEntropy) Forward(t *Tape, x Tensor) (Tensor, error) {
+	t.judge(x)
 	if len(x.Shape) < 2 || l.Dim >= len(x.Shape) {
 		return Tensor{}, t.Errorf("input %v has no classes: want (batch, ..., classes), or those in dimension Dim", x.Shape)
 	}
@@ -46,7 +58,7 @@ func (l CrossEntropy) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	log, err := keepOutput(t, x)
+	log, err := keepLogSoftmax(t, x)
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -57,6 +69,27 @@ func (l CrossEntropy) Forward(t *Tape, x Tensor) (Tensor, error) {
 }
 
 // Forward implements Layer.
+func (l NextToken) Forward(t *Tape, x Tensor) (Tensor, error) {
+	t.judge(x)
+	if err := t.rank(x, 3, "(batch, length, words)"); err != nil {
+		return Tensor{}, err
+	}
+	var err error
+	if !l.AsIs && x.DType != alloc.Float32 {
+		x, err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+	}
+	if err == nil {
+		shifted := x.Shape.Clone()
+		shifted[1] = max(1, shifted[1]-1)
+		x, err = t.Op(Op{In: []Tensor{x}, Shape: shifted})
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	return CrossEntropy{}.Forward(t, x)
+}
+
+// Forward implements Layer.
 func (MSE) Forward(t *Tape, x Tensor) (Tensor, error) { return against(t, x) }
 
 // Forward implements Layer.
@@ -64,11 +97,20 @@ func (BCEWithLogits) Forward(t *Tape, x Tensor) (Tensor, error) { return against
 
 // Forward implements Layer.
 func (L1) Forward(t *Tape, x Tensor) (Tensor, error) {
+	t.judge(x)
 	return t.Op(Op{In: []Tensor{x}, Shape: alloc.Shape{}, KeepOwn: []Own{{Shape: x.Shape}}})
+}
+
+// judge notes what a loss reads: the loop's code has it as the model's output.
+func (t *Tape) judge(x Tensor) {
+	if t.answer.Shape == nil {
+		t.answer = x
+	}
 }
 
 // against is a loss that keeps the input and a target like it.
 func against(t *Tape, x Tensor) (Tensor, error) {
+	t.judge(x)
 	target, err := t.Const(x.DType, x.Shape...)
 	if err != nil {
 		return Tensor{}, err

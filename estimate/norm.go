@@ -114,6 +114,10 @@ func (l LayerNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.width(x, -1, l.Size, "features"); err != nil {
 		return Tensor{}, err
 	}
+	x, err := t.raise(x)
+	if err != nil {
+		return Tensor{}, err
+	}
 	stats := Own{Shape: t.resized(x.Shape, 1), DType: t.statistics(x)}
 	return t.Op(Op{
 		In: []Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
@@ -136,6 +140,10 @@ func (l GroupNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, t.Errorf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Channels)
 	}
 	if err := t.width(x, 1, l.Channels, "channels"); err != nil {
+		return Tensor{}, err
+	}
+	x, err := t.raise(x)
+	if err != nil {
 		return Tensor{}, err
 	}
 	stats := Own{Shape: alloc.Shape{x.Shape[0], l.Groups}}
@@ -167,7 +175,12 @@ func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if wide && (l.Shifted || l.Late || !l.Unfused) {
 		normal.DType = alloc.Float32
 	}
-	o.KeepOwn = append(o.KeepOwn, normal)
+	if t.learns() { // for the gradient of the weight
+		o.KeepOwn = append(o.KeepOwn, normal)
+	} else {
+		o.Workspace, _ = normal.Shape.Bytes(or(normal.DType, x.DType))
+		o.Workspace = min(o.Workspace, maxTotal)
+	}
 	if l.Shifted {
 		o.KeepOwn = append(o.KeepOwn, Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})
 	}

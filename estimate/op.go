@@ -38,6 +38,8 @@ type Op struct {
 	// BackwardWorkspace is memory needed while it is passed backward, besides
 	// Workspace and the gradients of its output and inputs.
 	BackwardWorkspace alloc.Bytes
+
+	cached bool // KeepOwn lives until the forward pass is over, whoever keeps it
 }
 
 // Op records an operation of the layer that is being called and returns its
@@ -49,9 +51,15 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	if len(t.ops) >= math.MaxInt32/16 {
 		return Tensor{}, t.Errorf("the model has too many operations")
 	}
+	o.Params = o.Params && t.learns()
+	promotes := false
 	y := Tensor{Shape: t.clone(o.Shape), DType: o.DType, tape: t, grad: o.Params, split: o.Split}
 	if y.DType == 0 {
 		y.DType = o.In[0].DType
+		if t.cfg.autocast != 0 && !o.View && !o.InPlace {
+			y.DType = widest(o.In)
+			promotes = true
+		}
 	}
 	for _, x := range o.In {
 		y.grad = y.grad || x.grad
@@ -59,7 +67,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	}
 	at := int32(len(t.ops))
 	rec := op{
-		row: int32(t.row), grad: y.grad, passGrad: o.PassGrad || o.View, inPlace: o.InPlace, view: o.View,
+		row: int32(t.row), grad: y.grad, passGrad: o.PassGrad || o.View, promotes: promotes, inPlace: o.InPlace, view: o.View,
 		trainingOnly: o.TrainingOnly, params: o.Params, workspace: int64(max(0, o.Workspace)), backward: int64(max(0, o.BackwardWorkspace)),
 	}
 	if err := t.output(&y, &o, at); err != nil {
@@ -133,32 +141,6 @@ func (t *Tape) output(y *Tensor, o *Op, at int32) error {
 	return nil
 }
 
-func (t *Tape) newStorage(s storage) int32 {
-	t.storages = append(t.storages, s)
-	return int32(len(t.storages) - 1)
-}
-
-// use notes that the operation reads x.
-func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
-	s := &t.storages[x.storage]
-	s.last = max(s.last, at)
-	for !trainingOnly {
-		s.lastRun = max(s.lastRun, at)
-		if s.alias < 0 {
-			break
-		}
-		s = &t.storages[s.alias]
-	}
-}
-
-// hold keeps x alive up to the last operation so far, as a variable of the
-// layer's code does.
-func (t *Tape) hold(x Tensor) {
-	if n := int32(len(t.ops)); n > 0 && x.Shape != nil {
-		t.use(x, n-1, false)
-	}
-}
-
 // keep notes what the operation keeps for the backward pass.
 func (t *Tape) keep(o *Op, y Tensor, at int32) error {
 	for _, x := range o.Keep {
@@ -176,7 +158,7 @@ func (t *Tape) keep(o *Op, y Tensor, at int32) error {
 		if err != nil {
 			return err
 		}
-		t.keepStorage(t.newStorage(storage{bytes: bytes, last: at, lastRun: at, alias: -1, own: true}))
+		t.keepStorage(t.newStorage(storage{bytes: bytes, last: at, lastRun: at, alias: -1, own: true, cached: o.cached}))
 	}
 	return nil
 }
@@ -193,44 +175,17 @@ func (t *Tape) keepStorage(id int32) {
 	}
 }
 
-// bytes is the size of a tensor on one device.
-func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) (int64, error) {
-	b, err := shape.Bytes(d)
-	if err != nil {
-		return 0, t.wrap("", err)
+// widest is the type that PyTorch promotes the tensors to.
+func widest(xs []Tensor) alloc.DType {
+	d := xs[0].DType
+	for _, x := range xs[1:] {
+		if isFloat(x.DType) && x.DType.Bits() > d.Bits() {
+			d = x.DType
+		}
 	}
-	if split {
-		b = (b + alloc.Bytes(t.cfg.sharding.Tensor) - 1) / alloc.Bytes(t.cfg.sharding.Tensor)
-	}
-	if t.total += b; b > maxTotal || t.total > maxTotal {
-		return 0, t.Errorf("the tensors of the model take more than %v", alloc.Bytes(maxTotal))
-	}
-	return int64(b), nil
+	return d
 }
 
-// flops is FLOPs of a shape and further factors.
-func flops(shape alloc.Shape, factors ...int) int64 { return times(FLOPs(factors...), shape) }
-
-// FLOPs multiplies its factors, and stays at the largest int64 where the
-// product is larger; it is 0 where one of them is not positive.
-func FLOPs(factors ...int) int64 { return times(1, factors) }
-
-func times(n int64, factors []int) int64 {
-	for _, f := range factors {
-		if f <= 0 {
-			return 0
-		}
-		if n > math.MaxInt64/int64(f) {
-			return math.MaxInt64
-		}
-		n *= int64(f)
-	}
-	return n
-}
-
-func addSat(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
+func isFloat(d alloc.DType) bool {
+	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
 }

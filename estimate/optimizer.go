@@ -75,21 +75,30 @@ func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) 
 	}
 }
 
-// temporary is what a step of the optimizer needs besides its states, for
-// parameters of so many bytes the largest of which has so many. On CUDA
-// torch.optim's default is the foreach form, which makes a temporary of all
-// parameters at once for Adam ("uses ~ sizeof(params) more peak memory",
-// documentation of torch.optim.Adam); on the CPU it goes parameter by
-// parameter, with two temporaries for Adam.
-func (o Optimizer) temporary(all, largest int64, on Backend) int64 {
+// temporary is what a step of the optimizer needs besides its states, of which there are
+// so many bytes, for parameters the largest of which has so many: with ForEach Adam makes
+// a temporary of all parameters at once ("uses ~ sizeof(params) more peak memory",
+// documentation of torch.optim.Adam), OneByOne two of one parameter.
+func (o Optimizer) temporary(states, largest int64, form Form) int64 {
+	switch {
+	case o == Adafactor: // the update, and its square
+		return 2 * largest
+	case o != Adam && o != AdamW || form == Fused:
+		return 0
+	case form == OneByOne:
+		return 2 * largest
+	default:
+		return states / 2
+	}
+}
+
+// states is the number of tensors in which the optimizer holds what it keeps of a parameter.
+func (o Optimizer) states() int {
 	switch o {
-	case Adam, AdamW:
-		if on == CPU {
-			return 2 * largest
-		}
-		return all
-	case Adafactor:
-		return 2 * largest // the update, and its square
+	case Momentum:
+		return 1
+	case Adam, AdamW, Adam8bit, Adafactor:
+		return 2
 	default:
 		return 0
 	}

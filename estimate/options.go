@@ -1,8 +1,6 @@
 package estimate
 
-import (
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-)
+import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // Option says what to estimate. Later options win over earlier ones.
 type Option func(*config)
@@ -19,8 +17,16 @@ type config struct {
 	checkpoints []string
 	sharding    Sharding
 	backend     Backend
-	cache       *CacheConfig
+	cache       *KVConfig
+	stored      Amount
+	loop        Loop
+	machine     Machine
+	release     release
+	lora        *LoRA
+	frozen      []string
+	autocast    alloc.DType
 	needsBatch  bool // of MaxBatch
+	searches    bool // one of many models that are asked about
 }
 
 type input struct {
@@ -28,15 +34,15 @@ type input struct {
 	dtype alloc.DType // the zero value is that of activations
 }
 
-// Input gives the model an input of the type of activations: batch first, and
+// InputShape gives the model an input of the type of activations: batch first, and
 // for images channels before height and width. Given again, it adds a further
 // input, which layers reach by Tape.Input; one that no layer reads is an error.
-func Input(dims ...int) Option { return InputOf(0, dims...) }
+func InputShape(dims ...int) Option { return InputOf(0, dims...) }
 
 // Tokens gives the model an input of token numbers, (batch, length) of int64.
 func Tokens(batch, length int) Option { return InputOf(alloc.Int64, batch, length) }
 
-// InputOf is Input with an element type.
+// InputOf is InputShape with an element type.
 func InputOf(d alloc.DType, dims ...int) Option {
 	return func(c *config) { c.inputs = append(c.inputs, input{append(alloc.Shape{}, dims...), d}) }
 }
@@ -44,14 +50,25 @@ func InputOf(d alloc.DType, dims ...int) Option {
 // Name names the model in the report; without it the name is "Sequential".
 func Name(name string) Option { return func(c *config) { c.name = name } }
 
-// DType sets the type of weights, activations and gradients, without a master
+// Precision sets the type of weights, activations and gradients, without a master
 // copy; without it that is float32.
-func DType(d alloc.DType) Option {
-	return func(c *config) { c.weights, c.activations, c.gradients, c.master = d, d, d, false }
+func Precision(d alloc.DType) Option {
+	return func(c *config) {
+		c.weights, c.activations, c.gradients, c.master = d, d, d, false
+		c.stored = Amount{}
+	}
 }
 
 // Weights sets the type of weights and buffers.
-func Weights(d alloc.DType) Option { return func(c *config) { c.weights = d } }
+func Weights(d alloc.DType) Option {
+	return func(c *config) { c.weights, c.stored = d, Amount{} }
+}
+
+// Stored makes inference count the weights as a file holds them: so many
+// parameters in so many bytes. A Count of 0 means all of the layers' parameters; those
+// that the file lacks are counted in the type of weights. It is for one device,
+// and a type that Precision or Weights gives later takes its place.
+func Stored(a Amount) Option { return func(c *config) { c.stored = a } }
 
 // Activations sets the type of activations and of their gradients.
 func Activations(d alloc.DType) Option { return func(c *config) { c.activations = d } }
@@ -63,14 +80,18 @@ func Gradients(d alloc.DType) Option { return func(c *config) { c.gradients = d 
 // optimizer hold a master copy of weights that are not float32 besides its states,
 // as Megatron and DeepSpeed do: 16 bytes a parameter with Adam ("ZeRO: Memory
 // Optimizations Toward Training Trillion Parameter Models", arXiv:1910.02054,
-// section 3.1). torch.autocast is something else: there weights and gradients stay in
-// float32, which Activations(d) alone gives, and copies of the weights in d come to it.
+// section 3.1). torch.autocast is something else: see Autocast.
 func MixedPrecision(d alloc.DType) Option {
 	return func(c *config) {
-		DType(d)(c)
+		Precision(d)(c)
 		c.master = true
 	}
 }
+
+// Autocast runs the model under torch.autocast: weights stay as they are, products of matrices,
+// convolutions and attention compute in d, of copies that autograd keeps, and softmax, norms and
+// losses in float32 (PyTorch's documentation, "CUDA Op-Specific Behavior").
+func Autocast(d alloc.DType) Option { return func(c *config) { c.autocast = d } }
 
 // Train makes training with the optimizer what Peak, Fits and MaxBatch are about.
 // Without it they are about inference; the report tells both either way.
@@ -89,25 +110,62 @@ func Checkpointed(patterns ...string) Option {
 func Shard(s Sharding) Option { return func(c *config) { c.sharding = s } }
 
 // WithKVCache adds a key/value cache to the memory of inference.
-func WithKVCache(cache CacheConfig) Option { return func(c *config) { c.cache = &cache } }
-
-// Backend is where the model runs: kernels differ in what they keep.
-type Backend uint8
-
-// The backends. On the CPU, PyTorch's dropout keeps a mask of the type of the
-// activations; on CUDA one of a byte an element.
-const (
-	CUDA Backend = iota
-	CPU
-)
+func WithKVCache(cache KVConfig) Option { return func(c *config) { c.cache = &cache } }
 
 // On says where the model runs; without it, on CUDA.
 func On(b Backend) Option { return func(c *config) { c.backend = b } }
 
-// String is the name of the backend.
-func (b Backend) String() string {
-	if b == CPU {
-		return "CPU"
+// Loops says how the training loop goes about what the layers do not say.
+func Loops(l Loop) Option { return func(c *config) { c.loop = l } }
+
+// PyTorch says which version of it runs the model, where that bears on memory: before 1.11
+// softmax kept its input too and cuBLAS had no workspace in the cache; before 2.0
+// zero_grad kept the gradients' memory and optimizers went OneByOne, unless the loop says otherwise.
+func PyTorch(major, minor int) Option {
+	return func(c *config) { c.release = release{major, minor} }
+}
+
+// usual is a loop with what is not known filled in.
+func (c *config) usual(l Loop) Loop {
+	zero, form := ZeroGradFirst, ForEach
+	if c.release.before(2, 0) {
+		zero, form = ZeroGradKept, OneByOne
 	}
-	return "CUDA"
+	switch {
+	case c.master: // Megatron and DeepSpeed have kernels of their own
+		form = Fused
+	case c.backend == CPU:
+		form = OneByOne
+	}
+	l.ZeroGrad, l.Output, l.Form = or(l.ZeroGrad, zero), or(l.Output, OutputHeld), or(l.Form, form)
+	l.MicroBatches = or(l.MicroBatches, 1)
+	return l
+}
+
+// RunsOn says what machine the model runs on.
+func RunsOn(m Machine) Option { return func(c *config) { c.machine = m } }
+
+// workspace is the size of cuBLAS's, and how much more it may be.
+func (c *config) workspace() (size, more alloc.Bytes) {
+	m := c.machine
+	switch {
+	case c.release.before(1, 11):
+		return 0, 0
+	case m.GPU >= Hopper:
+		return cublasWorkspaceHopper, 0
+	case m.GPU == UnknownGPU:
+		return cublasWorkspace, cublasWorkspaceHopper - cublasWorkspace
+	default:
+		return cublasWorkspace, 0
+	}
+}
+
+// Adapt trains adapters in place of the model's parameters.
+func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
+
+// Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
+// that is in them, as they are: they have no gradients and no optimizer states. A
+// pattern that matches none is an error.
+func Frozen(patterns ...string) Option {
+	return func(c *config) { c.frozen = append(c.frozen, patterns...) }
 }

@@ -21,6 +21,7 @@ func withoutInput(r *Report, h *holding, cfg *config) error {
 	r.Inference.Cache = cache
 	r.Inference.close("loading")
 	r.Training = l.memory(true)
+	r.Training.Buckets = cfg.buckets(l)
 	r.Training.Gradients = alloc.Bytes(l.gradients)
 	r.Training.close("optimizer step")
 	return nil
@@ -48,21 +49,37 @@ func (m *Memory) close(at string) {
 	m.Peak = m.held() + m.Gradients + m.Saved + m.Transient
 }
 
-// held is what is there all the time.
-func (m *Memory) held() alloc.Bytes {
-	return m.Weights + m.Buffers + m.Master + m.Optimizer + m.Input + m.Cache
+// buckets is the copy of the gradients that DistributedDataParallel keeps for sending unless
+// gradient_as_bucket_view is set. Megatron and DeepSpeed, which MixedPrecision stands
+// for, and ZeRO have none.
+func (c *config) buckets(l load) alloc.Bytes {
+	if c.sharding.Data == 1 || c.sharding.ZeRO > 0 || c.master {
+		return 0
+	}
+	return alloc.Bytes(l.gradients)
 }
 
-// peaks finds the moment at which each device needs most, and reports the
-// device that needs most.
-func peaks(r *Report, t *Tape, h *holding) error {
+// kept is the memory that is held all the time, by itself.
+func (m Memory) kept() Memory {
+	m.Gradients, m.Saved, m.Transient = 0, 0, 0
+	return m
+}
+
+// held is what is there all the time.
+func (m *Memory) held() alloc.Bytes {
+	return m.Weights + m.Buffers + m.Master + m.Optimizer + m.Input + m.Cache + m.Buckets
+}
+
+// peaks finds the moment at which each device needs most, reports the device that needs
+// most, and returns what it does when it runs and when it trains.
+func peaks(r *Report, t *Tape, h *holding) (serve, learn run, err error) {
 	stages, err := t.stages(h)
 	if err != nil {
-		return err
+		return serve, learn, err
 	}
 	cache, err := t.cfg.cacheBytes()
 	if err != nil {
-		return err
+		return serve, learn, err
 	}
 	var input int64
 	for i := range t.storages {
@@ -71,30 +88,35 @@ func peaks(r *Report, t *Tape, h *holding) error {
 		}
 	}
 	gradients := t.gradients(h)
+	loop := t.cfg.usual(t.cfg.loop)
 	for i, s := range stages {
 		name := ""
 		if len(stages) > 1 {
 			name = fmt.Sprintf("stage %d: ", i)
 		}
 		held := s.load.shard(t.cfg.sharding)
-		run, train := held.memory(false), held.memory(true)
+		running := run{stage: s, memory: held.memory(false)}
+		training := run{stage: s, memory: held.memory(true), gradients: gradients}
 		if i == 0 {
-			run.Input, train.Input = alloc.Bytes(input), alloc.Bytes(input)
+			running.memory.Input, training.memory.Input = alloc.Bytes(input), alloc.Bytes(input)
 		}
-		run.Cache = cache
-		others := min(len(stages)-i, t.cfg.sharding.MicroBatches) - 1
-		if int64(r.Kept) > maxTotal/int64(others+1) {
-			return fmt.Errorf("estimate %s: what %d micro-batches keep takes more than %v", t.cfg.name, others+1, alloc.Bytes(maxTotal))
+		running.memory.Cache = cache
+		training.memory.Buckets = t.cfg.buckets(held)
+		training.others = min(len(stages)-i, t.cfg.sharding.MicroBatches) - 1
+		if int64(r.Kept) > maxTotal/int64(training.others+1) {
+			return serve, learn, fmt.Errorf("estimate %s: what %d micro-batches keep takes more than %v", t.cfg.name, training.others+1, alloc.Bytes(maxTotal))
 		}
-		t.infer(&run, s, name)
-		t.train(&train, s, name, gradients, others)
-		if run.Peak > r.Inference.Peak {
-			r.Inference = run
+		t.infer(&running, name)
+		t.train(&training, name, loop)
+		if i == 0 || running.memory.Peak > serve.memory.Peak {
+			serve = running
 		}
-		if train.Peak > r.Training.Peak {
-			r.Training, r.Gradients = train, alloc.Bytes(held.gradients)
+		if i == 0 || training.memory.Peak > learn.memory.Peak {
+			learn = training
+			r.Gradients = alloc.Bytes(held.gradients)
 		}
 	}
+	r.Inference, r.Training = serve.memory, learn.memory
 	band := measured
 	if t.recurrent {
 		band = measuredRecurrent
@@ -104,17 +126,18 @@ func peaks(r *Report, t *Tape, h *holding) error {
 		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
 	}
 	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
+	t.widen(r, learn)
 	if t.rounded {
 		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
 	}
 	if t.cfg.backend == CUDA {
-		r.Notes = append(r.Notes, "the bands were measured on the CPU: peaks on CUDA were not measured yet")
+		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
 	}
 	r.Notes = append(r.Notes, notCounted)
-	return nil
+	return serve, learn, nil
 }
 
-const notCounted = "not counted: the CUDA context, workspaces of cuBLAS and cuDNN, fragmentation and cached blocks of the allocator"
+const notCounted = "not counted: workspaces of cuDNN, communication buffers, and other processes"
 
 // gathered is what ZeRO stage 3 holds of whole layers: the largest, and as much
 // again for the next one that is fetched ahead.
@@ -125,19 +148,46 @@ func (t *Tape) gathered(s stage) int64 {
 	return 2 * s.largestModule
 }
 
-func (t *Tape) infer(m *Memory, s stage, name string) {
-	var p peak
-	if s.end > s.begin {
-		p = inference(t, s.begin, s.end)
-	}
-	m.Transient = alloc.Bytes(p.bytes + t.gathered(s))
-	m.close(name + "forward of " + t.place(p.op))
+// run is what a device does: a stage, and what is found of it.
+type run struct {
+	stage     stage
+	memory    Memory
+	gradients []gradient
+	others    int // micro-batches of a pipeline that are kept meanwhile
+	passes    passes
 }
 
-func (t *Tape) train(m *Memory, s stage, name string, gradients []gradient, others int) {
+func (t *Tape) infer(r *run, name string) {
+	var p peak
+	if s := r.stage; s.end > s.begin {
+		p, r.passes = inference(t, s.begin, s.end, t.log())
+	}
+	r.memory.Transient = alloc.Bytes(p.bytes + t.gathered(r.stage))
+	r.memory.close(name + "forward of " + t.place(p.op))
+}
+
+// log is a new timeline if an allocator is to be asked about it.
+func (t *Tape) log() *timeline {
+	if t.cfg.backend == CPU {
+		return nil
+	}
+	return &timeline{}
+}
+
+// train finds the highest of the passes of a step and of the optimizer's work.
+func (t *Tape) train(r *run, name string, loop Loop) {
+	m, s := r.memory, r.stage
+	held := s.load.shard(t.cfg.sharding)
 	var p peak
 	if s.end > s.begin {
-		p = training(t, s.begin, s.end, gradients, int64(others))
+		drop := loop.Output == OutputDropped
+		for i, from := range loop.passes(held.gradients) {
+			if i == 0 {
+				p, r.passes = training(t, s.begin, s.end, r.gradients, from, int64(r.others), drop, t.log())
+			} else if q, _ := training(t, s.begin, s.end, r.gradients, from, int64(r.others), drop, nil); q.bytes > p.bytes {
+				p = q
+			}
+		}
 	}
 	m.Saved = alloc.Bytes(p.saved)
 	m.Gradients = alloc.Bytes(p.gradients)
@@ -147,17 +197,56 @@ func (t *Tape) train(m *Memory, s stage, name string, gradients []gradient, othe
 		direction = "backward of "
 	}
 	m.close(name + direction + t.place(p.op))
-	step := *m
+	step := m
 	step.Saved = 0
-	step.Gradients = alloc.Bytes(s.load.shard(t.cfg.sharding).gradients)
-	all := s.load.shard(t.cfg.sharding)
-	step.Transient = alloc.Bytes(t.cfg.optimizer.temporary(max(all.weights, all.master), s.load.largest, t.cfg.backend))
-	if s.last {
-		step.Transient += alloc.Bytes(t.storages[t.out.storage].bytes)
+	step.Gradients = alloc.Bytes(held.gradients)
+	step.Transient = alloc.Bytes(t.cfg.optimizer.temporary(held.state, s.load.largest, loop.Form))
+	if s.last && loop.Output == OutputHeld {
+		step.Transient += t.returned()
 	}
 	step.close(name + "optimizer step")
 	if step.Peak > m.Peak {
-		*m = step
+		m = step
+	}
+	r.memory = m
+}
+
+// returned is the size of what the model's caller sees.
+func (t *Tape) returned() alloc.Bytes {
+	n := t.storages[t.out.storage].bytes
+	if t.answer.Shape != nil && t.answer.storage != t.out.storage {
+		n += t.storages[t.answer.storage].bytes
+	}
+	return alloc.Bytes(n)
+}
+
+// widen lets the band of training reach up to the worst of the settings that are not
+// known, and says which of them matters most.
+func (t *Tape) widen(r *Report, known run) {
+	doubts, worst := t.cfg.loop.doubts()
+	if len(doubts) == 0 || t.cfg.backend == CPU {
+		return
+	}
+	peak := func(l Loop) alloc.Bytes {
+		again := known
+		again.memory = known.memory.kept()
+		t.train(&again, "", t.cfg.usual(l))
+		return again.memory.Peak
+	}
+	most, name := alloc.Bytes(0), ""
+	for _, d := range doubts {
+		if p := peak(d.worst); p > most {
+			most, name = p, d.name
+		}
+	}
+	usual := r.Training.Peak
+	if most <= usual {
+		return
+	}
+	more := float64(max(peak(worst), most)) / float64(usual)
+	r.Training.Band.Above = (1+r.Training.Band.Above)*more - 1
+	if t.cfg.training {
+		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound depends most on %s: Loops says it", name))
 	}
 }
 
@@ -190,24 +279,10 @@ func (t *Tape) gradients(h *holding) []gradient {
 		placed[call] = true
 		l := h.modules[m].shard(t.cfg.sharding)
 		if call == last[m] {
-			g[i] = gradient{stays: l.gradients + h.tiedIn[m] - h.tiedOut[m], sum: 2 * h.tiedOut[m]}
+			g[i] = gradient{l.gradients + h.tiedIn[m] - h.tiedOut[m], 2 * h.tiedOut[m], int32(m) + 1}
 		} else {
 			g[i] = gradient{sum: l.gradients} // added in place
 		}
 	}
 	return g
-}
-
-// gradient is the memory of the gradients that an operation makes of its
-// layer's parameters: that which stays, and that which is needed meanwhile to add
-// to the gradient of a tied parameter, the summand and the new sum.
-type gradient struct{ stays, sum int64 }
-
-// moduleOf is the module whose parameters operation i reads, or -1.
-func (t *Tape) moduleOf(i int) int {
-	row := t.ops[i].row
-	if row < 0 {
-		return 0
-	}
-	return t.rows[row].owner
 }

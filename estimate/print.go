@@ -17,29 +17,30 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// WriteTo writes the three lines of the reference, with its arithmetic in units
-// of 10^6 bytes, a table of the layers, and the memory by part.
+// WriteTo writes a table of the layers, the memory by part, what a device shows, and the
+// three lines of the reference.
 func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
-	r.Reference(&b)
-	b.WriteByte('\n')
+	fmt.Fprintf(&b, "%s\n\n", r.Name)
 	r.table(&b)
 	b.WriteByte('\n')
 	r.parts(&b)
 	for _, note := range r.Notes {
 		fmt.Fprintf(&b, "%s\n", note)
 	}
+	b.WriteByte('\n')
+	r.Reference(&b)
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err
 }
 
 // Reference writes the lines that Pytorch-Memory-Utils' modelsize_estimate
-// prints, in its own spelling; without an input only the first.
+// prints, with its arithmetic, in units of 10^6 bytes; without an input only the first.
 func (r *Report) Reference(w io.Writer) {
-	fmt.Fprintf(w, "Model %s : params: %.6fM\n", r.Name, millions(r.Params.Bytes))
+	fmt.Fprintf(w, "Model %s : params: %.6f MB\n", r.Name, millions(r.Params.Bytes))
 	if r.HasInput {
-		fmt.Fprintf(w, "Model %s : intermedite variables: %.6f M (without backward)\n", r.Name, millions(r.Intermediates()))
-		fmt.Fprintf(w, "Model %s : intermedite variables: %.6f M (with backward)\n", r.Name, millions(r.IntermediatesWithBackward()))
+		fmt.Fprintf(w, "Model %s : intermediate variables: %.6f MB (without backward)\n", r.Name, millions(r.Intermediates()))
+		fmt.Fprintf(w, "Model %s : intermediate variables: %.6f MB (with backward)\n", r.Name, millions(r.IntermediatesWithBackward()))
 	}
 }
 
@@ -134,6 +135,7 @@ func (r *Report) parts(b *strings.Builder) {
 		{"master weights", func(m Memory) alloc.Bytes { return m.Master }},
 		{"optimizer", func(m Memory) alloc.Bytes { return m.Optimizer }},
 		{"input", func(m Memory) alloc.Bytes { return m.Input }},
+		{"buckets", func(m Memory) alloc.Bytes { return m.Buckets }},
 		{"key/value cache", func(m Memory) alloc.Bytes { return m.Cache }},
 		{"gradients", func(m Memory) alloc.Bytes { return m.Gradients }},
 		{"saved activations", func(m Memory) alloc.Bytes { return m.Saved }},
@@ -146,6 +148,30 @@ func (r *Report) parts(b *strings.Builder) {
 	fmt.Fprintf(b, "  %-22s %12v %12v\n", "peak", r.Inference.Peak, r.Training.Peak)
 	fmt.Fprintf(b, "inference peak%v at: %s\n", r.Inference.Band, r.Inference.PeakAt)
 	fmt.Fprintf(b, "training peak%v at: %s\n", r.Training.Band, r.Training.PeakAt)
+	r.footprints(b)
+}
+
+// footprints writes what the device shows.
+func (r *Report) footprints(b *strings.Builder) {
+	in, tr := r.Inference.Footprint, r.Training.Footprint
+	if in == (Footprint{}) && tr == (Footprint{}) {
+		return
+	}
+	fmt.Fprintf(b, "\n%-24s %12s %12s\n", "Of the device", "inference", "training")
+	for _, p := range []struct {
+		name string
+		of   func(Footprint) alloc.Bytes
+	}{
+		{"allocated", func(f Footprint) alloc.Bytes { return f.Allocated.Bytes }},
+		{"reserved", func(f Footprint) alloc.Bytes { return f.Reserved.Bytes }},
+		{"context", func(f Footprint) alloc.Bytes { return f.Context.Bytes }},
+		{"nvidia-smi shows", func(f Footprint) alloc.Bytes { return f.Device.Bytes }},
+		{"  at most", func(f Footprint) alloc.Bytes { return f.Device.Upper }},
+		{"needed", func(f Footprint) alloc.Bytes { return f.Needed.Bytes }},
+		{"  at most", func(f Footprint) alloc.Bytes { return f.Needed.Upper }},
+	} {
+		fmt.Fprintf(b, "  %-22s %12v %12v\n", p.name, p.of(in), p.of(tr))
+	}
 }
 
 // String is the band as it stands after a figure: " (-1.2 % to +4.6 %)".

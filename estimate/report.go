@@ -1,6 +1,10 @@
 package estimate
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // Report is what Model found. Inference, Training and the rows are about one
 // device, that which needs most; the totals above them are about the whole
@@ -8,12 +12,13 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 type Report struct {
 	Name   string        `json:"name"`
 	Inputs []alloc.Shape `json:"inputs,omitempty"`
-	// HasInput is false where no Input was given: then the shapes,
+	// HasInput is false where no input was given: then the shapes,
 	// activations and peaks are unknown and zero.
 	HasInput bool        `json:"has_input"`
 	Output   alloc.Shape `json:"output,omitempty"`
 
-	Params    Amount      `json:"params"`          // trained parameters, each once
+	Params    Amount      `json:"params"`          // parameters, each once
+	Trained   Amount      `json:"trained"`         // those of them that are not frozen
 	Buffers   Amount      `json:"buffers"`         // part of the model, not trained
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of all parameters of the device
 	FLOPs     int64       `json:"flops"`           // of a forward pass, two for a multiplication and addition
@@ -55,6 +60,7 @@ type Memory struct {
 	Optimizer alloc.Bytes `json:"optimizer_bytes"` // states
 	Input     alloc.Bytes `json:"input_bytes"`
 	Cache     alloc.Bytes `json:"cache_bytes"`     // keys and values
+	Buckets   alloc.Bytes `json:"buckets_bytes"`   // copy of the gradients that replicas send each other
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of parameters
 	Saved     alloc.Bytes `json:"saved_bytes"`     // kept for the backward pass, inputs not counted again
 	Transient alloc.Bytes `json:"transient_bytes"` // the rest: activations and their gradients, workspace
@@ -62,6 +68,10 @@ type Memory struct {
 	Peak   alloc.Bytes `json:"peak_bytes"`
 	PeakAt string      `json:"peak_at"` // such as "backward of layer1.0.conv1"
 	Band   Band        `json:"band"`    // of Peak
+
+	// Footprint is what the process takes of the device for this; zero on the CPU and without
+	// an input.
+	Footprint Footprint `json:"footprint"`
 }
 
 // Band is how far a figure may be off, as fractions of it: the truth is
@@ -93,4 +103,44 @@ type Row struct {
 	inPlace bool
 	module  int // of the declaration; -1 where it had a row before
 	owner   int // module whose parameters it reads: another's where it is Shared
+}
+
+// Footprint is what a process takes of its device at the most, as PyTorch's caching
+// allocator makes it of the tensors. A training run is taken to be two steps long: the first leaves
+// blocks behind that the second cannot use.
+//
+// Allocated is what torch.cuda.max_memory_allocated returns, Reserved is
+// max_memory_reserved, and Device is what nvidia-smi shows of a process on a device
+// that is large enough. On one that is not, the allocator gives cached memory
+// back: then Needed is enough.
+type Footprint struct {
+	Allocated Figure `json:"allocated"` // blocks of tensors and of cuBLAS's workspaces
+	Reserved  Figure `json:"reserved"`  // segments: the blocks and what is cached between them
+	Context   Figure `json:"context"`   // CUDA's context and the kernels in it, outside the allocator
+	Device    Figure `json:"device"`    // Reserved and Context
+	Needed    Figure `json:"needed"`    // the smallest device on which it runs, with Context
+}
+
+// Figure is an amount of memory, and how far off it may be.
+type Figure struct {
+	Bytes alloc.Bytes `json:"bytes"`
+	Lower alloc.Bytes `json:"lower_bytes"`
+	Upper alloc.Bytes `json:"upper_bytes"`
+}
+
+// plus is the sum of two figures.
+func (f Figure) plus(g Figure) Figure {
+	return Figure{f.Bytes + g.Bytes, f.Lower + g.Lower, f.Upper + g.Upper}
+}
+
+// String is the figure with its bounds: "15.1 GiB (14.2 GiB to 16.0 GiB)".
+func (f Figure) String() string { return fmt.Sprintf("%v (%v to %v)", f.Bytes, f.Lower, f.Upper) }
+
+// within is a figure with a band, and more that may come to its upper end.
+func within(n alloc.Bytes, b Band, more alloc.Bytes) Figure {
+	return Figure{
+		Bytes: n,
+		Lower: alloc.Bytes(float64(n) * (1 - b.Below)),
+		Upper: alloc.Bytes(float64(n)*(1+b.Above)) + more,
+	}
 }

@@ -4,7 +4,7 @@ import "fmt"
 
 // Sharding divides a model among devices. The zero value is one device.
 type Sharding struct {
-	// Data is the number of replicas, each with a batch of its own: the Input
+	// Data is the number of replicas, each with a batch of its own: the input
 	// is that of one replica.
 	Data int
 	// ZeRO is the stage by which the replicas divide what they hold: 1 the
@@ -19,7 +19,7 @@ type Sharding struct {
 	// single tensor passes, so that the largest stage is as small as can be.
 	Pipeline int
 	// MicroBatches is the number of micro-batches of a step, each of the
-	// Input's size; 0 means as many as stages. With the 1F1B schedule stage i,
+	// input's size; 0 means as many as stages. With the 1F1B schedule stage i,
 	// from 0, keeps the activations of min(Pipeline - i, MicroBatches) of them
 	// (arXiv:2104.04473, section 2.2).
 	MicroBatches int
@@ -46,7 +46,11 @@ func (s *Sharding) check() error {
 	return nil
 }
 
-// part is a share of n bytes among so many devices, rounded up.
-func part(n int64, devices int) int64 {
-	return (n + int64(devices) - 1) / int64(devices)
+// devices is the number of devices that share the weights or the layers.
+func (s Sharding) devices() int {
+	n := s.Tensor * s.Pipeline
+	if s.ZeRO >= 3 {
+		n *= s.Data
+	}
+	return n
 }

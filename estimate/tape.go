@@ -2,250 +2,10 @@ package estimate
 
 import (
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
-
-// Tensor is an activation that the layers pass on: a shape and an element
-// type over a storage, which views of a tensor and operations in place share.
-// Tensors come from the Tape and are good for that one only; the zero Tensor is none.
-type Tensor struct {
-	Shape alloc.Shape
-	DType alloc.DType
-
-	tape    *Tape
-	storage int32 // index on the tape
-	grad    bool  // the loss depends on a parameter through it
-	split   bool  // each device of a tensor parallel group holds a part
-}
-
-// NeedsGrad reports whether the backward pass computes a gradient of x, which
-// decides what many operations keep.
-func (x Tensor) NeedsGrad() bool { return x.grad }
-
-// Tape is the record of one forward pass. Layers write on it; nothing is
-// computed but shapes and sizes.
-type Tape struct {
-	cfg        *config
-	decl       *Declaration
-	inputs     []Tensor
-	inputsRead int    // the first so many were asked for
-	out        Tensor // of the model
-	storages   []storage
-	ops        []op
-	refs       []int32 // storages that operations read and keep, one stretch after another
-	rows       []Row
-	called     []bool    // modules that have a row
-	next       int       // module that is expected to be called next
-	segments   []segment // checkpointed stretches of ops
-	matched    []bool    // patterns of Checkpointed that match a layer
-	recurrent  bool      // a layer is recurrent
-	held       bool      // parts are there and do not run
-	rounded    bool      // a convolution computes in another type than float32
-	total      alloc.Bytes
-	cos, sin   Tensor      // of rotary positions, which all layers share
-	masks      Tensor      // of eager attention, which all layers share
-	attention  Tensor      // the weights that eager attention returned last
-	rowOutput  alloc.Shape // of the layer being called, where it is not what Forward returns
-	scores     Tensor      // of the router that was called last
-
-	dims []int // memory of shapes, taken for many of them at a time
-
-	path   string
-	row    int // of the layer being called
-	depth  int
-	inside bool               // of a checkpointed layer
-	shared *reuse             // the innermost Shared being called again
-	homes  map[*Shared]string // the path where each was called first
-}
-
-type storage struct {
-	bytes   int64
-	last    int32 // the last operation that uses it
-	lastRun int32 // the same in inference
-	read    int32 // the last operation that reads it, where last may be a variable that holds it
-	alias   int32 // the storage that serves in inference, where the operation is the identity
-	input   bool
-	made    bool // by Const
-	own     bool // kept by an operation, never passed on
-	kept    bool
-	grad    bool
-	hidden  bool // kept by nobody but a checkpointed layer, which drops it
-}
-
-type op struct {
-	row            int32
-	in, keep, end  int32 // refs[in:keep] are read, refs[keep:end] are kept
-	out            int32
-	workspace      int64
-	backward       int64 // workspace besides
-	grad, passGrad bool
-	inPlace, view  bool
-	trainingOnly   bool
-	params         bool // it reads parameters of its layer
-}
-
-// segment is a checkpointed layer: the operations from begin up to end.
-type segment struct {
-	begin, end int32
-	inputs     []int32 // storages that it reads and did not make: these are kept
-}
-
-// maxTotal bounds the sum of all tensors, so that no later sum can overflow.
-const maxTotal = 1 << 56
-
-// Call runs a part of the layer that is being called, under the name that the
-// layer declared it by.
-func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
-	l = unwrap(l)
-	module, declared, at := t.declared(name)
-	if isNil(l) || t.depth >= maxDepth || len(t.rows) >= maxLayers {
-		return Tensor{}, &LayerError{Path: at, Layer: "layer", Reason: "it is nil, nested too deep or one too many"}
-	}
-	if !declared && t.shared == nil {
-		return Tensor{}, &LayerError{Path: at, Layer: kindOf(l), Reason: "it is called but was not declared: Declare must name it"}
-	}
-	outerPath, outerRow := t.path, t.row
-	row := len(t.rows)
-	r := Row{Path: at, Depth: t.depth + 1, Leaf: true, Input: x.Shape, module: -1, owner: module}
-	if declared {
-		r.Kind = t.decl.modules[module].kind
-	} else {
-		r.Kind, r.owner = kindOf(l), t.owner(at)
-	}
-	if declared && !t.called[module] {
-		t.called[module] = true
-		r.module, r.Params = module, t.decl.modules[module].params
-	}
-	t.rows = append(t.rows, r)
-	if outerRow >= 0 {
-		t.rows[outerRow].Leaf = false
-	}
-	t.path, t.row, t.depth = at, row, t.depth+1
-	before := len(t.storages)
-	var y Tensor
-	var err error
-	if t.checkpointed(at) {
-		y, err = t.checkpoint(l, x)
-	} else {
-		y, err = l.Forward(t, x)
-	}
-	if err == nil && y.tape != t {
-		err = t.Errorf("Forward returned no tensor of this model")
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	t.hold(x) // the call's arguments hold it until it returns
-	t.rows[row].Output = y.Shape
-	for _, s := range t.storages[before:] {
-		t.rows[row].Allocated += alloc.Bytes(s.bytes)
-	}
-	if t.rowOutput != nil {
-		t.rows[row].Output, t.rowOutput = t.rowOutput, nil
-	}
-	t.path, t.row, t.depth = outerPath, outerRow, t.depth-1
-	return y, nil
-}
-
-// declared finds the declaration of a part of the current layer. Layers are mostly
-// called in the order in which they were declared, so that is tried first.
-func (t *Tape) declared(name string) (module int, ok bool, at string) {
-	if t.next < len(t.decl.modules) {
-		if at = t.decl.modules[t.next].path; isPart(at, t.path, name) {
-			t.next++
-			return t.next - 1, true, at
-		}
-	}
-	at = join(t.path, name)
-	if module, ok = t.decl.index[at]; ok {
-		t.next = module + 1
-	}
-	return module, ok, at
-}
-
-// reuse is a further call of a Shared layer: what lies below at was declared
-// below home.
-type reuse struct{ home, at string }
-
-// owner is the module whose parameters the layer at a path reads, or -1.
-func (t *Tape) owner(at string) int {
-	if t.shared != nil {
-		at = t.shared.home + strings.TrimPrefix(at, t.shared.at)
-	}
-	if module, ok := t.decl.index[at]; ok {
-		return module
-	}
-	return -1
-}
-
-// isPart reports whether at is join(parent, name), without building that.
-func isPart(at, parent, name string) bool {
-	if parent == "" {
-		return at == name
-	}
-	n := len(parent)
-	return len(at) == n+1+len(name) && at[:n] == parent && at[n] == '.' && at[n+1:] == name
-}
-
-// checkpointed reports whether an option names the layer.
-func (t *Tape) checkpointed(at string) bool {
-	found := false
-	for i, pattern := range t.cfg.checkpoints {
-		if ok, err := path.Match(pattern, at); ok && err == nil {
-			t.matched[i], found = true, true
-		}
-	}
-	return found
-}
-
-// checkpoint runs a layer as a stretch of operations whose kept tensors are
-// computed again in the backward pass. Within another such stretch it does
-// nothing of its own.
-func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
-	if t.inside {
-		return l.Forward(t, x)
-	}
-	begin := int32(len(t.ops))
-	t.inside = true
-	y, err := l.Forward(t, x)
-	t.inside = false
-	if end := int32(len(t.ops)); err == nil && end > begin {
-		t.segments = append(t.segments, t.segment(begin, end))
-	}
-	return y, err
-}
-
-// segment describes the operations from begin up to end, whose inputs are kept: by
-// autograd, except for what was made without any input, which the closure holds that
-// runs them again.
-func (t *Tape) segment(begin, end int32) segment {
-	s := segment{begin: begin, end: end}
-	made := make(map[int32]bool)
-	for i := begin; i < end; i++ {
-		o := &t.ops[i]
-		for _, id := range t.refs[o.in:o.keep] {
-			if !made[id] {
-				made[id] = true
-				s.inputs = append(s.inputs, id)
-			}
-		}
-		made[o.out] = true
-	}
-	for _, id := range s.inputs {
-		held := &t.storages[id]
-		if !held.made && (!held.kept || held.hidden) {
-			held.kept, held.hidden = true, false
-			if t.row >= 0 {
-				t.rows[t.row].Kept += alloc.Bytes(held.bytes)
-			}
-		}
-	}
-	return s
-}
 
 // Input returns the i-th input of the model, the first being that which its
 // first layer gets.
@@ -310,4 +70,54 @@ func (t *Tape) kind() string {
 		return t.rows[t.row].Kind
 	}
 	return t.cfg.name
+}
+
+// moduleOf is the module whose parameters operation i reads, or -1.
+func (t *Tape) moduleOf(i int) int {
+	row := t.ops[i].row
+	if row < 0 {
+		return 0
+	}
+	return t.rows[row].owner
+}
+
+func (t *Tape) newStorage(s storage) int32 {
+	t.storages = append(t.storages, s)
+	return int32(len(t.storages) - 1)
+}
+
+// use notes that the operation reads x.
+func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
+	s := &t.storages[x.storage]
+	s.last = max(s.last, at)
+	for !trainingOnly {
+		s.lastRun = max(s.lastRun, at)
+		if s.alias < 0 {
+			break
+		}
+		s = &t.storages[s.alias]
+	}
+}
+
+// hold keeps x alive up to the last operation so far, as a variable of the
+// layer's code does.
+func (t *Tape) hold(x Tensor) {
+	if n := int32(len(t.ops)); n > 0 && x.Shape != nil {
+		t.use(x, n-1, false)
+	}
+}
+
+// bytes is the size of a tensor on one device.
+func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) (int64, error) {
+	b, err := shape.Bytes(d)
+	if err != nil {
+		return 0, t.wrap("", err)
+	}
+	if split {
+		b = (b + alloc.Bytes(t.cfg.sharding.Tensor) - 1) / alloc.Bytes(t.cfg.sharding.Tensor)
+	}
+	if t.total += b; b > maxTotal || t.total > maxTotal {
+		return 0, t.Errorf("the tensors of the model take more than %v", alloc.Bytes(maxTotal))
+	}
+	return int64(b), nil
 }

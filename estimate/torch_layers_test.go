@@ -86,13 +86,13 @@ func TestTorchLayers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			layer, ok := layers[name]
 			require.True(t, ok)
-			l, input, before := []estimate.Layer{layer}, estimate.Input(want.Input...), int64(0)
+			l, input, before := []estimate.Layer{layer}, estimate.InputShape(want.Input...), int64(0)
 			if name == "Embedding" {
 				input = estimate.Tokens(want.Input[0], want.Input[1])
 			} else {
 				shape := alloc.Shape(want.Input[1:])
 				before, _ = shape.Elements()
-				l = slices.Insert(l, 0, estimate.Layer(estimate.Parameter{Shape: shape}))
+				l = slices.Insert(l, 0, estimate.Layer(estimate.Learned{Shape: shape}))
 			}
 			r := model(t, l, input, estimate.On(estimate.CPU))
 			assert.Equal(t, alloc.Shape(want.Output), r.Output)

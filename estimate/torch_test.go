@@ -112,14 +112,14 @@ func inputOf(shape []int) estimate.Option {
 	if len(shape) == 2 {
 		return estimate.Tokens(shape[0], shape[1])
 	}
-	return estimate.Input(shape...)
+	return estimate.InputShape(shape...)
 }
 
 // options are those under which a run is to be estimated.
 func (r measuredRun) options() []estimate.Option {
 	opts := []estimate.Option{inputOf(r.Input), estimate.On(estimate.CPU), estimate.Train(estimate.Adam)}
 	if d, err := alloc.ParseDType(r.DType); err == nil {
-		opts = append(opts, estimate.DType(d))
+		opts = append(opts, estimate.Precision(d))
 	}
 	if r.Checkpointed {
 		opts = append(opts, estimate.Checkpointed("model.layers.*"))

@@ -1,29 +1,6 @@
 package estimate
 
-import (
-	"fmt"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-)
-
-// Family is how a Transformer is put together, and how its modules are named:
-// as Hugging Face's transformers do.
-type Family uint8
-
-// The families. Mistral, Mixtral, Qwen2 and Qwen3 are Llama with a Window, Experts,
-// QKVBias or QKNorm, and Gemma 3 is Gemma2 with QKNorm.
-const (
-	Llama  Family = iota // RMSNorm before each part, rotary positions, gated MLP, no biases
-	Gemma                // Llama with scaled norms
-	Gemma2               // Gemma with norms before and after each part
-	OLMo2                // Llama with norms after each part, and of queries and keys
-	GPTOSS               // Llama with a mixture, attention sinks and biases
-	Phi                  // attention and MLP beside each other, LayerNorm, partly rotary, biases (phi-1, phi-2)
-	Phi3                 // Llama with packed projections
-	GPT2                 // LayerNorm before each part, learned positions, biases, packed projections
-	BERT                 // LayerNorm after each part, learned positions and token types, pooler
-	ViT                  // image patches, class token, learned positions, classifier
-)
+import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // Transformer describes a transformer of one of the known families by the
 // numbers that a config.json holds. Zero values that are not numbers of the
@@ -67,89 +44,30 @@ type Transformer struct {
 
 	Activation Activation // the zero value is the family's own
 	Dropout    float64    // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
-	Plain      bool       // attention that holds the scores, instead of flash attention
+	// PlainEmbeddings leaves embeddings out of the Dropout (Phi).
+	PlainEmbeddings bool
+	Plain           bool // attention that holds the scores, instead of flash attention
+	Eager           bool // attention in elementary operations, as transformers' attn_implementation="eager" (the families from Llama to Phi3)
 
 	Image, Patch int // ViT: side of image and patch; 0 means 224 and 16
 	Channels     int // ViT: 0 means 3
-	Classes      int // ViT: width of the classifier; 0 for none
-}
+	Classes      int // width of a classifier in place of the head (not GPT2); 0 for none
 
-// Activation is the function in the middle of an MLP.
-type Activation uint8
+	MaskedLM bool // BERT: the head that tells masked tokens
+	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
 
-// The activations.
-const (
-	DefaultActivation Activation = iota
-	UseSiLU
-	UseGELU
-	UseGELUTanh // PyTorch's own tanh approximation, one operation
-	UseNewGELU  // the same written out in elementary operations, as GPT-2 has it
-	UseReLU
-	UseQuickGELU // x * sigmoid(1.702 x)
-)
-
-func (a Activation) layer(otherwise Activation) Layer {
-	switch a = or(a, otherwise); a {
-	case UseSiLU:
-		return SiLU{}
-	case UseGELU, UseGELUTanh:
-		return GELU{}
-	case UseNewGELU:
-		return NewGELU{}
-	case UseReLU:
-		return ReLU{}
-	case UseQuickGELU:
-		return QuickGELU{}
-	default:
-		return wrong(fmt.Sprintf("Activation is %d: want one of the constants, from UseSiLU to UseQuickGELU", a))
-	}
-}
-
-// Layers returns the model's layers. What is wrong with the numbers, Model
-// reports.
-func (c Transformer) Layers() []Layer {
-	c.FFN = or(c.FFN, 4*min(c.Hidden, maxField))
-	switch c.Family {
-	case GPT2:
-		return c.gpt2()
-	case BERT:
-		return c.bert()
-	case ViT:
-		return c.vit()
-	case Llama, Gemma, Gemma2, OLMo2, GPTOSS, Phi, Phi3:
-		return c.decoder()
-	default:
-		return []Layer{wrong(fmt.Sprintf("Family is %d: want one of the constants, from Llama to ViT", c.Family))}
-	}
-}
-
-// wrong stands where no layer can be made, and says why.
-type wrong string
-
-// Declare implements Layer.
-func (w wrong) Declare(d *Declaration) { d.Errorf("%s", string(w)) }
-
-// Forward implements Layer.
-func (w wrong) Forward(t *Tape, _ Tensor) (Tensor, error) {
-	return Tensor{}, t.Errorf("%s", string(w))
-}
-
-// KVCache returns the memory of the key/value cache of so many sequences of so
-// many tokens. BERT and ViT have none: that is an error.
-func (c Transformer) KVCache(batch, context int, d alloc.DType) (alloc.Bytes, error) {
-	if c.Family == BERT || c.Family == ViT {
-		return 0, fmt.Errorf("estimate the key/value cache: BERT and ViT read all at once and have none")
-	}
-	return KVCache(c.Cache(batch, context, d))
+	// Vision is a SigLIP whose weights are there and whose images are not in the
+	// figures, as with Gemma 3; nil for none.
+	Vision *Transformer
 }
 
 // Cache describes the key/value cache, for WithKVCache.
-func (c Transformer) Cache(batch, context int, d alloc.DType) CacheConfig {
+func (c Transformer) Cache(batch, context int, d alloc.DType) KVConfig {
 	latent := 0
 	if c.Latent != nil {
 		latent = c.Latent.KVRank + c.Latent.RopeSize
 	}
-	return CacheConfig{
+	return KVConfig{
 		Batch: batch, Context: context, Layers: c.Blocks, KVHeads: or(c.KVHeads, c.Heads),
 		HeadSize: c.headSize(), Latent: latent, Window: c.Window, Full: c.FullBlocks, DType: d,
 	}
@@ -169,3 +87,22 @@ func (c Transformer) dropout() Layer {
 	}
 	return Dropout{P: c.Dropout}
 }
+
+// Family is how a Transformer is put together, and how its modules are named:
+// as Hugging Face's transformers do.
+type Family uint8
+
+// The families. Mistral, Mixtral, Qwen2 and Qwen3 are Llama with a Window, Experts,
+// QKVBias or QKNorm, and Gemma 3 is Gemma2 with QKNorm.
+const (
+	Llama  Family = iota // RMSNorm before each part, rotary positions, gated MLP, no biases
+	Gemma                // Llama with scaled norms
+	Gemma2               // Gemma with norms before and after each part
+	OLMo2                // Llama with norms after each part, and of queries and keys
+	GPTOSS               // Llama with a mixture, attention sinks and biases
+	Phi                  // attention and MLP beside each other, LayerNorm, partly rotary, biases (phi-1, phi-2)
+	Phi3                 // Llama with packed projections
+	GPT2                 // LayerNorm before each part, learned positions, biases, packed projections
+	BERT                 // LayerNorm after each part, learned positions and token types, pooler
+	ViT                  // image patches, class token, learned positions, classifier
+)

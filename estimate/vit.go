@@ -16,6 +16,9 @@ func (c Transformer) vit() []Layer {
 		Named{"layers", Repeat{N: c.Blocks, Layer: c.vitBlock()}},
 		Named{"layernorm", LayerNorm{Size: c.Hidden}},
 	}}}
+	if c.Pooler {
+		layers = append(layers, c.pooler())
+	}
 	if c.Classes != 0 && !c.NoHead {
 		layers = append(layers, first{}, Named{"classifier", Linear{In: c.Hidden, Out: c.Classes}})
 	}

@@ -9,6 +9,7 @@ import (
 // holding is what one device holds of the model itself.
 type holding struct {
 	params, buffers Amount // of the whole model
+	trained         Amount // of the params
 	modules         []load // of each module, on one device
 	total           load
 
@@ -16,6 +17,14 @@ type holding struct {
 	// what each module makes so, and tiedOut what its owner then adds to.
 	tiedIn, tiedOut []int64
 	ties            []tie
+
+	each []ofModule // the parameters and buffers, in the order of the declaration
+}
+
+// ofModule is one parameter or buffer of a module.
+type ofModule struct {
+	module int32
+	load   load
 }
 
 // tie is a parameter of one module that is another's.
@@ -43,14 +52,14 @@ func (l *load) add(m load) {
 // weigh adds up parameters, gradients and the optimizer's states.
 func weigh(d *Declaration, cfg *config) (*holding, error) {
 	n := len(d.modules)
-	h := &holding{modules: make([]load, n), tiedIn: make([]int64, n), tiedOut: make([]int64, n)}
+	h := &holding{modules: make([]load, n), tiedIn: make([]int64, n), tiedOut: make([]int64, n), each: make([]ofModule, 0, len(d.params))}
 	for i := range d.params {
 		p := &d.params[i]
 		if p.Tied != "" {
 			h.tie(d, p, cfg)
 			continue
 		}
-		l, whole, err := cfg.load(p)
+		l, whole, err := cfg.load(p, d.modules[p.module].frozen)
 		if err == nil && whole > maxTotal-int64(h.params.Bytes)-int64(h.buffers.Bytes) {
 			err = fmt.Errorf("the model's parameters take more than %v", alloc.Bytes(maxTotal))
 		}
@@ -59,13 +68,18 @@ func weigh(d *Declaration, cfg *config) (*holding, error) {
 			return nil, &LayerError{Path: m.path, Layer: m.kind, Reason: "parameter " + p.Name, Err: err}
 		}
 		to := &h.params
-		if p.Buffer {
+		switch {
+		case p.Buffer:
 			to = &h.buffers
+		case !d.modules[p.module].frozen:
+			h.trained.Count += p.elements
+			h.trained.Bytes += alloc.Bytes(whole)
 		}
 		to.Count += p.elements
 		to.Bytes += alloc.Bytes(whole)
 		h.modules[p.module].add(l)
 		h.total.add(l)
+		h.each = append(h.each, ofModule{int32(p.module), l})
 	}
 	return h, nil
 }
@@ -76,7 +90,7 @@ func (h *holding) tie(d *Declaration, p *ownedParam, cfg *config) {
 	if owner == nil || owner.Buffer {
 		return
 	}
-	l, _, err := cfg.load(owner)
+	l, _, err := cfg.load(owner, d.modules[owner.module].frozen)
 	if err != nil || h.tiedOut[owner.module] > 0 {
 		return // the error is reported where the owner is weighed
 	}
@@ -86,24 +100,8 @@ func (h *holding) tie(d *Declaration, p *ownedParam, cfg *config) {
 	h.ties = append(h.ties, tie{p.module, owner.module, l})
 }
 
-// untie gives each stage a copy of the parameters that are tied to another
-// stage's, as Megatron-LM gives the last stage the embedding.
-func (h *holding) untie(stages []stage, stageOf func(module int) int, s Sharding) {
-	for _, t := range h.ties {
-		at := stageOf(t.module)
-		if at == stageOf(t.owner) {
-			continue
-		}
-		stages[at].load.add(t.load)
-		h.modules[t.module].add(t.load)
-		bytes := t.load.shard(s).gradients
-		h.tiedIn[t.module] -= bytes
-		h.tiedOut[t.owner] -= bytes
-	}
-}
-
 // load is that of one parameter, beside the bytes of the whole of it.
-func (c *config) load(p *ownedParam) (l load, whole int64, err error) {
+func (c *config) load(p *ownedParam, frozen bool) (l load, whole int64, err error) {
 	d := or(p.DType, c.weights)
 	bytes, err := p.Shape.Bytes(d)
 	if err != nil || bytes > maxTotal {
@@ -119,8 +117,12 @@ func (c *config) load(p *ownedParam) (l load, whole int64, err error) {
 		return l, whole, nil
 	}
 	n := part(p.elements, devices)
-	l.weights, l.largest = part(whole, devices), part(whole, devices)
-	l.gradients = (n*int64(c.gradients.Bits()) + 7) / 8
+	l.weights = part(whole, devices)
+	if frozen {
+		return l, whole, nil
+	}
+	l.largest = l.weights
+	l.gradients = (n*int64(or(p.DType, c.gradients).Bits()) + 7) / 8
 	if c.master && d != alloc.Float32 {
 		l.master, d = 4*n, alloc.Float32
 	}
@@ -141,4 +143,22 @@ func (l load) shard(s Sharding) load {
 		l.weights = part(l.weights, s.Data)
 	}
 	return l
+}
+
+// store puts the size of the weights as they are stored into the memory of inference.
+func (r *Report) store(cfg *config) {
+	stored := cfg.stored
+	if stored.Bytes <= 0 || cfg.sharding.devices() > 1 {
+		return
+	}
+	if stored.Count > 0 && stored.Count < r.Params.Count {
+		stored.Bytes += alloc.Bytes((r.Params.Count - stored.Count) * int64(cfg.weights.Bits()) / 8)
+	}
+	more := stored.Bytes - r.Params.Bytes
+	r.Params.Bytes = stored.Bytes
+	r.Inference.Weights += more
+	r.Inference.Peak += more
+	if more != 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("inference counts the weights as they are stored, %v", stored.Bytes))
+	}
 }

@@ -200,6 +200,9 @@ func (r *csvReader) device(fields []string) (int, error) {
 		h.Children = strings.HasSuffix(target, " and children")
 	}
 	h.Devices = append(h.Devices, d)
+	if err := checkDevices(len(h.Devices)); err != nil {
+		return 0, err
+	}
 	r.store.tracks = append(r.store.tracks, track{})
 	return len(h.Devices) - 1, nil
 }

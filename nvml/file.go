@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// schema names the format of a recording's file and its version.
-const schema = "gpumemtrack.recording/1"
-
 // encoder appends a recording's lines in one of the file formats.
 type encoder interface {
 	begin(b []byte, h header) ([]byte, error)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,7 +121,14 @@ func TestATornLastLineIsReadOver(t *testing.T) {
 func TestReadFileRefuses(t *testing.T) {
 	header := `{"schema":"gpumemtrack.recording/1","devices":[{"index":0,"uuid":"GPU-0","name":"A"}]}` + "\n"
 	columns := "time_seconds,gpu,name,uuid,target,memory_used_bytes,scope,note\n"
+	var many, listed strings.Builder
+	for i := range 3000 { // a small file, which a chart once took 600 MiB for
+		fmt.Fprintf(&many, "1,GPU %d,A,GPU-%d,,1,,\n", i, i)
+		fmt.Fprintf(&listed, `,{"index":%d,"uuid":"GPU-%d","name":"A"}`, i, i)
+	}
 	tests := []struct{ name, file, text, says string }{
+		{"invented devices", "a.csv", columns + many.String(), "line 258: more than 256 devices"},
+		{"invented devices", "a.jsonl", strings.Replace(header, "}]}", "}"+listed.String()+"]}", 1), "more than 256 devices"},
 		{"nothing", "a.jsonl", "", "no header"},
 		{"no recording", "a.jsonl", "hello\n", "line 1: the first line is no header"},
 		{"a later format", "a.jsonl", `{"schema":"gpumemtrack.recording/9"}` + "\n", "this program reads"},

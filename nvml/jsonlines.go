@@ -134,6 +134,9 @@ func (r *jsonReader) header(text []byte) error {
 	if h.Schema != schema {
 		return fmt.Errorf("schema %q: this program reads %q", h.Schema, schema)
 	}
+	if err := checkDevices(len(h.Devices)); err != nil {
+		return err
+	}
 	r.store = newStore(h, defaultPoints)
 	return nil
 }

@@ -115,20 +115,6 @@ func (l *library) readSensor(h *handle, q Quantity) (v float64, function string,
 	return float64(n), function, code
 }
 
-var sensorFunctions = [numQuantities]string{
-	Utilization:   "nvmlDeviceGetUtilizationRates",
-	Power:         "nvmlDeviceGetPowerUsage",
-	Temperature:   "nvmlDeviceGetTemperature",
-	FanSpeed:      "nvmlDeviceGetFanSpeed",
-	ClockGraphics: "nvmlDeviceGetClockInfo",
-	ClockMemory:   "nvmlDeviceGetClockInfo",
-	ClockSM:       "nvmlDeviceGetClockInfo",
-	ClockVideo:    "nvmlDeviceGetClockInfo",
-}
-
-// clocks are the numbers of nvmlClockType_t.
-var clocks = [numQuantities]uint32{ClockGraphics: 0, ClockSM: 1, ClockMemory: 2, ClockVideo: 3}
-
 // Processes merges the lists of compute, graphics and MPS processes. A process
 // that computes and draws is in two of them, with the same memory.
 func (l *library) Processes(d Device) ([]Process, error) {

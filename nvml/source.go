@@ -1,9 +1,6 @@
 package nvml
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
@@ -34,37 +31,4 @@ type Source interface {
 type Process struct {
 	PID    int         // the host's number
 	Memory alloc.Bytes // negative where the driver gives no figure
-}
-
-// Open opens the best source there is: the driver's library, or without the
-// library nvidia-smi. Its error is ErrNotAvailable and says why each of
-// them cannot be had.
-func Open() (Source, error) {
-	lib, libErr := OpenLibrary("")
-	if libErr == nil {
-		return lib, nil
-	}
-	smi, smiErr := OpenSMI("")
-	if smiErr == nil {
-		return smi, nil
-	}
-	return nil, notAvailable("%v; %v", reason(libErr), reason(smiErr))
-}
-
-// notAvailableError is ErrNotAvailable with the reason alone within reach, so
-// that two of them can be told in one sentence.
-type notAvailableError struct{ reason string }
-
-func notAvailable(format string, args ...any) error {
-	return &notAvailableError{fmt.Sprintf(format, args...)}
-}
-
-func (e *notAvailableError) Error() string        { return ErrNotAvailable.Error() + ": " + e.reason }
-func (e *notAvailableError) Is(target error) bool { return target == ErrNotAvailable }
-
-func reason(err error) string {
-	if na, ok := errors.AsType[*notAvailableError](err); ok {
-		return na.reason
-	}
-	return err.Error()
 }

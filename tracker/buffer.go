@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Buffer is a piece of device memory that a MemTracker gave out. Its methods may
@@ -20,183 +20,15 @@ type Buffer struct {
 	allocated alloc.Bytes
 	seq       uint64 // of its record
 	record    slab.ID
-	stack     callstack.ID
-}
-
-// Alloc takes device memory for a tensor, not initialised, and enters it in the
-// ledger with the caller's stack. The shape is copied. The caller frees the buffer.
-//
-// The error is a *alloc.ShapeError if there can be no such tensor, a
-// *OutOfMemoryError if the device is full, ErrDuplicatePtr or
-// alloc.ErrBrokenDriver if the device gave memory that cannot be, which is left
-// alone, alloc.ErrClosed after Close; nothing has changed then.
-func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	return t.alloc(t.stacks.table.Capture(1), shape, dtype, kind)
-}
-
-// AllocBytes takes n bytes of device memory, as a tensor of n uint8 elements.
-// See Alloc.
-func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
-	stack := t.stacks.table.Capture(1)
-	if n < 0 {
-		return nil, &alloc.SizeError{Requested: n, Reason: "negative"}
-	}
-	if alloc.Bytes(int(n)) != n {
-		return nil, &alloc.SizeError{Requested: n, Reason: "too large for this platform's int"}
-	}
-	return t.alloc(stack, alloc.Shape{int(n)}, alloc.Uint8, kind)
-}
-
-// Make takes device memory for a tensor of Go type T and these dimensions, of
-// kind Unspecified:
-//
-//	x, err := tracker.Make[float32](tr, 32, 3, 224, 224)
-//
-// See Alloc.
-func Make[T alloc.Element](t *MemTracker, dims ...int) (*Buffer, error) {
-	return t.alloc(t.stacks.table.Capture(1), dims, alloc.DTypeOf[T](), Unspecified)
-}
-
-// alloc is Alloc for a stack already taken.
-func (t *MemTracker) alloc(stack callstack.ID, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	x, err := newTensor(shape, dtype, kind)
-	if err != nil {
-		return nil, fmt.Errorf("alloc: %w", err)
-	}
-	if t.closed.Load() {
-		return nil, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
-	}
-	b := &Buffer{tracker: t, stack: stack}
-	here, now := t.sections.goroutine(), t.now()
-	if t.cache == nil {
-		err = t.fromDevice(b, here, now, &x)
-	} else if !t.fromCache(b, here, now, &x) {
-		err = t.fromDriver(b, here, now, &x)
-	}
-	if errors.Is(err, alloc.ErrOutOfMemory) {
-		return nil, t.outOfMemory(err, stack, x)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("alloc %s: %w", x.String(), err)
-	}
-	t.watch(b)
-	return b, nil
-}
-
-// fromCache allocates what is cached, of a cell that is known: then the cache and
-// the ledger change in one step, under one lock.
-func (t *MemTracker) fromCache(b *Buffer, here goroutine, now time.Duration, x *tensor) bool {
-	t.mu.Lock()
-	if t.ledger.closed || !t.ledger.admits(x.each) {
-		t.mu.Unlock()
-		return false
-	}
-	in := t.sections.at(here)
-	cell := t.ledger.cells.find(place{b.stack, in.pathID()}, x)
-	if cell == 0 {
-		t.mu.Unlock()
-		return false
-	}
-	id, r := t.ledger.records.Get()
-	p, allocated, ok := t.cache.Locked().Alloc(x.each, alloc.Owner(id))
-	if !ok {
-		t.ledger.records.Put(id)
-		t.mu.Unlock()
-		return false
-	}
-	r.ptr = p
-	t.enter(r, cell, allocated, in, now, Allocated)
-	b.is(id, r, t.ledger.cells.At(cell).group)
-	t.mu.Unlock()
-	return true
-}
-
-// fromDriver allocates through the cache, which may ask the driver, or of a cell
-// that is new.
-func (t *MemTracker) fromDriver(b *Buffer, here goroutine, now time.Duration, x *tensor) error {
-	line := t.stacks.line(b.stack)
-	shape := x.shape.Clone() // the caller's must not escape
-	each, dtype, kind := x.each, x.dtype, x.kind
-	t.tick(now)
-	err := t.cache.AllocOwned(each, func(p alloc.Ptr, allocated alloc.Bytes) (alloc.Owner, error) {
-		own := tensor{kind, dtype, shape, each}
-		id, err := t.enterNew(b, line, here, now, &own, p, allocated)
-		return alloc.Owner(id), err
-	})
-	if err != nil && t.closed.Load() {
-		t.freedAfterClose()
-	}
-	return err
-}
-
-// fromDevice allocates from a device without a cache.
-func (t *MemTracker) fromDevice(b *Buffer, here goroutine, now time.Duration, x *tensor) (err error) {
-	line := t.stacks.line(b.stack)
-	p, allocated := alloc.Ptr(0), x.each
-	if t.sized != nil {
-		p, allocated, err = t.sized.AllocSized(x.each)
-	} else {
-		p, err = t.device.Alloc(x.each)
-	}
-	if err != nil {
-		return err
-	}
-	if p == 0 {
-		return fmt.Errorf("%s: %w: no address", t.name, alloc.ErrBrokenDriver)
-	}
-	t.mu.Lock()
-	other := t.ledger.addresses[p]
-	buffers := other != 0 && !t.ledger.records.At(other).foreign
-	id, err := t.enterNew(b, line, here, now, x, p, allocated)
-	if err == nil {
-		t.ledger.addresses[p] = id
-	}
-	t.mu.Unlock()
-	if buffers {
-		return fmt.Errorf("%s: %w: %w", t.name, alloc.ErrBrokenDriver, err) // to free it would free the Buffer's
-	}
-	if err != nil {
-		err = errors.Join(err, t.device.Free(p))
-	}
-	return err
-}
-
-// enterNew enters memory that the device gave. The caller holds the lock.
-func (t *MemTracker) enterNew(b *Buffer, line lineID, here goroutine, now time.Duration, x *tensor, p alloc.Ptr, allocated alloc.Bytes) (slab.ID, error) {
-	if t.ledger.closed {
-		return 0, fmt.Errorf("tracker: %w", alloc.ErrClosed)
-	}
-	if !t.ledger.admits(x.each) {
-		return 0, fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", p, x.each, t.ledger.current.Bytes)
-	}
-	if other := t.ledger.addresses[p]; other != 0 {
-		return 0, t.ledger.duplicate(other)
-	}
-	in := t.sections.at(here)
-	cell := t.ledger.cells.at(place{b.stack, in.pathID()}, line, x, t.ledger.epoch)
-	id, r := t.ledger.records.Get()
-	r.ptr = p
-	t.enter(r, cell, allocated, in, now, Allocated)
-	b.is(id, r, t.ledger.cells.At(cell).group)
-	return id, nil
-}
-
-// enter makes a record live and tells the section and the history. The caller holds the lock.
-func (t *MemTracker) enter(r *record, cell slab.ID, allocated alloc.Bytes, in *Section, now time.Duration, action Action) {
-	r.since, r.seq = t.history.moment(now), t.history.next
-	t.ledger.add(r, cell, allocated)
-	if in != nil {
-		t.sections.allocated(in, t.ledger.cells.At(cell).each)
-	}
-	t.note(r, r.since, action)
+	stack     snapshot.StackID
 }
 
 // note tells the history what became of a record.
-func (t *MemTracker) note(r *record, now time.Duration, action Action) {
+func (t *MemTracker) note(r *record, now time.Duration, action snapshot.Action) {
 	c := t.ledger.cells.At(r.cell)
 	e := t.history.slot()
-	e.since, e.action, e.ptr, e.allocated = now, action, r.ptr, r.allocated
-	e.group, e.stack, e.section = c.group, c.stack, uint16(c.section)
+	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.ptr, r.allocated
+	e.Tensor, e.Stack, e.Section = &c.group.Tensor, c.Stack, uint16(c.Section)
 }
 
 // is says what record a new Buffer stands for.
@@ -244,7 +76,7 @@ func (b *Buffer) free() error {
 		t.mu.Unlock()
 		return fmt.Errorf("free %v: %w", b, err)
 	}
-	t.leave(r, here, now, Freed)
+	t.leave(r, here, now, snapshot.Freed)
 	t.ledger.remove(b.record, r)
 	closed := t.ledger.closed
 	t.mu.Unlock()
@@ -258,7 +90,7 @@ func (b *Buffer) free() error {
 // moment that the memory is free, the driver may give its address to another goroutine. The
 // caller holds the lock, which it lets go.
 func (t *MemTracker) freeOnDevice(b *Buffer, r *record, here goroutine, now time.Duration) error {
-	t.leave(r, here, now, Freed)
+	t.leave(r, here, now, snapshot.Freed)
 	t.ledger.takeOut(b.record, r)
 	t.mu.Unlock()
 	if err := t.device.Free(b.ptr); err != nil {
@@ -286,13 +118,13 @@ func (t *MemTracker) freeOnDevice(b *Buffer, r *record, here goroutine, now time
 
 // leave tells the section and the history that a record leaves the ledger. The
 // caller holds the lock.
-func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action Action) {
+func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action snapshot.Action) {
 	if t.ledger.closed {
 		return // the ledger is gone, the memory is not
 	}
 	c := t.ledger.cells.At(r.cell)
-	if here != 0 || c.section != noPath {
-		t.sections.freed(here, c.section, 1, c.each)
+	if here != 0 || c.Section != noPath {
+		t.sections.freed(here, c.Section, 1, c.each)
 	}
 	now = t.history.moment(now)
 	t.ledger.wasFreed(c, now-r.since, t.history.next)
@@ -301,32 +133,32 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 
 // unleave undoes leave for a record whose memory could not be freed.
 func (t *MemTracker) unleave(r *record, here goroutine, now time.Duration) {
-	if c := t.ledger.cells.At(r.cell); here != 0 || c.section != noPath {
-		t.sections.freed(here, c.section, -1, c.each)
+	if c := t.ledger.cells.At(r.cell); here != 0 || c.Section != noPath {
+		t.sections.freed(here, c.Section, -1, c.each)
 	}
-	t.note(r, t.history.moment(now), FreeFailed)
+	t.note(r, t.history.moment(now), snapshot.FreeFailed)
 }
 
 // Ptr returns the buffer's address on the device.
 func (b *Buffer) Ptr() alloc.Ptr { return b.ptr }
 
 // Shape returns the shape it was allocated with; the caller must not write to it.
-func (b *Buffer) Shape() alloc.Shape { return b.group.shape }
+func (b *Buffer) Shape() alloc.Shape { return b.group.Shape }
 
 // DType returns the type of its elements.
-func (b *Buffer) DType() alloc.DType { return b.group.dtype }
+func (b *Buffer) DType() alloc.DType { return b.group.DType }
 
 // Kind returns what it is for.
-func (b *Buffer) Kind() Kind { return b.group.kind }
+func (b *Buffer) Kind() Kind { return b.group.Kind }
 
 // Bytes returns the memory that was asked for.
-func (b *Buffer) Bytes() alloc.Bytes { return b.group.each }
+func (b *Buffer) Bytes() alloc.Bytes { return b.group.Each }
 
 // Allocated returns the memory that the device took for it, after rounding.
 func (b *Buffer) Allocated() alloc.Bytes { return b.allocated }
 
 // Stack returns the calls that led to the allocation.
-func (b *Buffer) Stack() Stack { return b.tracker.stacks.resolve(b.stack) }
+func (b *Buffer) Stack() snapshot.Stack { return b.tracker.stacks.Stack(b.stack) }
 
 // Label returns the name that SetLabel gave; "" once the buffer is freed.
 func (b *Buffer) Label() string {
@@ -350,5 +182,5 @@ func (b *Buffer) SetLabel(label string) {
 
 // String describes the buffer on one line.
 func (b *Buffer) String() string {
-	return fmt.Sprintf("%v %v %v, %v at %v", b.group.kind, b.group.shape, b.group.dtype, b.group.each, b.ptr)
+	return fmt.Sprintf("%v %v %v, %v at %v", b.group.Kind, b.group.Shape, b.group.DType, b.group.Each, b.ptr)
 }

@@ -50,7 +50,7 @@ type Config struct {
 	// Libraries are import paths, such as "example.com/train/tensor", whose
 	// functions are passed over where a report names the line of code that
 	// allocated a buffer. The Go runtime, packages of this module and
-	// gorgonia.org/cu always are.
+	// gorgonia's always are.
 	Libraries []string
 	// MaxEvents bounds the history of allocations and frees: older events are
 	// forgotten. 0 means 65,536 events, which take 3 MiB; a negative number, none.
@@ -70,9 +70,9 @@ type Config struct {
 	// OOMDir is a directory for dumps: one is written there before an Alloc
 	// returns an *OutOfMemoryError, the first MaxDumps times. "" is none.
 	OOMDir string
-	// MaxDumps and MaxDumpBytes bound a directory of dumps: the number of files,
-	// older ones being deleted, and the bytes of each. 0 means 8 and 16 MiB. See
-	// DumpFile.
+	// MaxDumps and MaxDumpBytes bound the dumps of this process in a directory: the
+	// number of files, older ones being deleted, and the bytes of each. 0 means 8 and
+	// 16 MiB. See DumpFile.
 	MaxDumps     int
 	MaxDumpBytes alloc.Bytes
 	// OtherProcesses tells how much of the device's memory other processes hold,
@@ -94,4 +94,50 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-const defaultMaxEvents = 1 << 16
+const (
+	defaultMaxEvents = 1 << 16
+	defaultWarmup    = 3
+)
+
+// LostPolicy says what becomes of a Buffer that the program can no longer reach
+// though its memory was never freed, as the Go collector finds: a leak for certain,
+// since nobody can free it any more.
+type LostPolicy uint8
+
+// The policies. To look for lost buffers costs a second Go allocation and a
+// cleanup for each Buffer: an Alloc and its Free take two to three times as long
+// (BenchmarkAllocFreeFindLost).
+const (
+	// IgnoreLost does not look for lost buffers.
+	IgnoreLost LostPolicy = iota
+	// ReportLost marks them in Snapshots and Leaks, tells the history, and has the
+	// Logger tell of the first.
+	ReportLost
+	// FreeLost does what ReportLost does, and then frees the memory. A
+	// program must keep a Buffer reachable (runtime.KeepAlive) for as long as
+	// the device works on the address that Ptr gave.
+	FreeLost
+)
+
+// SectionConfig says what a Section measures. The zero value is what costs little
+// and does not disturb the program: the device's memory and time, and the
+// process's resident set at both ends.
+type SectionConfig struct {
+	// HostDetail measures Go's heap and the peak of the resident set as well, which
+	// makes a section take about five times as long. GCBefore and ResetHostPeak
+	// include it.
+	HostDetail bool
+	// GCBefore runs the Go collector before each measurement, outside of the
+	// time that is measured: host memory then has no garbage in it, and buffers
+	// that only finalizers and cleanups free are gone. It also hides how long
+	// such buffers really live.
+	GCBefore bool
+	// ResetHostPeak sets the kernel's high-water mark of the resident set (VmHWM)
+	// back at each begin and end, which makes the section's host peak
+	// exact, and the mark useless for anybody else. Linux only.
+	ResetHostPeak bool
+	// NoHost and NoDeviceTime leave out what they name. To measure the host takes
+	// most of the time of a section (BenchmarkSection).
+	NoHost       bool
+	NoDeviceTime bool
+}

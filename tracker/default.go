@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Default returns the tracker that the package's functions use. The first call
@@ -53,7 +54,7 @@ var defaultTracker = sync.OnceValue(func() *fallback {
 // Track calls Track of the Default tracker.
 func Track() *Mark {
 	t := Default()
-	return t.track(t.stacks.table.Capture(1))
+	return t.track(snapshot.StackID(t.stacks.table.Capture(1)))
 }
 
 // ClearCache calls ClearCache of the Default tracker.
@@ -62,23 +63,23 @@ func ClearCache() (alloc.Bytes, error) { return Default().ClearCache() }
 // Do calls Do of the Default tracker.
 func Do(name string, f func()) *Section {
 	t := Default()
-	return t.beginSection(t.stacks.table.Capture(1), nil, name).run(f)
+	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).run(f)
 }
 
 // Run calls Run of the Default tracker.
 func Run(name string, f func() error) error {
 	t := Default()
-	return t.beginSection(t.stacks.table.Capture(1), nil, name).try(f)
+	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).try(f)
 }
 
 // SectionContext calls SectionContext of the Default tracker.
 func SectionContext(ctx context.Context, name string) (context.Context, *Section) {
 	t := Default()
-	return t.sectionContext(ctx, t.stacks.table.Capture(1), name)
+	return t.sectionContext(ctx, snapshot.StackID(t.stacks.table.Capture(1)), name)
 }
 
 // Alloc calls Alloc of the Default tracker.
 func Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	t := Default()
-	return t.alloc(t.stacks.table.Capture(1), shape, dtype, kind)
+	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), shape, dtype, kind)
 }

@@ -3,9 +3,11 @@ package tracker
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -73,4 +75,24 @@ func tellFallback(log *slog.Logger, because error) {
 	if because != nil && toldFallback.CompareAndSwap(false, true) {
 		log.Warn("gpumemtrack: trackers use a simulated GPU: set "+deviceVariable+"=sim to choose it", "because", because)
 	}
+}
+
+// openedDevice is a device that the tracker opened, and so closes. A nil
+// openedDevice is the caller's to close.
+type openedDevice struct {
+	device alloc.Device
+	once   sync.Once
+	err    error
+}
+
+func (o *openedDevice) close() error {
+	if o == nil {
+		return nil
+	}
+	o.once.Do(func() {
+		if closer, ok := o.device.(io.Closer); ok {
+			o.err = closer.Close()
+		}
+	})
+	return o.err
 }

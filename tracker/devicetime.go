@@ -1,7 +1,6 @@
 package tracker
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,43 +65,4 @@ func (d *deviceTime) ask() {
 	if elapsed, err := d.interval.Elapsed(); err == nil && !d.abandoned {
 		d.elapsed = elapsed
 	}
-}
-
-// queueTime keeps the device's time of a section that is done for readDeviceTimes.
-// The caller holds the tracker's mutex.
-func (s *Section) queueTime() {
-	if s.device.interval != nil {
-		s.device.path, s.final.timed = s.id, true
-		s.tracker.sections.timing = append(s.tracker.sections.timing, &s.device)
-	}
-}
-
-// readDeviceTimes adds the times of ended sections to their paths' sums, if more
-// than limit are waiting: all of them if limit is 0, and otherwise the older half.
-// When it returns, those are counted, whoever read them.
-func (t *MemTracker) readDeviceTimes(limit int) {
-	t.mu.Lock()
-	waiting := t.sections.timing
-	if len(waiting) <= limit {
-		t.mu.Unlock()
-		return
-	}
-	batch := slices.Clone(waiting[:len(waiting)-limit/2])
-	t.mu.Unlock()
-
-	for _, d := range batch {
-		d.read()
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed.Load() {
-		return
-	}
-	for _, d := range batch {
-		if !d.counted {
-			d.counted = true
-			t.sections.stats[d.path].addDeviceTime(d.elapsed)
-		}
-	}
-	t.sections.timing = slices.DeleteFunc(t.sections.timing, func(d *deviceTime) bool { return d.counted })
 }

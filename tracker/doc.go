@@ -1,6 +1,6 @@
 // Package tracker knows every live buffer of a GPU's memory: its bytes, shape
-// and element type, what it is for, and the call stack that asked for it. At
-// each Track it tells what came and what went since the last.
+// and element type, what it is for, and the call stack that asked for it. Each
+// Track prints what was allocated and freed since the last one.
 //
 //	tr, err := tracker.New(tracker.Config{})
 //	defer tr.Close()
@@ -12,6 +12,9 @@
 // The report goes to a file of its own, 21-Nov-26-03:30:05-gpu_mem_track.txt,
 // and to any io.Writer. Track, ClearCache and Alloc of the package use a
 // tracker that is made at the first call; see Default.
+//
+// What a tracker returns are the plain values of package snapshot, which can be
+// written, read, compared and exported without a tracker.
 //
 // # Questions
 //
@@ -27,7 +30,8 @@
 // LimitPeak fail a test.
 //
 // Why did this fail when there was room? An *OutOfMemoryError tells what holds the
-// memory and what would help; Config.OOMDir keeps a Dump of that moment.
+// memory and what would help; Config.OOMDir keeps a Dump of that moment. Explain tells
+// what keeps reserved memory from being used or given back.
 //
 // # What is counted
 //

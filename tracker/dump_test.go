@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // busy returns a tracker with events of many kinds in its history.
@@ -38,19 +40,19 @@ func dumped(t *testing.T, tr *tracker.MemTracker) []byte {
 	return b.Bytes()
 }
 
-func readDump(t *testing.T, path string) *tracker.Dump {
+func readDump(t *testing.T, path string) *snapshot.Record {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	d, err := tracker.ReadDump(f)
+	d, err := snapshot.ReadDump(f)
 	require.NoError(t, err)
 	return d
 }
 
 func TestDumpIsReadAsItWasWritten(t *testing.T) {
 	tr := busy(t, tracker.Config{})
-	d, err := tracker.ReadDump(bytes.NewReader(dumped(t, tr)))
+	d, err := snapshot.ReadDump(bytes.NewReader(dumped(t, tr)))
 	require.NoError(t, err)
 
 	assert.Equal(t, "to see", d.Reason)
@@ -58,7 +60,7 @@ func TestDumpIsReadAsItWasWritten(t *testing.T) {
 	assert.NotEmpty(t, d.Process.Go)
 	s := tr.Snapshot()
 	require.NotEmpty(t, d.Devices)
-	assert.Equal(t, tracker.DeviceInfo{
+	assert.Equal(t, snapshot.DeviceInfo{
 		Name: sim.DefaultName, Used: s.DriverUsed, Total: s.DriverTotal, Reserved: s.Reserved,
 	}, d.Devices[0])
 	assert.Equal(t, s.Live, d.Snapshot.Live)
@@ -95,7 +97,7 @@ func TestBadDumpsAreErrors(t *testing.T) {
 		"another version": {`"schema":"gpumemtrack.dump","version":1`, `"schema":"gpumemtrack.dump","version":2`, "this program reads versions up to 1"},
 		"another schema":  {`"schema":"gpumemtrack.dump"`, `"schema":"gpumemtrack.delta"`, `want "gpumemtrack.dump"`},
 		"another history": {`"schema":"gpumemtrack.history","version":2`, `"schema":"gpumemtrack.history","version":9`, "this program reads versions up to 2"},
-		"no history":      {`"history"`, `"story"`, "lacks its snapshot or its history"},
+		"no snapshot":     {`"snapshot": {`, `"photograph": {`, "lacks its snapshot"},
 		"a wild stack":    {`"stack":0`, `"stack":99`, "99"},
 		"a wild frame":    {`"frames":[0,`, `"frames":[77,`, "stack 0: frame 77 of"},
 		"no frame":        {`"frames":[0,`, `"frames":[-1,`, "stack 0: frame -1 of"},
@@ -103,12 +105,12 @@ func TestBadDumpsAreErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, string(text), test.old)
-			_, err := tracker.ReadDump(bytes.NewReader(bytes.ReplaceAll(text, []byte(test.old), []byte(test.new))))
+			_, err := snapshot.ReadDump(bytes.NewReader(bytes.ReplaceAll(text, []byte(test.old), []byte(test.new))))
 			assert.ErrorContains(t, err, test.want)
 		})
 	}
 	for _, n := range []int{0, 1, len(text) / 2, len(text) - 2} {
-		_, err := tracker.ReadDump(bytes.NewReader(text[:n]))
+		_, err := snapshot.ReadDump(bytes.NewReader(text[:n]))
 		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	}
 }
@@ -118,11 +120,12 @@ func FuzzReadDump(f *testing.F) {
 "snapshot":{"schema":"gpumemtrack.snapshot","version":1},
 "history":{"schema":"gpumemtrack.history","version":1,"sections":["","a"],"stacks":[{"frames":[{"line":1}]}],
 "groups":[{"kind":"Input","dtype":"int4","shape":[3]}],"events":[{"ns":1,"action":"alloc","group":0,"stack":0,"section":1}]}}`)
-	_, err := tracker.ReadDump(bytes.NewReader(seed))
+	_, err := snapshot.ReadDump(bytes.NewReader(seed))
 	require.NoError(f, err)
 	f.Add(seed)
+	f.Add([]byte(`{"schema":"gpumemtrack.dump","version":1,"snapshot":{"schema":"gpumemtrack.snapshot","version":1}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		d, err := tracker.ReadDump(bytes.NewReader(text))
+		d, err := snapshot.ReadDump(bytes.NewReader(text))
 		if err != nil {
 			return
 		}
@@ -130,10 +133,7 @@ func FuzzReadDump(f *testing.F) {
 		}
 		for range d.Snapshot.Sites() {
 		}
-		_, err = d.Snapshot.MarshalJSON()
-		require.NoError(t, err)
-		_, err = d.History.MarshalJSON()
-		require.NoError(t, err)
+		require.NoError(t, d.WriteJSON(io.Discard))
 	})
 }
 
@@ -185,6 +185,31 @@ func TestDumpsOfADirectoryAreBoundedInNumber(t *testing.T) {
 	assert.ElementsMatch(t, append(paths[2:], note), files(t, dir), "the oldest are gone, and nothing else")
 }
 
+// TestDumpsOfOtherProcessesStay: sixteen ranks that dump to one directory lose nothing.
+func TestDumpsOfOtherProcessesStay(t *testing.T) {
+	dir := t.TempDir()
+	tr, _ := open(t, tracker.Config{MaxDumps: 2})
+	first, err := tr.DumpFile(dir, "test")
+	require.NoError(t, err)
+	own := fmt.Sprintf("-%d-", os.Getpid())
+	require.Contains(t, filepath.Base(first), own)
+	var others []string
+	for i := range 16 {
+		other := strings.Replace(first, own, fmt.Sprintf("-%d%d-", os.Getpid(), i), 1)
+		require.NoError(t, os.WriteFile(other, nil, 0o644))
+		others = append(others, other)
+	}
+	elsewhere := strings.Replace(first, own, "-node-2"+own, 1) // the same number, another machine
+	require.NoError(t, os.WriteFile(elsewhere, nil, 0o644))
+	var last []string
+	for range 3 {
+		path, err := tr.DumpFile(dir, "test")
+		require.NoError(t, err)
+		last = append(last, path)
+	}
+	assert.ElementsMatch(t, append(others, elsewhere, last[1], last[2]), files(t, dir))
+}
+
 // TestDumpsOfTrackersInOneDirectory: names do not clash, a directory's own name
 // may hold anything, and a clock that is behind does not cost the dump just written.
 func TestDumpsOfTrackersInOneDirectory(t *testing.T) {
@@ -226,7 +251,7 @@ func TestDumpsAreBoundedInBytes(t *testing.T) {
 	require.NoError(t, err)
 	size := alloc.Bytes(info.Size())
 
-	one := tracker.LeftOut{Events: events - 1<<12, Marks: 4}
+	one := snapshot.LeftOut{Events: events - 1<<12, Marks: 4}
 	two := one
 	two.Segments, two.SegmentBytes = segments, whole.Snapshot.Reserved
 	three := two
@@ -235,7 +260,7 @@ func TestDumpsAreBoundedInBytes(t *testing.T) {
 	four.Events, four.Marks = events-1<<8, 20
 	for _, test := range []struct {
 		limit alloc.Bytes
-		want  tracker.LeftOut
+		want  snapshot.LeftOut
 	}{
 		{size * 9 / 10, one},
 		{size * 6 / 10, two},
@@ -323,8 +348,8 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 	assert.Positive(t, kept.Count)
 	assert.Equal(t, 3000-kept.Count, d.LeftOut.Sites)
 	assert.Equal(t, small.LightSnapshot().Live, kept.Add(d.LeftOut.Unsited.Live))
-	smallest := tracker.Tally{Count: d.LeftOut.Sites, Bytes: alloc.Bytes(d.LeftOut.Sites * (d.LeftOut.Sites + 1) / 2)}
-	assert.Equal(t, tracker.Unsited{Live: smallest, Peak: smallest, Total: smallest}, d.LeftOut.Unsited, "those that hold least")
+	smallest := snapshot.Tally{Count: d.LeftOut.Sites, Bytes: alloc.Bytes(d.LeftOut.Sites * (d.LeftOut.Sites + 1) / 2)}
+	assert.Equal(t, snapshot.Unsited{Live: smallest, Peak: smallest, Total: smallest}, d.LeftOut.Unsited, "those that hold least")
 }
 
 // TestDevicesMayDump: no lock is held while a device is asked.

@@ -1,6 +1,7 @@
 package tracker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,44 +9,25 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 const (
 	defaultMaxDumps     = 8
 	defaultMaxDumpBytes = 16 * alloc.MiB
-
-	dumpName = "gpumemtrack-*.dump.json"
 )
-
-// DumpFile writes a Dump to a new file in the directory, which is made if it is
-// missing, and returns its path. The file appears only when it is whole.
-//
-// The directory holds at most Config.MaxDumps such files: the oldest are deleted,
-// whichever program wrote them. So are the unfinished files of programs that were
-// killed.
-//
-// A file takes at most Config.MaxDumpBytes. A dump that would be larger loses detail
-// until it fits: the older events and marks, then the cache's segments, then the
-// single allocations, then most of the other events, then the call sites that hold least.
-// Dump.LeftOut says what is missing.
-func (t *MemTracker) DumpFile(dir, reason string) (path string, err error) {
-	d, err := t.newDump(reason, t.dumps.maxBytes)
-	if err != nil {
-		return "", err
-	}
-	t.dumps.mu.Lock()
-	defer t.dumps.mu.Unlock()
-	return t.dumps.write(dir, d)
-}
 
 // dumps is a tracker's files of dumps.
 type dumps struct {
-	max      int         // in a directory
+	max      int         // of the process, in a directory
 	maxBytes alloc.Bytes // of each
 
 	mu sync.Mutex // one file at a time
@@ -57,16 +39,22 @@ type dumps struct {
 // dumpFiles counts those of the process, whose names must differ.
 var dumpFiles atomic.Int64
 
+// save writes the dump to a new file, when no other is being written.
+func (d *dumps) save(dir string, dump *snapshot.Record) (path string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.write(dir, dump)
+}
+
 // write writes the dump to a new file; the caller holds d.mu.
-func (d *dumps) write(dir string, dump *Dump) (path string, err error) {
+func (d *dumps) write(dir string, dump *snapshot.Record) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("write dump: %w", err)
 	}
 	deleteAbandoned(dir)
-	name := fmt.Sprintf("gpumemtrack-%s-%d-%06d.dump.json",
-		dump.Time.UTC().Format("20060102T150405.000000"), os.Getpid(), dumpFiles.Add(1))
+	name := dumpName(dump.Time, processName(), dumpFiles.Add(1))
 	path = filepath.Join(dir, name)
-	if err := dump.create(path, d.maxBytes); err != nil {
+	if err := createDump(path, dump, d.maxBytes); err != nil {
 		return "", err
 	}
 	return path, deleteOldDumps(dir, name, d.max)
@@ -90,15 +78,15 @@ func (d *dumps) stop(done chan struct{}) {
 	}
 }
 
-// create writes as much of the dump as the limit allows to a new file. It has
+// createDump writes as much of the dump as the limit allows to a new file. It has
 // another name first, so that there is never a part of one.
-func (d *Dump) create(path string, limit alloc.Bytes) (err error) {
+func createDump(path string, d *snapshot.Record, limit alloc.Bytes) (err error) {
 	f, err := createTemp(filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("write dump: %w", err)
 	}
 	defer f.unlock()
-	err = errors.Join(d.writeWithin(limit, f.File), f.Close())
+	err = errors.Join(writeWithin(f.File, d, limit), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -110,10 +98,10 @@ func (d *Dump) create(path string, limit alloc.Bytes) (err error) {
 
 // writeWithin writes the dump to an empty file with all the detail that the limit
 // allows.
-func (d *Dump) writeWithin(limit alloc.Bytes, f *os.File) error {
+func writeWithin(f *os.File, d *snapshot.Record, limit alloc.Bytes) error {
 	for {
-		if d.size() <= limit {
-			err := d.write(&limitedFile{f, limit})
+		if d.Size() <= limit {
+			err := d.WriteJSON(&limitedFile{f, limit})
 			if !errors.Is(err, errTooLarge) {
 				return err
 			}
@@ -124,7 +112,7 @@ func (d *Dump) writeWithin(limit alloc.Bytes, f *os.File) error {
 				return fmt.Errorf("write dump: %w", err)
 			}
 		}
-		if !d.shrink() {
+		if !d.Shrink() {
 			return fmt.Errorf("write dump: without any detail it takes more than the %v that it may: see Config.MaxDumpBytes", limit)
 		}
 	}
@@ -146,19 +134,59 @@ func (l *limitedFile) Write(b []byte) (int, error) {
 	return l.file.Write(b)
 }
 
+// dumpTime begins the names of dumps, so that their order is that of time.
+const dumpTime = "20060102T150405.000000"
+
+// dumpName names the n-th dump of a process.
+func dumpName(at time.Time, process string, n int64) string {
+	return fmt.Sprintf("gpumemtrack-%s-%s-%06d.dump.json", at.UTC().Format(dumpTime), process, n)
+}
+
+// isDumpOf reports whether dumpName gave that name to a dump of the process.
+func isDumpOf(name, process string) bool {
+	name, ok := strings.CutPrefix(name, "gpumemtrack-")
+	if !ok || len(name) < len(dumpTime) {
+		return false
+	}
+	number, ok := strings.CutPrefix(name[len(dumpTime):], "-"+process+"-")
+	number, suffix := strings.CutSuffix(number, ".dump.json")
+	return ok && suffix && !strings.Contains(number, "-")
+}
+
+// processName tells this process from others that write to the directory, which
+// machines may share.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	host = strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '.') {
+			return r
+		}
+		return '_'
+	}, host)
+	return fmt.Sprintf("%s-%d", cmp.Or(host[:min(len(host), 64)], "host"), os.Getpid())
+}
+
 // deleteOldDumps leaves the one just written and, up to the number to keep, the
-// newest others of the directory, by their names, which begin with the time.
+// newest others that this process wrote to the directory, by their names.
 func deleteOldDumps(dir, written string, keep int) error {
-	names, err := fs.Glob(os.DirFS(dir), dumpName)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("delete old dumps: %w", err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == written })
-	slices.Sort(names)
+	process := processName()
+	var names []string
+	for _, e := range entries { // in the order of their names
+		if e.Name() != written && isDumpOf(e.Name(), process) {
+			names = append(names, e.Name())
+		}
+	}
 	var errs []error
 	for _, name := range names[:max(0, len(names)-(keep-1))] {
 		if err := os.Remove(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err) // who else writes there deletes too
+			errs = append(errs, err) // another tracker of the process deletes too
 		}
 	}
 	return errors.Join(errs...)

@@ -25,11 +25,6 @@ const tempPrefix, tempSuffix = ".gpumemtrack-", ".tmp"
 // counts as dead although no lock can tell: on another machine, or without locks.
 const abandonedAfter = time.Hour
 
-var (
-	errLocked  = errors.New("another has it locked")
-	errNoLocks = errors.New("files cannot be locked here")
-)
-
 // thisHost is how the names of this machine's temporary files begin.
 var thisHost = sync.OnceValue(func() string {
 	name, _ := os.Hostname()

@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestFreeAfterCloseSucceeds: the driver refuses the segment that a free after
@@ -80,7 +81,7 @@ func TestPutBackTellsOfANewOwner(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tr.Register(512, alloc.Shape{3}, alloc.Float32, tracker.Activation))
 	require.ErrorIs(t, putBack(), tracker.ErrDuplicatePtr)
-	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 12}, tr.Snapshot().Live)
+	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 12}, tr.Snapshot().Live)
 
 	failure := errors.New("refused")
 	err = tr.Release(512, func() error {
@@ -89,7 +90,7 @@ func TestPutBackTellsOfANewOwner(t *testing.T) {
 	})
 	require.ErrorIs(t, err, failure)
 	require.ErrorIs(t, err, tracker.ErrDuplicatePtr)
-	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 20}, tr.Snapshot().Live)
+	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 20}, tr.Snapshot().Live)
 	trackertest.RequireExact(t, tr.Snapshot())
 }
 

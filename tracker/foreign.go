@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // SetLabel names the live memory at an address that Register entered, as Buffer.SetLabel
@@ -30,8 +31,8 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 	if !errors.Is(err, alloc.ErrOutOfMemory) {
 		return err
 	}
-	stack := t.stacks.table.Capture(1)
-	x, invalid := newTensor(shape, dtype, kind)
+	stack := snapshot.StackID(t.stacks.table.Capture(1))
+	x, invalid := snapshot.NewTensor(shape, dtype, kind)
 	if invalid != nil {
 		return err
 	}

@@ -1,32 +1,5 @@
 package tracker
 
-import (
-	"io"
-	"sync"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-)
-
-// openedDevice is a device that the tracker opened, and so closes. A nil
-// openedDevice is the caller's to close.
-type openedDevice struct {
-	device alloc.Device
-	once   sync.Once
-	err    error
-}
-
-func (o *openedDevice) close() error {
-	if o == nil {
-		return nil
-	}
-	o.once.Do(func() {
-		if closer, ok := o.device.(io.Closer); ok {
-			o.err = closer.Close()
-		}
-	})
-	return o.err
-}
-
 // giveBack gives back what a closed tracker's cache still holds, and closes a
 // device of its own once no buffer is live. A cache that the caller made is the
 // caller's to empty.

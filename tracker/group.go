@@ -1,18 +1,17 @@
 package tracker
 
 import (
-	"iter"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // group is what a line of a report counts: the live buffers of one kind, shape
 // and dtype. Its identity never changes, so that events may refer to it after
 // the last buffer is gone.
 type group struct {
-	tensor
+	snapshot.Tensor
 	cells int // cells that point here
 }
 
@@ -22,7 +21,7 @@ type group struct {
 type cell struct {
 	group *group      // nil for a cell that is not in use
 	each  alloc.Bytes // the group's
-	place
+	snapshot.Place
 	line lineID // of the stack
 
 	live   int64 // buffers now
@@ -34,15 +33,10 @@ type cell struct {
 	peak  int64
 	epoch uint64
 
-	pins         int32   // records that are leaving
-	dirty        bool    // changed since the last mark, and so in a list
+	interval     uint64  // between two marks, in which it changed; 0 if it is on no list
 	newer, older slab.ID // in that list
-}
 
-// place is where in a program a buffer was allocated.
-type place struct {
-	stack   callstack.ID
-	section uint32
+	pins int32 // records that are leaving
 }
 
 // cells finds the cell of a place and group, and remembers which of them changed
@@ -52,19 +46,19 @@ type cells struct {
 	index  map[cellKey]slab.ID
 	groups map[string]*group
 	recent recentCells
-	dirty  slab.ID // the last that changed
+	changed
 
 	limit int     // a sweep begins when there are more
 	swept slab.ID // the sweep has come so far; 0 if there is none
 
 	// retired holds the buffers ever allocated by the cells that were dropped.
-	retired      slab.Slab[retiredEntry]
-	retiredIndex map[place]slab.ID
+	retired      slab.Slab[snapshot.RetiredEntry]
+	retiredIndex map[snapshot.Place]slab.ID
 }
 
 type cellKey struct {
 	group *group
-	place
+	snapshot.Place
 }
 
 const (
@@ -76,21 +70,22 @@ func newCells() cells {
 	return cells{
 		index:        make(map[cellKey]slab.ID),
 		groups:       make(map[string]*group),
-		retiredIndex: make(map[place]slab.ID),
+		retiredIndex: make(map[snapshot.Place]slab.ID),
 		limit:        minCells,
+		changed:      changed{interval: 1},
 	}
 }
 
 // find returns the cell of a place and a tensor, or 0.
-func (cs *cells) find(p place, x *tensor) slab.ID {
-	recent := cs.recent.of(p.stack)
+func (cs *cells) find(p snapshot.Place, x *snapshot.Tensor) slab.ID {
+	recent := cs.recent.of(p.Stack)
 	if *recent != 0 {
-		if c := cs.At(*recent); c.group != nil && c.place == p && c.group.equal(x) {
+		if c := cs.At(*recent); c.group != nil && c.Place == p && c.group.Equal(x) {
 			return *recent
 		}
 	}
 	var key [64]byte
-	g := cs.groups[string(x.appendKey(key[:0]))]
+	g := cs.groups[string(x.AppendKey(key[:0]))]
 	if g == nil {
 		return 0
 	}
@@ -100,7 +95,7 @@ func (cs *cells) find(p place, x *tensor) slab.ID {
 }
 
 // at returns the cell of a place and a tensor, making it if it is new. The line is the stack's.
-func (cs *cells) at(p place, line lineID, x *tensor, peakEpoch uint64) slab.ID {
+func (cs *cells) at(p snapshot.Place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
 	if id := cs.find(p, x); id != 0 {
 		return id
 	}
@@ -108,14 +103,14 @@ func (cs *cells) at(p place, line lineID, x *tensor, peakEpoch uint64) slab.ID {
 	g := cs.group(x)
 	g.cells++
 	id, c := cs.Get()
-	c.group, c.each, c.place, c.line = g, x.each, p, line
+	c.group, c.each, c.Place, c.line = g, x.Each, p, line
 	cs.index[cellKey{g, p}] = id
 	return id
 }
 
 // readmit returns the cell of a buffer that is live again after it was counted
 // out. If its cell was dropped meanwhile, its part of the total goes back.
-func (cs *cells) readmit(p place, line lineID, x *tensor, peakEpoch uint64) slab.ID {
+func (cs *cells) readmit(p snapshot.Place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
 	id := cs.at(p, line, x, peakEpoch)
 	if c := cs.At(id); c.total == c.live {
 		cs.Touch(id)
@@ -123,43 +118,20 @@ func (cs *cells) readmit(p place, line lineID, x *tensor, peakEpoch uint64) slab
 		at := cs.retiredAt(p)
 		cs.retired.Touch(at)
 		r := cs.retired.At(at)
-		r.total = r.total.Sub(x.tally(1))
+		r.Total = r.Total.Sub(x.Tally(1))
 	}
 	return id
 }
 
 // group returns the group of a tensor, making it if it is new.
-func (cs *cells) group(x *tensor) *group {
-	key := string(x.appendKey(nil))
+func (cs *cells) group(x *snapshot.Tensor) *group {
+	key := string(x.AppendKey(nil))
 	g := cs.groups[key]
 	if g == nil {
-		g = &group{tensor: tensor{x.kind, x.dtype, x.shape.Clone(), x.each}}
+		g = &group{Tensor: x.Clone()}
 		cs.groups[key] = g
 	}
 	return g
-}
-
-// mark puts a cell on the list of those to look at for the next mark.
-func (cs *cells) mark(id slab.ID, c *cell) {
-	c.dirty, c.newer, c.older = true, 0, cs.dirty
-	if cs.dirty != 0 {
-		cs.At(cs.dirty).newer = id
-	}
-	cs.dirty = id
-}
-
-// takeDirty iterates over that list, and empties it.
-func (cs *cells) takeDirty() iter.Seq[*cell] {
-	return func(yield func(*cell) bool) {
-		for id := cs.dirty; id != 0; {
-			c := cs.At(id)
-			cs.Touch(id)
-			id = c.older
-			c.dirty, c.newer, c.older = false, 0, 0
-			yield(c)
-		}
-		cs.dirty = 0
-	}
 }
 
 // sweep drops the cells that no mark, no peak and no live buffer needs, a few at
@@ -184,42 +156,30 @@ func (cs *cells) sweep(peakEpoch uint64) {
 }
 
 func (cs *cells) retire(id slab.ID, c *cell) {
-	at := cs.retiredAt(c.place)
+	at := cs.retiredAt(c.Place)
 	cs.retired.Touch(at)
 	r := cs.retired.At(at)
-	r.total = r.total.Add(c.group.tally(c.total))
-	if c.dirty {
-		cs.unmark(c)
+	r.Total = r.Total.Add(c.group.Tally(c.total))
+	if c.interval != 0 {
+		cs.unlist(c)
 	}
-	delete(cs.index, cellKey{c.group, c.place})
+	delete(cs.index, cellKey{c.group, c.Place})
 	if c.group.cells--; c.group.cells == 0 {
-		delete(cs.groups, string(c.group.appendKey(nil)))
+		delete(cs.groups, string(c.group.AppendKey(nil)))
 	}
 	cs.Put(id)
 }
 
-// retiredAt returns the entry of a place, making it if it is new.
-func (cs *cells) retiredAt(p place) slab.ID {
+// retiredAt returns the entry of a snapshot.Place, making it if it is new.
+func (cs *cells) retiredAt(p snapshot.Place) slab.ID {
 	id := cs.retiredIndex[p]
 	if id == 0 {
-		var r *retiredEntry
+		var r *snapshot.RetiredEntry
 		id, r = cs.retired.Get()
-		r.place = p
+		r.Place = p
 		cs.retiredIndex[p] = id
 	}
 	return id
-}
-
-// unmark takes a cell off the list for the next mark.
-func (cs *cells) unmark(c *cell) {
-	if c.older != 0 {
-		cs.At(c.older).newer = c.newer
-	}
-	if c.newer != 0 {
-		cs.At(c.newer).older = c.older
-	} else {
-		cs.dirty = c.older
-	}
 }
 
 // needed reports whether the cell still stands for anything but its total.
@@ -243,8 +203,8 @@ type recentCells struct {
 
 const recentInPage = 1024
 
-func (r *recentCells) of(stack callstack.ID) *slab.ID {
-	if stack == callstack.Overflow {
+func (r *recentCells) of(stack snapshot.StackID) *slab.ID {
+	if callstack.ID(stack) == callstack.Overflow {
 		stack = 0
 	}
 	page := int(stack / recentInPage)
@@ -259,4 +219,42 @@ func (r *recentCells) addPage(page int) {
 		r.pages = append(r.pages, nil)
 	}
 	r.pages[page] = new([recentInPage]slab.ID)
+}
+
+// Cells whose count changes between two marks stand on a list, so that a mark costs
+// what changed. A mark is of one instant, but does not hold the lock for the whole list:
+// cut begins a new list, and the cells of the old one are due. tell takes some of them at a
+// time. Whoever changes a cell that is due takes it first.
+
+// changed is the part of cells that knows what changed since the last mark.
+type changed struct {
+	interval uint64  // number of the marks, and one
+	latest   slab.ID // the head of the list of this interval
+	due      slab.ID // the head of the list of the interval before
+	early    []cellChange
+}
+
+// cellChange is what one cell contributes to a delta.
+type cellChange struct {
+	group *group
+	line  lineID
+	count int64 // may be zero
+}
+
+// unlist takes a cell off the list that it is on. No view shows lists: there is
+// nothing to announce.
+func (cs *cells) unlist(c *cell) {
+	head := &cs.latest
+	if c.interval != cs.interval {
+		head = &cs.due
+	}
+	if c.older != 0 {
+		cs.At(c.older).newer = c.newer
+	}
+	if c.newer != 0 {
+		cs.At(c.newer).older = c.older
+	} else {
+		*head = c.older
+	}
+	c.interval, c.newer, c.older = 0, 0, 0
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // refusing is a device whose next Free fails, after something else has happened.
@@ -50,11 +51,11 @@ func TestFreeThatFailsLate(t *testing.T) {
 
 		s := tr.Snapshot()
 		trackertest.RequireExact(t, s)
-		want := tracker.Tally{Count: 1 + int64(again), Bytes: 28 * alloc.Bytes(1+again)}
+		want := snapshot.Tally{Count: 1 + int64(again), Bytes: 28 * alloc.Bytes(1+again)}
 		assert.Equal(t, want, s.Live)
 		assert.Equal(t, want, tr.Track().Delta.Sum())
 		require.NoError(t, buf.Free())
-		assert.Equal(t, tracker.Tally{Count: -1, Bytes: -28}, tr.Track().Delta.Sum())
+		assert.Equal(t, snapshot.Tally{Count: -1, Bytes: -28}, tr.Track().Delta.Sum())
 		trackertest.RequireExact(t, tr.Snapshot())
 	}
 }
@@ -69,7 +70,7 @@ func TestReleaseThatFailsTooLate(t *testing.T) {
 		return io.ErrClosedPipe
 	})
 	require.ErrorIs(t, err, io.ErrClosedPipe)
-	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 8}, tr.Snapshot().Live)
+	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 8}, tr.Snapshot().Live)
 	trackertest.RequireExact(t, tr.Snapshot())
 	require.NoError(t, tr.Unregister(512))
 	assert.Zero(t, tr.Snapshot().Live)
@@ -95,9 +96,9 @@ func (d *late) MemInfo() (alloc.MemInfo, error) {
 func TestLevelsHoldTogether(t *testing.T) {
 	dev := &late{Device: device(t, sim.Config{Overhead: -1})}
 	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
-	for _, levels := range []func() tracker.Levels{
-		func() tracker.Levels { return tr.Track().Levels },
-		func() tracker.Levels { return tr.Snapshot().Levels },
+	for _, levels := range []func() snapshot.Levels{
+		func() snapshot.Levels { return tr.Track().Levels },
+		func() snapshot.Levels { return tr.Snapshot().Levels },
 	} {
 		var buf *tracker.Buffer
 		dev.meanwhile = func() { buf = take(t, tr, tracker.Input, 1<<20) }

@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // world runs a program in a time of its own, and asks for leaks all the while.
@@ -27,8 +28,8 @@ type world struct {
 	tr     *tracker.MemTracker
 	random *rand.Rand
 	now    time.Time
-	plans  []plan                 // sooner first
-	leaks  map[tracker.Frame]bool // lines that leak
+	plans  []plan                  // sooner first
+	leaks  map[snapshot.Frame]bool // lines that leak
 
 	marks             int
 	suspects, growths verdicts
@@ -40,12 +41,12 @@ type verdicts struct {
 	found         string // when it first told of a leak
 }
 
-func (v *verdicts) add(sites []tracker.Frame, leaks map[tracker.Frame]bool, when string) {
+func (v *verdicts) add(sites []snapshot.Frame, leaks map[snapshot.Frame]bool, when string) {
 	v.checks++
-	if slices.ContainsFunc(sites, func(site tracker.Frame) bool { return !leaks[site] }) {
+	if slices.ContainsFunc(sites, func(site snapshot.Frame) bool { return !leaks[site] }) {
 		v.wrong++
 	}
-	if v.found == "" && slices.ContainsFunc(sites, func(site tracker.Frame) bool { return leaks[site] }) {
+	if v.found == "" && slices.ContainsFunc(sites, func(site snapshot.Frame) bool { return leaks[site] }) {
 		v.found = when
 	}
 }
@@ -72,7 +73,7 @@ type plan struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, random: rand.New(rand.NewPCG(seed, 2)), leaks: make(map[tracker.Frame]bool),
+		t: t, random: rand.New(rand.NewPCG(seed, 2)), leaks: make(map[snapshot.Frame]bool),
 		now: time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC),
 	}
 	w.tr, _ = open(t, tracker.Config{
@@ -86,7 +87,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 func (w *world) run(d time.Duration) {
 	start := w.now
 	w.every(time.Second, func() {
-		var sites []tracker.Frame
+		var sites []snapshot.Frame
 		for _, s := range w.tr.Suspects() {
 			sites = append(sites, s.Site)
 		}
@@ -157,7 +158,7 @@ func (w *world) mark() {
 	if w.marks++; w.marks%8 != 0 {
 		return
 	}
-	var sites []tracker.Frame
+	var sites []snapshot.Frame
 	for _, g := range w.tr.Growth() {
 		sites = append(sites, g.Site)
 	}

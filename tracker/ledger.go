@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/addrtable"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // ErrDuplicatePtr is the error of adding an address that the ledger holds live
@@ -22,11 +24,11 @@ type ledger struct {
 	cells   cells
 	// addresses finds records by address, but for those in the tracker's cache:
 	// that knows whose they are.
-	addresses map[alloc.Ptr]slab.ID
+	addresses addrtable.Table
 
-	current Tally // requested
-	total   Tally // ever
-	peak    Tally // count and bytes at the moment of most bytes
+	current snapshot.Tally // requested
+	total   snapshot.Tally // ever
+	peak    snapshot.Tally // count and bytes at the moment of most bytes
 	// epoch counts the moments of most bytes; see cell.peak.
 	epoch uint64
 
@@ -39,7 +41,7 @@ type ledger struct {
 	buffers       int64       // records of the tracker's own, also after Close
 	closed        bool
 
-	freed []*lifetimes // by line; nil where nothing was freed
+	freed []*snapshot.Lifetimes // by line; nil where nothing was freed
 }
 
 // record is what the ledger holds of live memory. It has no pointers, and so
@@ -65,7 +67,7 @@ const (
 )
 
 func newLedger() ledger {
-	return ledger{cells: newCells(), addresses: make(map[alloc.Ptr]slab.ID), epoch: 1}
+	return ledger{cells: newCells(), addresses: addrtable.New(), epoch: 1}
 }
 
 // close forgets what was ever counted. The records stay, so that live buffers
@@ -73,8 +75,8 @@ func newLedger() ledger {
 func (l *ledger) close() {
 	l.cells.Reset() // snapshots may be reading them
 	l.cells.retired.Reset()
-	l.cells, l.addresses, l.freed = newCells(), make(map[alloc.Ptr]slab.ID), nil
-	l.current, l.total, l.peak = Tally{}, Tally{}, Tally{}
+	l.cells, l.addresses, l.freed = newCells(), addrtable.New(), nil
+	l.current, l.total, l.peak = snapshot.Tally{}, snapshot.Tally{}, snapshot.Tally{}
 	l.allocated, l.allocatedPeak, l.registered, l.high = 0, 0, 0, 0
 	l.closed = true
 }
@@ -85,11 +87,35 @@ func (l *ledger) admits(bytes alloc.Bytes) bool {
 	return bytes <= alloc.MaxBytes-rounding-max(l.current.Bytes, l.allocated)
 }
 
+// at returns the live record at an address, or 0; see addresses.
+func (l *ledger) at(p alloc.Ptr) slab.ID {
+	search := l.addresses.Look(uint64(p))
+	return l.next(&search, p)
+}
+
+// next has a search come to the record at an address.
+func (l *ledger) next(search *addrtable.Search, p alloc.Ptr) slab.ID {
+	for {
+		id := search.Next()
+		if id == 0 || l.records.At(id).ptr == p {
+			return id
+		}
+	}
+}
+
+// forget takes the address of a record out, if it is in.
+func (l *ledger) forget(r *record) {
+	search := l.addresses.Look(uint64(r.ptr))
+	if l.next(&search, r.ptr) != 0 {
+		l.addresses.Remove(&search)
+	}
+}
+
 // duplicate is the error of an address that is live.
 func (l *ledger) duplicate(id slab.ID) error {
 	r := l.records.At(id)
 	g := l.cells.At(r.cell).group
-	return fmt.Errorf("%v: %w, as %v %v", r.ptr, ErrDuplicatePtr, g.kind, g.shape)
+	return fmt.Errorf("%v: %w, as %v %v", r.ptr, ErrDuplicatePtr, g.Kind, g.Shape)
 }
 
 // add makes a record live that the caller has put its address, time and owner in.
@@ -144,10 +170,10 @@ func (l *ledger) wasFreed(c *cell, age time.Duration, event uint64) {
 	}
 	its := l.freed[c.line]
 	if its == nil {
-		its = new(lifetimes)
+		its = new(snapshot.Lifetimes)
 		l.freed[c.line] = its
 	}
-	its.freed(age, event)
+	its.Freed(age, event)
 }
 
 // change announces that a cell's count changes.
@@ -160,8 +186,8 @@ func (l *ledger) change(id slab.ID) *cell {
 	if c.epoch != l.epoch {
 		c.epoch, c.peak = l.epoch, c.live
 	}
-	if !c.dirty {
-		l.cells.mark(id, c)
+	if c.interval != l.cells.interval {
+		l.cells.note(id, c)
 	}
 	return c
 }
@@ -191,7 +217,7 @@ func (l *ledger) takeOut(id slab.ID, r *record) {
 	l.records.Touch(id)
 	r.state = leaving
 	if !l.closed {
-		delete(l.addresses, r.ptr)
+		l.forget(r)
 		l.leave(r)
 		l.cells.At(r.cell).pins++
 	}
@@ -205,14 +231,14 @@ func (l *ledger) putBack(id slab.ID, r *record) error {
 		r.state = live
 		return nil
 	}
-	if other := l.addresses[r.ptr]; other != 0 {
+	if other := l.at(r.ptr); other != 0 {
 		err := l.duplicate(other)
 		l.settle(id, r)
 		return err
 	}
 	l.records.Touch(id)
 	r.state = live
-	l.addresses[r.ptr] = id
+	l.addresses.Add(uint64(r.ptr), id)
 	l.cells.At(r.cell).pins--
 	l.enter(r)
 	return nil
@@ -253,23 +279,4 @@ func (l *ledger) label(id slab.ID, r *record, name string) {
 		r.label, text = l.labels.Get()
 		*text = name
 	}
-}
-
-// cut returns the groups, lines and sections that changed since the last cut
-// and their changes in count, and makes the present the last cut.
-func (l *ledger) cut(into []cellChange) []cellChange {
-	for c := range l.cells.takeDirty() {
-		if n := c.live - c.marked; n != 0 {
-			into = append(into, cellChange{group: c.group, line: c.line, count: n})
-			c.marked = c.live
-		}
-	}
-	return into
-}
-
-// cellChange is what one cell contributes to a delta.
-type cellChange struct {
-	group *group
-	line  lineID
-	count int64
 }

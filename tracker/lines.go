@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // lineID numbers a line of code as a call site; 0 is the unknown one. There are
@@ -17,8 +18,8 @@ type lines struct {
 	libraries []string // passed over, beside the runtime
 
 	mu       sync.Mutex
-	frames   []Frame // by lineID
-	ids      map[Frame]lineID
+	frames   []snapshot.Frame // by lineID
+	ids      map[snapshot.Frame]lineID
 	calls    map[uintptr]call // by return address
 	ofStack  []*linePage      // by stack ID; nil where nobody asked
 	overflow lineID
@@ -37,10 +38,10 @@ type call struct {
 
 func (l *lines) init(table *callstack.Table, libraries []string) {
 	l.table, l.libraries = table, libraries
-	l.frames, l.ids = []Frame{{}}, map[Frame]lineID{{}: 0}
+	l.frames, l.ids = []snapshot.Frame{{}}, map[snapshot.Frame]lineID{{}: 0}
 	l.calls = make(map[uintptr]call)
 	for f := range table.Frames(callstack.Overflow) {
-		l.overflow = l.number(Frame(f))
+		l.overflow = l.number(snapshot.Frame(f))
 	}
 }
 
@@ -63,7 +64,7 @@ func (l *lines) of(id callstack.ID) lineID {
 }
 
 // frame returns the line of that number.
-func (l *lines) frame(line lineID) Frame {
+func (l *lines) frame(line lineID) snapshot.Frame {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.frames[line]
@@ -112,18 +113,18 @@ func (l *lines) site(pcs []uintptr) (at int, site call) {
 func (l *lines) call(pc uintptr) call {
 	c, ok := l.calls[pc]
 	if !ok {
-		var frames Stack // one, unless it is C code
+		var frames snapshot.Stack // one, unless it is C code
 		for _, f := range l.table.FramesAt(pc) {
-			frames = append(frames, Frame(f))
+			frames = append(frames, snapshot.Frame(f))
 		}
-		site, users := frames.site(l.libraries)
+		site, users := frames.CallSite(l.libraries...)
 		c = call{l.number(site), users}
 		l.calls[pc] = c
 	}
 	return c
 }
 
-func (l *lines) number(f Frame) lineID {
+func (l *lines) number(f snapshot.Frame) lineID {
 	line, ok := l.ids[f]
 	if !ok {
 		line = lineID(len(l.frames))

@@ -1,7 +1,6 @@
 package tracker
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -67,30 +66,4 @@ func (r *recentMarks) after(seq int) (*Mark, <-chan struct{}, error) {
 		r.added = make(chan struct{})
 	}
 	return nil, r.added, nil
-}
-
-// Marks returns the latest marks, oldest first, as many as Config.MaxMarks
-// says. The marks are shared: do not write to them.
-func (t *MemTracker) Marks() []*Mark {
-	t.recent.mu.Lock()
-	defer t.recent.mu.Unlock()
-	return slices.Clone(t.recent.kept)
-}
-
-// WaitMark returns the oldest mark kept whose Seq is above after, and waits for
-// one if there is none. It never delays a Track: who comes back too late for a
-// mark misses it, and sees it from the Seq. The error is the context's, or
-// alloc.ErrClosed when the tracker is closed.
-func (t *MemTracker) WaitMark(ctx context.Context, after int) (*Mark, error) {
-	for {
-		m, added, err := t.recent.after(after)
-		if m != nil || err != nil {
-			return m, err
-		}
-		select {
-		case <-added:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for a mark: %w", ctx.Err())
-		}
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func markedTracker(t *testing.T, maxMarks int) *tracker.MemTracker {
@@ -111,7 +112,7 @@ func TestDumpHasTheMarks(t *testing.T) {
 	m := tr.Track()
 	var b bytes.Buffer
 	require.NoError(t, tr.Dump(&b, ""))
-	d, err := tracker.ReadDump(&b)
+	d, err := snapshot.ReadDump(&b)
 	require.NoError(t, err)
 	require.Len(t, d.Marks, 1)
 	assert.Equal(t, m.Delta, d.Marks[0].Delta)
@@ -120,6 +121,6 @@ func TestDumpHasTheMarks(t *testing.T) {
 
 // Managed memory is registered whole, wherever its pages are.
 func TestUntrackedIsUnknownWhereMoreIsRegisteredThanTheDriverHasInUse(t *testing.T) {
-	l := tracker.Levels{Reserved: 10, Registered: alloc.GiB, DriverUsed: 512 * alloc.MiB}
+	l := snapshot.Levels{Reserved: 10, Registered: alloc.GiB, DriverUsed: 512 * alloc.MiB}
 	assert.Equal(t, alloc.Bytes(-1), l.Untracked())
 }

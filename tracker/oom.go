@@ -5,96 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// OutOfMemoryError is the error of an Alloc that the device has no memory for,
-// with what is needed to act. It unwraps to the *alloc.OutOfMemoryError. An
-// amount that is not known is -1.
-type OutOfMemoryError struct {
-	*alloc.OutOfMemoryError // Requested, Free, Reserved, LargestInactive: the largest hole in the cache
-
-	Kind    Kind
-	DType   alloc.DType
-	Shape   alloc.Shape
-	Section string
-
-	Inactive  alloc.Bytes // the part of Reserved that is cached
-	Untracked alloc.Bytes // see Levels
-	Elsewhere alloc.Bytes // what other trackers of this process have cached on the device, and could give back
-	Others    alloc.Bytes // what other processes hold, if Config.OtherProcesses tells
-
-	Sites  []SiteTally // the lines of code that hold most, up to ten
-	Advice Advice
-	// Dump is the path of the dump that was written, if Config.OOMDir asks for
-	// one; DumpErr says why there is none.
-	Dump    string
-	DumpErr error
-}
-
-const maxOOMSites = 10
-
-// failing is what a tracker keeps for the allocations that fail.
-type failing struct {
-	dir              string       // of dumps; "" is none
-	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
-	others           func() (alloc.Bytes, error)
-	untrackedAtStart alloc.Bytes
-}
-
-// Error prints all of it, on several lines.
-func (e *OutOfMemoryError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, e.Device, e.Requested)
-	if e.Section != "" {
-		fmt.Fprintf(&b, " in section %q", e.Section)
-	}
-	fmt.Fprintf(&b, "\n\tfree %s of %s, largest hole in the cache %s", known(e.Free), known(e.Total), known(e.LargestInactive))
-	fmt.Fprintf(&b, "\n\treserved %s, of which inactive %s; untracked %s", known(e.Reserved), known(e.Inactive), known(e.Untracked))
-	for i, site := range e.Sites {
-		if i == 0 {
-			b.WriteString("\n\theld by:")
-		}
-		fmt.Fprintf(&b, "\n\t\t%v", site)
-	}
-	fmt.Fprintf(&b, "\n\tadvice: %s", e.advice())
-	if e.Dump != "" {
-		fmt.Fprintf(&b, "\n\tdump: %s", e.Dump)
-	}
-	if e.DumpErr != nil {
-		fmt.Fprintf(&b, "\n\tno dump: %v", e.DumpErr)
-	}
-	return b.String()
-}
-
-// Unwrap returns the device's error.
-func (e *OutOfMemoryError) Unwrap() error { return e.OutOfMemoryError }
-
-func known(n alloc.Bytes) string {
-	if n < 0 {
-		return "unknown"
-	}
-	return n.String()
-}
+const (
+	maxOOMSites = 10
+	maxStuck    = 3
+)
 
 // outOfMemory returns the error of an allocation that failed for lack of memory,
 // and tells the history.
-func (t *MemTracker) outOfMemory(err error, stack callstack.ID, x tensor) error {
+func (t *MemTracker) outOfMemory(err error, stack snapshot.StackID, x snapshot.Tensor) error {
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	section := t.sections.at(here).pathID()
-	e := &OutOfMemoryError{Kind: x.kind, DType: x.dtype, Shape: x.shape.Clone(), Section: t.sections.paths.names[section]}
+	own := x.Clone()
+	e := &OutOfMemoryError{Kind: own.Kind, DType: own.DType, Shape: own.Shape, Section: t.sections.paths.names[section]}
 	if !t.ledger.closed {
-		t.history.add(event{since: now, action: OutOfMemory, allocated: x.each, stack: stack, section: uint16(section)})
+		t.history.add(snapshot.EventEntry{Since: now, Action: snapshot.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section)})
 	}
 	t.mu.Unlock()
 	if !errors.As(err, &e.OutOfMemoryError) {
-		e.OutOfMemoryError = t.unknownOutOfMemory(x.each, err)
+		e.OutOfMemoryError = t.unknownOutOfMemory(x.Each, err)
 	}
 	t.explain(e)
 	if t.failing.dir != "" {
@@ -126,26 +61,28 @@ func (t *MemTracker) explain(e *OutOfMemoryError) {
 	e.Untracked = levels.Untracked()
 	e.Elsewhere = t.cachedElsewhere()
 	e.Sites = t.largestLines(maxOOMSites)
-	e.Advice = e.advise(t.failing.untrackedAtStart)
+	if e.Advice = e.advise(t.failing.untrackedAtStart); e.Advice == Fragmented {
+		e.Stuck = t.stuck(maxStuck)
+	}
 }
 
 // largestLines returns the lines of code that hold most. It costs some
 // nanoseconds for each cell, and names nothing that it does not return.
-func (t *MemTracker) largestLines(n int) []SiteTally {
+func (t *MemTracker) largestLines(n int) []snapshot.SiteTally {
 	t.mu.Lock()
 	cells := t.ledger.cells.View()
 	t.mu.Unlock()
-	var held []Tally // by line
-	cells.Read(t.mu, func(_ slab.ID, records *[slab.ChunkLen]cell) {
+	var held []snapshot.Tally // by line
+	cells.Read(t.mu, func(_ slab.ID, records []cell) {
 		for i := range records {
 			c := &records[i]
 			if c.live == 0 {
 				continue
 			}
 			for int(c.line) >= len(held) {
-				held = append(held, Tally{})
+				held = append(held, snapshot.Tally{})
 			}
-			held[c.line].add(c.live, alloc.Bytes(c.live)*c.each)
+			count(&held[c.line], c.live, alloc.Bytes(c.live)*c.each)
 		}
 	})
 	var lines []lineID
@@ -156,9 +93,9 @@ func (t *MemTracker) largestLines(n int) []SiteTally {
 	}
 	slices.SortFunc(lines, func(x, y lineID) int { return cmp.Compare(held[y].Bytes, held[x].Bytes) })
 	lines = lines[:min(n, len(lines))]
-	largest := make([]SiteTally, len(lines))
+	largest := make([]snapshot.SiteTally, len(lines))
 	for i, line := range lines {
-		largest[i] = SiteTally{t.stacks.frame(line), held[line]}
+		largest[i] = snapshot.SiteTally{Frame: t.stacks.frame(line), Tally: held[line]}
 	}
 	return largest
 }
@@ -169,5 +106,14 @@ func (t *MemTracker) dumpOutOfMemory(e *OutOfMemoryError) (string, error) {
 	if t.failing.dumps.Add(1) > int64(t.dumps.max) {
 		return "", fmt.Errorf("%d were written already: see Config.MaxDumps", t.dumps.max)
 	}
-	return t.DumpFile(t.failing.dir, e.Error())
+	d, err := t.newDump(e.Error(), t.dumps.maxBytes)
+	if err != nil {
+		return "", err
+	}
+	d.OOM = &snapshot.OOM{
+		Requested: e.Requested, Kind: e.Kind, DType: e.DType, Shape: e.Shape, Section: e.Section,
+		Free: e.Free, Total: e.Total, Reserved: e.Reserved, Inactive: e.Inactive, LargestInactive: e.LargestInactive,
+		Untracked: e.Untracked, Elsewhere: e.Elsewhere, Others: e.Others, Sites: e.Sites, Advice: e.advice(),
+	}
+	return t.dumps.save(t.failing.dir, d)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // launch sets the variables of a launcher, and takes away those that the test
@@ -132,7 +133,7 @@ func TestOriginsThatCannotBe(t *testing.T) {
 func TestDumpsTellTheOrigin(t *testing.T) {
 	origin := tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(2), WorldSize: 8}
 	tr := busy(t, tracker.Config{Origin: origin})
-	d, err := tracker.ReadDump(bytes.NewReader(dumped(t, tr)))
+	d, err := snapshot.ReadDump(bytes.NewReader(dumped(t, tr)))
 	require.NoError(t, err)
 	assert.Equal(t, origin, d.Snapshot.Origin)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // estimates are expectations by path.
@@ -40,11 +41,11 @@ func profiled(t *testing.T) *tracker.Profile {
 func TestProfile(t *testing.T) {
 	p := profiled(t)
 	p.Attach(tracker.Estimates{
-		"step/forward/conv1": {Of: tracker.ByKept, Bytes: alloc.MiB / 2},
-		"step/forward/relu":  {Of: tracker.ByAllocated, Bytes: alloc.MiB / 4, Layer: tracker.Layer{FLOPs: 100}},
-		"never":              {Of: tracker.ByPeak, Bytes: 1},
+		"step/forward/conv1": {Of: snapshot.ByKept, Bytes: alloc.MiB / 2},
+		"step/forward/relu":  {Of: snapshot.ByAllocated, Bytes: alloc.MiB / 4, Layer: tracker.Layer{FLOPs: 100}},
+		"never":              {Of: snapshot.ByPeak, Bytes: 1},
 	})
-	p.Sort(tracker.ByPeak)
+	p.Sort(snapshot.ByPeak)
 	golden(t, "profile.txt", p.Tree()+"\n"+p.Table())
 }
 
@@ -57,47 +58,47 @@ func TestProfileIsSortedByEachColumn(t *testing.T) {
 		return paths
 	}
 	for _, test := range []struct {
-		by   tracker.Column
+		by   snapshot.Column
 		want []string
 	}{
-		{tracker.ByTree, []string{"step", "forward", "forward/conv1", "forward/relu"}},
-		{tracker.ByPath, []string{"step", "forward", "forward/conv1", "forward/relu"}},
-		{tracker.ByCalls, []string{"forward", "forward/conv1", "forward/relu", "step"}},
-		{tracker.ByOwnPeak, []string{"forward", "forward/conv1", "forward/relu", "step"}},
-		{tracker.ByFLOPs, []string{"forward/conv1", "step", "forward", "forward/relu"}},
-		{tracker.BySite, []string{"step", "forward", "forward/conv1", "forward/relu"}},
+		{snapshot.ByTree, []string{"step", "forward", "forward/conv1", "forward/relu"}},
+		{snapshot.ByPath, []string{"step", "forward", "forward/conv1", "forward/relu"}},
+		{snapshot.ByCalls, []string{"forward", "forward/conv1", "forward/relu", "step"}},
+		{snapshot.ByOwnPeak, []string{"forward", "forward/conv1", "forward/relu", "step"}},
+		{snapshot.ByFLOPs, []string{"forward/conv1", "step", "forward", "forward/relu"}},
+		{snapshot.BySite, []string{"step", "forward", "forward/conv1", "forward/relu"}},
 	} {
 		p.Sort(test.by)
 		assert.Equal(t, test.want, paths(), test.by.String())
-		parsed, err := tracker.ParseColumn(test.by.String())
+		parsed, err := snapshot.ParseColumn(test.by.String())
 		require.NoError(t, err)
 		assert.Equal(t, test.by, parsed)
 	}
-	_, err := tracker.ParseColumn("weight")
+	_, err := snapshot.ParseColumn("weight")
 	assert.ErrorContains(t, err, `parse column "weight": want one of tree, path, calls`)
 }
 
 func TestProfileAsJSON(t *testing.T) {
 	p := profiled(t)
 	p.Attach(tracker.Estimates{
-		"step/forward":       {Of: tracker.ByKept, Bytes: 1},
-		"step/forward/conv1": {Of: tracker.ByPeak, Bytes: 1},
-		"step/forward/relu":  {Of: tracker.ByOwnPeak, Bytes: 1 << 18},
-		"step":               {Of: tracker.ByLive, Bytes: 0},
+		"step/forward":       {Of: snapshot.ByKept, Bytes: 1},
+		"step/forward/conv1": {Of: snapshot.ByPeak, Bytes: 1},
+		"step/forward/relu":  {Of: snapshot.ByOwnPeak, Bytes: 1 << 18},
+		"step":               {Of: snapshot.ByLive, Bytes: 0},
 	})
-	p.Sort(tracker.ByKept)
+	p.Sort(snapshot.ByKept)
 	text, err := json.Marshal(p)
 	require.NoError(t, err)
 	assert.Contains(t, string(text), `"of":"kept"`)
 	var read struct {
 		Schema  string
 		Version int
-		Rows    []tracker.ProfileRow
+		Rows    []snapshot.ProfileRow
 	}
 	require.NoError(t, json.Unmarshal(text, &read))
-	assert.Equal(t, tracker.ProfileSchema, read.Schema)
-	assert.Equal(t, tracker.ProfileVersion, read.Version)
-	var rows []tracker.ProfileRow
+	assert.Equal(t, snapshot.ProfileSchema, read.Schema)
+	assert.Equal(t, snapshot.ProfileVersion, read.Version)
+	var rows []snapshot.ProfileRow
 	for r := range p.Rows() {
 		rows = append(rows, r)
 	}

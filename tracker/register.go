@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Register enters memory that other code allocated on the tracker's device in
@@ -13,8 +14,8 @@ import (
 // library. The memory stays theirs; they call Unregister before they free it.
 // An address that is live already is ErrDuplicatePtr, 0 is alloc.ErrUnknownPtr.
 func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
-	stack := t.stacks.table.Capture(1)
-	x, err := newTensor(shape, dtype, kind)
+	stack := snapshot.StackID(t.stacks.table.Capture(1))
+	x, err := snapshot.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return fmt.Errorf("register %v: %w", ptr, err)
 	}
@@ -25,15 +26,15 @@ func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DTyp
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.admit(ptr, x.each); err != nil {
+	if err := t.admit(ptr, x.Each); err != nil {
 		return fmt.Errorf("register %s: %w", x.String(), err)
 	}
 	in := t.sections.at(here)
-	cell := t.ledger.cells.at(place{stack, in.pathID()}, line, &x, t.ledger.epoch)
+	cell := t.ledger.cells.at(snapshot.Place{Stack: stack, Section: in.pathID()}, line, &x, t.ledger.epoch)
 	id, r := t.ledger.records.Get()
 	r.ptr, r.foreign = ptr, true
-	t.enter(r, cell, x.each, in, now, Registered)
-	t.ledger.addresses[ptr] = id
+	t.enter(r, cell, x.Each, in, now, snapshot.Registered)
+	t.ledger.addresses.Add(uint64(ptr), id)
 	return nil
 }
 
@@ -53,7 +54,7 @@ func (t *MemTracker) admit(ptr alloc.Ptr, bytes alloc.Bytes) error {
 
 // find returns the live record at an address, or 0. The caller holds the lock.
 func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
-	if id := t.ledger.addresses[ptr]; id != 0 || t.cache == nil || t.ledger.closed {
+	if id := t.ledger.at(ptr); id != 0 || t.cache == nil || t.ledger.closed {
 		return id
 	}
 	// A cache that several trackers share knows the numbers of all of them.
@@ -110,7 +111,7 @@ func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) (err error) {
 type withdrawn struct {
 	record record
 	group  *group
-	place  place
+	place  snapshot.Place
 	line   lineID
 	label  string
 }
@@ -129,9 +130,9 @@ func (t *MemTracker) withdraw(ptr alloc.Ptr) (w withdrawn, err error) {
 		return w, fmt.Errorf("unregister %v: %w: it is a Buffer of the tracker's own, which Free frees", ptr, alloc.ErrUnknownPtr)
 	}
 	c := t.ledger.cells.At(r.cell)
-	w = withdrawn{*r, c.group, c.place, c.line, t.ledger.labelOf(r)}
-	t.leave(r, here, now, Unregistered)
-	delete(t.ledger.addresses, ptr)
+	w = withdrawn{*r, c.group, c.Place, c.line, t.ledger.labelOf(r)}
+	t.leave(r, here, now, snapshot.Unregistered)
+	t.ledger.forget(r)
 	t.ledger.remove(id, r)
 	return w, nil
 }
@@ -151,8 +152,8 @@ func (t *MemTracker) restore(w withdrawn) error {
 	*r = w.record
 	r.label = 0
 	t.ledger.label(id, r, w.label)
-	r.cell = t.ledger.cells.readmit(w.place, w.line, &w.group.tensor, t.ledger.epoch)
-	t.ledger.addresses[r.ptr] = id
+	r.cell = t.ledger.cells.readmit(w.place, w.line, &w.group.Tensor, t.ledger.epoch)
+	t.ledger.addresses.Add(uint64(r.ptr), id)
 	t.ledger.enter(r)
 	t.unleave(r, here, now)
 	return nil

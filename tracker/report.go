@@ -2,31 +2,14 @@ package tracker
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
-	"sync"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
-
-// report writes a block of text for each mark, whole and at once, to the report's
-// file and to the writer that the configuration names. An error is kept, logged
-// once, and does not stop later blocks.
-type report struct {
-	file   *reportFile // nil is none; the tracker's marking lock guards it
-	text   []byte      // of the mark being made; guarded by the same lock
-	writer io.Writer   // nil is none
-	spare  []byte      // room for a block's text; guarded by writers.mu
-	log    *slog.Logger
-
-	mu     sync.Mutex
-	err    error // the first
-	logged bool
-}
 
 // begin writes the first lines. Unlike later blocks, they must be written: if they
 // cannot be, no file stays.
-func (r *report) begin(at time.Time, device string, levels Levels) (err error) {
+func (r *report) begin(at time.Time, device string, levels snapshot.Levels) (err error) {
 	if r.file != nil {
 		err = r.file.begin(levels)
 	}
@@ -76,18 +59,6 @@ func (r *report) settle(queued *block) {
 	}
 	if err := r.unlogged(); err != nil {
 		r.log.Error("gpumemtrack: the memory report could not be written; tracking goes on", "err", err)
-	}
-}
-
-// keep remembers the first error.
-func (r *report) keep(err error) {
-	if err == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err == nil {
-		r.err = fmt.Errorf("write the memory report: %w", err)
 	}
 }
 

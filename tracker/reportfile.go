@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 const (
@@ -36,11 +37,11 @@ type reportFile struct {
 	file *os.File    // nil if it could not be made
 	made os.FileInfo // which file that is
 
-	first   int    // the number of its first mark; 0 if it has none
-	older   int    // the number of the older part's first mark
-	aside   string // the name of the older part, if no new file has begun since
-	missing int    // marks that could not be written since the last one
-	levels  Levels // at the last mark
+	first   int             // the number of its first mark; 0 if it has none
+	older   int             // the number of the older part's first mark
+	aside   string          // the name of the older part, if no new file has begun since
+	missing int             // marks that could not be written since the last one
+	levels  snapshot.Levels // at the last mark
 }
 
 // create makes the file, with a name that no other has: its own of before, if
@@ -73,7 +74,7 @@ func (f *reportFile) create() (err error) {
 }
 
 // begin writes the first lines. Unlike later ones, they must be written.
-func (f *reportFile) begin(levels Levels) error {
+func (f *reportFile) begin(levels snapshot.Levels) error {
 	f.levels = levels
 	_, err := f.file.Write(f.header(f.start, 0))
 	return err

@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // inDir returns a tracker with its report in a directory of its own, and a Track
@@ -189,7 +190,7 @@ func TestNamesFromOutsideInAReport(t *testing.T) {
 		assert.Contains(t, first, " | "+want+" | Total Tensor Used Memory:")
 		require.NoError(t, tr.Close())
 	}
-	var d tracker.Delta
+	var d snapshot.Delta
 	require.NoError(t, d.UnmarshalJSON([]byte(`{"schema":"gpumemtrack.delta","version":1,"changes":[{"kind":"Input","dtype":"int4","shape":[3],
 "count":1,"bytes":2,"sites":[{"function":"main.\u001b[2Jf","file":"a\nb.go","line":3,"count":1,"bytes":2}]}]}`)))
 	assert.Contains(t, d.String(), `| "a\nb.go:3 main.\x1b[2Jf"`)

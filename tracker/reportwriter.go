@@ -2,7 +2,9 @@ package tracker
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"reflect"
 	"slices"
 	"sync"
@@ -167,4 +169,31 @@ func (b *block) writeTo(w io.Writer) error {
 		err = io.ErrShortWrite
 	}
 	return err
+}
+
+// report writes a block of text for each mark, whole and at once, to the report's
+// file and to the writer that the configuration names. An error is kept, logged
+// once, and does not stop later blocks.
+type report struct {
+	file   *reportFile // nil is none; the tracker's marking lock guards it
+	text   []byte      // of the mark being made; guarded by the same lock
+	writer io.Writer   // nil is none
+	spare  []byte      // room for a block's text; guarded by writers.mu
+	log    *slog.Logger
+
+	mu     sync.Mutex
+	err    error // the first
+	logged bool
+}
+
+// keep remembers the first error.
+func (r *report) keep(err error) {
+	if err == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = fmt.Errorf("write the memory report: %w", err)
+	}
 }

@@ -2,11 +2,12 @@ package tracker
 
 import (
 	"runtime"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Section is a stretch of a program whose memory and time are measured: from
@@ -35,50 +36,8 @@ import (
 //
 // The methods may be called from any goroutine.
 type Section struct {
-	tracker   *MemTracker
-	stack     callstack.ID
-	goroutine uint64
-	device    deviceTime
-	claimed   atomic.Bool // by who ends it
-
-	// The rest is guarded by the tracker's mutex, until the section is done.
-	path           string
-	id             uint32 // of the path
-	span           uint64
-	depth          int
-	parent         *Section // the innermost around it that was open when it began
-	frame          frame    // its place in its goroutine
-	older, younger *Section // open sections, in the order of their beginnings
-	gpu            run      // among their peaks
-	host           *run     // nil unless the kernel's mark is reset
-	from           moment
-	own            ownMemory
-	layer          *Layer
-	done           bool     // it counts no more, and what it measured is final
-	final          measures // once it is done
-}
-
-// SectionConfig says what a Section measures. The zero value is what costs little
-// and does not disturb the program: the device's memory and time, and the
-// process's resident set at both ends.
-type SectionConfig struct {
-	// HostDetail measures Go's heap and the peak of the resident set as well, which
-	// makes a section take about five times as long. GCBefore and ResetHostPeak
-	// include it.
-	HostDetail bool
-	// GCBefore runs the Go collector before each measurement, outside of the
-	// time that is measured: host memory then has no garbage in it, and buffers
-	// that only finalizers and cleanups free are gone. It also hides how long
-	// such buffers really live.
-	GCBefore bool
-	// ResetHostPeak sets the kernel's high-water mark of the resident set (VmHWM)
-	// back at each begin and end, which makes the section's host peak
-	// exact, and the mark useless for anybody else. Linux only.
-	ResetHostPeak bool
-	// NoHost and NoDeviceTime leave out what they name. To measure the host takes
-	// most of the time of a section (BenchmarkSection).
-	NoHost       bool
-	NoDeviceTime bool
+	tracker *MemTracker
+	section
 }
 
 // Section opens a section, as a part of the calling goroutine's innermost open
@@ -88,32 +47,32 @@ type SectionConfig struct {
 // Once the tracker is closed, a section measures nothing, which its data says, and
 // Config.Logger is told once.
 func (t *MemTracker) Section(name string) *Section {
-	return t.beginSection(t.stacks.table.Capture(1), nil, name)
+	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name)
 }
 
 // Do runs f inside a section of that name, and returns the section, ended.
 func (t *MemTracker) Do(name string, f func()) *Section {
-	return t.beginSection(t.stacks.table.Capture(1), nil, name).run(f)
+	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).run(f)
 }
 
 // Run runs f inside a section of that name, and returns f's error.
 func (t *MemTracker) Run(name string, f func() error) error {
-	return t.beginSection(t.stacks.table.Capture(1), nil, name).try(f)
+	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).try(f)
 }
 
 // Section opens a part of s, in whichever goroutine it is called.
 func (s *Section) Section(name string) *Section {
-	return s.tracker.beginSection(s.tracker.stacks.table.Capture(1), s, name)
+	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.table.Capture(1)), s, name)
 }
 
 // Do runs f inside a part of s, and returns the part, ended.
 func (s *Section) Do(name string, f func()) *Section {
-	return s.tracker.beginSection(s.tracker.stacks.table.Capture(1), s, name).run(f)
+	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.table.Capture(1)), s, name).run(f)
 }
 
 // Run runs f inside a part of s, and returns f's error.
 func (s *Section) Run(name string, f func() error) error {
-	return s.tracker.beginSection(s.tracker.stacks.table.Capture(1), s, name).try(f)
+	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.table.Capture(1)), s, name).try(f)
 }
 
 func (s *Section) run(f func()) *Section {
@@ -129,11 +88,11 @@ func (s *Section) try(f func() error) error {
 
 // beginSection measures and opens a section. Without a parent it is a part of the
 // goroutine's innermost.
-func (t *MemTracker) beginSection(stack callstack.ID, parent *Section, name string) *Section {
-	s := &Section{tracker: t, stack: stack, goroutine: callstack.Goroutine(), parent: parent}
+func (t *MemTracker) beginSection(stack snapshot.StackID, parent *Section, name string) *Section {
+	s := &Section{tracker: t, section: section{stack: stack, goroutine: callstack.Goroutine(), parent: parent.state()}}
 	if t.closed.Load() {
 		s.from.at = t.now()
-		s.pass(parent.pathOf(name), beganClosed)
+		s.pass(s.parent.pathOf(name), beganClosed)
 		t.usedAfterClose("Section")
 		return s
 	}
@@ -161,7 +120,7 @@ func (t *MemTracker) beginSection(stack callstack.ID, parent *Section, name stri
 // open enters the section among the open ones, for which another may have to be
 // ended by force. Where it says why it refused, the section measures nothing. The
 // caller holds the lock.
-func (s *Section) open(name string) (forced *Section, refused string) {
+func (s *Section) open(name string) (forced *section, refused string) {
 	t := s.tracker
 	if s.parent == nil {
 		s.parent = t.sections.around(s.goroutine)
@@ -185,27 +144,11 @@ func (s *Section) open(name string) (forced *Section, refused string) {
 	s.from.gpu = t.ledger.current.Bytes
 	if t.sections.open.Load() == maxOpen {
 		forced = t.sections.oldest
-		forced.force(s.from.at, tooMany)
+		t.forceSection(forced, s.from.at, tooMany)
 	}
-	t.sections.begin(s)
-	t.history.add(s.event(SectionBegan, s.from.at))
+	t.sections.begin(&s.section)
+	t.history.add(s.event(snapshot.SectionBegan, s.from.at))
 	return forced, ""
-}
-
-// pass makes s a section that measures nothing.
-func (s *Section) pass(path, why string) {
-	if len(path) > maxPathLength {
-		path = "other"
-	}
-	s.path, s.done = path, true
-	s.from.gpu, s.from.host = -1, unknownHost
-	s.final = measures{to: s.from, peak: high{gpu: -1}, incomplete: why}
-	s.device.abandoned = true
-	s.claimed.Store(true)
-}
-
-func (s *Section) event(action Action, since time.Duration) event {
-	return event{since: since, action: action, section: uint16(s.id), stack: s.stack, allocated: alloc.Bytes(s.span)}
 }
 
 // End closes the section. It waits for the device only if many sections ended
@@ -231,10 +174,10 @@ func (s *Section) End() {
 	to.gpu = t.ledger.current.Bytes
 	inTime := !s.done // nobody forced it meanwhile
 	if inTime {
-		s.close(to, here, "")
-		s.queueTime()
-		t.sections.stats[s.id].add(s)
-		t.history.add(s.event(SectionEnded, now))
+		t.sections.finish(&s.section, to, here, "")
+		t.sections.queueTime(&s.section)
+		t.sections.statsOf(s.id).add(&s.section)
+		t.history.add(s.event(snapshot.SectionEnded, now))
 	}
 	waiting := len(t.sections.timing)
 	t.unlockSections()
@@ -247,34 +190,101 @@ func (s *Section) End() {
 	}
 }
 
-// force ends a section whose End may never come. The caller holds the lock.
-func (s *Section) force(now time.Duration, why string) {
-	s.device.abandoned = s.claimed.CompareAndSwap(false, true)
-	s.close(moment{now, s.tracker.ledger.current.Bytes, unknownHost}, 0, why)
-	if s.device.abandoned {
-		s.queueTime()
-	}
-	s.tracker.history.add(s.event(SectionEnded, now))
-}
-
-// close takes the section out of the open ones: what it measured is final. here is
-// the goroutine that ends it, if any does. The caller holds the lock.
-func (s *Section) close(to moment, here uint64, incomplete string) {
-	peak := s.tracker.sections.end(s, here)
-	s.done, s.final = true, measures{to: to, peak: peak, own: s.own, incomplete: incomplete}
-}
-
 // warnSections tells the logger, once of each, that Ends seem to be missing. The
 // caller holds no lock.
-func (t *MemTracker) warnSections(opened, forced *Section, refused string) {
+func (t *MemTracker) warnSections(opened *Section, forced *section, refused string) {
 	switch {
 	case refused == beganClosed:
 		t.usedAfterClose("Section")
 	case refused == tooDeep && !t.sections.toldDeep.Swap(true):
 		t.report.log.Warn("gpumemtrack: sections are opened in each other, 256 deep; is an End missing?",
-			"section", opened.path, "at", t.stacks.site(opened.stack).String())
+			"section", opened.path, "at", t.stacks.Site(opened.stack).String())
 	case forced != nil && !t.sections.toldMany.Swap(true):
 		t.report.log.Warn("gpumemtrack: 65,536 sections are open, and the oldest was ended by force; is an End missing?",
-			"section", forced.path, "at", t.stacks.site(forced.stack).String())
+			"section", forced.path, "at", t.stacks.Site(forced.stack).String())
 	}
+}
+
+// Describe says what work is done in the section, for Profile. It must come
+// before End; what l refers to must not be written to afterwards.
+func (s *Section) Describe(l Layer) {
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
+	s.layer = &l
+}
+
+// readDeviceTimes adds the times of ended sections to their paths' sums, if more
+// than limit are waiting: all of them if limit is 0, and otherwise the older half.
+// When it returns, those are counted, whoever read them.
+func (t *MemTracker) readDeviceTimes(limit int) {
+	t.mu.Lock()
+	waiting := t.sections.timing
+	if len(waiting) <= limit {
+		t.mu.Unlock()
+		return
+	}
+	batch := slices.Clone(waiting[:len(waiting)-limit/2])
+	t.mu.Unlock()
+
+	for _, d := range batch {
+		d.read()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed.Load() {
+		return
+	}
+	for _, d := range batch {
+		if !d.counted {
+			d.counted = true
+			t.sections.statsOf(d.path).addDeviceTime(d.elapsed)
+		}
+	}
+	t.sections.timing = slices.DeleteFunc(t.sections.timing, func(d *deviceTime) bool { return d.counted })
+}
+
+// forceSection ends a section whose End may never come. The caller holds the lock.
+func (t *MemTracker) forceSection(in *section, now time.Duration, why string) {
+	in.device.abandoned = in.claimed.CompareAndSwap(false, true)
+	t.sections.finish(in, moment{now, t.ledger.current.Bytes, unknownHost}, 0, why)
+	if in.device.abandoned {
+		t.sections.queueTime(in)
+	}
+	t.history.add(in.event(snapshot.SectionEnded, now))
+}
+
+// state returns what the tracker knows of s; nil of nil.
+func (s *Section) state() *section {
+	if s == nil {
+		return nil
+	}
+	return &s.section
+}
+
+// lockSections locks the tracker and brings the peaks of the open sections up to
+// date. No allocation waits for the kernel.
+func (t *MemTracker) lockSections() {
+	s := &t.sections
+	mark := alloc.Bytes(0)
+	if s.config.ResetHostPeak {
+		s.hostMark.Lock()
+		mark = s.host.proc.resetPeak()
+	}
+	t.mu.Lock()
+	s.hostPeaks.raise(mark)
+	s.gpuPeaks.raise(t.ledger.high)
+	t.ledger.high = t.ledger.current.Bytes
+}
+
+func (t *MemTracker) unlockSections() {
+	t.mu.Unlock()
+	if t.sections.config.ResetHostPeak {
+		t.sections.hostMark.Unlock()
+	}
+}
+
+func (s *Section) completed() (m measures, done bool) {
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
+	return s.final, s.done
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestPeaks compares many runs with the level that each section saw itself.
@@ -55,17 +56,17 @@ func TestSumsStopAtTheirBounds(t *testing.T) {
 		own.free(1, huge)
 	}
 	assert.Equal(t, ownMemory{
-		allocated: Tally{5, math.MaxInt64}, freed: Tally{5, math.MaxInt64}, peak: huge,
+		allocated: snapshot.Tally{Count: 5, Bytes: math.MaxInt64}, freed: snapshot.Tally{Count: 5, Bytes: math.MaxInt64}, peak: huge,
 	}, own)
 
 	var p pathStats
 	for range 2 {
-		s := &Section{final: measures{own: own, to: moment{at: math.MaxInt64, host: hostMemory{math.MaxInt64, 0, math.MaxInt64}}}}
+		s := &section{final: measures{own: own, to: moment{at: math.MaxInt64, host: hostMemory{math.MaxInt64, 0, math.MaxInt64}}}}
 		p.add(s)
 		p.addDeviceTime(math.MaxInt64)
 	}
-	assert.Equal(t, Tally{10, math.MaxInt64}, p.allocated)
-	assert.Equal(t, Tally{10, math.MaxInt64}, p.freed)
+	assert.Equal(t, snapshot.Tally{Count: 10, Bytes: math.MaxInt64}, p.allocated)
+	assert.Equal(t, snapshot.Tally{Count: 10, Bytes: math.MaxInt64}, p.freed)
 	assert.Equal(t, []int64{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}, []int64{int64(p.time), int64(p.deviceTime), int64(p.rss), int64(p.heap)})
-	assert.Equal(t, Tally{-2, math.MinInt64}, Tally{-1, -huge}.Add(Tally{-1, -huge - 1}))
+	assert.Equal(t, snapshot.Tally{Count: -2, Bytes: math.MinInt64}, snapshot.Tally{Count: -1, Bytes: -huge}.Add(snapshot.Tally{Count: -1, Bytes: -huge - 1}))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestRandomSections runs programs of several goroutines that take turns: they open
@@ -70,7 +71,7 @@ type account struct {
 	parent           *account
 	path             string
 	start, end, peak alloc.Bytes
-	allocated, freed tracker.Tally
+	allocated, freed snapshot.Tally
 	ownPeak          alloc.Bytes
 	ended            bool
 }
@@ -262,7 +263,7 @@ func (p *sectionProgram) alloc(*rapid.T) {
 	p.live = append(p.live, held{buf, path})
 	p.level += buf.Bytes()
 	for ; in != nil; in = in.parent.open() {
-		in.allocated = in.allocated.Add(tracker.Tally{Count: 1, Bytes: buf.Bytes()})
+		in.allocated = in.allocated.Add(snapshot.Tally{Count: 1, Bytes: buf.Bytes()})
 		in.ownPeak = max(in.ownPeak, in.allocated.Bytes-in.freed.Bytes)
 	}
 	for _, a := range p.sections {
@@ -284,7 +285,7 @@ func (p *sectionProgram) free(*rapid.T) {
 	require.NoError(p, err)
 	p.level -= buf.Bytes()
 	for in := th.around().open(); in != nil; in = in.parent.open() {
-		in.freed = in.freed.Add(tracker.Tally{Count: 1, Bytes: buf.Bytes()})
+		in.freed = in.freed.Add(snapshot.Tally{Count: 1, Bytes: buf.Bytes()})
 	}
 }
 
@@ -298,7 +299,7 @@ func (p *sectionProgram) check(*rapid.T) {
 		}
 		d := a.Data()
 		require.Equal(p, a.path, d.Path)
-		require.Equal(p, tracker.MemoryUse{Before: a.start, Used: now, Peak: a.peak}, d.GPU, a.path)
+		require.Equal(p, snapshot.MemoryUse{Before: a.start, Used: now, Peak: a.peak}, d.GPU, a.path)
 		require.Equal(p, a.allocated, d.Allocated, a.path)
 		require.Equal(p, a.freed, d.Freed, a.path)
 		require.Equal(p, a.ownPeak, d.OwnPeak, a.path)

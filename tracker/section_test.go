@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func TestSectionEventsInHistory(t *testing.T) {
@@ -55,26 +56,26 @@ func TestSectionNumbers(t *testing.T) {
 	take(t, tr, tracker.Activation, 1_000_000)
 
 	d := s.Data()
-	assert.Equal(t, tracker.MemoryUse{Before: 4000, Used: 400, Peak: 44_400}, d.GPU)
+	assert.Equal(t, snapshot.MemoryUse{Before: 4000, Used: 400, Peak: 44_400}, d.GPU)
 	assert.Equal(t, alloc.Bytes(-3600), d.GPU.Consumed())
 	assert.Equal(t, alloc.Bytes(44_000), d.GPU.Peaked())
-	assert.Equal(t, tracker.Tally{Count: 2, Bytes: 40_400}, d.Allocated)
-	assert.Equal(t, tracker.Tally{Count: 2, Bytes: 44_000}, d.Freed)
-	assert.Equal(t, tracker.Tally{Bytes: -3600}, d.Kept())
+	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 40_400}, d.Allocated)
+	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 44_000}, d.Freed)
+	assert.Equal(t, snapshot.Tally{Bytes: -3600}, d.Kept())
 	assert.Equal(t, alloc.Bytes(40_400), d.OwnPeak)
 	assert.GreaterOrEqual(t, d.DeviceTime, time.Duration(0))
 	require.NoError(t, kept.Free())
 }
 
 func TestSectionTable(t *testing.T) {
-	d := tracker.SectionData{
+	d := snapshot.SectionData{
 		Path: "forward", Time: 12 * time.Millisecond, DeviceTime: 10 * time.Millisecond,
-		GPU:  tracker.MemoryUse{Before: 2898 * alloc.MiB, Used: 5465 * alloc.MiB, Peak: 6902 * alloc.MiB},
-		RSS:  tracker.MemoryUse{Before: 125 * alloc.MiB, Used: 170 * alloc.MiB, Peak: 180 * alloc.MiB, PeakAtMost: true},
-		Heap: tracker.MemoryUse{Before: 8 * alloc.MiB, Used: 6 * alloc.MiB, Peak: -1},
+		GPU:  snapshot.MemoryUse{Before: 2898 * alloc.MiB, Used: 5465 * alloc.MiB, Peak: 6902 * alloc.MiB},
+		RSS:  snapshot.MemoryUse{Before: 125 * alloc.MiB, Used: 170 * alloc.MiB, Peak: 180 * alloc.MiB, PeakAtMost: true},
+		Heap: snapshot.MemoryUse{Before: 8 * alloc.MiB, Used: 6 * alloc.MiB, Peak: -1},
 	}
-	unknown := tracker.MemoryUse{Before: -1, Used: -1, Peak: -1}
-	other := tracker.SectionData{Path: "load", DeviceTime: -1, RSS: unknown, Heap: unknown}
+	unknown := snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}
+	other := snapshot.SectionData{Path: "load", DeviceTime: -1, RSS: unknown, Heap: unknown}
 	other.Incomplete = "the tracker was closed before it ended"
 	golden(t, "section.txt", d.Table()+d.String()+"\n"+other.Table()+other.String()+"\n")
 }
@@ -95,9 +96,9 @@ func TestPartOfASectionThatHasEnded(t *testing.T) {
 	late.End()
 	whole.End()
 	assert.Equal(t, "whole/part/late", late.Data().Path)
-	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 40}, late.Data().Allocated)
-	assert.Equal(t, tracker.Tally{}, part.Data().Allocated, "it had ended")
-	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 40}, whole.Data().Allocated)
+	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 40}, late.Data().Allocated)
+	assert.Equal(t, snapshot.Tally{}, part.Data().Allocated, "it had ended")
+	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 40}, whole.Data().Allocated)
 }
 
 func TestSectionsLeaveTheCacheAlone(t *testing.T) {
@@ -121,7 +122,7 @@ func TestGCBeforeRunsTheCollectorAtBothEnds(t *testing.T) {
 func TestNoHost(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{NoHost: true, GCBefore: true, ResetHostPeak: true}})
 	d := tr.Do("s", func() {}).Data()
-	unknown := tracker.MemoryUse{Before: -1, Used: -1, Peak: -1}
+	unknown := snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}
 	assert.Equal(t, unknown, d.RSS)
 	assert.Equal(t, unknown, d.Heap)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Bind returns a function that calls f as a part of the section's work, in
@@ -25,7 +26,7 @@ import (
 // Goroutines that f starts inherit nothing.
 func (s *Section) Bind(f func() error) func() error {
 	return func() error {
-		in := &frame{section: s, bound: true}
+		in := &frame{section: &s.section, bound: true}
 		s.tracker.enterFrame(in)
 		defer s.tracker.leaveFrame(in)
 		return f()
@@ -66,10 +67,10 @@ func (t *MemTracker) leaveFrame(f *frame) {
 // has opened a section, and a Section that it opens without the context, are no
 // part of the one that the context carries. A ctx that is done ends nothing.
 func (t *MemTracker) SectionContext(ctx context.Context, name string) (context.Context, *Section) {
-	return t.sectionContext(ctx, t.stacks.table.Capture(1), name)
+	return t.sectionContext(ctx, snapshot.StackID(t.stacks.table.Capture(1)), name)
 }
 
-func (t *MemTracker) sectionContext(ctx context.Context, stack callstack.ID, name string) (context.Context, *Section) {
+func (t *MemTracker) sectionContext(ctx context.Context, stack snapshot.StackID, name string) (context.Context, *Section) {
 	parent, _ := ctx.Value(sectionKey{t}).(*Section)
 	s := t.beginSection(stack, parent, name)
 	return context.WithValue(ctx, sectionKey{t}, s), s

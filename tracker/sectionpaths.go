@@ -39,12 +39,3 @@ func (p *paths) at(path string) uint32 {
 	}
 	return p.add(path)
 }
-
-// path returns the number of a path.
-func (s *sections) path(name string) uint32 {
-	id := s.paths.at(name)
-	if int(id) == len(s.stats) {
-		s.stats = append(s.stats, pathStats{})
-	}
-	return id
-}

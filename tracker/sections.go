@@ -3,10 +3,10 @@ package tracker
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
 // sections are the open sections, and what the closed ones came to. The
@@ -24,9 +24,9 @@ type sections struct {
 	hostMark sync.Mutex
 
 	paths            paths
-	stats            []pathStats       // by path
-	innermost        map[uint64]*frame // of each goroutine that is in a section
-	oldest, youngest *Section          // of the open ones
+	stats            slab.Slab[pathStats] // by path, from otherPath on
+	innermost        map[uint64]*frame    // of each goroutine that is in a section
+	oldest, youngest *section             // of the open ones
 	gpuPeaks         peaks
 	hostPeaks        peaks
 	spans            uint64        // sections ever
@@ -51,45 +51,20 @@ func (s *sections) init(cfg SectionConfig, device alloc.Device) {
 func (s *sections) reset() {
 	s.open.Store(0)
 	s.paths = newPaths()
-	s.stats = make([]pathStats, len(s.paths.names))
+	s.stats.Reset() // profiles may be reading it
+	s.stats.Get()   // of otherPath
 	s.innermost = make(map[uint64]*frame)
 	s.oldest, s.youngest = nil, nil
 	s.gpuPeaks, s.hostPeaks = peaks{}, peaks{}
 	s.timing = nil
 }
 
-// close ends all sections, forgets everything, and returns the device times that
-// are still to be read. The caller holds the lock, and l has not been emptied.
-func (s *sections) close(now time.Duration, l *ledger) (timing []*deviceTime) {
-	s.gpuPeaks.raise(l.high)
-	for s.oldest != nil {
-		s.oldest.force(now, endedClosed)
-	}
+// close forgets everything, once all sections are done, and returns the device
+// times that are still to be read. The caller holds the lock.
+func (s *sections) close() (timing []*deviceTime) {
 	timing = s.timing
 	s.reset()
 	return timing
-}
-
-// lockSections locks the tracker and brings the peaks of the open sections up to
-// date. No allocation waits for the kernel.
-func (t *MemTracker) lockSections() {
-	s := &t.sections
-	mark := alloc.Bytes(0)
-	if s.config.ResetHostPeak {
-		s.hostMark.Lock()
-		mark = s.host.proc.resetPeak()
-	}
-	t.mu.Lock()
-	s.hostPeaks.raise(mark)
-	s.gpuPeaks.raise(t.ledger.high)
-	t.ledger.high = t.ledger.current.Bytes
-}
-
-func (t *MemTracker) unlockSections() {
-	t.mu.Unlock()
-	if t.sections.config.ResetHostPeak {
-		t.sections.hostMark.Unlock()
-	}
 }
 
 // goroutine returns the calling goroutine's number if any section is open, and 0
@@ -102,7 +77,7 @@ func (s *sections) goroutine() uint64 {
 }
 
 // at returns the section that the goroutine's work counts for; nil if it is none.
-func (s *sections) at(goroutine uint64) *Section {
+func (s *sections) at(goroutine uint64) *section {
 	if goroutine == 0 {
 		return nil
 	}
@@ -110,44 +85,16 @@ func (s *sections) at(goroutine uint64) *Section {
 }
 
 // around returns the section that the goroutine is in, which may be done.
-func (s *sections) around(goroutine uint64) *Section {
+func (s *sections) around(goroutine uint64) *section {
 	if f := s.innermost[goroutine]; f != nil {
 		return f.section
 	}
 	return nil
 }
 
-// orOpen returns the section or, if it is done, the innermost one around it that
-// is not; nil if all are.
-func (in *Section) orOpen() *Section {
-	for in != nil && in.done {
-		in = in.parent
-	}
-	return in
-}
-
-// pathID returns the path of a section, of which nil is the outside of all.
-func (in *Section) pathID() uint32 {
-	if in == nil {
-		return noPath
-	}
-	return in.id
-}
-
-// pathOf returns the path of a part of the section.
-func (in *Section) pathOf(name string) string {
-	if name == "" {
-		name = "unnamed"
-	}
-	if in == nil {
-		return name
-	}
-	return in.path + "/" + name
-}
-
 // allocated counts bytes in a section and in all that it is part of.
-func (s *sections) allocated(in *Section, bytes alloc.Bytes) {
-	s.stats[in.id].live.add(1, bytes)
+func (s *sections) allocated(in *section, bytes alloc.Bytes) {
+	count(&s.statsOf(in.id).live, 1, bytes)
 	for ; in != nil; in = in.parent {
 		in.own.allocate(bytes)
 	}
@@ -158,15 +105,15 @@ func (s *sections) allocated(in *Section, bytes alloc.Bytes) {
 func (s *sections) freed(goroutine uint64, path uint32, n int64, bytes alloc.Bytes) {
 	bytes *= alloc.Bytes(n)
 	if path != noPath {
-		s.stats[path].live.add(-n, -bytes)
+		count(&s.statsOf(path).live, -n, -bytes)
 	}
 	for in := s.at(goroutine); in != nil; in = in.parent {
 		in.own.free(n, bytes)
 	}
 }
 
-// begin makes in the youngest section and its goroutine's innermost.
-func (s *sections) begin(in *Section) {
+// begin opens a section as the innermost of its goroutine.
+func (s *sections) begin(in *section) {
 	s.spans++
 	in.span = s.spans
 	if in.older = s.youngest; in.older != nil {
@@ -186,7 +133,7 @@ func (s *sections) begin(in *Section) {
 }
 
 // end takes in out, and returns its peaks.
-func (s *sections) end(in *Section, here uint64) (peak high) {
+func (s *sections) end(in *section, here uint64) (peak high) {
 	peak.gpu = s.gpuPeaks.end(&in.gpu)
 	if in.host != nil {
 		peak.host = s.hostPeaks.end(in.host)
@@ -209,4 +156,74 @@ func (s *sections) end(in *Section, here uint64) (peak high) {
 	}
 	s.open.Add(-1)
 	return peak
+}
+
+// statsOf returns what the ended sections of a path came to, for a change.
+func (s *sections) statsOf(path uint32) *pathStats {
+	s.stats.Touch(slab.ID(path))
+	return s.stats.At(slab.ID(path))
+}
+
+// path returns the number of a path.
+func (s *sections) path(name string) uint32 {
+	id := s.paths.at(name)
+	if slab.ID(id) == s.stats.Bound() {
+		s.stats.Get()
+	}
+	return id
+}
+
+// finish takes a section out of the open ones: what it measured is final. here is the
+// goroutine that ends it, if any does.
+func (s *sections) finish(in *section, to moment, here uint64, incomplete string) {
+	peak := s.end(in, here)
+	in.done, in.final = true, measures{to: to, peak: peak, own: in.own, incomplete: incomplete}
+}
+
+// queueTime keeps the device's time of a section that is done for readDeviceTimes.
+func (s *sections) queueTime(in *section) {
+	if in.device.interval != nil {
+		in.device.path, in.final.timed = in.id, true
+		s.timing = append(s.timing, &in.device)
+	}
+}
+
+// enter makes f the goroutine's innermost frame.
+func (s *sections) enter(f *frame, goroutine uint64) {
+	f.goroutine = goroutine
+	if f.outer = s.innermost[goroutine]; f.outer != nil {
+		f.outer.inner = f
+	}
+	s.innermost[goroutine] = f
+}
+
+// leave takes f off its goroutine's stack, and the sections that the goroutine
+// opened inside it; but for those in a bound function, which is still running.
+func (s *sections) leave(f *frame) {
+	for f != nil {
+		inner := f.inner
+		s.drop(f)
+		if inner != nil && inner.bound {
+			return
+		}
+		f = inner
+	}
+}
+
+// drop takes f off its goroutine's stack, if it is on one.
+func (s *sections) drop(f *frame) {
+	switch {
+	case f.goroutine == 0:
+		return
+	case f.inner != nil:
+		f.inner.outer = f.outer
+	case f.outer != nil:
+		s.innermost[f.goroutine] = f.outer
+	default:
+		delete(s.innermost, f.goroutine)
+	}
+	if f.outer != nil {
+		f.outer.inner = f.inner
+	}
+	f.goroutine, f.outer, f.inner = 0, nil, nil
 }

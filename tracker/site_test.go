@@ -13,11 +13,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // bySection prints what the call stacks of each section hold.
 func bySection(s *tracker.Snapshot) map[string]string {
-	type tallies struct{ live, peak, total tracker.Tally }
+	type tallies struct{ live, peak, total snapshot.Tally }
 	sums := make(map[string]tallies)
 	for site := range s.Sites() {
 		sum := sums[site.Section]
@@ -91,7 +92,7 @@ func TestShapesLongGoneTellTheirSection(t *testing.T) {
 	section.End()
 	s := tr.Snapshot()
 	trackertest.RequireExact(t, s)
-	retired := slices.DeleteFunc(slices.Collect(s.Sites()), func(site tracker.SiteStats) bool { return site.DType.Valid() })
+	retired := slices.DeleteFunc(slices.Collect(s.Sites()), func(site snapshot.SiteStats) bool { return site.DType.Valid() })
 	require.NotEmpty(t, retired)
 	assert.Equal(t, "1 buffer, 1.0 MiB live; 1 buffer, 1.0 MiB at the peak; 3 buffers, 1.0 MiB ever", bySection(s)["a"])
 	assert.Contains(t, bySection(s)["sweep"], "3000 buffers, 17.2 MiB ever")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // example returns a snapshot with something of everything.
@@ -63,8 +64,8 @@ func TestSnapshotDoesNotChange(t *testing.T) {
 	take(t, tr, tracker.Parameter, 5)
 	assert.Equal(t, before, s.String())
 	d := tr.Snapshot().Sub(s)
-	assert.Equal(t, tracker.Tally{Count: 1, Bytes: 20}, d.Sum())
-	assert.Equal(t, tracker.Tally{Count: -1, Bytes: -20}, s.Sub(tr.Snapshot()).Sum())
+	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 20}, d.Sum())
+	assert.Equal(t, snapshot.Tally{Count: -1, Bytes: -20}, s.Sub(tr.Snapshot()).Sum())
 }
 
 func TestLightSnapshot(t *testing.T) {
@@ -92,12 +93,12 @@ func TestDeltaRoundTrip(t *testing.T) {
 	want := example(t).Sub(nil)
 	text, err := json.Marshal(want)
 	require.NoError(t, err)
-	var got tracker.Delta
+	var got snapshot.Delta
 	require.NoError(t, json.Unmarshal(text, &got))
 	assert.Equal(t, want, got)
-	assert.True(t, got.Add(tracker.Delta{}).Sum() == want.Sum())
+	assert.True(t, got.Add(snapshot.Delta{}).Sum() == want.Sum())
 
-	text, err = json.Marshal(tracker.Delta{})
+	text, err = json.Marshal(snapshot.Delta{})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"schema": "gpumemtrack.delta", "version": 1, "changes": []}`, string(text))
 	require.NoError(t, json.Unmarshal(text, &got))
@@ -115,7 +116,7 @@ func TestReadSnapshotSaysWhatIsWrong(t *testing.T) {
 		{"a newer version", strings.Replace(whole, `"version":2`, `"version":3`, 1), "of version 3, this program reads versions up to 2"},
 		{"no such frame", strings.Replace(whole, `[0,1,`, `[0,99,`, 1), "frame 99 of"},
 		{"no such dtype", strings.Replace(whole, `"dtype":"float32"`, `"dtype":"float33"`, 1), "float33"},
-		{"no such kind", strings.Replace(whole, `"kind":"Parameter"`, `"kind":"Weight"`, 1), "Weight"},
+		{"no such kind", strings.Replace(whole, `"kind":"Parameter"`, `"kind":"\u0007"`, 1), `kind "\a"`},
 		{"no such device", strings.Replace(whole, `"ordinal":0`, `"ordinal":1000000000`, 1), "device 1000000000"},
 		{"a negative device", strings.Replace(whole, `"ordinal":0`, `"ordinal":-1`, 1), "device -1"},
 		{"no such stack", strings.Replace(whole, `"stack":0`, `"stack":99`, 1), "stack 99 of"},
@@ -135,7 +136,7 @@ func TestReadSnapshotSaysWhatIsWrong(t *testing.T) {
 func TestReadDeltaThatDoesNotAddUp(t *testing.T) {
 	text, err := json.Marshal(example(t).Sub(nil))
 	require.NoError(t, err)
-	var d tracker.Delta
+	var d snapshot.Delta
 	require.ErrorContains(t, json.Unmarshal(bytes.Replace(text, []byte(`"count":3`), []byte(`"count":4`), 1), &d), "add up to")
 }
 

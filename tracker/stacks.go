@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // stacks interns call stacks and names them. What it keeps of a name is bounded
@@ -18,29 +19,33 @@ type stacks struct {
 func newStacks(depth, max int, libraries []string) *stacks {
 	s := new(stacks)
 	s.table = callstack.NewTable(callstack.Config{Depth: depth, Max: max, Short: s.lines.short})
-	s.lines.init(s.table, append(append([]string{}, ownLibraries...), libraries...))
+	s.lines.init(s.table, libraries)
 	return s
 }
 
 // line numbers the call site of an interned stack, as Stack.Site chooses it.
-func (s *stacks) line(id callstack.ID) lineID { return s.lines.of(id) }
+func (s *stacks) line(id snapshot.StackID) lineID { return s.lines.of(callstack.ID(id)) }
 
 // frame returns the call site of that number.
-func (s *stacks) frame(line lineID) Frame { return s.lines.frame(line) }
+func (s *stacks) frame(line lineID) snapshot.Frame { return s.lines.frame(line) }
 
-// site returns the call site of an interned stack.
-func (s *stacks) site(id callstack.ID) Frame { return s.frame(s.line(id)) }
+// Site returns the call site of an interned stack.
+func (s *stacks) Site(id snapshot.StackID) snapshot.Frame { return s.frame(s.line(id)) }
 
-// resolve returns the frames of an interned stack; nil for 0.
-func (s *stacks) resolve(id callstack.ID) Stack {
-	if id == 0 {
+// Stack returns the frames of an interned stack; nil for 0.
+func (s *stacks) Stack(stack snapshot.StackID) snapshot.Stack {
+	if stack == 0 {
 		return nil
 	}
+	return s.frames(callstack.ID(stack))
+}
+
+func (s *stacks) frames(id callstack.ID) snapshot.Stack {
 	stack, ok := s.named.get(id)
 	if !ok {
-		stack = make(Stack, 0, len(s.table.PCs(id))+1)
+		stack = make(snapshot.Stack, 0, len(s.table.PCs(id))+1)
 		for f := range s.table.Frames(id) {
-			stack = append(stack, Frame(f))
+			stack = append(stack, snapshot.Frame(f))
 		}
 		s.named.put(id, stack)
 	}
@@ -51,12 +56,12 @@ func (s *stacks) resolve(id callstack.ID) Stack {
 // least. The zero value is ready to use.
 type recentStacks struct {
 	mu         sync.Mutex
-	young, old map[callstack.ID]Stack
+	young, old map[callstack.ID]snapshot.Stack
 }
 
 const maxNamed = 1024
 
-func (r *recentStacks) get(id callstack.ID) (Stack, bool) {
+func (r *recentStacks) get(id callstack.ID) (snapshot.Stack, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stack, ok := r.young[id]
@@ -68,15 +73,20 @@ func (r *recentStacks) get(id callstack.ID) (Stack, bool) {
 	return stack, ok
 }
 
-func (r *recentStacks) put(id callstack.ID, stack Stack) {
+func (r *recentStacks) put(id callstack.ID, stack snapshot.Stack) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(id, stack)
 }
 
-func (r *recentStacks) add(id callstack.ID, stack Stack) {
+func (r *recentStacks) add(id callstack.ID, stack snapshot.Stack) {
 	if r.young == nil || len(r.young) == maxNamed/2 {
-		r.young, r.old = make(map[callstack.ID]Stack), r.young
+		r.young, r.old = make(map[callstack.ID]snapshot.Stack), r.young
 	}
 	r.young[id] = stack
+}
+
+// Path returns the way to an interned stack's allocation.
+func (s *stacks) Path(id snapshot.StackID) snapshot.Path {
+	return s.Stack(id).Path(s.lines.libraries...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // someCalls are return addresses in several functions of the runtime, of package
@@ -58,13 +59,13 @@ func TestLineIsTheSiteOfTheStack(t *testing.T) {
 	for _, libraries := range [][]string{nil, {"testing"}, {"testing", "slices", "sync", "main"}} {
 		t.Run(fmt.Sprint(libraries), func(t *testing.T) {
 			s := newStacks(0, 0, libraries)
-			lines := make(map[Frame]lineID)
+			lines := make(map[snapshot.Frame]lineID)
 			for _, id := range append(internRandom(s, 2000), 0, callstack.Overflow) {
-				stack := s.resolve(id)
-				site, line := stack.Site(libraries...), s.line(id)
+				stack := s.Stack(snapshot.StackID(id))
+				site, line := stack.Site(libraries...), s.line(snapshot.StackID(id))
 				require.Equal(t, site, s.frame(line), "%v", stack)
-				require.Equal(t, site, s.site(id))
-				require.Equal(t, line, s.line(id), "another number the second time")
+				require.Equal(t, site, s.Site(snapshot.StackID(id)))
+				require.Equal(t, line, s.line(snapshot.StackID(id)), "another number the second time")
 				if other, known := lines[site]; known {
 					require.Equal(t, other, line, "%v has two numbers", site)
 				}
@@ -83,7 +84,7 @@ func TestLinesFromManyGoroutines(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for _, id := range ids {
-				assert.Equal(t, s.resolve(id).Site("testing"), s.site(id))
+				assert.Equal(t, s.Stack(snapshot.StackID(id)).Site("testing"), s.Site(snapshot.StackID(id)))
 			}
 		})
 	}
@@ -95,13 +96,13 @@ func TestNamedStacksAreBounded(t *testing.T) {
 	ids := internRandom(s, 5*maxNamed)
 	often := ids[0]
 	for _, id := range ids {
-		want := s.resolve(id)
-		again := s.resolve(id)
+		want := s.Stack(snapshot.StackID(id))
+		again := s.Stack(snapshot.StackID(id))
 		require.Equal(t, want, again)
 		if len(want) > 0 {
 			assert.Same(t, &want[0], &again[0], "named twice in a row")
 		}
-		s.resolve(often)
+		s.Stack(snapshot.StackID(often))
 	}
 	assert.LessOrEqual(t, len(s.named.young)+len(s.named.old), maxNamed)
 	assert.Greater(t, len(s.named.young)+len(s.named.old), maxNamed/2)
@@ -118,7 +119,7 @@ func BenchmarkLineOfNewStack(b *testing.B) {
 			i = 0
 			s.lines.ofStack = nil
 		}
-		s.line(ids[i])
+		s.line(snapshot.StackID(ids[i]))
 	}
 }
 
@@ -129,19 +130,19 @@ func TestFullTableKnowsLines(t *testing.T) {
 	s, whole := newStacks(0, most, libraries), newStacks(0, 0, libraries)
 	var cut []callstack.ID
 	for _, pcs := range randomStacks(2000) {
-		id, want := s.table.Intern(pcs), whole.resolve(whole.table.Intern(pcs))
-		got := s.resolve(id)
+		id, want := s.table.Intern(pcs), whole.Stack(snapshot.StackID(whole.table.Intern(pcs)))
+		got := s.Stack(snapshot.StackID(id))
 		switch {
 		case id <= most:
 			require.Equal(t, want, got)
 		case id != callstack.Overflow:
 			last := len(got) - 1
 			require.Contains(t, got[last].Function, "(call stack table full: ")
-			if site, users := want.site(s.lines.libraries); users {
+			if site, users := want.CallSite(s.lines.libraries...); users {
 				require.Equal(t, want[:last], got[:last])
 				require.Equal(t, site, got[last-1])
 			}
-			require.Equal(t, want.Site(libraries...), s.site(id))
+			require.Equal(t, want.Site(libraries...), s.Site(snapshot.StackID(id)))
 			require.Equal(t, want.Site(libraries...), got.Site(libraries...))
 			cut = append(cut, id)
 		}
@@ -154,10 +155,10 @@ func TestFullTableKnowsLines(t *testing.T) {
 func TestShortStackOfLibraries(t *testing.T) {
 	s := newStacks(0, 0, []string{"testing", "slices", "sync"})
 	for _, pcs := range randomStacks(500) {
-		var stack Stack
+		var stack snapshot.Stack
 		for _, pc := range pcs {
 			for _, f := range s.table.FramesAt(pc) {
-				stack = append(stack, Frame(f))
+				stack = append(stack, snapshot.Frame(f))
 			}
 		}
 		short := s.lines.short(pcs)
@@ -165,7 +166,7 @@ func TestShortStackOfLibraries(t *testing.T) {
 			require.Empty(t, short)
 		} else {
 			require.Len(t, short, 1)
-			require.Equal(t, site, Frame(s.table.FramesAt(short[0])[0]))
+			require.Equal(t, site, snapshot.Frame(s.table.FramesAt(short[0])[0]))
 		}
 	}
 }
@@ -176,6 +177,6 @@ func BenchmarkResolve(b *testing.B) {
 	ids := internRandom(s, 10*maxNamed)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		s.resolve(ids[i%len(ids)])
+		s.Stack(snapshot.StackID(ids[i%len(ids)]))
 	}
 }

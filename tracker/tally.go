@@ -1,62 +1,11 @@
 package tracker
 
 import (
-	"fmt"
-	"math"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Tally is a number of buffers and their requested bytes, or a signed
-// difference of two such.
-//
-// A sum that does not fit in 64 bits is the largest number that does, or the
-// smallest. That can only be one of all buffers ever: what is live, and so
-// every difference of what is live, fits and is exact.
-type Tally struct {
-	Count int64       `json:"count"`
-	Bytes alloc.Bytes `json:"bytes"`
-}
-
-func (a *Tally) add(count int64, bytes alloc.Bytes) { *a = a.Add(Tally{count, bytes}) }
-
-// Add returns the sum.
-func (a Tally) Add(b Tally) Tally { return Tally{plus(a.Count, b.Count), plus(a.Bytes, b.Bytes)} }
-
-// Sub returns the difference a - b.
-func (a Tally) Sub(b Tally) Tally {
-	return Tally{minus(a.Count, b.Count), minus(a.Bytes, b.Bytes)}
-}
-
-func plus[N ~int64](a, b N) N {
-	switch s := a + b; {
-	case a > 0 && b > 0 && s < 0:
-		return math.MaxInt64
-	case a < 0 && b < 0 && s >= 0:
-		return math.MinInt64
-	default:
-		return s
-	}
-}
-
-func minus[N ~int64](a, b N) N {
-	switch d := a - b; {
-	case a >= 0 && b < 0 && d < 0:
-		return math.MaxInt64
-	case a < 0 && b > 0 && d >= 0:
-		return math.MinInt64
-	default:
-		return d
-	}
-}
-
-// IsZero reports whether there is nothing.
-func (a Tally) IsZero() bool { return a == Tally{} }
-
-// String prints the tally on one line: "3 buffers, 6.8 MiB".
-func (a Tally) String() string {
-	if a.Count == 1 {
-		return fmt.Sprintf("1 buffer, %v", a.Bytes)
-	}
-	return fmt.Sprintf("%d buffers, %v", a.Count, a.Bytes)
+// count adds buffers to a sum.
+func count(sum *snapshot.Tally, buffers int64, bytes alloc.Bytes) {
+	*sum = sum.Add(snapshot.Tally{Count: buffers, Bytes: bytes})
 }

@@ -6,55 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
-
-// MemTracker hands out memory of one device and knows every live buffer of it.
-// Its methods may be called from any goroutine.
-type MemTracker struct {
-	device alloc.Device // the cache, if there is one
-	name   string       // the device's, and its ordinal
-	sized  alloc.SizedAllocator
-	cache  *alloc.Cache
-	owned  bool // the cache is the tracker's own
-	opened *openedDevice
-	gc     bool // collect before ClearCache
-	lost   LostPolicy
-
-	origin Origin
-	start  time.Time
-	clock  func() time.Time
-	stacks *stacks
-
-	marking sync.Mutex // one Track at a time; taken before mu
-	marks   int
-	changes []cellChange
-	report  report
-	recent  recentMarks
-	growth  growth
-
-	failing failing
-	dumps   dumps
-
-	// mu is the cache's own lock if there is a cache, so that both change in one
-	// step. Nothing of others' is called while it is held, not even the clock.
-	mu       *spinlock.Mutex
-	ledger   ledger
-	history  history
-	sections sections
-	everLost int64
-	closed   atomic.Bool // written under mu
-
-	toldClosed atomic.Bool // see usedAfterClose
-}
-
-// goroutine is what callstack.Goroutine returns, or 0.
-type goroutine = uint64
 
 // New returns a tracker over cfg.Device and begins its report. The error says
 // that the device could not be opened or the report's file not be made.
@@ -74,7 +31,7 @@ func New(cfg Config) (*MemTracker, error) {
 		name:    fmt.Sprintf("%s %d", device.Name(), device.Ordinal()),
 		gc:      cfg.GCOnClearCache,
 		lost:    cfg.Lost,
-		origin:  cfg.Origin.fill(),
+		origin:  fillOrigin(cfg.Origin),
 		clock:   cfg.Clock,
 		start:   time.Now(),
 		stacks:  newStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
@@ -82,7 +39,7 @@ func New(cfg Config) (*MemTracker, error) {
 		history: newHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
 		report:  report{log: cmp.Or(cfg.Logger, slog.Default())},
 		recent:  recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
-		growth:  newGrowth(cfg.Warmup),
+		growth:  snapshot.NewFollower(cmp.Or(cfg.Warmup, defaultWarmup)),
 		failing: failing{dir: cfg.OOMDir, others: cfg.OtherProcesses},
 		dumps: dumps{
 			max:      cmp.Or(max(0, cfg.MaxDumps), defaultMaxDumps),
@@ -124,11 +81,11 @@ func (t *MemTracker) addCache(none bool) {
 // segment tells the history what the tracker's own cache and the driver did. The
 // caller holds the lock.
 func (t *MemTracker) segment(e alloc.SegmentEvent) {
-	action := SegmentAllocated
+	action := snapshot.SegmentAllocated
 	switch e.Action {
-	case alloc.SegmentAlloc:
-	case alloc.SegmentFree:
-		action = SegmentFreed
+	case alloc.SegmentAlloc, alloc.SegmentMap:
+	case alloc.SegmentFree, alloc.SegmentUnmap:
+		action = snapshot.SegmentFreed
 	default: // a refusal: the tracker tells of it itself
 		return
 	}
@@ -139,15 +96,7 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	if t.clock == nil {
 		now = t.now()
 	}
-	t.history.add(event{since: now, action: action, ptr: e.Ptr, allocated: e.Size})
-}
-
-// tick tells the history the time, for what segment will tell it where it
-// cannot ask the clock.
-func (t *MemTracker) tick(now time.Duration) {
-	t.mu.Lock()
-	t.history.moment(now)
-	t.mu.Unlock()
+	t.history.add(snapshot.EventEntry{Since: now, Action: action, Ptr: e.Ptr, Allocated: e.Size})
 }
 
 // openReport makes the report's file, if there is to be one, and writes the
@@ -183,15 +132,6 @@ func (t *MemTracker) describe(total alloc.Bytes) string {
 	return name + ", " + total.String()
 }
 
-// now returns the time since the tracker's start. Call it before taking the lock: the clock may be
-// anybody's code.
-func (t *MemTracker) now() time.Duration {
-	if t.clock != nil {
-		return t.clock().Sub(t.start)
-	}
-	return time.Since(t.start)
-}
-
 // Device returns the device that the tracker allocates from: its cache, if it has one.
 func (t *MemTracker) Device() alloc.Device { return t.device }
 
@@ -215,12 +155,12 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 // History returns a copy of the latest events, up to one instant. Of a history that is full,
 // events that new ones push out while it copies are left out.
 func (t *MemTracker) History() *History {
-	h := &History{start: t.start, stacks: t.stacks}
-	h.events, h.first = t.history.read(t.mu)
+	h := snapshot.HistoryTables{Start: t.start, Stacks: t.stacks}
+	h.Events, h.First = t.history.read(t.mu)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	h.sections = t.sections.paths.names
-	return h
+	h.Sections = t.sections.paths.names
+	return snapshot.NewHistory(h)
 }
 
 // ResetPeak makes the present level the peak.
@@ -271,7 +211,11 @@ func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *block,
 		return nil, nil, fmt.Errorf("close tracker: %w", alloc.ErrClosed)
 	}
 	t.closed.Store(true)
-	timing = t.sections.close(now, &t.ledger)
+	t.sections.gpuPeaks.raise(t.ledger.high)
+	for t.sections.oldest != nil {
+		t.forceSection(t.sections.oldest, now, endedClosed)
+	}
+	timing = t.sections.close()
 	t.ledger.close()
 	t.history.close()
 	t.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/goroutines"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func TestZeroConfigWorks(t *testing.T) {
@@ -33,7 +34,7 @@ func TestDefault(t *testing.T) {
 	require.NoError(t, err)
 	mark := tracker.Track()
 	for c := range mark.Delta.Changes() {
-		assert.Equal(t, tracker.Tally{Count: 1, Bytes: 2048}, c.Tally)
+		assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 2048}, c.Tally)
 		assert.Contains(t, c.Sites[0].Function, "TestDefault", "the caller, not the package's own function")
 	}
 	assert.Contains(t, mark.Site.Function, "TestDefault")
@@ -81,8 +82,8 @@ func TestRefusedRequests(t *testing.T) {
 	require.ErrorAs(t, err, &shape)
 	_, err = tr.Alloc(alloc.Shape{2}, 0, tracker.Input)
 	require.ErrorAs(t, err, &shape)
-	_, err = tr.Alloc(alloc.Shape{2}, alloc.Float32, tracker.Kind(77))
-	require.ErrorContains(t, err, "Kind(77)")
+	_, err = tr.Alloc(alloc.Shape{2}, alloc.Float32, tracker.Kind("a\nb"))
+	require.ErrorContains(t, err, `kind "a\nb": want printable UTF-8`)
 	_, err = tr.AllocBytes(-1, tracker.Input)
 	var size *alloc.SizeError
 	require.ErrorAs(t, err, &size)
@@ -93,11 +94,11 @@ func TestRefusedRequests(t *testing.T) {
 	assert.Equal(t, alloc.GiB, oom.Total)
 	assert.True(t, tr.Snapshot().Total.IsZero())
 
-	var events []tracker.Action
+	var events []snapshot.Action
 	for e := range tr.History().Events() {
 		events = append(events, e.Action)
 	}
-	assert.Equal(t, []tracker.Action{tracker.OutOfMemory}, events)
+	assert.Equal(t, []snapshot.Action{snapshot.OutOfMemory}, events)
 }
 
 func TestUnregisterOfWhatIsNotRegistered(t *testing.T) {

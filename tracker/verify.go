@@ -2,12 +2,12 @@ package tracker
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestingT is what VerifyNoLeaks and LimitPeak need of a *testing.T.
@@ -32,7 +32,7 @@ func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
 	if len(leaks) == 0 {
 		return
 	}
-	var sum Tally
+	var sum snapshot.Tally
 	var text strings.Builder
 	for _, l := range leaks {
 		sum = sum.Add(l.Tally)
@@ -60,7 +60,7 @@ func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
 		return
 	}
 	var text strings.Builder
-	for _, site := range byLine(s.Sites(), func(site SiteStats) Tally { return site.Peak }) {
+	for _, site := range byLine(s.Sites(), func(site snapshot.SiteStats) snapshot.Tally { return site.Peak }) {
 		text.WriteString("\n\t" + site.String())
 	}
 	t.Errorf("peak of device memory: %v, %v above the limit of %v; live at the peak:%s",
@@ -90,22 +90,19 @@ type helper interface{ Helper() }
 
 // byLine adds up one tally of the call stacks by line of code, larger ones
 // first.
-func byLine(sites iter.Seq[SiteStats], of func(SiteStats) Tally) []SiteTally {
-	sums := make(map[Frame]Tally)
+func byLine(sites iter.Seq[snapshot.SiteStats], of func(snapshot.SiteStats) snapshot.Tally) []snapshot.SiteTally {
+	sums := make(map[snapshot.Frame]snapshot.Tally)
 	for site := range sites {
 		if n := of(site); !n.IsZero() {
 			sums[site.Site] = sums[site.Site].Add(n)
 		}
 	}
-	lines := make([]SiteTally, 0, len(sums))
+	lines := make([]snapshot.SiteTally, 0, len(sums))
 	for frame, sum := range sums {
-		lines = append(lines, SiteTally{frame, sum})
+		lines = append(lines, snapshot.SiteTally{Frame: frame, Tally: sum})
 	}
-	slices.SortFunc(lines, func(x, y SiteTally) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), compareFrame(x.Frame, y.Frame))
+	slices.SortFunc(lines, func(x, y snapshot.SiteTally) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), snapshot.Frame.Compare(x.Frame, y.Frame))
 	})
 	return lines
 }
-
-// String prints the tally and the line: "3 buffers, 6.8 MiB at main.go:12 main.load".
-func (s SiteTally) String() string { return fmt.Sprintf("%v at %v", s.Tally, s.Frame) }

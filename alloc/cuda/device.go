@@ -20,6 +20,9 @@ type Device struct {
 	closed bool
 
 	intervals intervals
+
+	reservedMu sync.Mutex // taken before mu
+	reserved   map[alloc.Ptr]*reservation
 }
 
 var (

@@ -106,6 +106,36 @@ func TestCache(t *testing.T) {
 	})
 }
 
+func TestExpandableCache(t *testing.T) {
+	conformance(t, func(t *testing.T) alloc.Device {
+		cache := alloc.NewCache(open(t), alloc.CacheConfig{ExpandableSegments: true})
+		t.Cleanup(func() { assert.NoError(t, cache.Close()) })
+		return cache
+	})
+}
+
+// TestMapFails has each of Map's driver calls fail: nothing is held afterwards.
+func TestMapFails(t *testing.T) {
+	c := control(t)
+	if c == nil {
+		t.Skip("a real driver does not fail on demand")
+	}
+	dev := open(t)
+	const chunk = 2 * alloc.MiB
+	before := memInfo(t, dev)
+	p, err := dev.Reserve(4*chunk, chunk)
+	require.NoError(t, err)
+	for _, function := range []string{"cuMemCreate", "cuMemMap", "cuMemSetAccess"} {
+		require.NoError(t, c.Fail(gpuemu.Fault{Function: function, From: 1, Code: 304}), function)
+		assert.ErrorIs(t, dev.Map(p, 3*chunk), cuda.Error(304), function)
+		assert.Equal(t, before, memInfo(t, dev), function)
+	}
+	require.NoError(t, dev.Map(p, 3*chunk))
+	assert.ErrorIs(t, dev.Map(p+alloc.Ptr(2*chunk), 2*chunk), alloc.ErrUnknownPtr, "a part of it is mapped")
+	assert.ErrorIs(t, dev.Unmap(p, 4*chunk), alloc.ErrUnknownPtr, "a part of it is not")
+	assert.ErrorIs(t, dev.Release(p), alloc.ErrUnknownPtr)
+}
+
 func TestFromHandle(t *testing.T) {
 	owner := open(t)
 	conformance(t, func(t *testing.T) alloc.Device {

@@ -22,6 +22,9 @@ type driver struct {
 	ctxPushCurrent, ctxPopCurrent, ctxGetDevice, ctxSynchronize     function
 	memAlloc, memFree, memGetInfo, memcpyHtoD, memcpyDtoH           function
 	eventCreate, eventDestroy, eventRecord, eventSync, eventElapsed function
+
+	// Virtual memory; 0 on a driver that has none.
+	addressReserve, addressFree, memCreate, memRelease, memMap, memSetAccess, memUnmap function
 }
 
 // function is a C function that returns a CUresult.
@@ -82,6 +85,19 @@ type symbol struct {
 	name, older string
 }
 
+// virtualSymbols are those that a driver need not have.
+func (d *driver) virtualSymbols() []symbol {
+	return []symbol{
+		{&d.addressReserve, "cuMemAddressReserve", ""},
+		{&d.addressFree, "cuMemAddressFree", ""},
+		{&d.memCreate, "cuMemCreate", ""},
+		{&d.memRelease, "cuMemRelease", ""},
+		{&d.memMap, "cuMemMap", ""},
+		{&d.memSetAccess, "cuMemSetAccess", ""},
+		{&d.memUnmap, "cuMemUnmap", ""},
+	}
+}
+
 // names are the places of the library: first where the system's loader searches, then the
 // folders of containers, WSL and NixOS.
 func names() []string {
@@ -112,6 +128,9 @@ var library = sync.OnceValues(func() (*driver, error) {
 			return nil, fmt.Errorf("%w: it has no function %s", ErrDriverTooOld, s.name)
 		}
 		*s.function = function(address)
+	}
+	for _, s := range d.virtualSymbols() {
+		*s.function = function(lib.Func(s.name))
 	}
 	loaded.Store(d)
 	switch err := d.init.call(0); err {

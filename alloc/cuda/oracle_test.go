@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestLedgerCacheAndDriverAgree breaks driver calls at random under a tracker, with a
@@ -83,9 +84,9 @@ func (a *agreement) free(t *rapid.T) {
 func (a *agreement) clear(*rapid.T) { _, _ = a.tr.ClearCache() }
 
 func (a *agreement) check(t *rapid.T) {
-	var want tracker.Tally
+	var want snapshot.Tally
 	for _, buf := range a.live {
-		want = want.Add(tracker.Tally{Count: 1, Bytes: buf.Bytes()})
+		want = want.Add(snapshot.Tally{Count: 1, Bytes: buf.Bytes()})
 	}
 	s := a.tr.Snapshot()
 	trackertest.RequireExact(t, s)

@@ -12,10 +12,13 @@ import (
 // an errors.ErrUnsupported.
 var ErrNotBacked = fmt.Errorf("no host memory behind the device: open it with Config.Backed: %w", errors.ErrUnsupported)
 
-// Synchronize returns at once: the device has no queue.
+// Synchronize gets all queued work done, and returns Err's error.
 func (d *Device) Synchronize() error {
-	defer d.begin()()
-	return d.enter(OpSynchronize)
+	if err := d.call(OpSynchronize); err != nil {
+		return err
+	}
+	d.streams.drain()
+	return d.Err()
 }
 
 // CopyToDevice copies src to the device. The errors are ErrNotBacked, and

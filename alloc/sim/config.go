@@ -32,9 +32,12 @@ type Config struct {
 	Overhead alloc.Bytes
 	Other    alloc.Bytes // see Device.SetOther
 	// Backed puts host memory behind every allocation, so that copies work.
-	Backed  bool
-	Faults  []Fault       // see Device.Inject
-	Latency time.Duration // see Device.SetLatency
+	Backed bool
+	// CheckReuse has Device.Err tell of memory that a Cache hands out while work of Device.Queue
+	// still uses it. Each Alloc of the Cache then looks at all the work.
+	CheckReuse bool
+	Faults     []Fault       // see Device.Inject
+	Latency    time.Duration // see Device.SetLatency
 }
 
 // withDefaults fills in the zero fields and checks the rest.

@@ -23,6 +23,9 @@ type Device struct {
 	latency  time.Duration
 	calls    [ops]int
 	closed   bool
+
+	streams    streams
+	checkReuse bool
 }
 
 var (
@@ -30,6 +33,8 @@ var (
 	_ alloc.Synchronizer = (*Device)(nil)
 	_ alloc.Copier       = (*Device)(nil)
 	_ alloc.Timer        = (*Device)(nil)
+	_ alloc.EventDevice  = (*Device)(nil)
+	_ alloc.ReuseChecker = (*Device)(nil)
 )
 
 // New opens a device. The error says which field of cfg is out of range.
@@ -45,6 +50,9 @@ func New(cfg Config) (*Device, error) {
 		overhead: cfg.Overhead,
 		latency:  cfg.Latency,
 		memory:   newMemory(cfg.Ordinal, cfg.Backed),
+
+		streams:    streams{ends: make(map[alloc.Stream]time.Duration)},
+		checkReuse: cfg.CheckReuse,
 	}
 	d.faults.add(cfg.Faults)
 	d.SetOther(cfg.Other)
@@ -90,6 +98,7 @@ func (d *Device) Free(p alloc.Ptr) error {
 		return err
 	}
 	if _, ok := d.memory.live[p]; ok {
+		d.streams.drain()
 		d.memory.free(p)
 		return nil
 	}
@@ -208,6 +217,12 @@ func (d *Device) enter(op Op) error {
 		return &FaultError{Op: op, Device: d.String(), Err: err}
 	}
 	return nil
+}
+
+// call is a call that only enters.
+func (d *Device) call(op Op) error {
+	defer d.begin()()
+	return d.enter(op)
 }
 
 func (d *Device) taken() alloc.Bytes { return alloc.Bytes(d.memory.taken) * PageSize }

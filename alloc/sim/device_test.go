@@ -299,6 +299,6 @@ func TestCopyNeedsBacking(t *testing.T) {
 func TestOpNames(t *testing.T) {
 	assert.Equal(t, "Alloc", sim.OpAlloc.String())
 	assert.Equal(t, "Copy", sim.OpCopy.String())
-	assert.Equal(t, "Op(9)", sim.Op(9).String())
-	assert.Zero(t, open(t, sim.Config{}).Calls(sim.Op(9)))
+	assert.Equal(t, "Op(99)", sim.Op(99).String())
+	assert.Zero(t, open(t, sim.Config{}).Calls(sim.Op(99)))
 }

@@ -14,8 +14,18 @@
 // with each other, as CUDA's do. Addresses are taken lowest first and used
 // again after a free. Physical memory runs out by the page, addresses do not:
 // as on a device with virtual memory, holes between allocations never make a
-// request fail. Opening the device takes the context's overhead, and
-// Device.SetOther takes what other processes would.
+// request fail. Addresses can be reserved and mapped, as alloc.VirtualDevice
+// says. Opening the device takes the context's overhead, and Device.SetOther
+// takes what other processes would.
+//
+// # Streams
+//
+// Device.Queue queues work on a stream: which memory it uses, and for how long. The clock
+// stands still but for Device.Advance, and for calls that wait, which move it as far as they
+// wait; so a test decides what is done when. Device.RecordEvent marks a place in a
+// stream, as alloc.EventDevice says. With Config.CheckReuse the device finds what a real
+// one cannot: memory that a Cache hands out while queued work still uses it. Device.Err
+// tells of it, with the line that asked for the memory and the line that queued the work.
 //
 // # Faults
 //

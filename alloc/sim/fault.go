@@ -16,13 +16,18 @@ const (
 	OpFree
 	OpMemInfo
 	OpSynchronize
-	OpCopy // to the device and to the host
+	OpCopy    // to the device and to the host
+	OpReserve // and Release
+	OpMap
+	OpUnmap
+	OpQueue
+	OpEvent // RecordEvent, and an Event's Done and Wait
 	ops
 )
 
 // String returns the call's name: "Alloc".
 func (op Op) String() string {
-	names := [...]string{"Alloc", "Free", "MemInfo", "Synchronize", "Copy"}
+	names := [...]string{"Alloc", "Free", "MemInfo", "Synchronize", "Copy", "Reserve", "Map", "Unmap", "Queue", "Event"}
 	if op >= ops {
 		return fmt.Sprintf("Op(%d)", uint8(op))
 	}

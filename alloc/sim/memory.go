@@ -47,14 +47,15 @@ type allocation struct {
 // memory is the device's address space: what is live where. Its user holds the
 // device's lock.
 type memory struct {
-	base   alloc.Ptr
-	backed bool
-	pages  *space
-	runs   []*run // in address order
-	live   map[alloc.Ptr]allocation
-	given  map[alloc.Ptr]struct{} // every address ever given
-	taken  uint64                 // pages in use
-	size   alloc.Bytes            // requested bytes that are live
+	base     alloc.Ptr
+	backed   bool
+	pages    *space
+	runs     []*run // in address order
+	live     map[alloc.Ptr]allocation
+	given    map[alloc.Ptr]struct{} // every address ever given
+	reserved map[alloc.Ptr]*reservation
+	taken    uint64      // pages in use
+	size     alloc.Bytes // requested bytes that are live
 }
 
 func newMemory(ordinal int, backed bool) *memory {
@@ -64,6 +65,8 @@ func newMemory(ordinal int, backed bool) *memory {
 		pages:  newSpace(pagesOfAddress),
 		live:   make(map[alloc.Ptr]allocation),
 		given:  make(map[alloc.Ptr]struct{}),
+
+		reserved: make(map[alloc.Ptr]*reservation),
 	}
 }
 

@@ -38,7 +38,7 @@ func TestSpaceAgainstBitmap(t *testing.T) {
 			},
 			"give": func(t *rapid.T) {
 				if len(taken) == 0 {
-					t.Skip()
+					t.Skip("nothing is taken")
 				}
 				i := rapid.IntRange(0, len(taken)-1).Draw(t, "i")
 				s.give(taken[i])

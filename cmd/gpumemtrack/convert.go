@@ -6,81 +6,157 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// formats are what convert writes, by the end of the file's name. Those that
-// need a record can be made of snapshots and dumps only.
-var formats = []struct {
-	end    string
-	record func(io.Writer, export.Record) error
-	usage  func(io.Writer, *export.Usage) error
-}{
+// formats are what convert writes, by the end of the file's name: the first that fits.
+var formats = []format{
 	{end: ".pb.gz", usage: pprof.WriteUsage},
-	{end: ".pickle", record: torch.Write},
-	{end: ".trace.json", record: trace.Write},
+	{end: ".pickle", record: torch.Write, all: true},
+	{end: ".trace.json", record: trace.Write, events: true, all: true},
 	{end: ".html", record: html.Write},
+	{end: ".json", record: func(w io.Writer, r *snapshot.Record) error { return r.WriteJSON(w) }, all: true},
+}
+
+// format writes a file of one or the other. Some consist of events, and of their times.
+type format struct {
+	end    string
+	record func(io.Writer, *snapshot.Record) error
+	usage  func(io.Writer, *export.Usage) error
+	events bool
+	all    bool // it holds all devices of a file
 }
 
 func convertCommand(a *app) *cobra.Command {
-	var output string
-	var force bool
+	var o convertOptions
 	cmd := &cobra.Command{
 		Use:   "convert FILE -o OUTPUT",
 		Short: "Write a snapshot or dump in the format of another viewer",
-		Long: `Write a snapshot or dump of a tracker in the format of another viewer, by the end of
-the output's name:
+		Long: `Write a snapshot or dump of a tracker, or a memory snapshot of PyTorch, in the format
+of another viewer, by the end of the output's name:
 
-  .pb.gz        go tool pprof (of pprof profiles and PyTorch's snapshots too)
+  .pb.gz        go tool pprof (of pprof profiles too)
   .pickle       pytorch.org/memory_viz
   .trace.json   ui.perfetto.dev, chrome://tracing
   .html         any browser
+  .json         a dump, for this program
 
-What happened over time is in dumps only.`,
+What happened over time is in dumps and in PyTorch's snapshots only. Of a file with
+several devices every format holds all, but .html shows the one with most memory, and
+a line of each other: --device names another.`,
 		Example: `  gpumemtrack convert crash.dump.json -o crash.html
+  gpumemtrack convert pytorch.pickle -o pytorch.html
   gpumemtrack convert pytorch.pickle -o pytorch.pb.gz && go tool pprof -http=: pytorch.pb.gz`,
 		Args: exactly(1, "the file of a snapshot or dump"),
-		RunE: func(_ *cobra.Command, args []string) error { return a.convert(args[0], output, force) },
+		RunE: func(_ *cobra.Command, args []string) error { return a.convert(args[0], o) },
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "the file to write: .pb.gz, .pickle, .trace.json or .html")
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "overwrite the file")
+	flags := cmd.Flags()
+	flags.StringVarP(&o.output, "output", "o", "", "the file to write: .pb.gz, .pickle, .trace.json, .html or .json")
+	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
+	addDeviceFlag(cmd, &o.device)
+	addMemoryFlag(cmd, &o.memory)
 	return cmd
 }
 
-func (a *app) convert(input, output string, force bool) error {
-	if output == "" {
+// addMemoryFlag adds the flag that raises the limit of what a file may take.
+func addMemoryFlag(cmd *cobra.Command, limit *alloc.Bytes) {
+	cmd.Flags().Var(sizeFlag{limit}, "max-memory", "what a file may unpack to, and take in memory, at most; 1GiB if it is not given")
+}
+
+type convertOptions struct {
+	output string
+	force  bool
+	device int         // -1 is the one with most memory
+	memory alloc.Bytes // that a file may take; 0 is the usual
+}
+
+func (a *app) convert(input string, o convertOptions) error {
+	if o.output == "" {
 		return usageError("convert: name the file to write with -o")
 	}
-	for _, format := range formats {
-		if !strings.HasSuffix(output, format.end) {
+	for _, to := range formats {
+		if !strings.HasSuffix(o.output, to.end) {
 			continue
 		}
-		f, err := files.Open(input)
+		f, err := files.OpenWithin(input, o.memory)
 		if err != nil {
 			return err
 		}
-		write := func(w io.Writer) error { return format.usage(w, f.Usage) }
-		if format.usage == nil {
-			if f.Record == nil {
-				return fmt.Errorf("%s is a %s: only a snapshot or dump of a tracker has what a %s file needs", input, f.Format, format.end)
-			}
-			write = func(w io.Writer) error { return format.record(w, *f.Record) }
+		write, err := a.writer(f, to, o.device)
+		if err == nil {
+			err = writeNew(o.output, o.force, write)
 		}
-		if err := writeNew(output, force, write); err != nil {
+		if err != nil {
 			return fmt.Errorf("convert %s: %w", input, err)
 		}
 		return nil
 	}
-	return usageError("convert: %s: want a name that ends in .pb.gz, .pickle, .trace.json or .html", output)
+	return usageError("convert: %s: want a name that ends in .pb.gz, .pickle, .trace.json, .html or .json", o.output)
+}
+
+// writer returns what writes the file in the format, or says what the file lacks.
+func (a *app) writer(f *files.File, to format, device int) (func(io.Writer) error, error) {
+	if to.usage != nil && device < 0 {
+		return func(w io.Writer) error { return to.usage(w, f.Usage) }, nil
+	}
+	if f.Record == nil {
+		return nil, fmt.Errorf("a %s has sums by call stack only: no single buffers, no segments and no events, which a %s file needs", f.Format, to.end)
+	}
+	r, err := deviceOf(f.Record, device)
+	if err != nil {
+		return nil, err
+	}
+	if device < 0 && len(f.Record.Others) > 0 && !to.all {
+		fmt.Fprintf(a.stderr, "%s, the device with most memory of %d; --device names another\n", export.Device(r.Snapshot), 1+len(f.Record.Others))
+	}
+	switch {
+	case to.usage != nil:
+		return func(w io.Writer) error { return to.usage(w, export.FromSnapshot(r.Snapshot)) }, nil
+	case to.events && (r.History == nil || r.History.Len() == 0):
+		return nil, fmt.Errorf("the %s has no events, of which a %s file consists: %s", f.Format, to.end, whoHasEvents(f))
+	case to.events && f.NoTimes:
+		return nil, fmt.Errorf("the events of the %s have no times, which a %s file needs: PyTorch writes them since version 2.1. A .html file shows the events in their order", f.Format, to.end)
+	}
+	return func(w io.Writer) error { return to.record(w, r) }, nil
+}
+
+func whoHasEvents(f *files.File) string {
+	if f.Format == files.PyTorch {
+		return "call torch.cuda.memory._record_memory_history() at the program's start"
+	}
+	return "a dump has them"
+}
+
+// deviceOf returns the record of a device; of the record's own if it is -1.
+func deviceOf(r *snapshot.Record, device int) (*snapshot.Record, error) {
+	if device < 0 {
+		return r, nil
+	}
+	all := append([]*snapshot.Record{r}, r.Others...)
+	var have []string
+	for _, of := range all {
+		if of.Snapshot.Ordinal == device {
+			alone := *of
+			alone.Others = nil
+			return &alone, nil
+		}
+		have = append(have, strconv.Itoa(of.Snapshot.Ordinal))
+	}
+	slices.Sort(have)
+	return nil, fmt.Errorf("it has no device %d: want one of %s", device, strings.Join(have, ", "))
 }
 
 // writeNew writes a file that appears only when it is whole.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -8,12 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 )
 
 type diffOptions struct {
 	tableOptions
-	failOver alloc.Bytes
+	failOver      alloc.Bytes
+	missingAsZero bool
 }
 
 func diffCommand(a *app) *cobra.Command {
@@ -24,10 +27,15 @@ func diffCommand(a *app) *cobra.Command {
 		Long: `Show what grew and shrank between two runs, by line of code. BEFORE and AFTER are
 snapshots and dumps of a tracker, pprof profiles, or memory snapshots of PyTorch.
 
-Each may be many files, such as those of the ranks of a run: a directory, or a
-pattern in quotes. Files of the same rank pair; where a file does not tell its rank, or
-two tell the same, files pair in the order of their names. The table shows the sum, the
-pair that grew most, and the spread between most and least.
+Two files are compared with each other. Each of the two may also be many files, such as
+those of the ranks of a run: a directory, or a pattern in quotes. Files of the same rank
+pair; where a file does not tell its rank, or two tell the same, files pair in the order of
+their names. Of several snapshots of one process the latest counts, and files that are
+no snapshots are passed over; both are said. The table shows the sum of the pairs, the pair that
+grew most, and the spread between most and least.
+
+A process that only one side has is named, and does not count; with --missing-as-zero it
+is compared with nothing.
 
 With --fail-over the exit code is 3 if memory grew by more than that, in any one pair.`,
 		Example: `  gpumemtrack diff yesterday.json today.json
@@ -45,6 +53,7 @@ With --fail-over the exit code is 3 if memory grew by more than that, in any one
 	}
 	o.flags(cmd)
 	cmd.Flags().Var(sizeFlag{&o.failOver}, "fail-over", "exit with 3 if memory grew by more than this: 64MiB")
+	cmd.Flags().BoolVar(&o.missingAsZero, "missing-as-zero", false, "compare a process that only one side has with nothing")
 	return cmd
 }
 
@@ -52,23 +61,44 @@ func (a *app) diff(before, after string, o diffOptions, gate bool) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	old, err := readUsages([]string{before})
+	old, err := readRanks(o.memory, before)
 	if err != nil {
 		return err
 	}
-	now, err := readUsages([]string{after})
+	now, err := readRanks(o.memory, after)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "%s memory\n  before: %s\n  after:  %s\n", o.of, describeFiles(old), describeFiles(now))
-	old, now = export.Pair(old, now)
-	names := pairNames(old, now)
-	lines, sum := export.Compare(old, now, export.By(o.by), export.Of(o.of))
+	fmt.Fprintf(a.stdout, "%s memory\n  before: %v\n  after:  %v\n", o.of, old, now)
+	from, to := old.processes, now.processes
+	if !old.file || !now.file {
+		from, to = export.Pair(from, to)
+	}
+	if !o.missingAsZero {
+		var gone, came []*export.Usage
+		from, to, gone, came = onOneSide(from, to)
+		a.missing("before", gone, o)
+		a.missing("after", came, o)
+		if len(from) == 0 {
+			return errNoPair
+		}
+	}
+	names := pairNames(from, to)
+	lines, sum := export.Compare(from, to, export.By(o.by), export.Of(o.of))
 	a.diffTable(changed(lines), sum, names, o)
 	if grown, err := overLimit(sum, names, o.failOver); gate && grown {
 		return err
 	}
 	return nil
+}
+
+// missing names the processes that only one side has.
+func (a *app) missing(side string, processes []*export.Usage, o diffOptions) {
+	names := processNames(processes)
+	for i, u := range processes {
+		_, sum := export.Compare(nil, []*export.Usage{u}, export.ByKind, export.Of(o.of))
+		fmt.Fprintf(a.stdout, "  only %s: %s, %v: not counted, see --missing-as-zero\n", side, names[i], sum.After.Bytes)
+	}
 }
 
 // pairNames names pairs by the later file.
@@ -97,20 +127,36 @@ func (a *app) diffTable(lines []export.Line, sum export.Line, names []string, o 
 		heading = append(heading, "Most", "In", "Spread")
 	}
 	t := memoryTable(a.stdout, heading...)
-	shown := o.shown(len(lines))
-	for _, l := range lines[:shown] {
+	shown, others := firstLines(lines, o)
+	for _, l := range shown {
 		t.AppendRow(diffRow(l, names))
 	}
-	if shown < len(lines) {
-		t.AppendRow(diffRow(rest(lines[shown:]), names))
+	if len(others) > 0 {
+		t.AppendRow(diffRow(rest(others), names))
 	}
 	t.AppendFooter(diffRow(sum, names))
 	t.Render()
 }
 
+// firstLines returns the lines to print and the others. The line that shrank most is always
+// printed.
+func firstLines(lines []export.Line, o diffOptions) (shown, others []export.Line) {
+	n := o.shown(len(lines))
+	shown, others = slices.Clone(lines[:n]), slices.Clone(lines[n:])
+	if len(others) == 0 {
+		return shown, nil
+	}
+	shrink := func(x, y export.Line) int { return cmp.Compare(x.Change().Bytes, y.Change().Bytes) }
+	if most := slices.MinFunc(others, shrink); most.Change().Bytes < min(0, slices.MinFunc(shown, shrink).Change().Bytes) {
+		shown = append(shown, most)
+		others = slices.DeleteFunc(others, func(l export.Line) bool { return l.Key == most.Key })
+	}
+	return shown, others
+}
+
 func diffRow(l export.Line, names []string) table.Row {
 	change := l.Change()
-	row := table.Row{l.Key, l.Before.Bytes, l.After.Bytes, signed(change.Bytes), fmt.Sprintf("%+d", change.Count)}
+	row := table.Row{line.Line(l.Key), l.Before.Bytes, l.After.Bytes, signed(change.Bytes), fmt.Sprintf("%+d", change.Count)}
 	if len(names) > 1 {
 		cells := ofRanks(l, names)
 		if most, ok := cells[0].(alloc.Bytes); ok {

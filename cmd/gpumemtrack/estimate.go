@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -26,6 +27,19 @@ type estimateOptions struct {
 	serve      bool
 	fits       alloc.Bytes
 	json       bool
+
+	gpu         string
+	form        string
+	accumulate  int
+	checkpoints []string
+	zero, tp    int
+	weightsOnly bool
+	lora        int
+	targets     []string
+	qlora       bool
+	autocast    string
+	kv          string
+	replicas    int
 }
 
 func estimateCommand(a *app) *cobra.Command {
@@ -36,11 +50,14 @@ func estimateCommand(a *app) *cobra.Command {
 		Long: `Estimate the GPU memory that a model needs, from its file (safetensors, GGUF,
 config.json, or a directory of them; only headers are read) or by its name.
 
-With --fits the exit code tells whether the model fits: 0 if its peak does, at the
-upper end of its error band, 3 if not. --json prints one object: "schema", "mode"
-(inference, serve or train), "peak_bytes", "peak_upper_bytes", with --fits also
-"budget_bytes" and "fits", and "report" with everything that is known, as the
-fields of estimate.Report in Go.
+With --fits the exit code tells whether the model fits: 0 if what it needs of a device
+does, CUDA's context too, at the upper end of its error band, 3 if not or if more than
+the weights cannot be known. --json prints one object: "schema", "mode" (inference,
+serve or train), "peak_bytes" and
+"peak_upper_bytes" of tensors, "reserved_bytes" of PyTorch's allocator,
+"device_bytes" and "device_upper_bytes" that nvidia-smi would show,
+"needed_upper_bytes" that --fits compares, with --fits also "budget_bytes" and
+"fits", and "report" with everything that is known, as the fields of estimate.Report in Go.
 
 Known models:
 ` + text.WrapSoft(strings.Join(zoo.Names(), ", "), 78),
@@ -50,7 +67,7 @@ Known models:
 		Args:      exactly(1, "a model's file, or a known model"),
 		ValidArgs: zoo.Names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for name, value := range map[string]int{"batch": o.batch, "seq": o.seq} {
+			for name, value := range map[string]int{"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "replicas": o.replicas, "tp": o.tp} {
 				if cmd.Flags().Changed(name) && value < 1 {
 					return usageError("estimate: --%s %d: say 1 or more", name, value)
 				}
@@ -66,8 +83,23 @@ Known models:
 	flags.BoolVar(&o.train, "train", false, "estimate training")
 	flags.BoolVar(&o.serve, "serve", false, "estimate serving text: with the keys and values of --batch times --seq tokens, prompts read in pieces of 512")
 	flags.Var(sizeFlag{&o.fits}, "fits", "exit with 3 if it needs more than this `SIZE`: 24GiB")
+	flags.BoolVar(&o.weightsOnly, "weights-only", false, "let --fits judge the weights alone where nothing else is known")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
+	flags.StringVar(&o.gpu, "gpu", "", "`GENERATION` of the GPU, for its context: "+strings.Join(generationNames(), ", "))
+	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer: "+strings.Join(formNames(), ", "))
+	flags.IntVar(&o.accumulate, "accumulate", 1, "`N` batches whose gradients are added up before a step")
+	flags.StringArrayVar(&o.checkpoints, "checkpoint", nil, "checkpoint the layers whose paths match `PATTERN`, such as 'model.layers.*'")
+	flags.IntVar(&o.replicas, "replicas", 1, "`N` devices that train on a batch each")
+	flags.IntVar(&o.zero, "zero", 0, "`STAGE` of ZeRO by which replicas divide what they hold, 1 to 3")
+	flags.IntVar(&o.tp, "tp", 1, "`N` devices that share each layer")
+	flags.IntVar(&o.lora, "lora", 0, "train adapters of rank `R`, as PEFT does, and freeze the rest")
+	flags.StringSliceVar(&o.targets, "lora-targets", []string{"q_proj", "v_proj"}, "`NAMES` of the linear layers that get adapters")
+	flags.StringVar(&o.kv, "kv", "", "`TYPE` of keys and values with --serve: "+strings.Join(names(kvBlocks), ", ")+", or an element type")
+	flags.StringVar(&o.autocast, "autocast", "", "train or run under torch.autocast to this `TYPE`: bf16 or fp16")
+	flags.BoolVar(&o.qlora, "qlora", false, "hold what is frozen in 4 bits (NF4); with --lora")
 	complete(cmd, "optimizer", optimizerNames()...)
+	complete(cmd, "gpu", generationNames()...)
+	complete(cmd, "optimizer-form", formNames()...)
 	return cmd
 }
 
@@ -94,8 +126,10 @@ func (a *app) estimate(name string, o estimateOptions) error {
 	}
 	e := estimated{Schema: estimateSchema, Mode: o.mode(), Report: report, Peak: report.Peak()}
 	e.Upper = e.memory().Upper()
+	shown := report.Footprint()
+	e.Reserved, e.Device, e.DeviceUpper, e.Needs = shown.Reserved.Bytes, shown.Device.Bytes, shown.Device.Upper, report.Needs()
 	if o.fits > 0 {
-		fits := report.Fits(o.fits)
+		fits := report.Fits(o.fits) && (report.HasInput || o.weightsOnly)
 		e.Budget, e.Fits = o.fits, &fits
 	}
 	if o.json {
@@ -104,7 +138,10 @@ func (a *app) estimate(name string, o estimateOptions) error {
 		e.write(a.stdout)
 	}
 	if err == nil && e.Fits != nil && !*e.Fits {
-		return &codedError{exitUnfit, fmt.Errorf("%s does not fit: it may need %v, and %v are to be had", name, e.Upper, o.fits)}
+		if !report.HasInput && report.Fits(o.fits) {
+			return &codedError{exitUnfit, fmt.Errorf("%s: only its weights are known, %v: what it needs to run is not. With --weights-only they alone are judged", name, report.Peak())}
+		}
+		return &codedError{exitUnfit, fmt.Errorf("%s does not fit: it may need %v, and %v are to be had", name, e.Needs, o.fits)}
 	}
 	return err
 }
@@ -128,19 +165,49 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 	case o.fits < 0:
 		return nil, usageError("estimate: --fits cannot be negative")
 	case o.train:
-		optimizer, ok := optimizerNamed(o.optimizer)
+		optimizer, ok := named(optimizers, o.optimizer)
 		if !ok {
 			return nil, usageError("estimate: --optimizer %s: say one of %s", o.optimizer, strings.Join(optimizerNames(), ", "))
 		}
 		options = append(options, estimate.Train(optimizer))
 	}
+	if o.gpu != "" {
+		gpu, ok := named(generations, o.gpu)
+		if !ok {
+			return nil, usageError("estimate: --gpu %s: say one of %s", o.gpu, strings.Join(generationNames(), ", "))
+		}
+		options = append(options, estimate.RunsOn(estimate.Machine{GPU: gpu}))
+	}
+	switch {
+	case o.lora < 0 || o.qlora && o.lora == 0:
+		return nil, usageError("estimate: say the rank of the adapters: --lora 16")
+	case o.lora > 0:
+		l := estimate.LoRA{Rank: o.lora, Targets: o.targets}
+		if o.qlora {
+			l.Base = estimate.NF4
+		}
+		options = append(options, estimate.Adapt(l))
+	}
+	if o.autocast != "" {
+		d, err := parseDType(o.autocast)
+		if err != nil {
+			return nil, usageError("estimate: --autocast: %w", err)
+		}
+		options = append(options, estimate.Precision(alloc.Float32), estimate.Autocast(d))
+	}
+	form, ok := named(forms, o.form)
+	if o.form != "" && !ok {
+		return nil, usageError("estimate: --optimizer-form %s: say one of %s", o.form, strings.Join(formNames(), ", "))
+	}
+	options = append(options, estimate.Loops(estimate.Loop{Form: form, MicroBatches: o.accumulate}),
+		estimate.Checkpointed(o.checkpoints...), estimate.Shard(estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp}))
 	if o.dtype != "" {
 		d, err := parseDType(o.dtype)
 		if err != nil {
 			return nil, usageError("estimate: --dtype: %w", err)
 		}
 		if computes(d) {
-			options = append(options, estimate.DType(d))
+			options = append(options, estimate.Precision(d))
 		} else { // quantized weights are computed with in another type
 			options = append(options, estimate.Weights(d))
 		}
@@ -148,29 +215,48 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 	return options, nil
 }
 
-var optimizers = []struct {
-	name      string
-	optimizer estimate.Optimizer
-}{
+// choice is a value that has a name on the command line.
+type choice[T any] struct {
+	name  string
+	value T
+}
+
+func names[T any](choices []choice[T]) []string {
+	all := make([]string, len(choices))
+	for i, c := range choices {
+		all[i] = c.name
+	}
+	return all
+}
+
+// named is the choice of a name, in any case.
+func named[T any](choices []choice[T], name string) (value T, ok bool) {
+	i := slices.Index(names(choices), strings.ToLower(name))
+	if i < 0 {
+		return value, false
+	}
+	return choices[i].value, true
+}
+
+var generations = []choice[estimate.Generation]{
+	{"pascal", estimate.Pascal}, {"volta", estimate.Volta}, {"turing", estimate.Turing}, {"ampere", estimate.Ampere},
+	{"ada", estimate.Ada}, {"hopper", estimate.Hopper}, {"blackwell", estimate.Blackwell},
+}
+
+func generationNames() []string { return names(generations) }
+
+var forms = []choice[estimate.Form]{
+	{"foreach", estimate.ForEach}, {"one-by-one", estimate.OneByOne}, {"fused", estimate.Fused},
+}
+
+func formNames() []string { return names(forms) }
+
+var optimizers = []choice[estimate.Optimizer]{
 	{"adam", estimate.Adam}, {"adamw", estimate.AdamW}, {"adam8bit", estimate.Adam8bit}, {"adafactor", estimate.Adafactor},
 	{"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
 }
 
-func optimizerNames() []string {
-	names := make([]string, len(optimizers))
-	for i, o := range optimizers {
-		names[i] = o.name
-	}
-	return names
-}
-
-func optimizerNamed(name string) (estimate.Optimizer, bool) {
-	i := slices.Index(optimizerNames(), strings.ToLower(name))
-	if i < 0 {
-		return 0, false
-	}
-	return optimizers[i].optimizer, true
-}
+func optimizerNames() []string { return names(optimizers) }
 
 // report estimates a file if there is one of this name, else a known model.
 func (o estimateOptions) report(name string, options []estimate.Option) (*estimate.Report, error) {
@@ -189,7 +275,7 @@ func (o estimateOptions) report(name string, options []estimate.Option) (*estima
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option) (*estimate.Report, error) {
-	c, err := estimate.Open(path)
+	c, err := checkpoint.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -197,6 +283,7 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option) (*estima
 	switch {
 	case err == nil:
 		options = append(options, input)
+	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // there may be a cache
 	case o.batch > 0 || o.seq > 0 || o.serve:
 		return nil, fmt.Errorf("%s: no input for --batch, --seq and --serve: %w", path, err)
 	}
@@ -205,20 +292,22 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option) (*estima
 		if err != nil {
 			return nil, err
 		}
-		cache.DType = o.cacheType(0)
+		if err := o.cache(&cache, 0); err != nil {
+			return nil, err
+		}
 		options = append(options, estimate.WithKVCache(cache))
 	}
 	return c.Report(options...)
 }
 
 // fileInput is what the flags say of a file's input, or the usual one.
-func (o estimateOptions) fileInput(c *estimate.Checkpoint) (estimate.Option, error) {
+func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) {
 	length := o.seq
 	if o.serve {
 		length = min(o.tokens(defaultTokens), piece)
 	}
 	input, err := c.Input(max(o.batch, 1), length)
-	if errors.Is(err, estimate.ErrNoArchitecture) {
+	if errors.Is(err, checkpoint.ErrNoArchitecture) {
 		err = fmt.Errorf("%w: put its config.json beside it", err)
 	}
 	return input, err
@@ -261,6 +350,28 @@ func computes(d alloc.DType) bool {
 	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
 }
 
+var kvBlocks = []choice[estimate.Blocks]{
+	{"q8_0", estimate.Q8_0}, {"q5_1", estimate.Q5_1}, {"q5_0", estimate.Q5_0}, {"q4_1", estimate.Q4_1}, {"q4_0", estimate.Q4_0},
+}
+
+// cache sets how keys and values are stored.
+func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) error {
+	c.DType = o.cacheType(published)
+	if o.kv == "" {
+		return nil
+	}
+	var ok bool
+	if c.Blocks, ok = named(kvBlocks, o.kv); ok {
+		return nil
+	}
+	d, err := parseDType(o.kv)
+	if err != nil {
+		return usageError("estimate: --kv %s: say one of %s, or an element type", o.kv, strings.Join(names(kvBlocks), ", "))
+	}
+	c.DType = d
+	return nil
+}
+
 // cacheType is the type of keys and values: that in which the model computes; 0 is
 // the usual one.
 func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
@@ -279,22 +390,25 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option) (*estim
 	shape := usual.Inputs[0].Clone()
 	shape[0] = max(o.batch, 1)
 	isText := len(shape) == 2
-	input := estimate.Input(shape...)
+	input := estimate.InputShape(shape...)
 	switch {
 	case isText:
 		input = o.input(shape[1])
 	case o.seq > 0 || o.serve:
 		return nil, usageError("estimate: %s takes no text: leave --seq and --serve out", m.Name)
 	}
-	options = append([]estimate.Option{estimate.Name(m.Title), estimate.DType(m.DType), input}, options...)
+	options = append([]estimate.Option{estimate.Name(m.Title), estimate.Precision(m.DType), input}, options...)
 	if o.serve {
-		if m.Transformer == nil || m.Transformer.Family == estimate.BERT {
+		if m.Transformer == nil || m.Transformer.Family.Encoder() {
 			return nil, usageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)
 		}
 		if most := m.Transformer.Positions; most > 0 && o.tokens(shape[1]) > most {
 			return nil, usageError("estimate: %s has %d positions: say --seq %d at most", m.Name, most, most)
 		}
-		cache := m.Transformer.Cache(shape[0], o.tokens(shape[1]), o.cacheType(m.DType))
+		cache := m.Transformer.Cache(shape[0], o.tokens(shape[1]), 0)
+		if err := o.cache(&cache, m.DType); err != nil {
+			return nil, err
+		}
 		options = append(options, estimate.WithKVCache(cache))
 	}
 	// Layers are made anew: some may be used in one model only.
@@ -309,13 +423,17 @@ const estimateSchema = "gpumemtrack.estimate/1"
 
 // estimated is what --json prints.
 type estimated struct {
-	Schema string           `json:"schema"`
-	Mode   string           `json:"mode"`
-	Peak   alloc.Bytes      `json:"peak_bytes"`
-	Upper  alloc.Bytes      `json:"peak_upper_bytes"`
-	Budget alloc.Bytes      `json:"budget_bytes,omitempty"`
-	Fits   *bool            `json:"fits,omitempty"`
-	Report *estimate.Report `json:"report"`
+	Schema      string           `json:"schema"`
+	Mode        string           `json:"mode"`
+	Peak        alloc.Bytes      `json:"peak_bytes"`
+	Upper       alloc.Bytes      `json:"peak_upper_bytes"`
+	Reserved    alloc.Bytes      `json:"reserved_bytes"`
+	Device      alloc.Bytes      `json:"device_bytes"`
+	DeviceUpper alloc.Bytes      `json:"device_upper_bytes"`
+	Needs       alloc.Bytes      `json:"needed_upper_bytes"`
+	Budget      alloc.Bytes      `json:"budget_bytes,omitempty"`
+	Fits        *bool            `json:"fits,omitempty"`
+	Report      *estimate.Report `json:"report"`
 }
 
 func (e estimated) memory() estimate.Memory {
@@ -338,7 +456,7 @@ func (e estimated) write(w io.Writer) {
 		size alloc.Bytes
 	}{
 		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
-		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", m.Cache},
+		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", m.Cache}, {"buckets", m.Buckets},
 		{"saved for backward", m.Saved}, {"transient", m.Transient},
 	} {
 		if part.size != 0 {
@@ -349,6 +467,14 @@ func (e estimated) write(w io.Writer) {
 	t.AppendRow(table.Row{"peak", m.Peak})
 	if m.Band.Above > 0 {
 		t.AppendRow(table.Row{fmt.Sprintf("at most, by the band of -%.1f%% to +%.1f%%", 100*m.Band.Below, 100*m.Band.Above), e.Upper})
+	}
+	if f := m.Footprint; f.Device.Bytes > 0 {
+		t.AppendSeparator()
+		t.AppendRow(table.Row{"reserved by the allocator", f.Reserved.Bytes})
+		t.AppendRow(table.Row{"CUDA context", f.Context.Bytes})
+		t.AppendRow(table.Row{"nvidia-smi shows", f.Device.Bytes})
+		t.AppendRow(table.Row{fmt.Sprintf("between %v and", f.Device.Lower), f.Device.Upper})
+		t.AppendRow(table.Row{"needed of the device, at most", e.Needs})
 	}
 	t.Render()
 	if m.PeakAt != "" {

@@ -9,68 +9,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// app is what commands share: the three streams.
-type app struct {
-	stdin  io.Reader
-	stdout *output
-	stderr io.Writer
-}
-
-// output is a stream that remembers that it could not be written to, so that no
-// command needs to look after each line.
-type output struct {
-	io.Writer
-	err error
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	n, err := o.Writer.Write(b)
-	if o.err == nil {
-		o.err = err
-	}
-	return n, err
-}
-
 // commands are all there are; a new one is a line here and a file of its own.
 var commands = []func(*app) *cobra.Command{
 	recordCommand,
+	attachCommand,
 	sensorsCommand,
 	chartCommand,
 	estimateCommand,
 	showCommand,
 	diffCommand,
 	convertCommand,
+	replayCommand,
+	explainCommand,
 	demoCommand,
 	completionCommand,
-}
-
-// Exit codes.
-const (
-	exitFailed  = 1
-	exitUsage   = 2
-	exitUnfit   = 3
-	exitSignal  = 128 // and the signal's number: as shells say it
-	programName = "gpumemtrack"
-)
-
-// codedError is an error with an exit code of its own. Without an error there
-// is nothing to say.
-type codedError struct {
-	code int
-	err  error
-}
-
-func (e *codedError) Error() string {
-	if e.err == nil {
-		return ""
-	}
-	return e.err.Error()
-}
-
-func (e *codedError) Unwrap() error { return e.err }
-
-func usageError(format string, args ...any) error {
-	return &codedError{exitUsage, fmt.Errorf(format, args...)}
 }
 
 // run is the whole program but for its exit.
@@ -156,21 +108,4 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 		return usageError("there is no command %q: did you mean %s?", name, strings.Join(near, " or "))
 	}
 	return usageError("there is no command %q: see %s --help", name, programName)
-}
-
-// exactly is an Args that says what is missing, in the command's own words.
-func exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usageError("%s: name %s: see %s --help", cmd.Name(), what, cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
-func none(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError("%s: %q is one word too many: see %s --help", cmd.Name(), args[0], cmd.CommandPath())
-	}
-	return nil
 }

@@ -10,23 +10,26 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
 // tableOptions say what a table of memory sums up.
 type tableOptions struct {
-	top int
-	by  string
-	of  string
+	top    int
+	by     string
+	of     string
+	memory alloc.Bytes // that a file may take; 0 is the usual
 }
 
 func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.top, "top", 20, "lines to print; 0 is all")
 	flags.StringVar(&o.by, "by", string(export.BySite), "what to sum up by: "+words(export.Bys()))
-	flags.StringVar(&o.of, "of", string(export.OfLive), "which memory: "+words(export.Ofs())+"; files other than snapshots and dumps have no peak")
+	flags.StringVar(&o.of, "of", string(export.OfLive), "which memory: "+words(export.Ofs())+"; pprof profiles, and PyTorch's snapshots without events, have no peak")
+	addMemoryFlag(cmd, &o.memory)
 }
 
 func words[T ~string](list []T) string {
@@ -63,7 +66,8 @@ func showCommand(a *app) *cobra.Command {
 		Use:   "show FILE...",
 		Short: "Show what holds GPU memory, by line of code",
 		Long: `Show what holds GPU memory in snapshots and dumps of a tracker, pprof profiles,
-and memory snapshots of PyTorch. A directory stands for all its files.
+and memory snapshots of PyTorch. A directory stands for all its files that are such; of
+several snapshots of one process the latest counts.
 
 Of several files, such as those of the ranks of one run, it shows the sum, the
 file with most, and the spread: the difference between most and least.`,
@@ -88,8 +92,12 @@ func (a *app) show(words []string, o tableOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	read, err := readUsages(words)
+	all, err := readRanks(o.memory, words...)
 	if err != nil {
+		return err
+	}
+	read := all.processes
+	if err := known(read, export.Of(o.of)); err != nil {
 		return err
 	}
 	lines, sum := export.Compare(nil, read, export.By(o.by), export.Of(o.of))
@@ -107,8 +115,24 @@ func (a *app) show(words []string, o tableOptions) error {
 	}
 	sum.Key = "all"
 	t.AppendFooter(showRow(sum, sum, names))
-	fmt.Fprintf(a.stdout, "%s memory of %s\n", o.of, describeFiles(read))
+	fmt.Fprintf(a.stdout, "%s memory of %v\n", o.of, all)
 	t.Render()
+	return nil
+}
+
+// known refuses to sum up what a file does not tell. Peak and total are never less
+// than what is live, so a file that has none of them does not know.
+func known(read []*export.Usage, of export.Of) error {
+	for _, u := range read {
+		live, asked := false, false
+		for _, r := range u.Rows {
+			live = live || !r.Live.IsZero()
+			asked = asked || of == export.OfPeak && !r.Peak.IsZero() || of == export.OfTotal && !r.Total.IsZero()
+		}
+		if of != export.OfLive && live && !asked {
+			return fmt.Errorf("%s: it tells only what was live when it was written, not %s memory; a dump does, and a PyTorch snapshot with events", u.Name, of)
+		}
+	}
 	return nil
 }
 
@@ -129,7 +153,7 @@ func showRow(l, sum export.Line, names []string) table.Row {
 	if sum.After.Bytes != 0 {
 		share = fmt.Sprintf("%.1f %%", 100*float64(l.After.Bytes)/float64(sum.After.Bytes))
 	}
-	row := table.Row{l.Key, l.After.Bytes, l.After.Count, share}
+	row := table.Row{line.Line(l.Key), l.After.Bytes, l.After.Count, share}
 	if len(names) > 1 {
 		row = append(row, ofRanks(l, names)...)
 	}
@@ -155,25 +179,6 @@ func ofRanks(l export.Line, names []string) []any {
 	return []any{most.Bytes, names[rank], l.Spread()}
 }
 
-// readUsages reads all files that the words name.
-func readUsages(words []string) ([]*export.Usage, error) {
-	var out []*export.Usage
-	for _, word := range words {
-		paths, err := files.Expand(word)
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range paths {
-			f, err := files.Open(path)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, f.Usage)
-		}
-	}
-	return out, nil
-}
-
 // processNames names files by their ranks, and those by their paths that have
 // none or share one.
 func processNames(read []*export.Usage) []string {
@@ -197,24 +202,6 @@ func rankName(o tracker.Origin) string {
 		return ""
 	}
 	return tracker.Origin{Rank: o.Rank, Host: o.Host}.String()
-}
-
-func describeFiles(read []*export.Usage) string {
-	if len(read) != 1 {
-		return fmt.Sprintf("%d files", len(read))
-	}
-	u := read[0]
-	words := []string{u.Name}
-	if len(u.Rows) > 0 && u.Rows[0].Device != "" {
-		words = append(words, u.Rows[0].Device)
-	}
-	if origin := u.Origin.String(); origin != "" {
-		words = append(words, origin)
-	}
-	if !u.Time.IsZero() {
-		words = append(words, u.Time.Format("2006-01-02 15:04:05 MST"))
-	}
-	return strings.Join(words, ", ")
 }
 
 // title makes a column's heading of a word.

@@ -9,6 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
@@ -40,6 +41,33 @@ func newGrid(left int, dropped []string, heading ...any) *grid {
 	}
 	g.SetColumnConfigs(g.columns)
 	return g
+}
+
+// AppendRow adds a row. What is text may be from outside, and is printed so that it
+// does nothing to the terminal. It may have several lines.
+func (g *grid) AppendRow(row table.Row, config ...table.RowConfig) {
+	g.Writer.AppendRow(safe(row), config...)
+}
+
+// AppendFooter adds the last row, as AppendRow does.
+func (g *grid) AppendFooter(row table.Row, config ...table.RowConfig) {
+	g.Writer.AppendFooter(safe(row), config...)
+}
+
+func safe(row table.Row) table.Row {
+	row = slices.Clone(row)
+	for i, cell := range row {
+		s, ok := cell.(string)
+		if !ok {
+			continue
+		}
+		lines := strings.Split(s, "\n")
+		for i := range lines {
+			lines[i] = line.Line(lines[i])
+		}
+		row[i] = strings.Join(lines, "\n")
+	}
+	return row
 }
 
 // fitted renders the table, without columns for which width has no room; 0

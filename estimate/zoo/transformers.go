@@ -18,7 +18,7 @@ var encoders = []entry{
 func vit(name, title string, params int64, hidden, blocks, heads int) entry {
 	t := estimate.Transformer{Family: estimate.ViT, Hidden: hidden, Blocks: blocks, Heads: heads, Classes: 1000}
 	return entry{name, title, params, torchvision(strings.ReplaceAll(name, "-", "_")), alloc.Float32, func() ([]estimate.Layer, estimate.Option, *estimate.Transformer) {
-		return t.Layers(), estimate.Input(1, 3, 224, 224), &t
+		return t.Layers(), estimate.InputShape(1, 3, 224, 224), &t
 	}}
 }
 

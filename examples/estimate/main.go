@@ -32,7 +32,7 @@ func vgg19(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	opts := []estimate.Option{estimate.Name(m.Title), estimate.Train(estimate.Adam), estimate.Input(32, 3, 224, 224)}
+	opts := []estimate.Option{estimate.Name(m.Title), estimate.Train(estimate.Adam), estimate.InputShape(32, 3, 224, 224)}
 	r, err := estimate.Model(m.Layers, opts...)
 	if err != nil {
 		return err
@@ -64,13 +64,13 @@ func llama(w io.Writer) error {
 		train.Training.Peak, train.Training.Band, train.Training.PeakAt)
 
 	for _, sequences := range []int{1, 8, 32} {
-		serve, err := estimate.Model(m.Layers, estimate.Tokens(1, 512), estimate.DType(alloc.BFloat16),
+		serve, err := estimate.Model(m.Layers, estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16),
 			estimate.WithKVCache(m.Transformer.Cache(sequences, 8192, alloc.BFloat16)))
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "serving %2d sequences of 8192 tokens, prompts in pieces of 512: %v, of it %v cache\n",
-			sequences, serve.Inference.Peak, serve.Inference.Cache)
+		fmt.Fprintf(w, "serving %2d sequences of 8192 tokens, prompts in pieces of 512: %v, of it %v cache; nvidia-smi shows %v\n",
+			sequences, serve.Inference.Peak, serve.Inference.Cache, serve.Footprint().Device)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ func TestRun(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, run(&b))
 	for _, want := range []string{
-		"Model VGG-19 : params: 574.668960M", "largest batch that trains in 24 GiB:",
+		"Model VGG-19 : params: 574.668960 MB", "largest batch that trains in 24 GiB:",
 		"Llama 3 8B, 8030261248 parameters", "serving 32 sequences",
 	} {
 		assert.Contains(t, b.String(), want)

@@ -15,6 +15,7 @@ import (
 	"os"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func main() {
@@ -28,7 +29,7 @@ func main() {
 }
 
 func run(out io.Writer, batch, steps int, by string) (err error) {
-	column, err := tracker.ParseColumn(by)
+	column, err := snapshot.ParseColumn(by)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func run(out io.Writer, batch, steps int, by string) (err error) {
 	profile := tr.Profile()
 	profile.Attach(want)
 	profile.Sort(column)
-	if column == tracker.ByTree {
+	if column == snapshot.ByTree {
 		fmt.Fprint(out, profile.Tree())
 	} else {
 		fmt.Fprint(out, profile.Table())

@@ -4,6 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // layer is one layer of the network: what package estimate knows it as, and what
@@ -55,19 +56,19 @@ func expect(batch int) (*estimate.Report, tracker.Estimates, error) {
 	for _, l := range network {
 		layers = append(layers, estimate.Named{Name: l.name, Layer: l.of})
 	}
-	report, err := estimate.Model(layers, estimate.Input(input(batch)...), estimate.Train(estimate.Adam))
+	report, err := estimate.Model(layers, estimate.InputShape(input(batch)...), estimate.Train(estimate.Adam))
 	if err != nil {
 		return nil, nil, err
 	}
 	t := report.Training
 	of := tracker.Estimates{
-		"load": {Of: tracker.ByKept, Bytes: t.Weights + t.Optimizer},
-		"step": {Of: tracker.ByPeak, Bytes: t.Peak},
+		"load": {Of: snapshot.ByKept, Bytes: t.Weights + t.Optimizer},
+		"step": {Of: snapshot.ByPeak, Bytes: t.Peak},
 	}
 	for _, row := range report.Layers {
 		of["step/forward/"+row.Path] = tracker.Estimate{
 			Layer: tracker.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
-			Of:    tracker.ByAllocated, Bytes: row.Allocated,
+			Of:    snapshot.ByAllocated, Bytes: row.Allocated,
 		}
 	}
 	return report, of, nil

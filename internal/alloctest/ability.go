@@ -24,6 +24,19 @@ func copies(dev subject) bool {
 	return ok && !errors.Is(device.CopyToDevice(0, nil), errors.ErrUnsupported)
 }
 
+// maps reports whether a device has virtual memory: some find out when they are asked.
+func maps(dev subject) bool {
+	device, ok := alloc.As[alloc.VirtualDevice](dev)
+	if !ok {
+		return false
+	}
+	p, err := device.Reserve(2*alloc.MiB, 2*alloc.MiB)
+	if err == nil {
+		err = device.Release(p)
+	}
+	return !errors.Is(err, errors.ErrUnsupported)
+}
+
 func as[T any](t *testing.T, dev subject) T {
 	t.Helper()
 	device, ok := alloc.As[T](dev)
@@ -49,6 +62,18 @@ func testSynchronize(t *testing.T, dev subject) {
 	assert.NoError(t, device.Synchronize())
 }
 
+func testEvents(t *testing.T, dev subject) {
+	device := as[alloc.EventDevice](t, dev)
+	event, err := device.RecordEvent(0)
+	require.NoError(t, err)
+	require.NoError(t, event.Wait(), "the work before it ends")
+	event, err = device.RecordEvent(0)
+	require.NoError(t, err)
+	done, err := event.Done()
+	require.NoError(t, err)
+	assert.True(t, done, "no work was queued since")
+}
+
 func testCopy(t *testing.T, dev subject) {
 	device := as[alloc.Copier](t, dev)
 	const size = 3*alloc.MiB + 5
@@ -72,6 +97,43 @@ func testCopy(t *testing.T, dev subject) {
 	assert.True(t, bytes.Equal(make([]byte, size), got), "the neighbour is untouched")
 	assert.NoError(t, dev.Free(p))
 	assert.NoError(t, dev.Free(neighbour))
+}
+
+func testVirtual(t *testing.T, dev subject) {
+	device := as[alloc.VirtualDevice](t, dev)
+	const chunk = 2 * alloc.MiB
+	before := memInfo(t, dev)
+	p, err := device.Reserve(8*chunk, chunk)
+	require.NoError(t, err)
+	q, err := device.Reserve(10*chunk, 10*chunk)
+	require.NoError(t, err)
+	assert.NotEqual(t, p, q)
+	assertUnchanged(t, dev, before) // addresses are no memory
+
+	require.NoError(t, device.Map(p+alloc.Ptr(2*chunk), 3*chunk))
+	require.NoError(t, device.Map(p, 2*chunk))
+	require.NoError(t, device.Map(q, 10*chunk))
+	if took := before.Free - memInfo(t, dev).Free; !dev.shared {
+		assert.Equal(t, 15*chunk, took)
+	}
+	require.NoError(t, device.Unmap(p+alloc.Ptr(chunk), 2*chunk))
+	require.NoError(t, device.Map(p+alloc.Ptr(2*chunk), chunk), "addresses are used again")
+	require.NoError(t, device.Unmap(p+alloc.Ptr(2*chunk), 3*chunk))
+	require.NoError(t, device.Unmap(p, chunk))
+	require.NoError(t, device.Unmap(q, 10*chunk))
+	assertUnchanged(t, dev, before)
+	require.NoError(t, device.Release(p))
+	require.NoError(t, device.Release(q))
+
+	huge := (before.Total/chunk + 1) * chunk
+	p, err = device.Reserve(huge, chunk)
+	require.NoError(t, err)
+	assert.ErrorIs(t, device.Map(p, huge), alloc.ErrOutOfMemory)
+	assertUnchanged(t, dev, before)
+	require.NoError(t, device.Release(p))
+	_, err = device.Reserve(chunk+1, chunk)
+	var size *alloc.SizeError
+	assert.ErrorAs(t, err, &size)
 }
 
 func testInterval(t *testing.T, dev subject) {

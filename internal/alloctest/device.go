@@ -44,8 +44,10 @@ func test(t *testing.T, open func(t *testing.T) subject) {
 		{"Concurrent", testConcurrent, true},
 		{"Sized", testSized, has[alloc.SizedAllocator](able)},
 		{"Synchronize", testSynchronize, has[alloc.Synchronizer](able)},
+		{"Events", testEvents, has[alloc.EventDevice](able)},
 		{"Copy", testCopy, copies(able)},
 		{"Interval", testInterval, has[alloc.Timer](able)},
+		{"Virtual", testVirtual, maps(able)},
 	} {
 		if test.can {
 			t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })

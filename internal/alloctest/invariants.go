@@ -8,7 +8,7 @@ import (
 
 // Invariants checks what must be true of a cache at any time: blocks tile their
 // segment, no two neighbours are inactive, the sums over all blocks are what
-// Stats says, allocated + inactive = reserved <= what the driver says is used,
+// Stats says, allocated + inactive + pending = reserved <= what the driver says is used,
 // and current <= peak <= total. Nobody may use the cache meanwhile. A driver
 // that refuses MemInfo is not compared with.
 func Invariants(t require.TestingT, cache *alloc.Cache) {
@@ -27,6 +27,7 @@ func Invariants(t require.TestingT, cache *alloc.Cache) {
 		{"requested", stats.Requested, sum.Requested},
 		{"allocated", stats.Allocated, sum.Allocated},
 		{"inactive", stats.Inactive, sum.Inactive},
+		{"pending", stats.Pending, sum.Pending},
 		{"reserved", stats.Reserved, sum.Reserved},
 	} {
 		require.Equal(t, usage.want.Bytes.Current, usage.got.Bytes.Current, "%s bytes are the sum", usage.name)
@@ -34,7 +35,7 @@ func Invariants(t require.TestingT, cache *alloc.Cache) {
 		gaugeInvariants(t, usage.name, usage.got.Bytes)
 		gaugeInvariants(t, usage.name, usage.got.Count)
 	}
-	require.Equal(t, stats.Reserved.Bytes.Current, stats.Allocated.Bytes.Current+stats.Inactive.Bytes.Current)
+	require.Equal(t, stats.Reserved.Bytes.Current, stats.Allocated.Bytes.Current+stats.Inactive.Bytes.Current+stats.Pending.Bytes.Current)
 	require.LessOrEqual(t, stats.Requested.Bytes.Current, stats.Allocated.Bytes.Current)
 	require.Equal(t, sum.LargestInactive, stats.LargestInactive)
 	if info, err := cache.MemInfo(); err == nil {
@@ -51,12 +52,15 @@ func segmentInvariants(t require.TestingT, segment alloc.Segment, sum *alloc.Sta
 		require.Positive(t, block.Size)
 		require.Zero(t, block.Size%512)
 		at += alloc.Ptr(block.Size)
-		if block.State == alloc.Inactive {
+		require.LessOrEqual(t, block.Requested, block.Size)
+		switch block.State {
+		case alloc.Inactive:
 			require.NotEqual(t, alloc.Inactive, last, "two inactive neighbours at %v", block.Ptr)
 			count(&sum.Inactive, block.Size)
 			sum.LargestInactive = max(sum.LargestInactive, block.Size)
-		} else {
-			require.LessOrEqual(t, block.Requested, block.Size)
+		case alloc.Pending:
+			count(&sum.Pending, block.Size)
+		default:
 			count(&sum.Allocated, block.Size)
 			count(&sum.Requested, block.Requested)
 		}

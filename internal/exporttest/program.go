@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,17 +19,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// Clock is a time that passes a millisecond at each look.
+// Clock is a time that passes a millisecond at each look. Any goroutine may look.
 func Clock() func() time.Time {
-	now := time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
-	return func() time.Time {
-		now = now.Add(time.Millisecond)
-		return now
-	}
+	begun := time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
+	var looks atomic.Int64
+	return func() time.Time { return begun.Add(time.Duration(looks.Add(1)) * time.Millisecond) }
 }
 
 // New returns a tracker over a simulated GPU of 4 GiB, closed with the test.
-// Its clock must not be read from many goroutines at once.
 func New(t testing.TB, cfg tracker.Config) *tracker.MemTracker {
 	t.Helper()
 	if cfg.Device == nil {

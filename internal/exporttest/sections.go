@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Section is a section of a history, in microseconds since its beginning.
@@ -17,7 +16,7 @@ type Section struct {
 
 // Sections returns a history's sections, those that are open as if they ended
 // with it.
-func Sections(r export.Record) []Section {
+func Sections(r *snapshot.Record) []Section {
 	begin := r.Begin()
 	micros := func(at time.Time) float64 { return float64(at.Sub(begin.Time)) / float64(time.Microsecond) }
 	end := micros(r.Snapshot.Time)
@@ -27,9 +26,9 @@ func Sections(r export.Record) []Section {
 	}
 	for e := range r.Events() {
 		switch e.Action {
-		case tracker.SectionBegan:
+		case snapshot.SectionBegan:
 			bySpan[e.Span] = Section{e.Section, micros(e.Time), end}
-		case tracker.SectionEnded:
+		case snapshot.SectionEnded:
 			bySpan[e.Span] = Section{e.Section, bySpan[e.Span].Start, micros(e.Time)}
 		}
 	}

@@ -27,7 +27,7 @@
 // Devices, primary and created contexts, a stack of current contexts to each
 // thread; cuMemAlloc, Managed, Pitch and Free in pages of 2 MiB, which small
 // allocations of a context share; the lowest free address is used again
-// first; memory info; copies and fills on real host pages, so that what went in
+// first; addresses reserved and memory created and mapped to them; memory info; copies and fills on real host pages, so that what went in
 // comes back; streams and events, with clocks that advance by the bytes moved; the
 // driver's codes for a double free and a foreign address (1), out of memory (2),
 // no context (201), a destroyed context (709), no device (100, 101). Managed

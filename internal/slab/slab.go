@@ -5,24 +5,29 @@
 // named by an ID, which takes half the room of a pointer and is nothing to the
 // Go collector.
 //
-// A View is what a reader uses. Whoever changes a record first calls Touch, which
-// copies the record's chunk for the views that have still to read it. So a
-// reader looks at one chunk at a time, and whoever changes records waits at most
-// for one chunk to be read or copied, however many there are.
+// A View is what a reader uses. It copies the records of one chunk at a time under
+// the lock. Whoever changes a record first calls Touch, which copies the record's chunk
+// for the views that have still to read it. So nobody waits for more than the copy
+// of one chunk, however many records there are.
 package slab
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // ID names a record of a Slab. Zero names none.
 type ID uint32
 
-// ChunkLen is the number of records that a View reads at once.
-const ChunkLen = 1 << 10
+// ChunkLen is the number of records that a View copies at once, and so bounds what is done
+// while the lock is held.
+const ChunkLen = 1 << 8
 
 // Slab holds records of type T. The zero Slab is empty and ready to use. Its
 // methods need the caller's lock, but for At of a record that nobody else changes.
 type Slab[T any] struct {
 	chunks []*chunk[T]
+	bound  ID // the records from here on were never used
 	unused ID // the first of the records given back, linked by next
 	used   int
 	views  []*View[T]
@@ -34,33 +39,43 @@ type chunk[T any] struct {
 }
 
 // At returns the record of an ID that Get gave. It does not move until Put. Call
-// Touch before writing to it.
+// Touch before writing to it what a View is read for.
 func (s *Slab[T]) At(id ID) *T { return &s.chunks[id/ChunkLen].records[id%ChunkLen] }
 
 // Len returns the number of records in use.
 func (s *Slab[T]) Len() int { return s.used }
 
 // Bound returns a number that all IDs are below.
-func (s *Slab[T]) Bound() ID { return ID(len(s.chunks) * ChunkLen) }
+func (s *Slab[T]) Bound() ID { return s.bound }
 
 // Touch announces a change of a record.
 func (s *Slab[T]) Touch(id ID) {
 	if len(s.views) != 0 {
-		s.keep(int(id / ChunkLen))
+		s.keep(id)
 	}
 }
 
 // Get returns a zero record.
 func (s *Slab[T]) Get() (ID, *T) {
-	if s.unused == 0 {
-		s.grow()
-	}
+	s.used++
 	id := s.unused
+	if id == 0 {
+		return s.first()
+	}
 	s.Touch(id)
 	c := s.chunks[id/ChunkLen]
 	s.unused = c.next[id%ChunkLen]
-	s.used++
 	return id, &c.records[id%ChunkLen]
+}
+
+// first returns a record that was never used, and so is in no view.
+func (s *Slab[T]) first() (ID, *T) {
+	id := max(1, s.bound) // record 0 is never used: its ID means none
+	if int(id/ChunkLen) == len(s.chunks) {
+		s.chunks = append(s.chunks, new(chunk[T]))
+	}
+	s.bound = id + 1
+	return id, s.At(id)
 }
 
 // Put takes a record back and clears it.
@@ -78,7 +93,7 @@ func (s *Slab[T]) Put(id ID) {
 func (s *Slab[T]) Reset() {
 	for i, c := range s.chunks {
 		for _, v := range s.views {
-			if i >= v.next && i < len(v.kept) && v.kept[i] == nil {
+			if v.wants(ID(i * ChunkLen)) {
 				v.kept[i] = &c.records // which nobody changes any more
 			}
 		}
@@ -86,74 +101,81 @@ func (s *Slab[T]) Reset() {
 	*s = Slab[T]{}
 }
 
-// grow adds a chunk of records, all unused.
-func (s *Slab[T]) grow() {
-	first := s.Bound()
-	c := new(chunk[T])
-	s.chunks = append(s.chunks, c)
-	for i := range ID(ChunkLen - 1) {
-		c.next[i] = first + i + 1
-	}
-	s.unused = first
-	if first == 0 {
-		s.unused = 1 // record 0 is never used: its ID means none
-	}
-}
-
-// keep copies a chunk for the views that have still to read it.
-func (s *Slab[T]) keep(i int) {
+// keep copies the chunk of a record for the views that have still to read it.
+func (s *Slab[T]) keep(id ID) {
+	i := int(id / ChunkLen)
+	var kept *[ChunkLen]T // one for all of them
 	for _, v := range s.views {
-		if i >= v.next && i < len(v.kept) && v.kept[i] == nil {
-			kept := s.chunks[i].records
-			v.kept[i] = &kept
+		if !v.wants(id) {
+			continue
 		}
+		if kept == nil {
+			kept = new([ChunkLen]T)
+			copy(kept[:], s.chunks[i].records[:min(ChunkLen, int(s.bound)-i*ChunkLen)])
+		}
+		v.kept[i] = kept
 	}
 }
 
 // View is a Slab at one instant. Read it once, and soon: until then, changes
 // cost copies.
 type View[T any] struct {
-	slab *Slab[T]
-	kept []*[ChunkLen]T // copies of the chunks that have changed since
-	next int            // the chunks below it have been read
+	slab  *Slab[T]
+	bound ID
+	kept  map[int]*[ChunkLen]T // copies of the chunks that have changed since
+	next  int                  // the chunks below it have been read
 }
 
 // View returns the slab as it is now.
 func (s *Slab[T]) View() *View[T] {
-	v := &View[T]{slab: s, kept: make([]*[ChunkLen]T, len(s.chunks))}
+	v := &View[T]{slab: s, bound: s.bound, kept: make(map[int]*[ChunkLen]T)}
 	s.views = append(s.views, v)
 	return v
 }
 
 // Bound returns a number that all IDs of the view are below.
-func (v *View[T]) Bound() ID { return ID(len(v.kept) * ChunkLen) }
+func (v *View[T]) Bound() ID { return v.bound }
 
-// Read calls read with each chunk, as it was at the view's instant, and the ID of the
-// chunk's first record. Records that were not in use are zero. It must be called once, without the lock: it
-// holds lock, the slab's, while read runs, which must not keep the records.
-func (v *View[T]) Read(lock sync.Locker, read func(first ID, records *[ChunkLen]T)) {
-	for i := range v.kept {
+// wants reports whether a record's chunk is to be kept before the record changes.
+func (v *View[T]) wants(id ID) bool {
+	i := int(id / ChunkLen)
+	return id < v.bound && i >= v.next && v.kept[i] == nil
+}
+
+// Read calls read with up to ChunkLen records at a time, as they were at the view's
+// instant, and the ID of the first. Records that were not in use are zero. The
+// lock is the slab's. Read must be called once, without it, and holds it while it copies;
+// read is called without it, and must not keep the records.
+func (v *View[T]) Read(lock sync.Locker, read func(first ID, records []T)) {
+	var own []T
+	for first := ID(0); first < v.bound; first += ChunkLen {
+		n := min(ChunkLen, v.bound-first)
+		own = slices.Grow(own[:0], int(n))
 		lock.Lock()
-		records := v.kept[i]
-		if records == nil {
-			records = &v.slab.chunks[i].records
-		}
-		read(ID(i*ChunkLen), records)
-		v.kept[i], v.next = nil, i+1
+		records := v.take(first, own[:n])
 		lock.Unlock()
+		read(first, records)
 	}
 	lock.Lock()
 	defer lock.Unlock()
 	v.slab.forget(v)
 }
 
+// take returns the records of a chunk, in own unless they were kept.
+func (v *View[T]) take(first ID, own []T) []T {
+	i := int(first / ChunkLen)
+	kept := v.kept[i]
+	delete(v.kept, i)
+	v.next = i + 1
+	if kept != nil {
+		return kept[:len(own)]
+	}
+	copy(own, v.slab.chunks[i].records[:])
+	return own
+}
+
 func (s *Slab[T]) forget(v *View[T]) {
-	for i, other := range s.views {
-		if other == v {
-			last := len(s.views) - 1
-			s.views[i], s.views[last] = s.views[last], nil
-			s.views = s.views[:last]
-			return
-		}
+	if i := slices.Index(s.views, v); i >= 0 {
+		s.views = slices.Delete(s.views, i, i+1)
 	}
 }

@@ -2,6 +2,7 @@ package slab_test
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -81,7 +82,7 @@ func TestViews(t *testing.T) {
 		}
 		for _, c := range cuts {
 			got := make(map[slab.ID]int)
-			c.view.Read(new(sync.Mutex), func(first slab.ID, records *[slab.ChunkLen]int) {
+			c.view.Read(new(sync.Mutex), func(first slab.ID, records []int) {
 				for i, v := range records {
 					if v != 0 {
 						got[first+slab.ID(i)] = v
@@ -134,7 +135,7 @@ func TestViewBesideWriters(t *testing.T) {
 		view := s.View()
 		lock.Unlock()
 		sum := 0
-		view.Read(&lock, func(_ slab.ID, records *[slab.ChunkLen]int) {
+		view.Read(&lock, func(_ slab.ID, records []int) {
 			for _, v := range records {
 				sum += v
 			}
@@ -151,7 +152,7 @@ func TestChangesCostCopiesOnlyBeforeTheyAreRead(t *testing.T) {
 	var s slab.Slab[int]
 	id, _ := s.Get()
 	view := s.View()
-	view.Read(new(sync.Mutex), func(slab.ID, *[slab.ChunkLen]int) {})
+	view.Read(new(sync.Mutex), func(slab.ID, []int) {})
 	assert.Zero(t, testing.AllocsPerRun(10, func() {
 		s.Touch(id)
 		*s.At(id)++
@@ -167,7 +168,7 @@ func TestViewOfASlabThatWasReset(t *testing.T) {
 	}
 	v, sum := s.View(), 0
 	var lock sync.Mutex
-	v.Read(&lock, func(first slab.ID, records *[slab.ChunkLen]int) {
+	v.Read(&lock, func(first slab.ID, records []int) {
 		if first == 0 {
 			s.Reset()
 			_, r := s.Get()
@@ -180,4 +181,76 @@ func TestViewOfASlabThatWasReset(t *testing.T) {
 	n := 3 * slab.ChunkLen
 	assert.Equal(t, n*(n+1)/2, sum)
 	assert.Equal(t, 1, s.Len())
+}
+
+// counted is a lock that counts how often it was taken.
+type counted struct {
+	held  bool
+	holds int
+}
+
+func (c *counted) Lock()   { c.held, c.holds = true, c.holds+1 }
+func (c *counted) Unlock() { c.held = false }
+
+// TestReadHoldsTheLockForOneChunk: it takes the lock anew for each ChunkLen records, and
+// does not hold it while its caller looks at them.
+func TestReadHoldsTheLockForOneChunk(t *testing.T) {
+	for _, records := range []int{0, 1, slab.ChunkLen - 1, slab.ChunkLen, 10*slab.ChunkLen + 5} {
+		var s slab.Slab[int]
+		for i := range records {
+			_, r := s.Get()
+			*r = i + 1
+		}
+		var lock counted
+		reads, sum := 0, 0
+		s.View().Read(&lock, func(_ slab.ID, part []int) {
+			reads++
+			assert.False(t, lock.held, "the lock is free")
+			assert.Equal(t, reads, lock.holds, "one hold for each part")
+			assert.LessOrEqual(t, len(part), slab.ChunkLen)
+			for _, n := range part {
+				sum += n
+			}
+		})
+		assert.Equal(t, records*(records+1)/2, sum)
+		assert.Equal(t, reads+1, lock.holds, "the last to forget the view")
+	}
+}
+
+// TestAChangeIsCopiedOnceForAllViews: a change costs one copy of a chunk, however many read.
+func TestAChangeIsCopiedOnceForAllViews(t *testing.T) {
+	var s slab.Slab[[64]int]
+	id, _ := s.Get()
+	for range slab.ChunkLen {
+		s.Get()
+	}
+	copied := func(views int) uint64 {
+		for range views {
+			defer s.View().Read(new(sync.Mutex), func(slab.ID, [][64]int) {})
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s.Touch(id)
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	const chunk = slab.ChunkLen * 64 * 8
+	assert.Zero(t, copied(0))
+	assert.Less(t, copied(1), uint64(2*chunk))
+	assert.Less(t, copied(50), uint64(2*chunk))
+}
+
+// TestNewRecordsCostNoCopies: what is new since a view is not in it.
+func TestNewRecordsCostNoCopies(t *testing.T) {
+	var s slab.Slab[int]
+	for range 10 {
+		s.Get()
+	}
+	view := s.View()
+	for range slab.ChunkLen {
+		_, r := s.Get()
+		*r = 1
+	}
+	assert.EqualValues(t, 11, view.Bound())
+	view.Read(new(sync.Mutex), func(_ slab.ID, records []int) { assert.Equal(t, make([]int, 11), records) })
 }

@@ -5,15 +5,16 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // RequireExact checks that a snapshot's totals are the sum over its
 // allocations, over its groups and over its call sites.
 func RequireExact(t require.TestingT, s *tracker.Snapshot) {
-	var allocations, groups, sites, peak, total tracker.Tally
+	var allocations, groups, sites, peak, total snapshot.Tally
 	var allocated, registered alloc.Bytes
 	for a := range s.Allocations() {
-		allocations = allocations.Add(tracker.Tally{Count: 1, Bytes: a.Requested})
+		allocations = allocations.Add(snapshot.Tally{Count: 1, Bytes: a.Requested})
 		allocated += a.Allocated
 		if a.Registered {
 			registered += a.Allocated

@@ -10,18 +10,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// known are faults of the tracker that are not mended yet: no program comes near them.
-// Who mends one takes its line away.
-var known = map[string]bool{
-	"a Clock that asks the tracker": true, // is called under a lock: by Section, yet
-	// What comes back does not raise it: a section may keep more than its OwnPeak.
-	"the own peak after a free that failed": true,
-	// The history sets it right where the clock was read before that of an earlier event.
-	"the time of a mark": true,
-	// One line frees a buffer and another allocates one like it: no Delta has either.
-	"lines of a group that comes out even": true,
-}
-
 // fault is what a device does wrong once, at the next call that can.
 type fault int
 
@@ -55,9 +43,10 @@ type device struct {
 	mu      sync.Mutex
 	next    fault
 	live    map[alloc.Ptr]alloc.Bytes
-	last    alloc.Ptr // given to an allocator, not to other code
-	bad     []string  // frees of what is not live
-	refused int       // frees that failed
+	last    alloc.Ptr          // given to an allocator, not to other code
+	bad     []string           // frees of what is not live
+	refused int                // frees that failed
+	unfreed map[alloc.Ptr]bool // live, and the last free of it failed
 }
 
 // Unwrap lets alloc.As see the device's abilities.
@@ -136,6 +125,7 @@ func (d *device) take(n alloc.Bytes) (alloc.Ptr, error) {
 	p, err := d.Device.Alloc(n)
 	if err == nil {
 		d.live[p] = n
+		delete(d.unfreed, p)
 	}
 	return p, err
 }
@@ -145,6 +135,7 @@ func (d *device) Free(p alloc.Ptr) error {
 	defer d.mu.Unlock()
 	if d.fails(freeFails) == freeFails {
 		d.refused++
+		d.unfreed[p] = true
 		return errInjected
 	}
 	if _, ok := d.live[p]; !ok {
@@ -153,6 +144,7 @@ func (d *device) Free(p alloc.Ptr) error {
 	err := d.free(p)
 	if err != nil {
 		d.refused++
+		d.unfreed[p] = true
 	}
 	return err
 }
@@ -162,6 +154,20 @@ func (d *device) has(p alloc.Ptr) bool {
 	defer d.mu.Unlock()
 	_, ok := d.live[p]
 	return ok
+}
+
+// forgive forgets that a free failed.
+func (d *device) forgive(p alloc.Ptr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.unfreed, p)
+}
+
+// isUnfreed reports whether memory is live since its free failed.
+func (d *device) isUnfreed(p alloc.Ptr) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.unfreed[p]
 }
 
 // give is other code that gives memory back.
@@ -175,6 +181,7 @@ func (d *device) free(p alloc.Ptr) error {
 	err := d.Device.Free(p)
 	if err == nil {
 		delete(d.live, p)
+		delete(d.unfreed, p)
 	}
 	return err
 }

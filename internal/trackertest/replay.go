@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // replay is a ledger made of nothing but a history's events, in their order.
@@ -23,16 +24,16 @@ type replay struct {
 	lost     int
 	open     map[uint64]*section // by span
 
-	level, peak, total    tracker.Tally
+	level, peak, total    snapshot.Tally
 	allocated, registered alloc.Bytes
-	sites, atPeak         map[site]tracker.Tally
-	ever                  map[site]tracker.Tally // by section and line alone
-	isPeak                bool                   // sites is what atPeak should be
+	sites, atPeak         map[site]snapshot.Tally
+	ever                  map[site]snapshot.Tally // by section and line alone
+	isPeak                bool                    // sites is what atPeak should be
 }
 
 // entry is a live buffer: how it came, and what became of it.
 type entry struct {
-	tracker.Event
+	snapshot.Event
 	lost, freeFailed bool
 }
 
@@ -45,22 +46,18 @@ type site struct {
 	line    int
 }
 
-func siteOf(e tracker.Event) site {
+func siteOf(e snapshot.Event) site {
 	return site{e.Kind, e.DType, e.Shape.String(), e.Section, caller(e.Stack).Line}
 }
 
 // place leaves what the ledger forgets of shapes long gone.
 func (s site) place() site { return site{section: s.section, line: s.line} }
 
-// withoutSection is what a mark tells of.
-func (s site) withoutSection() site {
-	if s.section = ""; known["lines of a group that comes out even"] {
-		s.line = 0
-	}
-	return s
-}
+// group is what a mark tells of: where one line frees a buffer and another allocates one like it,
+// nothing has changed.
+func (s site) group() site { return site{kind: s.kind, dtype: s.dtype, shape: s.shape} }
 
-func caller(s tracker.Stack) (f tracker.Frame) {
+func caller(s snapshot.Stack) (f snapshot.Frame) {
 	if len(s) > 0 {
 		f = s[0]
 	}
@@ -71,51 +68,51 @@ func newReplay(t require.TestingT) replay {
 	return replay{
 		t: t, live: make(map[alloc.Ptr]*entry), gone: make(map[alloc.Ptr]*entry),
 		segments: make(map[alloc.Ptr]alloc.Bytes), open: make(map[uint64]*section),
-		sites: make(map[site]tracker.Tally), atPeak: make(map[site]tracker.Tally), ever: make(map[site]tracker.Tally),
+		sites: make(map[site]snapshot.Tally), atPeak: make(map[site]snapshot.Tally), ever: make(map[site]snapshot.Tally),
 	}
 }
 
 // apply does what an event tells, and checks that it can be.
-func (r *replay) apply(e tracker.Event, s *subject) {
+func (r *replay) apply(e snapshot.Event, s *subject) {
 	require.Equal(r.t, r.next, e.Seq, "the history has no gap")
 	require.False(r.t, e.Time.Before(r.time), "time does not go back")
 	r.next, r.time = e.Seq+1, e.Time
 	switch e.Action {
-	case tracker.Allocated, tracker.Registered:
+	case snapshot.Allocated, snapshot.Registered:
 		r.enter(&entry{Event: e})
 		r.total = r.total.Add(tally(e.Requested))
 		count(r.ever, siteOf(e).place(), tally(e.Requested))
-	case tracker.Freed, tracker.Unregistered:
+	case snapshot.Freed, snapshot.Unregistered:
 		r.leave(e)
-	case tracker.FreeFailed:
+	case snapshot.FreeFailed:
 		was := r.gone[e.Ptr]
 		require.NotNil(r.t, was, "what comes back was freed: %v", e)
 		was.freeFailed = true
 		r.enter(was)
-	case tracker.Lost:
+	case snapshot.Lost:
 		was := r.live[e.Ptr]
 		require.NotNil(r.t, was, "what is lost is live: %v", e)
 		was.lost = true
 		r.lost++
-	case tracker.OutOfMemory:
+	case snapshot.OutOfMemory:
 		r.ooms++
-	case tracker.SegmentAllocated:
+	case snapshot.SegmentAllocated:
 		require.Zero(r.t, r.segments[e.Ptr], "the driver gives memory once: %v", e)
 		r.segments[e.Ptr] = e.Allocated
-	case tracker.SegmentFreed:
+	case snapshot.SegmentFreed:
 		require.Equal(r.t, r.segments[e.Ptr], e.Allocated, "what goes back was taken: %v", e)
 		delete(r.segments, e.Ptr)
-	case tracker.Marked:
+	case snapshot.Marked:
 		s.compareMark(e)
-	case tracker.SectionBegan:
+	case snapshot.SectionBegan:
 		r.open[e.Span] = s.begin(e.Section)
-	case tracker.SectionEnded:
+	case snapshot.SectionEnded:
 		r.open[e.Span].gpu.Used = r.level.Bytes
 		delete(r.open, e.Span)
 	}
 }
 
-func tally(n alloc.Bytes) tracker.Tally { return tracker.Tally{Count: 1, Bytes: n} }
+func tally(n alloc.Bytes) snapshot.Tally { return snapshot.Tally{Count: 1, Bytes: n} }
 
 func (r *replay) enter(e *entry) {
 	require.Nil(r.t, r.live[e.Ptr], "an address is live once: %v", e.Event)
@@ -124,7 +121,7 @@ func (r *replay) enter(e *entry) {
 }
 
 // leave checks that who goes is who came.
-func (r *replay) leave(e tracker.Event) {
+func (r *replay) leave(e snapshot.Event) {
 	was := r.live[e.Ptr]
 	require.NotNil(r.t, was, "what is freed is live: %v", e)
 	came := was.Event
@@ -136,11 +133,11 @@ func (r *replay) leave(e tracker.Event) {
 }
 
 // add counts a buffer in or out, and keeps the peak.
-func (r *replay) add(e tracker.Event, n alloc.Bytes) {
-	change := tracker.Tally{Count: int64(n), Bytes: n * e.Requested}
+func (r *replay) add(e snapshot.Event, n alloc.Bytes) {
+	change := snapshot.Tally{Count: int64(n), Bytes: n * e.Requested}
 	r.level = r.level.Add(change)
 	r.allocated += n * e.Allocated
-	if e.Action == tracker.Registered {
+	if e.Action == snapshot.Registered {
 		r.registered += n * e.Allocated
 	}
 	peaks := r.level.Bytes > r.peak.Bytes
@@ -159,7 +156,7 @@ func (r *replay) add(e tracker.Event, n alloc.Bytes) {
 func (r *replay) resetPeak() { r.peak, r.isPeak = r.level, true }
 
 // sitesAtPeak returns what was live at the moment of most bytes.
-func (r *replay) sitesAtPeak() map[site]tracker.Tally {
+func (r *replay) sitesAtPeak() map[site]snapshot.Tally {
 	if r.isPeak {
 		return r.sites
 	}
@@ -193,7 +190,7 @@ func (r *replay) compare(s look) {
 
 // compareSites compares what is told by call site and by group.
 func (r *replay) compareSites(s look) {
-	live, atPeak, ever := make(map[site]tracker.Tally), make(map[site]tracker.Tally), make(map[site]tracker.Tally)
+	live, atPeak, ever := make(map[site]snapshot.Tally), make(map[site]snapshot.Tally), make(map[site]snapshot.Tally)
 	for x := range s.Sites() {
 		at := site{x.Kind, x.DType, x.Shape.String(), x.Section, caller(x.Stack).Line}
 		count(live, at, x.Live)
@@ -204,11 +201,11 @@ func (r *replay) compareSites(s look) {
 	same(r.t, r.sitesAtPeak(), atPeak, "live at the peak, by call site")
 	same(r.t, r.ever, ever, "total, by section and line")
 
-	groups := make(map[site]tracker.Tally)
+	groups := make(map[site]snapshot.Tally)
 	for x := range s.Groups() {
 		count(groups, site{kind: x.Kind, dtype: x.DType, shape: x.Shape.String()}, x.Tally)
 	}
-	same(r.t, r.by(func(x site) site { return site{kind: x.kind, dtype: x.dtype, shape: x.shape} }), groups, "live, by group")
+	same(r.t, r.by(site.group), groups, "live, by group")
 }
 
 // same compares two maps, and tells the first keys at which they differ.
@@ -230,8 +227,8 @@ func same[K, V comparable](t require.TestingT, want, got map[K]V, what string) {
 }
 
 // by adds up what is live by a part of the site.
-func (r *replay) by(part func(site) site) map[site]tracker.Tally {
-	sums := make(map[site]tracker.Tally)
+func (r *replay) by(part func(site) site) map[site]snapshot.Tally {
+	sums := make(map[site]snapshot.Tally)
 	for at, n := range r.sites {
 		count(sums, part(at), n)
 	}
@@ -239,17 +236,17 @@ func (r *replay) by(part func(site) site) map[site]tracker.Tally {
 }
 
 // count adds to a sum; what comes to nothing is not kept.
-func count[K comparable](sums map[K]tracker.Tally, at K, n tracker.Tally) {
+func count[K comparable](sums map[K]snapshot.Tally, at K, n snapshot.Tally) {
 	if sums[at] = sums[at].Add(n); sums[at].IsZero() {
 		delete(sums, at)
 	}
 }
 
 // allocation is how a snapshot shows a live buffer. Labels are in no event.
-func (e *entry) allocation(label string) tracker.Allocation {
-	return tracker.Allocation{
+func (e *entry) allocation(label string) snapshot.Allocation {
+	return snapshot.Allocation{
 		Seq: e.Seq, Time: e.Time, Ptr: e.Ptr, Requested: e.Requested, Allocated: e.Allocated,
 		Kind: e.Kind, DType: e.DType, Shape: e.Shape, Label: label, Section: e.Section,
-		Registered: e.Action == tracker.Registered, Lost: e.lost, Stack: e.Stack, Site: caller(e.Stack),
+		Registered: e.Action == snapshot.Registered, Lost: e.lost, Stack: e.Stack, Site: caller(e.Stack),
 	}
 }

@@ -1,5 +1,3 @@
-// Package trackertest runs a MemTracker over any device: the simulated GPU, an
-// emulated driver, a real one.
 package trackertest
 
 import (

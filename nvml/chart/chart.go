@@ -1,15 +1,9 @@
 package chart
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/nvml"
@@ -21,22 +15,6 @@ type Config struct {
 	Title         string
 	Last          int // only the last n samples of the series that has most of them, and what the others have of that time; 0 means all
 	Width, Height int // pixels; each panel after the first makes the chart higher by a half
-}
-
-// What a chart's side can be, all panels together. Less cannot be read, more
-// takes over 400 MB.
-const (
-	MinPixels = 200
-	MaxPixels = 10000
-)
-
-// Figure is a chart that is ready to be written, as often as one likes.
-type Figure struct {
-	title         string
-	width, height int // pixels, all panels together
-	panels        []panel
-	series        []nvml.Series
-	from, to      float64 // seconds
 }
 
 // New makes a chart of series of one recording over time, those of one unit in
@@ -110,36 +88,4 @@ func orDefault(n, def int) int {
 		return def
 	}
 	return n
-}
-
-// Formats are the endings that Save knows.
-var Formats = []string{".png", ".svg", ".html"}
-
-// Save writes the chart to a file, in the format that its name ends with. A file
-// that exists is an error, fs.ErrExist, unless overwrite is true.
-func (f *Figure) Save(path string, overwrite bool) error {
-	write, ok := map[string]func(io.Writer) error{".png": f.PNG, ".svg": f.SVG, ".html": f.HTML}[strings.ToLower(filepath.Ext(path))]
-	if !ok {
-		return fmt.Errorf("%s: charts are written as %s", path, strings.Join(Formats, ", "))
-	}
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		return fmt.Errorf("drawing the chart %s: %w", path, err)
-	}
-	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
-	if !overwrite {
-		flags |= os.O_EXCL
-	}
-	file, err := os.OpenFile(path, flags, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists: choose another name, or allow overwriting it: %w", filepath.Clean(path), fs.ErrExist)
-	}
-	if err != nil {
-		return fmt.Errorf("writing a chart: %w", err)
-	}
-	_, err = b.WriteTo(file)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("writing a chart: %w", err)
-	}
-	return nil
 }

@@ -8,24 +8,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// panel is a pair of axes: lines of one unit over time in seconds.
-type panel struct {
-	Name, Unit string // of the vertical axis: "memory", "GiB"
-	Max        float64
-	Lines      []line
-}
-
-// line is a series in the panel's unit. Its parts are what lies between gaps.
-type line struct {
-	Label   string
-	Color   int // index in the palette
-	Dashed  bool
-	Stepped bool // a figure holds until the next: memory does not rise on a slope
-	parts   [][]sample
-}
-
-type sample struct{ x, y float64 }
-
 // unitsOf returns the units that series have, in the order of their first use.
 func unitsOf(series []nvml.Series) []string {
 	var units []string

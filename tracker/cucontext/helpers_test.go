@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // These tests run on whichever driver answers: a real one, or the emulated one
@@ -80,7 +81,7 @@ func live(tr *tracker.MemTracker) map[cu.DevicePtr]int {
 
 // asked is the line of code that asked for memory. A report names it too, where it is
 // not in a package of this module.
-func asked(a tracker.Allocation) string {
+func asked(a snapshot.Allocation) string {
 	for _, f := range a.Stack {
 		if !strings.HasPrefix(f.Function, "gorgonia.org/cu.") && !strings.Contains(f.Function, "/tracker/cucontext.") {
 			return f.String()

@@ -11,11 +11,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // program makes buffers, of 8 shapes and every kind, from 32 call stacks.
@@ -37,7 +37,7 @@ func (p program) alloc(i, depth int) *tracker.Buffer {
 	if depth > 0 {
 		return p.alloc(i, depth-1)
 	}
-	b, err := p.tr.Alloc(alloc.Shape{64 + i%8, 4}, alloc.Float32, tracker.Kinds()[i/8%len(tracker.Kinds())])
+	b, err := p.tr.Alloc(alloc.Shape{64 + i%8, 4}, alloc.Float32, snapshot.Kinds()[i/8%len(snapshot.Kinds())])
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -62,10 +62,10 @@ func (p program) run(buffers, events int) {
 
 const million = 1_000_000
 
-var large = sync.OnceValue(func() export.Record {
+var large = sync.OnceValue(func() *snapshot.Record {
 	p := newProgram(new(testing.B), million)
 	p.run(million, million)
-	return export.Take(p.tr)
+	return p.tr.Record()
 })
 
 // counter counts what is written.
@@ -78,14 +78,14 @@ func (c *counter) Write(b []byte) (int, error) {
 
 var exporters = []struct {
 	name  string
-	write func(io.Writer, export.Record) error
+	write func(io.Writer, *snapshot.Record) error
 }{
 	{"pprof", pprof.Write},
 	{"torch", torch.Write},
 	{"trace", trace.Write},
 	{"html", html.Write},
-	{"snapshot", func(w io.Writer, r export.Record) error { return r.Snapshot.WriteJSON(w) }},
-	{"history", func(w io.Writer, r export.Record) error { return r.History.WriteJSON(w) }},
+	{"snapshot", func(w io.Writer, r *snapshot.Record) error { return r.Snapshot.WriteJSON(w) }},
+	{"history", func(w io.Writer, r *snapshot.Record) error { return r.History.WriteJSON(w) }},
 }
 
 // BenchmarkExport writes a million live buffers and a million events.
@@ -133,7 +133,7 @@ func TestExportersStream(t *testing.T) {
 	p := newProgram(t, events)
 	defer p.tr.Close()
 	p.run(buffers, events)
-	r := export.Take(p.tr)
+	r := p.tr.Record()
 	for _, e := range exporters {
 		t.Run(e.name, func(t *testing.T) {
 			var w watcher

@@ -2,11 +2,12 @@ package export
 
 import (
 	"cmp"
+	"iter"
 	"path"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // By is what memory is summed up by.
@@ -14,16 +15,22 @@ type By string
 
 // The properties to sum up by.
 const (
-	BySite     By = "site" // the line of the user's code; folders do not count, so that runs of two machines compare
+	// BySite is by the line of the user's code. Of its folders only those count that tell
+	// two lines of one process apart, so that runs of two machines compare.
+	BySite     By = "site"
 	ByFunction By = "function"
 	ByPath     By = "path"  // the calls that led to that line
 	ByShape    By = "shape" // with the dtype
 	ByKind     By = "kind"
 	BySection  By = "section"
+	ByDevice   By = "device"
+	ByStream   By = "stream"
 )
 
 // Bys returns every By.
-func Bys() []By { return []By{BySite, ByFunction, ByPath, ByShape, ByKind, BySection} }
+func Bys() []By {
+	return []By{BySite, ByFunction, ByPath, ByShape, ByKind, BySection, ByDevice, ByStream}
+}
 
 // Of is which of a row's tallies counts.
 type Of string
@@ -41,15 +48,15 @@ func Ofs() []Of { return []Of{OfLive, OfPeak, OfTotal} }
 // Line is what one key holds, before and after, in all processes and in each.
 type Line struct {
 	Key           string
-	Before, After tracker.Tally   // of all processes
-	Ranks         []tracker.Tally // the change in each process, in the order given
+	Before, After snapshot.Tally   // of all processes
+	Ranks         []snapshot.Tally // the change in each process, in the order given
 }
 
 // Change returns After less Before.
-func (l Line) Change() tracker.Tally { return l.After.Sub(l.Before) }
+func (l Line) Change() snapshot.Tally { return l.After.Sub(l.Before) }
 
 // Worst returns the process that grew most and by how much; -1 if there is none.
-func (l Line) Worst() (rank int, change tracker.Tally) {
+func (l Line) Worst() (rank int, change snapshot.Tally) {
 	rank = -1
 	for i, t := range l.Ranks {
 		if rank < 0 || t.Bytes > change.Bytes {
@@ -76,20 +83,34 @@ func (l Line) Spread() alloc.Bytes {
 // there: see Pair. Lines that changed come first, growth before shrinkage, the
 // larger first; then the others. The second result is the sum of all lines.
 func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
-	c := comparison{ranks: max(len(before), len(after)), index: make(map[string]int)}
-	c.sum = Line{Key: "all", Ranks: make([]tracker.Tally, c.ranks)}
+	c := comparison{ranks: max(len(before), len(after)), index: make(map[string]int), names: new(LineNames)}
+	if by == BySite {
+		c.names = namesOf(before, after)
+	}
+	c.sum = Line{Key: "all", Ranks: make([]snapshot.Tally, c.ranks)}
 	for rank, u := range before {
 		for r := range u.rows {
-			c.add(r.key(by), rank, r.tally(of), tracker.Tally{})
+			c.add(c.key(r, by), rank, r.tally(of), snapshot.Tally{})
 		}
 	}
 	for rank, u := range after {
 		for r := range u.rows {
-			c.add(r.key(by), rank, tracker.Tally{}, r.tally(of))
+			c.add(c.key(r, by), rank, snapshot.Tally{}, r.tally(of))
 		}
 	}
 	slices.SortFunc(c.lines, compareLines)
 	return c.lines, c.sum
+}
+
+// namesOf names the lines of code of all processes.
+func namesOf(runs ...[]*Usage) *LineNames {
+	var processes []iter.Seq[snapshot.Frame]
+	for _, run := range runs {
+		for _, u := range run {
+			processes = append(processes, u.sites)
+		}
+	}
+	return NewLineNames(processes...)
 }
 
 func compareLines(x, y Line) int {
@@ -109,12 +130,13 @@ func abs(b alloc.Bytes) alloc.Bytes { return max(b, -b) }
 
 type comparison struct {
 	ranks int
+	names *LineNames
 	lines []Line
 	index map[string]int
 	sum   Line
 }
 
-func (c *comparison) add(key string, rank int, before, after tracker.Tally) {
+func (c *comparison) add(key string, rank int, before, after snapshot.Tally) {
 	if before.IsZero() && after.IsZero() {
 		return
 	}
@@ -122,7 +144,7 @@ func (c *comparison) add(key string, rank int, before, after tracker.Tally) {
 	if !ok {
 		i = len(c.lines)
 		c.index[key] = i
-		c.lines = append(c.lines, Line{Key: key, Ranks: make([]tracker.Tally, c.ranks)})
+		c.lines = append(c.lines, Line{Key: key, Ranks: make([]snapshot.Tally, c.ranks)})
 	}
 	for _, l := range []*Line{&c.lines[i], &c.sum} {
 		l.Before = l.Before.Add(before)
@@ -131,7 +153,7 @@ func (c *comparison) add(key string, rank int, before, after tracker.Tally) {
 	}
 }
 
-func (r *Row) key(by By) string {
+func (c *comparison) key(r *Row, by By) string {
 	switch by {
 	case ByShape:
 		if r.Shape == "" {
@@ -142,6 +164,10 @@ func (r *Row) key(by By) string {
 		return cmp.Or(r.Kind, "unknown")
 	case BySection:
 		return cmp.Or(r.Section, "no section")
+	case ByDevice:
+		return cmp.Or(r.Device, "unknown")
+	case ByStream:
+		return cmp.Or(r.Stream, "unknown")
 	case ByFunction:
 		if r.Site.Function == "" {
 			return "unknown"
@@ -150,11 +176,11 @@ func (r *Row) key(by By) string {
 	case ByPath:
 		return r.Stack[max(0, slices.Index(r.Stack, r.Site)):].Path().String()
 	default:
-		return r.Site.String()
+		return c.names.Of(r.Site)
 	}
 }
 
-func (r *Row) tally(of Of) tracker.Tally {
+func (r *Row) tally(of Of) snapshot.Tally {
 	switch of {
 	case OfPeak:
 		return r.Peak

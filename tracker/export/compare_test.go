@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func tally(count int64, bytes alloc.Bytes) tracker.Tally {
-	return tracker.Tally{Count: count, Bytes: bytes}
+func tally(count int64, bytes alloc.Bytes) snapshot.Tally {
+	return snapshot.Tally{Count: count, Bytes: bytes}
 }
 
 // usage has one buffer a line of main.go.
@@ -19,7 +19,7 @@ func usage(bytes map[int]alloc.Bytes) *export.Usage {
 	u := new(export.Usage)
 	for line, n := range bytes {
 		u.Rows = append(u.Rows, export.Row{
-			Site: tracker.Frame{File: "main.go", Line: line, Function: "main.f"},
+			Site: snapshot.Frame{File: "main.go", Line: line, Function: "main.f"},
 			Kind: "Input", Live: tally(1, n), Peak: tally(2, 2*n), Total: tally(3, 3*n),
 		})
 	}
@@ -57,10 +57,10 @@ func TestCompareOfManyRanks(t *testing.T) {
 }
 
 func TestCompareByAndOf(t *testing.T) {
-	site := tracker.Frame{Function: "f", File: "x.go", Line: 1}
-	stack := tracker.Stack{{Function: "library.New"}, site, {Function: "main.main"}, {Function: "runtime.main"}}
+	site := snapshot.Frame{Function: "f", File: "x.go", Line: 1}
+	stack := snapshot.Stack{{Function: "library.New"}, site, {Function: "main.main"}, {Function: "runtime.main"}}
 	u := &export.Usage{Rows: []export.Row{
-		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Stack: stack, Site: site, Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)},
+		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Device: "GPU [1]", Stream: "default stream", Stack: stack, Site: site, Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)},
 		{Live: tally(1, 1), Peak: tally(1, 1), Total: tally(1, 1)},
 	}}
 	for by, want := range map[export.By][]string{
@@ -70,6 +70,8 @@ func TestCompareByAndOf(t *testing.T) {
 		export.ByShape:    {"(2) int8", "unknown"},
 		export.ByKind:     {"Input", "unknown"},
 		export.BySection:  {"a", "no section"},
+		export.ByDevice:   {"GPU [1]", "unknown"},
+		export.ByStream:   {"default stream", "unknown"},
 	} {
 		lines, _ := export.Compare(nil, []*export.Usage{u}, by, export.OfLive)
 		assert.Equal(t, want, []string{lines[0].Key, lines[1].Key})

@@ -1,8 +1,8 @@
-// Package export holds what the formats below it share: Record, what a tracker
-// knows at an instant, which they write; and Usage, live memory by call stack,
-// which they can be read as, and which two runs are compared by.
+// Package export holds what the formats below it share: Usage, memory by call
+// stack, which every format can be read as, and which two runs are compared by.
+// The formats are written from a [snapshot.Record].
 //
-//	record := export.Take(tr)
+//	record := tr.Record()
 //	err := pprof.Write(file, record)       // go tool pprof, Pyroscope
 //	err = torch.Write(file, record)        // pytorch.org/memory_viz
 //	err = trace.Write(file, record)        // ui.perfetto.dev
@@ -12,7 +12,6 @@
 //
 // # Concurrency and cost
 //
-// Take copies the ledger and the history: allocations wait for it about 50 ns a
-// live buffer and 5 ns an event. Writing afterwards holds no lock of the tracker's. Records and usages do
+// A record is a copy: writing it holds no lock of a tracker. Records and usages do
 // not change once made; any goroutine may read them.
 package export

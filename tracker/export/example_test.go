@@ -3,17 +3,17 @@ package export_test
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // What grew between two runs, whatever their files were.
 func Example() {
 	before := &export.Usage{Rows: []export.Row{
-		{Site: tracker.Frame{File: "/src/train.go", Line: 20, Function: "main.loss"}, Live: tracker.Tally{Count: 1, Bytes: 64 << 20}},
+		{Site: snapshot.Frame{File: "/src/train.go", Line: 20, Function: "main.loss"}, Live: snapshot.Tally{Count: 1, Bytes: 64 << 20}},
 	}}
 	after := &export.Usage{Rows: []export.Row{
-		{Site: tracker.Frame{File: "/src/train.go", Line: 20, Function: "main.loss"}, Live: tracker.Tally{Count: 3, Bytes: 192 << 20}},
+		{Site: snapshot.Frame{File: "/src/train.go", Line: 20, Function: "main.loss"}, Live: snapshot.Tally{Count: 3, Bytes: 192 << 20}},
 	}}
 	lines, _ := export.Compare([]*export.Usage{before}, []*export.Usage{after}, export.BySite, export.OfLive)
 	for _, l := range lines {

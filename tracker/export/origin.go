@@ -4,7 +4,7 @@ import (
 	"iter"
 	"strconv"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // The labels of an origin.
@@ -18,7 +18,7 @@ const (
 
 // OriginLabels iterates over what is known of an origin, as names and texts, for
 // formats that have no place of their own for it.
-func OriginLabels(o tracker.Origin) iter.Seq2[string, string] {
+func OriginLabels(o snapshot.Origin) iter.Seq2[string, string] {
 	rank := ""
 	if o.Rank != nil {
 		rank = strconv.Itoa(*o.Rank)
@@ -37,8 +37,8 @@ func OriginLabels(o tracker.Origin) iter.Seq2[string, string] {
 
 // OriginOf returns the origin that has these labels: label returns the text of a
 // name, "" if there is none. What should be a number and is not is unknown.
-func OriginOf(label func(name string) string) tracker.Origin {
-	o := tracker.Origin{Host: label(labelHost), Program: label(labelProgram)}
+func OriginOf(label func(name string) string) snapshot.Origin {
+	o := snapshot.Origin{Host: label(labelHost), Program: label(labelProgram)}
 	o.PID, _ = number(label(labelPID))
 	o.WorldSize, _ = number(label(labelWorldSize))
 	if rank, ok := number(label(labelRank)); ok {

@@ -3,12 +3,13 @@ package export_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // run returns a process of each rank; of a negative one, whose rank is not known.
@@ -30,7 +31,7 @@ func TestPairsAreOfOneRank(t *testing.T) {
 	assert.Equal(t, []*export.Usage{after[3], after[1], after[0], after[2]}, a)
 
 	_, sum := export.Compare(b, a, export.BySite, export.OfLive)
-	assert.Equal(t, []tracker.Tally{{}, {}, {}, tally(1, 101)}, sum.Ranks, "each against itself, and rank 1 against nothing")
+	assert.Equal(t, []snapshot.Tally{{}, {}, {}, tally(1, 101)}, sum.Ranks, "each against itself, and rank 1 against nothing")
 
 	gone, _ := export.Pair(before, run(0))
 	assert.Len(t, gone, 3)
@@ -64,4 +65,33 @@ func TestPairsAreOfOnePlaceWhereRanksDoNotTell(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPairsOfSeveralDevicesAreOfOneDevice(t *testing.T) {
+	on := func(rank int, device string) *export.Usage {
+		u := run(rank)[0]
+		u.Device = device
+		return u
+	}
+	before := []*export.Usage{on(0, "GPU [0]"), on(0, "GPU [1]")}
+	after := []*export.Usage{on(0, "GPU [1]"), on(0, "GPU [0]"), on(1, "GPU [0]")}
+	b, a := export.Pair(before, after)
+	assert.Equal(t, []*export.Usage{before[0], before[1], nil}, b)
+	assert.Equal(t, []*export.Usage{after[1], after[0], after[2]}, a)
+}
+
+func TestLatestOfEachProcess(t *testing.T) {
+	at := func(pid int, device string, minute int) *export.Usage {
+		return &export.Usage{
+			Origin: snapshot.Origin{Host: "node-1", PID: pid}, Device: device,
+			Time: time.Date(2026, 11, 21, 3, minute, 0, 0, time.UTC),
+		}
+	}
+	files := []*export.Usage{
+		at(7, "GPU [0]", 1), at(8, "GPU [0]", 1), at(7, "GPU [0]", 3), at(7, "GPU [0]", 2), at(7, "GPU [1]", 1),
+		at(0, "GPU [0]", 1), at(0, "GPU [0]", 1), // of processes that do not tell their number
+	}
+	latest, older := export.Latest(files)
+	assert.Equal(t, 2, older)
+	assert.Equal(t, []*export.Usage{files[2], files[1], files[4], files[5], files[6]}, latest)
 }

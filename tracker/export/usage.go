@@ -1,17 +1,20 @@
 package export
 
 import (
+	"fmt"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Usage is the memory of one process by call stack: what every format that can
 // be read holds. Values that a format lacks are empty or zero.
 type Usage struct {
 	Name   string // where it comes from, such as a file's name
+	Device string // "Simulated GPU [0]"; "" where rows tell, or if it is not known
 	Time   time.Time
-	Origin tracker.Origin
+	Origin snapshot.Origin
 	Rows   []Row
 }
 
@@ -27,30 +30,39 @@ func (u *Usage) rows(yield func(*Row) bool) {
 	}
 }
 
+// sites iterates over the rows' lines of code.
+func (u *Usage) sites(yield func(snapshot.Frame) bool) {
+	for r := range u.rows {
+		if !yield(r.Site) {
+			return
+		}
+	}
+}
+
 // Row is what one call stack holds of one kind, shape, dtype and section. The
 // words are those of the source: a snapshot of PyTorch has kinds that package
 // tracker does not know.
 type Row struct {
-	Stack   tracker.Stack // innermost first; shared: do not write
-	Site    tracker.Frame // the line of the user's code in Stack
+	Stack   snapshot.Stack // innermost first; shared: do not write
+	Site    snapshot.Frame // the line of the user's code in Stack
 	Kind    string
 	DType   string
 	Shape   string
 	Section string
 	Device  string
+	Stream  string // "default stream" or its handle in hexadecimal
 
-	Live  tracker.Tally // now
-	Peak  tracker.Tally // at the moment of most bytes of all
-	Total tracker.Tally // ever
+	Live  snapshot.Tally // now
+	Peak  snapshot.Tally // at the moment of most bytes of all
+	Total snapshot.Tally // ever
 }
 
 // FromSnapshot returns the snapshot's memory by call stack.
-func FromSnapshot(s *tracker.Snapshot) *Usage {
-	u := &Usage{Time: s.Time, Origin: s.Origin}
-	device := Device(s)
+func FromSnapshot(s *snapshot.Snapshot) *Usage {
+	u := &Usage{Time: s.Time, Origin: s.Origin, Device: Device(s)}
 	for site := range s.Sites() {
 		row := Row{
-			Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: device,
+			Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: u.Device, Stream: StreamName(site.Stream),
 			Live: site.Live, Peak: site.Peak, Total: site.Total,
 		}
 		if site.DType.Valid() { // it is not, and the shape unknown, for shapes long gone
@@ -61,15 +73,37 @@ func FromSnapshot(s *tracker.Snapshot) *Usage {
 	return u
 }
 
+// StreamName names a stream: "default stream", "stream 0x7f00".
+func StreamName(s alloc.Stream) string {
+	if s == 0 {
+		return "default stream"
+	}
+	return fmt.Sprintf("stream %#x", uint64(s))
+}
+
+// FromRecord returns the memory of all devices of a record by call stack, with a
+// row for the call stacks that a dump has left out.
+func FromRecord(r *snapshot.Record) *Usage {
+	u := FromSnapshot(r.Snapshot)
+	if rest := r.LeftOut.Unsited; rest != (snapshot.Unsited{}) {
+		u.Rows = append(u.Rows, Row{Device: u.Device, Live: rest.Live, Peak: rest.Peak, Total: rest.Total})
+	}
+	for _, other := range r.Others {
+		u.Device = ""
+		u.Rows = append(u.Rows, FromRecord(other).Rows...)
+	}
+	return u
+}
+
 // StackID tells stacks apart that come from one tracker or one file, which
 // share the frames of equal stacks. Its zero value is the empty stack's.
 type StackID struct {
-	first *tracker.Frame
+	first *snapshot.Frame
 	depth int
 }
 
 // IdentifyStack returns the stack's identity.
-func IdentifyStack(s tracker.Stack) StackID {
+func IdentifyStack(s snapshot.Stack) StackID {
 	if len(s) == 0 {
 		return StackID{}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func TestFromSnapshotAddsUp(t *testing.T) {
@@ -20,7 +21,7 @@ func TestFromSnapshotAddsUp(t *testing.T) {
 	exporttest.Train(t, tr)
 	for name, s := range map[string]*tracker.Snapshot{"whole": tr.Snapshot(), "light": tr.LightSnapshot()} {
 		t.Run(name, func(t *testing.T) {
-			var live, peak, total tracker.Tally
+			var live, peak, total snapshot.Tally
 			for _, r := range export.FromSnapshot(s).Rows {
 				live, peak, total = live.Add(r.Live), peak.Add(r.Peak), total.Add(r.Total)
 			}
@@ -33,7 +34,7 @@ func TestFromSnapshotAddsUp(t *testing.T) {
 
 func TestTheOriginIsTheTrackers(t *testing.T) {
 	origin := tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
-	r := export.Take(exporttest.New(t, tracker.Config{Origin: origin}))
+	r := exporttest.New(t, tracker.Config{Origin: origin}).Record()
 	assert.Equal(t, origin, r.Snapshot.Origin)
 	assert.Equal(t, origin, export.FromSnapshot(r.Snapshot).Origin)
 }

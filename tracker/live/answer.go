@@ -1,15 +1,14 @@
 package live
 
 import (
-	"bytes"
+	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 const patience = 30 * time.Second // for a client that takes nothing
@@ -20,7 +19,6 @@ const patience = 30 * time.Second // for a client that takes nothing
 type patient struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	began   bool // something was written
 }
 
 func newPatient(w http.ResponseWriter) *patient {
@@ -30,7 +28,6 @@ func newPatient(w http.ResponseWriter) *patient {
 const piece = 1 << 16 // what a client has to take within the time
 
 func (p *patient) Write(b []byte) (n int, err error) {
-	p.began = true
 	for first := true; first || len(b) > 0; first = false {
 		// A writer that has no deadlines is a test's, or a middleware's that sees to it.
 		_ = p.control.SetWriteDeadline(time.Now().Add(patience))
@@ -44,47 +41,83 @@ func (p *patient) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// answer is a buffer for answers that are small.
-func answer(w http.ResponseWriter, contentType string, write func(*bytes.Buffer) error) {
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		refuse(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", contentType)
-	newPatient(w).Write(b.Bytes())
+// file says what an answer is.
+type file struct {
+	contentType string
+	name        string // to save it under; "" if it is for reading
+	packed      bool   // it is compressed already
 }
 
-// send writes a file; a HEAD gets no more than its headers. An error that comes
-// after the first bytes ends the connection, so that the client does not take a part
-// for the whole.
-func send(w http.ResponseWriter, r *http.Request, contentType, name string, write func(io.Writer) error) {
+// send makes an answer and then writes it, which may take the client's time; a
+// HEAD gets no more than the headers. An error of making it is the answer instead.
+func (h *handler) send(w http.ResponseWriter, r *http.Request, f file, write func(io.Writer) error) {
 	header := w.Header()
-	header.Set("Content-Type", contentType)
-	if name != "" {
-		header.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
+	header.Set("Content-Type", f.contentType)
+	if f.name != "" {
+		header.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", f.name))
+	}
+	if !f.packed {
+		header.Set("Vary", "Accept-Encoding")
 	}
 	if r.Method == http.MethodHead {
 		return
 	}
-	out := newPatient(w)
-	switch err := write(out); {
-	case err == nil:
-	case out.began:
-		panic(http.ErrAbortHandler)
-	default:
+	body := &spool{places: h.files}
+	defer body.close()
+	if err := f.make(body, header, acceptsGzip(r), write); err != nil {
 		header.Del("Content-Disposition")
+		header.Del("Content-Encoding")
 		refuse(w, err)
+		return
+	}
+	header.Set("Content-Length", strconv.FormatInt(body.size, 10))
+	if err := body.sendTo(newPatient(w)); err != nil {
+		panic(http.ErrAbortHandler) // the client is gone, or shall not take a part for the whole
 	}
 }
 
-// refuse answers with an error.
-func refuse(w http.ResponseWriter, err error) {
-	code := http.StatusInternalServerError
-	for _, gone := range []error{alloc.ErrClosed, context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, gone) {
-			code = http.StatusServiceUnavailable
+func (f file) make(body io.Writer, header http.Header, compress bool, write func(io.Writer) error) error {
+	if f.packed || !compress {
+		return write(body)
+	}
+	header.Set("Content-Encoding", "gzip")
+	packer, err := gzip.NewWriterLevel(body, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	if err := write(packer); err != nil {
+		return err
+	}
+	return packer.Close()
+}
+
+// acceptsGzip reads the Accept-Encoding header: RFC 9110, 12.5.3.
+func acceptsGzip(r *http.Request) bool {
+	accepts := false
+	for _, coding := range strings.Split(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+		name, weight, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(coding, " ", "")), ";q=")
+		q, err := strconv.ParseFloat(weight, 64)
+		wanted := weight == "" || err == nil && q > 0
+		switch name {
+		case "gzip":
+			return wanted
+		case "*":
+			accepts = wanted
 		}
 	}
-	http.Error(w, err.Error(), code)
+	return accepts
+}
+
+// within makes an answer when there is a place for it. It waits a little for one,
+// since a place is held only while an answer is made.
+func (h *handler) within(places limit, r *http.Request, write func(io.Writer) error) func(io.Writer) error {
+	return func(w io.Writer) error {
+		ctx, cancel := context.WithTimeoutCause(r.Context(), h.busy, errBusy)
+		defer cancel()
+		if places.enter(ctx) != nil {
+			return context.Cause(ctx)
+		}
+		defer places.leave()
+		return write(w)
+	}
 }

@@ -30,7 +30,7 @@ func BenchmarkAllocBesideStuckClients(b *testing.B) {
 			for range clients {
 				client := &stuck{make(http.Header), make(chan struct{}), release}
 				go func() {
-					h.ServeHTTP(client, httptest.NewRequest(http.MethodGet, "/marks", nil))
+					h.ServeHTTP(client, httptest.NewRequest(http.MethodGet, "http://localhost/marks", nil))
 					done <- struct{}{}
 				}()
 				<-client.writing

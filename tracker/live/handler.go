@@ -1,7 +1,6 @@
 package live
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"path"
@@ -16,55 +15,53 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 )
 
-const (
-	maxCopies  = 4  // answers at a time that hold a copy of the ledger
-	maxReaders = 64 // clients of marks at a time
-	maxWaiting = 64 // profiles at a time that wait for their seconds to pass
-)
-
 // Handler returns a handler for all that the package comment lists. It is for
 // any path that ends in a slash; a tracker that is closed answers with what it has left.
 // A nil tracker is a panic.
-func Handler(tr *tracker.MemTracker) http.Handler {
+func Handler(tr *tracker.MemTracker, options ...Option) http.Handler {
 	if tr == nil {
 		panic("live.Handler: the tracker is nil")
 	}
 	h := &handler{
 		tracker: tr,
 		run:     strconv.FormatInt(time.Now().UnixNano(), 36),
+		hosts:   make(map[string]bool),
+		busy:    5 * time.Second,
 		copies:  newLimit(maxCopies),
+		light:   newLimit(maxLight),
 		waiting: newLimit(maxWaiting),
+		files:   newLimit(maxFiles),
+	}
+	for _, o := range options {
+		o(h)
 	}
 	h.pages = map[string]http.HandlerFunc{
 		"":                  h.index,
 		"profile":           h.profile,
-		"snapshot":          h.copies.guard(h.snapshot),
-		"dump":              h.copies.guard(h.dump),
-		"trace":             h.copies.guard(h.trace),
-		"memory_viz.pickle": h.copies.guard(h.pickle),
-		"report":            h.copies.guard(h.report),
-		"leaks":             h.copies.guard(h.leaks),
+		"snapshot":          h.snapshot,
+		"dump":              h.dump,
+		"trace":             h.trace,
+		"memory_viz.pickle": h.pickle,
+		"report":            h.report,
+		"leaks":             h.leaks,
 		"levels":            h.levels,
+		"timeline":          h.timeline,
 		"marks":             newLimit(maxReaders).guard(h.marks),
 		"metrics":           h.metrics,
+		"favicon.ico":       h.icon,
 	}
 	return h
 }
 
-type handler struct {
-	tracker *tracker.MemTracker
-	run     string // tells the marks of this handler from those of a program before
-	pages   map[string]http.HandlerFunc
-	copies  limit
-	waiting limit
-}
-
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-store")
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "only GET: this handler reads", http.StatusMethodNotAllowed)
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	if !h.allows(r.Host) {
+		refuseHost(w, r.Host)
 		return
 	}
 	name := ""
@@ -72,31 +69,25 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		name = path.Base(p)
 	}
 	page, ok := h.pages[name]
-	if !ok {
+	switch {
+	case !ok:
 		http.Error(w, fmt.Sprintf("no page %q here: see the index", name), http.StatusNotFound)
-		return
+	case r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodPost && name == "profile":
+		page(w, r)
+	default:
+		refuseMethod(w, "GET, HEAD", "only GET: this page reads")
 	}
-	page(w, r)
 }
 
+// metrics answers in the format that the client asks for: that of OpenMetrics,
+// or Prometheus's own.
 func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
-	top, ok := number(w, r, "top", 100)
-	if !ok {
+	q := newQuery(r)
+	cfg := prom.Config{TopSites: q.number("top", 100), Suspects: q.flag("suspects")}
+	if q.refused(w) {
 		return
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.NewCollector(h.tracker, prom.Config{TopSites: top, Suspects: isSet(r, "suspects")}))
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(newPatient(w), r)
-}
-
-// wait waits for some time, or until the client is gone.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	registry.MustRegister(prom.NewCollector(h.tracker, cfg))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newPatient(w), r)
 }

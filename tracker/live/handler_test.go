@@ -2,12 +2,17 @@ package live_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,9 +24,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func trained(t *testing.T) *tracker.MemTracker {
@@ -34,7 +41,7 @@ func trained(t *testing.T) *tracker.MemTracker {
 func get(t *testing.T, h http.Handler, page string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/gpumem/"+page, nil))
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/debug/gpumem/"+page, nil))
 	return w
 }
 
@@ -56,7 +63,7 @@ func TestPages(t *testing.T) {
 			assert.Equal(t, "node-1", u.Origin.Host)
 			assert.Equal(t, new(3), u.Origin.Rank)
 		}},
-		"profile?debug=1&gc=1": {"text/plain; charset=utf-8", func(t *testing.T, body []byte) {
+		"profile?debug=1": {"text/plain; charset=utf-8", func(t *testing.T, body []byte) {
 			assert.Contains(t, string(body), "(64, 3, 3, 3)")
 		}},
 		"snapshot": {"application/json", func(t *testing.T, body []byte) {
@@ -64,6 +71,12 @@ func TestPages(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, int64(4), s.Live.Count)
 		}},
+		"snapshot?light=false": {"application/json", func(t *testing.T, body []byte) {
+			s, err := tracker.ReadSnapshot(bytes.NewReader(body))
+			require.NoError(t, err)
+			assert.NotEmpty(t, slices.Collect(s.Allocations()))
+		}},
+		"favicon.ico": {"image/svg+xml", func(t *testing.T, body []byte) { assert.Contains(t, string(body), "<svg") }},
 		"snapshot?light=1": {"application/json", func(t *testing.T, body []byte) {
 			s, err := tracker.ReadSnapshot(bytes.NewReader(body))
 			require.NoError(t, err)
@@ -74,7 +87,7 @@ func TestPages(t *testing.T) {
 			assert.Empty(t, s.Segments)
 		}},
 		"dump": {"application/json", func(t *testing.T, body []byte) {
-			d, err := tracker.ReadDump(bytes.NewReader(body))
+			d, err := snapshot.ReadDump(bytes.NewReader(body))
 			require.NoError(t, err)
 			assert.Positive(t, d.History.Len())
 		}},
@@ -85,7 +98,7 @@ func TestPages(t *testing.T) {
 		"memory_viz.pickle": {"application/octet-stream", func(t *testing.T, body []byte) {
 			u, err := torch.Read(bytes.NewReader(body))
 			require.NoError(t, err)
-			assert.NotEmpty(t, u.Rows)
+			assert.NotEmpty(t, u.Usage.Rows)
 		}},
 		"report": {"text/html; charset=utf-8", func(t *testing.T, body []byte) {
 			assert.Contains(t, string(body), "Live buffers")
@@ -96,10 +109,22 @@ func TestPages(t *testing.T) {
 		"leaks?debug=1": {"text/plain; charset=utf-8", func(t *testing.T, body []byte) { assert.Empty(t, body) }},
 		"levels": {"application/json", func(t *testing.T, body []byte) {
 			var got struct {
-				Live tracker.Tally `json:"live"`
+				Live   snapshot.Tally `json:"live"`
+				Kinds  map[string]alloc.Bytes
+				Closed bool
+				Origin string
 			}
 			require.NoError(t, json.Unmarshal(body, &got))
 			assert.Equal(t, int64(4), got.Live.Count)
+			assert.Equal(t, map[string]alloc.Bytes{"Parameter": 13824, "Input": 1536 * alloc.KiB, "Tensor": alloc.MiB}, got.Kinds)
+			assert.False(t, got.Closed)
+			assert.Contains(t, got.Origin, "rank 3 of 8 on node-1")
+		}},
+		"timeline": {"application/json", func(t *testing.T, body []byte) {
+			var got export.Timeline
+			require.NoError(t, json.Unmarshal(body, &got))
+			assert.Equal(t, tr.Snapshot().Peak.Bytes, got.Peak.Bytes)
+			assert.Len(t, got.Marks, 4)
 		}},
 		"metrics?top=2": {"text/plain; version=0.0.4; charset=utf-8; escaping=underscores", func(t *testing.T, body []byte) {
 			assert.Contains(t, string(body), `gpumem_live_buffers{device="Simulated GPU",kind="Parameter",ordinal="0"} 2`)
@@ -118,8 +143,8 @@ func TestPages(t *testing.T) {
 func TestLeaks(t *testing.T) {
 	h := live.Handler(exporttest.Leaky(t))
 	var found struct {
-		Suspects []tracker.Suspect `json:"suspects"`
-		Growth   []tracker.Growth  `json:"growth"`
+		Suspects []snapshot.Suspect `json:"suspects"`
+		Growth   []snapshot.Growth  `json:"growth"`
 	}
 	require.NoError(t, json.Unmarshal(get(t, h, "leaks").Body.Bytes(), &found))
 	require.Len(t, found.Suspects, 1)
@@ -139,15 +164,123 @@ func TestRefusals(t *testing.T) {
 		"nothing":                   http.StatusNotFound,
 		"profile?seconds=-1":        http.StatusBadRequest,
 		"profile?seconds=x":         http.StatusBadRequest,
+		"profile?seconds=":          http.StatusBadRequest,
 		"profile?seconds=5&debug=1": http.StatusBadRequest,
+		"profile?debug=perhaps":     http.StatusBadRequest,
+		"profile?second=5":          http.StatusBadRequest,
+		"snapshot?light=2":          http.StatusBadRequest,
+		"snapshot?light=0&light=1":  http.StatusBadRequest,
+		"snapshot?%zz":              http.StatusBadRequest,
+		"dump?light=1":              http.StatusBadRequest,
+		"levels?x=1":                http.StatusBadRequest,
+		"?x=1":                      http.StatusBadRequest,
 		"metrics?top=100000":        http.StatusBadRequest,
 		"marks?after=-3":            http.StatusBadRequest,
+		"profile?gc=1":              http.StatusMethodNotAllowed,
 	} {
 		assert.Equal(t, code, get(t, h, page).Code, page)
 	}
+	assert.Equal(t, "no parameter \"second\" here: this page takes seconds, debug, gc\n", get(t, h, "profile?second=5").Body.String())
+	assert.Equal(t, "POST", get(t, h, "profile?gc=1").Header().Get("Allow"))
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/debug/gpumem/profile", nil))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost/debug/gpumem/snapshot", nil))
 	assert.Equal(t, http.StatusMethodNotAllowed, w.Code, "it reads only")
+}
+
+// TestCollectionByPost: a page of another site cannot ask for it.
+func TestCollectionByPost(t *testing.T) {
+	h := live.Handler(trained(t))
+	for site, code := range map[string]int{"": http.StatusOK, "same-origin": http.StatusOK, "cross-site": http.StatusForbidden} {
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/debug/gpumem/profile?gc=1&debug=1", nil)
+		r.Header.Set("Sec-Fetch-Site", site)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		runtime.ReadMemStats(&after)
+		assert.Equal(t, code, w.Code, site)
+		if code == http.StatusOK {
+			assert.Greater(t, after.NumForcedGC, before.NumForcedGC)
+		}
+	}
+}
+
+func TestHosts(t *testing.T) {
+	tr := trained(t)
+	strict, named, open := live.Handler(tr), live.Handler(tr, live.AllowHosts("gpu-7.Example.com")), live.Handler(tr, live.AllowHosts("*"))
+	code := func(h http.Handler, host string) int {
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/levels", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			assert.NotContains(t, w.Body.String(), "bytes")
+			assert.Contains(t, w.Body.String(), "live.AllowHosts(")
+		}
+		return w.Code
+	}
+	for _, host := range []string{"localhost", "LOCALHOST:80", "localhost.", "train.localhost:6061", "127.0.0.1:6061", "[::1]:6061", "[::1]", "10.0.0.7:6061", ""} {
+		assert.Equal(t, http.StatusOK, code(strict, host), host)
+	}
+	for _, host := range []string{"rebound.example.com", "rebound.example.com:6061", "localhost.example.com", "127.0.0.1.example.com", "gpu-7.example.com", "::" + "x"} {
+		assert.Equal(t, http.StatusForbidden, code(strict, host), host)
+		assert.Equal(t, http.StatusOK, code(open, host), host)
+	}
+	assert.Equal(t, http.StatusOK, code(named, "gpu-7.example.com:6061"))
+	assert.Equal(t, http.StatusOK, code(named, "localhost"))
+	assert.Equal(t, http.StatusForbidden, code(named, "gpu-8.example.com"))
+}
+
+// TestPolicies: no answer may load anything from elsewhere or stand in a frame.
+func TestPolicies(t *testing.T) {
+	h := live.Handler(trained(t))
+	for _, page := range []string{"", "report", "levels", "metrics", "snapshot", "nothing"} {
+		policy := get(t, h, page).Header().Get("Content-Security-Policy")
+		assert.Contains(t, policy, "default-src 'none'", page)
+		assert.Contains(t, policy, "frame-ancestors 'none'", page)
+		for _, kind := range []string{"script-src", "default-src"} {
+			assert.NotRegexp(t, kind+"[^;]*(unsafe|http|\\*)", policy, page)
+		}
+	}
+}
+
+func TestGzip(t *testing.T) {
+	h := live.Handler(trained(t))
+	ask := func(page string, accepted ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/"+page, nil)
+		r.Header["Accept-Encoding"] = accepted
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code)
+		assert.Equal(t, strconv.Itoa(w.Body.Len()), w.Header().Get("Content-Length"))
+		return w
+	}
+	for _, page := range []string{"", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "leaks"} {
+		w := ask(page, "br, gzip;q=0.5")
+		assert.Equal(t, "gzip", w.Header().Get("Content-Encoding"), page)
+		assert.Equal(t, "Accept-Encoding", w.Header().Get("Vary"), page)
+		unpacked, err := gzip.NewReader(w.Body)
+		require.NoError(t, err)
+		text, err := io.ReadAll(unpacked)
+		require.NoError(t, err)
+		assert.NotEmpty(t, text, page)
+	}
+	assert.Empty(t, ask("profile", "gzip").Header().Get("Content-Encoding"), "it is packed already")
+	for accepted, want := range map[string]string{"": "", "br": "", "gzip;q=0": "", "*": "gzip", "*;q=0": "", "gzip;q=0, *": "", "GZIP ; q=1": "gzip"} {
+		assert.Equal(t, want, ask("snapshot", accepted).Header().Get("Content-Encoding"), accepted)
+	}
+}
+
+// TestOpenMetrics: a scraper that asks for it gets it.
+func TestOpenMetrics(t *testing.T) {
+	h := live.Handler(trained(t))
+	r := httptest.NewRequest(http.MethodGet, "http://localhost/metrics?suspects=0&top=2", nil)
+	r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	assert.Regexp(t, "^application/openmetrics-text; version=1.0.0", w.Header().Get("Content-Type"))
+	assert.Contains(t, w.Body.String(), "# TYPE gpumem_allocations counter\n")
+	assert.True(t, strings.HasSuffix(w.Body.String(), "# EOF\n"))
 }
 
 func TestEveryAnswerIsOfNow(t *testing.T) {
@@ -167,7 +300,7 @@ func TestHandlerOfAnyPath(t *testing.T) {
 	mux.Handle("/", h)
 	for _, path := range []string{"/gpu/", "/a/b/", "/", "/gpu/levels", "/a/b/levels", "/levels"} {
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
 		assert.Equal(t, http.StatusOK, w.Code, path)
 	}
 	assert.PanicsWithValue(t, "live.Handler: the tracker is nil", func() { live.Handler(nil) })
@@ -187,7 +320,7 @@ func TestHeadTakesNothing(t *testing.T) {
 			"marks":                "text/event-stream",
 		} {
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodHead, "/"+page, nil))
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodHead, "http://localhost/"+page, nil))
 			assert.Equal(t, http.StatusOK, w.Code, page)
 			assert.Equal(t, contentType, w.Header().Get("Content-Type"), page)
 			assert.Empty(t, w.Body.String(), page)
@@ -202,7 +335,7 @@ func TestClosedTracker(t *testing.T) {
 	require.NoError(t, tr.Close())
 	for page, code := range map[string]int{
 		"": http.StatusOK, "profile": http.StatusOK, "snapshot": http.StatusOK, "trace": http.StatusOK,
-		"memory_viz.pickle": http.StatusOK, "report": http.StatusOK, "leaks": http.StatusOK, "levels": http.StatusOK, "metrics": http.StatusOK,
+		"memory_viz.pickle": http.StatusOK, "report": http.StatusOK, "leaks": http.StatusOK, "levels": http.StatusOK, "timeline": http.StatusOK, "metrics": http.StatusOK,
 		"dump":  http.StatusServiceUnavailable,
 		"marks": http.StatusNoContent, // which tells a browser not to come again
 	} {
@@ -225,7 +358,7 @@ func TestEveryClientHasItsTime(t *testing.T) {
 		if page == "marks" {
 			cancel() // it does not end by itself
 		}
-		h.ServeHTTP(client, httptest.NewRequestWithContext(ctx, http.MethodGet, "/"+page, nil))
+		h.ServeHTTP(client, httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/"+page, nil))
 		cancel()
 		assert.NotZero(t, client.deadline, page)
 	}
@@ -244,7 +377,7 @@ func TestWaitingProfilesHoldUpNobody(t *testing.T) {
 		for _, page := range []string{"profile", "snapshot", "marks?after=1"} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/"+page, nil))
+			h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/"+page, nil))
 			cancel()
 			assert.Equal(t, http.StatusOK, w.Code, page)
 		}
@@ -280,7 +413,7 @@ func TestProfileOfSecondsEndsWithItsClient(t *testing.T) {
 		defer cancel()
 		w := httptest.NewRecorder()
 		start := time.Now()
-		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/profile?seconds=3600", nil))
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/profile?seconds=3600", nil))
 		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 		assert.Equal(t, time.Second, time.Since(start))
 	})
@@ -317,7 +450,7 @@ func TestStuckClientsHoldUpNothing(t *testing.T) {
 			go func() {
 				defer close(done)
 				defer func() { _ = recover() }() // http.ErrAbortHandler, which a server expects
-				live.Handler(tr).ServeHTTP(client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+page, nil))
+				live.Handler(tr).ServeHTTP(client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/"+page, nil))
 			}()
 			<-client.writing
 			for range 300 { // more marks than are kept
@@ -333,25 +466,26 @@ func TestStuckClientsHoldUpNothing(t *testing.T) {
 	}
 }
 
-func TestCopiesAreLimited(t *testing.T) {
+// TestStuckClientsDelayNobody: what is made is not what is sent, so clients that take
+// nothing do not use up the places of those that do.
+func TestStuckClientsDelayNobody(t *testing.T) {
 	h := live.Handler(trained(t))
 	release := make(chan struct{})
 	done := make(chan struct{})
-	for range 4 {
+	const clients = 40
+	for range clients {
 		client := &stuck{make(http.Header), make(chan struct{}), release}
 		go func() {
 			defer func() { _ = recover(); done <- struct{}{} }()
-			h.ServeHTTP(client, httptest.NewRequest(http.MethodGet, "/snapshot", nil))
+			h.ServeHTTP(client, httptest.NewRequest(http.MethodGet, "http://localhost/dump", nil))
 		}()
 		<-client.writing
 	}
-	w := get(t, h, "report")
-	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-	assert.NotEmpty(t, w.Header().Get("Retry-After"))
-	assert.Equal(t, http.StatusOK, get(t, h, "levels").Code)
+	for _, page := range []string{"", "profile", "snapshot", "dump", "report", "levels", "metrics", "leaks"} {
+		assert.Equal(t, http.StatusOK, get(t, h, page).Code, page)
+	}
 	close(release)
-	for range 4 {
+	for range clients {
 		<-done
 	}
-	assert.Equal(t, http.StatusOK, get(t, h, "report").Code)
 }

@@ -1,9 +1,9 @@
 package live
 
 import (
-	"bytes"
 	_ "embed"
 	"html/template"
+	"io"
 	"net/http"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
@@ -32,18 +32,34 @@ var links = []link{
 	{"trace", "for ui.perfetto.dev"},
 	{"snapshot", "JSON"},
 	{"dump", "JSON, with the history"},
+	{"timeline", "JSON: the levels over time"},
 	{"metrics", "for Prometheus"},
 	{"metrics?top=10", "with the lines of code that hold most"},
 	{"metrics?suspects=1", "with leak suspects"},
 	{"marks", "server-sent events"},
 }
 
-func (h *handler) index(w http.ResponseWriter, _ *http.Request) {
-	answer(w, "text/html; charset=utf-8", func(b *bytes.Buffer) error {
+var indexPolicy = webpage.Policy(indexJS)
+
+func (h *handler) index(w http.ResponseWriter, r *http.Request) {
+	if newQuery(r).refused(w) {
+		return
+	}
+	w.Header().Set("Content-Security-Policy", indexPolicy+"; frame-ancestors 'none'")
+	h.send(w, r, htmlFile, func(w io.Writer) error {
 		s := h.tracker.LightSnapshot()
-		return indexPage.Execute(b, map[string]any{
+		return indexPage.Execute(w, map[string]any{
 			"Parts": webpage.Get(), "Script": template.JS(indexJS), "Links": links,
 			"Device": export.Device(s), "Origin": s.Origin.String(),
 		})
 	})
+}
+
+func (h *handler) icon(w http.ResponseWriter, r *http.Request) {
+	if !newQuery(r).refused(w) {
+		h.send(w, r, file{contentType: "image/svg+xml"}, func(w io.Writer) error {
+			_, err := io.WriteString(w, webpage.Icon)
+			return err
+		})
+	}
 }

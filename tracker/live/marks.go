@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // heartbeat is how often a client without news gets a line, by which a server
@@ -22,14 +23,15 @@ const heartbeat = 15 * time.Second
 // marks streams each mark as a server-sent event: first those that the tracker
 // has kept, then the new ones.
 func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
-	after, ok := number(w, r, "after", 1<<31-1)
-	if !ok {
+	q := newQuery(r)
+	after := q.number("after", 1<<31-1)
+	if q.refused(w) {
 		return
 	}
 	if last, ok := h.lastSeen(r); ok {
 		after = last
 	}
-	if _, err := h.tracker.WaitMark(canceled, after); errors.Is(err, alloc.ErrClosed) {
+	if h.closed() {
 		w.WriteHeader(http.StatusNoContent) // by which a browser knows not to come again
 		return
 	}
@@ -44,7 +46,7 @@ func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
 	}
 	err := s.send(": marks of the tracker\n\n")
 	for err == nil {
-		var m *tracker.Mark
+		var m *snapshot.Mark
 		m, err = h.nextMark(r.Context(), after)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
@@ -56,6 +58,12 @@ func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
 			after = m.Seq
 		}
 	}
+}
+
+// closed reports whether the tracker is.
+func (h *handler) closed() bool {
+	_, err := h.tracker.WaitMark(canceled, math.MaxInt)
+	return errors.Is(err, alloc.ErrClosed)
 }
 
 // canceled is for a look at what there is, without waiting.
@@ -73,7 +81,7 @@ func (h *handler) lastSeen(r *http.Request) (int, bool) {
 	return last, err == nil && run == h.run
 }
 
-func (h *handler) nextMark(ctx context.Context, after int) (*tracker.Mark, error) {
+func (h *handler) nextMark(ctx context.Context, after int) (*snapshot.Mark, error) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeat)
 	defer cancel()
 	return h.tracker.WaitMark(ctx, after)
@@ -85,7 +93,7 @@ type stream struct {
 	run string
 }
 
-func (s stream) mark(m *tracker.Mark, after int) error {
+func (s stream) mark(m *snapshot.Mark, after int) error {
 	if missed := m.Seq - after - 1; missed > 0 && after > 0 {
 		if err := s.send(fmt.Sprintf("event: missed\ndata: {\"marks\": %d}\n\n", missed)); err != nil {
 			return err

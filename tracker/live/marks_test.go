@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // events reads the server-sent events of a response, as "name data".
@@ -65,11 +66,11 @@ func (e events) next(t *testing.T) (name, data string) {
 	return "", ""
 }
 
-func (e events) mark(t *testing.T) tracker.Mark {
+func (e events) mark(t *testing.T) snapshot.Mark {
 	t.Helper()
 	name, data := e.next(t)
 	require.Equal(t, "mark", name)
-	var m tracker.Mark
+	var m snapshot.Mark
 	require.NoError(t, json.Unmarshal([]byte(data), &m))
 	return m
 }
@@ -151,7 +152,7 @@ func TestMarksFindsAClientThatIsGone(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			live.Handler(tr).ServeHTTP(client, httptest.NewRequestWithContext(ctx, http.MethodGet, "/marks", nil))
+			live.Handler(tr).ServeHTTP(client, httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/marks", nil))
 		}()
 		time.Sleep(50 * time.Second)
 		synctest.Wait()
@@ -180,7 +181,7 @@ func (l *leaving) Write(b []byte) (int, error) {
 func TestMarksThroughAMiddlewareThatHidesFlush(t *testing.T) {
 	w := httptest.NewRecorder()
 	hiding := struct{ http.ResponseWriter }{w}
-	live.Handler(exporttest.New(t, tracker.Config{})).ServeHTTP(hiding, httptest.NewRequest(http.MethodGet, "/marks", nil))
+	live.Handler(exporttest.New(t, tracker.Config{})).ServeHTTP(hiding, httptest.NewRequest(http.MethodGet, "http://localhost/marks", nil))
 	assert.Equal(t, http.StatusInternalServerError, w.Code)
 	assert.Contains(t, w.Body.String(), "cannot flush")
 }
@@ -189,6 +190,6 @@ func TestMarksEndsWhenAWriteFails(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	tr.Track()
 	tr.Track()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/marks", nil)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/marks", nil)
 	live.Handler(tr).ServeHTTP(&leaving{httptest.NewRecorder(), 2}, r) // returns
 }

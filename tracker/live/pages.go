@@ -2,93 +2,88 @@ package live
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime"
-	"strconv"
 	"time"
 
 	"github.com/google/pprof/profile"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-const (
-	jsonType   = "application/json"
-	binaryType = "application/octet-stream"
-	maxSeconds = 24 * 60 * 60
+// The answers that are files.
+var (
+	jsonFile = file{contentType: "application/json"}
+	textFile = file{contentType: "text/plain; charset=utf-8"}
+	htmlFile = file{contentType: "text/html; charset=utf-8"}
+	profiles = file{contentType: "application/octet-stream", packed: true}
 )
 
-// number reads a parameter that is a number from 0 to the most; 0 if it is not
-// there. If it is none, it answers 400 and returns false.
-func number(w http.ResponseWriter, r *http.Request, name string, most int) (int, bool) {
-	text := r.FormValue(name)
-	if text == "" {
-		return 0, true
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > most {
-		http.Error(w, fmt.Sprintf("%s=%q: want a number from 0 to %d", name, text, most), http.StatusBadRequest)
-		return 0, false
-	}
-	return n, true
+func (f file) named(name string) file {
+	f.name = name
+	return f
 }
 
-// isSet reads a parameter that is on or off.
-func isSet(r *http.Request, name string) bool {
-	text := r.FormValue(name)
-	return text != "" && text != "0"
-}
+const maxSeconds = 24 * 60 * 60
 
-// profile answers as net/http/pprof does for heap profiles.
+// profile answers as net/http/pprof does for heap profiles. A collection costs
+// the program time, so it has to be asked for by POST, and not by another site's page.
 func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
-	seconds, ok := number(w, r, "seconds", maxSeconds)
-	switch {
-	case !ok:
-	case seconds == 0:
-		h.copies.guard(h.profileNow)(w, r)
-	case isSet(r, "debug"):
-		http.Error(w, "seconds and debug do not go together: a difference is a binary profile", http.StatusBadRequest)
-	default:
-		h.waiting.guard(func(w http.ResponseWriter, r *http.Request) {
-			h.profileDelta(w, r, time.Duration(seconds)*time.Second)
-		})(w, r)
+	q := newQuery(r)
+	seconds, debug, collect := q.number("seconds", maxSeconds), q.flag("debug"), q.flag("gc")
+	if seconds > 0 && debug {
+		q.fail("seconds and debug do not go together: a difference is a binary profile")
 	}
-}
-
-func (h *handler) profileNow(w http.ResponseWriter, r *http.Request) {
-	if isSet(r, "debug") {
-		send(w, r, "text/plain; charset=utf-8", "", func(w io.Writer) error {
-			_, err := io.WriteString(w, h.light(r).String())
-			return err
-		})
+	if q.refused(w) {
 		return
 	}
-	send(w, r, binaryType, "gpumem.pb.gz", func(w io.Writer) error {
-		return pprof.Write(w, export.Record{Snapshot: h.light(r)})
-	})
-}
-
-// light takes a snapshot, after a collection if the request asks for one.
-func (h *handler) light(r *http.Request) *tracker.Snapshot {
-	if isSet(r, "gc") {
-		runtime.GC()
+	if collect && r.Method != http.MethodPost {
+		refuseMethod(w, "POST", "gc=1 runs a collection: ask for it by POST")
+		return
 	}
-	return h.tracker.LightSnapshot()
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	take := h.tracker.LightSnapshot
+	if collect {
+		take = func() *snapshot.Snapshot {
+			runtime.GC()
+			return h.tracker.LightSnapshot()
+		}
+	}
+	switch {
+	case seconds > 0:
+		h.waiting.guard(func(w http.ResponseWriter, r *http.Request) {
+			h.profileDelta(w, r, time.Duration(seconds)*time.Second, take)
+		})(w, r)
+	case debug:
+		h.send(w, r, textFile, h.within(h.light, r, func(w io.Writer) error {
+			_, err := io.WriteString(w, take().String())
+			return err
+		}))
+	default:
+		h.send(w, r, profiles.named("gpumem.pb.gz"), h.within(h.light, r, func(w io.Writer) error {
+			return pprof.Write(w, &snapshot.Record{Snapshot: take()})
+		}))
+	}
 }
 
-func (h *handler) profileDelta(w http.ResponseWriter, r *http.Request, d time.Duration) {
+func (h *handler) profileDelta(w http.ResponseWriter, r *http.Request, d time.Duration, take func() *snapshot.Snapshot) {
 	// The server's own WriteTimeout would end the request before there is an answer.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + patience))
-	send(w, r, binaryType, "gpumem-delta.pb.gz", func(w io.Writer) error {
-		delta, err := h.delta(r, d)
+	h.send(w, r, profiles.named("gpumem-delta.pb.gz"), func(w io.Writer) error {
+		delta, err := h.delta(r.Context(), d, take)
 		if err != nil {
 			return fmt.Errorf("the profile of %v was not made: %w", d, err)
 		}
@@ -97,76 +92,93 @@ func (h *handler) profileDelta(w http.ResponseWriter, r *http.Request, d time.Du
 }
 
 // delta returns the profile of what changes in that time.
-func (h *handler) delta(r *http.Request, d time.Duration) (*profile.Profile, error) {
-	base, err := h.take(r)
+func (h *handler) delta(ctx context.Context, d time.Duration, take func() *snapshot.Snapshot) (*profile.Profile, error) {
+	base, err := h.profileOf(ctx, take)
 	if err != nil {
 		return nil, err
 	}
-	if err := wait(r.Context(), d); err != nil {
+	if err := wait(ctx, d); err != nil {
 		return nil, err
 	}
-	next, err := h.take(r)
+	next, err := h.profileOf(ctx, take)
 	if err != nil {
 		return nil, err
 	}
 	return pprof.Sub(next, base)
 }
 
-// take makes a profile when there are few enough requests that do such work.
-func (h *handler) take(r *http.Request) (*profile.Profile, error) {
-	if err := h.copies.enter(r.Context()); err != nil {
+// profileOf makes a profile when there are few enough requests that do such work.
+func (h *handler) profileOf(ctx context.Context, take func() *snapshot.Snapshot) (*profile.Profile, error) {
+	if err := h.light.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer h.copies.leave()
-	return pprof.Profile(export.FromSnapshot(h.light(r))), nil
+	defer h.light.leave()
+	return pprof.Profile(export.FromSnapshot(take())), nil
 }
 
 func (h *handler) snapshot(w http.ResponseWriter, r *http.Request) {
+	q := newQuery(r)
 	take := h.tracker.Snapshot
-	if isSet(r, "light") {
+	if q.flag("light") {
 		take = h.tracker.LightSnapshot
 	}
-	send(w, r, jsonType, "", func(w io.Writer) error { return take().WriteJSON(w) })
+	if !q.refused(w) {
+		h.send(w, r, jsonFile, h.within(h.copies, r, func(w io.Writer) error { return take().WriteJSON(w) }))
+	}
+}
+
+// whole answers with all that the tracker knows.
+func (h *handler) whole(w http.ResponseWriter, r *http.Request, f file, write func(io.Writer) error) {
+	if !newQuery(r).refused(w) {
+		h.send(w, r, f, h.within(h.copies, r, write))
+	}
 }
 
 func (h *handler) dump(w http.ResponseWriter, r *http.Request) {
-	send(w, r, jsonType, "gpumem.dump.json", func(w io.Writer) error { return h.tracker.Dump(w, "asked for over HTTP") })
+	h.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error { return h.tracker.Dump(w, "asked for over HTTP") })
 }
 
 func (h *handler) trace(w http.ResponseWriter, r *http.Request) {
-	send(w, r, jsonType, "gpumem.trace.json", func(w io.Writer) error { return trace.Write(w, export.Take(h.tracker)) })
+	h.whole(w, r, jsonFile.named("gpumem.trace.json"), func(w io.Writer) error { return trace.Write(w, h.tracker.Record()) })
 }
 
 func (h *handler) pickle(w http.ResponseWriter, r *http.Request) {
-	send(w, r, binaryType, "gpumem.pickle", func(w io.Writer) error { return torch.Write(w, export.Take(h.tracker)) })
+	f := file{contentType: "application/octet-stream", name: "gpumem.pickle"}
+	h.whole(w, r, f, func(w io.Writer) error { return torch.Write(w, h.tracker.Record()) })
 }
 
 func (h *handler) report(w http.ResponseWriter, r *http.Request) {
-	send(w, r, "text/html; charset=utf-8", "", func(w io.Writer) error { return html.Write(w, export.Take(h.tracker)) })
+	w.Header().Set("Content-Security-Policy", html.Policy()+"; frame-ancestors 'none'")
+	h.whole(w, r, htmlFile, func(w io.Writer) error { return html.Write(w, h.tracker.Record()) })
 }
 
 // leaksNow is what /leaks answers.
 type leaksNow struct {
-	Suspects []tracker.Suspect `json:"suspects"`
-	Growth   []tracker.Growth  `json:"growth"`
+	Suspects []snapshot.Suspect `json:"suspects"`
+	Growth   []snapshot.Growth  `json:"growth"`
 }
 
 // leaks answers with JSON, or as text.
 func (h *handler) leaks(w http.ResponseWriter, r *http.Request) {
-	contentType := jsonType
-	if isSet(r, "debug") {
-		contentType = "text/plain; charset=utf-8"
+	q := newQuery(r)
+	debug := q.flag("debug")
+	if q.refused(w) {
+		return
 	}
-	send(w, r, contentType, "", func(w io.Writer) error {
+	f := jsonFile
+	if debug {
+		f = textFile
+	}
+	h.send(w, r, f, h.within(h.copies, r, func(w io.Writer) error {
 		found := leaksNow{ // never null
-			append([]tracker.Suspect{}, h.tracker.Suspects()...),
-			append([]tracker.Growth{}, h.tracker.Growth()...),
+			append([]snapshot.Suspect{}, h.tracker.Suspects()...),
+			append([]snapshot.Growth{}, h.tracker.Growth()...),
 		}
-		if isSet(r, "debug") {
+		if debug {
 			return found.print(w)
 		}
 		return json.NewEncoder(w).Encode(found)
-	})
+	}))
 }
 
 func (l leaksNow) print(w io.Writer) error {
@@ -183,16 +195,39 @@ func (l leaksNow) print(w io.Writer) error {
 
 // levelsNow is what /levels answers.
 type levelsNow struct {
-	Time time.Time `json:"time"`
-	tracker.Levels
-	Untracked int64         `json:"untracked_bytes"`
-	Peak      tracker.Tally `json:"peak"`
-	Total     tracker.Tally `json:"total"`
+	Run    string    `json:"run"` // another one if the program was started again
+	Closed bool      `json:"closed"`
+	Device string    `json:"device"`
+	Origin string    `json:"origin"`
+	Time   time.Time `json:"time"`
+	snapshot.Levels
+	Untracked int64                  `json:"untracked_bytes"`
+	Peak      snapshot.Tally         `json:"peak"`
+	Total     snapshot.Tally         `json:"total"`
+	Kinds     map[string]alloc.Bytes `json:"kinds"` // live, by kind
 }
 
-func (h *handler) levels(w http.ResponseWriter, _ *http.Request) {
-	s := h.tracker.LightSnapshot()
-	answer(w, jsonType, func(b *bytes.Buffer) error {
-		return json.NewEncoder(b).Encode(levelsNow{s.Time, s.Levels, int64(s.Untracked()), s.Peak, s.Total})
+func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
+	if newQuery(r).refused(w) {
+		return
+	}
+	h.send(w, r, jsonFile, func(w io.Writer) error {
+		s := h.tracker.LightSnapshot()
+		kinds := make(map[string]alloc.Bytes)
+		for g := range s.Groups() {
+			kinds[g.Kind.String()] += g.Bytes
+		}
+		return json.NewEncoder(w).Encode(levelsNow{
+			h.run, h.closed(), export.Device(s), s.Origin.String(), s.Time,
+			s.Levels, int64(s.Untracked()), s.Peak, s.Total, kinds,
+		})
+	})
+}
+
+// timeline answers with the levels of the past that the tracker has kept.
+func (h *handler) timeline(w http.ResponseWriter, r *http.Request) {
+	h.whole(w, r, jsonFile, func(w io.Writer) error {
+		record := &snapshot.Record{Snapshot: h.tracker.LightSnapshot(), History: h.tracker.History(), Marks: h.tracker.Marks()}
+		return json.NewEncoder(w).Encode(export.NewTimeline(record))
 	})
 }

@@ -17,13 +17,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // readers are the ways to look at a tracker. The first looks at nothing, and
@@ -41,6 +42,9 @@ var readers = []struct {
 	{"trace", exported(trace.Write)},
 	{"html", exported(html.Write)},
 	{"metrics", scrape},
+	{"suspects", func(_ *testing.B, tr *tracker.MemTracker) { tr.Suspects() }},
+	{"profile", func(_ *testing.B, tr *tracker.MemTracker) { tr.Profile() }},
+	{"track", func(_ *testing.B, tr *tracker.MemTracker) { tr.Track() }},
 	{"oom", func(b *testing.B, tr *tracker.MemTracker) {
 		if _, err := tr.Alloc(alloc.Shape{1 << 20, 1 << 21}, alloc.Uint8, tracker.Input); err.Error() == "" {
 			b.Fatal("no text")
@@ -48,8 +52,8 @@ var readers = []struct {
 	}},
 }
 
-func exported(write func(io.Writer, export.Record) error) func(*testing.B, *tracker.MemTracker) {
-	return func(b *testing.B, tr *tracker.MemTracker) { check(b, write(io.Discard, export.Take(tr))) }
+func exported(write func(io.Writer, *snapshot.Record) error) func(*testing.B, *tracker.MemTracker) {
+	return func(b *testing.B, tr *tracker.MemTracker) { check(b, write(io.Discard, tr.Record())) }
 }
 
 func scrape(b *testing.B, tr *tracker.MemTracker) {
@@ -81,7 +85,13 @@ func spin(d time.Duration) {
 // BenchmarkAllocBesideReaders is an Alloc and its Free with a million live
 // buffers, a reader in a loop beside it, and the Go collector running.
 // It reports the longest that a pair took, and what one in ten thousand exceeds. With reader=none that is
-// what the machine and the collector cost.
+// what the machine and the collector cost: on few processors mostly the turns of the scheduler.
+//
+// What the readers themselves can do to a pair is to hold the lock. With the tag lockprobe, on Linux,
+// the benchmark reports the longest hold, by readers and pairs alike, in time of its processor: that does
+// not depend on what else runs on the machine.
+//
+//	go test -tags lockprobe -bench BesideReaders ./tracker/live
 func BenchmarkAllocBesideReaders(b *testing.B) {
 	const live = 1_000_000
 	for _, reader := range readers {
@@ -108,6 +118,8 @@ func BenchmarkAllocBesideReaders(b *testing.B) {
 			})
 			waits := make([]time.Duration, 0, b.N)
 			shape := alloc.Shape{64, 3, 3, 3}
+			lock := tr.Device().(*alloc.Cache).Locker().(*spinlock.Mutex)
+			lock.Forget()
 			b.ResetTimer()
 			for range b.N {
 				begin := time.Now()
@@ -117,12 +129,17 @@ func BenchmarkAllocBesideReaders(b *testing.B) {
 				waits = append(waits, time.Since(begin))
 			}
 			b.StopTimer()
+			longest, known := lock.Longest()
 			stop.Store(true)
 			beside.Wait()
 			slices.Sort(waits)
 			b.ReportMetric(waits[len(waits)-1].Seconds()*1e3, "worst-ms")
 			b.ReportMetric(waits[len(waits)*9999/10000].Seconds()*1e6, "p99.99-us")
 			b.ReportMetric(float64(reads), "reads")
+			if known {
+				b.ReportMetric(longest.Time.Seconds()*1e3, "held-ms")
+				b.Log("the longest hold: ", longest)
+			}
 		})
 	}
 }

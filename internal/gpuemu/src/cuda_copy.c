@@ -9,11 +9,13 @@ enum { BUS = 24, LOCAL = 700 };
 
 static void *pointer(CUdeviceptr at) { return (void *)(uintptr_t)at; }
 
-// side checks one end of a copy: device memory must lie in one allocation,
+// side checks one end of a copy: device memory must lie in one allocation, or be mapped,
 // anything else is the host's own affair.
 static int side(CUdeviceptr at, size_t n, int device_only) {
 	if (heap_owns(at))
 		return heap_range(at, n, 1);
+	if (virtual_owns(at))
+		return virtual_range(at, n);
 	return at && !device_only;
 }
 

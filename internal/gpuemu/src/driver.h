@@ -76,6 +76,11 @@ uint64_t heap_free(int device);
 int heap_range(CUdeviceptr p, size_t n, int touch);
 int heap_owns(CUdeviceptr p);
 
+// virtual_owns and virtual_range are the same for reserved addresses, where a
+// range may be of several mappings.
+int virtual_owns(CUdeviceptr p);
+int virtual_range(CUdeviceptr p, size_t n);
+
 // clock_queue adds work of so many ns to a stream, and gives when it is done.
 long long clock_queue(CUcontext ctx, CUstream s, long long ns);
 void clock_wait(long long until);

@@ -1,4 +1,4 @@
-// Package gguf_test holds what package estimate reads from GGUF files against
+// Package gguf_test holds what package checkpoint reads from GGUF files against
 // another reader of them.
 package gguf_test
 
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 )
 
 const alignment = 32
@@ -86,7 +86,7 @@ func TestReadersAgree(t *testing.T) {
 	path := writeFile(t, types...)
 	want, err := parser.ParseGGUFFile(path)
 	require.NoError(t, err)
-	c, err := estimate.Open(path)
+	c, err := checkpoint.Open(path)
 	require.NoError(t, err)
 	assert.EqualValues(t, want.ModelParameters, c.Parameters())
 	i := 0
@@ -106,7 +106,7 @@ func TestWithdrawnTypesAreRefused(t *testing.T) {
 	_, withdrawn := known()
 	require.NotEmpty(t, withdrawn)
 	for _, kind := range withdrawn {
-		_, err := estimate.Open(writeFile(t, kind))
+		_, err := checkpoint.Open(writeFile(t, kind))
 		assert.ErrorContains(t, err, fmt.Sprintf("unknown tensor type %d", kind), kind)
 	}
 }

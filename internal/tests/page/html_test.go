@@ -9,22 +9,27 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // report returns a record and its page.
-func report(t *testing.T) (export.Record, []byte) {
+func report(t *testing.T) (*snapshot.Record, []byte) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	r := export.Take(tr)
+	r := tr.Record()
 	var b bytes.Buffer
 	require.NoError(t, html.Write(&b, r))
 	return r, b.Bytes()
@@ -38,44 +43,180 @@ func TestReport(t *testing.T) {
 
 	t.Run("draws", func(t *testing.T) {
 		assert.Positive(t, evaluate[int](t, ctx, `document.querySelectorAll("#chart canvas").length`))
-		assert.Positive(t, evaluate[int](t, ctx, `document.querySelectorAll("#flame div[data-name='exporttest.loadBatch']").length`))
+		assert.Positive(t, evaluate[int](t, ctx, `document.querySelectorAll("#flame [data-name='exporttest.loadBatch']").length`))
 		assert.Equal(t, r.Snapshot.Peak.Bytes.String(), evaluate[string](t, ctx, `document.getElementById("peak").textContent`))
 		assert.Equal(t, 3, evaluate[int](t, ctx, `document.querySelectorAll("#live-table tbody tr").length`))
 		assert.InDelta(t, float64(r.Snapshot.Allocated), evaluate[float64](t, ctx, `chartData.allocated.at(-1)`), 0)
 		assert.Equal(t, float64(r.Snapshot.Live.Bytes), evaluate[float64](t, ctx, `flameData.bytes[0]`))
+		assert.Equal(t, len(r.Snapshot.Segments), evaluate[int](t, ctx, `document.querySelectorAll("#segments tbody tr").length`))
 	})
+	t.Run("prints sizes as Go does", func(t *testing.T) {
+		for _, n := range []alloc.Bytes{0, 1, 1023, 1024, 33_024, 1536, 1_048_524, 1_048_525, 5 << 20, 5505024, -33_024, 1<<40 - 1, 3 << 50} {
+			assert.Equal(t, n.String(), evaluate[string](t, ctx, fmt.Sprintf(`size(%d)`, int64(n))))
+		}
+	})
+	seq := `+document.getElementById("mark").dataset.seq`
 	t.Run("shows a mark that is clicked", func(t *testing.T) {
-		assert.True(t, evaluate[bool](t, ctx, `document.getElementById("mark-2").hidden`))
+		assert.Equal(t, 4, evaluate[int](t, ctx, seq))
 		click(t, ctx, `[data-mark="2"]`)
-		assert.False(t, evaluate[bool](t, ctx, `document.getElementById("mark-2").hidden`))
-		assert.True(t, evaluate[bool](t, ctx, `document.getElementById("mark-4").hidden`))
-		text := evaluate[string](t, ctx, `document.getElementById("mark-2").innerText`)
+		assert.Equal(t, 2, evaluate[int](t, ctx, seq))
+		text := evaluate[string](t, ctx, `document.getElementById("mark").innerText`)
 		assert.Contains(t, text, "(64, 3, 3, 3)")
 		assert.Contains(t, text, "13.5 KiB")
+		assert.Contains(t, text, "grew by 13.5 KiB")
 	})
-	t.Run("shows a mark whose line is clicked", func(t *testing.T) {
-		at := evaluate[[]float64](t, ctx, `(() => {
+	at := func(moment string) (x, y float64) {
+		place := evaluate[[]float64](t, ctx, `(() => {
 			const over = document.querySelector(".u-over");
 			over.scrollIntoView({block: "center"}); // which also ends a scroll that is under way
-			const box = over.getBoundingClientRect(), mark = chartData.marks.find(m => m.mark === 3);
-			return [box.left + box.width * mark.seconds / chartData.seconds.at(-1), box.top + 20];
+			const box = over.getBoundingClientRect(), moment = `+moment+`;
+			return [box.left + box.width * moment.seconds / chartData.seconds.at(-1), box.top + 20];
 		})()`)
-		mouse(t, ctx, at[0], at[1], "mousedown", "mouseup", "click")
-		assert.False(t, evaluate[bool](t, ctx, `document.getElementById("mark-3").hidden`))
+		return place[0], place[1]
+	}
+	t.Run("shows a mark whose line is clicked", func(t *testing.T) {
+		x, y := at(`chartData.marks.find(m => m.mark === 3)`)
+		mouse(t, ctx, x, y, "mousedown", "mouseup", "click")
+		assert.Equal(t, 3, evaluate[int](t, ctx, seq))
 	})
-	t.Run("filters the live table", func(t *testing.T) {
+	t.Run("shows what was live at the peak", func(t *testing.T) {
+		x, y := at(`chartData.peak`)
+		mouse(t, ctx, x, y, "mousedown", "mouseup", "click")
+		text := evaluate[string](t, ctx, `document.getElementById("buffers").innerText`)
+		assert.Contains(t, text, "What was live at the peak")
+		assert.Contains(t, text, "Activation")
+		click(t, ctx, `[data-table="live"]`)
+		assert.NotContains(t, evaluate[string](t, ctx, `document.querySelector("#live-table tbody").innerText`), "Activation")
+		click(t, ctx, `#show-peak`)
+		assert.Contains(t, evaluate[string](t, ctx, `document.querySelector("#live-table tbody").innerText`), "Activation")
+		click(t, ctx, `[data-table="live"]`)
+	})
+	t.Run("stacks by kind or by line of code", func(t *testing.T) {
+		legend := func() string { return evaluate[string](t, ctx, `document.querySelector("#chart .legend").innerText`) }
+		assert.Contains(t, legend(), "Parameter")
+		click(t, ctx, `[data-layers="sites"]`)
+		assert.NotContains(t, legend(), "Parameter")
+		assert.Regexp(t, `:\d+ `, legend())
+		click(t, ctx, `[data-layers="kinds"]`)
+		click(t, ctx, `#chart .legend li:last-child button`)
+		assert.Equal(t, "false", evaluate[string](t, ctx, `document.querySelector("#chart .legend li:last-child button").getAttribute("aria-pressed")`))
+	})
+	t.Run("filters and sorts the table", func(t *testing.T) {
 		evaluate[bool](t, ctx, `(() => { const f = document.getElementById("filter"); f.value = "parameter"; f.dispatchEvent(new Event("input")); return true; })()`)
 		assert.Equal(t, 1, evaluate[int](t, ctx, `[...document.querySelectorAll("#live-table tbody tr")].filter(r => !r.hidden).length`))
+		evaluate[bool](t, ctx, `(() => { const f = document.getElementById("filter"); f.value = ""; f.dispatchEvent(new Event("input")); return true; })()`)
+		click(t, ctx, `[data-key="count"]`)
+		assert.Contains(t, evaluate[string](t, ctx, `document.querySelector("#live-table tbody tr").innerText`), "Parameter")
+		assert.Equal(t, "descending", evaluate[string](t, ctx, `document.querySelector("[data-key=count]").parentNode.ariaSort`))
 	})
 	t.Run("looks closer at a frame", func(t *testing.T) {
-		click(t, ctx, `#flame div[data-name='exporttest.loadWeights']`)
-		width := `document.querySelector("#flame div[data-name='exporttest.loadWeights']").clientWidth / document.getElementById("flame").clientWidth`
+		click(t, ctx, `#flame [data-name='exporttest.loadWeights']`)
+		width := `document.querySelector("#flame [data-name='exporttest.loadWeights']").clientWidth / document.getElementById("flame").clientWidth`
 		waitFor(t, ctx, width+` > 0.97`)
+	})
+	t.Run("works with the keyboard", func(t *testing.T) {
+		key := func(name string) {
+			evaluate[bool](t, ctx, fmt.Sprintf(`(() => { document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: %q, bubbles: true})); return true; })()`, name))
+		}
+		focused := func() string { return evaluate[string](t, ctx, `document.activeElement.dataset.name`) }
+		assert.Equal(t, 1, evaluate[int](t, ctx, `document.querySelectorAll("#flame [tabindex='0']").length`), "one stop for the Tab key")
+		evaluate[bool](t, ctx, `(document.querySelector("#flame [tabindex='0']").focus(), true)`)
+		assert.Equal(t, "exporttest.loadWeights", focused())
+		key("ArrowUp")
+		above := focused()
+		assert.NotEqual(t, "exporttest.loadWeights", above)
+		key("ArrowDown")
+		assert.Equal(t, "exporttest.loadWeights", focused())
+		key("Escape")
+		assert.Equal(t, above, focused())
+		for _, what := range []string{"#live-table th button", "#chart .legend button", "#chips button", "[data-layers]", "[data-measure]"} {
+			assert.True(t, evaluate[bool](t, ctx, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.focus(); return document.activeElement === e; })()`, what)), what)
+		}
 	})
 	t.Run("fits a narrow window", func(t *testing.T) {
 		require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(360, 700)))
 		waitFor(t, ctx, `document.documentElement.scrollWidth <= 360`)
+		for _, cell := range []string{"Shape", "Type", "Allocated at"} {
+			assert.LessOrEqual(t, evaluate[float64](t, ctx, fmt.Sprintf(`document.querySelector("#live-table td[data-name='%s']").getBoundingClientRect().right`, cell)), 360.0, cell)
+		}
 	})
+}
+
+// contrast returns the lowest contrast of a text with what is behind it: WCAG 2.2, 1.4.3 asks
+// for 4.5.
+const contrast = `(() => {
+	const numbers = c => c.match(/[\d.]+/g).map(Number);
+	const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+		.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const behind = e => {
+		for (; e; e = e.parentElement) {
+			const c = numbers(getComputedStyle(e).backgroundColor);
+			if (c.length < 4 || c[3] > 0) return c;
+		}
+		return [255, 255, 255];
+	};
+	let worst = {ratio: 99, text: ""};
+	const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	while (walker.nextNode()) {
+		const e = walker.currentNode.parentElement, text = walker.currentNode.textContent.trim();
+		if (!text || !e.checkVisibility() || ["SCRIPT", "STYLE", "NOSCRIPT"].includes(e.tagName)) continue;
+		const [a, b] = [light(numbers(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+		const ratio = (a + 0.05) / (b + 0.05);
+		if (ratio < worst.ratio) worst = {ratio, text};
+	}
+	return worst;
+})()`
+
+// TestContrast of all texts of both pages, light and dark.
+func TestContrast(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{Clock: time.Now, OOMDir: t.TempDir()})
+	exporttest.Train(t, tr)
+	server := httptest.NewServer(live.Handler(tr))
+	t.Cleanup(server.Close)
+	ctx := open(t, "about:blank")
+	for _, page := range []string{"/", "/report"} {
+		for _, scheme := range []string{"light", "dark"} {
+			require.NoError(t, chromedp.Do(ctx, prefer(scheme), chromedp.Navigate(server.URL+page)))
+			if page == "/" {
+				waitFor(t, ctx, `document.querySelectorAll("#marks tr[data-mark]").length === 4`)
+			}
+			worst := evaluate[struct {
+				Ratio float64 `json:"ratio"`
+				Text  string  `json:"text"`
+			}](t, ctx, contrast)
+			assert.GreaterOrEqual(t, worst.Ratio, 4.5, "%s %s: %s", scheme, page, worst.Text)
+		}
+	}
+}
+
+// prefer has the browser prefer light or dark pages.
+func prefer(scheme string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return err
+	})
+}
+
+// TestLargeReport: of a program with many buffers, stacks and marks the page stays small.
+func TestLargeReport(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	for i := range 20_000 {
+		_, err := tr.Alloc(alloc.Shape{1 + i%5000}, alloc.Float32, snapshot.Kinds()[i%7])
+		require.NoError(t, err)
+		if i%100 == 0 {
+			tr.Track()
+		}
+	}
+	var b bytes.Buffer
+	require.NoError(t, html.Write(&b, tr.Record()))
+	assert.LessOrEqual(t, b.Len(), 2<<20)
+	path := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, os.WriteFile(path, b.Bytes(), 0o644))
+	ctx := open(t, "file://"+path)
+	nodes := evaluate[int](t, ctx, `(() => { const w = document.createTreeWalker(document, NodeFilter.SHOW_ALL); let n = 0; while (w.nextNode()) n++; return n; })()`)
+	assert.LessOrEqual(t, nodes, 20_000)
 }
 
 // click clicks an element wherever it is: the page may still be scrolling, and

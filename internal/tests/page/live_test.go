@@ -1,10 +1,14 @@
 package page_test
 
 import (
+	"net"
+	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -24,7 +28,7 @@ func TestLivePage(t *testing.T) {
 	waitFor(t, ctx, `document.getElementById("live-note").textContent === "4 buffers"`)
 	waitFor(t, ctx, `document.querySelectorAll("#marks tr[data-mark]").length === 4`)
 	waitFor(t, ctx, `document.querySelectorAll("#chart canvas").length === 1`)
-	_, err := tr.AllocBytes(3*alloc.MiB, tracker.Gradient)
+	gradient, err := tr.AllocBytes(3*alloc.MiB, tracker.Gradient)
 	require.NoError(t, err)
 	tr.Track()
 	waitFor(t, ctx, `document.querySelector("#marks tr[data-mark]").dataset.mark === "5"`)
@@ -32,10 +36,84 @@ func TestLivePage(t *testing.T) {
 	_, err = tr.Alloc(nil, alloc.Float32, tracker.Gradient) // a scalar, whose shape is null in JSON
 	require.NoError(t, err)
 	tr.Track()
-	waitFor(t, ctx, `document.querySelector("#marks tr[data-mark='6']")?.innerText.includes("+ 1 × Gradient () float32")`)
+	waitFor(t, ctx, `document.querySelector("#marks tr[data-mark='6']")?.innerText.includes("+ 1 × Gradient () float32, 4 B")`)
 	row := evaluate[string](t, ctx, `document.querySelector("#marks tr[data-mark='5']").innerText`)
-	assert.Contains(t, row, "+ 3.00 MiB")
+	assert.Contains(t, row, "grew by 3.0 MiB")
 	assert.Contains(t, row, "+ 1 × Gradient (3145728) uint8")
+	assert.Contains(t, row, "page_test.TestLivePage", "the line that allocated")
+
+	// The largest change is a loss here, not the growth that the delta has first.
+	require.NoError(t, gradient.Free())
+	_, err = tr.AllocBytes(alloc.MiB, tracker.Input)
+	require.NoError(t, err)
+	tr.Track()
+	waitFor(t, ctx, `document.querySelector("#marks tr[data-mark='7']")?.innerText.includes("− 1 × Gradient (3145728) uint8, 3.0 MiB")`)
+	assert.Equal(t, "fell", evaluate[string](t, ctx, `document.querySelector("#marks tr[data-mark='7']").className`))
+	assert.Equal(t, "grew", evaluate[string](t, ctx, `document.querySelector("#marks tr[data-mark='5']").className`))
+	legend := evaluate[string](t, ctx, `document.querySelector("#chart .legend").innerText`)
+	for _, kind := range []string{"Parameter", "Input", "Tensor"} {
+		assert.Contains(t, legend, kind)
+	}
+
+	// The areas follow the levels, up to the last.
+	waitFor(t, ctx, `(() => {
+		const {plot, data} = document.getElementById("chart").chart;
+		return plot.data.length === 1 + data.layers.length + data.lines.length && plot.data.every(column => column.length === plot.data[0].length)
+			&& plot.data[1].at(-1) === data.layers.reduce((sum, layer) => sum + layer.bytes.at(-1), 0) && plot.data[1].at(-1) > 3000000;
+	})()`)
+	require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(375, 700)))
+	waitFor(t, ctx, `document.documentElement.scrollWidth <= 375`)
+
+	require.NoError(t, tr.Close())
+	waitFor(t, ctx, `document.getElementById("notice").textContent.includes("closed its tracker")`)
+}
+
+// TestLivePageShowsThePast: what was before the page was opened, as far as the history
+// reaches, and by marks before that.
+func TestLivePageShowsThePast(t *testing.T) {
+	begun := time.Now().Add(-time.Hour)
+	var looks atomic.Int64 // the clock passes a second at each
+	tr := exporttest.New(t, tracker.Config{MaxEvents: 100, Clock: func() time.Time {
+		return begun.Add(time.Duration(looks.Add(1)) * time.Second)
+	}})
+	for range 300 {
+		b, err := tr.AllocBytes(alloc.MiB, tracker.Input)
+		require.NoError(t, err)
+		tr.Track()
+		require.NoError(t, b.Free())
+	}
+	server := httptest.NewServer(live.Handler(tr))
+	t.Cleanup(server.Close)
+	ctx := open(t, server.URL+"/")
+	click(t, ctx, `[data-seconds="0"]`)
+	waitFor(t, ctx, `document.querySelector("#chart .legend")?.innerText.includes("all kinds")`)
+	assert.Contains(t, evaluate[string](t, ctx, `document.querySelector("#chart .legend").innerText`), "Input")
+}
+
+// TestLivePageOfAServerThatGoes tells in words that it is gone, and draws its
+// level no further; another program at its address gets the page for itself.
+func TestLivePageOfAServerThatGoes(t *testing.T) {
+	start := func(addr string, origin tracker.Origin) (*http.Server, *tracker.MemTracker, string) {
+		tr := exporttest.New(t, tracker.Config{Clock: time.Now, Origin: origin})
+		exporttest.Train(t, tr)
+		listener, err := net.Listen("tcp", addr)
+		require.NoError(t, err)
+		server := &http.Server{Handler: live.Handler(tr)}
+		go server.Serve(listener)
+		t.Cleanup(func() { server.Close() })
+		return server, tr, listener.Addr().String()
+	}
+	first, _, addr := start("localhost:0", tracker.Origin{Program: "first"})
+	ctx := open(t, "http://"+addr+"/")
+	waitFor(t, ctx, `document.querySelectorAll("#marks tr[data-mark]").length === 4`)
+	require.NoError(t, first.Close())
+	waitFor(t, ctx, `!document.getElementById("notice").hidden && document.getElementById("notice").textContent.includes("No answer from the program since")`)
+
+	_, _, _ = start(addr, tracker.Origin{Program: "second"})
+	waitFor(t, ctx, `document.getElementById("origin").textContent.includes("second")`)
+	waitFor(t, ctx, `document.getElementById("notice").hidden`)
+	waitFor(t, ctx, `document.querySelectorAll("#marks tr[data-mark]").length === 4`)
+	waitFor(t, ctx, `document.querySelector("#chart .legend b").textContent !== "–"`)
 }
 
 func TestLeaksOnTheLivePage(t *testing.T) {

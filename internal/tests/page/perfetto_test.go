@@ -17,8 +17,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 const pageVariable = "GPUMEMTRACK_PERFETTO_UI"
@@ -65,7 +65,7 @@ func query[Row any](t *testing.T, ctx context.Context, sql string) []Row {
 }
 
 // story is a program with sections that nest, overlap, end late and not at all.
-func story(t *testing.T) export.Record {
+func story(t *testing.T) *snapshot.Record {
 	tr := exporttest.New(t, tracker.Config{})
 	epoch := tr.Section("epoch")
 	tr.Do("train", func() {
@@ -77,10 +77,10 @@ func story(t *testing.T) export.Record {
 	epoch.End()
 	loading.End()
 	tr.Section("open at the end")
-	return export.Take(tr)
+	return tr.Record()
 }
 
-func written(t *testing.T, r export.Record) []byte {
+func written(t *testing.T, r *snapshot.Record) []byte {
 	var b bytes.Buffer
 	require.NoError(t, trace.Write(&b, r))
 	return b.Bytes()

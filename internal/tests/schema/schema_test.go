@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // schema returns a schema of the docs.
@@ -98,25 +99,25 @@ func TestSmallDumpsMatchTheirSchema(t *testing.T) {
 // TestSchemasKnowEveryWord compares the schemas' words with the code's.
 func TestSchemasKnowEveryWord(t *testing.T) {
 	var actions, kinds []any
-	for a := tracker.Allocated; !strings.HasPrefix(a.String(), "Action("); a++ {
+	for a := snapshot.Allocated; !strings.HasPrefix(a.String(), "Action("); a++ {
 		actions = append(actions, a.String())
 	}
-	for _, kind := range tracker.Kinds() {
+	for _, kind := range snapshot.Kinds() {
 		kinds = append(kinds, kind.String())
 	}
-	assert.ElementsMatch(t, actions, enum(t, "dump", "properties", "history", "properties", "events", "items", "properties", "action"))
-	assert.ElementsMatch(t, kinds, enum(t, "snapshot", "$defs", "kind"))
+	assert.ElementsMatch(t, actions, words(t, "enum", "dump", "properties", "history", "properties", "events", "items", "properties", "action"))
+	assert.ElementsMatch(t, kinds, words(t, "examples", "snapshot", "$defs", "kind"))
 }
 
-// enum returns the words that a schema allows at a place.
-func enum(t *testing.T, name string, place ...string) []any {
+// words returns a list of words that stands in a schema at a place.
+func words(t *testing.T, list, name string, place ...string) []any {
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", name+".schema.json"))
 	require.NoError(t, err)
 	at := parse(t, text)
 	for _, key := range place {
 		at = at[key].(map[string]any)
 	}
-	return at["enum"].([]any)
+	return at[list].([]any)
 }
 
 func TestSchemasRefuseWhatTheyDoNotKnow(t *testing.T) {

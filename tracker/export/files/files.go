@@ -4,9 +4,7 @@
 package files
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,27 +14,54 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// The formats, in words.
+const (
+	Snapshot = "snapshot"
+	Dump     = "dump"
+	Profile  = "pprof profile"
+	PyTorch  = "PyTorch snapshot"
 )
 
 // File is a file that was read.
 type File struct {
-	Format string // in words: "snapshot", "dump", "pprof profile", "PyTorch snapshot"
-	Usage  *export.Usage
-	Record *export.Record // of a snapshot or a dump; nil of other formats
+	Format  string // one of the above
+	Usage   *export.Usage
+	Record  *snapshot.Record // nil of a pprof profile; with Others where a file has several devices
+	NoTimes bool             // the events of a PyTorch snapshot have no times
+}
+
+// ErrFormat is the error of a file that is none of those that can be read, other than
+// one that is torn.
+var ErrFormat = errors.New("this is no snapshot")
+
+// isText knows the beginning of a text, which a profile is not: it holds small numbers.
+func isText(head []byte) bool {
+	return !bytes.ContainsFunc(head, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != '\r' })
 }
 
 // Open reads a file. The error names it, and says what it is not or where it is torn.
-func Open(path string) (*File, error) {
+func Open(path string) (*File, error) { return OpenWithin(path, 0) }
+
+// OpenWithin is Open for files that take more memory than usual, and unpack to more
+// bytes: at most the limit of both. 0 is 1 GiB.
+func OpenWithin(path string, limit alloc.Bytes) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	file, err := Read(f)
+	r, err := bounded.NewReader(f, int64(limit))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	file, err := Read(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -44,55 +69,64 @@ func Open(path string) (*File, error) {
 	return file, nil
 }
 
-// Read reads a file's text.
+// Read reads a file, packed by gzip or not.
 func Read(in io.Reader) (*File, error) {
-	r := bufio.NewReaderSize(in, 1<<16)
-	head, err := r.Peek(512)
-	if err != nil && !errors.Is(err, io.EOF) {
+	r, err := bounded.NewReader(in, 0)
+	if err != nil {
 		return nil, err
 	}
-	if bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
-		return readPacked(r)
+	head, err := r.Peek(4096)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, bounded.Torn(err)
 	}
 	switch first := bytes.TrimLeft(head, " \t\r\n"); {
 	case len(head) == 0:
-		return nil, errors.New("the file is empty")
-	case bytes.HasPrefix(first, []byte("{")):
+		return nil, fmt.Errorf("%w: the file is empty", ErrFormat)
+	case bytes.HasPrefix(first, []byte("{")) && !isTorchJSON(first):
 		return readJSON(r, head)
-	case head[0] == 0x80:
-		u, err := torch.Read(r)
-		return other("PyTorch snapshot", u, err)
-	case head[0] == 0x0a:
+	case bytes.HasPrefix(first, []byte("{")), isList(first), isPickle(head):
+		return readTorch(r)
+	case head[0] == 0x0a && !isText(head):
 		return readProfile(r)
 	}
-	return nil, fmt.Errorf("begins with %q: want a snapshot or dump (JSON), a pprof profile, or a PyTorch snapshot (pickle)", head[:min(8, len(head))])
+	return nil, fmt.Errorf("%w: it begins with %q: want a snapshot or dump (JSON), a pprof profile, or a PyTorch snapshot (pickle or JSON)", ErrFormat, head[:min(8, len(head))])
 }
 
-// maxUnpacked bounds a packed file: a small one can hold terabytes.
-const maxUnpacked = 1 << 30
+// isPickle knows a pickle of a dict or a list: those of protocols 0 and 1 do not
+// begin with one byte that says so.
+func isPickle(head []byte) bool {
+	for _, begin := range []string{"\x80", "(d", "(l", "}q", "]q"} {
+		if bytes.HasPrefix(head, []byte(begin)) {
+			return true
+		}
+	}
+	return false
+}
 
-// readPacked reads a gzip: a pprof profile always is one, and the others may be.
-func readPacked(r io.Reader) (*File, error) {
-	zip, err := gzip.NewReader(r)
+// isTorchJSON knows the beginning of a JSON text by the first keys of a snapshot of PyTorch.
+func isTorchJSON(text []byte) bool {
+	key, _, ok := bytes.Cut(bytes.TrimLeft(text[1:], " \t\r\n\""), []byte(`"`))
+	return ok && slices.Contains([]string{"segments", "device_traces", "allocator_settings", "external_annotations"}, string(key))
+}
+
+// isList knows the beginning of a JSON list of objects or lists: "[INFO]" of a log is none.
+func isList(text []byte) bool {
+	rest, ok := bytes.CutPrefix(text, []byte("["))
+	rest = bytes.TrimLeft(rest, " \t\r\n")
+	return ok && len(rest) > 0 && bytes.IndexByte([]byte("{[]"), rest[0]) >= 0
+}
+
+func readTorch(r io.Reader) (*File, error) {
+	c, err := torch.Read(r)
 	if err != nil {
-		return nil, fmt.Errorf("the file is torn: %w", err)
+		return nil, err
 	}
-	limit := &io.LimitedReader{R: zip, N: maxUnpacked}
-	unpacked := bufio.NewReader(limit)
-	read := Read
-	if head, _ := unpacked.Peek(1); len(head) > 0 && head[0] != '{' && head[0] != 0x80 {
-		read = readProfile
-	}
-	f, err := read(unpacked)
-	if err != nil && limit.N <= 0 {
-		return nil, fmt.Errorf("the file unpacks to more than %v", alloc.Bytes(maxUnpacked))
-	}
-	return f, err
+	return &File{Format: PyTorch, Usage: c.Usage, Record: c.Record, NoTimes: !c.Times}, nil
 }
 
 func readProfile(r io.Reader) (*File, error) {
 	u, err := pprof.Read(r)
-	return other("pprof profile", u, err)
+	return other(Profile, u, err)
 }
 
 func other(format string, u *export.Usage, err error) (*File, error) {
@@ -106,9 +140,9 @@ func other(format string, u *export.Usage, err error) (*File, error) {
 // keys puts it elsewhere.
 func readJSON(r io.Reader, head []byte) (*File, error) {
 	switch {
-	case bytes.Contains(head, []byte(`"`+tracker.DumpSchema+`"`)): // which holds a snapshot
+	case bytes.Contains(head, []byte(`"`+snapshot.DumpSchema+`"`)): // which holds a snapshot
 		return readDump(r)
-	case bytes.Contains(head, []byte(`"`+tracker.SnapshotSchema+`"`)):
+	case bytes.Contains(head, []byte(`"`+snapshot.SnapshotSchema+`"`)):
 		return readSnapshot(r)
 	}
 	text, err := io.ReadAll(r)
@@ -116,31 +150,31 @@ func readJSON(r io.Reader, head []byte) (*File, error) {
 		return nil, err
 	}
 	var top struct{ Schema string }
-	if json.Unmarshal(text, &top) == nil && top.Schema == tracker.DumpSchema {
+	switch err := json.Unmarshal(text, &top); {
+	case err == nil && top.Schema == snapshot.DumpSchema:
 		return readDump(bytes.NewReader(text))
+	case err == nil && top.Schema == snapshot.SnapshotSchema:
+		return readSnapshot(bytes.NewReader(text))
+	case err == nil:
+		return nil, fmt.Errorf("%w: the schema is %q, want %q", ErrFormat, top.Schema, snapshot.SnapshotSchema)
 	}
-	return readSnapshot(bytes.NewReader(text))
+	return nil, fmt.Errorf("%w: it is not the JSON of one: %w", ErrFormat, err)
 }
 
 func readSnapshot(r io.Reader) (*File, error) {
-	s, err := tracker.ReadSnapshot(r)
+	s, err := snapshot.Read(r)
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: "snapshot", Usage: export.FromSnapshot(s), Record: &export.Record{Snapshot: s}}, nil
+	return &File{Format: Snapshot, Usage: export.FromSnapshot(s), Record: &snapshot.Record{Snapshot: s}}, nil
 }
 
 func readDump(r io.Reader) (*File, error) {
-	d, err := tracker.ReadDump(r)
+	d, err := snapshot.ReadDump(r)
 	if err != nil {
 		return nil, err
 	}
-	record := export.Record{Snapshot: d.Snapshot, History: d.History, Marks: d.Marks}
-	usage := export.FromSnapshot(d.Snapshot)
-	if rest := d.LeftOut.Unsited; rest != (tracker.Unsited{}) {
-		usage.Rows = append(usage.Rows, export.Row{Device: export.Device(d.Snapshot), Live: rest.Live, Peak: rest.Peak, Total: rest.Total})
-	}
-	return &File{Format: "dump", Usage: usage, Record: &record}, nil
+	return &File{Format: Dump, Usage: export.FromRecord(d), Record: d}, nil
 }
 
 // Expand returns the files that a word names: the files of a directory, those

@@ -22,6 +22,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // formats writes a tracker's state in every format that can be read.
@@ -29,8 +30,8 @@ func formats(tr *tracker.MemTracker) map[string]func(io.Writer) error {
 	return map[string]func(io.Writer) error{
 		"snapshot":         tr.Snapshot().WriteJSON,
 		"dump":             func(w io.Writer) error { return tr.Dump(w, "test") },
-		"pprof profile":    func(w io.Writer) error { return pprof.Write(w, export.Take(tr)) },
-		"PyTorch snapshot": func(w io.Writer) error { return torch.Write(w, export.Take(tr)) },
+		"pprof profile":    func(w io.Writer) error { return pprof.Write(w, tr.Record()) },
+		"PyTorch snapshot": func(w io.Writer) error { return torch.Write(w, tr.Record()) },
 	}
 }
 
@@ -70,7 +71,7 @@ func TestDumpsThatLackSites(t *testing.T) {
 	file, err := files.Open(path)
 	require.NoError(t, err)
 	s := tr.LightSnapshot()
-	var live, peak, total tracker.Tally
+	var live, peak, total snapshot.Tally
 	for _, row := range file.Usage.Rows {
 		live, peak, total = live.Add(row.Live), peak.Add(row.Peak), total.Add(row.Total)
 	}
@@ -175,8 +176,8 @@ func FuzzRead(f *testing.F) {
 		export.Compare(nil, []*export.Usage{file.Usage}, export.ByShape, export.OfTotal)
 		_ = pprof.WriteUsage(io.Discard, file.Usage)
 		if file.Record != nil {
-			for _, write := range []func(io.Writer, export.Record) error{html.Write, torch.Write, trace.Write} {
-				_ = write(io.Discard, *file.Record)
+			for _, write := range []func(io.Writer, *snapshot.Record) error{html.Write, torch.Write, trace.Write} {
+				_ = write(io.Discard, file.Record)
 			}
 		}
 	})

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // node is a frame of the flame graph with all that it called.
@@ -18,65 +18,116 @@ type node struct {
 	Count [3]int64 `json:"count"`
 	Calls []*node  `json:"calls,omitempty"` // more live bytes first
 
-	frame tracker.Frame
+	share float64 // of the whole, in the measure where it is largest
 }
 
 // least is the part of the whole below which a frame is left out.
-const least = 1000
+const least = 0.001
 
 // newFlame lays the call stacks over each other, outermost frames first.
-func newFlame(u *export.Usage) *node {
+func newFlame(rows []export.Row, text func(string) string) *node {
 	root := &node{Name: "all"}
-	for i := range u.Rows {
-		root.add(&u.Rows[i])
+	b := flameBuilder{calls: make(map[call]*node), text: text}
+	for i := range rows {
+		b.add(root, &rows[i])
 	}
-	root.prune(root.Bytes)
+	root.measure(root.Bytes)
 	return root
 }
 
-func (n *node) add(r *export.Row) {
+// flameBuilder finds a node's calls by frame, so that the cost follows the frames.
+type flameBuilder struct {
+	calls map[call]*node
+	text  func(string) string
+}
+
+type call struct {
+	by    *node
+	frame snapshot.Frame
+}
+
+func (b *flameBuilder) add(n *node, r *export.Row) {
 	n.count(r)
-	for _, f := range slices.Backward(r.Stack) {
+	stack := r.Stack
+	if len(stack) == 0 {
+		stack = snapshot.Stack{{Function: "unknown"}}
+	}
+	for _, f := range slices.Backward(stack) {
 		if strings.HasPrefix(f.Function, "runtime.") {
 			continue
 		}
-		n = n.call(f)
+		c := b.calls[call{n, f}]
+		if c == nil {
+			c = &node{Name: b.text(path.Base(f.Function)), Place: b.text(place(f))}
+			b.calls[call{n, f}] = c
+			n.Calls = append(n.Calls, c)
+		}
+		n = c
 		n.count(r)
 	}
 }
 
+// place returns a frame's file and line, if it has one.
+func place(f snapshot.Frame) string {
+	if f.File == "" {
+		return f.Function
+	}
+	return f.String()
+}
+
 func (n *node) count(r *export.Row) {
-	for i, t := range []tracker.Tally{r.Live, r.Peak, r.Total} {
+	for i, t := range []snapshot.Tally{r.Live, r.Peak, r.Total} {
 		n.Bytes[i] += int64(t.Bytes)
 		n.Count[i] += t.Count
 	}
 }
 
-func (n *node) call(f tracker.Frame) *node {
-	for _, c := range n.Calls {
-		if c.frame == f {
-			return c
+// measure sets the shares, and orders the calls.
+func (n *node) measure(all [3]int64) {
+	for i, b := range n.Bytes {
+		if all[i] > 0 {
+			n.share = max(n.share, float64(b)/float64(all[i]))
 		}
 	}
-	c := &node{frame: f, Name: path.Base(f.Function), Place: f.String()}
-	n.Calls = append(n.Calls, c)
-	return c
-}
-
-// prune leaves out what is small in every measure, and orders the rest.
-func (n *node) prune(all [3]int64) {
-	n.Calls = slices.DeleteFunc(n.Calls, func(c *node) bool {
-		for i, b := range c.Bytes {
-			if b > 0 && b >= all[i]/least {
-				return false
-			}
-		}
-		return true
-	})
 	slices.SortFunc(n.Calls, func(x, y *node) int {
 		return cmp.Or(cmp.Compare(y.Bytes[0], x.Bytes[0]), cmp.Compare(y.Bytes[1], x.Bytes[1]), cmp.Compare(x.Place, y.Place))
 	})
 	for _, c := range n.Calls {
-		c.prune(all)
+		c.measure(all)
+	}
+}
+
+// cut leaves out frames that are small in every measure, so that no more than so
+// many are left. What a frame calls is never larger, so it goes with it.
+func (n *node) cut(frames int) {
+	atLeast := least
+	if shares := n.shares(nil); len(shares) > frames {
+		slices.SortFunc(shares, func(x, y float64) int { return cmp.Compare(y, x) })
+		atLeast = max(least, nextAbove(shares, shares[frames])) // of equal ones all go
+	}
+	n.drop(atLeast)
+}
+
+func (n *node) shares(list []float64) []float64 {
+	for _, c := range n.Calls {
+		list = c.shares(append(list, c.share))
+	}
+	return list
+}
+
+// nextAbove returns the smallest of the shares, sorted, that is above one.
+func nextAbove(shares []float64, share float64) float64 {
+	for _, s := range slices.Backward(shares) {
+		if s > share {
+			return s
+		}
+	}
+	return 2 // none is
+}
+
+func (n *node) drop(atLeast float64) {
+	n.Calls = slices.DeleteFunc(n.Calls, func(c *node) bool { return c.share < atLeast })
+	for _, c := range n.Calls {
+		c.drop(atLeast)
 	}
 }

@@ -3,83 +3,247 @@ package html_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
-	"slices"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func write(t *testing.T, r export.Record) string {
+func write(t *testing.T, r *snapshot.Record) string {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, html.Write(&b, r))
 	return b.String()
 }
 
-func record(t *testing.T) export.Record {
+func record(t *testing.T) *snapshot.Record {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	return export.Take(tr)
+	return tr.Record()
+}
+
+// content is the page's data.
+type content struct {
+	Timeline *export.Timeline
+	Flame    frame
+	Live     table
+	Peak     table
+	Marks    []struct {
+		Seq, Changes int
+		Change       int64
+		Site         string
+		Rows         []row
+	}
+	Segments *struct {
+		Rows []struct {
+			Size, Used int64
+			Runs       []struct {
+				Use  string
+				Part int
+			}
+			Pins []string
+		}
+		More     int
+		MoreSize int64
+	}
+}
+
+type table struct {
+	Rows []row
+	More int
+	Rest snapshot.Tally
+}
+
+type row struct {
+	Kind, Shape, DType string
+	Count, Bytes       int64
+	Sites              []string
+	More               int
+}
+
+type frame struct {
+	Name, Place string
+	Bytes       [3]int64
+	Calls       []frame
+}
+
+func contentOf(t *testing.T, page string) (c content) {
+	t.Helper()
+	_, text, ok := strings.Cut(page, `id="data">`)
+	require.True(t, ok)
+	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(&c))
+	return c
+}
+
+// contains is assert.Contains that does not print the page.
+func contains(t *testing.T, page string, wanted ...string) {
+	t.Helper()
+	for _, want := range wanted {
+		assert.True(t, strings.Contains(page, want), want)
+	}
 }
 
 func TestPageHoldsTheNumbers(t *testing.T) {
 	r := record(t)
 	r.Snapshot.Origin = tracker.Origin{Program: "train", PID: 7, Rank: new(3), WorldSize: 8, Host: "node-1"}
 	page := write(t, r)
-	for _, want := range []string{
-		"Simulated GPU [0]", "train[7], rank 3 of 8 on node-1", `id="live">` + r.Snapshot.Live.Bytes.String(), "(64, 3, 3, 3)", `id="mark-4"`,
+	contains(t, page, "Simulated GPU [0]", "train[7], rank 3 of 8 on node-1", `id="live">`+r.Snapshot.Live.Bytes.String(), "<main>",
 		"Permission is hereby granted", // the chart's licence
-	} {
-		assert.Contains(t, page, want)
+		"20.5 MiB inactive, at most 18.5 MiB in a piece")
+	for _, link := range regexp.MustCompile(`(?:src|href)="([^"]*)`).FindAllStringSubmatch(page, -1) {
+		assert.Regexp(t, "^data:", link[1], "it must need no network")
 	}
-	assert.NotRegexp(t, regexp.MustCompile(`(src|href)=`), page, "it must need no network")
+	c := contentOf(t, page)
+	assert.Len(t, c.Marks, 4)
+	assert.Equal(t, "(64, 3, 3, 3)", c.Marks[1].Rows[0].Shape)
+	assert.Equal(t, int64(2), c.Marks[1].Rows[0].Count)
+	assert.Len(t, c.Live.Rows, 3)
+	for at, want := range map[int]snapshot.Tally{0: r.Snapshot.Live, 1: r.Snapshot.Peak, 2: r.Snapshot.Total} {
+		assert.Equal(t, int64(want.Bytes), c.Flame.Bytes[at])
+	}
+	var peak snapshot.Tally
+	for _, row := range c.Peak.Rows {
+		peak = peak.Add(snapshot.Tally{Count: row.Count, Bytes: alloc.Bytes(row.Bytes)})
+	}
+	assert.Equal(t, r.Snapshot.Peak, peak)
+	assert.Equal(t, r.Snapshot.Peak.Bytes, c.Timeline.Peak.Bytes)
 }
 
 func TestPageLeavesOutWhatIsUnknown(t *testing.T) {
 	r := record(t)
-	assert.Contains(t, write(t, r), `id="untracked"`)
+	contains(t, write(t, r), `id="untracked"`)
 	r.Snapshot.DriverUsed = 0 // less than the cache holds
 	page := write(t, r)
-	assert.Contains(t, page, `id="driver">0 B`)
-	assert.NotContains(t, page, `id="untracked"`)
+	contains(t, page, `id="driver">0 B`)
+	assert.False(t, strings.Contains(page, `id="untracked"`))
 }
 
+// TestPageEscapesWhatItShows, which may come from anywhere.
 func TestPageEscapesWhatItShows(t *testing.T) {
-	r := record(t)
-	r.Snapshot.Origin.Host = "</script><script>alert(1)</script>"
-	assert.NotContains(t, write(t, r), r.Snapshot.Origin.Host)
+	const evil = "</script><script>alert(1)</script>\x1b]0;\xff\u202e"
+	device, err := sim.New(sim.Config{Name: evil})
+	require.NoError(t, err)
+	tr := exporttest.New(t, tracker.Config{Device: device, Origin: tracker.Origin{Host: evil}})
+	tr.Do(evil, func() {
+		_, err := tr.AllocBytes(1, "a<b>")
+		require.NoError(t, err)
+	})
+	tr.Track()
+	r := tr.Record()
+	r.Reason = evil
+	page := write(t, r)
+	for _, not := range []string{"<script>alert", "\x1b", "\xff", "\u202e"} {
+		assert.False(t, strings.Contains(page, not), "%q", not)
+	}
+	assert.True(t, utf8.ValidString(page))
+	contains(t, page, "&lt;/script&gt;")
 }
 
 func TestPageOfNothing(t *testing.T) {
-	page := write(t, export.Take(exporttest.New(t, tracker.Config{})))
-	assert.Contains(t, page, "No live buffers.")
-	assert.Contains(t, page, "the program did not call Track")
+	c := contentOf(t, write(t, exporttest.New(t, tracker.Config{}).Record()))
+	assert.Empty(t, c.Live.Rows)
+	assert.Nil(t, c.Timeline)
+	contains(t, write(t, exporttest.New(t, tracker.Config{}).Record()), "the program did not call Track", "there is nothing to draw over time")
 }
 
-// chart is the page's data over time.
-type chart struct {
-	Seconds   []float64
-	Allocated []*int64
-	Reserved  []*int64
-	Marks     []struct{ Mark int }
+// TestPageOfAnOutOfMemoryDump says first that it is one, what was asked for, what there
+// was, who holds it, and what to do.
+func TestPageOfAnOutOfMemoryDump(t *testing.T) {
+	dir := t.TempDir()
+	tr := exporttest.New(t, tracker.Config{OOMDir: dir})
+	exporttest.Train(t, tr)
+	dumps, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Len(t, dumps, 1)
+	f, err := os.Open(dumps[0])
+	require.NoError(t, err)
+	defer f.Close()
+	r, err := snapshot.ReadDump(f)
+	require.NoError(t, err)
+	page := write(t, r)
+	contains(t, page, "<title>Out of memory", "<h2>Out of memory</h2>", "64.0 GiB were asked for, for a buffer, Temporary (64, 1073741824) uint8, on Simulated GPU [0].",
+		"Advice:", "no device of 4.0 GiB can hold it", "free, as the driver says", "Held by:", "exporttest.loadBatch")
+	assert.Less(t, strings.Index(page, "Out of memory</h2>"), strings.Index(page, `class="tiles"`))
+
+	r.OOM, r.Reason = nil, "SIGUSR1"
+	contains(t, write(t, r), "Written because:", "SIGUSR1")
 }
 
-func charted(t *testing.T, page string) (c chart) {
-	_, data, ok := strings.Cut(page, "const chartData = ")
-	require.True(t, ok)
-	require.NoError(t, json.NewDecoder(strings.NewReader(data)).Decode(&c))
-	return c
+// TestPageShowsSectionsAndLostBuffers, and the calls of sections.
+func TestPageShowsSectionsAndLostBuffers(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{Lost: tracker.ReportLost, Clock: time.Now})
+	tr.Do("load", func() {
+		_, err := tr.AllocBytes(alloc.MiB, tracker.Input)
+		require.NoError(t, err)
+	})
+	for len(tr.Snapshot().Leaks(snapshot.OnlyLost())) == 0 { // a collection finds it, some time
+		runtime.GC()
+	}
+	page := write(t, tr.Record())
+	contains(t, page, "<h2>Lost buffers</h2>", "1 buffer, 1.0 MiB: Input (1048576,) uint8", "Sections: what they allocated", ">load<", "Sections: their calls")
+	contains(t, write(t, exporttest.Leaky(t).Record()), "<h2>Leak suspects</h2>", "<h2>What grows from mark to mark</h2>", "exporttest.forget: 29 buffers")
+}
+
+// TestSegments: the map tells how each segment is used and what keeps it.
+func TestSegments(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	var buffers []*tracker.Buffer
+	for range 4 {
+		b, err := tr.AllocBytes(256*alloc.KiB, tracker.Activation)
+		require.NoError(t, err)
+		buffers = append(buffers, b)
+	}
+	for _, i := range []int{0, 1, 3} {
+		require.NoError(t, buffers[i].Free())
+	}
+	r := tr.Record()
+	page := write(t, r)
+	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of what is free, ClearCache would give back 0 B; 1.8 MiB are stuck between buffers in 1 segment</li>")
+	c := contentOf(t, page)
+	require.NotNil(t, c.Segments)
+	require.Len(t, c.Segments.Rows, len(r.Snapshot.Segments))
+	s := c.Segments.Rows[0]
+	assert.Equal(t, int64(256*alloc.KiB), s.Used)
+	require.Len(t, s.Pins, 1)
+	assert.Contains(t, s.Pins[0], "1 buffer, 256.0 KiB of Activation from ")
+	parts := 0
+	for _, run := range s.Runs {
+		parts += run.Part
+	}
+	assert.Equal(t, 120, parts)
+	require.Len(t, s.Runs, 3)
+	assert.Equal(t, "Activation", s.Runs[1].Use)
+	assert.Equal(t, 120*256/2048, s.Runs[1].Part)
+}
+
+// TestSegmentsOfBlocksThatWait: what was freed and may still be used is told apart.
+func TestSegmentsOfBlocksThatWait(t *testing.T) {
+	segment, err := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool}.With([]alloc.Block{
+		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},
+	})
+	require.NoError(t, err)
+	r := wide(1, 1, 1)
+	r.Snapshot = snapshot.New(snapshot.Head{Device: "waits", Segments: []alloc.Segment{segment}}, snapshot.Tables{Stacks: lines{}, Sections: []string{""}})
+	s := contentOf(t, write(t, r)).Segments.Rows[0]
+	assert.Equal(t, int64(1024), s.Used)
+	assert.Equal(t, []string{"1 buffer, 1.0 KiB freed, but work on another stream may still use it"}, s.Pins)
 }
 
 // TestReservedStandsWhereItIsKnown: of a tracker without segments in its history it
@@ -92,30 +256,13 @@ func TestReservedStandsWhereItIsKnown(t *testing.T) {
 		tr.Track()
 		require.NoError(t, b.Free())
 	}
-	var reserved []int64
-	for _, b := range charted(t, write(t, export.Take(tr))).Reserved {
+	var reserved []alloc.Bytes
+	for _, b := range contentOf(t, write(t, tr.Record())).Timeline.Reserved {
 		if b != nil {
 			reserved = append(reserved, *b)
 		}
 	}
-	assert.Equal(t, []int64{1 << 20, 1 << 20, 1 << 20, 0}, reserved)
-}
-
-// TestClockThatJumps: the chart goes forward, and stays bounded.
-func TestClockThatJumps(t *testing.T) {
-	now, step := time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC), time.Hour
-	tr := exporttest.New(t, tracker.Config{Clock: func() time.Time {
-		step = -step
-		return now.Add(step)
-	}})
-	for range 5000 {
-		b, err := tr.AllocBytes(alloc.MiB, tracker.Input)
-		require.NoError(t, err)
-		require.NoError(t, b.Free())
-	}
-	seconds := charted(t, write(t, export.Take(tr))).Seconds
-	assert.True(t, slices.IsSorted(seconds))
-	assert.Less(t, len(seconds), 2100)
+	assert.Equal(t, []alloc.Bytes{1 << 20, 1 << 20, 1 << 20, 0}, reserved)
 }
 
 func TestPageOfManyMarks(t *testing.T) {
@@ -123,37 +270,99 @@ func TestPageOfManyMarks(t *testing.T) {
 	for range 1000 {
 		tr.Track()
 	}
-	page := write(t, export.Take(tr))
-	assert.Equal(t, 200, strings.Count(page, "<article"))
-	assert.Contains(t, page, `id="mark-1000"`)
-	assert.Contains(t, page, "The tables of 800 earlier marks are left out.")
-	tables := make(map[bool]int)
-	for _, m := range charted(t, page).Marks {
-		tables[m.Mark > 0]++
-		require.True(t, m.Mark == 0 || m.Mark > 800, "no line leads to a table that is not there")
-	}
-	assert.Equal(t, map[bool]int{true: 200, false: 300}, tables)
+	page := write(t, tr.Record())
+	c := contentOf(t, page)
+	require.Len(t, c.Marks, 200)
+	assert.Equal(t, 1000, c.Marks[199].Seq)
+	contains(t, page, "The tables of 800 earlier marks are left out.")
+	assert.Len(t, c.Timeline.Marks, 500)
 }
 
 // TestPageSaysWhyThereAreNoMarks: a file can lack them although there were some.
 func TestPageSaysWhyThereAreNoMarks(t *testing.T) {
 	r := record(t)
 	r.Marks = nil
-	assert.Contains(t, write(t, r), "The record has the times of marks only, not their tables.")
+	contains(t, write(t, r), "The record has the times of marks only, not their tables.")
 	r.History = nil
-	assert.Contains(t, write(t, r), "A snapshot has no marks and no history: a dump does.")
-	assert.NotContains(t, write(t, r), "Drag to zoom")
-	assert.ErrorIs(t, html.Write(io.Discard, export.Record{}), export.ErrNoSnapshot)
+	contains(t, write(t, r), "A snapshot has no marks and no history: a dump does.", "there is nothing to draw over time")
+	assert.False(t, strings.Contains(write(t, r), "Drag to zoom"))
+	assert.ErrorIs(t, html.Write(io.Discard, &snapshot.Record{}), export.ErrNoSnapshot)
 }
 
-func TestPageIsBounded(t *testing.T) {
+func TestPageLeavesOutTheSmall(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{NoCache: true})
 	for i := range 3000 {
 		_, err := tr.AllocBytes(alloc.Bytes(i+1), tracker.Input)
 		require.NoError(t, err)
 		tr.Track()
 	}
-	page := write(t, export.Take(tr))
-	assert.Contains(t, page, "and smaller groups: 2500 buffers")
-	assert.Less(t, len(page), 700<<10)
+	c := contentOf(t, write(t, tr.Record()))
+	assert.Len(t, c.Live.Rows, 300)
+	assert.Equal(t, 2700, c.Live.More)
+	assert.Equal(t, int64(2700), c.Live.Rest.Count)
+	assert.Equal(t, int64(3000), c.Live.Rows[0].Bytes)
+}
+
+// wide is a record with so many call stacks, each of its own line, with names of
+// some length.
+func wide(stacks, depth, name int) *snapshot.Record {
+	frames := make([]snapshot.Stack, stacks)
+	tensor := &snapshot.Tensor{Kind: snapshot.Input, DType: alloc.Float32, Shape: alloc.Shape{256}, Each: 1024}
+	tables := snapshot.Tables{Stacks: lines(frames), Sections: []string{""}}
+	for i := range frames {
+		for d := range depth {
+			id := i
+			if d > depth/2 {
+				id = i % 100 // callers are shared
+			}
+			frames[i] = append(frames[i], snapshot.Frame{
+				Function: fmt.Sprintf("main.%s%d", strings.Repeat("f", name), id), File: "/src/main.go", Line: d*stacks + id + 1,
+			})
+		}
+		tables.Sites = append(tables.Sites, snapshot.SiteEntry{
+			Place: snapshot.Place{Stack: snapshot.StackID(i)}, Tensor: tensor, Live: int64(i + 1), Peak: 1, Total: int64(i + 1),
+		})
+	}
+	return &snapshot.Record{Snapshot: snapshot.New(snapshot.Head{Device: "wide"}, tables)}
+}
+
+// lines are stacks by number.
+type lines []snapshot.Stack
+
+func (l lines) Stack(id snapshot.StackID) snapshot.Stack { return l[id] }
+func (l lines) Site(id snapshot.StackID) snapshot.Frame  { return l[id][0] }
+func (l lines) Path(id snapshot.StackID) snapshot.Path   { return l[id].Path() }
+
+// TestPageIsBounded whatever the record holds, and says what is left out.
+func TestPageIsBounded(t *testing.T) {
+	for _, r := range []*snapshot.Record{wide(20_000, 4, 10), wide(3000, 60, 10), wide(2000, 20, 5000)} {
+		page := write(t, r)
+		assert.LessOrEqual(t, len(page), 2<<20)
+		c := contentOf(t, page)
+		assert.Positive(t, frames(c.Flame))
+		assert.LessOrEqual(t, frames(c.Flame), 2501)
+	}
+}
+
+func frames(f frame) int {
+	n := 1
+	for _, c := range f.Calls {
+		n += frames(c)
+	}
+	return n
+}
+
+// BenchmarkSites shows that the cost grows as the call sites do.
+func BenchmarkSites(b *testing.B) {
+	for _, n := range []int{10_000, 20_000, 40_000, 80_000} {
+		b.Run(fmt.Sprintf("sites=%d", n), func(b *testing.B) {
+			r := wide(n, 4, 10)
+			for b.Loop() {
+				if err := html.Write(io.Discard, r); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/site")
+		})
+	}
 }

@@ -1,7 +1,7 @@
 // Package pprof writes and reads device memory in pprof's format, for go tool
 // pprof and everything else that opens heap profiles:
 //
-//	err := pprof.Write(file, export.Take(tr))
+//	err := pprof.Write(file, tr.Record())
 //
 //	go tool pprof -top gpu.pb.gz
 //	go tool pprof -http=: -tagroot=kind gpu.pb.gz
@@ -12,9 +12,13 @@
 //
 // As in a heap profile of Go: inuse_space and inuse_objects are the live buffers,
 // alloc_space and alloc_objects all buffers ever, with requested bytes and whole
-// stacks. Samples have the labels device, kind, dtype, shape and section, and of
+// stacks. Samples have the labels device, stream, kind, dtype, shape and section, and of
 // the process rank, world_size, host, pid and program, where they are known. A
 // profile needs no single allocations: a light snapshot gives the same.
+//
+// A profile of a source that knows no totals, such as a snapshot of JAX, has inuse
+// values only. The frames of libraries that a call site was found behind are in the
+// stacks, in their order; drop_frames names them, so that pprof shows the site as the leaf.
 //
 // # Cost
 //

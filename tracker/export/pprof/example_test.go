@@ -9,7 +9,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 )
 
@@ -29,7 +28,7 @@ func Example() {
 	}
 
 	var file bytes.Buffer
-	if err := pprof.Write(&file, export.Take(tr)); err != nil {
+	if err := pprof.Write(&file, tr.Record()); err != nil {
 		log.Fatal(err)
 	}
 	usage, err := pprof.Read(&file)

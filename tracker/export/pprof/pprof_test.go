@@ -21,15 +21,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func record(t *testing.T) export.Record {
+func record(t *testing.T) *snapshot.Record {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	return export.Take(tr)
+	return tr.Record()
 }
 
-func write(t *testing.T, r export.Record) []byte {
+func write(t *testing.T, r *snapshot.Record) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, pprof.Write(&b, r))
@@ -72,7 +73,7 @@ func TestWriteHoldsStacksAndLabels(t *testing.T) {
 			continue
 		}
 		assert.Equal(t, map[string][]string{
-			"device": {"Simulated GPU [0]"}, "kind": {"Parameter"}, "dtype": {"float32"}, "shape": {"(64, 3, 3, 3)"},
+			"device": {"Simulated GPU [0]"}, "kind": {"Parameter"}, "dtype": {"float32"}, "shape": {"(64, 3, 3, 3)"}, "stream": {"default stream"},
 			"rank": {"3"}, "world_size": {"8"}, "host": {"node-1"}, "pid": {"7"}, "program": {"train"},
 		}, s.Label)
 		var functions []string
@@ -96,7 +97,7 @@ func TestAllValuesTellTheirSection(t *testing.T) {
 		}
 		section.End()
 	}
-	whole, light := write(t, export.Take(tr)), write(t, export.Record{Snapshot: tr.LightSnapshot()})
+	whole, light := write(t, tr.Record()), write(t, &snapshot.Record{Snapshot: tr.LightSnapshot()})
 	p, err := profile.ParseData(whole)
 	require.NoError(t, err)
 	values := make(map[string][]int64)
@@ -121,7 +122,7 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	assert.Equal(t, r.Snapshot.Origin, got.Origin)
 	assert.True(t, want.Time.Equal(got.Time))
 	for i := range want.Rows {
-		want.Rows[i].Peak = tracker.Tally{}           // not in a profile
+		want.Rows[i].Peak = snapshot.Tally{}          // not in a profile
 		want.Rows[i].Site = want.Rows[i].Stack.Site() // this module's packages are its libraries
 	}
 	assert.ElementsMatch(t, want.Rows, got.Rows)
@@ -177,7 +178,7 @@ func TestReadOfJAX(t *testing.T) {
 	require.NoError(t, p.Write(&b))
 	u, err := pprof.Read(&b)
 	require.NoError(t, err)
-	assert.Equal(t, []export.Row{{Kind: "buffer", Device: "TPU_0", Live: tracker.Tally{Count: 2, Bytes: 4096}}}, u.Rows)
+	assert.Equal(t, []export.Row{{Kind: "buffer", Device: "TPU_0", Live: snapshot.Tally{Count: 2, Bytes: 4096}}}, u.Rows)
 }
 
 func TestReadRefusesWithAReason(t *testing.T) {
@@ -224,9 +225,9 @@ func TestWriteToAFullDisk(t *testing.T) {
 
 func TestReadSharesStacks(t *testing.T) {
 	u := &export.Usage{}
-	stack := tracker.Stack{{Function: "main.f", File: "main.go", Line: 3}, {Function: "main.main", File: "main.go", Line: 9}}
+	stack := snapshot.Stack{{Function: "main.f", File: "main.go", Line: 3}, {Function: "main.main", File: "main.go", Line: 9}}
 	for _, kind := range []string{"Input", "Gradient"} {
-		u.Rows = append(u.Rows, export.Row{Stack: stack, Kind: kind, Live: tracker.Tally{Count: 1, Bytes: 8}})
+		u.Rows = append(u.Rows, export.Row{Stack: stack, Kind: kind, Live: snapshot.Tally{Count: 1, Bytes: 8}})
 	}
 	var b bytes.Buffer
 	require.NoError(t, pprof.WriteUsage(&b, u))
@@ -275,7 +276,7 @@ func allocated() uint64 {
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
 	u := &export.Usage{Time: time.Unix(1, 0), Rows: []export.Row{{
-		Stack: tracker.Stack{{Function: "main.main", File: "main.go", Line: 3}}, Kind: "Input", Live: tracker.Tally{Count: 1, Bytes: 8},
+		Stack: snapshot.Stack{{Function: "main.main", File: "main.go", Line: 3}}, Kind: "Input", Live: snapshot.Tally{Count: 1, Bytes: 8},
 	}}}
 	require.NoError(f, pprof.Profile(u).WriteUncompressed(&b))
 	f.Add(b.Bytes())
@@ -302,17 +303,17 @@ func goToolPprof(t *testing.T, args ...string) string {
 
 func TestGoToolPprofReadsIt(t *testing.T) {
 	dir := t.TempDir()
-	save := func(name string, r export.Record) string {
+	save := func(name string, r *snapshot.Record) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, write(t, r), 0o644))
 		return path
 	}
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	old := save("old.pb.gz", export.Take(tr))
+	old := save("old.pb.gz", tr.Record())
 	_, err := tr.AllocBytes(3*alloc.MiB, tracker.Gradient)
 	require.NoError(t, err)
-	now := save("new.pb.gz", export.Take(tr))
+	now := save("new.pb.gz", tr.Record())
 
 	top := goToolPprof(t, "-top", old)
 	assert.Contains(t, top, "Type: inuse_space")
@@ -328,5 +329,5 @@ func TestGoToolPprofReadsIt(t *testing.T) {
 }
 
 func TestARecordWithoutASnapshotIsAnError(t *testing.T) {
-	assert.ErrorIs(t, pprof.Write(new(bytes.Buffer), export.Record{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, pprof.Write(new(bytes.Buffer), &snapshot.Record{}), export.ErrNoSnapshot)
 }

@@ -1,19 +1,18 @@
 package pprof
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/google/pprof/profile"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // maxProfile bounds an unpacked profile: a small gzip can hold terabytes.
@@ -36,6 +35,9 @@ func read(r io.Reader) (*export.Usage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkSize(text); err != nil {
+		return nil, err
+	}
 	p, err := profile.ParseUncompressed(text)
 	if err != nil {
 		return nil, err
@@ -46,25 +48,18 @@ func read(r io.Reader) (*export.Usage, error) {
 	return usage(p, len(text))
 }
 
-func unpack(r io.Reader) ([]byte, error) {
-	head := make([]byte, 2)
-	n, err := io.ReadFull(r, head)
+func unpack(in io.Reader) ([]byte, error) {
+	r, err := bounded.NewReader(in, 0)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := r.Peek(2); err != nil {
 		return nil, fmt.Errorf("the file ends before the profile begins: %w", io.ErrUnexpectedEOF)
 	}
-	r = io.MultiReader(bytes.NewReader(head[:n]), r)
-	var text []byte
-	if head[0] == 0x1f && head[1] == 0x8b {
-		r, err = gzip.NewReader(r)
-	}
-	if err == nil {
-		text, err = io.ReadAll(io.LimitReader(r, maxProfile+1))
-	}
+	text, err := io.ReadAll(io.LimitReader(r, maxProfile+1))
 	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf("the file is torn: %w", err)
 	case err != nil:
-		return nil, err
+		return nil, bounded.Torn(err)
 	case len(text) > maxProfile:
 		return nil, fmt.Errorf("the profile unpacks to more than %v", alloc.Bytes(maxProfile))
 	}
@@ -92,21 +87,28 @@ func usage(p *profile.Profile, size int) (*export.Usage, error) {
 		if err != nil {
 			return nil, err
 		}
-		u.Rows = append(u.Rows, export.Row{
-			Stack: stack, Site: stack.Site(),
+		row := export.Row{
+			Stack: stack.frames, Site: stack.site,
 			Kind: label(s, labelKind), DType: label(s, labelDType), Shape: label(s, labelShape),
-			Section: label(s, labelSection), Device: label(s, labelDevice),
-			Live:  tracker.Tally{Count: value(s, at.liveCount), Bytes: alloc.Bytes(value(s, at.liveBytes))},
-			Total: tracker.Tally{Count: value(s, at.totalCount), Bytes: alloc.Bytes(value(s, at.totalBytes))},
-		})
+			Section: label(s, labelSection), Device: label(s, labelDevice), Stream: label(s, labelStream),
+			Live:  snapshot.Tally{Count: value(s, at.liveCount), Bytes: alloc.Bytes(value(s, at.liveBytes))},
+			Total: snapshot.Tally{Count: value(s, at.totalCount), Bytes: alloc.Bytes(value(s, at.totalBytes))},
+		}
+		if row.Kind == executable {
+			row.Live.Count = 0
+		}
+		u.Rows = append(u.Rows, row)
 	}
 	return u, nil
 }
 
+// executable is the kind that JAX gives to compiled programs, which hold memory and are no buffers.
+const executable = "executable"
+
 // origin returns what the samples agree on: those of a merged profile come from
 // many processes.
-func origin(p *profile.Profile) tracker.Origin {
-	return export.OriginOf(func(name string) (common string) {
+func origin(p *profile.Profile) snapshot.Origin {
+	o := export.OriginOf(func(name string) (common string) {
 		for i, s := range p.Sample {
 			text := label(s, name)
 			if i > 0 && text != common {
@@ -116,6 +118,12 @@ func origin(p *profile.Profile) tracker.Origin {
 		}
 		return common
 	})
+	if o.Program == "" && len(p.Mapping) > 0 {
+		if file := p.Mapping[0].File; file != "" && file != unnamed {
+			o.Program = filepath.Base(file)
+		}
+	}
+	return o
 }
 
 // findColumns knows the names of heap profiles and, second, those of JAX.
@@ -158,11 +166,16 @@ func value(s *profile.Sample, column int) int64 {
 // stackReader turns locations into frames, and samples' lists of them into
 // stacks, once each.
 type stackReader struct {
-	frames map[*profile.Location]tracker.Stack
-	stacks map[string]tracker.Stack // by the IDs of the locations
+	frames map[*profile.Location]snapshot.Stack
+	stacks map[string]stack // by the IDs of the locations
 	id     []byte
 	room   int // for frames of stacks
 	most   int
+}
+
+type stack struct {
+	frames snapshot.Stack
+	site   snapshot.Frame
 }
 
 // maxDepth bounds a stack, and unfolding the frames of all: a small file can name
@@ -174,45 +187,48 @@ const (
 
 func newStackReader(p *profile.Profile, size int) *stackReader {
 	r := &stackReader{
-		frames: make(map[*profile.Location]tracker.Stack, len(p.Location)),
-		stacks: make(map[string]tracker.Stack),
+		frames: make(map[*profile.Location]snapshot.Stack, len(p.Location)),
+		stacks: make(map[string]stack),
 		room:   unfolding * size, most: unfolding * size,
 	}
 	for _, l := range p.Location {
-		var stack tracker.Stack
+		var stack snapshot.Stack
 		for _, line := range l.Line {
-			f := tracker.Frame{Line: int(line.Line)}
+			f := snapshot.Frame{Line: int(line.Line)}
 			if line.Function != nil {
 				f.Function, f.File = line.Function.Name, line.Function.Filename
 			}
 			stack = append(stack, f)
 		}
 		if len(stack) == 0 {
-			stack = tracker.Stack{{Function: fmt.Sprintf("%#x", l.Address)}}
+			stack = snapshot.Stack{{Function: fmt.Sprintf("%#x", l.Address)}}
 		}
 		r.frames[l] = stack
 	}
 	return r
 }
 
-func (r *stackReader) read(s *profile.Sample) (tracker.Stack, error) {
+func (r *stackReader) read(s *profile.Sample) (stack, error) {
 	r.id = r.id[:0]
 	for _, l := range s.Location {
 		r.id = binary.AppendUvarint(r.id, l.ID)
 	}
-	stack, ok := r.stacks[string(r.id)]
-	if !ok {
-		for _, l := range s.Location {
-			stack = append(stack, r.frames[l]...)
-			if len(stack) > maxDepth {
-				stack = stack[:maxDepth:maxDepth]
-				break
-			}
-		}
-		if r.room -= len(stack); r.room < 0 {
-			return nil, fmt.Errorf("its call stacks unfold to more than %d frames, more than a profile of that size has", r.most)
-		}
-		r.stacks[string(r.id)] = stack
+	known, ok := r.stacks[string(r.id)]
+	if ok {
+		return known, nil
 	}
-	return stack, nil
+	var frames snapshot.Stack
+	for _, l := range s.Location {
+		frames = append(frames, r.frames[l]...)
+		if len(frames) > maxDepth {
+			frames = frames[:maxDepth:maxDepth]
+			break
+		}
+	}
+	if r.room -= len(frames); r.room < 0 {
+		return stack{}, fmt.Errorf("its call stacks unfold to more than %d frames, more than a profile of that size has", r.most)
+	}
+	known = stack{frames, frames.Site()}
+	r.stacks[string(r.id)] = known
+	return known, nil
 }

@@ -1,13 +1,15 @@
 package pprof
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
 	"github.com/google/pprof/profile"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // The labels of a sample, beside those of its origin.
@@ -17,6 +19,7 @@ const (
 	labelDType   = "dtype"
 	labelShape   = "shape"
 	labelSection = "section"
+	labelStream  = "stream"
 )
 
 // The sample types, in the order of Go's heap profile.
@@ -28,7 +31,7 @@ const (
 )
 
 // Write writes the record's snapshot as a gzipped profile.
-func Write(w io.Writer, r export.Record) error {
+func Write(w io.Writer, r *snapshot.Record) error {
 	if r.Snapshot == nil {
 		return fmt.Errorf("write pprof: %w", export.ErrNoSnapshot)
 	}
@@ -47,7 +50,12 @@ func WriteUsage(w io.Writer, u *export.Usage) error {
 	return nil
 }
 
-// Profile returns memory by call stack as a profile.
+// unnamed is the mapping's file where the program is not known.
+const unnamed = "gpumem"
+
+// Profile returns memory by call stack as a profile. Of a usage that has no totals, it has
+// what is live only. The frames that a call site was found behind are in the stacks;
+// DropFrames names them, so that go tool pprof shows the call sites as leaves.
 func Profile(u *export.Usage) *profile.Profile {
 	b := builder{
 		p: &profile.Profile{
@@ -55,26 +63,44 @@ func Profile(u *export.Usage) *profile.Profile {
 				{Type: allocObjects, Unit: "count"}, {Type: allocSpace, Unit: "bytes"},
 				{Type: inuseObjects, Unit: "count"}, {Type: inuseSpace, Unit: "bytes"},
 			},
+			DropFrames:        passedOver(u),
 			DefaultSampleType: inuseSpace,
 			PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
 			Period:            1,
 			TimeNanos:         u.Time.UnixNano(),
 			// pprof looks for symbols itself unless the mapping says that all are here.
 			Mapping: []*profile.Mapping{{
-				ID: 1, File: "gpumem", HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+				ID: 1, File: text.UTF8(cmp.Or(u.Origin.Program, unnamed)), HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
 			}},
 		},
 		stacks:    make(map[export.StackID][]*profile.Location),
-		locations: make(map[tracker.Frame]*profile.Location),
+		locations: make(map[snapshot.Frame]*profile.Location),
 		functions: make(map[function]*profile.Function),
 	}
 	if u.Time.IsZero() {
 		b.p.TimeNanos = 0
 	}
+	b.liveOnly = liveOnly(u)
+	if b.liveOnly {
+		b.p.SampleType = b.p.SampleType[2:]
+	}
 	for i := range u.Rows {
 		b.add(&u.Rows[i], u.Origin)
 	}
 	return b.p
+}
+
+// liveOnly reports whether the source of the usage knows no totals, which are
+// never less than what is live.
+func liveOnly(u *export.Usage) bool {
+	live := false
+	for i := range u.Rows {
+		if !u.Rows[i].Total.IsZero() {
+			return false
+		}
+		live = live || !u.Rows[i].Live.IsZero()
+	}
+	return live
 }
 
 // Sub returns the profile of what changed from one profile to the next, which
@@ -94,37 +120,42 @@ func Sub(next, base *profile.Profile) (*profile.Profile, error) {
 // builder shares the locations of stacks and the functions of locations.
 type builder struct {
 	p         *profile.Profile
+	liveOnly  bool
 	stacks    map[export.StackID][]*profile.Location
-	locations map[tracker.Frame]*profile.Location
+	locations map[snapshot.Frame]*profile.Location
 	functions map[function]*profile.Function
 }
 
 type function struct{ name, file string }
 
-func (b *builder) add(r *export.Row, o tracker.Origin) {
+func (b *builder) add(r *export.Row, o snapshot.Origin) {
 	if r.Live.IsZero() && r.Total.IsZero() {
 		return
 	}
 	labels := make(map[string][]string)
 	for _, l := range [...]struct{ key, value string }{
 		{labelDevice, r.Device}, {labelKind, r.Kind}, {labelDType, r.DType}, {labelShape, r.Shape},
-		{labelSection, r.Section},
+		{labelSection, r.Section}, {labelStream, r.Stream},
 	} {
 		if l.value != "" {
-			labels[l.key] = []string{l.value}
+			labels[l.key] = []string{text.UTF8(l.value)}
 		}
 	}
-	for name, text := range export.OriginLabels(o) {
-		labels[name] = []string{text}
+	for name, value := range export.OriginLabels(o) {
+		labels[name] = []string{text.UTF8(value)}
+	}
+	values := []int64{r.Total.Count, int64(r.Total.Bytes), r.Live.Count, int64(r.Live.Bytes)}
+	if b.liveOnly {
+		values = values[2:]
 	}
 	b.p.Sample = append(b.p.Sample, &profile.Sample{
 		Location: b.stack(r.Stack),
-		Value:    []int64{r.Total.Count, int64(r.Total.Bytes), r.Live.Count, int64(r.Live.Bytes)},
+		Value:    values,
 		Label:    labels,
 	})
 }
 
-func (b *builder) stack(s tracker.Stack) []*profile.Location {
+func (b *builder) stack(s snapshot.Stack) []*profile.Location {
 	id := export.IdentifyStack(s)
 	locations, ok := b.stacks[id]
 	if !ok {
@@ -136,7 +167,7 @@ func (b *builder) stack(s tracker.Stack) []*profile.Location {
 	return locations
 }
 
-func (b *builder) location(f tracker.Frame) *profile.Location {
+func (b *builder) location(f snapshot.Frame) *profile.Location {
 	l := b.locations[f]
 	if l == nil {
 		l = &profile.Location{
@@ -150,11 +181,12 @@ func (b *builder) location(f tracker.Frame) *profile.Location {
 	return l
 }
 
-func (b *builder) function(f tracker.Frame) *profile.Function {
+func (b *builder) function(f snapshot.Frame) *profile.Function {
 	key := function{f.Function, f.File}
 	fn := b.functions[key]
 	if fn == nil {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: f.Function, SystemName: f.Function, Filename: f.File}
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: text.UTF8(f.Function), Filename: text.UTF8(f.File)}
+		fn.SystemName = fn.Name
 		b.functions[key] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}

@@ -5,11 +5,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Config says what a collector gives beside the levels. The zero Config adds nothing.
@@ -19,24 +21,31 @@ type Config struct {
 	// may change from scrape to scrape, and with them the series.
 	TopSites int
 	// Suspects adds gpumem_suspect_bytes and gpumem_suspect_buffers: what
-	// MemTracker.Suspects tells, by line of code. Each scrape then costs a Snapshot.
+	// Snapshot.Suspects finds, by line of code. Each scrape then costs a Snapshot.
 	Suspects bool
 }
 
-// Collector collects the metrics of one tracker.
-type Collector struct {
-	tracker *tracker.MemTracker
-	cfg     Config
+// Source is whose memory is collected: a *tracker.MemTracker, for one. Its methods
+// may be called from any goroutine.
+type Source interface {
+	Snapshot() *snapshot.Snapshot
+	LightSnapshot() *snapshot.Snapshot // without single allocations
 }
 
-// NewCollector returns a collector for a registry. Several trackers may have
+// Collector collects the metrics of one source.
+type Collector struct {
+	source Source
+	cfg    Config
+}
+
+// NewCollector returns a collector for a registry. Several sources may have
 // collectors in one registry if their devices differ in name or ordinal. A nil
-// tracker is a panic.
-func NewCollector(tr *tracker.MemTracker, cfg Config) *Collector {
-	if tr == nil {
-		panic("prom.NewCollector: the tracker is nil")
+// source is a panic.
+func NewCollector(source Source, cfg Config) *Collector {
+	if source == nil {
+		panic("prom.NewCollector: the source is nil")
 	}
-	return &Collector{tracker: tr, cfg: cfg}
+	return &Collector{source: source, cfg: cfg}
 }
 
 var device = []string{"device", "ordinal"}
@@ -81,8 +90,8 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect sends the values of one instant.
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
-	s := c.tracker.LightSnapshot()
-	out := sender{to, []string{s.Device, strconv.Itoa(s.Ordinal)}}
+	s := c.source.LightSnapshot()
+	out := sender{to, []string{label(s.Device), strconv.Itoa(s.Ordinal)}}
 	out.kinds(s)
 	out.gauge(peakBytes, float64(s.Peak.Bytes))
 	out.counter(allocations, float64(s.Total.Count))
@@ -93,9 +102,12 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		out.sites(s, c.cfg.TopSites)
 	}
 	if c.cfg.Suspects {
-		out.suspects(c.tracker.Suspects())
+		out.suspects(c.source.Snapshot())
 	}
 }
+
+// label returns a text as Prometheus takes it: valid UTF-8.
+func label(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // sender adds the device's labels.
 type sender struct {
@@ -115,19 +127,23 @@ func (o sender) counter(d *prometheus.Desc, value float64) {
 	o.send(d, prometheus.CounterValue, value, nil)
 }
 
-// kinds sends every kind, so that the series do not come and go.
-func (o sender) kinds(s *tracker.Snapshot) {
-	sums := make(map[tracker.Kind]tracker.Tally)
+// kinds sends the well-known kinds always, so that their series do not come and
+// go, and others that have live buffers.
+func (o sender) kinds(s *snapshot.Snapshot) {
+	sums := make(map[snapshot.Kind]snapshot.Tally)
+	for _, kind := range snapshot.Kinds() {
+		sums[kind] = snapshot.Tally{}
+	}
 	for g := range s.Groups() {
 		sums[g.Kind] = sums[g.Kind].Add(g.Tally)
 	}
-	for _, kind := range tracker.Kinds() {
-		o.gauge(liveBytes, float64(sums[kind].Bytes), kind.String())
-		o.gauge(liveBuffers, float64(sums[kind].Count), kind.String())
+	for kind, sum := range sums {
+		o.gauge(liveBytes, float64(sum.Bytes), kind.String())
+		o.gauge(liveBuffers, float64(sum.Count), kind.String())
 	}
 }
 
-func (o sender) reserved(s *tracker.Snapshot) {
+func (o sender) reserved(s *snapshot.Snapshot) {
 	if s.Cache == nil {
 		o.gauge(reservedBytes, float64(s.Reserved), "allocated")
 		return
@@ -140,7 +156,7 @@ func (o sender) reserved(s *tracker.Snapshot) {
 }
 
 // whole sends nothing if the driver does not say what it has.
-func (o sender) whole(s *tracker.Snapshot) {
+func (o sender) whole(s *snapshot.Snapshot) {
 	if s.DriverUsed < 0 || s.DriverTotal < 0 {
 		return
 	}
@@ -152,13 +168,13 @@ func (o sender) whole(s *tracker.Snapshot) {
 	o.gauge(deviceBytes, float64(s.DriverTotal-s.DriverUsed), "free")
 }
 
-func (o sender) sites(s *tracker.Snapshot, top int) {
-	sums := make(map[string]alloc.Bytes)
+func (o sender) sites(s *snapshot.Snapshot, top int) {
+	sums, names := make(map[string]alloc.Bytes), linesOf(s)
 	for site := range s.Sites() {
 		if site.Live.Bytes == 0 {
 			continue
 		}
-		sums[site.Site.String()] += site.Live.Bytes
+		sums[label(names.Of(site.Site))] += site.Live.Bytes
 	}
 	var other alloc.Bytes
 	for i, name := range largestFirst(sums) {
@@ -171,15 +187,27 @@ func (o sender) sites(s *tracker.Snapshot, top int) {
 	o.gauge(siteBytes, float64(other), "other")
 }
 
-func (o sender) suspects(suspects []tracker.Suspect) {
-	sums := make(map[string]tracker.Tally) // files of one name may be in several folders
-	for _, s := range suspects {
-		sums[s.Site.String()] = sums[s.Site.String()].Add(s.Tally)
+func (o sender) suspects(s *snapshot.Snapshot) {
+	sums, names := make(map[string]snapshot.Tally), linesOf(s) // a name may stand for several functions
+	for _, suspect := range s.Suspects() {
+		site := label(names.Of(suspect.Site))
+		sums[site] = sums[site].Add(suspect.Tally)
 	}
 	for site, sum := range sums {
 		o.gauge(suspectBytes, float64(sum.Bytes), site)
 		o.gauge(suspectBuffers, float64(sum.Count), site)
 	}
+}
+
+// linesOf names the lines of code, those of one name with their folders.
+func linesOf(s *snapshot.Snapshot) *export.LineNames {
+	return export.NewLineNames(func(yield func(snapshot.Frame) bool) {
+		for site := range s.Sites() {
+			if !yield(site.Site) {
+				return
+			}
+		}
+	})
 }
 
 func largestFirst(sums map[string]alloc.Bytes) []string {

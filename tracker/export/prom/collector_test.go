@@ -14,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func trained(t *testing.T, cfg tracker.Config) *tracker.MemTracker {
@@ -112,5 +113,40 @@ func TestSuspects(t *testing.T) {
 }
 
 func TestCollectorOfNoTracker(t *testing.T) {
-	assert.PanicsWithValue(t, "prom.NewCollector: the tracker is nil", func() { prom.NewCollector(nil, prom.Config{}) })
+	assert.PanicsWithValue(t, "prom.NewCollector: the source is nil", func() { prom.NewCollector(nil, prom.Config{}) })
+}
+
+// TestTextFromOutsideIsUTF8: one bad byte does not cost the whole scrape.
+func TestTextFromOutsideIsUTF8(t *testing.T) {
+	device, err := sim.New(sim.Config{Name: "GPU \xff"})
+	require.NoError(t, err)
+	tr := trained(t, tracker.Config{Device: device})
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(prom.NewCollector(tr, prom.Config{TopSites: 3, Suspects: true})))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	assert.Equal(t, "GPU \uFFFD", families[0].Metric[0].Label[0].GetValue())
+}
+
+// oneName is a source with two lines of code of one name, in two folders.
+type oneName struct{ s *snapshot.Snapshot }
+
+func (o oneName) Snapshot() *snapshot.Snapshot      { return o.s }
+func (o oneName) LightSnapshot() *snapshot.Snapshot { return o.s }
+
+func TestLinesOfOneNameStayTwo(t *testing.T) {
+	s, err := snapshot.Read(strings.NewReader(`{"schema":"gpumemtrack.snapshot","version":1,"time":"2026-11-21T03:30:04Z","device":"GPU","ordinal":0,
+"stacks":[[{"function":"main.load","file":"/src/a/load.go","line":7}],[{"function":"main.load","file":"/src/b/load.go","line":7}]],
+"sites":[
+ {"kind":"Parameter","dtype":"float32","shape":[8],"stack":0,"site":{"function":"main.load","file":"/src/a/load.go","line":7},"live_count":3,"peak_count":8,"total_count":8},
+ {"kind":"Parameter","dtype":"float32","shape":[8],"stack":1,"site":{"function":"main.load","file":"/src/b/load.go","line":7},"live_count":2,"peak_count":8,"total_count":8}],
+"allocations":[]}`))
+	require.NoError(t, err)
+	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(oneName{s}, prom.Config{TopSites: 2}), strings.NewReader(`
+# HELP gpumem_site_live_bytes Requested bytes of live buffers, by the line of code that allocated them.
+# TYPE gpumem_site_live_bytes gauge
+gpumem_site_live_bytes{device="GPU",ordinal="0",site="a/load.go:7 main.load"} 96
+gpumem_site_live_bytes{device="GPU",ordinal="0",site="b/load.go:7 main.load"} 64
+gpumem_site_live_bytes{device="GPU",ordinal="0",site="other"} 0
+`), "gpumem_site_live_bytes"))
 }

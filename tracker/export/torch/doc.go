@@ -1,7 +1,7 @@
 // Package torch writes and reads PyTorch's memory snapshots, the pickles that
 // pytorch.org/memory_viz and torch/cuda/_memory_viz.py open:
 //
-//	err := torch.Write(file, export.Take(tr))
+//	err := torch.Write(file, tr.Record())
 //
 // The page shows the Active Memory Timeline and the Allocator State History with
 // our call stacks, coloured by kind. A snapshot of this package, or one that PyTorch's
@@ -20,6 +20,7 @@
 // # Cost
 //
 // Write streams: beside the record it needs some 50 bytes for each live buffer, and
-// what names the distinct call stacks. Read holds the whole file. The functions may be
-// called from any goroutine.
+// what names the distinct call stacks. Read holds what the file says:
+// a pickle of a million live buffers, of 40 MB, takes 590 MB, and no file more than 32
+// times its unpacked size. The functions may be called from any goroutine.
 package torch

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"io"
 	"math/bits"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // The opcodes of Python's pickletools that PyTorch's page reads. It knows no
@@ -13,6 +15,7 @@ const (
 	opProto           = 0x80
 	opStop            = '.'
 	opMark            = '('
+	opNewTrue         = 0x88
 	opNewFalse        = 0x89
 	opBinInt          = 'J'
 	opBinInt1         = 'K'
@@ -83,6 +86,14 @@ func (p *pickler) get(m memo) {
 	}
 }
 
+func (p *pickler) bool(b bool) {
+	if b {
+		p.op(opNewTrue)
+	} else {
+		p.op(opNewFalse)
+	}
+}
+
 func (p *pickler) int(v int64) {
 	switch {
 	case 0 <= v && v < 1<<8:
@@ -101,6 +112,7 @@ func (p *pickler) int(v int64) {
 
 // text writes a string that is not expected again.
 func (p *pickler) text(s string) {
+	s = text.UTF8(s) // which Python decodes, and refuses if it is not
 	if len(s) < 256 {
 		p.number(opShortBinUnicode, uint64(len(s)), 1)
 	} else {

@@ -1,262 +1,276 @@
 package torch
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
+// Contents is what a file holds.
+type Contents struct {
+	Record *snapshot.Record // of the device with most memory; the others are its Others, by number
+	Usage  *export.Usage    // of all devices, by call stack
+	Times  bool             // the events have times
+}
+
 // Read reads a memory snapshot of PyTorch, of Write or of PyTorch's own
-// torch.cuda.memory._dump_snapshot, and returns its live blocks by call stack. Peaks and
-// totals are not in such a file. Nothing in the file is run: a pickle that would
-// call code is refused. The error says where the file is torn or no such snapshot.
-func Read(r io.Reader) (*export.Usage, error) {
-	value, err := unpickle(r)
+// torch.cuda.memory._dump_snapshot. The file is a pickle or JSON, packed by gzip or
+// not. Nothing in it is run: a pickle that would call code is refused. The error says where the
+// file is torn or no such snapshot.
+//
+// A buffer is live from its alloc to its free_completed, when its memory can be used
+// again; one that only another stream still uses has the label "freed, used by another
+// stream". Its allocated size is that of its block or, of one that is gone, what was requested
+// rounded up to 512 bytes. PyTorch tells neither shapes nor element
+// types: they are unknown. What was live before the first event comes from going back from
+// the end; it has no call stack where it was freed since. Totals count the buffers that the
+// file tells of. Annotations are sections; an event "snapshot" is a mark. Where the file has
+// no times, as before PyTorch 2.1, events are a microsecond apart and the time of the
+// snapshot is zero.
+//
+// Memory follows the file's size, and is 1 GiB at most: see bounded.Reader. Of a stack
+// it keeps the innermost 1024 frames.
+func Read(r io.Reader) (*Contents, error) {
+	c, err := read(r)
 	if err != nil {
 		return nil, fmt.Errorf("read PyTorch snapshot: %w", err)
 	}
-	top, ok := value.(*dict)
-	if !ok {
-		return nil, fmt.Errorf("read PyTorch snapshot: the pickle is a %T, want a dict with segments", value)
-	}
-	in := reader{
-		usage:  new(export.Usage),
-		seen:   make(map[any]bool),
-		stacks: make(map[*sequence]tracker.Stack),
-		rows:   make(map[rowKey]int),
-	}
-	in.settings(top)
-	if err := in.read(top); err != nil {
-		return nil, fmt.Errorf("read PyTorch snapshot: %w", err)
-	}
-	return in.usage, nil
+	return c, nil
 }
 
-// reader turns the dicts into rows. Each dict is looked at once, so that a small
-// file in which one is named often takes no more time than a large one.
-type reader struct {
-	usage  *export.Usage
-	own    bool   // Write wrote it
-	device string // as Write named it
-	last   int64  // microseconds: the time of the latest event
-	seen   map[any]bool
-	stacks map[*sequence]tracker.Stack
-	rows   map[rowKey]int
-}
-
-type rowKey struct {
-	stack                               export.StackID
-	device, kind, dtype, shape, section string
-}
-
-func (in *reader) settings(top *dict) {
-	value, _ := top.get("allocator_settings")
-	settings, ok := value.(*dict)
-	if !ok {
-		return
-	}
-	in.own = str(settings, "made_by") == "gpumemtrack"
-	if in.own {
-		in.device = str(settings, "device")
-		in.usage.Origin = export.OriginOf(func(name string) string { return str(settings, name) })
-	}
-}
-
-func (in *reader) read(top *dict) error {
-	categories, err := in.traces(top)
+func read(r io.Reader) (*Contents, error) {
+	s, err := readRaw(r, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	segments, err := in.dicts(top, "segments")
+	in := source{
+		raw: s, tensors: make(map[tensorKey]*snapshot.Tensor), sections: []string{""}, sectionIDs: map[string]uint32{"": 0},
+		streams: []alloc.Stream{0}, streamIDs: map[int64]uint8{0: 0},
+	}
+	in.whoWrote()
+	devices, err := in.devices()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for i, s := range segments {
-		device, err := integer(s, "device")
+	if len(devices) == 0 {
+		devices[0] = nil
+	}
+	var c Contents
+	var records []*snapshot.Record
+	for _, ordinal := range slices.Sorted(maps.Keys(devices)) {
+		d, err := in.record(ordinal, devices[ordinal])
 		if err != nil {
-			return fmt.Errorf("segment %d: %w", i, err)
+			return nil, err
 		}
-		at, err := integer(s, "address")
+		records = append(records, d)
+		c.Times = c.Times || !d.Time.IsZero()
+	}
+	c.Usage = in.usage(records)
+	c.Record = fullest(records)
+	return &c, nil
+}
+
+// fullest returns the record with most memory, and gives it the others.
+func fullest(records []*snapshot.Record) *snapshot.Record {
+	most := slices.MaxFunc(records, func(x, y *snapshot.Record) int { return cmp.Compare(x.Snapshot.Reserved, y.Snapshot.Reserved) })
+	for _, r := range records {
+		if r != most {
+			most.Others = append(most.Others, r)
+		}
+	}
+	return most
+}
+
+// source is a file on its way to dumps, and what these share.
+type source struct {
+	*raw
+	own        bool   // Write wrote it
+	device     string // the name of all its devices
+	origin     snapshot.Origin
+	tensors    map[tensorKey]*snapshot.Tensor
+	sections   []string
+	sectionIDs map[string]uint32
+	streams    []alloc.Stream
+	streamIDs  map[int64]uint8
+}
+
+type tensorKey struct {
+	kind, dtype, shape string
+	size               int64
+}
+
+// whoWrote reads what Write says of the process and the device.
+func (in *source) whoWrote() {
+	named := func(name string) string { return in.text(in.settings, in.Key(name)) }
+	in.device = "cuda"
+	if in.own = named("made_by") == "gpumemtrack"; in.own {
+		in.origin = export.OriginOf(named)
+		in.device, _, _ = strings.Cut(named("device"), " [")
+	}
+}
+
+// devices returns the segments of each device, in the order of their addresses. One that
+// has events only has none.
+func (in *source) devices() (map[int][]rawSegment, error) {
+	devices := make(map[int][]rawSegment)
+	for s, err := range in.segments() {
 		if err != nil {
-			return fmt.Errorf("segment %d: %w", i, err)
+			return nil, err
 		}
-		blocks, err := in.dicts(s, "blocks")
-		if err != nil {
-			return fmt.Errorf("segment %d: %w", i, err)
+		if err := in.Use(rawSegmentBytes); err != nil {
+			return nil, err
 		}
-		for j, b := range blocks {
-			size, err := integer(b, "size")
-			if err == nil && size < 0 {
-				err = fmt.Errorf("size is %d", size)
+		devices[s.device] = append(devices[s.device], s)
+	}
+	for device, events := range in.traces {
+		if len(in.List(events)) > 0 && len(devices[device]) == 0 {
+			if device >= maxDevices {
+				return nil, fmt.Errorf("device_traces has %d devices, want at most %d", len(in.traces), maxDevices)
 			}
-			if err != nil {
-				return fmt.Errorf("segment %d, block %d: %w", i, j, err)
-			}
-			if str(b, "state") == "active_allocated" {
-				in.block(b, place{device, at}, size, categories)
-			}
-			at += size // older files do not have the block's own address
+			devices[device] = nil
 		}
 	}
-	return nil
+	for _, segments := range devices {
+		slices.SortStableFunc(segments, func(x, y rawSegment) int { return cmp.Compare(uint64(x.address), uint64(y.address)) })
+	}
+	return devices, nil
 }
 
-// place is an address of a device.
-type place struct{ device, addr int64 }
+// The bytes that things take, as plain.Data.Use counts them.
+const (
+	rawSegmentBytes = 160
+	tensorBytes     = 160
+	sectionBytes    = 80
+)
 
-// traces returns the category of the last allocation at each address, and finds
-// the time of the last event.
-func (in *reader) traces(top *dict) (map[place]string, error) {
-	categories := make(map[place]string)
-	value, ok := top.get("device_traces")
+// tensor returns what a buffer of so many bytes holds. PyTorch says only its
+// category; Write describes it.
+func (in *source) tensor(kind, dtype, shape string, size int64) (*snapshot.Tensor, error) {
+	key := tensorKey{kind, dtype, shape, size}
+	if x, ok := in.tensors[key]; ok {
+		return x, nil
+	}
+	x := newTensor(key)
+	in.tensors[key] = x
+	return x, in.Use(tensorBytes + int64(len(shape)))
+}
+
+func newTensor(key tensorKey) *snapshot.Tensor {
+	kind, err := snapshot.ParseKind(key.kind)
+	if err != nil {
+		kind = snapshot.Unspecified
+	}
+	if dtype, err := alloc.ParseDType(key.dtype); err == nil {
+		if shape, err := alloc.ParseShape(key.shape); err == nil {
+			if x, err := snapshot.NewTensor(shape, dtype, kind); err == nil && int64(x.Each) == key.size {
+				return &x
+			}
+		}
+	}
+	return &snapshot.Tensor{Kind: kind, Each: alloc.Bytes(key.size)}
+}
+
+// section numbers a section's path.
+func (in *source) section(path string) (uint32, error) {
+	id, ok := in.sectionIDs[path]
 	if !ok {
-		return categories, nil
-	}
-	devices, ok := value.(*sequence)
-	if !ok {
-		return nil, fmt.Errorf("device_traces is a %T, want a list", value)
-	}
-	for device, value := range devices.items {
-		events, ok := value.(*sequence)
-		if !ok {
-			return nil, fmt.Errorf("device_traces[%d] is a %T, want a list", device, value)
+		if len(in.sections) >= snapshot.MaxSections {
+			return 0, nil
 		}
-		if in.again(events) {
-			return nil, fmt.Errorf("device_traces[%d] stands twice", device)
-		}
-		for _, value := range events.items {
-			e, ok := value.(*dict)
-			if !ok {
-				return nil, fmt.Errorf("an event of device_traces[%d] is a %T, want a dict", device, value)
-			}
-			if us, err := integer(e, "time_us"); err == nil && us > in.last {
-				in.last, in.usage.Time = us, time.UnixMicro(us).UTC()
-			}
-			if category := str(e, "category"); category != "" && str(e, "action") == "alloc" {
-				if addr, err := integer(e, "addr"); err == nil {
-					categories[place{int64(device), addr}] = category
-				}
-			}
-		}
+		id = uint32(len(in.sections))
+		in.sections = append(in.sections, path)
+		in.sectionIDs[path] = id
 	}
-	return categories, nil
+	return id, in.Use(sectionBytes)
 }
 
-// again reports whether the object was asked about before.
-func (in *reader) again(object any) bool {
-	was := in.seen[object]
-	in.seen[object] = true
-	return was
+// streamOf numbers a stream. Those beyond snapshot.MaxStreams count as the last.
+func (in *source) streamOf(handle int64) uint8 {
+	n, ok := in.streamIDs[handle]
+	if !ok && len(in.streams) < snapshot.MaxStreams {
+		n = uint8(len(in.streams))
+		in.streams = append(in.streams, alloc.Stream(handle))
+		in.streamIDs[handle] = n
+	} else if !ok {
+		n = snapshot.MaxStreams - 1
+	}
+	return n
 }
 
-// dicts returns a list of dicts, none of which stands in another such list.
-func (in *reader) dicts(d *dict, key string) ([]*dict, error) {
-	value, _ := d.get(key)
-	l, ok := value.(*sequence)
-	if !ok {
-		return nil, fmt.Errorf("%s is a %T, want a list: not a memory snapshot", key, value)
-	}
-	out := make([]*dict, 0, len(l.items))
-	for i, value := range l.items {
-		e, ok := value.(*dict)
-		if !ok {
-			return nil, fmt.Errorf("%s[%d] is a %T, want a dict", key, i, value)
-		}
-		if in.again(e) {
-			return nil, fmt.Errorf("%s[%d] stands twice", key, i)
-		}
-		out = append(out, e)
-	}
-	return out, nil
-}
+// maxSettings bounds the settings, of which PyTorch has some twenty.
+const maxSettings = 256
 
-func (in *reader) block(b *dict, at place, size int64, categories map[place]string) {
-	row := export.Row{Device: in.device, Kind: kindNamed(categories[at])}
-	if row.Device == "" {
-		row.Device = fmt.Sprintf("cuda:%d", at.device)
-	}
-	if value, _ := b.get("gpumemtrack"); value != nil {
-		if own, ok := value.(*dict); ok {
-			row.Kind, row.DType, row.Shape, row.Section = str(own, "kind"), str(own, "dtype"), str(own, "shape"), str(own, "section")
-		}
-	}
-	frames, requested := allocation(b, size)
-	row.Stack = in.stack(frames)
-	key := rowKey{export.IdentifyStack(row.Stack), row.Device, row.Kind, row.DType, row.Shape, row.Section}
-	i, ok := in.rows[key]
-	if !ok {
-		i = len(in.usage.Rows)
-		in.rows[key] = i
-		row.Site = in.site(row.Stack)
-		in.usage.Rows = append(in.usage.Rows, row)
-	}
-	live := &in.usage.Rows[i].Live
-	*live = live.Add(tracker.Tally{Count: 1, Bytes: alloc.Bytes(requested)})
-}
-
-// allocation returns a block's frames and what was requested of it. Before 2023,
-// PyTorch kept both in a list, "history".
-func allocation(b *dict, size int64) (frames *sequence, requested int64) {
-	requested, err := integer(b, "requested_size")
-	if value, _ := b.get("history"); value != nil {
-		if history, ok := value.(*sequence); ok && len(history.items) > 0 {
-			if last, ok := history.items[0].(*dict); ok {
-				frames = sequenceAt(last, "frames")
-				if err != nil {
-					requested, err = integer(last, "real_size")
-				}
-			}
-		}
-	}
-	if own := sequenceAt(b, "frames"); own != nil {
-		frames = own
-	}
-	if err != nil || requested < 0 || requested > size {
-		requested = size
-	}
-	return frames, requested
-}
-
-// stack reads frames, once for all blocks that share them.
-func (in *reader) stack(frames *sequence) tracker.Stack {
-	if frames == nil {
+// allocatorSettings returns the settings as text. A value that is a dict, such as
+// the divisions by size, has its keys after a dot.
+func (in *source) allocatorSettings() map[string]string {
+	if in.own || in.settings.Kind() != plain.Dict {
 		return nil
 	}
-	stack, ok := in.stacks[frames]
-	if ok {
-		return stack
-	}
-	for _, value := range frames.items {
-		if f, ok := value.(*dict); ok {
-			line, _ := integer(f, "line")
-			stack = append(stack, tracker.Frame{Function: str(f, "name"), File: str(f, "filename"), Line: int(line)})
+	out := make(map[string]string)
+	for name, value := range in.Each(in.settings) {
+		if len(out) >= maxSettings {
+			break
+		}
+		if value.Kind() != plain.Dict {
+			out[name] = in.word(value)
+			continue
+		}
+		for part, value := range in.Each(value) {
+			if len(out) < maxSettings {
+				out[name+"."+part] = in.word(value)
+			}
 		}
 	}
-	in.stacks[frames] = stack
-	return stack
+	return out
 }
 
-// site returns the line of the user's code. In Python it is the innermost line
-// that is not of PyTorch or another installed package, which may be none.
-func (in *reader) site(s tracker.Stack) tracker.Frame {
-	if in.own {
-		return s.Site()
+// word prints a value that holds no others.
+func (in *source) word(v plain.Value) string {
+	if is, ok := v.Bool(); ok {
+		return strconv.FormatBool(is)
 	}
-	var found tracker.Frame
-	for _, f := range s {
-		switch python := strings.HasSuffix(f.File, ".py"); {
-		case python && !strings.Contains(f.File, "-packages/") && !strings.Contains(f.File, "/torch/"):
-			return f
-		case found.IsZero(), python && !strings.HasSuffix(found.File, ".py"):
-			found = f
+	if n, ok := v.Int(); ok {
+		return strconv.FormatInt(n, 10)
+	}
+	if f, ok := v.Float(); ok {
+		return strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	return in.Str(v)
+}
+
+// described is what Write says of a block or an event.
+type described struct{ kind, dtype, shape, section string }
+
+// ofBlock reads the dict that Write adds to a block.
+func (in *source) ofBlock(b *rawBlock) (d described, ok bool) {
+	if b.own.Kind() != plain.Dict {
+		return d, false
+	}
+	named := func(name string) string { return in.text(b.own, in.Key(name)) }
+	return described{named("kind"), named("dtype"), named("shape"), named("section")}, true
+}
+
+// description is the text that Write adds to an event: see describe.
+var description = regexp.MustCompile(`^(.+) (\([0-9, ]*\)) (\S+)(?: in (.*))?$`)
+
+func (in *source) ofEvent(e *rawEvent) (d described) {
+	d.kind = kindNamed(e.category)
+	if in.own {
+		if m := description.FindStringSubmatch(in.Str(e.metadata)); m != nil {
+			d = described{m[1], m[3], m[2], m[4]}
 		}
 	}
-	return found
+	return d
 }
 
 // kindNamed turns a category of PyTorch's profiler into our word, where there is one.
@@ -267,29 +281,4 @@ func kindNamed(category string) string {
 		}
 	}
 	return category
-}
-
-// str returns the string at the key, "" if there is none.
-func str(d *dict, key string) string {
-	value, _ := d.get(key)
-	s, _ := value.(string)
-	return s
-}
-
-func sequenceAt(d *dict, key string) *sequence {
-	value, _ := d.get(key)
-	l, _ := value.(*sequence)
-	return l
-}
-
-func integer(d *dict, key string) (int64, error) {
-	value, ok := d.get(key)
-	if !ok {
-		return 0, fmt.Errorf("there is no %s", key)
-	}
-	v, ok := value.(int64)
-	if !ok {
-		return 0, fmt.Errorf("%s is a %T, want an integer", key, value)
-	}
-	return v, nil
 }

@@ -5,14 +5,16 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // block is a live buffer, as small as it can be kept.
 type block struct {
 	addr, size, requested int64
 	site                  int // index in blocks.sites
+	stream                alloc.Stream
+	pending               bool // freed, but work on another stream may still use it
 	label                 string
 }
 
@@ -23,18 +25,19 @@ type blocks struct {
 }
 
 type site struct {
-	stack tracker.Stack
+	stack snapshot.Stack
 	group group
 	shape alloc.Shape
 }
 
-func liveBlocks(s *tracker.Snapshot) blocks {
+func liveBlocks(s *snapshot.Snapshot) blocks {
 	type key struct {
 		stack export.StackID
 		group group
 	}
 	b := blocks{sorted: make([]block, 0, max(0, s.Live.Count))}
 	index := make(map[key]int)
+	pending := pendingIn(s)
 	for a := range s.Allocations() {
 		g := groupOf(a.Kind, a.DType, a.Shape, a.Section)
 		k := key{export.IdentifyStack(a.Stack), g}
@@ -44,22 +47,51 @@ func liveBlocks(s *tracker.Snapshot) blocks {
 			index[k] = i
 			b.sites = append(b.sites, site{a.Stack, g, a.Shape})
 		}
-		b.sorted = append(b.sorted, block{address(a.Ptr), int64(a.Allocated), int64(a.Requested), i, a.Label})
+		b.sorted = append(b.sorted, block{address(a.Ptr), int64(a.Allocated), int64(a.Requested), i, a.Stream, pending[a.Ptr], a.Label})
 	}
 	slices.SortFunc(b.sorted, func(x, y block) int { return cmp.Compare(x.addr, y.addr) })
 	return b
 }
 
-// segments writes the segments at the end of the history, each with the blocks
-// that tile it.
-func (w *writer) segments() {
-	for _, b := range w.live.sorted {
-		if w.open.at(b.addr) == nil {
-			w.open.insert(span{addr: b.addr, size: b.size, pool: alloc.LargePool, own: true})
+// pendingIn returns the blocks that are freed, but may still be in use.
+func pendingIn(s *snapshot.Snapshot) map[alloc.Ptr]bool {
+	pending := make(map[alloc.Ptr]bool)
+	for _, segment := range s.Segments {
+		for b := range segment.Blocks() {
+			if b.State == alloc.Pending {
+				pending[b.Ptr] = true
+			}
 		}
 	}
+	return pending
+}
+
+// streamNumber keeps a stream's handle below 2^53, as address does.
+func streamNumber(s alloc.Stream) int64 { return address(alloc.Ptr(s)) }
+
+// segments writes the segments at the ends of the histories, each with the blocks
+// that tile it.
+func (w *writer) segments(parts []*part) {
 	w.name("segments")
 	l := w.beginList()
+	for _, w.part = range parts {
+		w.segmentsOf(l)
+	}
+	l.end()
+}
+
+// segmentsOf writes those of a device.
+func (w *writer) segmentsOf(l *list) {
+	for _, b := range w.live.sorted {
+		if w.open.at(b.addr) == nil {
+			w.open.insert(span{addr: b.addr, size: b.size, pool: alloc.LargePool, stream: b.stream, own: true})
+		}
+	}
+	for _, s := range w.record.Snapshot.Segments {
+		if s.Expandable {
+			w.open.join(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: true})
+		}
+	}
 	rest := w.live.sorted
 	var tiles []block
 	for s := range w.open.all {
@@ -70,7 +102,6 @@ func (w *writer) segments() {
 		w.segment(s, tiles, w.live.sites)
 		rest = rest[last:]
 	}
-	l.end()
 }
 
 // tile appends the blocks that fit into the segment, cut to it, without those
@@ -90,26 +121,29 @@ func tile(out []block, s *span, in []block) []block {
 }
 
 func (w *writer) segment(s *span, in []block, sites []site) {
-	var size, requested int64
+	var size, active, requested int64
 	for _, b := range in {
-		size += b.size
+		active += b.size
 		requested += b.requested
+		if !b.pending {
+			size += b.size
+		}
 	}
 	w.beginDict()
 	w.intItem("device", int64(w.record.Snapshot.Ordinal))
 	w.intItem("address", s.addr)
 	w.intItem("total_size", s.size)
 	w.intItem("allocated_size", size)
-	w.intItem("active_size", size)
+	w.intItem("active_size", active)
 	w.intItem("requested_size", requested)
-	w.intItem("stream", 0)
+	w.intItem("stream", streamNumber(s.stream))
 	w.nameItem("segment_type", s.pool.String())
 	w.name("segment_pool_id")
 	w.int(0)
 	w.int(0)
 	w.op(opTuple2)
 	w.name("is_expandable")
-	w.op(opNewFalse)
+	w.bool(s.expandable)
 	w.name("frames")
 	w.stack(nil)
 	w.name("blocks")
@@ -147,7 +181,7 @@ func (w *writer) block(b block, s site) {
 	w.intItem("address", b.addr)
 	w.intItem("size", b.size)
 	w.intItem("requested_size", b.requested)
-	w.nameItem("state", "active_allocated")
+	w.nameItem("state", map[bool]string{false: "active_allocated", true: "active_pending_free"}[b.pending])
 	w.name("frames")
 	w.stack(s.stack)
 	w.name("gpumemtrack")

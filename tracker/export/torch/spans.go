@@ -12,6 +12,8 @@ import (
 type span struct {
 	addr, size int64
 	pool       alloc.Pool
+	stream     alloc.Stream
+	expandable bool
 	own        bool // made for a buffer that no segment of the cache covers
 	users      int  // buffers in an own span
 }
@@ -109,5 +111,46 @@ func (s *spans) all(yield func(*span) bool) {
 				return
 			}
 		}
+	}
+}
+
+// join puts a span in place of the pieces that tile it. If they do not, nothing changes.
+func (s *spans) join(whole span) {
+	var pieces []int64
+	for at := whole.addr; at < whole.end(); {
+		piece := s.at(at)
+		if piece == nil || piece.addr != at || piece.end() > whole.end() {
+			return
+		}
+		pieces = append(pieces, at)
+		at = piece.end()
+	}
+	for _, addr := range pieces {
+		s.remove(addr)
+	}
+	s.insert(whole)
+}
+
+// cut removes what lies from the address on, up to that size. What is left of a span on
+// either side stays.
+func (s *spans) cut(addr, size int64) {
+	for at, end := addr, addr+size; at < end; {
+		found := s.at(at)
+		if found == nil {
+			return
+		}
+		whole := *found
+		s.remove(whole.addr)
+		if before := at - whole.addr; before > 0 {
+			rest := whole
+			rest.size = before
+			s.insert(rest)
+		}
+		if after := whole.end() - end; after > 0 {
+			rest := whole
+			rest.addr, rest.size = end, after
+			s.insert(rest)
+		}
+		at = whole.end()
 	}
 }

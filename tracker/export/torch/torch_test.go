@@ -2,8 +2,9 @@ package torch
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -20,18 +21,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func write(t require.TestingT, r export.Record) []byte {
+func write(t require.TestingT, r *snapshot.Record) []byte {
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, r))
 	return b.Bytes()
 }
 
-func trained(t *testing.T, cfg tracker.Config) export.Record {
+func trained(t *testing.T, cfg tracker.Config) *snapshot.Record {
 	tr := exporttest.New(t, cfg)
 	exporttest.Train(t, tr)
-	return export.Take(tr)
+	return tr.Record()
 }
 
 func simulated(t require.TestingT, cfg sim.Config) *sim.Device {
@@ -42,19 +45,43 @@ func simulated(t require.TestingT, cfg sim.Config) *sim.Device {
 
 func TestWriteIsViewable(t *testing.T) {
 	whole := trained(t, tracker.Config{})
-	noHistory := whole
+	noHistory := new(snapshot.Record)
+	*noHistory = *whole
 	noHistory.History = nil
-	for name, r := range map[string]export.Record{
+	for name, r := range map[string]*snapshot.Record{
 		"whole":         whole,
 		"no history":    noHistory,
 		"short history": trained(t, tracker.Config{MaxEvents: 9}),
 		"no cache":      trained(t, tracker.Config{NoCache: true}),
 		"own cache":     trained(t, tracker.Config{Device: alloc.NewCache(simulated(t, sim.Config{Memory: alloc.GiB}), alloc.CacheConfig{})}),
 		"third device":  trained(t, tracker.Config{Device: simulated(t, sim.Config{Memory: alloc.GiB, Ordinal: 2})}),
-		"nothing":       export.Take(exporttest.New(t, tracker.Config{})),
+		"two devices":   twoDevices(t),
+		"nothing":       exporttest.New(t, tracker.Config{}).Record(),
 	} {
 		t.Run(name, func(t *testing.T) { requireViewable(t, write(t, r)) })
 	}
+}
+
+// twoDevices are the first and the fourth of a process.
+func twoDevices(t *testing.T) *snapshot.Record {
+	r := trained(t, tracker.Config{Device: simulated(t, sim.Config{Memory: alloc.GiB, Ordinal: 3})})
+	r.Others = []*snapshot.Record{trained(t, tracker.Config{})}
+	return r
+}
+
+func TestWriteTakesAllDevices(t *testing.T) {
+	r := twoDevices(t)
+	c, err := Read(bytes.NewReader(write(t, r)))
+	require.NoError(t, err)
+	devices := append([]*snapshot.Record{c.Record}, c.Record.Others...)
+	require.Len(t, devices, 2)
+	for _, d := range devices {
+		assert.Contains(t, []int{0, 3}, d.Snapshot.Ordinal)
+		assert.Equal(t, r.Snapshot.Live, d.Snapshot.Live)
+		assert.Equal(t, r.Snapshot.Peak, d.Snapshot.Peak)
+	}
+	r.Others[0].Snapshot.Ordinal = 3
+	assert.ErrorContains(t, Write(io.Discard, r), "two devices of number 3")
 }
 
 // TestAnyProgramIsViewable runs random programs, over every kind of tracker.
@@ -77,7 +104,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"alloc": func(t *rapid.T) {
 				size := rapid.SampledFrom([]alloc.Bytes{0, 1, 512, 700_000, 3 * alloc.MiB, 30 * alloc.MiB}).Draw(t, "size")
-				if b, err := tr.AllocBytes(size, rapid.SampledFrom(tracker.Kinds()).Draw(t, "kind")); err == nil {
+				if b, err := tr.AllocBytes(size, rapid.SampledFrom(snapshot.Kinds()).Draw(t, "kind")); err == nil {
 					live = append(live, b)
 				}
 			},
@@ -103,7 +130,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 			},
 			"clear cache": func(t *rapid.T) { _, _ = tr.ClearCache() },
 			"track":       func(t *rapid.T) { tr.Track() },
-			"":            func(t *rapid.T) { requireViewable(t, write(t, export.Take(tr))) },
+			"":            func(t *rapid.T) { requireViewable(t, write(t, tr.Record())) },
 		})
 	})
 }
@@ -111,44 +138,130 @@ func TestAnyProgramIsViewable(t *testing.T) {
 func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	r := trained(t, tracker.Config{})
 	r.Snapshot.Origin = tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
-	got, err := Read(bytes.NewReader(write(t, r)))
+	c, err := Read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
-	assert.Equal(t, r.Snapshot.Origin, got.Origin)
-	assert.WithinDuration(t, r.Snapshot.Time, got.Time, 1000)
+	require.Empty(t, c.Record.Others)
+	got := c.Record
 
-	var want []export.Row
-	for _, row := range export.FromSnapshot(r.Snapshot).Rows {
-		if row.Live.Count > 0 {
-			row.Peak, row.Total = tracker.Tally{}, tracker.Tally{}
+	assert.Equal(t, r.Snapshot.Origin, got.Snapshot.Origin)
+	assert.WithinDuration(t, r.Snapshot.Time, got.Time, 1000)
+	assert.Equal(t, r.Snapshot.Device, got.Snapshot.Device)
+	assert.Equal(t, r.Snapshot.Live, got.Snapshot.Live)
+	assert.Equal(t, r.Snapshot.Peak, got.Snapshot.Peak)
+	assert.Equal(t, r.Snapshot.Total, got.Snapshot.Total)
+	assert.Equal(t, r.Snapshot.Allocated, got.Snapshot.Allocated)
+	assert.Equal(t, r.Snapshot.Sub(nil).String(), got.Snapshot.Sub(nil).String(), "the same groups")
+
+	rows := func(u *export.Usage) (out []export.Row) {
+		for _, row := range u.Rows {
 			row.Site = row.Stack.Site()
-			want = append(want, row)
+			out = append(out, row)
 		}
+		return out
 	}
-	assert.ElementsMatch(t, want, got.Rows)
+	assert.ElementsMatch(t, rows(export.FromSnapshot(r.Snapshot)), rows(c.Usage))
+	requireViewable(t, write(t, &snapshot.Record{Snapshot: got.Snapshot, History: got.History}))
+}
+
+// recorded are the names of files that Python wrote, of one snapshot.
+var recorded = []string{
+	"pytorch0.pickle", "pytorch1.pickle", "pytorch2.pickle", "pytorch3.pickle", "pytorch4.pickle", "pytorch5.pickle", "pytorch.json",
 }
 
 func TestReadOfPyTorchItself(t *testing.T) {
-	for _, protocol := range []int{2, 3, 4, 5} {
-		t.Run(fmt.Sprint(protocol), func(t *testing.T) {
-			f, err := os.Open(filepath.Join("testdata", fmt.Sprintf("pytorch%d.pickle", protocol)))
+	for _, name := range recorded {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("testdata", name))
 			require.NoError(t, err)
-			defer f.Close()
-			u, err := Read(f)
+			c, err := Read(bytes.NewReader(text))
 			require.NoError(t, err)
+			u := c.Usage
 
-			step := tracker.Frame{Function: "train_step", File: "/home/user/train.py", Line: 42}
+			step := snapshot.Frame{Function: "train_step", File: "/home/user/train.py", Line: 42}
 			require.Len(t, u.Rows, 3)
+			for i, row := range u.Rows {
+				assert.Equal(t, row.Live, row.Total)
+				assert.Equal(t, row.Live, row.Peak)
+				u.Rows[i].Total, u.Rows[i].Peak = snapshot.Tally{}, snapshot.Tally{}
+			}
 			for i, want := range []export.Row{
-				{Kind: "OptimizerState", Device: "cuda:0", Live: tracker.Tally{Count: 1, Bytes: 8<<20 - 100}},
-				{Kind: "autograd_detail", Device: "cuda:0", Live: tracker.Tally{Count: 1, Bytes: 1 << 20}},
-				{Device: "cuda:1", Live: tracker.Tally{Count: 1, Bytes: 5<<30 - 8}},
+				{Kind: "OptimizerState", Device: "cuda:0", Stream: "default stream", Live: snapshot.Tally{Count: 1, Bytes: 8<<20 - 100}},
+				{Kind: "autograd_detail", Device: "cuda:0", Stream: "default stream", Live: snapshot.Tally{Count: 1, Bytes: 1 << 20}},
+				{Device: "cuda:1", Stream: "default stream", Live: snapshot.Tally{Count: 1, Bytes: 5<<30 - 8}},
 			} {
 				assert.Equal(t, step, u.Rows[i].Site)
 				want.Stack, want.Site = u.Rows[i].Stack, step
 				assert.Equal(t, want, u.Rows[i])
 			}
 			assert.Len(t, u.Rows[0].Stack, 4)
+
+			packed, err := Read(bytes.NewReader(pack(t, text)))
+			require.NoError(t, err)
+			assert.Equal(t, c.Record.Snapshot.Head, packed.Record.Snapshot.Head)
+			assert.Len(t, packed.Usage.Rows, len(u.Rows))
 		})
+	}
+}
+
+func pack(t *testing.T, text []byte) []byte {
+	var b bytes.Buffer
+	zip := gzip.NewWriter(&b)
+	_, err := zip.Write(text)
+	require.NoError(t, errors.Join(err, zip.Close()))
+	return b.Bytes()
+}
+
+// TestReadTakesEveryPart: what Read sums up is only some of what a file has.
+func TestReadTakesEveryPart(t *testing.T) {
+	for _, name := range recorded {
+		f, err := os.Open(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		defer f.Close()
+		s, err := readRaw(f, 0)
+		require.NoError(t, err)
+
+		var segments []rawSegment
+		var blocks []rawBlock
+		for g, err := range s.segments() {
+			require.NoError(t, err)
+			for b, err := range s.blocksOf(&g) {
+				require.NoError(t, err)
+				blocks = append(blocks, b)
+			}
+			g.blocks, g.description = plain.Value{}, ""
+			segments = append(segments, g)
+		}
+		const base = 0x7F1000000000
+		frames := segments[0].stack
+		assert.Len(t, frames.frames, 4)
+		assert.Equal(t, []rawSegment{
+			{address: base, total: 20 << 20, kind: "large", stack: frames},
+			{device: 1, address: base, total: 5 << 30, kind: "large", pool: poolID{0, 1}, expandable: true, stack: s.none},
+		}, segments)
+		assert.Equal(t, []rawBlock{
+			{address: base, size: 8 << 20, requested: 8<<20 - 100, state: allocated, stack: frames},
+			{address: base + 8<<20, size: 1 << 20, requested: 1 << 20, state: allocated, stack: frames},
+			{address: base + 9<<20, size: 11 << 20, stack: s.none},
+			{address: base, size: 5 << 30, requested: 5<<30 - 8, state: allocated, stack: blocks[3].stack},
+		}, blocks)
+		assert.Equal(t, frames.frames[1:], blocks[3].stack.frames)
+
+		var events []rawEvent
+		for e, err := range s.events(0) {
+			require.NoError(t, err)
+			e.metadata = plain.Value{}
+			events = append(events, e)
+		}
+		const micros = 1780000000000000
+		assert.Equal(t, []rawEvent{
+			{action: "segment_alloc", addr: base, size: 20 << 20, free: -1, micros: micros, stack: frames},
+			{action: "alloc", addr: base, size: 8<<20 - 100, free: -1, micros: micros + 1, stack: frames, category: "optimizer_state"},
+			{action: "alloc", addr: base + 8<<20, size: 1 << 20, free: -1, micros: micros + 2, stack: frames, category: "autograd_detail"},
+			{action: "oom", size: 1 << 40, free: 1 << 33, micros: micros + 3, stack: frames},
+		}, events)
+		assert.Len(t, s.traces, 2)
+		assert.EqualValues(t, -1, s.integer(s.settings, s.Key("max_split_size")))
+		assert.Equal(t, plain.List, s.annotations.Kind())
 	}
 }
 
@@ -191,15 +304,22 @@ func TestReadRefusesWithAReason(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"empty":          {"", "the file is torn"},
 		"torn":           {string(whole[:len(whole)/2]), "the file is torn"},
-		"not a pickle":   {"{\"schema\": 1}", "opcode"},
-		"old protocol":   {"\x80\x01N.", "a pickle of protocol 1, this program reads 2 to 5"},
-		"new protocol":   {"\x80\x06N.", "a pickle of protocol 6"},
+		"torn JSON":      {`{"segments": [`, "the file is torn"},
+		"not a pickle":   {"yes", `at byte 0: opcode 'y'`},
+		"other JSON":     {`{"schema": 1}`, "segments is None, want a list: not a memory snapshot"},
+		"no JSON":        {`{"segments": x}`, "invalid character 'x'"},
+		"new protocol":   {"\x80\x06N.", "a pickle of protocol 6, this program reads 0 to 5"},
 		"runs code":      {"\x80\x02cos\nsystem\n(X\x02\x00\x00\x00lstR.", "would run code"},
-		"not a snapshot": {"\x80\x02}.", "segments is a <nil>, want a list: not a memory snapshot"},
-		"a number":       {"\x80\x02K\x01.", "the pickle is a int64"},
+		"names code":     {"\x80\x04\x8c\x02os\x8c\x06system\x93.", "would run code"},
+		"not a snapshot": {"\x80\x02}.", "segments is None, want a list: not a memory snapshot"},
+		"a number":       {"\x80\x02K\x01.", "the file holds an integer, want a dict with segments, or a list of them"},
+		"segments":       {"(lp0\nI1\na.", "segments[0] is an integer, want a dict"},
 		"long string":    {"\x80\x02X\xff\xff\xff\xff.", "a string of 4294967295 bytes"},
 		"no memo":        {"\x80\x02h\x07.", "value 7 was never stored"},
-		"shared":         {"\x80\x04}(X\x08\x00\x00\x00segments](}\x94h\x00eu.", "segments[1] stands twice"},
+		"no device":      {"\x80\x04}(X\x08\x00\x00\x00segments](}\x94h\x00eu.", "segment 0: there is no device"},
+		"no mark":        {"\x80\x04]e.", "no mark"},
+		"not a dict":     {"\x80\x04]NNs.", "an opcode finds a list, want a dict"},
+		"two values":     {"\x80\x04NN.", "the pickle ends with 2 values, want 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Read(strings.NewReader(test.text))
@@ -207,25 +327,6 @@ func TestReadRefusesWithAReason(t *testing.T) {
 			assert.ErrorContains(t, err, "read PyTorch snapshot: ")
 		})
 	}
-}
-
-// TestReadOfAHostileFileEnds: a file of some megabytes that looks a million times
-// for what is not in a dict of a million items.
-func TestReadOfAHostileFileEnds(t *testing.T) {
-	const million = 1_000_000
-	var b bytes.Buffer
-	b.WriteString("\x80\x04}(X\x08\x00\x00\x00segments](}(")
-	b.WriteString("\x8c\x06device" + "K\x00" + "\x8c\x07addressK\x00" + "\x8c\x06blocks](}(")
-	b.WriteString("\x8c\x04sizeK\x01" + "\x8c\x05state\x8c\x10active_allocated" + "\x8c\x06frames](")
-	b.WriteString("}\x94(") // the dict, by number 0
-	b.WriteString(strings.Repeat("\x8c\x01xN", million))
-	b.WriteString("u")
-	b.WriteString(strings.Repeat("h\x00", million))
-	b.WriteString("eu" + "eu" + "eu.")
-	u, err := Read(&b)
-	require.NoError(t, err)
-	require.Len(t, u.Rows, 1)
-	assert.Len(t, u.Rows[0].Stack, million+1)
 }
 
 func TestReadTakesTheLastTime(t *testing.T) {
@@ -250,9 +351,9 @@ func TestReadTakesTheLastTime(t *testing.T) {
 	devices.end()
 	p.endDict()
 	require.NoError(t, p.close())
-	u, err := Read(&b)
+	c, err := Read(&b)
 	require.NoError(t, err)
-	assert.Equal(t, int64(9), u.Time.UnixMicro(), "whichever device had it")
+	assert.Equal(t, int64(9), c.Usage.Time.UnixMicro(), "whichever device had it")
 }
 
 func TestWriteRefusesWithAReason(t *testing.T) {
@@ -262,21 +363,26 @@ func TestWriteRefusesWithAReason(t *testing.T) {
 	require.NoError(t, err)
 	r.Snapshot = tr.LightSnapshot()
 	assert.ErrorContains(t, Write(io.Discard, r), "write PyTorch snapshot: the snapshot has no single buffers")
-	assert.ErrorIs(t, Write(io.Discard, export.Record{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, Write(io.Discard, &snapshot.Record{}), export.ErrNoSnapshot)
 	r.Snapshot = exporttest.New(t, tracker.Config{}).LightSnapshot()
 	assert.NoError(t, Write(io.Discard, r), "nothing is live")
 }
 
 func FuzzRead(f *testing.F) {
-	for _, protocol := range []int{2, 3, 4, 5} {
-		text, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("pytorch%d.pickle", protocol)))
+	for _, name := range recorded {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
 		require.NoError(f, err)
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		u, err := Read(bytes.NewReader(text))
-		if err == nil {
-			export.Compare(nil, []*export.Usage{u}, export.BySite, export.OfLive)
+		c, err := Read(bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		export.Compare(nil, []*export.Usage{c.Usage}, export.BySite, export.OfLive)
+		for _, d := range append(c.Record.Others, c.Record) {
+			require.NoError(t, d.WriteJSON(io.Discard))
+			_ = Write(io.Discard, &snapshot.Record{Snapshot: d.Snapshot, History: d.History})
 		}
 	})
 }

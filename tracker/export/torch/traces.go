@@ -5,22 +5,32 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// traces writes the history, in the list of the snapshot's device.
+// traces writes the histories, each in the list of its device.
 //
-// The page shows it by going back from the segments at its end, so every event
-// of a segment must fit those that remain: w.open follows them.
-func (w *writer) traces() {
-	w.openFirst()
+// The page shows one by going back from the segments at its end, so every event
+// of a segment must fit those that remain: open follows them.
+func (w *writer) traces(parts []*part) {
 	w.name("device_traces")
 	devices := w.beginList()
-	for range w.record.Snapshot.Ordinal {
+	ordinal := 0
+	for _, w.part = range parts {
+		for ; ordinal < w.ordinal(); ordinal++ {
+			devices.next()
+			w.op(opEmptyList)
+		}
 		devices.next()
-		w.op(opEmptyList)
+		w.trace()
+		ordinal++
 	}
-	devices.next()
+	devices.end()
+}
+
+// trace writes the history of a device.
+func (w *writer) trace() {
+	w.openFirst()
 	l := w.beginList()
 	for e := range w.record.Events() {
 		w.event(l, e)
@@ -28,7 +38,6 @@ func (w *writer) traces() {
 	// There is always one event of category "unknown".
 	w.plainEvent(l, "snapshot", w.record.Snapshot.Time, nil, "")
 	l.end()
-	devices.end()
 }
 
 // openFirst fills w.open with what was there before the first event: the
@@ -38,82 +47,116 @@ func (w *writer) openFirst() {
 	made := make(map[int64]bool)  // segments, by an event or by add
 	newer := make(map[int64]bool) // live buffers that the history began
 	var older []block             // buffers that it only ended
-	add := func(addr, size int64, pool alloc.Pool) {
-		if !made[addr] && w.open.at(addr) == nil {
-			w.open.insert(span{addr: addr, size: size, pool: pool})
+	add := func(s span) {
+		if !made[s.addr] && w.open.at(s.addr) == nil {
+			w.open.insert(s)
 		}
-		made[addr] = true
+		made[s.addr] = true
 	}
 	for e := range w.record.Events() {
 		addr := address(e.Ptr)
 		switch e.Action {
-		case tracker.SegmentAllocated:
+		case snapshot.SegmentAllocated:
 			made[addr] = true
-		case tracker.SegmentFreed:
-			add(addr, int64(e.Allocated), alloc.LargePool)
-		case tracker.Allocated, tracker.Registered, tracker.FreeFailed:
+		case snapshot.SegmentFreed:
+			add(span{addr: addr, size: int64(e.Allocated), pool: alloc.LargePool, stream: e.Stream})
+		case snapshot.Allocated, snapshot.Registered, snapshot.FreeFailed:
 			newer[addr] = true
-		case tracker.Freed, tracker.Unregistered:
+		case snapshot.Freed, snapshot.Unregistered:
 			if !newer[addr] {
-				older = append(older, block{addr: addr, size: int64(e.Allocated)})
+				older = append(older, block{addr: addr, size: int64(e.Allocated), stream: e.Stream})
 			}
 			delete(newer, addr)
 		}
 	}
 	for _, s := range w.record.Snapshot.Segments {
-		add(address(s.Ptr), int64(s.Size), s.Pool)
+		add(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: s.Expandable})
 	}
 	for _, b := range older {
-		w.cover(b.addr, b.size)
+		w.cover(b.addr, b.size, b.stream)
 	}
 	for _, b := range w.live.sorted {
 		if !newer[b.addr] {
-			w.cover(b.addr, b.size)
+			w.cover(b.addr, b.size, b.stream)
 		}
 	}
 }
 
-func (w *writer) event(l *list, e tracker.Event) {
+func (w *writer) event(l *list, e snapshot.Event) {
 	switch e.Action {
-	case tracker.Allocated, tracker.Registered, tracker.FreeFailed:
-		if size := w.cover(address(e.Ptr), int64(e.Allocated)); size > 0 {
+	case snapshot.Allocated, snapshot.Registered, snapshot.FreeFailed:
+		if size := w.cover(address(e.Ptr), int64(e.Allocated), e.Stream); size > 0 {
 			w.memoryEvent(l, "segment_alloc", e, alloc.Bytes(size))
 		}
 		w.memoryEvent(l, "alloc", e, e.Requested)
-	case tracker.Freed, tracker.Unregistered:
-		w.memoryEvent(l, "free_requested", e, e.Requested)
+	case snapshot.Freed, snapshot.Unregistered:
+		if addr := address(e.Ptr); w.pending[addr] {
+			delete(w.pending, addr)
+		} else {
+			w.memoryEvent(l, "free_requested", e, e.Requested)
+		}
 		w.memoryEvent(l, "free_completed", e, e.Requested)
 		w.uncover(l, e)
-	case tracker.SegmentAllocated:
-		if addr := address(e.Ptr); w.open.at(addr) == nil {
-			w.open.insert(span{addr: addr, size: int64(e.Allocated), pool: alloc.LargePool})
-			w.memoryEvent(l, "segment_alloc", e, e.Allocated)
-		}
-	case tracker.SegmentFreed:
-		addr := address(e.Ptr)
-		if s := w.open.at(addr); s != nil && s.addr == addr && !s.own {
-			w.open.remove(addr)
-			w.memoryEvent(l, "segment_free", e, e.Allocated)
-		}
-	case tracker.OutOfMemory:
+	case snapshot.FreeRequested:
+		w.pending[address(e.Ptr)] = true
+		w.memoryEvent(l, "free_requested", e, e.Requested)
+	case snapshot.SegmentAllocated:
+		w.grow(l, e)
+	case snapshot.SegmentFreed:
+		w.shrink(l, e)
+	case snapshot.OutOfMemory:
 		w.outOfMemory(l, e)
-	case tracker.Marked:
+	case snapshot.Marked:
 		w.plainEvent(l, "snapshot", e.Time, e.Stack, fmt.Sprintf("mark %d", e.Mark))
 	}
 }
 
+// grow writes that memory came from the driver, if it is not there already.
+func (w *writer) grow(l *list, e snapshot.Event) {
+	addr := address(e.Ptr)
+	if w.open.at(addr) != nil {
+		return
+	}
+	w.open.insert(span{addr: addr, size: int64(e.Allocated), pool: alloc.LargePool, stream: e.Stream})
+	w.memoryEvent(l, w.action("segment_alloc", "segment_map"), e, e.Allocated)
+}
+
+// shrink writes that memory went back to the driver.
+func (w *writer) shrink(l *list, e snapshot.Event) {
+	addr := address(e.Ptr)
+	s := w.open.at(addr)
+	if s == nil || s.own || s.addr != addr && !w.expandable {
+		return
+	}
+	if w.expandable {
+		w.open.cut(addr, int64(e.Allocated))
+	} else {
+		w.open.remove(addr)
+	}
+	w.memoryEvent(l, w.action("segment_free", "segment_unmap"), e, e.Allocated)
+}
+
+// action chooses how the page is told of a segment. Pieces of expandable segments are
+// mapped, and the page joins and splits them.
+func (w *writer) action(whole, piece string) string {
+	if w.expandable {
+		return piece
+	}
+	return whole
+}
+
 // cover makes a segment for a buffer that is in none, and returns its size; 0
 // if the buffer is in one.
-func (w *writer) cover(addr, size int64) int64 {
+func (w *writer) cover(addr, size int64, stream alloc.Stream) int64 {
 	if s := w.open.at(addr); s != nil {
 		s.users++
 		return 0
 	}
-	return w.open.insert(span{addr: addr, size: size, pool: alloc.LargePool, own: true, users: 1}).size
+	return w.open.insert(span{addr: addr, size: size, pool: alloc.LargePool, stream: stream, own: true, users: 1}).size
 }
 
 // uncover takes the segment that cover made away with its last buffer.
-func (w *writer) uncover(l *list, e tracker.Event) {
+func (w *writer) uncover(l *list, e snapshot.Event) {
 	s := w.open.at(address(e.Ptr))
 	if s == nil { // registered memory in a segment of the cache, which is gone
 		w.memoryEvent(l, "segment_free", e, max(e.Allocated, 1))
@@ -127,12 +170,12 @@ func (w *writer) uncover(l *list, e tracker.Event) {
 	}
 }
 
-func (w *writer) memoryEvent(l *list, action string, e tracker.Event, size alloc.Bytes) {
+func (w *writer) memoryEvent(l *list, action string, e snapshot.Event, size alloc.Bytes) {
 	l.next()
 	w.beginDict()
 	w.nameItem("action", action)
 	w.intItem("addr", address(e.Ptr))
-	w.eventRest(e.Time, size, e.Stack, categories[e.Kind])
+	w.eventRest(e.Time, size, e.Stream, e.Stack, category(e.Kind))
 	if action == "alloc" {
 		w.name("user_metadata")
 		w.describe(e)
@@ -141,12 +184,12 @@ func (w *writer) memoryEvent(l *list, action string, e tracker.Event, size alloc
 }
 
 // plainEvent writes an event that is not about memory.
-func (w *writer) plainEvent(l *list, action string, at time.Time, stack tracker.Stack, metadata string) {
+func (w *writer) plainEvent(l *list, action string, at time.Time, stack snapshot.Stack, metadata string) {
 	l.next()
 	w.beginDict()
 	w.nameItem("action", action)
 	w.intItem("addr", 0)
-	w.eventRest(at, 0, stack, categories[tracker.Unspecified])
+	w.eventRest(at, 0, 0, stack, category(snapshot.Unspecified))
 	if metadata != "" {
 		w.name("user_metadata")
 		w.text(metadata)
@@ -154,12 +197,12 @@ func (w *writer) plainEvent(l *list, action string, at time.Time, stack tracker.
 	w.endDict()
 }
 
-func (w *writer) outOfMemory(l *list, e tracker.Event) {
+func (w *writer) outOfMemory(l *list, e snapshot.Event) {
 	l.next()
 	w.beginDict()
 	w.nameItem("action", "oom")
 	w.intItem("device_free", int64(w.freeThen()))
-	w.eventRest(e.Time, e.Requested, e.Stack, categories[e.Kind])
+	w.eventRest(e.Time, e.Requested, e.Stream, e.Stack, category(e.Kind))
 	w.endDict()
 }
 
@@ -173,9 +216,9 @@ func (w *writer) freeThen() alloc.Bytes {
 	return max(0, s.DriverTotal-s.Untracked()-alloc.Bytes(w.open.bytes))
 }
 
-func (w *writer) eventRest(at time.Time, size alloc.Bytes, stack tracker.Stack, category string) {
+func (w *writer) eventRest(at time.Time, size alloc.Bytes, stream alloc.Stream, stack snapshot.Stack, category string) {
 	w.intItem("size", int64(size))
-	w.intItem("stream", 0)
+	w.intItem("stream", streamNumber(stream))
 	w.intItem("time_us", at.UnixMicro())
 	w.name("frames")
 	w.stack(stack)
@@ -183,7 +226,7 @@ func (w *writer) eventRest(at time.Time, size alloc.Bytes, stack tracker.Stack, 
 }
 
 // describe writes what a buffer is: "Parameter (64, 3, 3, 3) float32 in load".
-func (w *writer) describe(e tracker.Event) {
+func (w *writer) describe(e snapshot.Event) {
 	g := groupOf(e.Kind, e.DType, e.Shape, e.Section)
 	if m, ok := w.about[g]; ok {
 		w.get(m)

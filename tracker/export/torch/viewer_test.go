@@ -58,7 +58,7 @@ func requireTiled(t require.TestingT, segments []*dict) {
 		sum := int64(0)
 		for _, b := range elements(t, s, "blocks") {
 			require.Equal(t, at+sum, must[int64](t, b, "address"), "blocks must tile their segment")
-			require.Contains(t, []string{"active_allocated", "inactive"}, must[string](t, b, "state"))
+			require.Contains(t, []string{"active_allocated", "active_pending_free", "inactive"}, must[string](t, b, "state"))
 			require.LessOrEqual(t, must[int64](t, b, "requested_size"), must[int64](t, b, "size"))
 			must[*sequence](t, b, "frames")
 			sum += must[int64](t, b, "size")
@@ -78,7 +78,7 @@ func requireReplayable(t require.TestingT, device int64, segments []*dict, trace
 		}
 		open = append(open, interval{must[int64](t, s, "address"), must[int64](t, s, "total_size")})
 		for _, b := range elements(t, s, "blocks") {
-			if must[string](t, b, "state") == "active_allocated" {
+			if must[string](t, b, "state") != "inactive" {
 				live[must[int64](t, b, "address")] = true
 			}
 		}
@@ -123,6 +123,26 @@ func requireReplayable(t require.TestingT, device int64, segments []*dict, trace
 			require.GreaterOrEqual(t, i, 0, "the page takes away another segment if %#x is not there", addr)
 			require.Equal(t, size, open[i].size)
 			open = slices.Delete(open, i, i+1)
+		case "segment_map": // of an expandable segment, which it splits
+			i := slices.IndexFunc(open, func(s interval) bool { return s.addr <= addr && addr+size <= s.addr+s.size })
+			require.GreaterOrEqual(t, i, 0, "the page looks for %#x in a segment", addr)
+			whole := open[i]
+			open = slices.Delete(open, i, i+1)
+			for _, rest := range []interval{{whole.addr, addr - whole.addr}, {addr + size, whole.addr + whole.size - addr - size}} {
+				if rest.size > 0 {
+					open = append(open, rest)
+				}
+			}
+		case "segment_unmap": // which joins what is beside it
+			piece := interval{addr, size}
+			open = slices.DeleteFunc(open, func(s interval) bool {
+				beside := s.addr+s.size == piece.addr || piece.addr+piece.size == s.addr
+				if beside {
+					piece = interval{min(s.addr, piece.addr), s.size + piece.size}
+				}
+				return beside
+			})
+			open = append(open, piece)
 		case "segment_free":
 			open = append(open, interval{addr, size})
 		case "snapshot":

@@ -1,36 +1,39 @@
 package torch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Write writes the record as a memory snapshot of PyTorch, in memory that
-// follows the live buffers and distinct call stacks, not the history.
+// Write writes the record, and those of the process's other devices, as a memory
+// snapshot of PyTorch, in memory that follows the live buffers and distinct call
+// stacks, not the history.
 //
 // It needs the single buffers: a light snapshot that has live memory is an error.
-func Write(w io.Writer, r export.Record) error {
-	if err := check(r.Snapshot); err != nil {
+func Write(w io.Writer, r *snapshot.Record) error {
+	parts, err := partsOf(r)
+	if err != nil {
 		return fmt.Errorf("write PyTorch snapshot: %w", err)
 	}
 	out := &writer{
 		pickler: newPickler(w),
-		record:  r,
-		live:    liveBlocks(r.Snapshot),
 		stacks:  make(map[export.StackID]memo),
-		frames:  make(map[tracker.Frame]memo),
+		frames:  make(map[snapshot.Frame]memo),
 		groups:  make(map[group]memo),
 		about:   make(map[group]memo),
 	}
 	out.beginDict()
-	out.settings()
-	out.traces()
-	out.segments()
+	out.settings(r.Snapshot)
+	out.traces(parts)
+	out.segments(parts)
 	out.endDict()
 	if err := out.close(); err != nil {
 		return fmt.Errorf("write PyTorch snapshot: %w", err)
@@ -41,7 +44,7 @@ func Write(w io.Writer, r export.Record) error {
 var errLight = errors.New("the snapshot has no single buffers, which the format consists of: " +
 	"it is light, or from a dump that was cut to Config.MaxDumpBytes")
 
-func check(s *tracker.Snapshot) error {
+func check(s *snapshot.Snapshot) error {
 	if s == nil {
 		return export.ErrNoSnapshot
 	}
@@ -56,15 +59,46 @@ func check(s *tracker.Snapshot) error {
 	return nil
 }
 
+// part is what is written of one device.
+type part struct {
+	record  *snapshot.Record
+	live    blocks
+	open    spans          // the segments at the place in the history that is being written
+	pending map[int64]bool // buffers of which a free was requested there, and not completed
+
+	expandable bool // segments grow and shrink
+}
+
+// partsOf returns the devices of a record, in the order of their numbers.
+func partsOf(r *snapshot.Record) ([]*part, error) {
+	var parts []*part
+	for _, r := range append([]*snapshot.Record{r}, r.Others...) {
+		if err := check(r.Snapshot); err != nil {
+			return nil, err
+		}
+		parts = append(parts, &part{
+			record: r, live: liveBlocks(r.Snapshot), pending: make(map[int64]bool),
+			expandable: slices.ContainsFunc(r.Snapshot.Segments, func(s alloc.Segment) bool { return s.Expandable }),
+		})
+	}
+	slices.SortStableFunc(parts, func(x, y *part) int { return cmp.Compare(x.ordinal(), y.ordinal()) })
+	for i, p := range parts[1:] {
+		if p.ordinal() == parts[i].ordinal() {
+			return nil, fmt.Errorf("there are two devices of number %d", p.ordinal())
+		}
+	}
+	return parts, nil
+}
+
+func (p *part) ordinal() int { return p.record.Snapshot.Ordinal }
+
 // writer writes the parts of one snapshot, which share what they have named.
 type writer struct {
 	*pickler
-	record export.Record
-	live   blocks
+	*part // that is being written
 
-	open   spans // the segments at the place in the history that is being written
 	stacks map[export.StackID]memo
-	frames map[tracker.Frame]memo
+	frames map[snapshot.Frame]memo
 	groups map[group]memo // the dicts that describe blocks
 	about  map[group]memo // the texts that describe events
 }
@@ -72,14 +106,14 @@ type writer struct {
 // group is what buffers share; the shape is known by its place, which those of
 // one tracker share.
 type group struct {
-	kind    tracker.Kind
+	kind    snapshot.Kind
 	dtype   alloc.DType
 	rank    int
 	dims    *int
 	section string
 }
 
-func groupOf(kind tracker.Kind, dtype alloc.DType, shape alloc.Shape, section string) group {
+func groupOf(kind snapshot.Kind, dtype alloc.DType, shape alloc.Shape, section string) group {
 	g := group{kind: kind, dtype: dtype, rank: len(shape), section: section}
 	if len(shape) > 0 {
 		g.dims = &shape[0]
@@ -95,8 +129,7 @@ var eventKeys = []string{"action", "addr", "device_free", "size", "stream", "tim
 
 // settings writes what the page shows as the allocator's settings: where the
 // snapshot comes from.
-func (w *writer) settings() {
-	s := w.record.Snapshot
+func (w *writer) settings(s *snapshot.Snapshot) {
 	w.name("allocator_settings")
 	w.beginDict()
 	w.nameItem("made_by", "gpumemtrack")
@@ -106,6 +139,10 @@ func (w *writer) settings() {
 	}
 	w.intItem("live_bytes", int64(s.Live.Bytes))
 	w.intItem("reserved_bytes", int64(s.Reserved))
+	for _, name := range slices.Sorted(maps.Keys(s.Settings)) {
+		w.name(name)
+		w.text(s.Settings[name])
+	}
 	w.name("event_keys")
 	l := w.beginList()
 	for _, key := range eventKeys {
@@ -121,7 +158,7 @@ func (w *writer) settings() {
 func address(p alloc.Ptr) int64 { return int64(p & (1<<53 - 1)) }
 
 // stack writes the frames of a stack, once.
-func (w *writer) stack(s tracker.Stack) {
+func (w *writer) stack(s snapshot.Stack) {
 	id := export.IdentifyStack(s)
 	if m, ok := w.stacks[id]; ok {
 		w.get(m)
@@ -137,7 +174,7 @@ func (w *writer) stack(s tracker.Stack) {
 	w.stacks[id] = m
 }
 
-func (w *writer) frame(f tracker.Frame) {
+func (w *writer) frame(f snapshot.Frame) {
 	if m, ok := w.frames[f]; ok {
 		w.get(m)
 		return
@@ -153,12 +190,15 @@ func (w *writer) frame(f tracker.Frame) {
 
 // categories are the names of PyTorch's memory profiler. The page fails on a
 // snapshot with categories but none "unknown": see traces.
-var categories = map[tracker.Kind]string{
-	tracker.Unspecified:    "unknown",
-	tracker.Parameter:      "parameter",
-	tracker.Gradient:       "gradient",
-	tracker.OptimizerState: "optimizer_state",
-	tracker.Activation:     "activation",
-	tracker.Input:          "input",
-	tracker.Temporary:      "temporary",
+var categories = map[snapshot.Kind]string{
+	snapshot.Unspecified:    "unknown",
+	snapshot.Parameter:      "parameter",
+	snapshot.Gradient:       "gradient",
+	snapshot.OptimizerState: "optimizer_state",
+	snapshot.Activation:     "activation",
+	snapshot.Input:          "input",
+	snapshot.Temporary:      "temporary",
 }
+
+// category names a kind; one of the program's own is unknown to the page.
+func category(kind snapshot.Kind) string { return cmp.Or(categories[kind], "unknown") }

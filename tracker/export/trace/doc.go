@@ -1,7 +1,7 @@
 // Package trace writes a tracker's history as trace events, for ui.perfetto.dev
 // and chrome://tracing:
 //
-//	err := trace.Write(file, export.Take(tr))
+//	err := trace.Write(file, tr.Record())
 //
 // Sections are slices, inside that of the section that they are a part of;
 // allocated, reserved and the driver's used memory are counters; marks and refusals

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // layout lays sections into rows. What a viewer draws in one row must nest, but
@@ -29,14 +29,14 @@ type section struct {
 }
 
 // newLayout finds the strays, so that begin can tell them.
-func newLayout(before map[uint64]string, events iter.Seq[tracker.Event]) *layout {
+func newLayout(before map[uint64]string, events iter.Seq[snapshot.Event]) *layout {
 	trial := emptyLayout()
 	trial.beginAll(before)
 	for e := range events {
 		switch e.Action {
-		case tracker.SectionBegan:
+		case snapshot.SectionBegan:
 			trial.begin(e.Span, e.Section)
-		case tracker.SectionEnded:
+		case snapshot.SectionEnded:
 			if s := trial.end(e.Span); s != nil && s.part != nil {
 				trial.strays[s.part.span] = true
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -32,7 +33,7 @@ type event struct {
 }
 
 // events writes a trace, reads it, and checks what every trace must hold.
-func events(t require.TestingT, r export.Record) []event {
+func events(t require.TestingT, r *snapshot.Record) []event {
 	var b bytes.Buffer
 	require.NoError(t, trace.Write(&b, r))
 	var file struct {
@@ -42,13 +43,13 @@ func events(t require.TestingT, r export.Record) []event {
 	require.NoError(t, json.Unmarshal(b.Bytes(), &file))
 	assert.Contains(t, []string{"ms", "ns"}, file.DisplayTimeUnit)
 	open := make(map[string][]string)
-	last := 0.0
+	last := make(map[int]float64) // by process
 	for _, e := range file.TraceEvents {
 		require.NotEmpty(t, e.Name)
 		require.NotNil(t, e.PID)
 		require.NotNil(t, e.Time)
-		require.GreaterOrEqual(t, *e.Time, last)
-		last = *e.Time
+		require.GreaterOrEqual(t, *e.Time, last[*e.PID])
+		last[*e.PID] = *e.Time
 		switch e.Phase {
 		case "M":
 		case "C":
@@ -101,7 +102,7 @@ func names(in []event, phase string) []string {
 func TestWriteTellsTheStory(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	r := export.Take(tr)
+	r := tr.Record()
 	got := events(t, r)
 
 	assert.Equal(t, []string{"begin", "mark 1", "mark 2", "mark 3", "out of memory", "mark 4"}, names(got, "i"))
@@ -121,12 +122,28 @@ func TestWriteTellsTheStory(t *testing.T) {
 func TestWriteStartsFromTheLevelsBefore(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{MaxEvents: 5})
 	exporttest.Train(t, tr)
-	allocated := values(t, events(t, export.Take(tr)), "allocated")
+	allocated := values(t, events(t, tr.Record()), "allocated")
 	assert.Equal(t, int64(2*7168), allocated[0], "the weights, in blocks of 512 bytes")
 }
 
+func TestDevicesAreProcesses(t *testing.T) {
+	r := exporttest.New(t, tracker.Config{}).Record()
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	other := tr.Record()
+	other.Snapshot.Ordinal = 1
+	r.Others = []*snapshot.Record{other}
+	names := make(map[int]string)
+	for _, e := range events(t, r) {
+		if e.Name == "process_name" {
+			names[*e.PID] = string(e.Args)
+		}
+	}
+	assert.Equal(t, map[int]string{1: `{"name":"Simulated GPU [0]"}`, 1001: `{"name":"Simulated GPU [1]"}`}, names)
+}
+
 func TestRanksAreProcesses(t *testing.T) {
-	r := export.Take(exporttest.New(t, tracker.Config{}))
+	r := exporttest.New(t, tracker.Config{}).Record()
 	r.Snapshot.Origin = tracker.Origin{Rank: new(3), WorldSize: 8, Host: "node-1"}
 	got := events(t, r)
 	assert.Equal(t, 4, *got[0].PID)
@@ -145,7 +162,7 @@ func TestGolden(t *testing.T) {
 	tr.Track()
 	require.NoError(t, weights.Free())
 	step.End()
-	r := export.Take(tr)
+	r := tr.Record()
 	r.Snapshot.Origin = tracker.Origin{}
 	var b bytes.Buffer
 	require.NoError(t, trace.Write(&b, r))
@@ -160,5 +177,5 @@ func TestGolden(t *testing.T) {
 }
 
 func TestARecordWithoutASnapshotIsAnError(t *testing.T) {
-	assert.ErrorIs(t, trace.Write(new(bytes.Buffer), export.Record{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, trace.Write(new(bytes.Buffer), &snapshot.Record{}), export.ErrNoSnapshot)
 }

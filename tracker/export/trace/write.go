@@ -6,31 +6,61 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Write writes the record's history, and the levels at its marks and its end,
-// as one JSON object of trace events.
-func Write(w io.Writer, r export.Record) error {
-	if r.Snapshot == nil {
+// as one JSON object of trace events. Each of the process's other devices is a process
+// of its own to the viewer.
+func Write(w io.Writer, r *snapshot.Record) error {
+	all := append([]*snapshot.Record{r}, r.Others...)
+	if slices.ContainsFunc(all, func(r *snapshot.Record) bool { return r.Snapshot == nil }) {
 		return fmt.Errorf("write trace events: %w", export.ErrNoSnapshot)
 	}
-	out := newWriter(w, r)
+	out := &file{w: bufio.NewWriterSize(w, 1<<16)}
+	out.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
+	start := all[0].Begin().Time
+	for _, of := range all[1:] {
+		if begin := of.Begin().Time; begin.Before(start) {
+			start = begin
+		}
+	}
+	for i, of := range all {
+		out.write(of, start, 1000*i)
+	}
+	out.w.WriteString("\n]}\n")
+	if err := cmp.Or(out.err, out.w.Flush()); err != nil {
+		return fmt.Errorf("write trace events: %w", err)
+	}
+	return nil
+}
+
+// file is the list of events.
+type file struct {
+	w       *bufio.Writer
+	err     error
+	scratch []byte
+	count   int
+}
+
+// write writes the events of one device. The times count from start, and the number of the
+// process is that of its rank and above.
+func (f *file) write(r *snapshot.Record, start time.Time, above int) {
+	out := newWriter(f, r)
+	out.start = start
+	out.pid += above
 	out.begin()
 	for e := range r.Events() {
 		out.event(e)
 	}
 	out.end()
-	if err := cmp.Or(out.err, out.w.Flush()); err != nil {
-		return fmt.Errorf("write trace events: %w", err)
-	}
-	return nil
 }
 
 // The counters.
@@ -49,28 +79,27 @@ const (
 
 var threads = [...]string{"sections", "marks", "out of memory"}
 
+// writer writes the events of one device.
 type writer struct {
-	w       *bufio.Writer
-	err     error
-	scratch []byte
-	count   int
+	*file
 
-	record export.Record
-	start  time.Time
+	record *snapshot.Record
+	begun  time.Time // the first event
+	start  time.Time // times count from here
 	pid    int
-	marks  map[int]*tracker.Mark
+	marks  map[int]*snapshot.Mark
 
-	levels   export.Levels
+	levels   snapshot.Held
 	segments bool // the history tells of segments
 	before   map[uint64]string
 	sections *layout
 }
 
-func newWriter(w io.Writer, r export.Record) *writer {
+func newWriter(f *file, r *snapshot.Record) *writer {
 	begin := r.Begin()
 	out := &writer{
-		w: bufio.NewWriterSize(w, 1<<16), record: r, start: begin.Time, pid: 1, marks: make(map[int]*tracker.Mark),
-		levels: begin.Levels, segments: begin.Segments,
+		file: f, record: r, begun: begin.Time, start: begin.Time, pid: 1, marks: make(map[int]*snapshot.Mark),
+		levels: begin.Held, segments: begin.Segments,
 		before: begin.Sections, sections: newLayout(begin.Sections, r.Events()),
 	}
 	if rank := r.Snapshot.Origin.Rank; rank != nil {
@@ -83,21 +112,20 @@ func newWriter(w io.Writer, r export.Record) *writer {
 }
 
 func (w *writer) begin() {
-	w.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
 	w.metadata("process_name", sectionsThread, "name", w.processName())
 	w.metadata("process_sort_index", sectionsThread, "sort_index", w.pid)
 	for thread, name := range threads {
 		w.metadata("thread_name", thread, "name", name)
 	}
-	w.instant(marksThread, "begin", w.start, map[string]any{
-		"device": export.Device(w.record.Snapshot), "process": w.record.Snapshot.Origin.String(), "time": w.start.Format(time.RFC3339Nano),
+	w.instant(marksThread, "begin", w.begun, map[string]any{
+		"device": export.Device(w.record.Snapshot), "process": w.record.Snapshot.Origin.String(), "time": w.begun.Format(time.RFC3339Nano),
 	})
-	w.counter(allocatedCounter, w.start, w.levels.Allocated)
+	w.counter(allocatedCounter, w.begun, w.levels.Allocated)
 	if w.segments {
-		w.counter(reservedCounter, w.start, w.levels.Reserved)
+		w.counter(reservedCounter, w.begun, w.levels.Reserved)
 	}
 	for _, s := range w.sections.beginAll(w.before) {
-		w.section("b", w.start, s)
+		w.section("b", w.begun, s)
 	}
 }
 
@@ -110,7 +138,7 @@ func (w *writer) processName() string {
 	return name
 }
 
-func (w *writer) event(e tracker.Event) {
+func (w *writer) event(e snapshot.Event) {
 	before := w.levels
 	w.levels = before.After(e)
 	if w.levels.Allocated != before.Allocated {
@@ -120,20 +148,20 @@ func (w *writer) event(e tracker.Event) {
 		w.counter(reservedCounter, e.Time, w.levels.Reserved)
 	}
 	switch e.Action {
-	case tracker.SectionBegan:
+	case snapshot.SectionBegan:
 		w.section("b", e.Time, w.sections.begin(e.Span, e.Section))
-	case tracker.SectionEnded:
+	case snapshot.SectionEnded:
 		w.section("e", e.Time, w.sections.end(e.Span))
-	case tracker.OutOfMemory:
+	case snapshot.OutOfMemory:
 		w.instant(oomThread, threads[oomThread], e.Time, map[string]any{
 			"requested_bytes": e.Requested, "site": e.Stack.Site().String(), "stack": frames(e.Stack),
 		})
-	case tracker.Marked:
+	case snapshot.Marked:
 		w.mark(e)
 	}
 }
 
-func (w *writer) mark(e tracker.Event) {
+func (w *writer) mark(e snapshot.Event) {
 	args := map[string]any{}
 	if len(e.Stack) > 0 {
 		args["site"] = e.Stack[0].String()
@@ -148,7 +176,7 @@ func (w *writer) mark(e tracker.Event) {
 }
 
 // lines and frames are lists, since Perfetto shows a line break as "\n".
-func lines(d tracker.Delta) []string {
+func lines(d snapshot.Delta) []string {
 	out := []string{}
 	for line := range strings.Lines(d.String()) {
 		out = append(out, strings.Join(strings.Fields(line), " ")) // without the spaces that align it
@@ -156,7 +184,7 @@ func lines(d tracker.Delta) []string {
 	return out
 }
 
-func frames(s tracker.Stack) []string {
+func frames(s snapshot.Stack) []string {
 	out := []string{}
 	for _, f := range s {
 		out = append(out, fmt.Sprintf("%s %s:%d", f.Function, f.File, f.Line))
@@ -165,7 +193,7 @@ func frames(s tracker.Stack) []string {
 }
 
 // known writes what only marks and the end know.
-func (w *writer) known(at time.Time, l tracker.Levels) {
+func (w *writer) known(at time.Time, l snapshot.Levels) {
 	w.counter(reservedCounter, at, l.Reserved)
 	if l.DriverUsed >= 0 {
 		w.counter(driverCounter, at, l.DriverUsed)
@@ -181,7 +209,6 @@ func (w *writer) end() {
 	for _, o := range w.sections.endAll() {
 		w.section("e", s.Time, o)
 	}
-	w.w.WriteString("\n]}\n")
 }
 
 // object is a trace event.
@@ -248,9 +275,9 @@ func (w *writer) counter(name string, at time.Time, value alloc.Bytes) {
 	w.w.Write(w.scratch)
 }
 
-func (w *writer) separate() {
-	if w.count++; w.count > 1 {
-		w.w.WriteByte(',')
+func (f *file) separate() {
+	if f.count++; f.count > 1 {
+		f.w.WriteByte(',')
 	}
-	w.w.WriteByte('\n')
+	f.w.WriteByte('\n')
 }

@@ -1,4 +1,8 @@
-"""Writes snapshots shaped as torch.cuda.memory._dump_snapshot of PyTorch 2.9 does."""
+"""Writes snapshots shaped as torch.cuda.memory._dump_snapshot of PyTorch 2.9 does.
+
+python3 pytorch.py FILE PROTOCOL, where the protocol is 0 to 5, or json
+"""
+import json
 import pickle
 import sys
 
@@ -41,4 +45,8 @@ snapshot = {
     "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "expandable_segments": False, "garbage_collection_threshold": 0.0},
     "external_annotations": [],
 }
-pickle.dump(snapshot, open(sys.argv[1], "wb"), protocol=int(sys.argv[2]))
+with open(sys.argv[1], "wb") as file:
+    if sys.argv[2] == "json":
+        file.write(json.dumps(snapshot).encode())
+    else:
+        pickle.dump(snapshot, file, protocol=int(sys.argv[2]))

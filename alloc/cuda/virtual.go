@@ -1,0 +1,214 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+var _ alloc.VirtualDevice = (*Device)(nil)
+
+// reservation is what the driver would not say of reserved addresses.
+type reservation struct {
+	size, chunk alloc.Bytes
+	mapped      map[alloc.Bytes]bool // chunks, by their offset
+}
+
+// Reserve gives n bytes of addresses by cuMemAddressReserve. It is
+// errors.ErrUnsupported on a driver without virtual memory, from before CUDA 10.2. The
+// other errors are *alloc.SizeError for n that is no positive multiple of chunk, or
+// a chunk that is no positive multiple of 2 MiB, and those of Alloc.
+func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
+	if chunk <= 0 || chunk%(2*alloc.MiB) != 0 || n <= 0 || n%chunk != 0 {
+		return 0, &alloc.SizeError{Requested: n, Reason: fmt.Sprintf("addresses in chunks of %v, of a multiple of 2 MiB", chunk)}
+	}
+	if d.driver.addressReserve == 0 {
+		return 0, fmt.Errorf("reserve %v of addresses on %v: the driver has no virtual memory: %w", n, d, errors.ErrUnsupported)
+	}
+	var p uint64
+	err := d.do(func() (err error) {
+		p, err = d.driver.reserve(int64(n))
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("reserve %v of addresses on %v: %w", n, d, mapped(err))
+	}
+	d.reservedMu.Lock()
+	defer d.reservedMu.Unlock()
+	if d.reserved == nil {
+		d.reserved = make(map[alloc.Ptr]*reservation)
+	}
+	d.reserved[alloc.Ptr(p)] = &reservation{n, chunk, make(map[alloc.Bytes]bool)}
+	return alloc.Ptr(p), nil
+}
+
+// Release gives addresses back by cuMemAddressFree. Those that are mapped, or that Reserve did not
+// give, are alloc.ErrUnknownPtr.
+func (d *Device) Release(p alloc.Ptr) error {
+	d.reservedMu.Lock()
+	defer d.reservedMu.Unlock()
+	r := d.reserved[p]
+	err := error(codeInvalidValue)
+	if r != nil && len(r.mapped) == 0 {
+		err = d.do(func() error { return d.driver.releaseAddresses(uint64(p), int64(r.size)) })
+	}
+	if err != nil {
+		return fmt.Errorf("release addresses at %v on %v: %w", p, d, mappedAddress(err))
+	}
+	delete(d.reserved, p)
+	return nil
+}
+
+// Map puts memory behind n bytes at p, by cuMemCreate and cuMemMap for each chunk. The errors are
+// *alloc.OutOfMemoryError with the driver's numbers, alloc.ErrUnknownPtr for what are not
+// chunks without memory, and those of Free.
+func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
+	err := d.change(p, n, true, func(chunk alloc.Bytes) error {
+		return d.mapChunks(uint64(p), int64(n), int64(chunk))
+	})
+	if errors.Is(err, codeOutOfMemory) {
+		return d.outOfMemory(n, err)
+	}
+	if err != nil {
+		return fmt.Errorf("map %v at %v on %v: %w", n, p, d, mappedAddress(err))
+	}
+	return nil
+}
+
+// mapChunks maps all of the chunks or none.
+func (d *Device) mapChunks(p uint64, n, chunk int64) error {
+	dev, err := d.driver.currentDevice()
+	at := p
+	for ; err == nil && at < p+uint64(n); at += uint64(chunk) {
+		if err = d.driver.mapNew(at, chunk, dev); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = d.driver.open(p, n, dev)
+	}
+	if err != nil {
+		err = errors.Join(err, d.unmapChunks(p, int64(at-p), chunk))
+	}
+	return err
+}
+
+// Unmap takes the memory behind n bytes at p, when all work in the context is done, by
+// cuMemUnmap. The error is alloc.ErrUnknownPtr for what are not chunks with memory.
+func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
+	err := d.change(p, n, false, func(chunk alloc.Bytes) error {
+		if err := d.driver.synchronize(); err != nil { // which cuMemUnmap does not do
+			return err
+		}
+		return d.unmapChunks(uint64(p), int64(n), int64(chunk))
+	})
+	if err != nil {
+		return fmt.Errorf("unmap %v at %v on %v: %w", n, p, d, mappedAddress(err))
+	}
+	return nil
+}
+
+// unmapChunks unmaps one chunk after the other: the driver does not take a part of a mapping.
+func (d *Device) unmapChunks(p uint64, n, chunk int64) error {
+	for at := p; at < p+uint64(n); at += uint64(chunk) {
+		if err := d.driver.unmap(at, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change calls the driver to map, or unmap, whole chunks of which none is, or all
+// are, mapped.
+func (d *Device) change(p alloc.Ptr, n alloc.Bytes, mapped bool, call func(chunk alloc.Bytes) error) error {
+	d.reservedMu.Lock()
+	defer d.reservedMu.Unlock()
+	r, offset := d.reservation(p)
+	if r == nil || n <= 0 || n > r.size-offset || offset%r.chunk != 0 || n%r.chunk != 0 {
+		return fmt.Errorf("not whole chunks of reserved addresses: %w", codeInvalidValue)
+	}
+	for at := offset; at < offset+n; at += r.chunk {
+		if r.mapped[at] == mapped {
+			return fmt.Errorf("the chunk at %v is mapped: %v: %w", p+alloc.Ptr(at-offset), mapped, codeInvalidValue)
+		}
+	}
+	if err := d.do(func() error { return call(r.chunk) }); err != nil {
+		return err
+	}
+	for at := offset; at < offset+n; at += r.chunk {
+		if mapped {
+			r.mapped[at] = true
+		} else {
+			delete(r.mapped, at)
+		}
+	}
+	return nil
+}
+
+// reservation returns the one that an address lies in, and how far in, or nil.
+func (d *Device) reservation(p alloc.Ptr) (*reservation, alloc.Bytes) {
+	for base, r := range d.reserved {
+		if p >= base && alloc.Bytes(p-base) < r.size {
+			return r, alloc.Bytes(p - base)
+		}
+	}
+	return nil, 0
+}
+
+// location, allocationProperties and accessDescription are CUmemLocation, CUmemAllocationProp and
+// CUmemAccessDesc.
+type (
+	location             struct{ kind, id int32 }
+	allocationProperties struct {
+		kind, handleTypes int32
+		location          location
+		windows           uintptr
+		flags             [8]byte
+	}
+	accessDescription struct {
+		location location
+		flags    int32
+	}
+)
+
+// The values of their fields.
+const (
+	allocationPinned = 1
+	locationDevice   = 1
+	accessReadWrite  = 3
+)
+
+func (d *driver) reserve(n int64) (p uint64, err error) {
+	err = d.addressReserve.call(uintptr(unsafe.Pointer(&p)), uintptr(n), 0, 0, 0)
+	return p, err
+}
+
+func (d *driver) releaseAddresses(p uint64, n int64) error {
+	return d.addressFree.call(uintptr(p), uintptr(n))
+}
+
+// mapNew maps new memory. Its handle is given back at once, so that the mapping alone
+// keeps it.
+func (d *driver) mapNew(p uint64, n int64, dev device) error {
+	var handle uint64
+	properties := allocationProperties{kind: allocationPinned, location: location{locationDevice, int32(dev)}}
+	if err := d.memCreate.call(uintptr(unsafe.Pointer(&handle)), uintptr(n), uintptr(unsafe.Pointer(&properties)), 0); err != nil {
+		return err
+	}
+	err := d.memMap.call(uintptr(p), uintptr(n), 0, uintptr(handle), 0)
+	released := d.memRelease.call(uintptr(handle))
+	if err == nil && released != nil {
+		_ = d.unmap(p, n)
+	}
+	return errors.Join(err, released)
+}
+
+// open lets the device read and write mapped memory.
+func (d *driver) open(p uint64, n int64, dev device) error {
+	access := accessDescription{location{locationDevice, int32(dev)}, accessReadWrite}
+	return d.memSetAccess.call(uintptr(p), uintptr(n), uintptr(unsafe.Pointer(&access)), 1)
+}
+
+func (d *driver) unmap(p uint64, n int64) error { return d.memUnmap.call(uintptr(p), uintptr(n)) }

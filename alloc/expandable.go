@@ -1,0 +1,346 @@
+package alloc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+func newExpandable(c *Cache, dev VirtualDevice) *expandable {
+	return &expandable{cache: c, dev: dev}
+}
+
+// maxReservation is the size of a segment of a device that knows no size of its own, or
+// a very large one.
+const maxReservation = 64 * TiB
+
+// alloc takes a block of that size, which no mapped block has, by mapping what is missing
+// at the lowest addresses with enough room. The caller holds the driver's lock.
+func (x *expandable) alloc(n, size Bytes, on Stream, enter enter) (Ptr, Bytes, error) {
+	c, pool := x.cache, poolOf(size)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := x.room(on, pool, size); ; {
+		var err error
+		if i == none {
+			if err = x.reserve(on, pool, size); err == nil {
+				i = x.room(on, pool, size)
+			}
+		} else if b := c.blocks.At(i); b.state == Inactive && b.size >= size {
+			c.unpool(c.poolsAt(b.stream), i, pool)
+			b, remainders := c.take(i, n, size, noOwner)
+			c.stats.Inactive.add(-b.size, remainders-1)
+			return c.handOut(b, enter)
+		} else if i, err = x.grow(i, size); err == nil && !x.leads(i, size) {
+			// Others took of it while the driver was asked, or freed what is enough.
+			if b := c.recheck(n, on); b != nil {
+				return c.handOut(b, enter)
+			}
+			i = x.room(on, pool, size)
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+}
+
+// leads reports whether a free block has the size, or addresses behind it that can be mapped.
+func (x *expandable) leads(i id, size Bytes) bool {
+	b := x.cache.blocks.At(i)
+	return b.size >= size || x.growth(i) > b.size
+}
+
+// room returns the first of some blocks, free or unmapped and one behind the other, that have
+// the size together: those at the lowest addresses of a stream's pool.
+func (x *expandable) room(on Stream, pool Pool, size Bytes) id {
+	blocks, p := &x.cache.blocks, x.cache.poolsOf(on)
+	if p == nil {
+		return none
+	}
+	for _, first := range p.holes[pool] {
+		if before := blocks.At(first).prev; before != none && blocks.At(before).state == Inactive {
+			first = before
+		}
+		sum := Bytes(0)
+		for i := first; i != none && (blocks.At(i).state == Inactive || blocks.At(i).state == unmapped); i = blocks.At(i).next {
+			if sum += blocks.At(i).size; sum >= size {
+				return first
+			}
+		}
+	}
+	return none
+}
+
+// grow maps the first unmapped block of those that room returned, as much of it as is missing,
+// and returns the free block that it is a part of now. The caller holds mu, which grow lets go of
+// while the driver is asked.
+func (x *expandable) grow(i id, size Bytes) (id, error) {
+	c := x.cache
+	if b := c.blocks.At(i); b.state == Inactive {
+		i, size = b.next, size-b.size
+	}
+	b := c.blocks.At(i)
+	p, size := b.ptr, min(roundUpTo(size, chunkSize(b.pool)), b.size)
+	c.mu.Unlock()
+	err := x.dev.Map(p, size)
+	c.mu.Lock()
+	if err != nil {
+		return none, err
+	}
+	return x.mapped(i, size), nil
+}
+
+// mapped makes the front of an unmapped block free, and returns the free block
+// that it is a part of then.
+func (x *expandable) mapped(i id, size Bytes) id {
+	c := x.cache
+	b := c.blocks.At(i)
+	c.blocks.Touch(i)
+	c.events.add(SegmentMap, b.ptr, size, c.poolsAt(b.stream).stream)
+	holes := &c.poolsAt(b.stream).holes[b.pool]
+	at, _ := x.hole(*holes, b.ptr)
+	if rest := b.size - size; rest > 0 {
+		(*holes)[at] = x.cut(i, b, size)
+	} else {
+		*holes = slices.Delete(*holes, at, at+1)
+	}
+	b.state = Inactive
+	c.stats.Reserved.add(size, 1-x.mappedNeighbours(b))
+	free := i
+	if before := b.prev; before != none && c.blocks.At(before).state == Inactive {
+		free = before
+	}
+	c.stats.Inactive.add(size, 1-c.join(i, b))
+	return free
+}
+
+// cut makes what lies behind the first bytes of a block a block of its own, of the same
+// state, and in no pool.
+func (x *expandable) cut(i id, b *block, size Bytes) id {
+	c := x.cache
+	j, rest := c.blocks.Get()
+	*rest = block{ptr: b.ptr + Ptr(size), size: b.size - size, prev: i, next: b.next, pool: b.pool, state: b.state, stream: b.stream}
+	if b.next != none {
+		c.blocks.Touch(b.next)
+		c.blocks.At(b.next).prev = j
+	}
+	b.next, b.size = j, size
+	return j
+}
+
+// mappedNeighbours returns how many of a block's neighbours are mapped.
+func (x *expandable) mappedNeighbours(b *block) (n int64) {
+	for _, i := range [...]id{b.prev, b.next} {
+		if i != none && x.cache.blocks.At(i).state != unmapped {
+			n++
+		}
+	}
+	return n
+}
+
+// hole returns where the unmapped block at an address is in its pool's list, or would be.
+func (x *expandable) hole(holes []id, p Ptr) (int, bool) {
+	return slices.BinarySearchFunc(holes, p, func(i id, p Ptr) int {
+		return cmp.Compare(x.cache.blocks.At(i).ptr, p)
+	})
+}
+
+// reserve adds a segment with room for more than the device's memory, none of it mapped. The
+// caller holds mu, which reserve lets go of while the driver is asked.
+func (x *expandable) reserve(on Stream, pool Pool, size Bytes) error {
+	c := x.cache
+	c.mu.Unlock()
+	s, err := x.newSegment(pool, size)
+	c.mu.Lock()
+	if err != nil {
+		return err
+	}
+	s.stream = on
+	if err := c.check(s); err != nil {
+		return err
+	}
+	i, b := c.blocks.Get()
+	*b = block{ptr: s.ptr, size: s.size, pool: pool, state: unmapped, stream: c.joinStream(on)}
+	s.first = i
+	at, _ := c.search(s.ptr)
+	c.segments = slices.Insert(c.segments, at, s)
+	x.addHole(i, b)
+	return nil
+}
+
+// addHole enters an unmapped block into its pool's list.
+func (x *expandable) addHole(i id, b *block) {
+	holes := &x.cache.poolsAt(b.stream).holes[b.pool]
+	at, _ := x.hole(*holes, b.ptr)
+	*holes = slices.Insert(*holes, at, i)
+}
+
+// removeHole takes the unmapped block at an address out of its pool's list, and reports
+// whether it was there.
+func (x *expandable) removeHole(b *block) bool {
+	holes := &x.cache.poolsAt(b.stream).holes[b.pool]
+	at, found := x.hole(*holes, b.ptr)
+	if found {
+		*holes = slices.Delete(*holes, at, at+1)
+	}
+	return found
+}
+
+func (x *expandable) newSegment(pool Pool, size Bytes) (segment, error) {
+	info, err := x.dev.MemInfo()
+	room := maxReservation
+	if err == nil && info.Total > 0 && info.Total < maxReservation/2 {
+		room = info.Total + info.Total/8 // so that holes can stay empty, as in PyTorch
+	}
+	chunk := chunkSize(pool)
+	room = roundUpTo(room, chunk)
+	if size > room {
+		return segment{}, fmt.Errorf("%w: %v of addresses for %v", ErrOutOfMemory, room, size)
+	}
+	p, err := x.dev.Reserve(room, chunk)
+	return segment{ptr: p, size: room, pool: pool}, err
+}
+
+// giveBack unmaps each chunk in which nothing is allocated. The caller holds the
+// driver's lock. What is to go leaves the pools first, all at one instant.
+func (x *expandable) giveBack() (given Bytes, err error) {
+	c := x.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var leaving []id
+	for _, pool := range [...]Pool{LargePool, SmallPool} {
+		for p := range c.allPools() {
+			for _, i := range p.tree(pool).from(chunkSize(pool)) {
+				if j := x.detach(i); j != none {
+					leaving = append(leaving, j)
+				}
+			}
+		}
+	}
+	var errs []error
+	for _, i := range leaving {
+		b := c.blocks.At(i)
+		p, size := b.ptr, b.size
+		c.mu.Unlock()
+		err := x.dev.Unmap(p, size)
+		c.mu.Lock()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("give memory at %v of %v back to %s: %w", p, size, c.device, err))
+			x.reattach(i)
+			continue
+		}
+		given += size
+		c.events.add(SegmentUnmap, p, size, c.poolsAt(b.stream).stream)
+		if err := x.unmapped(i); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return given, errors.Join(errs...)
+}
+
+// detach makes the whole chunks in a free block unmapped, and leaves what is before
+// and behind them in the pool. It returns the block that is unmapped now, which is not in
+// holes yet, or none.
+func (x *expandable) detach(i id) id {
+	c := x.cache
+	b := c.blocks.At(i)
+	part := x.chunks(b)
+	if part.size == 0 {
+		return none
+	}
+	c.blocks.Touch(i)
+	p := c.poolsAt(b.stream)
+	c.unpool(p, i, b.pool)
+	pieces := int64(0)
+	before, behind := i, none
+	if part.ptr > b.ptr {
+		pieces++
+		i = x.cut(i, b, Bytes(part.ptr-b.ptr))
+		b = c.blocks.At(i)
+		c.pool(p, before, c.blocks.At(before))
+	}
+	if b.size > part.size {
+		pieces++
+		behind = x.cut(i, b, part.size)
+		c.pool(p, behind, c.blocks.At(behind))
+	}
+	b.state = unmapped
+	c.stats.Inactive.add(-part.size, pieces-1)
+	c.stats.Reserved.add(-part.size, x.mappedNeighbours(b)-1)
+	return i
+}
+
+// reattach undoes detach.
+func (x *expandable) reattach(i id) {
+	c := x.cache
+	b := c.blocks.At(i)
+	c.blocks.Touch(i)
+	size := b.size
+	b.state = Inactive
+	c.stats.Reserved.restore(size, 1-x.mappedNeighbours(b))
+	c.stats.Inactive.restore(size, 1-c.join(i, b))
+}
+
+// unmapped enters a block that has been unmapped into holes, as one with its unmapped neighbours,
+// or gives back the addresses of a segment without memory.
+func (x *expandable) unmapped(i id) error {
+	c := x.cache
+	b := c.blocks.At(i)
+	if j := b.next; j != none && c.blocks.At(j).state == unmapped {
+		if behind := c.blocks.At(j); x.removeHole(behind) {
+			c.blocks.Touch(i)
+			c.absorb(i, b, j, behind)
+		}
+	}
+	if j := b.prev; j != none && c.blocks.At(j).state == unmapped {
+		if before := c.blocks.At(j); x.removeHole(before) {
+			c.blocks.Touch(j)
+			c.absorb(j, before, i, b)
+			i, b = j, before
+		}
+	}
+	if !b.whole() {
+		x.addHole(i, b)
+		return nil
+	}
+	return x.remove(i)
+}
+
+// release gives back the addresses of the segments without memory.
+func (x *expandable) release() error {
+	c := x.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for p := range c.allPools() {
+		for pool, holes := range p.holes {
+			p.holes[pool] = nil
+			for _, i := range holes {
+				if c.blocks.At(i).whole() {
+					errs = append(errs, x.remove(i))
+				} else {
+					p.holes[pool] = append(p.holes[pool], i)
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// remove takes a segment that is one unmapped block out of the cache. The caller holds mu, which
+// remove lets go of while the driver is asked.
+func (x *expandable) remove(i id) error {
+	c := x.cache
+	p := c.blocks.At(i).ptr
+	at, _ := c.search(p)
+	c.segments = slices.Delete(c.segments, at, at+1)
+	c.leaveStream(c.blocks.At(i).stream)
+	c.blocks.Put(i)
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	if err := x.dev.Release(p); err != nil {
+		return fmt.Errorf("give addresses at %v back to %s: %w", p, c.device, err)
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package alloc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// give gives segments back to the driver that have left the cache; those that it refuses
+// return to the cache.
+func (c *Cache) give(leaving []segment) (given Bytes, err error) {
+	var errs []error
+	for _, s := range leaving {
+		if err := c.dev.Free(s.ptr); err != nil {
+			errs = append(errs, fmt.Errorf("give segment %v of %v back to %s: %w", s.ptr, s.size, c.device, err))
+			c.mu.Lock()
+			c.reattach(s)
+			c.mu.Unlock()
+			continue
+		}
+		given += s.size
+		c.mu.Lock()
+		c.events.add(SegmentFree, s.ptr, s.size, s.stream)
+		c.mu.Unlock()
+	}
+	return given, errors.Join(errs...)
+}
+
+// detachFree takes segments that are wholly free out of the cache, those whose block leaves
+// says, and returns them in the order in which PyTorch frees them: those of the large pool
+// first, by stream, size and address.
+func (c *Cache) detachFree(leaves func(id) bool) (detached []segment) {
+	c.segments = slices.DeleteFunc(c.segments, func(s segment) bool {
+		b := c.blocks.At(s.first)
+		if b.state != Inactive || b.next != none || !leaves(s.first) {
+			return false
+		}
+		c.unpool(c.poolsAt(b.stream), s.first, b.pool)
+		c.leaveStream(b.stream)
+		c.blocks.Put(s.first)
+		c.stats.Releasable -= s.size
+		c.stats.Inactive.add(-s.size, -1)
+		c.stats.Reserved.add(-s.size, -1)
+		detached = append(detached, s)
+		return true
+	})
+	slices.SortFunc(detached, func(a, b segment) int {
+		return cmp.Or(cmp.Compare(b.pool, a.pool), cmp.Compare(a.stream, b.stream), cmp.Compare(a.size, b.size), cmp.Compare(a.ptr, b.ptr))
+	})
+	return detached
+}
+
+// reattach undoes detachFree for one segment.
+func (c *Cache) reattach(s segment) {
+	i := c.insert(s)
+	b := c.blocks.At(i)
+	c.pool(c.poolsAt(b.stream), i, b)
+	c.stats.Inactive.restore(s.size, 1)
+	c.stats.Reserved.restore(s.size, 1)
+}

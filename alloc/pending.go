@@ -1,0 +1,157 @@
+package alloc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// RecordStream says that work on a stream uses the allocated block at an address, beside
+// work on the stream that it was allocated for. When the block is freed, it becomes
+// Pending; it is handed out again when the work that was queued on such streams by then is done.
+// Call it after the work is queued or before, and before Free. The stream must live until then.
+//
+// The errors are those of an address as for Free, ErrClosed, and errors.ErrUnsupported
+// on a device that is no EventDevice: there, wait for the work before Free.
+func (c *Cache) RecordStream(p Ptr, s Stream) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.refuse(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
+	}
+	i := c.live.find(p)
+	if i == none {
+		return fmt.Errorf("record stream %#x for %v on %s: %w", uint64(s), p, c.device, c.whyNotLive(p))
+	}
+	uses := c.pending.uses[i]
+	if s == c.poolsAt(c.blocks.At(i).stream).stream || slices.Contains(uses, s) {
+		return nil
+	}
+	if c.pending.dev == nil {
+		return fmt.Errorf("record stream %#x for %v on %s: it has no events: wait for the stream before Free: %w", uint64(s), p, c.device, errors.ErrUnsupported)
+	}
+	if c.pending.uses == nil {
+		c.pending.uses = make(map[id][]Stream)
+	}
+	c.pending.uses[i] = append(uses, s)
+	return nil
+}
+
+// suspend makes a block pending that is being freed, if other streams use it, and reports
+// whether it did. Who lets go of the lock then calls recordEvents. The caller holds mu.
+func (c *Cache) suspend(i id, b *block) bool {
+	streams := c.pending.uses[i]
+	if streams == nil {
+		return false
+	}
+	delete(c.pending.uses, i)
+	c.blocks.Touch(i)
+	b.state, b.left = Pending, none
+	c.stats.Pending.add(b.size, 1)
+	c.pending.count++
+	c.pending.fresh = append(c.pending.fresh, &freed{block: i, streams: streams})
+	return true
+}
+
+// resume makes a pending block inactive.
+func (c *Cache) resume(i id) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.blocks.At(i)
+	c.stats.Pending.add(-b.size, -1)
+	c.pending.count--
+	c.retire(i, b)
+}
+
+// Poll makes pending blocks inactive for which the work is done; it does not wait. Every
+// Alloc does this first. Blocks that Locked.Free made pending wait from the next Poll on.
+func (c *Cache) Poll() {
+	if !c.pending.asking.TryLock() {
+		return // somebody does it
+	}
+	defer c.pending.asking.Unlock()
+	_ = c.recordEvents() // what fails is tried again
+	_ = c.askEvents(Event.Done)
+}
+
+// awaitPending waits until no block is pending. Those stay whose events the device refuses.
+func (c *Cache) awaitPending() error {
+	c.pending.asking.Lock()
+	defer c.pending.asking.Unlock()
+	return errors.Join(c.recordEvents(), c.askEvents(func(e Event) (bool, error) {
+		err := e.Wait()
+		return err == nil, err
+	}))
+}
+
+// freshEvents records the events of the blocks just freed, unless somebody asks the device:
+// the next Poll does it then.
+func (c *Cache) freshEvents() {
+	if c.pending.asking.TryLock() {
+		_ = c.recordEvents()
+		c.pending.asking.Unlock()
+	}
+}
+
+// recordEvents records the events that are missing. The caller holds asking.
+func (c *Cache) recordEvents() error {
+	c.mu.Lock()
+	fresh := c.pending.fresh
+	c.pending.fresh = nil
+	c.mu.Unlock()
+	var errs []error
+	for _, f := range fresh {
+		f.streams = slices.DeleteFunc(f.streams, func(s Stream) bool {
+			event, err := c.pending.dev.RecordEvent(s)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("record an event on stream %#x of %s: %w", uint64(s), c.device, err))
+				return false
+			}
+			f.events++
+			c.pending.add(s, mark{event, f})
+			return true
+		})
+	}
+	if fresh = slices.DeleteFunc(fresh, func(f *freed) bool { return len(f.streams) == 0 }); len(fresh) > 0 {
+		c.mu.Lock()
+		c.pending.fresh = append(fresh, c.pending.fresh...)
+		c.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// add enters an event behind those on its stream.
+func (p *pending) add(s Stream, m mark) {
+	for _, q := range p.queues {
+		if q.stream == s {
+			q.marks = append(q.marks, m)
+			return
+		}
+	}
+	p.queues = append(p.queues, &streamMarks{s, []mark{m}})
+}
+
+// askEvents asks each stream's events, the oldest first, until one has not passed, and
+// makes the blocks inactive for which all have. The caller holds asking.
+func (c *Cache) askEvents(passed func(Event) (bool, error)) error {
+	var errs []error
+	for _, q := range c.pending.queues {
+		for len(q.marks) > 0 {
+			m := q.marks[0]
+			done, err := passed(m.event)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("event on stream %#x of %s: %w", uint64(q.stream), c.device, err))
+			}
+			if err != nil || !done {
+				break
+			}
+			q.marks[0] = mark{}
+			q.marks = q.marks[1:]
+			if m.freed.events--; m.freed.events == 0 && len(m.freed.streams) == 0 {
+				c.resume(m.freed.block)
+			}
+		}
+	}
+	c.pending.queues = slices.DeleteFunc(c.pending.queues, func(q *streamMarks) bool { return len(q.marks) == 0 })
+	return errors.Join(errs...)
+}

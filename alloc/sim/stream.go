@@ -1,0 +1,172 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Work is something that a program queues on a stream. It begins when what was queued
+// there before it is done.
+type Work struct {
+	Stream alloc.Stream
+	Ptr    alloc.Ptr     // the memory that it uses
+	Size   alloc.Bytes   // 0 if it uses none
+	Time   time.Duration // how long it takes, by the device's clock; 0 and less is no time
+}
+
+// queued is work that is not done.
+type queued struct {
+	Work
+	done  time.Duration // when it is
+	calls []uintptr
+}
+
+// streams is the device's clock and what its streams have to do. It has a lock of its own, since a
+// Cache reports what it hands out under the Cache's lock.
+type streams struct {
+	mu     sync.Mutex
+	now    time.Duration
+	ends   map[alloc.Stream]time.Duration // when all work on a stream is done
+	work   []queued
+	reused *ReuseError
+}
+
+// Queue queues work. The clock does not move by itself: see Advance. The errors are
+// alloc.ErrClosed and those of faults.
+func (d *Device) Queue(w Work) error {
+	if err := d.call(OpQueue); err != nil {
+		return err
+	}
+	s := &d.streams
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done := max(s.now, s.ends[w.Stream]) + max(w.Time, 0)
+	s.ends[w.Stream] = done
+	if done > s.now {
+		s.work = append(s.work, queued{w, done, callers()})
+	}
+	return nil
+}
+
+// Advance moves the clock on, which gets work done. Waiting moves it too, as far as is
+// waited: Synchronize, an Event's Wait, and Free and Unmap, which wait for all work as a driver does.
+func (d *Device) Advance(by time.Duration) {
+	d.streams.mu.Lock()
+	defer d.streams.mu.Unlock()
+	d.streams.advance(d.streams.now + max(by, 0))
+}
+
+// Now returns the time by the device's clock, which begins at 0.
+func (d *Device) Now() time.Duration {
+	d.streams.mu.Lock()
+	defer d.streams.mu.Unlock()
+	return d.streams.now
+}
+
+// RecordEvent marks the end of the work queued on a stream. The errors, the event's too, are
+// alloc.ErrClosed and those of faults.
+func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
+	if err := d.call(OpEvent); err != nil {
+		return nil, err
+	}
+	d.streams.mu.Lock()
+	defer d.streams.mu.Unlock()
+	return &event{d, d.streams.ends[s]}, nil
+}
+
+type event struct {
+	dev *Device
+	at  time.Duration
+}
+
+func (e *event) Done() (bool, error) {
+	if err := e.dev.call(OpEvent); err != nil {
+		return false, err
+	}
+	return e.dev.Now() >= e.at, nil
+}
+
+func (e *event) Wait() error {
+	if err := e.dev.call(OpEvent); err != nil {
+		return err
+	}
+	e.dev.streams.mu.Lock()
+	defer e.dev.streams.mu.Unlock()
+	e.dev.streams.advance(e.at)
+	return nil
+}
+
+// advance moves the clock to a time that is not before it.
+func (s *streams) advance(to time.Duration) {
+	if to <= s.now {
+		return
+	}
+	s.now = to
+	s.work = slices.DeleteFunc(s.work, func(q queued) bool { return q.done <= to })
+}
+
+// drain waits for all work.
+func (s *streams) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.work) > 0 {
+		s.advance(s.work[0].done)
+	}
+}
+
+// ReuseError says that a Cache handed out memory that queued work still used: the work
+// and the new owner overwrite each other's data. On a real GPU nobody is told.
+type ReuseError struct {
+	Device string // name and ordinal
+	Ptr    alloc.Ptr
+	Size   alloc.Bytes   // of the block handed out
+	Stream alloc.Stream  // that it was handed out for
+	Work   Work          // the first queued that uses it, on another stream
+	Left   time.Duration // that the work has still to run
+
+	HandedOut string // the line that asked for the block: "main.step train.go:12"
+	Queued    string // the line that queued the work
+}
+
+func (e *ReuseError) Error() string {
+	return fmt.Sprintf("%v at %v on %s was handed out for stream %#x (%s), while work on stream %#x uses %v at %v for another %v (%s): call RecordStream before Free",
+		e.Size, e.Ptr, e.Device, uint64(e.Stream), e.HandedOut, uint64(e.Work.Stream), e.Work.Size, e.Work.Ptr, e.Left, e.Queued)
+}
+
+// Err returns a *ReuseError for the first block that a Cache handed out too early, or nil. It
+// needs Config.CheckReuse. Synchronize returns it too, as a driver tells of an illegal access.
+func (d *Device) Err() error {
+	d.streams.mu.Lock()
+	defer d.streams.mu.Unlock()
+	if d.streams.reused == nil {
+		return nil
+	}
+	return d.streams.reused
+}
+
+// CheckReuse returns the check for a Cache, nil without Config.CheckReuse.
+func (d *Device) CheckReuse() func(alloc.Ptr, alloc.Bytes, alloc.Stream) {
+	if !d.checkReuse {
+		return nil
+	}
+	return d.handedOut
+}
+
+// handedOut checks a block. Work on the block's own stream runs before what its owner queues.
+func (d *Device) handedOut(p alloc.Ptr, n alloc.Bytes, on alloc.Stream) {
+	s := &d.streams
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.work {
+		if s.reused == nil && w.Stream != on && w.Ptr < p+alloc.Ptr(n) && p < w.Ptr+alloc.Ptr(w.Size) {
+			s.reused = &ReuseError{
+				Device: d.String(), Ptr: p, Size: n, Stream: on, Work: w.Work, Left: w.done - s.now,
+				HandedOut: line(callers()), Queued: line(w.calls),
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+)
+
+func done(t *testing.T, e alloc.Event) bool {
+	is, err := e.Done()
+	require.NoError(t, err)
+	return is
+}
+
+func event(t *testing.T, dev *sim.Device, s alloc.Stream) alloc.Event {
+	e, err := dev.RecordEvent(s)
+	require.NoError(t, err)
+	return e
+}
+
+func TestStreamsRunSideBySide(t *testing.T) {
+	dev := open(t, sim.Config{})
+	assert.True(t, done(t, event(t, dev, 1)), "nothing is queued")
+	for _, w := range []sim.Work{{Stream: 1, Time: 10}, {Stream: 2, Time: 15}, {Stream: 1, Time: 20}} {
+		require.NoError(t, dev.Queue(w))
+	}
+	first, second := event(t, dev, 1), event(t, dev, 2)
+	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Time: 100}))
+	for _, step := range []struct {
+		by            time.Duration
+		first, second bool
+	}{{14, false, false}, {1, false, true}, {14, false, true}, {1, true, true}} {
+		dev.Advance(step.by)
+		assert.Equal(t, step.first, done(t, first), "at %v", dev.Now())
+		assert.Equal(t, step.second, done(t, second), "at %v", dev.Now())
+	}
+	dev.Advance(-5)
+	assert.Equal(t, time.Duration(30), dev.Now())
+}
+
+func TestWaitingMovesTheClock(t *testing.T) {
+	dev := open(t, sim.Config{})
+	p, q := mustAlloc(t, dev, alloc.MiB), mustAlloc(t, dev, alloc.MiB)
+	queue := func() alloc.Event {
+		require.NoError(t, dev.Queue(sim.Work{Stream: 3, Time: 10}))
+		return event(t, dev, 3)
+	}
+	require.NoError(t, queue().Wait())
+	assert.Equal(t, time.Duration(10), dev.Now())
+	queue()
+	require.NoError(t, dev.Synchronize())
+	assert.Equal(t, time.Duration(20), dev.Now())
+	queue()
+	require.NoError(t, dev.Free(p))
+	assert.Equal(t, time.Duration(30), dev.Now())
+	queue()
+	assert.Error(t, dev.Free(p))
+	dev.Inject(sim.Fault{Op: sim.OpFree}, sim.Fault{Op: sim.OpSynchronize})
+	assert.Error(t, dev.Free(q))
+	assert.Error(t, dev.Synchronize())
+	assert.Equal(t, time.Duration(30), dev.Now(), "a call that fails does not wait")
+}
+
+func TestStreamFaults(t *testing.T) {
+	dev := open(t, sim.Config{})
+	e := event(t, dev, 1)
+	dev.Inject(sim.Fault{Op: sim.OpEvent, Times: 3}, sim.Fault{Op: sim.OpQueue})
+	_, err := dev.RecordEvent(1)
+	assert.ErrorIs(t, err, sim.ErrInjected)
+	_, err = e.Done()
+	assert.ErrorIs(t, err, sim.ErrInjected)
+	assert.ErrorIs(t, e.Wait(), sim.ErrInjected)
+	assert.ErrorIs(t, dev.Queue(sim.Work{}), sim.ErrInjected)
+	require.NoError(t, dev.Close())
+	assert.ErrorIs(t, dev.Queue(sim.Work{}), alloc.ErrClosed)
+	assert.ErrorIs(t, e.Wait(), alloc.ErrClosed)
+}

@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+var _ alloc.VirtualDevice = (*Device)(nil)
+
+// reservation is a range of addresses, of which some chunks are mapped to memory.
+type reservation struct {
+	pages  span
+	chunk  uint64 // in pages
+	mapped map[uint64]struct{}
+}
+
+// Reserve gives n bytes of addresses, which Map can put memory behind. The errors are
+// *alloc.SizeError for n that is no positive multiple of chunk, or a chunk that is no
+// positive multiple of PageSize, alloc.ErrOutOfMemory when addresses run out,
+// alloc.ErrClosed, and those of faults. There are 4 TiB of addresses.
+func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
+	defer d.begin()()
+	if err := d.enter(OpReserve); err != nil {
+		return 0, err
+	}
+	if chunk <= 0 || chunk%PageSize != 0 || n <= 0 || n%chunk != 0 {
+		return 0, &alloc.SizeError{Requested: n, Reason: fmt.Sprintf("addresses in chunks of %v, of whole pages of %v", chunk, PageSize)}
+	}
+	first, ok := d.memory.pages.take(pagesOf(n))
+	if !ok {
+		return 0, fmt.Errorf("reserve %v of addresses on %v: %w", n, d, alloc.ErrOutOfMemory)
+	}
+	p := d.memory.base + alloc.Ptr(first)*alloc.Ptr(PageSize)
+	d.memory.reserved[p] = &reservation{
+		pages:  span{first, pagesOf(n)},
+		chunk:  pagesOf(chunk),
+		mapped: make(map[uint64]struct{}),
+	}
+	return p, nil
+}
+
+// Release takes back addresses that Reserve gave. While any of them are mapped
+// it is an error, as are addresses that Reserve did not give.
+func (d *Device) Release(p alloc.Ptr) error {
+	defer d.begin()()
+	if err := d.enter(OpReserve); err != nil {
+		return err
+	}
+	r := d.memory.reserved[p]
+	switch {
+	case r == nil:
+		return fmt.Errorf("release addresses at %v on %v: %w", p, d, alloc.ErrUnknownPtr)
+	case len(r.mapped) > 0:
+		return fmt.Errorf("release addresses at %v on %v: %d chunks are mapped: unmap them first", p, d, len(r.mapped))
+	}
+	delete(d.memory.reserved, p)
+	d.memory.pages.give(r.pages)
+	return nil
+}
+
+// Map puts memory behind n bytes at p. The errors are *alloc.OutOfMemoryError, alloc.ErrUnknownPtr where
+// these are not whole chunks of one reservation without memory,
+// alloc.ErrClosed, and those of faults. There is no host memory behind it, also on a
+// backed device.
+func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
+	defer d.begin()()
+	if err := d.enter(OpMap); errors.Is(err, alloc.ErrOutOfMemory) {
+		return d.outOfMemory(n, err)
+	} else if err != nil {
+		return err
+	}
+	r, first, chunks, err := d.chunks(p, n, false)
+	if err != nil {
+		return fmt.Errorf("map %v at %v on %v: %w", n, p, d, err)
+	}
+	if n > d.free() {
+		return d.outOfMemory(n, nil)
+	}
+	for i := range chunks {
+		r.mapped[first+i] = struct{}{}
+	}
+	d.memory.taken += pagesOf(n)
+	return nil
+}
+
+// Unmap takes the memory behind n bytes at p, with Map's errors but for
+// *alloc.OutOfMemoryError.
+func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
+	defer d.begin()()
+	if err := d.enter(OpUnmap); err != nil {
+		return err
+	}
+	r, first, chunks, err := d.chunks(p, n, true)
+	if err != nil {
+		return fmt.Errorf("unmap %v at %v on %v: %w", n, p, d, err)
+	}
+	d.streams.drain()
+	for i := range chunks {
+		delete(r.mapped, first+i)
+	}
+	d.memory.taken -= pagesOf(n)
+	return nil
+}
+
+// Mapped returns the memory that is mapped to reserved addresses.
+func (d *Device) Mapped() (mapped alloc.Bytes) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.memory.reserved {
+		mapped += alloc.Bytes(uint64(len(r.mapped))*r.chunk) * PageSize
+	}
+	return mapped
+}
+
+// chunks returns the chunks of a range, all of which must be mapped, or none.
+func (d *Device) chunks(p alloc.Ptr, n alloc.Bytes, mapped bool) (r *reservation, first, count uint64, err error) {
+	for base, r := range d.memory.reserved {
+		size := r.chunk * uint64(PageSize)
+		offset := uint64(p - base)
+		if p < base || offset >= r.pages.n*uint64(PageSize) {
+			continue
+		}
+		if n <= 0 || offset%size != 0 || uint64(n)%size != 0 || uint64(n) > r.pages.n*uint64(PageSize)-offset {
+			return nil, 0, 0, fmt.Errorf("these are not whole chunks of %v: %w", alloc.Bytes(size), alloc.ErrUnknownPtr)
+		}
+		first, count = offset/size, uint64(n)/size
+		for i := range count {
+			if _, is := r.mapped[first+i]; is != mapped {
+				return nil, 0, 0, fmt.Errorf("chunk %d is mapped: %v: %w", first+i, is, alloc.ErrUnknownPtr)
+			}
+		}
+		return r, first, count, nil
+	}
+	return nil, 0, 0, fmt.Errorf("the addresses are not reserved: %w", alloc.ErrUnknownPtr)
+}

@@ -1,0 +1,54 @@
+package alloc
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestTooManyStreams has a cache with as many streams as it can number.
+func TestTooManyStreams(t *testing.T) {
+	dev := NewCountingDevice(0)
+	c := NewCache(dev, CacheConfig{})
+	_, _, err := c.AllocOn(512, 1)
+	require.NoError(t, err)
+	for len(c.others.pools) < maxStreams {
+		c.others.pools = append(c.others.pools, c.others.pools[0])
+	}
+	before := dev.Counts()
+	_, _, err = c.AllocOn(512, 2)
+	require.ErrorContains(t, err, "stream 0x2")
+	require.Equal(t, before, dev.Counts(), "the driver is not asked")
+	_, _, err = c.AllocOn(512, 1)
+	require.NoError(t, err)
+	_, _, err = c.AllocOn(512, 0)
+	require.NoError(t, err)
+}
+
+// TestStreamNumbersAreReused bounds what a cache keeps of streams that have gone.
+func TestStreamNumbersAreReused(t *testing.T) {
+	c := NewCache(NewCountingDevice(0), CacheConfig{})
+	for s := range Stream(100) {
+		p, _, err := c.AllocOn(512, s)
+		require.NoError(t, err)
+		require.NoError(t, c.Free(p))
+		_, err = c.Empty()
+		require.NoError(t, err)
+	}
+	require.Len(t, c.others.pools, 1)
+	require.Empty(t, c.others.number)
+}
+
+// TestLookupsAreCountedOnce asks for a large block through a ledger's way, which is refused
+// while blocks are pending.
+func TestLookupsAreCountedOnce(t *testing.T) {
+	c := NewCache(NewCountingDevice(0), CacheConfig{MaxSplitSize: 20 * MiB})
+	enter := func(Ptr, Bytes) (Owner, error) { return 1, nil }
+	for i, pending := range []int{0, 1} {
+		c.pending.count = pending
+		_, _, ok := c.Locked().AllocOn(2*MiB, Stream(i), 1)
+		require.False(t, ok)
+		require.NoError(t, c.AllocOwnedOn(2*MiB, Stream(i), enter))
+		require.EqualValues(t, i+1, c.tuning.lookups)
+	}
+}

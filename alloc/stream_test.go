@@ -1,0 +1,439 @@
+package alloc_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
+)
+
+func allocOn(t require.TestingT, cache *alloc.Cache, n alloc.Bytes, s alloc.Stream) alloc.Ptr {
+	p, _, err := cache.AllocOn(n, s)
+	require.NoError(t, err)
+	return p
+}
+
+// block returns the state of the block at an address, and its segment.
+func block(t *testing.T, cache *alloc.Cache, p alloc.Ptr) (alloc.Block, alloc.Segment) {
+	for s := range cache.Segments() {
+		for b := range s.Blocks() {
+			if b.Ptr == p {
+				return b, s
+			}
+		}
+	}
+	require.Fail(t, "no block", "at %v", p)
+	return alloc.Block{}, alloc.Segment{}
+}
+
+func TestBlocksStayOnTheirStream(t *testing.T) {
+	for _, settings := range []string{"", "expandable_segments:True"} {
+		cfg, err := alloc.ParseCacheConfig(settings)
+		require.NoError(t, err)
+		var events []alloc.SegmentEvent
+		cfg.OnSegment = func(e alloc.SegmentEvent) { events = append(events, e) }
+		cache := alloc.NewCache(open(t, sim.Config{}), cfg)
+		p, q := allocOn(t, cache, 512, 7), allocOn(t, cache, 3*alloc.MiB, 7)
+		require.NoError(t, cache.Free(p))
+		require.NoError(t, cache.Free(q))
+		for _, s := range []alloc.Stream{0, 8} {
+			assert.NotEqual(t, p, allocOn(t, cache, 512, s))
+			assert.NotEqual(t, q, allocOn(t, cache, 3*alloc.MiB, s))
+		}
+		assert.Equal(t, p, allocOn(t, cache, 512, 7))
+		assert.Equal(t, q, allocOn(t, cache, 3*alloc.MiB, 7))
+		_, segment := block(t, cache, p)
+		assert.Equal(t, alloc.Stream(7), segment.Stream)
+		assert.Equal(t, alloc.Stream(7), events[0].Stream)
+		alloctest.Invariants(t, cache)
+	}
+}
+
+// TestStreamsComeAndGo uses a stream after the other, as a program does that makes them.
+func TestStreamsComeAndGo(t *testing.T) {
+	cache, dev := newCache(t, sim.Config{})
+	for s := range alloc.Stream(1000) {
+		p := allocOn(t, cache, 512, s)
+		_, segment := block(t, cache, p)
+		require.Equal(t, s, segment.Stream)
+		require.NoError(t, cache.Free(p))
+		if s%3 == 0 {
+			dev.Inject(sim.Fault{Op: sim.OpFree})
+			_, err := cache.Empty()
+			require.Error(t, err)
+			_, segment = block(t, cache, p)
+			require.Equal(t, s, segment.Stream, "it stays what it was")
+		}
+		_, err := cache.Empty()
+		require.NoError(t, err)
+	}
+}
+
+// used returns a cache with a block of stream 1 that work on stream 2 uses for a second.
+func used(t *testing.T, cfg sim.Config) (*alloc.Cache, *sim.Device, alloc.Ptr) {
+	cfg.CheckReuse = true
+	cache, dev := newCache(t, cfg)
+	p := allocOn(t, cache, 3*alloc.MiB, 1)
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 3 * alloc.MiB, Time: time.Second}))
+	require.NoError(t, cache.RecordStream(p, 2))
+	return cache, dev, p
+}
+
+func TestRecordStream(t *testing.T) {
+	cache, dev, p := used(t, sim.Config{})
+	require.NoError(t, cache.RecordStream(p, 1), "its own")
+	require.NoError(t, cache.RecordStream(p, 2), "again")
+	require.NoError(t, cache.Free(p))
+	b, _ := block(t, cache, p)
+	assert.Equal(t, alloc.Block{Ptr: p, Size: 3 * alloc.MiB, Requested: 3 * alloc.MiB, State: alloc.Pending}, b)
+	stats := cache.Stats()
+	assert.Zero(t, stats.Allocated.Bytes.Current)
+	assert.Zero(t, stats.Requested.Bytes.Current)
+	assert.Equal(t, 3*alloc.MiB, stats.Pending.Bytes.Current)
+	alloctest.Invariants(t, cache)
+	assert.ErrorIs(t, cache.Free(p), alloc.ErrDoubleFree)
+	assert.ErrorIs(t, cache.RecordStream(p, 3), alloc.ErrDoubleFree)
+	assert.ErrorIs(t, cache.RecordStream(1, 3), alloc.ErrUnknownPtr)
+
+	// Work that is queued after Free does not count.
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: time.Hour}))
+	dev.Advance(time.Second - 1)
+	q := allocOn(t, cache, 3*alloc.MiB, 1)
+	assert.NotEqual(t, p, q)
+	dev.Advance(1)
+	assert.Equal(t, p, allocOn(t, cache, 3*alloc.MiB, 1))
+	assert.Zero(t, cache.Stats().Pending.Bytes.Current)
+	assert.Equal(t, 3*alloc.MiB, cache.Stats().Pending.Bytes.Peak)
+	cache.ResetPeak()
+	assert.Zero(t, cache.Stats().Pending.Bytes.Peak)
+
+	// The next owner of the block has nothing to do with its streams.
+	require.NoError(t, cache.Free(p))
+	assert.Equal(t, p, allocOn(t, cache, 3*alloc.MiB, 1))
+	assert.NoError(t, dev.Err())
+}
+
+func TestPendingUntilTheLastStreamIsDone(t *testing.T) {
+	cache, dev, p := used(t, sim.Config{})
+	require.NoError(t, dev.Queue(sim.Work{Stream: 3, Ptr: p, Size: 512, Time: 2 * time.Second}))
+	require.NoError(t, cache.RecordStream(p, 3))
+	require.NoError(t, cache.Free(p))
+	for _, done := range []bool{false, false, true} {
+		cache.Poll()
+		assert.Equal(t, done, cache.Stats().Pending.Count.Current == 0)
+		dev.Advance(time.Second)
+	}
+}
+
+func TestOutOfMemoryWaitsForPending(t *testing.T) {
+	for _, n := range []alloc.Bytes{3 * alloc.MiB, 12 * alloc.MiB} { // a part of the segment, and all of it
+		cache, dev := newCache(t, sim.Config{Memory: 30 * alloc.MiB, Overhead: -1})
+		p, q := allocOn(t, cache, 5*alloc.MiB, 1), allocOn(t, cache, 3*alloc.MiB, 1)
+		rest := allocOn(t, cache, 10*alloc.MiB, 1)
+		require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: time.Second}))
+		for _, p := range []alloc.Ptr{p, q, rest} {
+			require.NoError(t, cache.RecordStream(p, 2))
+		}
+		free := []alloc.Ptr{p}
+		if n > 3*alloc.MiB {
+			free = []alloc.Ptr{p, q, rest}
+		}
+		for _, p := range free {
+			require.NoError(t, cache.Free(p))
+		}
+		_, _, err := cache.AllocOn(13*alloc.MiB, 1)
+		if n == 3*alloc.MiB {
+			require.ErrorIs(t, err, alloc.ErrOutOfMemory)
+			assert.Equal(t, p, allocOn(t, cache, 5*alloc.MiB, 1))
+		} else {
+			require.NoError(t, err)
+		}
+		assert.Equal(t, time.Second, dev.Now(), "it waited")
+		assert.Equal(t, int64(1), cache.Stats().Retries)
+		assert.Zero(t, cache.Stats().Pending.Bytes.Current)
+		alloctest.Invariants(t, cache)
+	}
+}
+
+// TestPendingServesWhenNothingIsGivenBack has a pending block in a segment that is in use: the
+// driver is out of memory before and after, and the block is what there is.
+func TestPendingServesWhenNothingIsGivenBack(t *testing.T) {
+	cache, dev := newCache(t, sim.Config{Memory: 20 * alloc.MiB, Overhead: -1})
+	p := allocOn(t, cache, 8*alloc.MiB, 1)
+	allocOn(t, cache, 8*alloc.MiB, 1)
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 512, Time: time.Second}))
+	require.NoError(t, cache.RecordStream(p, 2))
+	require.NoError(t, cache.Free(p))
+	assert.Equal(t, p, allocOn(t, cache, 6*alloc.MiB, 1))
+	assert.Equal(t, time.Second, dev.Now())
+	assert.Zero(t, cache.Stats().OOMs)
+}
+
+// TestPendingIsNoRoom has addresses without memory before a pending block: the two are no room for
+// a request, which goes behind the block.
+func TestPendingIsNoRoom(t *testing.T) {
+	dev := open(t, sim.Config{Memory: 200 * alloc.MiB, Overhead: -1})
+	cache := alloc.NewCache(dev, alloc.CacheConfig{ExpandableSegments: true})
+	p, q := allocOn(t, cache, 20*alloc.MiB, 1), allocOn(t, cache, 20*alloc.MiB, 1)
+	require.NoError(t, cache.Free(p))
+	_, err := cache.Empty()
+	require.NoError(t, err)
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: q, Size: 512, Time: time.Second}))
+	require.NoError(t, cache.RecordStream(q, 2))
+	require.NoError(t, cache.Free(q))
+	assert.Equal(t, q+alloc.Ptr(20*alloc.MiB), allocOn(t, cache, 40*alloc.MiB, 1))
+	assert.Equal(t, 60*alloc.MiB, dev.Mapped(), "nothing was mapped before the block")
+	alloctest.Invariants(t, cache)
+}
+
+func TestEmptyAndCloseWaitForPending(t *testing.T) {
+	cache, dev, p := used(t, sim.Config{})
+	require.NoError(t, cache.Free(p))
+	given, err := cache.Empty()
+	require.NoError(t, err)
+	assert.Equal(t, 20*alloc.MiB, given)
+	assert.Equal(t, time.Second, dev.Now())
+
+	cache, dev, p = used(t, sim.Config{})
+	require.NoError(t, cache.Free(p))
+	require.NoError(t, cache.Close())
+	assert.Equal(t, time.Second, dev.Now())
+	assert.Zero(t, cache.Stats().Reserved.Bytes.Current)
+	assert.ErrorIs(t, cache.RecordStream(p, 2), alloc.ErrClosed)
+	cache.Poll()
+}
+
+// TestEventsThatFail has blocks stay pending while the driver does not tell of their streams.
+func TestEventsThatFail(t *testing.T) {
+	cache, dev, p := used(t, sim.Config{})
+	dev.Inject(sim.Fault{Op: sim.OpEvent, Times: sim.Always})
+	require.NoError(t, cache.Free(p), "the block is free, whatever the event")
+	dev.Advance(time.Hour)
+	assert.NotEqual(t, p, allocOn(t, cache, 3*alloc.MiB, 1), "nobody knows that the work is done")
+	given, err := cache.Empty()
+	assert.ErrorIs(t, err, sim.ErrInjected)
+	assert.Zero(t, given)
+	alloctest.Invariants(t, cache)
+
+	dev.ClearFaults()
+	cache.Poll()
+	assert.Zero(t, cache.Stats().Pending.Bytes.Current)
+
+	cache, dev, p = used(t, sim.Config{})
+	require.NoError(t, cache.Free(p))
+	dev.Inject(sim.Fault{Op: sim.OpEvent})
+	dev.Advance(time.Hour)
+	cache.Poll()
+	assert.NotZero(t, cache.Stats().Pending.Bytes.Current)
+	cache.Poll()
+	assert.Zero(t, cache.Stats().Pending.Bytes.Current)
+}
+
+func TestDeviceWithoutEvents(t *testing.T) {
+	cache := alloc.NewCache(alloc.NewCountingDevice(0), alloc.CacheConfig{})
+	p := allocOn(t, cache, 512, 1)
+	require.NoError(t, cache.RecordStream(p, 1))
+	err := cache.RecordStream(p, 2)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.ErrorContains(t, err, "wait for the stream before Free")
+	require.NoError(t, cache.Free(p))
+	assert.Equal(t, p, allocOn(t, cache, 512, 1), "at once")
+}
+
+// TestLockedPending frees and allocates for a ledger, which cannot ask the driver.
+func TestLockedPending(t *testing.T) {
+	cache, dev := newCache(t, sim.Config{})
+	var p alloc.Ptr
+	enter := func(at alloc.Ptr, _ alloc.Bytes) (alloc.Owner, error) {
+		p = at
+		return 5, nil
+	}
+	locked := func(do func(l alloc.Locked)) {
+		cache.Locker().Lock()
+		defer cache.Locker().Unlock()
+		do(cache.Locked())
+	}
+	require.NoError(t, cache.AllocOwnedOn(512, 1, enter))
+	first := p
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 512, Time: time.Second}))
+	require.NoError(t, cache.RecordStream(p, 2))
+	locked(func(l alloc.Locked) { require.NoError(t, l.Free(p, 5)) })
+	cache.Poll()
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: time.Hour}))
+	dev.Advance(time.Second)
+	locked(func(l alloc.Locked) {
+		_, _, ok := l.AllocOn(512, 1, 5)
+		assert.False(t, ok, "the driver is asked first")
+	})
+	require.NoError(t, cache.AllocOwnedOn(512, 1, enter))
+	assert.Equal(t, first, p)
+	locked(func(l alloc.Locked) {
+		assert.Equal(t, alloc.Owner(5), l.Owner(p))
+		_, _, ok := l.AllocOn(512, 1, 6)
+		assert.True(t, ok)
+	})
+}
+
+// TestReuseIsAnError is a program that forgets RecordStream.
+func TestReuseIsAnError(t *testing.T) {
+	cache, dev := newCache(t, sim.Config{CheckReuse: true})
+	p := allocOn(t, cache, alloc.MiB, 1)
+	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Ptr: p, Size: 512, Time: time.Second}))
+	require.NoError(t, cache.Free(p))
+	require.Equal(t, p, allocOn(t, cache, 512, 1), "behind the work on its own stream")
+	require.NoError(t, dev.Err())
+
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p + 100, Size: 1, Time: 3 * time.Second}))
+	require.NoError(t, cache.Free(p))
+	dev.Advance(time.Second)
+	require.Equal(t, p, allocOn(t, cache, 512, 1))
+	var reused *sim.ReuseError
+	require.ErrorAs(t, dev.Err(), &reused)
+	assert.Equal(t, p, reused.Ptr)
+	assert.Equal(t, alloc.Stream(1), reused.Stream)
+	assert.Equal(t, alloc.Stream(2), reused.Work.Stream)
+	assert.Equal(t, 2*time.Second, reused.Left)
+	assert.Regexp(t, `allocOn stream_test\.go:\d+`, reused.HandedOut)
+	assert.Regexp(t, `TestReuseIsAnError stream_test\.go:\d+`, reused.Queued)
+	assert.ErrorContains(t, reused, "call RecordStream before Free")
+	assert.Equal(t, dev.Err(), dev.Synchronize())
+}
+
+// TestStreamPrograms runs random programs that use streams as they should, against a model that
+// knows which work uses which memory: nothing is handed out before its time, and at last everything is.
+func TestStreamPrograms(t *testing.T) {
+	for _, settings := range []string{"", "expandable_segments:True", "max_split_size_mb:20",
+		"garbage_collection_threshold:0.5,per_process_memory_fraction:0.7"} {
+		t.Run(settings, func(t *testing.T) { testStreamPrograms(t, settings) })
+	}
+}
+
+func testStreamPrograms(t *testing.T, settings string) {
+	cfg, err := alloc.ParseCacheConfig(settings)
+	require.NoError(t, err)
+	rapid.Check(t, func(t *rapid.T) {
+		dev, err := sim.New(sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
+		require.NoError(t, err)
+		cache, uses := alloc.NewCache(dev, cfg), alloctest.NewUses(dev)
+		type own struct {
+			ptr    alloc.Ptr
+			size   alloc.Bytes
+			stream alloc.Stream
+		}
+		var live []own
+		streams := rapid.SampledFrom([]alloc.Stream{0, 1, 2, 0x7f0000001000})
+		pick := func(t *rapid.T) int {
+			if len(live) == 0 {
+				t.Skip("nothing is live")
+			}
+			return rapid.IntRange(0, len(live)-1).Draw(t, "block")
+		}
+		allocate := func(t *rapid.T) {
+			on := streams.Draw(t, "stream")
+			size := alloc.Bytes(rapid.OneOf(rapid.IntRange(1, 2000), rapid.IntRange(1, 30<<20)).Draw(t, "size"))
+			p, allocated, err := cache.AllocOn(size, on)
+			if err != nil {
+				require.ErrorIs(t, err, alloc.ErrOutOfMemory)
+				return
+			}
+			uses.HandedOut(t, on, p, allocated)
+			live = append(live, own{p, size, on})
+		}
+		work := func(t *rapid.T) {
+			b, on := live[pick(t)], streams.Draw(t, "stream")
+			uses.Queue(t, on, b.ptr, b.size, time.Duration(rapid.IntRange(0, 50).Draw(t, "takes")))
+			require.NoError(t, cache.RecordStream(b.ptr, on))
+		}
+		free := func(t *rapid.T) {
+			i := pick(t)
+			require.NoError(t, cache.Free(live[i].ptr))
+			live = slices.Delete(live, i, i+1)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"alloc": allocate, "alloc again": allocate, "work": work, "work again": work, "free": free, "free again": free,
+			"time passes": func(t *rapid.T) { dev.Advance(time.Duration(rapid.IntRange(0, 60).Draw(t, "by"))) },
+			"empty": func(t *rapid.T) {
+				_, err := cache.Empty()
+				require.NoError(t, err)
+				require.Zero(t, cache.Stats().Pending.Bytes.Current)
+			},
+			"": func(t *rapid.T) {
+				alloctest.Invariants(t, cache)
+				require.NoError(t, dev.Err())
+			},
+		})
+		for _, b := range live {
+			require.NoError(t, cache.Free(b.ptr))
+		}
+		dev.Advance(max(0, uses.Last()-dev.Now()))
+		cache.Poll()
+		require.Zero(t, cache.Stats().Pending.Bytes.Current, "no block is kept for work that is done")
+		require.Equal(t, cache.Stats().Reserved.Bytes.Current, cache.Stats().Inactive.Bytes.Current)
+		_, err = cache.Empty()
+		require.NoError(t, err)
+		require.Zero(t, cache.Stats().Reserved.Bytes.Current)
+	})
+}
+
+// TestStreamsConcurrently has goroutines share a cache, each with a stream, and the blocks of
+// the others.
+func TestStreamsConcurrently(t *testing.T) {
+	cache, dev := newCache(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1, CheckReuse: true})
+	var group sync.WaitGroup
+	for on := range alloc.Stream(4) {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(on), 9))
+			for range 400 {
+				p, n, err := cache.AllocOn(alloc.Bytes(random.IntN(3<<20)), on)
+				if !assert.NoError(t, err) {
+					return
+				}
+				other := alloc.Stream(random.IntN(4))
+				assert.NoError(t, dev.Queue(sim.Work{Stream: other, Ptr: p, Size: n, Time: time.Duration(random.IntN(20))}))
+				assert.NoError(t, cache.RecordStream(p, other))
+				dev.Advance(time.Duration(random.IntN(10)))
+				assert.NoError(t, cache.Free(p))
+				if random.IntN(50) == 0 {
+					_, err := cache.Empty()
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	require.NoError(t, dev.Err())
+	_, err := cache.Empty()
+	require.NoError(t, err)
+	assert.Zero(t, cache.Stats().Reserved.Bytes.Current)
+	alloctest.Invariants(t, cache)
+}
+
+func ExampleCache_RecordStream() {
+	dev, _ := sim.New(sim.Config{})
+	cache := alloc.NewCache(dev, alloc.CacheConfig{})
+	const compute, transfer alloc.Stream = 1, 2
+
+	p, _, _ := cache.AllocOn(alloc.MiB, compute)
+	_ = dev.Queue(sim.Work{Stream: transfer, Ptr: p, Size: alloc.MiB, Time: time.Millisecond})
+	_ = cache.RecordStream(p, transfer)
+	_ = cache.Free(p)
+	fmt.Println("pending:", cache.Stats().Pending.Bytes.Current)
+
+	dev.Advance(time.Millisecond)
+	cache.Poll()
+	fmt.Println("pending:", cache.Stats().Pending.Bytes.Current)
+	// Output:
+	// pending: 1.0 MiB
+	// pending: 0 B
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+)
+
+type attachOptions struct {
+	output    string
+	force     bool
+	pid       int
+	live      string
+	every     time.Duration
+	json      bool
+	libraries []string
+	command   []string
+}
+
+func attachCommand(a *app) *cobra.Command {
+	var o attachOptions
+	cmd := &cobra.Command{
+		Use:   "attach [flags] [-- COMMAND ARG...]",
+		Short: "Watch any program's GPU memory, without changing it",
+		Long: `Watch what a program asks of the CUDA driver, with the line of code that asked, in any
+language: a command and all that it starts, or with --pid a process that runs and what it
+will start. At each --every there is a table of what came and what went, and at the
+end what is live then. The command's own exit code is passed on.
+
+It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON and
+CAP_SYS_PTRACE. The program is slowed by some microseconds for each call that
+allocates or frees, and so is any other program that uses the same libcuda.
+
+It sees the driver's view. A program with a cache of its own, such as PyTorch, asks
+for large segments now and then: torch.cuda.memory._snapshot tells what is in them.`,
+		Example: `  sudo gpumemtrack attach -- ./train --epochs 3
+  sudo gpumemtrack attach -o leak.html --every 1m --pid 4711`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
+				return usageError("attach: write -- before the command to run: gpumemtrack attach -- %s", strings.Join(args, " "))
+			}
+			o.command = args
+			return a.attach(o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&o.output, "output", "o", "", "a `FILE` to write at the end: .dump.json, .html, .pb.gz, .pickle or .trace.json")
+	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
+	flags.IntVar(&o.pid, "pid", 0, "watch process `PID` from now on")
+	flags.StringVar(&o.live, "live", "", "serve a page, a dump and Prometheus metrics at this `ADDRESS`, such as localhost:8080")
+	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 is none but the last")
+	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
+	flags.StringArrayVar(&o.libraries, "library", nil, "a `FILE` of libcuda to watch; may be repeated (default: what a program here would load)")
+	return cmd
+}
+
+// check finds what is wrong with the options before anything is begun.
+func (o attachOptions) check() (to *format, err error) {
+	switch {
+	case o.pid == 0 && len(o.command) == 0:
+		return nil, usageError("attach: name a process with --pid, or a command after --")
+	case o.pid != 0 && len(o.command) > 0:
+		return nil, usageError("attach: either --pid, or a command: not both")
+	case o.pid < 0 || o.every < 0:
+		return nil, usageError("attach: --pid and --every cannot be negative")
+	case o.output == "":
+		return nil, nil
+	}
+	for i := range formats {
+		if strings.HasSuffix(o.output, formats[i].end) {
+			return &formats[i], canCreate(o.output, o.force)
+		}
+	}
+	return nil, usageError("attach: -o %s: want a name that ends in .dump.json, .html, .pb.gz, .pickle or .trace.json", o.output)
+}
+
+func (a *app) attach(o attachOptions) (err error) {
+	to, err := o.check()
+	if err != nil {
+		return err
+	}
+	path, err := lookCommand(o.command)
+	if err != nil {
+		return err
+	}
+	w, err := attach.New(attach.Config{Libraries: o.libraries})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if o.live != "" {
+		stop, err := a.serveAttached(o.live, w)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	code := 0
+	if o.pid != 0 {
+		err = a.attachTo(w, o)
+	} else {
+		code, err = a.attachCommand(w, o, path)
+	}
+	if err == nil {
+		err = a.attachedEnd(w, o, to)
+	}
+	if code != 0 {
+		return &codedError{code, err}
+	}
+	return err
+}
+
+// attachTo watches a process until it ends, or Ctrl+C.
+func (a *app) attachTo(w *attach.Watcher, o attachOptions) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals...)
+	defer cancel()
+	if err := w.Watch(o.pid); err != nil {
+		return err
+	}
+	ctx, gone := context.WithCancel(ctx)
+	defer gone()
+	go func() {
+		waitGone(ctx, o.pid)
+		gone()
+	}()
+	a.attachedTables(ctx, w, a.stdout, o)
+	return nil
+}
+
+// attachCommand runs a command. Its output is its own; ours goes to stderr.
+func (a *app) attachCommand(w *attach.Watcher, o attachOptions, path string) (code int, err error) {
+	var child *child
+	err = w.Start(func() error {
+		child, err = a.startChild(path, o.command)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	child.watch()
+	a.attachedTables(child.ended, w, a.stderr, o)
+	return child.wait(), nil
+}
+
+// attachedTables prints the tables until ctx is done.
+func (a *app) attachedTables(ctx context.Context, w *attach.Watcher, to io.Writer, o attachOptions) {
+	if o.every == 0 {
+		<-ctx.Done()
+		return
+	}
+	ticker := time.NewTicker(o.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.Sync()
+			for _, s := range w.Sources() {
+				writeAttachedMark(to, s, s.Track(), o.json)
+			}
+		}
+	}
+}
+
+// attachedEnd prints what is live at the end, and writes the file.
+func (a *app) attachedEnd(w *attach.Watcher, o attachOptions, to *format) error {
+	if err := w.Close(); err != nil {
+		return err
+	}
+	out := io.Writer(a.stderr)
+	if o.pid != 0 {
+		out = a.stdout
+	}
+	for _, s := range w.Sources() {
+		writeAttachedMark(out, s, s.Track(), o.json)
+		if !o.json {
+			writeAttachedEnd(out, s)
+		}
+	}
+	for _, d := range w.Doubts() {
+		fmt.Fprintf(a.stderr, "%s: %s\n", programName, d)
+	}
+	r := w.Record()
+	if r == nil {
+		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")
+	}
+	if to == nil {
+		return nil
+	}
+	write, err := a.writer(&files.File{Format: "dump", Usage: export.FromRecord(r), Record: r}, *to, -1)
+	if err != nil {
+		return err
+	}
+	return writeNew(o.output, o.force, write)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// canAttach skips the test where no probe can be set.
+func canAttach(t *testing.T) gpuemu.Libs {
+	t.Helper()
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	w, err := attach.New(attach.Config{Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}})
+	if err != nil {
+		t.Skip("BPF and uprobes are refused here: ", err)
+	}
+	require.NoError(t, w.Close())
+	return libs
+}
+
+// leaky builds examples/attach and returns the command that runs it on the emulated driver.
+func leaky(t *testing.T, libs gpuemu.Libs) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "leak")
+	text, err := exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-o", path, "../../examples/attach/leak.c", "-L"+libs.Dir, "-l:libcuda.so.1").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	t.Setenv("LD_LIBRARY_PATH", libs.Dir)
+	t.Setenv("GPUEMU_STATE", filepath.Join(t.TempDir(), "%p"))
+	return []string{path, "50"}
+}
+
+func TestAttach(t *testing.T) {
+	libs := canAttach(t)
+	command := leaky(t, libs)
+	for _, name := range []string{"a.dump.json", "a.html", "a.pb.gz", "a.pickle", "a.trace.json"} {
+		var stdout, stderr bytes.Buffer
+		file := filepath.Join(t.TempDir(), name)
+		require.Zero(t, run(append([]string{"attach", "-o", file, "--"}, command...), nil, &stdout, &stderr), stderr.String())
+		assert.Empty(t, stdout.String(), "it is the command's")
+		assert.Contains(t, stderr.String(), "5 buffers, 5.0 MiB live; peak ")
+		assert.Contains(t, stderr.String(), "; in all 51 buffers, 306.0 MiB")
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		assert.Positive(t, info.Size())
+		if name == "a.dump.json" {
+			f, err := files.Open(file)
+			require.NoError(t, err)
+			assert.EqualValues(t, 5, f.Record.Snapshot.Live.Count)
+			assert.EqualValues(t, 98, f.Record.History.Len(), "51 allocations, 46 frees, and the mark at the end")
+		}
+	}
+}
+
+func TestAttachPassesTheExitCodeOn(t *testing.T) {
+	libs := canAttach(t)
+	command := leaky(t, libs)
+	var stdout, stderr bytes.Buffer
+	code := run([]string{"attach", "--json", "--", "sh", "-c", strings.Join(command, " ") + "; exit 5"}, nil, &stdout, &stderr)
+	assert.Equal(t, 5, code)
+	var mark attachedMark
+	require.NoError(t, json.NewDecoder(&stderr).Decode(&mark))
+	assert.Equal(t, "leak", mark.Process.Program)
+	assert.EqualValues(t, 5, mark.Mark.Live.Count)
+
+	stderr.Reset()
+	assert.Equal(t, 1, run([]string{"attach", "--", "true"}, nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "nothing called the CUDA driver")
+}
+
+func TestAttachedPages(t *testing.T) {
+	libs := canAttach(t)
+	command := leaky(t, libs)
+	w, err := attach.New(attach.Config{})
+	require.NoError(t, err)
+	defer w.Close()
+	h := attachedHandler(w)
+	get := func(path string) *httptest.ResponseRecorder {
+		out := httptest.NewRecorder()
+		h.ServeHTTP(out, httptest.NewRequest("GET", path, nil))
+		return out
+	}
+	assert.Equal(t, 503, get("/").Code)
+	require.NoError(t, w.Start(exec.Command(command[0], command[1:]...).Run))
+	assert.Contains(t, get("/").Body.String(), "new_buffer")
+	assert.Contains(t, get("/dump").Body.String(), `"gpumemtrack.dump"`)
+	assert.Regexp(t, `gpumem_live_bytes\{device="GPU",kind="Device",ordinal="0",pid="\d+",program="leak"\} 5.24288e\+06`, get("/metrics").Body.String())
+	assert.Equal(t, 404, get("/other").Code)
+}
+
+func TestAttachSaysWhatIsWrong(t *testing.T) {
+	for want, args := range map[string][]string{
+		"name a process with --pid, or a command": {},
+		"not both":                             {"--pid", "1", "--", "true"},
+		"write -- before":                      {"true"},
+		"cannot be negative":                   {"--every", "-1s", "--", "true"},
+		"want a name that ends in .dump.json":  {"-o", "a.png", "--", "true"},
+		"cannot run \"there-is-no-such\"":      {"--", "there-is-no-such"},
+		"name a directory that exists and may": {"-o", "no/such/folder/a.html", "--", "true"},
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.NotZero(t, run(append([]string{"attach"}, args...), nil, &stdout, &stderr))
+		assert.Contains(t, stderr.String(), want)
+	}
+	if runtime.GOOS != "linux" {
+		var stdout, stderr bytes.Buffer
+		assert.NotZero(t, run([]string{"attach", "--pid", "1"}, nil, &stdout, &stderr))
+		assert.Contains(t, stderr.String(), "Linux")
+	}
+}
+
+func TestCachesAreNamed(t *testing.T) {
+	var stacks snapshot.StackTable
+	tensor, err := snapshot.Untyped(attach.Device, 2<<20)
+	require.NoError(t, err)
+	for file, want := range map[string]string{"/venv/torch/lib/libc10_cuda.so": "PyTorch", "/home/me/train": ""} {
+		id := stacks.Add(snapshot.Stack{{Function: "f", File: file}}, snapshot.Frame{})
+		s := snapshot.New(snapshot.Head{}, snapshot.Tables{
+			Stacks: &stacks, Sections: []string{""},
+			Sites: []snapshot.SiteEntry{{Place: snapshot.Place{Stack: id}, Tensor: &tensor, Live: 1, Total: 1}},
+		})
+		name, _ := cacheOf(s)
+		assert.Equal(t, want, name)
+	}
+}

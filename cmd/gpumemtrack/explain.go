@@ -1,0 +1,48 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+)
+
+func explainCommand(a *app) *cobra.Command {
+	var atPeak, asJSON bool
+	var device int
+	cmd := &cobra.Command{
+		Use:   "explain FILE",
+		Short: "Explain why reserved memory is stuck, and what would have helped",
+		Long: `Explain, for a dump or a memory snapshot of PyTorch, what reserved memory is for, to the byte: what
+rounding costs, what the cache would give back, and what is stuck between buffers, with the lines of
+code that keep it. What other settings, or another order, would have saved is found by replaying the
+history; see gpumemtrack replay. FILE may be the URL of a live page.`,
+		Example: `  gpumemtrack explain crash.dump.json
+  gpumemtrack explain snapshot.pickle --peak`,
+		Args: exactly(1, "the file of a dump or a memory snapshot of PyTorch"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			r, err := openRecord(args[0], device)
+			if err != nil {
+				return err
+			}
+			x, err := replay.Explain(r, atPeak)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if asJSON {
+				return json.NewEncoder(a.stdout).Encode(struct {
+					Schema string `json:"schema"`
+					*replay.Explanation
+				}{"gpumemtrack.explain/1", x})
+			}
+			_, err = fmt.Fprint(a.stdout, x)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&atPeak, "peak", false, "explain the moment of most memory in the history, not that of the file")
+	addDeviceFlag(cmd, &device)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

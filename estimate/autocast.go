@@ -1,0 +1,47 @@
+package estimate
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// lower is x as autocast gives it to a product: a copy in the type of autocast where x is
+// wider. Copies of activations are not shared.
+func (t *Tape) lower(x Tensor) (Tensor, error) {
+	if low := t.cfg.autocast; low == 0 || x.DType.Bits() <= low.Bits() {
+		return x, nil
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: t.cfg.autocast})
+}
+
+// raise is x as autocast gives it to what computes in float32.
+func (t *Tape) raise(x Tensor) (Tensor, error) {
+	if t.cfg.autocast == 0 || x.DType.Bits() >= 32 {
+		return x, nil
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+}
+
+// computes is the type in which products compute.
+func (t *Tape) computes() alloc.DType { return or(t.cfg.autocast, t.Activation()) }
+
+// cast completes an operation whose weight autocast copies: the copy is kept for the gradient
+// of the input and, of a weight that is trained, in autocast's cache until the forward
+// pass is over. The gradient of the weight appears in the copy's type first.
+func (t *Tape) cast(o *Op, weight alloc.Shape) {
+	low := t.cfg.autocast
+	if low == 0 || t.cfg.weights.Bits() <= low.Bits() {
+		return
+	}
+	bytes, err := weight.Bytes(low)
+	if err != nil {
+		return // the declaration has reported it
+	}
+	bytes = min(bytes, maxTotal)
+	if o.In[0].grad {
+		o.KeepOwn = append(o.KeepOwn, Own{Shape: weight, DType: low})
+		o.cached = t.learns()
+	} else {
+		o.Workspace += bytes
+	}
+	if t.learns() {
+		o.BackwardWorkspace += bytes
+	}
+}

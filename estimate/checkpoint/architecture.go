@@ -1,0 +1,52 @@
+package checkpoint
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// architecture is what a config.json or GGUF metadata say of a transformer.
+type architecture struct {
+	family string // as model_type or general.architecture has it
+	estimate.Transformer
+	cache     bool          // the Transformer is of an unknown family and tells its cache alone
+	dtype     alloc.DType   // of the weights, where a config.json tells it
+	quantized *quantization // of the weights, where a config.json tells it
+}
+
+// maxBlocks bounds the blocks and the experts that a file can ask for: the largest
+// models have some hundred.
+const maxBlocks = 1024
+
+// check holds the numbers against each other.
+func (a *architecture) check() error {
+	switch {
+	case a.Heads%max(1, a.KVHeads) != 0:
+		return fmt.Errorf("%d heads cannot share %d heads of keys and values", a.Heads, a.KVHeads)
+	case a.HeadSize == 0 && a.Hidden%a.Heads != 0:
+		return fmt.Errorf("a hidden size of %d does not divide into %d heads", a.Hidden, a.Heads)
+	case a.RotaryDim > headSize(a.Transformer):
+		return fmt.Errorf("%d elements of a head rotate, of %d", a.RotaryDim, headSize(a.Transformer))
+	case a.TopK > a.Experts:
+		return fmt.Errorf("each token visits %d experts, of %d", a.TopK, a.Experts)
+	case a.Window < 0:
+		return fmt.Errorf("a sliding window of %d", a.Window)
+	case a.Family == estimate.ViT && a.Image%a.Patch != 0:
+		return fmt.Errorf("an image of %d does not divide into patches of %d", a.Image, a.Patch)
+	case a.Blocks > maxBlocks:
+		return fmt.Errorf("%d blocks, more than %d", a.Blocks, maxBlocks)
+	case a.Experts > maxBlocks:
+		return fmt.Errorf("%d experts, more than %d", a.Experts, maxBlocks)
+	}
+	return nil
+}
+
+// headSize is the number of elements of a head.
+func headSize(t estimate.Transformer) int { return cmp.Or(t.HeadSize, t.Hidden/t.Heads) }
+
+// largestNumber bounds every number of an architecture.
+const largestNumber = math.MaxInt32

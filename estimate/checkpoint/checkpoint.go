@@ -1,0 +1,189 @@
+// Package checkpoint reads what a model's files say of its memory: the tensors of
+// safetensors and GGUF files, from their headers alone, and the layers that a
+// config.json or GGUF metadata describe.
+//
+//	f, err := checkpoint.Open("Qwen3-8B/config.json")
+//	if err != nil {
+//		return err
+//	}
+//	input, err := f.Input(1, 4096)
+//	if err != nil {
+//		return err
+//	}
+//	r, err := f.Report(input, estimate.Train(estimate.AdamW))
+//
+// Package estimate has the layers and counts their memory; this package turns
+// settings into an estimate.Transformer. The families that it knows are those of
+// config_families.go and gguf_architecture.go.
+//
+// Files are not trusted: time and memory follow what a file really holds. All
+// functions may be called from several goroutines.
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// File is a model as its files describe it: the tensors that they hold, from
+// their headers alone, and the layers, where a config.json or GGUF metadata tell
+// the architecture. It is not changed after Open and may be used from any goroutine.
+type File struct {
+	// Name is that of the file or, where the file has the usual name of any model's
+	// (model.safetensors, config.json), that of its folder.
+	Name string
+	// Format is "safetensors" or "GGUF"; "config" if there is a config.json and
+	// no weights.
+	Format  string
+	tensors []Tensor
+
+	architecture    architecture
+	architectureErr error // why there is none
+}
+
+// Open reads the headers of a model's files; it reads no weights, so that its time
+// follows the number of tensors and not their size. The path is one of
+//
+//   - a safetensors file;
+//   - an index of safetensors shards (model.safetensors.index.json);
+//   - a GGUF file; of a split one any part;
+//   - a config.json, as Hugging Face's transformers write it, which has layers but
+//     no tensors;
+//   - a directory that holds one of these. An index goes before the files beside
+//     it, safetensors before GGUF, and a config.json belongs to them.
+//
+// A config.json beside a safetensors file or an index tells its layers.
+//
+// The errors are those of package os, and *Error for a file that is not what
+// it should be. A wrong header is never worked around: whatever overlaps, is
+// missing, runs past the end, or has an unknown type is an error. Weights whose
+// architecture is unknown or badly described open, and Layers returns the error.
+func Open(path string) (*File, error) {
+	c, err := openPath(path)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	c.Name = nameOf(path)
+	return c, nil
+}
+
+func openPath(path string) (*File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		if path, err = findModel(path); err != nil {
+			return nil, err
+		}
+	}
+	format, err := formatOf(path)
+	if err != nil {
+		return nil, err
+	}
+	switch format {
+	case formatGGUF:
+		g, err := openGGUF(path)
+		if err != nil {
+			return nil, err
+		}
+		c := &File{Format: "GGUF", tensors: g.tensors}
+		c.architecture, c.architectureErr = g.architecture()
+		return c, nil
+	case formatConfig:
+		a, err := openConfig(path)
+		return &File{Format: "config", architecture: a}, err
+	}
+	c := &File{Format: "safetensors"}
+	if format == formatIndex {
+		c.tensors, err = openIndex(path)
+	} else {
+		c.tensors, err = readHeader(path, readSafetensors)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.architecture, c.architectureErr = openConfig(filepath.Join(filepath.Dir(path), configName))
+	if errors.Is(c.architectureErr, fs.ErrNotExist) {
+		c.architectureErr = fmt.Errorf("no %s beside the weights: %w", configName, ErrNoArchitecture)
+	}
+	return c, nil
+}
+
+// Tensors returns the tensors, file by file, in the order of their data. There are
+// none if only a config.json was opened.
+func (c *File) Tensors() iter.Seq[Tensor] { return slices.Values(c.tensors) }
+
+// Total is the sum over tensors of one encoding.
+type Total struct {
+	Encoding Encoding
+	Tensors  int
+	Elements int64
+	Bytes    alloc.Bytes
+}
+
+// Totals returns the sums by encoding, the one with the most bytes first.
+func (c *File) Totals() []Total {
+	var totals []Total
+	at := map[Encoding]int{}
+	for _, t := range c.tensors {
+		i, ok := at[t.Encoding]
+		if !ok {
+			i = len(totals)
+			at[t.Encoding] = i
+			totals = append(totals, Total{Encoding: t.Encoding})
+		}
+		totals[i].Tensors++
+		totals[i].Elements += t.Elements
+		totals[i].Bytes += t.Bytes
+	}
+	slices.SortStableFunc(totals, func(a, b Total) int { return compareBytes(b, a) })
+	return totals
+}
+
+func compareBytes(a, b Total) int {
+	if a.Bytes != b.Bytes {
+		return int(max(-1, min(1, a.Bytes-b.Bytes)))
+	}
+	return strings.Compare(b.Encoding.Name, a.Encoding.Name)
+}
+
+// Parameters returns the number of elements in the tensors that are no buffers (see
+// Tensor.IsBuffer). A format that packs several weights into each element of an
+// integer tensor without saying so, as GPTQ does in safetensors, has fewer elements than weights.
+func (c *File) Parameters() int64 {
+	n := int64(0)
+	for _, t := range c.tensors {
+		if !t.IsBuffer() {
+			n += t.Elements
+		}
+	}
+	return n
+}
+
+// Bytes returns the size of all tensors, buffers too: what it takes to load them
+// as they are stored.
+func (c *File) Bytes() alloc.Bytes {
+	n := alloc.Bytes(0)
+	for _, t := range c.tensors {
+		n += t.Bytes
+	}
+	return n
+}
+
+// Architecture returns the family that the files name, such as "llama", and the error
+// of Layers where there is none.
+func (c *File) Architecture() (string, error) {
+	if c.architectureErr != nil {
+		return "", fmt.Errorf("checkpoint: architecture of the %s file: %w", c.Format, c.architectureErr)
+	}
+	return c.architecture.family, nil
+}

@@ -1,0 +1,72 @@
+package checkpoint
+
+import (
+	"io/fs"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOpenFindsTheModelOfAFolder(t *testing.T) {
+	one := string(byteTensors("w"))
+	gguf := string(ggufBytes(nil, ggufTensor{"w", []uint64{1}, 24, 0}))
+	for name, test := range map[string]struct {
+		files      map[string]string
+		want, fail string
+	}{
+		"one safetensors file":    {files: map[string]string{"diffusion_pytorch_model.safetensors": one, "README.md": ""}, want: "safetensors"},
+		"safetensors before GGUF": {files: map[string]string{"a.safetensors": one, "a.gguf": gguf}, want: "safetensors"},
+		"one GGUF file":           {files: map[string]string{"a.gguf": gguf}, want: "GGUF"},
+		"two safetensors files":   {files: map[string]string{"a.safetensors": one, "b.safetensors": one}, fail: "holds 2 models, a.safetensors and b.safetensors among them"},
+		"two GGUF files":          {files: map[string]string{"a.gguf": gguf, "b.gguf": gguf}, fail: "holds 2 models, a.gguf and b.gguf among them"},
+		"nothing":                 {files: map[string]string{"pytorch_model.bin": "PK"}, fail: "no safetensors file, no GGUF file and no config.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := Open(writeFolder(t, test.files))
+			if test.fail != "" {
+				require.ErrorContains(t, err, test.fail)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, test.want, c.Format)
+		})
+	}
+}
+
+func TestOpenKnowsAFileByItsFirstBytes(t *testing.T) {
+	// The cache of Hugging Face's hub names files by their hash.
+	c, err := Open(writeFile(t, "4b5c", byteTensors("w")))
+	require.NoError(t, err)
+	assert.Equal(t, "safetensors", c.Format)
+	c, err = Open(writeFile(t, "6d7e", ggufBytes(nil)))
+	require.NoError(t, err)
+	assert.Equal(t, "GGUF", c.Format)
+	_, err = Open(writeFile(t, "pytorch_model.bin", []byte("PK\x03\x04 and so on")))
+	assert.ErrorContains(t, err, "it is a ZIP file")
+	_, err = Open(writeFile(t, "empty", nil))
+	assert.ErrorContains(t, err, "neither its name nor its first bytes")
+	_, err = Open(filepath.Join(t.TempDir(), "none.safetensors"))
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestBuffersGoByTheirNames(t *testing.T) {
+	mask := Tensor{Name: "h.0.attn.bias", Shape: []int{1, 1, 1024, 1024}}
+	assert.True(t, mask.IsBuffer())
+	bias := Tensor{Name: "h.0.attn.bias", Shape: []int{768}}
+	assert.False(t, bias.IsBuffer())
+	for name, want := range map[string]bool{
+		"embeddings.position_ids":                      true,
+		"layer1.0.bn1.running_var":                     true,
+		"num_batches_tracked":                          true,
+		"h.0.attn.masked_bias":                         true,
+		"model.layers.0.self_attn.rotary_emb.inv_freq": true,
+		"inv_freq": false,
+		"encoder.layer.0.attention.output.dense.bias":     false,
+		"embeddings.position_embeddings.weight":           false,
+		"model.layers.0.self_attn.k_proj.weight_inv_freq": false,
+	} {
+		assert.Equal(t, want, Tensor{Name: name}.IsBuffer(), name)
+	}
+}

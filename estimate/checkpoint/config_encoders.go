@@ -1,0 +1,70 @@
+package checkpoint
+
+import "github.com/gpumemtrack/gpumemtrack/estimate"
+
+// encoder reads what BERT and ViT have in common.
+func (c *hfConfig) encoder(a *architecture) error {
+	err := c.numbers(
+		hfNumber{&a.Hidden, "hidden_size", c.HiddenSize, 0},
+		hfNumber{&a.Blocks, "num_hidden_layers", c.Layers, 0},
+		hfNumber{&a.Heads, "num_attention_heads", c.Heads, 0},
+		hfNumber{&a.FFN, "intermediate_size", c.Intermediate, 0},
+	)
+	if err != nil {
+		return err
+	}
+	a.Dropout = max(c.HiddenDropout, c.ProbsDropout)
+	return c.activation(a, c.HiddenAct, "gelu")
+}
+
+func hfBERT(c *hfConfig, a *architecture) error {
+	class, err := c.class("BertForMaskedLM", "BertForSequenceClassification", "BertForTokenClassification")
+	if err != nil {
+		return err
+	}
+	if p := c.PositionEncoding; p != "" && p != "absolute" {
+		return c.unknown("position_embedding_type", p)
+	}
+	if orBool(c.CrossAttention, false) {
+		return c.unknown("add_cross_attention", "true")
+	}
+	if err := c.encoder(a); err != nil {
+		return err
+	}
+	err = c.numbers(
+		hfNumber{&a.Vocab, "vocab_size", c.Vocabulary, 0},
+		hfNumber{&a.Positions, "max_position_embeddings", c.Context, 0},
+		hfNumber{&a.Types, "type_vocab_size", c.TokenTypes, 2},
+	)
+	a.Family, a.Tied = estimate.BERT, orBool(c.Tied, true)
+	switch class { // NoHead is without the pooler
+	case "BertForMaskedLM":
+		a.NoHead, a.MaskedLM = true, true
+	case "BertForSequenceClassification", "BertForTokenClassification":
+		a.NoHead = class == "BertForTokenClassification"
+		a.Classes = c.labels()
+	}
+	return err
+}
+
+func hfViT(c *hfConfig, a *architecture) error {
+	class, err := c.class("ViTForImageClassification")
+	if err != nil {
+		return err
+	}
+	if !orBool(c.QKVBias, true) {
+		return c.unknown("qkv_bias", "false")
+	}
+	if err := c.encoder(a); err != nil {
+		return err
+	}
+	a.Family, a.Pooler = estimate.ViT, class == c.base
+	if !a.Pooler {
+		a.Classes = c.labels()
+	}
+	return c.numbers(
+		hfNumber{&a.Image, "image_size", c.ImageSize, 224},
+		hfNumber{&a.Patch, "patch_size", c.PatchSize, 16},
+		hfNumber{&a.Channels, "num_channels", c.Channels, 3},
+	)
+}

@@ -1,0 +1,312 @@
+package checkpoint
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// hfConfig has the keys of a Hugging Face config.json that say how large a model
+// is. A nil pointer is a key that is absent or null.
+type hfConfig struct {
+	ModelType     string   `json:"model_type"`
+	Architectures []string `json:"architectures"`
+	DType         string   `json:"dtype"`
+	TorchDType    string   `json:"torch_dtype"` // its name up to transformers 4
+
+	HiddenSize   *whole `json:"hidden_size"`
+	Layers       *whole `json:"num_hidden_layers"`
+	Heads        *whole `json:"num_attention_heads"`
+	KVHeads      *whole `json:"num_key_value_heads"`
+	HeadSize     *whole `json:"head_dim"`
+	Intermediate *whole `json:"intermediate_size"`
+	Vocabulary   *whole `json:"vocab_size"`
+	Context      *whole `json:"max_position_embeddings"`
+	TokenTypes   *whole `json:"type_vocab_size"`
+	Window       *whole `json:"sliding_window"`
+
+	Experts         *whole `json:"num_local_experts"`
+	QwenExperts     *whole `json:"num_experts"`
+	ExpertsPerToken *whole `json:"num_experts_per_tok"`
+	ExpertFFN       *whole `json:"moe_intermediate_size"`
+	SparseStep      *whole `json:"decoder_sparse_step"`
+	DenseLayers     []int  `json:"mlp_only_layers"`
+	NormTopK        *bool  `json:"norm_topk_prob"`
+
+	// DeepSeek's.
+	RoutedExperts *whole `json:"n_routed_experts"`
+	SharedExperts *whole `json:"n_shared_experts"`
+	DenseFirst    *whole `json:"first_k_dense_replace"`
+	SparseEvery   *whole `json:"moe_layer_freq"`
+	QueryRank     *whole `json:"q_lora_rank"`
+	KVRank        *whole `json:"kv_lora_rank"`
+	RopeSize      *whole `json:"qk_rope_head_dim"`
+	NopeSize      *whole `json:"qk_nope_head_dim"`
+	ValueSize     *whole `json:"v_head_dim"`
+
+	Text         *hfConfig `json:"text_config"`   // of a model of images and text
+	VisionConfig *hfConfig `json:"vision_config"` // its tower
+
+	// What layers have a sliding window.
+	LayerTypes    []string `json:"layer_types"`
+	UseWindow     *bool    `json:"use_sliding_window"`
+	WindowPattern *whole   `json:"sliding_window_pattern"`
+	FullLayers    *whole   `json:"max_window_layers"`
+
+	Tied             *bool    `json:"tie_word_embeddings"`
+	AttentionBias    *bool    `json:"attention_bias"`
+	MLPBias          *bool    `json:"mlp_bias"`
+	QKVBias          *bool    `json:"qkv_bias"`
+	QKNorm           *bool    `json:"qk_layernorm"`
+	CrossAttention   *bool    `json:"add_cross_attention"`
+	ScoreCap         *float64 `json:"attn_logit_softcapping"`
+	LogitCap         *float64 `json:"final_logit_softcapping"`
+	PositionEncoding string   `json:"position_embedding_type"`
+	Rotary           *float64 `json:"partial_rotary_factor"`
+
+	HiddenAct          string `json:"hidden_act"`
+	HiddenActivation   string `json:"hidden_activation"`   // Gemma and its successors
+	ActivationFunction string `json:"activation_function"` // GPT-2
+
+	ResidualDropout  float64 `json:"resid_pdrop"`
+	EmbeddingDropout float64 `json:"embd_pdrop"`
+	AttentionDropout float64 `json:"attn_pdrop"`
+	HiddenDropout    float64 `json:"hidden_dropout_prob"`
+	ProbsDropout     float64 `json:"attention_probs_dropout_prob"`
+
+	// GPT-2's names of sizes.
+	NEmbd      *whole `json:"n_embd"`
+	NLayer     *whole `json:"n_layer"`
+	NHead      *whole `json:"n_head"`
+	NInner     *whole `json:"n_inner"`
+	NPositions *whole `json:"n_positions"`
+
+	// Vision.
+	ImageSize *whole            `json:"image_size"`
+	PatchSize *whole            `json:"patch_size"`
+	Channels  *whole            `json:"num_channels"`
+	Labels    map[string]string `json:"id2label"`
+
+	Quantization *quantization `json:"quantization_config"`
+
+	WeightMap map[string]string `json:"weight_map"` // of an index, which is no config
+
+	file string
+	base string // class of the family's model without a head
+}
+
+// dtype is the type of the weights, and zero if it is not told or not known.
+func (c *hfConfig) dtype() alloc.DType {
+	d, err := alloc.ParseDType(cmp.Or(c.DType, c.TorchDType))
+	if err != nil {
+		return 0
+	}
+	return d
+}
+
+// class returns the class of the model, which must be the family's base or one with a
+// head that is known.
+func (c *hfConfig) class(heads ...string) (string, error) {
+	if len(c.Architectures) == 0 {
+		return c.base, nil
+	}
+	if class := c.Architectures[0]; class != c.base && !slices.Contains(heads, class) {
+		return "", c.unknown("architectures", class)
+	}
+	return c.Architectures[0], nil
+}
+
+// labels is the width of a classifier; transformers takes 2 where there is no id2label.
+func (c *hfConfig) labels() int {
+	if c.Labels == nil {
+		return 2
+	}
+	return max(1, len(c.Labels))
+}
+
+// whole is a whole number, which some files write as 2048.0.
+type whole int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *whole) UnmarshalJSON(text []byte) error {
+	n, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
+		return &json.UnmarshalTypeError{Value: "value " + shorten(string(text)), Type: reflect.TypeFor[int]()}
+	}
+	*w = whole(n)
+	return nil
+}
+
+// hfNumber is a number and the key it is read from; without is its value where
+// the key is absent, 0 if it must not be.
+type hfNumber struct {
+	to      *int
+	key     string
+	value   *whole
+	without int
+}
+
+func (c *hfConfig) numbers(numbers ...hfNumber) error {
+	for _, n := range numbers {
+		switch {
+		case n.value == nil && n.without == 0:
+			return &Error{File: c.file, Where: n.key, Reason: "the key is missing"}
+		case n.value == nil:
+			*n.to = n.without
+		default:
+			*n.to = int(*n.value)
+		}
+		if *n.to < 1 || *n.to > largestNumber {
+			return &Error{File: c.file, Where: n.key, Reason: fmt.Sprintf("%d is not a number from 1 to %d", *n.to, largestNumber)}
+		}
+	}
+	return nil
+}
+
+// window is the sliding window of all layers, 0 for none.
+func (c *hfConfig) window() int {
+	if c.Window == nil {
+		return 0
+	}
+	return int(*c.Window)
+}
+
+// windows reads the sliding window and which layers do not have it: those that
+// layer_types tells, or where it is absent those that full says, by the number from 0.
+func (c *hfConfig) windows(a *architecture, full func(layer int) bool) error {
+	if a.Window = c.window(); a.Window == 0 {
+		return nil
+	}
+	if c.LayerTypes != nil && len(c.LayerTypes) != a.Blocks {
+		return &Error{File: c.file, Where: "layer_types", Reason: fmt.Sprintf("it has %d entries for %d layers", len(c.LayerTypes), a.Blocks)}
+	}
+	for i := range min(a.Blocks, maxBlocks+1) { // more are an error
+		switch {
+		case c.LayerTypes == nil:
+			if full(i) {
+				a.FullBlocks++
+			}
+		case c.LayerTypes[i] == "full_attention":
+			a.FullBlocks++
+		case c.LayerTypes[i] != "sliding_attention":
+			return c.unknown("layer_types", c.LayerTypes[i])
+		}
+	}
+	return nil
+}
+
+func orNumber(value *whole, without whole) *whole {
+	if value == nil {
+		return &without
+	}
+	return value
+}
+
+func orBool(value *bool, without bool) bool {
+	if value == nil {
+		return without
+	}
+	return *value
+}
+
+// unknown is the error of a setting that makes another architecture.
+func (c *hfConfig) unknown(key, value string) error {
+	return &Error{File: c.file, Where: key, Reason: fmt.Sprintf("%s is not supported for %q", shorten(value), c.ModelType), Err: ErrUnknownArchitecture}
+}
+
+// decoder reads what all decoders with rotary positions have in common. kvHeads is the
+// number where the key is absent, 0 for as many as heads.
+func (c *hfConfig) decoder(a *architecture, causal string, kvHeads int, tied bool) error {
+	classifier := strings.TrimSuffix(causal, "ForCausalLM") + "ForSequenceClassification"
+	class, err := c.class(causal, classifier)
+	if err != nil {
+		return err
+	}
+	if class == classifier {
+		a.Classes = c.labels()
+	}
+	err = c.numbers(
+		hfNumber{&a.Hidden, "hidden_size", c.HiddenSize, 0},
+		hfNumber{&a.Blocks, "num_hidden_layers", c.Layers, 0},
+		hfNumber{&a.Heads, "num_attention_heads", c.Heads, 0},
+		hfNumber{&a.FFN, "intermediate_size", c.Intermediate, 0},
+		hfNumber{&a.Vocab, "vocab_size", c.Vocabulary, 0},
+	)
+	if err != nil {
+		return err
+	}
+	a.NoHead = class != causal
+	a.Tied = orBool(c.Tied, tied)
+	if c.HeadSize != nil {
+		if err := c.numbers(hfNumber{&a.HeadSize, "head_dim", c.HeadSize, 0}); err != nil {
+			return err
+		}
+	}
+	return c.numbers(hfNumber{&a.KVHeads, "num_key_value_heads", c.KVHeads, cmp.Or(kvHeads, a.Heads)})
+}
+
+// hfActivations has the functions whose memory is known, by their names.
+var hfActivations = map[string]estimate.Activation{
+	"silu": estimate.UseSiLU, "swish": estimate.UseSiLU, "gelu": estimate.UseGELU, "gelu_new": estimate.UseNewGELU,
+	"gelu_pytorch_tanh": estimate.UseGELUTanh, "relu": estimate.UseReLU, "quick_gelu": estimate.UseQuickGELU,
+}
+
+func (c *hfConfig) activation(a *architecture, name, without string) error {
+	var ok bool
+	if a.Activation, ok = hfActivations[cmp.Or(name, without)]; !ok {
+		return c.unknown("activation", name)
+	}
+	return nil
+}
+
+// rotaryPart reads what part of a head rotates.
+func (c *hfConfig) rotaryPart(a *architecture, without float64) error {
+	part := without
+	if c.Rotary != nil {
+		part = *c.Rotary
+	}
+	if !(part > 0 && part <= 1) {
+		return &Error{File: c.file, Where: "partial_rotary_factor", Reason: "it is not above 0 and at most 1"}
+	}
+	a.RotaryDim = int(part * float64(headSize(a.Transformer)))
+	return nil
+}
+
+// noBias refuses projections of attention with biases.
+func (c *hfConfig) noBias() error {
+	if orBool(c.AttentionBias, false) {
+		return c.unknown("attention_bias", "true")
+	}
+	return nil
+}
+
+// cacheAlone is what a config.json of an unknown family tells of its keys and values.
+func (c *hfConfig) cacheAlone() architecture {
+	a := architecture{family: c.ModelType, cache: true}
+	if c.Text != nil {
+		c = c.Text
+	}
+	err := c.numbers(
+		hfNumber{&a.Hidden, "hidden_size", c.HiddenSize, 0},
+		hfNumber{&a.Blocks, "num_hidden_layers", c.Layers, 0},
+		hfNumber{&a.Heads, "num_attention_heads", c.Heads, 0},
+	)
+	if err == nil {
+		err = c.numbers(
+			hfNumber{&a.KVHeads, "num_key_value_heads", c.KVHeads, a.Heads},
+			hfNumber{&a.HeadSize, "head_dim", c.HeadSize, max(1, a.Hidden/a.Heads)},
+		)
+	}
+	if err != nil || a.check() != nil {
+		return architecture{}
+	}
+	return a
+}

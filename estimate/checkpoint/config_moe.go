@@ -1,0 +1,69 @@
+package checkpoint
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+func hfGPTOSS(c *hfConfig, a *architecture) error {
+	if err := c.decoder(a, "GptOssForCausalLM", 8, false); err != nil {
+		return err
+	}
+	if !orBool(c.AttentionBias, true) {
+		return c.unknown("attention_bias", "false")
+	}
+	a.Family = estimate.GPTOSS
+	if c.Window == nil {
+		c.Window = new(whole(128))
+	}
+	if err := c.windows(a, func(layer int) bool { return layer%2 == 1 }); err != nil {
+		return err
+	}
+	return c.numbers(
+		hfNumber{&a.HeadSize, "head_dim", c.HeadSize, 64},
+		hfNumber{&a.Experts, "num_local_experts", c.Experts, 128},
+		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, 4},
+	)
+}
+
+func hfDeepSeekV3(c *hfConfig, a *architecture) error {
+	if err := c.decoder(a, "DeepseekV3ForCausalLM", 0, false); err != nil {
+		return err
+	}
+	if err := c.noBias(); err != nil {
+		return err
+	}
+	if c.SparseEvery != nil && *c.SparseEvery != 1 {
+		return c.unknown("moe_layer_freq", fmt.Sprint(*c.SparseEvery))
+	}
+	var latent estimate.LatentAttention
+	shared := 0
+	err := c.numbers(
+		hfNumber{&a.Experts, "n_routed_experts", c.RoutedExperts, 256},
+		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, 8},
+		hfNumber{&a.ExpertFFN, "moe_intermediate_size", c.ExpertFFN, 2048},
+		hfNumber{&shared, "n_shared_experts", c.SharedExperts, 1},
+		hfNumber{&latent.KVRank, "kv_lora_rank", c.KVRank, 512},
+		hfNumber{&latent.RopeSize, "qk_rope_head_dim", c.RopeSize, 64},
+		hfNumber{&latent.NopeSize, "qk_nope_head_dim", c.NopeSize, 128},
+		hfNumber{&latent.ValueSize, "v_head_dim", c.ValueSize, 128},
+	)
+	if err != nil {
+		return err
+	}
+	if shared > maxBlocks {
+		return &Error{File: c.file, Where: "n_shared_experts", Reason: fmt.Sprintf("%d are more than %d", shared, maxBlocks)}
+	}
+	if c.QueryRank != nil { // null where queries are projected at once
+		if err := c.numbers(hfNumber{&latent.QueryRank, "q_lora_rank", c.QueryRank, 0}); err != nil {
+			return err
+		}
+	}
+	a.DenseBlocks = 3
+	if c.DenseFirst != nil {
+		a.DenseBlocks = max(0, min(int(*c.DenseFirst), a.Blocks))
+	}
+	a.KVHeads, a.Router, a.SharedFFN, a.Latent = 0, estimate.SigmoidRouter, shared*a.ExpertFFN, &latent
+	return c.activation(a, c.HiddenAct, "silu")
+}

@@ -1,0 +1,73 @@
+package checkpoint
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+func hfQwen2(c *hfConfig, a *architecture) error {
+	if err := c.decoder(a, "Qwen2ForCausalLM", 32, false); err != nil {
+		return err
+	}
+	a.QKVBias = true
+	if err := c.qwenWindows(a); err != nil {
+		return err
+	}
+	return c.activation(a, c.HiddenAct, "silu")
+}
+
+func hfQwen3(c *hfConfig, a *architecture) error {
+	if err := c.decoder(a, "Qwen3ForCausalLM", 32, false); err != nil {
+		return err
+	}
+	return c.qwen3(a)
+}
+
+// qwen3 reads what Qwen3 and Qwen3 MoE have in common.
+func (c *hfConfig) qwen3(a *architecture) error {
+	if err := c.noBias(); err != nil {
+		return err
+	}
+	a.QKNorm = estimate.NormHeads
+	if err := c.qwenWindows(a); err != nil {
+		return err
+	}
+	return c.activation(a, c.HiddenAct, "silu")
+}
+
+// qwenWindows reads the sliding window, which is off unless a key says so, and then is that
+// of the last layers.
+func (c *hfConfig) qwenWindows(a *architecture) error {
+	if !orBool(c.UseWindow, false) {
+		return nil
+	}
+	full := int(*orNumber(c.FullLayers, 28))
+	return c.windows(a, func(layer int) bool { return layer < full })
+}
+
+func hfQwen3MoE(c *hfConfig, a *architecture) error {
+	if err := c.decoder(a, "Qwen3MoeForCausalLM", 4, false); err != nil {
+		return err
+	}
+	if orBool(c.UseWindow, false) {
+		return c.unknown("use_sliding_window", "true")
+	}
+	if err := c.qwen3(a); err != nil {
+		return err
+	}
+	if c.SparseStep != nil && *c.SparseStep != 1 {
+		return c.unknown("decoder_sparse_step", fmt.Sprint(*c.SparseStep))
+	}
+	for i, layer := range c.DenseLayers {
+		if layer != i || i >= a.Blocks {
+			return c.unknown("mlp_only_layers", "a list other than that of the first layers")
+		}
+	}
+	a.DenseBlocks, a.Router = len(c.DenseLayers), estimate.RoundedRouter
+	return c.numbers(
+		hfNumber{&a.Experts, "num_experts", c.QwenExperts, 128},
+		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, 8},
+		hfNumber{&a.ExpertFFN, "moe_intermediate_size", c.ExpertFFN, 768},
+	)
+}

@@ -1,0 +1,60 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrUnknownArchitecture is the class of errors of a model file whose layers this
+// package does not know how to build, for errors.Is. Its tensors can be told all
+// the same.
+var ErrUnknownArchitecture = errors.New("unknown architecture")
+
+// ErrNoArchitecture is the error of a model file that holds tensors only: nothing
+// beside it says how they are connected.
+var ErrNoArchitecture = errors.New("no architecture")
+
+// Error says what is wrong with a model file, and where in it.
+type Error struct {
+	File   string // its name
+	Where  string // in the file: a tensor, a key, a byte offset; may be empty
+	Reason string
+	Err    error // what lies beneath; may be nil
+}
+
+// Error returns file, place, and reason.
+func (e *Error) Error() string {
+	text := "open " + e.File + ": "
+	if e.Where != "" {
+		text += e.Where + ": "
+	}
+	if e.Err == nil {
+		return text + e.Reason
+	}
+	if e.Reason == "" {
+		return text + e.Err.Error()
+	}
+	return text + e.Reason + ": " + e.Err.Error()
+}
+
+// Unwrap returns what lies beneath.
+func (e *Error) Unwrap() error { return e.Err }
+
+// atTensor is an Error at a tensor.
+func atTensor(file, tensor, format string, args ...any) error {
+	return &Error{File: file, Where: fmt.Sprintf("tensor %q", shorten(tensor)), Err: fmt.Errorf(format, args...)}
+}
+
+// inFile is an Error of the whole file.
+func inFile(file, format string, args ...any) error {
+	return &Error{File: file, Reason: fmt.Sprintf(format, args...)}
+}
+
+// shorten cuts what a file calls a name to a length that fits into an error.
+func shorten(name string) string {
+	const most = 200
+	if len(name) <= most {
+		return name
+	}
+	return name[:most] + "..."
+}

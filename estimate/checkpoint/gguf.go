@@ -1,0 +1,240 @@
+package checkpoint
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// GGUF (ggml-org/ggml, docs/gguf.md): magic, version, number of tensors, number of
+// metadata keys, the metadata, the tensors' descriptions, padding, the data.
+//
+// The header is read here and not by github.com/gpustack/gguf-parser-go, good as
+// it is for files that can be trusted: its v0.26.3 cannot be guarded against others
+// without reading the header first. Arrays nested in arrays recurse until the stack
+// ends, which kills the process; split.tensors.count is allocated as it stands; an
+// array allocates 16 bytes for each byte that the file claims to have left, which
+// in a sparse file is no bound; an alignment of 0 divides by it. Offsets are not
+// checked at all. The tests hold this reader and its types against that one.
+//
+// The rules checked are those of llama.cpp's own reader (ggml/src/gguf.cpp).
+
+const (
+	maxGGUFDims  = 4       // GGML_MAX_DIMS
+	maxGGUFCount = 1 << 17 // keys, and tensors; the largest models have some thousand
+)
+
+// ggufFile is the header of one GGUF file.
+type ggufFile struct {
+	file     string
+	metadata map[string]ggufValue
+	tensors  []Tensor
+}
+
+// readGGUF reads the header of a GGUF file of size bytes. Memory follows what the
+// file really holds and not what it claims.
+func readGGUF(r io.ReaderAt, size int64, file string) (*ggufFile, error) {
+	g := &ggufFile{file: file, metadata: map[string]ggufValue{}}
+	in := newGGUFReader(r, size)
+	tensors, keys, err := g.counts(in)
+	if err != nil {
+		return nil, err
+	}
+	for i := range keys {
+		if err := g.key(in, i); err != nil {
+			return nil, err
+		}
+	}
+	alignment, err := g.alignment()
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for i := range tensors {
+		t, err := g.tensor(in, i)
+		if err != nil {
+			return nil, err
+		}
+		if seen[t.Name] {
+			return nil, atTensor(file, t.Name, "the name occurs twice")
+		}
+		seen[t.Name] = true
+		g.tensors = append(g.tensors, t)
+	}
+	return g, g.checkLayout(in.at, size, alignment)
+}
+
+// counts reads all up to the metadata.
+func (g *ggufFile) counts(in *ggufReader) (tensors, keys uint64, err error) {
+	magic, err := in.take(4)
+	if err != nil || string(magic) != "GGUF" {
+		return 0, 0, inFile(g.file, "it does not begin with GGUF: no GGUF file")
+	}
+	var version uint32
+	for _, step := range []func() error{
+		func() (err error) { version, err = in.uint32(); return err },
+		func() (err error) { tensors, err = in.uint64(); return err },
+		func() (err error) { keys, err = in.uint64(); return err },
+	} {
+		if err := step(); err != nil {
+			return 0, 0, &Error{File: g.file, Where: g.byteAt(in), Err: err}
+		}
+	}
+	switch {
+	case version&0xffff == 0:
+		return 0, 0, inFile(g.file, "it is a big-endian GGUF file, which is not supported")
+	case version != 2 && version != 3:
+		return 0, 0, inFile(g.file, "GGUF version %d; versions 2 and 3 are supported", version)
+	case max(keys, tensors) > maxGGUFCount:
+		return 0, 0, inFile(g.file, "the header says that it has %d metadata keys and %d tensors, more than the %d of each that are allowed", keys, tensors, maxGGUFCount)
+	case keys > uint64(in.left/13): // length of the key, type, a value of one byte
+		return 0, 0, inFile(g.file, "the header says that it has %d metadata keys, more than its bytes can hold", keys)
+	case tensors > uint64(in.left/24): // length of the name, dimensions, type, offset
+		return 0, 0, inFile(g.file, "the header says that it has %d tensors, more than its bytes can hold", tensors)
+	}
+	return tensors, keys, nil
+}
+
+// key reads the i-th key of the metadata and its value.
+func (g *ggufFile) key(in *ggufReader, i uint64) error {
+	name, err := in.name()
+	if err != nil {
+		return &Error{File: g.file, Where: fmt.Sprintf("metadata key %d, %s", i, g.byteAt(in)), Err: err}
+	}
+	where := fmt.Sprintf("metadata key %q", shorten(name))
+	if _, ok := g.metadata[name]; ok || name == "" {
+		return &Error{File: g.file, Where: where, Reason: "it is empty or occurs twice"}
+	}
+	value, err := in.value()
+	if err != nil {
+		return &Error{File: g.file, Where: where, Err: err}
+	}
+	g.metadata[name] = value
+	return nil
+}
+
+// tensor reads the i-th tensor's description; its offset is still that in the data.
+func (g *ggufFile) tensor(in *ggufReader, i uint64) (Tensor, error) {
+	t := Tensor{File: g.file}
+	var err error
+	if t.Name, err = in.name(); err != nil {
+		return t, &Error{File: g.file, Where: fmt.Sprintf("tensor %d, %s", i, g.byteAt(in)), Err: err}
+	}
+	if err = g.describe(in, &t); err == nil {
+		err = t.measure()
+	}
+	if err != nil {
+		return t, &Error{File: g.file, Where: fmt.Sprintf("tensor %q", shorten(t.Name)), Err: err}
+	}
+	return t, nil
+}
+
+// describe reads what follows a tensor's name.
+func (g *ggufFile) describe(in *ggufReader, t *Tensor) error {
+	dims, err := in.uint32()
+	if err != nil {
+		return err
+	}
+	if dims > maxGGUFDims {
+		return fmt.Errorf("%d dimensions; GGUF allows %d", dims, maxGGUFDims)
+	}
+	t.Shape = make(alloc.Shape, dims)
+	for i := range t.Shape {
+		length, err := in.uint64()
+		if err != nil {
+			return err
+		}
+		if length > math.MaxInt {
+			return fmt.Errorf("dimension %d has a length of %d", i, length)
+		}
+		t.Shape[i] = int(length)
+	}
+	kind, err := in.uint32()
+	if err != nil {
+		return err
+	}
+	var ok bool
+	if t.Encoding, ok = ggufEncodings[kind]; !ok {
+		return fmt.Errorf("unknown tensor type %d", kind)
+	}
+	row := 1
+	if dims > 0 {
+		row = t.Shape[0]
+	}
+	if row%t.Encoding.BlockElements != 0 {
+		return fmt.Errorf("rows of %d elements do not fill whole blocks of %d, as %s has them", row, t.Encoding.BlockElements, t.Encoding)
+	}
+	slices.Reverse(t.Shape) // GGUF has the innermost dimension first
+	offset, err := in.uint64()
+	if offset > math.MaxInt64 {
+		return fmt.Errorf("an offset of %d", offset)
+	}
+	t.Offset = int64(offset)
+	return err
+}
+
+// alignment returns the number of bytes that each tensor's data are aligned to.
+func (g *ggufFile) alignment() (int64, error) {
+	v, ok := g.metadata["general.alignment"]
+	if !ok {
+		return 32, nil
+	}
+	if v.array || v.kind != ggufUint32 || v.words[0] == 0 || v.words[0]&(v.words[0]-1) != 0 {
+		return 0, &Error{File: g.file, Where: `metadata key "general.alignment"`, Reason: "it is not a power of two in a uint32"}
+	}
+	return int64(v.words[0]), nil
+}
+
+// checkLayout checks that the tensors' data follow each other, each aligned, up
+// to the end of the file, and turns offsets into offsets in the file. Bytes after
+// the last tensor are no error, as they are none to llama.cpp.
+func (g *ggufFile) checkLayout(header, size, alignment int64) error {
+	start, ok := alignUp(header, alignment)
+	want := int64(0)
+	for i := range g.tensors {
+		t := &g.tensors[i]
+		if t.Offset != want {
+			return atTensor(g.file, t.Name, "its data begin at offset %d, but the data before it end at %d: they overlap or leave a hole", t.Offset, want)
+		}
+		if !ok || start > size || t.Offset > size-start || int64(t.Bytes) > size-start-t.Offset {
+			return atTensor(g.file, t.Name, "its data of %d bytes at offset %d run past the end of the file: truncated, or the header lies", int64(t.Bytes), t.Offset)
+		}
+		want, ok = alignUp(t.Offset+int64(t.Bytes), alignment)
+		t.Offset += start
+	}
+	return nil
+}
+
+// alignUp rounds up to a multiple of alignment, a power of two.
+func alignUp(n, alignment int64) (int64, bool) {
+	if n > math.MaxInt64-alignment {
+		return 0, false
+	}
+	return (n + alignment - 1) &^ (alignment - 1), true
+}
+
+func (g *ggufFile) byteAt(in *ggufReader) string { return fmt.Sprintf("byte %d", in.at) }
+
+// text returns a metadata string; "" if it is not there.
+func (g *ggufFile) text(key string) string { return strings.TrimSpace(g.metadata[key].text) }
+
+// whole returns a metadata number that is not negative, and the default, unless
+// that is negative, if the key is not there.
+func (g *ggufFile) whole(key string, missing int) (int, error) {
+	v, ok := g.metadata[key]
+	if !ok {
+		if missing < 0 {
+			return 0, &Error{File: g.file, Reason: fmt.Sprintf("metadata key %q is missing", key)}
+		}
+		return missing, nil
+	}
+	n, err := v.whole()
+	if err != nil {
+		return 0, &Error{File: g.file, Where: fmt.Sprintf("metadata key %q", key), Err: err}
+	}
+	return n, nil
+}

@@ -1,0 +1,189 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// llamaKeys are the metadata of a small Llama, with some of them replaced, or taken
+// out where the replacement is nil.
+func llamaKeys(replace map[string]any) []ggufKey {
+	keys := []ggufKey{
+		{"general.architecture", "llama"},
+		{"llama.embedding_length", uint32(64)},
+		{"llama.block_count", uint32(2)},
+		{"llama.feed_forward_length", uint32(96)},
+		{"llama.attention.head_count", uint32(4)},
+		{"llama.attention.head_count_kv", uint32(2)},
+		{"llama.context_length", uint32(128)},
+		{"tokenizer.ggml.tokens", []string{"a", "b", "c", "d"}},
+	}
+	var kept []ggufKey
+	for _, key := range keys {
+		value, replaced := replace[key.name]
+		if replaced {
+			key.value = value
+		}
+		if key.value != nil {
+			kept = append(kept, key)
+		}
+	}
+	return kept
+}
+
+// llamaGGUF is a small Llama with its tensors.
+func llamaGGUF() []byte {
+	return smallGGUF(llamaKeys(nil), "attn_norm 64", "attn_q 64 64", "attn_k 64 32", "attn_v 64 32", "attn_output 64 64",
+		"ffn_norm 64", "ffn_gate 64 96", "ffn_up 64 96", "ffn_down 96 64")
+}
+
+// smallGGUF has two blocks of the tensors, each given by its name and dimensions, beside an
+// embedding of four tokens and the last norm.
+func smallGGUF(keys []ggufKey, block ...string) []byte {
+	var tensors []ggufTensor
+	offset := uint64(0)
+	add := func(name string, dims ...uint64) {
+		tensors = append(tensors, ggufTensor{name, dims, 1, offset})
+		size := uint64(2)
+		for _, dim := range dims {
+			size *= dim
+		}
+		offset += (size + 31) &^ 31
+	}
+	add("token_embd.weight", 64, 4)
+	for i := range 2 {
+		for _, tensor := range block {
+			fields := strings.Fields(tensor)
+			var dims []uint64
+			for _, field := range fields[1:] {
+				dim, _ := strconv.ParseUint(field, 10, 64)
+				dims = append(dims, dim)
+			}
+			name := fields[0]
+			if !strings.Contains(name, ".") {
+				name += ".weight"
+			}
+			add(fmt.Sprintf("blk.%d.%s", i, name), dims...)
+		}
+	}
+	add("output_norm.weight", 64)
+	return ggufBytes(keys, tensors...)
+}
+
+// The tensors are those that gguf-py 0.19 lists for each architecture (constants.py:
+// MODEL_TENSORS), in small: the layers have as many parameters.
+func TestGGUFFamilies(t *testing.T) {
+	attention := []string{"attn_q 64 64", "attn_k 64 32", "attn_v 64 32", "attn_output 64 64"}
+	headNorms := []string{"attn_q_norm 16", "attn_k_norm 16"}
+	mlp := []string{"ffn_gate 64 96", "ffn_up 64 96", "ffn_down 96 64"}
+	experts := []string{"ffn_gate_inp 64 4", "ffn_gate_exps 64 24 4", "ffn_up_exps 64 24 4", "ffn_down_exps 24 64 4"}
+	before := []string{"attn_norm 64", "ffn_norm 64"}
+	after := []string{"post_attention_norm 64", "post_ffw_norm 64"}
+	for family, test := range map[string]struct {
+		tensors []string
+		cache   int // elements of 100 tokens
+	}{
+		"llama":    {slices.Concat(before, attention, mlp), 2 * 2 * 32 * 100},
+		"qwen3":    {slices.Concat(before, attention, headNorms, mlp), 2 * 2 * 32 * 100},
+		"qwen3moe": {slices.Concat(before, attention, headNorms, experts), 2 * 2 * 32 * 100},
+		"olmo2":    {slices.Concat(after, attention, []string{"attn_q_norm 64", "attn_k_norm 32"}, mlp), 2 * 2 * 32 * 100},
+		"gemma2":   {slices.Concat(before, after, attention, mlp), 2 * 32 * (100 + 10)},
+		"gemma3":   {slices.Concat(before, after, attention, headNorms, mlp), 2 * 2 * 32 * 10},
+		"gpt-oss": {slices.Concat([]string{"attn_norm 64", "post_attention_norm 64", "attn_sinks.weight 4"}, attention, experts,
+			[]string{"attn_q.bias 64", "attn_k.bias 32", "attn_v.bias 32", "attn_output.bias 64", "ffn_gate_inp.bias 4",
+				"ffn_gate_exps.bias 24 4", "ffn_up_exps.bias 24 4", "ffn_down_exps.bias 64 4"}), 2 * 32 * (100 + 10)},
+	} {
+		t.Run(family, func(t *testing.T) {
+			keys := llamaKeys(map[string]any{"general.architecture": family})
+			for i := range keys {
+				keys[i].name = strings.Replace(keys[i].name, "llama.", family+".", 1)
+			}
+			keys = append(keys, ggufKey{family + ".attention.sliding_window", uint32(10)})
+			if slices.Contains(test.tensors, experts[0]) {
+				keys = append(keys, ggufKey{family + ".expert_count", uint32(4)}, ggufKey{family + ".expert_used_count", uint32(2)},
+					ggufKey{family + ".expert_feed_forward_length", uint32(24)})
+			}
+			c, err := Open(writeFile(t, "small.gguf", smallGGUF(keys, test.tensors...)))
+			require.NoError(t, err)
+			report, err := c.Report(estimate.Tokens(1, 16))
+			require.NoError(t, err)
+			assert.Equal(t, c.Parameters(), report.Params.Count)
+			cache, err := c.Cache(1, 100)
+			require.NoError(t, err)
+			size, err := estimate.KVCache(cache)
+			require.NoError(t, err)
+			assert.EqualValues(t, 2*test.cache, size)
+		})
+	}
+}
+
+// checkArchitecture checks that an architecture that was read without an error can
+// be built, or that Model says why not, in bounded memory.
+func checkArchitecture(t *testing.T, a architecture) {
+	heap := allocated(func() { _, _ = estimate.Model(a.Layers()) })
+	if heap > 256<<20 {
+		t.Fatalf("%d bytes allocated for the layers of %+v", heap, a)
+	}
+}
+
+func TestGGUFTellsTheArchitecture(t *testing.T) {
+	c, err := Open(writeFile(t, "llama.gguf", llamaGGUF()))
+	require.NoError(t, err)
+	family, err := c.Architecture()
+	require.NoError(t, err)
+	assert.Equal(t, "llama", family)
+	assert.Equal(t, estimate.Transformer{
+		Family: estimate.Llama, Hidden: 64, Blocks: 2, Heads: 4, KVHeads: 2, FFN: 96, Vocab: 4, Tied: true,
+	}, c.architecture.Transformer)
+
+	report, err := c.Report(estimate.Tokens(1, 16))
+	require.NoError(t, err)
+	assert.Equal(t, c.Parameters(), report.Params.Count)
+	assert.Equal(t, c.Bytes(), report.Params.Bytes)
+	cache, err := c.Cache(1, 16)
+	require.NoError(t, err)
+	size, err := estimate.KVCache(cache)
+	require.NoError(t, err)
+	assert.Equal(t, alloc.Bytes(2*2*16*2*16*2), size)
+}
+
+func TestGGUFSaysWhatIsWrongWithTheArchitecture(t *testing.T) {
+	for name, test := range map[string]struct {
+		replace map[string]any
+		want    string
+	}{
+		"another one":      {map[string]any{"general.architecture": "mamba"}, `"general.architecture": "mamba" is none of those that are known: unknown architecture`},
+		"none":             {map[string]any{"general.architecture": nil}, `"general.architecture": "" is none of those`},
+		"a number":         {map[string]any{"general.architecture": uint8(3)}, `"general.architecture": "" is none of those`},
+		"no heads":         {map[string]any{"llama.attention.head_count": nil}, `metadata key "llama.attention.head_count" is missing`},
+		"zero heads":       {map[string]any{"llama.attention.head_count": uint32(0)}, `"llama.attention.head_count": 0 is not a number from 1`},
+		"hidden a float":   {map[string]any{"llama.embedding_length": float32(64)}, `"llama.embedding_length": is no whole number`},
+		"hidden negative":  {map[string]any{"llama.embedding_length": int32(-64)}, `"llama.embedding_length": is out of range`},
+		"hidden too large": {map[string]any{"llama.embedding_length": uint64(1 << 40)}, `"llama.embedding_length": `},
+		"heads by layer":   {map[string]any{"llama.attention.head_count_kv": []uint32{2, 4}}, `"llama.attention.head_count_kv": differs from layer to layer`},
+		"heads do not fit": {map[string]any{"llama.attention.head_count_kv": uint32(3)}, "4 heads cannot share 3 heads of keys and values"},
+		"hidden and heads": {map[string]any{"llama.embedding_length": uint32(65)}, "a hidden size of 65 does not divide into 4 heads"},
+		"a million layers": {map[string]any{"llama.block_count": uint32(1 << 20)}, "1048576 blocks, more than 1024"},
+		"no vocabulary":    {map[string]any{"tokenizer.ggml.tokens": nil}, "neither vocab_size nor the tokenizer's tokens"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := Open(writeFile(t, "bad.gguf", ggufBytes(llamaKeys(test.replace))))
+			require.NoError(t, err)
+			_, err = c.Architecture()
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+	same, err := Open(writeFile(t, "same.gguf", ggufBytes(llamaKeys(map[string]any{"llama.attention.head_count_kv": []uint32{2, 2}}))))
+	require.NoError(t, err)
+	_, err = same.Architecture()
+	assert.NoError(t, err)
+}

@@ -1,0 +1,67 @@
+package checkpoint
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// quantization is the quantization_config of a config.json, as far as it says how large
+// weights become.
+type quantization struct {
+	Method string `json:"quant_method"`
+
+	Bits     int `json:"bits"`       // GPTQ, and AWQ as transformers write it
+	Group    int `json:"group_size"` // -1 for a whole row
+	AWQBits  int `json:"w_bit"`
+	AWQGroup int `json:"q_group_size"`
+
+	FourBits    bool `json:"load_in_4bit"` // bitsandbytes
+	EightBits   bool `json:"load_in_8bit"`
+	DoubleQuant bool `json:"bnb_4bit_use_double_quant"`
+}
+
+// perElement is the number of bytes that each element of a quantized weight takes, scales
+// and zeros included, and false for a method that is not known. The layouts are those of
+// AutoGPTQ and AutoAWQ (a float16 scale and a zero of the weights' bits for each group),
+// bitsandbytes (a float32 maximum for 64 elements, or with double quantization a byte and a
+// float32 for 256 of those) and transformers' FP8 and MXFP4.
+func (q *quantization) perElement() (bytes float64, known bool) {
+	switch q.Method {
+	case "gptq", "awq":
+		bits := float64(cmp.Or(q.Bits, q.AWQBits, 4))
+		group := float64(cmp.Or(q.Group, q.AWQGroup, 128))
+		if bits < 1 || bits > 16 {
+			return 0, false
+		}
+		if group < 1 {
+			group = 1024 // a whole row: the scales hardly count
+		}
+		return bits/8 + (2+bits/8)/group, true
+	case "bitsandbytes":
+		switch {
+		case q.EightBits:
+			return 1, true
+		case q.FourBits && q.DoubleQuant:
+			return 0.5 + 1.0/64 + 4.0/(64*256), true
+		case q.FourBits:
+			return 0.5 + 4.0/64, true
+		}
+	case "fp8", "fbgemm_fp8":
+		return 1 + 4.0/(128*128), true
+	case "mxfp4":
+		return 17.0 / 32, true
+	}
+	return 0, false
+}
+
+// quantizes reports whether the method packs the weights of a row of the report: those of the
+// projections in the blocks, and with MXFP4 those of the experts alone.
+func (q *quantization) quantizes(row estimate.Row) bool {
+	experts := strings.HasPrefix(row.Kind, "Experts")
+	if q.Method == "mxfp4" {
+		return experts
+	}
+	return (experts || row.Kind == "Linear") && strings.Contains(row.Path, ".layers.")
+}

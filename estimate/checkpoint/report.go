@@ -1,0 +1,208 @@
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// Layers returns the model's layers, ready for Model. The error is
+// ErrNoArchitecture if the files hold tensors only, ErrUnknownArchitecture
+// if the architecture is none that this package builds, and an *Error if its
+// settings are wrong.
+func (c *File) Layers() ([]estimate.Layer, error) {
+	if _, err := c.Architecture(); err != nil {
+		return nil, err
+	}
+	return c.architecture.Layers(), nil
+}
+
+// Cache describes the key/value cache of the model for so many sequences of so many
+// tokens, for KVCache and WithKVCache; set its DType if it is not float16. Of an
+// architecture that is not known it goes by the usual numbers of layers, heads and their
+// size, where the file has them. The errors
+// are those of Layers, one for BERT and ViT, which have no cache, and one for more
+// tokens than a model with learned positions has.
+func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
+	if _, err := c.Architecture(); err != nil && !c.architecture.cache {
+		return estimate.KVConfig{}, err
+	}
+	if a := c.architecture; a.Family.Encoder() {
+		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it is an encoder and has none", a.family)
+	} else if a.Positions > 0 && context > a.Positions {
+		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, a.Positions)
+	}
+	return c.architecture.Cache(batch, context, 0), nil
+}
+
+// usualTokens is the length of a text where nobody says it.
+const usualTokens = 512
+
+// Input is what the model reads: so many texts of so many tokens, 0 for the usual 512 or as
+// many as the model has positions; for ViT images of its size, and the length must be 0.
+// The errors are those of Layers.
+func (c *File) Input(batch, length int) (estimate.Option, error) {
+	if _, err := c.Architecture(); err != nil {
+		return nil, err
+	}
+	a := c.architecture
+	if a.Family != estimate.ViT {
+		if length == 0 {
+			length = usualTokens
+			if a.Positions > 0 {
+				length = min(length, a.Positions)
+			}
+		}
+		return estimate.Tokens(batch, length), nil
+	}
+	if length != 0 {
+		return nil, fmt.Errorf("checkpoint: input of %d tokens: a %s model reads images", length, a.family)
+	}
+	return estimate.InputShape(batch, a.Channels, a.Image, a.Image), nil
+}
+
+// Report is Model of the files. Without options the element type is the one that most
+// of the weights have. Where the architecture is not known the report tells the
+// parameters only, and says so; an input is an error then.
+//
+// Weights are counted as they are stored, quantized ones too, unless the options give them a type
+// or shard them; a note of the report says which.
+func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
+	layers, err := c.Layers()
+	untold := errors.Is(err, ErrNoArchitecture) || errors.Is(err, ErrUnknownArchitecture)
+	switch {
+	case untold:
+		layers = c.stored()
+	case err != nil:
+		return nil, err
+	}
+	r, err := estimate.Model(layers, slices.Concat([]estimate.Option{estimate.Name(c.Name)}, c.types(), opts)...)
+	if err != nil {
+		return nil, err
+	}
+	switch held := c.Parameters(); {
+	case untold:
+		r.Notes = append(r.Notes, fmt.Sprintf("parameters only: %v", c.architectureErr))
+		if c.architecture.cache && r.Inference.Cache > 0 {
+			r.Notes = append(r.Notes, "the key/value cache goes by the usual numbers of layers, heads and their size")
+		}
+	case len(c.tensors) == 0 && c.architecture.quantized != nil:
+		r.Notes = append(r.Notes, c.architecture.quantized.note(c))
+	case len(c.tensors) > 0 && c.architecture.quantized == nil && held != r.Params.Count:
+		r.Notes = append(r.Notes, fmt.Sprintf("the files hold %d parameters, the layers have %d", held, r.Params.Count))
+	}
+	return r, nil
+}
+
+// types are the options that the files give.
+func (c *File) types() []estimate.Option {
+	d := c.architecture.dtype
+	switch totals := c.Totals(); {
+	case c.architecture.quantized != nil: // what is stored is packed
+		d = cmp.Or(d, alloc.Float16)
+	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
+		d = cmp.Or(totals[0].Encoding.DType, alloc.Float16)
+	}
+	var opts []estimate.Option
+	switch d {
+	case 0:
+	case alloc.Float16, alloc.BFloat16, alloc.Float32, alloc.Float64:
+		opts = append(opts, estimate.Precision(d))
+	default:
+		opts = append(opts, estimate.Precision(alloc.Float16), estimate.Weights(d))
+	}
+	if len(c.tensors) > 0 {
+		opts = append(opts, estimate.Stored(c.weights()))
+	} else if stored, ok := c.packed(); ok {
+		opts = append(opts, estimate.Stored(stored))
+	}
+	return opts
+}
+
+// weights is what the files hold, buffers left out.
+func (c *File) weights() estimate.Amount {
+	held := estimate.Amount{Count: c.Parameters()}
+	for _, t := range c.tensors {
+		if !t.IsBuffer() {
+			held.Bytes += t.Bytes
+		}
+	}
+	if c.architecture.quantized != nil { // several weights in an element
+		held.Count = 0
+	}
+	return held
+}
+
+// stored returns layers that have the tensors and nothing else, one for each module
+// that the tensors' names tell.
+func (c *File) stored() []estimate.Layer {
+	var layers []estimate.Layer
+	at := map[string]int{}
+	for _, t := range c.tensors {
+		module, name := "", t.Name
+		if dot := strings.LastIndexByte(t.Name, '.'); dot >= 0 {
+			module, name = t.Name[:dot], t.Name[dot+1:]
+		}
+		i, ok := at[module]
+		if !ok {
+			i = len(layers)
+			at[module] = i
+			layers = append(layers, estimate.Named{Name: module, Layer: &storedModule{}})
+		}
+		m := layers[i].(estimate.Named).Layer.(*storedModule)
+		m.params = append(m.params, estimate.Param{Name: name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.IsBuffer()})
+	}
+	return layers
+}
+
+// storedModule is a module of which only the tensors are known.
+type storedModule struct{ params []estimate.Param }
+
+// Kind names the row.
+func (*storedModule) Kind() string { return "Stored" }
+
+// Declare implements Layer.
+func (m *storedModule) Declare(d *estimate.Declaration) {
+	for _, p := range m.params {
+		d.Add(p)
+	}
+}
+
+// Forward implements Layer.
+func (*storedModule) Forward(t *estimate.Tape, _ estimate.Tensor) (estimate.Tensor, error) {
+	return estimate.Tensor{}, t.Errorf("only its tensors are known: give no input")
+}
+
+// packed is what the weights take once they are quantized, as far as a config.json tells.
+func (c *File) packed() (estimate.Amount, bool) {
+	q := c.architecture.quantized
+	if q == nil || len(c.tensors) > 0 {
+		return estimate.Amount{}, false
+	}
+	each, known := q.perElement()
+	r, err := estimate.Model(c.architecture.Layers(), estimate.Precision(cmp.Or(c.architecture.dtype, alloc.Float16)))
+	if err != nil || !known {
+		return estimate.Amount{}, false
+	}
+	whole := float64(r.Params.Bytes)
+	for _, row := range r.Layers {
+		if q.quantizes(row) {
+			whole += float64(row.Params) * (each - float64(r.Params.Bytes)/float64(max(1, r.Params.Count)))
+		}
+	}
+	return estimate.Amount{Count: r.Params.Count, Bytes: alloc.Bytes(whole)}, true
+}
+
+// note says how a report counts the weights.
+func (q *quantization) note(c *File) string {
+	method := cmp.Or(q.Method, "an unnamed method")
+	if _, ok := c.packed(); ok {
+		return "the weights are quantized (" + method + "), and their size is that which the config.json makes likely"
+	}
+	return "the weights are quantized (" + method + "), and counted as if they were not: open the weights themselves"
+}

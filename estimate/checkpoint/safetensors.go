@@ -1,0 +1,234 @@
+package checkpoint
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// The safetensors format: eight bytes with the header's length (little-endian), the
+// header in JSON, the data. The rules checked here are those of the reference
+// implementation, safetensors 0.8 (safetensors/src/tensor.rs: Metadata::validate): the
+// header is at most 100 MB; the data of all tensors, ordered by offset, fill the
+// rest of the file without overlap or hole. Beyond it, names must be unique, which
+// the format's description asks for.
+
+const maxSafetensorsHeader = 100_000_000
+
+// safetensorsEncodings has all types of safetensors 0.8, those of package alloc
+// and the ones it lacks.
+var safetensorsEncodings = func() map[string]Encoding {
+	encodings := map[string]Encoding{
+		"F6_E2M3":     {Name: "F6_E2M3", BlockElements: 4, BlockBytes: 3},
+		"F6_E3M2":     {Name: "F6_E3M2", BlockElements: 4, BlockBytes: 3},
+		"F8_E8M0":     {Name: "F8_E8M0", BlockElements: 1, BlockBytes: 1},
+		"F8_E4M3FNUZ": {Name: "F8_E4M3FNUZ", BlockElements: 1, BlockBytes: 1},
+		"F8_E5M2FNUZ": {Name: "F8_E5M2FNUZ", BlockElements: 1, BlockBytes: 1},
+	}
+	for d := alloc.DType(1); d.Valid(); d++ {
+		name := d.Safetensors()
+		if name == "" {
+			continue
+		}
+		encoding := Encoding{Name: name, DType: d, BlockElements: 1, BlockBytes: d.Bits() / 8}
+		if d.Bits() < 8 {
+			encoding.BlockElements, encoding.BlockBytes = 8/d.Bits(), 1
+		}
+		encodings[name] = encoding
+	}
+	return encodings
+}()
+
+// readSafetensors reads the header of a safetensors file of size bytes. Memory
+// follows what the file really holds and not what it claims.
+func readSafetensors(r io.ReaderAt, size int64, file string) ([]Tensor, error) {
+	header, err := safetensorsHeader(r, size, file)
+	if err != nil {
+		return nil, err
+	}
+	value, err := readJSONValue(io.NewSectionReader(r, 8, header))
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, inFile(file, "the header's JSON ends before it is complete")
+	case err != nil:
+		return nil, &Error{File: file, Reason: "the header is not valid JSON", Err: err}
+	}
+	d := safetensorsDecoder{file: file, jsonCursor: jsonCursor{value}}
+	tensors, err := d.tensors()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSafetensorsLayout(tensors, size-8-header, file); err != nil {
+		return nil, err
+	}
+	for i := range tensors {
+		tensors[i].Offset += 8 + header
+	}
+	return tensors, nil
+}
+
+// safetensorsHeader returns the header's length.
+func safetensorsHeader(r io.ReaderAt, size int64, file string) (int64, error) {
+	var start [9]byte
+	if size < 9 {
+		return 0, inFile(file, "%d bytes are too few for a safetensors file: it is truncated, or no such file", size)
+	}
+	if _, err := r.ReadAt(start[:], 0); err != nil {
+		return 0, &Error{File: file, Reason: "read the header's length", Err: err}
+	}
+	n := binary.LittleEndian.Uint64(start[:8])
+	if n > maxSafetensorsHeader {
+		return 0, inFile(file, "the header says that it has %d bytes, more than the %d that the format allows", n, maxSafetensorsHeader)
+	}
+	if int64(n) > size-8 {
+		return 0, inFile(file, "the header says that it has %d bytes, but only %d follow: the file is truncated", n, size-8)
+	}
+	if start[8] != '{' {
+		return 0, inFile(file, "the header begins with %q instead of '{': no safetensors file", start[8])
+	}
+	return int64(n), nil
+}
+
+// checkSafetensorsLayout sorts the tensors by offset and checks that they tile
+// the data.
+func checkSafetensorsLayout(tensors []Tensor, data int64, file string) error {
+	slices.SortFunc(tensors, func(a, b Tensor) int {
+		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Bytes, b.Bytes))
+	})
+	end := int64(0)
+	for _, t := range tensors {
+		switch last := t.Offset + int64(t.Bytes); {
+		case last > data:
+			return atTensor(file, t.Name, "its data end at offset %d, but the file holds %d bytes of data: truncated, or the header lies", last, data)
+		case t.Offset < end:
+			return atTensor(file, t.Name, "its data begin at offset %d, inside another tensor's, which end at %d", t.Offset, end)
+		case t.Offset > end:
+			return atTensor(file, t.Name, "its data begin at offset %d and leave a hole of %d bytes before it", t.Offset, t.Offset-end)
+		default:
+			end = last
+		}
+	}
+	if end != data {
+		return inFile(file, "%d bytes at its end belong to no tensor", data-end)
+	}
+	return nil
+}
+
+// safetensorsDecoder decodes a header.
+type safetensorsDecoder struct {
+	jsonCursor
+	file string
+	name string // of the tensor that is being decoded
+}
+
+// tensors decodes the whole header.
+func (d *safetensorsDecoder) tensors() ([]Tensor, error) {
+	d.token() // the opening brace, which safetensorsHeader saw
+	var tensors []Tensor
+	for d.more() {
+		d.name = string(unquote(d.member()))
+		if d.name == "__metadata__" {
+			d.value()
+			continue
+		}
+		t, err := d.tensor()
+		if err != nil {
+			return nil, err
+		}
+		tensors = append(tensors, t)
+	}
+	return tensors, nil
+}
+
+// tensor decodes {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. Keys that
+// the format does not have are skipped, as the reference does.
+func (d *safetensorsDecoder) tensor() (Tensor, error) {
+	t := Tensor{Name: d.name, File: d.file}
+	if err := d.open("{"); err != nil {
+		return t, err
+	}
+	var bounds [2]int64
+	var offsets []int64
+	var err error
+	for d.more() {
+		switch key := d.member(); string(key) {
+		case `"dtype"`:
+			t.Encoding, err = d.encoding()
+		case `"shape"`:
+			t.Shape, err = wholeNumbers(d, "shape", make([]int, 0, 4), maxDims)
+		case `"data_offsets"`:
+			offsets, err = wholeNumbers(d, "data_offsets", bounds[:0], len(bounds))
+		default:
+			d.value()
+		}
+		if err != nil {
+			return t, err
+		}
+	}
+	d.token() // the closing brace
+	if t.Encoding.Name == "" || t.Shape == nil || len(offsets) != len(bounds) {
+		return t, d.errorf("it needs a dtype, a shape and two data_offsets")
+	}
+	return t, d.place(&t, offsets[0], offsets[1])
+}
+
+// place checks that a tensor's size is that of its place in the data.
+func (d *safetensorsDecoder) place(t *Tensor, begin, end int64) error {
+	if err := t.measure(); err != nil {
+		return d.errorf("%w", err)
+	}
+	if end < begin {
+		return d.errorf("its data end at offset %d, before they begin at %d", end, begin)
+	}
+	if int64(t.Bytes) != end-begin {
+		return d.errorf("shape %v of %v takes %d bytes, but its data_offsets [%d, %d] hold %d",
+			t.Shape, t.Encoding, int64(t.Bytes), begin, end, end-begin)
+	}
+	t.Offset = begin
+	return nil
+}
+
+// encoding decodes a dtype.
+func (d *safetensorsDecoder) encoding() (Encoding, error) {
+	value := d.value()
+	if encoding, ok := safetensorsEncodings[string(bytes.Trim(value, `"`))]; ok && value[0] == '"' {
+		return encoding, nil
+	}
+	return Encoding{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", shorten(string(value)))
+}
+
+// wholeNumbers decodes the key's array of at most n numbers, appended to dst.
+func wholeNumbers[N int | int64](d *safetensorsDecoder, key string, dst []N, n int) ([]N, error) {
+	if err := d.open("["); err != nil {
+		return nil, err
+	}
+	for d.more() {
+		value := d.value()
+		number, err := strconv.ParseUint(string(value), 10, 63)
+		if err != nil || int64(N(number)) != int64(number) || len(dst) == n {
+			return nil, d.errorf("%s: %s: want at most %d whole numbers that fit an %T", key, shorten(string(value)), n, N(0))
+		}
+		dst = append(dst, N(number))
+	}
+	d.token() // the closing bracket
+	return dst, nil
+}
+
+// open reads the beginning of an object or an array.
+func (d *safetensorsDecoder) open(bracket string) error {
+	if token := d.token(); string(token) != bracket {
+		return d.errorf("a JSON %s where a %s belongs", shorten(string(token)), bracket)
+	}
+	return nil
+}
+
+// errorf is an error at the tensor that is being decoded.
+func (d *safetensorsDecoder) errorf(format string, args ...any) error {
+	return atTensor(d.file, d.name, format, args...)
+}

@@ -1,0 +1,90 @@
+package checkpoint
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Encoding is how a file stores the elements of a tensor: in blocks, each of
+// BlockElements elements in BlockBytes bytes. For most types a block is one
+// element; a quantized type packs some hundred of them with their scales.
+type Encoding struct {
+	// Name is the file format's own name of the type: "BF16", "Q4_K".
+	Name string
+	// DType is the element type; zero for the types that only exist in blocks
+	// (GGUF's quantized ones) or that package alloc does not have (F8_E8M0).
+	DType alloc.DType
+	// BlockElements and BlockBytes are both at least 1.
+	BlockElements, BlockBytes int
+}
+
+// String returns the name that the file's format has for the type.
+func (e Encoding) String() string { return e.Name }
+
+// BitsPerElement returns the storage an element takes, scales included: 4.5 for
+// Q4_K.
+func (e Encoding) BitsPerElement() float64 {
+	return 8 * float64(e.BlockBytes) / float64(e.BlockElements)
+}
+
+// Bytes returns the storage of a number of elements. It is an error if they do not
+// fill whole blocks or the size does not fit.
+func (e Encoding) Bytes(elements int64) (alloc.Bytes, error) {
+	if elements%int64(e.BlockElements) != 0 {
+		return 0, fmt.Errorf("%d elements do not fill whole blocks of %d, as %s has them", elements, e.BlockElements, e.Name)
+	}
+	blocks := elements / int64(e.BlockElements)
+	if blocks > int64(alloc.MaxBytes)/int64(e.BlockBytes) {
+		return 0, fmt.Errorf("the size of %d elements of %s overflows 64 bits", elements, e.Name)
+	}
+	return alloc.Bytes(blocks * int64(e.BlockBytes)), nil
+}
+
+// Tensor is one tensor of a model file, as the file's header describes it.
+type Tensor struct {
+	Name     string
+	Encoding Encoding
+	// Shape has the outermost dimension first, also where the format has it last.
+	// It is shared with the File: do not change it.
+	Shape    alloc.Shape
+	Elements int64
+	Bytes    alloc.Bytes
+	// File is the name of the file, without its folder; the data begin at Offset
+	// bytes from the file's start.
+	File   string
+	Offset int64
+}
+
+// IsBuffer reports whether the tensor is state that is stored with a model and is
+// no parameter. Files do not say so: it goes by the names under which PyTorch's
+// batch norm and the models of Hugging Face's transformers register their buffers.
+func (t Tensor) IsBuffer() bool {
+	module, name := "", t.Name
+	if dot := strings.LastIndexByte(t.Name, '.'); dot >= 0 {
+		module, name = t.Name[:dot], t.Name[dot+1:]
+	}
+	switch name {
+	case "running_mean", "running_var", "num_batches_tracked", "position_ids", "masked_bias":
+		return true
+	case "inv_freq":
+		return strings.HasSuffix(module, "rotary_emb")
+	case "bias": // GPT-2's causal mask (1, 1, context, context)
+		return strings.HasSuffix(module, "attn") && len(t.Shape) == 4
+	}
+	return false
+}
+
+// maxDims bounds a tensor's dimensions, as PyTorch and NumPy do.
+const maxDims = 64
+
+// measure fills in the tensor's elements and bytes from its shape and encoding.
+func (t *Tensor) measure() error {
+	var err error
+	if t.Elements, err = t.Shape.Elements(); err != nil {
+		return err
+	}
+	t.Bytes, err = t.Encoding.Bytes(t.Elements)
+	return err
+}

@@ -1,0 +1,206 @@
+package estimate
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+func newDeclaration(memory *scratch, cfg *config) *Declaration {
+	return &Declaration{
+		cfg: cfg, met: make(map[string]bool),
+		modules: memory.modules[:0], params: memory.params[:0], index: memory.index, shared: make(map[Layer]bool),
+	}
+}
+
+// run lets the model declare itself.
+func (d *Declaration) run(root Layer, name string) error {
+	d.modules = append(d.modules, module{kind: name, frozen: d.cfg.lora != nil})
+	d.index[""] = 0
+	root.Declare(d)
+	if d.err == nil {
+		d.err = d.checkTies()
+	}
+	if d.err == nil {
+		d.err = d.unmet()
+	}
+	return d.err
+}
+
+// unmet reports a pattern that matches no layer: it is most likely a mistake.
+func (d *Declaration) unmet() error {
+	patterns, what := d.cfg.frozen, "Frozen: no layer's"
+	if d.cfg.lora != nil {
+		patterns, what = slices.Concat(patterns, d.cfg.lora.Targets), "Adapt: no Linear's"
+	}
+	for _, p := range patterns {
+		if !d.met[p] {
+			return fmt.Errorf("estimate %s: %s path matches %q, as %q would be", d.cfg.name, what, p, d.modules[len(d.modules)/2].path)
+		}
+	}
+	return nil
+}
+
+// freezes reports whether a part at a path is not trained.
+func (d *Declaration) freezes(at string, l Layer) bool {
+	if _, ok := l.(interface{ adapts() }); ok {
+		return false
+	}
+	frozen := d.modules[d.current].frozen
+	for _, p := range d.cfg.frozen {
+		if ok, _ := path.Match(p, at); ok {
+			d.met[p], frozen = true, true
+		}
+	}
+	return frozen
+}
+
+// adapts reports whether the Linear that is being declared gets an adapter.
+func (d *Declaration) adapts() bool {
+	if d.cfg.lora == nil {
+		return false
+	}
+	which, ok := d.cfg.lora.targets(d.path)
+	if ok {
+		d.met[d.cfg.lora.Targets[which]] = true
+	}
+	return ok
+}
+
+// Layer declares a part under a name, with all that it declares itself. It
+// reports whether there is any sense in going on: a layer that declares many
+// parts in a loop should leave it when the answer is no.
+func (d *Declaration) Layer(name string, l Layer) bool {
+	if d.err != nil {
+		return false
+	}
+	l = unwrap(l)
+	at := d.join(d.path, name)
+	switch {
+	case isNil(l):
+		d.err = &LayerError{Path: at, Layer: "nil", Reason: "there is no layer here: give one, or take the entry out"}
+	case len(d.modules) >= maxLayers:
+		d.err = &LayerError{Path: at, Layer: kindOf(l), Reason: fmt.Sprintf("the model has more than %d layers", maxLayers)}
+	case d.depth >= maxDepth:
+		d.err = &LayerError{Path: at, Layer: kindOf(l), Reason: fmt.Sprintf("layers are nested more than %d deep", maxDepth)}
+	}
+	if d.err != nil {
+		return false
+	}
+	outer, current := d.path, d.current
+	d.path, d.depth = at, d.depth+1
+	if i, seen := d.index[at]; seen {
+		d.current = i // the same module called again, as torchvision does with relu
+		if d.modules[i].own > 0 {
+			d.err = &LayerError{Path: at, Layer: kindOf(l), Reason: "two layers with parameters have this name: name them apart, or Share one"}
+			return false
+		}
+	} else {
+		frozen := d.freezes(at, l)
+		d.current = len(d.modules)
+		d.index[at] = d.current
+		d.modules = append(d.modules, module{path: at, kind: kindOf(l), depth: d.depth, frozen: frozen})
+	}
+	l.Declare(d)
+	d.path, d.depth, d.current = outer, d.depth-1, current
+	return d.err == nil
+}
+
+// Param declares a parameter of the layer that is being declared.
+func (d *Declaration) Param(name string, dims ...int) {
+	d.Add(Param{Name: name, Shape: dims})
+}
+
+// Buffer declares a buffer of the model's type of weights.
+func (d *Declaration) Buffer(name string, dims ...int) {
+	d.Add(Param{Name: name, Shape: dims, Buffer: true})
+}
+
+// Add declares a parameter or a buffer with all that Param can say.
+func (d *Declaration) Add(p Param) {
+	if d.err != nil {
+		return
+	}
+	n, err := p.Shape.Elements()
+	if err == nil && p.DType != 0 {
+		_, err = p.Shape.Bytes(p.DType)
+	}
+	if err != nil {
+		m := d.modules[d.current]
+		d.err = &LayerError{Path: m.path, Layer: m.kind, Reason: "parameter " + p.Name, Err: err}
+		return
+	}
+	d.params = append(d.params, ownedParam{Param: p, elements: n, module: d.current})
+	m := &d.modules[d.current]
+	m.own++
+	if !p.Buffer && p.Tied == "" {
+		m.params = addSat(m.params, n)
+	}
+}
+
+// Errorf ends the declaration with an error that names the current layer.
+func (d *Declaration) Errorf(format string, args ...any) {
+	if d.err == nil {
+		m := d.modules[d.current]
+		d.err = &LayerError{Path: m.path, Layer: m.kind, Reason: fmt.Sprintf(format, args...)}
+	}
+}
+
+func (d *Declaration) checkTies() error {
+	for _, p := range d.params {
+		if p.Tied == "" {
+			continue
+		}
+		m := d.modules[p.module]
+		owner := d.ownerOf(p.Tied)
+		if owner == nil {
+			return &LayerError{Path: m.path, Layer: m.kind, Reason: fmt.Sprintf("parameter %s is tied to %q, which the model does not have", p.Name, p.Tied)}
+		}
+		if !owner.Shape.Equal(p.Shape) {
+			return &LayerError{Path: m.path, Layer: m.kind, Reason: fmt.Sprintf("parameter %s has shape %v, but %q, to which it is tied, has %v", p.Name, p.Shape, p.Tied, owner.Shape)}
+		}
+	}
+	return nil
+}
+
+// ownerOf is the parameter of a path, or nil.
+func (d *Declaration) ownerOf(path string) *ownedParam {
+	at := strings.LastIndexByte(path, '.')
+	module, ok := d.index[path[:max(0, at)]]
+	if !ok {
+		return nil
+	}
+	for i := range d.params {
+		if p := &d.params[i]; p.module == module && p.Name == path[at+1:] && p.Tied == "" {
+			return p
+		}
+	}
+	return nil
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	if name == "" {
+		return path
+	}
+	return path + "." + name
+}
+
+// join is join without an allocation for each path: most of them are long and alike.
+func (d *Declaration) join(path, name string) string {
+	if path == "" || name == "" {
+		return join(path, name)
+	}
+	if n := len(path) + 1 + len(name); d.text.Cap()-d.text.Len() < n {
+		d.text = strings.Builder{}
+		d.text.Grow(max(4096, n))
+	}
+	begin := d.text.Len()
+	d.text.WriteString(path)
+	d.text.WriteByte('.')
+	d.text.WriteString(name)
+	return d.text.String()[begin:]
+}

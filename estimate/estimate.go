@@ -1,0 +1,303 @@
+package estimate
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Model estimates the memory of a model that calls the layers one after
+// another. It computes with shapes alone and takes microseconds. The error is a
+// *LayerError where a layer cannot be made or does not take its input.
+//
+// Without an input the report has the parameters only, and says so.
+func Model(layers []Layer, opts ...Option) (*Report, error) {
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	if len(layers) == 0 {
+		return nil, fmt.Errorf("estimate %s: there are no layers: give one at least", cfg.name)
+	}
+	var t *Tape
+	memory := scratches.Get().(*scratch)
+	decl := newDeclaration(memory, cfg)
+	defer func() { memory.release(decl, t) }()
+	root := Sequential(layers)
+	if err := decl.run(root, cfg.name); err != nil {
+		return nil, err
+	}
+	own, err := weigh(decl, cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{
+		Name: cfg.name, HasInput: len(cfg.inputs) > 0, training: cfg.training,
+		Params: own.params, Trained: own.trained, Buffers: own.buffers,
+	}
+	if !r.HasInput {
+		r.Layers = decl.rows()
+		r.Notes = append(r.Notes, "no input was given: activations are not known, and not in the peaks")
+		if err := withoutInput(r, own, cfg); err != nil {
+			return nil, err
+		}
+		r.store(cfg)
+		return r, nil
+	}
+	t = newTape(decl, cfg, memory)
+	if err := t.record(root); err != nil {
+		return nil, err
+	}
+	r.describe(t)
+	serve, learn, err := peaks(r, t, own)
+	if err != nil {
+		return nil, err
+	}
+	r.store(cfg)
+	t.footprints(r, own, serve, learn)
+	return r, nil
+}
+
+func newConfig(opts []Option) (*config, error) {
+	cfg := &config{
+		name: "Sequential", weights: alloc.Float32, activations: alloc.Float32, gradients: alloc.Float32,
+		sharding: Sharding{},
+	}
+	for _, o := range opts {
+		if o != nil {
+			o(cfg)
+		}
+	}
+	for _, d := range []alloc.DType{cfg.weights, cfg.activations, cfg.gradients} {
+		if !d.Valid() {
+			return nil, fmt.Errorf("estimate %s: %v is not an element type", cfg.name, d)
+		}
+	}
+	if cfg.optimizer > Adafactor {
+		return nil, fmt.Errorf("estimate %s: %v is not an optimizer", cfg.name, cfg.optimizer)
+	}
+	if l := cfg.loop; l.ZeroGrad > ZeroGradKept || l.Output > OutputDropped || l.Form > Fused || l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches {
+		return nil, fmt.Errorf("estimate %s: %+v is no Loop: want its constants, and 0 to %d micro-batches", cfg.name, l, maxMicroBatches)
+	}
+	if cfg.backend > CPU {
+		return nil, fmt.Errorf("estimate %s: Backend(%d) is none: want CUDA or CPU", cfg.name, cfg.backend)
+	}
+	for _, p := range slices.Concat(cfg.checkpoints, cfg.frozen) {
+		if _, err := path.Match(p, ""); err != nil {
+			return nil, fmt.Errorf("estimate %s: pattern %q: %w", cfg.name, p, err)
+		}
+	}
+	if d := cfg.autocast; d != 0 && d != alloc.Float16 && d != alloc.BFloat16 {
+		return nil, fmt.Errorf("estimate %s: Autocast to %v: want float16 or bfloat16", cfg.name, d)
+	}
+	if err := cfg.lora.check(); err != nil {
+		return nil, fmt.Errorf("estimate %s: LoRA: %w", cfg.name, err)
+	}
+	if cfg.needsBatch && !slices.ContainsFunc(cfg.inputs, func(in input) bool { return len(in.shape) > 0 }) {
+		return nil, fmt.Errorf("estimate %s: the largest batch needs an input with a batch", cfg.name)
+	}
+	return cfg, cfg.sharding.check()
+}
+
+func newTape(decl *Declaration, cfg *config, memory *scratch) *Tape {
+	n := len(decl.modules)
+	return &Tape{
+		cfg: cfg, decl: decl, row: -1, next: 1, called: make([]bool, n), matched: make([]bool, len(cfg.checkpoints)), homes: map[Layer]string{}, rows: make([]Row, 0, n),
+		ops: memory.ops[:0], storages: memory.storages[:0], refs: memory.refs[:0],
+	}
+}
+
+// record runs the layers over the inputs.
+func (t *Tape) record(root Layer) error {
+	for i, in := range t.cfg.inputs {
+		d := or(in.dtype, t.cfg.activations)
+		bytes, err := in.shape.Bytes(d)
+		switch {
+		case err != nil:
+			return fmt.Errorf("estimate %s: input %d: %w", t.cfg.name, i, err)
+		case bytes == 0:
+			return fmt.Errorf("estimate %s: input %d %v is empty: every dimension must be 1 or more", t.cfg.name, i, in.shape)
+		case bytes > maxTotal-t.total:
+			return fmt.Errorf("estimate %s: input %d %v takes more than %v", t.cfg.name, i, in.shape, alloc.Bytes(maxTotal))
+		}
+		t.total += bytes
+		id := t.newStorage(storage{bytes: int64(bytes), alias: -1, input: true})
+		t.inputs = append(t.inputs, Tensor{Shape: in.shape, DType: d, tape: t, storage: id})
+	}
+	t.inputsRead = 1
+	y, err := root.Forward(t, t.inputs[0])
+	if err != nil {
+		return err
+	}
+	t.out = y
+	t.hold(t.cos) // the tables live as long as the model runs
+	t.hold(t.sin)
+	t.hold(t.masks)
+	for i := range t.storages {
+		if s := &t.storages[i]; s.cached && len(t.ops) > 0 {
+			s.last, s.lastRun = int32(len(t.ops)-1), int32(len(t.ops)-1)
+		}
+	}
+	return t.unused()
+}
+
+// unused reports an option that had no effect: it is most likely a mistake.
+func (t *Tape) unused() error {
+	if i := t.inputsRead; i < len(t.inputs) {
+		return fmt.Errorf("estimate %s: no layer reads input %d, %v: give one input, or layers that call Tape.Input(%d)",
+			t.cfg.name, i, t.inputs[i].Shape, i)
+	}
+	for i, pattern := range t.cfg.checkpoints {
+		if !t.matched[i] {
+			return fmt.Errorf("estimate %s: Checkpointed: no layer's path matches %q, as %q would be", t.cfg.name, pattern, t.example())
+		}
+	}
+	return nil
+}
+
+// example is the path of a layer.
+func (t *Tape) example() string {
+	if len(t.rows) == 0 {
+		return ""
+	}
+	return t.rows[len(t.rows)/2].Path
+}
+
+// rows are the layers of a model without an input.
+func (d *Declaration) rows() []Row {
+	rows := make([]Row, 0, len(d.modules))
+	for i, m := range d.modules[1:] {
+		leaf := i+2 >= len(d.modules) || d.modules[i+2].depth <= m.depth
+		rows = append(rows, Row{Path: m.path, Kind: m.kind, Depth: m.depth, Leaf: leaf, Params: m.params, module: i + 1})
+	}
+	return rows
+}
+
+// describe fills in what the tape tells without a model of time.
+func (r *Report) describe(t *Tape) {
+	for _, in := range t.inputs {
+		r.Inputs = append(r.Inputs, in.Shape)
+	}
+	r.Output, r.Layers = t.out.Shape, t.rows
+	for i := range t.rows {
+		row := &t.rows[i]
+		r.FLOPs = addSat(r.FLOPs, row.FLOPs)
+		if !row.Leaf {
+			continue
+		}
+		if !(row.inPlace && row.Kind == "ReLU") {
+			r.intermediates = alloc.Bytes(addSat(int64(r.intermediates), times(int64(t.cfg.activations.Bits()), row.Output)/8))
+		}
+	}
+	for i := range t.storages {
+		s := &t.storages[i]
+		if s.kept && !s.hidden {
+			r.Kept += alloc.Bytes(s.bytes)
+		}
+	}
+	r.Activations = t.activations()
+}
+
+// activations adds up what the leaves return, each storage once.
+func (t *Tape) activations() Amount {
+	var a Amount
+	for i := range t.ops {
+		o := &t.ops[i]
+		if o.view || o.inPlace || o.row < 0 || !t.rows[o.row].Leaf {
+			continue
+		}
+		if last := i+1 == len(t.ops) || t.ops[i+1].row != o.row; last {
+			n, _ := t.rows[o.row].Output.Elements()
+			a.Count = addSat(a.Count, n)
+			a.Bytes += alloc.Bytes(t.storages[o.out].bytes)
+		}
+	}
+	return a
+}
+
+// maxBatch is the largest batch that MaxBatch tries, and context that MaxContext does.
+const maxBatch = 1 << 30
+
+// MaxBatch returns the largest batch with which the model fits into the budget,
+// at most 1 << 30, and 0 if not even one sample fits. The batch is dimension 0 of
+// each input, and that of the key/value cache; the length that the options give it does
+// not matter. What fits is what Report.Fits says: training if there is a Train option,
+// else inference.
+func MaxBatch(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
+	return largest(layers, budget, opts, withBatch)
+}
+
+// MaxContext returns the largest context of the key/value cache that WithKVCache describes
+// with which the model fits into the budget, at most 1 << 30, and 0 if not even one token
+// does. The input, a piece of a prompt, stays as it is.
+func MaxContext(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
+	cfg, err := newConfig(opts)
+	switch {
+	case err != nil:
+		return 0, err
+	case cfg.cache == nil || cfg.training:
+		return 0, fmt.Errorf("estimate %s: the longest context needs WithKVCache and no training", cfg.name)
+	}
+	return largest(layers, budget, opts, withContext)
+}
+
+// largest is the largest number with which the model fits, given the option for a number.
+func largest(layers []Layer, budget alloc.Bytes, opts []Option, of func(int) Option) (int, error) {
+	fits := func(n int) (bool, error) {
+		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)
+		if err != nil {
+			return false, err
+		}
+		return r.Fits(budget), nil
+	}
+	if ok, err := fits(1); err != nil || !ok {
+		return 0, err
+	}
+	// A number whose sizes overflow is an error, and does not fit either.
+	low, high := 1, 2 // low fits
+	for low < maxBatch {
+		if ok, err := fits(high); err != nil || !ok {
+			break
+		}
+		low, high = high, 2*min(high, maxBatch/2)
+	}
+	for high-low > 1 {
+		mid := low + (high-low)/2
+		if ok, err := fits(mid); err == nil && ok {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low, nil
+}
+
+// withContext sets the context of the cache.
+func withContext(n int) Option {
+	return func(c *config) {
+		c.searches = true
+		cache := *c.cache
+		cache.Context = n
+		c.cache = &cache
+	}
+}
+
+// withBatch replaces dimension 0 of every input.
+func withBatch(n int) Option {
+	return func(c *config) {
+		c.needsBatch, c.searches = true, true
+		for i := range c.inputs {
+			if shape := c.inputs[i].shape.Clone(); len(shape) > 0 {
+				shape[0] = n
+				c.inputs[i].shape = shape
+			}
+		}
+		if c.cache != nil {
+			cache := *c.cache
+			cache.Batch = n
+			c.cache = &cache
+		}
+	}
+}

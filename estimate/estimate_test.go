@@ -1,0 +1,399 @@
+package estimate_test
+
+import (
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// vgg19 are the first six layers of VGG19's features, as the reference's README
+// measures them.
+var vgg19 = []estimate.Layer{
+	estimate.Conv2d{In: 3, Out: 64, Kernel: 3, Padding: 1},
+	estimate.ReLU{InPlace: true},
+	estimate.Conv2d{In: 64, Out: 64, Kernel: 3, Padding: 1},
+	estimate.ReLU{InPlace: true},
+	estimate.MaxPool{Kernel: 2},
+	estimate.Conv2d{In: 64, Out: 128, Kernel: 3, Padding: 1},
+}
+
+func model(t *testing.T, layers []estimate.Layer, opts ...estimate.Option) *estimate.Report {
+	t.Helper()
+	r, err := estimate.Model(layers, opts...)
+	require.NoError(t, err)
+	return r
+}
+
+func TestReference(t *testing.T) {
+	r := model(t, vgg19, estimate.InputShape(1, 3, 620, 770))
+	assert.EqualValues(t, 450304, r.Params.Bytes)
+	assert.EqualValues(t, 336089600, r.Intermediates())
+	assert.EqualValues(t, 672179200, r.IntermediatesWithBackward())
+	golden(t, "testdata/vgg19.golden", r.String())
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got)
+}
+
+// What is written for machines changes only on purpose.
+func TestJSON(t *testing.T) {
+	r := model(t, vgg19, estimate.InputShape(1, 3, 620, 770))
+	data, err := json.MarshalIndent(r, "", "\t")
+	require.NoError(t, err)
+	golden(t, "testdata/vgg19.json", string(data)+"\n")
+	value, err := json.MarshalIndent(*r, "", "\t")
+	require.NoError(t, err)
+	assert.Equal(t, string(data), string(value), "a value and a pointer are written alike")
+}
+
+func TestNoLayersAreAnError(t *testing.T) {
+	_, err := estimate.Model(nil)
+	assert.ErrorContains(t, err, "there are no layers")
+}
+
+// llama.cpp prints 68 bytes for 64 elements of Q8_0, and the sizes of its caches follow.
+func TestQuantizedCache(t *testing.T) {
+	c := llama3b.Cache(1, 8192, 0)
+	half, err := estimate.KVCache(c)
+	require.NoError(t, err)
+	for blocks, bits := range map[estimate.Blocks]float64{estimate.Q8_0: 8.5, estimate.Q4_0: 4.5} {
+		c.Blocks = blocks
+		n, err := estimate.KVCache(c)
+		require.NoError(t, err)
+		assert.InDelta(t, float64(half)*bits/16, float64(n), 1)
+	}
+	c.KVHeads, c.HeadSize = 1, 80
+	_, err = estimate.KVCache(c)
+	assert.ErrorContains(t, err, "Blocks of 32 elements do not divide the 80 of a token")
+	c.Blocks = estimate.Blocks{Elements: 32}
+	_, err = estimate.KVCache(c)
+	assert.ErrorContains(t, err, "want 1 or more of both")
+}
+
+func TestMaxContext(t *testing.T) {
+	opts := []estimate.Option{estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(llama3b.Cache(1, 1, alloc.BFloat16))}
+	n, err := estimate.MaxContext(llama3b.Layers(), 16*alloc.GiB, opts...)
+	require.NoError(t, err)
+	fits := func(context int) bool {
+		return model(t, llama3b.Layers(), append(opts, estimate.WithKVCache(llama3b.Cache(1, context, alloc.BFloat16)))...).Fits(16 * alloc.GiB)
+	}
+	assert.True(t, fits(n))
+	assert.False(t, fits(n+n/50))
+	assert.Greater(t, n, 20_000)
+	_, err = estimate.MaxContext(llama3b.Layers(), 16*alloc.GiB, opts[:2]...)
+	assert.ErrorContains(t, err, "needs WithKVCache")
+}
+
+// Attention that holds the scores sees the keys in the cache, and keys and values that several
+// query heads share are repeated for each.
+func TestScoresSeeTheCache(t *testing.T) {
+	for name, c := range map[string]estimate.Transformer{
+		"plain": {Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, Plain: true},
+		"eager": {Family: estimate.Gemma2, Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 8, CappedScores: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transient := func(context int) alloc.Bytes {
+				return model(t, c.Layers(), estimate.Tokens(2, 16), estimate.WithKVCache(c.Cache(2, context, 0))).Inference.Transient
+			}
+			scores := alloc.Bytes(2 * 8 * 16 * 4 * (4096 - 512))
+			assert.GreaterOrEqual(t, transient(4096)-transient(512), scores)
+		})
+	}
+}
+
+func TestWithoutInput(t *testing.T) {
+	r := model(t, vgg19, estimate.Train(estimate.AdamW))
+	assert.False(t, r.HasInput)
+	assert.EqualValues(t, 4*450304, r.Training.Peak, "weights, gradients and two states")
+	assert.Contains(t, r.String(), "no input was given")
+}
+
+// Each case says by hand what autograd keeps of a float32 input that is 1024
+// elements, after a layer that makes it need a gradient.
+func TestKeptForBackward(t *testing.T) {
+	const n = 4 * 1024
+	for name, c := range map[string]struct {
+		layers []estimate.Layer
+		want   alloc.Bytes
+	}{
+		"relu keeps its output":                  {[]estimate.Layer{estimate.ReLU{}}, n},
+		"relu in place keeps the same storage":   {[]estimate.Layer{estimate.Sigmoid{}, estimate.ReLU{InPlace: true}}, n},
+		"two layers keep one tensor":             {[]estimate.Layer{estimate.ReLU{}, estimate.GELU{}}, n},
+		"gelu keeps its input":                   {[]estimate.Layer{estimate.GELU{}, estimate.GELU{}}, 2 * n},
+		"silu in place keeps a copy":             {[]estimate.Layer{estimate.SiLU{InPlace: true}}, n},
+		"dropout keeps a byte an element":        {[]estimate.Layer{estimate.Dropout{}}, n / 4},
+		"max pooling keeps input and places":     {[]estimate.Layer{estimate.MaxPool{Kernel: 2}}, n + 8*256},
+		"a mean keeps nothing":                   {[]estimate.Layer{estimate.AdaptiveAvgPool{Out: 1}}, 0},
+		"batch norm keeps input and two vectors": {[]estimate.Layer{estimate.BatchNorm{Features: 4}}, n + 2*4*4},
+		"a view keeps nothing":                   {[]estimate.Layer{estimate.Flatten{}}, 0},
+		"linear after flatten keeps the view":    {[]estimate.Layer{estimate.ReLU{}, estimate.Flatten{}, estimate.Linear{In: 1024, Out: 1}}, n},
+		"a checkpoint keeps its input":           {[]estimate.Layer{estimate.Recompute{Layer: estimate.Sequential{estimate.GELU{}, estimate.GELU{}, estimate.GELU{}}}}, n},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := estimate.Learned{Shape: alloc.Shape{4, 16, 16}}
+			r := model(t, append([]estimate.Layer{first}, c.layers...), estimate.InputShape(1, 4, 16, 16))
+			assert.Equal(t, c.want, r.Kept)
+			var rows alloc.Bytes
+			for _, row := range r.Layers {
+				rows += row.Kept
+			}
+			assert.Equal(t, r.Kept, rows, "the rows add up")
+		})
+	}
+}
+
+func TestNothingIsKeptOfTheInputItself(t *testing.T) {
+	r := model(t, []estimate.Layer{estimate.ReLU{}, estimate.MaxPool{Kernel: 2}}, estimate.InputShape(1, 1, 4, 4))
+	assert.Zero(t, r.Kept, "no parameter, no gradient")
+}
+
+func TestInferenceHoldsWhatIsStillUsed(t *testing.T) {
+	// At the third layer its input and output are alive; without the body's input
+	// held for the sum that is all.
+	chain := []estimate.Layer{estimate.GELU{}, estimate.GELU{}, estimate.GELU{}}
+	input := estimate.InputShape(1, 1024)
+	assert.EqualValues(t, 2*4096, model(t, chain, input).Inference.Transient)
+	residual := []estimate.Layer{estimate.GELU{}, estimate.Residual{Body: estimate.Sequential(chain)}}
+	assert.EqualValues(t, 3*4096, model(t, residual, input).Inference.Transient)
+	dropout := []estimate.Layer{estimate.GELU{}, estimate.Dropout{}}
+	assert.EqualValues(t, 4096, model(t, dropout, input).Inference.Transient, "dropout does nothing")
+}
+
+func TestSharedAndTiedCountOnce(t *testing.T) {
+	shared := estimate.Share(estimate.Linear{In: 8, Out: 8})
+	r := model(t, []estimate.Layer{shared, estimate.ReLU{}, shared}, estimate.InputShape(1, 8))
+	assert.EqualValues(t, 72, r.Params.Count)
+	r = model(t, []estimate.Layer{
+		estimate.Named{Name: "wte", Layer: estimate.Embedding{Num: 10, Dim: 4}},
+		estimate.Linear{In: 4, Out: 10, NoBias: true, Tied: "wte.weight"},
+	}, estimate.Tokens(1, 3))
+	assert.EqualValues(t, 40, r.Params.Count)
+	r = model(t, []estimate.Layer{estimate.Repeat{N: 3, Layer: estimate.Linear{In: 8, Out: 8}}}, estimate.InputShape(1, 8))
+	assert.EqualValues(t, 3*72, r.Params.Count)
+}
+
+// The peak is what the profiler saw of x -> l(l(l(x))) with torch 2.15 on the CPU,
+// and the weights, states and input.
+func TestGradientsOfSharedLayersAddUp(t *testing.T) {
+	l := estimate.Share(estimate.Linear{In: 1000, Out: 1000})
+	opts := []estimate.Option{estimate.InputShape(1000, 1000), estimate.On(estimate.CPU), estimate.Train(estimate.Adam)}
+	r := model(t, []estimate.Layer{l, l, l}, opts...)
+	assert.EqualValues(t, 12_000_000, r.Kept)
+	assert.EqualValues(t, 44_020_000, r.Training.Peak)
+	deep := estimate.Share(estimate.Sequential{estimate.Linear{In: 1000, Out: 1000}})
+	assert.Equal(t, r.Training.Peak, model(t, []estimate.Layer{deep, deep, deep}, opts...).Training.Peak)
+}
+
+func TestOptimizerStates(t *testing.T) {
+	matrix, vector := alloc.Shape{100, 200}, alloc.Shape{200}
+	for o, want := range map[estimate.Optimizer][2]alloc.Bytes{
+		estimate.NoOptimizer: {0, 0},
+		estimate.SGD:         {0, 0},
+		estimate.Momentum:    {80000, 800},
+		estimate.Adam:        {160000, 1600},
+		estimate.AdamW:       {160000, 1600},
+		estimate.Adam8bit:    {40000 + 2*4*79, 1600},
+		estimate.Adafactor:   {4 * 300, 800},
+	} {
+		for i, shape := range []alloc.Shape{matrix, vector} {
+			got, err := o.State(shape, alloc.Float32)
+			require.NoError(t, err)
+			assert.Equal(t, want[i], got, "%v of %v", o, shape)
+		}
+	}
+}
+
+func TestMixedPrecisionTakes16BytesAParameter(t *testing.T) {
+	// arXiv:1910.02054, section 3.1: 2 + 2 + 12 bytes.
+	r := model(t, []estimate.Layer{estimate.Linear{In: 100, Out: 100, NoBias: true}},
+		estimate.MixedPrecision(alloc.BFloat16), estimate.Train(estimate.Adam))
+	assert.EqualValues(t, 16*10000, r.Training.Peak)
+}
+
+// TestZeRO has the numbers of arXiv:1910.02054, table 1: 7.5 billion parameters
+// on 64 devices take 120, 31.4, 16.6 and 1.9 GB of model states.
+func TestZeRO(t *testing.T) {
+	layers := []estimate.Layer{estimate.Linear{In: 75000, Out: 100000, NoBias: true}}
+	for stage, want := range []float64{120, 31.4, 16.6, 1.88} {
+		r := model(t, layers, estimate.MixedPrecision(alloc.Float16), estimate.Train(estimate.Adam),
+			estimate.Shard(estimate.Sharding{Data: 64, ZeRO: stage}))
+		assert.InDelta(t, want, float64(r.Training.Peak)/1e9, 0.05, "stage %d", stage)
+	}
+}
+
+func TestShardingDividesTheModel(t *testing.T) {
+	m, err := zoo.ByName("llama-3-8b")
+	require.NoError(t, err)
+	opts := []estimate.Option{m.Input, estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW)}
+	whole := model(t, m.Layers, opts...)
+	tensor := model(t, m.Layers, append(opts, estimate.Shard(estimate.Sharding{Tensor: 8}))...)
+	assert.InEpsilon(t, float64(whole.Inference.Weights)/8, float64(tensor.Inference.Weights), 0.01)
+	assert.Less(t, tensor.Training.Peak, whole.Training.Peak/3)
+	pipeline := model(t, m.Layers, append(opts, estimate.Shard(estimate.Sharding{Pipeline: 4}))...)
+	assert.InEpsilon(t, float64(whole.Inference.Weights)/4, float64(pipeline.Inference.Weights), 0.1)
+	assert.Contains(t, pipeline.Training.PeakAt, "stage 0", "it keeps the most micro-batches")
+	assert.Equal(t, whole.Params, pipeline.Params)
+	_, err = estimate.Model(vgg19, estimate.InputShape(1, 3, 32, 32), estimate.Shard(estimate.Sharding{Pipeline: 99}))
+	assert.ErrorContains(t, err, "cannot be cut into 99 stages")
+}
+
+func TestCheckpointingTradesMemory(t *testing.T) {
+	m, err := zoo.ByName("gpt2")
+	require.NoError(t, err)
+	opts := []estimate.Option{estimate.Tokens(8, 1024), estimate.Train(estimate.SGD)}
+	all := model(t, m.Layers, opts...)
+	some := model(t, m.Layers, append(opts, estimate.Checkpointed("transformer.h.*"))...)
+	assert.Less(t, some.Kept, all.Kept/4)
+	assert.Less(t, some.Training.Peak, all.Training.Peak/2)
+	assert.Equal(t, all.Inference, some.Inference)
+}
+
+func TestMaxBatch(t *testing.T) {
+	m, err := zoo.ByName("resnet50")
+	require.NoError(t, err)
+	opts := []estimate.Option{m.Input, estimate.Train(estimate.Adam)}
+	n, err := estimate.MaxBatch(m.Layers, 16*alloc.GiB, opts...)
+	require.NoError(t, err)
+	fits := func(batch int) bool {
+		return model(t, m.Layers, estimate.InputShape(batch, 3, 224, 224), estimate.Train(estimate.Adam)).Fits(16 * alloc.GiB)
+	}
+	assert.True(t, fits(n))
+	assert.False(t, fits(n+1))
+	n, err = estimate.MaxBatch(m.Layers, alloc.MiB, opts...)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	_, err = estimate.MaxBatch(m.Layers, alloc.GiB)
+	assert.ErrorContains(t, err, "needs an input")
+}
+
+func TestKVCache(t *testing.T) {
+	m, err := zoo.ByName("llama-2-7b")
+	require.NoError(t, err)
+	b, err := m.Transformer.KVCache(1, 4096, alloc.Float16)
+	require.NoError(t, err)
+	assert.Equal(t, 2*alloc.GiB, b, "half a MiB a token")
+	mistral, err := zoo.ByName("mistral-7b")
+	require.NoError(t, err)
+	short, err := mistral.Transformer.KVCache(1, 4096, alloc.Float16)
+	require.NoError(t, err)
+	long, err := mistral.Transformer.KVCache(1, 32768, alloc.Float16)
+	require.NoError(t, err)
+	assert.Equal(t, short, long, "the window slides")
+	_, err = estimate.KVCache(estimate.KVConfig{Batch: 1})
+	assert.ErrorContains(t, err, "Context is 0")
+	r := model(t, m.Layers, m.Input, estimate.Precision(alloc.Float16), estimate.WithKVCache(m.Transformer.Cache(1, 4096, alloc.Float16)))
+	assert.Equal(t, 2*alloc.GiB, r.Inference.Cache)
+}
+
+// stale makes a tensor up, instead of having the tape make it.
+type stale struct{}
+
+func (stale) Declare(*estimate.Declaration) {}
+
+func (stale) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
+	made := estimate.Tensor{Shape: x.Shape, DType: x.DType}
+	return t.Op(estimate.Op{In: []estimate.Tensor{made}, Shape: x.Shape})
+}
+
+func TestErrorsNameTheLayer(t *testing.T) {
+	for want, c := range map[string]struct {
+		layers []estimate.Layer
+		input  estimate.Option
+	}{
+		"estimate 2 (Conv2d): input (1, 64, 8, 8) has 64 channels: want 32": {[]estimate.Layer{
+			vgg19[0], vgg19[1], estimate.Conv2d{In: 32, Out: 8, Kernel: 3}}, estimate.InputShape(1, 3, 8, 8)},
+		"estimate block.fc (Linear): input (2, 7) has 7 features: want 8": {[]estimate.Layer{
+			estimate.Named{Name: "block", Layer: estimate.Sequential{estimate.Named{Name: "fc", Layer: estimate.Linear{In: 8, Out: 1}}}}}, estimate.InputShape(2, 7)},
+		"6 channels in and 4 out do not divide into 4 groups": {[]estimate.Layer{estimate.Conv2d{In: 6, Out: 4, Kernel: 1, Groups: 4}}, estimate.InputShape(1, 6, 2, 2)},
+		"input 0 (0, 3) is empty":                             {[]estimate.Layer{estimate.ReLU{}}, estimate.InputShape(0, 3)},
+		"input (1, 3, 2, 2) is too small for a kernel":        {[]estimate.Layer{estimate.Conv2d{In: 3, Out: 1, Kernel: 3}}, estimate.InputShape(1, 3, 2, 2)},
+		"In is 0: want 1 or more":                             {[]estimate.Layer{estimate.Linear{Out: 3}}, estimate.InputShape(1, 3)},
+		"estimate 1 (nil): there is no layer here":            {[]estimate.Layer{estimate.ReLU{}, nil}, estimate.InputShape(1)},
+		"overflow": {[]estimate.Layer{estimate.ReLU{}}, estimate.InputShape(math.MaxInt, math.MaxInt)},
+		"input 0 (1073741824, 1073741824) takes more than 64.0 PiB": {[]estimate.Layer{estimate.ReLU{}}, estimate.InputShape(1<<30, 1<<30)},
+		"input is of float32: want int64 or int32":                  {[]estimate.Layer{estimate.Embedding{Num: 2, Dim: 2}}, estimate.InputShape(1, 2)},
+		"reads a tensor (1,) that is not of this model":             {[]estimate.Layer{stale{}}, estimate.InputShape(1)},
+		"Family is 99": {estimate.Transformer{Family: 99}.Layers(), estimate.Tokens(1, 2)},
+		"estimate mlp.activation_fn (wrong): Activation is 99": {[]estimate.Layer{estimate.Named{Name: "mlp", Layer: estimate.MLP{Hidden: 1, FFN: 1, Activation: 99}}}, estimate.InputShape(1, 1)},
+		"Split is 7": {[]estimate.Layer{estimate.Linear{In: 1, Out: 1, Split: 7}}, estimate.InputShape(1, 1)},
+		`tied to "a.weight", which the model does not have`: {[]estimate.Layer{estimate.Linear{In: 1, Out: 1, Tied: "a.weight"}}, estimate.InputShape(1, 1)},
+		"two layers with parameters have this name":         {[]estimate.Layer{estimate.Named{Name: "a", Layer: estimate.LayerNorm{Size: 1}}, estimate.Named{Name: "a", Layer: estimate.LayerNorm{Size: 1}}}, estimate.InputShape(1, 1)},
+	} {
+		t.Run(want, func(t *testing.T) {
+			_, err := estimate.Model(c.layers, c.input)
+			assert.ErrorContains(t, err, want)
+		})
+	}
+}
+
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	input := estimate.InputShape(1, 3, 8, 8)
+	for want, opts := range map[string][]estimate.Option{
+		"estimate Sequential: no layer reads input 1, (8, 3, 8, 8)": {input, estimate.InputShape(8, 3, 8, 8)},
+		`no layer's path matches "layers.*", as "3" would be`:       {input, estimate.Checkpointed("5", "layers.*")},
+		"Backend(7) is none":           {input, estimate.On(7)},
+		"Optimizer(9) is not an":       {input, estimate.Train(9)},
+		"ZeRO is 4: want a stage":      {input, estimate.Shard(estimate.Sharding{ZeRO: 4})},
+		"Window is -1: want 0":         {input, estimate.WithKVCache(estimate.KVConfig{Batch: 1, Context: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1})},
+		`pattern "[": syntax error in`: {input, estimate.Checkpointed("[")},
+	} {
+		t.Run(want, func(t *testing.T) {
+			_, err := estimate.Model(vgg19, opts...)
+			assert.ErrorContains(t, err, want)
+		})
+	}
+}
+
+func TestLaterTypesWin(t *testing.T) {
+	layers := []estimate.Layer{estimate.Linear{In: 100, Out: 100, NoBias: true}}
+	for want, opts := range map[alloc.Bytes][]estimate.Option{
+		16: {estimate.Precision(alloc.Float16), estimate.MixedPrecision(alloc.BFloat16)},
+		8:  {estimate.MixedPrecision(alloc.BFloat16), estimate.Precision(alloc.Float16)},
+		18: {estimate.MixedPrecision(alloc.BFloat16), estimate.Gradients(alloc.Float32)},
+	} {
+		r := model(t, layers, append(opts, estimate.Train(estimate.Adam))...)
+		assert.Equal(t, want*10000, r.Training.Peak, "bytes a parameter")
+	}
+	r := model(t, layers, estimate.MixedPrecision(alloc.Float32))
+	assert.Zero(t, r.Training.Master, "float32 is its own master copy")
+}
+
+func TestMaxBatchEndsSomewhere(t *testing.T) {
+	n, err := estimate.MaxBatch([]estimate.Layer{estimate.Linear{In: 1, Out: 1}}, alloc.PiB, estimate.InputShape(1, 1))
+	require.NoError(t, err)
+	assert.Equal(t, 1<<30, n)
+	_, err = estimate.MaxBatch([]estimate.Layer{estimate.ReLU{}}, alloc.PiB, estimate.InputShape())
+	assert.ErrorContains(t, err, "needs an input with a batch")
+}
+
+// Tensor parallelism divides the heads of keys and values, of which no device
+// has less than one; a pipeline divides the layers.
+func TestShardedCache(t *testing.T) {
+	m, err := zoo.ByName("llama-3-8b")
+	require.NoError(t, err)
+	cache := func(s estimate.Sharding) alloc.Bytes {
+		return model(t, m.Layers, estimate.WithKVCache(m.Transformer.Cache(1, 8192, alloc.Float16)), estimate.Shard(s)).Inference.Cache
+	}
+	assert.Equal(t, alloc.GiB, cache(estimate.Sharding{}))
+	assert.Equal(t, alloc.GiB/8, cache(estimate.Sharding{Tensor: 8}))
+	assert.Equal(t, alloc.GiB/8, cache(estimate.Sharding{Tensor: 64}))
+	assert.Equal(t, alloc.GiB/16, cache(estimate.Sharding{Tensor: 4, Pipeline: 4}))
+}

@@ -1,0 +1,132 @@
+package estimate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+// training is a known model in training, with its usual input.
+func training(t *testing.T, name string, loop estimate.Loop, opts ...estimate.Option) *estimate.Report {
+	t.Helper()
+	m, err := zoo.ByName(name)
+	require.NoError(t, err)
+	return model(t, m.Layers, append([]estimate.Option{m.Input, estimate.Train(estimate.AdamW), estimate.Loops(loop)}, opts...)...)
+}
+
+// PyTorch on the CPU takes 770,224,044 bytes for two micro-batches of four images.
+func TestAccumulationHoldsGradients(t *testing.T) {
+	r := model(t, known(t, "resnet50"), estimate.InputShape(4, 3, 224, 224), estimate.Train(estimate.Adam), estimate.On(estimate.CPU),
+		estimate.Loops(estimate.Loop{MicroBatches: 2}))
+	assert.InEpsilon(t, 770_224_044, float64(r.Training.Peak), 0.001)
+}
+
+func TestLoops(t *testing.T) {
+	peak := func(l estimate.Loop) alloc.Bytes {
+		return model(t, known(t, "resnet50"), estimate.InputShape(32, 3, 224, 224), estimate.Train(estimate.AdamW), estimate.Loops(l)).Training.Peak
+	}
+	first := estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach}
+	kept := estimate.Loop{ZeroGrad: estimate.ZeroGradKept, Form: estimate.ForEach}
+	between := estimate.Loop{ZeroGrad: estimate.ZeroGradBackward, Form: estimate.ForEach}
+	assert.Less(t, peak(first), peak(between))
+	assert.LessOrEqual(t, peak(between), peak(kept))
+
+	step := func(form estimate.Form) alloc.Bytes { // a batch of one, whose peak is the optimizer's step
+		return model(t, llama7b.Layers(), estimate.Tokens(1, 8), estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{Form: form})).Training.Peak
+	}
+	weights := model(t, llama7b.Layers()).Training.Weights
+	assert.InDelta(t, float64(step(estimate.Fused)+weights), float64(step(estimate.ForEach)), float64(weights)/100)
+	assert.Less(t, step(estimate.Fused), step(estimate.OneByOne))
+	assert.Less(t, step(estimate.OneByOne), step(estimate.ForEach))
+
+	logits := func(o estimate.Output) alloc.Bytes {
+		m, err := zoo.ByName("gpt2")
+		require.NoError(t, err)
+		loop := estimate.Loop{Output: o, ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach}
+		return model(t, append(m.Layers, estimate.NextToken{}), estimate.Tokens(4, 1024), estimate.Train(estimate.AdamW), estimate.Loops(loop)).Training.Peak
+	}
+	assert.InEpsilon(t, 4*1024*50257*4, float64(logits(estimate.OutputHeld)-logits(estimate.OutputDropped)), 0.01)
+
+	_, err := estimate.Model(vgg19, estimate.Loops(estimate.Loop{MicroBatches: -1}))
+	assert.ErrorContains(t, err, "is no Loop")
+}
+
+// What is not known of the loop reaches into the upper bound, and what is known does not.
+func TestUnknownSettingsWidenTheBand(t *testing.T) {
+	open := training(t, "gpt2", estimate.Loop{})
+	told := training(t, "gpt2", estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputHeld, Form: estimate.ForEach})
+	assert.Equal(t, open.Training.Peak, told.Training.Peak)
+	assert.Greater(t, open.Training.Band.Above, told.Training.Band.Above)
+	assert.Contains(t, open.Notes[0], "depends most on ZeroGrad")
+	worst := training(t, "gpt2", estimate.Loop{ZeroGrad: estimate.ZeroGradKept})
+	assert.GreaterOrEqual(t, open.Training.Upper(), worst.Training.Peak)
+	assert.GreaterOrEqual(t, open.Footprint().Reserved.Upper, worst.Footprint().Reserved.Bytes)
+}
+
+func TestOldPyTorchKeepsMore(t *testing.T) {
+	bert := func(opts ...estimate.Option) *estimate.Report {
+		return model(t, bertLarge.Layers(), append(opts, estimate.Tokens(4, 512), estimate.Train(estimate.AdamW))...)
+	}
+	assert.EqualValues(t, 1536*alloc.MiB, bert(estimate.PyTorch(1, 10)).Kept-bert().Kept, "the scores of 24 blocks")
+	assert.Equal(t, bert().Kept, bert(estimate.PyTorch(1, 11)).Kept)
+}
+
+// ZeRO divides the optimizer's temporaries with its states, and the optimizers of
+// Megatron and DeepSpeed have none.
+func TestTemporariesOfAShard(t *testing.T) {
+	m, err := zoo.ByName("llama-3-8b")
+	require.NoError(t, err)
+	peak := func(stage int, form estimate.Form) float64 {
+		r := model(t, m.Layers, estimate.Tokens(1, 8), estimate.MixedPrecision(alloc.BFloat16), estimate.Train(estimate.AdamW),
+			estimate.Loops(estimate.Loop{Form: form}), estimate.Shard(estimate.Sharding{Data: 8, ZeRO: stage}))
+		return float64(r.Training.Peak) / float64(alloc.GiB)
+	}
+	assert.InDelta(t, 44.9, peak(1, estimate.ForEach), 0.1)
+	assert.InDelta(t, 31.8, peak(2, estimate.ForEach), 0.1)
+	assert.InDelta(t, 16*8.03e9/float64(alloc.GiB), peak(0, estimate.FormUnknown), 0.1)
+}
+
+func TestReplicasKeepBuckets(t *testing.T) {
+	one := training(t, "resnet50", estimate.Loop{})
+	eight := training(t, "resnet50", estimate.Loop{}, estimate.Shard(estimate.Sharding{Data: 8}))
+	assert.Equal(t, one.Gradients, eight.Training.Buckets)
+	assert.Equal(t, one.Training.Peak+one.Gradients, eight.Training.Peak)
+}
+
+func TestFootprintFollowsTheMachine(t *testing.T) {
+	on := func(m estimate.Machine) estimate.Footprint {
+		return training(t, "gpt2", estimate.Loop{}, estimate.RunsOn(m)).Footprint()
+	}
+	old := on(estimate.Machine{GPU: estimate.Volta, Loading: estimate.EagerLoading})
+	assert.Equal(t, estimate.Figure{Bytes: 1343 * alloc.MiB, Lower: 1006 * alloc.MiB, Upper: 1343 * alloc.MiB}, old.Context)
+	assert.Equal(t, old.Reserved.Bytes+old.Context.Bytes, old.Device.Bytes)
+	unknown := on(estimate.Machine{})
+	for _, c := range estimate.Contexts() {
+		assert.LessOrEqual(t, unknown.Context.Lower, c.Bytes)
+		assert.GreaterOrEqual(t, unknown.Context.Upper, c.Bytes, "unknown is the largest")
+	}
+	assert.Greater(t, on(estimate.Machine{GPU: estimate.Hopper}).Allocated.Bytes, on(estimate.Machine{GPU: estimate.Ada}).Allocated.Bytes)
+	assert.Zero(t, training(t, "gpt2", estimate.Loop{}, estimate.On(estimate.CPU)).Footprint())
+}
+
+// The second step needs more than the first, and a device that is too small for what is cached
+// still runs it.
+func TestNeededIsLessThanReserved(t *testing.T) {
+	f := training(t, "gpt2-xl", estimate.Loop{}).Footprint()
+	needed := f.Needed.Bytes - f.Context.Bytes
+	assert.Less(t, needed, f.Reserved.Bytes-alloc.GiB)
+	assert.GreaterOrEqual(t, needed, f.Allocated.Bytes)
+}
+
+func TestFitsAsksWhatIsNeeded(t *testing.T) {
+	r := training(t, "resnet50", estimate.Loop{})
+	assert.Equal(t, r.Needs(), r.Footprint().Needed.Upper)
+	assert.Greater(t, r.Needs(), r.Training.Upper()+1800*alloc.MiB, "with the context")
+	assert.True(t, r.Fits(r.Needs()))
+	assert.False(t, r.Fits(r.Needs()-1))
+}

@@ -1,0 +1,228 @@
+package estimate
+
+// history puts the passes of a stretch of a tape together to the run of a process:
+// loading, and steps one after another. Handles of the passes come after its own.
+type history struct {
+	timeline
+	t    *Tape
+	h    *holding
+	s    stage
+	done passes
+
+	inputs, output []int32
+	gradients      map[int32][]int32 // of each module, counted from 1
+	of             [][]int64         // sizes of the gradients of each module
+	pass           []int32           // handles of the pass
+}
+
+func newHistory(t *Tape, h *holding, s stage, done passes) *history {
+	return &history{t: t, h: h, s: s, done: done, pass: make([]int32, done.handles)}
+}
+
+// parameters are those of the stage, on one device.
+func (y *history) parameters() []load {
+	if y.t.cfg.sharding.Pipeline > 1 {
+		return []load{y.s.load.shard(y.t.cfg.sharding)}
+	}
+	each := make([]load, len(y.h.each))
+	for i, p := range y.h.each {
+		each[i] = p.load.shard(y.t.cfg.sharding)
+	}
+	return each
+}
+
+// load puts the model on the device, its weights as large as m says.
+func (y *history) load(m Memory, each []load) {
+	var sum int64
+	for _, p := range each {
+		sum += p.weights
+	}
+	scale := float64(m.Weights) / float64(max(1, sum))
+	for _, p := range each {
+		y.alloc(int64(float64(p.weights) * scale))
+		y.alloc(p.buffers)
+		if m.Master > 0 {
+			y.alloc(p.master)
+		}
+	}
+	y.alloc(int64(m.Buckets))
+	y.alloc(y.t.gathered(y.s))
+	if c := y.t.cfg.cache; c != nil && m.Cache > 0 {
+		n := 2 * max(1, min(int64(c.Layers), maxBlocksOfCache))
+		for range n {
+			y.alloc(int64(m.Cache) / n)
+		}
+	}
+}
+
+// maxBlocksOfCache bounds the pieces that a key/value cache is cut into.
+const maxBlocksOfCache = 1 << 12
+
+// read lets a new batch take the place of the last.
+func (y *history) read() {
+	var batch []int32
+	if y.s.begin == 0 {
+		for i := range y.t.storages {
+			if s := &y.t.storages[i]; s.input {
+				batch = append(batch, y.alloc(s.bytes))
+			}
+		}
+	}
+	y.freeAll(y.inputs)
+	y.inputs = batch
+}
+
+// play appends the events of a pass.
+func (y *history) play(events []event) {
+	for _, e := range events {
+		switch {
+		case e.handle < 0:
+			y.accumulate(-e.handle, e.bytes)
+		case e.bytes < 0:
+			y.free(y.pass[e.handle])
+		default:
+			y.pass[e.handle] = y.alloc(e.bytes)
+		}
+	}
+}
+
+// accumulate gives a module's parameters their gradients, or adds to those that they have.
+func (y *history) accumulate(module int32, sum int64) {
+	y.free(y.alloc(sum / 2))
+	if y.gradients[module] != nil {
+		for _, n := range y.of[module-1] {
+			y.temporary(n)
+		}
+		return
+	}
+	y.gradients[module] = y.allocAll(make([]int32, 0, len(y.of[module-1])), y.of[module-1]...)
+}
+
+// clear frees the gradients.
+func (y *history) clear() {
+	for module := range int32(len(y.of)) {
+		y.freeAll(y.gradients[module+1])
+		delete(y.gradients, module+1)
+	}
+}
+
+// forward is a pass after which the output of the last dies.
+func (y *history) forward() {
+	y.play(y.done.forward)
+	y.release()
+}
+
+// release lets the output die.
+func (y *history) release() {
+	y.freeAll(y.output)
+	y.output = nil
+}
+
+// keep notes what is held of the output when a pass is over.
+func (y *history) keep() {
+	for _, h := range y.done.held {
+		y.output = append(y.output, y.pass[h])
+	}
+}
+
+// steps is the number of training steps that a history has. The first leaves blocks
+// behind that the second cannot use: later ones are like the second.
+const steps = 2
+
+// serving is the history of a process that runs the model forward.
+func (t *Tape) serving(h *holding, s stage, m Memory, done passes) *timeline {
+	y := newHistory(t, h, s, done)
+	y.load(m, y.parameters())
+	if t.multiplies {
+		size, _ := t.cfg.workspace()
+		y.alloc(int64(size))
+	}
+	for range steps {
+		y.read()
+		y.forward()
+		if y.keep(); t.cfg.cache != nil && t.cfg.loop.Output == OutputUnknown {
+			y.release() // who serves text takes the next token from it
+		}
+	}
+	return &y.timeline
+}
+
+// learning is the history of a process that trains the model.
+func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop) *timeline {
+	y := newHistory(t, h, s, done)
+	each := y.parameters()
+	y.load(m, each)
+	y.sizes()
+	workspace, _ := t.cfg.workspace()
+	for step := range steps {
+		if loop.ZeroGrad == ZeroGradFirst {
+			y.clear()
+		}
+		for batch := range min(loop.MicroBatches, 2) { // later ones are like the second
+			y.read()
+			if t.multiplies && step == 0 && batch == 0 {
+				y.alloc(int64(workspace))
+			}
+			y.forward()
+			if loop.ZeroGrad == ZeroGradBackward && batch == 0 {
+				y.clear()
+			}
+			if t.multiplies && step == 0 && batch == 0 {
+				y.alloc(int64(workspace))
+			}
+			y.play(done.backward)
+			y.keep()
+			if loop.Output != OutputHeld {
+				y.release()
+			}
+		}
+		y.step(each, step == 0, loop.Form)
+	}
+	return &y.timeline
+}
+
+// sizes fills in the sizes of the gradients of each module.
+func (y *history) sizes() {
+	y.of, y.gradients = make([][]int64, len(y.h.modules)), map[int32][]int32{}
+	for _, p := range y.h.each {
+		n := p.load.shard(y.t.cfg.sharding).gradients
+		switch m := p.module; {
+		case n == 0 || n == y.h.tiedOut[m]: // it appears where it is tied to
+		default:
+			y.of[m] = append(y.of[m], n)
+		}
+	}
+	for m, n := range y.h.tiedIn {
+		if n > 0 {
+			y.of[m] = append(y.of[m], n)
+		}
+	}
+}
+
+// step is that of the optimizer, which makes its states in the first.
+func (y *history) step(each []load, first bool, form Form) {
+	o := y.t.cfg.optimizer
+	if n := int64(o.states()); n > 0 && first {
+		for _, p := range each {
+			for range n {
+				y.alloc(p.state / n)
+			}
+		}
+	}
+	switch {
+	case o == Adafactor || (o == Adam || o == AdamW) && form == OneByOne:
+		for _, p := range each {
+			n := p.state / 2
+			if o == Adafactor {
+				n = max(p.weights, p.master)
+			}
+			y.freeAll(y.allocAll(nil, n, n))
+		}
+	case (o == Adam || o == AdamW) && form == ForEach:
+		var all []int32
+		for _, p := range each {
+			all = append(all, y.alloc(p.state/2))
+		}
+		y.freeAll(all)
+	}
+}

@@ -1,0 +1,104 @@
+package estimate
+
+// Loop is how a training loop goes about what the layers do not say. The zero value
+// of each setting means that it is not known: the figures are then those of what
+// PyTorch's tutorials do today, and their bands reach up to the worst of the settings.
+type Loop struct {
+	ZeroGrad ZeroGrad
+	Output   Output
+	Form     Form
+	// MicroBatches is the number of batches of the input's size whose gradients
+	// are added up before the optimizer steps; 0 means 1.
+	MicroBatches int
+}
+
+// ZeroGrad is where a loop clears the parameters' gradients.
+type ZeroGrad uint8
+
+// Where gradients are cleared. Those that are cleared are freed, as
+// zero_grad(set_to_none=True) does, PyTorch's default since 2.0.
+const (
+	ZeroGradUnknown  ZeroGrad = iota // before the forward pass, if nothing is said
+	ZeroGradFirst                    // before the forward pass, or after the optimizer's step
+	ZeroGradBackward                 // between the forward and the backward pass
+	ZeroGradKept                     // nowhere: they are set to zero and keep their memory
+)
+
+// Output is whether the loop's code holds what the model returned.
+type Output uint8
+
+// What becomes of the model's output, and of what its loss read.
+const (
+	OutputUnknown Output = iota // held, if nothing is said
+	OutputHeld                  // a variable holds it until the next forward pass returns
+	OutputInPass                // held until the backward pass is over
+	OutputDropped               // it dies when the backward pass has used it
+)
+
+// Form is how an optimizer goes through the parameters.
+type Form uint8
+
+// The forms of torch.optim, which its documentation calls implementations. The sizes
+// of their temporaries are those of Adam (torch/optim/adam.py).
+const (
+	FormUnknown Form = iota // ForEach on CUDA and OneByOne on the CPU, as torch.optim
+	ForEach                 // all parameters at once, with a temporary of all of them
+	OneByOne                // one after another, with two temporaries of one
+	Fused                   // in one kernel, without temporaries
+)
+
+// release is a version of PyTorch; the zero value is not known, and taken for a new one.
+type release struct{ major, minor int }
+
+// before reports whether the version is known and earlier.
+func (r release) before(major, minor int) bool {
+	return r.major > 0 && (r.major < major || r.major == major && r.minor < minor)
+}
+
+// maxMicroBatches bounds Loop.MicroBatches.
+const maxMicroBatches = 1 << 20
+
+// doubt is a setting that is not known, and the loop in which it is at its worst.
+type doubt struct {
+	name  string
+	worst Loop
+}
+
+// doubts are the settings that are not known, and the worst of all together.
+func (l Loop) doubts() (each []doubt, worst Loop) {
+	worst = l
+	if l.ZeroGrad == ZeroGradUnknown {
+		worst.ZeroGrad = ZeroGradKept
+		one := l
+		one.ZeroGrad = ZeroGradKept
+		each = append(each, doubt{"ZeroGrad, where gradients are cleared", one})
+	}
+	if l.Form == FormUnknown {
+		worst.Form = ForEach
+		one := l
+		one.Form = ForEach
+		each = append(each, doubt{"Form, how the optimizer goes through the parameters", one})
+	}
+	return each, worst
+}
+
+// passes are what there is of the parameters' gradients when the passes of a step begin,
+// of those passes that differ. The first is one in which they are made, if there is one.
+func (l Loop) passes(all int64) []gradientsAt {
+	var first gradientsAt
+	switch l.ZeroGrad {
+	case ZeroGradBackward:
+		first = gradientsAt{forward: all}
+	case ZeroGradKept:
+		return []gradientsAt{{all, all}}
+	}
+	if l.MicroBatches > 1 {
+		return []gradientsAt{first, {all, all}}
+	}
+	return []gradientsAt{first}
+}
+
+// gradientsAt says how many bytes of parameters' gradients there are when a forward and when a
+// backward pass begins. Where there are some in the backward pass, all are there, and
+// what it makes is added to them.
+type gradientsAt struct{ forward, backward int64 }

@@ -1,0 +1,70 @@
+package estimate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+func adapted(t *testing.T, l estimate.LoRA, more ...estimate.Option) *estimate.Report {
+	t.Helper()
+	return model(t, mistral7b.Layers(), append([]estimate.Option{estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16),
+		estimate.Train(estimate.AdamW), estimate.Adapt(l)}, more...)...)
+}
+
+// PEFT counts 13,631,488 parameters of adapters in Mistral 7B, as the file of the run of
+// published_test.go confirms; they are float32, and so are their states.
+func TestLoRA(t *testing.T) {
+	l := estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}}
+	r := adapted(t, l)
+	assert.Equal(t, estimate.Amount{Count: 13_631_488, Bytes: 4 * 13_631_488}, r.Trained)
+	assert.EqualValues(t, int64(7_241_732_096+13_631_488), r.Params.Count)
+	assert.EqualValues(t, 8*13_631_488, r.Training.Optimizer)
+	assert.EqualValues(t, 4*13_631_488, r.Gradients)
+	l.Targets = []string{"model.layers.0.self_attn.q_proj"}
+	assert.EqualValues(t, 16*2*4096, adapted(t, l).Trained.Count, "a whole path")
+	l.Targets = []string{"q_proj"}
+	all := model(t, mistral7b.Layers(), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16))
+	assert.Less(t, adapted(t, l).Kept, all.Kept, "frozen projections do not keep their inputs")
+}
+
+// Weights of linear layers but the head take 4.127 bits and 4.5 bits an element.
+func TestQLoRA(t *testing.T) {
+	l := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}, Base: estimate.NF4Double}
+	linear := int64(7_241_732_096 - 2*32000*4096 - 65*4096)
+	others := 2 * (7_241_732_096 - linear)
+	double := adapted(t, l)
+	assert.InEpsilon(t, float64(linear)*(0.5+1.0/64+4.0/64/256)+float64(others+4*double.Trained.Count), float64(double.Training.Weights+double.Training.Buffers), 1e-4)
+	l.Base = estimate.NF4
+	once := adapted(t, l)
+	assert.InEpsilon(t, float64(linear)*(0.5+4.0/64)+float64(others+4*once.Trained.Count), float64(once.Training.Weights+once.Training.Buffers), 1e-4)
+	assert.Equal(t, double.Trained, once.Trained)
+}
+
+func TestFrozen(t *testing.T) {
+	opts := []estimate.Option{estimate.InputShape(2, 3, 64, 64), estimate.Train(estimate.Adam)}
+	all := model(t, known(t, "resnet50"), opts...)
+	head := model(t, known(t, "resnet50"), append(opts, estimate.Frozen("conv1", "bn1", "layer*"))...)
+	assert.EqualValues(t, 2048*1000+1000, head.Trained.Count)
+	assert.Equal(t, all.Params, head.Params)
+	assert.EqualValues(t, 8*head.Trained.Count, head.Training.Optimizer)
+	assert.EqualValues(t, 2*2048*4, head.Kept, "the input of the head, and nothing before it")
+}
+
+func TestAdaptSaysWhatIsWrong(t *testing.T) {
+	for want, option := range map[string]estimate.Option{
+		`Adapt: no Linear's path matches "query"`: estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"query"}}),
+		`a Rank of 0`:          estimate.Adapt(estimate.LoRA{Targets: []string{"q_proj"}}),
+		`there are no Targets`: estimate.Adapt(estimate.LoRA{Rank: 8}),
+		`a Dropout of 1`:       estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Dropout: 1}),
+		`Base is 9`:            estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Base: 9}),
+		`Frozen: no layer's path matches "nowhere"`: estimate.Frozen("nowhere"),
+		`syntax error in pattern`:                   estimate.Frozen("["),
+	} {
+		_, err := estimate.Model(mistral7b.Layers(), estimate.Tokens(1, 4), option)
+		assert.ErrorContains(t, err, want)
+	}
+}

@@ -1,0 +1,298 @@
+package estimate_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+// published is what somebody measured on a GPU, and the same as an estimate.
+type published struct {
+	kind, model, setting, source string
+	grade                        string // A: the setting is known exactly; B: but for one assumption; C: the model's code is its own
+	mib                          float64
+	what                         string // which figure of the Footprint it is
+	layers                       []estimate.Layer
+	opts                         []estimate.Option
+}
+
+var (
+	bertLarge = estimate.Transformer{Family: estimate.BERT, Vocab: 30522, Hidden: 1024, Blocks: 24, Heads: 16, Positions: 512,
+		Dropout: 0.1, Plain: true, Classes: 2}
+	santacoder = estimate.Transformer{Family: estimate.GPT2, Vocab: 49280, Hidden: 2048, Blocks: 24, Heads: 16, KVHeads: 1, Positions: 2048,
+		Activation: estimate.UseGELUTanh, Tied: true, Dropout: 0.1}
+	octocoder = estimate.Transformer{Family: estimate.GPT2, Vocab: 49152, Hidden: 6144, FFN: 24576, Blocks: 40, Heads: 48, KVHeads: 1, Positions: 8192,
+		Activation: estimate.UseGELUTanh, Tied: true}
+	gpt2Small = estimate.Transformer{Family: estimate.GPT2, Vocab: 50257, Hidden: 768, Blocks: 12, Heads: 12, Positions: 1024, Tied: true, Dropout: 0.1}
+	vitBase   = estimate.Transformer{Family: estimate.ViT, Hidden: 768, Blocks: 12, Heads: 12, Classes: 1000}
+	llama7b   = estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 11008, Blocks: 32, Heads: 32}
+	llama13b  = estimate.Transformer{Vocab: 32000, Hidden: 5120, FFN: 13824, Blocks: 40, Heads: 40}
+	mistral7b = estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8}
+	tinyLlama = estimate.Transformer{Vocab: 32000, Hidden: 2048, FFN: 5632, Blocks: 22, Heads: 32, KVHeads: 4}
+	qwen15    = estimate.Transformer{Vocab: 151936, Hidden: 1536, FFN: 8960, Blocks: 28, Heads: 12, KVHeads: 2, QKVBias: true, Tied: true}
+	llama3b   = estimate.Transformer{Vocab: 128256, Hidden: 3072, FFN: 8192, Blocks: 28, Heads: 24, KVHeads: 8, Tied: true}
+	phi15     = estimate.Transformer{Family: estimate.Phi, Vocab: 51200, Hidden: 2048, Blocks: 24, Heads: 32, RotaryDim: 32}
+	cs336     = estimate.Transformer{Vocab: 10000, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32, Plain: true}
+)
+
+// trainer is the loop of transformers' Trainer, which holds the loss alone.
+var trainer = estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.ForEach}
+
+// holding is trainer where the logits live until the optimizer steps.
+var holding = estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass, Form: estimate.ForEach}
+
+func opts(o ...estimate.Option) []estimate.Option { return o }
+
+func with(layers []estimate.Layer, more ...estimate.Layer) []estimate.Layer {
+	return append(layers[:len(layers):len(layers)], more...)
+}
+
+// bertRow is one of Hugging Face's figures of bert-large, whose context of 1343 MiB was measured
+// by itself.
+func bertRow(setting string, mib float64, batch, batches int, o estimate.Optimizer, more ...estimate.Option) published {
+	loop := estimate.Loop{ZeroGrad: estimate.ZeroGradKept, Output: estimate.OutputDropped, Form: estimate.OneByOne, MicroBatches: batches}
+	return published{
+		kind: "transformer", model: "bert-large, 512 tokens", setting: setting, grade: "B", mib: mib, what: "reserved",
+		source: "huggingface/transformers, perf_train_gpu_one.mdx at 0016acf7",
+		layers: with(bertLarge.Layers(), estimate.CrossEntropy{}),
+		opts: append(opts(estimate.Tokens(batch, 512), estimate.Train(o), estimate.PyTorch(1, 10), estimate.Loops(loop),
+			estimate.RunsOn(estimate.Machine{GPU: estimate.Volta, Loading: estimate.EagerLoading})), more...),
+	}
+}
+
+func publishedRows(t *testing.T) []published {
+	bf16 := estimate.Precision(alloc.BFloat16)
+	ampere := estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})
+	recorded := estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputHeld, Form: estimate.OneByOne})
+	autocast := estimate.Autocast(alloc.Float16)
+	const fms = "foundation-model-stack/fms-acceleration, refs/a100_80gb.csv at 24bdadb"
+	const optimum = "huggingface.co/datasets/optimum-benchmark/rocm"
+	const recording = "kkaitlyn111/cs336-a2-systems, memory_files at c1272e1"
+	const litgpt = "Lightning-AI/litgpt, resource-tables.md at 8641822"
+	rows := []published{
+		bertRow("batch 4, AdamW one by one", 13606, 4, 1, estimate.AdamW),
+		bertRow("batch 1, four of them accumulated", 7338, 1, 4, estimate.AdamW),
+		bertRow("the same, checkpointed", 5432, 1, 4, estimate.AdamW, estimate.Checkpointed("encoder.layer.*")),
+		bertRow("batch 4, Adafactor", 10952, 4, 1, estimate.Adafactor),
+		bertRow("batch 4, 8-bit Adam", 11742, 4, 1, estimate.Adam8bit),
+		bertRow("batch 4, AMP", 12596, 4, 1, estimate.AdamW, autocast),
+		bertRow("batch 1, four accumulated, AMP, checkpointed", 5932, 1, 4, estimate.AdamW, autocast, estimate.Checkpointed("encoder.layer.*")),
+		bertRow("the same, Adafactor", 3504, 1, 4, estimate.Adafactor, autocast, estimate.Checkpointed("encoder.layer.*")),
+		bertRow("the same, 8-bit Adam", 4020, 1, 4, estimate.Adam8bit, autocast, estimate.Checkpointed("encoder.layer.*")),
+	}
+	for _, r := range []struct {
+		batch int
+		mib   float64
+	}{{4, 10745.76}, {8, 14489.44}} {
+		rows = append(rows, published{
+			kind: "transformer", model: "santacoder, 2048 tokens", setting: fmt.Sprintf("batch %d, bfloat16, checkpointed, AdamW; loss taken in bfloat16, logits taken to live until the step", r.batch), grade: "B", mib: r.mib, what: "allocated", source: fms,
+			layers: with(santacoder.Layers(), estimate.NextToken{AsIs: true}),
+			opts:   opts(estimate.Tokens(r.batch, 2048), bf16, estimate.Train(estimate.AdamW), estimate.Checkpointed("transformer.h.*"), estimate.PyTorch(2, 4), estimate.Loops(holding), ampere),
+		})
+	}
+	attention := []string{"q_proj", "k_proj", "v_proj", "o_proj"}
+	for _, r := range []struct {
+		batch int
+		base  estimate.Base
+		how   string
+		mib   float64
+	}{
+		{4, estimate.WholeBase, "LoRA of rank 16 on bfloat16", 25467.46}, {8, estimate.WholeBase, "LoRA of rank 16 on bfloat16", 36948.12},
+		{4, estimate.NF4Double, "QLoRA of rank 16, NF4 twice quantized", 15615.31}, {8, estimate.NF4Double, "QLoRA of rank 16, NF4 twice quantized", 27095.97},
+	} {
+		lora := estimate.LoRA{Rank: 16, Targets: attention, Dropout: 0.1, Base: r.base}
+		rows = append(rows, published{
+			kind: "LoRA", model: "Mistral 7B, 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed; logits taken to live until the step", r.batch, r.how), grade: "B", mib: r.mib, what: "allocated", source: fms,
+			layers: with(mistral7b.Layers(), estimate.NextToken{}),
+			opts: opts(estimate.Tokens(r.batch, 4096), bf16, estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.Checkpointed("model.layers.*"),
+				estimate.PyTorch(2, 4), estimate.Loops(holding), ampere),
+		})
+	}
+	lm4 := func(what string, mib float64, grade string) published {
+		m := estimate.Transformer{Vocab: 10000, Hidden: 512, FFN: 1344, Blocks: 4, Heads: 16, Plain: true}
+		return published{
+			kind: "transformer", model: "four layers of 512, 200 tokens", setting: "batch 10, bfloat16 autocast, Adam one by one", grade: grade, mib: mib, what: what,
+			source: "NiuHuangxiaozi/assignment2-systems at 9d868b9",
+			layers: with(m.Layers(), estimate.CrossEntropy{}), opts: opts(estimate.Tokens(10, 200), estimate.Autocast(alloc.BFloat16), estimate.Train(estimate.AdamW), recorded),
+		}
+	}
+	rows = append(rows, lm4("allocated", 931.9, "B"), lm4("reserved", 1150, "C"))
+	kbit := func(name string, m estimate.Transformer, batch, length int, eager bool, l estimate.LoRA, d alloc.DType, mib float64, source string) published {
+		how := "SDPA"
+		if m.Eager = eager; eager {
+			how = "eager attention"
+		}
+		return published{
+			kind: "LoRA", model: fmt.Sprintf("%s, %d tokens", name, length), grade: "B", mib: mib, what: "allocated", source: source,
+			setting: fmt.Sprintf("batch %d, QLoRA of rank %d, NF4, the rest float32, %v autocast, checkpointed, %s; logits taken to live until the step", batch, l.Rank, d, how),
+			layers:  with(m.Layers(), estimate.NextToken{}),
+			opts: opts(estimate.Tokens(batch, length), estimate.Autocast(d), estimate.Train(estimate.AdamW), estimate.Adapt(l), estimate.Checkpointed("model.layers.*"),
+				estimate.Loops(holding)),
+		}
+	}
+	const fitcheck = "fitcheck-llm 0.2.0 on PyPI, README, Validation"
+	four := estimate.LoRA{Rank: 32, Targets: attention, Base: estimate.NF4}
+	rows = append(rows,
+		kbit("Mistral 7B", mistral7b, 4, 4096, false, estimate.LoRA{Rank: 16, Targets: attention, Dropout: 0.1, Base: estimate.NF4}, alloc.BFloat16, 19711.82, fms),
+		kbit("TinyLlama 1.1B", tinyLlama, 2, 512, true, four, alloc.Float16, 1849, fitcheck),
+		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, true, four, alloc.Float16, 6655, fitcheck),
+		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, false, four, alloc.Float16, 3897, fitcheck),
+		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, false, four, alloc.Float16, 6823, fitcheck),
+		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, true, four, alloc.Float16, 6831, fitcheck))
+	for _, r := range []struct {
+		layers estimate.Transformer
+		name   string
+		batch  int
+		mib    float64
+	}{{llama7b, "Llama 2 7B", 1, 20313.26}, {llama7b, "Llama 2 7B", 2, 27723.31}, {llama13b, "Llama 2 13B", 1, 36354.06}} {
+		lora := estimate.LoRA{Rank: 8, Targets: []string{"q_proj", "v_proj"}, Dropout: 0.05, DType: alloc.BFloat16}
+		rows = append(rows, published{
+			kind: "LoRA", model: r.name + ", 1304 tokens", setting: fmt.Sprintf("batch %d, LoRA of rank 8 on bfloat16; loss taken as a whole, projections as separate", r.batch), grade: "B", mib: r.mib, what: "allocated", source: litgpt,
+			layers: with(r.layers.Layers(), estimate.NextToken{}),
+			opts:   opts(estimate.Tokens(r.batch, 1304), bf16, estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.PyTorch(2, 1), ampere),
+		})
+	}
+	return append(rows,
+		published{
+			kind: "transformer", model: "gpt2, 16 tokens", setting: "batch 2, AdamW", grade: "A", mib: 2390.61, what: "allocated", source: optimum,
+			layers: with(gpt2Small.Layers(), estimate.NextToken{}), opts: opts(estimate.Tokens(2, 16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), estimate.Loops(trainer)),
+		},
+		published{
+			kind: "transformer", model: "vit-base-patch16-224", setting: "batch 2, AdamW", grade: "A", mib: 1657.75, what: "allocated", source: optimum,
+			layers: with(vitBase.Layers(), estimate.CrossEntropy{}), opts: opts(estimate.InputShape(2, 3, 224, 224), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), estimate.Loops(trainer)),
+		},
+		published{
+			kind: "transformer", model: "Llama 3.2 3B, 4096 tokens", setting: "batch 2, bfloat16, AdamW", grade: "B", mib: 61440, what: "allocated", source: "pytorch/torchtune, README.md at 1814feb17",
+			layers: with(llama3b.Layers(), estimate.NextToken{}), opts: opts(estimate.Tokens(2, 4096), bf16, estimate.Train(estimate.AdamW), estimate.PyTorch(2, 5), ampere),
+		},
+		published{
+			kind: "served", model: "octocoder (15.5B)", setting: "bfloat16, a prompt and 60 tokens", grade: "A", mib: 29722.69, what: "allocated", source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c",
+			layers: octocoder.Layers(), opts: opts(estimate.Tokens(1, 20), bf16, estimate.WithKVCache(octocoder.Cache(1, 80, alloc.BFloat16)), ampere),
+		},
+		published{
+			kind: "served", model: "Llama 2 7B", setting: "bfloat16, 6 tokens and 50 more", grade: "A", mib: 12893.68, what: "allocated", source: litgpt,
+			layers: llama7b.Layers(), opts: opts(estimate.Tokens(1, 6), bf16, estimate.WithKVCache(llama7b.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1), ampere),
+		},
+		published{
+			kind: "served", model: "phi-1.5", setting: "bfloat16, 6 tokens and 50 more", grade: "A", mib: 2727.51, what: "allocated", source: litgpt,
+			layers: phi15.Layers(), opts: opts(estimate.Tokens(1, 6), bf16, estimate.WithKVCache(phi15.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1), ampere),
+		},
+		published{
+			kind: "convolutional", model: "ResNet-50 (TSN)", setting: "96 images, SGD with momentum, one of 8 replicas", grade: "B", mib: 8344, what: "allocated", source: "open-mmlab/mmaction2, configs/recognition/tsn at 699e31a0",
+			layers: with(known(t, "resnet50"), estimate.CrossEntropy{}), opts: opts(estimate.InputShape(96, 3, 224, 224), estimate.Train(estimate.Momentum), estimate.Shard(estimate.Sharding{Data: 8})),
+		},
+		published{
+			kind: "transformer", model: "3.4B of cs336, 128 tokens", setting: "batch 4, AdamW one by one", grade: "C", mib: 58280, what: "reserved", source: recording,
+			layers: with(cs336.Layers(), estimate.CrossEntropy{}), opts: opts(estimate.Tokens(4, 128), estimate.Train(estimate.AdamW), recorded),
+		},
+		published{
+			kind: "transformer", model: "3.4B of cs336, 512 tokens", setting: "batch 4, AdamW one by one", grade: "C", mib: 59920, what: "reserved", source: recording,
+			layers: with(cs336.Layers(), estimate.CrossEntropy{}), opts: opts(estimate.Tokens(4, 512), estimate.Train(estimate.AdamW), recorded),
+		},
+	)
+}
+
+func known(t *testing.T, name string) []estimate.Layer {
+	m, err := zoo.ByName(name)
+	require.NoError(t, err)
+	return m.Layers
+}
+
+func (p published) figure(t *testing.T) estimate.Figure {
+	t.Helper()
+	f := model(t, p.layers, p.opts...).Footprint()
+	switch p.what {
+	case "allocated":
+		return f.Allocated
+	case "device":
+		return f.Device
+	default:
+		return f.Reserved
+	}
+}
+
+// errorOf is how far what was measured lies from the estimate, as a fraction of it.
+func errorOf(p published, f estimate.Figure) float64 {
+	return p.mib*float64(alloc.MiB)/float64(f.Bytes) - 1
+}
+
+// No upper bound is exceeded, and figures are as near as the grade of the measurement lets them be.
+func TestPublished(t *testing.T) {
+	near := map[string]float64{"A": 0.05, "B": 0.10, "C": 0.15}
+	for _, p := range publishedRows(t) {
+		t.Run(p.model+", "+p.setting, func(t *testing.T) {
+			f := p.figure(t)
+			measured := alloc.Bytes(p.mib * float64(alloc.MiB))
+			assert.LessOrEqual(t, measured, f.Upper)
+			assert.GreaterOrEqual(t, measured, f.Lower)
+			assert.LessOrEqual(t, math.Abs(errorOf(p, f)), near[p.grade], "%.3f", errorOf(p, f))
+		})
+	}
+}
+
+const publishedHead = `# How far an estimate may be off
+
+<!-- TestPublishedPage in estimate/published_test.go writes this page: go test ./estimate -run TestPublishedPage -update -->
+
+` + "`estimate`" + ` counts parameters, optimizer states and what autograd keeps from shapes; PyTorch on the CPU is the check
+(estimate/testdata/torch). What a device shows is more: blocks are rounded, cached and scattered, and a CUDA context
+comes to it. For that the allocations and frees of a process, loading and two training steps, go through
+` + "`alloc.Cache`" + `, which decides as PyTorch's caching allocator does.
+
+Here are figures that other people measured on GPUs, beside what the estimate says of the same run. "allocated" is
+torch.cuda.max_memory_allocated, "reserved" is max_memory_reserved or what nvidia-smi showed less the context. Grade A
+means that the setting is known exactly, B that one thing had to be assumed, C that model and optimizer were code of the
+authors' own. The test fails when a measurement lies outside the band, when an A is off by more than 5 %, a B by more
+than 10 %, or a C by more than 15 %.
+
+`
+
+const publishedTail = `
+## What is not in the table
+
+- TinyLlama with QLoRA and no checkpoints (cranberrii/ftcourse at 9f4902cf): 5604 MiB; 3042 are estimated with SDPA and 7138
+  with eager attention. Which it was is not said.
+- GPTQ bases in training, and losses over the vocabulary in chunks.
+- Convolutional networks with shifted, three-dimensional or dilated blocks (TSM, SlowOnly, R(2+1)D, SlowFast, PSPNet): not
+  written as layers yet. One case is not much: the band of convolutional models reaches 15 % up, for cuDNN's workspaces.
+- Diffusion models, whose layers are not in the package.
+- llama.cpp's compute buffer, which is not PyTorch's.
+
+## What widens a band
+
+What the options do not say is taken at its worst for the upper bound: where gradients are cleared and how the
+optimizer goes through the parameters (` + "`Loops`" + `), PyTorch's version (` + "`PyTorch`" + `), and the GPU (` + "`RunsOn`" + `), whose context is one
+of these:
+
+| GPU | kernels are loaded | MiB | source |
+|---|---|---|---|
+`
+
+func TestPublishedPage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(publishedHead)
+	b.WriteString("| model | setting | grade | figure | measured, MiB | estimate, MiB | off | band | source |\n|---|---|---|---|---:|---:|---:|---|---|\n")
+	count := map[string]int{}
+	for _, p := range publishedRows(t) {
+		f := p.figure(t)
+		mib := func(n alloc.Bytes) int64 { return int64(math.Round(float64(n) / float64(alloc.MiB))) }
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.0f | %d | %+.1f %% | %d to %d | %s |\n",
+			p.model, p.setting, p.grade, p.what, p.mib, mib(f.Bytes), 100*errorOf(p, f), mib(f.Lower), mib(f.Upper), p.source)
+		count[p.kind]++
+	}
+	fmt.Fprintf(&b, "\nBehind the bands stand %d runs of transformers in training, %d with adapters, %d of convolutional models, and %d of models that are served.\n",
+		count["transformer"], count["LoRA"], count["convolutional"], count["served"])
+	b.WriteString(publishedTail)
+	for _, c := range estimate.Contexts() {
+		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", c.Card, c.Loading, c.Bytes/alloc.MiB, c.Source)
+	}
+	golden(t, "../docs/estimate.md", b.String())
+}

@@ -1,0 +1,140 @@
+package estimate
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// timeline is a history of allocations and frees in the order in which PyTorch makes
+// them. A nil timeline takes no notes.
+type timeline struct {
+	events []event
+	spare  []int32 // handles that were freed
+	next   int32
+}
+
+// event is an allocation of so many bytes or, where they are negative, a free. A handle
+// below 0 stands for the gradients of the parameters of a module, -1 for the first.
+type event struct {
+	handle int32
+	bytes  int64 // with gradients, what the sum of tied ones takes meanwhile
+}
+
+// alloc notes an allocation and returns the handle to free it by. Nothing is noted
+// for no bytes, whose handle is -1.
+func (l *timeline) alloc(n int64) int32 {
+	if l == nil || n <= 0 {
+		return -1
+	}
+	h := l.next
+	if last := len(l.spare) - 1; last >= 0 {
+		h, l.spare = l.spare[last], l.spare[:last]
+	} else {
+		l.next++
+	}
+	l.events = append(l.events, event{h, n})
+	return h
+}
+
+func (l *timeline) free(h int32) {
+	if l == nil || h < 0 {
+		return
+	}
+	l.events = append(l.events, event{h, -1})
+	l.spare = append(l.spare, h)
+}
+
+// gradients notes that the parameters of a module, counted from 1, get their gradients.
+func (l *timeline) gradients(module int32, sum int64) {
+	if l != nil && module > 0 {
+		l.events = append(l.events, event{-module, sum})
+	}
+}
+
+// allocAll notes allocations and appends their handles.
+func (l *timeline) allocAll(handles []int32, sizes ...int64) []int32 {
+	for _, n := range sizes {
+		handles = append(handles, l.alloc(n))
+	}
+	return handles
+}
+
+func (l *timeline) freeAll(handles []int32) {
+	for _, h := range handles {
+		l.free(h)
+	}
+}
+
+// temporary notes an allocation that is freed at once.
+func (l *timeline) temporary(n int64) { l.free(l.alloc(n)) }
+
+// The lengths of a history beyond which it is asked about once only, and not at all.
+const (
+	maxSearched = 1 << 17
+	maxEvents   = 1 << 19
+)
+
+// replayed is what an allocator made of a timeline, at its highest.
+type replayed struct{ requested, allocated, reserved alloc.Bytes }
+
+// impatient is a device that counts how often it was too small.
+type impatient struct {
+	*alloc.CountingDevice
+	refused int
+}
+
+// Alloc implements alloc.Device.
+func (d *impatient) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+	p, err := d.CountingDevice.Alloc(n)
+	if err != nil {
+		d.refused++
+	}
+	return p, err
+}
+
+// maxRefused is how often memory may run out and be given back before a run that still goes
+// on is taken for one that does not fit: each time all of the cache is searched.
+const maxRefused = 64
+
+// replay runs the timeline through PyTorch's caching allocator on a device of a
+// size, 0 for one without end. It reports false if memory ran out.
+func (l *timeline) replay(device alloc.Bytes) (replayed, bool) {
+	dev := &impatient{CountingDevice: alloc.NewCountingDevice(device)}
+	cache := alloc.NewCache(dev, alloc.CacheConfig{})
+	ptrs := make([]alloc.Ptr, l.next)
+	for _, e := range l.events {
+		var err error
+		if e.bytes < 0 {
+			err = cache.Free(ptrs[e.handle])
+		} else {
+			ptrs[e.handle], err = cache.Alloc(alloc.Bytes(e.bytes))
+		}
+		if err != nil || dev.refused > maxRefused {
+			return replayed{}, false
+		}
+	}
+	stats := cache.Stats()
+	return replayed{stats.Requested.Bytes.Peak, stats.Allocated.Bytes.Peak, stats.Reserved.Bytes.Peak}, true
+}
+
+// smallest is the size of the smallest device on which the timeline runs, to within a
+// part in 64 or 2 MiB: there the allocator gives cached segments back.
+func (l *timeline) smallest(r replayed) alloc.Bytes {
+	low, high := r.allocated, r.reserved // it runs on high
+	if len(l.events) > maxSearched {
+		return high
+	}
+	for high-low > max(2*alloc.MiB, high/64) {
+		mid := low + (high-low)/2
+		if _, ok := l.replay(mid); ok {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	return high
+}
+
+// passes are the events of a forward and a backward pass. Handles are their own.
+type passes struct {
+	forward, backward []event
+	handles           int32   // so many of them
+	held              []int32 // those of the output, which the loop's code holds at the end
+}

@@ -1,0 +1,185 @@
+package tracker
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// Alloc takes device memory for a tensor, not initialised, and enters it in the
+// ledger with the caller's stack. The shape is copied. The caller frees the buffer.
+//
+// The error is a *alloc.ShapeError if there can be no such tensor, a
+// *OutOfMemoryError if the device is full, ErrDuplicatePtr or
+// alloc.ErrBrokenDriver if the device gave memory that cannot be, which is left
+// alone, alloc.ErrClosed after Close; nothing has changed then.
+func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
+	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), shape, dtype, kind)
+}
+
+// AllocBytes takes n bytes of device memory, as a tensor of n uint8 elements.
+// See Alloc.
+func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
+	stack := snapshot.StackID(t.stacks.table.Capture(1))
+	if n < 0 {
+		return nil, &alloc.SizeError{Requested: n, Reason: "negative"}
+	}
+	if alloc.Bytes(int(n)) != n {
+		return nil, &alloc.SizeError{Requested: n, Reason: "too large for this platform's int"}
+	}
+	return t.alloc(stack, alloc.Shape{int(n)}, alloc.Uint8, kind)
+}
+
+// Make takes device memory for a tensor of Go type T and these dimensions, of
+// kind Unspecified:
+//
+//	x, err := tracker.Make[float32](tr, 32, 3, 224, 224)
+//
+// See Alloc.
+func Make[T alloc.Element](t *MemTracker, dims ...int) (*Buffer, error) {
+	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), dims, alloc.DTypeOf[T](), Unspecified)
+}
+
+// alloc is Alloc for a stack already taken.
+func (t *MemTracker) alloc(stack snapshot.StackID, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
+	x, err := snapshot.NewTensor(shape, dtype, kind)
+	if err != nil {
+		return nil, fmt.Errorf("alloc: %w", err)
+	}
+	if t.closed.Load() {
+		return nil, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
+	}
+	b := &Buffer{tracker: t, stack: stack}
+	here, now := t.sections.goroutine(), t.now()
+	if t.cache == nil {
+		err = t.fromDevice(b, here, now, &x)
+	} else if !t.fromCache(b, here, now, &x) {
+		err = t.fromDriver(b, here, now, &x)
+	}
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		return nil, t.outOfMemory(err, stack, x)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("alloc %s: %w", x.String(), err)
+	}
+	t.watch(b)
+	return b, nil
+}
+
+// fromCache allocates what is cached, of a cell that is known: then the cache and
+// the ledger change in one step, under one lock.
+func (t *MemTracker) fromCache(b *Buffer, here goroutine, now time.Duration, x *snapshot.Tensor) bool {
+	t.mu.Lock()
+	if t.ledger.closed || !t.ledger.admits(x.Each) {
+		t.mu.Unlock()
+		return false
+	}
+	in := t.sections.at(here)
+	cell := t.ledger.cells.find(snapshot.Place{Stack: b.stack, Section: in.pathID()}, x)
+	if cell == 0 {
+		t.mu.Unlock()
+		return false
+	}
+	id, r := t.ledger.records.Get()
+	p, allocated, ok := t.cache.Locked().Alloc(x.Each, alloc.Owner(id))
+	if !ok {
+		t.ledger.records.Put(id)
+		t.mu.Unlock()
+		return false
+	}
+	r.ptr = p
+	t.enter(r, cell, allocated, in, now, snapshot.Allocated)
+	b.is(id, r, t.ledger.cells.At(cell).group)
+	t.mu.Unlock()
+	return true
+}
+
+// fromDriver allocates through the cache, which may ask the driver, or of a cell
+// that is new.
+func (t *MemTracker) fromDriver(b *Buffer, here goroutine, now time.Duration, x *snapshot.Tensor) error {
+	line := t.stacks.line(b.stack)
+	own := x.Clone()
+	t.tick(now)
+	err := t.cache.AllocOwned(own.Each, func(p alloc.Ptr, allocated alloc.Bytes) (alloc.Owner, error) {
+		id, err := t.enterNew(b, line, here, now, &own, p, allocated)
+		return alloc.Owner(id), err
+	})
+	if err != nil && t.closed.Load() {
+		t.freedAfterClose()
+	}
+	return err
+}
+
+// fromDevice allocates from a device without a cache.
+func (t *MemTracker) fromDevice(b *Buffer, here goroutine, now time.Duration, x *snapshot.Tensor) (err error) {
+	line := t.stacks.line(b.stack)
+	p, allocated := alloc.Ptr(0), x.Each
+	if t.sized != nil {
+		p, allocated, err = t.sized.AllocSized(x.Each)
+	} else {
+		p, err = t.device.Alloc(x.Each)
+	}
+	if err != nil {
+		return err
+	}
+	if p == 0 {
+		return fmt.Errorf("%s: %w: no address", t.name, alloc.ErrBrokenDriver)
+	}
+	t.mu.Lock()
+	other := t.ledger.at(p)
+	buffers := other != 0 && !t.ledger.records.At(other).foreign
+	id, err := t.enterNew(b, line, here, now, x, p, allocated)
+	if err == nil {
+		t.ledger.addresses.Add(uint64(p), id)
+	}
+	t.mu.Unlock()
+	if buffers {
+		return fmt.Errorf("%s: %w: %w", t.name, alloc.ErrBrokenDriver, err) // to free it would free the Buffer's
+	}
+	if err != nil {
+		err = errors.Join(err, t.device.Free(p))
+	}
+	return err
+}
+
+// enterNew enters memory that the device gave. The caller holds the lock.
+func (t *MemTracker) enterNew(b *Buffer, line lineID, here goroutine, now time.Duration, x *snapshot.Tensor, p alloc.Ptr, allocated alloc.Bytes) (slab.ID, error) {
+	if t.ledger.closed {
+		return 0, fmt.Errorf("tracker: %w", alloc.ErrClosed)
+	}
+	if !t.ledger.admits(x.Each) {
+		return 0, fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", p, x.Each, t.ledger.current.Bytes)
+	}
+	if other := t.ledger.at(p); other != 0 {
+		return 0, t.ledger.duplicate(other)
+	}
+	in := t.sections.at(here)
+	cell := t.ledger.cells.at(snapshot.Place{Stack: b.stack, Section: in.pathID()}, line, x, t.ledger.epoch)
+	id, r := t.ledger.records.Get()
+	r.ptr = p
+	t.enter(r, cell, allocated, in, now, snapshot.Allocated)
+	b.is(id, r, t.ledger.cells.At(cell).group)
+	return id, nil
+}
+
+// enter makes a record live and tells the section and the history. The caller holds the lock.
+func (t *MemTracker) enter(r *record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action snapshot.Action) {
+	r.since, r.seq = t.history.moment(now), t.history.next
+	t.ledger.add(r, cell, allocated)
+	if in != nil {
+		t.sections.allocated(in, t.ledger.cells.At(cell).each)
+	}
+	t.note(r, r.since, action)
+}
+
+// watch has the collector tell when b is gone.
+func (t *MemTracker) watch(b *Buffer) {
+	if t.lost != IgnoreLost {
+		runtime.AddCleanup(b, (*Buffer).lose, &Buffer{t, b.group, b.ptr, b.allocated, b.seq, b.record, b.stack})
+	}
+}

@@ -1,0 +1,81 @@
+package attach
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// phase is when an event was seen.
+type phase uint32
+
+const (
+	atEntry phase = iota
+	atReturn
+	forked // args[0] is the new process
+	execed
+	exited // a thread; args[0] is 1 if the whole process did
+)
+
+// event is what a probe saw.
+type event struct {
+	time     uint64 // ns of the machine's monotonic clock
+	pid, tid uint32
+	function uint32 // index in functions
+	phase    phase
+	result   int32
+	out      uint64    // what the call wrote where its first argument points
+	pitch    uint64    // and the second, of a pitched allocation
+	args     [6]uint64 // the registers of the arguments
+	desc     [5]uint64 // what the second argument points to, of an array
+	depth    int64     // bytes of stack, negative if it could not be taken
+	stack    [maxFrames]uint64
+}
+
+// maxFrames is the most frames that a stack has.
+const maxFrames = 64
+
+// Where the fields lie in the ring buffer, in bytes.
+const (
+	offTime   = 0
+	offThread = 8
+	offWhat   = 16 // function, then phase
+	offResult = 24
+	offOut    = 32
+	offPitch  = 40
+	offArgs   = 48
+	offDesc   = 96
+	offDepth  = 136
+	offStack  = 144
+	shortSize = offStack // of an event without stack
+	wholeSize = offStack + 8*maxFrames
+)
+
+// read decodes what the probe wrote.
+func (e *event) read(b []byte) error {
+	if len(b) < shortSize {
+		return fmt.Errorf("an event of %d bytes: want %d at least", len(b), shortSize)
+	}
+	u := func(at int) uint64 { return binary.NativeEndian.Uint64(b[at:]) }
+	e.time = u(offTime)
+	e.pid, e.tid = uint32(u(offThread)>>32), uint32(u(offThread))
+	e.function, e.phase = uint32(u(offWhat)), phase(u(offWhat)>>32)
+	e.result, e.out, e.pitch = int32(u(offResult)), u(offOut), u(offPitch)
+	for i := range e.args {
+		e.args[i] = u(offArgs + 8*i)
+	}
+	e.depth = 0
+	if len(b) < wholeSize {
+		return nil
+	}
+	for i := range e.desc {
+		e.desc[i] = u(offDesc + 8*i)
+	}
+	e.depth = min(int64(u(offDepth)), 8*maxFrames)
+	for i := range max(0, e.depth/8) {
+		e.stack[i] = u(offStack + 8*int(i))
+	}
+	return nil
+}
+
+// frames returns the return addresses, innermost first.
+func (e *event) frames() []uint64 { return e.stack[:max(0, e.depth/8)] }

@@ -1,0 +1,117 @@
+package attach
+
+import "github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+
+// The kinds of memory that a driver is asked for. What a buffer is for, only the program
+// knows.
+const (
+	Device   snapshot.Kind = "Device"   // cuMemAlloc and cuMemAllocPitch
+	Managed  snapshot.Kind = "Managed"  // cuMemAllocManaged
+	Ordered  snapshot.Kind = "Ordered"  // cuMemAllocAsync: in the order of a stream
+	Physical snapshot.Kind = "Physical" // cuMemCreate, which cuMemMap gives an address
+	Array    snapshot.Kind = "Array"    // cuArrayCreate and cuArray3DCreate
+	Pinned   snapshot.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
+)
+
+// effect is what a call of the driver does to the ledger.
+type effect uint8
+
+const (
+	allocates effect = iota + 1
+	allocatesPitched
+	allocatesArray
+	allocatesArray3D
+	registers // the address is the caller's, in its first argument
+	creates   // physical memory: it lives while it is held or mapped
+	retains
+	releases
+	mapsMemory
+	unmapsMemory
+	frees
+	makesContext
+	destroysContext
+	pushesContext
+	popsContext
+	setsContext
+	retainsPrimary
+	releasesPrimary
+	resetsPrimary
+)
+
+// function is one of the driver's functions and where its arguments stand. The result
+// pointer of those that give something is always the first.
+type function struct {
+	effect  effect
+	kind    snapshot.Kind
+	size    int // index of the argument with the size in bytes
+	stream  int // 0: it has none
+	device  int // of those that name one
+	symbols []string
+}
+
+// functions are what is watched. Where the driver has a function in two versions of which
+// the older takes addresses of 32 bits, only the newer is: nothing calls the older on 64 bits.
+// Memory of another process (cuIpcOpenMemHandle) is in the ledger of that process, and a
+// pool (cuMemPoolCreate) has no memory of its own.
+var functions = []function{
+	{effect: allocates, kind: Device, size: 1, symbols: []string{"cuMemAlloc_v2"}},
+	{effect: allocatesPitched, kind: Device, symbols: []string{"cuMemAllocPitch_v2"}},
+	{effect: allocates, kind: Managed, size: 1, symbols: []string{"cuMemAllocManaged"}},
+	{effect: allocates, kind: Ordered, size: 1, stream: 2, symbols: []string{"cuMemAllocAsync", "cuMemAllocAsync_ptsz"}},
+	{effect: allocates, kind: Ordered, size: 1, stream: 3, symbols: []string{"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz"}},
+	{effect: allocates, kind: Pinned, size: 1, symbols: []string{"cuMemHostAlloc", "cuMemAllocHost_v2"}},
+	{effect: registers, kind: Pinned, size: 1, symbols: []string{"cuMemHostRegister", "cuMemHostRegister_v2"}},
+	{effect: allocatesArray, kind: Array, symbols: []string{"cuArrayCreate_v2"}},
+	{effect: allocatesArray3D, kind: Array, symbols: []string{"cuArray3DCreate_v2"}},
+	{effect: frees, symbols: []string{
+		"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuMemFreeHost", "cuMemHostUnregister", "cuArrayDestroy",
+	}},
+
+	{effect: creates, kind: Physical, size: 1, symbols: []string{"cuMemCreate"}},
+	{effect: retains, symbols: []string{"cuMemRetainAllocationHandle"}},
+	{effect: releases, symbols: []string{"cuMemRelease"}},
+	{effect: mapsMemory, size: 1, symbols: []string{"cuMemMap"}},
+	{effect: unmapsMemory, size: 1, symbols: []string{"cuMemUnmap"}},
+
+	{effect: makesContext, device: 2, symbols: []string{"cuCtxCreate", "cuCtxCreate_v2"}},
+	{effect: makesContext, device: 4, symbols: []string{"cuCtxCreate_v3"}},
+	{effect: makesContext, device: 3, symbols: []string{"cuCtxCreate_v4"}},
+	{effect: destroysContext, symbols: []string{"cuCtxDestroy", "cuCtxDestroy_v2"}},
+	{effect: pushesContext, symbols: []string{"cuCtxPushCurrent", "cuCtxPushCurrent_v2"}},
+	{effect: popsContext, symbols: []string{"cuCtxPopCurrent", "cuCtxPopCurrent_v2"}},
+	{effect: setsContext, symbols: []string{"cuCtxSetCurrent"}},
+	{effect: retainsPrimary, device: 1, symbols: []string{"cuDevicePrimaryCtxRetain"}},
+	{effect: releasesPrimary, symbols: []string{"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2"}},
+	{effect: resetsPrimary, symbols: []string{"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"}},
+}
+
+// atEntry reports whether the effect is taken when the call begins, and put back if it
+// fails: another thread may be given the address before this call has returned.
+func (e effect) atEntry() bool {
+	switch e {
+	case releases, unmapsMemory, frees, destroysContext, releasesPrimary, resetsPrimary:
+		return true
+	}
+	return false
+}
+
+// entryOnly reports whether the call's return is not looked at: these are called often, and
+// hardly fail.
+func (e effect) entryOnly() bool { return e == pushesContext || e == popsContext || e == setsContext }
+
+// stacked reports whether the call stack is taken.
+func (e effect) stacked() bool {
+	switch e {
+	case allocates, allocatesPitched, allocatesArray, allocatesArray3D, registers, creates:
+		return true
+	}
+	return false
+}
+
+// described reports whether the second argument points to a description of an array.
+func (e effect) described() bool { return e == allocatesArray || e == allocatesArray3D }
+
+// gives reports whether the call writes a result where its first argument points.
+func (e effect) gives() bool {
+	return e.stacked() && e != registers || e == retains || e == makesContext || e == retainsPrimary
+}

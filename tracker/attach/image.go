@@ -1,0 +1,168 @@
+package attach
+
+import (
+	"debug/elf"
+	"debug/gosym"
+	"encoding/binary"
+	"errors"
+	"os"
+
+	"github.com/ianlancetaylor/demangle"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// maxTable bounds what is read of one file's tables, in bytes.
+const maxTable = 512 << 20
+
+// openImage reads the tables of an ELF file and closes it.
+func openImage(f *os.File, name string) (image, error) {
+	defer f.Close()
+	file, err := elf.NewFile(f)
+	if err != nil {
+		return nil, err
+	}
+	native := &nativeImage{path: name, layout: layoutOf(file)}
+	native.symbols = functionSymbols(file)
+	native.lines = openLines(file)
+	if table, err := goTable(file); err == nil {
+		return &goImage{*native, table}, nil
+	}
+	return native, nil
+}
+
+// layout is where a file's bytes lie in memory.
+type layout []elf.ProgHeader
+
+func layoutOf(f *elf.File) (l layout) {
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD {
+			l = append(l, p.ProgHeader)
+		}
+	}
+	return l
+}
+
+func (l layout) address(offset uint64) uint64 {
+	for _, p := range l {
+		if p.Flags&elf.PF_X != 0 && p.Off <= offset && offset < p.Off+p.Filesz {
+			return offset - p.Off + p.Vaddr
+		}
+	}
+	return offset
+}
+
+// nativeImage is a file of C, C++ or Rust.
+type nativeImage struct {
+	layout
+	path    string
+	symbols []named
+	lines   *lines // nil if there are none
+}
+
+func (n *nativeImage) frames(address uint64) []snapshot.Frame {
+	s, ok := findNamed(n.symbols, address)
+	if !ok {
+		return nil
+	}
+	f := snapshot.Frame{Function: demangle.Filter(s.name), File: n.path}
+	return n.lines.expand(address, f)
+}
+
+// functionSymbols returns the functions of both symbol tables. Of those at one address
+// the one that is found last is as good as the others.
+func functionSymbols(f *elf.File) (all []named) {
+	for _, table := range []func() ([]elf.Symbol, error){f.DynamicSymbols, f.Symbols} {
+		symbols, err := table()
+		if err != nil {
+			continue // stripped
+		}
+		for _, s := range symbols {
+			if t := elf.ST_TYPE(s.Info); (t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC) && s.Value != 0 {
+				all = append(all, named{s.Value, s.Value + max(1, s.Size), s.Name})
+			}
+		}
+	}
+	sortNamed(all)
+	return all
+}
+
+// goImage is a program in Go, with the C that is linked into it.
+type goImage struct {
+	nativeImage
+	table *gosym.Table
+}
+
+func (g *goImage) frames(address uint64) []snapshot.Frame {
+	file, line, fn := g.table.PCToLine(address)
+	if fn == nil || address >= fn.End {
+		return g.nativeImage.frames(address)
+	}
+	return g.lines.expand(address, snapshot.Frame{Function: fn.Name, File: file, Line: line})
+}
+
+// goTable reads the table that every Go program has, stripped or not.
+func goTable(f *elf.File) (*gosym.Table, error) {
+	section := f.Section(".gopclntab")
+	if section == nil {
+		section = f.Section(".data.rel.ro.gopclntab")
+	}
+	if section == nil || section.Size < 64 || section.Size > maxTable {
+		return nil, errors.New("not a program in Go")
+	}
+	data, err := section.Data()
+	if err != nil {
+		return nil, err
+	}
+	start, err := goText(f, data)
+	if err != nil {
+		return nil, err
+	}
+	return gosym.NewTable(nil, gosym.NewLineTable(data, start))
+}
+
+// goText returns where the program's Go code begins: by its symbol, or where that is
+// stripped by the table's header, by the module's data, or by the section.
+func goText(f *elf.File, table []byte) (uint64, error) {
+	if symbols, err := f.Symbols(); err == nil {
+		for _, s := range symbols {
+			if s.Name == "runtime.text" {
+				return s.Value, nil
+			}
+		}
+	}
+	const headerText, moduleText = 8 + 2*8, 176 // of runtime.pcHeader until Go 1.25, of runtime.moduledata from 1.26 on
+	if at := binary.LittleEndian.Uint64(table[headerText:]); at != 0 {
+		return at, nil
+	}
+	if module := f.Section(".go.module"); module != nil && module.Size >= moduleText+8 && module.Size <= maxTable {
+		if data, err := module.Data(); err == nil {
+			if at := binary.LittleEndian.Uint64(data[moduleText:]); at != 0 {
+				return at, nil
+			}
+			return relocated(f, module.Addr+moduleText)
+		}
+	}
+	if text := f.Section(".text"); text != nil {
+		return text.Addr, nil
+	}
+	return 0, errors.New("no code")
+}
+
+// relocated returns what the loader will write at an address, in a program for any place.
+func relocated(f *elf.File, at uint64) (uint64, error) {
+	section := f.Section(".rela.dyn")
+	if section == nil || section.Size > maxTable {
+		return 0, errors.New("no relocations")
+	}
+	data, err := section.Data()
+	if err != nil {
+		return 0, err
+	}
+	for ; len(data) >= 24; data = data[24:] { // Elf64_Rela: offset, info, addend
+		if binary.LittleEndian.Uint64(data) == at {
+			return binary.LittleEndian.Uint64(data[16:]), nil
+		}
+	}
+	return 0, errors.New("no such relocation")
+}

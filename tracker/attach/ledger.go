@@ -1,0 +1,216 @@
+package attach
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// ledger is the live buffers of one source and what there is to tell of those that
+// were freed. The watcher's lock guards it.
+type ledger struct {
+	stacks  *stackTable
+	tensors map[tensorKey]*snapshot.Tensor
+	sites   map[siteKey]*site
+	sweep   int // when there are so many sites, those that hold nothing are summed up
+	retired map[snapshot.StackID]snapshot.Tally
+	streams []alloc.Stream // the first is the default one
+	changed map[*site]bool // since the last mark
+
+	live                 map[*buffer]bool
+	current, peak, total snapshot.Tally
+	registered           alloc.Bytes
+	peaks                uint64 // how many new peaks there were
+
+	lifetimes map[snapshot.Frame]*snapshot.Lifetimes
+	events    ring
+}
+
+type tensorKey struct {
+	kind snapshot.Kind
+	each alloc.Bytes
+}
+
+type siteKey struct {
+	tensor *snapshot.Tensor
+	stack  snapshot.StackID
+	stream uint8
+}
+
+// site is the buffers of one size, kind and stream that one call stack allocated.
+type site struct {
+	siteKey
+	live, total int64
+	marked      int64 // live at the last mark
+	before      int64 // live at the peak of that number, before what came after it
+	peak        uint64
+}
+
+// buffer is one live buffer, or physical memory that may be mapped.
+type buffer struct {
+	*site
+	source  *Source
+	ptr     alloc.Ptr
+	size    alloc.Bytes
+	since   time.Duration
+	seq     uint64
+	context uint64
+	foreign bool
+	held    int // physical memory: handles and mappings
+}
+
+const leastSweep = 1 << 12
+
+func newLedger(stacks *stackTable, events int) ledger {
+	return ledger{
+		stacks:  stacks,
+		tensors: make(map[tensorKey]*snapshot.Tensor), sites: make(map[siteKey]*site), sweep: leastSweep,
+		retired: make(map[snapshot.StackID]snapshot.Tally), streams: []alloc.Stream{0}, changed: make(map[*site]bool),
+		live: make(map[*buffer]bool), lifetimes: make(map[snapshot.Frame]*snapshot.Lifetimes), events: ring{max: events},
+	}
+}
+
+// site returns the site of a buffer, a new one if need be.
+func (l *ledger) site(kind snapshot.Kind, size alloc.Bytes, stack snapshot.StackID, stream uint8) *site {
+	tensor := l.tensors[tensorKey{kind, size}]
+	if tensor == nil {
+		tensor = &snapshot.Tensor{Kind: kind, Each: size}
+		l.tensors[tensorKey{kind, size}] = tensor
+	}
+	key := siteKey{tensor, stack, stream}
+	s := l.sites[key]
+	if s == nil {
+		if len(l.sites) >= l.sweep {
+			l.retire()
+		}
+		s = &site{siteKey: key, peak: l.peaks} // at the last peak it had none
+		l.sites[key] = s
+	}
+	return s
+}
+
+// retire sums up the sites that hold nothing, by call stack: a program whose sizes never
+// repeat would have one for every buffer.
+func (l *ledger) retire() {
+	used := make(map[*snapshot.Tensor]bool)
+	for key, s := range l.sites {
+		if s.live != 0 || s.marked != 0 || s.atPeak(l.peaks) != 0 {
+			used[s.tensor] = true
+			continue
+		}
+		l.retired[s.stack] = l.retired[s.stack].Add(s.tensor.Tally(s.total))
+		delete(l.sites, key)
+		delete(l.changed, s)
+	}
+	maps.DeleteFunc(l.tensors, func(_ tensorKey, t *snapshot.Tensor) bool { return !used[t] })
+	l.sweep = max(leastSweep, 2*len(l.sites))
+}
+
+// stream returns the index of a stream; those for which there is no room count as the default one.
+func (l *ledger) stream(s alloc.Stream) uint8 {
+	if i := slices.Index(l.streams, s); i >= 0 {
+		return uint8(i)
+	}
+	if len(l.streams) == snapshot.MaxStreams {
+		return 0
+	}
+	l.streams = append(slices.Clip(l.streams), s) // snapshots have the slice as it was
+	return uint8(len(l.streams) - 1)
+}
+
+// add enters a buffer, or puts one back that was removed.
+func (l *ledger) add(b *buffer, now time.Duration, action snapshot.Action) {
+	l.move(b.site, 1)
+	l.live[b] = true
+	l.current = l.current.Add(b.tensor.Tally(1))
+	if b.foreign {
+		l.registered += b.size
+	}
+	if action != snapshot.FreeFailed {
+		b.since, b.seq = now, l.events.next
+		b.total++
+		l.total = l.total.Add(b.tensor.Tally(1))
+	}
+	if l.current.Bytes > l.peak.Bytes {
+		l.peak = l.current
+		l.peaks++
+	}
+	l.note(b, now, action)
+}
+
+// remove takes a buffer out.
+func (l *ledger) remove(b *buffer, now time.Duration, action snapshot.Action) {
+	l.move(b.site, -1)
+	delete(l.live, b)
+	l.current = l.current.Sub(b.tensor.Tally(1))
+	if b.foreign {
+		l.registered -= b.size
+	}
+	line := l.stacks.Site(b.stack)
+	freed := l.lifetimes[line]
+	if freed == nil {
+		freed = new(snapshot.Lifetimes)
+		l.lifetimes[line] = freed
+	}
+	freed.Freed(now-b.since, l.events.next)
+	l.note(b, now, action)
+}
+
+func (l *ledger) move(s *site, n int64) {
+	if s.peak != l.peaks {
+		s.before, s.peak = s.live, l.peaks
+	}
+	s.live += n
+	l.changed[s] = true
+}
+
+// atPeak returns how many were live at the peak of that number, the last.
+func (s *site) atPeak(peaks uint64) int64 {
+	if s.peak != peaks {
+		return s.live // it has not changed since
+	}
+	return s.before
+}
+
+func (l *ledger) note(b *buffer, now time.Duration, action snapshot.Action) {
+	l.events.add(snapshot.EventEntry{
+		Since: now, Ptr: b.ptr, Allocated: b.size, Tensor: b.tensor, Stack: b.stack, Action: action, Stream: b.stream,
+	})
+}
+
+// refused enters an allocation that failed for lack of memory.
+func (l *ledger) refused(size alloc.Bytes, stack snapshot.StackID, now time.Duration) {
+	l.events.add(snapshot.EventEntry{Since: now, Allocated: size, Stack: stack, Action: snapshot.OutOfMemory})
+}
+
+// ring is the latest events.
+type ring struct {
+	max  int
+	kept []snapshot.EventEntry
+	next uint64 // how many there were
+}
+
+func (r *ring) add(e snapshot.EventEntry) {
+	if len(r.kept) < r.max {
+		r.kept = append(r.kept, e)
+	} else if r.max > 0 {
+		r.kept[r.next%uint64(r.max)] = e
+	}
+	r.next++
+}
+
+// ordered returns a copy, oldest first, and how many came before.
+func (r *ring) ordered() (first uint64, events []snapshot.EventEntry) {
+	if len(r.kept) == 0 {
+		return r.next, nil
+	}
+	first = r.next - uint64(len(r.kept))
+	at := 0
+	if len(r.kept) == r.max {
+		at = int(r.next % uint64(r.max))
+	}
+	return first, slices.Concat(r.kept[at:], r.kept[:at])
+}

@@ -1,0 +1,323 @@
+package attach
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// script applies events that no probe saw, of a process that there is not.
+type script struct {
+	t    testing.TB
+	w    *Watcher
+	tid  uint32
+	time uint64
+}
+
+const nobodysPID = 1 << 30
+
+func newScript(t testing.TB) *script {
+	w := &Watcher{
+		cfg:       Config{MaxEvents: 1 << 10, MaxStacks: 1 << 10},
+		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]bool),
+	}
+	w.libraries.init()
+	w.start = time.Now()
+	return &script{t: t, w: w, tid: 1}
+}
+
+// call applies one phase of a call of a function.
+func (s *script) call(p phase, symbol string, result int32, out uint64, args ...uint64) {
+	s.t.Helper()
+	i := slices.IndexFunc(functions, func(f function) bool { return slices.Contains(f.symbols, symbol) })
+	require.GreaterOrEqual(s.t, i, 0, symbol)
+	s.time += 1000
+	e := event{time: s.time, pid: nobodysPID, tid: s.tid, function: uint32(i), phase: p, result: result, out: out}
+	copy(e.args[:], args)
+	if functions[i].effect.stacked() {
+		e.stack[0], e.depth = 0x1000+args[len(args)-1]%4, 8
+	}
+	if functions[i].effect.described() {
+		copy(e.desc[:], args[1:])
+	}
+	s.w.apply(&e)
+}
+
+// give is a call that gives something and succeeds.
+func (s *script) give(symbol string, out uint64, args ...uint64) {
+	s.t.Helper()
+	s.call(atReturn, symbol, 0, out, append([]uint64{0xdead}, args...)...)
+}
+
+// take is the beginning of a call that frees something.
+func (s *script) take(symbol string, args ...uint64) {
+	s.t.Helper()
+	s.call(atEntry, symbol, 0, 0, args...)
+}
+
+// live is all that is live, and checks that the ledgers add up.
+func (s *script) live() map[alloc.Ptr]alloc.Bytes {
+	s.t.Helper()
+	all := make(map[alloc.Ptr]alloc.Bytes)
+	for _, source := range s.w.Sources() {
+		adds(s.t, source.Snapshot())
+		maps.Copy(all, source.addresses())
+	}
+	return all
+}
+
+type live = map[alloc.Ptr]alloc.Bytes
+
+// adds checks that live bytes are the sum over the buffers, the sites and the groups.
+func adds(t testing.TB, s *snapshot.Snapshot) {
+	t.Helper()
+	var buffers, sites, peak, total, groups snapshot.Tally
+	for a := range s.Allocations() {
+		buffers = buffers.Add(snapshot.Tally{Count: 1, Bytes: a.Requested})
+	}
+	for site := range s.Sites() {
+		sites, peak, total = sites.Add(site.Live), peak.Add(site.Peak), total.Add(site.Total)
+	}
+	for g := range s.Groups() {
+		groups = groups.Add(g.Tally)
+	}
+	require.Equal(t, s.Live, buffers)
+	require.Equal(t, s.Live, sites)
+	require.Equal(t, s.Live, groups)
+	require.Equal(t, s.Peak, peak)
+	require.Equal(t, s.Total, total)
+}
+
+func TestEveryFunction(t *testing.T) {
+	s := newScript(t)
+	s.give("cuMemAlloc_v2", 0x100, 10)
+	s.call(atReturn, "cuMemAllocPitch_v2", 0, 0x200, 0, 0, 100, 3) // no pitch was read: the width counts
+	s.give("cuMemAllocManaged", 0x300, 30)
+	s.give("cuMemAllocAsync", 0x400, 40, 0xabc)
+	s.give("cuMemAllocFromPoolAsync_ptsz", 0x500, 50, 1, 0xdef)
+	s.give("cuMemHostAlloc", 0x600, 60)
+	s.call(atReturn, "cuMemHostRegister_v2", 0, 0, 0x700, 70)
+	s.give("cuArrayCreate_v2", 0x800, 8, 4, 0x20|2<<32)      // 8 x 4 of two floats
+	s.give("cuArray3DCreate_v2", 0x900, 8, 0, 2, 0x01|1<<32) // 8 x 1 x 2 bytes
+	assert.Equal(t, live{0x100: 10, 0x200: 300, 0x300: 30, 0x400: 40, 0x500: 50, 0x600: 60, 0x700: 70, 0x800: 256, 0x900: 16}, s.live())
+
+	sources := s.w.Sources()
+	require.Len(t, sources, 2)
+	name, _ := sources[1].Device()
+	assert.Equal(t, "Pinned host memory", name)
+	assert.EqualValues(t, 70, sources[1].Snapshot().Registered)
+	streams := map[alloc.Ptr]alloc.Stream{}
+	for a := range sources[0].Snapshot().Allocations() {
+		streams[a.Ptr] = a.Stream
+	}
+	assert.EqualValues(t, 0xabc, streams[0x400])
+	assert.EqualValues(t, 0xdef, streams[0x500])
+
+	for _, free := range []string{"cuMemFree_v2 256", "cuMemFreeAsync 1024", "cuMemFreeAsync_ptsz 1280", "cuMemFreeHost 1536", "cuMemHostUnregister 1792", "cuArrayDestroy 2048", "cuMemFree_v2 0"} {
+		var symbol string
+		var at uint64
+		fmt.Sscan(free, &symbol, &at)
+		s.take(symbol, at)
+	}
+	assert.Equal(t, live{0x200: 300, 0x300: 30, 0x900: 16}, s.live())
+	assert.Empty(t, s.w.Doubts())
+}
+
+func TestFreesThatFail(t *testing.T) {
+	s := newScript(t)
+	s.give("cuMemAlloc_v2", 0x100, 10)
+	s.take("cuMemFree_v2", 0x100)
+	assert.Empty(t, s.live())
+	s.call(atReturn, "cuMemFree_v2", 700, 0, 0x100)
+	assert.Equal(t, live{0x100: 10}, s.live())
+	s.take("cuMemFree_v2", 0x999) // unknown, and refused by the driver
+	s.call(atReturn, "cuMemFree_v2", 1, 0, 0x999)
+	assert.Zero(t, s.w.Unknown())
+	s.take("cuMemFree_v2", 0x999) // unknown, but there
+	assert.EqualValues(t, 1, s.w.Unknown())
+	assert.Len(t, s.w.Doubts(), 1)
+
+	var actions []snapshot.Action
+	for e := range s.w.Sources()[0].History().Events() {
+		actions = append(actions, e.Action)
+	}
+	assert.Equal(t, []snapshot.Action{snapshot.Allocated, snapshot.Freed, snapshot.FreeFailed}, actions)
+}
+
+// TestAddressesComeBack: another thread is given the address while the free has not returned.
+func TestAddressesComeBack(t *testing.T) {
+	s := newScript(t)
+	s.give("cuMemAlloc_v2", 0x100, 10)
+	s.take("cuMemFree_v2", 0x100)
+	s.tid = 2
+	s.give("cuMemAlloc_v2", 0x100, 20)
+	assert.Equal(t, live{0x100: 20}, s.live())
+	assert.Empty(t, s.w.Doubts())
+	s.give("cuMemAlloc_v2", 0x100, 30) // a free was missed
+	assert.Equal(t, live{0x100: 30}, s.live())
+	assert.Len(t, s.w.Doubts(), 1)
+}
+
+func TestRefusals(t *testing.T) {
+	s := newScript(t)
+	s.call(atReturn, "cuMemAlloc_v2", 2, 0, 0xdead, 1<<40)
+	s.call(atReturn, "cuMemAlloc_v2", 1, 0, 0xdead, 0)
+	assert.Empty(t, s.live())
+	events := slices.Collect(s.w.Sources()[0].History().Events())
+	require.Len(t, events, 1)
+	assert.Equal(t, snapshot.OutOfMemory, events[0].Action)
+	assert.Equal(t, alloc.Bytes(1<<40), events[0].Requested)
+}
+
+// TestPhysicalMemory lives as long as it is held or mapped.
+func TestPhysicalMemory(t *testing.T) {
+	s := newScript(t)
+	s.give("cuMemCreate", 7, 100)
+	s.call(atReturn, "cuMemMap", 0, 0, 0x10000, 100, 0, 7)
+	s.take("cuMemRelease", 7)
+	assert.Equal(t, live{7: 100}, s.live(), "it is mapped")
+	s.take("cuMemUnmap", 0x10000, 100)
+	s.call(atReturn, "cuMemUnmap", 1, 0, 0x10000, 100)
+	assert.Equal(t, live{7: 100}, s.live(), "that failed")
+	s.take("cuMemUnmap", 0x10000, 100)
+	assert.Empty(t, s.live())
+
+	s.give("cuMemCreate", 8, 200)
+	s.give("cuMemRetainAllocationHandle", 8)
+	s.take("cuMemRelease", 8)
+	assert.Equal(t, live{8: 200}, s.live(), "it is held twice")
+	s.take("cuMemRelease", 8)
+	assert.Empty(t, s.live())
+	s.call(atReturn, "cuMemRelease", 1, 0, 8)
+	assert.Equal(t, live{8: 200}, s.live(), "that failed")
+}
+
+func TestContexts(t *testing.T) {
+	s := newScript(t)
+	s.give("cuCtxCreate_v2", 0xc1, 0, 1) // device 1
+	s.give("cuMemAlloc_v2", 0x100, 10)
+	s.give("cuDevicePrimaryCtxRetain", 0xc0, 0)
+	s.give("cuDevicePrimaryCtxRetain", 0xc0, 0)
+	s.take("cuCtxPushCurrent_v2", 0xc0)
+	s.give("cuMemAlloc_v2", 0x200, 20)
+	s.take("cuCtxPopCurrent_v2", 0)
+	s.give("cuMemAlloc_v2", 0x300, 30)
+	assert.Equal(t, live{0x100: 10, 0x200: 20, 0x300: 30}, s.live())
+	ordinals := map[int]alloc.Bytes{}
+	for _, source := range s.w.Sources() {
+		_, ordinal := source.Device()
+		ordinals[ordinal] = source.LightSnapshot().Live.Bytes
+	}
+	assert.Equal(t, map[int]alloc.Bytes{0: 20, 1: 40}, ordinals)
+
+	s.take("cuDevicePrimaryCtxRelease_v2", 0)
+	assert.Contains(t, s.live(), alloc.Ptr(0x200), "another holds it")
+	s.take("cuDevicePrimaryCtxRelease_v2", 0)
+	assert.Equal(t, live{0x100: 10, 0x300: 30}, s.live())
+	s.take("cuCtxDestroy_v2", 0xc1)
+	assert.Empty(t, s.live())
+	s.call(atReturn, "cuCtxDestroy_v2", 709, 0, 0xc1)
+	assert.Equal(t, live{0x100: 10, 0x300: 30}, s.live(), "that failed")
+	s.give("cuMemAlloc_v2", 0x400, 40)
+	_, ordinal := s.w.Sources()[0].Device()
+	assert.Equal(t, 1, ordinal, "the context is current again")
+	assert.Empty(t, s.w.Doubts())
+	s.take("cuDevicePrimaryCtxReset_v2", 5)
+	assert.Len(t, s.w.Doubts(), 1)
+}
+
+func TestExecAndExit(t *testing.T) {
+	s := newScript(t)
+	s.give("cuMemAlloc_v2", 0x100, 10)
+	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 1})
+	assert.Empty(t, s.live(), "another program is there")
+	s.give("cuMemAlloc_v2", 0x200, 20)
+	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: exited, args: [6]uint64{1}, time: s.time + 1})
+	assert.Equal(t, live{0x200: 20}, s.live(), "as it was at the end")
+	s.give("cuMemAlloc_v2", 0x200, 30)
+	assert.Len(t, s.w.Sources(), 2, "another process with the same number")
+}
+
+// TestRandomCalls holds the ledger to a plain map, and the marks to the ledger.
+func TestRandomCalls(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		s, want, sum := newScript(t), live{}, snapshot.Delta{}
+		next := uint64(0x1000)
+		for range 2000 {
+			s.tid = r.Uint32N(4)
+			switch n := r.IntN(10); {
+			case n < 5:
+				size := 1 + r.Uint64N(1<<r.UintN(20))
+				s.give("cuMemAlloc_v2", next, size)
+				want[alloc.Ptr(next)] = alloc.Bytes(size)
+				next += 0x100
+			case n < 9 && len(want) > 0:
+				at := slices.Sorted(maps.Keys(want))[r.IntN(len(want))]
+				s.take("cuMemFree_v2", uint64(at))
+				if n == 8 {
+					s.call(atReturn, "cuMemFree_v2", 999, 0, uint64(at))
+					break
+				}
+				delete(want, at)
+			case n == 9 && r.IntN(20) == 0:
+				for _, source := range s.w.Sources() {
+					sum = sum.Add(source.Track().Delta)
+				}
+			}
+		}
+		require.Equal(t, want, s.live())
+		source := s.w.Sources()[0]
+		sum = sum.Add(source.Track().Delta)
+		require.Equal(t, source.Snapshot().Live, sum.Sum())
+		require.True(t, source.Track().Delta.IsZero())
+		require.Equal(t, source.Snapshot().Sub(nil).String(), sum.String())
+
+		var text bytes.Buffer
+		require.NoError(t, s.w.Record().WriteJSON(&text))
+		read, err := snapshot.ReadDump(&text)
+		require.NoError(t, err)
+		require.Equal(t, source.Snapshot().Live, read.Snapshot.Live)
+		require.EqualValues(t, source.History().Dropped(), read.History.Dropped())
+	}
+}
+
+// TestSizesThatNeverRepeat keep the ledger small.
+func TestSizesThatNeverRepeat(t *testing.T) {
+	s := newScript(t)
+	for i := range uint64(4 * leastSweep) {
+		s.give("cuMemAlloc_v2", 0x100, 1000+i)
+		s.take("cuMemFree_v2", 0x100)
+	}
+	ledger := &s.w.Sources()[0].ledger
+	assert.LessOrEqual(t, len(ledger.sites), leastSweep)
+	assert.LessOrEqual(t, len(ledger.changed), leastSweep)
+	assert.LessOrEqual(t, len(ledger.tensors), leastSweep)
+	assert.EqualValues(t, 4*leastSweep, s.w.Sources()[0].Snapshot().Total.Count)
+	s.live()
+}
+
+func TestSuspects(t *testing.T) {
+	s := newScript(t)
+	for i := range uint64(2000) {
+		s.time += 20e6
+		s.give("cuMemAlloc_v2", 0x100, 4)
+		s.take("cuMemFree_v2", 0x100)
+		if i%100 == 0 {
+			s.give("cuMemAlloc_v2", 0x1000+i, 4)
+		}
+	}
+	now := s.w.start.Add(time.Duration(s.time))
+	s.w.Sources()[0].now = func() time.Time { return now }
+	assert.Len(t, s.w.Sources()[0].Suspects(), 1)
+}

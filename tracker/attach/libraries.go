@@ -1,0 +1,211 @@
+package attach
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// libraries are the files of libcuda that are probed, and the processes that may load others.
+type libraries struct {
+	stopped chan struct{}
+
+	mu     sync.Mutex
+	files  []os.FileInfo
+	pids   map[int]bool
+	failed map[string]bool // what could not be probed is tried once
+}
+
+func (l *libraries) init() {
+	l.stopped, l.pids, l.failed = make(chan struct{}), make(map[int]bool), make(map[string]bool)
+}
+
+// stop ends the search; nothing is probed any more.
+func (l *libraries) stop() {
+	close(l.stopped)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pids = nil
+}
+
+func (l *libraries) add(pid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pids != nil { // not stopped
+		l.pids[pid] = true
+	}
+}
+
+func (l *libraries) remove(pid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.pids, pid)
+}
+
+// probe probes a file, once. The caller holds l.mu.
+func (l *libraries) probe(p *probes, path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(l.files, func(f os.FileInfo) bool { return os.SameFile(f, info) }) {
+		return nil
+	}
+	if _, err := p.library(path); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	l.files = append(l.files, info)
+	return nil
+}
+
+// probeFirst probes what a process would find, before it does.
+func (w *Watcher) probeFirst() error {
+	l := &w.libraries
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, path := range w.cfg.Libraries {
+		if err := l.probe(w.probes, path); err != nil {
+			return err
+		}
+	}
+	if w.cfg.Libraries != nil {
+		return nil
+	}
+	var errs []error
+	for _, path := range usualLibraries() {
+		if err := l.probe(w.probes, path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	if len(l.files) == 0 {
+		return errors.Join(errs...) // nil: a process may have one of its own
+	}
+	return nil
+}
+
+// search looks for other files in the processes until the watcher is closed.
+func (w *Watcher) search() {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-w.libraries.stopped:
+			return
+		case <-ticker.C:
+			if err := w.find(); err != nil {
+				w.mu.Lock()
+				w.doubt(time.Since(w.start), err.Error())
+				w.mu.Unlock()
+			}
+		}
+	}
+}
+
+// find probes what the processes have loaded.
+func (w *Watcher) find() error {
+	l := &w.libraries
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for pid := range maps.Keys(l.pids) {
+		mappings, err := readMaps(pid)
+		if err != nil {
+			continue // it has ended
+		}
+		for _, m := range mappings {
+			if !isDriver(m.path) {
+				continue
+			}
+			path, known := inRoot(pid, m.path), len(l.files)
+			if l.failed[path] {
+				continue
+			}
+			if err := l.probe(w.probes, path); err != nil {
+				l.failed[path] = true
+				return fmt.Errorf("libcuda of process %d: %w", pid, err)
+			}
+			if len(l.files) > known {
+				w.found(pid, m.path)
+			}
+		}
+	}
+	return nil
+}
+
+// found notes that a process had called a library that was not watched yet.
+func (w *Watcher) found(pid int, path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.late[uint32(pid)] {
+		w.late[uint32(pid)] = true
+		w.doubt(time.Since(w.start), fmt.Sprintf("process %d had loaded %s before it was found: name the file in Config.Libraries", pid, path))
+	}
+}
+
+func isDriver(path string) bool {
+	name := filepath.Base(path)
+	return name == "libcuda.so" || strings.HasPrefix(name, "libcuda.so.")
+}
+
+// usualLibraries are the files that the dynamic loader would find.
+func usualLibraries() (all []string) {
+	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
+		all = append(all, filepath.Join(dir, "libcuda.so.1"))
+	}
+	for _, ldconfig := range []string{"/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"} {
+		out, err := exec.Command(ldconfig, "-p").Output()
+		if err != nil {
+			continue
+		}
+		for line := range bytes.Lines(out) { // libcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1
+			if name, path, ok := strings.Cut(strings.TrimSpace(string(line)), " => "); ok && strings.HasPrefix(name, "libcuda.so.1 ") && !is32(name) {
+				all = append(all, path)
+			}
+		}
+		break
+	}
+	for _, dir := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"} {
+		all = append(all, filepath.Join(dir, "libcuda.so.1"))
+	}
+	return all
+}
+
+// is32 tells the library of 32-bit programs by what ldconfig says of it.
+func is32(name string) bool { return !strings.Contains(name, "64") }
+
+// descendants returns the processes that a process started, and those that they did.
+func descendants(pid int) (all []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	children := make(map[int][]int)
+	for _, e := range entries {
+		child, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) > 1 {
+			parent, _ := strconv.Atoi(fields[1])
+			children[parent] = append(children[parent], child)
+		}
+	}
+	todo := children[pid]
+	for len(todo) > 0 {
+		all, todo = append(all, todo[0]), append(todo[1:], children[todo[0]]...)
+	}
+	return all
+}

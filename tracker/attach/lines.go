@@ -1,0 +1,140 @@
+package attach
+
+import (
+	"debug/dwarf"
+	"debug/elf"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// lines are a file's lines of source, and the functions that were inlined, as its DWARF has them.
+type lines struct{ data *dwarf.Data }
+
+// openLines returns nil if there are none: most libraries that are shipped are so.
+func openLines(f *elf.File) *lines {
+	size := uint64(0)
+	for _, s := range f.Sections {
+		if strings.HasPrefix(s.Name, ".debug_") || strings.HasPrefix(s.Name, ".zdebug_") {
+			size += s.Size
+		}
+	}
+	if size == 0 || size > maxTable {
+		return nil
+	}
+	data, err := f.DWARF()
+	if err != nil {
+		return nil
+	}
+	return &lines{data}
+}
+
+// expand gives a frame its line, and before it the functions that are inlined there.
+func (l *lines) expand(address uint64, f snapshot.Frame) []snapshot.Frame {
+	if l == nil {
+		return []snapshot.Frame{f}
+	}
+	unit, err := l.data.Reader().SeekPC(address)
+	if err != nil {
+		return []snapshot.Frame{f}
+	}
+	rows, err := l.data.LineReader(unit)
+	if err != nil || rows == nil {
+		return []snapshot.Frame{f}
+	}
+	var row dwarf.LineEntry
+	if rows.SeekPC(address, &row) != nil || row.File == nil {
+		return []snapshot.Frame{f}
+	}
+	f.File, f.Line = absolute(unit, row.File.Name), row.Line
+	stack := []snapshot.Frame{f}
+	for _, call := range l.inlined(unit, address) { // outermost first
+		outer := &stack[0]
+		inner := snapshot.Frame{Function: l.name(call, 0), File: outer.File, Line: outer.Line}
+		if inner.Function == "" {
+			break
+		}
+		file, _ := call.Val(dwarf.AttrCallFile).(int64)
+		line, _ := call.Val(dwarf.AttrCallLine).(int64)
+		if files := rows.Files(); 0 <= file && file < int64(len(files)) && files[file] != nil {
+			outer.File = absolute(unit, files[file].Name)
+		}
+		outer.Line = int(line)
+		stack = slices.Insert(stack, 0, inner)
+	}
+	return stack
+}
+
+// absolute is a file's whole path.
+func absolute(unit *dwarf.Entry, file string) string {
+	if dir, ok := unit.Val(dwarf.AttrCompDir).(string); ok && !path.IsAbs(file) && dir != "." {
+		return path.Join(dir, file)
+	}
+	return file
+}
+
+// inlined returns the calls around an address that were inlined, outermost first.
+func (l *lines) inlined(unit *dwarf.Entry, address uint64) (calls []*dwarf.Entry) {
+	r := l.data.Reader()
+	r.Seek(unit.Offset)
+	if _, err := r.Next(); err != nil {
+		return nil
+	}
+	for depth := 0; depth >= 0; {
+		e, err := r.Next()
+		if err != nil || e == nil {
+			return calls
+		}
+		switch e.Tag {
+		case 0:
+			depth--
+			continue
+		case dwarf.TagNamespace:
+		case dwarf.TagSubprogram, dwarf.TagInlinedSubroutine, dwarf.TagLexDwarfBlock:
+			if !l.covers(e, address) {
+				r.SkipChildren()
+				continue
+			}
+			if e.Tag == dwarf.TagInlinedSubroutine {
+				calls = append(calls, e)
+			}
+		default:
+			r.SkipChildren()
+			continue
+		}
+		if e.Children {
+			depth++
+		}
+	}
+	return calls
+}
+
+func (l *lines) covers(e *dwarf.Entry, address uint64) bool {
+	ranges, err := l.data.Ranges(e)
+	return err == nil && slices.ContainsFunc(ranges, func(r [2]uint64) bool { return r[0] <= address && address < r[1] })
+}
+
+const maxOrigins = 4 // a declaration of a declaration
+
+// name is a function's, which the entry of a call has elsewhere.
+func (l *lines) name(e *dwarf.Entry, depth int) string {
+	for _, attr := range []dwarf.Attr{dwarf.AttrLinkageName, dwarf.AttrName} {
+		if name, ok := e.Val(attr).(string); ok {
+			return demangle.Filter(name)
+		}
+	}
+	for _, attr := range []dwarf.Attr{dwarf.AttrAbstractOrigin, dwarf.AttrSpecification} {
+		if at, ok := e.Val(attr).(dwarf.Offset); ok && depth < maxOrigins {
+			r := l.data.Reader()
+			r.Seek(at)
+			if origin, err := r.Next(); err == nil && origin != nil {
+				return l.name(origin, depth+1)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,75 @@
+package attach
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mapping is a part of a process's memory that holds code.
+type mapping struct {
+	start, end, offset uint64
+	device             string
+	inode              uint64
+	path               string // "" is no file's
+}
+
+// file reports whether the mapping is of a file.
+func (m mapping) file() bool { return m.inode != 0 && strings.HasPrefix(m.path, "/") }
+
+// readMaps returns the mappings with code of a process, by address.
+func readMaps(pid int) ([]mapping, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, err
+	}
+	return parseMaps(text), nil
+}
+
+// parseMaps reads lines such as
+//
+//	7f1329200000-7f1329355000 r-xp 00026000 fe:00 4242    /usr/lib/libc.so.6
+func parseMaps(text []byte) (all []mapping) {
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 || !strings.Contains(fields[1], "x") {
+			continue
+		}
+		var m mapping
+		from, to, _ := strings.Cut(fields[0], "-")
+		var errs [4]error
+		m.start, errs[0] = strconv.ParseUint(from, 16, 64)
+		m.end, errs[1] = strconv.ParseUint(to, 16, 64)
+		m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
+		m.inode, errs[3] = strconv.ParseUint(fields[4], 10, 64)
+		if slices.ContainsFunc(errs[:], func(err error) bool { return err != nil }) {
+			continue
+		}
+		m.device = fields[3]
+		if len(fields) > 5 {
+			m.path = strings.TrimSuffix(strings.Join(fields[5:], " "), " (deleted)")
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// find returns the mapping that an address lies in.
+func find(all []mapping, address uint64) (mapping, bool) {
+	i, ok := slices.BinarySearchFunc(all, address, func(m mapping, a uint64) int {
+		if a >= m.end {
+			return -1
+		}
+		return cmp.Compare(max(m.start, a), a)
+	})
+	if !ok {
+		return mapping{}, false
+	}
+	return all[i], true
+}

@@ -1,0 +1,313 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+)
+
+// probes are the programs in the kernel, and what they write. The kernel takes them away
+// when they are closed, or when this process ends in any way.
+type probes struct {
+	maps   *bpf
+	reader *ringbuf.Reader
+	record ringbuf.Record
+
+	multi           bool            // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
+	entries, leaves []*ebpf.Program // by index in functions; nil where there is none
+	tracepoints     []*ebpf.Program
+	links           []link.Link
+}
+
+// newProbes loads the programs. No library is probed yet.
+func newProbes(cfg Config) (p *probes, err error) {
+	if info, err := os.Stat("/proc/self/ns/pid"); err == nil {
+		if stat, ok := info.Sys().(*unix.Stat_t); ok && stat.Ino != initialPIDs {
+			return nil, errors.New("this process does not see the machine's own process numbers: start the container with --pid=host")
+		}
+	}
+	_ = rlimit.RemoveMemlock() // kernels from 5.11 on need no more; others say so below
+	p = new(probes)
+	defer func() {
+		if err != nil {
+			p.close()
+			err = explain(err)
+		}
+	}()
+	if p.maps, err = newMaps(cfg.RingBytes); err != nil {
+		return p, err
+	}
+	if p.reader, err = ringbuf.NewReader(p.maps.ring); err != nil {
+		return p, err
+	}
+	attach := ebpf.AttachNone
+	if p.multi = !cfg.single && features.HaveBPFLinkUprobeMulti() == nil; p.multi {
+		attach = ebpf.AttachTraceUprobeMulti
+	}
+	p.reader.SetDeadline(time.Now().Add(lookEvery))
+	p.entries, p.leaves = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
+	for i, f := range functions {
+		if p.entries[i], err = load(ebpf.Kprobe, attach, p.maps.entry(i)); err != nil {
+			return p, err
+		}
+		if f.effect.entryOnly() {
+			continue
+		}
+		if p.leaves[i], err = load(ebpf.Kprobe, attach, p.maps.leave(i)); err != nil {
+			return p, err
+		}
+	}
+	return p, p.followProcesses()
+}
+
+// initialPIDs is the inode of the machine's own PID namespace.
+const initialPIDs = 0xEFFFFFFC
+
+func load(kind ebpf.ProgramType, attach ebpf.AttachType, ins asm.Instructions) (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{Name: "gpumemtrack", Type: kind, AttachType: attach, Instructions: ins, License: "GPL"})
+}
+
+// followProcesses has the kernel tell of forks, execs and exits.
+func (p *probes) followProcesses() error {
+	at, err := kernelOffsets()
+	if err != nil {
+		return fmt.Errorf("the kernel's types (BTF): %w", err)
+	}
+	for name, ins := range map[string]asm.Instructions{
+		"sched_process_fork": p.maps.fork(at), "sched_process_exec": p.maps.exec(), "sched_process_exit": p.maps.exit(at),
+	} {
+		prog, err := load(ebpf.RawTracepoint, ebpf.AttachNone, ins)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		p.tracepoints = append(p.tracepoints, prog)
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: prog})
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		p.links = append(p.links, l)
+	}
+	return nil
+}
+
+// explain adds to an error of the kernel what to do.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):
+		return fmt.Errorf("the kernel refuses (%w): %s: run it as root (sudo, docker run --privileged --pid=host), or give them to the program with setcap", unix.EPERM, lacking())
+	case errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: probes need Linux 5.8 or newer with uprobes, BPF and BTF (CONFIG_UPROBE_EVENTS, CONFIG_BPF_EVENTS, CONFIG_DEBUG_INFO_BTF)", err)
+	}
+	return err
+}
+
+// lacking names the capabilities that this process needs and has not.
+func lacking() string {
+	var all []string
+	status, _ := os.ReadFile("/proc/self/status")
+	_, rest, _ := strings.Cut(string(status), "CapEff:")
+	var has uint64
+	fmt.Sscanf(rest, "%x", &has)
+	for _, c := range []struct {
+		bit  int
+		name string
+	}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}, {unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}} {
+		if has&(1<<c.bit) == 0 {
+			all = append(all, c.name)
+		}
+	}
+	if all == nil {
+		return "no capability is lacking, so a security module or the container's seccomp profile is in the way"
+	}
+	return "this process lacks " + strings.Join(all, ", ")
+}
+
+// watch adds a process to those that are watched, and all that it will start.
+func (p *probes) watch(pid int) error {
+	if err := p.maps.family.Put(uint32(pid), uint32(0)); err != nil {
+		return fmt.Errorf("watch process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// forget takes a process out; those that it started stay.
+func (p *probes) forget(pid int) { p.maps.family.Delete(uint32(pid)) }
+
+// library probes the functions of a file of libcuda, for all processes that have it
+// loaded or will load it. It returns how many functions there were.
+func (p *probes) library(path string) (found int, err error) {
+	at, err := exported(path)
+	if err != nil {
+		return 0, err
+	}
+	file, err := link.OpenExecutable(path)
+	if err != nil {
+		return 0, err
+	}
+	seen := make(map[uint64]bool) // two names of one function are one
+	for i, f := range functions {
+		var offsets []uint64
+		for _, name := range f.symbols {
+			if offset := at[name]; offset != 0 && !seen[offset] {
+				seen[offset] = true
+				offsets = append(offsets, offset)
+			}
+		}
+		if len(offsets) == 0 {
+			continue
+		}
+		found += len(offsets)
+		// The return comes first: a call that is seen to begin is then seen to end.
+		for _, prog := range []struct {
+			*ebpf.Program
+			atReturn bool
+		}{{p.leaves[i], true}, {p.entries[i], false}} {
+			if prog.Program == nil {
+				continue
+			}
+			if err := p.probe(file, offsets, prog.Program, prog.atReturn); err != nil {
+				return found, fmt.Errorf("probe %v of %s: %w", f.symbols, path, explain(err))
+			}
+		}
+	}
+	if found == 0 {
+		return 0, fmt.Errorf("%s has none of the driver's functions", path)
+	}
+	return found, nil
+}
+
+// probe has a program run at the beginning or the return of functions.
+func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Program, atReturn bool) error {
+	if p.multi {
+		set := file.UprobeMulti
+		if atReturn {
+			set = file.UretprobeMulti
+		}
+		l, err := set(nil, prog, &link.UprobeMultiOptions{Addresses: offsets})
+		if err == nil {
+			p.links = append(p.links, l)
+		}
+		return err
+	}
+	set := file.Uprobe
+	if atReturn {
+		set = file.Uretprobe
+	}
+	for _, offset := range offsets {
+		l, err := set("", prog, &link.UprobeOptions{Address: offset})
+		if err != nil {
+			return err
+		}
+		p.links = append(p.links, l)
+	}
+	return nil
+}
+
+// exported returns where in the file the functions are that a library exports.
+func exported(path string) (map[string]uint64, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	at := make(map[string]uint64)
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC {
+			continue
+		}
+		for _, seg := range f.Progs {
+			if seg.Type == elf.PT_LOAD && seg.Flags&elf.PF_X != 0 && seg.Vaddr <= s.Value && s.Value < seg.Vaddr+seg.Memsz {
+				at[s.Name] = s.Value - seg.Vaddr + seg.Off
+			}
+		}
+	}
+	return at, nil
+}
+
+// lookEvery is how long an event may wait until it is read.
+const lookEvery = 10 * time.Millisecond
+
+// next waits for an event. The error is os.ErrClosed after close, and errFlushed when all
+// that was there at a flush has been read.
+func (p *probes) next(e *event) error {
+	for {
+		switch err := p.reader.ReadInto(&p.record); {
+		case err == nil:
+			return e.read(p.record.RawSample)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			p.reader.SetDeadline(time.Now().Add(lookEvery))
+		case errors.Is(err, ringbuf.ErrFlushed):
+			return errFlushed
+		default:
+			return err
+		}
+	}
+}
+
+func (p *probes) flush() error { return p.reader.Flush() }
+
+// lost returns how many events found no room in the ring, and when the first was.
+func (p *probes) lost() (count, since uint64) {
+	p.maps.loss.Lookup(uint32(lossCount), &count)
+	p.maps.loss.Lookup(uint32(lossSince), &since)
+	return count, since
+}
+
+// interrupt ends the wait for events.
+func (p *probes) interrupt() {
+	if p.reader != nil {
+		p.reader.Close()
+	}
+}
+
+// detach takes the probes away; what they wrote can still be read.
+func (p *probes) detach() {
+	var all sync.WaitGroup
+	for _, l := range p.links {
+		all.Go(func() { l.Close() }) // each waits for the kernel's other processors: together they wait once
+	}
+	all.Wait()
+	p.links = nil
+}
+
+// close takes everything out of the kernel.
+func (p *probes) close() {
+	p.detach()
+	for _, programs := range [][]*ebpf.Program{p.entries, p.leaves, p.tracepoints} {
+		for _, prog := range programs {
+			if prog != nil {
+				prog.Close()
+			}
+		}
+	}
+	p.interrupt()
+	if p.maps != nil {
+		p.maps.close()
+	}
+}
+
+// monotonic returns the clock of the events, in ns.
+func monotonic() uint64 {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	return uint64(now.Nano())
+}

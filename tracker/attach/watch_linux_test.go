@@ -1,0 +1,209 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+var _ prom.Source = (*Source)(nil)
+
+// TestAProcessThatRuns: what it had before is not known, and its frees are not believed.
+func TestAProcessThatRuns(t *testing.T) {
+	path := buildC(t, "-DLINKED")
+	other := newWatcher(t, Config{}) // only starts it
+	c := start(t, other, path, "leak", "2", "wait", "free", "leak", "3", "foreign")
+	require.Eventually(t, func() bool { other.Sync(); return len(ledgers(other, c.Process.Pid)) == 2 }, time.Minute, time.Millisecond)
+
+	w := newWatcher(t, Config{})
+	require.NoError(t, w.Watch(c.Process.Pid))
+	fmt.Fprintln(c.in)
+	driver := c.live(t)
+	w.Sync()
+	mine := ledgers(w, c.Process.Pid)
+	for at, size := range mine {
+		assert.Equal(t, size, driver[at])
+	}
+	assert.Len(t, mine, 4)
+	assert.Len(t, driver, 4)
+	assert.EqualValues(t, 2, w.Unknown())
+	name, _ := w.Sources()[0].Device()
+	assert.Equal(t, "GPU of unknown number", name)
+	assert.Len(t, w.Doubts(), 1)
+
+	assert.ErrorContains(t, w.Watch(1<<30), "there is no process")
+}
+
+// TestAProcessThatIsKilled leaves its ledger as it was.
+func TestAProcessThatIsKilled(t *testing.T) {
+	w := newWatcher(t, Config{})
+	c := start(t, w, buildC(t, "-DLINKED"), "kinds", "leak", "3")
+	s := checked(t, w, c)
+	before := s.Snapshot().Live
+	require.NoError(t, c.Process.Signal(syscall.SIGKILL))
+	c.Wait()
+	require.NoError(t, w.Close())
+	assert.Equal(t, before, s.Snapshot().Live)
+	assert.EqualValues(t, 6, before.Count)
+	var page bytes.Buffer
+	require.NoError(t, html.Write(&page, w.Record()))
+	assert.Contains(t, page.String(), "load_weights")
+}
+
+// TestChildren: a shell that runs two programs, one after another and one through exec.
+func TestChildren(t *testing.T) {
+	w := newWatcher(t, Config{})
+	path := buildC(t, "-DLINKED")
+	c := start(t, w, "sh", "-c", path+" leak 2 </dev/null >/dev/null; exec "+path+" leak 5")
+	want := c.live(t)
+	w.Sync()
+	sources := w.Sources()
+	require.Len(t, sources, 2)
+	assert.Equal(t, want, sources[0].addresses())
+	assert.Equal(t, c.Process.Pid, sources[0].Origin().PID)
+	assert.Equal(t, "client", sources[0].Origin().Program)
+	assert.Len(t, sources[1].addresses(), 2)
+	assert.Equal(t, 7, c.end(t), "the exit code is the program's own")
+	assert.Len(t, w.Record().Others, 1)
+	assert.Empty(t, w.Doubts())
+}
+
+// TestOthersAreNotWatched: the probes are in the library, which all processes share.
+func TestOthersAreNotWatched(t *testing.T) {
+	w := newWatcher(t, Config{})
+	other := newWatcher(t, Config{})
+	c := start(t, other, buildC(t, "-DLINKED"), "leak", "2")
+	checked(t, other, c)
+	w.Sync()
+	assert.Empty(t, w.Sources())
+	assert.Nil(t, w.Record())
+}
+
+// TestLostEvents are counted and said.
+func TestLostEvents(t *testing.T) {
+	w := newWatcher(t, Config{RingBytes: 1})
+	w.mu.Lock() // the reader cannot go on
+	c := &client{Cmd: gpuemu.Command(t, gpuemu.Options{}, buildC(t, "-DLINKED"), "churn", "2000")}
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	c.out = bufio.NewScanner(out)
+	begun := time.Now()
+	require.NoError(t, w.probes.watch(os.Getpid()))
+	require.NoError(t, c.Start())
+	w.probes.forget(os.Getpid())
+	c.live(t)
+	w.mu.Unlock()
+	c.Wait()
+	w.Sync()
+	lost := w.Lost()
+	assert.Positive(t, lost.Events)
+	assert.True(t, lost.Since.After(begun) && lost.Since.Before(time.Now()), "%v", lost)
+	assert.Contains(t, w.Doubts()[0], "events were lost")
+	assert.Contains(t, w.Record().Reason, "events were lost")
+}
+
+// TestManyThreads is a burst: every event is there, or is said to be lost.
+func TestManyThreads(t *testing.T) {
+	w := newWatcher(t, Config{})
+	c := start(t, w, buildC(t), "threads", "16", "threads", "16")
+	want := c.live(t)
+	w.Sync()
+	if w.Lost().Events > 0 {
+		t.Skip("the machine was too slow to read all events: ", w.Doubts())
+	}
+	assert.Equal(t, want, ledgers(w, c.Process.Pid))
+	assert.Empty(t, w.Doubts())
+	history := w.Sources()[0].History()
+	var events uint64
+	for e := range history.Events() {
+		require.Contains(t, []snapshot.Action{snapshot.Allocated, snapshot.Freed}, e.Action)
+		events++
+	}
+	assert.EqualValues(t, w.Sources()[0].Snapshot().Total.Count*2-int64(len(want)), events+history.Dropped())
+}
+
+// TestPython names Python's functions where it runs with -X perf.
+func TestPython(t *testing.T) {
+	const program = `
+import ctypes, sys
+if not sys.is_stack_trampoline_active():
+    sys.exit(9)
+cuda = ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+def load_weights(n):
+    p = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(n)) == 0
+    return p
+def train():
+    return load_weights(5 << 20)
+p = train()
+print("live %x %d" % (p.value, 5 << 20))
+print("done", flush=True)
+sys.stdin.read()
+`
+	if exec.Command("python3", "-X", "perf", "-c", "import sys; sys.exit(not sys.is_stack_trampoline_active())").Run() != nil {
+		t.Skip("no Python 3.12 that knows -X perf")
+	}
+	w := newWatcher(t, Config{})
+	c := start(t, w, "python3", "-X", "perf", "-c", program)
+	s := checked(t, w, c)
+	a := largest(t, s)
+	if len(a.Stack) < 6 {
+		t.Skipf("this Python keeps no frame pointers: %v", a.Stack)
+	}
+	assert.Contains(t, names(a.Stack), "load_weights <- ")
+	assert.Equal(t, "load_weights", a.Site.Function)
+	assert.True(t, slices.ContainsFunc(a.Stack, func(f snapshot.Frame) bool { return f.Function == "train" && strings.HasPrefix(f.File, "<string>") }), "%v", a.Stack)
+}
+
+// TestNothingIsLeft: a watcher that is closed has no probe in the kernel, and its program goes on.
+func TestNothingIsLeft(t *testing.T) {
+	w := newWatcher(t, Config{})
+	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1", "wait", "leak", "4")
+	require.Eventually(t, func() bool { w.Sync(); return len(ledgers(w, c.Process.Pid)) == 1 }, time.Minute, time.Millisecond)
+	require.NoError(t, w.Close())
+	require.NoError(t, w.Close())
+	fmt.Fprintln(c.in)
+	assert.Len(t, c.live(t), 5)
+	assert.Len(t, ledgers(w, c.Process.Pid), 1)
+	w.Sync()
+	assert.Equal(t, 7, c.end(t))
+}
+
+// TestTheExample leaks; its functions are inlined, and it does not wait to be looked at.
+func TestTheExample(t *testing.T) {
+	path := build(t, "leak", func(out, libs string) *exec.Cmd {
+		return exec.Command(compiler(), "-g", "-O1", "-fno-omit-frame-pointer", "-o", out, "../../examples/attach/leak.c", "-L"+libs, "-l:libcuda.so.1")
+	})
+	w := newWatcher(t, Config{})
+	cmd := gpuemu.Command(t, gpuemu.Options{}, path, "50")
+	require.NoError(t, w.Start(cmd.Run))
+	require.NoError(t, w.Close())
+	require.Len(t, w.Sources(), 1)
+	leaks := w.Sources()[0].Leaks()
+	require.Len(t, leaks, 1)
+	assert.EqualValues(t, 5, leaks[0].Count)
+	assert.Contains(t, names(leaks[0].Stack), "new_buffer <- decode <- main")
+	assert.Equal(t, "new_buffer", leaks[0].Site.Function)
+	for _, f := range leaks[0].Stack[:3] {
+		assert.True(t, strings.HasSuffix(f.File, "/examples/attach/leak.c") && f.Line > 0, f)
+	}
+}

@@ -1,0 +1,64 @@
+package html
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// notice tells why a record was written, which of a failed allocation comes first
+// of all.
+type notice struct {
+	OutOfMemory bool
+	What        string
+	Advice      string
+	Facts       []string
+	Holders     []string // the lines of code that hold most
+}
+
+// notice returns nil if there is no reason.
+func (w *writing) notice(r *snapshot.Record) *notice {
+	if r.OOM == nil {
+		if r.Reason == "" {
+			return nil
+		}
+		first, _, _ := strings.Cut(r.Reason, "\n")
+		return &notice{What: w.long(first)}
+	}
+	o := r.OOM
+	what := ""
+	if o.DType.Valid() { // of what is not known, nothing is said
+		what = fmt.Sprintf(" for a buffer, %v %v %v,", o.Kind, o.Shape, o.DType)
+	}
+	n := &notice{
+		OutOfMemory: true, Advice: w.long(o.Advice),
+		What: w.long(fmt.Sprintf("%v were asked for,%s on %s.", o.Requested, what, export.Device(r.Snapshot))),
+	}
+	if o.Section != "" {
+		n.Facts = append(n.Facts, w.long("in the section "+o.Section))
+	}
+	for _, part := range []struct {
+		n    alloc.Bytes
+		what string
+	}{
+		{o.Free, "free, as the driver says"},
+		{o.Total, "is what the device has"},
+		{o.Reserved, "held by this program"},
+		{o.Inactive, "of that cached, ready for reuse"},
+		{o.LargestInactive, "in the largest hole of the cache"},
+		{o.Untracked, "in use that the tracker does not explain"},
+		{o.Elsewhere, "cached by other trackers of this process"},
+		{o.Others, "held by other processes"},
+	} {
+		if part.n >= 0 {
+			n.Facts = append(n.Facts, fmt.Sprintf("%v %s", part.n, part.what))
+		}
+	}
+	for _, site := range o.Sites[:min(len(o.Sites), w.lines)] {
+		n.Holders = append(n.Holders, fmt.Sprintf("%v from %s", site.Tally, w.line(site.Frame)))
+	}
+	return n
+}

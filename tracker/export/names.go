@@ -1,0 +1,84 @@
+package export
+
+import (
+	"iter"
+	"path"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// LineNames names lines of code: "main.go:12 main.load", with as many folders
+// of the file as tell lines apart that would have the same name. The zero value adds no
+// folders.
+type LineNames struct {
+	folders map[string]int // by short name, where it takes some
+	known   map[snapshot.Frame]string
+}
+
+// NewLineNames returns the names for the lines of some processes. Only lines of
+// one process are told apart: two processes may have been built in different folders.
+func NewLineNames(processes ...iter.Seq[snapshot.Frame]) *LineNames {
+	n := &LineNames{folders: make(map[string]int), known: make(map[snapshot.Frame]string)}
+	for _, frames := range processes {
+		same := make(map[string][]snapshot.Frame)
+		seen := make(map[snapshot.Frame]bool)
+		for f := range frames {
+			if !seen[f] {
+				seen[f] = true
+				name := f.String()
+				same[name] = append(same[name], f)
+			}
+		}
+		for name, frames := range same {
+			if folders := foldersToTellApart(frames); folders > n.folders[name] {
+				n.folders[name] = folders
+			}
+		}
+	}
+	return n
+}
+
+// foldersToTellApart returns with how many folders the files have different names; if
+// they never have, 0.
+func foldersToTellApart(frames []snapshot.Frame) int {
+	most := 0
+	for _, f := range frames {
+		most = max(most, strings.Count(f.File, "/"))
+	}
+	for folders := 0; folders <= most; folders++ {
+		names := make(map[string]bool, len(frames))
+		for _, f := range frames {
+			names[ending(f.File, folders)] = true
+		}
+		if len(names) == len(frames) {
+			return folders
+		}
+	}
+	return 0
+}
+
+// ending returns a file's name with so many folders.
+func ending(file string, folders int) string {
+	at := len(file)
+	for i := 0; i <= folders && at >= 0; i++ {
+		at = strings.LastIndexByte(file[:at], '/')
+	}
+	return file[at+1:]
+}
+
+// Of returns a line's name; "unknown" of a zero Frame. It is for one goroutine at a
+// time.
+func (n *LineNames) Of(f snapshot.Frame) string {
+	if name, ok := n.known[f]; ok {
+		return name
+	}
+	name := f.String()
+	if folders := n.folders[name]; folders > 0 {
+		name = strings.TrimSuffix(ending(f.File, folders), path.Base(f.File)) + name
+	}
+	if n.known != nil {
+		n.known[f] = name
+	}
+	return name
+}

@@ -1,0 +1,64 @@
+package pprof
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+// passedOver returns an expression for the functions that lie within a call site
+// wherever they stand: those of allocators, of capturing a stack, of libraries. What pprof drops
+// it drops with all that the function called, so one that also calls a site, or is one,
+// must not be named.
+func passedOver(u *export.Usage) string {
+	within := make(map[string]bool)
+	seen := make(map[export.StackID]bool)
+	for i := range u.Rows {
+		r := &u.Rows[i]
+		id := export.IdentifyStack(r.Stack)
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		site := max(0, slices.Index(r.Stack, r.Site))
+		for i, f := range r.Stack {
+			name := simple(f.Function)
+			if known, ok := within[name]; i >= site || !ok || known {
+				within[name] = i < site
+			}
+		}
+	}
+	delete(within, "")
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(within)) {
+		if within[name] {
+			names = append(names, regexp.QuoteMeta(name))
+		}
+	}
+	return strings.Join(names, "|")
+}
+
+// simple is a function's name as pprof compares it: without the arguments of C++.
+func simple(function string) string {
+	function = strings.TrimPrefix(function, ".")
+	for i := 0; i < len(function); i++ {
+		if function[i] != '(' {
+			continue
+		}
+		reserved := false
+		for _, name := range []string{"(anonymous namespace)", "operator()"} {
+			at := i - strings.IndexByte(name, '(')
+			if at >= 0 && strings.HasPrefix(function[at:], name) {
+				i, reserved = at+len(name)-1, true
+				break
+			}
+		}
+		if !reserved {
+			return function[:i]
+		}
+	}
+	return function
+}

@@ -1,0 +1,351 @@
+package export
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// Timeline is a record's memory over time, as a chart takes it: columns of
+// equal length, one entry a moment. Of a long history each stretch of time keeps its
+// highest and its last level, so that no peak is lost.
+type Timeline struct {
+	Start   time.Time `json:"start"`
+	Seconds []float64 `json:"seconds"` // since Start; they do not decrease
+
+	// Kinds and Sites are the requested bytes of the live buffers, split in two
+	// ways. Each adds up to what was live. Sites are the lines of code that ever held most,
+	// and the others together.
+	Kinds []Layer `json:"kinds"`
+	Sites []Layer `json:"sites"`
+
+	// These are nil where nothing new is known.
+	Allocated []*alloc.Bytes `json:"allocated"`
+	Reserved  []*alloc.Bytes `json:"reserved"`
+	Driver    []*alloc.Bytes `json:"driver"` // in use as the driver says
+
+	Peak  *Moment  `json:"peak"`  // when most was live of all; nil if that was before the history
+	Marks []Moment `json:"marks"` // the latest 500
+	OOMs  []Moment `json:"ooms"`  // the latest 500
+}
+
+// Layer is a part of the live buffers over time.
+type Layer struct {
+	Name  string        `json:"name"`
+	Bytes []alloc.Bytes `json:"bytes"`
+}
+
+// Moment is an instant of a Timeline.
+type Moment struct {
+	Seconds float64     `json:"seconds"`
+	Bytes   alloc.Bytes `json:"bytes"`          // live; of a refusal what was asked for
+	Mark    int         `json:"mark,omitempty"` // its number
+}
+
+// OtherSites is the name of the last of Timeline.Sites.
+const OtherSites = "other lines"
+
+// The bounds of a Timeline.
+const (
+	stretches  = 500 // of time, each with two moments
+	maxLayers  = 8   // of lines of code, and of kinds, besides the others
+	maxMoments = 500
+)
+
+// NewTimeline returns the record's memory over time. Its cost follows the events
+// and call stacks, its size is bounded.
+func NewTimeline(r *snapshot.Record) *Timeline {
+	begin := r.Begin()
+	end := max(0, r.Snapshot.Time.Sub(begin.Time))
+	b := timelineBuilder{
+		Timeline: Timeline{Start: begin.Time, Marks: []Moment{}, OOMs: []Moment{}},
+		lines:    make(stackLines),
+		segments: begin.Segments,
+		stretch:  max(1, end/stretches),
+		peak:     r.Snapshot.Peak.Bytes,
+		marks:    make(map[int]*snapshot.Mark),
+	}
+	for _, m := range r.Marks {
+		b.marks[m.Seq] = m
+	}
+	b.split(r)
+	b.now.levels = begin.Held
+	b.point(0, &b.now, b.segments)
+	b.top(0)
+	for e := range r.Events() {
+		at := min(max(0, e.Time.Sub(begin.Time)), end) // a clock may jump
+		b.event(max(at, b.latest), e)
+	}
+	b.flush()
+	b.now.levels = snapshot.Held{Allocated: r.Snapshot.Allocated, Reserved: r.Snapshot.Reserved}
+	b.point(end, &b.now, true)
+	b.driver(r.Snapshot.Levels)
+	b.Marks, b.OOMs = lastMoments(b.Marks), lastMoments(b.OOMs)
+	b.Kinds, b.Sites = withoutEmpty(b.Kinds), withoutEmpty(b.Sites)
+	return &b.Timeline
+}
+
+// withoutEmpty leaves out the layer of the others if it never held anything.
+func withoutEmpty(layers []Layer) []Layer {
+	if last := len(layers) - 1; slices.Max(layers[last].Bytes) == 0 {
+		return layers[:last]
+	}
+	return layers
+}
+
+// moment is the state at an instant: the levels, and the layers' live bytes.
+type moment struct {
+	at     time.Duration
+	live   alloc.Bytes
+	levels snapshot.Held
+	kinds  [maxLayers + 1]alloc.Bytes
+	sites  [maxLayers + 1]alloc.Bytes
+}
+
+// timelineBuilder keeps of each stretch of time its highest and its last state.
+type timelineBuilder struct {
+	Timeline
+	lines    stackLines
+	kinds    layers[snapshot.Kind]
+	sites    layers[snapshot.Frame]
+	segments bool // the events tell of reserved memory
+	peak     alloc.Bytes
+	marks    map[int]*snapshot.Mark
+	latest   time.Duration
+
+	now       moment
+	stretch   time.Duration
+	in        time.Duration // the stretch
+	any       bool
+	high, end moment // of the stretch
+}
+
+// layers gives names their places among the layers; those that have none share
+// the last.
+type layers[K comparable] struct {
+	place map[K]int
+	names []string
+}
+
+func (l *layers[K]) of(key K) int {
+	if place, ok := l.place[key]; ok {
+		return place
+	}
+	return maxLayers
+}
+
+// split decides about the layers, and sets b.now to what was live before the
+// first event: what is live now, less all that happened.
+func (b *timelineBuilder) split(r *snapshot.Record) {
+	kinds, sites := newExtent[snapshot.Kind](), newExtent[snapshot.Frame]()
+	for site := range r.Snapshot.Sites() {
+		b.lines[IdentifyStack(site.Stack)] = site.Site
+		kinds.at(site.Kind).level += site.Live.Bytes
+		sites.at(site.Site).level += site.Live.Bytes
+	}
+	for e := range r.Events() {
+		change := liveChange(e)
+		if change != 0 {
+			kinds.add(e.Kind, change)
+			sites.add(b.lines.of(e.Stack), change)
+		}
+	}
+	names := NewLineNames(maps.Keys(sites.of))
+	b.kinds.names, b.kinds.place = kinds.layers(snapshot.Kind.String, snapshot.Kind.Compare)
+	b.sites.names, b.sites.place = sites.layers(names.Of, nil)
+	for kind, e := range kinds.of {
+		before := max(0, e.level-e.change)
+		b.now.kinds[b.kinds.of(kind)] += before
+		b.now.live += before
+	}
+	for site, e := range sites.of {
+		b.now.sites[b.sites.of(site)] += max(0, e.level-e.change)
+	}
+	for _, name := range b.kinds.names {
+		b.Kinds = append(b.Kinds, Layer{Name: name})
+	}
+	for _, name := range b.sites.names {
+		b.Sites = append(b.Sites, Layer{Name: name})
+	}
+	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other kinds"}), append(b.Sites, Layer{Name: OtherSites})
+}
+
+// liveChange returns by how much the requested bytes of the live buffers change.
+func liveChange(e snapshot.Event) alloc.Bytes {
+	switch e.Action {
+	case snapshot.Allocated, snapshot.Registered, snapshot.FreeFailed:
+		return e.Requested
+	case snapshot.Freed, snapshot.Unregistered:
+		return -e.Requested
+	}
+	return 0
+}
+
+// extent is how much each key held: its level at the end, and in the events the
+// change, and the highest and lowest change.
+type extent[K comparable] struct{ of map[K]*span }
+
+type span struct{ level, change, high alloc.Bytes }
+
+func newExtent[K comparable]() extent[K] { return extent[K]{make(map[K]*span)} }
+
+func (x extent[K]) at(key K) *span {
+	s := x.of[key]
+	if s == nil {
+		s = new(span)
+		x.of[key] = s
+	}
+	return s
+}
+
+func (x extent[K]) add(key K, change alloc.Bytes) {
+	s := x.at(key)
+	s.change += change
+	s.high = max(s.high, s.change)
+}
+
+// layers returns the keys that ever held most, in an order of their own if they
+// have one.
+func (x extent[K]) layers(name func(K) string, compare func(K, K) int) (names []string, place map[K]int) {
+	most := func(key K) alloc.Bytes {
+		s := x.of[key]
+		return max(0, s.level-s.change) + s.high
+	}
+	var keys []K
+	for key := range x.of {
+		if most(key) > 0 {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b K) int { return cmp.Or(cmp.Compare(most(b), most(a)), cmp.Compare(name(a), name(b))) })
+	keys = keys[:min(len(keys), maxLayers)]
+	if compare != nil {
+		slices.SortFunc(keys, compare)
+	}
+	place = make(map[K]int)
+	for i, key := range keys {
+		place[key] = i
+		names = append(names, name(key))
+	}
+	return names, place
+}
+
+func (b *timelineBuilder) event(at time.Duration, e snapshot.Event) {
+	b.latest = at
+	b.now.levels = b.now.levels.After(e)
+	if change := liveChange(e); change != 0 {
+		b.now.live = max(0, b.now.live+change)
+		k, s := b.kinds.of(e.Kind), b.sites.of(b.lines.of(e.Stack))
+		b.now.kinds[k] = max(0, b.now.kinds[k]+change)
+		b.now.sites[s] = max(0, b.now.sites[s]+change)
+		b.top(at)
+	}
+	b.level(at)
+	switch e.Action {
+	case snapshot.OutOfMemory:
+		b.OOMs = keepMoments(append(b.OOMs, Moment{Seconds: at.Seconds(), Bytes: e.Requested}))
+	case snapshot.Marked:
+		b.Marks = keepMoments(append(b.Marks, Moment{Seconds: at.Seconds(), Bytes: b.now.live, Mark: e.Mark}))
+		if m := b.marks[e.Mark]; m != nil {
+			b.flush()
+			known := b.now
+			known.levels = snapshot.Held{Allocated: m.Allocated, Reserved: m.Reserved}
+			b.point(at, &known, true)
+			b.driver(m.Levels)
+		}
+	}
+}
+
+// top notes the peak.
+func (b *timelineBuilder) top(at time.Duration) {
+	if b.Peak == nil && b.peak > 0 && b.now.live >= b.peak {
+		b.Peak = &Moment{Seconds: at.Seconds(), Bytes: b.peak}
+	}
+}
+
+func (b *timelineBuilder) level(at time.Duration) {
+	if in := at / b.stretch; !b.any || in != b.in {
+		b.flush()
+		b.in, b.any = in, true
+		b.high.live = -1
+	}
+	b.now.at = at
+	if b.now.live >= b.high.live {
+		b.high = b.now
+	}
+	b.end = b.now
+}
+
+// flush writes the stretch's moments.
+func (b *timelineBuilder) flush() {
+	if !b.any {
+		return
+	}
+	b.any = false
+	if b.high.at != b.end.at {
+		b.point(b.high.at, &b.high, b.segments)
+	}
+	b.point(b.end.at, &b.end, b.segments)
+}
+
+func (b *timelineBuilder) point(at time.Duration, m *moment, reserved bool) {
+	b.Seconds = append(b.Seconds, at.Seconds())
+	for i := range b.Kinds {
+		b.Kinds[i].Bytes = append(b.Kinds[i].Bytes, m.kinds[layerAt(i, len(b.Kinds))])
+	}
+	for i := range b.Sites {
+		b.Sites[i].Bytes = append(b.Sites[i].Bytes, m.sites[layerAt(i, len(b.Sites))])
+	}
+	levels := m.levels
+	b.Allocated = append(b.Allocated, &levels.Allocated)
+	if reserved {
+		b.Reserved = append(b.Reserved, &levels.Reserved)
+	} else {
+		b.Reserved = append(b.Reserved, nil)
+	}
+	b.Driver = append(b.Driver, nil)
+}
+
+// layerAt returns where the layer's bytes are in a moment: the last layer is that of the
+// others.
+func layerAt(i, layers int) int {
+	if i == layers-1 {
+		return maxLayers
+	}
+	return i
+}
+
+// driver says what the driver had in use at the last moment.
+func (b *timelineBuilder) driver(l snapshot.Levels) {
+	if l.DriverUsed >= 0 {
+		b.Driver[len(b.Driver)-1] = &l.DriverUsed
+	}
+}
+
+// keepMoments bounds a list that grows.
+func keepMoments(moments []Moment) []Moment {
+	if len(moments) > 2*maxMoments {
+		moments = append(moments[:0], lastMoments(moments)...)
+	}
+	return moments
+}
+
+func lastMoments(moments []Moment) []Moment { return moments[max(0, len(moments)-maxMoments):] }
+
+// stackLines finds the lines of code of the stacks of a snapshot and its history.
+type stackLines map[StackID]snapshot.Frame
+
+// of returns the line of code that allocated with this stack.
+func (l stackLines) of(s snapshot.Stack) snapshot.Frame {
+	id := IdentifyStack(s)
+	line, ok := l[id]
+	if !ok {
+		line = s.Site()
+		l[id] = line
+	}
+	return line
+}

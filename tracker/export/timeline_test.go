@@ -1,0 +1,143 @@
+package export_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// sum adds layers up.
+func sum(layers []export.Layer, i int) (all alloc.Bytes) {
+	for _, l := range layers {
+		all += l.Bytes[i]
+	}
+	return all
+}
+
+// TestTimelineFollowsTheHistory of random programs, of which the history has all
+// or only the end: each moment is one that a walk through the events finds.
+func TestTimelineFollowsTheHistory(t *testing.T) {
+	kinds := append(snapshot.Kinds(), "KVCache", "Workspace", "Logits", "Mask")
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		tr := exporttest.New(t, tracker.Config{MaxEvents: []int{1 << 20, 500}[seed%2]})
+		var live []*tracker.Buffer
+		for range 3000 {
+			if n := len(live); n > 0 && random.IntN(5) < 2 {
+				i := random.IntN(n)
+				require.NoError(t, live[i].Free())
+				live = slices.Delete(live, i, i+1)
+				continue
+			}
+			b, err := tr.AllocBytes(alloc.Bytes(1+random.IntN(1000)), kinds[random.IntN(len(kinds))])
+			require.NoError(t, err)
+			live = append(live, b)
+		}
+		r := tr.Record()
+		line := export.NewTimeline(r)
+
+		possible := map[alloc.Bytes]bool{}
+		level, highest := r.Snapshot.Live.Bytes, r.Snapshot.Live.Bytes
+		events := slices.Collect(r.Events())
+		for _, e := range slices.Backward(events) { // back from now
+			possible[level] = true
+			highest = max(highest, level)
+			switch e.Action {
+			case snapshot.Allocated:
+				level -= e.Requested
+			case snapshot.Freed:
+				level += e.Requested
+			}
+		}
+		possible[level] = true
+		highest = max(highest, level)
+
+		most := alloc.Bytes(0)
+		for i := range line.Seconds {
+			of := sum(line.Kinds, i)
+			require.True(t, possible[of], "a level that never was")
+			require.Equal(t, of, sum(line.Sites, i))
+			require.GreaterOrEqual(t, *line.Allocated[i], of)
+			most = max(most, of)
+		}
+		assert.Equal(t, highest, most, "no peak is lost")
+		assert.Equal(t, r.Snapshot.Live.Bytes, sum(line.Kinds, len(line.Seconds)-1))
+		assert.Equal(t, level, sum(line.Kinds, 0))
+		assert.True(t, slices.IsSorted(line.Seconds))
+		assert.LessOrEqual(t, len(line.Kinds), 9)
+		if highest == r.Snapshot.Peak.Bytes {
+			require.NotNil(t, line.Peak)
+			assert.Equal(t, highest, line.Peak.Bytes)
+		}
+	}
+}
+
+func TestTimelineIsBounded(t *testing.T) {
+	now := time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
+	step := time.Hour
+	tr := exporttest.New(t, tracker.Config{MaxEvents: 1 << 20, Clock: func() time.Time {
+		step = -step // a clock that jumps
+		return now.Add(step)
+	}})
+	for range 20_000 {
+		b, err := tr.AllocBytes(alloc.MiB, tracker.Input)
+		require.NoError(t, err)
+		require.NoError(t, b.Free())
+	}
+	for range 2000 {
+		tr.Track()
+	}
+	line := export.NewTimeline(tr.Record())
+	assert.True(t, slices.IsSorted(line.Seconds))
+	assert.Less(t, len(line.Seconds), 1500)
+	assert.Len(t, line.Marks, 500)
+	assert.Equal(t, 2000, line.Marks[499].Mark)
+}
+
+// TestTimelineWithoutThePeak: it was before the first event that is left.
+func TestTimelineWithoutThePeak(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{MaxEvents: 10})
+	big, err := tr.AllocBytes(alloc.MiB, tracker.Input)
+	require.NoError(t, err)
+	require.NoError(t, big.Free())
+	for range 20 {
+		_, err := tr.AllocBytes(alloc.KiB, tracker.Input)
+		require.NoError(t, err)
+	}
+	line := export.NewTimeline(tr.Record())
+	assert.Nil(t, line.Peak)
+	assert.Equal(t, 10*alloc.KiB, sum(line.Kinds, 0))
+}
+
+func TestLineNames(t *testing.T) {
+	frame := func(file string) snapshot.Frame { return snapshot.Frame{Function: "m/x.f", File: file, Line: 9} }
+	a, b, far := frame("/u/a/model/x.go"), frame("/u/b/model/x.go"), frame("/v/a/model/x.go")
+	other := frame("y.go")
+	names := export.NewLineNames(slices.Values([]snapshot.Frame{a, b, other, a}))
+	assert.Equal(t, "a/model/x.go:9 x.f", names.Of(a))
+	assert.Equal(t, "b/model/x.go:9 x.f", names.Of(b))
+	assert.Equal(t, "y.go:9 x.f", names.Of(other))
+
+	two := export.NewLineNames(slices.Values([]snapshot.Frame{a}), slices.Values([]snapshot.Frame{far}))
+	assert.Equal(t, "x.go:9 x.f", two.Of(a), "processes may be built in different folders")
+	assert.Equal(t, two.Of(a), two.Of(far))
+
+	twins := export.NewLineNames(slices.Values([]snapshot.Frame{a, b}), slices.Values([]snapshot.Frame{far}))
+	assert.Equal(t, twins.Of(a), twins.Of(far))
+	assert.NotEqual(t, twins.Of(a), twins.Of(b))
+	assert.Equal(t, "unknown", names.Of(snapshot.Frame{}))
+
+	same := frame("x.go")
+	same.Function = "n/x.f" // of the same name in all that could tell them apart
+	assert.Equal(t, "x.go:9 x.f", export.NewLineNames(slices.Values([]snapshot.Frame{frame("x.go"), same})).Of(same))
+}

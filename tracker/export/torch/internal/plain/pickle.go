@@ -1,0 +1,462 @@
+package plain
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+)
+
+// The opcodes of Python's pickletools that build plain data.
+const (
+	opProto           = 0x80
+	opStop            = '.'
+	opMark            = '('
+	opPop             = '0'
+	opPopMark         = '1'
+	opDup             = '2'
+	opNone            = 'N'
+	opNewTrue         = 0x88
+	opNewFalse        = 0x89
+	opInt             = 'I' // I, L, F, S, V, p and g have an argument of text
+	opLong            = 'L'
+	opFloat           = 'F'
+	opString          = 'S'
+	opUnicode         = 'V'
+	opPut             = 'p'
+	opGet             = 'g'
+	opBinInt          = 'J'
+	opBinInt1         = 'K'
+	opBinInt2         = 'M'
+	opLong1           = 0x8a
+	opLong4           = 0x8b
+	opBinFloat        = 'G'
+	opShortBinUnicode = 0x8c
+	opBinUnicode      = 'X'
+	opBinUnicode8     = 0x8d
+	opShortBinBytes   = 'C'
+	opBinBytes        = 'B'
+	opBinBytes8       = 0x8e
+	opByteArray8      = 0x96
+	opShortBinString  = 'U'
+	opBinString       = 'T'
+	opEmptyList       = ']'
+	opAppend          = 'a'
+	opAppends         = 'e'
+	opList            = 'l'
+	opEmptyTuple      = ')'
+	opTuple1          = 0x85
+	opTuple2          = 0x86
+	opTuple3          = 0x87
+	opTuple           = 't'
+	opEmptyDict       = '}'
+	opSetItem         = 's'
+	opSetItems        = 'u'
+	opDict            = 'd'
+	opEmptySet        = 0x8f
+	opAddItems        = 0x90
+	opFrozenSet       = 0x91
+	opMemoize         = 0x94
+	opBinPut          = 'q'
+	opLongBinPut      = 'r'
+	opBinGet          = 'h'
+	opLongBinGet      = 'j'
+	opFrame           = 0x95
+)
+
+// running are the opcodes that call code or name what does.
+const running = "cRbio\x81\x92\x82\x83\x84PQ\x93"
+
+const maxProtocol = 5
+
+// pickle runs a pickle that only builds plain data, by the rules of Python's pickletools.
+type pickle struct {
+	*Data
+	r     *bounded.Reader
+	stack []Value
+	marks []int // where in the stack
+	memo  []Value
+	far   map[uint64]Value // stored under numbers beyond those of memo
+	line  []byte
+}
+
+// ReadPickle reads a pickle of protocol 0 to 5. Nothing in it is run: one that
+// would call code is refused. The error says where the file is torn, or what it is not.
+func ReadPickle(r *bounded.Reader) (*Data, Value, error) {
+	p := &pickle{Data: newData(r), r: r, far: make(map[uint64]Value)}
+	for {
+		start := r.Offset()
+		code, err := p.byte()
+		if err != nil {
+			return nil, Value{}, err
+		}
+		if code == opStop {
+			break
+		}
+		if err := p.run(code); err != nil {
+			return nil, Value{}, fmt.Errorf("at byte %d: %w", start, err)
+		}
+	}
+	if len(p.stack) != 1 || len(p.marks) != 0 {
+		return nil, Value{}, fmt.Errorf("the pickle ends with %d values, want 1", len(p.stack)+len(p.marks))
+	}
+	return p.Data, p.stack[0], nil
+}
+
+func (p *pickle) run(code byte) error {
+	switch code {
+	case opProto:
+		version, err := p.byte()
+		if err == nil && version > maxProtocol {
+			err = fmt.Errorf("a pickle of protocol %d, this program reads 0 to %d", version, maxProtocol)
+		}
+		return err
+	case opFrame:
+		_, err := p.number(8)
+		return err
+	case opMark:
+		return p.mark()
+	case opPop:
+		if p.floor() == len(p.stack) && len(p.marks) > 0 {
+			p.marks = p.marks[:len(p.marks)-1]
+			return nil
+		}
+		_, err := p.take(1)
+		return err
+	case opPopMark:
+		_, err := p.popMark()
+		return err
+	case opDup:
+		v, err := p.top()
+		return p.orPush(v, err)
+	case opMemoize, opPut, opBinPut, opLongBinPut, opGet, opBinGet, opLongBinGet:
+		return p.remember(code)
+	case opAppend, opAppends, opAddItems, opSetItem, opSetItems:
+		return p.extendTop(code)
+	case opList, opTuple, opFrozenSet, opTuple1, opTuple2, opTuple3, opDict:
+		return p.build(code)
+	}
+	if bytes.IndexByte([]byte(running), code) >= 0 {
+		return fmt.Errorf("opcode %q would run code: not a memory snapshot, or not one to trust", code)
+	}
+	v, err := p.scalar(code)
+	return p.orPush(v, err)
+}
+
+// scalar reads a value that holds no others yet.
+func (p *pickle) scalar(code byte) (Value, error) {
+	switch code {
+	case opNone:
+		return Value{}, nil
+	case opNewTrue, opNewFalse:
+		return boolean(code == opNewTrue), nil
+	case opEmptyList, opEmptyTuple, opEmptySet:
+		return p.newList()
+	case opEmptyDict:
+		return p.newDict()
+	case opBinInt:
+		v, err := p.number(4)
+		return number(int64(int32(v))), err
+	case opBinInt1:
+		v, err := p.number(1)
+		return number(int64(v)), err
+	case opBinInt2:
+		v, err := p.number(2)
+		return number(int64(v)), err
+	case opLong1:
+		return p.long(1)
+	case opLong4:
+		return p.long(4)
+	case opBinFloat:
+		v, err := p.number(8)
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], v)
+		return float(math.Float64frombits(binary.BigEndian.Uint64(b[:]))), err
+	case opShortBinUnicode, opShortBinBytes, opShortBinString:
+		return p.sized(1)
+	case opBinUnicode, opBinBytes, opBinString:
+		return p.sized(4)
+	case opBinUnicode8, opBinBytes8, opByteArray8:
+		return p.sized(8)
+	case opInt, opLong, opFloat, opString, opUnicode:
+		return p.written(code)
+	}
+	return Value{}, fmt.Errorf("opcode %q is none of plain data in protocols 0 to %d: not a memory snapshot", code, maxProtocol)
+}
+
+var errUnderflow = errors.New("an opcode finds too few values")
+
+// maxStack bounds the values that are in no list or dict yet. Python writes a thousand at once.
+const maxStack = 1 << 21
+
+func (p *pickle) push(v Value) error {
+	if len(p.stack) == cap(p.stack) {
+		if len(p.stack) >= maxStack {
+			return fmt.Errorf("%d values wait for a list or dict", len(p.stack))
+		}
+		more := max(1024, cap(p.stack))
+		if err := p.r.Use(valueBytes * int64(more)); err != nil {
+			return err
+		}
+		p.stack = slices.Grow(p.stack, more)
+	}
+	p.stack = append(p.stack, v)
+	return nil
+}
+
+func (p *pickle) orPush(v Value, err error) error {
+	if err != nil {
+		return err
+	}
+	return p.push(v)
+}
+
+func (p *pickle) mark() error {
+	if len(p.marks) >= maxDepth {
+		return fmt.Errorf("%d lists and dicts lie within each other", len(p.marks))
+	}
+	p.marks = append(p.marks, len(p.stack))
+	return nil
+}
+
+// maxDepth bounds how deep values lie within each other. Those of a snapshot lie six deep.
+const maxDepth = 10_000
+
+// floor is where the stack of the latest mark begins.
+func (p *pickle) floor() int {
+	if len(p.marks) == 0 {
+		return 0
+	}
+	return p.marks[len(p.marks)-1]
+}
+
+func (p *pickle) top() (Value, error) {
+	if len(p.stack) == p.floor() {
+		return Value{}, errUnderflow
+	}
+	return p.stack[len(p.stack)-1], nil
+}
+
+// take pops n values, which are valid until the next push.
+func (p *pickle) take(n int) ([]Value, error) {
+	if len(p.stack)-p.floor() < n {
+		return nil, errUnderflow
+	}
+	values := p.stack[len(p.stack)-n:]
+	p.stack = p.stack[:len(p.stack)-n]
+	return values, nil
+}
+
+// popMark pops what stands above the last mark. It is valid until the next push.
+func (p *pickle) popMark() ([]Value, error) {
+	if len(p.marks) == 0 {
+		return nil, fmt.Errorf("%w: no mark", errUnderflow)
+	}
+	values, err := p.take(len(p.stack) - p.floor())
+	p.marks = p.marks[:len(p.marks)-1]
+	return values, err
+}
+
+// arguments pops the values that the opcode is about.
+func (p *pickle) arguments(code byte) ([]Value, error) {
+	switch code {
+	case opAppend, opTuple1:
+		return p.take(1)
+	case opSetItem, opTuple2:
+		return p.take(2)
+	case opTuple3:
+		return p.take(3)
+	}
+	return p.popMark()
+}
+
+// extendTop moves values from the stack's top into the list or dict below.
+func (p *pickle) extendTop(code byte) error {
+	values, err := p.arguments(code)
+	if err != nil {
+		return err
+	}
+	into, err := p.top()
+	if err != nil {
+		return err
+	}
+	want := List
+	if code == opSetItem || code == opSetItems {
+		want = Dict
+	}
+	switch {
+	case into.kind != want:
+		return fmt.Errorf("an opcode finds %v, want %v", into.kind, want)
+	case want == List:
+		return p.extend(into, values)
+	}
+	return p.setPairs(into, values)
+}
+
+func (p *pickle) setPairs(into Value, values []Value) error {
+	if len(values)%2 != 0 {
+		return fmt.Errorf("%d values for a dict, want pairs", len(values))
+	}
+	return p.set(into, values)
+}
+
+// build replaces values at the stack's top by one that holds them.
+func (p *pickle) build(code byte) error {
+	values, err := p.arguments(code)
+	if err != nil {
+		return err
+	}
+	var v Value
+	if code == opDict {
+		if v, err = p.newDict(); err == nil {
+			err = p.setPairs(v, values)
+		}
+	} else if v, err = p.newList(); err == nil {
+		err = p.extend(v, values)
+	}
+	return p.orPush(v, err)
+}
+
+// remember stores the top of the stack, or pushes what was stored.
+func (p *pickle) remember(code byte) error {
+	var index uint64
+	var err error
+	switch code {
+	case opMemoize:
+		index = uint64(len(p.memo) + len(p.far))
+	case opPut, opGet:
+		var line []byte
+		if line, err = p.readLine(); err == nil {
+			index, err = strconv.ParseUint(string(line), 10, 63)
+		}
+	case opBinPut, opBinGet:
+		index, err = p.number(1)
+	default:
+		index, err = p.number(4)
+	}
+	if err != nil {
+		return err
+	}
+	if code == opGet || code == opBinGet || code == opLongBinGet {
+		v, ok := p.stored(index)
+		if !ok {
+			return fmt.Errorf("value %d was never stored", index)
+		}
+		return p.push(v)
+	}
+	v, err := p.top()
+	if err != nil {
+		return err
+	}
+	return p.store(index, v)
+}
+
+func (p *pickle) stored(index uint64) (Value, bool) {
+	if index < uint64(len(p.memo)) {
+		return p.memo[index], true
+	}
+	v, ok := p.far[index]
+	return v, ok
+}
+
+func (p *pickle) store(index uint64, v Value) error {
+	switch n := uint64(len(p.memo)); {
+	case index < n:
+		p.memo[index] = v
+		return nil
+	case index == n && len(p.far) == 0:
+		p.memo = append(p.memo, v)
+		return p.r.Use(valueBytes)
+	default:
+		p.far[index] = v
+		return p.r.Use(4 * valueBytes)
+	}
+}
+
+func (p *pickle) byte() (byte, error) {
+	c, err := p.r.ReadByte()
+	return c, torn(err)
+}
+
+// torn says what the end of the file means here.
+func torn(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the file is torn: it ends before the pickle does: %w", io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// number reads a little-endian number.
+func (p *pickle) number(bytes int) (uint64, error) {
+	b, err := p.r.Peek(bytes)
+	if err != nil {
+		return 0, torn(err)
+	}
+	var v uint64
+	for i := bytes - 1; i >= 0; i-- {
+		v = v<<8 | uint64(b[i])
+	}
+	return v, p.r.Discard(bytes)
+}
+
+// long reads an integer in two's complement. More than 64 bits do not come in a snapshot.
+func (p *pickle) long(lengthBytes int) (Value, error) {
+	n, err := p.number(lengthBytes)
+	if err != nil || n == 0 {
+		return number(0), err
+	}
+	if n > 9 {
+		return Value{}, fmt.Errorf("an integer of %d bytes, want at most 9", n)
+	}
+	v, err := p.number(int(min(n, 8)))
+	if err != nil {
+		return Value{}, err
+	}
+	if n == 9 { // an address in the upper half: the last byte is the sign
+		if sign, err := p.byte(); err != nil || sign != 0 {
+			return Value{}, errors.Join(err, errors.New("an integer of more than 64 bits"))
+		}
+		return number(int64(v)), nil
+	}
+	shift := 64 - 8*n
+	return number(int64(v<<shift) >> shift), nil
+}
+
+// maxString bounds a string: the longest of a snapshot are names of functions.
+const maxString = 1 << 24
+
+// sized reads a string whose length stands before it in that many bytes.
+func (p *pickle) sized(lengthBytes int) (Value, error) {
+	n, err := p.number(lengthBytes)
+	if err != nil {
+		return Value{}, err
+	}
+	if n > maxString {
+		return Value{}, fmt.Errorf("a string of %d bytes, want at most %d", n, maxString)
+	}
+	if n <= maxShort { // certain to fit into the buffer
+		b, err := p.r.Peek(int(n))
+		if err != nil {
+			return Value{}, torn(err)
+		}
+		v, err := p.text(b)
+		if err != nil {
+			return Value{}, err
+		}
+		return v, p.r.Discard(int(n))
+	}
+	b, err := io.ReadAll(io.LimitReader(p.r, int64(n)))
+	if err == nil && uint64(len(b)) < n {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return Value{}, torn(err)
+	}
+	return p.text(b)
+}

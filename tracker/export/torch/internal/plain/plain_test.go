@@ -1,0 +1,160 @@
+package plain_test
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+)
+
+func read(text string, as func(*bounded.Reader) (*plain.Data, plain.Value, error)) (string, error) {
+	r, err := bounded.NewReader(strings.NewReader(text), 0)
+	if err != nil {
+		return "", err
+	}
+	data, v, err := as(r)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	show(&b, data, v)
+	return b.String(), nil
+}
+
+// show prints a value as Python's repr does, with %q for strings.
+func show(b *strings.Builder, d *plain.Data, v plain.Value) {
+	switch v.Kind() {
+	case plain.None:
+		b.WriteString("None")
+	case plain.Bool:
+		is, _ := v.Bool()
+		fmt.Fprint(b, is)
+	case plain.Int:
+		n, _ := v.Int()
+		fmt.Fprint(b, n)
+	case plain.Float:
+		f, _ := v.Float()
+		fmt.Fprint(b, f)
+	case plain.String:
+		fmt.Fprintf(b, "%q", d.Str(v))
+	case plain.List:
+		b.WriteByte('[')
+		for i, e := range d.List(v) {
+			if i > 0 {
+				b.WriteByte(' ')
+			}
+			show(b, d, e)
+		}
+		b.WriteByte(']')
+	case plain.Dict:
+		b.WriteByte('{')
+		for key, value := range d.Each(v) {
+			fmt.Fprintf(b, "%s:", key)
+			show(b, d, value)
+			b.WriteByte(' ')
+		}
+		b.WriteByte('}')
+	}
+}
+
+func TestPickles(t *testing.T) {
+	for text, want := range map[string]string{
+		"I42\n.": "42", "I-7\n.": "-7", "I01\n.": "true", "I00\n.": "false", "L123456789012L\n.": "123456789012",
+		"L18446744073709551615L\n.": "-1", "F1.5\n.": "1.5", "N.": "None",
+		`S'it\'s\n\x41'` + "\n.": `"it's\nA"`, `S"a\\b"` + "\n.": `"a\\b"`,
+		"V\\u20ac \xe9 \\n\n.": `"€ é \\n"`, "V\\U0001f600\r\n.": `"😀"`,
+		"(lp0\nI1\naI2\na.": "[1 2]", "(dp0\nVa\np1\nI1\nsg1\nI2\ns.": "{a:2 }", "(I1\nI2\nt.": "[1 2]",
+		"(I1\nI2\nI3\nl.": "[1 2 3]", "(Va\nI1\nVb\nN d.": "",
+		"\x80\x02K\x01K\x02\x86q\x00h\x00\x86.": "[[1 2] [1 2]]", "\x80\x04]\x94(h\x00K\x01K\x02e0K\x05.": "5",
+		"\x80\x04(K\x011K\x02.": "2", "\x80\x04(0K\x02.": "2", "\x80\x03C\x02hi.": `"hi"`,
+		"\x80\x02\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00.": "-1", "\x80\x02\x8a\x02\x00\x80.": "-32768", "\x80\x02\x8a\x00.": "0",
+		"\x80\x02G\x3f\xf8\x00\x00\x00\x00\x00\x00.": "1.5", "\x80\x05\x96\x01\x00\x00\x00\x00\x00\x00\x00x.": `"x"`,
+	} {
+		got, err := read(text, plain.ReadPickle)
+		if want == "" {
+			assert.Error(t, err, text)
+			continue
+		}
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got, text)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	many := strings.Repeat("1,", 2500) + "1"
+	for text, want := range map[string]string{
+		`null`: "None", ` [1, -2.5, true, "a\u20ac", {"k": [], "k": 3}, 18446744073709551615, 1e400]`: "",
+		`[1, -2.5, true, "a\u20ac", {"k": [], "k": 3, "l": {}}, 18446744073709551615]`: `[1 -2.5 true "a€" {k:3 l:{} } -1]`,
+		"[" + many + "]":                "[" + strings.ReplaceAll(many, ",", " ") + "]",
+		`{"a": [` + many + `], "b": 1}`: "{a:[" + strings.ReplaceAll(many, ",", " ") + "] b:1 }",
+		`{"a" 1}`:                       "", `{`: "", `]`: "",
+	} {
+		got, err := read(text, plain.ReadJSON)
+		if want == "" {
+			assert.Error(t, err, text)
+			continue
+		}
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got)
+	}
+}
+
+// TestManyKeys: a dict of more keys than a shape has keeps them all, the last of each.
+func TestManyKeys(t *testing.T) {
+	var text, want strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&text, `"k%d":0,"k%d":%d,`, i, i, i)
+		fmt.Fprintf(&want, "k%d:%d ", i, i)
+	}
+	got, err := read("{"+strings.TrimSuffix(text.String(), ",")+"}", plain.ReadJSON)
+	require.NoError(t, err)
+	assert.Equal(t, "{"+want.String()+"}", got)
+}
+
+// TestPythonWritesIt holds every protocol of Python's own against the reader.
+func TestPythonWritesIt(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not in PATH")
+	}
+	for protocol := range 6 {
+		cmd := exec.Command(python, "-c", fmt.Sprintf(`
+import pickle, sys
+shared = ["x", (0, 1), {}]
+value = [None, True, False, 0, -1, 255, 65536, 1 << 40, -(1 << 40), (1 << 63) - 1, 1.5, "é€😀\\\n'\"", "y" * 700, shared, shared, [],
+    {"a": shared, "b": {"c": -0.25}, "n": list(range(1500))[-3:]}, set(), tuple(range(5))]
+value.append({str(i): i for i in range(40)})
+sys.stdout.buffer.write(pickle.dumps(value, protocol=%d))`, protocol))
+		if protocol < 4 { // a set has no opcode of its own yet
+			cmd.Args[2] = strings.Replace(cmd.Args[2], "set()", "()", 1)
+		}
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		got, err := read(string(out), plain.ReadPickle)
+		require.NoError(t, err, "protocol %d", protocol)
+		shared := `["x" [0 1] {}]`
+		var keys strings.Builder
+		for i := range 40 {
+			fmt.Fprintf(&keys, "%d:%d ", i, i)
+		}
+		assert.Equal(t, `[None true false 0 -1 255 65536 1099511627776 -1099511627776 9223372036854775807 1.5 "é€😀\\\n'\"" "`+strings.Repeat("y", 700)+`" `+
+			shared+" "+shared+` [] {a:`+shared+` b:{c:-0.25 } n:[1497 1498 1499] } [] [0 1 2 3 4] {`+keys.String()+`}]`, got, "protocol %d", protocol)
+	}
+}
+
+func FuzzReadPickle(f *testing.F) {
+	f.Add("\x80\x04}\x94(\x8c\x01a]\x94(K\x01h\x00eu.")
+	f.Add("(dp0\nVa\np1\nI1\ns.")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := bounded.NewReader(strings.NewReader(text), 1<<20)
+		if err == nil {
+			_, _, _ = plain.ReadPickle(r)
+		}
+	})
+}

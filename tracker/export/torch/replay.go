@@ -1,0 +1,327 @@
+package torch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// replay turns one device's segments and events into the tables of a dump.
+type replay struct {
+	*source
+	ordinal int
+
+	ends     map[int64]*ending // the buffers at the end, by address
+	sorted   []*ending         // the same, by address
+	segments []alloc.Segment
+	head     snapshot.Head
+
+	entries []snapshot.EventEntry
+	siteOf  []int32       // of each entry that is about a buffer; -1 of others
+	open    map[int64]int // the entry of the alloc that is live at an address
+	older   []older       // buffers from before the first event that it ended
+	oom     *rawEvent     // if no allocation followed it
+	oomAt   int           // the number of entries before it
+	held    *rawEvent     // a free_requested that may be one with the next event
+	spans   []openSection // sections that are open
+	nextID  uint64
+	start   time.Time
+	now     int64 // microseconds: never back
+
+	sites   []snapshot.SiteEntry
+	siteIDs map[siteKey]int32
+}
+
+// ending is a buffer at the end.
+type ending struct {
+	rawBlock
+	entry  int // its alloc; -1 if there is none
+	site   int32
+	stream uint8
+	about  described
+	known  bool // Write described it
+}
+
+type older struct{ site int32 }
+
+type openSection struct {
+	id      uint64
+	section uint32
+}
+
+type siteKey struct {
+	snapshot.Place
+	stream uint8
+	tensor *snapshot.Tensor
+}
+
+// The bytes that things take, as plain.Data.Use counts them.
+const (
+	blockBytes = 32
+	endBytes   = 320 // with the entry of its allocation
+	entryBytes = 96  // with its places in tables
+	siteBytes  = 112
+)
+
+func (in *source) record(ordinal int, segments []rawSegment) (*snapshot.Record, error) {
+	r := &replay{
+		source: in, ordinal: ordinal, ends: make(map[int64]*ending), open: make(map[int64]int),
+		siteIDs: make(map[siteKey]int32),
+	}
+	r.head = snapshot.Head{Origin: in.origin, Device: in.device, Ordinal: ordinal, Settings: in.allocatorSettings()}
+	r.head.DriverUsed, r.head.DriverTotal = -1, -1
+	if err := r.readSegments(segments); err != nil {
+		return nil, err
+	}
+	if err := r.readEvents(); err != nil {
+		return nil, err
+	}
+	if err := r.findSites(); err != nil {
+		return nil, err
+	}
+	r.findPeak()
+	return r.result(), nil
+}
+
+func (r *replay) readEvents() error {
+	if err := r.readTrace(); err != nil {
+		return err
+	}
+	for addr, i := range r.open { // these are at the end, whose blocks have their true size
+		if e := r.ends[addr]; e != nil {
+			e.entry = i
+			r.entries[i].Allocated = alloc.Bytes(e.size)
+		}
+	}
+	return nil
+}
+
+func (r *replay) readTrace() error {
+	notes, err := r.notes()
+	if err != nil {
+		return err
+	}
+	for e, err := range r.events(r.ordinal) {
+		if err == nil {
+			err = r.Use(entryBytes)
+		}
+		if err != nil {
+			return err
+		}
+		for len(notes) > 0 && e.micros > 0 && notes[0].micros <= e.micros {
+			if err := r.note(notes[0]); err != nil {
+				return err
+			}
+			notes = notes[1:]
+		}
+		if err := r.inTurn(&e); err != nil {
+			return err
+		}
+	}
+	if err := r.release(); err != nil {
+		return err
+	}
+	for _, n := range notes {
+		if err := r.note(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inTurn enters an event. A free_requested that its free_completed follows at once
+// is one event with it.
+func (r *replay) inTurn(e *rawEvent) error {
+	if held := r.held; held != nil && e.action == "free_completed" && e.addr == held.addr {
+		r.held = nil
+	}
+	if err := r.release(); err != nil {
+		return err
+	}
+	if e.action == "free_requested" {
+		r.held = e
+		return nil
+	}
+	return r.event(e)
+}
+
+// release enters the event that was held back.
+func (r *replay) release() error {
+	held := r.held
+	if r.held = nil; held == nil {
+		return nil
+	}
+	return r.event(held)
+}
+
+// notes returns the annotations of the device that have a time, by time.
+func (r *replay) notes() (notes []rawAnnotation, err error) {
+	for a, err := range r.annotated() {
+		if err == nil {
+			err = r.Use(entryBytes)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if a.device == r.ordinal && a.micros > 0 {
+			notes = append(notes, a)
+		}
+	}
+	slices.SortStableFunc(notes, func(x, y rawAnnotation) int { return cmp.Compare(x.micros, y.micros) })
+	return notes, nil
+}
+
+// since returns the time of an event. Where there is none, events are a microsecond apart.
+func (r *replay) since(micros int64) time.Duration {
+	if micros > 0 && r.start.IsZero() && len(r.entries) == 0 {
+		r.start, r.now = time.UnixMicro(micros).UTC(), micros
+	}
+	if r.start.IsZero() {
+		return time.Duration(len(r.entries)) * time.Microsecond
+	}
+	r.now = max(r.now, micros)
+	return time.UnixMicro(r.now).Sub(r.start)
+}
+
+func (r *replay) add(e snapshot.EventEntry, site int32) {
+	r.entries = append(r.entries, e)
+	r.siteOf = append(r.siteOf, site)
+}
+
+func (r *replay) event(e *rawEvent) error {
+	entry := snapshot.EventEntry{Since: r.since(e.micros), Ptr: alloc.Ptr(e.addr), Allocated: alloc.Bytes(e.size), Stream: r.streamOf(e.stream)}
+	switch e.action {
+	case "alloc":
+		return r.alloc(e, entry)
+	case "free_completed", "free":
+		return r.free(e, entry)
+	case "segment_alloc", "segment_map":
+		entry.Action = snapshot.SegmentAllocated
+	case "segment_free", "segment_unmap":
+		entry.Action = snapshot.SegmentFreed
+	case "oom":
+		r.oom, r.oomAt = e, len(r.entries)
+		entry.Action, entry.Ptr, entry.Stack = snapshot.OutOfMemory, 0, e.stack.id
+	case "snapshot":
+		number := r.mark(e)
+		if number < 0 {
+			return nil
+		}
+		entry.Action, entry.Ptr, entry.Stack, entry.Allocated = snapshot.Marked, 0, e.stack.id, alloc.Bytes(number)
+	case "free_requested":
+		entry.Action = snapshot.FreeRequested
+		if i, ok := r.open[e.addr]; ok {
+			begun := r.entries[i]
+			entry.Allocated, entry.Tensor, entry.Stack, entry.Section = begun.Allocated, begun.Tensor, begun.Stack, begun.Section
+		}
+	default: // what later versions add
+		return nil
+	}
+	r.add(entry, -1)
+	return nil
+}
+
+// mark returns the number of a mark. The event with which Write ends is none.
+func (r *replay) mark(e *rawEvent) int64 {
+	if !r.own {
+		r.nextID++
+		return int64(r.nextID)
+	}
+	var number int64
+	if _, err := fmt.Sscanf(r.Str(e.metadata), "mark %d", &number); err != nil {
+		return -1
+	}
+	return number
+}
+
+// rounded is the size of a block for a request.
+func rounded(size int64) alloc.Bytes {
+	const unit = 512
+	return alloc.Bytes(max(unit, (size+unit-1)/unit*unit))
+}
+
+func (r *replay) alloc(e *rawEvent, entry snapshot.EventEntry) error {
+	r.oom = nil // the program went on
+	about := r.ofEvent(e)
+	site, tensor, err := r.site(e.stack.id, entry.Stream, about, e.size)
+	if err != nil {
+		return err
+	}
+	entry.Action, entry.Allocated, entry.Tensor, entry.Stack = snapshot.Allocated, rounded(e.size), tensor, e.stack.id
+	entry.Section = uint16(r.sites[site].Section)
+	r.sites[site].Total++
+	r.open[e.addr] = len(r.entries)
+	r.add(entry, site)
+	return nil
+}
+
+func (r *replay) free(e *rawEvent, entry snapshot.EventEntry) error {
+	entry.Action = snapshot.Freed
+	if i, ok := r.open[e.addr]; ok {
+		begun := r.entries[i]
+		entry.Allocated, entry.Tensor, entry.Stack, entry.Section = begun.Allocated, begun.Tensor, begun.Stack, begun.Section
+		delete(r.open, e.addr)
+		r.add(entry, r.siteOf[i])
+		return nil
+	}
+	site, tensor, err := r.site(0, entry.Stream, described{}, e.size)
+	if err != nil {
+		return err
+	}
+	entry.Allocated, entry.Tensor = rounded(e.size), tensor
+	r.sites[site].Total++
+	r.older = append(r.older, older{site})
+	r.add(entry, site)
+	return nil
+}
+
+// note enters an annotation as the beginning or the end of a section.
+func (r *replay) note(a rawAnnotation) error {
+	section, err := r.section(a.name)
+	if err != nil {
+		return err
+	}
+	entry := snapshot.EventEntry{Since: r.since(a.micros), Action: snapshot.SectionBegan, Section: uint16(section)}
+	if a.begins {
+		r.nextID++
+		r.spans = append(r.spans, openSection{r.nextID, section})
+		entry.Allocated = alloc.Bytes(r.nextID)
+	} else {
+		i := len(r.spans) - 1
+		for i >= 0 && r.spans[i].section != section {
+			i--
+		}
+		if i < 0 { // it began before the annotations did
+			return nil
+		}
+		entry.Action, entry.Allocated = snapshot.SectionEnded, alloc.Bytes(r.spans[i].id)
+		r.spans = slices.Delete(r.spans, i, i+1)
+	}
+	r.add(entry, -1)
+	return nil
+}
+
+// site returns the table's entry for a buffer.
+func (r *replay) site(stack snapshot.StackID, stream uint8, about described, size int64) (int32, *snapshot.Tensor, error) {
+	tensor, err := r.tensor(about.kind, about.dtype, about.shape, size)
+	if err != nil {
+		return 0, nil, err
+	}
+	section, err := r.section(about.section)
+	if err != nil {
+		return 0, nil, err
+	}
+	key := siteKey{snapshot.Place{Stack: stack, Section: section}, stream, tensor}
+	id, ok := r.siteIDs[key]
+	if !ok {
+		id = int32(len(r.sites))
+		r.siteIDs[key] = id
+		r.sites = append(r.sites, snapshot.SiteEntry{Place: key.Place, Stream: stream, Tensor: tensor})
+		err = r.Use(siteBytes)
+	}
+	return id, tensor, err
+}

@@ -1,0 +1,177 @@
+package torch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// findSites finds the site of each buffer at the end. A block has the stack of its
+// allocation; where the file has none there, the event has it.
+func (r *replay) findSites() error {
+	for _, e := range r.sorted {
+		stack := e.stack.id
+		if e.entry >= 0 {
+			begun := &r.entries[e.entry]
+			if e.site = r.siteOf[e.entry]; !e.known && e.stream == begun.Stream && (stack == 0 || stack == begun.Stack) {
+				r.sites[e.site].Live++
+				continue
+			}
+			r.sites[e.site].Total-- // the block knows better
+			if stack == 0 {
+				stack = begun.Stack
+			}
+			if !e.known {
+				e.about.kind = begun.Tensor.Kind.String()
+			}
+		}
+		site, tensor, err := r.site(stack, e.stream, e.about, e.requested)
+		if err != nil {
+			return err
+		}
+		e.site = site
+		r.sites[site].Live++
+		r.sites[site].Total++
+		if e.entry >= 0 {
+			r.siteOf[e.entry] = site
+			begun := &r.entries[e.entry]
+			begun.Tensor, begun.Stack, begun.Section = tensor, stack, uint16(r.sites[site].Section)
+		}
+	}
+	return nil
+}
+
+// findPeak goes through the events twice: to find the moment of most bytes, and to
+// count what was live then.
+func (r *replay) findPeak() {
+	var level snapshot.Tally
+	for i, n := range r.countsAt(0) {
+		level = level.Add(r.sites[i].Tensor.Tally(n))
+	}
+	most, at := level, 0
+	for i, e := range r.entries {
+		if level = level.Add(change(e)); level.Bytes > most.Bytes {
+			most, at = level, i+1
+		}
+	}
+	for i, n := range r.countsAt(at) {
+		r.sites[i].Peak = n
+		r.head.Total = r.head.Total.Add(r.sites[i].Tensor.Tally(r.sites[i].Total))
+	}
+	r.head.Peak = most
+}
+
+// countsAt returns how many buffers of each site were live after so many entries.
+func (r *replay) countsAt(entries int) []int64 {
+	counts := make([]int64, len(r.sites))
+	for _, o := range r.older {
+		counts[o.site]++
+	}
+	for _, e := range r.sorted {
+		if e.entry < 0 {
+			counts[e.site]++
+		}
+	}
+	for i, e := range r.entries[:entries] {
+		if site := r.siteOf[i]; site >= 0 {
+			counts[site] = max(0, counts[site]+change(e).Count)
+		}
+	}
+	return counts
+}
+
+// change is what an event adds to the live buffers.
+func change(e snapshot.EventEntry) snapshot.Tally {
+	switch e.Action {
+	case snapshot.Allocated:
+		return e.Tensor.Tally(1)
+	case snapshot.Freed:
+		return snapshot.Tally{}.Sub(e.Tensor.Tally(1))
+	}
+	return snapshot.Tally{}
+}
+
+func (r *replay) result() *snapshot.Record {
+	first := uint64(len(r.older))
+	for _, e := range r.sorted {
+		if e.entry < 0 {
+			first++
+		}
+	}
+	r.head.Events = first + uint64(len(r.entries))
+	r.head.Segments = r.segments
+	if !r.start.IsZero() {
+		r.head.Time = time.UnixMicro(r.now).UTC()
+	}
+	s := snapshot.New(r.head, snapshot.Tables{
+		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: r.allocations(first), Epoch: r.start,
+	})
+	h := snapshot.NewHistory(snapshot.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams})
+	record := &snapshot.Record{
+		Time: r.head.Time, Snapshot: s, History: h,
+		Devices: []snapshot.DeviceInfo{{Name: r.head.Device, Ordinal: r.ordinal, Used: -1, Total: -1, Reserved: r.head.Reserved}},
+	}
+	if r.oom != nil {
+		record.Reason, record.OOM = "out of memory", r.outOfMemory()
+	}
+	return record
+}
+
+// outOfMemory returns what is known of the failure after which the program allocated
+// nothing. What it freed until the snapshot was live then.
+func (r *replay) outOfMemory() *snapshot.OOM {
+	const most = 10 // sites
+	o := &snapshot.OOM{
+		Requested: alloc.Bytes(r.oom.size), Free: alloc.Bytes(r.oom.free),
+		Total: -1, Inactive: -1, LargestInactive: -1, Untracked: -1, Elsewhere: -1, Others: -1,
+	}
+	if kind, err := snapshot.ParseKind(kindNamed(r.oom.category)); err == nil {
+		o.Kind = kind
+	}
+	o.Reserved = r.head.Reserved
+	for _, e := range r.entries[r.oomAt:] {
+		switch e.Action {
+		case snapshot.SegmentFreed:
+			o.Reserved += e.Allocated
+		case snapshot.SegmentAllocated:
+			o.Reserved -= e.Allocated
+		}
+	}
+	sums := make(map[snapshot.Frame]snapshot.Tally)
+	for i, n := range r.countsAt(r.oomAt) {
+		if n > 0 {
+			site := r.table.Site(r.sites[i].Stack)
+			sums[site] = sums[site].Add(r.sites[i].Tensor.Tally(n))
+		}
+	}
+	for site, live := range sums {
+		o.Sites = append(o.Sites, snapshot.SiteTally{Frame: site, Tally: live})
+	}
+	slices.SortFunc(o.Sites, func(x, y snapshot.SiteTally) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), x.Frame.Compare(y.Frame))
+	})
+	o.Sites = o.Sites[:min(most, len(o.Sites))]
+	return o
+}
+
+// allocations returns the live buffers, oldest first. Those from before the first
+// event are in the order of their addresses.
+func (r *replay) allocations(first uint64) []snapshot.AllocationEntry {
+	out := make([]snapshot.AllocationEntry, 0, len(r.sorted))
+	seq := uint64(len(r.older))
+	for _, e := range r.sorted {
+		a := snapshot.AllocationEntry{Site: e.site, Ptr: alloc.Ptr(e.address), Allocated: alloc.Bytes(e.size), Label: e.label}
+		if e.entry >= 0 {
+			a.Seq, a.Since = first+uint64(e.entry), r.entries[e.entry].Since
+		} else {
+			a.Seq = seq
+			seq++
+		}
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(x, y snapshot.AllocationEntry) int { return cmp.Compare(x.Seq, y.Seq) })
+	return out
+}

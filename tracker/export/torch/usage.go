@@ -1,0 +1,74 @@
+package torch
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// usage sums the devices up by call stack, kind, section and stream. Buffers that only
+// differ in size, of which PyTorch knows no more, are one row.
+func (in *source) usage(records []*snapshot.Record) *export.Usage {
+	u := &export.Usage{Origin: in.origin}
+	type key struct {
+		stack  export.StackID
+		site   snapshot.Frame
+		device int
+		kind   snapshot.Kind
+		dtype  alloc.DType
+		shape  string
+		path   string
+		stream alloc.Stream
+	}
+	rows := make(map[key]int)
+	for _, d := range records {
+		if d.Time.After(u.Time) {
+			u.Time = d.Time
+		}
+		for site := range d.Snapshot.Sites() {
+			k := key{export.IdentifyStack(site.Stack), site.Site, d.Snapshot.Ordinal, site.Kind, 0, "", site.Section, site.Stream}
+			if site.DType.Valid() {
+				k.dtype, k.shape = site.DType, site.Shape.String()
+			}
+			i, ok := rows[k]
+			if !ok {
+				i = len(u.Rows)
+				rows[k] = i
+				u.Rows = append(u.Rows, export.Row{
+					Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(d.Snapshot), Stream: export.StreamName(site.Stream), Shape: k.shape,
+				})
+				if site.DType.Valid() {
+					u.Rows[i].DType = site.DType.String()
+				}
+				if !in.own && site.Kind == snapshot.Unspecified {
+					u.Rows[i].Kind = "" // not known
+				}
+			}
+			row := &u.Rows[i]
+			row.Live, row.Peak, row.Total = row.Live.Add(site.Live), row.Peak.Add(site.Peak), row.Total.Add(site.Total)
+		}
+	}
+	in.forgetPast(u, records)
+	return u
+}
+
+// forgetPast takes out what only a history tells.
+func (in *source) forgetPast(u *export.Usage, records []*snapshot.Record) {
+	for _, d := range records {
+		if d.History.Len() > 0 {
+			return
+		}
+	}
+	for i := range u.Rows {
+		u.Rows[i].Peak, u.Rows[i].Total = snapshot.Tally{}, snapshot.Tally{}
+	}
+}
+
+func (in *source) deviceName(s *snapshot.Snapshot) string {
+	if in.own {
+		return export.Device(s)
+	}
+	return fmt.Sprintf("%s:%d", in.device, s.Ordinal)
+}

@@ -1,0 +1,47 @@
+package live
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Option changes what Handler does.
+type Option func(*handler)
+
+// AllowHosts lets requests in whose Host header has one of these names, without
+// a port: "gpu-7.example.com". The name "*" lets all in.
+//
+// Without it, the names are localhost and those that end in ".localhost"; numeric addresses always
+// pass. The check keeps out web pages that reach this program through a name of
+// their own that they point at its address (DNS rebinding): a browser sends that name.
+func AllowHosts(names ...string) Option {
+	return func(h *handler) {
+		for _, name := range names {
+			h.hosts[canonical(name)] = true
+		}
+	}
+}
+
+// allows reports whether the Host header may be what it is. No browser leaves it
+// out.
+func (h *handler) allows(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	if _, err := netip.ParseAddr(name); err == nil || name == "" {
+		return true
+	}
+	name = canonical(name)
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || h.hosts[name] || h.hosts["*"]
+}
+
+func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+func refuseHost(w http.ResponseWriter, host string) {
+	http.Error(w, fmt.Sprintf("the host %q is not allowed: ask by localhost or by an address, or let the program pass live.AllowHosts(%q)",
+		host, canonical(strings.Split(host, ":")[0])), http.StatusForbidden)
+}

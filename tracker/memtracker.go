@@ -1,0 +1,69 @@
+package tracker
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// MemTracker hands out memory of one device and knows every live buffer of it.
+// Its methods may be called from any goroutine.
+type MemTracker struct {
+	device alloc.Device // the cache, if there is one
+	name   string       // the device's, and its ordinal
+	sized  alloc.SizedAllocator
+	cache  *alloc.Cache
+	owned  bool // the cache is the tracker's own
+	opened *openedDevice
+	gc     bool // collect before ClearCache
+	lost   LostPolicy
+
+	origin Origin
+	start  time.Time
+	clock  func() time.Time
+	stacks *stacks
+
+	marking sync.Mutex // one Track at a time; taken before mu
+	marks   int
+	report  report
+	recent  recentMarks
+	growth  *snapshot.Follower // marking guards it
+
+	failing failing
+	dumps   dumps
+
+	// mu is the cache's own lock if there is a cache, so that both change in one
+	// step. Nothing of others' is called while it is held, not even the clock.
+	mu       *spinlock.Mutex
+	ledger   ledger
+	history  history
+	sections sections
+	everLost int64
+	closed   atomic.Bool // written under mu
+
+	toldClosed atomic.Bool // see usedAfterClose
+}
+
+// goroutine is what callstack.Goroutine returns, or 0.
+type goroutine = uint64
+
+// tick tells the history the time, for what segment will tell it where it
+// cannot ask the clock.
+func (t *MemTracker) tick(now time.Duration) {
+	t.mu.Lock()
+	t.history.moment(now)
+	t.mu.Unlock()
+}
+
+// now returns the time since the tracker's start. Call it before taking the lock: the clock may be
+// anybody's code.
+func (t *MemTracker) now() time.Duration {
+	if t.clock != nil {
+		return t.clock().Sub(t.start)
+	}
+	return time.Since(t.start)
+}

@@ -1,0 +1,66 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Allocator is a kind of allocator.
+type Allocator string
+
+// The allocators.
+const (
+	Cache      Allocator = "cache"      // alloc.Cache, in PyTorch's scheme
+	Expandable Allocator = "expandable" // the same with expandable segments
+	Driver     Allocator = "driver"     // each request is the driver's, rounded up to 512 bytes
+)
+
+// Allocators returns all kinds.
+func Allocators() []Allocator { return []Allocator{Cache, Expandable, Driver} }
+
+// Config is what a history is replayed on.
+type Config struct {
+	// Memory is what the allocator and registered buffers can have: a device's memory, less
+	// what contexts and other processes hold. 0 is without end.
+	Memory alloc.Bytes
+	// Allocator is Cache if it is empty.
+	Allocator Allocator
+	// Conf are the settings of Cache and Expandable. ExpandableSegments means Expandable, and OnSegment
+	// is not called.
+	Conf alloc.CacheConfig
+	// Packed has what was live before the first event allocated one after the other, even
+	// where the recorded segments can be made, to compare allocators from the same beginning.
+	Packed bool
+}
+
+// settingsKey is where a snapshot has the settings of PyTorch's allocator.
+const settingsKey = "PYTORCH_CUDA_ALLOC_CONF"
+
+// check completes a Config.
+func (c Config) check() (Config, error) {
+	switch {
+	case c.Allocator == "":
+		c.Allocator = Cache
+	case !slices.Contains(Allocators(), c.Allocator):
+		return c, fmt.Errorf("replay: allocator %q: want one of %v", c.Allocator, Allocators())
+	}
+	if c.Allocator == Cache && c.Conf.ExpandableSegments {
+		c.Allocator = Expandable
+	}
+	if c.Memory < 0 {
+		return c, fmt.Errorf("replay: memory of %d bytes: want more than 0, or 0 for no limit", int64(c.Memory))
+	}
+	return c, nil
+}
+
+// Layout is where the buffers stand that were live before the first event.
+type Layout string
+
+// The layouts.
+const (
+	Empty      Layout = "empty"       // there were none, nor any segment
+	AsRecorded Layout = "as recorded" // in the recorded segments, with their holes
+	Packed     Layout = "packed"      // allocated one after the other, in their order
+)

@@ -1,0 +1,150 @@
+package replay
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// device counts what allocators take of its memory. It gives a segment the address that it had when
+// it was recorded, where a request needs the same one as then, so that ties fall as they did.
+type device struct {
+	total    alloc.Bytes
+	reserved alloc.Bytes // by the allocator
+	foreign  alloc.Bytes // by others
+	peak     alloc.Bytes // of reserved
+	allocs   int64
+	frees    int64
+
+	recorded []place // that the driver gave when this was recorded, for the next request
+	held     []place // at recorded addresses, in their order
+	made     map[alloc.Ptr]alloc.Bytes
+	next     alloc.Ptr
+}
+
+type place struct {
+	ptr  alloc.Ptr
+	size alloc.Bytes
+}
+
+func (p place) end() alloc.Ptr { return p.ptr + alloc.Ptr(p.size) }
+
+var _ alloc.VirtualDevice = (*device)(nil)
+
+// recordedEnd is above the addresses of all devices. Those that the device makes up itself
+// come behind it.
+const recordedEnd = alloc.Ptr(1) << 57
+
+func newDevice(total alloc.Bytes) *device {
+	if total <= 0 {
+		total = math.MaxInt64
+	}
+	return &device{total: total, made: make(map[alloc.Ptr]alloc.Bytes), next: recordedEnd}
+}
+
+var errFull = fmt.Errorf("replayed device: %w", alloc.ErrOutOfMemory)
+
+func (d *device) free() alloc.Bytes { return d.total - d.reserved - d.foreign }
+
+// take counts memory for the allocator.
+func (d *device) take(n alloc.Bytes) error {
+	if n > d.free() {
+		return errFull
+	}
+	d.allocs++
+	d.reserved += n
+	d.peak = max(d.peak, d.reserved)
+	return nil
+}
+
+func (d *device) giveBack(n alloc.Bytes) {
+	d.frees++
+	d.reserved -= n
+}
+
+func (d *device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+	if err := d.take(n); err != nil {
+		return 0, err
+	}
+	for i, p := range d.recorded {
+		if p.size != n {
+			continue
+		}
+		if at, ok := d.room(p); ok {
+			d.recorded = slices.Delete(d.recorded, i, i+1)
+			d.held = slices.Insert(d.held, at, p)
+			return p.ptr, nil
+		}
+	}
+	return d.makeUp(n), nil
+}
+
+// makeUp returns a new address for n bytes.
+func (d *device) makeUp(n alloc.Bytes) alloc.Ptr {
+	p := d.next
+	d.next += alloc.Ptr((n + 2*alloc.MiB - 1) &^ (2*alloc.MiB - 1))
+	d.made[p] = n
+	return p
+}
+
+// maxHeld bounds how many segments have recorded addresses: each moves those behind it. A device
+// of 64 GiB has room for as many of the smallest.
+const maxHeld = 1 << 15
+
+// room returns where a recorded place stands among those held, if it is free.
+func (d *device) room(p place) (int, bool) {
+	if len(d.held) >= maxHeld || p.ptr == 0 || p.ptr >= recordedEnd || p.size > alloc.Bytes(recordedEnd-p.ptr) {
+		return 0, false
+	}
+	i, same := d.find(p.ptr)
+	return i, !same && (i == 0 || d.held[i-1].end() <= p.ptr) && (i == len(d.held) || p.end() <= d.held[i].ptr)
+}
+
+func (d *device) find(p alloc.Ptr) (int, bool) {
+	return slices.BinarySearchFunc(d.held, p, func(h place, p alloc.Ptr) int { return cmp.Compare(h.ptr, p) })
+}
+
+func (d *device) Free(p alloc.Ptr) error {
+	if size, ok := d.made[p]; ok {
+		delete(d.made, p)
+		d.giveBack(size)
+		return nil
+	}
+	i, ok := d.find(p)
+	if !ok {
+		return fmt.Errorf("free %v: %w", p, alloc.ErrUnknownPtr)
+	}
+	d.giveBack(d.held[i].size)
+	d.held = slices.Delete(d.held, i, i+1)
+	return nil
+}
+
+func (d *device) Reserve(n, _ alloc.Bytes) (alloc.Ptr, error) {
+	if n <= 0 || alloc.Ptr(n) > math.MaxUint64-d.next {
+		return 0, errors.New("no addresses left")
+	}
+	p := d.next
+	d.next += alloc.Ptr((n + 2*alloc.MiB - 1) &^ (2*alloc.MiB - 1))
+	return p, nil
+}
+
+func (d *device) Release(alloc.Ptr) error { return nil }
+
+func (d *device) Map(_ alloc.Ptr, n alloc.Bytes) error { return d.take(n) }
+
+func (d *device) Unmap(_ alloc.Ptr, n alloc.Bytes) error {
+	d.giveBack(n)
+	return nil
+}
+
+func (d *device) MemInfo() (alloc.MemInfo, error) {
+	return alloc.MemInfo{Free: d.free(), Total: d.total}, nil
+}
+
+func (d *device) Name() string { return "replayed device" }
+
+func (d *device) Ordinal() int { return 0 }

@@ -1,0 +1,190 @@
+package replay
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// Explanation says why memory is stuck, and what would have helped, as replays found.
+type Explanation struct {
+	*snapshot.Explanation
+	Peak bool `json:"at_peak"` // it is of the moment of most allocated bytes, not of the snapshot's
+	// Settings are those of the allocator, most saved first. They were replayed from a beginning with
+	// all buffers packed, so that none has the holes of another. Earlier is what there would
+	// have been if the buffers of a line of code that were never freed had been allocated before all else.
+	Settings []Saving `json:"settings"`
+	Earlier  []Saving `json:"earlier"`
+	// NoReplay says why there are none.
+	NoReplay string `json:"no_replay,omitempty"`
+}
+
+// Saving is what a change would have saved of the most memory reserved.
+type Saving struct {
+	Setting      string         `json:"setting,omitempty"`
+	Site         snapshot.Frame `json:"site,omitzero"`
+	Buffers      snapshot.Tally `json:"buffers,omitzero"`
+	PeakReserved alloc.Bytes    `json:"peak_reserved_bytes"`
+	Saved        alloc.Bytes    `json:"saved_bytes"` // negative if it would have cost more
+}
+
+// Explain explains a record's snapshot or, if peak is set, the moment of most allocated bytes in its
+// history. It takes up to nine replays. Without a history that can be replayed there are no savings, and
+// NoReplay says why. The errors are those of snapshot.Record.AtPeak.
+func Explain(r *snapshot.Record, peak bool) (*Explanation, error) {
+	s := r.Snapshot
+	if peak {
+		var err error
+		if s, err = r.AtPeak(); err != nil {
+			return nil, fmt.Errorf("explain: the state at the peak: %w", err)
+		}
+	}
+	x := &Explanation{Explanation: s.Explain(), Peak: peak, Settings: []Saving{}, Earlier: []Saving{}}
+	p, err := compile(r)
+	if errors.Is(err, snapshot.ErrNoHistory) {
+		x.NoReplay = "the file has no events"
+		return x, nil
+	}
+	if err == nil {
+		x.Settings, err = p.settings()
+	}
+	if err == nil {
+		x.Earlier, err = p.earlier(x.Lines)
+	}
+	if err != nil {
+		x.NoReplay = err.Error()
+	}
+	return x, nil
+}
+
+// tried are the settings that Explain replays.
+var tried = []string{
+	"", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8",
+	"expandable_segments:True,roundup_power2_divisions:8",
+}
+
+func (p *program) settings() ([]Saving, error) {
+	cfg, err := Recorded(p.record)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Packed = true
+	recorded, err := p.run(cfg)
+	if err != nil {
+		return nil, err
+	}
+	savings := []Saving{}
+	for _, setting := range tried {
+		conf, err := alloc.ParseCacheConfig(setting)
+		if err != nil {
+			return nil, err
+		}
+		with, err := Config{Conf: conf, Packed: true}.check()
+		if err != nil {
+			return nil, err
+		}
+		if with.Conf.ExpandableSegments = with.Allocator == Expandable; sameSettings(with, cfg) {
+			continue
+		}
+		result, err := p.run(with)
+		if err != nil {
+			return nil, err
+		}
+		savings = append(savings, Saving{Setting: cmp.Or(setting, "default"), PeakReserved: result.PeakReserved, Saved: recorded.PeakReserved - result.PeakReserved})
+	}
+	sortSavings(savings)
+	return savings, nil
+}
+
+func sameSettings(a, b Config) bool {
+	x, y := a.Conf, b.Conf
+	return a.Allocator == b.Allocator && x.MaxSplitSize == y.MaxSplitSize && x.Roundup == y.Roundup &&
+		x.MemoryFraction == y.MemoryFraction && x.MaxNonSplitRounding == y.MaxNonSplitRounding
+}
+
+func sortSavings(s []Saving) {
+	slices.SortStableFunc(s, func(a, b Saving) int { return cmp.Compare(b.Saved, a.Saved) })
+}
+
+// earlier tries the lines that keep most: what each would have saved if its buffers that live to
+// the end had come first.
+func (p *program) earlier(lines []snapshot.PinLine) ([]Saving, error) {
+	const most = 3
+	cfg, err := Recorded(p.record)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := p.run(cfg)
+	if err != nil {
+		return nil, err
+	}
+	savings := []Saving{}
+	for _, l := range lines[:min(most, len(lines))] {
+		moved, buffers := p.moved(l.Site)
+		if l.Site.IsZero() || buffers.Count == 0 {
+			continue
+		}
+		result, err := moved.run(cfg)
+		if err != nil {
+			return nil, err
+		}
+		if saved := recorded.PeakReserved - result.PeakReserved; saved > 0 {
+			savings = append(savings, Saving{Site: l.Site, Buffers: buffers, PeakReserved: result.PeakReserved, Saved: saved})
+		}
+	}
+	sortSavings(savings)
+	return savings, nil
+}
+
+// moved returns the program with the buffers of a line that are never freed allocated first.
+func (p *program) moved(site snapshot.Frame) (*program, snapshot.Tally) {
+	var first, rest []op
+	var buffers snapshot.Tally
+	for _, o := range p.ops {
+		if o.do == opAlloc && !p.buffers[o.buffer].freed && p.record.History.Site(p.record.First()+uint64(o.event)) == site {
+			first = append(first, o)
+			buffers = buffers.Add(snapshot.Tally{Count: 1, Bytes: p.buffers[o.buffer].requested})
+			continue
+		}
+		rest = append(rest, o)
+	}
+	out := *p
+	out.ops = append(first, rest...)
+	return &out, buffers
+}
+
+// String tells it in a few lines.
+func (x *Explanation) String() string {
+	var b strings.Builder
+	b.WriteString(x.Explanation.String())
+	for _, s := range x.Settings {
+		fmt.Fprintf(&b, "%v\n", s)
+	}
+	for _, s := range x.Earlier {
+		fmt.Fprintf(&b, "%v\n", s)
+	}
+	if x.NoReplay != "" {
+		fmt.Fprintf(&b, "no replay tells what would have helped: %s\n", x.NoReplay)
+	}
+	return b.String()
+}
+
+// String tells what it would have saved, as a replay found.
+func (s Saving) String() string {
+	what := "with " + s.Setting
+	if s.Setting == "" {
+		what = fmt.Sprintf("had %v at %v been allocated first,", s.Buffers, s.Site)
+	}
+	switch {
+	case s.Saved > 0:
+		return fmt.Sprintf("%s it would have reserved %v, %v less", what, s.PeakReserved, s.Saved)
+	case s.Saved < 0:
+		return fmt.Sprintf("%s it would have reserved %v, %v more", what, s.PeakReserved, -s.Saved)
+	}
+	return fmt.Sprintf("%s it would have reserved as much", what)
+}

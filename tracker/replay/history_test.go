@@ -1,0 +1,159 @@
+package replay_test
+
+import (
+	"cmp"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// program makes a history: a random program over real caches, one for each stream.
+type program struct {
+	t       testing.TB
+	random  *rand.Rand
+	dev     *alloc.CountingDevice
+	caches  []*alloc.Cache
+	events  []snapshot.EventEntry
+	live    []held
+	tensors map[alloc.Bytes]*snapshot.Tensor
+	stacks  *snapshot.StackTable
+	stack   snapshot.StackID
+}
+
+type held struct {
+	ptr       alloc.Ptr
+	requested alloc.Bytes
+	allocated alloc.Bytes
+	stream    uint8
+	event     int
+}
+
+func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf alloc.CacheConfig, streams int) *program {
+	p := &program{
+		t: t, random: rand.New(rand.NewPCG(seed, 7)), dev: alloc.NewCountingDevice(memory),
+		tensors: make(map[alloc.Bytes]*snapshot.Tensor), stacks: new(snapshot.StackTable),
+	}
+	line := snapshot.Frame{Function: "main.step", File: "main.go", Line: 7}
+	p.stack = p.stacks.Add(snapshot.Stack{line}, line)
+	for i := range streams {
+		conf.OnSegment = func(e alloc.SegmentEvent) {
+			switch e.Action {
+			case alloc.SegmentAlloc, alloc.SegmentMap:
+				p.add(snapshot.EventEntry{Action: snapshot.SegmentAllocated, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
+			case alloc.SegmentFree, alloc.SegmentUnmap:
+				p.add(snapshot.EventEntry{Action: snapshot.SegmentFreed, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
+			}
+		}
+		p.caches = append(p.caches, alloc.NewCache(p.dev, conf))
+	}
+	return p
+}
+
+func (p *program) add(e snapshot.EventEntry) {
+	e.Since = time.Duration(len(p.events)) * time.Microsecond
+	p.events = append(p.events, e)
+}
+
+func (p *program) tensor(n alloc.Bytes) *snapshot.Tensor {
+	if p.tensors[n] == nil {
+		x, err := snapshot.Untyped(snapshot.Activation, n)
+		require.NoError(p.t, err)
+		p.tensors[n] = &x
+	}
+	return p.tensors[n]
+}
+
+func (p *program) alloc(n alloc.Bytes) {
+	stream := uint8(p.random.IntN(len(p.caches)))
+	ptr, size, err := p.caches[stream].AllocSized(n)
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		p.add(snapshot.EventEntry{Action: snapshot.OutOfMemory, Allocated: n, Stream: stream, Stack: p.stack})
+		return
+	}
+	require.NoError(p.t, err)
+	p.live = append(p.live, held{ptr, n, size, stream, len(p.events)})
+	p.add(snapshot.EventEntry{Action: snapshot.Allocated, Ptr: ptr, Allocated: size, Tensor: p.tensor(n), Stream: stream, Stack: p.stack})
+}
+
+func (p *program) free(i int) {
+	b := p.live[i]
+	p.live = slices.Delete(p.live, i, i+1)
+	p.add(snapshot.EventEntry{Action: snapshot.Freed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested), Stream: b.stream, Stack: p.stack})
+	require.NoError(p.t, p.caches[b.stream].Free(b.ptr))
+}
+
+func (p *program) empty() {
+	for _, c := range p.caches {
+		_, err := c.Empty()
+		require.NoError(p.t, err)
+	}
+}
+
+// run does so many random things.
+func (p *program) run(steps int) {
+	for range steps {
+		switch n := p.random.IntN(100); {
+		case n < 52:
+			p.alloc(p.size())
+		case n < 99 && len(p.live) > 0:
+			p.free(p.random.IntN(len(p.live)))
+		case n == 99:
+			p.empty()
+		}
+	}
+}
+
+// size is one of those that the pools treat differently.
+func (p *program) size() alloc.Bytes {
+	limits := []int{512, 8192, 1 << 20, 4 << 20, 12 << 20, 48 << 20}
+	return alloc.Bytes(p.random.IntN(limits[p.random.IntN(len(limits))]))
+}
+
+// record returns the history from event first on.
+func (p *program) record(first int) *snapshot.Record {
+	streams := make([]alloc.Stream, len(p.caches))
+	for i := range streams {
+		streams[i] = alloc.Stream(i)
+	}
+	h := snapshot.HistoryTables{First: uint64(first), Events: p.events[first:], Stacks: p.stacks, Sections: []string{""}, Streams: streams}
+	return &snapshot.Record{Snapshot: p.snapshot(len(p.events)), History: snapshot.NewHistory(h)}
+}
+
+// snapshot returns the state now, when so many events have happened.
+func (p *program) snapshot(events int) *snapshot.Snapshot {
+	streams := make([]alloc.Stream, len(p.caches))
+	head := snapshot.Head{Device: "made up", Events: uint64(events), Segments: p.segments()}
+	tables := snapshot.Tables{Stacks: p.stacks, Sections: []string{""}, Allocations: []snapshot.AllocationEntry{}}
+	for i := range streams {
+		streams[i] = alloc.Stream(i)
+	}
+	tables.Streams = streams
+	for _, b := range p.live {
+		tables.Allocations = append(tables.Allocations, snapshot.AllocationEntry{Site: int32(len(tables.Sites)), Ptr: b.ptr, Allocated: b.allocated, Seq: uint64(b.event)})
+		tables.Sites = append(tables.Sites, snapshot.SiteEntry{Place: snapshot.Place{Stack: p.stack}, Tensor: p.tensor(b.requested), Live: 1, Total: 1, Stream: b.stream})
+		head.Live = head.Live.Add(snapshot.Tally{Count: 1, Bytes: b.requested})
+		head.Allocated += b.allocated
+	}
+	for _, s := range head.Segments {
+		head.Reserved += s.Size
+	}
+	return snapshot.New(head, tables)
+}
+
+func (p *program) segments() (all []alloc.Segment) {
+	for i, c := range p.caches {
+		for s := range c.Segments() {
+			s.Stream = alloc.Stream(i)
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b alloc.Segment) int { return cmp.Compare(a.Ptr, b.Ptr) })
+	return all
+}

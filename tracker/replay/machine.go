@@ -1,0 +1,193 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// machine runs a program once.
+type machine struct {
+	*program
+	cfg     Config
+	dev     *device
+	caches  []*alloc.Cache // by stream
+	retried bool           // a cache was emptied for the present request
+	levels  Levels
+	ptrs    []alloc.Ptr   // of each buffer
+	sizes   []alloc.Bytes // of each block
+	layout  Layout
+	live    int   // buffers
+	work    int64 // segments and buffers that were gone through to empty caches
+}
+
+// maxWork bounds the work that a hostile history can cause, to some seconds.
+const maxWork = 1 << 28
+
+// worked counts that a cache was emptied.
+func (m *machine) worked() error {
+	m.work += int64(len(m.dev.held) + len(m.dev.made) + m.live)
+	if m.work > maxWork {
+		return fmt.Errorf("its caches are emptied over and over with %d buffers live: it would take too long", m.live)
+	}
+	return nil
+}
+
+// errFailed is the error of a request that does not fit.
+var errFailed = errors.New("out of memory")
+
+func newMachine(p *program, cfg Config) *machine {
+	m := &machine{program: p, cfg: cfg, ptrs: make([]alloc.Ptr, len(p.buffers)), sizes: make([]alloc.Bytes, len(p.buffers))}
+	m.clear()
+	return m
+}
+
+// clear makes the device and the caches new.
+func (m *machine) clear() {
+	m.dev = newDevice(m.cfg.Memory)
+	m.caches = nil
+	if m.cfg.Allocator == Driver {
+		return
+	}
+	conf := m.cfg.Conf
+	conf.ExpandableSegments = m.cfg.Allocator == Expandable
+	conf.OnSegment = func(e alloc.SegmentEvent) { m.retried = m.retried || e.Action == alloc.SegmentRetry }
+	for range m.streams {
+		m.caches = append(m.caches, alloc.NewCache(m.dev, conf))
+	}
+}
+
+func (m *machine) step(o *op) error {
+	switch o.do {
+	case opAlloc:
+		err := m.alloc(o.buffer)
+		m.dev.recorded = m.dev.recorded[:0]
+		return err
+	case opFree:
+		return m.free(o.buffer)
+	case opEmpty:
+		return m.empty(-1)
+	case opTry:
+		return m.try(o)
+	case opDriver:
+		m.dev.recorded = append(m.dev.recorded, place{o.ptr, o.bytes})
+	}
+	return nil
+}
+
+// block is the size of a request's block of the driver's.
+func block(n alloc.Bytes) alloc.Bytes { return (max(n, 1) + 511) &^ 511 }
+
+func (m *machine) alloc(i int32) error {
+	b := &m.buffers[i]
+	switch {
+	case b.foreign:
+		if m.sizes[i] = max(b.allocated, 0); m.sizes[i] > m.dev.free() {
+			return errFailed
+		}
+		m.dev.foreign += m.sizes[i]
+	default:
+		var err error
+		if m.ptrs[i], m.sizes[i], err = m.request(int(b.stream), b.requested); err != nil {
+			return err
+		}
+	}
+	m.live++
+	m.levels.add(b.requested, m.sizes[i], b.foreign)
+	m.levels.peak()
+	return nil
+}
+
+// request asks the allocator.
+func (m *machine) request(stream int, n alloc.Bytes) (p alloc.Ptr, size alloc.Bytes, err error) {
+	if m.cfg.Allocator == Driver {
+		if n > alloc.MaxBytes/2 || m.dev.take(block(n)) != nil {
+			return 0, 0, errFailed
+		}
+		return 0, block(n), nil
+	}
+	m.retried = false
+	p, size, err = m.caches[stream].AllocSized(n)
+	if errors.Is(err, alloc.ErrOutOfMemory) && len(m.caches) > 1 {
+		if err := m.empty(stream); err != nil {
+			return 0, 0, err
+		}
+		p, size, err = m.caches[stream].AllocSized(n)
+	}
+	if m.retried {
+		m.levels.Retries++
+		if tooMuch := m.worked(); tooMuch != nil {
+			return 0, 0, tooMuch
+		}
+	}
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		err = errFailed
+	}
+	return p, size, err
+}
+
+func (m *machine) free(i int32) error {
+	b := &m.buffers[i]
+	size := m.sizes[i]
+	m.levels.add(-b.requested, -size, b.foreign)
+	m.sizes[i] = 0
+	m.live--
+	switch {
+	case b.foreign:
+		m.dev.foreign -= size
+	case m.cfg.Allocator == Driver:
+		m.dev.giveBack(size)
+	default:
+		return m.caches[b.stream].Free(m.ptrs[i])
+	}
+	return nil
+}
+
+// try makes a request that failed when it was recorded, and takes it back.
+func (m *machine) try(o *op) error {
+	p, size, err := m.request(int(o.buffer), o.bytes)
+	switch {
+	case err != nil:
+		return err
+	case m.cfg.Allocator == Driver:
+		m.dev.giveBack(size)
+	default:
+		err = m.caches[o.buffer].Free(p)
+	}
+	m.levels.add(o.bytes, size, false)
+	m.levels.peak()
+	m.levels.add(-o.bytes, -size, false)
+	return err
+}
+
+// empty empties all caches but one.
+func (m *machine) empty(but int) error {
+	if err := m.worked(); err != nil {
+		return err
+	}
+	var errs []error
+	for i, c := range m.caches {
+		if i != but {
+			_, err := c.Empty()
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// oom tells what there was when a request failed.
+func (m *machine) oom(o *op) *OOM {
+	event := m.record.First() + uint64(o.event)
+	e := &OOM{Event: event, Requested: o.bytes, Site: m.record.History.Site(event)}
+	stream := int(o.buffer)
+	if o.do == opAlloc {
+		e.Requested, stream = m.buffers[o.buffer].requested, int(m.buffers[o.buffer].stream)
+	}
+	e.Free, e.Reserved, e.Allocated, e.Others = m.dev.free(), m.dev.reserved, m.levels.allocated, m.dev.foreign
+	e.Inactive = e.Reserved - e.Allocated
+	if len(m.caches) > 0 {
+		e.LargestHole = m.caches[stream].Stats().LargestInactive
+	}
+	return e
+}

@@ -1,0 +1,282 @@
+package replay
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// program is what a history asks of an allocator.
+type program struct {
+	record   *snapshot.Record
+	start    *snapshot.Snapshot  // the state before the first event
+	buffers  []buffer            // the first of them are those of the start, oldest first
+	begun    int                 // how many those are
+	at       map[alloc.Ptr]int32 // those by address
+	ops      []op
+	streams  []alloc.Stream
+	recorded Levels
+	events   int64
+	gap      *Gap
+}
+
+// buffer is one of the program's.
+type buffer struct {
+	requested alloc.Bytes
+	allocated alloc.Bytes // as recorded
+	ptr       alloc.Ptr   // as recorded
+	stream    uint16
+	foreign   bool // it takes memory that the allocator has not
+	torn      bool // its allocation or its free is not in the history
+	freed     bool
+}
+
+// op is a step of a program.
+type op struct {
+	do     action
+	buffer int32  // of opAlloc and opFree
+	event  uint32 // from the first
+	bytes  alloc.Bytes
+	ptr    alloc.Ptr // of opDriver
+}
+
+type action uint8
+
+const (
+	opAlloc  action = iota + 1
+	opFree          //
+	opEmpty         // the program empties the cache
+	opTry           // a request that failed when it was recorded
+	opDriver        // the driver gave a segment at an address: the next request's
+)
+
+// compile turns a record into a program. The events that it has are those up to the snapshot.
+func compile(r *snapshot.Record) (*program, error) {
+	if r == nil || r.Snapshot == nil {
+		return nil, fmt.Errorf("replay: no record")
+	}
+	start, err := r.At(r.First())
+	if err != nil {
+		return nil, fmt.Errorf("replay: the state before the first event: %w", err)
+	}
+	if r.History == nil || r.History.Len() == 0 {
+		return nil, fmt.Errorf("replay: %w", snapshot.ErrNoHistory)
+	}
+	c := &compiler{
+		program: &program{record: r, start: start},
+		open:    make(map[alloc.Ptr]int32),
+		streams: make(map[alloc.Stream]uint16),
+	}
+	c.begin()
+	for e := range r.Events() {
+		c.event(&e)
+	}
+	c.end()
+	return c.program, nil
+}
+
+// compiler goes through the events of a program.
+type compiler struct {
+	*program
+	open     map[alloc.Ptr]int32 // the live buffer at an address
+	streams  map[alloc.Stream]uint16
+	emptying bool
+	seq      uint32 // of the event
+	last     int    // the op of the latest free, which may have failed
+	before   []op   // what was live before the first event though a torn history does not say so
+}
+
+func (c *compiler) stream(s alloc.Stream) uint16 {
+	n, ok := c.streams[s]
+	if !ok {
+		n = uint16(len(c.program.streams))
+		c.streams[s] = n
+		c.program.streams = append(c.program.streams, s)
+	}
+	return n
+}
+
+// begin enters what was live before the first event: the buffers, and the blocks of
+// which only the segments tell.
+func (c *compiler) begin() {
+	c.recorded.at(c.start.Reserved, 0, 0)
+	for a := range c.start.Allocations() {
+		c.open[a.Ptr] = c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, stream: c.stream(a.Stream), foreign: a.Registered})
+		c.recorded.add(a.Requested, a.Allocated, a.Registered)
+	}
+	for _, s := range c.start.Segments {
+		for b := range s.Blocks() {
+			if i, ok := c.open[b.Ptr]; ok {
+				c.buffers[i].stream = c.stream(s.Stream) // the pool that it is of
+			} else if b.State != alloc.Inactive {
+				c.open[b.Ptr] = c.add(buffer{requested: b.Requested, allocated: b.Size, ptr: b.Ptr, stream: c.stream(s.Stream)})
+				c.recorded.add(b.Requested, b.Size, false)
+			}
+		}
+	}
+	c.begun, c.at = len(c.buffers), maps.Clone(c.open)
+	c.recorded.peak()
+}
+
+func (c *compiler) add(b buffer) int32 {
+	c.buffers = append(c.buffers, b)
+	return int32(len(c.buffers) - 1)
+}
+
+func (c *compiler) event(e *snapshot.Event) {
+	c.seq = uint32(e.Seq - c.record.First())
+	c.events++
+	if e.Action != snapshot.SegmentFreed {
+		c.emptying = false
+	}
+	switch e.Action {
+	case snapshot.Allocated, snapshot.Registered:
+		c.alloc(e)
+	case snapshot.Freed, snapshot.Unregistered:
+		c.free(e)
+	case snapshot.FreeFailed:
+		c.freeFailed(e)
+	case snapshot.OutOfMemory:
+		c.recorded.OOMs++
+		if e.Requested >= 0 {
+			c.ops = append(c.ops, op{do: opTry, event: c.seq, bytes: e.Requested, buffer: int32(c.stream(e.Stream))})
+		}
+	case snapshot.SegmentAllocated:
+		c.recorded.DriverAllocs++
+		c.recorded.reserve(e.Allocated)
+		c.ops = append(c.ops, op{do: opDriver, event: c.seq, bytes: e.Allocated, ptr: e.Ptr})
+	case snapshot.SegmentFreed:
+		c.recorded.DriverFrees++
+		c.recorded.reserve(-e.Allocated)
+		if !c.emptying {
+			c.ops = append(c.ops, op{do: opEmpty, event: c.seq})
+		}
+		c.emptying = true
+	}
+	c.recorded.peak()
+}
+
+func (c *compiler) alloc(e *snapshot.Event) {
+	if i, live := c.open[e.Ptr]; live { // its free is missing
+		c.torn(i, e.Ptr)
+		c.ops = append(c.ops, op{do: opFree, event: c.seq, buffer: i})
+		c.buffers[i].freed = true
+		c.recorded.add(-c.buffers[i].requested, -c.buffers[i].allocated, c.buffers[i].foreign)
+	}
+	foreign := e.Action == snapshot.Registered
+	i := c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, stream: c.stream(e.Stream), foreign: foreign})
+	c.open[e.Ptr] = i
+	c.ops = append(c.ops, op{do: opAlloc, event: c.seq, buffer: i})
+	c.recorded.add(e.Requested, e.Allocated, foreign)
+}
+
+func (c *compiler) free(e *snapshot.Event) {
+	i, live := c.open[e.Ptr]
+	if !live { // its allocation is missing: it may have been there from the beginning
+		i = c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, stream: c.stream(e.Stream), foreign: e.Action == snapshot.Unregistered})
+		c.torn(i, e.Ptr)
+		c.before = append(c.before, op{do: opAlloc, buffer: i})
+	} else {
+		c.recorded.add(-c.buffers[i].requested, -c.buffers[i].allocated, c.buffers[i].foreign)
+	}
+	delete(c.open, e.Ptr)
+	c.buffers[i].freed = true
+	c.last = len(c.ops)
+	c.ops = append(c.ops, op{do: opFree, event: c.seq, buffer: i})
+}
+
+// freeFailed takes back the latest free, if it is this one.
+func (c *compiler) freeFailed(e *snapshot.Event) {
+	if c.last < len(c.ops) && c.ops[c.last].do == opFree {
+		if i := c.ops[c.last].buffer; c.buffers[i].ptr == e.Ptr {
+			c.ops[c.last] = op{}
+			c.buffers[i].freed = false
+			c.open[e.Ptr] = i
+			c.recorded.add(c.buffers[i].requested, c.buffers[i].allocated, c.buffers[i].foreign)
+			return
+		}
+	}
+	c.alloc(e)
+}
+
+// torn marks a buffer that the history tells only a part of.
+func (c *compiler) torn(i int32, p alloc.Ptr) {
+	if c.gap == nil {
+		c.gap = &Gap{Event: c.record.First() + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}
+	}
+	if !c.buffers[i].torn {
+		c.gap.Buffers++
+		c.gap.Bytes += c.buffers[i].requested
+	}
+	c.buffers[i].torn = true
+}
+
+// end compares what is live with the snapshot.
+func (c *compiler) end() {
+	missing := make(map[alloc.Ptr]bool, len(c.open))
+	for p := range c.open {
+		missing[p] = true
+	}
+	for a := range c.record.Snapshot.Allocations() {
+		if _, ok := c.open[a.Ptr]; !ok { // its allocation is missing
+			i := c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, stream: c.stream(a.Stream), foreign: a.Registered})
+			c.torn(i, a.Ptr)
+			c.before = append(c.before, op{do: opAlloc, buffer: i})
+		}
+		delete(missing, a.Ptr)
+	}
+	for _, s := range c.record.Snapshot.Segments {
+		for b := range s.Blocks() {
+			if b.State != alloc.Inactive {
+				delete(missing, b.Ptr)
+			}
+		}
+	}
+	for i := range c.buffers { // in their order, which that of a map is not
+		if b := &c.buffers[i]; !b.freed && missing[b.ptr] {
+			c.torn(int32(i), b.ptr)
+		}
+	}
+	if n := uint64(c.events) + c.record.First(); n < c.record.Snapshot.Events {
+		if c.gap == nil {
+			c.gap = &Gap{Event: n, Reason: "the latest events"}
+		}
+		c.gap.Events = int64(c.record.Snapshot.Events - n)
+	}
+	c.ops = append(c.before, c.ops...)
+	if len(c.start.Segments) == 0 && c.recorded.DriverAllocs == 0 { // there was no cache
+		c.recorded.PeakReserved = c.recorded.PeakAllocated
+	}
+	c.recorded.Retries = -1
+	if c.gap != nil {
+		least := c.lowest()
+		c.gap.LeastRequested, c.gap.LeastAllocated = least.PeakRequested, least.PeakAllocated
+	}
+}
+
+// lowest returns the peaks of the buffers whose whole life is known: what the program needed
+// at least.
+func (p *program) lowest() (l Levels) {
+	for i := range p.begun {
+		p.count(&l, int32(i), 1)
+	}
+	l.peak()
+	for _, o := range p.ops {
+		switch o.do {
+		case opAlloc:
+			p.count(&l, o.buffer, 1)
+			l.peak()
+		case opFree:
+			p.count(&l, o.buffer, -1)
+		}
+	}
+	return l
+}
+
+func (p *program) count(l *Levels, i int32, sign alloc.Bytes) {
+	if b := &p.buffers[i]; !b.torn {
+		l.add(sign*b.requested, sign*b.allocated, b.foreign)
+	}
+}

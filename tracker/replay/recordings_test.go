@@ -1,0 +1,144 @@
+package replay_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/recordings"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// open reads the part of a device of a recording from a real GPU.
+func open(t testing.TB, name string, device int) *snapshot.Record {
+	t.Helper()
+	f, err := files.Open(filepath.Join(recordings.Dir(t), name+".pickle.gz"))
+	require.NoError(t, err)
+	for _, r := range append(f.Record.Others, f.Record) {
+		if r.Snapshot.Ordinal == device {
+			return r
+		}
+	}
+	t.Fatalf("%s has no device %d", name, device)
+	return nil
+}
+
+// known are the recordings that can be replayed, their layout at the beginning, and the least memory on which
+// each allocator runs them, in MiB.
+var known = []struct {
+	name     string
+	device   int
+	layout   replay.Layout
+	smallest [3]alloc.Bytes
+}{
+	{"image-batches", 0, replay.AsRecorded, [3]alloc.Bytes{126, 108, 103}},
+	{"transformer-forward-128", 0, replay.AsRecorded, [3]alloc.Bytes{18756, 18500, 18455}},
+	{"transformer-forward-512", 0, replay.AsRecorded, [3]alloc.Bytes{42612, 41796, 41652}},
+	{"transformer-step-128", 0, replay.AsRecorded, [3]alloc.Bytes{52696, 52938, 52263}},
+	{"transformer-step-512", 0, replay.AsRecorded, [3]alloc.Bytes{53254, 53040, 52326}},
+	{"lm4-adam-bf16-ctx200", 0, replay.Empty, [3]alloc.Bytes{1064, 1020, 931}},
+	{"tinyllama-qlora-4bit", 0, replay.AsRecorded, [3]alloc.Bytes{6000, 5638, 5603}},
+	{"llama7b-offload-10streams", 0, replay.AsRecorded, [3]alloc.Bytes{20874, 19938, 19838}},
+	{"gcn-qwen3embed-3gpu-expandable-oom", 0, replay.Empty, [3]alloc.Bytes{8234, 8124, 8064}},
+	{"gcn-qwen3embed-3gpu-expandable-oom", 1, replay.Empty, [3]alloc.Bytes{90434, 85362, 85231}},
+	{"gcn-qwen3embed-3gpu-expandable-oom", 2, replay.Empty, [3]alloc.Bytes{21386, 20770, 20565}},
+}
+
+// TestRecordings replays what real GPUs did. Without a limit it is what was recorded: every peak, and as
+// many driver calls.
+func TestRecordings(t *testing.T) {
+	for _, k := range known {
+		t.Run(fmt.Sprintf("%s %d", k.name, k.device), func(t *testing.T) {
+			r := open(t, k.name, k.device)
+			cfg, err := replay.Recorded(r)
+			require.NoError(t, err)
+			cfg.Memory = gcnMemory
+			got, err := replay.Run(r, cfg)
+			require.NoError(t, err)
+			assert.Nil(t, got.Gap)
+			assert.Equal(t, k.layout, got.Start.Layout)
+			want, replayed := peaks(got.Recorded), peaks(got.Levels)
+			// PyTorch does not tell what a block that is gone had beyond its rounded request.
+			assert.GreaterOrEqual(t, replayed.PeakAllocated, want.PeakAllocated)
+			want.PeakAllocated, replayed.PeakAllocated = 0, 0
+			assert.Equal(t, want, replayed)
+			assert.Equal(t, got.Recorded.OOMs == 0, got.Fits)
+			var smallest [3]alloc.Bytes
+			for i, a := range replay.Allocators() {
+				found, err := replay.Smallest(r, replay.Config{Allocator: a})
+				require.NoError(t, err)
+				smallest[i] = found.Smallest / alloc.MiB
+			}
+			assert.Equal(t, k.smallest, smallest, "%d", smallest)
+		})
+	}
+}
+
+// gcnMemory is what the recorded device had: its segments stand 9/8 of that apart.
+const gcnMemory = 81066 * alloc.MiB
+
+// TestRecordedOutOfMemory runs out of memory at the recorded request, which a larger device serves.
+func TestRecordedOutOfMemory(t *testing.T) {
+	r := open(t, "gcn-qwen3embed-3gpu-expandable-oom", 1)
+	recorded := uint64(0)
+	for e := range r.Events() {
+		if e.Action == snapshot.OutOfMemory {
+			recorded = e.Seq
+		}
+	}
+	cfg, err := replay.Recorded(r)
+	require.NoError(t, err)
+	cfg.Memory = gcnMemory
+	got, err := replay.Run(r, cfg)
+	require.NoError(t, err)
+	require.False(t, got.Fits)
+	assert.Equal(t, recorded, got.OOM.Event)
+	assert.Equal(t, alloc.Bytes(5308694528), got.OOM.Requested)
+	assert.Equal(t, alloc.Bytes(84202749952), got.OOM.Reserved)
+	assert.Equal(t, 181, got.OOM.Site.Line)
+	cfg.Memory = 96 * alloc.GiB
+	got, err = replay.Run(r, cfg)
+	require.NoError(t, err)
+	assert.True(t, got.Fits)
+}
+
+// TestExplainRecordings adds up every account. That of transformer-step-128 is known: 58,280 MiB
+// were reserved for 52,263.9 MiB of requests.
+func TestExplainRecordings(t *testing.T) {
+	for _, k := range known {
+		r := open(t, k.name, k.device)
+		for _, atPeak := range []bool{false, true} {
+			x, err := replay.Explain(r, atPeak)
+			require.NoError(t, err)
+			require.Empty(t, x.NoReplay)
+			assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Releasable+x.Stuck, "%s", k.name)
+			sum, lines := alloc.Bytes(0), alloc.Bytes(0)
+			for _, p := range x.Pins {
+				sum += p.Stuck
+			}
+			for _, l := range x.Lines {
+				lines += l.Stuck
+			}
+			assert.Equal(t, x.Stuck, sum)
+			assert.LessOrEqual(t, lines, sum)
+			holes := alloc.Bytes(0)
+			for _, h := range x.Holes {
+				holes += h.Bytes
+			}
+			assert.Equal(t, x.Stuck+x.Releasable, holes)
+		}
+	}
+	r := open(t, "transformer-step-128", 0)
+	x, err := replay.Explain(r, true)
+	require.NoError(t, err)
+	assert.Equal(t, 58280*alloc.MiB, x.Reserved)
+	assert.Equal(t, alloc.Bytes(54802667524), x.Requested)
+	assert.Equal(t, 58280*alloc.MiB-54802667524, x.Rounding+x.Unsplit+x.Releasable+x.Stuck)
+	assert.Equal(t, "expandable_segments:True", x.Settings[0].Setting)
+}

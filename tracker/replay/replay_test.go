@@ -1,0 +1,409 @@
+package replay_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// naive replays a history plainly, through the naive allocator; its result is that of Run.
+func naive(t *testing.T, r *snapshot.Record, cfg replay.Config, streams int) (fits bool, oom uint64, reserved, requested alloc.Bytes) {
+	dev := alloc.NewCountingDevice(cmp.Or(cfg.Memory, alloc.TiB)) // without a limit the naive one would reserve more addresses than there are
+	conf := cfg.Conf
+	conf.ExpandableSegments = cfg.Allocator == replay.Expandable
+	var caches []*alloctest.Naive
+	for range streams {
+		caches = append(caches, alloctest.NewNaive(dev, conf))
+	}
+	type place struct {
+		ptr    alloc.Ptr
+		stream alloc.Stream
+	}
+	places := make(map[alloc.Ptr]place)
+	request := func(stream alloc.Stream, n alloc.Bytes) (p alloc.Ptr, err error) {
+		if cfg.Allocator == replay.Driver {
+			return dev.Alloc(n)
+		}
+		if p, err = caches[stream].Alloc(n); err != nil && streams > 1 {
+			for i, c := range caches {
+				if i != int(stream) {
+					c.Empty()
+				}
+			}
+			p, err = caches[stream].Alloc(n)
+		}
+		return p, err
+	}
+	free := func(at place) {
+		if cfg.Allocator == replay.Driver {
+			require.NoError(t, dev.Free(at.ptr))
+		} else {
+			require.NoError(t, caches[at.stream].Free(at.ptr))
+		}
+	}
+	level := alloc.Bytes(0)
+	for e := range r.Events() {
+		switch e.Action {
+		case snapshot.Allocated, snapshot.OutOfMemory:
+			p, err := request(e.Stream, e.Requested)
+			if err != nil {
+				return false, e.Seq, dev.Counts().Peak, requested
+			}
+			level += e.Requested
+			requested = max(requested, level)
+			if e.Action == snapshot.OutOfMemory {
+				free(place{p, e.Stream})
+				level -= e.Requested
+			} else {
+				places[e.Ptr] = place{p, e.Stream}
+			}
+		case snapshot.Freed:
+			free(places[e.Ptr])
+			level -= e.Requested
+		case snapshot.SegmentFreed:
+			if cfg.Allocator != replay.Driver {
+				for _, c := range caches {
+					c.Empty()
+				}
+			}
+		}
+	}
+	return true, 0, dev.Counts().Peak, requested
+}
+
+// TestNaive compares replays of random histories with a naive model of each allocator. The
+// addresses of segments are left out of the histories: they break ties.
+func TestNaive(t *testing.T) {
+	for _, settings := range []string{"", "max_split_size_mb:20", "roundup_power2_divisions:4"} {
+		conf, err := alloc.ParseCacheConfig(settings)
+		require.NoError(t, err)
+		for seed := range uint64(25) {
+			for streams := 1; streams <= 3; streams++ {
+				p := newProgram(t, seed, 400*alloc.MiB, alloc.CacheConfig{}, streams)
+				p.run(500)
+				for i := range p.events {
+					if p.events[i].Action == snapshot.SegmentAllocated {
+						p.events[i].Ptr = 0
+					}
+				}
+				r := p.record(0)
+				for _, a := range replay.Allocators() {
+					for _, memory := range []alloc.Bytes{0, 350 * alloc.MiB, alloc.Bytes(rand.New(rand.NewPCG(seed, 1)).IntN(300)) * alloc.MiB} {
+						cfg := replay.Config{Allocator: a, Memory: memory, Conf: conf}
+						got, err := replay.Run(r, cfg)
+						require.NoError(t, err)
+						fits, oom, reserved, requested := naive(t, r, cfg, streams)
+						require.Equal(t, fits, got.Fits, "seed %d, %d streams, %v %v", seed, streams, a, memory)
+						require.Equal(t, requested, got.PeakRequested)
+						require.Equal(t, reserved, got.PeakReserved, "seed %d, %d streams, %v %v", seed, streams, a, memory)
+						if !fits {
+							require.Equal(t, oom, got.OOM.Event)
+							require.Equal(t, memory-got.OOM.Reserved, got.OOM.Free)
+						}
+						require.Nil(t, got.Gap)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestCut cuts histories at random places. The state before what is left is that of then, block by
+// block, and its replay does what was recorded.
+func TestCut(t *testing.T) {
+	for seed := range uint64(40) {
+		p := newProgram(t, seed, 0, alloc.CacheConfig{}, 1+int(seed%3))
+		p.run(200 + int(seed)*10)
+		cut := len(p.events)
+		then := p.snapshot(cut)
+		p.run(300)
+		r := p.record(cut)
+
+		start, err := r.At(r.First())
+		require.NoError(t, err)
+		require.Equal(t, then.Segments, start.Segments, "seed %d", seed)
+		require.Equal(t, then.Levels.Allocated, start.Allocated)
+		require.Equal(t, then.Live, start.Live)
+		require.Equal(t, then.Reserved, start.Reserved)
+
+		cfg, err := replay.Recorded(r)
+		require.NoError(t, err)
+		got, err := replay.Run(r, cfg)
+		require.NoError(t, err)
+		require.True(t, got.Fits)
+		require.Nil(t, got.Gap)
+		require.Equal(t, replay.AsRecorded, got.Start.Layout)
+		require.Equal(t, peaks(got.Recorded), peaks(got.Levels), "seed %d", seed)
+	}
+}
+
+// peaks are what a replay and a record can be compared by.
+func peaks(l replay.Levels) replay.Levels {
+	return replay.Levels{
+		PeakRequested: l.PeakRequested, PeakAllocated: l.PeakAllocated, PeakReserved: l.PeakReserved,
+		DriverAllocs: l.DriverAllocs, DriverFrees: l.DriverFrees,
+	}
+}
+
+// TestCutExpandable has segments that grow and shrink.
+func TestCutExpandable(t *testing.T) {
+	for seed := range uint64(20) {
+		p := newProgram(t, seed, 2*alloc.GiB, alloc.CacheConfig{ExpandableSegments: true}, 1)
+		p.run(300)
+		cut := len(p.events)
+		then := p.snapshot(cut)
+		p.run(200)
+		r := p.record(cut)
+		start, err := r.At(r.First())
+		require.NoError(t, err)
+		require.Equal(t, then.Reserved, start.Reserved, "seed %d", seed)
+		require.Equal(t, then.Live, start.Live)
+	}
+}
+
+// TestGap takes single events out of histories. The peaks of the whole lie between the bounds.
+func TestGap(t *testing.T) {
+	found := 0
+	for seed := range uint64(60) {
+		p := newProgram(t, seed, 0, alloc.CacheConfig{}, 1)
+		p.run(300)
+		whole, err := replay.Run(p.record(0), replay.Config{})
+		require.NoError(t, err)
+		require.Nil(t, whole.Gap)
+		i := p.random.IntN(len(p.events))
+		if a := p.events[i].Action; a != snapshot.Allocated && a != snapshot.Freed {
+			continue
+		}
+		p.events = slices.Delete(p.events, i, i+1)
+		got, err := replay.Run(p.record(0), replay.Config{})
+		require.NoError(t, err)
+		if got.Gap == nil {
+			continue // the buffer was there before the first event, for all that is known
+		}
+		found++
+		require.GreaterOrEqual(t, whole.PeakRequested, got.Gap.LeastRequested, "seed %d", seed)
+		require.LessOrEqual(t, whole.PeakRequested, got.PeakRequested, "seed %d", seed)
+		require.GreaterOrEqual(t, whole.PeakAllocated, got.Gap.LeastAllocated)
+		require.Positive(t, got.Gap.Buffers)
+		require.Contains(t, got.String(), "torn")
+	}
+	require.Greater(t, found, 10)
+}
+
+func TestSmallest(t *testing.T) {
+	for seed := range uint64(10) {
+		p := newProgram(t, seed, 0, alloc.CacheConfig{}, 1)
+		p.run(600)
+		r := p.record(0)
+		for _, a := range replay.Allocators() {
+			got, err := replay.Smallest(r, replay.Config{Allocator: a})
+			require.NoError(t, err)
+			require.True(t, got.Fits)
+			require.LessOrEqual(t, got.Replays, 20)
+			require.Equal(t, got.Memory, got.Smallest)
+			require.GreaterOrEqual(t, got.Smallest, got.PeakAllocated)
+			again, err := replay.Run(r, replay.Config{Allocator: a, Memory: got.Smallest})
+			require.NoError(t, err)
+			require.True(t, again.Fits)
+			less, err := replay.Run(r, replay.Config{Allocator: a, Memory: got.Smallest - 2*alloc.MiB})
+			require.NoError(t, err)
+			require.False(t, less.Fits, "%v %v", a, got.Smallest)
+		}
+	}
+}
+
+// TestRegistered has memory of others, which takes room on the device but is not reserved.
+func TestRegistered(t *testing.T) {
+	p := newProgram(t, 1, 0, alloc.CacheConfig{}, 1)
+	p.add(snapshot.EventEntry{Action: snapshot.Registered, Ptr: 0x1000, Allocated: 30 * alloc.MiB, Tensor: p.tensor(30 * alloc.MiB)})
+	p.alloc(20 * alloc.MiB)
+	p.add(snapshot.EventEntry{Action: snapshot.Unregistered, Ptr: 0x1000, Allocated: 30 * alloc.MiB, Tensor: p.tensor(30 * alloc.MiB)})
+	p.alloc(20 * alloc.MiB)
+	got, err := replay.Run(p.record(0), replay.Config{Memory: 50 * alloc.MiB})
+	require.NoError(t, err)
+	assert.True(t, got.Fits)
+	assert.Equal(t, 40*alloc.MiB, got.PeakReserved)
+	assert.Equal(t, 50*alloc.MiB, got.PeakRequested)
+	got, err = replay.Run(p.record(0), replay.Config{Memory: 49 * alloc.MiB})
+	require.NoError(t, err)
+	require.False(t, got.Fits)
+	assert.Equal(t, 30*alloc.MiB, got.OOM.Others)
+	assert.Contains(t, got.String(), "20.0 MiB requested at main.go:7 main.step\nthe device has 19.0 MiB free; 0 B are reserved")
+	smallest, err := replay.Smallest(p.record(0), replay.Config{})
+	require.NoError(t, err)
+	assert.Equal(t, 50*alloc.MiB, smallest.Smallest)
+}
+
+// TestFreeFailed has a free that the driver refused: the buffer lives on.
+func TestFreeFailed(t *testing.T) {
+	p := newProgram(t, 1, 0, alloc.CacheConfig{}, 1)
+	p.alloc(20 * alloc.MiB)
+	b := p.live[0]
+	p.add(snapshot.EventEntry{Action: snapshot.Freed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested)})
+	p.add(snapshot.EventEntry{Action: snapshot.FreeFailed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested)})
+	p.alloc(20 * alloc.MiB)
+	got, err := replay.Run(p.record(0), replay.Config{})
+	require.NoError(t, err)
+	assert.Nil(t, got.Gap)
+	assert.Equal(t, 40*alloc.MiB, got.PeakReserved)
+}
+
+func TestErrors(t *testing.T) {
+	p := newProgram(t, 1, 0, alloc.CacheConfig{}, 1)
+	p.alloc(alloc.MiB)
+	_, err := replay.Run(p.record(len(p.events)), replay.Config{})
+	require.ErrorIs(t, err, snapshot.ErrNoHistory)
+	_, err = replay.Run(&snapshot.Record{Snapshot: p.record(0).Snapshot}, replay.Config{})
+	require.ErrorIs(t, err, snapshot.ErrNoHistory)
+	_, err = replay.Run(nil, replay.Config{})
+	require.Error(t, err)
+	_, err = replay.Run(p.record(0), replay.Config{Allocator: "best"})
+	require.ErrorContains(t, err, `allocator "best": want one of [cache expandable driver]`)
+	_, err = replay.Run(p.record(0), replay.Config{Memory: -1})
+	require.ErrorContains(t, err, "memory of -1 bytes")
+
+	light := p.record(0)
+	light.Snapshot = snapshot.New(light.Snapshot.Head, snapshot.Tables{Stacks: p.stacks, Sections: []string{""}})
+	_, err = replay.Run(light, replay.Config{})
+	require.ErrorContains(t, err, "not told one by one")
+}
+
+func TestJSON(t *testing.T) {
+	p := newProgram(t, 1, 0, alloc.CacheConfig{}, 1)
+	p.run(100)
+	got, err := replay.Run(p.record(0), replay.Config{Memory: 4 * alloc.MiB})
+	require.NoError(t, err)
+	text, err := json.Marshal(got)
+	require.NoError(t, err)
+	var keys map[string]any
+	require.NoError(t, json.Unmarshal(text, &keys))
+	for _, key := range []string{"fits", "peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "driver_allocs", "driver_frees", "retries", "recorded", "start"} {
+		assert.Contains(t, keys, key)
+	}
+	for _, key := range []string{"event", "requested_bytes", "free_bytes", "largest_hole_bytes", "site"} {
+		assert.Contains(t, keys["oom"], key)
+	}
+}
+
+// hostile are entries made of bytes that somebody else chose.
+func hostile(t testing.TB, text []byte) *snapshot.Record {
+	h := snapshot.HistoryTables{Stacks: new(snapshot.StackTable), Sections: []string{""}}
+	tables := snapshot.Tables{Stacks: new(snapshot.StackTable), Sections: []string{""}, Allocations: []snapshot.AllocationEntry{}}
+	sizes := []alloc.Bytes{0, 1, 511, 512, alloc.MiB, 2 * alloc.MiB, 20 * alloc.MiB, alloc.GiB, 1 << 40, 1 << 50, alloc.MaxBytes, -1, -alloc.MaxBytes}
+	for len(text) >= 4 {
+		size := sizes[int(text[1])%len(sizes)]
+		ptr := alloc.Ptr(text[2]) << (text[3] % 60)
+		each := min(max(size, 0), alloc.MaxBytes)
+		x, err := snapshot.Untyped(snapshot.Unspecified, each)
+		require.NoError(t, err)
+		if text[0] >= 0xf0 {
+			tables.Allocations = append(tables.Allocations, snapshot.AllocationEntry{Site: int32(len(tables.Sites)), Ptr: ptr, Allocated: size})
+			tables.Sites = append(tables.Sites, snapshot.SiteEntry{Tensor: &x, Live: 1})
+		} else {
+			h.Events = append(h.Events, snapshot.EventEntry{Action: snapshot.Action(text[0] % 16), Ptr: ptr, Allocated: size, Tensor: &x, Stream: text[3] / 64, Since: time.Duration(text[3])})
+		}
+		text = text[4:]
+	}
+	if len(text) > 0 {
+		h.First = uint64(text[0])
+	}
+	return &snapshot.Record{
+		Snapshot: snapshot.New(snapshot.Head{Events: h.First + uint64(len(h.Events))}, tables),
+		History:  snapshot.NewHistory(h),
+	}
+}
+
+// TestHuge has a hole that no size is twice as large as.
+func TestHuge(t *testing.T) {
+	segment, err := alloc.Segment{Ptr: 1, Size: alloc.MaxBytes, Pool: alloc.LargePool}.With([]alloc.Block{{Ptr: 1, Size: alloc.MaxBytes, State: alloc.Inactive}})
+	require.NoError(t, err)
+	s := snapshot.New(snapshot.Head{Segments: []alloc.Segment{segment}}, snapshot.Tables{Allocations: []snapshot.AllocationEntry{}})
+	assert.Contains(t, s.Explain().String(), "the largest hole is 8.0 EiB")
+}
+
+// TestEndless empties its cache at each of many buffers, all of which live on.
+func TestEndless(t *testing.T) {
+	x, err := snapshot.Untyped(snapshot.Unspecified, 12*alloc.MiB)
+	require.NoError(t, err)
+	h := snapshot.HistoryTables{Stacks: new(snapshot.StackTable), Sections: []string{""}}
+	for i := range 40_000 {
+		p := alloc.Ptr(i+1) << 24
+		h.Events = append(h.Events,
+			snapshot.EventEntry{Action: snapshot.Allocated, Ptr: p, Allocated: x.Each, Tensor: &x},
+			snapshot.EventEntry{Action: snapshot.SegmentFreed, Ptr: p, Allocated: x.Each})
+	}
+	tables := snapshot.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []snapshot.AllocationEntry{}}
+	r := &snapshot.Record{Snapshot: snapshot.New(snapshot.Head{Events: uint64(len(h.Events))}, tables), History: snapshot.NewHistory(h)}
+	_, err = replay.Run(r, replay.Config{})
+	require.ErrorContains(t, err, "emptied over and over")
+}
+
+// look does all that can be done with a record.
+func look(t testing.TB, r *snapshot.Record) {
+	for _, a := range replay.Allocators() {
+		for _, memory := range []alloc.Bytes{0, 64 * alloc.MiB} {
+			if got, err := replay.Run(r, replay.Config{Allocator: a, Memory: memory}); err == nil {
+				require.NotEmpty(t, got.String())
+				require.LessOrEqual(t, got.Events, int64(r.History.Len()))
+			}
+		}
+		if got, err := replay.Smallest(r, replay.Config{Allocator: a}); err == nil {
+			require.LessOrEqual(t, got.Replays, 20)
+		}
+	}
+	if x, err := replay.Explain(r, true); err == nil {
+		require.NotEmpty(t, x.String())
+	}
+}
+
+func TestHostile(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 3))
+	for range 300 {
+		text := make([]byte, random.IntN(400))
+		for i := range text {
+			text[i] = byte(random.Uint32())
+		}
+		look(t, hostile(t, text))
+	}
+}
+
+func FuzzRun(f *testing.F) {
+	f.Add([]byte{1, 4, 1, 30, 2, 4, 1, 30, 7, 6, 1, 30})
+	f.Fuzz(func(t *testing.T, text []byte) { look(t, hostile(t, text[:min(len(text), 4000)])) })
+}
+
+// BenchmarkRun replays a history of a training loop's kind. The goals are 25 ms for 20,000 events, and 1 s for
+// 1,000,000.
+func BenchmarkRun(b *testing.B) {
+	for _, test := range []struct {
+		name  string
+		steps int
+	}{{"20k", 15_000}, {"1M", 750_000}} {
+		b.Run(test.name, func(b *testing.B) {
+			p := newProgram(b, 1, 0, alloc.CacheConfig{}, 1)
+			for range test.steps {
+				if p.alloc(p.size()); len(p.live) > 600 {
+					p.free(p.random.IntN(len(p.live)))
+				}
+			}
+			r := p.record(len(p.events) / 4)
+			b.ReportMetric(float64(r.History.Len()), "events")
+			for b.Loop() {
+				got, err := replay.Run(r, replay.Config{})
+				require.NoError(b, err)
+				require.True(b, got.Fits)
+			}
+		})
+	}
+}

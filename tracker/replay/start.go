@@ -1,0 +1,150 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// begin brings the allocator into the state before the first event.
+func (m *machine) begin() (*OOM, error) {
+	if m.layout = m.recordedLayout(); m.layout == AsRecorded {
+		oom, ok := m.fillSegments()
+		if oom != nil {
+			return oom, nil
+		}
+		if !ok { // it cannot have been this allocator
+			m.clear()
+			m.layout = Packed
+		}
+	}
+	for i := range m.begun {
+		if b := &m.buffers[i]; b.foreign || m.layout != AsRecorded {
+			if err := m.alloc(int32(i)); err != nil && !errors.Is(err, errFailed) {
+				return nil, fmt.Errorf("replay: the state before the first event: %w", err)
+			} else if err != nil {
+				return m.tooSmall(m.start.Allocated), nil
+			}
+		} else {
+			m.levels.add(b.requested, m.sizes[i], false)
+			m.live++
+		}
+	}
+	m.levels.peak()
+	m.levels.Retries = 0
+	m.dev.allocs, m.dev.frees = 0, 0
+	return nil, nil
+}
+
+func (m *machine) recordedLayout() Layout {
+	switch {
+	case m.begun == 0 && len(m.start.Segments) == 0:
+		return Empty
+	case m.cfg.Packed || m.cfg.Allocator != Cache || len(m.start.Segments) == 0:
+		return Packed
+	}
+	return AsRecorded
+}
+
+// tooSmall is the failure of a device that cannot hold what there was in the beginning.
+func (m *machine) tooSmall(n alloc.Bytes) *OOM {
+	return &OOM{Event: m.record.First(), Beginning: true, Requested: n, Free: m.dev.total}
+}
+
+// fillSegments makes the recorded segments, by requests alone: each is filled to its last byte before
+// the next one is begun, so that there is one free block at most, and best fit has no choice.
+// Those that are free are left out if there is no room for all, as an allocator
+// would have given them back. It reports whether the allocator could make them.
+func (m *machine) fillSegments() (oom *OOM, ok bool) {
+	var all, used alloc.Bytes
+	for _, s := range m.start.Segments {
+		all += s.Size
+		if inUse(s) {
+			used += s.Size
+		}
+	}
+	room := m.dev.total - m.start.Registered
+	if used > room {
+		return m.tooSmall(used + m.start.Registered), true
+	}
+	var holes []func() error
+	for _, s := range m.start.Segments {
+		if all > room && !inUse(s) {
+			continue
+		}
+		if err := m.fillSegment(s, &holes); err != nil {
+			return nil, false
+		}
+	}
+	for _, free := range holes {
+		if free() != nil {
+			return nil, false
+		}
+	}
+	return nil, true
+}
+
+func inUse(s alloc.Segment) bool {
+	for b := range s.Blocks() {
+		if b.State != alloc.Inactive {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *machine) fillSegment(s alloc.Segment, holes *[]func() error) error {
+	const splitLimit = 1 * alloc.MiB
+	stream, ok := m.streamOf(s.Stream)
+	if !ok {
+		return fmt.Errorf("stream %d has no buffers", s.Stream)
+	}
+	cache := m.caches[stream]
+	m.dev.recorded = append(m.dev.recorded[:0], place{s.Ptr, s.Size})
+	if s.Pool == alloc.LargePool { // one request of the whole size makes the driver give just that
+		p, err := cache.Alloc(s.Size)
+		if err != nil || p != s.Ptr {
+			return fmt.Errorf("a segment of %v: %w", s.Size, err)
+		}
+		if err := cache.Free(p); err != nil {
+			return err
+		}
+	}
+	for b := range s.Blocks() {
+		for at := b.Ptr; at < b.Ptr+alloc.Ptr(b.Size); {
+			size := alloc.Bytes(b.Ptr + alloc.Ptr(b.Size) - at)
+			if s.Pool == alloc.SmallPool {
+				size = min(size, splitLimit) // more would be asked of the large pool
+			}
+			p, allocated, err := cache.AllocSized(size)
+			if err != nil || p != at || allocated != size {
+				return fmt.Errorf("a piece of %v: %w", size, err)
+			}
+			if b.State == alloc.Inactive {
+				*holes = append(*holes, func() error { return cache.Free(p) })
+			}
+			at += alloc.Ptr(size)
+		}
+	}
+	for b := range s.Blocks() {
+		if b.State == alloc.Inactive {
+			continue
+		}
+		i, ok := m.at[b.Ptr]
+		if !ok {
+			return fmt.Errorf("a block at %v without a buffer", b.Ptr)
+		}
+		m.ptrs[i], m.sizes[i] = b.Ptr, b.Size
+	}
+	return nil
+}
+
+func (m *machine) streamOf(s alloc.Stream) (int, bool) {
+	for i, have := range m.streams {
+		if have == s {
+			return i, true
+		}
+	}
+	return 0, false
+}

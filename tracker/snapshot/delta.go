@@ -1,0 +1,291 @@
+package snapshot
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
+)
+
+// Delta is a signed difference of two live tables, group by group. The zero
+// Delta is no difference. A Delta does not change; any goroutine may read it.
+type Delta struct {
+	changes []Change
+}
+
+// Change is the difference in one group: buffers of one kind, shape and dtype.
+type Change struct {
+	Kind  Kind        `json:"kind"`
+	DType alloc.DType `json:"dtype,omitempty"` // not valid where it is not known
+	Shape alloc.Shape `json:"shape"`           // shared: do not write
+	Tally
+	// Sites are the lines of code that allocated the buffers that came and went,
+	// those in the direction of the whole change first, larger ones first. Their
+	// tallies add up to the change's.
+	Sites []SiteTally `json:"sites"`
+}
+
+// SiteTally is the part of a tally that a line of code is answerable for.
+type SiteTally struct {
+	Frame
+	Tally
+}
+
+// String prints the change as a report does.
+func (c Change) String() string { return strings.TrimSuffix(string(appendChange(nil, c)), "\n") }
+
+// Changes iterates over the groups that changed: growth before shrinkage, more
+// bytes first, then by shape, dtype and kind, so that equal programs give equal texts.
+func (d Delta) Changes() iter.Seq[Change] { return slices.Values(d.changes) }
+
+// Len returns the number of groups that changed.
+func (d Delta) Len() int { return len(d.changes) }
+
+// IsZero reports whether nothing changed.
+func (d Delta) IsZero() bool { return len(d.changes) == 0 }
+
+// Sum returns the change of all groups together.
+func (d Delta) Sum() Tally {
+	var sum Tally
+	for _, c := range d.changes {
+		sum = sum.Add(c.Tally)
+	}
+	return sum
+}
+
+// Add returns the difference that d and then e make.
+func (d Delta) Add(e Delta) Delta {
+	b := NewDeltaBuilder(len(d.changes) + len(e.changes))
+	for _, changes := range [][]Change{d.changes, e.changes} {
+		for _, c := range changes {
+			for _, s := range c.Sites {
+				b.Add(c.Kind, c.DType, c.Shape, s.Frame, s.Tally)
+			}
+		}
+	}
+	return b.Delta()
+}
+
+// String prints the difference as a report does, a line a group.
+func (d Delta) String() string { return strings.TrimSuffix(string(d.Append(nil)), "\n") }
+
+// DeltaBuilder gathers changes by group and, in each, by line of code.
+type DeltaBuilder struct {
+	changes []Change
+	index   map[string]int // by group identity
+	key     []byte
+	sites   []SiteTally        // room for the first one of each change
+	lines   map[changeLine]int // where a line of code stands in a change that has many
+}
+
+// changeLine is a line of code in one of the changes.
+type changeLine struct {
+	change int
+	Frame
+}
+
+// fewLines are found faster one by one than in a map.
+const fewLines = 8
+
+// NewDeltaBuilder returns one with room for so many changes.
+func NewDeltaBuilder(n int) DeltaBuilder {
+	return DeltaBuilder{
+		changes: make([]Change, 0, n),
+		index:   make(map[string]int, n),
+		sites:   make([]SiteTally, n),
+	}
+}
+
+func (b *DeltaBuilder) Add(kind Kind, dtype alloc.DType, shape alloc.Shape, site Frame, t Tally) {
+	b.key = shape.Append(append(append(b.key[:0], kind...), 0, byte(dtype)))
+	i, ok := b.index[string(b.key)]
+	if !ok {
+		i = len(b.changes)
+		b.index[string(b.key)] = i
+		b.changes = append(b.changes, Change{Kind: kind, DType: dtype, Shape: shape})
+		if i < len(b.sites) {
+			b.changes[i].Sites = b.sites[i : i : i+1]
+		}
+	}
+	c := &b.changes[i]
+	c.Tally = c.Tally.Add(t)
+	if at := b.line(i, site); at >= 0 {
+		c.Sites[at].Tally = c.Sites[at].Tally.Add(t)
+		return
+	}
+	c.Sites = append(c.Sites, SiteTally{site, t})
+	switch n := len(c.Sites); {
+	case n == fewLines+1:
+		if b.lines == nil {
+			b.lines = make(map[changeLine]int)
+		}
+		for at, s := range c.Sites {
+			b.lines[changeLine{i, s.Frame}] = at
+		}
+	case n > fewLines:
+		b.lines[changeLine{i, site}] = n - 1
+	}
+}
+
+// line returns where a line of code stands in a change, or -1.
+func (b *DeltaBuilder) line(change int, site Frame) int {
+	sites := b.changes[change].Sites
+	if len(sites) <= fewLines {
+		return slices.IndexFunc(sites, func(s SiteTally) bool { return s.Frame == site })
+	}
+	if at, ok := b.lines[changeLine{change, site}]; ok {
+		return at
+	}
+	return -1
+}
+
+// Delta returns what was gathered, in order, without the groups and lines that
+// came out even.
+func (b *DeltaBuilder) Delta() Delta {
+	changes := slices.DeleteFunc(b.changes, func(c Change) bool { return c.Tally.IsZero() })
+	if len(changes) == 0 {
+		return Delta{}
+	}
+	for i := range changes {
+		c := &changes[i]
+		c.Sites = slices.DeleteFunc(c.Sites, func(s SiteTally) bool { return s.Tally.IsZero() })
+		slices.SortFunc(c.Sites, func(x, y SiteTally) int {
+			return cmp.Or(compareTally(c.Count < 0, x.Tally, y.Tally), x.Frame.Compare(y.Frame))
+		})
+	}
+	slices.SortFunc(changes, func(x, y Change) int {
+		return cmp.Or(
+			compareTally(false, x.Tally, y.Tally),
+			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape))
+	})
+	return Delta{changes: changes}
+}
+
+// compareTally orders growth before shrinkage (or, if reversed, after), and in
+// each the larger change first.
+func compareTally(reversed bool, x, y Tally) int {
+	if grew, grewY := x.Count > 0, y.Count > 0; grew != grewY {
+		if grew != reversed {
+			return -1
+		}
+		return 1
+	}
+	if x.Count > 0 {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count))
+	}
+	return cmp.Or(cmp.Compare(x.Bytes, y.Bytes), cmp.Compare(x.Count, y.Count))
+}
+
+func compareGroup(kindX, kindY Kind, dtypeX, dtypeY alloc.DType, shapeX, shapeY alloc.Shape) int {
+	return cmp.Or(shapeX.Compare(shapeY), cmp.Compare(dtypeX, dtypeY), kindX.Compare(kindY))
+}
+
+// The schema of a delta's JSON form.
+const (
+	DeltaSchema  = "gpumemtrack.delta"
+	DeltaVersion = 1
+)
+
+type deltaJSON struct {
+	Schema  string   `json:"schema"`
+	Version int      `json:"version"`
+	Changes []Change `json:"changes"`
+}
+
+// MarshalJSON writes the changes in their order, with the schema and its version.
+func (d Delta) MarshalJSON() ([]byte, error) {
+	changes := d.changes
+	if changes == nil {
+		changes = []Change{}
+	}
+	return json.Marshal(deltaJSON{DeltaSchema, DeltaVersion, changes})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. A change whose lines of code do
+// not add up to it is an error.
+func (d *Delta) UnmarshalJSON(text []byte) error {
+	var in deltaJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	if err := checkSchema(in.Schema, in.Version, DeltaSchema, DeltaVersion); err != nil {
+		return fmt.Errorf("read delta: %w", err)
+	}
+	for i, c := range in.Changes {
+		if _, err := readTensor(c.Shape, c.DType, c.Kind, 0); err != nil {
+			return fmt.Errorf("read delta: change %d: %w", i, err)
+		}
+		var sum Tally
+		for _, site := range c.Sites {
+			sum = sum.Add(site.Tally)
+		}
+		if sum != c.Tally {
+			return fmt.Errorf("read delta: change %d is %v, but its sites add up to %v", i, c.Tally, sum)
+		}
+	}
+	*d = Delta{changes: in.Changes}
+	if len(in.Changes) == 0 {
+		d.changes = nil
+	}
+	return nil
+}
+
+// Append appends a line for each group that changed, as a report has them.
+func (d Delta) Append(b []byte) []byte {
+	for _, c := range d.changes {
+		b = appendChange(b, c)
+	}
+	return b
+}
+
+func (c *Change) appendShape(b []byte) []byte {
+	if c.DType == 0 {
+		return append(b, "unknown"...)
+	}
+	return c.Shape.Append(b)
+}
+
+func (c *Change) dtype() string {
+	if c.DType == 0 {
+		return "unknown"
+	}
+	return c.DType.String()
+}
+
+func appendChange(b []byte, c Change) []byte {
+	sign, count, bytes := "+ | ", c.Count, c.Bytes
+	if count < 0 {
+		sign, count, bytes = "- | ", -count, -bytes
+	}
+	b = append(b, sign...)
+	b = strconv.AppendInt(b, count, 10)
+	b = append(b, " * Size:"...)
+	from := len(b)
+	b = text.Pad(c.appendShape(b), from, 20)
+	b = append(b, " | Memory: "...)
+	b = text.AppendPadded(b, bytes.String(), 10)
+	b = append(b, " | "...)
+	b = text.AppendPadded(b, c.Kind.String(), 14)
+	b = append(b, " | "...)
+	b = text.AppendPadded(b, c.dtype(), 8)
+	b = append(b, " | "...)
+	if len(c.Sites) == 0 {
+		return append(b, "unknown\n"...)
+	}
+	b = text.Printable(c.Sites[0].Frame.append(b), len(b))
+	if others := len(c.Sites) - 1; others > 0 {
+		b = append(b, " and "...)
+		b = strconv.AppendInt(b, int64(others), 10)
+		b = append(b, " more"...)
+	}
+	return append(b, '\n')
+}
+
+// String prints the tally and the line: "3 buffers, 6.8 MiB at main.go:12 main.load".
+func (s SiteTally) String() string { return fmt.Sprintf("%v at %v", s.Tally, s.Frame) }

@@ -1,0 +1,181 @@
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// The schema of a dump's JSON form, around those of its parts. The version rises when
+// a reader of the one before would misread it.
+const (
+	DumpSchema  = "gpumemtrack.dump"
+	DumpVersion = 1
+)
+
+// Record is all that a source knew at a moment, for one device: what the formats are
+// written from. Its JSON form is a dump: see WriteJSON and ReadDump.
+type Record struct {
+	Time     time.Time
+	Reason   string // why it was written
+	OOM      *OOM   // what a failed allocation found, if that is the reason
+	Process  Process
+	Devices  []DeviceInfo // of all trackers of the process, the dump's first
+	Snapshot *Snapshot    // with the cache's segments
+	History  *History
+	Marks    []*Mark  // the latest, oldest first
+	Profile  *Profile // of the sections that have ended; nil if it is not known
+	LeftOut  LeftOut  // why some of it is missing
+	// Others are the records of the process's other devices, where a file has several.
+	Others []*Record
+}
+
+// Process is the program that wrote a dump, and how it was built.
+type Process struct {
+	PID      int               `json:"pid"`
+	Go       string            `json:"go"`
+	Path     string            `json:"path"` // of the main package
+	Version  string            `json:"version"`
+	Settings map[string]string `json:"settings,omitempty"` // of the build: GOOS, vcs.revision
+	Deps     map[string]string `json:"deps,omitempty"`     // version by module
+}
+
+// DeviceInfo is the state of a device, as its driver says; -1 is unknown.
+type DeviceInfo struct {
+	Name     string      `json:"name"`
+	Ordinal  int         `json:"ordinal"`
+	Used     alloc.Bytes `json:"used_bytes"`
+	Total    alloc.Bytes `json:"total_bytes"`
+	Reserved alloc.Bytes `json:"reserved_bytes"` // by the tracker
+}
+
+type dumpHead struct {
+	Schema  string       `json:"schema"`
+	Version int          `json:"version"`
+	Time    time.Time    `json:"time"`
+	Reason  string       `json:"reason,omitempty"`
+	Process Process      `json:"process"`
+	Devices []DeviceInfo `json:"devices"`
+	LeftOut LeftOut      `json:"left_out,omitzero"`
+
+	OOM *OOM `json:"oom,omitempty"`
+}
+
+// WriteJSON writes the dump as one JSON object, which ReadDump reads. docs/dump.schema.json
+// describes it.
+func (d *Record) WriteJSON(w io.Writer) error {
+	out := newTableWriter(w)
+	d.writeTo(out)
+	if err := out.flush(); err != nil {
+		return fmt.Errorf("write dump: %w", err)
+	}
+	return nil
+}
+
+func (d *Record) writeTo(out *tableWriter) {
+	out.head(dumpHead{DumpSchema, DumpVersion, d.Time, d.Reason, d.Process, d.Devices, d.LeftOut, d.OOM})
+	out.bytes([]byte(",\n\"snapshot\": "))
+	d.Snapshot.writeTo(out)
+	if d.History != nil {
+		out.bytes([]byte(",\n\"history\": "))
+		d.History.writeTo(out)
+	}
+	table(out, "marks", d.Marks, asJSON(func(m *Mark) any { return m }))
+	if d.Profile != nil {
+		out.member("profile", d.Profile)
+	}
+	for i, other := range d.Others {
+		out.bytes([]byte([]string{",\n\"others\": [\n", ",\n"}[min(i, 1)]))
+		other.writeTo(out)
+	}
+	if len(d.Others) > 0 {
+		out.bytes([]byte("]"))
+	}
+	out.bytes([]byte("}\n"))
+}
+
+// ReadDump reads what WriteJSON wrote, packed by gzip or not, and keeps no text of it.
+// The error says what is wrong with the text: torn, of another version, or at odds with itself.
+func ReadDump(r io.Reader) (*Record, error) {
+	in, err := newJSONStream(r)
+	if err != nil {
+		return nil, fmt.Errorf("read dump: %w", err)
+	}
+	d, err := readRecord(in, 0)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("the text ends before the dump does: %w", io.ErrUnexpectedEOF)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read dump: %w", err)
+	}
+	return d, nil
+}
+
+// UnmarshalJSON reads what WriteJSON wrote.
+func (d *Record) UnmarshalJSON(text []byte) error {
+	in, err := newJSONStream(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	read, err := readRecord(in, 0)
+	if err == nil {
+		*d = *read
+	}
+	return err
+}
+
+// maxWithin bounds the records within records: those of other devices have none.
+const maxWithin = 2
+
+func readRecord(in *jsonStream, within int) (*Record, error) {
+	if within > maxWithin {
+		return nil, errors.New("its records have records that have others")
+	}
+	var head struct {
+		dumpHead
+		Marks   []*Mark  `json:"marks"`
+		Profile *Profile `json:"profile"`
+	}
+	d := new(Record)
+	var small rest
+	found, err := in.members(func(key string) (err error) {
+		switch key {
+		case "snapshot":
+			d.Snapshot, err = readSnapshot(in)
+		case "history":
+			d.History, err = readHistory(in)
+		case "others":
+			err = in.elements(func() error {
+				other, err := readRecord(in, within+1)
+				d.Others = append(d.Others, other)
+				return err
+			})
+		default:
+			err = small.add(in, key)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := small.unmarshal(&head); err != nil {
+		return nil, err
+	}
+	if err := checkSchema(head.Schema, head.dumpHead.Version, DumpSchema, DumpVersion); err != nil {
+		return nil, err
+	}
+	if !found || d.Snapshot == nil {
+		return nil, errors.New("it lacks its snapshot")
+	}
+	if slices.Contains(head.Marks, nil) {
+		return nil, errors.New("a mark is null")
+	}
+	d.Time, d.Reason, d.OOM, d.Process, d.Devices = head.Time, head.Reason, head.OOM, head.Process, head.Devices
+	d.Marks, d.Profile, d.LeftOut = head.Marks, head.Profile, head.LeftOut
+	return d, nil
+}

@@ -1,0 +1,58 @@
+package snapshot_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// written returns the record's JSON form, which must read as the same again.
+func written(t *testing.T, r *snapshot.Record) string {
+	t.Helper()
+	var first, second bytes.Buffer
+	require.NoError(t, r.WriteJSON(&first))
+	read, err := snapshot.ReadDump(bytes.NewReader(first.Bytes()))
+	require.NoError(t, err)
+	require.NoError(t, read.WriteJSON(&second))
+	require.Equal(t, first.String(), second.String())
+	return first.String()
+}
+
+func TestRecordsReadAsWritten(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	tr.Do("alone", func() {})
+	r := tr.Record()
+	written(t, r)
+
+	r.Profile.Attach(snapshot.Estimates{"alone": {Of: snapshot.ByKept, Bytes: alloc.KiB}})
+	r.OOM = &snapshot.OOM{
+		Requested: alloc.GiB, Kind: snapshot.Activation, DType: alloc.Float32, Shape: alloc.Shape{1 << 28},
+		Free: -1, Others: -1, Sites: []snapshot.SiteTally{{Frame: snapshot.Frame{Function: "main.main", File: "main.go", Line: 3}, Tally: snapshot.Tally{Count: 1, Bytes: 9}}},
+		Advice: "truly full",
+	}
+	other := tr.Record()
+	other.History, other.Profile = nil, nil
+	r.Others = []*snapshot.Record{other, other}
+	text := written(t, r)
+	for _, part := range []string{`"oom":{"requested_bytes":1073741824`, `"others": [`, `"profile": {`, `"of":"kept"`} {
+		assert.Contains(t, text, part)
+	}
+}
+
+func TestNilRecordsInAFileAreErrors(t *testing.T) {
+	var text bytes.Buffer
+	require.NoError(t, exporttest.New(t, tracker.Config{}).Record().WriteJSON(&text))
+	for _, member := range []string{`"others":[null]`, `"marks":[null]`, `"profile":{"schema":"gpumemtrack.profile","version":9}`} {
+		torn := bytes.Replace(text.Bytes(), []byte("{"), []byte("{"+member+","), 1)
+		_, err := snapshot.ReadDump(bytes.NewReader(bytes.ReplaceAll(torn, []byte(",\n\"marks\": [\n]"), nil)))
+		assert.Error(t, err, member)
+	}
+}

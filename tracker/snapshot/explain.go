@@ -1,0 +1,374 @@
+package snapshot
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Explanation says why a device's reserved memory is more than its program asked for, and what
+// keeps it from being used or given back. Its account adds up, to the byte:
+//
+//	Reserved = Requested + Rounding + Unsplit + Pending + Releasable + Stuck
+//
+// Registered buffers are not in it: their memory is not the allocator's.
+type Explanation struct {
+	Device  string `json:"device"`
+	Ordinal int    `json:"ordinal"`
+
+	Reserved   alloc.Bytes `json:"reserved_bytes"`   // all segments
+	Requested  alloc.Bytes `json:"requested_bytes"`  // of the blocks in use
+	Rounding   alloc.Bytes `json:"rounding_bytes"`   // what rounds these up to 512 bytes
+	Unsplit    alloc.Bytes `json:"unsplit_bytes"`    // what they hold beyond: too little to be a block of its own, or rounded up by a setting
+	Pending    alloc.Bytes `json:"pending_bytes"`    // freed blocks that another stream still uses
+	Releasable alloc.Bytes `json:"releasable_bytes"` // free, and what ClearCache would give back
+	Stuck      alloc.Bytes `json:"stuck_bytes"`      // free, between blocks in use: only requests that fit get it
+
+	// Pins are the segments in which memory is stuck, most of it first; Lines are the lines of
+	// code that keep it, of which each segment counts for the one with most bytes in use there.
+	Pins  []Pin     `json:"pins"`
+	Lines []PinLine `json:"lines"`
+	// Holes are the free blocks, by pool and stream, and by their size in powers of
+	// two: what requests can find without the driver. Find asks for one size.
+	Holes []Holes `json:"holes"`
+
+	// NoSegments says that the snapshot has none: only Reserved and Requested are known.
+	NoSegments bool `json:"no_segments,omitempty"`
+
+	free []freeBlock
+}
+
+type freeBlock struct {
+	pool   alloc.Pool
+	stream alloc.Stream
+	size   alloc.Bytes
+}
+
+// Pin is a segment of which a part is free, and what keeps it.
+type Pin struct {
+	Segment alloc.Ptr    `json:"address"`
+	Size    alloc.Bytes  `json:"bytes"`
+	Pool    alloc.Pool   `json:"pool"`
+	Stream  alloc.Stream `json:"stream,omitempty"`
+	Stuck   alloc.Bytes  `json:"stuck_bytes"` // free in it
+	Blocks  int          `json:"blocks"`      // in use in it
+	Largest PinBuffer    `json:"largest"`     // of those
+}
+
+// PinBuffer is a block in use. What is not known of it is zero.
+type PinBuffer struct {
+	Ptr       alloc.Ptr   `json:"address"`
+	Requested alloc.Bytes `json:"requested_bytes"`
+	Kind      Kind        `json:"kind,omitempty"`
+	Label     string      `json:"label,omitempty"`
+	Site      Frame       `json:"site"`
+	Age       Age         `json:"age_ns,omitempty"`
+	// Usually is the lowest power of two of nanoseconds below which 99 % of the freed buffers of
+	// its line were freed; 0 if none was.
+	Usually Age `json:"usually_freed_below_ns,omitempty"`
+}
+
+// Age is how long something lived; it prints in two digits or so.
+type Age time.Duration
+
+// String prints the age: "1.2s".
+func (a Age) String() string {
+	d := time.Duration(a)
+	unit := time.Duration(1)
+	for unit*100 < d {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}
+
+// PinLine is a line of code, and what its buffers keep.
+type PinLine struct {
+	Site     Frame       `json:"site"`
+	Stuck    alloc.Bytes `json:"stuck_bytes"` // in the segments that it pins
+	Segments int         `json:"segments"`
+	Buffers  Tally       `json:"buffers"` // of the line in these segments
+	Oldest   Age         `json:"oldest_ns,omitempty"`
+	Usually  Age         `json:"usually_freed_below_ns,omitempty"`
+}
+
+// Holes are the free blocks of a pool that have a size from Least up to twice that.
+type Holes struct {
+	Pool   alloc.Pool   `json:"pool"`
+	Stream alloc.Stream `json:"stream,omitempty"`
+	Least  alloc.Bytes  `json:"least_bytes"` // the power of two below
+	Count  int          `json:"count"`
+	Bytes  alloc.Bytes  `json:"bytes"`
+	Most   alloc.Bytes  `json:"largest_bytes"`
+}
+
+// Explain explains the snapshot, whose Segments it needs: without them, as of a light
+// snapshot or a device without a cache, only Reserved and Requested are known, and nothing is stuck.
+// Its cost is that of a walk over blocks and buffers.
+func (s *Snapshot) Explain() *Explanation {
+	x := &explainer{
+		Explanation: &Explanation{Device: s.Device, Ordinal: s.Ordinal, Pins: []Pin{}, Lines: []PinLine{}, Holes: []Holes{}},
+		of:          s, buffers: make(map[alloc.Ptr]int32, len(s.tables.Allocations)),
+		lines: make(map[Frame]*PinLine), holes: make(map[holeKey]*Holes),
+	}
+	for i, a := range s.tables.Allocations {
+		if !a.Foreign {
+			x.buffers[a.Ptr] = int32(i)
+		}
+	}
+	for i := range s.Segments {
+		x.segment(&s.Segments[i])
+	}
+	if len(s.Segments) == 0 {
+		x.Reserved, x.Requested, x.NoSegments = s.Reserved, s.Live.Bytes, true
+	}
+	x.finish()
+	return x.Explanation
+}
+
+type explainer struct {
+	*Explanation
+	of      *Snapshot
+	buffers map[alloc.Ptr]int32 // the index of its allocation
+	lines   map[Frame]*PinLine
+	holes   map[holeKey]*Holes
+	inUse   []alloc.Block // of the present segment
+}
+
+type holeKey struct {
+	pool   alloc.Pool
+	stream alloc.Stream
+	least  alloc.Bytes
+}
+
+func (x *explainer) segment(s *alloc.Segment) {
+	x.Reserved += s.Size
+	x.inUse = x.inUse[:0]
+	free, releasable := alloc.Bytes(0), alloc.Bytes(0)
+	for b := range s.Blocks() {
+		switch b.State {
+		case alloc.Inactive:
+			free += b.Size
+			releasable += releasableIn(s, b)
+			x.hole(s, b.Size)
+			continue
+		case alloc.Pending:
+			x.Pending += b.Size
+		default:
+			round := min(b.Size, (max(b.Requested, 1)+511)&^511)
+			x.Requested += b.Requested
+			x.Rounding += round - b.Requested
+			x.Unsplit += b.Size - round
+		}
+		x.inUse = append(x.inUse, b)
+	}
+	x.Releasable += releasable
+	if stuck := free - releasable; stuck > 0 {
+		x.Stuck += stuck
+		x.pin(s, stuck)
+	}
+}
+
+// releasableIn returns what of a free block goes back to the driver: all of it if it is the
+// segment, and of an expandable one the whole chunks in it.
+func releasableIn(s *alloc.Segment, b alloc.Block) alloc.Bytes {
+	if !s.Expandable {
+		if b.Size == s.Size {
+			return b.Size
+		}
+		return 0
+	}
+	chunk := alloc.Ptr(smallSegment)
+	if s.Pool == alloc.LargePool {
+		chunk = alloc.Ptr(10 * smallSegment)
+	}
+	from := s.Ptr + (b.Ptr-s.Ptr+chunk-1)/chunk*chunk
+	to := s.Ptr + (b.Ptr+alloc.Ptr(b.Size)-s.Ptr)/chunk*chunk
+	if b.Ptr+alloc.Ptr(b.Size) == s.Ptr+alloc.Ptr(s.Size) {
+		to = b.Ptr + alloc.Ptr(b.Size) // what was mapped last ends with a chunk
+	}
+	if to <= from {
+		return 0
+	}
+	return alloc.Bytes(to - from)
+}
+
+func (x *explainer) hole(s *alloc.Segment, size alloc.Bytes) {
+	x.free = append(x.free, freeBlock{s.Pool, s.Stream, size})
+	least := alloc.Bytes(512)
+	for least*2 <= size && least < 1<<61 {
+		least *= 2
+	}
+	key := holeKey{s.Pool, s.Stream, least}
+	h := x.holes[key]
+	if h == nil {
+		h = &Holes{Pool: s.Pool, Stream: s.Stream, Least: least}
+		x.holes[key] = h
+	}
+	h.Count++
+	h.Bytes += size
+	h.Most = max(h.Most, size)
+}
+
+// pin enters a segment in which memory is stuck.
+func (x *explainer) pin(s *alloc.Segment, stuck alloc.Bytes) {
+	p := Pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Stream: s.Stream, Stuck: stuck, Blocks: len(x.inUse)}
+	if len(x.inUse) == 0 { // rests of expandable segments that are less than a chunk
+		x.Explanation.Pins = append(x.Explanation.Pins, p)
+		return
+	}
+	largest := slices.MaxFunc(x.inUse, func(a, b alloc.Block) int {
+		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(b.Ptr, a.Ptr))
+	})
+	p.Largest = x.buffer(largest)
+	x.Explanation.Pins = append(x.Explanation.Pins, p)
+
+	l := x.lines[p.Largest.Site]
+	if l == nil {
+		l = &PinLine{Site: p.Largest.Site, Usually: p.Largest.Usually}
+		x.lines[l.Site] = l
+	}
+	l.Stuck += stuck
+	l.Segments++
+	for _, b := range x.inUse {
+		if its := x.buffer(b); its.Site == l.Site {
+			l.Buffers = l.Buffers.Add(Tally{Count: 1, Bytes: b.Requested})
+			l.Oldest = max(l.Oldest, its.Age)
+		}
+	}
+}
+
+// buffer tells what is known of a block in use.
+func (x *explainer) buffer(b alloc.Block) PinBuffer {
+	out := PinBuffer{Ptr: b.Ptr, Requested: b.Requested}
+	i, ok := x.buffers[b.Ptr]
+	if !ok {
+		return out
+	}
+	t := &x.of.tables
+	a := &t.Allocations[i]
+	site := &t.Sites[a.Site]
+	out.Kind, out.Label, out.Site = site.Tensor.Kind, a.Label, t.Stacks.Site(site.Stack)
+	if !x.of.Time.IsZero() && !t.Epoch.IsZero() {
+		out.Age = Age(max(0, x.of.Time.Sub(t.Epoch)-a.Since))
+	}
+	if l := t.Lifetimes[out.Site]; l != nil && !l.IsZero() {
+		usual, _ := l.ages.usual()
+		out.Usually = Age(usual)
+	}
+	return out
+}
+
+func (x *explainer) finish() {
+	slices.SortFunc(x.Pins, func(a, b Pin) int {
+		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), cmp.Compare(a.Segment, b.Segment))
+	})
+	for _, l := range x.lines {
+		x.Lines = append(x.Lines, *l)
+	}
+	slices.SortFunc(x.Lines, func(a, b PinLine) int {
+		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), a.Site.Compare(b.Site))
+	})
+	for _, h := range x.holes {
+		x.Holes = append(x.Holes, *h)
+	}
+	slices.SortFunc(x.Holes, func(a, b Holes) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Least, b.Least))
+	})
+}
+
+// Find returns how many requests of n bytes, one after the other, get a block of the default stream's
+// free ones without the driver, and the largest of these blocks. It is for an Explanation that Explain
+// made: one that was read from JSON has no single holes.
+func (x *Explanation) Find(n alloc.Bytes) (requests int64, largest alloc.Bytes) {
+	pool := alloc.SmallPool
+	if n > alloc.MiB {
+		pool = alloc.LargePool
+	}
+	need := (max(n, 1) + 511) &^ 511
+	for _, h := range x.free {
+		if h.pool == pool && h.stream == 0 {
+			largest = max(largest, h.size)
+			requests += int64(h.size / need)
+		}
+	}
+	return requests, largest
+}
+
+// String tells it in a few lines.
+func (x *Explanation) String() string {
+	if x.NoSegments {
+		return fmt.Sprintf("reserved %v for %v requested; without the segments it is not known what is stuck\n", x.Reserved, x.Requested)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "reserved %v = %v requested + %v rounding + %v left unsplit", x.Reserved, x.Requested, x.Rounding, x.Unsplit)
+	if x.Pending > 0 {
+		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
+	}
+	fmt.Fprintf(&b, " + %v free\n", x.Releasable+x.Stuck)
+	fmt.Fprintf(&b, "of what is free, ClearCache would give back %v; %v are stuck between buffers in %s\n", x.Releasable, x.Stuck, plural(len(x.Pins), "segment"))
+	b.WriteString(x.found())
+	const shown = 3
+	for _, l := range x.Lines[:min(shown, len(x.Lines))] {
+		fmt.Fprintf(&b, "%v\n", l)
+	}
+	for _, p := range x.Pins[:min(shown, len(x.Pins))] {
+		fmt.Fprintf(&b, "%v\n", p)
+	}
+	return b.String()
+}
+
+// found tells what requests find.
+func (x *Explanation) found() string {
+	_, largest := x.Find(2 * alloc.MiB)
+	if largest == 0 {
+		return "no hole serves a request of more than 1 MiB\n"
+	}
+	var parts []string
+	for n := 2 * alloc.MiB; n <= largest && n < 4*alloc.TiB; n *= 8 {
+		requests, _ := x.Find(n)
+		parts = append(parts, fmt.Sprintf("%d of %v", requests, n))
+	}
+	return fmt.Sprintf("without the driver there is room for %s; the largest hole is %v\n", strings.Join(parts, ", or "), largest)
+}
+
+// String tells of the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2 segments".
+func (l PinLine) String() string {
+	return fmt.Sprintf("%v at %v keep %v in %s%s", l.Buffers, l.Site, l.Stuck, plural(l.Segments, "segment"), lived(", the oldest live for", l.Oldest, l.Usually))
+}
+
+// String tells of the segment and its largest buffer.
+func (p Pin) String() string {
+	text := fmt.Sprintf("segment %v of %v, %v free, is kept by %d buffers", p.Segment, p.Size, p.Stuck, p.Blocks)
+	switch p.Blocks {
+	case 0:
+		return fmt.Sprintf("segment %v of %v, %v free in pieces that the driver cannot take", p.Segment, p.Size, p.Stuck)
+	case 1:
+		text = fmt.Sprintf("segment %v of %v, %v free, is kept by one buffer", p.Segment, p.Size, p.Stuck)
+	default:
+		text += ", the largest"
+	}
+	return fmt.Sprintf("%s of %v, %v at %v%s", text, p.Largest.Requested, p.Largest.Kind, p.Largest.Site, lived(", live for", p.Largest.Age, p.Largest.Usually))
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// lived says how old something is, where that is known.
+func lived(text string, age, usually Age) string {
+	if age == 0 {
+		return ""
+	}
+	text = fmt.Sprintf("%s %v", text, age)
+	if usually > 0 {
+		text += fmt.Sprintf(" (99 %% of those freed: less than %v)", usually)
+	}
+	return text
+}

@@ -1,0 +1,95 @@
+package snapshot
+
+import (
+	"iter"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// History is the latest events up to an instant. It does not change; any
+// goroutine may read it.
+type History struct{ tables HistoryTables }
+
+// HistoryTables are a history as its source has it.
+type HistoryTables struct {
+	Start    time.Time // EventEntry.Since counts from here
+	First    uint64    // events that happened before the oldest that is kept
+	Events   []EventEntry
+	Stacks   Stacks
+	Sections []string       // by path; the first is "", the outside of all
+	Streams  []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
+}
+
+// MaxSections is how many sections the events of a history can tell apart.
+const MaxSections = 1 << 16
+
+// NewHistory returns the history of a source. It keeps the tables, which must not
+// be written to any more, and the source's stacks.
+func NewHistory(tables HistoryTables) *History { return &History{tables} }
+
+// Dropped returns how many events happened before the oldest that is kept. Of a nil
+// History, which a record may have, it is 0.
+func (h *History) Dropped() uint64 {
+	if h == nil {
+		return 0
+	}
+	return h.tables.First
+}
+
+// Len returns the number of events kept; 0 of a nil History.
+func (h *History) Len() int {
+	if h == nil {
+		return 0
+	}
+	return len(h.tables.Events)
+}
+
+// Events iterates over the events, oldest first. It holds no lock. A nil History has none.
+func (h *History) Events() iter.Seq[Event] {
+	return func(yield func(Event) bool) {
+		if h == nil {
+			return
+		}
+		for i, e := range h.tables.Events {
+			if !yield(h.public(h.tables.First+uint64(i), e)) {
+				return
+			}
+		}
+	}
+}
+
+func (h *History) public(seq uint64, e EventEntry) Event {
+	out := Event{
+		Seq:     seq,
+		Time:    h.tables.Start.Add(e.Since),
+		Action:  e.Action,
+		Ptr:     e.Ptr,
+		Section: h.tables.Sections[e.Section],
+		Stream:  streamOf(h.tables.Streams, e.Stream),
+		Stack:   h.tables.Stacks.Stack(e.Stack),
+	}
+	switch e.Action {
+	case Marked:
+		out.Mark = int(e.Allocated)
+	case SectionBegan, SectionEnded:
+		out.Span = uint64(e.Allocated)
+	case OutOfMemory:
+		out.Requested = e.Allocated
+	default:
+		out.Allocated = e.Allocated
+	}
+	if g := e.Tensor; g != nil {
+		out.Kind, out.Shape, out.DType, out.Requested = g.Kind, g.Shape, g.DType, g.Each
+	}
+	return out
+}
+
+// Site returns the line of the user's code in the stack of the event of that number; the zero
+// Frame of one that is not kept.
+func (h *History) Site(seq uint64) Frame {
+	if seq < h.tables.First || seq-h.tables.First >= uint64(len(h.tables.Events)) {
+		return Frame{}
+	}
+	return h.tables.Stacks.Site(h.tables.Events[seq-h.tables.First].Stack)
+}

@@ -1,0 +1,312 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// The schema of a history's JSON form. The version rises when a reader of the
+// one before would misread it; files of earlier versions are read. In version 1 a stack
+// was its frames, now it is their numbers in a table.
+const (
+	HistorySchema  = "gpumemtrack.history"
+	HistoryVersion = 2
+)
+
+type historyHead struct {
+	Schema   string    `json:"schema"`
+	Version  int       `json:"version"`
+	Start    time.Time `json:"start"`
+	First    uint64    `json:"first"` // sequence number of the first EventEntry
+	Sections []string  `json:"sections"`
+
+	Streams []alloc.Stream `json:"streams,omitempty"`
+}
+
+// historyTables are the tables: events refer to the others by index.
+type historyTables struct {
+	Stacks []historyStack `json:"stacks"`
+	Frames []Frame        `json:"frames"`
+	Groups []historyGroup `json:"groups"`
+	Events []historyEvent `json:"events"`
+}
+
+type historyStack struct {
+	Site   Frame     `json:"site"`
+	Frames stackJSON `json:"frames"`
+}
+
+type historyGroup struct {
+	Kind  Kind        `json:"kind"`
+	DType alloc.DType `json:"dtype,omitempty"`
+	Shape alloc.Shape `json:"shape"`
+	Each  alloc.Bytes `json:"each_bytes,omitempty"` // where the dtype is not known
+}
+
+// historyEvent is an event; of group and stack, -1 is none.
+type historyEvent struct {
+	Since   time.Duration `json:"ns"` // since the start
+	Action  Action        `json:"action"`
+	Ptr     alloc.Ptr     `json:"address,omitempty"`
+	Bytes   alloc.Bytes   `json:"bytes,omitempty"`  // allocated, or asked for in an oom
+	Number  int64         `json:"number,omitempty"` // of a mark or a section's span
+	Group   int           `json:"group"`
+	Stack   int           `json:"stack"`
+	Section uint32        `json:"section,omitempty"`
+	Stream  uint8         `json:"stream,omitempty"` // index in streams
+}
+
+// WriteJSON writes the history as one JSON object, in memory that does not grow
+// with the number of events. Only what the events use of the stacks, groups and
+// sections is written.
+func (h *History) WriteJSON(w io.Writer) error {
+	out := newTableWriter(w)
+	h.writeTo(out)
+	if err := out.flush(); err != nil {
+		return fmt.Errorf("write history: %w", err)
+	}
+	return nil
+}
+
+func (h *History) writeTo(out *tableWriter) {
+	index := h.index()
+	out.head(historyHead{HistorySchema, HistoryVersion, h.tables.Start, h.tables.First, index.sections, h.tables.Streams})
+	frames := newFrameTable()
+	table(out, "stacks", index.stacks, func(b []byte, id StackID) ([]byte, error) {
+		site, err := json.Marshal(h.tables.Stacks.Site(id))
+		b = append(append(append(b, `{"site":`...), site...), `,"frames":`...)
+		return append(frames.appendStack(b, h.tables.Stacks.Stack(id)), '}'), err
+	})
+	frames.write(out, len(index.stacks))
+	table(out, "groups", index.groups, asJSON(func(g *Tensor) any { return historyGroup{g.Kind, g.DType, g.Shape, g.unknown()} }))
+	table(out, "events", h.tables.Events, func(b []byte, e EventEntry) ([]byte, error) { return index.event(e).appendJSON(b), nil })
+	out.bytes([]byte("}\n"))
+}
+
+// MarshalJSON is WriteJSON into memory.
+func (h *History) MarshalJSON() ([]byte, error) { return marshal(h.WriteJSON) }
+
+// historyIndex numbers what the events of a history refer to.
+type historyIndex struct {
+	stacks    []StackID
+	groups    []*Tensor
+	sections  []string
+	ofStack   map[StackID]int
+	ofGroup   map[*Tensor]int
+	ofSection map[uint16]uint32
+}
+
+func (h *History) index() *historyIndex {
+	x := &historyIndex{
+		sections:  []string{""},
+		ofStack:   map[StackID]int{0: -1},
+		ofGroup:   map[*Tensor]int{nil: -1},
+		ofSection: map[uint16]uint32{0: 0},
+	}
+	for _, e := range h.tables.Events {
+		if _, ok := x.ofStack[e.Stack]; !ok {
+			x.ofStack[e.Stack] = len(x.stacks)
+			x.stacks = append(x.stacks, e.Stack)
+		}
+		if _, ok := x.ofGroup[e.Tensor]; !ok {
+			x.ofGroup[e.Tensor] = len(x.groups)
+			x.groups = append(x.groups, e.Tensor)
+		}
+		if _, ok := x.ofSection[e.Section]; !ok {
+			x.ofSection[e.Section] = uint32(len(x.sections))
+			x.sections = append(x.sections, h.tables.Sections[e.Section])
+		}
+	}
+	return x
+}
+
+func (x *historyIndex) event(e EventEntry) historyEvent {
+	out := historyEvent{
+		Since: e.Since, Action: e.Action, Ptr: e.Ptr,
+		Group: x.ofGroup[e.Tensor], Stack: x.ofStack[e.Stack], Section: x.ofSection[e.Section], Stream: e.Stream,
+	}
+	if e.Action.numbered() {
+		out.Number = int64(e.Allocated)
+	} else {
+		out.Bytes = e.Allocated
+	}
+	return out
+}
+
+// appendJSON writes what the struct's tags say.
+func (e historyEvent) appendJSON(b []byte) []byte {
+	b = strconv.AppendInt(append(b, `{"ns":`...), int64(e.Since), 10)
+	b = append(append(append(b, `,"action":"`...), e.Action.String()...), '"')
+	if e.Ptr != 0 {
+		b = strconv.AppendUint(append(b, `,"address":`...), uint64(e.Ptr), 10)
+	}
+	if e.Bytes != 0 {
+		b = strconv.AppendInt(append(b, `,"bytes":`...), int64(e.Bytes), 10)
+	}
+	if e.Number != 0 {
+		b = strconv.AppendInt(append(b, `,"number":`...), e.Number, 10)
+	}
+	b = strconv.AppendInt(append(b, `,"group":`...), int64(e.Group), 10)
+	b = strconv.AppendInt(append(b, `,"stack":`...), int64(e.Stack), 10)
+	if e.Section != 0 {
+		b = strconv.AppendUint(append(b, `,"section":`...), uint64(e.Section), 10)
+	}
+	if e.Stream != 0 {
+		b = strconv.AppendUint(append(b, `,"stream":`...), uint64(e.Stream), 10)
+	}
+	return append(b, '}')
+}
+
+// UnmarshalJSON reads what WriteJSON wrote.
+func (h *History) UnmarshalJSON(text []byte) error {
+	in, err := newJSONStream(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	read, err := readHistory(in)
+	if err == nil && read != nil {
+		*h = *read
+	}
+	return err
+}
+
+// The bytes that entries of the tables take, as bounded.Reader.Use counts them.
+const (
+	eventBytes = 160
+	groupBytes = 192
+)
+
+// readHistory reads a history; nil if it is null.
+func readHistory(in *jsonStream) (*History, error) {
+	var head historyHead
+	var tables historyTables
+	var small rest
+	found, err := in.members(func(key string) error {
+		switch key {
+		case "stacks":
+			return readTable(in, &tables.Stacks, siteEntryBytes, func(text []byte, e *historyStack) error {
+				if err := in.r.Use(int64(len(text)) * frameEntryBytes / 2); err != nil {
+					return err
+				}
+				return json.Unmarshal(text, e)
+			})
+		case "frames":
+			return readTable(in, &tables.Frames, frameEntryBytes, unmarshal)
+		case "groups":
+			return readTable(in, &tables.Groups, groupBytes, unmarshal)
+		case "events":
+			return readTable(in, &tables.Events, eventBytes, readEvent)
+		}
+		return small.add(in, key)
+	})
+	if !found || err != nil {
+		return nil, err
+	}
+	if err := small.unmarshal(&head); err != nil {
+		return nil, err
+	}
+	h := new(History)
+	return h, h.load(head, tables)
+}
+
+func readEvent(text []byte, e *historyEvent) error {
+	if flat(text, func(key, value []byte, text bool) (ok bool) {
+		var n uint64
+		var i int64
+		switch string(key) {
+		case "ns":
+			i, ok = intOf(value)
+			e.Since = time.Duration(i)
+		case "action":
+			return text && e.Action.UnmarshalText(value) == nil
+		case "address":
+			n, ok = uintOf(value)
+			e.Ptr = alloc.Ptr(n)
+		case "bytes":
+			i, ok = intOf(value)
+			e.Bytes = alloc.Bytes(i)
+		case "number":
+			e.Number, ok = intOf(value)
+		case "group":
+			i, ok = intOf(value)
+			e.Group = int(i)
+		case "stack":
+			i, ok = intOf(value)
+			e.Stack = int(i)
+		}
+		return ok && !text
+	}) {
+		return nil
+	}
+	*e = historyEvent{}
+	return json.Unmarshal(text, e)
+}
+
+// load makes the history of what a file holds, if it is one and holds together.
+func (h *History) load(head historyHead, tables historyTables) error {
+	in := struct {
+		historyHead
+		historyTables
+	}{head, tables}
+	if err := checkSchema(in.Schema, in.Version, HistorySchema, HistoryVersion); err != nil {
+		return fmt.Errorf("read history: %w", err)
+	}
+	if len(in.Sections) == 0 {
+		return errors.New("read history: it has no sections, not even the outside of all")
+	}
+	stacks, groups, err := in.historyTables.load()
+	if err != nil {
+		return fmt.Errorf("read history: %w", err)
+	}
+	if len(in.Sections) > MaxSections {
+		return fmt.Errorf("read history: %d sections, want at most %d", len(in.Sections), MaxSections)
+	}
+	if err := checkStreams(in.Streams); err != nil {
+		return fmt.Errorf("read history: %w", err)
+	}
+	loaded := HistoryTables{First: in.First, Start: in.Start, Sections: in.Sections, Stacks: stacks, Streams: in.Streams}
+	loaded.Events = make([]EventEntry, 0, len(in.Events))
+	for i, e := range in.Events {
+		if e.Group < -1 || e.Group >= len(groups) || e.Stack < -1 || e.Stack >= len(in.Stacks) || int64(e.Section) >= int64(len(in.Sections)) {
+			return fmt.Errorf("read history: event %d: group %d of %d, stack %d of %d, section %d of %d",
+				i, e.Group, len(groups), e.Stack, len(in.Stacks), e.Section, len(in.Sections))
+		}
+		read := EventEntry{Since: e.Since, Action: e.Action, Ptr: e.Ptr, Allocated: e.Bytes, Stack: StackID(e.Stack + 1), Section: uint16(e.Section), Stream: e.Stream}
+		if e.Action.numbered() {
+			read.Allocated = alloc.Bytes(e.Number)
+		}
+		if e.Group >= 0 {
+			read.Tensor = groups[e.Group]
+		}
+		loaded.Events = append(loaded.Events, read)
+	}
+	*h = History{loaded}
+	return nil
+}
+
+func (in historyTables) load() (*StackTable, []*Tensor, error) {
+	stacks := new(StackTable)
+	for i, s := range in.Stacks {
+		stack, err := s.Frames.load(in.Frames)
+		if err != nil {
+			return nil, nil, fmt.Errorf("stack %d: %w", i, err)
+		}
+		stacks.Add(stack, s.Site)
+	}
+	var groups []*Tensor
+	for i, g := range in.Groups {
+		x, err := readTensor(g.Shape, g.DType, g.Kind, g.Each)
+		if err != nil {
+			return nil, nil, fmt.Errorf("group %d: %w", i, err)
+		}
+		groups = append(groups, &x)
+	}
+	return stacks, groups, nil
+}

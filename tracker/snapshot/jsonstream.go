@@ -1,0 +1,341 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+)
+
+// jsonStream reads a JSON text piece by piece, so that a file of a million buffers
+// never stands in memory. Memory that is taken for it follows its size: see
+// bounded.Reader.
+type jsonStream struct {
+	r        *bounded.Reader
+	buf      []byte
+	pos, end int // what was read of the text and not used stands in buf[pos:end]
+}
+
+func newJSONStream(r io.Reader) (*jsonStream, error) {
+	b, err := bounded.NewReader(r, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &jsonStream{r: b, buf: make([]byte, 1<<16)}, nil
+}
+
+// fill reads more text. It keeps buf[keep:end], which moves to the front.
+func (s *jsonStream) fill(keep int) error {
+	if keep > 0 {
+		copy(s.buf, s.buf[keep:s.end])
+		s.pos, s.end = s.pos-keep, s.end-keep
+	}
+	if s.end == len(s.buf) {
+		s.buf = append(s.buf, make([]byte, len(s.buf))...)
+	}
+	n, err := s.r.Read(s.buf[s.end:])
+	s.end += n
+	switch {
+	case n > 0:
+		return nil
+	case errors.Is(err, io.EOF), err == nil:
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// peek returns the next byte that is no space.
+func (s *jsonStream) peek() (byte, error) {
+	for {
+		for ; s.pos < s.end; s.pos++ {
+			switch c := s.buf[s.pos]; c {
+			case ' ', '\t', '\r', '\n':
+			default:
+				return c, nil
+			}
+		}
+		if err := s.fill(s.pos); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// take reads the byte, which must be next.
+func (s *jsonStream) take(want byte) error {
+	c, err := s.peek()
+	if err != nil {
+		return err
+	}
+	if c != want {
+		return fmt.Errorf("invalid character %q, want %q", c, want)
+	}
+	s.pos++
+	return nil
+}
+
+// raw reads a value, as it stands in the text. It is valid until the next read, and
+// whoever looks into it finds what is wrong with it.
+func (s *jsonStream) raw() ([]byte, error) {
+	if _, err := s.peek(); err != nil {
+		return nil, err
+	}
+	var depth int
+	var quoted, escaped bool
+	for i := s.pos; ; i++ {
+		if i == s.end {
+			at := i - s.pos
+			if err := s.fill(s.pos); err != nil {
+				return nil, err
+			}
+			i = s.pos + at
+		}
+		c := s.buf[i]
+		switch {
+		case escaped:
+			escaped = false
+		case quoted:
+			escaped = c == '\\'
+			quoted = c != '"'
+		case c == '"':
+			quoted = true
+		case c == '{' || c == '[':
+			depth++
+			continue
+		case c == '}' || c == ']' || c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r':
+			if depth == 0 {
+				return s.cut(i), nil // a number or a word ends before it
+			}
+			if c != '}' && c != ']' {
+				continue
+			}
+			depth--
+		default:
+			continue
+		}
+		if depth == 0 && !quoted && !escaped {
+			return s.cut(i + 1), nil
+		}
+	}
+}
+
+func (s *jsonStream) cut(end int) []byte {
+	text := s.buf[s.pos:end]
+	s.pos = end
+	return text
+}
+
+// members reads an object: it calls read with each key, to read its value. It
+// reports whether there was an object, and no null.
+func (s *jsonStream) members(read func(key string) error) (bool, error) {
+	if null, err := s.null(); null || err != nil {
+		return false, err
+	}
+	return true, s.list('{', '}', func() error {
+		text, err := s.raw()
+		if err != nil {
+			return err
+		}
+		var key string
+		if err := json.Unmarshal(text, &key); err != nil {
+			return err
+		}
+		if err := s.take(':'); err != nil {
+			return err
+		}
+		return read(key)
+	})
+}
+
+// elements reads an array: it calls read before each element, to read it. null is
+// an array of none.
+func (s *jsonStream) elements(read func() error) error {
+	if null, err := s.null(); null || err != nil {
+		return err
+	}
+	return s.list('[', ']', read)
+}
+
+func (s *jsonStream) list(begin, end byte, read func() error) error {
+	if err := s.take(begin); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		c, err := s.peek()
+		if err != nil {
+			return err
+		}
+		if c == end && first {
+			s.pos++
+			return nil
+		}
+		if err := read(); err != nil {
+			return err
+		}
+		if c, err = s.peek(); err != nil {
+			return err
+		}
+		s.pos++
+		switch c {
+		case end:
+			return nil
+		case ',':
+		default:
+			return fmt.Errorf("invalid character %q, want a comma or %q", c, end)
+		}
+	}
+}
+
+// null reads a null, if one is next.
+func (s *jsonStream) null() (bool, error) {
+	c, err := s.peek()
+	if err != nil || c != 'n' {
+		return false, err
+	}
+	text, err := s.raw()
+	if err == nil && string(text) != "null" {
+		err = fmt.Errorf("invalid value %.20q", text)
+	}
+	return true, err
+}
+
+// table reads an array's elements into a slice. size is what an element takes, in bytes.
+func readTable[T any](s *jsonStream, into *[]T, size int64, parse func([]byte, *T) error) error {
+	return s.elements(func() error {
+		text, err := s.raw()
+		if err == nil {
+			err = s.r.Use(size)
+		}
+		if err != nil {
+			return err
+		}
+		var e T
+		if err := parse(text, &e); err != nil {
+			return err
+		}
+		*into = append(*into, e)
+		return nil
+	})
+}
+
+// unmarshal is parse for what json.Unmarshal reads.
+func unmarshal[T any](text []byte, e *T) error { return json.Unmarshal(text, e) }
+
+// rest collects the members of an object that are small, to unmarshal them together.
+type rest struct{ text []byte }
+
+func (r *rest) add(s *jsonStream, key string) error {
+	value, err := s.raw()
+	if err != nil {
+		return err
+	}
+	name, err := json.Marshal(key)
+	if err != nil {
+		return err
+	}
+	separator := byte(',')
+	if r.text == nil {
+		separator = '{'
+	}
+	r.text = append(append(append(append(r.text, separator), name...), ':'), value...)
+	return nil
+}
+
+func (r *rest) unmarshal(into any) error {
+	if r.text == nil {
+		return nil
+	}
+	return json.Unmarshal(append(r.text, '}'), into)
+}
+
+// flat calls see with each key and value of an object that holds plain values only:
+// numbers, words, and strings without escapes, whose quotes it takes off; text says that
+// it is one. It reports false for any other object, and where see does: json.Unmarshal reads it then, or says what is wrong.
+func flat(text []byte, see func(key, value []byte, text bool) bool) bool {
+	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' {
+		return false
+	}
+	text = text[1 : len(text)-1]
+	for len(text) > 0 {
+		if text[0] != '"' {
+			return false
+		}
+		n := bytes.IndexByte(text[1:], '"')
+		if n < 0 || len(text) < n+4 || text[n+2] != ':' {
+			return false
+		}
+		key := text[1 : n+1]
+		text = text[n+3:]
+		var value []byte
+		isText := text[0] == '"'
+		if isText {
+			if n = bytes.IndexByte(text[1:], '"'); n < 0 || !unescaped(text[1:n+1]) {
+				return false
+			}
+			value, text = text[1:n+1], text[n+2:]
+		} else {
+			if n = bytes.IndexByte(text, ','); n < 0 {
+				n = len(text)
+			}
+			value, text = text[:n], text[n:]
+		}
+		if !see(key, value, isText) {
+			return false
+		}
+		if len(text) > 0 {
+			if text[0] != ',' || len(text) == 1 {
+				return false
+			}
+			text = text[1:]
+		}
+	}
+	return true
+}
+
+// unescaped reports whether a string is of printable ASCII without escapes.
+func unescaped(text []byte) bool {
+	for _, c := range text {
+		if c < ' ' || c > '~' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// uintOf parses a number of at most 18 digits.
+func uintOf(text []byte) (n uint64, ok bool) {
+	if len(text) == 0 || len(text) > 18 || text[0] == '0' && len(text) > 1 {
+		return 0, false
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	return n, true
+}
+
+// intOf is uintOf for numbers that may be negative.
+func intOf(text []byte) (n int64, ok bool) {
+	negative := len(text) > 0 && text[0] == '-'
+	if negative {
+		text = text[1:]
+	}
+	u, ok := uintOf(text)
+	if negative {
+		return -int64(u), ok && u != 0
+	}
+	return int64(u), ok
+}
+
+// The bytes that entries of the tables take, as bounded.Reader.Use counts them.
+const (
+	stackEntryBytes = 96
+	frameEntryBytes = 64
+	siteEntryBytes  = 384
+	allocationBytes = 96
+	blockEntryBytes = 48
+)

@@ -1,0 +1,126 @@
+package snapshot
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+)
+
+func stream(t require.TestingT, text string) *jsonStream {
+	s, err := newJSONStream(strings.NewReader(text))
+	require.NoError(t, err)
+	return s
+}
+
+func TestRawReadsOneValue(t *testing.T) {
+	for text, want := range map[string]string{
+		"1,": "1", " \n-2.5e3]": "-2.5e3", `"a\"]}" `: `"a\"]}"`, `{"a":[1,{"b":"}"}]},`: `{"a":[1,{"b":"}"}]}`, "[] ": "[]", "true}": "true", `"\\"]`: `"\\"`,
+	} {
+		s := stream(t, text)
+		got, err := s.raw()
+		require.NoError(t, err)
+		assert.Equal(t, want, string(got))
+	}
+	for _, torn := range []string{"", " ", "1", `"a`, `"a\`, "[1", `{"a":"]`} {
+		_, err := stream(t, torn).raw()
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF, torn)
+	}
+	long := `"` + strings.Repeat("x", 1<<18) + `"`
+	s, err := newJSONStream(iotest.OneByteReader(strings.NewReader("[" + long + "," + long + "]")))
+	require.NoError(t, err)
+	count := 0
+	require.NoError(t, s.elements(func() error {
+		text, err := s.raw()
+		assert.True(t, long == string(text))
+		count++
+		return err
+	}))
+	assert.Equal(t, 2, count)
+}
+
+func TestBrokenJSONIsRefused(t *testing.T) {
+	head := `"schema":"gpumemtrack.snapshot","version":2,"device":"a"`
+	for text, want := range map[string]string{
+		`[]`: "invalid character '[', want '{'", `{"schema"}`: "invalid character '}', want ':'", `{` + head + `;`: `want a comma or '}'`,
+		`{` + head + `,"allocations":[{"seq":01}]}`: "invalid character '1'", `{` + head + `,"allocations":[{}x]}`: "want a comma or ']'",
+		`{` + head + `,"sites":[nul]}`: "read snapshot: ", `null `: "it is null", `{` + head + `,"sites":{}}`: "want '['",
+		`{` + head + `,}`: "unexpected end of JSON input", `{` + head + `,"stacks":[[1,]]}`: "invalid character ']'",
+		`{` + head + `,"segments":[{"address":1,"bytes":2,"pool":"small","blocks":[]}]}`: "its blocks end at",
+	} {
+		_, err := Read(strings.NewReader(text))
+		assert.ErrorContains(t, err, want, text)
+	}
+}
+
+// TestManyEmptyEntriesCostLittle: entries of two bytes that become hundreds.
+func TestManyEmptyEntriesCostLittle(t *testing.T) {
+	for _, member := range []string{"sites", "retired", "allocations", "stacks", "frames", "lifetimes", "growing", "segments"} {
+		element := "{},"
+		if member == "stacks" {
+			element = "[],"
+		}
+		var packed bytes.Buffer
+		zip := gzip.NewWriter(&packed)
+		_, err := io.WriteString(zip, `{"schema":"gpumemtrack.snapshot","version":2,"`+member+`":[`+strings.Repeat(element, 16<<20/len(element)))
+		require.NoError(t, err)
+		require.NoError(t, zip.Close())
+
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = Read(&packed)
+		runtime.ReadMemStats(&after)
+		if member == "segments" {
+			assert.ErrorContains(t, err, "want more than 0")
+		} else {
+			assert.Error(t, err, member)
+		}
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30), member)
+	}
+	_, err := Read(strings.NewReader(`{"sites":[` + strings.Repeat("{},", 1<<20)))
+	assert.ErrorIs(t, err, bounded.ErrTooLarge)
+}
+
+// FuzzEntries holds the fast ways to read an entry against json.Unmarshal.
+func FuzzEntries(f *testing.F) {
+	f.Add(`{"seq":1,"time":"2026-01-02T03:04:05.000000006Z","address":4096,"site":0,"allocated_bytes":512}`)
+	f.Add(`{"seq":1,"label":"a\u00e9","registered":true,"lost":false,"Site":3}`)
+	f.Add(`{"ns":-5,"action":"alloc","address":4096,"bytes":512,"group":-1,"stack":-1,"stream":3}`)
+	f.Add(`{"address":1,"bytes":2,"requested_bytes":1,"state":"pending"}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := readAllocation([]byte(text))
+		var want allocationJSON
+		requireSame(t, json.Unmarshal([]byte(text), &want), err, want, got)
+
+		var gotEvent, wantEvent historyEvent
+		err = readEvent([]byte(text), &gotEvent)
+		requireSame(t, json.Unmarshal([]byte(text), &wantEvent), err, wantEvent, gotEvent)
+
+		var b alloc.Block
+		var block struct {
+			Ptr       alloc.Ptr        `json:"address"`
+			Size      alloc.Bytes      `json:"bytes"`
+			Requested alloc.Bytes      `json:"requested_bytes"`
+			State     alloc.BlockState `json:"state"`
+		}
+		err = readBlock([]byte(text), &b)
+		requireSame(t, json.Unmarshal([]byte(text), &block), err, alloc.Block(block), b)
+	})
+}
+
+func requireSame[T any](t *testing.T, wantErr, err error, want, got T) {
+	require.Equal(t, wantErr == nil, err == nil, "%v, %v", wantErr, err)
+	if err == nil {
+		require.Equal(t, want, got)
+	}
+}

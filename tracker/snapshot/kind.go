@@ -1,0 +1,102 @@
+package snapshot
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Kind says what a buffer is for. Those below are the kinds of PyTorch's memory
+// profiler (torch.profiler._memory_profiler.Category). A program can have others:
+//
+//	const KVCache tracker.Kind = "KVCache"
+//
+// A kind is a name of at most 64 bytes of printable UTF-8.
+type Kind string
+
+// The kinds. A buffer that nobody described is Unspecified, which prints as
+// "Tensor".
+const (
+	Unspecified    Kind = ""
+	Parameter      Kind = "Parameter"
+	Gradient       Kind = "Gradient"
+	OptimizerState Kind = "OptimizerState"
+	Activation     Kind = "Activation"
+	Input          Kind = "Input"
+	Temporary      Kind = "Temporary"
+)
+
+const maxKind = 64
+
+// Kinds returns the kinds above, in the order of reports. Others come after them.
+func Kinds() []Kind {
+	return []Kind{Unspecified, Parameter, Gradient, OptimizerState, Activation, Input, Temporary}
+}
+
+// String returns the name that reports print.
+func (k Kind) String() string {
+	if k == Unspecified {
+		return "Tensor"
+	}
+	return string(k)
+}
+
+// ParseKind reads a name: "Tensor" and "Unspecified" are Unspecified.
+func ParseKind(name string) (Kind, error) {
+	switch name {
+	case "Tensor", "Unspecified":
+		return Unspecified, nil
+	case "":
+		return "", fmt.Errorf("parse kind %q: want a name such as Parameter", name)
+	}
+	if err := Kind(name).check(); err != nil {
+		return "", fmt.Errorf("parse kind: %w", err)
+	}
+	return Kind(name), nil
+}
+
+// Compare orders kinds as reports do: those of Kinds first, then by name.
+func (k Kind) Compare(other Kind) int {
+	return cmp.Or(cmp.Compare(k.rank(), other.rank()), cmp.Compare(k, other))
+}
+
+func (k Kind) rank() int {
+	known := Kinds()
+	if i := slices.Index(known, k); i >= 0 {
+		return i
+	}
+	return len(known)
+}
+
+// check refuses what is no kind.
+func (k Kind) check() error {
+	switch k {
+	case Unspecified, Parameter, Gradient, OptimizerState, Activation, Input, Temporary:
+		return nil
+	case "Tensor", "Unspecified":
+		return fmt.Errorf("kind %q: write tracker.Unspecified", string(k))
+	}
+	if len(k) > maxKind {
+		return fmt.Errorf("kind %q...: it has %d bytes, want at most %d", string(k[:maxKind]), len(k), maxKind)
+	}
+	if !utf8.ValidString(string(k)) || slices.ContainsFunc([]rune(string(k)), func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return fmt.Errorf("kind %q: want printable UTF-8", string(k))
+	}
+	return nil
+}
+
+// MarshalText writes the name that String returns.
+func (k Kind) MarshalText() ([]byte, error) {
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	return []byte(k.String()), nil
+}
+
+// UnmarshalText reads a kind as ParseKind does.
+func (k *Kind) UnmarshalText(text []byte) (err error) {
+	*k, err = ParseKind(string(text))
+	return err
+}

@@ -1,0 +1,37 @@
+package snapshot
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// LeftOut is the detail that a dump lacks because it would have been larger than
+// tracker.Config.MaxDumpBytes. What comes first is left out first; the levels, and the sums
+// of what is left out, always stay.
+type LeftOut struct {
+	Events       int64       `json:"events,omitempty"` // the oldest of the history
+	Marks        int64       `json:"marks,omitempty"`  // the oldest
+	Segments     int64       `json:"segments,omitempty"`
+	SegmentBytes alloc.Bytes `json:"segment_bytes,omitempty"`
+	// Allocations are the live buffers that are not told one by one. Sites and groups
+	// count them.
+	Allocations Tally `json:"allocations,omitzero"`
+	// Sites is the number of those that had least memory live, and Unsited what they
+	// add up to: the snapshot's levels count it, its sites and groups do not.
+	Sites   int64   `json:"sites,omitempty"`
+	Unsited Unsited `json:"unsited,omitzero"`
+}
+
+// Unsited is the sum of call sites of which no more is known.
+type Unsited struct {
+	Live  Tally `json:"live"`  // now
+	Peak  Tally `json:"peak"`  // at the moment of most bytes of all
+	Total Tally `json:"total"` // ever
+}
+
+// Light enters what a light snapshot lacks.
+func (l *LeftOut) Light(s *Snapshot) {
+	l.Allocations = s.Live
+	if s.Cache != nil {
+		l.Segments, l.SegmentBytes = s.Cache.Reserved.Count.Current, s.Cache.Reserved.Bytes.Current
+	}
+}

@@ -1,0 +1,46 @@
+package snapshot
+
+import (
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Mark is what one Track found: the levels of that moment, and what changed
+// since the mark before.
+type Mark struct {
+	Seq   int       `json:"seq"` // 1 for the tracker's first
+	Time  time.Time `json:"time"`
+	Site  Frame     `json:"site"` // who called Track
+	Delta Delta     `json:"delta"`
+	Levels
+}
+
+// Levels are the amounts of memory at an instant, in the words of package alloc.
+type Levels struct {
+	// Live is the live buffers by what was requested: "Total Tensor Used Memory".
+	Live Tally `json:"live"`
+	// Allocated is the same after rounding.
+	Allocated alloc.Bytes `json:"allocated_bytes"`
+	// Reserved is what the tracker's device holds from the driver: the cache's
+	// segments, or without a cache the allocated bytes.
+	Reserved alloc.Bytes `json:"reserved_bytes"`
+	// Registered is the part of Allocated that other code allocated. With Reserved it
+	// is "Total Allocated Memory".
+	Registered alloc.Bytes `json:"registered_bytes"`
+	// DriverUsed is what the driver says is in use, by all processes; it and
+	// DriverTotal are -1 if the driver did not say.
+	DriverUsed  alloc.Bytes `json:"driver_used_bytes"`
+	DriverTotal alloc.Bytes `json:"driver_total_bytes"`
+}
+
+// Untracked returns the device memory in use that the ledger does not explain:
+// the driver's context, libraries, other processes. It is -1, unknown, if the driver did
+// not say, or says less than the ledger has: of managed memory a driver counts only the pages on
+// the device, and some drivers count nothing.
+func (l Levels) Untracked() alloc.Bytes {
+	if l.DriverUsed < 0 {
+		return -1
+	}
+	return max(-1, l.DriverUsed-l.Reserved-l.Registered)
+}

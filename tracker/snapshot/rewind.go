@@ -1,0 +1,371 @@
+package snapshot
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// ErrNoHistory is the error of a record that does not tell what happened before its
+// snapshot.
+var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0")
+
+// First returns the number of the first event that the record has, which is that of the snapshot
+// if it has none.
+func (r *Record) First() uint64 {
+	if r.kept() == 0 {
+		return r.Snapshot.Events
+	}
+	return r.History.Dropped()
+}
+
+// kept returns the number of events up to the snapshot.
+func (r *Record) kept() int {
+	if r.History == nil || r.History.Dropped() > r.Snapshot.Events {
+		return 0
+	}
+	return int(min(uint64(r.History.Len()), r.Snapshot.Events-r.History.Dropped()))
+}
+
+// At returns the state before the event of that number: the snapshot's, with each event
+// from there on undone. What is known of a buffer is its allocation, if the record has that.
+//
+// Segments come from their events. Where these do not add up to the snapshot's, as in a torn
+// history, the result has no Segments; it has none either if the record has none. A block
+// in a large segment that leaves up to 1 MiB unused is taken to hold that too, as it does in PyTorch's
+// scheme. Peak and Cache are not known. The errors are ErrNoHistory and those of an event that the
+// record has not, and of a snapshot without its live buffers.
+func (r *Record) At(event uint64) (*Snapshot, error) {
+	s := r.Snapshot
+	switch {
+	case event == s.Events:
+		return s, nil
+	case r.kept() == 0:
+		return nil, ErrNoHistory
+	case event < r.First() || event >= r.First()+uint64(r.kept()):
+		return nil, fmt.Errorf("no event %d: the record has %d from %d on", event, r.kept(), r.First())
+	case s.tables.Allocations == nil && s.Live.Count > 0:
+		return nil, fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
+	}
+	w := newRewind(r)
+	for i := len(w.events) - 1; i >= int(event-w.first); i-- {
+		w.undo(&w.events[i])
+	}
+	w.dates(w.events[:event-w.first])
+	return w.result(event), nil
+}
+
+// AtPeak returns the state at the moment of most allocated bytes in the history, right
+// after the event that brought it; the snapshot itself if it has that. The errors are those of At.
+func (r *Record) AtPeak() (*Snapshot, error) {
+	if r.kept() == 0 {
+		return r.Snapshot, nil
+	}
+	most, at := alloc.Bytes(0), r.Snapshot.Events
+	level := r.Begin().Held
+	for e := range r.Events() {
+		if level = level.After(e); level.Allocated > most {
+			most, at = level.Allocated, e.Seq+1
+		}
+	}
+	if at == r.First()+uint64(r.kept()) {
+		return r.Snapshot, nil
+	}
+	return r.At(at)
+}
+
+// rewind goes back from a record's snapshot.
+type rewind struct {
+	of         *Record
+	events     []EventEntry
+	first      uint64
+	live       map[alloc.Ptr]was
+	reserved   spans
+	total      alloc.Bytes // of reserved, as the events have it
+	expandable bool
+}
+
+// was is a buffer that was live.
+type was struct {
+	place     Place // its stack's number is doubled; see twoStacks
+	section   string
+	tensor    *Tensor // nil of a block that no buffer is known of
+	allocated alloc.Bytes
+	requested alloc.Bytes
+	stream    alloc.Stream
+	since     time.Duration // since the epoch of the snapshot
+	seq       uint64
+	label     string
+	foreign   bool
+	lost      bool
+	pending   bool
+}
+
+// twoStacks are the stacks of two sources: even numbers are the first one's.
+type twoStacks [2]Stacks
+
+func (t twoStacks) Stack(id StackID) Stack { return t[id&1].Stack(id >> 1) }
+func (t twoStacks) Site(id StackID) Frame  { return t[id&1].Site(id >> 1) }
+func (t twoStacks) Path(id StackID) Path   { return t[id&1].Path(id >> 1) }
+
+func newRewind(r *Record) *rewind {
+	s := r.Snapshot
+	events := r.History.tables.Events[:r.kept()]
+	w := &rewind{of: r, events: events, first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.tables.Allocations))}
+	for _, segment := range s.Segments {
+		w.expandable = w.expandable || segment.Expandable
+		w.reserved.list = append(w.reserved.list, span{segment.Ptr, segment.Size, segment.Pool, segment.Stream, segment.Expandable})
+		for b := range segment.Blocks() {
+			if b.State != alloc.Inactive {
+				w.live[b.Ptr] = was{allocated: b.Size, requested: b.Requested, stream: segment.Stream, pending: b.State == alloc.Pending}
+			}
+		}
+	}
+	slices.SortFunc(w.reserved.list, func(a, b span) int { return cmp.Compare(a.ptr, b.ptr) })
+	for _, a := range s.tables.Allocations {
+		site := s.tables.Sites[a.Site]
+		w.live[a.Ptr] = was{
+			place: Place{Stack: site.Stack << 1}, section: s.tables.Sections[site.Section], tensor: site.Tensor,
+			allocated: a.Allocated, requested: site.Tensor.Each, stream: streamOf(s.tables.Streams, site.Stream),
+			since: a.Since, seq: a.Seq, label: a.Label, foreign: a.Foreign, lost: a.Lost, pending: w.live[a.Ptr].pending,
+		}
+	}
+	return w
+}
+
+// undo takes an event back. What does not fit what came after it is passed over.
+func (w *rewind) undo(e *EventEntry) {
+	switch e.Action {
+	case Allocated, Registered, FreeFailed:
+		delete(w.live, e.Ptr)
+	case Freed, Unregistered:
+		w.live[e.Ptr] = w.buffer(e)
+	case SegmentAllocated:
+		w.reserved.remove(e.Ptr, e.Allocated)
+		w.total -= e.Allocated
+	case SegmentFreed:
+		w.total += e.Allocated
+		pool := alloc.LargePool
+		if e.Allocated <= smallSegment && !w.expandable {
+			pool = alloc.SmallPool
+		}
+		w.reserved.add(span{e.Ptr, e.Allocated, pool, streamOf(w.of.History.tables.Streams, e.Stream), w.expandable})
+	}
+}
+
+// smallSegment is the size of the segments of small blocks in PyTorch's scheme.
+const smallSegment = 2 * alloc.MiB
+
+func (w *rewind) buffer(e *EventEntry) was {
+	h := w.of.History
+	b := was{
+		place: Place{Stack: e.Stack<<1 | 1}, section: h.tables.Sections[e.Section], tensor: e.Tensor,
+		allocated: e.Allocated, stream: streamOf(h.tables.Streams, e.Stream), foreign: e.Action == Unregistered,
+		since: h.tables.Start.Add(e.Since).Sub(w.of.Snapshot.tables.Epoch), // until its allocation is found
+	}
+	if b.tensor == nil {
+		b.tensor = &Tensor{Kind: Unspecified, Each: e.Allocated}
+	}
+	b.requested = b.tensor.Each
+	return b
+}
+
+// dates gives the buffers that events freed later the time of their allocation, if it is
+// among the events before.
+func (w *rewind) dates(before []EventEntry) {
+	for i := range before {
+		e := &before[i]
+		if e.Action != Allocated && e.Action != Registered {
+			continue
+		}
+		if b, ok := w.live[e.Ptr]; ok && b.tensor != nil && b.allocated == e.Allocated {
+			b.seq = w.first + uint64(i)
+			b.since = w.since(e)
+			w.live[e.Ptr] = b
+		}
+	}
+}
+
+func (w *rewind) since(e *EventEntry) time.Duration {
+	return w.of.History.tables.Start.Add(e.Since).Sub(w.of.Snapshot.tables.Epoch)
+}
+
+// result makes a snapshot of what is left.
+func (w *rewind) result(event uint64) *Snapshot {
+	s := w.of.Snapshot
+	head := Head{
+		Time: w.of.History.tables.Start.Add(w.events[event-w.first].Since), Origin: s.Origin, Device: s.Device, Ordinal: s.Ordinal,
+		Events: event, Settings: s.Settings,
+	}
+	head.DriverUsed, head.DriverTotal = -1, s.DriverTotal
+	buffers := make([]alloc.Ptr, 0, len(w.live))
+	for p := range w.live {
+		buffers = append(buffers, p)
+	}
+	slices.Sort(buffers)
+	head.Segments = w.segments(buffers)
+	tables := w.tables(&head, buffers)
+	if head.Reserved = max(0, w.total); len(s.Segments) == 0 && len(w.reserved.list) == 0 {
+		head.Reserved = head.Allocated - head.Registered // there is no cache
+	}
+	return New(head, tables)
+}
+
+// tables are those of the buffers, and what the snapshot knows of lifetimes.
+func (w *rewind) tables(head *Head, buffers []alloc.Ptr) Tables {
+	s := w.of.Snapshot
+	t := Tables{
+		Stacks: twoStacks{s.tables.Stacks, w.of.History.tables.Stacks}, Sections: []string{""}, Epoch: s.tables.Epoch,
+		Streams: []alloc.Stream{0}, Lifetimes: s.tables.Lifetimes, Allocations: make([]AllocationEntry, 0, len(buffers)),
+	}
+	if t.Lifetimes == nil {
+		t.Lifetimes = w.lifetimes()
+	}
+	type key struct {
+		Place
+		tensor *Tensor
+		stream uint8
+	}
+	sections, streams := map[string]uint32{"": 0}, map[alloc.Stream]uint8{0: 0}
+	sites := make(map[key]int32)
+	for _, p := range buffers {
+		b := w.live[p]
+		if b.tensor == nil {
+			continue
+		}
+		k := key{b.place, b.tensor, indexOf(streams, &t.Streams, b.stream, MaxStreams)}
+		k.Section = indexOf(sections, &t.Sections, b.section, MaxSections)
+		site, ok := sites[k]
+		if !ok {
+			site = int32(len(t.Sites))
+			sites[k] = site
+			t.Sites = append(t.Sites, SiteEntry{Place: k.Place, Tensor: b.tensor, Stream: k.stream})
+		}
+		t.Sites[site].Live++
+		t.Sites[site].Total++
+		head.Live = head.Live.Add(Tally{Count: 1, Bytes: b.requested})
+		head.Allocated += b.allocated
+		if b.foreign {
+			head.Registered += b.allocated
+		}
+		t.Allocations = append(t.Allocations, AllocationEntry{
+			Site: site, Foreign: b.foreign, Lost: b.lost, Ptr: p, Allocated: b.allocated, Since: b.since, Seq: b.seq, Label: b.label,
+		})
+	}
+	slices.SortStableFunc(t.Allocations, func(a, b AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+	return t
+}
+
+// indexOf returns a value's place in a list, which it enters if there is room; else 0.
+func indexOf[T comparable, N ~uint8 | ~uint32](of map[T]N, list *[]T, value T, limit int) N {
+	n, ok := of[value]
+	if !ok && len(*list) < limit {
+		n = N(len(*list))
+		of[value] = n
+		*list = append(*list, value)
+	}
+	return n
+}
+
+// lifetimes are those that the events tell of.
+func (w *rewind) lifetimes() map[Frame]*Lifetimes {
+	h := w.of.History
+	found := make(map[Frame]*Lifetimes)
+	born := make(map[alloc.Ptr]time.Duration)
+	byStack := make(map[StackID]*Lifetimes)
+	for i := range w.events {
+		e := &w.events[i]
+		switch e.Action {
+		case Allocated:
+			born[e.Ptr] = e.Since
+		case Freed:
+			since, ok := born[e.Ptr]
+			if !ok || e.Stack == 0 {
+				continue
+			}
+			delete(born, e.Ptr)
+			l := byStack[e.Stack]
+			if l == nil {
+				site := h.tables.Stacks.Site(e.Stack)
+				if l = found[site]; l == nil {
+					l = new(Lifetimes)
+					found[site] = l
+				}
+				byStack[e.Stack] = l
+			}
+			l.Freed(e.Since-since, w.first+uint64(i))
+		}
+	}
+	return found
+}
+
+// segments tiles the spans with the live blocks, whose addresses are sorted; nil if they
+// do not fit.
+func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
+	if w.reserved.torn {
+		return nil
+	}
+	out := make([]alloc.Segment, 0, len(w.reserved.list))
+	for _, s := range w.reserved.list {
+		for len(live) > 0 && live[0] < s.ptr {
+			if !w.live[live[0]].foreign {
+				return nil
+			}
+			live = live[1:]
+		}
+		n, _ := slices.BinarySearch(live, s.end())
+		blocks := w.tile(s, live[:n])
+		live = live[n:]
+		segment, err := alloc.Segment{Ptr: s.ptr, Size: s.size, Pool: s.pool, Stream: s.stream, Expandable: s.expandable}.With(blocks)
+		if err != nil {
+			return nil
+		}
+		out = append(out, segment)
+	}
+	for _, p := range live {
+		if len(out) > 0 && !w.live[p].foreign {
+			return nil
+		}
+	}
+	return out
+}
+
+// tile returns the blocks of a span: those that are live, and the free ones between them.
+func (w *rewind) tile(s span, live []alloc.Ptr) []alloc.Block {
+	const keeps = 1 * alloc.MiB // so much stays with a large block
+	blocks := make([]alloc.Block, 0, 2*len(live)+1)
+	at := s.ptr
+	hole := func(to alloc.Ptr) {
+		size := alloc.Bytes(to - at)
+		switch last := len(blocks) - 1; {
+		case size <= 0:
+		case size <= keeps && s.pool == alloc.LargePool && !s.expandable && last >= 0 && blocks[last].State != alloc.Inactive:
+			blocks[last].Size += size
+			if b := w.live[blocks[last].Ptr]; b.tensor != nil {
+				b.allocated += size
+				w.live[blocks[last].Ptr] = b
+			}
+		default:
+			blocks = append(blocks, alloc.Block{Ptr: at, Size: size, State: alloc.Inactive})
+		}
+	}
+	for _, p := range live {
+		b := w.live[p]
+		if b.foreign {
+			continue
+		}
+		hole(p)
+		state := alloc.Allocated
+		if b.pending {
+			state = alloc.Pending
+		}
+		blocks = append(blocks, alloc.Block{Ptr: p, Size: b.allocated, Requested: b.requested, State: state})
+		at = p + alloc.Ptr(b.allocated)
+	}
+	hole(s.end())
+	return blocks
+}

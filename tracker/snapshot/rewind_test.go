@@ -1,0 +1,93 @@
+package snapshot_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// shortRun has two buffers in one segment, of which the first is freed.
+func shortRun(t *testing.T) *snapshot.Record {
+	x, err := snapshot.Untyped(snapshot.Activation, 4*alloc.MiB)
+	require.NoError(t, err)
+	stacks := new(snapshot.StackTable)
+	line := snapshot.Frame{Function: "main.step", File: "main.go", Line: 3}
+	id := stacks.Add(snapshot.Stack{line}, line)
+	const segment, second = alloc.Ptr(0x200000), alloc.Ptr(0x600000)
+	event := func(i int, action snapshot.Action, p alloc.Ptr, n alloc.Bytes) snapshot.EventEntry {
+		return snapshot.EventEntry{Since: time.Duration(i) * time.Second, Action: action, Ptr: p, Allocated: n, Tensor: &x, Stack: id}
+	}
+	held, err := alloc.Segment{Ptr: segment, Size: 20 * alloc.MiB, Pool: alloc.LargePool}.With([]alloc.Block{
+		{Ptr: segment, Size: 4 * alloc.MiB, State: alloc.Inactive},
+		{Ptr: second, Size: 4 * alloc.MiB, Requested: 4 * alloc.MiB, State: alloc.Allocated},
+		{Ptr: second + 4<<20, Size: 12 * alloc.MiB, State: alloc.Inactive},
+	})
+	require.NoError(t, err)
+	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	head := snapshot.Head{Time: epoch.Add(10 * time.Second), Events: 14, Segments: []alloc.Segment{held}}
+	head.Live, head.Allocated, head.Reserved = snapshot.Tally{Count: 1, Bytes: 4 * alloc.MiB}, 4*alloc.MiB, 20*alloc.MiB
+	return &snapshot.Record{
+		Snapshot: snapshot.New(head, snapshot.Tables{
+			Stacks: stacks, Sections: []string{""}, Epoch: epoch,
+			Sites:       []snapshot.SiteEntry{{Place: snapshot.Place{Stack: id}, Tensor: &x, Live: 1, Total: 1}},
+			Allocations: []snapshot.AllocationEntry{{Ptr: second, Allocated: 4 * alloc.MiB, Since: 2 * time.Second, Seq: 12}},
+		}),
+		History: snapshot.NewHistory(snapshot.HistoryTables{
+			Start: epoch, First: 10, Stacks: stacks, Sections: []string{""},
+			Events: []snapshot.EventEntry{
+				event(0, snapshot.SegmentAllocated, segment, 20*alloc.MiB),
+				event(1, snapshot.Allocated, segment, 4*alloc.MiB),
+				event(2, snapshot.Allocated, second, 4*alloc.MiB),
+				event(3, snapshot.Freed, segment, 4*alloc.MiB),
+			},
+		}),
+	}
+}
+
+func TestAt(t *testing.T) {
+	r := shortRun(t)
+	for event, want := range map[uint64]struct{ buffers, blocks, reserved int }{10: {0, 0, 0}, 11: {0, 1, 20}, 12: {1, 2, 20}, 13: {2, 3, 20}, 14: {1, 3, 20}} {
+		s, err := r.At(event)
+		require.NoError(t, err)
+		assert.Equal(t, int64(want.buffers), s.Live.Count, "event %d", event)
+		assert.Equal(t, alloc.Bytes(want.reserved)*alloc.MiB, s.Reserved)
+		blocks := 0
+		for _, segment := range s.Segments {
+			for range segment.Blocks() {
+				blocks++
+			}
+		}
+		assert.Equal(t, want.blocks, blocks, "event %d", event)
+	}
+	s, err := r.AtPeak()
+	require.NoError(t, err)
+	assert.Equal(t, uint64(13), s.Events)
+	for a := range s.Allocations() {
+		assert.Equal(t, "main.go:3 main.step", a.Site.String())
+		assert.Equal(t, time.Duration(a.Seq-10)*time.Second, a.Time.Sub(r.Snapshot.Time.Add(-10*time.Second)))
+	}
+	for _, event := range []uint64{0, 9, 15, 1 << 63} {
+		_, err := r.At(event)
+		assert.ErrorContains(t, err, "the record has 4 from 10 on")
+	}
+	assert.Equal(t, 3, r.History.Site(11).Line)
+	assert.True(t, r.History.Site(9).IsZero())
+	assert.True(t, r.History.Site(14).IsZero())
+}
+
+func TestExplainSays(t *testing.T) {
+	x := shortRun(t).Snapshot.Explain()
+	assert.Equal(t, `reserved 20.0 MiB = 4.0 MiB requested + 0 B rounding + 0 B left unsplit + 16.0 MiB free
+of what is free, ClearCache would give back 0 B; 16.0 MiB are stuck between buffers in 1 segment
+without the driver there is room for 8 of 2.0 MiB; the largest hole is 12.0 MiB
+1 buffer, 4.0 MiB at main.go:3 main.step keep 16.0 MiB in 1 segment, the oldest live for 8s
+segment 0x200000 of 20.0 MiB, 16.0 MiB free, is kept by one buffer of 4.0 MiB, Activation at main.go:3 main.step, live for 8s
+`, x.String())
+	light := snapshot.New(snapshot.Head{Levels: snapshot.Levels{Reserved: 5, Allocated: 4, Live: snapshot.Tally{Count: 1, Bytes: 3}}}, snapshot.Tables{})
+	assert.Equal(t, "reserved 5 B for 3 B requested; without the segments it is not known what is stuck\n", light.Explain().String())
+}

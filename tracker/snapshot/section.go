@@ -1,0 +1,142 @@
+package snapshot
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// SectionData is what a Section measured. Memory that is not known is -1.
+type SectionData struct {
+	Path  string    `json:"path"`
+	Site  Frame     `json:"site"` // who opened it
+	Start time.Time `json:"start"`
+	// Incomplete says why the section measured nothing, or stopped before its End;
+	// it is empty if neither is so.
+	Incomplete string `json:"incomplete,omitempty"`
+	// Time is the host's. DeviceTime is by the device's clock, from when it came to
+	// the section's beginning until it had done what was queued by the end, busy or
+	// waiting; -1 if the device cannot tell.
+	Time       time.Duration `json:"time_ns"`
+	DeviceTime time.Duration `json:"device_time_ns"`
+
+	// GPU is the level of the tracker's live buffers, in requested bytes,
+	// whichever goroutine allocated them. Its peak is exact.
+	GPU MemoryUse `json:"gpu"`
+	// RSS is the process's resident set, as the kernel counts it: on machines with
+	// many processors that lags behind by some MiB. Heap is the objects on Go's heap,
+	// dead ones that are not collected yet included. Heap, and the peak of RSS, are
+	// known with SectionConfig.HostDetail.
+	RSS  MemoryUse `json:"rss"`
+	Heap MemoryUse `json:"heap"`
+
+	// Allocated and Freed are what the section itself and its parts did: of what
+	// runs side by side, nothing is in them. Kept is their difference, and
+	// OwnPeak the highest that it was.
+	Allocated Tally       `json:"allocated"`
+	Freed     Tally       `json:"freed"`
+	OwnPeak   alloc.Bytes `json:"own_peak_bytes"`
+}
+
+// Kept returns what the section allocated, less what it freed; it is negative
+// if it freed what was there before it.
+func (d SectionData) Kept() Tally { return d.Allocated.Sub(d.Freed) }
+
+// MemoryUse is a level of memory over a stretch of time. What is not known is -1.
+type MemoryUse struct {
+	Before alloc.Bytes `json:"before_bytes"`
+	Used   alloc.Bytes `json:"used_bytes"` // at the end
+	Peak   alloc.Bytes `json:"peak_bytes"`
+	// PeakAtMost says that the peak may have been lower: it is the process's mark
+	// from an earlier time, which was not passed.
+	PeakAtMost bool `json:"peak_at_most,omitempty"`
+}
+
+// Consumed returns how much more was used at the end than before.
+func (u MemoryUse) Consumed() alloc.Bytes {
+	if u.Used < 0 || u.Before < 0 {
+		return 0
+	}
+	return u.Used - u.Before
+}
+
+// Peaked returns how far the peak was above what was used at the end: the
+// program needed Consumed and Peaked together. It is -1 if the peak is not known.
+func (u MemoryUse) Peaked() alloc.Bytes {
+	if u.Peak < 0 || u.Used < 0 {
+		return -1
+	}
+	return max(0, u.Peak-u.Used)
+}
+
+// memories are the kinds of memory that something is known of.
+func (d SectionData) memories() (known []namedUse) {
+	for _, m := range []namedUse{{"RSS:", d.RSS}, {"Go:", d.Heap}, {"GPU:", d.GPU}} {
+		if m.Before >= 0 || m.Used >= 0 || m.Peak >= 0 {
+			known = append(known, m)
+		}
+	}
+	return known
+}
+
+type namedUse struct {
+	name string
+	MemoryUse
+}
+
+// String prints the data on one line, in ipygpulogger's compact form: MiB consumed,
+// peaked and used in total. What nothing is known of is left out; see Table.
+//
+//	RSS: 0.4/-/17.0 MiB | GPU: 2567.0/1437.0/5465.0 MiB | Time 0.012s | forward (Consumed/Peaked/Used Total)
+func (d SectionData) String() string {
+	var b strings.Builder
+	for _, m := range d.memories() {
+		fmt.Fprintf(&b, "%s %s/%s/%s MiB | ", m.name, m.consumed(), m.peaked(), m.used())
+	}
+	fmt.Fprintf(&b, "Time %.3fs | %s (Consumed/Peaked/Used Total)", d.Time.Seconds(), d.Path)
+	if d.Incomplete != "" {
+		b.WriteString(" | incomplete: " + d.Incomplete)
+	}
+	return b.String()
+}
+
+// Table prints the data as ipygpulogger does, in MiB, with a line for Go's heap if it
+// was measured. A peak that is known only to be no higher stands with "<=", an amount
+// that is not known as "-".
+func (d SectionData) Table() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "RAM:  Consumed   Peaked  Used Total  in %.3fs", d.Time.Seconds())
+	if d.DeviceTime >= 0 {
+		fmt.Fprintf(&b, ", %.3fs by the GPU's clock", d.DeviceTime.Seconds())
+	}
+	fmt.Fprintf(&b, " (%s)\n", d.Path)
+	for _, m := range d.memories() {
+		fmt.Fprintf(&b, "%-5s %8s %8s  %10s MiB\n", m.name, m.consumed(), m.peaked(), m.used())
+	}
+	if d.Incomplete != "" {
+		b.WriteString("Incomplete: " + d.Incomplete + "\n")
+	}
+	return b.String()
+}
+
+func (u MemoryUse) consumed() string { return inMiB(u.Consumed(), u.Used >= 0 && u.Before >= 0) }
+
+func (u MemoryUse) used() string { return inMiB(u.Used, u.Used >= 0) }
+
+func (u MemoryUse) peaked() string {
+	text := inMiB(u.Peaked(), u.Peaked() >= 0)
+	if u.PeakAtMost {
+		return "<=" + text
+	}
+	return text
+}
+
+// inMiB prints an amount as the reference's table does, with a decimal more.
+func inMiB(n alloc.Bytes, known bool) string {
+	if !known {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", float64(n)/float64(alloc.MiB))
+}

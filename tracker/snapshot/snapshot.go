@@ -1,0 +1,236 @@
+package snapshot
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
+)
+
+// Snapshot is what was known of a device's memory at an instant. It does not
+// change; any goroutine may read it. It can be written as JSON and read again, by
+// another program too: see WriteJSON and Read.
+type Snapshot struct {
+	Head
+	tables Tables
+}
+
+// Head is what a Snapshot tells at a glance.
+type Head struct {
+	Time    time.Time
+	Origin  Origin
+	Device  string // the device's name
+	Ordinal int
+	Levels
+	Peak  Tally // the level of most bytes, and the buffers live then
+	Total Tally // all buffers ever
+
+	// Events is how many events the history had seen: buffers allocated since
+	// have a Seq of at least that.
+	Events uint64
+
+	// Cache and Segments are the state of the allocator at the same instant; nil if
+	// there is none, or if it is not known. A light snapshot has no Segments.
+	Cache    *alloc.Stats
+	Segments []alloc.Segment
+	// Settings are those of the allocator, as its own words have them; nil if they
+	// are not known.
+	Settings map[string]string
+}
+
+// Tables are the lists of a Snapshot. They refer to each other by index, to
+// sections by their index in Sections, and to stacks by their numbers.
+type Tables struct {
+	Stacks      Stacks
+	Sections    []string       // by path; the first is "", the outside of all
+	Streams     []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
+	Sites       []SiteEntry
+	Retired     []RetiredEntry
+	Allocations []AllocationEntry // by Seq; nil in a light snapshot
+	Epoch       time.Time         // AllocationEntry.Since and Warm count from here
+
+	// What Suspects and Growth go by: how long the freed buffers of each line of code
+	// lived, and the lines whose level rises since the end of the warm-up.
+	Lifetimes map[Frame]*Lifetimes
+	Growing   map[Frame]*Series
+	Warm      time.Duration
+}
+
+// New returns the snapshot of a source. It keeps the tables, which must not be
+// written to any more, and the source's stacks.
+func New(head Head, tables Tables) *Snapshot { return &Snapshot{head, tables} }
+
+// Place is where in a program a buffer was allocated.
+type Place struct {
+	Stack   StackID
+	Section uint32
+}
+
+// SiteEntry counts the buffers of one tensor that were allocated at a place.
+type SiteEntry struct {
+	Place
+	Tensor            *Tensor
+	Live, Peak, Total int64
+	Stream            uint8
+}
+
+// RetiredEntry is what was ever allocated at a place, of tensors of which nothing
+// more is known.
+type RetiredEntry struct {
+	Place
+	Total Tally
+}
+
+// AllocationEntry is a live buffer of the site of that index.
+type AllocationEntry struct {
+	Site      int32
+	Foreign   bool
+	Lost      bool
+	Ptr       alloc.Ptr
+	Allocated alloc.Bytes
+	Since     time.Duration
+	Seq       uint64
+	Label     string
+}
+
+// Allocation is one live buffer of a Snapshot.
+type Allocation struct {
+	Seq        uint64 // its place in the history: larger is later
+	Time       time.Time
+	Ptr        alloc.Ptr
+	Requested  alloc.Bytes
+	Allocated  alloc.Bytes // after rounding
+	Kind       Kind
+	DType      alloc.DType
+	Shape      alloc.Shape // shared: do not write
+	Label      string
+	Section    string
+	Stream     alloc.Stream
+	Registered bool  // other code owns the memory
+	Lost       bool  // nobody can free it any more; see LostPolicy
+	Stack      Stack // shared: do not write
+	Site       Frame // the line of the user's code in Stack
+}
+
+// SiteStats is what one call stack allocated of one kind, shape and dtype in one
+// section. Of a program whose shapes never repeat, the shapes long gone are summed
+// up by stack and section: such an entry has no dtype, no shape, and only a Total.
+type SiteStats struct {
+	Kind    Kind
+	DType   alloc.DType
+	Shape   alloc.Shape // shared: do not write
+	Section string      // its path; "" is outside of all
+	Stream  alloc.Stream
+	Stack   Stack // shared: do not write
+	Site    Frame // the line of the user's code in Stack
+	Live    Tally // now
+	Peak    Tally // at the moment of most bytes of all
+	Total   Tally // ever
+}
+
+// Group is the live buffers of one kind, shape and dtype.
+type Group struct {
+	Kind  Kind        `json:"kind"`
+	DType alloc.DType `json:"dtype,omitempty"`
+	Shape alloc.Shape `json:"shape"` // shared: do not write
+	Tally
+	Sites []SiteTally `json:"sites"` // the lines of code that allocated them, larger first
+}
+
+// Allocations iterates over the live buffers, oldest first. A light snapshot has none.
+func (s *Snapshot) Allocations() iter.Seq[Allocation] {
+	return func(yield func(Allocation) bool) {
+		for _, e := range s.tables.Allocations {
+			if !yield(s.allocation(e)) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Snapshot) allocation(e AllocationEntry) Allocation {
+	site := s.tables.Sites[e.Site]
+	return Allocation{
+		Seq: e.Seq, Time: s.tables.Epoch.Add(e.Since), Ptr: e.Ptr,
+		Requested: site.Tensor.Each, Allocated: e.Allocated,
+		Kind: site.Tensor.Kind, DType: site.Tensor.DType, Shape: site.Tensor.Shape,
+		Label: e.Label, Section: s.tables.Sections[site.Section], Registered: e.Foreign, Lost: e.Lost, Stream: streamOf(s.tables.Streams, site.Stream),
+		Stack: s.tables.Stacks.Stack(site.Stack), Site: s.tables.Stacks.Site(site.Stack),
+	}
+}
+
+// Sites iterates over the call stacks and what they allocated: more live bytes
+// first, then more bytes ever, then in the order of Groups, of the lines of code and
+// of the sections.
+func (s *Snapshot) Sites() iter.Seq[SiteStats] {
+	sites := make([]SiteStats, 0, len(s.tables.Sites)+len(s.tables.Retired))
+	for _, e := range s.tables.Sites {
+		g := e.Tensor
+		sites = append(sites, SiteStats{
+			Kind: g.Kind, DType: g.DType, Shape: g.Shape, Section: s.tables.Sections[e.Section],
+			Stream: streamOf(s.tables.Streams, e.Stream), Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack),
+			Live: g.Tally(e.Live), Peak: g.Tally(e.Peak), Total: g.Tally(e.Total),
+		})
+	}
+	for _, e := range s.tables.Retired {
+		sites = append(sites, SiteStats{
+			Section: s.tables.Sections[e.Section], Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack), Total: e.Total,
+		})
+	}
+	slices.SortFunc(sites, func(x, y SiteStats) int {
+		if c := cmp.Or(cmp.Compare(y.Live.Bytes, x.Live.Bytes), cmp.Compare(y.Total.Bytes, x.Total.Bytes)); c != 0 {
+			return c // the rest takes longer
+		}
+		return cmp.Or(
+			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape),
+			x.Stack.compare(y.Stack),
+			cmp.Compare(x.Section, y.Section))
+	})
+	return slices.Values(sites)
+}
+
+// String prints the group as a report does.
+func (g Group) String() string { return Change(g).String() }
+
+// Groups iterates over the live table in the order of a report.
+func (s *Snapshot) Groups() iter.Seq[Group] {
+	return func(yield func(Group) bool) {
+		for c := range s.Sub(nil).Changes() {
+			if !yield(Group(c)) {
+				return
+			}
+		}
+	}
+}
+
+// Sub returns how the live table of s differs from that of base, which may be
+// of another tracker or another program. A nil base is an empty table.
+func (s *Snapshot) Sub(base *Snapshot) Delta {
+	b := NewDeltaBuilder(0)
+	s.addTo(&b, 1)
+	if base != nil {
+		base.addTo(&b, -1)
+	}
+	return b.Delta()
+}
+
+func (s *Snapshot) addTo(b *DeltaBuilder, sign int64) {
+	for _, e := range s.tables.Sites {
+		if e.Live != 0 {
+			b.Add(e.Tensor.Kind, e.Tensor.DType, e.Tensor.Shape, s.tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
+		}
+	}
+}
+
+// String prints the live table as a report does, and the totals.
+func (s *Snapshot) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", text.Printable([]byte(s.Device), 0), s.Ordinal, s.Live, s.Reserved, s.Peak)
+	b.WriteString(s.Sub(nil).String())
+	return b.String()
+}

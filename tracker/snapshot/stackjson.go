@@ -1,0 +1,89 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// frameTable numbers the frames of a file's stacks, which have most of them in
+// common.
+type frameTable struct {
+	frames []Frame
+	index  map[Frame]int
+}
+
+func newFrameTable() *frameTable { return &frameTable{index: make(map[Frame]int)} }
+
+// appendStack appends the stack's JSON form, the numbers of its frames.
+func (t *frameTable) appendStack(b []byte, s Stack) []byte {
+	b = append(b, '[')
+	for i, f := range s {
+		n, ok := t.index[f]
+		if !ok {
+			n = len(t.frames)
+			t.index[f] = n
+			t.frames = append(t.frames, f)
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	return append(b, ']')
+}
+
+// write writes the table; so many stacks came before it.
+func (t *frameTable) write(out *tableWriter, stacks int) {
+	before := out.size
+	table(out, "frames", t.frames, asJSON(func(f Frame) any { return f }))
+	out.size += (out.size - before) * int64(out.step(stacks)-1)
+}
+
+// stackJSON is a stack that is read: the numbers of its frames or, in files of
+// version 1, the frames.
+type stackJSON struct {
+	numbers []int
+	frames  Stack
+}
+
+// UnmarshalJSON reads either form.
+func (s *stackJSON) UnmarshalJSON(text []byte) error {
+	*s = stackJSON{}
+	if bytes.ContainsRune(text, '{') {
+		return json.Unmarshal(text, &s.frames)
+	}
+	return json.Unmarshal(text, &s.numbers)
+}
+
+// read is UnmarshalJSON, within what the stream may take.
+func (s *stackJSON) read(in *jsonStream, text []byte) error {
+	if err := in.r.Use(int64(len(text)) * frameEntryBytes / 2); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, s)
+}
+
+// load returns the stack, of frames of that table.
+func (s stackJSON) load(table []Frame) (Stack, error) {
+	stack := s.frames
+	for _, n := range s.numbers {
+		if n < 0 || n >= len(table) {
+			return nil, fmt.Errorf("frame %d of %d", n, len(table))
+		}
+		stack = append(stack, table[n])
+	}
+	return stack, nil
+}
+
+func loadStacks(in []stackJSON, table []Frame) ([]Stack, error) {
+	stacks := make([]Stack, len(in))
+	for i, s := range in {
+		var err error
+		if stacks[i], err = s.load(table); err != nil {
+			return nil, fmt.Errorf("stack %d: %w", i, err)
+		}
+	}
+	return stacks, nil
+}

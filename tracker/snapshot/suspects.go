@@ -1,0 +1,135 @@
+package snapshot
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Suspect is a line of code with live buffers that look forgotten: they are far
+// older than nearly all other buffers of the line became.
+type Suspect struct {
+	Site    Frame `json:"site"`
+	Callers       // of the old buffers
+	Tally         // the old buffers
+
+	// Oldest is the age of the oldest.
+	Oldest time.Duration `json:"oldest_ns"`
+	// Freed is how many buffers of this line were freed; Share of them, at least
+	// 0.99, lived less than Usual.
+	Freed int64         `json:"freed"`
+	Share float64       `json:"share"`
+	Usual time.Duration `json:"usual_ns"`
+}
+
+// String tells what is suspect and why, and how the line is reached:
+//
+//	main.go:88 main.decode: 29 buffers, 29.0 MiB, up to 18 s old; 99 % of the 2,871 others from here lived less than 68 ms
+//		path: main.decode <- handle <- serveHTTP
+//		also: main.decode <- warm, 3.1 %
+func (s Suspect) String() string {
+	return fmt.Sprintf("%v: %v, up to %s old; %s of the %s others from here lived less than %s\n%v",
+		s.Site, s.Tally, roughly(s.Oldest), percent(s.Share), grouped(s.Freed), roughly(s.Usual), s.Callers)
+}
+
+func newSuspect(site Frame, old []held, freed *Lifetimes, now time.Duration, callers Callers) Suspect {
+	s := Suspect{Site: site, Callers: callers, Oldest: now - old[0].since, Freed: freed.ages.count()}
+	s.Usual, s.Share = freed.ages.usual()
+	for _, b := range old {
+		s.Tally.add(1, b.bytes)
+	}
+	return s
+}
+
+// roughly prints a duration with two digits, rounded up: "68 ms", "1.1 s", "18 s".
+func roughly(d time.Duration) string {
+	units := []struct {
+		size time.Duration
+		name string
+	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "µs"}}
+	unit := units[len(units)-1]
+	for _, u := range units {
+		if d >= u.size {
+			unit = u
+			break
+		}
+	}
+	n := float64(d) / float64(unit.size)
+	if n < 10 {
+		n = math.Ceil(10*n) / 10
+	}
+	if n >= 10 {
+		n = math.Ceil(n)
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64) + " " + unit.name
+}
+
+// percent prints a share, rounded down.
+func percent(share float64) string {
+	if share == 1 {
+		return "all"
+	}
+	return fmt.Sprintf("%.0f %%", math.Floor(100*share+1e-9))
+}
+
+// grouped prints a number with commas: "2,871".
+func grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	var b strings.Builder
+	for i, digit := range text {
+		if i > 0 && (len(text)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(digit)
+	}
+	return b.String()
+}
+
+// Suspects returns the lines of code with live buffers that look forgotten, more
+// bytes first. A leak of one buffer in a hundred is found as soon as eight are old
+// enough: within seconds in a busy server. A light snapshot has none, nor one of a source
+// that does not know how long freed buffers lived.
+//
+// The source counts for each line at which ages its buffers were freed. A live buffer
+// is a suspect if it is older than a second, and 16 times as old as 99 % of the
+// freed ones became. Some buffers live long on purpose, so three more rules apply:
+//
+//   - The line has freed at least a hundred buffers, and the suspect's call stack at
+//     least half of those that it allocated. Parameters are no suspects, even if the line
+//     that allocates them also allocates buffers that are freed.
+//   - There are at least eight suspects, and for each eight of them at most one freed buffer that
+//     reached a sixteenth of their age.
+//   - They were allocated one after the other: over a time at least as long as their age,
+//     and a quarter of them in the second half of what the line has done since the first.
+//     A pool that was filled at the start, a long request, or a program that hangs leave old
+//     buffers too, but all from one time.
+//
+// The limits: Buffers that live long on purpose, are allocated again and again, and were
+// never freed yet look like a leak, for example sessions of an hour in the first
+// hour; options such as IgnoreFunction leave them out. A line that frees nothing looks like a cache
+// (see Growth). A leak of fewer than eight buffers is not found, nor one that has stopped
+// while the line went on. If one helper allocates both what lives a millisecond
+// and what lives an hour, a leak of the former is found after hours: name the helper's
+// package in tracker.Config.Libraries.
+func (s *Snapshot) Suspects(opts ...LeakOption) []Suspect {
+	freed, now := s.tables.Lifetimes, s.Time.Sub(s.tables.Epoch)
+	lines := s.lines(newLeakFilter(opts), func(site Frame, stack stackCount) bool {
+		return freed[site] != nil && stack.frees()
+	})
+	var found []Suspect
+	for site, line := range lines {
+		if its := freed[site]; its != nil {
+			if old := its.suspects(now, line.live); len(old) > 0 {
+				found = append(found, newSuspect(site, old, its, now, newCallers(old, line.stacks, s.tables.Stacks.Path)))
+			}
+		}
+	}
+	slices.SortFunc(found, func(x, y Suspect) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), x.Site.Compare(y.Site))
+	})
+	return found
+}

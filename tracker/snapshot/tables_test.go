@@ -1,0 +1,110 @@
+package snapshot_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// foreign is what a source knows that has streams, but no types.
+func foreign(t *testing.T) *snapshot.Record {
+	var stacks snapshot.StackTable
+	site := snapshot.Frame{Function: "train", File: "train.py", Line: 7}
+	stack := stacks.Add(snapshot.Stack{{Function: "unwind"}, site}, site)
+	begun := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	streams := []alloc.Stream{0, 0x7f00_0000_1000}
+	x, err := snapshot.Untyped("autograd_detail", 1000)
+	require.NoError(t, err)
+	segment, err := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool, Stream: streams[1], Expandable: true}.With([]alloc.Block{
+		{Ptr: 512, Size: 1024, Requested: 1000, State: alloc.Allocated}, {Ptr: 1536, Size: 1024, State: alloc.Pending},
+	})
+	require.NoError(t, err)
+	held := snapshot.Tally{Count: 1, Bytes: 1000}
+	head := snapshot.Head{
+		Time: begun, Device: "GPU", Levels: snapshot.Levels{Live: held, Allocated: 1024, Reserved: 2048, DriverUsed: -1, DriverTotal: -1},
+		Peak: held, Total: held, Segments: []alloc.Segment{segment}, Settings: map[string]string{"expandable_segments": "True"},
+	}
+	sections := []string{"", "forward"}
+	place := snapshot.Place{Stack: stack, Section: 1}
+	return &snapshot.Record{
+		Time: begun,
+		Snapshot: snapshot.New(head, snapshot.Tables{
+			Stacks: &stacks, Sections: sections, Streams: streams, Epoch: begun,
+			Sites:       []snapshot.SiteEntry{{Place: place, Tensor: &x, Live: 1, Peak: 1, Total: 1, Stream: 1}},
+			Allocations: []snapshot.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
+		}),
+		History: snapshot.NewHistory(snapshot.HistoryTables{
+			Start: begun, Stacks: &stacks, Sections: sections, Streams: streams,
+			Events: []snapshot.EventEntry{
+				{Ptr: 512, Allocated: 1024, Tensor: &x, Stack: stack, Section: 1, Action: snapshot.Allocated, Stream: 1},
+				{Since: 5, Ptr: 1536, Allocated: 1024, Tensor: &x, Stack: stack, Action: snapshot.FreeRequested, Stream: 1},
+			},
+		}),
+	}
+}
+
+// TestForeignSources: what a source knows of streams comes through, and what it does not
+// know stays unknown.
+func TestForeignSources(t *testing.T) {
+	read, err := snapshot.ReadDump(bytes.NewReader([]byte(written(t, foreign(t)))))
+	require.NoError(t, err)
+	for a := range read.Snapshot.Allocations() {
+		assert.Equal(t, alloc.Stream(0x7f00_0000_1000), a.Stream)
+		assert.Equal(t, alloc.Bytes(1000), a.Requested)
+		assert.False(t, a.DType.Valid())
+		assert.Equal(t, "train.py:7 train", a.Site.String())
+		assert.Equal(t, "forward", a.Section)
+	}
+	events := slices.Collect(read.History.Events())
+	assert.Equal(t, []snapshot.Action{snapshot.Allocated, snapshot.FreeRequested}, []snapshot.Action{events[0].Action, events[1].Action})
+	assert.Equal(t, alloc.Stream(0x7f00_0000_1000), events[1].Stream)
+	assert.Equal(t, foreign(t).Snapshot.Segments, read.Snapshot.Segments)
+	assert.Equal(t, "True", read.Snapshot.Settings["expandable_segments"])
+	assert.Contains(t, read.Snapshot.String(), "+ | 1 * Size:unknown              | Memory: 1000 B     | autograd_detail | unknown  | train.py:7 train")
+}
+
+// TestLeaksAreInTheFile: what a tracker suspects, a reader of its dump does too.
+func TestLeaksAreInTheFile(t *testing.T) {
+	tr := exporttest.Leaky(t)
+	require.NotEmpty(t, tr.Suspects())
+	r := tr.Record()
+	read, err := snapshot.ReadDump(bytes.NewReader([]byte(written(t, r))))
+	require.NoError(t, err)
+	texts := func(s *snapshot.Snapshot) (all []string) {
+		for _, suspect := range s.Suspects() {
+			all = append(all, suspect.String())
+		}
+		for _, growth := range s.Growth() {
+			all = append(all, growth.String())
+		}
+		return all
+	}
+	assert.Equal(t, texts(r.Snapshot), texts(read.Snapshot))
+	assert.NotEmpty(t, texts(r.Snapshot))
+}
+
+func TestWildLeaksInAFileAreErrors(t *testing.T) {
+	var text bytes.Buffer
+	require.NoError(t, exporttest.New(t, tracker.Config{}).Snapshot().WriteJSON(&text))
+	site := `"site":{"function":"f","file":"f.go","line":1}`
+	for _, member := range []string{
+		`"lifetimes":[{` + site + `,"ages":[1],"last":0}]`,
+		`"lifetimes":[{` + site + `,"ages":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"last":1}]`,
+		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":9,"width":0,"low":[]}]`,
+		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":-1,"width":1,"low":[]}]`,
+		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":9000000000000000000,"width":4,"low":[]}]`,
+		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":9000000000000000000,"width":9000000000000000000,"low":[{},{}]}]`,
+	} {
+		_, err := snapshot.Read(bytes.NewReader(bytes.Replace(text.Bytes(), []byte("{"), []byte("{"+member+","), 1)))
+		assert.Error(t, err, member)
+	}
+}

@@ -1,0 +1,94 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Tensor is what a buffer holds, and what makes two buffers of one group.
+type Tensor struct {
+	Kind  Kind
+	DType alloc.DType // not valid where it is not known
+	Shape alloc.Shape // shared: do not write
+	Each  alloc.Bytes // requested bytes of one buffer
+}
+
+// NewTensor returns the tensor, if there can be such: the error is a
+// *alloc.ShapeError, or says what is wrong with the kind. The shape is the
+// caller's: clone it to keep it.
+func NewTensor(shape alloc.Shape, dtype alloc.DType, kind Kind) (Tensor, error) {
+	if err := kind.check(); err != nil {
+		return Tensor{}, err
+	}
+	each, err := shape.Bytes(dtype)
+	return Tensor{kind, dtype, shape, each}, err
+}
+
+// Untyped returns the tensor of a source that knows no more of a buffer than what it
+// is for and its requested bytes. Its DType is not valid, and its Shape nil.
+func Untyped(kind Kind, each alloc.Bytes) (Tensor, error) {
+	if err := kind.check(); err != nil {
+		return Tensor{}, err
+	}
+	if each < 0 || each > alloc.MaxBytes {
+		return Tensor{}, fmt.Errorf("a buffer of %d bytes: want 0 to %d", int64(each), int64(alloc.MaxBytes))
+	}
+	return Tensor{Kind: kind, Each: each}, nil
+}
+
+// readTensor returns the tensor that a file tells of.
+func readTensor(shape alloc.Shape, dtype alloc.DType, kind Kind, each alloc.Bytes) (Tensor, error) {
+	if dtype == 0 {
+		return Untyped(kind, each)
+	}
+	return NewTensor(shape, dtype, kind)
+}
+
+// unknown returns the requested bytes of a buffer if no dtype and shape tell them.
+func (x *Tensor) unknown() alloc.Bytes {
+	if x.DType == 0 {
+		return x.Each
+	}
+	return 0
+}
+
+// Clone returns a copy to keep: what is kept of the original would make the
+// caller's shape escape to the heap at every Alloc.
+func (x Tensor) Clone() Tensor {
+	return Tensor{Kind(strings.Clone(string(x.Kind))), x.DType, x.Shape.Clone(), x.Each}
+}
+
+// String prints kind, shape and dtype.
+func (x Tensor) String() string {
+	own := x.Clone()
+	if own.DType == 0 {
+		return fmt.Sprintf("%v %v", own.Kind, own.Each)
+	}
+	return fmt.Sprintf("%v %v %v", own.Kind, own.Shape, own.DType)
+}
+
+// Equal reports whether both have the same kind, dtype, shape and bytes.
+func (x *Tensor) Equal(y *Tensor) bool {
+	return x.Kind == y.Kind && x.DType == y.DType && x.Each == y.Each && x.Shape.Equal(y.Shape)
+}
+
+// AppendKey appends what is the same for equal tensors only.
+func (x *Tensor) AppendKey(b []byte) []byte {
+	b = append(append(b, x.Kind...), 0, byte(x.DType))
+	for _, dim := range x.Shape {
+		b = binary.AppendUvarint(b, uint64(dim))
+	}
+	return b
+}
+
+// Tally turns a number of buffers into a count and bytes. A total of bytes stops
+// at alloc.MaxBytes; what is live is always less.
+func (x Tensor) Tally(n int64) Tally {
+	if n > 0 && x.Each > alloc.MaxBytes/alloc.Bytes(n) {
+		return Tally{Count: n, Bytes: alloc.MaxBytes}
+	}
+	return Tally{Count: n, Bytes: alloc.Bytes(n) * x.Each}
+}

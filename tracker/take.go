@@ -1,0 +1,129 @@
+package tracker
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// Snapshot copies the ledger and the cache's segments, all of one instant. It
+// copies some hundred records at a time, between which allocations go on: an
+// Alloc or Free waits for that, some tens of microseconds, however many buffers are live.
+func (t *MemTracker) Snapshot() *Snapshot { return t.snapshot(true) }
+
+// LightSnapshot is a Snapshot without the single allocations and the cache's
+// segments: groups, call sites and levels only. Its cost follows the call sites,
+// not the buffers.
+func (t *MemTracker) LightSnapshot() *Snapshot { return t.snapshot(false) }
+
+func (t *MemTracker) snapshot(whole bool) *Snapshot {
+	now := t.now() // before the device is asked: the clock may be code that allocates
+	head := snapshot.Head{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.levels()}
+	tables := snapshot.Tables{Stacks: t.stacks, Epoch: t.start}
+	if whole {
+		tables.Lifetimes = t.lifetimes()
+		tables.Growing, tables.Warm = t.growing()
+	}
+	t.mu.Lock()
+	head.Time = t.start.Add(t.history.moment(now))
+	t.ledgerLevels(&head.Levels)
+	head.Peak, head.Total, head.Events = t.ledger.peak, t.ledger.total, t.history.next
+	tables.Sections = t.sections.paths.names
+	if t.cache != nil {
+		stats := t.cache.Locked().Stats()
+		head.Cache = &stats
+	}
+	cut := t.cut(whole)
+	t.mu.Unlock()
+
+	index := cut.copySites(t.mu, &tables)
+	if whole {
+		cut.copyAllocations(t.mu, &tables, index)
+	}
+	if cut.segments != nil {
+		head.Segments = cut.segments.Segments()
+	}
+	if t.closed.Load() {
+		t.usedAfterClose("Snapshot")
+	}
+	return snapshot.New(head, tables)
+}
+
+// ledgerCut is the ledger and the cache at one instant, not copied yet.
+type ledgerCut struct {
+	cells    *slab.View[cell]
+	retired  *slab.View[snapshot.RetiredEntry]
+	epoch    uint64
+	counts   [3]int             // of cells, retired cells, records
+	records  *slab.View[record] // nil of a light snapshot
+	labels   *slab.View[string]
+	segments *alloc.Cut // nil too without a cache
+}
+
+// cut returns the ledger of this instant. The caller holds the lock.
+func (t *MemTracker) cut(whole bool) *ledgerCut {
+	l := &t.ledger
+	cut := &ledgerCut{
+		cells: l.cells.View(), retired: l.cells.retired.View(), epoch: l.epoch,
+		counts: [3]int{l.cells.Len(), l.cells.retired.Len(), l.records.Len()},
+	}
+	if !whole {
+		return cut
+	}
+	cut.records, cut.labels = l.records.View(), l.labels.View()
+	if t.cache != nil {
+		cut.segments = t.cache.Locked().Cut()
+	}
+	return cut
+}
+
+// copySites copies the cells, and returns where each is in sites, by ID.
+func (cut *ledgerCut) copySites(lock sync.Locker, to *snapshot.Tables) (index []int32) {
+	index = make([]int32, cut.cells.Bound())
+	to.Sites = make([]snapshot.SiteEntry, 0, cut.counts[0])
+	cut.cells.Read(lock, func(first slab.ID, cells []cell) {
+		for i := range cells {
+			if c := &cells[i]; c.group != nil {
+				index[int(first)+i] = int32(len(to.Sites))
+				to.Sites = append(to.Sites, snapshot.SiteEntry{Place: c.Place, Tensor: &c.group.Tensor, Live: c.live, Peak: c.atPeak(cut.epoch), Total: c.total})
+			}
+		}
+	})
+	to.Retired = make([]snapshot.RetiredEntry, 0, cut.counts[1])
+	cut.retired.Read(lock, func(_ slab.ID, entries []snapshot.RetiredEntry) {
+		for _, e := range entries {
+			if !e.Total.IsZero() {
+				to.Retired = append(to.Retired, e)
+			}
+		}
+	})
+	return index
+}
+
+// copyAllocations copies the records, in the order of their allocation.
+func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *snapshot.Tables, index []int32) {
+	labels := make(map[slab.ID]string)
+	cut.labels.Read(lock, func(first slab.ID, names []string) {
+		for i, name := range names {
+			if name != "" {
+				labels[first+slab.ID(i)] = name
+			}
+		}
+	})
+	to.Allocations = make([]snapshot.AllocationEntry, 0, cut.counts[2])
+	cut.records.Read(lock, func(_ slab.ID, records []record) {
+		for i := range records {
+			if r := &records[i]; r.state == live && int(r.cell) < len(index) {
+				to.Allocations = append(to.Allocations, snapshot.AllocationEntry{
+					Site: index[r.cell], Foreign: r.foreign, Lost: r.lost, Ptr: r.ptr,
+					Allocated: r.allocated, Since: r.since, Seq: r.seq, Label: labels[r.label],
+				})
+			}
+		}
+	})
+	slices.SortFunc(to.Allocations, func(a, b snapshot.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+}

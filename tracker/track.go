@@ -1,0 +1,112 @@
+package tracker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// Track makes a mark: it compares the live buffers with those at the mark before,
+// appends the difference to the report, and returns it when that is written. A report that
+// could not be written does not stop the program: see Err.
+//
+// Its cost follows the groups that changed since the last mark, not the live
+// buffers.
+func (t *MemTracker) Track() *Mark { return t.track(snapshot.StackID(t.stacks.table.Capture(1))) }
+
+func (t *MemTracker) track(caller snapshot.StackID) *Mark {
+	m, queued, open := t.mark(caller)
+	if !open {
+		t.usedAfterClose("Track")
+	}
+	t.report.settle(queued)
+	return m
+}
+
+// mark makes a mark and puts its block in the queue for the report's writer. Of a
+// tracker that is closed it has only the levels.
+func (t *MemTracker) mark(caller snapshot.StackID) (m *Mark, queued *block, open bool) {
+	now, levels := t.now(), t.levels() // the clock and the device are not ours: no lock is held
+	t.marking.Lock()
+	defer t.marking.Unlock()
+
+	m = &Mark{Seq: t.marks + 1}
+	if stack := t.stacks.Stack(caller); len(stack) > 0 {
+		m.Site = stack[0]
+	}
+	t.mu.Lock()
+	now = t.history.moment(now)
+	t.ledgerLevels(&levels)
+	m.Time, m.Levels = t.start.Add(now), levels
+	if t.closed.Load() {
+		t.mu.Unlock()
+		return m, nil, false
+	}
+	t.ledger.cells.cut()
+	t.history.add(snapshot.EventEntry{Since: now, Action: snapshot.Marked, Stack: caller, Allocated: alloc.Bytes(m.Seq)})
+	t.mu.Unlock()
+
+	t.marks = m.Seq
+	changes := t.changes()
+	b := snapshot.NewDeltaBuilder(len(changes))
+	for _, c := range changes {
+		g, site := c.group, t.stacks.frame(c.line)
+		b.Add(g.Kind, g.DType, g.Shape, site, g.Tally(c.count))
+		t.growth.Note(site, g.Tally(c.count))
+	}
+	t.growth.Mark(m.Seq, now)
+	m.Delta = b.Delta()
+	t.recent.add(m)
+	return m, t.report.add(m), true
+}
+
+// Marks returns the latest marks, oldest first, as many as Config.MaxMarks
+// says. The marks are shared: do not write to them.
+func (t *MemTracker) Marks() []*Mark {
+	t.recent.mu.Lock()
+	defer t.recent.mu.Unlock()
+	return slices.Clone(t.recent.kept)
+}
+
+// WaitMark returns the oldest mark kept whose Seq is above after, and waits for
+// one if there is none. It never delays a Track: who comes back too late for a
+// mark misses it, and sees it from the Seq. The error is the context's, or
+// alloc.ErrClosed when the tracker is closed.
+func (t *MemTracker) WaitMark(ctx context.Context, after int) (*Mark, error) {
+	for {
+		m, added, err := t.recent.after(after)
+		if m != nil || err != nil {
+			return m, err
+		}
+		select {
+		case <-added:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for a mark: %w", ctx.Err())
+		}
+	}
+}
+
+// changesAtOnce is how many are told of without a pause.
+const changesAtOnce = 256
+
+// changes returns what changed up to the mark that was cut last. The caller holds the
+// marking lock.
+func (t *MemTracker) changes() (all []cellChange) {
+	for more := true; more; {
+		var some [changesAtOnce]cellChange
+		var n int
+		t.mu.Lock()
+		n, more = t.ledger.cells.tell(some[:])
+		t.mu.Unlock()
+		all = slices.Grow(all, n)
+		for _, c := range some[:n] {
+			if c.count != 0 {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
