@@ -78,7 +78,7 @@ func TestDumpsOfKilledProgramsAreDeleted(t *testing.T) {
 		readDump(t, path)
 	}
 	for process, dumps := range of {
-		assert.LessOrEqual(t, dumps, 2, process)
+		assert.LessOrEqual(t, dumps, 3, "the program %s may be killed before it deletes its oldest", process)
 	}
 }
 
