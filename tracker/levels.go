@@ -1,6 +1,7 @@
 package tracker
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -18,9 +19,15 @@ func (t *MemTracker) levels() snapshot.Levels {
 	}
 }
 
-// deviceLevels asks the device; it takes no lock of the tracker's.
+// deviceLevels asks the device; it takes no lock of the tracker's. Of Reserved it knows what a
+// pool holds, beside the tracker's own cache.
 func (t *MemTracker) deviceLevels() snapshot.Levels {
-	levels := snapshot.Levels{Reserved: -1, DriverUsed: -1, DriverTotal: -1}
+	levels := snapshot.Levels{DriverUsed: -1, DriverTotal: -1}
+	if pool, ok := alloc.As[alloc.ReservingDevice](t.device); ok {
+		if reserved, err := pool.Reserved(); err == nil {
+			levels.Reserved = reserved
+		}
+	}
 	if info, err := t.device.MemInfo(); err == nil && info.Total > 0 {
 		levels.DriverTotal = info.Total
 		if 0 <= info.Free && info.Free <= info.Total {
@@ -32,13 +39,24 @@ func (t *MemTracker) deviceLevels() snapshot.Levels {
 
 // ledgerLevels fills in what the ledger knows; the caller holds t.mu.
 func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
-	levels.Live = t.ledger.current
-	levels.Allocated = t.ledger.allocated
-	levels.Registered = t.ledger.registered
-	levels.Reserved = levels.Allocated - levels.Registered
-	if t.cache != nil {
-		levels.Reserved = t.cache.Locked().Stats().Reserved.Bytes.Current
+	l := &t.ledger
+	levels.Live = l.current
+	levels.Allocated, levels.Registered = l.allocated, l.registered
+	levels.Memory, levels.HostReserved = l.byMemory, l.host.registered
+	if t.onHost {
+		levels.HostReserved += t.held(l.host.allocated - l.host.registered)
+		return
 	}
+	levels.Reserved = max(levels.Reserved, t.held(l.allocated-l.registered))
+}
+
+// held is what the tracker's device holds for its buffers: those, and what the cache keeps. The
+// caller holds t.mu.
+func (t *MemTracker) held(buffers alloc.Bytes) alloc.Bytes {
+	if t.cache != nil {
+		return t.cache.Locked().Stats().Reserved.Bytes.Current
+	}
+	return buffers
 }
 
 // contradict reports whether the driver has less in use than the tracker holds.

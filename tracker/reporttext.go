@@ -48,7 +48,7 @@ func appendMark(b []byte, m *Mark) []byte {
 	b = appendMiB(b, m.DriverUsed)
 	b = append(b, " Untracked:"...)
 	b = appendMiB(b, m.Untracked())
-	return append(b, '\n')
+	return m.Levels.AppendMemory(append(b, '\n'), "   ")
 }
 
 // appendMiB appends an amount as the reference's totals print it, in one unit so

@@ -67,6 +67,9 @@ func (t *MemTracker) addCache(none bool) {
 		t.device = t.cache
 	}
 	t.sized, _ = t.device.(alloc.SizedAllocator)
+	memory := alloc.MemoryOf(t.device)
+	t.memory.Store(uint32(memory))
+	t.onHost = memory.OnHost()
 	t.mu = new(spinlock.Mutex)
 	if t.cache != nil {
 		t.mu = t.cache.Locker().(*spinlock.Mutex)
@@ -89,7 +92,7 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	default: // a refusal: the tracker tells of it itself
 		return
 	}
-	if t.ledger.closed {
+	if t.ledger.closed || t.onHost { // reserved memory is the device's
 		return
 	}
 	now := t.history.latest

@@ -24,6 +24,8 @@ type Change struct {
 	Kind  Kind        `json:"kind"`
 	DType alloc.DType `json:"dtype,omitempty"` // not valid where it is not known
 	Shape alloc.Shape `json:"shape"`           // shared: do not write
+	// Memory is what kind of memory the buffers are in.
+	Memory alloc.Memory `json:"memory,omitzero"`
 	Tally
 	// Sites are the lines of code that allocated the buffers that came and went,
 	// those in the direction of the whole change first, larger ones first. Their
@@ -65,7 +67,7 @@ func (d Delta) Add(e Delta) Delta {
 	for _, changes := range [][]Change{d.changes, e.changes} {
 		for _, c := range changes {
 			for _, s := range c.Sites {
-				b.Add(c.Kind, c.DType, c.Shape, s.Frame, s.Tally)
+				b.Add(&Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, s.Frame, s.Tally)
 			}
 		}
 	}
@@ -102,13 +104,16 @@ func NewDeltaBuilder(n int) DeltaBuilder {
 	}
 }
 
-func (b *DeltaBuilder) Add(kind Kind, dtype alloc.DType, shape alloc.Shape, site Frame, t Tally) {
-	b.key = shape.Append(append(append(b.key[:0], kind...), 0, byte(dtype)))
+// Add adds a change of the buffers of x at a line of code. It keeps the shape of x; what
+// x.Each says does not count. Memory that a source does not tell is taken for the device's: so
+// a file of an earlier version can be compared.
+func (b *DeltaBuilder) Add(x *Tensor, site Frame, t Tally) {
+	b.key = x.appendKey(b.key[:0], cmp.Or(x.Memory, alloc.DeviceMemory))
 	i, ok := b.index[string(b.key)]
 	if !ok {
 		i = len(b.changes)
 		b.index[string(b.key)] = i
-		b.changes = append(b.changes, Change{Kind: kind, DType: dtype, Shape: shape})
+		b.changes = append(b.changes, Change{Kind: x.Kind, DType: x.DType, Memory: x.Memory, Shape: x.Shape})
 		if i < len(b.sites) {
 			b.changes[i].Sites = b.sites[i : i : i+1]
 		}
@@ -162,7 +167,7 @@ func (b *DeltaBuilder) Delta() Delta {
 	slices.SortFunc(changes, func(x, y Change) int {
 		return cmp.Or(
 			compareTally(false, x.Tally, y.Tally),
-			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape))
+			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape), cmp.Compare(x.Memory, y.Memory))
 	})
 	return Delta{changes: changes}
 }
@@ -218,7 +223,7 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("read delta: %w", err)
 	}
 	for i, c := range in.Changes {
-		if _, err := readTensor(c.Shape, c.DType, c.Kind, 0); err != nil {
+		if _, err := readTensor(c.Shape, c.DType, c.Kind, c.Memory, 0); err != nil {
 			return fmt.Errorf("read delta: change %d: %w", i, err)
 		}
 		var sum Tally
@@ -275,6 +280,7 @@ func appendChange(b []byte, c Change) []byte {
 	b = append(b, " | "...)
 	b = text.AppendPadded(b, c.dtype(), 8)
 	b = append(b, " | "...)
+	b = appendMemory(b, c.Memory)
 	if len(c.Sites) == 0 {
 		return append(b, "unknown\n"...)
 	}
@@ -285,6 +291,18 @@ func appendChange(b []byte, c Change) []byte {
 		b = append(b, " more"...)
 	}
 	return append(b, '\n')
+}
+
+// appendMemory says where a buffer is that is not in plain device memory.
+func appendMemory(b []byte, m alloc.Memory) []byte {
+	if m == alloc.UnknownMemory || m == alloc.DeviceMemory {
+		return b
+	}
+	b = append(b, m.String()...)
+	if m.OnHost() {
+		b = append(b, " host"...)
+	}
+	return append(b, " memory | "...)
 }
 
 // String prints the tally and the line: "3 buffers, 6.8 MiB at main.go:12 main.load".
