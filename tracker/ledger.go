@@ -43,8 +43,8 @@ type ledger struct {
 	// byMemory is current by the kind of memory, and what is live on the host.
 	byMemory snapshot.ByMemory
 	host     hostBytes
-	buffers       int64       // records of the tracker's own, also after Close
-	closed        bool
+	buffers  int64 // records of the tracker's own, also after Close
+	closed   bool
 
 	freed []*snapshot.Lifetimes // by line; nil where nothing was freed
 }

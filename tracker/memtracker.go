@@ -21,7 +21,7 @@ type MemTracker struct {
 	opened *openedDevice
 	onHost bool          // the device's memory is the host's
 	memory atomic.Uint32 // alloc.Memory of the device
-	gc     bool // collect before ClearCache
+	gc     bool          // collect before ClearCache
 	lost   LostPolicy
 
 	origin Origin

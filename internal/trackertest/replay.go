@@ -57,7 +57,9 @@ func (s site) place() site { return site{section: s.section, line: s.line} }
 
 // group is what a mark tells of: where one line frees a buffer and another allocates one like it,
 // nothing has changed.
-func (s site) group() site { return site{kind: s.kind, dtype: s.dtype, shape: s.shape, memory: s.memory} }
+func (s site) group() site {
+	return site{kind: s.kind, dtype: s.dtype, shape: s.shape, memory: s.memory}
+}
 
 func caller(s snapshot.Stack) (f snapshot.Frame) {
 	if len(s) > 0 {

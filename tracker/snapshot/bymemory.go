@@ -57,8 +57,8 @@ func (b *ByMemory) UnmarshalJSON(text []byte) error {
 // AppendMemory appends a line for each kind of memory that has live buffers, but for plain device
 // memory, which is what is left of Live. Each begins with the indent:
 //
-//	Managed memory:      96.0 MiB in 1 buffer, part of the device's
-//	Pinned host memory:   8.0 MiB in 2 buffers, none of the device's
+//	Managed memory:     96.0 MiB in 1 buffer, part of the device's
+//	Pinned host memory: 8.0 MiB in 2 buffers, none of the device's
 func (l *Levels) AppendMemory(b []byte, indent string) []byte {
 	for _, m := range alloc.Memories() {
 		live := l.Memory[m]
@@ -68,7 +68,6 @@ func (l *Levels) AppendMemory(b []byte, indent string) []byte {
 		b = append(b, indent...)
 		from := len(b)
 		b = text.Pad(append(append(b, memoryTitle(m)...), ':'), from, 20)
-		b = text.AppendPadded(b, live.Bytes.String(), 10)
 		plural := "s"
 		if live.Count == 1 {
 			plural = ""
@@ -77,7 +76,7 @@ func (l *Levels) AppendMemory(b []byte, indent string) []byte {
 		if m.OnHost() {
 			part = "none of the device's"
 		}
-		b = fmt.Appendf(b, " in %d buffer%s, %s\n", live.Count, plural, part)
+		b = fmt.Appendf(b, "%v in %d buffer%s, %s\n", live.Bytes, live.Count, plural, part)
 	}
 	return b
 }

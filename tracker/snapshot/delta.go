@@ -52,11 +52,13 @@ func (d Delta) Len() int { return len(d.changes) }
 // IsZero reports whether nothing changed.
 func (d Delta) IsZero() bool { return len(d.changes) == 0 }
 
-// Sum returns the change of all groups together.
+// Sum returns the change of all groups in device memory together.
 func (d Delta) Sum() Tally {
 	var sum Tally
 	for _, c := range d.changes {
-		sum = sum.Add(c.Tally)
+		if !c.Memory.OnHost() {
+			sum = sum.Add(c.Tally)
+		}
 	}
 	return sum
 }

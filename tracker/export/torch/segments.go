@@ -39,7 +39,10 @@ func liveBlocks(s *snapshot.Snapshot) blocks {
 	index := make(map[key]int)
 	pending := pendingIn(s)
 	for a := range s.Allocations() {
-		g := groupOf(a.Kind, a.DType, a.Shape, a.Section)
+		if a.Memory.OnHost() {
+			continue
+		}
+		g := groupOf(a.Kind, a.DType, a.Memory, a.Shape, a.Section)
 		k := key{export.IdentifyStack(a.Stack), g}
 		i, ok := index[k]
 		if !ok {
@@ -209,5 +212,8 @@ func (w *writer) group(s site) {
 	w.name("shape")
 	w.text(s.shape.String())
 	w.nameItem("section", s.group.section)
+	if s.group.memory != w.memory {
+		w.nameItem("memory", s.group.memory.String())
+	}
 	w.endDict()
 }
