@@ -64,7 +64,7 @@ func ExampleMemTracker_Register() {
 	// Output:
 	//   | Count * Size     | Memory     | Kind      | Type  | Allocated at
 	// + | 1 * (268435456,) | 256.0 MiB  | Temporary | uint8
-	//     at example_test.go:54 tracker_test.ExampleMemTracker_Register
+	//     at example_test.go:58 tracker_test.ExampleMemTracker_Register
 	// -1 buffers, -256.0 MiB <nil>
 }
 
@@ -79,5 +79,5 @@ func ExampleSnapshot_Sub() {
 		fmt.Println(change.Count, change.Shape, change.DType, change.Bytes, "at", change.Sites[0].Frame)
 	}
 	// Output:
-	// 1 (1024, 1024) bfloat16 2.0 MiB at example_test.go:71 tracker_test.ExampleSnapshot_Sub
+	// 1 (1024, 1024) bfloat16 2.0 MiB at example_test.go:77 tracker_test.ExampleSnapshot_Sub
 }
