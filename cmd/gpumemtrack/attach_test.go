@@ -93,15 +93,28 @@ func TestAttachedPages(t *testing.T) {
 	h := attachedHandler(w)
 	get := func(path string) *httptest.ResponseRecorder {
 		out := httptest.NewRecorder()
-		h.ServeHTTP(out, httptest.NewRequest("GET", path, nil))
+		h.ServeHTTP(out, httptest.NewRequest("GET", "http://localhost"+path, nil))
 		return out
 	}
-	assert.Equal(t, 503, get("/").Code)
+	assert.Contains(t, get("/").Body.String(), "Nothing has asked for memory yet")
 	require.NoError(t, w.Start(exec.Command(command[0], command[1:]...).Run))
-	assert.Contains(t, get("/").Body.String(), "new_buffer")
-	assert.Contains(t, get("/dump").Body.String(), `"gpumemtrack.dump"`)
+	page := "/" + get("/").Header().Get("Location")
+	require.Regexp(t, `^/\d+-gpu0/$`, page)
+	for path, want := range map[string]string{
+		page:                     "<title>Live: GPU [0]",
+		page + "report":          "new_buffer",
+		page + "leaks":           `"suspects":`,
+		page + "profile?debug=1": "new_buffer",
+		page + "timeline":        `"seconds":`,
+		page + "levels":          `"closed":true`, // the program has ended
+		"/list":                  "leak[",
+		"/dump":                  `"gpumemtrack.dump"`,
+	} {
+		assert.True(t, strings.Contains(get(path).Body.String(), want), path)
+	}
 	assert.Regexp(t, `gpumem_live_bytes\{device="GPU",kind="Device",ordinal="0",pid="\d+",program="leak"\} 5.24288e\+06`, get("/metrics").Body.String())
 	assert.Equal(t, 404, get("/other").Code)
+	assert.Equal(t, 400, get(page+"profile?gc=1").Code, "another program's garbage is not ours to collect")
 }
 
 func TestAttachSaysWhatIsWrong(t *testing.T) {

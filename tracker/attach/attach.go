@@ -297,7 +297,17 @@ func (w *Watcher) keep(s *Source) {
 		w.sources = slices.Delete(w.sources, 0, 1)
 		w.doubt(time.Since(w.start), fmt.Sprintf("there were more than %d processes: the oldest are forgotten", maxSources))
 	}
+	for n := 1; s.name == "" || w.named(s.name); n++ { // an earlier process may have had the number
+		s.name = fmt.Sprintf("%d-%s", s.origin.PID, s.device.short())
+		if n > 1 {
+			s.name += fmt.Sprintf("-%d", n)
+		}
+	}
 	w.sources = append(w.sources, s)
+}
+
+func (w *Watcher) named(name string) bool {
+	return slices.ContainsFunc(w.sources, func(s *Source) bool { return s.name == name })
 }
 
 const maxDoubts = 16
@@ -339,13 +349,6 @@ func (w *Watcher) Record() *snapshot.Record {
 		}
 		first.Others = append(first.Others, r)
 	}
-	if first == nil {
-		return nil
-	}
-	first.Reason = "attach"
-	for _, d := range w.Doubts() {
-		first.Reason += "; " + d
-	}
 	return first
 }
 
@@ -357,6 +360,9 @@ func (w *Watcher) Close() error {
 		return nil
 	}
 	w.closed = true
+	for _, s := range w.sources {
+		s.wake()
+	}
 	w.mu.Unlock()
 	w.libraries.stop()
 	w.probes.detach()

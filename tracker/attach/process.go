@@ -87,7 +87,7 @@ func (p *process) source(d deviceID) *Source {
 	s := p.sources[d]
 	if s == nil {
 		s = &Source{
-			mu: &p.w.mu, start: p.w.start, now: time.Now, origin: p.origin, device: d,
+			w: p.w, now: time.Now, origin: p.origin, device: d,
 			ledger: newLedger(p.stacks, p.w.cfg.MaxEvents),
 			growth: snapshot.NewFollower(warmup),
 		}
@@ -133,7 +133,8 @@ func (p *process) exec(now time.Duration) {
 func (p *process) end(now time.Duration) {
 	at := p.w.start.Add(now)
 	for _, s := range p.sources {
-		s.now = func() time.Time { return at }
+		s.now, s.ended = func() time.Time { return at }, true
+		s.wake()
 	}
 }
 
