@@ -94,7 +94,9 @@ func (a *app) attach(o attachOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	w, err := attach.New(attach.Config{Libraries: o.libraries})
+	driver := openAttachDriver()
+	defer driver.close()
+	w, err := attach.New(attach.Config{Libraries: o.libraries, Driver: driver})
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type Source struct {
 	name   string
 	now    func() time.Time
 	ended  bool
+	before alloc.Bytes
 	origin snapshot.Origin
 	device deviceID
 	ledger ledger
@@ -78,34 +79,60 @@ func (s *Source) Origin() snapshot.Origin { return s.origin }
 // name of their own and the ordinal 0.
 func (s *Source) Device() (name string, ordinal int) { return s.device.name(), max(0, int(s.device)) }
 
+// Before returns what the process held of the device when it began to be watched, contexts
+// included, as the driver said: it is in no ledger. -1 is that it is not known. It is 0 of a
+// process that was watched from its start.
+func (s *Source) Before() alloc.Bytes { return s.before }
+
 // Snapshot copies the ledger.
 func (s *Source) Snapshot() *snapshot.Snapshot {
+	used, total := s.driver()
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
-	return s.snapshot(true)
+	return s.snapshot(true, s.levels(used, total))
 }
 
 // LightSnapshot is a Snapshot without the single allocations.
 func (s *Source) LightSnapshot() *snapshot.Snapshot {
+	used, total := s.driver()
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
-	return s.snapshot(false)
+	return s.snapshot(false, s.levels(used, total))
 }
 
-// levels are those of the ledger: what the driver has in use besides is not known.
-func (s *Source) levels() snapshot.Levels {
+// driver asks the driver what is in use of the device, by all processes; -1 is unknown. The
+// caller does not hold the lock: a driver takes its time.
+func (s *Source) driver() (used, total alloc.Bytes) {
+	if s.device < 0 || s.hasEnded() {
+		return -1, -1
+	}
+	used, total, err := s.w.cfg.Driver.Memory(s.origin.PID, int(s.device))
+	if err != nil {
+		return -1, -1
+	}
+	return used, total
+}
+
+func (s *Source) hasEnded() bool {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.ended
+}
+
+// levels are those of the ledger, and what the driver said.
+func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
 	l := &s.ledger
 	return snapshot.Levels{
 		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Reserved: l.current.Bytes - l.registered,
-		DriverUsed: -1, DriverTotal: -1,
+		DriverUsed: used, DriverTotal: total,
 	}
 }
 
-func (s *Source) snapshot(whole bool) *snapshot.Snapshot {
+func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot {
 	l := &s.ledger
 	name, ordinal := s.Device()
 	head := snapshot.Head{
-		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, Levels: s.levels(), Peak: l.peak, Total: l.total, Events: l.events.next,
+		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
 	}
 	tables := snapshot.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.w.start}
 	index := make(map[*site]int32, len(l.sites))
@@ -154,11 +181,12 @@ func (s *Source) history() *snapshot.History {
 // Track makes a mark: what changed since the one before. No line of code called it, so
 // that its Site is unknown.
 func (s *Source) Track() *snapshot.Mark {
+	used, total := s.driver()
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	now := s.now()
 	s.marks++
-	m := &snapshot.Mark{Seq: s.marks, Time: now, Levels: s.levels()}
+	m := &snapshot.Mark{Seq: s.marks, Time: now, Levels: s.levels(used, total)}
 	b := snapshot.NewDeltaBuilder(len(s.ledger.changed))
 	for its := range s.ledger.changed {
 		change := its.tensor.Tally(its.live - its.marked)
@@ -254,11 +282,12 @@ func (s *Source) Dump(w io.Writer, reason string) error { return s.record(reason
 
 func (s *Source) record(reason string) *snapshot.Record {
 	reason = strings.Join(append([]string{reason}, s.w.Doubts()...), "; ")
+	used, total := s.driver()
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	return &snapshot.Record{
 		Time: s.now(), Reason: reason, Process: snapshot.Process{PID: s.origin.PID, Path: s.origin.Program},
-		Snapshot: s.snapshot(true), History: s.history(), Marks: slices.Clone(s.recent),
+		Snapshot: s.snapshot(true, s.levels(used, total)), History: s.history(), Marks: slices.Clone(s.recent),
 	}
 }
 
