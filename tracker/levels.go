@@ -43,20 +43,19 @@ func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 	levels.Live = l.current
 	levels.Allocated, levels.Registered = l.allocated, l.registered
 	levels.Memory, levels.HostReserved = l.byMemory, l.host.registered
+	own, pending := l.allocated-l.registered, alloc.Bytes(0)
 	if t.onHost {
-		levels.HostReserved += t.held(l.host.allocated - l.host.registered)
+		own = l.host.allocated - l.host.registered
+	}
+	if t.cache != nil {
+		stats := t.cache.Locked().Stats()
+		own, pending = stats.Reserved.Bytes.Current, stats.Pending.Bytes.Current
+	}
+	if t.onHost {
+		levels.HostReserved += own
 		return
 	}
-	levels.Reserved = max(levels.Reserved, t.held(l.allocated-l.registered))
-}
-
-// held is what the tracker's device holds for its buffers: those, and what the cache keeps. The
-// caller holds t.mu.
-func (t *MemTracker) held(buffers alloc.Bytes) alloc.Bytes {
-	if t.cache != nil {
-		return t.cache.Locked().Stats().Reserved.Bytes.Current
-	}
-	return buffers
+	levels.Reserved, levels.Pending = max(levels.Reserved, own), pending
 }
 
 // contradict reports whether the driver has less in use than the tracker holds.

@@ -16,13 +16,15 @@ type MemTracker struct {
 	device alloc.Device // the cache, if there is one
 	name   string       // the device's, and its ordinal
 	sized  alloc.SizedAllocator
-	cache  *alloc.Cache
-	owned  bool // the cache is the tracker's own
-	opened *openedDevice
-	onHost bool          // the device's memory is the host's
-	memory atomic.Uint32 // alloc.Memory of the device
-	gc     bool          // collect before ClearCache
-	lost   LostPolicy
+	// streamed is a device that knows of streams; else nil.
+	streamed alloc.StreamAllocator
+	cache    *alloc.Cache
+	owned    bool // the cache is the tracker's own
+	opened   *openedDevice
+	onHost   bool          // the device's memory is the host's
+	memory   atomic.Uint32 // alloc.Memory of the device
+	gc       bool          // collect before ClearCache
+	lost     LostPolicy
 
 	origin Origin
 	start  time.Time

@@ -29,6 +29,8 @@ type Levels struct {
 	// Registered is the part of Allocated that other code allocated. With Reserved it
 	// is "Total Allocated Memory".
 	Registered alloc.Bytes `json:"registered_bytes"`
+	// Pending is the part of Reserved that was freed while other streams may still use it.
+	Pending alloc.Bytes `json:"pending_bytes,omitzero"`
 	// Memory splits the live buffers by the kind of their memory: those of Live, and those on
 	// the host.
 	Memory ByMemory `json:"memory,omitzero"`
