@@ -20,6 +20,7 @@ func NewCache(dev Device, cfg CacheConfig) *Cache {
 	c := &Cache{
 		dev:    dev,
 		device: fmt.Sprintf("%s %d", dev.Name(), dev.Ordinal()),
+		memory: MemoryOf(dev),
 		events: eventQueue{tell: cfg.OnSegment},
 	}
 	c.live = newTable(&c.blocks)

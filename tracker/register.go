@@ -13,12 +13,21 @@ import (
 // the ledger, with the caller's stack: an arena, a framework's engine, a C
 // library. The memory stays theirs; they call Unregister before they free it.
 // An address that is live already is ErrDuplicatePtr, 0 is alloc.ErrUnknownPtr.
-func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+//
+// It may be any kind of memory, the host's too, which the option InMemory says:
+//
+//	err := tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(alloc.PinnedMemory))
+func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
 	stack := snapshot.StackID(t.stacks.table.Capture(1))
 	x, err := snapshot.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return fmt.Errorf("register %v: %w", ptr, err)
 	}
+	about, err := newRegistration(opts)
+	if err != nil {
+		return fmt.Errorf("register %v: %w", ptr, err)
+	}
+	x.Memory = about.memory
 	if ptr == 0 {
 		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
 	}
@@ -35,6 +44,7 @@ func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DTyp
 	r.ptr, r.foreign = ptr, true
 	t.enter(r, cell, x.Each, in, now, snapshot.Registered)
 	t.ledger.addresses.Add(uint64(ptr), id)
+	t.ledger.label(id, r, about.label)
 	return nil
 }
 

@@ -12,9 +12,12 @@
 //
 // As in a heap profile of Go: inuse_space and inuse_objects are the live buffers,
 // alloc_space and alloc_objects all buffers ever, with requested bytes and whole
-// stacks. Samples have the labels device, stream, kind, dtype, shape and section, and of
-// the process rank, world_size, host, pid and program, where they are known. A
+// stacks. Samples have the labels device, stream, kind, dtype, shape, section and memory, and
+// of the process rank, world_size, host, pid and program, where they are known. A
 // profile needs no single allocations: a light snapshot gives the same.
+//
+// Live buffers in host memory (pinned, mapped) are counted in host_space and host_objects, which
+// are there only if there are any, and in no other column.
 //
 // A profile of a source that knows no totals, such as a snapshot of JAX, has inuse
 // values only. The frames of libraries that a call site was found behind are in the
