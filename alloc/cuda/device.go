@@ -19,7 +19,7 @@ type Device struct {
 	mu     sync.RWMutex // held for reading during each call
 	closed bool
 
-	intervals intervals
+	events openEvents
 
 	reservedMu sync.Mutex // taken before mu
 	reserved   map[alloc.Ptr]*reservation
@@ -163,7 +163,7 @@ func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{Free: alloc.Bytes(free), Total: alloc.Bytes(total)}, nil
 }
 
-// Close gives back the context that Open took, and the events of its intervals. What
+// Close gives back the context that Open took, and the events of its intervals and streams. What
 // was allocated lives on if somebody else in the process holds the primary context,
 // and is freed with it if not. After Close every call is alloc.ErrClosed, Close too.
 func (d *Device) Close() error {
@@ -173,7 +173,7 @@ func (d *Device) Close() error {
 		return fmt.Errorf("close %v: %w", d, alloc.ErrClosed)
 	}
 	d.closed = true
-	if err := errors.Join(d.endIntervals(), d.release()); err != nil {
+	if err := errors.Join(d.destroyEvents(), d.release()); err != nil {
 		return fmt.Errorf("close %v: %w", d, mapped(err))
 	}
 	return nil

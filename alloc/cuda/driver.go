@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
@@ -22,6 +23,7 @@ type driver struct {
 	ctxPushCurrent, ctxPopCurrent, ctxGetDevice, ctxSynchronize     function
 	memAlloc, memFree, memGetInfo, memcpyHtoD, memcpyDtoH           function
 	eventCreate, eventDestroy, eventRecord, eventSync, eventElapsed function
+	eventQuery                                                      function
 
 	// Virtual memory; 0 on a driver that has none.
 	addressReserve, addressFree, memCreate, memRelease, memMap, memSetAccess, memUnmap function
@@ -77,6 +79,7 @@ func (d *driver) symbols() []symbol {
 		{&d.eventRecord, "cuEventRecord", ""},
 		{&d.eventSync, "cuEventSynchronize", ""},
 		{&d.eventElapsed, "cuEventElapsedTime", ""},
+		{&d.eventQuery, "cuEventQuery", ""},
 	}
 }
 
@@ -234,15 +237,21 @@ func (d *driver) copyToHost(dst []byte, src uint64) error {
 	return d.memcpyDtoH.call(uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)))
 }
 
-func (d *driver) createEvent() (e event, err error) {
-	err = d.eventCreate.call(uintptr(unsafe.Pointer(&e)), 0)
+// eventWithoutTiming is CU_EVENT_DISABLE_TIMING.
+const eventWithoutTiming = 2
+
+func (d *driver) createEvent(flags uint32) (e event, err error) {
+	err = d.eventCreate.call(uintptr(unsafe.Pointer(&e)), uintptr(flags))
 	return e, err
 }
 
 func (d *driver) destroyEvent(e event) error { return d.eventDestroy.call(uintptr(e)) }
 
-// recordEvent records in the default stream.
-func (d *driver) recordEvent(e event) error { return d.eventRecord.call(uintptr(e), 0) }
+func (d *driver) recordEvent(e event, s alloc.Stream) error {
+	return d.eventRecord.call(uintptr(e), uintptr(s))
+}
+
+func (d *driver) queryEvent(e event) error { return d.eventQuery.call(uintptr(e)) }
 
 func (d *driver) waitEvent(e event) error { return d.eventSync.call(uintptr(e)) }
 
