@@ -18,8 +18,11 @@ func (t *MemTracker) levels() snapshot.Levels {
 	}
 }
 
-// deviceLevels asks the device; it takes no lock of the tracker's.
+// deviceLevels asks the device; no lock is held. What is pending no more is inactive then.
 func (t *MemTracker) deviceLevels() snapshot.Levels {
+	if t.cache != nil {
+		t.cache.Poll()
+	}
 	levels := snapshot.Levels{Reserved: -1, DriverUsed: -1, DriverTotal: -1}
 	if info, err := t.device.MemInfo(); err == nil && info.Total > 0 {
 		levels.DriverTotal = info.Total
