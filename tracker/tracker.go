@@ -123,7 +123,7 @@ func (t *MemTracker) openReport(cfg Config) error {
 			max: max(minReportBytes, cmp.Or(max(0, cfg.MaxReportBytes), defaultMaxReportBytes)),
 		}
 		if err := t.report.file.create(); err != nil {
-			return fmt.Errorf("begin the memory report: %w", err)
+			return fmt.Errorf("begin the memory report: %w: set Config.Dir to a directory that can be written, or Config.Report to a writer (io.Discard for no report)", err)
 		}
 	}
 	if cfg.Report != io.Discard {
