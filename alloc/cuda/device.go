@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Device is an open CUDA device. Make one with Open or FromHandle.
@@ -89,7 +90,7 @@ func (d *Device) Name() string { return d.info.Name }
 func (d *Device) Ordinal() int { return d.info.Ordinal }
 
 // String returns the name and the ordinal: "NVIDIA A100-SXM4-40GB 0".
-func (d *Device) String() string { return fmt.Sprintf("%s %d", d.info.Name, d.info.Ordinal) }
+func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.info.Name, d.info.Ordinal)) }
 
 // do makes the context current on this thread for the time of a call.
 func (d *Device) do(call func() error) error {

@@ -170,12 +170,12 @@ func (d *driver) device(ordinal int) (dev device, err error) {
 	return dev, err
 }
 
-func (d *driver) name(dev device) (string, error) { return text(d.deviceGetName, dev) }
+func (d *driver) name(dev device) (string, error) { return deviceText(d.deviceGetName, dev) }
 
-func (d *driver) pciBusID(dev device) (string, error) { return text(d.deviceGetPCIBusID, dev) }
+func (d *driver) pciBusID(dev device) (string, error) { return deviceText(d.deviceGetPCIBusID, dev) }
 
-// text calls a function that fills in a C string.
-func text(f function, dev device) (string, error) {
+// deviceText calls a function that fills in a C string.
+func deviceText(f function, dev device) (string, error) {
 	var s [256]byte
 	err := f.call(uintptr(unsafe.Pointer(&s)), uintptr(len(s)-1), uintptr(dev))
 	return goString(unsafe.Pointer(&s)), err

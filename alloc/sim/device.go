@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Device is a simulated GPU, open from New to Close.
@@ -66,7 +67,7 @@ func (d *Device) Name() string { return d.name }
 func (d *Device) Ordinal() int { return d.ordinal }
 
 // String returns the name and the ordinal: "Simulated GPU 0".
-func (d *Device) String() string { return fmt.Sprintf("%s %d", d.name, d.ordinal) }
+func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.name, d.ordinal)) }
 
 // Alloc gives n bytes. The errors are *alloc.OutOfMemoryError when too few
 // pages are free, *alloc.SizeError when n is negative, alloc.ErrClosed, and
