@@ -161,10 +161,7 @@ func (c *Cache) giveBack() (given Bytes, err error) {
 	if c.expands() {
 		given, err = c.tuning.expandable.giveBack()
 	} else {
-		c.mu.Lock()
-		leaving := c.detachFree(func(id) bool { return true })
-		c.mu.Unlock()
-		given, err = c.give(leaving)
+		given, err = c.give(c.detachFree(func(id) bool { return true }))
 	}
 	return given, errors.Join(pendingErr, err)
 }
