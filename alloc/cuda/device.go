@@ -30,6 +30,7 @@ var (
 	_ alloc.Device       = (*Device)(nil)
 	_ alloc.Synchronizer = (*Device)(nil)
 	_ alloc.Copier       = (*Device)(nil)
+	_ alloc.Filler       = (*Device)(nil)
 	_ alloc.Timer        = (*Device)(nil)
 )
 

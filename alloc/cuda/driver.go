@@ -23,7 +23,7 @@ type driver struct {
 	ctxPushCurrent, ctxPopCurrent, ctxGetDevice, ctxSynchronize     function
 	memAlloc, memFree, memGetInfo, memcpyHtoD, memcpyDtoH           function
 	eventCreate, eventDestroy, eventRecord, eventSync, eventElapsed function
-	eventQuery                                                      function
+	eventQuery, memsetD8Async                                       function
 
 	// Virtual memory; 0 on a driver that has none.
 	addressReserve, addressFree, memCreate, memRelease, memMap, memSetAccess, memUnmap function
@@ -80,6 +80,7 @@ func (d *driver) symbols() []symbol {
 		{&d.eventSync, "cuEventSynchronize", ""},
 		{&d.eventElapsed, "cuEventElapsedTime", ""},
 		{&d.eventQuery, "cuEventQuery", ""},
+		{&d.memsetD8Async, "cuMemsetD8Async", ""},
 	}
 }
 
@@ -235,6 +236,10 @@ func (d *driver) copyToDevice(dst uint64, src []byte) error {
 
 func (d *driver) copyToHost(dst []byte, src uint64) error {
 	return d.memcpyDtoH.call(uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)))
+}
+
+func (d *driver) fill(p uint64, n int64, value byte, s alloc.Stream) error {
+	return d.memsetD8Async.call(uintptr(p), uintptr(value), uintptr(n), uintptr(s))
 }
 
 // eventWithoutTiming is CU_EVENT_DISABLE_TIMING.

@@ -159,3 +159,27 @@ func TestStreamPrograms(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, live)
 }
+
+// TestFill: a fill comes behind what its stream has to do.
+func TestFill(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	dev := standstill(t)
+	s, other := newStream(t), newStream(t)
+	p, err := dev.Alloc(4)
+	require.NoError(t, err)
+	require.NoError(t, gpuemu.Queue(gpuemu.Work{Stream: uint64(s), Ptr: uint64(p), Size: 4, Time: 10, Writes: true, Value: 'a'}))
+	require.NoError(t, dev.Fill(p, 2, 'b', s))
+	require.NoError(t, gpuemu.Queue(gpuemu.Work{Stream: uint64(other), Ptr: uint64(p + 1), Size: 1, Time: 20, Writes: true, Value: 'c'}))
+	b := make([]byte, 4)
+	require.NoError(t, dev.CopyToHost(b, p), "which waits for all streams")
+	assert.Equal(t, "bcaa", string(b))
+	assert.GreaterOrEqual(t, dev.Now(), time.Duration(20))
+	assert.ErrorIs(t, dev.Fill(p, 5, 0, s), alloc.ErrUnknownPtr)
+	require.NoError(t, dev.Fill(p, 0, 0, s))
+	var size *alloc.SizeError
+	assert.ErrorAs(t, dev.Fill(p, -1, 0, s), &size)
+	fail(t, dev.Control, "cuMemsetD8Async", 719)
+	assert.ErrorIs(t, dev.Fill(p, 1, 0, s), cuda.ErrDeviceLost)
+}

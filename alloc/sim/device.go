@@ -33,6 +33,7 @@ var (
 	_ alloc.Device       = (*Device)(nil)
 	_ alloc.Synchronizer = (*Device)(nil)
 	_ alloc.Copier       = (*Device)(nil)
+	_ alloc.Filler       = (*Device)(nil)
 	_ alloc.Timer        = (*Device)(nil)
 	_ alloc.EventDevice  = (*Device)(nil)
 	_ alloc.ReuseChecker = (*Device)(nil)
@@ -99,7 +100,7 @@ func (d *Device) Free(p alloc.Ptr) error {
 		return err
 	}
 	if _, ok := d.memory.live[p]; ok {
-		d.streams.drain()
+		d.memory.write(d.streams.drain())
 		d.memory.free(p)
 		return nil
 	}
