@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -28,7 +29,7 @@ func New(cfg Config) (*MemTracker, error) {
 	t := &MemTracker{
 		device:  device,
 		opened:  opened,
-		name:    fmt.Sprintf("%s %d", device.Name(), device.Ordinal()),
+		name:    text.Line(fmt.Sprintf("%s %d", device.Name(), device.Ordinal())),
 		gc:      cfg.GCOnClearCache,
 		lost:    cfg.Lost,
 		origin:  fillOrigin(cfg.Origin),

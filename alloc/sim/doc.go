@@ -36,7 +36,7 @@
 //
 // Memory is accounted and not held: a device of 192 GiB costs no more than its
 // live allocations' records, unless Config.Backed asks for host memory behind
-// each of them, for copies. An Alloc searches the holes between allocations in
+// those that are copied to or from. An Alloc searches the holes between allocations in
 // order. The device remembers every address that it ever gave, to tell a
 // double free from a foreign address; addresses that are reused cost nothing
 // more.
