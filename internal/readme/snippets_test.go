@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 )
 
-// What follows is the README's code, line by line, so that it compiles.
+// What follows is the pages' code, line by line, so that it compiles.
 
 var _ = func() error {
 	tr, err := tracker.New(tracker.Config{}) // begins the report
