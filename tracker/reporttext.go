@@ -50,6 +50,9 @@ func appendMark(b []byte, m *Mark) []byte {
 	b = appendMiB(b, m.DriverUsed)
 	b = append(b, "              Untracked:"...)
 	b = appendMiB(b, m.Untracked())
+	if m.Pending > 0 {
+		b = appendMiB(append(b, " Pending:"...), m.Pending)
+	}
 	return append(bytes.TrimRight(b, " "), '\n')
 }
 
