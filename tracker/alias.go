@@ -49,5 +49,6 @@ func IgnoreFunction(name string) LeakOption { return snapshot.IgnoreFunction(nam
 // part of it.
 func IgnoreSection(path string) LeakOption { return snapshot.IgnoreSection(path) }
 
-// ReadSnapshot reads a snapshot that was written as JSON: see [snapshot.Read].
+// ReadSnapshot reads a snapshot that was written as JSON: see [snapshot.Read]. The errors are
+// the same.
 func ReadSnapshot(r io.Reader) (*Snapshot, error) { return snapshot.Read(r) }

@@ -22,15 +22,16 @@ func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Bu
 	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, shape, dtype, kind)
 }
 
-// AllocOn is Alloc for work on a stream, which Alloc is for the default stream: the cache may hand
-// out memory that work on that stream still uses, since what is queued there runs later. Where other
-// streams use the buffer too, see Buffer.RecordStream.
+// AllocOn is Alloc for work on a stream, which Alloc is for the default stream: the cache may
+// hand out memory that work on that stream still uses, since what is queued there runs later.
+// Where other streams use the buffer too, see Buffer.RecordStream. The errors are those of
+// Alloc.
 func (t *MemTracker) AllocOn(s alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), s, shape, dtype, kind)
 }
 
-// AllocBytes takes n bytes of device memory, as a tensor of n uint8 elements.
-// See Alloc.
+// AllocBytes takes n bytes of device memory, as a tensor of n uint8 elements. See Alloc. A
+// negative size is an *alloc.SizeError; the other errors are those of Alloc.
 func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 	stack := snapshot.StackID(t.stacks.table.Capture(1))
 	if n < 0 {
@@ -47,7 +48,7 @@ func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 //
 //	x, err := tracker.Make[float32](tr, 32, 3, 224, 224)
 //
-// See Alloc.
+// See Alloc. The errors are those of Alloc.
 func Make[T alloc.Element](t *MemTracker, dims ...int) (*Buffer, error) {
 	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, dims, alloc.DTypeOf[T](), Unspecified)
 }

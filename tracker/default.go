@@ -57,7 +57,7 @@ func Track() *Mark {
 	return t.track(snapshot.StackID(t.stacks.table.Capture(1)))
 }
 
-// ClearCache calls ClearCache of the Default tracker.
+// ClearCache calls ClearCache of the Default tracker. The errors are the same.
 func ClearCache() (alloc.Bytes, error) { return Default().ClearCache() }
 
 // Do calls Do of the Default tracker.
@@ -66,7 +66,7 @@ func Do(name string, f func()) *Section {
 	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).run(f)
 }
 
-// Run calls Run of the Default tracker.
+// Run calls Run of the Default tracker. The error is f's.
 func Run(name string, f func() error) error {
 	t := Default()
 	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).try(f)
@@ -78,7 +78,7 @@ func SectionContext(ctx context.Context, name string) (context.Context, *Section
 	return t.sectionContext(ctx, snapshot.StackID(t.stacks.table.Capture(1)), name)
 }
 
-// Alloc calls Alloc of the Default tracker.
+// Alloc calls Alloc of the Default tracker. The errors are the same.
 func Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	t := Default()
 	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, shape, dtype, kind)

@@ -86,10 +86,11 @@ func thisProcess() snapshot.Process {
 // unfinished files of programs that were killed are deleted too. A file's name has
 // the time, the host, the number of the process, and a number.
 //
-// A file takes at most Config.MaxDumpBytes. A dump that would be larger loses detail
-// until it fits: the older events and marks, then the cache's segments, then the
-// single allocations, then most of the other events, then the call sites that hold least.
-// Dump.LeftOut says what is missing.
+// A file takes at most Config.MaxDumpBytes. A dump that would be larger loses detail until it
+// fits: the older events and marks, then the cache's segments, then the single allocations,
+// then most of the other events, then the call sites that hold least. Dump.LeftOut says what
+// is missing. The error says that the tracker is closed (alloc.ErrClosed) or that the file
+// cannot be written; no file is left then.
 func (t *MemTracker) DumpFile(dir, reason string) (path string, err error) {
 	d, err := t.newDump(reason, t.dumps.maxBytes)
 	if err != nil {

@@ -147,9 +147,10 @@ func (t *MemTracker) describe(total alloc.Bytes) string {
 // Device returns the device that the tracker allocates from: its cache, if it has one.
 func (t *MemTracker) Device() alloc.Device { return t.device }
 
-// ClearCache gives the memory that the cache keeps for reuse back to the
-// driver, and returns how much that was. Memory in live buffers, and cached
-// pieces that share a segment with them, stay. Without a cache it does nothing.
+// ClearCache gives the memory that the cache keeps for reuse back to the driver, and returns
+// how much that was. Memory in live buffers, and cached pieces that share a segment with them,
+// stay. Without a cache it does nothing. The error is alloc.ErrClosed after Close, or the
+// driver's; what was given back counts also with an error.
 func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 	if t.closed.Load() {
 		return 0, fmt.Errorf("clear cache: tracker: %w", alloc.ErrClosed)

@@ -50,7 +50,7 @@ func (d *Device) copy(p alloc.Ptr, n int, move func(memory []byte)) error {
 	return nil
 }
 
-// StartInterval times by the host's clock.
+// StartInterval times by the host's clock. The error is alloc.ErrClosed.
 func (d *Device) StartInterval() (alloc.Interval, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
