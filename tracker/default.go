@@ -11,10 +11,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Default returns the tracker that the package's functions use. The first call
-// opens the device that New opens for a Config that names none, and the simulated
-// GPU if that is an error; the report's first line says which. If no report can be
-// made in the current directory, there is none. What it fell back to is logged once.
+// Default returns the tracker that the package's functions use. The first call makes it, on
+// the device that New opens for an empty Config, or on the simulated GPU if opening that
+// device fails. The report's first line names the device. If the current directory cannot be
+// written, there is no report. Each of these fallbacks is logged once.
 func Default() *MemTracker {
 	d := defaultTracker()
 	if d.told.CompareAndSwap(false, true) {
