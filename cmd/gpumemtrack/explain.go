@@ -18,12 +18,12 @@ func explainCommand(a *app) *cobra.Command {
 		Long: `Explain, for a dump or a memory snapshot of PyTorch, what reserved memory is for, to the byte: what
 rounding costs, what the cache would give back, and what is stuck between buffers, with the lines of
 code that keep it. What other settings, or another order, would have saved is found by replaying the
-history; see gpumemtrack replay. FILE may be the URL of a live page.`,
+history; see gpumemtrack replay. FILE may be the URL of a live page, or - for standard input.`,
 		Example: `  gpumemtrack explain crash.dump.json
   gpumemtrack explain snapshot.pickle --peak`,
 		Args: exactly(1, "the file of a dump or a memory snapshot of PyTorch"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			r, err := openRecord(args[0], device)
+			r, err := a.openRecord(args[0], device)
 			if err != nil {
 				return err
 			}
