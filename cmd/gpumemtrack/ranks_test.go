@@ -14,9 +14,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// writeRanks writes the snapshots of so many ranks, each of 100 call sites.
+// writeRanks writes the snapshots of so many ranks, each of 300 call sites.
 func writeRanks(t testing.TB, dir string, ranks int) {
-	stacks := make(stackList, 100)
+	stacks := make(stackList, 300)
 	tables := snapshot.Tables{Stacks: stacks, Sections: []string{""}}
 	for i := range stacks {
 		for depth := range 12 {
