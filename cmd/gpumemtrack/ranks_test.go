@@ -55,3 +55,18 @@ func BenchmarkDiffOfRanks(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkRanks shows and explains a run of a thousand ranks.
+func BenchmarkRanks(b *testing.B) {
+	dir := b.TempDir()
+	writeRanks(b, dir, 1000)
+	for _, command := range []string{"show", "explain"} {
+		b.Run(command, func(b *testing.B) {
+			for b.Loop() {
+				if code := run([]string{command, dir}, strings.NewReader(""), io.Discard, io.Discard); code != 0 {
+					b.Fatal(code)
+				}
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -17,6 +18,8 @@ func addDeviceFlag(cmd *cobra.Command, device *int) {
 	cmd.Flags().IntVar(device, "device", -1, "the `NUMBER` of the device, in a file of several; without it, the one with most memory")
 }
 
+var errNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
+
 // openRecord reads the record of a device from a file or a live page; -1 is the first.
 func openRecord(path string, device int) (*snapshot.Record, error) {
 	open := files.Open
@@ -28,7 +31,7 @@ func openRecord(path string, device int) (*snapshot.Record, error) {
 		return nil, err
 	}
 	if f.Record == nil {
-		return nil, fmt.Errorf("%s is a %s: want a dump, or a memory snapshot of PyTorch", path, f.Format)
+		return nil, fmt.Errorf("%s is a %s: %w", path, f.Format, errNoRecord)
 	}
 	if device < 0 {
 		return f.Record, nil
