@@ -123,9 +123,9 @@ const (
 // and does not disturb the program: the device's memory and time, and the
 // process's resident set at both ends.
 type SectionConfig struct {
-	// HostDetail measures Go's heap and the peak of the resident set as well, which
-	// makes a section take about five times as long. GCBefore and ResetHostPeak
-	// include it.
+	// HostDetail measures Go's heap, the peak of the resident set and the processor time as
+	// well, which makes a section take several times as long. GCBefore and ResetHostPeak
+	// include it. Without it, the resident set may be one that was read up to 10 µs before.
 	HostDetail bool
 	// GCBefore runs the Go collector before each measurement, outside of the
 	// time that is measured: host memory then has no garbage in it, and buffers
