@@ -29,7 +29,7 @@ type probes struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
 
-	multi           bool            // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
+	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
 	functions       []function
 	entries, leaves []*ebpf.Program // by index in functions; nil where there is none
 	tracepoints     []*ebpf.Program

@@ -16,7 +16,7 @@ func newProbes(Config, []function) (*probes, error) {
 
 func (*probes) watch(int) error             { return nil }
 func (*probes) forget(int)                  {}
-func (*probes) library(_, _ string) error { return nil }
+func (*probes) library(_, _ string) error   { return nil }
 func (*probes) next(*event) error           { return errFlushed }
 func (*probes) flush() error                { return nil }
 func (*probes) lost() (count, since uint64) { return 0, 0 }
