@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	_ Device         = (*Cache)(nil)
-	_ SizedAllocator = (*Cache)(nil)
+	_ SizedAllocator  = (*Cache)(nil)
+	_ StreamAllocator = (*Cache)(nil)
 )
 
 // NewCache returns an empty Cache over dev. Nothing else should allocate

@@ -121,7 +121,7 @@ func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 		if next >= 0 && i == segments[next].end-1 {
 			a.recompute(segments[next])
 		}
-		sum := gradients[i].sum
+		sum := gradients[i].sum + gradients[i].passing
 		if there {
 			sum += max(0, gradients[i].stays)
 		} else {
@@ -249,9 +249,10 @@ func (g *gradientSet) settle() {
 }
 
 // gradient is the memory of the gradients that an operation makes of its
-// layer's parameters: that which stays, and that which is needed meanwhile to add
-// to the gradient of a tied parameter, the summand and the new sum.
+// layer's parameters: that which stays, that which is needed meanwhile to add
+// to the gradient of a tied parameter, the summand and the new sum, and that which is used up
+// at once, with what the optimizer needs for it.
 type gradient struct {
-	stays, sum int64
-	module     int32 // whose parameters' they are, counted from 1
+	stays, sum, passing int64
+	module              int32 // whose parameters' they are, counted from 1
 }

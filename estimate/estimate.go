@@ -75,11 +75,17 @@ func newConfig(opts []Option) (*config, error) {
 			return nil, fmt.Errorf("estimate %s: %v is not an element type", cfg.name, d)
 		}
 	}
-	if cfg.optimizer > Adafactor {
+	if cfg.optimizer > Muon {
 		return nil, fmt.Errorf("estimate %s: %v is not an optimizer", cfg.name, cfg.optimizer)
 	}
 	if l := cfg.loop; l.ZeroGrad > ZeroGradKept || l.Output > OutputDropped || l.Form > Fused || l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches {
 		return nil, fmt.Errorf("estimate %s: %+v is no Loop: want its constants, and 0 to %d micro-batches", cfg.name, l, maxMicroBatches)
+	}
+	switch {
+	case cfg.loop.InBackward && cfg.loop.MicroBatches > 1:
+		return nil, fmt.Errorf("estimate %s: an optimizer that steps in backward cannot add up %d micro-batches", cfg.name, cfg.loop.MicroBatches)
+	case cfg.offload > OffloadParameters:
+		return nil, fmt.Errorf("estimate %s: Offload(%d) is none: want one of the constants, from OffloadNone to OffloadParameters", cfg.name, cfg.offload)
 	}
 	if cfg.backend > CPU {
 		return nil, fmt.Errorf("estimate %s: Backend(%d) is none: want CUDA or CPU", cfg.name, cfg.backend)

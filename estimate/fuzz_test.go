@@ -122,12 +122,12 @@ func (d drawn) layer(depth int) estimate.Layer {
 func check(t *rapid.T) {
 	d := drawn{t}
 	opts := []estimate.Option{
-		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 7).Draw(t, "optimizer"))),
+		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 9).Draw(t, "optimizer"))),
 		estimate.On(estimate.Backend(rapid.IntRange(0, 1).Draw(t, "backend"))),
 	}
 	opts = append(opts, estimate.Loops(estimate.Loop{
-		ZeroGrad: estimate.ZeroGrad(d.n("zero grad") & 3), Output: estimate.Output(d.n("output") & 3), Form: estimate.Form(d.n("form") & 3), MicroBatches: d.n("accumulate") & 3,
-	}), estimate.RunsOn(estimate.Machine{GPU: estimate.Generation(d.n("gpu") & 7)}))
+		ZeroGrad: estimate.ZeroGrad(d.n("zero grad") & 3), Output: estimate.Output(d.n("output") & 3), Form: estimate.Form(d.n("form") & 3), MicroBatches: d.n("accumulate") & 3, InBackward: d.yes("in backward"),
+	}), estimate.Offloaded(estimate.Offload(d.n("offload")&3)), estimate.RunsOn(estimate.Machine{GPU: estimate.Generation(d.n("gpu") & 7)}))
 	if d.yes("autocast") {
 		opts = append(opts, estimate.Autocast(alloc.BFloat16))
 	}
@@ -205,11 +205,15 @@ func checkTransformer(t *rapid.T) {
 		c.Experts = 4
 	}
 	opts := []estimate.Option{
-		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 6).Draw(t, "optimizer"))), estimate.PyTorch(pick("torch", 1, 2), pick("minor", 3, 10, 12)),
+		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 8).Draw(t, "optimizer"))), estimate.PyTorch(pick("torch", 1, 2), pick("minor", 3, 10, 12)),
 		estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGrad(pick("zero grad", 0, 1, 2, 3)), Output: estimate.Output(pick("output", 0, 1, 2, 3)),
 			Form: estimate.Form(pick("form", 0, 1, 2, 3)), MicroBatches: pick("accumulate", 0, 1, 3)}),
 		estimate.Precision([]alloc.DType{alloc.Float32, alloc.BFloat16}[pick("precision", 0, 1)]),
 	}
+	if d.yes("in backward") {
+		opts = append(opts, estimate.Loops(estimate.Loop{InBackward: true}))
+	}
+	opts = append(opts, estimate.Offloaded(estimate.Offload(pick("offload", 0, 0, 1, 2))))
 	if d.yes("autocast") {
 		opts = append(opts, estimate.Precision(alloc.Float32), estimate.Autocast(alloc.Float16))
 	}

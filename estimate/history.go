@@ -12,6 +12,7 @@ type history struct {
 	inputs, output []int32
 	gradients      map[int32][]int32 // of each module, counted from 1
 	of             [][]int64         // sizes of the gradients of each module
+	work           []int64           // what the optimizer needs for each module by itself
 	pass           []int32           // handles of the pass
 }
 
@@ -22,11 +23,11 @@ func newHistory(t *Tape, h *holding, s stage, done passes) *history {
 // parameters are those of the stage, on one device.
 func (y *history) parameters() []load {
 	if y.t.cfg.sharding.Pipeline > 1 {
-		return []load{y.s.load.shard(y.t.cfg.sharding)}
+		return []load{y.t.cfg.device(y.s.load)}
 	}
 	each := make([]load, len(y.h.each))
 	for i, p := range y.h.each {
-		each[i] = p.load.shard(y.t.cfg.sharding)
+		each[i] = y.t.cfg.device(p.load)
 	}
 	return each
 }
@@ -46,7 +47,7 @@ func (y *history) load(m Memory, each []load) {
 		}
 	}
 	y.alloc(int64(m.Buckets))
-	y.alloc(y.t.gathered(y.s))
+	y.alloc(y.t.fetched(y.s))
 	if c := y.t.cfg.cache; c != nil && m.Cache > 0 {
 		n := 2 * max(1, min(int64(c.Layers), maxBlocksOfCache))
 		for range n {
@@ -89,6 +90,12 @@ func (y *history) play(events []event) {
 // accumulate gives a module's parameters their gradients, or adds to those that they have.
 func (y *history) accumulate(module int32, sum int64) {
 	y.free(y.alloc(sum / 2))
+	if y.work != nil && y.t.cfg.passing() && y.h.tiedIn[module-1] == 0 {
+		made := y.allocAll(nil, y.of[module-1]...)
+		y.temporary(y.work[module-1])
+		y.freeAll(made)
+		return
+	}
 	if y.gradients[module] != nil {
 		for _, n := range y.of[module-1] {
 			y.temporary(n)
@@ -153,9 +160,13 @@ func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop) *
 	each := y.parameters()
 	y.load(m, each)
 	y.sizes()
+	passing := t.cfg.passing()
+	if passing {
+		y.inBackward(each, loop.Form)
+	}
 	workspace, _ := t.cfg.workspace()
 	for step := range steps {
-		if loop.ZeroGrad == ZeroGradFirst {
+		if passing || loop.ZeroGrad == ZeroGradFirst {
 			y.clear()
 		}
 		for batch := range min(loop.MicroBatches, 2) { // later ones are like the second
@@ -176,7 +187,9 @@ func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop) *
 				y.release()
 			}
 		}
-		y.step(each, step == 0, loop.Form)
+		if !passing {
+			y.step(each, step == 0, loop.Form)
+		}
 	}
 	return &y.timeline
 }
@@ -185,7 +198,7 @@ func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop) *
 func (y *history) sizes() {
 	y.of, y.gradients = make([][]int64, len(y.h.modules)), map[int32][]int32{}
 	for _, p := range y.h.each {
-		n := p.load.shard(y.t.cfg.sharding).gradients
+		n := y.t.cfg.device(p.load).gradients
 		switch m := p.module; {
 		case n == 0 || n == y.h.tiedOut[m]: // it appears where it is tied to
 		default:
@@ -199,30 +212,42 @@ func (y *history) sizes() {
 	}
 }
 
-// step is that of the optimizer, which makes its states in the first.
-func (y *history) step(each []load, first bool, form Form) {
-	o := y.t.cfg.optimizer
-	if n := int64(o.states()); n > 0 && first {
-		for _, p := range each {
+// inBackward makes ready for an optimizer that steps as soon as a gradient is there.
+func (y *history) inBackward(each []load, form Form) {
+	y.states(each)
+	y.work = make([]int64, len(y.h.modules))
+	for m, l := range y.h.modules {
+		y.work[m] = y.t.cfg.device(l).work.temporary(form)
+	}
+}
+
+// states are those of the optimizer.
+func (y *history) states(each []load) {
+	for _, p := range each {
+		if p.state > 0 {
+			n := y.t.cfg.optimizer.states(p.state, max(p.weights, p.master))
 			for range n {
 				y.alloc(p.state / n)
 			}
 		}
 	}
-	switch {
-	case o == Adafactor || (o == Adam || o == AdamW) && form == OneByOne:
-		for _, p := range each {
-			n := p.state / 2
-			if o == Adafactor {
-				n = max(p.weights, p.master)
-			}
-			y.freeAll(y.allocAll(nil, n, n))
-		}
-	case (o == Adam || o == AdamW) && form == ForEach:
-		var all []int32
-		for _, p := range each {
-			all = append(all, y.alloc(p.state/2))
-		}
-		y.freeAll(all)
+}
+
+// step is that of the optimizer, which makes its states in the first.
+func (y *history) step(each []load, first bool, form Form) {
+	if first {
+		y.states(each)
 	}
+	var all []int32
+	for _, p := range each {
+		n := p.work.alone
+		if form == OneByOne {
+			n = max(n, p.work.single)
+		}
+		y.freeAll(y.allocAll(nil, n/2, n-n/2))
+		if form == ForEach {
+			all = append(all, y.alloc(p.work.together))
+		}
+	}
+	y.freeAll(all)
 }

@@ -76,6 +76,7 @@ type ownedParam struct {
 	Param
 	elements int64
 	module   int
+	inside   bool // a matrix that is neither an embedding nor the head
 }
 
 // LayerError says which layer of a model is wrong, and how.

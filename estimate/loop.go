@@ -7,6 +7,10 @@ type Loop struct {
 	ZeroGrad ZeroGrad
 	Output   Output
 	Form     Form
+	// InBackward lets the optimizer step through each parameter as soon as its gradient is
+	// there, which it then frees (torch.Tensor.register_post_accumulate_grad_hook). Micro-batches
+	// cannot be added up then.
+	InBackward bool
 	// MicroBatches is the number of batches of the input's size whose gradients
 	// are added up before the optimizer steps; 0 means 1.
 	MicroBatches int
@@ -67,7 +71,7 @@ type doubt struct {
 // doubts are the settings that are not known, and the worst of all together.
 func (l Loop) doubts() (each []doubt, worst Loop) {
 	worst = l
-	if l.ZeroGrad == ZeroGradUnknown {
+	if l.ZeroGrad == ZeroGradUnknown && !l.InBackward {
 		worst.ZeroGrad = ZeroGradKept
 		one := l
 		one.ZeroGrad = ZeroGradKept
@@ -83,9 +87,12 @@ func (l Loop) doubts() (each []doubt, worst Loop) {
 }
 
 // passes are what there is of the parameters' gradients when the passes of a step begin,
-// of those passes that differ. The first is one in which they are made, if there is one.
-func (l Loop) passes(all int64) []gradientsAt {
+// of those passes that differ; none if they are passing on. The first is one in which they are made, if there is one.
+func (l Loop) passes(all int64, passing bool) []gradientsAt {
 	var first gradientsAt
+	if passing {
+		return []gradientsAt{first}
+	}
 	switch l.ZeroGrad {
 	case ZeroGradBackward:
 		first = gradientsAt{forward: all}

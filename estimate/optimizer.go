@@ -30,11 +30,17 @@ const (
 	// rows and columns, and no first moment (arXiv:1804.04235, section 3;
 	// transformers.Adafactor with beta1=None).
 	Adafactor
+	// Lion has one element a parameter (arXiv:2302.06675; lion_pytorch.Lion: exp_avg).
+	Lion
+	// Muon has one element for each of the matrices inside the model, and the states of
+	// AdamW for the rest: vectors, embeddings and the output head
+	// (torch.optim.Muon and kellerjordan.github.io/posts/muon).
+	Muon
 )
 
 // String is the optimizer's name.
 func (o Optimizer) String() string {
-	names := [...]string{"none", "SGD", "SGD with momentum", "Adam", "AdamW", "8-bit Adam", "Adafactor"}
+	names := [...]string{"none", "SGD", "SGD with momentum", "Adam", "AdamW", "8-bit Adam", "Adafactor", "Lion", "Muon"}
 	if int(o) >= len(names) {
 		return fmt.Sprintf("Optimizer(%d)", uint8(o))
 	}
@@ -43,7 +49,7 @@ func (o Optimizer) String() string {
 
 // State returns the memory of the states of one parameter, whose element type
 // is that in which the optimizer computes: that of the weights, or float32 with
-// master weights.
+// master weights. A matrix is taken for one inside the model.
 func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) {
 	n, err := shape.Elements()
 	if err != nil {
@@ -54,9 +60,14 @@ func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) 
 	}
 	size := func(n int64) alloc.Bytes { return alloc.Bytes((n*int64(d.Bits()) + 7) / 8) }
 	switch o {
-	case Momentum:
+	case Momentum, Lion:
 		return size(n), nil
 	case Adam, AdamW:
+		return 2 * size(n), nil
+	case Muon:
+		if len(shape) == 2 {
+			return size(n), nil
+		}
 		return 2 * size(n), nil
 	case Adam8bit:
 		if n < 4096 {
@@ -75,28 +86,54 @@ func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) 
 	}
 }
 
-// temporary is what a step of the optimizer needs besides its states, of which there are
-// so many bytes, for parameters the largest of which has so many: with ForEach Adam makes
-// a temporary of all parameters at once ("uses ~ sizeof(params) more peak memory",
-// documentation of torch.optim.Adam), OneByOne two of one parameter.
-func (o Optimizer) temporary(states, largest int64, form Form) int64 {
-	switch {
-	case o == Adafactor: // the update, and its square
-		return 2 * largest
-	case o != Adam && o != AdamW || form == Fused:
-		return 0
-	case form == OneByOne:
-		return 2 * largest
-	default:
-		return states / 2
-	}
+// work is what a step of an optimizer needs besides its states.
+type work struct {
+	alone    int64 // while it goes through a parameter, whatever the Form
+	single   int64 // the same with OneByOne
+	together int64 // for all parameters at once, with ForEach
 }
 
-// states is the number of tensors in which the optimizer holds what it keeps of a parameter.
-func (o Optimizer) states() int {
+// work is what a step needs for one parameter: with ForEach Adam makes a temporary of all
+// parameters at once ("uses ~ sizeof(params) more peak memory", documentation of
+// torch.optim.Adam), OneByOne two of one parameter. Lion has the same (lion_pytorch). Muon
+// orthogonalizes a copy of each matrix in bfloat16 (torch/optim/_muon.py).
+func (o Optimizer) work(shape alloc.Shape, n int64, d alloc.DType) work {
+	size := n * int64(d.Bits()) / 8
+	switch {
+	case o == Adafactor: // the update, and its square
+		return work{alone: 2 * size}
+	case o == Muon && len(shape) == 2:
+		small := int64(min(shape[0], shape[1]))
+		return work{alone: size + 2*2*n + 2*2*small*small}
+	case o == Adam || o == AdamW || o == Lion || o == Muon:
+		return work{single: 2 * size, together: size}
+	}
+	return work{}
+}
+
+func (w *work) add(v work) {
+	w.alone, w.single, w.together = max(w.alone, v.alone), max(w.single, v.single), w.together+v.together
+}
+
+// temporary is the most that the work takes at once.
+func (w work) temporary(form Form) int64 {
+	switch form {
+	case ForEach:
+		return max(w.alone, w.together)
+	case OneByOne:
+		return max(w.alone, w.single)
+	}
+	return w.alone
+}
+
+// states is the number of tensors in which the optimizer holds so many bytes of a parameter
+// that takes so many itself.
+func (o Optimizer) states(state, parameter int64) int64 {
 	switch o {
-	case Momentum:
+	case Momentum, Lion:
 		return 1
+	case Muon:
+		return max(1, min(2, state/max(1, parameter)))
 	case Adam, AdamW, Adam8bit, Adafactor:
 		return 2
 	default:

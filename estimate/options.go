@@ -20,6 +20,7 @@ type config struct {
 	cache       *KVConfig
 	stored      Amount
 	loop        Loop
+	offload     Offload
 	machine     Machine
 	release     release
 	lora        *LoRA
@@ -112,6 +113,9 @@ func Shard(s Sharding) Option { return func(c *config) { c.sharding = s } }
 // WithKVCache adds a key/value cache to the memory of inference.
 func WithKVCache(cache KVConfig) Option { return func(c *config) { c.cache = &cache } }
 
+// Offloaded says what the memory of the CPU holds in place of the device's.
+func Offloaded(o Offload) Option { return func(c *config) { c.offload = o } }
+
 // On says where the model runs; without it, on CUDA.
 func On(b Backend) Option { return func(c *config) { c.backend = b } }
 
@@ -135,6 +139,9 @@ func (c *config) usual(l Loop) Loop {
 	case c.master: // Megatron and DeepSpeed have kernels of their own
 		form = Fused
 	case c.backend == CPU:
+		form = OneByOne
+	}
+	if c.optimizer == Lion && !c.master { // as lion_pytorch.Lion goes
 		form = OneByOne
 	}
 	l.ZeroGrad, l.Output, l.Form = or(l.ZeroGrad, zero), or(l.Output, OutputHeld), or(l.Form, form)

@@ -8,7 +8,7 @@ import (
 
 // withoutInput fills in what is known of a model without an input.
 func withoutInput(r *Report, h *holding, cfg *config) error {
-	l := h.total.shard(cfg.sharding)
+	l := cfg.device(h.total)
 	if cfg.sharding.Pipeline > 1 {
 		r.Notes = append(r.Notes, "without an input the layers are not cut into stages: the figures are those of all stages")
 	}
@@ -17,10 +17,10 @@ func withoutInput(r *Report, h *holding, cfg *config) error {
 	if err != nil {
 		return err
 	}
-	r.Inference = l.memory(false)
+	r.Inference, r.Training = l.memory(false), l.memory(true)
+	r.Inference.Host, r.Training.Host = cfg.host(h.total, false), cfg.host(h.total, true)
 	r.Inference.Cache = cache
 	r.Inference.close("loading")
-	r.Training = l.memory(true)
 	r.Training.Buckets = cfg.buckets(l)
 	r.Training.Gradients = alloc.Bytes(l.gradients)
 	r.Training.close("optimizer step")
@@ -94,9 +94,10 @@ func peaks(r *Report, t *Tape, h *holding) (serve, learn run, err error) {
 		if len(stages) > 1 {
 			name = fmt.Sprintf("stage %d: ", i)
 		}
-		held := s.load.shard(t.cfg.sharding)
+		held := t.cfg.device(s.load)
 		running := run{stage: s, memory: held.memory(false)}
 		training := run{stage: s, memory: held.memory(true), gradients: gradients}
+		running.memory.Host, training.memory.Host = t.cfg.host(s.load, false), t.cfg.host(s.load, true)
 		if i == 0 {
 			running.memory.Input, training.memory.Input = alloc.Bytes(input), alloc.Bytes(input)
 		}
@@ -139,15 +140,6 @@ func peaks(r *Report, t *Tape, h *holding) (serve, learn run, err error) {
 
 const notCounted = "not counted: workspaces of cuDNN, communication buffers, and other processes"
 
-// gathered is what ZeRO stage 3 holds of whole layers: the largest, and as much
-// again for the next one that is fetched ahead.
-func (t *Tape) gathered(s stage) int64 {
-	if t.cfg.sharding.ZeRO < 3 || t.cfg.sharding.Data == 1 {
-		return 0
-	}
-	return 2 * s.largestModule
-}
-
 // run is what a device does: a stage, and what is found of it.
 type run struct {
 	stage     stage
@@ -162,7 +154,7 @@ func (t *Tape) infer(r *run, name string) {
 	if s := r.stage; s.end > s.begin {
 		p, r.passes = inference(t, s.begin, s.end, t.log())
 	}
-	r.memory.Transient = alloc.Bytes(p.bytes + t.gathered(r.stage))
+	r.memory.Transient = alloc.Bytes(p.bytes + t.fetched(r.stage))
 	r.memory.close(name + "forward of " + t.place(p.op))
 }
 
@@ -177,11 +169,11 @@ func (t *Tape) log() *timeline {
 // train finds the highest of the passes of a step and of the optimizer's work.
 func (t *Tape) train(r *run, name string, loop Loop) {
 	m, s := r.memory, r.stage
-	held := s.load.shard(t.cfg.sharding)
+	held := t.cfg.device(s.load)
 	var p peak
 	if s.end > s.begin {
 		drop := loop.Output == OutputDropped
-		for i, from := range loop.passes(held.gradients) {
+		for i, from := range loop.passes(held.gradients, t.cfg.passing()) {
 			if i == 0 {
 				p, r.passes = training(t, s.begin, s.end, r.gradients, from, int64(r.others), drop, t.log())
 			} else if q, _ := training(t, s.begin, s.end, r.gradients, from, int64(r.others), drop, nil); q.bytes > p.bytes {
@@ -191,24 +183,31 @@ func (t *Tape) train(r *run, name string, loop Loop) {
 	}
 	m.Saved = alloc.Bytes(p.saved)
 	m.Gradients = alloc.Bytes(p.gradients)
-	m.Transient = alloc.Bytes(p.bytes - p.saved - p.gradients + t.gathered(s))
+	m.Transient = alloc.Bytes(p.bytes - p.saved - p.gradients + t.fetched(s))
 	direction := "forward of "
 	if p.backward {
 		direction = "backward of "
 	}
 	m.close(name + direction + t.place(p.op))
-	step := m
-	step.Saved = 0
-	step.Gradients = alloc.Bytes(held.gradients)
-	step.Transient = alloc.Bytes(t.cfg.optimizer.temporary(held.state, s.load.largest, loop.Form))
-	if s.last && loop.Output == OutputHeld {
-		step.Transient += t.returned()
-	}
-	step.close(name + "optimizer step")
-	if step.Peak > m.Peak {
+	if step := t.step(m, held, s.last, loop, name); step.Peak > m.Peak {
 		m = step
 	}
 	r.memory = m
+}
+
+// step is the memory while the optimizer steps, if it does so by itself and on the device.
+func (t *Tape) step(m Memory, held load, last bool, loop Loop, name string) Memory {
+	if t.cfg.passing() {
+		return Memory{}
+	}
+	m.Saved = 0
+	m.Gradients = alloc.Bytes(held.gradients)
+	m.Transient = alloc.Bytes(held.work.temporary(loop.Form))
+	if last && loop.Output == OutputHeld {
+		m.Transient += t.returned()
+	}
+	m.close(name + "optimizer step")
+	return m
 }
 
 // returned is the size of what the model's caller sees.
@@ -250,6 +249,15 @@ func (t *Tape) widen(r *Report, known run) {
 	}
 }
 
+// passes is a gradient that leaves the device, or that the optimizer uses up, as soon as it is
+// made. That of a tied parameter waits until the last of the layers that use it is passed.
+func (g gradient) passes(l load, tiedIn, tiedOut int64, form Form) gradient {
+	return gradient{
+		stays: tiedIn - tiedOut, sum: g.sum, module: g.module,
+		passing: max(0, l.gradients-tiedOut) + l.work.temporary(form),
+	}
+}
+
 // place names the layer of an operation.
 func (t *Tape) place(i int32) string {
 	if int(i) >= len(t.ops) || t.ops[i].row < 0 {
@@ -264,10 +272,12 @@ func (t *Tape) place(i int32) string {
 // call before adds to them.
 func (t *Tape) gradients(h *holding) []gradient {
 	g := make([]gradient, len(t.ops))
-	last := make([]int, len(h.modules)) // call that reads each module: its row, counted from 1
+	form := t.cfg.usual(t.cfg.loop).Form
+	last, shared := make([]int, len(h.modules)), make([]bool, len(h.modules)) // call that reads each module: its row, counted from 1
 	for i := len(t.ops) - 1; i >= 0; i-- {
-		if m := t.moduleOf(i); m >= 0 && t.ops[i].params && last[m] == 0 {
-			last[m] = int(t.ops[i].row) + 1
+		if m, call := t.moduleOf(i), int(t.ops[i].row)+1; m >= 0 && t.ops[i].params {
+			last[m] = or(last[m], call)
+			shared[m] = shared[m] || call != last[m]
 		}
 	}
 	placed := make([]bool, len(t.rows)+1)
@@ -277,11 +287,14 @@ func (t *Tape) gradients(h *holding) []gradient {
 			continue
 		}
 		placed[call] = true
-		l := h.modules[m].shard(t.cfg.sharding)
-		if call == last[m] {
-			g[i] = gradient{l.gradients + h.tiedIn[m] - h.tiedOut[m], 2 * h.tiedOut[m], int32(m) + 1}
-		} else {
+		l := t.cfg.device(h.modules[m])
+		if call != last[m] {
 			g[i] = gradient{sum: l.gradients} // added in place
+			continue
+		}
+		g[i] = gradient{stays: l.gradients + h.tiedIn[m] - h.tiedOut[m], sum: 2 * h.tiedOut[m], module: int32(m) + 1}
+		if t.cfg.passing() && !shared[m] {
+			g[i] = g[i].passes(l, h.tiedIn[m], h.tiedOut[m], form)
 		}
 	}
 	return g

@@ -146,6 +146,9 @@ func (r *Report) parts(b *strings.Builder) {
 		}
 	}
 	fmt.Fprintf(b, "  %-22s %12v %12v\n", "peak", r.Inference.Peak, r.Training.Peak)
+	if in, tr := r.Inference.Host, r.Training.Host; in != 0 || tr != 0 {
+		fmt.Fprintf(b, "  %-22s %12s %12s\n", "memory of the CPU", dash(in), dash(tr))
+	}
 	fmt.Fprintf(b, "inference peak%v at: %s\n", r.Inference.Band, r.Inference.PeakAt)
 	fmt.Fprintf(b, "training peak%v at: %s\n", r.Training.Band, r.Training.PeakAt)
 	r.footprints(b)

@@ -64,6 +64,8 @@ type Memory struct {
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of parameters
 	Saved     alloc.Bytes `json:"saved_bytes"`     // kept for the backward pass, inputs not counted again
 	Transient alloc.Bytes `json:"transient_bytes"` // the rest: activations and their gradients, workspace
+	// Host is what is held in the memory of the CPU instead, which Peak does not have: see Offload.
+	Host alloc.Bytes `json:"host_bytes"`
 
 	Peak   alloc.Bytes `json:"peak_bytes"`
 	PeakAt string      `json:"peak_at"` // such as "backward of layer1.0.conv1"

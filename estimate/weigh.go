@@ -37,7 +37,7 @@ type tie struct {
 // parallel replicas divide it.
 type load struct {
 	weights, buffers, master, gradients, state int64
-	largest                                    int64 // parameter
+	work                                       work
 }
 
 func (l *load) add(m load) {
@@ -46,12 +46,13 @@ func (l *load) add(m load) {
 	l.master += m.master
 	l.gradients += m.gradients
 	l.state += m.state
-	l.largest = max(l.largest, m.largest)
+	l.work.add(m.work)
 }
 
 // weigh adds up parameters, gradients and the optimizer's states.
 func weigh(d *Declaration, cfg *config) (*holding, error) {
 	n := len(d.modules)
+	d.inside()
 	h := &holding{modules: make([]load, n), tiedIn: make([]int64, n), tiedOut: make([]int64, n), each: make([]ofModule, 0, len(d.params))}
 	for i := range d.params {
 		p := &d.params[i]
@@ -121,20 +122,39 @@ func (c *config) load(p *ownedParam, frozen bool) (l load, whole int64, err erro
 	if frozen {
 		return l, whole, nil
 	}
-	l.largest = l.weights
 	l.gradients = (n*int64(or(p.DType, c.gradients).Bits()) + 7) / 8
 	if c.master && d != alloc.Float32 {
 		l.master, d = 4*n, alloc.Float32
 	}
-	state, err := c.optimizer.State(p.Shape, d)
+	o := c.optimizer
+	if o == Muon && !p.inside {
+		o = AdamW
+	}
+	state, err := o.State(p.Shape, d)
 	l.state = part(int64(state), devices)
+	l.work = o.work(p.Shape, n, d)
 	return l, whole, err
+}
+
+// inside marks the matrices that Muon goes through: not those of embeddings, and not the last
+// of the model, which is its output head.
+func (d *Declaration) inside() {
+	last := -1
+	for i := range d.params {
+		if p := &d.params[i]; len(p.Shape) == 2 && !p.Buffer {
+			p.inside, last = d.modules[p.module].kind != "Embedding", i
+		}
+	}
+	if last >= 0 {
+		d.params[last].inside = false
+	}
 }
 
 // shard divides among data parallel replicas.
 func (l load) shard(s Sharding) load {
 	if s.ZeRO >= 1 {
 		l.master, l.state = part(l.master, s.Data), part(l.state, s.Data)
+		l.work.together = part(l.work.together, s.Data)
 	}
 	if s.ZeRO >= 2 {
 		l.gradients = part(l.gradients, s.Data)

@@ -32,7 +32,7 @@
 // # Concurrency and cost
 //
 // Everything may be called from any goroutine. A sample of one device costs
-// the recorder about a microsecond beside what the driver takes for its
+// the recorder a few microseconds beside what the driver takes for its
 // answer, and no Go allocation; BenchmarkRecorder measures it. A series takes
 // 230 KiB at most, however long the recording.
 package nvml

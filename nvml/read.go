@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 )
 
 // maxLine bounds a line of a file that is read: a header with many devices fits.
@@ -24,7 +25,7 @@ type lineReader interface {
 // JSON lines otherwise, with the same bounds on its size as a Recorder's. A last
 // line that was torn, since the recorder was killed as it wrote, is left out.
 func ReadFile(name string) (Recording, error) {
-	f, err := os.Open(name)
+	f, err := userfile.Open(name)
 	if err != nil {
 		return Recording{}, fmt.Errorf("reading a recording: %w", err)
 	}

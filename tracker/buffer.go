@@ -28,7 +28,7 @@ func (t *MemTracker) note(r *record, now time.Duration, action snapshot.Action) 
 	c := t.ledger.cells.At(r.cell)
 	e := t.history.slot()
 	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.ptr, r.allocated
-	e.Tensor, e.Stack, e.Section = &c.group.Tensor, c.Stack, uint16(c.Section)
+	e.Tensor, e.Stack, e.Section, e.Stream = &c.group.Tensor, c.Stack, uint16(c.Section), c.stream
 }
 
 // is says what record a new Buffer stands for.
@@ -47,20 +47,22 @@ func (b *Buffer) live() *record {
 	return r
 }
 
-// Free gives the memory back to the cache, and forgets the buffer. The memory
-// may be handed out again at once: work that the device still has queued on it
-// must be done. A second Free is alloc.ErrDoubleFree. If the device refuses,
-// the buffer stays live and the error says why. To free a nil Buffer does nothing.
+// Free gives the memory back to the cache, and forgets the buffer. The memory may be handed
+// out again at once, for work on the stream that it was allocated for. Work that other streams
+// have queued on it must be done, or be told by RecordStream or FreeOn. A second
+// Free is alloc.ErrDoubleFree. If the device refuses, the buffer stays live and the error says
+// why. To free a nil Buffer does nothing.
 func (b *Buffer) Free() error {
 	if b == nil {
 		return nil
 	}
-	err := b.free()
+	err := b.free(nil)
 	runtime.KeepAlive(b) // it is not lost while it is being freed
 	return err
 }
 
-func (b *Buffer) free() error {
+// free frees the buffer, which a stream may still use; nil is none.
+func (b *Buffer) free(on *alloc.Stream) error {
 	t := b.tracker
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
@@ -70,30 +72,43 @@ func (b *Buffer) free() error {
 		return fmt.Errorf("free %v: %w", b, alloc.ErrDoubleFree)
 	}
 	if t.cache == nil {
-		return t.freeOnDevice(b, r, here, now)
+		return t.freeOnDevice(b, r, on, here, now)
 	}
-	if err := t.cache.Locked().Free(b.ptr, alloc.Owner(b.record)); err != nil {
+	if err := t.freeInCache(b, on); err != nil {
 		t.mu.Unlock()
 		return fmt.Errorf("free %v: %w", b, err)
 	}
 	t.leave(r, here, now, snapshot.Freed)
 	t.ledger.remove(b.record, r)
-	closed := t.ledger.closed
+	closed, unmarked := t.ledger.closed, t.cache.Locked().Unmarked()
 	t.mu.Unlock()
+	if unmarked {
+		t.cache.Poll()
+	}
 	if closed {
 		t.freedAfterClose()
 	}
 	return nil
 }
 
+// freeInCache gives the memory to the cache. The caller holds the lock.
+func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) error {
+	if on != nil {
+		if err := t.cache.Locked().RecordStream(b.ptr, *on); err != nil {
+			return err
+		}
+	}
+	return t.cache.Locked().Free(b.ptr, alloc.Owner(b.record))
+}
+
 // freeOnDevice is free without a cache. It takes the record out first: the
 // moment that the memory is free, the driver may give its address to another goroutine. The
 // caller holds the lock, which it lets go.
-func (t *MemTracker) freeOnDevice(b *Buffer, r *record, here goroutine, now time.Duration) error {
+func (t *MemTracker) freeOnDevice(b *Buffer, r *record, on *alloc.Stream, here goroutine, now time.Duration) error {
 	t.leave(r, here, now, snapshot.Freed)
 	t.ledger.takeOut(b.record, r)
 	t.mu.Unlock()
-	if err := t.device.Free(b.ptr); err != nil {
+	if err := t.askFree(b.ptr, on); err != nil {
 		now = t.now()
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -114,6 +129,15 @@ func (t *MemTracker) freeOnDevice(b *Buffer, r *record, here goroutine, now time
 		t.freedAfterClose()
 	}
 	return nil
+}
+
+func (t *MemTracker) askFree(p alloc.Ptr, on *alloc.Stream) error {
+	if on != nil && t.streamed != nil {
+		if err := t.streamed.RecordStream(p, *on); err != nil {
+			return err
+		}
+	}
+	return t.device.Free(p)
 }
 
 // leave tells the section and the history that a record leaves the ledger. The

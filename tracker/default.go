@@ -81,5 +81,5 @@ func SectionContext(ctx context.Context, name string) (context.Context, *Section
 // Alloc calls Alloc of the Default tracker.
 func Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	t := Default()
-	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), shape, dtype, kind)
+	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, shape, dtype, kind)
 }

@@ -7,9 +7,9 @@
 //
 //	tr.Track()
 //	w, err := tr.Alloc(alloc.Shape{64, 3, 3, 3}, alloc.Float32, tracker.Parameter)
-//	tr.Track() // + | 1 * Size:(64, 3, 3, 3) | Memory: 6.8 KiB | Parameter | float32 | main.go:12 main.main
+//	tr.Track() // + | 1 * (64, 3, 3, 3) | 6.8 KiB | Parameter | float32 | main.go:12 main.main
 //
-// The report goes to a file of its own, 21-Nov-26-03:30:05-gpu_mem_track.txt,
+// The report goes to a file of its own, 21-Nov-26-03-30-05-gpu_mem_track.txt,
 // and to any io.Writer. Track, ClearCache and Alloc of the package use a
 // tracker that is made at the first call; see Default.
 //

@@ -36,5 +36,5 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 	if invalid != nil {
 		return err
 	}
-	return t.outOfMemory(err, stack, x)
+	return t.outOfMemory(err, stack, 0, x)
 }

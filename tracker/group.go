@@ -21,7 +21,7 @@ type group struct {
 type cell struct {
 	group *group      // nil for a cell that is not in use
 	each  alloc.Bytes // the group's
-	snapshot.Place
+	place
 	line lineID // of the stack
 
 	live   int64 // buffers now
@@ -58,7 +58,17 @@ type cells struct {
 
 type cellKey struct {
 	group *group
+	place
+}
+
+// place is where a buffer was allocated, and the number of the stream that it is for.
+type place struct {
 	snapshot.Place
+	stream uint8
+}
+
+func placeOf(stack snapshot.StackID, in *section, stream uint8) place {
+	return place{snapshot.Place{Stack: stack, Section: in.pathID()}, stream}
 }
 
 const (
@@ -77,10 +87,10 @@ func newCells() cells {
 }
 
 // find returns the cell of a place and a tensor, or 0.
-func (cs *cells) find(p snapshot.Place, x *snapshot.Tensor) slab.ID {
+func (cs *cells) find(p place, x *snapshot.Tensor) slab.ID {
 	recent := cs.recent.of(p.Stack)
 	if *recent != 0 {
-		if c := cs.At(*recent); c.group != nil && c.Place == p && c.group.Equal(x) {
+		if c := cs.At(*recent); c.group != nil && c.place == p && c.group.Equal(x) {
 			return *recent
 		}
 	}
@@ -95,7 +105,7 @@ func (cs *cells) find(p snapshot.Place, x *snapshot.Tensor) slab.ID {
 }
 
 // at returns the cell of a place and a tensor, making it if it is new. The line is the stack's.
-func (cs *cells) at(p snapshot.Place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
+func (cs *cells) at(p place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
 	if id := cs.find(p, x); id != 0 {
 		return id
 	}
@@ -103,19 +113,19 @@ func (cs *cells) at(p snapshot.Place, line lineID, x *snapshot.Tensor, peakEpoch
 	g := cs.group(x)
 	g.cells++
 	id, c := cs.Get()
-	c.group, c.each, c.Place, c.line = g, x.Each, p, line
+	c.group, c.each, c.place, c.line = g, x.Each, p, line
 	cs.index[cellKey{g, p}] = id
 	return id
 }
 
 // readmit returns the cell of a buffer that is live again after it was counted
 // out. If its cell was dropped meanwhile, its part of the total goes back.
-func (cs *cells) readmit(p snapshot.Place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
+func (cs *cells) readmit(p place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
 	id := cs.at(p, line, x, peakEpoch)
 	if c := cs.At(id); c.total == c.live {
 		cs.Touch(id)
 		c.total++
-		at := cs.retiredAt(p)
+		at := cs.retiredAt(p.Place)
 		cs.retired.Touch(at)
 		r := cs.retired.At(at)
 		r.Total = r.Total.Sub(x.Tally(1))
@@ -163,7 +173,7 @@ func (cs *cells) retire(id slab.ID, c *cell) {
 	if c.interval != 0 {
 		cs.unlist(c)
 	}
-	delete(cs.index, cellKey{c.group, c.Place})
+	delete(cs.index, cellKey{c.group, c.place})
 	if c.group.cells--; c.group.cells == 0 {
 		delete(cs.groups, string(c.group.AppendKey(nil)))
 	}

@@ -22,6 +22,7 @@ type ledger struct {
 	records slab.Slab[record]
 	labels  slab.Slab[string]
 	cells   cells
+	streams streams
 	// addresses finds records by address, but for those in the tracker's cache:
 	// that knows whose they are.
 	addresses addrtable.Table
@@ -67,7 +68,7 @@ const (
 )
 
 func newLedger() ledger {
-	return ledger{cells: newCells(), addresses: addrtable.New(), epoch: 1}
+	return ledger{cells: newCells(), streams: newStreams(), addresses: addrtable.New(), epoch: 1}
 }
 
 // close forgets what was ever counted. The records stay, so that live buffers

@@ -37,7 +37,8 @@ func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 	levels.Registered = t.ledger.registered
 	levels.Reserved = levels.Allocated - levels.Registered
 	if t.cache != nil {
-		levels.Reserved = t.cache.Locked().Stats().Reserved.Bytes.Current
+		stats := t.cache.Locked().Stats()
+		levels.Reserved, levels.Pending = stats.Reserved.Bytes.Current, stats.Pending.Bytes.Current
 	}
 }
 

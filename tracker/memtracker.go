@@ -16,11 +16,13 @@ type MemTracker struct {
 	device alloc.Device // the cache, if there is one
 	name   string       // the device's, and its ordinal
 	sized  alloc.SizedAllocator
-	cache  *alloc.Cache
-	owned  bool // the cache is the tracker's own
-	opened *openedDevice
-	gc     bool // collect before ClearCache
-	lost   LostPolicy
+	// streamed is a device that knows of streams; else nil.
+	streamed alloc.StreamAllocator
+	cache    *alloc.Cache
+	owned    bool // the cache is the tracker's own
+	opened   *openedDevice
+	gc       bool // collect before ClearCache
+	lost     LostPolicy
 
 	origin Origin
 	start  time.Time

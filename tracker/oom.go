@@ -18,14 +18,14 @@ const (
 
 // outOfMemory returns the error of an allocation that failed for lack of memory,
 // and tells the history.
-func (t *MemTracker) outOfMemory(err error, stack snapshot.StackID, x snapshot.Tensor) error {
+func (t *MemTracker) outOfMemory(err error, stack snapshot.StackID, on alloc.Stream, x snapshot.Tensor) error {
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	section := t.sections.at(here).pathID()
 	own := x.Clone()
 	e := &OutOfMemoryError{Kind: own.Kind, DType: own.DType, Shape: own.Shape, Section: t.sections.paths.names[section]}
 	if !t.ledger.closed {
-		t.history.add(snapshot.EventEntry{Since: now, Action: snapshot.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section)})
+		t.history.add(snapshot.EventEntry{Since: now, Action: snapshot.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section), Stream: t.ledger.streams.at(on)})
 	}
 	t.mu.Unlock()
 	if !errors.As(err, &e.OutOfMemoryError) {

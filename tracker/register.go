@@ -30,7 +30,7 @@ func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DTyp
 		return fmt.Errorf("register %s: %w", x.String(), err)
 	}
 	in := t.sections.at(here)
-	cell := t.ledger.cells.at(snapshot.Place{Stack: stack, Section: in.pathID()}, line, &x, t.ledger.epoch)
+	cell := t.ledger.cells.at(placeOf(stack, in, 0), line, &x, t.ledger.epoch)
 	id, r := t.ledger.records.Get()
 	r.ptr, r.foreign = ptr, true
 	t.enter(r, cell, x.Each, in, now, snapshot.Registered)
@@ -111,7 +111,7 @@ func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) (err error) {
 type withdrawn struct {
 	record record
 	group  *group
-	place  snapshot.Place
+	place  place
 	line   lineID
 	label  string
 }
@@ -130,7 +130,7 @@ func (t *MemTracker) withdraw(ptr alloc.Ptr) (w withdrawn, err error) {
 		return w, fmt.Errorf("unregister %v: %w: it is a Buffer of the tracker's own, which Free frees", ptr, alloc.ErrUnknownPtr)
 	}
 	c := t.ledger.cells.At(r.cell)
-	w = withdrawn{*r, c.group, c.Place, c.line, t.ledger.labelOf(r)}
+	w = withdrawn{*r, c.group, c.place, c.line, t.ledger.labelOf(r)}
 	t.leave(r, here, now, snapshot.Unregistered)
 	t.ledger.forget(r)
 	t.ledger.remove(id, r)

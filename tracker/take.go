@@ -32,7 +32,7 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	head.Time = t.start.Add(t.history.moment(now))
 	t.ledgerLevels(&head.Levels)
 	head.Peak, head.Total, head.Events = t.ledger.peak, t.ledger.total, t.history.next
-	tables.Sections = t.sections.paths.names
+	tables.Sections, tables.Streams = t.sections.paths.names, t.ledger.streams.handles
 	if t.cache != nil {
 		stats := t.cache.Locked().Stats()
 		head.Cache = &stats
@@ -89,7 +89,7 @@ func (cut *ledgerCut) copySites(lock sync.Locker, to *snapshot.Tables) (index []
 		for i := range cells {
 			if c := &cells[i]; c.group != nil {
 				index[int(first)+i] = int32(len(to.Sites))
-				to.Sites = append(to.Sites, snapshot.SiteEntry{Place: c.Place, Tensor: &c.group.Tensor, Live: c.live, Peak: c.atPeak(cut.epoch), Total: c.total})
+				to.Sites = append(to.Sites, snapshot.SiteEntry{Place: c.Place, Tensor: &c.group.Tensor, Live: c.live, Peak: c.atPeak(cut.epoch), Total: c.total, Stream: c.stream})
 			}
 		}
 	})

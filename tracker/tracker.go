@@ -67,6 +67,7 @@ func (t *MemTracker) addCache(none bool) {
 		t.device = t.cache
 	}
 	t.sized, _ = t.device.(alloc.SizedAllocator)
+	t.streamed, _ = t.device.(alloc.StreamAllocator)
 	t.mu = new(spinlock.Mutex)
 	if t.cache != nil {
 		t.mu = t.cache.Locker().(*spinlock.Mutex)
@@ -75,6 +76,7 @@ func (t *MemTracker) addCache(none bool) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.cache.Locked().Notify(t.segment)
+		t.cache.Locked().NotifyReusable(t.reusable)
 	}
 }
 
@@ -89,6 +91,16 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	default: // a refusal: the tracker tells of it itself
 		return
 	}
+	t.happened(action, e.Ptr, e.Size, e.Stream)
+}
+
+// reusable tells the history that nothing uses a freed block any more. The caller holds the lock.
+func (t *MemTracker) reusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
+	t.happened(snapshot.FreeCompleted, p, n, s)
+}
+
+// happened tells the history of what the cache did. The caller holds the lock.
+func (t *MemTracker) happened(action snapshot.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
 	if t.ledger.closed {
 		return
 	}
@@ -96,7 +108,7 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	if t.clock == nil {
 		now = t.now()
 	}
-	t.history.add(snapshot.EventEntry{Since: now, Action: action, Ptr: e.Ptr, Allocated: e.Size})
+	t.history.add(snapshot.EventEntry{Since: now, Action: action, Ptr: p, Allocated: n, Stream: t.ledger.streams.at(s)})
 }
 
 // openReport makes the report's file, if there is to be one, and writes the
@@ -111,7 +123,7 @@ func (t *MemTracker) openReport(cfg Config) error {
 			max: max(minReportBytes, cmp.Or(max(0, cfg.MaxReportBytes), defaultMaxReportBytes)),
 		}
 		if err := t.report.file.create(); err != nil {
-			return fmt.Errorf("begin the memory report: %w", err)
+			return fmt.Errorf("begin the memory report: %w: set Config.Dir to a directory that can be written, or Config.Report to a writer (io.Discard for no report)", err)
 		}
 	}
 	if cfg.Report != io.Discard {
@@ -159,7 +171,7 @@ func (t *MemTracker) History() *History {
 	h.Events, h.First = t.history.read(t.mu)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	h.Sections = t.sections.paths.names
+	h.Sections, h.Streams = t.sections.paths.names, t.ledger.streams.handles
 	return snapshot.NewHistory(h)
 }
 

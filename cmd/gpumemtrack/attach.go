@@ -58,7 +58,7 @@ for large segments now and then: torch.cuda.memory._snapshot tells what is in th
 	flags.StringVarP(&o.output, "output", "o", "", "a `FILE` to write at the end: .dump.json, .html, .pb.gz, .pickle or .trace.json")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
 	flags.IntVar(&o.pid, "pid", 0, "watch process `PID` from now on")
-	flags.StringVar(&o.live, "live", "", "serve a page, a dump and Prometheus metrics at this `ADDRESS`, such as localhost:8080")
+	flags.StringVar(&o.live, "live", "", "serve a live page, dumps and Prometheus metrics at this `ADDRESS`, such as localhost:8080")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 is none but the last")
 	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
 	flags.StringArrayVar(&o.libraries, "library", nil, "a `FILE` of libcuda to watch; may be repeated (default: what a program here would load)")
@@ -94,7 +94,9 @@ func (a *app) attach(o attachOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	w, err := attach.New(attach.Config{Libraries: o.libraries})
+	driver := openAttachDriver()
+	defer driver.close()
+	w, err := attach.New(attach.Config{Libraries: o.libraries, Driver: driver})
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
@@ -160,21 +160,10 @@ func deviceOf(r *snapshot.Record, device int) (*snapshot.Record, error) {
 }
 
 // writeNew writes a file that appears only when it is whole.
-func writeNew(path string, force bool, write func(io.Writer) error) (err error) {
-	if _, err := os.Lstat(path); err == nil && !force {
-		return fmt.Errorf("%s is there already: --force overwrites it", path)
+func writeNew(path string, force bool, write func(io.Writer) error) error {
+	err := userfile.Write(path, force, write)
+	if errors.Is(err, fs.ErrExist) {
+		return existsError(path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".gpumemtrack-*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if err := errors.Join(write(f), f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return err
 }

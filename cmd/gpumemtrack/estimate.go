@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -40,6 +41,10 @@ type estimateOptions struct {
 	autocast    string
 	kv          string
 	replicas    int
+	inBackward  bool
+	offload     string
+	zeroGrad    string
+	pytorch     string
 }
 
 func estimateCommand(a *app) *cobra.Command {
@@ -56,7 +61,8 @@ the weights cannot be known. --json prints one object: "schema", "mode" (inferen
 serve or train), "peak_bytes" and
 "peak_upper_bytes" of tensors, "reserved_bytes" of PyTorch's allocator,
 "device_bytes" and "device_upper_bytes" that nvidia-smi would show,
-"needed_upper_bytes" that --fits compares, with --fits also "budget_bytes" and
+"needed_upper_bytes" that --fits compares, "host_bytes" that --offload holds in the
+memory of the CPU, with --fits also "budget_bytes" and
 "fits", and "report" with everything that is known, as the fields of estimate.Report in Go.
 
 Known models:
@@ -87,6 +93,10 @@ Known models:
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.StringVar(&o.gpu, "gpu", "", "`GENERATION` of the GPU, for its context: "+strings.Join(generationNames(), ", "))
 	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer: "+strings.Join(formNames(), ", "))
+	flags.BoolVar(&o.inBackward, "optimizer-in-backward", false, "let the optimizer step as soon as a gradient is there, and free it")
+	flags.StringVar(&o.offload, "offload", "", "hold `PART` in the memory of the CPU: "+strings.Join(names(offloads), ", "))
+	flags.StringVar(&o.zeroGrad, "zero-grad", "", "`WHERE` gradients are cleared: "+strings.Join(names(zeroGrads), ", "))
+	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.IntVar(&o.accumulate, "accumulate", 1, "`N` batches whose gradients are added up before a step")
 	flags.StringArrayVar(&o.checkpoints, "checkpoint", nil, "checkpoint the layers whose paths match `PATTERN`, such as 'model.layers.*'")
 	flags.IntVar(&o.replicas, "replicas", 1, "`N` devices that train on a batch each")
@@ -100,6 +110,8 @@ Known models:
 	complete(cmd, "optimizer", optimizerNames()...)
 	complete(cmd, "gpu", generationNames()...)
 	complete(cmd, "optimizer-form", formNames()...)
+	complete(cmd, "offload", names(offloads)...)
+	complete(cmd, "zero-grad", names(zeroGrads)...)
 	return cmd
 }
 
@@ -128,6 +140,7 @@ func (a *app) estimate(name string, o estimateOptions) error {
 	e.Upper = e.memory().Upper()
 	shown := report.Footprint()
 	e.Reserved, e.Device, e.DeviceUpper, e.Needs = shown.Reserved.Bytes, shown.Device.Bytes, shown.Device.Upper, report.Needs()
+	e.Host = e.memory().Host
 	if o.fits > 0 {
 		fits := report.Fits(o.fits) && (report.HasInput || o.weightsOnly)
 		e.Budget, e.Fits = o.fits, &fits
@@ -195,12 +208,12 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		}
 		options = append(options, estimate.Precision(alloc.Float32), estimate.Autocast(d))
 	}
-	form, ok := named(forms, o.form)
-	if o.form != "" && !ok {
-		return nil, usageError("estimate: --optimizer-form %s: say one of %s", o.form, strings.Join(formNames(), ", "))
+	loop, err := o.loop()
+	if err != nil {
+		return nil, err
 	}
-	options = append(options, estimate.Loops(estimate.Loop{Form: form, MicroBatches: o.accumulate}),
-		estimate.Checkpointed(o.checkpoints...), estimate.Shard(estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp}))
+	options = append(options, loop...)
+	options = append(options, estimate.Checkpointed(o.checkpoints...), estimate.Shard(estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp}))
 	if o.dtype != "" {
 		d, err := parseDType(o.dtype)
 		if err != nil {
@@ -211,6 +224,33 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		} else { // quantized weights are computed with in another type
 			options = append(options, estimate.Weights(d))
 		}
+	}
+	return options, nil
+}
+
+// loop is what the flags say of the training loop.
+func (o estimateOptions) loop() ([]estimate.Option, error) {
+	l := estimate.Loop{MicroBatches: o.accumulate, InBackward: o.inBackward}
+	offload := estimate.OffloadNone
+	var ok bool
+	if l.Form, ok = named(forms, o.form); o.form != "" && !ok {
+		return nil, usageError("estimate: --optimizer-form %s: say one of %s", o.form, strings.Join(formNames(), ", "))
+	}
+	if l.ZeroGrad, ok = named(zeroGrads, o.zeroGrad); o.zeroGrad != "" && !ok {
+		return nil, usageError("estimate: --zero-grad %s: say one of %s", o.zeroGrad, strings.Join(names(zeroGrads), ", "))
+	}
+	if offload, ok = named(offloads, o.offload); o.offload != "" && !ok {
+		return nil, usageError("estimate: --offload %s: say one of %s", o.offload, strings.Join(names(offloads), ", "))
+	}
+	options := []estimate.Option{estimate.Loops(l), estimate.Offloaded(offload)}
+	if o.pytorch != "" {
+		major, minor, found := strings.Cut(o.pytorch, ".")
+		a, errA := strconv.ParseUint(major, 10, 8)
+		b, errB := strconv.ParseUint(minor, 10, 8)
+		if !found || errA != nil || errB != nil || a == 0 {
+			return nil, usageError("estimate: --pytorch %s: say its version as 2.4", o.pytorch)
+		}
+		options = append(options, estimate.PyTorch(int(a), int(b)))
 	}
 	return options, nil
 }
@@ -251,9 +291,17 @@ var forms = []choice[estimate.Form]{
 
 func formNames() []string { return names(forms) }
 
+var offloads = []choice[estimate.Offload]{
+	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters},
+}
+
+var zeroGrads = []choice[estimate.ZeroGrad]{
+	{"first", estimate.ZeroGradFirst}, {"backward", estimate.ZeroGradBackward}, {"kept", estimate.ZeroGradKept},
+}
+
 var optimizers = []choice[estimate.Optimizer]{
 	{"adam", estimate.Adam}, {"adamw", estimate.AdamW}, {"adam8bit", estimate.Adam8bit}, {"adafactor", estimate.Adafactor},
-	{"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
+	{"lion", estimate.Lion}, {"muon", estimate.Muon}, {"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
 }
 
 func optimizerNames() []string { return names(optimizers) }
@@ -431,6 +479,7 @@ type estimated struct {
 	Device      alloc.Bytes      `json:"device_bytes"`
 	DeviceUpper alloc.Bytes      `json:"device_upper_bytes"`
 	Needs       alloc.Bytes      `json:"needed_upper_bytes"`
+	Host        alloc.Bytes      `json:"host_bytes"`
 	Budget      alloc.Bytes      `json:"budget_bytes,omitempty"`
 	Fits        *bool            `json:"fits,omitempty"`
 	Report      *estimate.Report `json:"report"`
@@ -475,6 +524,9 @@ func (e estimated) write(w io.Writer) {
 		t.AppendRow(table.Row{"nvidia-smi shows", f.Device.Bytes})
 		t.AppendRow(table.Row{fmt.Sprintf("between %v and", f.Device.Lower), f.Device.Upper})
 		t.AppendRow(table.Row{"needed of the device, at most", e.Needs})
+	}
+	if m.Host > 0 {
+		t.AppendRow(table.Row{"memory of the CPU", m.Host})
 	}
 	t.Render()
 	if m.PeakAt != "" {

@@ -40,7 +40,7 @@ func TestJSONKeys(t *testing.T) {
 	require.Zero(t, run([]string{"estimate", "gpt2", "--json", "--fits", "24GiB"}, nil, &stdout, &stderr), stderr.String())
 	var estimated map[string]any
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &estimated))
-	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "reserved_bytes", "device_bytes", "device_upper_bytes", "needed_upper_bytes", "budget_bytes", "fits", "report"},
+	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "reserved_bytes", "device_bytes", "device_upper_bytes", "needed_upper_bytes", "host_bytes", "budget_bytes", "fits", "report"},
 		slices.Collect(maps.Keys(estimated)))
 	for _, key := range []string{"name", "inputs", "params", "buffers", "inference", "training", "layers", "notes"} {
 		assert.Contains(t, estimated["report"], key)

@@ -66,8 +66,8 @@ func TestFirstCommand(t *testing.T) {
 	assert.Equal(t, time.ReplaceAllString(want, "NOW"), time.ReplaceAllString(strings.TrimSpace(string(out)), "NOW"))
 }
 
-// TestSecondCommand makes the README's second command run the tests of internal/tests
-// too. They are a module of their own, so that their tools stay out of go.mod. Those
+// TestSecondCommand makes the README's second command run the tests of the modules inside
+// this one too: internal/tests and tracker/export/otel, which keep what they need out of go.mod. Those
 // of the command line are never taken from go test's cache: it does not see that
 // they build the command.
 func TestSecondCommand(t *testing.T) {
@@ -75,10 +75,12 @@ func TestSecondCommand(t *testing.T) {
 		t.Skip("no go command here")
 	}
 	lookAtAllFiles(t)
-	cmd := exec.Command("go", "test", "-count=1", "./...")
-	cmd.Dir = "../tests"
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	for _, module := range []string{"../tests", "../../tracker/export/otel"} {
+		cmd := exec.Command("go", "test", "-count=1", "./...")
+		cmd.Dir = module
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
 }
 
 // lookAtAllFiles has go test run a test again when a file of the project has

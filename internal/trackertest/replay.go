@@ -247,6 +247,6 @@ func (e *entry) allocation(label string) snapshot.Allocation {
 	return snapshot.Allocation{
 		Seq: e.Seq, Time: e.Time, Ptr: e.Ptr, Requested: e.Requested, Allocated: e.Allocated,
 		Kind: e.Kind, DType: e.DType, Shape: e.Shape, Label: label, Section: e.Section,
-		Registered: e.Action == snapshot.Registered, Lost: e.lost, Stack: e.Stack, Site: caller(e.Stack),
+		Registered: e.Action == snapshot.Registered, Lost: e.lost, Stream: e.Stream, Stack: e.Stack, Site: caller(e.Stack),
 	}
 }

@@ -22,6 +22,9 @@ type Config struct {
 	RingBytes int
 	// MaxEvents is how many events the history of a source keeps; 0 is 65,536.
 	MaxEvents int
+	// Driver tells how much memory the devices and the processes have in use. Without one that
+	// is not known: levels have -1, and so has Source.Before.
+	Driver Driver
 	// MaxStacks is how many different call stacks of a process are kept; 0 is 65,536.
 	MaxStacks int
 
@@ -55,7 +58,7 @@ type Watcher struct {
 	// The reader's.
 	processes map[uint32]*process
 	births    map[uint32]birth
-	late      map[uint32]bool // those that ran before they were watched; guarded by mu
+	late      map[uint32]*earlier // of those that ran before they were watched; guarded by mu
 	ended     chan struct{}   // the reader has
 
 	libraries libraries
@@ -77,13 +80,16 @@ func New(cfg Config) (*Watcher, error) {
 	cfg.RingBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBytes, defaultRing)))
 	cfg.MaxEvents = cmp.Or(cfg.MaxEvents, defaultEvents)
 	cfg.MaxStacks = cmp.Or(cfg.MaxStacks, defaultStacks)
+	if cfg.Driver == nil {
+		cfg.Driver = nobody{}
+	}
 	p, err := newProbes(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	w := &Watcher{
 		cfg: cfg, probes: p, start: time.Now(), clock: monotonic(),
-		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]bool), ended: make(chan struct{}),
+		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]*earlier), ended: make(chan struct{}),
 	}
 	w.libraries.init()
 	if err := w.probeFirst(); err != nil {
@@ -104,14 +110,16 @@ func powerOfTwo(n int) int {
 }
 
 // Watch watches a process that runs, and those that it started or will start. What it
-// allocated before is not known; frees of it are counted by Unknown.
+// allocated before is not known but in sum, if Config.Driver tells: see Source.Before. Frees of
+// it are counted by Unknown.
 func (w *Watcher) Watch(pid int) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return fmt.Errorf("attach: there is no process %d", pid)
 	}
 	for _, pid := range append(descendants(pid), pid) {
+		before := askHeld(w.cfg.Driver, pid)
 		w.mu.Lock()
-		w.late[uint32(pid)] = true
+		w.late[uint32(pid)] = before
 		w.mu.Unlock()
 		w.libraries.add(pid)
 		if err := w.probes.watch(pid); err != nil {
@@ -166,7 +174,7 @@ func (w *Watcher) apply(e *event) {
 		delete(w.late, e.pid)
 		w.mu.Unlock()
 		if p := w.processes[e.pid]; p != nil {
-			p.late = false
+			p.late = nil
 			p.exec(now)
 		}
 		return
@@ -297,7 +305,17 @@ func (w *Watcher) keep(s *Source) {
 		w.sources = slices.Delete(w.sources, 0, 1)
 		w.doubt(time.Since(w.start), fmt.Sprintf("there were more than %d processes: the oldest are forgotten", maxSources))
 	}
+	for n := 1; s.name == "" || w.named(s.name); n++ { // an earlier process may have had the number
+		s.name = fmt.Sprintf("%d-%s", s.origin.PID, s.device.short())
+		if n > 1 {
+			s.name += fmt.Sprintf("-%d", n)
+		}
+	}
 	w.sources = append(w.sources, s)
+}
+
+func (w *Watcher) named(name string) bool {
+	return slices.ContainsFunc(w.sources, func(s *Source) bool { return s.name == name })
 }
 
 const maxDoubts = 16
@@ -322,7 +340,7 @@ func (w *Watcher) Doubts() (all []string) {
 		all = append(all, fmt.Sprintf("from %s on the ledger may not be exact: %s", d.since.Format(clock), d.reason))
 	}
 	if w.unknown > 0 {
-		all = append(all, fmt.Sprintf("%d frees were of memory from before: what a process held then is not in the ledger", w.unknown))
+		all = append(all, fmt.Sprintf("%d frees were of memory from before: what a process held then is not in the ledger, but untracked", w.unknown))
 	}
 	return all
 }
@@ -339,13 +357,6 @@ func (w *Watcher) Record() *snapshot.Record {
 		}
 		first.Others = append(first.Others, r)
 	}
-	if first == nil {
-		return nil
-	}
-	first.Reason = "attach"
-	for _, d := range w.Doubts() {
-		first.Reason += "; " + d
-	}
 	return first
 }
 
@@ -357,6 +368,9 @@ func (w *Watcher) Close() error {
 		return nil
 	}
 	w.closed = true
+	for _, s := range w.sources {
+		s.wake()
+	}
 	w.mu.Unlock()
 	w.libraries.stop()
 	w.probes.detach()

@@ -28,8 +28,8 @@ const nobodysPID = 1 << 30
 
 func newScript(t testing.TB) *script {
 	w := &Watcher{
-		cfg:       Config{MaxEvents: 1 << 10, MaxStacks: 1 << 10},
-		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]bool),
+		cfg:       Config{Driver: nobody{}, MaxEvents: 1 << 10, MaxStacks: 1 << 10},
+		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]*earlier),
 	}
 	w.libraries.init()
 	w.start = time.Now()

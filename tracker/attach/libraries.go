@@ -142,10 +142,11 @@ func (w *Watcher) find() error {
 
 // found notes that a process had called a library that was not watched yet.
 func (w *Watcher) found(pid int, path string) {
+	before := askHeld(w.cfg.Driver, pid)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.late[uint32(pid)] {
-		w.late[uint32(pid)] = true
+	if w.late[uint32(pid)] == nil {
+		w.late[uint32(pid)] = before
 		w.doubt(time.Since(w.start), fmt.Sprintf("process %d had loaded %s before it was found: name the file in Config.Libraries", pid, path))
 	}
 }

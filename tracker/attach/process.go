@@ -19,7 +19,7 @@ import (
 type process struct {
 	w       *Watcher
 	origin  snapshot.Origin
-	late    bool // it ran before it was watched
+	late    *earlier // it ran before it was watched; nil if not
 	stacks  *stackTable
 	symbols *symbolizer
 	sources map[deviceID]*Source
@@ -51,7 +51,7 @@ type thread struct {
 	undo     func()   // puts back what the call that it is in has taken; nil if nothing
 }
 
-func newProcess(w *Watcher, pid int, late bool) *process {
+func newProcess(w *Watcher, pid int, late *earlier) *process {
 	p := &process{
 		w: w, late: late,
 		stacks:  &stackTable{max: w.cfg.MaxStacks, ids: make(map[string]snapshot.StackID)},
@@ -87,9 +87,9 @@ func (p *process) source(d deviceID) *Source {
 	s := p.sources[d]
 	if s == nil {
 		s = &Source{
-			mu: &p.w.mu, start: p.w.start, now: time.Now, origin: p.origin, device: d,
+			w: p.w, now: time.Now, origin: p.origin, device: d,
 			ledger: newLedger(p.stacks, p.w.cfg.MaxEvents),
-			growth: snapshot.NewFollower(warmup),
+			growth: snapshot.NewFollower(warmup), before: p.late.on(d),
 		}
 		p.sources[d] = s
 		p.w.keep(s)
@@ -118,7 +118,7 @@ func (p *process) deviceOf(context uint64) deviceID {
 	if d, ok := p.contexts[context]; ok {
 		return d
 	}
-	return unknownDevice
+	return p.late.device()
 }
 
 // exec ends the program that was there, and with it what it had of the driver.
@@ -133,7 +133,8 @@ func (p *process) exec(now time.Duration) {
 func (p *process) end(now time.Duration) {
 	at := p.w.start.Add(now)
 	for _, s := range p.sources {
-		s.now = func() time.Time { return at }
+		s.now, s.ended = func() time.Time { return at }, true
+		s.wake()
 	}
 }
 
@@ -440,7 +441,7 @@ func (p *process) primaryReleased(d deviceID, reset bool, t *thread, now time.Du
 		return
 	}
 	its.retained = 0
-	if p.late && !reset {
+	if p.late != nil && !reset {
 		p.w.doubt(now, "a primary context was released that may have been retained before it was watched")
 		return
 	}

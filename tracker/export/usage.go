@@ -75,6 +75,9 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 
 // StreamName names a stream: "default stream", "stream 0x7f00".
 func StreamName(s alloc.Stream) string {
+	if s == snapshot.OtherStreams {
+		return "other streams"
+	}
 	if s == 0 {
 		return "default stream"
 	}

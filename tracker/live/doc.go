@@ -2,11 +2,14 @@
 //
 //	http.Handle("/debug/gpumem/", live.Handler(tr))
 //
+// A program that package tracker/attach watches has the same pages: see Source, and Several
+// for many at once.
+//
 // Nothing registers itself. The handler answers below whatever path it is
 // mounted at, by the last element of the path:
 //
 //	/                    the levels and marks, as they change
-//	/profile             pprof; ?seconds=30 for what changed meanwhile, ?debug=1 as text; ?gc=1 after a collection, by POST
+//	/profile             pprof; ?seconds=30 for what changed meanwhile, ?debug=1 as text; of a tracker ?gc=1 after a collection, by POST
 //	/snapshot            JSON; ?light=1 without the single allocations
 //	/dump                JSON: snapshot, history, devices, how the program was built
 //	/trace               trace events, for ui.perfetto.dev

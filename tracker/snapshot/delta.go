@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Delta is a signed difference of two live tables, group by group. The zero
@@ -36,9 +33,6 @@ type SiteTally struct {
 	Frame
 	Tally
 }
-
-// String prints the change as a report does.
-func (c Change) String() string { return strings.TrimSuffix(string(appendChange(nil, c)), "\n") }
 
 // Changes iterates over the groups that changed: growth before shrinkage, more
 // bytes first, then by shape, dtype and kind, so that equal programs give equal texts.
@@ -71,9 +65,6 @@ func (d Delta) Add(e Delta) Delta {
 	}
 	return b.Delta()
 }
-
-// String prints the difference as a report does, a line a group.
-func (d Delta) String() string { return strings.TrimSuffix(string(d.Append(nil)), "\n") }
 
 // DeltaBuilder gathers changes by group and, in each, by line of code.
 type DeltaBuilder struct {
@@ -234,57 +225,6 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 		d.changes = nil
 	}
 	return nil
-}
-
-// Append appends a line for each group that changed, as a report has them.
-func (d Delta) Append(b []byte) []byte {
-	for _, c := range d.changes {
-		b = appendChange(b, c)
-	}
-	return b
-}
-
-func (c *Change) appendShape(b []byte) []byte {
-	if c.DType == 0 {
-		return append(b, "unknown"...)
-	}
-	return c.Shape.Append(b)
-}
-
-func (c *Change) dtype() string {
-	if c.DType == 0 {
-		return "unknown"
-	}
-	return c.DType.String()
-}
-
-func appendChange(b []byte, c Change) []byte {
-	sign, count, bytes := "+ | ", c.Count, c.Bytes
-	if count < 0 {
-		sign, count, bytes = "- | ", -count, -bytes
-	}
-	b = append(b, sign...)
-	b = strconv.AppendInt(b, count, 10)
-	b = append(b, " * Size:"...)
-	from := len(b)
-	b = text.Pad(c.appendShape(b), from, 20)
-	b = append(b, " | Memory: "...)
-	b = text.AppendPadded(b, bytes.String(), 10)
-	b = append(b, " | "...)
-	b = text.AppendPadded(b, c.Kind.String(), 14)
-	b = append(b, " | "...)
-	b = text.AppendPadded(b, c.dtype(), 8)
-	b = append(b, " | "...)
-	if len(c.Sites) == 0 {
-		return append(b, "unknown\n"...)
-	}
-	b = text.Printable(c.Sites[0].Frame.append(b), len(b))
-	if others := len(c.Sites) - 1; others > 0 {
-		b = append(b, " and "...)
-		b = strconv.AppendInt(b, int64(others), 10)
-		b = append(b, " more"...)
-	}
-	return append(b, '\n')
 }
 
 // String prints the tally and the line: "3 buffers, 6.8 MiB at main.go:12 main.load".

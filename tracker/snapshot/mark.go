@@ -28,6 +28,8 @@ type Levels struct {
 	// Registered is the part of Allocated that other code allocated. With Reserved it
 	// is "Total Allocated Memory".
 	Registered alloc.Bytes `json:"registered_bytes"`
+	// Pending is the part of Reserved that was freed while other streams may still use it.
+	Pending alloc.Bytes `json:"pending_bytes,omitzero"`
 	// DriverUsed is what the driver says is in use, by all processes; it and
 	// DriverTotal are -1 if the driver did not say.
 	DriverUsed  alloc.Bytes `json:"driver_used_bytes"`

@@ -144,6 +144,8 @@ func (w *rewind) undo(e *EventEntry) {
 		delete(w.live, e.Ptr)
 	case Freed, Unregistered:
 		w.live[e.Ptr] = w.buffer(e)
+	case FreeCompleted:
+		w.live[e.Ptr] = was{allocated: e.Allocated, stream: streamOf(w.of.History.tables.Streams, e.Stream), pending: true}
 	case SegmentAllocated:
 		w.reserved.remove(e.Ptr, e.Allocated)
 		w.total -= e.Allocated

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
@@ -52,7 +53,7 @@ func Open(path string) (*File, error) { return OpenWithin(path, 0) }
 // OpenWithin is Open for files that take more memory than usual, and unpack to more
 // bytes: at most the limit of both. 0 is 1 GiB.
 func OpenWithin(path string, limit alloc.Bytes) (*File, error) {
-	f, err := os.Open(path)
+	f, err := userfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

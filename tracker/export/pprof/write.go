@@ -173,6 +173,7 @@ func (b *builder) location(f snapshot.Frame) *profile.Location {
 		l = &profile.Location{
 			ID:      uint64(len(b.p.Location) + 1),
 			Mapping: b.p.Mapping[0],
+			Address: address(f),
 			Line:    []profile.Line{{Function: b.function(f), Line: int64(f.Line)}},
 		}
 		b.locations[f] = l

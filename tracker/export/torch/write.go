@@ -65,6 +65,7 @@ type part struct {
 	live    blocks
 	open    spans          // the segments at the place in the history that is being written
 	pending map[int64]bool // buffers of which a free was requested there, and not completed
+	frees   pendingFrees
 
 	expandable bool // segments grow and shrink
 }
@@ -76,8 +77,9 @@ func partsOf(r *snapshot.Record) ([]*part, error) {
 		if err := check(r.Snapshot); err != nil {
 			return nil, err
 		}
+		frees := findPendingFrees(r)
 		parts = append(parts, &part{
-			record: r, live: liveBlocks(r.Snapshot), pending: make(map[int64]bool),
+			record: r, live: liveBlocks(r.Snapshot, frees.left), frees: frees, pending: make(map[int64]bool),
 			expandable: slices.ContainsFunc(r.Snapshot.Segments, func(s alloc.Segment) bool { return s.Expandable }),
 		})
 	}
@@ -123,6 +125,9 @@ func groupOf(kind snapshot.Kind, dtype alloc.DType, shape alloc.Shape, section s
 
 // maxGroups bounds what is remembered of a history whose shapes never repeat.
 const maxGroups = 1 << 16
+
+// pendingLabel is the label of a pending block.
+const pendingLabel = "freed, used by another stream"
 
 // eventKeys stand early in the file: the first 256 strings have a short code.
 var eventKeys = []string{"action", "addr", "device_free", "size", "stream", "time_us", "frames", "category", "user_metadata"}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -177,9 +176,9 @@ func (w *writer) mark(e snapshot.Event) {
 
 // lines and frames are lists, since Perfetto shows a line break as "\n".
 func lines(d snapshot.Delta) []string {
-	out := []string{}
-	for line := range strings.Lines(d.String()) {
-		out = append(out, strings.Join(strings.Fields(line), " ")) // without the spaces that align it
+	out := make([]string, 0, d.Len())
+	for change := range d.Changes() {
+		out = append(out, change.String())
 	}
 	return out
 }

@@ -1,0 +1,97 @@
+package estimate_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// What PyTorch was measured to do (testdata/torch/ways.py).
+func TestTorchWaysOfTraining(t *testing.T) {
+	data, err := os.ReadFile("testdata/torch/ways.json")
+	require.NoError(t, err)
+	var measured struct {
+		Batch, Length int
+		Ways          map[string]struct {
+			States alloc.Bytes `json:"states_bytes"`
+			Peak   alloc.Bytes `json:"cpu_training_peak_bytes"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(data, &measured))
+	ways := map[string][]estimate.Option{
+		"adamw":             {estimate.Train(estimate.AdamW)},
+		"lion":              {estimate.Train(estimate.Lion)},
+		"muon":              {estimate.Train(estimate.Muon)},
+		"adamw in backward": {estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{InBackward: true, Output: estimate.OutputHeld})},
+	}
+	require.Len(t, measured.Ways, len(ways))
+	for name, want := range measured.Ways {
+		t.Run(name, func(t *testing.T) {
+			r := model(t, tiny["llama-tiny"].Layers(), append(ways[name], estimate.Tokens(measured.Batch, measured.Length), estimate.On(estimate.CPU))...)
+			assert.Equal(t, want.States, r.Training.Optimizer)
+			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak-besides(r.Training)), 0.03)
+		})
+	}
+}
+
+func small(t *testing.T, more ...estimate.Option) *estimate.Report {
+	t.Helper()
+	return model(t, tiny["llama-tiny"].Layers(), append([]estimate.Option{estimate.Tokens(1, 64)}, more...)...)
+}
+
+// An optimizer in backward needs no memory for all gradients at once.
+func TestOptimizerInBackward(t *testing.T) {
+	usual := small(t, estimate.Train(estimate.AdamW))
+	passing := small(t, estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{InBackward: true}))
+	assert.Less(t, passing.Training.Peak, usual.Training.Peak-usual.Gradients/2)
+	assert.Less(t, passing.Training.Footprint.Reserved.Bytes, usual.Training.Footprint.Reserved.Bytes)
+	assert.Equal(t, usual.Training.Optimizer, passing.Training.Optimizer)
+	_, err := estimate.Model(tiny["llama-tiny"].Layers(), estimate.Tokens(1, 64), estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{InBackward: true, MicroBatches: 2}))
+	assert.ErrorContains(t, err, "cannot add up 2 micro-batches")
+}
+
+func TestOffload(t *testing.T) {
+	usual := small(t, estimate.Train(estimate.AdamW))
+	m := usual.Training
+	assert.Zero(t, m.Host)
+
+	states := small(t, estimate.Train(estimate.AdamW), estimate.Offloaded(estimate.OffloadOptimizer)).Training
+	assert.Zero(t, states.Optimizer)
+	assert.Equal(t, m.Weights, states.Weights)
+	assert.Equal(t, m.Optimizer+m.Weights+usual.Gradients, states.Host, "copies to work on beside the states")
+	assert.LessOrEqual(t, states.Peak, m.Peak-m.Optimizer)
+
+	all := small(t, estimate.Train(estimate.AdamW), estimate.Offloaded(estimate.OffloadParameters))
+	assert.Zero(t, all.Training.Weights)
+	assert.Equal(t, states.Host, all.Training.Host)
+	assert.Less(t, all.Training.Peak, states.Peak)
+	assert.Less(t, all.Training.Footprint.Needed.Upper, states.Footprint.Needed.Upper)
+	assert.Equal(t, usual.Inference.Weights, all.Inference.Host)
+	assert.Contains(t, all.String(), "memory of the CPU")
+
+	mixed := small(t, estimate.Train(estimate.AdamW), estimate.MixedPrecision(alloc.BFloat16), estimate.Offloaded(estimate.OffloadOptimizer)).Training
+	assert.Zero(t, mixed.Master)
+	assert.Equal(t, alloc.Bytes(16*usual.Params.Count), mixed.Host, "master weights, two states and gradients in float32 (arXiv:2101.06840)")
+
+	bare := model(t, tiny["llama-tiny"].Layers(), estimate.Train(estimate.AdamW), estimate.Offloaded(estimate.OffloadParameters))
+	assert.Equal(t, all.Training.Host, bare.Training.Host, "without an input too")
+
+	_, err := estimate.Model(tiny["llama-tiny"].Layers(), estimate.Offloaded(estimate.OffloadParameters+1))
+	assert.ErrorContains(t, err, "Offload(3)")
+}
+
+// With a tied head the gradient stays until the embedding has added to it.
+func TestOptimizerInBackwardWithTiedParameters(t *testing.T) {
+	c := tiny["llama-tiny"]
+	c.Tied = true
+	loop := estimate.Loops(estimate.Loop{InBackward: true, Form: estimate.Fused})
+	tied := model(t, c.Layers(), estimate.Tokens(1, 64), estimate.Train(estimate.SGD), loop)
+	embedding := alloc.Bytes(c.Vocab * c.Hidden * 4)
+	assert.Equal(t, embedding, tied.Training.Gradients)
+}
