@@ -19,9 +19,12 @@ func (t *MemTracker) levels() snapshot.Levels {
 	}
 }
 
-// deviceLevels asks the device; it takes no lock of the tracker's. Of Reserved it knows what a
-// pool holds, beside the tracker's own cache.
+// deviceLevels asks the device; no lock is held. Reserved is what a pool of the device
+// holds beside the tracker's own cache. What is pending no more is inactive then.
 func (t *MemTracker) deviceLevels() snapshot.Levels {
+	if t.cache != nil {
+		t.cache.Poll()
+	}
 	levels := snapshot.Levels{DriverUsed: -1, DriverTotal: -1}
 	if pool, ok := alloc.As[alloc.ReservingDevice](t.device); ok {
 		if reserved, err := pool.Reserved(); err == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// MemTracker hands out memory of one device and knows every live buffer of it.
-// Its methods may be called from any goroutine.
+// MemTracker allocates memory of one device and keeps a ledger of every live buffer. Its
+// methods may be called from any goroutine.
 type MemTracker struct {
 	device alloc.Device // the cache, if there is one
 	name   string       // the device's, and its ordinal

@@ -3,27 +3,11 @@ package cuda
 import (
 	"unsafe"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
 // Handle is the CUcontext of a Device.
 func (d *Device) Handle() uintptr { return uintptr(d.context) }
-
-// NewStream is a stream of the device's context, which lives as long as that.
-func (d *Device) NewStream() (s alloc.Stream, err error) {
-	lib, err := dylib.Open(names()...)
-	if err != nil {
-		return 0, err
-	}
-	err = d.do(func() error {
-		if code := lib.Func("cuStreamCreate").Call(uintptr(unsafe.Pointer(&s)), 0); code != 0 {
-			return Error(code)
-		}
-		return nil
-	})
-	return s, err
-}
 
 // CurrentContext is the CUcontext that is current on this thread.
 func CurrentContext() (handle uintptr) {

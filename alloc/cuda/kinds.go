@@ -1,11 +1,12 @@
 package cuda
 
-import "unsafe"
+import (
+	"unsafe"
 
-type (
-	memPool uintptr // CUmemoryPool
-	stream  uintptr // CUstream; 0 is the default stream
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
+
+type memPool uintptr // CUmemoryPool
 
 // poolProperties is CUmemPoolProps.
 type poolProperties struct {
@@ -79,22 +80,22 @@ func (d *driver) setPoolAttribute(p memPool, key int, value uint64) error {
 	return d.poolSetAttribute.call(uintptr(p), uintptr(key), uintptr(unsafe.Pointer(&value)))
 }
 
-func (d *driver) allocFromPool(n int64, p memPool, s stream) (at uint64, err error) {
+func (d *driver) allocFromPool(n int64, p memPool, s alloc.Stream) (at uint64, err error) {
 	err = d.poolAlloc.call(uintptr(unsafe.Pointer(&at)), uintptr(n), uintptr(p), uintptr(s))
 	return at, err
 }
 
-func (d *driver) freeToPool(at uint64, s stream) error {
+func (d *driver) freeToPool(at uint64, s alloc.Stream) error {
 	return d.poolFree.call(uintptr(at), uintptr(s))
 }
 
 // waitFor has what is queued on a stream from now on wait for what is queued on another.
-func (d *driver) waitFor(s, other stream) error {
-	e, err := d.createEvent()
+func (d *driver) waitFor(s, other alloc.Stream) error {
+	e, err := d.createEvent(eventWithoutTiming)
 	if err != nil {
 		return err
 	}
-	if err = d.eventRecord.call(uintptr(e), uintptr(other)); err == nil {
+	if err = d.recordEvent(e, other); err == nil {
 		err = d.streamWaitEvent.call(uintptr(s), uintptr(e), 0)
 	}
 	_ = d.destroyEvent(e) // the driver keeps what the wait needs; an event that stays harms nothing

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -222,8 +223,7 @@ func TestRandomProgramsOfEachKind(t *testing.T) {
 	}
 	dev := open(t)
 	pool := newPool(t, dev, cuda.PoolConfig{ReleaseThreshold: 32 * alloc.MiB})
-	other, err := dev.NewStream()
-	require.NoError(t, err)
+	other := newStream(t)
 	for name, test := range map[string]struct {
 		dev   alloc.Device
 		list  func() (map[uint64]uint64, error)
@@ -325,6 +325,33 @@ func (k *kindProgram) check(r *rapid.T) {
 	require.Len(r, own, len(k.live))
 }
 
+// TestPoolWaitsForOtherStreams: freed memory that another stream uses is no other's before that
+// work is done.
+func TestPoolWaitsForOtherStreams(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	dev := standstill(t)
+	pool := newPool(t, dev.Device, cuda.PoolConfig{ReleaseThreshold: alloc.GiB})
+	own, other, third := newStream(t), newStream(t), newStream(t)
+	p, n, err := pool.AllocOn(alloc.MiB, own)
+	require.NoError(t, err)
+	require.Equal(t, alloc.MiB, n)
+	require.ErrorIs(t, pool.RecordStream(p+1, other), alloc.ErrUnknownPtr)
+	require.NoError(t, dev.Work(other, p, n, time.Second))
+	require.NoError(t, pool.RecordStream(p, other))
+	require.NoError(t, pool.Free(p))
+	again, _, err := pool.AllocOn(n, third)
+	require.NoError(t, err)
+	require.NotEqual(t, p, again, "the work is not done")
+	dev.Advance(time.Second)
+	late, _, err := pool.AllocOn(n, third)
+	require.NoError(t, err)
+	require.Equal(t, p, late)
+	require.NoError(t, pool.Free(again))
+	require.NoError(t, pool.Free(late))
+}
+
 // TestEveryCallOfAKindThatFails makes each driver call of each operation fail in turn: what is
 // live, and what the pool holds, is as before.
 func TestEveryCallOfAKindThatFails(t *testing.T) {
@@ -332,8 +359,7 @@ func TestEveryCallOfAKindThatFails(t *testing.T) {
 		return
 	}
 	dev, machine := open(t), control(t)
-	other, err := dev.NewStream()
-	require.NoError(t, err)
+	other := newStream(t)
 	pool := newPool(t, dev, cuda.PoolConfig{ReleaseThreshold: alloc.GiB})
 	pinned, managed := dev.Pinned(cuda.PinnedConfig{Mapped: true}), dev.Managed()
 	inPool, err := pool.Alloc(1)

@@ -140,7 +140,7 @@ func (p *Pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, e
 	}
 	var at uint64
 	err := p.do(func() (err error) {
-		at, err = p.dev.driver.allocFromPool(int64(max(n, 1)), p.pool, stream(s))
+		at, err = p.dev.driver.allocFromPool(int64(max(n, 1)), p.pool, s)
 		if err == nil { // before anybody can free it
 			p.liveMu.Lock()
 			defer p.liveMu.Unlock()
@@ -206,11 +206,11 @@ func (p *Pool) Free(at alloc.Ptr) error {
 
 func (p *Pool) freeInOrder(at alloc.Ptr, its *pooled) error {
 	for _, other := range its.others {
-		if err := p.dev.driver.waitFor(stream(its.stream), stream(other)); err != nil {
+		if err := p.dev.driver.waitFor(its.stream, other); err != nil {
 			return fmt.Errorf("wait for stream %#x: %w", uint64(other), err)
 		}
 	}
-	return p.dev.driver.freeToPool(uint64(at), stream(its.stream))
+	return p.dev.driver.freeToPool(uint64(at), its.stream)
 }
 
 // Close gives a pool that NewPool made back to the driver. Free what is live first: this Pool can

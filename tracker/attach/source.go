@@ -277,7 +277,7 @@ func (s *Source) Growth() []snapshot.Growth { return s.Snapshot().Growth() }
 func (s *Source) Record() *snapshot.Record { return s.record("attach") }
 
 // Dump writes the Record as JSON: snapshot.ReadDump reads it. The reason stands before that of
-// the Record.
+// the Record. The error is the writer's.
 func (s *Source) Dump(w io.Writer, reason string) error { return s.record(reason).WriteJSON(w) }
 
 func (s *Source) record(reason string) *snapshot.Record {

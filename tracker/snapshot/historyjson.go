@@ -65,9 +65,9 @@ type historyEvent struct {
 	Stream  uint8         `json:"stream,omitempty"` // index in streams
 }
 
-// WriteJSON writes the history as one JSON object, in memory that does not grow
-// with the number of events. Only what the events use of the stacks, groups and
-// sections is written.
+// WriteJSON writes the history as one JSON object, in memory that does not grow with the
+// number of events. Only what the events use of the stacks, groups and sections is written.
+// The error is the writer's.
 func (h *History) WriteJSON(w io.Writer) error {
 	out := newTableWriter(w)
 	h.writeTo(out)

@@ -10,8 +10,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// WriteJSON writes the snapshot as one JSON object, in memory that does not
-// grow with the number of live buffers, but with the blocks of one segment. docs/snapshot.schema.json describes it.
+// WriteJSON writes the snapshot as one JSON object, in memory that does not grow with the
+// number of live buffers, but with the blocks of one segment. docs/snapshot.schema.json
+// describes it. The error is the writer's.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
 	out := newTableWriter(w)
 	s.writeTo(out)

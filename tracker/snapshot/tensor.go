@@ -30,8 +30,9 @@ func NewTensor(shape alloc.Shape, dtype alloc.DType, kind Kind) (Tensor, error) 
 	return Tensor{Kind: kind, DType: dtype, Shape: shape, Each: each}, err
 }
 
-// Untyped returns the tensor of a source that knows no more of a buffer than what it
-// is for and its requested bytes. Its DType is not valid, and its Shape nil.
+// Untyped returns the tensor of a source that knows no more of a buffer than what it is for
+// and its requested bytes. Its DType is not valid, and its Shape nil. A kind that is not valid
+// and a size out of range are errors.
 func Untyped(kind Kind, each alloc.Bytes) (Tensor, error) {
 	if err := kind.check(); err != nil {
 		return Tensor{}, err

@@ -392,6 +392,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr at) {
 	ENTER_CONTEXT();
 	if (!at)
 		return SUCCESS;
+	clock_drain(ctx);
 	if (pool_free(ctx, at, NULL)) // cuMemFree takes these too
 		return SUCCESS;
 	block b;

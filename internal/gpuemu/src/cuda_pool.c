@@ -1,12 +1,9 @@
 // Stream-ordered pools. A pool takes pages of the heap and keeps those that are freed: on the
 // stream that freed them they are used again at once, on others when that stream has come so far.
 // What a pool keeps beyond its release threshold goes back when the program next synchronises.
-#define _GNU_SOURCE
 #include "driver.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { ATTRIBUTES = 8, THRESHOLD = 4, RESERVED, RESERVED_HIGH, USED, USED_HIGH, PINNED = 1, ON_DEVICE = 1 };
 
@@ -40,12 +37,6 @@ typedef struct pool {
 static pool *pools, *chosen[MAX_DEVICES], *standard[MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static long long now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
 static void count(pool *p, int what, int64_t bytes) {
 	p->value[what] += (uint64_t)bytes;
 	if (p->value[what + 1] < p->value[what])
@@ -76,7 +67,7 @@ static int valid(pool *p) {
 static void trim(pool *p, uint64_t keep) {
 	for (block **at = &p->blocks; *at && p->value[RESERVED] > keep;) {
 		block *b = *at;
-		if (b->bytes || b->done > now()) {
+		if (b->bytes || b->done > clock_now()) {
 			at = &b->next;
 			continue;
 		}
@@ -99,7 +90,7 @@ void pool_synchronized(int device) {
 static block *reuse(pool *p, CUstream s, size_t bytes) {
 	block *best = NULL;
 	for (block *b = p->blocks; b; b = b->next)
-		if (!b->bytes && b->pages >= bytes && (b->stream == s || b->done <= now()) && (!best || b->pages < best->pages))
+		if (!b->bytes && b->pages >= bytes && (b->stream == s || b->done <= clock_now()) && (!best || b->pages < best->pages))
 			best = b;
 	return best;
 }

@@ -35,7 +35,8 @@ const (
 	hostSpace   = "host_space"
 )
 
-// Write writes the record's snapshot as a gzipped profile.
+// Write writes the record's snapshot as a gzipped profile. The error is export.ErrNoSnapshot
+// or the writer's.
 func Write(w io.Writer, r *snapshot.Record) error {
 	if r.Snapshot == nil {
 		return fmt.Errorf("write pprof: %w", export.ErrNoSnapshot)
@@ -43,7 +44,7 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	return WriteUsage(w, export.FromSnapshot(r.Snapshot))
 }
 
-// WriteUsage writes memory by call stack as a gzipped profile.
+// WriteUsage writes memory by call stack as a gzipped profile. The error is the writer's.
 func WriteUsage(w io.Writer, u *export.Usage) error {
 	p := Profile(u)
 	if err := p.CheckValid(); err != nil {
@@ -109,8 +110,8 @@ func liveOnly(u *export.Usage) bool {
 	return live
 }
 
-// Sub returns the profile of what changed from one profile to the next, which
-// lasts from the first's time to the second's. Neither is changed.
+// Sub returns the profile of what changed from one profile to the next, which lasts from the
+// first's time to the second's. Neither is changed. Profiles of different types are an error.
 func Sub(next, base *profile.Profile) (*profile.Profile, error) {
 	negative := base.Copy()
 	negative.Scale(-1)

@@ -15,9 +15,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Write writes the record's history, and the levels at its marks and its end,
-// as one JSON object of trace events. Each of the process's other devices is a process
-// of its own to the viewer.
+// Write writes the record's history, and the levels at its marks and its end, as one JSON
+// object of trace events. Each of the process's other devices is a process of its own to the
+// viewer. The error is export.ErrNoSnapshot or the writer's.
 func Write(w io.Writer, r *snapshot.Record) error {
 	all := append([]*snapshot.Record{r}, r.Others...)
 	if slices.ContainsFunc(all, func(r *snapshot.Record) bool { return r.Snapshot == nil }) {
