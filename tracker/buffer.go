@@ -109,10 +109,10 @@ func (t *MemTracker) freeOnDevice(b *Buffer, r *record, on *alloc.Stream, here g
 	t.ledger.takeOut(b.record, r)
 	t.mu.Unlock()
 	if err := t.askFree(b.ptr, on); err != nil {
+		err = fmt.Errorf("free %v: %w", b, err)
 		now = t.now()
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		err = fmt.Errorf("free %v: %w", b, err)
 		if duplicate := t.ledger.putBack(b.record, r); duplicate != nil {
 			return errors.Join(err, duplicate)
 		}
@@ -172,8 +172,16 @@ func (b *Buffer) Shape() alloc.Shape { return b.group.Shape }
 // DType returns the type of its elements.
 func (b *Buffer) DType() alloc.DType { return b.group.DType }
 
-// Kind returns what it is for.
-func (b *Buffer) Kind() Kind { return b.group.Kind }
+// Kind returns what a live buffer is for; of one that is freed, what it was allocated for.
+func (b *Buffer) Kind() Kind {
+	t := b.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := b.live(); r != nil && !t.ledger.closed {
+		return t.ledger.cells.At(r.cell).group.Kind
+	}
+	return b.group.Kind
+}
 
 // Bytes returns the memory that was asked for.
 func (b *Buffer) Bytes() alloc.Bytes { return b.group.Each }
@@ -206,5 +214,5 @@ func (b *Buffer) SetLabel(label string) {
 
 // String describes the buffer on one line.
 func (b *Buffer) String() string {
-	return fmt.Sprintf("%v %v %v, %v at %v", b.group.Kind, b.group.Shape, b.group.DType, b.group.Each, b.ptr)
+	return fmt.Sprintf("%v %v %v, %v at %v", b.Kind(), b.group.Shape, b.group.DType, b.group.Each, b.ptr)
 }

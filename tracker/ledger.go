@@ -164,6 +164,15 @@ func (l *ledger) leave(r *record) {
 	}
 }
 
+// move counts a live record in another cell.
+func (l *ledger) move(id slab.ID, r *record, to slab.ID) {
+	l.leave(r)
+	l.cells.At(r.cell).total--
+	l.records.Touch(id)
+	r.cell = to
+	l.enter(r).total++
+}
+
 // wasFreed counts the age at which a buffer of a cell was freed.
 func (l *ledger) wasFreed(c *cell, age time.Duration, event uint64) {
 	for int(c.line) >= len(l.freed) {

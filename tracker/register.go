@@ -67,31 +67,18 @@ func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
 	return 0
 }
 
-// Unregister takes an address that Register entered out of the ledger. Call it
-// before the memory is freed: from then on the driver may give the address to
-// somebody else. Any other address is alloc.ErrUnknownPtr.
-func (t *MemTracker) Unregister(ptr alloc.Ptr) error {
-	_, err := t.withdraw(ptr)
-	return err
-}
-
-// Withdraw is Unregister for a free whose outcome is known later. If the free
-// failed, call putBack, once: it enters the memory again with all that was known
-// of it. Its error is ErrDuplicatePtr if the address was registered or allocated
-// anew meanwhile: then it stays the new owner's.
-func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
-	w, err := t.withdraw(ptr)
-	if err != nil {
-		return nil, err
-	}
-	return func() error { return t.restore(w) }, nil
-}
-
-// Release is Unregister, then free, and Register again with all that was known
-// of the memory if free fails or panics. Its error is free's, joined with
-// Withdraw's putBack's; or Unregister's, and then free was not called: the
-// address is not the ledger's, or the tracker is closed.
-func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) (err error) {
+// Unregister takes memory that Register entered out of the ledger, and then calls free, if one is
+// given, which gives the memory back:
+//
+//	err := tr.Unregister(arena, func() error { return driver.Free(arena) })
+//
+// If free fails or panics, the memory is registered again with all that was known of it. Without
+// free, call Unregister before the memory is freed: from then on the driver may give the address to
+// somebody else.
+//
+// The error is free's, joined with ErrDuplicatePtr if somebody else has the address by then; or
+// alloc.ErrUnknownPtr for any address that Register did not enter, and free was not called.
+func (t *MemTracker) Unregister(ptr alloc.Ptr, free ...func() error) (err error) {
 	w, err := t.withdraw(ptr)
 	if err != nil {
 		return err
@@ -102,10 +89,30 @@ func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) (err error) {
 			err = errors.Join(err, t.restore(w))
 		}
 	}()
-	err = free()
-	freed = err == nil
-	return err
+	for _, f := range free {
+		if err = f(); err != nil {
+			return err
+		}
+	}
+	freed = true
+	return nil
 }
+
+// Withdraw is Unregister for a free whose outcome is known later, as a driver's that queues it: if it
+// failed, call putBack, once. Its error is ErrDuplicatePtr if the address was registered or
+// allocated anew meanwhile: then it stays the new owner's.
+func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
+	w, err := t.withdraw(ptr)
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return t.restore(w) }, nil
+}
+
+// Release calls Unregister with free.
+//
+// Deprecated: call Unregister with free.
+func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) error { return t.Unregister(ptr, free) }
 
 // withdrawn is all that was known of registered memory.
 type withdrawn struct {
