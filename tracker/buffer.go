@@ -47,6 +47,12 @@ func (b *Buffer) live() *record {
 	return r
 }
 
+func (b *Buffer) isLive() bool {
+	b.tracker.mu.Lock()
+	defer b.tracker.mu.Unlock()
+	return b.live() != nil
+}
+
 // Free gives the memory back to the cache, and forgets the buffer. The memory may be handed
 // out again at once, for work on the stream that it was allocated for. Work that other streams
 // have queued on it must be done, or be told by RecordStream or FreeOn. A second
@@ -56,7 +62,12 @@ func (b *Buffer) Free() error {
 	if b == nil {
 		return nil
 	}
-	err := b.free(nil)
+	err := error(nil)
+	if f := b.tracker.freed; f == nil {
+		err = b.free(nil)
+	} else {
+		err = f.free(b, nil, snapshot.StackID(b.tracker.stacks.table.Capture(1)))
+	}
 	runtime.KeepAlive(b) // it is not lost while it is being freed
 	return err
 }

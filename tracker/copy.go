@@ -38,9 +38,7 @@ func bytesOf[T alloc.Element](elements []T) []byte {
 
 func (b *Buffer) copy(what string, dtype alloc.DType, host []byte, move func(alloc.Copier, alloc.Ptr, []byte) error) error {
 	t := b.tracker
-	t.mu.Lock()
-	live := b.live() != nil
-	t.mu.Unlock()
+	live := b.isLive()
 	copier, ok := alloc.As[alloc.Copier](t.device)
 	switch n := alloc.Bytes(len(host)); {
 	case !live:

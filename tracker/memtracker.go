@@ -21,7 +21,8 @@ type MemTracker struct {
 	cache    *alloc.Cache
 	owned    bool // the cache is the tracker's own
 	opened   *openedDevice
-	gc       bool // collect before ClearCache
+	freed    *freedMemory // nil without Config.FindLateWrites
+	gc       bool         // collect before ClearCache
 	lost     LostPolicy
 
 	origin Origin
