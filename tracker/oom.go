@@ -76,7 +76,7 @@ func (t *MemTracker) largestLines(n int) []snapshot.SiteTally {
 	cells.Read(t.mu, func(_ slab.ID, records []cell) {
 		for i := range records {
 			c := &records[i]
-			if c.live == 0 {
+			if c.live == 0 || c.memory.OnHost() != t.onHost {
 				continue
 			}
 			for int(c.line) >= len(held) {

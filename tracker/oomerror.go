@@ -10,9 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// OutOfMemoryError is the error of an Alloc that the device has no memory for,
-// with what is needed to act. It unwraps to the *alloc.OutOfMemoryError. An
-// amount that is not known is -1.
+// OutOfMemoryError is the error of an Alloc for which the device has no memory, with the
+// figures to act on. It unwraps to the *alloc.OutOfMemoryError. An unknown amount is -1.
 type OutOfMemoryError struct {
 	*alloc.OutOfMemoryError // Requested, Free, Reserved, LargestInactive: the largest hole in the cache
 
@@ -87,7 +86,7 @@ func known(n alloc.Bytes) string {
 	return n.String()
 }
 
-// Advice says what stands in an allocation's way, as the numbers tell.
+// Advice names the cause of a failed allocation, as far as the figures show it.
 type Advice uint8
 
 // The kinds of advice.

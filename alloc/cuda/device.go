@@ -152,7 +152,8 @@ func (d *Device) Free(p alloc.Ptr) error {
 	return nil
 }
 
-// MemInfo asks the driver, by cuMemGetInfo.
+// MemInfo asks the driver, by cuMemGetInfo. The error is alloc.ErrClosed, or the driver's: see
+// [Error].
 func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	var free, total uint64
 	err := d.do(func() (err error) {

@@ -8,8 +8,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// StartInterval marks the beginning by an event on the default stream, which waits for
-// the work that other streams of the context were given before.
+// StartInterval marks the beginning by an event on the default stream, which waits for the
+// work that other streams of the context were given before. The error is alloc.ErrClosed, or
+// the driver's: see [Error].
 func (d *Device) StartInterval() (alloc.Interval, error) {
 	i := &interval{device: d}
 	if err := i.mark(&i.start); err != nil {

@@ -58,7 +58,7 @@ func (d *Device) inside(what string, p alloc.Ptr, n int) error {
 	return nil
 }
 
-// StartInterval times by the host's clock.
+// StartInterval times by the host's clock. The error is alloc.ErrClosed.
 func (d *Device) StartInterval() (alloc.Interval, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -110,9 +110,9 @@ func (d *Device) Free(p alloc.Ptr) error {
 	return fmt.Errorf("free %v on %v: %w", p, d, alloc.ErrUnknownPtr)
 }
 
-// MemInfo returns what is free and the total. What is free excludes the
-// context's overhead, other processes' memory, and every page that is in use in
-// part.
+// MemInfo returns what is free and the total. What is free excludes the context's overhead,
+// other processes' memory, and every page that is in use in part. The error is
+// alloc.ErrClosed, or that of an injected fault: see Inject.
 func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	defer d.begin()()
 	if err := d.enter(OpMemInfo); err != nil {

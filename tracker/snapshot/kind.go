@@ -53,7 +53,8 @@ func NewKind(name string) Kind {
 	return kind
 }
 
-// ParseKind reads a name: "Tensor" and "Unspecified" are Unspecified.
+// ParseKind reads a name: "Tensor" and "Unspecified" are Unspecified. A name that is empty,
+// too long or not printable is an error.
 func ParseKind(name string) (Kind, error) {
 	switch name {
 	case "Tensor", "Unspecified":
