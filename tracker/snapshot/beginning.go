@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Held is the amounts of memory that a history's events change.
+// Held is the memory that a history's events change.
 type Held struct {
 	Allocated alloc.Bytes
 	Reserved  alloc.Bytes

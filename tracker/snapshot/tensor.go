@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Tensor is what a buffer holds, and what makes two buffers of one group.
+// Tensor describes the content of a buffer. Buffers with equal tensors are one group.
 type Tensor struct {
 	Kind  Kind
 	DType alloc.DType // not valid where it is not known
@@ -16,9 +16,8 @@ type Tensor struct {
 	Each  alloc.Bytes // requested bytes of one buffer
 }
 
-// NewTensor returns the tensor, if there can be such: the error is a
-// *alloc.ShapeError, or says what is wrong with the kind. The shape is the
-// caller's: clone it to keep it.
+// NewTensor returns the tensor. The error is a *alloc.ShapeError, or says what is wrong with
+// the kind. The shape is the caller's: clone it to keep it.
 func NewTensor(shape alloc.Shape, dtype alloc.DType, kind Kind) (Tensor, error) {
 	if err := kind.check(); err != nil {
 		return Tensor{}, err
@@ -27,9 +26,9 @@ func NewTensor(shape alloc.Shape, dtype alloc.DType, kind Kind) (Tensor, error) 
 	return Tensor{kind, dtype, shape, each}, err
 }
 
-// Untyped returns the tensor of a source that knows no more of a buffer than what it is for
-// and its requested bytes. Its DType is not valid, and its Shape nil. A kind that is not valid
-// and a size out of range are errors.
+// Untyped returns the tensor of a source that knows only the kind and the requested bytes of a
+// buffer. Its DType is not valid, and its Shape is nil. A kind that is not valid and a size
+// out of range are errors.
 func Untyped(kind Kind, each alloc.Bytes) (Tensor, error) {
 	if err := kind.check(); err != nil {
 		return Tensor{}, err
@@ -76,7 +75,7 @@ func (x *Tensor) Equal(y *Tensor) bool {
 	return x.Kind == y.Kind && x.DType == y.DType && x.Each == y.Each && x.Shape.Equal(y.Shape)
 }
 
-// AppendKey appends what is the same for equal tensors only.
+// AppendKey appends a key that only equal tensors have in common.
 func (x *Tensor) AppendKey(b []byte) []byte {
 	b = append(append(b, x.Kind...), 0, byte(x.DType))
 	for _, dim := range x.Shape {
