@@ -3,6 +3,8 @@ package alloc
 import (
 	"cmp"
 	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 var (
@@ -19,7 +21,8 @@ func NewCache(dev Device, cfg CacheConfig) *Cache {
 	}
 	c := &Cache{
 		dev:    dev,
-		device: fmt.Sprintf("%s %d", dev.Name(), dev.Ordinal()),
+		device: text.Line(fmt.Sprintf("%s %d", dev.Name(), dev.Ordinal())),
+		memory: MemoryOf(dev),
 		events: eventQueue{tell: cfg.OnSegment},
 	}
 	c.live = newTable(&c.blocks)

@@ -59,6 +59,7 @@ func (t *MemTracker) alloc(stack snapshot.StackID, on alloc.Stream, shape alloc.
 	if err != nil {
 		return nil, fmt.Errorf("alloc: %w", err)
 	}
+	x.Memory = alloc.Memory(t.memory.Load())
 	if t.closed.Load() {
 		return nil, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
 	}
@@ -119,6 +120,8 @@ func (t *MemTracker) fromDriver(b *Buffer, on alloc.Stream, here goroutine, now 
 	own := x.Clone()
 	t.tick(now)
 	err := t.cache.AllocOwnedOn(own.Each, on, func(p alloc.Ptr, allocated alloc.Bytes) (alloc.Owner, error) {
+		own.Memory = t.cache.Locked().Memory() // a cache may find that its segments cannot expand
+		t.memory.Store(uint32(own.Memory))
 		id, err := t.enterNew(b, line, on, here, now, &own, p, allocated)
 		return alloc.Owner(id), err
 	})
@@ -191,8 +194,8 @@ func (t *MemTracker) enterNew(b *Buffer, line lineID, on alloc.Stream, here goro
 func (t *MemTracker) enter(r *record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action snapshot.Action) {
 	r.since, r.seq = t.history.moment(now), t.history.next
 	t.ledger.add(r, cell, allocated)
-	if in != nil {
-		t.sections.allocated(in, t.ledger.cells.At(cell).each)
+	if c := t.ledger.cells.At(cell); in != nil && !c.memory.OnHost() {
+		t.sections.allocated(in, c.each)
 	}
 	t.note(r, r.since, action)
 }

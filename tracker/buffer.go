@@ -147,7 +147,7 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 		return // the ledger is gone, the memory is not
 	}
 	c := t.ledger.cells.At(r.cell)
-	if here != 0 || c.Section != noPath {
+	if (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
 		t.sections.freed(here, c.Section, 1, c.each)
 	}
 	now = t.history.moment(now)
@@ -157,7 +157,7 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 
 // unleave undoes leave for a record whose memory could not be freed.
 func (t *MemTracker) unleave(r *record, here goroutine, now time.Duration) {
-	if c := t.ledger.cells.At(r.cell); here != 0 || c.Section != noPath {
+	if c := t.ledger.cells.At(r.cell); (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
 		t.sections.freed(here, c.Section, -1, c.each)
 	}
 	t.note(r, t.history.moment(now), snapshot.FreeFailed)
@@ -174,6 +174,9 @@ func (b *Buffer) DType() alloc.DType { return b.group.DType }
 
 // Kind returns the purpose that Alloc was called with.
 func (b *Buffer) Kind() Kind { return b.group.Kind }
+
+// Memory returns what kind of memory the buffer is in.
+func (b *Buffer) Memory() alloc.Memory { return b.group.Memory }
 
 // Bytes returns the requested bytes.
 func (b *Buffer) Bytes() alloc.Bytes { return b.group.Each }

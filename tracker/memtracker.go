@@ -21,7 +21,9 @@ type MemTracker struct {
 	cache    *alloc.Cache
 	owned    bool // the cache is the tracker's own
 	opened   *openedDevice
-	gc       bool // collect before ClearCache
+	onHost   bool          // the device's memory is the host's
+	memory   atomic.Uint32 // alloc.Memory of the device
+	gc       bool          // collect before ClearCache
 	lost     LostPolicy
 
 	origin Origin

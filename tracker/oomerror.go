@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -47,7 +48,7 @@ type failing struct {
 // Error prints all of it, on several lines.
 func (e *OutOfMemoryError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, e.Device, e.Requested)
+	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, text.Line(e.Device), e.Requested)
 	if e.Section != "" {
 		fmt.Fprintf(&b, " in section %q", e.Section)
 	}

@@ -14,12 +14,21 @@ import (
 // calls Unregister before it frees it. The error is ErrDuplicatePtr if the address is already
 // live, alloc.ErrUnknownPtr if it is 0, a *alloc.ShapeError if the shape or type is not valid,
 // and alloc.ErrClosed after Close.
-func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+//
+// The option InMemory names another kind of memory than the device's own, the host's too:
+//
+//	err := tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(alloc.PinnedMemory))
+func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
 	stack := snapshot.StackID(t.stacks.table.Capture(1))
 	x, err := snapshot.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return fmt.Errorf("register %v: %w", ptr, err)
 	}
+	about, err := newRegistration(opts)
+	if err != nil {
+		return fmt.Errorf("register %v: %w", ptr, err)
+	}
+	x.Memory = about.memory
 	if ptr == 0 {
 		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
 	}
@@ -36,6 +45,7 @@ func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DTyp
 	r.ptr, r.foreign = ptr, true
 	t.enter(r, cell, x.Each, in, now, snapshot.Registered)
 	t.ledger.addresses.Add(uint64(ptr), id)
+	t.ledger.label(id, r, about.label)
 	return nil
 }
 

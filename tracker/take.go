@@ -33,7 +33,7 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	t.ledgerLevels(&head.Levels)
 	head.Peak, head.Total, head.Events = t.ledger.peak, t.ledger.total, t.history.next
 	tables.Sections, tables.Streams = t.sections.paths.names, t.ledger.streams.handles
-	if t.cache != nil {
+	if t.cache != nil && !t.onHost {
 		stats := t.cache.Locked().Stats()
 		head.Cache = &stats
 	}
@@ -75,7 +75,7 @@ func (t *MemTracker) cut(whole bool) *ledgerCut {
 		return cut
 	}
 	cut.records, cut.labels = l.records.View(), l.labels.View()
-	if t.cache != nil {
+	if t.cache != nil && !t.onHost {
 		cut.segments = t.cache.Locked().Cut()
 	}
 	return cut

@@ -54,7 +54,7 @@ func (t *MemTracker) mark(caller snapshot.StackID) (m *Mark, queued *block, open
 	b := snapshot.NewDeltaBuilder(len(changes))
 	for _, c := range changes {
 		g, site := c.group, t.stacks.frame(c.line)
-		b.Add(g.Kind, g.DType, g.Shape, site, g.Tally(c.count))
+		b.Add(&g.Tensor, site, g.Tally(c.count))
 		t.growth.Note(site, g.Tally(c.count))
 	}
 	t.growth.Mark(m.Seq, now)

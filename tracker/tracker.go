@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -28,7 +29,7 @@ func New(cfg Config) (*MemTracker, error) {
 	t := &MemTracker{
 		device:  device,
 		opened:  opened,
-		name:    fmt.Sprintf("%s %d", device.Name(), device.Ordinal()),
+		name:    text.Line(fmt.Sprintf("%s %d", device.Name(), device.Ordinal())),
 		gc:      cfg.GCOnClearCache,
 		lost:    cfg.Lost,
 		origin:  fillOrigin(cfg.Origin),
@@ -67,6 +68,9 @@ func (t *MemTracker) addCache(none bool) {
 		t.device = t.cache
 	}
 	t.sized, _ = t.device.(alloc.SizedAllocator)
+	memory := alloc.MemoryOf(t.device)
+	t.memory.Store(uint32(memory))
+	t.onHost = memory.OnHost()
 	t.streamed, _ = t.device.(alloc.StreamAllocator)
 	t.mu = new(spinlock.Mutex)
 	if t.cache != nil {
@@ -99,9 +103,10 @@ func (t *MemTracker) reusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
 	t.happened(snapshot.FreeCompleted, p, n, s)
 }
 
-// happened tells the history of what the cache did. The caller holds the lock.
+// happened tells the history of what the cache did. Where that is host memory it tells nothing:
+// reserved memory is the device's. The caller holds the lock.
 func (t *MemTracker) happened(action snapshot.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
-	if t.ledger.closed {
+	if t.ledger.closed || t.onHost {
 		return
 	}
 	now := t.history.latest

@@ -3,7 +3,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -26,41 +25,6 @@ type interval struct {
 	start, stop event
 }
 
-// intervals are those that hold events, for Close, which destroys them.
-type intervals struct {
-	mu   sync.Mutex
-	open map[*interval]bool
-}
-
-func (is *intervals) add(i *interval) {
-	is.mu.Lock()
-	defer is.mu.Unlock()
-	if is.open == nil {
-		is.open = make(map[*interval]bool)
-	}
-	is.open[i] = true
-}
-
-func (is *intervals) remove(i *interval) {
-	is.mu.Lock()
-	defer is.mu.Unlock()
-	delete(is.open, i)
-}
-
-// endIntervals destroys the events that are left. No call may be under way.
-func (d *Device) endIntervals() error {
-	if len(d.intervals.open) == 0 {
-		return nil
-	}
-	return d.inContext(func() error {
-		var errs []error
-		for i := range d.intervals.open {
-			errs = append(errs, i.destroy())
-		}
-		return errors.Join(errs...)
-	})
-}
-
 // destroy gives the events back. The context must be current.
 func (i *interval) destroy() error {
 	var errs []error
@@ -69,22 +33,18 @@ func (i *interval) destroy() error {
 			errs = append(errs, i.device.driver.destroyEvent(e))
 		}
 	}
-	i.device.intervals.remove(i)
+	i.device.events.remove(i)
 	return errors.Join(errs...)
 }
 
 func (i *interval) mark(e *event) error {
-	drv := i.device.driver
 	return i.device.do(func() error {
-		made, err := drv.createEvent()
+		made, err := i.device.recorded(0, 0)
 		if err != nil {
 			return err
 		}
-		if err := drv.recordEvent(made); err != nil {
-			return errors.Join(err, drv.destroyEvent(made))
-		}
 		*e = made
-		i.device.intervals.add(i)
+		i.device.events.add(i)
 		return nil
 	})
 }

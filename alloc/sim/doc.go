@@ -33,9 +33,9 @@
 // # Cost
 //
 // Memory is counted, not held: a device of 192 GiB costs only the records of its live
-// allocations, unless Config.Backed asks for host memory behind each of them, for copies. An
-// Alloc searches the holes between allocations in order. The device remembers every address
-// that it returned, to tell a double free from a foreign address; a reused address is
+// allocations, unless Config.Backed asks for host memory behind those that are copied to or
+// from. An Alloc searches the holes between allocations in order. The device remembers every
+// address that it returned, to tell a double free from a foreign address; a reused address is
 // remembered once.
 //
 // All methods may be called from any goroutine.

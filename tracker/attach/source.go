@@ -193,7 +193,7 @@ func (s *Source) Track() *snapshot.Mark {
 		its.marked = its.live
 		if change.Count != 0 {
 			line := s.ledger.stacks.Site(its.stack)
-			b.Add(its.tensor.Kind, its.tensor.DType, its.tensor.Shape, line, change)
+			b.Add(its.tensor, line, change)
 			s.growth.Note(line, change)
 		}
 	}

@@ -12,9 +12,12 @@
 //
 // As in a heap profile of Go: inuse_space and inuse_objects are the live buffers,
 // alloc_space and alloc_objects all buffers ever, with requested bytes and whole
-// stacks. Samples have the labels device, stream, kind, dtype, shape and section, and of
-// the process rank, world_size, host, pid and program, where they are known. A
+// stacks. Samples have the labels device, stream, kind, dtype, shape, section and memory, and
+// of the process rank, world_size, host, pid and program, where they are known. A
 // profile does not need single allocations: a light snapshot gives the same profile.
+//
+// Live buffers in host memory (pinned, mapped) are counted in host_space and host_objects, which
+// are there only if there are any, and in no other column.
 //
 // A profile of a source without totals, such as a snapshot of JAX, has inuse values only. The
 // stacks include the frames of libraries below a call site. drop_frames names those, so

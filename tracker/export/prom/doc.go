@@ -11,7 +11,8 @@
 // state and kind are meaningful:
 // gpumem_device_memory_bytes adds up to the device's memory, gpumem_reserved_bytes
 // to what the tracker holds from the driver, gpumem_live_bytes to what was requested of
-// the live buffers.
+// the live buffers. Host memory is in gpumem_memory_live_bytes alone, with the label memory
+// "pinned" or "mapped".
 //
 // # Concurrency and cost
 //

@@ -15,7 +15,7 @@
 // cache) gets a segment of its own, from its allocation to its free. A block inside
 // another, such as part of a registered arena, is in the events only. A mark is an
 // event "snapshot". The page hides frames whose function has "_start" in its
-// name or whose path has "/Register".
+// name or whose path has "/Register". Host memory is left out: the format is of the device's.
 //
 // # Cost
 //

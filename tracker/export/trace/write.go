@@ -67,6 +67,7 @@ const (
 	allocatedCounter = "allocated"
 	reservedCounter  = "reserved"
 	driverCounter    = "driver used"
+	hostCounter      = "host memory"
 )
 
 // Events belong to threads, which viewers show by name.
@@ -92,6 +93,7 @@ type writer struct {
 	segments bool // the history tells of segments
 	before   map[uint64]string
 	sections *layout
+	host     bool // there was host memory
 }
 
 func newWriter(f *file, r *snapshot.Record) *writer {
@@ -196,6 +198,10 @@ func (w *writer) known(at time.Time, l snapshot.Levels) {
 	w.counter(reservedCounter, at, l.Reserved)
 	if l.DriverUsed >= 0 {
 		w.counter(driverCounter, at, l.DriverUsed)
+	}
+	if l.HostReserved > 0 || w.host {
+		w.host = true
+		w.counter(hostCounter, at, l.HostReserved)
 	}
 }
 
