@@ -72,7 +72,7 @@ func (m Memory) String() string {
 	return memoryNames[m]
 }
 
-// ParseMemory reads a name that String returns.
+// ParseMemory reads a name that String returns. Any other name is an error.
 func ParseMemory(name string) (Memory, error) {
 	if i := slices.Index(memoryNames[:], name); i >= 0 {
 		return Memory(i), nil
