@@ -44,6 +44,9 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 			return nil, err
 		}
 		r.store(cfg)
+		if cfg.compute > 0 {
+			r.llamaCpp(cfg)
+		}
 		return r, nil
 	}
 	t = newTape(decl, cfg, memory)
@@ -57,6 +60,9 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 	}
 	r.store(cfg)
 	t.footprints(r, own, serve, learn)
+	if cfg.compute > 0 {
+		r.llamaCpp(cfg)
+	}
 	return r, nil
 }
 

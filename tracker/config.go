@@ -115,8 +115,9 @@ const (
 // disturb the program: the device's memory and time, and the process's resident set at both
 // ends.
 type SectionConfig struct {
-	// HostDetail also measures Go's heap and the peak of the resident set, which takes longer
-	// (BenchmarkSection). GCBefore and ResetHostPeak include it.
+	// HostDetail also measures Go's heap, the peak of the resident set and the processor time,
+	// which takes several times as long (BenchmarkSection). GCBefore and ResetHostPeak include
+	// it. Without it, the resident set may be up to 10 µs old.
 	HostDetail bool
 	// GCBefore runs the Go collector before each measurement, outside of the measured time. Host
 	// memory then has no garbage in it, and finalizers and cleanups have freed their buffers. It

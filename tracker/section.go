@@ -98,6 +98,7 @@ func (t *MemTracker) beginSection(stack snapshot.StackID, parent *Section, name 
 	}
 	s.from.host = t.sections.host.read()
 	s.device.start(t.sections.timer)
+	s.from.cpu = t.sections.host.cpu()
 	s.from.at = t.now()
 
 	t.lockSections()
@@ -158,7 +159,7 @@ func (s *Section) End() {
 		}
 		return
 	}
-	to := moment{at: t.now()}
+	to := moment{at: t.now(), cpu: t.sections.host.cpu()}
 	s.device.stop()
 	if t.sections.config.GCBefore {
 		runtime.GC()
@@ -242,7 +243,7 @@ func (t *MemTracker) readDeviceTimes(limit int) {
 // forceSection ends a section whose End may never come. The caller holds the lock.
 func (t *MemTracker) forceSection(in *section, now time.Duration, why string) {
 	in.device.abandoned = in.claimed.CompareAndSwap(false, true)
-	t.sections.finish(in, moment{now, t.ledger.current.Bytes, unknownHost}, 0, why)
+	t.sections.finish(in, moment{now, -1, t.ledger.current.Bytes, unknownHost}, 0, why)
 	if in.device.abandoned {
 		t.sections.queueTime(in)
 	}

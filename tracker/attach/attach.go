@@ -17,6 +17,9 @@ type Config struct {
 	// Libraries are the files of libcuda to probe. Nil is those that a program on this
 	// machine would find; others are found in what the processes have loaded.
 	Libraries []string
+	// Functions are watched in place of the driver's, for what an allocator inside a library
+	// does. The driver's then tell only of contexts.
+	Functions []Pair
 	// RingBytes is the room for events that were not read yet; it is rounded up to a power
 	// of two. An event with its call stack takes 664 bytes. 0 is 32 MiB.
 	RingBytes int
@@ -40,10 +43,11 @@ const (
 
 // Watcher watches processes. Its methods may be called from any goroutine.
 type Watcher struct {
-	cfg    Config
-	probes *probes
-	start  time.Time
-	clock  uint64 // of the events, at start
+	cfg       Config
+	functions []function
+	probes    *probes
+	start     time.Time
+	clock     uint64 // of the events, at start
 
 	mu      sync.Mutex
 	sources []*Source
@@ -83,15 +87,21 @@ func New(cfg Config) (*Watcher, error) {
 	if cfg.Driver == nil {
 		cfg.Driver = nobody{}
 	}
-	p, err := newProbes(cfg)
+	for _, pair := range cfg.Functions {
+		if err := pair.check(); err != nil {
+			return nil, fmt.Errorf("attach: %w", err)
+		}
+	}
+	functions := watched(cfg.Functions)
+	p, err := newProbes(cfg, functions)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	w := &Watcher{
-		cfg: cfg, probes: p, start: time.Now(), clock: monotonic(),
+		cfg: cfg, functions: functions, probes: p, start: time.Now(), clock: monotonic(),
 		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]*earlier), ended: make(chan struct{}),
 	}
-	w.libraries.init()
+	w.libraries.init(functions)
 	if err := w.probeFirst(); err != nil {
 		p.close()
 		return nil, fmt.Errorf("attach: %w", err)
@@ -197,7 +207,7 @@ func (w *Watcher) apply(e *event) {
 		}
 		return
 	}
-	if int(e.function) >= len(functions) {
+	if int(e.function) >= len(w.functions) {
 		return
 	}
 	p := w.processes[e.pid]

@@ -16,6 +16,7 @@ const (
 	ByCalls
 	ByTime
 	ByDeviceTime
+	ByCPUTime
 	ByRSS
 	ByHeap
 	ByAllocated
@@ -32,7 +33,7 @@ const (
 )
 
 var columnNames = [...]string{
-	ByTree: "tree", ByPath: "path", ByCalls: "calls", ByTime: "time", ByDeviceTime: "gpu-time",
+	ByTree: "tree", ByPath: "path", ByCalls: "calls", ByTime: "time", ByDeviceTime: "gpu-time", ByCPUTime: "cpu-time",
 	ByRSS: "rss", ByHeap: "heap", ByAllocated: "allocated", ByKept: "kept", ByEstimate: "estimate",
 	ByDifference: "difference", ByPeak: "peak", ByOwnPeak: "own-peak", ByLive: "live",
 	ByFLOPs: "flops", ByParams: "params", ByInputs: "inputs", BySite: "site",
