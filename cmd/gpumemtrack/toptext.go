@@ -204,7 +204,7 @@ func processLine(p topProcess, width int, selected bool) topLine {
 		mark, style = ">", styleSelected
 	}
 	text := fmt.Sprintf("%s %8d  %-12s %11s %7s  ", mark, p.PID, p.Device, memory, share)
-	text += elide(line.Line(p.Command), max(8, width-len([]rune(text))-1))
+	text += fit(line.Line(p.Command), max(8, width-len([]rune(text))+1))
 	return topLine{{fmt.Sprintf("%-*s", width, text), style}}
 }
 
