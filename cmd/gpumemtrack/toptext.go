@@ -56,12 +56,19 @@ func topText(look topLook, width int) []topLine {
 		lines = append(lines, processLine(p, width, false))
 	}
 	if len(processes) == 0 {
-		lines = append(lines, styled(styleQuiet, "  no process has memory there, as far as the driver tells"))
+		lines = append(lines, noProcess(look))
 	}
 	for _, page := range look.Pages {
 		lines = append(append(lines, nil), pageLines(page, width, 10)...)
 	}
 	return lines
+}
+
+func noProcess(look topLook) topLine {
+	if look.Begun {
+		return styled(styleQuiet, "  waiting for the driver")
+	}
+	return styled(styleQuiet, "  the driver lists no process with memory there")
 }
 
 func headLine(look topLook, width int) topLine {

@@ -52,7 +52,7 @@ func (v *topView) lines(look topLook, width, height int) []topLine {
 	at := v.find(processes)
 	detail := v.detail(look, processes, at, width, max(1, (height-len(lines))/2))
 	room := max(1, height-len(lines)-len(detail)-1)
-	lines = append(lines, v.processes(processes, at, room, width)...)
+	lines = append(lines, v.processes(look, processes, at, room, width)...)
 	lines = append(append(lines, nil), detail...)
 	return lines[:min(len(lines), height)]
 }
@@ -63,10 +63,10 @@ func (v *topView) find(processes []topProcess) int {
 	return max(at, 0)
 }
 
-func (v *topView) processes(all []topProcess, at, room, width int) []topLine {
+func (v *topView) processes(look topLook, all []topProcess, at, room, width int) []topLine {
 	v.pageRows = room
 	if len(all) == 0 {
-		return []topLine{styled(styleQuiet, "  no process has memory there, as far as the driver tells")}
+		return []topLine{noProcess(look)}
 	}
 	v.first = max(0, min(v.first, at, len(all)-room))
 	if at >= v.first+room {

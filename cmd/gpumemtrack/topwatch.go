@@ -17,6 +17,7 @@ type topLook struct {
 	Time    time.Time
 	Source  string
 	Silent  time.Duration // how long the driver has not answered
+	Begun   bool          // it has not answered yet
 	Devices []topDevice
 	Pages   []topPage
 }
@@ -148,7 +149,7 @@ func (w *topWatch) latest() topLook {
 	if !w.asked.IsZero() {
 		look.Silent = time.Since(w.asked)
 	}
-	if look.Devices == nil {
+	if look.Begun = look.Devices == nil; look.Begun {
 		for _, d := range w.devices {
 			look.Devices = append(look.Devices, topDevice{Status: nvml.Status{Device: d}})
 		}

@@ -70,9 +70,9 @@ func (p *pane) isBack(status string) {
 
 func TestTopOnATerminal(t *testing.T) {
 	p := inTmux(t, nil, program+" top --source sim --interval 50ms")
-	shown := p.see("MEMORY↓")
+	shown := p.see("450.0 MiB /   24.0 GiB    2 %")
 	assert.Contains(t, shown, "gpumemtrack top")
-	assert.Contains(t, shown, "450.0 MiB /   24.0 GiB    2 %")
+	assert.Contains(t, shown, "MEMORY↓")
 	p.see("> ")
 	p.tmux("send-keys", "?")
 	p.see("hold the picture")
