@@ -154,7 +154,7 @@ func (a *app) attach(o attachOptions) (err error) {
 
 // attachTo watches a process until it ends, or Ctrl+C.
 func (a *app) attachTo(w *attach.Watcher, o attachOptions) error {
-	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals...)
+	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals()...)
 	defer cancel()
 	if err := w.Watch(o.pid); err != nil {
 		return err

@@ -160,8 +160,9 @@ func powerOfTwo(n int) int {
 }
 
 // Watch watches a process that runs, and those that it started or will start. What it
-// allocated before is not known but in sum, if Config.Driver tells: see Source.Before. Frees of
-// it are counted by Unknown.
+// allocated before is not known but in sum, if Config.Driver tells: see Source.Before. Frees
+// of it are counted by Unknown. The error says that there is no such process, or that it
+// cannot be watched.
 func (w *Watcher) Watch(pid int) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return fmt.Errorf("attach: there is no process %d", pid)
@@ -179,9 +180,10 @@ func (w *Watcher) Watch(pid int) error {
 	return w.find()
 }
 
-// Start calls start, which starts a process, such as the method of an *exec.Cmd, and
-// watches it from its first moment. Other processes that this program starts meanwhile are watched too.
-// With Config.Preload the process needs the environment that Environ returns.
+// Start calls start, which starts a process, such as the method of an *exec.Cmd, and watches
+// it from its first moment. Other processes that this program starts meanwhile are watched
+// too. With Config.Preload the process needs the environment that Environ returns. The error is
+// start's, or says that the process cannot be watched.
 func (w *Watcher) Start(start func() error) error {
 	if err := w.feed.watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
@@ -411,7 +413,8 @@ func (w *Watcher) Record() *snapshot.Record {
 	return first
 }
 
-// Close takes the probes away. What the watcher and its sources know stays.
+// Close takes the probes away. What the watcher and its sources know stays. The error is
+// always nil, and a second Close does nothing.
 func (w *Watcher) Close() error {
 	w.mu.Lock()
 	if w.closed {

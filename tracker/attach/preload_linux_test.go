@@ -113,7 +113,7 @@ func TestPreloadWithoutAWatcher(t *testing.T) {
 	assert.Len(t, ledgers(w, c.Process.Pid), 1)
 }
 
-// TestPreloadWithoutAReader: a watcher that does not read costs the program a tenth of a second, and
+// TestPreloadWithoutAReader: a watcher that does not read costs the program two seconds once, and
 // what is lost is said.
 func TestPreloadWithoutAReader(t *testing.T) {
 	w := newPreload(t)

@@ -28,7 +28,7 @@ typedef word (*function)(word, word, word, word, word, word); // all arguments c
 
 enum { AT_ENTRY = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
 enum { BEGINS, RETURNS, FORKED, EXECED, EXITED };                                  // as in event.go
-enum { FRAMES = 64, WAIT_MS = 100, HIGH = 200, NOT_FOUND = 500 };
+enum { FRAMES = 64, WAIT_MS = 2000, HIGH = 200, NOT_FOUND = 500 };
 
 // As in event.go.
 typedef struct {
