@@ -32,7 +32,7 @@ func (c Transformer) decoder() []Layer {
 	if !c.NoHead {
 		head := Linear{In: c.Hidden, Out: c.Vocab, NoBias: c.Family != Phi, Split: ByColumns}
 		if c.Tied {
-			head.Tied = "model.embed_tokens.weight"
+			head.Tied = ".model.embed_tokens.weight"
 		}
 		layers = append(layers, Named{"lm_head", head})
 		if c.CappedLogits {
