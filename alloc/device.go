@@ -48,6 +48,17 @@ type SizedAllocator interface {
 	AllocSized(n Bytes) (p Ptr, allocated Bytes, err error)
 }
 
+// StreamAllocator is a Device that allocates for work on a stream, and knows which other streams
+// use what it gave. The Cache is one.
+type StreamAllocator interface {
+	Device
+	// AllocOn gives n bytes for work on a stream, and returns the size of the block.
+	AllocOn(n Bytes, s Stream) (p Ptr, allocated Bytes, err error)
+	// RecordStream says that work on another stream uses the memory at an address: after
+	// its Free, it is not used again before that work is done.
+	RecordStream(p Ptr, s Stream) error
+}
+
 // VirtualDevice is a Device on which addresses and memory can be had apart, so that
 // memory can be put at addresses next to each other. A Cache needs it for expandable
 // segments.
@@ -106,6 +117,13 @@ type Synchronizer interface {
 type Copier interface {
 	CopyToDevice(dst Ptr, src []byte) error
 	CopyToHost(dst []byte, src Ptr) error
+}
+
+// Filler is a Device that can fill its memory.
+type Filler interface {
+	// Fill queues on a stream that n bytes at p, inside one allocation, become a value; it does
+	// not wait.
+	Fill(p Ptr, n Bytes, value byte, s Stream) error
 }
 
 // Timer is a Device that can time an interval of its own work.

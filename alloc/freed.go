@@ -11,6 +11,8 @@ type pending struct {
 	fresh []*freed        // blocks without all of their events
 	count int             // pending blocks
 
+	reusable func(Ptr, Bytes, Stream) // told of blocks that were pending; nil is nobody
+
 	// asking is held while the device is asked, and is taken before mu. It guards
 	// queues. The cache's lock guards the fields above.
 	asking sync.Mutex

@@ -33,20 +33,27 @@ func (l Locked) Alloc(n Bytes, owner Owner) (p Ptr, allocated Bytes, ok bool) {
 }
 
 // AllocOn is Alloc for work on a stream, as Cache.AllocOn; if ok is false, see AllocOwnedOn.
+// If there are pending blocks, call Cache.Poll first, without the lock.
 func (l Locked) AllocOn(n Bytes, s Stream, owner Owner) (p Ptr, allocated Bytes, ok bool) {
 	if n < 0 {
 		return 0, 0, false
 	}
-	if l.c.pending.count != 0 { // the driver is asked first
-		l.c.addLookup(n, 1)
-		return 0, 0, false
-	}
 	b := l.c.fromCache(n, s, owner)
 	if b == nil {
+		l.c.addLookup(n, -1) // AllocOwnedOn counts it
 		return 0, 0, false
 	}
 	return b.ptr, b.size, true
 }
+
+// RecordStream is Cache.RecordStream. The errors are the same.
+func (l Locked) RecordStream(p Ptr, s Stream) error { return l.c.recordStream(p, s) }
+
+// Pending reports whether there are pending blocks.
+func (l Locked) Pending() bool { return l.c.pending.count != 0 }
+
+// Unmarked reports whether blocks wait for Cache.Poll to record their events; see Free.
+func (l Locked) Unmarked() bool { return len(l.c.pending.fresh) != 0 }
 
 // Free is Cache.Free for a block of that owner. Any other address is
 // ErrUnknownPtr or ErrDoubleFree. If other streams use the block, call Cache.Poll without the lock
@@ -70,6 +77,10 @@ func (l Locked) Stats() Stats { return l.c.now() }
 // call the cache. There is one such function; nil is none.
 func (l Locked) Notify(atOnce func(SegmentEvent)) { l.c.events.atOnce = atOnce }
 
+// NotifyReusable has a function told, with the lock held, of each block that was pending and can be
+// handed out again, before it is. The rules are those of Notify.
+func (l Locked) NotifyReusable(f func(p Ptr, n Bytes, s Stream)) { l.c.pending.reusable = f }
+
 // AllocOwned is AllocSized for a block with an owner, which enter returns. It is
 // called with the lock held, when the block has just been allocated, from the
 // cache or the driver. If it returns an error, the block is free again, and the
@@ -78,12 +89,15 @@ func (c *Cache) AllocOwned(n Bytes, enter func(p Ptr, allocated Bytes) (Owner, e
 	return c.AllocOwnedOn(n, 0, enter)
 }
 
-// AllocOwnedOn is AllocOwned for work on a stream.
+// AllocOwnedOn is AllocOwned for work on a stream. The errors are those of AllocOwned.
 func (c *Cache) AllocOwnedOn(n Bytes, s Stream, enter func(p Ptr, allocated Bytes) (Owner, error)) error {
 	if n < 0 {
 		return &SizeError{Requested: n, Reason: "negative"}
 	}
 	c.Poll()
+	c.mu.Lock()
+	c.addLookup(n, 1)
+	c.mu.Unlock()
 	_, _, err := c.fromDriver(n, s, enter)
 	return err
 }

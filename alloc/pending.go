@@ -16,6 +16,11 @@ import (
 func (c *Cache) RecordStream(p Ptr, s Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.recordStream(p, s)
+}
+
+// recordStream is RecordStream for who holds mu.
+func (c *Cache) recordStream(p Ptr, s Stream) error {
 	if c.closed {
 		return c.refuse(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
 	}
@@ -60,6 +65,9 @@ func (c *Cache) resume(i id) {
 	b := c.blocks.At(i)
 	c.stats.Pending.add(-b.size, -1)
 	c.pending.count--
+	if c.pending.reusable != nil {
+		c.pending.reusable(b.ptr, b.size, c.poolsAt(b.stream).stream)
+	}
 	c.retire(i, b)
 }
 

@@ -39,16 +39,19 @@ func TestStreamNumbersAreReused(t *testing.T) {
 	require.Empty(t, c.others.number)
 }
 
-// TestLookupsAreCountedOnce asks for a large block through a ledger's way, which is refused
-// while blocks are pending.
+// TestLookupsAreCountedOnce asks for large blocks in a ledger's way: from the cache first, or not.
 func TestLookupsAreCountedOnce(t *testing.T) {
 	c := NewCache(NewCountingDevice(0), CacheConfig{MaxSplitSize: 20 * MiB})
 	enter := func(Ptr, Bytes) (Owner, error) { return 1, nil }
-	for i, pending := range []int{0, 1} {
-		c.pending.count = pending
-		_, _, ok := c.Locked().AllocOn(2*MiB, Stream(i), 1)
-		require.False(t, ok)
+	for i, first := range []bool{true, false} {
+		if first {
+			_, _, ok := c.Locked().AllocOn(2*MiB, Stream(i), 1)
+			require.False(t, ok)
+		}
 		require.NoError(t, c.AllocOwnedOn(2*MiB, Stream(i), enter))
 		require.EqualValues(t, i+1, c.tuning.lookups)
 	}
+	_, _, ok := c.Locked().AllocOn(2*MiB, 0, 1)
+	require.True(t, ok)
+	require.EqualValues(t, 3, c.tuning.lookups)
 }

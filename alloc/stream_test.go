@@ -267,15 +267,25 @@ func TestLockedPending(t *testing.T) {
 	require.NoError(t, cache.AllocOwnedOn(512, 1, enter))
 	first := p
 	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 512, Time: time.Second}))
-	require.NoError(t, cache.RecordStream(p, 2))
-	locked(func(l alloc.Locked) { require.NoError(t, l.Free(p, 5)) })
+	var reusable []alloc.SegmentEvent
+	locked(func(l alloc.Locked) {
+		l.NotifyReusable(func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
+			reusable = append(reusable, alloc.SegmentEvent{Ptr: p, Size: n, Stream: s})
+		})
+		require.NoError(t, l.RecordStream(p, 2))
+		assert.False(t, l.Pending())
+		require.NoError(t, l.Free(p, 5))
+		assert.True(t, l.Pending())
+		assert.True(t, l.Unmarked(), "the driver cannot be asked yet")
+	})
 	cache.Poll()
+	locked(func(l alloc.Locked) { assert.False(t, l.Unmarked()) })
 	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: time.Hour}))
 	dev.Advance(time.Second)
-	locked(func(l alloc.Locked) {
-		_, _, ok := l.AllocOn(512, 1, 5)
-		assert.False(t, ok, "the driver is asked first")
-	})
+	assert.Empty(t, reusable)
+	cache.Poll()
+	locked(func(l alloc.Locked) { assert.False(t, l.Pending()) })
+	assert.Equal(t, []alloc.SegmentEvent{{Ptr: p, Size: 512, Stream: 1}}, reusable)
 	require.NoError(t, cache.AllocOwnedOn(512, 1, enter))
 	assert.Equal(t, first, p)
 	locked(func(l alloc.Locked) {
@@ -325,7 +335,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 	rapid.Check(t, func(t *rapid.T) {
 		dev, err := sim.New(sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
 		require.NoError(t, err)
-		cache, uses := alloc.NewCache(dev, cfg), alloctest.NewUses(dev)
+		cache, uses := alloc.NewCache(dev, cfg), alloctest.NewUses(alloctest.Simulated{Device: dev})
 		type own struct {
 			ptr    alloc.Ptr
 			size   alloc.Bytes

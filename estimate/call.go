@@ -7,8 +7,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Call runs a part of the layer that is being called, under the name that the
-// layer declared it by. Further tensors are those that the part reads by Beside.
+// Call runs a part of the layer that is being called, under the name that the layer declared
+// it by. Further tensors are those that the part reads by Beside. The error is a *LayerError,
+// the part's own, or says that the part was not declared.
 func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, error) {
 	l = unwrap(l)
 	module, declared, at := t.declared(name)

@@ -157,7 +157,7 @@ func (f *Flow) Attention(q, k, v Tensor, heads, size int) Tensor {
 	if f.err == nil && (len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1) {
 		f.Errorf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
 	}
-	return f.do(q.Shape, func() (Tensor, error) { return attend(f.t, q, k, v, heads, size, false, 0) })
+	return f.do(q.Shape, func() (Tensor, error) { return attend(f.t, q, k, v, heads, size, false, 0, nil, nil) })
 }
 
 // View is x in another shape, in the same memory; one of the dimensions may be -1.

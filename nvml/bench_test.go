@@ -25,7 +25,7 @@ func BenchmarkRecorder(b *testing.B) {
 			b.ReportAllocs()
 			before := cpuTime(b)
 			for b.Loop() {
-				r.sample()
+				sampleNow(r)
 			}
 			b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/sample")
 		})
@@ -36,8 +36,7 @@ func benchRecorder(b testing.TB, src Source) *Recorder {
 	r, err := NewRecorder(Config{Source: src, Devices: []string{"0"}, Dir: b.TempDir()})
 	require.NoError(b, err)
 	b.Cleanup(func() { r.Stop() })
-	r.sampler.start = time.Now()
-	require.NoError(b, r.files[0].begin(r.store.header))
+	sampling(b, r)
 	return r
 }
 
@@ -50,8 +49,8 @@ func cpuTime(b *testing.B) time.Duration {
 
 func TestRecorderAllocatesNothing(t *testing.T) {
 	r := benchRecorder(t, newFake(1))
-	r.sample()
-	if n := testing.AllocsPerRun(3*defaultPoints, r.sample); n != 0 {
+	sampleNow(r)
+	if n := testing.AllocsPerRun(3*defaultPoints, func() { sampleNow(r) }); n != 0 {
 		t.Errorf("%v Go allocations a sample", n)
 	}
 }

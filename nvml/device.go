@@ -19,6 +19,13 @@ type Device struct {
 	MIG    int    `json:"mig,omitempty"`    // number of a MIG device on its GPU, from 1
 }
 
+// Of a GPU that the driver lists and that does not answer: its name, and what the
+// text in place of its UUID begins with.
+const (
+	deafName      = "GPU that does not answer"
+	unknownPrefix = "unknown-"
+)
+
 // Label returns a short name: "GPU 0", "GPU 0 MIG 2".
 func (d Device) Label() string {
 	if d.Parent == "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -19,6 +20,7 @@ type fake struct {
 	listed    int           // calls of Processes
 	read      int           // calls of Read
 	takes     time.Duration // a call of Read
+	hangs     chan struct{} // where it is not nil, Read waits until it is closed
 	lacks     Quantities
 	scope     Scope
 }
@@ -40,12 +42,25 @@ func (f *fake) set(device int, used alloc.Bytes, err error) {
 	f.used[device], f.errs[device] = used, err
 }
 
+// slow sets how long Read takes, and what it waits for.
+func (f *fake) slow(takes time.Duration, hangs chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.takes, f.hangs = takes, hangs
+}
+
 func (f *fake) Name() string               { return "fake" }
 func (f *fake) Devices() ([]Device, error) { return f.devices, nil }
 func (f *fake) Close() error               { return nil }
 
 func (f *fake) Read(devices []Device, want Quantities, into []Reading) {
-	time.Sleep(f.takes)
+	f.mu.Lock()
+	hangs, takes := f.hangs, f.takes
+	f.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+	}
+	time.Sleep(takes)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.read++
@@ -94,4 +109,19 @@ func (p processes) exists(pid int) bool { _, ok := p.parents[pid]; return ok }
 func (p processes) parent(pid int) (int, uint64, bool) {
 	ppid, ok := p.parents[pid]
 	return ppid, uint64(pid), ok
+}
+
+// sampling makes a recorder ready for sampleNow, without its clock.
+func sampling(tb testing.TB, r *Recorder) {
+	r.sampler.start = time.Now()
+	if err := r.files[0].begin(r.store.header); err != nil {
+		tb.Fatal(err)
+	}
+	go r.asker.run(r.sampler)
+	tb.Cleanup(func() { close(r.asker.asks) })
+}
+
+func sampleNow(r *Recorder) {
+	r.ask()
+	r.take(<-r.asker.answers)
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 )
 
 // encoder appends a recording's lines in one of the file formats.
@@ -33,11 +35,7 @@ func createFile(name string, overwrite bool) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
-	if !overwrite {
-		flags |= os.O_EXCL
-	}
-	f, err := os.OpenFile(name, flags, 0o644)
+	f, err := userfile.Create(name, overwrite)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%s exists: choose another name, or allow overwriting it: %w", filepath.Clean(name), fs.ErrExist)
 	}

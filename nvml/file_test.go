@@ -165,11 +165,10 @@ func TestAReadRecordingIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "long.jsonl")
 	r, err := NewRecorder(Config{Source: f, Files: []string{path}, MaxPoints: 64})
 	require.NoError(t, err)
-	r.sampler.start = time.Now()
-	require.NoError(t, r.files[0].begin(r.store.header))
+	sampling(t, r)
 	for i := range 3 * defaultPoints {
 		f.set(0, alloc.Bytes(i), nil)
-		r.sample()
+		sampleNow(r)
 	}
 	require.NoError(t, r.Stop())
 	read, err := ReadFile(path)

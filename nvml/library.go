@@ -104,8 +104,8 @@ func (l *library) Devices() ([]Device, error) {
 			d, err = l.describe(dev, d)
 		}
 		if err != nil { // a GPU that fell off the bus, or that this user may not open
-			d = Device{Index: i, Name: "GPU that does not answer", UUID: fmt.Sprintf("unknown-%d", i)}
-			l.remember(d.UUID, nil)
+			d = Device{Index: i, Name: deafName, UUID: fmt.Sprintf("%s%d", unknownPrefix, i)}
+			l.remember(d.UUID, &handle{err: err})
 			devices = append(devices, d)
 			continue
 		}
@@ -129,7 +129,7 @@ func (l *library) describe(dev gpu, d Device) (Device, error) {
 			d.BusID = id
 		}
 	}
-	l.remember(uuid, dev)
+	l.remember(uuid, &handle{gpu: dev})
 	return d, nil
 }
 
@@ -158,21 +158,26 @@ func (l *library) migDevices(dev gpu, parent Device) []Device {
 	return devices
 }
 
-func (l *library) remember(uuid string, dev gpu) {
+// remember keeps a device, and what it was seen to lack where it is the same as before.
+func (l *library) remember(uuid string, h *handle) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h, ok := l.handles[uuid]; ok && h.gpu == dev {
+	if before, ok := l.handles[uuid]; ok && before.gpu == h.gpu && h.err == nil {
 		return
 	}
-	l.handles[uuid] = &handle{gpu: dev}
+	l.handles[uuid] = h
 }
 
+// handle returns a device that Devices has listed, or why it does not answer.
 func (l *library) handle(d Device) (*handle, error) {
 	l.mu.RLock()
 	h, ok := l.handles[d.UUID]
 	l.mu.RUnlock()
-	if !ok || h.gpu == nil {
+	switch {
+	case !ok:
 		return nil, errNoHandle
+	case h.err != nil:
+		return nil, h.err
 	}
 	return h, nil
 }

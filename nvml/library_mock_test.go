@@ -328,3 +328,15 @@ func TestAGPUWithoutUUID(t *testing.T) {
 	assert.ErrorIs(t, list[3].Err, ErrLost)
 	assert.NoError(t, list[4].Err)
 }
+
+// Why a GPU cannot be asked is what the driver said, not that it is lost.
+func TestAGPUThatThisUserMayNotAsk(t *testing.T) {
+	machine := dgxa100.New()
+	machine.Devices[3].(*dgxa100.Device).GetUUIDFunc = func() (string, gonvml.Return) { return "", gonvml.ERROR_NO_PERMISSION }
+	list, err := Devices(openMock(t, machine))
+	require.NoError(t, err)
+	require.Len(t, list, 8)
+	assert.ErrorIs(t, list[3].Err, ErrNoPermission)
+	assert.NotErrorIs(t, list[3].Err, ErrLost)
+	assert.ErrorContains(t, list[3].Err, "nvmlDeviceGetUUID")
+}

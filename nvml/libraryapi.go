@@ -40,6 +40,7 @@ type runningProcess struct {
 // so that what is not supported is asked once and no more.
 type handle struct {
 	gpu
+	err   error         // why it does not answer at all
 	lacks atomic.Uint32 // Quantities
 	query atomic.Uint32 // the memoryQuery that has answered
 }

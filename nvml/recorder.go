@@ -17,6 +17,8 @@ type Recorder struct {
 	ownsSrc bool
 	sampler *sampler
 	files   []*file
+	pace    pace   // of the goroutine that samples
+	asker   *asker // the one that waits for the driver
 
 	mu      sync.Mutex
 	store   *store
@@ -26,12 +28,14 @@ type Recorder struct {
 	err     error // first failed write, and what Stop returns
 }
 
-// NewRecorder finds the devices and creates the files. It asks for no sample.
+// NewRecorder finds the devices and creates the files. It asks for no sample. The error says
+// what is wrong with the Config, that there are no devices to record (ErrNotAvailable), or
+// that a file cannot be made.
 func NewRecorder(cfg Config) (*Recorder, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	r := &Recorder{cfg: cfg, src: cfg.Source, done: make(chan struct{})}
+	r := &Recorder{cfg: cfg, src: cfg.Source, done: make(chan struct{}), asker: newAsker()}
 	if r.src == nil {
 		src, err := Open()
 		if err != nil {
@@ -82,13 +86,17 @@ func (r *Recorder) Files() []string {
 	return names
 }
 
-// Start takes the first sample, and begins to record. A Recorder records once.
+// Start takes the first sample, and begins to record. It waits half a second at most for a
+// driver that is slow to answer. A Recorder records once. The error says that it recorded
+// before.
 func (r *Recorder) Start() error {
 	ctx, err := r.begin()
 	if err != nil {
 		return err
 	}
-	r.sample() // the state that the recording begins with
+	go r.asker.run(r.sampler)
+	r.ask() // the state that the recording begins with
+	r.await(answerLimit)
 	go r.run(ctx)
 	return nil
 }
@@ -110,51 +118,6 @@ func (r *Recorder) begin() (context.Context, error) {
 	return ctx, nil
 }
 
-// run samples at every tick, but rests for as long as the last sample took: a
-// slow answer holds up the program that is watched, too.
-func (r *Recorder) run(ctx context.Context) {
-	defer close(r.done)
-	ticker := time.NewTicker(r.cfg.Interval)
-	defer ticker.Stop()
-	var rested time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			r.sample() // the state that it ends with
-			return
-		case <-ticker.C:
-			begin := time.Now()
-			if begin.Before(rested) {
-				continue
-			}
-			r.sample()
-			end := time.Now()
-			rested = end.Add(end.Sub(begin))
-		}
-	}
-}
-
-// sample asks the devices, without the lock, and then keeps what they said.
-func (r *Recorder) sample() {
-	rows, remarks := r.sampler.sample()
-	r.mu.Lock()
-	for _, row := range rows {
-		r.store.add(row)
-	}
-	for _, m := range remarks {
-		r.store.remark(m)
-	}
-	r.store.failures = r.sampler.failures
-	r.mu.Unlock()
-	for _, f := range r.files {
-		if err := f.write(rows, remarks); err != nil {
-			r.mu.Lock()
-			r.keep(err)
-			r.mu.Unlock()
-		}
-	}
-}
-
 // keep remembers the first failure to write. Recording goes on.
 func (r *Recorder) keep(err error) {
 	if r.err == nil {
@@ -163,8 +126,10 @@ func (r *Recorder) keep(err error) {
 }
 
 // Stop takes a last sample, closes the files and returns what went wrong with
-// them. A query that failed is no error: see Recording.Failures. Stopping twice
-// gives the same answer twice; stopping a recorder never started frees its files.
+// them. A query that failed is no error: see Recording.Failures. It waits half a
+// second at most for the driver; where no answer comes in that time, the recording
+// ends with a gap, and the series' notes say so. Stopping twice gives the same answer
+// twice; stopping a recorder that was never started frees its files.
 func (r *Recorder) Stop() error {
 	r.mu.Lock()
 	stop := r.stop
@@ -213,11 +178,15 @@ func (r *Recorder) closeSource() error {
 	if !r.ownsSrc {
 		return nil
 	}
+	if r.asker.pending() { // a library is closed when the call under way returns
+		go r.src.Close()
+		return nil
+	}
 	return r.src.Close()
 }
 
-// Record records while fn runs: NewRecorder, Recorder.Record and Recording in
-// one. The recording is there even if fn failed.
+// Record records while fn runs: NewRecorder, Recorder.Record and Recording in one. The error
+// is that of NewRecorder, fn or Recorder.Stop. The recording is there even if fn failed.
 func Record(ctx context.Context, cfg Config, fn func(context.Context) error) (Recording, error) {
 	r, err := NewRecorder(cfg)
 	if err != nil {

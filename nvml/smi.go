@@ -1,32 +1,33 @@
 package nvml
 
 import (
-	"bytes"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"os/exec"
-	"strconv"
+	"slices"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// smi is the nvidia-smi program, asked in its CSV mode: where the library cannot be had.
-// Every Read runs it once for all devices, which takes tens of milliseconds or
-// more. It shows no MIG devices.
+// smi is the nvidia-smi program, for where the library cannot be had. Every Read
+// runs it once for all GPUs, and once more if there are MIG devices among them. A
+// run takes tens of milliseconds or more.
 type smi struct {
-	path    string
-	run     func(args ...string) ([]byte, error)
-	driver  string
-	columns []smiColumn
+	run    func(args ...string) ([]byte, error)
+	stop   context.CancelFunc // ends the runs under way
+	driver string
+
+	mu       sync.Mutex
+	unknown  map[string]bool // fields that this nvidia-smi does not have
+	answered map[string]bool // GPUs, by UUID, that have told their own memory
 }
 
-// smiColumn is a property of --query-gpu, and what it is as a quantity.
+// smiColumn is a field of --query-gpu, and what it is as a quantity.
 type smiColumn struct {
-	property string
+	field    string
 	quantity Quantity
 	scale    float64
 }
@@ -37,6 +38,7 @@ var smiColumns = []smiColumn{
 	{"memory.total", MemoryTotal, smiMiB},
 	{"memory.used", MemoryUsed, smiMiB},
 	{"memory.free", MemoryFree, smiMiB},
+	{"memory.reserved", DriverReserved, smiMiB}, // unknown to drivers before R510
 	{"utilization.gpu", Utilization, 1},
 	{"power.draw", Power, 1},
 	{"temperature.gpu", Temperature, 1},
@@ -44,11 +46,11 @@ var smiColumns = []smiColumn{
 	{"clocks.gr", ClockGraphics, 1},
 	{"clocks.mem", ClockMemory, 1},
 	{"clocks.sm", ClockSM, 1},
-	{"clocks.video", ClockVideo, 1},
-	{"memory.reserved", DriverReserved, smiMiB}, // unknown to drivers before R510
+	{"clocks.video", ClockVideo, 1}, // unknown to R352
 }
 
-// OpenSMI opens the nvidia-smi program, found in PATH if path is empty.
+// OpenSMI opens the nvidia-smi program, found in PATH if path is empty. Close ends
+// the runs of it that are under way. Its error is ErrNotAvailable.
 func OpenSMI(path string) (Source, error) {
 	if path == "" {
 		path = "nvidia-smi"
@@ -57,87 +59,72 @@ func OpenSMI(path string) (Source, error) {
 	if err != nil {
 		return nil, notAvailable("there is no %s to run", path)
 	}
-	return newSMI(full, func(args ...string) ([]byte, error) { return runSMI(full, args) })
+	ctx, stop := context.WithCancel(context.Background())
+	s, err := newSMI(func(args ...string) ([]byte, error) { return runSMI(ctx, full, args) })
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	s.stop = stop
+	return s, nil
 }
 
-func newSMI(path string, run func(...string) ([]byte, error)) (*smi, error) {
-	s := &smi{path: path, run: run, columns: smiColumns}
-	rows, err := s.query("--query-gpu=driver_version")
+func newSMI(run func(...string) ([]byte, error)) (*smi, error) {
+	s := &smi{run: run, stop: func() {}, unknown: make(map[string]bool), answered: make(map[string]bool)}
+	rows, _, err := s.query("index", "driver_version")
 	if err != nil {
 		return nil, notAvailable("%v", err)
 	}
 	if len(rows) > 0 {
-		s.driver = rows[0][0]
-	}
-	if _, err := s.query("--query-gpu=memory.reserved"); err != nil {
-		s.columns = smiColumns[:len(smiColumns)-1]
+		s.driver = rows[0]["driver_version"]
 	}
 	return s, nil
 }
 
-// runSMI runs the program. A driver in trouble can hang it, so it has a limit.
-func runSMI(path string, args []string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err == nil {
-		return out, nil
-	}
-	// It tells its errors on either stream.
-	text := strings.TrimSpace(stderr.String() + string(out))
-	if line, _, more := strings.Cut(text, "\n"); more {
-		text = line
-	}
-	return out, fmt.Errorf("nvidia-smi: %w: %s", err, text)
-}
-
-// query returns the rows of a query, each with its fields trimmed.
-func (s *smi) query(what string) ([][]string, error) {
-	out, err := s.run(what, "--format=csv,noheader,nounits")
-	if err != nil {
-		return nil, err
-	}
-	return parseSMI(out)
-}
-
-func parseSMI(out []byte) ([][]string, error) {
-	r := csv.NewReader(bytes.NewReader(out))
-	r.TrimLeadingSpace = true
-	r.FieldsPerRecord = -1
-	r.LazyQuotes = true
-	rows, err := r.ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("nvidia-smi: its answer is no CSV: %w", err)
-	}
-	for _, row := range rows {
-		for i := range row {
-			row[i] = strings.TrimSpace(row[i])
-		}
-	}
-	return rows, nil
-}
-
 func (s *smi) Name() string { return "nvidia-smi, driver " + s.driver }
-func (s *smi) Close() error { return nil }
 
-func (s *smi) Devices() ([]Device, error) {
-	rows, err := s.query("--query-gpu=index,uuid,name,pci.bus_id")
-	if err != nil {
-		return nil, err
-	}
-	devices := make([]Device, 0, len(rows))
-	for _, row := range rows {
-		if len(row) != 4 {
-			continue // a remark in place of a row: a GPU that does not answer
-		}
-		index, err := strconv.Atoi(row[0])
-		if err != nil {
+func (s *smi) Close() error {
+	s.stop()
+	return nil
+}
+
+// query asks for fields of all GPUs. Fields that this nvidia-smi does not have are
+// left out, now and later. Lines that are no rows are remarks.
+func (s *smi) query(fields ...string) (rows []smiRow, remarks []string, err error) {
+	for {
+		asked := s.have(fields)
+		out, err := s.run("--query-gpu="+strings.Join(asked, ","), "--format=csv,noheader,nounits")
+		if field := unknownField(err); field != "" && len(asked) > 1 && slices.Contains(asked, field) {
+			s.mu.Lock()
+			s.unknown[field] = true
+			s.mu.Unlock()
 			continue
 		}
-		devices = append(devices, Device{Index: index, UUID: row[1], Name: row[2], BusID: row[3]})
+		if err != nil {
+			return nil, nil, err
+		}
+		rows, remarks := parseRows(out, asked)
+		return rows, remarks, nil
+	}
+}
+
+func (s *smi) have(fields []string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return s.unknown[f] })
+}
+
+// Devices lists a GPU that does not answer too, as the library does.
+func (s *smi) Devices() ([]Device, error) {
+	rows, remarks, err := s.query("index", "uuid", "pci.bus_id", "mig.mode.current", "name")
+	if err != nil {
+		return nil, err
+	}
+	devices := devicesOf(rows, remarks)
+	for _, row := range rows {
+		if row["mig.mode.current"] == "Enabled" {
+			return s.withMIG(devices), nil
+		}
 	}
 	return devices, nil
 }
@@ -147,76 +134,92 @@ var errNoRow = errors.New("nvidia-smi has no row for this GPU")
 // Read matches rows to devices by UUID, so that a row that is missing is a gap
 // in that device's series, and shifts no other's.
 func (s *smi) Read(devices []Device, want Quantities, into []Reading) {
-	columns := s.wanted(want)
-	properties := []string{"uuid"}
+	columns := wantedColumns(want)
+	fields := []string{"index", "uuid", "pci.bus_id", "mig.mode.current"}
 	for _, c := range columns {
-		properties = append(properties, c.property)
+		fields = append(fields, c.field)
 	}
-	rows, err := s.query("--query-gpu=" + strings.Join(properties, ","))
-	for i := range devices {
+	rows, remarks, err := s.query(fields...)
+	keys := keysOf(rows)
+	hasMIG := false
+	for i, d := range devices {
 		into[i].Reset()
-		if into[i].Err = err; err == nil {
-			readRow(&into[i], rowOf(rows, devices[i].UUID, len(properties)), columns, want)
+		at := slices.Index(keys, d.UUID)
+		switch {
+		case d.Parent != "":
+			hasMIG = true
+		case err != nil:
+			into[i].Err = err
+		case at < 0:
+			into[i].Err = remarkOn(d, remarks)
+		default:
+			s.readRow(&into[i], d.UUID, rows[at], columns, want)
 		}
+	}
+	if hasMIG {
+		s.readMIG(devices, want, into)
 	}
 }
 
-func (s *smi) wanted(want Quantities) []smiColumn {
+func wantedColumns(want Quantities) []smiColumn {
 	var columns []smiColumn
-	for _, c := range s.columns {
-		if want.Has(c.quantity) || want&memoryQuants != 0 && c.quantity == MemoryUsed {
+	for _, c := range smiColumns {
+		judges := c.quantity == MemoryTotal || c.quantity == MemoryUsed // whether there is memory at all
+		if want.Has(c.quantity) || judges && want&memoryQuants != 0 {
 			columns = append(columns, c)
 		}
 	}
 	return columns
 }
 
-func rowOf(rows [][]string, uuid string, fields int) []string {
-	for _, row := range rows {
-		if row[0] == uuid && len(row) == fields {
-			return row[1:]
-		}
-	}
-	return nil
-}
-
-func readRow(r *Reading, row []string, columns []smiColumn, want Quantities) {
-	if row == nil {
-		r.Err = errNoRow
-		return
-	}
-	for i, c := range columns {
-		// "[N/A]", "[Not Supported]", "[GPU is lost]" and their like are no numbers.
-		if v, err := strconv.ParseFloat(row[i], 64); err == nil {
+func (s *smi) readRow(r *Reading, uuid string, row smiRow, columns []smiColumn, want Quantities) {
+	for _, c := range columns {
+		text := row[c.field]
+		if v, ok := figure(text, c.quantity); ok {
 			r.Set(c.quantity, v*c.scale)
-		} else if strings.Contains(row[i], "GPU is lost") {
+		} else if strings.Contains(text, "GPU is lost") {
 			r.Err = fmt.Errorf("nvidia-smi: %w", ErrLost)
 		}
 	}
-	if _, ok := r.Value(MemoryUsed); !ok && want&memoryQuants != 0 && r.Err == nil {
+	if want&memoryQuants == 0 || r.Err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch _, ok := r.Value(MemoryUsed); {
+	case ok:
+		s.answered[uuid] = true
+	case !s.answered[uuid] && sharesHostMemory(row):
 		readHost(r)
+	default:
+		r.Err = noFigureIn("memory.used", row["memory.used"])
 	}
 }
 
+// sharesHostMemory reports whether a GPU has no memory of its own: it has no such
+// figure at all. One in MIG mode has a total.
+func sharesHostMemory(row smiRow) bool {
+	return notSupported(row["memory.used"]) && notSupported(row["memory.total"]) && row["mig.mode.current"] != "Enabled"
+}
+
 func (s *smi) Processes(d Device) ([]Process, error) {
-	rows, err := s.query("--query-compute-apps=gpu_uuid,pid,used_memory")
+	if d.Parent != "" {
+		return s.processesOfMIG(d)
+	}
+	fields := []string{"gpu_uuid", "gpu_bus_id", "pid", "used_memory"}
+	out, err := s.run("--query-compute-apps="+strings.Join(fields, ","), "--format=csv,noheader,nounits")
 	if err != nil {
 		return nil, err
 	}
+	rows, _ := parseRows(out, fields)
 	var list []Process
 	for _, row := range rows {
-		if len(row) != 3 || row[0] != d.UUID {
+		if row["gpu_uuid"] != d.UUID && unknownPrefix+row["gpu_bus_id"] != d.UUID {
 			continue
 		}
-		pid, err := strconv.Atoi(row[1])
-		if err != nil {
-			continue
+		if p, ok := smiProcess(row["pid"], row["used_memory"]); ok {
+			list = append(list, p)
 		}
-		p := Process{PID: pid, Memory: -1}
-		if mib, err := strconv.ParseFloat(row[2], 64); err == nil {
-			p.Memory = alloc.Bytes(mib * smiMiB)
-		}
-		list = append(list, p)
 	}
 	return list, nil
 }

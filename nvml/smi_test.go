@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,142 +15,354 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// fakeSMI answers as nvidia-smi does, by the query.
-func fakeSMI(answers map[string]string) func(args ...string) ([]byte, error) {
-	return func(args ...string) ([]byte, error) {
-		for prefix, text := range answers {
-			if strings.HasPrefix(args[0], prefix) {
-				if strings.HasPrefix(text, "error: ") {
-					return nil, errors.New(text)
-				}
-				return []byte(text), nil
-			}
-		}
-		return nil, errors.New("unexpected query " + args[0])
-	}
+// fakeGPU is a GPU by the fields of nvidia-smi's query.
+type fakeGPU map[string]string
+
+// fakeSMI answers a query of GPUs by their fields, and any other by its first argument.
+type fakeSMI struct {
+	gpus    []fakeGPU
+	remarks string // printed before the rows
+	lacks   []string
+	other   map[string]string
+	queries int
 }
 
-const smiIdentities = `0, GPU-a, NVIDIA H200, 00000000:1B:00.0
-Unable to determine the device handle for GPU1: 0000:2B:00.0: Unknown Error
-2, GPU-c, "NVIDIA GB10, with a comma", 00000000:3B:00.0
-3, GPU-d, NVIDIA RTX 4090, 00000000:4B:00.0
-`
+func (f *fakeSMI) run(args ...string) ([]byte, error) {
+	f.queries++
+	for prefix, text := range f.other {
+		if strings.HasPrefix(args[0], prefix) {
+			if message, failed := strings.CutPrefix(text, "error: "); failed {
+				return nil, errors.New(message)
+			}
+			return []byte(text), nil
+		}
+	}
+	list, ok := strings.CutPrefix(args[0], "--query-gpu=")
+	if !ok {
+		return nil, errors.New("unexpected " + args[0])
+	}
+	out := f.remarks
+	for _, gpu := range f.gpus {
+		var cells []string
+		for field := range strings.SplitSeq(list, ",") {
+			for _, lacking := range f.lacks {
+				if field == lacking {
+					return nil, fmt.Errorf("nvidia-smi: exit status 2: Field %q is not a valid field to query.", field)
+				}
+			}
+			cell, ok := gpu[field]
+			if !ok {
+				cell = "[N/A]"
+			}
+			cells = append(cells, cell)
+		}
+		out += strings.Join(cells, ", ") + "\n"
+	}
+	return []byte(out), nil
+}
 
-func openFakeSMI(t *testing.T, answers map[string]string) *smi {
+// gpuRow is a GPU with what every GPU tells, and more of it: pairs of field and text.
+func gpuRow(index, uuid, name string, more ...string) fakeGPU {
+	g := fakeGPU{
+		"index": index, "uuid": uuid, "name": name, "pci.bus_id": "00000000:" + index + "B:00.0", "driver_version": "570.86.10",
+		"memory.total": "143771", "memory.used": "120345", "memory.free": "22862", "memory.reserved": "564",
+	}
+	for i := 0; i < len(more); i += 2 {
+		g[more[i]] = more[i+1]
+	}
+	return g
+}
+
+func openFakeSMI(t *testing.T, f *fakeSMI) *smi {
 	t.Helper()
-	all := map[string]string{
-		"--query-gpu=driver_version": "570.86.10\n570.86.10\n", "--query-gpu=memory.reserved": "600\n",
-		"--query-gpu=index,uuid": smiIdentities,
-	}
-	for k, v := range answers {
-		all[k] = v
-	}
-	s, err := newSMI("nvidia-smi", fakeSMI(all))
+	s, err := newSMI(f.run)
 	require.NoError(t, err)
 	return s
 }
 
-func TestSMIDevices(t *testing.T) {
-	s := openFakeSMI(t, nil)
-	devices, err := s.Devices()
-	require.NoError(t, err)
-	require.Len(t, devices, 3)
-	assert.Equal(t, Device{Index: 2, UUID: "GPU-c", Name: "NVIDIA GB10, with a comma", BusID: "00000000:3B:00.0"}, devices[1])
-	assert.Equal(t, "nvidia-smi, driver 570.86.10", s.Name())
-}
-
-// 120345 MiB is what grep -Eo "[0-9]{1,5}" made two numbers of; and a row that
-// is missing shifts no other device's values.
-func TestSMIReadings(t *testing.T) {
-	s := openFakeSMI(t, map[string]string{
-		"--query-gpu=uuid,": "GPU-d, 24564, 4000, 20000, 93, 70.50, 61, [N/A], 1980, 2619, 1980, 1545, 564\n" +
-			"GPU-a, 143771, 120345, 22862, 0, 700.00, 40, [Not Supported], 1, 2, 3, 4, 600\n" +
-			"GPU-c: an unreadable row\n",
-	})
+// read reads everything of every device.
+func read(t *testing.T, s *smi) ([]Device, []Reading) {
+	t.Helper()
 	devices, err := s.Devices()
 	require.NoError(t, err)
 	readings := make([]Reading, len(devices))
 	s.Read(devices, AllQuantities, readings)
+	return devices, readings
+}
 
+func TestSMIDevices(t *testing.T) {
+	s := openFakeSMI(t, &fakeSMI{
+		gpus:    []fakeGPU{gpuRow("0", "GPU-a", "NVIDIA H200"), gpuRow("2", "GPU-c", "NVIDIA GB10, with a comma"), gpuRow("3", "GPU-d", "NVIDIA RTX 4090")},
+		remarks: "Unable to determine the device handle for GPU1: 0000:2B:00.0: Unknown Error\n",
+	})
+	devices, readings := read(t, s)
+	require.Len(t, devices, 4)
+	assert.Equal(t, Device{Index: 2, UUID: "GPU-c", Name: "NVIDIA GB10, with a comma", BusID: "00000000:2B:00.0"}, devices[2])
+	assert.Equal(t, Device{Index: 1, UUID: "unknown-0000:2B:00.0", Name: deafName, BusID: "0000:2B:00.0"}, devices[1])
+	assert.ErrorContains(t, readings[1].Err, "Unable to determine the device handle for GPU1")
+	assert.NoError(t, readings[0].Err)
+	assert.Equal(t, "nvidia-smi, driver 570.86.10", s.Name())
+}
+
+func TestSMIDeafGPUWithoutItsNumber(t *testing.T) {
+	devices := devicesOf([]smiRow{{"index": "0", "uuid": "a"}, {"index": "2", "uuid": "c"}},
+		[]string{"Unable to determine the device handle for GPU 0000:2B:00.0: GPU is lost.  Reboot the system to recover this GPU", "WARNING: infoROM is corrupted at gpu 0000:17:00.0"})
+	require.Len(t, devices, 3)
+	assert.Equal(t, [2]any{1, deafName}, [2]any{devices[1].Index, devices[1].Name})
+	err := remarkOn(devices[1], []string{"Unable to determine the device handle for GPU 0000:2B:00.0: GPU is lost."})
+	assert.ErrorIs(t, err, ErrLost)
+}
+
+// 120345 MiB is what grep -Eo "[0-9]{1,5}" made two numbers of.
+func TestSMIReadings(t *testing.T) {
+	s := openFakeSMI(t, &fakeSMI{gpus: []fakeGPU{
+		gpuRow("0", "GPU-a", "A", "power.draw", "700.00", "fan.speed", "[Not Supported]", "clocks.video", "1545"),
+		gpuRow("1", "GPU-b", "B", "power.draw", "70,50", "temperature.gpu", "-3"),
+	}})
+	_, readings := read(t, s)
 	used, ok := readings[0].Bytes(MemoryUsed)
 	assert.True(t, ok)
 	assert.Equal(t, 120345*alloc.MiB, used)
+	for q, want := range map[Quantity]float64{Power: 700, ClockVideo: 1545, DriverReserved: 564 * smiMiB} {
+		v, _ := readings[0].Value(q)
+		assert.Equal(t, want, v, q)
+	}
 	_, ok = readings[0].Value(FanSpeed)
 	assert.False(t, ok)
-	power, _ := readings[0].Value(Power)
-	assert.Equal(t, 700.0, power)
-	assert.ErrorIs(t, readings[1].Err, errNoRow)
-	reserved, _ := readings[2].Bytes(DriverReserved)
-	assert.Equal(t, 564*alloc.MiB, reserved)
-	clock, _ := readings[2].Value(ClockVideo)
-	assert.Equal(t, 1545.0, clock)
+	power, _ := readings[1].Value(Power)
+	assert.Equal(t, 70.5, power, "a decimal comma")
+	cold, _ := readings[1].Value(Temperature)
+	assert.Equal(t, -3.0, cold)
 }
 
-func TestSMIMemoryNotSupported(t *testing.T) {
-	s := openFakeSMI(t, map[string]string{"--query-gpu=uuid,memory.used": "GPU-a, [N/A]\nGPU-c, [GPU is lost]\n"})
-	devices, _ := s.Devices()
-	readings := make([]Reading, 2)
-	s.Read(devices[:2], SetOf(MemoryUsed), readings)
-	if runtime.GOOS == "linux" {
-		assert.Equal(t, OfHost, readings[0].Scope)
-		assert.Positive(t, readings[0].values[MemoryUsed])
+func TestSMIFigures(t *testing.T) {
+	for text, want := range map[string]float64{"0": 0, "12.5": 12.5, "12,5": 12.5} {
+		v, ok := figure(text, MemoryUsed)
+		assert.True(t, ok, text)
+		assert.Equal(t, want, v, text)
 	}
-	assert.ErrorIs(t, readings[1].Err, ErrLost)
+	for _, text := range []string{"", "nan", "NaN", "inf", "-inf", "-1", "1e300", "[N/A]", "N/A", "[Unknown Error]", "12 MiB"} {
+		_, ok := figure(text, MemoryUsed)
+		assert.False(t, ok, text)
+	}
 }
 
-func TestSMIOfAnOldDriverHasNoReserve(t *testing.T) {
-	s := openFakeSMI(t, map[string]string{
-		"--query-gpu=memory.reserved": `error: Field "memory.reserved" is not a valid field to query.`,
-		"--query-gpu=uuid,":           "GPU-a, 100, 1, 99, 0, 0, 0, 0, 0, 0, 0, 0\n",
-	})
-	readings := make([]Reading, 1)
-	s.Read([]Device{{UUID: "GPU-a"}}, AllQuantities, readings)
+// A figure that is missing is host memory only where the GPU has none of its own.
+func TestSMIMemoryThatIsNoNumber(t *testing.T) {
+	tests := map[string]struct {
+		gpu   fakeGPU
+		scope Scope
+		err   error
+		text  string
+	}{
+		"no memory of its own": {gpu: gpuRow("0", "GPU-a", "GB10", "memory.used", "[N/A]", "memory.total", "[N/A]"), scope: OfHost},
+		"not permitted":        {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[Insufficient Permissions]", "memory.total", "[Insufficient Permissions]"), err: ErrNoPermission},
+		"an error":             {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[Unknown Error]", "memory.total", "[Unknown Error]"), text: "[Unknown Error]"},
+		"a total":              {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[N/A]"), err: ErrNotSupported},
+		"MIG mode":             {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[N/A]", "memory.total", "[N/A]", "mig.mode.current", "Enabled"), err: ErrNotSupported},
+		"lost":                 {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[GPU is lost]"), err: ErrLost},
+		"not a number":         {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "nan"), text: `"nan"`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if test.scope == OfHost && runtime.GOOS != "linux" {
+				t.Skip("the host's memory is known on Linux")
+			}
+			_, readings := read(t, openFakeSMI(t, &fakeSMI{gpus: []fakeGPU{test.gpu}, other: map[string]string{"-L": ""}}))
+			r := &readings[0]
+			_, known := r.Value(MemoryUsed)
+			assert.Equal(t, test.scope == OfHost, known)
+			assert.Equal(t, test.scope, r.Scope)
+			if test.err != nil {
+				assert.ErrorIs(t, r.Err, test.err)
+			}
+			assert.ErrorContains(t, errors.Join(r.Err, errors.New("-")), test.text)
+			assert.Equal(t, test.scope == OfHost, r.Err == nil)
+		})
+	}
+}
+
+// A driver that gives no figure for a while does not turn a GPU's memory into the host's.
+func TestSMIThatFailsForAWhile(t *testing.T) {
+	f := &fakeSMI{gpus: []fakeGPU{gpuRow("0", "GPU-a", "A")}}
+	s := openFakeSMI(t, f)
+	_, readings := read(t, s)
 	require.NoError(t, readings[0].Err)
-	_, ok := readings[0].Value(DriverReserved)
-	assert.False(t, ok)
+	f.gpus[0] = gpuRow("0", "GPU-a", "A", "memory.used", "[N/A]", "memory.total", "[N/A]")
+	_, readings = read(t, s)
+	assert.ErrorIs(t, readings[0].Err, ErrNotSupported)
+	assert.Equal(t, OfDevice, readings[0].Scope)
+}
+
+// Fields that an old nvidia-smi does not have cost no other field.
+func TestSMIOfAnOldDriver(t *testing.T) {
+	f := &fakeSMI{gpus: []fakeGPU{gpuRow("0", "GPU-a", "A", "clocks.sm", "1000")}, lacks: []string{"memory.reserved", "clocks.video", "mig.mode.current"}}
+	s := openFakeSMI(t, f)
+	_, readings := read(t, s)
+	require.NoError(t, readings[0].Err)
+	used, _ := readings[0].Bytes(MemoryUsed)
+	assert.Equal(t, 120345*alloc.MiB, used)
+	clock, _ := readings[0].Value(ClockSM)
+	assert.Equal(t, 1000.0, clock)
+	for _, q := range []Quantity{DriverReserved, ClockVideo} {
+		_, ok := readings[0].Value(q)
+		assert.False(t, ok, q)
+	}
+	before := f.queries
+	read(t, s)
+	assert.Equal(t, before+2, f.queries, "what it lacks is asked for once")
+}
+
+// GPUs that print one text for their UUIDs are told apart by the bus.
+func TestSMIWithoutUUIDs(t *testing.T) {
+	f := &fakeSMI{
+		gpus: []fakeGPU{gpuRow("0", "[Unknown Error]", "A", "memory.used", "1"), gpuRow("1", "[Unknown Error]", "A", "memory.used", "2"),
+			gpuRow("2", "GPU-x", "A", "memory.used", "3"), gpuRow("3", "GPU-x", "A", "memory.used", "4")},
+		other: map[string]string{"--query-compute-apps": "GPU-x, 00000000:3B:00.0, 42, 7\n"},
+	}
+	s := openFakeSMI(t, f)
+	devices, readings := read(t, s)
+	for i := range readings {
+		used, _ := readings[i].Bytes(MemoryUsed)
+		assert.Equal(t, alloc.Bytes(i+1)*alloc.MiB, used)
+	}
+	list, err := s.Processes(devices[3])
+	require.NoError(t, err)
+	assert.Equal(t, []Process{{42, 7 * alloc.MiB}}, list)
+	list, err = s.Processes(devices[2])
+	require.NoError(t, err)
+	assert.Empty(t, list)
 }
 
 func TestSMIProcesses(t *testing.T) {
-	s := openFakeSMI(t, map[string]string{
-		"--query-compute-apps": "GPU-a, 120, 120345\nGPU-d, 120, 7\nGPU-a, 1203, [N/A]\nGPU-a, [Insufficient Permissions], 1\n",
-	})
+	s := openFakeSMI(t, &fakeSMI{other: map[string]string{
+		"--query-compute-apps": "GPU-a, 0:1, 120, 120345\nGPU-d, 0:2, 120, 7\nGPU-a, 0:1, 1203, [N/A]\nGPU-a, 0:1, [Insufficient Permissions], 1\nGPU-a, 0:1, -4, 1\nGPU-a, 0:1, 7, inf\n",
+	}})
 	list, err := s.Processes(Device{UUID: "GPU-a"})
 	require.NoError(t, err)
-	assert.Equal(t, []Process{{120, 120345 * alloc.MiB}, {1203, -1}}, list)
+	assert.Equal(t, []Process{{120, 120345 * alloc.MiB}, {1203, -1}, {7, -1}}, list)
 }
 
 func TestSMIThatFails(t *testing.T) {
-	_, err := newSMI("nvidia-smi", fakeSMI(map[string]string{"--query-gpu": "error: it cannot communicate with the driver"}))
+	f := &fakeSMI{other: map[string]string{"--query-gpu": "error: it cannot communicate with the driver"}}
+	_, err := newSMI(f.run)
 	assert.ErrorIs(t, err, ErrNotAvailable)
 	assert.ErrorContains(t, err, "cannot communicate")
 
-	s := openFakeSMI(t, map[string]string{"--query-gpu=uuid,": "error: exit status 15"})
+	f.other = nil
+	s := openFakeSMI(t, f)
+	f.other = map[string]string{"--query-gpu": "error: exit status 15"}
 	readings := make([]Reading, 2)
 	s.Read([]Device{{UUID: "GPU-a"}, {UUID: "GPU-d"}}, SetOf(MemoryUsed), readings)
 	assert.ErrorContains(t, readings[0].Err, "exit status 15")
 	assert.ErrorContains(t, readings[1].Err, "exit status 15")
-	_, err = parseSMI([]byte("\"open"))
-	assert.NoError(t, err, "a quote that is not closed is a name like another")
 }
 
-func TestSMIProgram(t *testing.T) {
+const migLog = `<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+ <gpu id="00000000:0B:00.0"><uuid>GPU-a</uuid>
+  <mig_devices>
+   <mig_device><index>0</index><gpu_instance_id>1</gpu_instance_id><compute_instance_id>0</compute_instance_id>
+    <fb_memory_usage><total>40448 MiB</total><reserved>0 MiB</reserved><used>298 MiB</used><free>40151 MiB</free></fb_memory_usage></mig_device>
+   <mig_device><index>1</index><gpu_instance_id>5</gpu_instance_id><compute_instance_id>0</compute_instance_id>
+    <fb_memory_usage><total>20096 MiB</total><used>[Unknown Error]</used></fb_memory_usage></mig_device>
+  </mig_devices>
+  <processes>
+   <process_info><gpu_instance_id>1</gpu_instance_id><compute_instance_id>0</compute_instance_id><pid>77</pid><used_memory>250 MiB</used_memory></process_info>
+   <process_info><gpu_instance_id>5</gpu_instance_id><compute_instance_id>0</compute_instance_id><pid>78</pid><used_memory>N/A</used_memory></process_info>
+  </processes>
+ </gpu>
+ <gpu id="00000000:1B:00.0"><uuid>GPU-b</uuid><mig_devices>None</mig_devices></gpu>
+</nvidia_smi_log>`
+
+func TestSMIMIG(t *testing.T) {
+	f := &fakeSMI{
+		gpus: []fakeGPU{gpuRow("0", "GPU-a", "NVIDIA A100", "mig.mode.current", "Enabled"), gpuRow("1", "GPU-b", "NVIDIA A100")},
+		other: map[string]string{
+			"-L": "GPU 0: NVIDIA A100 (UUID: GPU-a)\n  MIG 3g.40gb     Device  0: (UUID: MIG-1)\n  MIG 2g.20gb     Device  1: (UUID: MIG-2)\nGPU 1: NVIDIA A100 (UUID: GPU-b)\n",
+			"-q": migLog,
+		},
+	}
+	s := openFakeSMI(t, f)
+	devices, readings := read(t, s)
+	require.Len(t, devices, 4)
+	assert.Equal(t, Device{Index: 0, UUID: "MIG-1", Name: "NVIDIA A100 MIG 3g.40gb", BusID: "00000000:0B:00.0", Parent: "GPU-a", MIG: 1}, devices[1])
+	used, _ := readings[1].Bytes(MemoryUsed)
+	assert.Equal(t, 298*alloc.MiB, used)
+	total, _ := readings[1].Bytes(MemoryTotal)
+	assert.Equal(t, 40448*alloc.MiB, total)
+	assert.ErrorContains(t, readings[2].Err, "[Unknown Error]")
+	assert.NoError(t, readings[3].Err)
+
+	list, err := s.Processes(devices[1])
+	require.NoError(t, err)
+	assert.Equal(t, []Process{{77, 250 * alloc.MiB}}, list)
+	list, err = s.Processes(devices[2])
+	require.NoError(t, err)
+	assert.Equal(t, []Process{{78, -1}}, list)
+
+	f.other["-q"] = "<nvidia_smi_log></nvidia_smi_log>"
+	_, err = s.Processes(devices[1])
+	assert.ErrorIs(t, err, errNoMIG)
+	f.other["-q"] = "no XML <"
+	_, readings = read(t, s)
+	assert.ErrorContains(t, readings[1].Err, "nvidia-smi -q -x")
+	f.other["-L"] = "error: not now"
+	devices, err = s.Devices()
+	require.NoError(t, err)
+	assert.Len(t, devices, 2)
+}
+
+// script is an nvidia-smi of a few lines of shell.
+func script(t *testing.T, text string) string {
+	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("needs a shell script")
 	}
-	script := filepath.Join(t.TempDir(), "nvidia-smi")
-	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"+
-		"case $1 in *driver_version) echo 570.1;; *index*) echo '0, GPU-a, Fake, 0:1';; *) echo 'No devices were found'; exit 6;; esac\n"), 0o755))
-	src, err := OpenSMI(script)
+	name := filepath.Join(t.TempDir(), "nvidia-smi")
+	require.NoError(t, os.WriteFile(name, []byte("#!/bin/sh\n"+text), 0o755))
+	return name
+}
+
+func TestSMIProgram(t *testing.T) {
+	src, err := OpenSMI(script(t, `case $1 in *driver_version) echo 0, 570.1;; *mig.mode*name) echo "0, GPU-a, 0:1, [N/A], Fake $LC_ALL";; *) echo 'No devices were found'; exit 6;; esac`))
 	require.NoError(t, err)
 	devices, err := src.Devices()
 	require.NoError(t, err)
-	assert.Equal(t, "Fake[0]", devices[0].String())
+	assert.Equal(t, "Fake C[0]", devices[0].String(), "numbers in one form wherever it runs")
 	_, err = src.Processes(devices[0])
 	assert.ErrorContains(t, err, "exit status 6: No devices were found")
 	assert.NoError(t, src.Close())
+}
 
+// Exit code 14 is a warning: the rows are whole.
+func TestSMIWithACorruptedInfoROM(t *testing.T) {
+	src, err := OpenSMI(script(t, "case $1 in *driver_version) echo 0, 570.1;; *) echo '0, GPU-a, 0:1, [N/A], Fake';; esac\necho 'WARNING: infoROM is corrupted at gpu 0000:17:00.0'\nexit 14\n"))
+	require.NoError(t, err)
+	assert.Equal(t, "nvidia-smi, driver 570.1", src.Name())
+	devices, err := src.Devices()
+	require.NoError(t, err)
+	assert.Len(t, devices, 1)
+	require.NoError(t, src.Close())
+}
+
+// Close ends a run that hangs.
+func TestSMIThatHangs(t *testing.T) {
+	src, err := OpenSMI(script(t, "case $1 in *driver_version) echo 0, 570.1;; *) exec sleep 600;; esac\n"))
+	require.NoError(t, err)
+	done := make(chan error)
+	go func() {
+		_, err := src.Devices()
+		done <- err
+	}()
+	require.NoError(t, src.Close())
+	assert.Error(t, <-done)
+}
+
+func TestNoSMI(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	_, err = OpenSMI("")
+	_, err := OpenSMI("")
 	assert.ErrorContains(t, err, "there is no nvidia-smi to run")
 	if library, err := OpenLibrary(""); err == nil {
 		assert.NoError(t, library.Close())

@@ -11,19 +11,27 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Alloc takes device memory for a tensor, not initialised, and enters it in the
-// ledger with the caller's stack. The shape is copied. The caller frees the buffer.
+// Alloc allocates device memory for a tensor and enters it in the ledger with the caller's
+// call stack. The memory is not initialized. The shape is copied. The caller frees the buffer.
 //
-// The error is a *alloc.ShapeError if there can be no such tensor, a
-// *OutOfMemoryError if the device is full, ErrDuplicatePtr or
-// alloc.ErrBrokenDriver if the device gave memory that cannot be, which is left
-// alone, alloc.ErrClosed after Close; nothing has changed then.
+// The error is a *alloc.ShapeError if the shape or type is not valid, a *OutOfMemoryError if
+// the device is full, ErrDuplicatePtr or alloc.ErrBrokenDriver if the device returned an
+// overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close.
+// Nothing has changed then.
 func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), shape, dtype, kind)
+	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, shape, dtype, kind)
 }
 
-// AllocBytes takes n bytes of device memory, as a tensor of n uint8 elements.
-// See Alloc.
+// AllocOn is Alloc for work on a stream, which Alloc is for the default stream: the cache may
+// hand out memory that work on that stream still uses, since what is queued there runs later.
+// Where other streams use the buffer too, see Buffer.RecordStream. The errors are those of
+// Alloc.
+func (t *MemTracker) AllocOn(s alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
+	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), s, shape, dtype, kind)
+}
+
+// AllocBytes allocates n bytes of device memory, as a tensor of n uint8 elements. A negative
+// size is an *alloc.SizeError; the other errors are those of Alloc.
 func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 	stack := snapshot.StackID(t.stacks.table.Capture(1))
 	if n < 0 {
@@ -32,37 +40,38 @@ func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 	if alloc.Bytes(int(n)) != n {
 		return nil, &alloc.SizeError{Requested: n, Reason: "too large for this platform's int"}
 	}
-	return t.alloc(stack, alloc.Shape{int(n)}, alloc.Uint8, kind)
+	return t.alloc(stack, 0, alloc.Shape{int(n)}, alloc.Uint8, kind)
 }
 
-// Make takes device memory for a tensor of Go type T and these dimensions, of
-// kind Unspecified:
+// Make allocates device memory for a tensor of Go type T and these dimensions, with kind
+// Unspecified:
 //
 //	x, err := tracker.Make[float32](tr, 32, 3, 224, 224)
 //
-// See Alloc.
+// The errors are those of Alloc.
 func Make[T alloc.Element](t *MemTracker, dims ...int) (*Buffer, error) {
-	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), dims, alloc.DTypeOf[T](), Unspecified)
+	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, dims, alloc.DTypeOf[T](), Unspecified)
 }
 
 // alloc is Alloc for a stack already taken.
-func (t *MemTracker) alloc(stack snapshot.StackID, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
+func (t *MemTracker) alloc(stack snapshot.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	x, err := snapshot.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return nil, fmt.Errorf("alloc: %w", err)
 	}
+	x.Memory = alloc.Memory(t.memory.Load())
 	if t.closed.Load() {
 		return nil, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
 	}
 	b := &Buffer{tracker: t, stack: stack}
 	here, now := t.sections.goroutine(), t.now()
 	if t.cache == nil {
-		err = t.fromDevice(b, here, now, &x)
-	} else if !t.fromCache(b, here, now, &x) {
-		err = t.fromDriver(b, here, now, &x)
+		err = t.fromDevice(b, on, here, now, &x)
+	} else if !t.fromCache(b, on, here, now, &x) {
+		err = t.fromDriver(b, on, here, now, &x)
 	}
 	if errors.Is(err, alloc.ErrOutOfMemory) {
-		return nil, t.outOfMemory(err, stack, x)
+		return nil, t.outOfMemory(err, stack, on, x)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("alloc %s: %w", x.String(), err)
@@ -73,20 +82,25 @@ func (t *MemTracker) alloc(stack snapshot.StackID, shape alloc.Shape, dtype allo
 
 // fromCache allocates what is cached, of a cell that is known: then the cache and
 // the ledger change in one step, under one lock.
-func (t *MemTracker) fromCache(b *Buffer, here goroutine, now time.Duration, x *snapshot.Tensor) bool {
+func (t *MemTracker) fromCache(b *Buffer, on alloc.Stream, here goroutine, now time.Duration, x *snapshot.Tensor) bool {
 	t.mu.Lock()
+	if t.cache.Locked().Pending() {
+		t.mu.Unlock()
+		t.cache.Poll()
+		t.mu.Lock()
+	}
 	if t.ledger.closed || !t.ledger.admits(x.Each) {
 		t.mu.Unlock()
 		return false
 	}
 	in := t.sections.at(here)
-	cell := t.ledger.cells.find(snapshot.Place{Stack: b.stack, Section: in.pathID()}, x)
+	cell := t.ledger.cells.find(placeOf(b.stack, in, t.ledger.streams.at(on)), x)
 	if cell == 0 {
 		t.mu.Unlock()
 		return false
 	}
 	id, r := t.ledger.records.Get()
-	p, allocated, ok := t.cache.Locked().Alloc(x.Each, alloc.Owner(id))
+	p, allocated, ok := t.cache.Locked().AllocOn(x.Each, on, alloc.Owner(id))
 	if !ok {
 		t.ledger.records.Put(id)
 		t.mu.Unlock()
@@ -101,12 +115,14 @@ func (t *MemTracker) fromCache(b *Buffer, here goroutine, now time.Duration, x *
 
 // fromDriver allocates through the cache, which may ask the driver, or of a cell
 // that is new.
-func (t *MemTracker) fromDriver(b *Buffer, here goroutine, now time.Duration, x *snapshot.Tensor) error {
+func (t *MemTracker) fromDriver(b *Buffer, on alloc.Stream, here goroutine, now time.Duration, x *snapshot.Tensor) error {
 	line := t.stacks.line(b.stack)
 	own := x.Clone()
 	t.tick(now)
-	err := t.cache.AllocOwned(own.Each, func(p alloc.Ptr, allocated alloc.Bytes) (alloc.Owner, error) {
-		id, err := t.enterNew(b, line, here, now, &own, p, allocated)
+	err := t.cache.AllocOwnedOn(own.Each, on, func(p alloc.Ptr, allocated alloc.Bytes) (alloc.Owner, error) {
+		own.Memory = t.cache.Locked().Memory() // a cache may find that its segments cannot expand
+		t.memory.Store(uint32(own.Memory))
+		id, err := t.enterNew(b, line, on, here, now, &own, p, allocated)
 		return alloc.Owner(id), err
 	})
 	if err != nil && t.closed.Load() {
@@ -116,14 +132,9 @@ func (t *MemTracker) fromDriver(b *Buffer, here goroutine, now time.Duration, x 
 }
 
 // fromDevice allocates from a device without a cache.
-func (t *MemTracker) fromDevice(b *Buffer, here goroutine, now time.Duration, x *snapshot.Tensor) (err error) {
+func (t *MemTracker) fromDevice(b *Buffer, on alloc.Stream, here goroutine, now time.Duration, x *snapshot.Tensor) (err error) {
 	line := t.stacks.line(b.stack)
-	p, allocated := alloc.Ptr(0), x.Each
-	if t.sized != nil {
-		p, allocated, err = t.sized.AllocSized(x.Each)
-	} else {
-		p, err = t.device.Alloc(x.Each)
-	}
+	p, allocated, err := t.askDevice(on, x.Each)
 	if err != nil {
 		return err
 	}
@@ -133,7 +144,7 @@ func (t *MemTracker) fromDevice(b *Buffer, here goroutine, now time.Duration, x 
 	t.mu.Lock()
 	other := t.ledger.at(p)
 	buffers := other != 0 && !t.ledger.records.At(other).foreign
-	id, err := t.enterNew(b, line, here, now, x, p, allocated)
+	id, err := t.enterNew(b, line, on, here, now, x, p, allocated)
 	if err == nil {
 		t.ledger.addresses.Add(uint64(p), id)
 	}
@@ -147,8 +158,20 @@ func (t *MemTracker) fromDevice(b *Buffer, here goroutine, now time.Duration, x 
 	return err
 }
 
+// askDevice allocates from a device without a cache of the tracker's.
+func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error) {
+	switch {
+	case t.streamed != nil:
+		return t.streamed.AllocOn(n, on)
+	case t.sized != nil:
+		return t.sized.AllocSized(n)
+	}
+	p, err = t.device.Alloc(n)
+	return p, n, err
+}
+
 // enterNew enters memory that the device gave. The caller holds the lock.
-func (t *MemTracker) enterNew(b *Buffer, line lineID, here goroutine, now time.Duration, x *snapshot.Tensor, p alloc.Ptr, allocated alloc.Bytes) (slab.ID, error) {
+func (t *MemTracker) enterNew(b *Buffer, line lineID, on alloc.Stream, here goroutine, now time.Duration, x *snapshot.Tensor, p alloc.Ptr, allocated alloc.Bytes) (slab.ID, error) {
 	if t.ledger.closed {
 		return 0, fmt.Errorf("tracker: %w", alloc.ErrClosed)
 	}
@@ -159,7 +182,7 @@ func (t *MemTracker) enterNew(b *Buffer, line lineID, here goroutine, now time.D
 		return 0, t.ledger.duplicate(other)
 	}
 	in := t.sections.at(here)
-	cell := t.ledger.cells.at(snapshot.Place{Stack: b.stack, Section: in.pathID()}, line, x, t.ledger.epoch)
+	cell := t.ledger.cells.at(placeOf(b.stack, in, t.ledger.streams.at(on)), line, x, t.ledger.epoch)
 	id, r := t.ledger.records.Get()
 	r.ptr = p
 	t.enter(r, cell, allocated, in, now, snapshot.Allocated)
@@ -171,8 +194,8 @@ func (t *MemTracker) enterNew(b *Buffer, line lineID, here goroutine, now time.D
 func (t *MemTracker) enter(r *record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action snapshot.Action) {
 	r.since, r.seq = t.history.moment(now), t.history.next
 	t.ledger.add(r, cell, allocated)
-	if in != nil {
-		t.sections.allocated(in, t.ledger.cells.At(cell).each)
+	if c := t.ledger.cells.At(cell); in != nil && !c.memory.OnHost() {
+		t.sections.allocated(in, c.each)
 	}
 	t.note(r, r.since, action)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Buffer is a piece of device memory that a MemTracker gave out. Its methods may
-// be called from any goroutine.
+// Buffer is device memory that a MemTracker allocated. Its methods may be called from any
+// goroutine.
 type Buffer struct {
 	tracker   *MemTracker
 	group     *group // kind, shape, dtype
@@ -28,7 +28,7 @@ func (t *MemTracker) note(r *record, now time.Duration, action snapshot.Action) 
 	c := t.ledger.cells.At(r.cell)
 	e := t.history.slot()
 	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.ptr, r.allocated
-	e.Tensor, e.Stack, e.Section = &c.group.Tensor, c.Stack, uint16(c.Section)
+	e.Tensor, e.Stack, e.Section, e.Stream = &c.group.Tensor, c.Stack, uint16(c.Section), c.stream
 }
 
 // is says what record a new Buffer stands for.
@@ -47,20 +47,22 @@ func (b *Buffer) live() *record {
 	return r
 }
 
-// Free gives the memory back to the cache, and forgets the buffer. The memory
-// may be handed out again at once: work that the device still has queued on it
-// must be done. A second Free is alloc.ErrDoubleFree. If the device refuses,
-// the buffer stays live and the error says why. To free a nil Buffer does nothing.
+// Free gives the memory back to the cache, and forgets the buffer. The memory may be handed
+// out again at once, for work on the stream that it was allocated for. Work that other streams
+// have queued on it must be done, or be told by RecordStream or FreeOn. A second
+// Free is alloc.ErrDoubleFree. If the device refuses, the buffer stays live and the error says
+// why. To free a nil Buffer does nothing.
 func (b *Buffer) Free() error {
 	if b == nil {
 		return nil
 	}
-	err := b.free()
+	err := b.free(nil)
 	runtime.KeepAlive(b) // it is not lost while it is being freed
 	return err
 }
 
-func (b *Buffer) free() error {
+// free frees the buffer, which a stream may still use; nil is none.
+func (b *Buffer) free(on *alloc.Stream) error {
 	t := b.tracker
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
@@ -70,30 +72,43 @@ func (b *Buffer) free() error {
 		return fmt.Errorf("free %v: %w", b, alloc.ErrDoubleFree)
 	}
 	if t.cache == nil {
-		return t.freeOnDevice(b, r, here, now)
+		return t.freeOnDevice(b, r, on, here, now)
 	}
-	if err := t.cache.Locked().Free(b.ptr, alloc.Owner(b.record)); err != nil {
+	if err := t.freeInCache(b, on); err != nil {
 		t.mu.Unlock()
 		return fmt.Errorf("free %v: %w", b, err)
 	}
 	t.leave(r, here, now, snapshot.Freed)
 	t.ledger.remove(b.record, r)
-	closed := t.ledger.closed
+	closed, unmarked := t.ledger.closed, t.cache.Locked().Unmarked()
 	t.mu.Unlock()
+	if unmarked {
+		t.cache.Poll()
+	}
 	if closed {
 		t.freedAfterClose()
 	}
 	return nil
 }
 
+// freeInCache gives the memory to the cache. The caller holds the lock.
+func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) error {
+	if on != nil {
+		if err := t.cache.Locked().RecordStream(b.ptr, *on); err != nil {
+			return err
+		}
+	}
+	return t.cache.Locked().Free(b.ptr, alloc.Owner(b.record))
+}
+
 // freeOnDevice is free without a cache. It takes the record out first: the
 // moment that the memory is free, the driver may give its address to another goroutine. The
 // caller holds the lock, which it lets go.
-func (t *MemTracker) freeOnDevice(b *Buffer, r *record, here goroutine, now time.Duration) error {
+func (t *MemTracker) freeOnDevice(b *Buffer, r *record, on *alloc.Stream, here goroutine, now time.Duration) error {
 	t.leave(r, here, now, snapshot.Freed)
 	t.ledger.takeOut(b.record, r)
 	t.mu.Unlock()
-	if err := t.device.Free(b.ptr); err != nil {
+	if err := t.askFree(b.ptr, on); err != nil {
 		now = t.now()
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -116,6 +131,15 @@ func (t *MemTracker) freeOnDevice(b *Buffer, r *record, here goroutine, now time
 	return nil
 }
 
+func (t *MemTracker) askFree(p alloc.Ptr, on *alloc.Stream) error {
+	if on != nil && t.streamed != nil {
+		if err := t.streamed.RecordStream(p, *on); err != nil {
+			return err
+		}
+	}
+	return t.device.Free(p)
+}
+
 // leave tells the section and the history that a record leaves the ledger. The
 // caller holds the lock.
 func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action snapshot.Action) {
@@ -123,7 +147,7 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 		return // the ledger is gone, the memory is not
 	}
 	c := t.ledger.cells.At(r.cell)
-	if here != 0 || c.Section != noPath {
+	if (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
 		t.sections.freed(here, c.Section, 1, c.each)
 	}
 	now = t.history.moment(now)
@@ -133,7 +157,7 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 
 // unleave undoes leave for a record whose memory could not be freed.
 func (t *MemTracker) unleave(r *record, here goroutine, now time.Duration) {
-	if c := t.ledger.cells.At(r.cell); here != 0 || c.Section != noPath {
+	if c := t.ledger.cells.At(r.cell); (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
 		t.sections.freed(here, c.Section, -1, c.each)
 	}
 	t.note(r, t.history.moment(now), snapshot.FreeFailed)
@@ -142,25 +166,28 @@ func (t *MemTracker) unleave(r *record, here goroutine, now time.Duration) {
 // Ptr returns the buffer's address on the device.
 func (b *Buffer) Ptr() alloc.Ptr { return b.ptr }
 
-// Shape returns the shape it was allocated with; the caller must not write to it.
+// Shape returns the shape of the allocation; the caller must not write to it.
 func (b *Buffer) Shape() alloc.Shape { return b.group.Shape }
 
-// DType returns the type of its elements.
+// DType returns the element type.
 func (b *Buffer) DType() alloc.DType { return b.group.DType }
 
-// Kind returns what it is for.
+// Kind returns the purpose that Alloc was called with.
 func (b *Buffer) Kind() Kind { return b.group.Kind }
 
-// Bytes returns the memory that was asked for.
+// Memory returns what kind of memory the buffer is in.
+func (b *Buffer) Memory() alloc.Memory { return b.group.Memory }
+
+// Bytes returns the requested bytes.
 func (b *Buffer) Bytes() alloc.Bytes { return b.group.Each }
 
-// Allocated returns the memory that the device took for it, after rounding.
+// Allocated returns the size of the buffer on the device, after rounding.
 func (b *Buffer) Allocated() alloc.Bytes { return b.allocated }
 
-// Stack returns the calls that led to the allocation.
+// Stack returns the call stack of the allocation.
 func (b *Buffer) Stack() snapshot.Stack { return b.tracker.stacks.Stack(b.stack) }
 
-// Label returns the name that SetLabel gave; "" once the buffer is freed.
+// Label returns the name that SetLabel set. It is empty once the buffer is freed.
 func (b *Buffer) Label() string {
 	b.tracker.mu.Lock()
 	defer b.tracker.mu.Unlock()
@@ -170,8 +197,8 @@ func (b *Buffer) Label() string {
 	return ""
 }
 
-// SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". A buffer
-// that is freed has no name.
+// SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". It has no effect on a
+// freed buffer.
 func (b *Buffer) SetLabel(label string) {
 	b.tracker.mu.Lock()
 	defer b.tracker.mu.Unlock()

@@ -28,7 +28,7 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 		}
 		x := snapshot.Tensor{Kind: Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r record
-		l.add(&r, l.cells.at(snapshot.Place{Stack: snapshot.StackID(i + 1)}, lineID(i), &x, l.epoch), 512)
+		l.add(&r, l.cells.at(placeOf(snapshot.StackID(i+1), nil, 0), lineID(i), &x, l.epoch), 512)
 		held[i] = append(held[i], r)
 		live[i]++
 	}
@@ -74,7 +74,7 @@ func TestAMarkTakesFewCellsAtOnce(t *testing.T) {
 	for i := range changes {
 		x := snapshot.Tensor{Kind: Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r record
-		l.add(&r, l.cells.at(snapshot.Place{Stack: 1}, 0, &x, l.epoch), 512)
+		l.add(&r, l.cells.at(placeOf(1, nil, 0), 0, &x, l.epoch), 512)
 	}
 	due := func() (n int) {
 		for id := l.cells.due; id != 0; id = l.cells.At(id).older {

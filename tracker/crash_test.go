@@ -165,7 +165,7 @@ func TestReportOnAFullDisk(t *testing.T) {
 	require.NoError(t, cmd.Run())
 	report := reportIn(t, cmd.Dir)
 	blocks := strings.Count(report, "At crash_test.go line ")
-	whole := strings.Count(report, "+ | 1 * Size:(3,)")
+	whole := strings.Count(report, "+ | 1 * (3,)")
 	assert.Equal(t, blocks-1, whole, "what is there is whole")
 	assert.Greater(t, whole, 0)
 	assert.Less(t, whole, 10)

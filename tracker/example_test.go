@@ -38,9 +38,13 @@ func Example() {
 	fmt.Println("given back:", returned)
 	weights.Free()
 	// Output:
-	// + | 1 * Size:(30, 3, 512, 512)    | Memory: 90.0 MiB   | Tensor         | float32  | example_test.go:29 tracker_test.Example
-	// + | 1 * Size:(64, 3, 3, 3)        | Memory: 6.8 KiB    | Parameter      | float32  | example_test.go:25 tracker_test.Example
-	// - | 1 * Size:(30, 3, 512, 512)    | Memory: 90.0 MiB   | Tensor         | float32  | example_test.go:29 tracker_test.Example
+	//   | Count * Size          | Memory     | Kind      | Type    | Allocated at
+	// + | 1 * (30, 3, 512, 512) | 90.0 MiB   | Tensor    | float32
+	//     at example_test.go:29 tracker_test.Example
+	// + | 1 * (64, 3, 3, 3)     | 6.8 KiB    | Parameter | float32
+	//     at example_test.go:25 tracker_test.Example
+	//   | Count * Size          | Memory     | Kind   | Type    | Allocated at
+	// - | 1 * (30, 3, 512, 512) | 90.0 MiB   | Tensor | float32 | example_test.go:29 tracker_test.Example
 	// given back: 90.0 MiB
 }
 
@@ -58,7 +62,9 @@ func ExampleMemTracker_Register() {
 	err := tr.Release(arena, func() error { return device.Free(arena) })
 	fmt.Println(tr.Track().Delta.Sum(), err)
 	// Output:
-	// + | 1 * Size:(268435456,)         | Memory: 256.0 MiB  | Temporary      | uint8    | example_test.go:54 tracker_test.ExampleMemTracker_Register
+	//   | Count * Size     | Memory     | Kind      | Type  | Allocated at
+	// + | 1 * (268435456,) | 256.0 MiB  | Temporary | uint8
+	//     at example_test.go:58 tracker_test.ExampleMemTracker_Register
 	// -1 buffers, -256.0 MiB <nil>
 }
 
@@ -73,5 +79,5 @@ func ExampleSnapshot_Sub() {
 		fmt.Println(change.Count, change.Shape, change.DType, change.Bytes, "at", change.Sites[0].Frame)
 	}
 	// Output:
-	// 1 (1024, 1024) bfloat16 2.0 MiB at example_test.go:71 tracker_test.ExampleSnapshot_Sub
+	// 1 (1024, 1024) bfloat16 2.0 MiB at example_test.go:77 tracker_test.ExampleSnapshot_Sub
 }

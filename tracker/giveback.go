@@ -16,12 +16,15 @@ func (t *MemTracker) giveBack() (err error) {
 	return err
 }
 
-// freedAfterClose gives back what a free after Close left to give back. The free
+// freedAfterClose gives back what a free after Close left to give back, when the work of other
+// streams on it is done. The free
 // itself has succeeded: what the driver refuses, which the next free tries
 // again, only the Logger is told.
 func (t *MemTracker) freedAfterClose() {
-	if t.owned && t.cache.Stats().Releasable == 0 {
-		return
+	if t.owned {
+		if stats := t.cache.Stats(); stats.Releasable == 0 && stats.Pending.Count.Current == 0 {
+			return
+		}
 	}
 	if err := t.giveBack(); err != nil {
 		t.report.log.Warn("gpumemtrack: memory freed after Close could not be given back to the driver", "err", err)

@@ -7,8 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// group is what a line of a report counts: the live buffers of one kind, shape
-// and dtype. Its identity never changes, so that events may refer to it after
+// group is what a line of a report counts: the live buffers of one kind, shape,
+// dtype and kind of memory. Its identity never changes, so that events may refer to it after
 // the last buffer is gone.
 type group struct {
 	snapshot.Tensor
@@ -21,8 +21,9 @@ type group struct {
 type cell struct {
 	group *group      // nil for a cell that is not in use
 	each  alloc.Bytes // the group's
-	snapshot.Place
-	line lineID // of the stack
+	place
+	line   lineID       // of the stack
+	memory alloc.Memory // the group's
 
 	live   int64 // buffers now
 	marked int64 // buffers at the last mark
@@ -53,12 +54,27 @@ type cells struct {
 
 	// retired holds the buffers ever allocated by the cells that were dropped.
 	retired      slab.Slab[snapshot.RetiredEntry]
-	retiredIndex map[snapshot.Place]slab.ID
+	retiredIndex map[retiredKey]slab.ID
+}
+
+type retiredKey struct {
+	snapshot.Place
+	memory alloc.Memory
 }
 
 type cellKey struct {
 	group *group
+	place
+}
+
+// place is where a buffer was allocated, and the number of the stream that it is for.
+type place struct {
 	snapshot.Place
+	stream uint8
+}
+
+func placeOf(stack snapshot.StackID, in *section, stream uint8) place {
+	return place{snapshot.Place{Stack: stack, Section: in.pathID()}, stream}
 }
 
 const (
@@ -70,17 +86,17 @@ func newCells() cells {
 	return cells{
 		index:        make(map[cellKey]slab.ID),
 		groups:       make(map[string]*group),
-		retiredIndex: make(map[snapshot.Place]slab.ID),
+		retiredIndex: make(map[retiredKey]slab.ID),
 		limit:        minCells,
 		changed:      changed{interval: 1},
 	}
 }
 
 // find returns the cell of a place and a tensor, or 0.
-func (cs *cells) find(p snapshot.Place, x *snapshot.Tensor) slab.ID {
+func (cs *cells) find(p place, x *snapshot.Tensor) slab.ID {
 	recent := cs.recent.of(p.Stack)
 	if *recent != 0 {
-		if c := cs.At(*recent); c.group != nil && c.Place == p && c.group.Equal(x) {
+		if c := cs.At(*recent); c.group != nil && c.place == p && c.group.Equal(x) {
 			return *recent
 		}
 	}
@@ -95,7 +111,7 @@ func (cs *cells) find(p snapshot.Place, x *snapshot.Tensor) slab.ID {
 }
 
 // at returns the cell of a place and a tensor, making it if it is new. The line is the stack's.
-func (cs *cells) at(p snapshot.Place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
+func (cs *cells) at(p place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
 	if id := cs.find(p, x); id != 0 {
 		return id
 	}
@@ -103,19 +119,19 @@ func (cs *cells) at(p snapshot.Place, line lineID, x *snapshot.Tensor, peakEpoch
 	g := cs.group(x)
 	g.cells++
 	id, c := cs.Get()
-	c.group, c.each, c.Place, c.line = g, x.Each, p, line
+	c.group, c.each, c.memory, c.place, c.line = g, x.Each, x.Memory, p, line
 	cs.index[cellKey{g, p}] = id
 	return id
 }
 
 // readmit returns the cell of a buffer that is live again after it was counted
 // out. If its cell was dropped meanwhile, its part of the total goes back.
-func (cs *cells) readmit(p snapshot.Place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
+func (cs *cells) readmit(p place, line lineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
 	id := cs.at(p, line, x, peakEpoch)
 	if c := cs.At(id); c.total == c.live {
 		cs.Touch(id)
 		c.total++
-		at := cs.retiredAt(p)
+		at := cs.retiredAt(retiredKey{p.Place, x.Memory})
 		cs.retired.Touch(at)
 		r := cs.retired.At(at)
 		r.Total = r.Total.Sub(x.Tally(1))
@@ -156,28 +172,28 @@ func (cs *cells) sweep(peakEpoch uint64) {
 }
 
 func (cs *cells) retire(id slab.ID, c *cell) {
-	at := cs.retiredAt(c.Place)
+	at := cs.retiredAt(retiredKey{c.Place, c.memory})
 	cs.retired.Touch(at)
 	r := cs.retired.At(at)
 	r.Total = r.Total.Add(c.group.Tally(c.total))
 	if c.interval != 0 {
 		cs.unlist(c)
 	}
-	delete(cs.index, cellKey{c.group, c.Place})
+	delete(cs.index, cellKey{c.group, c.place})
 	if c.group.cells--; c.group.cells == 0 {
 		delete(cs.groups, string(c.group.AppendKey(nil)))
 	}
 	cs.Put(id)
 }
 
-// retiredAt returns the entry of a snapshot.Place, making it if it is new.
-func (cs *cells) retiredAt(p snapshot.Place) slab.ID {
-	id := cs.retiredIndex[p]
+// retiredAt returns the entry of a place and a kind of memory, making it if it is new.
+func (cs *cells) retiredAt(k retiredKey) slab.ID {
+	id := cs.retiredIndex[k]
 	if id == 0 {
 		var r *snapshot.RetiredEntry
 		id, r = cs.retired.Get()
-		r.Place = p
-		cs.retiredIndex[p] = id
+		r.Place, r.Memory = k.Place, k.memory
+		cs.retiredIndex[k] = id
 	}
 	return id
 }

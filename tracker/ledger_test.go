@@ -65,7 +65,7 @@ func TestShapesThatNeverRepeat(t *testing.T) {
 	assert.Equal(t, snapshot.Tally{Count: n + 1, Bytes: 4*(n+1) + 4*n*(n-1)/2}, total)
 	assert.Equal(t, s.Total, total)
 	require.NoError(t, first.Free())
-	assert.Equal(t, "- | 1 * Size:(20001,)             | Memory: 78.1 KiB   | Parameter      | float32  | helpers_test.go:68 tracker_test.take", tr.Track().Delta.String())
+	assert.Equal(t, "- | 1 * (20001,) | 78.1 KiB | Parameter | float32 | helpers_test.go:68 tracker_test.take", slices.Collect(tr.Track().Delta.Changes())[0].String())
 }
 
 func TestDeltaOfGroupThatMovedToAnotherLine(t *testing.T) {

@@ -10,17 +10,21 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// MemTracker hands out memory of one device and knows every live buffer of it.
-// Its methods may be called from any goroutine.
+// MemTracker allocates memory of one device and keeps a ledger of every live buffer. Its
+// methods may be called from any goroutine.
 type MemTracker struct {
 	device alloc.Device // the cache, if there is one
 	name   string       // the device's, and its ordinal
 	sized  alloc.SizedAllocator
-	cache  *alloc.Cache
-	owned  bool // the cache is the tracker's own
-	opened *openedDevice
-	gc     bool // collect before ClearCache
-	lost   LostPolicy
+	// streamed is a device that knows of streams; else nil.
+	streamed alloc.StreamAllocator
+	cache    *alloc.Cache
+	owned    bool // the cache is the tracker's own
+	opened   *openedDevice
+	onHost   bool          // the device's memory is the host's
+	memory   atomic.Uint32 // alloc.Memory of the device
+	gc       bool          // collect before ClearCache
+	lost     LostPolicy
 
 	origin Origin
 	start  time.Time

@@ -18,14 +18,14 @@ const (
 
 // outOfMemory returns the error of an allocation that failed for lack of memory,
 // and tells the history.
-func (t *MemTracker) outOfMemory(err error, stack snapshot.StackID, x snapshot.Tensor) error {
+func (t *MemTracker) outOfMemory(err error, stack snapshot.StackID, on alloc.Stream, x snapshot.Tensor) error {
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	section := t.sections.at(here).pathID()
 	own := x.Clone()
 	e := &OutOfMemoryError{Kind: own.Kind, DType: own.DType, Shape: own.Shape, Section: t.sections.paths.names[section]}
 	if !t.ledger.closed {
-		t.history.add(snapshot.EventEntry{Since: now, Action: snapshot.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section)})
+		t.history.add(snapshot.EventEntry{Since: now, Action: snapshot.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section), Stream: t.ledger.streams.at(on)})
 	}
 	t.mu.Unlock()
 	if !errors.As(err, &e.OutOfMemoryError) {
@@ -41,7 +41,7 @@ func (t *MemTracker) outOfMemory(err error, stack snapshot.StackID, x snapshot.T
 // unknownOutOfMemory is for a device that says no more than that it is full.
 func (t *MemTracker) unknownOutOfMemory(requested alloc.Bytes, err error) *alloc.OutOfMemoryError {
 	return &alloc.OutOfMemoryError{
-		Device:    fmt.Sprintf("%s %d", t.device.Name(), t.device.Ordinal()),
+		Device:    t.name,
 		Requested: requested, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1, Err: err,
 	}
 }
@@ -76,7 +76,7 @@ func (t *MemTracker) largestLines(n int) []snapshot.SiteTally {
 	cells.Read(t.mu, func(_ slab.ID, records []cell) {
 		for i := range records {
 			c := &records[i]
-			if c.live == 0 {
+			if c.live == 0 || c.memory.OnHost() != t.onHost {
 				continue
 			}
 			for int(c.line) >= len(held) {

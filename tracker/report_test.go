@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -87,7 +88,7 @@ func TestReportFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, 2, "trackers of the same second have a file each")
 	names := []string{filepath.Base(files[0]), filepath.Base(files[1])}
-	assert.Contains(t, strings.ReplaceAll(names[1], "-2-", "-"), "21-Nov-26-03")
+	assert.Equal(t, []string{"21-Nov-26-03-30-05-2-gpu_mem_track.txt", "21-Nov-26-03-30-05-gpu_mem_track.txt"}, names)
 	text, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(names[0], "-2-", "-")))
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "At report_test.go line ")
@@ -99,7 +100,53 @@ func TestReportDirectoryThatCannotBe(t *testing.T) {
 		_, err := tracker.New(tracker.Config{Device: dev, Dir: missing})
 		require.ErrorIs(t, err, os.ErrNotExist)
 		require.ErrorContains(t, err, "new tracker: begin the memory report")
+		require.ErrorContains(t, err, "set Config.Dir to a directory that can be written")
 	}
+}
+
+// TestReportIsRead as a script for the reference's report reads it: by the columns between
+// the bars, and by the labels of the totals.
+func TestReportIsRead(t *testing.T) {
+	text, err := os.ReadFile("testdata/vgg19.txt")
+	require.NoError(t, err)
+	var rows [][]string
+	for line := range strings.Lines(string(text)) {
+		if cells := strings.Split(strings.TrimSpace(line), "|"); cells[0] == "+ " || cells[0] == "- " {
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			rows = append(rows, cells[:5])
+		}
+	}
+	require.Len(t, rows, 19)
+	assert.Equal(t, []string{"+", "7 * (512, 512, 3, 3)", "63.0 MiB", "Parameter", "float32"}, rows[0])
+	assert.Equal(t, []string{"-", "1 * (40, 3, 512, 512)", "120.0 MiB", "Tensor", "float32"}, rows[18])
+
+	totals := regexp.MustCompile(`At (\S+) line (\d+): (\S+)\s+Total Tensor Used Memory:([\d.]+)\s+M\w+ Total Allocated Memory:([\d.]+)\s+M`)
+	marks := totals.FindAllStringSubmatch(string(text), -1)
+	require.Len(t, marks, 5)
+	assert.Equal(t, []string{"tracker_test.TestReport", "0.0", "0.0"}, marks[0][3:])
+	assert.Equal(t, []string{"586.4", "612.0"}, marks[4][4:])
+}
+
+// TestReportIsHundredWide, unless a single name is wider.
+func TestReportIsHundredWide(t *testing.T) {
+	tr, report := open(t, tracker.Config{Device: named{device(t, sim.Config{}), "NVIDIA RTX PRO 6000 Blackwell Server Edition"}})
+	for rank := range 6 {
+		shape := make(alloc.Shape, rank+1)
+		for i := range shape {
+			shape[i] = 64
+		}
+		_, err := tr.Alloc(shape[:min(len(shape), 5)], alloc.BFloat16, tracker.OptimizerState)
+		require.NoError(t, err)
+		take(t, tr, tracker.Activation, rank+1)
+	}
+	tr.Track()
+	for line := range strings.Lines(report.String()) {
+		assert.LessOrEqual(t, len(line)-1, 100, line)
+		assert.Equal(t, strings.TrimRight(line, " \n")+"\n", line, "no spaces at its end")
+	}
+	assert.Contains(t, report.String(), "\n    at report_test.go:")
 }
 
 // failing is a writer that is full after a number of blocks.
@@ -158,7 +205,7 @@ func TestTrackersShareAWriter(t *testing.T) {
 		require.True(t, strings.HasSuffix(block, "\n"))
 		if !strings.HasPrefix(block, "GPU Memory Track | ") {
 			require.Equal(t, 1, strings.Count(block, "At report_test.go line "))
-			require.Equal(t, 1, strings.Count(block, "+ | 1 * Size:(7,)"))
+			require.Equal(t, 1, strings.Count(block, "+ | 1 * (7,)"))
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -44,16 +43,12 @@ type reportFile struct {
 	levels  snapshot.Levels // at the last mark
 }
 
-// create makes the file, with a name that no other has: its own of before, if
-// that is free.
+// create makes the file under a name that no other has: its earlier one, if that is free.
 func (f *reportFile) create() (err error) {
 	if abs, err := filepath.Abs(f.dir); err == nil {
-		f.dir = abs // the program may go elsewhere
+		f.dir = abs // the program may change its directory
 	}
-	name := f.start.Format(stamp)
-	if runtime.GOOS == "windows" {
-		name = strings.ReplaceAll(name, ":", "-") // no colon in a file's name there
-	}
+	name := f.start.Format(stampInName)
 	path := f.path
 	if path == "" {
 		path = filepath.Join(f.dir, name+reportSuffix)
@@ -189,16 +184,30 @@ func (f *reportFile) header(at time.Time, mark int) []byte {
 	return append(text, ".\n"...)
 }
 
-// shorten leaves out lines at the end of a block that is larger than there is room,
-// but not the very last, which has the totals.
+// shorten leaves out changes at the end of a block that is larger than there is room, and
+// keeps the totals.
 func shorten(block []byte, room int) []byte {
-	const note = "%d more lines are left out: see Config.MaxReportBytes\n"
+	const note = "%d more changes are left out: see Config.MaxReportBytes\n"
 	if len(block) <= room {
 		return block
 	}
-	last := block[bytes.LastIndexByte(block[:len(block)-1], '\n')+1:]
-	kept := block[:max(0, room-len(last)-len(note)-20)]
-	kept = kept[:bytes.LastIndexByte(kept, '\n')+1]
-	left := bytes.Count(block[len(kept):], []byte("\n")) - 2 // the last, and the empty one before
-	return slices.Concat(kept, fmt.Appendf(nil, note+"\n", left), last)
+	totals := block[bytes.LastIndex(block, []byte("\nAt ")):]
+	kept := block[:max(0, room-len(totals)-len(note)-20)]
+	kept = kept[:1+max(0, lastChange(kept))]
+	left := 0
+	for line := range bytes.Lines(block[len(kept):]) {
+		if isChange(line) {
+			left++
+		}
+	}
+	return slices.Concat(kept, fmt.Appendf(nil, note, left), totals)
+}
+
+// lastChange returns where the line break before the last change is, or -1.
+func lastChange(block []byte) int {
+	return max(bytes.LastIndex(block, []byte("\n+ | ")), bytes.LastIndex(block, []byte("\n- | ")))
+}
+
+func isChange(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("+ | ")) || bytes.HasPrefix(line, []byte("- | "))
 }

@@ -65,7 +65,7 @@ func TestReportWhoseFileIsTaken(t *testing.T) {
 			assert.Equal(t, path, again)
 			assert.Equal(t, []int{3, 4}, sizes(text))
 			header, _, _ := strings.Cut(text, "\n+ |")
-			assert.Contains(t, header, "Simulated GPU [0], 24.0 GiB | Total Tensor Used Memory:12 B ")
+			assert.Contains(t, header, "Simulated GPU [0], 24.0 GiB\nTotal Tensor Used Memory:12 B ")
 			assert.Contains(t, header, "This file begins with mark 3. The file with the marks before it was deleted, moved or emptied.\n")
 			assert.NoError(t, tr.Close())
 		})
@@ -155,7 +155,7 @@ func TestReportOfAMarkThatIsTooLarge(t *testing.T) {
 	_, text := onlyFile(t, dir)
 	assert.LessOrEqual(t, len(text), int(4*alloc.KiB))
 	assert.Equal(t, 10_999, sizes(text)[0])
-	assert.Regexp(t, fmt.Sprintf("\n%d more lines are left out: see Config.MaxReportBytes\n\nAt reportfile_test.go line [^\n]*\n$", 1001-len(sizes(text))), text)
+	assert.Regexp(t, fmt.Sprintf("\n%d more changes are left out: see Config.MaxReportBytes\n\nAt reportfile_test.go line .*\nTotal Tensor Used Memory:.*\n +Driver Used Memory:.*\n$", 1001-len(sizes(text))), text)
 	assert.NoError(t, tr.Close())
 }
 
@@ -187,7 +187,7 @@ func TestNamesFromOutsideInAReport(t *testing.T) {
 	} {
 		tr, report := open(t, tracker.Config{Device: named{device(t, sim.Config{}), name}})
 		first, _, _ := strings.Cut(report.String(), "\n")
-		assert.Contains(t, first, " | "+want+" | Total Tensor Used Memory:")
+		assert.Contains(t, first, " | "+want)
 		require.NoError(t, tr.Close())
 	}
 	var d snapshot.Delta

@@ -1,6 +1,7 @@
 package tracker
 
 import (
+	"bytes"
 	"fmt"
 	"path"
 	"strconv"
@@ -11,8 +12,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// stamp is the reference's way to write a moment, in reports and in their names.
-const stamp = "02-Jan-06-15:04:05"
+// stamp is how the report writes a time, and stampInName how the name of a file does. A
+// colon in a name reads as a host to scp, and is not allowed on Windows.
+const (
+	stamp       = "02-Jan-06-15:04:05"
+	stampInName = "02-Jan-06-15-04-05"
+)
 
 // appendHeader appends the report's first lines.
 func appendHeader(b []byte, at time.Time, device string, levels snapshot.Levels) []byte {
@@ -20,11 +25,11 @@ func appendHeader(b []byte, at time.Time, device string, levels snapshot.Levels)
 	b = at.AppendFormat(b, stamp)
 	b = append(b, " | "...)
 	b = text.Printable(append(b, device...), len(b))
-	b = append(b, " | Total Tensor Used Memory:"...)
+	b = append(b, "\nTotal Tensor Used Memory:"...)
 	b = appendMiB(b, levels.Live.Bytes)
-	b = append(b, " Total Used Memory:"...)
+	b = append(b, "      Total Used Memory:"...)
 	b = appendMiB(b, levels.DriverUsed)
-	return append(b, "\n\n"...)
+	return append(bytes.TrimRight(b, " "), "\n\n"...)
 }
 
 // appendMark appends one mark's block: what changed, then where Track was
@@ -33,22 +38,22 @@ func appendMark(b []byte, m *Mark) []byte {
 	if !m.Delta.IsZero() {
 		b = m.Delta.Append(append(b, '\n'))
 	}
-	b = append(b, '\n')
-	from := len(b)
-	b = append(b, "At "...)
+	b = append(b, "\nAt "...)
 	b = text.Printable(append(b, path.Base(m.Site.File)...), len(b))
 	b = fmt.Appendf(b, " line %d: ", m.Site.Line)
 	b = text.Printable(append(b, path.Base(m.Site.Function)...), len(b))
-	b = text.Pad(b, from, 49)
-	b = append(b, " Total Tensor Used Memory:"...)
+	b = append(b, "\nTotal Tensor Used Memory:"...)
 	b = appendMiB(b, m.Live.Bytes)
 	b = append(b, " Total Allocated Memory:"...)
 	b = appendMiB(b, m.Reserved+m.Registered)
-	b = append(b, " Driver Used Memory:"...)
+	b = append(b, "\n      Driver Used Memory:"...)
 	b = appendMiB(b, m.DriverUsed)
-	b = append(b, " Untracked:"...)
+	b = append(b, "              Untracked:"...)
 	b = appendMiB(b, m.Untracked())
-	return append(b, '\n')
+	if m.Pending > 0 {
+		b = appendMiB(append(b, " Pending:"...), m.Pending)
+	}
+	return m.Levels.AppendMemory(append(bytes.TrimRight(b, " "), '\n'), "      ")
 }
 
 // appendMiB appends an amount as the reference's totals print it, in one unit so

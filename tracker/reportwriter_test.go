@@ -61,7 +61,7 @@ func (w *calling) String() string { return w.buf.String() }
 // sizes returns the sizes of the buffers that a report tells of, in its order: tests
 // allocate one of another size before each mark.
 func sizes(report string) (n []int) {
-	for _, m := range regexp.MustCompile(`\+ \| 1 \* Size:\((\d+),\)`).FindAllStringSubmatch(report, -1) {
+	for _, m := range regexp.MustCompile(`\+ \| 1 \* \((\d+),\)`).FindAllStringSubmatch(report, -1) {
 		var size int
 		fmt.Sscan(m[1], &size)
 		n = append(n, size)

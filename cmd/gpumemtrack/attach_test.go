@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -10,10 +11,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
@@ -93,15 +96,74 @@ func TestAttachedPages(t *testing.T) {
 	h := attachedHandler(w)
 	get := func(path string) *httptest.ResponseRecorder {
 		out := httptest.NewRecorder()
-		h.ServeHTTP(out, httptest.NewRequest("GET", path, nil))
+		h.ServeHTTP(out, httptest.NewRequest("GET", "http://localhost"+path, nil))
 		return out
 	}
-	assert.Equal(t, 503, get("/").Code)
+	assert.Contains(t, get("/").Body.String(), "Nothing has asked for memory yet")
 	require.NoError(t, w.Start(exec.Command(command[0], command[1:]...).Run))
-	assert.Contains(t, get("/").Body.String(), "new_buffer")
-	assert.Contains(t, get("/dump").Body.String(), `"gpumemtrack.dump"`)
+	page := "/" + get("/").Header().Get("Location")
+	require.Regexp(t, `^/\d+-gpu0/$`, page)
+	for path, want := range map[string]string{
+		page:                     "<title>Live: GPU [0]",
+		page + "report":          "new_buffer",
+		page + "leaks":           `"suspects":`,
+		page + "profile?debug=1": "new_buffer",
+		page + "timeline":        `"seconds":`,
+		page + "levels":          `"closed":true`, // the program has ended
+		"/list":                  "leak[",
+		"/dump":                  `"gpumemtrack.dump"`,
+	} {
+		assert.True(t, strings.Contains(get(path).Body.String(), want), path)
+	}
 	assert.Regexp(t, `gpumem_live_bytes\{device="GPU",kind="Device",ordinal="0",pid="\d+",program="leak"\} 5.24288e\+06`, get("/metrics").Body.String())
 	assert.Equal(t, 404, get("/other").Code)
+	assert.Equal(t, 400, get(page+"profile?gc=1").Code, "another program's garbage is not ours to collect")
+}
+
+// TestUntrackedBeforeAttach: the driver says how much a process had, and on which GPU.
+func TestUntrackedBeforeAttach(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	if gpuemu.Rerun(t, gpuemu.Options{State: state, Devices: 2}, "CUDA_VISIBLE_DEVICES=1") {
+		return
+	}
+	libs := canAttach(t)
+	path := filepath.Join(t.TempDir(), "client")
+	text, err := exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-DLINKED", "-o", path,
+		"../../tracker/attach/testdata/client.c", "-L"+libs.Dir, "-l:libcuda.so.1", "-lpthread").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	driver := openAttachDriver()
+	defer driver.close()
+	control, err := gpuemu.Attach()
+	require.NoError(t, err)
+	client := exec.Command(path, "leak", "2", "wait", "free", "leak", "3")
+	in, err := client.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, client.Start())
+	t.Cleanup(func() { client.Process.Kill(); client.Wait() })
+	buffers := func() uint32 { u, _ := control.Usage(client.Process.Pid, 1); return u.Buffers }
+	require.Eventually(t, func() bool { return buffers() == 2 }, time.Minute, time.Millisecond)
+
+	w, err := attach.New(attach.Config{Driver: driver})
+	require.NoError(t, err)
+	defer w.Close()
+	require.NoError(t, w.Watch(client.Process.Pid))
+	_, err = in.Write([]byte("\n"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { w.Sync(); return len(w.Sources()) == 1 && w.Sources()[0].LightSnapshot().Live.Count == 3 }, time.Minute, time.Millisecond)
+
+	s := w.Sources()[0]
+	name, ordinal := s.Device()
+	assert.Equal(t, "GPU [0]", fmt.Sprintf("%s [%d]", name, ordinal), "the only one that the process uses")
+	held := 256*alloc.MiB + 2*alloc.MiB // a context, and one page for both buffers
+	assert.Equal(t, held, s.Before())
+	at := s.LightSnapshot()
+	assert.Equal(t, 24*alloc.GiB+320*alloc.MiB, at.DriverTotal)
+	assert.Equal(t, at.DriverUsed-3*alloc.MiB, at.Untracked())
+	assert.GreaterOrEqual(t, at.DriverUsed, 256*alloc.MiB)
+	var out bytes.Buffer
+	writeAttachedEnd(&out, s)
+	assert.Contains(t, out.String(), "untracked before attach: 258.0 MiB")
+	assert.Contains(t, strings.Join(w.Doubts(), "\n"), "2 frees were of memory from before")
 }
 
 func TestAttachSaysWhatIsWrong(t *testing.T) {
@@ -109,6 +171,7 @@ func TestAttachSaysWhatIsWrong(t *testing.T) {
 		"name a process with --pid, or a command": {},
 		"not both":                             {"--pid", "1", "--", "true"},
 		"write -- before":                      {"true"},
+		"want LIBRARY:ALLOC,FREE":              {"--functions", "libpool.so", "--", "true"},
 		"cannot be negative":                   {"--every", "-1s", "--", "true"},
 		"want a name that ends in .dump.json":  {"-o", "a.png", "--", "true"},
 		"cannot run \"there-is-no-such\"":      {"--", "there-is-no-such"},

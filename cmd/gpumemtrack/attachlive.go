@@ -3,19 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
+	"iter"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 )
 
 // serveAttached serves what is watched until stop is called.
@@ -30,37 +24,19 @@ func (a *app) serveAttached(address string, w *attach.Watcher) (stop func(), err
 			fmt.Fprintf(a.stderr, "%s: attach: --live: %v\n", programName, err)
 		}
 	}()
-	fmt.Fprintf(a.stderr, "live: http://%s/ (and /dump, /metrics)\n", listener.Addr())
+	fmt.Fprintf(a.stderr, "live: http://%s/\n", listener.Addr())
 	return func() { server.Close() }, nil
 }
 
 func attachedHandler(w *attach.Watcher) http.Handler {
-	mux := http.NewServeMux()
-	record := func(contentType string, write func(io.Writer, *snapshot.Record) error) http.HandlerFunc {
-		return func(out http.ResponseWriter, _ *http.Request) {
+	return live.Several(func() iter.Seq2[string, live.Source] {
+		return func(yield func(string, live.Source) bool) {
 			w.Sync()
-			r := w.Record()
-			if r == nil {
-				http.Error(out, "nothing has called the CUDA driver yet", http.StatusServiceUnavailable)
-				return
-			}
-			out.Header().Set("Content-Type", contentType)
-			if write(out, r) != nil {
-				panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
+			for _, s := range w.Sources() {
+				if !yield(s.Name(), s) {
+					return
+				}
 			}
 		}
-	}
-	mux.HandleFunc("GET /{$}", record("text/html; charset=utf-8", html.Write))
-	mux.HandleFunc("GET /dump", record("application/json", func(out io.Writer, r *snapshot.Record) error { return r.WriteJSON(out) }))
-	mux.HandleFunc("GET /metrics", func(out http.ResponseWriter, r *http.Request) {
-		w.Sync()
-		registry := prometheus.NewRegistry()
-		for _, s := range w.Sources() {
-			labels := prometheus.Labels{"program": s.Origin().Program, "pid": strconv.Itoa(s.Origin().PID)}
-			// An earlier process may have had the same number: of two such the larger counts.
-			_ = prometheus.WrapRegistererWith(labels, registry).Register(prom.NewCollector(s, prom.Config{TopSites: 20, Suspects: true}))
-		}
-		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(out, r)
 	})
-	return mux
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -18,6 +19,7 @@ type attachedMark struct {
 	Process snapshot.Origin `json:"process"`
 	Device  string          `json:"device"`
 	Ordinal int             `json:"ordinal"`
+	Before  alloc.Bytes     `json:"before_bytes"` // held before it was watched; -1 is unknown
 	Mark    *snapshot.Mark  `json:"mark"`
 }
 
@@ -25,7 +27,7 @@ type attachedMark struct {
 func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON bool) {
 	device, ordinal := s.Device()
 	if asJSON {
-		text, err := json.Marshal(attachedMark{"gpumemtrack.attach/1", s.Origin(), device, ordinal, m})
+		text, err := json.Marshal(attachedMark{"gpumemtrack.attach/1", s.Origin(), device, ordinal, s.Before(), m})
 		if err != nil {
 			text = []byte(fmt.Sprintf("{\"error\": %q}", err))
 		}
@@ -75,6 +77,12 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 	device, ordinal := s.Device()
 	at := s.Snapshot()
 	fmt.Fprintf(w, "\nAt the end of %v, %s [%d]: %v live; peak %v; in all %v\n", s.Origin(), device, ordinal, at.Live, at.Peak, at.Total)
+	switch before := s.Before(); {
+	case before > 0:
+		fmt.Fprintf(w, "untracked before attach: %v, contexts included, as the driver said then\n", before)
+	case before < 0:
+		fmt.Fprintln(w, "untracked before attach: unknown, no driver says")
+	}
 	const most = 5
 	leaks := at.Leaks()
 	for _, leak := range leaks[:min(len(leaks), most)] {

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
@@ -64,7 +64,7 @@ a line of each other: --device names another.`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.convert(args[0], o) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.output, "output", "o", "", "the file to write: .pb.gz, .pickle, .trace.json, .html or .json")
+	flags.StringVarP(&o.output, "output", "o", "", "the `FILE` to write: .pb.gz, .pickle, .trace.json, .html or .json")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
 	addDeviceFlag(cmd, &o.device)
 	addMemoryFlag(cmd, &o.memory)
@@ -73,7 +73,7 @@ a line of each other: --device names another.`,
 
 // addMemoryFlag adds the flag that raises the limit of what a file may take.
 func addMemoryFlag(cmd *cobra.Command, limit *alloc.Bytes) {
-	cmd.Flags().Var(sizeFlag{limit}, "max-memory", "what a file may unpack to, and take in memory, at most; 1GiB if it is not given")
+	cmd.Flags().Var(sizeFlag{limit}, "max-memory", "the most, as a `SIZE`, that a file may unpack to and take in memory; 1GiB if it is not given")
 }
 
 type convertOptions struct {
@@ -91,7 +91,7 @@ func (a *app) convert(input string, o convertOptions) error {
 		if !strings.HasSuffix(o.output, to.end) {
 			continue
 		}
-		f, err := files.OpenWithin(input, o.memory)
+		f, err := a.open(input, o.memory)
 		if err != nil {
 			return err
 		}
@@ -160,21 +160,10 @@ func deviceOf(r *snapshot.Record, device int) (*snapshot.Record, error) {
 }
 
 // writeNew writes a file that appears only when it is whole.
-func writeNew(path string, force bool, write func(io.Writer) error) (err error) {
-	if _, err := os.Lstat(path); err == nil && !force {
-		return fmt.Errorf("%s is there already: --force overwrites it", path)
+func writeNew(path string, force bool, write func(io.Writer) error) error {
+	err := userfile.Write(path, force, write)
+	if errors.Is(err, fs.ErrExist) {
+		return existsError(path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".gpumemtrack-*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if err := errors.Join(write(f), f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return err
 }

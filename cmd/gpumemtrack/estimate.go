@@ -125,18 +125,6 @@ Known models:
 	return cmd
 }
 
-// sizeFlag makes alloc.Bytes a flag.
-type sizeFlag struct{ *alloc.Bytes }
-
-func (sizeFlag) Type() string { return "size" }
-
-func (s sizeFlag) String() string {
-	if s.Bytes == nil || *s.Bytes == 0 {
-		return ""
-	}
-	return s.Bytes.String()
-}
-
 func (a *app) estimate(name string, o estimateOptions) error {
 	options, err := o.options()
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -17,23 +18,24 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, run(dir, &out))
 
+	unpadded := regexp.MustCompile(" +").ReplaceAllString(out.String(), " ")
 	for _, line := range []string{
-		"+ | 1 * Size:(64, 64, 3, 3)       | Memory: 144.0 KiB ",
-		"+ | 1 * Size:(128, 128, 3, 3)     | Memory: 576.0 KiB ",
-		"+ | 1 * Size:(256, 128, 3, 3)     | Memory: 1.1 MiB ",
-		"+ | 1 * Size:(512, 256, 3, 3)     | Memory: 4.5 MiB ",
-		"+ | 3 * Size:(256, 256, 3, 3)     | Memory: 6.8 MiB ",
-		"+ | 8 * Size:(512,)               | Memory: 16.0 KiB ",
-		"+ | 2 * Size:(64,)                | Memory: 512 B ",
-		"+ | 7 * Size:(512, 512, 3, 3)     | Memory: 63.0 MiB ",
-		"+ | 4 * Size:(256,)               | Memory: 4.0 KiB ",
-		"+ | 1 * Size:(128, 64, 3, 3)      | Memory: 288.0 KiB ",
-		"+ | 2 * Size:(128,)               | Memory: 1.0 KiB ",
-		"+ | 1 * Size:(64, 3, 3, 3)        | Memory: 6.8 KiB ",
-		"- | 1 * Size:(40, 3, 512, 512)    | Memory: 120.0 MiB ",
-		"- | 1 * Size:(120, 3, 512, 512)   | Memory: 360.0 MiB ",
+		"+ | 1 * (64, 64, 3, 3) | 144.0 KiB |",
+		"+ | 1 * (128, 128, 3, 3) | 576.0 KiB |",
+		"+ | 1 * (256, 128, 3, 3) | 1.1 MiB |",
+		"+ | 1 * (512, 256, 3, 3) | 4.5 MiB |",
+		"+ | 3 * (256, 256, 3, 3) | 6.8 MiB |",
+		"+ | 8 * (512,) | 16.0 KiB |",
+		"+ | 2 * (64,) | 512 B |",
+		"+ | 7 * (512, 512, 3, 3) | 63.0 MiB |",
+		"+ | 4 * (256,) | 4.0 KiB |",
+		"+ | 1 * (128, 64, 3, 3) | 288.0 KiB |",
+		"+ | 2 * (128,) | 1.0 KiB |",
+		"+ | 1 * (64, 3, 3, 3) | 6.8 KiB |",
+		"- | 1 * (40, 3, 512, 512) | 120.0 MiB |",
+		"- | 1 * (120, 3, 512, 512) | 360.0 MiB |",
 	} {
-		assert.Equal(t, 1, strings.Count(out.String(), line), "%q", line)
+		assert.Equal(t, 1, strings.Count(unpadded, line), "%q", line)
 	}
 	assert.Equal(t, 12, strings.Count(out.String(), "| Parameter "))
 

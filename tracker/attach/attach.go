@@ -17,11 +17,17 @@ type Config struct {
 	// Libraries are the files of libcuda to probe. Nil is those that a program on this
 	// machine would find; others are found in what the processes have loaded.
 	Libraries []string
+	// Functions are watched in place of the driver's, for what an allocator inside a library
+	// does. The driver's then tell only of contexts.
+	Functions []Pair
 	// RingBytes is the room for events that were not read yet; it is rounded up to a power
 	// of two. An event with its call stack takes 664 bytes. 0 is 32 MiB.
 	RingBytes int
 	// MaxEvents is how many events the history of a source keeps; 0 is 65,536.
 	MaxEvents int
+	// Driver tells how much memory the devices and the processes have in use. Without one that
+	// is not known: levels have -1, and so has Source.Before.
+	Driver Driver
 	// MaxStacks is how many different call stacks of a process are kept; 0 is 65,536.
 	MaxStacks int
 
@@ -37,10 +43,11 @@ const (
 
 // Watcher watches processes. Its methods may be called from any goroutine.
 type Watcher struct {
-	cfg    Config
-	probes *probes
-	start  time.Time
-	clock  uint64 // of the events, at start
+	cfg       Config
+	functions []function
+	probes    *probes
+	start     time.Time
+	clock     uint64 // of the events, at start
 
 	mu      sync.Mutex
 	sources []*Source
@@ -55,8 +62,8 @@ type Watcher struct {
 	// The reader's.
 	processes map[uint32]*process
 	births    map[uint32]birth
-	late      map[uint32]bool // those that ran before they were watched; guarded by mu
-	ended     chan struct{}   // the reader has
+	late      map[uint32]*earlier // of those that ran before they were watched; guarded by mu
+	ended     chan struct{}       // the reader has
 
 	libraries libraries
 }
@@ -77,15 +84,24 @@ func New(cfg Config) (*Watcher, error) {
 	cfg.RingBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBytes, defaultRing)))
 	cfg.MaxEvents = cmp.Or(cfg.MaxEvents, defaultEvents)
 	cfg.MaxStacks = cmp.Or(cfg.MaxStacks, defaultStacks)
-	p, err := newProbes(cfg)
+	if cfg.Driver == nil {
+		cfg.Driver = nobody{}
+	}
+	for _, pair := range cfg.Functions {
+		if err := pair.check(); err != nil {
+			return nil, fmt.Errorf("attach: %w", err)
+		}
+	}
+	functions := watched(cfg.Functions)
+	p, err := newProbes(cfg, functions)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	w := &Watcher{
-		cfg: cfg, probes: p, start: time.Now(), clock: monotonic(),
-		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]bool), ended: make(chan struct{}),
+		cfg: cfg, functions: functions, probes: p, start: time.Now(), clock: monotonic(),
+		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]*earlier), ended: make(chan struct{}),
 	}
-	w.libraries.init()
+	w.libraries.init(functions)
 	if err := w.probeFirst(); err != nil {
 		p.close()
 		return nil, fmt.Errorf("attach: %w", err)
@@ -104,14 +120,17 @@ func powerOfTwo(n int) int {
 }
 
 // Watch watches a process that runs, and those that it started or will start. What it
-// allocated before is not known; frees of it are counted by Unknown.
+// allocated before is not known but in sum, if Config.Driver tells: see Source.Before. Frees
+// of it are counted by Unknown. The error says that there is no such process, or that it
+// cannot be watched.
 func (w *Watcher) Watch(pid int) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return fmt.Errorf("attach: there is no process %d", pid)
 	}
 	for _, pid := range append(descendants(pid), pid) {
+		before := askHeld(w.cfg.Driver, pid)
 		w.mu.Lock()
-		w.late[uint32(pid)] = true
+		w.late[uint32(pid)] = before
 		w.mu.Unlock()
 		w.libraries.add(pid)
 		if err := w.probes.watch(pid); err != nil {
@@ -121,8 +140,9 @@ func (w *Watcher) Watch(pid int) error {
 	return w.find()
 }
 
-// Start calls start, which starts a process, such as the method of an *exec.Cmd, and
-// watches it from its first moment. Other processes that this program starts meanwhile are watched too.
+// Start calls start, which starts a process, such as the method of an *exec.Cmd, and watches
+// it from its first moment. Other processes that this program starts meanwhile are watched
+// too. The error is start's, or says that the process cannot be watched.
 func (w *Watcher) Start(start func() error) error {
 	if err := w.probes.watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
@@ -166,7 +186,7 @@ func (w *Watcher) apply(e *event) {
 		delete(w.late, e.pid)
 		w.mu.Unlock()
 		if p := w.processes[e.pid]; p != nil {
-			p.late = false
+			p.late = nil
 			p.exec(now)
 		}
 		return
@@ -187,7 +207,7 @@ func (w *Watcher) apply(e *event) {
 		}
 		return
 	}
-	if int(e.function) >= len(functions) {
+	if int(e.function) >= len(w.functions) {
 		return
 	}
 	p := w.processes[e.pid]
@@ -297,7 +317,17 @@ func (w *Watcher) keep(s *Source) {
 		w.sources = slices.Delete(w.sources, 0, 1)
 		w.doubt(time.Since(w.start), fmt.Sprintf("there were more than %d processes: the oldest are forgotten", maxSources))
 	}
+	for n := 1; s.name == "" || w.named(s.name); n++ { // an earlier process may have had the number
+		s.name = fmt.Sprintf("%d-%s", s.origin.PID, s.device.short())
+		if n > 1 {
+			s.name += fmt.Sprintf("-%d", n)
+		}
+	}
 	w.sources = append(w.sources, s)
+}
+
+func (w *Watcher) named(name string) bool {
+	return slices.ContainsFunc(w.sources, func(s *Source) bool { return s.name == name })
 }
 
 const maxDoubts = 16
@@ -322,7 +352,7 @@ func (w *Watcher) Doubts() (all []string) {
 		all = append(all, fmt.Sprintf("from %s on the ledger may not be exact: %s", d.since.Format(clock), d.reason))
 	}
 	if w.unknown > 0 {
-		all = append(all, fmt.Sprintf("%d frees were of memory from before: what a process held then is not in the ledger", w.unknown))
+		all = append(all, fmt.Sprintf("%d frees were of memory from before: what a process held then is not in the ledger, but untracked", w.unknown))
 	}
 	return all
 }
@@ -339,17 +369,11 @@ func (w *Watcher) Record() *snapshot.Record {
 		}
 		first.Others = append(first.Others, r)
 	}
-	if first == nil {
-		return nil
-	}
-	first.Reason = "attach"
-	for _, d := range w.Doubts() {
-		first.Reason += "; " + d
-	}
 	return first
 }
 
-// Close takes the probes away. What the watcher and its sources know stays.
+// Close takes the probes away. What the watcher and its sources know stays. The error is
+// always nil, and a second Close does nothing.
 func (w *Watcher) Close() error {
 	w.mu.Lock()
 	if w.closed {
@@ -357,6 +381,9 @@ func (w *Watcher) Close() error {
 		return nil
 	}
 	w.closed = true
+	for _, s := range w.sources {
+		s.wake()
+	}
 	w.mu.Unlock()
 	w.libraries.stop()
 	w.probes.detach()

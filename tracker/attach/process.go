@@ -19,7 +19,7 @@ import (
 type process struct {
 	w       *Watcher
 	origin  snapshot.Origin
-	late    bool // it ran before it was watched
+	late    *earlier // it ran before it was watched; nil if not
 	stacks  *stackTable
 	symbols *symbolizer
 	sources map[deviceID]*Source
@@ -51,7 +51,7 @@ type thread struct {
 	undo     func()   // puts back what the call that it is in has taken; nil if nothing
 }
 
-func newProcess(w *Watcher, pid int, late bool) *process {
+func newProcess(w *Watcher, pid int, late *earlier) *process {
 	p := &process{
 		w: w, late: late,
 		stacks:  &stackTable{max: w.cfg.MaxStacks, ids: make(map[string]snapshot.StackID)},
@@ -87,9 +87,9 @@ func (p *process) source(d deviceID) *Source {
 	s := p.sources[d]
 	if s == nil {
 		s = &Source{
-			mu: &p.w.mu, start: p.w.start, now: time.Now, origin: p.origin, device: d,
+			w: p.w, now: time.Now, origin: p.origin, device: d,
 			ledger: newLedger(p.stacks, p.w.cfg.MaxEvents),
-			growth: snapshot.NewFollower(warmup),
+			growth: snapshot.NewFollower(warmup), before: p.late.on(d),
 		}
 		p.sources[d] = s
 		p.w.keep(s)
@@ -118,7 +118,7 @@ func (p *process) deviceOf(context uint64) deviceID {
 	if d, ok := p.contexts[context]; ok {
 		return d
 	}
-	return unknownDevice
+	return p.late.device()
 }
 
 // exec ends the program that was there, and with it what it had of the driver.
@@ -133,14 +133,15 @@ func (p *process) exec(now time.Duration) {
 func (p *process) end(now time.Duration) {
 	at := p.w.start.Add(now)
 	for _, s := range p.sources {
-		s.now = func() time.Time { return at }
+		s.now, s.ended = func() time.Time { return at }, true
+		s.wake()
 	}
 }
 
 // call applies a call of a function of the driver.
 func (p *process) call(e *event, now time.Duration) {
 	var stack snapshot.StackID
-	f := functions[e.function]
+	f := p.w.functions[e.function]
 	if f.effect.stacked() {
 		stack = p.stacks.add(e.frames(), p.symbols.resolve) // it may read files: without the lock
 	}
@@ -154,6 +155,12 @@ func (p *process) call(e *event, now time.Duration) {
 		t.undo = nil
 		return
 	}
+	if f.returned && e.phase == atReturn {
+		e.out, e.result = e.returned, 0
+		if e.out == 0 {
+			e.result = refusedToGive
+		}
+	}
 	if e.phase == atReturn && e.result != 0 {
 		p.failed(f, e, t, stack, now)
 		return
@@ -162,10 +169,13 @@ func (p *process) call(e *event, now time.Duration) {
 	p.succeeded(f, e, t, stack, now)
 }
 
-const outOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
+const (
+	outOfMemory   = 2 // CUDA_ERROR_OUT_OF_MEMORY
+	refusedToGive = 1 // a library's function returned no address
+)
 
 func (p *process) failed(f function, e *event, t *thread, stack snapshot.StackID, now time.Duration) {
-	if e.result == outOfMemory && f.effect.stacked() {
+	if e.result == outOfMemory && f.effect.stacked() && f.library == "" {
 		e.pitch = 0 // it was not written
 		p.source(p.place(f, t)).ledger.refused(sizeOf(f, e), stack, now)
 	}
@@ -173,18 +183,33 @@ func (p *process) failed(f function, e *event, t *thread, stack snapshot.StackID
 
 // place is the device that a call of this thread allocates on.
 func (p *process) place(f function, t *thread) deviceID {
-	if f.kind == Pinned {
+	switch {
+	case f.kind == Pinned:
 		return hostMemory
+	case f.library != "" && t.current() == 0: // a library gives what it has, without asking the driver
+		return p.onlyDevice()
 	}
 	return p.deviceOf(t.current())
 }
 
+// onlyDevice is the device that all contexts are on.
+func (p *process) onlyDevice() deviceID {
+	only := p.late.device()
+	for _, d := range p.contexts {
+		if only != unknownDevice && only != d {
+			return unknownDevice
+		}
+		only = d
+	}
+	return only
+}
+
 func (p *process) succeeded(f function, e *event, t *thread, stack snapshot.StackID, now time.Duration) {
 	switch f.effect {
-	case allocates, allocatesPitched, allocatesArray, allocatesArray3D, registers, creates:
+	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, registers, creates:
 		p.allocated(f, e, t, stack, now)
-	case frees:
-		p.freed(e.args[0], t, now)
+	case frees, takesBack:
+		p.freed(e.args[f.address], t, now)
 
 	case retains:
 		if b := p.physical[e.out]; b != nil {
@@ -285,7 +310,7 @@ func (p *process) allocated(f function, e *event, t *thread, stack snapshot.Stac
 		p.physical[at] = b
 	}
 	if before := p.live[b.ptr]; before != nil { // the driver gave the address again: its free was not seen
-		p.w.doubt(now, "the driver gave an address again of which no free was seen")
+		p.w.doubt(now, "an address was given again of which no free was seen")
 		before.source.ledger.remove(before, now, freedAction(before))
 	}
 	p.live[b.ptr] = b
@@ -440,7 +465,7 @@ func (p *process) primaryReleased(d deviceID, reset bool, t *thread, now time.Du
 		return
 	}
 	its.retained = 0
-	if p.late && !reset {
+	if p.late != nil && !reset {
 		p.w.doubt(now, "a primary context was released that may have been retained before it was watched")
 		return
 	}

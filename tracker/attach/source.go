@@ -2,9 +2,12 @@ package attach
 
 import (
 	"cmp"
+	"context"
+	"fmt"
+	"io"
 	"maps"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -16,15 +19,18 @@ import (
 // goroutine, also after the watcher was closed and after the process has ended: then it is as it
 // was at the end.
 type Source struct {
-	mu     *sync.Mutex // the watcher's
-	start  time.Time   // of the watcher: times count from here
+	w      *Watcher // its lock guards what follows
+	name   string
 	now    func() time.Time
+	ended  bool
+	before alloc.Bytes
 	origin snapshot.Origin
 	device deviceID
 	ledger ledger
 	growth *snapshot.Follower
 	marks  int
 	recent []*snapshot.Mark
+	marked chan struct{} // closed at the next mark, or at the end; nil while nobody waits
 }
 
 const (
@@ -50,6 +56,21 @@ func (d deviceID) name() string {
 	return "GPU"
 }
 
+// short is the device in a source's name.
+func (d deviceID) short() string {
+	switch d {
+	case hostMemory:
+		return "host"
+	case unknownDevice:
+		return "gpu"
+	}
+	return fmt.Sprintf("gpu%d", int(d))
+}
+
+// Name tells the sources of a watcher apart: the process and the device, in letters that may
+// stand in a path, such as "4711-gpu0".
+func (s *Source) Name() string { return s.name }
+
 // Origin is the process.
 func (s *Source) Origin() snapshot.Origin { return s.origin }
 
@@ -58,36 +79,62 @@ func (s *Source) Origin() snapshot.Origin { return s.origin }
 // name of their own and the ordinal 0.
 func (s *Source) Device() (name string, ordinal int) { return s.device.name(), max(0, int(s.device)) }
 
+// Before returns what the process held of the device when it began to be watched, contexts
+// included, as the driver said: it is in no ledger. -1 is that it is not known. It is 0 of a
+// process that was watched from its start.
+func (s *Source) Before() alloc.Bytes { return s.before }
+
 // Snapshot copies the ledger.
 func (s *Source) Snapshot() *snapshot.Snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.snapshot(true)
+	used, total := s.driver()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.snapshot(true, s.levels(used, total))
 }
 
 // LightSnapshot is a Snapshot without the single allocations.
 func (s *Source) LightSnapshot() *snapshot.Snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.snapshot(false)
+	used, total := s.driver()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.snapshot(false, s.levels(used, total))
 }
 
-// levels are those of the ledger: what the driver has in use besides is not known.
-func (s *Source) levels() snapshot.Levels {
+// driver asks the driver what is in use of the device, by all processes; -1 is unknown. The
+// caller does not hold the lock: a driver takes its time.
+func (s *Source) driver() (used, total alloc.Bytes) {
+	if s.device < 0 || s.hasEnded() {
+		return -1, -1
+	}
+	used, total, err := s.w.cfg.Driver.Memory(s.origin.PID, int(s.device))
+	if err != nil {
+		return -1, -1
+	}
+	return used, total
+}
+
+func (s *Source) hasEnded() bool {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.ended
+}
+
+// levels are those of the ledger, and what the driver said.
+func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
 	l := &s.ledger
 	return snapshot.Levels{
 		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Reserved: l.current.Bytes - l.registered,
-		DriverUsed: -1, DriverTotal: -1,
+		DriverUsed: used, DriverTotal: total,
 	}
 }
 
-func (s *Source) snapshot(whole bool) *snapshot.Snapshot {
+func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot {
 	l := &s.ledger
 	name, ordinal := s.Device()
 	head := snapshot.Head{
-		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, Levels: s.levels(), Peak: l.peak, Total: l.total, Events: l.events.next,
+		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
 	}
-	tables := snapshot.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}
+	tables := snapshot.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.w.start}
 	index := make(map[*site]int32, len(l.sites))
 	for _, its := range l.sites {
 		index[its] = int32(len(tables.Sites))
@@ -119,52 +166,97 @@ func (s *Source) snapshot(whole bool) *snapshot.Snapshot {
 
 // History returns the latest events.
 func (s *Source) History() *snapshot.History {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
 	return s.history()
 }
 
 func (s *Source) history() *snapshot.History {
 	first, events := s.ledger.events.ordered()
 	return snapshot.NewHistory(snapshot.HistoryTables{
-		Start: s.start, First: first, Events: events, Stacks: s.ledger.stacks, Sections: []string{""}, Streams: s.ledger.streams,
+		Start: s.w.start, First: first, Events: events, Stacks: s.ledger.stacks, Sections: []string{""}, Streams: s.ledger.streams,
 	})
 }
 
 // Track makes a mark: what changed since the one before. No line of code called it, so
 // that its Site is unknown.
 func (s *Source) Track() *snapshot.Mark {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	used, total := s.driver()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
 	now := s.now()
 	s.marks++
-	m := &snapshot.Mark{Seq: s.marks, Time: now, Levels: s.levels()}
+	m := &snapshot.Mark{Seq: s.marks, Time: now, Levels: s.levels(used, total)}
 	b := snapshot.NewDeltaBuilder(len(s.ledger.changed))
 	for its := range s.ledger.changed {
 		change := its.tensor.Tally(its.live - its.marked)
 		its.marked = its.live
 		if change.Count != 0 {
 			line := s.ledger.stacks.Site(its.stack)
-			b.Add(its.tensor.Kind, its.tensor.DType, its.tensor.Shape, line, change)
+			b.Add(its.tensor, line, change)
 			s.growth.Note(line, change)
 		}
 	}
 	clear(s.ledger.changed)
 	m.Delta = b.Delta()
-	s.growth.Mark(m.Seq, now.Sub(s.start))
-	s.ledger.events.add(snapshot.EventEntry{Since: now.Sub(s.start), Action: snapshot.Marked, Allocated: alloc.Bytes(m.Seq)})
+	s.growth.Mark(m.Seq, now.Sub(s.w.start))
+	s.ledger.events.add(snapshot.EventEntry{Since: now.Sub(s.w.start), Action: snapshot.Marked, Allocated: alloc.Bytes(m.Seq)})
 	if len(s.recent) == maxMarks {
 		s.recent = slices.Delete(s.recent, 0, 1)
 	}
 	s.recent = append(s.recent, m)
+	s.wake()
 	return m
+}
+
+// wake lets go who waits for a mark; the caller holds the lock.
+func (s *Source) wake() {
+	if s.marked != nil {
+		close(s.marked)
+		s.marked = nil
+	}
 }
 
 // Marks returns the latest marks, oldest first. They are shared: do not write to them.
 func (s *Source) Marks() []*snapshot.Mark {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
 	return slices.Clone(s.recent)
+}
+
+// WaitMark returns the oldest mark kept whose Seq is above after, and waits for one if there
+// is none. The error is the context's, or alloc.ErrClosed when the process has ended or the
+// watcher is closed.
+func (s *Source) WaitMark(ctx context.Context, after int) (*snapshot.Mark, error) {
+	for {
+		m, marked, err := s.markAfter(after)
+		if m != nil || err != nil {
+			return m, err
+		}
+		select {
+		case <-marked:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for a mark: %w", ctx.Err())
+		}
+	}
+}
+
+// markAfter returns the next mark, or what is closed when it is worth to look again.
+func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	for _, m := range s.recent {
+		if m.Seq > seq {
+			return m, nil, nil
+		}
+	}
+	if s.ended || s.w.closed {
+		return nil, nil, fmt.Errorf("wait for a mark: %v is not watched any more: %w", s.origin, alloc.ErrClosed)
+	}
+	if s.marked == nil {
+		s.marked = make(chan struct{})
+	}
+	return nil, s.marked, nil
 }
 
 // Leaks returns what is live, by call stack, kind and size.
@@ -180,20 +272,29 @@ func (s *Source) Suspects(opts ...snapshot.LeakOption) []snapshot.Suspect {
 // Growth returns the lines of code whose live bytes rise over the marks: see [snapshot.Snapshot.Growth].
 func (s *Source) Growth() []snapshot.Growth { return s.Snapshot().Growth() }
 
-// Record returns all that is known, of one instant: what the export packages write.
-func (s *Source) Record() *snapshot.Record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Record returns all that is known, of one instant: what the export packages write. Its
+// Reason says what of the watcher's Doubts there is.
+func (s *Source) Record() *snapshot.Record { return s.record("attach") }
+
+// Dump writes the Record as JSON: snapshot.ReadDump reads it. The reason stands before that of
+// the Record. The error is the writer's.
+func (s *Source) Dump(w io.Writer, reason string) error { return s.record(reason).WriteJSON(w) }
+
+func (s *Source) record(reason string) *snapshot.Record {
+	reason = strings.Join(append([]string{reason}, s.w.Doubts()...), "; ")
+	used, total := s.driver()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
 	return &snapshot.Record{
-		Time: s.now(), Process: snapshot.Process{PID: s.origin.PID, Path: s.origin.Program},
-		Snapshot: s.snapshot(true), History: s.history(), Marks: slices.Clone(s.recent),
+		Time: s.now(), Reason: reason, Process: snapshot.Process{PID: s.origin.PID, Path: s.origin.Program},
+		Snapshot: s.snapshot(true, s.levels(used, total)), History: s.history(), Marks: slices.Clone(s.recent),
 	}
 }
 
 // addresses returns what is live: sizes by address. Physical memory has its handle for an address.
 func (s *Source) addresses() map[alloc.Ptr]alloc.Bytes {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
 	live := make(map[alloc.Ptr]alloc.Bytes, len(s.ledger.live))
 	for b := range maps.Keys(s.ledger.live) {
 		live[b.ptr] = b.size

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -11,19 +12,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 )
 
 // Handler returns a handler for all that the package comment lists. It is for
 // any path that ends in a slash; a tracker that is closed answers with what it has left.
-// A nil tracker is a panic.
-func Handler(tr *tracker.MemTracker, options ...Option) http.Handler {
-	if tr == nil {
-		panic("live.Handler: the tracker is nil")
+// A nil source is a panic.
+func Handler(source Source, options ...Option) http.Handler {
+	if v := reflect.ValueOf(source); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		panic("live.Handler: the source is nil")
 	}
+	h := newHandler(options)
+	h.show(source)
+	return h
+}
+
+func newHandler(options []Option) *handler {
 	h := &handler{
-		tracker: tr,
 		run:     strconv.FormatInt(time.Now().UnixNano(), 36),
 		hosts:   make(map[string]bool),
 		busy:    5 * time.Second,
@@ -31,10 +36,17 @@ func Handler(tr *tracker.MemTracker, options ...Option) http.Handler {
 		light:   newLimit(maxLight),
 		waiting: newLimit(maxWaiting),
 		files:   newLimit(maxFiles),
+		readers: newLimit(maxReaders),
 	}
 	for _, o := range options {
 		o(h)
 	}
+	return h
+}
+
+// show gives the handler the pages of a source.
+func (h *handler) show(source Source) {
+	h.source, h.inside = source, inside(source)
 	h.pages = map[string]http.HandlerFunc{
 		"":                  h.index,
 		"profile":           h.profile,
@@ -46,14 +58,21 @@ func Handler(tr *tracker.MemTracker, options ...Option) http.Handler {
 		"leaks":             h.leaks,
 		"levels":            h.levels,
 		"timeline":          h.timeline,
-		"marks":             newLimit(maxReaders).guard(h.marks),
+		"marks":             h.readers.guard(h.marks),
 		"metrics":           h.metrics,
 		"favicon.ico":       h.icon,
 	}
-	return h
 }
 
+// ServeHTTP answers by the last element of the path.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.enters(w, r) {
+		h.answer(w, r, lastElement(r.URL.Path))
+	}
+}
+
+// enters writes the headers that every answer has, and refuses hosts that are not allowed.
+func (h *handler) enters(w http.ResponseWriter, r *http.Request) bool {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
@@ -62,12 +81,20 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	if !h.allows(r.Host) {
 		refuseHost(w, r.Host)
-		return
+		return false
 	}
-	name := ""
-	if p := r.URL.Path; p != "" && !strings.HasSuffix(p, "/") { // it is empty behind a StripPrefix with the slash
-		name = path.Base(p)
+	return true
+}
+
+// lastElement is "" for a folder. A path is empty behind a StripPrefix with the slash.
+func lastElement(p string) string {
+	if p == "" || strings.HasSuffix(p, "/") {
+		return ""
 	}
+	return path.Base(p)
+}
+
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, name string) {
 	page, ok := h.pages[name]
 	switch {
 	case !ok:
@@ -88,6 +115,6 @@ func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.NewCollector(h.tracker, cfg))
+	registry.MustRegister(prom.NewCollector(h.source, cfg))
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newPatient(w), r)
 }

@@ -303,7 +303,7 @@ func TestHandlerOfAnyPath(t *testing.T) {
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
 		assert.Equal(t, http.StatusOK, w.Code, path)
 	}
-	assert.PanicsWithValue(t, "live.Handler: the tracker is nil", func() { live.Handler(nil) })
+	assert.PanicsWithValue(t, "live.Handler: the source is nil", func() { live.Handler(nil) })
 }
 
 // TestHeadTakesNothing: a HEAD gets the headers, and no work is done for it.

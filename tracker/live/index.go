@@ -47,10 +47,10 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Security-Policy", indexPolicy+"; frame-ancestors 'none'")
 	h.send(w, r, htmlFile, func(w io.Writer) error {
-		s := h.tracker.LightSnapshot()
+		s := h.source.LightSnapshot()
 		return indexPage.Execute(w, map[string]any{
 			"Parts": webpage.Get(), "Script": template.JS(indexJS), "Links": links,
-			"Device": export.Device(s), "Origin": s.Origin.String(),
+			"Device": export.Device(s), "Origin": s.Origin.String(), "Inside": h.inside,
 		})
 	})
 }

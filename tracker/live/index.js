@@ -80,9 +80,12 @@
       set("allocated", size(l.allocated_bytes)); set("reserved", size(l.reserved_bytes));
       set("driver", size(driver));
       set("driver-note", driver === null ? "the driver does not say" : "of " + size(l.driver_total_bytes));
+      const memory = Object.entries(l.memory ?? {}).filter(([name]) => name !== "device" && name !== "unknown");
+      byID("kinds-of-memory").hidden = !memory.length;
+      set("other-memory", memory.map(([name, tally]) => name + " " + size(tally.bytes)).join(", "));
       set("untracked", l.untracked_bytes >= 0 ? size(l.untracked_bytes) : "–");
       if (l.closed) {
-        notice("The program closed its tracker: these are its last numbers.", true);
+        notice("The program has ended or closed its tracker: these are its last numbers.", true);
       } else {
         add({t: now, kinds: l.kinds, allocated: l.allocated_bytes, reserved: l.reserved_bytes, driver});
         notice("");
@@ -169,7 +172,7 @@
     cell(tr, "Largest change", c ? `${c.count >= 0 ? "+" : "−"} ${Math.abs(c.count)} × ${c.kind} (${(c.shape ?? []).join(", ")}) ${c.dtype}, ${size(Math.abs(c.bytes))}` : "nothing", c ? "code" : "quiet");
     const site = c && largest(c.sites), more = c ? c.sites.length - 1 : 0;
     cell(tr, "Allocated at", site ? place(site) + (more ? ` and ${more} more` : "") : "–", site ? "code" : "quiet");
-    cell(tr, "Track called at", place(m.site), "code");
+    if (byID("called")) cell(tr, "Track called at", place(m.site), "code");
     return tr;
   }
 

@@ -31,7 +31,7 @@ func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
 	if last, ok := h.lastSeen(r); ok {
 		after = last
 	}
-	if h.closed() {
+	if h.closed(after) {
 		w.WriteHeader(http.StatusNoContent) // by which a browser knows not to come again
 		return
 	}
@@ -60,9 +60,12 @@ func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// closed reports whether the tracker is.
-func (h *handler) closed() bool {
-	_, err := h.tracker.WaitMark(canceled, math.MaxInt)
+// ended reports whether there will be no more marks.
+func (h *handler) ended() bool { return h.closed(math.MaxInt) }
+
+// closed reports whether there is no mark after that one, and will be none.
+func (h *handler) closed(after int) bool {
+	_, err := h.source.WaitMark(canceled, after)
 	return errors.Is(err, alloc.ErrClosed)
 }
 
@@ -84,7 +87,7 @@ func (h *handler) lastSeen(r *http.Request) (int, bool) {
 func (h *handler) nextMark(ctx context.Context, after int) (*snapshot.Mark, error) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeat)
 	defer cancel()
-	return h.tracker.WaitMark(ctx, after)
+	return h.source.WaitMark(ctx, after)
 }
 
 // stream is a response of server-sent events.

@@ -40,7 +40,7 @@ const maxSeconds = 24 * 60 * 60
 // the program time, so it has to be asked for by POST, and not by another site's page.
 func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 	q := newQuery(r)
-	seconds, debug, collect := q.number("seconds", maxSeconds), q.flag("debug"), q.flag("gc")
+	seconds, debug, collect := q.number("seconds", maxSeconds), q.flag("debug"), h.inside && q.flag("gc")
 	if seconds > 0 && debug {
 		q.fail("seconds and debug do not go together: a difference is a binary profile")
 	}
@@ -55,11 +55,11 @@ func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
-	take := h.tracker.LightSnapshot
+	take := h.source.LightSnapshot
 	if collect {
 		take = func() *snapshot.Snapshot {
 			runtime.GC()
-			return h.tracker.LightSnapshot()
+			return h.source.LightSnapshot()
 		}
 	}
 	switch {
@@ -118,9 +118,9 @@ func (h *handler) profileOf(ctx context.Context, take func() *snapshot.Snapshot)
 
 func (h *handler) snapshot(w http.ResponseWriter, r *http.Request) {
 	q := newQuery(r)
-	take := h.tracker.Snapshot
+	take := h.source.Snapshot
 	if q.flag("light") {
-		take = h.tracker.LightSnapshot
+		take = h.source.LightSnapshot
 	}
 	if !q.refused(w) {
 		h.send(w, r, jsonFile, h.within(h.copies, r, func(w io.Writer) error { return take().WriteJSON(w) }))
@@ -135,21 +135,21 @@ func (h *handler) whole(w http.ResponseWriter, r *http.Request, f file, write fu
 }
 
 func (h *handler) dump(w http.ResponseWriter, r *http.Request) {
-	h.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error { return h.tracker.Dump(w, "asked for over HTTP") })
+	h.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error { return h.source.Dump(w, "asked for over HTTP") })
 }
 
 func (h *handler) trace(w http.ResponseWriter, r *http.Request) {
-	h.whole(w, r, jsonFile.named("gpumem.trace.json"), func(w io.Writer) error { return trace.Write(w, h.tracker.Record()) })
+	h.whole(w, r, jsonFile.named("gpumem.trace.json"), func(w io.Writer) error { return trace.Write(w, h.source.Record()) })
 }
 
 func (h *handler) pickle(w http.ResponseWriter, r *http.Request) {
 	f := file{contentType: "application/octet-stream", name: "gpumem.pickle"}
-	h.whole(w, r, f, func(w io.Writer) error { return torch.Write(w, h.tracker.Record()) })
+	h.whole(w, r, f, func(w io.Writer) error { return torch.Write(w, h.source.Record()) })
 }
 
 func (h *handler) report(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", html.Policy()+"; frame-ancestors 'none'")
-	h.whole(w, r, htmlFile, func(w io.Writer) error { return html.Write(w, h.tracker.Record()) })
+	h.whole(w, r, htmlFile, func(w io.Writer) error { return html.Write(w, h.source.Record()) })
 }
 
 // leaksNow is what /leaks answers.
@@ -171,8 +171,8 @@ func (h *handler) leaks(w http.ResponseWriter, r *http.Request) {
 	}
 	h.send(w, r, f, h.within(h.copies, r, func(w io.Writer) error {
 		found := leaksNow{ // never null
-			append([]snapshot.Suspect{}, h.tracker.Suspects()...),
-			append([]snapshot.Growth{}, h.tracker.Growth()...),
+			append([]snapshot.Suspect{}, h.source.Suspects()...),
+			append([]snapshot.Growth{}, h.source.Growth()...),
 		}
 		if debug {
 			return found.print(w)
@@ -212,13 +212,15 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.send(w, r, jsonFile, func(w io.Writer) error {
-		s := h.tracker.LightSnapshot()
+		s := h.source.LightSnapshot()
 		kinds := make(map[string]alloc.Bytes)
 		for g := range s.Groups() {
-			kinds[g.Kind.String()] += g.Bytes
+			if !g.Memory.OnHost() {
+				kinds[g.Kind.String()] += g.Bytes
+			}
 		}
 		return json.NewEncoder(w).Encode(levelsNow{
-			h.run, h.closed(), export.Device(s), s.Origin.String(), s.Time,
+			h.run, h.ended(), export.Device(s), s.Origin.String(), s.Time,
 			s.Levels, int64(s.Untracked()), s.Peak, s.Total, kinds,
 		})
 	})
@@ -227,7 +229,7 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 // timeline answers with the levels of the past that the tracker has kept.
 func (h *handler) timeline(w http.ResponseWriter, r *http.Request) {
 	h.whole(w, r, jsonFile, func(w io.Writer) error {
-		record := &snapshot.Record{Snapshot: h.tracker.LightSnapshot(), History: h.tracker.History(), Marks: h.tracker.Marks()}
+		record := &snapshot.Record{Snapshot: h.source.LightSnapshot(), History: h.source.History(), Marks: h.source.Marks()}
 		return json.NewEncoder(w).Encode(export.NewTimeline(record))
 	})
 }

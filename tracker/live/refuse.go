@@ -16,7 +16,7 @@ func refuseMethod(w http.ResponseWriter, allowed, why string) {
 // refuse answers with an error.
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
-	for _, later := range []error{errBusy, alloc.ErrClosed, context.Canceled, context.DeadlineExceeded} {
+	for _, later := range []error{errBusy, errNothingYet, alloc.ErrClosed, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, later) {
 			code = http.StatusServiceUnavailable
 		}
@@ -27,4 +27,7 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-var errBusy = errors.New("too many requests of this kind are in work: try again in a few seconds")
+var (
+	errBusy       = errors.New("too many requests of this kind are in work: try again in a few seconds")
+	errNothingYet = errors.New("there is nothing to show yet: nobody has asked for memory")
+)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"time"
-
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
 const (
@@ -16,7 +14,8 @@ const (
 )
 
 type handler struct {
-	tracker *tracker.MemTracker
+	source  Source
+	inside  bool   // the source's memory is of this program
 	run     string // tells the marks of this handler from those of a program before
 	pages   map[string]http.HandlerFunc
 	hosts   map[string]bool // that AllowHosts lets in
@@ -25,6 +24,7 @@ type handler struct {
 	light   limit
 	waiting limit
 	files   limit
+	readers limit
 }
 
 // wait waits for some time, or until the client is gone.

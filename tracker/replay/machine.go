@@ -3,6 +3,8 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -15,8 +17,9 @@ type machine struct {
 	caches  []*alloc.Cache // by stream
 	retried bool           // a cache was emptied for the present request
 	levels  Levels
-	ptrs    []alloc.Ptr   // of each buffer
-	sizes   []alloc.Bytes // of each block
+	ptrs    []alloc.Ptr    // of each buffer
+	sizes   []alloc.Bytes  // of each block
+	pending map[int32]bool // buffers that are freed, whose memory may be in use
 	layout  Layout
 	live    int   // buffers
 	work    int64 // segments and buffers that were gone through to empty caches
@@ -46,7 +49,7 @@ func newMachine(p *program, cfg Config) *machine {
 // clear makes the device and the caches new.
 func (m *machine) clear() {
 	m.dev = newDevice(m.cfg.Memory)
-	m.caches = nil
+	m.caches, m.pending = nil, make(map[int32]bool)
 	if m.cfg.Allocator == Driver {
 		return
 	}
@@ -64,8 +67,10 @@ func (m *machine) step(o *op) error {
 		err := m.alloc(o.buffer)
 		m.dev.recorded = m.dev.recorded[:0]
 		return err
-	case opFree:
-		return m.free(o.buffer)
+	case opFree, opGive:
+		return m.free(o.buffer, o.do == opGive)
+	case opReuse:
+		return m.reuse(o.buffer)
 	case opEmpty:
 		return m.empty(-1)
 	case opTry:
@@ -109,7 +114,7 @@ func (m *machine) request(stream int, n alloc.Bytes) (p alloc.Ptr, size alloc.By
 	}
 	m.retried = false
 	p, size, err = m.caches[stream].AllocSized(n)
-	if errors.Is(err, alloc.ErrOutOfMemory) && len(m.caches) > 1 {
+	if errors.Is(err, alloc.ErrOutOfMemory) && len(m.caches)+len(m.pending) > 1 {
 		if err := m.empty(stream); err != nil {
 			return 0, 0, err
 		}
@@ -127,21 +132,36 @@ func (m *machine) request(stream int, n alloc.Bytes) (p alloc.Ptr, size alloc.By
 	return p, size, err
 }
 
-func (m *machine) free(i int32) error {
+// free frees a buffer, whose memory in a cache may be pending after that.
+func (m *machine) free(i int32, pending bool) error {
 	b := &m.buffers[i]
 	size := m.sizes[i]
 	m.levels.add(-b.requested, -size, b.foreign)
-	m.sizes[i] = 0
 	m.live--
 	switch {
 	case b.foreign:
 		m.dev.foreign -= size
 	case m.cfg.Allocator == Driver:
-		m.dev.giveBack(size)
+		m.dev.giveBack(size) // when it has waited for the work
+	case pending:
+		m.pending[i] = true
+		return nil
 	default:
+		m.sizes[i] = 0
 		return m.caches[b.stream].Free(m.ptrs[i])
 	}
+	m.sizes[i] = 0
 	return nil
+}
+
+// reuse lets a cache have the memory of a buffer that was pending.
+func (m *machine) reuse(i int32) error {
+	if !m.pending[i] { // it has waited for it
+		return nil
+	}
+	delete(m.pending, i)
+	m.sizes[i] = 0
+	return m.caches[m.buffers[i].stream].Free(m.ptrs[i])
 }
 
 // try makes a request that failed when it was recorded, and takes it back.
@@ -161,12 +181,15 @@ func (m *machine) try(o *op) error {
 	return err
 }
 
-// empty empties all caches but one.
+// empty empties all caches but one, when no memory is pending any more.
 func (m *machine) empty(but int) error {
 	if err := m.worked(); err != nil {
 		return err
 	}
 	var errs []error
+	for _, i := range slices.Sorted(maps.Keys(m.pending)) {
+		errs = append(errs, m.reuse(i))
+	}
 	for i, c := range m.caches {
 		if i != but {
 			_, err := c.Empty()
@@ -186,6 +209,9 @@ func (m *machine) oom(o *op) *OOM {
 	}
 	e.Free, e.Reserved, e.Allocated, e.Others = m.dev.free(), m.dev.reserved, m.levels.allocated, m.dev.foreign
 	e.Inactive = e.Reserved - e.Allocated
+	for i := range m.pending {
+		e.Inactive -= m.sizes[i]
+	}
 	if len(m.caches) > 0 {
 		e.LargestHole = m.caches[stream].Stats().LargestInactive
 	}

@@ -36,7 +36,7 @@ type buffer struct {
 // op is a step of a program.
 type op struct {
 	do     action
-	buffer int32  // of opAlloc and opFree
+	buffer int32  // of those with buffers
 	event  uint32 // from the first
 	bytes  alloc.Bytes
 	ptr    alloc.Ptr // of opDriver
@@ -47,6 +47,8 @@ type action uint8
 const (
 	opAlloc  action = iota + 1
 	opFree          //
+	opGive          // a free while work on another stream used the memory
+	opReuse         // the work is done, and the memory can be used again
 	opEmpty         // the program empties the cache
 	opTry           // a request that failed when it was recorded
 	opDriver        // the driver gave a segment at an address: the next request's
@@ -67,6 +69,7 @@ func compile(r *snapshot.Record) (*program, error) {
 	c := &compiler{
 		program: &program{record: r, start: start},
 		open:    make(map[alloc.Ptr]int32),
+		frees:   make(map[alloc.Ptr]int),
 		streams: make(map[alloc.Stream]uint16),
 	}
 	c.begin()
@@ -81,6 +84,7 @@ func compile(r *snapshot.Record) (*program, error) {
 type compiler struct {
 	*program
 	open     map[alloc.Ptr]int32 // the live buffer at an address
+	frees    map[alloc.Ptr]int   // the op of the latest free at an address
 	streams  map[alloc.Stream]uint16
 	emptying bool
 	seq      uint32 // of the event
@@ -103,6 +107,9 @@ func (c *compiler) stream(s alloc.Stream) uint16 {
 func (c *compiler) begin() {
 	c.recorded.at(c.start.Reserved, 0, 0)
 	for a := range c.start.Allocations() {
+		if a.Memory.OnHost() {
+			continue
+		}
 		c.open[a.Ptr] = c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, stream: c.stream(a.Stream), foreign: a.Registered})
 		c.recorded.add(a.Requested, a.Allocated, a.Registered)
 	}
@@ -128,6 +135,9 @@ func (c *compiler) add(b buffer) int32 {
 func (c *compiler) event(e *snapshot.Event) {
 	c.seq = uint32(e.Seq - c.record.First())
 	c.events++
+	if e.Memory.OnHost() { // it takes none of the device's
+		return
+	}
 	if e.Action != snapshot.SegmentFreed {
 		c.emptying = false
 	}
@@ -138,6 +148,8 @@ func (c *compiler) event(e *snapshot.Event) {
 		c.free(e)
 	case snapshot.FreeFailed:
 		c.freeFailed(e)
+	case snapshot.FreeCompleted:
+		c.freeCompleted(e)
 	case snapshot.OutOfMemory:
 		c.recorded.OOMs++
 		if e.Requested >= 0 {
@@ -184,7 +196,29 @@ func (c *compiler) free(e *snapshot.Event) {
 	delete(c.open, e.Ptr)
 	c.buffers[i].freed = true
 	c.last = len(c.ops)
+	c.frees[e.Ptr] = c.last
 	c.ops = append(c.ops, op{do: opFree, event: c.seq, buffer: i})
+}
+
+// freeCompleted has the memory of a buffer be used again only now.
+func (c *compiler) freeCompleted(e *snapshot.Event) {
+	if _, live := c.open[e.Ptr]; live { // of a block that was pending before the first event
+		c.free(e)
+		return
+	}
+	if i, pending := c.givesBack(e.Ptr); pending {
+		c.ops = append(c.ops, op{do: opReuse, event: c.seq, buffer: i})
+	}
+}
+
+// givesBack has the latest free at an address leave its memory pending, and returns the buffer.
+func (c *compiler) givesBack(p alloc.Ptr) (int32, bool) {
+	at, ok := c.frees[p]
+	if !ok || c.ops[at].do != opFree || c.buffers[c.ops[at].buffer].foreign {
+		return 0, false
+	}
+	c.ops[at].do = opGive
+	return c.ops[at].buffer, true
 }
 
 // freeFailed takes back the latest free, if it is this one.
@@ -220,6 +254,9 @@ func (c *compiler) end() {
 		missing[p] = true
 	}
 	for a := range c.record.Snapshot.Allocations() {
+		if a.Memory.OnHost() {
+			continue
+		}
 		if _, ok := c.open[a.Ptr]; !ok { // its allocation is missing
 			i := c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, stream: c.stream(a.Stream), foreign: a.Registered})
 			c.torn(i, a.Ptr)
@@ -231,6 +268,9 @@ func (c *compiler) end() {
 		for b := range s.Blocks() {
 			if b.State != alloc.Inactive {
 				delete(missing, b.Ptr)
+			}
+			if _, live := c.open[b.Ptr]; b.State == alloc.Pending && !live {
+				c.givesBack(b.Ptr)
 			}
 		}
 	}
@@ -268,7 +308,7 @@ func (p *program) lowest() (l Levels) {
 		case opAlloc:
 			p.count(&l, o.buffer, 1)
 			l.peak()
-		case opFree:
+		case opFree, opGive:
 			p.count(&l, o.buffer, -1)
 		}
 	}

@@ -35,8 +35,11 @@ const (
 	SectionBegan
 	SectionEnded
 	// FreeRequested: the program freed a buffer that work on another stream may still
-	// use; Freed follows when that is done.
+	// use; Freed follows when that is done. PyTorch's histories have it.
 	FreeRequested
+	// FreeCompleted: the work on other streams that used a buffer is done, which was Freed
+	// before. Only now its memory can be used again. A tracker's histories have it.
+	FreeCompleted
 )
 
 var actionNames = [...]string{
@@ -44,7 +47,7 @@ var actionNames = [...]string{
 	Registered: "register", Unregistered: "unregister", OutOfMemory: "oom",
 	SegmentAllocated: "segment_alloc", SegmentFreed: "segment_free", Marked: "mark",
 	SectionBegan: "section_begin", SectionEnded: "section_end",
-	FreeRequested: "free_requested",
+	FreeRequested: "free_requested", FreeCompleted: "free_completed",
 }
 
 // String returns the action's name in the JSON form.
@@ -81,6 +84,7 @@ type Event struct {
 	Kind      Kind
 	Shape     alloc.Shape // shared: do not write
 	DType     alloc.DType
+	Memory    alloc.Memory
 	Section   string // its path; of a free, the section of the allocation
 	Stream    alloc.Stream
 	Span      uint64 // SectionBegan and SectionEnded: the same number for both of one section

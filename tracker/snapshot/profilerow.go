@@ -10,12 +10,14 @@ import (
 // sections' parts.
 type ProfileRow struct {
 	Path       string        `json:"path"`
-	Site       Frame         `json:"site"`  // who opened the last
-	Calls      int64         `json:"calls"` // 0 if there are only parts of it
+	Site       Frame         `json:"site"`            // who opened the last
+	Stack      Stack         `json:"stack,omitempty"` // its whole call stack, innermost first; shared: do not write
+	Calls      int64         `json:"calls"`           // 0 if there are only parts of it
 	Time       time.Duration `json:"time_ns"`
-	DeviceTime time.Duration `json:"device_time_ns"` // -1 if it is not known
-	RSS        alloc.Bytes   `json:"rss_bytes"`      // resident set, consumed; 0 if it is not known
-	Heap       alloc.Bytes   `json:"heap_bytes"`     // Go's heap, consumed; 0 if it is not known
+	DeviceTime time.Duration `json:"device_time_ns"`        // -1 if it is not known
+	CPUTime    time.Duration `json:"cpu_time_ns,omitempty"` // of the process, see SectionData; 0 if it is not known
+	RSS        alloc.Bytes   `json:"rss_bytes"`             // resident set, consumed; 0 if it is not known
+	Heap       alloc.Bytes   `json:"heap_bytes"`            // Go's heap, consumed; 0 if it is not known
 
 	Allocated Tally       `json:"allocated"`
 	Freed     Tally       `json:"freed"`

@@ -11,7 +11,8 @@ import (
 // SectionData is what a Section measured. Memory that is not known is -1.
 type SectionData struct {
 	Path  string    `json:"path"`
-	Site  Frame     `json:"site"` // who opened it
+	Site  Frame     `json:"site"`            // who opened it
+	Stack Stack     `json:"stack,omitempty"` // the whole call stack, innermost first; shared: do not write
 	Start time.Time `json:"start"`
 	// Incomplete says why the section measured nothing, or stopped before its End;
 	// it is empty if neither is so.
@@ -21,12 +22,18 @@ type SectionData struct {
 	// waiting; -1 if the device cannot tell.
 	Time       time.Duration `json:"time_ns"`
 	DeviceTime time.Duration `json:"device_time_ns"`
+	// CPUTime is the processor time of the whole process meanwhile, of all threads, in the
+	// program and in the kernel: also of goroutines that have nothing to do with the section,
+	// and of Go's collector. The system tells none by goroutine. More than Time is more than
+	// one processor. It is known with SectionConfig.HostDetail, and -1 otherwise.
+	CPUTime time.Duration `json:"cpu_time_ns"`
 
 	// GPU is the level of the tracker's live buffers, in requested bytes,
 	// whichever goroutine allocated them. Its peak is exact.
 	GPU MemoryUse `json:"gpu"`
 	// RSS is the process's resident set, as the kernel counts it: on machines with
-	// many processors that lags behind by some MiB. Heap is the objects on Go's heap,
+	// many processors that lags behind by some MiB. Without SectionConfig.HostDetail it may
+	// have been read up to 10 µs before. Heap is the objects on Go's heap,
 	// dead ones that are not collected yet included. Heap, and the peak of RSS, are
 	// known with SectionConfig.HostDetail.
 	RSS  MemoryUse `json:"rss"`
@@ -110,6 +117,9 @@ func (d SectionData) Table() string {
 	fmt.Fprintf(&b, "RAM:  Consumed   Peaked  Used Total  in %.3fs", d.Time.Seconds())
 	if d.DeviceTime >= 0 {
 		fmt.Fprintf(&b, ", %.3fs by the GPU's clock", d.DeviceTime.Seconds())
+	}
+	if d.CPUTime >= 0 {
+		fmt.Fprintf(&b, ", %.3fs of CPU", d.CPUTime.Seconds())
 	}
 	fmt.Fprintf(&b, " (%s)\n", d.Path)
 	for _, m := range d.memories() {

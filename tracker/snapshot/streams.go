@@ -9,6 +9,9 @@ import (
 // MaxStreams is how many streams the entries of a source can tell apart.
 const MaxStreams = 1 << 8
 
+// OtherStreams stands for the streams of a program that has used more than MaxStreams.
+const OtherStreams = ^alloc.Stream(0)
+
 // streamOf returns the stream of that number. A source that knows none has the default
 // stream alone.
 func streamOf(streams []alloc.Stream, n uint8) alloc.Stream {

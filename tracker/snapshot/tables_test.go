@@ -69,7 +69,7 @@ func TestForeignSources(t *testing.T) {
 	assert.Equal(t, alloc.Stream(0x7f00_0000_1000), events[1].Stream)
 	assert.Equal(t, foreign(t).Snapshot.Segments, read.Snapshot.Segments)
 	assert.Equal(t, "True", read.Snapshot.Settings["expandable_segments"])
-	assert.Contains(t, read.Snapshot.String(), "+ | 1 * Size:unknown              | Memory: 1000 B     | autograd_detail | unknown  | train.py:7 train")
+	assert.Contains(t, read.Snapshot.String(), "+ | 1 * unknown  | 1000 B     | autograd_detail | unknown | train.py:7 train")
 }
 
 // TestLeaksAreInTheFile: what a tracker suspects, a reader of its dump does too.

@@ -141,10 +141,10 @@ func TestPerfettoOpensIt(t *testing.T) {
 		assert.Equal(t, []instant{
 			{"begin", "marks", "2026-11-21T03:30:04.002Z", 0, 0},
 			{"mark 1", "marks", "program.go:0 exporttest.Train", 0, 0},
-			{"mark 2", "marks", "+ | 2 * Size:(64, 3, 3, 3) | Memory: 13.5 KiB | Parameter | float32 | program.go:0 exporttest.take", 0, 13824},
+			{"mark 2", "marks", "+ | 2 * (64, 3, 3, 3) | 13.5 KiB | Parameter | float32 | program.go:0 exporttest.take", 0, 13824},
 			{"mark 3", "marks", "program.go:0 exporttest.Train", 0, 13824},
 			{"out of memory", "out of memory", "program.go:0 exporttest.Train", 0, 64 << 30},
-			{"mark 4", "marks", "+ | 1 * Size:(32, 3, 64, 64) | Memory: 1.5 MiB | Input | float32 | program.go:0 exporttest.take", 0, int64(r.Snapshot.Live.Bytes)},
+			{"mark 4", "marks", "+ | 1 * (32, 3, 64, 64) | 1.5 MiB | Input | float32 | program.go:0 exporttest.take", 0, int64(r.Snapshot.Live.Bytes)},
 		}, query[instant](t, ctx, `
 			select slice.name, thread.name as row, dur,
 				coalesce(extract_arg(arg_set_id, "args.time"), extract_arg(arg_set_id, "args.change[0]"), extract_arg(arg_set_id, "args.site")) as more,

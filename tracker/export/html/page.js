@@ -28,6 +28,8 @@ const {timeline: chartData, flame: flameData, live, peak, marks, segments} = JSO
     if (row.more) div.append(element("div", "quiet", `and ${row.more} more`));
     return div;
   };
+  // memory tells where a buffer is that is not in plain device memory.
+  const memory = row => row.memory ? ", " + row.memory : "";
   function dot(kind) {
     const i = element("i", "dot");
     i.style.background = `var(${kindColour(kind)})`;
@@ -49,7 +51,7 @@ const {timeline: chartData, flame: flameData, live, peak, marks, segments} = JSO
       kind.append(dot(row.kind || "unknown"), row.kind || "unknown");
       cell(tr, "Kind", "", kind);
       cell(tr, "Shape", "code", row.shape || "unknown");
-      cell(tr, "Type", "", row.dtype || "unknown");
+      cell(tr, "Type", "", (row.dtype || "unknown") + memory(row));
       cell(tr, "Allocated at", "code", places(row));
       return tr;
     }));
@@ -99,7 +101,7 @@ const {timeline: chartData, flame: flameData, live, peak, marks, segments} = JSO
       kind.append(dot(row.kind), row.kind);
       cell(tr, "Kind", "", kind);
       cell(tr, "Shape", "code", row.shape);
-      cell(tr, "Type", "", row.dtype);
+      cell(tr, "Type", "", row.dtype + memory(row));
       cell(tr, "Allocated at", "code", places(row));
       rows.append(tr);
     }

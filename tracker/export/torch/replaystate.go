@@ -69,7 +69,7 @@ func (r *replay) addEnding(b rawBlock, stream uint8) error {
 	}
 	e := &ending{rawBlock: b, entry: -1, stream: stream}
 	if e.about, e.known = r.ofBlock(&b); b.state == pendingFree {
-		e.label = "freed, used by another stream"
+		e.label = pendingLabel
 	}
 	r.ends[b.address] = e
 	r.sorted = append(r.sorted, e)

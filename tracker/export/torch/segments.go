@@ -30,36 +30,57 @@ type site struct {
 	shape alloc.Shape
 }
 
-func liveBlocks(s *snapshot.Snapshot) blocks {
+// liveBlocks returns the blocks of buffers, and those that are pending, of which the events that freed
+// them may be known.
+func liveBlocks(s *snapshot.Snapshot, frees map[alloc.Ptr]snapshot.Event) blocks {
 	type key struct {
 		stack export.StackID
 		group group
 	}
 	b := blocks{sorted: make([]block, 0, max(0, s.Live.Count))}
 	index := make(map[key]int)
-	pending := pendingIn(s)
-	for a := range s.Allocations() {
-		g := groupOf(a.Kind, a.DType, a.Shape, a.Section)
-		k := key{export.IdentifyStack(a.Stack), g}
+	siteOf := func(stack snapshot.Stack, g group, shape alloc.Shape) int {
+		k := key{export.IdentifyStack(stack), g}
 		i, ok := index[k]
 		if !ok {
 			i = len(b.sites)
 			index[k] = i
-			b.sites = append(b.sites, site{a.Stack, g, a.Shape})
+			b.sites = append(b.sites, site{stack, g, shape})
 		}
-		b.sorted = append(b.sorted, block{address(a.Ptr), int64(a.Allocated), int64(a.Requested), i, a.Stream, pending[a.Ptr], a.Label})
+		return i
+	}
+	pending := pendingIn(s)
+	for a := range s.Allocations() {
+		if a.Memory.OnHost() {
+			continue
+		}
+		at := siteOf(a.Stack, groupOf(a.Kind, a.DType, a.Memory, a.Shape, a.Section), a.Shape)
+		_, waits := pending[a.Ptr]
+		b.sorted = append(b.sorted, block{address(a.Ptr), int64(a.Allocated), int64(a.Requested), at, a.Stream, waits, a.Label})
+		delete(pending, a.Ptr)
+	}
+	for p, x := range pending {
+		e := frees[p]
+		at := siteOf(e.Stack, groupOf(e.Kind, e.DType, e.Memory, e.Shape, e.Section), e.Shape)
+		b.sorted = append(b.sorted, block{address(p), int64(x.Size), int64(x.Requested), at, x.stream, true, pendingLabel})
 	}
 	slices.SortFunc(b.sorted, func(x, y block) int { return cmp.Compare(x.addr, y.addr) })
 	return b
 }
 
-// pendingIn returns the blocks that are freed, but may still be in use.
-func pendingIn(s *snapshot.Snapshot) map[alloc.Ptr]bool {
-	pending := make(map[alloc.Ptr]bool)
+// pendingBlock is a block that is freed, but may still be in use.
+type pendingBlock struct {
+	alloc.Block
+	stream alloc.Stream
+}
+
+// pendingIn returns the pending blocks by address.
+func pendingIn(s *snapshot.Snapshot) map[alloc.Ptr]pendingBlock {
+	pending := make(map[alloc.Ptr]pendingBlock)
 	for _, segment := range s.Segments {
 		for b := range segment.Blocks() {
 			if b.State == alloc.Pending {
-				pending[b.Ptr] = true
+				pending[b.Ptr] = pendingBlock{b, segment.Stream}
 			}
 		}
 	}
@@ -209,5 +230,8 @@ func (w *writer) group(s site) {
 	w.name("shape")
 	w.text(s.shape.String())
 	w.nameItem("section", s.group.section)
+	if s.group.memory != w.memory {
+		w.nameItem("memory", s.group.memory.String())
+	}
 	w.endDict()
 }

@@ -44,9 +44,10 @@ func (w *writer) trace() {
 // segments at the end that no event made, those that an event gives back first, and
 // a segment for each buffer of that time that is in none of them.
 func (w *writer) openFirst() {
-	made := make(map[int64]bool)  // segments, by an event or by add
-	newer := make(map[int64]bool) // live buffers that the history began
-	var older []block             // buffers that it only ended
+	made := make(map[int64]bool)    // segments, by an event or by add
+	newer := make(map[int64]bool)   // live buffers that the history began
+	waiting := make(map[int64]bool) // blocks freed, and still to be completed
+	var older []block               // buffers that it only ended
 	add := func(s span) {
 		if !made[s.addr] && w.open.at(s.addr) == nil {
 			w.open.insert(s)
@@ -54,6 +55,9 @@ func (w *writer) openFirst() {
 		made[s.addr] = true
 	}
 	for e := range w.record.Events() {
+		if e.Memory.OnHost() {
+			continue
+		}
 		addr := address(e.Ptr)
 		switch e.Action {
 		case snapshot.SegmentAllocated:
@@ -67,6 +71,14 @@ func (w *writer) openFirst() {
 				older = append(older, block{addr: addr, size: int64(e.Allocated), stream: e.Stream})
 			}
 			delete(newer, addr)
+			if w.frees.late[e.Seq] {
+				waiting[addr] = true
+			}
+		case snapshot.FreeCompleted:
+			if !waiting[addr] {
+				older = append(older, block{addr: addr, size: int64(e.Allocated), stream: e.Stream})
+			}
+			delete(waiting, addr)
 		}
 	}
 	for _, s := range w.record.Snapshot.Segments {
@@ -76,13 +88,16 @@ func (w *writer) openFirst() {
 		w.cover(b.addr, b.size, b.stream)
 	}
 	for _, b := range w.live.sorted {
-		if !newer[b.addr] {
+		if !newer[b.addr] && !waiting[b.addr] {
 			w.cover(b.addr, b.size, b.stream)
 		}
 	}
 }
 
 func (w *writer) event(l *list, e snapshot.Event) {
+	if e.Memory.OnHost() {
+		return
+	}
 	switch e.Action {
 	case snapshot.Allocated, snapshot.Registered, snapshot.FreeFailed:
 		if size := w.cover(address(e.Ptr), int64(e.Allocated), e.Stream); size > 0 {
@@ -90,13 +105,9 @@ func (w *writer) event(l *list, e snapshot.Event) {
 		}
 		w.memoryEvent(l, "alloc", e, e.Requested)
 	case snapshot.Freed, snapshot.Unregistered:
-		if addr := address(e.Ptr); w.pending[addr] {
-			delete(w.pending, addr)
-		} else {
-			w.memoryEvent(l, "free_requested", e, e.Requested)
-		}
-		w.memoryEvent(l, "free_completed", e, e.Requested)
-		w.uncover(l, e)
+		w.freed(l, e)
+	case snapshot.FreeCompleted:
+		w.completed(l, e)
 	case snapshot.FreeRequested:
 		w.pending[address(e.Ptr)] = true
 		w.memoryEvent(l, "free_requested", e, e.Requested)
@@ -225,14 +236,18 @@ func (w *writer) eventRest(at time.Time, size alloc.Bytes, stream alloc.Stream, 
 	w.nameItem("category", category)
 }
 
-// describe writes what a buffer is: "Parameter (64, 3, 3, 3) float32 in load".
+// describe writes what a buffer is: "Parameter (64, 3, 3, 3) float32 in load", with "of managed
+// memory" after the dtype if it is not of w.memory.
 func (w *writer) describe(e snapshot.Event) {
-	g := groupOf(e.Kind, e.DType, e.Shape, e.Section)
+	g := groupOf(e.Kind, e.DType, e.Memory, e.Shape, e.Section)
 	if m, ok := w.about[g]; ok {
 		w.get(m)
 		return
 	}
 	text := fmt.Sprintf("%v %v %v", e.Kind, e.Shape, e.DType)
+	if e.Memory != w.memory {
+		text += fmt.Sprintf(" of %v memory", e.Memory)
+	}
 	if e.Section != "" {
 		text += " in " + e.Section
 	}

@@ -1,0 +1,68 @@
+package attach
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	pages "github.com/gpumemtrack/gpumemtrack/tracker/live"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+var _ pages.Source = (*Source)(nil)
+
+func TestWaitingForMarks(t *testing.T) {
+	s := newScript(t)
+	s.give("cuMemAlloc_v2", 0x100, 10)
+	source := s.w.Sources()[0]
+	nobodyWaits, stop := context.WithCancel(t.Context())
+	stop()
+	_, err := source.WaitMark(nobodyWaits, 0)
+	require.ErrorIs(t, err, context.Canceled)
+
+	got := make(chan int)
+	go func() {
+		m, err := source.WaitMark(t.Context(), 0)
+		assert.NoError(t, err)
+		got <- m.Seq
+	}()
+	source.Track()
+	assert.Equal(t, 1, <-got)
+
+	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: exited, args: [6]uint64{1}, time: s.time + 1})
+	m, err := source.WaitMark(t.Context(), 0)
+	require.NoError(t, err, "the marks stay")
+	assert.Equal(t, 1, m.Seq)
+	_, err = source.WaitMark(t.Context(), 1)
+	require.ErrorIs(t, err, alloc.ErrClosed)
+}
+
+func TestNamesOfSources(t *testing.T) {
+	s := newScript(t)
+	for range 2 {
+		s.give("cuMemAlloc_v2", 0x100, 10)
+		s.give("cuMemHostAlloc", 0x200, 10)
+		s.w.apply(&event{pid: nobodysPID, tid: 1, phase: exited, args: [6]uint64{1}, time: s.time + 1})
+	}
+	var names []string
+	for _, source := range s.w.Sources() {
+		names = append(names, source.Name())
+	}
+	assert.ElementsMatch(t, []string{"1073741824-gpu", "1073741824-host", "1073741824-gpu-2", "1073741824-host-2"}, names)
+}
+
+func TestADumpTellsDoubts(t *testing.T) {
+	s := newScript(t)
+	s.give("cuMemAlloc_v2", 0x100, 10)
+	s.w.doubt(time.Second, "the reason for it")
+	var text bytes.Buffer
+	require.NoError(t, s.w.Sources()[0].Dump(&text, "asked for"))
+	record, err := snapshot.ReadDump(&text)
+	require.NoError(t, err)
+	assert.Regexp(t, `^asked for; from .* the reason for it$`, record.Reason)
+}

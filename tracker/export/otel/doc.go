@@ -1,0 +1,35 @@
+// Package otel gives OpenTelemetry what a tracker knows, as metrics:
+//
+//	observed, err := otel.Observe(provider.Meter("trainer"), tr)
+//	defer observed.Unregister()
+//
+// The package is a module of its own, and needs OpenTelemetry's metric API only: the
+// program chooses the SDK and where the metrics go.
+//
+// # What is observed
+//
+// Sizes are in bytes (By). All have the attributes hw.id, which is the device's ordinal, and hw.name.
+//
+//	hw.gpu.memory.limit          up-down counter  the device's memory
+//	hw.gpu.memory.usage          up-down counter  what the driver says is in use, by all processes
+//	gpumem.memory.live           up-down counter  requested bytes of the live buffers, by gpumem.kind
+//	gpumem.memory.live.peak      gauge            their highest sum
+//	gpumem.memory.reserved       up-down counter  held from the driver, by gpumem.state: allocated, inactive
+//	gpumem.memory.registered     up-down counter  of other code, registered with the tracker
+//	gpumem.memory.untracked      up-down counter  in use, but neither reserved nor registered
+//	gpumem.memory.allocated      counter          requested bytes of all buffers ever
+//	gpumem.memory.allocations    counter          their number, {allocation}
+//	gpumem.buffer.count          up-down counter  live buffers, {buffer}, by gpumem.kind
+//	gpumem.cache.block.largest   gauge            the largest cached block
+//	gpumem.cache.retries         counter          times that the cache was emptied to serve a request, {retry}
+//	gpumem.cache.refusals        counter          requests refused for lack of memory, {request}
+//
+// The names that begin with hw. are OpenTelemetry's own, of its conventions for hardware, which are in
+// development. What the driver does not tell is not observed, nor is a cache that the tracker
+// does not have.
+//
+// # Concurrency and cost
+//
+// Each collection takes one LightSnapshot: it copies groups and call sites, and no live
+// buffers. The functions may be called from any goroutine.
+package otel

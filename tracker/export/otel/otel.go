@@ -1,0 +1,103 @@
+package otel
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// Source is whose memory is observed: a *tracker.MemTracker, for one. Its method may
+// be called from any goroutine.
+type Source interface {
+	LightSnapshot() *snapshot.Snapshot
+}
+
+// Observe has the meter observe the source at each collection, until what it returns is
+// unregistered. The attributes are added to the package's own. The error is the meter's, of an instrument
+// that it does not make. A nil meter or source is a panic.
+func Observe(meter metric.Meter, source Source, attributes ...attribute.KeyValue) (metric.Registration, error) {
+	if meter == nil || source == nil {
+		panic("otel.Observe: the meter or the source is nil")
+	}
+	i, err := newInstruments(meter)
+	if err != nil {
+		return nil, fmt.Errorf("observe a tracker: %w", err)
+	}
+	registration, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		s := source.LightSnapshot()
+		own := append(attributes[:len(attributes):len(attributes)],
+			attribute.String("hw.id", strconv.Itoa(s.Ordinal)), attribute.String("hw.name", valid(s.Device)))
+		i.observe(&observer{to, own}, s)
+		return nil
+	}, i.all...)
+	if err != nil {
+		return nil, fmt.Errorf("observe a tracker: %w", err)
+	}
+	return registration, nil
+}
+
+// valid returns a text as OpenTelemetry takes it: valid UTF-8.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// observer adds the device's attributes.
+type observer struct {
+	to     metric.Observer
+	device []attribute.KeyValue
+}
+
+func (o *observer) set(i metric.Int64Observable, value int64, more ...attribute.KeyValue) {
+	o.to.ObserveInt64(i, value, metric.WithAttributes(append(o.device[:len(o.device):len(o.device)], more...)...))
+}
+
+func (i *instruments) observe(to *observer, s *snapshot.Snapshot) {
+	i.observeKinds(to, s)
+	to.set(i.peak, int64(s.Peak.Bytes))
+	to.set(i.allocated, int64(s.Total.Bytes))
+	to.set(i.allocations, s.Total.Count)
+	to.set(i.registered, int64(s.Registered))
+	i.observeCache(to, s)
+	if s.DriverTotal >= 0 {
+		to.set(i.limit, int64(s.DriverTotal))
+	}
+	if s.DriverUsed >= 0 {
+		to.set(i.usage, int64(s.DriverUsed))
+	}
+	if untracked := s.Untracked(); untracked >= 0 {
+		to.set(i.untracked, int64(untracked))
+	}
+}
+
+// observeKinds observes the well-known kinds always, and others that have live buffers.
+func (i *instruments) observeKinds(to *observer, s *snapshot.Snapshot) {
+	sums := make(map[snapshot.Kind]snapshot.Tally)
+	for _, kind := range snapshot.Kinds() {
+		sums[kind] = snapshot.Tally{}
+	}
+	for g := range s.Groups() {
+		sums[g.Kind] = sums[g.Kind].Add(g.Tally)
+	}
+	for kind, sum := range sums {
+		name := attribute.String("gpumem.kind", valid(kind.String()))
+		to.set(i.live, int64(sum.Bytes), name)
+		to.set(i.buffers, sum.Count, name)
+	}
+}
+
+func (i *instruments) observeCache(to *observer, s *snapshot.Snapshot) {
+	state := func(name string) attribute.KeyValue { return attribute.String("gpumem.state", name) }
+	if s.Cache == nil {
+		to.set(i.reserved, int64(s.Reserved), state("allocated"))
+		return
+	}
+	to.set(i.reserved, int64(s.Cache.Allocated.Bytes.Current), state("allocated"))
+	to.set(i.reserved, int64(s.Cache.Inactive.Bytes.Current), state("inactive"))
+	to.set(i.largest, int64(s.Cache.LargestInactive))
+	to.set(i.retries, int64(s.Cache.Retries))
+	to.set(i.refusals, int64(s.Cache.OOMs))
+}

@@ -1,0 +1,180 @@
+package live
+
+import (
+	_ "embed"
+	"html/template"
+	"io"
+	"iter"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// Several returns a handler for sources that come and go, each with a name that is an
+// element of a path:
+//
+//	/            the sources, with links; where there is one, its page
+//	/list        the sources, also if there is one
+//	/NAME/       what Handler answers for the source of that name
+//	/dump        all of them, the first with the rest as its others: JSON
+//	/metrics     all of them, with the labels program and pid
+//
+// It calls list for each request. The sources must be comparable, as pointers are. The limits
+// of the package comment are for all sources together.
+func Several(list func() iter.Seq2[string, Source], options ...Option) http.Handler {
+	s := &several{handler: newHandler(options), list: list, known: make(map[Source]*handler)}
+	s.pages = map[string]http.HandlerFunc{
+		"": s.first, "list": s.index, "dump": s.dump, "metrics": s.metrics, "favicon.ico": s.icon,
+	}
+	return s
+}
+
+type several struct {
+	*handler
+	list func() iter.Seq2[string, Source]
+
+	mu    sync.Mutex
+	known map[Source]*handler
+}
+
+// ServeHTTP answers by the last element of the path, and where the one before it is the name
+// of a source, in its place.
+func (s *several) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.enters(w, r) {
+		return
+	}
+	h := s.handler
+	folder, _ := path.Split(r.URL.Path)
+	all := make(map[Source]bool)
+	for name, source := range s.list() {
+		all[source] = true
+		if name == path.Base(folder) {
+			h = s.of(source)
+		}
+	}
+	s.forget(all)
+	h.answer(w, r, lastElement(r.URL.Path))
+}
+
+// of returns the handler of a source, which shares the limits.
+func (s *several) of(source Source) *handler {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.known[source]
+	if h == nil {
+		its := *s.handler
+		h = &its
+		h.run += "-" + strconv.Itoa(len(s.known))
+		h.show(source)
+		s.known[source] = h
+	}
+	return h
+}
+
+// forget drops the handlers of sources that are no more.
+func (s *several) forget(all map[Source]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for source := range s.known {
+		if !all[source] {
+			delete(s.known, source)
+		}
+	}
+}
+
+// first leads to the page of the only source there is, or lists them.
+func (s *several) first(w http.ResponseWriter, r *http.Request) {
+	only, n := "", 0
+	for name := range s.list() {
+		only, n = name, n+1
+	}
+	if n == 1 && !newQuery(r).refused(w) {
+		w.Header().Set("Location", only+"/") // of this folder, wherever it is mounted
+		w.WriteHeader(http.StatusFound)
+		return
+	}
+	s.index(w, r)
+}
+
+var (
+	//go:embed several.html
+	severalHTML string
+
+	severalPage   = template.Must(template.New("several").Parse(severalHTML))
+	severalPolicy = webpage.Policy("")
+)
+
+// row is a source of the list.
+type row struct {
+	Name, Origin, Device, Live, Peak string
+	Ended                            bool
+}
+
+func (s *several) index(w http.ResponseWriter, r *http.Request) {
+	if newQuery(r).refused(w) {
+		return
+	}
+	w.Header().Set("Content-Security-Policy", severalPolicy+"; frame-ancestors 'none'")
+	s.send(w, r, htmlFile, s.within(s.light, r, func(w io.Writer) error {
+		var rows []row
+		for name, source := range s.list() {
+			at := source.LightSnapshot()
+			rows = append(rows, row{name, at.Origin.String(), export.Device(at), at.Live.String(), at.Peak.String(), s.of(source).ended()})
+		}
+		return severalPage.Execute(w, map[string]any{"Parts": webpage.Get(), "Rows": rows})
+	}))
+}
+
+// dump writes one record, as a file of several devices has them.
+func (s *several) dump(w http.ResponseWriter, r *http.Request) {
+	s.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error {
+		var first *snapshot.Record
+		for _, source := range s.list() {
+			if its := source.Record(); first == nil {
+				first = its
+			} else {
+				first.Others = append(first.Others, its)
+			}
+		}
+		if first == nil {
+			return errNothingYet
+		}
+		return first.WriteJSON(w)
+	})
+}
+
+func (s *several) metrics(w http.ResponseWriter, r *http.Request) {
+	q := newQuery(r)
+	cfg := prom.Config{TopSites: q.number("top", 100), Suspects: q.flag("suspects")}
+	if q.refused(w) {
+		return
+	}
+	registry := prometheus.NewRegistry()
+	seen := make(map[string]bool)
+	for _, source := range s.list() {
+		at := source.LightSnapshot()
+		labels := prometheus.Labels{"program": strings.ToValidUTF8(at.Origin.Program, "\uFFFD"), "pid": strconv.Itoa(at.Origin.PID)}
+		same := strings.Join([]string{labels["program"], labels["pid"], at.Device, strconv.Itoa(at.Ordinal)}, "\x00")
+		if !seen[same] { // an earlier process may have had the number
+			seen[same] = true
+			prometheus.WrapRegistererWith(labels, registry).MustRegister(undescribed{prom.NewCollector(source, cfg)})
+		}
+	}
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newPatient(w), r)
+}
+
+// undescribed is one of several collectors of the same metrics, which differ in the values of
+// their labels: a registry takes only one that says what it will give.
+type undescribed struct{ prometheus.Collector }
+
+func (undescribed) Describe(chan<- *prometheus.Desc) {}

@@ -1,0 +1,62 @@
+package replay_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+)
+
+// TestPendingBlocks replays a program whose blocks other streams keep busy: it takes what it took.
+func TestPendingBlocks(t *testing.T) {
+	for name, events := range map[string]int{"whole history": 0, "torn history": 6, "only pending": 3} {
+		t.Run(name, func(t *testing.T) {
+			tr, _ := exporttest.Streams(t, tracker.Config{MaxEvents: events})
+			r := tr.Record()
+			cfg, err := replay.Recorded(r)
+			require.NoError(t, err)
+			got, err := replay.Run(r, cfg)
+			require.NoError(t, err)
+			assert.True(t, got.Fits)
+			assert.Nil(t, got.Gap)
+			if events == 0 {
+				assert.Equal(t, peaks(got.Recorded), peaks(got.Levels))
+			}
+			assert.Equal(t, got.Recorded.PeakReserved, got.PeakReserved)
+		})
+	}
+}
+
+// TestPendingBlocksWhenMemoryIsShort: an allocator that runs out waits for other streams. On a device
+// where two batches fit, the third waits for the first.
+func TestPendingBlocksWhenMemoryIsShort(t *testing.T) {
+	device, err := sim.New(sim.Config{})
+	require.NoError(t, err)
+	tr := exporttest.New(t, tracker.Config{Device: device})
+	for range 6 {
+		b, err := tr.AllocOn(1, alloc.Shape{20 << 20}, alloc.Uint8, tracker.Input)
+		require.NoError(t, err)
+		require.NoError(t, device.Queue(sim.Work{Stream: 2, Ptr: b.Ptr(), Size: b.Bytes(), Time: time.Second}))
+		require.NoError(t, b.FreeOn(2))
+	}
+	r := tr.Record()
+	require.Equal(t, 120*alloc.MiB, r.Snapshot.Pending)
+	for allocator, most := range map[replay.Allocator]alloc.Bytes{replay.Cache: 120 * alloc.MiB, replay.Expandable: 120 * alloc.MiB, replay.Driver: 20 * alloc.MiB} {
+		got, err := replay.Run(r, replay.Config{Allocator: allocator})
+		require.NoError(t, err)
+		assert.Equal(t, most, got.PeakReserved, "%v", allocator)
+		got, err = replay.Run(r, replay.Config{Allocator: allocator, Memory: 50 * alloc.MiB})
+		require.NoError(t, err)
+		assert.True(t, got.Fits, "%v", allocator)
+		found, err := replay.Smallest(r, replay.Config{Allocator: allocator})
+		require.NoError(t, err)
+		assert.Equal(t, 20*alloc.MiB, found.Smallest, "%v", allocator)
+	}
+}
