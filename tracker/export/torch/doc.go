@@ -12,7 +12,8 @@
 // Blocks are the live buffers and the cached memory between them; events are the
 // history. The page cannot show a buffer outside of every segment, so memory that is in no
 // segment of the cache (registered by other code, or of a tracker without a
-// cache) gets a segment of its own, from its allocation to its free. A block that lies
+// cache) gets a segment of its own, from its allocation to its free. Sections are
+// annotations. A block that lies
 // within another, as part of a registered arena, stands in the events only. A mark is an
 // event "snapshot". The page hides frames whose function has "_start" in its
 // name or whose path has "/Register".
