@@ -8,7 +8,8 @@
 // with the peak and what was live then; the call stacks that hold it as a flame graph; the live
 // buffers; the cache's segments and what keeps each of them; lost buffers, leak
 // suspects and sections, where there are any; and the marks, each with its table of what grew
-// and fell. Everything works with the keyboard.
+// and fell. Everything works with the keyboard. A record of several devices has a page of each, of
+// which one is shown; the first 32 can be chosen.
 //
 // # What is counted
 //
