@@ -3,6 +3,8 @@ package alloc
 import (
 	"cmp"
 	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 var (
@@ -19,7 +21,8 @@ func NewCache(dev Device, cfg CacheConfig) *Cache {
 	}
 	c := &Cache{
 		dev:    dev,
-		device: fmt.Sprintf("%s %d", dev.Name(), dev.Ordinal()),
+		device: text.Line(fmt.Sprintf("%s %d", dev.Name(), dev.Ordinal())),
+		memory: MemoryOf(dev),
 		events: eventQueue{tell: cfg.OnSegment},
 	}
 	c.live = newTable(&c.blocks)
@@ -41,11 +44,12 @@ func (c *Cache) Alloc(n Bytes) (Ptr, error) {
 	return p, err
 }
 
-// AllocSized is Alloc, and returns the size of the block too.
+// AllocSized is Alloc, and returns the size of the block too. The errors are those of Alloc.
 func (c *Cache) AllocSized(n Bytes) (p Ptr, allocated Bytes, err error) { return c.AllocOn(n, 0) }
 
-// AllocOn is AllocSized for work on a stream. When the block is freed, only requests for
-// the same stream can have it, until the driver has had its segment back.
+// AllocOn is AllocSized for work on a stream. When the block is freed, only requests for the
+// same stream can have it, until the driver has had its segment back. The errors are those of
+// Alloc.
 func (c *Cache) AllocOn(n Bytes, s Stream) (p Ptr, allocated Bytes, err error) {
 	if n < 0 {
 		return 0, 0, &SizeError{Requested: n, Reason: "negative"}
@@ -83,7 +87,7 @@ func (c *Cache) Free(p Ptr) error {
 	return err
 }
 
-// MemInfo asks the driver. Free does not include what is cached.
+// MemInfo asks the driver. Free does not include what is cached. The error is the device's.
 func (c *Cache) MemInfo() (MemInfo, error) { return c.dev.MemInfo() }
 
 // Name returns the device's name.

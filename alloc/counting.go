@@ -105,7 +105,8 @@ func (d *CountingDevice) Free(p Ptr) error {
 	return nil
 }
 
-// Reserve gives addresses as Alloc does, of which there are enough.
+// Reserve gives addresses as Alloc does, of which there are enough. The error is *SizeError,
+// for a size that is no multiple of the chunk.
 func (d *CountingDevice) Reserve(n, chunk Bytes) (Ptr, error) {
 	if n <= 0 || chunk <= 0 || n%chunk != 0 {
 		return 0, &SizeError{Requested: n, Reason: fmt.Sprintf("no multiple of the chunk of %v", chunk)}
@@ -117,7 +118,7 @@ func (d *CountingDevice) Reserve(n, chunk Bytes) (Ptr, error) {
 	return p, nil
 }
 
-// Release does nothing: addresses are not given again.
+// Release does nothing: addresses are not given again. The error is always nil.
 func (d *CountingDevice) Release(Ptr) error { return nil }
 
 // Map counts n bytes as taken. The error is *OutOfMemoryError.
@@ -130,7 +131,7 @@ func (d *CountingDevice) Map(_ Ptr, n Bytes) error {
 	return nil
 }
 
-// Unmap counts n bytes as given back.
+// Unmap counts n bytes as given back. The error is always nil.
 func (d *CountingDevice) Unmap(_ Ptr, n Bytes) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +147,7 @@ func (d *CountingDevice) Counts() DeviceCounts {
 	return d.counts
 }
 
-// MemInfo returns what is left, and the size.
+// MemInfo returns what is left, and the size. The error is always nil.
 func (d *CountingDevice) MemInfo() (MemInfo, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -119,6 +119,13 @@ type Copier interface {
 	CopyToHost(dst []byte, src Ptr) error
 }
 
+// Filler is a Device that can fill its memory.
+type Filler interface {
+	// Fill queues on a stream that n bytes at p, inside one allocation, become a value; it does
+	// not wait.
+	Fill(p Ptr, n Bytes, value byte, s Stream) error
+}
+
 // Timer is a Device that can time an interval of its own work.
 type Timer interface {
 	// StartInterval marks the interval's beginning behind the work queued so far.

@@ -3,6 +3,8 @@ package alloc
 import (
 	"errors"
 	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // InUseError says that a cache was closed with blocks in callers' hands.
@@ -13,7 +15,7 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("close cache on %s: blocks still in use: %d, of %v together: free them first", e.Device, e.Blocks, e.Bytes)
+	return fmt.Sprintf("close cache on %s: blocks still in use: %d, of %v together: free them first", text.Line(e.Device), e.Blocks, e.Bytes)
 }
 
 // fromDriver allocates from memory that the driver is asked for; enter may be nil.
@@ -159,10 +161,7 @@ func (c *Cache) giveBack() (given Bytes, err error) {
 	if c.expands() {
 		given, err = c.tuning.expandable.giveBack()
 	} else {
-		c.mu.Lock()
-		leaving := c.detachFree(func(id) bool { return true })
-		c.mu.Unlock()
-		given, err = c.give(leaving)
+		given, err = c.give(c.detachFree(func(id) bool { return true }))
 	}
 	return given, errors.Join(pendingErr, err)
 }

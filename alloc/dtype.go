@@ -100,9 +100,9 @@ func (d DType) Safetensors() string {
 	return dtypes[d].safetensors
 }
 
-// ParseDType reads any of the spellings of PyTorch ("torch.float32", "half"),
-// NumPy ("<f4", "float32") and safetensors ("F32"). Where PyTorch and NumPy
-// mean different types by one word ("int", "float"), it is PyTorch's.
+// ParseDType reads any of the spellings of PyTorch ("torch.float32", "half"), NumPy ("<f4",
+// "float32") and safetensors ("F32"). Where PyTorch and NumPy mean different types by one word
+// ("int", "float"), it is PyTorch's. Any other name is an error.
 func ParseDType(name string) (DType, error) {
 	if d, ok := dtypeByName[strings.TrimPrefix(name, "torch.")]; ok {
 		return d, nil

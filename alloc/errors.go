@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Errors that a caller may act on, for errors.Is.
@@ -41,7 +43,7 @@ type OutOfMemoryError struct {
 // and so what may help, is for whoever keeps a ledger to say.
 func (e *OutOfMemoryError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "alloc %v on %s: %v", e.Requested, e.Device, ErrOutOfMemory)
+	fmt.Fprintf(&b, "alloc %v on %s: %v", e.Requested, text.Line(e.Device), ErrOutOfMemory)
 	sep := ": "
 	for _, field := range []struct {
 		name  string

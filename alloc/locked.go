@@ -46,7 +46,7 @@ func (l Locked) AllocOn(n Bytes, s Stream, owner Owner) (p Ptr, allocated Bytes,
 	return b.ptr, b.size, true
 }
 
-// RecordStream is Cache.RecordStream.
+// RecordStream is Cache.RecordStream. The errors are the same.
 func (l Locked) RecordStream(p Ptr, s Stream) error { return l.c.recordStream(p, s) }
 
 // Pending reports whether there are pending blocks.
@@ -89,7 +89,7 @@ func (c *Cache) AllocOwned(n Bytes, enter func(p Ptr, allocated Bytes) (Owner, e
 	return c.AllocOwnedOn(n, 0, enter)
 }
 
-// AllocOwnedOn is AllocOwned for work on a stream.
+// AllocOwnedOn is AllocOwned for work on a stream. The errors are those of AllocOwned.
 func (c *Cache) AllocOwnedOn(n Bytes, s Stream, enter func(p Ptr, allocated Bytes) (Owner, error)) error {
 	if n < 0 {
 		return &SizeError{Requested: n, Reason: "negative"}

@@ -13,6 +13,7 @@ import (
 type Cache struct {
 	dev    Device
 	device string // its name and ordinal, for errors
+	memory Memory // that it gives
 
 	// driver is held while the driver is asked for segments or given them
 	// back, and is taken before mu. mu guards everything below, and is never

@@ -32,6 +32,16 @@ type Attention struct {
 	masks     int  // kinds of layers that have masks of their own; 0 means 1
 	lateNorm  bool // the norms are those of OLMo 2
 	paired    bool // rotation is that of pairs of elements, by tables of half their number
+
+	headNorm func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
+	clipped  bool                        // queries, keys and values are bounded in place
+	copied   bool                        // queries, keys and values are made contiguous
+	spread   bool                        // keys and values are repeated for each query head when they are copied
+	masked   bool                        // the kernel is given a mask always
+	biased   bool                        // it is given a mask of each head, which all layers have together
+	scaled   bool                        // queries are multiplied before the kernel
+	batched  bool                        // attention is Bloom's, of three-dimensional products
+	window   int                         // of sliding window attention; 0 for none
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -46,9 +56,9 @@ const (
 
 // attentionNames are the names of the projections where they are not those of
 // Llama's modules, and "" for an output that is not projected.
-type attentionNames struct{ q, k, v, packed, out string }
+type attentionNames struct{ q, k, v, packed, out, qNorm, kNorm string }
 
-var llamaAttention = &attentionNames{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"}
+var llamaAttention = &attentionNames{q: "q_proj", k: "k_proj", v: "v_proj", packed: "qkv_proj", out: "o_proj"}
 
 func (l Attention) size() int {
 	if l.HeadSize != 0 || l.Heads == 0 {
@@ -97,8 +107,8 @@ func (l Attention) Declare(d *Declaration) {
 		d.Layer(n.v, narrow)
 	}
 	if l.QKNorm != NoQKNorm {
-		d.Layer("q_norm", l.qkNorm(l.Heads))
-		d.Layer("k_norm", l.qkNorm(kv))
+		d.Layer(or(n.qNorm, "q_norm"), l.qkNorm(l.Heads))
+		d.Layer(or(n.kNorm, "k_norm"), l.qkNorm(kv))
 	}
 	if n.out != "" {
 		d.Layer(n.out, out)
@@ -117,11 +127,19 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	size := l.size()
+	size, kv := l.size(), or(l.KVHeads, l.Heads)
+	if l.copied {
+		if q, k, v, err = l.copies(t, q, k, v); err != nil {
+			return Tensor{}, err
+		}
+		if l.spread {
+			kv = l.Heads
+		}
+	}
 	switch {
 	case l.paired:
 		if q, err = rotatePairs(t, q, l.Heads, size, size/2); err == nil {
-			k, err = rotatePairs(t, k, or(l.KVHeads, l.Heads), size, size/2)
+			k, err = rotatePairs(t, k, kv, size, size/2)
 		}
 	case l.Rotary:
 		rotated := or(l.RotaryDim, size)
@@ -129,15 +147,21 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 			k, err = rotate(t, k, size, rotated, or(l.rotations, 1))
 		}
 	}
+	if err == nil && l.scaled {
+		q, err = multiple{}.Forward(t, q)
+	}
 	if err != nil {
 		return Tensor{}, err
 	}
 	var y Tensor
-	if l.Eager || l.Capped || l.Sinks {
+	switch {
+	case l.batched:
+		y, err = batched(t, q, k, v, l.Heads, size, l.Dropout)
+	case l.Eager || l.Capped || l.Sinks:
 		by := eager{l.Heads, size, or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}
 		y, err = by.attend(t, q, k, v)
-	} else {
-		y, err = attend(t, q, k, v, l.Heads, size, l.Plain, l.Dropout)
+	default:
+		y, err = l.kernel(t, q, k, v)
 	}
 	if err == nil && l.joined {
 		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
@@ -169,28 +193,55 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 	}
 	kv := or(l.KVHeads, l.Heads)
 	if q, err = t.Call(n.q, wide, x); err == nil && !l.shifted {
-		q, err = l.normalise(t, "q_norm", q, l.Heads)
+		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
 	}
 	if err == nil {
 		k, err = t.Call(n.k, narrow, x)
 	}
 	if err == nil && !l.shifted {
-		k, err = l.normalise(t, "k_norm", k, kv)
+		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
 	}
 	if err == nil {
 		v, err = t.Call(n.v, narrow, x)
 	}
 	if err == nil && l.shifted { // Gemma projects first
-		if q, err = l.normalise(t, "q_norm", q, l.Heads); err == nil {
-			k, err = l.normalise(t, "k_norm", k, kv)
+		if q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads); err == nil {
+			k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
+		}
+	}
+	if err != nil || !l.clipped {
+		return q, k, v, err
+	}
+	for _, x := range []*Tensor{&q, &k, &v} {
+		if *x, err = keepInput(t, *x, true); err != nil {
+			return q, k, v, err
 		}
 	}
 	return q, k, v, err
 }
 
+// copies makes queries, keys and values contiguous, heads before the length.
+func (l Attention) copies(t *Tape, q, k, v Tensor) (Tensor, Tensor, Tensor, error) {
+	for _, x := range []*Tensor{&q, &k, &v} {
+		shape := x.Shape
+		if l.spread {
+			shape = q.Shape
+		}
+		y, err := t.Op(Op{In: []Tensor{*x}, Shape: shape})
+		if err != nil {
+			return q, k, v, err
+		}
+		*x = y
+	}
+	return q, k, v, nil
+}
+
 // qkNorm is the norm of so many heads.
-func (l Attention) qkNorm(heads int) RMSNorm {
+func (l Attention) qkNorm(heads int) Layer {
 	size := l.size()
+	if l.headNorm != nil {
+		return l.headNorm(heads, size)
+	}
 	if l.QKNorm == NormAllHeads {
 		size *= min(heads, maxField)
 	}
@@ -205,7 +256,7 @@ func (l Attention) normalise(t *Tape, name string, x Tensor, heads int) (Tensor,
 	flat, err := x.Shape, error(nil)
 	if l.QKNorm == NormHeads {
 		seen := alloc.Shape{flat[0], flat[1], heads, l.size()}
-		if l.shifted {
+		if _, before := l.qkNorm(heads).(eachHead); l.shifted || before {
 			seen = alloc.Shape{flat[0], heads, flat[1], l.size()}
 		}
 		x, err = t.Op(Op{In: []Tensor{x}, Shape: seen, View: true})

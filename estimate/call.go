@@ -7,8 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Call runs a part of the layer that is being called, under the name that the
-// layer declared it by.
+// Call runs a part of the layer that is being called, under the name that the layer declared
+// it by. The error is a *LayerError, the part's own, or says that the part was not declared.
 func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
 	l = unwrap(l)
 	module, declared, at := t.declared(name)

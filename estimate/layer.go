@@ -102,6 +102,7 @@ func (e *LayerError) Error() string {
 	return text
 }
 
+// Unwrap returns the error beneath, if there is one.
 func (e *LayerError) Unwrap() error { return e.Err }
 
 // kindOf is the name that a layer's rows carry: its type's, or what its Kind

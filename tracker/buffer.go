@@ -11,8 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Buffer is a piece of device memory that a MemTracker gave out. Its methods may
-// be called from any goroutine.
+// Buffer is device memory that a MemTracker allocated. Its methods may be called from any
+// goroutine.
 type Buffer struct {
 	tracker   *MemTracker
 	group     *group // kind, shape, dtype
@@ -147,7 +147,7 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 		return // the ledger is gone, the memory is not
 	}
 	c := t.ledger.cells.At(r.cell)
-	if here != 0 || c.Section != noPath {
+	if (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
 		t.sections.freed(here, c.Section, 1, c.each)
 	}
 	now = t.history.moment(now)
@@ -157,7 +157,7 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 
 // unleave undoes leave for a record whose memory could not be freed.
 func (t *MemTracker) unleave(r *record, here goroutine, now time.Duration) {
-	if c := t.ledger.cells.At(r.cell); here != 0 || c.Section != noPath {
+	if c := t.ledger.cells.At(r.cell); (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
 		t.sections.freed(here, c.Section, -1, c.each)
 	}
 	t.note(r, t.history.moment(now), snapshot.FreeFailed)
@@ -166,25 +166,28 @@ func (t *MemTracker) unleave(r *record, here goroutine, now time.Duration) {
 // Ptr returns the buffer's address on the device.
 func (b *Buffer) Ptr() alloc.Ptr { return b.ptr }
 
-// Shape returns the shape it was allocated with; the caller must not write to it.
+// Shape returns the shape of the allocation; the caller must not write to it.
 func (b *Buffer) Shape() alloc.Shape { return b.group.Shape }
 
-// DType returns the type of its elements.
+// DType returns the element type.
 func (b *Buffer) DType() alloc.DType { return b.group.DType }
 
-// Kind returns what it is for.
+// Kind returns the purpose that Alloc was called with.
 func (b *Buffer) Kind() Kind { return b.group.Kind }
 
-// Bytes returns the memory that was asked for.
+// Memory returns what kind of memory the buffer is in.
+func (b *Buffer) Memory() alloc.Memory { return b.group.Memory }
+
+// Bytes returns the requested bytes.
 func (b *Buffer) Bytes() alloc.Bytes { return b.group.Each }
 
-// Allocated returns the memory that the device took for it, after rounding.
+// Allocated returns the size of the buffer on the device, after rounding.
 func (b *Buffer) Allocated() alloc.Bytes { return b.allocated }
 
-// Stack returns the calls that led to the allocation.
+// Stack returns the call stack of the allocation.
 func (b *Buffer) Stack() snapshot.Stack { return b.tracker.stacks.Stack(b.stack) }
 
-// Label returns the name that SetLabel gave; "" once the buffer is freed.
+// Label returns the name that SetLabel set. It is empty once the buffer is freed.
 func (b *Buffer) Label() string {
 	b.tracker.mu.Lock()
 	defer b.tracker.mu.Unlock()
@@ -194,8 +197,8 @@ func (b *Buffer) Label() string {
 	return ""
 }
 
-// SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". A buffer
-// that is freed has no name.
+// SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". It has no effect on a
+// freed buffer.
 func (b *Buffer) SetLabel(label string) {
 	b.tracker.mu.Lock()
 	defer b.tracker.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Profile returns what the sections that have ended came to, by path, in the
-// order of a tree. It waits until the device has done their work.
+// Profile returns the sections that have ended, added up by path, in the order of a tree. It
+// waits until the device has done their work.
 func (t *MemTracker) Profile() *Profile {
 	if t.closed.Load() {
 		t.usedAfterClose("Profile")

@@ -9,16 +9,26 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Register enters memory that other code allocated on the tracker's device in
-// the ledger, with the caller's stack: an arena, a framework's engine, a C
-// library. The memory stays theirs; they call Unregister before they free it.
-// An address that is live already is ErrDuplicatePtr, 0 is alloc.ErrUnknownPtr.
-func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+// Register enters memory that other code allocated on the tracker's device, such as an arena
+// or a C library's buffer, with the caller's call stack. The other code still owns it, and
+// calls Unregister before it frees it. The error is ErrDuplicatePtr if the address is already
+// live, alloc.ErrUnknownPtr if it is 0, a *alloc.ShapeError if the shape or type is not valid,
+// and alloc.ErrClosed after Close.
+//
+// The option InMemory names another kind of memory than the device's own, the host's too:
+//
+//	err := tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(alloc.PinnedMemory))
+func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
 	stack := snapshot.StackID(t.stacks.table.Capture(1))
 	x, err := snapshot.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return fmt.Errorf("register %v: %w", ptr, err)
 	}
+	about, err := newRegistration(opts)
+	if err != nil {
+		return fmt.Errorf("register %v: %w", ptr, err)
+	}
+	x.Memory = about.memory
 	if ptr == 0 {
 		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
 	}
@@ -35,6 +45,7 @@ func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DTyp
 	r.ptr, r.foreign = ptr, true
 	t.enter(r, cell, x.Each, in, now, snapshot.Registered)
 	t.ledger.addresses.Add(uint64(ptr), id)
+	t.ledger.label(id, r, about.label)
 	return nil
 }
 
@@ -67,18 +78,18 @@ func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
 	return 0
 }
 
-// Unregister takes an address that Register entered out of the ledger. Call it
-// before the memory is freed: from then on the driver may give the address to
-// somebody else. Any other address is alloc.ErrUnknownPtr.
+// Unregister removes an address that Register entered. Call it before the memory is freed,
+// because the driver may then give the address to another goroutine. The error is
+// alloc.ErrUnknownPtr for any other address, and alloc.ErrClosed after Close.
 func (t *MemTracker) Unregister(ptr alloc.Ptr) error {
 	_, err := t.withdraw(ptr)
 	return err
 }
 
-// Withdraw is Unregister for a free whose outcome is known later. If the free
-// failed, call putBack, once: it enters the memory again with all that was known
-// of it. Its error is ErrDuplicatePtr if the address was registered or allocated
-// anew meanwhile: then it stays the new owner's.
+// Withdraw is Unregister for a free whose outcome is known later. If the free failed, call
+// putBack once: it enters the memory again with everything that was known of it. The error of
+// putBack is ErrDuplicatePtr if the address was registered or allocated again in between; it
+// then belongs to the new owner. The errors of Withdraw are those of Unregister.
 func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
 	w, err := t.withdraw(ptr)
 	if err != nil {
@@ -87,10 +98,10 @@ func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
 	return func() error { return t.restore(w) }, nil
 }
 
-// Release is Unregister, then free, and Register again with all that was known
-// of the memory if free fails or panics. Its error is free's, joined with
-// Withdraw's putBack's; or Unregister's, and then free was not called: the
-// address is not the ledger's, or the tracker is closed.
+// Release calls Unregister and then free. If free fails or panics, it enters the memory again
+// with everything that was known of it. The error is free's, joined with that of Withdraw's
+// putBack. If it is Unregister's, because the address is not in the ledger or the tracker is
+// closed, free was not called.
 func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) (err error) {
 	w, err := t.withdraw(ptr)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Data returns what the section measured; of an open one, what it has so far. It
-// waits until the device has done what was queued on it in an ended section.
+// Data returns what the section measured, or what it has measured so far if it is open. For an
+// ended section it waits until the device has done the work that was queued in it.
 func (s *Section) Data() snapshot.SectionData {
 	m, done := s.completed()
 	if !done {

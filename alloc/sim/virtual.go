@@ -96,7 +96,7 @@ func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	if err != nil {
 		return fmt.Errorf("unmap %v at %v on %v: %w", n, p, d, err)
 	}
-	d.streams.drain()
+	d.memory.write(d.streams.drain())
 	for i := range chunks {
 		delete(r.mapped, first+i)
 	}

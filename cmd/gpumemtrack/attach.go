@@ -24,6 +24,7 @@ type attachOptions struct {
 	every     time.Duration
 	json      bool
 	libraries []string
+	functions []string
 	command   []string
 }
 
@@ -62,7 +63,21 @@ for large segments now and then: torch.cuda.memory._snapshot tells what is in th
 	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 is none but the last")
 	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
 	flags.StringArrayVar(&o.libraries, "library", nil, "a `FILE` of libcuda to watch; may be repeated (default: what a program here would load)")
+	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch in place of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)'; may be repeated")
 	return cmd
+}
+
+// config is what the library is told.
+func (o attachOptions) config() (cfg attach.Config, err error) {
+	cfg.Libraries = o.libraries
+	for _, text := range o.functions {
+		pair, err := attach.ParsePair(text)
+		if err != nil {
+			return cfg, usageError("attach: --functions: %v", err)
+		}
+		cfg.Functions = append(cfg.Functions, pair)
+	}
+	return cfg, nil
 }
 
 // check finds what is wrong with the options before anything is begun.
@@ -94,9 +109,14 @@ func (a *app) attach(o attachOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
 	driver := openAttachDriver()
 	defer driver.close()
-	w, err := attach.New(attach.Config{Libraries: o.libraries, Driver: driver})
+	cfg.Driver = driver
+	w, err := attach.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -125,7 +145,7 @@ func (a *app) attach(o attachOptions) (err error) {
 
 // attachTo watches a process until it ends, or Ctrl+C.
 func (a *app) attachTo(w *attach.Watcher, o attachOptions) error {
-	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals...)
+	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals()...)
 	defer cancel()
 	if err := w.Watch(o.pid); err != nil {
 		return err

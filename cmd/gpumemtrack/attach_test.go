@@ -171,6 +171,7 @@ func TestAttachSaysWhatIsWrong(t *testing.T) {
 		"name a process with --pid, or a command": {},
 		"not both":                             {"--pid", "1", "--", "true"},
 		"write -- before":                      {"true"},
+		"want LIBRARY:ALLOC,FREE":              {"--functions", "libpool.so", "--", "true"},
 		"cannot be negative":                   {"--every", "-1s", "--", "true"},
 		"want a name that ends in .dump.json":  {"-o", "a.png", "--", "true"},
 		"cannot run \"there-is-no-such\"":      {"--", "there-is-no-such"},

@@ -57,7 +57,7 @@ func (a *app) demo(o demoOptions) (err error) {
 		Source: nvml.Over(gpu), Interval: nvml.MinInterval,
 		Files: []string{filepath.Join(o.dir, "memory.jsonl")}, Overwrite: o.force,
 	}
-	if err := rehearse(cfg, charts); err != nil {
+	if err := rehearse(&cfg, charts); err != nil {
 		return err
 	}
 	rec, err := nvml.NewRecorder(cfg)

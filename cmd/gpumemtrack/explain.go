@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 )
 
@@ -19,7 +18,7 @@ func explainCommand(a *app) *cobra.Command {
 		Long: `Explain, for a dump or a memory snapshot of PyTorch, what reserved memory is for, to the byte: what
 rounding costs, what the cache would give back, and what is stuck between buffers, with the lines of
 code that keep it. What other settings, or another order, would have saved is found by replaying the
-history; see gpumemtrack replay. FILE may be the URL of a live page.
+history; see gpumemtrack replay. FILE may be the URL of a live page, or - for standard input.
 
 Of a directory, or a pattern in quotes, such as the dumps of the ranks of a run, a table has all
 processes, most stuck first; then the first of them is explained. Of several dumps of one
@@ -29,10 +28,10 @@ process the latest counts.`,
   gpumemtrack explain ranks/`,
 		Args: exactly(1, "the file of a dump or a memory snapshot of PyTorch"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if paths, err := files.Expand(args[0]); err == nil && (len(paths) > 1 || paths[0] != args[0]) {
+			if paths, err := expand(args[0]); err == nil && (len(paths) > 1 || paths[0] != args[0]) {
 				return a.explainRanks(args[0], paths, device, atPeak, asJSON)
 			}
-			r, err := openRecord(args[0], device)
+			r, err := a.openRecord(args[0], device)
 			if err != nil {
 				return err
 			}

@@ -36,7 +36,7 @@ type explained struct {
 
 // explainRanks explains many files: in a table, and the one with most stuck memory in full.
 func (a *app) explainRanks(word string, paths []string, device int, atPeak, asJSON bool) error {
-	all, passed, err := explainAll(paths, device, atPeak)
+	all, passed, err := a.explainAll(paths, device, atPeak)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (a *app) explainRanks(word string, paths []string, device int, atPeak, asJS
 	fmt.Fprintln(a.stdout)
 	a.explainTable(all)
 	most := all[0]
-	r, err := openRecord(most.File, device)
+	r, err := a.openRecord(most.File, device)
 	if err != nil {
 		return err
 	}
@@ -70,9 +70,9 @@ func (a *app) explainRanks(word string, paths []string, device int, atPeak, asJS
 
 // explainAll explains files, most stuck first. It keeps the sums only, however large
 // the files are. What is no dump counts as passed over.
-func explainAll(paths []string, device int, atPeak bool) (all []explained, passed int, err error) {
+func (a *app) explainAll(paths []string, device int, atPeak bool) (all []explained, passed int, err error) {
 	found, errs := make([]explained, len(paths)), make([]error, len(paths))
-	atATime(len(paths), func(i int) { found[i], errs[i] = explainOne(paths[i], device, atPeak) })
+	atATime(len(paths), func(i int) { found[i], errs[i] = a.explainOne(paths[i], device, atPeak) })
 	for i, err := range errs {
 		switch {
 		case err == nil:
@@ -88,8 +88,8 @@ func explainAll(paths []string, device int, atPeak bool) (all []explained, passe
 	return all, passed, nil
 }
 
-func explainOne(path string, device int, atPeak bool) (explained, error) {
-	r, err := openRecord(path, device)
+func (a *app) explainOne(path string, device int, atPeak bool) (explained, error) {
+	r, err := a.openRecord(path, device)
 	if err != nil {
 		return explained{}, err
 	}
@@ -140,7 +140,7 @@ func (e explained) row(name string) table.Row {
 // explainTable prints the first processes, the sum of the others and that of all.
 func (a *app) explainTable(all []explained) {
 	const most = 20
-	t := memoryTable(a.stdout, "Process", "Reserved", "Requested", "Rounding", "Pending", "Releasable", "Stuck")
+	t := memoryTable("Rounding", "Process", "Reserved", "Requested", "Rounding", "Pending", "Releasable", "Stuck")
 	var others, sum explained
 	for i, e := range all {
 		sum.add(e)
@@ -154,7 +154,7 @@ func (a *app) explainTable(all []explained) {
 		t.AppendRow(others.row(fmt.Sprintf("%d more", len(all)-most)))
 	}
 	t.AppendFooter(sum.row("all"))
-	t.Render()
+	fmt.Fprint(a.stdout, t.fitted(widthOf(a.stdout)))
 }
 
 func (e *explained) add(other explained) {

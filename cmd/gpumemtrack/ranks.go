@@ -24,16 +24,16 @@ type ranks struct {
 
 // readRanks reads all files that the words name. A file that a directory or a pattern has,
 // and that is no snapshot, is passed over.
-func readRanks(limit alloc.Bytes, words ...string) (*ranks, error) {
+func (a *app) readRanks(limit alloc.Bytes, words ...string) (*ranks, error) {
 	r := new(ranks)
 	for _, word := range words {
-		paths, err := files.Expand(word)
+		paths, err := expand(word)
 		if err != nil {
 			return nil, err
 		}
 		named := len(paths) == 1 && paths[0] == word
 		r.file = named && len(words) == 1
-		read, errs := readAll(paths, limit)
+		read, errs := a.readAll(paths, limit)
 		for i, err := range errs {
 			switch {
 			case err == nil:
@@ -52,11 +52,19 @@ func readRanks(limit alloc.Bytes, words ...string) (*ranks, error) {
 	return r, nil
 }
 
+// expand returns the files that a word names; a URL and - name one each.
+func expand(word string) ([]string, error) {
+	if word == "-" || isURL(word) {
+		return []string{word}, nil
+	}
+	return files.Expand(word)
+}
+
 // readAll reads files.
-func readAll(paths []string, limit alloc.Bytes) ([]*export.Usage, []error) {
+func (a *app) readAll(paths []string, limit alloc.Bytes) ([]*export.Usage, []error) {
 	read, errs := make([]*export.Usage, len(paths)), make([]error, len(paths))
 	atATime(len(paths), func(i int) {
-		f, err := files.OpenWithin(paths[i], limit)
+		f, err := a.open(paths[i], limit)
 		if errs[i] = err; err == nil {
 			read[i] = f.Usage
 		}

@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 	return text + e.Reason + ": " + e.Err.Error()
 }
 
-// Unwrap returns what lies beneath.
+// Unwrap returns the error beneath.
 func (e *Error) Unwrap() error { return e.Err }
 
 // atTensor is an Error at a tensor.

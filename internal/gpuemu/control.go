@@ -47,12 +47,13 @@ type (
 	}
 	sharedState struct {
 		magic, devices            uint32
-		lost, _                   uint32
+		lost, held                uint32
 		memory, reserved, context uint64
 		mig                       uint64
 		name                      [80]byte
 		faults                    [16]sharedFault
 		processes                 [256]sharedProcess
+		base, advanced            uint64
 	}
 )
 

@@ -17,6 +17,9 @@ type Config struct {
 	// Libraries are the files of libcuda to probe. Nil is those that a program on this
 	// machine would find; others are found in what the processes have loaded.
 	Libraries []string
+	// Functions are watched in place of the driver's, for what an allocator inside a library
+	// does. The driver's then tell only of contexts.
+	Functions []Pair
 	// RingBytes is the room for events that were not read yet; it is rounded up to a power
 	// of two. An event with its call stack takes 664 bytes. 0 is 32 MiB.
 	RingBytes int
@@ -40,10 +43,11 @@ const (
 
 // Watcher watches processes. Its methods may be called from any goroutine.
 type Watcher struct {
-	cfg    Config
-	probes *probes
-	start  time.Time
-	clock  uint64 // of the events, at start
+	cfg       Config
+	functions []function
+	probes    *probes
+	start     time.Time
+	clock     uint64 // of the events, at start
 
 	mu      sync.Mutex
 	sources []*Source
@@ -59,7 +63,7 @@ type Watcher struct {
 	processes map[uint32]*process
 	births    map[uint32]birth
 	late      map[uint32]*earlier // of those that ran before they were watched; guarded by mu
-	ended     chan struct{}   // the reader has
+	ended     chan struct{}       // the reader has
 
 	libraries libraries
 }
@@ -83,15 +87,21 @@ func New(cfg Config) (*Watcher, error) {
 	if cfg.Driver == nil {
 		cfg.Driver = nobody{}
 	}
-	p, err := newProbes(cfg)
+	for _, pair := range cfg.Functions {
+		if err := pair.check(); err != nil {
+			return nil, fmt.Errorf("attach: %w", err)
+		}
+	}
+	functions := watched(cfg.Functions)
+	p, err := newProbes(cfg, functions)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	w := &Watcher{
-		cfg: cfg, probes: p, start: time.Now(), clock: monotonic(),
+		cfg: cfg, functions: functions, probes: p, start: time.Now(), clock: monotonic(),
 		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]*earlier), ended: make(chan struct{}),
 	}
-	w.libraries.init()
+	w.libraries.init(functions)
 	if err := w.probeFirst(); err != nil {
 		p.close()
 		return nil, fmt.Errorf("attach: %w", err)
@@ -110,8 +120,9 @@ func powerOfTwo(n int) int {
 }
 
 // Watch watches a process that runs, and those that it started or will start. What it
-// allocated before is not known but in sum, if Config.Driver tells: see Source.Before. Frees of
-// it are counted by Unknown.
+// allocated before is not known but in sum, if Config.Driver tells: see Source.Before. Frees
+// of it are counted by Unknown. The error says that there is no such process, or that it
+// cannot be watched.
 func (w *Watcher) Watch(pid int) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return fmt.Errorf("attach: there is no process %d", pid)
@@ -129,8 +140,9 @@ func (w *Watcher) Watch(pid int) error {
 	return w.find()
 }
 
-// Start calls start, which starts a process, such as the method of an *exec.Cmd, and
-// watches it from its first moment. Other processes that this program starts meanwhile are watched too.
+// Start calls start, which starts a process, such as the method of an *exec.Cmd, and watches
+// it from its first moment. Other processes that this program starts meanwhile are watched
+// too. The error is start's, or says that the process cannot be watched.
 func (w *Watcher) Start(start func() error) error {
 	if err := w.probes.watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
@@ -195,7 +207,7 @@ func (w *Watcher) apply(e *event) {
 		}
 		return
 	}
-	if int(e.function) >= len(functions) {
+	if int(e.function) >= len(w.functions) {
 		return
 	}
 	p := w.processes[e.pid]
@@ -360,7 +372,8 @@ func (w *Watcher) Record() *snapshot.Record {
 	return first
 }
 
-// Close takes the probes away. What the watcher and its sources know stays.
+// Close takes the probes away. What the watcher and its sources know stays. The error is
+// always nil, and a second Close does nothing.
 func (w *Watcher) Close() error {
 	w.mu.Lock()
 	if w.closed {

@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
+	"github.com/ianlancetaylor/demangle"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,21 +29,22 @@ type probes struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
 
-	multi           bool            // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
+	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
+	functions       []function
 	entries, leaves []*ebpf.Program // by index in functions; nil where there is none
 	tracepoints     []*ebpf.Program
 	links           []link.Link
 }
 
 // newProbes loads the programs. No library is probed yet.
-func newProbes(cfg Config) (p *probes, err error) {
+func newProbes(cfg Config, functions []function) (p *probes, err error) {
 	if info, err := os.Stat("/proc/self/ns/pid"); err == nil {
 		if stat, ok := info.Sys().(*unix.Stat_t); ok && stat.Ino != initialPIDs {
 			return nil, errors.New("this process does not see the machine's own process numbers: start the container with --pid=host")
 		}
 	}
 	_ = rlimit.RemoveMemlock() // kernels from 5.11 on need no more; others say so below
-	p = new(probes)
+	p = &probes{functions: functions}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -62,13 +64,13 @@ func newProbes(cfg Config) (p *probes, err error) {
 	p.reader.SetDeadline(time.Now().Add(lookEvery))
 	p.entries, p.leaves = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
 	for i, f := range functions {
-		if p.entries[i], err = load(ebpf.Kprobe, attach, p.maps.entry(i)); err != nil {
+		if p.entries[i], err = load(ebpf.Kprobe, attach, p.maps.entry(i, f)); err != nil {
 			return p, err
 		}
 		if f.effect.entryOnly() {
 			continue
 		}
-		if p.leaves[i], err = load(ebpf.Kprobe, attach, p.maps.leave(i)); err != nil {
+		if p.leaves[i], err = load(ebpf.Kprobe, attach, p.maps.leave(i, f)); err != nil {
 			return p, err
 		}
 	}
@@ -148,19 +150,23 @@ func (p *probes) watch(pid int) error {
 // forget takes a process out; those that it started stay.
 func (p *probes) forget(pid int) { p.maps.family.Delete(uint32(pid)) }
 
-// library probes the functions of a file of libcuda, for all processes that have it
-// loaded or will load it. It returns how many functions there were.
-func (p *probes) library(path string) (found int, err error) {
-	at, err := exported(path)
+// library probes the functions of a file, for all processes that have it loaded or will load
+// it: those of the driver, or of a library that Config.Functions names.
+func (p *probes) library(path, library string) error {
+	at, err := symbolOffsets(path, library != "")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	file, err := link.OpenExecutable(path)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	found := 0
 	seen := make(map[uint64]bool) // two names of one function are one
-	for i, f := range functions {
+	for i, f := range p.functions {
+		if f.library != library {
+			continue
+		}
 		var offsets []uint64
 		for _, name := range f.symbols {
 			if offset := at[name]; offset != 0 && !seen[offset] {
@@ -168,7 +174,10 @@ func (p *probes) library(path string) (found int, err error) {
 				offsets = append(offsets, offset)
 			}
 		}
-		if len(offsets) == 0 {
+		switch {
+		case len(offsets) == 0 && library != "":
+			return fmt.Errorf("%s has no function %s: it needs a symbol of that name, that is not inlined", path, f.symbols[0])
+		case len(offsets) == 0:
 			continue
 		}
 		found += len(offsets)
@@ -181,14 +190,14 @@ func (p *probes) library(path string) (found int, err error) {
 				continue
 			}
 			if err := p.probe(file, offsets, prog.Program, prog.atReturn); err != nil {
-				return found, fmt.Errorf("probe %v of %s: %w", f.symbols, path, explain(err))
+				return fmt.Errorf("probe %v of %s: %w", f.symbols, path, explain(err))
 			}
 		}
 	}
 	if found == 0 {
-		return 0, fmt.Errorf("%s has none of the driver's functions", path)
+		return fmt.Errorf("%s has none of the driver's functions", path)
 	}
-	return found, nil
+	return nil
 }
 
 // probe has a program run at the beginning or the return of functions.
@@ -218,14 +227,20 @@ func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Progr
 	return nil
 }
 
-// exported returns where in the file the functions are that a library exports.
-func exported(path string) (map[string]uint64, error) {
+// symbolOffsets returns where in the file the functions are that a library exports; if all,
+// also those that it does not, and under their names in C++ and Rust too.
+func symbolOffsets(path string, all bool) (map[string]uint64, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	symbols, err := f.DynamicSymbols()
+	if all {
+		if more, _ := f.Symbols(); more != nil { // stripped, if there are none
+			symbols, err = append(more, symbols...), nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -237,6 +252,9 @@ func exported(path string) (map[string]uint64, error) {
 		for _, seg := range f.Progs {
 			if seg.Type == elf.PT_LOAD && seg.Flags&elf.PF_X != 0 && seg.Vaddr <= s.Value && s.Value < seg.Vaddr+seg.Memsz {
 				at[s.Name] = s.Value - seg.Vaddr + seg.Off
+				if all {
+					at[demangle.Filter(s.Name, demangle.NoParams, demangle.NoTemplateParams)] = at[s.Name]
+				}
 			}
 		}
 	}

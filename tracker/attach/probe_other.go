@@ -10,13 +10,13 @@ import (
 // probes are not to be had here.
 type probes struct{}
 
-func newProbes(Config) (*probes, error) {
+func newProbes(Config, []function) (*probes, error) {
 	return nil, fmt.Errorf("it needs Linux on amd64 or arm64: this is %s on %s", runtime.GOOS, runtime.GOARCH)
 }
 
 func (*probes) watch(int) error             { return nil }
 func (*probes) forget(int)                  {}
-func (*probes) library(string) (int, error) { return 0, nil }
+func (*probes) library(_, _ string) error   { return nil }
 func (*probes) next(*event) error           { return errFlushed }
 func (*probes) flush() error                { return nil }
 func (*probes) lost() (count, since uint64) { return 0, 0 }

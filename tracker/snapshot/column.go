@@ -56,7 +56,7 @@ func (c *Column) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// ParseColumn reads a name that String writes.
+// ParseColumn reads a name that String writes. The error lists the names.
 func ParseColumn(name string) (Column, error) {
 	if i := slices.Index(columnNames[:], name); i >= 0 {
 		return Column(i), nil

@@ -21,6 +21,8 @@ type Change struct {
 	Kind  Kind        `json:"kind"`
 	DType alloc.DType `json:"dtype,omitempty"` // not valid where it is not known
 	Shape alloc.Shape `json:"shape"`           // shared: do not write
+	// Memory is what kind of memory the buffers are in.
+	Memory alloc.Memory `json:"memory,omitzero"`
 	Tally
 	// Sites are the lines of code that allocated the buffers that came and went,
 	// those in the direction of the whole change first, larger ones first. Their
@@ -44,11 +46,13 @@ func (d Delta) Len() int { return len(d.changes) }
 // IsZero reports whether nothing changed.
 func (d Delta) IsZero() bool { return len(d.changes) == 0 }
 
-// Sum returns the change of all groups together.
+// Sum returns the change of all groups in device memory together.
 func (d Delta) Sum() Tally {
 	var sum Tally
 	for _, c := range d.changes {
-		sum = sum.Add(c.Tally)
+		if !c.Memory.OnHost() {
+			sum = sum.Add(c.Tally)
+		}
 	}
 	return sum
 }
@@ -59,7 +63,7 @@ func (d Delta) Add(e Delta) Delta {
 	for _, changes := range [][]Change{d.changes, e.changes} {
 		for _, c := range changes {
 			for _, s := range c.Sites {
-				b.Add(c.Kind, c.DType, c.Shape, s.Frame, s.Tally)
+				b.Add(&Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, s.Frame, s.Tally)
 			}
 		}
 	}
@@ -93,13 +97,16 @@ func NewDeltaBuilder(n int) DeltaBuilder {
 	}
 }
 
-func (b *DeltaBuilder) Add(kind Kind, dtype alloc.DType, shape alloc.Shape, site Frame, t Tally) {
-	b.key = shape.Append(append(append(b.key[:0], kind...), 0, byte(dtype)))
+// Add adds a change of the buffers of x at a line of code. It keeps the shape of x; what
+// x.Each says does not count. Memory that a source does not tell is taken for the device's: so
+// a file of an earlier version can be compared.
+func (b *DeltaBuilder) Add(x *Tensor, site Frame, t Tally) {
+	b.key = x.appendKey(b.key[:0], cmp.Or(x.Memory, alloc.DeviceMemory))
 	i, ok := b.index[string(b.key)]
 	if !ok {
 		i = len(b.changes)
 		b.index[string(b.key)] = i
-		b.changes = append(b.changes, Change{Kind: kind, DType: dtype, Shape: shape})
+		b.changes = append(b.changes, Change{Kind: x.Kind, DType: x.DType, Memory: x.Memory, Shape: x.Shape})
 		if i < len(b.sites) {
 			b.changes[i].Sites = b.sites[i : i : i+1]
 		}
@@ -153,7 +160,7 @@ func (b *DeltaBuilder) Delta() Delta {
 	slices.SortFunc(changes, func(x, y Change) int {
 		return cmp.Or(
 			compareTally(false, x.Tally, y.Tally),
-			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape))
+			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape), cmp.Compare(x.Memory, y.Memory))
 	})
 	return Delta{changes: changes}
 }
@@ -209,7 +216,7 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("read delta: %w", err)
 	}
 	for i, c := range in.Changes {
-		if _, err := readTensor(c.Shape, c.DType, c.Kind, 0); err != nil {
+		if _, err := readTensor(c.Shape, c.DType, c.Kind, c.Memory, 0); err != nil {
 			return fmt.Errorf("read delta: change %d: %w", i, err)
 		}
 		var sum Tally

@@ -84,6 +84,7 @@ type Event struct {
 	Kind      Kind
 	Shape     alloc.Shape // shared: do not write
 	DType     alloc.DType
+	Memory    alloc.Memory
 	Section   string // its path; of a free, the section of the allocation
 	Stream    alloc.Stream
 	Span      uint64 // SectionBegan and SectionEnded: the same number for both of one section

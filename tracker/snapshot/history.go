@@ -80,7 +80,7 @@ func (h *History) public(seq uint64, e EventEntry) Event {
 		out.Allocated = e.Allocated
 	}
 	if g := e.Tensor; g != nil {
-		out.Kind, out.Shape, out.DType, out.Requested = g.Kind, g.Shape, g.DType, g.Each
+		out.Kind, out.Shape, out.DType, out.Memory, out.Requested = g.Kind, g.Shape, g.DType, g.Memory, g.Each
 	}
 	return out
 }

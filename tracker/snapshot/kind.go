@@ -43,7 +43,8 @@ func (k Kind) String() string {
 	return string(k)
 }
 
-// ParseKind reads a name: "Tensor" and "Unspecified" are Unspecified.
+// ParseKind reads a name: "Tensor" and "Unspecified" are Unspecified. A name that is empty,
+// too long or not printable is an error.
 func ParseKind(name string) (Kind, error) {
 	switch name {
 	case "Tensor", "Unspecified":

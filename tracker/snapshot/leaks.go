@@ -12,14 +12,15 @@ import (
 // Leak is what one call stack allocated of one kind, shape and dtype in one
 // section, and did not free.
 type Leak struct {
-	Kind    Kind        `json:"kind"`
-	DType   alloc.DType `json:"dtype"`
-	Shape   alloc.Shape `json:"shape"`   // shared: do not write
-	Section string      `json:"section"` // in which it was allocated; "" is outside of all
-	Stack   Stack       `json:"stack"`   // shared: do not write
-	Site    Frame       `json:"site"`    // the line of the user's code in Stack
-	Tally               // what is live
-	Lost    int64       `json:"lost_count"` // buffers of it that nobody can free any more; see LostPolicy
+	Kind    Kind         `json:"kind"`
+	DType   alloc.DType  `json:"dtype"`
+	Shape   alloc.Shape  `json:"shape"` // shared: do not write
+	Memory  alloc.Memory `json:"memory,omitzero"`
+	Section string       `json:"section"` // in which it was allocated; "" is outside of all
+	Stack   Stack        `json:"stack"`   // shared: do not write
+	Site    Frame        `json:"site"`    // the line of the user's code in Stack
+	Tally                // what is live
+	Lost    int64        `json:"lost_count"` // buffers of it that nobody can free any more; see LostPolicy
 }
 
 // String tells of the leak as goleak does of a goroutine: what, then the stack.
@@ -117,7 +118,7 @@ func (s *Snapshot) Leaks(opts ...LeakOption) []Leak {
 			i = len(leaks)
 			index[e.Site] = i
 			leaks = append(leaks, Leak{
-				Kind: a.Kind, DType: a.DType, Shape: a.Shape, Section: a.Section, Stack: a.Stack, Site: a.Site,
+				Kind: a.Kind, DType: a.DType, Shape: a.Shape, Memory: a.Memory, Section: a.Section, Stack: a.Stack, Site: a.Site,
 			})
 		}
 		leaks[i].Tally.add(1, a.Requested)

@@ -21,7 +21,7 @@ type LeftOut struct {
 	Unsited Unsited `json:"unsited,omitzero"`
 }
 
-// Unsited is the sum of call sites of which no more is known.
+// Unsited is the sum of call sites of which no more is known, but for those in host memory.
 type Unsited struct {
 	Live  Tally `json:"live"`  // now
 	Peak  Tally `json:"peak"`  // at the moment of most bytes of all
@@ -30,7 +30,7 @@ type Unsited struct {
 
 // Light enters what a light snapshot lacks.
 func (l *LeftOut) Light(s *Snapshot) {
-	l.Allocations = s.Live
+	l.Allocations = s.Live.Add(s.Memory.Host())
 	if s.Cache != nil {
 		l.Segments, l.SegmentBytes = s.Cache.Reserved.Count.Current, s.Cache.Reserved.Bytes.Current
 	}

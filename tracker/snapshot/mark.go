@@ -16,7 +16,8 @@ type Mark struct {
 	Levels
 }
 
-// Levels are the amounts of memory at an instant, in the words of package alloc.
+// Levels are the amounts of memory at an instant, in the words of package alloc. Those without
+// "Host" in their name are of the device's memory alone: host memory is never added to it.
 type Levels struct {
 	// Live is the live buffers by what was requested: "Total Tensor Used Memory".
 	Live Tally `json:"live"`
@@ -30,6 +31,12 @@ type Levels struct {
 	Registered alloc.Bytes `json:"registered_bytes"`
 	// Pending is the part of Reserved that was freed while other streams may still use it.
 	Pending alloc.Bytes `json:"pending_bytes,omitzero"`
+	// Memory splits the live buffers by the kind of their memory: those of Live, and those on
+	// the host.
+	Memory ByMemory `json:"memory,omitzero"`
+	// HostReserved is the host memory that the tracker's device holds, if it gives host memory,
+	// and what of it is registered.
+	HostReserved alloc.Bytes `json:"host_reserved_bytes,omitzero"`
 	// DriverUsed is what the driver says is in use, by all processes; it and
 	// DriverTotal are -1 if the driver did not say.
 	DriverUsed  alloc.Bytes `json:"driver_used_bytes"`
@@ -38,10 +45,10 @@ type Levels struct {
 
 // Untracked returns the device memory in use that the ledger does not explain:
 // the driver's context, libraries, other processes. It is -1, unknown, if the driver did
-// not say, or says less than the ledger has: of managed memory a driver counts only the pages on
-// the device, and some drivers count nothing.
+// not say, or says less than the ledger has. It is unknown too while there is managed memory,
+// of which a driver counts only the pages on the device, and does not say how many these are.
 func (l Levels) Untracked() alloc.Bytes {
-	if l.DriverUsed < 0 {
+	if l.DriverUsed < 0 || l.Memory[alloc.ManagedMemory].Bytes > 0 {
 		return -1
 	}
 	return max(-1, l.DriverUsed-l.Reserved-l.Registered)

@@ -27,8 +27,8 @@ type Head struct {
 	Device  string // the device's name
 	Ordinal int
 	Levels
-	Peak  Tally // the level of most bytes, and the buffers live then
-	Total Tally // all buffers ever
+	Peak  Tally // the level of most bytes, and the buffers live then; as Live, without host memory
+	Total Tally // all buffers ever, without those in host memory
 
 	// Events is how many events the history had seen: buffers allocated since
 	// have a Seq of at least that.
@@ -83,7 +83,8 @@ type SiteEntry struct {
 // more is known.
 type RetiredEntry struct {
 	Place
-	Total Tally
+	Memory alloc.Memory
+	Total  Tally
 }
 
 // AllocationEntry is a live buffer of the site of that index.
@@ -108,6 +109,7 @@ type Allocation struct {
 	Kind       Kind
 	DType      alloc.DType
 	Shape      alloc.Shape // shared: do not write
+	Memory     alloc.Memory
 	Label      string
 	Section    string
 	Stream     alloc.Stream
@@ -124,7 +126,8 @@ type SiteStats struct {
 	Kind    Kind
 	DType   alloc.DType
 	Shape   alloc.Shape // shared: do not write
-	Section string      // its path; "" is outside of all
+	Memory  alloc.Memory
+	Section string // its path; "" is outside of all
 	Stream  alloc.Stream
 	Stack   Stack // shared: do not write
 	Site    Frame // the line of the user's code in Stack
@@ -133,11 +136,13 @@ type SiteStats struct {
 	Total   Tally // ever
 }
 
-// Group is the live buffers of one kind, shape and dtype.
+// Group is the live buffers of one kind, shape, dtype and kind of memory.
 type Group struct {
 	Kind  Kind        `json:"kind"`
 	DType alloc.DType `json:"dtype,omitempty"`
 	Shape alloc.Shape `json:"shape"` // shared: do not write
+	// Memory is what kind of memory the buffers are in.
+	Memory alloc.Memory `json:"memory,omitzero"`
 	Tally
 	Sites []SiteTally `json:"sites"` // the lines of code that allocated them, larger first
 }
@@ -158,7 +163,7 @@ func (s *Snapshot) allocation(e AllocationEntry) Allocation {
 	return Allocation{
 		Seq: e.Seq, Time: s.tables.Epoch.Add(e.Since), Ptr: e.Ptr,
 		Requested: site.Tensor.Each, Allocated: e.Allocated,
-		Kind: site.Tensor.Kind, DType: site.Tensor.DType, Shape: site.Tensor.Shape,
+		Kind: site.Tensor.Kind, DType: site.Tensor.DType, Shape: site.Tensor.Shape, Memory: site.Tensor.Memory,
 		Label: e.Label, Section: s.tables.Sections[site.Section], Registered: e.Foreign, Lost: e.Lost, Stream: streamOf(s.tables.Streams, site.Stream),
 		Stack: s.tables.Stacks.Stack(site.Stack), Site: s.tables.Stacks.Site(site.Stack),
 	}
@@ -172,14 +177,14 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 	for _, e := range s.tables.Sites {
 		g := e.Tensor
 		sites = append(sites, SiteStats{
-			Kind: g.Kind, DType: g.DType, Shape: g.Shape, Section: s.tables.Sections[e.Section],
+			Kind: g.Kind, DType: g.DType, Shape: g.Shape, Memory: g.Memory, Section: s.tables.Sections[e.Section],
 			Stream: streamOf(s.tables.Streams, e.Stream), Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack),
 			Live: g.Tally(e.Live), Peak: g.Tally(e.Peak), Total: g.Tally(e.Total),
 		})
 	}
 	for _, e := range s.tables.Retired {
 		sites = append(sites, SiteStats{
-			Section: s.tables.Sections[e.Section], Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack), Total: e.Total,
+			Memory: e.Memory, Section: s.tables.Sections[e.Section], Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack), Total: e.Total,
 		})
 	}
 	slices.SortFunc(sites, func(x, y SiteStats) int {
@@ -188,6 +193,7 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 		}
 		return cmp.Or(
 			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape),
+			cmp.Compare(x.Memory, y.Memory),
 			x.Stack.compare(y.Stack),
 			cmp.Compare(x.Section, y.Section))
 	})
@@ -222,7 +228,7 @@ func (s *Snapshot) Sub(base *Snapshot) Delta {
 func (s *Snapshot) addTo(b *DeltaBuilder, sign int64) {
 	for _, e := range s.tables.Sites {
 		if e.Live != 0 {
-			b.Add(e.Tensor.Kind, e.Tensor.DType, e.Tensor.Shape, s.tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
+			b.Add(e.Tensor, s.tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
 		}
 	}
 }
@@ -231,6 +237,7 @@ func (s *Snapshot) addTo(b *DeltaBuilder, sign int64) {
 func (s *Snapshot) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", text.Printable([]byte(s.Device), 0), s.Ordinal, s.Live, s.Reserved, s.Peak)
+	b.Write(s.Levels.AppendMemory(nil, "  "))
 	b.WriteString(s.Sub(nil).String())
 	return b.String()
 }

@@ -317,7 +317,7 @@ func (l *tableLoader) load(in snapshotTables) error {
 		if err != nil {
 			return fmt.Errorf("retired %d: %w", i, err)
 		}
-		l.Retired = append(l.Retired, RetiredEntry{at, e.Total})
+		l.Retired = append(l.Retired, RetiredEntry{at, e.Memory, e.Total})
 	}
 	if err := l.allocations(in.Allocations); err != nil {
 		return err
@@ -350,7 +350,7 @@ func (l *tableLoader) site(e siteJSON) error {
 	if err != nil {
 		return err
 	}
-	x, err := readTensor(e.Shape, e.DType, e.Kind, e.Each)
+	x, err := readTensor(e.Shape, e.DType, e.Kind, e.Memory, e.Each)
 	if err != nil {
 		return err
 	}

@@ -351,6 +351,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr at) {
 	ENTER_CONTEXT();
 	if (!at)
 		return SUCCESS;
+	clock_drain(ctx);
 	block b;
 	pthread_mutex_lock(&lock);
 	int ok = find(at, &b) && b.start == at;

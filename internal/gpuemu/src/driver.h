@@ -83,6 +83,13 @@ int virtual_range(CUdeviceptr p, size_t n);
 
 // clock_queue adds work of so many ns to a stream, and gives when it is done.
 long long clock_queue(CUcontext ctx, CUstream s, long long ns);
+long long clock_now(void);
 void clock_wait(long long until);
+
+// clock_held says whether tests move the clock. Then clock_drain waits for all work of a
+// context, and clock_store writes a value to device memory when its time has come.
+int clock_held(void);
+void clock_drain(CUcontext ctx);
+void clock_store(long long when, CUdeviceptr at, size_t n, int value);
 
 #endif

@@ -40,6 +40,8 @@ function draw() {
     if (row.more) div.append(element("div", "quiet", `and ${row.more} more`));
     return div;
   };
+  // memory tells where a buffer is that is not in plain device memory.
+  const memory = row => row.memory ? ", " + row.memory : "";
   function dot(kind) {
     const i = element("i", "dot");
     i.style.background = `var(${kindColour(kind)})`;
@@ -61,7 +63,7 @@ function draw() {
       kind.append(dot(row.kind || "unknown"), row.kind || "unknown");
       cell(tr, "Kind", "", kind);
       cell(tr, "Shape", "code", row.shape || "unknown");
-      cell(tr, "Type", "", row.dtype || "unknown");
+      cell(tr, "Type", "", (row.dtype || "unknown") + memory(row));
       cell(tr, "Allocated at", "code", places(row));
       return tr;
     }));
@@ -111,7 +113,7 @@ function draw() {
       kind.append(dot(row.kind), row.kind);
       cell(tr, "Kind", "", kind);
       cell(tr, "Shape", "code", row.shape);
-      cell(tr, "Type", "", row.dtype);
+      cell(tr, "Type", "", row.dtype + memory(row));
       cell(tr, "Allocated at", "code", places(row));
       rows.append(tr);
     }

@@ -32,7 +32,7 @@ func Policy() string { return webpage.Policy(pageJS) }
 // maxPage is the size of a page. What is small is left out until it fits.
 const maxPage = 2 << 20
 
-// Write writes the record as an HTML page.
+// Write writes the record as an HTML page. The error is export.ErrNoSnapshot or the writer's.
 func Write(w io.Writer, r *snapshot.Record) error {
 	if r.Snapshot == nil {
 		return fmt.Errorf("write HTML report: %w", export.ErrNoSnapshot)
@@ -77,6 +77,7 @@ type facts struct {
 	names      *export.LineNames
 	timeline   *export.Timeline // nil without a history
 	live, peak []*group
+	host       []*group // live, in host memory
 	sections   []section
 	profile    []snapshot.ProfileRow
 	lost       []snapshot.Leak
@@ -107,6 +108,7 @@ func newFacts(r *snapshot.Record) *facts {
 	}
 	f.live = groups(rows, func(r *export.Row) snapshot.Tally { return r.Live })
 	f.peak = groups(rows, func(r *export.Row) snapshot.Tally { return r.Peak })
+	f.host = groups(f.usage.Host, func(r *export.Row) snapshot.Tally { return r.Live })
 	f.sections = sections(rows)
 	if r.Profile != nil {
 		f.profile = slices.Collect(r.Profile.Rows())
@@ -219,7 +221,7 @@ func (f *facts) view(d detail) deviceView {
 		Notice: w.notice(r), Tiles: tiles(s), Kinds: w.kinds(f.live, s.Live.Bytes), History: f.history(),
 		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: leftOut(r.LeftOut),
 		Data: data{
-			Timeline: w.timeline(f.timeline), Flame: flame, Live: w.table(f.live, d.groups), Peak: w.table(f.peak, d.groups),
+			Timeline: w.timeline(f.timeline), Flame: flame, Live: w.table(slices.Concat(f.live, f.host), d.groups), Peak: w.table(f.peak, d.groups),
 			Marks: []mark{}, Segments: w.segments(s, d.segments),
 		},
 	}
@@ -333,8 +335,19 @@ func tiles(s *snapshot.Snapshot) []tile {
 	if s.Untracked() >= 0 {
 		out = append(out, tile{"Untracked", s.Untracked().String(), "context, libraries, others", "untracked"})
 	}
+	for _, m := range alloc.Memories() {
+		if live := s.Memory[m]; m != alloc.DeviceMemory && !live.IsZero() {
+			note := "part of live"
+			if m.OnHost() {
+				note = "on the host"
+			}
+			out = append(out, tile{capital(m.String()), live.Bytes.String(), buffers(live.Count) + ", " + note, m.String()})
+		}
+	}
 	return out
 }
+
+func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
 
 func reservedNote(s *snapshot.Snapshot) string {
 	if s.Cache == nil {

@@ -59,6 +59,9 @@ func (w *writer) openFirst() {
 		made[s.addr] = true
 	}
 	for e := range w.record.Events() {
+		if e.Memory.OnHost() {
+			continue
+		}
 		addr := address(e.Ptr)
 		switch e.Action {
 		case snapshot.SegmentAllocated:
@@ -124,6 +127,9 @@ func (w *writer) openPieces() {
 }
 
 func (w *writer) event(l *list, e snapshot.Event) {
+	if e.Memory.OnHost() {
+		return
+	}
 	switch e.Action {
 	case snapshot.Allocated, snapshot.Registered, snapshot.FreeFailed:
 		if size := w.cover(address(e.Ptr), int64(e.Allocated), e.Stream); size > 0 {
@@ -262,14 +268,18 @@ func (w *writer) eventRest(at time.Time, size alloc.Bytes, stream alloc.Stream, 
 	w.nameItem("category", category)
 }
 
-// describe writes what a buffer is: "Parameter (64, 3, 3, 3) float32 in load".
+// describe writes what a buffer is: "Parameter (64, 3, 3, 3) float32 in load", with "of managed
+// memory" after the dtype if it is not of w.memory.
 func (w *writer) describe(e snapshot.Event) {
-	g := groupOf(e.Kind, e.DType, e.Shape, e.Section)
+	g := groupOf(e.Kind, e.DType, e.Memory, e.Shape, e.Section)
 	if m, ok := w.about[g]; ok {
 		w.get(m)
 		return
 	}
 	text := fmt.Sprintf("%v %v %v", e.Kind, e.Shape, e.DType)
+	if e.Memory != w.memory {
+		text += fmt.Sprintf(" of %v memory", e.Memory)
+	}
 	if e.Section != "" {
 		text += " in " + e.Section
 	}
