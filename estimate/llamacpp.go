@@ -16,13 +16,14 @@ type LlamaCpp struct {
 // usualBatch is llama.cpp's --ubatch-size.
 const usualBatch = 512
 
-// ComputeBuffer returns what llama.cpp prints as the compute buffer of a GPU that has all layers:
-// the memory that its graph takes at the most, in float32, of these three moments. The head makes
-// the logits of all tokens of a batch, (vocabulary + hidden) x batch. Attention that holds its
-// scores has them of all heads, heads x context x batch, and beside them the mask and four
-// tensors of the batch. The MLP has both of its wide tensors, and two narrow ones.
-// The page docs/estimate.md has it beside what was printed. Releases since the middle of 2026
-// reserve the logits of fewer tokens and print less. Models with latent attention are not known.
+// ComputeBuffer returns what llama.cpp prints as the compute buffer of a GPU that has all
+// layers: the memory that its graph takes at the most, in float32, of these three moments. The
+// head makes the logits of all tokens of a batch, (vocabulary + hidden) x batch. Attention
+// that holds its scores has them of all heads, heads x context x batch, and beside them the
+// mask and four tensors of the batch. The MLP has both of its wide tensors, and two narrow
+// ones. The page docs/estimate.md has it beside what was printed. Releases since the middle of
+// 2026 reserve the logits of fewer tokens and print less. Models with latent attention are not
+// known. Settings for which it is not known, or that are out of range, are an error.
 func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	batch := min(or(l.Batch, usualBatch), l.Context)
 	switch {
