@@ -14,6 +14,7 @@ var commands = []func(*app) *cobra.Command{
 	recordCommand,
 	attachCommand,
 	sensorsCommand,
+	topCommand,
 	chartCommand,
 	estimateCommand,
 	showCommand,
