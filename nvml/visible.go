@@ -78,7 +78,7 @@ func alongTheBus(devices []Device) []Device {
 // with this process's environment. If the variable has numbers whose meaning only CUDA knows
 // (it orders the devices, and replaces a GPU in MIG mode by one of its MIG devices), CUDA is
 // asked for its devices, which are matched to those of src by UUID. If CUDA does not answer,
-// see Visible. Devices that the process has opened, see Over, are visible. The error says that
+// see Visible. Devices that the process has opened, see FromDevices, are visible. The error says that
 // there is no device.
 func VisibleDevices(src Source) ([]Device, error) {
 	devices, err := src.Devices()
