@@ -196,6 +196,9 @@ func mul(t *Tape, x, y Tensor) (Tensor, error) {
 	case y.grad:
 		o.Keep = o.In[:1]
 	}
+	if y.grad && !y.Shape.Equal(x.Shape) { // its gradient is a sum of one as large as x
+		o.BackwardWorkspace = t.size(x)
+	}
 	return t.Op(o)
 }
 
@@ -250,6 +253,7 @@ const (
 	UseNewGELU  // the same written out in elementary operations, as GPT-2 has it
 	UseReLU
 	UseQuickGELU // x * sigmoid(1.702 x)
+	UseSquaredReLU
 )
 
 func (a Activation) layer(otherwise Activation) Layer {
@@ -264,7 +268,24 @@ func (a Activation) layer(otherwise Activation) Layer {
 		return ReLU{}
 	case UseQuickGELU:
 		return QuickGELU{}
+	case UseSquaredReLU:
+		return squaredReLU{}
 	default:
-		return wrong(fmt.Sprintf("Activation is %d: want one of the constants, from UseSiLU to UseQuickGELU", a))
+		return wrong(fmt.Sprintf("Activation is %d: want one of the constants, from UseSiLU to UseSquaredReLU", a))
 	}
+}
+
+// squaredReLU is the square of a ReLU; both operations keep the ReLU's output.
+type squaredReLU struct{}
+
+// Declare implements Layer.
+func (squaredReLU) Declare(*Declaration) {}
+
+// Forward implements Layer.
+func (squaredReLU) Forward(t *Tape, x Tensor) (Tensor, error) {
+	x, err := keepOutput(t, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return keepInput(t, x, false)
 }

@@ -32,6 +32,20 @@ type Attention struct {
 	masks     int  // kinds of layers that have masks of their own; 0 means 1
 	lateNorm  bool // the norms are those of OLMo 2
 	paired    bool // rotation is that of pairs of elements, by tables of half their number
+
+	headNorm  func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
+	clipped   bool                        // queries, keys and values are bounded in place
+	copied    bool                        // queries, keys and values are made contiguous
+	spread    bool                        // keys and values are repeated for each query head when they are copied
+	masked    bool                        // the kernel is given a mask always
+	biased    bool                        // it is given a mask of each head, which all layers have together
+	scaled    bool                        // queries are multiplied before the kernel
+	batched   bool                        // attention is Bloom's, of three-dimensional products
+	perText   bool                        // each sequence has rotary tables of its own
+	cross     bool                        // keys and values are of what the encoder returned
+	noKeyBias bool                        // the projection of keys has no bias
+	distance  *distance                   // biases of the scores; nil for none
+	window    int                         // of sliding window attention; 0 for none
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -46,9 +60,9 @@ const (
 
 // attentionNames are the names of the projections where they are not those of
 // Llama's modules, and "" for an output that is not projected.
-type attentionNames struct{ q, k, v, packed, out string }
+type attentionNames struct{ q, k, v, packed, out, qNorm, kNorm string }
 
-var llamaAttention = &attentionNames{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"}
+var llamaAttention = &attentionNames{q: "q_proj", k: "k_proj", v: "v_proj", packed: "qkv_proj", out: "o_proj"}
 
 func (l Attention) size() int {
 	if l.HeadSize != 0 || l.Heads == 0 {
@@ -93,18 +107,21 @@ func (l Attention) Declare(d *Declaration) {
 		d.Layer(n.packed, packed)
 	} else {
 		d.Layer(n.q, q)
-		d.Layer(n.k, narrow)
+		d.Layer(n.k, l.keys(narrow))
 		d.Layer(n.v, narrow)
 	}
 	if l.QKNorm != NoQKNorm {
-		d.Layer("q_norm", l.qkNorm(l.Heads))
-		d.Layer("k_norm", l.qkNorm(kv))
+		d.Layer(or(n.qNorm, "q_norm"), l.qkNorm(l.Heads))
+		d.Layer(or(n.kNorm, "k_norm"), l.qkNorm(kv))
 	}
 	if n.out != "" {
 		d.Layer(n.out, out)
 	}
 	if l.Sinks {
 		d.Param("sinks", l.Heads)
+	}
+	if l.distance != nil && l.distance.buckets > 0 {
+		d.Layer("relative_attention_bias", l.distance.table(l.Heads))
 	}
 }
 
@@ -117,27 +134,47 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	size := l.size()
+	size, kv := l.size(), or(l.KVHeads, l.Heads)
+	if l.copied {
+		if q, k, v, err = l.copies(t, q, k, v); err != nil {
+			return Tensor{}, err
+		}
+		if l.spread {
+			kv = l.Heads
+		}
+	}
 	switch {
 	case l.paired:
 		if q, err = rotatePairs(t, q, l.Heads, size, size/2); err == nil {
-			k, err = rotatePairs(t, k, or(l.KVHeads, l.Heads), size, size/2)
+			k, err = rotatePairs(t, k, kv, size, size/2)
 		}
 	case l.Rotary:
-		rotated := or(l.RotaryDim, size)
-		if q, err = rotate(t, q, size, rotated, or(l.rotations, 1)); err == nil {
-			k, err = rotate(t, k, size, rotated, or(l.rotations, 1))
+		rotated, kinds := or(l.RotaryDim, size), or(l.rotations, 1)
+		if l.perText {
+			kinds = q.Shape[0]
 		}
+		if q, err = rotate(t, q, size, rotated, kinds); err == nil {
+			k, err = rotate(t, k, size, rotated, kinds)
+		}
+	}
+	if err == nil && l.scaled {
+		q, err = multiple{}.Forward(t, q)
 	}
 	if err != nil {
 		return Tensor{}, err
 	}
 	var y Tensor
-	if l.Eager || l.Capped || l.Sinks {
+	switch {
+	case l.batched:
+		y, err = batched(t, q, k, v, l.Heads, size, l.Dropout)
+	case l.Eager || l.Capped || l.Sinks:
 		by := eager{l.Heads, size, or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}
 		y, err = by.attend(t, q, k, v)
-	} else {
-		y, err = attend(t, q, k, v, l.Heads, size, l.Plain, l.Dropout)
+	default:
+		outer := t.uncached
+		t.uncached = outer || l.cross
+		y, err = l.kernel(t, q, k, v)
+		t.uncached = outer
 	}
 	if err == nil && l.joined {
 		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
@@ -169,28 +206,65 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 	}
 	kv := or(l.KVHeads, l.Heads)
 	if q, err = t.Call(n.q, wide, x); err == nil && !l.shifted {
-		q, err = l.normalise(t, "q_norm", q, l.Heads)
+		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
+	}
+	source := x
+	if l.cross {
+		source = t.encoded
 	}
 	if err == nil {
-		k, err = t.Call(n.k, narrow, x)
+		k, err = t.Call(n.k, l.keys(narrow), source)
 	}
 	if err == nil && !l.shifted {
-		k, err = l.normalise(t, "k_norm", k, kv)
+		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
 	}
 	if err == nil {
-		v, err = t.Call(n.v, narrow, x)
+		v, err = t.Call(n.v, narrow, source)
 	}
 	if err == nil && l.shifted { // Gemma projects first
-		if q, err = l.normalise(t, "q_norm", q, l.Heads); err == nil {
-			k, err = l.normalise(t, "k_norm", k, kv)
+		if q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads); err == nil {
+			k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
+		}
+	}
+	if err != nil || !l.clipped {
+		return q, k, v, err
+	}
+	for _, x := range []*Tensor{&q, &k, &v} {
+		if *x, err = keepInput(t, *x, true); err != nil {
+			return q, k, v, err
 		}
 	}
 	return q, k, v, err
 }
 
+// keys is the projection of keys.
+func (l Attention) keys(narrow Linear) Linear {
+	narrow.NoBias = narrow.NoBias || l.noKeyBias
+	return narrow
+}
+
+// copies makes queries, keys and values contiguous, heads before the length.
+func (l Attention) copies(t *Tape, q, k, v Tensor) (Tensor, Tensor, Tensor, error) {
+	for _, x := range []*Tensor{&q, &k, &v} {
+		shape := x.Shape
+		if l.spread {
+			shape = q.Shape
+		}
+		y, err := t.Op(Op{In: []Tensor{*x}, Shape: shape})
+		if err != nil {
+			return q, k, v, err
+		}
+		*x = y
+	}
+	return q, k, v, nil
+}
+
 // qkNorm is the norm of so many heads.
-func (l Attention) qkNorm(heads int) RMSNorm {
+func (l Attention) qkNorm(heads int) Layer {
 	size := l.size()
+	if l.headNorm != nil {
+		return l.headNorm(heads, size)
+	}
 	if l.QKNorm == NormAllHeads {
 		size *= min(heads, maxField)
 	}
@@ -205,7 +279,7 @@ func (l Attention) normalise(t *Tape, name string, x Tensor, heads int) (Tensor,
 	flat, err := x.Shape, error(nil)
 	if l.QKNorm == NormHeads {
 		seen := alloc.Shape{flat[0], flat[1], heads, l.size()}
-		if l.shifted {
+		if _, before := l.qkNorm(heads).(eachHead); l.shifted || before {
 			seen = alloc.Shape{flat[0], heads, flat[1], l.size()}
 		}
 		x, err = t.Op(Op{In: []Tensor{x}, Shape: seen, View: true})

@@ -8,11 +8,14 @@ func (c Transformer) bert() []Layer {
 			Named{"word_embeddings", Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 			Named{"ids", numbers{c.Positions}},
 			Named{"token_type_embeddings", tokenTypes{Num: or(c.Types, 2), Dim: c.Hidden}},
-			Named{"position_embeddings", positions{Num: c.Positions, Dim: c.Hidden, buffered: true}},
+			Named{"position_embeddings", c.bertPositions()},
 			Named{"LayerNorm", LayerNorm{Size: c.Hidden}},
 			Named{"dropout", c.dropout()},
 		}},
 		Named{"encoder", Sequential{Named{"layer", Repeat{N: c.Blocks, Layer: c.bertBlock()}}}},
+	}
+	if c.Family == RoBERTa && c.Classes != 0 && !c.NoHead {
+		return append(layers, c.robertaClassifier())
 	}
 	if !c.NoHead {
 		layers = append(layers, c.pooler())
@@ -24,6 +27,26 @@ func (c Transformer) bert() []Layer {
 		layers = append(layers, Named{"dropout", c.dropout()}, Named{"classifier", Linear{In: c.Hidden, Out: c.Classes}})
 	}
 	return layers
+}
+
+// bertPositions are the positions of BERT, or of RoBERTa, which counts them in each sequence.
+func (c Transformer) bertPositions() Layer {
+	if c.Family == RoBERTa {
+		return positions{Num: c.Positions, Dim: c.Hidden, each: true, padding: 2}
+	}
+	return positions{Num: c.Positions, Dim: c.Hidden, buffered: true}
+}
+
+// robertaClassifier reads the first token.
+func (c Transformer) robertaClassifier() Layer {
+	return Named{"classifier", Sequential{
+		first{},
+		inline{c.dropout()},
+		Named{"dense", Linear{In: c.Hidden, Out: c.Hidden}},
+		inline{Tanh{}},
+		inline{c.dropout()},
+		Named{"out_proj", Linear{In: c.Hidden, Out: c.Classes}},
+	}}
 }
 
 // pooler is what BertModel and ViTModel make of the first token.
@@ -39,7 +62,7 @@ func (c Transformer) pooler() Layer {
 func (c Transformer) maskedLM() Layer {
 	decoder := Linear{In: c.Hidden, Out: c.Vocab, Split: ByColumns}
 	if c.Tied {
-		decoder.Tied = "embeddings.word_embeddings.weight"
+		decoder.Tied = "..embeddings.word_embeddings.weight"
 	}
 	return Named{"cls", Sequential{
 		Named{"transform", Sequential{

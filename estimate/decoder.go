@@ -1,53 +1,84 @@
 package estimate
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"fmt"
+	"strings"
 
-// decoder builds the layers of the families from Llama to Phi3.
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// decoder builds the layers of the families that have a style.
 func (c Transformer) decoder() []Layer {
-	body := Sequential{Named{"embed_tokens", Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}}}
-	norm, last := c.norm(), "norm"
-	if c.Family == Phi {
-		embedded := c.dropout()
-		if c.PlainEmbeddings {
-			embedded = Identity{}
-		}
-		body = append(body, Named{"embed_dropout", embedded})
-		last = "final_layernorm"
+	s := c.style()
+	body := Sequential{Named{s.names.embed, Embedding{Num: c.Vocab, Dim: or(c.EmbedDim, c.Hidden), Split: true}}}
+	if s.embedded != nil {
+		body = append(body, s.embedded(c)...)
 	}
-	if c.gemma() {
-		body = append(body, Named{"embed_scale", scale{}})
+	if !s.still {
+		body = append(body, Named{"rotary_emb", frequencies{c.rotated() / 2, c.rotations()}})
 	}
-	dense := c.denseBlocks()
-	body = append(body,
-		Named{"rotary_emb", frequencies{c.rotated() / 2, c.rotations()}},
-		Named{"layers", Sequential{
-			inline{Repeat{N: dense, Layer: c.decoderBlock(c.mlp())}},
-			inline{Repeat{N: c.Blocks - dense, Layer: c.decoderBlock(c.mixture()), first: dense}},
-		}},
-		Named{last, norm})
-	layers := []Layer{Named{"model", body}}
+	body = append(body, Named{s.names.blocks, c.decoderBlocks(s)})
+	if s.last == nil {
+		body = append(body, Named{s.names.last, s.norm(c)})
+	} else {
+		body = append(body, s.last(c)...)
+	}
+	layers := []Layer{under(s.names.root, body)}
 	if c.Classes != 0 {
 		return append(layers, Named{"score", Linear{In: c.Hidden, Out: c.Classes, NoBias: true}})
 	}
 	if !c.NoHead {
-		head := Linear{In: c.Hidden, Out: c.Vocab, NoBias: c.Family != Phi, Split: ByColumns}
+		head := Linear{In: or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: ByColumns}
 		if c.Tied {
-			head.Tied = "model.embed_tokens.weight"
+			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}
-		layers = append(layers, Named{"lm_head", head})
+		layers = append(layers, Named{s.names.head, head})
 		if c.CappedLogits {
 			layers = append(layers, Named{"softcap", softCap{}})
+		}
+		if s.after != nil {
+			layers = append(layers, s.after(c)...)
 		}
 	}
 	return layers
 }
 
-// denseBlocks is the number of blocks with an MLP in place of a mixture.
-func (c Transformer) denseBlocks() int {
-	if c.Experts == 0 || c.DenseBlocks > c.Blocks {
-		return c.Blocks
+// under is a layer at a path.
+func under(path string, l Layer) Named {
+	outer, inner, nested := strings.Cut(path, ".")
+	if nested {
+		l = Sequential{under(inner, l)}
 	}
-	return c.DenseBlocks
+	return Named{outer, l}
+}
+
+// decoderBlocks are the blocks, each kind made once.
+func (c Transformer) decoderBlocks(s style) Layer {
+	if c.Blocks < 0 {
+		return wrong(fmt.Sprintf("Blocks is %d: want 0 or more", c.Blocks))
+	}
+	marked := false
+	for _, kind := range c.Kinds {
+		marked = marked || kind&Sparse != 0
+	}
+	sparse := func(block int) bool {
+		if marked || c.Experts == 0 {
+			return c.Experts != 0 && c.kind(block)&Sparse != 0
+		}
+		return block >= c.DenseBlocks
+	}
+	return stacked(c.Blocks, func(block int) int {
+		kind := int(c.kind(block) &^ Sparse)
+		if sparse(block) {
+			kind |= int(Sparse)
+		}
+		return kind
+	}, func(kind, block int) Layer {
+		if sparse(block) {
+			return c.decoderBlock(s, BlockKind(kind), c.mixture(s))
+		}
+		return c.decoderBlock(s, BlockKind(kind), s.mlp(c))
+	})
 }
 
 // gemma reports whether norms are shifted and embeddings scaled.
@@ -78,13 +109,6 @@ func (softCap) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape})
-}
-
-func (c Transformer) norm() Layer {
-	if c.Family == Phi {
-		return LayerNorm{Size: c.Hidden}
-	}
-	return RMSNorm{Size: c.Hidden, Unfused: true, Shifted: c.gemma(), Late: c.Family == OLMo2 || c.Family == GPTOSS}
 }
 
 // scale multiplies by a constant, as Gemma does with its embeddings.
@@ -145,126 +169,41 @@ func (b decoderBlock) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return x, err
 }
 
-// decoderBlock makes the block with the MLP or mixture. Attention and MLP are each
-// added to what they read, between the norms of the family.
-func (c Transformer) decoderBlock(mlp Layer) Layer {
-	norm, attention := c.norm(), Named{"self_attn", c.attention()}
+// decoderBlock makes the block with the MLP or mixture.
+func (c Transformer) decoderBlock(s style, kind BlockKind, mlp Layer) Layer {
+	parts := blockParts{norm: s.norm(c), dropout: c.dropout(), attention: Named{s.names.attention, c.attention(s, kind)}, mlp: Named{s.names.mlp, mlp}}
 	if c.Latent != nil {
 		latent := *c.Latent
 		latent.Hidden, latent.Heads = c.Hidden, c.Heads
-		attention.Layer = latent
+		parts.attention.Layer = latent
 	}
-	feed := Named{"mlp", mlp}
-	switch c.Family {
-	case Phi:
-		return parallelBlock{norm: norm, attention: attention.Layer, mlp: mlp, dropout: c.dropout()}
-	case Phi3:
-		return decoderBlock{Sequential{
-			residual(Named{"input_layernorm", norm}, attention, Named{"resid_attn_dropout", c.dropout()}),
-			residual(Named{"post_attention_layernorm", norm}, feed, Named{"resid_mlp_dropout", c.dropout()}),
-		}}
-	case Gemma2:
-		return decoderBlock{Sequential{
-			residual(Named{"input_layernorm", norm}, attention, Named{"post_attention_layernorm", norm}),
-			residual(Named{"pre_feedforward_layernorm", norm}, feed, Named{"post_feedforward_layernorm", norm}),
-		}}
-	case OLMo2:
-		return decoderBlock{Sequential{
-			residual(attention, Named{"post_attention_layernorm", norm}),
-			residual(feed, Named{"post_feedforward_layernorm", norm}),
-		}}
-	default:
-		return decoderBlock{Sequential{
-			residual(Named{"input_layernorm", norm}, attention),
-			residual(Named{"post_attention_layernorm", norm}, feed),
-		}}
-	}
+	return s.block(c, parts)
 }
 
-func (c Transformer) attention() Attention {
+func (c Transformer) attention(s style, kind BlockKind) Attention {
 	a := Attention{
 		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.QKVBias,
-		NoOutBias: !c.Bias, Rotary: true, RotaryDim: c.RotaryDim, Plain: c.Plain, Eager: c.Eager, Packed: c.Family == Phi3,
-		QKNorm: c.QKNorm, Capped: c.CappedScores, shifted: c.gemma(), rotations: c.rotations(),
+		NoOutBias: !c.Bias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain, Eager: c.Eager,
+		QKNorm: c.QKNorm, Capped: c.CappedScores, shifted: c.gemma(), rotations: c.rotations(), perText: c.Batched,
 	}
-	switch c.Family {
-	case Gemma2:
-		a.masks = 2
-	case GPTOSS:
-		a.masks, a.Sinks, a.paired, a.NoBias, a.NoOutBias = 2, true, true, false, false
+	if kind&Windowed != 0 {
+		a.window = c.Window
 	}
-	if c.Family == OLMo2 {
-		a.QKNorm, a.lateNorm = NormAllHeads, true
+	if s.attention != nil {
+		s.attention(c, &a)
 	}
-	a.joined = c.Family == Phi || c.Family == Phi3
-	if c.Family == Phi {
-		a.NoBias, a.NoOutBias = false, false
-		a.RotaryDim = c.rotated()
-		a.names = phiAttention
-	}
+	a.Rotary = a.Rotary && kind&NoRotation == 0
 	return a
 }
 
-var phiAttention = &attentionNames{"q_proj", "k_proj", "v_proj", "", "dense"}
-
-func (c Transformer) mlp() Layer {
-	switch c.Family {
-	case Phi:
-		return MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: or(c.Activation, UseNewGELU)}
-	case Gemma, Gemma2:
-		return GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: or(c.Activation, UseGELUTanh), Bias: c.Bias}
-	default:
-		return GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Bias: c.Bias, Packed: c.Family == Phi3}
-	}
-}
-
 // mixture is what stands in place of the MLP.
-func (c Transformer) mixture() Layer {
+func (c Transformer) mixture(s style) Layer {
 	m := MoE{
 		Hidden: c.Hidden, FFN: or(c.ExpertFFN, c.FFN), Experts: c.Experts, TopK: c.TopK,
-		Shared: c.SharedFFN, Router: c.Router, Activation: c.Activation,
+		Shared: c.SharedFFN, SharedGate: c.SharedGate, Router: c.Router, Unscaled: c.UnscaledTopK, Activation: c.Activation,
 	}
-	if c.Family == GPTOSS {
-		return ossMoE{m}
+	if s.mixture != nil {
+		return s.mixture(c, m)
 	}
 	return m
-}
-
-// parallelBlock is the block of Phi, whose attention and MLP read the same norm.
-type parallelBlock struct{ norm, attention, mlp, dropout Layer }
-
-// Kind names the row.
-func (parallelBlock) Kind() string { return "DecoderBlock" }
-
-// Declare implements Layer.
-func (b parallelBlock) Declare(d *Declaration) {
-	d.Layer("input_layernorm", b.norm)
-	d.Layer("self_attn", b.attention)
-	d.Layer("resid_dropout", b.dropout)
-	d.Layer("mlp", b.mlp)
-}
-
-// Forward implements Layer.
-func (b parallelBlock) Forward(t *Tape, x Tensor) (Tensor, error) {
-	y, err := t.Call("input_layernorm", b.norm, x)
-	if err != nil {
-		return Tensor{}, err
-	}
-	a, err := t.Call("self_attn", b.attention, y)
-	if err == nil {
-		a, err = t.Call("resid_dropout", b.dropout, a)
-	}
-	if err == nil {
-		y, err = t.Call("mlp", b.mlp, y)
-	}
-	if err == nil {
-		y, err = t.Call("resid_dropout", b.dropout, y)
-	}
-	if err == nil {
-		y, err = add(t, a, y)
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	return add(t, y, x)
 }

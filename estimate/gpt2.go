@@ -13,7 +13,7 @@ func (c Transformer) gpt2() []Layer {
 	if !c.NoHead {
 		head := Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: ByColumns}
 		if c.Tied {
-			head.Tied = "transformer.wte.weight"
+			head.Tied = ".transformer.wte.weight"
 		}
 		layers = append(layers, Named{"lm_head", head})
 	}
@@ -43,6 +43,8 @@ func (c Transformer) gpt2Block() Layer {
 type positions struct {
 	Num, Dim int
 	buffered bool // the numbers are a buffer of the model, as in BERT
+	padding  int  // of the Num, those before the first
+	each     bool // the numbers are those of each sequence, as in OPT
 }
 
 // Kind names the row.
@@ -57,14 +59,18 @@ func (l positions) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	length := x.Shape[1]
-	if length > l.Num {
-		return Tensor{}, t.Errorf("input %v is longer than the model's %d positions", x.Shape, l.Num)
+	if most := l.Num - l.padding; length > most {
+		return Tensor{}, t.Errorf("input %v is longer than the model's %d positions", x.Shape, most)
 	}
-	numbers, err := t.Const(alloc.Int64, 1, length)
+	rows := 1
+	if l.each {
+		rows = x.Shape[0]
+	}
+	numbers, err := t.Const(alloc.Int64, rows, length)
 	if err != nil {
 		return Tensor{}, err
 	}
-	look := Op{In: []Tensor{numbers}, Shape: alloc.Shape{1, length, l.Dim}, DType: t.Activation(), Params: true}
+	look := Op{In: []Tensor{numbers}, Shape: alloc.Shape{rows, length, l.Dim}, DType: t.Activation(), Params: true}
 	if !l.buffered {
 		look.Keep = look.In
 	}

@@ -13,9 +13,10 @@ type LatentAttention struct {
 	Hidden, Heads int
 	QueryRank     int // 0 projects queries at once
 	KVRank        int
-	NopeSize      int // elements of a head's query and key that do not rotate
-	RopeSize      int // elements that rotate; those of the keys are the same in all heads
-	ValueSize     int // elements of a head's value
+	NopeSize      int  // elements of a head's query and key that do not rotate
+	RopeSize      int  // elements that rotate; those of the keys are the same in all heads
+	ValueSize     int  // elements of a head's value
+	Complex       bool // rotation is a product of complex numbers in float32, as in DeepSeek V2
 }
 
 // queries are the layers that make them.
@@ -73,11 +74,11 @@ func (l LatentAttention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	rotatedQ, err := rotatePairs(t, q, l.Heads, l.RopeSize, l.RopeSize)
+	rotatedQ, err := l.rotate(t, q, l.Heads)
 	if err != nil {
 		return Tensor{}, err
 	}
-	rotatedK, err := rotatePairs(t, both, 1, l.RopeSize, l.RopeSize)
+	rotatedK, err := l.rotate(t, both, 1)
 	if err == nil {
 		rotatedQ, err = t.Op(Op{In: []Tensor{q, rotatedQ}, Shape: q.Shape}) // joined with what does not rotate
 	}
@@ -104,7 +105,7 @@ func (l LatentAttention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	plain := l.ValueSize != l.NopeSize+l.RopeSize && t.On() == CPU
-	y, err := attend(t, rotatedQ, k, v, l.Heads, l.NopeSize+l.RopeSize, plain, 0)
+	y, err := attend(t, rotatedQ, k, v, l.Heads, l.NopeSize+l.RopeSize, plain, 0, nil, nil)
 	if err == nil && !plain { // whose output is in the order of the joined heads
 		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
 	}
@@ -115,4 +116,12 @@ func (l LatentAttention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	return out.Forward(t, y)
+}
+
+// rotate turns the rotating part of so many heads.
+func (l LatentAttention) rotate(t *Tape, x Tensor, heads int) (Tensor, error) {
+	if l.Complex {
+		return rotateComplex(t, x, heads, l.RopeSize)
+	}
+	return rotatePairs(t, x, heads, l.RopeSize, l.RopeSize)
 }

@@ -13,6 +13,8 @@ type MoE struct {
 	Experts, TopK int
 	Shared        int // width of a gated MLP that every token visits besides; 0 for none
 	Router        Router
+	Unscaled      bool       // the weights of a token's experts are not divided by their sum
+	SharedGate    bool       // a gate weighs what Shared makes, as in Qwen2-MoE
 	Activation    Activation // the zero value is SiLU
 }
 
@@ -24,6 +26,8 @@ const (
 	SoftmaxRouter Router = iota // the most probable, as Mixtral does, in float32
 	RoundedRouter               // the same rounded to the type of activations, as Qwen3 does
 	SigmoidRouter               // the best of groups by a sigmoid and a bias, in float32, as DeepSeek V3 does
+	WideRouter                  // SoftmaxRouter with inputs and weights in float32, as DeepSeek V2 does
+	sparseMixer                 // the best one by one, as Phi MoE does
 )
 
 // Declare implements Layer.
@@ -31,12 +35,22 @@ func (l MoE) Declare(d *Declaration) {
 	if !l.check(d) {
 		return
 	}
-	d.Layer("gate", router{l})
+	gate := "gate"
+	if l.Router == sparseMixer {
+		gate = "router"
+	}
+	d.Layer(gate, router{l})
 	d.Layer("experts", experts{l})
-	if l.Shared > 0 {
+	switch {
+	case l.Shared > 0 && l.SharedGate:
+		d.Layer("shared_expert", l.shared())
+		d.Layer("shared_expert_gate", l.sharedGate())
+	case l.Shared > 0:
 		d.Layer("shared_experts", l.shared())
 	}
 }
+
+func (l MoE) sharedGate() Layer { return Linear{In: l.Hidden, Out: 1, NoBias: true} }
 
 // check reports what is wrong with the settings.
 func (l MoE) check(d *Declaration) bool {
@@ -48,8 +62,8 @@ func (l MoE) check(d *Declaration) bool {
 	switch {
 	case top > l.Experts:
 		d.Errorf("TopK is %d of %d Experts", top, l.Experts)
-	case l.Router > SigmoidRouter:
-		d.Errorf("Router is %d: want one of the constants, from SoftmaxRouter to SigmoidRouter", l.Router)
+	case l.Router > sparseMixer:
+		d.Errorf("Router is %d: want one of the constants, from SoftmaxRouter to WideRouter", l.Router)
 	}
 	return d.err == nil
 }
@@ -60,11 +74,40 @@ func (l MoE) shared() Layer {
 
 // Forward implements Layer.
 func (l MoE) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if l.Router == sparseMixer {
+		return l.route(t, x, "router", router{l}, experts{l})
+	}
+	if l.Shared > 0 && l.SharedGate {
+		return l.gated(t, x)
+	}
 	y, err := l.route(t, x, "gate", router{l}, experts{l})
 	if err != nil || l.Shared == 0 {
 		return y, err
 	}
 	shared, err := t.Call("shared_experts", l.shared(), x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return add(t, y, shared)
+}
+
+// gated adds what the shared MLP makes, weighed by its gate.
+func (l MoE) gated(t *Tape, x Tensor) (Tensor, error) {
+	shared, err := t.Call("shared_expert", l.shared(), x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	y, err := l.route(t, x, "gate", router{l}, experts{l})
+	if err != nil {
+		return Tensor{}, err
+	}
+	gate, err := t.Call("shared_expert_gate", l.sharedGate(), x)
+	if err == nil {
+		gate, err = keepOutput(t, gate)
+	}
+	if err == nil {
+		shared, err = mul(t, shared, gate)
+	}
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -104,13 +147,13 @@ func (l router) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	top := or(l.TopK, 2)
-	if l.Router == SigmoidRouter {
+	switch l.Router {
+	case SigmoidRouter:
 		return l.sigmoid(t, x, tokens, top)
+	case sparseMixer:
+		return l.mix(t, x, tokens, top)
 	}
-	logits, err := t.Op(Op{
-		In: []Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []Tensor{x},
-		FLOPs: FLOPs(tokens, l.Experts, l.Hidden, 2),
-	})
+	logits, err := t.Op(l.look(x, tokens, l.Router == WideRouter))
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -123,26 +166,62 @@ func (l router) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	best, err = t.Op(Op{ // divided by their sum, in place
-		In: []Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}},
-	})
+	if !l.Unscaled {
+		best, err = t.Op(Op{ // divided by their sum, in place
+			In: []Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}},
+		})
+	}
 	if err != nil || l.Router != RoundedRouter || x.DType == best.DType {
 		return best, err
 	}
 	return t.Op(Op{In: []Tensor{best}, Shape: chosen, DType: x.DType})
 }
 
-// sigmoid computes in float32: input and weight are copied to it.
-func (l router) sigmoid(t *Tape, x Tensor, tokens, top int) (Tensor, error) {
-	scores, chosen := alloc.Shape{tokens, l.Experts}, alloc.Shape{tokens, top}
-	look := Op{
-		In: []Tensor{x}, Shape: scores, DType: alloc.Float32, Params: true, Keep: []Tensor{x},
+// look makes the scores; in float32, to which input and weight are copied, if they are wide.
+func (l router) look(x Tensor, tokens int, wide bool) Op {
+	o := Op{
+		In: []Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []Tensor{x},
 		FLOPs: FLOPs(tokens, l.Experts, l.Hidden, 2),
 	}
-	if x.DType != alloc.Float32 {
-		look.Keep, look.KeepOwn = nil, []Own{{x.Shape, alloc.Float32}, {alloc.Shape{l.Experts, l.Hidden}, alloc.Float32}}
+	if wide && x.DType != alloc.Float32 {
+		o.DType = alloc.Float32
+		o.Keep, o.KeepOwn = nil, []Own{{x.Shape, alloc.Float32}, {alloc.Shape{l.Experts, l.Hidden}, alloc.Float32}}
 	}
-	s, err := t.Op(look)
+	return o
+}
+
+// mix chooses the experts one by one: a softmax of those that are near the best is
+// multiplied by a mask.
+func (l router) mix(t *Tape, x Tensor, tokens, top int) (Tensor, error) {
+	x, err := t.Op(Op{In: []Tensor{x}, Shape: x.Shape}) // the noise of training
+	if err != nil {
+		return Tensor{}, err
+	}
+	s, err := t.Op(l.look(x, tokens, false))
+	if err != nil {
+		return Tensor{}, err
+	}
+	one := alloc.Shape{tokens, 1}
+	parts := make([]Tensor, top)
+	for i := range parts {
+		masked, err := t.Op(Op{In: []Tensor{s}, Shape: s.Shape, KeepOwn: []Own{{s.Shape, alloc.Bool}}})
+		if err == nil {
+			masked, err = keepOutput(t, masked)
+		}
+		if err == nil {
+			parts[i], err = t.Op(Op{In: []Tensor{masked}, Shape: one, KeepOwn: []Own{{one, alloc.Int64}, {one, alloc.Int64}, {Shape: one}}})
+		}
+		if err != nil {
+			return Tensor{}, err
+		}
+	}
+	return Cat(t, 1, parts...)
+}
+
+// sigmoid computes in float32.
+func (l router) sigmoid(t *Tape, x Tensor, tokens, top int) (Tensor, error) {
+	scores, chosen := alloc.Shape{tokens, l.Experts}, alloc.Shape{tokens, top}
+	s, err := t.Op(l.look(x, tokens, true))
 	if err == nil {
 		s, err = keepOutput(t, s)
 	}
@@ -229,7 +308,7 @@ func (l MoE) visit(t *Tape, x Tensor, gate func(both Tensor) (Tensor, error), bi
 		wide = t.scores.DType
 	}
 	weighted, err := t.Op(Op{
-		In: []Tensor{down, t.scores}, Shape: down.Shape, DType: wide, Keep: []Tensor{down}, KeepOwn: []Own{{alloc.Shape{visits, 1}, alloc.Float32}},
+		In: []Tensor{down, t.scores}, Shape: down.Shape, DType: wide, Keep: []Tensor{down}, KeepOwn: []Own{{alloc.Shape{visits, 1}, t.scores.DType}},
 	})
 	if err != nil {
 		return Tensor{}, err

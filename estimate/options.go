@@ -19,6 +19,7 @@ type config struct {
 	backend     Backend
 	cache       *KVConfig
 	stored      Amount
+	compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
 	loop        Loop
 	offload     Offload
 	machine     Machine
@@ -175,4 +176,13 @@ func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
 // pattern that matches none is an error.
 func Frozen(patterns ...string) Option {
 	return func(c *config) { c.frozen = append(c.frozen, patterns...) }
+}
+
+// All is several options as one.
+func All(opts ...Option) Option {
+	return func(c *config) {
+		for _, o := range opts {
+			o(c)
+		}
+	}
 }

@@ -65,3 +65,23 @@ func rotatePairs(t *Tape, x Tensor, heads, size, table int) (Tensor, error) {
 	}
 	return t.Op(Op{In: halves[:], Shape: t.resized(x.Shape, heads*size), PassGrad: true})
 }
+
+// rotateComplex turns so many elements of each of the heads as complex numbers in float32, by one
+// table of them.
+func rotateComplex(t *Tape, x Tensor, heads, size int) (Tensor, error) {
+	shape := t.resized(x.Shape, heads*size)
+	if table := (alloc.Shape{1, 1, x.Shape[1], size}); !t.cos.Shape.Equal(table) {
+		var err error
+		if t.cos, err = t.Const(alloc.Float32, table...); err != nil { // half as many of eight bytes
+			return Tensor{}, err
+		}
+	}
+	y, err := t.Op(Op{In: []Tensor{x}, Shape: shape, DType: alloc.Float32})
+	if err == nil {
+		y, err = t.Op(Op{In: []Tensor{y, t.cos}, Shape: shape, Keep: []Tensor{t.cos}})
+	}
+	if err != nil || y.DType == x.DType {
+		return y, err
+	}
+	return t.Op(Op{In: []Tensor{y}, Shape: shape, DType: x.DType})
+}

@@ -90,6 +90,9 @@ func (a *app) diff(before, after string, o diffOptions, gate bool) error {
 			return errNoPair
 		}
 	}
+	if o.host {
+		from, to = onHost(from), onHost(to)
+	}
 	names := pairNames(from, to)
 	lines, sum := export.Compare(from, to, export.By(o.by), export.Of(o.of))
 	if o.json {

@@ -51,6 +51,8 @@ func isURL(word string) bool {
 	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://")
 }
 
+var errNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
+
 // openRecord reads the record of a device; -1 is the one with most memory.
 func (a *app) openRecord(word string, device int) (*snapshot.Record, error) {
 	f, err := a.open(word, 0)
@@ -58,7 +60,7 @@ func (a *app) openRecord(word string, device int) (*snapshot.Record, error) {
 		return nil, err
 	}
 	if f.Record == nil {
-		return nil, fmt.Errorf("%s is a %s: want a dump, or a memory snapshot of PyTorch", word, f.Format)
+		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, errNoRecord)
 	}
 	if device < 0 {
 		return f.Record, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
-// ranks are the processes of a program's run, as files tell of them.
+// ranks are the processes of a program's run, as found in files.
 type ranks struct {
 	processes []*export.Usage
 	file      bool // one file, by its name
@@ -60,27 +60,34 @@ func expand(word string) ([]string, error) {
 	return files.Expand(word)
 }
 
-// readAll reads files, as many at a time as there are processors.
+// readAll reads files.
 func (a *app) readAll(paths []string, limit alloc.Bytes) ([]*export.Usage, []error) {
 	read, errs := make([]*export.Usage, len(paths)), make([]error, len(paths))
+	atATime(len(paths), func(i int) {
+		f, err := a.open(paths[i], limit)
+		if errs[i] = err; err == nil {
+			read[i] = f.Usage
+		}
+	})
+	return read, errs
+}
+
+// atATime calls do with 0 to n-1, as many at a time as there are processors.
+func atATime(n int, do func(i int)) {
 	next := make(chan int)
 	var workers sync.WaitGroup
-	for range min(len(paths), runtime.GOMAXPROCS(0)) {
+	for range min(n, runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
 			for i := range next {
-				f, err := a.open(paths[i], limit)
-				if errs[i] = err; err == nil {
-					read[i] = f.Usage
-				}
+				do(i)
 			}
 		})
 	}
-	for i := range paths {
+	for i := range n {
 		next <- i
 	}
 	close(next)
 	workers.Wait()
-	return read, errs
 }
 
 // String tells what was read, and what was not.

@@ -20,6 +20,7 @@ type tableOptions struct {
 	top    int
 	by     string
 	of     string
+	host   bool        // the host's memory, not the device's
 	memory alloc.Bytes // that a file may take; 0 is the usual
 	json   bool
 	all    bool // no --top was given, so JSON has every line
@@ -30,6 +31,7 @@ func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.top, "top", 20, "print `N` lines; 0 is all, as --json prints unless told otherwise")
 	flags.StringVar(&o.by, "by", string(export.BySite), "sum up by `WHAT`: "+words(export.Bys()))
 	flags.StringVar(&o.of, "of", string(export.OfLive), "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles, and PyTorch's snapshots without events, have no peak")
+	flags.BoolVar(&o.host, "host", false, "pinned and mapped memory of the host, instead of the device's")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	addMemoryFlag(cmd, &o.memory)
 	complete(cmd, "by", list(export.Bys())...)
@@ -113,6 +115,9 @@ func (a *app) show(words []string, o tableOptions) error {
 		return err
 	}
 	read := all.processes
+	if o.host {
+		read = onHost(read)
+	}
 	if err := known(read, export.Of(o.of)); err != nil {
 		return err
 	}
@@ -136,7 +141,29 @@ func (a *app) show(words []string, o tableOptions) error {
 	t.AppendFooter(showRow(sum, sum, names))
 	fmt.Fprintf(a.stdout, "%s memory of %v\n", o.of, all)
 	fmt.Fprint(a.stdout, t.fitted(widthOf(a.stdout)))
+	a.notShown(read, o)
 	return nil
+}
+
+// onHost returns the same processes with the memory of the host that they hold.
+func onHost(processes []*export.Usage) []*export.Usage {
+	host := make([]*export.Usage, len(processes))
+	for i, u := range processes {
+		if u != nil {
+			host[i] = u.OnHost()
+		}
+	}
+	return host
+}
+
+// notShown tells of host memory, which a table of the device's has not.
+func (a *app) notShown(read []*export.Usage, o tableOptions) {
+	if o.host {
+		return
+	}
+	if _, sum := export.Compare(nil, onHost(read), export.ByMemory, export.Of(o.of)); !sum.After.IsZero() {
+		fmt.Fprintf(a.stdout, "Not in the table: %v in the host's memory, see --host\n", sum.After)
+	}
 }
 
 // known refuses to sum up what a file does not tell. Peak and total are never less

@@ -26,8 +26,12 @@ func readConfig(r io.ReaderAt, size int64, file string) (*hfConfig, error) {
 	if size > maxConfigFile {
 		return nil, inFile(file, "it has %d bytes; a %s has at most %d", size, configName, maxConfigFile)
 	}
-	c := &hfConfig{file: file}
-	if err := decodeJSON(io.NewSectionReader(r, 0, size), c); err != nil {
+	text, err := readJSONValue(io.NewSectionReader(r, 0, size))
+	if err != nil {
+		return nil, &Error{File: file, Reason: "it is not the JSON of a " + configName, Err: err}
+	}
+	c, err := decodeConfig(file, text, "")
+	if err != nil {
 		return nil, &Error{File: file, Reason: "it is not the JSON of a " + configName, Err: err}
 	}
 	switch {
@@ -48,8 +52,10 @@ func (c *hfConfig) architecture() (architecture, error) {
 	}
 	c.base = family.base
 	a := architecture{family: c.ModelType, dtype: c.dtype(), quantized: c.Quantization}
-	if c.Text != nil && a.dtype == 0 {
-		a.dtype = c.Text.dtype()
+	if a.dtype == 0 && c.Text != nil {
+		if text, err := c.part(c.Text, ""); err == nil {
+			a.dtype = text.dtype()
+		}
 	}
 	if err := family.read(c, &a); err != nil {
 		return architecture{}, err
@@ -62,29 +68,8 @@ func (c *hfConfig) architecture() (architecture, error) {
 
 func hfFamilyNames() string { return strings.Join(slices.Sorted(maps.Keys(hfFamilies)), ", ") }
 
-// hfFamilies has the families by model_type. The functions follow the modules of
-// Hugging Face's transformers (src/transformers/models/*/modeling_*.py) and take the
-// values of keys that are absent from configuration_*.py there.
-var hfFamilies = map[string]struct {
+// hfFamily is how the config.json of a model_type is read.
+type hfFamily struct {
 	base string // the class without a head, meant where there are no architectures
 	read func(*hfConfig, *architecture) error
-}{
-	"llama":       {"LlamaModel", hfLlama},
-	"mistral":     {"MistralModel", hfMistral},
-	"mixtral":     {"MixtralModel", hfMixtral},
-	"qwen2":       {"Qwen2Model", hfQwen2},
-	"qwen3":       {"Qwen3Model", hfQwen3},
-	"qwen3_moe":   {"Qwen3MoeModel", hfQwen3MoE},
-	"olmo2":       {"Olmo2Model", hfOLMo2},
-	"gemma":       {"GemmaModel", hfGemma},
-	"gemma2":      {"Gemma2Model", hfGemma2},
-	"gemma3_text": {"Gemma3TextModel", hfGemma3},
-	"gemma3":      {"Gemma3Model", hfGemma3Vision},
-	"gpt_oss":     {"GptOssModel", hfGPTOSS},
-	"deepseek_v3": {"DeepseekV3Model", hfDeepSeekV3},
-	"phi":         {"PhiModel", hfPhi},
-	"phi3":        {"Phi3Model", hfPhi3},
-	"gpt2":        {"GPT2Model", hfGPT2},
-	"bert":        {"BertModel", hfBERT},
-	"vit":         {"ViTModel", hfViT},
 }

@@ -1,6 +1,10 @@
 package checkpoint
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
+import (
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
 
 // encoder reads what BERT and ViT have in common.
 func (c *hfConfig) encoder(a *architecture) error {
@@ -18,10 +22,21 @@ func (c *hfConfig) encoder(a *architecture) error {
 }
 
 func hfBERT(c *hfConfig, a *architecture) error {
-	class, err := c.class("BertForMaskedLM", "BertForSequenceClassification", "BertForTokenClassification")
+	return c.bert(a, estimate.BERT, "Bert")
+}
+
+func hfRoBERTa(c *hfConfig, a *architecture) error { return c.bert(a, estimate.RoBERTa, "Roberta") }
+func hfXLMRoBERTa(c *hfConfig, a *architecture) error {
+	return c.bert(a, estimate.RoBERTa, "XLMRoberta")
+}
+
+// bert reads BERT and its successors, whose classes begin with a name.
+func (c *hfConfig) bert(a *architecture, f estimate.Family, name string) error {
+	class, err := c.class(name+"ForMaskedLM", name+"ForSequenceClassification", name+"ForTokenClassification")
 	if err != nil {
 		return err
 	}
+	class = strings.TrimPrefix(class, name)
 	if p := c.PositionEncoding; p != "" && p != "absolute" {
 		return c.unknown("position_embedding_type", p)
 	}
@@ -36,15 +51,39 @@ func hfBERT(c *hfConfig, a *architecture) error {
 		hfNumber{&a.Positions, "max_position_embeddings", c.Context, 0},
 		hfNumber{&a.Types, "type_vocab_size", c.TokenTypes, 2},
 	)
-	a.Family, a.Tied = estimate.BERT, orBool(c.Tied, true)
+	a.Family, a.Tied = f, orBool(c.Tied, true)
 	switch class { // NoHead is without the pooler
-	case "BertForMaskedLM":
+	case "ForMaskedLM":
 		a.NoHead, a.MaskedLM = true, true
-	case "BertForSequenceClassification", "BertForTokenClassification":
-		a.NoHead = class == "BertForTokenClassification"
+	case "ForSequenceClassification", "ForTokenClassification":
+		a.NoHead = class == "ForTokenClassification"
 		a.Classes = c.labels()
 	}
 	return err
+}
+
+func hfDistilBERT(c *hfConfig, a *architecture) error {
+	class, err := c.class("DistilBertForMaskedLM", "DistilBertForSequenceClassification")
+	if err != nil {
+		return err
+	}
+	if err := c.encoder(a); err != nil {
+		return err
+	}
+	a.Family, a.Tied, a.Dropout = estimate.DistilBERT, orBool(c.Tied, true), max(c.PlainDropout, c.ScoresDropout)
+	switch class {
+	case "DistilBertForMaskedLM":
+		a.MaskedLM = true
+	case "DistilBertForSequenceClassification":
+		a.Classes, a.HeadDropout = c.labels(), c.ClassDropout
+	}
+	if err := c.activation(a, c.ActivationName, "gelu"); err != nil {
+		return err
+	}
+	return c.numbers(
+		hfNumber{&a.Vocab, "vocab_size", c.Vocabulary, 0},
+		hfNumber{&a.Positions, "max_position_embeddings", c.Context, 512},
+	)
 }
 
 func hfViT(c *hfConfig, a *architecture) error {

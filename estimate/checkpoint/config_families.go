@@ -1,101 +1,70 @@
 package checkpoint
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
-
-func hfLlama(c *hfConfig, a *architecture) error {
-	if err := c.decoder(a, "LlamaForCausalLM", 0, false); err != nil {
-		return err
-	}
-	a.Bias = orBool(c.AttentionBias, false)
-	if a.Bias != orBool(c.MLPBias, false) {
-		return c.unknown("attention_bias", "a value other than mlp_bias has")
-	}
-	return c.activation(a, c.HiddenAct, "silu")
+// hfFamilies has the families by model_type. The functions follow the modules of
+// Hugging Face's transformers (src/transformers/models/*/modeling_*.py); what a config.json
+// leaves out has the defaults of configuration_*.py there (defaults.json).
+var hfFamilies = map[string]hfFamily{
+	"llama":       {base: "LlamaModel", read: hfLlama},
+	"mistral":     {base: "MistralModel", read: hfMistral},
+	"mixtral":     {base: "MixtralModel", read: hfMixtral},
+	"qwen2":       {base: "Qwen2Model", read: hfQwen2},
+	"qwen2_moe":   {base: "Qwen2MoeModel", read: hfQwen2MoE},
+	"qwen3":       {base: "Qwen3Model", read: hfQwen3},
+	"qwen3_moe":   {base: "Qwen3MoeModel", read: hfQwen3MoE},
+	"olmo":        {base: "OlmoModel", read: hfOLMo},
+	"olmo2":       {base: "Olmo2Model", read: hfOLMo2},
+	"olmo3":       {base: "Olmo3Model", read: hfOLMo3},
+	"gemma":       {base: "GemmaModel", read: hfGemma},
+	"gemma2":      {base: "Gemma2Model", read: hfGemma2},
+	"gemma3_text": {base: "Gemma3TextModel", read: hfGemma3},
+	"gemma3":      {base: "Gemma3Model", read: hfGemma3Vision},
+	"glm":         {base: "GlmModel", read: hfGLM},
+	"glm4":        {base: "Glm4Model", read: hfGLM4},
+	"granite":     {base: "GraniteModel", read: hfGranite},
+	"cohere":      {base: "CohereModel", read: hfCohere},
+	"cohere2":     {base: "Cohere2Model", read: hfCohere2},
+	"starcoder2":  {base: "Starcoder2Model", read: hfStarcoder2},
+	"stablelm":    {base: "StableLmModel", read: hfStableLM},
+	"smollm3":     {base: "SmolLM3Model", read: hfSmolLM3},
+	"nemotron":    {base: "NemotronModel", read: hfNemotron},
+	"gpt_oss":     {base: "GptOssModel", read: hfGPTOSS},
+	"deepseek_v2": {base: "DeepseekV2Model", read: hfDeepSeekV2},
+	"deepseek_v3": {base: "DeepseekV3Model", read: hfDeepSeekV3},
+	"phi":         {base: "PhiModel", read: hfPhi},
+	"phi3":        {base: "Phi3Model", read: hfPhi3},
+	"phimoe":      {base: "PhimoeModel", read: hfPhiMoE},
+	"gpt_neox":    {base: "GPTNeoXModel", read: hfGPTNeoX},
+	"falcon":      {base: "FalconModel", read: hfFalcon},
+	"bloom":       {base: "BloomModel", read: hfBLOOM},
+	"opt":         {base: "OPTModel", read: hfOPT},
+	"gpt2":        {base: "GPT2Model", read: hfGPT2},
+	"gpt_bigcode": {base: "GPTBigCodeModel", read: hfBigCode},
+	"bert":        {base: "BertModel", read: hfBERT},
+	"roberta":     {base: "RobertaModel", read: hfRoBERTa},
+	"xlm-roberta": {base: "XLMRobertaModel", read: hfXLMRoBERTa},
+	"distilbert":  {base: "DistilBertModel", read: hfDistilBERT},
+	"mistral3":    {base: "Mistral3Model", read: hfMistral3},
+	"llava":       {base: "LlavaModel", read: hfLLaVA},
+	"qwen2_vl":    {base: "Qwen2VLModel", read: hfQwen2VL},
+	"qwen2_5_vl":  {base: "Qwen2_5_VLModel", read: hfQwen25VL},
+	"qwen3_vl":    {base: "Qwen3VLModel", read: hfQwen3VL},
+	"clip":        {base: "CLIPModel", read: hfCLIP},
+	"siglip":      {base: "SiglipModel", read: hfSigLIP},
+	"dinov2":      {base: "Dinov2Model", read: hfDINOv2},
+	"t5":          {base: "T5Model", read: hfT5},
+	"bart":        {base: "BartModel", read: hfBART},
+	"whisper":     {base: "WhisperModel", read: hfWhisper},
+	"vit":         {base: "ViTModel", read: hfViT},
 }
 
-func hfMistral(c *hfConfig, a *architecture) error {
-	if err := c.decoder(a, "MistralForCausalLM", 8, false); err != nil {
-		return err
-	}
-	a.Window = c.window()
-	return c.activation(a, c.HiddenAct, "silu")
+// hfKeys are the usual names of keys, by the names that a family has for them.
+var hfKeys = map[string]map[string]string{
+	"falcon": falconKeys, "bloom": falconKeys,
+	"bart": halvesKeys, "whisper": halvesKeys,
+	"t5":         {"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_ff": "intermediate_size", "d_kv": "head_dim", "num_decoder_layers": "decoder_layers"},
+	"distilbert": {"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads", "hidden_dim": "intermediate_size"},
 }
 
-func hfMixtral(c *hfConfig, a *architecture) error {
-	if err := c.decoder(a, "MixtralForCausalLM", 8, false); err != nil {
-		return err
-	}
-	a.Window = c.window()
-	if err := c.activation(a, c.HiddenAct, "silu"); err != nil {
-		return err
-	}
-	return c.numbers(
-		hfNumber{&a.Experts, "num_local_experts", c.Experts, 8},
-		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, 2},
-	)
-}
+var falconKeys = map[string]string{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
 
-func hfOLMo2(c *hfConfig, a *architecture) error {
-	if err := c.decoder(a, "Olmo2ForCausalLM", 0, false); err != nil {
-		return err
-	}
-	if err := c.noBias(); err != nil {
-		return err
-	}
-	a.Family = estimate.OLMo2
-	return c.activation(a, c.HiddenAct, "silu")
-}
-
-func hfGPT2(c *hfConfig, a *architecture) error {
-	class, err := c.class("GPT2LMHeadModel")
-	if err != nil {
-		return err
-	}
-	if orBool(c.CrossAttention, false) {
-		return c.unknown("add_cross_attention", "true")
-	}
-	err = c.numbers(
-		hfNumber{&a.Hidden, "n_embd", c.NEmbd, 0},
-		hfNumber{&a.Blocks, "n_layer", c.NLayer, 0},
-		hfNumber{&a.Heads, "n_head", c.NHead, 0},
-		hfNumber{&a.Positions, "n_positions", c.NPositions, 0},
-		hfNumber{&a.Vocab, "vocab_size", c.Vocabulary, 0},
-	)
-	if err != nil {
-		return err
-	}
-	a.Family = estimate.GPT2
-	a.NoHead, a.Tied = class != "GPT2LMHeadModel", orBool(c.Tied, true)
-	a.Dropout = max(c.ResidualDropout, c.EmbeddingDropout, c.AttentionDropout)
-	if err := c.numbers(hfNumber{&a.FFN, "n_inner", c.NInner, 4 * a.Hidden}); err != nil {
-		return err
-	}
-	return c.activation(a, c.ActivationFunction, "gelu_new")
-}
-
-func hfPhi(c *hfConfig, a *architecture) error {
-	if err := c.decoder(a, "PhiForCausalLM", 0, false); err != nil {
-		return err
-	}
-	if orBool(c.QKNorm, false) {
-		return c.unknown("qk_layernorm", "true")
-	}
-	a.Family = estimate.Phi
-	a.Dropout, a.PlainEmbeddings = max(c.ResidualDropout, c.EmbeddingDropout), c.EmbeddingDropout == 0
-	if err := c.activation(a, c.HiddenAct, "gelu_new"); err != nil {
-		return err
-	}
-	return c.rotaryPart(a, 0.5)
-}
-
-func hfPhi3(c *hfConfig, a *architecture) error {
-	if err := c.decoder(a, "Phi3ForCausalLM", 0, false); err != nil {
-		return err
-	}
-	a.Family, a.Window = estimate.Phi3, c.window()
-	a.Dropout = c.ResidualDropout
-	if err := c.activation(a, c.HiddenAct, "silu"); err != nil {
-		return err
-	}
-	return c.rotaryPart(a, 1)
-}
+var halvesKeys = map[string]string{"d_model": "hidden_size", "encoder_layers": "num_hidden_layers", "encoder_attention_heads": "num_attention_heads", "encoder_ffn_dim": "intermediate_size"}

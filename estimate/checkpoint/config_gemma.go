@@ -70,8 +70,15 @@ func hfGemma3Vision(c *hfConfig, a *architecture) error {
 	if c.Text == nil || c.VisionConfig == nil {
 		return &Error{File: c.file, Where: "text_config, vision_config", Reason: "the key is missing"}
 	}
-	text, vision := c.Text, c.VisionConfig
-	text.file, text.ModelType, text.base, text.Architectures = c.file, c.ModelType, "Gemma3TextModel", nil
+	text, err := c.part(c.Text, "gemma3_text")
+	if err != nil {
+		return err
+	}
+	vision, err := c.part(c.VisionConfig, "siglip_vision_model")
+	if err != nil {
+		return err
+	}
+	text.base, text.Architectures = "Gemma3TextModel", nil
 	// What transformers takes where text_config leaves it out.
 	text.Heads, text.Vocabulary = orNumber(text.Heads, 8), orNumber(text.Vocabulary, 262_208)
 	text.Tied = c.Tied
@@ -80,7 +87,6 @@ func hfGemma3Vision(c *hfConfig, a *architecture) error {
 	}
 	a.NoHead = class == c.base
 	tower := estimate.Transformer{Family: estimate.ViT, Activation: estimate.UseGELUTanh}
-	vision.file = c.file
 	err = vision.numbers(
 		hfNumber{&tower.Hidden, "hidden_size", vision.HiddenSize, 768},
 		hfNumber{&tower.Blocks, "num_hidden_layers", vision.Layers, 12},

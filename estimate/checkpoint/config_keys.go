@@ -52,8 +52,8 @@ type hfConfig struct {
 	NopeSize      *whole `json:"qk_nope_head_dim"`
 	ValueSize     *whole `json:"v_head_dim"`
 
-	Text         *hfConfig `json:"text_config"`   // of a model of images and text
-	VisionConfig *hfConfig `json:"vision_config"` // its tower
+	Text         json.RawMessage `json:"text_config"`   // of a model of images and text
+	VisionConfig json.RawMessage `json:"vision_config"` // its tower
 
 	// What layers have a sliding window.
 	LayerTypes    []string `json:"layer_types"`
@@ -71,16 +71,54 @@ type hfConfig struct {
 	LogitCap         *float64 `json:"final_logit_softcapping"`
 	PositionEncoding string   `json:"position_embedding_type"`
 	Rotary           *float64 `json:"partial_rotary_factor"`
+	RotaryShare      *float64 `json:"rotary_pct"` // GPT-NeoX's name of it
+	Rope             struct {
+		Rotary *float64 `json:"partial_rotary_factor"`
+	} `json:"rope_parameters"`
+
+	// How blocks are put together.
+	Parallel      *bool  `json:"use_parallel_residual"`
+	ParallelAttn  *bool  `json:"parallel_attn"`
+	NewFalcon     *bool  `json:"new_decoder_architecture"`
+	ParallelNorms *whole `json:"num_ln_in_parallel_attn"`
+	MultiQuery    *bool  `json:"multi_query"`
+	FalconKVHeads *whole `json:"num_kv_heads"`
+	FalconFFN     *whole `json:"ffn_hidden_size"`
+	Alibi         *bool  `json:"alibi"`
+	NormBefore    *bool  `json:"do_layer_norm_before"`
+	NormWeights   *bool  `json:"layer_norm_elementwise_affine"`
+	AfterNorm     *bool  `json:"apply_residual_connection_post_layernorm"`
+	ProjectDim    *whole `json:"word_embed_proj_dim"`
+	OptFFN        *whole `json:"ffn_dim"`
+
+	// Which layers do not rotate.
+	RotateLayers []int  `json:"no_rope_layers"`
+	RotateEvery  *whole `json:"no_rope_layer_interval"`
+
+	ClipQKV      *float64 `json:"clip_qkv"`
+	UseQKNorm    *bool    `json:"use_qk_norm"`
+	AnyBias      *bool    `json:"bias"`
+	UseBias      *bool    `json:"use_bias"`
+	EnableBias   *bool    `json:"enable_bias"`
+	UseQKVBias   *bool    `json:"use_qkv_bias"`
+	HeadBias     *bool    `json:"lm_head_bias"`
+	SharedExpert *whole   `json:"shared_expert_intermediate_size"`
 
 	HiddenAct          string `json:"hidden_act"`
 	HiddenActivation   string `json:"hidden_activation"`   // Gemma and its successors
 	ActivationFunction string `json:"activation_function"` // GPT-2
+	ActivationName     string `json:"activation"`          // Falcon
 
 	ResidualDropout  float64 `json:"resid_pdrop"`
 	EmbeddingDropout float64 `json:"embd_pdrop"`
 	AttentionDropout float64 `json:"attn_pdrop"`
 	HiddenDropout    float64 `json:"hidden_dropout_prob"`
 	ProbsDropout     float64 `json:"attention_probs_dropout_prob"`
+	ClassDropout     float64 `json:"seq_classif_dropout"`
+	PlainDropout     float64 `json:"dropout"`
+	AfterDropout     float64 `json:"residual_dropout"`
+	BlockDropout     float64 `json:"hidden_dropout"`
+	ScoresDropout    float64 `json:"attention_dropout"`
 
 	// GPT-2's names of sizes.
 	NEmbd      *whole `json:"n_embd"`
@@ -89,16 +127,44 @@ type hfConfig struct {
 	NInner     *whole `json:"n_inner"`
 	NPositions *whole `json:"n_positions"`
 
+	// Of encoders and decoders.
+	DecoderLayers   *whole  `json:"decoder_layers"`
+	DecoderHeads    *whole  `json:"decoder_attention_heads"`
+	DecoderFFN      *whole  `json:"decoder_ffn_dim"`
+	Buckets         *whole  `json:"relative_attention_num_buckets"`
+	FeedForward     string  `json:"feed_forward_proj"`
+	DropoutRate     float64 `json:"dropout_rate"`
+	MelBins         *whole  `json:"num_mel_bins"`
+	SourcePositions *whole  `json:"max_source_positions"`
+	TargetPositions *whole  `json:"max_target_positions"`
+
 	// Vision.
 	ImageSize *whole            `json:"image_size"`
 	PatchSize *whole            `json:"patch_size"`
 	Channels  *whole            `json:"num_channels"`
 	Labels    map[string]string `json:"id2label"`
 
+	Depth          *whole   `json:"depth"`
+	NumHeads       *whole   `json:"num_heads"`
+	EmbedDim       *whole   `json:"embed_dim"`
+	MLPRatio       *float64 `json:"mlp_ratio"`
+	InChannels     *whole   `json:"in_channels"`
+	Merge          *whole   `json:"spatial_merge_size"`
+	Taps           []int    `json:"deepstack_visual_indexes"`
+	ImagePositions *whole   `json:"num_position_embeddings"`
+	ProjectorOut   *whole   `json:"projector_output_dim"`
+	VisionOut      *whole   `json:"vision_output_dim"`
+	ProjectorBias  *bool    `json:"multimodal_projector_bias"`
+	ProjectionDim  *whole   `json:"projection_dim"`
+	ProjectionSize *whole   `json:"projection_size"`
+	MaskToken      *bool    `json:"use_mask_token"`
+	SwiGLU         *bool    `json:"use_swiglu_ffn"`
+
 	Quantization *quantization `json:"quantization_config"`
 
 	WeightMap map[string]string `json:"weight_map"` // of an index, which is no config
 
+	raw  json.RawMessage
 	file string
 	base string // class of the family's model without a head
 }
@@ -188,19 +254,30 @@ func (c *hfConfig) windows(a *architecture, full func(layer int) bool) error {
 	if c.LayerTypes != nil && len(c.LayerTypes) != a.Blocks {
 		return &Error{File: c.file, Where: "layer_types", Reason: fmt.Sprintf("it has %d entries for %d layers", len(c.LayerTypes), a.Blocks)}
 	}
-	for i := range min(a.Blocks, maxBlocks+1) { // more are an error
+	kinds := a.kinds()
+	for i := range kinds {
+		windowed := true
 		switch {
 		case c.LayerTypes == nil:
-			if full(i) {
-				a.FullBlocks++
-			}
+			windowed = !full(i)
 		case c.LayerTypes[i] == "full_attention":
-			a.FullBlocks++
+			windowed = false
 		case c.LayerTypes[i] != "sliding_attention":
 			return c.unknown("layer_types", c.LayerTypes[i])
 		}
+		if windowed {
+			kinds[i] |= estimate.Windowed
+		}
 	}
 	return nil
+}
+
+// kinds are the kinds of the blocks, as many as are not an error.
+func (a *architecture) kinds() []estimate.BlockKind {
+	if a.Kinds == nil {
+		a.Kinds = make([]estimate.BlockKind, min(a.Blocks, maxBlocks+1))
+	}
+	return a.Kinds
 }
 
 func orNumber(value *whole, without whole) *whole {
@@ -257,6 +334,7 @@ func (c *hfConfig) decoder(a *architecture, causal string, kvHeads int, tied boo
 var hfActivations = map[string]estimate.Activation{
 	"silu": estimate.UseSiLU, "swish": estimate.UseSiLU, "gelu": estimate.UseGELU, "gelu_new": estimate.UseNewGELU,
 	"gelu_pytorch_tanh": estimate.UseGELUTanh, "relu": estimate.UseReLU, "quick_gelu": estimate.UseQuickGELU,
+	"relu2": estimate.UseSquaredReLU,
 }
 
 func (c *hfConfig) activation(a *architecture, name, without string) error {
@@ -270,13 +348,25 @@ func (c *hfConfig) activation(a *architecture, name, without string) error {
 // rotaryPart reads what part of a head rotates.
 func (c *hfConfig) rotaryPart(a *architecture, without float64) error {
 	part := without
-	if c.Rotary != nil {
-		part = *c.Rotary
+	for _, set := range []*float64{c.RotaryShare, c.Rotary, c.Rope.Rotary} {
+		if set != nil {
+			part = *set
+		}
 	}
 	if !(part > 0 && part <= 1) {
 		return &Error{File: c.file, Where: "partial_rotary_factor", Reason: "it is not above 0 and at most 1"}
 	}
 	a.RotaryDim = int(part * float64(headSize(a.Transformer)))
+	return nil
+}
+
+// times reads a width that is a multiple of another.
+func (c *hfConfig) times(to *int, key string, of int, ratio float64) error {
+	wide := ratio * float64(of)
+	if !(wide >= 1 && wide <= largestNumber) {
+		return &Error{File: c.file, Where: key, Reason: fmt.Sprintf("%v times %d is not a number from 1 to %d", ratio, of, largestNumber)}
+	}
+	*to = int(wide)
 	return nil
 }
 
@@ -292,7 +382,11 @@ func (c *hfConfig) noBias() error {
 func (c *hfConfig) cacheAlone() architecture {
 	a := architecture{family: c.ModelType, cache: true}
 	if c.Text != nil {
-		c = c.Text
+		text, err := c.part(c.Text, "")
+		if err != nil {
+			return architecture{}
+		}
+		c = text
 	}
 	err := c.numbers(
 		hfNumber{&a.Hidden, "hidden_size", c.HiddenSize, 0},

@@ -28,7 +28,23 @@ func hfGPTOSS(c *hfConfig, a *architecture) error {
 }
 
 func hfDeepSeekV3(c *hfConfig, a *architecture) error {
-	if err := c.decoder(a, "DeepseekV3ForCausalLM", 0, false); err != nil {
+	a.Router = estimate.SigmoidRouter
+	return c.deepSeek(a, "DeepseekV3ForCausalLM", 3)
+}
+
+func hfDeepSeekV2(c *hfConfig, a *architecture) error {
+	a.Router, a.UnscaledTopK = estimate.WideRouter, true
+	if err := c.deepSeek(a, "DeepseekV2ForCausalLM", 0); err != nil {
+		return err
+	}
+	a.Latent.Complex = true
+	return nil
+}
+
+// deepSeek reads what the versions have in common; dense is the number of dense layers
+// where the key is absent.
+func (c *hfConfig) deepSeek(a *architecture, causal string, dense int) error {
+	if err := c.decoder(a, causal, 0, false); err != nil {
 		return err
 	}
 	if err := c.noBias(); err != nil {
@@ -60,10 +76,10 @@ func hfDeepSeekV3(c *hfConfig, a *architecture) error {
 			return err
 		}
 	}
-	a.DenseBlocks = 3
+	a.DenseBlocks = dense
 	if c.DenseFirst != nil {
 		a.DenseBlocks = max(0, min(int(*c.DenseFirst), a.Blocks))
 	}
-	a.KVHeads, a.Router, a.SharedFFN, a.Latent = 0, estimate.SigmoidRouter, shared*a.ExpertFFN, &latent
+	a.KVHeads, a.SharedFFN, a.Latent = 0, shared*a.ExpertFFN, &latent
 	return c.activation(a, c.HiddenAct, "silu")
 }

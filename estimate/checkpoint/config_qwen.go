@@ -46,6 +46,39 @@ func (c *hfConfig) qwenWindows(a *architecture) error {
 	return c.windows(a, func(layer int) bool { return layer < full })
 }
 
+// sparse reads a mixture of Qwen's.
+func (c *hfConfig) sparse(a *architecture, experts, top, ffn int) error {
+	if c.SparseStep != nil && *c.SparseStep != 1 {
+		return c.unknown("decoder_sparse_step", fmt.Sprint(*c.SparseStep))
+	}
+	for i, layer := range c.DenseLayers {
+		if layer != i || i >= a.Blocks {
+			return c.unknown("mlp_only_layers", "a list other than that of the first layers")
+		}
+	}
+	a.DenseBlocks, a.Router, a.UnscaledTopK = len(c.DenseLayers), estimate.RoundedRouter, !orBool(c.NormTopK, false)
+	return c.numbers(
+		hfNumber{&a.Experts, "num_experts", c.QwenExperts, experts},
+		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, top},
+		hfNumber{&a.ExpertFFN, "moe_intermediate_size", c.ExpertFFN, ffn},
+	)
+}
+
+func hfQwen2MoE(c *hfConfig, a *architecture) error {
+	a.QKVBias = orBool(c.QKVBias, true)
+	if err := c.of(a, estimate.Llama, "Qwen2MoeForCausalLM"); err != nil {
+		return err
+	}
+	if err := c.qwenWindows(a); err != nil {
+		return err
+	}
+	a.SharedGate = true
+	if err := c.numbers(hfNumber{&a.SharedFFN, "shared_expert_intermediate_size", c.SharedExpert, 5632}); err != nil {
+		return err
+	}
+	return c.sparse(a, 60, 4, 1408)
+}
+
 func hfQwen3MoE(c *hfConfig, a *architecture) error {
 	if err := c.decoder(a, "Qwen3MoeForCausalLM", 4, false); err != nil {
 		return err
@@ -56,18 +89,5 @@ func hfQwen3MoE(c *hfConfig, a *architecture) error {
 	if err := c.qwen3(a); err != nil {
 		return err
 	}
-	if c.SparseStep != nil && *c.SparseStep != 1 {
-		return c.unknown("decoder_sparse_step", fmt.Sprint(*c.SparseStep))
-	}
-	for i, layer := range c.DenseLayers {
-		if layer != i || i >= a.Blocks {
-			return c.unknown("mlp_only_layers", "a list other than that of the first layers")
-		}
-	}
-	a.DenseBlocks, a.Router = len(c.DenseLayers), estimate.RoundedRouter
-	return c.numbers(
-		hfNumber{&a.Experts, "num_experts", c.QwenExperts, 128},
-		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, 8},
-		hfNumber{&a.ExpertFFN, "moe_intermediate_size", c.ExpertFFN, 768},
-	)
+	return c.sparse(a, 128, 8, 768)
 }

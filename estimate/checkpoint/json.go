@@ -19,7 +19,12 @@ func decodeJSON(r io.Reader, v any) error {
 	if err != nil {
 		return err
 	}
-	err = json.Unmarshal(value, v)
+	return unmarshal(value, v)
+}
+
+// unmarshal decodes a valid JSON value; the error of a wrong type says where it is.
+func unmarshal(value []byte, v any) error {
+	err := json.Unmarshal(value, v)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		where := ""
 		if wrong.Field != "" { // Go 1.27 does not tell it of every error

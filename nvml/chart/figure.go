@@ -33,10 +33,10 @@ type panel struct {
 type line struct {
 	Name    string // of the series
 	Label   string // with its peak
-	Color   int  // index in the palette, and beyond it another style of line
-	Under   int  // lines drawn after this one that are the same: it is wider than they are
-	Process bool // one of a process: thin, with a dot at each sample where there is room
-	Stepped bool // a figure holds until the next: memory does not rise on a slope
+	Color   int    // index in the palette, and beyond it another style of line
+	Under   int    // lines drawn after this one that are the same: it is wider than they are
+	Process bool   // one of a process: thin, with a dot at each sample where there is room
+	Stepped bool   // a figure holds until the next: memory does not rise on a slope
 	parts   [][]sample
 	dots    []sample
 	peak    *sample // if it is marked

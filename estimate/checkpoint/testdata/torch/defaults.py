@@ -1,0 +1,75 @@
+"""Write what transformers takes where a config.json leaves a key out, for package checkpoint.
+
+    python defaults.py > ../../defaults.json
+
+Of each family the defaults of its configuration class are written as the class has them,
+before any of them is computed from others, for the keys that config_keys.go reads.
+"""
+
+import json
+import os
+import re
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+
+import transformers
+from transformers import CONFIG_MAPPING
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# The classes whose model_type is not a key of CONFIG_MAPPING, or is another's too.
+OTHERS = {
+    "qwen2_vl_vision": "Qwen2VLVisionConfig", "qwen2_5_vl_vision": "Qwen2_5_VLVisionConfig",
+    "qwen3_vl_vision": "Qwen3VLVisionConfig", "qwen3_vl_moe_vision": "Qwen3VLMoeVisionConfig",
+}
+
+
+def find(name):
+    for module in sys.modules.values():
+        if hasattr(module, name) and module.__name__.startswith("transformers.models."):
+            return getattr(module, name)
+
+
+def raw(cls, keys):
+    keys = keys | {"dim", "n_layers", "n_heads", "hidden_dim", "n_layer", "n_head", "d_model", "num_layers", "num_heads", "d_ff", "d_kv", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim", "num_decoder_layers"}
+    values = {}
+    for base in reversed(cls.__mro__):
+        for name in getattr(base, "__annotations__", {}):
+            value = vars(base).get(name)
+            if name in keys and isinstance(value, (bool, int, float, str)):
+                values[name] = value
+            elif name in keys and value is None:
+                values.pop(name, None)
+    # What the class computes from other settings follows it at its default sizes: leave it out.
+    return values
+
+
+def main():
+    with open(os.path.join(HERE, "../../config_keys.go")) as f:
+        keys = set(re.findall(r'json:"([a-z0-9_]+)"', f.read())) - {"model_type", "architectures", "dtype", "torch_dtype"}
+    with open(os.path.join(HERE, "../../config_families.go")) as f:
+        text = f.read()
+    families = set(re.findall(r'^\t"([a-z0-9_-]+)": ', text, re.M)) | set(re.findall(r'part\(c\.[A-Za-z]+, "([a-z0-9_]+)"', text))
+    result = {}
+    for path in sorted(os.listdir(os.path.join(HERE, "../.."))):
+        if path.startswith("config") and path.endswith(".go"):
+            with open(os.path.join(HERE, "../..", path)) as f:
+                families |= set(re.findall(r'"([a-z0-9_-]+)"', f.read()))
+    for family in sorted(families):
+        if family in OTHERS:
+            module = family.removesuffix("_vision")
+            __import__(f"transformers.models.{module}.configuration_{module}")
+            cls = find(OTHERS[family])
+        elif family in CONFIG_MAPPING:
+            cls = CONFIG_MAPPING[family]
+        else:
+            continue
+        result[family] = raw(cls, keys)
+    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in result.items())
+    print("{\n" + lines + "\n}")
+
+
+if __name__ == "__main__":
+    main()

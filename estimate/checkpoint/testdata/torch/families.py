@@ -1,0 +1,123 @@
+"""Measure what PyTorch keeps for small models of each family, for the tests of package checkpoint.
+
+    python families.py families.json [family ...] > measured.json && mv measured.json families.json
+
+The file has the config.json of each model. The model is built of it by transformers without
+trained weights, and beside it are written its number of parameters and the bytes that autograd
+keeps for the backward pass: unique storages seen by saved-tensor hooks on the CPU, without
+parameters and buffers. Families that are named are measured again, without names all are.
+With --trace the tensors that are kept are printed by module instead.
+"""
+
+import json
+import os
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+
+import torch
+import transformers
+
+BATCH, LENGTH = 2, 32
+
+
+def build(config, dtype):
+    cls = getattr(transformers, config["architectures"][0])
+    known = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
+    torch.manual_seed(0)
+    return cls._from_config(cls.config_class(**known), dtype=dtype)
+
+
+def inputs(model, dtype):
+    """Text, images or sounds, by what the model's forward takes first."""
+    c = model.config
+    numbers = torch.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 7 + 8
+    text = {"input_ids": numbers}
+    if c.model_type in ("t5", "bart"):
+        return {**text, "decoder_input_ids": numbers.clone()}
+    if c.model_type == "whisper":
+        return {"input_features": torch.randn(BATCH, c.num_mel_bins, 2 * c.max_source_positions, dtype=dtype), "decoder_input_ids": numbers.clone()}
+    if c.model_type in ("clip", "siglip"):
+        side = c.vision_config.image_size
+        return {**text, "pixel_values": torch.randn(BATCH, 3, side, side, dtype=dtype)}
+    if model.main_input_name == "pixel_values" and "text_config" not in c.to_dict():
+        return {"pixel_values": torch.randn(BATCH, c.num_channels, c.image_size, c.image_size, dtype=dtype)}
+    return text
+
+
+def forward(model, dtype):
+    kwargs = inputs(model, dtype)
+    if "use_cache" in model.config.get_text_config().to_dict() and "decoder_input_ids" not in kwargs:
+        kwargs["use_cache"] = False
+    return model(**kwargs, **({"use_cache": False} if "decoder_input_ids" in kwargs else {}))
+
+
+def storage(t):
+    return t.untyped_storage()
+
+
+def kept(model, dtype, trace=False):
+    """The bytes of unique storages that autograd keeps, parameters and buffers left out."""
+    own = {storage(t).data_ptr() for t in [*model.parameters(), *model.buffers()]}
+    seen, held, stack = {}, [], [""]
+    if trace:
+        for name, module in model.named_modules():
+            module.register_forward_pre_hook(lambda m, i, name=name: stack.append(name))
+            module.register_forward_hook(lambda m, i, o: stack.pop() and None)
+
+    def pack(t):
+        s = storage(t)
+        if s.data_ptr() not in own and s.nbytes():
+            if trace:
+                print(f"{stack[-1]:60} {'     ' if s.data_ptr() in seen else s.nbytes():>8} {t.dtype} {tuple(t.shape)}")
+            seen[s.data_ptr()] = s.nbytes()
+            held.append(t)
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        out = forward(model, dtype)
+    total = sum(seen.values())
+    del out
+    return total
+
+
+def measure(config):
+    # What is not defaulted by transformers would be random: dropout's masks count as well.
+    model = build(config, torch.float32)
+    result = {"params": sum(p.numel() for p in model.parameters()), "kept": {}}
+    for dtype in (torch.float32, torch.bfloat16):
+        model = build(config, dtype).train()
+        result["kept"][str(dtype).removeprefix("torch.")] = kept(model, dtype)
+    return result
+
+
+def main(args):
+    trace = "--trace" in args
+    path, *wanted = [a for a in args if not a.startswith("--")]
+    with open(path) as f:
+        models = json.load(f)
+    models.pop("transformers", None), models.pop("torch", None)
+    for name, model in models.items():
+        if wanted and name not in wanted:
+            continue
+        config = model["config"]
+        if trace:
+            dtype = torch.bfloat16 if "--bfloat16" in args else torch.float32
+            print(name, kept(build(config, dtype).train(), dtype, True))
+            continue
+        try:
+            models[name] = {"config": config, **measure(config)}
+        except Exception as e:
+            print(name, repr(e), file=sys.stderr, flush=True)
+            continue
+        print(name, {k: v for k, v in models[name].items() if k != "config"}, file=sys.stderr, flush=True)
+    if trace:
+        return
+    # One model to a line keeps changes readable.
+    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in models.items())
+    print(f'{{"torch": {json.dumps(torch.__version__)}, "transformers": {json.dumps(transformers.__version__)},\n{lines}\n}}')
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
