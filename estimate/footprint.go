@@ -17,10 +17,10 @@ func (t *Tape) footprints(r *Report, h *holding, serve, learn run) {
 		events   int
 		band     Band
 	}{
-		{false, &r.Inference, func() *timeline { return t.serving(h, serve.stage, r.Inference, serve.passes) }, len(serve.passes.forward), servedBand},
+		{false, &r.Inference, func() *timeline { return t.serving(h, serve.stage, r.Inference, serve.passes) }, len(serve.passes.events), servedBand},
 		{true, &r.Training, func() *timeline {
 			return t.learning(h, learn.stage, r.Training, learn.passes, t.cfg.usual(t.cfg.loop))
-		}, len(learn.passes.forward) + len(learn.passes.backward), trainedBand},
+		}, len(learn.passes.events), trainedBand},
 	} {
 		m := side.memory
 		if t.cfg.searches && side.training != t.cfg.training {
