@@ -83,5 +83,5 @@ var (
 	trainedBand       = Band{Below: 0.09, Above: 0.08}
 	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters, whose libraries differ in what they copy
 	smallBand         = Band{Below: 0.09, Above: 0.15} // of less than small, where a segment counts for more
-	convolutionalBand = Band{Below: 0.09, Above: 0.15}
+	convolutionalBand = Band{Below: 0.09, Above: 0.20}
 )
