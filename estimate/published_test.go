@@ -262,7 +262,7 @@ const publishedLacking = `
 - TinyLlama with QLoRA and no checkpoints (cranberrii/ftcourse at 9f4902cf): 5604 MiB; 3042 are estimated with SDPA and 7138
   with eager attention. Which it was is not said.
 - GPTQ bases in training, and losses over the vocabulary in chunks.
-- PSPNet R-101-D8 (open-mmlab/mmsegmentation), 9.6 GB: 8765 MiB are estimated, and 9600 or 9830 were measured, by what GB
+- PSPNet R-101-D8 (open-mmlab/mmsegmentation), 9.6 GB: 8763 MiB are estimated, and 9600 or 9830 were measured, by what GB
   means there: +10 or +12 %. Windows that are spread over many channels seem to take cuDNN large workspaces, which are not
   modelled: the band of convolutional models reaches 20 % up. A test holds the case to its band.
 - Convolutional networks of other blocks (R(2+1)D, SlowFast): not written as layers.
