@@ -268,7 +268,7 @@ func (w *writing) list(texts []string) (out []string) {
 	return out
 }
 
-// lost tells of the buffers that nobody can free any more.
+// lost returns the buffers that the program can no longer free.
 func (w *writing) lost(leaks []snapshot.Leak) (lines []string, sum string) {
 	var all snapshot.Tally
 	for _, l := range leaks {
