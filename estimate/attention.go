@@ -41,6 +41,8 @@ type Attention struct {
 	biased    bool                        // it is given a mask of each head, which all layers have together
 	scaled    bool                        // queries are multiplied before the kernel
 	batched   bool                        // attention is Bloom's, of three-dimensional products
+	complex   bool                        // rotation is that of complex numbers; where there is none, queries are weighed by their place
+	unit      bool                        // rotated queries and keys are divided by their lengths
 	perText   bool                        // each sequence has rotary tables of its own
 	cross     bool                        // keys and values are of what the encoder returned
 	noKeyBias bool                        // the projection of keys has no bias
@@ -148,6 +150,12 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		if q, err = rotatePairs(t, q, l.Heads, size, size/2); err == nil {
 			k, err = rotatePairs(t, k, kv, size, size/2)
 		}
+	case l.complex && l.Rotary:
+		if q, err = l.turned(t, q, l.Heads); err == nil {
+			k, err = l.turned(t, k, kv)
+		}
+	case l.complex:
+		q, err = t.Op(Op{In: []Tensor{q}, Shape: q.Shape, KeepOwn: []Own{{alloc.Shape{q.Shape[1]}, q.DType}}})
 	case l.Rotary:
 		rotated, kinds := or(l.RotaryDim, size), or(l.rotations, 1)
 		if l.perText {
@@ -235,6 +243,15 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		}
 	}
 	return q, k, v, err
+}
+
+// turned rotates heads as complex numbers, and divides them by their lengths.
+func (l Attention) turned(t *Tape, x Tensor, heads int) (Tensor, error) {
+	x, err := rotateComplex(t, x, heads, l.size())
+	if err != nil || !l.unit {
+		return x, err
+	}
+	return unitHeads(t, x, heads, l.size())
 }
 
 // keys is the projection of keys.

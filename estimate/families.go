@@ -35,6 +35,8 @@ var families = [...]struct {
 	Falcon:        {name: "Falcon", layers: Transformer.decoder},
 	Bloom:         {name: "BLOOM", layers: Transformer.decoder},
 	OPT:           {name: "OPT", layers: Transformer.decoder},
+	Llama4:        {name: "Llama 4", layers: Transformer.decoder},
+	Mamba:         {name: "Mamba", layers: Transformer.mamba},
 	GPT2:          {name: "GPT-2", layers: Transformer.gpt2},
 	BERT:          {name: "BERT", layers: Transformer.bert, encoder: true},
 	T5:            {name: "T5", layers: Transformer.t5, pair: true},

@@ -22,6 +22,9 @@ type Transformer struct {
 	Window     int // of sliding window attention, for the key/value cache; 0 for none
 	FullBlocks int // of the Blocks, those without the Window
 
+	// Mixer is that of Mamba; nil for the usual numbers.
+	Mixer *StateSpace
+
 	Experts      int // of a mixture in place of the MLP; 0 for none
 	TopK         int // experts that each token visits; 0 means 2
 	ExpertFFN    int // width of an expert's middle; 0 means FFN
@@ -103,6 +106,10 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) KVConfig {
 			}
 		}
 	}
+	if c.Family == Mamba {
+		fixed := min(FLOPs(c.Blocks, 1)*min(c.stateSpace().states(), maxField), maxField)
+		return KVConfig{Batch: batch, Context: context, Fixed: int(fixed), DType: d}
+	}
 	if c.Family.Seq2Seq() {
 		return c.half().crossCache(batch, context, d)
 	}
@@ -166,6 +173,8 @@ const (
 	Falcon                      // LayerNorm, packed projections, few keys and values
 	Bloom                       // LayerNorm, biases of scores in place of rotation, packed projections
 	OPT                         // LayerNorm, learned positions, ReLU
+	Llama4                      // Llama with a mixture in which all experts run, complex rotation
+	Mamba                       // state-space mixers
 	GPT2                        // LayerNorm before each part, learned positions, biases, packed projections
 	BERT                        // LayerNorm after each part, learned positions and token types, pooler
 	T5                          // an encoder and a decoder, RMSNorm, biases of scores by distance
