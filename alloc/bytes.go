@@ -43,11 +43,11 @@ func (b Bytes) String() string {
 
 var binaryUnits = []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 
-// ParseBytes reads an amount as String writes it, and as people type it: a
-// decimal number, then a unit, with or without a space between. Units are those
-// of the GNU tools, in any case: KiB, Ki and K are 1024 bytes, KB is 1000, and
-// so on up to E; B or nothing is bytes. A fraction of a byte is rounded to the
-// nearest byte.
+// ParseBytes reads an amount as String writes it, and as people type it: a decimal number,
+// then a unit, with or without a space between. Units are those of the GNU tools, in any case:
+// KiB, Ki and K are 1024 bytes, KB is 1000, and so on up to E; B or nothing is bytes. A
+// fraction of a byte is rounded to the nearest byte. The error names the text and the units
+// that can be used.
 func ParseBytes(s string) (Bytes, error) {
 	text := strings.TrimSpace(s)
 	split := strings.LastIndexAny(text, "0123456789.") + 1
@@ -106,7 +106,7 @@ func unitNamed(name string) (int64, bool) {
 	return factor, true
 }
 
-// Set makes *Bytes a flag.Value.
+// Set makes *Bytes a flag.Value. The error is that of ParseBytes.
 func (b *Bytes) Set(s string) error {
 	n, err := ParseBytes(s)
 	if err != nil {

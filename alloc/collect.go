@@ -13,12 +13,13 @@ func (t *tuning) collectGarbage() {
 	limit := Bytes(t.threshold * float64(t.limit()))
 	c.mu.Lock()
 	excess := c.stats.Reserved.Bytes.Current - limit
-	var old []segment
-	if excess > 0 {
-		old = c.detachFree(t.oldest(excess))
+	if excess <= 0 {
+		c.mu.Unlock()
+		return
 	}
+	old := t.oldest(excess)
 	c.mu.Unlock()
-	_, _ = c.give(old) // what the driver refuses stays
+	_, _ = c.give(c.detachFree(old)) // what the driver refuses stays
 }
 
 // oldest picks free blocks that are all of their large segment and have some bytes
@@ -82,9 +83,9 @@ func (t *tuning) giveBackLarge(size Bytes, s Stream) bool {
 			taken += c.blocks.At(i).size
 		}
 	}
+	c.mu.Unlock()
 	leaving := c.detachFree(func(i id) bool { return picked[i] })
 	slices.Reverse(leaving) // the largest first
-	c.mu.Unlock()
 	_, err := c.give(leaving)
 	return err == nil && taken >= size
 }

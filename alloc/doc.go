@@ -1,6 +1,6 @@
-// Package alloc is device memory: the words for it (Bytes, Shape, DType, Ptr),
-// what a driver must offer (Device), and Cache, an allocator that keeps freed
-// memory for the next request, since asking a driver is slow.
+// Package alloc has the vocabulary of device memory (Bytes, Shape, DType, Ptr), the interface
+// of a device (Device), and Cache, an allocator that keeps freed memory for later requests,
+// because drivers are slow.
 //
 //	cache := alloc.NewCache(dev, alloc.CacheConfig{})
 //	p, err := cache.Alloc(3 * alloc.MiB)
@@ -11,47 +11,47 @@
 //
 // # Scheme
 //
-// The Cache follows PyTorch's caching allocator
-// (c10/cuda/CUDACachingAllocator.cpp). Requests are rounded up to 512 bytes, at
-// least 512. Those up to 1 MiB are small and are cut from segments of 2 MiB;
-// below 10 MiB, from segments of 20 MiB; those of 10 MiB and more get a segment
-// of their own, rounded up to 2 MiB. Small and large requests share no segment.
-// The best fit among the free blocks is taken: the smallest that is large
-// enough, and of those of one size the one at the lowest address. It is split if
-// what remains is at least 512 bytes (small) or more than 1 MiB (large). A freed
-// block is joined with its free neighbours.
+// The Cache follows PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp). Requests
+// are rounded up to a multiple of 512 bytes. Those up to 1 MiB are small: they are cut from
+// segments of 2 MiB. Requests below 10 MiB are cut from segments of 20 MiB. Larger ones get a
+// segment each, rounded up to 2 MiB. Small and large requests never share a segment.
 //
-// CacheConfig has the settings of PYTORCH_CUDA_ALLOC_CONF that change this, and
-// says which of them were held to what PyTorch did on real GPUs.
+// The best fit among the free blocks is used: the smallest that is large enough and, among
+// blocks of one size, the one with the lowest address. It is split if the remainder is at least
+// 512 bytes (small) or more than 1 MiB (large). A freed block is merged with its free neighbours.
+//
+// CacheConfig has the settings of PYTORCH_CUDA_ALLOC_CONF that change this, and says which of
+// them were compared with recordings of PyTorch on real GPUs.
 //
 // # What is counted
 //
-// Requested is what callers asked for, allocated the blocks in their hands
-// after rounding, inactive the cached blocks, pending those that were freed while other
-// streams used them, reserved all segments held from the driver: allocated + inactive +
-// pending = reserved. The driver's own rounding, its
-// context, and other processes are not counted; MemInfo has them.
+//   - requested: what callers asked for
+//   - allocated: the blocks that callers hold, after rounding
+//   - inactive: cached blocks, ready for reuse
+//   - pending: blocks that were freed while other streams still used them
+//   - reserved: all segments held from the driver, allocated + inactive + pending
+//
+// The driver's own rounding, its context and other processes are not counted; MemInfo
+// includes them.
 //
 // # Streams
 //
-// A program may queue work on several streams. Cache.AllocOn gives a block for one of
-// them, and each stream has segments of its own: a freed block may be handed out at
-// once, for work that the stream runs behind what is queued. If work on other streams uses
-// the block too, say so by Cache.RecordStream: when the block is freed it becomes
-// pending, and can be handed out when that work is done. That needs an EventDevice; on
-// others, the work of the other streams must be done before Free. All of this follows
+// A program may queue work on several streams. Cache.AllocOn allocates a block for one of them,
+// and each stream has segments of its own: a freed block may be reused immediately, for work that the
+// stream runs after what is queued. If work on other streams uses the block too, call
+// Cache.RecordStream. A block that is freed then is pending until that work is done. This needs
+// an EventDevice; on other devices, wait for the other streams before Free. All of this follows
 // PyTorch's allocator, down to the order of the calls to the driver.
 //
-// Alloc, which knows no stream, is for the default stream, 0.
+// Alloc takes no stream: it allocates for the default stream, 0.
 //
 // # Concurrency and cost
 //
-// Any goroutine may call anything. A request that the cache can satisfy takes
-// one lock for some tens of nanoseconds and allocates no Go memory; requests
-// that need the driver wait for each other, and nobody else waits for them.
-// An Alloc or a Free takes time in the logarithm of the number of free blocks: of
-// those of one size for a small request, of all large ones for a large request. A
-// block costs about 60 bytes, which hold no pointers and so cost the Go collector
-// nothing. A stream other than the default one costs 64 KiB while it has segments. While
-// blocks are pending, each Alloc first asks the driver for one event a stream.
+// Any goroutine may call anything. A request that the cache can serve takes one lock and
+// allocates no Go memory. Requests that need the driver wait for each other; other requests do
+// not wait for them. The time of Alloc and Free grows with the logarithm of the number of free blocks:
+// those of one size for a small request, all large ones for a large request. Blocks hold no
+// pointers, so they cost the Go collector nothing. Each stream other than the default one takes
+// 64 KiB while it has segments. While blocks are pending, each Alloc asks the driver for one
+// event per stream.
 package alloc

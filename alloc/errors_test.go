@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -71,5 +72,20 @@ func TestSegmentJSON(t *testing.T) {
 		"past 2^64":    `{"address":18446744073709551104,"bytes":1024,"pool":"small","blocks":[{"address":18446744073709551104,"bytes":512,"state":"inactive"},{"address":0,"bytes":512,"state":"inactive"}]}`,
 	} {
 		assert.Error(t, json.Unmarshal([]byte(text), new(alloc.Segment)), name)
+	}
+}
+
+// TestDeviceNamesAreEscaped: a name comes from the driver, or from a file.
+func TestDeviceNamesAreEscaped(t *testing.T) {
+	dev := open(t, sim.Config{Name: "GPU\n\x1b[31m\xff", Memory: 4 * alloc.MiB, Overhead: -1})
+	cache := alloc.NewCache(dev, alloc.CacheConfig{})
+	mustAlloc(t, cache, 512)
+	_, oom := cache.Alloc(alloc.GiB)
+	_, full := dev.Alloc(alloc.GiB)
+	for _, err := range []error{oom, full, dev.Free(1), cache.Free(1), cache.Close(), &alloc.OutOfMemoryError{Device: dev.Name()}, &alloc.InUseError{Device: dev.Name()}} {
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "\n")
+		assert.NotContains(t, err.Error(), "\x1b")
+		assert.True(t, utf8.ValidString(err.Error()), "%q", err)
 	}
 }

@@ -27,28 +27,46 @@ func (c *Cache) give(leaving []segment) (given Bytes, err error) {
 	return given, errors.Join(errs...)
 }
 
+// segmentsAtOnce is how many segments are looked at without letting go of the lock.
+const segmentsAtOnce = 256
+
 // detachFree takes segments that are wholly free out of the cache, those whose block leaves
 // says, and returns them in the order in which PyTorch frees them: those of the large pool
-// first, by stream, size and address.
+// first, by stream, size and address. The caller holds driver, which keeps the list of segments as
+// it is between one stretch of it and the next.
 func (c *Cache) detachFree(leaves func(id) bool) (detached []segment) {
-	c.segments = slices.DeleteFunc(c.segments, func(s segment) bool {
-		b := c.blocks.At(s.first)
-		if b.state != Inactive || b.next != none || !leaves(s.first) {
-			return false
-		}
-		c.unpool(c.poolsAt(b.stream), s.first, b.pool)
-		c.leaveStream(b.stream)
-		c.blocks.Put(s.first)
-		c.stats.Releasable -= s.size
-		c.stats.Inactive.add(-s.size, -1)
-		c.stats.Reserved.add(-s.size, -1)
-		detached = append(detached, s)
-		return true
-	})
+	c.mu.Lock()
+	for to := len(c.segments); to > 0; {
+		from := max(0, to-segmentsAtOnce)
+		stay := slices.DeleteFunc(c.segments[from:to], func(s segment) bool {
+			b := c.blocks.At(s.first)
+			if b.state != Inactive || b.next != none || !leaves(s.first) {
+				return false
+			}
+			c.detach(s, b)
+			detached = append(detached, s)
+			return true
+		})
+		c.segments = slices.Delete(c.segments, from+len(stay), to)
+		to = from
+		c.mu.Unlock() // others have waited
+		c.mu.Lock()
+	}
+	c.mu.Unlock()
 	slices.SortFunc(detached, func(a, b segment) int {
 		return cmp.Or(cmp.Compare(b.pool, a.pool), cmp.Compare(a.stream, b.stream), cmp.Compare(a.size, b.size), cmp.Compare(a.ptr, b.ptr))
 	})
 	return detached
+}
+
+// detach takes the block of a segment that is wholly free out.
+func (c *Cache) detach(s segment, b *block) {
+	c.unpool(c.poolsAt(b.stream), s.first, b.pool)
+	c.leaveStream(b.stream)
+	c.blocks.Put(s.first)
+	c.stats.Releasable -= s.size
+	c.stats.Inactive.add(-s.size, -1)
+	c.stats.Reserved.add(-s.size, -1)
 }
 
 // reattach undoes detachFree for one segment.

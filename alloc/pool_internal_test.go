@@ -105,3 +105,36 @@ func TestTreeStaysShallow(t *testing.T) {
 	}
 	require.Less(t, depth(p.root), 3*15, "random treaps of this size are near 35 deep")
 }
+
+// TestEmptyInStretches empties a cache of more segments than are looked at in one go, of which
+// every third is in use.
+func TestEmptyInStretches(t *testing.T) {
+	const n = 3*segmentsAtOnce + 7
+	c := NewCache(NewCountingDevice(0), CacheConfig{})
+	var ptrs []Ptr
+	for range n {
+		p, err := c.Alloc(11 * MiB)
+		require.NoError(t, err)
+		ptrs = append(ptrs, p)
+	}
+	used := 0
+	for i, p := range ptrs {
+		if i%3 == 0 {
+			used++
+		} else {
+			require.NoError(t, c.Free(p))
+		}
+	}
+	given, err := c.Empty()
+	require.NoError(t, err)
+	require.Equal(t, Bytes(n-used)*12*MiB, given)
+	require.Len(t, c.segments, used)
+	for i, s := range c.segments {
+		require.Equal(t, ptrs[3*i], s.ptr)
+	}
+	for i := 0; i < n; i += 3 {
+		require.NoError(t, c.Free(ptrs[i]))
+	}
+	require.NoError(t, c.Close())
+	require.Empty(t, c.segments)
+}

@@ -81,8 +81,9 @@ func (s Shape) Append(b []byte) []byte {
 	return append(b, ')')
 }
 
-// ParseShape reads a shape as String prints it; "64x3x3x3" and "64, 3, 3, 3"
-// are read too. The shape must be valid.
+// ParseShape reads a shape as String prints it; "64x3x3x3" and "64, 3, 3, 3" are read too. The
+// shape must be valid. A text that is no shape is an error, a shape that is not valid a
+// *ShapeError.
 func ParseShape(text string) (Shape, error) {
 	inner := strings.TrimSpace(text)
 	if trimmed, ok := strings.CutPrefix(inner, "("); ok {
@@ -122,7 +123,7 @@ func (s Shape) Compare(t Shape) int { return slices.Compare(s, t) }
 // Clone returns a copy that shares nothing with s.
 func (s Shape) Clone() Shape { return slices.Clone(s) }
 
-// ShapeError says that a shape cannot be one of a tensor in memory.
+// ShapeError says that no tensor in memory can have a shape.
 type ShapeError struct {
 	Shape  Shape
 	Reason string

@@ -13,6 +13,7 @@ import (
 type Cache struct {
 	dev    Device
 	device string // its name and ordinal, for errors
+	memory Memory // that it gives
 
 	// driver is held while the driver is asked for segments or given them
 	// back, and is taken before mu. mu guards everything below, and is never
@@ -30,7 +31,7 @@ type Cache struct {
 	segments   []segment // by address
 	pending    pending
 	tuning     *tuning                  // nil if all settings are the default
-	stats      Stats                    // but for LargestInactive
+	stats      Stats                    // except LargestInactive
 	checkReuse func(Ptr, Bytes, Stream) // the device's, or nil
 	events     eventQueue
 }

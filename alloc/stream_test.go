@@ -335,7 +335,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 	rapid.Check(t, func(t *rapid.T) {
 		dev, err := sim.New(sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
 		require.NoError(t, err)
-		cache, uses := alloc.NewCache(dev, cfg), alloctest.NewUses(dev)
+		cache, uses := alloc.NewCache(dev, cfg), alloctest.NewUses(alloctest.Simulated{Device: dev})
 		type own struct {
 			ptr    alloc.Ptr
 			size   alloc.Bytes

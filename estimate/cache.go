@@ -35,10 +35,10 @@ var (
 	Q4_0 = Blocks{32, 18}
 )
 
-// KVCache returns the memory of the keys and values that are kept of all
-// tokens: 2 x layers x batch x context x KV heads x head size elements, and
-// layers x batch x context x latent elements where there is a Latent. Layers with a
-// Window keep no more tokens than that.
+// KVCache returns the memory of the keys and values that are kept of all tokens: 2 x layers x
+// batch x context x KV heads x head size elements, and layers x batch x context x latent
+// elements where there is a Latent. Layers with a Window keep no more tokens than that. The
+// error says what is wrong with the configuration.
 func KVCache(c KVConfig) (alloc.Bytes, error) {
 	if err := c.check(); err != nil {
 		return 0, fmt.Errorf("estimate the key/value cache: %w", err)

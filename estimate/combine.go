@@ -146,7 +146,8 @@ func (c Concat) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return Cat(t, or(c.Dim, 1), outputs...)
 }
 
-// Cat records the concatenation of tensors along a dimension.
+// Cat records the concatenation of tensors along a dimension. Tensors that do not fit together
+// are a *LayerError.
 func Cat(t *Tape, dim int, xs ...Tensor) (Tensor, error) {
 	if len(xs) == 0 || xs[0].Shape == nil {
 		return Tensor{}, t.Errorf("concatenates no tensors")

@@ -30,7 +30,7 @@ func (c Transformer) decoder() []Layer {
 	if !c.NoHead {
 		head := Linear{In: or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: ByColumns}
 		if c.Tied {
-			head.Tied = s.names.root + "." + s.names.embed + ".weight"
+			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}
 		layers = append(layers, Named{s.names.head, head})
 		if c.CappedLogits {

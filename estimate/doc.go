@@ -1,4 +1,4 @@
-// Package estimate tells how much memory a model needs before it runs:
+// Package estimate computes how much memory a model needs, before it runs:
 // parameters, activations, what training keeps for the backward pass, optimizer
 // states, and the peak of each, layer by layer.
 //
@@ -34,9 +34,9 @@
 // A Footprint is what the process takes of its device. The allocations and frees
 // of loading and of two training steps, in PyTorch's order, go through alloc.Cache: that gives
 // what is reserved, with rounding, fragmentation and cached blocks, and the smallest device on
-// which the run goes through. The CUDA context comes to it, from a table of what was measured
-// (Contexts). Fits asks the upper bound of what is needed. Loops, PyTorch and RunsOn say how
-// the training loop and the machine are; what they leave open widens the band.
+// which the run completes. The CUDA context is added, from a table of measurements
+// (Contexts). Fits compares the upper bound of what is needed. Loops, PyTorch and RunsOn describe
+// the training loop and the machine; what they leave open widens the band.
 //
 // # How far to trust it
 //
@@ -46,12 +46,12 @@
 // Band of each says, the worst deviation found; models with recurrent layers have a
 // band of their own, which is wide. Convolutions were measured in float32 only.
 // The page docs/estimate.md has the estimates of runs that others measured on GPUs, and
-// says how many stand behind the bands of a Footprint.
+// says how many measurements each band of a Footprint rests on.
 //
 // # What is not counted
 //
-// Workspaces of cuDNN, communication buffers but for DistributedDataParallel's, and other
-// processes.
+// Workspaces of cuDNN, communication buffers except those of DistributedDataParallel, and
+// other processes.
 //
 // # Concurrency and cost
 //

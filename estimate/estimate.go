@@ -44,6 +44,9 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 			return nil, err
 		}
 		r.store(cfg)
+		if cfg.compute > 0 {
+			r.llamaCpp(cfg)
+		}
 		return r, nil
 	}
 	t = newTape(decl, cfg, memory)
@@ -57,6 +60,9 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 	}
 	r.store(cfg)
 	t.footprints(r, own, serve, learn)
+	if cfg.compute > 0 {
+		r.llamaCpp(cfg)
+	}
 	return r, nil
 }
 
@@ -226,18 +232,19 @@ func (t *Tape) activations() Amount {
 // maxBatch is the largest batch that MaxBatch tries, and context that MaxContext does.
 const maxBatch = 1 << 30
 
-// MaxBatch returns the largest batch with which the model fits into the budget,
-// at most 1 << 30, and 0 if not even one sample fits. The batch is dimension 0 of
-// each input, and that of the key/value cache; the length that the options give it does
-// not matter. What fits is what Report.Fits says: training if there is a Train option,
-// else inference.
+// MaxBatch returns the largest batch with which the model fits into the budget, at most 1 <<
+// 30, and 0 if not even one sample fits. The batch is dimension 0 of each input, and that of
+// the key/value cache; the length that the options give it does not matter. What fits is what
+// Report.Fits says: training if there is a Train option, else inference. The errors are those
+// of Model.
 func MaxBatch(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 	return largest(layers, budget, opts, withBatch)
 }
 
 // MaxContext returns the largest context of the key/value cache that WithKVCache describes
 // with which the model fits into the budget, at most 1 << 30, and 0 if not even one token
-// does. The input, a piece of a prompt, stays as it is.
+// does. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
+// WithKVCache, or with Train, there is one too.
 func MaxContext(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 	cfg, err := newConfig(opts)
 	switch {

@@ -50,6 +50,9 @@ func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b
 	if more *= 2; !t.multiplies {
 		more = 0
 	}
+	if t.cfg.lora != nil {
+		b.Above = max(b.Above, adaptedBand.Above)
+	}
 	if reserved < small {
 		b.Above = max(b.Above, smallBand.Above)
 	}
@@ -57,7 +60,7 @@ func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b
 		b = convolutionalBand
 	}
 	b.Above = max(b.Above, m.Band.Above, (1+b.Above)*(1+m.Band.Above)-1-measured.training.Above)
-	b.Below = max(b.Below, m.Band.Below)
+	b.Below = max(b.Below, m.Band.Below, 1-(1-b.Below)*(1-m.Band.Below)/(1-measured.training.Below))
 	context := t.cfg.machine.context()
 	f := Footprint{
 		Allocated: within(allocated, b, more),
@@ -78,6 +81,7 @@ const small = 2 * alloc.GiB
 var (
 	servedBand        = Band{Below: 0.05, Above: 0.05}
 	trainedBand       = Band{Below: 0.09, Above: 0.08}
+	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters, whose libraries differ in what they copy
 	smallBand         = Band{Below: 0.09, Above: 0.15} // of less than small, where a segment counts for more
 	convolutionalBand = Band{Below: 0.09, Above: 0.15}
 )

@@ -35,8 +35,10 @@ type Param struct {
 	// as running means.
 	Buffer bool
 	// Tied is the path from the model's root of the parameter that this one
-	// is: "model.embed_tokens.weight". Both must have the same shape. It is
-	// counted where it is first declared.
+	// is: "model.embed_tokens.weight". One that begins with a dot is relative to the
+	// layer that holds this one, as ".model.embed_tokens.weight" of "lm_head" is, so that
+	// the whole may be a part of another model; each further dot is a layer up. Both must
+	// have the same shape. It is counted where it is first declared.
 	Tied string
 	// Split marks a parameter that tensor parallelism divides among devices.
 	Split bool
@@ -102,6 +104,7 @@ func (e *LayerError) Error() string {
 	return text
 }
 
+// Unwrap returns the error beneath, if there is one.
 func (e *LayerError) Unwrap() error { return e.Err }
 
 // kindOf is the name that a layer's rows carry: its type's, or what its Kind
@@ -174,6 +177,8 @@ type Tape struct {
 	biases       Tensor      // of scores, by distance, which the layers of a stack share
 	uncached     bool        // keys and values of earlier tokens are not read
 	scores       Tensor      // of the router that was called last
+
+	beside []Tensor // further tensors of the layer being called
 
 	dims []int // memory of shapes, taken for many of them at a time
 

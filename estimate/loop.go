@@ -68,9 +68,11 @@ type doubt struct {
 	worst Loop
 }
 
-// doubts are the settings that are not known, and the worst of all together.
-func (l Loop) doubts() (each []doubt, worst Loop) {
-	worst = l
+// doubts are the settings that are not known, the worst of all together, and the best, which
+// bears on the lower bound: the figures are those of an output that is held.
+func (l Loop) doubts() (each []doubt, worst, best Loop) {
+	worst, best = l, l
+	best.Output = or(l.Output, OutputDropped)
 	if l.ZeroGrad == ZeroGradUnknown && !l.InBackward {
 		worst.ZeroGrad = ZeroGradKept
 		one := l
@@ -83,7 +85,7 @@ func (l Loop) doubts() (each []doubt, worst Loop) {
 		one.Form = ForEach
 		each = append(each, doubt{"Form, how the optimizer goes through the parameters", one})
 	}
-	return each, worst
+	return each, worst, best
 }
 
 // passes are what there is of the parameters' gradients when the passes of a step begin,

@@ -42,8 +42,8 @@ type Op struct {
 	cached bool // KeepOwn lives until the forward pass is over, whoever keeps it
 }
 
-// Op records an operation of the layer that is being called and returns its
-// output.
+// Op records an operation of the layer that is being called and returns its output. An
+// operation that cannot be is a *LayerError.
 func (t *Tape) Op(o Op) (Tensor, error) {
 	if err := t.own(&o); err != nil {
 		return Tensor{}, err

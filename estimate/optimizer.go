@@ -47,9 +47,10 @@ func (o Optimizer) String() string {
 	return names[o]
 }
 
-// State returns the memory of the states of one parameter, whose element type
-// is that in which the optimizer computes: that of the weights, or float32 with
-// master weights. A matrix is taken for one inside the model.
+// State returns the memory of the states of one parameter, whose element type is that in which
+// the optimizer computes: that of the weights, or float32 with master weights. A matrix is
+// taken for one inside the model. A shape that is not valid is an *alloc.ShapeError; an amount
+// out of range is an error too.
 func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) {
 	n, err := shape.Elements()
 	if err != nil {

@@ -19,6 +19,7 @@ type config struct {
 	backend     Backend
 	cache       *KVConfig
 	stored      Amount
+	compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
 	loop        Loop
 	offload     Offload
 	machine     Machine

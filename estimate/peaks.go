@@ -219,31 +219,37 @@ func (t *Tape) returned() alloc.Bytes {
 	return alloc.Bytes(n)
 }
 
-// widen lets the band of training reach up to the worst of the settings that are not
-// known, and says which of them matters most.
+// widen lets the band of training reach to the worst and the best of the settings that are not
+// known, and says which of them the upper bound depends on most.
 func (t *Tape) widen(r *Report, known run) {
-	doubts, worst := t.cfg.loop.doubts()
-	if len(doubts) == 0 || t.cfg.backend == CPU {
+	doubts, worst, best := t.cfg.loop.doubts()
+	if t.cfg.backend == CPU {
 		return
 	}
-	peak := func(l Loop) alloc.Bytes {
+	peak := func(l Loop) float64 {
 		again := known
 		again.memory = known.memory.kept()
 		t.train(&again, "", t.cfg.usual(l))
-		return again.memory.Peak
+		return float64(again.memory.Peak)
 	}
-	most, name := alloc.Bytes(0), ""
+	m := &r.Training
+	usual := float64(m.Peak)
+	if t.cfg.loop.Output == OutputUnknown && t.returned() > 0 {
+		m.Band.Below = 1 - (1-m.Band.Below)*min(1, peak(best)/usual)
+	}
+	most, name := usual, ""
 	for _, d := range doubts {
 		if p := peak(d.worst); p > most {
 			most, name = p, d.name
 		}
 	}
-	usual := r.Training.Peak
-	if most <= usual {
+	if name == "" {
 		return
 	}
-	more := float64(max(peak(worst), most)) / float64(usual)
-	r.Training.Band.Above = (1+r.Training.Band.Above)*more - 1
+	if len(doubts) > 1 {
+		most = max(most, peak(worst))
+	}
+	m.Band.Above = (1+m.Band.Above)*most/usual - 1
 	if t.cfg.training {
 		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound depends most on %s: Loops says it", name))
 	}

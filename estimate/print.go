@@ -17,8 +17,8 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// WriteTo writes a table of the layers, the memory by part, what a device shows, and the
-// three lines of the reference.
+// WriteTo writes a table of the layers, the memory by part, what a device shows, and the three
+// lines of the reference. The error is the writer's.
 func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", r.Name)

@@ -7,8 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Input returns the i-th input of the model, the first being that which its
-// first layer gets.
+// Input returns the i-th input of the model, the first being that which its first layer gets.
+// An index out of range is a *LayerError.
 func (t *Tape) Input(i int) (Tensor, error) {
 	if i < 0 || i >= len(t.inputs) {
 		return Tensor{}, t.Errorf("the layer reads input %d, but the model was given %d", i, len(t.inputs))
@@ -17,8 +17,8 @@ func (t *Tape) Input(i int) (Tensor, error) {
 	return t.inputs[i], nil
 }
 
-// Const returns a tensor that the layer makes without any input, such as a
-// mask or a table of positions, and that needs no gradient.
+// Const returns a tensor that the layer makes without any input, such as a mask or a table of
+// positions, and that needs no gradient. A shape that is not valid, or too large, is an error.
 func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
 	shape := alloc.Shape(slices.Clone(dims))
 	if shape == nil {

@@ -2,7 +2,8 @@
 
 package nvml
 
-// OpenLibrary opens the driver's library, which needs Linux.
+// OpenLibrary opens the driver's library, which needs Linux. Here the error is always
+// ErrNotAvailable.
 func OpenLibrary(path string) (Source, error) {
 	return nil, notAvailable("libnvidia-ml.so.1 is out of reach: this program was not built for Linux")
 }

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Status is a device and all that it says of itself at one moment.
+// Status is a device and everything that it reports at one moment.
 type Status struct {
 	Device
 	Reading
 }
 
-// Devices asks every device of the source for everything it has: memory in
-// total, used, free and reserved by the driver, and the sensors. Each may be
-// missing. A device that cannot be asked is in the list too, with the
-// reason in Reading.Err.
+// Devices asks every device of the source for everything it has: memory in total, used, free
+// and reserved by the driver, and the sensors. Each may be missing. A device that cannot be
+// asked is in the list too, with the reason in Reading.Err. The error is that of
+// Source.Devices.
 func Devices(src Source) ([]Status, error) {
 	devices, err := src.Devices()
 	if err != nil {
@@ -35,10 +35,10 @@ func StatusOf(src Source, devices []Device) []Status {
 	return list
 }
 
-// ByUUID returns the device that CUDA or a person names by its UUID, or by the
-// first characters of it if they are enough to tell it: "GPU-5e2d...",
-// "MIG-...", or without the prefix, in any case. A CUDA ordinal is no index
-// here: ask CUDA for the ordinal's UUID, and this for the device.
+// ByUUID returns the device that CUDA or a person names by its UUID, or by the first
+// characters of it if they are enough to tell it: "GPU-5e2d...", "MIG-...", or without the
+// prefix, in any case. A CUDA ordinal is no index here: ask CUDA for the ordinal's UUID, and
+// this for the device. The error says that no device, or more than one, has such a UUID.
 func ByUUID(devices []Device, uuid string) (Device, error) {
 	want := bareUUID(uuid)
 	var found []Device
@@ -60,7 +60,8 @@ func ByUUID(devices []Device, uuid string) (Device, error) {
 	return Device{}, fmt.Errorf("UUID %q is that of %d devices: write more of it: %w", uuid, len(found), ErrNoDevice)
 }
 
-// Pick returns the device with a number, as nvidia-smi prints it, or a UUID.
+// Pick returns the device with a number, as nvidia-smi prints it, or a UUID. The error says
+// that there is none, and which there are.
 func Pick(devices []Device, name string) (Device, error) {
 	index, err := strconv.Atoi(strings.TrimSpace(name))
 	if err != nil {

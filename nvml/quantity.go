@@ -114,8 +114,8 @@ func (s Quantities) List() []Quantity {
 	return list
 }
 
-// ParseQuantities reads a list of words, separated by commas: memory,
-// utilization, power, temperature, fan, clocks, all.
+// ParseQuantities reads a list of words, separated by commas: memory, utilization, power,
+// temperature, fan, clocks, all. The error names the word that is not known.
 func ParseQuantities(list string) (Quantities, error) {
 	words := map[string]Quantities{
 		"memory": SetOf(MemoryUsed), "utilization": SetOf(Utilization), "power": SetOf(Power),

@@ -28,7 +28,9 @@ type Recorder struct {
 	err     error // first failed write, and what Stop returns
 }
 
-// NewRecorder finds the devices and creates the files. It asks for no sample.
+// NewRecorder finds the devices and creates the files. It asks for no sample. The error says
+// what is wrong with the Config, that there are no devices to record (ErrNotAvailable), or
+// that a file cannot be made.
 func NewRecorder(cfg Config) (*Recorder, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -84,8 +86,9 @@ func (r *Recorder) Files() []string {
 	return names
 }
 
-// Start takes the first sample, and begins to record. It waits half a second at
-// most for a driver that is slow to answer. A Recorder records once.
+// Start takes the first sample, and begins to record. It waits half a second at most for a
+// driver that is slow to answer. A Recorder records once. The error says that it recorded
+// before.
 func (r *Recorder) Start() error {
 	ctx, err := r.begin()
 	if err != nil {
@@ -182,8 +185,8 @@ func (r *Recorder) closeSource() error {
 	return r.src.Close()
 }
 
-// Record records while fn runs: NewRecorder, Recorder.Record and Recording in
-// one. The recording is there even if fn failed.
+// Record records while fn runs: NewRecorder, Recorder.Record and Recording in one. The error
+// is that of NewRecorder, fn or Recorder.Stop. The recording is there even if fn failed.
 func Record(ctx context.Context, cfg Config, fn func(context.Context) error) (Recording, error) {
 	r, err := NewRecorder(cfg)
 	if err != nil {

@@ -11,26 +11,27 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Alloc takes device memory for a tensor, not initialised, and enters it in the
-// ledger with the caller's stack. The shape is copied. The caller frees the buffer.
+// Alloc allocates device memory for a tensor and enters it in the ledger with the caller's
+// call stack. The memory is not initialized. The shape is copied. The caller frees the buffer.
 //
-// The error is a *alloc.ShapeError if there can be no such tensor, a
-// *OutOfMemoryError if the device is full, ErrDuplicatePtr or
-// alloc.ErrBrokenDriver if the device gave memory that cannot be, which is left
-// alone, alloc.ErrClosed after Close; nothing has changed then.
+// The error is a *alloc.ShapeError if the shape or type is not valid, a *OutOfMemoryError if
+// the device is full, ErrDuplicatePtr or alloc.ErrBrokenDriver if the device returned an
+// overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close.
+// Nothing has changed then.
 func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, shape, dtype, kind)
 }
 
-// AllocOn is Alloc for work on a stream, which Alloc is for the default stream: the cache may hand
-// out memory that work on that stream still uses, since what is queued there runs later. Where other
-// streams use the buffer too, see Buffer.RecordStream.
+// AllocOn is Alloc for work on a stream, which Alloc is for the default stream: the cache may
+// hand out memory that work on that stream still uses, since what is queued there runs later.
+// Where other streams use the buffer too, see Buffer.RecordStream. The errors are those of
+// Alloc.
 func (t *MemTracker) AllocOn(s alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), s, shape, dtype, kind)
 }
 
-// AllocBytes takes n bytes of device memory, as a tensor of n uint8 elements.
-// See Alloc.
+// AllocBytes allocates n bytes of device memory, as a tensor of n uint8 elements. A negative
+// size is an *alloc.SizeError; the other errors are those of Alloc.
 func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 	stack := snapshot.StackID(t.stacks.table.Capture(1))
 	if n < 0 {
@@ -42,12 +43,12 @@ func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 	return t.alloc(stack, 0, alloc.Shape{int(n)}, alloc.Uint8, kind)
 }
 
-// Make takes device memory for a tensor of Go type T and these dimensions, of
-// kind Unspecified:
+// Make allocates device memory for a tensor of Go type T and these dimensions, with kind
+// Unspecified:
 //
 //	x, err := tracker.Make[float32](tr, 32, 3, 224, 224)
 //
-// See Alloc.
+// The errors are those of Alloc.
 func Make[T alloc.Element](t *MemTracker, dims ...int) (*Buffer, error) {
 	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, dims, alloc.DTypeOf[T](), Unspecified)
 }
@@ -58,6 +59,7 @@ func (t *MemTracker) alloc(stack snapshot.StackID, on alloc.Stream, shape alloc.
 	if err != nil {
 		return nil, fmt.Errorf("alloc: %w", err)
 	}
+	x.Memory = alloc.Memory(t.memory.Load())
 	if t.closed.Load() {
 		return nil, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
 	}
@@ -75,6 +77,9 @@ func (t *MemTracker) alloc(stack snapshot.StackID, on alloc.Stream, shape alloc.
 		return nil, fmt.Errorf("alloc %s: %w", x.String(), err)
 	}
 	t.watch(b)
+	if t.freed != nil {
+		t.freed.handedOut(b)
+	}
 	return b, nil
 }
 
@@ -118,6 +123,8 @@ func (t *MemTracker) fromDriver(b *Buffer, on alloc.Stream, here goroutine, now 
 	own := x.Clone()
 	t.tick(now)
 	err := t.cache.AllocOwnedOn(own.Each, on, func(p alloc.Ptr, allocated alloc.Bytes) (alloc.Owner, error) {
+		own.Memory = t.cache.Locked().Memory() // a cache may find that its segments cannot expand
+		t.memory.Store(uint32(own.Memory))
 		id, err := t.enterNew(b, line, on, here, now, &own, p, allocated)
 		return alloc.Owner(id), err
 	})
@@ -190,8 +197,8 @@ func (t *MemTracker) enterNew(b *Buffer, line lineID, on alloc.Stream, here goro
 func (t *MemTracker) enter(r *record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action snapshot.Action) {
 	r.since, r.seq = t.history.moment(now), t.history.next
 	t.ledger.add(r, cell, allocated)
-	if in != nil {
-		t.sections.allocated(in, t.ledger.cells.At(cell).each)
+	if c := t.ledger.cells.At(cell); in != nil && !c.memory.OnHost() {
+		t.sections.allocated(in, c.each)
 	}
 	t.note(r, r.since, action)
 }

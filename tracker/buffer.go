@@ -11,8 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Buffer is a piece of device memory that a MemTracker gave out. Its methods may
-// be called from any goroutine.
+// Buffer is device memory that a MemTracker allocated. Its methods may be called from any
+// goroutine.
 type Buffer struct {
 	tracker   *MemTracker
 	group     *group // kind, shape, dtype
@@ -47,6 +47,12 @@ func (b *Buffer) live() *record {
 	return r
 }
 
+func (b *Buffer) isLive() bool {
+	b.tracker.mu.Lock()
+	defer b.tracker.mu.Unlock()
+	return b.live() != nil
+}
+
 // Free gives the memory back to the cache, and forgets the buffer. The memory may be handed
 // out again at once, for work on the stream that it was allocated for. Work that other streams
 // have queued on it must be done, or be told by RecordStream or FreeOn. A second
@@ -56,7 +62,12 @@ func (b *Buffer) Free() error {
 	if b == nil {
 		return nil
 	}
-	err := b.free(nil)
+	err := error(nil)
+	if f := b.tracker.freed; f == nil {
+		err = b.free(nil)
+	} else {
+		err = f.free(b, nil, snapshot.StackID(b.tracker.stacks.table.Capture(1)))
+	}
 	runtime.KeepAlive(b) // it is not lost while it is being freed
 	return err
 }
@@ -109,10 +120,10 @@ func (t *MemTracker) freeOnDevice(b *Buffer, r *record, on *alloc.Stream, here g
 	t.ledger.takeOut(b.record, r)
 	t.mu.Unlock()
 	if err := t.askFree(b.ptr, on); err != nil {
+		err = fmt.Errorf("free %v: %w", b, err)
 		now = t.now()
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		err = fmt.Errorf("free %v: %w", b, err)
 		if duplicate := t.ledger.putBack(b.record, r); duplicate != nil {
 			return errors.Join(err, duplicate)
 		}
@@ -147,7 +158,7 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 		return // the ledger is gone, the memory is not
 	}
 	c := t.ledger.cells.At(r.cell)
-	if here != 0 || c.Section != noPath {
+	if (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
 		t.sections.freed(here, c.Section, 1, c.each)
 	}
 	now = t.history.moment(now)
@@ -157,7 +168,7 @@ func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action 
 
 // unleave undoes leave for a record whose memory could not be freed.
 func (t *MemTracker) unleave(r *record, here goroutine, now time.Duration) {
-	if c := t.ledger.cells.At(r.cell); here != 0 || c.Section != noPath {
+	if c := t.ledger.cells.At(r.cell); (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
 		t.sections.freed(here, c.Section, -1, c.each)
 	}
 	t.note(r, t.history.moment(now), snapshot.FreeFailed)
@@ -166,25 +177,36 @@ func (t *MemTracker) unleave(r *record, here goroutine, now time.Duration) {
 // Ptr returns the buffer's address on the device.
 func (b *Buffer) Ptr() alloc.Ptr { return b.ptr }
 
-// Shape returns the shape it was allocated with; the caller must not write to it.
+// Shape returns the shape of the allocation; the caller must not write to it.
 func (b *Buffer) Shape() alloc.Shape { return b.group.Shape }
 
-// DType returns the type of its elements.
+// DType returns the element type.
 func (b *Buffer) DType() alloc.DType { return b.group.DType }
 
-// Kind returns what it is for.
-func (b *Buffer) Kind() Kind { return b.group.Kind }
+// Kind returns what a live buffer is for; of one that is freed, what it was allocated for.
+func (b *Buffer) Kind() Kind {
+	t := b.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := b.live(); r != nil && !t.ledger.closed {
+		return t.ledger.cells.At(r.cell).group.Kind
+	}
+	return b.group.Kind
+}
 
-// Bytes returns the memory that was asked for.
+// Memory returns what kind of memory the buffer is in.
+func (b *Buffer) Memory() alloc.Memory { return b.group.Memory }
+
+// Bytes returns the requested bytes.
 func (b *Buffer) Bytes() alloc.Bytes { return b.group.Each }
 
-// Allocated returns the memory that the device took for it, after rounding.
+// Allocated returns the size of the buffer on the device, after rounding.
 func (b *Buffer) Allocated() alloc.Bytes { return b.allocated }
 
-// Stack returns the calls that led to the allocation.
+// Stack returns the call stack of the allocation.
 func (b *Buffer) Stack() snapshot.Stack { return b.tracker.stacks.Stack(b.stack) }
 
-// Label returns the name that SetLabel gave; "" once the buffer is freed.
+// Label returns the name that SetLabel set. It is empty once the buffer is freed.
 func (b *Buffer) Label() string {
 	b.tracker.mu.Lock()
 	defer b.tracker.mu.Unlock()
@@ -194,8 +216,8 @@ func (b *Buffer) Label() string {
 	return ""
 }
 
-// SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". A buffer
-// that is freed has no name.
+// SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". It has no effect on a
+// freed buffer.
 func (b *Buffer) SetLabel(label string) {
 	b.tracker.mu.Lock()
 	defer b.tracker.mu.Unlock()
@@ -206,5 +228,5 @@ func (b *Buffer) SetLabel(label string) {
 
 // String describes the buffer on one line.
 func (b *Buffer) String() string {
-	return fmt.Sprintf("%v %v %v, %v at %v", b.group.Kind, b.group.Shape, b.group.DType, b.group.Each, b.ptr)
+	return fmt.Sprintf("%v %v %v, %v at %v", b.Kind(), b.group.Shape, b.group.DType, b.group.Each, b.ptr)
 }

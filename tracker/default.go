@@ -11,10 +11,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Default returns the tracker that the package's functions use. The first call
-// opens the device that New opens for a Config that names none, and the simulated
-// GPU if that is an error; the report's first line says which. If no report can be
-// made in the current directory, there is none. What it fell back to is logged once.
+// Default returns the tracker that the package's functions use. The first call makes it, on
+// the device that New opens for an empty Config, or on the simulated GPU if opening that
+// device fails. The report's first line names the device. If the current directory cannot be
+// written, there is no report. Each of these fallbacks is logged once.
 func Default() *MemTracker {
 	d := defaultTracker()
 	if d.told.CompareAndSwap(false, true) {
@@ -57,7 +57,7 @@ func Track() *Mark {
 	return t.track(snapshot.StackID(t.stacks.table.Capture(1)))
 }
 
-// ClearCache calls ClearCache of the Default tracker.
+// ClearCache calls ClearCache of the Default tracker. The errors are the same.
 func ClearCache() (alloc.Bytes, error) { return Default().ClearCache() }
 
 // Do calls Do of the Default tracker.
@@ -66,7 +66,7 @@ func Do(name string, f func()) *Section {
 	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).run(f)
 }
 
-// Run calls Run of the Default tracker.
+// Run calls Run of the Default tracker. The error is f's.
 func Run(name string, f func() error) error {
 	t := Default()
 	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).try(f)
@@ -78,7 +78,7 @@ func SectionContext(ctx context.Context, name string) (context.Context, *Section
 	return t.sectionContext(ctx, snapshot.StackID(t.stacks.table.Capture(1)), name)
 }
 
-// Alloc calls Alloc of the Default tracker.
+// Alloc calls Alloc of the Default tracker. The errors are the same.
 func Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	t := Default()
 	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, shape, dtype, kind)

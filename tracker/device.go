@@ -60,7 +60,7 @@ func defaultDevice() (device alloc.Device, because error) {
 }
 
 func simulated() alloc.Device {
-	device, err := sim.New(sim.Config{})
+	device, err := sim.New(sim.Config{Backed: true})
 	if err != nil {
 		panic(err) // the zero Config is valid
 	}

@@ -1,6 +1,6 @@
-// Package tracker knows every live buffer of a GPU's memory: its bytes, shape
-// and element type, what it is for, and the call stack that asked for it. Each
-// Track prints what was allocated and freed since the last one.
+// Package tracker keeps a ledger of the live buffers in a GPU's memory: bytes, shape, element
+// type, purpose, and the call stack that allocated each. Track prints what was allocated and
+// freed since the previous Track.
 //
 //	tr, err := tracker.New(tracker.Config{})
 //	defer tr.Close()
@@ -9,59 +9,49 @@
 //	w, err := tr.Alloc(alloc.Shape{64, 3, 3, 3}, alloc.Float32, tracker.Parameter)
 //	tr.Track() // + | 1 * (64, 3, 3, 3) | 6.8 KiB | Parameter | float32 | main.go:12 main.main
 //
-// The report goes to a file of its own, 21-Nov-26-03-30-05-gpu_mem_track.txt,
-// and to any io.Writer. Track, ClearCache and Alloc of the package use a
-// tracker that is made at the first call; see Default.
+// The report goes to a file, such as 21-Nov-26-03-30-05-gpu_mem_track.txt, and to
+// Config.Report, an io.Writer. The package's functions Track, ClearCache and Alloc use a
+// default tracker, which the first call makes; see Default.
 //
-// What a tracker returns are the plain values of package snapshot, which can be
-// written, read, compared and exported without a tracker.
+// A tracker returns values of package snapshot, which can be written, read, compared and
+// exported without a tracker.
 //
 // # Questions
 //
-// What did this step cost, and how high did it go? A Section, or Do, measures GPU
-// and host memory and time; sections nest and run side by side, each with an exact peak
-// of its own. Bind and SectionContext hand one on to other goroutines. Profile gathers
-// them by path, layer by layer.
+// What did this step cost, and what was its peak? A Section, or Do, measures GPU memory, host
+// memory and time. Sections nest and run side by side, and each has an exact peak. Bind and
+// SectionContext hand a section to other goroutines. Profile adds up sections by path, layer by
+// layer.
 //
-// What was never freed? Suspects names the lines of code with buffers that are far
-// older than their others, Growth those whose memory rises from mark to mark. Leaks lists
-// what is live and was not at a snapshot, and Config.Lost has the Go
-// collector prove which buffers nobody can free any more. VerifyNoLeaks and
-// LimitPeak fail a test.
+// What was never freed? Suspects names the lines of code with buffers that are far older than
+// the other buffers of those lines. Growth names the lines whose memory rises from mark to mark.
+// Leaks lists what is live now and was not in an earlier snapshot. With Config.Lost, the Go
+// collector finds buffers that the program can no longer reach and so can never free.
+// VerifyNoLeaks and LimitPeak fail a test.
 //
-// Why did this fail when there was room? An *OutOfMemoryError tells what holds the
-// memory and what would help; Config.OOMDir keeps a Dump of that moment. Explain tells
-// what keeps reserved memory from being used or given back.
+// Why did an allocation fail when there was room? The *OutOfMemoryError says what holds the
+// memory and what would help. With Config.OOMDir, a Dump of that moment is written. Explain says
+// why reserved memory cannot be used or given back.
 //
 // # What is counted
 //
-// Counted is what goes through the tracker: Alloc, AllocBytes, Make, and what
-// other code tells by Register. Memory that the process takes beside it (the
-// driver's context, cuBLAS, another allocator) and other processes' memory stand in
-// a report as untracked: what the driver says is in use, less what the ledger
-// explains.
+// The tracker counts what goes through it: Alloc, AllocBytes, Make, and memory that other code
+// enters with Register. Other memory of the process (the driver's context, cuBLAS, other
+// allocators) and of other processes is untracked: what the driver reports as used, minus
+// tracked memory.
 //
-// A buffer counts with the bytes that its shape and type need (requested, "Total
-// Tensor Used Memory"). What the cache takes for it after rounding is allocated; all
-// that the cache holds from the driver is reserved ("Total Allocated Memory").
+// Requested bytes are what shape and type need ("Total Tensor Used Memory"). Allocated bytes
+// are the cache's blocks for them, after rounding. Reserved bytes are all that the cache
+// holds from the driver ("Total Allocated Memory").
 //
 // # Concurrency
 //
-// Any goroutine may call anything. A Track, a Snapshot and a History are each
-// of one instant. Call stacks are of the goroutine that calls.
+// Any goroutine may call anything. A Track, a Snapshot and a History each show one instant.
 //
 // # Cost
 //
-// An Alloc and its Free take a few hundred nanoseconds together, the whole call
-// stack recorded, and one Go allocation, the Buffer. A live buffer costs about
-// 130 bytes of Go heap. Track costs what changed: 100 groups some 45
-// microseconds, whatever the number of live buffers. The benchmarks of this
-// package measure all of it.
-//
-// What the questions above need costs nothing while it is off, but for a look at
-// a counter. While any section is open, each Alloc and Free looks for its
-// goroutine's, some 20 to 40 nanoseconds a pair. To begin and end a section takes
-// as long as some five pairs of Alloc and Free, two thirds of it to ask the kernel for
-// the resident set; without host memory as long as two pairs, and with
-// SectionConfig.HostDetail as long as some 25.
+// An Alloc or a Free takes a time that does not depend on the number of live buffers, and an
+// Alloc makes one Go allocation, the Buffer. The time of Track follows the number of groups that changed.
+// Features that are off cost a look at a counter. docs/costs.md in the repository has the
+// measured times, and the commands that measure them.
 package tracker

@@ -10,9 +10,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Record returns all that the tracker knows: a Snapshot, the History up to it, the
-// latest Marks, and the Profile of the sections that have ended, without waiting for
-// the device. What package export writes is written from a record.
+// Record returns everything that the tracker knows: a Snapshot, the History up to it, the
+// latest Marks, and the Profile of ended sections. It does not wait for the device. The
+// packages below tracker/export write it.
 func (t *MemTracker) Record() *snapshot.Record {
 	r := &snapshot.Record{Snapshot: t.Snapshot(), History: t.History(), Marks: t.Marks(), Profile: t.profile()}
 	t.describeIn(r)
@@ -31,9 +31,9 @@ func (t *MemTracker) describeIn(r *snapshot.Record) {
 	}
 }
 
-// Dump writes all that the tracker knows as one JSON object: its Record.
-// snapshot.ReadDump reads it. The reason is for whoever finds it. A closed tracker
-// knows nothing: the error is alloc.ErrClosed.
+// Dump writes everything that the tracker knows, its Record, as one JSON object.
+// snapshot.ReadDump reads it. The reason is kept in the dump. The error is the writer's, or
+// alloc.ErrClosed after Close.
 func (t *MemTracker) Dump(w io.Writer, reason string) error {
 	d, err := t.newDump(reason, alloc.MaxBytes)
 	if err != nil {
@@ -78,18 +78,20 @@ func thisProcess() snapshot.Process {
 	return p
 }
 
-// DumpFile writes a Dump to a new file in the directory, which is made if it is
-// missing, and returns its path. The file appears only when it is whole.
+// DumpFile writes a Dump to a new file in the directory, which is created if it is missing,
+// and returns the file's path. The file appears only when it is complete.
 //
-// The directory holds at most Config.MaxDumps such files of this process: its oldest are
-// deleted. Files of other processes stay, whether these run or have ended; only the
-// unfinished files of programs that were killed are deleted too. A file's name has
-// the time, the host, the number of the process, and a number.
+// The directory keeps at most Config.MaxDumps files of this process; the oldest are deleted.
+// Files of other processes are kept, except unfinished files of programs that were killed. A
+// file's name has the time, the host, the process number and a counter.
 //
-// A file takes at most Config.MaxDumpBytes. A dump that would be larger loses detail
-// until it fits: the older events and marks, then the cache's segments, then the
-// single allocations, then most of the other events, then the call sites that hold least.
-// Dump.LeftOut says what is missing.
+// A file takes at most Config.MaxDumpBytes. A dump that would be larger loses detail until it
+// fits: first the older events and marks, then the cache's segments, the single allocations,
+// most of the other events, and the call sites that hold least. Dump.LeftOut lists what is
+// missing.
+//
+// The error says that the tracker is closed (alloc.ErrClosed) or that the file cannot be
+// written; no file is left then.
 func (t *MemTracker) DumpFile(dir, reason string) (path string, err error) {
 	d, err := t.newDump(reason, t.dumps.maxBytes)
 	if err != nil {

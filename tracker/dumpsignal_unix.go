@@ -8,10 +8,9 @@ import (
 	"syscall"
 )
 
-// DumpOnSignal makes the process write a DumpFile to the directory when it gets
-// SIGUSR1, or one of the signals named instead, until stop is called or the
-// tracker closed; they wait for a file that is being written. What cannot be
-// written is told to Config.Logger.
+// DumpOnSignal makes the process write a DumpFile to the directory when it receives SIGUSR1,
+// or one of the given signals, until stop is called or the tracker is closed. Both wait for a
+// file that is being written. Config.Logger gets the errors.
 //
 //	stop := tr.DumpOnSignal("dumps") // kill -USR1 <pid>
 //	defer stop()

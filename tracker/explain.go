@@ -2,9 +2,9 @@ package tracker
 
 import "github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 
-// Explain says why the tracker's cache holds more than the program asked for, and
-// what keeps that from being used or given back. It costs what a Snapshot does. What other settings would
-// have saved is for package tracker/replay to find, from a Record.
+// Explain says why the tracker's cache holds more memory than the program requested, and what
+// keeps that memory from being used or given back. It costs as much as a Snapshot. Package
+// tracker/replay computes from a Record what other settings would have saved.
 func (t *MemTracker) Explain() *snapshot.Explanation { return t.Snapshot().Explain() }
 
 // maxCheap is how many buffers, call sites and blocks a failed allocation looks through to

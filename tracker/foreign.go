@@ -8,8 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// SetLabel names the live memory at an address that Register entered, as Buffer.SetLabel
-// does. An address that is not live is alloc.ErrUnknownPtr.
+// SetLabel names the live memory at an address that Register entered, as Buffer.SetLabel does.
+// An address that is not live is alloc.ErrUnknownPtr.
 func (t *MemTracker) SetLabel(ptr alloc.Ptr, label string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -21,12 +21,11 @@ func (t *MemTracker) SetLabel(ptr alloc.Ptr, label string) error {
 	return nil
 }
 
-// ExplainOutOfMemory is for allocations that other code makes: it turns their lack of memory
-// into the error that Alloc would have returned. Where err is alloc.ErrOutOfMemory, as by
-// *alloc.OutOfMemoryError, the result is a *OutOfMemoryError that unwraps to err. It enters the
-// history, and there is a dump if Config.OOMDir asks for one. Any other err is returned as it
-// is, and so is one for a tensor that is not valid. The tensor is what the memory was for. Any
-// goroutine may call it.
+// ExplainOutOfMemory turns an out of memory error of other code into the error that Alloc
+// would have returned. If err is alloc.ErrOutOfMemory, for example an *alloc.OutOfMemoryError,
+// the result is an *OutOfMemoryError that unwraps to err. It is added to the history, and a
+// dump is written if Config.OOMDir asks for one. Any other err is returned unchanged, also if
+// the tensor is not valid. The tensor is what the memory was for. Any goroutine may call it.
 func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
 	if !errors.Is(err, alloc.ErrOutOfMemory) {
 		return err

@@ -7,8 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// group is what a line of a report counts: the live buffers of one kind, shape
-// and dtype. Its identity never changes, so that events may refer to it after
+// group is what a line of a report counts: the live buffers of one kind, shape,
+// dtype and kind of memory. Its identity never changes, so that events may refer to it after
 // the last buffer is gone.
 type group struct {
 	snapshot.Tensor
@@ -22,7 +22,8 @@ type cell struct {
 	group *group      // nil for a cell that is not in use
 	each  alloc.Bytes // the group's
 	place
-	line lineID // of the stack
+	line   lineID       // of the stack
+	memory alloc.Memory // the group's
 
 	live   int64 // buffers now
 	marked int64 // buffers at the last mark
@@ -53,7 +54,12 @@ type cells struct {
 
 	// retired holds the buffers ever allocated by the cells that were dropped.
 	retired      slab.Slab[snapshot.RetiredEntry]
-	retiredIndex map[snapshot.Place]slab.ID
+	retiredIndex map[retiredKey]slab.ID
+}
+
+type retiredKey struct {
+	snapshot.Place
+	memory alloc.Memory
 }
 
 type cellKey struct {
@@ -80,7 +86,7 @@ func newCells() cells {
 	return cells{
 		index:        make(map[cellKey]slab.ID),
 		groups:       make(map[string]*group),
-		retiredIndex: make(map[snapshot.Place]slab.ID),
+		retiredIndex: make(map[retiredKey]slab.ID),
 		limit:        minCells,
 		changed:      changed{interval: 1},
 	}
@@ -113,7 +119,7 @@ func (cs *cells) at(p place, line lineID, x *snapshot.Tensor, peakEpoch uint64) 
 	g := cs.group(x)
 	g.cells++
 	id, c := cs.Get()
-	c.group, c.each, c.place, c.line = g, x.Each, p, line
+	c.group, c.each, c.memory, c.place, c.line = g, x.Each, x.Memory, p, line
 	cs.index[cellKey{g, p}] = id
 	return id
 }
@@ -125,7 +131,7 @@ func (cs *cells) readmit(p place, line lineID, x *snapshot.Tensor, peakEpoch uin
 	if c := cs.At(id); c.total == c.live {
 		cs.Touch(id)
 		c.total++
-		at := cs.retiredAt(p.Place)
+		at := cs.retiredAt(retiredKey{p.Place, x.Memory})
 		cs.retired.Touch(at)
 		r := cs.retired.At(at)
 		r.Total = r.Total.Sub(x.Tally(1))
@@ -166,7 +172,7 @@ func (cs *cells) sweep(peakEpoch uint64) {
 }
 
 func (cs *cells) retire(id slab.ID, c *cell) {
-	at := cs.retiredAt(c.Place)
+	at := cs.retiredAt(retiredKey{c.Place, c.memory})
 	cs.retired.Touch(at)
 	r := cs.retired.At(at)
 	r.Total = r.Total.Add(c.group.Tally(c.total))
@@ -180,14 +186,14 @@ func (cs *cells) retire(id slab.ID, c *cell) {
 	cs.Put(id)
 }
 
-// retiredAt returns the entry of a snapshot.Place, making it if it is new.
-func (cs *cells) retiredAt(p snapshot.Place) slab.ID {
-	id := cs.retiredIndex[p]
+// retiredAt returns the entry of a place and a kind of memory, making it if it is new.
+func (cs *cells) retiredAt(k retiredKey) slab.ID {
+	id := cs.retiredIndex[k]
 	if id == 0 {
 		var r *snapshot.RetiredEntry
 		id, r = cs.retired.Get()
-		r.Place = p
-		cs.retiredIndex[p] = id
+		r.Place, r.Memory = k.Place, k.memory
+		cs.retiredIndex[k] = id
 	}
 	return id
 }

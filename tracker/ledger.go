@@ -27,6 +27,7 @@ type ledger struct {
 	// that knows whose they are.
 	addresses addrtable.Table
 
+	// Of the device's memory; see also byMemory.
 	current snapshot.Tally // requested
 	total   snapshot.Tally // ever
 	peak    snapshot.Tally // count and bytes at the moment of most bytes
@@ -39,8 +40,12 @@ type ledger struct {
 	allocated     alloc.Bytes
 	allocatedPeak alloc.Bytes
 	registered    alloc.Bytes // the part of allocated that is not the tracker's own
-	buffers       int64       // records of the tracker's own, also after Close
-	closed        bool
+
+	// byMemory is current by the kind of memory, and what is live on the host.
+	byMemory snapshot.ByMemory
+	host     hostBytes
+	buffers  int64 // records of the tracker's own, also after Close
+	closed   bool
 
 	freed []*snapshot.Lifetimes // by line; nil where nothing was freed
 }
@@ -79,13 +84,14 @@ func (l *ledger) close() {
 	l.cells, l.addresses, l.freed = newCells(), addrtable.New(), nil
 	l.current, l.total, l.peak = snapshot.Tally{}, snapshot.Tally{}, snapshot.Tally{}
 	l.allocated, l.allocatedPeak, l.registered, l.high = 0, 0, 0, 0
+	l.byMemory, l.host = snapshot.ByMemory{}, hostBytes{}
 	l.closed = true
 }
 
 // admits reports whether one more buffer of that size can be counted.
 func (l *ledger) admits(bytes alloc.Bytes) bool {
 	const rounding = 4 * alloc.MiB // at most, by the cache
-	return bytes <= alloc.MaxBytes-rounding-max(l.current.Bytes, l.allocated)
+	return bytes <= alloc.MaxBytes-rounding-max(l.current.Bytes, l.allocated, l.host.allocated)
 }
 
 // at returns the live record at an address, or 0; see addresses.
@@ -127,6 +133,9 @@ func (l *ledger) add(r *record, in slab.ID, allocated alloc.Bytes) {
 	}
 	c := l.enter(r)
 	c.total++
+	if c.memory.OnHost() {
+		return
+	}
 	l.total.Count++
 	if l.total.Bytes += c.each; l.total.Bytes < 0 {
 		l.total.Bytes = alloc.MaxBytes
@@ -137,6 +146,13 @@ func (l *ledger) add(r *record, in slab.ID, allocated alloc.Bytes) {
 func (l *ledger) enter(r *record) *cell {
 	c := l.change(r.cell)
 	c.live++
+	its := &l.byMemory[c.memory]
+	its.Count++
+	its.Bytes += c.each
+	if c.memory.OnHost() {
+		l.host.add(r, r.allocated)
+		return c
+	}
 	l.current.Count++
 	l.current.Bytes += c.each
 	l.allocated += r.allocated
@@ -156,11 +172,40 @@ func (l *ledger) enter(r *record) *cell {
 func (l *ledger) leave(r *record) {
 	c := l.change(r.cell)
 	c.live--
+	its := &l.byMemory[c.memory]
+	its.Count--
+	its.Bytes -= c.each
+	if c.memory.OnHost() {
+		l.host.add(r, -r.allocated)
+		return
+	}
 	l.current.Count--
 	l.current.Bytes -= c.each
 	l.allocated -= r.allocated
 	if r.foreign {
 		l.registered -= r.allocated
+	}
+}
+
+// move counts a live record in another cell.
+func (l *ledger) move(id slab.ID, r *record, to slab.ID) {
+	l.leave(r)
+	l.cells.At(r.cell).total--
+	l.records.Touch(id)
+	r.cell = to
+	l.enter(r).total++
+}
+
+// hostBytes is what live buffers take of the host's memory.
+type hostBytes struct {
+	allocated  alloc.Bytes
+	registered alloc.Bytes // the part of allocated that is not the tracker's own
+}
+
+func (h *hostBytes) add(r *record, bytes alloc.Bytes) {
+	h.allocated += bytes
+	if r.foreign {
+		h.registered += bytes
 	}
 }
 

@@ -1,6 +1,7 @@
 package tracker
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -18,9 +19,18 @@ func (t *MemTracker) levels() snapshot.Levels {
 	}
 }
 
-// deviceLevels asks the device; it takes no lock of the tracker's.
+// deviceLevels asks the device; no lock is held. Reserved is what a pool of the device
+// holds beside the tracker's own cache. What is pending no more is inactive then.
 func (t *MemTracker) deviceLevels() snapshot.Levels {
-	levels := snapshot.Levels{Reserved: -1, DriverUsed: -1, DriverTotal: -1}
+	if t.cache != nil {
+		t.cache.Poll()
+	}
+	levels := snapshot.Levels{DriverUsed: -1, DriverTotal: -1}
+	if pool, ok := alloc.As[alloc.ReservingDevice](t.device); ok {
+		if reserved, err := pool.Reserved(); err == nil {
+			levels.Reserved = reserved
+		}
+	}
 	if info, err := t.device.MemInfo(); err == nil && info.Total > 0 {
 		levels.DriverTotal = info.Total
 		if 0 <= info.Free && info.Free <= info.Total {
@@ -32,14 +42,23 @@ func (t *MemTracker) deviceLevels() snapshot.Levels {
 
 // ledgerLevels fills in what the ledger knows; the caller holds t.mu.
 func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
-	levels.Live = t.ledger.current
-	levels.Allocated = t.ledger.allocated
-	levels.Registered = t.ledger.registered
-	levels.Reserved = levels.Allocated - levels.Registered
+	l := &t.ledger
+	levels.Live = l.current
+	levels.Allocated, levels.Registered = l.allocated, l.registered
+	levels.Memory, levels.HostReserved = l.byMemory, l.host.registered
+	own, pending := l.allocated-l.registered, alloc.Bytes(0)
+	if t.onHost {
+		own = l.host.allocated - l.host.registered
+	}
 	if t.cache != nil {
 		stats := t.cache.Locked().Stats()
-		levels.Reserved, levels.Pending = stats.Reserved.Bytes.Current, stats.Pending.Bytes.Current
+		own, pending = stats.Reserved.Bytes.Current, stats.Pending.Bytes.Current
 	}
+	if t.onHost {
+		levels.HostReserved += own
+		return
+	}
+	levels.Reserved, levels.Pending = max(levels.Reserved, own), pending
 }
 
 // contradict reports whether the driver has less in use than the tracker holds.

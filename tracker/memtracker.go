@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// MemTracker hands out memory of one device and knows every live buffer of it.
-// Its methods may be called from any goroutine.
+// MemTracker allocates memory of one device and keeps a ledger of every live buffer. Its
+// methods may be called from any goroutine.
 type MemTracker struct {
 	device alloc.Device // the cache, if there is one
 	name   string       // the device's, and its ordinal
@@ -21,7 +21,10 @@ type MemTracker struct {
 	cache    *alloc.Cache
 	owned    bool // the cache is the tracker's own
 	opened   *openedDevice
-	gc       bool // collect before ClearCache
+	freed    *freedMemory  // nil without Config.FindLateWrites
+	onHost   bool          // the device's memory is the host's
+	memory   atomic.Uint32 // alloc.Memory of the device
+	gc       bool          // collect before ClearCache
 	lost     LostPolicy
 
 	origin Origin

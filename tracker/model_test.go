@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 )
 
@@ -20,5 +21,13 @@ func TestSimulatedGPU(t *testing.T) {
 			FailFree:  func() { device.Inject(sim.Fault{Op: sim.OpFree}) },
 			Heal:      device.ClearFaults,
 		}
+	})
+}
+
+func TestStreamPrograms(t *testing.T) {
+	trackertest.Streams(t, []alloc.Stream{0, 1, 2, 0x7f0000001000}, func(t require.TestingT) (alloctest.StreamDevice, func()) {
+		device, err := sim.New(sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
+		require.NoError(t, err)
+		return alloctest.Simulated{Device: device}, func() { _ = device.Close() }
 	})
 }

@@ -41,7 +41,7 @@ func (t *MemTracker) outOfMemory(err error, stack snapshot.StackID, on alloc.Str
 // unknownOutOfMemory is for a device that says no more than that it is full.
 func (t *MemTracker) unknownOutOfMemory(requested alloc.Bytes, err error) *alloc.OutOfMemoryError {
 	return &alloc.OutOfMemoryError{
-		Device:    fmt.Sprintf("%s %d", t.device.Name(), t.device.Ordinal()),
+		Device:    t.name,
 		Requested: requested, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1, Err: err,
 	}
 }
@@ -76,7 +76,7 @@ func (t *MemTracker) largestLines(n int) []snapshot.SiteTally {
 	cells.Read(t.mu, func(_ slab.ID, records []cell) {
 		for i := range records {
 			c := &records[i]
-			if c.live == 0 {
+			if c.live == 0 || c.memory.OnHost() != t.onHost {
 				continue
 			}
 			for int(c.line) >= len(held) {

@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// OutOfMemoryError is the error of an Alloc that the device has no memory for,
-// with what is needed to act. It unwraps to the *alloc.OutOfMemoryError. An
-// amount that is not known is -1.
+// OutOfMemoryError is the error of an Alloc for which the device has no memory, with the
+// figures to act on. It unwraps to the *alloc.OutOfMemoryError. An unknown amount is -1.
 type OutOfMemoryError struct {
 	*alloc.OutOfMemoryError // Requested, Free, Reserved, LargestInactive: the largest hole in the cache
 
@@ -48,7 +48,7 @@ type failing struct {
 // Error prints all of it, on several lines.
 func (e *OutOfMemoryError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, e.Device, e.Requested)
+	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, text.Line(e.Device), e.Requested)
 	if e.Section != "" {
 		fmt.Fprintf(&b, " in section %q", e.Section)
 	}
@@ -86,7 +86,7 @@ func known(n alloc.Bytes) string {
 	return n.String()
 }
 
-// Advice says what stands in an allocation's way, as the numbers tell.
+// Advice names the cause of a failed allocation, as far as the figures show it.
 type Advice uint8
 
 // The kinds of advice.

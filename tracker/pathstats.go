@@ -14,6 +14,7 @@ type pathStats struct {
 	stack         snapshot.StackID // who opened the last
 	time          time.Duration
 	deviceTime    time.Duration
+	cpuTime       time.Duration
 	timed         int64 // calls with a device time
 	allocated     snapshot.Tally
 	freed         snapshot.Tally
@@ -29,6 +30,9 @@ func (p *pathStats) add(s *section) {
 	p.calls++
 	p.stack = s.stack
 	p.time = saturate.Add(p.time, m.to.at-s.from.at)
+	if s.from.cpu >= 0 && m.to.cpu >= 0 {
+		p.cpuTime = saturate.Add(p.cpuTime, max(0, m.to.cpu-s.from.cpu))
+	}
 	p.allocated = p.allocated.Add(m.own.allocated)
 	p.freed = p.freed.Add(m.own.freed)
 	p.peak = max(p.peak, m.peak.gpu)

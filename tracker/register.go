@@ -9,16 +9,26 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Register enters memory that other code allocated on the tracker's device in
-// the ledger, with the caller's stack: an arena, a framework's engine, a C
-// library. The memory stays theirs; they call Unregister before they free it.
-// An address that is live already is ErrDuplicatePtr, 0 is alloc.ErrUnknownPtr.
-func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+// Register enters memory that other code allocated on the tracker's device, such as an arena
+// or a C library's buffer, with the caller's call stack. The other code still owns it, and
+// calls Unregister before it frees it. The error is ErrDuplicatePtr if the address is already
+// live, alloc.ErrUnknownPtr if it is 0, a *alloc.ShapeError if the shape or type is not valid,
+// and alloc.ErrClosed after Close.
+//
+// The option InMemory names another kind of memory than the device's own, the host's too:
+//
+//	err := tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(alloc.PinnedMemory))
+func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
 	stack := snapshot.StackID(t.stacks.table.Capture(1))
 	x, err := snapshot.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return fmt.Errorf("register %v: %w", ptr, err)
 	}
+	about, err := newRegistration(opts)
+	if err != nil {
+		return fmt.Errorf("register %v: %w", ptr, err)
+	}
+	x.Memory = about.memory
 	if ptr == 0 {
 		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
 	}
@@ -35,6 +45,7 @@ func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DTyp
 	r.ptr, r.foreign = ptr, true
 	t.enter(r, cell, x.Each, in, now, snapshot.Registered)
 	t.ledger.addresses.Add(uint64(ptr), id)
+	t.ledger.label(id, r, about.label)
 	return nil
 }
 
@@ -67,31 +78,19 @@ func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
 	return 0
 }
 
-// Unregister takes an address that Register entered out of the ledger. Call it
-// before the memory is freed: from then on the driver may give the address to
-// somebody else. Any other address is alloc.ErrUnknownPtr.
-func (t *MemTracker) Unregister(ptr alloc.Ptr) error {
-	_, err := t.withdraw(ptr)
-	return err
-}
-
-// Withdraw is Unregister for a free whose outcome is known later. If the free
-// failed, call putBack, once: it enters the memory again with all that was known
-// of it. Its error is ErrDuplicatePtr if the address was registered or allocated
-// anew meanwhile: then it stays the new owner's.
-func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
-	w, err := t.withdraw(ptr)
-	if err != nil {
-		return nil, err
-	}
-	return func() error { return t.restore(w) }, nil
-}
-
-// Release is Unregister, then free, and Register again with all that was known
-// of the memory if free fails or panics. Its error is free's, joined with
-// Withdraw's putBack's; or Unregister's, and then free was not called: the
-// address is not the ledger's, or the tracker is closed.
-func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) (err error) {
+// Unregister takes memory that Register entered out of the ledger, and then calls free, if one is
+// given, which gives the memory back:
+//
+//	err := tr.Unregister(arena, func() error { return driver.Free(arena) })
+//
+// If free fails or panics, the memory is registered again with all that was known of it. Without
+// free, call Unregister before the memory is freed: from then on the driver may give the address to
+// somebody else.
+//
+// The error is free's, joined with ErrDuplicatePtr if somebody else has the address by then; or
+// alloc.ErrUnknownPtr for any address that Register did not enter, and alloc.ErrClosed after Close:
+// free was not called then.
+func (t *MemTracker) Unregister(ptr alloc.Ptr, free ...func() error) (err error) {
 	w, err := t.withdraw(ptr)
 	if err != nil {
 		return err
@@ -102,10 +101,31 @@ func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) (err error) {
 			err = errors.Join(err, t.restore(w))
 		}
 	}()
-	err = free()
-	freed = err == nil
-	return err
+	for _, f := range free {
+		if err = f(); err != nil {
+			return err
+		}
+	}
+	freed = true
+	return nil
 }
+
+// Withdraw is Unregister for a free whose outcome is known later. If the free failed, call
+// putBack once: it enters the memory again with everything that was known of it. The error of
+// putBack is ErrDuplicatePtr if the address was registered or allocated again in between; it
+// then belongs to the new owner. The errors of Withdraw are those of Unregister.
+func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
+	w, err := t.withdraw(ptr)
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return t.restore(w) }, nil
+}
+
+// Release calls Unregister with free.
+//
+// Deprecated: call Unregister with free.
+func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) error { return t.Unregister(ptr, free) }
 
 // withdrawn is all that was known of registered memory.
 type withdrawn struct {

@@ -53,7 +53,7 @@ func appendMark(b []byte, m *Mark) []byte {
 	if m.Pending > 0 {
 		b = appendMiB(append(b, " Pending:"...), m.Pending)
 	}
-	return append(bytes.TrimRight(b, " "), '\n')
+	return m.Levels.AppendMemory(append(bytes.TrimRight(b, " "), '\n'), "      ")
 }
 
 // appendMiB appends an amount as the reference's totals print it, in one unit so

@@ -10,29 +10,27 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Section is a stretch of a program whose memory and time are measured: from
-// MemTracker.Section to End.
+// Section measures the memory and time of a stretch of a program, from MemTracker.Section to
+// End.
 //
 //	s := tr.Section("forward")
 //	defer s.End()
 //
-// A section belongs to the goroutine that opened it. Inside it, that goroutine's
-// allocations carry its path ("step/forward"), and its further sections become
-// parts of it. Another goroutine, also one started inside, inherits nothing until
-// the section is handed to it: Bind makes a function's work part of the section,
-// SectionContext carries the section in a context, and s.Section, s.Do and s.Run
-// open a part of s in whichever goroutine they are called.
+// A section belongs to the goroutine that began it. Allocations of that goroutine carry its
+// path ("step/forward"), and sections that it begins become parts of it. Other goroutines,
+// also those started inside, are not part of it until they join: Bind makes a function's work
+// part of the section, SectionContext carries the section in a context, and s.Section, s.Do
+// and s.Run begin a part of s in any goroutine.
 //
-// Sections may nest, overlap and run side by side, and any goroutine may end them.
-// In one goroutine they nest as calls do: where a goroutine ends a section that
-// it opened, it has also left those that it opened inside. So an End that was
-// forgotten spoils nothing beyond the next section around it. A section that was
-// left this way still measures until its own End; what counts for it is the work
-// that it is handed.
+// Sections may nest, overlap and run side by side, and any goroutine may end them. Within one
+// goroutine they nest as calls do: a goroutine that ends a section has also left the sections
+// that it began inside. So a forgotten End affects nothing beyond the next section around it.
+// A section that was left this way still measures until its own End, but only work that is
+// handed to it.
 //
-// Every section should be ended. At most 65,536 can be open: then the one that
-// began first is ended by force, and Config.Logger is told once. A section more
-// than 256 deep measures nothing, and what happens in it counts for those around it.
+// End every section. At most 65,536 can be open; beyond that, the oldest is ended and
+// Config.Logger gets one line. A section that is nested more than 256 deep measures nothing,
+// and its work counts for the sections around it.
 //
 // The methods may be called from any goroutine.
 type Section struct {
@@ -40,37 +38,36 @@ type Section struct {
 	section
 }
 
-// Section opens a section, as a part of the calling goroutine's innermost open
-// one if there is one. The name may hold slashes: "features/conv1". The number
-// of different paths is bounded, at some 16,000; those beyond it are "other".
+// Section begins a section. It is part of the calling goroutine's innermost open section, if
+// there is one. The name may contain slashes: "features/conv1". At most about 16,000 different
+// paths are kept; later ones are counted as "other".
 //
-// Once the tracker is closed, a section measures nothing, which its data says, and
-// Config.Logger is told once.
+// After Close a section measures nothing, its data says so, and Config.Logger gets one line.
 func (t *MemTracker) Section(name string) *Section {
 	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name)
 }
 
-// Do runs f inside a section of that name, and returns the section, ended.
+// Do runs f in a section of that name, and returns the section, which has ended.
 func (t *MemTracker) Do(name string, f func()) *Section {
 	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).run(f)
 }
 
-// Run runs f inside a section of that name, and returns f's error.
+// Run runs f in a section of that name. The error is f's.
 func (t *MemTracker) Run(name string, f func() error) error {
 	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).try(f)
 }
 
-// Section opens a part of s, in whichever goroutine it is called.
+// Section begins a part of s, in any goroutine.
 func (s *Section) Section(name string) *Section {
 	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.table.Capture(1)), s, name)
 }
 
-// Do runs f inside a part of s, and returns the part, ended.
+// Do runs f in a part of s, and returns the part, which has ended.
 func (s *Section) Do(name string, f func()) *Section {
 	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.table.Capture(1)), s, name).run(f)
 }
 
-// Run runs f inside a part of s, and returns f's error.
+// Run runs f in a part of s. The error is f's.
 func (s *Section) Run(name string, f func() error) error {
 	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.table.Capture(1)), s, name).try(f)
 }
@@ -101,6 +98,7 @@ func (t *MemTracker) beginSection(stack snapshot.StackID, parent *Section, name 
 	}
 	s.from.host = t.sections.host.read()
 	s.device.start(t.sections.timer)
+	s.from.cpu = t.sections.host.cpu()
 	s.from.at = t.now()
 
 	t.lockSections()
@@ -151,9 +149,8 @@ func (s *Section) open(name string) (forced *section, refused string) {
 	return forced, ""
 }
 
-// End closes the section. It waits for the device only if many sections ended
-// whose device times nobody has read, or the tracker is closed. A second End
-// does nothing.
+// End ends the section. It waits for the device only if the device times of many ended
+// sections were not read, or if the tracker is closed. A second End does nothing.
 func (s *Section) End() {
 	t := s.tracker
 	if !s.claimed.CompareAndSwap(false, true) {
@@ -162,7 +159,7 @@ func (s *Section) End() {
 		}
 		return
 	}
-	to := moment{at: t.now()}
+	to := moment{at: t.now(), cpu: t.sections.host.cpu()}
 	s.device.stop()
 	if t.sections.config.GCBefore {
 		runtime.GC()
@@ -205,8 +202,8 @@ func (t *MemTracker) warnSections(opened *Section, forced *section, refused stri
 	}
 }
 
-// Describe says what work is done in the section, for Profile. It must come
-// before End; what l refers to must not be written to afterwards.
+// Describe says what work the section does, for Profile. Call it before End, and do not write
+// to what l refers to afterwards.
 func (s *Section) Describe(l Layer) {
 	s.tracker.mu.Lock()
 	defer s.tracker.mu.Unlock()
@@ -246,7 +243,7 @@ func (t *MemTracker) readDeviceTimes(limit int) {
 // forceSection ends a section whose End may never come. The caller holds the lock.
 func (t *MemTracker) forceSection(in *section, now time.Duration, why string) {
 	in.device.abandoned = in.claimed.CompareAndSwap(false, true)
-	t.sections.finish(in, moment{now, t.ledger.current.Bytes, unknownHost}, 0, why)
+	t.sections.finish(in, moment{now, -1, t.ledger.current.Bytes, unknownHost}, 0, why)
 	if in.device.abandoned {
 		t.sections.queueTime(in)
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,12 +62,31 @@ func TestSumsStopAtTheirBounds(t *testing.T) {
 
 	var p pathStats
 	for range 2 {
-		s := &section{final: measures{own: own, to: moment{at: math.MaxInt64, host: hostMemory{math.MaxInt64, 0, math.MaxInt64}}}}
+		s := &section{
+			from:  moment{host: hostMemory{0, &hostDetail{}}},
+			final: measures{own: own, to: moment{at: math.MaxInt64, cpu: math.MaxInt64, host: hostMemory{math.MaxInt64, &hostDetail{heap: math.MaxInt64}}}},
+		}
 		p.add(s)
 		p.addDeviceTime(math.MaxInt64)
 	}
 	assert.Equal(t, snapshot.Tally{Count: 10, Bytes: math.MaxInt64}, p.allocated)
 	assert.Equal(t, snapshot.Tally{Count: 10, Bytes: math.MaxInt64}, p.freed)
-	assert.Equal(t, []int64{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}, []int64{int64(p.time), int64(p.deviceTime), int64(p.rss), int64(p.heap)})
+	for _, sum := range []int64{int64(p.time), int64(p.deviceTime), int64(p.cpuTime), int64(p.rss), int64(p.heap)} {
+		assert.Equal(t, int64(math.MaxInt64), sum)
+	}
 	assert.Equal(t, snapshot.Tally{Count: -2, Bytes: math.MinInt64}, snapshot.Tally{Count: -1, Bytes: -huge}.Add(snapshot.Tally{Count: -1, Bytes: -huge - 1}))
+}
+
+func TestReadingsOfTheResidentSetAreShared(t *testing.T) {
+	var r recent
+	reads := alloc.Bytes(0)
+	read := func() alloc.Bytes { reads++; return reads }
+	now := time.Now()
+	assert.Equal(t, alloc.Bytes(1), r.read(now, read))
+	assert.Equal(t, alloc.Bytes(1), r.read(now.Add(maxAge), read))
+	assert.Equal(t, alloc.Bytes(2), r.read(now.Add(maxAge+1), read))
+	r.mu.Lock()
+	assert.Equal(t, alloc.Bytes(3), r.read(now.Add(maxAge+1), read), "nobody waits")
+	r.mu.Unlock()
+	assert.Equal(t, alloc.Bytes(2), r.read(now.Add(maxAge+2), read))
 }

@@ -7,11 +7,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Bind returns a function that calls f as a part of the section's work, in
-// whichever goroutine it is called: what f allocates and frees there counts for s
-// and carries its path, and a section that f opens is a part of s. When it
-// returns, its goroutine is back in the sections that it was in before. This
-// hands a section on to an errgroup or a go statement:
+// Bind returns a function that calls f as a part of the section's work, in any goroutine: what
+// f allocates and frees counts for s and carries its path, and a section that f begins is a
+// part of s. When f returns, its goroutine is back in its own sections. Use it with an
+// errgroup or a go statement:
 //
 //	step := tr.Section("step")
 //	defer step.End()
@@ -20,10 +19,9 @@ import (
 //	group.Go(step.Bind(copy))
 //	err := group.Wait()
 //
-// The function may be called any number of times, by many goroutines at once, in
-// another section's, and after s has ended: then the work counts for the
-// innermost section around s that is still open, and if there is none, for none.
-// Goroutines that f starts inherit nothing.
+// The function may be called any number of times and by many goroutines at once. If s has
+// ended, the work counts for the innermost section around s that is still open, if there is
+// one. Goroutines that f starts are not part of s. The error is f's.
 func (s *Section) Bind(f func() error) func() error {
 	return func() error {
 		in := &frame{section: &s.section, bound: true}
@@ -50,10 +48,10 @@ func (t *MemTracker) leaveFrame(f *frame) {
 	}
 }
 
-// SectionContext opens a section and returns a copy of ctx that carries it. It is
-// a part of the section of this tracker that ctx carries, in whichever goroutine
-// it is called; if ctx carries none, of the calling goroutine's innermost open
-// one, as with Section. Like any section it must be ended:
+// SectionContext begins a section and returns a copy of ctx that carries it. The section is
+// part of the section of this tracker that ctx carries, in any goroutine. If ctx carries none,
+// it is part of the calling goroutine's innermost open section, as with Section. Like any
+// section it must be ended:
 //
 //	ctx, step := tr.SectionContext(ctx, "step")
 //	defer step.End()
@@ -63,9 +61,9 @@ func (t *MemTracker) leaveFrame(f *frame) {
 //		...
 //	}()
 //
-// Only SectionContext looks into a context: what a goroutine allocates before it
-// has opened a section, and a Section that it opens without the context, are no
-// part of the one that the context carries. A ctx that is done ends nothing.
+// Only SectionContext reads a context. Allocations that a goroutine makes before it begins a
+// section, and sections that it begins without the context, are not part of the section that
+// the context carries. Cancelling ctx does not end the section.
 func (t *MemTracker) SectionContext(ctx context.Context, name string) (context.Context, *Section) {
 	return t.sectionContext(ctx, snapshot.StackID(t.stacks.table.Capture(1)), name)
 }

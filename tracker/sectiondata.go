@@ -5,20 +5,23 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Data returns what the section measured; of an open one, what it has so far. It
-// waits until the device has done what was queued on it in an ended section.
+// Data returns what the section measured, or what it has measured so far if it is open. For an
+// ended section it waits until the device has done the work that was queued in it.
 func (s *Section) Data() snapshot.SectionData {
 	m, done := s.completed()
 	if !done {
 		m = s.soFar()
 	}
 	data := snapshot.SectionData{
-		Path: s.path, Site: s.tracker.stacks.Site(s.stack), Incomplete: m.incomplete,
-		Start: s.tracker.start.Add(s.from.at), Time: m.to.at - s.from.at, DeviceTime: -1,
+		Path: s.path, Site: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack), Incomplete: m.incomplete,
+		Start: s.tracker.start.Add(s.from.at), Time: m.to.at - s.from.at, CPUTime: -1, DeviceTime: -1,
 		GPU:       snapshot.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
 		RSS:       residentUse(s.from.host, m.to.host, m.peak.host),
 		Heap:      snapshot.MemoryUse{Before: s.from.host.heap, Used: m.to.host.heap, Peak: -1},
 		Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
+	}
+	if s.from.cpu >= 0 && m.to.cpu >= 0 {
+		data.CPUTime = max(0, m.to.cpu-s.from.cpu)
 	}
 	if m.timed {
 		data.DeviceTime = s.device.read()
@@ -29,7 +32,7 @@ func (s *Section) Data() snapshot.SectionData {
 // soFar measures an open section.
 func (s *Section) soFar() measures {
 	t := s.tracker
-	now := moment{host: t.sections.host.read()}
+	now := moment{cpu: t.sections.host.cpu(), host: t.sections.host.read()}
 	now.at = t.now()
 	t.lockSections()
 	defer t.unlockSections()

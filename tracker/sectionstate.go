@@ -40,6 +40,7 @@ func (s *section) event(action snapshot.Action, since time.Duration) snapshot.Ev
 // moment is what is known of memory at one end of a section.
 type moment struct {
 	at   time.Duration // since the tracker's start
+	cpu  time.Duration // of the process; -1 if it is not known
 	gpu  alloc.Bytes   // requested bytes of the live buffers
 	host hostMemory
 }
@@ -140,7 +141,7 @@ func (s *section) pass(path, why string) {
 		path = "other"
 	}
 	s.path, s.done = path, true
-	s.from.gpu, s.from.host = -1, unknownHost
+	s.from.cpu, s.from.gpu, s.from.host = -1, -1, unknownHost
 	s.final = measures{to: s.from, peak: high{gpu: -1}, incomplete: why}
 	s.device.abandoned = true
 	s.claimed.Store(true)

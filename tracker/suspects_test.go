@@ -145,7 +145,7 @@ func TestLeaksAsJSON(t *testing.T) {
 	}{
 		"suspect": {w.tr.Suspects()[0], []string{"site", "path", "others", "count", "bytes", "oldest_ns", "usual_ns", "share", "freed"}},
 		"growth":  {w.tr.Growth()[0], []string{"site", "path", "others", "marks", "gained"}},
-		"leak":    {w.tr.Leaks()[0], []string{"kind", "dtype", "shape", "section", "stack", "site", "count", "bytes", "lost_count"}},
+		"leak":    {w.tr.Leaks()[0], []string{"kind", "dtype", "shape", "memory", "section", "stack", "site", "count", "bytes", "lost_count"}},
 		"other":   {w.tr.Suspects()[0].Others[0], []string{"path", "share"}},
 	} {
 		t.Run(name, func(t *testing.T) {

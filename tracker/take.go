@@ -10,14 +10,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Snapshot copies the ledger and the cache's segments, all of one instant. It
-// copies some hundred records at a time, between which allocations go on: an
-// Alloc or Free waits for that, some tens of microseconds, however many buffers are live.
+// Snapshot copies the ledger and the cache's segments as of one instant. It copies some
+// hundred records at a time, and allocations continue in between: the wait of an Alloc or Free
+// does not depend on the number of live buffers.
 func (t *MemTracker) Snapshot() *Snapshot { return t.snapshot(true) }
 
-// LightSnapshot is a Snapshot without the single allocations and the cache's
-// segments: groups, call sites and levels only. Its cost follows the call sites,
-// not the buffers.
+// LightSnapshot is a Snapshot without single allocations and without the cache's segments:
+// groups, call sites and levels only. Its cost depends on the number of call sites, not of
+// buffers.
 func (t *MemTracker) LightSnapshot() *Snapshot { return t.snapshot(false) }
 
 func (t *MemTracker) snapshot(whole bool) *Snapshot {
@@ -33,7 +33,7 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	t.ledgerLevels(&head.Levels)
 	head.Peak, head.Total, head.Events = t.ledger.peak, t.ledger.total, t.history.next
 	tables.Sections, tables.Streams = t.sections.paths.names, t.ledger.streams.handles
-	if t.cache != nil {
+	if t.cache != nil && !t.onHost {
 		stats := t.cache.Locked().Stats()
 		head.Cache = &stats
 	}
@@ -75,7 +75,7 @@ func (t *MemTracker) cut(whole bool) *ledgerCut {
 		return cut
 	}
 	cut.records, cut.labels = l.records.View(), l.labels.View()
-	if t.cache != nil {
+	if t.cache != nil && !t.onHost {
 		cut.segments = t.cache.Locked().Cut()
 	}
 	return cut

@@ -9,11 +9,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Track makes a mark: it compares the live buffers with those at the mark before,
-// appends the difference to the report, and returns it when that is written. A report that
-// could not be written does not stop the program: see Err.
+// Track makes a mark: it compares the live buffers with those at the previous mark, appends
+// the difference to the report, and returns it when the report is written. An error of writing
+// the report does not stop the program: see Err.
 //
-// Its cost follows the groups that changed since the last mark, not the live
+// Its cost depends on the groups that changed since the previous mark, not on the live
 // buffers.
 func (t *MemTracker) Track() *Mark { return t.track(snapshot.StackID(t.stacks.table.Capture(1))) }
 
@@ -54,7 +54,7 @@ func (t *MemTracker) mark(caller snapshot.StackID) (m *Mark, queued *block, open
 	b := snapshot.NewDeltaBuilder(len(changes))
 	for _, c := range changes {
 		g, site := c.group, t.stacks.frame(c.line)
-		b.Add(g.Kind, g.DType, g.Shape, site, g.Tally(c.count))
+		b.Add(&g.Tensor, site, g.Tally(c.count))
 		t.growth.Note(site, g.Tally(c.count))
 	}
 	t.growth.Mark(m.Seq, now)
@@ -63,18 +63,17 @@ func (t *MemTracker) mark(caller snapshot.StackID) (m *Mark, queued *block, open
 	return m, t.report.add(m), true
 }
 
-// Marks returns the latest marks, oldest first, as many as Config.MaxMarks
-// says. The marks are shared: do not write to them.
+// Marks returns the latest marks, oldest first, at most Config.MaxMarks. The marks are shared:
+// do not write to them.
 func (t *MemTracker) Marks() []*Mark {
 	t.recent.mu.Lock()
 	defer t.recent.mu.Unlock()
 	return slices.Clone(t.recent.kept)
 }
 
-// WaitMark returns the oldest mark kept whose Seq is above after, and waits for
-// one if there is none. It never delays a Track: who comes back too late for a
-// mark misses it, and sees it from the Seq. The error is the context's, or
-// alloc.ErrClosed when the tracker is closed.
+// WaitMark returns the oldest kept mark whose Seq is above after, and waits for one if there
+// is none. It never delays a Track: a caller that is too slow misses marks, which it can see
+// from Seq. The error is the context's, or alloc.ErrClosed when the tracker is closed.
 func (t *MemTracker) WaitMark(ctx context.Context, after int) (*Mark, error) {
 	for {
 		m, added, err := t.recent.after(after)

@@ -10,11 +10,12 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// New returns a tracker over cfg.Device and begins its report. The error says
-// that the device could not be opened or the report's file not be made.
+// New returns a tracker over cfg.Device and starts its report. The error says that the device
+// could not be opened, or that the report could not be written.
 func New(cfg Config) (*MemTracker, error) {
 	device, opened := cfg.Device, (*openedDevice)(nil)
 	if device == nil {
@@ -28,7 +29,7 @@ func New(cfg Config) (*MemTracker, error) {
 	t := &MemTracker{
 		device:  device,
 		opened:  opened,
-		name:    fmt.Sprintf("%s %d", device.Name(), device.Ordinal()),
+		name:    text.Line(fmt.Sprintf("%s %d", device.Name(), device.Ordinal())),
 		gc:      cfg.GCOnClearCache,
 		lost:    cfg.Lost,
 		origin:  fillOrigin(cfg.Origin),
@@ -51,6 +52,12 @@ func New(cfg Config) (*MemTracker, error) {
 	}
 	t.addCache(cfg.NoCache)
 	t.sections.init(cfg.Sections, t.device)
+	if cfg.FindLateWrites {
+		var err error
+		if t.freed, err = newFreedMemory(t); err != nil {
+			return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
+		}
+	}
 	if err := t.openReport(cfg); err != nil {
 		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
 	}
@@ -67,6 +74,9 @@ func (t *MemTracker) addCache(none bool) {
 		t.device = t.cache
 	}
 	t.sized, _ = t.device.(alloc.SizedAllocator)
+	memory := alloc.MemoryOf(t.device)
+	t.memory.Store(uint32(memory))
+	t.onHost = memory.OnHost()
 	t.streamed, _ = t.device.(alloc.StreamAllocator)
 	t.mu = new(spinlock.Mutex)
 	if t.cache != nil {
@@ -91,6 +101,9 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	default: // a refusal: the tracker tells of it itself
 		return
 	}
+	if t.freed != nil && action == snapshot.SegmentFreed {
+		t.freed.gone = append(t.freed.gone, piece{ptr: e.Ptr, size: e.Size})
+	}
 	t.happened(action, e.Ptr, e.Size, e.Stream)
 }
 
@@ -99,9 +112,10 @@ func (t *MemTracker) reusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
 	t.happened(snapshot.FreeCompleted, p, n, s)
 }
 
-// happened tells the history of what the cache did. The caller holds the lock.
+// happened tells the history of what the cache did. Where that is host memory it tells nothing:
+// reserved memory is the device's. The caller holds the lock.
 func (t *MemTracker) happened(action snapshot.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
-	if t.ledger.closed {
+	if t.ledger.closed || t.onHost {
 		return
 	}
 	now := t.history.latest
@@ -147,9 +161,10 @@ func (t *MemTracker) describe(total alloc.Bytes) string {
 // Device returns the device that the tracker allocates from: its cache, if it has one.
 func (t *MemTracker) Device() alloc.Device { return t.device }
 
-// ClearCache gives the memory that the cache keeps for reuse back to the
-// driver, and returns how much that was. Memory in live buffers, and cached
-// pieces that share a segment with them, stay. Without a cache it does nothing.
+// ClearCache gives the memory that the cache keeps for reuse back to the driver, and returns
+// how much that was. It keeps live buffers, and cached blocks that share a segment with them.
+// Without a cache it does nothing. The error is alloc.ErrClosed after Close, or the driver's;
+// the amount is valid with an error too.
 func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 	if t.closed.Load() {
 		return 0, fmt.Errorf("clear cache: tracker: %w", alloc.ErrClosed)
@@ -164,8 +179,8 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 	return t.cache.Empty()
 }
 
-// History returns a copy of the latest events, up to one instant. Of a history that is full,
-// events that new ones push out while it copies are left out.
+// History returns a copy of the latest events, up to one instant. It leaves out old events
+// that new ones overwrite during the copy.
 func (t *MemTracker) History() *History {
 	h := snapshot.HistoryTables{Start: t.start, Stacks: t.stacks}
 	h.Events, h.First = t.history.read(t.mu)
@@ -175,7 +190,7 @@ func (t *MemTracker) History() *History {
 	return snapshot.NewHistory(h)
 }
 
-// ResetPeak makes the present level the peak.
+// ResetPeak makes the current level the peak.
 func (t *MemTracker) ResetPeak() {
 	t.mu.Lock()
 	t.ledger.resetPeak()
@@ -185,16 +200,14 @@ func (t *MemTracker) ResetPeak() {
 	}
 }
 
-// Err returns the first error that kept a part of the report from being
-// written, and nil if all of it was.
+// Err returns the first error of writing the report, or nil.
 func (t *MemTracker) Err() error { return t.report.failure() }
 
-// Close ends the report, forgets the ledger and the history, and gives cached
-// memory back; no signal makes it dump any more. Live buffers stay their owners':
-// they can still be freed, and go back to the driver then. A device that New
-// opened is closed, once no buffer is live. Close returns when the report's writer
-// has all of it, unless the writer itself calls it. The error is Err's, or the
-// device's. A second Close is alloc.ErrClosed.
+// Close ends the report, drops the ledger and the history, and gives cached memory back to the
+// driver. Signals no longer make dumps. Live buffers remain valid and can still be freed. A
+// device that New opened is closed when no buffer is live. Close returns when the report's
+// writer has all of the report, unless the writer itself called Close. The error is that of
+// Err, or the device's. A second Close returns alloc.ErrClosed.
 func (t *MemTracker) Close() error {
 	timing, last, err := t.shut(t.now())
 	if err != nil {
@@ -207,9 +220,13 @@ func (t *MemTracker) Close() error {
 	t.dumps.stopAll()
 	t.recent.close()
 	t.delist()
+	var late error
+	if t.freed != nil {
+		late = t.freed.rest()
+	}
 	err = t.giveBack()
 	t.report.settle(last)
-	return errors.Join(t.Err(), err)
+	return errors.Join(t.Err(), late, err)
 }
 
 // shut is the part of Close under the locks. It returns what is left to do without

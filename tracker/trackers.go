@@ -46,7 +46,7 @@ func (t *MemTracker) others() (others []*MemTracker) {
 // tracker's device.
 func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
 	for _, other := range t.others() {
-		if other.cache == nil || other.cache == t.cache || !sameDevice(other.device, t.device) {
+		if other.cache == nil || other.cache == t.cache || other.onHost != t.onHost || !sameDevice(other.device, t.device) {
 			continue
 		}
 		bytes += other.cache.Stats().Releasable

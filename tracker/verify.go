@@ -10,17 +10,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// TestingT is what VerifyNoLeaks and LimitPeak need of a *testing.T.
+// TestingT is the part of *testing.T that VerifyNoLeaks and LimitPeak need.
 type TestingT interface {
 	Errorf(format string, args ...any)
 }
 
-// VerifyNoLeaks fails the test if buffers of the tracker are live: usually
+// VerifyNoLeaks fails the test if buffers of the tracker are live:
 //
 //	defer tracker.VerifyNoLeaks(t, tr)
 //
-// It tells of each leak with its count and the stack that allocated it. A tracker
-// that is closed knows of none, which fails the test as well, as does a nil one.
+// The failure lists each leak with its count and the call stack that allocated it. A tracker
+// that is nil or closed fails the test too.
 func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
 	if h, ok := t.(helper); ok {
 		h.Helper()
@@ -41,13 +41,13 @@ func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
 	t.Errorf("device memory was not freed: %v\n%s", sum, text.String())
 }
 
-// LimitPeak fails the test if more than limit was live at once since the
-// tracker's start or its last ResetPeak, in requested bytes:
+// LimitPeak fails the test if more than limit was live at one moment since the tracker's start
+// or its last ResetPeak, in requested bytes:
 //
 //	defer tracker.LimitPeak(t, tr, 24*alloc.MiB)
 //
-// It tells the lines of code that held memory at the peak. A tracker that is
-// closed knows none, which fails the test as well, as does a nil one.
+// The failure lists the lines of code that held memory at the peak. A tracker that is nil or
+// closed fails the test too.
 func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
 	if h, ok := t.(helper); ok {
 		h.Helper()

@@ -38,3 +38,20 @@ func (d *Device) copy(p alloc.Ptr, n int, move func() error) error {
 	}
 	return nil
 }
+
+// Fill queues that n bytes at p become a value, by cuMemsetD8Async, with CopyToDevice's errors.
+func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
+	if n < 0 {
+		return &alloc.SizeError{Requested: n, Reason: "negative"}
+	}
+	err := d.do(func() error {
+		if n == 0 {
+			return nil
+		}
+		return d.driver.fill(uint64(p), int64(n), value, s)
+	})
+	if err != nil {
+		return fmt.Errorf("fill %v at %v on stream %#x of %v: %w", n, p, uint64(s), d, mappedAddress(err))
+	}
+	return nil
+}

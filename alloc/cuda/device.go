@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Device is an open CUDA device. Make one with Open or FromHandle.
@@ -19,7 +20,7 @@ type Device struct {
 	mu     sync.RWMutex // held for reading during each call
 	closed bool
 
-	intervals intervals
+	events openEvents
 
 	reservedMu sync.Mutex // taken before mu
 	reserved   map[alloc.Ptr]*reservation
@@ -29,6 +30,7 @@ var (
 	_ alloc.Device       = (*Device)(nil)
 	_ alloc.Synchronizer = (*Device)(nil)
 	_ alloc.Copier       = (*Device)(nil)
+	_ alloc.Filler       = (*Device)(nil)
 	_ alloc.Timer        = (*Device)(nil)
 )
 
@@ -89,7 +91,7 @@ func (d *Device) Name() string { return d.info.Name }
 func (d *Device) Ordinal() int { return d.info.Ordinal }
 
 // String returns the name and the ordinal: "NVIDIA A100-SXM4-40GB 0".
-func (d *Device) String() string { return fmt.Sprintf("%s %d", d.info.Name, d.info.Ordinal) }
+func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.info.Name, d.info.Ordinal)) }
 
 // do makes the context current on this thread for the time of a call.
 func (d *Device) do(call func() error) error {
@@ -150,7 +152,8 @@ func (d *Device) Free(p alloc.Ptr) error {
 	return nil
 }
 
-// MemInfo asks the driver, by cuMemGetInfo.
+// MemInfo asks the driver, by cuMemGetInfo. The error is alloc.ErrClosed, or the driver's: see
+// [Error].
 func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	var free, total uint64
 	err := d.do(func() (err error) {
@@ -163,7 +166,7 @@ func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{Free: alloc.Bytes(free), Total: alloc.Bytes(total)}, nil
 }
 
-// Close gives back the context that Open took, and the events of its intervals. What
+// Close gives back the context that Open took, and the events of its intervals and streams. What
 // was allocated lives on if somebody else in the process holds the primary context,
 // and is freed with it if not. After Close every call is alloc.ErrClosed, Close too.
 func (d *Device) Close() error {
@@ -173,7 +176,7 @@ func (d *Device) Close() error {
 		return fmt.Errorf("close %v: %w", d, alloc.ErrClosed)
 	}
 	d.closed = true
-	if err := errors.Join(d.endIntervals(), d.release()); err != nil {
+	if err := errors.Join(d.destroyEvents(), d.release()); err != nil {
 		return fmt.Errorf("close %v: %w", d, mapped(err))
 	}
 	return nil

@@ -1,12 +1,15 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
@@ -22,9 +25,12 @@ type driver struct {
 	ctxPushCurrent, ctxPopCurrent, ctxGetDevice, ctxSynchronize     function
 	memAlloc, memFree, memGetInfo, memcpyHtoD, memcpyDtoH           function
 	eventCreate, eventDestroy, eventRecord, eventSync, eventElapsed function
+	eventQuery, memsetD8Async                                       function
 
 	// Virtual memory; 0 on a driver that has none.
-	addressReserve, addressFree, memCreate, memRelease, memMap, memSetAccess, memUnmap function
+	addressReserve, memGranularity, addressFree, memCreate, memRelease, memMap, memSetAccess, memUnmap function
+
+	kinds
 }
 
 // function is a C function that returns a CUresult.
@@ -77,6 +83,8 @@ func (d *driver) symbols() []symbol {
 		{&d.eventRecord, "cuEventRecord", ""},
 		{&d.eventSync, "cuEventSynchronize", ""},
 		{&d.eventElapsed, "cuEventElapsedTime", ""},
+		{&d.eventQuery, "cuEventQuery", ""},
+		{&d.memsetD8Async, "cuMemsetD8Async", ""},
 	}
 }
 
@@ -89,6 +97,7 @@ type symbol struct {
 func (d *driver) virtualSymbols() []symbol {
 	return []symbol{
 		{&d.addressReserve, "cuMemAddressReserve", ""},
+		{&d.memGranularity, "cuMemGetAllocationGranularity", ""},
 		{&d.addressFree, "cuMemAddressFree", ""},
 		{&d.memCreate, "cuMemCreate", ""},
 		{&d.memRelease, "cuMemRelease", ""},
@@ -129,8 +138,8 @@ var library = sync.OnceValues(func() (*driver, error) {
 		}
 		*s.function = function(address)
 	}
-	for _, s := range d.virtualSymbols() {
-		*s.function = function(lib.Func(s.name))
+	for _, s := range slices.Concat(d.virtualSymbols(), d.kindsSymbols()) {
+		*s.function = function(cmp.Or(lib.Func(s.name), lib.Func(cmp.Or(s.older, s.name))))
 	}
 	loaded.Store(d)
 	switch err := d.init.call(0); err {
@@ -167,12 +176,12 @@ func (d *driver) device(ordinal int) (dev device, err error) {
 	return dev, err
 }
 
-func (d *driver) name(dev device) (string, error) { return text(d.deviceGetName, dev) }
+func (d *driver) name(dev device) (string, error) { return deviceText(d.deviceGetName, dev) }
 
-func (d *driver) pciBusID(dev device) (string, error) { return text(d.deviceGetPCIBusID, dev) }
+func (d *driver) pciBusID(dev device) (string, error) { return deviceText(d.deviceGetPCIBusID, dev) }
 
-// text calls a function that fills in a C string.
-func text(f function, dev device) (string, error) {
+// deviceText calls a function that fills in a C string.
+func deviceText(f function, dev device) (string, error) {
 	var s [256]byte
 	err := f.call(uintptr(unsafe.Pointer(&s)), uintptr(len(s)-1), uintptr(dev))
 	return goString(unsafe.Pointer(&s)), err
@@ -234,15 +243,25 @@ func (d *driver) copyToHost(dst []byte, src uint64) error {
 	return d.memcpyDtoH.call(uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)))
 }
 
-func (d *driver) createEvent() (e event, err error) {
-	err = d.eventCreate.call(uintptr(unsafe.Pointer(&e)), 0)
+func (d *driver) fill(p uint64, n int64, value byte, s alloc.Stream) error {
+	return d.memsetD8Async.call(uintptr(p), uintptr(value), uintptr(n), uintptr(s))
+}
+
+// eventWithoutTiming is CU_EVENT_DISABLE_TIMING.
+const eventWithoutTiming = 2
+
+func (d *driver) createEvent(flags uint32) (e event, err error) {
+	err = d.eventCreate.call(uintptr(unsafe.Pointer(&e)), uintptr(flags))
 	return e, err
 }
 
 func (d *driver) destroyEvent(e event) error { return d.eventDestroy.call(uintptr(e)) }
 
-// recordEvent records in the default stream.
-func (d *driver) recordEvent(e event) error { return d.eventRecord.call(uintptr(e), 0) }
+func (d *driver) recordEvent(e event, s alloc.Stream) error {
+	return d.eventRecord.call(uintptr(e), uintptr(s))
+}
+
+func (d *driver) queryEvent(e event) error { return d.eventQuery.call(uintptr(e)) }
 
 func (d *driver) waitEvent(e event) error { return d.eventSync.call(uintptr(e)) }
 

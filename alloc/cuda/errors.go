@@ -51,6 +51,7 @@ const (
 	codeUnavailable   = Error(46) // the device is lost, or its compute mode keeps this process out
 	codeNoDevice      = Error(100)
 	codeInvalidDevice = Error(101)
+	codeNotReady      = Error(600)
 )
 
 // lost are the codes after which, by the driver's documentation (CUDA 13.5), the context or

@@ -3,14 +3,14 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// StartInterval marks the beginning by an event on the default stream, which waits for
-// the work that other streams of the context were given before.
+// StartInterval marks the beginning by an event on the default stream, which waits for the
+// work that other streams of the context were given before. The error is alloc.ErrClosed, or
+// the driver's: see [Error].
 func (d *Device) StartInterval() (alloc.Interval, error) {
 	i := &interval{device: d}
 	if err := i.mark(&i.start); err != nil {
@@ -25,41 +25,6 @@ type interval struct {
 	start, stop event
 }
 
-// intervals are those that hold events, for Close, which destroys them.
-type intervals struct {
-	mu   sync.Mutex
-	open map[*interval]bool
-}
-
-func (is *intervals) add(i *interval) {
-	is.mu.Lock()
-	defer is.mu.Unlock()
-	if is.open == nil {
-		is.open = make(map[*interval]bool)
-	}
-	is.open[i] = true
-}
-
-func (is *intervals) remove(i *interval) {
-	is.mu.Lock()
-	defer is.mu.Unlock()
-	delete(is.open, i)
-}
-
-// endIntervals destroys the events that are left. No call may be under way.
-func (d *Device) endIntervals() error {
-	if len(d.intervals.open) == 0 {
-		return nil
-	}
-	return d.inContext(func() error {
-		var errs []error
-		for i := range d.intervals.open {
-			errs = append(errs, i.destroy())
-		}
-		return errors.Join(errs...)
-	})
-}
-
 // destroy gives the events back. The context must be current.
 func (i *interval) destroy() error {
 	var errs []error
@@ -68,22 +33,18 @@ func (i *interval) destroy() error {
 			errs = append(errs, i.device.driver.destroyEvent(e))
 		}
 	}
-	i.device.intervals.remove(i)
+	i.device.events.remove(i)
 	return errors.Join(errs...)
 }
 
 func (i *interval) mark(e *event) error {
-	drv := i.device.driver
 	return i.device.do(func() error {
-		made, err := drv.createEvent()
+		made, err := i.device.recorded(0, 0)
 		if err != nil {
 			return err
 		}
-		if err := drv.recordEvent(made); err != nil {
-			return errors.Join(err, drv.destroyEvent(made))
-		}
 		*e = made
-		i.device.intervals.add(i)
+		i.device.events.add(i)
 		return nil
 	})
 }

@@ -17,7 +17,7 @@ func (d *Device) Synchronize() error {
 	if err := d.call(OpSynchronize); err != nil {
 		return err
 	}
-	d.streams.drain()
+	d.settle(d.streams.drain())
 	return d.Err()
 }
 
@@ -39,18 +39,26 @@ func (d *Device) copy(p alloc.Ptr, n int, move func(memory []byte)) error {
 	if err := d.enter(OpCopy); err != nil {
 		return err
 	}
-	if !d.memory.backed {
-		return fmt.Errorf("copy %d bytes at %v on %v: %w", n, p, d, ErrNotBacked)
+	if err := d.inside(fmt.Sprintf("copy %d bytes", n), p, n); err != nil {
+		return err
 	}
-	memory, ok := d.memory.find(p, n)
-	if !ok {
-		return fmt.Errorf("copy %d bytes at %v on %v: not inside an allocation: %w", n, p, d, alloc.ErrUnknownPtr)
-	}
+	memory, _ := d.memory.find(p, n)
 	move(memory)
 	return nil
 }
 
-// StartInterval times by the host's clock.
+// inside returns why n bytes at p cannot be reached.
+func (d *Device) inside(what string, p alloc.Ptr, n int) error {
+	if !d.memory.backed {
+		return fmt.Errorf("%s at %v on %v: %w", what, p, d, ErrNotBacked)
+	}
+	if _, ok := d.memory.find(p, n); !ok {
+		return fmt.Errorf("%s at %v on %v: not inside an allocation: %w", what, p, d, alloc.ErrUnknownPtr)
+	}
+	return nil
+}
+
+// StartInterval times by the host's clock. The error is alloc.ErrClosed.
 func (d *Device) StartInterval() (alloc.Interval, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Device is a simulated GPU, open from New to Close.
@@ -32,6 +33,7 @@ var (
 	_ alloc.Device       = (*Device)(nil)
 	_ alloc.Synchronizer = (*Device)(nil)
 	_ alloc.Copier       = (*Device)(nil)
+	_ alloc.Filler       = (*Device)(nil)
 	_ alloc.Timer        = (*Device)(nil)
 	_ alloc.EventDevice  = (*Device)(nil)
 	_ alloc.ReuseChecker = (*Device)(nil)
@@ -66,7 +68,7 @@ func (d *Device) Name() string { return d.name }
 func (d *Device) Ordinal() int { return d.ordinal }
 
 // String returns the name and the ordinal: "Simulated GPU 0".
-func (d *Device) String() string { return fmt.Sprintf("%s %d", d.name, d.ordinal) }
+func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.name, d.ordinal)) }
 
 // Alloc gives n bytes. The errors are *alloc.OutOfMemoryError when too few
 // pages are free, *alloc.SizeError when n is negative, alloc.ErrClosed, and
@@ -98,7 +100,7 @@ func (d *Device) Free(p alloc.Ptr) error {
 		return err
 	}
 	if _, ok := d.memory.live[p]; ok {
-		d.streams.drain()
+		d.memory.write(d.streams.drain())
 		d.memory.free(p)
 		return nil
 	}
@@ -108,9 +110,9 @@ func (d *Device) Free(p alloc.Ptr) error {
 	return fmt.Errorf("free %v on %v: %w", p, d, alloc.ErrUnknownPtr)
 }
 
-// MemInfo returns what is free and the total. What is free excludes the
-// context's overhead, other processes' memory, and every page that is in use in
-// part.
+// MemInfo returns what is free and the total. What is free excludes the context's overhead,
+// other processes' memory, and every page that is in use in part. The error is
+// alloc.ErrClosed, or that of an injected fault: see Inject.
 func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	defer d.begin()()
 	if err := d.enter(OpMemInfo); err != nil {

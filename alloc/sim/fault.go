@@ -22,12 +22,13 @@ const (
 	OpUnmap
 	OpQueue
 	OpEvent // RecordEvent, and an Event's Done and Wait
+	OpFill
 	ops
 )
 
 // String returns the call's name: "Alloc".
 func (op Op) String() string {
-	names := [...]string{"Alloc", "Free", "MemInfo", "Synchronize", "Copy", "Reserve", "Map", "Unmap", "Queue", "Event"}
+	names := [...]string{"Alloc", "Free", "MemInfo", "Synchronize", "Copy", "Reserve", "Map", "Unmap", "Queue", "Event", "Fill"}
 	if op >= ops {
 		return fmt.Sprintf("Op(%d)", uint8(op))
 	}

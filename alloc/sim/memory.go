@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -25,7 +26,7 @@ func pagesOf(n alloc.Bytes) uint64 {
 	return (uint64(n) + uint64(PageSize) - 1) / uint64(PageSize)
 }
 
-// wholePages rounds what a device is told to take up to whole pages.
+// wholePages rounds an amount up to whole pages.
 func wholePages(n alloc.Bytes) alloc.Bytes {
 	return alloc.Bytes(pagesOf(min(max(n, 0), MaxMemory))) * PageSize
 }
@@ -35,7 +36,7 @@ func wholePages(n alloc.Bytes) alloc.Bytes {
 type run struct {
 	pages span
 	small *space // the free granules of a shared page; else nil
-	data  []byte // host memory behind it, if the device is backed
+	data  []byte // host memory behind it, since it was first copied to or from
 }
 
 // allocation is what the device keeps of one live address.
@@ -117,9 +118,6 @@ func (m *memory) newRun(pages, limit uint64) (*run, bool) {
 		return nil, false
 	}
 	r := &run{pages: span{first, pages}}
-	if m.backed {
-		r.data = make([]byte, pages*uint64(PageSize))
-	}
 	i, _ := m.search(first)
 	m.runs = slices.Insert(m.runs, i, r)
 	m.taken += pages
@@ -171,7 +169,27 @@ func (m *memory) find(p alloc.Ptr, n int) ([]byte, bool) {
 	if !ok || p < start || uint64(p-start) > uint64(a.size) || uint64(n) > uint64(a.size)-uint64(p-start) {
 		return nil, false
 	}
+	if r.data == nil && m.backed {
+		r.data = make([]byte, r.pages.n*uint64(PageSize))
+	}
+	if r.data == nil {
+		return nil, true
+	}
 	return r.data[p-first:][:n], true
+}
+
+// write does what work writes that is done.
+func (m *memory) write(done []queued) {
+	for _, q := range done {
+		if !q.Write || !m.backed || q.Size > alloc.Bytes(math.MaxInt) {
+			continue
+		}
+		if data, ok := m.find(q.Ptr, int(q.Size)); ok {
+			for i := range data {
+				data[i] = q.Value
+			}
+		}
+	}
 }
 
 func (m *memory) address(r *run) alloc.Ptr {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -16,6 +17,9 @@ type Work struct {
 	Ptr    alloc.Ptr     // the memory that it uses
 	Size   alloc.Bytes   // 0 if it uses none
 	Time   time.Duration // how long it takes, by the device's clock; 0 and less is no time
+	// Write has it write Value to all of its memory when it is done, if the device is Backed.
+	Write bool
+	Value byte
 }
 
 // queued is work that is not done.
@@ -41,14 +45,50 @@ func (d *Device) Queue(w Work) error {
 	if err := d.call(OpQueue); err != nil {
 		return err
 	}
-	s := &d.streams
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	done := max(s.now, s.ends[w.Stream]) + max(w.Time, 0)
-	s.ends[w.Stream] = done
-	if done > s.now {
-		s.work = append(s.work, queued{w, done, callers()})
+	d.streams.mu.Lock()
+	due := d.streams.add(queued{Work: w, calls: callers()})
+	d.streams.mu.Unlock()
+	d.settle(due)
+	return nil
+}
+
+// add queues work, and returns it if it is done.
+func (s *streams) add(q queued) (due []queued) {
+	q.done = max(s.now, s.ends[q.Stream]) + max(q.Time, 0)
+	s.ends[q.Stream] = q.done
+	if q.done <= s.now {
+		return []queued{q}
 	}
+	s.work = append(s.work, q)
+	return nil
+}
+
+// settle does what work that is done has done to the memory.
+func (d *Device) settle(due []queued) {
+	if len(due) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.memory.write(due)
+}
+
+// Fill queues that n bytes at p become a value. The errors are those of a copy.
+func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
+	if n < 0 || alloc.Bytes(int(n)) != n {
+		return &alloc.SizeError{Requested: n, Reason: "fill"}
+	}
+	w := Work{Stream: s, Ptr: p, Size: n, Write: true, Value: value}
+	defer d.begin()()
+	if err := d.enter(OpFill); err != nil {
+		return err
+	}
+	if err := d.inside(fmt.Sprintf("fill %v", n), p, int(n)); err != nil {
+		return err
+	}
+	d.streams.mu.Lock()
+	defer d.streams.mu.Unlock()
+	d.memory.write(d.streams.add(queued{Work: w, calls: callers()}))
 	return nil
 }
 
@@ -56,8 +96,9 @@ func (d *Device) Queue(w Work) error {
 // waited: Synchronize, an Event's Wait, and Free and Unmap, which wait for all work as a driver does.
 func (d *Device) Advance(by time.Duration) {
 	d.streams.mu.Lock()
-	defer d.streams.mu.Unlock()
-	d.streams.advance(d.streams.now + max(by, 0))
+	due := d.streams.advance(d.streams.now + max(by, 0))
+	d.streams.mu.Unlock()
+	d.settle(due)
 }
 
 // Now returns the time by the device's clock, which begins at 0.
@@ -95,31 +136,43 @@ func (e *event) Wait() error {
 		return err
 	}
 	e.dev.streams.mu.Lock()
-	defer e.dev.streams.mu.Unlock()
-	e.dev.streams.advance(e.at)
+	due := e.dev.streams.advance(e.at)
+	e.dev.streams.mu.Unlock()
+	e.dev.settle(due)
 	return nil
 }
 
-// advance moves the clock to a time that is not before it.
-func (s *streams) advance(to time.Duration) {
+// advance moves the clock to a time that is not before it, and returns the work that is done then,
+// in the order of its end.
+func (s *streams) advance(to time.Duration) (due []queued) {
 	if to <= s.now {
-		return
+		return nil
 	}
 	s.now = to
-	s.work = slices.DeleteFunc(s.work, func(q queued) bool { return q.done <= to })
+	s.work = slices.DeleteFunc(s.work, func(q queued) bool {
+		if q.done > to {
+			return false
+		}
+		due = append(due, q)
+		return true
+	})
+	slices.SortStableFunc(due, func(x, y queued) int { return cmp.Compare(x.done, y.done) })
+	return due
 }
 
-// drain waits for all work.
-func (s *streams) drain() {
+// drain waits for all work, which it returns.
+func (s *streams) drain() (due []queued) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.work) > 0 {
-		s.advance(s.work[0].done)
+	last := s.now
+	for _, q := range s.work {
+		last = max(last, q.done)
 	}
+	return s.advance(last)
 }
 
 // ReuseError says that a Cache handed out memory that queued work still used: the work
-// and the new owner overwrite each other's data. On a real GPU nobody is told.
+// and the new owner overwrite each other's data. A real GPU does not report it.
 type ReuseError struct {
 	Device string // name and ordinal
 	Ptr    alloc.Ptr
@@ -138,7 +191,7 @@ func (e *ReuseError) Error() string {
 }
 
 // Err returns a *ReuseError for the first block that a Cache handed out too early, or nil. It
-// needs Config.CheckReuse. Synchronize returns it too, as a driver tells of an illegal access.
+// needs Config.CheckReuse. Synchronize returns it too, as a driver reports an illegal access.
 func (d *Device) Err() error {
 	d.streams.mu.Lock()
 	defer d.streams.mu.Unlock()

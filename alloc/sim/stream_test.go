@@ -80,3 +80,35 @@ func TestStreamFaults(t *testing.T) {
 	assert.ErrorIs(t, dev.Queue(sim.Work{}), alloc.ErrClosed)
 	assert.ErrorIs(t, e.Wait(), alloc.ErrClosed)
 }
+
+// TestWorkWrites: what work and fills write is there when they are done, in their order.
+func TestWorkWrites(t *testing.T) {
+	dev := open(t, sim.Config{Backed: true})
+	p := mustAlloc(t, dev, 4)
+	holds := func() string {
+		b := make([]byte, 4)
+		require.NoError(t, dev.CopyToHost(b, p))
+		return string(b)
+	}
+	require.NoError(t, dev.Fill(p, 4, 'a', 0))
+	assert.Equal(t, "aaaa", holds(), "nothing is queued before it")
+	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Ptr: p + 1, Size: 1, Time: 20, Write: true, Value: 'b'}))
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 2, Time: 10, Write: true, Value: 'c'}))
+	require.NoError(t, dev.Fill(p+3, 1, 'd', 1))
+	assert.Equal(t, "aaaa", holds())
+	dev.Advance(10)
+	assert.Equal(t, "ccaa", holds())
+	dev.Advance(100)
+	assert.Equal(t, "cbad", holds())
+	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Ptr: p, Size: 4, Time: 20, Write: true, Value: 'e'}))
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 2, Time: 10, Write: true, Value: 'f'}))
+	require.NoError(t, dev.Synchronize())
+	assert.Equal(t, "eeee", holds())
+
+	dev.Inject(sim.Fault{Op: sim.OpFill})
+	assert.ErrorIs(t, dev.Fill(p, 1, 0, 0), sim.ErrInjected)
+	assert.ErrorIs(t, dev.Fill(p+1, 4, 0, 0), alloc.ErrUnknownPtr)
+	assert.ErrorIs(t, open(t, sim.Config{}).Fill(p, 1, 0, 0), sim.ErrNotBacked)
+	var size *alloc.SizeError
+	assert.ErrorAs(t, dev.Fill(p, -1, 0, 0), &size)
+}

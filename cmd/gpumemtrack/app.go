@@ -31,10 +31,13 @@ func (o *output) Write(b []byte) (int, error) {
 
 // Exit codes.
 const (
-	exitFailed  = 1
-	exitUsage   = 2
-	exitUnfit   = 3
-	exitSignal  = 128 // and the signal's number: as shells say it
+	exitFailed   = 1
+	exitUsage    = 2
+	exitUnfit    = 3
+	exitNotRun   = 126 // as shells have it
+	exitNotFound = 127
+	exitSignal   = 128 // and the signal's number
+
 	programName = "gpumemtrack"
 )
 

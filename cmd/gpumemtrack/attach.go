@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ type attachOptions struct {
 	every     time.Duration
 	json      bool
 	libraries []string
+	functions []string
+	preload   bool
 	command   []string
 }
 
@@ -34,12 +37,14 @@ func attachCommand(a *app) *cobra.Command {
 		Short: "Watch any program's GPU memory, without changing it",
 		Long: `Watch what a program asks of the CUDA driver, with the line of code that asked, in any
 language: a command and all that it starts, or with --pid a process that runs and what it
-will start. At each --every there is a table of what came and what went, and at the
+will start. At each --every there is a table of what was allocated and freed, and at the
 end what is live then. The command's own exit code is passed on.
 
 It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON and
 CAP_SYS_PTRACE. The program is slowed by some microseconds for each call that
-allocates or frees, and so is any other program that uses the same libcuda.
+allocates or frees, and so is any other program that uses the same libcuda. With
+--preload no rights are needed, and a C compiler: the command then loads a small library
+that stands in front of libcuda.
 
 It sees the driver's view. A program with a cache of its own, such as PyTorch, asks
 for large segments now and then: torch.cuda.memory._snapshot tells what is in them.`,
@@ -62,7 +67,22 @@ for large segments now and then: torch.cuda.memory._snapshot tells what is in th
 	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 is none but the last")
 	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
 	flags.StringArrayVar(&o.libraries, "library", nil, "a `FILE` of libcuda to watch; may be repeated (default: what a program here would load)")
+	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch in place of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)'; may be repeated")
+	flags.BoolVar(&o.preload, "preload", false, "put a small library in front of libcuda instead of setting probes: for a command, needs a C compiler and no rights")
 	return cmd
+}
+
+// config is what the library is told.
+func (o attachOptions) config() (cfg attach.Config, err error) {
+	cfg.Libraries, cfg.Preload = o.libraries, o.preload
+	for _, text := range o.functions {
+		pair, err := attach.ParsePair(text)
+		if err != nil {
+			return cfg, usageError("attach: --functions: %v", err)
+		}
+		cfg.Functions = append(cfg.Functions, pair)
+	}
+	return cfg, nil
 }
 
 // check finds what is wrong with the options before anything is begun.
@@ -72,6 +92,10 @@ func (o attachOptions) check() (to *format, err error) {
 		return nil, usageError("attach: name a process with --pid, or a command after --")
 	case o.pid != 0 && len(o.command) > 0:
 		return nil, usageError("attach: either --pid, or a command: not both")
+	case o.pid != 0 && o.preload:
+		return nil, usageError("attach: --preload is for a command: a process that runs cannot be given a library")
+	case o.preload && len(o.functions) > 0:
+		return nil, usageError("attach: --functions needs probes: not with --preload")
 	case o.pid < 0 || o.every < 0:
 		return nil, usageError("attach: --pid and --every cannot be negative")
 	case o.output == "":
@@ -94,9 +118,14 @@ func (a *app) attach(o attachOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
 	driver := openAttachDriver()
 	defer driver.close()
-	w, err := attach.New(attach.Config{Libraries: o.libraries, Driver: driver})
+	cfg.Driver = driver
+	w, err := attach.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -125,7 +154,7 @@ func (a *app) attach(o attachOptions) (err error) {
 
 // attachTo watches a process until it ends, or Ctrl+C.
 func (a *app) attachTo(w *attach.Watcher, o attachOptions) error {
-	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals...)
+	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals()...)
 	defer cancel()
 	if err := w.Watch(o.pid); err != nil {
 		return err
@@ -144,7 +173,7 @@ func (a *app) attachTo(w *attach.Watcher, o attachOptions) error {
 func (a *app) attachCommand(w *attach.Watcher, o attachOptions, path string) (code int, err error) {
 	var child *child
 	err = w.Start(func() error {
-		child, err = a.startChild(path, o.command)
+		child, err = a.startChild(path, o.command, w.Environ(os.Environ()))
 		return err
 	})
 	if err != nil {

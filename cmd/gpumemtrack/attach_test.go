@@ -71,6 +71,19 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// TestAttachWithoutRights needs none, and a compiler.
+func TestAttachWithoutRights(t *testing.T) {
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(append([]string{"attach", "--preload", "--"}, leaky(t, libs)...), nil, &stdout, &stderr), stderr.String())
+	assert.Contains(t, stderr.String(), "5 buffers, 5.0 MiB live; peak ")
+	assert.Contains(t, stderr.String(), "new_buffer")
+}
+
 func TestAttachPassesTheExitCodeOn(t *testing.T) {
 	libs := canAttach(t)
 	command := leaky(t, libs)
@@ -171,6 +184,9 @@ func TestAttachSaysWhatIsWrong(t *testing.T) {
 		"name a process with --pid, or a command": {},
 		"not both":                             {"--pid", "1", "--", "true"},
 		"write -- before":                      {"true"},
+		"--preload is for a command":           {"--preload", "--pid", "1"},
+		"--functions needs probes":             {"--preload", "--functions", "a.so:b,c", "--", "true"},
+		"want LIBRARY:ALLOC,FREE":              {"--functions", "libpool.so", "--", "true"},
 		"cannot be negative":                   {"--every", "-1s", "--", "true"},
 		"want a name that ends in .dump.json":  {"-o", "a.png", "--", "true"},
 		"cannot run \"there-is-no-such\"":      {"--", "there-is-no-such"},

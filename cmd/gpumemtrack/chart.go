@@ -62,7 +62,7 @@ func (a *app) chart(file string, o chartOptions) error {
 	}
 	rec, err := nvml.ReadFile(file)
 	if err != nil {
-		return err
+		return withRightCommand(err, file)
 	}
 	for _, path := range o.outputs {
 		if err := canCreate(path, o.force); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,23 +26,33 @@ func lookCommand(command []string) (path string, err error) {
 	}
 	path, err = exec.LookPath(command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return "", fmt.Errorf("cannot run %q: %w: check its name, or write its path", command[0], errors.Unwrap(err))
+		return "", cannotRun(command[0], errors.Unwrap(err))
 	}
 	return path, nil
 }
 
-// startChild starts a command with our own streams. Until watch it is there,
-// if only as what a process leaves for its parent.
-func (a *app) startChild(path string, command []string) (*child, error) {
+// cannotRun has the exit code that shells have for a command that is not there, or
+// that cannot be run.
+func cannotRun(name string, err error) error {
+	code := exitNotRun
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		code = exitNotFound
+	}
+	return &codedError{code, fmt.Errorf("cannot run %q: %w: check its name, or write its path", name, err)}
+}
+
+// startChild starts a command with our own streams, in an environment, or if that is nil in
+// our own. Until watch it is there, if only as what a process leaves for its parent.
+func (a *app) startChild(path string, command, env []string) (*child, error) {
 	cmd := exec.Command(path, command[1:]...)
-	cmd.Args[0] = command[0]
+	cmd.Args[0], cmd.Env = command[0], env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout.Writer, a.stderr
 	c := &child{cmd: cmd, signals: make(chan os.Signal, 8)}
 	c.ended, c.end = context.WithCancel(context.Background())
-	signal.Notify(c.signals, passedSignals...)
+	signal.Notify(c.signals, passedSignals()...)
 	if err := cmd.Start(); err != nil {
 		signal.Stop(c.signals)
-		return nil, fmt.Errorf("cannot run %q: %w", command[0], err)
+		return nil, cannotRun(command[0], err)
 	}
 	return c, nil
 }

@@ -64,7 +64,7 @@ a line of each other: --device names another.`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.convert(args[0], o) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.output, "output", "o", "", "the file to write: .pb.gz, .pickle, .trace.json, .html or .json")
+	flags.StringVarP(&o.output, "output", "o", "", "the `FILE` to write: .pb.gz, .pickle, .trace.json, .html or .json")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
 	addDeviceFlag(cmd, &o.device)
 	addMemoryFlag(cmd, &o.memory)
@@ -73,7 +73,7 @@ a line of each other: --device names another.`,
 
 // addMemoryFlag adds the flag that raises the limit of what a file may take.
 func addMemoryFlag(cmd *cobra.Command, limit *alloc.Bytes) {
-	cmd.Flags().Var(sizeFlag{limit}, "max-memory", "what a file may unpack to, and take in memory, at most; 1GiB if it is not given")
+	cmd.Flags().Var(sizeFlag{limit}, "max-memory", "the most, as a `SIZE`, that a file may unpack to and take in memory; 1GiB if it is not given")
 }
 
 type convertOptions struct {
@@ -91,7 +91,7 @@ func (a *app) convert(input string, o convertOptions) error {
 		if !strings.HasSuffix(o.output, to.end) {
 			continue
 		}
-		f, err := files.OpenWithin(input, o.memory)
+		f, err := a.open(input, o.memory)
 		if err != nil {
 			return err
 		}

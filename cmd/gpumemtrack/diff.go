@@ -37,7 +37,12 @@ grew most, and the spread between most and least.
 A process that only one side has is named, and does not count; with --missing-as-zero it
 is compared with nothing.
 
-With --fail-over the exit code is 3 if memory grew by more than that, in any one pair.`,
+With --fail-over the exit code is 3 if memory grew by more than that, in any one pair.
+
+--json prints one object: "schema", "by", "of", "before" and "after" with their "files",
+"only_before" and "only_after" with processes that do not count, "lines", each with its
+"key", "before_bytes", "after_bytes", "change_bytes", "before_count" and "after_count", and
+of several pairs "spread", and "total", the sum of all lines.`,
 		Example: `  gpumemtrack diff yesterday.json today.json
   gpumemtrack diff yesterday.json today.json --of peak --fail-over 64MiB    # for CI
   gpumemtrack diff 'old/rank*.pb.gz' 'new/rank*.pb.gz' --by function`,
@@ -48,34 +53,36 @@ With --fail-over the exit code is 3 if memory grew by more than that, in any one
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
 			return a.diff(args[0], args[1], o, cmd.Flags().Changed("fail-over"))
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().Var(sizeFlag{&o.failOver}, "fail-over", "exit with 3 if memory grew by more than this: 64MiB")
+	cmd.Flags().Var(sizeFlag{&o.failOver}, "fail-over", "exit with 3 if memory grew by more than this `SIZE`: 64MiB")
 	cmd.Flags().BoolVar(&o.missingAsZero, "missing-as-zero", false, "compare a process that only one side has with nothing")
 	return cmd
 }
 
 func (a *app) diff(before, after string, o diffOptions, gate bool) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	old, err := readRanks(o.memory, before)
+	old, err := a.readRanks(o.memory, before)
 	if err != nil {
 		return err
 	}
-	now, err := readRanks(o.memory, after)
+	now, err := a.readRanks(o.memory, after)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "%s memory\n  before: %v\n  after:  %v\n", o.of, old, now)
+	if !o.json {
+		fmt.Fprintf(a.stdout, "%s memory\n  before: %v\n  after:  %v\n", o.of, old, now)
+	}
 	from, to := old.processes, now.processes
 	if !old.file || !now.file {
 		from, to = export.Pair(from, to)
 	}
+	var gone, came []*export.Usage
 	if !o.missingAsZero {
-		var gone, came []*export.Usage
 		from, to, gone, came = onOneSide(from, to)
 		a.missing("before", gone, o)
 		a.missing("after", came, o)
@@ -83,9 +90,19 @@ func (a *app) diff(before, after string, o diffOptions, gate bool) error {
 			return errNoPair
 		}
 	}
+	if o.host {
+		from, to = onHost(from), onHost(to)
+	}
 	names := pairNames(from, to)
 	lines, sum := export.Compare(from, to, export.By(o.by), export.Of(o.of))
-	a.diffTable(changed(lines), sum, names, o)
+	if o.json {
+		err = a.diffJSON(old, now, gone, came, changed(lines), sum, names, o)
+	} else {
+		a.diffTable(changed(lines), sum, names, o)
+	}
+	if err != nil {
+		return err
+	}
 	if grown, err := overLimit(sum, names, o.failOver); gate && grown {
 		return err
 	}
@@ -94,10 +111,11 @@ func (a *app) diff(before, after string, o diffOptions, gate bool) error {
 
 // missing names the processes that only one side has.
 func (a *app) missing(side string, processes []*export.Usage, o diffOptions) {
-	names := processNames(processes)
-	for i, u := range processes {
-		_, sum := export.Compare(nil, []*export.Usage{u}, export.ByKind, export.Of(o.of))
-		fmt.Fprintf(a.stdout, "  only %s: %s, %v: not counted, see --missing-as-zero\n", side, names[i], sum.After.Bytes)
+	if o.json {
+		return
+	}
+	for _, p := range processMemories(processes, o.of) {
+		fmt.Fprintf(a.stdout, "  only %s: %s, %v: not counted, see --missing-as-zero\n", side, p.Name, p.Bytes)
 	}
 }
 
@@ -117,6 +135,19 @@ func changed(lines []export.Line) []export.Line {
 	return slices.DeleteFunc(lines, func(l export.Line) bool { return l.Change().IsZero() && l.Spread() == 0 })
 }
 
+func (a *app) diffJSON(old, now *ranks, gone, came []*export.Usage, lines []export.Line, sum export.Line, names []string, o diffOptions) error {
+	out := diffOutput{
+		Schema: diffSchema, By: o.by, Of: o.of, Before: old.json(), After: now.json(),
+		OnlyBefore: processMemories(gone, o.of), OnlyAfter: processMemories(came, o.of),
+		Lines: []diffLine{}, Total: diffLineOf(sum, names),
+	}
+	shown, _ := firstLines(lines, o)
+	for _, l := range shown {
+		out.Lines = append(out.Lines, diffLineOf(l, names))
+	}
+	return writeJSON(a.stdout, out)
+}
+
 func (a *app) diffTable(lines []export.Line, sum export.Line, names []string, o diffOptions) {
 	if len(lines) == 0 {
 		fmt.Fprintln(a.stdout, "no change")
@@ -126,16 +157,17 @@ func (a *app) diffTable(lines []export.Line, sum export.Line, names []string, o 
 	if len(names) > 1 {
 		heading = append(heading, "Most", "In", "Spread")
 	}
-	t := memoryTable(a.stdout, heading...)
+	t := memoryTable("Before", heading...)
+	color := colored(a.stdout)
 	shown, others := firstLines(lines, o)
 	for _, l := range shown {
-		t.AppendRow(diffRow(l, names))
+		t.AppendRow(diffRow(l, names, color))
 	}
 	if len(others) > 0 {
-		t.AppendRow(diffRow(rest(others), names))
+		t.AppendRow(diffRow(rest(others), names, color))
 	}
-	t.AppendFooter(diffRow(sum, names))
-	t.Render()
+	t.AppendFooter(diffRow(sum, names, color))
+	fmt.Fprint(a.stdout, t.fitted(widthOf(a.stdout)))
 }
 
 // firstLines returns the lines to print and the others. The line that shrank most is always
@@ -154,17 +186,32 @@ func firstLines(lines []export.Line, o diffOptions) (shown, others []export.Line
 	return shown, others
 }
 
-func diffRow(l export.Line, names []string) table.Row {
+func diffRow(l export.Line, names []string, color bool) table.Row {
 	change := l.Change()
-	row := table.Row{line.Line(l.Key), l.Before.Bytes, l.After.Bytes, signed(change.Bytes), fmt.Sprintf("%+d", change.Count)}
+	row := table.Row{line.Line(l.Key), l.Before.Bytes, l.After.Bytes, paintedChange(change.Bytes, color), fmt.Sprintf("%+d", change.Count)}
 	if len(names) > 1 {
 		cells := ofRanks(l, names)
 		if most, ok := cells[0].(alloc.Bytes); ok {
-			cells[0] = signed(most)
+			cells[0] = paintedChange(most, color)
 		}
 		row = append(row, cells...)
 	}
 	return row
+}
+
+// painted is a table's cell that may have colors, which are ours.
+type painted string
+
+// paintedChange colors what grew and what shrank, where colors can be seen.
+func paintedChange(b alloc.Bytes, color bool) painted {
+	switch text := signed(b); {
+	case b > 0:
+		return painted(paint(text, red, color))
+	case b < 0:
+		return painted(paint(text, green, color))
+	default:
+		return painted(text)
+	}
 }
 
 func signed(b alloc.Bytes) string {

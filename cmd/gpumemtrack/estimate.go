@@ -45,6 +45,11 @@ type estimateOptions struct {
 	offload     string
 	zeroGrad    string
 	pytorch     string
+
+	llamaCpp       bool
+	microBatch     int
+	flashAttention bool
+	quantize       bool
 }
 
 func estimateCommand(a *app) *cobra.Command {
@@ -63,17 +68,18 @@ serve or train), "peak_bytes" and
 "device_bytes" and "device_upper_bytes" that nvidia-smi would show,
 "needed_upper_bytes" that --fits compares, "host_bytes" that --offload holds in the
 memory of the CPU, with --fits also "budget_bytes" and
-"fits", and "report" with everything that is known, as the fields of estimate.Report in Go.
+"fits", with --best-quantization "quantization", and "report" with everything that is known, as the fields of estimate.Report in Go.
 
 Known models:
 ` + text.WrapSoft(strings.Join(zoo.Names(), ", "), 78),
 		Example: `  gpumemtrack estimate resnet50 --train --batch 32
   gpumemtrack estimate llama-3-8b --serve --batch 8 --seq 4096 --fits 24GiB
+  gpumemtrack estimate llama-3-8b --serve --seq 8192 --llama-cpp --fits 8GiB --best-quantization
   gpumemtrack estimate model.safetensors --json`,
 		Args:      exactly(1, "a model's file, or a known model"),
 		ValidArgs: zoo.Names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for name, value := range map[string]int{"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "replicas": o.replicas, "tp": o.tp} {
+			for name, value := range map[string]int{"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas, "tp": o.tp} {
 				if cmd.Flags().Changed(name) && value < 1 {
 					return usageError("estimate: --%s %d: say 1 or more", name, value)
 				}
@@ -105,6 +111,10 @@ Known models:
 	flags.IntVar(&o.lora, "lora", 0, "train adapters of rank `R`, as PEFT does, and freeze the rest")
 	flags.StringSliceVar(&o.targets, "lora-targets", []string{"q_proj", "v_proj"}, "`NAMES` of the linear layers that get adapters")
 	flags.StringVar(&o.kv, "kv", "", "`TYPE` of keys and values with --serve: "+strings.Join(names(kvBlocks), ", ")+", or an element type")
+	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: llama.cpp serves it, with a compute buffer in place of PyTorch's allocator")
+	flags.IntVar(&o.microBatch, "ubatch", 512, "`N` tokens that llama.cpp computes at once")
+	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: attention that holds no scores")
+	flags.BoolVar(&o.quantize, "best-quantization", false, "with --fits: take llama.cpp's widest quantization that fits")
 	flags.StringVar(&o.autocast, "autocast", "", "train or run under torch.autocast to this `TYPE`: bf16 or fp16")
 	flags.BoolVar(&o.qlora, "qlora", false, "hold what is frozen in 4 bits (NF4); with --lora")
 	complete(cmd, "optimizer", optimizerNames()...)
@@ -115,28 +125,17 @@ Known models:
 	return cmd
 }
 
-// sizeFlag makes alloc.Bytes a flag.
-type sizeFlag struct{ *alloc.Bytes }
-
-func (sizeFlag) Type() string { return "size" }
-
-func (s sizeFlag) String() string {
-	if s.Bytes == nil || *s.Bytes == 0 {
-		return ""
-	}
-	return s.Bytes.String()
-}
-
 func (a *app) estimate(name string, o estimateOptions) error {
 	options, err := o.options()
 	if err != nil {
 		return err
 	}
-	report, err := o.report(name, options)
+	var e estimated
+	report, err := o.report(name, options, &e.Quantization)
 	if err != nil {
 		return err
 	}
-	e := estimated{Schema: estimateSchema, Mode: o.mode(), Report: report, Peak: report.Peak()}
+	e.Schema, e.Mode, e.Report, e.Peak = estimateSchema, o.mode(), report, report.Peak()
 	e.Upper = e.memory().Upper()
 	shown := report.Footprint()
 	e.Reserved, e.Device, e.DeviceUpper, e.Needs = shown.Reserved.Bytes, shown.Device.Bytes, shown.Device.Upper, report.Needs()
@@ -154,7 +153,7 @@ func (a *app) estimate(name string, o estimateOptions) error {
 		if !report.HasInput && report.Fits(o.fits) {
 			return &codedError{exitUnfit, fmt.Errorf("%s: only its weights are known, %v: what it needs to run is not. With --weights-only they alone are judged", name, report.Peak())}
 		}
-		return &codedError{exitUnfit, fmt.Errorf("%s does not fit: it may need %v, and %v are to be had", name, e.Needs, o.fits)}
+		return &codedError{exitUnfit, fmt.Errorf("%s does not fit: it may need %v, and %v is available", name, e.Needs, o.fits)}
 	}
 	return err
 }
@@ -177,6 +176,10 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		return nil, usageError("estimate: either --train or --serve")
 	case o.fits < 0:
 		return nil, usageError("estimate: --fits cannot be negative")
+	case o.llamaCpp && !o.serve:
+		return nil, usageError("estimate: --llama-cpp is for --serve")
+	case o.quantize && (o.fits == 0 || o.train || o.dtype != ""):
+		return nil, usageError("estimate: --best-quantization wants --fits, and neither --train nor --dtype")
 	case o.train:
 		optimizer, ok := named(optimizers, o.optimizer)
 		if !ok {
@@ -307,9 +310,9 @@ var optimizers = []choice[estimate.Optimizer]{
 func optimizerNames() []string { return names(optimizers) }
 
 // report estimates a file if there is one of this name, else a known model.
-func (o estimateOptions) report(name string, options []estimate.Option) (*estimate.Report, error) {
+func (o estimateOptions) report(name string, options []estimate.Option, chosen *string) (*estimate.Report, error) {
 	if _, err := os.Stat(name); err == nil {
-		return o.ofFile(name, options)
+		return o.ofFile(name, options, chosen)
 	}
 	m, err := zoo.ByName(name)
 	if err != nil {
@@ -319,10 +322,36 @@ func (o estimateOptions) report(name string, options []estimate.Option) (*estima
 		}
 		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s", name, hint)
 	}
-	return o.ofKnown(m, options)
+	return o.ofKnown(m, options, chosen)
 }
 
-func (o estimateOptions) ofFile(path string, options []estimate.Option) (*estimate.Report, error) {
+// best is the report of the widest quantization that fits, whose name goes to chosen. Where none
+// does it is that of the narrowest.
+func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option, chosen *string) (*estimate.Report, error) {
+	q, report, ok, err := estimate.BestQuantization(layers, o.fits, options...)
+	if err != nil || ok {
+		*chosen = q.Name
+		return report, err
+	}
+	narrowest := estimate.Quantizations()[0]
+	stored, err := narrowest.Stored(layers)
+	if err != nil {
+		return nil, err
+	}
+	*chosen = narrowest.Name
+	return estimate.Model(layers, append(options, estimate.Stored(stored))...)
+}
+
+// buffer is the option for llama.cpp's compute buffer, if it is asked for.
+func (o estimateOptions) buffer(tokens int, of func(estimate.LlamaCpp) (alloc.Bytes, error)) ([]estimate.Option, error) {
+	if !o.llamaCpp {
+		return nil, nil
+	}
+	n, err := of(estimate.LlamaCpp{Context: max(o.batch, 1) * tokens, Batch: o.microBatch, FlashAttention: o.flashAttention})
+	return []estimate.Option{estimate.ComputedIn(n)}, err
+}
+
+func (o estimateOptions) ofFile(path string, options []estimate.Option, chosen *string) (*estimate.Report, error) {
 	c, err := checkpoint.Open(path)
 	if err != nil {
 		return nil, err
@@ -344,6 +373,18 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option) (*estima
 			return nil, err
 		}
 		options = append(options, estimate.WithKVCache(cache))
+		buffer, err := o.buffer(o.tokens(defaultTokens), c.ComputeBuffer)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, buffer...)
+	}
+	if o.quantize {
+		layers, err := c.Layers()
+		if err != nil {
+			return nil, err
+		}
+		return o.best(layers, append([]estimate.Option{estimate.Name(c.Name), estimate.Precision(alloc.Float16)}, options...), chosen)
 	}
 	return c.Report(options...)
 }
@@ -430,7 +471,7 @@ func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
 }
 
 // ofKnown takes the model's usual input, with another batch or length if asked.
-func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option) (*estimate.Report, error) {
+func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, chosen *string) (*estimate.Report, error) {
 	usual, err := estimate.Model(m.Layers, m.Input)
 	if err != nil {
 		return nil, err
@@ -458,11 +499,19 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option) (*estim
 			return nil, err
 		}
 		options = append(options, estimate.WithKVCache(cache))
+		buffer, err := o.buffer(o.tokens(shape[1]), m.Transformer.ComputeBuffer)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, buffer...)
 	}
 	// Layers are made anew: some may be used in one model only.
 	again, err := zoo.ByName(m.Name)
 	if err != nil {
 		return nil, err
+	}
+	if o.quantize {
+		return o.best(again.Layers, options, chosen)
 	}
 	return estimate.Model(again.Layers, options...)
 }
@@ -471,18 +520,20 @@ const estimateSchema = "gpumemtrack.estimate/1"
 
 // estimated is what --json prints.
 type estimated struct {
-	Schema      string           `json:"schema"`
-	Mode        string           `json:"mode"`
-	Peak        alloc.Bytes      `json:"peak_bytes"`
-	Upper       alloc.Bytes      `json:"peak_upper_bytes"`
-	Reserved    alloc.Bytes      `json:"reserved_bytes"`
-	Device      alloc.Bytes      `json:"device_bytes"`
-	DeviceUpper alloc.Bytes      `json:"device_upper_bytes"`
-	Needs       alloc.Bytes      `json:"needed_upper_bytes"`
-	Host        alloc.Bytes      `json:"host_bytes"`
-	Budget      alloc.Bytes      `json:"budget_bytes,omitempty"`
-	Fits        *bool            `json:"fits,omitempty"`
-	Report      *estimate.Report `json:"report"`
+	Schema      string      `json:"schema"`
+	Mode        string      `json:"mode"`
+	Peak        alloc.Bytes `json:"peak_bytes"`
+	Upper       alloc.Bytes `json:"peak_upper_bytes"`
+	Reserved    alloc.Bytes `json:"reserved_bytes"`
+	Device      alloc.Bytes `json:"device_bytes"`
+	DeviceUpper alloc.Bytes `json:"device_upper_bytes"`
+	Needs       alloc.Bytes `json:"needed_upper_bytes"`
+	Host        alloc.Bytes `json:"host_bytes"`
+	Budget      alloc.Bytes `json:"budget_bytes,omitempty"`
+	Fits        *bool       `json:"fits,omitempty"`
+	// Quantization is what --best-quantization took.
+	Quantization string           `json:"quantization,omitempty"`
+	Report       *estimate.Report `json:"report"`
 }
 
 func (e estimated) memory() estimate.Memory {
@@ -499,6 +550,9 @@ func (e estimated) write(w io.Writer) {
 		name = "model"
 	}
 	fmt.Fprintf(w, "%s: %d parameters, %v%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r))
+	if e.Quantization != "" {
+		fmt.Fprintf(w, "Quantized to %s.\n", e.Quantization)
+	}
 	t := newTable(w, 1, "Memory at the peak, "+e.Mode, "Size")
 	for _, part := range []struct {
 		name string

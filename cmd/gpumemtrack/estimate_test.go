@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -66,12 +68,40 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 	}
 }
 
+// llama.cpp's compute buffer stands in place of PyTorch's activations.
+func TestEstimateLlamaCpp(t *testing.T) {
+	const base = "llama-3-8b --serve --batch 4 --seq 2048 --gpu turing --llama-cpp "
+	plain := estimateJSON(t, base)
+	assert.Equal(t, 560*alloc.MiB, plain.Report.Inference.Transient, "as ollama prints it on a T4")
+	assert.Equal(t, 1024*alloc.MiB, plain.Report.Inference.Cache)
+	flash := estimateJSON(t, base+"--flash-attention --ubatch 256")
+	assert.Less(t, flash.Report.Inference.Transient, 150*alloc.MiB)
+
+	best := estimateJSON(t, base+"--flash-attention --fits 8GiB --best-quantization")
+	assert.Equal(t, "Q6_K", best.Quantization)
+	assert.True(t, *best.Fits)
+
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
+		"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}`), 0o600))
+	of := estimateJSON(t, config+strings.TrimPrefix(base, "llama-3-8b")+"--flash-attention --fits 8GiB --best-quantization")
+	assert.Equal(t, best.Quantization, of.Quantization)
+	assert.Equal(t, best.Peak, of.Peak)
+
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, exitUnfit, run(strings.Fields("estimate "+base+"--fits 2GiB --best-quantization"), nil, &stdout, &stderr))
+	assert.Contains(t, stdout.String(), "Quantized to Q2_K.")
+}
+
 func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 	for flags, want := range map[string]string{
 		"--offload gradients":                    "say one of optimizer, parameters",
 		"--zero-grad never":                      "say one of first, backward, kept",
 		"--pytorch two":                          "say its version as 2.4",
 		"--pytorch 2":                            "say its version as 2.4",
+		"--llama-cpp":                            "--llama-cpp is for --serve",
+		"--best-quantization":                    "wants --fits",
 		"--optimizer adagrad":                    "lion, muon",
 		"--optimizer-in-backward --accumulate 2": "cannot add up 2 micro-batches",
 	} {

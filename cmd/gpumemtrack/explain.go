@@ -18,12 +18,20 @@ func explainCommand(a *app) *cobra.Command {
 		Long: `Explain, for a dump or a memory snapshot of PyTorch, what reserved memory is for, to the byte: what
 rounding costs, what the cache would give back, and what is stuck between buffers, with the lines of
 code that keep it. What other settings, or another order, would have saved is found by replaying the
-history; see gpumemtrack replay. FILE may be the URL of a live page.`,
+history; see gpumemtrack replay. FILE may be the URL of a live page, or - for standard input.
+
+Of a directory, or a pattern in quotes, such as the dumps of the ranks of a run, a table has all
+processes, most stuck first; then the first of them is explained. Of several dumps of one
+process the latest counts.`,
 		Example: `  gpumemtrack explain crash.dump.json
-  gpumemtrack explain snapshot.pickle --peak`,
+  gpumemtrack explain snapshot.pickle --peak
+  gpumemtrack explain ranks/`,
 		Args: exactly(1, "the file of a dump or a memory snapshot of PyTorch"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			r, err := openRecord(args[0], device)
+			if paths, err := expand(args[0]); err == nil && (len(paths) > 1 || paths[0] != args[0]) {
+				return a.explainRanks(args[0], paths, device, atPeak, asJSON)
+			}
+			r, err := a.openRecord(args[0], device)
 			if err != nil {
 				return err
 			}

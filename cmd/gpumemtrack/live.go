@@ -15,9 +15,9 @@ const sparkPoints = 24
 // showLive keeps a line with the recording's state on the terminal until ctx is
 // done: where the cursor is, or beside a command, which writes to the terminal
 // too, in the last row. In a pipe it shows nothing.
-func (a *app) showLive(ctx context.Context, rec *nvml.Recorder, beside bool) {
+func (a *app) showLive(ctx context.Context, rec *nvml.Recorder, beside bool, o recordOptions) {
 	tty, ok := terminal(a.stderr)
-	if !ok {
+	if !ok || o.noLive {
 		<-ctx.Done()
 		return
 	}

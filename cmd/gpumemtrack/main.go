@@ -2,8 +2,10 @@
 // a model needs, and works on what package tracker writes. Run it with --help.
 //
 // It exits with 0 when it did what was asked, 1 when it could not, 2 when it was
-// used wrongly; estimate --fits exits with 3 when the model does not fit, diff
-// --fail-over with 3 when memory grew by more, and record with the code of the command that it ran.
+// used wrongly, and 3 when the answer is no: estimate --fits when the model does not fit,
+// replay when the history would not have fitted, diff --fail-over when memory grew by more.
+// record and attach exit with the code of the command that they ran, 126 when it cannot be
+// run, and 127 when it is not found.
 package main
 
 import "os"

@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
-// ranks are the processes of a program's run, as files tell of them.
+// ranks are the processes of a program's run, as found in files.
 type ranks struct {
 	processes []*export.Usage
 	file      bool // one file, by its name
@@ -24,16 +24,16 @@ type ranks struct {
 
 // readRanks reads all files that the words name. A file that a directory or a pattern has,
 // and that is no snapshot, is passed over.
-func readRanks(limit alloc.Bytes, words ...string) (*ranks, error) {
+func (a *app) readRanks(limit alloc.Bytes, words ...string) (*ranks, error) {
 	r := new(ranks)
 	for _, word := range words {
-		paths, err := files.Expand(word)
+		paths, err := expand(word)
 		if err != nil {
 			return nil, err
 		}
 		named := len(paths) == 1 && paths[0] == word
 		r.file = named && len(words) == 1
-		read, errs := readAll(paths, limit)
+		read, errs := a.readAll(paths, limit)
 		for i, err := range errs {
 			switch {
 			case err == nil:
@@ -52,27 +52,42 @@ func readRanks(limit alloc.Bytes, words ...string) (*ranks, error) {
 	return r, nil
 }
 
-// readAll reads files, as many at a time as there are processors.
-func readAll(paths []string, limit alloc.Bytes) ([]*export.Usage, []error) {
+// expand returns the files that a word names; a URL and - name one each.
+func expand(word string) ([]string, error) {
+	if word == "-" || isURL(word) {
+		return []string{word}, nil
+	}
+	return files.Expand(word)
+}
+
+// readAll reads files.
+func (a *app) readAll(paths []string, limit alloc.Bytes) ([]*export.Usage, []error) {
 	read, errs := make([]*export.Usage, len(paths)), make([]error, len(paths))
+	atATime(len(paths), func(i int) {
+		f, err := a.open(paths[i], limit)
+		if errs[i] = err; err == nil {
+			read[i] = f.Usage
+		}
+	})
+	return read, errs
+}
+
+// atATime calls do with 0 to n-1, as many at a time as there are processors.
+func atATime(n int, do func(i int)) {
 	next := make(chan int)
 	var workers sync.WaitGroup
-	for range min(len(paths), runtime.GOMAXPROCS(0)) {
+	for range min(n, runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
 			for i := range next {
-				f, err := files.OpenWithin(paths[i], limit)
-				if errs[i] = err; err == nil {
-					read[i] = f.Usage
-				}
+				do(i)
 			}
 		})
 	}
-	for i := range paths {
+	for i := range n {
 		next <- i
 	}
 	close(next)
 	workers.Wait()
-	return read, errs
 }
 
 // String tells what was read, and what was not.

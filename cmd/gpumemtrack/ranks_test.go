@@ -14,9 +14,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// writeRanks writes the snapshots of so many ranks, each of 100 call sites.
+// writeRanks writes the snapshots of so many ranks, each of 300 call sites.
 func writeRanks(t testing.TB, dir string, ranks int) {
-	stacks := make(stackList, 100)
+	stacks := make(stackList, 300)
 	tables := snapshot.Tables{Stacks: stacks, Sections: []string{""}}
 	for i := range stacks {
 		for depth := range 12 {
@@ -53,5 +53,20 @@ func BenchmarkDiffOfRanks(b *testing.B) {
 		if code := run([]string{"diff", before, after}, strings.NewReader(""), io.Discard, io.Discard); code != 0 {
 			b.Fatal(code)
 		}
+	}
+}
+
+// BenchmarkRanks shows and explains a run of a thousand ranks.
+func BenchmarkRanks(b *testing.B) {
+	dir := b.TempDir()
+	writeRanks(b, dir, 1000)
+	for _, command := range []string{"show", "explain"} {
+		b.Run(command, func(b *testing.B) {
+			for b.Loop() {
+				if code := run([]string{command, dir}, strings.NewReader(""), io.Discard, io.Discard); code != 0 {
+					b.Fatal(code)
+				}
+			}
+		})
 	}
 }

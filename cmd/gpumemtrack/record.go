@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -15,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/nvml"
-	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 )
 
 type recordOptions struct {
@@ -27,6 +22,8 @@ type recordOptions struct {
 	with     string
 	force    bool
 	source   string
+	noLive   bool
+	json     bool
 	command  []string
 }
 
@@ -44,9 +41,21 @@ so that even a recorder that is killed leaves them. The program's own exit code 
 passed on, and signals are passed in. When --duration ends the recording first, the
 table and the charts are made then; the program goes on, and its end is waited for.
 
+On a terminal the last row shows how the memory goes, unless --no-live is given. While
+the program has the terminal in raw mode, as an editor has, that row is the program's.
+
 Memory of a process is what the driver says of it and of all that it started, once
 a second at most; the devices are asked at every --interval. Of a program that runs
-for less than a second one look is all there is.`,
+for less than a second one look is all there is.
+
+A driver that hangs holds nothing up: what it does not answer is a gap.
+
+--json prints one object in place of the table: "schema", "source", "start",
+"interval_seconds", "duration_seconds", "failures", "samples" (the files), "charts",
+and "series", each with its "device", "quantity" (a key with its unit, such as
+"memory_used_bytes"), "pid" if it is a process's, "scope", "minimum", "maximum" and
+"mean" (null where there is no sample), "duration_seconds", "samples", "gaps", "note",
+and "ended" if the device was lost.`,
 		Example: `  gpumemtrack record -o memory.png -- ./train --epochs 3
   gpumemtrack record -o run.html -o run.csv --gpu 0 --pid 4711
   gpumemtrack record --duration 1m --interval 50ms --with utilization,power`,
@@ -67,6 +76,8 @@ for less than a second one look is all there is.`,
 	flags.DurationVar(&o.duration, "duration", 0, "stop after this `TIME` (default: no limit)")
 	flags.StringVar(&o.with, "with", "memory", "`WHAT` to record: "+strings.Join(recordable, ", ")+"; memory always is")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
+	flags.BoolVar(&o.noLive, "no-live", false, "show no line on the terminal while recording")
+	flags.BoolVar(&o.json, "json", false, "print JSON in place of the table")
 	complete(cmd, "with", recordable...)
 	addSourceFlag(cmd, &o.source)
 	return cmd
@@ -86,18 +97,17 @@ func (a *app) record(o recordOptions) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close()
+	defer closeSoon(src)
 	cfg.Source = src
-	if err := rehearse(cfg, charts); err != nil {
+	if err := rehearse(&cfg, charts); err != nil {
 		return err
 	}
-	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals...)
-	defer cancel()
-	if len(o.command) == 0 {
-		return a.recordUntil(ctx, cfg, charts, o)
+	if len(o.command) > 0 {
+		return a.recordCommand(cfg, charts, o, path)
 	}
-	cancel() // the command's signals are passed to it
-	return a.recordCommand(cfg, charts, o, path)
+	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals()...)
+	defer cancel()
+	return a.recordUntil(ctx, cfg, charts, o)
 }
 
 // config sorts the outputs into charts and files.
@@ -138,107 +148,4 @@ func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 		}
 	}
 	return charts, cfg, nil
-}
-
-// rehearse finds out before the command starts, and perhaps runs for days, what
-// would make its recording fail.
-func rehearse(cfg nvml.Config, charts []string) error {
-	paths := slices.Concat(charts, cfg.Files)
-	if cfg.Dir != "" {
-		paths = append(paths, filepath.Join(cfg.Dir, fmt.Sprintf(".gpumemtrack-%d", os.Getpid())))
-	}
-	for _, path := range paths {
-		if err := canCreate(path, cfg.Overwrite); err != nil {
-			return err
-		}
-	}
-	cfg.Files, cfg.Dir = nil, ""
-	r, err := nvml.NewRecorder(cfg)
-	if err != nil {
-		return err
-	}
-	return r.Stop()
-}
-
-// recordUntil records until ctx is done, time is over, or the process is gone.
-func (a *app) recordUntil(ctx context.Context, cfg nvml.Config, charts []string, o recordOptions) error {
-	rec, err := nvml.NewRecorder(cfg)
-	if err != nil {
-		return err
-	}
-	if o.duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.duration)
-		defer cancel()
-	}
-	if o.pid != 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		go func() {
-			waitGone(ctx, o.pid)
-			cancel()
-		}()
-	}
-	err = rec.Record(ctx, func(ctx context.Context) error {
-		a.showLive(ctx, rec, false)
-		return nil
-	})
-	return errors.Join(err, a.finish(a.stdout, rec, charts, o))
-}
-
-// waitGone returns when the process has ended, or ctx is done.
-func waitGone(ctx context.Context, pid int) {
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for alive(pid) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
-// recordCommand runs the command and records meanwhile. Its output is its own;
-// ours goes to stderr.
-func (a *app) recordCommand(cfg nvml.Config, charts []string, o recordOptions, path string) error {
-	child, err := a.startChild(path, o.command)
-	if err != nil {
-		return err
-	}
-	cfg.Target, cfg.Fresh = nvml.Target{PID: child.pid(), Children: true}, true
-	rec, err := nvml.NewRecorder(cfg)
-	if err != nil {
-		child.kill()
-		return err
-	}
-	child.watch()
-	err = rec.Record(child.ended, func(ctx context.Context) error {
-		if o.duration > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, o.duration)
-			defer cancel()
-		}
-		a.showLive(ctx, rec, true)
-		return nil
-	})
-	err = errors.Join(err, a.finish(a.stderr, rec, charts, o))
-	if child.ended.Err() == nil {
-		fmt.Fprintf(a.stderr, "recorded for %v; %s goes on\n", o.duration, o.command[0])
-	}
-	if code := child.wait(); code != 0 {
-		return &codedError{code, err}
-	}
-	return err
-}
-
-// finish prints the table, draws the charts, and says where the samples are.
-func (a *app) finish(w io.Writer, rec *nvml.Recorder, charts []string, o recordOptions) error {
-	recording := rec.Recording()
-	writeRecording(w, recording)
-	for _, file := range rec.Files() {
-		fmt.Fprintf(a.stderr, "samples: %s\n", file)
-	}
-	return a.saveCharts(recording, chart.Config{Title: strings.Join(o.command, " ")}, charts, o.force)
 }

@@ -28,7 +28,7 @@ func replayCommand(a *app) *cobra.Command {
 		Short: "Replay a recorded run on another device: would it have fitted?",
 		Long: `Run the history of a dump, or of a memory snapshot of PyTorch, through an allocator again: does
 it fit on a device of --memory, and if not, where does it run out? FILE may be the URL of a live
-page: http://localhost:6061/debug/gpumem/
+page, http://localhost:6061/debug/gpumem/, or - for standard input.
 
 Without --allocator and --conf the allocator is the recorded one. --memory is what the program can
 have: leave out what the context and other processes take. The exit code is 3 if the history does not
@@ -43,7 +43,7 @@ docs/replay.md says what holds of a replay and what does not, and what --json pr
 	}
 	flags := cmd.Flags()
 	flags.Var(sizeFlag{&o.memory}, "memory", "the `SIZE` of the memory: 24GiB; without it there is no limit")
-	flags.StringVar(&o.allocator, "allocator", "", "the allocator: cache, expandable or driver")
+	flags.StringVar(&o.allocator, "allocator", "", "`WHICH` allocator: cache, expandable or driver")
 	flags.StringVar(&o.conf, "conf", "", "`SETTINGS` of the cache, as in PYTORCH_CUDA_ALLOC_CONF")
 	flags.BoolVar(&o.smallest, "smallest", false, "find the least memory on which it fits")
 	addDeviceFlag(cmd, &o.device)
@@ -56,7 +56,7 @@ func (a *app) replay(path string, o replayOptions) error {
 	if o.smallest && o.memory != 0 {
 		return usageError("replay: --smallest finds the memory: leave out --memory")
 	}
-	r, err := openRecord(path, o.device)
+	r, err := a.openRecord(path, o.device)
 	if err != nil {
 		return err
 	}

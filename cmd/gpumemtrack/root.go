@@ -14,6 +14,7 @@ var commands = []func(*app) *cobra.Command{
 	recordCommand,
 	attachCommand,
 	sensorsCommand,
+	topCommand,
 	chartCommand,
 	estimateCommand,
 	showCommand,
@@ -23,9 +24,10 @@ var commands = []func(*app) *cobra.Command{
 	explainCommand,
 	demoCommand,
 	completionCommand,
+	versionCommand,
 }
 
-// run is the whole program but for its exit.
+// run is the whole program except its exit.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{stdin, &output{Writer: stdout}, stderr}
 	root := a.root(args)
@@ -47,8 +49,18 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 func (a *app) root(args []string) *cobra.Command {
 	root := &cobra.Command{
-		Use:   programName,
+		Use:   programName + " COMMAND",
 		Short: "GPU memory: recorded, charted, estimated, explained",
+		Long: `GPU memory: recorded, charted, estimated, explained.
+
+Exit codes: 0 it did what was asked; 1 it could not; 2 it was used wrongly; 3 the answer
+is no (estimate --fits: it does not fit; replay: it would not have fitted; diff
+--fail-over: memory grew by more). record and attach pass the command's own code on: 126
+where it cannot be run, 127 where it is not found, 128 and the signal's number where a
+signal ended it.`,
+		Version: versionText(),
+
+		DisableFlagsInUseLine: true,
 		Example: `  gpumemtrack demo                              # a first look, without a GPU
   gpumemtrack sensors -w                        # watch the GPUs
   gpumemtrack record -o memory.png -- ./train   # a chart of a program's GPU memory`,
@@ -68,6 +80,7 @@ func (a *app) root(args []string) *cobra.Command {
 			return unknownCommand(cmd, args[0])
 		},
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
@@ -77,7 +90,7 @@ func (a *app) root(args []string) *cobra.Command {
 		if cmd == root && !strings.HasPrefix(args[0], "-") {
 			return unknownCommand(root, args[0])
 		}
-		return usageError("%w: see %s --help", err, cmd.CommandPath())
+		return usageError("%w: see %s --help", flagError(err), cmd.CommandPath())
 	})
 	for _, command := range commands {
 		root.AddCommand(command(a))
@@ -86,7 +99,7 @@ func (a *app) root(args []string) *cobra.Command {
 	return root
 }
 
-// helpCommand is cobra's, but for a command that is not there, which is an error.
+// helpCommand is cobra's, except that an unknown command is an error.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",

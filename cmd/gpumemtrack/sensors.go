@@ -93,7 +93,7 @@ func devicesOf(src nvml.Source, all bool) ([]nvml.Device, error) {
 
 // watch shows again and again, on a terminal in one place.
 func (a *app) watch(o sensorsOptions, show func() error) error {
-	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals...)
+	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals()...)
 	defer cancel()
 	_, onScreen := terminal(a.stdout)
 	if keys, ok := terminal(a.stdin); ok && onScreen {
@@ -167,8 +167,8 @@ func sensorsTable(list []nvml.Status, screen size) string {
 }
 
 func sensorsGrid(list []nvml.Status, width int, clocks func(nvml.Reading) string, rules bool) string {
-	t := newGrid(2, []string{"Name", "Fan speed [%]", "Power [W]", "Clock [MHz]", "Temp [°C]"},
-		"GPU", "Name", "Memory [MB]", "Temp [°C]", "Fan speed [%]", "Clock [MHz]", "Power [W]", "Util. [%]")
+	t := newGrid(2, []string{"Name", "Fan [%]", "Power [W]", "Clock [MHz]", "Temp [°C]"},
+		"GPU", "Name", "Memory", "Temp [°C]", "Fan [%]", "Clock [MHz]", "Power [W]", "Util. [%]")
 	remarks := ""
 	for i, s := range list {
 		if i > 0 && rules {
@@ -195,14 +195,14 @@ func gpuCell(d nvml.Device) string {
 	return fmt.Sprintf("GPU[%d]", d.Index)
 }
 
-// memoryCell prints megabytes of 1e6 bytes, as gpulink does: "1588 / 25769 (6.2%)".
+// memoryCell prints "450.0 MiB / 24.0 GiB (1.8 %)".
 func memoryCell(r nvml.Reading) string {
-	used, ok := r.Value(nvml.MemoryUsed)
-	total, ok2 := r.Value(nvml.MemoryTotal)
+	used, ok := r.Bytes(nvml.MemoryUsed)
+	total, ok2 := r.Bytes(nvml.MemoryTotal)
 	if !ok || !ok2 || total == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.0f / %.0f (%.1f%%)", used/1e6, total/1e6, used/total*100)
+	return fmt.Sprintf("%v / %v (%.1f %%)", used, total, 100*float64(used)/float64(total))
 }
 
 func cell(r nvml.Reading, q nvml.Quantity) string {
@@ -242,20 +242,25 @@ const sensorsSchema = "gpumemtrack.sensors/1"
 func sensorsJSON(source string, list []nvml.Status) any {
 	devices := make([]map[string]any, len(list))
 	for i, s := range list {
-		d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
-		if s.Parent != "" {
-			d["parent"], d["mig"] = s.Parent, s.MIG
-		}
-		for _, q := range nvml.AllQuantities.List() {
-			d[q.Key()] = nil
-			if v, ok := s.Value(q); ok {
-				d[q.Key()] = v
-			}
-		}
-		if s.Err != nil {
-			d["error"] = s.Err.Error()
-		}
-		devices[i] = d
+		devices[i] = sensorsOf(s)
 	}
 	return map[string]any{"schema": sensorsSchema, "source": source, "devices": devices}
+}
+
+// sensorsOf is a device and its sensors, with a null for each that it lacks.
+func sensorsOf(s nvml.Status) map[string]any {
+	d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
+	if s.Parent != "" {
+		d["parent"], d["mig"] = s.Parent, s.MIG
+	}
+	for _, q := range nvml.AllQuantities.List() {
+		d[q.Key()] = nil
+		if v, ok := s.Value(q); ok {
+			d[q.Key()] = v
+		}
+	}
+	if s.Err != nil {
+		d["error"] = s.Err.Error()
+	}
+	return d
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -21,26 +20,36 @@ type tableOptions struct {
 	top    int
 	by     string
 	of     string
+	host   bool        // the host's memory, not the device's
 	memory alloc.Bytes // that a file may take; 0 is the usual
+	json   bool
+	all    bool // no --top was given, so JSON has every line
 }
 
 func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.IntVar(&o.top, "top", 20, "lines to print; 0 is all")
-	flags.StringVar(&o.by, "by", string(export.BySite), "what to sum up by: "+words(export.Bys()))
-	flags.StringVar(&o.of, "of", string(export.OfLive), "which memory: "+words(export.Ofs())+"; pprof profiles, and PyTorch's snapshots without events, have no peak")
+	flags.IntVar(&o.top, "top", 20, "print `N` lines; 0 is all, as --json prints unless told otherwise")
+	flags.StringVar(&o.by, "by", string(export.BySite), "sum up by `WHAT`: "+words(export.Bys()))
+	flags.StringVar(&o.of, "of", string(export.OfLive), "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles, and PyTorch's snapshots without events, have no peak")
+	flags.BoolVar(&o.host, "host", false, "pinned and mapped memory of the host, instead of the device's")
+	flags.BoolVar(&o.json, "json", false, "print JSON")
 	addMemoryFlag(cmd, &o.memory)
+	complete(cmd, "by", list(export.Bys())...)
+	complete(cmd, "of", list(export.Ofs())...)
 }
 
-func words[T ~string](list []T) string {
+func list[T ~string](words []T) []string {
 	var all []string
-	for _, w := range list {
+	for _, w := range words {
 		all = append(all, string(w))
 	}
-	return strings.Join(all, ", ")
+	return all
 }
 
-func (o *tableOptions) check() error {
+func words[T ~string](of []T) string { return strings.Join(list(of), ", ") }
+
+func (o *tableOptions) check(cmd *cobra.Command) error {
+	o.all = o.json && !cmd.Flags().Changed("top")
 	switch {
 	case !slices.Contains(export.Bys(), export.By(o.by)):
 		return usageError("--by %q: want one of %s", o.by, words(export.Bys()))
@@ -54,7 +63,7 @@ func (o *tableOptions) check() error {
 
 // shown returns how many of the lines to print.
 func (o *tableOptions) shown(lines int) int {
-	if o.top == 0 {
+	if o.top == 0 || o.all {
 		return lines
 	}
 	return min(o.top, lines)
@@ -67,15 +76,27 @@ func showCommand(a *app) *cobra.Command {
 		Short: "Show what holds GPU memory, by line of code",
 		Long: `Show what holds GPU memory in snapshots and dumps of a tracker, pprof profiles,
 and memory snapshots of PyTorch. A directory stands for all its files that are such; of
-several snapshots of one process the latest counts.
+several snapshots of one process the latest counts. FILE may be - for standard input, or
+the URL of a live page.
 
 Of several files, such as those of the ranks of one run, it shows the sum, the
-file with most, and the spread: the difference between most and least.`,
+file with most, and the spread: the difference between most and least.
+
+--json prints one object: "schema", "by", "of", "files" with their "name", "devices",
+"time" and "process", "older_snapshots" and "other_files" that were left out, "lines",
+each with its "key", "bytes" and "count", and of several files "spread" ("most_bytes",
+"most_in", "bytes"), and "total", the sum of all lines.`,
 		Example: `  gpumemtrack show crash.dump.json
   gpumemtrack show snapshot.json --by shape --of peak
+  gpumemtrack show http://localhost:6061/debug/gpumem/
   gpumemtrack show ranks/`,
 		Args: atLeastOne,
-		RunE: func(_ *cobra.Command, args []string) error { return a.show(args, o) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			return a.show(args, o)
+		},
 	}
 	o.flags(cmd)
 	return cmd
@@ -89,24 +110,27 @@ func atLeastOne(cmd *cobra.Command, args []string) error {
 }
 
 func (a *app) show(words []string, o tableOptions) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	all, err := readRanks(o.memory, words...)
+	all, err := a.readRanks(o.memory, words...)
 	if err != nil {
 		return err
 	}
 	read := all.processes
+	if o.host {
+		read = onHost(read)
+	}
 	if err := known(read, export.Of(o.of)); err != nil {
 		return err
 	}
 	lines, sum := export.Compare(nil, read, export.By(o.by), export.Of(o.of))
 	names := processNames(read)
+	if o.json {
+		return writeJSON(a.stdout, shownJSON(all, lines[:o.shown(len(lines))], sum, names, o))
+	}
 	heading := []any{title(o.by), "Memory", "Count", "Share"}
 	if len(names) > 1 {
 		heading = append(heading, "Most", "In", "Spread")
 	}
-	t := memoryTable(a.stdout, heading...)
+	t := memoryTable("Share", heading...)
 	for _, l := range lines[:o.shown(len(lines))] {
 		t.AppendRow(showRow(l, sum, names))
 	}
@@ -116,8 +140,30 @@ func (a *app) show(words []string, o tableOptions) error {
 	sum.Key = "all"
 	t.AppendFooter(showRow(sum, sum, names))
 	fmt.Fprintf(a.stdout, "%s memory of %v\n", o.of, all)
-	t.Render()
+	fmt.Fprint(a.stdout, t.fitted(widthOf(a.stdout)))
+	a.notShown(read, o)
 	return nil
+}
+
+// onHost returns the same processes with the memory of the host that they hold.
+func onHost(processes []*export.Usage) []*export.Usage {
+	host := make([]*export.Usage, len(processes))
+	for i, u := range processes {
+		if u != nil {
+			host[i] = u.OnHost()
+		}
+	}
+	return host
+}
+
+// notShown tells of host memory, which a table of the device's has not.
+func (a *app) notShown(read []*export.Usage, o tableOptions) {
+	if o.host {
+		return
+	}
+	if _, sum := export.Compare(nil, onHost(read), export.ByMemory, export.Of(o.of)); !sum.After.IsZero() {
+		fmt.Fprintf(a.stdout, "Not in the table: %v in the host's memory, see --host\n", sum.After)
+	}
 }
 
 // known refuses to sum up what a file does not tell. Peak and total are never less
@@ -136,15 +182,15 @@ func known(read []*export.Usage, of export.Of) error {
 	return nil
 }
 
-// memoryTable returns a table whose last line sums up the others.
-func memoryTable(w io.Writer, heading ...any) table.Writer {
-	t := newTable(w, 1, heading...)
+// memoryTable returns a table whose last line sums up the others. In a narrow
+// terminal it goes without a share or a count, and without what tells processes apart.
+func memoryTable(dropped string, heading ...any) *grid {
+	t := newGrid(1, []string{dropped, "Count", "Spread", "In", "Most"}, heading...)
 	t.Style().Format.Footer = text.FormatDefault
-	var columns []table.ColumnConfig
-	for i := range heading[1:] {
-		columns = append(columns, table.ColumnConfig{Number: i + 2, Align: text.AlignRight, AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
+	for i := range t.columns[1:] {
+		t.columns[i+1].AlignHeader, t.columns[i+1].AlignFooter = text.AlignRight, text.AlignRight
 	}
-	t.SetColumnConfigs(columns)
+	t.SetColumnConfigs(t.columns)
 	return t
 }
 

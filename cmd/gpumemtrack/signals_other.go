@@ -4,10 +4,8 @@ package main
 
 import "os"
 
-var (
-	stopSignals   = []os.Signal{os.Interrupt}
-	passedSignals = []os.Signal{os.Interrupt}
-)
+func stopSignals() []os.Signal   { return []os.Signal{os.Interrupt} }
+func passedSignals() []os.Signal { return []os.Signal{os.Interrupt} }
 
 // The console sends Ctrl+C to all that are attached to it.
 func fromTerminal(os.Signal) bool { return true }

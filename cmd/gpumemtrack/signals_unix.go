@@ -6,19 +6,25 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-var (
-	// stopSignals end a recording as they would end a program.
-	stopSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
-	// passedSignals are passed to the command that is recorded.
-	passedSignals = []os.Signal{
-		os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
+// stopSignals end a recording as they would end a program: a hangup does not under nohup.
+func stopSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
 	}
-)
+	return signals
+}
+
+// passedSignals are passed to the command that is recorded.
+func passedSignals() []os.Signal {
+	return append(stopSignals(), syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)
+}
 
 // fromTerminal reports whether the terminal sends a signal to its whole
 // foreground group, us and the command in it.

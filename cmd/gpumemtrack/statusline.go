@@ -7,13 +7,14 @@ import (
 )
 
 // statusLine is a line that stays on a terminal. Alone it stands where the cursor
-// is. Beside a program that writes to the terminal it stands in the last row,
+// is. Beside a program that writes to the terminal it is in the last row,
 // which is taken out of what scrolls (DECSTBM), as apt's progress bar does: else
 // the program's lines would go on where this one ends.
 type statusLine struct {
 	tty    *os.File
 	beside bool
-	rows   int // of the terminal, when the last one was taken
+	rows   int  // of the terminal, when the last one was taken
+	taken  bool // it was, once
 }
 
 const (
@@ -23,7 +24,13 @@ const (
 	lineDown, lineUp = "\x1bD", "\x1b[A"
 )
 
+// show draws the line, unless a program beside it has the terminal to itself. Such
+// a program resets the rows that scroll, so they are taken again after it.
 func (s *statusLine) show(line string) {
+	if s.beside && isRaw(s.tty) {
+		s.rows = 0
+		return
+	}
 	rows := sizeOf(s.tty).height
 	if !s.beside || rows < 3 {
 		fmt.Fprint(s.tty, clearLine, line)
@@ -32,7 +39,7 @@ func (s *statusLine) show(line string) {
 	take := ""
 	if rows != s.rows {
 		take = fmt.Sprintf(lineDown+saveCursor+"\x1b[1;%dr"+restoreCursor+lineUp, rows-1)
-		s.rows = rows
+		s.rows, s.taken = rows, true
 	}
 	fmt.Fprint(s.tty, take+s.inLastRow(line))
 }
@@ -44,7 +51,8 @@ func (s *statusLine) remove() {
 	if s.beside { // so many blanks move on from any column but the first
 		end = strings.Repeat(" ", sizeOf(s.tty).width) + clearLine
 	}
-	if s.rows > 0 {
+	if s.taken {
+		s.rows = sizeOf(s.tty).height
 		end = saveCursor + "\x1b[r" + restoreCursor + s.inLastRow("") + end
 	}
 	fmt.Fprint(s.tty, end)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -26,6 +27,7 @@ type grid struct {
 	table.Writer
 	columns []table.ColumnConfig
 	dropped []string // the columns that a narrow terminal goes without, the first to go first
+	longest int      // of the first column's cells
 }
 
 func newGrid(left int, dropped []string, heading ...any) *grid {
@@ -46,7 +48,9 @@ func newGrid(left int, dropped []string, heading ...any) *grid {
 // AppendRow adds a row. What is text may be from outside, and is printed so that it
 // does nothing to the terminal. It may have several lines.
 func (g *grid) AppendRow(row table.Row, config ...table.RowConfig) {
-	g.Writer.AppendRow(safe(row), config...)
+	row = safe(row)
+	g.longest = max(g.longest, text.LongestLineLen(fmt.Sprint(row[0])))
+	g.Writer.AppendRow(row, config...)
 }
 
 // AppendFooter adds the last row, as AppendRow does.
@@ -70,20 +74,50 @@ func safe(row table.Row) table.Row {
 	return row
 }
 
-// fitted renders the table, without columns for which width has no room; 0
-// means that there is no limit. Lines of a table that wrap cannot be read.
+// fitted renders the table so that it fits the width; 0 means that there is no
+// limit. Lines of a table that wrap cannot be read, so long texts of the first column
+// lose their middle, to some length, and then columns go.
 func (g *grid) fitted(width int) string {
 	drawn := g.Render()
 	for _, name := range g.dropped {
 		if width <= 0 || text.LongestLineLen(drawn) <= width {
 			break
 		}
+		if g.shorten(text.LongestLineLen(drawn) - width) {
+			return g.Render() + "\n"
+		}
 		i := slices.IndexFunc(g.columns, func(c table.ColumnConfig) bool { return c.Name == name })
+		if i < 0 {
+			continue
+		}
 		g.columns[i].Hidden = true
 		g.SetColumnConfigs(g.columns)
 		drawn = g.Render()
 	}
 	return drawn + "\n"
+}
+
+// shortest is what is left of a text of the first column at least.
+const shortest = 32
+
+// shorten makes the first column narrower, if what is left of it can be read.
+func (g *grid) shorten(by int) bool {
+	if g.longest-by < shortest {
+		return false
+	}
+	g.columns[0].WidthMax, g.columns[0].WidthMaxEnforcer = g.longest-by, elide
+	g.SetColumnConfigs(g.columns)
+	return true
+}
+
+// elide takes the middle out of a text that is longer than most characters.
+func elide(s string, most int) string {
+	runes := []rune(s)
+	if len(runes) <= most {
+		return s
+	}
+	tail := most * 2 / 3
+	return string(runes[:most-1-tail]) + "…" + string(runes[len(runes)-tail:])
 }
 
 // writeRecording prints the table of a recording, and what there is to say of
@@ -125,7 +159,7 @@ func noteOf(s nvml.Series) string {
 }
 
 func rateCell(s nvml.Series) string {
-	if s.Len() < 2 {
+	if s.Len() < 3 || s.Duration() < 100*time.Millisecond { // a rate of nothing
 		return "-"
 	}
 	return fmt.Sprintf("%.1f Hz", s.SamplingRate())

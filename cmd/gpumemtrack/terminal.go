@@ -61,6 +61,8 @@ func colored(w io.Writer) bool {
 const (
 	bold  = "\x1b[1m"
 	cyan  = "\x1b[36m"
+	red   = "\x1b[31m"
+	green = "\x1b[32m"
 	plain = "\x1b[0m"
 
 	clearLine   = "\r\x1b[K"

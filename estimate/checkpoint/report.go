@@ -213,7 +213,7 @@ func (c *File) packed() (estimate.Amount, bool) {
 func (q *quantization) note(c *File) string {
 	method := cmp.Or(q.Method, "an unnamed method")
 	if _, ok := c.packed(); ok {
-		return "the weights are quantized (" + method + "), and their size is that which the config.json makes likely"
+		return "the weights are quantized (" + method + "), and their size is estimated from the config.json"
 	}
 	return "the weights are quantized (" + method + "), and counted as if they were not: open the weights themselves"
 }

@@ -37,8 +37,9 @@ func Names() []string {
 	return names
 }
 
-// ByName returns a model. Upper case is read as lower case, and "-", "_" and "."
-// make no difference: "Llama3-8B" is "llama-3-8b". The model is the caller's own.
+// ByName returns a model. Upper case is read as lower case, and "-", "_" and "." make no
+// difference: "Llama3-8B" is "llama-3-8b". The model is the caller's own. The error of an
+// unknown name suggests similar ones.
 func ByName(name string) (Model, error) {
 	key := normal(name)
 	for _, e := range entries {

@@ -1,6 +1,7 @@
-// Command replay serves a language model in make-believe, on the simulated GPU: the caches of
-// its requests grow as text is generated, and now and then it keeps the beginning of one for later. It
-// writes a dump, and asks on how much memory the same run would have fitted.
+// Replay simulates a server of a language model on the simulated GPU. The key and value caches
+// of its requests grow as text is generated, and every twentieth page it keeps a prefix for
+// later requests. It writes a dump, and prints how much memory the same run needs with each
+// allocator.
 //
 //	go run ./examples/replay -o run.json
 //	gpumemtrack replay run.json --smallest
@@ -24,13 +25,14 @@ import (
 
 func main() {
 	dump := flag.String("o", "", "file for the dump")
+	pages := flag.Int("pages", 400, "pages of text to generate")
 	flag.Parse()
-	if err := run(os.Stdout, *dump); err != nil {
+	if err := run(os.Stdout, *dump, *pages); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(out io.Writer, dump string) (err error) {
+func run(out io.Writer, dump string, pages int) (err error) {
 	gpu, err := sim.New(sim.Config{})
 	if err != nil {
 		return err
@@ -44,7 +46,7 @@ func run(out io.Writer, dump string) (err error) {
 
 	s := &server{tr: tr, random: rand.New(rand.NewPCG(1, 2))}
 	defer func() { err = cmp.Or(err, s.close()) }()
-	if err := s.serve(400); err != nil {
+	if err := s.serve(pages); err != nil {
 		return err
 	}
 	if dump != "" {
@@ -57,7 +59,7 @@ func run(out io.Writer, dump string) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%-10s would do with %v\n", allocator, result.Smallest)
+		fmt.Fprintf(out, "%-10s needs %v\n", allocator, result.Smallest)
 	}
 	return nil
 }
@@ -76,10 +78,10 @@ type server struct {
 	random   *rand.Rand
 	caches   [8]*tracker.Buffer // of keys and values
 	lengths  [8]int             // in pages of 16 tokens
-	prefixes []*tracker.Buffer  // that were kept
+	prefixes []*tracker.Buffer  // kept for later requests
 }
 
-// serve generates so many pages of text.
+// serve generates that many pages of text.
 func (s *server) serve(pages int) error {
 	for page := range pages {
 		i := s.random.IntN(len(s.caches))
@@ -100,7 +102,7 @@ func (s *server) serve(pages int) error {
 	return nil
 }
 
-// grow makes a request's cache some pages longer, by copying it.
+// grow replaces a request's cache with one that is a few pages longer.
 func (s *server) grow(i int) error {
 	s.lengths[i] += 1 + s.random.IntN(8)
 	longer, err := s.tr.Alloc(alloc.Shape{s.lengths[i], 2, 16, 4096}, alloc.Float16, "KV")
@@ -112,7 +114,7 @@ func (s *server) grow(i int) error {
 	return shorter.Free()
 }
 
-// remember copies the first tokens of a request.
+// remember keeps the first tokens of a request.
 func (s *server) remember() error {
 	prefix, err := s.tr.Alloc(alloc.Shape{5, 2, 16, 4096}, alloc.Float16, "Prefix")
 	s.prefixes = append(s.prefixes, prefix)

@@ -13,12 +13,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 )
 
-// TestRun asserts of the run what a test of one's own would: that it fits on a smaller device.
+// TestRun asserts what a user's own test would: that the run fits on a smaller device.
 func TestRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.json")
 	var out strings.Builder
-	require.NoError(t, run(&out, path))
-	assert.Contains(t, out.String(), "cache      would do with 182.0 MiB\n")
+	require.NoError(t, run(&out, path, 400))
+	assert.Contains(t, out.String(), "cache      needs 182.0 MiB\n")
 
 	f, err := files.Open(path)
 	require.NoError(t, err)

@@ -10,11 +10,31 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 )
 
-// Uses runs a program's work on a simulated device, and remembers which memory is used until when.
+// StreamDevice is a device whose streams have work for as long as a test says.
+type StreamDevice interface {
+	alloc.Device
+	// Work queues work on a stream that uses n bytes at p.
+	Work(on alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) error
+	Now() time.Duration
+	Advance(by time.Duration)
+}
+
+// Simulated is the simulated device as a StreamDevice.
+type Simulated struct{ *sim.Device }
+
+// Work calls Queue.
+func (d Simulated) Work(on alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) error {
+	return d.Queue(sim.Work{Stream: on, Ptr: p, Size: n, Time: takes})
+}
+
+// Unwrap returns the simulated device.
+func (d Simulated) Unwrap() alloc.Device { return d.Device }
+
+// Uses runs a program's work on a device, and remembers which memory is used until when.
 // It knows nothing of blocks that are free or pending: it is what a cache with streams must get
 // right, not how.
 type Uses struct {
-	dev  *sim.Device
+	dev  StreamDevice
 	ends map[alloc.Stream]time.Duration
 	uses []use
 }
@@ -26,13 +46,13 @@ type use struct {
 }
 
 // NewUses returns one for work on dev that Queue alone queues.
-func NewUses(dev *sim.Device) *Uses {
+func NewUses(dev StreamDevice) *Uses {
 	return &Uses{dev: dev, ends: make(map[alloc.Stream]time.Duration)}
 }
 
 // Queue queues work on a stream that uses n bytes at p.
 func (u *Uses) Queue(t require.TestingT, on alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) {
-	require.NoError(t, u.dev.Queue(sim.Work{Stream: on, Ptr: p, Size: n, Time: takes}))
+	require.NoError(t, u.dev.Work(on, p, n, takes))
 	u.ends[on] = max(u.ends[on], u.dev.Now()) + takes
 	u.uses = append(u.uses, use{span{p, n}, on, u.ends[on]})
 }

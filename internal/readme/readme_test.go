@@ -1,4 +1,4 @@
-// Package readme_test holds README.md against the code that it shows.
+// Package readme_test checks README.md and the pages of docs against the code that they show.
 package readme_test
 
 import (
@@ -14,25 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func readme(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	return string(text)
-}
-
-// blocks returns what stands between ```language and ```.
-func blocks(text, language string) []string {
-	var found []string
-	for _, part := range strings.Split(text, "\n```"+language+"\n")[1:] {
-		block, _, _ := strings.Cut(part, "\n```")
-		found = append(found, block)
-	}
-	return found
-}
-
-// TestSnippetsCompile finds each line of the README's Go code in a file that the
-// compiler has seen: this package's, or the example of package cucontext.
+// TestSnippetsCompile finds each line of the pages' Go code in a file that the compiler
+// has seen: this package's, or the example of package cucontext.
 func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
 	for _, file := range []string{"snippets_test.go", "../../tracker/cucontext/example_test.go"} {
@@ -42,28 +25,16 @@ func TestSnippetsCompile(t *testing.T) {
 	}
 	squeeze := regexp.MustCompile(`\s+|//.*`)
 	code := squeeze.ReplaceAllString(compiled.String(), "")
-	snippets := blocks(readme(t), "go")
-	require.NotEmpty(t, snippets)
-	for _, snippet := range snippets {
-		for line := range strings.Lines(snippet) {
-			assert.Contains(t, code, squeeze.ReplaceAllString(line, ""), "%q is not compiled anywhere", line)
+	for _, p := range pages(t) {
+		if filepath.Base(p.path) == "notebook.md" {
+			continue // see TestNotebook
+		}
+		for _, b := range p.blocks("go") {
+			for _, line := range p.lines[b.first:b.last] {
+				assert.True(t, strings.Contains(code, squeeze.ReplaceAllString(line, "")), "%s: %q is not compiled anywhere", p.path, line)
+			}
 		}
 	}
-}
-
-// TestFirstCommand runs the README's first command and compares what it prints,
-// but for the time.
-func TestFirstCommand(t *testing.T) {
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("no go command here")
-	}
-	t.Setenv("GPUMEMTRACK_DEVICE", "sim")
-	lookAtAllFiles(t)
-	out, err := exec.Command("go", "run", "../../examples/vgg19", "-dir", t.TempDir()).Output()
-	require.NoError(t, err)
-	time := regexp.MustCompile(`\d\d-[A-Z][a-z]{2}-\d\d-\d\d:\d\d:\d\d`)
-	want := blocks(readme(t), "text")[0]
-	assert.Equal(t, time.ReplaceAllString(want, "NOW"), time.ReplaceAllString(strings.TrimSpace(string(out)), "NOW"))
 }
 
 // TestSecondCommand makes the README's second command run the tests of the modules inside

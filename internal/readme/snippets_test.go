@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 )
 
-// What follows is the README's code, line by line, so that it compiles.
+// What follows is the pages' code, line by line, so that it compiles.
 
 var _ = func() error {
 	tr, err := tracker.New(tracker.Config{}) // begins the report
@@ -75,6 +75,10 @@ var _ = func(ctx context.Context, tr *tracker.MemTracker, forward func(), load f
 }
 
 var _ = func(tr *tracker.MemTracker) {
+	mux := http.NewServeMux()
+	mux.Handle("/debug/gpumem/", live.Handler(tr, live.AllowHosts("trainer-0.example.com")))
+	go http.ListenAndServe("10.0.0.7:6061", mux)
+
 	for _, suspect := range tr.Suspects() {
 		fmt.Println(suspect)
 	}

@@ -9,11 +9,16 @@ import (
 )
 
 // RequireExact checks that a snapshot's totals are the sum over its
-// allocations, over its groups and over its call sites.
+// allocations, over its groups and over its call sites. Totals are of the device's memory.
 func RequireExact(t require.TestingT, s *tracker.Snapshot) {
 	var allocations, groups, sites, peak, total snapshot.Tally
 	var allocated, registered alloc.Bytes
+	var byMemory snapshot.ByMemory
 	for a := range s.Allocations() {
+		byMemory[a.Memory] = byMemory[a.Memory].Add(snapshot.Tally{Count: 1, Bytes: a.Requested})
+		if a.Memory.OnHost() {
+			continue
+		}
 		allocations = allocations.Add(snapshot.Tally{Count: 1, Bytes: a.Requested})
 		allocated += a.Allocated
 		if a.Registered {
@@ -21,9 +26,14 @@ func RequireExact(t require.TestingT, s *tracker.Snapshot) {
 		}
 	}
 	for g := range s.Groups() {
-		groups = groups.Add(g.Tally)
+		if !g.Memory.OnHost() {
+			groups = groups.Add(g.Tally)
+		}
 	}
 	for site := range s.Sites() {
+		if site.Memory.OnHost() {
+			continue
+		}
 		sites, peak, total = sites.Add(site.Live), peak.Add(site.Peak), total.Add(site.Total)
 	}
 	require.Equal(t, s.Live, allocations, "live against the allocations")
@@ -33,4 +43,5 @@ func RequireExact(t require.TestingT, s *tracker.Snapshot) {
 	require.Equal(t, s.Total, total, "total against the call sites")
 	require.Equal(t, s.Allocated, allocated, "allocated against the allocations")
 	require.Equal(t, s.Registered, registered, "registered against the allocations")
+	require.Equal(t, s.Memory, byMemory, "kinds of memory against the allocations")
 }

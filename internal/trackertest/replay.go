@@ -26,6 +26,7 @@ type replay struct {
 
 	level, peak, total    snapshot.Tally
 	allocated, registered alloc.Bytes
+	host                  alloc.Bytes // no tracker here has host memory of its own: it is registered
 	sites, atPeak         map[site]snapshot.Tally
 	ever                  map[site]snapshot.Tally // by section and line alone
 	isPeak                bool                    // sites is what atPeak should be
@@ -42,12 +43,13 @@ type site struct {
 	kind    tracker.Kind
 	dtype   alloc.DType
 	shape   string
+	memory  alloc.Memory
 	section string
 	line    int
 }
 
 func siteOf(e snapshot.Event) site {
-	return site{e.Kind, e.DType, e.Shape.String(), e.Section, caller(e.Stack).Line}
+	return site{e.Kind, e.DType, e.Shape.String(), e.Memory, e.Section, caller(e.Stack).Line}
 }
 
 // place leaves what the ledger forgets of shapes long gone.
@@ -55,7 +57,9 @@ func (s site) place() site { return site{section: s.section, line: s.line} }
 
 // group is what a mark tells of: where one line frees a buffer and another allocates one like it,
 // nothing has changed.
-func (s site) group() site { return site{kind: s.kind, dtype: s.dtype, shape: s.shape} }
+func (s site) group() site {
+	return site{kind: s.kind, dtype: s.dtype, shape: s.shape, memory: s.memory}
+}
 
 func caller(s snapshot.Stack) (f snapshot.Frame) {
 	if len(s) > 0 {
@@ -80,7 +84,9 @@ func (r *replay) apply(e snapshot.Event, s *subject) {
 	switch e.Action {
 	case snapshot.Allocated, snapshot.Registered:
 		r.enter(&entry{Event: e})
-		r.total = r.total.Add(tally(e.Requested))
+		if !e.Memory.OnHost() {
+			r.total = r.total.Add(tally(e.Requested))
+		}
 		count(r.ever, siteOf(e).place(), tally(e.Requested))
 	case snapshot.Freed, snapshot.Unregistered:
 		r.leave(e)
@@ -135,10 +141,14 @@ func (r *replay) leave(e snapshot.Event) {
 // add counts a buffer in or out, and keeps the peak.
 func (r *replay) add(e snapshot.Event, n alloc.Bytes) {
 	change := snapshot.Tally{Count: int64(n), Bytes: n * e.Requested}
-	r.level = r.level.Add(change)
-	r.allocated += n * e.Allocated
-	if e.Action == snapshot.Registered {
-		r.registered += n * e.Allocated
+	if e.Memory.OnHost() {
+		r.host += n * e.Allocated
+	} else {
+		r.level = r.level.Add(change)
+		r.allocated += n * e.Allocated
+		if e.Action == snapshot.Registered {
+			r.registered += n * e.Allocated
+		}
 	}
 	peaks := r.level.Bytes > r.peak.Bytes
 	if r.isPeak && !peaks {
@@ -170,6 +180,7 @@ func (r *replay) compare(s look) {
 	require.Equal(r.t, r.total, s.Total, "total")
 	require.Equal(r.t, r.allocated, s.Allocated, "allocated")
 	require.Equal(r.t, r.registered, s.Registered, "registered")
+	require.Equal(r.t, r.host, s.HostReserved, "host memory")
 	require.False(r.t, s.Time.Before(r.time), "a snapshot is no older than what it has seen")
 
 	if s.sites {
@@ -192,7 +203,7 @@ func (r *replay) compare(s look) {
 func (r *replay) compareSites(s look) {
 	live, atPeak, ever := make(map[site]snapshot.Tally), make(map[site]snapshot.Tally), make(map[site]snapshot.Tally)
 	for x := range s.Sites() {
-		at := site{x.Kind, x.DType, x.Shape.String(), x.Section, caller(x.Stack).Line}
+		at := site{x.Kind, x.DType, x.Shape.String(), x.Memory, x.Section, caller(x.Stack).Line}
 		count(live, at, x.Live)
 		count(atPeak, at, x.Peak)
 		count(ever, at.place(), x.Total)
@@ -200,10 +211,11 @@ func (r *replay) compareSites(s look) {
 	same(r.t, r.sites, live, "live, by call site")
 	same(r.t, r.sitesAtPeak(), atPeak, "live at the peak, by call site")
 	same(r.t, r.ever, ever, "total, by section and line")
+	require.Equal(r.t, r.byMemory(), s.Memory, "kinds of memory")
 
 	groups := make(map[site]snapshot.Tally)
 	for x := range s.Groups() {
-		count(groups, site{kind: x.Kind, dtype: x.DType, shape: x.Shape.String()}, x.Tally)
+		count(groups, site{kind: x.Kind, dtype: x.DType, shape: x.Shape.String(), memory: x.Memory}, x.Tally)
 	}
 	same(r.t, r.by(site.group), groups, "live, by group")
 }
@@ -226,6 +238,14 @@ func same[K, V comparable](t require.TestingT, want, got map[K]V, what string) {
 	require.FailNow(t, what, text)
 }
 
+// byMemory adds up what is live by the kind of memory.
+func (r *replay) byMemory() (sums snapshot.ByMemory) {
+	for at, n := range r.sites {
+		sums[at.memory] = sums[at.memory].Add(n)
+	}
+	return sums
+}
+
 // by adds up what is live by a part of the site.
 func (r *replay) by(part func(site) site) map[site]snapshot.Tally {
 	sums := make(map[site]snapshot.Tally)
@@ -246,7 +266,7 @@ func count[K comparable](sums map[K]snapshot.Tally, at K, n snapshot.Tally) {
 func (e *entry) allocation(label string) snapshot.Allocation {
 	return snapshot.Allocation{
 		Seq: e.Seq, Time: e.Time, Ptr: e.Ptr, Requested: e.Requested, Allocated: e.Allocated,
-		Kind: e.Kind, DType: e.DType, Shape: e.Shape, Label: label, Section: e.Section,
+		Kind: e.Kind, DType: e.DType, Shape: e.Shape, Memory: e.Memory, Label: label, Section: e.Section,
 		Registered: e.Action == snapshot.Registered, Lost: e.lost, Stream: e.Stream, Stack: e.Stack, Site: caller(e.Stack),
 	}
 }

@@ -204,10 +204,13 @@ const (
 
 // count tells the worker's section, and all that it is part of. A free that failed is
 // counted back: n is then -1.
-func (w *worker) count(of *subject, did deed, n int64, bytes alloc.Bytes) {
+func (w *worker) count(of *subject, did deed, n int64, what snapshot.Allocation) {
+	if what.Memory.OnHost() { // sections measure the device's memory
+		return
+	}
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	change := snapshot.Tally{Count: n, Bytes: alloc.Bytes(n) * bytes}
+	change := snapshot.Tally{Count: n, Bytes: alloc.Bytes(n) * what.Requested}
 	for s := w.innermost(of); s != nil; s = s.parent.open() {
 		if did == allocated {
 			s.allocated = s.allocated.Add(change)

@@ -314,12 +314,13 @@ func (s *subject) compareMark(e snapshot.Event) {
 	require.Equal(t, r.level, m.Live)
 	require.Equal(t, r.allocated, m.Allocated)
 	require.Equal(t, r.registered, m.Registered)
+	require.Equal(t, r.byMemory(), m.Memory)
 	for c := range m.Delta.Changes() {
 		sum := snapshot.Tally{}
 		for _, x := range c.Sites {
 			sum = sum.Add(x.Tally)
 		}
-		count(s.marked, site{kind: c.Kind, dtype: c.DType, shape: c.Shape.String()}, c.Tally)
+		count(s.marked, site{kind: c.Kind, dtype: c.DType, shape: c.Shape.String(), memory: c.Memory}, c.Tally)
 		require.Equal(t, c.Tally, sum)
 	}
 	same(t, r.by(site.group), s.marked, "the deltas of all marks come to the live table")
@@ -343,7 +344,7 @@ func (s *subject) check(held map[alloc.Ptr]*record, thorough bool) {
 		want.Seq, want.Time, want.Stack, want.Site = a.Seq, a.Time, a.Stack, a.Site
 		require.Equal(t, want, a)
 	}
-	require.EqualValues(t, len(held), now.Live.Count, "live buffers")
+	require.EqualValues(t, len(held), now.Live.Count+now.Memory.Host().Count, "live buffers")
 	s.checkLevels(now.Levels)
 	s.checkReport()
 	require.Equal(t, s.ooms, s.replay.ooms)
@@ -415,13 +416,16 @@ func (s *subject) checkReaders(now *tracker.Snapshot) {
 	for _, l := range s.tr.Leaks() {
 		leaked = leaked.Add(l.Tally)
 	}
-	require.Equal(t, now.Live, leaked)
+	require.Equal(t, now.Live.Add(now.Memory.Host()), leaked)
 
 	rows := maps.Clone(s.rows)
 	for got := range s.tr.Profile().Rows() {
 		want := rows[got.Path]
 		delete(rows, got.Path)
 		for at, n := range s.replay.sites {
+			if at.memory.OnHost() {
+				continue
+			}
 			if at.section == got.Path || strings.HasPrefix(at.section, got.Path+"/") {
 				want.Live = want.Live.Add(n)
 			}

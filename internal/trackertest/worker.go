@@ -216,7 +216,7 @@ func (w *worker) allocOne(s *subject, want snapshot.Allocation) {
 		w.refused(s, want, err)
 		return
 	}
-	want.Ptr, want.Allocated = buf.Ptr(), buf.Allocated()
+	want.Ptr, want.Allocated, want.Memory = buf.Ptr(), buf.Allocated(), alloc.MemoryOf(s.tr.Device())
 	assert.GreaterOrEqual(w.world.t, buf.Allocated(), buf.Bytes())
 	assert.LessOrEqual(w.world.t, buf.Allocated()-buf.Bytes(), alloc.MiB+512, "a cache wastes no more")
 	s.pool.asked(want.Requested, nil)
@@ -242,7 +242,7 @@ func (w *worker) refused(s *subject, want snapshot.Allocation, err error) {
 // hold takes a record in that has just entered a ledger.
 func (w *worker) hold(s *subject, r *record) {
 	r.in, r.want.Section, r.want.Registered = s, w.innermost(s).pathName(), r.buf == nil
-	w.count(s, allocated, 1, r.want.Requested)
+	w.count(s, allocated, 1, r.want)
 	if !slices.Contains(w.held, r) {
 		w.held = append(w.held, r)
 	}
@@ -284,7 +284,7 @@ func (w *worker) free() {
 
 // out counts a record out of its ledger.
 func (w *worker) out(r *record) {
-	w.count(r.in, freed, 1, r.want.Requested)
+	w.count(r.in, freed, 1, r.want)
 	r.in = nil
 }
 
@@ -305,6 +305,7 @@ func (w *worker) impossible() {
 		assert.Error(t, err)
 		assert.Error(t, s.tr.Register(512, x.Shape, x.DType, x.Kind))
 	}
+	assert.Error(t, s.tr.Register(512, alloc.Shape{1}, alloc.Uint8, tracker.Input, tracker.InMemory(99)))
 	_, err := s.tr.AllocBytes(-1, tracker.Input)
 	assert.Error(t, err)
 	assert.ErrorIs(t, s.tr.Register(0, alloc.Shape{1}, alloc.Uint8, tracker.Input), alloc.ErrUnknownPtr)
@@ -355,7 +356,14 @@ func (w *worker) register() {
 	if r == nil {
 		return
 	}
-	err := s.tr.Register(r.want.Ptr, r.want.Shape, r.want.DType, r.want.Kind)
+	r.want.Memory, r.want.Label = alloc.DeviceMemory, ""
+	var opts []tracker.RegisterOption
+	if w.rand.IntN(2) == 0 {
+		r.want.Memory = alloc.Memories()[w.rand.IntN(len(alloc.Memories()))]
+		r.want.Label = r.want.Memory.String()
+		opts = append(opts, tracker.InMemory(r.want.Memory), tracker.Labelled(r.want.Label))
+	}
+	err := s.tr.Register(r.want.Ptr, r.want.Shape, r.want.DType, r.want.Kind, opts...)
 	if err != nil {
 		w.excuse(s, err)
 		return
@@ -389,7 +397,7 @@ func (w *worker) release() {
 				err = errInjected
 			}
 		}()
-		return r.in.tr.Release(r.want.Ptr, func() error {
+		return r.in.tr.Unregister(r.want.Ptr, func() error {
 			called = true
 			switch {
 			case outcome == 0:
@@ -436,7 +444,7 @@ func (w *worker) putBack() {
 	r.withdrawn = nil
 	if !from.closing.Load() {
 		r.in = from
-		w.count(from, freed, -1, r.want.Requested)
+		w.count(from, freed, -1, r.want)
 	}
 }
 
@@ -542,7 +550,7 @@ func (w *worker) leaveAll() {
 			r.in.frees.Add(1)
 			r.pool.gave(r.want.Requested)
 		case r.isRegistered() && !r.in.closing.Load():
-			assert.NoError(t, r.in.tr.Release(r.want.Ptr, func() error { return w.giveBack(r) }))
+			assert.NoError(t, r.in.tr.Unregister(r.want.Ptr, func() error { return w.giveBack(r) }))
 		default:
 			assert.NoError(t, w.giveBack(r))
 		}

@@ -15,9 +15,9 @@ var pageHTML string
 
 var pageTemplate = template.Must(template.New("chart").Parse(pageHTML))
 
-// HTML writes the chart as a page that needs no network: drag to zoom, double
-// click to see all, and the values under the pointer. It follows the reader's
-// choice of light or dark.
+// HTML writes the chart as a page that needs no network: drag to zoom, double click to see
+// all, and the values under the pointer. It follows the reader's choice of light or dark. The
+// error is the writer's.
 func (f *Figure) HTML(w io.Writer) error {
 	return pageTemplate.Execute(w, page{
 		Title:   f.pageTitle(),

@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// PNG writes the chart as a picture.
+// PNG writes the chart as a picture. The error is the writer's, or says what cannot be drawn.
 func (f *Figure) PNG(w io.Writer) error {
 	c := vgimg.NewWith(vgimg.UseWH(pixels(f.width), pixels(f.height)), vgimg.UseDPI(dpi))
 	if err := f.draw(draw.New(c)); err != nil {
@@ -25,7 +25,8 @@ func (f *Figure) PNG(w io.Writer) error {
 	return err
 }
 
-// SVG writes the chart as a drawing, its text as text.
+// SVG writes the chart as a drawing, its text as text. The error is the writer's, or says what
+// cannot be drawn.
 func (f *Figure) SVG(w io.Writer) error {
 	c := vgsvg.New(pixels(f.width), pixels(f.height))
 	if err := f.draw(draw.New(c)); err != nil {

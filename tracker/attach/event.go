@@ -20,9 +20,10 @@ const (
 type event struct {
 	time     uint64 // ns of the machine's monotonic clock
 	pid, tid uint32
-	function uint32 // index in functions
+	function uint32 // index in what is watched
 	phase    phase
 	result   int32
+	returned uint64    // the whole of the result
 	out      uint64    // what the call wrote where its first argument points
 	pitch    uint64    // and the second, of a pitched allocation
 	args     [6]uint64 // the registers of the arguments
@@ -59,7 +60,8 @@ func (e *event) read(b []byte) error {
 	e.time = u(offTime)
 	e.pid, e.tid = uint32(u(offThread)>>32), uint32(u(offThread))
 	e.function, e.phase = uint32(u(offWhat)), phase(u(offWhat)>>32)
-	e.result, e.out, e.pitch = int32(u(offResult)), u(offOut), u(offPitch)
+	e.returned, e.out, e.pitch = u(offResult), u(offOut), u(offPitch)
+	e.result = int32(e.returned)
 	for i := range e.args {
 		e.args[i] = u(offArgs + 8*i)
 	}

@@ -18,6 +18,8 @@ type effect uint8
 
 const (
 	allocates effect = iota + 1
+	hands            // as allocates, of a library other than the driver
+	takesBack        // as frees, of such a library: whether it fails is not known
 	allocatesPitched
 	allocatesArray
 	allocatesArray3D
@@ -38,22 +40,41 @@ const (
 	resetsPrimary
 )
 
-// function is one of the driver's functions and where its arguments stand. The result
-// pointer of those that give something is always the first.
+// function is a function of the driver, or of another library, and where its arguments stand.
 type function struct {
-	effect  effect
-	kind    snapshot.Kind
-	size    int // index of the argument with the size in bytes
-	stream  int // 0: it has none
-	device  int // of those that name one
-	symbols []string
+	effect   effect
+	kind     snapshot.Kind
+	size     int    // index of the argument with the size in bytes
+	stream   int    // 0: it has none
+	device   int    // of those that name one
+	address  int    // of what is freed, or of where the address is written
+	returned bool   // the address is the result
+	library  string // "" is the driver
+	symbols  []string
 }
 
-// functions are what is watched. Where the driver has a function in two versions of which
+// watched returns the functions that are watched: those of the driver, or the pairs and what the
+// driver has for contexts.
+func watched(pairs []Pair) (all []function) {
+	for _, f := range driverFunctions {
+		if len(pairs) == 0 || f.effect >= makesContext {
+			all = append(all, f)
+		}
+	}
+	for _, p := range pairs {
+		all = append(all, function{
+			effect: hands, kind: snapshot.Kind(p.Alloc), size: p.Size - 1, address: max(0, p.Out-1), returned: p.Out == 0,
+			library: p.Library, symbols: []string{p.Alloc},
+		}, function{effect: takesBack, address: p.Address - 1, library: p.Library, symbols: []string{p.Free}})
+	}
+	return all
+}
+
+// driverFunctions are those of libcuda. Where the driver has a function in two versions of which
 // the older takes addresses of 32 bits, only the newer is: nothing calls the older on 64 bits.
 // Memory of another process (cuIpcOpenMemHandle) is in the ledger of that process, and a
 // pool (cuMemPoolCreate) has no memory of its own.
-var functions = []function{
+var driverFunctions = []function{
 	{effect: allocates, kind: Device, size: 1, symbols: []string{"cuMemAlloc_v2"}},
 	{effect: allocatesPitched, kind: Device, symbols: []string{"cuMemAllocPitch_v2"}},
 	{effect: allocates, kind: Managed, size: 1, symbols: []string{"cuMemAllocManaged"}},
@@ -96,13 +117,15 @@ func (e effect) atEntry() bool {
 }
 
 // entryOnly reports whether the call's return is not looked at: these are called often, and
-// hardly fail.
-func (e effect) entryOnly() bool { return e == pushesContext || e == popsContext || e == setsContext }
+// hardly fail, or nobody knows whether they do.
+func (e effect) entryOnly() bool {
+	return e == pushesContext || e == popsContext || e == setsContext || e == takesBack
+}
 
 // stacked reports whether the call stack is taken.
 func (e effect) stacked() bool {
 	switch e {
-	case allocates, allocatesPitched, allocatesArray, allocatesArray3D, registers, creates:
+	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, registers, creates:
 		return true
 	}
 	return false
@@ -111,7 +134,8 @@ func (e effect) stacked() bool {
 // described reports whether the second argument points to a description of an array.
 func (e effect) described() bool { return e == allocatesArray || e == allocatesArray3D }
 
-// gives reports whether the call writes a result where its first argument points.
-func (e effect) gives() bool {
-	return e.stacked() && e != registers || e == retains || e == makesContext || e == retainsPrimary
+// gives reports whether the call writes a result where an argument points.
+func (f function) gives() bool {
+	e := f.effect
+	return e.stacked() && e != registers && !f.returned || e == retains || e == makesContext || e == retainsPrimary
 }

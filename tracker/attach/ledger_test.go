@@ -28,10 +28,11 @@ const nobodysPID = 1 << 30
 
 func newScript(t testing.TB) *script {
 	w := &Watcher{
+		functions: watched(nil),
 		cfg:       Config{Driver: nobody{}, MaxEvents: 1 << 10, MaxStacks: 1 << 10},
 		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]*earlier),
 	}
-	w.libraries.init()
+	w.libraries.init(w.functions)
 	w.start = time.Now()
 	return &script{t: t, w: w, tid: 1}
 }
@@ -39,15 +40,15 @@ func newScript(t testing.TB) *script {
 // call applies one phase of a call of a function.
 func (s *script) call(p phase, symbol string, result int32, out uint64, args ...uint64) {
 	s.t.Helper()
-	i := slices.IndexFunc(functions, func(f function) bool { return slices.Contains(f.symbols, symbol) })
+	i := slices.IndexFunc(s.w.functions, func(f function) bool { return slices.Contains(f.symbols, symbol) })
 	require.GreaterOrEqual(s.t, i, 0, symbol)
 	s.time += 1000
-	e := event{time: s.time, pid: nobodysPID, tid: s.tid, function: uint32(i), phase: p, result: result, out: out}
+	e := event{time: s.time, pid: nobodysPID, tid: s.tid, function: uint32(i), phase: p, result: result, returned: uint64(result), out: out}
 	copy(e.args[:], args)
-	if functions[i].effect.stacked() {
+	if s.w.functions[i].effect.stacked() {
 		e.stack[0], e.depth = 0x1000+args[len(args)-1]%4, 8
 	}
-	if functions[i].effect.described() {
+	if s.w.functions[i].effect.described() {
 		copy(e.desc[:], args[1:])
 	}
 	s.w.apply(&e)

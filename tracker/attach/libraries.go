@@ -2,6 +2,7 @@ package attach
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,9 +16,11 @@ import (
 	"time"
 )
 
-// libraries are the files of libcuda that are probed, and the processes that may load others.
+// libraries are the files that are probed, of libcuda and of what Config.Functions names, and
+// the processes that may load others.
 type libraries struct {
 	stopped chan struct{}
+	wanted  []string // as functions have them: "" is libcuda
 
 	mu     sync.Mutex
 	files  []os.FileInfo
@@ -25,7 +28,12 @@ type libraries struct {
 	failed map[string]bool // what could not be probed is tried once
 }
 
-func (l *libraries) init() {
+func (l *libraries) init(functions []function) {
+	for _, f := range functions {
+		if !slices.Contains(l.wanted, f.library) {
+			l.wanted = append(l.wanted, f.library)
+		}
+	}
 	l.stopped, l.pids, l.failed = make(chan struct{}), make(map[int]bool), make(map[string]bool)
 }
 
@@ -52,7 +60,7 @@ func (l *libraries) remove(pid int) {
 }
 
 // probe probes a file, once. The caller holds l.mu.
-func (l *libraries) probe(p *probes, path string) error {
+func (l *libraries) probe(p feed, path, library string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -60,7 +68,7 @@ func (l *libraries) probe(p *probes, path string) error {
 	if slices.ContainsFunc(l.files, func(f os.FileInfo) bool { return os.SameFile(f, info) }) {
 		return nil
 	}
-	if _, err := p.library(path); err != nil {
+	if err := p.library(path, library); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	l.files = append(l.files, info)
@@ -72,22 +80,40 @@ func (w *Watcher) probeFirst() error {
 	l := &w.libraries
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, path := range w.cfg.Libraries {
-		if err := l.probe(w.probes, path); err != nil {
+	for _, library := range l.wanted {
+		paths := w.cfg.Libraries
+		switch {
+		case library == "" && paths == nil:
+			paths = usualLibraries("libcuda.so.1")
+		case strings.Contains(library, "/"):
+			paths = []string{library}
+		case library != "":
+			paths = usualLibraries(library)
+		}
+		certain := library == "" && w.cfg.Libraries != nil || strings.Contains(library, "/")
+		if err := l.probeAny(w.feed, library, paths, certain); err != nil {
 			return err
 		}
 	}
-	if w.cfg.Libraries != nil {
-		return nil
-	}
+	return nil
+}
+
+// probeAny probes those files of a library that there are: all of them if they are certain. It
+// is no error that there are none: a process may have one of its own.
+func (l *libraries) probeAny(p feed, library string, paths []string, certain bool) error {
 	var errs []error
-	for _, path := range usualLibraries() {
-		if err := l.probe(w.probes, path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	known := len(l.files)
+	for _, path := range paths {
+		err := l.probe(p, path, library)
+		if err != nil && certain {
+			return err
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
-	if len(l.files) == 0 {
-		return errors.Join(errs...) // nil: a process may have one of its own
+	if len(l.files) == known {
+		return errors.Join(errs...)
 	}
 	return nil
 }
@@ -121,16 +147,17 @@ func (w *Watcher) find() error {
 			continue // it has ended
 		}
 		for _, m := range mappings {
-			if !isDriver(m.path) {
+			library, ok := l.of(m.path)
+			if !ok {
 				continue
 			}
 			path, known := inRoot(pid, m.path), len(l.files)
 			if l.failed[path] {
 				continue
 			}
-			if err := l.probe(w.probes, path); err != nil {
+			if err := l.probe(w.feed, path, library); err != nil {
 				l.failed[path] = true
-				return fmt.Errorf("libcuda of process %d: %w", pid, err)
+				return fmt.Errorf("process %d: %w", pid, err)
 			}
 			if len(l.files) > known {
 				w.found(pid, m.path)
@@ -147,19 +174,26 @@ func (w *Watcher) found(pid int, path string) {
 	defer w.mu.Unlock()
 	if w.late[uint32(pid)] == nil {
 		w.late[uint32(pid)] = before
-		w.doubt(time.Since(w.start), fmt.Sprintf("process %d had loaded %s before it was found: name the file in Config.Libraries", pid, path))
+		w.doubt(time.Since(w.start), fmt.Sprintf("process %d had loaded %s before it was found: name its path", pid, path))
 	}
 }
 
-func isDriver(path string) bool {
-	name := filepath.Base(path)
-	return name == "libcuda.so" || strings.HasPrefix(name, "libcuda.so.")
+// of returns which of the wanted libraries a file is.
+func (l *libraries) of(path string) (library string, ok bool) {
+	for _, library := range l.wanted {
+		switch name := cmp.Or(library, "libcuda.so"); {
+		case strings.Contains(name, "/") && path == name,
+			filepath.Base(path) == name, strings.HasPrefix(filepath.Base(path), name+"."):
+			return library, true
+		}
+	}
+	return "", false
 }
 
-// usualLibraries are the files that the dynamic loader would find.
-func usualLibraries() (all []string) {
+// usualLibraries are the files of that name that the dynamic loader would find.
+func usualLibraries(library string) (all []string) {
 	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
-		all = append(all, filepath.Join(dir, "libcuda.so.1"))
+		all = append(all, filepath.Join(dir, library))
 	}
 	for _, ldconfig := range []string{"/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"} {
 		out, err := exec.Command(ldconfig, "-p").Output()
@@ -167,14 +201,14 @@ func usualLibraries() (all []string) {
 			continue
 		}
 		for line := range bytes.Lines(out) { // libcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1
-			if name, path, ok := strings.Cut(strings.TrimSpace(string(line)), " => "); ok && strings.HasPrefix(name, "libcuda.so.1 ") && !is32(name) {
+			if name, path, ok := strings.Cut(strings.TrimSpace(string(line)), " => "); ok && strings.HasPrefix(name, library+" ") && !is32(name) {
 				all = append(all, path)
 			}
 		}
 		break
 	}
 	for _, dir := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"} {
-		all = append(all, filepath.Join(dir, "libcuda.so.1"))
+		all = append(all, filepath.Join(dir, library))
 	}
 	return all
 }

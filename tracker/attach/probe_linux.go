@@ -3,7 +3,6 @@
 package attach
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,21 +27,22 @@ type probes struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
 
-	multi           bool            // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
+	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
+	functions       []function
 	entries, leaves []*ebpf.Program // by index in functions; nil where there is none
 	tracepoints     []*ebpf.Program
 	links           []link.Link
 }
 
 // newProbes loads the programs. No library is probed yet.
-func newProbes(cfg Config) (p *probes, err error) {
+func newProbes(cfg Config, functions []function) (p *probes, err error) {
 	if info, err := os.Stat("/proc/self/ns/pid"); err == nil {
 		if stat, ok := info.Sys().(*unix.Stat_t); ok && stat.Ino != initialPIDs {
 			return nil, errors.New("this process does not see the machine's own process numbers: start the container with --pid=host")
 		}
 	}
 	_ = rlimit.RemoveMemlock() // kernels from 5.11 on need no more; others say so below
-	p = new(probes)
+	p = &probes{functions: functions}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -62,13 +62,13 @@ func newProbes(cfg Config) (p *probes, err error) {
 	p.reader.SetDeadline(time.Now().Add(lookEvery))
 	p.entries, p.leaves = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
 	for i, f := range functions {
-		if p.entries[i], err = load(ebpf.Kprobe, attach, p.maps.entry(i)); err != nil {
+		if p.entries[i], err = load(ebpf.Kprobe, attach, p.maps.entry(i, f)); err != nil {
 			return p, err
 		}
 		if f.effect.entryOnly() {
 			continue
 		}
-		if p.leaves[i], err = load(ebpf.Kprobe, attach, p.maps.leave(i)); err != nil {
+		if p.leaves[i], err = load(ebpf.Kprobe, attach, p.maps.leave(i, f)); err != nil {
 			return p, err
 		}
 	}
@@ -109,7 +109,8 @@ func (p *probes) followProcesses() error {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):
-		return fmt.Errorf("the kernel refuses (%w): %s: run it as root (sudo, docker run --privileged --pid=host), or give them to the program with setcap", unix.EPERM, lacking())
+		return fmt.Errorf("the kernel refuses (%w): %s: run it as root (sudo, docker run --privileged --pid=host), or give them to the program "+
+			"(sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep FILE). Without any, --preload (Config.Preload) watches a command that is started with it", unix.EPERM, lacking())
 	case errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: probes need Linux 5.8 or newer with uprobes, BPF and BTF (CONFIG_UPROBE_EVENTS, CONFIG_BPF_EVENTS, CONFIG_DEBUG_INFO_BTF)", err)
 	}
@@ -148,19 +149,23 @@ func (p *probes) watch(pid int) error {
 // forget takes a process out; those that it started stay.
 func (p *probes) forget(pid int) { p.maps.family.Delete(uint32(pid)) }
 
-// library probes the functions of a file of libcuda, for all processes that have it
-// loaded or will load it. It returns how many functions there were.
-func (p *probes) library(path string) (found int, err error) {
-	at, err := exported(path)
+// library probes the functions of a file, for all processes that have it loaded or will load
+// it: those of the driver, or of a library that Config.Functions names.
+func (p *probes) library(path, library string) error {
+	at, err := symbolOffsets(path, library != "")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	file, err := link.OpenExecutable(path)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	found := 0
 	seen := make(map[uint64]bool) // two names of one function are one
-	for i, f := range functions {
+	for i, f := range p.functions {
+		if f.library != library {
+			continue
+		}
 		var offsets []uint64
 		for _, name := range f.symbols {
 			if offset := at[name]; offset != 0 && !seen[offset] {
@@ -168,7 +173,10 @@ func (p *probes) library(path string) (found int, err error) {
 				offsets = append(offsets, offset)
 			}
 		}
-		if len(offsets) == 0 {
+		switch {
+		case len(offsets) == 0 && library != "":
+			return fmt.Errorf("%s has no function %s: it needs a symbol of that name, that is not inlined", path, f.symbols[0])
+		case len(offsets) == 0:
 			continue
 		}
 		found += len(offsets)
@@ -181,14 +189,14 @@ func (p *probes) library(path string) (found int, err error) {
 				continue
 			}
 			if err := p.probe(file, offsets, prog.Program, prog.atReturn); err != nil {
-				return found, fmt.Errorf("probe %v of %s: %w", f.symbols, path, explain(err))
+				return fmt.Errorf("probe %v of %s: %w", f.symbols, path, explain(err))
 			}
 		}
 	}
 	if found == 0 {
-		return 0, fmt.Errorf("%s has none of the driver's functions", path)
+		return fmt.Errorf("%s has none of the driver's functions", path)
 	}
-	return found, nil
+	return nil
 }
 
 // probe has a program run at the beginning or the return of functions.
@@ -218,31 +226,6 @@ func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Progr
 	return nil
 }
 
-// exported returns where in the file the functions are that a library exports.
-func exported(path string) (map[string]uint64, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	symbols, err := f.DynamicSymbols()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	at := make(map[string]uint64)
-	for _, s := range symbols {
-		if elf.ST_TYPE(s.Info) != elf.STT_FUNC {
-			continue
-		}
-		for _, seg := range f.Progs {
-			if seg.Type == elf.PT_LOAD && seg.Flags&elf.PF_X != 0 && seg.Vaddr <= s.Value && s.Value < seg.Vaddr+seg.Memsz {
-				at[s.Name] = s.Value - seg.Vaddr + seg.Off
-			}
-		}
-	}
-	return at, nil
-}
-
 // lookEvery is how long an event may wait until it is read.
 const lookEvery = 10 * time.Millisecond
 
@@ -262,6 +245,8 @@ func (p *probes) next(e *event) error {
 		}
 	}
 }
+
+func (*probes) environ(env []string) []string { return env }
 
 func (p *probes) flush() error { return p.reader.Flush() }
 

@@ -141,7 +141,7 @@ func (p *process) end(now time.Duration) {
 // call applies a call of a function of the driver.
 func (p *process) call(e *event, now time.Duration) {
 	var stack snapshot.StackID
-	f := functions[e.function]
+	f := p.w.functions[e.function]
 	if f.effect.stacked() {
 		stack = p.stacks.add(e.frames(), p.symbols.resolve) // it may read files: without the lock
 	}
@@ -155,6 +155,12 @@ func (p *process) call(e *event, now time.Duration) {
 		t.undo = nil
 		return
 	}
+	if f.returned && e.phase == atReturn {
+		e.out, e.result = e.returned, 0
+		if e.out == 0 {
+			e.result = refusedToGive
+		}
+	}
 	if e.phase == atReturn && e.result != 0 {
 		p.failed(f, e, t, stack, now)
 		return
@@ -163,10 +169,13 @@ func (p *process) call(e *event, now time.Duration) {
 	p.succeeded(f, e, t, stack, now)
 }
 
-const outOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
+const (
+	outOfMemory   = 2 // CUDA_ERROR_OUT_OF_MEMORY
+	refusedToGive = 1 // a library's function returned no address
+)
 
 func (p *process) failed(f function, e *event, t *thread, stack snapshot.StackID, now time.Duration) {
-	if e.result == outOfMemory && f.effect.stacked() {
+	if e.result == outOfMemory && f.effect.stacked() && f.library == "" {
 		e.pitch = 0 // it was not written
 		p.source(p.place(f, t)).ledger.refused(sizeOf(f, e), stack, now)
 	}
@@ -174,18 +183,33 @@ func (p *process) failed(f function, e *event, t *thread, stack snapshot.StackID
 
 // place is the device that a call of this thread allocates on.
 func (p *process) place(f function, t *thread) deviceID {
-	if f.kind == Pinned {
+	switch {
+	case f.kind == Pinned:
 		return hostMemory
+	case f.library != "" && t.current() == 0: // a library gives what it has, without asking the driver
+		return p.onlyDevice()
 	}
 	return p.deviceOf(t.current())
 }
 
+// onlyDevice is the device that all contexts are on.
+func (p *process) onlyDevice() deviceID {
+	only := p.late.device()
+	for _, d := range p.contexts {
+		if only != unknownDevice && only != d {
+			return unknownDevice
+		}
+		only = d
+	}
+	return only
+}
+
 func (p *process) succeeded(f function, e *event, t *thread, stack snapshot.StackID, now time.Duration) {
 	switch f.effect {
-	case allocates, allocatesPitched, allocatesArray, allocatesArray3D, registers, creates:
+	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, registers, creates:
 		p.allocated(f, e, t, stack, now)
-	case frees:
-		p.freed(e.args[0], t, now)
+	case frees, takesBack:
+		p.freed(e.args[f.address], t, now)
 
 	case retains:
 		if b := p.physical[e.out]; b != nil {
@@ -286,7 +310,7 @@ func (p *process) allocated(f function, e *event, t *thread, stack snapshot.Stac
 		p.physical[at] = b
 	}
 	if before := p.live[b.ptr]; before != nil { // the driver gave the address again: its free was not seen
-		p.w.doubt(now, "the driver gave an address again of which no free was seen")
+		p.w.doubt(now, "an address was given again of which no free was seen")
 		before.source.ledger.remove(before, now, freedAction(before))
 	}
 	p.live[b.ptr] = b

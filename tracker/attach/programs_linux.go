@@ -14,7 +14,8 @@ import (
 type bpf struct {
 	ring   *ebpf.Map // events
 	family *ebpf.Map // the processes that are watched
-	calls  *ebpf.Map // by thread: the call that it is in
+	calls  *ebpf.Map // by thread: the call of the driver that it is in
+	others *ebpf.Map // the same of other libraries, whose functions call the driver's
 	loss   *ebpf.Map // see lossCount
 }
 
@@ -40,6 +41,7 @@ func newMaps(ringBytes int) (m *bpf, err error) {
 		{&m.ring, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(ringBytes)}},
 		{&m.family, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcesses}},
 		{&m.calls, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
+		{&m.others, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
 		{&m.loss, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: lossSlots}},
 	} {
 		it.spec.Name = "gpumemtrack"
@@ -52,7 +54,7 @@ func newMaps(ringBytes int) (m *bpf, err error) {
 }
 
 func (m *bpf) close() {
-	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.loss} {
+	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss} {
 		if each != nil {
 			each.Close()
 		}
@@ -92,10 +94,18 @@ func (m *bpf) begin() asm.Instructions {
 	}
 }
 
+// callsOf returns the map with the calls of a function's library.
+func (m *bpf) callsOf(f function) *ebpf.Map {
+	if f.library != "" {
+		return m.others
+	}
+	return m.calls
+}
+
 // lookUpCall puts the address of the thread's call in R0, or 0.
-func (m *bpf) lookUpCall() asm.Instructions {
+func lookUpCall(calls *ebpf.Map) asm.Instructions {
 	return asm.Instructions{
-		asm.LoadMapPtr(asm.R1, m.calls.FD()),
+		asm.LoadMapPtr(asm.R1, calls.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, slotThread),
 		asm.FnMapLookupElem.Call(),
@@ -180,17 +190,22 @@ func end() asm.Instructions {
 }
 
 // entry is the program at the beginning of a function. A call within a call that is
-// watched is the driver's own business, and is passed over; a call that never returned (a
-// thread may jump out of it) is known by its stack pointer, which is not above this one's.
-func (m *bpf) entry(index int) asm.Instructions {
-	effect := functions[index].effect
+// watched is the library's own business, and is passed over, unless it takes memory back; a call
+// that never returned (a thread may jump out of it) is known by its stack pointer, which is not
+// above this one's.
+func (m *bpf) entry(index int, f function) asm.Instructions {
+	effect := f.effect
 	ins := m.begin()
-	ins = append(ins, m.lookUpCall()...)
+	ins = append(ins, lookUpCall(m.callsOf(f))...)
 	ins = append(ins,
 		asm.LoadMem(asm.R2, regCtx, stackReg, asm.DWord),
 		asm.JEq.Imm(asm.R0, 0, "outer"),
 		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
-		asm.JGT.Reg(asm.R1, asm.R2, "end"),
+	)
+	if effect != takesBack {
+		ins = append(ins, asm.JGT.Reg(asm.R1, asm.R2, "end"))
+	}
+	ins = append(ins,
 		asm.StoreMem(asm.RFP, slotCall, asm.R2, asm.DWord).WithSymbol("outer"),
 	)
 	ins = append(ins, store(asm.RFP, slotCall+8, int32(index))...)
@@ -202,7 +217,7 @@ func (m *bpf) entry(index int) asm.Instructions {
 	}
 	if !effect.entryOnly() {
 		ins = append(ins,
-			asm.LoadMapPtr(asm.R1, m.calls.FD()),
+			asm.LoadMapPtr(asm.R1, m.callsOf(f).FD()),
 			asm.Mov.Reg(asm.R2, asm.RFP),
 			asm.Add.Imm(asm.R2, slotThread),
 			asm.Mov.Reg(asm.R3, asm.RFP),
@@ -228,10 +243,10 @@ func (m *bpf) entry(index int) asm.Instructions {
 }
 
 // leave is the program at the end of a function.
-func (m *bpf) leave(index int) asm.Instructions {
-	effect := functions[index].effect
+func (m *bpf) leave(index int, f function) asm.Instructions {
+	effect := f.effect
 	ins := m.begin()
-	ins = append(ins, m.lookUpCall()...)
+	ins = append(ins, lookUpCall(m.callsOf(f))...)
 	ins = append(ins,
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Reg(regCall, asm.R0),
@@ -265,8 +280,8 @@ func (m *bpf) leave(index int) asm.Instructions {
 	}
 	ins = append(ins, zero(offOut, offArgs)...)
 	ins = append(ins, zero(offDesc, shortSize)...)
-	if effect.gives() {
-		ins = append(ins, readUser(offOut, 8, 0)...)
+	if f.gives() {
+		ins = append(ins, readUser(offOut, 8, int16(f.address))...)
 	}
 	if effect == allocatesPitched {
 		ins = append(ins, readUser(offPitch, 8, 1)...)
@@ -287,7 +302,7 @@ func (m *bpf) leave(index int) asm.Instructions {
 	}
 	ins = append(ins, submit(effect == makesContext || effect == retainsPrimary)...)
 	ins = append(ins,
-		asm.LoadMapPtr(asm.R1, m.calls.FD()).WithSymbol("done"),
+		asm.LoadMapPtr(asm.R1, m.callsOf(f).FD()).WithSymbol("done"),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, slotThread),
 		asm.FnMapDeleteElem.Call(),

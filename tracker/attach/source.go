@@ -193,7 +193,7 @@ func (s *Source) Track() *snapshot.Mark {
 		its.marked = its.live
 		if change.Count != 0 {
 			line := s.ledger.stacks.Site(its.stack)
-			b.Add(its.tensor.Kind, its.tensor.DType, its.tensor.Shape, line, change)
+			b.Add(its.tensor, line, change)
 			s.growth.Note(line, change)
 		}
 	}
@@ -277,7 +277,7 @@ func (s *Source) Growth() []snapshot.Growth { return s.Snapshot().Growth() }
 func (s *Source) Record() *snapshot.Record { return s.record("attach") }
 
 // Dump writes the Record as JSON: snapshot.ReadDump reads it. The reason stands before that of
-// the Record.
+// the Record. The error is the writer's.
 func (s *Source) Dump(w io.Writer, reason string) error { return s.record(reason).WriteJSON(w) }
 
 func (s *Source) record(reason string) *snapshot.Record {

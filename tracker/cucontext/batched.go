@@ -38,7 +38,8 @@ func (b *Batched) described(as func(int64) Tensor) cu.Context {
 	return &Batched{b.BatchedContext, b.book, b.frees, as}
 }
 
-// TrackErr is the first refusal of the ledger, for example that it is closed.
+// TrackErr is the first refusal of the ledger, for example that it is closed. It returns nil
+// if there was no such error.
 func (b *Batched) TrackErr() error { return b.book.trackErr() }
 
 // allocated calls an allocation that waits for its batch, and enters what it gave. Its
@@ -55,20 +56,26 @@ func (b *Batched) allocated(call func() (cu.DevicePtr, error), bytes int64) (cu.
 	return p, err
 }
 
+// MemAlloc allocates device memory, and enters it in the ledger. The error is the context's,
+// explained as Track's errors are.
 func (b *Batched) MemAlloc(bytes int64) (cu.DevicePtr, error) {
 	return b.allocated(func() (cu.DevicePtr, error) { return b.BatchedContext.MemAlloc(bytes) }, bytes)
 }
 
+// MemAllocManaged allocates managed memory, and enters it in the ledger. The error is the
+// context's, explained as Track's errors are.
 func (b *Batched) MemAllocManaged(bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
 	return b.allocated(func() (cu.DevicePtr, error) { return b.BatchedContext.MemAllocManaged(bytes, flags) }, bytes)
 }
 
 // AllocAndCopy allocates and copies; where only the copy failed there is memory all the same.
+// The error is the context's, explained as Track's errors are.
 func (b *Batched) AllocAndCopy(host unsafe.Pointer, bytes int64) (cu.DevicePtr, error) {
 	return b.allocated(func() (cu.DevicePtr, error) { return b.BatchedContext.AllocAndCopy(host, bytes) }, bytes)
 }
 
-// MemAllocPitch is not batched: it goes to the context underneath.
+// MemAllocPitch is not batched: it goes to the context underneath. The error is the context's,
+// explained as Track's errors are.
 func (b *Batched) MemAllocPitch(width, height int64, elementSize uint) (cu.DevicePtr, int64, error) {
 	b.frees.beginAlloc()
 	p, pitch, err := b.BatchedContext.MemAllocPitch(width, height, elementSize)
@@ -125,7 +132,8 @@ func (b *Batched) Run(errs chan error) error {
 	}
 }
 
-// Close closes the context; its memory leaves the ledger with it.
+// Close closes the context; its memory leaves the ledger with it. The error is the context's;
+// the ledger is then as it was.
 func (b *Batched) Close() error {
 	err := b.BatchedContext.Close()
 	if err != nil {

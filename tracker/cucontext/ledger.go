@@ -20,15 +20,15 @@ func MemAlloc(tr *tracker.MemTracker, bytes int64) (cu.DevicePtr, error) {
 	return entered(tr, p, err, bytes)
 }
 
-// MemAllocManaged is cu.MemAllocManaged, entered in the ledger with its whole
-// size, wherever its pages are.
+// MemAllocManaged is cu.MemAllocManaged, entered in the ledger with its whole size, wherever
+// its pages are. The errors are those of MemAlloc.
 func MemAllocManaged(tr *tracker.MemTracker, bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
 	p, err := cu.MemAllocManaged(bytes, flags)
 	return entered(tr, p, err, bytes)
 }
 
-// MemAllocPitch is cu.MemAllocPitch, entered in the ledger as height rows of
-// pitch bytes: what the driver took.
+// MemAllocPitch is cu.MemAllocPitch, entered in the ledger as height rows of pitch bytes: what
+// the driver took. The errors are those of MemAlloc.
 func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint) (p cu.DevicePtr, pitch int64, err error) {
 	p, pitch, err = cu.MemAllocPitch(width, height, elementSize)
 	if err != nil {
@@ -38,7 +38,8 @@ func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint
 	return p, pitch, err
 }
 
-// MemFree is cu.MemFree, and takes the address out of the ledger first if it is in.
+// MemFree is cu.MemFree, and takes the address out of the ledger first if it is in. The error
+// is cu's; the address is then in the ledger again.
 func MemFree(tr *tracker.MemTracker, p cu.DevicePtr) error {
 	putBack, unknown := tr.Withdraw(alloc.Ptr(p))
 	err := cu.MemFree(p)

@@ -25,11 +25,12 @@ const (
 	BySection  By = "section"
 	ByDevice   By = "device"
 	ByStream   By = "stream"
+	ByMemory   By = "memory" // the kind of memory: device, managed, pinned
 )
 
 // Bys returns every By.
 func Bys() []By {
-	return []By{BySite, ByFunction, ByPath, ByShape, ByKind, BySection, ByDevice, ByStream}
+	return []By{BySite, ByFunction, ByPath, ByShape, ByKind, BySection, ByDevice, ByStream, ByMemory}
 }
 
 // Of is which of a row's tallies counts.
@@ -166,6 +167,8 @@ func (c *comparison) key(r *Row, by By) string {
 		return cmp.Or(r.Section, "no section")
 	case ByDevice:
 		return cmp.Or(r.Device, "unknown")
+	case ByMemory:
+		return cmp.Or(r.Memory, "unknown")
 	case ByStream:
 		return cmp.Or(r.Stream, "unknown")
 	case ByFunction:

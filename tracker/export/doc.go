@@ -1,6 +1,6 @@
-// Package export holds what the formats below it share: Usage, memory by call
-// stack, which every format can be read as, and which two runs are compared by.
-// The formats are written from a [snapshot.Record].
+// Package export holds what the formats below it share: Usage, which is memory by call stack.
+// Every format can be read as a Usage, and two runs are compared by it. The formats are
+// written from a [snapshot.Record].
 //
 //	record := tr.Record()
 //	err := pprof.Write(file, record)       // go tool pprof, Pyroscope
@@ -12,6 +12,6 @@
 //
 // # Concurrency and cost
 //
-// A record is a copy: writing it holds no lock of a tracker. Records and usages do
-// not change once made; any goroutine may read them.
+// A record is a copy, so writing it holds no lock of a tracker. Records and usages do not
+// change; any goroutine may read them.
 package export

@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Timeline is a record's memory over time, as a chart takes it: columns of
+// Timeline is a record's device memory over time, as a chart takes it: columns of
 // equal length, one entry a moment. Of a long history each stretch of time keeps its
 // highest and its last level, so that no peak is lost.
 type Timeline struct {
@@ -143,6 +143,9 @@ func (l *layers[K]) of(key K) int {
 func (b *timelineBuilder) split(r *snapshot.Record) {
 	kinds, sites := newExtent[snapshot.Kind](), newExtent[snapshot.Frame]()
 	for site := range r.Snapshot.Sites() {
+		if site.Memory.OnHost() {
+			continue
+		}
 		b.lines[IdentifyStack(site.Stack)] = site.Site
 		kinds.at(site.Kind).level += site.Live.Bytes
 		sites.at(site.Site).level += site.Live.Bytes
@@ -174,8 +177,12 @@ func (b *timelineBuilder) split(r *snapshot.Record) {
 	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other kinds"}), append(b.Sites, Layer{Name: OtherSites})
 }
 
-// liveChange returns by how much the requested bytes of the live buffers change.
+// liveChange returns by how much the requested bytes of the live buffers change that are in device
+// memory.
 func liveChange(e snapshot.Event) alloc.Bytes {
+	if e.Memory.OnHost() {
+		return 0
+	}
 	switch e.Action {
 	case snapshot.Allocated, snapshot.Registered, snapshot.FreeFailed:
 		return e.Requested

@@ -15,7 +15,8 @@ type Usage struct {
 	Device string // "Simulated GPU [0]"; "" where rows tell, or if it is not known
 	Time   time.Time
 	Origin snapshot.Origin
-	Rows   []Row
+	Rows   []Row // of device memory
+	Host   []Row // of the host's memory, which counts in no total of the device's
 }
 
 // rows iterates over the rows; of a nil Usage there are none.
@@ -50,6 +51,7 @@ type Row struct {
 	Shape   string
 	Section string
 	Device  string
+	Memory  string // "managed", a kind of package alloc; "" if it is not known
 	Stream  string // "default stream" or its handle in hexadecimal
 
 	Live  snapshot.Tally // now
@@ -65,12 +67,31 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 			Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: u.Device, Stream: StreamName(site.Stream),
 			Live: site.Live, Peak: site.Peak, Total: site.Total,
 		}
+		if site.Memory != alloc.UnknownMemory {
+			row.Memory = site.Memory.String()
+		}
 		if site.DType.Valid() { // it is not, and the shape unknown, for shapes long gone
 			row.DType, row.Shape = site.DType.String(), site.Shape.String()
 		}
-		u.Rows = append(u.Rows, row)
+		u.Add(row)
 	}
 	return u
+}
+
+// Add adds a row where it belongs by its kind of memory.
+func (u *Usage) Add(r Row) {
+	if m, err := alloc.ParseMemory(r.Memory); err == nil && m.OnHost() {
+		u.Host = append(u.Host, r)
+	} else {
+		u.Rows = append(u.Rows, r)
+	}
+}
+
+// OnHost returns a Usage whose rows are those of the host's memory.
+func (u *Usage) OnHost() *Usage {
+	host := *u
+	host.Rows, host.Host = u.Host, nil
+	return &host
 }
 
 // StreamName names a stream: "default stream", "stream 0x7f00".
@@ -93,7 +114,8 @@ func FromRecord(r *snapshot.Record) *Usage {
 	}
 	for _, other := range r.Others {
 		u.Device = ""
-		u.Rows = append(u.Rows, FromRecord(other).Rows...)
+		its := FromRecord(other)
+		u.Rows, u.Host = append(u.Rows, its.Rows...), append(u.Host, its.Host...)
 	}
 	return u
 }

@@ -80,6 +80,9 @@
       set("allocated", size(l.allocated_bytes)); set("reserved", size(l.reserved_bytes));
       set("driver", size(driver));
       set("driver-note", driver === null ? "the driver does not say" : "of " + size(l.driver_total_bytes));
+      const memory = Object.entries(l.memory ?? {}).filter(([name]) => name !== "device" && name !== "unknown");
+      byID("kinds-of-memory").hidden = !memory.length;
+      set("other-memory", memory.map(([name, tally]) => name + " " + size(tally.bytes)).join(", "));
       set("untracked", l.untracked_bytes >= 0 ? size(l.untracked_bytes) : "–");
       if (l.closed) {
         notice("The program has ended or closed its tracker: these are its last numbers.", true);

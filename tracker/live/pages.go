@@ -215,7 +215,9 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 		s := h.source.LightSnapshot()
 		kinds := make(map[string]alloc.Bytes)
 		for g := range s.Groups() {
-			kinds[g.Kind.String()] += g.Bytes
+			if !g.Memory.OnHost() {
+				kinds[g.Kind.String()] += g.Bytes
+			}
 		}
 		return json.NewEncoder(w).Encode(levelsNow{
 			h.run, h.ended(), export.Device(s), s.Origin.String(), s.Time,

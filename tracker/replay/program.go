@@ -107,6 +107,9 @@ func (c *compiler) stream(s alloc.Stream) uint16 {
 func (c *compiler) begin() {
 	c.recorded.at(c.start.Reserved, 0, 0)
 	for a := range c.start.Allocations() {
+		if a.Memory.OnHost() {
+			continue
+		}
 		c.open[a.Ptr] = c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, stream: c.stream(a.Stream), foreign: a.Registered})
 		c.recorded.add(a.Requested, a.Allocated, a.Registered)
 	}
@@ -132,6 +135,9 @@ func (c *compiler) add(b buffer) int32 {
 func (c *compiler) event(e *snapshot.Event) {
 	c.seq = uint32(e.Seq - c.record.First())
 	c.events++
+	if e.Memory.OnHost() { // it takes none of the device's
+		return
+	}
 	if e.Action != snapshot.SegmentFreed {
 		c.emptying = false
 	}
@@ -248,6 +254,9 @@ func (c *compiler) end() {
 		missing[p] = true
 	}
 	for a := range c.record.Snapshot.Allocations() {
+		if a.Memory.OnHost() {
+			continue
+		}
 		if _, ok := c.open[a.Ptr]; !ok { // its allocation is missing
 			i := c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, stream: c.stream(a.Stream), foreign: a.Registered})
 			c.torn(i, a.Ptr)

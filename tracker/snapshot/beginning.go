@@ -7,14 +7,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Held is the amounts of memory that a history's events change.
+// Held is the amounts of device memory that a history's events change.
 type Held struct {
 	Allocated alloc.Bytes
 	Reserved  alloc.Bytes
 }
 
-// After returns the levels after an event.
+// After returns the levels after an event. Those of host memory change nothing.
 func (l Held) After(e Event) Held {
+	if e.Memory.OnHost() {
+		return l
+	}
 	switch e.Action {
 	case Allocated, Registered, FreeFailed:
 		l.Allocated += e.Allocated

@@ -16,6 +16,7 @@ const (
 	ByCalls
 	ByTime
 	ByDeviceTime
+	ByCPUTime
 	ByRSS
 	ByHeap
 	ByAllocated
@@ -32,7 +33,7 @@ const (
 )
 
 var columnNames = [...]string{
-	ByTree: "tree", ByPath: "path", ByCalls: "calls", ByTime: "time", ByDeviceTime: "gpu-time",
+	ByTree: "tree", ByPath: "path", ByCalls: "calls", ByTime: "time", ByDeviceTime: "gpu-time", ByCPUTime: "cpu-time",
 	ByRSS: "rss", ByHeap: "heap", ByAllocated: "allocated", ByKept: "kept", ByEstimate: "estimate",
 	ByDifference: "difference", ByPeak: "peak", ByOwnPeak: "own-peak", ByLive: "live",
 	ByFLOPs: "flops", ByParams: "params", ByInputs: "inputs", BySite: "site",
@@ -55,7 +56,7 @@ func (c *Column) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// ParseColumn reads a name that String writes.
+// ParseColumn reads a name that String writes. The error lists the names.
 func ParseColumn(name string) (Column, error) {
 	if i := slices.Index(columnNames[:], name); i >= 0 {
 		return Column(i), nil

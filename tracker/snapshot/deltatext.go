@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -106,9 +107,23 @@ func (c *Change) cells(b []byte, column int) []byte {
 		return append(b, c.Kind.String()...)
 	}
 	if c.DType == 0 {
-		return append(b, "unknown"...)
+		b = append(b, "unknown"...)
+	} else {
+		b = append(b, c.DType.String()...)
 	}
-	return append(b, c.DType.String()...)
+	return appendMemory(b, c.Memory)
+}
+
+// appendMemory says where a buffer is that is not in plain device memory.
+func appendMemory(b []byte, m alloc.Memory) []byte {
+	if m == alloc.UnknownMemory || m == alloc.DeviceMemory {
+		return b
+	}
+	b = append(append(b, ' '), m.String()...)
+	if m.OnHost() {
+		b = append(b, " host"...)
+	}
+	return b
 }
 
 // appendSite appends the line of code that is answerable for most of the change, and how

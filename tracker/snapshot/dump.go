@@ -67,7 +67,7 @@ type dumpHead struct {
 }
 
 // WriteJSON writes the dump as one JSON object, which ReadDump reads. docs/dump.schema.json
-// describes it.
+// describes it. The error is the writer's.
 func (d *Record) WriteJSON(w io.Writer) error {
 	out := newTableWriter(w)
 	d.writeTo(out)

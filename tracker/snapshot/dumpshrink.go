@@ -63,7 +63,7 @@ func (d *Record) dropSegments() {
 
 func (d *Record) dropAllocations() {
 	d.Snapshot.tables.Allocations = nil
-	d.LeftOut.Allocations = d.Snapshot.Live
+	d.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
 }
 
 // keepSites keeps the sites with most live bytes and, of those that the ledger has
@@ -78,12 +78,17 @@ func (d *Record) keepSites(sites, retired int) {
 	slices.SortFunc(s.tables.Retired, func(x, y RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
 	sum := &d.LeftOut.Unsited
 	for _, e := range s.tables.Sites[sites:] {
+		if e.Tensor.Memory.OnHost() {
+			continue
+		}
 		sum.Live = sum.Live.Add(e.Tensor.Tally(e.Live))
 		sum.Peak = sum.Peak.Add(e.Tensor.Tally(e.Peak))
 		sum.Total = sum.Total.Add(e.Tensor.Tally(e.Total))
 	}
 	for _, e := range s.tables.Retired[retired:] {
-		sum.Total = sum.Total.Add(e.Total)
+		if !e.Memory.OnHost() {
+			sum.Total = sum.Total.Add(e.Total)
+		}
 	}
 	d.LeftOut.Sites += int64(len(s.tables.Sites) - sites + len(s.tables.Retired) - retired)
 	s.tables.Sites, s.tables.Retired = s.tables.Sites[:sites], s.tables.Retired[:retired]

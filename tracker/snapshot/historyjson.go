@@ -48,6 +48,8 @@ type historyGroup struct {
 	DType alloc.DType `json:"dtype,omitempty"`
 	Shape alloc.Shape `json:"shape"`
 	Each  alloc.Bytes `json:"each_bytes,omitempty"` // where the dtype is not known
+
+	Memory alloc.Memory `json:"memory,omitzero"`
 }
 
 // historyEvent is an event; of group and stack, -1 is none.
@@ -63,9 +65,9 @@ type historyEvent struct {
 	Stream  uint8         `json:"stream,omitempty"` // index in streams
 }
 
-// WriteJSON writes the history as one JSON object, in memory that does not grow
-// with the number of events. Only what the events use of the stacks, groups and
-// sections is written.
+// WriteJSON writes the history as one JSON object, in memory that does not grow with the
+// number of events. Only what the events use of the stacks, groups and sections is written.
+// The error is the writer's.
 func (h *History) WriteJSON(w io.Writer) error {
 	out := newTableWriter(w)
 	h.writeTo(out)
@@ -85,7 +87,7 @@ func (h *History) writeTo(out *tableWriter) {
 		return append(frames.appendStack(b, h.tables.Stacks.Stack(id)), '}'), err
 	})
 	frames.write(out, len(index.stacks))
-	table(out, "groups", index.groups, asJSON(func(g *Tensor) any { return historyGroup{g.Kind, g.DType, g.Shape, g.unknown()} }))
+	table(out, "groups", index.groups, asJSON(func(g *Tensor) any { return historyGroup{g.Kind, g.DType, g.Shape, g.unknown(), g.Memory} }))
 	table(out, "events", h.tables.Events, func(b []byte, e EventEntry) ([]byte, error) { return index.event(e).appendJSON(b), nil })
 	out.bytes([]byte("}\n"))
 }
@@ -302,7 +304,7 @@ func (in historyTables) load() (*StackTable, []*Tensor, error) {
 	}
 	var groups []*Tensor
 	for i, g := range in.Groups {
-		x, err := readTensor(g.Shape, g.DType, g.Kind, g.Each)
+		x, err := readTensor(g.Shape, g.DType, g.Kind, g.Memory, g.Each)
 		if err != nil {
 			return nil, nil, fmt.Errorf("group %d: %w", i, err)
 		}

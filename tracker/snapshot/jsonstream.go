@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -248,87 +247,6 @@ func (r *rest) unmarshal(into any) error {
 		return nil
 	}
 	return json.Unmarshal(append(r.text, '}'), into)
-}
-
-// flat calls see with each key and value of an object that holds plain values only:
-// numbers, words, and strings without escapes, whose quotes it takes off; text says that
-// it is one. It reports false for any other object, and where see does: json.Unmarshal reads it then, or says what is wrong.
-func flat(text []byte, see func(key, value []byte, text bool) bool) bool {
-	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' {
-		return false
-	}
-	text = text[1 : len(text)-1]
-	for len(text) > 0 {
-		if text[0] != '"' {
-			return false
-		}
-		n := bytes.IndexByte(text[1:], '"')
-		if n < 0 || len(text) < n+4 || text[n+2] != ':' {
-			return false
-		}
-		key := text[1 : n+1]
-		text = text[n+3:]
-		var value []byte
-		isText := text[0] == '"'
-		if isText {
-			if n = bytes.IndexByte(text[1:], '"'); n < 0 || !unescaped(text[1:n+1]) {
-				return false
-			}
-			value, text = text[1:n+1], text[n+2:]
-		} else {
-			if n = bytes.IndexByte(text, ','); n < 0 {
-				n = len(text)
-			}
-			value, text = text[:n], text[n:]
-		}
-		if !see(key, value, isText) {
-			return false
-		}
-		if len(text) > 0 {
-			if text[0] != ',' || len(text) == 1 {
-				return false
-			}
-			text = text[1:]
-		}
-	}
-	return true
-}
-
-// unescaped reports whether a string is of printable ASCII without escapes.
-func unescaped(text []byte) bool {
-	for _, c := range text {
-		if c < ' ' || c > '~' || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
-
-// uintOf parses a number of at most 18 digits.
-func uintOf(text []byte) (n uint64, ok bool) {
-	if len(text) == 0 || len(text) > 18 || text[0] == '0' && len(text) > 1 {
-		return 0, false
-	}
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = 10*n + uint64(c-'0')
-	}
-	return n, true
-}
-
-// intOf is uintOf for numbers that may be negative.
-func intOf(text []byte) (n int64, ok bool) {
-	negative := len(text) > 0 && text[0] == '-'
-	if negative {
-		text = text[1:]
-	}
-	u, ok := uintOf(text)
-	if negative {
-		return -int64(u), ok && u != 0
-	}
-	return int64(u), ok
 }
 
 // The bytes that entries of the tables take, as bounded.Reader.Use counts them.

@@ -97,6 +97,12 @@ func FuzzEntries(f *testing.F) {
 	f.Add(`{"seq":1,"label":"a\u00e9","registered":true,"lost":false,"Site":3}`)
 	f.Add(`{"ns":-5,"action":"alloc","address":4096,"bytes":512,"group":-1,"stack":-1,"stream":3}`)
 	f.Add(`{"address":1,"bytes":2,"requested_bytes":1,"state":"pending"}`)
+	f.Add(`{"kind":"Parameter","dtype":"float32","shape":[64,3],"section":"a/b","stack":0,"site":{"function":"main.f","file":"/a.go","line":7},"live_count":1,"peak_count":2,"total_count":3}`)
+	f.Add(`{"kind":"KVCache","shape":null,"stack":-1,"site":{"function":"\u003cinit\u003e","file":"","line":-1},"live_count":1,"stream":2,"each_bytes":9}`)
+	f.Add(`{"shape":[],"shape":[1],"site":{"line":1},"site":{"file":"]"},"kind":"Tensor"}`)
+	f.Add(`[1,2,3]`)
+	f.Add(`[{"function":"f","file":"a","line":1}]`)
+	f.Add(`[ 1,-2,"3",]`)
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := readAllocation([]byte(text))
 		var want allocationJSON
@@ -115,6 +121,18 @@ func FuzzEntries(f *testing.F) {
 		}
 		err = readBlock([]byte(text), &b)
 		requireSame(t, json.Unmarshal([]byte(text), &block), err, alloc.Block(block), b)
+
+		var gotSite, wantSite siteJSON
+		err = readSite([]byte(text), &gotSite, make(texts))
+		requireSame(t, json.Unmarshal([]byte(text), &wantSite), err, wantSite, gotSite)
+
+		var gotFrame, wantFrame Frame
+		err = readFrame([]byte(text), &gotFrame, make(texts))
+		requireSame(t, json.Unmarshal([]byte(text), &wantFrame), err, wantFrame, gotFrame)
+
+		var gotStack, wantStack stackJSON
+		err = gotStack.read(stream(t, ""), []byte(text))
+		requireSame(t, json.Unmarshal([]byte(text), &wantStack), err, wantStack, gotStack)
 	})
 }
 

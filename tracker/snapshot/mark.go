@@ -6,8 +6,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Mark is what one Track found: the levels of that moment, and what changed
-// since the mark before.
+// Mark is the result of one Track: the levels at that moment, and what changed since the
+// previous mark.
 type Mark struct {
 	Seq   int       `json:"seq"` // 1 for the tracker's first
 	Time  time.Time `json:"time"`
@@ -16,7 +16,8 @@ type Mark struct {
 	Levels
 }
 
-// Levels are the amounts of memory at an instant, in the words of package alloc.
+// Levels are the amounts of memory at an instant, in the terms of package alloc. Fields without
+// "Host" in their name count device memory only; host memory is never added to it.
 type Levels struct {
 	// Live is the live buffers by what was requested: "Total Tensor Used Memory".
 	Live Tally `json:"live"`
@@ -30,18 +31,24 @@ type Levels struct {
 	Registered alloc.Bytes `json:"registered_bytes"`
 	// Pending is the part of Reserved that was freed while other streams may still use it.
 	Pending alloc.Bytes `json:"pending_bytes,omitzero"`
+	// Memory splits the live buffers by the kind of their memory: those of Live, and those on
+	// the host.
+	Memory ByMemory `json:"memory,omitzero"`
+	// HostReserved is the host memory that the tracker's device holds, if it gives host memory,
+	// and what of it is registered.
+	HostReserved alloc.Bytes `json:"host_reserved_bytes,omitzero"`
 	// DriverUsed is what the driver says is in use, by all processes; it and
 	// DriverTotal are -1 if the driver did not say.
 	DriverUsed  alloc.Bytes `json:"driver_used_bytes"`
 	DriverTotal alloc.Bytes `json:"driver_total_bytes"`
 }
 
-// Untracked returns the device memory in use that the ledger does not explain:
-// the driver's context, libraries, other processes. It is -1, unknown, if the driver did
-// not say, or says less than the ledger has: of managed memory a driver counts only the pages on
-// the device, and some drivers count nothing.
+// Untracked returns the device memory in use that is not tracked: the driver's context,
+// libraries, other processes. It is -1, unknown, if the driver did not report the used memory
+// or reports less than is tracked, and while there is managed memory: a driver counts only its
+// pages on the device, and does not say how many these are.
 func (l Levels) Untracked() alloc.Bytes {
-	if l.DriverUsed < 0 {
+	if l.DriverUsed < 0 || l.Memory[alloc.ManagedMemory].Bytes > 0 {
 		return -1
 	}
 	return max(-1, l.DriverUsed-l.Reserved-l.Registered)

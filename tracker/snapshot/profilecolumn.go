@@ -25,6 +25,7 @@ var columns = [...]column{
 	ByCalls:      number("Calls", func(r *ProfileRow) int64 { return r.Calls }, plain),
 	ByTime:       number("Time", func(r *ProfileRow) time.Duration { return r.Time }, short),
 	ByDeviceTime: number("GPU time", func(r *ProfileRow) time.Duration { return max(0, r.DeviceTime) }, short),
+	ByCPUTime:    number("CPU time", func(r *ProfileRow) time.Duration { return r.CPUTime }, short),
 	ByRSS:        number("RSS", func(r *ProfileRow) alloc.Bytes { return r.RSS }, alloc.Bytes.String),
 	ByHeap:       number("Go heap", func(r *ProfileRow) alloc.Bytes { return r.Heap }, alloc.Bytes.String),
 	ByAllocated:  number("Allocated", func(r *ProfileRow) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),

@@ -249,17 +249,28 @@ func (w *rewind) tables(head *Head, buffers []alloc.Ptr) Tables {
 		}
 		t.Sites[site].Live++
 		t.Sites[site].Total++
-		head.Live = head.Live.Add(Tally{Count: 1, Bytes: b.requested})
-		head.Allocated += b.allocated
-		if b.foreign {
-			head.Registered += b.allocated
-		}
+		head.hold(b)
 		t.Allocations = append(t.Allocations, AllocationEntry{
 			Site: site, Foreign: b.foreign, Lost: b.lost, Ptr: p, Allocated: b.allocated, Since: b.since, Seq: b.seq, Label: b.label,
 		})
 	}
 	slices.SortStableFunc(t.Allocations, func(a, b AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return t
+}
+
+// hold counts a buffer.
+func (h *Head) hold(b was) {
+	one := Tally{Count: 1, Bytes: b.requested}
+	h.Memory[b.tensor.Memory] = h.Memory[b.tensor.Memory].Add(one)
+	if b.tensor.Memory.OnHost() {
+		h.HostReserved += b.allocated
+		return
+	}
+	h.Live = h.Live.Add(one)
+	h.Allocated += b.allocated
+	if b.foreign {
+		h.Registered += b.allocated
+	}
 }
 
 // indexOf returns a value's place in a list, which it enters if there is room; else 0.

@@ -12,23 +12,23 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
-// Snapshot is what was known of a device's memory at an instant. It does not
-// change; any goroutine may read it. It can be written as JSON and read again, by
-// another program too: see WriteJSON and Read.
+// Snapshot is the state of a device's memory at an instant. It does not change; any goroutine
+// may read it. WriteJSON writes it, and Read reads it, in another program too.
 type Snapshot struct {
 	Head
 	tables Tables
 }
 
-// Head is what a Snapshot tells at a glance.
+// Head is the summary of a Snapshot: when and where it was taken, the levels, and the state of
+// the cache.
 type Head struct {
 	Time    time.Time
 	Origin  Origin
 	Device  string // the device's name
 	Ordinal int
 	Levels
-	Peak  Tally // the level of most bytes, and the buffers live then
-	Total Tally // all buffers ever
+	Peak  Tally // the level of most bytes, and the buffers live then; as Live, without host memory
+	Total Tally // all buffers ever, without those in host memory
 
 	// Events is how many events the history had seen: buffers allocated since
 	// have a Seq of at least that.
@@ -61,8 +61,8 @@ type Tables struct {
 	Warm      time.Duration
 }
 
-// New returns the snapshot of a source. It keeps the tables, which must not be
-// written to any more, and the source's stacks.
+// New returns the snapshot of a source. It keeps the tables and the source's stacks; do not
+// write to the tables afterwards.
 func New(head Head, tables Tables) *Snapshot { return &Snapshot{head, tables} }
 
 // Place is where in a program a buffer was allocated.
@@ -83,7 +83,8 @@ type SiteEntry struct {
 // more is known.
 type RetiredEntry struct {
 	Place
-	Total Tally
+	Memory alloc.Memory
+	Total  Tally
 }
 
 // AllocationEntry is a live buffer of the site of that index.
@@ -108,23 +109,25 @@ type Allocation struct {
 	Kind       Kind
 	DType      alloc.DType
 	Shape      alloc.Shape // shared: do not write
+	Memory     alloc.Memory
 	Label      string
 	Section    string
 	Stream     alloc.Stream
 	Registered bool  // other code owns the memory
-	Lost       bool  // nobody can free it any more; see LostPolicy
+	Lost       bool  // the program can no longer free it; see tracker.LostPolicy
 	Stack      Stack // shared: do not write
 	Site       Frame // the line of the user's code in Stack
 }
 
-// SiteStats is what one call stack allocated of one kind, shape and dtype in one
-// section. Of a program whose shapes never repeat, the shapes long gone are summed
-// up by stack and section: such an entry has no dtype, no shape, and only a Total.
+// SiteStats is what one call stack allocated of one kind, shape and dtype in one section. For
+// a program whose shapes never repeat, shapes that are long gone are added up by stack and
+// section: such an entry has no dtype, no shape, and only a Total.
 type SiteStats struct {
 	Kind    Kind
 	DType   alloc.DType
 	Shape   alloc.Shape // shared: do not write
-	Section string      // its path; "" is outside of all
+	Memory  alloc.Memory
+	Section string // its path; "" is outside of all
 	Stream  alloc.Stream
 	Stack   Stack // shared: do not write
 	Site    Frame // the line of the user's code in Stack
@@ -133,11 +136,13 @@ type SiteStats struct {
 	Total   Tally // ever
 }
 
-// Group is the live buffers of one kind, shape and dtype.
+// Group is the live buffers of one kind, shape, dtype and kind of memory.
 type Group struct {
 	Kind  Kind        `json:"kind"`
 	DType alloc.DType `json:"dtype,omitempty"`
 	Shape alloc.Shape `json:"shape"` // shared: do not write
+	// Memory is what kind of memory the buffers are in.
+	Memory alloc.Memory `json:"memory,omitzero"`
 	Tally
 	Sites []SiteTally `json:"sites"` // the lines of code that allocated them, larger first
 }
@@ -158,28 +163,27 @@ func (s *Snapshot) allocation(e AllocationEntry) Allocation {
 	return Allocation{
 		Seq: e.Seq, Time: s.tables.Epoch.Add(e.Since), Ptr: e.Ptr,
 		Requested: site.Tensor.Each, Allocated: e.Allocated,
-		Kind: site.Tensor.Kind, DType: site.Tensor.DType, Shape: site.Tensor.Shape,
+		Kind: site.Tensor.Kind, DType: site.Tensor.DType, Shape: site.Tensor.Shape, Memory: site.Tensor.Memory,
 		Label: e.Label, Section: s.tables.Sections[site.Section], Registered: e.Foreign, Lost: e.Lost, Stream: streamOf(s.tables.Streams, site.Stream),
 		Stack: s.tables.Stacks.Stack(site.Stack), Site: s.tables.Stacks.Site(site.Stack),
 	}
 }
 
-// Sites iterates over the call stacks and what they allocated: more live bytes
-// first, then more bytes ever, then in the order of Groups, of the lines of code and
-// of the sections.
+// Sites iterates over the call stacks and what they allocated: by live bytes, then by total
+// bytes, then in the order of Groups, lines of code and sections.
 func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 	sites := make([]SiteStats, 0, len(s.tables.Sites)+len(s.tables.Retired))
 	for _, e := range s.tables.Sites {
 		g := e.Tensor
 		sites = append(sites, SiteStats{
-			Kind: g.Kind, DType: g.DType, Shape: g.Shape, Section: s.tables.Sections[e.Section],
+			Kind: g.Kind, DType: g.DType, Shape: g.Shape, Memory: g.Memory, Section: s.tables.Sections[e.Section],
 			Stream: streamOf(s.tables.Streams, e.Stream), Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack),
 			Live: g.Tally(e.Live), Peak: g.Tally(e.Peak), Total: g.Tally(e.Total),
 		})
 	}
 	for _, e := range s.tables.Retired {
 		sites = append(sites, SiteStats{
-			Section: s.tables.Sections[e.Section], Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack), Total: e.Total,
+			Memory: e.Memory, Section: s.tables.Sections[e.Section], Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack), Total: e.Total,
 		})
 	}
 	slices.SortFunc(sites, func(x, y SiteStats) int {
@@ -188,6 +192,7 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 		}
 		return cmp.Or(
 			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape),
+			cmp.Compare(x.Memory, y.Memory),
 			x.Stack.compare(y.Stack),
 			cmp.Compare(x.Section, y.Section))
 	})
@@ -222,7 +227,7 @@ func (s *Snapshot) Sub(base *Snapshot) Delta {
 func (s *Snapshot) addTo(b *DeltaBuilder, sign int64) {
 	for _, e := range s.tables.Sites {
 		if e.Live != 0 {
-			b.Add(e.Tensor.Kind, e.Tensor.DType, e.Tensor.Shape, s.tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
+			b.Add(e.Tensor, s.tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
 		}
 	}
 }
@@ -231,6 +236,7 @@ func (s *Snapshot) addTo(b *DeltaBuilder, sign int64) {
 func (s *Snapshot) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", text.Printable([]byte(s.Device), 0), s.Ordinal, s.Live, s.Reserved, s.Peak)
+	b.Write(s.Levels.AppendMemory(nil, "  "))
 	b.WriteString(s.Sub(nil).String())
 	return b.String()
 }

@@ -60,6 +60,8 @@ type siteJSON struct {
 	Total   int64       `json:"total_count"`
 	Stream  uint8       `json:"stream,omitempty"`     // index in streams
 	Each    alloc.Bytes `json:"each_bytes,omitempty"` // where the dtype is not known
+
+	Memory alloc.Memory `json:"memory,omitzero"`
 }
 
 type retiredJSON struct {
@@ -67,6 +69,8 @@ type retiredJSON struct {
 	Stack   int    `json:"stack"`
 	Site    Frame  `json:"site"`
 	Total   Tally  `json:"total"`
+
+	Memory alloc.Memory `json:"memory,omitzero"`
 }
 
 type allocationJSON struct {

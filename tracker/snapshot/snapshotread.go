@@ -52,6 +52,7 @@ func readSnapshot(in *jsonStream) (*Snapshot, error) {
 	var head snapshotHead
 	var tables snapshotTables
 	var small rest
+	names := make(texts)
 	found, err := in.members(func(key string) error {
 		switch key {
 		case "segments":
@@ -63,9 +64,9 @@ func readSnapshot(in *jsonStream) (*Snapshot, error) {
 		case "stacks":
 			return readTable(in, &tables.Stacks, stackEntryBytes, func(text []byte, e *stackJSON) error { return e.read(in, text) })
 		case "frames":
-			return readTable(in, &tables.Frames, frameEntryBytes, unmarshal)
+			return readTable(in, &tables.Frames, frameEntryBytes, func(text []byte, f *Frame) error { return readFrame(text, f, names) })
 		case "sites":
-			return readTable(in, &tables.Sites, siteEntryBytes, unmarshal)
+			return readTable(in, &tables.Sites, siteEntryBytes, func(text []byte, e *siteJSON) error { return readSite(text, e, names) })
 		case "retired":
 			return readTable(in, &tables.Retired, siteEntryBytes, unmarshal)
 		case "allocations":
@@ -141,6 +142,47 @@ func readBlock(text []byte, b *alloc.Block) error {
 	err := json.Unmarshal(text, &in)
 	*b = alloc.Block(in)
 	return err
+}
+
+// readSite reads a site whose names are among those of a file.
+func readSite(text []byte, e *siteJSON, names texts) (err error) {
+	if flat(text, func(key, value []byte, text bool) (ok bool) {
+		var n uint64
+		switch string(key) {
+		case "kind":
+			e.Kind, err = ParseKind(names.of(value))
+			return text && err == nil
+		case "dtype":
+			return text && e.DType.UnmarshalText(value) == nil
+		case "section":
+			e.Section = names.of(value)
+			return text
+		case "shape":
+			e.Shape = nil
+			return flatList(value, func(value []byte, text bool) bool {
+				n, ok := uintOf(value)
+				e.Shape = append(e.Shape, int(n))
+				return ok && !text && uint64(int(n)) == n
+			}) && e.Shape != nil // an empty one is not an unknown one
+		case "site":
+			return readFrame(value, &e.Site, names) == nil
+		case "stack":
+			n, ok = uintOf(value)
+			e.Stack = int(n)
+			ok = ok && uint64(e.Stack) == n
+		case "live_count":
+			e.Live, ok = intOf(value)
+		case "peak_count":
+			e.Peak, ok = intOf(value)
+		case "total_count":
+			e.Total, ok = intOf(value)
+		}
+		return ok && !text
+	}) {
+		return nil
+	}
+	*e = siteJSON{}
+	return json.Unmarshal(text, e)
 }
 
 func (t *allocationTable) readFrom(in *jsonStream) error {
@@ -275,7 +317,7 @@ func (l *tableLoader) load(in snapshotTables) error {
 		if err != nil {
 			return fmt.Errorf("retired %d: %w", i, err)
 		}
-		l.Retired = append(l.Retired, RetiredEntry{at, e.Total})
+		l.Retired = append(l.Retired, RetiredEntry{at, e.Memory, e.Total})
 	}
 	if err := l.allocations(in.Allocations); err != nil {
 		return err
@@ -308,7 +350,7 @@ func (l *tableLoader) site(e siteJSON) error {
 	if err != nil {
 		return err
 	}
-	x, err := readTensor(e.Shape, e.DType, e.Kind, e.Each)
+	x, err := readTensor(e.Shape, e.DType, e.Kind, e.Memory, e.Each)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// WriteJSON writes the snapshot as one JSON object, in memory that does not
-// grow with the number of live buffers, but with the blocks of one segment. docs/snapshot.schema.json describes it.
+// WriteJSON writes the snapshot as one JSON object, in memory that does not grow with the
+// number of live buffers, but with the blocks of one segment. docs/snapshot.schema.json
+// describes it. The error is the writer's.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
 	out := newTableWriter(w)
 	s.writeTo(out)
@@ -44,11 +45,11 @@ func (s *Snapshot) writeTables(out *tableWriter) {
 	frames.write(out, len(order))
 	table(out, "sites", s.tables.Sites, asJSON(func(e SiteEntry) any {
 		g := e.Tensor
-		return siteJSON{g.Kind, g.DType, g.Shape, s.tables.Sections[e.Section], index[e.Stack], s.tables.Stacks.Site(e.Stack), e.Live, e.Peak, e.Total, e.Stream, g.unknown()}
+		return siteJSON{g.Kind, g.DType, g.Shape, s.tables.Sections[e.Section], index[e.Stack], s.tables.Stacks.Site(e.Stack), e.Live, e.Peak, e.Total, e.Stream, g.unknown(), g.Memory}
 	}))
 	if len(s.tables.Retired) > 0 {
 		table(out, "retired", s.tables.Retired, asJSON(func(e RetiredEntry) any {
-			return retiredJSON{s.tables.Sections[e.Section], index[e.Stack], s.tables.Stacks.Site(e.Stack), e.Total}
+			return retiredJSON{s.tables.Sections[e.Section], index[e.Stack], s.tables.Stacks.Site(e.Stack), e.Total, e.Memory}
 		}))
 	}
 	table(out, "allocations", s.tables.Allocations, func(b []byte, a AllocationEntry) ([]byte, error) {

@@ -62,11 +62,43 @@ func (s *stackJSON) read(in *jsonStream, text []byte) error {
 	if err := in.r.Use(int64(len(text)) * frameEntryBytes / 2); err != nil {
 		return err
 	}
+	s.numbers = make([]int, 0, 1+bytes.Count(text, []byte(",")))
+	if flatList(text, func(value []byte, text bool) bool {
+		n, ok := uintOf(value)
+		s.numbers = append(s.numbers, int(n))
+		return ok && !text && uint64(int(n)) == n
+	}) {
+		return nil
+	}
 	return json.Unmarshal(text, s)
+}
+
+// readFrame reads a frame whose names are among those of a file.
+func readFrame(text []byte, f *Frame, names texts) error {
+	if flat(text, func(key, value []byte, text bool) (ok bool) {
+		switch string(key) {
+		case "function":
+			f.Function, ok = names.of(value), text
+		case "file":
+			f.File, ok = names.of(value), text
+		case "line":
+			var n int64
+			n, ok = intOf(value)
+			f.Line, ok = int(n), ok && !text && int64(int(n)) == n
+		}
+		return ok
+	}) {
+		return nil
+	}
+	*f = Frame{}
+	return json.Unmarshal(text, f)
 }
 
 // load returns the stack, of frames of that table.
 func (s stackJSON) load(table []Frame) (Stack, error) {
+	if s.frames == nil {
+		s.frames = make(Stack, 0, len(s.numbers))
+	}
 	stack := s.frames
 	for _, n := range s.numbers {
 		if n < 0 || n >= len(table) {

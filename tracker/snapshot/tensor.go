@@ -8,27 +8,31 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Tensor is what a buffer holds, and what makes two buffers of one group.
+// Tensor describes the content of a buffer. Buffers with equal tensors are one group.
 type Tensor struct {
 	Kind  Kind
 	DType alloc.DType // not valid where it is not known
-	Shape alloc.Shape // shared: do not write
-	Each  alloc.Bytes // requested bytes of one buffer
+	// Memory is what kind of memory it is in. It stands beside DType: there is room, and an event
+	// has none of its own.
+	Memory alloc.Memory
+	Shape  alloc.Shape // shared: do not write
+	Each   alloc.Bytes // requested bytes of one buffer
 }
 
 // NewTensor returns the tensor, if there can be such: the error is a
 // *alloc.ShapeError, or says what is wrong with the kind. The shape is the
-// caller's: clone it to keep it.
+// caller's: clone it to keep it. Its Memory is for the caller to set.
 func NewTensor(shape alloc.Shape, dtype alloc.DType, kind Kind) (Tensor, error) {
 	if err := kind.check(); err != nil {
 		return Tensor{}, err
 	}
 	each, err := shape.Bytes(dtype)
-	return Tensor{kind, dtype, shape, each}, err
+	return Tensor{Kind: kind, DType: dtype, Shape: shape, Each: each}, err
 }
 
-// Untyped returns the tensor of a source that knows no more of a buffer than what it
-// is for and its requested bytes. Its DType is not valid, and its Shape nil.
+// Untyped returns the tensor of a source that knows only the kind and the requested bytes of a
+// buffer. Its DType is not valid, and its Shape is nil. A kind that is not valid and a size
+// out of range are errors.
 func Untyped(kind Kind, each alloc.Bytes) (Tensor, error) {
 	if err := kind.check(); err != nil {
 		return Tensor{}, err
@@ -40,11 +44,14 @@ func Untyped(kind Kind, each alloc.Bytes) (Tensor, error) {
 }
 
 // readTensor returns the tensor that a file tells of.
-func readTensor(shape alloc.Shape, dtype alloc.DType, kind Kind, each alloc.Bytes) (Tensor, error) {
+func readTensor(shape alloc.Shape, dtype alloc.DType, kind Kind, memory alloc.Memory, each alloc.Bytes) (x Tensor, err error) {
 	if dtype == 0 {
-		return Untyped(kind, each)
+		x, err = Untyped(kind, each)
+	} else {
+		x, err = NewTensor(shape, dtype, kind)
 	}
-	return NewTensor(shape, dtype, kind)
+	x.Memory = memory
+	return x, err
 }
 
 // unknown returns the requested bytes of a buffer if no dtype and shape tell them.
@@ -58,7 +65,7 @@ func (x *Tensor) unknown() alloc.Bytes {
 // Clone returns a copy to keep: what is kept of the original would make the
 // caller's shape escape to the heap at every Alloc.
 func (x Tensor) Clone() Tensor {
-	return Tensor{Kind(strings.Clone(string(x.Kind))), x.DType, x.Shape.Clone(), x.Each}
+	return Tensor{Kind(strings.Clone(string(x.Kind))), x.DType, x.Memory, x.Shape.Clone(), x.Each}
 }
 
 // String prints kind, shape and dtype.
@@ -70,14 +77,16 @@ func (x Tensor) String() string {
 	return fmt.Sprintf("%v %v %v", own.Kind, own.Shape, own.DType)
 }
 
-// Equal reports whether both have the same kind, dtype, shape and bytes.
+// Equal reports whether both have the same kind, dtype, memory, shape and bytes.
 func (x *Tensor) Equal(y *Tensor) bool {
-	return x.Kind == y.Kind && x.DType == y.DType && x.Each == y.Each && x.Shape.Equal(y.Shape)
+	return x.Kind == y.Kind && x.DType == y.DType && x.Memory == y.Memory && x.Each == y.Each && x.Shape.Equal(y.Shape)
 }
 
 // AppendKey appends what is the same for equal tensors only.
-func (x *Tensor) AppendKey(b []byte) []byte {
-	b = append(append(b, x.Kind...), 0, byte(x.DType))
+func (x *Tensor) AppendKey(b []byte) []byte { return x.appendKey(b, x.Memory) }
+
+func (x *Tensor) appendKey(b []byte, memory alloc.Memory) []byte {
+	b = append(append(b, x.Kind...), 0, byte(x.DType), byte(memory))
 	for _, dim := range x.Shape {
 		b = binary.AppendUvarint(b, uint64(dim))
 	}

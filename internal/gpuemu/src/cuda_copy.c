@@ -24,6 +24,8 @@ static CUresult copy(CUcontext ctx, CUstream s, CUdeviceptr dst, CUdeviceptr src
 		return SUCCESS;
 	if (!side(dst, n, dst_device) || !side(src, n, src_device))
 		return INVALID_VALUE;
+	if (wait)
+		clock_drain(ctx); // else it would see what is there before the work
 	memmove(pointer(dst), pointer(src), n);
 	int local = heap_owns(dst) && heap_owns(src);
 	long long done = clock_queue(ctx, s, (long long)(n / (local ? LOCAL : BUS)));
@@ -142,6 +144,13 @@ static CUresult fill(CUcontext ctx, CUstream s, CUdeviceptr dst, size_t pitch, c
 	if (dst % size || __builtin_mul_overflow(n, size, &width) || (rows > 1 && (pitch < width || pitch % size)) ||
 	    __builtin_mul_overflow(pitch, rows - 1, &whole) || !heap_range(dst, whole + width, 1))
 		return INVALID_VALUE;
+	if (clock_held() && size == 1 && rows == 1) {
+		long long done = clock_queue(ctx, s, (long long)(n / LOCAL));
+		if (!done)
+			return INVALID_HANDLE;
+		clock_store(done, dst, n, *(const unsigned char *)value);
+		return SUCCESS;
+	}
 	for (size_t y = 0; y < rows; y++) {
 		char *row = pointer(dst + y * pitch);
 		if (size == 1)

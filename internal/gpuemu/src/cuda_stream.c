@@ -3,7 +3,6 @@
 #include "driver.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum { STREAM = 0x73747265, EVENT = 0x6576656e, GONE = 0x676f6e65 };
 
@@ -11,6 +10,7 @@ enum { STREAM = 0x73747265, EVENT = 0x6576656e, GONE = 0x676f6e65 };
 struct stream {
 	int magic, priority;
 	unsigned flags;
+	CUcontext ctx;
 	long long done;
 };
 
@@ -22,25 +22,13 @@ struct event {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static long long now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-void clock_wait(long long until) {
-	long long left = until - now();
-	if (left > 0)
-		nanosleep(&(struct timespec){left / 1000000000, left % 1000000000}, NULL);
-}
-
 // The NULL stream waits for all others of its context, as the driver's does.
 // It gives 0 for a stream that is none.
 long long clock_queue(CUcontext ctx, CUstream s, long long ns) {
 	if (s && s->magic != STREAM)
 		return 0;
 	pthread_mutex_lock(&lock);
-	long long start = now(), before = s ? s->done : ctx->done;
+	long long start = clock_now(), before = s ? s->done : ctx->done;
 	long long done = (before > start ? before : start) + ns;
 	if (s)
 		s->done = done;
@@ -53,23 +41,23 @@ long long clock_queue(CUcontext ctx, CUstream s, long long ns) {
 static int valid(CUstream s) { return !s || s->magic == STREAM; }
 static long long done(CUcontext ctx, CUstream s) { return s ? s->done : ctx->done; }
 
-static CUresult create(CUstream *out, unsigned flags, int priority) {
+static CUresult create(CUcontext ctx, CUstream *out, unsigned flags, int priority) {
 	if (!out || flags > 1)
 		return INVALID_VALUE;
 	CUstream s = calloc(1, sizeof *s);
-	*s = (struct stream){.magic = STREAM, .flags = flags, .priority = priority > 0 ? 0 : priority < -5 ? -5 : priority};
+	*s = (struct stream){.magic = STREAM, .ctx = ctx, .flags = flags, .priority = priority > 0 ? 0 : priority < -5 ? -5 : priority};
 	*out = s;
 	return SUCCESS;
 }
 
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
 	ENTER_CONTEXT();
-	return create(out, flags, priority);
+	return create(ctx, out, flags, priority);
 }
 
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags) {
 	ENTER_CONTEXT();
-	return create(out, flags, 0);
+	return create(ctx, out, flags, 0);
 }
 
 EXPORT CUresult cuStreamDestroy_v2(CUstream s) {
@@ -84,7 +72,7 @@ EXPORT CUresult cuStreamQuery(CUstream s) {
 	ENTER_CONTEXT();
 	if (!valid(s))
 		return INVALID_HANDLE;
-	return done(ctx, s) > now() ? NOT_READY : SUCCESS;
+	return done(ctx, s) > clock_now() ? NOT_READY : SUCCESS;
 }
 
 EXPORT CUresult cuStreamSynchronize(CUstream s) {
@@ -92,6 +80,7 @@ EXPORT CUresult cuStreamSynchronize(CUstream s) {
 	if (!valid(s))
 		return INVALID_HANDLE;
 	clock_wait(done(ctx, s));
+	pool_synchronized(ctx->device);
 	return SUCCESS;
 }
 
@@ -120,7 +109,7 @@ EXPORT CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) {
 	(void)flags;
 	if (!valid(s) || !e || e->magic != EVENT)
 		return INVALID_HANDLE;
-	long long ahead = e->at - now();
+	long long ahead = e->at - clock_now();
 	clock_queue(ctx, s, 0);
 	if (ahead > 0 && s && s->done < e->at)
 		s->done = e->at;
@@ -159,7 +148,7 @@ EXPORT CUresult cuEventQuery(CUevent e) {
 	ENTER_CONTEXT();
 	if (!e || e->magic != EVENT)
 		return INVALID_HANDLE;
-	return e->at > now() ? NOT_READY : SUCCESS;
+	return e->at > clock_now() ? NOT_READY : SUCCESS;
 }
 
 EXPORT CUresult cuEventSynchronize(CUevent e) {
@@ -177,8 +166,20 @@ EXPORT CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
 		return INVALID_VALUE;
 	if (!from || !to || from->magic != EVENT || to->magic != EVENT || !from->at || !to->at || (from->flags | to->flags) & NO_TIMING)
 		return INVALID_HANDLE;
-	if (from->at > now() || to->at > now())
+	if (from->at > clock_now() || to->at > clock_now())
 		return NOT_READY;
 	*ms = (float)((double)(to->at - from->at) / 1e6);
+	return SUCCESS;
+}
+
+// gpuemu_queue is no driver's: it queues work that takes so many ns and uses n bytes at an
+// address, to which it writes a value when it is done; a negative value is none. It stands for a kernel.
+EXPORT CUresult gpuemu_queue(CUstream s, CUdeviceptr at, size_t n, long long ns, int value) {
+	CUcontext ctx = s && s->magic == STREAM ? s->ctx : context_current();
+	long long when = ctx ? clock_queue(ctx, s, ns) : 0;
+	if (!when)
+		return INVALID_HANDLE;
+	if (value >= 0)
+		clock_store(when, at, n, value);
 	return SUCCESS;
 }

@@ -13,7 +13,7 @@
 
 #include "settings.h"
 
-static const uint32_t MAGIC = 0x75656734; // changes with the layout
+static const uint32_t MAGIC = 0x75656735; // changes with the layout
 
 static state *shared;
 static process *self;
@@ -63,6 +63,7 @@ static void configure(void) {
 	shared->context = settings_bytes("GPUEMU_CONTEXT", (uint64_t)256 << 20);
 	snprintf(shared->name, sizeof shared->name, "%s", settings_text("GPUEMU_NAME", "Emulated GPU"));
 	shared->lost = 0;
+	shared->held = 0;
 	memset(shared->faults, 0, sizeof shared->faults);
 }
 

@@ -43,7 +43,7 @@ typedef struct {
 // The Go side (control.go) reads and writes everything before lock by offset.
 typedef struct {
 	uint32_t magic, devices;
-	uint32_t lost, unused;
+	uint32_t lost, held; // the clock is moved by hand
 	uint64_t memory;   // usable bytes of each device
 	uint64_t reserved; // the driver's own share, beside memory
 	uint64_t context;  // what one context takes
@@ -51,12 +51,14 @@ typedef struct {
 	char name[80];
 	fault faults[MAX_FAULTS];
 	process processes[MAX_PROCESSES];
+	uint64_t base, advanced; // the time of a clock that is held, ns: their sum
 	pthread_mutex_t lock;
 } state;
 
 _Static_assert(offsetof(state, faults) == 128, "control.go");
 _Static_assert(sizeof(fault) == 64, "control.go");
 _Static_assert(offsetof(state, processes) == 128 + 64 * MAX_FAULTS, "control.go");
+_Static_assert(offsetof(state, base) == offsetof(state, processes) + sizeof(process) * MAX_PROCESSES, "control.go");
 _Static_assert(sizeof(process) == 16 + 24 * MAX_DEVICES, "control.go");
 
 // state_attach maps the state and enters this process in it, once. It gives

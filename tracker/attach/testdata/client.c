@@ -1,13 +1,15 @@
 // Allocates and frees on the CUDA driver as its arguments say, then prints what the
 // emulated driver has live and waits for the end of its input.
 //
-//	client [wait] [free] [kinds] [contexts] [threads N] [leak N] [churn N] [foreign] [big] ...
+//	client [wait] [free] [kinds] [contexts] [threads N] [leak N] [churn N] [foreign] [big] [fork] [closeall] ... [exec COMMAND...]
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifndef LINKED
 #include <dlfcn.h>
@@ -133,6 +135,7 @@ static void churn(int n) {
 }
 
 int main(int argc, char **argv) {
+	char **after = NULL;
 	static uint64_t at[1 << 16], bytes[1 << 16];
 #ifndef LINKED
 	open_driver(getenv("BY_DRIVER") != NULL);
@@ -158,6 +161,16 @@ int main(int argc, char **argv) {
 				train(1 << 20);
 		if (!strcmp(argv[i], "churn"))
 			churn(atoi(argv[++i]));
+		if (!strcmp(argv[i], "fork") && fork() == 0)
+			_exit(0);
+		if (!strcmp(argv[i], "closeall")) {
+			for (int fd = 3; fd < 1024; fd++)
+				close(fd);
+			for (int n = 0; n < 300; n++) // what has the watcher's number now is this program's
+				open("/dev/full", O_WRONLY);
+		}
+		if (!strcmp(argv[i], "exec"))
+			after = &argv[i + 1];
 		if (!strcmp(argv[i], "foreign"))
 			cuMemFree_v2(train(100) + 8); // fails
 		if (!strcmp(argv[i], "big"))
@@ -170,5 +183,7 @@ int main(int argc, char **argv) {
 	fflush(stdout);
 	while (getchar() != EOF)
 		;
+	if (after)
+		execvp(after[0], after);
 	return 7;
 }

@@ -50,8 +50,8 @@ func isText(head []byte) bool {
 // Open reads a file. The error names it, and says what it is not or where it is torn.
 func Open(path string) (*File, error) { return OpenWithin(path, 0) }
 
-// OpenWithin is Open for files that take more memory than usual, and unpack to more
-// bytes: at most the limit of both. 0 is 1 GiB.
+// OpenWithin is Open for files that take more memory than usual, and unpack to more bytes: at
+// most the limit of both. 0 is 1 GiB. The errors are those of Open.
 func OpenWithin(path string, limit alloc.Bytes) (*File, error) {
 	f, err := userfile.Open(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func OpenWithin(path string, limit alloc.Bytes) (*File, error) {
 	return file, nil
 }
 
-// Read reads a file, packed by gzip or not.
+// Read reads a file, packed by gzip or not. The errors are those of Open, without the name.
 func Read(in io.Reader) (*File, error) {
 	r, err := bounded.NewReader(in, 0)
 	if err != nil {
@@ -178,8 +178,9 @@ func readDump(r io.Reader) (*File, error) {
 	return &File{Format: Dump, Usage: export.FromRecord(d), Record: d}, nil
 }
 
-// Expand returns the files that a word names: the files of a directory, those
-// that match a pattern, or the one file, in the order of their names.
+// Expand returns the files that a word names: the files of a directory, those that match a
+// pattern, or the one file, in the order of their names. The error says that the pattern is
+// malformed or that nothing matches.
 func Expand(word string) ([]string, error) {
 	if info, err := os.Stat(word); err == nil {
 		if !info.IsDir() {

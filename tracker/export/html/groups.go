@@ -12,13 +12,14 @@ import (
 
 // row is a line of a table of groups: buffers of one kind, shape and dtype.
 type row struct {
-	Kind  string      `json:"kind"`
-	Shape string      `json:"shape"`
-	DType string      `json:"dtype"`
-	Count int64       `json:"count"` // these may be negative in a mark's table
-	Bytes alloc.Bytes `json:"bytes"`
-	Sites []string    `json:"sites"` // that allocated them, those with most bytes first
-	More  int         `json:"more,omitempty"`
+	Kind   string      `json:"kind"`
+	Memory string      `json:"memory,omitempty"` // if it is not plain device memory
+	Shape  string      `json:"shape"`
+	DType  string      `json:"dtype"`
+	Count  int64       `json:"count"` // these may be negative in a mark's table
+	Bytes  alloc.Bytes `json:"bytes"`
+	Sites  []string    `json:"sites"` // that allocated them, those with most bytes first
+	More   int         `json:"more,omitempty"`
 }
 
 // table is the largest rows, and what the others come to.
@@ -30,17 +31,17 @@ type table struct {
 
 // group is a group of the live table, or of those that were live at the peak.
 type group struct {
-	kind, shape, dtype string
-	sum                snapshot.Tally
-	sites              map[snapshot.Frame]alloc.Bytes
+	kind, shape, dtype, memory string
+	sum                        snapshot.Tally
+	sites                      map[snapshot.Frame]alloc.Bytes
 }
 
 // groups sums up the rows by group, in the measure that of gives. Where shapes are not
 // known, buffers of one line of code are a group.
 func groups(rows []export.Row, of func(*export.Row) snapshot.Tally) []*group {
 	type key struct {
-		kind, shape, dtype string
-		site               snapshot.Frame
+		kind, shape, dtype, memory string
+		site                       snapshot.Frame
 	}
 	index := make(map[key]*group)
 	for i := range rows {
@@ -49,20 +50,20 @@ func groups(rows []export.Row, of func(*export.Row) snapshot.Tally) []*group {
 		if t.IsZero() {
 			continue
 		}
-		k := key{kind: r.Kind, shape: r.Shape, dtype: r.DType}
+		k := key{kind: r.Kind, shape: r.Shape, dtype: r.DType, memory: r.Memory}
 		if r.Shape == "" {
 			k.site = r.Site
 		}
 		g := index[k]
 		if g == nil {
-			g = &group{r.Kind, r.Shape, r.DType, snapshot.Tally{}, make(map[snapshot.Frame]alloc.Bytes)}
+			g = &group{r.Kind, r.Shape, r.DType, r.Memory, snapshot.Tally{}, make(map[snapshot.Frame]alloc.Bytes)}
 			index[k] = g
 		}
 		g.sum = g.sum.Add(t)
 		g.sites[r.Site] += t.Bytes
 	}
 	return slices.SortedFunc(maps.Values(index), func(x, y *group) int {
-		return cmp.Or(cmp.Compare(y.sum.Bytes, x.sum.Bytes), cmp.Compare(x.kind, y.kind), cmp.Compare(x.shape, y.shape), cmp.Compare(x.dtype, y.dtype))
+		return cmp.Or(cmp.Compare(y.sum.Bytes, x.sum.Bytes), cmp.Compare(x.kind, y.kind), cmp.Compare(x.shape, y.shape), cmp.Compare(x.dtype, y.dtype), cmp.Compare(x.memory, y.memory))
 	})
 }
 
@@ -78,11 +79,19 @@ func (w *writing) table(groups []*group, rows int) table {
 		sites := slices.SortedFunc(maps.Keys(g.sites), func(x, y snapshot.Frame) int {
 			return cmp.Or(cmp.Compare(g.sites[y], g.sites[x]), x.Compare(y))
 		})
-		r := row{Kind: w.text(g.kind), Shape: w.text(g.shape), DType: g.dtype, Count: g.sum.Count, Bytes: g.sum.Bytes}
+		r := row{Kind: w.text(g.kind), Memory: notPlain(g.memory), Shape: w.text(g.shape), DType: g.dtype, Count: g.sum.Count, Bytes: g.sum.Bytes}
 		r.Sites, r.More = w.sites(sites)
 		t.Rows = append(t.Rows, r)
 	}
 	return t
+}
+
+// notPlain returns the name of a kind of memory, "" of plain device memory and of an unknown one.
+func notPlain(memory string) string {
+	if memory == alloc.DeviceMemory.String() || memory == alloc.UnknownMemory.String() {
+		return ""
+	}
+	return memory
 }
 
 const maxSites = 4 // lines of code of a row
@@ -119,7 +128,7 @@ func (w *writing) mark(m *snapshot.Mark, rows int) mark {
 		if len(out.Rows) == rows || abs(c.Bytes) < least {
 			continue
 		}
-		r := row{Kind: w.text(c.Kind.String()), Shape: w.text(c.Shape.String()), DType: c.DType.String(), Count: c.Count, Bytes: c.Bytes}
+		r := row{Kind: w.text(c.Kind.String()), Memory: notPlain(c.Memory.String()), Shape: w.text(c.Shape.String()), DType: c.DType.String(), Count: c.Count, Bytes: c.Bytes}
 		var frames []snapshot.Frame
 		for _, s := range c.Sites {
 			frames = append(frames, s.Frame)

@@ -12,16 +12,18 @@
 //
 // As in a heap profile of Go: inuse_space and inuse_objects are the live buffers,
 // alloc_space and alloc_objects all buffers ever, with requested bytes and whole
-// stacks. Samples have the labels device, stream, kind, dtype, shape and section, and of
-// the process rank, world_size, host, pid and program, where they are known. A
-// profile needs no single allocations: a light snapshot gives the same.
+// stacks. Samples have the labels device, stream, kind, dtype, shape, section and memory, and
+// of the process rank, world_size, host, pid and program, where they are known. A
+// profile does not need single allocations: a light snapshot gives the same profile.
 //
-// A profile of a source that knows no totals, such as a snapshot of JAX, has inuse
-// values only. The frames of libraries that a call site was found behind are in the
-// stacks, in their order; drop_frames names them, so that pprof shows the site as the leaf.
+// Live buffers in host memory (pinned, mapped) are counted in host_space and host_objects, which
+// are there only if there are any, and in no other column.
+//
+// A profile of a source without totals, such as a snapshot of JAX, has inuse values only. The
+// stacks include the frames of libraries below a call site. drop_frames names those, so
+// that pprof shows the call site as the leaf.
 //
 // # Cost
 //
-// A profile takes memory for its call stacks, however many buffers they
-// allocated. The functions may be called from any goroutine.
+// A profile takes memory for its call stacks, not for the buffers. The functions may be called from any goroutine.
 package pprof

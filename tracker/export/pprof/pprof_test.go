@@ -73,7 +73,7 @@ func TestWriteHoldsStacksAndLabels(t *testing.T) {
 			continue
 		}
 		assert.Equal(t, map[string][]string{
-			"device": {"Simulated GPU [0]"}, "kind": {"Parameter"}, "dtype": {"float32"}, "shape": {"(64, 3, 3, 3)"}, "stream": {"default stream"},
+			"device": {"Simulated GPU [0]"}, "kind": {"Parameter"}, "dtype": {"float32"}, "shape": {"(64, 3, 3, 3)"}, "stream": {"default stream"}, "memory": {"device"},
 			"rank": {"3"}, "world_size": {"8"}, "host": {"node-1"}, "pid": {"7"}, "program": {"train"},
 		}, s.Label)
 		var functions []string

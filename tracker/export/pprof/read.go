@@ -69,6 +69,7 @@ func unpack(in io.Reader) ([]byte, error) {
 // columns are the places of the values that a Usage has in a sample; -1 is none.
 type columns struct {
 	liveCount, liveBytes, totalCount, totalBytes int
+	hostCount, hostBytes                         int // live, in host memory
 }
 
 // usage returns the live memory of a profile, whose text had that many bytes.
@@ -90,14 +91,17 @@ func usage(p *profile.Profile, size int) (*export.Usage, error) {
 		row := export.Row{
 			Stack: stack.frames, Site: stack.site,
 			Kind: label(s, labelKind), DType: label(s, labelDType), Shape: label(s, labelShape),
-			Section: label(s, labelSection), Device: label(s, labelDevice), Stream: label(s, labelStream),
+			Section: label(s, labelSection), Device: label(s, labelDevice), Stream: label(s, labelStream), Memory: label(s, labelMemory),
 			Live:  snapshot.Tally{Count: value(s, at.liveCount), Bytes: alloc.Bytes(value(s, at.liveBytes))},
 			Total: snapshot.Tally{Count: value(s, at.totalCount), Bytes: alloc.Bytes(value(s, at.totalBytes))},
 		}
 		if row.Kind == executable {
 			row.Live.Count = 0
 		}
-		u.Rows = append(u.Rows, row)
+		if row.Live.IsZero() && row.Total.IsZero() {
+			row.Live = snapshot.Tally{Count: value(s, at.hostCount), Bytes: alloc.Bytes(value(s, at.hostBytes))}
+		}
+		u.Add(row)
 	}
 	return u, nil
 }
@@ -138,7 +142,7 @@ func findColumns(p *profile.Profile) (columns, error) {
 		}
 		return -1
 	}
-	at := columns{find(inuseObjects, "allocations"), find(inuseSpace, "space"), find(allocObjects), find(allocSpace)}
+	at := columns{find(inuseObjects, "allocations"), find(inuseSpace, "space"), find(allocObjects), find(allocSpace), find(hostObjects), find(hostSpace)}
 	if at.liveBytes < 0 {
 		var have []string
 		for _, t := range p.SampleType {

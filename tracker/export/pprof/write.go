@@ -20,6 +20,7 @@ const (
 	labelShape   = "shape"
 	labelSection = "section"
 	labelStream  = "stream"
+	labelMemory  = "memory"
 )
 
 // The sample types, in the order of Go's heap profile.
@@ -28,9 +29,14 @@ const (
 	allocSpace   = "alloc_space"
 	inuseObjects = "inuse_objects"
 	inuseSpace   = "inuse_space"
+
+	// Live buffers in host memory, where there are any: no other column counts them.
+	hostObjects = "host_objects"
+	hostSpace   = "host_space"
 )
 
-// Write writes the record's snapshot as a gzipped profile.
+// Write writes the record's snapshot as a gzipped profile. The error is export.ErrNoSnapshot
+// or the writer's.
 func Write(w io.Writer, r *snapshot.Record) error {
 	if r.Snapshot == nil {
 		return fmt.Errorf("write pprof: %w", export.ErrNoSnapshot)
@@ -38,7 +44,7 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	return WriteUsage(w, export.FromSnapshot(r.Snapshot))
 }
 
-// WriteUsage writes memory by call stack as a gzipped profile.
+// WriteUsage writes memory by call stack as a gzipped profile. The error is the writer's.
 func WriteUsage(w io.Writer, u *export.Usage) error {
 	p := Profile(u)
 	if err := p.CheckValid(); err != nil {
@@ -87,6 +93,7 @@ func Profile(u *export.Usage) *profile.Profile {
 	for i := range u.Rows {
 		b.add(&u.Rows[i], u.Origin)
 	}
+	b.addHost(u)
 	return b.p
 }
 
@@ -103,8 +110,8 @@ func liveOnly(u *export.Usage) bool {
 	return live
 }
 
-// Sub returns the profile of what changed from one profile to the next, which
-// lasts from the first's time to the second's. Neither is changed.
+// Sub returns the profile of what changed from one profile to the next, which lasts from the
+// first's time to the second's. Neither is changed. Profiles of different types are an error.
 func Sub(next, base *profile.Profile) (*profile.Profile, error) {
 	negative := base.Copy()
 	negative.Scale(-1)
@@ -132,10 +139,37 @@ func (b *builder) add(r *export.Row, o snapshot.Origin) {
 	if r.Live.IsZero() && r.Total.IsZero() {
 		return
 	}
+	values := []int64{r.Total.Count, int64(r.Total.Bytes), r.Live.Count, int64(r.Live.Bytes)}
+	if b.liveOnly {
+		values = values[2:]
+	}
+	b.sample(r, o, values)
+}
+
+// addHost adds the columns of host memory, if there is any.
+func (b *builder) addHost(u *export.Usage) {
+	if len(u.Host) == 0 {
+		return
+	}
+	columns := len(b.p.SampleType)
+	b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: hostObjects, Unit: "count"}, &profile.ValueType{Type: hostSpace, Unit: "bytes"})
+	for _, s := range b.p.Sample {
+		s.Value = append(s.Value, 0, 0)
+	}
+	for i := range u.Host {
+		r := &u.Host[i]
+		if !r.Live.IsZero() {
+			b.sample(r, u.Origin, append(make([]int64, columns), r.Live.Count, int64(r.Live.Bytes)))
+		}
+	}
+}
+
+// sample adds a row with its values.
+func (b *builder) sample(r *export.Row, o snapshot.Origin, values []int64) {
 	labels := make(map[string][]string)
 	for _, l := range [...]struct{ key, value string }{
 		{labelDevice, r.Device}, {labelKind, r.Kind}, {labelDType, r.DType}, {labelShape, r.Shape},
-		{labelSection, r.Section}, {labelStream, r.Stream},
+		{labelSection, r.Section}, {labelStream, r.Stream}, {labelMemory, r.Memory},
 	} {
 		if l.value != "" {
 			labels[l.key] = []string{text.UTF8(l.value)}
@@ -143,10 +177,6 @@ func (b *builder) add(r *export.Row, o snapshot.Origin) {
 	}
 	for name, value := range export.OriginLabels(o) {
 		labels[name] = []string{text.UTF8(value)}
-	}
-	values := []int64{r.Total.Count, int64(r.Total.Bytes), r.Live.Count, int64(r.Live.Bytes)}
-	if b.liveOnly {
-		values = values[2:]
 	}
 	b.p.Sample = append(b.p.Sample, &profile.Sample{
 		Location: b.stack(r.Stack),

@@ -58,6 +58,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	liveBytes       = describe("live_bytes", "Requested bytes of the live buffers, by what they are for.", "kind")
 	liveBuffers     = describe("live_buffers", "Number of live buffers, by what they are for.", "kind")
+	memoryBytes     = describe("memory_live_bytes", "Requested bytes of the live buffers, by the kind of memory; pinned and mapped memory is the host's, and in no other metric.", "memory")
 	peakBytes       = describe("peak_live_bytes", "Highest sum of requested bytes of live buffers.")
 	reservedBytes   = describe("reserved_bytes", "Memory that the tracker's device holds from the driver: in callers' hands, or cached.", "state")
 	deviceBytes     = describe("device_memory_bytes", "All memory of the device: reserved by the tracker, registered by other code, in use but untracked, free.", "state")
@@ -74,7 +75,7 @@ var (
 // Describe sends every metric.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		liveBytes, liveBuffers, peakBytes, reservedBytes, deviceBytes,
+		liveBytes, liveBuffers, memoryBytes, peakBytes, reservedBytes, deviceBytes,
 		allocations, allocationBytes, largestInactive, cacheRetries, cacheOOMs,
 	} {
 		to <- d
@@ -93,6 +94,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	s := c.source.LightSnapshot()
 	out := sender{to, []string{label(s.Device), strconv.Itoa(s.Ordinal)}}
 	out.kinds(s)
+	out.memory(s)
 	out.gauge(peakBytes, float64(s.Peak.Bytes))
 	out.counter(allocations, float64(s.Total.Count))
 	out.counter(allocationBytes, float64(s.Total.Bytes))
@@ -135,11 +137,27 @@ func (o sender) kinds(s *snapshot.Snapshot) {
 		sums[kind] = snapshot.Tally{}
 	}
 	for g := range s.Groups() {
+		if g.Memory.OnHost() {
+			continue
+		}
 		sums[g.Kind] = sums[g.Kind].Add(g.Tally)
 	}
 	for kind, sum := range sums {
 		o.gauge(liveBytes, float64(sum.Bytes), kind.String())
 		o.gauge(liveBuffers, float64(sum.Count), kind.String())
+	}
+}
+
+// memory sends plain device memory, and the other kinds that have live buffers. A source may not
+// tell kinds of memory.
+func (o sender) memory(s *snapshot.Snapshot) {
+	if s.Memory == (snapshot.ByMemory{}) && !s.Live.IsZero() {
+		return
+	}
+	for _, m := range alloc.Memories() {
+		if live := s.Memory[m]; m == alloc.DeviceMemory || !live.IsZero() {
+			o.gauge(memoryBytes, float64(live.Bytes), m.String())
+		}
 	}
 }
 
@@ -171,7 +189,7 @@ func (o sender) whole(s *snapshot.Snapshot) {
 func (o sender) sites(s *snapshot.Snapshot, top int) {
 	sums, names := make(map[string]alloc.Bytes), linesOf(s)
 	for site := range s.Sites() {
-		if site.Live.Bytes == 0 {
+		if site.Live.Bytes == 0 || site.Memory.OnHost() {
 			continue
 		}
 		sums[label(names.Of(site.Site))] += site.Live.Bytes

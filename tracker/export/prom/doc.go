@@ -1,4 +1,4 @@
-// Package prom gives Prometheus what a tracker knows:
+// Package prom makes a tracker a collector of Prometheus metrics:
 //
 //	registry.MustRegister(prom.NewCollector(tr, prom.Config{}))
 //
@@ -7,14 +7,15 @@
 // # What is counted
 //
 // The number of series is bounded: levels by kind and by state, and none by
-// shape or call stack unless Config.TopSites or Suspects asks for some. Where a metric has the label
-// state or kind, its sum over that label means something:
+// shape or call stack unless Config.TopSites or Suspects asks for some. Sums over the labels
+// state and kind are meaningful:
 // gpumem_device_memory_bytes adds up to the device's memory, gpumem_reserved_bytes
 // to what the tracker holds from the driver, gpumem_live_bytes to what was requested of
-// the live buffers.
+// the live buffers. Host memory is in gpumem_memory_live_bytes alone, with the label memory
+// "pinned" or "mapped".
 //
 // # Concurrency and cost
 //
-// A scrape copies the groups and call sites, not the live buffers unless
-// Config.Suspects is set: allocations wait for it some microseconds. Any goroutine may scrape.
+// A scrape copies the groups and call sites, and the live buffers only if Config.Suspects is
+// set. Allocations wait for it some microseconds. Any goroutine may scrape.
 package prom

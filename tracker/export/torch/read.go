@@ -94,8 +94,9 @@ func fullest(records []*snapshot.Record) *snapshot.Record {
 // source is a file on its way to dumps, and what these share.
 type source struct {
 	*raw
-	own        bool   // Write wrote it
-	device     string // the name of all its devices
+	own        bool         // Write wrote it
+	memory     alloc.Memory // of what does not say its own
+	device     string       // the name of all its devices
 	origin     snapshot.Origin
 	tensors    map[tensorKey]*snapshot.Tensor
 	sections   []string
@@ -106,6 +107,7 @@ type source struct {
 
 type tensorKey struct {
 	kind, dtype, shape string
+	memory             alloc.Memory
 	size               int64
 }
 
@@ -116,6 +118,7 @@ func (in *source) whoWrote() {
 	if in.own = named("made_by") == "gpumemtrack"; in.own {
 		in.origin = export.OriginOf(named)
 		in.device, _, _ = strings.Cut(named("device"), " [")
+		in.memory = in.memoryNamed(named("memory"))
 	}
 }
 
@@ -155,14 +158,23 @@ const (
 
 // tensor returns what a buffer of so many bytes holds. PyTorch says only its
 // category; Write describes it.
-func (in *source) tensor(kind, dtype, shape string, size int64) (*snapshot.Tensor, error) {
-	key := tensorKey{kind, dtype, shape, size}
+func (in *source) tensor(d described, size int64) (*snapshot.Tensor, error) {
+	key := tensorKey{d.kind, d.dtype, d.shape, in.memoryNamed(d.memory), size}
 	if x, ok := in.tensors[key]; ok {
 		return x, nil
 	}
 	x := newTensor(key)
 	in.tensors[key] = x
-	return x, in.Use(tensorBytes + int64(len(shape)))
+	return x, in.Use(tensorBytes + int64(len(d.shape)))
+}
+
+// memoryNamed returns the kind of memory of that name, or of what does not say its own. The format
+// has no host memory.
+func (in *source) memoryNamed(name string) alloc.Memory {
+	if m, err := alloc.ParseMemory(name); err == nil && !m.OnHost() {
+		return m
+	}
+	return in.memory
 }
 
 func newTensor(key tensorKey) *snapshot.Tensor {
@@ -173,11 +185,12 @@ func newTensor(key tensorKey) *snapshot.Tensor {
 	if dtype, err := alloc.ParseDType(key.dtype); err == nil {
 		if shape, err := alloc.ParseShape(key.shape); err == nil {
 			if x, err := snapshot.NewTensor(shape, dtype, kind); err == nil && int64(x.Each) == key.size {
+				x.Memory = key.memory
 				return &x
 			}
 		}
 	}
-	return &snapshot.Tensor{Kind: kind, Each: alloc.Bytes(key.size)}
+	return &snapshot.Tensor{Kind: kind, Memory: key.memory, Each: alloc.Bytes(key.size)}
 }
 
 // section numbers a section's path.
@@ -249,7 +262,7 @@ func (in *source) word(v plain.Value) string {
 }
 
 // described is what Write says of a block or an event.
-type described struct{ kind, dtype, shape, section string }
+type described struct{ kind, dtype, shape, memory, section string }
 
 // ofBlock reads the dict that Write adds to a block.
 func (in *source) ofBlock(b *rawBlock) (d described, ok bool) {
@@ -257,17 +270,17 @@ func (in *source) ofBlock(b *rawBlock) (d described, ok bool) {
 		return d, false
 	}
 	named := func(name string) string { return in.text(b.own, in.Key(name)) }
-	return described{named("kind"), named("dtype"), named("shape"), named("section")}, true
+	return described{named("kind"), named("dtype"), named("shape"), named("memory"), named("section")}, true
 }
 
 // description is the text that Write adds to an event: see describe.
-var description = regexp.MustCompile(`^(.+) (\([0-9, ]*\)) (\S+)(?: in (.*))?$`)
+var description = regexp.MustCompile(`^(.+) (\([0-9, ]*\)) (\S+)(?: of (\w+) memory)?(?: in (.*))?$`)
 
 func (in *source) ofEvent(e *rawEvent) (d described) {
 	d.kind = kindNamed(e.category)
 	if in.own {
 		if m := description.FindStringSubmatch(in.Str(e.metadata)); m != nil {
-			d = described{m[1], m[3], m[2], m[4]}
+			d = described{m[1], m[3], m[2], m[4], m[5]}
 		}
 	}
 	return d

@@ -307,7 +307,7 @@ func (r *replay) note(a rawAnnotation) error {
 
 // site returns the table's entry for a buffer.
 func (r *replay) site(stack snapshot.StackID, stream uint8, about described, size int64) (int32, *snapshot.Tensor, error) {
-	tensor, err := r.tensor(about.kind, about.dtype, about.shape, size)
+	tensor, err := r.tensor(about, size)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -103,6 +103,11 @@ func (r *replay) result() *snapshot.Record {
 	}
 	r.head.Events = first + uint64(len(r.entries))
 	r.head.Segments = r.segments
+	for _, site := range r.sites {
+		if m := site.Tensor.Memory; m != alloc.UnknownMemory {
+			r.head.Memory[m] = r.head.Memory[m].Add(site.Tensor.Tally(site.Live))
+		}
+	}
 	if !r.start.IsZero() {
 		r.head.Time = time.UnixMicro(r.now).UTC()
 	}

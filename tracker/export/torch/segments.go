@@ -51,14 +51,17 @@ func liveBlocks(s *snapshot.Snapshot, frees map[alloc.Ptr]snapshot.Event) blocks
 	}
 	pending := pendingIn(s)
 	for a := range s.Allocations() {
-		at := siteOf(a.Stack, groupOf(a.Kind, a.DType, a.Shape, a.Section), a.Shape)
+		if a.Memory.OnHost() {
+			continue
+		}
+		at := siteOf(a.Stack, groupOf(a.Kind, a.DType, a.Memory, a.Shape, a.Section), a.Shape)
 		_, waits := pending[a.Ptr]
 		b.sorted = append(b.sorted, block{address(a.Ptr), int64(a.Allocated), int64(a.Requested), at, a.Stream, waits, a.Label})
 		delete(pending, a.Ptr)
 	}
 	for p, x := range pending {
 		e := frees[p]
-		at := siteOf(e.Stack, groupOf(e.Kind, e.DType, e.Shape, e.Section), e.Shape)
+		at := siteOf(e.Stack, groupOf(e.Kind, e.DType, e.Memory, e.Shape, e.Section), e.Shape)
 		b.sorted = append(b.sorted, block{address(p), int64(x.Size), int64(x.Requested), at, x.stream, true, pendingLabel})
 	}
 	slices.SortFunc(b.sorted, func(x, y block) int { return cmp.Compare(x.addr, y.addr) })
@@ -227,5 +230,8 @@ func (w *writer) group(s site) {
 	w.name("shape")
 	w.text(s.shape.String())
 	w.nameItem("section", s.group.section)
+	if s.group.memory != w.memory {
+		w.nameItem("memory", s.group.memory.String())
+	}
 	w.endDict()
 }

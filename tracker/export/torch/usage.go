@@ -18,6 +18,7 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 		device int
 		kind   snapshot.Kind
 		dtype  alloc.DType
+		memory alloc.Memory
 		shape  string
 		path   string
 		stream alloc.Stream
@@ -28,7 +29,7 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 			u.Time = d.Time
 		}
 		for site := range d.Snapshot.Sites() {
-			k := key{export.IdentifyStack(site.Stack), site.Site, d.Snapshot.Ordinal, site.Kind, 0, "", site.Section, site.Stream}
+			k := key{export.IdentifyStack(site.Stack), site.Site, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream}
 			if site.DType.Valid() {
 				k.dtype, k.shape = site.DType, site.Shape.String()
 			}
@@ -39,6 +40,9 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 				u.Rows = append(u.Rows, export.Row{
 					Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(d.Snapshot), Stream: export.StreamName(site.Stream), Shape: k.shape,
 				})
+				if site.Memory != alloc.UnknownMemory {
+					u.Rows[i].Memory = site.Memory.String()
+				}
 				if site.DType.Valid() {
 					u.Rows[i].DType = site.DType.String()
 				}

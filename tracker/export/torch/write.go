@@ -15,7 +15,7 @@ import (
 
 // Write writes the record, and those of the process's other devices, as a memory
 // snapshot of PyTorch, in memory that follows the live buffers and distinct call
-// stacks, not the history.
+// stacks, not the history. Host memory is left out: the format is of the device's.
 //
 // It needs the single buffers: a light snapshot that has live memory is an error.
 func Write(w io.Writer, r *snapshot.Record) error {
@@ -31,8 +31,14 @@ func Write(w io.Writer, r *snapshot.Record) error {
 		about:   make(map[group]memo),
 	}
 	out.beginDict()
+	for _, p := range parts {
+		if !p.record.Snapshot.Memory[alloc.DeviceMemory].IsZero() {
+			out.memory = alloc.DeviceMemory
+		}
+	}
 	out.settings(r.Snapshot)
 	out.traces(parts)
+	out.annotations(parts)
 	out.segments(parts)
 	out.endDict()
 	if err := out.close(); err != nil {
@@ -97,7 +103,8 @@ func (p *part) ordinal() int { return p.record.Snapshot.Ordinal }
 // writer writes the parts of one snapshot, which share what they have named.
 type writer struct {
 	*pickler
-	*part // that is being written
+	*part               // that is being written
+	memory alloc.Memory // of what does not say its own
 
 	stacks map[export.StackID]memo
 	frames map[snapshot.Frame]memo
@@ -110,13 +117,14 @@ type writer struct {
 type group struct {
 	kind    snapshot.Kind
 	dtype   alloc.DType
+	memory  alloc.Memory
 	rank    int
 	dims    *int
 	section string
 }
 
-func groupOf(kind snapshot.Kind, dtype alloc.DType, shape alloc.Shape, section string) group {
-	g := group{kind: kind, dtype: dtype, rank: len(shape), section: section}
+func groupOf(kind snapshot.Kind, dtype alloc.DType, memory alloc.Memory, shape alloc.Shape, section string) group {
+	g := group{kind: kind, dtype: dtype, memory: memory, rank: len(shape), section: section}
 	if len(shape) > 0 {
 		g.dims = &shape[0]
 	}
@@ -139,6 +147,7 @@ func (w *writer) settings(s *snapshot.Snapshot) {
 	w.beginDict()
 	w.nameItem("made_by", "gpumemtrack")
 	w.nameItem("device", export.Device(s))
+	w.nameItem("memory", w.memory.String())
 	for name, text := range export.OriginLabels(s.Origin) {
 		w.nameItem(name, text)
 	}

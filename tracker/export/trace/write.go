@@ -15,9 +15,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Write writes the record's history, and the levels at its marks and its end,
-// as one JSON object of trace events. Each of the process's other devices is a process
-// of its own to the viewer.
+// Write writes the record's history, and the levels at its marks and its end, as one JSON
+// object of trace events. Each of the process's other devices is a process of its own to the
+// viewer. The error is export.ErrNoSnapshot or the writer's.
 func Write(w io.Writer, r *snapshot.Record) error {
 	all := append([]*snapshot.Record{r}, r.Others...)
 	if slices.ContainsFunc(all, func(r *snapshot.Record) bool { return r.Snapshot == nil }) {
@@ -67,6 +67,7 @@ const (
 	allocatedCounter = "allocated"
 	reservedCounter  = "reserved"
 	driverCounter    = "driver used"
+	hostCounter      = "host memory"
 )
 
 // Events belong to threads, which viewers show by name.
@@ -92,6 +93,7 @@ type writer struct {
 	segments bool // the history tells of segments
 	before   map[uint64]string
 	sections *layout
+	host     bool // there was host memory
 }
 
 func newWriter(f *file, r *snapshot.Record) *writer {
@@ -196,6 +198,10 @@ func (w *writer) known(at time.Time, l snapshot.Levels) {
 	w.counter(reservedCounter, at, l.Reserved)
 	if l.DriverUsed >= 0 {
 		w.counter(driverCounter, at, l.DriverUsed)
+	}
+	if l.HostReserved > 0 || w.host {
+		w.host = true
+		w.counter(hostCounter, at, l.HostReserved)
 	}
 }
 

@@ -1,0 +1,84 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+var _ alloc.EventDevice = (*Device)(nil)
+
+// RecordEvent marks the end of the work that a stream, a CUstream of the device's context, has been
+// given so far: by cuEventCreate, without timing, and cuEventRecord. The errors, the event's too,
+// are ErrDeviceLost, alloc.ErrClosed, and the driver's own.
+func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
+	m := &mark{device: d}
+	err := d.do(func() (err error) {
+		m.event, err = d.recorded(s, eventWithoutTiming)
+		if err == nil {
+			d.events.add(m)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record an event on stream %#x of %v: %w", uint64(s), d, mapped(err))
+	}
+	return m, nil
+}
+
+// mark is an event that is destroyed when its stream has got there.
+type mark struct {
+	device *Device
+	event  event // 0 when it has passed
+}
+
+// Done asks by cuEventQuery.
+func (m *mark) Done() (bool, error) {
+	err := m.ask(m.device.driver.queryEvent)
+	if errors.Is(err, codeNotReady) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Wait waits by cuEventSynchronize.
+func (m *mark) Wait() error { return m.ask(m.device.driver.waitEvent) }
+
+// ask calls the driver. If the event has passed, it is destroyed: the driver's opinion of that
+// changes nothing.
+func (m *mark) ask(call func(event) error) error {
+	err := m.device.do(func() error {
+		if m.event == 0 {
+			return nil
+		}
+		if err := call(m.event); err != nil {
+			return err
+		}
+		_ = m.destroy()
+		m.event = 0
+		return nil
+	})
+	if err != nil && !errors.Is(err, codeNotReady) {
+		err = fmt.Errorf("event on %v: %w", m.device, mapped(err))
+	}
+	return err
+}
+
+// destroy gives the event back. The context must be current.
+func (m *mark) destroy() error {
+	m.device.events.remove(m)
+	return m.device.driver.destroyEvent(m.event)
+}
+
+// recorded returns a new event that is recorded on a stream. The context must be current.
+func (d *Device) recorded(s alloc.Stream, flags uint32) (event, error) {
+	e, err := d.driver.createEvent(flags)
+	if err != nil {
+		return 0, err
+	}
+	if err := d.driver.recordEvent(e, s); err != nil {
+		return 0, errors.Join(err, d.driver.destroyEvent(e))
+	}
+	return e, nil
+}

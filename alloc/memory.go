@@ -1,0 +1,119 @@
+package alloc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Memory is a kind of memory: which call of a driver gives it, and where it lies. The zero
+// Memory is not known.
+type Memory uint8
+
+// The kinds of memory. In parentheses stand the driver's calls.
+const (
+	// UnknownMemory is that of sources that do not tell, such as files of earlier versions.
+	UnknownMemory Memory = iota
+	// DeviceMemory is plain memory of the device (cuMemAlloc).
+	DeviceMemory
+	// PoolMemory is of a stream-ordered pool (cuMemAllocAsync).
+	PoolMemory
+	// ManagedMemory moves between the host and the device, page by page (cuMemAllocManaged).
+	// Totals count all of it as the device's: the driver does not say where its pages are.
+	ManagedMemory
+	// PinnedMemory is host memory that does not move, for fast copies (cuMemHostAlloc).
+	PinnedMemory
+	// MappedMemory is pinned host memory that kernels reach by an address of the device
+	// (cuMemHostAlloc with CU_MEMHOSTALLOC_DEVICEMAP, cuMemHostRegister).
+	MappedMemory
+	// VirtualMemory is memory of the device that was mapped to reserved addresses (cuMemMap).
+	VirtualMemory
+	// ArrayMemory is a CUDA array, for textures and surfaces (cuArrayCreate).
+	ArrayMemory
+	// ImportedMemory is of another process's device memory (cuIpcOpenMemHandle).
+	ImportedMemory
+
+	memories
+)
+
+var memoryNames = [memories]string{
+	"unknown", "device", "pool", "managed", "pinned", "mapped", "virtual", "array", "imported",
+}
+
+// Memories returns every kind of memory that is known, in the order of reports.
+func Memories() []Memory {
+	var all []Memory
+	for m := DeviceMemory; m < memories; m++ {
+		all = append(all, m)
+	}
+	return all
+}
+
+// MemoryOf returns the kind of memory that a device gives. A Device that gives anything but
+// plain device memory has a method Memory() Memory.
+func MemoryOf(dev Device) Memory {
+	if its, ok := As[interface{ Memory() Memory }](dev); ok {
+		return its.Memory()
+	}
+	return DeviceMemory
+}
+
+// OnHost reports whether the memory is the host's. It takes none of the device's.
+func (m Memory) OnHost() bool { return m == PinnedMemory || m == MappedMemory }
+
+// Valid reports whether m is one of the kinds, or UnknownMemory.
+func (m Memory) Valid() bool { return m < memories }
+
+// String returns the kind's name: "pinned".
+func (m Memory) String() string {
+	if !m.Valid() {
+		return fmt.Sprintf("Memory(%d)", uint8(m))
+	}
+	return memoryNames[m]
+}
+
+// ParseMemory reads a name that String returns. Any other name is an error.
+func ParseMemory(name string) (Memory, error) {
+	if i := slices.Index(memoryNames[:], name); i >= 0 {
+		return Memory(i), nil
+	}
+	return UnknownMemory, fmt.Errorf("parse memory %q: want one of %s", name, strings.Join(memoryNames[:], ", "))
+}
+
+// MarshalText writes the kind's name.
+func (m Memory) MarshalText() ([]byte, error) {
+	if !m.Valid() {
+		return nil, fmt.Errorf("memory %d: there is no such kind", uint8(m))
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText reads a name as ParseMemory does.
+func (m *Memory) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMemory(string(text))
+	return err
+}
+
+// Memory returns VirtualMemory if the cache's segments are expandable, otherwise the kind of
+// its device.
+func (c *Cache) Memory() Memory {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Locked().Memory()
+}
+
+// Memory is Cache.Memory.
+func (l Locked) Memory() Memory {
+	if l.c.expands() {
+		return VirtualMemory
+	}
+	return l.c.memory
+}
+
+// ReservingDevice is a Device that holds more of the driver's memory than its callers, as a
+// pool does.
+type ReservingDevice interface {
+	Device
+	// Reserved returns what the device holds from the driver.
+	Reserved() (Bytes, error)
+}

@@ -1,0 +1,129 @@
+package estimate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+// Bits a weight of Llama 3.1 8B as llama.cpp publishes them (tools/quantize/README.md), whose files
+// hold 64 frequencies more.
+func TestQuantizedSizes(t *testing.T) {
+	m, err := zoo.ByName("llama-3-8b")
+	require.NoError(t, err)
+	published := map[string]float64{
+		"Q2_K": 3.1593, "Q3_K_S": 3.6429, "Q3_K_L": 4.2979, "Q4_K_S": 4.6672, "Q4_K_M": 4.8944,
+		"Q5_K_S": 5.5704, "Q5_K_M": 5.7036, "Q6_K": 6.5633, "Q8_0": 8.5008, "F16": 16.0005,
+	}
+	found := 0
+	last := alloc.Bytes(0)
+	for _, q := range estimate.Quantizations() {
+		stored, err := q.Stored(m.Layers)
+		require.NoError(t, err)
+		assert.Equal(t, m.Params, stored.Count, q.Name)
+		assert.GreaterOrEqual(t, stored.Bytes, last, "smallest first")
+		last = stored.Bytes
+		if want, ok := published[q.Name]; ok {
+			found++
+			assert.InDelta(t, want, 8*float64(stored.Bytes)/float64(stored.Count), 0.0001, q.Name)
+		}
+	}
+	assert.Len(t, published, found)
+}
+
+// Sizes of tensors that llama.cpp prints when it loads files that others made ("file size"), in MiB.
+func TestQuantizedFiles(t *testing.T) {
+	qwen32b, err := zoo.ByName("qwen2.5-32b")
+	require.NoError(t, err)
+	for name, of := range map[string]struct {
+		layers  []estimate.Layer
+		printed float64
+	}{
+		"TinyLlama 1.1B": {tinyLlama.Layers(), 636.18},
+		"Mistral 7B":     {mistral7b.Layers(), 4.07 * 1024},
+		"Qwen2.5 32B":    {qwen32b.Layers, 18.48 * 1024},
+	} {
+		for _, q := range estimate.Quantizations() {
+			if q.Name == "Q4_K_M" {
+				stored, err := q.Stored(of.layers)
+				require.NoError(t, err)
+				assert.InEpsilon(t, of.printed, float64(stored.Bytes)/float64(alloc.MiB), 0.001, name)
+			}
+		}
+	}
+}
+
+func TestBestQuantization(t *testing.T) {
+	cache := estimate.WithKVCache(mistral7b.Cache(1, 8192, 0))
+	buffer, err := mistral7b.ComputeBuffer(estimate.LlamaCpp{Context: 8192, FlashAttention: true})
+	require.NoError(t, err)
+	opts := []estimate.Option{estimate.Tokens(1, 512), cache, estimate.ComputedIn(buffer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})}
+	names := []string{}
+	for _, budget := range []alloc.Bytes{2 * alloc.GiB, 6 * alloc.GiB, 8 * alloc.GiB, 24 * alloc.GiB} {
+		q, r, ok, err := estimate.BestQuantization(mistral7b.Layers(), budget, opts...)
+		require.NoError(t, err)
+		names = append(names, q.Name)
+		require.Equal(t, ok, q.Name != "")
+		if ok {
+			assert.LessOrEqual(t, r.Needs(), budget)
+			assert.Equal(t, buffer, r.Inference.Transient)
+			assert.Equal(t, r.Inference.Weights+r.Inference.Buffers+r.Inference.Cache+buffer, r.Inference.Peak)
+		}
+	}
+	assert.Equal(t, []string{"", "Q4_K_M", "Q6_K", "F16"}, names)
+	_, _, _, err = estimate.BestQuantization(mistral7b.Layers(), alloc.GiB, append(opts, estimate.Train(estimate.SGD))...)
+	assert.ErrorContains(t, err, "leave Train out")
+}
+
+// What llama.cpp printed as "CUDA0 compute buffer size" (docs/estimate.md).
+func TestComputeBuffer(t *testing.T) {
+	for _, p := range printedBuffers {
+		n, err := p.model.ComputeBuffer(p.by)
+		require.NoError(t, err)
+		assert.InEpsilon(t, p.mib, float64(n)/float64(alloc.MiB), 0.10, p.name)
+	}
+	latent := estimate.Transformer{Hidden: 1, Heads: 1, Latent: &estimate.LatentAttention{}}
+	for _, bad := range []struct {
+		c estimate.Transformer
+		l estimate.LlamaCpp
+	}{{latent, estimate.LlamaCpp{Context: 1}}, {bertLarge, estimate.LlamaCpp{Context: 1}}, {mistral7b, estimate.LlamaCpp{}}, {mistral7b, estimate.LlamaCpp{Context: 1, Batch: -1}},
+		{mistral7b, estimate.LlamaCpp{Context: 1 << 30, Batch: 1 << 30}}} {
+		_, err := bad.c.ComputeBuffer(bad.l)
+		assert.ErrorContains(t, err, "compute buffer")
+	}
+}
+
+// printedBuffer is a compute buffer that llama.cpp printed.
+type printedBuffer struct {
+	name, source string
+	model        estimate.Transformer
+	by           estimate.LlamaCpp
+	mib          float64
+}
+
+var (
+	llama8b  = estimate.Transformer{Vocab: 128256, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8}
+	llama70b = estimate.Transformer{Vocab: 128256, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
+	qwen32b  = estimate.Transformer{Vocab: 151936, Hidden: 5120, FFN: 25600, Blocks: 64, Heads: 64, KVHeads: 8, HeadSize: 128}
+	qwen30b  = estimate.Transformer{Vocab: 151936, Hidden: 2048, Blocks: 48, Heads: 32, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 768}
+	qwen235b = estimate.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 94, Heads: 64, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 1536}
+	qwen7b   = estimate.Transformer{Vocab: 152064, Hidden: 3584, FFN: 18944, Blocks: 28, Heads: 28, KVHeads: 4}
+	pythia   = estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
+)
+
+var printedBuffers = []printedBuffer{
+	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, estimate.LlamaCpp{Context: 8192}, 560},
+	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, estimate.LlamaCpp{Context: 8192}, 1104},
+	{"OpenLLaMA 7B", "llama.cpp's CI on a V100, 2024-03", llama7b, estimate.LlamaCpp{Context: 2048}, 164},
+	{"Llama 2 13B", "llama.cpp on an A100, 2024-02", llama13b, estimate.LlamaCpp{Context: 512}, 81},
+	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, estimate.LlamaCpp{Context: 2048}, 162},
+	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, build 3673", qwen32b, estimate.LlamaCpp{Context: 8192, Batch: 1024, FlashAttention: true}, 633.5},
+	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, estimate.LlamaCpp{Context: 32768, FlashAttention: true}, 304.75},
+	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, estimate.LlamaCpp{Context: 32768, Batch: 2048, FlashAttention: true}, 1251},
+	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, estimate.LlamaCpp{Context: 2048, FlashAttention: true}, 304},
+}

@@ -1,0 +1,45 @@
+package readme_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestNotebook composes the cells of docs/notebook.md into programs as GoNB does, and runs
+// them: functions named init_... become init, and %% becomes func main.
+func TestNotebook(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no go command here")
+	}
+	lookAtAllFiles(t)
+	all := pages(t)
+	p := all[slices.IndexFunc(all, func(p page) bool { return filepath.Base(p.path) == "notebook.md" })]
+	cells := p.blocks("go")
+	require.Len(t, cells, 2)
+	text := func(b block) string { return strings.Join(p.lines[b.first:b.last], "\n") }
+	recipe := regexp.MustCompile(`func init_\w+`).ReplaceAllString(text(cells[0]), "func init")
+	printed := func(main string) string {
+		path := filepath.Join(t.TempDir(), "main.go")
+		program := "package main\n\n" + recipe + "\n\n" + main + "\n\nvar _ = alloc.MiB\n"
+		require.NoError(t, os.WriteFile(path, []byte(program), 0o600))
+		cmd := exec.Command("go", "run", path)
+		cmd.Env = append(os.Environ(), "GPUMEMTRACK_DEVICE=sim")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	table := p.blocks("text")
+	require.Len(t, table, 1)
+	measured := printed(strings.Replace(text(cells[1]), "%%", "func main() {", 1) + "}\n")
+	assert.Equal(t, masked(text(table[0]), true), masked(measured, true))
+	assert.Contains(t, measured, "GPU:      90.0    256.0        90.0 MiB")
+	assert.Empty(t, printed("func main() {}"), "a cell that allocates nothing")
+}

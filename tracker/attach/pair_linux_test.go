@@ -1,0 +1,70 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+)
+
+// TestAllocatorsInLibraries: docs/attach.md has these.
+func TestAllocatorsInLibraries(t *testing.T) {
+	for name, test := range map[string]struct {
+		tool    string
+		compile []string // the library; the output's path and the folder of libcuda follow
+		client  string
+		pair    string
+		kind    string
+	}{
+		"C": {
+			compiler(), []string{"-g", "-O2", "-shared", "-fPIC", "testdata/pool.c"}, "POOL",
+			"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)", "pool_alloc",
+		},
+		"C++": {
+			"g++", []string{"-g", "-O2", "-shared", "-fPIC", "testdata/arena.cc"}, "ARENA",
+			"libarena.so:arena::Pool::take(size=2),arena::Pool::give(address=2)", "arena::Pool::take",
+		},
+		"Rust": {
+			"rustc", []string{"-O", "--crate-type", "cdylib", "--crate-name", "slab", "-l", "cuda", "testdata/slab.rs"}, "SLAB",
+			"libslab.so:slab::take,slab::give", "slab::take",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(test.tool); err != nil {
+				t.Skip("there is no ", test.tool)
+			}
+			libs, err := gpuemu.Build()
+			if err != nil {
+				t.Skip(err)
+			}
+			pair, err := ParsePair(test.pair)
+			require.NoError(t, err)
+			dir := t.TempDir()
+			library := filepath.Join(dir, pair.Library)
+			text, err := exec.Command(test.tool, append(test.compile, "-o", library, "-L", libs.Dir, "-lcuda")...).CombinedOutput()
+			require.NoError(t, err, "%s", text)
+			path := filepath.Join(dir, "pieces")
+			text, err = exec.Command(compiler(), "-g", "-O1", "-fno-omit-frame-pointer", "-D"+test.client, "-o", path, "testdata/pieces.c",
+				library, "-Wl,-rpath,"+dir, "-L"+libs.Dir, "-l:libcuda.so.1", "-lpthread").CombinedOutput()
+			require.NoError(t, err, "%s", text)
+
+			pair.Library = library
+			w := newWatcher(t, Config{Functions: []Pair{pair}})
+			s := checked(t, w, start(t, w, path))
+			device, ordinal := s.Device()
+			assert.Equal(t, "GPU", device)
+			assert.Zero(t, ordinal)
+			assert.EqualValues(t, test.kind, largest(t, s).Kind)
+			assert.Positive(t, s.Snapshot().Total.Count-s.Snapshot().Live.Count)
+		})
+	}
+
+	_, err := New(Config{Functions: []Pair{{Library: "/no/such/lib.so", Alloc: "a", Free: "b", Size: 1, Address: 1}}})
+	assert.Error(t, err)
+}

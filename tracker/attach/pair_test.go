@@ -1,0 +1,50 @@
+package attach
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParsePair(t *testing.T) {
+	for text, want := range map[string]Pair{
+		"libpool.so:take,give":                                     {Library: "libpool.so", Alloc: "take", Free: "give", Size: 1, Address: 1},
+		"/a b/libpool.so:take(),x":                                 {Library: "/a b/libpool.so", Alloc: "take", Free: "x", Size: 1, Address: 1},
+		"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)": {Library: "libpool.so", Alloc: "pool_alloc", Free: "pool_free", Size: 2, Out: 3, Address: 2},
+		"libarena.so:arena::Pool::take(size=2),arena::~Pool::give": {Library: "libarena.so", Alloc: "arena::Pool::take", Free: "arena::~Pool::give", Size: 2, Address: 1},
+	} {
+		got, err := ParsePair(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got)
+	}
+	for _, text := range []string{
+		"", "libpool.so", "libpool.so:take", ":take,give", "libpool.so:take,give,more", "libpool.so:take(size=0),give",
+		"libpool.so:take(size=7),give", "libpool.so:take(address=1),give", "libpool.so:take,give(out=2)", "libpool.so:take(size=x),give",
+		"libpool.so:take(size),give", "libpool.so:take,take", "libpool.so:take(out=1),give", "libpool.so:take(size=2,give",
+	} {
+		_, err := ParsePair(text)
+		assert.Error(t, err, text)
+	}
+}
+
+func TestFunctionsOfALibrary(t *testing.T) {
+	s := newScript(t)
+	s.w.functions = watched([]Pair{
+		{Library: "libpool.so", Alloc: "pool_alloc", Free: "pool_free", Size: 2, Out: 3, Address: 2},
+		{Library: "libarena.so", Alloc: "take", Free: "give", Size: 1, Address: 1},
+	})
+	s.call(atReturn, "cuCtxCreate_v2", 0, 0xc1, 0xdead, 0, 1)
+	s.call(atReturn, "pool_alloc", 0, 0x100, 0xdead, 10, 0xbeef)
+	s.call(atReturn, "pool_alloc", 2, 0x200, 0xdead, 10, 0xbeef) // it failed
+	s.call(atReturn, "take", 0x300, 0, 30)
+	s.call(atReturn, "take", 0, 0, 40) // it failed
+	assert.Equal(t, live{0x100: 10, 0x300: 30}, s.live())
+	_, ordinal := s.w.Sources()[0].Device()
+	assert.Equal(t, 1, ordinal)
+	s.take("pool_free", 0xdead, 0x100)
+	s.take("give", 0x300)
+	s.take("give", 0)
+	assert.Empty(t, s.live())
+	assert.Empty(t, s.w.Doubts())
+}

@@ -1,0 +1,18 @@
+//go:build unix
+
+package tracker
+
+import (
+	"syscall"
+	"time"
+)
+
+// processTime returns the processor time of all threads, of the program and of the kernel for it; -1
+// if it is not known.
+func processTime() time.Duration {
+	var r syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) != nil {
+		return -1
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}

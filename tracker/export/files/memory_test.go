@@ -1,0 +1,98 @@
+package files_test
+
+import (
+	"bytes"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// ofAllKinds is a record with a megabyte in each kind of memory.
+func ofAllKinds(t *testing.T) *snapshot.Record {
+	tr := exporttest.New(t, tracker.Config{})
+	for i, m := range alloc.Memories() {
+		require.NoError(t, tr.Register(alloc.Ptr(0x7000_0000+i<<20), alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input, tracker.InMemory(m)))
+	}
+	require.NoError(t, tr.Unregister(0x7000_0000))
+	tr.Track()
+	return tr.Record()
+}
+
+// TestKindsOfMemoryInEachFormat writes and reads again: no format counts host memory as the
+// device's, and each keeps the other kinds.
+func TestKindsOfMemoryInEachFormat(t *testing.T) {
+	r := ofAllKinds(t)
+	for name, test := range map[string]struct {
+		write func(io.Writer, *snapshot.Record) error
+		host  bool // the format has host memory too
+	}{
+		"snapshot": {func(w io.Writer, r *snapshot.Record) error { return r.Snapshot.WriteJSON(w) }, true},
+		"dump":     {func(w io.Writer, r *snapshot.Record) error { return r.WriteJSON(w) }, true},
+		"pprof":    {pprof.Write, true},
+		"torch":    {torch.Write, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			require.NoError(t, test.write(&b, r))
+			f, err := files.Read(&b)
+			require.NoError(t, err)
+			device, sum := export.Compare(nil, []*export.Usage{f.Usage}, export.ByMemory, export.OfLive)
+			assert.Equal(t, r.Snapshot.Live, sum.After)
+			assert.ElementsMatch(t, []string{"pool", "managed", "virtual", "array", "imported"}, keys(device))
+			host, sum := export.Compare(nil, []*export.Usage{f.Usage.OnHost()}, export.ByMemory, export.OfLive)
+			if !test.host {
+				assert.Empty(t, host)
+				return
+			}
+			assert.ElementsMatch(t, []string{"pinned", "mapped"}, keys(host))
+			assert.Equal(t, r.Snapshot.Memory.Host(), sum.After)
+		})
+	}
+}
+
+func keys(lines []export.Line) (names []string) {
+	for _, l := range lines {
+		names = append(names, l.Key)
+	}
+	return names
+}
+
+// TestEventsOfAllKinds: what only a history tells is of the device too.
+func TestEventsOfAllKinds(t *testing.T) {
+	r := ofAllKinds(t)
+	line := export.NewTimeline(r)
+	last := len(line.Kinds[0].Bytes) - 1
+	assert.Equal(t, r.Snapshot.Live.Bytes, line.Kinds[0].Bytes[last])
+	assert.Equal(t, r.Snapshot.Allocated, *line.Allocated[last])
+
+	before, err := r.At(5)
+	require.NoError(t, err)
+	assert.Equal(t, snapshot.Tally{Count: 3, Bytes: 3 * alloc.MiB}, before.Live, "device, pool, managed")
+	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 2 * alloc.MiB}, before.Memory.Host())
+	assert.Equal(t, 2*alloc.MiB, before.HostReserved)
+}
+
+func TestPagesAndTracesTellOfHostMemory(t *testing.T) {
+	r := ofAllKinds(t)
+	var page, events bytes.Buffer
+	require.NoError(t, html.Write(&page, r))
+	assert.Contains(t, page.String(), `id="pinned"`)
+	assert.Contains(t, page.String(), "1 buffer, on the host")
+	assert.Contains(t, page.String(), `"memory":"managed"`)
+	require.NoError(t, trace.Write(&events, r))
+	assert.Contains(t, events.String(), `"name":"host memory"`)
+	assert.Contains(t, events.String(), `"args":{"bytes":2097152}`)
+}

@@ -1,0 +1,149 @@
+package snapshot
+
+import "bytes"
+
+// flat calls see with each key and value of an object of numbers, words, strings without
+// escapes, whose quotes it takes off, and objects and lists of such. text says that a value is a
+// string. It reports false for any other object, and where see does: json.Unmarshal
+// reads it then, or says what is wrong.
+func flat(text []byte, see func(key, value []byte, text bool) bool) bool {
+	inside, ok := between(text, '{', '}')
+	for len(inside) > 0 {
+		var key, value []byte
+		var isText bool
+		if key, isText, inside, ok = flatValue(inside); !ok || !isText || len(inside) < 2 || inside[0] != ':' {
+			return false
+		}
+		if value, isText, inside, ok = flatValue(inside[1:]); !ok || !see(key, value, isText) {
+			return false
+		}
+		if inside, ok = nextFlat(inside); !ok {
+			return false
+		}
+	}
+	return ok
+}
+
+// flatList is flat for the values of a list.
+func flatList(text []byte, see func(value []byte, text bool) bool) bool {
+	inside, ok := between(text, '[', ']')
+	for len(inside) > 0 {
+		var value []byte
+		var isText bool
+		if value, isText, inside, ok = flatValue(inside); !ok || !see(value, isText) {
+			return false
+		}
+		if inside, ok = nextFlat(inside); !ok {
+			return false
+		}
+	}
+	return ok
+}
+
+// between takes the brackets off.
+func between(text []byte, begin, end byte) ([]byte, bool) {
+	if len(text) < 2 || text[0] != begin || text[len(text)-1] != end {
+		return nil, false
+	}
+	return text[1 : len(text)-1], true
+}
+
+// nextFlat takes off the comma before the next value, if there is one.
+func nextFlat(text []byte) ([]byte, bool) {
+	if len(text) == 0 {
+		return text, true
+	}
+	return text[1:], text[0] == ',' && len(text) > 1
+}
+
+// flatValue cuts off the first value. Of what is no string, whoever looks into it finds what is
+// wrong with it.
+func flatValue(text []byte) (value []byte, isText bool, rest []byte, ok bool) {
+	switch text[0] {
+	case '"':
+		n := bytes.IndexByte(text[1:], '"')
+		if n < 0 || !unescaped(text[1:n+1]) {
+			return nil, false, nil, false
+		}
+		return text[1 : n+1], true, text[n+2:], true
+	case '{', '[':
+		n := closing(text)
+		return text[:n], false, text[n:], n > 0
+	}
+	n := bytes.IndexAny(text, ",:")
+	if n < 0 {
+		n = len(text)
+	}
+	return text[:n], false, text[n:], true
+}
+
+// closing returns where the brackets that the text begins with end; 0 if they do not, or
+// a string in them has an escape.
+func closing(text []byte) int {
+	depth, quoted := 0, false
+	for i, c := range text {
+		switch {
+		case c == '\\':
+			return 0
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return 0
+}
+
+// unescaped reports whether a string is of printable ASCII without escapes.
+func unescaped(text []byte) bool {
+	for _, c := range text {
+		if c < ' ' || c > '~' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// uintOf parses a number of at most 18 digits.
+func uintOf(text []byte) (n uint64, ok bool) {
+	if len(text) == 0 || len(text) > 18 || text[0] == '0' && len(text) > 1 {
+		return 0, false
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	return n, true
+}
+
+// intOf is uintOf for numbers that may be negative.
+func intOf(text []byte) (n int64, ok bool) {
+	negative := len(text) > 0 && text[0] == '-'
+	if negative {
+		text = text[1:]
+	}
+	u, ok := uintOf(text)
+	if negative {
+		return -int64(u), ok && u != 0
+	}
+	return int64(u), ok
+}
+
+// texts are strings that a file has many times.
+type texts map[string]string
+
+func (t texts) of(b []byte) string {
+	s, ok := t[string(b)]
+	if !ok {
+		s = string(b)
+		t[s] = s
+	}
+	return s
+}
