@@ -43,6 +43,7 @@ type Attention struct {
 	batched   bool                        // attention is Bloom's, of three-dimensional products
 	complex   bool                        // rotation is that of complex numbers; where there is none, queries are weighed by their place
 	unit      bool                        // rotated queries and keys are divided by their lengths
+	gated     bool                        // the projection of queries makes gates of the output besides
 	perText   bool                        // each sequence has rotary tables of its own
 	cross     bool                        // keys and values are of what the encoder returned
 	noKeyBias bool                        // the projection of keys has no bias
@@ -77,9 +78,12 @@ func (l Attention) part() (q, kv, packed, out Linear) {
 	size := l.size()
 	q = Linear{In: l.Hidden, Out: l.Heads * size, NoBias: l.NoBias, Split: ByColumns}
 	kv, packed = q, q
+	if l.gated {
+		q.Out *= 2
+	}
 	kv.Out = or(l.KVHeads, l.Heads) * size
 	packed.Out += 2 * kv.Out
-	return q, kv, packed, Linear{In: q.Out, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: ByRows}
+	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: ByRows}
 }
 
 // Declare implements Layer.
@@ -187,6 +191,9 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err == nil && l.joined {
 		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
 	}
+	if err == nil && l.gated {
+		y, err = l.weigh(t, y)
+	}
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -213,7 +220,12 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		return q, k, k, err
 	}
 	kv := or(l.KVHeads, l.Heads)
-	if q, err = t.Call(n.q, wide, x); err == nil && !l.shifted {
+	if q, err = t.Call(n.q, wide, x); err == nil && l.gated {
+		if t.gate, err = t.Op(Op{In: []Tensor{q}, Shape: t.resized(q.Shape, q.Shape[2]/2)}); err == nil {
+			q, err = view(t, q, q.Shape[2]/2)
+		}
+	}
+	if err == nil && !l.shifted {
 		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
 	}
 	source := x
@@ -243,6 +255,15 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		}
 	}
 	return q, k, v, err
+}
+
+// weigh multiplies the output by the sigmoid of its gates.
+func (l Attention) weigh(t *Tape, y Tensor) (Tensor, error) {
+	gate, err := keepOutput(t, t.gate)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return mul(t, y, gate)
 }
 
 // turned rotates heads as complex numbers, and divides them by their lengths.

@@ -36,6 +36,7 @@ var families = [...]struct {
 	Bloom:         {name: "BLOOM", layers: Transformer.decoder},
 	OPT:           {name: "OPT", layers: Transformer.decoder},
 	Llama4:        {name: "Llama 4", layers: Transformer.decoder},
+	Qwen3Next:     {name: "Qwen3-Next", layers: Transformer.decoder},
 	Mamba:         {name: "Mamba", layers: Transformer.mamba},
 	GPT2:          {name: "GPT-2", layers: Transformer.gpt2},
 	BERT:          {name: "BERT", layers: Transformer.bert, encoder: true},

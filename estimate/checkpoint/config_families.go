@@ -51,6 +51,7 @@ var hfFamilies = map[string]hfFamily{
 	"clip":        {base: "CLIPModel", read: hfCLIP},
 	"siglip":      {base: "SiglipModel", read: hfSigLIP},
 	"dinov2":      {base: "Dinov2Model", read: hfDINOv2},
+	"qwen3_next":  {base: "Qwen3NextModel", read: hfQwen3Next},
 	"llama4":      {base: "Llama4Model", read: hfLlama4},
 	"llama4_text": {base: "Llama4TextModel", read: hfLlama4Text},
 	"mamba":       {base: "MambaModel", read: hfMamba},

@@ -144,6 +144,14 @@ type hfConfig struct {
 	SparseLayers []int  `json:"moe_layers"`
 	ChunkSize    *whole `json:"attention_chunk_size"`
 
+	// Of Qwen3-Next.
+	LinearKeyHeads   *whole `json:"linear_num_key_heads"`
+	LinearValueHeads *whole `json:"linear_num_value_heads"`
+	LinearKeySize    *whole `json:"linear_key_head_dim"`
+	LinearValueSize  *whole `json:"linear_value_head_dim"`
+	LinearKernel     *whole `json:"linear_conv_kernel_dim"`
+	FullEvery        *whole `json:"full_attention_interval"`
+
 	// Of Mamba.
 	StateSize    *whole          `json:"state_size"`
 	ConvKernel   *whole          `json:"conv_kernel"`
