@@ -24,7 +24,7 @@ type driver struct {
 	ctxPushCurrent, ctxPopCurrent, ctxGetDevice, ctxSynchronize     function
 	memAlloc, memFree, memGetInfo, memcpyHtoD, memcpyDtoH           function
 	eventCreate, eventDestroy, eventRecord, eventSync, eventElapsed function
-	eventQuery, memsetD8Async                                       function
+	eventQuery, memsetD8Async, memcpyPeer                           function
 
 	// Virtual memory; 0 on a driver that has none.
 	addressReserve, memGranularity, addressFree, memCreate, memRelease, memMap, memSetAccess, memUnmap function
@@ -84,6 +84,7 @@ func (d *driver) symbols() []symbol {
 		{&d.eventElapsed, "cuEventElapsedTime", ""},
 		{&d.eventQuery, "cuEventQuery", ""},
 		{&d.memsetD8Async, "cuMemsetD8Async", ""},
+		{&d.memcpyPeer, "cuMemcpyPeer", ""},
 	}
 }
 
@@ -223,6 +224,10 @@ func (d *driver) copyToDevice(dst uint64, src []byte) error {
 
 func (d *driver) copyToHost(dst []byte, src uint64) error {
 	return d.memcpyDtoH.call(uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)))
+}
+
+func (d *driver) copyPeer(dst uint64, to context, src uint64, from context, n int64) error {
+	return d.memcpyPeer.call(uintptr(dst), uintptr(to), uintptr(src), uintptr(from), uintptr(n))
 }
 
 func (d *driver) fill(p uint64, n int64, value byte, s alloc.Stream) error {
