@@ -16,10 +16,11 @@ import (
 type Series struct {
 	Device   Device
 	Quantity Quantity
-	Target   Target // of ProcessMemory, else zero
-	Scope    Scope  // what the figures count, if they are memory
-	Note     string // why figures are missing, or what they are instead
-	Ended    bool   // the device was lost before the recording's end
+	Target   Target      // of ProcessMemory, else zero
+	Scope    Scope       // what the figures count, if they are memory
+	Note     string      // why figures are missing, or what they are instead
+	Ended    bool        // the device was lost before the recording's end
+	Capacity alloc.Bytes // the device's memory, of a series of memory; 0 if it is not known
 	total    summary
 	points   []Point
 }

@@ -17,7 +17,7 @@ import (
 //	host, err := pinned.Slice(p)           // the memory, for the program
 //	err = tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(pinned.Memory()))
 //	...
-//	err = tr.Release(p, func() error { return pinned.Free(p) })
+//	err = tr.Unregister(p, func() error { return pinned.Free(p) })
 //
 // A tracker of its own can be over it too: tracker.Config{Device: pinned}. Host memory counts in no
 // total of the device. The methods may be called from any goroutine.

@@ -32,6 +32,19 @@ var _ = func() error {
 	return w.Free()
 }
 
+var _ = func(tr *tracker.MemTracker, compute, transfer alloc.Stream) error {
+	x, err := tr.AllocOn(compute, alloc.Shape{32, 3, 224, 224}, alloc.Float32, tracker.Input)
+	if err != nil {
+		return err
+	}
+	err = x.RecordStream(transfer)
+	if err != nil {
+		return err
+	}
+	err = x.Free()
+	return err
+}
+
 var _ = func() error {
 	vgg19, err := zoo.ByName("vgg19")
 	if err != nil {
