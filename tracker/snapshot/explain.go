@@ -309,7 +309,7 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
 	}
 	fmt.Fprintf(&b, " + %v free\n", x.Releasable+x.Stuck)
-	fmt.Fprintf(&b, "of what is free, ClearCache would give back %v; %v are stuck between buffers in %s\n", x.Releasable, x.Stuck, plural(len(x.Pins), "segment"))
+	fmt.Fprintf(&b, "of the free memory, ClearCache would give back %v; %v is stuck between buffers in %s\n", x.Releasable, x.Stuck, plural(len(x.Pins), "segment"))
 	b.WriteString(x.found())
 	const shown = 3
 	for _, l := range x.Lines[:min(shown, len(x.Lines))] {
