@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Recording is what a Recorder has taken so far, or what a file holds.
+// Recording is what a Recorder has recorded so far, or the content of a file.
 type Recording struct {
 	Start    time.Time     // zero if the file does not tell
 	Interval time.Duration // asked for; zero if the file does not tell
@@ -19,7 +19,7 @@ type Recording struct {
 	Failures int      // queries that a device did not answer; of a file see the gaps of Series
 }
 
-// Of returns the series of one quantity, one a device.
+// Of returns the series of one quantity, one for each device.
 func (r Recording) Of(q Quantity) []Series {
 	return slices.Collect(func(yield func(Series) bool) {
 		for _, s := range r.Series {

@@ -9,8 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// Config says how a chart looks. The zero Config is the whole recording at 800
-// by 500 pixels.
+// Config says what a chart looks like. The zero Config is the whole recording at 800 by 500
+// pixels.
 type Config struct {
 	Title         string
 	Last          int // only the last n samples of the series that has most of them, and what the others have of that time; 0 means all

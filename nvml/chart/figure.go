@@ -11,7 +11,7 @@ const (
 	MaxPixels = 10000
 )
 
-// Figure is a chart that is ready to be written, as often as one likes.
+// Figure is a chart that can be written any number of times.
 type Figure struct {
 	title         string
 	width, height int // pixels, all panels together
