@@ -9,15 +9,15 @@ import (
 
 // CacheConfig is how a Cache works. The zero CacheConfig is a good one.
 //
-// But for OnSegment, its fields are settings of PyTorch's allocator, and do what they do
+// Its fields, except OnSegment, are settings of PyTorch's allocator, and do what they do
 // there; ParseCacheConfig reads them from a string. The default, and
-// ExpandableSegments, were held to recordings from real GPUs: each request had
+// ExpandableSegments, were compared with recordings from real GPUs: each request had
 // the recorded address, each call to the driver came at the recorded request. No
 // recording shows the others at work. They follow c10/cuda/CUDACachingAllocator.cpp.
 type CacheConfig struct {
-	// OnSegment, if not nil, is told of each SegmentEvent, one at a time, in
+	// OnSegment, if not nil, is called for each SegmentEvent, one at a time, in
 	// the order in which they happened. No lock is held: it may call the Cache,
-	// and a block of a new segment may be in use before OnSegment hears of it.
+	// and a block of a new segment may be in use before the call.
 	OnSegment func(SegmentEvent)
 
 	// ExpandableSegments takes memory from the driver in chunks (2 MiB for small

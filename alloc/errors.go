@@ -24,8 +24,8 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// OutOfMemoryError says that a device could not give the memory asked for, with
-// the numbers of that moment. A number that is not known is negative.
+// OutOfMemoryError says that a device has no memory for a request, with the figures of that
+// moment. An unknown figure is negative.
 type OutOfMemoryError struct {
 	Device    string // name and ordinal
 	Requested Bytes  // what the caller asked for
@@ -39,8 +39,7 @@ type OutOfMemoryError struct {
 	Err             error // the driver's own error, if there is one
 }
 
-// Error says what was asked, of which device, and what there was. Who holds it,
-// and so what may help, is for whoever keeps a ledger to say.
+// Error says what was requested, of which device, and what was free.
 func (e *OutOfMemoryError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "alloc %v on %s: %v", e.Requested, text.Line(e.Device), ErrOutOfMemory)
@@ -66,7 +65,7 @@ func (e *OutOfMemoryError) Is(target error) bool { return target == ErrOutOfMemo
 // Unwrap returns the driver's own error.
 func (e *OutOfMemoryError) Unwrap() error { return e.Err }
 
-// SizeError says that an amount of memory cannot be asked for.
+// SizeError says that a request's size is not valid.
 type SizeError struct {
 	Requested Bytes
 	Reason    string

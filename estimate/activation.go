@@ -196,6 +196,9 @@ func mul(t *Tape, x, y Tensor) (Tensor, error) {
 	case y.grad:
 		o.Keep = o.In[:1]
 	}
+	if y.grad && !y.Shape.Equal(x.Shape) { // its gradient is a sum of one as large as x
+		o.BackwardWorkspace = t.size(x)
+	}
 	return t.Op(o)
 }
 

@@ -33,15 +33,19 @@ type Attention struct {
 	lateNorm  bool // the norms are those of OLMo 2
 	paired    bool // rotation is that of pairs of elements, by tables of half their number
 
-	headNorm func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
-	clipped  bool                        // queries, keys and values are bounded in place
-	copied   bool                        // queries, keys and values are made contiguous
-	spread   bool                        // keys and values are repeated for each query head when they are copied
-	masked   bool                        // the kernel is given a mask always
-	biased   bool                        // it is given a mask of each head, which all layers have together
-	scaled   bool                        // queries are multiplied before the kernel
-	batched  bool                        // attention is Bloom's, of three-dimensional products
-	window   int                         // of sliding window attention; 0 for none
+	headNorm  func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
+	clipped   bool                        // queries, keys and values are bounded in place
+	copied    bool                        // queries, keys and values are made contiguous
+	spread    bool                        // keys and values are repeated for each query head when they are copied
+	masked    bool                        // the kernel is given a mask always
+	biased    bool                        // it is given a mask of each head, which all layers have together
+	scaled    bool                        // queries are multiplied before the kernel
+	batched   bool                        // attention is Bloom's, of three-dimensional products
+	perText   bool                        // each sequence has rotary tables of its own
+	cross     bool                        // keys and values are of what the encoder returned
+	noKeyBias bool                        // the projection of keys has no bias
+	distance  *distance                   // biases of the scores; nil for none
+	window    int                         // of sliding window attention; 0 for none
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -103,7 +107,7 @@ func (l Attention) Declare(d *Declaration) {
 		d.Layer(n.packed, packed)
 	} else {
 		d.Layer(n.q, q)
-		d.Layer(n.k, narrow)
+		d.Layer(n.k, l.keys(narrow))
 		d.Layer(n.v, narrow)
 	}
 	if l.QKNorm != NoQKNorm {
@@ -115,6 +119,9 @@ func (l Attention) Declare(d *Declaration) {
 	}
 	if l.Sinks {
 		d.Param("sinks", l.Heads)
+	}
+	if l.distance != nil && l.distance.buckets > 0 {
+		d.Layer("relative_attention_bias", l.distance.table(l.Heads))
 	}
 }
 
@@ -142,9 +149,12 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 			k, err = rotatePairs(t, k, kv, size, size/2)
 		}
 	case l.Rotary:
-		rotated := or(l.RotaryDim, size)
-		if q, err = rotate(t, q, size, rotated, or(l.rotations, 1)); err == nil {
-			k, err = rotate(t, k, size, rotated, or(l.rotations, 1))
+		rotated, kinds := or(l.RotaryDim, size), or(l.rotations, 1)
+		if l.perText {
+			kinds = q.Shape[0]
+		}
+		if q, err = rotate(t, q, size, rotated, kinds); err == nil {
+			k, err = rotate(t, k, size, rotated, kinds)
 		}
 	}
 	if err == nil && l.scaled {
@@ -161,7 +171,10 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		by := eager{l.Heads, size, or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}
 		y, err = by.attend(t, q, k, v)
 	default:
+		outer := t.uncached
+		t.uncached = outer || l.cross
 		y, err = l.kernel(t, q, k, v)
+		t.uncached = outer
 	}
 	if err == nil && l.joined {
 		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
@@ -195,14 +208,18 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 	if q, err = t.Call(n.q, wide, x); err == nil && !l.shifted {
 		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
 	}
+	source := x
+	if l.cross {
+		source = t.encoded
+	}
 	if err == nil {
-		k, err = t.Call(n.k, narrow, x)
+		k, err = t.Call(n.k, l.keys(narrow), source)
 	}
 	if err == nil && !l.shifted {
 		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
 	}
 	if err == nil {
-		v, err = t.Call(n.v, narrow, x)
+		v, err = t.Call(n.v, narrow, source)
 	}
 	if err == nil && l.shifted { // Gemma projects first
 		if q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads); err == nil {
@@ -218,6 +235,12 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		}
 	}
 	return q, k, v, err
+}
+
+// keys is the projection of keys.
+func (l Attention) keys(narrow Linear) Linear {
+	narrow.NoBias = narrow.NoBias || l.noKeyBias
+	return narrow
 }
 
 // copies makes queries, keys and values contiguous, heads before the length.

@@ -62,7 +62,7 @@ func (c Transformer) pooler() Layer {
 func (c Transformer) maskedLM() Layer {
 	decoder := Linear{In: c.Hidden, Out: c.Vocab, Split: ByColumns}
 	if c.Tied {
-		decoder.Tied = "embeddings.word_embeddings.weight"
+		decoder.Tied = "..embeddings.word_embeddings.weight"
 	}
 	return Named{"cls", Sequential{
 		Named{"transform", Sequential{

@@ -8,8 +8,9 @@ import (
 )
 
 // Call runs a part of the layer that is being called, under the name that the layer declared
-// it by. The error is a *LayerError, the part's own, or says that the part was not declared.
-func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
+// it by. Further tensors are those that the part reads by Beside. The error is a *LayerError,
+// the part's own, or says that the part was not declared.
+func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, error) {
 	l = unwrap(l)
 	module, declared, at := t.declared(name)
 	if isNil(l) || t.depth >= maxDepth || len(t.rows) >= maxLayers {
@@ -18,7 +19,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
 	if !declared && t.shared == nil {
 		return Tensor{}, &LayerError{Path: at, Layer: kindOf(l), Reason: "it is called but was not declared: Declare must name it"}
 	}
-	outerPath, outerRow := t.path, t.row
+	outerPath, outerRow, outerBeside := t.path, t.row, t.beside
 	row := len(t.rows)
 	r := Row{Path: at, Depth: t.depth + 1, Leaf: true, Input: x.Shape, module: -1, owner: module}
 	if declared {
@@ -34,7 +35,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
 	if outerRow >= 0 {
 		t.rows[outerRow].Leaf = false
 	}
-	t.path, t.row, t.depth = at, row, t.depth+1
+	t.path, t.row, t.depth, t.beside = at, row, t.depth+1, beside
 	before := len(t.storages)
 	var y Tensor
 	var err error
@@ -50,6 +51,9 @@ func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	t.hold(x) // the call's arguments hold it until it returns
+	for _, b := range beside {
+		t.hold(b)
+	}
 	t.rows[row].Output = y.Shape
 	for _, s := range t.storages[before:] {
 		t.rows[row].Allocated += alloc.Bytes(s.bytes)
@@ -57,8 +61,16 @@ func (t *Tape) Call(name string, l Layer, x Tensor) (Tensor, error) {
 	if t.rowOutput != nil {
 		t.rows[row].Output, t.rowOutput = t.rowOutput, nil
 	}
-	t.path, t.row, t.depth = outerPath, outerRow, t.depth-1
+	t.path, t.row, t.depth, t.beside = outerPath, outerRow, t.depth-1, outerBeside
 	return y, nil
+}
+
+// Beside returns the i-th of the further tensors that the layer which is being called was given.
+func (t *Tape) Beside(i int) (Tensor, error) {
+	if i < 0 || i >= len(t.beside) {
+		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d", i, len(t.beside))
+	}
+	return t.beside[i], nil
 }
 
 // declared finds the declaration of a part of the current layer. Layers are mostly

@@ -215,10 +215,25 @@ func (c conv) forward(t *Tape, x Tensor) (Tensor, error) {
 	t.convolutions++
 	t.rounded = t.rounded || t.Activation() != alloc.Float32
 	if t.On() == CPU {
-		o.Workspace = c.blocked(t, x, shape)
+		o.Workspace, o.BackwardWorkspace = c.blocked(t, x, shape), c.padded(t)
 	}
 	t.cast(&o, append(alloc.Shape{c.out, c.in / or(c.groups, 1)}, c.window.kernel[:c.window.dims]...))
 	return t.Op(o)
+}
+
+// padded is the memory of the weight's gradient where oneDNN has no kernel for the groups of a
+// large window: each group is padded to a block of 16 x 16 channels.
+func (c conv) padded(t *Tape) alloc.Bytes {
+	groups := or(c.groups, 1)
+	if c.in/groups >= 16 || groups == 1 || c.window.kernel[0] < 7 {
+		return 0
+	}
+	weight := append(alloc.Shape{groups, 16, 16}, c.window.kernel[:c.window.dims]...)
+	n, err := weight.Bytes(t.cfg.weights)
+	if err != nil {
+		return 0 // the operation reports what is too large
+	}
+	return min(n, maxTotal)
 }
 
 // blocked is the memory of the copies that oneDNN makes on the CPU, in blocks of

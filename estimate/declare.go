@@ -131,12 +131,24 @@ func (d *Declaration) Add(p Param) {
 		d.err = &LayerError{Path: m.path, Layer: m.kind, Reason: "parameter " + p.Name, Err: err}
 		return
 	}
+	if strings.HasPrefix(p.Tied, ".") {
+		p.Tied = d.above(p.Tied)
+	}
 	d.params = append(d.params, ownedParam{Param: p, elements: n, module: d.current})
 	m := &d.modules[d.current]
 	m.own++
 	if !p.Buffer && p.Tied == "" {
 		m.params = addSat(m.params, n)
 	}
+}
+
+// above is the path from the root that a relative one stands for.
+func (d *Declaration) above(relative string) string {
+	from := d.path
+	for strings.HasPrefix(relative, ".") {
+		from, relative = from[:max(0, strings.LastIndexByte(from, '.'))], relative[1:]
+	}
+	return join(from, relative)
 }
 
 // Errorf ends the declaration with an error that names the current layer.

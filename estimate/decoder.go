@@ -30,7 +30,7 @@ func (c Transformer) decoder() []Layer {
 	if !c.NoHead {
 		head := Linear{In: or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: ByColumns}
 		if c.Tied {
-			head.Tied = s.names.root + "." + s.names.embed + ".weight"
+			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}
 		layers = append(layers, Named{s.names.head, head})
 		if c.CappedLogits {
@@ -184,7 +184,7 @@ func (c Transformer) attention(s style, kind BlockKind) Attention {
 	a := Attention{
 		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.QKVBias,
 		NoOutBias: !c.Bias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain, Eager: c.Eager,
-		QKNorm: c.QKNorm, Capped: c.CappedScores, shifted: c.gemma(), rotations: c.rotations(),
+		QKNorm: c.QKNorm, Capped: c.CappedScores, shifted: c.gemma(), rotations: c.rotations(), perText: c.Batched,
 	}
 	if kind&Windowed != 0 {
 		a.window = c.Window

@@ -89,6 +89,21 @@ func (d drawn) layer(depth int) estimate.Layer {
 		},
 		func() estimate.Layer { return estimate.CrossEntropy{Dim: n()} },
 		func() estimate.Layer { return estimate.MSE{} },
+		func() estimate.Layer { return estimate.InstanceNorm{Features: n(), Affine: d.yes("affine")} },
+		func() estimate.Layer { return estimate.LayerNorm2d{Channels: n()} },
+		func() estimate.Layer { return estimate.LocalResponseNorm{Size: n()} },
+		func() estimate.Layer { return estimate.AdaptiveMaxPool{Out: n(), Dims: n()} },
+		func() estimate.Layer { return estimate.PixelShuffle{Factor: n()} },
+		func() estimate.Layer { return estimate.Permute{Dims: []int{n(), n(), n()}} },
+		func() estimate.Layer { return estimate.Permute{Dims: []int{0, 2, 1}} },
+		func() estimate.Layer {
+			return estimate.SqueezeExcite{Channels: n(), Middle: n(), Gate: estimate.Hardsigmoid{}}
+		},
+		func() estimate.Layer { return estimate.PReLU{Num: n()} },
+		func() estimate.Layer { return estimate.CTC{Letters: n()} },
+		func() estimate.Layer { return estimate.NLL{} },
+		func() estimate.Layer { return estimate.KLDiv{} },
+		func() estimate.Layer { return flowing(n(), n()) },
 		func() estimate.Layer { return estimate.Learned{Shape: alloc.Shape{n(), n()}} },
 		func() estimate.Layer {
 			return estimate.Sequential(estimate.Transformer{
@@ -115,6 +130,29 @@ func (d drawn) layer(depth int) estimate.Layer {
 		)
 	}
 	return simple[rapid.IntRange(0, len(simple)-1).Draw(d.t, "kind")]()
+}
+
+// flowing is a Module whose Run does not look whether anything went wrong.
+func flowing(a, b int) estimate.Layer {
+	return estimate.Module{
+		Parts: estimate.Sequential{estimate.As("in", estimate.Linear{In: a, Out: b}), estimate.As("beside", second{})},
+		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+			y := f.Call("in", x)
+			z := f.Permute(f.View(y, a, -1, b), 1, 0, 2)
+			z = f.Part(f.Copy(z), b, a)
+			w := f.MatMul(z, f.Call("beside", y, z), b, z.Dim(0), z.Dim(-1))
+			return f.Add(f.Mul(x, w), f.Apply(estimate.Softmax{}, f.Cat(a, x, f.Input(b))))
+		},
+	}
+}
+
+// second returns what it is called with besides.
+type second struct{}
+
+func (second) Declare(*estimate.Declaration) {}
+
+func (second) Forward(t *estimate.Tape, _ estimate.Tensor) (estimate.Tensor, error) {
+	return t.Beside(0)
 }
 
 // check draws a model and holds what Model says against what must always be

@@ -13,7 +13,7 @@ func (c Transformer) gpt2() []Layer {
 	if !c.NoHead {
 		head := Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: ByColumns}
 		if c.Tied {
-			head.Tied = "transformer.wte.weight"
+			head.Tied = ".transformer.wte.weight"
 		}
 		layers = append(layers, Named{"lm_head", head})
 	}

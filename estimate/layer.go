@@ -35,8 +35,10 @@ type Param struct {
 	// as running means.
 	Buffer bool
 	// Tied is the path from the model's root of the parameter that this one
-	// is: "model.embed_tokens.weight". Both must have the same shape. It is
-	// counted where it is first declared.
+	// is: "model.embed_tokens.weight". One that begins with a dot is relative to the
+	// layer that holds this one, as ".model.embed_tokens.weight" of "lm_head" is, so that
+	// the whole may be a part of another model; each further dot is a layer up. Both must
+	// have the same shape. It is counted where it is first declared.
 	Tied string
 	// Split marks a parameter that tensor parallelism divides among devices.
 	Split bool
@@ -171,7 +173,12 @@ type Tape struct {
 	attention    Tensor      // the weights that eager attention returned last
 	answer       Tensor      // what the first loss reads, which the caller sees
 	rowOutput    alloc.Shape // of the layer being called, where it is not what Forward returns
+	encoded      Tensor      // what the encoder returned
+	biases       Tensor      // of scores, by distance, which the layers of a stack share
+	uncached     bool        // keys and values of earlier tokens are not read
 	scores       Tensor      // of the router that was called last
+
+	beside []Tensor // further tensors of the layer being called
 
 	dims []int // memory of shapes, taken for many of them at a time
 

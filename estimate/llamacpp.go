@@ -23,6 +23,7 @@ const usualBatch = 512
 // tensors of the batch. The MLP has both of its wide tensors, and two narrow ones.
 // The page docs/estimate.md has it beside what was printed. Releases since the middle of 2026
 // reserve the logits of fewer tokens and print less. Models with latent attention are not known.
+// The error says what of the transformer or of l cannot be.
 func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	batch := min(or(l.Batch, usualBatch), l.Context)
 	switch {
@@ -34,7 +35,7 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	tokens := func(width int64) int64 { return 4 * width * int64(batch) }
 	hidden, query := int64(c.Hidden), int64(c.Heads)*int64(c.headSize())
 	queries := 2 * query // before and after rotation
-	if c.Family == Phi3 || c.Family == GPT2 {
+	if c.packs() {
 		queries = 2*query + 2*int64(or(c.KVHeads, c.Heads))*int64(c.headSize()) // packed with keys and values
 	}
 	mask := int64(l.Context)
@@ -54,11 +55,17 @@ func (c Transformer) wideFFN() int64 {
 	if c.Experts > 0 {
 		ffn = max(int64(or(c.TopK, 2))*int64(or(c.ExpertFFN, int(ffn))), int64(c.SharedFFN))
 	}
-	if c.Family == Phi || c.Family == GPT2 {
+	if c.Family == GPT2 {
+		return ffn
+	}
+	if _, ungated := c.style().mlp(c).(MLP); ungated && c.Experts == 0 {
 		return ffn
 	}
 	return 2 * ffn // beside its gate
 }
+
+// packs reports whether queries, keys and values come of one projection.
+func (c Transformer) packs() bool { return c.Family == GPT2 || c.attention(c.style(), 0).Packed }
 
 // ComputedIn makes inference that of llama.cpp, with a compute buffer of so many bytes in
 // place of what PyTorch's operations and allocator take.

@@ -29,6 +29,26 @@ type AdaptiveAvgPool struct {
 	Dims int // 0 means 2
 }
 
+// AdaptiveMaxPool is nn.AdaptiveMaxPool1d, 2d and 3d. It keeps its input, and the places of the
+// maxima in 64 bits.
+type AdaptiveMaxPool AdaptiveAvgPool
+
+// Declare implements Layer.
+func (l AdaptiveMaxPool) Declare(d *Declaration) { AdaptiveAvgPool(l).Declare(d) }
+
+// Forward implements Layer.
+func (l AdaptiveMaxPool) Forward(t *Tape, x Tensor) (Tensor, error) {
+	dims := or(l.Dims, 2)
+	if err := t.rank(x, dims+2, spatial[dims]); err != nil {
+		return Tensor{}, err
+	}
+	shape := x.Shape.Clone()
+	for i := range dims {
+		shape[2+i] = l.Out
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: shape, Keep: []Tensor{x}, KeepOwn: []Own{{Shape: shape, DType: alloc.Int64}}})
+}
+
 // Declare implements Layer.
 func (l MaxPool) Declare(d *Declaration) {
 	if l.dims(d) && l.window().check(d) && 2*l.Padding > l.Kernel {

@@ -113,8 +113,7 @@ var (
 	qwen30b  = estimate.Transformer{Vocab: 151936, Hidden: 2048, Blocks: 48, Heads: 32, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 768}
 	qwen235b = estimate.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 94, Heads: 64, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 1536}
 	qwen7b   = estimate.Transformer{Vocab: 152064, Hidden: 3584, FFN: 18944, Blocks: 28, Heads: 28, KVHeads: 4}
-	// GPT-NeoX is put together as Phi is, with packed projections as GPT-2.
-	pythia = estimate.Transformer{Family: estimate.GPT2, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
+	pythia   = estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
 )
 
 var printedBuffers = []printedBuffer{

@@ -1,6 +1,10 @@
 package estimate
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // Flatten is nn.Flatten: all dimensions from the first on become one. The output
 // is a view.
@@ -51,16 +55,19 @@ func (l Reshape) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if len(x.Shape) == 0 {
 		return Tensor{}, t.Errorf("input () has no batch")
 	}
-	shape := append(alloc.Shape{x.Shape[0]}, l.Dims...)
+	return seen(t, x, append([]int{x.Shape[0]}, l.Dims...))
+}
+
+// seen is x as a view of another shape, of whose dimensions one may be -1.
+func seen(t *Tape, x Tensor, dims []int) (Tensor, error) {
+	shape := append(alloc.Shape{}, dims...)
 	have, err := x.Shape.Elements()
 	if err != nil {
 		return Tensor{}, t.wrap("input", err)
 	}
-	unknown := -1
-	for i, n := range shape {
-		if n == -1 {
-			unknown, shape[i] = i, 1
-		}
+	unknown := slices.Index(shape, -1)
+	if unknown >= 0 {
+		shape[unknown] = 1
 	}
 	known, err := shape.Elements()
 	if err != nil {
@@ -71,7 +78,54 @@ func (l Reshape) Forward(t *Tape, x Tensor) (Tensor, error) {
 		known = have
 	}
 	if known != have {
-		return Tensor{}, t.Errorf("input %v does not take the shape %v: it has %d elements", x.Shape, append(alloc.Shape{x.Shape[0]}, l.Dims...), have)
+		return Tensor{}, t.Errorf("input %v does not take the shape %v: it has %d elements", x.Shape, alloc.Shape(dims), have)
 	}
 	return t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
+}
+
+// Permute puts the dimensions into another order, as a view.
+type Permute struct{ Dims []int } // such as (0, 2, 3, 1)
+
+// PixelShuffle is nn.PixelShuffle: channels become pixels, Factor more each way.
+type PixelShuffle struct{ Factor int }
+
+// Declare implements Layer.
+func (l Permute) Declare(d *Declaration) {
+	sorted := slices.Sorted(slices.Values(l.Dims))
+	for i, n := range sorted {
+		if n != i {
+			d.Errorf("Dims are %v: want each of 0 to %d once", l.Dims, len(l.Dims)-1)
+			return
+		}
+	}
+}
+
+// Declare implements Layer.
+func (l PixelShuffle) Declare(d *Declaration) { d.want("Factor", l.Factor, 1) }
+
+// Forward implements Layer.
+func (l Permute) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if len(l.Dims) != len(x.Shape) {
+		return Tensor{}, t.Errorf("input %v has %d dimensions, not the %d of %v", x.Shape, len(x.Shape), len(l.Dims), l.Dims)
+	}
+	shape := make(alloc.Shape, len(l.Dims))
+	for i, from := range l.Dims {
+		if from < 0 || from >= len(x.Shape) {
+			return Tensor{}, t.Errorf("input %v has no dimension %d", x.Shape, from)
+		}
+		shape[i] = x.Shape[from]
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
+}
+
+// Forward implements Layer.
+func (l PixelShuffle) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := t.rank(x, 4, "(batch, channels, height, width)"); err != nil {
+		return Tensor{}, err
+	}
+	square := int64(l.Factor) * int64(l.Factor)
+	if l.Factor < 1 || int64(x.Shape[1])%square != 0 || max(x.Shape[2], x.Shape[3]) > maxField {
+		return Tensor{}, t.Errorf("input %v does not have channels for pixels of %d x %d", x.Shape, l.Factor, l.Factor)
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: alloc.Shape{x.Shape[0], int(int64(x.Shape[1]) / square), x.Shape[2] * l.Factor, x.Shape[3] * l.Factor}})
 }

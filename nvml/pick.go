@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Status is a device and all that it says of itself at one moment.
+// Status is a device and everything that it reports at one moment.
 type Status struct {
 	Device
 	Reading

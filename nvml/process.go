@@ -99,7 +99,7 @@ const (
 	unexplained = 512 * alloc.MiB
 )
 
-// errGarbledList tells of the drivers of early R535 that put a field more into
+// errGarbledList is about drivers of early R535, which put a further field into
 // the entries of the list without a new version: all after the first are shifted.
 var errGarbledList = fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", ErrNoFigure)
 

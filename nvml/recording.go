@@ -186,7 +186,7 @@ func (s *store) series(device int, q Quantity) Series {
 	return out
 }
 
-// stoodFor says of a device's memory that it stands for a process's, where the
+// stoodFor notes that a device's memory is shown in place of a process's, where the
 // driver gives no figure of the process at all.
 func (s *store) stoodFor(t *track, note string) string {
 	process := t.buffers[ProcessMemory]

@@ -18,7 +18,7 @@ type Series struct {
 	Quantity Quantity
 	Target   Target // of ProcessMemory, else zero
 	Scope    Scope  // what the figures count, if they are memory
-	Note     string // why figures are missing, or why these stand for others
+	Note     string // why figures are missing, or what they are instead
 	Ended    bool   // the device was lost before the recording's end
 	total    summary
 	points   []Point

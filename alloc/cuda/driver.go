@@ -1,8 +1,10 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -26,7 +28,9 @@ type driver struct {
 	eventQuery, memsetD8Async                                       function
 
 	// Virtual memory; 0 on a driver that has none.
-	addressReserve, addressFree, memCreate, memRelease, memMap, memSetAccess, memUnmap function
+	addressReserve, memGranularity, addressFree, memCreate, memRelease, memMap, memSetAccess, memUnmap function
+
+	kinds
 }
 
 // function is a C function that returns a CUresult.
@@ -93,6 +97,7 @@ type symbol struct {
 func (d *driver) virtualSymbols() []symbol {
 	return []symbol{
 		{&d.addressReserve, "cuMemAddressReserve", ""},
+		{&d.memGranularity, "cuMemGetAllocationGranularity", ""},
 		{&d.addressFree, "cuMemAddressFree", ""},
 		{&d.memCreate, "cuMemCreate", ""},
 		{&d.memRelease, "cuMemRelease", ""},
@@ -133,8 +138,8 @@ var library = sync.OnceValues(func() (*driver, error) {
 		}
 		*s.function = function(address)
 	}
-	for _, s := range d.virtualSymbols() {
-		*s.function = function(lib.Func(s.name))
+	for _, s := range slices.Concat(d.virtualSymbols(), d.kindsSymbols()) {
+		*s.function = function(cmp.Or(lib.Func(s.name), lib.Func(cmp.Or(s.older, s.name))))
 	}
 	loaded.Store(d)
 	switch err := d.init.call(0); err {

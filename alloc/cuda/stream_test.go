@@ -183,3 +183,16 @@ func TestFill(t *testing.T) {
 	fail(t, dev.Control, "cuMemsetD8Async", 719)
 	assert.ErrorIs(t, dev.Fill(p, 1, 0, s), cuda.ErrDeviceLost)
 }
+
+func TestLateWrites(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	dev := standstill(t)
+	trackertest.LateWrites(t, trackertest.Writer{
+		Device: dev, Streams: [2]alloc.Stream{newStream(t), newStream(t)}, Advance: dev.Advance,
+		Write: func(s alloc.Stream, p alloc.Ptr, n alloc.Bytes) error {
+			return gpuemu.Queue(gpuemu.Work{Stream: uint64(s), Ptr: uint64(p), Size: uint64(n), Time: time.Millisecond, Writes: true, Value: 1})
+		},
+	})
+}

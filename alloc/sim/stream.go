@@ -172,7 +172,7 @@ func (s *streams) drain() (due []queued) {
 }
 
 // ReuseError says that a Cache handed out memory that queued work still used: the work
-// and the new owner overwrite each other's data. On a real GPU nobody is told.
+// and the new owner overwrite each other's data. A real GPU does not report it.
 type ReuseError struct {
 	Device string // name and ordinal
 	Ptr    alloc.Ptr
@@ -191,7 +191,7 @@ func (e *ReuseError) Error() string {
 }
 
 // Err returns a *ReuseError for the first block that a Cache handed out too early, or nil. It
-// needs Config.CheckReuse. Synchronize returns it too, as a driver tells of an illegal access.
+// needs Config.CheckReuse. Synchronize returns it too, as a driver reports an illegal access.
 func (d *Device) Err() error {
 	d.streams.mu.Lock()
 	defer d.streams.mu.Unlock()

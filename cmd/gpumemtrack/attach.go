@@ -37,7 +37,7 @@ func attachCommand(a *app) *cobra.Command {
 		Short: "Watch any program's GPU memory, without changing it",
 		Long: `Watch what a program asks of the CUDA driver, with the line of code that asked, in any
 language: a command and all that it starts, or with --pid a process that runs and what it
-will start. At each --every there is a table of what came and what went, and at the
+will start. At each --every there is a table of what was allocated and freed, and at the
 end what is live then. The command's own exit code is passed on.
 
 It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON and

@@ -33,7 +33,7 @@ on: the tracker's report, a recording, its table and its charts.`,
 		RunE: func(*cobra.Command, []string) error { return a.demo(o) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.dir, "dir", "gpumemtrack-demo", "`DIRECTORY` for the files, made if need be")
+	flags.StringVar(&o.dir, "dir", "gpumemtrack-demo", "`DIRECTORY` for the files, created if it is missing")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
 	flags.DurationVar(&o.pause, "pause", 400*time.Millisecond, "`TIME` between steps, so that the chart has something to show")
 	cmd.MarkFlagDirname("dir")

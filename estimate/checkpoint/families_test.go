@@ -38,7 +38,11 @@ func TestFamiliesAsPyTorchHasThem(t *testing.T) {
 			for dtype, kept := range m.Kept {
 				d, err := alloc.ParseDType(dtype)
 				require.NoError(t, err)
-				input, err := c.Input(2, 32)
+				length := 32
+				if c.architecture.seesImages() {
+					length = 0
+				}
+				input, err := c.Input(2, length)
 				require.NoError(t, err)
 				r, err := c.Report(input, estimate.On(estimate.CPU), estimate.Train(estimate.Adam), estimate.Precision(d))
 				require.NoError(t, err)

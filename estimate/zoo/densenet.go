@@ -63,8 +63,12 @@ func (b denseBlock) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tenso
 	return estimate.Cat(t, 1, features...)
 }
 
-func densenet121() []estimate.Layer {
-	const growth = 32
+// densenet has so many layers in each of its blocks.
+func densenet(depths ...int) func() []estimate.Layer {
+	return func() []estimate.Layer { return denseNet(32, depths) }
+}
+
+func denseNet(growth int, depths []int) []estimate.Layer {
 	features := estimate.Sequential{
 		named("conv0", estimate.Conv2d{In: 3, Out: 64, Kernel: 7, Stride: 2, Padding: 3, NoBias: true}),
 		named("norm0", estimate.BatchNorm{Features: 64}),
@@ -72,10 +76,10 @@ func densenet121() []estimate.Layer {
 		named("pool0", estimate.MaxPool{Kernel: 3, Stride: 2, Padding: 1}),
 	}
 	in := 64
-	for i, n := range []int{6, 12, 24, 16} {
+	for i, n := range depths {
 		features = append(features, named(fmt.Sprintf("denseblock%d", i+1), denseBlock{in, n, growth}))
 		in += n * growth
-		if i < 3 {
+		if i < len(depths)-1 {
 			features = append(features, named(fmt.Sprintf("transition%d", i+1), estimate.Sequential{
 				named("norm", estimate.BatchNorm{Features: in}),
 				named("relu", estimate.ReLU{InPlace: true}),

@@ -3,9 +3,13 @@ package zoo
 import "github.com/gpumemtrack/gpumemtrack/estimate"
 
 var others = []entry{
-	image("densenet121", "DenseNet-121", 7978856, densenet121),
+	image("densenet121", "DenseNet-121", 7978856, densenet(6, 12, 24, 16)),
+	image("densenet201", "DenseNet-201", 20013928, densenet(6, 12, 48, 32)),
 	image("mobilenet_v2", "MobileNetV2", 3504872, mobilenetV2),
+	image("mobilenet_v3_large", "MobileNetV3 Large", 5483032, mobilenetV3Large),
 	image("efficientnet_b0", "EfficientNet-B0", 5288548, efficientnetB0),
+	image("swin_t", "Swin Tiny", 28288354, swinTiny),
+	image("convnext_tiny", "ConvNeXt Tiny", 28589128, convNeXtTiny),
 }
 
 // convNorm is a convolution without bias, batch norm and activation.
@@ -79,7 +83,7 @@ func efficientnetB0() []estimate.Layer {
 			if s.expand != 1 {
 				b = append(b, convNorm(in, wide, 1, 1, 1, act))
 			}
-			b = append(b, convNorm(wide, wide, s.kernel, stride, wide, act), squeeze{wide, in / 4}, convNorm(wide, s.out, 1, 1, 1, nil))
+			b = append(b, convNorm(wide, wide, s.kernel, stride, wide, act), estimate.SqueezeExcite{Channels: wide, Middle: in / 4, Activation: act}, convNorm(wide, s.out, 1, 1, 1, nil))
 			stage = append(stage, inverted("block", b, stride == 1 && in == s.out, blocks > 0))
 			in, stride = s.out, 1
 			blocks++
@@ -93,28 +97,47 @@ func efficientnetB0() []estimate.Layer {
 	}
 }
 
-// squeeze is squeeze-and-excitation: each channel times a number made of all
-// channels' means (arXiv:1709.01507).
-type squeeze struct{ channels, middle int }
-
-func (s squeeze) parts() estimate.Sequential {
-	return estimate.Sequential{
-		named("avgpool", estimate.AdaptiveAvgPool{Out: 1}),
-		named("fc1", estimate.Conv2d{In: s.channels, Out: s.middle, Kernel: 1}),
-		named("activation", estimate.SiLU{InPlace: true}),
-		named("fc2", estimate.Conv2d{In: s.middle, Out: s.channels, Kernel: 1}),
-		named("scale_activation", estimate.Sigmoid{}),
+// mobilenetV3Large follows arXiv:1905.02244, table 1.
+func mobilenetV3Large() []estimate.Layer {
+	hard, relu := estimate.Hardswish{InPlace: true}, estimate.ReLU{InPlace: true}
+	features := estimate.Sequential{convNorm(3, 16, 3, 2, 1, hard)}
+	in := 16
+	for _, s := range []struct {
+		kernel, wide, out int
+		squeeze           bool
+		act               estimate.Layer
+		stride            int
+	}{
+		{3, 16, 16, false, relu, 1}, {3, 64, 24, false, relu, 2}, {3, 72, 24, false, relu, 1},
+		{5, 72, 40, true, relu, 2}, {5, 120, 40, true, relu, 1}, {5, 120, 40, true, relu, 1},
+		{3, 240, 80, false, hard, 2}, {3, 200, 80, false, hard, 1}, {3, 184, 80, false, hard, 1}, {3, 184, 80, false, hard, 1},
+		{3, 480, 112, true, hard, 1}, {3, 672, 112, true, hard, 1},
+		{5, 672, 160, true, hard, 2}, {5, 960, 160, true, hard, 1}, {5, 960, 160, true, hard, 1},
+	} {
+		var b estimate.Sequential
+		if s.wide != in {
+			b = append(b, convNorm(in, s.wide, 1, 1, 1, s.act))
+		}
+		b = append(b, convNorm(s.wide, s.wide, s.kernel, s.stride, s.wide, s.act))
+		if s.squeeze {
+			b = append(b, estimate.SqueezeExcite{Channels: s.wide, Middle: divisible(s.wide/4, 8), Gate: estimate.Hardsigmoid{}})
+		}
+		b = append(b, convNorm(s.wide, s.out, 1, 1, 1, nil))
+		features = append(features, inverted("block", b, s.stride == 1 && in == s.out, false))
+		in = s.out
+	}
+	features = append(features, convNorm(in, 960, 1, 1, 1, hard))
+	return []estimate.Layer{
+		named("features", features), named("avgpool", estimate.AdaptiveAvgPool{Out: 1}), estimate.Flatten{},
+		named("classifier", estimate.Sequential{estimate.Linear{In: 960, Out: 1280}, hard, estimate.Dropout{P: 0.2, InPlace: true}, estimate.Linear{In: 1280, Out: 1000}}),
 	}
 }
 
-// Declare implements estimate.Layer.
-func (s squeeze) Declare(d *estimate.Declaration) { s.parts().Declare(d) }
-
-// Forward implements estimate.Layer.
-func (s squeeze) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	scale, err := s.parts().Forward(t, x)
-	if err != nil {
-		return estimate.Tensor{}, err
+// divisible is the multiple of d that is nearest to n, and not a tenth below it.
+func divisible(n, d int) int {
+	near := max(d, (n+d/2)/d*d)
+	if 10*near < 9*n {
+		near += d
 	}
-	return t.Op(estimate.Op{In: []estimate.Tensor{x, scale}, Shape: x.Shape, Keep: []estimate.Tensor{x, scale}})
+	return near
 }

@@ -1,6 +1,5 @@
-// Command record records the memory of the first GPU while it takes some of it,
-// prints what was recorded, and draws it in memory.png. Without a GPU it is the
-// simulated one that it takes memory of.
+// Record allocates memory of the first GPU, or of the simulated one if there is none, and
+// records the GPU's memory meanwhile. It prints the recording and draws it in memory.png.
 package main
 
 import (

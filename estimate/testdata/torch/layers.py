@@ -12,6 +12,9 @@ import json
 import torch
 from torch import nn
 
+from torchvision.models.convnext import LayerNorm2d
+from torchvision.ops.misc import Permute, SqueezeExcitation
+
 from measure import saved_bytes
 
 
@@ -30,9 +33,17 @@ class Loss(nn.Module):
         self.loss = loss
 
     def forward(self, x):
-        if isinstance(self.loss, nn.CrossEntropyLoss):
+        if isinstance(self.loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
             return self.loss(x, torch.zeros(x.shape[0], *x.shape[2:], dtype=torch.long))
         return self.loss(x, torch.zeros_like(x))
+
+
+class CTC(nn.Module):
+    """Texts of five letters in twelve steps."""
+
+    def forward(self, x):
+        steps, batch = x.shape[:2]
+        return nn.functional.ctc_loss(x, torch.ones(batch, 5, dtype=torch.long), torch.full((batch,), steps), torch.full((batch,), 5))
 
 
 LAYERS = {
@@ -88,6 +99,29 @@ LAYERS = {
     "MSE": (Loss(nn.MSELoss()), (4, 10)),
     "L1": (Loss(nn.L1Loss()), (4, 10)),
     "BCEWithLogits": (Loss(nn.BCEWithLogitsLoss()), (4, 10)),
+    "Hardswish": (nn.Hardswish(), (4, 16)),
+    "Hardswish InPlace": (nn.Hardswish(inplace=True), (4, 16)),
+    "Hardsigmoid": (nn.Hardsigmoid(), (4, 16)),
+    "LeakyReLU": (nn.LeakyReLU(), (4, 16)),
+    "LeakyReLU InPlace": (nn.LeakyReLU(inplace=True), (4, 16)),
+    "ELU": (nn.ELU(), (4, 16)),
+    "ELU InPlace": (nn.ELU(inplace=True), (4, 16)),
+    "PReLU": (nn.PReLU(16), (4, 16)),
+    "Mish": (nn.Mish(), (4, 16)),
+    "InstanceNorm": (nn.InstanceNorm2d(4), (3, 4, 6, 7)),
+    "InstanceNorm Affine": (nn.InstanceNorm2d(4, affine=True), (3, 4, 6, 7)),
+    "LocalResponseNorm": (nn.LocalResponseNorm(5), (2, 8, 6, 7)),
+    "AdaptiveMaxPool": (nn.AdaptiveMaxPool2d(3), (2, 4, 16, 18)),
+    "PixelShuffle": (nn.PixelShuffle(2), (2, 8, 6, 7)),
+    "LayerNorm2d": (LayerNorm2d(8), (2, 8, 6, 7)),
+    "Permute": (Permute([0, 2, 3, 1]), (2, 8, 6, 7)),
+    "SqueezeExcitation": (SqueezeExcitation(8, 4), (2, 8, 6, 7)),
+    "SqueezeExcitation Hard": (SqueezeExcitation(8, 4, scale_activation=nn.Hardsigmoid), (2, 8, 6, 7)),
+    "NLL": (Loss(nn.NLLLoss()), (4, 10)),
+    "Huber": (Loss(nn.HuberLoss()), (4, 10)),
+    "SmoothL1": (Loss(nn.SmoothL1Loss()), (4, 10)),
+    "KLDiv": (Loss(nn.KLDivLoss(reduction="batchmean")), (4, 10)),
+    "CTC": (CTC(), (12, 3, 10)),
 }
 
 

@@ -43,6 +43,7 @@ T = transformers
 ZOO = {name: (lambda name=name: getattr(models, name)(), IMAGE) for name in [
     "vgg11", "vgg16_bn", "vgg19", "resnet18", "resnet50", "resnet152", "resnext50_32x4d",
     "wide_resnet50_2", "densenet121", "mobilenet_v2", "efficientnet_b0",
+    "densenet201", "mobilenet_v3_large", "convnext_tiny", "swin_t",
 ]}
 ZOO.update({
     "vit-b-16": (lambda: T.ViTForImageClassification(T.ViTConfig(num_labels=1000)), IMAGE),
@@ -92,7 +93,8 @@ ZOO.update({
     "lstm": (lambda: nn.LSTM(64, 96, num_layers=2, batch_first=True), (20, 64)),
     "lstm-bidirectional": (lambda: nn.LSTM(64, 96, batch_first=True, bidirectional=True), (20, 64)),
 })
-BATCHES = {name: (1, 2) for name in ["resnet152", "gpt2", "vgg16_bn", "vgg19", "wide_resnet50_2", "densenet121"]}
+BATCHES = {name: (1, 2) for name in ["resnet152", "gpt2", "vgg16_bn", "vgg19", "wide_resnet50_2", "densenet121",
+                                   "densenet201", "mobilenet_v3_large", "convnext_tiny", "swin_t"]}
 VARIANTS = [{"dtype": "bfloat16"}, {"checkpointed": True}]
 
 

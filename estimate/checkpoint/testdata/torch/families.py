@@ -35,9 +35,9 @@ def inputs(model, dtype):
     numbers = torch.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 7 + 8
     text = {"input_ids": numbers}
     if c.model_type in ("t5", "bart"):
-        return {**text, "decoder_input_ids": numbers}
+        return {**text, "decoder_input_ids": numbers.clone()}
     if c.model_type == "whisper":
-        return {"input_features": torch.randn(BATCH, c.num_mel_bins, 2 * c.max_source_positions, dtype=dtype), "decoder_input_ids": numbers}
+        return {"input_features": torch.randn(BATCH, c.num_mel_bins, 2 * c.max_source_positions, dtype=dtype), "decoder_input_ids": numbers.clone()}
     if c.model_type in ("clip", "siglip"):
         side = c.vision_config.image_size
         return {**text, "pixel_values": torch.randn(BATCH, 3, side, side, dtype=dtype)}

@@ -1,0 +1,222 @@
+package estimate
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Module is a layer of named parts and a function that runs them, for models that Sequential,
+// Residual and Concat do not describe. Parts are named once, with As, and called by name.
+//
+//	estimate.Module{
+//		Name:  "Attention",
+//		Parts: estimate.Sequential{estimate.As("qkv", ...), estimate.As("proj", ...)},
+//		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+//			qkv := f.Call("qkv", x)
+//			...
+//			return f.Call("proj", y)
+//		},
+//	}
+type Module struct {
+	Name  string // of the rows; empty for "Module"
+	Parts Sequential
+	Run   func(f *Flow, x Tensor) Tensor
+}
+
+// Kind names the row.
+func (m Module) Kind() string { return or(m.Name, "Module") }
+
+// Declare implements Layer.
+func (m Module) Declare(d *Declaration) {
+	if m.Run == nil {
+		d.Errorf("Run is nil: want a function")
+		return
+	}
+	m.Parts.Declare(d)
+}
+
+// Forward implements Layer.
+func (m Module) Forward(t *Tape, x Tensor) (Tensor, error) {
+	f := &Flow{t: t, parts: m.Parts}
+	y := m.Run(f, x)
+	return y, f.err
+}
+
+// Flow records a forward pass and keeps the first error, so that a Module's Run need not look
+// after each operation: after an error nothing is recorded, and operations return tensors that
+// have the shapes they should have and are good for nothing else. It is good for one call of Run.
+type Flow struct {
+	t     *Tape
+	parts Sequential
+	err   error
+}
+
+// Err is the first error, which the Module returns.
+func (f *Flow) Err() error { return f.err }
+
+// Errorf keeps an error that names the layer, unless there is one.
+func (f *Flow) Errorf(format string, args ...any) {
+	if f.err == nil {
+		f.err = f.t.Errorf(format, args...)
+	}
+}
+
+// Tape is the tape that it records on.
+func (f *Flow) Tape() *Tape { return f.t }
+
+// keep returns a tensor, or what stands for it after an error.
+func (f *Flow) keep(y Tensor, err error, like alloc.Shape) Tensor {
+	if f.err == nil {
+		f.err = err
+	}
+	if f.err != nil {
+		return Tensor{Shape: slices.Clone(like)}
+	}
+	return y
+}
+
+// do runs what records something, unless there was an error.
+func (f *Flow) do(like alloc.Shape, record func() (Tensor, error)) Tensor {
+	if f.err != nil {
+		return f.keep(Tensor{}, nil, like)
+	}
+	y, err := record()
+	return f.keep(y, err, like)
+}
+
+// Call runs the part of that name. Further tensors are those that the part reads by Beside.
+func (f *Flow) Call(name string, x Tensor, beside ...Tensor) Tensor {
+	at := slices.IndexFunc(f.parts, func(l Layer) bool {
+		n, ok := l.(Named)
+		return ok && n.Name == name
+	})
+	if at < 0 {
+		f.Errorf("it calls %q, which is none of its Parts: name them with As", name)
+	}
+	return f.do(x.Shape, func() (Tensor, error) { return f.t.Call(name, f.parts[at], x, beside...) })
+}
+
+// Beside is the i-th of the further tensors that the layer was called with, such as the encoder's
+// output that cross-attention reads.
+func (f *Flow) Beside(i int) Tensor {
+	return f.do(alloc.Shape{}, func() (Tensor, error) { return f.t.Beside(i) })
+}
+
+// AllBeside are all of the further tensors, for a layer that hands them on.
+func (f *Flow) AllBeside() []Tensor { return f.t.beside }
+
+// Const is Tape.Const: a tensor that is made of nothing, such as a mask.
+func (f *Flow) Const(d alloc.DType, dims ...int) Tensor {
+	return f.do(dims, func() (Tensor, error) { return f.t.Const(d, dims...) })
+}
+
+// Input is Tape.Input: the i-th input of the model.
+func (f *Flow) Input(i int) Tensor {
+	return f.do(alloc.Shape{}, func() (Tensor, error) { return f.t.Input(i) })
+}
+
+// Op records an operation.
+func (f *Flow) Op(o Op) Tensor {
+	return f.do(o.Shape, func() (Tensor, error) { return f.t.Op(o) })
+}
+
+// Apply runs a layer that has no parameters, such as SiLU, in place, without a row of its own.
+func (f *Flow) Apply(l Layer, x Tensor) Tensor {
+	return f.do(x.Shape, func() (Tensor, error) {
+		if isNil(l) {
+			return Tensor{}, f.t.Errorf("it applies no layer")
+		}
+		return l.Forward(f.t, x)
+	})
+}
+
+// Add is x + y, with y broadcast to x.
+func (f *Flow) Add(x, y Tensor) Tensor {
+	f.fits(x, y)
+	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: x.Shape.Equal(y.Shape), Gather: !x.split || !y.split})
+}
+
+// Mul is x * y, with y broadcast to x. It keeps what the gradients need.
+func (f *Flow) Mul(x, y Tensor) Tensor {
+	f.fits(x, y)
+	return f.do(x.Shape, func() (Tensor, error) { return mul(f.t, x, y) })
+}
+
+// Scale is x times a number, or plus one, in memory of its own.
+func (f *Flow) Scale(x Tensor) Tensor { return f.Op(Op{In: []Tensor{x}, Shape: x.Shape}) }
+
+// MatMul is the product of two tensors, whose output has the shape; each of its elements is a sum
+// of so many products. It keeps both.
+func (f *Flow) MatMul(x, y Tensor, sum int, shape ...int) Tensor {
+	return f.Op(Op{In: []Tensor{x, y}, Shape: shape, Keep: []Tensor{x, y}, FLOPs: flops(shape, sum, 2)})
+}
+
+// Attention is scaled_dot_product_attention of (batch, length, heads x size) tensors.
+func (f *Flow) Attention(q, k, v Tensor, heads, size int) Tensor {
+	if f.err == nil && (len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1) {
+		f.Errorf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
+	}
+	return f.do(q.Shape, func() (Tensor, error) { return attend(f.t, q, k, v, heads, size, false, 0, nil, nil) })
+}
+
+// View is x in another shape, in the same memory; one of the dimensions may be -1.
+func (f *Flow) View(x Tensor, dims ...int) Tensor {
+	return f.do(dims, func() (Tensor, error) { return seen(f.t, x, dims) })
+}
+
+// Permute is x with its dimensions in another order, in the same memory: what needs them in order
+// must Copy it.
+func (f *Flow) Permute(x Tensor, dims ...int) Tensor {
+	return f.do(dims, func() (Tensor, error) { return Permute{dims}.Forward(f.t, x) })
+}
+
+// Copy is x in memory of its own, as contiguous or a reshape of permuted dimensions makes.
+func (f *Flow) Copy(x Tensor) Tensor { return f.Scale(x) }
+
+// Cat joins tensors along a dimension.
+func (f *Flow) Cat(dim int, xs ...Tensor) Tensor {
+	var like alloc.Shape
+	if len(xs) > 0 {
+		like = xs[0].Shape
+	}
+	return f.do(like, func() (Tensor, error) { return Cat(f.t, dim, xs...) })
+}
+
+// Part is a stretch of n along a dimension of x, in the same memory.
+func (f *Flow) Part(x Tensor, dim, n int) Tensor {
+	shape := slices.Clone(x.Shape)
+	if dim < 0 || dim >= len(shape) || n < 1 || n > shape[dim] {
+		f.Errorf("a part of %d along dimension %d of %v: it does not have that", n, dim, x.Shape)
+	} else {
+		shape[dim] = n
+	}
+	return f.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
+}
+
+// fits reports shapes that do not broadcast.
+func (f *Flow) fits(x, y Tensor) {
+	if f.err != nil {
+		return
+	}
+	off := len(x.Shape) - len(y.Shape)
+	ok := off >= 0
+	for i := 0; ok && i < len(y.Shape); i++ {
+		ok = y.Shape[i] == 1 || y.Shape[i] == x.Shape[off+i]
+	}
+	if !ok {
+		f.Errorf("%v does not broadcast to %v", y.Shape, x.Shape)
+	}
+}
+
+// Dim is the length of a dimension, counted from the end where it is negative, and 1 where there is
+// none, as after an error.
+func (x Tensor) Dim(i int) int {
+	if i < 0 {
+		i += len(x.Shape)
+	}
+	if i < 0 || i >= len(x.Shape) {
+		return 1
+	}
+	return x.Shape[i]
+}

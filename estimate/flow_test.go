@@ -1,0 +1,80 @@
+package estimate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// gated multiplies what it makes of x by what it makes of the tensor beside it.
+func gated(n int) estimate.Module {
+	return estimate.Module{
+		Name:  "Gated",
+		Parts: estimate.Sequential{estimate.As("value", estimate.Linear{In: n, Out: n, NoBias: true}), estimate.As("gate", estimate.Linear{In: n, Out: n, NoBias: true})},
+		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+			return f.Mul(f.Call("value", x), f.Call("gate", f.Beside(0)))
+		},
+	}
+}
+
+func twoInputs(n int) []estimate.Layer {
+	return []estimate.Layer{estimate.Module{
+		Parts: estimate.Sequential{estimate.As("gated", gated(n))},
+		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+			return f.Call("gated", x, f.Input(1))
+		},
+	}}
+}
+
+func TestModuleWithTwoInputs(t *testing.T) {
+	r := model(t, twoInputs(8), estimate.InputShape(2, 8), estimate.InputShape(2, 8))
+	assert.Equal(t, int64(2*8*8), r.Params.Count)
+	assert.Equal(t, []string{"0", "0.gated", "0.gated.value", "0.gated.gate"}, []string{r.Layers[0].Path, r.Layers[1].Path, r.Layers[2].Path, r.Layers[3].Path})
+	assert.Equal(t, "Gated", r.Layers[1].Kind)
+	assert.Equal(t, alloc.Bytes(4*2*8*4), r.Kept, "both inputs, and both factors")
+}
+
+// The first error is the one that is returned, however much is done after it.
+func TestFlowKeepsTheFirstError(t *testing.T) {
+	_, err := estimate.Model(twoInputs(8), estimate.InputShape(2, 9), estimate.InputShape(2, 8))
+	assert.ErrorContains(t, err, "0.gated.value (Linear): input (2, 9) has 9 features: want 8")
+	_, err = estimate.Model(twoInputs(8), estimate.InputShape(2, 8))
+	assert.ErrorContains(t, err, "the layer reads input 1, but the model was given 1")
+
+	run := func(run func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor) error {
+		_, err := estimate.Model([]estimate.Layer{estimate.Module{Run: run}}, estimate.InputShape(2, 8))
+		return err
+	}
+	for want, wrong := range map[string]func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor{
+		`it calls "x", which is none of its Parts`: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Call("x", x) },
+		"does not broadcast":                       func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Add(x, f.View(x, 8, 2)) },
+		"a part of 9 along dimension 1":            func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Part(x, 1, 9) },
+		"was called with 0":                        func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Beside(0) },
+		"does not take the shape (3, 5)":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.View(x, 3, 5) },
+		"it applies no layer":                      func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Apply(nil, x) },
+		"that is not of this model":                func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Copy(estimate.Tensor{}) },
+		"too bad":                                  func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { f.Errorf("too bad"); return x },
+	} {
+		assert.ErrorContains(t, run(wrong), want)
+	}
+	_, err = estimate.Model([]estimate.Layer{estimate.Module{}})
+	assert.ErrorContains(t, err, "Run is nil")
+}
+
+// A model with a tied head may be a part of another, and may stand there twice.
+func TestRelativeTies(t *testing.T) {
+	tied := estimate.Sequential{
+		estimate.As("embed", estimate.Embedding{Num: 100, Dim: 8}),
+		estimate.As("head", estimate.Linear{In: 8, Out: 100, NoBias: true, Tied: ".embed.weight"}),
+	}
+	r := model(t, tied)
+	assert.Equal(t, int64(800), r.Params.Count)
+	again := estimate.Sequential{estimate.As("mean", tied), estimate.As("up", estimate.Sequential{estimate.As("inner", estimate.Linear{In: 8, Out: 100, NoBias: true, Tied: "..mean.embed.weight"})})}
+	assert.Equal(t, int64(800), model(t, []estimate.Layer{estimate.As("model", again)}).Params.Count)
+	_, err := estimate.Model([]estimate.Layer{estimate.Linear{In: 8, Out: 100, Tied: "....x.weight"}})
+	require.ErrorContains(t, err, `tied to "x.weight", which the model does not have`)
+}

@@ -1,0 +1,64 @@
+package zoo_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+// examples are models that the zoo does not have.
+var examples = map[string]func() []estimate.Layer{"t5-small": t5Small, "unet-cifar10": unet}
+
+// Parameters, buffers, and what autograd keeps are PyTorch's (testdata/models.py).
+func TestKeptBytes(t *testing.T) {
+	data, err := os.ReadFile("testdata/models.json")
+	require.NoError(t, err)
+	var measured struct {
+		Models map[string]struct {
+			Inputs  [][]int
+			Output  []int
+			Params  int64
+			Buffers alloc.Bytes `json:"buffer_bytes"`
+			Saved   alloc.Bytes `json:"saved_bytes"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(data, &measured))
+	require.NotEmpty(t, measured.Models)
+	for name, want := range measured.Models {
+		t.Run(name, func(t *testing.T) {
+			var layers []estimate.Layer
+			if build, ok := examples[name]; ok {
+				layers = build()
+			} else {
+				m, err := zoo.ByName(name)
+				require.NoError(t, err)
+				layers = m.Layers
+			}
+			opts := []estimate.Option{estimate.On(estimate.CPU)}
+			for _, in := range want.Inputs {
+				if len(in) > 2 {
+					opts = append(opts, estimate.InputShape(in...))
+				} else {
+					opts = append(opts, estimate.InputOf(alloc.Int64, in...))
+				}
+			}
+			r, err := estimate.Model(layers, opts...)
+			require.NoError(t, err)
+			assert.Equal(t, want.Params, r.Params.Count)
+			assert.Equal(t, want.Buffers, r.Buffers.Bytes)
+			assert.Equal(t, alloc.Shape(want.Output), r.Output)
+			if name == "unet-cifar10" { // some of its tensors are in the order of the pixels, and copied
+				assert.InEpsilon(t, float64(want.Saved), float64(r.Kept), 0.012)
+			} else {
+				assert.Equal(t, want.Saved, r.Kept)
+			}
+		})
+	}
+}
