@@ -67,8 +67,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared is a folder for what several tests need.
-func shared(t testing.TB, name string) string {
+// sharedDir is a folder for what several tests need.
+func sharedDir(t testing.TB, name string) string {
 	t.Helper()
 	if built.dir == "" {
 		var err error
@@ -94,7 +94,7 @@ func build(t testing.TB, name string, command func(out, libs string) *exec.Cmd) 
 	if path := built.paths[key]; path != "" {
 		return path
 	}
-	out := filepath.Join(shared(t, strconv.Itoa(len(built.paths))), name)
+	out := filepath.Join(sharedDir(t, strconv.Itoa(len(built.paths))), name)
 	cmd := command(out, libs.Dir)
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)
