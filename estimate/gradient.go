@@ -15,7 +15,7 @@ type gradient struct {
 // call before adds to them.
 func (t *Tape) gradients(h *holding) []gradient {
 	g := make([]gradient, len(t.ops))
-	form := t.cfg.usual(t.cfg.loop).Form
+	loop := t.cfg.usual(t.cfg.loop)
 	last, shared := make([]int, len(h.modules)), make([]bool, len(h.modules)) // call that reads each module: its row, counted from 1
 	for i := len(t.ops) - 1; i >= 0; i-- {
 		if m, call := t.moduleOf(i), int(t.ops[i].row)+1; m >= 0 && t.ops[i].params {
@@ -37,7 +37,7 @@ func (t *Tape) gradients(h *holding) []gradient {
 		}
 		g[i] = gradient{stays: l.gradients + h.tiedIn[m] - h.tiedOut[m], sum: 2 * h.tiedOut[m], module: int32(m) + 1}
 		if t.cfg.passing() && !shared[m] {
-			g[i] = g[i].passes(l, h.tiedIn[m], h.tiedOut[m], form)
+			g[i] = g[i].passes(l, h.tiedIn[m], h.tiedOut[m], loop.Form, loop.Decay)
 		}
 	}
 	return g
@@ -45,9 +45,9 @@ func (t *Tape) gradients(h *holding) []gradient {
 
 // passes is a gradient that leaves the device, or that the optimizer uses up, as soon as it is
 // made. That of a tied parameter waits until the last of the layers that use it is passed.
-func (g gradient) passes(l load, tiedIn, tiedOut int64, form Form) gradient {
+func (g gradient) passes(l load, tiedIn, tiedOut int64, form Form, decay Decay) gradient {
 	return gradient{
 		stays: tiedIn - tiedOut, sum: g.sum, module: g.module,
-		passing: max(0, l.gradients-tiedOut) + l.work.temporary(form),
+		passing: max(0, l.gradients-tiedOut) + l.work.temporary(form, decay),
 	}
 }

@@ -205,7 +205,7 @@ func (t *Tape) step(m Memory, held load, last bool, loop Loop, name string) Memo
 	}
 	m.Saved = 0
 	m.Gradients = alloc.Bytes(held.gradients)
-	m.Transient = alloc.Bytes(held.work.temporary(loop.Form))
+	m.Transient = alloc.Bytes(held.work.temporary(loop.Form, loop.Decay))
 	if last && loop.Output == OutputHeld {
 		m.Transient += t.returned()
 	}
@@ -225,7 +225,7 @@ func (t *Tape) returned() alloc.Bytes {
 // widen lets the band of training reach to the worst and the best of the settings that are not
 // known, and says which of them the upper bound depends on most.
 func (t *Tape) widen(r *Report, known run) {
-	doubts, worst, best := t.cfg.loop.doubts()
+	doubts, worst, best := t.cfg.loop.doubts(t.cfg.optimizer)
 	if t.cfg.backend == CPU {
 		return
 	}
