@@ -9,7 +9,7 @@ type id = slab.ID
 // none is no block.
 const none id = 0
 
-// BlockState says whose a block is.
+// BlockState is the state of a block.
 type BlockState uint8
 
 // The states.
@@ -64,9 +64,9 @@ func (b *block) setSlack(slack Bytes) {
 	b.slack, b.right = uint32(slack), id(slack>>32) // some settings round up by many GiB
 }
 
-// Owner is a number by which a ledger knows an allocated block again. Zero is
-// none. A block with an owner is freed by Locked.Free alone: Cache.Free refuses it
-// with ErrOwned, since the ledger would not hear of it.
+// Owner is a number by which a ledger identifies an allocated block. Zero is no owner. Only
+// Locked.Free frees a block with an owner: Cache.Free returns ErrOwned, because the ledger
+// would not see that free.
 type Owner uint32
 
 const noOwner Owner = 0

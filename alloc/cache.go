@@ -12,9 +12,9 @@ var (
 	_ StreamAllocator = (*Cache)(nil)
 )
 
-// NewCache returns an empty Cache over dev. Nothing else should allocate
-// through dev what the cache could use: it would not be found when memory runs out.
-// It panics if cfg has a setting that cannot be; ParseCacheConfig gives none.
+// NewCache returns an empty Cache over dev. Other code should not allocate through dev what it
+// could allocate from the cache: the cache cannot give that memory back when memory runs out.
+// NewCache panics if a setting of cfg is not valid; ParseCacheConfig returns only valid ones.
 func NewCache(dev Device, cfg CacheConfig) *Cache {
 	if err := cfg.check(); err != nil {
 		panic("alloc.NewCache: " + err.Error())
@@ -35,21 +35,20 @@ func NewCache(dev Device, cfg CacheConfig) *Cache {
 	return c
 }
 
-// Alloc gives n bytes for work on the default stream, from the cache if it can. When
-// the driver is out of memory, the cache gives back what it can spare, tries once
-// more, and only then fails with *OutOfMemoryError. Other errors are *SizeError for
-// a negative n, ErrClosed, ErrBrokenDriver, and what the driver says.
+// Alloc allocates n bytes for work on the default stream, from cached memory if possible. When
+// the driver is out of memory, the cache gives free segments back and asks once more. If that
+// fails too, the error is *OutOfMemoryError. Other errors are *SizeError for a negative n,
+// ErrClosed, ErrBrokenDriver, and the driver's.
 func (c *Cache) Alloc(n Bytes) (Ptr, error) {
 	p, _, err := c.AllocOn(n, 0)
 	return p, err
 }
 
-// AllocSized is Alloc, and returns the size of the block too. The errors are those of Alloc.
+// AllocSized is Alloc, and also returns the size of the block. The errors are those of Alloc.
 func (c *Cache) AllocSized(n Bytes) (p Ptr, allocated Bytes, err error) { return c.AllocOn(n, 0) }
 
-// AllocOn is AllocSized for work on a stream. When the block is freed, only requests for the
-// same stream can have it, until the driver has had its segment back. The errors are those of
-// Alloc.
+// AllocOn is AllocSized for work on a stream. Once the block is freed, it is reused for that
+// stream only, until its segment goes back to the driver. The errors are those of Alloc.
 func (c *Cache) AllocOn(n Bytes, s Stream) (p Ptr, allocated Bytes, err error) {
 	if n < 0 {
 		return 0, 0, &SizeError{Requested: n, Reason: "negative"}
@@ -70,12 +69,11 @@ func (c *Cache) AllocOn(n Bytes, s Stream) (p Ptr, allocated Bytes, err error) {
 	return p, allocated, nil
 }
 
-// Free takes a block back into the cache. The driver is not asked, but for an event if other
-// streams use the block; see RecordStream. Of its own stream the block may be handed out at
-// once, for work that runs behind what is queued. The errors
-// are ErrDoubleFree for an address in memory that is cached, ErrOwned for a
-// block that a ledger holds, ErrUnknownPtr for any other that is not an
-// allocated block's, and ErrClosed.
+// Free returns a block to the cache. It does not call the driver, except to record events if
+// other streams use the block; see RecordStream. The block may be reused immediately for work
+// on its own stream, which runs after the work that is queued. The errors are ErrDoubleFree
+// for an address in cached memory, ErrOwned for a block that a ledger owns, ErrUnknownPtr for
+// any other address that is not an allocated block's, and ErrClosed.
 func (c *Cache) Free(p Ptr) error {
 	c.mu.Lock()
 	err := c.free(p, noOwner)

@@ -1,6 +1,6 @@
 package alloc
 
-// Stats returns the state of this instant.
+// Stats returns the state at this instant.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,15 +6,13 @@ import (
 	"sync"
 )
 
-// CountingDevice is a VirtualDevice that has no memory and only counts, for programs that ask
-// what an allocator would do with a history of requests. It has a size, so
-// that memory runs out. Holes between allocations never make a request fail,
-// as on a device with virtual memory. It takes care of what Alloc gave, and believes
-// its caller what is mapped.
+// CountingDevice is a VirtualDevice without memory that only counts, to find out what an
+// allocator would do with a history of requests. It has a size, so memory can run out. Holes
+// between allocations never make a request fail, as on a device with virtual memory. It checks
+// the addresses that Free gets, but not those of Map and Unmap.
 //
-// A call takes some tens of nanoseconds, and a live allocation about 50 bytes.
-// Any goroutine may call anything. Package alloc/sim has a device that behaves
-// more as a driver does, with faults, latency and memory to copy to.
+// Any goroutine may call anything. Package alloc/sim has a device that behaves more like a
+// driver, with faults, latency and memory to copy to.
 type CountingDevice struct {
 	total Bytes
 
@@ -26,7 +24,7 @@ type CountingDevice struct {
 
 var _ VirtualDevice = (*CountingDevice)(nil)
 
-// DeviceCounts is what a CountingDevice was asked for.
+// DeviceCounts are the counts of a CountingDevice.
 type DeviceCounts struct {
 	Allocs  int64 // calls of Alloc and Map that gave memory
 	Frees   int64 // calls of Free and Unmap that took it back
@@ -43,8 +41,7 @@ const (
 	countingAlign   = 2 * MiB
 )
 
-// NewCountingDevice returns a device of a size; a size of 0 or less is one
-// without end.
+// NewCountingDevice returns a device of that size. A size of 0 or less means unlimited memory.
 func NewCountingDevice(total Bytes) *CountingDevice {
 	if total <= 0 {
 		total = math.MaxInt64
@@ -52,10 +49,9 @@ func NewCountingDevice(total Bytes) *CountingDevice {
 	return &CountingDevice{total: total, live: make(map[Ptr]Bytes), next: countingAddress}
 }
 
-// Alloc gives an address for n bytes, which take n rounded up to 512 bytes, at
-// least 512. Each address is higher than all before it, a multiple of 2
-// MiB, and never given again. The errors are *OutOfMemoryError, and *SizeError
-// for a negative n.
+// Alloc returns an address for n bytes, which take n rounded up to a multiple of 512 bytes, at
+// least 512. Each address is a multiple of 2 MiB, higher than all before it, and never reused.
+// The errors are *OutOfMemoryError, and *SizeError for a negative n.
 func (d *CountingDevice) Alloc(n Bytes) (Ptr, error) {
 	if n < 0 {
 		return 0, &SizeError{Requested: n, Reason: "negative"}
@@ -90,8 +86,7 @@ func (d *CountingDevice) outOfMemory(n Bytes) error {
 	}
 }
 
-// Free takes an address back. Any that is not a live allocation's is
-// ErrUnknownPtr.
+// Free frees an address. An address that is not a live allocation's is ErrUnknownPtr.
 func (d *CountingDevice) Free(p Ptr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,8 +100,8 @@ func (d *CountingDevice) Free(p Ptr) error {
 	return nil
 }
 
-// Reserve gives addresses as Alloc does, of which there are enough. The error is *SizeError,
-// for a size that is no multiple of the chunk.
+// Reserve returns addresses as Alloc does; they do not run out. The error is *SizeError, for a
+// size that is not a multiple of the chunk.
 func (d *CountingDevice) Reserve(n, chunk Bytes) (Ptr, error) {
 	if n <= 0 || chunk <= 0 || n%chunk != 0 {
 		return 0, &SizeError{Requested: n, Reason: fmt.Sprintf("no multiple of the chunk of %v", chunk)}
@@ -118,10 +113,10 @@ func (d *CountingDevice) Reserve(n, chunk Bytes) (Ptr, error) {
 	return p, nil
 }
 
-// Release does nothing: addresses are not given again. The error is always nil.
+// Release does nothing, because addresses are not reused. The error is always nil.
 func (d *CountingDevice) Release(Ptr) error { return nil }
 
-// Map counts n bytes as taken. The error is *OutOfMemoryError.
+// Map counts n bytes as used. The error is *OutOfMemoryError.
 func (d *CountingDevice) Map(_ Ptr, n Bytes) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,7 +126,7 @@ func (d *CountingDevice) Map(_ Ptr, n Bytes) error {
 	return nil
 }
 
-// Unmap counts n bytes as given back. The error is always nil.
+// Unmap counts n bytes as free. The error is always nil.
 func (d *CountingDevice) Unmap(_ Ptr, n Bytes) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,14 +135,14 @@ func (d *CountingDevice) Unmap(_ Ptr, n Bytes) error {
 	return nil
 }
 
-// Counts returns what was counted so far.
+// Counts returns the counts so far.
 func (d *CountingDevice) Counts() DeviceCounts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.counts
 }
 
-// MemInfo returns what is left, and the size. The error is always nil.
+// MemInfo returns the free and the total memory. The error is always nil.
 func (d *CountingDevice) MemInfo() (MemInfo, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

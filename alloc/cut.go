@@ -8,10 +8,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
-// Segments iterates over the segments in address order. It walks a copy, made
-// when the iteration begins, and all of it is of one instant. Nobody waits for
-// the whole copy: it is made some hundred blocks at a time. The loop's body may
-// call the cache.
+// Segments iterates over the segments in address order. It walks a copy of one instant, made
+// when the iteration begins, some hundred blocks at a time: no Alloc waits for the whole copy.
+// The loop's body may call the cache.
 func (c *Cache) Segments() iter.Seq[Segment] {
 	return func(yield func(Segment) bool) {
 		for _, s := range c.copySegments() {
@@ -29,15 +28,15 @@ func (c *Cache) copySegments() []Segment {
 	return cut.Segments()
 }
 
-// Cut is the cache's segments at one instant, not copied yet.
+// Cut is the cache's segments at one instant, before they are copied.
 type Cut struct {
 	c       *Cache
 	blocks  *slab.View[block]
 	handles []Stream
 }
 
-// Cut returns the segments of this instant. Call Segments soon, and once: until then,
-// changes to the cache cost copies.
+// Cut returns the segments at this instant. Call Segments soon, and once: until then, changes
+// to the cache cost copies.
 func (l Locked) Cut() *Cut { return &Cut{l.c, l.c.blocks.View(), l.c.handles()} }
 
 // Segments copies the segments, in address order. Call it without the lock.

@@ -11,7 +11,7 @@ type Ptr uint64
 // String prints the address in hexadecimal: "0x7f0000000200".
 func (p Ptr) String() string { return fmt.Sprintf("0x%x", uint64(p)) }
 
-// MemInfo is a device's memory as its driver counts it, all processes together.
+// MemInfo is a device's memory as its driver counts it, for all processes together.
 type MemInfo struct {
 	Free, Total Bytes
 }
@@ -19,20 +19,18 @@ type MemInfo struct {
 // Used returns the memory that is not free.
 func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 
-// Device is what a driver must offer. Its methods may be called from any
-// goroutine.
+// Device is the interface of a device's driver. Its methods may be called from any goroutine.
 //
-// Alloc gives n bytes of device memory, or a *OutOfMemoryError, or another
-// error; a failed Alloc changes nothing. Zero bytes are a valid request and
-// give an address of their own, which is freed like any other; a negative n is
-// a *SizeError.
+// Alloc allocates n bytes of device memory. The error is *OutOfMemoryError, *SizeError for a
+// negative n, or the driver's; a failed Alloc changes nothing. Zero bytes are a valid request,
+// and get an address that is freed like any other.
 //
-// Free takes an address that Alloc gave, once. A second Free is ErrDoubleFree
-// where the device can tell, an address that the device never gave is
-// ErrUnknownPtr; either changes nothing.
+// Free frees an address that Alloc returned, once. A second Free is ErrDoubleFree where the
+// device can tell. An address that the device never returned is ErrUnknownPtr. Both change
+// nothing.
 //
-// MemInfo asks the driver. Name is the device's product name, Ordinal its index
-// among the devices that the process sees.
+// MemInfo asks the driver. Name is the product name, Ordinal the index among the devices that
+// the process sees.
 type Device interface {
 	Alloc(n Bytes) (Ptr, error)
 	Free(p Ptr) error
@@ -59,7 +57,7 @@ type StreamAllocator interface {
 	RecordStream(p Ptr, s Stream) error
 }
 
-// VirtualDevice is a Device on which addresses and memory can be had apart, so that
+// VirtualDevice is a Device on which addresses and memory are allocated separately, so that
 // memory can be put at addresses next to each other. A Cache needs it for expandable
 // segments.
 //
@@ -80,8 +78,8 @@ type VirtualDevice interface {
 	Unmap(p Ptr, n Bytes) error
 }
 
-// EventDevice is a Device that can tell when the work queued on a stream so far is
-// done. A Cache needs it for RecordStream.
+// EventDevice is a Device that can report when the work queued on a stream so far is done. A
+// Cache needs it for RecordStream.
 type EventDevice interface {
 	Device
 	// RecordEvent marks the end of the work that is queued on a stream now; it does not
@@ -89,8 +87,8 @@ type EventDevice interface {
 	RecordEvent(s Stream) (Event, error)
 }
 
-// Event is a mark in a stream's work. It is used until Done has reported true, or Wait has
-// returned nil: that releases what the driver holds for it.
+// Event is a mark in a stream's work. When Done has reported true or Wait has returned nil,
+// the driver's resources are released, and the Event must not be used any more.
 type Event interface {
 	// Done reports whether the stream's work has got there; it does not wait.
 	Done() (bool, error)
@@ -119,6 +117,14 @@ type Copier interface {
 	CopyToHost(dst []byte, src Ptr) error
 }
 
+// PeerCopier is a Device that can copy from another device's memory.
+type PeerCopier interface {
+	// CopyFrom copies n bytes at src, which is memory of the device from, to dst. They may be the same
+	// device. The copy is complete when the call returns. It is errors.ErrUnsupported
+	// for a device of another sort.
+	CopyFrom(dst Ptr, from Device, src Ptr, n Bytes) error
+}
+
 // Filler is a Device that can fill its memory.
 type Filler interface {
 	// Fill queues on a stream that n bytes at p, inside one allocation, become a value; it does
@@ -132,7 +138,7 @@ type Timer interface {
 	StartInterval() (Interval, error)
 }
 
-// Interval is a stretch of a device's work, being timed.
+// Interval measures the time of a stretch of a device's work.
 type Interval interface {
 	// Stop marks the end behind the work queued so far; it does not wait.
 	Stop() error
@@ -141,9 +147,8 @@ type Interval interface {
 	Elapsed() (time.Duration, error)
 }
 
-// As returns the first T among dev and the devices that it wraps, one in the
-// other, as errors.As does: the Copier under a Cache, for example. A device
-// that wraps another has a method Unwrap() Device.
+// As returns the first T among dev and the devices that it wraps, as errors.As does: for
+// example, the Copier under a Cache. A device that wraps another has a method Unwrap() Device.
 func As[T any](dev Device) (found T, ok bool) {
 	for dev != nil {
 		if found, ok = dev.(T); ok {

@@ -145,18 +145,18 @@ func (d *DType) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Element is what a Go program can hold of the types.
+// Element is the Go types that elements can have.
 type Element interface {
 	~bool | ~int8 | ~int16 | ~int32 | ~int64 | ~int |
 		~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uint |
 		~float32 | ~float64 | ~complex64 | ~complex128
 }
 
-// DTypeOf returns the DType that T is stored as. A type that Go lacks can be
-// declared over an integer of its size with a method DType() DType, which then
-// decides:
+// DTypeOf returns the DType that T is stored as. For a type that Go lacks, declare an integer
+// type of its size with a method DType() DType:
 //
 //	type Half uint16
+//
 //	func (Half) DType() alloc.DType { return alloc.Float16 }
 func DTypeOf[T Element]() DType {
 	var zero T

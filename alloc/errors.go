@@ -24,8 +24,8 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// OutOfMemoryError says that a device could not give the memory asked for, with
-// the numbers of that moment. A number that is not known is negative.
+// OutOfMemoryError says that a device has no memory for a request, with the figures of that
+// moment. An unknown figure is negative.
 type OutOfMemoryError struct {
 	Device    string // name and ordinal
 	Requested Bytes  // what the caller asked for
@@ -39,8 +39,7 @@ type OutOfMemoryError struct {
 	Err             error // the driver's own error, if there is one
 }
 
-// Error says what was asked, of which device, and what there was. Who holds it,
-// and so what may help, is for whoever keeps a ledger to say.
+// Error says what was requested, of which device, and what was free.
 func (e *OutOfMemoryError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "alloc %v on %s: %v", e.Requested, text.Line(e.Device), ErrOutOfMemory)
@@ -66,7 +65,7 @@ func (e *OutOfMemoryError) Is(target error) bool { return target == ErrOutOfMemo
 // Unwrap returns the driver's own error.
 func (e *OutOfMemoryError) Unwrap() error { return e.Err }
 
-// SizeError says that an amount of memory cannot be asked for.
+// SizeError says that a request's size is not valid.
 type SizeError struct {
 	Requested Bytes
 	Reason    string
@@ -76,6 +75,6 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("alloc %d bytes: %s", int64(e.Requested), e.Reason)
 }
 
-// ErrBrokenDriver is the error of a driver that gave memory which cannot be: no
+// ErrBrokenDriver is the error of a driver that returned an invalid or overlapping address: no
 // address, or memory that it had given already. That memory is left alone.
-var ErrBrokenDriver = errors.New("the driver gave memory that cannot be")
+var ErrBrokenDriver = errors.New("the driver returned an invalid or overlapping address")

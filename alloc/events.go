@@ -9,14 +9,14 @@ import (
 // SegmentAction is what happened between a Cache and its driver.
 type SegmentAction uint8
 
-// The actions. But for SegmentRetry they have the names that PyTorch's snapshots
+// The actions. Except for SegmentRetry, they have the names that PyTorch's snapshots
 // use.
 const (
 	SegmentAlloc SegmentAction = iota + 1 // "segment_alloc": no block of it is handed out yet
 	SegmentFree                           // "segment_free": the driver has it back
 	SegmentRetry                          // "retry": out of memory; cached segments go back now
 	SegmentOOM                            // "oom": still out of memory
-	SegmentMap                            // "segment_map": an expandable segment grew by what is told
+	SegmentMap                            // "segment_map": an expandable segment grew by Size
 	SegmentUnmap                          // "segment_unmap": the driver has a part of one back
 )
 
@@ -30,7 +30,7 @@ func (a SegmentAction) String() string {
 	return names[a]
 }
 
-// SegmentEvent is told to CacheConfig.OnSegment.
+// SegmentEvent is an event of CacheConfig.OnSegment.
 type SegmentEvent struct {
 	Action SegmentAction
 	Ptr    Ptr    // of the segment, or of the part; 0 for SegmentRetry and SegmentOOM
@@ -43,7 +43,7 @@ type eventQueue struct {
 	atOnce  func(SegmentEvent) // called with the cache's lock held
 	tell    func(SegmentEvent) // called with no lock held
 	waiting []SegmentEvent
-	telling bool // somebody is, and will tell of those that come meanwhile
+	telling bool // a goroutine is, and also reports events that follow
 }
 
 // add enters an event. The caller holds the cache's lock.
@@ -57,7 +57,7 @@ func (q *eventQueue) add(action SegmentAction, p Ptr, size Bytes, s Stream) {
 	}
 }
 
-// flush tells of the events waiting, unless somebody does. The caller does not
+// flush reports the waiting events, unless another goroutine does. The caller does not
 // hold the cache's lock.
 func (q *eventQueue) flush(lock *spinlock.Mutex) {
 	if q.tell == nil {

@@ -7,7 +7,7 @@ import (
 // pending is what a cache keeps of blocks that several streams use.
 type pending struct {
 	dev   EventDevice     // nil if the device has no events
-	uses  map[id][]Stream // of allocated blocks: the streams that use them, but for their own
+	uses  map[id][]Stream // of allocated blocks: the streams that use them, except their own
 	fresh []*freed        // blocks without all of their events
 	count int             // pending blocks
 

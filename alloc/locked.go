@@ -4,9 +4,9 @@ import (
 	"sync"
 )
 
-// Locked is a Cache for who holds its lock, and so what keeps a ledger of the
-// cache's blocks needs: both change in one step, and nobody sees one without the other. Package
-// tracker uses it.
+// Locked is a Cache for a caller that holds its lock. A ledger of the cache's blocks uses it
+// to change in one step with the cache, so that no goroutine sees one without the other.
+// Package tracker does.
 //
 //	lock := cache.Locker()
 //	lock.Lock()
@@ -14,20 +14,20 @@ import (
 //	... // enter p in the ledger
 //	lock.Unlock()
 //
-// All of the Cache's other methods would wait for the lock forever.
+// All other methods of the Cache would wait for the lock forever.
 type Locked struct {
 	c *Cache
 }
 
-// Locker returns the cache's lock. Hold it for a microsecond at most: every
-// Alloc and Free waits.
+// Locker returns the cache's lock. Hold it for a microsecond at most, because every Alloc and
+// Free waits for it.
 func (c *Cache) Locker() sync.Locker { return &c.mu }
 
-// Locked returns the cache for who holds its lock.
+// Locked returns the cache for a caller that holds its lock.
 func (c *Cache) Locked() Locked { return Locked{c} }
 
-// Alloc gives n bytes from the cache; ok is false if the driver must be asked,
-// see AllocOwned, and if n is negative.
+// Alloc allocates n bytes from cached memory. ok is false if n is negative or the driver must
+// be asked: see AllocOwned.
 func (l Locked) Alloc(n Bytes, owner Owner) (p Ptr, allocated Bytes, ok bool) {
 	return l.AllocOn(n, 0, owner)
 }
@@ -55,9 +55,9 @@ func (l Locked) Pending() bool { return l.c.pending.count != 0 }
 // Unmarked reports whether blocks wait for Cache.Poll to record their events; see Free.
 func (l Locked) Unmarked() bool { return len(l.c.pending.fresh) != 0 }
 
-// Free is Cache.Free for a block of that owner. Any other address is
-// ErrUnknownPtr or ErrDoubleFree. If other streams use the block, call Cache.Poll without the lock
-// soon: its events are recorded then, or else at the next AllocOwned.
+// Free is Cache.Free for a block of that owner. Any other address is ErrUnknownPtr or
+// ErrDoubleFree. If other streams use the block, call Cache.Poll soon, without the lock: it
+// records the events, or else the next AllocOwned does.
 func (l Locked) Free(p Ptr, owner Owner) error { return l.c.free(p, owner) }
 
 // Owner returns the owner of the allocated block at an address, or 0.
@@ -72,19 +72,19 @@ func (l Locked) Owner(p Ptr) Owner {
 // Stats is Cache.Stats.
 func (l Locked) Stats() Stats { return l.c.now() }
 
-// Notify has a function told of each SegmentEvent with the lock held, when it
-// happens: of a new segment before any block of it is allocated. It must not
-// call the cache. There is one such function; nil is none.
+// Notify sets a function that is called for each SegmentEvent when it happens, with the lock
+// held: for a new segment, before a block of it is allocated. It must not call the cache. nil
+// removes it.
 func (l Locked) Notify(atOnce func(SegmentEvent)) { l.c.events.atOnce = atOnce }
 
-// NotifyReusable has a function told, with the lock held, of each block that was pending and can be
-// handed out again, before it is. The rules are those of Notify.
+// NotifyReusable sets a function that is called, with the lock held, for each block that was
+// pending, before it can be reused. The rules are those of Notify.
 func (l Locked) NotifyReusable(f func(p Ptr, n Bytes, s Stream)) { l.c.pending.reusable = f }
 
-// AllocOwned is AllocSized for a block with an owner, which enter returns. It is
-// called with the lock held, when the block has just been allocated, from the
-// cache or the driver. If it returns an error, the block is free again, and the
-// error is AllocOwned's. Call AllocOwned without the lock.
+// AllocOwned is AllocSized for a block with an owner, which enter returns. It calls enter with
+// the lock held, just after allocating the block. If enter returns an error, the block is
+// freed, and AllocOwned returns that error. Call AllocOwned without the lock. Its other errors
+// are those of Alloc.
 func (c *Cache) AllocOwned(n Bytes, enter func(p Ptr, allocated Bytes) (Owner, error)) error {
 	return c.AllocOwnedOn(n, 0, enter)
 }

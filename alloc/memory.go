@@ -72,7 +72,7 @@ func (m Memory) String() string {
 	return memoryNames[m]
 }
 
-// ParseMemory reads a name that String returns.
+// ParseMemory reads a name that String returns. Any other name is an error.
 func ParseMemory(name string) (Memory, error) {
 	if i := slices.Index(memoryNames[:], name); i >= 0 {
 		return Memory(i), nil
@@ -94,8 +94,8 @@ func (m *Memory) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Memory returns VirtualMemory if the cache's segments are expandable, and otherwise what its
-// device gives.
+// Memory returns VirtualMemory if the cache's segments are expandable, otherwise the kind of
+// its device.
 func (c *Cache) Memory() Memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +110,8 @@ func (l Locked) Memory() Memory {
 	return l.c.memory
 }
 
-// ReservingDevice is a Device that keeps more memory from the driver than its callers have, as
-// a pool does.
+// ReservingDevice is a Device that holds more of the driver's memory than its callers, as a
+// pool does.
 type ReservingDevice interface {
 	Device
 	// Reserved returns what the device holds from the driver.

@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// RecordStream says that work on a stream uses the allocated block at an address, beside
-// work on the stream that it was allocated for. When the block is freed, it becomes
-// Pending; it is handed out again when the work that was queued on such streams by then is done.
-// Call it after the work is queued or before, and before Free. The stream must live until then.
+// RecordStream says that work on a stream uses the allocated block at an address, in addition
+// to work on the stream that it was allocated for. When the block is freed, it becomes
+// Pending, and it is reused when the work that was queued on such streams by then is done.
+// Call it before or after queueing the work, but before Free. The stream must live until the
+// work is done.
 //
-// The errors are those of an address as for Free, ErrClosed, and errors.ErrUnsupported
-// on a device that is no EventDevice: there, wait for the work before Free.
+// The errors are those of Free for an address, ErrClosed, and errors.ErrUnsupported on a
+// device that is not an EventDevice: there, wait for the work before Free.
 func (c *Cache) RecordStream(p Ptr, s Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +72,8 @@ func (c *Cache) resume(i id) {
 	c.retire(i, b)
 }
 
-// Poll makes pending blocks inactive for which the work is done; it does not wait. Every
-// Alloc does this first. Blocks that Locked.Free made pending wait from the next Poll on.
+// Poll makes pending blocks inactive if their work is done. It does not wait. Every Alloc
+// calls it first. Blocks that Locked.Free made pending are considered from the next Poll on.
 func (c *Cache) Poll() {
 	if !c.pending.asking.TryLock() {
 		return // somebody does it

@@ -18,7 +18,7 @@ func (p *pools) largest() Bytes {
 	return max(p.small.largest(), p.smallTree.largest(), p.large.largest())
 }
 
-// streams are those that have segments, but for the default stream. A number is
+// streams are those that have segments, except the default stream. A number is
 // used again when its stream's last segment has gone.
 type streams struct {
 	pools  []*pools // number n is at n-1

@@ -123,7 +123,7 @@ func (s Shape) Compare(t Shape) int { return slices.Compare(s, t) }
 // Clone returns a copy that shares nothing with s.
 func (s Shape) Clone() Shape { return slices.Clone(s) }
 
-// ShapeError says that a shape cannot be one of a tensor in memory.
+// ShapeError says that no tensor in memory can have a shape.
 type ShapeError struct {
 	Shape  Shape
 	Reason string

@@ -31,7 +31,7 @@ type Cache struct {
 	segments   []segment // by address
 	pending    pending
 	tuning     *tuning                  // nil if all settings are the default
-	stats      Stats                    // but for LargestInactive
+	stats      Stats                    // except LargestInactive
 	checkReuse func(Ptr, Bytes, Stream) // the device's, or nil
 	events     eventQueue
 }

@@ -33,15 +33,22 @@ type Attention struct {
 	lateNorm  bool // the norms are those of OLMo 2
 	paired    bool // rotation is that of pairs of elements, by tables of half their number
 
-	headNorm func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
-	clipped  bool                        // queries, keys and values are bounded in place
-	copied   bool                        // queries, keys and values are made contiguous
-	spread   bool                        // keys and values are repeated for each query head when they are copied
-	masked   bool                        // the kernel is given a mask always
-	biased   bool                        // it is given a mask of each head, which all layers have together
-	scaled   bool                        // queries are multiplied before the kernel
-	batched  bool                        // attention is Bloom's, of three-dimensional products
-	window   int                         // of sliding window attention; 0 for none
+	headNorm  func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
+	clipped   bool                        // queries, keys and values are bounded in place
+	copied    bool                        // queries, keys and values are made contiguous
+	spread    bool                        // keys and values are repeated for each query head when they are copied
+	masked    bool                        // the kernel is given a mask always
+	biased    bool                        // it is given a mask of each head, which all layers have together
+	scaled    bool                        // queries are multiplied before the kernel
+	batched   bool                        // attention is Bloom's, of three-dimensional products
+	complex   bool                        // rotation is that of complex numbers; where there is none, queries are weighed by their place
+	unit      bool                        // rotated queries and keys are divided by their lengths
+	gated     bool                        // the projection of queries makes gates of the output besides
+	perText   bool                        // each sequence has rotary tables of its own
+	cross     bool                        // keys and values are of what the encoder returned
+	noKeyBias bool                        // the projection of keys has no bias
+	distance  *distance                   // biases of the scores; nil for none
+	window    int                         // of sliding window attention; 0 for none
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -71,9 +78,12 @@ func (l Attention) part() (q, kv, packed, out Linear) {
 	size := l.size()
 	q = Linear{In: l.Hidden, Out: l.Heads * size, NoBias: l.NoBias, Split: ByColumns}
 	kv, packed = q, q
+	if l.gated {
+		q.Out *= 2
+	}
 	kv.Out = or(l.KVHeads, l.Heads) * size
 	packed.Out += 2 * kv.Out
-	return q, kv, packed, Linear{In: q.Out, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: ByRows}
+	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: ByRows}
 }
 
 // Declare implements Layer.
@@ -103,7 +113,7 @@ func (l Attention) Declare(d *Declaration) {
 		d.Layer(n.packed, packed)
 	} else {
 		d.Layer(n.q, q)
-		d.Layer(n.k, narrow)
+		d.Layer(n.k, l.keys(narrow))
 		d.Layer(n.v, narrow)
 	}
 	if l.QKNorm != NoQKNorm {
@@ -115,6 +125,9 @@ func (l Attention) Declare(d *Declaration) {
 	}
 	if l.Sinks {
 		d.Param("sinks", l.Heads)
+	}
+	if l.distance != nil && l.distance.buckets > 0 {
+		d.Layer("relative_attention_bias", l.distance.table(l.Heads))
 	}
 }
 
@@ -141,10 +154,19 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		if q, err = rotatePairs(t, q, l.Heads, size, size/2); err == nil {
 			k, err = rotatePairs(t, k, kv, size, size/2)
 		}
+	case l.complex && l.Rotary:
+		if q, err = l.turned(t, q, l.Heads); err == nil {
+			k, err = l.turned(t, k, kv)
+		}
+	case l.complex:
+		q, err = t.Op(Op{In: []Tensor{q}, Shape: q.Shape, KeepOwn: []Own{{alloc.Shape{q.Shape[1]}, q.DType}}})
 	case l.Rotary:
-		rotated := or(l.RotaryDim, size)
-		if q, err = rotate(t, q, size, rotated, or(l.rotations, 1)); err == nil {
-			k, err = rotate(t, k, size, rotated, or(l.rotations, 1))
+		rotated, kinds := or(l.RotaryDim, size), or(l.rotations, 1)
+		if l.perText {
+			kinds = q.Shape[0]
+		}
+		if q, err = rotate(t, q, size, rotated, kinds); err == nil {
+			k, err = rotate(t, k, size, rotated, kinds)
 		}
 	}
 	if err == nil && l.scaled {
@@ -161,10 +183,16 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		by := eager{l.Heads, size, or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}
 		y, err = by.attend(t, q, k, v)
 	default:
+		outer := t.uncached
+		t.uncached = outer || l.cross
 		y, err = l.kernel(t, q, k, v)
+		t.uncached = outer
 	}
 	if err == nil && l.joined {
 		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
+	}
+	if err == nil && l.gated {
+		y, err = l.weigh(t, y)
 	}
 	if err != nil {
 		return Tensor{}, err
@@ -192,17 +220,26 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		return q, k, k, err
 	}
 	kv := or(l.KVHeads, l.Heads)
-	if q, err = t.Call(n.q, wide, x); err == nil && !l.shifted {
+	if q, err = t.Call(n.q, wide, x); err == nil && l.gated {
+		if t.gate, err = t.Op(Op{In: []Tensor{q}, Shape: t.resized(q.Shape, q.Shape[2]/2)}); err == nil {
+			q, err = view(t, q, q.Shape[2]/2)
+		}
+	}
+	if err == nil && !l.shifted {
 		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
 	}
+	source := x
+	if l.cross {
+		source = t.encoded
+	}
 	if err == nil {
-		k, err = t.Call(n.k, narrow, x)
+		k, err = t.Call(n.k, l.keys(narrow), source)
 	}
 	if err == nil && !l.shifted {
 		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
 	}
 	if err == nil {
-		v, err = t.Call(n.v, narrow, x)
+		v, err = t.Call(n.v, narrow, source)
 	}
 	if err == nil && l.shifted { // Gemma projects first
 		if q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads); err == nil {
@@ -218,6 +255,30 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		}
 	}
 	return q, k, v, err
+}
+
+// weigh multiplies the output by the sigmoid of its gates.
+func (l Attention) weigh(t *Tape, y Tensor) (Tensor, error) {
+	gate, err := keepOutput(t, t.gate)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return mul(t, y, gate)
+}
+
+// turned rotates heads as complex numbers, and divides them by their lengths.
+func (l Attention) turned(t *Tape, x Tensor, heads int) (Tensor, error) {
+	x, err := rotateComplex(t, x, heads, l.size())
+	if err != nil || !l.unit {
+		return x, err
+	}
+	return unitHeads(t, x, heads, l.size())
+}
+
+// keys is the projection of keys.
+func (l Attention) keys(narrow Linear) Linear {
+	narrow.NoBias = narrow.NoBias || l.noKeyBias
+	return narrow
 }
 
 // copies makes queries, keys and values contiguous, heads before the length.

@@ -16,6 +16,7 @@ type KVConfig struct {
 	Latent   int         // elements kept of a token in place of keys and values, by multi-head latent attention; 0 for none
 	Window   int         // of sliding window attention, which keeps no older tokens; 0 for none
 	Full     int         // of the Layers, those that attend to all tokens where others have the Window
+	Fixed    int         // elements of each sequence besides, however long it is: states of recurrent layers, keys and values of an encoder's output
 	DType    alloc.DType // the zero value is float16
 	Blocks   Blocks      // of a quantized type, in place of the DType
 }
@@ -55,6 +56,9 @@ func KVCache(c KVConfig) (alloc.Bytes, error) {
 		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
 	}
 	windowed, err := c.bytes(append(each, c.Layers-full, min(c.Context, c.Window)))
+	if err == nil {
+		windowed, err = c.plusFixed(windowed)
+	}
 	if err == nil && (whole > maxTotal || windowed > maxTotal-whole) {
 		err = fmt.Errorf("it takes more than %v", alloc.Bytes(maxTotal))
 	}
@@ -62,6 +66,15 @@ func KVCache(c KVConfig) (alloc.Bytes, error) {
 		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
 	}
 	return whole + windowed, nil
+}
+
+// plusFixed adds what does not grow with the context.
+func (c KVConfig) plusFixed(n alloc.Bytes) (alloc.Bytes, error) {
+	fixed, err := alloc.Shape{c.Batch, c.Fixed}.Bytes(or(c.DType, alloc.Float16))
+	if err != nil || fixed > maxTotal || n > maxTotal {
+		return maxTotal + 1, err
+	}
+	return n + fixed, nil
 }
 
 // bytes is the size of so many elements.
@@ -82,8 +95,11 @@ func (c KVConfig) check() error {
 		value, least int
 	}{
 		{"Batch", c.Batch, 1}, {"Context", c.Context, 1}, {"Layers", c.Layers, 1}, {"Window", c.Window, 0},
-		{"Full", c.Full, 0}, {"Latent", c.Latent, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
+		{"Full", c.Full, 0}, {"Fixed", c.Fixed, 0}, {"Latent", c.Latent, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
 	} {
+		if none := c.Fixed > 0 && (f.name == "Layers" || f.name == "KVHeads" || f.name == "HeadSize"); none && f.value == 0 {
+			continue // nothing grows with the context
+		}
 		if f.value < f.least && (c.Latent == 0 || f.name != "KVHeads" && f.name != "HeadSize") {
 			return fmt.Errorf("%s is %d: want %d or more", f.name, f.value, f.least)
 		}
@@ -108,6 +124,7 @@ func (c KVConfig) check() error {
 func (c KVConfig) shard(s Sharding) KVConfig {
 	c.KVHeads = int(part(int64(c.KVHeads), s.Tensor))
 	c.Layers = int(part(int64(c.Layers), s.Pipeline))
+	c.Fixed = int(part(part(int64(c.Fixed), s.Tensor), s.Pipeline))
 	c.Full = int(part(int64(c.Full), s.Pipeline))
 	return c
 }

@@ -12,32 +12,49 @@ var families = [...]struct {
 	layers func(Transformer) []Layer
 	// encoder marks families that read all at once and keep no keys and values.
 	encoder bool
+	// pair marks families of an encoder and a decoder, which read two inputs.
+	pair bool
 }{
-	Llama:      {name: "Llama", layers: Transformer.decoder},
-	Gemma:      {name: "Gemma", layers: Transformer.decoder},
-	Gemma2:     {name: "Gemma 2", layers: Transformer.decoder},
-	OLMo2:      {name: "OLMo 2", layers: Transformer.decoder},
-	GPTOSS:     {name: "gpt-oss", layers: Transformer.decoder},
-	Phi:        {name: "Phi", layers: Transformer.decoder},
-	Phi3:       {name: "Phi-3", layers: Transformer.decoder},
-	GLM:        {name: "GLM", layers: Transformer.decoder},
-	GLM4:       {name: "GLM-4", layers: Transformer.decoder},
-	Granite:    {name: "Granite", layers: Transformer.decoder},
-	Cohere:     {name: "Cohere", layers: Transformer.decoder},
-	Starcoder2: {name: "StarCoder2", layers: Transformer.decoder},
-	StableLM:   {name: "StableLM", layers: Transformer.decoder},
-	OLMo:       {name: "OLMo", layers: Transformer.decoder},
-	Nemotron:   {name: "Nemotron", layers: Transformer.decoder},
-	PhiMoE:     {name: "Phi MoE", layers: Transformer.decoder},
-	GPTNeoX:    {name: "GPT-NeoX", layers: Transformer.decoder},
-	Falcon:     {name: "Falcon", layers: Transformer.decoder},
-	Bloom:      {name: "BLOOM", layers: Transformer.decoder},
-	OPT:        {name: "OPT", layers: Transformer.decoder},
-	GPT2:       {name: "GPT-2", layers: Transformer.gpt2},
-	BERT:       {name: "BERT", layers: Transformer.bert, encoder: true},
-	RoBERTa:    {name: "RoBERTa", layers: Transformer.bert, encoder: true},
-	DistilBERT: {name: "DistilBERT", layers: Transformer.distilBERT, encoder: true},
-	ViT:        {name: "ViT", layers: Transformer.vit, encoder: true},
+	Llama:         {name: "Llama", layers: Transformer.decoder},
+	Gemma:         {name: "Gemma", layers: Transformer.decoder},
+	Gemma2:        {name: "Gemma 2", layers: Transformer.decoder},
+	OLMo2:         {name: "OLMo 2", layers: Transformer.decoder},
+	GPTOSS:        {name: "gpt-oss", layers: Transformer.decoder},
+	Phi:           {name: "Phi", layers: Transformer.decoder},
+	Phi3:          {name: "Phi-3", layers: Transformer.decoder},
+	GLM:           {name: "GLM", layers: Transformer.decoder},
+	GLM4:          {name: "GLM-4", layers: Transformer.decoder},
+	Granite:       {name: "Granite", layers: Transformer.decoder},
+	Cohere:        {name: "Cohere", layers: Transformer.decoder},
+	Starcoder2:    {name: "StarCoder2", layers: Transformer.decoder},
+	StableLM:      {name: "StableLM", layers: Transformer.decoder},
+	OLMo:          {name: "OLMo", layers: Transformer.decoder},
+	Nemotron:      {name: "Nemotron", layers: Transformer.decoder},
+	PhiMoE:        {name: "Phi MoE", layers: Transformer.decoder},
+	GPTNeoX:       {name: "GPT-NeoX", layers: Transformer.decoder},
+	Falcon:        {name: "Falcon", layers: Transformer.decoder},
+	Bloom:         {name: "BLOOM", layers: Transformer.decoder},
+	OPT:           {name: "OPT", layers: Transformer.decoder},
+	Llama4:        {name: "Llama 4", layers: Transformer.decoder},
+	Qwen3Next:     {name: "Qwen3-Next", layers: Transformer.decoder},
+	Mamba:         {name: "Mamba", layers: Transformer.mamba},
+	GPT2:          {name: "GPT-2", layers: Transformer.gpt2},
+	BERT:          {name: "BERT", layers: Transformer.bert, encoder: true},
+	T5:            {name: "T5", layers: Transformer.t5, pair: true},
+	BART:          {name: "BART", layers: Transformer.bart, pair: true},
+	Whisper:       {name: "Whisper", layers: Transformer.whisper, pair: true},
+	CLIP:          {name: "CLIP", layers: Transformer.clip, encoder: true},
+	SigLIP:        {name: "SigLIP", layers: Transformer.siglipPair, encoder: true},
+	DINOv2:        {name: "DINOv2", layers: Transformer.dino, encoder: true},
+	CLIPVision:    {name: "CLIP's tower", layers: Transformer.alone, encoder: true},
+	PixtralVision: {name: "Pixtral", layers: Transformer.alone, encoder: true},
+	Qwen2Vision:   {name: "Qwen2-VL's tower", layers: Transformer.alone, encoder: true},
+	Qwen25Vision:  {name: "Qwen2.5-VL's tower", layers: Transformer.alone, encoder: true},
+	Qwen3Vision:   {name: "Qwen3-VL's tower", layers: Transformer.alone, encoder: true},
+	Llama4Vision:  {name: "Llama 4's tower", layers: Transformer.alone, encoder: true},
+	RoBERTa:       {name: "RoBERTa", layers: Transformer.bert, encoder: true},
+	DistilBERT:    {name: "DistilBERT", layers: Transformer.distilBERT, encoder: true},
+	ViT:           {name: "ViT", layers: Transformer.vit, encoder: true},
 }
 
 // String is the name that people know the family by.
@@ -52,6 +69,10 @@ func (f Family) String() string {
 // values of earlier tokens.
 func (f Family) Encoder() bool { return int(f) < len(families) && families[f].encoder }
 
+// Seq2Seq reports whether the family has an encoder and a decoder, so that its layers read two inputs: what
+// the encoder reads, and the decoder's tokens.
+func (f Family) Seq2Seq() bool { return int(f) < len(families) && families[f].pair }
+
 // Layers returns the model's layers. What is wrong with the numbers, Model
 // reports.
 func (c Transformer) Layers() []Layer {
@@ -60,10 +81,15 @@ func (c Transformer) Layers() []Layer {
 	}
 	c.FFN = or(c.FFN, 4*min(c.Hidden, maxField))
 	layers := families[c.Family].layers(c)
-	if c.Vision != nil {
-		layers = append(c.Vision.siglip(c.Hidden), layers...)
+	if c.Vision != nil && c.Family != CLIP && c.Family != SigLIP {
+		layers = append(c.Vision.vision(c.Hidden), layers...)
 	}
 	return layers
+}
+
+// alone is a tower by itself, which is not a model.
+func (c Transformer) alone() []Layer {
+	return []Layer{wrong(fmt.Sprintf("%v is the Vision of another Transformer and no model by itself", c.Family))}
 }
 
 // KVCache returns the memory of the key/value cache of so many sequences of so

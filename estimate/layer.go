@@ -174,6 +174,10 @@ type Tape struct {
 	attention    Tensor      // the weights that eager attention returned last
 	answer       Tensor      // what the first loss reads, which the caller sees
 	rowOutput    alloc.Shape // of the layer being called, where it is not what Forward returns
+	encoded      Tensor      // what the encoder returned
+	gate         Tensor      // of the output that is being made
+	biases       Tensor      // of scores, by distance, which the layers of a stack share
+	uncached     bool        // keys and values of earlier tokens are not read
 	scores       Tensor      // of the router that was called last
 
 	beside []Tensor // further tensors of the layer being called

@@ -23,6 +23,7 @@ const usualBatch = 512
 // tensors of the batch. The MLP has both of its wide tensors, and two narrow ones.
 // The page docs/estimate.md has it beside what was printed. Releases since the middle of 2026
 // reserve the logits of fewer tokens and print less. Models with latent attention are not known.
+// The error says what of the transformer or of l cannot be.
 func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	batch := min(or(l.Batch, usualBatch), l.Context)
 	switch {

@@ -40,6 +40,8 @@ type RMSNorm struct {
 	// Late rounds to the type of the input after the weight and not before, as
 	// OLMo 2 does; so do Shifted and norms that are not Unfused.
 	Late bool
+
+	mixed bool // the input is multiplied as it is, as in T5
 }
 
 // Declare implements Layer.
@@ -168,7 +170,9 @@ func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	wide := x.DType.Bits() < 32
 	if wide { // the input is copied to float32, and the copy is kept
-		o.Keep = nil
+		if !l.mixed {
+			o.Keep = nil
+		}
 		o.KeepOwn = append(o.KeepOwn, Own{Shape: x.Shape, DType: alloc.Float32})
 	}
 	normal := Own{Shape: x.Shape}

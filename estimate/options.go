@@ -177,3 +177,12 @@ func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
 func Frozen(patterns ...string) Option {
 	return func(c *config) { c.frozen = append(c.frozen, patterns...) }
 }
+
+// All is several options as one.
+func All(opts ...Option) Option {
+	return func(c *config) {
+		for _, o := range opts {
+			o(c)
+		}
+	}
+}

@@ -142,7 +142,8 @@ func (q Quantization) String() string { return q.Name }
 
 // Stored returns the parameters of a model and the size that a GGUF file of this mixture has
 // for them, for the option Stored. Vectors stay in float32, and a matrix whose rows its type
-// does not divide gets the next wider type that does.
+// does not divide gets the next wider type that does. The error is that of Model for layers
+// that are not valid.
 func (q Quantization) Stored(layers []Layer) (Amount, error) {
 	cfg, err := newConfig(nil)
 	if err != nil {
@@ -262,7 +263,8 @@ func blockOf(at string) int {
 
 // BestQuantization returns the widest of the Quantizations with which the model fits into the
 // budget, and what Model reports of it. It reports false where none does. The options are those of
-// Model; ComputedIn among them says that llama.cpp serves it.
+// Model; ComputedIn among them says that llama.cpp serves it. The error is that of Model; Train
+// is one too, since quantized weights are not trained.
 func BestQuantization(layers []Layer, budget alloc.Bytes, opts ...Option) (Quantization, *Report, bool, error) {
 	for _, q := range slices.Backward(quantizations) {
 		stored, err := q.Stored(layers)

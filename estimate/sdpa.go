@@ -17,7 +17,8 @@ func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float6
 	scores := alloc.Shape{batch, heads, length, seen}
 	work := FLOPs(batch, heads, length, seen, size, 4)
 	out := t.resized(q.Shape, heads*(v.Shape[2]/max(1, k.Shape[2]/size)))
-	if !plain && (dropout == 0 || t.On() == CUDA) {
+	trained := len(masks) > 0 && masks[0].grad // which flash attention does not do
+	if !plain && (dropout == 0 && !trained || t.On() == CUDA) {
 		return t.Op(Op{
 			In: append([]Tensor{q, k, v}, masks...), Shape: out, Keep: append([]Tensor{q, k, v}, masks...), KeepOutput: true,
 			KeepOwn: append(mask, Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: work,
@@ -47,6 +48,11 @@ func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float6
 	s, err := t.Op(Op{In: []Tensor{q, k}, Shape: scores, Keep: []Tensor{q, k}, FLOPs: work / 2})
 	if err != nil {
 		return Tensor{}, err
+	}
+	if len(masks) > 0 {
+		if s, err = t.Op(Op{In: append([]Tensor{s}, masks...), Shape: s.Shape, InPlace: true, PassGrad: true}); err != nil {
+			return Tensor{}, err
+		}
 	}
 	if s, err = keepSoftmax(t, s); err != nil {
 		return Tensor{}, err
@@ -85,6 +91,12 @@ func (l Attention) kernel(t *Tape, q, k, v Tensor) (Tensor, error) {
 			return Tensor{}, err
 		}
 		shared = []Tensor{t.masks}
+	case l.distance != nil:
+		biases, err := l.distance.biases(t, l.Heads, length, seen)
+		if err != nil {
+			return Tensor{}, err
+		}
+		shared = []Tensor{biases}
 	case l.masked:
 		mask = []Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 	case l.window > 0 && seen > l.window:
@@ -146,7 +158,7 @@ func batched(t *Tape, q, k, v Tensor, heads, size int, dropout float64) (Tensor,
 
 // seen is the number of keys that so many new ones and those in the cache make.
 func (t *Tape) seen(keys int) int {
-	if t.cfg.cache == nil {
+	if t.cfg.cache == nil || t.uncached {
 		return keys
 	}
 	return max(keys, t.cfg.cache.Context)

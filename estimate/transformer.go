@@ -22,6 +22,11 @@ type Transformer struct {
 	Window     int // of sliding window attention, for the key/value cache; 0 for none
 	FullBlocks int // of the Blocks, those without the Window
 
+	// Delta is the linear attention of blocks that are Recurrent.
+	Delta *DeltaNet
+	// Mixer is that of Mamba; nil for the usual numbers.
+	Mixer *StateSpace
+
 	Experts      int // of a mixture in place of the MLP; 0 for none
 	TopK         int // experts that each token visits; 0 means 2
 	ExpertFFN    int // width of an expert's middle; 0 means FFN
@@ -57,23 +62,34 @@ type Transformer struct {
 
 	NoHead bool // the model ends at its last norm, without the head
 
-	Activation  Activation // the zero value is the family's own
-	Dropout     float64    // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
-	HeadDropout float64    // before the classifier (DistilBERT)
+	Activation   Activation // the zero value is the family's own
+	Dropout      float64    // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
+	ScoreDropout float64    // of scores alone, where it is not Dropout (BART, Whisper)
+	HeadDropout  float64    // before the classifier (DistilBERT)
 	// PlainEmbeddings leaves embeddings out of the Dropout (Phi).
 	PlainEmbeddings bool
 	Plain           bool // attention that holds the scores, instead of flash attention
 	Eager           bool // attention in elementary operations, as transformers' attn_implementation="eager" (the families from Llama to Phi3)
 
+	// Of the decoder of an encoder and decoder (T5, BART, Whisper); 0 for as the encoder has it.
+	DecoderBlocks, DecoderHeads, DecoderFFN int
+	Buckets                                 int  // distances with biases of their own (T5)
+	GatedFFN                                bool // the MLP has a gate (T5)
+	SourceLength                            int  // what the encoder makes of a sound (Whisper)
+
 	Image, Patch int // ViT: side of image and patch; 0 means 224 and 16
-	Channels     int // ViT: 0 means 3
+	Channels     int // ViT: 0 means 3; of Whisper's spectra
 	Classes      int // width of a classifier in place of the head (not GPT2); 0 for none
+
+	Merge   int  // towers: patches along a side that are joined; 0 means 2
+	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
+	Batched bool // rotary tables are made for each sequence by itself (Qwen2-VL and its successors)
 
 	MaskedLM bool // BERT: the head that tells masked tokens
 	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
 
-	// Vision is a SigLIP whose weights are there and whose images are not in the
-	// figures, as with Gemma 3; nil for none.
+	// Vision is the tower of images: of CLIP and SigLIP it runs; of the others its weights
+	// are there and its images are not in the figures. A ViT is the SigLIP of Gemma 3; nil for none.
 	Vision *Transformer
 }
 
@@ -83,19 +99,42 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) KVConfig {
 	if c.Latent != nil {
 		latent = c.Latent.KVRank + c.Latent.RopeSize
 	}
-	full := c.FullBlocks
+	full, attend, fixed := c.FullBlocks, c.Blocks, int64(0)
 	if c.Kinds != nil {
 		full = 0
 		for i := range min(c.Blocks, len(c.Kinds)) {
-			if c.Kinds[i]&Windowed == 0 {
+			switch {
+			case c.Kinds[i]&Recurrent != 0 && c.Delta != nil:
+				attend--
+				fixed = addSat(fixed, c.Delta.states())
+			case c.Kinds[i]&Windowed == 0:
 				full++
 			}
 		}
 	}
+	if c.Family == Mamba {
+		fixed := min(FLOPs(c.Blocks, 1)*min(c.stateSpace().states(), maxField), maxField)
+		return KVConfig{Batch: batch, Context: context, Fixed: int(fixed), DType: d}
+	}
+	if c.Family.Seq2Seq() {
+		return c.half().crossCache(batch, context, d)
+	}
 	return KVConfig{
-		Batch: batch, Context: context, Layers: c.Blocks, KVHeads: or(c.KVHeads, c.Heads),
+		Batch: batch, Context: context, Layers: attend, Fixed: int(min(fixed, maxField)), KVHeads: or(c.KVHeads, c.Heads),
 		HeadSize: c.headSize(), Latent: latent, Window: c.Window, Full: full, DType: d,
 	}
+}
+
+// crossCache is the cache of a decoder that reads an encoder's output, whose keys and values
+// are kept too: of a sound as many as it has, of a text as many as the context.
+func (c Transformer) crossCache(batch, context int, d alloc.DType) KVConfig {
+	k := KVConfig{Batch: batch, Context: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.headSize(), DType: d}
+	if c.SourceLength > 0 {
+		k.Fixed = int(min(FLOPs(2, c.Blocks, c.Heads, c.headSize(), c.SourceLength), maxField))
+	} else {
+		k.Layers *= 2
+	}
+	return k
 }
 
 func (c Transformer) headSize() int {
@@ -120,29 +159,44 @@ type Family uint8
 // The families. Mistral, Mixtral, Qwen2 and Qwen3 are Llama with a Window, Experts,
 // QKVBias or QKNorm, and Gemma 3 is Gemma2 with QKNorm.
 const (
-	Llama      Family = iota // RMSNorm before each part, rotary positions, gated MLP, no biases
-	Gemma                    // Llama with scaled norms
-	Gemma2                   // Gemma with norms before and after each part
-	OLMo2                    // Llama with norms after each part, and of queries and keys
-	GPTOSS                   // Llama with a mixture, attention sinks and biases
-	Phi                      // attention and MLP beside each other, LayerNorm, partly rotary, biases (phi-1, phi-2)
-	Phi3                     // Llama with packed projections
-	GLM                      // Llama with packed gates and partly rotary
-	GLM4                     // GLM with norms before and after each part
-	Granite                  // Llama with constant factors
-	Cohere                   // attention and MLP beside each other, LayerNorm without biases, gated MLP (Command R)
-	Starcoder2               // LayerNorm, biases, an MLP without a gate
-	StableLM                 // LayerNorm, partly rotary, gated MLP
-	OLMo                     // LayerNorm without weights, gated MLP
-	Nemotron                 // LayerNorm with shifted weights, squared ReLU
-	PhiMoE                   // LayerNorm and a mixture
-	GPTNeoX                  // LayerNorm, partly rotary, packed projections, biases
-	Falcon                   // LayerNorm, packed projections, few keys and values
-	Bloom                    // LayerNorm, biases of scores in place of rotation, packed projections
-	OPT                      // LayerNorm, learned positions, ReLU
-	GPT2                     // LayerNorm before each part, learned positions, biases, packed projections
-	BERT                     // LayerNorm after each part, learned positions and token types, pooler
-	RoBERTa                  // BERT with positions from the padding on, and heads of its own
-	DistilBERT               // BERT without token types and pooler
-	ViT                      // image patches, class token, learned positions, classifier
+	Llama         Family = iota // RMSNorm before each part, rotary positions, gated MLP, no biases
+	Gemma                       // Llama with scaled norms
+	Gemma2                      // Gemma with norms before and after each part
+	OLMo2                       // Llama with norms after each part, and of queries and keys
+	GPTOSS                      // Llama with a mixture, attention sinks and biases
+	Phi                         // attention and MLP beside each other, LayerNorm, partly rotary, biases (phi-1, phi-2)
+	Phi3                        // Llama with packed projections
+	GLM                         // Llama with packed gates and partly rotary
+	GLM4                        // GLM with norms before and after each part
+	Granite                     // Llama with constant factors
+	Cohere                      // attention and MLP beside each other, LayerNorm without biases, gated MLP (Command R)
+	Starcoder2                  // LayerNorm, biases, an MLP without a gate
+	StableLM                    // LayerNorm, partly rotary, gated MLP
+	OLMo                        // LayerNorm without weights, gated MLP
+	Nemotron                    // LayerNorm with shifted weights, squared ReLU
+	PhiMoE                      // LayerNorm and a mixture
+	GPTNeoX                     // LayerNorm, partly rotary, packed projections, biases
+	Falcon                      // LayerNorm, packed projections, few keys and values
+	Bloom                       // LayerNorm, biases of scores in place of rotation, packed projections
+	OPT                         // LayerNorm, learned positions, ReLU
+	Llama4                      // Llama with a mixture in which all experts run, complex rotation
+	Qwen3Next                   // Llama with shifted norms, gated attention, and linear attention in most blocks
+	Mamba                       // state-space mixers
+	GPT2                        // LayerNorm before each part, learned positions, biases, packed projections
+	BERT                        // LayerNorm after each part, learned positions and token types, pooler
+	T5                          // an encoder and a decoder, RMSNorm, biases of scores by distance
+	BART                        // an encoder and a decoder, LayerNorm after each part, learned positions
+	Whisper                     // an encoder of spectra and a decoder, LayerNorm before each part
+	CLIP                        // towers of images (Vision) and texts
+	SigLIP                      // towers of images (Vision) and texts, GELU
+	DINOv2                      // ViT with layer scale
+	CLIPVision                  // the tower of LLaVA, which is held and does not run; so are those that follow
+	PixtralVision               // of Mistral 3
+	Qwen2Vision                 // of Qwen2-VL
+	Qwen25Vision                // of Qwen2.5-VL
+	Qwen3Vision                 // of Qwen3-VL
+	Llama4Vision                // of Llama 4
+	RoBERTa                     // BERT with positions from the padding on, and heads of its own
+	DistilBERT                  // BERT without token types and pooler
+	ViT                         // image patches, class token, learned positions, classifier
 )

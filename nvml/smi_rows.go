@@ -15,7 +15,7 @@ import (
 // smiRow is a line of nvidia-smi's CSV, by the names of its fields.
 type smiRow map[string]string
 
-// parseRows splits lines at ", ", which stands between fields in any locale; a
+// parseRows splits lines at ", ", which separates fields in any locale; a
 // decimal comma has no blank after it. The last field may hold anything. A line with
 // too few fields is a remark: a warning, or a GPU that does not answer.
 func parseRows(out []byte, fields []string) (rows []smiRow, remarks []string) {
@@ -119,7 +119,7 @@ func notSupported(text string) bool {
 	return false
 }
 
-// noFigureIn says what stands in a field in place of a number.
+// noFigureIn returns what a field has in place of a number.
 func noFigureIn(field, text string) error {
 	switch {
 	case strings.Contains(text, "Insufficient Permissions"):

@@ -41,6 +41,9 @@ const (
 	Temporary      = snapshot.Temporary
 )
 
+// NewKind returns a program's own kind, for a package variable: see [snapshot.NewKind].
+func NewKind(name string) Kind { return snapshot.NewKind(name) }
+
 // Since leaves out what was allocated before base: see [snapshot.Since].
 func Since(base *Snapshot) LeakOption { return snapshot.Since(base) }
 

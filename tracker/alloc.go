@@ -77,6 +77,9 @@ func (t *MemTracker) alloc(stack snapshot.StackID, on alloc.Stream, shape alloc.
 		return nil, fmt.Errorf("alloc %s: %w", x.String(), err)
 	}
 	t.watch(b)
+	if t.freed != nil {
+		t.freed.handedOut(b)
+	}
 	return b, nil
 }
 

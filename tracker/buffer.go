@@ -47,6 +47,12 @@ func (b *Buffer) live() *record {
 	return r
 }
 
+func (b *Buffer) isLive() bool {
+	b.tracker.mu.Lock()
+	defer b.tracker.mu.Unlock()
+	return b.live() != nil
+}
+
 // Free gives the memory back to the cache, and forgets the buffer. The memory may be handed
 // out again at once, for work on the stream that it was allocated for. Work that other streams
 // have queued on it must be done, or be told by RecordStream or FreeOn. A second
@@ -56,7 +62,12 @@ func (b *Buffer) Free() error {
 	if b == nil {
 		return nil
 	}
-	err := b.free(nil)
+	err := error(nil)
+	if f := b.tracker.freed; f == nil {
+		err = b.free(nil)
+	} else {
+		err = f.free(b, nil, snapshot.StackID(b.tracker.stacks.table.Capture(1)))
+	}
 	runtime.KeepAlive(b) // it is not lost while it is being freed
 	return err
 }
@@ -109,10 +120,10 @@ func (t *MemTracker) freeOnDevice(b *Buffer, r *record, on *alloc.Stream, here g
 	t.ledger.takeOut(b.record, r)
 	t.mu.Unlock()
 	if err := t.askFree(b.ptr, on); err != nil {
+		err = fmt.Errorf("free %v: %w", b, err)
 		now = t.now()
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		err = fmt.Errorf("free %v: %w", b, err)
 		if duplicate := t.ledger.putBack(b.record, r); duplicate != nil {
 			return errors.Join(err, duplicate)
 		}
@@ -172,8 +183,16 @@ func (b *Buffer) Shape() alloc.Shape { return b.group.Shape }
 // DType returns the element type.
 func (b *Buffer) DType() alloc.DType { return b.group.DType }
 
-// Kind returns the purpose that Alloc was called with.
-func (b *Buffer) Kind() Kind { return b.group.Kind }
+// Kind returns what a live buffer is for; of one that is freed, what it was allocated for.
+func (b *Buffer) Kind() Kind {
+	t := b.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := b.live(); r != nil && !t.ledger.closed {
+		return t.ledger.cells.At(r.cell).group.Kind
+	}
+	return b.group.Kind
+}
 
 // Memory returns what kind of memory the buffer is in.
 func (b *Buffer) Memory() alloc.Memory { return b.group.Memory }
@@ -209,5 +228,5 @@ func (b *Buffer) SetLabel(label string) {
 
 // String describes the buffer on one line.
 func (b *Buffer) String() string {
-	return fmt.Sprintf("%v %v %v, %v at %v", b.group.Kind, b.group.Shape, b.group.DType, b.group.Each, b.ptr)
+	return fmt.Sprintf("%v %v %v, %v at %v", b.Kind(), b.group.Shape, b.group.DType, b.group.Each, b.ptr)
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // RecordStream says that work on a stream uses the buffer, beside work on the stream that it was
@@ -29,6 +30,8 @@ func (b *Buffer) RecordStream(s alloc.Stream) error {
 		return fmt.Errorf("record stream %#x for %v: %w", uint64(s), b, alloc.ErrDoubleFree)
 	case t.cache == nil && t.streamed != nil:
 		return t.streamed.RecordStream(b.ptr, s)
+	case err == nil && t.freed != nil:
+		t.freed.recordStream(b, s)
 	}
 	return err
 }
@@ -40,7 +43,12 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 	if b == nil {
 		return nil
 	}
-	err := b.free(&s)
+	err := error(nil)
+	if f := b.tracker.freed; f == nil {
+		err = b.free(&s)
+	} else {
+		err = f.free(b, &s, snapshot.StackID(b.tracker.stacks.table.Capture(1)))
+	}
 	runtime.KeepAlive(b)
 	return err
 }

@@ -62,6 +62,16 @@ type Config struct {
 	// Lost says whether to look for buffers that the program can no longer reach.
 	Lost LostPolicy
 
+	// FindLateWrites, for debugging, finds work that writes to memory after its Free: a kernel that runs
+	// on another stream, of which RecordStream and FreeOn were not told. The memory of a freed buffer
+	// is filled with a pattern. When it is handed out again, and at Close, the tracker waits for
+	// all streams and compares. The Logger is told of what it finds, LateWrites and Close return
+	// it, with the lines of code. What is given back to the driver before is not compared.
+	// It makes each Alloc and Free wait for the device. It needs a cache of the tracker's own, over
+	// a device that is an alloc.Filler, an alloc.Copier and an alloc.Synchronizer, as CUDA devices and the
+	// simulated one with sim.Config.Backed are; New refuses others.
+	FindLateWrites bool
+
 	// OOMDir is a directory for dumps: one is written there before an Alloc returns an
 	// *OutOfMemoryError, the first MaxDumps times. If it is empty, none is written.
 	OOMDir string

@@ -67,7 +67,7 @@ func TestReleaseWhoseFreePanics(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	require.NoError(t, tr.Register(512, alloc.Shape{8}, alloc.Float32, tracker.Parameter))
 	before := tr.Snapshot().Sub(nil)
-	assert.PanicsWithValue(t, "no", func() { _ = tr.Release(512, func() error { panic("no") }) })
+	assert.PanicsWithValue(t, "no", func() { _ = tr.Unregister(512, func() error { panic("no") }) })
 	assert.Equal(t, before, tr.Snapshot().Sub(nil), "it is live again")
 	require.NoError(t, tr.Unregister(512))
 }
@@ -84,7 +84,7 @@ func TestPutBackTellsOfANewOwner(t *testing.T) {
 	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 12}, tr.Snapshot().Live)
 
 	failure := errors.New("refused")
-	err = tr.Release(512, func() error {
+	err = tr.Unregister(512, func() error {
 		require.NoError(t, tr.Register(512, alloc.Shape{5}, alloc.Float32, tracker.Activation))
 		return failure
 	})
@@ -145,7 +145,7 @@ func TestTheCacheRefusesToFreeABuffer(t *testing.T) {
 	p, err := tr.Device().Alloc(40)
 	require.NoError(t, err)
 	require.NoError(t, tr.Register(p, alloc.Shape{10}, alloc.Float32, tracker.Parameter), "memory of others, from the same cache")
-	require.NoError(t, tr.Release(p, func() error { return tr.Device().Free(p) }))
+	require.NoError(t, tr.Unregister(p, func() error { return tr.Device().Free(p) }))
 }
 
 // TestTotalsSaturate: only what is live may keep an allocation from being
@@ -196,7 +196,7 @@ func TestClockMayUseTheTracker(t *testing.T) {
 	_, err := tr.Alloc(alloc.Shape{1 << 15, 1 << 15}, alloc.Float32, tracker.Input) // 4 GiB
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 	require.NoError(t, tr.Register(1, alloc.Shape{1}, alloc.Float32, tracker.Input))
-	require.NoError(t, tr.Release(1, func() error { return nil }))
+	require.NoError(t, tr.Unregister(1, func() error { return nil }))
 	require.NoError(t, buf.Free())
 	s.End()
 	tr.Profile()

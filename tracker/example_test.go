@@ -59,7 +59,7 @@ func ExampleMemTracker_Register() {
 	fmt.Println(tr.Track().Delta)
 
 	// Forget it before it is freed; if the free fails, it is remembered again.
-	err := tr.Release(arena, func() error { return device.Free(arena) })
+	err := tr.Unregister(arena, func() error { return device.Free(arena) })
 	fmt.Println(tr.Track().Delta.Sum(), err)
 	// Output:
 	//   | Count * Size     | Memory     | Kind      | Type  | Allocated at

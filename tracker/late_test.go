@@ -66,7 +66,7 @@ func TestReleaseThatFailsTooLate(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	register := func(n int) error { return tr.Register(512, alloc.Shape{n}, alloc.Float32, tracker.Input) }
 	require.NoError(t, register(1))
-	err := tr.Release(512, func() error {
+	err := tr.Unregister(512, func() error {
 		require.NoError(t, register(2))
 		return io.ErrClosedPipe
 	})

@@ -230,7 +230,7 @@ func TestLostBuffersAreTold(t *testing.T) {
 	})
 	lost := tr.Leaks(tracker.OnlyLost())[0]
 	assert.Equal(t, snapshot.Tally{Count: 3, Bytes: 3072}, lost.Tally)
-	assert.Contains(t, lost.String(), "3 of them lost for certain")
+	assert.Contains(t, lost.String(), "3 of them definitely lost")
 	require.Len(t, tr.Leaks(), 2, "what is merely live is told too")
 	assert.Equal(t, 3, countEvents(tr, snapshot.Lost))
 	assert.Contains(t, <-lines, "a buffer was never freed")

@@ -187,6 +187,15 @@ func (l *ledger) leave(r *record) {
 	}
 }
 
+// move counts a live record in another cell.
+func (l *ledger) move(id slab.ID, r *record, to slab.ID) {
+	l.leave(r)
+	l.cells.At(r.cell).total--
+	l.records.Touch(id)
+	r.cell = to
+	l.enter(r).total++
+}
+
 // hostBytes is what live buffers take of the host's memory.
 type hostBytes struct {
 	allocated  alloc.Bytes

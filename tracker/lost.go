@@ -30,7 +30,7 @@ func (b *Buffer) lose() {
 	if t.lost != FreeLost {
 		return
 	}
-	if err := b.free(nil); err != nil {
+	if err := b.Free(); err != nil {
 		t.report.log.Warn("gpumemtrack: a lost buffer could not be freed", "err", err)
 	}
 }

@@ -21,6 +21,7 @@ type MemTracker struct {
 	cache    *alloc.Cache
 	owned    bool // the cache is the tracker's own
 	opened   *openedDevice
+	freed    *freedMemory  // nil without Config.FindLateWrites
 	onHost   bool          // the device's memory is the host's
 	memory   atomic.Uint32 // alloc.Memory of the device
 	gc       bool          // collect before ClearCache

@@ -78,12 +78,36 @@ func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
 	return 0
 }
 
-// Unregister removes an address that Register entered. Call it before the memory is freed,
-// because the driver may then give the address to another goroutine. The error is
-// alloc.ErrUnknownPtr for any other address, and alloc.ErrClosed after Close.
-func (t *MemTracker) Unregister(ptr alloc.Ptr) error {
-	_, err := t.withdraw(ptr)
-	return err
+// Unregister takes memory that Register entered out of the ledger, and then calls free, if one is
+// given, which gives the memory back:
+//
+//	err := tr.Unregister(arena, func() error { return driver.Free(arena) })
+//
+// If free fails or panics, the memory is registered again with all that was known of it. Without
+// free, call Unregister before the memory is freed: from then on the driver may give the address to
+// somebody else.
+//
+// The error is free's, joined with ErrDuplicatePtr if somebody else has the address by then; or
+// alloc.ErrUnknownPtr for any address that Register did not enter, and alloc.ErrClosed after Close:
+// free was not called then.
+func (t *MemTracker) Unregister(ptr alloc.Ptr, free ...func() error) (err error) {
+	w, err := t.withdraw(ptr)
+	if err != nil {
+		return err
+	}
+	freed := false
+	defer func() {
+		if !freed {
+			err = errors.Join(err, t.restore(w))
+		}
+	}()
+	for _, f := range free {
+		if err = f(); err != nil {
+			return err
+		}
+	}
+	freed = true
+	return nil
 }
 
 // Withdraw is Unregister for a free whose outcome is known later. If the free failed, call
@@ -98,25 +122,10 @@ func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
 	return func() error { return t.restore(w) }, nil
 }
 
-// Release calls Unregister and then free. If free fails or panics, it enters the memory again
-// with everything that was known of it. The error is free's, joined with that of Withdraw's
-// putBack. If it is Unregister's, because the address is not in the ledger or the tracker is
-// closed, free was not called.
-func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) (err error) {
-	w, err := t.withdraw(ptr)
-	if err != nil {
-		return err
-	}
-	freed := false
-	defer func() {
-		if !freed {
-			err = errors.Join(err, t.restore(w))
-		}
-	}()
-	err = free()
-	freed = err == nil
-	return err
-}
+// Release calls Unregister with free, and returns its error.
+//
+// Deprecated: call Unregister with free.
+func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) error { return t.Unregister(ptr, free) }
 
 // withdrawn is all that was known of registered memory.
 type withdrawn struct {

@@ -52,6 +52,12 @@ func New(cfg Config) (*MemTracker, error) {
 	}
 	t.addCache(cfg.NoCache)
 	t.sections.init(cfg.Sections, t.device)
+	if cfg.FindLateWrites {
+		var err error
+		if t.freed, err = newFreedMemory(t); err != nil {
+			return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
+		}
+	}
 	if err := t.openReport(cfg); err != nil {
 		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
 	}
@@ -95,6 +101,9 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	default: // a refusal: the tracker tells of it itself
 		return
 	}
+	if t.freed != nil && action == snapshot.SegmentFreed {
+		t.freed.gone = append(t.freed.gone, piece{ptr: e.Ptr, size: e.Size})
+	}
 	t.happened(action, e.Ptr, e.Size, e.Stream)
 }
 
@@ -122,6 +131,9 @@ func (t *MemTracker) openReport(cfg Config) error {
 	levels := t.levels()
 	t.failing.untrackedAtStart = levels.Untracked()
 	device := t.describe(levels.DriverTotal)
+	if t.device.Ordinal() != 0 {
+		t.report.device = t.describe(-1)
+	}
 	if cfg.Dir != "" || cfg.Report == nil {
 		t.report.file = &reportFile{
 			dir: cmp.Or(cfg.Dir, "."), start: t.start, device: device,
@@ -167,7 +179,7 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 		return 0, nil
 	}
 	t.tick(t.now())
-	return t.cache.Empty()
+	return t.cache.Trim()
 }
 
 // History returns a copy of the latest events, up to one instant. It leaves out old events
@@ -211,9 +223,13 @@ func (t *MemTracker) Close() error {
 	t.dumps.stopAll()
 	t.recent.close()
 	t.delist()
+	var late error
+	if t.freed != nil {
+		late = t.freed.rest()
+	}
 	err = t.giveBack()
 	t.report.settle(last)
-	return errors.Join(t.Err(), err)
+	return errors.Join(t.Err(), late, err)
 }
 
 // shut is the part of Close under the locks. It returns what is left to do without

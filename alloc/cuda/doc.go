@@ -32,9 +32,21 @@
 //
 // That program is static; Open returns ErrNoDriver, and trackers use the simulated GPU.
 //
+// # Kinds of memory
+//
+// A Device gives plain device memory, and virtual memory to a Cache with expandable segments.
+// Device.NewPool, Device.Managed and Device.Pinned give the other kinds, each as an alloc.Device
+// of its own:
+//
+//	tracker.Config{Device: pool, NoCache: true}
+//	tracker.Config{Device: dev.Managed(), NoCache: true}
+//	tracker.Config{Device: dev.Pinned(cuda.PinnedConfig{})}
+//
+// Arrays and imported memory are the program's own: it enters them with tracker.Register and
+// tracker.InMemory. docs/memory-kinds.md says what is counted where.
+//
 // # What is not seen
 //
-// The package does not see memory that CUDA libraries allocate (cuBLAS, cuDNN, NCCL), arrays,
-// mapped and pinned host memory, memory pools, and what kernels allocate. The driver's
-// figures in a report include all of it except host memory.
+// The package does not see memory that CUDA libraries allocate (cuBLAS, cuDNN, NCCL), and
+// what kernels allocate. The driver's figures in a report include all of it except host memory.
 package cuda

@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -182,4 +183,34 @@ func TestFill(t *testing.T) {
 	assert.ErrorAs(t, dev.Fill(p, -1, 0, s), &size)
 	fail(t, dev.Control, "cuMemsetD8Async", 719)
 	assert.ErrorIs(t, dev.Fill(p, 1, 0, s), cuda.ErrDeviceLost)
+}
+
+func TestLateWrites(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	dev := standstill(t)
+	trackertest.LateWrites(t, trackertest.Writer{
+		Device: dev, Streams: [2]alloc.Stream{newStream(t), newStream(t)}, Advance: dev.Advance,
+		Write: func(s alloc.Stream, p alloc.Ptr, n alloc.Bytes) error {
+			return gpuemu.Queue(gpuemu.Work{Stream: uint64(s), Ptr: uint64(p), Size: uint64(n), Time: time.Millisecond, Writes: true, Value: 1})
+		},
+	})
+}
+
+func TestSeveralDevices(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{Devices: 2}) {
+		return
+	}
+	second, err := cuda.Open(1)
+	require.NoError(t, err)
+	first := open(t)
+	trackertest.Several(t, first, second)
+	fail(t, control(t), "cuMemcpyPeer", 719)
+	p, err := first.Alloc(4)
+	require.NoError(t, err)
+	assert.ErrorIs(t, first.CopyFrom(p, second, p, 4), cuda.ErrDeviceLost)
+	assert.ErrorIs(t, first.CopyFrom(p, alloc.NewCountingDevice(0), p, 4), errors.ErrUnsupported)
+	require.NoError(t, first.CopyFrom(p, second, p, 0))
+	require.NoError(t, second.Close())
 }

@@ -17,7 +17,8 @@ type reservation struct {
 }
 
 // Reserve gives n bytes of addresses by cuMemAddressReserve. It is
-// errors.ErrUnsupported on a driver without virtual memory, from before CUDA 10.2. The
+// errors.ErrUnsupported on a driver without virtual memory, from before CUDA 10.2, and where the
+// driver maps memory in units that chunk is no multiple of: none is known to. The
 // other errors are *alloc.SizeError for n that is no positive multiple of chunk, or
 // a chunk that is no positive multiple of 2 MiB, and those of Alloc.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
@@ -28,8 +29,18 @@ func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 		return 0, fmt.Errorf("reserve %v of addresses on %v: the driver has no virtual memory: %w", n, d, errors.ErrUnsupported)
 	}
 	var p uint64
-	err := d.do(func() (err error) {
-		p, err = d.driver.reserve(int64(n))
+	err := d.do(func() error {
+		dev, err := d.driver.currentDevice()
+		if err != nil {
+			return err
+		}
+		unit, err := d.driver.granularity(dev)
+		if err == nil && (unit == 0 || uint64(chunk)%unit != 0) {
+			err = fmt.Errorf("the driver maps whole units of %v, and chunks of %v are none: %w", alloc.Bytes(unit), chunk, errors.ErrUnsupported)
+		}
+		if err == nil {
+			p, err = d.driver.reserve(int64(n))
+		}
 		return err
 	})
 	if err != nil {
@@ -179,6 +190,14 @@ const (
 	locationDevice   = 1
 	accessReadWrite  = 3
 )
+
+// granularity returns the unit in which memory can be created, in bytes.
+func (d *driver) granularity(dev device) (unit uint64, err error) {
+	const minimum = 0
+	properties := allocationProperties{kind: allocationPinned, location: location{locationDevice, int32(dev)}}
+	err = d.memGranularity.call(uintptr(unsafe.Pointer(&unit)), uintptr(unsafe.Pointer(&properties)), minimum)
+	return unit, err
+}
 
 func (d *driver) reserve(n int64) (p uint64, err error) {
 	err = d.addressReserve.call(uintptr(unsafe.Pointer(&p)), uintptr(n), 0, 0, 0)

@@ -34,7 +34,7 @@ type Config struct {
 	// Backed has copies work: memory of the host stands behind each allocation from the first copy
 	// on.
 	Backed bool
-	// CheckReuse has Device.Err tell of memory that a Cache hands out while work of Device.Queue
+	// CheckReuse has Device.Err report memory that a Cache hands out while work of Device.Queue
 	// still uses it. Each Alloc of the Cache then looks at all the work.
 	CheckReuse bool
 	Faults     []Fault       // see Device.Inject

@@ -26,7 +26,7 @@ func pagesOf(n alloc.Bytes) uint64 {
 	return (uint64(n) + uint64(PageSize) - 1) / uint64(PageSize)
 }
 
-// wholePages rounds what a device is told to take up to whole pages.
+// wholePages rounds an amount up to whole pages.
 func wholePages(n alloc.Bytes) alloc.Bytes {
 	return alloc.Bytes(pagesOf(min(max(n, 0), MaxMemory))) * PageSize
 }

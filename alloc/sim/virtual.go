@@ -85,7 +85,7 @@ func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
 	return nil
 }
 
-// Unmap takes the memory behind n bytes at p, with Map's errors but for
+// Unmap takes the memory behind n bytes at p, with Map's errors except
 // *alloc.OutOfMemoryError.
 func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	defer d.begin()()

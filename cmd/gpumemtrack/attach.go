@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ type attachOptions struct {
 	json      bool
 	libraries []string
 	functions []string
+	preload   bool
 	command   []string
 }
 
@@ -35,12 +37,14 @@ func attachCommand(a *app) *cobra.Command {
 		Short: "Watch any program's GPU memory, without changing it",
 		Long: `Watch what a program asks of the CUDA driver, with the line of code that asked, in any
 language: a command and all that it starts, or with --pid a process that runs and what it
-will start. At each --every there is a table of what came and what went, and at the
+will start. At each --every there is a table of what was allocated and freed, and at the
 end what is live then. The command's own exit code is passed on.
 
 It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON and
 CAP_SYS_PTRACE. The program is slowed by some microseconds for each call that
-allocates or frees, and so is any other program that uses the same libcuda.
+allocates or frees, and so is any other program that uses the same libcuda. With
+--preload no rights are needed, and a C compiler: the command then loads a small library
+that stands in front of libcuda.
 
 It sees the driver's view. A program with a cache of its own, such as PyTorch, asks
 for large segments now and then: torch.cuda.memory._snapshot tells what is in them.`,
@@ -64,12 +68,13 @@ for large segments now and then: torch.cuda.memory._snapshot tells what is in th
 	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
 	flags.StringArrayVar(&o.libraries, "library", nil, "a `FILE` of libcuda to watch; may be repeated (default: what a program here would load)")
 	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch in place of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)'; may be repeated")
+	flags.BoolVar(&o.preload, "preload", false, "put a small library in front of libcuda instead of setting probes: for a command, needs a C compiler and no rights")
 	return cmd
 }
 
 // config is what the library is told.
 func (o attachOptions) config() (cfg attach.Config, err error) {
-	cfg.Libraries = o.libraries
+	cfg.Libraries, cfg.Preload = o.libraries, o.preload
 	for _, text := range o.functions {
 		pair, err := attach.ParsePair(text)
 		if err != nil {
@@ -87,6 +92,10 @@ func (o attachOptions) check() (to *format, err error) {
 		return nil, usageError("attach: name a process with --pid, or a command after --")
 	case o.pid != 0 && len(o.command) > 0:
 		return nil, usageError("attach: either --pid, or a command: not both")
+	case o.pid != 0 && o.preload:
+		return nil, usageError("attach: --preload is for a command: a process that runs cannot be given a library")
+	case o.preload && len(o.functions) > 0:
+		return nil, usageError("attach: --functions needs probes: not with --preload")
 	case o.pid < 0 || o.every < 0:
 		return nil, usageError("attach: --pid and --every cannot be negative")
 	case o.output == "":
@@ -164,7 +173,7 @@ func (a *app) attachTo(w *attach.Watcher, o attachOptions) error {
 func (a *app) attachCommand(w *attach.Watcher, o attachOptions, path string) (code int, err error) {
 	var child *child
 	err = w.Start(func() error {
-		child, err = a.startChild(path, o.command)
+		child, err = a.startChild(path, o.command, w.Environ(os.Environ()))
 		return err
 	})
 	if err != nil {

@@ -41,11 +41,11 @@ func cannotRun(name string, err error) error {
 	return &codedError{code, fmt.Errorf("cannot run %q: %w: check its name, or write its path", name, err)}
 }
 
-// startChild starts a command with our own streams. Until watch it is there,
-// if only as what a process leaves for its parent.
-func (a *app) startChild(path string, command []string) (*child, error) {
+// startChild starts a command with our own streams, in an environment, or if that is nil in
+// our own. Until watch it is there, if only as what a process leaves for its parent.
+func (a *app) startChild(path string, command, env []string) (*child, error) {
 	cmd := exec.Command(path, command[1:]...)
-	cmd.Args[0] = command[0]
+	cmd.Args[0], cmd.Env = command[0], env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout.Writer, a.stderr
 	c := &child{cmd: cmd, signals: make(chan os.Signal, 8)}
 	c.ended, c.end = context.WithCancel(context.Background())

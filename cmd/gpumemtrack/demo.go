@@ -33,7 +33,7 @@ on: the tracker's report, a recording, its table and its charts.`,
 		RunE: func(*cobra.Command, []string) error { return a.demo(o) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.dir, "dir", "gpumemtrack-demo", "`DIRECTORY` for the files, made if need be")
+	flags.StringVar(&o.dir, "dir", "gpumemtrack-demo", "`DIRECTORY` for the files, created if it is missing")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
 	flags.DurationVar(&o.pause, "pause", 400*time.Millisecond, "`TIME` between steps, so that the chart has something to show")
 	cmd.MarkFlagDirname("dir")
@@ -54,7 +54,7 @@ func (a *app) demo(o demoOptions) (err error) {
 	defer gpu.Close()
 	charts := []string{filepath.Join(o.dir, "memory.png"), filepath.Join(o.dir, "memory.html")}
 	cfg := nvml.Config{
-		Source: nvml.Over(gpu), Interval: nvml.MinInterval,
+		Source: nvml.FromDevices(gpu), Interval: nvml.MinInterval,
 		Files: []string{filepath.Join(o.dir, "memory.jsonl")}, Overwrite: o.force,
 	}
 	if err := rehearse(&cfg, charts); err != nil {

@@ -155,7 +155,7 @@ func (a *app) estimate(name string, o estimateOptions) error {
 		if !report.HasInput && report.Fits(o.fits) {
 			return &codedError{exitUnfit, fmt.Errorf("%s: only its weights are known, %v: what it needs to run is not. With --weights-only they alone are judged", name, report.Peak())}
 		}
-		return &codedError{exitUnfit, fmt.Errorf("%s does not fit: it may need %v, and %v are to be had", name, e.Needs, o.fits)}
+		return &codedError{exitUnfit, fmt.Errorf("%s does not fit: it may need %v, and %v is available", name, e.Needs, o.fits)}
 	}
 	return err
 }

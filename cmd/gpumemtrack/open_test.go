@@ -19,21 +19,28 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 )
 
-// served is a live page of a tracker with one buffer of a MiB.
-func served(t *testing.T) string {
+// newTracker is a tracker with one buffer of a MiB.
+func newTracker(t *testing.T) (*tracker.MemTracker, error) {
 	t.Helper()
 	gpu, err := sim.New(sim.Config{})
 	require.NoError(t, err)
 	tr, err := tracker.New(tracker.Config{Device: gpu, Report: new(bytes.Buffer)})
 	require.NoError(t, err)
-	_, err = tr.Alloc(alloc.Shape{1 << 18}, alloc.Float32, tracker.Parameter)
-	require.NoError(t, err)
-	server := httptest.NewServer(live.Handler(tr))
 	t.Cleanup(func() {
-		server.Close()
 		tr.Close()
 		gpu.Close()
 	})
+	_, err = tr.Alloc(alloc.Shape{1 << 18}, alloc.Float32, tracker.Parameter)
+	return tr, err
+}
+
+// served is a live page of such a tracker.
+func served(t *testing.T) string {
+	t.Helper()
+	tr, err := newTracker(t)
+	require.NoError(t, err)
+	server := httptest.NewServer(live.Handler(tr))
+	t.Cleanup(server.Close)
 	return server.URL
 }
 
@@ -49,7 +56,7 @@ func TestShowOfALivePage(t *testing.T) {
 	for _, address := range []string{url, url + "/", url + "/dump"} {
 		out, errs, code := runs(t, "", "show", address)
 		assert.Zero(t, code, errs)
-		assert.Contains(t, out, "served", "the function")
+		assert.Contains(t, out, "newTracker", "the function")
 		assert.Contains(t, out, "1.0 MiB")
 	}
 	out, errs, code := runs(t, "", "show", url, "--json")

@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
-// ranks are the processes of a program's run, as files tell of them.
+// ranks are the processes of a program's run, as found in files.
 type ranks struct {
 	processes []*export.Usage
 	file      bool // one file, by its name

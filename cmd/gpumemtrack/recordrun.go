@@ -106,7 +106,7 @@ func waitGone(ctx context.Context, pid int) {
 // recordCommand runs the command and records meanwhile. Its output is its own;
 // ours goes to stderr.
 func (a *app) recordCommand(cfg nvml.Config, charts []string, o recordOptions, path string) error {
-	child, err := a.startChild(path, o.command)
+	child, err := a.startChild(path, o.command, nil)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ var commands = []func(*app) *cobra.Command{
 	recordCommand,
 	attachCommand,
 	sensorsCommand,
+	topCommand,
 	chartCommand,
 	estimateCommand,
 	showCommand,
@@ -26,7 +27,7 @@ var commands = []func(*app) *cobra.Command{
 	versionCommand,
 }
 
-// run is the whole program but for its exit.
+// run is the whole program except its exit.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{stdin, &output{Writer: stdout}, stderr}
 	root := a.root(args)
@@ -98,7 +99,7 @@ signal ended it.`,
 	return root
 }
 
-// helpCommand is cobra's, but for a command that is not there, which is an error.
+// helpCommand is cobra's, except that an unknown command is an error.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",

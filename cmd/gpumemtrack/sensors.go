@@ -64,7 +64,7 @@ func (a *app) sensors(o sensorsOptions) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close()
+	defer closeSoon(src)
 	devices, err := devicesOf(src, o.all)
 	if err != nil {
 		return err
@@ -109,8 +109,15 @@ func (a *app) watch(o sensorsOptions, show func() error) error {
 		if onScreen && !o.json {
 			fmt.Fprint(a.stdout, clearScreen)
 		}
-		if err := show(); err != nil {
-			return err
+		shown := make(chan error, 1)
+		go func() { shown <- show() }() // a driver that hangs does not keep the key from us
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-shown:
+			if err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -242,20 +249,25 @@ const sensorsSchema = "gpumemtrack.sensors/1"
 func sensorsJSON(source string, list []nvml.Status) any {
 	devices := make([]map[string]any, len(list))
 	for i, s := range list {
-		d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
-		if s.Parent != "" {
-			d["parent"], d["mig"] = s.Parent, s.MIG
-		}
-		for _, q := range nvml.AllQuantities.List() {
-			d[q.Key()] = nil
-			if v, ok := s.Value(q); ok {
-				d[q.Key()] = v
-			}
-		}
-		if s.Err != nil {
-			d["error"] = s.Err.Error()
-		}
-		devices[i] = d
+		devices[i] = sensorsOf(s)
 	}
 	return map[string]any{"schema": sensorsSchema, "source": source, "devices": devices}
+}
+
+// sensorsOf is a device and its sensors, with a null for each that it lacks.
+func sensorsOf(s nvml.Status) map[string]any {
+	d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
+	if s.Parent != "" {
+		d["parent"], d["mig"] = s.Parent, s.MIG
+	}
+	for _, q := range nvml.AllQuantities.List() {
+		d[q.Key()] = nil
+		if v, ok := s.Value(q); ok {
+			d[q.Key()] = v
+		}
+	}
+	if s.Err != nil {
+		d["error"] = s.Err.Error()
+	}
+	return d
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // statusLine is a line that stays on a terminal. Alone it stands where the cursor
-// is. Beside a program that writes to the terminal it stands in the last row,
+// is. Beside a program that writes to the terminal it is in the last row,
 // which is taken out of what scrolls (DECSTBM), as apt's progress bar does: else
 // the program's lines would go on where this one ends.
 type statusLine struct {

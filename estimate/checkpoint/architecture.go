@@ -50,3 +50,16 @@ func headSize(t estimate.Transformer) int { return cmp.Or(t.HeadSize, t.Hidden/t
 
 // largestNumber bounds every number of an architecture.
 const largestNumber = math.MaxInt32
+
+// positions is the number of learned positions that a text can have, 0 for any number.
+func (a *architecture) positions() int {
+	if a.Family == estimate.RoBERTa {
+		return a.Positions - 2 // of padding
+	}
+	return a.Positions
+}
+
+// seesImages reports whether the model reads images and no text.
+func (a *architecture) seesImages() bool {
+	return a.Family == estimate.ViT || a.Family == estimate.DINOv2
+}

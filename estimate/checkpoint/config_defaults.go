@@ -46,7 +46,7 @@ func decodeConfig(file string, text []byte, partType string) (*hfConfig, error) 
 	if err := unmarshal(renamed(text, keys), c); err != nil {
 		return nil, err
 	}
-	c.file = file
+	c.file, c.raw = file, text
 	return c, nil
 }
 

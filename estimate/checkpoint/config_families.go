@@ -43,13 +43,32 @@ var hfFamilies = map[string]hfFamily{
 	"roberta":     {base: "RobertaModel", read: hfRoBERTa},
 	"xlm-roberta": {base: "XLMRobertaModel", read: hfXLMRoBERTa},
 	"distilbert":  {base: "DistilBertModel", read: hfDistilBERT},
+	"mistral3":    {base: "Mistral3Model", read: hfMistral3},
+	"llava":       {base: "LlavaModel", read: hfLLaVA},
+	"qwen2_vl":    {base: "Qwen2VLModel", read: hfQwen2VL},
+	"qwen2_5_vl":  {base: "Qwen2_5_VLModel", read: hfQwen25VL},
+	"qwen3_vl":    {base: "Qwen3VLModel", read: hfQwen3VL},
+	"clip":        {base: "CLIPModel", read: hfCLIP},
+	"siglip":      {base: "SiglipModel", read: hfSigLIP},
+	"dinov2":      {base: "Dinov2Model", read: hfDINOv2},
+	"qwen3_next":  {base: "Qwen3NextModel", read: hfQwen3Next},
+	"llama4":      {base: "Llama4Model", read: hfLlama4},
+	"llama4_text": {base: "Llama4TextModel", read: hfLlama4Text},
+	"mamba":       {base: "MambaModel", read: hfMamba},
+	"t5":          {base: "T5Model", read: hfT5},
+	"bart":        {base: "BartModel", read: hfBART},
+	"whisper":     {base: "WhisperModel", read: hfWhisper},
 	"vit":         {base: "ViTModel", read: hfViT},
 }
 
 // hfKeys are the usual names of keys, by the names that a family has for them.
 var hfKeys = map[string]map[string]string{
 	"falcon": falconKeys, "bloom": falconKeys,
+	"bart": halvesKeys, "whisper": halvesKeys,
+	"t5":         {"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_ff": "intermediate_size", "d_kv": "head_dim", "num_decoder_layers": "decoder_layers"},
 	"distilbert": {"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads", "hidden_dim": "intermediate_size"},
 }
 
 var falconKeys = map[string]string{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
+
+var halvesKeys = map[string]string{"d_model": "hidden_size", "encoder_layers": "num_hidden_layers", "encoder_attention_heads": "num_attention_heads", "encoder_ffn_dim": "intermediate_size"}

@@ -127,16 +127,65 @@ type hfConfig struct {
 	NInner     *whole `json:"n_inner"`
 	NPositions *whole `json:"n_positions"`
 
+	// Of encoders and decoders.
+	DecoderLayers   *whole  `json:"decoder_layers"`
+	DecoderHeads    *whole  `json:"decoder_attention_heads"`
+	DecoderFFN      *whole  `json:"decoder_ffn_dim"`
+	Buckets         *whole  `json:"relative_attention_num_buckets"`
+	FeedForward     string  `json:"feed_forward_proj"`
+	DropoutRate     float64 `json:"dropout_rate"`
+	MelBins         *whole  `json:"num_mel_bins"`
+	SourcePositions *whole  `json:"max_source_positions"`
+	TargetPositions *whole  `json:"max_target_positions"`
+
+	// Of Llama 4.
+	DenseFFN     *whole `json:"intermediate_size_mlp"`
+	SparseEach   *whole `json:"interleave_moe_layer_step"`
+	SparseLayers []int  `json:"moe_layers"`
+	ChunkSize    *whole `json:"attention_chunk_size"`
+
+	// Of Qwen3-Next.
+	LinearKeyHeads   *whole `json:"linear_num_key_heads"`
+	LinearValueHeads *whole `json:"linear_num_value_heads"`
+	LinearKeySize    *whole `json:"linear_key_head_dim"`
+	LinearValueSize  *whole `json:"linear_value_head_dim"`
+	LinearKernel     *whole `json:"linear_conv_kernel_dim"`
+	FullEvery        *whole `json:"full_attention_interval"`
+
+	// Of Mamba.
+	StateSize    *whole          `json:"state_size"`
+	ConvKernel   *whole          `json:"conv_kernel"`
+	ConvBias     *bool           `json:"use_conv_bias"`
+	Expand       *float64        `json:"expand"`
+	TimeStepRank json.RawMessage `json:"time_step_rank"`
+
 	// Vision.
 	ImageSize *whole            `json:"image_size"`
 	PatchSize *whole            `json:"patch_size"`
 	Channels  *whole            `json:"num_channels"`
 	Labels    map[string]string `json:"id2label"`
 
+	Depth          *whole   `json:"depth"`
+	NumHeads       *whole   `json:"num_heads"`
+	EmbedDim       *whole   `json:"embed_dim"`
+	MLPRatio       *float64 `json:"mlp_ratio"`
+	InChannels     *whole   `json:"in_channels"`
+	Merge          *whole   `json:"spatial_merge_size"`
+	Taps           []int    `json:"deepstack_visual_indexes"`
+	ImagePositions *whole   `json:"num_position_embeddings"`
+	ProjectorOut   *whole   `json:"projector_output_dim"`
+	VisionOut      *whole   `json:"vision_output_dim"`
+	ProjectorBias  *bool    `json:"multimodal_projector_bias"`
+	ProjectionDim  *whole   `json:"projection_dim"`
+	ProjectionSize *whole   `json:"projection_size"`
+	MaskToken      *bool    `json:"use_mask_token"`
+	SwiGLU         *bool    `json:"use_swiglu_ffn"`
+
 	Quantization *quantization `json:"quantization_config"`
 
 	WeightMap map[string]string `json:"weight_map"` // of an index, which is no config
 
+	raw  json.RawMessage
 	file string
 	base string // class of the family's model without a head
 }
@@ -329,6 +378,16 @@ func (c *hfConfig) rotaryPart(a *architecture, without float64) error {
 		return &Error{File: c.file, Where: "partial_rotary_factor", Reason: "it is not above 0 and at most 1"}
 	}
 	a.RotaryDim = int(part * float64(headSize(a.Transformer)))
+	return nil
+}
+
+// times reads a width that is a multiple of another.
+func (c *hfConfig) times(to *int, key string, of int, ratio float64) error {
+	wide := ratio * float64(of)
+	if !(wide >= 1 && wide <= largestNumber) {
+		return &Error{File: c.file, Where: key, Reason: fmt.Sprintf("%v times %d is not a number from 1 to %d", ratio, of, largestNumber)}
+	}
+	*to = int(wide)
 	return nil
 }
 

@@ -60,7 +60,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 	for name, test := range map[string]struct {
 		old, new, want string
 	}{
-		"another family":    {`"llama"`, `"rwkv"`, `model_type: "rwkv" is none of the families that are known, bert, bloom, cohere, `},
+		"another family":    {`"llama"`, `"rwkv"`, `model_type: "rwkv" is none of the families that are known, bart, bert, bloom, clip, cohere, `},
 		"another class":     {`LlamaForCausalLM`, `LlamaForQuestionAnswering`, `architectures: LlamaForQuestionAnswering is not supported for "llama": unknown architecture`},
 		"no family":         {`"model_type": "llama",`, ``, `it has no model_type`},
 		"an activation":     {`"silu"`, `"xielu"`, `activation: xielu is not supported`},

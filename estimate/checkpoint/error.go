@@ -19,7 +19,7 @@ type Error struct {
 	File   string // its name
 	Where  string // in the file: a tensor, a key, a byte offset; may be empty
 	Reason string
-	Err    error // what lies beneath; may be nil
+	Err    error // the error beneath; may be nil
 }
 
 // Error returns file, place, and reason.

@@ -34,8 +34,8 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	}
 	if a := c.architecture; a.Family.Encoder() {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it is an encoder and has none", a.family)
-	} else if a.Positions > 0 && context > a.Positions {
-		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, a.Positions)
+	} else if most := a.positions(); most > 0 && context > most {
+		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, most)
 	}
 	return c.architecture.Cache(batch, context, 0), nil
 }
@@ -44,21 +44,32 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 const usualTokens = 512
 
 // Input is what the model reads: so many texts of so many tokens, 0 for the usual 512 or as
-// many as the model has positions; for ViT images of its size, and the length must be 0.
+// many as the model has positions; for models of images alone images of their size, and the length
+// must be 0. An encoder and decoder reads as many tokens in both; Whisper's encoder a whole window of sound.
 // The errors are those of Layers.
 func (c *File) Input(batch, length int) (estimate.Option, error) {
 	if _, err := c.Architecture(); err != nil {
 		return nil, err
 	}
 	a := c.architecture
-	if a.Family != estimate.ViT {
+	if !a.seesImages() {
 		if length == 0 {
 			length = usualTokens
-			if a.Positions > 0 {
-				length = min(length, a.Positions)
+			if most := a.positions(); most > 0 {
+				length = min(length, most)
 			}
 		}
-		return estimate.Tokens(batch, length), nil
+		text := estimate.Tokens(batch, length)
+		switch {
+		case a.Family == estimate.Whisper:
+			return estimate.All(estimate.InputShape(batch, a.Channels, 2*a.SourceLength), text), nil
+		case a.Family == estimate.CLIP || a.Family == estimate.SigLIP:
+			v := a.Vision
+			return estimate.All(text, estimate.InputShape(batch, v.Channels, v.Image, v.Image)), nil
+		case a.Family.Seq2Seq():
+			return estimate.All(text, text), nil
+		}
+		return text, nil
 	}
 	if length != 0 {
 		return nil, fmt.Errorf("checkpoint: input of %d tokens: a %s model reads images", length, a.family)
@@ -202,7 +213,7 @@ func (c *File) packed() (estimate.Amount, bool) {
 func (q *quantization) note(c *File) string {
 	method := cmp.Or(q.Method, "an unnamed method")
 	if _, ok := c.packed(); ok {
-		return "the weights are quantized (" + method + "), and their size is that which the config.json makes likely"
+		return "the weights are quantized (" + method + "), and their size is estimated from the config.json"
 	}
 	return "the weights are quantized (" + method + "), and counted as if they were not: open the weights themselves"
 }

@@ -1,6 +1,5 @@
-// Command record records the memory of the first GPU while it takes some of it,
-// prints what was recorded, and draws it in memory.png. Without a GPU it is the
-// simulated one that it takes memory of.
+// Record allocates memory of the first GPU, or of the simulated one if there is none, and
+// records the GPU's memory meanwhile. It prints the recording and draws it in memory.png.
 package main
 
 import (
@@ -39,7 +38,7 @@ func run(dir string, pause time.Duration, out io.Writer) (err error) {
 	// nvml.Over asks the device that the program has open. Config{} asks the
 	// driver instead, for every process there is.
 	rec, err := nvml.NewRecorder(nvml.Config{
-		Source: nvml.Over(tr.Device()), Interval: 20 * time.Millisecond,
+		Source: nvml.FromDevices(tr.Device()), Interval: 20 * time.Millisecond,
 		Files: []string{filepath.Join(dir, "memory.jsonl")}, Overwrite: true,
 	})
 	if err != nil {

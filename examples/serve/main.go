@@ -1,5 +1,5 @@
-// Serve trains a small network in make-believe, on the simulated GPU unless built for a real
-// one, and shows its device memory while it does:
+// Serve pretends to train a small network, on the first GPU or else the simulated one, and
+// shows its device memory over HTTP:
 //
 //	go run ./examples/serve
 //

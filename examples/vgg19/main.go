@@ -1,9 +1,9 @@
-// Command vgg19 is the example of gpu_mem_track for PyTorch, in Go: the
-// parameters of VGG19's feature layers come to the device, three batches of
-// images, two more; then two go and the cache is cleared. After each step the
-// tracker says what came and what went.
+// Vgg19 is the example of gpu_mem_track for PyTorch, in Go. It allocates the parameters of
+// VGG-19's feature layers and five batches of images, frees two of them and clears the cache.
+// After each step the tracker prints what was allocated and freed.
 //
-// It runs on the first GPU, and on the simulated one where there is none.
+// It uses the first GPU, or the simulated one if there is none, and writes the report to a
+// file as well.
 package main
 
 import (
@@ -76,7 +76,7 @@ func run(dir string, out io.Writer) (err error) {
 	return errors.Join(first.Free(), third.Free(), fifth.Free())
 }
 
-// loadFeatures takes the weights and biases of VGG19's sixteen convolutions.
+// loadFeatures allocates the weights and biases of VGG19's sixteen convolutions.
 func loadFeatures(tr *tracker.MemTracker) error {
 	in := 3
 	for _, out := range []int{64, 64, 128, 128, 256, 256, 256, 256, 512, 512, 512, 512, 512, 512, 512, 512} {

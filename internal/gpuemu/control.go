@@ -120,12 +120,20 @@ func (c *Control) Lose() { atomic.StoreUint32(&c.state.lost, 1) }
 
 // Live is what the emulated libcuda of this very process has given and not taken back: the
 // bytes that were asked for, by address. No fault keeps it from answering.
-func Live() (map[uint64]uint64, error) {
+func Live() (map[uint64]uint64, error) { return live("gpuemu_live") }
+
+// LiveHost is Live for pinned host memory.
+func LiveHost() (map[uint64]uint64, error) { return live("gpuemu_live_host") }
+
+// LiveArrays is Live for arrays, by their handles.
+func LiveArrays() (map[uint64]uint64, error) { return live("gpuemu_live_arrays") }
+
+func live(function string) (map[uint64]uint64, error) {
 	lib, err := dylib.Open("libcuda.so.1")
 	if err != nil {
 		return nil, fmt.Errorf("gpuemu: live allocations: %w", err)
 	}
-	list := lib.Func("gpuemu_live")
+	list := lib.Func(function)
 	if list == 0 {
 		return nil, errors.New("gpuemu: live allocations: the driver of this process is not the emulated one")
 	}

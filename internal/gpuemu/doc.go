@@ -28,7 +28,9 @@
 // thread; cuMemAlloc, Managed, Pitch and Free in pages of 2 MiB, which small
 // allocations of a context share; the lowest free address is used again
 // first; addresses reserved and memory created and mapped to them; memory info; copies and fills on real host pages, so that what went in
-// comes back; streams and events, with clocks that advance by the bytes moved; the
+// comes back; pools (cuMemAllocAsync): what is freed is used again on its stream at once, on others
+// when that stream has got there, is held up to the release threshold when the program synchronises,
+// and trimmed on demand; pinned host memory, up to a limit; arrays, which take memory and hold nothing; streams and events, with clocks that advance by the bytes moved; the
 // driver's codes for a double free and a foreign address (1), out of memory (2),
 // no context (201), a destroyed context (709), no device (100, 101). Managed
 // memory takes device memory page by page, when a copy or fill first touches it.
@@ -56,6 +58,8 @@
 //	GPUEMU_RESERVED    the driver's own share, beside them, as NVML counts it (default 320MiB)
 //	GPUEMU_CONTEXT     what one context takes (default 256MiB)
 //	GPUEMU_MIG         usable bytes of the first device's MIG instance; then 7 devices at most (default 0: none)
+//	GPUEMU_PINNED      what one process can have of pinned host memory (default 8GiB)
+//	GPUEMU_GRANULARITY the unit of created memory, a multiple of 2MiB (default 2MiB)
 //	GPUEMU_NAME        their name (default Emulated GPU)
 //	GPUEMU_FAIL        function:n:code[,...]: the n-th call (n+: and all after it) of a function (*: of any) fails with code
 //	GPUEMU_LOST        n: the devices are lost from this process's n-th call on
@@ -70,8 +74,9 @@
 //
 // # What it cannot show
 //
-// How long a real driver takes for anything, kernels, modules, graphs, arrays,
-// textures, peer access, several MIG instances or one with several compute instances,
+// How long a real driver takes for anything, kernels, modules, graphs, copies of arrays,
+// textures, in which chunks a real pool grows, when managed pages move and back, how much memory
+// a system lets be pinned, peer access, several MIG instances or one with several compute instances,
 // several containers on one device, and what a driver
 // does beyond its documentation. Numbers measured on it are numbers of it.
 package gpuemu

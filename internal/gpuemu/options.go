@@ -18,6 +18,8 @@ type Options struct {
 	Reserved int64  // 0 means 320 MiB; negative: none
 	Context  int64  // 0 means 256 MiB; negative: none
 	MIG      int64  // bytes of the first device's MIG instance; 0: none
+	Pinned   int64  // bytes of host memory that a process can have pinned; 0 means 8 GiB
+	Unit     int64  // of virtual memory, a multiple of 2 MiB; 0 means 2 MiB
 	Name     string
 
 	Fail     []Fault
@@ -124,6 +126,8 @@ func (o Options) Environ() ([]string, error) {
 	set("RESERVED", sized(o.Reserved))
 	set("CONTEXT", sized(o.Context))
 	set("MIG", sized(o.MIG))
+	set("PINNED", sized(o.Pinned))
+	set("GRANULARITY", sized(o.Unit))
 	set("NAME", o.Name)
 	set("FAIL", joined(o.Fail))
 	set("LOST", sized(int64(o.LostFrom)))

@@ -397,7 +397,7 @@ func (w *worker) release() {
 				err = errInjected
 			}
 		}()
-		return r.in.tr.Release(r.want.Ptr, func() error {
+		return r.in.tr.Unregister(r.want.Ptr, func() error {
 			called = true
 			switch {
 			case outcome == 0:
@@ -550,7 +550,7 @@ func (w *worker) leaveAll() {
 			r.in.frees.Add(1)
 			r.pool.gave(r.want.Requested)
 		case r.isRegistered() && !r.in.closing.Load():
-			assert.NoError(t, r.in.tr.Release(r.want.Ptr, func() error { return w.giveBack(r) }))
+			assert.NoError(t, r.in.tr.Unregister(r.want.Ptr, func() error { return w.giveBack(r) }))
 		default:
 			assert.NoError(t, w.giveBack(r))
 		}

@@ -20,6 +20,9 @@ type Config struct {
 	// Functions are watched in place of the driver's, for what an allocator inside a library
 	// does. The driver's then tell only of contexts.
 	Functions []Pair
+	// Preload puts a small library in front of libcuda instead of setting probes. It needs no
+	// rights and a C compiler, and watches only what is started with Watcher.Environ.
+	Preload bool
 	// RingBytes is the room for events that were not read yet; it is rounded up to a power
 	// of two. An event with its call stack takes 664 bytes. 0 is 32 MiB.
 	RingBytes int
@@ -45,7 +48,7 @@ const (
 type Watcher struct {
 	cfg       Config
 	functions []function
-	probes    *probes
+	feed      feed
 	start     time.Time
 	clock     uint64 // of the events, at start
 
@@ -78,7 +81,7 @@ var errFlushed = errors.New("all events that there were have been read")
 
 // New prepares to watch: it loads the probes into the kernel and sets them in libcuda. It
 // needs root or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, Linux 5.8 or newer, on amd64 or arm64;
-// the error says what is lacking. The probes are gone when the watcher is closed, and
+// the error says what is lacking. Config.Preload needs less. The probes are gone when the watcher is closed, and
 // when this process ends in any way.
 func New(cfg Config) (*Watcher, error) {
 	cfg.RingBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBytes, defaultRing)))
@@ -93,23 +96,60 @@ func New(cfg Config) (*Watcher, error) {
 		}
 	}
 	functions := watched(cfg.Functions)
-	p, err := newProbes(cfg, functions)
+	p, err := newFeed(cfg, functions)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	w := &Watcher{
-		cfg: cfg, functions: functions, probes: p, start: time.Now(), clock: monotonic(),
+		cfg: cfg, functions: functions, feed: p, start: time.Now(), clock: monotonic(),
 		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]*earlier), ended: make(chan struct{}),
 	}
 	w.libraries.init(functions)
-	if err := w.probeFirst(); err != nil {
+	if cfg.Preload {
+		w.cfg.Libraries = nil // they are the library's to load
+	} else if err := w.probeFirst(); err != nil {
 		p.close()
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	go w.read()
-	go w.search()
+	if !cfg.Preload {
+		go w.search()
+	}
 	return w, nil
 }
+
+// feed is where events come from: probes in the kernel, or a library in the programs.
+type feed interface {
+	watch(pid int) error                // and what it will start
+	forget(pid int)                     // but not what it has started
+	library(path, library string) error // probes a file
+	next(e *event) error                // waits for an event; errFlushed, os.ErrClosed
+	flush() error                       // has next return errFlushed when it has all that is there now
+	lost() (count, since uint64)        // events, and when the first was
+	environ(env []string) []string      // for what is to be watched
+	detach()                            // no event is to come any more
+	interrupt()                         // has next return os.ErrClosed
+	close()
+}
+
+func newFeed(cfg Config, functions []function) (feed, error) {
+	if cfg.Preload {
+		s, err := newSockets(cfg, functions)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	p, err := newProbes(cfg, functions)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Environ returns the environment of a program that is to be watched: env itself, or with
+// Config.Preload what has the program load the library. It is for exec.Cmd.Env.
+func (w *Watcher) Environ(env []string) []string { return w.feed.environ(env) }
 
 func powerOfTwo(n int) int {
 	p := 1
@@ -133,7 +173,7 @@ func (w *Watcher) Watch(pid int) error {
 		w.late[uint32(pid)] = before
 		w.mu.Unlock()
 		w.libraries.add(pid)
-		if err := w.probes.watch(pid); err != nil {
+		if err := w.feed.watch(pid); err != nil {
 			return fmt.Errorf("attach: %w", err)
 		}
 	}
@@ -142,13 +182,14 @@ func (w *Watcher) Watch(pid int) error {
 
 // Start calls start, which starts a process, such as the method of an *exec.Cmd, and watches
 // it from its first moment. Other processes that this program starts meanwhile are watched
-// too. The error is start's, or says that the process cannot be watched.
+// too. With Config.Preload the process needs the environment that Environ returns. The error is
+// start's, or says that the process cannot be watched.
 func (w *Watcher) Start(start func() error) error {
-	if err := w.probes.watch(os.Getpid()); err != nil {
+	if err := w.feed.watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
 	err := start()
-	w.probes.forget(os.Getpid())
+	w.feed.forget(os.Getpid())
 	return err
 }
 
@@ -157,7 +198,7 @@ func (w *Watcher) read() {
 	defer close(w.ended)
 	var e event
 	for {
-		switch err := w.probes.next(&e); {
+		switch err := w.feed.next(&e); {
 		case err == nil:
 			w.apply(&e)
 		case errors.Is(err, errFlushed):
@@ -253,7 +294,7 @@ func (w *Watcher) Sync() {
 	w.mu.Lock()
 	w.drained = done
 	w.mu.Unlock()
-	if w.probes.flush() != nil {
+	if w.feed.flush() != nil {
 		return // the watcher is closed, and has read all
 	}
 	select {
@@ -296,7 +337,7 @@ func (w *Watcher) Lost() Loss {
 
 // count reads the kernel's counters; the caller holds w.mu.
 func (w *Watcher) count() {
-	if count, since := w.probes.lost(); count > 0 {
+	if count, since := w.feed.lost(); count > 0 {
 		w.lost = Loss{Events: count, Since: w.start.Add(time.Duration(int64(since - w.clock)))}
 	}
 }
@@ -386,10 +427,10 @@ func (w *Watcher) Close() error {
 	}
 	w.mu.Unlock()
 	w.libraries.stop()
-	w.probes.detach()
+	w.feed.detach()
 	w.Sync()
-	w.probes.interrupt()
+	w.feed.interrupt()
 	<-w.ended
-	w.probes.close()
+	w.feed.close()
 	return nil
 }

@@ -60,7 +60,7 @@ func (l *libraries) remove(pid int) {
 }
 
 // probe probes a file, once. The caller holds l.mu.
-func (l *libraries) probe(p *probes, path, library string) error {
+func (l *libraries) probe(p feed, path, library string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (w *Watcher) probeFirst() error {
 			paths = usualLibraries(library)
 		}
 		certain := library == "" && w.cfg.Libraries != nil || strings.Contains(library, "/")
-		if err := l.probeAny(w.probes, library, paths, certain); err != nil {
+		if err := l.probeAny(w.feed, library, paths, certain); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func (w *Watcher) probeFirst() error {
 
 // probeAny probes those files of a library that there are: all of them if they are certain. It
 // is no error that there are none: a process may have one of its own.
-func (l *libraries) probeAny(p *probes, library string, paths []string, certain bool) error {
+func (l *libraries) probeAny(p feed, library string, paths []string, certain bool) error {
 	var errs []error
 	known := len(l.files)
 	for _, path := range paths {
@@ -155,7 +155,7 @@ func (w *Watcher) find() error {
 			if l.failed[path] {
 				continue
 			}
-			if err := l.probe(w.probes, path, library); err != nil {
+			if err := l.probe(w.feed, path, library); err != nil {
 				l.failed[path] = true
 				return fmt.Errorf("process %d: %w", pid, err)
 			}

@@ -29,7 +29,7 @@ type Pair struct {
 //	libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)
 //
 // where size and address are the first argument and the address is returned if nothing else
-// is said.
+// is said. The error says which part cannot be read.
 func ParsePair(text string) (Pair, error) {
 	p := Pair{Size: 1, Address: 1}
 	m := pairText.FindStringSubmatch(text)

@@ -3,7 +3,6 @@
 package attach
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +17,6 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
-	"github.com/ianlancetaylor/demangle"
 	"golang.org/x/sys/unix"
 )
 
@@ -111,7 +109,8 @@ func (p *probes) followProcesses() error {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):
-		return fmt.Errorf("the kernel refuses (%w): %s: run it as root (sudo, docker run --privileged --pid=host), or give them to the program with setcap", unix.EPERM, lacking())
+		return fmt.Errorf("the kernel refuses (%w): %s: run it as root (sudo, docker run --privileged --pid=host), or give them to the program "+
+			"(sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep FILE). Without any, --preload (Config.Preload) watches a command that is started with it", unix.EPERM, lacking())
 	case errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: probes need Linux 5.8 or newer with uprobes, BPF and BTF (CONFIG_UPROBE_EVENTS, CONFIG_BPF_EVENTS, CONFIG_DEBUG_INFO_BTF)", err)
 	}
@@ -227,40 +226,6 @@ func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Progr
 	return nil
 }
 
-// symbolOffsets returns where in the file the functions are that a library exports; if all,
-// also those that it does not, and under their names in C++ and Rust too.
-func symbolOffsets(path string, all bool) (map[string]uint64, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	symbols, err := f.DynamicSymbols()
-	if all {
-		if more, _ := f.Symbols(); more != nil { // stripped, if there are none
-			symbols, err = append(more, symbols...), nil
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	at := make(map[string]uint64)
-	for _, s := range symbols {
-		if elf.ST_TYPE(s.Info) != elf.STT_FUNC {
-			continue
-		}
-		for _, seg := range f.Progs {
-			if seg.Type == elf.PT_LOAD && seg.Flags&elf.PF_X != 0 && seg.Vaddr <= s.Value && s.Value < seg.Vaddr+seg.Memsz {
-				at[s.Name] = s.Value - seg.Vaddr + seg.Off
-				if all {
-					at[demangle.Filter(s.Name, demangle.NoParams, demangle.NoTemplateParams)] = at[s.Name]
-				}
-			}
-		}
-	}
-	return at, nil
-}
-
 // lookEvery is how long an event may wait until it is read.
 const lookEvery = 10 * time.Millisecond
 
@@ -280,6 +245,8 @@ func (p *probes) next(e *event) error {
 		}
 	}
 }
+
+func (*probes) environ(env []string) []string { return env }
 
 func (p *probes) flush() error { return p.reader.Flush() }
 

@@ -17,7 +17,7 @@ type LineNames struct {
 }
 
 // NewLineNames returns the names for the lines of some processes. Only lines of
-// one process are told apart: two processes may have been built in different folders.
+// one process can be distinguished: two processes may have been built in different folders.
 func NewLineNames(processes ...iter.Seq[snapshot.Frame]) *LineNames {
 	n := &LineNames{folders: make(map[string]int), known: make(map[snapshot.Frame]string)}
 	for _, frames := range processes {

@@ -72,7 +72,7 @@ func (h *handler) send(w http.ResponseWriter, r *http.Request, f file, write fun
 	}
 	header.Set("Content-Length", strconv.FormatInt(body.size, 10))
 	if err := body.sendTo(newPatient(w)); err != nil {
-		panic(http.ErrAbortHandler) // the client is gone, or shall not take a part for the whole
+		panic(http.ErrAbortHandler) // the client is gone, or must not take a part for the whole
 	}
 }
 

@@ -56,7 +56,7 @@ func (r Result) Notes() (notes []string) {
 	return notes
 }
 
-// String tells of the request, and what was free but of no use to it.
+// String describes the request, and what was free but could not serve it.
 func (o *OOM) String() string {
 	if o.Beginning {
 		return fmt.Sprintf("out of memory at the beginning: what was live before the first event needs %v, and there are %v", o.Requested, o.Free)

@@ -18,7 +18,7 @@ type PathShare struct {
 // String prints the path and the share: "main.decode <- warm, 3.1 %".
 func (p PathShare) String() string { return fmt.Sprintf("%v, %.1f %%", p.Path, 100*p.Share) }
 
-// Callers is how a line of code is reached that holds suspicious memory.
+// Callers says how a line of code that holds suspicious memory is reached.
 type Callers struct {
 	// Path is what the call stacks of that memory have in common.
 	Path Path `json:"path"`

@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Delta is a signed difference of two live tables, group by group. The zero
-// Delta is no difference. A Delta does not change; any goroutine may read it.
+// Delta is a signed difference of two live tables, group by group. The zero Delta is empty. A
+// Delta does not change; any goroutine may read it.
 type Delta struct {
 	changes []Change
 }
@@ -24,20 +24,19 @@ type Change struct {
 	// Memory is what kind of memory the buffers are in.
 	Memory alloc.Memory `json:"memory,omitzero"`
 	Tally
-	// Sites are the lines of code that allocated the buffers that came and went,
-	// those in the direction of the whole change first, larger ones first. Their
-	// tallies add up to the change's.
+	// Sites are the lines of code whose buffers were allocated or freed: first those in the
+	// direction of the whole change, by size. Their tallies add up to the change's.
 	Sites []SiteTally `json:"sites"`
 }
 
-// SiteTally is the part of a tally that a line of code is answerable for.
+// SiteTally is the part of a tally that one line of code allocated.
 type SiteTally struct {
 	Frame
 	Tally
 }
 
-// Changes iterates over the groups that changed: growth before shrinkage, more
-// bytes first, then by shape, dtype and kind, so that equal programs give equal texts.
+// Changes iterates over the groups that changed: increases first, then decreases, each by
+// size, then by shape, dtype and kind. Equal programs give equal texts.
 func (d Delta) Changes() iter.Seq[Change] { return slices.Values(d.changes) }
 
 // Len returns the number of groups that changed.
@@ -57,7 +56,7 @@ func (d Delta) Sum() Tally {
 	return sum
 }
 
-// Add returns the difference that d and then e make.
+// Add returns the sum of both differences.
 func (d Delta) Add(e Delta) Delta {
 	b := NewDeltaBuilder(len(d.changes) + len(e.changes))
 	for _, changes := range [][]Change{d.changes, e.changes} {
@@ -70,13 +69,13 @@ func (d Delta) Add(e Delta) Delta {
 	return b.Delta()
 }
 
-// DeltaBuilder gathers changes by group and, in each, by line of code.
+// DeltaBuilder sums up changes by group and, within a group, by line of code.
 type DeltaBuilder struct {
 	changes []Change
 	index   map[string]int // by group identity
 	key     []byte
 	sites   []SiteTally        // room for the first one of each change
-	lines   map[changeLine]int // where a line of code stands in a change that has many
+	lines   map[changeLine]int // the index of a line of code in a change that has many
 }
 
 // changeLine is a line of code in one of the changes.
@@ -88,7 +87,7 @@ type changeLine struct {
 // fewLines are found faster one by one than in a map.
 const fewLines = 8
 
-// NewDeltaBuilder returns one with room for so many changes.
+// NewDeltaBuilder returns a builder with room for n changes.
 func NewDeltaBuilder(n int) DeltaBuilder {
 	return DeltaBuilder{
 		changes: make([]Change, 0, n),
@@ -97,9 +96,9 @@ func NewDeltaBuilder(n int) DeltaBuilder {
 	}
 }
 
-// Add adds a change of the buffers of x at a line of code. It keeps the shape of x; what
-// x.Each says does not count. Memory that a source does not tell is taken for the device's: so
-// a file of an earlier version can be compared.
+// Add adds t to the change of the group of x, at the line site. It keeps the shape of x, and
+// ignores x.Each. Memory of an unknown kind counts as device memory, so that a file of an
+// earlier version can be compared.
 func (b *DeltaBuilder) Add(x *Tensor, site Frame, t Tally) {
 	b.key = x.appendKey(b.key[:0], cmp.Or(x.Memory, alloc.DeviceMemory))
 	i, ok := b.index[string(b.key)]
@@ -131,7 +130,7 @@ func (b *DeltaBuilder) Add(x *Tensor, site Frame, t Tally) {
 	}
 }
 
-// line returns where a line of code stands in a change, or -1.
+// line returns the index of a line of code in a change, or -1.
 func (b *DeltaBuilder) line(change int, site Frame) int {
 	sites := b.changes[change].Sites
 	if len(sites) <= fewLines {
@@ -143,8 +142,7 @@ func (b *DeltaBuilder) line(change int, site Frame) int {
 	return -1
 }
 
-// Delta returns what was gathered, in order, without the groups and lines that
-// came out even.
+// Delta returns the sums, in order. Groups and lines whose sum is zero are left out.
 func (b *DeltaBuilder) Delta() Delta {
 	changes := slices.DeleteFunc(b.changes, func(c Change) bool { return c.Tally.IsZero() })
 	if len(changes) == 0 {

@@ -7,20 +7,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Action is what an Event tells.
+// Action says what an Event is.
 type Action uint8
 
 // The actions.
 const (
-	// Allocated: a buffer came to life.
+	// Allocated: a buffer was allocated.
 	Allocated Action = iota + 1
-	// Freed: a buffer left the ledger; its memory is given back right after.
+	// Freed: a buffer left the ledger; its memory is given back right after that.
 	Freed
 	// FreeFailed: giving the memory back failed, and the buffer is live again.
 	FreeFailed
-	// Lost: the Go collector found that nobody can free the buffer any more.
+	// Lost: the Go collector found that the program can no longer free the buffer.
 	Lost
-	// Registered and Unregistered are Allocated and Freed for memory of others.
+	// Registered and Unregistered are Allocated and Freed for memory of other code.
 	Registered
 	Unregistered
 	// OutOfMemory: an allocation of this size failed for lack of memory.
@@ -31,7 +31,7 @@ const (
 	SegmentFreed
 	// Marked: a Track.
 	Marked
-	// SectionBegan and SectionEnded: a Section opened and closed.
+	// SectionBegan and SectionEnded: a Section began or ended.
 	SectionBegan
 	SectionEnded
 	// FreeRequested: the program freed a buffer that work on another stream may still
@@ -92,8 +92,8 @@ type Event struct {
 	Stack     Stack  // of the allocation, also for a free; of the caller for a mark and a section
 }
 
-// EventEntry is an Event as a source keeps it, 40 bytes. It refers to the tables
-// of its history.
+// EventEntry is an Event as a source stores it, in 40 bytes. It refers to the tables of its
+// history.
 type EventEntry struct {
 	Since     time.Duration // since the history's start
 	Ptr       alloc.Ptr

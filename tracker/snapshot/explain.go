@@ -48,7 +48,7 @@ type freeBlock struct {
 	size   alloc.Bytes
 }
 
-// Pin is a segment of which a part is free, and what keeps it.
+// Pin is a segment that is partly free, and what keeps it.
 type Pin struct {
 	Segment alloc.Ptr    `json:"address"`
 	Size    alloc.Bytes  `json:"bytes"`
@@ -59,7 +59,7 @@ type Pin struct {
 	Largest PinBuffer    `json:"largest"`     // of those
 }
 
-// PinBuffer is a block in use. What is not known of it is zero.
+// PinBuffer is a block in use. Unknown fields are zero.
 type PinBuffer struct {
 	Ptr       alloc.Ptr   `json:"address"`
 	Requested alloc.Bytes `json:"requested_bytes"`
@@ -72,7 +72,7 @@ type PinBuffer struct {
 	Usually Age `json:"usually_freed_below_ns,omitempty"`
 }
 
-// Age is how long something lived; it prints in two digits or so.
+// Age is a duration that prints in about two digits.
 type Age time.Duration
 
 // String prints the age: "1.2s".
@@ -85,7 +85,7 @@ func (a Age) String() string {
 	return d.Round(unit).String()
 }
 
-// PinLine is a line of code, and what its buffers keep.
+// PinLine is a line of code, and the memory that its buffers keep.
 type PinLine struct {
 	Site     Frame       `json:"site"`
 	Stuck    alloc.Bytes `json:"stuck_bytes"` // in the segments that it pins
@@ -105,9 +105,9 @@ type Holes struct {
 	Most   alloc.Bytes  `json:"largest_bytes"`
 }
 
-// Explain explains the snapshot, whose Segments it needs: without them, as of a light
-// snapshot or a device without a cache, only Reserved and Requested are known, and nothing is stuck.
-// Its cost is that of a walk over blocks and buffers.
+// Explain explains the snapshot. It needs Segments: without them, as in a light snapshot or
+// for a device without a cache, only Reserved and Requested are known, and nothing counts as
+// stuck. It walks over all blocks and buffers.
 func (s *Snapshot) Explain() *Explanation {
 	x := &explainer{
 		Explanation: &Explanation{Device: s.Device, Ordinal: s.Ordinal, Pins: []Pin{}, Lines: []PinLine{}, Holes: []Holes{}},
@@ -280,9 +280,9 @@ func (x *explainer) finish() {
 	})
 }
 
-// Find returns how many requests of n bytes, one after the other, get a block of the default stream's
-// free ones without the driver, and the largest of these blocks. It is for an Explanation that Explain
-// made: one that was read from JSON has no single holes.
+// Find returns how many requests of n bytes, one after the other, the free blocks of the
+// default stream can serve without the driver, and the largest of these blocks. It needs an
+// Explanation that Explain made: one that was read from JSON has no single holes.
 func (x *Explanation) Find(n alloc.Bytes) (requests int64, largest alloc.Bytes) {
 	pool := alloc.SmallPool
 	if n > alloc.MiB {
@@ -298,7 +298,7 @@ func (x *Explanation) Find(n alloc.Bytes) (requests int64, largest alloc.Bytes) 
 	return requests, largest
 }
 
-// String tells it in a few lines.
+// String returns the explanation as a few lines.
 func (x *Explanation) String() string {
 	if x.NoSegments {
 		return fmt.Sprintf("reserved %v for %v requested; without the segments it is not known what is stuck\n", x.Reserved, x.Requested)
@@ -335,12 +335,13 @@ func (x *Explanation) found() string {
 	return fmt.Sprintf("without the driver there is room for %s; the largest hole is %v\n", strings.Join(parts, ", or "), largest)
 }
 
-// String tells of the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2 segments".
+// String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2
+// segments".
 func (l PinLine) String() string {
 	return fmt.Sprintf("%v at %v keep %v in %s%s", l.Buffers, l.Site, l.Stuck, plural(l.Segments, "segment"), lived(", the oldest live for", l.Oldest, l.Usually))
 }
 
-// String tells of the segment and its largest buffer.
+// String describes the segment and its largest buffer.
 func (p Pin) String() string {
 	text := fmt.Sprintf("segment %v of %v, %v free, is kept by %d buffers", p.Segment, p.Size, p.Stuck, p.Blocks)
 	switch p.Blocks {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Follower follows the levels of lines of code from mark to mark, for a source that
-// has marks; Growth goes by what it finds. It is for one goroutine at a time.
+// Follower follows the levels of lines of code from mark to mark, for a source that has marks.
+// Growth uses its results. It is for one goroutine at a time.
 type Follower struct {
 	warmup int
 	warm   time.Duration // the warm-up's last mark
@@ -19,12 +19,12 @@ type Follower struct {
 // maxFollowed bounds the lines.
 const maxFollowed = 1024
 
-// NewFollower returns one that leaves out so many marks at the start.
+// NewFollower returns a Follower that ignores the given number of marks at the start.
 func NewFollower(warmup int) *Follower {
 	return &Follower{warmup: max(0, warmup), lines: make(map[Frame]*Series)}
 }
 
-// Note takes a change at a line since the last mark.
+// Note adds a change at a line since the previous mark.
 func (f *Follower) Note(site Frame, change Tally) {
 	s := f.lines[site]
 	if s == nil {
@@ -36,7 +36,7 @@ func (f *Follower) Note(site Frame, change Tally) {
 	s.Level = s.Level.Add(change)
 }
 
-// Mark ends the mark of that number and time.
+// Mark ends the mark with that number and time.
 func (f *Follower) Mark(seq int, now time.Duration) {
 	if seq <= f.warmup {
 		f.warm = now
@@ -58,8 +58,8 @@ func (f *Follower) makeRoom() {
 	}
 }
 
-// Growing returns copies of the series that grow, and the time of the warm-up's last
-// mark: what Tables calls Growing and Warm.
+// Growing returns copies of the series that grow, and the time of the last ignored mark: the
+// fields Growing and Warm of Tables.
 func (f *Follower) Growing() (found map[Frame]*Series, warm time.Duration) {
 	found = make(map[Frame]*Series)
 	for site, s := range f.lines {

@@ -19,7 +19,7 @@ type Growth struct {
 // PerMark returns the slope: bytes gained from one mark to the next, on average.
 func (g Growth) PerMark() alloc.Bytes { return g.Gained.Bytes / alloc.Bytes(g.Marks) }
 
-// String tells how much it grows, and how the line is reached:
+// String says how much the line grows, and how it is reached:
 //
 //	main.go:88 main.(*service).remember grows by 1.0 MiB a mark: 93.0 MiB more over 93 marks
 //		path: main.(*service).remember <- (*service).handle

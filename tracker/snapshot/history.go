@@ -11,7 +11,7 @@ import (
 // goroutine may read it.
 type History struct{ tables HistoryTables }
 
-// HistoryTables are a history as its source has it.
+// HistoryTables are a history as its source stores it.
 type HistoryTables struct {
 	Start    time.Time // EventEntry.Since counts from here
 	First    uint64    // events that happened before the oldest that is kept
@@ -24,12 +24,12 @@ type HistoryTables struct {
 // MaxSections is how many sections the events of a history can tell apart.
 const MaxSections = 1 << 16
 
-// NewHistory returns the history of a source. It keeps the tables, which must not
-// be written to any more, and the source's stacks.
+// NewHistory returns the history of a source. It keeps the tables and the source's stacks; do
+// not write to the tables afterwards.
 func NewHistory(tables HistoryTables) *History { return &History{tables} }
 
-// Dropped returns how many events happened before the oldest that is kept. Of a nil
-// History, which a record may have, it is 0.
+// Dropped returns how many events happened before the oldest kept one. It is 0 for a nil
+// History, which a record may have.
 func (h *History) Dropped() uint64 {
 	if h == nil {
 		return 0
@@ -85,8 +85,8 @@ func (h *History) public(seq uint64, e EventEntry) Event {
 	return out
 }
 
-// Site returns the line of the user's code in the stack of the event of that number; the zero
-// Frame of one that is not kept.
+// Site returns the line of the user's code in the stack of the event with that number, or the
+// zero Frame if the event is not kept.
 func (h *History) Site(seq uint64) Frame {
 	if seq < h.tables.First || seq-h.tables.First >= uint64(len(h.tables.Events)) {
 		return Frame{}

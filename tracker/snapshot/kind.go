@@ -11,7 +11,7 @@ import (
 // Kind says what a buffer is for. Those below are the kinds of PyTorch's memory
 // profiler (torch.profiler._memory_profiler.Category). A program can have others:
 //
-//	const KVCache tracker.Kind = "KVCache"
+//	var KVCache = tracker.NewKind("KVCache")
 //
 // A kind is a name of at most 64 bytes of printable UTF-8.
 type Kind string
@@ -41,6 +41,16 @@ func (k Kind) String() string {
 		return "Tensor"
 	}
 	return string(k)
+}
+
+// NewKind returns a program's own kind. It panics if that is no kind: it is for package
+// variables. ParseKind returns an error.
+func NewKind(name string) Kind {
+	kind, err := ParseKind(name)
+	if err != nil {
+		panic("new kind: " + err.Error())
+	}
+	return kind
 }
 
 // ParseKind reads a name: "Tensor" and "Unspecified" are Unspecified. A name that is empty,

@@ -25,12 +25,12 @@ type Estimate struct {
 	Bytes alloc.Bytes `json:"bytes"`
 }
 
-// Estimator knows what is expected of the sections of some paths.
+// Estimator returns what sections are expected to take.
 type Estimator interface {
 	Estimate(path string) (e Estimate, ok bool)
 }
 
-// Estimates is an Estimator: the estimates by the path of the section.
+// Estimates is an Estimator: estimates by the path of the section.
 type Estimates map[string]Estimate
 
 // Estimate implements Estimator.

@@ -9,8 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Leak is what one call stack allocated of one kind, shape and dtype in one
-// section, and did not free.
+// Leak is what one call stack allocated of one kind, shape and dtype in one section and did
+// not free.
 type Leak struct {
 	Kind    Kind         `json:"kind"`
 	DType   alloc.DType  `json:"dtype"`
@@ -20,10 +20,10 @@ type Leak struct {
 	Stack   Stack        `json:"stack"`   // shared: do not write
 	Site    Frame        `json:"site"`    // the line of the user's code in Stack
 	Tally                // what is live
-	Lost    int64        `json:"lost_count"` // buffers of it that nobody can free any more; see LostPolicy
+	Lost    int64        `json:"lost_count"` // how many of them the program can no longer free; see tracker.LostPolicy
 }
 
-// String tells of the leak as goleak does of a goroutine: what, then the stack.
+// String returns the leak and its call stack, as goleak prints a goroutine.
 func (l Leak) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: %d * %v %v %v", l.Tally, l.Count, l.Kind, l.Shape, l.DType)
@@ -31,14 +31,14 @@ func (l Leak) String() string {
 		fmt.Fprintf(&b, " in section %q", l.Section)
 	}
 	if l.Lost > 0 {
-		fmt.Fprintf(&b, ", %d of them lost for certain: nothing refers to them any more", l.Lost)
+		fmt.Fprintf(&b, ", %d of them definitely lost: nothing refers to them any more", l.Lost)
 	}
 	b.WriteString(", allocated by\n")
 	b.WriteString(l.Stack.String())
 	return b.String()
 }
 
-// LeakOption narrows what Leaks, Suspects and VerifyNoLeaks look at.
+// LeakOption selects what Leaks, Suspects and VerifyNoLeaks look at.
 type LeakOption func(*leakFilter)
 
 type leakFilter struct {
@@ -57,8 +57,8 @@ func newLeakFilter(opts []LeakOption) (f leakFilter) {
 // all reports whether the filter leaves out nothing.
 func (f *leakFilter) all() bool { return f.from == 0 && !f.lost && len(f.ignore) == 0 }
 
-// Since leaves out what was allocated before base, a snapshot of the same tracker;
-// a light one will do. A nil base leaves out nothing.
+// Since leaves out what was allocated before base, a snapshot of the same tracker, which may
+// be a light one. A nil base leaves out nothing.
 func Since(base *Snapshot) LeakOption {
 	return func(f *leakFilter) {
 		if base != nil {
@@ -67,7 +67,8 @@ func Since(base *Snapshot) LeakOption {
 	}
 }
 
-// OnlyLost leaves out what the program can still free: see LostPolicy.
+// OnlyLost keeps only lost buffers, which the program can no longer free: see
+// tracker.LostPolicy.
 func OnlyLost() LeakOption { return func(f *leakFilter) { f.lost = true } }
 
 // IgnoreKinds leaves out buffers of these kinds.
@@ -83,8 +84,8 @@ func IgnoreFunction(name string) LeakOption {
 	})
 }
 
-// IgnoreSection leaves out what was allocated in the section of that path, or
-// in a part of it.
+// IgnoreSection leaves out what was allocated in the section with that path, or in a part of
+// it.
 func IgnoreSection(path string) LeakOption {
 	return ignore(func(a Allocation) bool {
 		rest, ok := strings.CutPrefix(a.Section, path)
@@ -101,9 +102,8 @@ func (f *leakFilter) keeps(a Allocation) bool {
 		!slices.ContainsFunc(f.ignore, func(match func(Allocation) bool) bool { return match(a) })
 }
 
-// Leaks returns what is live, by call stack, kind, shape, dtype and section:
-// lost buffers first, then more bytes first. A light
-// snapshot has none.
+// Leaks returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
+// first, then by size. A light snapshot has none.
 func (s *Snapshot) Leaks(opts ...LeakOption) []Leak {
 	filter := newLeakFilter(opts)
 	index := make(map[int32]int) // by site

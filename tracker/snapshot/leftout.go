@@ -4,9 +4,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// LeftOut is the detail that a dump lacks because it would have been larger than
-// tracker.Config.MaxDumpBytes. What comes first is left out first; the levels, and the sums
-// of what is left out, always stay.
+// LeftOut is the detail that a dump omits because it would have been larger than
+// tracker.Config.MaxDumpBytes. Its fields are in the order in which detail is omitted. The
+// levels, and the sums of what is omitted, are always kept.
 type LeftOut struct {
 	Events       int64       `json:"events,omitempty"` // the oldest of the history
 	Marks        int64       `json:"marks,omitempty"`  // the oldest
@@ -21,14 +21,14 @@ type LeftOut struct {
 	Unsited Unsited `json:"unsited,omitzero"`
 }
 
-// Unsited is the sum of call sites of which no more is known, but for those in host memory.
+// Unsited is the sum of call sites of which nothing else is known, except those in host memory.
 type Unsited struct {
 	Live  Tally `json:"live"`  // now
 	Peak  Tally `json:"peak"`  // at the moment of most bytes of all
 	Total Tally `json:"total"` // ever
 }
 
-// Light enters what a light snapshot lacks.
+// Light adds what a light snapshot omits.
 func (l *LeftOut) Light(s *Snapshot) {
 	l.Allocations = s.Live.Add(s.Memory.Host())
 	if s.Cache != nil {

@@ -54,14 +54,13 @@ func (a *ages) usual() (below time.Duration, share float64) {
 	return math.MaxInt64, 1
 }
 
-// Lifetimes is what a source knows of the buffers that one line of code
-// allocated and that were freed.
+// Lifetimes counts at which ages the buffers of one line of code were freed.
 type Lifetimes struct {
 	ages ages
 	last uint64 // number of the event in which the last one was freed
 }
 
-// Freed enters a buffer that was freed at that age, in the event of that number.
+// Freed adds a buffer that was freed at that age, by the event with that number.
 func (l *Lifetimes) Freed(age time.Duration, event uint64) {
 	l.ages.add(age)
 	l.last = event

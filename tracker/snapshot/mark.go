@@ -6,8 +6,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Mark is what one Track found: the levels of that moment, and what changed
-// since the mark before.
+// Mark is the result of one Track: the levels at that moment, and what changed since the
+// previous mark.
 type Mark struct {
 	Seq   int       `json:"seq"` // 1 for the tracker's first
 	Time  time.Time `json:"time"`
@@ -16,8 +16,8 @@ type Mark struct {
 	Levels
 }
 
-// Levels are the amounts of memory at an instant, in the words of package alloc. Those without
-// "Host" in their name are of the device's memory alone: host memory is never added to it.
+// Levels are the amounts of memory at an instant, in the terms of package alloc. Fields without
+// "Host" in their name count device memory only; host memory is never added to it.
 type Levels struct {
 	// Live is the live buffers by what was requested: "Total Tensor Used Memory".
 	Live Tally `json:"live"`
@@ -43,10 +43,10 @@ type Levels struct {
 	DriverTotal alloc.Bytes `json:"driver_total_bytes"`
 }
 
-// Untracked returns the device memory in use that the ledger does not explain:
-// the driver's context, libraries, other processes. It is -1, unknown, if the driver did
-// not say, or says less than the ledger has. It is unknown too while there is managed memory,
-// of which a driver counts only the pages on the device, and does not say how many these are.
+// Untracked returns the device memory in use that is not tracked: the driver's context,
+// libraries, other processes. It is -1, unknown, if the driver did not report the used memory
+// or reports less than is tracked, and while there is managed memory: a driver counts only its
+// pages on the device, and does not say how many these are.
 func (l Levels) Untracked() alloc.Bytes {
 	if l.DriverUsed < 0 || l.Memory[alloc.ManagedMemory].Bytes > 0 {
 		return -1

@@ -2,8 +2,7 @@ package snapshot
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
-// OOM is what was known when an allocation failed for lack of memory. An
-// amount that is not known is -1.
+// OOM is what was known when an allocation failed for lack of memory. An unknown amount is -1.
 type OOM struct {
 	Requested alloc.Bytes `json:"requested_bytes"`
 	Kind      Kind        `json:"kind"`

@@ -44,8 +44,8 @@ func (p Path) String() string {
 	return strings.Join(names, " <- ")
 }
 
-// Path returns the calls of the user's own code, by the rule of Site. Where there are
-// none, it is the line that Site names.
+// Path returns the calls of the user's own code, by the rule of Site. If there are none, it is
+// the line that Site returns.
 func (s Stack) Path(libraries ...string) (p Path) {
 	rule := ruleOf(libraries)
 	for _, f := range s {

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Profile is what the ended sections came to, by path: a copy, which does not
-// follow the tracker. It belongs to who asked for it, and is for one goroutine at a time.
+// Profile is the sections that have ended, added up by path. It is a copy, and does not follow
+// the tracker. It is for one goroutine at a time.
 type Profile struct {
 	rows []ProfileRow // as the tree has them
 	by   Column
 }
 
-// NewProfile returns the profile of rows with different paths, in the order in
-// which they were first seen. Live is what was allocated in the section itself; its
-// parts' is added. A section of which only parts are there gets a row.
+// NewProfile returns the profile of rows with different paths, in the order in which the
+// sections were first seen. Live counts what was allocated in the section itself; NewProfile
+// adds that of its parts. A section of which there are only parts gets a row.
 func NewProfile(rows []ProfileRow) *Profile {
 	tree := profileTree{"": new(profileNode)}
 	for _, r := range rows {
@@ -64,8 +64,8 @@ func (n *profileNode) appendTo(rows []ProfileRow) []ProfileRow {
 	return rows
 }
 
-// Attach sets the Estimate of the rows that e knows; what Describe did not say of
-// their inputs, FLOPs and parameters is taken from it.
+// Attach sets the Estimate of the rows that e has one for, and takes their inputs, FLOPs and
+// parameters from it where Describe did not set them.
 func (p *Profile) Attach(e Estimator) {
 	for i := range p.rows {
 		r := &p.rows[i]
@@ -83,8 +83,8 @@ func (p *Profile) Attach(e Estimator) {
 // Rows iterates over the rows in their order: the tree's, or that of Sort.
 func (p *Profile) Rows() iter.Seq[ProfileRow] { return slices.Values(p.sorted()) }
 
-// Sort has Rows, Table and the JSON form go by a column: larger numbers first, texts in the
-// order of the alphabet, equal ones as in the tree.
+// Sort orders Rows, Table and the JSON form by a column: larger numbers first, texts
+// alphabetically, equal ones as in the tree.
 func (p *Profile) Sort(by Column) { p.by = by }
 
 func (p *Profile) sorted() []ProfileRow {

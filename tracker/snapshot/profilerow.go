@@ -6,8 +6,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// ProfileRow is the ended sections of one path. Sums and levels include the
-// sections' parts.
+// ProfileRow is all ended sections of one path. Calls, times, RSS, Heap, Allocated and Freed
+// are sums over the calls. Peak and OwnPeak are maxima. Live is the present level. Sums and
+// levels include the sections' parts.
 type ProfileRow struct {
 	Path       string        `json:"path"`
 	Site       Frame         `json:"site"`            // who opened the last
@@ -29,7 +30,7 @@ type ProfileRow struct {
 	Estimate *Estimate `json:"estimate,omitempty"`
 }
 
-// Kept returns what a call allocated and did not free, on average.
+// Kept returns the average of what a call allocated minus what it freed.
 func (r *ProfileRow) Kept() alloc.Bytes {
 	if r.Calls == 0 {
 		return 0
@@ -37,8 +38,7 @@ func (r *ProfileRow) Kept() alloc.Bytes {
 	return (r.Allocated.Bytes - r.Freed.Bytes) / alloc.Bytes(r.Calls)
 }
 
-// Difference returns how much more was measured than was expected; 0 without
-// an Estimate.
+// Difference returns the measured amount minus the estimated one; 0 without an Estimate.
 func (r *ProfileRow) Difference() alloc.Bytes {
 	if r.Estimate == nil {
 		return 0

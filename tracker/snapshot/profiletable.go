@@ -11,7 +11,7 @@ func (p *Profile) Table() string {
 	return layOut(p.sorted(), func(r *ProfileRow) string { return r.Path })
 }
 
-// Tree prints the rows as a tree, whatever Sort says.
+// Tree prints the rows as a tree, in the order of the tree.
 func (p *Profile) Tree() string {
 	return layOut(p.rows, func(r *ProfileRow) string {
 		name := r.Path[strings.LastIndexByte(r.Path, '/')+1:]

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// SectionData is what a Section measured. Memory that is not known is -1.
+// SectionData is what a Section measured. An unknown amount is -1.
 type SectionData struct {
 	Path  string    `json:"path"`
 	Site  Frame     `json:"site"`            // who opened it
@@ -47,11 +47,11 @@ type SectionData struct {
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"`
 }
 
-// Kept returns what the section allocated, less what it freed; it is negative
-// if it freed what was there before it.
+// Kept returns what the section allocated minus what it freed. It is negative if the section
+// freed older buffers.
 func (d SectionData) Kept() Tally { return d.Allocated.Sub(d.Freed) }
 
-// MemoryUse is a level of memory over a stretch of time. What is not known is -1.
+// MemoryUse is a level of memory over a stretch of time. An unknown amount is -1.
 type MemoryUse struct {
 	Before alloc.Bytes `json:"before_bytes"`
 	Used   alloc.Bytes `json:"used_bytes"` // at the end
@@ -61,7 +61,7 @@ type MemoryUse struct {
 	PeakAtMost bool `json:"peak_at_most,omitempty"`
 }
 
-// Consumed returns how much more was used at the end than before.
+// Consumed returns the change from begin to end.
 func (u MemoryUse) Consumed() alloc.Bytes {
 	if u.Used < 0 || u.Before < 0 {
 		return 0
@@ -69,8 +69,8 @@ func (u MemoryUse) Consumed() alloc.Bytes {
 	return u.Used - u.Before
 }
 
-// Peaked returns how far the peak was above what was used at the end: the
-// program needed Consumed and Peaked together. It is -1 if the peak is not known.
+// Peaked returns how far the peak exceeded the final level: the program needed Consumed plus
+// Peaked. It is -1 if the peak is unknown.
 func (u MemoryUse) Peaked() alloc.Bytes {
 	if u.Peak < 0 || u.Used < 0 {
 		return -1
@@ -93,8 +93,8 @@ type namedUse struct {
 	MemoryUse
 }
 
-// String prints the data on one line, in ipygpulogger's compact form: MiB consumed,
-// peaked and used in total. What nothing is known of is left out; see Table.
+// String returns the data on one line, in ipygpulogger's compact form: MiB consumed, peaked
+// and used in total. Rows without any known amount are left out; see Table.
 //
 //	RSS: 0.4/-/17.0 MiB | GPU: 2567.0/1437.0/5465.0 MiB | Time 0.012s | forward (Consumed/Peaked/Used Total)
 func (d SectionData) String() string {
@@ -109,9 +109,9 @@ func (d SectionData) String() string {
 	return b.String()
 }
 
-// Table prints the data as ipygpulogger does, in MiB, with a line for Go's heap if it
-// was measured. A peak that is known only to be no higher stands with "<=", an amount
-// that is not known as "-".
+// Table returns the data as ipygpulogger prints it, in MiB, with a line for Go's heap if that
+// was measured. A peak of which only an upper bound is known has "<=" before it; an unknown
+// amount is "-".
 func (d SectionData) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "RAM:  Consumed   Peaked  Used Total  in %.3fs", d.Time.Seconds())

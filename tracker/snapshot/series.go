@@ -4,9 +4,9 @@ package snapshot
 // once there were that many marks.
 const windows = 32
 
-// Series is the level of one line of code over all marks, in little room: the
-// lowest level in each of up to 32 windows of equally many marks. When all are full,
-// neighbours are joined and a window holds twice as many marks.
+// Series is the level of one line of code over all marks: the lowest level in each of up to 32
+// windows of equally many marks. When all windows are used, neighbours are merged, and a
+// window covers twice as many marks.
 type Series struct {
 	Level Tally // now, beside what it was when the series began
 	marks int   // entered
@@ -14,10 +14,10 @@ type Series struct {
 	low   [windows]Tally
 }
 
-// NewSeries returns the series of a line that is at the level 0.
+// NewSeries returns the series of a line whose level is 0.
 func NewSeries() *Series { return &Series{width: 1} }
 
-// Hold enters the level for every mark up to that number.
+// Hold adds the current level for every mark up to that number.
 func (s *Series) Hold(mark int) {
 	for s.marks < mark {
 		if s.marks == windows*s.width {
@@ -68,8 +68,7 @@ const (
 	stillRising = 6
 )
 
-// Grows reports whether the low-water marks rise over all the windows and have
-// not levelled off.
+// Grows reports whether the lowest levels rise over all the windows and have not levelled off.
 func (s *Series) Grows() bool {
 	if s.marks < minMarks {
 		return false

@@ -12,15 +12,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
-// Snapshot is what was known of a device's memory at an instant. It does not
-// change; any goroutine may read it. It can be written as JSON and read again, by
-// another program too: see WriteJSON and Read.
+// Snapshot is the state of a device's memory at an instant. It does not change; any goroutine
+// may read it. WriteJSON writes it, and Read reads it, in another program too.
 type Snapshot struct {
 	Head
 	tables Tables
 }
 
-// Head is what a Snapshot tells at a glance.
+// Head is the summary of a Snapshot: when and where it was taken, the levels, and the state of
+// the cache.
 type Head struct {
 	Time    time.Time
 	Origin  Origin
@@ -61,8 +61,8 @@ type Tables struct {
 	Warm      time.Duration
 }
 
-// New returns the snapshot of a source. It keeps the tables, which must not be
-// written to any more, and the source's stacks.
+// New returns the snapshot of a source. It keeps the tables and the source's stacks; do not
+// write to the tables afterwards.
 func New(head Head, tables Tables) *Snapshot { return &Snapshot{head, tables} }
 
 // Place is where in a program a buffer was allocated.
@@ -114,14 +114,14 @@ type Allocation struct {
 	Section    string
 	Stream     alloc.Stream
 	Registered bool  // other code owns the memory
-	Lost       bool  // nobody can free it any more; see LostPolicy
+	Lost       bool  // the program can no longer free it; see tracker.LostPolicy
 	Stack      Stack // shared: do not write
 	Site       Frame // the line of the user's code in Stack
 }
 
-// SiteStats is what one call stack allocated of one kind, shape and dtype in one
-// section. Of a program whose shapes never repeat, the shapes long gone are summed
-// up by stack and section: such an entry has no dtype, no shape, and only a Total.
+// SiteStats is what one call stack allocated of one kind, shape and dtype in one section. For
+// a program whose shapes never repeat, shapes that are long gone are added up by stack and
+// section: such an entry has no dtype, no shape, and only a Total.
 type SiteStats struct {
 	Kind    Kind
 	DType   alloc.DType
@@ -169,9 +169,8 @@ func (s *Snapshot) allocation(e AllocationEntry) Allocation {
 	}
 }
 
-// Sites iterates over the call stacks and what they allocated: more live bytes
-// first, then more bytes ever, then in the order of Groups, of the lines of code and
-// of the sections.
+// Sites iterates over the call stacks and what they allocated: by live bytes, then by total
+// bytes, then in the order of Groups, lines of code and sections.
 func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 	sites := make([]SiteStats, 0, len(s.tables.Sites)+len(s.tables.Retired))
 	for _, e := range s.tables.Sites {

@@ -42,7 +42,7 @@ func (f Frame) append(b []byte) []byte {
 // do not write to it.
 type Stack []Frame
 
-// String prints the stack as a Go panic does, a function and its file and line in turn.
+// String returns the stack as a Go panic prints it: a function, then its file and line.
 func (s Stack) String() string {
 	var b strings.Builder
 	for _, f := range s {
@@ -72,7 +72,7 @@ func (s Stack) Site(libraries ...string) Frame {
 	return site
 }
 
-// CallSite is Site, and reports whether the frame is of the user's code.
+// CallSite is Site, and also reports whether the frame is of the user's code.
 func (s Stack) CallSite(libraries ...string) (site Frame, users bool) {
 	rule := ruleOf(libraries)
 	i, rank := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })

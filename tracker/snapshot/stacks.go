@@ -2,26 +2,26 @@ package snapshot
 
 import "slices"
 
-// StackID numbers the stacks of one source. 0 is the stack of which nothing is known.
+// StackID numbers the stacks of one source. 0 is an unknown stack.
 type StackID uint32
 
-// Stacks names the stacks of a source by their numbers. Its methods may be called
-// from any goroutine.
+// Stacks returns the stacks of a source by their numbers. Its methods may be called from any
+// goroutine.
 type Stacks interface {
 	Stack(StackID) Stack // shared: do not write to it
 	Site(StackID) Frame  // the line of the user's code in it
 	Path(StackID) Path   // the calls of the user's code in it
 }
 
-// StackTable is the Stacks of a source that has them all at hand, such as a file.
-// Its zero value is empty. Add is for one goroutine at a time, before others read.
+// StackTable is the Stacks of a source that has all of them in memory, such as a file. Its
+// zero value is empty. Add is for one goroutine at a time, before others read.
 type StackTable struct {
 	stacks []Stack // the ID is the index plus one
 	sites  []Frame
 }
 
-// Add enters a stack, which must not be written to any more, and the line of the
-// user's code in it, which may be the zero Frame.
+// Add adds a stack and the line of the user's code in it, which may be the zero Frame. Do not
+// write to the stack afterwards.
 func (t *StackTable) Add(stack Stack, site Frame) StackID {
 	t.stacks, t.sites = append(t.stacks, stack), append(t.sites, site)
 	return StackID(len(t.stacks))
@@ -46,7 +46,7 @@ func (t *StackTable) Site(id StackID) Frame {
 	return t.sites[id-1]
 }
 
-// Path implements Stacks. What is further in than the site is passed over.
+// Path implements Stacks. Frames below the site are skipped.
 func (t *StackTable) Path(id StackID) Path {
 	p := t.Stack(id).Path()
 	return p[max(0, slices.Index(p, t.Site(id))):]

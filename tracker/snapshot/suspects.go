@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Suspect is a line of code with live buffers that look forgotten: they are far
-// older than nearly all other buffers of the line became.
+// Suspect is a line of code with live buffers that look forgotten: they are far older than
+// nearly all other buffers of the line were when they were freed.
 type Suspect struct {
 	Site    Frame `json:"site"`
 	Callers       // of the old buffers
@@ -26,7 +26,7 @@ type Suspect struct {
 	Usual time.Duration `json:"usual_ns"`
 }
 
-// String tells what is suspect and why, and how the line is reached:
+// String says what is suspect and why, and how the line is reached:
 //
 //	main.go:88 main.decode: 29 buffers, 29.0 MiB, up to 18 s old; 99 % of the 2,871 others from here lived less than 68 ms
 //		path: main.decode <- handle <- serveHTTP

@@ -7,12 +7,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
 )
 
-// Tally is a number of buffers and their requested bytes, or a signed
-// difference of two such.
+// Tally is a number of buffers and their requested bytes, or a signed difference of two
+// tallies.
 //
-// A sum that does not fit in 64 bits is the largest number that does, or the
-// smallest. That can only be one of all buffers ever: what is live, and so
-// every difference of what is live, fits and is exact.
+// A sum that does not fit in 64 bits is the largest number that does, or the smallest. That
+// happens only to the total of all buffers ever: live buffers, and so all differences of them,
+// fit and are exact.
 type Tally struct {
 	Count int64       `json:"count"`
 	Bytes alloc.Bytes `json:"bytes"`
@@ -30,7 +30,7 @@ func (a Tally) Sub(b Tally) Tally {
 	return Tally{saturate.Sub(a.Count, b.Count), saturate.Sub(a.Bytes, b.Bytes)}
 }
 
-// IsZero reports whether there is nothing.
+// IsZero reports whether count and bytes are 0.
 func (a Tally) IsZero() bool { return a == Tally{} }
 
 // String prints the tally on one line: "3 buffers, 6.8 MiB".

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Tensor is what a buffer holds, and what makes two buffers of one group.
+// Tensor describes the content of a buffer. Buffers with equal tensors are one group.
 type Tensor struct {
 	Kind  Kind
 	DType alloc.DType // not valid where it is not known
@@ -30,9 +30,9 @@ func NewTensor(shape alloc.Shape, dtype alloc.DType, kind Kind) (Tensor, error) 
 	return Tensor{Kind: kind, DType: dtype, Shape: shape, Each: each}, err
 }
 
-// Untyped returns the tensor of a source that knows no more of a buffer than what it is for
-// and its requested bytes. Its DType is not valid, and its Shape nil. A kind that is not valid
-// and a size out of range are errors.
+// Untyped returns the tensor of a source that knows only the kind and the requested bytes of a
+// buffer. Its DType is not valid, and its Shape is nil. A kind that is not valid and a size
+// out of range are errors.
 func Untyped(kind Kind, each alloc.Bytes) (Tensor, error) {
 	if err := kind.check(); err != nil {
 		return Tensor{}, err

@@ -51,6 +51,7 @@ static CUresult create(CUcontext *out, int device, unsigned flags, int is_primar
 static void destroy(CUcontext ctx) {
 	ctx->alive = 0;
 	heap_release(ctx);
+	array_release(ctx);
 	heap_account(ctx->device, -(int64_t)state_attach()->context, 0, 0, -1);
 }
 
@@ -169,6 +170,7 @@ EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 EXPORT CUresult cuCtxSynchronize(void) {
 	ENTER_CONTEXT();
 	clock_wait(ctx->done);
+	pool_synchronized(ctx->device);
 	return SUCCESS;
 }
 

@@ -205,7 +205,7 @@ static const struct {
 	{83, 1},          // managed memory
 	{88, 1},          // pageable memory access
 	{89, 1},          // concurrent managed access
-	{115, 0},         // memory pools
+	{115, 1},         // memory pools
 };
 
 EXPORT CUresult cuDeviceGetAttribute(int *value, int key, CUdevice d) {

@@ -179,14 +179,14 @@ static CUresult alloc_small(heap *h, CUcontext ctx, size_t bytes, CUdeviceptr *o
 }
 
 // Managed memory takes none of the device until the device touches it.
-static CUresult alloc_large(heap *h, CUcontext ctx, size_t bytes, int managed, CUdeviceptr *out) {
+static CUresult alloc_large(heap *h, int device, CUcontext owner, size_t bytes, int managed, CUdeviceptr *out) {
 	size_t n = (bytes - 1) / PAGE_BYTES + 1;
 	if (n > h->pages)
 		return OUT_OF_MEMORY;
-	page *head = take_pages(h, n, ctx);
+	page *head = take_pages(h, n, owner);
 	if (!head)
 		return OUT_OF_MEMORY;
-	CUresult r = heap_account(ctx->device, managed ? 0 : (int64_t)(n * PAGE_BYTES), (int64_t)bytes, 1, 0);
+	CUresult r = heap_account(device, managed ? 0 : (int64_t)(n * PAGE_BYTES), (int64_t)bytes, 1, 0);
 	if (r) {
 		give_pages(h, head);
 		return r;
@@ -204,7 +204,7 @@ static CUresult alloc(CUcontext ctx, size_t bytes, int managed, CUdeviceptr *out
 	heap *h = heap_of(ctx->device);
 	CUresult r = OUT_OF_MEMORY;
 	if (h && (bytes > SMALL || managed))
-		r = alloc_large(h, ctx, bytes, managed, out);
+		r = alloc_large(h, ctx->device, ctx, bytes, managed, out);
 	else if (h)
 		r = alloc_small(h, ctx, bytes, out);
 	pthread_mutex_unlock(&lock);
@@ -294,6 +294,47 @@ void heap_release(CUcontext ctx) {
 	pthread_mutex_unlock(&lock);
 }
 
+CUresult heap_take(int device, size_t bytes, CUdeviceptr *out) {
+	pthread_mutex_lock(&lock);
+	heap *h = heap_of(device);
+	CUresult r = h ? alloc_large(h, device, NULL, bytes, 0, out) : OUT_OF_MEMORY;
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+static int head_at(CUdeviceptr at, block *b) {
+	for (int d = 0; d < MAX_DEVICES; d++) {
+		heap *h = &heaps[d];
+		CUdeviceptr base = (CUdeviceptr)(uintptr_t)h->base;
+		if (!h->base || at < base || at >= base + h->pages * PAGE_BYTES)
+			continue;
+		page *p = &h->page[(at - base) / PAGE_BYTES];
+		*b = (block){.heap = h, .device = d, .page = p, .start = at, .bytes = p->bytes};
+		return p->use == HEAD && (CUdeviceptr)(uintptr_t)address(h, p) == at;
+	}
+	return 0;
+}
+
+void heap_resize(CUdeviceptr at, size_t bytes) {
+	block b;
+	pthread_mutex_lock(&lock);
+	if (head_at(at, &b)) {
+		heap_account(b.device, 0, (int64_t)bytes - (int64_t)b.bytes, (bytes != 0) - (b.bytes != 0), 0);
+		b.page->bytes = bytes;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void heap_give(CUdeviceptr at) {
+	block b;
+	pthread_mutex_lock(&lock);
+	if (head_at(at, &b)) {
+		heap_account(b.device, -(int64_t)(b.page->pages * PAGE_BYTES), 0, 0, 0);
+		give_pages(b.heap, b.page);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 int heap_owns(CUdeviceptr at) {
 	for (heap *h = heaps; h < heaps + MAX_DEVICES; h++) {
 		CUdeviceptr base = (CUdeviceptr)(uintptr_t)h->base;
@@ -352,6 +393,8 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr at) {
 	if (!at)
 		return SUCCESS;
 	clock_drain(ctx);
+	if (pool_free(ctx, at, NULL)) // cuMemFree takes these too
+		return SUCCESS;
 	block b;
 	pthread_mutex_lock(&lock);
 	int ok = find(at, &b) && b.start == at;
@@ -412,7 +455,7 @@ EXPORT size_t gpuemu_live(uint64_t *at, uint64_t *bytes, size_t room) {
 	for (heap *h = heaps; h < heaps + MAX_DEVICES; h++) {
 		for (size_t i = 0; i < h->top; i++) {
 			page *p = &h->page[i];
-			for (size_t g = 0; g < (p->use == SHARED ? GRAINS : p->use == HEAD); g++) {
+			for (size_t g = 0; g < (p->use == SHARED ? GRAINS : p->use == HEAD && p->bytes); g++) {
 				if (p->use == SHARED && !p->slab->run[g])
 					continue;
 				if (n < room) {

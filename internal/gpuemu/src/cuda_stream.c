@@ -80,6 +80,7 @@ EXPORT CUresult cuStreamSynchronize(CUstream s) {
 	if (!valid(s))
 		return INVALID_HANDLE;
 	clock_wait(done(ctx, s));
+	pool_synchronized(ctx->device);
 	return SUCCESS;
 }
 

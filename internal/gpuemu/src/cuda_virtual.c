@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "settings.h"
+
 typedef struct {
 	int type, id;
 } location;
@@ -111,11 +113,19 @@ int virtual_range(CUdeviceptr at, size_t n) {
 	return ok;
 }
 
+// granularity is the unit of created memory.
+static uint64_t granularity(void) {
+	static uint64_t unit;
+	if (!unit)
+		unit = settings_bytes("GPUEMU_GRANULARITY", PAGE_BYTES);
+	return unit;
+}
+
 EXPORT CUresult cuMemGetAllocationGranularity(size_t *out, const properties *p, int option) {
 	ENTER();
 	if (!out || !p || option < 0 || option > 1)
 		return INVALID_VALUE;
-	*out = PAGE_BYTES;
+	*out = granularity();
 	return SUCCESS;
 }
 
@@ -148,7 +158,7 @@ EXPORT CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes) {
 
 EXPORT CUresult cuMemCreate(memory **out, size_t bytes, const properties *p, unsigned long long flags) {
 	ENTER();
-	if (!out || !bytes || bytes % PAGE_BYTES || flags || !p || p->type != PINNED || p->where.type != DEVICE)
+	if (!out || !bytes || bytes % granularity() || flags || !p || p->type != PINNED || p->where.type != DEVICE)
 		return INVALID_VALUE;
 	if (!device_valid(p->where.id))
 		return INVALID_DEVICE;

@@ -71,6 +71,19 @@ void heap_account_events(int n); // made, or destroyed (negative), by this proce
 void heap_release(CUcontext ctx); // everything a context allocated
 uint64_t heap_free(int device);
 
+// heap_take gives whole pages to a pool, of no context; heap_resize says how many bytes of them are
+// allocated, 0 if none are; heap_give takes the pages back.
+CUresult heap_take(int device, size_t bytes, CUdeviceptr *out);
+void heap_resize(CUdeviceptr at, size_t bytes);
+void heap_give(CUdeviceptr at);
+
+// pool_free gives what a pool's allocation has back to it, in the order of a stream; 0 if the
+// address is none's. pool_synchronized is told that the program waited for a device.
+int pool_free(CUcontext ctx, CUdeviceptr at, CUstream s);
+void pool_synchronized(int device);
+
+void array_release(CUcontext ctx); // the arrays of a context that is gone
+
 // heap_range says whether [p, p+n) lies in one live allocation; touch makes
 // managed pages resident. An address in no device's range is host memory.
 int heap_range(CUdeviceptr p, size_t n, int touch);

@@ -8,9 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -98,4 +101,46 @@ func TestRecordsTheExample(t *testing.T) {
 		assert.InDelta(t, megabytes*1e6, rec.Of(q)[0].Max(), 0.5, q)
 	}
 	assert.FileExists(t, filepath.Join(dir, "memory.png"), "the example's own chart")
+}
+
+// An nvidia-smi that hangs holds up neither the command's end nor Ctrl+C. It would
+// for twenty seconds and more.
+func TestRecordWithADriverThatHangs(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a shell script")
+	}
+	dir := t.TempDir()
+	const smi = `#!/bin/sh
+case $1 in
+*driver_version) echo "0, 570.1" ;;
+*name) echo "0, GPU-a, 0000:0B:00.0, [N/A], Fake" ;;
+*) exec sleep 60 ;;
+esac
+`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(smi), 0o755))
+	for name, args := range map[string][]string{
+		"a command":  {"--", "sh", "-c", "sleep 0.3; exit 5"},
+		"a duration": {"--duration", "300ms"},
+		"a hangup":   nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			samples := filepath.Join(t.TempDir(), "a.jsonl")
+			cmd := exec.Command(program, append([]string{"record", "--source", "smi", "-o", samples}, args...)...)
+			cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+			cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=0")
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			begin := time.Now()
+			require.NoError(t, cmd.Start())
+			if args == nil {
+				require.NoError(t, waitFor(func() bool { return readGlob(samples) != "" }))
+				require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+			}
+			err := cmd.Wait()
+			assert.Less(t, time.Since(begin), 15*time.Second)
+			assert.Equal(t, map[string]int{"a command": 5}[name], cmd.ProcessState.ExitCode(), "%v", err)
+			assert.Contains(t, out.String(), "the driver has not answered for ")
+			assert.Contains(t, out.String(), "samples: ")
+		})
+	}
 }

@@ -31,11 +31,17 @@ type screen struct {
 // of its arguments.
 func onScreen(t *testing.T, columns uint16, args ...string) *screen {
 	t.Helper()
-	env := append(os.Environ(), "TERM=xterm", "NO_COLOR=", "CUDA_VISIBLE_DEVICES=0")
+	var env []string
 	for ; strings.Contains(args[0], "="); args = args[1:] {
 		env = append(env, args[0])
 	}
-	s := &screen{t: t, cmd: exec.Command(program, args...), read: make(chan struct{})}
+	return inTerminal(t, columns, env, program, args...)
+}
+
+func inTerminal(t *testing.T, columns uint16, env []string, name string, args ...string) *screen {
+	t.Helper()
+	env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR=", "CUDA_VISIBLE_DEVICES=0"), env...)
+	s := &screen{t: t, cmd: exec.Command(name, args...), read: make(chan struct{})}
 	s.cmd.Dir, s.cmd.Env = t.TempDir(), env
 	tty, err := pty.StartWithSize(s.cmd, &pty.Winsize{Rows: 24, Cols: columns})
 	if err != nil {
@@ -166,4 +172,39 @@ func TestADumbTerminalHasNoLiveLine(t *testing.T) {
 	s := onScreen(t, 80, "TERM=dumb", "record", "--source", "sim", "--duration", "700ms", "-o", "a.csv")
 	assert.Zero(t, s.end())
 	assert.NotContains(t, s.shown(), clearLine)
+}
+
+// A program that has the terminal to itself keeps the last row.
+func TestNoLiveLineBesideAFullScreenProgram(t *testing.T) {
+	for name, command := range map[string]string{
+		"raw mode":  "stty raw; " + program + " record --source sim -o a.csv -- sleep 0.7",
+		"--no-live": program + " record --no-live --source sim -o a.csv -- sleep 0.7",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := inTerminal(t, 80, nil, "sh", "-c", command)
+			assert.Zero(t, s.end())
+			before, _, _ := strings.Cut(s.shown(), "┌")
+			assert.NotContains(t, before, "peak", "drawn while the terminal was the program's")
+		})
+	}
+}
+
+// What is wider than the terminal is shortened, and growth stands out.
+func TestADiffOnATerminal(t *testing.T) {
+	dir := t.TempDir()
+	for name, count := range map[string]string{"old.json": "1", "new.json": "3"} {
+		text := `{"schema":"gpumemtrack.snapshot","version":1,"device":"Simulated GPU","stacks":[[{"function":"github.com/somebody/project/with/a/long/name.(*Trainer).forwardAndBackward","file":"/src/train.go","line":20}]],
+"sites":[{"kind":"Temporary","dtype":"float32","shape":[1024,1024],"stack":0,"site":{"function":"github.com/somebody/project/with/a/long/name.(*Trainer).forwardAndBackward","file":"/src/train.go","line":20},"live_count":` + count + `,"peak_count":1,"total_count":5}],"allocations":[]}`
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	for _, columns := range []uint16{80, 100} {
+		s := onScreen(t, columns, "diff", filepath.Join(dir, "old.json"), filepath.Join(dir, "new.json"))
+		assert.Zero(t, s.end())
+		assert.Contains(t, s.shown(), "\x1b[31m+8.0 MiB\x1b[0m")
+		_, table, _ := strings.Cut(s.shown(), "┌")
+		for line := range strings.SplitSeq(table, "\n") {
+			line = regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(strings.TrimRight(line, "\r"), "")
+			assert.LessOrEqual(t, utf8.RuneCountInString(line), int(columns), line)
+		}
+	}
 }

@@ -236,3 +236,32 @@ func TestReportNeedsNoNetwork(t *testing.T) {
 	loaded := evaluate[[]string](t, ctx, `performance.getEntriesByType("resource").map(e => e.name).filter(n => !n.includes("favicon"))`)
 	assert.Empty(t, loaded)
 }
+
+// TestReportOfSeveralDevices chooses the second device, and the first again.
+func TestReportOfSeveralDevices(t *testing.T) {
+	r, _ := report(t)
+	second := exporttest.New(t, tracker.Config{})
+	_, err := second.AllocBytes(3*alloc.MiB, tracker.Gradient)
+	require.NoError(t, err)
+	r.Others = []*snapshot.Record{second.Record()}
+	r.Others[0].Snapshot.Ordinal = 1
+	path := filepath.Join(t.TempDir(), "report.html")
+	var b bytes.Buffer
+	require.NoError(t, html.Write(&b, r))
+	require.NoError(t, os.WriteFile(path, b.Bytes(), 0o644))
+	ctx := open(t, "file://"+path)
+	choose := func(i int) {
+		evaluate[bool](t, ctx, fmt.Sprintf(`(() => { const s = document.getElementById("device"); s.selectedIndex = %d; s.dispatchEvent(new Event("change")); return true; })()`, i))
+	}
+	for _, i := range []int{0, 1, 0} {
+		choose(i)
+		of := append([]*snapshot.Record{r}, r.Others...)[i].Snapshot
+		assert.Equal(t, of.Live.Bytes.String(), evaluate[string](t, ctx, `document.getElementById("live").textContent`))
+		assert.Equal(t, float64(of.Live.Bytes), evaluate[float64](t, ctx, `flameData.bytes[0]`))
+		assert.Equal(t, i == 1, evaluate[bool](t, ctx, `document.querySelector("#live-table tbody").innerText.includes("Gradient")`))
+		assert.Equal(t, 1, evaluate[int](t, ctx, `document.querySelectorAll("main #flame").length`))
+		assert.Positive(t, evaluate[int](t, ctx, `document.querySelectorAll("#chart canvas, #flame button").length`))
+		require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(800, int64(700+i))))
+		assert.Positive(t, evaluate[int](t, ctx, `document.querySelectorAll("#flame button").length`))
+	}
+}

@@ -1,13 +1,15 @@
 // Allocates and frees on the CUDA driver as its arguments say, then prints what the
 // emulated driver has live and waits for the end of its input.
 //
-//	client [wait] [free] [kinds] [contexts] [threads N] [leak N] [churn N] [foreign] [big] ...
+//	client [wait] [pause] [free] [kinds] [contexts] [threads N] [leak N] [churn N] [foreign] [big] [fork] [closeall] ... [exec COMMAND...]
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifndef LINKED
 #include <dlfcn.h>
@@ -77,8 +79,10 @@ __attribute__((noinline)) static ptr train(size_t n) {
 	return p;
 }
 
+static ptr kept[64][32]; // by thread
+
 static void *worker(void *seed) {
-	ptr mine[32] = {0};
+	ptr *mine = kept[(uintptr_t)seed % 64];
 	unsigned r = (unsigned)(uintptr_t)seed;
 	cuCtxSetCurrent(context);
 	for (int i = 0; i < 500; i++) {
@@ -94,9 +98,11 @@ static void *worker(void *seed) {
 }
 
 static void threads(int n) {
+	static uintptr_t round; // another seed each time
 	pthread_t t[64];
+	round++;
 	for (int i = 0; i < n; i++)
-		pthread_create(&t[i], NULL, worker, (void *)(uintptr_t)(i + 1));
+		pthread_create(&t[i], NULL, worker, (void *)(64 * round + (uintptr_t)i));
 	for (int i = 0; i < n; i++)
 		pthread_join(t[i], NULL);
 }
@@ -132,8 +138,18 @@ static void churn(int n) {
 	printf("churn %lld\n", (long long)(to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
 }
 
+static uint64_t at[1 << 16], bytes[1 << 16];
+
+static void list(void) {
+	size_t n = gpuemu_live(at, bytes, 1 << 16);
+	for (size_t i = 0; i < n; i++)
+		printf("live %llx %llu\n", (unsigned long long)at[i], (unsigned long long)bytes[i]);
+	printf("done\n");
+	fflush(stdout);
+}
+
 int main(int argc, char **argv) {
-	static uint64_t at[1 << 16], bytes[1 << 16];
+	char **after = NULL;
 #ifndef LINKED
 	open_driver(getenv("BY_DRIVER") != NULL);
 #endif
@@ -142,6 +158,11 @@ int main(int argc, char **argv) {
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "wait"))
 			getchar();
+		if (!strcmp(argv[i], "pause")) {
+			list();
+			while (getchar() != '\n')
+				;
+		}
 		if (!strcmp(argv[i], "free"))
 			for (size_t n = gpuemu_live(at, bytes, 1 << 16); n > 0; n--)
 				cuMemFree_v2(at[n - 1]);
@@ -158,17 +179,25 @@ int main(int argc, char **argv) {
 				train(1 << 20);
 		if (!strcmp(argv[i], "churn"))
 			churn(atoi(argv[++i]));
+		if (!strcmp(argv[i], "fork") && fork() == 0)
+			_exit(0);
+		if (!strcmp(argv[i], "closeall")) {
+			for (int fd = 3; fd < 1024; fd++)
+				close(fd);
+			for (int n = 0; n < 300; n++) // what has the watcher's number now is this program's
+				open("/dev/full", O_WRONLY);
+		}
+		if (!strcmp(argv[i], "exec"))
+			after = &argv[i + 1];
 		if (!strcmp(argv[i], "foreign"))
 			cuMemFree_v2(train(100) + 8); // fails
 		if (!strcmp(argv[i], "big"))
 			train((size_t)1 << 50); // fails
 	}
-	size_t n = gpuemu_live(at, bytes, 1 << 16);
-	for (size_t i = 0; i < n; i++)
-		printf("live %llx %llu\n", (unsigned long long)at[i], (unsigned long long)bytes[i]);
-	printf("done\n");
-	fflush(stdout);
+	list();
 	while (getchar() != EOF)
 		;
+	if (after)
+		execvp(after[0], after);
 	return 7;
 }

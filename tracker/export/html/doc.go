@@ -7,7 +7,8 @@
 // with the peak and what was live then; a flame graph of the call stacks that hold memory; the
 // live buffers; the cache's segments and what keeps each of them; lost buffers, leak suspects and
 // sections, if there are any; and the marks, each with its table of changes. Everything works
-// with the keyboard.
+// with the keyboard. A record of several devices has a page for each, and a list to choose from;
+// beyond 32, devices are left out.
 //
 // # What is counted
 //

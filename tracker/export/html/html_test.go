@@ -366,3 +366,40 @@ func BenchmarkSites(b *testing.B) {
 		})
 	}
 }
+
+// twoDevices is the record of a process with an idle device and one that trained.
+func twoDevices(t *testing.T) (first, second *snapshot.Record) {
+	first, second = record(t), exporttest.New(t, tracker.Config{}).Record()
+	second.Snapshot.Ordinal, second.Snapshot.Device = 1, "Second <GPU>"
+	first.Others = []*snapshot.Record{second}
+	return first, second
+}
+
+func TestPageOfSeveralDevices(t *testing.T) {
+	first, _ := twoDevices(t)
+	page := write(t, first)
+	contains(t, page, `<option>Simulated GPU [0]: 2.5 MiB live, peak `, `<option>Second &lt;GPU&gt; [1]: 0 B live, peak 0 B</option>`, `<template class="device">`)
+	parts := strings.Split(page, `<script type="application/json"`)
+	require.Len(t, parts, 3, "the data of each device")
+	var c content
+	_, text, _ := strings.Cut(parts[2], ">")
+	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(&c))
+	assert.Empty(t, c.Live.Rows)
+	assert.Len(t, contentOf(t, page).Live.Rows, 3)
+	assert.Equal(t, 2, strings.Count(page, `id="live-table"`))
+
+	assert.NotContains(t, write(t, record(t)), "<select", "there is nothing to choose")
+}
+
+func TestPageOfManyDevices(t *testing.T) {
+	first := record(t)
+	for i := range 40 {
+		_, other := twoDevices(t)
+		other.Snapshot.Ordinal = i + 1
+		first.Others = append(first.Others, other)
+	}
+	page := write(t, first)
+	contains(t, page, "and 9 more devices, which are left out")
+	assert.Equal(t, 31, strings.Count(page, `<template class="device">`))
+	assert.Less(t, len(page), 2<<20)
+}

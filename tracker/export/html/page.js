@@ -1,6 +1,18 @@
 "use strict";
-const {timeline: chartData, flame: flameData, live, peak, marks, segments} = JSON.parse(document.getElementById("data").textContent);
-(() => {
+let chartData, flameData, live, peak, marks, segments; // of the device that is shown
+let redraw;
+const main = document.querySelector("main");
+const devices = [main.cloneNode(true), ...[...document.querySelectorAll("template.device")].map(t => t.content)];
+
+// show shows a device.
+function show(i) {
+  ({timeline: chartData, flame: flameData, live, peak, marks, segments} = JSON.parse(document.querySelectorAll("script[type='application/json']")[i].textContent));
+  main.replaceChildren(...devices[i].cloneNode(true).childNodes);
+  draw();
+}
+
+// draw draws what the script draws of the device.
+function draw() {
   const byID = id => document.getElementById(id), all = selector => [...document.querySelectorAll(selector)];
 
   // choose makes buttons with a data attribute a choice of one.
@@ -278,5 +290,10 @@ const {timeline: chartData, flame: flameData, live, peak, marks, segments} = JSO
   }
   if (segments?.more) byID("segments-more").textContent = `and ${segments.more} more segments of ${size(segments.moreSize)} together`;
 
-  onChange(() => { chart?.draw(); flame(); });
-})();
+  redraw = () => { chart?.draw(); flame(); };
+}
+
+show(0);
+onChange(() => redraw());
+const chooser = document.getElementById("device");
+if (chooser) chooser.onchange = () => show(chooser.selectedIndex);

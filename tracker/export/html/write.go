@@ -37,10 +37,10 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	if r.Snapshot == nil {
 		return fmt.Errorf("write HTML report: %w", export.ErrNoSnapshot)
 	}
-	f := newFacts(r)
+	devices, more := factsOf(r)
 	for d := full; ; d = d.half() {
 		var b bytes.Buffer
-		if err := page.Execute(&b, f.view(d)); err != nil {
+		if err := page.Execute(&b, viewOf(devices, more, d)); err != nil {
 			return fmt.Errorf("write HTML report: %w", err)
 		}
 		if b.Len() > maxPage && d.frames > 1 {
@@ -53,7 +53,24 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	}
 }
 
-// facts are what a page shows, before the small is left out.
+// maxDevices bounds the devices that a page shows.
+const maxDevices = 32
+
+// factsOf returns what there is to show of each device, and how many there are more.
+func factsOf(r *snapshot.Record) (devices []*facts, more int) {
+	for _, d := range append([]*snapshot.Record{r}, r.Others...) {
+		switch {
+		case d.Snapshot == nil: // there is nothing to show
+		case len(devices) == maxDevices:
+			more++
+		default:
+			devices = append(devices, newFacts(d))
+		}
+	}
+	return devices, more
+}
+
+// facts are what a page shows of a device, before the small is left out.
 type facts struct {
 	record     *snapshot.Record
 	usage      *export.Usage
@@ -133,12 +150,28 @@ func sections(rows []export.Row) []section {
 
 // view is what the template reads.
 type view struct {
-	Parts  webpage.Parts
-	Policy string
-	Script template.JS
-	Data   data
+	Parts       webpage.Parts
+	Policy      string
+	Script      template.JS
+	First       deviceView
+	Others      []deviceView // the process's other devices
+	MoreDevices int
+}
+
+func viewOf(devices []*facts, more int, d detail) view {
+	v := view{Parts: webpage.Get(), Policy: Policy(), Script: template.JS(pageJS), First: devices[0].view(d), MoreDevices: more}
+	for _, f := range devices[1:] {
+		v.Others = append(v.Others, f.view(d))
+	}
+	return v
+}
+
+// deviceView is what the template reads of a device.
+type deviceView struct {
+	Data data
 
 	Device, Origin, Time string
+	Summary              string // of the device, to choose it by
 	Notice               *notice
 	Tiles                []tile
 	Kinds                []share
@@ -147,7 +180,6 @@ type view struct {
 	MoreSections         int
 	Profile              []profileRow
 	MoreProfile          int
-	Others               []other // the process's other devices
 	Lost                 []string
 	LostSum              string
 	Suspects, Growth     []string
@@ -178,15 +210,14 @@ type share struct {
 	Percent float64
 }
 
-func (f *facts) view(d detail) view {
+func (f *facts) view(d detail) deviceView {
 	r, s := f.record, f.record.Snapshot
 	w := &writing{d, f.names}
 	flame := newFlame(f.usage.Rows, w.text)
 	flame.cut(d.frames)
 	earlier := max(0, len(r.Marks)-d.marks)
-	v := view{
-		Parts: webpage.Get(), Policy: Policy(), Script: template.JS(pageJS),
-		Device: w.long(export.Device(s)), Origin: w.long(s.Origin.String()), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
+	v := deviceView{
+		Device: w.long(export.Device(s)), Summary: fmt.Sprintf("%s: %v live, peak %v", w.long(export.Device(s)), s.Live.Bytes, s.Peak.Bytes), Origin: w.long(s.Origin.String()), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
 		Notice: w.notice(r), Tiles: tiles(s), Kinds: w.kinds(f.live, s.Live.Bytes), History: f.history(),
 		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: leftOut(r.LeftOut),
 		Data: data{
@@ -202,7 +233,7 @@ func (f *facts) view(d detail) view {
 		v.Sections = append(v.Sections, part)
 	}
 	v.MoreSections = len(f.sections) - len(v.Sections)
-	v.Profile, v.Others = w.profile(f.profile), w.others(r.Others)
+	v.Profile = w.profile(f.profile)
 	v.MoreProfile = len(f.profile) - len(v.Profile)
 	v.Lost, v.LostSum = w.lost(f.lost)
 	v.Suspects, v.Growth, v.Stuck = w.list(f.suspects), w.list(f.growth), w.list(f.stuck)
@@ -222,17 +253,6 @@ func (w *writing) profile(rows []snapshot.ProfileRow) (out []profileRow) {
 	return out
 }
 
-// other is another device of the process, of which the page tells no more.
-type other struct{ Device, Live, Peak, Reserved string }
-
-func (w *writing) others(records []*snapshot.Record) (out []other) {
-	for _, r := range records[:min(len(records), w.lines)] {
-		s := r.Snapshot
-		out = append(out, other{w.long(export.Device(s)), s.Live.String(), s.Peak.Bytes.String(), s.Reserved.String()})
-	}
-	return out
-}
-
 // list cuts a list of texts of several lines off.
 func (w *writing) list(texts []string) (out []string) {
 	for i, text := range texts {
@@ -248,7 +268,7 @@ func (w *writing) list(texts []string) (out []string) {
 	return out
 }
 
-// lost tells of the buffers that nobody can free any more.
+// lost returns the buffers that the program can no longer free.
 func (w *writing) lost(leaks []snapshot.Leak) (lines []string, sum string) {
 	var all snapshot.Tally
 	for _, l := range leaks {
@@ -333,11 +353,15 @@ func reservedNote(s *snapshot.Snapshot) string {
 	if s.Cache == nil {
 		return "held from the driver"
 	}
+	pending := ""
+	if s.Pending > 0 {
+		pending = fmt.Sprintf("; %v pending, in use on other streams", s.Pending)
+	}
 	inactive := s.Cache.Inactive.Bytes.Current
 	if inactive == 0 {
-		return "all of it in use"
+		return "all of it in use" + pending
 	}
-	return fmt.Sprintf("%v inactive, at most %v in a piece", inactive, s.Cache.LargestInactive)
+	return fmt.Sprintf("%v inactive, at most %v in a piece", inactive, s.Cache.LargestInactive) + pending
 }
 
 func buffers(n int64) string {

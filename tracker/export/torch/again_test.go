@@ -2,6 +2,10 @@ package torch
 
 import (
 	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -12,20 +16,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// written is what must come through a file: of a device, its levels, and of its segments
-// the streams, what is expandable and what is pending.
+// written is what must come through a file: of a device, its levels and events, and of its
+// segments the streams, what is expandable and what is pending.
 type written struct {
 	ordinal                       int
 	live, peak                    snapshot.Tally
 	reserved, expandable, pending alloc.Bytes
 	streams                       []alloc.Stream
-	freeRequests                  int
+	events                        map[snapshot.Action]int
 }
 
 func told(c *Contents) (all []written) {
 	for _, r := range append([]*snapshot.Record{c.Record}, c.Record.Others...) {
 		s := r.Snapshot
-		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak}
+		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[snapshot.Action]int)}
 		for _, segment := range s.Segments {
 			w.reserved += segment.Size
 			if segment.Expandable {
@@ -41,9 +45,7 @@ func told(c *Contents) (all []written) {
 		slices.Sort(w.streams)
 		w.streams = slices.Compact(w.streams)
 		for e := range r.Events() {
-			if e.Action == snapshot.FreeRequested {
-				w.freeRequests++
-			}
+			w.events[e.Action]++
 		}
 		all = append(all, w)
 	}
@@ -67,4 +69,25 @@ func TestWrittenAgain(t *testing.T) {
 			assert.Equal(t, told(first), told(second))
 		})
 	}
+}
+
+// TestPythonReadsSeveralDevices has Python's own pickle read what was written again, and walk
+// through the events of each device.
+func TestPythonReadsSeveralDevices(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not in PATH")
+	}
+	const name = "gcn-qwen3embed-3gpu-expandable-oom.pickle.gz"
+	first := readRecording(t, name)
+	path := filepath.Join(t.TempDir(), "again.pickle")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	require.NoError(t, Write(f, first.Record))
+	require.NoError(t, f.Close())
+	out, err := exec.Command(python, filepath.Join("testdata", "walk.py"), path).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	var got map[string]walked
+	require.NoError(t, json.Unmarshal(out, &got))
+	assert.Equal(t, golden(t)[name], got)
 }

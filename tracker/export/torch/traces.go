@@ -2,6 +2,7 @@ package torch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -44,12 +45,15 @@ func (w *writer) trace() {
 // segments at the end that no event made, those that an event gives back first, and
 // a segment for each buffer of that time that is in none of them.
 func (w *writer) openFirst() {
+	if w.expandable {
+		w.openPieces()
+	}
 	made := make(map[int64]bool)    // segments, by an event or by add
 	newer := make(map[int64]bool)   // live buffers that the history began
 	waiting := make(map[int64]bool) // blocks freed, and still to be completed
 	var older []block               // buffers that it only ended
 	add := func(s span) {
-		if !made[s.addr] && w.open.at(s.addr) == nil {
+		if !w.expandable && !made[s.addr] && w.open.at(s.addr) == nil {
 			w.open.insert(s)
 		}
 		made[s.addr] = true
@@ -90,6 +94,34 @@ func (w *writer) openFirst() {
 	for _, b := range w.live.sorted {
 		if !newer[b.addr] && !waiting[b.addr] {
 			w.cover(b.addr, b.size, b.stream)
+		}
+	}
+}
+
+// openPieces fills w.open with the pieces of expandable segments that were there before
+// the first event, by going back from the end: an event may give back a part of
+// what several have made.
+func (w *writer) openPieces() {
+	type change struct {
+		addr, size int64
+		stream     alloc.Stream
+		grew       bool
+	}
+	var changes []change
+	for e := range w.record.Events() {
+		if e.Action == snapshot.SegmentAllocated || e.Action == snapshot.SegmentFreed {
+			changes = append(changes, change{address(e.Ptr), int64(e.Allocated), e.Stream, e.Action == snapshot.SegmentAllocated})
+		}
+	}
+	for _, s := range w.record.Snapshot.Segments {
+		w.open.insert(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: s.Expandable})
+	}
+	for _, c := range slices.Backward(changes) {
+		switch {
+		case c.grew:
+			w.open.cut(c.addr, c.size)
+		case w.open.at(c.addr) == nil:
+			w.open.insert(span{addr: c.addr, size: c.size, pool: alloc.LargePool, stream: c.stream, expandable: true})
 		}
 	}
 }

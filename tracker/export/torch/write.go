@@ -38,6 +38,7 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	}
 	out.settings(r.Snapshot)
 	out.traces(parts)
+	out.annotations(parts)
 	out.segments(parts)
 	out.endDict()
 	if err := out.close(); err != nil {

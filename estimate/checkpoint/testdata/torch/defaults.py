@@ -33,7 +33,7 @@ def find(name):
 
 
 def raw(cls, keys):
-    keys = keys | {"dim", "n_layers", "n_heads", "hidden_dim", "n_layer", "n_head", "d_model", "num_layers", "num_heads", "d_ff", "d_kv"}
+    keys = keys | {"dim", "n_layers", "n_heads", "hidden_dim", "n_layer", "n_head", "d_model", "num_layers", "num_heads", "d_ff", "d_kv", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim", "num_decoder_layers"}
     values = {}
     for base in reversed(cls.__mro__):
         for name in getattr(base, "__annotations__", {}):

@@ -1,0 +1,203 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Pinned gives host memory that does not move, as an alloc.Device. Copies between it and the
+// device are faster than those of other host memory, and need not be waited for.
+//
+//	pinned := dev.Pinned(cuda.PinnedConfig{})
+//	p, err := pinned.Alloc(n)
+//	host, err := pinned.Slice(p)           // the memory, for the program
+//	err = tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(pinned.Memory()))
+//	...
+//	err = tr.Unregister(p, func() error { return pinned.Free(p) })
+//
+// A tracker of its own can be over it too: tracker.Config{Device: pinned}. Host memory counts in no
+// total of the device. The methods may be called from any goroutine.
+type Pinned struct {
+	dev *Device
+	cfg PinnedConfig
+
+	mu   sync.Mutex
+	live map[alloc.Ptr]alloc.Bytes
+}
+
+var (
+	_ alloc.Device = (*Pinned)(nil)
+	_ alloc.Copier = (*Pinned)(nil)
+)
+
+// PinnedConfig says what else pinned memory can do.
+type PinnedConfig struct {
+	// Mapped lets kernels reach the memory, by the address that DevicePtr returns.
+	Mapped bool
+	// WriteCombined is faster to send to the device, and very slow for the program to read.
+	WriteCombined bool
+}
+
+// hostFlags are those of cuMemHostAlloc. All contexts may use the memory.
+type hostFlags uint32
+
+const (
+	hostPortable      hostFlags = 1
+	hostMapped        hostFlags = 2
+	hostWriteCombined hostFlags = 4
+)
+
+func (c PinnedConfig) flags() hostFlags {
+	flags := hostPortable
+	if c.Mapped {
+		flags |= hostMapped
+	}
+	if c.WriteCombined {
+		flags |= hostWriteCombined
+	}
+	return flags
+}
+
+// Pinned returns an allocator of pinned host memory.
+func (d *Device) Pinned(cfg PinnedConfig) *Pinned {
+	return &Pinned{dev: d, cfg: cfg, live: make(map[alloc.Ptr]alloc.Bytes)}
+}
+
+// Memory returns alloc.PinnedMemory, or alloc.MappedMemory.
+func (p *Pinned) Memory() alloc.Memory {
+	if p.cfg.Mapped {
+		return alloc.MappedMemory
+	}
+	return alloc.PinnedMemory
+}
+
+// Name says what memory it is, and of which device's driver.
+func (p *Pinned) Name() string { return fmt.Sprintf("%v host memory of %s", p.Memory(), p.dev.Name()) }
+
+// Ordinal returns the device's index.
+func (p *Pinned) Ordinal() int { return p.dev.Ordinal() }
+
+func (p *Pinned) String() string { return fmt.Sprintf("%s %d", p.Name(), p.Ordinal()) }
+
+// MemInfo is errors.ErrUnsupported: the driver does not say how much the host lets be pinned.
+func (p *Pinned) MemInfo() (alloc.MemInfo, error) {
+	return alloc.MemInfo{}, fmt.Errorf("memory info of %v: the driver does not say: %w", p, errors.ErrUnsupported)
+}
+
+// Alloc gives n bytes by cuMemHostAlloc; zero bytes take one. The errors are Device.Alloc's, of
+// which *alloc.OutOfMemoryError has no levels.
+func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+	switch {
+	case n < 0:
+		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+	case int64(n) != int64(uintptr(n)):
+		return 0, &alloc.SizeError{Requested: n, Reason: "too large for this platform's addresses"}
+	case p.dev.driver.hostAlloc == 0:
+		return 0, fmt.Errorf("alloc %v of %v: the driver has none: %w", n, p, errors.ErrUnsupported)
+	}
+	var at uintptr
+	err := p.dev.do(func() (err error) {
+		at, err = p.dev.driver.pinned(int64(max(n, 1)), p.cfg.flags())
+		if err == nil { // before anybody can free it
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.live[alloc.Ptr(at)] = n
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, codeOutOfMemory):
+		return 0, &alloc.OutOfMemoryError{
+			Device: p.String(), Requested: n, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1, Err: err,
+		}
+	case err != nil:
+		return 0, fmt.Errorf("alloc %v of %v: %w", n, p, mapped(err))
+	}
+	return alloc.Ptr(at), nil
+}
+
+// Free gives an address back by cuMemFreeHost, which waits for work that uses it. What Slice
+// returned must not be used any more. An address that is not live is alloc.ErrUnknownPtr.
+func (p *Pinned) Free(at alloc.Ptr) error {
+	p.mu.Lock()
+	n, ok := p.live[at]
+	delete(p.live, at)
+	p.mu.Unlock()
+	err := error(codeInvalidValue)
+	if ok {
+		err = p.dev.do(func() error { return p.dev.driver.unpin(uintptr(at)) })
+	}
+	if err != nil && ok {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.live[at] = n
+	}
+	if err != nil {
+		return fmt.Errorf("free %v of %v: %w", at, p, mappedAddress(err))
+	}
+	return nil
+}
+
+// Slice returns the memory at an address that Alloc gave, to read and write until Free. Its
+// length is what was asked for. An address that is not live is alloc.ErrUnknownPtr.
+func (p *Pinned) Slice(at alloc.Ptr) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.live[at]
+	if !ok {
+		return nil, fmt.Errorf("memory at %v of %v: %w", at, p, alloc.ErrUnknownPtr)
+	}
+	return p.bytes(at, n), nil
+}
+
+// bytes is memory that is not Go's: the conversion of its address is sound.
+func (p *Pinned) bytes(at alloc.Ptr, n alloc.Bytes) []byte {
+	address := uintptr(at)
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&address)), int(n))
+}
+
+// DevicePtr returns the address by which kernels reach mapped memory. The error is
+// alloc.ErrUnknownPtr for an address that is not live, or the driver's; memory that is not
+// mapped is an error too.
+func (p *Pinned) DevicePtr(at alloc.Ptr) (on alloc.Ptr, err error) {
+	if !p.cfg.Mapped {
+		return 0, fmt.Errorf("device address of %v of %v: it is not mapped: see PinnedConfig", at, p)
+	}
+	err = p.dev.do(func() error {
+		address, err := p.dev.driver.devicePointer(uintptr(at))
+		on = alloc.Ptr(address)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("device address of %v of %v: %w", at, p, mappedAddress(err))
+	}
+	return on, nil
+}
+
+// CopyToDevice copies src into the pinned memory. The error is alloc.ErrUnknownPtr when the bytes at
+// dst are not all inside one allocation.
+func (p *Pinned) CopyToDevice(dst alloc.Ptr, src []byte) error {
+	return p.copy(dst, len(src), func(memory []byte) { copy(memory, src) })
+}
+
+// CopyToHost fills dst from the pinned memory, with CopyToDevice's error.
+func (p *Pinned) CopyToHost(dst []byte, src alloc.Ptr) error {
+	return p.copy(src, len(dst), func(memory []byte) { copy(dst, memory) })
+}
+
+// copy holds the lock, so that nobody frees the memory meanwhile.
+func (p *Pinned) copy(at alloc.Ptr, n int, move func(memory []byte)) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for start, size := range p.live {
+		if at >= start && at-start <= alloc.Ptr(size) && alloc.Ptr(n) <= alloc.Ptr(size)-(at-start) {
+			move(p.bytes(at, alloc.Bytes(n)))
+			return nil
+		}
+	}
+	return fmt.Errorf("copy %d bytes at %v of %v: not inside an allocation: %w", n, at, p, alloc.ErrUnknownPtr)
+}

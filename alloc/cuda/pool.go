@@ -1,0 +1,235 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Pool is a stream-ordered pool of the driver, as an alloc.Device. Memory is taken and freed in
+// the order of a stream's work, and the driver keeps what is freed for the next request:
+//
+//	pool, err := dev.NewPool(cuda.PoolConfig{ReleaseThreshold: alloc.GiB})
+//	defer pool.Close()
+//	tr, err := tracker.New(tracker.Config{Device: pool, NoCache: true})
+//	b, err := tr.AllocOn(stream, shape, alloc.Float32, tracker.Activation)
+//
+// A tracker over a pool has alloc.PoolMemory, and counts what the pool holds from the driver as
+// reserved. Give it no cache: the pool is one.
+//
+// The methods may be called from any goroutine. After Close they are alloc.ErrClosed.
+type Pool struct {
+	dev  *Device
+	pool memPool
+	own  bool
+
+	mu     sync.RWMutex // held for reading during each call
+	closed bool
+
+	liveMu sync.Mutex
+	live   map[alloc.Ptr]*pooled
+}
+
+// pooled is a live allocation: the stream that it is freed on, and those that use it too.
+type pooled struct {
+	stream alloc.Stream
+	others []alloc.Stream
+}
+
+var (
+	_ alloc.StreamAllocator = (*Pool)(nil)
+	_ alloc.ReservingDevice = (*Pool)(nil)
+)
+
+// PoolConfig is the settings of a pool. The zero PoolConfig has the driver's defaults.
+type PoolConfig struct {
+	// ReleaseThreshold is what the pool keeps for reuse when the program waits for a stream, an
+	// event or the context; the driver may take back what is free beyond it. 0 keeps nothing.
+	ReleaseThreshold alloc.Bytes
+	// MaxSize bounds the pool; 0 is no bound but the device's memory. Drivers before CUDA 12.2
+	// know none, and refuse it.
+	MaxSize alloc.Bytes
+}
+
+// NewPool makes a pool of the device. It is errors.ErrUnsupported where the driver, or the
+// device, has no pools: they came with CUDA 11.2, and some virtual GPUs have none.
+func (d *Device) NewPool(cfg PoolConfig) (*Pool, error) {
+	if cfg.ReleaseThreshold < 0 || cfg.MaxSize < 0 {
+		return nil, fmt.Errorf("new pool on %v: a release threshold of %v, a size of at most %v: want 0 or more", d, cfg.ReleaseThreshold, cfg.MaxSize)
+	}
+	p, err := d.newPool(true, func(dev device) (memPool, error) { return d.driver.newPool(dev, int64(cfg.MaxSize)) })
+	if err == nil && cfg.ReleaseThreshold > 0 {
+		if err = p.SetReleaseThreshold(cfg.ReleaseThreshold); err != nil {
+			err = errors.Join(err, p.Close())
+			p = nil
+		}
+	}
+	return p, err
+}
+
+// DefaultPool returns the device's own pool, which cuMemAllocAsync takes from unless the program
+// chose another. Close leaves it alone. The errors are NewPool's.
+func (d *Device) DefaultPool() (*Pool, error) {
+	return d.newPool(false, d.driver.defaultPool)
+}
+
+func (d *Device) newPool(own bool, get func(device) (memPool, error)) (*Pool, error) {
+	if d.driver.poolAlloc == 0 {
+		return nil, fmt.Errorf("memory pool on %v: the driver has none: %w", d, errors.ErrUnsupported)
+	}
+	p := &Pool{dev: d, own: own, live: make(map[alloc.Ptr]*pooled)}
+	err := d.do(func() error {
+		dev, err := d.driver.currentDevice()
+		if err != nil {
+			return err
+		}
+		if has, err := d.driver.attribute(memoryPoolsSupported, dev); err != nil || has == 0 {
+			return errors.Join(errors.ErrUnsupported, err)
+		}
+		p.pool, err = get(dev)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("memory pool on %v: %w", d, mapped(err))
+	}
+	return p, nil
+}
+
+// do calls the driver unless the pool is closed.
+func (p *Pool) do(call func() error) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed {
+		return alloc.ErrClosed
+	}
+	return p.dev.do(call)
+}
+
+// Memory returns alloc.PoolMemory.
+func (p *Pool) Memory() alloc.Memory { return alloc.PoolMemory }
+
+// Name returns the device's product name.
+func (p *Pool) Name() string { return p.dev.Name() }
+
+// Ordinal returns the device's index.
+func (p *Pool) Ordinal() int { return p.dev.Ordinal() }
+
+// String says whose pool it is.
+func (p *Pool) String() string { return fmt.Sprintf("memory pool on %v", p.dev) }
+
+// Unwrap returns the device; alloc.As finds its abilities.
+func (p *Pool) Unwrap() alloc.Device { return p.dev }
+
+// MemInfo is the device's. Free does not include what the pool keeps. Its errors are the same.
+func (p *Pool) MemInfo() (alloc.MemInfo, error) { return p.dev.MemInfo() }
+
+// Alloc is AllocOn for the default stream. The errors are those of AllocOn.
+func (p *Pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+	at, _, err := p.AllocOn(n, 0)
+	return at, err
+}
+
+// AllocOn gives n bytes by cuMemAllocFromPoolAsync: work that is queued on the stream from now on
+// may use them, and Free gives them back behind it. The errors are Device.Alloc's.
+func (p *Pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
+	if n < 0 {
+		return 0, 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+	}
+	var at uint64
+	err := p.do(func() (err error) {
+		at, err = p.dev.driver.allocFromPool(int64(max(n, 1)), p.pool, s)
+		if err == nil { // before anybody can free it
+			p.liveMu.Lock()
+			defer p.liveMu.Unlock()
+			p.live[alloc.Ptr(at)] = &pooled{stream: s}
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, codeOutOfMemory), errors.Is(err, codeInvalidValue) && n > p.dev.info.Memory:
+		return 0, 0, p.outOfMemory(n, err)
+	case err != nil:
+		return 0, 0, fmt.Errorf("alloc %v of %v: %w", n, p, mapped(err))
+	}
+	return alloc.Ptr(at), n, nil
+}
+
+// outOfMemory says what the pool holds too.
+func (p *Pool) outOfMemory(n alloc.Bytes, cause error) error {
+	err := p.dev.outOfMemory(n, cause)
+	oom, ok := errors.AsType[*alloc.OutOfMemoryError](err)
+	if stats, statsErr := p.Stats(); ok && statsErr == nil {
+		oom.Reserved, oom.Allocated = stats.Reserved, stats.Used
+	}
+	return err
+}
+
+// RecordStream says that work on another stream uses the memory at an address too. Free makes
+// the memory's own stream wait for the work that is queued there by then. The error is
+// alloc.ErrUnknownPtr for an address that is not a live allocation's.
+func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
+	p.liveMu.Lock()
+	defer p.liveMu.Unlock()
+	its := p.live[at]
+	switch {
+	case its == nil:
+		return fmt.Errorf("record stream %#x for %v of %v: %w", uint64(s), at, p, alloc.ErrUnknownPtr)
+	case s != its.stream && !slices.Contains(its.others, s):
+		its.others = append(its.others, s)
+	}
+	return nil
+}
+
+// Free gives an address back by cuMemFreeAsync on the stream that it was allocated for. It does not wait. An
+// address that is not live is alloc.ErrUnknownPtr.
+func (p *Pool) Free(at alloc.Ptr) error {
+	p.liveMu.Lock()
+	its := p.live[at]
+	delete(p.live, at)
+	p.liveMu.Unlock()
+	err := error(codeInvalidValue)
+	if its != nil {
+		err = p.do(func() error { return p.freeInOrder(at, its) })
+	}
+	if err != nil && its != nil {
+		p.liveMu.Lock()
+		defer p.liveMu.Unlock()
+		p.live[at] = its
+	}
+	if err != nil {
+		return fmt.Errorf("free %v of %v: %w", at, p, mappedAddress(err))
+	}
+	return nil
+}
+
+func (p *Pool) freeInOrder(at alloc.Ptr, its *pooled) error {
+	for _, other := range its.others {
+		if err := p.dev.driver.waitFor(its.stream, other); err != nil {
+			return fmt.Errorf("wait for stream %#x: %w", uint64(other), err)
+		}
+	}
+	return p.dev.driver.freeToPool(uint64(at), its.stream)
+}
+
+// Close gives a pool that NewPool made back to the driver. Free live allocations first: this
+// Pool cannot free them afterwards. Close pools before their Device. The error is the
+// driver's; a second Close is alloc.ErrClosed.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := error(nil)
+	switch {
+	case p.closed:
+		err = alloc.ErrClosed
+	case p.own:
+		err = p.dev.do(func() error { return p.dev.driver.destroyPool(p.pool) })
+	}
+	p.closed = true
+	if err != nil {
+		return fmt.Errorf("close %v: %w", p, mapped(err))
+	}
+	return nil
+}

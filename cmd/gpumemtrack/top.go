@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+type topOptions struct {
+	source   string
+	pages    []string
+	interval time.Duration
+	once     bool
+	json     bool
+	all      bool
+}
+
+func topCommand(a *app) *cobra.Command {
+	var o topOptions
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch GPUs, their processes, and the lines of code that hold memory",
+		Long: `Watch the GPUs, the processes that have memory on them, and, for programs that serve a
+live page (tracker/live, or gpumemtrack attach --live), the lines of code that hold most
+and those that may leak. It only reads.
+
+Keys: q quits; up and down (or k and j) select a process; m, p, g and c sort by memory,
+process number, GPU and command; r turns the order; space holds the picture; ? is help.
+
+--once prints one picture as text, and --json one object: "schema", "time", "source",
+"error" if the driver did not answer, "devices" as sensors --json has them, each with
+"processes" ("pid", "memory_bytes", null where the driver gives no figure, and "command")
+and "processes_error", and "pages": "url", "error" or "process", "device", "live_bytes",
+"peak_bytes", "sites" ("site", "bytes", "count") and "suspects" (text).`,
+		Example: `  gpumemtrack top
+  gpumemtrack top --live http://localhost:6061/debug/gpumem/
+  gpumemtrack top --once`,
+		Args: none,
+		RunE: func(*cobra.Command, []string) error { return a.top(o) },
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&o.pages, "live", nil, "the `URL` of a program's live page; may be repeated")
+	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between looks")
+	flags.BoolVar(&o.once, "once", false, "print one picture as text")
+	flags.BoolVar(&o.json, "json", false, "print one look as JSON")
+	flags.BoolVar(&o.all, "all", false, "show devices that CUDA_VISIBLE_DEVICES hides too")
+	addSourceFlag(cmd, &o.source)
+	return cmd
+}
+
+func (a *app) top(o topOptions) error {
+	if o.interval < nvml.MinInterval {
+		return usageError("top: --interval %v: the shortest is %v", o.interval, nvml.MinInterval)
+	}
+	for _, page := range o.pages {
+		if !isURL(page) {
+			return usageError("top: --live %s: want a URL such as http://localhost:6061/debug/gpumem/", page)
+		}
+	}
+	_, onScreen := terminal(a.stdout)
+	if !o.once && !o.json && !onScreen {
+		return usageError("top: the output is no terminal: --once prints one picture, --json one look")
+	}
+	src, err := openSource(o.source)
+	if err != nil {
+		return err
+	}
+	defer closeSoon(src)
+	devices, err := devicesOf(src, o.all)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), stopSignals()...)
+	defer cancel()
+	w := newTopWatch(src, devices, o.pages)
+	if o.once || o.json {
+		return a.topOnce(ctx, w, o)
+	}
+	go w.run(ctx, o.interval)
+	return topScreen(ctx, w, o.interval)
+}
+
+// topOnce prints one look.
+func (a *app) topOnce(ctx context.Context, w *topWatch, o topOptions) error {
+	w.look(ctx)
+	look := w.latest()
+	if o.json {
+		return writeJSON(a.stdout, topJSON(look))
+	}
+	width := widthOf(a.stdout)
+	if width <= 0 {
+		width = 100
+	}
+	for _, l := range topText(look, width) {
+		fmt.Fprintln(a.stdout, l.text())
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package attach
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+//go:embed shim/shim.c
+var shimSource string
+
+// socketVariable names the watcher's socket to the shim.
+const socketVariable = "GPUMEMTRACK_ATTACH"
+
+// preload is a shim library in front of libcuda, for users who may not set probes.
+type preload struct {
+	dir    string // where the shim lies, as libcuda.so.1
+	socket string
+}
+
+// environ adds what has a program load the shim.
+func (p preload) environ(env []string) []string {
+	const path = "LD_LIBRARY_PATH="
+	dirs := p.dir
+	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		before, ok := strings.CutPrefix(v, path)
+		if ok && before != "" {
+			dirs = p.dir + string(filepath.ListSeparator) + before
+		}
+		return ok || strings.HasPrefix(v, socketVariable+"=")
+	})
+	return append(env, path+dirs, socketVariable+"="+p.socket)
+}
+
+// shimFlags are those of shim.c, in its order.
+func (f function) shimFlags() (flags int) {
+	for i, is := range []bool{f.effect.atEntry(), f.effect.entryOnly(), f.effect.stacked(), f.gives(), f.effect == allocatesPitched} {
+		if is {
+			flags |= 1 << i
+		}
+	}
+	return flags
+}
+
+// described is how many bytes of a description the shim copies: CUDA_ARRAY_DESCRIPTOR or
+// CUDA_ARRAY3D_DESCRIPTOR.
+func (f function) described() int {
+	switch f.effect {
+	case allocatesArray:
+		return 24
+	case allocatesArray3D, allocatesMipmapped:
+		return 40
+	}
+	return 0
+}
+
+// hooks writes hooks.h: a hook for each function that the driver's library has.
+func hooks(functions []function, driver string, has map[string]uint64) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#define DRIVER %q\n#define HOOKS", driver)
+	for i, f := range functions {
+		for _, symbol := range f.symbols {
+			if has[symbol] != 0 && !f.byValue {
+				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s)", i, f.shimFlags(), f.described(), symbol)
+			}
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// buildShim compiles the shim for a driver's library, or finds it in the user's cache.
+func buildShim(functions []function, driver string) (dir string, err error) {
+	has, err := symbolOffsets(driver, false)
+	if err != nil {
+		return "", err
+	}
+	header := hooks(functions, driver, has)
+	if !strings.Contains(header, "HOOK(") {
+		return "", fmt.Errorf("%s has none of the driver's functions", driver)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("a folder for the shim library: %w", err)
+	}
+	sum := sha256.Sum256([]byte(runtime.GOARCH + header + shimSource))
+	dir = filepath.Join(cache, "gpumemtrack", "shim-"+hex.EncodeToString(sum[:8]))
+	if _, err := os.Stat(filepath.Join(dir, "libcuda.so.1")); err == nil {
+		return dir, nil
+	}
+	return dir, compileShim(dir, header, driver)
+}
+
+// compileShim builds beside dir and moves the result there whole.
+func compileShim(dir, header, driver string) error {
+	cc, err := shimCompiler()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("a folder for the shim library: %w", err)
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(dir), "shim-building-*")
+	if err != nil {
+		return fmt.Errorf("a folder for the shim library: %w", err)
+	}
+	defer os.RemoveAll(temp)
+	for name, text := range map[string]string{"shim.c": shimSource, "hooks.h": header, "driver.c": ""} {
+		if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("the shim library: %w", err)
+		}
+	}
+	// An empty library by the driver's path: the shim then depends on that path, not on the
+	// name libcuda.so.1, which is its own.
+	for _, args := range [][]string{
+		{"-o", "driver.so", "driver.c", "-Wl,-soname," + driver},
+		{"-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fvisibility=hidden", "-o", "libcuda.so.1", "shim.c",
+			"-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-Wl,--no-as-needed", "driver.so", "-lpthread", "-ldl"},
+	} {
+		cmd := exec.Command(cc[0], slices.Concat(cc[1:], []string{"-shared", "-fPIC"}, args)...)
+		cmd.Dir = temp
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("the shim library does not build: %w\n%s", err, out)
+		}
+	}
+	if err := os.Chmod(temp, 0o755); err != nil {
+		return fmt.Errorf("the shim library: %w", err)
+	}
+	if err := os.Rename(temp, dir); err != nil {
+		if _, there := os.Stat(filepath.Join(dir, "libcuda.so.1")); there == nil {
+			return nil // another process was quicker
+		}
+		return fmt.Errorf("the shim library: %w", err)
+	}
+	return nil
+}
+
+func shimCompiler() ([]string, error) {
+	if cc := strings.Fields(os.Getenv("CC")); len(cc) > 0 {
+		return cc, nil
+	}
+	for _, name := range []string{"gcc", "cc", "clang"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return []string{path}, nil
+		}
+	}
+	return nil, errors.New("the shim library needs a C compiler: install gcc, or set CC")
+}
+
+// driverFile is the file of libcuda that a program would load without the shim.
+func driverFile(cfg Config) (string, error) {
+	paths := cfg.Libraries
+	if paths == nil {
+		paths = usualLibraries("libcuda.so.1")
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path); err == nil {
+			return filepath.Abs(path)
+		}
+	}
+	return "", errors.New("there is no libcuda.so.1 to stand in front of: name its file in Config.Libraries, or by --library")
+}

@@ -1,0 +1,218 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// sockets are the events of programs that have loaded the shim: each process has a connection.
+// One goroutine reads them.
+type sockets struct {
+	preload
+	listener, poll, wake int
+	peers                map[int]*peer // by the number of the connection, and of the pidfd
+	ready                []int         // of these, those with something to read
+
+	count, since uint64 // lost
+
+	mu                sync.Mutex
+	flushing, closing bool
+	left              int // looks until a flush has seen all that there was
+}
+
+// maxQueued is more than the events that a connection has room for.
+const maxQueued = 1 << 14
+
+func newSockets(cfg Config, functions []function) (*sockets, error) {
+	if len(cfg.Functions) > 0 {
+		return nil, errors.New("functions of a library cannot be watched by a library in front of libcuda: they need probes")
+	}
+	driver, err := driverFile(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &sockets{listener: -1, poll: -1, wake: -1, peers: make(map[int]*peer)}
+	if s.dir, err = buildShim(functions, driver); err != nil {
+		return nil, err
+	}
+	if real, err := filepath.EvalSymlinks(s.dir); err == nil {
+		s.dir = real // as the maps of a process have it
+	}
+	var name [16]byte
+	rand.Read(name[:])
+	s.socket = "gpumemtrack-" + hex.EncodeToString(name[:])
+	if err := s.listen(); err != nil {
+		s.close()
+		return nil, fmt.Errorf("a socket for the shim library: %w", err)
+	}
+	return s, nil
+}
+
+func (s *sockets) listen() (err error) {
+	if s.listener, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		return err
+	}
+	if err = unix.Bind(s.listener, &unix.SockaddrUnix{Name: "@" + s.socket}); err != nil {
+		return err
+	}
+	if err = unix.Listen(s.listener, 1024); err != nil {
+		return err
+	}
+	if s.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	if s.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return err
+	}
+	return errors.Join(s.look(s.listener), s.look(s.wake))
+}
+
+// look adds a file to those that are waited for.
+func (s *sockets) look(fd int) error {
+	return unix.EpollCtl(s.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+}
+
+func (s *sockets) watch(pid int) error {
+	if pid != os.Getpid() {
+		return errors.New("a program that runs cannot be given another library: start it under the watcher")
+	}
+	return nil
+}
+
+func (*sockets) forget(int)                {}
+func (*sockets) library(_, _ string) error { return nil }
+
+// next waits for an event. The error is os.ErrClosed after interrupt, and errFlushed when all
+// that was there at a flush has been read.
+func (s *sockets) next(e *event) error {
+	for {
+		for len(s.ready) > 0 {
+			if s.flushed() {
+				return errFlushed
+			}
+			fd := s.ready[0]
+			s.ready = s.ready[1:]
+			p := s.peers[fd]
+			switch {
+			case fd == s.listener:
+				s.accept()
+			case p == nil:
+			case fd == p.socket && s.receive(e, p):
+				s.ready = append(s.ready, fd) // there may be more
+				return nil
+			case fd == p.life && s.ended(e, p):
+				return nil
+			}
+		}
+		if err := s.wait(); err != nil {
+			return err
+		}
+	}
+}
+
+// wait fills ready. Processes that have ended come last: their connections may have something
+// to read.
+func (s *sockets) wait() error {
+	s.mu.Lock()
+	flushing, closing := s.flushing, s.closing
+	s.mu.Unlock()
+	timeout := -1
+	if flushing || closing {
+		timeout = 0
+	}
+	var some [64]unix.EpollEvent
+	n, err := unix.EpollWait(s.poll, some[:], timeout)
+	if err != nil && err != unix.EINTR {
+		return fmt.Errorf("read events of the shim library: %w", err)
+	}
+	var ends []int
+	for _, it := range some[:max(0, n)] {
+		switch fd := int(it.Fd); {
+		case fd == s.wake:
+			var count [8]byte
+			unix.Read(s.wake, count[:])
+		case s.peers[fd] != nil && s.peers[fd].life == fd:
+			ends = append(ends, fd)
+		default:
+			s.ready = append(s.ready, fd)
+		}
+	}
+	s.ready = append(s.ready, ends...)
+	switch {
+	case len(s.ready) > 0 || !flushing && !closing:
+		return nil
+	case closing:
+		return os.ErrClosed
+	}
+	s.mu.Lock()
+	s.flushing, s.left = false, 0
+	s.mu.Unlock()
+	return errFlushed
+}
+
+// flushed reports, to a reader that always has more to read, that what there was at the flush
+// is read.
+func (s *sockets) flushed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.flushing {
+		return false
+	}
+	if s.left == 0 {
+		s.left = maxQueued * (len(s.peers) + 1)
+	}
+	s.left--
+	if s.left == 0 {
+		s.flushing = false
+	}
+	return s.left == 0
+}
+
+// flush has next return errFlushed when it has read what there is now.
+func (s *sockets) flush() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return os.ErrClosed
+	}
+	s.flushing = true
+	return s.rouse()
+}
+
+// interrupt ends the wait for events.
+func (s *sockets) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing = true
+	_ = s.rouse() // it fails only if the reader has enough to wake for
+}
+
+func (s *sockets) rouse() error {
+	_, err := unix.Write(s.wake, []byte{0: 1, 7: 0})
+	return err
+}
+
+// detach takes no new processes; what the others have sent can still be read.
+func (s *sockets) detach() {}
+
+// close ends all connections: the programs notice nothing of it. The reader has ended.
+func (s *sockets) close() {
+	for _, p := range s.peers {
+		s.hangUp(p)
+	}
+	for _, fd := range []int{s.listener, s.poll, s.wake} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	s.listener, s.poll, s.wake = -1, -1, -1
+}

@@ -1,0 +1,180 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+)
+
+// newPreload watches by a library in front of the emulated driver. It needs no rights.
+func newPreload(t testing.TB) *Watcher {
+	t.Helper()
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	w, err := New(Config{Preload: true, Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, w.Close()) })
+	return w
+}
+
+// TestPreload: all the ways to the driver, of which each ledger is the driver's own list.
+func TestPreload(t *testing.T) {
+	for name, test := range map[string]struct {
+		program     func(*testing.T) string
+		env         string
+		site, stack string
+	}{
+		"linked":           {program: func(t *testing.T) string { return buildC(t, "-DLINKED") }, site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
+		"dlopen and dlsym": {program: func(t *testing.T) string { return buildC(t) }, site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
+		"cuGetProcAddress": {program: func(t *testing.T) string { return buildC(t) }, env: "BY_DRIVER", site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
+		"cgo":              {program: func(t *testing.T) string { return buildGo(t, "cgo", "1") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main"},
+		"purego":           {program: func(t *testing.T) string { return buildGo(t, "purego", "0") }, site: "main.go:17 main.loadWeights", stack: "main.loadWeights <- main.main"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := test.program(t)
+			w := newPreload(t)
+			if test.env != "" {
+				t.Setenv(test.env, "1")
+			}
+			c := start(t, w, path, everything...)
+			a := largest(t, checked(t, w, c))
+			assert.Equal(t, test.site, a.Site.String(), "%v", a.Stack)
+			assert.Contains(t, names(a.Stack), test.stack)
+			c.end(t)
+		})
+	}
+}
+
+// TestPreloadedChildren: a shell runs two programs, one by fork and one by exec, and then one that
+// does not use the driver.
+func TestPreloadedChildren(t *testing.T) {
+	w := newPreload(t)
+	path := buildC(t, "-DLINKED")
+	c := start(t, w, "sh", "-c", path+" leak 2 </dev/null >/dev/null; exec "+path+" leak 5 fork exec sleep 100")
+	want := c.live(t)
+	w.Sync()
+	sources := w.Sources()
+	require.Len(t, sources, 2)
+	assert.Equal(t, want, sources[0].addresses())
+	assert.Equal(t, c.Process.Pid, sources[0].Origin().PID)
+	assert.Equal(t, "client", sources[0].Origin().Program)
+	assert.Len(t, sources[1].addresses(), 2)
+	assert.Empty(t, w.Doubts())
+	require.NoError(t, c.in.Close()) // exec
+	require.Eventually(t, func() bool { w.Sync(); return len(sources[0].addresses()) == 0 }, time.Minute, time.Millisecond)
+	require.NoError(t, c.Process.Kill())
+	c.Wait()
+	require.Eventually(t, sources[0].hasEnded, time.Minute, time.Millisecond)
+	assert.Len(t, w.Record().Others, 1)
+}
+
+// TestAPreloadedProcessThatIsKilled leaves its ledger as it was.
+func TestAPreloadedProcessThatIsKilled(t *testing.T) {
+	w := newPreload(t)
+	c := start(t, w, buildC(t, "-DLINKED"), "kinds", "leak", "3")
+	s := checked(t, w, c)
+	require.NoError(t, c.Process.Signal(syscall.SIGKILL))
+	c.Wait()
+	require.Eventually(t, s.hasEnded, time.Minute, time.Millisecond)
+	assert.Len(t, s.addresses(), 6)
+}
+
+// TestPreloadWithoutAWatcher: the program goes on when the watcher has gone, and when there
+// never was one.
+func TestPreloadWithoutAWatcher(t *testing.T) {
+	w := newPreload(t)
+	path := buildC(t, "-DLINKED")
+	c := start(t, w, path, "leak", "1", "wait", "leak", "4", "threads", "4")
+	require.Eventually(t, func() bool { w.Sync(); return len(ledgers(w, c.Process.Pid)) == 1 }, time.Minute, time.Millisecond)
+	require.NoError(t, w.Close())
+	fmt.Fprintln(c.in)
+	assert.GreaterOrEqual(t, len(c.live(t)), 5)
+	assert.Equal(t, 7, c.end(t))
+
+	late := start(t, w, path, "leak", "2", "threads", "4")
+	assert.GreaterOrEqual(t, len(late.live(t)), 2)
+	assert.Equal(t, 7, late.end(t))
+	assert.Len(t, ledgers(w, c.Process.Pid), 1)
+}
+
+// TestPreloadWithoutAReader: a watcher that does not read costs the program two seconds once, and
+// what is lost is said.
+func TestPreloadWithoutAReader(t *testing.T) {
+	w := newPreload(t)
+	w.mu.Lock()
+	c := start(t, w, buildC(t, "-DLINKED"), "churn", "5000", "leak", "3")
+	assert.Len(t, c.live(t), 3)
+	w.mu.Unlock()
+	c.end(t)
+	w.Sync()
+	assert.Positive(t, w.Lost().Events)
+	assert.Contains(t, w.Doubts()[0], "events were lost")
+}
+
+// TestPreloadOfAProgramThatClosesAllFiles: what it opens then is its own.
+func TestPreloadOfAProgramThatClosesAllFiles(t *testing.T) {
+	w := newPreload(t)
+	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1", "closeall", "leak", "2")
+	assert.Len(t, c.live(t), 3)
+	assert.Equal(t, 7, c.end(t))
+	require.Eventually(t, func() bool { w.Sync(); return w.Lost().Events > 0 }, time.Minute, time.Millisecond)
+}
+
+// TestWithoutCapabilities runs itself without any: the error says what is lacking and what
+// does without.
+func TestWithoutCapabilities(t *testing.T) {
+	const variable = "ATTACH_WITHOUT_CAPABILITIES"
+	if os.Getenv(variable) == "" {
+		if _, err := gpuemu.Build(); err != nil {
+			t.Skip(err)
+		}
+		cmd := exec.Command("setpriv", "--bounding-set=-all", "--inh-caps=-all", os.Args[0], "-test.run=^TestWithoutCapabilities$", "-test.v")
+		cmd.Env = append(os.Environ(), variable+"=1")
+		out, err := cmd.CombinedOutput()
+		if errors.Is(err, exec.ErrNotFound) || strings.Contains(string(out), "setpriv: ") {
+			t.Skipf("no setpriv that may take capabilities away: %v %s", err, out)
+		}
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "--- PASS")
+		return
+	}
+	libs, err := gpuemu.Build()
+	require.NoError(t, err)
+	_, err = New(Config{Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}})
+	for _, want := range []string{"lacks CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE", "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep", "--preload"} {
+		require.ErrorContains(t, err, want)
+	}
+	w := newPreload(t)
+	a := largest(t, checked(t, w, start(t, w, buildC(t, "-DLINKED"), everything...)))
+	assert.Equal(t, "load_weights", a.Site.Function)
+}
+
+func TestPreloadCannotDoAll(t *testing.T) {
+	w := newPreload(t)
+	assert.ErrorContains(t, w.Watch(1), "start it under the watcher")
+	_, err := New(Config{Preload: true, Functions: []Pair{{Library: "libpool.so", Alloc: "a", Free: "b", Size: 1, Address: 1}}})
+	assert.ErrorContains(t, err, "they need probes")
+	_, err = New(Config{Preload: true, Libraries: []string{"/no/such/libcuda.so.1"}})
+	assert.ErrorContains(t, err, "there is no libcuda.so.1")
+	t.Setenv("CC", "/no/such/compiler")
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	libs, _ := gpuemu.Build()
+	_, err = New(Config{Preload: true, Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}})
+	assert.ErrorContains(t, err, "/no/such/compiler")
+}

@@ -1,0 +1,339 @@
+// A libcuda.so.1 that stands in front of the driver's, on which it depends: it tells a watcher of
+// the calls that allocate and free, and of contexts. Every other function is found in the driver's
+// own library. hooks.h, which Go writes, has DRIVER, its path, and a HOOK for each function.
+//
+// The program never waits for the watcher for more than WAIT_MS, never dies of it, and never notices
+// that it is gone.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef uint64_t word;
+typedef word (*function)(word, word, word, word, word, word); // all arguments come in registers
+
+enum { AT_ENTRY = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
+enum { BEGINS, RETURNS, FORKED, EXECED, EXITED };                                  // as in event.go
+enum { FRAMES = 64, WAIT_MS = 2000, HIGH = 200, NOT_FOUND = 500 };
+
+// As in event.go.
+typedef struct {
+	word time;
+	uint32_t tid, pid, function, phase;
+	word result, out, pitch, args[6], desc[5];
+	int64_t depth;
+	word stack[FRAMES];
+} event;
+
+enum { SHORT = offsetof(event, stack) };
+
+typedef struct {
+	const char *name;
+	int index, flags;
+	unsigned described; // bytes that the second argument points to
+	function real;
+} hook;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the connection
+static int to = -1, gone = 1, closed, child;
+static struct sockaddr_un watcher = {.sun_family = AF_UNIX};
+static socklen_t watcher_size; // 0: there is none
+static struct stat socket_is;
+static word unshared[2], *lost = unshared; // how many events, and when the first was; the watcher has the page
+static int impatient;                      // the last wait was in vain
+static pthread_key_t thread_ends;
+static __thread word *inside; // frame of the outermost call
+
+static word now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (word)t.tv_sec * 1000000000 + (word)t.tv_nsec;
+}
+
+// wait_for_room waits until the socket takes more, signals or not.
+static int wait_for_room(void) {
+	word end = now() + WAIT_MS * (word)1000000;
+	struct pollfd room = {.fd = to, .events = POLLOUT};
+	for (word t; (t = now()) < end;) {
+		int n = poll(&room, 1, (int)((end - t) / 1000000) + 1);
+		if (n >= 0 || errno != EINTR)
+			return n > 0;
+	}
+	return 0;
+}
+
+static void miss(void) {
+	if (!lost[0]++)
+		lost[1] = now();
+}
+
+// put sends an event, or drops it. Hold the lock.
+static int put(event *e, size_t n) {
+	struct stat is;
+	if (fstat(to, &is) || is.st_ino != socket_is.st_ino || is.st_dev != socket_is.st_dev) {
+		gone = closed = 1; // the program closed what is not its own: the number may be another file by now
+		miss();
+		return 0;
+	}
+	for (int tries = 0; tries < 2; tries++) {
+		if (send(to, e, n, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
+			impatient = 0;
+			return 1;
+		}
+		if (errno != EAGAIN && errno != ENOBUFS) {
+			gone = 1;
+			close(to);
+			return 0;
+		}
+		if (tries || impatient || !wait_for_room())
+			break;
+	}
+	impatient = 1;
+	miss();
+	return 0;
+}
+
+static void fill(event *e, uint32_t phase) {
+	e->time = now();
+	e->tid = (uint32_t)syscall(SYS_gettid);
+	e->phase = phase;
+}
+
+// share makes the page that the watcher reads at any time, and returns its file.
+static int share(void) {
+	int file = memfd_create("gpumemtrack", MFD_CLOEXEC);
+	if (file < 0)
+		return -1;
+	void *page = MAP_FAILED;
+	if (!ftruncate(file, sizeof unshared))
+		page = mmap(NULL, sizeof unshared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	if (page == MAP_FAILED) {
+		close(file);
+		return -1;
+	}
+	lost = page;
+	return file;
+}
+
+// greet sends the first event, with the page.
+static int greet(void) {
+	event e = {0};
+	fill(&e, child ? FORKED : EXECED);
+	struct iovec text = {&e, SHORT};
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} with = {0};
+	struct msghdr m = {.msg_iov = &text, .msg_iovlen = 1};
+	int page = share();
+	if (page >= 0) {
+		m.msg_control = &with;
+		m.msg_controllen = sizeof with.room;
+		with.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+		memcpy(CMSG_DATA(&with.head), &page, sizeof page);
+	}
+	int sent = sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
+	if (page >= 0)
+		close(page);
+	return sent;
+}
+
+// connected connects once; the child of a fork does so again. Hold the lock.
+static int connected(void) {
+	if (to >= 0 || gone)
+		return !gone;
+	gone = 1;
+	int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (s < 0)
+		return 0;
+	int high = fcntl(s, F_DUPFD_CLOEXEC, HIGH); // out of the way of programs that count on low numbers
+	if (high >= 0) {
+		close(s);
+		s = high;
+	}
+	if (connect(s, (struct sockaddr *)&watcher, watcher_size) || fstat(s, &socket_is)) {
+		close(s);
+		return 0;
+	}
+	to = s;
+	gone = !greet();
+	return !gone;
+}
+
+static void emit(event *e, size_t n, uint32_t phase) {
+	int before = errno;
+	pthread_mutex_lock(&lock);
+	fill(e, phase);
+	if (closed)
+		miss();
+	else if (connected() && put(e, n))
+		pthread_setspecific(thread_ends, (void *)1);
+	pthread_mutex_unlock(&lock);
+	errno = before;
+}
+
+// walk takes the call stack by frame pointers. They may point anywhere: the kernel reads what
+// they point to, a part of the stack at a time.
+static int64_t walk(word *stack, word frame) {
+	word part[256], begin = 0, end = 0;
+	int n = 0;
+	while (n < FRAMES && frame && frame % sizeof(word) == 0) {
+		if (frame < begin || frame + 2 * sizeof(word) > end) {
+			struct iovec here = {part, sizeof part}, there = {(void *)frame, sizeof part};
+			ssize_t got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+			if (got < (ssize_t)(2 * sizeof(word))) { // the stack may end within that
+				here.iov_len = there.iov_len = 2 * sizeof(word);
+				got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+			}
+			if (got < (ssize_t)(2 * sizeof(word)))
+				break;
+			begin = frame;
+			end = frame + (word)got;
+		}
+		word *f = &part[(frame - begin) / sizeof(word)];
+		if (!f[1])
+			break;
+		stack[n++] = f[1];
+		frame = f[0];
+	}
+	return n * (int64_t)sizeof(word);
+}
+
+static word call(const hook *h, const word *a, word *frame) {
+	if (!h->real)
+		return NOT_FOUND;
+	if (inside && frame < inside) // the driver's own business
+		return h->real(a[0], a[1], a[2], a[3], a[4], a[5]);
+	inside = frame;
+	event e = {.function = (uint32_t)h->index};
+	memcpy(e.args, a, sizeof e.args);
+	if (h->flags & (AT_ENTRY | ENTRY_ONLY))
+		emit(&e, SHORT, BEGINS);
+	e.result = h->real(a[0], a[1], a[2], a[3], a[4], a[5]);
+	int failed = (int)e.result != 0, tells = h->flags & AT_ENTRY ? failed : !(h->flags & ENTRY_ONLY);
+	if (!failed && h->flags & GIVES && a[0])
+		e.out = *(word *)a[0];
+	if (!failed && h->flags & PITCHED && a[1])
+		e.pitch = *(word *)a[1];
+	if (!failed && h->described && a[1])
+		memcpy(e.desc, (void *)a[1], h->described);
+	if (tells && h->flags & STACKED)
+		e.depth = walk(e.stack, (word)frame);
+	if (tells)
+		emit(&e, h->flags & STACKED ? sizeof e : SHORT, RETURNS);
+	inside = NULL;
+	return e.result;
+}
+
+#include "hooks.h"
+
+enum {
+#define HOOK(index, flags, described, name) hook_##name,
+	HOOKS
+#undef HOOK
+	hook_count
+};
+
+static hook hooks[hook_count + 1] = {
+#define HOOK(index, flags, described, name) {#name, index, flags, described, NULL},
+	HOOKS
+#undef HOOK
+};
+
+#define EXPORT __attribute__((visibility("default")))
+
+#define HOOK(index, flags, described, name)                                        \
+	EXPORT word name(word a, word b, word c, word d, word e, word f) {             \
+		word args[6] = {a, b, c, d, e, f};                                     \
+		return call(&hooks[hook_##name], args, __builtin_frame_address(0));    \
+	}
+HOOKS
+#undef HOOK
+
+static void *const shims[hook_count + 1] = {
+#define HOOK(index, flags, described, name) (void *)name,
+	HOOKS
+#undef HOOK
+};
+
+static function real_get, real_get_v2;
+
+// found puts the shim in the place of the driver's function, whatever name and version it was
+// asked for by.
+static word found(word result, word to_function) {
+	void **p = (void **)to_function;
+	for (int i = 0; (int)result == 0 && p && *p && i < hook_count; i++)
+		if (*p == (void *)hooks[i].real) {
+			*p = shims[i];
+			break;
+		}
+	return result;
+}
+
+EXPORT word cuGetProcAddress(word a, word b, word c, word d, word e, word f) {
+	return real_get ? found(real_get(a, b, c, d, e, f), b) : NOT_FOUND;
+}
+
+EXPORT word cuGetProcAddress_v2(word a, word b, word c, word d, word e, word f) {
+	return real_get_v2 ? found(real_get_v2(a, b, c, d, e, f), b) : NOT_FOUND;
+}
+
+static void thread_ended(void *unused) {
+	event e = {0};
+	(void)unused;
+	if (!gone)
+		emit(&e, SHORT, EXITED);
+}
+
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+
+static void in_child(void) {
+	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+	lock = fresh;
+	struct stat is;
+	if (to >= 0 && !fstat(to, &is) && is.st_ino == socket_is.st_ino && is.st_dev == socket_is.st_dev)
+		close(to); // it is the parent's
+	to = -1;
+	gone = !watcher_size;
+	closed = 0;
+	lost = unshared; // the page is the parent's
+	lost[0] = lost[1] = 0;
+	impatient = 0;
+	child = 1;
+}
+
+__attribute__((constructor)) static void begin(void) {
+	void *driver = dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD);
+	for (hook *h = hooks; driver && h < hooks + hook_count; h++)
+		*(void **)&h->real = dlsym(driver, h->name);
+	if (driver) {
+		*(void **)&real_get = dlsym(driver, "cuGetProcAddress");
+		*(void **)&real_get_v2 = dlsym(driver, "cuGetProcAddress_v2");
+	}
+	const char *name = getenv("GPUMEMTRACK_ATTACH");
+	if (name && *name && strlen(name) < sizeof watcher.sun_path - 1) {
+		strcpy(watcher.sun_path + 1, name); // an abstract name: no file
+		watcher_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+		gone = 0;
+	}
+	pthread_key_create(&thread_ends, thread_ended);
+	pthread_atfork(before_fork, after_fork, in_child);
+	pthread_mutex_lock(&lock);
+	connected();
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,264 @@
+package tracker
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// freedMemory finds late writes. It fills the memory of a buffer that is being freed with a pattern.
+// When the memory is handed out again, and all streams have done what they had queued, the
+// pattern must still be there.
+type freedMemory struct {
+	t       *MemTracker
+	filler  alloc.Filler
+	copier  alloc.Copier
+	waiter  alloc.Synchronizer
+	events  alloc.EventDevice // nil if the device has none
+	refused sync.Once         // the Logger was told that the device refuses
+
+	mu      sync.Mutex // no device is asked while it is held
+	pieces  []piece    // by address; they do not overlap
+	freeing map[uint64]bool
+	told    map[uint64][]alloc.Stream // by RecordStream, of live buffers
+	found   []*LateWriteError
+
+	gone []piece // segments that the driver has back; the tracker's lock guards it
+}
+
+// piece is memory that holds the pattern.
+type piece struct {
+	ptr              alloc.Ptr
+	size             alloc.Bytes
+	allocated, freed snapshot.StackID
+}
+
+func (p piece) end() alloc.Ptr { return p.ptr + alloc.Ptr(p.size) }
+
+const (
+	latePattern = 0xFD
+	lateChunk   = 1 << 20 // bytes that are compared at once
+)
+
+// newFreedMemory returns an error if the tracker's device does not have what it takes.
+func newFreedMemory(t *MemTracker) (*freedMemory, error) {
+	f := &freedMemory{t: t, freeing: make(map[uint64]bool), told: make(map[uint64][]alloc.Stream)}
+	var fills, copies, waits bool
+	f.filler, fills = alloc.As[alloc.Filler](t.device)
+	f.copier, copies = alloc.As[alloc.Copier](t.device)
+	f.waiter, waits = alloc.As[alloc.Synchronizer](t.device)
+	f.events, _ = alloc.As[alloc.EventDevice](t.device)
+	if !t.owned || !fills || !copies || !waits {
+		return nil, fmt.Errorf("find late writes on %s: it needs a cache of the tracker's own over an alloc.Filler, Copier and Synchronizer: %w", t.name, errors.ErrUnsupported)
+	}
+	return f, nil
+}
+
+// recordStream notes that a stream uses a live buffer.
+func (f *freedMemory) recordStream(b *Buffer, s alloc.Stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if told := f.told[b.seq]; !slices.Contains(told, s) {
+		f.told[b.seq] = append(told, s)
+	}
+}
+
+// free fills the buffer's memory and frees it.
+func (f *freedMemory) free(b *Buffer, on *alloc.Stream, stack snapshot.StackID) error {
+	streams, first := f.begin(b, on)
+	if !first {
+		return fmt.Errorf("free %v: %w", b, alloc.ErrDoubleFree)
+	}
+	defer f.end(b)
+	if !b.isLive() || f.t.closed.Load() {
+		return b.free(on)
+	}
+	p := piece{b.ptr, b.allocated, b.stack, stack}
+	filled := f.fill(p, b.Stream(), streams)
+	if filled {
+		f.add(p)
+	}
+	err := b.free(on)
+	if err != nil && filled {
+		f.take(p.ptr, p.size)
+	}
+	return err
+}
+
+// begin reports whether nobody else is freeing the buffer, and returns the streams that use it.
+func (f *freedMemory) begin(b *Buffer, on *alloc.Stream) (streams []alloc.Stream, first bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.freeing[b.seq] {
+		return nil, false
+	}
+	f.freeing[b.seq] = true
+	streams = f.told[b.seq]
+	delete(f.told, b.seq)
+	if on != nil {
+		streams = append(streams, *on)
+	}
+	return streams, true
+}
+
+func (f *freedMemory) end(b *Buffer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.freeing, b.seq)
+}
+
+// fill writes the pattern when the streams that the program told of have done their work.
+func (f *freedMemory) fill(p piece, own alloc.Stream, others []alloc.Stream) bool {
+	for _, s := range others {
+		if s == own || f.events == nil {
+			continue
+		}
+		e, err := f.events.RecordEvent(s)
+		if err == nil {
+			err = e.Wait()
+		}
+		if f.cannot(err) {
+			return false
+		}
+	}
+	return !f.cannot(f.filler.Fill(p.ptr, p.size, latePattern, own))
+}
+
+// cannot has the Logger told, once, that the device refuses, and so late writes may be missed.
+func (f *freedMemory) cannot(err error) bool {
+	if err != nil {
+		f.refused.Do(func() {
+			f.t.report.log.Warn("gpumemtrack: late writes may be missed: the device refuses", "err", err)
+		})
+	}
+	return err != nil
+}
+
+func (f *freedMemory) add(p piece) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forget()
+	i, _ := f.search(p.ptr)
+	f.pieces = slices.Insert(f.pieces, i, p)
+}
+
+func (f *freedMemory) search(p alloc.Ptr) (int, bool) {
+	return slices.BinarySearchFunc(f.pieces, p, func(x piece, p alloc.Ptr) int { return cmp.Compare(x.ptr, p) })
+}
+
+// take takes what lies in a range of addresses out, and returns it.
+func (f *freedMemory) take(p alloc.Ptr, n alloc.Bytes) []piece {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forget()
+	return f.cut(p, n)
+}
+
+// forget drops what the driver has back. The caller holds mu.
+func (f *freedMemory) forget() {
+	f.t.mu.Lock()
+	gone := f.gone
+	f.gone = nil
+	f.t.mu.Unlock()
+	for _, g := range gone {
+		f.cut(g.ptr, g.size)
+	}
+}
+
+func (f *freedMemory) cut(p alloc.Ptr, n alloc.Bytes) (inside []piece) {
+	from, _ := f.search(p)
+	if from > 0 && f.pieces[from-1].end() > p {
+		from--
+	}
+	to, end := from, p+alloc.Ptr(n)
+	var rest []piece
+	for ; to < len(f.pieces) && f.pieces[to].ptr < end; to++ {
+		x := f.pieces[to]
+		if x.ptr < p {
+			before := x
+			before.size = alloc.Bytes(p - x.ptr)
+			rest = append(rest, before)
+		}
+		if x.end() > end {
+			behind := x
+			behind.ptr, behind.size = end, alloc.Bytes(x.end()-end)
+			rest = append(rest, behind)
+		}
+		first, last := max(x.ptr, p), min(x.end(), end)
+		x.ptr, x.size = first, alloc.Bytes(last-first)
+		inside = append(inside, x)
+	}
+	f.pieces = slices.Replace(f.pieces, from, to, rest...)
+	return inside
+}
+
+// handedOut compares the memory of a new buffer.
+func (f *freedMemory) handedOut(b *Buffer) { f.compare(f.take(b.ptr, b.allocated), b.stack) }
+
+// end compares all memory that was not handed out again, and returns what was ever found.
+func (f *freedMemory) rest() error {
+	f.compare(f.take(0, alloc.MaxBytes), 0)
+	var errs []error
+	for _, e := range f.t.LateWrites() {
+		errs = append(errs, e)
+	}
+	return errors.Join(errs...)
+}
+
+// compare looks for the pattern, when the device has done what is queued.
+func (f *freedMemory) compare(pieces []piece, next snapshot.StackID) {
+	if len(pieces) == 0 || f.cannot(f.waiter.Synchronize()) {
+		return
+	}
+	memory, pattern := make([]byte, lateChunk), bytes.Repeat([]byte{latePattern}, lateChunk)
+	for _, p := range pieces {
+		first, last := alloc.Bytes(-1), alloc.Bytes(0)
+		for at := alloc.Bytes(0); at < p.size; at += lateChunk {
+			part := memory[:min(lateChunk, p.size-at)]
+			if f.cannot(f.copier.CopyToHost(part, p.ptr+alloc.Ptr(at))) {
+				return
+			}
+			if bytes.Equal(part, pattern[:len(part)]) {
+				continue
+			}
+			for i, c := range part {
+				if c != latePattern {
+					last = at + alloc.Bytes(i)
+					if first < 0 {
+						first = last
+					}
+				}
+			}
+		}
+		if first >= 0 {
+			f.tell(p, first, last+1-first, next)
+		}
+	}
+}
+
+// tell keeps and logs a late write.
+func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next snapshot.StackID) {
+	t := f.t
+	e := &LateWriteError{
+		Device: t.name, Ptr: p.ptr + alloc.Ptr(at), Size: n,
+		Allocated: t.stacks.Site(p.allocated), Freed: t.stacks.Site(p.freed),
+	}
+	if next != 0 {
+		e.Reused = t.stacks.Site(next)
+	}
+	f.mu.Lock()
+	kept := len(f.found) < maxLateWrites
+	if kept {
+		f.found = append(f.found, e)
+	}
+	f.mu.Unlock()
+	if kept {
+		t.report.log.Error("gpumemtrack: " + e.Error())
+	}
+}
