@@ -165,21 +165,25 @@ type hfConfig struct {
 	Channels  *whole            `json:"num_channels"`
 	Labels    map[string]string `json:"id2label"`
 
-	Depth          *whole   `json:"depth"`
-	NumHeads       *whole   `json:"num_heads"`
-	EmbedDim       *whole   `json:"embed_dim"`
-	MLPRatio       *float64 `json:"mlp_ratio"`
-	InChannels     *whole   `json:"in_channels"`
-	Merge          *whole   `json:"spatial_merge_size"`
-	Taps           []int    `json:"deepstack_visual_indexes"`
-	ImagePositions *whole   `json:"num_position_embeddings"`
-	ProjectorOut   *whole   `json:"projector_output_dim"`
-	VisionOut      *whole   `json:"vision_output_dim"`
-	ProjectorBias  *bool    `json:"multimodal_projector_bias"`
-	ProjectionDim  *whole   `json:"projection_dim"`
-	ProjectionSize *whole   `json:"projection_size"`
-	MaskToken      *bool    `json:"use_mask_token"`
-	SwiGLU         *bool    `json:"use_swiglu_ffn"`
+	Depths            []int           `json:"depths"`
+	WindowSize        *whole          `json:"window_size"`
+	DropPath          float64         `json:"drop_path_rate"`
+	AbsolutePositions *bool           `json:"use_absolute_embeddings"`
+	Depth             *whole          `json:"depth"`
+	NumHeads          json.RawMessage `json:"num_heads"`
+	EmbedDim          *whole          `json:"embed_dim"`
+	MLPRatio          *float64        `json:"mlp_ratio"`
+	InChannels        *whole          `json:"in_channels"`
+	Merge             *whole          `json:"spatial_merge_size"`
+	Taps              []int           `json:"deepstack_visual_indexes"`
+	ImagePositions    *whole          `json:"num_position_embeddings"`
+	ProjectorOut      *whole          `json:"projector_output_dim"`
+	VisionOut         *whole          `json:"vision_output_dim"`
+	ProjectorBias     *bool           `json:"multimodal_projector_bias"`
+	ProjectionDim     *whole          `json:"projection_dim"`
+	ProjectionSize    *whole          `json:"projection_size"`
+	MaskToken         *bool           `json:"use_mask_token"`
+	SwiGLU            *bool           `json:"use_swiglu_ffn"`
 
 	Quantization *quantization `json:"quantization_config"`
 
