@@ -160,10 +160,11 @@ type hfConfig struct {
 	TimeStepRank json.RawMessage `json:"time_step_rank"`
 
 	// Vision.
-	ImageSize *whole            `json:"image_size"`
-	PatchSize *whole            `json:"patch_size"`
-	Channels  *whole            `json:"num_channels"`
-	Labels    map[string]string `json:"id2label"`
+	ImageSize  *whole            `json:"image_size"`
+	PatchSize  *whole            `json:"patch_size"`
+	Channels   *whole            `json:"num_channels"`
+	Labels     map[string]string `json:"id2label"`
+	LabelCount *whole            `json:"num_labels"`
 
 	Depths            []int           `json:"depths"`
 	WindowSize        *whole          `json:"window_size"`
@@ -218,7 +219,7 @@ func (c *hfConfig) class(heads ...string) (string, error) {
 // labels is the width of a classifier; transformers takes 2 where there is no id2label.
 func (c *hfConfig) labels() int {
 	if c.Labels == nil {
-		return 2
+		return max(1, int(min(*orNumber(c.LabelCount, 2), largestNumber)))
 	}
 	return max(1, len(c.Labels))
 }
