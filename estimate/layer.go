@@ -148,6 +148,7 @@ func (x Tensor) NeedsGrad() bool { return x.grad }
 // Tape is the record of one forward pass. Layers write on it; nothing is
 // computed but shapes and sizes.
 type Tape struct {
+	memory     *scratch
 	cfg        *config
 	decl       *Declaration
 	inputs     []Tensor
