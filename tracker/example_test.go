@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
@@ -81,22 +80,4 @@ func ExampleSnapshot_Sub() {
 	}
 	// Output:
 	// 1 (1024, 1024) bfloat16 2.0 MiB at example_test.go:77 tracker_test.ExampleSnapshot_Sub
-}
-
-func ExampleBuffer_FreeOn() {
-	device, _ := sim.New(sim.Config{CheckReuse: true})
-	tr, _ := tracker.New(tracker.Config{Device: device, Report: io.Discard})
-	defer tr.Close()
-	const compute, transfer alloc.Stream = 1, 2
-
-	batch, _ := tr.AllocOn(compute, alloc.Shape{32, 3, 224, 224}, alloc.Float32, tracker.Input)
-	device.Queue(sim.Work{Stream: transfer, Ptr: batch.Ptr(), Size: batch.Bytes(), Time: time.Millisecond})
-	batch.FreeOn(transfer) // the copy on that stream is the last that uses it
-	fmt.Println("pending:", tr.Track().Pending)
-
-	device.Advance(time.Millisecond)
-	fmt.Println("pending:", tr.Track().Pending)
-	// Output:
-	// pending: 18.4 MiB
-	// pending: 0 B
 }
