@@ -179,7 +179,7 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 		return 0, nil
 	}
 	t.tick(t.now())
-	return t.cache.Empty()
+	return t.cache.Trim()
 }
 
 // History returns a copy of the latest events, up to one instant. It leaves out old events

@@ -1,9 +1,7 @@
 package cuda
 
 import (
-	"cmp"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
+	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
 )
 
 // driver has the addresses of the driver's functions that are used here, looked up when
@@ -108,39 +107,22 @@ func (d *driver) virtualSymbols() []symbol {
 	}
 }
 
-// names are the places of the library: first where the system's loader searches, then the
-// folders of containers, WSL and NixOS.
-func names() []string {
-	if runtime.GOOS == "windows" {
-		return []string{"nvcuda.dll"}
-	}
-	return []string{
-		"libcuda.so.1",
-		"/usr/local/nvidia/lib64/libcuda.so.1",
-		"/usr/lib/wsl/lib/libcuda.so.1",
-		"/run/opengl-driver/lib/libcuda.so.1",
-	}
-}
-
 // library loads the driver when it is first called, and starts it. A process does this once.
 var library = sync.OnceValues(func() (*driver, error) {
-	lib, err := dylib.Open(names()...)
+	lib, err := libcuda.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
 	d := new(driver)
 	for _, s := range d.symbols() {
-		address := lib.Func(s.name)
-		if address == 0 && s.older != "" {
-			address = lib.Func(s.older)
-		}
+		address := libcuda.Find(lib, s.name, s.older)
 		if address == 0 {
 			return nil, fmt.Errorf("%w: it has no function %s", ErrDriverTooOld, s.name)
 		}
 		*s.function = function(address)
 	}
 	for _, s := range slices.Concat(d.virtualSymbols(), d.kindsSymbols()) {
-		*s.function = function(cmp.Or(lib.Func(s.name), lib.Func(cmp.Or(s.older, s.name))))
+		*s.function = function(libcuda.Find(lib, s.name, s.older))
 	}
 	loaded.Store(d)
 	switch err := d.init.call(0); err {

@@ -19,6 +19,12 @@ func (d *Device) Synchronize() error {
 		return err
 	}
 	d.settle(d.streams.drain())
+	d.mu.Lock()
+	pools := d.pools
+	d.mu.Unlock()
+	for _, p := range pools {
+		p.synchronized()
+	}
 	return d.Err()
 }
 

@@ -24,6 +24,8 @@ type Device struct {
 	latency  time.Duration
 	calls    [ops]int
 	closed   bool
+	pools    []*Pool
+	pooled   map[alloc.Ptr]bool // pages that a pool holds
 
 	streams    streams
 	checkReuse bool
@@ -100,7 +102,7 @@ func (d *Device) Free(p alloc.Ptr) error {
 	if err := d.enter(OpFree); err != nil {
 		return err
 	}
-	if _, ok := d.memory.live[p]; ok {
+	if _, ok := d.memory.live[p]; ok && !d.pooled[p] {
 		d.memory.write(d.streams.drain())
 		d.memory.free(p)
 		return nil

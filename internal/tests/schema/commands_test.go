@@ -1,0 +1,67 @@
+package schema_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// TestCommandsMatchTheirSchemas holds what replay and explain print as JSON against the docs.
+func TestCommandsMatchTheirSchemas(t *testing.T) {
+	goCommand, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("no go command here")
+	}
+	dir := t.TempDir()
+	command := filepath.Join(dir, "gpumemtrack")
+	out, err := exec.Command(goCommand, "-C", "../../..", "build", "-o", command, "./cmd/gpumemtrack").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	dumps := filepath.Join(dir, "dumps")
+	require.NoError(t, os.Mkdir(dumps, 0o700))
+	for _, of := range []struct {
+		name string
+		cfg  tracker.Config
+	}{
+		{"whole", tracker.Config{}},
+		{"late", tracker.Config{MaxEvents: 5}}, // its history begins in the middle
+		{"uncached", tracker.Config{NoCache: true, Origin: tracker.Origin{Host: "node", PID: 7, Program: "train", Rank: new(1), WorldSize: 2}}},
+	} {
+		f, err := os.Create(filepath.Join(dumps, of.name+".dump.json"))
+		require.NoError(t, err)
+		tr := exporttest.New(t, of.cfg)
+		exporttest.Train(t, tr)
+		require.NoError(t, tr.Dump(f, "a test"))
+		require.NoError(t, f.Close())
+	}
+	seen := make(map[string]bool)
+	print := func(name string, args ...string) {
+		text, err := exec.Command(command, append(args, "--json")...).Output()
+		var exit *exec.ExitError
+		require.True(t, err == nil || errors.As(err, &exit) && exit.ExitCode() == 3, "%v: %v", args, err)
+		value := parse(t, text)
+		assert.NoError(t, schema(t, name).Validate(value), "%v", args)
+		for key := range value {
+			seen[key] = true
+		}
+	}
+	for _, name := range []string{"whole", "late", "uncached"} {
+		path := filepath.Join(dumps, name+".dump.json")
+		print("replay", "replay", path)
+		print("replay", "replay", path, "--memory", "3MiB")
+		print("explain", "explain", path)
+	}
+	print("replay", "replay", filepath.Join(dumps, "whole.dump.json"), "--smallest")
+	print("explain", "explain", filepath.Join(dumps, "whole.dump.json"), "--peak")
+	print("explain", "explain", dumps)
+	for _, key := range []string{"oom", "results", "settings", "processes", "no_segments", "memory_bytes"} {
+		assert.True(t, seen[key], "no output has %s", key)
+	}
+}
