@@ -123,6 +123,9 @@ func peaks(r *Report, t *Tape, h *holding) (serve, learn run, err error) {
 		band = measuredRecurrent
 		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
 	}
+	if t.stepwise {
+		r.Notes = append(r.Notes, "recurrent layers are counted as PyTorch's own operations run them: kernels made for them (mamba-ssm, flash-linear-attention) keep less")
+	}
 	if t.held {
 		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
 	}
