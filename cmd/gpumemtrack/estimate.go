@@ -44,6 +44,7 @@ type estimateOptions struct {
 	quantize       bool
 	maxBatch       bool
 	maxContext     bool
+	weightDecay    bool
 }
 
 func estimateCommand(a *app) *cobra.Command {
@@ -96,6 +97,7 @@ Known models:
 	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer: "+strings.Join(formNames(), ", "))
 	flags.BoolVar(&o.inBackward, "optimizer-in-backward", false, "let the optimizer step as soon as a gradient is there, and free it")
 	flags.StringVar(&o.offload, "offload", "", "hold `PART` in the memory of the CPU: "+strings.Join(names(offloads), ", "))
+	flags.BoolVar(&o.weightDecay, "weight-decay", false, "the optimizer has a weight decay, for which SGD and Adam copy the gradients")
 	flags.StringVar(&o.zeroGrad, "zero-grad", "", "`WHERE` gradients are cleared: "+strings.Join(names(zeroGrads), ", "))
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.IntVar(&o.accumulate, "accumulate", 1, "`N` batches whose gradients are added up before a step")

@@ -76,6 +76,9 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 // loop is what the flags say of the training loop.
 func (o estimateOptions) loop() ([]estimate.Option, error) {
 	l := estimate.Loop{MicroBatches: o.accumulate, InBackward: o.inBackward}
+	if o.weightDecay {
+		l.Decay = estimate.DecayUsed
+	}
 	offload := estimate.OffloadNone
 	var ok bool
 	if l.Form, ok = named(forms, o.form); o.form != "" && !ok {

@@ -26,7 +26,7 @@ func newPreload(t testing.TB) *Watcher {
 	if err != nil {
 		t.Skip(err)
 	}
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", sharedDir(t, "cache"))
 	w, err := New(Config{Preload: true, Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, w.Close()) })
