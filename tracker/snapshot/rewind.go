@@ -137,7 +137,7 @@ func newRewind(r *Record) *rewind {
 	return w
 }
 
-// undo takes an event back. What does not fit what came after it is passed over.
+// undo takes an event back. What does not fit what came after it is skipped.
 func (w *rewind) undo(e *EventEntry) {
 	switch e.Action {
 	case Allocated, Registered, FreeFailed:

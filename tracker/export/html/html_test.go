@@ -233,7 +233,7 @@ func TestSegments(t *testing.T) {
 	assert.Equal(t, 120*256/2048, s.Runs[1].Part)
 }
 
-// TestSegmentsOfBlocksThatWait: what was freed and may still be used is told apart.
+// TestSegmentsOfBlocksThatWait: what was freed and may still be used is distinguished.
 func TestSegmentsOfBlocksThatWait(t *testing.T) {
 	segment, err := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool}.With([]alloc.Block{
 		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},

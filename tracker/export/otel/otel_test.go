@@ -38,7 +38,7 @@ func newTracker(t *testing.T, cfg tracker.Config) *tracker.MemTracker {
 	return tr
 }
 
-// collect observes a source once. Values are by name and attributes, but for the device's.
+// collect observes a source once. Values are by name and attributes, except the device's.
 func collect(t *testing.T, source otel.Source, more ...attribute.KeyValue) (values map[string]int64, metrics []metricdata.Metrics) {
 	t.Helper()
 	reader := sdk.NewManualReader()
