@@ -137,7 +137,7 @@ func TestEmptyKeepsWhatTheDriverRefuses(t *testing.T) {
 	}
 	before := cache.Stats()
 	dev.Inject(sim.Fault{Op: sim.OpFree, Nth: 2})
-	given, err := cache.Empty()
+	given, err := cache.Trim()
 	assert.Equal(t, 40*alloc.MiB, given)
 	assert.ErrorIs(t, err, sim.ErrInjected)
 	assert.ErrorContains(t, err, every[1].String())
@@ -148,11 +148,11 @@ func TestEmptyKeepsWhatTheDriverRefuses(t *testing.T) {
 
 	assert.Equal(t, every[1], mustAlloc(t, cache, 20*alloc.MiB), "what stays is used")
 	require.NoError(t, cache.Free(every[1]))
-	given, err = cache.Empty()
+	given, err = cache.Trim()
 	assert.NoError(t, err)
 	assert.Equal(t, 20*alloc.MiB, given)
 	require.NoError(t, cache.Free(used))
-	given, err = cache.Empty()
+	given, err = cache.Trim()
 	assert.NoError(t, err)
 	assert.Equal(t, 2*alloc.MiB, given)
 	n, _ := dev.Live()
@@ -266,9 +266,9 @@ func TestClose(t *testing.T) {
 
 	_, allocErr := cache.Alloc(1)
 	_, hugeErr := cache.Alloc(alloc.MaxBytes)
-	_, emptyErr := cache.Empty()
+	_, emptyErr := cache.Trim()
 	for name, err := range map[string]error{
-		"Alloc": allocErr, "Alloc of what is cached": hugeErr, "Free": cache.Free(used), "Empty": emptyErr, "Close": cache.Close(),
+		"Alloc": allocErr, "Alloc of what is cached": hugeErr, "Free": cache.Free(used), "Trim": emptyErr, "Close": cache.Close(),
 	} {
 		assert.ErrorIs(t, err, alloc.ErrClosed, name)
 	}
@@ -448,7 +448,7 @@ func TestSegmentsWalksACopy(t *testing.T) {
 			assert.Equal(t, alloc.Allocated, block.State)
 			require.NoError(t, cache.Free(block.Ptr))
 		}
-		_, err := cache.Empty()
+		_, err := cache.Trim()
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 3, seen)
@@ -469,7 +469,7 @@ func TestConcurrentTotals(t *testing.T) {
 					continue
 				}
 				if i%50 == 0 {
-					_, err := cache.Empty()
+					_, err := cache.Trim()
 					assert.NoError(t, err)
 				}
 				assert.NoError(t, cache.Free(p))

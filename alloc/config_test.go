@@ -139,7 +139,7 @@ func TestExpandableSegments(t *testing.T) {
 	first, second, third := mustAlloc(t, cache, 20*alloc.MiB), mustAlloc(t, cache, 20*alloc.MiB), mustAlloc(t, cache, 20*alloc.MiB)
 	assert.Equal(t, int64(1), cache.Stats().Reserved.Count.Current)
 	require.NoError(t, cache.Free(second))
-	given, err := cache.Empty()
+	given, err := cache.Trim()
 	require.NoError(t, err)
 	assert.Equal(t, 20*alloc.MiB, given)
 	assert.Equal(t, int64(2), cache.Stats().Reserved.Count.Current, "a hole makes two of it")
@@ -202,7 +202,7 @@ func TestSettingsBesideEachOther(t *testing.T) {
 							assert.NoError(t, cache.Free(live[i]))
 							live = slices.Delete(live, i, i+1)
 						case n == 18:
-							_, err := cache.Empty()
+							_, err := cache.Trim()
 							assert.NoError(t, err)
 						case n == 19:
 							for segment := range cache.Segments() {

@@ -117,6 +117,14 @@ type Copier interface {
 	CopyToHost(dst []byte, src Ptr) error
 }
 
+// PeerCopier is a Device that can copy from another device's memory.
+type PeerCopier interface {
+	// CopyFrom copies n bytes at src, which is memory of the device from, to dst. They may be the same
+	// device. The copy is complete when the call returns. It is errors.ErrUnsupported
+	// for a device of another sort.
+	CopyFrom(dst Ptr, from Device, src Ptr, n Bytes) error
+}
+
 // Filler is a Device that can fill its memory.
 type Filler interface {
 	// Fill queues on a stream that n bytes at p, inside one allocation, become a value; it does

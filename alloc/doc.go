@@ -7,7 +7,7 @@
 //	...
 //	err = cache.Free(p)                  // stays reserved, for the next Alloc
 //	fmt.Println(cache.Stats().Reserved.Bytes.Current)
-//	given, err := cache.Empty()          // back to the driver
+//	given, err := cache.Trim()          // back to the driver
 //
 // # Scheme
 //

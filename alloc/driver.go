@@ -140,10 +140,10 @@ func (c *Cache) outOfMemory(n Bytes, on Stream, enter enter, cause error) (Ptr, 
 	}
 }
 
-// Empty waits until no block is pending, gives every free segment back to the driver, and
+// Trim waits until no block is pending, gives every free segment back to the driver, and
 // returns how much that was. Segments that the driver refuses stay in the cache, and its
 // errors are joined. The error of a closed cache is ErrClosed.
-func (c *Cache) Empty() (Bytes, error) {
+func (c *Cache) Trim() (Bytes, error) {
 	defer c.events.flush(&c.mu)
 	c.driver.Lock()
 	defer c.driver.Unlock()
@@ -153,7 +153,7 @@ func (c *Cache) Empty() (Bytes, error) {
 	return c.giveBack()
 }
 
-// giveBack is Empty for who holds driver. The segments leave the cache first,
+// giveBack is Trim for a caller that holds driver. The segments leave the cache first,
 // so that nobody is handed a block of them, and so that the cache never claims
 // what the driver has.
 func (c *Cache) giveBack() (given Bytes, err error) {
@@ -167,7 +167,7 @@ func (c *Cache) giveBack() (given Bytes, err error) {
 }
 
 // Close waits until no block is pending, gives every free segment back to the driver, and
-// closes the cache. After it Alloc, Free, RecordStream, Empty and Close return ErrClosed;
+// closes the cache. After it Alloc, Free, RecordStream, Trim and Close return ErrClosed;
 // Stats and Segments still show what is left. The device stays open.
 //
 // A segment with a block in use is not given back, because work may be queued on it; an

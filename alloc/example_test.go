@@ -24,7 +24,7 @@ func Example() {
 
 	_ = cache.Free(p) // cached: the driver still counts it
 	fmt.Println("inactive", cache.Stats().Inactive.Bytes.Current)
-	given, _ := cache.Empty()
+	given, _ := cache.Trim()
 	fmt.Println("given back", given)
 
 	_, err = cache.Alloc(16 * alloc.GiB)

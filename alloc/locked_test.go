@@ -84,7 +84,7 @@ func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {
 		}
 		if rng.IntN(20) == 0 {
 			want := cache.Stats().Releasable
-			given, err := cache.Empty()
+			given, err := cache.Trim()
 			require.NoError(t, err)
 			require.Equal(t, want, given)
 			require.Zero(t, cache.Stats().Releasable)

@@ -71,7 +71,7 @@ func (m *model) free(t *rapid.T, p alloc.Ptr) {
 func (m *model) empty(t *rapid.T) {
 	before := m.cache.Stats()
 	reserved := before.Reserved.Bytes.Current
-	given, err := m.cache.Empty()
+	given, err := m.cache.Trim()
 	if err != nil {
 		require.ErrorIs(t, err, sim.ErrInjected)
 	}

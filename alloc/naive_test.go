@@ -88,9 +88,9 @@ func compareWithNaive(t *testing.T, cfg alloc.CacheConfig, seed uint64, streams 
 			dev.gpu.Advance(by)
 			naiveDev.gpu.Advance(by)
 		case n == 99:
-			_, err := cache.Empty()
+			_, err := cache.Trim()
 			require.NoError(t, err)
-			naive.Empty()
+			naive.Trim()
 		}
 		require.Equal(t, naiveDev.Counts(), dev.Counts(), "seed %d, step %d, %d streams", seed, step, streams)
 		require.Equal(t, naiveDev.gpu.Now(), dev.gpu.Now(), "they wait for the same work")

@@ -125,7 +125,7 @@ func TestEmptyInStretches(t *testing.T) {
 			require.NoError(t, c.Free(p))
 		}
 	}
-	given, err := c.Empty()
+	given, err := c.Trim()
 	require.NoError(t, err)
 	require.Equal(t, Bytes(n-used)*12*MiB, given)
 	require.Len(t, c.segments, used)

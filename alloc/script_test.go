@@ -90,7 +90,7 @@ func (s *script) run(t *testing.T, out io.Writer, fields []string) {
 		err = s.cache.Free(s.names[fields[1]])
 	case "empty":
 		var given alloc.Bytes
-		given, err = s.cache.Empty()
+		given, err = s.cache.Trim()
 		fmt.Fprintf(out, "%v given back\n", given)
 	case "reset-peak":
 		s.cache.ResetPeak()

@@ -58,7 +58,7 @@ type Stats struct {
 	OOMs    int64 `json:"ooms"`    // requests refused with an *OutOfMemoryError
 
 	LargestInactive Bytes `json:"largest_inactive_bytes"` // the largest cached block
-	Releasable      Bytes `json:"releasable_bytes"`       // what Empty would give back: wholly free segments, or chunks of expandable ones
+	Releasable      Bytes `json:"releasable_bytes"`       // what Trim would give back: free segments, or chunks of expandable ones
 }
 
 // InternalFragmentation returns the memory that rounding costs:

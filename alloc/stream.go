@@ -26,7 +26,7 @@ func (c *Cache) poolsAt(id streamID) *pools {
 // checkStream returns the error of a further segment for a stream.
 func (c *Cache) checkStream(s Stream) error {
 	if c.poolsOf(s) == nil && len(c.others.unused) == 0 && len(c.others.pools) == maxStreams {
-		return fmt.Errorf("memory for stream %#x on %s: %d streams have memory already: call Empty to give back what is free", uint64(s), c.device, maxStreams)
+		return fmt.Errorf("memory for stream %#x on %s: %d streams have memory already: call Trim to give back free memory", uint64(s), c.device, maxStreams)
 	}
 	return nil
 }

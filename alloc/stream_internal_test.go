@@ -32,7 +32,7 @@ func TestStreamNumbersAreReused(t *testing.T) {
 		p, _, err := c.AllocOn(512, s)
 		require.NoError(t, err)
 		require.NoError(t, c.Free(p))
-		_, err = c.Empty()
+		_, err = c.Trim()
 		require.NoError(t, err)
 	}
 	require.Len(t, c.others.pools, 1)

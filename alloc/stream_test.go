@@ -70,12 +70,12 @@ func TestStreamsComeAndGo(t *testing.T) {
 		require.NoError(t, cache.Free(p))
 		if s%3 == 0 {
 			dev.Inject(sim.Fault{Op: sim.OpFree})
-			_, err := cache.Empty()
+			_, err := cache.Trim()
 			require.Error(t, err)
 			_, segment = block(t, cache, p)
 			require.Equal(t, s, segment.Stream, "it stays what it was")
 		}
-		_, err := cache.Empty()
+		_, err := cache.Trim()
 		require.NoError(t, err)
 	}
 }
@@ -187,7 +187,7 @@ func TestPendingIsNoRoom(t *testing.T) {
 	cache := alloc.NewCache(dev, alloc.CacheConfig{ExpandableSegments: true})
 	p, q := allocOn(t, cache, 20*alloc.MiB, 1), allocOn(t, cache, 20*alloc.MiB, 1)
 	require.NoError(t, cache.Free(p))
-	_, err := cache.Empty()
+	_, err := cache.Trim()
 	require.NoError(t, err)
 	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: q, Size: 512, Time: time.Second}))
 	require.NoError(t, cache.RecordStream(q, 2))
@@ -200,7 +200,7 @@ func TestPendingIsNoRoom(t *testing.T) {
 func TestEmptyAndCloseWaitForPending(t *testing.T) {
 	cache, dev, p := used(t, sim.Config{})
 	require.NoError(t, cache.Free(p))
-	given, err := cache.Empty()
+	given, err := cache.Trim()
 	require.NoError(t, err)
 	assert.Equal(t, 20*alloc.MiB, given)
 	assert.Equal(t, time.Second, dev.Now())
@@ -221,7 +221,7 @@ func TestEventsThatFail(t *testing.T) {
 	require.NoError(t, cache.Free(p), "the block is free, whatever the event")
 	dev.Advance(time.Hour)
 	assert.NotEqual(t, p, allocOn(t, cache, 3*alloc.MiB, 1), "nobody knows that the work is done")
-	given, err := cache.Empty()
+	given, err := cache.Trim()
 	assert.ErrorIs(t, err, sim.ErrInjected)
 	assert.Zero(t, given)
 	alloctest.Invariants(t, cache)
@@ -374,7 +374,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 			"alloc": allocate, "alloc again": allocate, "work": work, "work again": work, "free": free, "free again": free,
 			"time passes": func(t *rapid.T) { dev.Advance(time.Duration(rapid.IntRange(0, 60).Draw(t, "by"))) },
 			"empty": func(t *rapid.T) {
-				_, err := cache.Empty()
+				_, err := cache.Trim()
 				require.NoError(t, err)
 				require.Zero(t, cache.Stats().Pending.Bytes.Current)
 			},
@@ -390,7 +390,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 		cache.Poll()
 		require.Zero(t, cache.Stats().Pending.Bytes.Current, "no block is kept for work that is done")
 		require.Equal(t, cache.Stats().Reserved.Bytes.Current, cache.Stats().Inactive.Bytes.Current)
-		_, err = cache.Empty()
+		_, err = cache.Trim()
 		require.NoError(t, err)
 		require.Zero(t, cache.Stats().Reserved.Bytes.Current)
 	})
@@ -415,7 +415,7 @@ func TestStreamsConcurrently(t *testing.T) {
 				dev.Advance(time.Duration(random.IntN(10)))
 				assert.NoError(t, cache.Free(p))
 				if random.IntN(50) == 0 {
-					_, err := cache.Empty()
+					_, err := cache.Trim()
 					assert.NoError(t, err)
 				}
 			}
@@ -423,7 +423,7 @@ func TestStreamsConcurrently(t *testing.T) {
 	}
 	group.Wait()
 	require.NoError(t, dev.Err())
-	_, err := cache.Empty()
+	_, err := cache.Trim()
 	require.NoError(t, err)
 	assert.Zero(t, cache.Stats().Reserved.Bytes.Current)
 	alloctest.Invariants(t, cache)

@@ -151,7 +151,7 @@ func inference(t *Tape, begin, end int32, log *timeline) (peak, passes) {
 		return a.peak, passes{}
 	}
 	held := a.held()
-	return a.peak, passes{forward: log.events, handles: log.next, held: held}
+	return a.peak, passes{events: log.events, turn: len(log.events), handles: log.next, held: held}
 }
 
 // running is the storage that serves for id in inference.

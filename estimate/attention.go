@@ -41,6 +41,9 @@ type Attention struct {
 	biased    bool                        // it is given a mask of each head, which all layers have together
 	scaled    bool                        // queries are multiplied before the kernel
 	batched   bool                        // attention is Bloom's, of three-dimensional products
+	complex   bool                        // rotation is that of complex numbers; where there is none, queries are weighed by their place
+	unit      bool                        // rotated queries and keys are divided by their lengths
+	gated     bool                        // the projection of queries makes gates of the output besides
 	perText   bool                        // each sequence has rotary tables of its own
 	cross     bool                        // keys and values are of what the encoder returned
 	noKeyBias bool                        // the projection of keys has no bias
@@ -75,9 +78,12 @@ func (l Attention) part() (q, kv, packed, out Linear) {
 	size := l.size()
 	q = Linear{In: l.Hidden, Out: l.Heads * size, NoBias: l.NoBias, Split: ByColumns}
 	kv, packed = q, q
+	if l.gated {
+		q.Out *= 2
+	}
 	kv.Out = or(l.KVHeads, l.Heads) * size
 	packed.Out += 2 * kv.Out
-	return q, kv, packed, Linear{In: q.Out, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: ByRows}
+	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: ByRows}
 }
 
 // Declare implements Layer.
@@ -148,6 +154,12 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		if q, err = rotatePairs(t, q, l.Heads, size, size/2); err == nil {
 			k, err = rotatePairs(t, k, kv, size, size/2)
 		}
+	case l.complex && l.Rotary:
+		if q, err = l.turned(t, q, l.Heads); err == nil {
+			k, err = l.turned(t, k, kv)
+		}
+	case l.complex:
+		q, err = t.Op(Op{In: []Tensor{q}, Shape: q.Shape, KeepOwn: []Own{{alloc.Shape{q.Shape[1]}, q.DType}}})
 	case l.Rotary:
 		rotated, kinds := or(l.RotaryDim, size), or(l.rotations, 1)
 		if l.perText {
@@ -179,6 +191,9 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err == nil && l.joined {
 		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
 	}
+	if err == nil && l.gated {
+		y, err = l.weigh(t, y)
+	}
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -205,7 +220,12 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		return q, k, k, err
 	}
 	kv := or(l.KVHeads, l.Heads)
-	if q, err = t.Call(n.q, wide, x); err == nil && !l.shifted {
+	if q, err = t.Call(n.q, wide, x); err == nil && l.gated {
+		if t.gate, err = t.Op(Op{In: []Tensor{q}, Shape: t.resized(q.Shape, q.Shape[2]/2)}); err == nil {
+			q, err = view(t, q, q.Shape[2]/2)
+		}
+	}
+	if err == nil && !l.shifted {
 		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
 	}
 	source := x
@@ -235,6 +255,24 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		}
 	}
 	return q, k, v, err
+}
+
+// weigh multiplies the output by the sigmoid of its gates.
+func (l Attention) weigh(t *Tape, y Tensor) (Tensor, error) {
+	gate, err := keepOutput(t, t.gate)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return mul(t, y, gate)
+}
+
+// turned rotates heads as complex numbers, and divides them by their lengths.
+func (l Attention) turned(t *Tape, x Tensor, heads int) (Tensor, error) {
+	x, err := rotateComplex(t, x, heads, l.size())
+	if err != nil || !l.unit {
+		return x, err
+	}
+	return unitHeads(t, x, heads, l.size())
 }
 
 // keys is the projection of keys.

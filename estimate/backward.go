@@ -14,7 +14,7 @@ func training(t *Tape, begin, end int32, gradients []gradient, from gradientsAt,
 	a.forward(begin, end, segments)
 	var done passes
 	if log != nil {
-		done.forward, log.events = log.events, nil
+		done.turn = len(log.events)
 	}
 	var kept int64
 	for id, n := range a.keepers {
@@ -32,7 +32,7 @@ func training(t *Tape, begin, end int32, gradients []gradient, from gradientsAt,
 	a.backward(segments, gradients, from.backward > 0)
 	if log != nil {
 		done.held = a.held()
-		done.backward, done.handles = log.events, log.next
+		done.events, done.handles = log.events, log.next
 	}
 	return a.peak, done
 }

@@ -9,6 +9,7 @@ type BlockKind uint8
 const (
 	Windowed   BlockKind = 1 << iota // it attends within the Window alone
 	NoRotation                       // it does not rotate queries and keys
+	Recurrent                        // it has the DeltaNet in place of attention
 	Sparse                           // it has the mixture; where no block is marked so, all beyond DenseBlocks have
 )
 

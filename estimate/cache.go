@@ -97,6 +97,9 @@ func (c KVConfig) check() error {
 		{"Batch", c.Batch, 1}, {"Context", c.Context, 1}, {"Layers", c.Layers, 1}, {"Window", c.Window, 0},
 		{"Full", c.Full, 0}, {"Fixed", c.Fixed, 0}, {"Latent", c.Latent, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
 	} {
+		if none := c.Fixed > 0 && (f.name == "Layers" || f.name == "KVHeads" || f.name == "HeadSize"); none && f.value == 0 {
+			continue // nothing grows with the context
+		}
 		if f.value < f.least && (c.Latent == 0 || f.name != "KVHeads" && f.name != "HeadSize") {
 			return fmt.Errorf("%s is %d: want %d or more", f.name, f.value, f.least)
 		}

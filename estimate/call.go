@@ -65,7 +65,8 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 	return y, nil
 }
 
-// Beside returns the i-th of the further tensors that the layer which is being called was given.
+// Beside returns the i-th of the further tensors that the layer which is being called was
+// given. An index out of range is a *LayerError.
 func (t *Tape) Beside(i int) (Tensor, error) {
 	if i < 0 || i >= len(t.beside) {
 		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d", i, len(t.beside))

@@ -172,6 +172,9 @@ func (b decoderBlock) Forward(t *Tape, x Tensor) (Tensor, error) {
 // decoderBlock makes the block with the MLP or mixture.
 func (c Transformer) decoderBlock(s style, kind BlockKind, mlp Layer) Layer {
 	parts := blockParts{norm: s.norm(c), dropout: c.dropout(), attention: Named{s.names.attention, c.attention(s, kind)}, mlp: Named{s.names.mlp, mlp}}
+	if kind&Recurrent != 0 && c.Delta != nil {
+		parts.attention = Named{"linear_attn", deltaNet{c.Hidden, *c.Delta}}
+	}
 	if c.Latent != nil {
 		latent := *c.Latent
 		latent.Hidden, latent.Heads = c.Hidden, c.Heads

@@ -116,7 +116,7 @@ func newConfig(opts []Option) (*config, error) {
 func newTape(decl *Declaration, cfg *config, memory *scratch) *Tape {
 	n := len(decl.modules)
 	return &Tape{
-		cfg: cfg, decl: decl, row: -1, next: 1, called: make([]bool, n), matched: make([]bool, len(cfg.checkpoints)), homes: map[Layer]string{}, rows: make([]Row, 0, n),
+		memory: memory, cfg: cfg, decl: decl, row: -1, next: 1, called: make([]bool, n), matched: make([]bool, len(cfg.checkpoints)), homes: map[Layer]string{}, rows: make([]Row, 0, n),
 		ops: memory.ops[:0], storages: memory.storages[:0], refs: memory.refs[:0],
 	}
 }

@@ -17,7 +17,9 @@ type history struct {
 }
 
 func newHistory(t *Tape, h *holding, s stage, done passes) *history {
-	return &history{t: t, h: h, s: s, done: done, pass: make([]int32, done.handles)}
+	y := &history{t: t, h: h, s: s, done: done, pass: make([]int32, done.handles)}
+	t.memory.lend(&y.timeline)
+	return y
 }
 
 // parameters are those of the stage, on one device.
@@ -115,7 +117,7 @@ func (y *history) clear() {
 
 // forward is a pass after which the output of the last dies.
 func (y *history) forward() {
-	y.play(y.done.forward)
+	y.play(y.done.forward())
 	y.release()
 }
 
@@ -181,7 +183,7 @@ func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop) *
 			if t.multiplies && step == 0 && batch == 0 {
 				y.alloc(int64(workspace))
 			}
-			y.play(done.backward)
+			y.play(done.backward())
 			y.keep()
 			if loop.Output != OutputHeld {
 				y.release()

@@ -148,6 +148,7 @@ func (x Tensor) NeedsGrad() bool { return x.grad }
 // Tape is the record of one forward pass. Layers write on it; nothing is
 // computed but shapes and sizes.
 type Tape struct {
+	memory     *scratch
 	cfg        *config
 	decl       *Declaration
 	inputs     []Tensor
@@ -174,6 +175,7 @@ type Tape struct {
 	answer       Tensor      // what the first loss reads, which the caller sees
 	rowOutput    alloc.Shape // of the layer being called, where it is not what Forward returns
 	encoded      Tensor      // what the encoder returned
+	gate         Tensor      // of the output that is being made
 	biases       Tensor      // of scores, by distance, which the layers of a stack share
 	uncached     bool        // keys and values of earlier tokens are not read
 	scores       Tensor      // of the router that was called last

@@ -108,7 +108,7 @@ func peaks(r *Report, t *Tape, h *holding) (serve, learn run, err error) {
 			return serve, learn, fmt.Errorf("estimate %s: what %d micro-batches keep takes more than %v", t.cfg.name, training.others+1, alloc.Bytes(maxTotal))
 		}
 		t.infer(&running, name)
-		t.train(&training, name, loop)
+		t.train(&training, name, loop, t.log())
 		if i == 0 || running.memory.Peak > serve.memory.Peak {
 			serve = running
 		}
@@ -163,11 +163,14 @@ func (t *Tape) log() *timeline {
 	if t.cfg.backend == CPU {
 		return nil
 	}
-	return &timeline{}
+	l := &timeline{}
+	t.memory.lend(l)
+	return l
 }
 
-// train finds the highest of the passes of a step and of the optimizer's work.
-func (t *Tape) train(r *run, name string, loop Loop) {
+// train finds the highest of the passes of a step and of the optimizer's work; the log takes what
+// happens in the first, and may be nil.
+func (t *Tape) train(r *run, name string, loop Loop, log *timeline) {
 	m, s := r.memory, r.stage
 	held := t.cfg.device(s.load)
 	var p peak
@@ -175,7 +178,7 @@ func (t *Tape) train(r *run, name string, loop Loop) {
 		drop := loop.Output == OutputDropped
 		for i, from := range loop.passes(held.gradients, t.cfg.passing()) {
 			if i == 0 {
-				p, r.passes = training(t, s.begin, s.end, r.gradients, from, int64(r.others), drop, t.log())
+				p, r.passes = training(t, s.begin, s.end, r.gradients, from, int64(r.others), drop, log)
 			} else if q, _ := training(t, s.begin, s.end, r.gradients, from, int64(r.others), drop, nil); q.bytes > p.bytes {
 				p = q
 			}
@@ -229,7 +232,7 @@ func (t *Tape) widen(r *Report, known run) {
 	peak := func(l Loop) float64 {
 		again := known
 		again.memory = known.memory.kept()
-		t.train(&again, "", t.cfg.usual(l))
+		t.train(&again, "", t.cfg.usual(l), nil)
 		return float64(again.memory.Peak)
 	}
 	m := &r.Training

@@ -11,6 +11,16 @@ type scratch struct {
 	storages []storage
 	ops      []op
 	refs     []int32
+	events   [][]event   // of timelines
+	lent     []*timeline // which have them
+}
+
+// lend gives a timeline memory for its events.
+func (s *scratch) lend(l *timeline) {
+	if last := len(s.events) - 1; last >= 0 {
+		l.events, s.events = s.events[last][:0], s.events[:last]
+	}
+	s.lent = append(s.lent, l)
 }
 
 var scratches = sync.Pool{New: func() any { return &scratch{index: make(map[string]int)} }}
@@ -18,6 +28,10 @@ var scratches = sync.Pool{New: func() any { return &scratch{index: make(map[stri
 // keepScratch is the number of modules beyond which the memory is let go, so that one
 // huge model does not hold it for ever.
 const keepScratch = 1 << 14
+
+// maxLent is the number of timelines beyond which the memory is let go: a pipeline of many stages
+// has some for each.
+const maxLent = 8
 
 // release takes the memory back from a declaration and a tape, either of which may
 // be nil, and forgets what they wrote there.
@@ -28,7 +42,12 @@ func (s *scratch) release(d *Declaration, t *Tape) {
 	if t != nil {
 		s.storages, s.ops, s.refs = t.storages, t.ops, t.refs
 	}
-	if cap(s.modules) > keepScratch {
+	for _, l := range s.lent {
+		s.events = append(s.events, l.events)
+	}
+	clear(s.lent)
+	s.lent = s.lent[:0]
+	if cap(s.modules) > keepScratch || len(s.events) > maxLent {
 		return
 	}
 	clear(s.modules)

@@ -20,6 +20,8 @@ var styles = map[Family]style{
 	OLMo:       {norm: olmoNorm, attention: olmoAttention},
 	Nemotron:   {norm: shiftedLayerNorm, mlp: nemotronMLP, attention: joinedAttention},
 	PhiMoE:     {norm: layerNorm, mixture: phiMixture},
+	Llama4:     {names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m MoE) Layer { return llama4MoE{m} }},
+	Qwen3Next:  {norm: gemmaNorm, attention: qwen3NextAttention},
 	GPTNeoX: {names: decoderNames{root: "gpt_neox", embed: "embed_in", last: "final_layer_norm", attention: "attention"}, norm: layerNorm,
 		embedded: dropoutAs("emb_dropout"), block: neoxBlock, attention: neoxAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
 	Falcon: {names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm,

@@ -115,14 +115,15 @@ func (l *timeline) replay(device alloc.Bytes) (replayed, bool) {
 }
 
 // smallest is the size of the smallest device on which the timeline runs, to within a
-// part in 64 or 2 MiB: there the allocator gives cached segments back.
+// part in 32 or 2 MiB: there the allocator gives cached segments back.
 func (l *timeline) smallest(r replayed) alloc.Bytes {
 	low, high := r.allocated, r.reserved // it runs on high
 	if len(l.events) > maxSearched {
 		return high
 	}
-	for high-low > max(2*alloc.MiB, high/64) {
-		mid := low + (high-low)/2
+	near := max(2*alloc.MiB, high/32)
+	mid := low + near // mostly it runs there
+	for ; high-low > near; mid = low + (high-low)/2 {
 		if _, ok := l.replay(mid); ok {
 			high = mid
 		} else {
@@ -134,7 +135,11 @@ func (l *timeline) smallest(r replayed) alloc.Bytes {
 
 // passes are the events of a forward and a backward pass. Handles are their own.
 type passes struct {
-	forward, backward []event
-	handles           int32   // so many of them
-	held              []int32 // those of the output, which the loop's code holds at the end
+	events  []event
+	turn    int     // so many of them are those of the forward pass
+	handles int32   // so many of them
+	held    []int32 // those of the output, which the loop's code holds at the end
 }
+
+func (p passes) forward() []event  { return p.events[:p.turn] }
+func (p passes) backward() []event { return p.events[p.turn:] }

@@ -22,6 +22,11 @@ type Transformer struct {
 	Window     int // of sliding window attention, for the key/value cache; 0 for none
 	FullBlocks int // of the Blocks, those without the Window
 
+	// Delta is the linear attention of blocks that are Recurrent.
+	Delta *DeltaNet
+	// Mixer is that of Mamba; nil for the usual numbers.
+	Mixer *StateSpace
+
 	Experts      int // of a mixture in place of the MLP; 0 for none
 	TopK         int // experts that each token visits; 0 means 2
 	ExpertFFN    int // width of an expert's middle; 0 means FFN
@@ -94,20 +99,28 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) KVConfig {
 	if c.Latent != nil {
 		latent = c.Latent.KVRank + c.Latent.RopeSize
 	}
-	full := c.FullBlocks
+	full, attend, fixed := c.FullBlocks, c.Blocks, int64(0)
 	if c.Kinds != nil {
 		full = 0
 		for i := range min(c.Blocks, len(c.Kinds)) {
-			if c.Kinds[i]&Windowed == 0 {
+			switch {
+			case c.Kinds[i]&Recurrent != 0 && c.Delta != nil:
+				attend--
+				fixed = addSat(fixed, c.Delta.states())
+			case c.Kinds[i]&Windowed == 0:
 				full++
 			}
 		}
+	}
+	if c.Family == Mamba {
+		fixed := min(FLOPs(c.Blocks, 1)*min(c.stateSpace().states(), maxField), maxField)
+		return KVConfig{Batch: batch, Context: context, Fixed: int(fixed), DType: d}
 	}
 	if c.Family.Seq2Seq() {
 		return c.half().crossCache(batch, context, d)
 	}
 	return KVConfig{
-		Batch: batch, Context: context, Layers: c.Blocks, KVHeads: or(c.KVHeads, c.Heads),
+		Batch: batch, Context: context, Layers: attend, Fixed: int(min(fixed, maxField)), KVHeads: or(c.KVHeads, c.Heads),
 		HeadSize: c.headSize(), Latent: latent, Window: c.Window, Full: full, DType: d,
 	}
 }
@@ -166,6 +179,9 @@ const (
 	Falcon                      // LayerNorm, packed projections, few keys and values
 	Bloom                       // LayerNorm, biases of scores in place of rotation, packed projections
 	OPT                         // LayerNorm, learned positions, ReLU
+	Llama4                      // Llama with a mixture in which all experts run, complex rotation
+	Qwen3Next                   // Llama with shifted norms, gated attention, and linear attention in most blocks
+	Mamba                       // state-space mixers
 	GPT2                        // LayerNorm before each part, learned positions, biases, packed projections
 	BERT                        // LayerNorm after each part, learned positions and token types, pooler
 	T5                          // an encoder and a decoder, RMSNorm, biases of scores by distance

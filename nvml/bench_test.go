@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkRecorder measures one sample of one device, written to a file. Over
+// BenchmarkRecorder measures one sample of one device, written to a file. FromDevices
 // go-nvml's mock it is the recorder's own cost with go-nvml's interface, of
 // which the mock allocates, since it keeps each call; over a fake that keeps
 // nothing it shows that the recorder itself allocates nothing.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +22,10 @@ type csvLines struct {
 
 var csvPlace = []string{"time_seconds", "gpu", "name", "uuid", "target"}
 
-const naField = "NA"
+const (
+	naField      = "NA"
+	capacityNote = "capacity"
+)
 
 func (c *csvLines) begin(b []byte, h header) ([]byte, error) {
 	c.asked = h.Quantities
@@ -78,15 +80,18 @@ func (c *csvLines) row(b []byte, r row) []byte {
 	return append(b, ',', '\n')
 }
 
-// remark writes a note as "QUANTITY: text" or "ended: text".
+// remark writes a note as "QUANTITY: text", "ended: text" or "capacity: bytes".
 func (c *csvLines) remark(b []byte, m remark) []byte {
 	b = c.start(b, m.time, m.device)
 	for range c.asked {
 		b = append(b, ',')
 	}
 	what := m.quantity.Key()
-	if m.ended {
+	switch {
+	case m.ended:
 		what = "ended"
+	case m.capacity > 0:
+		what, m.text = capacityNote, strconv.FormatFloat(m.capacity, 'f', -1, 64)
 	}
 	text := strings.ReplaceAll(m.text, "\n", "; ") // one remark, one line
 	note, _ := csvLine("", "", what+": "+text)     // a buffer takes everything
@@ -123,6 +128,11 @@ func (r *csvReader) line(text []byte) error {
 	}
 	if note := fields[r.columns["note"]]; note != "" {
 		what, text, _ := strings.Cut(note, ": ")
+		if what == capacityNote {
+			bytes, err := parseFigure(MemoryTotal, text)
+			r.store.remark(remark{device: device, capacity: bytes})
+			return err
+		}
 		q, _ := quantityOfKey(what)
 		r.store.remark(remark{time: t, device: device, quantity: q, text: text, ended: what == "ended"})
 		return nil
@@ -164,9 +174,9 @@ func (r *csvReader) sample(t time.Duration, device int, fields []string) error {
 		if fields[column] == naField {
 			continue
 		}
-		v, err := strconv.ParseFloat(fields[column], 64)
-		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("%s: %q is no number", q.Key(), fields[column])
+		v, err := parseFigure(q, fields[column])
+		if err != nil {
+			return err
 		}
 		reading.Set(q, v)
 	}

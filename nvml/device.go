@@ -76,7 +76,7 @@ func (s *Scope) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Reading is what a device answered. The zero Reading has no figure.
+// Reading is what a device reported. The zero Reading has no figures.
 type Reading struct {
 	Err    error // why the device could not be asked
 	Scope  Scope // of the memory figures
@@ -84,7 +84,7 @@ type Reading struct {
 	values [numQuantities]float64
 }
 
-// Reset takes all figures away.
+// Reset removes all figures.
 func (r *Reading) Reset() { r.Err, r.Scope, r.known = nil, OfDevice, 0 }
 
 // Set sets a figure: bytes, percent, watts, degrees Celsius or megahertz.
@@ -93,15 +93,15 @@ func (r *Reading) Set(q Quantity, v float64) {
 	r.known |= 1 << q
 }
 
-// Value returns a figure, and whether there is one.
+// Value returns a figure, and whether it is known.
 func (r *Reading) Value(q Quantity) (float64, bool) { return r.values[q], r.known.Has(q) }
 
-// Bytes returns a figure of memory, and whether there is one.
+// Bytes returns a memory figure, and whether it is known.
 func (r *Reading) Bytes(q Quantity) (alloc.Bytes, bool) {
 	return alloc.Bytes(r.values[q]), r.known.Has(q)
 }
 
-// Known returns the quantities that there is a figure for.
+// Known returns the quantities with a known figure.
 func (r *Reading) Known() Quantities { return r.known }
 
 // setMemory sets what is known of a device's memory: NVML says "not available"

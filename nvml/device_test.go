@@ -125,7 +125,7 @@ func TestOverASimulatedGPU(t *testing.T) {
 	dev, err := sim.New(sim.Config{Ordinal: 1, Memory: 8 * alloc.GiB, Overhead: 256 * alloc.MiB})
 	require.NoError(t, err)
 	defer dev.Close()
-	src := Over(dev)
+	src := FromDevices(dev)
 	p, err := dev.Alloc(alloc.GiB)
 	require.NoError(t, err)
 
@@ -142,7 +142,7 @@ func TestOverASimulatedGPU(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, used, own)
 
-	own, err = MemoryOf(Over(alloc.NewCache(dev, alloc.CacheConfig{})), list[0].Device, Self())
+	own, err = MemoryOf(FromDevices(alloc.NewCache(dev, alloc.CacheConfig{})), list[0].Device, Self())
 	require.NoError(t, err)
 	assert.Equal(t, used, own, "under a cache too")
 
@@ -162,7 +162,7 @@ func TestOverIsWhatTheProcessSees(t *testing.T) {
 	require.NoError(t, err)
 	defer dev.Close()
 	t.Setenv("CUDA_VISIBLE_DEVICES", "3")
-	visible, err := VisibleDevices(Over(dev))
+	visible, err := VisibleDevices(FromDevices(dev))
 	require.NoError(t, err)
 	assert.Len(t, visible, 1)
 }
@@ -172,7 +172,7 @@ func TestOverADeviceThatOthersUseToo(t *testing.T) {
 	dev, err := sim.New(sim.Config{})
 	require.NoError(t, err)
 	defer dev.Close()
-	src := Over(struct{ alloc.Device }{dev}) // no simulated GPU, for all that one can see
+	src := FromDevices(struct{ alloc.Device }{dev}) // no simulated GPU, for all that one can see
 	devices, err := src.Devices()
 	require.NoError(t, err)
 	_, err = MemoryOf(src, devices[0], Self())

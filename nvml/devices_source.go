@@ -14,11 +14,11 @@ type overDevices struct {
 	open    map[string]alloc.Device // by UUID
 }
 
-// Over returns a Source over devices that the program has open, such as the
-// simulated GPU of package alloc/sim: their memory, and no sensors. All of a
-// simulated GPU's memory is this process's; how much of another device's is, it
-// cannot tell. It opens nothing, and Close closes nothing.
-func Over(devices ...alloc.Device) Source {
+// FromDevices returns a Source of devices that the program has opened, such as the simulated
+// GPU of package alloc/sim. It reports their memory, and no sensors. All memory of a simulated
+// GPU belongs to this process; how much of another device's does is unknown. It opens and
+// closes nothing.
+func FromDevices(devices ...alloc.Device) Source {
 	s := &overDevices{open: make(map[string]alloc.Device, len(devices))}
 	for i, dev := range devices {
 		uuid := fmt.Sprintf("GPU-00000000-0000-0000-0000-%012d", i)

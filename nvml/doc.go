@@ -12,7 +12,7 @@
 // # Sources
 //
 // Open loads the driver's library, libnvidia-ml.so.1, at run time, with cgo or without, on Linux
-// only. Where it cannot, it runs nvidia-smi. Over makes a source of devices that the program
+// only. Where it cannot, it runs nvidia-smi. FromDevices makes a source of devices that the program
 // has opened itself, such as simulated ones.
 //
 // # What is counted

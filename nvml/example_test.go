@@ -17,7 +17,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer gpu.Close()
-	recording, err := nvml.Record(context.Background(), nvml.Config{Source: nvml.Over(gpu)}, func(context.Context) error {
+	recording, err := nvml.Record(context.Background(), nvml.Config{Source: nvml.FromDevices(gpu)}, func(context.Context) error {
 		_, err := gpu.Alloc(500 * alloc.MiB)
 		return err
 	})

@@ -195,3 +195,20 @@ func FuzzReadLines(f *testing.F) {
 		}
 	})
 }
+
+// Figures that no device can have are refused, and not drawn.
+func TestImpossibleFigures(t *testing.T) {
+	header := `{"schema":"gpumemtrack.recording/1","devices":[{"index":0,"uuid":"GPU-0"}]}` + "\n"
+	for text, says := range map[string]string{
+		`{"time_seconds":0,"device":0,"memory_used_bytes":1e300}`: "memory_used_bytes: 1e300 cannot be",
+		`{"time_seconds":0,"device":0,"memory_used_bytes":-1}`:    "memory_used_bytes: -1 cannot be",
+		`{"time_seconds":0,"device":0,"power_watts":"x"}`:         "is no number",
+		`{"time_seconds":0,"device":0,"capacity_bytes":-5}`:       "cannot be",
+	} {
+		_, err := readLines(strings.NewReader(header+text+"\n"), newLineReader(false))
+		assert.ErrorContains(t, err, says)
+	}
+	rec, err := readLines(strings.NewReader(header+`{"time_seconds":0,"device":0,"temperature_celsius":-5}`+"\n"), newLineReader(false))
+	require.NoError(t, err)
+	assert.Equal(t, -5.0, rec.Series[0].Min())
+}

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 // jsonLines is the format of one JSON object a line. The first line is the
@@ -15,7 +18,8 @@ import (
 //
 // where device is an index in the header's devices, null a gap, and a key that
 // is not there a quantity that was not asked for. A note on a device's series
-// is a line with "note", or "ended" if the device was lost.
+// is a line with "note", or "ended" if the device was lost; "capacity_bytes" is a
+// device's memory.
 type jsonLines struct{}
 
 func (jsonLines) begin(b []byte, h header) ([]byte, error) {
@@ -44,6 +48,10 @@ func (jsonLines) row(b []byte, r row) []byte {
 
 func (jsonLines) remark(b []byte, m remark) []byte {
 	b = jsonStart(b, m.time, m.device)
+	if m.capacity > 0 {
+		b = strconv.AppendFloat(append(b, `,"capacity_bytes":`...), m.capacity, 'f', -1, 64)
+		return append(b, '}', '\n')
+	}
 	text, _ := json.Marshal(m.text) // a string always has one
 	if m.ended {
 		b = append(b, `,"ended":`...)
@@ -76,6 +84,11 @@ func (r *jsonReader) line(text []byte) error {
 	}
 	at, device, err := r.place()
 	if err != nil {
+		return err
+	}
+	if capacity := r.fields["capacity_bytes"]; capacity != nil {
+		bytes, err := parseFigure(MemoryTotal, string(capacity))
+		r.store.remark(remark{device: device, capacity: bytes})
 		return err
 	}
 	if r.fields["note"] != nil || r.fields["ended"] != nil {
@@ -153,13 +166,25 @@ func jsonFigures(fields map[string]json.RawMessage, into *Reading) (asked Quanti
 		if string(raw) == "null" {
 			continue
 		}
-		v, err := strconv.ParseFloat(string(raw), 64)
+		v, err := parseFigure(q, string(raw))
 		if err != nil {
-			return 0, fmt.Errorf("%s: %s is no number", key, raw)
+			return 0, err
 		}
 		into.Set(q, v)
 	}
 	return asked, nil
+}
+
+// parseFigure reads a figure that the quantity can have.
+func parseFigure(q Quantity, text string) (float64, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || math.IsNaN(v):
+		return 0, fmt.Errorf("%s: %q is no number", q.Key(), text)
+	case math.Abs(v) > float64(alloc.MaxBytes) || v < 0 && q != Temperature:
+		return 0, fmt.Errorf("%s: %s cannot be", q.Key(), text)
+	}
+	return v, nil
 }
 
 // seconds makes a duration of what a file says, of a century at most.

@@ -35,10 +35,10 @@ func StatusOf(src Source, devices []Device) []Status {
 	return list
 }
 
-// ByUUID returns the device that CUDA or a person names by its UUID, or by the first
-// characters of it if they are enough to tell it: "GPU-5e2d...", "MIG-...", or without the
-// prefix, in any case. A CUDA ordinal is no index here: ask CUDA for the ordinal's UUID, and
-// this for the device. The error says that no device, or more than one, has such a UUID.
+// ByUUID returns the device with a UUID, which may be cut after enough characters to identify
+// it: "GPU-5e2d...", "MIG-...", or without the prefix, in any case. A CUDA ordinal is not an
+// index into devices: ask CUDA for the ordinal's UUID. The error says that no device, or more
+// than one, has such a UUID.
 func ByUUID(devices []Device, uuid string) (Device, error) {
 	want := bareUUID(uuid)
 	var found []Device
@@ -60,8 +60,8 @@ func ByUUID(devices []Device, uuid string) (Device, error) {
 	return Device{}, fmt.Errorf("UUID %q is that of %d devices: write more of it: %w", uuid, len(found), ErrNoDevice)
 }
 
-// Pick returns the device with a number, as nvidia-smi prints it, or a UUID. The error says
-// that there is none, and which there are.
+// Pick returns the device with a number, as nvidia-smi prints it, or with a UUID. The error of
+// an unknown device lists the devices.
 func Pick(devices []Device, name string) (Device, error) {
 	index, err := strconv.Atoi(strings.TrimSpace(name))
 	if err != nil {

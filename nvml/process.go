@@ -23,11 +23,12 @@ func (t Target) String() string {
 	return fmt.Sprintf("pid %d", t.PID)
 }
 
-// MemoryOf returns what a process, or a family of them, has on a device.
-// The driver counts processes as the host does. In a container with a PID
-// namespace of its own the answer is ErrHidden, unless the driver shows the
-// container's own numbers; never a zero for what is not known. ErrNoFigure says
-// that the driver lists the process without its memory (WSL, some MIG devices).
+// MemoryOf returns the memory that a process, or a process and its children, has on a device.
+//
+// The driver counts processes by the host's numbers. In a container with its own PID namespace
+// the error is ErrHidden, unless the driver shows the container's numbers. ErrNoFigure says
+// that the driver lists the process without its memory (WSL, some MIG devices). An unknown
+// amount is never returned as zero.
 func MemoryOf(src Source, d Device, t Target) (alloc.Bytes, error) {
 	var r Reading
 	readings := []Reading{r}
@@ -35,9 +36,9 @@ func MemoryOf(src Source, d Device, t Target) (alloc.Bytes, error) {
 	return newWatcher(t, systemProcesses{}).memory(src, d, &readings[0])
 }
 
-// OthersMemory returns what all processes but a target's have on a device, as far
-// as the driver lists them. Its errors are MemoryOf's. It tells a tracker's error
-// of full memory who else has some; CUDA's ordinal counts what VisibleDevices returns:
+// OthersMemory returns the memory that all processes except a target's have on a device, as
+// far as the driver lists them. Its errors are those of MemoryOf. A tracker's out of memory
+// error can show it; CUDA's ordinal indexes the result of VisibleDevices:
 //
 //	Config.OtherProcesses = func() (alloc.Bytes, error) {
 //		return nvml.OthersMemory(source, visible[ordinal], nvml.Self())

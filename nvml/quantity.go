@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Quantity is something that a device can be asked for.
+// Quantity is something that a device can report.
 type Quantity uint8
 
 // The quantities. MemoryUsed, MemoryFree and MemoryTotal are the device's, all
@@ -61,7 +61,7 @@ func (q Quantity) String() string {
 // in: "memory_used_bytes", "power_watts".
 func (q Quantity) Key() string { return quantities[q].key }
 
-// Unit returns the unit that String of a Series prints: "MB" (1e6 bytes), "W".
+// Unit returns the unit that String of a Series prints: "MB" (10^6 bytes), "W".
 func (q Quantity) Unit() string { return quantities[q].unit }
 
 // IsMemory reports whether the quantity is an amount of memory, in bytes.
@@ -80,7 +80,7 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Quantities is a set of them.
+// Quantities is a set of quantities.
 type Quantities uint32
 
 // Clocks is the set of all clocks, and AllQuantities that of everything which
@@ -91,7 +91,7 @@ const (
 	memoryQuants  = Quantities(1<<MemoryUsed | 1<<MemoryFree | 1<<MemoryTotal | 1<<DriverReserved)
 )
 
-// SetOf returns the set that holds exactly qs.
+// SetOf returns the set of the given quantities.
 func SetOf(qs ...Quantity) Quantities {
 	var s Quantities
 	for _, q := range qs {

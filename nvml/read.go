@@ -21,10 +21,10 @@ type lineReader interface {
 	result() *store // nil before the header
 }
 
-// ReadFile reads a recording that a Recorder wrote, CSV if the name ends so and JSON lines
-// otherwise, with the same bounds on its size as a Recorder's. A last line that was torn,
-// since the recorder was killed as it wrote, is left out. The error names the file and, for a
-// line that is no sample, the line.
+// ReadFile reads a recording that a Recorder wrote: CSV if the name ends in .csv, otherwise
+// JSON lines. Its size is bounded as a Recorder's is. An incomplete last line, left by a
+// recorder that was killed, is ignored. The error names the file, and the line if a line is
+// not a sample.
 func ReadFile(name string) (Recording, error) {
 	f, err := userfile.Open(name)
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Recorder samples devices in a goroutine of its own. Its methods may be called
-// from any goroutine.
+// Recorder samples devices in a goroutine. Its methods may be called from any goroutine.
 type Recorder struct {
 	cfg     Config
 	src     Source
@@ -28,9 +27,9 @@ type Recorder struct {
 	err     error // first failed write, and what Stop returns
 }
 
-// NewRecorder finds the devices and creates the files. It asks for no sample. The error says
-// what is wrong with the Config, that there are no devices to record (ErrNotAvailable), or
-// that a file cannot be made.
+// NewRecorder finds the devices and creates the files. It takes no sample yet. The error says
+// what is wrong with the Config, that no source answers (ErrNotAvailable), or that a file
+// cannot be created.
 func NewRecorder(cfg Config) (*Recorder, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -185,8 +184,8 @@ func (r *Recorder) closeSource() error {
 	return r.src.Close()
 }
 
-// Record records while fn runs: NewRecorder, Recorder.Record and Recording in one. The error
-// is that of NewRecorder, fn or Recorder.Stop. The recording is there even if fn failed.
+// Record records while fn runs. It is NewRecorder, Recorder.Record and Recording in one. The
+// error is that of NewRecorder, fn or Recorder.Stop. The recording is valid even if fn failed.
 func Record(ctx context.Context, cfg Config, fn func(context.Context) error) (Recording, error) {
 	r, err := NewRecorder(cfg)
 	if err != nil {

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Recording is what a Recorder has taken so far, or what a file holds.
+// Recording is what a Recorder has recorded so far, or the content of a file.
 type Recording struct {
 	Start    time.Time     // zero if the file does not tell
 	Interval time.Duration // asked for; zero if the file does not tell
@@ -17,7 +19,7 @@ type Recording struct {
 	Failures int      // queries that a device did not answer; of a file see the gaps of Series
 }
 
-// Of returns the series of one quantity, one a device.
+// Of returns the series of one quantity, one for each device.
 func (r Recording) Of(q Quantity) []Series {
 	return slices.Collect(func(yield func(Series) bool) {
 		for _, s := range r.Series {
@@ -74,7 +76,8 @@ type remark struct {
 	device   int
 	quantity Quantity
 	text     string
-	ended    bool // the device was lost: of all its quantities
+	ended    bool    // the device was lost: of all its quantities
+	capacity float64 // if it is not 0, the remark is that this is the device's memory
 }
 
 // store turns rows into series, while recording and while reading a file.
@@ -97,10 +100,11 @@ func (s *store) advance(t time.Duration) error {
 
 // track is a device's part of a store.
 type track struct {
-	buffers [numQuantities]*buffer
-	notes   [numQuantities]string
-	scope   Scope
-	ended   bool
+	buffers  [numQuantities]*buffer
+	notes    [numQuantities]string
+	scope    Scope
+	ended    bool
+	capacity float64
 }
 
 func newStore(h header, size int) *store {
@@ -139,7 +143,11 @@ func (s *store) add(r row) {
 
 func (s *store) remark(m remark) {
 	t := &s.tracks[m.device]
-	if !m.ended {
+	switch {
+	case m.capacity > 0:
+		t.capacity = m.capacity
+		return
+	case !m.ended:
 		t.notes[m.quantity] = m.text
 		return
 	}
@@ -175,12 +183,13 @@ func (s *store) series(device int, q Quantity) Series {
 	}
 	switch {
 	case q == ProcessMemory:
+		out.Capacity = alloc.Bytes(t.capacity)
 		out.Target = s.header.target()
 		if out.Note == "" && out.total.Samples+out.total.Gaps == 0 {
 			out.Note = out.Target.String() + ": not asked for in so short a time, since it is once a second at most"
 		}
 	case q.IsMemory():
-		out.Scope = t.scope
+		out.Scope, out.Capacity = t.scope, alloc.Bytes(t.capacity)
 		out.Note = s.stoodFor(t, out.Note)
 	}
 	return out

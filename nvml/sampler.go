@@ -35,6 +35,7 @@ type probe struct {
 	everListed  bool
 	seen        bool    // memory was
 	before      float64 // memory used when it was first seen
+	capacity    float64 // the device's memory
 	memoryNote  string
 	processNote string
 }
@@ -51,7 +52,7 @@ func newSampler(src Source, devices []Device, cfg Config) *sampler {
 	s := &sampler{
 		src: src, want: cfg.Quantities, fresh: cfg.Fresh,
 		probes: make([]probe, n), due: make([]int, 0, n), devices: make([]Device, 0, n),
-		readings: make([]Reading, n), rows: make([]row, 0, n), remarks: make([]remark, 0, 2*n),
+		readings: make([]Reading, n), rows: make([]row, 0, n), remarks: make([]remark, 0, 3*n),
 	}
 	for i, d := range devices {
 		s.probes[i].device = d
@@ -105,6 +106,10 @@ func (s *sampler) take(now time.Duration, device int, r *Reading) {
 		s.note(now, device, MemoryUsed, &p.memoryNote, r.Err)
 	default:
 		p.failed = 0
+		if total, ok := r.Value(MemoryTotal); ok && total > 0 && total != p.capacity {
+			p.capacity = total
+			s.remarks = append(s.remarks, remark{time: now, device: device, capacity: total})
+		}
 		if s.watcher != nil && s.listIsDue(now, p, r) {
 			p.listed, p.everListed = now, true
 			asked |= 1 << ProcessMemory

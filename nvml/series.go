@@ -11,15 +11,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Series is one quantity of one device over time. It is a copy: a recorder
-// that goes on does not change it. The zero Series is empty.
+// Series is one quantity of one device over time. It is a copy, which a running recorder does
+// not change. The zero Series is empty.
 type Series struct {
 	Device   Device
 	Quantity Quantity
-	Target   Target // of ProcessMemory, else zero
-	Scope    Scope  // what the figures count, if they are memory
-	Note     string // why figures are missing, or what they are instead
-	Ended    bool   // the device was lost before the recording's end
+	Target   Target      // of ProcessMemory, else zero
+	Scope    Scope       // what the figures count, if they are memory
+	Note     string      // why figures are missing, or what they are instead
+	Ended    bool        // the device was lost before the recording's end
+	Capacity alloc.Bytes // the device's memory, of a series of memory; 0 if it is not known
 	total    summary
 	points   []Point
 }
@@ -72,17 +73,17 @@ func (s *summary) add(p Point) {
 	s.merge(p)
 }
 
-// Len returns the number of samples, thinned out or not.
+// Len returns the number of samples, merged ones included.
 func (s Series) Len() int { return s.total.Samples }
 
-// Known reports whether the series tells anything. A process's that only has
-// zeros, of the time before its memory turned out to be hidden, does not.
+// Known reports whether the series has figures. The series of a process that has only zeros,
+// from before its memory turned out to be hidden, has none.
 func (s Series) Known() bool {
 	hidden := s.Quantity == ProcessMemory && s.Note != "" && !s.Ended && s.Max() == 0
 	return s.Len() > 0 && !hidden
 }
 
-// Gaps returns the number of queries that gave no figure.
+// Gaps returns the number of queries without a figure.
 func (s Series) Gaps() int { return s.total.Gaps }
 
 // Span returns the times of the first and the last sample, since the recording's
@@ -92,7 +93,7 @@ func (s Series) Span() (first, last time.Duration) { return s.total.first, s.tot
 // Duration returns the time from the first sample to the last.
 func (s Series) Duration() time.Duration { return s.total.last - s.total.first }
 
-// SamplingRate returns the samples a second, or 0 where there are fewer than two.
+// SamplingRate returns the samples per second, or 0 if there are fewer than two.
 func (s Series) SamplingRate() float64 {
 	if s.Duration() <= 0 {
 		return 0
@@ -118,11 +119,11 @@ func (s Series) orNaN(v float64) float64 {
 	return v
 }
 
-// Points iterates over the series in the order of time.
+// Points iterates over the points in the order of time.
 func (s Series) Points() iter.Seq[Point] { return slices.Values(s.points) }
 
-// Last returns the series' last n samples, or a few more where samples were
-// merged into points. Its statistics are of these alone.
+// Last returns the last n samples of the series, or a few more where samples were merged into
+// points. The statistics of the result count these samples only.
 func (s Series) Last(n int) Series {
 	from, have := len(s.points), 0
 	for from > 0 && have < n {
@@ -132,8 +133,8 @@ func (s Series) Last(n int) Series {
 	return s.cut(from)
 }
 
-// Since returns the series from the point on that holds at a time since the
-// recording's start. Its statistics are of these alone.
+// Since returns the series from the point that contains a time since the recording's start.
+// The statistics of the result count these samples only.
 func (s Series) Since(t time.Duration) Series {
 	from := 0
 	for from+1 < len(s.points) && s.points[from+1].Time <= t {
@@ -190,8 +191,8 @@ func (s Series) number(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64) + "[" + s.Quantity.Unit() + "]"
 }
 
-// Format prints a value of the series for people: memory in the binary unit
-// that suits it, the rest in the quantity's unit with one decimal at most.
+// Format prints a value of the series: memory in a suitable binary unit, other quantities in
+// their unit with at most one decimal.
 func (s Series) Format(v float64) string { return s.Quantity.Format(v) }
 
 // Format prints a value of the quantity for people: "1.5 GiB", "41 %".

@@ -8,17 +8,15 @@ import (
 	"strings"
 )
 
-// Visible returns the devices that CUDA_VISIBLE_DEVICES leaves to a CUDA
-// program, in the order of their CUDA ordinals, by CUDA's rules: unset means
-// all, the list ends at the first entry that names no device, and a device
-// named twice means none. getenv is os.Getenv's sibling os.LookupEnv, or a
-// test's.
+// Visible returns the devices that CUDA_VISIBLE_DEVICES leaves to a CUDA program, in the order
+// of their CUDA ordinals. It follows CUDA's rules: if the variable is not set, all devices are
+// visible; the list ends at the first entry that is not a device; and if a device is listed
+// twice, none is visible. getenv is os.LookupEnv, or a function of a test.
 //
-// Entries may be UUIDs or numbers. Numbers count in CUDA's order: along the PCI
-// bus if CUDA_DEVICE_ORDER is PCI_BUS_ID, else the fastest GPU first, which only
-// CUDA knows: see VisibleDevices. With GPUs of several models such numbers are an
-// error here. Those of one model are taken along the bus; that CUDA does so too
-// is usual, and nowhere promised.
+// Entries may be UUIDs or numbers. Numbers count in CUDA's order: along the PCI bus if
+// CUDA_DEVICE_ORDER is PCI_BUS_ID, otherwise the fastest GPU first, which only CUDA knows: see
+// VisibleDevices. With GPUs of several models such numbers are an error here. GPUs of one
+// model are taken along the bus, which is what CUDA usually does.
 func Visible(devices []Device, getenv func(string) (string, bool)) ([]Device, error) {
 	list, set := getenv("CUDA_VISIBLE_DEVICES")
 	if !set {
@@ -76,13 +74,12 @@ func alongTheBus(devices []Device) []Device {
 	return gpus
 }
 
-// VisibleDevices returns the devices of src that CUDA_VISIBLE_DEVICES leaves to
-// a CUDA program with this process's environment. Where it has numbers, and only
-// CUDA knows what they mean (it has an order of its own, and a GPU in MIG mode
-// stands for one of its MIG devices), CUDA is asked for its devices, and they are
-// matched to those of src by their UUIDs; where it does not answer, see Visible.
-// Devices that the process has open, see Over, are visible. That there is none
-// is an error.
+// VisibleDevices returns the devices of src that CUDA_VISIBLE_DEVICES leaves to a CUDA program
+// with this process's environment. If the variable has numbers whose meaning only CUDA knows
+// (it orders the devices, and replaces a GPU in MIG mode by one of its MIG devices), CUDA is
+// asked for its devices, which are matched to those of src by UUID. If CUDA does not answer,
+// see Visible. Devices that the process has opened, see FromDevices, are visible. The error says that
+// there is no device.
 func VisibleDevices(src Source) ([]Device, error) {
 	devices, err := src.Devices()
 	if err != nil {

@@ -5,7 +5,7 @@ package tracker
 // caller's to empty.
 func (t *MemTracker) giveBack() (err error) {
 	if t.owned {
-		_, err = t.cache.Empty()
+		_, err = t.cache.Trim()
 	}
 	t.mu.Lock()
 	last := t.ledger.buffers == 0

@@ -28,7 +28,7 @@ func (r *report) add(m *Mark) (queued *block) {
 	if r.file == nil && r.writer == nil {
 		return nil
 	}
-	r.text = appendMark(r.text[:0], m)
+	r.text = appendMark(r.text[:0], m, r.device)
 	if r.file != nil {
 		r.keep(r.file.write(m, r.text))
 	}

@@ -33,8 +33,8 @@ func appendHeader(b []byte, at time.Time, device string, levels snapshot.Levels)
 }
 
 // appendMark appends one mark's block: what changed, then where Track was
-// called and the totals there.
-func appendMark(b []byte, m *Mark) []byte {
+// called, on which device if it is not the first one, and the totals there.
+func appendMark(b []byte, m *Mark, device string) []byte {
 	if !m.Delta.IsZero() {
 		b = m.Delta.Append(append(b, '\n'))
 	}
@@ -42,6 +42,10 @@ func appendMark(b []byte, m *Mark) []byte {
 	b = text.Printable(append(b, path.Base(m.Site.File)...), len(b))
 	b = fmt.Appendf(b, " line %d: ", m.Site.Line)
 	b = text.Printable(append(b, path.Base(m.Site.Function)...), len(b))
+	if device != "" {
+		b = append(b, " on "...)
+		b = text.Printable(append(b, device...), len(b))
+	}
 	b = append(b, "\nTotal Tensor Used Memory:"...)
 	b = appendMiB(b, m.Live.Bytes)
 	b = append(b, " Total Allocated Memory:"...)

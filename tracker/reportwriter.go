@@ -175,6 +175,7 @@ func (b *block) writeTo(w io.Writer) error {
 // file and to the writer that the configuration names. An error is kept, logged
 // once, and does not stop later blocks.
 type report struct {
+	device string      // named in each block, if it is not the first device
 	file   *reportFile // nil is none; the tracker's marking lock guards it
 	text   []byte      // of the mark being made; guarded by the same lock
 	writer io.Writer   // nil is none

@@ -21,7 +21,9 @@ func (b *Buffer) SetKind(kind Kind) error {
 	})
 }
 
-// SetKind is Buffer.SetKind for the live memory at an address that Register entered.
+// SetKind is Buffer.SetKind for the live memory at an address that Register entered. An
+// address that is not live is alloc.ErrUnknownPtr; the other errors are those of
+// Buffer.SetKind.
 func (t *MemTracker) SetKind(ptr alloc.Ptr, kind Kind) error {
 	return t.setKind(ptr, kind, func() slab.ID { return t.find(ptr) })
 }

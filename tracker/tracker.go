@@ -131,6 +131,9 @@ func (t *MemTracker) openReport(cfg Config) error {
 	levels := t.levels()
 	t.failing.untrackedAtStart = levels.Untracked()
 	device := t.describe(levels.DriverTotal)
+	if t.device.Ordinal() != 0 {
+		t.report.device = t.describe(-1)
+	}
 	if cfg.Dir != "" || cfg.Report == nil {
 		t.report.file = &reportFile{
 			dir: cmp.Or(cfg.Dir, "."), start: t.start, device: device,
@@ -176,7 +179,7 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 		return 0, nil
 	}
 	t.tick(t.now())
-	return t.cache.Empty()
+	return t.cache.Trim()
 }
 
 // History returns a copy of the latest events, up to one instant. It leaves out old events

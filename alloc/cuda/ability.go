@@ -1,9 +1,11 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Synchronize waits until all work in the context, on every stream, is done. An
@@ -52,6 +54,28 @@ func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) er
 	})
 	if err != nil {
 		return fmt.Errorf("fill %v at %v on stream %#x of %v: %w", n, p, uint64(s), d, mappedAddress(err))
+	}
+	return nil
+}
+
+// CopyFrom copies by cuMemcpyPeer, and waits until it is done. from is a *Device, or a device over one.
+// The errors are CopyToDevice's, and errors.ErrUnsupported for any other device.
+func (d *Device) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n alloc.Bytes) error {
+	peer, ok := alloc.As[*Device](from)
+	if !ok {
+		return fmt.Errorf("copy %v from %s to %v: not a CUDA device: %w", n, text.Line(from.Name()), d, errors.ErrUnsupported)
+	}
+	err := d.do(func() error {
+		if n == 0 {
+			return nil
+		}
+		if err := d.driver.copyPeer(uint64(dst), d.context, uint64(src), peer.context, int64(n)); err != nil {
+			return err
+		}
+		return d.driver.synchronize()
+	})
+	if err != nil {
+		return fmt.Errorf("copy %v at %v on %v to %v on %v: %w", n, src, peer, dst, d, mappedAddress(err))
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ var (
 	_ alloc.Synchronizer = (*Device)(nil)
 	_ alloc.Copier       = (*Device)(nil)
 	_ alloc.Filler       = (*Device)(nil)
+	_ alloc.PeerCopier   = (*Device)(nil)
 	_ alloc.Timer        = (*Device)(nil)
 )
 

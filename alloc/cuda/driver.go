@@ -1,9 +1,7 @@
 package cuda
 
 import (
-	"cmp"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
+	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
 )
 
 // driver has the addresses of the driver's functions that are used here, looked up when
@@ -25,7 +24,7 @@ type driver struct {
 	ctxPushCurrent, ctxPopCurrent, ctxGetDevice, ctxSynchronize     function
 	memAlloc, memFree, memGetInfo, memcpyHtoD, memcpyDtoH           function
 	eventCreate, eventDestroy, eventRecord, eventSync, eventElapsed function
-	eventQuery, memsetD8Async                                       function
+	eventQuery, memsetD8Async, memcpyPeer                           function
 
 	// Virtual memory; 0 on a driver that has none.
 	addressReserve, memGranularity, addressFree, memCreate, memRelease, memMap, memSetAccess, memUnmap function
@@ -85,6 +84,7 @@ func (d *driver) symbols() []symbol {
 		{&d.eventElapsed, "cuEventElapsedTime", ""},
 		{&d.eventQuery, "cuEventQuery", ""},
 		{&d.memsetD8Async, "cuMemsetD8Async", ""},
+		{&d.memcpyPeer, "cuMemcpyPeer", ""},
 	}
 }
 
@@ -107,39 +107,22 @@ func (d *driver) virtualSymbols() []symbol {
 	}
 }
 
-// names are the places of the library: first where the system's loader searches, then the
-// folders of containers, WSL and NixOS.
-func names() []string {
-	if runtime.GOOS == "windows" {
-		return []string{"nvcuda.dll"}
-	}
-	return []string{
-		"libcuda.so.1",
-		"/usr/local/nvidia/lib64/libcuda.so.1",
-		"/usr/lib/wsl/lib/libcuda.so.1",
-		"/run/opengl-driver/lib/libcuda.so.1",
-	}
-}
-
 // library loads the driver when it is first called, and starts it. A process does this once.
 var library = sync.OnceValues(func() (*driver, error) {
-	lib, err := dylib.Open(names()...)
+	lib, err := libcuda.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
 	d := new(driver)
 	for _, s := range d.symbols() {
-		address := lib.Func(s.name)
-		if address == 0 && s.older != "" {
-			address = lib.Func(s.older)
-		}
+		address := libcuda.Find(lib, s.name, s.older)
 		if address == 0 {
 			return nil, fmt.Errorf("%w: it has no function %s", ErrDriverTooOld, s.name)
 		}
 		*s.function = function(address)
 	}
 	for _, s := range slices.Concat(d.virtualSymbols(), d.kindsSymbols()) {
-		*s.function = function(cmp.Or(lib.Func(s.name), lib.Func(cmp.Or(s.older, s.name))))
+		*s.function = function(libcuda.Find(lib, s.name, s.older))
 	}
 	loaded.Store(d)
 	switch err := d.init.call(0); err {
@@ -241,6 +224,10 @@ func (d *driver) copyToDevice(dst uint64, src []byte) error {
 
 func (d *driver) copyToHost(dst []byte, src uint64) error {
 	return d.memcpyDtoH.call(uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)))
+}
+
+func (d *driver) copyPeer(dst uint64, to context, src uint64, from context, n int64) error {
+	return d.memcpyPeer.call(uintptr(dst), uintptr(to), uintptr(src), uintptr(from), uintptr(n))
 }
 
 func (d *driver) fill(p uint64, n int64, value byte, s alloc.Stream) error {

@@ -59,7 +59,7 @@ func ExampleDevice_Pinned() {
 	}
 	levels := tr.LightSnapshot().Levels
 	fmt.Println(levels.Live.Bytes, levels.Memory[alloc.PinnedMemory].Bytes)
-	if err := tr.Release(p, func() error { return pinned.Free(p) }); err != nil {
+	if err := tr.Unregister(p, func() error { return pinned.Free(p) }); err != nil {
 		log.Fatal(err)
 	}
 }

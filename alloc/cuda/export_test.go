@@ -3,7 +3,7 @@ package cuda
 import (
 	"unsafe"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
+	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
 )
 
 // Handle is the CUcontext of a Device.
@@ -11,7 +11,7 @@ func (d *Device) Handle() uintptr { return uintptr(d.context) }
 
 // CurrentContext is the CUcontext that is current on this thread.
 func CurrentContext() (handle uintptr) {
-	lib, err := dylib.Open(names()...)
+	lib, err := libcuda.Open()
 	if err != nil {
 		panic(err)
 	}

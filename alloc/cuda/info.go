@@ -1,11 +1,10 @@
 package cuda
 
 import (
-	"encoding/hex"
 	"fmt"
-	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
 )
 
 // Info is what the driver says of a device.
@@ -69,7 +68,7 @@ func (d *driver) describe(dev device) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("UUID: %w", err)
 	}
-	info.UUID = spelled(uuid, info.Name)
+	info.UUID = libcuda.UUID(uuid, info.Name)
 	if info.PCIBus, err = d.pciBusID(dev); err != nil {
 		return Info{}, fmt.Errorf("PCI bus: %w", err)
 	}
@@ -88,15 +87,4 @@ func (d *driver) describe(dev device) (Info, error) {
 	}
 	info.Memory = alloc.Bytes(memory)
 	return info, nil
-}
-
-// spelled spells a UUID from its bytes. Only the device's name tells a MIG instance, as in
-// "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
-func spelled(uuid [16]byte, name string) string {
-	h := hex.EncodeToString(uuid[:])
-	prefix := "GPU"
-	if strings.Contains(name, " MIG ") {
-		prefix = "MIG"
-	}
-	return strings.Join([]string{prefix, h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
 }

@@ -36,10 +36,10 @@ func (m Managed) Ordinal() int { return m.dev.Ordinal() }
 
 func (m Managed) String() string { return fmt.Sprintf("managed memory of %v", m.dev) }
 
-// MemInfo is the device's.
+// MemInfo is the device's. Its errors are the same.
 func (m Managed) MemInfo() (alloc.MemInfo, error) { return m.dev.MemInfo() }
 
-// Free is Device.Free.
+// Free is Device.Free. The errors are the same.
 func (m Managed) Free(p alloc.Ptr) error { return m.dev.Free(p) }
 
 // Alloc gives n bytes by cuMemAllocManaged, for every stream. Zero bytes take one. It is

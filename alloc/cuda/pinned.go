@@ -17,7 +17,7 @@ import (
 //	host, err := pinned.Slice(p)           // the memory, for the program
 //	err = tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(pinned.Memory()))
 //	...
-//	err = tr.Release(p, func() error { return pinned.Free(p) })
+//	err = tr.Unregister(p, func() error { return pinned.Free(p) })
 //
 // A tracker of its own can be over it too: tracker.Config{Device: pinned}. Host memory counts in no
 // total of the device. The methods may be called from any goroutine.
@@ -160,7 +160,9 @@ func (p *Pinned) bytes(at alloc.Ptr, n alloc.Bytes) []byte {
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&address)), int(n))
 }
 
-// DevicePtr returns the address by which kernels reach mapped memory.
+// DevicePtr returns the address by which kernels reach mapped memory. The error is
+// alloc.ErrUnknownPtr for an address that is not live, or the driver's; memory that is not
+// mapped is an error too.
 func (p *Pinned) DevicePtr(at alloc.Ptr) (on alloc.Ptr, err error) {
 	if !p.cfg.Mapped {
 		return 0, fmt.Errorf("device address of %v of %v: it is not mapped: see PinnedConfig", at, p)

@@ -123,10 +123,10 @@ func (p *Pool) String() string { return fmt.Sprintf("memory pool on %v", p.dev) 
 // Unwrap returns the device; alloc.As finds its abilities.
 func (p *Pool) Unwrap() alloc.Device { return p.dev }
 
-// MemInfo is the device's. Free does not include what the pool keeps.
+// MemInfo is the device's. Free does not include what the pool keeps. Its errors are the same.
 func (p *Pool) MemInfo() (alloc.MemInfo, error) { return p.dev.MemInfo() }
 
-// Alloc is AllocOn for the default stream.
+// Alloc is AllocOn for the default stream. The errors are those of AllocOn.
 func (p *Pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	at, _, err := p.AllocOn(n, 0)
 	return at, err
@@ -167,8 +167,9 @@ func (p *Pool) outOfMemory(n alloc.Bytes, cause error) error {
 	return err
 }
 
-// RecordStream says that work on another stream uses the memory at an address, too. Free has the
-// memory's own stream wait for what is queued there by then.
+// RecordStream says that work on another stream uses the memory at an address too. Free makes
+// the memory's own stream wait for the work that is queued there by then. The error is
+// alloc.ErrUnknownPtr for an address that is not a live allocation's.
 func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	p.liveMu.Lock()
 	defer p.liveMu.Unlock()
@@ -213,8 +214,9 @@ func (p *Pool) freeInOrder(at alloc.Ptr, its *pooled) error {
 	return p.dev.driver.freeToPool(uint64(at), its.stream)
 }
 
-// Close gives a pool that NewPool made back to the driver. Free what is live first: this Pool can
-// no more. Close pools before their Device.
+// Close gives a pool that NewPool made back to the driver. Free live allocations first: this
+// Pool cannot free them afterwards. Close pools before their Device. The error is the
+// driver's; a second Close is alloc.ErrClosed.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ type PoolStats struct {
 	ReservedHigh alloc.Bytes
 }
 
-// Stats asks the driver for the pool's levels.
+// Stats asks the driver for the pool's levels. The error is alloc.ErrClosed, or the driver's.
 func (p *Pool) Stats() (s PoolStats, err error) {
 	err = p.do(func() error {
 		for key, value := range map[int]*alloc.Bytes{
@@ -34,18 +34,21 @@ func (p *Pool) Stats() (s PoolStats, err error) {
 	return s, nil
 }
 
-// Reserved returns what the pool holds from the driver: in callers' hands, or free.
+// Reserved returns what the pool holds from the driver: in callers' hands, or free. The error
+// is alloc.ErrClosed, or the driver's.
 func (p *Pool) Reserved() (alloc.Bytes, error) {
 	s, err := p.Stats()
 	return s.Reserved, err
 }
 
-// ResetHigh makes the present levels the highest.
+// ResetHigh makes the present levels the highest. The error is alloc.ErrClosed, or the
+// driver's.
 func (p *Pool) ResetHigh() error {
 	return p.set("reset the highest levels of", map[int]uint64{poolUsedHigh: 0, poolReservedHigh: 0})
 }
 
 // SetReleaseThreshold sets PoolConfig.ReleaseThreshold anew. alloc.MaxBytes keeps everything.
+// The error is alloc.ErrClosed, or the driver's.
 func (p *Pool) SetReleaseThreshold(n alloc.Bytes) error {
 	if n < 0 {
 		return &alloc.SizeError{Requested: n, Reason: "a release threshold is 0 or more"}
@@ -68,8 +71,8 @@ func (p *Pool) set(what string, attributes map[int]uint64) error {
 	return nil
 }
 
-// Trim gives free memory back to the driver until the pool holds no more than keep, as far as it
-// is free: wait for the streams first.
+// Trim gives free memory back to the driver until the pool holds no more than keep, as far as
+// it is free: wait for the streams first. The error is alloc.ErrClosed, or the driver's.
 func (p *Pool) Trim(keep alloc.Bytes) error {
 	err := p.do(func() error { return p.dev.driver.trimPool(p.pool, int64(max(keep, 0))) })
 	if err != nil {

@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -195,4 +196,21 @@ func TestLateWrites(t *testing.T) {
 			return gpuemu.Queue(gpuemu.Work{Stream: uint64(s), Ptr: uint64(p), Size: uint64(n), Time: time.Millisecond, Writes: true, Value: 1})
 		},
 	})
+}
+
+func TestSeveralDevices(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{Devices: 2}) {
+		return
+	}
+	second, err := cuda.Open(1)
+	require.NoError(t, err)
+	first := open(t)
+	trackertest.Several(t, first, second)
+	fail(t, control(t), "cuMemcpyPeer", 719)
+	p, err := first.Alloc(4)
+	require.NoError(t, err)
+	assert.ErrorIs(t, first.CopyFrom(p, second, p, 4), cuda.ErrDeviceLost)
+	assert.ErrorIs(t, first.CopyFrom(p, alloc.NewCountingDevice(0), p, 4), errors.ErrUnsupported)
+	require.NoError(t, first.CopyFrom(p, second, p, 0))
+	require.NoError(t, second.Close())
 }

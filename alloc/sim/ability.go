@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // ErrNotBacked is the error of a copy on a device without Config.Backed. It is
@@ -18,6 +19,12 @@ func (d *Device) Synchronize() error {
 		return err
 	}
 	d.settle(d.streams.drain())
+	d.mu.Lock()
+	pools := d.pools
+	d.mu.Unlock()
+	for _, p := range pools {
+		p.synchronized()
+	}
 	return d.Err()
 }
 
@@ -33,6 +40,23 @@ func (d *Device) CopyToDevice(dst alloc.Ptr, src []byte) error {
 func (d *Device) CopyToHost(dst []byte, src alloc.Ptr) error {
 	defer d.begin()()
 	return d.copy(src, len(dst), func(memory []byte) { copy(dst, memory) })
+}
+
+// CopyFrom copies from a simulated device, or one over such, with CopyToDevice's errors. It is
+// errors.ErrUnsupported for any other device.
+func (d *Device) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n alloc.Bytes) error {
+	peer, ok := alloc.As[*Device](from)
+	if !ok {
+		return fmt.Errorf("copy %v from %s to %v: not a simulated device: %w", n, text.Line(from.Name()), d, errors.ErrUnsupported)
+	}
+	if n < 0 || alloc.Bytes(int(n)) != n {
+		return &alloc.SizeError{Requested: n, Reason: "copy"}
+	}
+	data := make([]byte, n)
+	if err := peer.CopyToHost(data, src); err != nil {
+		return err
+	}
+	return d.CopyToDevice(dst, data)
 }
 
 func (d *Device) copy(p alloc.Ptr, n int, move func(memory []byte)) error {

@@ -24,6 +24,8 @@ type Device struct {
 	latency  time.Duration
 	calls    [ops]int
 	closed   bool
+	pools    []*Pool
+	pooled   map[alloc.Ptr]bool // pages that a pool holds
 
 	streams    streams
 	checkReuse bool
@@ -34,6 +36,7 @@ var (
 	_ alloc.Synchronizer = (*Device)(nil)
 	_ alloc.Copier       = (*Device)(nil)
 	_ alloc.Filler       = (*Device)(nil)
+	_ alloc.PeerCopier   = (*Device)(nil)
 	_ alloc.Timer        = (*Device)(nil)
 	_ alloc.EventDevice  = (*Device)(nil)
 	_ alloc.ReuseChecker = (*Device)(nil)
@@ -99,7 +102,7 @@ func (d *Device) Free(p alloc.Ptr) error {
 	if err := d.enter(OpFree); err != nil {
 		return err
 	}
-	if _, ok := d.memory.live[p]; ok {
+	if _, ok := d.memory.live[p]; ok && !d.pooled[p] {
 		d.memory.write(d.streams.drain())
 		d.memory.free(p)
 		return nil

@@ -25,6 +25,11 @@
 // memory that a Cache hands out while queued work still uses it. Device.Err returns that error, with the
 // line that allocated the memory and the line that queued the work.
 //
+// # Kinds of memory
+//
+// Device.NewPool makes a stream-ordered pool, and Device.Pinned an allocator of pinned host memory
+// with a limit: each is an alloc.Device of its own. docs/memory-kinds.md says what they cannot show.
+//
 // # Faults
 //
 // Device.Inject makes chosen calls fail, and Device.SetLatency makes every call take time. Both work

@@ -23,12 +23,17 @@ const (
 	OpQueue
 	OpEvent // RecordEvent, and an Event's Done and Wait
 	OpFill
+	OpPoolAlloc
+	OpPoolFree
+	OpPool // a pool's Stats and Trim
+	OpPinnedAlloc
+	OpPinnedFree
 	ops
 )
 
 // String returns the call's name: "Alloc".
 func (op Op) String() string {
-	names := [...]string{"Alloc", "Free", "MemInfo", "Synchronize", "Copy", "Reserve", "Map", "Unmap", "Queue", "Event", "Fill"}
+	names := [...]string{"Alloc", "Free", "MemInfo", "Synchronize", "Copy", "Reserve", "Map", "Unmap", "Queue", "Event", "Fill", "PoolAlloc", "PoolFree", "Pool", "PinnedAlloc", "PinnedFree"}
 	if op >= ops {
 		return fmt.Sprintf("Op(%d)", uint8(op))
 	}

@@ -211,11 +211,16 @@ func (d *Device) CheckReuse() func(alloc.Ptr, alloc.Bytes, alloc.Stream) {
 
 // handedOut checks a block. Work on the block's own stream runs before what its owner queues.
 func (d *Device) handedOut(p alloc.Ptr, n alloc.Bytes, on alloc.Stream) {
+	d.handedOutBehind(p, n, on, 0)
+}
+
+// handedOutBehind is handedOut for a block whose owner's work runs behind all that is done by then.
+func (d *Device) handedOutBehind(p alloc.Ptr, n alloc.Bytes, on alloc.Stream, then time.Duration) {
 	s := &d.streams
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.work {
-		if s.reused == nil && w.Stream != on && w.Ptr < p+alloc.Ptr(n) && p < w.Ptr+alloc.Ptr(w.Size) {
+		if s.reused == nil && w.Stream != on && w.done > then && w.Ptr < p+alloc.Ptr(n) && p < w.Ptr+alloc.Ptr(w.Size) {
 			s.reused = &ReuseError{
 				Device: d.String(), Ptr: p, Size: n, Stream: on, Work: w.Work, Left: w.done - s.now,
 				HandedOut: line(callers()), Queued: line(w.calls),

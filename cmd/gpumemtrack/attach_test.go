@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -131,6 +132,54 @@ func TestAttachedPages(t *testing.T) {
 	assert.Regexp(t, `gpumem_live_bytes\{device="GPU",kind="Device",ordinal="0",pid="\d+",program="leak"\} 5.24288e\+06`, get("/metrics").Body.String())
 	assert.Equal(t, 404, get("/other").Code)
 	assert.Equal(t, 400, get(page+"profile?gc=1").Code, "another program's garbage is not ours to collect")
+}
+
+// TestAttachExamples: docs/attach.md has what is printed, but for numbers of processes, times, folders and
+// what is not of the program.
+func TestAttachExamples(t *testing.T) {
+	libs := canAttach(t)
+	text, err := os.ReadFile("../../docs/attach.md")
+	require.NoError(t, err)
+	for name, build := range map[string]func(path string) *exec.Cmd{
+		"leak": func(path string) *exec.Cmd {
+			return exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-o", path, "../../examples/attach/leak.c", "-L"+libs.Dir, "-l:libcuda.so.1")
+		},
+		"goleak": func(path string) *exec.Cmd {
+			cmd := exec.Command("go", "build", "-tags", "cuda", "-o", path, "../../examples/attach/goleak")
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "CGO_LDFLAGS=-L"+libs.Dir)
+			return cmd
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			block := regexp.MustCompile(`(?s)\$ sudo gpumemtrack (attach [^\n]*/` + name + `( \d+)?)\n(.*?)` + "```").FindStringSubmatch(string(text))
+			require.NotNil(t, block)
+			path := filepath.Join(t.TempDir(), name)
+			out, err := build(path).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			t.Setenv("LD_LIBRARY_PATH", libs.Dir)
+			t.Setenv("GPUEMU_STATE", filepath.Join(t.TempDir(), "%p"))
+			var stdout, stderr bytes.Buffer
+			args := strings.Fields(strings.ReplaceAll(block[1], "./"+name, path))
+			require.Zero(t, run(args, nil, &stdout, &stderr), stderr.String())
+			assert.Equal(t, ofTheProgram(block[3]), ofTheProgram(stderr.String()))
+		})
+	}
+}
+
+// ofTheProgram leaves out what differs from run to run and from machine to machine.
+func ofTheProgram(printed string) string {
+	for pattern, instead := range map[string]string{
+		`\d\d:\d\d:\d\d \|`:    "TIME |",
+		`\[\d+\] on [^,]+,`:    "[PID] on HOST,",
+		`\t\S*/`:               "\t",
+		`_cgo_[0-9a-f]+_`:      "_cgo_",
+		`(?m)^suspect:.*\n`:    "",
+		`(?m)^\t(path|also).*`: "",
+		`(?m)^(runtime\.|lib|_start|0x|\(|_cgo_|main\._Cfunc).*\n\t.*\n`: "",
+	} {
+		printed = regexp.MustCompile(pattern).ReplaceAllString(printed, instead)
+	}
+	return strings.TrimSpace(printed)
 }
 
 // TestUntrackedBeforeAttach: the driver says how much a process had, and on which GPU.

@@ -54,7 +54,7 @@ func (a *app) demo(o demoOptions) (err error) {
 	defer gpu.Close()
 	charts := []string{filepath.Join(o.dir, "memory.png"), filepath.Join(o.dir, "memory.html")}
 	cfg := nvml.Config{
-		Source: nvml.Over(gpu), Interval: nvml.MinInterval,
+		Source: nvml.FromDevices(gpu), Interval: nvml.MinInterval,
 		Files: []string{filepath.Join(o.dir, "memory.jsonl")}, Overwrite: o.force,
 	}
 	if err := rehearse(&cfg, charts); err != nil {

@@ -2,21 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
-	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -50,6 +42,8 @@ type estimateOptions struct {
 	microBatch     int
 	flashAttention bool
 	quantize       bool
+	maxBatch       bool
+	maxContext     bool
 }
 
 func estimateCommand(a *app) *cobra.Command {
@@ -68,7 +62,8 @@ serve or train), "peak_bytes" and
 "device_bytes" and "device_upper_bytes" that nvidia-smi would show,
 "needed_upper_bytes" that --fits compares, "host_bytes" that --offload holds in the
 memory of the CPU, with --fits also "budget_bytes" and
-"fits", with --best-quantization "quantization", and "report" with everything that is known, as the fields of estimate.Report in Go.
+"fits", with --best-quantization "quantization", with --max-batch "batch", with
+--max-context "context", and "report" with everything that is known, as the fields of estimate.Report in Go.
 
 Known models:
 ` + text.WrapSoft(strings.Join(zoo.Names(), ", "), 78),
@@ -115,6 +110,8 @@ Known models:
 	flags.IntVar(&o.microBatch, "ubatch", 512, "`N` tokens that llama.cpp computes at once")
 	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: attention that holds no scores")
 	flags.BoolVar(&o.quantize, "best-quantization", false, "with --fits: take llama.cpp's widest quantization that fits")
+	flags.BoolVar(&o.maxBatch, "max-batch", false, "with --fits: take the largest batch that fits")
+	flags.BoolVar(&o.maxContext, "max-context", false, "with --fits and --serve: take the most tokens that fit")
 	flags.StringVar(&o.autocast, "autocast", "", "train or run under torch.autocast to this `TYPE`: bf16 or fp16")
 	flags.BoolVar(&o.qlora, "qlora", false, "hold what is frozen in 4 bits (NF4); with --lora")
 	complete(cmd, "optimizer", optimizerNames()...)
@@ -132,6 +129,9 @@ func (a *app) estimate(name string, o estimateOptions) error {
 	}
 	var e estimated
 	report, err := o.report(name, options, &e.Quantization)
+	if err == nil && (o.maxBatch || o.maxContext) {
+		report, err = o.largest(name, options, report, &e)
+	}
 	if err != nil {
 		return err
 	}
@@ -166,437 +166,4 @@ func (o estimateOptions) mode() string {
 		return "serve"
 	}
 	return "inference"
-}
-
-// options are those that every kind of model takes.
-func (o estimateOptions) options() ([]estimate.Option, error) {
-	var options []estimate.Option
-	switch {
-	case o.train && o.serve:
-		return nil, usageError("estimate: either --train or --serve")
-	case o.fits < 0:
-		return nil, usageError("estimate: --fits cannot be negative")
-	case o.llamaCpp && !o.serve:
-		return nil, usageError("estimate: --llama-cpp is for --serve")
-	case o.quantize && (o.fits == 0 || o.train || o.dtype != ""):
-		return nil, usageError("estimate: --best-quantization wants --fits, and neither --train nor --dtype")
-	case o.train:
-		optimizer, ok := named(optimizers, o.optimizer)
-		if !ok {
-			return nil, usageError("estimate: --optimizer %s: say one of %s", o.optimizer, strings.Join(optimizerNames(), ", "))
-		}
-		options = append(options, estimate.Train(optimizer))
-	}
-	if o.gpu != "" {
-		gpu, ok := named(generations, o.gpu)
-		if !ok {
-			return nil, usageError("estimate: --gpu %s: say one of %s", o.gpu, strings.Join(generationNames(), ", "))
-		}
-		options = append(options, estimate.RunsOn(estimate.Machine{GPU: gpu}))
-	}
-	switch {
-	case o.lora < 0 || o.qlora && o.lora == 0:
-		return nil, usageError("estimate: say the rank of the adapters: --lora 16")
-	case o.lora > 0:
-		l := estimate.LoRA{Rank: o.lora, Targets: o.targets}
-		if o.qlora {
-			l.Base = estimate.NF4
-		}
-		options = append(options, estimate.Adapt(l))
-	}
-	if o.autocast != "" {
-		d, err := parseDType(o.autocast)
-		if err != nil {
-			return nil, usageError("estimate: --autocast: %w", err)
-		}
-		options = append(options, estimate.Precision(alloc.Float32), estimate.Autocast(d))
-	}
-	loop, err := o.loop()
-	if err != nil {
-		return nil, err
-	}
-	options = append(options, loop...)
-	options = append(options, estimate.Checkpointed(o.checkpoints...), estimate.Shard(estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp}))
-	if o.dtype != "" {
-		d, err := parseDType(o.dtype)
-		if err != nil {
-			return nil, usageError("estimate: --dtype: %w", err)
-		}
-		if computes(d) {
-			options = append(options, estimate.Precision(d))
-		} else { // quantized weights are computed with in another type
-			options = append(options, estimate.Weights(d))
-		}
-	}
-	return options, nil
-}
-
-// loop is what the flags say of the training loop.
-func (o estimateOptions) loop() ([]estimate.Option, error) {
-	l := estimate.Loop{MicroBatches: o.accumulate, InBackward: o.inBackward}
-	offload := estimate.OffloadNone
-	var ok bool
-	if l.Form, ok = named(forms, o.form); o.form != "" && !ok {
-		return nil, usageError("estimate: --optimizer-form %s: say one of %s", o.form, strings.Join(formNames(), ", "))
-	}
-	if l.ZeroGrad, ok = named(zeroGrads, o.zeroGrad); o.zeroGrad != "" && !ok {
-		return nil, usageError("estimate: --zero-grad %s: say one of %s", o.zeroGrad, strings.Join(names(zeroGrads), ", "))
-	}
-	if offload, ok = named(offloads, o.offload); o.offload != "" && !ok {
-		return nil, usageError("estimate: --offload %s: say one of %s", o.offload, strings.Join(names(offloads), ", "))
-	}
-	options := []estimate.Option{estimate.Loops(l), estimate.Offloaded(offload)}
-	if o.pytorch != "" {
-		major, minor, found := strings.Cut(o.pytorch, ".")
-		a, errA := strconv.ParseUint(major, 10, 8)
-		b, errB := strconv.ParseUint(minor, 10, 8)
-		if !found || errA != nil || errB != nil || a == 0 {
-			return nil, usageError("estimate: --pytorch %s: say its version as 2.4", o.pytorch)
-		}
-		options = append(options, estimate.PyTorch(int(a), int(b)))
-	}
-	return options, nil
-}
-
-// choice is a value that has a name on the command line.
-type choice[T any] struct {
-	name  string
-	value T
-}
-
-func names[T any](choices []choice[T]) []string {
-	all := make([]string, len(choices))
-	for i, c := range choices {
-		all[i] = c.name
-	}
-	return all
-}
-
-// named is the choice of a name, in any case.
-func named[T any](choices []choice[T], name string) (value T, ok bool) {
-	i := slices.Index(names(choices), strings.ToLower(name))
-	if i < 0 {
-		return value, false
-	}
-	return choices[i].value, true
-}
-
-var generations = []choice[estimate.Generation]{
-	{"pascal", estimate.Pascal}, {"volta", estimate.Volta}, {"turing", estimate.Turing}, {"ampere", estimate.Ampere},
-	{"ada", estimate.Ada}, {"hopper", estimate.Hopper}, {"blackwell", estimate.Blackwell},
-}
-
-func generationNames() []string { return names(generations) }
-
-var forms = []choice[estimate.Form]{
-	{"foreach", estimate.ForEach}, {"one-by-one", estimate.OneByOne}, {"fused", estimate.Fused},
-}
-
-func formNames() []string { return names(forms) }
-
-var offloads = []choice[estimate.Offload]{
-	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters},
-}
-
-var zeroGrads = []choice[estimate.ZeroGrad]{
-	{"first", estimate.ZeroGradFirst}, {"backward", estimate.ZeroGradBackward}, {"kept", estimate.ZeroGradKept},
-}
-
-var optimizers = []choice[estimate.Optimizer]{
-	{"adam", estimate.Adam}, {"adamw", estimate.AdamW}, {"adam8bit", estimate.Adam8bit}, {"adafactor", estimate.Adafactor},
-	{"lion", estimate.Lion}, {"muon", estimate.Muon}, {"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
-}
-
-func optimizerNames() []string { return names(optimizers) }
-
-// report estimates a file if there is one of this name, else a known model.
-func (o estimateOptions) report(name string, options []estimate.Option, chosen *string) (*estimate.Report, error) {
-	if _, err := os.Stat(name); err == nil {
-		return o.ofFile(name, options, chosen)
-	}
-	m, err := zoo.ByName(name)
-	if err != nil {
-		hint := "`gpumemtrack estimate --help` names those"
-		if similar := zoo.Similar(name); len(similar) > 0 {
-			hint = "did you mean " + strings.Join(similar, ", ") + "?"
-		}
-		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s", name, hint)
-	}
-	return o.ofKnown(m, options, chosen)
-}
-
-// best is the report of the widest quantization that fits, whose name goes to chosen. Where none
-// does it is that of the narrowest.
-func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option, chosen *string) (*estimate.Report, error) {
-	q, report, ok, err := estimate.BestQuantization(layers, o.fits, options...)
-	if err != nil || ok {
-		*chosen = q.Name
-		return report, err
-	}
-	narrowest := estimate.Quantizations()[0]
-	stored, err := narrowest.Stored(layers)
-	if err != nil {
-		return nil, err
-	}
-	*chosen = narrowest.Name
-	return estimate.Model(layers, append(options, estimate.Stored(stored))...)
-}
-
-// buffer is the option for llama.cpp's compute buffer, if it is asked for.
-func (o estimateOptions) buffer(tokens int, of func(estimate.LlamaCpp) (alloc.Bytes, error)) ([]estimate.Option, error) {
-	if !o.llamaCpp {
-		return nil, nil
-	}
-	n, err := of(estimate.LlamaCpp{Context: max(o.batch, 1) * tokens, Batch: o.microBatch, FlashAttention: o.flashAttention})
-	return []estimate.Option{estimate.ComputedIn(n)}, err
-}
-
-func (o estimateOptions) ofFile(path string, options []estimate.Option, chosen *string) (*estimate.Report, error) {
-	c, err := checkpoint.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	input, err := o.fileInput(c)
-	switch {
-	case err == nil:
-		options = append(options, input)
-	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // there may be a cache
-	case o.batch > 0 || o.seq > 0 || o.serve:
-		return nil, fmt.Errorf("%s: no input for --batch, --seq and --serve: %w", path, err)
-	}
-	if o.serve {
-		cache, err := c.Cache(max(o.batch, 1), o.tokens(defaultTokens))
-		if err != nil {
-			return nil, err
-		}
-		if err := o.cache(&cache, 0); err != nil {
-			return nil, err
-		}
-		options = append(options, estimate.WithKVCache(cache))
-		buffer, err := o.buffer(o.tokens(defaultTokens), c.ComputeBuffer)
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, buffer...)
-	}
-	if o.quantize {
-		layers, err := c.Layers()
-		if err != nil {
-			return nil, err
-		}
-		return o.best(layers, append([]estimate.Option{estimate.Name(c.Name), estimate.Precision(alloc.Float16)}, options...), chosen)
-	}
-	return c.Report(options...)
-}
-
-// fileInput is what the flags say of a file's input, or the usual one.
-func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) {
-	length := o.seq
-	if o.serve {
-		length = min(o.tokens(defaultTokens), piece)
-	}
-	input, err := c.Input(max(o.batch, 1), length)
-	if errors.Is(err, checkpoint.ErrNoArchitecture) {
-		err = fmt.Errorf("%w: put its config.json beside it", err)
-	}
-	return input, err
-}
-
-// defaultTokens is the length of a text where nobody says it.
-const defaultTokens = 512
-
-func (o estimateOptions) tokens(usual int) int {
-	if o.seq > 0 {
-		return o.seq
-	}
-	return usual
-}
-
-// piece is how much of a prompt is read at once when text is served.
-const piece = 512
-
-// input is text as the flags want it.
-func (o estimateOptions) input(usual int) estimate.Option {
-	length := o.tokens(usual)
-	if o.serve {
-		length = min(length, piece)
-	}
-	return estimate.Tokens(max(o.batch, 1), length)
-}
-
-// parseDType also takes the short names that people type: bf16, fp16, fp32.
-func parseDType(name string) (alloc.DType, error) {
-	if short := strings.Replace(strings.ToUpper(name), "FP", "F", 1); len(name) < 5 {
-		if d, err := alloc.ParseDType(short); err == nil {
-			return d, nil
-		}
-	}
-	return alloc.ParseDType(name)
-}
-
-// computes reports whether kernels compute in the type.
-func computes(d alloc.DType) bool {
-	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
-}
-
-var kvBlocks = []choice[estimate.Blocks]{
-	{"q8_0", estimate.Q8_0}, {"q5_1", estimate.Q5_1}, {"q5_0", estimate.Q5_0}, {"q4_1", estimate.Q4_1}, {"q4_0", estimate.Q4_0},
-}
-
-// cache sets how keys and values are stored.
-func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) error {
-	c.DType = o.cacheType(published)
-	if o.kv == "" {
-		return nil
-	}
-	var ok bool
-	if c.Blocks, ok = named(kvBlocks, o.kv); ok {
-		return nil
-	}
-	d, err := parseDType(o.kv)
-	if err != nil {
-		return usageError("estimate: --kv %s: say one of %s, or an element type", o.kv, strings.Join(names(kvBlocks), ", "))
-	}
-	c.DType = d
-	return nil
-}
-
-// cacheType is the type of keys and values: that in which the model computes; 0 is
-// the usual one.
-func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
-	if d, err := parseDType(o.dtype); err == nil && computes(d) {
-		return d
-	}
-	return published
-}
-
-// ofKnown takes the model's usual input, with another batch or length if asked.
-func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, chosen *string) (*estimate.Report, error) {
-	usual, err := estimate.Model(m.Layers, m.Input)
-	if err != nil {
-		return nil, err
-	}
-	shape := usual.Inputs[0].Clone()
-	shape[0] = max(o.batch, 1)
-	isText := len(shape) == 2
-	input := estimate.InputShape(shape...)
-	switch {
-	case isText:
-		input = o.input(shape[1])
-	case o.seq > 0 || o.serve:
-		return nil, usageError("estimate: %s takes no text: leave --seq and --serve out", m.Name)
-	}
-	options = append([]estimate.Option{estimate.Name(m.Title), estimate.Precision(m.DType), input}, options...)
-	if o.serve {
-		if m.Transformer == nil || m.Transformer.Family.Encoder() {
-			return nil, usageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)
-		}
-		if most := m.Transformer.Positions; most > 0 && o.tokens(shape[1]) > most {
-			return nil, usageError("estimate: %s has %d positions: say --seq %d at most", m.Name, most, most)
-		}
-		cache := m.Transformer.Cache(shape[0], o.tokens(shape[1]), 0)
-		if err := o.cache(&cache, m.DType); err != nil {
-			return nil, err
-		}
-		options = append(options, estimate.WithKVCache(cache))
-		buffer, err := o.buffer(o.tokens(shape[1]), m.Transformer.ComputeBuffer)
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, buffer...)
-	}
-	// Layers are made anew: some may be used in one model only.
-	again, err := zoo.ByName(m.Name)
-	if err != nil {
-		return nil, err
-	}
-	if o.quantize {
-		return o.best(again.Layers, options, chosen)
-	}
-	return estimate.Model(again.Layers, options...)
-}
-
-const estimateSchema = "gpumemtrack.estimate/1"
-
-// estimated is what --json prints.
-type estimated struct {
-	Schema      string      `json:"schema"`
-	Mode        string      `json:"mode"`
-	Peak        alloc.Bytes `json:"peak_bytes"`
-	Upper       alloc.Bytes `json:"peak_upper_bytes"`
-	Reserved    alloc.Bytes `json:"reserved_bytes"`
-	Device      alloc.Bytes `json:"device_bytes"`
-	DeviceUpper alloc.Bytes `json:"device_upper_bytes"`
-	Needs       alloc.Bytes `json:"needed_upper_bytes"`
-	Host        alloc.Bytes `json:"host_bytes"`
-	Budget      alloc.Bytes `json:"budget_bytes,omitempty"`
-	Fits        *bool       `json:"fits,omitempty"`
-	// Quantization is what --best-quantization took.
-	Quantization string           `json:"quantization,omitempty"`
-	Report       *estimate.Report `json:"report"`
-}
-
-func (e estimated) memory() estimate.Memory {
-	if e.Mode == "train" {
-		return e.Report.Training
-	}
-	return e.Report.Inference
-}
-
-func (e estimated) write(w io.Writer) {
-	r, m := e.Report, e.memory()
-	name := r.Name
-	if name == "" {
-		name = "model"
-	}
-	fmt.Fprintf(w, "%s: %d parameters, %v%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r))
-	if e.Quantization != "" {
-		fmt.Fprintf(w, "Quantized to %s.\n", e.Quantization)
-	}
-	t := newTable(w, 1, "Memory at the peak, "+e.Mode, "Size")
-	for _, part := range []struct {
-		name string
-		size alloc.Bytes
-	}{
-		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
-		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", m.Cache}, {"buckets", m.Buckets},
-		{"saved for backward", m.Saved}, {"transient", m.Transient},
-	} {
-		if part.size != 0 {
-			t.AppendRow(table.Row{part.name, part.size})
-		}
-	}
-	t.AppendSeparator()
-	t.AppendRow(table.Row{"peak", m.Peak})
-	if m.Band.Above > 0 {
-		t.AppendRow(table.Row{fmt.Sprintf("at most, by the band of -%.1f%% to +%.1f%%", 100*m.Band.Below, 100*m.Band.Above), e.Upper})
-	}
-	if f := m.Footprint; f.Device.Bytes > 0 {
-		t.AppendSeparator()
-		t.AppendRow(table.Row{"reserved by the allocator", f.Reserved.Bytes})
-		t.AppendRow(table.Row{"CUDA context", f.Context.Bytes})
-		t.AppendRow(table.Row{"nvidia-smi shows", f.Device.Bytes})
-		t.AppendRow(table.Row{fmt.Sprintf("between %v and", f.Device.Lower), f.Device.Upper})
-		t.AppendRow(table.Row{"needed of the device, at most", e.Needs})
-	}
-	if m.Host > 0 {
-		t.AppendRow(table.Row{"memory of the CPU", m.Host})
-	}
-	t.Render()
-	if m.PeakAt != "" {
-		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)
-	}
-	for _, note := range r.Notes {
-		fmt.Fprintf(w, "Note: %s\n", note)
-	}
-	if e.Fits != nil && *e.Fits {
-		fmt.Fprintf(w, "It fits in %v.\n", e.Budget)
-	}
-}
-
-func inputOf(r *estimate.Report) string {
-	if !r.HasInput {
-		return ", no input: say --batch and --seq for its activations"
-	}
-	return fmt.Sprintf(", input %v", r.Inputs[0])
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,6 +95,24 @@ func TestEstimateLlamaCpp(t *testing.T) {
 	assert.Contains(t, stdout.String(), "Quantized to Q2_K.")
 }
 
+func TestEstimateLargestThatFits(t *testing.T) {
+	const budget = " --fits 24GiB --gpu ada"
+	train := estimateJSON(t, "resnet50 --train --max-batch"+budget)
+	assert.Equal(t, train.Batch, train.Report.Inputs[0][0])
+	assert.Greater(t, train.Batch, 100)
+	assert.LessOrEqual(t, train.Needs, train.Budget)
+	more := estimateJSON(t, fmt.Sprintf("resnet50 --train --batch %d --gpu ada", train.Batch+1))
+	assert.Greater(t, more.Needs, train.Budget)
+
+	serve := estimateJSON(t, "llama-3-8b --serve --kv fp8 --max-context"+budget)
+	assert.Greater(t, serve.Context, 32768)
+	assert.LessOrEqual(t, serve.Needs, serve.Budget)
+	assert.Equal(t, alloc.Bytes(serve.Context)*65536, serve.Report.Inference.Cache, "32 layers of 8 heads of 128, a byte each")
+
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, exitUnfit, run(strings.Fields("estimate llama-3-8b --serve --max-batch --fits 4GiB"), nil, &stdout, &stderr))
+}
+
 func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 	for flags, want := range map[string]string{
 		"--offload gradients":                    "say one of optimizer, parameters",
@@ -101,6 +120,8 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--pytorch two":                          "say its version as 2.4",
 		"--pytorch 2":                            "say its version as 2.4",
 		"--llama-cpp":                            "--llama-cpp is for --serve",
+		"--max-batch":                            "--max-batch wants --fits",
+		"--max-context --fits 1GiB":              "--max-context wants --fits and --serve",
 		"--best-quantization":                    "wants --fits",
 		"--optimizer adagrad":                    "lion, muon",
 		"--optimizer-in-backward --accumulate 2": "cannot add up 2 micro-batches",

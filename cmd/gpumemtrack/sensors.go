@@ -64,7 +64,7 @@ func (a *app) sensors(o sensorsOptions) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close()
+	defer closeSoon(src)
 	devices, err := devicesOf(src, o.all)
 	if err != nil {
 		return err
@@ -109,8 +109,15 @@ func (a *app) watch(o sensorsOptions, show func() error) error {
 		if onScreen && !o.json {
 			fmt.Fprint(a.stdout, clearScreen)
 		}
-		if err := show(); err != nil {
-			return err
+		shown := make(chan error, 1)
+		go func() { shown <- show() }() // a driver that hangs does not keep the key from us
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-shown:
+			if err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():

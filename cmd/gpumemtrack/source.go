@@ -30,7 +30,7 @@ func openSource(name string) (nvml.Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		return nvml.Over(gpu), nil
+		return nvml.FromDevices(gpu), nil
 	}
 	return nil, usageError("--source %s: say auto, nvml, smi or sim", name)
 }

@@ -138,6 +138,27 @@ type hfConfig struct {
 	SourcePositions *whole  `json:"max_source_positions"`
 	TargetPositions *whole  `json:"max_target_positions"`
 
+	// Of Llama 4.
+	DenseFFN     *whole `json:"intermediate_size_mlp"`
+	SparseEach   *whole `json:"interleave_moe_layer_step"`
+	SparseLayers []int  `json:"moe_layers"`
+	ChunkSize    *whole `json:"attention_chunk_size"`
+
+	// Of Qwen3-Next.
+	LinearKeyHeads   *whole `json:"linear_num_key_heads"`
+	LinearValueHeads *whole `json:"linear_num_value_heads"`
+	LinearKeySize    *whole `json:"linear_key_head_dim"`
+	LinearValueSize  *whole `json:"linear_value_head_dim"`
+	LinearKernel     *whole `json:"linear_conv_kernel_dim"`
+	FullEvery        *whole `json:"full_attention_interval"`
+
+	// Of Mamba.
+	StateSize    *whole          `json:"state_size"`
+	ConvKernel   *whole          `json:"conv_kernel"`
+	ConvBias     *bool           `json:"use_conv_bias"`
+	Expand       *float64        `json:"expand"`
+	TimeStepRank json.RawMessage `json:"time_step_rank"`
+
 	// Vision.
 	ImageSize *whole            `json:"image_size"`
 	PatchSize *whole            `json:"patch_size"`

@@ -72,11 +72,16 @@ func hfQwen2MoE(c *hfConfig, a *architecture) error {
 	if err := c.qwenWindows(a); err != nil {
 		return err
 	}
-	a.SharedGate = true
-	if err := c.numbers(hfNumber{&a.SharedFFN, "shared_expert_intermediate_size", c.SharedExpert, 5632}); err != nil {
+	if err := c.sharedExpert(a, 5632); err != nil {
 		return err
 	}
 	return c.sparse(a, 60, 4, 1408)
+}
+
+// sharedExpert reads the MLP that each token visits besides.
+func (c *hfConfig) sharedExpert(a *architecture, ffn int) error {
+	a.SharedGate = true
+	return c.numbers(hfNumber{&a.SharedFFN, "shared_expert_intermediate_size", c.SharedExpert, ffn})
 }
 
 func hfQwen3MoE(c *hfConfig, a *architecture) error {
@@ -90,4 +95,49 @@ func hfQwen3MoE(c *hfConfig, a *architecture) error {
 		return err
 	}
 	return c.sparse(a, 128, 8, 768)
+}
+
+// hfQwen3Next reads Qwen3-Next, in which three of four layers have linear attention.
+func hfQwen3Next(c *hfConfig, a *architecture) error {
+	if err := c.noBias(); err != nil {
+		return err
+	}
+	a.QKNorm = estimate.NormHeads
+	if err := c.ofRotaryPart(a, estimate.Qwen3Next, "Qwen3NextForCausalLM", 0.25); err != nil {
+		return err
+	}
+	if err := c.sharedExpert(a, 512); err != nil {
+		return err
+	}
+	if err := c.sparse(a, 512, 10, 512); err != nil {
+		return err
+	}
+	a.UnscaledTopK = !orBool(c.NormTopK, true)
+	var delta estimate.DeltaNet
+	a.Delta = &delta
+	err := c.numbers(
+		hfNumber{&delta.KeyHeads, "linear_num_key_heads", c.LinearKeyHeads, 16},
+		hfNumber{&delta.ValueHeads, "linear_num_value_heads", c.LinearValueHeads, 32},
+		hfNumber{&delta.KeySize, "linear_key_head_dim", c.LinearKeySize, 128},
+		hfNumber{&delta.ValueSize, "linear_value_head_dim", c.LinearValueSize, 128},
+		hfNumber{&delta.Kernel, "linear_conv_kernel_dim", c.LinearKernel, 4},
+	)
+	if err != nil {
+		return err
+	}
+	if c.LayerTypes != nil && len(c.LayerTypes) != a.Blocks {
+		return &Error{File: c.file, Where: "layer_types", Reason: fmt.Sprintf("it has %d entries for %d layers", len(c.LayerTypes), a.Blocks)}
+	}
+	every := max(1, int(*orNumber(c.FullEvery, 4)))
+	kinds := a.kinds()
+	for i := range kinds {
+		linear := (i+1)%every != 0
+		if c.LayerTypes != nil {
+			linear = c.LayerTypes[i] == "linear_attention"
+		}
+		if linear {
+			kinds[i] |= estimate.Recurrent
+		}
+	}
+	return nil
 }

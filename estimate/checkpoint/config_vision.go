@@ -1,6 +1,11 @@
 package checkpoint
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
 
 // imageText is a model of images and text: how each part's settings are read.
 type imageText struct {
@@ -22,6 +27,7 @@ var hfTexts = map[string]struct {
 	"qwen3":           {"Qwen3Model", hfQwen3},
 	"qwen2_vl_text":   {"Qwen2Model", hfQwen2},
 	"qwen2_5_vl_text": {"Qwen2Model", hfQwen2},
+	"llama4_text":     {"Llama4TextModel", hfLlama4Text},
 	"qwen3_vl_text":   {"Qwen3Model", hfQwen3},
 }
 
@@ -171,6 +177,96 @@ func hfQwen3VL(c *hfConfig, a *architecture) error {
 			)
 		},
 	}.read(c, a)
+}
+
+func hfLlama4(c *hfConfig, a *architecture) error {
+	return imageText{
+		heads: []string{"Llama4ForConditionalGeneration"}, text: "llama4_text", vision: "llama4_vision_model", family: estimate.Llama4Vision,
+		tower: func(v, _ *hfConfig, t *estimate.Transformer) error {
+			if err := v.tower(t); err != nil {
+				return err
+			}
+			return v.numbers(
+				hfNumber{&t.EmbedDim, "projector_output_dim", v.ProjectorOut, 4096},
+				hfNumber{&t.Classes, "vision_output_dim", v.VisionOut, 7680},
+			)
+		},
+	}.read(c, a)
+}
+
+// hfLlama4Text reads the text of Llama 4: its experts have intermediate_size, its dense layers
+// intermediate_size_mlp; attention goes by chunks, which a cache holds like a window.
+func hfLlama4Text(c *hfConfig, a *architecture) error {
+	if err := c.noBias(); err != nil {
+		return err
+	}
+	if err := c.of(a, estimate.Llama4, "Llama4ForCausalLM"); err != nil {
+		return err
+	}
+	a.ExpertFFN, a.SharedFFN = a.FFN, a.FFN
+	if orBool(c.UseQKNorm, true) {
+		a.QKNorm = estimate.NormHeads
+	}
+	err := c.numbers(
+		hfNumber{&a.FFN, "intermediate_size_mlp", c.DenseFFN, 16384},
+		hfNumber{&a.Experts, "num_local_experts", c.Experts, 16},
+		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, 1},
+	)
+	if err != nil {
+		return err
+	}
+	every := max(1, int(*orNumber(c.RotateEvery, 4)))
+	if err := c.unrotated(a, func(layer int) bool { return (layer+1)%every == 0 }); err != nil {
+		return err
+	}
+	step := max(1, int(*orNumber(c.SparseEach, 1)))
+	for i := range a.Kinds {
+		if c.SparseLayers == nil && (i+1)%step == 0 || slices.Contains(c.SparseLayers, i) {
+			a.Kinds[i] |= estimate.Sparse
+		}
+		if a.Kinds[i]&estimate.NoRotation == 0 && c.ChunkSize != nil {
+			a.Kinds[i] |= estimate.Windowed
+		}
+	}
+	if c.ChunkSize != nil {
+		return c.numbers(hfNumber{&a.Window, "attention_chunk_size", c.ChunkSize, 8192})
+	}
+	return nil
+}
+
+func hfMamba(c *hfConfig, a *architecture) error {
+	class, err := c.class("MambaForCausalLM")
+	if err != nil {
+		return err
+	}
+	a.Family, a.NoHead, a.Tied, a.Heads = estimate.Mamba, class == c.base, orBool(c.Tied, true), 1
+	if !orBool(c.ConvBias, true) {
+		return c.unknown("use_conv_bias", "false")
+	}
+	s := estimate.StateSpace{Bias: orBool(c.UseBias, false)}
+	a.Mixer = &s
+	err = c.numbers(
+		hfNumber{&a.Hidden, "hidden_size", c.HiddenSize, 0},
+		hfNumber{&a.Blocks, "num_hidden_layers", c.Layers, 0},
+		hfNumber{&a.Vocab, "vocab_size", c.Vocabulary, 0},
+		hfNumber{&s.State, "state_size", c.StateSize, 16},
+		hfNumber{&s.Kernel, "conv_kernel", c.ConvKernel, 4},
+	)
+	if err != nil {
+		return err
+	}
+	expand := 2.0
+	if c.Expand != nil {
+		expand = *c.Expand
+	}
+	if err := c.times(&s.Inner, "expand", a.Hidden, expand); err != nil {
+		return err
+	}
+	var rank whole
+	if json.Unmarshal(c.TimeStepRank, &rank) != nil { // "auto"
+		rank = whole(a.Hidden+15) / 16
+	}
+	return c.numbers(hfNumber{&s.Rank, "time_step_rank", &rank, 0})
 }
 
 func hfCLIP(c *hfConfig, a *architecture) error {

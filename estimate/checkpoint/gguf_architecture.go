@@ -7,30 +7,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// ggufFamilies has the architectures of GGUF that are known, by
-// general.architecture, with what the metadata leave unsaid. "llama" is Llama, Mistral
-// and Mixtral alike. Biases and the tied head are told by the tensors. The keys are
-// those of docs/gguf.md in ggml-org/ggml.
-var ggufFamilies = map[string]estimate.Transformer{
-	"llama":    {Family: estimate.Llama},
-	"qwen2":    {Family: estimate.Llama},
-	"qwen3":    {Family: estimate.Llama, QKNorm: estimate.NormHeads},
-	"qwen3moe": {Family: estimate.Llama, QKNorm: estimate.NormHeads, Router: estimate.RoundedRouter},
-	"olmo2":    {Family: estimate.OLMo2},
-	"gemma":    {Family: estimate.Gemma},
-	"gemma2":   {Family: estimate.Gemma2, CappedScores: true, CappedLogits: true},
-	"gemma3":   {Family: estimate.Gemma2, QKNorm: estimate.NormHeads},
-	"gpt-oss":  {Family: estimate.GPTOSS},
-	"phi2":     {Family: estimate.Phi},
-	"phi3":     {Family: estimate.Phi3},
-	"gpt2":     {Family: estimate.GPT2},
-	"bert":     {Family: estimate.BERT, NoHead: true}, // the pooler is not converted
-}
-
-// ggufWindows has those whose layers attend beyond their window only every so often, as
-// llama.cpp takes it (src/models).
-var ggufWindows = map[string]int{"gemma2": 2, "gemma3": 6, "gpt-oss": 2}
-
 // architecture reads the metadata.
 func (g *ggufFile) architecture() (architecture, error) {
 	family := g.text("general.architecture")
@@ -58,11 +34,12 @@ type ggufNumber struct {
 
 // numbers reads the sizes.
 func (g *ggufFile) numbers(a *architecture) error {
+	attends := a.Family != estimate.Mamba
 	numbers := []ggufNumber{
 		{&a.Hidden, "embedding_length", true},
 		{&a.Blocks, "block_count", true},
-		{&a.FFN, "feed_forward_length", true},
-		{&a.Heads, "attention.head_count", true},
+		{&a.FFN, "feed_forward_length", attends},
+		{&a.Heads, "attention.head_count", attends},
 		{&a.KVHeads, "attention.head_count_kv", false},
 		{&a.HeadSize, "attention.key_length", false},
 		{&a.Experts, "expert_count", false},
@@ -73,10 +50,10 @@ func (g *ggufFile) numbers(a *architecture) error {
 	switch a.Family {
 	case estimate.GPT2, estimate.BERT:
 		numbers = append(numbers, ggufNumber{&a.Positions, "context_length", true})
-	case estimate.Phi, estimate.Phi3:
+	case estimate.Phi, estimate.Phi3, estimate.GLM, estimate.GLM4, estimate.StableLM, estimate.GPTNeoX, estimate.Nemotron:
 		numbers = append(numbers, ggufNumber{&a.RotaryDim, "rope.dimension_count", false})
 	}
-	if ggufWindows[a.family] > 0 {
+	if _, windowed := ggufWindows[a.family]; windowed {
 		numbers = append(numbers, ggufNumber{&a.Window, "attention.sliding_window", false})
 	}
 	for _, n := range numbers {
@@ -84,8 +61,17 @@ func (g *ggufFile) numbers(a *architecture) error {
 			return err
 		}
 	}
-	if a.Window > 0 {
-		a.FullBlocks = a.Blocks / ggufWindows[a.family]
+	if every := ggufWindows[a.family]; a.Window > 0 {
+		for i, kinds := 0, a.kinds(); i < len(kinds); i++ {
+			if (i+1)%every != 0 {
+				kinds[i] |= estimate.Windowed
+			}
+		}
+	}
+	if more := ggufMore[a.family]; more != nil {
+		if err := more(g, a); err != nil {
+			return err
+		}
 	}
 	if a.Vocab == 0 {
 		a.Vocab = int(min(g.metadata["tokenizer.ggml.tokens"].length, largestNumber))
@@ -123,12 +109,33 @@ func (g *ggufFile) fromTensors(a *architecture) error {
 		}
 	}
 	a.Tied = !has["output.weight"]
-	if a.Family != estimate.Llama && a.Family != estimate.Gemma {
-		return nil
+	if ggufNorms[a.Family] && has["blk.0.attn_q_norm.weight"] {
+		a.QKNorm = estimate.NormHeads
 	}
+	switch a.Family {
+	case estimate.Falcon:
+		a.TwoNorms = has["blk.0.attn_norm_2.weight"]
+	case estimate.StableLM:
+		a.Parallel = !has["blk.0.ffn_norm.weight"]
+		a.QKVBias = has["blk.0.attn_q.bias"]
+	case estimate.GLM, estimate.GLM4:
+		a.QKVBias = has["blk.0.attn_q.bias"] || has["blk.0.attn_qkv.bias"]
+	case estimate.PhiMoE:
+		a.Bias, a.HeadBias = has["blk.0.attn_output.bias"], has["output.bias"]
+	case estimate.Llama, estimate.Gemma, estimate.Granite, estimate.Nemotron:
+		return a.biases(has)
+	}
+	return nil
+}
+
+// ggufNorms are the families that have norms of queries and keys where there are tensors of them.
+var ggufNorms = map[estimate.Family]bool{estimate.Cohere: true, estimate.StableLM: true}
+
+// biases sets which projections have biases, by the tensors.
+func (a *architecture) biases(has map[string]bool) error {
 	a.QKVBias = has["blk.0.attn_q.bias"]
 	a.Bias = has["blk.0.attn_output.bias"]
-	if a.Bias != has["blk.0.ffn_up.bias"] || a.Bias && !a.QKVBias {
+	if a.Experts == 0 && a.Bias != has["blk.0.ffn_up.bias"] || a.Bias && !a.QKVBias {
 		return fmt.Errorf("some projections of a block have biases and others have none: %w", ErrUnknownArchitecture)
 	}
 	return nil

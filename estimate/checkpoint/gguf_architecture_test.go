@@ -72,11 +72,32 @@ func smallGGUF(keys []ggufKey, block ...string) []byte {
 			if !strings.Contains(name, ".") {
 				name += ".weight"
 			}
-			add(fmt.Sprintf("blk.%d.%s", i, name), dims...)
+			once, outside := strings.CutPrefix(name, "/")
+			switch {
+			case !outside:
+				add(fmt.Sprintf("blk.%d.%s", i, name), dims...)
+			case i == 0:
+				add(once, dims...)
+			}
 		}
 	}
-	add("output_norm.weight", 64)
+	if !slices.Contains(block, noLastNorm) {
+		add("output_norm.weight", 64)
+	}
 	return ggufBytes(keys, tensors...)
+}
+
+// noLastNorm is a tensor of no elements worth counting, which stands for the lack of the last norm.
+const noLastNorm = "/rope_freqs.weight 0"
+
+// withBias are tensors and their biases, as long as the tensors' last dimension.
+func withBias(tensors ...string) []string {
+	var both []string
+	for _, tensor := range tensors {
+		fields := strings.Fields(tensor)
+		both = append(both, tensor, strings.TrimSuffix(fields[0], ".weight")+".bias "+fields[len(fields)-1])
+	}
+	return both
 }
 
 // The tensors are those that gguf-py 0.19 lists for each architecture (constants.py:
@@ -87,20 +108,52 @@ func TestGGUFFamilies(t *testing.T) {
 	mlp := []string{"ffn_gate 64 96", "ffn_up 64 96", "ffn_down 96 64"}
 	experts := []string{"ffn_gate_inp 64 4", "ffn_gate_exps 64 24 4", "ffn_up_exps 64 24 4", "ffn_down_exps 24 64 4"}
 	before := []string{"attn_norm 64", "ffn_norm 64"}
+	packed := []string{"attn_qkv 64 128", "attn_output 64 64"}
+	plain := []string{"ffn_up 64 96", "ffn_down 96 64"}
+	lastBias := "/output_norm.bias 64"
+	shared := []string{"ffn_gate_shexp 64 48", "ffn_up_shexp 64 48", "ffn_down_shexp 48 64"}
+	qkvBias := []string{"attn_q.bias 64", "attn_k.bias 32", "attn_v.bias 32"}
+	const usual = 2 * 2 * 32 * 100
 	after := []string{"post_attention_norm 64", "post_ffw_norm 64"}
 	for family, test := range map[string]struct {
 		tensors []string
 		cache   int // elements of 100 tokens
+		keys    map[string]uint32
 	}{
-		"llama":    {slices.Concat(before, attention, mlp), 2 * 2 * 32 * 100},
-		"qwen3":    {slices.Concat(before, attention, headNorms, mlp), 2 * 2 * 32 * 100},
-		"qwen3moe": {slices.Concat(before, attention, headNorms, experts), 2 * 2 * 32 * 100},
-		"olmo2":    {slices.Concat(after, attention, []string{"attn_q_norm 64", "attn_k_norm 32"}, mlp), 2 * 2 * 32 * 100},
-		"gemma2":   {slices.Concat(before, after, attention, mlp), 2 * 32 * (100 + 10)},
-		"gemma3":   {slices.Concat(before, after, attention, headNorms, mlp), 2 * 2 * 32 * 10},
+		"llama":    {slices.Concat(before, attention, mlp), usual, nil},
+		"qwen3":    {slices.Concat(before, attention, headNorms, mlp), usual, nil},
+		"qwen3moe": {slices.Concat(before, attention, headNorms, experts), usual, nil},
+		"olmo2":    {slices.Concat(after, attention, []string{"attn_q_norm 64", "attn_k_norm 32"}, mlp), 2 * 2 * 32 * 10, nil},
+		"gemma2":   {slices.Concat(before, after, attention, mlp), 2 * 32 * (100 + 10), nil},
+		"gemma3":   {slices.Concat(before, after, attention, headNorms, mlp), 2 * 2 * 32 * 10, nil},
 		"gpt-oss": {slices.Concat([]string{"attn_norm 64", "post_attention_norm 64", "attn_sinks.weight 4"}, attention, experts,
 			[]string{"attn_q.bias 64", "attn_k.bias 32", "attn_v.bias 32", "attn_output.bias 64", "ffn_gate_inp.bias 4",
-				"ffn_gate_exps.bias 24 4", "ffn_up_exps.bias 24 4", "ffn_down_exps.bias 64 4"}), 2 * 32 * (100 + 10)},
+				"ffn_gate_exps.bias 24 4", "ffn_up_exps.bias 24 4", "ffn_down_exps.bias 64 4"}), 2 * 32 * (100 + 10), nil},
+		"granite":    {slices.Concat(before, attention, mlp), usual, nil},
+		"smollm3":    {slices.Concat(before, attention, mlp), usual, nil},
+		"command-r":  {slices.Concat([]string{"attn_norm 64"}, attention, mlp), usual, nil},
+		"cohere2":    {slices.Concat([]string{"attn_norm 64"}, attention, mlp), 2 * 2 * 32 * 10, nil},
+		"olmo":       {slices.Concat([]string{noLastNorm}, attention, mlp), usual, nil},
+		"glm4":       {slices.Concat(before, after, attention, qkvBias, []string{"ffn_up 64 192", "ffn_down 96 64"}), usual, nil},
+		"chatglm":    {slices.Concat(before, packed, []string{"attn_qkv.bias 128", "ffn_up 64 192", "ffn_down 96 64"}), usual, nil},
+		"stablelm":   {slices.Concat(withBias(before...), attention, qkvBias, mlp, []string{lastBias}), usual, nil},
+		"nemotron":   {slices.Concat(withBias(before...), attention, plain, []string{lastBias}), usual, nil},
+		"falcon":     {slices.Concat(withBias("attn_norm 64", "attn_norm_2 64"), packed, plain, []string{lastBias}), usual, nil},
+		"starcoder2": {slices.Concat(withBias(before...), withBias(attention...), withBias(plain...), []string{lastBias}), usual, nil},
+		"gptneox":    {slices.Concat(withBias(before...), withBias(packed...), withBias(plain...), []string{lastBias}), usual, nil},
+		"bloom": {slices.Concat(withBias(before...), withBias(packed...), withBias(plain...), []string{lastBias, "/token_embd_norm.weight 64", "/token_embd_norm.bias 64"}),
+			usual, nil},
+		"starcoder": {slices.Concat(withBias(before...), withBias(packed...), withBias(plain...), []string{lastBias, "/position_embd.weight 64 128"}), usual, nil},
+		"phimoe":    {slices.Concat(withBias(before...), withBias(attention...), experts, []string{lastBias, "/output.bias 4"}), usual, nil},
+		"qwen2moe": {slices.Concat(before, attention, qkvBias, experts, shared, []string{"ffn_gate_inp_shexp 64"}), usual,
+			map[string]uint32{"expert_shared_feed_forward_length": 48}},
+		"llama4": {slices.Concat(before, attention, experts, []string{"ffn_gate_shexp 64 24", "ffn_up_shexp 64 24", "ffn_down_shexp 24 64"}), usual,
+			map[string]uint32{"interleave_moe_layer_step": 1}},
+		"deepseek2": {slices.Concat(before, []string{"attn_q 64 64", "attn_kv_a_mqa 64 40", "attn_kv_a_norm 32", "attn_kv_b 32 96", "attn_output 64 64"}, experts, shared),
+			2 * 40 * 100, map[string]uint32{"attention.kv_lora_rank": 32, "rope.dimension_count": 8, "attention.key_length": 16, "attention.value_length": 16, "expert_shared_count": 2}},
+		"mamba": {[]string{"attn_norm 64", "ssm_in 64 256", "ssm_conv1d 4 128", "ssm_conv1d.bias 128", "ssm_x 128 36", "ssm_dt 4 128", "ssm_dt.bias 128",
+			"ssm_a 16 128", "ssm_d 128", "ssm_out 128 64"}, 2 * 128 * (16 + 4),
+			map[string]uint32{"ssm.inner_size": 128, "ssm.state_size": 16, "ssm.time_step_rank": 4, "ssm.conv_kernel": 4}},
 	} {
 		t.Run(family, func(t *testing.T) {
 			keys := llamaKeys(map[string]any{"general.architecture": family})
@@ -111,6 +164,9 @@ func TestGGUFFamilies(t *testing.T) {
 			if slices.Contains(test.tensors, experts[0]) {
 				keys = append(keys, ggufKey{family + ".expert_count", uint32(4)}, ggufKey{family + ".expert_used_count", uint32(2)},
 					ggufKey{family + ".expert_feed_forward_length", uint32(24)})
+			}
+			for key, value := range test.keys {
+				keys = append(keys, ggufKey{family + "." + key, value})
 			}
 			c, err := Open(writeFile(t, "small.gguf", smallGGUF(keys, test.tensors...)))
 			require.NoError(t, err)
@@ -161,7 +217,7 @@ func TestGGUFSaysWhatIsWrongWithTheArchitecture(t *testing.T) {
 		replace map[string]any
 		want    string
 	}{
-		"another one":      {map[string]any{"general.architecture": "mamba"}, `"general.architecture": "mamba" is none of those that are known: unknown architecture`},
+		"another one":      {map[string]any{"general.architecture": "rwkv"}, `"general.architecture": "rwkv" is none of those that are known: unknown architecture`},
 		"none":             {map[string]any{"general.architecture": nil}, `"general.architecture": "" is none of those`},
 		"a number":         {map[string]any{"general.architecture": uint8(3)}, `"general.architecture": "" is none of those`},
 		"no heads":         {map[string]any{"llama.attention.head_count": nil}, `metadata key "llama.attention.head_count" is missing`},

@@ -38,7 +38,7 @@ func run(dir string, pause time.Duration, out io.Writer) (err error) {
 	// nvml.Over asks the device that the program has open. Config{} asks the
 	// driver instead, for every process there is.
 	rec, err := nvml.NewRecorder(nvml.Config{
-		Source: nvml.Over(tr.Device()), Interval: 20 * time.Millisecond,
+		Source: nvml.FromDevices(tr.Device()), Interval: 20 * time.Millisecond,
 		Files: []string{filepath.Join(dir, "memory.jsonl")}, Overwrite: true,
 	})
 	if err != nil {

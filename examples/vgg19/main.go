@@ -2,9 +2,8 @@
 // VGG-19's feature layers and five batches of images, frees two of them and clears the cache.
 // After each step the tracker prints what was allocated and freed.
 //
-//	go run ./examples/vgg19
-//
-// It uses the first GPU, or the simulated one if there is none.
+// It uses the first GPU, or the simulated one if there is none, and writes the report to a
+// file as well.
 package main
 
 import (

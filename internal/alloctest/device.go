@@ -200,7 +200,7 @@ func testConcurrent(t *testing.T, dev subject) {
 	}
 	assert.Equal(t, len(live), total)
 	if cache, ok := dev.Device.(*alloc.Cache); ok {
-		_, err := cache.Empty()
+		_, err := cache.Trim()
 		require.NoError(t, err)
 	}
 	assertUnchanged(t, dev, before)

@@ -123,7 +123,7 @@ func (a *Naive) AllocOn(n alloc.Bytes, on alloc.Stream) (alloc.Ptr, error) {
 			p, ok = a.grow(small, size, on)
 		}
 		if !ok {
-			a.Empty()
+			a.Trim()
 			p, ok = a.grow(small, size, on)
 		}
 		if !ok { // PyTorch does not look again for what has become free meanwhile
@@ -335,8 +335,8 @@ func (a *Naive) complete(passed func(alloc.Event) (bool, error)) {
 	}
 }
 
-// Empty waits for pending blocks, and gives back what is wholly free.
-func (a *Naive) Empty() {
+// Trim waits for pending blocks, and gives back free segments.
+func (a *Naive) Trim() {
 	a.complete(func(e alloc.Event) (bool, error) {
 		err := e.Wait()
 		return err == nil, err

@@ -59,7 +59,7 @@ func latencyOf(w io.Writer, name string, n alloc.Bytes, dev alloc.Device, cache 
 		return err
 	}
 	fmt.Fprintf(w, "%s\t%v\t%v\t%.0f\t%v\t%v\n", name, driver, cached, float64(driver)/float64(cached), tracked, tracked-cached)
-	_, err = cache.Empty()
+	_, err = cache.Trim()
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
@@ -29,6 +30,19 @@ var _ = func() error {
 		return err
 	}
 	return w.Free()
+}
+
+var _ = func(tr *tracker.MemTracker, compute, transfer alloc.Stream) error {
+	x, err := tr.AllocOn(compute, alloc.Shape{32, 3, 224, 224}, alloc.Float32, tracker.Input)
+	if err != nil {
+		return err
+	}
+	err = x.RecordStream(transfer)
+	if err != nil {
+		return err
+	}
+	err = x.Free()
+	return err
 }
 
 var _ = func() error {
@@ -82,6 +96,21 @@ var _ = func(tr *tracker.MemTracker) {
 	for _, suspect := range tr.Suspects() {
 		fmt.Println(suspect)
 	}
+}
+
+var _ = func(dev *cuda.Device, tr *tracker.MemTracker, n alloc.Bytes, shape alloc.Shape) error {
+	pinned := dev.Pinned(cuda.PinnedConfig{})
+	p, err := pinned.Alloc(n)
+	if err != nil {
+		return err
+	}
+	err = tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(pinned.Memory()), tracker.Labelled("batch"))
+	// ...
+	if err != nil {
+		return err
+	}
+	err = tr.Unregister(p, func() error { return pinned.Free(p) })
+	return err
 }
 
 var _ = func(t *testing.T, tr *tracker.MemTracker) {

@@ -150,7 +150,7 @@ func (h *history) train(steps int) {
 			h.free(len(h.live) - 1)
 			h.free(len(h.live) - 1)
 		}
-		h.naive.Empty()
+		h.naive.Trim()
 		h.free(base - 1) // so that a request does not seem to have given it back
 	}
 }

@@ -173,7 +173,7 @@ func (r *replay) empty() error {
 	if len(r.dev.waiting) == 0 || !r.dev.waiting[0].gives() {
 		return nil
 	}
-	_, err := r.cache.Empty()
+	_, err := r.cache.Trim()
 	return err
 }
 

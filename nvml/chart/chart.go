@@ -9,8 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// Config says how a chart looks. The zero Config is the whole recording at 800
-// by 500 pixels.
+// Config says what a chart looks like. The zero Config is the whole recording at 800 by 500
+// pixels.
 type Config struct {
 	Title         string
 	Last          int // only the last n samples of the series that has most of them, and what the others have of that time; 0 means all
@@ -18,9 +18,10 @@ type Config struct {
 }
 
 // New makes a chart of series of one recording over time, those of one unit in
-// one panel: a line a device or process, the whole device's memory dashed beside
-// that of its process, and gaps as gaps. Series that tell nothing are left out;
-// that none is left is an error.
+// one panel: a line a device, with its peak and its capacity marked, and gaps as gaps.
+// A process has a thin line, with a dot for each sample where there is room, as long as the sample holds: it
+// is asked for less often than its device, so the line ends where the device's memory
+// changes. Series that tell nothing are left out; that none is left is an error.
 func New(series []nvml.Series, cfg Config) (*Figure, error) {
 	f := &Figure{title: cfg.Title, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
 	series, start := lastOf(series, cfg.Last)
@@ -33,6 +34,7 @@ func New(series []nvml.Series, cfg Config) (*Figure, error) {
 		return nil, nothingToDraw(series)
 	}
 	f.from, f.to = span(f.series, start)
+	f.time = timeUnitOf(f.to - f.from)
 	for _, unit := range unitsOf(f.series) {
 		f.panels = append(f.panels, f.newPanel(unit))
 	}

@@ -11,29 +11,56 @@ const (
 	MaxPixels = 10000
 )
 
-// Figure is a chart that is ready to be written, as often as one likes.
+// Figure is a chart that can be written any number of times.
 type Figure struct {
 	title         string
 	width, height int // pixels, all panels together
 	panels        []panel
 	series        []nvml.Series
 	from, to      float64 // seconds
+	time          timeUnit
 }
 
 // panel is a pair of axes: lines of one unit over time in seconds.
 type panel struct {
-	Name, Unit string // of the vertical axis: "memory", "GiB"
-	Max        float64
+	Name, Unit string  // of the vertical axis: "memory", "GiB"
+	Max        float64 // that the axis shows
 	Lines      []line
+	Rules      []rule
 }
 
 // line is a series in the panel's unit. Its parts are what lies between gaps.
 type line struct {
-	Label   string
-	Color   int // index in the palette
-	Dashed  bool
-	Stepped bool // a figure holds until the next: memory does not rise on a slope
+	Name    string // of the series
+	Label   string // with its peak
+	Color   int    // index in the palette, and beyond it another style of line
+	Under   int    // lines drawn after this one that are the same: it is wider than they are
+	Process bool   // one of a process: thin, with a dot at each sample where there is room
+	Stepped bool   // a figure holds until the next: memory does not rise on a slope
 	parts   [][]sample
+	dots    []sample
+	peak    *sample // if it is marked
+}
+
+// rule is a level that is marked: a device's memory.
+type rule struct {
+	Label string  `json:"label"`
+	Y     float64 `json:"y"`
 }
 
 type sample struct{ x, y float64 }
+
+// timeUnit is what a chart counts time in.
+type timeUnit struct {
+	Name    string
+	Seconds float64
+}
+
+func timeUnitOf(span float64) timeUnit {
+	for _, u := range []timeUnit{{"d", 24 * 3600}, {"h", 3600}, {"min", 60}} {
+		if span > 2*u.Seconds {
+			return u
+		}
+	}
+	return timeUnit{"s", 1}
+}

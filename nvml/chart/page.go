@@ -27,6 +27,7 @@ func (f *Figure) HTML(w io.Writer) error {
 		Width:   f.width,
 		Height:  f.height,
 		From:    f.from,
+		Time:    f.time,
 		Panels:  f.pagePanels(),
 		Rows:    f.pageRows(),
 	})
@@ -39,6 +40,7 @@ type page struct {
 	JS, Licence   template.JS
 	Width, Height int
 	From          float64
+	Time          timeUnit
 	Panels        []pagePanel
 	Rows          []pageRow
 }
@@ -46,17 +48,27 @@ type page struct {
 type pagePanel struct {
 	Name  string     `json:"name"`
 	Unit  string     `json:"unit"`
+	Max   float64    `json:"max"`
 	Lines []pageLine `json:"lines"`
+	Rules []rule     `json:"rules"`
 }
 
 // pageLine holds a line's points by columns; a null is a gap.
 type pageLine struct {
 	Label  string     `json:"label"`
 	Color  int        `json:"color"`
-	Dashed bool       `json:"dashed"`
+	Width  float64    `json:"width"`
+	Dashes []float64  `json:"dashes"`
 	Steps  bool       `json:"steps"`
+	Dots   []float64  `json:"dots"` // the times of a process's samples
+	Peak   *pagePoint `json:"peak"`
 	X      []float64  `json:"x"`
 	Y      []*float64 `json:"y"`
+}
+
+type pagePoint struct {
+	X float64 `json:"x"`
+	Y float64 `json:"y"`
 }
 
 type pageRow struct {
@@ -75,7 +87,7 @@ func (f *Figure) pageTitle() string {
 func (f *Figure) pagePanels() []pagePanel {
 	panels := make([]pagePanel, len(f.panels))
 	for i, p := range f.panels {
-		panels[i].Name, panels[i].Unit = p.Name, p.Unit
+		panels[i].Name, panels[i].Unit, panels[i].Max, panels[i].Rules = p.Name, p.Unit, roof(p.Max), append([]rule{}, p.Rules...)
 		for _, l := range p.Lines {
 			panels[i].Lines = append(panels[i].Lines, pageLineOf(l))
 		}
@@ -86,7 +98,16 @@ func (f *Figure) pagePanels() []pagePanel {
 // pageLineOf puts a null between parts. A point with a minimum and a maximum is
 // two at one time; the second moves by a microsecond, since times must rise.
 func pageLineOf(l line) pageLine {
-	out := pageLine{Label: l.Label, Color: l.Color, Dashed: l.Dashed, Steps: l.Stepped}
+	out := pageLine{Label: l.Name, Color: l.Color % len(palette), Width: l.width(), Dashes: []float64{}, Steps: l.Stepped, Dots: []float64{}}
+	for _, d := range l.style().Dashes {
+		out.Dashes = append(out.Dashes, float64(d))
+	}
+	if l.peak != nil {
+		out.Peak = &pagePoint{l.peak.x, l.peak.y}
+	}
+	for _, d := range l.dots {
+		out.Dots = append(out.Dots, d.x)
+	}
 	for i, part := range l.parts {
 		if i > 0 {
 			out.X = append(out.X, (out.X[len(out.X)-1]+part[0].x)/2)

@@ -32,17 +32,99 @@ func (f *Figure) newPanel(unit string) panel {
 	p.Name, p.Unit = panelName(series), unit
 	if series[0].Quantity.IsMemory() {
 		p.Name = "memory"
+		p.Max = withCapacity(p.Max, series)
 		scale, p.Unit = binaryUnit(p.Max)
+		p.Rules = rulesOf(series, p.Max, scale)
 	}
 	p.Max /= scale
 	colors := make(map[string]int)
-	for _, s := range series {
-		p.Lines = append(p.Lines, line{
-			Label: s.Label(), Color: colorOf(colors, s), Dashed: isDashed(s, series),
-			Stepped: s.Quantity.IsMemory(), parts: f.partsOf(s, scale),
-		})
+	for i, s := range series {
+		l := line{
+			Name: nameOf(s), Label: labelOf(s), Color: colorOf(colors, s), Under: countSame(s, series[i+1:]),
+			Process: s.Quantity == nvml.ProcessMemory, Stepped: s.Quantity.IsMemory(),
+		}
+		if l.Process {
+			l.parts, l.dots = f.heldParts(s, deviceOf(s, series), scale)
+			if len(l.dots) > f.width/8 { // they would run together
+				l.dots = nil
+			}
+		} else {
+			l.parts = f.partsOf(s, scale)
+		}
+		if s.Quantity == nvml.MemoryUsed {
+			l.peak = f.peakOf(s, scale)
+		}
+		p.Lines = append(p.Lines, l)
 	}
 	return p
+}
+
+// nameOf says what a line is, and of which model of GPU.
+func nameOf(s nvml.Series) string {
+	if s.Device.Name != "" && s.Quantity != nvml.ProcessMemory {
+		return s.Label() + ", " + s.Device.Name
+	}
+	return s.Label()
+}
+
+// labelOf says in a picture how high a line gets too: it has no table.
+func labelOf(s nvml.Series) string {
+	label := nameOf(s)
+	if s.Quantity != nvml.MemoryUsed && s.Quantity != nvml.ProcessMemory {
+		return label
+	}
+	label += ", peak " + s.Format(s.Max())
+	if s.Quantity == nvml.MemoryUsed && s.Capacity > 0 {
+		label += " of " + s.Capacity.String()
+	}
+	return label
+}
+
+// withCapacity is how high an axis of memory goes: to a device's capacity where a
+// line comes near it, or where no line moves, so that one sees how much it is.
+func withCapacity(highest float64, series []nvml.Series) float64 {
+	capacity, flat := 0.0, true
+	for _, s := range series {
+		capacity = max(capacity, float64(s.Capacity))
+		flat = flat && s.Min() == s.Max()
+	}
+	if flat || highest > 0.6*capacity {
+		return max(highest, capacity)
+	}
+	return highest
+}
+
+// rulesOf marks the capacities that the axis reaches.
+func rulesOf(series []nvml.Series, highest, scale float64) []rule {
+	var rules []rule
+	for _, s := range series {
+		y := float64(s.Capacity) / scale
+		if s.Capacity > 0 && float64(s.Capacity) <= highest && !slices.ContainsFunc(rules, func(r rule) bool { return r.Y == y }) {
+			rules = append(rules, rule{"capacity " + s.Capacity.String(), y})
+		}
+	}
+	return rules
+}
+
+// countSame returns how many of the others are drawn over s all the way.
+func countSame(s nvml.Series, others []nvml.Series) (n int) {
+	for _, o := range others {
+		if o.Quantity != nvml.ProcessMemory && s.Quantity != nvml.ProcessMemory &&
+			s.Min() == o.Min() && s.Max() == o.Max() && s.Mean() == o.Mean() && s.Len() == o.Len() {
+			n++
+		}
+	}
+	return n
+}
+
+// deviceOf returns the series of the device's memory that a process's belongs to.
+func deviceOf(s nvml.Series, series []nvml.Series) nvml.Series {
+	for _, o := range series {
+		if o.Quantity == nvml.MemoryUsed && o.Device.UUID == s.Device.UUID {
+			return o
+		}
+	}
+	return nvml.Series{}
 }
 
 // panelName is what the series of a panel have in common.
@@ -81,51 +163,4 @@ func colorOf(colors map[string]int, s nvml.Series) int {
 		colors[key] = len(colors)
 	}
 	return colors[key]
-}
-
-// isDashed reports whether s is a device's total beside its process's part.
-func isDashed(s nvml.Series, series []nvml.Series) bool {
-	return s.Quantity == nvml.MemoryUsed && slices.ContainsFunc(series, func(o nvml.Series) bool {
-		return o.Quantity == nvml.ProcessMemory && o.Device.UUID == s.Device.UUID
-	})
-}
-
-// partsOf splits a series at its gaps. A point of several samples is drawn as
-// its minimum and its maximum, so that no peak is lost. One from before the chart's
-// beginning holds there.
-func (f *Figure) partsOf(s nvml.Series, scale float64) [][]sample {
-	var parts [][]sample
-	var part []sample
-	for p := range s.Points() {
-		if p.IsGap() {
-			if part != nil {
-				parts, part = append(parts, part), nil
-			}
-			continue
-		}
-		x := max(p.Time.Seconds(), f.from)
-		part = append(part, sample{x, p.Min / scale})
-		if p.Max > p.Min {
-			part = append(part, sample{x, p.Max / scale})
-		}
-	}
-	if part == nil {
-		return parts
-	}
-	if n := len(part); s.Quantity.IsMemory() && holdsUntil(s, f.to) {
-		part = append(part, sample{f.to, part[n-1].y})
-	}
-	return append(parts, part)
-}
-
-// holdsUntil reports whether the last sample of a series, a process's that is
-// asked for less often, is drawn to the chart's end: if no two are missing there.
-func holdsUntil(s nvml.Series, end float64) bool {
-	_, last := s.Span()
-	interval := 1.0
-	if rate := s.SamplingRate(); rate > 0 {
-		interval = 1 / rate
-	}
-	rest := end - last.Seconds()
-	return !s.Ended && rest > 0 && rest < 2*interval
 }

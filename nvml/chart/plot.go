@@ -87,7 +87,7 @@ func (f *Figure) plot(i int, height vg.Length) (*plot.Plot, error) {
 	panel := f.panels[i]
 	p.Y.Label.Text = panel.Name + " [" + panel.Unit + "]"
 	if i == len(f.panels)-1 {
-		p.X.Label.Text = "time [s]"
+		p.X.Label.Text = "time [" + f.time.Name + "]"
 	}
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		for _, f := range []*font.Font{&axis.Label.TextStyle.Font, &axis.Tick.Label.Font} {
@@ -95,7 +95,8 @@ func (f *Figure) plot(i int, height vg.Length) (*plot.Plot, error) {
 		}
 		axis.Padding = 0
 	}
-	p.X.Tick.Marker, p.Y.Tick.Marker = ticksIn(pixels(f.width), 6*fontSize), ticksIn(height, 3*fontSize)
+	p.X.Tick.Marker = ticks{roomFor(pixels(f.width), 6*fontSize), f.time.Seconds}
+	p.Y.Tick.Marker = ticks{roomFor(height, 3*fontSize), 1}
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = gridColor, gridColor
 	p.Add(grid)
@@ -108,6 +109,9 @@ func (f *Figure) plot(i int, height vg.Length) (*plot.Plot, error) {
 		if err := addLine(p, l); err != nil {
 			return nil, err
 		}
+	}
+	if err := f.addRules(p, panel.Rules); err != nil {
+		return nil, err
 	}
 	p.X.Min, p.X.Max = f.from, f.to // after the lines, which widen them
 	p.Y.Min, p.Y.Max = 0, roof(panel.Max)
@@ -156,12 +160,9 @@ func addLine(p *plot.Plot, l line) error {
 			points[i] = plotter.XY{X: s.x, Y: s.y}
 		}
 		if len(points) == 1 { // alone between gaps: a dot
-			dot, err := plotter.NewScatter(points)
-			if err != nil {
+			if err := addDots(p, l, part); err != nil {
 				return err
 			}
-			dot.GlyphStyle = draw.GlyphStyle{Color: l.style().Color, Radius: vg.Points(1.5), Shape: draw.CircleGlyph{}}
-			p.Add(dot)
 			continue
 		}
 		drawn, err := plotter.NewLine(points)
@@ -174,25 +175,79 @@ func addLine(p *plot.Plot, l line) error {
 		}
 		p.Add(drawn)
 	}
+	if l.peak != nil {
+		if err := addPeak(p, l); err != nil {
+			return err
+		}
+	}
+	return addDots(p, l, l.dots)
+}
+
+func addDots(p *plot.Plot, l line, samples []sample) error {
+	return addGlyphs(p, samples, draw.GlyphStyle{Color: l.color(), Radius: vg.Points(1.5), Shape: draw.CircleGlyph{}})
+}
+
+// addPeak draws a ring around the highest sample.
+func addPeak(p *plot.Plot, l line) error {
+	return addGlyphs(p, []sample{*l.peak}, draw.GlyphStyle{Color: l.color(), Radius: vg.Points(3.5), Shape: draw.RingGlyph{}})
+}
+
+func addGlyphs(p *plot.Plot, samples []sample, style draw.GlyphStyle) error {
+	if len(samples) == 0 {
+		return nil
+	}
+	points := make(plotter.XYs, len(samples))
+	for i, s := range samples {
+		points[i] = plotter.XY{X: s.x, Y: s.y}
+	}
+	drawn, err := plotter.NewScatter(points)
+	if err != nil {
+		return err
+	}
+	drawn.GlyphStyle = style
+	p.Add(drawn)
+	return nil
+}
+
+// addRules draws levels across the panel, each with its name above it.
+func (f *Figure) addRules(p *plot.Plot, rules []rule) error {
+	for _, r := range rules {
+		drawn, err := plotter.NewLine(plotter.XYs{{X: f.from, Y: r.Y}, {X: f.to, Y: r.Y}})
+		if err != nil {
+			return err
+		}
+		drawn.LineStyle = draw.LineStyle{Color: ruleColor, Width: vg.Points(0.75), Dashes: []vg.Length{2, 2}}
+		labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: f.from, Y: r.Y}}, Labels: []string{r.Label}})
+		if err != nil {
+			return err
+		}
+		labels.TextStyle[0].Font.Size, labels.TextStyle[0].Font.Variant = 0.9*fontSize, "Sans"
+		labels.Offset = vg.Point{X: 3, Y: 2}
+		p.Add(drawn, labels)
+	}
 	return nil
 }
 
 // ticks marks an axis at multiples of 1, 2 or 5 times a power of ten, at most
-// so many of them, and prints no more decimals than they need.
-type ticks int
+// so many of them, and prints no more decimals than they need. They count in a unit.
+type ticks struct {
+	most int
+	unit float64
+}
 
-// ticksIn returns as many as an axis has room for, at least so far from each other.
-func ticksIn(length, apart vg.Length) ticks { return ticks(max(2, length/apart)) }
+// roomFor returns how many ticks an axis has room for, at least so far from each other.
+func roomFor(length, apart vg.Length) int { return max(2, int(length/apart)) }
 
 // Ticks implements plot.Ticker.
-func (n ticks) Ticks(from, to float64) []plot.Tick {
-	step := niceStep((to - from) / float64(n))
+func (t ticks) Ticks(from, to float64) []plot.Tick {
+	from, to = from/t.unit, to/t.unit
+	step := niceStep((to - from) / float64(t.most))
 	decimals := max(0, int(-math.Floor(math.Log10(step))))
 	var marks []plot.Tick
 	// Adding nothing makes a zero of a negative zero.
 	for i := math.Ceil(from/step-1e-9) + 0; i*step <= to+step*1e-9; i++ {
 		v := i * step
-		marks = append(marks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', decimals, 64)})
+		marks = append(marks, plot.Tick{Value: v * t.unit, Label: strconv.FormatFloat(v, 'f', decimals, 64)})
 	}
 	return marks
 }

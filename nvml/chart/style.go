@@ -14,6 +14,8 @@ var palette = []color.RGBA{
 	{0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x8c, 0x56, 0x4b, 0xff}, {0x7f, 0x7f, 0x7f, 0xff},
 }
 
+var ruleColor = color.RGBA{0x55, 0x55, 0x55, 0xff}
+
 var gridColor = color.RGBA{0xdd, 0xdd, 0xdd, 0xff}
 
 const (
@@ -26,10 +28,20 @@ const (
 
 func pixels(n int) vg.Length { return vg.Length(n) * vg.Inch / dpi }
 
+// dashes are the styles of lines: with the palette, 32 that differ.
+var dashes = [][]vg.Length{nil, {6, 3}, {1.5, 2.5}, {8, 2.5, 1.5, 2.5}}
+
+func (l line) color() color.Color { return palette[l.Color%len(palette)] }
+
 func (l line) style() draw.LineStyle {
-	s := draw.LineStyle{Color: palette[l.Color%len(palette)], Width: vg.Points(1.5)}
-	if l.Dashed {
-		s.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
-	}
+	s := draw.LineStyle{Color: l.color(), Width: vg.Points(l.width()), Dashes: dashes[l.Color/len(palette)%len(dashes)]}
 	return s
+}
+
+// width is in points.
+func (l line) width() float64 {
+	if l.Process {
+		return 0.75
+	}
+	return 1.5 + 2*float64(min(l.Under, 4))
 }

@@ -34,11 +34,19 @@
 // probes are set in the library's file: while there is a watcher, every process that calls the same
 // libcuda is slowed down by microseconds per call, watched or not.
 //
+// Config.Preload needs no rights and a C compiler: a program that is started with
+// Watcher.Environ loads a small library, which stands in front of libcuda and tells of the same
+// calls over a socket.
+//
+// A process that is watched by its number has memory from before: Source.Before says how much,
+// where Config.Driver tells. Config.Functions watches an allocator inside a library in place of
+// the driver. live.Several serves the sources of a watcher.
+//
 // # What is not seen
 //
 //   - What libraries do with their memory: a program with a caching allocator, such as
 //     PyTorch, asks for large segments.
-//   - Memory that another process exported.
+//   - The size of memory that another process exported.
 //   - The purpose of a buffer.
 //   - The device of a context that was made before the watcher started.
 //   - The frames of functions without a frame pointer, and of their callers: such a stack says

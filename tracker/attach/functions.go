@@ -10,6 +10,7 @@ const (
 	Ordered  snapshot.Kind = "Ordered"  // cuMemAllocAsync: in the order of a stream
 	Physical snapshot.Kind = "Physical" // cuMemCreate, which cuMemMap gives an address
 	Array    snapshot.Kind = "Array"    // cuArrayCreate and cuArray3DCreate
+	Imported snapshot.Kind = "Imported" // of another process or library: its size is not told, and counts 0
 	Pinned   snapshot.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
 )
 
@@ -23,8 +24,11 @@ const (
 	allocatesPitched
 	allocatesArray
 	allocatesArray3D
+	allocatesMipmapped
+	imports   // memory of somebody else; its handle is not freed by cuMemRelease
 	registers // the address is the caller's, in its first argument
 	creates   // physical memory: it lives while it is held or mapped
+	importsPhysical
 	retains
 	releases
 	mapsMemory
@@ -50,6 +54,7 @@ type function struct {
 	address  int    // of what is freed, or of where the address is written
 	returned bool   // the address is the result
 	library  string // "" is the driver
+	byValue  bool   // an argument does not fit a register: the shim library cannot pass it on
 	symbols  []string
 }
 
@@ -72,8 +77,9 @@ func watched(pairs []Pair) (all []function) {
 
 // driverFunctions are those of libcuda. Where the driver has a function in two versions of which
 // the older takes addresses of 32 bits, only the newer is: nothing calls the older on 64 bits.
-// Memory of another process (cuIpcOpenMemHandle) is in the ledger of that process, and a
-// pool (cuMemPoolCreate) has no memory of its own.
+// Memory of another process (cuIpcOpenMemHandle) is in the ledger of that process: here it
+// counts as a buffer of no bytes. A pool (cuMemPoolCreate) has no memory of its own: what was
+// allocated from it lives on when it is destroyed.
 var driverFunctions = []function{
 	{effect: allocates, kind: Device, size: 1, symbols: []string{"cuMemAlloc_v2"}},
 	{effect: allocatesPitched, kind: Device, symbols: []string{"cuMemAllocPitch_v2"}},
@@ -84,11 +90,16 @@ var driverFunctions = []function{
 	{effect: registers, kind: Pinned, size: 1, symbols: []string{"cuMemHostRegister", "cuMemHostRegister_v2"}},
 	{effect: allocatesArray, kind: Array, symbols: []string{"cuArrayCreate_v2"}},
 	{effect: allocatesArray3D, kind: Array, symbols: []string{"cuArray3DCreate_v2"}},
+	{effect: allocatesMipmapped, kind: Array, symbols: []string{"cuMipmappedArrayCreate"}},
+	{effect: imports, kind: Imported, byValue: true, symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
+	{effect: imports, kind: Imported, symbols: []string{"cuExternalMemoryGetMappedBuffer"}},
+	{effect: frees, byValue: true, symbols: []string{"cuIpcCloseMemHandle"}},
 	{effect: frees, symbols: []string{
-		"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuMemFreeHost", "cuMemHostUnregister", "cuArrayDestroy",
+		"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuMemFreeHost", "cuMemHostUnregister", "cuArrayDestroy", "cuMipmappedArrayDestroy",
 	}},
 
 	{effect: creates, kind: Physical, size: 1, symbols: []string{"cuMemCreate"}},
+	{effect: importsPhysical, kind: Imported, symbols: []string{"cuMemImportFromShareableHandle"}},
 	{effect: retains, symbols: []string{"cuMemRetainAllocationHandle"}},
 	{effect: releases, symbols: []string{"cuMemRelease"}},
 	{effect: mapsMemory, size: 1, symbols: []string{"cuMemMap"}},
@@ -125,14 +136,16 @@ func (e effect) entryOnly() bool {
 // stacked reports whether the call stack is taken.
 func (e effect) stacked() bool {
 	switch e {
-	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, registers, creates:
+	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
 		return true
 	}
 	return false
 }
 
 // described reports whether the second argument points to a description of an array.
-func (e effect) described() bool { return e == allocatesArray || e == allocatesArray3D }
+func (e effect) described() bool {
+	return e == allocatesArray || e == allocatesArray3D || e == allocatesMipmapped
+}
 
 // gives reports whether the call writes a result where an argument points.
 func (f function) gives() bool {

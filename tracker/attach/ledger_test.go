@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -132,6 +133,57 @@ func TestEveryFunction(t *testing.T) {
 	}
 	assert.Equal(t, live{0x200: 300, 0x300: 30, 0x900: 16}, s.live())
 	assert.Empty(t, s.w.Doubts())
+}
+
+func TestMipmappedAndImported(t *testing.T) {
+	s := newScript(t)
+	mipmapped := func(at, width, height, depth, format, flags uint64, levels uint64) {
+		s.time++
+		i := slices.IndexFunc(s.w.functions, func(f function) bool { return f.effect == allocatesMipmapped })
+		s.w.apply(&event{
+			time: s.time, pid: nobodysPID, tid: 1, function: uint32(i), phase: atReturn, out: at,
+			args: [6]uint64{0, 0, levels}, desc: [5]uint64{width, height, depth, format, flags},
+		})
+	}
+	mipmapped(0x100, 8, 4, 0, 0x01|1<<32, 0, 4)   // 32 + 8 + 2 + 1
+	mipmapped(0x200, 4, 4, 6, 0x20|4<<32, 4|1, 2) // (16 + 4) x 6 faces x 16 bytes
+	assert.Equal(t, live{0x100: 43, 0x200: 1920}, s.live())
+	assert.EqualValues(t, uint64(math.MaxUint64), mipmappedSize([5]uint64{1 << 40, 1 << 40, 0, 0x20 | 1<<32, 0}, 1))
+	for _, at := range []uint64{0x100, 0x200} {
+		s.take("cuMipmappedArrayDestroy", at)
+	}
+	s.give("cuIpcOpenMemHandle_v2", 0x400, 1)
+	s.give("cuMemImportFromShareableHandle", 0x500, 7, 1)
+	s.give("cuExternalMemoryGetMappedBuffer", 0x600, 7, 1)
+	assert.Equal(t, live{0x400: 0, 0x500: 0, 0x600: 0}, s.live())
+	s.take("cuMemMap", 0x7000, 64, 0, 0x500)
+	s.take("cuMemRelease", 0x500)
+	assert.Len(t, s.live(), 3, "it is mapped")
+	s.take("cuMemUnmap", 0x7000, 64)
+	s.take("cuIpcCloseMemHandle", 0x400)
+	s.take("cuMemFree_v2", 0x600)
+	assert.Empty(t, s.live())
+	assert.Empty(t, s.w.Doubts())
+}
+
+// TestNoFunctionIsForgotten of those that allocate and free, with the variants for streams of
+// each thread.
+func TestNoFunctionIsForgotten(t *testing.T) {
+	var has []string
+	for _, f := range driverFunctions {
+		has = append(has, f.symbols...)
+	}
+	for _, name := range []string{
+		"cuMemAlloc_v2", "cuMemAllocPitch_v2", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocAsync_ptsz",
+		"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz", "cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz",
+		"cuMemHostAlloc", "cuMemAllocHost_v2", "cuMemFreeHost", "cuMemHostRegister", "cuMemHostRegister_v2", "cuMemHostUnregister",
+		"cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuArrayCreate_v2", "cuArray3DCreate_v2", "cuArrayDestroy",
+		"cuMipmappedArrayCreate", "cuMipmappedArrayDestroy", "cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle",
+		"cuCtxDestroy", "cuCtxDestroy_v2", "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2",
+	} {
+		assert.Contains(t, has, name)
+	}
+	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(has))), len(has), "none stands there twice")
 }
 
 func TestFreesThatFail(t *testing.T) {

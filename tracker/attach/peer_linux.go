@@ -79,7 +79,6 @@ func (s *sockets) lost() (count, since uint64) {
 func (s *sockets) receive(e *event, p *peer) bool {
 	if p.before != nil { // what it did before the exec
 		if p.before.socket >= 0 && s.receive(e, p.before) {
-			s.ready = slices.Insert(s.ready, 0, p.socket)
 			return true
 		}
 		s.hangUp(p.before)

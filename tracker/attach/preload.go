@@ -56,7 +56,7 @@ func (f function) described() int {
 	switch f.effect {
 	case allocatesArray:
 		return 24
-	case allocatesArray3D:
+	case allocatesArray3D, allocatesMipmapped:
 		return 40
 	}
 	return 0
@@ -68,7 +68,7 @@ func hooks(functions []function, driver string, has map[string]uint64) string {
 	fmt.Fprintf(&b, "#define DRIVER %q\n#define HOOKS", driver)
 	for i, f := range functions {
 		for _, symbol := range f.symbols {
-			if has[symbol] != 0 {
+			if has[symbol] != 0 && !f.byValue {
 				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s)", i, f.shimFlags(), f.described(), symbol)
 			}
 		}

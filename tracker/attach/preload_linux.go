@@ -26,7 +26,11 @@ type sockets struct {
 
 	mu                sync.Mutex
 	flushing, closing bool
+	left              int // looks until a flush has seen all that there was
 }
+
+// maxQueued is more than the events that a connection has room for.
+const maxQueued = 1 << 14
 
 func newSockets(cfg Config, functions []function) (*sockets, error) {
 	if len(cfg.Functions) > 0 {
@@ -92,6 +96,9 @@ func (*sockets) library(_, _ string) error { return nil }
 func (s *sockets) next(e *event) error {
 	for {
 		for len(s.ready) > 0 {
+			if s.flushed() {
+				return errFlushed
+			}
 			fd := s.ready[0]
 			s.ready = s.ready[1:]
 			p := s.peers[fd]
@@ -99,7 +106,10 @@ func (s *sockets) next(e *event) error {
 			case fd == s.listener:
 				s.accept()
 			case p == nil:
-			case fd == p.socket && s.receive(e, p), fd == p.life && s.ended(e, p):
+			case fd == p.socket && s.receive(e, p):
+				s.ready = append(s.ready, fd) // there may be more
+				return nil
+			case fd == p.life && s.ended(e, p):
 				return nil
 			}
 		}
@@ -144,9 +154,27 @@ func (s *sockets) wait() error {
 		return os.ErrClosed
 	}
 	s.mu.Lock()
-	s.flushing = false
+	s.flushing, s.left = false, 0
 	s.mu.Unlock()
 	return errFlushed
+}
+
+// flushed reports, to a reader that always has more to read, that what there was at the flush
+// is read.
+func (s *sockets) flushed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.flushing {
+		return false
+	}
+	if s.left == 0 {
+		s.left = maxQueued * (len(s.peers) + 1)
+	}
+	s.left--
+	if s.left == 0 {
+		s.flushing = false
+	}
+	return s.left == 0
 }
 
 // flush has next return errFlushed when it has read what there is now.

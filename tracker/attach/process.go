@@ -206,7 +206,7 @@ func (p *process) onlyDevice() deviceID {
 
 func (p *process) succeeded(f function, e *event, t *thread, stack snapshot.StackID, now time.Duration) {
 	switch f.effect {
-	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, registers, creates:
+	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
 		p.allocated(f, e, t, stack, now)
 	case frees, takesBack:
 		p.freed(e.args[f.address], t, now)
@@ -258,8 +258,30 @@ func sizeOf(f function, e *event) alloc.Bytes {
 		size = product(e.desc[0], max(1, e.desc[1]), elementSize(e.desc[2]))
 	case allocatesArray3D: // CUDA_ARRAY3D_DESCRIPTOR
 		size = product(e.desc[0], max(1, e.desc[1]), max(1, e.desc[2]), elementSize(e.desc[3]))
+	case allocatesMipmapped:
+		size = mipmappedSize(e.desc, uint32(e.args[2]))
+	case imports, importsPhysical:
+		size = 0
 	}
 	return alloc.Bytes(min(size, uint64(alloc.MaxBytes)))
+}
+
+// mipmappedSize adds up the levels of an array, each with half the edges of the one before.
+// Layers, and the faces of a cube, are as many on each.
+func mipmappedSize(desc [5]uint64, levels uint32) (size uint64) {
+	const layered, cubemap = 1, 4
+	each := desc[4]&(layered|cubemap) == 0
+	for level := range min(levels, 64) {
+		depth := desc[2]
+		if each {
+			depth >>= level
+		}
+		of := product(max(1, desc[0]>>level), max(1, desc[1]>>level), max(1, depth), elementSize(desc[3]))
+		if size += of; size < of {
+			return math.MaxUint64
+		}
+	}
+	return size
 }
 
 // elementSize is the bytes of an array's element, by its CUarray_format and, in the upper
@@ -303,9 +325,9 @@ func (p *process) allocated(f function, e *event, t *thread, stack snapshot.Stac
 	size := sizeOf(f, e)
 	b := &buffer{
 		site: s.ledger.site(f.kind, size, stack, s.ledger.stream(stream)), source: s, ptr: alloc.Ptr(at), size: size,
-		context: t.current(), foreign: f.effect == registers,
+		context: t.current(), foreign: f.effect == registers || f.kind == Imported,
 	}
-	if f.effect == creates {
+	if f.effect == creates || f.effect == importsPhysical {
 		b.held, b.context = 1, 0
 		p.physical[at] = b
 	}
@@ -365,7 +387,7 @@ func (p *process) freed(at uint64, t *thread, now time.Duration) {
 		return
 	}
 	b := p.live[alloc.Ptr(at)]
-	if b == nil || b.tensor.Kind == Physical {
+	if b == nil || p.physical[at] == b {
 		p.w.unknown++
 		t.undo = func() { p.w.unknown-- }
 		return

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -137,41 +136,6 @@ func TestManyThreads(t *testing.T) {
 		events++
 	}
 	assert.EqualValues(t, w.Sources()[0].Snapshot().Total.Count*2-int64(len(want)), events+history.Dropped())
-}
-
-// TestPython names Python's functions where it runs with -X perf.
-func TestPython(t *testing.T) {
-	const program = `
-import ctypes, sys
-if not sys.is_stack_trampoline_active():
-    sys.exit(9)
-cuda = ctypes.CDLL("libcuda.so.1")
-context = ctypes.c_void_p()
-assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
-def load_weights(n):
-    p = ctypes.c_uint64()
-    assert cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(n)) == 0
-    return p
-def train():
-    return load_weights(5 << 20)
-p = train()
-print("live %x %d" % (p.value, 5 << 20))
-print("done", flush=True)
-sys.stdin.read()
-`
-	if exec.Command("python3", "-X", "perf", "-c", "import sys; sys.exit(not sys.is_stack_trampoline_active())").Run() != nil {
-		t.Skip("no Python 3.12 that knows -X perf")
-	}
-	w := newWatcher(t, Config{})
-	c := start(t, w, "python3", "-X", "perf", "-c", program)
-	s := checked(t, w, c)
-	a := largest(t, s)
-	if len(a.Stack) < 6 {
-		t.Skipf("this Python keeps no frame pointers: %v", a.Stack)
-	}
-	assert.Contains(t, names(a.Stack), "load_weights <- ")
-	assert.Equal(t, "load_weights", a.Site.Function)
-	assert.True(t, slices.ContainsFunc(a.Stack, func(f snapshot.Frame) bool { return f.Function == "train" && strings.HasPrefix(f.File, "<string>") }), "%v", a.Stack)
 }
 
 // TestNothingIsLeft: a watcher that is closed has no probe in the kernel, and its program goes on.

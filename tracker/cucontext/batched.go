@@ -8,6 +8,7 @@ import (
 
 	"gorgonia.org/cu"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -45,33 +46,33 @@ func (b *Batched) TrackErr() error { return b.book.trackErr() }
 // allocated calls an allocation that waits for its batch, and enters what it gave. Its
 // error may be that of another call of the batch, so the address alone tells
 // whether there is memory.
-func (b *Batched) allocated(call func() (cu.DevicePtr, error), bytes int64) (cu.DevicePtr, error) {
+func (b *Batched) allocated(memory alloc.Memory, call func() (cu.DevicePtr, error), bytes int64) (cu.DevicePtr, error) {
 	b.frees.beginAlloc()
 	p, err := call()
 	b.frees.endAlloc(p, err)
 	if p == 0 {
 		return 0, explained(b.book.tr, err, b.as, bytes)
 	}
-	b.book.enter(p, b.as, bytes)
+	b.book.enter(p, memory, b.as, bytes)
 	return p, err
 }
 
 // MemAlloc allocates device memory, and enters it in the ledger. The error is the context's,
 // explained as Track's errors are.
 func (b *Batched) MemAlloc(bytes int64) (cu.DevicePtr, error) {
-	return b.allocated(func() (cu.DevicePtr, error) { return b.BatchedContext.MemAlloc(bytes) }, bytes)
+	return b.allocated(alloc.DeviceMemory, func() (cu.DevicePtr, error) { return b.BatchedContext.MemAlloc(bytes) }, bytes)
 }
 
 // MemAllocManaged allocates managed memory, and enters it in the ledger. The error is the
 // context's, explained as Track's errors are.
 func (b *Batched) MemAllocManaged(bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
-	return b.allocated(func() (cu.DevicePtr, error) { return b.BatchedContext.MemAllocManaged(bytes, flags) }, bytes)
+	return b.allocated(alloc.ManagedMemory, func() (cu.DevicePtr, error) { return b.BatchedContext.MemAllocManaged(bytes, flags) }, bytes)
 }
 
 // AllocAndCopy allocates and copies; where only the copy failed there is memory all the same.
 // The error is the context's, explained as Track's errors are.
 func (b *Batched) AllocAndCopy(host unsafe.Pointer, bytes int64) (cu.DevicePtr, error) {
-	return b.allocated(func() (cu.DevicePtr, error) { return b.BatchedContext.AllocAndCopy(host, bytes) }, bytes)
+	return b.allocated(alloc.DeviceMemory, func() (cu.DevicePtr, error) { return b.BatchedContext.AllocAndCopy(host, bytes) }, bytes)
 }
 
 // MemAllocPitch is not batched: it goes to the context underneath. The error is the context's,
@@ -83,7 +84,7 @@ func (b *Batched) MemAllocPitch(width, height int64, elementSize uint) (cu.Devic
 	if err != nil {
 		return p, pitch, explained(b.book.tr, err, b.as, height, max(pitch, width))
 	}
-	b.book.enter(p, b.as, height, pitch)
+	b.book.enter(p, alloc.DeviceMemory, b.as, height, pitch)
 	return p, pitch, nil
 }
 

@@ -52,8 +52,14 @@ func (b *book) trackErr() error {
 }
 
 // enter enters an address that the driver gave.
-func (b *book) enter(p cu.DevicePtr, as func(int64) Tensor, dims ...int64) {
-	problem, err := enter(b.tr, p, as, dims...)
+func (b *book) enter(p cu.DevicePtr, memory alloc.Memory, as func(int64) Tensor, dims ...int64) {
+	t, problem := describe(as, dims...)
+	b.enterAs(p, memory, t, problem)
+}
+
+// enterAs enters an address as a tensor; problem says why it is not the one that was described.
+func (b *book) enterAs(p cu.DevicePtr, memory alloc.Memory, t Tensor, problem error) {
+	err := enter(b.tr, p, memory, t)
 	b.keep(errors.Join(problem, err))
 	b.mu.Lock()
 	defer b.mu.Unlock()

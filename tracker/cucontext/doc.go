@@ -62,6 +62,12 @@
 //		Label string
 //	}
 //
+//	func MakeArray(ctx cu.Context, desc cu.ArrayDesc) (cu.Array, error)
+//	func Make3DArray(ctx cu.Context, desc cu.Array3Desc) (cu.Array, error)
+//
+// These are gorgonia.org/cu's functions of the same names, in a tracked context and with its
+// ledger: an array stands at its handle. The context's DestroyArray takes it out.
+//
 //	func FromContext(ctx cu.Context) (*cuda.Device, error)
 //
 // FromContext returns a cuda.Device over a context that the program already has. The program

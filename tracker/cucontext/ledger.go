@@ -17,14 +17,14 @@ import (
 // the memory, it is freed again and the refusal is the error.
 func MemAlloc(tr *tracker.MemTracker, bytes int64) (cu.DevicePtr, error) {
 	p, err := cu.MemAlloc(bytes)
-	return entered(tr, p, err, bytes)
+	return entered(tr, p, alloc.DeviceMemory, err, bytes)
 }
 
 // MemAllocManaged is cu.MemAllocManaged, entered in the ledger with its whole size, wherever
 // its pages are. The errors are those of MemAlloc.
 func MemAllocManaged(tr *tracker.MemTracker, bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
 	p, err := cu.MemAllocManaged(bytes, flags)
-	return entered(tr, p, err, bytes)
+	return entered(tr, p, alloc.ManagedMemory, err, bytes)
 }
 
 // MemAllocPitch is cu.MemAllocPitch, entered in the ledger as height rows of pitch bytes: what
@@ -34,7 +34,7 @@ func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint
 	if err != nil {
 		return p, pitch, explained(tr, err, nil, width, height)
 	}
-	p, err = entered(tr, p, nil, height, pitch)
+	p, err = entered(tr, p, alloc.DeviceMemory, nil, height, pitch)
 	return p, pitch, err
 }
 
@@ -50,26 +50,20 @@ func MemFree(tr *tracker.MemTracker, p cu.DevicePtr) error {
 }
 
 // entered enters what an allocation gave.
-func entered(tr *tracker.MemTracker, p cu.DevicePtr, err error, dims ...int64) (cu.DevicePtr, error) {
+func entered(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, err error, dims ...int64) (cu.DevicePtr, error) {
 	if err != nil {
 		return p, explained(tr, err, nil, dims...)
 	}
-	if _, err := enter(tr, p, nil, dims...); err != nil {
+	t, _ := describe(nil, dims...)
+	if err := enter(tr, p, memory, t); err != nil {
 		return 0, errors.Join(err, cu.MemFree(p))
 	}
 	return p, nil
 }
 
-// enter enters an address as what describes it; problem is the description's.
-func enter(tr *tracker.MemTracker, p cu.DevicePtr, as func(int64) Tensor, dims ...int64) (problem, err error) {
-	t, problem := describe(as, dims...)
-	if err := tr.Register(alloc.Ptr(p), t.Shape, t.DType, t.Kind); err != nil {
-		return problem, err
-	}
-	if t.Label != "" {
-		err = tr.SetLabel(alloc.Ptr(p), t.Label)
-	}
-	return problem, err
+// enter enters an address as a tensor.
+func enter(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, t Tensor) error {
+	return tr.Register(alloc.Ptr(p), t.Shape, t.DType, t.Kind, tracker.InMemory(memory), tracker.Labelled(t.Label))
 }
 
 // explained is the error of an allocation, with all that the tracker knows if it is for lack

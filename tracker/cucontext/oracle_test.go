@@ -50,12 +50,13 @@ type oracle struct {
 	inner   *cu.Ctx
 	ctx     cu.Context // tracked
 	held    []cu.DevicePtr
+	arrays  []cu.Array
 }
 
 func (o *oracle) breakCall(r *rapid.T) {
 	o.machine.Heal()
 	require.NoError(r, o.machine.Fail(gpuemu.Fault{
-		Function: rapid.SampledFrom([]string{"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2", "cuMemGetInfo_v2"}).Draw(r, "function"),
+		Function: rapid.SampledFrom([]string{"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2", "cuArrayCreate_v2", "cuArrayDestroy", "cuMemGetInfo_v2"}).Draw(r, "function"),
 		From:     rapid.IntRange(1, 3).Draw(r, "call"),
 		Onward:   rapid.Bool().Draw(r, "onward"),
 		Code:     rapid.SampledFrom([]int{1, 2, 719, 999}).Draw(r, "code"),
@@ -75,6 +76,12 @@ func (o *oracle) check(r *rapid.T) {
 		o.held = append(o.held, cu.DevicePtr(p))
 	}
 	slices.Sort(o.held)
+	arrays, err := gpuemu.LiveArrays()
+	require.NoError(r, err)
+	for p, bytes := range arrays {
+		driver[cu.DevicePtr(p)] = int(bytes)
+	}
+	require.Len(r, arrays, len(o.arrays))
 	require.Equal(r, driver, live(o.tr))
 	require.NoError(r, trackErr(o.ctx))
 }
@@ -98,6 +105,21 @@ func TestRandomPrograms(t *testing.T) {
 			"alloc":   func(r *rapid.T) { _, _ = o.ctx.MemAlloc(o.bytes(r)) },
 			"managed": func(r *rapid.T) { _, _ = o.ctx.MemAllocManaged(o.bytes(r), cu.AttachGlobal) },
 			"pitch":   func(r *rapid.T) { _, _, _ = o.ctx.MemAllocPitch(o.bytes(r), 3, 4) },
+			"array": func(r *rapid.T) {
+				desc := cu.ArrayDesc{Width: uint(o.bytes(r)), Height: 2, Format: cu.Uint8, NumChannels: 1}
+				if a, err := cucontext.MakeArray(o.ctx, desc); err == nil {
+					o.arrays = append(o.arrays, a)
+				}
+			},
+			"destroy": func(r *rapid.T) {
+				if len(o.arrays) == 0 {
+					r.Skip("no array")
+				}
+				i := rapid.IntRange(0, len(o.arrays)-1).Draw(r, "array")
+				if o.ctx.DestroyArray(o.arrays[i]); o.ctx.Error() == nil {
+					o.arrays = slices.Delete(o.arrays, i, i+1)
+				}
+			},
 			"free": func(r *rapid.T) {
 				for _, p := range o.some(r, 3) {
 					o.ctx.MemFree(p)

@@ -5,6 +5,7 @@ package cucontext
 import (
 	"gorgonia.org/cu"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -45,27 +46,27 @@ func (t *tracked) described(as func(int64) Tensor) cu.Context {
 func (t *tracked) TrackErr() error { return t.book.trackErr() }
 
 // entered enters what an allocation gave, or explains why it gave nothing.
-func (t *tracked) entered(p cu.DevicePtr, err error, dims ...int64) error {
+func (t *tracked) entered(p cu.DevicePtr, memory alloc.Memory, err error, dims ...int64) error {
 	if err != nil {
 		return explained(t.book.tr, err, t.as, dims...)
 	}
-	t.book.enter(p, t.as, dims...)
+	t.book.enter(p, memory, t.as, dims...)
 	return nil
 }
 
 func (t *tracked) MemAlloc(bytes int64) (cu.DevicePtr, error) {
 	p, err := t.Context.MemAlloc(bytes)
-	return p, t.entered(p, err, bytes)
+	return p, t.entered(p, alloc.DeviceMemory, err, bytes)
 }
 
 func (t *tracked) MemAllocManaged(bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
 	p, err := t.Context.MemAllocManaged(bytes, flags)
-	return p, t.entered(p, err, bytes)
+	return p, t.entered(p, alloc.ManagedMemory, err, bytes)
 }
 
 func (t *tracked) MemAllocPitch(width, height int64, elementSize uint) (cu.DevicePtr, int64, error) {
 	p, pitch, err := t.Context.MemAllocPitch(width, height, elementSize)
-	return p, pitch, t.entered(p, err, height, max(pitch, width))
+	return p, pitch, t.entered(p, alloc.DeviceMemory, err, height, max(pitch, width))
 }
 
 // MemFree has no result; like the context's own, it leaves its error in Error.

@@ -91,7 +91,7 @@ func (p *program) free(i int) {
 
 func (p *program) empty() {
 	for _, c := range p.caches {
-		_, err := c.Empty()
+		_, err := c.Trim()
 		require.NoError(p.t, err)
 	}
 }

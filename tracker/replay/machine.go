@@ -192,7 +192,7 @@ func (m *machine) empty(but int) error {
 	}
 	for i, c := range m.caches {
 		if i != but && m.arenas[i].private == "" {
-			_, err := c.Empty()
+			_, err := c.Trim()
 			errs = append(errs, err)
 		}
 	}

@@ -38,7 +38,7 @@ func naive(t *testing.T, r *snapshot.Record, cfg replay.Config, streams int) (fi
 		if p, err = caches[stream].Alloc(n); err != nil && streams > 1 {
 			for i, c := range caches {
 				if i != int(stream) {
-					c.Empty()
+					c.Trim()
 				}
 			}
 			p, err = caches[stream].Alloc(n)
@@ -74,7 +74,7 @@ func naive(t *testing.T, r *snapshot.Record, cfg replay.Config, streams int) (fi
 		case snapshot.SegmentFreed:
 			if cfg.Allocator != replay.Driver {
 				for _, c := range caches {
-					c.Empty()
+					c.Trim()
 				}
 			}
 		}

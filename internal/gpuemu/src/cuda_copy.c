@@ -80,6 +80,8 @@ EXPORT CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUc
 	ENTER_CONTEXT();
 	if (!to || !from)
 		return INVALID_CONTEXT;
+	clock_drain(from);
+	clock_drain(to);
 	return copy(ctx, NULL, dst, src, n, 1, 1, 0);
 }
 

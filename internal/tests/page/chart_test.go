@@ -20,6 +20,7 @@ import (
 func wave(t *testing.T, top float64) []nvml.Series {
 	var text strings.Builder
 	fmt.Fprintln(&text, `{"schema": "gpumemtrack.recording/1", "devices": [{"index": 0, "uuid": "GPU-a", "name": "NVIDIA H200"}]}`)
+	fmt.Fprintln(&text, `{"time_seconds": 0, "device": 0, "capacity_bytes": 25769803776}`)
 	for i := range 301 {
 		seconds := float64(i) / 5
 		fmt.Fprintf(&text, `{"time_seconds": %g, "device": 0, "memory_used_bytes": %g}`+"\n", seconds, top*math.Abs(math.Sin(seconds/8)))

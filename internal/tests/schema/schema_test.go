@@ -70,6 +70,17 @@ func TestSnapshotsMatchTheirSchema(t *testing.T) {
 	}
 }
 
+func TestStreamsMatchTheirSchema(t *testing.T) {
+	tr, _ := exporttest.Streams(t, tracker.Config{})
+	tr.Track()
+	var b bytes.Buffer
+	require.NoError(t, tr.Dump(&b, "a test"))
+	dump := parse(t, b.Bytes())
+	assert.NotEmpty(t, dump["snapshot"].(map[string]any)["pending_bytes"])
+	assert.Len(t, dump["snapshot"].(map[string]any)["streams"], 2)
+	assert.NoError(t, schema(t, "dump").Validate(dump))
+}
+
 func TestDumpsMatchTheirSchema(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, busy(t, tracker.Config{}).Dump(&b, "a test"))

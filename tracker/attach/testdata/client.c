@@ -1,7 +1,7 @@
 // Allocates and frees on the CUDA driver as its arguments say, then prints what the
 // emulated driver has live and waits for the end of its input.
 //
-//	client [wait] [free] [kinds] [contexts] [threads N] [leak N] [churn N] [foreign] [big] [fork] [closeall] ... [exec COMMAND...]
+//	client [wait] [pause] [free] [kinds] [contexts] [threads N] [leak N] [churn N] [foreign] [big] [fork] [closeall] ... [exec COMMAND...]
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -79,8 +79,10 @@ __attribute__((noinline)) static ptr train(size_t n) {
 	return p;
 }
 
+static ptr kept[64][32]; // by thread
+
 static void *worker(void *seed) {
-	ptr mine[32] = {0};
+	ptr *mine = kept[(uintptr_t)seed % 64];
 	unsigned r = (unsigned)(uintptr_t)seed;
 	cuCtxSetCurrent(context);
 	for (int i = 0; i < 500; i++) {
@@ -96,9 +98,11 @@ static void *worker(void *seed) {
 }
 
 static void threads(int n) {
+	static uintptr_t round; // another seed each time
 	pthread_t t[64];
+	round++;
 	for (int i = 0; i < n; i++)
-		pthread_create(&t[i], NULL, worker, (void *)(uintptr_t)(i + 1));
+		pthread_create(&t[i], NULL, worker, (void *)(64 * round + (uintptr_t)i));
 	for (int i = 0; i < n; i++)
 		pthread_join(t[i], NULL);
 }
@@ -134,9 +138,18 @@ static void churn(int n) {
 	printf("churn %lld\n", (long long)(to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
 }
 
+static uint64_t at[1 << 16], bytes[1 << 16];
+
+static void list(void) {
+	size_t n = gpuemu_live(at, bytes, 1 << 16);
+	for (size_t i = 0; i < n; i++)
+		printf("live %llx %llu\n", (unsigned long long)at[i], (unsigned long long)bytes[i]);
+	printf("done\n");
+	fflush(stdout);
+}
+
 int main(int argc, char **argv) {
 	char **after = NULL;
-	static uint64_t at[1 << 16], bytes[1 << 16];
 #ifndef LINKED
 	open_driver(getenv("BY_DRIVER") != NULL);
 #endif
@@ -145,6 +158,11 @@ int main(int argc, char **argv) {
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "wait"))
 			getchar();
+		if (!strcmp(argv[i], "pause")) {
+			list();
+			while (getchar() != '\n')
+				;
+		}
 		if (!strcmp(argv[i], "free"))
 			for (size_t n = gpuemu_live(at, bytes, 1 << 16); n > 0; n--)
 				cuMemFree_v2(at[n - 1]);
@@ -176,11 +194,7 @@ int main(int argc, char **argv) {
 		if (!strcmp(argv[i], "big"))
 			train((size_t)1 << 50); // fails
 	}
-	size_t n = gpuemu_live(at, bytes, 1 << 16);
-	for (size_t i = 0; i < n; i++)
-		printf("live %llx %llu\n", (unsigned long long)at[i], (unsigned long long)bytes[i]);
-	printf("done\n");
-	fflush(stdout);
+	list();
 	while (getchar() != EOF)
 		;
 	if (after)

@@ -353,11 +353,15 @@ func reservedNote(s *snapshot.Snapshot) string {
 	if s.Cache == nil {
 		return "held from the driver"
 	}
+	pending := ""
+	if s.Pending > 0 {
+		pending = fmt.Sprintf("; %v pending, in use on other streams", s.Pending)
+	}
 	inactive := s.Cache.Inactive.Bytes.Current
 	if inactive == 0 {
-		return "all of it in use"
+		return "all of it in use" + pending
 	}
-	return fmt.Sprintf("%v inactive, at most %v in a piece", inactive, s.Cache.LargestInactive)
+	return fmt.Sprintf("%v inactive, at most %v in a piece", inactive, s.Cache.LargestInactive) + pending
 }
 
 func buffers(n int64) string {

@@ -60,7 +60,7 @@ var (
 	liveBuffers     = describe("live_buffers", "Number of live buffers, by what they are for.", "kind")
 	memoryBytes     = describe("memory_live_bytes", "Requested bytes of the live buffers, by the kind of memory; pinned and mapped memory is the host's, and in no other metric.", "memory")
 	peakBytes       = describe("peak_live_bytes", "Highest sum of requested bytes of live buffers.")
-	reservedBytes   = describe("reserved_bytes", "Memory that the tracker's device holds from the driver: in callers' hands, or cached.", "state")
+	reservedBytes   = describe("reserved_bytes", "Memory that the tracker's device holds from the driver: in callers' hands, cached, or freed while other streams may still use it.", "state")
 	deviceBytes     = describe("device_memory_bytes", "All memory of the device: reserved by the tracker, registered by other code, in use but untracked, free.", "state")
 	allocations     = describe("allocations_total", "Buffers ever allocated.")
 	allocationBytes = describe("allocation_bytes_total", "Requested bytes of all buffers ever allocated.")
@@ -168,6 +168,9 @@ func (o sender) reserved(s *snapshot.Snapshot) {
 	}
 	o.gauge(reservedBytes, float64(s.Cache.Allocated.Bytes.Current), "allocated")
 	o.gauge(reservedBytes, float64(s.Cache.Inactive.Bytes.Current), "inactive")
+	if s.Cache.Pending.Bytes.Total > 0 { // a program with several streams
+		o.gauge(reservedBytes, float64(s.Cache.Pending.Bytes.Current), "pending")
+	}
 	o.gauge(largestInactive, float64(s.Cache.LargestInactive))
 	o.counter(cacheRetries, float64(s.Cache.Retries))
 	o.counter(cacheOOMs, float64(s.Cache.OOMs))

@@ -19,7 +19,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 import torch
 import transformers
 
-BATCH, LENGTH = 2, 32
+BATCH = 2
 
 
 def build(config, dtype):
@@ -29,10 +29,10 @@ def build(config, dtype):
     return cls._from_config(cls.config_class(**known), dtype=dtype)
 
 
-def inputs(model, dtype):
+def inputs(model, dtype, length):
     """Text, images or sounds, by what the model's forward takes first."""
     c = model.config
-    numbers = torch.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 7 + 8
+    numbers = torch.arange(BATCH * length).reshape(BATCH, length) % 7 + 8
     text = {"input_ids": numbers}
     if c.model_type in ("t5", "bart"):
         return {**text, "decoder_input_ids": numbers.clone()}
@@ -46,8 +46,8 @@ def inputs(model, dtype):
     return text
 
 
-def forward(model, dtype):
-    kwargs = inputs(model, dtype)
+def forward(model, dtype, length):
+    kwargs = inputs(model, dtype, length)
     if "use_cache" in model.config.get_text_config().to_dict() and "decoder_input_ids" not in kwargs:
         kwargs["use_cache"] = False
     return model(**kwargs, **({"use_cache": False} if "decoder_input_ids" in kwargs else {}))
@@ -57,7 +57,7 @@ def storage(t):
     return t.untyped_storage()
 
 
-def kept(model, dtype, trace=False):
+def kept(model, dtype, length, trace=False):
     """The bytes of unique storages that autograd keeps, parameters and buffers left out."""
     own = {storage(t).data_ptr() for t in [*model.parameters(), *model.buffers()]}
     seen, held, stack = {}, [], [""]
@@ -76,19 +76,19 @@ def kept(model, dtype, trace=False):
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        out = forward(model, dtype)
+        out = forward(model, dtype, length)
     total = sum(seen.values())
     del out
     return total
 
 
-def measure(config):
+def measure(config, length):
     # What is not defaulted by transformers would be random: dropout's masks count as well.
     model = build(config, torch.float32)
     result = {"params": sum(p.numel() for p in model.parameters()), "kept": {}}
     for dtype in (torch.float32, torch.bfloat16):
         model = build(config, dtype).train()
-        result["kept"][str(dtype).removeprefix("torch.")] = kept(model, dtype)
+        result["kept"][str(dtype).removeprefix("torch.")] = kept(model, dtype, length)
     return result
 
 
@@ -101,17 +101,17 @@ def main(args):
     for name, model in models.items():
         if wanted and name not in wanted:
             continue
-        config = model["config"]
+        config, length = model["config"], model.get("length", 32)
         if trace:
             dtype = torch.bfloat16 if "--bfloat16" in args else torch.float32
-            print(name, kept(build(config, dtype).train(), dtype, True))
+            print(name, kept(build(config, dtype).train(), dtype, length, True))
             continue
         try:
-            models[name] = {"config": config, **measure(config)}
+            models[name] = {"config": config, "length": length, **measure(config, length)}
         except Exception as e:
             print(name, repr(e), file=sys.stderr, flush=True)
             continue
-        print(name, {k: v for k, v in models[name].items() if k != "config"}, file=sys.stderr, flush=True)
+        print(name, {k: v for k, v in models[name].items() if k not in ("config", "length")}, file=sys.stderr, flush=True)
     if trace:
         return
     # One model to a line keeps changes readable.

@@ -1,0 +1,98 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// DefaultPinned is how much host memory can be pinned unless a Pinned is told otherwise.
+const DefaultPinned = 8 * alloc.GiB
+
+// Pinned is pinned host memory, as cuda.Pinned is, accounted and not held: it takes none of the
+// device's. The methods may be called from any goroutine.
+type Pinned struct {
+	dev   *Device
+	limit alloc.Bytes
+
+	mu   sync.Mutex
+	next alloc.Ptr
+	live map[alloc.Ptr]alloc.Bytes
+	size alloc.Bytes
+}
+
+var _ alloc.Device = (*Pinned)(nil)
+
+// Pinned returns an allocator of pinned host memory, up to a limit; 0 is DefaultPinned.
+func (d *Device) Pinned(limit alloc.Bytes) *Pinned {
+	if limit <= 0 {
+		limit = DefaultPinned
+	}
+	// Host addresses lie below every device's.
+	return &Pinned{dev: d, limit: limit, next: alloc.Ptr(PageSize), live: make(map[alloc.Ptr]alloc.Bytes)}
+}
+
+// Memory returns alloc.PinnedMemory.
+func (p *Pinned) Memory() alloc.Memory { return alloc.PinnedMemory }
+
+// Name says what memory it is.
+func (p *Pinned) Name() string { return "pinned host memory of " + p.dev.Name() }
+
+// Ordinal returns the device's index.
+func (p *Pinned) Ordinal() int { return p.dev.Ordinal() }
+
+// MemInfo is errors.ErrUnsupported, as of a real driver.
+func (p *Pinned) MemInfo() (alloc.MemInfo, error) {
+	return alloc.MemInfo{}, fmt.Errorf("memory info of %s: %w", p.Name(), errors.ErrUnsupported)
+}
+
+// Alloc gives n bytes. The errors are *alloc.OutOfMemoryError beyond the limit, *alloc.SizeError
+// when n is negative, alloc.ErrClosed, and those of faults.
+func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+	if n < 0 {
+		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.dev.call(OpPinnedAlloc)
+	full := n > p.limit-p.size
+	switch {
+	case errors.Is(err, alloc.ErrOutOfMemory), err == nil && full:
+		return 0, &alloc.OutOfMemoryError{
+			Device: fmt.Sprintf("%s %d", p.Name(), p.Ordinal()), Requested: n, Free: p.limit - p.size, Total: p.limit,
+			Reserved: -1, Allocated: p.size, LargestInactive: -1, Err: err,
+		}
+	case err != nil:
+		return 0, err
+	}
+	at := p.next
+	p.next += alloc.Ptr((max(n, 1) + granule - 1) / granule * granule)
+	p.live[at] = n
+	p.size += n
+	return at, nil
+}
+
+// Free takes back an address that Alloc gave; any other is alloc.ErrUnknownPtr.
+func (p *Pinned) Free(at alloc.Ptr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.dev.call(OpPinnedFree); err != nil {
+		return err
+	}
+	n, ok := p.live[at]
+	if !ok {
+		return fmt.Errorf("free %v of %s: %w", at, p.Name(), alloc.ErrUnknownPtr)
+	}
+	delete(p.live, at)
+	p.size -= n
+	return nil
+}
+
+// Live returns how many allocations there are, and their bytes.
+func (p *Pinned) Live() (allocations int, requested alloc.Bytes) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.live), p.size
+}

@@ -1,0 +1,257 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Pool is a stream-ordered pool of a simulated GPU, as cuda.Pool is of a real one. Each
+// allocation takes whole pages. What is freed is used again on its stream at once, and on others
+// when that stream has got there. Synchronize gives back what is free beyond the threshold. The
+// methods may be called from any goroutine.
+type Pool struct {
+	dev *Device
+
+	mu        sync.Mutex // taken before the device's
+	threshold alloc.Bytes
+	blocks    []*poolBlock
+	live      map[alloc.Ptr]*poolBlock
+	levels    PoolStats
+}
+
+// poolBlock is pages that a pool holds.
+type poolBlock struct {
+	ptr    alloc.Ptr
+	pages  alloc.Bytes // in bytes
+	size   alloc.Bytes // as requested
+	live   bool
+	stream alloc.Stream   // it is freed in the order of this one
+	others []alloc.Stream // that use it too
+	done   time.Duration  // of a free block: when its stream has come to the free
+}
+
+// PoolStats is what a pool holds.
+type PoolStats struct {
+	Used, UsedHigh         alloc.Bytes // in callers' hands; the highest level
+	Reserved, ReservedHigh alloc.Bytes // held of the device
+}
+
+var (
+	_ alloc.StreamAllocator = (*Pool)(nil)
+	_ alloc.ReservingDevice = (*Pool)(nil)
+)
+
+// NewPool makes a pool that keeps up to a release threshold for reuse.
+func (d *Device) NewPool(releaseThreshold alloc.Bytes) *Pool {
+	p := &Pool{dev: d, threshold: max(releaseThreshold, 0), live: make(map[alloc.Ptr]*poolBlock)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pools = append(d.pools, p)
+	return p
+}
+
+// Memory returns alloc.PoolMemory.
+func (p *Pool) Memory() alloc.Memory { return alloc.PoolMemory }
+
+// Name returns the device's name.
+func (p *Pool) Name() string { return p.dev.Name() }
+
+// Ordinal returns the device's index.
+func (p *Pool) Ordinal() int { return p.dev.Ordinal() }
+
+// Unwrap returns the device; alloc.As finds its abilities.
+func (p *Pool) Unwrap() alloc.Device { return p.dev }
+
+// MemInfo is the device's. Free does not include what the pool keeps.
+func (p *Pool) MemInfo() (alloc.MemInfo, error) { return p.dev.MemInfo() }
+
+// Alloc is AllocOn for the default stream.
+func (p *Pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+	at, _, err := p.AllocOn(n, 0)
+	return at, err
+}
+
+// AllocOn gives n bytes for work on a stream, with Device.Alloc's errors.
+func (p *Pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
+	if n < 0 {
+		return 0, 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.dev.call(OpPoolAlloc); errors.Is(err, alloc.ErrOutOfMemory) {
+		return 0, 0, p.outOfMemory(n, err)
+	} else if err != nil {
+		return 0, 0, err
+	}
+	b := p.reuse(n, s)
+	if b == nil {
+		if b = p.grow(n); b == nil {
+			return 0, 0, p.outOfMemory(n, nil)
+		}
+	}
+	if p.dev.checkReuse {
+		p.dev.handedOutBehind(b.ptr, b.pages, s, b.done)
+	}
+	*b = poolBlock{ptr: b.ptr, pages: b.pages, size: n, live: true, stream: s}
+	p.live[b.ptr] = b
+	p.levels.Used += n
+	p.levels.UsedHigh = max(p.levels.UsedHigh, p.levels.Used)
+	return b.ptr, n, nil
+}
+
+// reuse returns the smallest free block that has n bytes and that the stream may have.
+func (p *Pool) reuse(n alloc.Bytes, s alloc.Stream) (best *poolBlock) {
+	now := p.dev.Now()
+	for _, b := range p.blocks {
+		if !b.live && b.pages >= n && (b.stream == s || b.done <= now) && (best == nil || b.pages < best.pages) {
+			best = b
+		}
+	}
+	return best
+}
+
+// grow takes pages of the device; nil if it has not so many, also after the pool gave back what
+// is free.
+func (p *Pool) grow(n alloc.Bytes) *poolBlock {
+	size := max(wholePages(n), PageSize)
+	if n > MaxMemory {
+		return nil
+	}
+	at, ok := p.dev.takePages(size)
+	if !ok {
+		p.trim(0)
+		if at, ok = p.dev.takePages(size); !ok {
+			return nil
+		}
+	}
+	b := &poolBlock{ptr: at, pages: size}
+	p.blocks = append(p.blocks, b)
+	p.levels.Reserved += size
+	p.levels.ReservedHigh = max(p.levels.ReservedHigh, p.levels.Reserved)
+	return b
+}
+
+// RecordStream says that work on another stream uses the memory at an address, too: its own stream
+// waits for that at Free.
+func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.live[at]
+	if b == nil {
+		return fmt.Errorf("record stream %#x for %v of a pool on %v: %w", uint64(s), at, p.dev, alloc.ErrUnknownPtr)
+	}
+	b.others = append(b.others, s)
+	return nil
+}
+
+// Free gives an address back in the order of its stream. The errors are alloc.ErrUnknownPtr for
+// one that is not live, alloc.ErrClosed, and those of faults.
+func (p *Pool) Free(at alloc.Ptr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.dev.call(OpPoolFree); err != nil {
+		return err
+	}
+	b := p.live[at]
+	if b == nil {
+		return fmt.Errorf("free %v of a pool on %v: %w", at, p.dev, alloc.ErrUnknownPtr)
+	}
+	b.live, b.done = false, p.dev.streams.join(b.stream, b.others)
+	delete(p.live, at)
+	p.levels.Used -= b.size
+	return nil
+}
+
+// Stats returns the pool's levels. The errors are alloc.ErrClosed and those of faults.
+func (p *Pool) Stats() (PoolStats, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.dev.call(OpPool); err != nil {
+		return PoolStats{}, err
+	}
+	return p.levels, nil
+}
+
+// Reserved returns what the pool holds of the device.
+func (p *Pool) Reserved() (alloc.Bytes, error) {
+	s, err := p.Stats()
+	return s.Reserved, err
+}
+
+// Trim gives free pages back until the pool holds no more than keep, as far as the work that used
+// them is done. The errors are alloc.ErrClosed and those of faults.
+func (p *Pool) Trim(keep alloc.Bytes) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.dev.call(OpPool); err != nil {
+		return err
+	}
+	p.trim(keep)
+	return nil
+}
+
+func (p *Pool) trim(keep alloc.Bytes) {
+	now := p.dev.Now()
+	p.blocks = slices.DeleteFunc(p.blocks, func(b *poolBlock) bool {
+		if b.live || b.done > now || p.levels.Reserved <= keep {
+			return false
+		}
+		p.dev.givePages(b.ptr)
+		p.levels.Reserved -= b.pages
+		return true
+	})
+}
+
+// synchronized gives back what is free beyond the threshold.
+func (p *Pool) synchronized() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trim(p.threshold)
+}
+
+func (p *Pool) outOfMemory(n alloc.Bytes, cause error) error {
+	defer p.dev.begin()()
+	err := p.dev.outOfMemory(n, cause)
+	if oom, ok := errors.AsType[*alloc.OutOfMemoryError](err); ok {
+		oom.Reserved, oom.Allocated = p.levels.Reserved, p.levels.Used
+	}
+	return err
+}
+
+// takePages gives whole pages to a pool, without a call that a program makes.
+func (d *Device) takePages(n alloc.Bytes) (alloc.Ptr, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p, ok := d.memory.alloc(n, uint64(d.free()/PageSize))
+	if ok {
+		if d.pooled == nil {
+			d.pooled = make(map[alloc.Ptr]bool)
+		}
+		d.pooled[p] = true
+	}
+	return p, ok
+}
+
+func (d *Device) givePages(p alloc.Ptr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.pooled, p)
+	if _, ok := d.memory.live[p]; ok { // Close has them all
+		d.memory.free(p)
+	}
+}
+
+// join has a stream wait for others, and returns when it has got there.
+func (s *streams) join(own alloc.Stream, others []alloc.Stream) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range others {
+		s.ends[own] = max(s.ends[own], s.ends[other])
+	}
+	return s.ends[own]
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// choice is a value that has a name on the command line.
+type choice[T any] struct {
+	name  string
+	value T
+}
+
+func names[T any](choices []choice[T]) []string {
+	all := make([]string, len(choices))
+	for i, c := range choices {
+		all[i] = c.name
+	}
+	return all
+}
+
+// named is the choice of a name, in any case.
+func named[T any](choices []choice[T], name string) (value T, ok bool) {
+	i := slices.Index(names(choices), strings.ToLower(name))
+	if i < 0 {
+		return value, false
+	}
+	return choices[i].value, true
+}
+
+var generations = []choice[estimate.Generation]{
+	{"pascal", estimate.Pascal}, {"volta", estimate.Volta}, {"turing", estimate.Turing}, {"ampere", estimate.Ampere},
+	{"ada", estimate.Ada}, {"hopper", estimate.Hopper}, {"blackwell", estimate.Blackwell},
+}
+
+func generationNames() []string { return names(generations) }
+
+var forms = []choice[estimate.Form]{
+	{"foreach", estimate.ForEach}, {"one-by-one", estimate.OneByOne}, {"fused", estimate.Fused},
+}
+
+func formNames() []string { return names(forms) }
+
+var offloads = []choice[estimate.Offload]{
+	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters},
+}
+
+var zeroGrads = []choice[estimate.ZeroGrad]{
+	{"first", estimate.ZeroGradFirst}, {"backward", estimate.ZeroGradBackward}, {"kept", estimate.ZeroGradKept},
+}
+
+var optimizers = []choice[estimate.Optimizer]{
+	{"adam", estimate.Adam}, {"adamw", estimate.AdamW}, {"adam8bit", estimate.Adam8bit}, {"adafactor", estimate.Adafactor},
+	{"lion", estimate.Lion}, {"muon", estimate.Muon}, {"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
+}
+
+func optimizerNames() []string { return names(optimizers) }
+
+// parseDType also takes the short names that people type: bf16, fp16, fp32.
+func parseDType(name string) (alloc.DType, error) {
+	if strings.EqualFold(name, "fp8") {
+		return alloc.Float8E4M3, nil
+	}
+	if short := strings.Replace(strings.ToUpper(name), "FP", "F", 1); len(name) < 5 {
+		if d, err := alloc.ParseDType(short); err == nil {
+			return d, nil
+		}
+	}
+	return alloc.ParseDType(name)
+}
+
+// computes reports whether kernels compute in the type.
+func computes(d alloc.DType) bool {
+	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
+}
+
+var kvBlocks = []choice[estimate.Blocks]{
+	{"q8_0", estimate.Q8_0}, {"q5_1", estimate.Q5_1}, {"q5_0", estimate.Q5_0}, {"q4_1", estimate.Q4_1}, {"q4_0", estimate.Q4_0},
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+// report estimates a file if there is one of this name, else a known model.
+func (o estimateOptions) report(name string, options []estimate.Option, chosen *string) (*estimate.Report, error) {
+	if _, err := os.Stat(name); err == nil {
+		return o.ofFile(name, options, chosen)
+	}
+	m, err := zoo.ByName(name)
+	if err != nil {
+		hint := "`gpumemtrack estimate --help` names those"
+		if similar := zoo.Similar(name); len(similar) > 0 {
+			hint = "did you mean " + strings.Join(similar, ", ") + "?"
+		}
+		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s", name, hint)
+	}
+	return o.ofKnown(m, options, chosen)
+}
+
+// best is the report of the widest quantization that fits, whose name goes to chosen. Where none
+// does it is that of the narrowest.
+func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option, chosen *string) (*estimate.Report, error) {
+	q, report, ok, err := estimate.BestQuantization(layers, o.fits, options...)
+	if err != nil || ok {
+		*chosen = q.Name
+		return report, err
+	}
+	narrowest := estimate.Quantizations()[0]
+	stored, err := narrowest.Stored(layers)
+	if err != nil {
+		return nil, err
+	}
+	*chosen = narrowest.Name
+	return estimate.Model(layers, append(options, estimate.Stored(stored))...)
+}
+
+func (o estimateOptions) ofFile(path string, options []estimate.Option, chosen *string) (*estimate.Report, error) {
+	c, err := checkpoint.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	input, err := o.fileInput(c)
+	switch {
+	case err == nil:
+		options = append(options, input)
+	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // there may be a cache
+	case o.batch > 0 || o.seq > 0 || o.serve:
+		return nil, fmt.Errorf("%s: no input for --batch, --seq and --serve: %w", path, err)
+	}
+	if o.serve {
+		cache, err := c.Cache(max(o.batch, 1), o.tokens(defaultTokens))
+		if err != nil {
+			return nil, err
+		}
+		if err := o.cache(&cache, 0); err != nil {
+			return nil, err
+		}
+		options = append(options, estimate.WithKVCache(cache))
+		buffer, err := o.buffer(o.tokens(defaultTokens), c.ComputeBuffer)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, buffer...)
+	}
+	if o.quantize {
+		layers, err := c.Layers()
+		if err != nil {
+			return nil, err
+		}
+		return o.best(layers, append([]estimate.Option{estimate.Name(c.Name), estimate.Precision(alloc.Float16)}, options...), chosen)
+	}
+	return c.Report(options...)
+}
+
+// fileInput is what the flags say of a file's input, or the usual one.
+func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) {
+	length := o.seq
+	if o.serve {
+		length = min(o.tokens(defaultTokens), piece)
+	}
+	input, err := c.Input(max(o.batch, 1), length)
+	if errors.Is(err, checkpoint.ErrNoArchitecture) {
+		err = fmt.Errorf("%w: put its config.json beside it", err)
+	}
+	return input, err
+}
+
+// ofKnown takes the model's usual input, with another batch or length if asked.
+func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, chosen *string) (*estimate.Report, error) {
+	usual, err := estimate.Model(m.Layers, m.Input)
+	if err != nil {
+		return nil, err
+	}
+	shape := usual.Inputs[0].Clone()
+	shape[0] = max(o.batch, 1)
+	isText := len(shape) == 2
+	input := estimate.InputShape(shape...)
+	switch {
+	case isText:
+		input = o.input(shape[1])
+	case o.seq > 0 || o.serve:
+		return nil, usageError("estimate: %s takes no text: leave --seq and --serve out", m.Name)
+	}
+	options = append([]estimate.Option{estimate.Name(m.Title), estimate.Precision(m.DType), input}, options...)
+	if o.serve {
+		if m.Transformer == nil || m.Transformer.Family.Encoder() {
+			return nil, usageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)
+		}
+		if most := m.Transformer.Positions; most > 0 && o.tokens(shape[1]) > most {
+			return nil, usageError("estimate: %s has %d positions: say --seq %d at most", m.Name, most, most)
+		}
+		cache := m.Transformer.Cache(shape[0], o.tokens(shape[1]), 0)
+		if err := o.cache(&cache, m.DType); err != nil {
+			return nil, err
+		}
+		options = append(options, estimate.WithKVCache(cache))
+		buffer, err := o.buffer(o.tokens(shape[1]), m.Transformer.ComputeBuffer)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, buffer...)
+	}
+	// Layers are made anew: some may be used in one model only.
+	again, err := zoo.ByName(m.Name)
+	if err != nil {
+		return nil, err
+	}
+	if o.quantize {
+		return o.best(again.Layers, options, chosen)
+	}
+	return estimate.Model(again.Layers, options...)
+}
+
+// largest is the report of the largest batch, or of the most tokens, that fits, which goes to e; of one
+// if not even that does. The first report is that of what the flags say.
+func (o estimateOptions) largest(name string, options []estimate.Option, first *estimate.Report, e *estimated) (*estimate.Report, error) {
+	n, most := &o.batch, &e.Batch
+	if o.maxContext {
+		n, most = &o.seq, &e.Context
+	}
+	var failed error
+	try := func(number int) *estimate.Report {
+		*n = number
+		r, err := o.report(name, options, new(string))
+		if err != nil || !r.Fits(o.fits) {
+			failed = err
+			return nil
+		}
+		return r
+	}
+	best := try(1)
+	if best == nil {
+		return first, failed
+	}
+	low, high := 1, 2
+	for ; high <= maxSearched; high *= 2 {
+		r := try(high)
+		if r == nil {
+			break
+		}
+		low, best = high, r
+	}
+	for high = min(high, maxSearched+1); high-low > 1; {
+		if r := try(low + (high-low)/2); r != nil {
+			low, best = low+(high-low)/2, r
+		} else {
+			high = low + (high-low)/2
+		}
+	}
+	*most = low
+	return best, nil
+}
+
+// maxSearched is the largest batch or length that is tried.
+const maxSearched = 1 << 24

@@ -1,0 +1,167 @@
+package checkpoint
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// ggufFamilies has the architectures of GGUF that are known, by
+// general.architecture, with what the metadata leave unsaid. "llama" is Llama, Mistral
+// and Mixtral alike. Biases and the tied head are told by the tensors. The keys are
+// those of docs/gguf.md in ggml-org/ggml and of gguf-py/gguf/constants.py in llama.cpp.
+var ggufFamilies = map[string]estimate.Transformer{
+	"llama":      {Family: estimate.Llama},
+	"llama4":     {Family: estimate.Llama4, QKNorm: estimate.NormHeads},
+	"qwen2":      {Family: estimate.Llama},
+	"qwen2moe":   {Family: estimate.Llama, Router: estimate.RoundedRouter, SharedGate: true, UnscaledTopK: true},
+	"qwen3":      {Family: estimate.Llama, QKNorm: estimate.NormHeads},
+	"qwen3moe":   {Family: estimate.Llama, QKNorm: estimate.NormHeads, Router: estimate.RoundedRouter},
+	"deepseek2":  {Family: estimate.Llama, Router: estimate.WideRouter, UnscaledTopK: true},
+	"granite":    {Family: estimate.Granite},
+	"smollm3":    {Family: estimate.Llama},
+	"olmo":       {Family: estimate.OLMo},
+	"olmo2":      {Family: estimate.OLMo2},
+	"gemma":      {Family: estimate.Gemma},
+	"gemma2":     {Family: estimate.Gemma2, CappedScores: true, CappedLogits: true},
+	"gemma3":     {Family: estimate.Gemma2, QKNorm: estimate.NormHeads},
+	"gpt-oss":    {Family: estimate.GPTOSS},
+	"glm4":       {Family: estimate.GLM4},
+	"chatglm":    {Family: estimate.GLM},
+	"command-r":  {Family: estimate.Cohere},
+	"cohere2":    {Family: estimate.Cohere},
+	"starcoder2": {Family: estimate.Starcoder2, Bias: true, Activation: estimate.UseGELUTanh},
+	"stablelm":   {Family: estimate.StableLM},
+	"nemotron":   {Family: estimate.Nemotron},
+	"phi2":       {Family: estimate.Phi},
+	"phi3":       {Family: estimate.Phi3},
+	"phimoe":     {Family: estimate.PhiMoE},
+	"falcon":     {Family: estimate.Falcon, Parallel: true, Activation: estimate.UseGELU},
+	"gptneox":    {Family: estimate.GPTNeoX, Bias: true, Parallel: true, Activation: estimate.UseGELU},
+	"bloom":      {Family: estimate.Bloom, Bias: true},
+	"gpt2":       {Family: estimate.GPT2},
+	"starcoder":  {Family: estimate.GPT2, Activation: estimate.UseGELUTanh}, // GPT-BigCode
+	"mamba":      {Family: estimate.Mamba},
+	"bert":       {Family: estimate.BERT, NoHead: true}, // the pooler is not converted
+}
+
+// ggufWindows has those with sliding windows, and how many layers there are for each that
+// attends beyond, as llama.cpp takes it (src/models). OLMo 3 is "olmo2" with a window.
+var ggufWindows = map[string]int{"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "olmo2": 4}
+
+// ggufMore reads what an architecture has besides.
+var ggufMore = map[string]func(*ggufFile, *architecture) error{
+	"qwen2moe":  (*ggufFile).qwen2MoE,
+	"deepseek2": (*ggufFile).deepSeek2,
+	"llama4":    (*ggufFile).llama4,
+	"smollm3":   func(_ *ggufFile, a *architecture) error { a.unrotatedFourth(0); return nil },
+	"cohere2":   (*ggufFile).cohere2,
+	"gptneox":   (*ggufFile).gptNeoX,
+	"mamba":     (*ggufFile).mamba,
+}
+
+// all reads several numbers.
+func (g *ggufFile) all(family string, numbers ...ggufNumber) error {
+	for _, n := range numbers {
+		if err := g.number(family, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *ggufFile) qwen2MoE(a *architecture) error {
+	return g.all(a.family, ggufNumber{&a.SharedFFN, "expert_shared_feed_forward_length", true})
+}
+
+// deepSeek2 reads DeepSeek V2 and V3. Newer files have the sizes of heads under keys of their own, and
+// those of the cache under the usual ones.
+func (g *ggufFile) deepSeek2(a *architecture) error {
+	var latent estimate.LatentAttention
+	var key, value, keyMLA, valueMLA, shared, gating int
+	err := g.all(a.family,
+		ggufNumber{&latent.KVRank, "attention.kv_lora_rank", true},
+		ggufNumber{&latent.QueryRank, "attention.q_lora_rank", false},
+		ggufNumber{&latent.RopeSize, "rope.dimension_count", true},
+		ggufNumber{&key, "attention.key_length", true},
+		ggufNumber{&value, "attention.value_length", true},
+		ggufNumber{&keyMLA, "attention.key_length_mla", false},
+		ggufNumber{&valueMLA, "attention.value_length_mla", false},
+		ggufNumber{&a.DenseBlocks, "leading_dense_block_count", false},
+		ggufNumber{&shared, "expert_shared_count", false},
+		ggufNumber{&gating, "expert_gating_func", false},
+	)
+	if err != nil {
+		return err
+	}
+	if keyMLA > 0 && valueMLA > 0 {
+		key, value = keyMLA, valueMLA
+	}
+	latent.NopeSize, latent.ValueSize = key-latent.RopeSize, value
+	if latent.NopeSize < 1 || shared > maxBlocks {
+		return &Error{File: g.file, Where: "metadata", Reason: fmt.Sprintf("keys of %d elements, of which %d rotate, and %d shared experts", key, latent.RopeSize, shared)}
+	}
+	const sigmoid = 2
+	latent.Complex = gating != sigmoid
+	if gating == sigmoid {
+		a.Router, a.UnscaledTopK = estimate.SigmoidRouter, false
+	}
+	a.SharedFFN = int(min(int64(shared)*int64(a.ExpertFFN), largestNumber))
+	a.Latent, a.KVHeads, a.HeadSize, a.DenseBlocks = &latent, 0, key, min(a.DenseBlocks, a.Blocks)
+	return nil
+}
+
+func (g *ggufFile) llama4(a *architecture) error {
+	step := 0
+	if err := g.all(a.family, ggufNumber{&step, "interleave_moe_layer_step", false}); err != nil {
+		return err
+	}
+	a.SharedFFN = a.ExpertFFN
+	a.unrotatedFourth(8192) // as llama.cpp takes it
+	for i := range a.Kinds {
+		if a.Experts > 0 && (i+1)%max(1, step) == 0 {
+			a.Kinds[i] |= estimate.Sparse
+		}
+	}
+	return nil
+}
+
+func (g *ggufFile) cohere2(a *architecture) error {
+	for i, kind := range a.Kinds {
+		if kind&estimate.Windowed == 0 {
+			a.Kinds[i] |= estimate.NoRotation
+		}
+	}
+	return nil
+}
+
+// unrotatedFourth marks each fourth layer, which does not rotate, and the others' window.
+func (a *architecture) unrotatedFourth(window int) {
+	a.Window = window
+	for i, kinds := 0, a.kinds(); i < len(kinds); i++ {
+		switch {
+		case (i+1)%4 == 0:
+			kinds[i] |= estimate.NoRotation
+		case window > 0:
+			kinds[i] |= estimate.Windowed
+		}
+	}
+}
+
+func (g *ggufFile) gptNeoX(a *architecture) error {
+	if v, ok := g.metadata["gptneox.use_parallel_residual"]; ok && v.kind == ggufBool && len(v.words) == 1 {
+		a.Parallel = v.words[0] != 0
+	}
+	return nil
+}
+
+func (g *ggufFile) mamba(a *architecture) error {
+	var s estimate.StateSpace
+	a.Mixer, a.Heads, a.KVHeads = &s, 1, 1
+	return g.all(a.family,
+		ggufNumber{&s.Inner, "ssm.inner_size", true},
+		ggufNumber{&s.State, "ssm.state_size", true},
+		ggufNumber{&s.Rank, "ssm.time_step_rank", true},
+		ggufNumber{&s.Kernel, "ssm.conv_kernel", true},
+	)
+}

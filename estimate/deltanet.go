@@ -1,0 +1,200 @@
+package estimate
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// DeltaNet are the numbers of the linear attention of Qwen3-Next, whose state does not grow with the
+// text (arXiv:2412.06464).
+type DeltaNet struct {
+	KeyHeads, ValueHeads int // ValueHeads are a multiple of KeyHeads
+	KeySize, ValueSize   int // elements of a head
+	Kernel               int // of the convolution; 0 means 4
+}
+
+// deltaChunk is the length of the pieces of a text that are computed at once.
+const deltaChunk = 64
+
+// channels are those of the convolution: of queries, keys and values.
+func (l DeltaNet) channels() int {
+	return int(min(addSat(FLOPs(2, l.KeyHeads, l.KeySize), FLOPs(l.ValueHeads, l.ValueSize)), maxField))
+}
+
+// states are the elements that a block keeps of each sequence.
+func (l DeltaNet) states() int64 {
+	return addSat(FLOPs(l.channels(), or(l.Kernel, 4)), FLOPs(l.ValueHeads, l.KeySize, l.ValueSize))
+}
+
+// deltaNet is a gated delta net in PyTorch's own operations, as transformers runs it where the kernels of
+// flash-linear-attention are not installed. Those keep less.
+type deltaNet struct {
+	hidden int
+	DeltaNet
+}
+
+// Kind names the row.
+func (deltaNet) Kind() string { return "GatedDeltaNet" }
+
+func (l deltaNet) parts() (in, gates, conv, out Layer) {
+	n := l.channels()
+	wide := int(min(FLOPs(l.ValueHeads, l.ValueSize), maxField/2))
+	return Linear{In: l.hidden, Out: min(n, maxField/2) + wide, NoBias: true},
+		Linear{In: l.hidden, Out: 2 * min(l.ValueHeads, maxField/2), NoBias: true},
+		Conv1d{In: n, Out: n, Kernel: or(l.Kernel, 4), Padding: or(l.Kernel, 4) - 1, Groups: n, NoBias: true},
+		Linear{In: wide, Out: l.hidden, NoBias: true}
+}
+
+// Declare implements Layer.
+func (l deltaNet) Declare(d *Declaration) {
+	if !d.wantAll(setting{"KeyHeads", l.KeyHeads, 1}, setting{"ValueHeads", l.ValueHeads, 1}, setting{"KeySize", l.KeySize, 1}, setting{"ValueSize", l.ValueSize, 1}) {
+		return
+	}
+	if l.ValueHeads%l.KeyHeads != 0 {
+		d.Errorf("%d ValueHeads do not divide among %d KeyHeads", l.ValueHeads, l.KeyHeads)
+		return
+	}
+	in, gates, conv, out := l.parts()
+	d.Param("dt_bias", l.ValueHeads)
+	d.Param("A_log", l.ValueHeads)
+	d.Layer("conv1d", conv)
+	d.Layer("in_proj_qkvz", in)
+	d.Layer("in_proj_ba", gates)
+	d.Layer("norm", gatedNorm{l.ValueSize})
+	d.Layer("out_proj", out)
+}
+
+// Forward implements Layer.
+func (l deltaNet) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := t.rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return Tensor{}, err
+	}
+	in, gates, conv, out := l.parts()
+	batch, length := x.Shape[0], x.Shape[1]
+	all, err := t.Call("in_proj_qkvz", in, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	ba, err := t.Call("in_proj_ba", gates, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	mixed := alloc.Shape{batch, l.channels(), length}
+	y, err := t.Op(Op{In: []Tensor{all}, Shape: mixed})
+	if err == nil {
+		y, err = t.Call("conv1d", conv, y)
+	}
+	if err == nil {
+		y, err = t.Op(Op{In: []Tensor{y}, Shape: mixed, Keep: []Tensor{y}})
+	}
+	if err == nil {
+		y, err = l.rule(t, y, ba, batch, length)
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	rows := alloc.Shape{batch * length * l.ValueHeads, l.ValueSize}
+	z, err := t.Op(Op{In: []Tensor{all}, Shape: rows})
+	if err != nil {
+		return Tensor{}, err
+	}
+	t.gate = z
+	if y, err = t.Op(Op{In: []Tensor{y}, Shape: rows, View: true}); err == nil {
+		y, err = t.Call("norm", gatedNorm{l.ValueSize}, y)
+	}
+	if err == nil {
+		y, err = t.Op(Op{In: []Tensor{y}, Shape: alloc.Shape{batch, length, l.ValueHeads * l.ValueSize}, View: true})
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t.Call("out_proj", out, y)
+}
+
+// rule is the gated delta rule by chunks, in float32 (torch_chunk_gated_delta_rule of transformers).
+// What its operations keep is listed with the operation that stands for them.
+func (l deltaNet) rule(t *Tape, y, ba Tensor, batch, length int) (Tensor, error) {
+	const f = alloc.Float32
+	heads, k, v := l.ValueHeads, l.KeySize, l.ValueSize
+	chunks := (length + deltaChunk - 1) / deltaChunk
+	padded := chunks * deltaChunk
+	place := func(n int, last ...int) Own { return Own{append(alloc.Shape{batch, heads, n}, last...), f} }
+	square := place(chunks, deltaChunk, deltaChunk)
+	one := Own{alloc.Shape{heads}, f}
+	// The gates: the sigmoid, and the softplus with its input.
+	gates, err := t.Op(Op{
+		In: []Tensor{ba}, Shape: alloc.Shape{batch, length, heads}, DType: f, Params: true, KeepOutput: true,
+		KeepOwn: []Own{{alloc.Shape{batch, length, heads}, y.DType}, place(length), one, one},
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	// Queries and keys of each value's head, their lengths, and padded copies.
+	keys, err := t.Op(Op{
+		In: []Tensor{y}, Shape: alloc.Shape{batch, heads, padded, k}, DType: f, KeepOutput: true,
+		KeepOwn: []Own{place(length, k), place(length), place(length, k), place(length), place(padded, k)},
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	values, err := t.Op(Op{
+		In: []Tensor{y, gates}, Shape: alloc.Shape{batch, heads, padded, v}, DType: f, KeepOutput: true,
+		KeepOwn: []Own{place(padded), place(padded, k), {alloc.Shape{deltaChunk, deltaChunk}, alloc.Bool}},
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	// Decay, products of keys with keys and queries, and the two solved systems.
+	solved, err := t.Op(Op{
+		In: []Tensor{keys, values, gates}, Shape: values.Shape, KeepOutput: true,
+		KeepOwn: []Own{square, square, square, square, place(padded), place(padded), place(padded), place(padded, k), place(chunks)},
+		FLOPs:   FLOPs(batch, heads, padded, deltaChunk, 4*k+2*v),
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	// The scan: values, scores and keys of each chunk; from the second on states, queries and decayed keys too.
+	scan := Op{
+		In: []Tensor{solved, keys}, Shape: alloc.Shape{batch, length, heads * v}, DType: y.DType,
+		KeepOwn: []Own{place(padded, v), square, place(padded, k), place(chunks*k, v)}, FLOPs: FLOPs(batch, heads, padded, k, v, 6),
+	}
+	if chunks > 1 {
+		later := (chunks - 1) * deltaChunk
+		scan.KeepOwn = append(scan.KeepOwn, place(later, k), place(later, k))
+	}
+	return t.Op(scan)
+}
+
+// gatedNorm is an RMSNorm times the SiLU of a gate, in float32.
+type gatedNorm struct{ size int }
+
+// Kind names the row.
+func (gatedNorm) Kind() string { return "RMSNormGated" }
+
+// Declare implements Layer.
+func (l gatedNorm) Declare(d *Declaration) { d.Param("weight", l.size) }
+
+// Forward implements Layer.
+func (l gatedNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
+	gate := t.gate
+	d := x.DType
+	y, err := RMSNorm{Size: l.size, Unfused: true}.Forward(t, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if d.Bits() < 32 {
+		if gate, err = t.Op(Op{In: []Tensor{gate}, Shape: gate.Shape, DType: alloc.Float32}); err != nil {
+			return Tensor{}, err
+		}
+	}
+	if gate, err = keepInput(t, gate, false); err != nil {
+		return Tensor{}, err
+	}
+	y, err = t.Op(Op{In: []Tensor{y, gate}, Shape: y.Shape, DType: alloc.Float32, Keep: []Tensor{y, gate}})
+	if err != nil || d == y.DType {
+		return y, err
+	}
+	return t.Op(Op{In: []Tensor{y}, Shape: y.Shape, DType: d})
+}
+
+func qwen3NextAttention(_ Transformer, a *Attention) {
+	a.joined, a.gated = true, true
+	a.headNorm = func(_, size int) Layer { return RMSNorm{Size: size, Unfused: true, Shifted: true} }
+}

@@ -1,0 +1,94 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// ways are the two that events come by.
+var ways = map[string]func(testing.TB) *Watcher{
+	"probes":  func(t testing.TB) *Watcher { return newWatcher(t, Config{}) },
+	"preload": newPreload,
+}
+
+// followed compares the ledger with the driver's own list at the moments when a client stops to
+// print it, and returns the source.
+func followed(t *testing.T, w *Watcher, c *client, moments int) (s *Source) {
+	t.Helper()
+	for moment := range moments {
+		s = checked(t, w, c)
+		require.NotEmpty(t, s.addresses(), "moment %d", moment)
+		fmt.Fprintln(c.in)
+	}
+	return s
+}
+
+// TestRandomMoments of a program with threads.
+func TestRandomMoments(t *testing.T) {
+	path := buildC(t, "-DLINKED")
+	for name, watcher := range ways {
+		t.Run(name, func(t *testing.T) {
+			w := watcher(t)
+			c := start(t, w, path, "threads", "4", "pause", "threads", "8", "pause", "kinds", "contexts", "pause", "threads", "8", "pause", "release", "foreign", "pause", "threads", "2", "pause", "free", "leak", "1")
+			followed(t, w, c, 6)
+			checked(t, w, c)
+			c.end(t)
+		})
+	}
+}
+
+func TestCPlusPlus(t *testing.T) {
+	if _, err := exec.LookPath("g++"); err != nil {
+		t.Skip("there is no g++")
+	}
+	path := build(t, "client", func(out, libs string) *exec.Cmd {
+		return exec.Command("g++", "-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-o", out, "testdata/client.cc", "-L"+libs, "-l:libcuda.so.1", "-lpthread")
+	})
+	for name, watcher := range ways {
+		t.Run(name, func(t *testing.T) {
+			w := watcher(t)
+			s := followed(t, w, start(t, w, path), 5)
+			stack := names(largest(t, s).Stack)
+			assert.Contains(t, stack, "model::Weights::load(unsigned long) <- ")
+			assert.True(t, slices.ContainsFunc(slices.Collect(s.History().Events()), func(e snapshot.Event) bool { return e.Action == snapshot.OutOfMemory }))
+		})
+	}
+}
+
+// TestPython: the ledger is exact whatever the stacks are. With -X perf and frame pointers
+// Python's functions have names; otherwise the stack says where it ends.
+func TestPython(t *testing.T) {
+	if exec.Command("python3", "-c", "import ctypes").Run() != nil {
+		t.Skip("there is no Python 3 with ctypes")
+	}
+	flags := []string{"testdata/client.py"}
+	perf := exec.Command("python3", "-X", "perf", "-c", "import sys; sys.exit(not sys.is_stack_trampoline_active())").Run() == nil
+	if perf {
+		flags = append([]string{"-X", "perf"}, flags...)
+	}
+	for name, watcher := range ways {
+		t.Run(name, func(t *testing.T) {
+			w := watcher(t)
+			s := followed(t, w, start(t, w, "python3", flags...), 3)
+			a := largest(t, s)
+			if last := a.Stack[len(a.Stack)-1].Function; strings.HasPrefix(last, "(") {
+				assert.Regexp(t, `^\(the stack ends early: \S+ keeps no frame pointers\)$`, last)
+				return
+			}
+			if perf {
+				assert.Contains(t, names(a.Stack), "load_weights <- ")
+				assert.Equal(t, "load_weights", a.Site.Function)
+			}
+		})
+	}
+}

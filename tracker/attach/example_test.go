@@ -1,0 +1,34 @@
+package attach_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+)
+
+// Watching needs Linux and root, so this example is only compiled.
+func Example() {
+	w, err := attach.New(attach.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer w.Close()
+
+	cmd := exec.Command("./train")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := w.Start(cmd.Start); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := cmd.Wait(); err != nil {
+		fmt.Println(err)
+	}
+	for _, source := range w.Sources() {
+		for _, leak := range source.Leaks() {
+			fmt.Println(source.Origin(), "still held", leak)
+		}
+	}
+}
