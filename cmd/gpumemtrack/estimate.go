@@ -55,9 +55,9 @@ func estimateCommand(a *app) *cobra.Command {
 		Long: `Estimate the GPU memory that a model needs, from its file (safetensors, GGUF,
 config.json, or a directory of them; only headers are read) or by its name.
 
-With --fits the exit code tells whether the model fits: 0 if what it needs of a device
-does, CUDA's context too, at the upper end of its error band, 3 if not or if more than
-the weights cannot be known. --json prints one object: "schema", "mode" (inference,
+With --fits the exit code says whether the model fits: 0 if the upper bound of what it
+needs of a device, with CUDA's context, fits; 3 if it does not, or if only the weights
+are known. --json prints one object: "schema", "mode" (inference,
 serve or train), "peak_bytes" and
 "peak_upper_bytes" of tensors, "reserved_bytes" of PyTorch's allocator,
 "device_bytes" and "device_upper_bytes" that nvidia-smi would show,

@@ -36,11 +36,11 @@ func sensorsCommand(a *app) *cobra.Command {
 
 --json prints one object a look: "schema", "source", and "devices", each with its
 "index", "uuid", "name", "bus_id" and every figure under a key with its unit, such
-as "memory_used_bytes" and "power_watts", null where the device has none.
+as "memory_used_bytes" and "power_watts", or null if the device has none.
 "memory_scope" says what the memory figures count: "device", "device+driver" (an
 older driver counts its own part as used) or "host" (the GPU has no memory of its
-own). A MIG device has the "index" of its GPU, that one's UUID as "parent", and its
-own number as "mig". "error" says why a device could not be asked.`,
+own). A MIG device has the "index" of its GPU, the GPU's UUID as "parent", and its
+own number as "mig". "error" says why a device did not answer.`,
 		Example: `  gpumemtrack sensors
   gpumemtrack sensors -w                      # until a key is pressed
   gpumemtrack sensors --json | jq '.devices[].memory_used_bytes'`,

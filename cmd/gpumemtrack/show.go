@@ -75,11 +75,11 @@ func showCommand(a *app) *cobra.Command {
 		Use:   "show FILE...",
 		Short: "Show what holds GPU memory, by line of code",
 		Long: `Show what holds GPU memory in snapshots and dumps of a tracker, pprof profiles,
-and memory snapshots of PyTorch. A directory stands for all its files that are such; of
-several snapshots of one process the latest counts. FILE may be - for standard input, or
+and memory snapshots of PyTorch. A directory means all such files in it. If there are
+several snapshots of one process, the latest counts. FILE may be - for standard input, or
 the URL of a live page.
 
-Of several files, such as those of the ranks of one run, it shows the sum, the
+For several files, such as those of the ranks of one run, it shows the sum, the
 file with most, and the spread: the difference between most and least.
 
 --json prints one object: "schema", "by", "of", "files" with their "name", "devices",
@@ -176,7 +176,7 @@ func known(read []*export.Usage, of export.Of) error {
 			asked = asked || of == export.OfPeak && !r.Peak.IsZero() || of == export.OfTotal && !r.Total.IsZero()
 		}
 		if of != export.OfLive && live && !asked {
-			return fmt.Errorf("%s: it tells only what was live when it was written, not %s memory; a dump does, and a PyTorch snapshot with events", u.Name, of)
+			return fmt.Errorf("%s: it has only live memory, not %s memory: take a dump, or a PyTorch snapshot with events", u.Name, of)
 		}
 	}
 	return nil

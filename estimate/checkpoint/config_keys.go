@@ -160,26 +160,31 @@ type hfConfig struct {
 	TimeStepRank json.RawMessage `json:"time_step_rank"`
 
 	// Vision.
-	ImageSize *whole            `json:"image_size"`
-	PatchSize *whole            `json:"patch_size"`
-	Channels  *whole            `json:"num_channels"`
-	Labels    map[string]string `json:"id2label"`
+	ImageSize  *whole            `json:"image_size"`
+	PatchSize  *whole            `json:"patch_size"`
+	Channels   *whole            `json:"num_channels"`
+	Labels     map[string]string `json:"id2label"`
+	LabelCount *whole            `json:"num_labels"`
 
-	Depth          *whole   `json:"depth"`
-	NumHeads       *whole   `json:"num_heads"`
-	EmbedDim       *whole   `json:"embed_dim"`
-	MLPRatio       *float64 `json:"mlp_ratio"`
-	InChannels     *whole   `json:"in_channels"`
-	Merge          *whole   `json:"spatial_merge_size"`
-	Taps           []int    `json:"deepstack_visual_indexes"`
-	ImagePositions *whole   `json:"num_position_embeddings"`
-	ProjectorOut   *whole   `json:"projector_output_dim"`
-	VisionOut      *whole   `json:"vision_output_dim"`
-	ProjectorBias  *bool    `json:"multimodal_projector_bias"`
-	ProjectionDim  *whole   `json:"projection_dim"`
-	ProjectionSize *whole   `json:"projection_size"`
-	MaskToken      *bool    `json:"use_mask_token"`
-	SwiGLU         *bool    `json:"use_swiglu_ffn"`
+	Depths            []int           `json:"depths"`
+	WindowSize        *whole          `json:"window_size"`
+	DropPath          float64         `json:"drop_path_rate"`
+	AbsolutePositions *bool           `json:"use_absolute_embeddings"`
+	Depth             *whole          `json:"depth"`
+	NumHeads          json.RawMessage `json:"num_heads"`
+	EmbedDim          *whole          `json:"embed_dim"`
+	MLPRatio          *float64        `json:"mlp_ratio"`
+	InChannels        *whole          `json:"in_channels"`
+	Merge             *whole          `json:"spatial_merge_size"`
+	Taps              []int           `json:"deepstack_visual_indexes"`
+	ImagePositions    *whole          `json:"num_position_embeddings"`
+	ProjectorOut      *whole          `json:"projector_output_dim"`
+	VisionOut         *whole          `json:"vision_output_dim"`
+	ProjectorBias     *bool           `json:"multimodal_projector_bias"`
+	ProjectionDim     *whole          `json:"projection_dim"`
+	ProjectionSize    *whole          `json:"projection_size"`
+	MaskToken         *bool           `json:"use_mask_token"`
+	SwiGLU            *bool           `json:"use_swiglu_ffn"`
 
 	Quantization *quantization `json:"quantization_config"`
 
@@ -214,7 +219,7 @@ func (c *hfConfig) class(heads ...string) (string, error) {
 // labels is the width of a classifier; transformers takes 2 where there is no id2label.
 func (c *hfConfig) labels() int {
 	if c.Labels == nil {
-		return 2
+		return max(1, int(min(*orNumber(c.LabelCount, 2), largestNumber)))
 	}
 	return max(1, len(c.Labels))
 }

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
@@ -96,10 +97,14 @@ func (c *hfConfig) tower(t *estimate.Transformer) error {
 
 // qwenTower reads the numbers of Qwen's towers, whose width is that of hidden.
 func (c *hfConfig) qwenTower(t *estimate.Transformer, hidden *whole) error {
+	var heads *whole
+	if err := json.Unmarshal(c.NumHeads, &heads); err != nil {
+		return &Error{File: c.file, Where: "num_heads", Err: err}
+	}
 	return c.numbers(
 		hfNumber{&t.Hidden, "hidden_size", hidden, 0},
 		hfNumber{&t.Blocks, "depth", c.Depth, 0},
-		hfNumber{&t.Heads, "num_heads", c.NumHeads, 0},
+		hfNumber{&t.Heads, "num_heads", heads, 0},
 		hfNumber{&t.Patch, "patch_size", c.PatchSize, 14},
 		hfNumber{&t.Channels, "in_channels", c.InChannels, 3},
 		hfNumber{&t.Merge, "spatial_merge_size", c.Merge, 2},
@@ -355,4 +360,47 @@ func hfDINOv2(c *hfConfig, a *architecture) error {
 		hfNumber{&a.Patch, "patch_size", c.PatchSize, 14},
 		hfNumber{&a.Channels, "num_channels", c.Channels, 3},
 	)
+}
+
+func hfSwin(c *hfConfig, a *architecture) error {
+	class, err := c.class("SwinForImageClassification")
+	if err != nil {
+		return err
+	}
+	if !orBool(c.QKVBias, true) || orBool(c.AbsolutePositions, false) {
+		return c.unknown("qkv_bias, use_absolute_embeddings", "another value than the usual")
+	}
+	var heads []int
+	if len(c.Depths) == 0 || json.Unmarshal(c.NumHeads, &heads) != nil || len(heads) != len(c.Depths) {
+		return &Error{File: c.file, Where: "depths, num_heads", Reason: "they are not lists of the same length"}
+	}
+	a.Family, a.Dropout, a.DropPath, a.Heads = estimate.Swin, c.HiddenDropout, c.DropPath, 1
+	for i, depth := range c.Depths {
+		if depth < 1 || heads[i] < 1 || depth > maxBlocks || heads[i] > largestNumber || i >= maxBlocks {
+			return &Error{File: c.file, Where: "depths, num_heads", Reason: fmt.Sprintf("%d blocks of %d heads", depth, heads[i])}
+		}
+		a.Stages = append(a.Stages, estimate.Stage{Blocks: depth, Heads: heads[i]})
+		a.Blocks += depth
+	}
+	if class != c.base {
+		a.Classes = c.labels()
+	}
+	err = c.numbers(
+		hfNumber{&a.Hidden, "embed_dim", c.EmbedDim, 96},
+		hfNumber{&a.Image, "image_size", c.ImageSize, 224},
+		hfNumber{&a.Patch, "patch_size", c.PatchSize, 4},
+		hfNumber{&a.Channels, "num_channels", c.Channels, 3},
+		hfNumber{&a.Window, "window_size", c.WindowSize, 7},
+	)
+	if err != nil {
+		return err
+	}
+	ratio := 4.0
+	if c.MLPRatio != nil {
+		ratio = *c.MLPRatio
+	}
+	if err := c.times(&a.FFN, "mlp_ratio", a.Hidden, ratio); err != nil {
+		return err
+	}
+	return c.activation(a, c.HiddenAct, "gelu")
 }

@@ -164,7 +164,7 @@ func TestSVG(t *testing.T) {
 		assert.Contains(t, texts, want)
 	}
 	assert.NotContains(t, texts, "-0")
-	assert.Equal(t, map[string]int{"0072B2": 4, "D55E00": 4}, curves, "four lines, each in two parts")
+	assert.Equal(t, map[string]int{"0072B2": 2, "003959": 2, "D55E00": 2, "6A2F00": 2}, curves, "four lines, each in two parts")
 }
 
 func TestADeviceAloneIsSolid(t *testing.T) {

@@ -1,95 +1,39 @@
 package attach
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Config says how to watch. The zero Config is a good one.
-type Config struct {
-	// Libraries are the files of libcuda to probe. Nil is those that a program on this
-	// machine would find; others are found in what the processes have loaded.
-	Libraries []string
-	// Functions are watched in place of the driver's, for what an allocator inside a library
-	// does. The driver's then tell only of contexts.
-	Functions []Pair
-	// Preload puts a small library in front of libcuda instead of setting probes. It needs no
-	// rights and a C compiler, and watches only what is started with Watcher.Environ.
-	Preload bool
-	// RingBytes is the room for events that were not read yet; it is rounded up to a power
-	// of two. An event with its call stack takes 664 bytes. 0 is 32 MiB.
-	RingBytes int
-	// MaxEvents is how many events the history of a source keeps; 0 is 65,536.
-	MaxEvents int
-	// Driver tells how much memory the devices and the processes have in use. Without one that
-	// is not known: levels have -1, and so has Source.Before.
-	Driver Driver
-	// MaxStacks is how many different call stacks of a process are kept; 0 is 65,536.
-	MaxStacks int
-
-	single bool // one probe at a time, as kernels before 6.6 need it: for tests
-}
-
-const (
-	defaultRing   = 32 << 20
-	defaultEvents = 1 << 16
-	defaultStacks = 1 << 16
-	minRing       = 1 << 16
-)
-
 // Watcher watches processes. Its methods may be called from any goroutine.
 type Watcher struct {
+	*shared
 	cfg       Config
 	functions []function
 	feed      feed
-	start     time.Time
-	clock     uint64 // of the events, at start
-
-	mu      sync.Mutex
-	sources []*Source
-	unknown uint64 // frees of addresses that nobody allocated here
-	doubts  []doubt
-	lost    Loss
-	drained chan struct{} // closed when all that there was is read; nil while nobody waits
-	closed  bool
+	libraries *libraries
+	sources   sources
+	drained   chan struct{} // closed when all that there was is read; nil while nobody waits; the lock guards it
 
 	syncing sync.Mutex // one Sync at a time: each waits for an answer of its own
 
 	// The reader's.
 	processes map[uint32]*process
 	births    map[uint32]birth
-	late      map[uint32]*earlier // of those that ran before they were watched; guarded by mu
-	ended     chan struct{}       // the reader has
-
-	libraries libraries
+	ended     chan struct{} // the reader has
 }
-
-// doubt is why the ledgers may not be exact from a moment on.
-type doubt struct {
-	since  time.Time
-	reason string
-}
-
-var errFlushed = errors.New("all events that there were have been read")
 
 // New prepares to watch: it loads the probes into the kernel and sets them in libcuda. It
 // needs root or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, Linux 5.8 or newer, on amd64 or arm64;
 // the error says what is lacking. Config.Preload needs less. The probes are gone when the watcher is closed, and
 // when this process ends in any way.
 func New(cfg Config) (*Watcher, error) {
-	cfg.RingBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBytes, defaultRing)))
-	cfg.MaxEvents = cmp.Or(cfg.MaxEvents, defaultEvents)
-	cfg.MaxStacks = cmp.Or(cfg.MaxStacks, defaultStacks)
-	if cfg.Driver == nil {
-		cfg.Driver = nobody{}
-	}
+	cfg = cfg.complete()
 	for _, pair := range cfg.Functions {
 		if err := pair.check(); err != nil {
 			return nil, fmt.Errorf("attach: %w", err)
@@ -100,36 +44,28 @@ func New(cfg Config) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
-	w := &Watcher{
-		cfg: cfg, functions: functions, feed: p, start: time.Now(), clock: monotonic(),
-		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]*earlier), ended: make(chan struct{}),
-	}
-	w.libraries.init(functions)
-	if cfg.Preload {
-		w.cfg.Libraries = nil // they are the library's to load
-	} else if err := w.probeFirst(); err != nil {
-		p.close()
-		return nil, fmt.Errorf("attach: %w", err)
+	w := assemble(cfg, functions, p)
+	if !cfg.Preload {
+		if err := w.libraries.probeFirst(cfg.Libraries); err != nil {
+			p.close()
+			return nil, fmt.Errorf("attach: %w", err)
+		}
+		go w.libraries.search()
 	}
 	go w.read()
-	if !cfg.Preload {
-		go w.search()
-	}
 	return w, nil
 }
 
-// feed is where events come from: probes in the kernel, or a library in the programs.
-type feed interface {
-	watch(pid int) error                // and what it will start
-	forget(pid int)                     // but not what it has started
-	library(path, library string) error // probes a file
-	next(e *event) error                // waits for an event; errFlushed, os.ErrClosed
-	flush() error                       // has next return errFlushed when it has all that is there now
-	lost() (count, since uint64)        // events, and when the first was
-	environ(env []string) []string      // for what is to be watched
-	detach()                            // no event is to come any more
-	interrupt()                         // has next return os.ErrClosed
-	close()
+func assemble(cfg Config, functions []function, from feed) *Watcher {
+	all := &shared{start: time.Now(), driver: cfg.Driver, late: make(map[uint32]*earlier)}
+	if from != nil {
+		all.clock = monotonic()
+	}
+	return &Watcher{
+		shared: all, cfg: cfg, functions: functions, feed: from,
+		libraries: newLibraries(all, from, functions), sources: sources{shared: all},
+		processes: make(map[uint32]*process), births: make(map[uint32]birth), ended: make(chan struct{}),
+	}
 }
 
 func newFeed(cfg Config, functions []function) (feed, error) {
@@ -151,14 +87,6 @@ func newFeed(cfg Config, functions []function) (feed, error) {
 // Config.Preload what has the program load the library. It is for exec.Cmd.Env.
 func (w *Watcher) Environ(env []string) []string { return w.feed.environ(env) }
 
-func powerOfTwo(n int) int {
-	p := 1
-	for p < n {
-		p *= 2
-	}
-	return p
-}
-
 // Watch watches a process that runs, and those that it started or will start. What it
 // allocated before is not known but in sum, if Config.Driver tells: see Source.Before. Frees
 // of it are counted by Unknown. The error says that there is no such process, or that it
@@ -168,7 +96,7 @@ func (w *Watcher) Watch(pid int) error {
 		return fmt.Errorf("attach: there is no process %d", pid)
 	}
 	for _, pid := range append(descendants(pid), pid) {
-		before := askHeld(w.cfg.Driver, pid)
+		before := askHeld(w.driver, pid)
 		w.mu.Lock()
 		w.late[uint32(pid)] = before
 		w.mu.Unlock()
@@ -177,7 +105,7 @@ func (w *Watcher) Watch(pid int) error {
 			return fmt.Errorf("attach: %w", err)
 		}
 	}
-	return w.find()
+	return w.libraries.find()
 }
 
 // Start calls start, which starts a process, such as the method of an *exec.Cmd, and watches
@@ -228,7 +156,7 @@ func (w *Watcher) apply(e *event) {
 		w.mu.Unlock()
 		if p := w.processes[e.pid]; p != nil {
 			p.late = nil
-			p.exec(now)
+			p.exec(now, w.births[e.pid])
 		}
 		return
 	case exited:
@@ -256,16 +184,10 @@ func (w *Watcher) apply(e *event) {
 		w.mu.Lock()
 		late := w.late[e.pid]
 		w.mu.Unlock()
-		p = newProcess(w, int(e.pid), late)
+		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late)
 		w.processes[e.pid] = p
 	}
 	p.call(e, now)
-}
-
-// birth is what a process was made of at its start: it may be gone when its first event is read.
-type birth struct {
-	origin snapshot.Origin
-	maps   []mapping
 }
 
 func (w *Watcher) born(pid uint32) {
@@ -304,29 +226,7 @@ func (w *Watcher) Sync() {
 }
 
 // Sources returns the ledgers that there are by now, those that held most bytes at a time first.
-func (w *Watcher) Sources() []*Source {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	sources := slices.Clone(w.sources)
-	slices.SortStableFunc(sources, func(a, b *Source) int {
-		return cmp.Or(cmp.Compare(b.device.rank(), a.device.rank()), cmp.Compare(b.ledger.peak.Bytes, a.ledger.peak.Bytes))
-	})
-	return sources
-}
-
-// rank puts the host's memory behind that of devices.
-func (d deviceID) rank() int {
-	if d == hostMemory {
-		return 0
-	}
-	return 1
-}
-
-// Loss is what the ledgers lack.
-type Loss struct {
-	Events uint64    // for which the ring had no room
-	Since  time.Time // when the first was lost; from then on the ledgers are not exact
-}
+func (w *Watcher) Sources() []*Source { return w.sources.sorted() }
 
 // Lost returns what was lost until the last Sync.
 func (w *Watcher) Lost() Loss {
@@ -350,53 +250,9 @@ func (w *Watcher) Unknown() uint64 {
 	return w.unknown
 }
 
-const maxSources = 1 << 10
-
-// keep enters a source; of very many it forgets the oldest. The caller holds w.mu.
-func (w *Watcher) keep(s *Source) {
-	if len(w.sources) == maxSources {
-		w.sources = slices.Delete(w.sources, 0, 1)
-		w.doubt(time.Since(w.start), fmt.Sprintf("there were more than %d processes: the oldest are forgotten", maxSources))
-	}
-	for n := 1; s.name == "" || w.named(s.name); n++ { // an earlier process may have had the number
-		s.name = fmt.Sprintf("%d-%s", s.origin.PID, s.device.short())
-		if n > 1 {
-			s.name += fmt.Sprintf("-%d", n)
-		}
-	}
-	w.sources = append(w.sources, s)
-}
-
-func (w *Watcher) named(name string) bool {
-	return slices.ContainsFunc(w.sources, func(s *Source) bool { return s.name == name })
-}
-
-const maxDoubts = 16
-
-// doubt notes, once, why the ledgers may not be exact; the caller holds w.mu.
-func (w *Watcher) doubt(now time.Duration, reason string) {
-	if len(w.doubts) < maxDoubts && !slices.ContainsFunc(w.doubts, func(d doubt) bool { return d.reason == reason }) {
-		w.doubts = append(w.doubts, doubt{w.start.Add(now), reason})
-	}
-}
-
 // Doubts returns, a sentence each, why the ledgers may not be exact, and from when on. None
 // means that they are: every call of the driver's functions was seen, in its order.
-func (w *Watcher) Doubts() (all []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	const clock = "15:04:05.000"
-	if w.lost.Events > 0 {
-		all = append(all, fmt.Sprintf("from %s on the ledger is not exact: %d events were lost, give a larger ring", w.lost.Since.Format(clock), w.lost.Events))
-	}
-	for _, d := range w.doubts {
-		all = append(all, fmt.Sprintf("from %s on the ledger may not be exact: %s", d.since.Format(clock), d.reason))
-	}
-	if w.unknown > 0 {
-		all = append(all, fmt.Sprintf("%d frees were of memory from before: what a process held then is not in the ledger, but untracked", w.unknown))
-	}
-	return all
-}
+func (w *Watcher) Doubts() (all []string) { return w.sentences() }
 
 // Record returns all that is known: of the first of Sources, and of the others in its
 // Others. It is nil if nothing called the driver. Its Reason says what of Doubts there is.
@@ -422,7 +278,7 @@ func (w *Watcher) Close() error {
 		return nil
 	}
 	w.closed = true
-	for _, s := range w.sources {
+	for _, s := range w.sources.list {
 		s.wake()
 	}
 	w.mu.Unlock()

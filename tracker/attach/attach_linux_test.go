@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"errors"
@@ -50,6 +52,35 @@ type client struct {
 	churn float64 // ns that it took
 }
 
+// built is what was compiled in this run, in one folder.
+var built struct {
+	sync.Mutex
+	dir   string
+	paths map[string]string // by the command
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// sharedDir is a folder for what several tests need.
+func sharedDir(t testing.TB, name string) string {
+	t.Helper()
+	if built.dir == "" {
+		var err error
+		built.dir, err = os.MkdirTemp("", "attach-test-")
+		require.NoError(t, err)
+		built.paths = make(map[string]string)
+	}
+	dir := filepath.Join(built.dir, name)
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	return dir
+}
+
 // build compiles a client of testdata, once a run.
 func build(t testing.TB, name string, command func(out, libs string) *exec.Cmd) string {
 	t.Helper()
@@ -57,10 +88,17 @@ func build(t testing.TB, name string, command func(out, libs string) *exec.Cmd) 
 	if err != nil {
 		t.Skip(err)
 	}
-	out := filepath.Join(t.TempDir(), name)
+	built.Lock()
+	defer built.Unlock()
+	key := fmt.Sprint(command("", libs.Dir).Args)
+	if path := built.paths[key]; path != "" {
+		return path
+	}
+	out := filepath.Join(sharedDir(t, strconv.Itoa(len(built.paths))), name)
 	cmd := command(out, libs.Dir)
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)
+	built.paths[key] = out
 	return out
 }
 

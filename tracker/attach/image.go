@@ -12,8 +12,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// maxTable bounds what is read of one file's tables, in bytes.
-const maxTable = 512 << 20
+// image is a file with code. It names an address as the file counts them.
+type image interface {
+	frames(address uint64) []snapshot.Frame // innermost first; empty if it is not known
+	address(offset uint64) uint64           // of a byte of the file
+}
 
 // openImage reads the tables of an ELF file and closes it.
 func openImage(f *os.File, name string) (image, error) {

@@ -52,7 +52,7 @@ type site struct {
 // buffer is one live buffer, or physical memory that may be mapped.
 type buffer struct {
 	*site
-	source  *Source
+	home    *ledger
 	ptr     alloc.Ptr
 	size    alloc.Bytes
 	since   time.Duration

@@ -28,13 +28,7 @@ type script struct {
 const nobodysPID = 1 << 30
 
 func newScript(t testing.TB) *script {
-	w := &Watcher{
-		functions: watched(nil),
-		cfg:       Config{Driver: nobody{}, MaxEvents: 1 << 10, MaxStacks: 1 << 10},
-		processes: make(map[uint32]*process), births: make(map[uint32]birth), late: make(map[uint32]*earlier),
-	}
-	w.libraries.init(w.functions)
-	w.start = time.Now()
+	w := assemble(Config{MaxEvents: 1 << 10, MaxStacks: 1 << 10, Driver: nobody{}}, watched(nil), nil)
 	return &script{t: t, w: w, tid: 1}
 }
 

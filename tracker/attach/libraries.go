@@ -19,6 +19,8 @@ import (
 // libraries are the files that are probed, of libcuda and of what Config.Functions names, and
 // the processes that may load others.
 type libraries struct {
+	all     *shared
+	feed    feed
 	stopped chan struct{}
 	wanted  []string // as functions have them: "" is libcuda
 
@@ -28,13 +30,14 @@ type libraries struct {
 	failed map[string]bool // what could not be probed is tried once
 }
 
-func (l *libraries) init(functions []function) {
+func newLibraries(all *shared, to feed, functions []function) *libraries {
+	l := &libraries{all: all, feed: to, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool)}
 	for _, f := range functions {
 		if !slices.Contains(l.wanted, f.library) {
 			l.wanted = append(l.wanted, f.library)
 		}
 	}
-	l.stopped, l.pids, l.failed = make(chan struct{}), make(map[int]bool), make(map[string]bool)
+	return l
 }
 
 // stop ends the search; nothing is probed any more.
@@ -60,7 +63,7 @@ func (l *libraries) remove(pid int) {
 }
 
 // probe probes a file, once. The caller holds l.mu.
-func (l *libraries) probe(p feed, path, library string) error {
+func (l *libraries) probe(path, library string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -68,20 +71,20 @@ func (l *libraries) probe(p feed, path, library string) error {
 	if slices.ContainsFunc(l.files, func(f os.FileInfo) bool { return os.SameFile(f, info) }) {
 		return nil
 	}
-	if err := p.library(path, library); err != nil {
+	if err := l.feed.library(path, library); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	l.files = append(l.files, info)
 	return nil
 }
 
-// probeFirst probes what a process would find, before it does.
-func (w *Watcher) probeFirst() error {
-	l := &w.libraries
+// probeFirst probes what a process would find, before it does: of libcuda the files that are given,
+// if any are.
+func (l *libraries) probeFirst(given []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, library := range l.wanted {
-		paths := w.cfg.Libraries
+		paths := given
 		switch {
 		case library == "" && paths == nil:
 			paths = usualLibraries("libcuda.so.1")
@@ -90,8 +93,8 @@ func (w *Watcher) probeFirst() error {
 		case library != "":
 			paths = usualLibraries(library)
 		}
-		certain := library == "" && w.cfg.Libraries != nil || strings.Contains(library, "/")
-		if err := l.probeAny(w.feed, library, paths, certain); err != nil {
+		certain := library == "" && given != nil || strings.Contains(library, "/")
+		if err := l.probeAny(library, paths, certain); err != nil {
 			return err
 		}
 	}
@@ -100,11 +103,11 @@ func (w *Watcher) probeFirst() error {
 
 // probeAny probes those files of a library that there are: all of them if they are certain. It
 // is no error that there are none: a process may have one of its own.
-func (l *libraries) probeAny(p feed, library string, paths []string, certain bool) error {
+func (l *libraries) probeAny(library string, paths []string, certain bool) error {
 	var errs []error
 	known := len(l.files)
 	for _, path := range paths {
-		err := l.probe(p, path, library)
+		err := l.probe(path, library)
 		if err != nil && certain {
 			return err
 		}
@@ -119,26 +122,25 @@ func (l *libraries) probeAny(p feed, library string, paths []string, certain boo
 }
 
 // search looks for other files in the processes until the watcher is closed.
-func (w *Watcher) search() {
+func (l *libraries) search() {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-w.libraries.stopped:
+		case <-l.stopped:
 			return
 		case <-ticker.C:
-			if err := w.find(); err != nil {
-				w.mu.Lock()
-				w.doubt(time.Since(w.start), err.Error())
-				w.mu.Unlock()
+			if err := l.find(); err != nil {
+				l.all.mu.Lock()
+				l.all.doubt(time.Since(l.all.start), err.Error())
+				l.all.mu.Unlock()
 			}
 		}
 	}
 }
 
 // find probes what the processes have loaded.
-func (w *Watcher) find() error {
-	l := &w.libraries
+func (l *libraries) find() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for pid := range maps.Keys(l.pids) {
@@ -155,12 +157,12 @@ func (w *Watcher) find() error {
 			if l.failed[path] {
 				continue
 			}
-			if err := l.probe(w.feed, path, library); err != nil {
+			if err := l.probe(path, library); err != nil {
 				l.failed[path] = true
 				return fmt.Errorf("process %d: %w", pid, err)
 			}
 			if len(l.files) > known {
-				w.found(pid, m.path)
+				l.found(pid, m.path)
 			}
 		}
 	}
@@ -168,13 +170,13 @@ func (w *Watcher) find() error {
 }
 
 // found notes that a process had called a library that was not watched yet.
-func (w *Watcher) found(pid int, path string) {
-	before := askHeld(w.cfg.Driver, pid)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.late[uint32(pid)] == nil {
-		w.late[uint32(pid)] = before
-		w.doubt(time.Since(w.start), fmt.Sprintf("process %d had loaded %s before it was found: name its path", pid, path))
+func (l *libraries) found(pid int, path string) {
+	before := askHeld(l.all.driver, pid)
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	if l.all.late[uint32(pid)] == nil {
+		l.all.late[uint32(pid)] = before
+		l.all.doubt(time.Since(l.all.start), fmt.Sprintf("process %d had loaded %s before it was found: name its path", pid, path))
 	}
 }
 

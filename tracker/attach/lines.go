@@ -12,6 +12,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
+// maxTable bounds what is read of one file's tables, in bytes.
+const maxTable = 512 << 20
+
 // lines are a file's lines of source, and the functions that were inlined, as its DWARF has them.
 type lines struct{ data *dwarf.Data }
 

@@ -4,22 +4,12 @@ package attach
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
 )
-
-// peer is a process that has a connection.
-type peer struct {
-	pid    uint32
-	socket int   // -1 when it is closed
-	life   int   // a pidfd: it can be read from when the process has ended; -1 before Linux 5.3
-	before *peer // of the same process, before an exec
-	page   int   // a file with what it lost: how many events, and when the first was; -1 if there is none
-}
 
 // accept takes a new connection, of this user's processes.
 func (s *sockets) accept() {
@@ -53,28 +43,6 @@ func (s *sockets) accept() {
 	_ = s.look(fd)
 }
 
-// missed counts events that are lost for good.
-func (s *sockets) missed(n, since uint64) {
-	if s.count == 0 || since < s.since {
-		s.since = since
-	}
-	s.count += n
-}
-
-// lost adds what the processes say that they lost.
-func (s *sockets) lost() (count, since uint64) {
-	count, since = s.count, s.since
-	for fd, p := range s.peers {
-		if n, first := p.lost(); n > 0 && (fd == p.socket || p.socket < 0) {
-			if count == 0 || first < since {
-				since = first
-			}
-			count += n
-		}
-	}
-	return count, since
-}
-
 // receive reads one event of a process, and reports whether there was one.
 func (s *sockets) receive(e *event, p *peer) bool {
 	if p.before != nil { // what it did before the exec
@@ -106,33 +74,6 @@ func (s *sockets) receive(e *event, p *peer) bool {
 	return true
 }
 
-// take keeps the file that came with the first event.
-func (p *peer) take(rights []byte) {
-	messages, _ := unix.ParseSocketControlMessage(rights)
-	for _, m := range messages {
-		files, _ := unix.ParseUnixRights(&m)
-		for _, fd := range files {
-			if p.page < 0 {
-				p.page = fd
-			} else {
-				unix.Close(fd)
-			}
-		}
-	}
-}
-
-// lost reads the page of what was lost.
-func (p *peer) lost() (count, since uint64) {
-	var page [16]byte
-	if p.page < 0 {
-		return 0, 0
-	}
-	if n, err := unix.Pread(p.page, page[:], 0); err != nil || n < len(page) {
-		return 0, 0
-	}
-	return binary.NativeEndian.Uint64(page[:]), binary.NativeEndian.Uint64(page[8:])
-}
-
 // hungUp is the end of a connection. The process has ended, or has begun another program, or
 // has closed a file that is not its own.
 func (s *sockets) hungUp(e *event, p *peer) bool {
@@ -159,25 +100,4 @@ func (s *sockets) ended(e *event, p *peer) bool {
 	s.hangUp(p)
 	*e = event{pid: p.pid, phase: exited, args: [6]uint64{1}, time: monotonic()}
 	return true
-}
-
-// hangUp closes what there is of a process.
-func (s *sockets) hangUp(p *peer) {
-	if count, since := p.lost(); count > 0 {
-		s.missed(count, since)
-	}
-	if p.page >= 0 {
-		unix.Close(p.page)
-		p.page = -1
-	}
-	s.close1(&p.socket)
-	s.close1(&p.life)
-}
-
-func (s *sockets) close1(fd *int) {
-	if *fd >= 0 {
-		delete(s.peers, *fd)
-		unix.Close(*fd)
-	}
-	*fd = -1
 }

@@ -9,28 +9,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
-
-// sockets are the events of programs that have loaded the shim: each process has a connection.
-// One goroutine reads them.
-type sockets struct {
-	preload
-	listener, poll, wake int
-	peers                map[int]*peer // by the number of the connection, and of the pidfd
-	ready                []int         // of these, those with something to read
-
-	count, since uint64 // lost
-
-	mu                sync.Mutex
-	flushing, closing bool
-	left              int // looks until a flush has seen all that there was
-}
-
-// maxQueued is more than the events that a connection has room for.
-const maxQueued = 1 << 14
 
 func newSockets(cfg Config, functions []function) (*sockets, error) {
 	if len(cfg.Functions) > 0 {
@@ -74,11 +55,6 @@ func (s *sockets) listen() (err error) {
 		return err
 	}
 	return errors.Join(s.look(s.listener), s.look(s.wake))
-}
-
-// look adds a file to those that are waited for.
-func (s *sockets) look(fd int) error {
-	return unix.EpollCtl(s.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
 func (s *sockets) watch(pid int) error {

@@ -3,11 +3,8 @@
 package attach
 
 import (
-	"fmt"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 )
 
 // bpf is the maps that the programs share.
@@ -319,108 +316,4 @@ func readUser(to int16, size int32, argument int16) asm.Instructions {
 		asm.LoadMem(asm.R3, regCall, 16+8*argument, asm.DWord),
 		asm.FnProbeReadUser.Call(),
 	}
-}
-
-// offsets are where the kernel has what the programs read of its processes.
-type offsets struct{ tgid, signal, live int32 }
-
-func kernelOffsets() (o offsets, err error) {
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return o, err
-	}
-	for _, it := range []struct {
-		to             *int32
-		strukt, member string
-	}{{&o.tgid, "task_struct", "tgid"}, {&o.signal, "task_struct", "signal"}, {&o.live, "signal_struct", "live"}} {
-		var s *btf.Struct
-		if err := kernel.TypeByName(it.strukt, &s); err != nil {
-			return o, err
-		}
-		found := false
-		for _, m := range s.Members {
-			if m.Name == it.member {
-				*it.to, found = int32(m.Offset.Bytes()), true
-			}
-		}
-		if !found {
-			return o, fmt.Errorf("this kernel's %s has no %s", it.strukt, it.member)
-		}
-	}
-	return o, nil
-}
-
-// readKernel copies a word of the kernel's, at an offset from the address in R3, to the program's stack.
-func readKernel(offset, size int32) asm.Instructions {
-	return append(store(asm.RFP, slotWord, 0),
-		asm.Add.Imm(asm.R3, offset),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, slotWord),
-		asm.Mov.Imm(asm.R2, size),
-		asm.FnProbeReadKernel.Call(),
-	)
-}
-
-// short writes an event whose first argument is the word on the program's stack.
-func (m *bpf) short(p phase) asm.Instructions {
-	ins := m.reserve(shortSize, 0, p)
-	ins = append(ins, zero(offResult, shortSize)...)
-	ins = append(ins,
-		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
-		asm.StoreMem(regEvent, offArgs, asm.R1, asm.DWord),
-	)
-	ins = append(ins, submit(true)...)
-	return append(ins, m.finish()...)
-}
-
-// fork makes the children of a process that is watched part of its family.
-func (m *bpf) fork(o offsets) asm.Instructions {
-	ins := m.begin()
-	ins = append(ins, asm.LoadMem(asm.R3, regCtx, 8, asm.DWord)) // the child's task
-	ins = append(ins, readKernel(o.tgid, 4)...)
-	ins = append(ins,
-		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
-		asm.Mov.Reg(asm.R2, regThread),
-		asm.RSh.Imm(asm.R2, 32),
-		asm.JEq.Reg(asm.R1, asm.R2, "end"), // a thread of the same process
-		asm.StoreImm(asm.RFP, slotKey, 0, asm.Word),
-		asm.LoadMapPtr(asm.R1, m.family.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotWord),
-		asm.Mov.Reg(asm.R3, asm.RFP),
-		asm.Add.Imm(asm.R3, slotKey),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnMapUpdateElem.Call(),
-	)
-	return append(ins, m.short(forked)...)
-}
-
-func (m *bpf) exec() asm.Instructions {
-	ins := append(m.begin(), store(asm.RFP, slotWord, 0)...)
-	return append(ins, m.short(execed)...)
-}
-
-// exit ends a thread, and with the last one its process.
-func (m *bpf) exit(o offsets) asm.Instructions {
-	ins := append(m.begin(), asm.LoadMem(asm.R3, regCtx, 0, asm.DWord)) // the task
-	ins = append(ins, readKernel(o.signal, 8)...)
-	ins = append(ins, asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord))
-	ins = append(ins, readKernel(o.live, 4)...)
-	ins = append(ins,
-		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
-	)
-	ins = append(ins, store(asm.RFP, slotWord, 0)...)
-	ins = append(ins, asm.JNE.Imm(asm.R1, 0, "thread"))
-	ins = append(ins, store(asm.RFP, slotWord, 1)...)
-	ins = append(ins,
-		asm.Mov.Reg(asm.R1, regThread),
-		asm.RSh.Imm(asm.R1, 32),
-		asm.StoreMem(asm.RFP, slotKey, asm.R1, asm.Word),
-		asm.LoadMapPtr(asm.R1, m.family.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotKey),
-		asm.FnMapDeleteElem.Call(),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol("thread"),
-	)
-	return append(ins, m.short(exited)...)
 }

@@ -19,53 +19,24 @@ import (
 // goroutine, also after the watcher was closed and after the process has ended: then it is as it
 // was at the end.
 type Source struct {
-	w      *Watcher // its lock guards what follows
-	name   string
-	now    func() time.Time
-	ended  bool
-	before alloc.Bytes
-	origin snapshot.Origin
-	device deviceID
-	ledger ledger
-	growth *snapshot.Follower
-	marks  int
-	recent []*snapshot.Mark
-	marked chan struct{} // closed at the next mark, or at the end; nil while nobody waits
+	*shared // its lock guards what follows
+	name    string
+	now     func() time.Time
+	ended   bool
+	before  alloc.Bytes
+	origin  snapshot.Origin
+	device  deviceID
+	ledger  ledger
+	growth  *snapshot.Follower
+	marks   int
+	recent  []*snapshot.Mark
+	marked  chan struct{} // closed at the next mark, or at the end; nil while nobody waits
 }
 
 const (
 	warmup   = 3   // marks that Growth leaves out
 	maxMarks = 128 // kept
 )
-
-// deviceID is a device's ordinal in its process, or one of these.
-type deviceID int
-
-const (
-	hostMemory    deviceID = -1
-	unknownDevice deviceID = -2 // the context was made before the watcher came
-)
-
-func (d deviceID) name() string {
-	switch d {
-	case hostMemory:
-		return "Pinned host memory"
-	case unknownDevice:
-		return "GPU of unknown number"
-	}
-	return "GPU"
-}
-
-// short is the device in a source's name.
-func (d deviceID) short() string {
-	switch d {
-	case hostMemory:
-		return "host"
-	case unknownDevice:
-		return "gpu"
-	}
-	return fmt.Sprintf("gpu%d", int(d))
-}
 
 // Name tells the sources of a watcher apart: the process and the device, in letters that may
 // stand in a path, such as "4711-gpu0".
@@ -87,16 +58,16 @@ func (s *Source) Before() alloc.Bytes { return s.before }
 // Snapshot copies the ledger.
 func (s *Source) Snapshot() *snapshot.Snapshot {
 	used, total := s.driver()
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.snapshot(true, s.levels(used, total))
 }
 
 // LightSnapshot is a Snapshot without the single allocations.
 func (s *Source) LightSnapshot() *snapshot.Snapshot {
 	used, total := s.driver()
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.snapshot(false, s.levels(used, total))
 }
 
@@ -106,7 +77,7 @@ func (s *Source) driver() (used, total alloc.Bytes) {
 	if s.device < 0 || s.hasEnded() {
 		return -1, -1
 	}
-	used, total, err := s.w.cfg.Driver.Memory(s.origin.PID, int(s.device))
+	used, total, err := s.shared.driver.Memory(s.origin.PID, int(s.device))
 	if err != nil {
 		return -1, -1
 	}
@@ -114,8 +85,8 @@ func (s *Source) driver() (used, total alloc.Bytes) {
 }
 
 func (s *Source) hasEnded() bool {
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.ended
 }
 
@@ -134,7 +105,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 	head := snapshot.Head{
 		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
 	}
-	tables := snapshot.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.w.start}
+	tables := snapshot.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}
 	index := make(map[*site]int32, len(l.sites))
 	for _, its := range l.sites {
 		index[its] = int32(len(tables.Sites))
@@ -166,15 +137,15 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 
 // History returns the latest events.
 func (s *Source) History() *snapshot.History {
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.history()
 }
 
 func (s *Source) history() *snapshot.History {
 	first, events := s.ledger.events.ordered()
 	return snapshot.NewHistory(snapshot.HistoryTables{
-		Start: s.w.start, First: first, Events: events, Stacks: s.ledger.stacks, Sections: []string{""}, Streams: s.ledger.streams,
+		Start: s.start, First: first, Events: events, Stacks: s.ledger.stacks, Sections: []string{""}, Streams: s.ledger.streams,
 	})
 }
 
@@ -182,8 +153,8 @@ func (s *Source) history() *snapshot.History {
 // that its Site is unknown.
 func (s *Source) Track() *snapshot.Mark {
 	used, total := s.driver()
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := s.now()
 	s.marks++
 	m := &snapshot.Mark{Seq: s.marks, Time: now, Levels: s.levels(used, total)}
@@ -199,8 +170,8 @@ func (s *Source) Track() *snapshot.Mark {
 	}
 	clear(s.ledger.changed)
 	m.Delta = b.Delta()
-	s.growth.Mark(m.Seq, now.Sub(s.w.start))
-	s.ledger.events.add(snapshot.EventEntry{Since: now.Sub(s.w.start), Action: snapshot.Marked, Allocated: alloc.Bytes(m.Seq)})
+	s.growth.Mark(m.Seq, now.Sub(s.start))
+	s.ledger.events.add(snapshot.EventEntry{Since: now.Sub(s.start), Action: snapshot.Marked, Allocated: alloc.Bytes(m.Seq)})
 	if len(s.recent) == maxMarks {
 		s.recent = slices.Delete(s.recent, 0, 1)
 	}
@@ -219,8 +190,8 @@ func (s *Source) wake() {
 
 // Marks returns the latest marks, oldest first. They are shared: do not write to them.
 func (s *Source) Marks() []*snapshot.Mark {
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return slices.Clone(s.recent)
 }
 
@@ -243,14 +214,14 @@ func (s *Source) WaitMark(ctx context.Context, after int) (*snapshot.Mark, error
 
 // markAfter returns the next mark, or what is closed when it is worth to look again.
 func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, m := range s.recent {
 		if m.Seq > seq {
 			return m, nil, nil
 		}
 	}
-	if s.ended || s.w.closed {
+	if s.ended || s.closed {
 		return nil, nil, fmt.Errorf("wait for a mark: %v is not watched any more: %w", s.origin, alloc.ErrClosed)
 	}
 	if s.marked == nil {
@@ -281,10 +252,10 @@ func (s *Source) Record() *snapshot.Record { return s.record("attach") }
 func (s *Source) Dump(w io.Writer, reason string) error { return s.record(reason).WriteJSON(w) }
 
 func (s *Source) record(reason string) *snapshot.Record {
-	reason = strings.Join(append([]string{reason}, s.w.Doubts()...), "; ")
+	reason = strings.Join(append([]string{reason}, s.sentences()...), "; ")
 	used, total := s.driver()
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return &snapshot.Record{
 		Time: s.now(), Reason: reason, Process: snapshot.Process{PID: s.origin.PID, Path: s.origin.Program},
 		Snapshot: s.snapshot(true, s.levels(used, total)), History: s.history(), Marks: slices.Clone(s.recent),
@@ -293,8 +264,8 @@ func (s *Source) record(reason string) *snapshot.Record {
 
 // addresses returns what is live: sizes by address. Physical memory has its handle for an address.
 func (s *Source) addresses() map[alloc.Ptr]alloc.Bytes {
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	live := make(map[alloc.Ptr]alloc.Bytes, len(s.ledger.live))
 	for b := range maps.Keys(s.ledger.live) {
 		live[b.ptr] = b.size

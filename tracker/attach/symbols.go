@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -17,12 +16,6 @@ type symbolizer struct {
 	changed func()             // called when addresses have come to mean something else
 	images  map[string]*loaded // nil of a file that could not be read
 	python  perfMap
-}
-
-// image is a file with code. It names an address as the file counts them.
-type image interface {
-	frames(address uint64) []snapshot.Frame // innermost first; empty if it is not known
-	address(offset uint64) uint64           // of a byte of the file
 }
 
 // newSymbolizer begins with the maps that the process had before; it may be gone by now.
@@ -150,11 +143,6 @@ type perfMap struct {
 	names []named
 }
 
-type named struct {
-	start, end uint64
-	name       string
-}
-
 const maxPerfMap = 64 << 20 // bytes of the file that are read
 
 func (p *perfMap) frame(address uint64) (snapshot.Frame, bool) {
@@ -205,32 +193,6 @@ func parsePerfMap(text string) (all []named) {
 	}
 	sortNamed(all)
 	return all
-}
-
-func sortNamed(all []named) {
-	slices.SortStableFunc(all, func(a, b named) int {
-		switch {
-		case a.start < b.start:
-			return -1
-		case a.start > b.start:
-			return 1
-		}
-		return 0
-	})
-}
-
-// findNamed returns the last that begins at or before the address, if it reaches there.
-func findNamed(all []named, address uint64) (named, bool) {
-	i, _ := slices.BinarySearchFunc(all, address, func(n named, a uint64) int {
-		if n.start <= a {
-			return -1
-		}
-		return 1
-	})
-	if i == 0 || address >= all[i-1].end {
-		return named{}, false
-	}
-	return all[i-1], true
 }
 
 // innerPID is the number that a process has for itself, in a container.

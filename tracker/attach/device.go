@@ -1,0 +1,40 @@
+package attach
+
+import "fmt"
+
+// deviceID is a device's ordinal in its process, or one of these.
+type deviceID int
+
+const (
+	hostMemory    deviceID = -1
+	unknownDevice deviceID = -2 // the context was made before the watcher came
+)
+
+func (d deviceID) name() string {
+	switch d {
+	case hostMemory:
+		return "Pinned host memory"
+	case unknownDevice:
+		return "GPU of unknown number"
+	}
+	return "GPU"
+}
+
+// short is the device in a source's name.
+func (d deviceID) short() string {
+	switch d {
+	case hostMemory:
+		return "host"
+	case unknownDevice:
+		return "gpu"
+	}
+	return fmt.Sprintf("gpu%d", int(d))
+}
+
+// rank puts the host's memory behind that of devices.
+func (d deviceID) rank() int {
+	if d == hostMemory {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,112 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// sockets are the events of programs that have loaded the shim: each process has a connection.
+// One goroutine reads them.
+type sockets struct {
+	preload
+	listener, poll, wake int
+	peers                map[int]*peer // by the number of the connection, and of the pidfd
+	ready                []int         // of these, those with something to read
+
+	count, since uint64 // lost
+
+	mu                sync.Mutex
+	flushing, closing bool
+	left              int // looks until a flush has seen all that there was
+}
+
+// maxQueued is more than the events that a connection has room for.
+const maxQueued = 1 << 14
+
+// peer is a process that has a connection.
+type peer struct {
+	pid    uint32
+	socket int   // -1 when it is closed
+	life   int   // a pidfd: it can be read from when the process has ended; -1 before Linux 5.3
+	before *peer // of the same process, before an exec
+	page   int   // a file with what it lost: how many events, and when the first was; -1 if there is none
+}
+
+// look adds a file to those that are waited for.
+func (s *sockets) look(fd int) error {
+	return unix.EpollCtl(s.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+}
+
+// missed counts events that are lost for good.
+func (s *sockets) missed(n, since uint64) {
+	if s.count == 0 || since < s.since {
+		s.since = since
+	}
+	s.count += n
+}
+
+// lost adds what the processes say that they lost.
+func (s *sockets) lost() (count, since uint64) {
+	count, since = s.count, s.since
+	for fd, p := range s.peers {
+		if n, first := p.lost(); n > 0 && (fd == p.socket || p.socket < 0) {
+			if count == 0 || first < since {
+				since = first
+			}
+			count += n
+		}
+	}
+	return count, since
+}
+
+// take keeps the file that came with the first event.
+func (p *peer) take(rights []byte) {
+	messages, _ := unix.ParseSocketControlMessage(rights)
+	for _, m := range messages {
+		files, _ := unix.ParseUnixRights(&m)
+		for _, fd := range files {
+			if p.page < 0 {
+				p.page = fd
+			} else {
+				unix.Close(fd)
+			}
+		}
+	}
+}
+
+// lost reads the page of what was lost.
+func (p *peer) lost() (count, since uint64) {
+	var page [16]byte
+	if p.page < 0 {
+		return 0, 0
+	}
+	if n, err := unix.Pread(p.page, page[:], 0); err != nil || n < len(page) {
+		return 0, 0
+	}
+	return binary.NativeEndian.Uint64(page[:]), binary.NativeEndian.Uint64(page[8:])
+}
+
+// hangUp closes what there is of a process.
+func (s *sockets) hangUp(p *peer) {
+	if count, since := p.lost(); count > 0 {
+		s.missed(count, since)
+	}
+	if p.page >= 0 {
+		unix.Close(p.page)
+		p.page = -1
+	}
+	s.close1(&p.socket)
+	s.close1(&p.life)
+}
+
+func (s *sockets) close1(fd *int) {
+	if *fd >= 0 {
+		delete(s.peers, *fd)
+		unix.Close(*fd)
+	}
+	*fd = -1
+}

@@ -1,0 +1,46 @@
+package attach
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// sources are those of a watcher, oldest first; the lock guards the list.
+type sources struct {
+	*shared
+	list []*Source
+}
+
+const maxSources = 1 << 10
+
+// keep enters a source; of very many it forgets the oldest. The caller holds the lock.
+func (all *sources) keep(s *Source) {
+	if len(all.list) == maxSources {
+		all.list = slices.Delete(all.list, 0, 1)
+		all.doubt(time.Since(all.start), fmt.Sprintf("there were more than %d processes: the oldest are forgotten", maxSources))
+	}
+	for n := 1; s.name == "" || all.named(s.name); n++ { // an earlier process may have had the number
+		s.name = fmt.Sprintf("%d-%s", s.origin.PID, s.device.short())
+		if n > 1 {
+			s.name += fmt.Sprintf("-%d", n)
+		}
+	}
+	all.list = append(all.list, s)
+}
+
+func (all *sources) named(name string) bool {
+	return slices.ContainsFunc(all.list, func(s *Source) bool { return s.name == name })
+}
+
+// sorted returns those that held most bytes at a time first.
+func (all *sources) sorted() []*Source {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	list := slices.Clone(all.list)
+	slices.SortStableFunc(list, func(a, b *Source) int {
+		return cmp.Or(cmp.Compare(b.device.rank(), a.device.rank()), cmp.Compare(b.ledger.peak.Bytes, a.ledger.peak.Bytes))
+	})
+	return list
+}
