@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,15 @@ type outside struct{ live.Source }
 
 func TestSeveralSources(t *testing.T) {
 	sources := map[string]live.Source{}
-	h := live.Several(func() iter.Seq2[string, live.Source] { return maps.All(sources) })
+	h := live.Several(func() iter.Seq2[string, live.Source] {
+		return func(yield func(string, live.Source) bool) {
+			for _, name := range slices.Sorted(maps.Keys(sources)) {
+				if !yield(name, sources[name]) {
+					return
+				}
+			}
+		}
+	})
 	assert.Equal(t, http.StatusOK, get(t, h, "").Code)
 	assert.Contains(t, get(t, h, "").Body.String(), "Nothing has asked for memory yet")
 	assert.Equal(t, http.StatusServiceUnavailable, get(t, h, "dump").Code)
