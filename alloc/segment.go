@@ -15,7 +15,11 @@ type Segment struct {
 	// Expandable says that it is the mapped part of a range of addresses, which can
 	// grow; see CacheConfig.
 	Expandable bool
-	blocks     []Block
+	// Private names the private pool that the segment is of, such as that of a CUDA graph in a
+	// recording of PyTorch: only requests of that pool get its memory, and emptying the cache
+	// leaves it. It is "" for the default pool, and of a Cache, which has no other.
+	Private string
+	blocks  []Block
 }
 
 // Blocks iterates over the segment's blocks, which tile it, in address order.

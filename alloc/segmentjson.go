@@ -12,6 +12,7 @@ type segmentJSON struct {
 	Pool       Pool        `json:"pool"`
 	Stream     Stream      `json:"stream,omitempty"`
 	Expandable bool        `json:"expandable,omitempty"`
+	Private    string      `json:"private_pool,omitempty"`
 	Blocks     []blockJSON `json:"blocks"`
 }
 
@@ -24,7 +25,7 @@ type blockJSON struct {
 
 // MarshalJSON writes the segment with its blocks.
 func (s Segment) MarshalJSON() ([]byte, error) {
-	out := segmentJSON{s.Ptr, s.Size, s.Pool, s.Stream, s.Expandable, make([]blockJSON, len(s.blocks))}
+	out := segmentJSON{s.Ptr, s.Size, s.Pool, s.Stream, s.Expandable, s.Private, make([]blockJSON, len(s.blocks))}
 	for i, b := range s.blocks {
 		out.Blocks[i] = blockJSON(b)
 	}
@@ -42,7 +43,7 @@ func (s *Segment) UnmarshalJSON(text []byte) error {
 	for i, b := range in.Blocks {
 		blocks[i] = Block(b)
 	}
-	read, err := Segment{Ptr: in.Ptr, Size: in.Size, Pool: in.Pool, Stream: in.Stream, Expandable: in.Expandable}.With(blocks)
+	read, err := Segment{Ptr: in.Ptr, Size: in.Size, Pool: in.Pool, Stream: in.Stream, Expandable: in.Expandable, Private: in.Private}.With(blocks)
 	if err != nil {
 		return err
 	}

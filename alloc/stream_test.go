@@ -399,7 +399,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 // TestStreamsConcurrently has goroutines share a cache, each with a stream, and the blocks of
 // the others.
 func TestStreamsConcurrently(t *testing.T) {
-	cache, dev := newCache(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1, CheckReuse: true})
+	cache, dev := newCache(t, sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
 	var group sync.WaitGroup
 	for on := range alloc.Stream(4) {
 		group.Go(func() {

@@ -252,8 +252,9 @@ const (
 	UseGELUTanh // PyTorch's own tanh approximation, one operation
 	UseNewGELU  // the same written out in elementary operations, as GPT-2 has it
 	UseReLU
-	UseQuickGELU // x * sigmoid(1.702 x)
-	UseSquaredReLU
+	UseQuickGELU   // x * sigmoid(1.702 x)
+	UseSquaredReLU // max(0, x)^2
+	useBloomGELU
 )
 
 func (a Activation) layer(otherwise Activation) Layer {
@@ -268,6 +269,8 @@ func (a Activation) layer(otherwise Activation) Layer {
 		return ReLU{}
 	case UseQuickGELU:
 		return QuickGELU{}
+	case useBloomGELU:
+		return bloomGELU{}
 	case UseSquaredReLU:
 		return squaredReLU{}
 	default:
@@ -287,5 +290,18 @@ func (squaredReLU) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	return keepInput(t, x, false)
+	// The derivative is the gradient times twice the ReLU, which is made first.
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Keep: []Tensor{x}, BackwardWorkspace: 2 * t.size(x)})
+}
+
+// bloomGELU is the tanh approximation in a function of its own, which keeps its input and makes
+// everything else anew.
+type bloomGELU struct{}
+
+// Declare implements Layer.
+func (bloomGELU) Declare(*Declaration) {}
+
+// Forward implements Layer.
+func (bloomGELU) Forward(t *Tape, x Tensor) (Tensor, error) {
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Keep: []Tensor{x}, Workspace: 2 * t.size(x), BackwardWorkspace: 2 * t.size(x)})
 }

@@ -44,6 +44,8 @@ type Attention struct {
 	complex   bool                        // rotation is that of complex numbers; where there is none, queries are weighed by their place
 	unit      bool                        // rotated queries and keys are divided by their lengths
 	gated     bool                        // the projection of queries makes gates of the output besides
+	tables    alloc.DType                 // of the rotary tables, in which rotation is computed; 0 for that of activations
+	anew      bool                        // rotary tables are made for each layer
 	perText   bool                        // each sequence has rotary tables of its own
 	cross     bool                        // keys and values are of what the encoder returned
 	noKeyBias bool                        // the projection of keys has no bias
@@ -162,11 +164,14 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		q, err = t.Op(Op{In: []Tensor{q}, Shape: q.Shape, KeepOwn: []Own{{alloc.Shape{q.Shape[1]}, q.DType}}})
 	case l.Rotary:
 		rotated, kinds := or(l.RotaryDim, size), or(l.rotations, 1)
+		if l.anew {
+			t.cos, t.sin = Tensor{}, Tensor{}
+		}
 		if l.perText {
 			kinds = q.Shape[0]
 		}
-		if q, err = rotate(t, q, size, rotated, kinds); err == nil {
-			k, err = rotate(t, k, size, rotated, kinds)
+		if q, err = rotate(t, q, size, rotated, kinds, l.tables); err == nil {
+			k, err = rotate(t, k, size, rotated, kinds, l.tables)
 		}
 	}
 	if err == nil && l.scaled {
@@ -203,130 +208,4 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	_, _, _, out := l.part()
 	return t.Call(name, out, y)
-}
-
-func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
-	n := or(l.names, llamaAttention)
-	wide, narrow, packed, _ := l.part()
-	if l.Packed {
-		all, err := t.Call(n.packed, packed, x)
-		if err != nil {
-			return q, k, v, err
-		}
-		q, err = view(t, all, l.Heads*l.size())
-		if err == nil {
-			k, err = view(t, all, or(l.KVHeads, l.Heads)*l.size())
-		}
-		return q, k, k, err
-	}
-	kv := or(l.KVHeads, l.Heads)
-	if q, err = t.Call(n.q, wide, x); err == nil && l.gated {
-		if t.gate, err = t.Op(Op{In: []Tensor{q}, Shape: t.resized(q.Shape, q.Shape[2]/2)}); err == nil {
-			q, err = view(t, q, q.Shape[2]/2)
-		}
-	}
-	if err == nil && !l.shifted {
-		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
-	}
-	source := x
-	if l.cross {
-		source = t.encoded
-	}
-	if err == nil {
-		k, err = t.Call(n.k, l.keys(narrow), source)
-	}
-	if err == nil && !l.shifted {
-		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
-	}
-	if err == nil {
-		v, err = t.Call(n.v, narrow, source)
-	}
-	if err == nil && l.shifted { // Gemma projects first
-		if q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads); err == nil {
-			k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
-		}
-	}
-	if err != nil || !l.clipped {
-		return q, k, v, err
-	}
-	for _, x := range []*Tensor{&q, &k, &v} {
-		if *x, err = keepInput(t, *x, true); err != nil {
-			return q, k, v, err
-		}
-	}
-	return q, k, v, err
-}
-
-// weigh multiplies the output by the sigmoid of its gates.
-func (l Attention) weigh(t *Tape, y Tensor) (Tensor, error) {
-	gate, err := keepOutput(t, t.gate)
-	if err != nil {
-		return Tensor{}, err
-	}
-	return mul(t, y, gate)
-}
-
-// turned rotates heads as complex numbers, and divides them by their lengths.
-func (l Attention) turned(t *Tape, x Tensor, heads int) (Tensor, error) {
-	x, err := rotateComplex(t, x, heads, l.size())
-	if err != nil || !l.unit {
-		return x, err
-	}
-	return unitHeads(t, x, heads, l.size())
-}
-
-// keys is the projection of keys.
-func (l Attention) keys(narrow Linear) Linear {
-	narrow.NoBias = narrow.NoBias || l.noKeyBias
-	return narrow
-}
-
-// copies makes queries, keys and values contiguous, heads before the length.
-func (l Attention) copies(t *Tape, q, k, v Tensor) (Tensor, Tensor, Tensor, error) {
-	for _, x := range []*Tensor{&q, &k, &v} {
-		shape := x.Shape
-		if l.spread {
-			shape = q.Shape
-		}
-		y, err := t.Op(Op{In: []Tensor{*x}, Shape: shape})
-		if err != nil {
-			return q, k, v, err
-		}
-		*x = y
-	}
-	return q, k, v, nil
-}
-
-// qkNorm is the norm of so many heads.
-func (l Attention) qkNorm(heads int) Layer {
-	size := l.size()
-	if l.headNorm != nil {
-		return l.headNorm(heads, size)
-	}
-	if l.QKNorm == NormAllHeads {
-		size *= min(heads, maxField)
-	}
-	return RMSNorm{Size: size, Unfused: true, Shifted: l.shifted, Late: l.lateNorm}
-}
-
-// normalise calls a norm, if there are any, with queries or keys as it sees them.
-func (l Attention) normalise(t *Tape, name string, x Tensor, heads int) (Tensor, error) {
-	if l.QKNorm == NoQKNorm {
-		return x, nil
-	}
-	flat, err := x.Shape, error(nil)
-	if l.QKNorm == NormHeads {
-		seen := alloc.Shape{flat[0], flat[1], heads, l.size()}
-		if _, before := l.qkNorm(heads).(eachHead); l.shifted || before {
-			seen = alloc.Shape{flat[0], heads, flat[1], l.size()}
-		}
-		x, err = t.Op(Op{In: []Tensor{x}, Shape: seen, View: true})
-	}
-	if err == nil {
-		x, err = t.Call(name, l.qkNorm(heads), x)
-	}
-	if err != nil || l.QKNorm != NormHeads {
-		return x, err
-	}
-	return t.Op(Op{In: []Tensor{x}, Shape: flat, View: true})
 }

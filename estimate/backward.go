@@ -247,12 +247,3 @@ func (g *gradientSet) settle() {
 	}
 	g.done = g.done[:0]
 }
-
-// gradient is the memory of the gradients that an operation makes of its
-// layer's parameters: that which stays, that which is needed meanwhile to add
-// to the gradient of a tied parameter, the summand and the new sum, and that which is used up
-// at once, with what the optimizer needs for it.
-type gradient struct {
-	stays, sum, passing int64
-	module              int32 // whose parameters' they are, counted from 1
-}

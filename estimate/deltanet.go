@@ -66,6 +66,7 @@ func (l deltaNet) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return Tensor{}, err
 	}
+	t.stepwise, t.recurrent = true, true
 	in, gates, conv, out := l.parts()
 	batch, length := x.Shape[0], x.Shape[1]
 	all, err := t.Call("in_proj_qkvz", in, x)

@@ -15,10 +15,10 @@
 //
 // Layers are values named after PyTorch's modules, with its defaults; the zero
 // value of a setting is PyTorch's default. A type of your own that has the two
-// methods of Layer is a layer too, and a Module is one of named parts and a function. Package zoo has well-known models, package checkpoint
-// reads model files, Transformer builds the families that a config.json describes,
-// MaxBatch finds the batch that fits, KVCache sizes the cache for serving, and ComputeBuffer
-// and BestQuantization are about llama.cpp.
+// methods of Layer is a layer too, and a Module is one of named parts and a function.
+// Package zoo has well-known models, package checkpoint reads model files, Transformer builds
+// the families that a config.json describes, MaxBatch finds the batch that fits, KVCache
+// sizes the cache for serving, and ComputeBuffer and BestQuantization are about llama.cpp.
 //
 // # How it is done
 //

@@ -84,7 +84,7 @@ func newConfig(opts []Option) (*config, error) {
 	if cfg.optimizer > Muon {
 		return nil, fmt.Errorf("estimate %s: %v is not an optimizer", cfg.name, cfg.optimizer)
 	}
-	if l := cfg.loop; l.ZeroGrad > ZeroGradKept || l.Output > OutputDropped || l.Form > Fused || l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches {
+	if l := cfg.loop; l.ZeroGrad > ZeroGradKept || l.Output > OutputDropped || l.Form > Fused || l.Decay > DecayUsed || l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches {
 		return nil, fmt.Errorf("estimate %s: %+v is no Loop: want its constants, and 0 to %d micro-batches", cfg.name, l, maxMicroBatches)
 	}
 	switch {
@@ -227,90 +227,4 @@ func (t *Tape) activations() Amount {
 		}
 	}
 	return a
-}
-
-// maxBatch is the largest batch that MaxBatch tries, and context that MaxContext does.
-const maxBatch = 1 << 30
-
-// MaxBatch returns the largest batch with which the model fits into the budget, at most 1 <<
-// 30, and 0 if not even one sample fits. The batch is dimension 0 of each input, and that of
-// the key/value cache; the length that the options give it does not matter. What fits is what
-// Report.Fits says: training if there is a Train option, else inference. The errors are those
-// of Model.
-func MaxBatch(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
-	return largest(layers, budget, opts, withBatch)
-}
-
-// MaxContext returns the largest context of the key/value cache that WithKVCache describes
-// with which the model fits into the budget, at most 1 << 30, and 0 if not even one token
-// does. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
-// WithKVCache, or with Train, there is one too.
-func MaxContext(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
-	cfg, err := newConfig(opts)
-	switch {
-	case err != nil:
-		return 0, err
-	case cfg.cache == nil || cfg.training:
-		return 0, fmt.Errorf("estimate %s: the longest context needs WithKVCache and no training", cfg.name)
-	}
-	return largest(layers, budget, opts, withContext)
-}
-
-// largest is the largest number with which the model fits, given the option for a number.
-func largest(layers []Layer, budget alloc.Bytes, opts []Option, of func(int) Option) (int, error) {
-	fits := func(n int) (bool, error) {
-		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)
-		if err != nil {
-			return false, err
-		}
-		return r.Fits(budget), nil
-	}
-	if ok, err := fits(1); err != nil || !ok {
-		return 0, err
-	}
-	// A number whose sizes overflow is an error, and does not fit either.
-	low, high := 1, 2 // low fits
-	for low < maxBatch {
-		if ok, err := fits(high); err != nil || !ok {
-			break
-		}
-		low, high = high, 2*min(high, maxBatch/2)
-	}
-	for high-low > 1 {
-		mid := low + (high-low)/2
-		if ok, err := fits(mid); err == nil && ok {
-			low = mid
-		} else {
-			high = mid
-		}
-	}
-	return low, nil
-}
-
-// withContext sets the context of the cache.
-func withContext(n int) Option {
-	return func(c *config) {
-		c.searches = true
-		cache := *c.cache
-		cache.Context = n
-		c.cache = &cache
-	}
-}
-
-// withBatch replaces dimension 0 of every input.
-func withBatch(n int) Option {
-	return func(c *config) {
-		c.needsBatch, c.searches = true, true
-		for i := range c.inputs {
-			if shape := c.inputs[i].shape.Clone(); len(shape) > 0 {
-				shape[0] = n
-				c.inputs[i].shape = shape
-			}
-		}
-		if c.cache != nil {
-			cache := *c.cache
-			cache.Batch = n
-			c.cache = &cache
-		}
-	}
 }

@@ -55,7 +55,7 @@ func ExampleModel() {
 func ExampleMaxBatch() {
 	n, err := estimate.MaxBatch(classifier(), 24*alloc.GiB, estimate.InputShape(1, 3, 224, 224), estimate.Train(estimate.AdamW))
 	fmt.Println(n, err)
-	// Output: 671 <nil>
+	// Output: 678 <nil>
 }
 
 // LoRA is a layer of one's own: a linear layer that is not trained, with an adapter of low

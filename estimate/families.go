@@ -46,6 +46,7 @@ var families = [...]struct {
 	CLIP:          {name: "CLIP", layers: Transformer.clip, encoder: true},
 	SigLIP:        {name: "SigLIP", layers: Transformer.siglipPair, encoder: true},
 	DINOv2:        {name: "DINOv2", layers: Transformer.dino, encoder: true},
+	Swin:          {name: "Swin", layers: Transformer.swin, encoder: true},
 	CLIPVision:    {name: "CLIP's tower", layers: Transformer.alone, encoder: true},
 	PixtralVision: {name: "Pixtral", layers: Transformer.alone, encoder: true},
 	Qwen2Vision:   {name: "Qwen2-VL's tower", layers: Transformer.alone, encoder: true},

@@ -164,7 +164,7 @@ func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop) *
 	y.sizes()
 	passing := t.cfg.passing()
 	if passing {
-		y.inBackward(each, loop.Form)
+		y.inBackward(each, loop.Form, loop.Decay)
 	}
 	workspace, _ := t.cfg.workspace()
 	for step := range steps {
@@ -190,7 +190,7 @@ func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop) *
 			}
 		}
 		if !passing {
-			y.step(each, step == 0, loop.Form)
+			y.step(each, step == 0, loop)
 		}
 	}
 	return &y.timeline
@@ -215,11 +215,11 @@ func (y *history) sizes() {
 }
 
 // inBackward makes ready for an optimizer that steps as soon as a gradient is there.
-func (y *history) inBackward(each []load, form Form) {
+func (y *history) inBackward(each []load, form Form, decay Decay) {
 	y.states(each)
 	y.work = make([]int64, len(y.h.modules))
 	for m, l := range y.h.modules {
-		y.work[m] = y.t.cfg.device(l).work.temporary(form)
+		y.work[m] = y.t.cfg.device(l).work.temporary(form, decay)
 	}
 }
 
@@ -236,19 +236,22 @@ func (y *history) states(each []load) {
 }
 
 // step is that of the optimizer, which makes its states in the first.
-func (y *history) step(each []load, first bool, form Form) {
+func (y *history) step(each []load, first bool, loop Loop) {
 	if first {
 		y.states(each)
 	}
 	var all []int32
 	for _, p := range each {
 		n := p.work.alone
-		if form == OneByOne {
+		if loop.Form == OneByOne {
 			n = max(n, p.work.single)
 		}
 		y.freeAll(y.allocAll(nil, n/2, n-n/2))
-		if form == ForEach {
+		if loop.Form == ForEach {
 			all = append(all, y.alloc(p.work.together))
+			if loop.Decay == DecayUsed {
+				all = append(all, y.alloc(p.work.decay))
+			}
 		}
 	}
 	y.freeAll(all)

@@ -177,6 +177,7 @@ type Tape struct {
 	encoded      Tensor      // what the encoder returned
 	gate         Tensor      // of the output that is being made
 	biases       Tensor      // of scores, by distance, which the layers of a stack share
+	stepwise     bool        // a layer goes through the sequence in PyTorch's own operations
 	uncached     bool        // keys and values of earlier tokens are not read
 	scores       Tensor      // of the router that was called last
 

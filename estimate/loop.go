@@ -7,6 +7,9 @@ type Loop struct {
 	ZeroGrad ZeroGrad
 	Output   Output
 	Form     Form
+	// Decay is whether the optimizer has a weight decay, which SGD, Momentum and Adam
+	// add to a copy of the gradients; AdamW needs none.
+	Decay Decay
 	// InBackward lets the optimizer step through each parameter as soon as its gradient is
 	// there, which it then frees (torch.Tensor.register_post_accumulate_grad_hook). Micro-batches
 	// cannot be added up then.
@@ -51,6 +54,17 @@ const (
 	Fused                   // in one kernel, without temporaries
 )
 
+// Decay is whether an optimizer has a weight decay.
+type Decay uint8
+
+// Whether there is a weight decay. With ForEach it copies all gradients (torch/optim/sgd.py and
+// adam.py, _multi_tensor_sgd and _multi_tensor_adam).
+const (
+	DecayUnknown Decay = iota // none, if nothing is said
+	DecayNone
+	DecayUsed
+)
+
 // release is a version of PyTorch; the zero value is not known, and taken for a new one.
 type release struct{ major, minor int }
 
@@ -70,7 +84,7 @@ type doubt struct {
 
 // doubts are the settings that are not known, the worst of all together, and the best, which
 // bears on the lower bound: the figures are those of an output that is held.
-func (l Loop) doubts() (each []doubt, worst, best Loop) {
+func (l Loop) doubts(o Optimizer) (each []doubt, worst, best Loop) {
 	worst, best = l, l
 	best.Output = or(l.Output, OutputDropped)
 	if l.ZeroGrad == ZeroGradUnknown && !l.InBackward {
@@ -84,6 +98,12 @@ func (l Loop) doubts() (each []doubt, worst, best Loop) {
 		one := l
 		one.Form = ForEach
 		each = append(each, doubt{"Form, how the optimizer goes through the parameters", one})
+	}
+	if l.Decay == DecayUnknown && (o == SGD || o == Momentum) { // which mostly have one
+		worst.Decay = DecayUsed
+		one := l
+		one.Decay = DecayUsed
+		each = append(each, doubt{"Decay, whether the optimizer has a weight decay", one})
 	}
 	return each, worst, best
 }

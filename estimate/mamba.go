@@ -131,6 +131,7 @@ func (l mambaMixer) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return Tensor{}, err
 	}
+	t.stepwise, t.recurrent = true, true
 	in, conv, proj, _, out := l.parts()
 	batch, length := x.Shape[0], x.Shape[1]
 	wide := alloc.Shape{batch, l.Inner, length}

@@ -92,6 +92,7 @@ type work struct {
 	alone    int64 // while it goes through a parameter, whatever the Form
 	single   int64 // the same with OneByOne
 	together int64 // for all parameters at once, with ForEach
+	decay    int64 // besides, where a weight decay is added to the gradients
 }
 
 // work is what a step needs for one parameter: with ForEach Adam makes a temporary of all
@@ -106,7 +107,11 @@ func (o Optimizer) work(shape alloc.Shape, n int64, d alloc.DType) work {
 	case o == Muon && len(shape) == 2:
 		small := int64(min(shape[0], shape[1]))
 		return work{alone: size + 2*2*n + 2*2*small*small}
-	case o == Adam || o == AdamW || o == Lion || o == Muon:
+	case o == Adam:
+		return work{single: 2 * size, together: size, decay: size}
+	case o == SGD || o == Momentum:
+		return work{decay: size}
+	case o == AdamW || o == Lion || o == Muon:
 		return work{single: 2 * size, together: size}
 	}
 	return work{}
@@ -114,12 +119,16 @@ func (o Optimizer) work(shape alloc.Shape, n int64, d alloc.DType) work {
 
 func (w *work) add(v work) {
 	w.alone, w.single, w.together = max(w.alone, v.alone), max(w.single, v.single), w.together+v.together
+	w.decay += v.decay
 }
 
 // temporary is the most that the work takes at once.
-func (w work) temporary(form Form) int64 {
+func (w work) temporary(form Form, decay Decay) int64 {
 	switch form {
 	case ForEach:
+		if decay == DecayUsed {
+			return w.together + w.decay
+		}
 		return max(w.alone, w.together)
 	case OneByOne:
 		return max(w.alone, w.single)

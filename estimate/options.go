@@ -108,7 +108,7 @@ func Checkpointed(patterns ...string) Option {
 }
 
 // Shard divides the model among devices; the report is then about one of them,
-// that which needs most.
+// the one that needs most.
 func Shard(s Sharding) Option { return func(c *config) { c.sharding = s } }
 
 // WithKVCache adds a key/value cache to the memory of inference.

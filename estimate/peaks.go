@@ -123,6 +123,9 @@ func peaks(r *Report, t *Tape, h *holding) (serve, learn run, err error) {
 		band = measuredRecurrent
 		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
 	}
+	if t.stepwise {
+		r.Notes = append(r.Notes, "recurrent layers are counted as PyTorch's own operations run them: kernels made for them (mamba-ssm, flash-linear-attention) keep less")
+	}
 	if t.held {
 		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
 	}
@@ -205,7 +208,7 @@ func (t *Tape) step(m Memory, held load, last bool, loop Loop, name string) Memo
 	}
 	m.Saved = 0
 	m.Gradients = alloc.Bytes(held.gradients)
-	m.Transient = alloc.Bytes(held.work.temporary(loop.Form))
+	m.Transient = alloc.Bytes(held.work.temporary(loop.Form, loop.Decay))
 	if last && loop.Output == OutputHeld {
 		m.Transient += t.returned()
 	}
@@ -225,7 +228,7 @@ func (t *Tape) returned() alloc.Bytes {
 // widen lets the band of training reach to the worst and the best of the settings that are not
 // known, and says which of them the upper bound depends on most.
 func (t *Tape) widen(r *Report, known run) {
-	doubts, worst, best := t.cfg.loop.doubts()
+	doubts, worst, best := t.cfg.loop.doubts(t.cfg.optimizer)
 	if t.cfg.backend == CPU {
 		return
 	}
@@ -258,53 +261,10 @@ func (t *Tape) widen(r *Report, known run) {
 	}
 }
 
-// passes is a gradient that leaves the device, or that the optimizer uses up, as soon as it is
-// made. That of a tied parameter waits until the last of the layers that use it is passed.
-func (g gradient) passes(l load, tiedIn, tiedOut int64, form Form) gradient {
-	return gradient{
-		stays: tiedIn - tiedOut, sum: g.sum, module: g.module,
-		passing: max(0, l.gradients-tiedOut) + l.work.temporary(form),
-	}
-}
-
 // place names the layer of an operation.
 func (t *Tape) place(i int32) string {
 	if int(i) >= len(t.ops) || t.ops[i].row < 0 {
 		return "the model"
 	}
 	return or(t.rows[t.ops[i].row].Path, "the model")
-}
-
-// gradients is the memory of the parameters' gradients that appear when each
-// operation is passed backward: those of a layer at the first of its operations
-// that reads them. Where a layer is Shared they appear at its last call, and each
-// call before adds to them.
-func (t *Tape) gradients(h *holding) []gradient {
-	g := make([]gradient, len(t.ops))
-	form := t.cfg.usual(t.cfg.loop).Form
-	last, shared := make([]int, len(h.modules)), make([]bool, len(h.modules)) // call that reads each module: its row, counted from 1
-	for i := len(t.ops) - 1; i >= 0; i-- {
-		if m, call := t.moduleOf(i), int(t.ops[i].row)+1; m >= 0 && t.ops[i].params {
-			last[m] = or(last[m], call)
-			shared[m] = shared[m] || call != last[m]
-		}
-	}
-	placed := make([]bool, len(t.rows)+1)
-	for i := range t.ops {
-		m, call := t.moduleOf(i), int(t.ops[i].row)+1
-		if m < 0 || placed[call] || !t.ops[i].params {
-			continue
-		}
-		placed[call] = true
-		l := t.cfg.device(h.modules[m])
-		if call != last[m] {
-			g[i] = gradient{sum: l.gradients} // added in place
-			continue
-		}
-		g[i] = gradient{stays: l.gradients + h.tiedIn[m] - h.tiedOut[m], sum: 2 * h.tiedOut[m], module: int32(m) + 1}
-		if t.cfg.passing() && !shared[m] {
-			g[i] = g[i].passes(l, h.tiedIn[m], h.tiedOut[m], form)
-		}
-	}
-	return g
 }

@@ -281,10 +281,10 @@ What llama.cpp printed as the compute buffer of a GPU, beside ComputeBuffer. The
 const publishedTail = `
 ## What widens a band
 
-What the options do not say is taken at its worst for the upper bound: where gradients are cleared and how the
-optimizer goes through the parameters (` + "`Loops`" + `), PyTorch's version (` + "`PyTorch`" + `), and the GPU (` + "`RunsOn`" + `), whose context is one
-of these. Whether the loop's code holds the model's output is taken at its worst for the figure itself: where
-it is not said the lower bound reaches down to an output that is dropped.
+What the options do not say is taken at its worst for the upper bound: where gradients are cleared, how the
+optimizer goes through the parameters and whether SGD has a weight decay (` + "`Loops`" + `), PyTorch's version (` + "`PyTorch`" + `), and the
+GPU (` + "`RunsOn`" + `), whose context is one of those below. Whether the loop's code holds the model's output is taken at its worst
+for the figure itself: where it is not said the lower bound reaches down to an output that is dropped.
 
 | GPU | kernels are loaded | MiB | source |
 |---|---|---|---|

@@ -7,7 +7,7 @@ import (
 )
 
 // Report is what Model found. Inference, Training and the rows are about one
-// device, that which needs most; the totals above them are about the whole
+// device, the one that needs most; the totals above them are about the whole
 // model. Nothing changes a report: several goroutines may read it.
 type Report struct {
 	Name   string        `json:"name"`

@@ -4,13 +4,13 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // rotate turns queries or keys by their position: x cos + rotate_half(x) sin.
 // Only the tables are kept; all layers have them together.
-func rotate(t *Tape, x Tensor, size, rotated, kinds int) (Tensor, error) {
-	cos, sin, err := t.rotary(x.Shape[1], rotated, kinds)
+func rotate(t *Tape, x Tensor, size, rotated, kinds int, tables alloc.DType) (Tensor, error) {
+	cos, sin, err := t.rotary(x.Shape[1], rotated, kinds, tables)
 	if err != nil {
 		return Tensor{}, err
 	}
 	part := t.resized(x.Shape, x.Shape[2]/size*rotated)
-	product, err := t.Op(Op{In: []Tensor{x, cos}, Shape: part, Keep: []Tensor{cos}})
+	product, err := t.Op(Op{In: []Tensor{x, cos}, Shape: part, DType: tables, Keep: []Tensor{cos}})
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -18,10 +18,13 @@ func rotate(t *Tape, x Tensor, size, rotated, kinds int) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	if half, err = t.Op(Op{In: []Tensor{half, sin}, Shape: part, Keep: []Tensor{sin}}); err != nil {
+	if half, err = t.Op(Op{In: []Tensor{half, sin}, Shape: part, DType: tables, Keep: []Tensor{sin}}); err != nil {
 		return Tensor{}, err
 	}
 	y, err := t.Op(Op{In: []Tensor{product, half}, Shape: part, PassGrad: true})
+	if err == nil && tables != 0 && x.DType != tables { // which the sum is rounded from
+		y, err = t.Op(Op{In: []Tensor{y}, Shape: part, DType: x.DType})
+	}
 	if err != nil || rotated == size {
 		return y, err
 	}
@@ -30,12 +33,13 @@ func rotate(t *Tape, x Tensor, size, rotated, kinds int) (Tensor, error) {
 
 // rotary returns the tables of the model's rotary positions, made once for so many
 // kinds of layers.
-func (t *Tape) rotary(length, size, kinds int) (cos, sin Tensor, err error) {
-	if t.cos.Shape.Equal(alloc.Shape{kinds, 1, length, size}) {
+func (t *Tape) rotary(length, size, kinds int, d alloc.DType) (cos, sin Tensor, err error) {
+	d = or(d, t.Activation())
+	if t.cos.Shape.Equal(alloc.Shape{kinds, 1, length, size}) && t.cos.DType == d {
 		return t.cos, t.sin, nil
 	}
-	if cos, err = t.Const(t.Activation(), kinds, 1, length, size); err == nil {
-		sin, err = t.Const(t.Activation(), kinds, 1, length, size)
+	if cos, err = t.Const(d, kinds, 1, length, size); err == nil {
+		sin, err = t.Const(d, kinds, 1, length, size)
 	}
 	t.cos, t.sin = cos, sin
 	return cos, sin, err
@@ -44,7 +48,7 @@ func (t *Tape) rotary(length, size, kinds int) (cos, sin Tensor, err error) {
 // rotatePairs turns so many elements of each of the heads by their position, in pairs, by
 // tables of so many numbers a position.
 func rotatePairs(t *Tape, x Tensor, heads, size, table int) (Tensor, error) {
-	cos, sin, err := t.rotary(x.Shape[1], table, 1)
+	cos, sin, err := t.rotary(x.Shape[1], table, 1, 0)
 	if err != nil {
 		return Tensor{}, err
 	}

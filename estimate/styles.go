@@ -1,5 +1,7 @@
 package estimate
 
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
 // styles has the families that are decoders; the others have functions of their own. What a row
 // leaves out is as in Llama.
 var styles = map[Family]style{
@@ -11,8 +13,8 @@ var styles = map[Family]style{
 	Phi: {names: decoderNames{last: "final_layernorm"}, norm: layerNorm, embedded: phiEmbedded,
 		block: sideBySide("resid_dropout", "resid_dropout", "input_layernorm"), attention: phiAttention, mlp: phiMLP},
 	Phi3:       {block: normedBefore("resid_attn_dropout", "resid_mlp_dropout"), attention: packedAttention, mlp: packedMLP},
-	GLM:        {mlp: packedMLP, attention: joinedAttention},
-	GLM4:       {mlp: packedMLP, attention: joinedAttention, block: normedAround("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")},
+	GLM:        {mlp: packedMLP, attention: glmAttention},
+	GLM4:       {mlp: packedMLP, attention: glmAttention, block: normedAround("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")},
 	Granite:    {embedded: multiplied, block: multipliedBlock, after: multiplied},
 	Cohere:     {norm: cohereNorm, block: sideBySide("", "", "input_layernorm"), attention: cohereAttention, after: multiplied},
 	Starcoder2: {norm: layerNorm, mlp: plainMLP("c_fc", "act", "c_proj"), block: starcoderBlock},
@@ -27,7 +29,7 @@ var styles = map[Family]style{
 	Falcon: {names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm,
 		block: falconBlock, attention: falconAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
 	Bloom: {names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm,
-		embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: plainMLP("dense_h_to_4h", "gelu_impl", "dense_4h_to_h"), attention: bloomAttention},
+		embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: bloomMLP, attention: bloomAttention},
 	OPT: {names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm,
 		embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: plainMLP("fc1", "activation_fn", "fc2"), last: optLast},
 }
@@ -101,6 +103,11 @@ func plainMLP(up, act, down string) func(Transformer) Layer {
 	}
 }
 
+func bloomMLP(c Transformer) Layer {
+	c.Activation = or(c.Activation, useBloomGELU)
+	return plainMLP("dense_h_to_4h", "gelu_impl", "dense_4h_to_h")(c)
+}
+
 func nemotronMLP(c Transformer) Layer {
 	return MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: or(c.Activation, UseSquaredReLU), NoBias: !c.Bias, names: &[3]string{"up_proj", "act_fn", "down_proj"}}
 }
@@ -111,12 +118,27 @@ func phiMixture(_ Transformer, m MoE) Layer {
 }
 
 func gemma2Attention(_ Transformer, a *Attention) { a.masks = 2 }
-func olmo2Attention(_ Transformer, a *Attention)  { a.QKNorm, a.lateNorm = NormAllHeads, true }
 func packedAttention(_ Transformer, a *Attention) { a.Packed, a.joined = true, true }
 func joinedAttention(c Transformer, a *Attention) {
 	a.joined = a.RotaryDim != 0 && a.RotaryDim < a.size()
 }
-func olmoAttention(c Transformer, a *Attention) { a.clipped = c.ClipQKV }
+
+func olmoAttention(c Transformer, a *Attention) { a.clipped, a.tables = c.ClipQKV, alloc.Float32 }
+
+// olmo2Attention has tables for layers with a window and for those without, if there are both.
+func olmo2Attention(c Transformer, a *Attention) {
+	a.QKNorm, a.lateNorm, a.tables = NormAllHeads, true, alloc.Float32
+	for _, kind := range c.Kinds {
+		if kind&Windowed != 0 {
+			a.rotations = 2
+		}
+	}
+}
+
+func glmAttention(c Transformer, a *Attention) {
+	joinedAttention(c, a)
+	a.anew = true
+}
 
 func cohereAttention(c Transformer, a *Attention) {
 	if c.QKNorm != NoQKNorm {

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Input returns the i-th input of the model, the first being that which its first layer gets.
+// Input returns the i-th input of the model, the first being the input of its first layer.
 // An index out of range is a *LayerError.
 func (t *Tape) Input(i int) (Tensor, error) {
 	if i < 0 || i >= len(t.inputs) {

@@ -65,8 +65,9 @@ func (l *timeline) freeAll(handles []int32) {
 // temporary notes an allocation that is freed at once.
 func (l *timeline) temporary(n int64) { l.free(l.alloc(n)) }
 
-// The lengths of a history beyond which it is asked about once only, and not at all.
+// The lengths of a history beyond which it is asked about less precisely, once only, and not at all.
 const (
+	maxPrecise  = 1 << 13
 	maxSearched = 1 << 17
 	maxEvents   = 1 << 19
 )
@@ -115,13 +116,17 @@ func (l *timeline) replay(device alloc.Bytes) (replayed, bool) {
 }
 
 // smallest is the size of the smallest device on which the timeline runs, to within a
-// part in 32 or 2 MiB: there the allocator gives cached segments back.
+// part in 64, of a long history in 32, or 2 MiB: there the allocator gives cached segments back.
 func (l *timeline) smallest(r replayed) alloc.Bytes {
 	low, high := r.allocated, r.reserved // it runs on high
 	if len(l.events) > maxSearched {
 		return high
 	}
-	near := max(2*alloc.MiB, high/32)
+	near := high / 64
+	if len(l.events) > maxPrecise {
+		near = high / 32
+	}
+	near = max(2*alloc.MiB, near)
 	mid := low + near // mostly it runs there
 	for ; high-low > near; mid = low + (high-low)/2 {
 		if _, ok := l.replay(mid); ok {

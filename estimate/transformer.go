@@ -77,6 +77,9 @@ type Transformer struct {
 	GatedFFN                                bool // the MLP has a gate (T5)
 	SourceLength                            int  // what the encoder makes of a sound (Whisper)
 
+	Stages   []Stage // of Swin, whose Blocks and Heads these are; FFN is the first's
+	DropPath float64 // of Swin: how often a block's attention is left out
+
 	Image, Patch int // ViT: side of image and patch; 0 means 224 and 16
 	Channels     int // ViT: 0 means 3; of Whisper's spectra
 	Classes      int // width of a classifier in place of the head (not GPT2); 0 for none
@@ -190,6 +193,7 @@ const (
 	CLIP                        // towers of images (Vision) and texts
 	SigLIP                      // towers of images (Vision) and texts, GELU
 	DINOv2                      // ViT with layer scale
+	Swin                        // windows of an image, in Stages
 	CLIPVision                  // the tower of LLaVA, which is held and does not run; so are those that follow
 	PixtralVision               // of Mistral 3
 	Qwen2Vision                 // of Qwen2-VL

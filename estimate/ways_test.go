@@ -95,3 +95,19 @@ func TestOptimizerInBackwardWithTiedParameters(t *testing.T) {
 	embedding := alloc.Bytes(c.Vocab * c.Hidden * 4)
 	assert.Equal(t, embedding, tied.Training.Gradients)
 }
+
+// A weight decay copies all gradients, which the upper bound of SGD allows for.
+func TestWeightDecay(t *testing.T) {
+	train := func(o estimate.Optimizer, d estimate.Decay) *estimate.Report {
+		return small(t, estimate.Train(o), estimate.Loops(estimate.Loop{Form: estimate.ForEach, ZeroGrad: estimate.ZeroGradFirst, Decay: d}))
+	}
+	for _, o := range []estimate.Optimizer{estimate.SGD, estimate.Momentum} {
+		none, used, unsaid := train(o, estimate.DecayNone), train(o, estimate.DecayUsed), train(o, estimate.DecayUnknown)
+		assert.Equal(t, none.Training.Peak, unsaid.Training.Peak)
+		assert.Greater(t, used.Training.Peak, none.Training.Peak)
+		assert.GreaterOrEqual(t, unsaid.Training.Upper(), used.Training.Upper())
+		assert.Contains(t, unsaid.String(), "weight decay")
+	}
+	adam := train(estimate.Adam, estimate.DecayUsed).Training
+	assert.Equal(t, train(estimate.AdamW, estimate.DecayUsed).Training.Peak+adam.Weights, adam.Peak)
+}

@@ -154,7 +154,7 @@ func (d *Declaration) inside() {
 func (l load) shard(s Sharding) load {
 	if s.ZeRO >= 1 {
 		l.master, l.state = part(l.master, s.Data), part(l.state, s.Data)
-		l.work.together = part(l.work.together, s.Data)
+		l.work.together, l.work.decay = part(l.work.together, s.Data), part(l.work.decay, s.Data)
 	}
 	if s.ZeRO >= 2 {
 		l.gradients = part(l.gradients, s.Data)

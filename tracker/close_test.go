@@ -93,7 +93,7 @@ func TestCloseReleasesTheDevicesEvents(t *testing.T) {
 }
 
 // TestCloseInTheMidst closes a tracker while everything else is being asked of
-// it: nothing may fail but for the closing, and nothing stay allocated.
+// it: nothing may fail except for the closing, and nothing stay allocated.
 func TestCloseInTheMidst(t *testing.T) {
 	dev := device(t, sim.Config{Memory: alloc.GiB, Overhead: -1})
 	tr, _ := open(t, tracker.Config{

@@ -44,6 +44,13 @@
 // are the cache's blocks for them, after rounding. Reserved bytes are all that the cache
 // holds from the driver ("Total Allocated Memory").
 //
+// # Streams and devices
+//
+// AllocOn allocates for work on a stream. Where work on other streams uses the buffer too, call
+// Buffer.RecordStream or FreeOn: then its memory is not reused before that work is done.
+// Config.FindLateWrites finds programs that forget it. Each device has a tracker: SnapshotAll prints all of
+// them, RecordAll records them, and Copy copies between them.
+//
 // # Concurrency
 //
 // Any goroutine may call anything. A Track, a Snapshot and a History each show one instant.

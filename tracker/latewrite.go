@@ -26,7 +26,7 @@ func (e *LateWriteError) Error() string {
 		next = fmt.Sprintf("and allocated again at %v", e.Reused)
 	}
 	return fmt.Sprintf("work wrote to %v at %v on %s after its free: the memory was allocated at %v, freed at %v, %s: "+
-		"wait for the work before Free, or tell of its stream by RecordStream or FreeOn", e.Size, e.Ptr, text.Line(e.Device), e.Allocated, e.Freed, next)
+		"wait for the work before Free, or name its stream with RecordStream or FreeOn", e.Size, e.Ptr, text.Line(e.Device), e.Allocated, e.Freed, next)
 }
 
 // maxLateWrites bounds what is kept and logged.

@@ -23,7 +23,7 @@ type ledger struct {
 	labels  slab.Slab[string]
 	cells   cells
 	streams streams
-	// addresses finds records by address, but for those in the tracker's cache:
+	// addresses finds records by address, except those in the tracker's cache:
 	// that knows whose they are.
 	addresses addrtable.Table
 

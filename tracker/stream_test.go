@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -248,4 +251,50 @@ func TestFreedOnAStreamAfterClose(t *testing.T) {
 	assert.Equal(t, time.Second, dev.Now())
 	live, _ := dev.Live()
 	assert.Zero(t, live)
+}
+
+// TestStreamsBesideEachOther has goroutines share a tracker, each with a stream, whose buffers the
+// others' streams use.
+func TestStreamsBesideEachOther(t *testing.T) {
+	dev := device(t, sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
+	tr, _ := open(t, tracker.Config{Device: dev, Report: io.Discard})
+	var group sync.WaitGroup
+	for on := range alloc.Stream(4) {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(on), 9))
+			for range 300 {
+				b, err := tr.AllocOn(on, alloc.Shape{random.IntN(3 << 20)}, alloc.Uint8, tracker.Activation)
+				if !assert.NoError(t, err) {
+					return
+				}
+				other := alloc.Stream(random.IntN(4))
+				assert.NoError(t, dev.Queue(sim.Work{Stream: other, Ptr: b.Ptr(), Size: b.Bytes(), Time: time.Duration(random.IntN(20))}))
+				dev.Advance(time.Duration(random.IntN(10)))
+				assert.NoError(t, b.FreeOn(other))
+				if random.IntN(50) == 0 {
+					trackertest.RequireExact(t, tr.Snapshot())
+					_, err := tr.ClearCache()
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	require.NoError(t, dev.Err())
+	_, err := tr.ClearCache()
+	require.NoError(t, err)
+	s := tr.Snapshot()
+	assert.Zero(t, s.Reserved)
+	assert.Zero(t, s.Live)
+	freed, completed := 0, 0
+	for e := range tr.History().Events() {
+		switch e.Action {
+		case snapshot.Freed:
+			freed++
+		case snapshot.FreeCompleted:
+			completed++
+		}
+	}
+	assert.Equal(t, 1200, freed)
+	assert.Greater(t, completed, 100)
 }

@@ -67,10 +67,10 @@ func (p *Pool) Ordinal() int { return p.dev.Ordinal() }
 // Unwrap returns the device; alloc.As finds its abilities.
 func (p *Pool) Unwrap() alloc.Device { return p.dev }
 
-// MemInfo is the device's. Free does not include what the pool keeps.
+// MemInfo is the device's. Free does not include what the pool keeps. The errors are the same.
 func (p *Pool) MemInfo() (alloc.MemInfo, error) { return p.dev.MemInfo() }
 
-// Alloc is AllocOn for the default stream.
+// Alloc is AllocOn for the default stream. The errors are those of AllocOn.
 func (p *Pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	at, _, err := p.AllocOn(n, 0)
 	return at, err
@@ -136,8 +136,9 @@ func (p *Pool) grow(n alloc.Bytes) *poolBlock {
 	return b
 }
 
-// RecordStream says that work on another stream uses the memory at an address, too: its own stream
-// waits for that at Free.
+// RecordStream says that work on another stream uses the memory at an address too: at Free its
+// own stream waits for that work. The error is alloc.ErrUnknownPtr for an address that is not
+// a live allocation's.
 func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +178,8 @@ func (p *Pool) Stats() (PoolStats, error) {
 	return p.levels, nil
 }
 
-// Reserved returns what the pool holds of the device.
+// Reserved returns what the pool holds of the device. The error is alloc.ErrClosed, or that of
+// an injected fault.
 func (p *Pool) Reserved() (alloc.Bytes, error) {
 	s, err := p.Stats()
 	return s.Reserved, err

@@ -35,19 +35,19 @@ func attachCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach [flags] [-- COMMAND ARG...]",
 		Short: "Watch any program's GPU memory, without changing it",
-		Long: `Watch what a program asks of the CUDA driver, with the line of code that asked, in any
-language: a command and all that it starts, or with --pid a process that runs and what it
-will start. At each --every there is a table of what was allocated and freed, and at the
-end what is live then. The command's own exit code is passed on.
+		Long: `Watch what a program, in any language, allocates from the CUDA driver, with the lines of code
+that allocate: a command and the processes that it starts, or with --pid a running process and
+those that it will start. At each --every there is a table of what was allocated and freed, and at the
+end a table of what is still live. The exit code is the command's.
 
 It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON and
 CAP_SYS_PTRACE. The program is slowed by some microseconds for each call that
 allocates or frees, and so is any other program that uses the same libcuda. With
 --preload no rights are needed, and a C compiler: the command then loads a small library
-that stands in front of libcuda.
+that intercepts the calls to libcuda.
 
-It sees the driver's view. A program with a cache of its own, such as PyTorch, asks
-for large segments now and then: torch.cuda.memory._snapshot tells what is in them.`,
+It sees what the driver sees. A program with its own cache, such as PyTorch, allocates
+large segments now and then; torch.cuda.memory._snapshot shows what is in them.`,
 		Example: `  sudo gpumemtrack attach -- ./train --epochs 3
   sudo gpumemtrack attach -o leak.html --every 1m --pid 4711`,
 		Args: cobra.ArbitraryArgs,

@@ -92,7 +92,7 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 		fmt.Fprintf(w, "\nand %d call stacks more\n", rest)
 	}
 	if name, instead := cacheOf(at); name != "" {
-		fmt.Fprintf(w, "\nThese are segments of %s, which has a cache of its own: %s tells what is in them.\n", name, instead)
+		fmt.Fprintf(w, "\nThese are segments of %s, which has its own cache: %s shows what is in them.\n", name, instead)
 	}
 	for _, suspect := range at.Suspects() {
 		fmt.Fprintf(w, "\nsuspect: %v\n", suspect)

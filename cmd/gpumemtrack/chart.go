@@ -26,7 +26,7 @@ func chartCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chart FILE",
 		Short: "Draw a chart from a recording",
-		Long:  "Draw a chart from a recording (.jsonl or .csv) that `gpumemtrack record` made, one that is still being made too.",
+		Long:  "Draw a chart from a recording (.jsonl or .csv) of `gpumemtrack record`, which may still be running.",
 		Example: `  gpumemtrack chart run.jsonl                         # run.png
   gpumemtrack chart run.jsonl -o run.html --last 500`,
 		Args: exactly(1, "the file of a recording"),

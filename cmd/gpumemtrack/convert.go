@@ -54,9 +54,9 @@ of another viewer, by the end of the output's name:
   .html         any browser
   .json         a dump, for this program
 
-What happened over time is in dumps and in PyTorch's snapshots only. Of a file with
-several devices every format holds all, but .html shows the one with most memory, and
-a line of each other: --device names another.`,
+Only dumps and PyTorch's snapshots have a history. If a file has several devices, every
+format holds all of them, except .html: it shows the device with most memory, or that of
+--device, and a line for each other device.`,
 		Example: `  gpumemtrack convert crash.dump.json -o crash.html
   gpumemtrack convert pytorch.pickle -o pytorch.html
   gpumemtrack convert pytorch.pickle -o pytorch.pb.gz && go tool pprof -http=: pytorch.pb.gz`,

@@ -79,7 +79,7 @@ func TestShowOfPeak(t *testing.T) {
 	profile := filepath.Join(t.TempDir(), "gpu.pb.gz")
 	require.Zero(t, run([]string{"convert", recorded, "-o", profile}, nil, &stdout, &stderr), stderr.String())
 	assert.Equal(t, 1, run([]string{"show", "--of", "peak", profile}, nil, &stdout, &stderr))
-	assert.Contains(t, stderr.String(), "it tells only what was live when it was written, not peak memory")
+	assert.Contains(t, stderr.String(), "it has only live memory, not peak memory")
 }
 
 // TestNamesFromFilesDoNothingToTheTerminal: escape sequences and newlines.

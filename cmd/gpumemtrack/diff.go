@@ -27,17 +27,17 @@ func diffCommand(a *app) *cobra.Command {
 		Long: `Show what grew and shrank between two runs, by line of code. BEFORE and AFTER are
 snapshots and dumps of a tracker, pprof profiles, or memory snapshots of PyTorch.
 
-Two files are compared with each other. Each of the two may also be many files, such as
-those of the ranks of a run: a directory, or a pattern in quotes. Files of the same rank
-pair; where a file does not tell its rank, or two tell the same, files pair in the order of
-their names. Of several snapshots of one process the latest counts, and files that are
-no snapshots are passed over; both are said. The table shows the sum of the pairs, the pair that
-grew most, and the spread between most and least.
+Each side is a file, or many files, such as those of the ranks of a run: a directory, or a
+pattern in quotes. Files of the same rank are paired. If a file has no rank, or two have the
+same, files are paired in the order of their names. If there are several snapshots of one
+process, the latest counts. Other files are skipped. The output says what was left out. The
+table shows the sum of the pairs, the pair that grew most, and the spread between most
+and least.
 
-A process that only one side has is named, and does not count; with --missing-as-zero it
-is compared with nothing.
+A process that only one side has is listed and not counted; with --missing-as-zero it is
+compared with zero.
 
-With --fail-over the exit code is 3 if memory grew by more than that, in any one pair.
+With --fail-over the exit code is 3 if memory grew by more than that in any pair.
 
 --json prints one object: "schema", "by", "of", "before" and "after" with their "files",
 "only_before" and "only_after" with processes that do not count, "lines", each with its

@@ -44,6 +44,7 @@ type estimateOptions struct {
 	quantize       bool
 	maxBatch       bool
 	maxContext     bool
+	weightDecay    bool
 }
 
 func estimateCommand(a *app) *cobra.Command {
@@ -54,9 +55,9 @@ func estimateCommand(a *app) *cobra.Command {
 		Long: `Estimate the GPU memory that a model needs, from its file (safetensors, GGUF,
 config.json, or a directory of them; only headers are read) or by its name.
 
-With --fits the exit code tells whether the model fits: 0 if what it needs of a device
-does, CUDA's context too, at the upper end of its error band, 3 if not or if more than
-the weights cannot be known. --json prints one object: "schema", "mode" (inference,
+With --fits the exit code says whether the model fits: 0 if the upper bound of what it
+needs of a device, with CUDA's context, fits; 3 if it does not, or if only the weights
+are known. --json prints one object: "schema", "mode" (inference,
 serve or train), "peak_bytes" and
 "peak_upper_bytes" of tensors, "reserved_bytes" of PyTorch's allocator,
 "device_bytes" and "device_upper_bytes" that nvidia-smi would show,
@@ -96,6 +97,7 @@ Known models:
 	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer: "+strings.Join(formNames(), ", "))
 	flags.BoolVar(&o.inBackward, "optimizer-in-backward", false, "let the optimizer step as soon as a gradient is there, and free it")
 	flags.StringVar(&o.offload, "offload", "", "hold `PART` in the memory of the CPU: "+strings.Join(names(offloads), ", "))
+	flags.BoolVar(&o.weightDecay, "weight-decay", false, "the optimizer has a weight decay, for which SGD and Adam copy the gradients")
 	flags.StringVar(&o.zeroGrad, "zero-grad", "", "`WHERE` gradients are cleared: "+strings.Join(names(zeroGrads), ", "))
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.IntVar(&o.accumulate, "accumulate", 1, "`N` batches whose gradients are added up before a step")

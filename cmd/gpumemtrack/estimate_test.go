@@ -117,8 +117,8 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 	for flags, want := range map[string]string{
 		"--offload gradients":                    "say one of optimizer, parameters",
 		"--zero-grad never":                      "say one of first, backward, kept",
-		"--pytorch two":                          "say its version as 2.4",
-		"--pytorch 2":                            "say its version as 2.4",
+		"--pytorch two":                          "want a version such as 2.4",
+		"--pytorch 2":                            "want a version such as 2.4",
 		"--llama-cpp":                            "--llama-cpp is for --serve",
 		"--max-batch":                            "--max-batch wants --fits",
 		"--max-context --fits 1GiB":              "--max-context wants --fits and --serve",

@@ -76,6 +76,9 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 // loop is what the flags say of the training loop.
 func (o estimateOptions) loop() ([]estimate.Option, error) {
 	l := estimate.Loop{MicroBatches: o.accumulate, InBackward: o.inBackward}
+	if o.weightDecay {
+		l.Decay = estimate.DecayUsed
+	}
 	offload := estimate.OffloadNone
 	var ok bool
 	if l.Form, ok = named(forms, o.form); o.form != "" && !ok {
@@ -93,7 +96,7 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 		a, errA := strconv.ParseUint(major, 10, 8)
 		b, errB := strconv.ParseUint(minor, 10, 8)
 		if !found || errA != nil || errB != nil || a == 0 {
-			return nil, usageError("estimate: --pytorch %s: say its version as 2.4", o.pytorch)
+			return nil, usageError("estimate: --pytorch %s: want a version such as 2.4", o.pytorch)
 		}
 		options = append(options, estimate.PyTorch(int(a), int(b)))
 	}

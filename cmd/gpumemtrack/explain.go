@@ -20,9 +20,9 @@ rounding costs, what the cache would give back, and what is stuck between buffer
 code that keep it. What other settings, or another order, would have saved is found by replaying the
 history; see gpumemtrack replay. FILE may be the URL of a live page, or - for standard input.
 
-Of a directory, or a pattern in quotes, such as the dumps of the ranks of a run, a table has all
-processes, most stuck first; then the first of them is explained. Of several dumps of one
-process the latest counts.`,
+For a directory, or a pattern in quotes, such as the dumps of the ranks of a run, it prints a table of
+all processes, most stuck memory first, and then explains the first of them. If there are several
+dumps of one process, the latest counts.`,
 		Example: `  gpumemtrack explain crash.dump.json
   gpumemtrack explain snapshot.pickle --peak
   gpumemtrack explain ranks/`,

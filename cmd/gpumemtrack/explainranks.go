@@ -51,7 +51,7 @@ func (a *app) explainRanks(word string, paths []string, device int, atPeak, asJS
 	}
 	fmt.Fprintf(a.stdout, "reserved memory of %s", count(len(all), "dump"))
 	if passed > 0 {
-		fmt.Fprintf(a.stdout, "; %s passed over", count(passed, "other file"))
+		fmt.Fprintf(a.stdout, "; %s skipped", count(passed, "other file"))
 	}
 	fmt.Fprintln(a.stdout)
 	a.explainTable(all)

@@ -97,7 +97,7 @@ func (r *ranks) String() string {
 		words = append(words, fmt.Sprintf("%s of the same processes left out", count(r.older, "older snapshot")))
 	}
 	if r.passed > 0 {
-		words = append(words, count(r.passed, "other file")+" passed over")
+		words = append(words, count(r.passed, "other file")+" skipped")
 	}
 	return strings.Join(words, "; ")
 }

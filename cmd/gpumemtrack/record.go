@@ -35,20 +35,20 @@ func recordCommand(a *app) *cobra.Command {
 		Use:   "record [flags] [-- COMMAND ARG...]",
 		Short: "Record the GPU memory of a program, a process or the devices",
 		Long: `Record the GPU memory of a program, a process or the devices, until the program
-or the process ends, --duration is over, or Ctrl+C. At the end there are a table,
-the charts asked for, and the samples in a file: they are appended as they come,
-so that even a recorder that is killed leaves them. The program's own exit code is
-passed on, and signals are passed in. When --duration ends the recording first, the
-table and the charts are made then; the program goes on, and its end is waited for.
+or the process ends, --duration is over, or Ctrl+C is pressed. At the end it prints a
+table, draws the charts, and keeps the samples in a file. Samples are appended as they
+are taken, so they survive if the recorder is killed. The exit code is the program's, and
+signals are passed to it. If --duration ends the recording first, the table and the
+charts are made then, and record waits for the program to end.
 
-On a terminal the last row shows how the memory goes, unless --no-live is given. While
-the program has the terminal in raw mode, as an editor has, that row is the program's.
+On a terminal the last row shows the memory, unless --no-live is given. While the program
+has the terminal in raw mode, as an editor has, that row belongs to the program.
 
-Memory of a process is what the driver says of it and of all that it started, once
-a second at most; the devices are asked at every --interval. Of a program that runs
-for less than a second one look is all there is.
+The devices are sampled at every --interval. The memory of the process and of its children
+is asked of the driver once a second at most. A program that runs for less than a second
+is sampled once.
 
-A driver that hangs holds nothing up: what it does not answer is a gap.
+A driver that hangs delays nothing: samples without an answer are gaps.
 
 --json prints one object in place of the table: "schema", "source", "start",
 "interval_seconds", "duration_seconds", "failures", "samples" (the files), "charts",

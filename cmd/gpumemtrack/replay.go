@@ -30,11 +30,11 @@ func replayCommand(a *app) *cobra.Command {
 it fit on a device of --memory, and if not, where does it run out? FILE may be the URL of a live
 page, http://localhost:6061/debug/gpumem/, or - for standard input.
 
-Without --allocator and --conf the allocator is the recorded one. --memory is what the program can
-have: leave out what the context and other processes take. The exit code is 3 if the history does not
+Without --allocator and --conf the allocator is the recorded one. --memory is the memory for the
+program, without the context and other processes. The exit code is 3 if the history does not
 fit. --smallest finds the least memory on which it does, for each allocator.
 
-docs/replay.md says what holds of a replay and what does not, and what --json prints.`,
+docs/replay.md says what a replay models and what it does not, and what --json prints.`,
 		Example: `  gpumemtrack replay yesterday.dump.json --memory 24GiB    # for CI
   gpumemtrack replay snapshot.pickle --smallest
   gpumemtrack replay snapshot.pickle --memory 24GiB --conf max_split_size_mb:128`,

@@ -53,11 +53,10 @@ func (a *app) root(args []string) *cobra.Command {
 		Short: "GPU memory: recorded, charted, estimated, explained",
 		Long: `GPU memory: recorded, charted, estimated, explained.
 
-Exit codes: 0 it did what was asked; 1 it could not; 2 it was used wrongly; 3 the answer
-is no (estimate --fits: it does not fit; replay: it would not have fitted; diff
---fail-over: memory grew by more). record and attach pass the command's own code on: 126
-where it cannot be run, 127 where it is not found, 128 and the signal's number where a
-signal ended it.`,
+Exit codes: 0 success; 1 failure; 2 wrong usage; 3 the answer is no (estimate --fits: the
+model does not fit; replay: the run would not have fitted; diff --fail-over: memory grew
+by more). record and attach exit with the command's own code: 126 if it cannot be run, 127
+if it is not found, 128 plus the signal's number if a signal ended it.`,
 		Version: versionText(),
 
 		DisableFlagsInUseLine: true,

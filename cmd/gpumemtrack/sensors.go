@@ -8,11 +8,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -36,11 +34,11 @@ func sensorsCommand(a *app) *cobra.Command {
 
 --json prints one object a look: "schema", "source", and "devices", each with its
 "index", "uuid", "name", "bus_id" and every figure under a key with its unit, such
-as "memory_used_bytes" and "power_watts", null where the device has none.
+as "memory_used_bytes" and "power_watts", or null if the device has none.
 "memory_scope" says what the memory figures count: "device", "device+driver" (an
 older driver counts its own part as used) or "host" (the GPU has no memory of its
-own). A MIG device has the "index" of its GPU, that one's UUID as "parent", and its
-own number as "mig". "error" says why a device could not be asked.`,
+own). A MIG device has the "index" of its GPU, the GPU's UUID as "parent", and its
+own number as "mig". "error" says why a device did not answer.`,
 		Example: `  gpumemtrack sensors
   gpumemtrack sensors -w                      # until a key is pressed
   gpumemtrack sensors --json | jq '.devices[].memory_used_bytes'`,
@@ -160,88 +158,6 @@ func (a *app) writeSensors(src nvml.Source, devices []nvml.Device, o sensorsOpti
 	}
 	_, err := io.WriteString(a.stdout, text)
 	return err
-}
-
-// sensorsTable is gpulink's table, and what it lacks: names, power, utilization,
-// and a dash for each sensor that a card does not have. Where it is higher than
-// the screen each GPU has one line, and below that is cut.
-func sensorsTable(list []nvml.Status, screen size) string {
-	text := sensorsGrid(list, screen.width, clocksCell, true)
-	if !screen.holds(text) {
-		text = sensorsGrid(list, screen.width, smClockCell, false)
-	}
-	return screen.cut(text)
-}
-
-func sensorsGrid(list []nvml.Status, width int, clocks func(nvml.Reading) string, rules bool) string {
-	t := newGrid(2, []string{"Name", "Fan [%]", "Power [W]", "Clock [MHz]", "Temp [°C]"},
-		"GPU", "Name", "Memory", "Temp [°C]", "Fan [%]", "Clock [MHz]", "Power [W]", "Util. [%]")
-	remarks := ""
-	for i, s := range list {
-		if i > 0 && rules {
-			t.AppendSeparator()
-		}
-		t.AppendRow(table.Row{
-			gpuCell(s.Device), s.Name, memoryCell(s.Reading), cell(s.Reading, nvml.Temperature), cell(s.Reading, nvml.FanSpeed),
-			clocks(s.Reading), cell(s.Reading, nvml.Power), cell(s.Reading, nvml.Utilization),
-		})
-		switch {
-		case s.Err != nil:
-			remarks += fmt.Sprintf("%s: %v\n", s.Label(), s.Err)
-		case s.Scope != nvml.OfDevice:
-			remarks += fmt.Sprintf("%s: memory %v\n", s.Label(), s.Scope)
-		}
-	}
-	return t.fitted(width) + remarks
-}
-
-func gpuCell(d nvml.Device) string {
-	if d.Parent != "" {
-		return fmt.Sprintf("GPU[%d.%d]", d.Index, d.MIG)
-	}
-	return fmt.Sprintf("GPU[%d]", d.Index)
-}
-
-// memoryCell prints "450.0 MiB / 24.0 GiB (1.8 %)".
-func memoryCell(r nvml.Reading) string {
-	used, ok := r.Bytes(nvml.MemoryUsed)
-	total, ok2 := r.Bytes(nvml.MemoryTotal)
-	if !ok || !ok2 || total == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%v / %v (%.1f %%)", used, total, 100*float64(used)/float64(total))
-}
-
-func cell(r nvml.Reading, q nvml.Quantity) string {
-	v, ok := r.Value(q)
-	if !ok {
-		return "-"
-	}
-	return strconv.FormatFloat(v, 'f', 0, 64)
-}
-
-func clocksCell(r nvml.Reading) string {
-	clocks := []struct {
-		name string
-		q    nvml.Quantity
-	}{{"Graph.", nvml.ClockGraphics}, {"Memory", nvml.ClockMemory}, {"SM", nvml.ClockSM}, {"Video", nvml.ClockVideo}}
-	var lines []string
-	for _, c := range clocks {
-		if _, ok := r.Value(c.q); ok {
-			lines = append(lines, fmt.Sprintf("%-7s %4s", c.name+":", cell(r, c.q)))
-		}
-	}
-	if lines == nil {
-		return "-"
-	}
-	return strings.Join(lines, "\n")
-}
-
-func smClockCell(r nvml.Reading) string {
-	if _, ok := r.Value(nvml.ClockSM); !ok {
-		return "-"
-	}
-	return "SM: " + cell(r, nvml.ClockSM)
 }
 
 const sensorsSchema = "gpumemtrack.sensors/1"

@@ -2,72 +2,16 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 )
-
-// tableOptions say what a table of memory sums up.
-type tableOptions struct {
-	top    int
-	by     string
-	of     string
-	host   bool        // the host's memory, not the device's
-	memory alloc.Bytes // that a file may take; 0 is the usual
-	json   bool
-	all    bool // no --top was given, so JSON has every line
-}
-
-func (o *tableOptions) flags(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.IntVar(&o.top, "top", 20, "print `N` lines; 0 is all, as --json prints unless told otherwise")
-	flags.StringVar(&o.by, "by", string(export.BySite), "sum up by `WHAT`: "+words(export.Bys()))
-	flags.StringVar(&o.of, "of", string(export.OfLive), "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles, and PyTorch's snapshots without events, have no peak")
-	flags.BoolVar(&o.host, "host", false, "pinned and mapped memory of the host, instead of the device's")
-	flags.BoolVar(&o.json, "json", false, "print JSON")
-	addMemoryFlag(cmd, &o.memory)
-	complete(cmd, "by", list(export.Bys())...)
-	complete(cmd, "of", list(export.Ofs())...)
-}
-
-func list[T ~string](words []T) []string {
-	var all []string
-	for _, w := range words {
-		all = append(all, string(w))
-	}
-	return all
-}
-
-func words[T ~string](of []T) string { return strings.Join(list(of), ", ") }
-
-func (o *tableOptions) check(cmd *cobra.Command) error {
-	o.all = o.json && !cmd.Flags().Changed("top")
-	switch {
-	case !slices.Contains(export.Bys(), export.By(o.by)):
-		return usageError("--by %q: want one of %s", o.by, words(export.Bys()))
-	case !slices.Contains(export.Ofs(), export.Of(o.of)):
-		return usageError("--of %q: want one of %s", o.of, words(export.Ofs()))
-	case o.top < 0:
-		return usageError("--top cannot be negative")
-	}
-	return nil
-}
-
-// shown returns how many of the lines to print.
-func (o *tableOptions) shown(lines int) int {
-	if o.top == 0 || o.all {
-		return lines
-	}
-	return min(o.top, lines)
-}
 
 func showCommand(a *app) *cobra.Command {
 	var o tableOptions
@@ -75,11 +19,11 @@ func showCommand(a *app) *cobra.Command {
 		Use:   "show FILE...",
 		Short: "Show what holds GPU memory, by line of code",
 		Long: `Show what holds GPU memory in snapshots and dumps of a tracker, pprof profiles,
-and memory snapshots of PyTorch. A directory stands for all its files that are such; of
-several snapshots of one process the latest counts. FILE may be - for standard input, or
+and memory snapshots of PyTorch. A directory means all such files in it. If there are
+several snapshots of one process, the latest counts. FILE may be - for standard input, or
 the URL of a live page.
 
-Of several files, such as those of the ranks of one run, it shows the sum, the
+For several files, such as those of the ranks of one run, it shows the sum, the
 file with most, and the spread: the difference between most and least.
 
 --json prints one object: "schema", "by", "of", "files" with their "name", "devices",
@@ -176,7 +120,7 @@ func known(read []*export.Usage, of export.Of) error {
 			asked = asked || of == export.OfPeak && !r.Peak.IsZero() || of == export.OfTotal && !r.Total.IsZero()
 		}
 		if of != export.OfLive && live && !asked {
-			return fmt.Errorf("%s: it tells only what was live when it was written, not %s memory; a dump does, and a PyTorch snapshot with events", u.Name, of)
+			return fmt.Errorf("%s: it has only live memory, not %s memory: take a dump, or a PyTorch snapshot with events", u.Name, of)
 		}
 	}
 	return nil

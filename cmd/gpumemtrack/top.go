@@ -30,9 +30,9 @@ live page (tracker/live, or gpumemtrack attach --live), the lines of code that h
 and those that may leak. It only reads.
 
 Keys: q quits; up and down (or k and j) select a process; m, p, g and c sort by memory,
-process number, GPU and command; r turns the order; space holds the picture; ? is help.
+process number, GPU and command; r reverses the order; space pauses; ? shows help.
 
---once prints one picture as text, and --json one object: "schema", "time", "source",
+--once prints one screen as text, and --json one object: "schema", "time", "source",
 "error" if the driver did not answer, "devices" as sensors --json has them, each with
 "processes" ("pid", "memory_bytes", null where the driver gives no figure, and "command")
 and "processes_error", and "pages": "url", "error" or "process", "device", "live_bytes",

@@ -61,5 +61,5 @@ func (a *architecture) positions() int {
 
 // seesImages reports whether the model reads images and no text.
 func (a *architecture) seesImages() bool {
-	return a.Family == estimate.ViT || a.Family == estimate.DINOv2
+	return a.Family == estimate.ViT || a.Family == estimate.DINOv2 || a.Family == estimate.Swin
 }

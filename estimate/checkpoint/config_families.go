@@ -50,6 +50,7 @@ var hfFamilies = map[string]hfFamily{
 	"qwen3_vl":    {base: "Qwen3VLModel", read: hfQwen3VL},
 	"clip":        {base: "CLIPModel", read: hfCLIP},
 	"siglip":      {base: "SiglipModel", read: hfSigLIP},
+	"swin":        {base: "SwinModel", read: hfSwin},
 	"dinov2":      {base: "Dinov2Model", read: hfDINOv2},
 	"qwen3_next":  {base: "Qwen3NextModel", read: hfQwen3Next},
 	"llama4":      {base: "Llama4Model", read: hfLlama4},

@@ -1,18 +1,6 @@
 package checkpoint
 
-import (
-	"cmp"
-	"encoding/json"
-	"fmt"
-	"math"
-	"reflect"
-	"slices"
-	"strconv"
-	"strings"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
-)
+import "encoding/json"
 
 // hfConfig has the keys of a Hugging Face config.json that say how large a model
 // is. A nil pointer is a key that is absent or null.
@@ -160,26 +148,31 @@ type hfConfig struct {
 	TimeStepRank json.RawMessage `json:"time_step_rank"`
 
 	// Vision.
-	ImageSize *whole            `json:"image_size"`
-	PatchSize *whole            `json:"patch_size"`
-	Channels  *whole            `json:"num_channels"`
-	Labels    map[string]string `json:"id2label"`
+	ImageSize  *whole            `json:"image_size"`
+	PatchSize  *whole            `json:"patch_size"`
+	Channels   *whole            `json:"num_channels"`
+	Labels     map[string]string `json:"id2label"`
+	LabelCount *whole            `json:"num_labels"`
 
-	Depth          *whole   `json:"depth"`
-	NumHeads       *whole   `json:"num_heads"`
-	EmbedDim       *whole   `json:"embed_dim"`
-	MLPRatio       *float64 `json:"mlp_ratio"`
-	InChannels     *whole   `json:"in_channels"`
-	Merge          *whole   `json:"spatial_merge_size"`
-	Taps           []int    `json:"deepstack_visual_indexes"`
-	ImagePositions *whole   `json:"num_position_embeddings"`
-	ProjectorOut   *whole   `json:"projector_output_dim"`
-	VisionOut      *whole   `json:"vision_output_dim"`
-	ProjectorBias  *bool    `json:"multimodal_projector_bias"`
-	ProjectionDim  *whole   `json:"projection_dim"`
-	ProjectionSize *whole   `json:"projection_size"`
-	MaskToken      *bool    `json:"use_mask_token"`
-	SwiGLU         *bool    `json:"use_swiglu_ffn"`
+	Depths            []int           `json:"depths"`
+	WindowSize        *whole          `json:"window_size"`
+	DropPath          float64         `json:"drop_path_rate"`
+	AbsolutePositions *bool           `json:"use_absolute_embeddings"`
+	Depth             *whole          `json:"depth"`
+	NumHeads          json.RawMessage `json:"num_heads"`
+	EmbedDim          *whole          `json:"embed_dim"`
+	MLPRatio          *float64        `json:"mlp_ratio"`
+	InChannels        *whole          `json:"in_channels"`
+	Merge             *whole          `json:"spatial_merge_size"`
+	Taps              []int           `json:"deepstack_visual_indexes"`
+	ImagePositions    *whole          `json:"num_position_embeddings"`
+	ProjectorOut      *whole          `json:"projector_output_dim"`
+	VisionOut         *whole          `json:"vision_output_dim"`
+	ProjectorBias     *bool           `json:"multimodal_projector_bias"`
+	ProjectionDim     *whole          `json:"projection_dim"`
+	ProjectionSize    *whole          `json:"projection_size"`
+	MaskToken         *bool           `json:"use_mask_token"`
+	SwiGLU            *bool           `json:"use_swiglu_ffn"`
 
 	Quantization *quantization `json:"quantization_config"`
 
@@ -188,240 +181,4 @@ type hfConfig struct {
 	raw  json.RawMessage
 	file string
 	base string // class of the family's model without a head
-}
-
-// dtype is the type of the weights, and zero if it is not told or not known.
-func (c *hfConfig) dtype() alloc.DType {
-	d, err := alloc.ParseDType(cmp.Or(c.DType, c.TorchDType))
-	if err != nil {
-		return 0
-	}
-	return d
-}
-
-// class returns the class of the model, which must be the family's base or one with a
-// head that is known.
-func (c *hfConfig) class(heads ...string) (string, error) {
-	if len(c.Architectures) == 0 {
-		return c.base, nil
-	}
-	if class := c.Architectures[0]; class != c.base && !slices.Contains(heads, class) {
-		return "", c.unknown("architectures", class)
-	}
-	return c.Architectures[0], nil
-}
-
-// labels is the width of a classifier; transformers takes 2 where there is no id2label.
-func (c *hfConfig) labels() int {
-	if c.Labels == nil {
-		return 2
-	}
-	return max(1, len(c.Labels))
-}
-
-// whole is a whole number, which some files write as 2048.0.
-type whole int
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (w *whole) UnmarshalJSON(text []byte) error {
-	n, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
-		return &json.UnmarshalTypeError{Value: "value " + shorten(string(text)), Type: reflect.TypeFor[int]()}
-	}
-	*w = whole(n)
-	return nil
-}
-
-// hfNumber is a number and the key it is read from; without is its value where
-// the key is absent, 0 if it must not be.
-type hfNumber struct {
-	to      *int
-	key     string
-	value   *whole
-	without int
-}
-
-func (c *hfConfig) numbers(numbers ...hfNumber) error {
-	for _, n := range numbers {
-		switch {
-		case n.value == nil && n.without == 0:
-			return &Error{File: c.file, Where: n.key, Reason: "the key is missing"}
-		case n.value == nil:
-			*n.to = n.without
-		default:
-			*n.to = int(*n.value)
-		}
-		if *n.to < 1 || *n.to > largestNumber {
-			return &Error{File: c.file, Where: n.key, Reason: fmt.Sprintf("%d is not a number from 1 to %d", *n.to, largestNumber)}
-		}
-	}
-	return nil
-}
-
-// window is the sliding window of all layers, 0 for none.
-func (c *hfConfig) window() int {
-	if c.Window == nil {
-		return 0
-	}
-	return int(*c.Window)
-}
-
-// windows reads the sliding window and which layers do not have it: those that
-// layer_types tells, or where it is absent those that full says, by the number from 0.
-func (c *hfConfig) windows(a *architecture, full func(layer int) bool) error {
-	if a.Window = c.window(); a.Window == 0 {
-		return nil
-	}
-	if c.LayerTypes != nil && len(c.LayerTypes) != a.Blocks {
-		return &Error{File: c.file, Where: "layer_types", Reason: fmt.Sprintf("it has %d entries for %d layers", len(c.LayerTypes), a.Blocks)}
-	}
-	kinds := a.kinds()
-	for i := range kinds {
-		windowed := true
-		switch {
-		case c.LayerTypes == nil:
-			windowed = !full(i)
-		case c.LayerTypes[i] == "full_attention":
-			windowed = false
-		case c.LayerTypes[i] != "sliding_attention":
-			return c.unknown("layer_types", c.LayerTypes[i])
-		}
-		if windowed {
-			kinds[i] |= estimate.Windowed
-		}
-	}
-	return nil
-}
-
-// kinds are the kinds of the blocks, as many as are not an error.
-func (a *architecture) kinds() []estimate.BlockKind {
-	if a.Kinds == nil {
-		a.Kinds = make([]estimate.BlockKind, min(a.Blocks, maxBlocks+1))
-	}
-	return a.Kinds
-}
-
-func orNumber(value *whole, without whole) *whole {
-	if value == nil {
-		return &without
-	}
-	return value
-}
-
-func orBool(value *bool, without bool) bool {
-	if value == nil {
-		return without
-	}
-	return *value
-}
-
-// unknown is the error of a setting that makes another architecture.
-func (c *hfConfig) unknown(key, value string) error {
-	return &Error{File: c.file, Where: key, Reason: fmt.Sprintf("%s is not supported for %q", shorten(value), c.ModelType), Err: ErrUnknownArchitecture}
-}
-
-// decoder reads what all decoders with rotary positions have in common. kvHeads is the
-// number where the key is absent, 0 for as many as heads.
-func (c *hfConfig) decoder(a *architecture, causal string, kvHeads int, tied bool) error {
-	classifier := strings.TrimSuffix(causal, "ForCausalLM") + "ForSequenceClassification"
-	class, err := c.class(causal, classifier)
-	if err != nil {
-		return err
-	}
-	if class == classifier {
-		a.Classes = c.labels()
-	}
-	err = c.numbers(
-		hfNumber{&a.Hidden, "hidden_size", c.HiddenSize, 0},
-		hfNumber{&a.Blocks, "num_hidden_layers", c.Layers, 0},
-		hfNumber{&a.Heads, "num_attention_heads", c.Heads, 0},
-		hfNumber{&a.FFN, "intermediate_size", c.Intermediate, 0},
-		hfNumber{&a.Vocab, "vocab_size", c.Vocabulary, 0},
-	)
-	if err != nil {
-		return err
-	}
-	a.NoHead = class != causal
-	a.Tied = orBool(c.Tied, tied)
-	if c.HeadSize != nil {
-		if err := c.numbers(hfNumber{&a.HeadSize, "head_dim", c.HeadSize, 0}); err != nil {
-			return err
-		}
-	}
-	return c.numbers(hfNumber{&a.KVHeads, "num_key_value_heads", c.KVHeads, cmp.Or(kvHeads, a.Heads)})
-}
-
-// hfActivations has the functions whose memory is known, by their names.
-var hfActivations = map[string]estimate.Activation{
-	"silu": estimate.UseSiLU, "swish": estimate.UseSiLU, "gelu": estimate.UseGELU, "gelu_new": estimate.UseNewGELU,
-	"gelu_pytorch_tanh": estimate.UseGELUTanh, "relu": estimate.UseReLU, "quick_gelu": estimate.UseQuickGELU,
-	"relu2": estimate.UseSquaredReLU,
-}
-
-func (c *hfConfig) activation(a *architecture, name, without string) error {
-	var ok bool
-	if a.Activation, ok = hfActivations[cmp.Or(name, without)]; !ok {
-		return c.unknown("activation", name)
-	}
-	return nil
-}
-
-// rotaryPart reads what part of a head rotates.
-func (c *hfConfig) rotaryPart(a *architecture, without float64) error {
-	part := without
-	for _, set := range []*float64{c.RotaryShare, c.Rotary, c.Rope.Rotary} {
-		if set != nil {
-			part = *set
-		}
-	}
-	if !(part > 0 && part <= 1) {
-		return &Error{File: c.file, Where: "partial_rotary_factor", Reason: "it is not above 0 and at most 1"}
-	}
-	a.RotaryDim = int(part * float64(headSize(a.Transformer)))
-	return nil
-}
-
-// times reads a width that is a multiple of another.
-func (c *hfConfig) times(to *int, key string, of int, ratio float64) error {
-	wide := ratio * float64(of)
-	if !(wide >= 1 && wide <= largestNumber) {
-		return &Error{File: c.file, Where: key, Reason: fmt.Sprintf("%v times %d is not a number from 1 to %d", ratio, of, largestNumber)}
-	}
-	*to = int(wide)
-	return nil
-}
-
-// noBias refuses projections of attention with biases.
-func (c *hfConfig) noBias() error {
-	if orBool(c.AttentionBias, false) {
-		return c.unknown("attention_bias", "true")
-	}
-	return nil
-}
-
-// cacheAlone is what a config.json of an unknown family tells of its keys and values.
-func (c *hfConfig) cacheAlone() architecture {
-	a := architecture{family: c.ModelType, cache: true}
-	if c.Text != nil {
-		text, err := c.part(c.Text, "")
-		if err != nil {
-			return architecture{}
-		}
-		c = text
-	}
-	err := c.numbers(
-		hfNumber{&a.Hidden, "hidden_size", c.HiddenSize, 0},
-		hfNumber{&a.Blocks, "num_hidden_layers", c.Layers, 0},
-		hfNumber{&a.Heads, "num_attention_heads", c.Heads, 0},
-	)
-	if err == nil {
-		err = c.numbers(
-			hfNumber{&a.KVHeads, "num_key_value_heads", c.KVHeads, a.Heads},
-			hfNumber{&a.HeadSize, "head_dim", c.HeadSize, max(1, a.Hidden/a.Heads)},
-		)
-	}
-	if err != nil || a.check() != nil {
-		return architecture{}
-	}
-	return a
 }

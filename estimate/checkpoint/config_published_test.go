@@ -56,16 +56,24 @@ func TestConfigsGiveTheCache(t *testing.T) {
 		context int
 		bytes   int64
 	}{
-		"meta-llama/Meta-Llama-3-8B": {8192, 2 * 2 * 32 * 8 * 128 * 8192},
-		"Qwen/Qwen3-0.6B":            {8192, 2 * 2 * 28 * 8 * 128 * 8192},
-		"google/gemma-2-2b":          {8192, 2 * 2 * 4 * 256 * (13*8192 + 13*4096)},
-		"google/gemma-3-1b-it":       {32768, 2 * 2 * 1 * 256 * (4*32768 + 22*512)},
-		"google/gemma-3-4b-it":       {32768, 2 * 2 * 4 * 256 * (5*32768 + 29*1024)},
-		"openai/gpt-oss-20b":         {8192, 2 * 2 * 8 * 64 * (12*8192 + 12*128)},
-		"openai/gpt-oss-120b":        {100, 2 * 2 * 8 * 64 * 36 * 100}, // shorter than the window
-		"deepseek-ai/DeepSeek-V3":    {4096, 2 * 61 * (512 + 64) * 4096},
-		"Qwen/Qwen2.5-7B":            {32768, 2 * 2 * 28 * 4 * 128 * 32768},
-		"mistralai/Mistral-7B-v0.1":  {32768, 2 * 2 * 32 * 8 * 128 * 4096},
+		"meta-llama/Meta-Llama-3-8B":       {8192, 2 * 2 * 32 * 8 * 128 * 8192},
+		"Qwen/Qwen3-0.6B":                  {8192, 2 * 2 * 28 * 8 * 128 * 8192},
+		"google/gemma-2-2b":                {8192, 2 * 2 * 4 * 256 * (13*8192 + 13*4096)},
+		"google/gemma-3-1b-it":             {32768, 2 * 2 * 1 * 256 * (4*32768 + 22*512)},
+		"google/gemma-3-4b-it":             {32768, 2 * 2 * 4 * 256 * (5*32768 + 29*1024)},
+		"openai/gpt-oss-20b":               {8192, 2 * 2 * 8 * 64 * (12*8192 + 12*128)},
+		"openai/gpt-oss-120b":              {100, 2 * 2 * 8 * 64 * 36 * 100}, // shorter than the window
+		"deepseek-ai/DeepSeek-V3":          {4096, 2 * 61 * (512 + 64) * 4096},
+		"Qwen/Qwen2.5-7B":                  {32768, 2 * 2 * 28 * 4 * 128 * 32768},
+		"Qwen/Qwen3-Next-80B-A3B-Instruct": {4096, 2 * (2*12*2*256*4096 + 36*(8192*4+32*128*128))}, // three of four layers have a state in place of it
+		"meta-llama/Llama-4-Scout-17B-16E": {32768, 2 * 2 * 8 * 128 * (12*32768 + 36*8192)},
+		"deepseek-ai/DeepSeek-V2":          {4096, 2 * 60 * (512 + 64) * 4096},
+		"state-spaces/mamba-130m-hf":       {4096, 2 * 24 * 1536 * (16 + 4)},
+		"openai/whisper-tiny":              {100, 2 * 2 * 4 * 384 * (100 + 1500)}, // and of the sound
+		"google-t5/t5-small":               {100, 2 * 2 * 6 * 512 * (100 + 100)},
+		"tiiuae/falcon-7b":                 {2048, 2 * 2 * 32 * 64 * 2048},
+		"Qwen/Qwen2-VL-7B-Instruct":        {4096, 2 * 2 * 28 * 4 * 128 * 4096},
+		"mistralai/Mistral-7B-v0.1":        {32768, 2 * 2 * 32 * 8 * 128 * 4096},
 	} {
 		model, ok := models[name]
 		require.True(t, ok, name)

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"encoding/json"
-	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
@@ -96,10 +95,14 @@ func (c *hfConfig) tower(t *estimate.Transformer) error {
 
 // qwenTower reads the numbers of Qwen's towers, whose width is that of hidden.
 func (c *hfConfig) qwenTower(t *estimate.Transformer, hidden *whole) error {
+	var heads *whole
+	if err := json.Unmarshal(c.NumHeads, &heads); err != nil {
+		return &Error{File: c.file, Where: "num_heads", Err: err}
+	}
 	return c.numbers(
 		hfNumber{&t.Hidden, "hidden_size", hidden, 0},
 		hfNumber{&t.Blocks, "depth", c.Depth, 0},
-		hfNumber{&t.Heads, "num_heads", c.NumHeads, 0},
+		hfNumber{&t.Heads, "num_heads", heads, 0},
 		hfNumber{&t.Patch, "patch_size", c.PatchSize, 14},
 		hfNumber{&t.Channels, "in_channels", c.InChannels, 3},
 		hfNumber{&t.Merge, "spatial_merge_size", c.Merge, 2},
@@ -177,182 +180,4 @@ func hfQwen3VL(c *hfConfig, a *architecture) error {
 			)
 		},
 	}.read(c, a)
-}
-
-func hfLlama4(c *hfConfig, a *architecture) error {
-	return imageText{
-		heads: []string{"Llama4ForConditionalGeneration"}, text: "llama4_text", vision: "llama4_vision_model", family: estimate.Llama4Vision,
-		tower: func(v, _ *hfConfig, t *estimate.Transformer) error {
-			if err := v.tower(t); err != nil {
-				return err
-			}
-			return v.numbers(
-				hfNumber{&t.EmbedDim, "projector_output_dim", v.ProjectorOut, 4096},
-				hfNumber{&t.Classes, "vision_output_dim", v.VisionOut, 7680},
-			)
-		},
-	}.read(c, a)
-}
-
-// hfLlama4Text reads the text of Llama 4: its experts have intermediate_size, its dense layers
-// intermediate_size_mlp; attention goes by chunks, which a cache holds like a window.
-func hfLlama4Text(c *hfConfig, a *architecture) error {
-	if err := c.noBias(); err != nil {
-		return err
-	}
-	if err := c.of(a, estimate.Llama4, "Llama4ForCausalLM"); err != nil {
-		return err
-	}
-	a.ExpertFFN, a.SharedFFN = a.FFN, a.FFN
-	if orBool(c.UseQKNorm, true) {
-		a.QKNorm = estimate.NormHeads
-	}
-	err := c.numbers(
-		hfNumber{&a.FFN, "intermediate_size_mlp", c.DenseFFN, 16384},
-		hfNumber{&a.Experts, "num_local_experts", c.Experts, 16},
-		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, 1},
-	)
-	if err != nil {
-		return err
-	}
-	every := max(1, int(*orNumber(c.RotateEvery, 4)))
-	if err := c.unrotated(a, func(layer int) bool { return (layer+1)%every == 0 }); err != nil {
-		return err
-	}
-	step := max(1, int(*orNumber(c.SparseEach, 1)))
-	for i := range a.Kinds {
-		if c.SparseLayers == nil && (i+1)%step == 0 || slices.Contains(c.SparseLayers, i) {
-			a.Kinds[i] |= estimate.Sparse
-		}
-		if a.Kinds[i]&estimate.NoRotation == 0 && c.ChunkSize != nil {
-			a.Kinds[i] |= estimate.Windowed
-		}
-	}
-	if c.ChunkSize != nil {
-		return c.numbers(hfNumber{&a.Window, "attention_chunk_size", c.ChunkSize, 8192})
-	}
-	return nil
-}
-
-func hfMamba(c *hfConfig, a *architecture) error {
-	class, err := c.class("MambaForCausalLM")
-	if err != nil {
-		return err
-	}
-	a.Family, a.NoHead, a.Tied, a.Heads = estimate.Mamba, class == c.base, orBool(c.Tied, true), 1
-	if !orBool(c.ConvBias, true) {
-		return c.unknown("use_conv_bias", "false")
-	}
-	s := estimate.StateSpace{Bias: orBool(c.UseBias, false)}
-	a.Mixer = &s
-	err = c.numbers(
-		hfNumber{&a.Hidden, "hidden_size", c.HiddenSize, 0},
-		hfNumber{&a.Blocks, "num_hidden_layers", c.Layers, 0},
-		hfNumber{&a.Vocab, "vocab_size", c.Vocabulary, 0},
-		hfNumber{&s.State, "state_size", c.StateSize, 16},
-		hfNumber{&s.Kernel, "conv_kernel", c.ConvKernel, 4},
-	)
-	if err != nil {
-		return err
-	}
-	expand := 2.0
-	if c.Expand != nil {
-		expand = *c.Expand
-	}
-	if err := c.times(&s.Inner, "expand", a.Hidden, expand); err != nil {
-		return err
-	}
-	var rank whole
-	if json.Unmarshal(c.TimeStepRank, &rank) != nil { // "auto"
-		rank = whole(a.Hidden+15) / 16
-	}
-	return c.numbers(hfNumber{&s.Rank, "time_step_rank", &rank, 0})
-}
-
-func hfCLIP(c *hfConfig, a *architecture) error {
-	return c.pair(a, estimate.CLIP, "clip_text_model", "clip_vision_model")
-}
-
-func hfSigLIP(c *hfConfig, a *architecture) error {
-	return c.pair(a, estimate.SigLIP, "siglip_text_model", "siglip_vision_model")
-}
-
-// pair reads the towers of texts and images of CLIP and SigLIP.
-func (c *hfConfig) pair(a *architecture, f estimate.Family, textType, visionType string) error {
-	if _, err := c.class(); err != nil {
-		return err
-	}
-	if c.Text == nil || c.VisionConfig == nil {
-		return &Error{File: c.file, Where: "text_config, vision_config", Reason: "the key is missing"}
-	}
-	text, err := c.part(c.Text, textType)
-	if err != nil {
-		return err
-	}
-	vision, err := c.part(c.VisionConfig, visionType)
-	if err != nil {
-		return err
-	}
-	if f == estimate.SigLIP && text.ProjectionSize != nil && vision.HiddenSize != nil && *text.ProjectionSize != *vision.HiddenSize {
-		return c.unknown("projection_size", "another width than the images'")
-	}
-	a.Family = f
-	err = text.numbers(
-		hfNumber{&a.Hidden, "hidden_size", text.HiddenSize, 0},
-		hfNumber{&a.Blocks, "num_hidden_layers", text.Layers, 0},
-		hfNumber{&a.Heads, "num_attention_heads", text.Heads, 0},
-		hfNumber{&a.FFN, "intermediate_size", text.Intermediate, 0},
-		hfNumber{&a.Vocab, "vocab_size", text.Vocabulary, 0},
-		hfNumber{&a.Positions, "max_position_embeddings", text.Context, 77},
-		hfNumber{&a.Classes, "projection_dim", c.ProjectionDim, 512},
-	)
-	if err == nil {
-		err = text.activation(a, text.HiddenAct, "quick_gelu")
-	}
-	if err != nil {
-		return err
-	}
-	tower := estimate.Transformer{Family: estimate.CLIPVision}
-	if err := vision.tower(&tower); err != nil {
-		return err
-	}
-	var seen architecture
-	if err := vision.activation(&seen, vision.HiddenAct, "quick_gelu"); err != nil {
-		return err
-	}
-	tower.Activation = seen.Activation
-	return c.vision(a, &tower)
-}
-
-func hfDINOv2(c *hfConfig, a *architecture) error {
-	class, err := c.class("Dinov2ForImageClassification")
-	if err != nil {
-		return err
-	}
-	if !orBool(c.QKVBias, true) || !orBool(c.MaskToken, true) {
-		return c.unknown("qkv_bias, use_mask_token", "false")
-	}
-	ratio := 4.0
-	if c.MLPRatio != nil {
-		ratio = *c.MLPRatio
-	}
-	c.Intermediate = new(whole(1)) // computed below
-	if err := c.encoder(a); err != nil {
-		return err
-	}
-	a.Family, a.GatedFFN = estimate.DINOv2, orBool(c.SwiGLU, false)
-	if err := c.times(&a.FFN, "mlp_ratio", a.Hidden, ratio); err != nil {
-		return err
-	}
-	if a.GatedFFN { // two thirds, rounded up to a multiple of 8
-		a.FFN = (int(float64(a.FFN)*2/3) + 7) / 8 * 8
-	}
-	if class != c.base {
-		a.Classes = c.labels()
-	}
-	return c.numbers(
-		hfNumber{&a.Image, "image_size", c.ImageSize, 224},
-		hfNumber{&a.Patch, "patch_size", c.PatchSize, 14},
-		hfNumber{&a.Channels, "num_channels", c.Channels, 3},
-	)
 }

@@ -18,6 +18,7 @@ type measuredFamily struct {
 	Length int // of the texts, of which there are two
 	Params int64
 	Kept   map[string]alloc.Bytes // by element type
+	Peak   map[string]alloc.Bytes // of a training step, beyond what was there before it
 }
 
 // Small models of the families have as many parameters as transformers makes of their config.json, and
@@ -48,8 +49,12 @@ func TestFamiliesAsPyTorchHasThem(t *testing.T) {
 				r, err := c.Report(input, estimate.On(estimate.CPU), estimate.Train(estimate.Adam), estimate.Precision(d))
 				require.NoError(t, err)
 				assert.Equal(t, m.Params, r.Params.Count)
-				t.Logf("%s %s: %+.4f", name, dtype, float64(kept)/float64(r.Kept)-1)
-				if !assert.InEpsilon(t, float64(kept), float64(r.Kept), 0.01, "%s: measured %d, estimated %d", dtype, kept, r.Kept) {
+				checkPeak(t, m.Peak[dtype], r, d, c.architecture)
+				within := 0.003
+				if c.architecture.Delta != nil { // the chunks' copies
+					within = 0.007
+				}
+				if !assert.InEpsilon(t, float64(kept), float64(r.Kept), within, "%s: measured %d, estimated %d", dtype, kept, r.Kept) {
 					for _, row := range r.Layers {
 						t.Logf("%-60s %8d %8d %v", row.Path, row.Params, row.Kept, row.Output)
 					}
@@ -57,4 +62,19 @@ func TestFamiliesAsPyTorchHasThem(t *testing.T) {
 			}
 		})
 	}
+}
+
+// checkPeak holds the peak of a training step to what PyTorch was measured to need on the CPU. In models so small
+// PyTorch's own workspaces count for much: in bfloat16, where it reorders weights, and in convolutions more than
+// the tensors do, so that these are left out.
+func checkPeak(t *testing.T, measured alloc.Bytes, r *estimate.Report, d alloc.DType, a architecture) {
+	images := a.seesImages() || a.Family == estimate.CLIP || a.Family == estimate.SigLIP
+	if d != alloc.Float32 || images {
+		return
+	}
+	at := r.Training
+	beyond := at.Peak - at.Weights - at.Buffers - at.Optimizer - at.Input
+	off := float64(measured)/float64(beyond) - 1
+	assert.Less(t, off, 0.10, "measured %d, estimated %d", measured, beyond)
+	assert.Greater(t, off, -0.13, "measured %d, estimated %d", measured, beyond)
 }

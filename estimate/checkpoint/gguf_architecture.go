@@ -13,7 +13,7 @@ func (g *ggufFile) architecture() (architecture, error) {
 	transformer, ok := ggufFamilies[family]
 	if !ok {
 		return g.cacheAlone(family), &Error{File: g.file, Where: `metadata key "general.architecture"`,
-			Reason: fmt.Sprintf("%q is none of those that are known", shorten(family)), Err: ErrUnknownArchitecture}
+			Reason: fmt.Sprintf("%q is not a known architecture", shorten(family)), Err: ErrUnknownArchitecture}
 	}
 	a := architecture{family: family, Transformer: transformer}
 	if err := g.numbers(&a); err != nil {
@@ -77,7 +77,7 @@ func (g *ggufFile) numbers(a *architecture) error {
 		a.Vocab = int(min(g.metadata["tokenizer.ggml.tokens"].length, largestNumber))
 	}
 	if a.Vocab == 0 {
-		return &Error{File: g.file, Where: "metadata", Reason: "neither vocab_size nor the tokenizer's tokens tell the size of the vocabulary"}
+		return &Error{File: g.file, Where: "metadata", Reason: "neither vocab_size nor the tokenizer's tokens give the size of the vocabulary"}
 	}
 	return nil
 }

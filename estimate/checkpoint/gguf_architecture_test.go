@@ -217,9 +217,9 @@ func TestGGUFSaysWhatIsWrongWithTheArchitecture(t *testing.T) {
 		replace map[string]any
 		want    string
 	}{
-		"another one":      {map[string]any{"general.architecture": "rwkv"}, `"general.architecture": "rwkv" is none of those that are known: unknown architecture`},
-		"none":             {map[string]any{"general.architecture": nil}, `"general.architecture": "" is none of those`},
-		"a number":         {map[string]any{"general.architecture": uint8(3)}, `"general.architecture": "" is none of those`},
+		"another one":      {map[string]any{"general.architecture": "rwkv"}, `"general.architecture": "rwkv" is not a known architecture: unknown architecture`},
+		"none":             {map[string]any{"general.architecture": nil}, `"general.architecture": "" is not a known architecture`},
+		"a number":         {map[string]any{"general.architecture": uint8(3)}, `"general.architecture": "" is not a known architecture`},
 		"no heads":         {map[string]any{"llama.attention.head_count": nil}, `metadata key "llama.attention.head_count" is missing`},
 		"zero heads":       {map[string]any{"llama.attention.head_count": uint32(0)}, `"llama.attention.head_count": 0 is not a number from 1`},
 		"hidden a float":   {map[string]any{"llama.embedding_length": float32(64)}, `"llama.embedding_length": is no whole number`},

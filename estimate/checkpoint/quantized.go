@@ -63,5 +63,15 @@ func (q *quantization) quantizes(row estimate.Row) bool {
 	if q.Method == "mxfp4" {
 		return experts
 	}
-	return (experts || row.Kind == "Linear") && strings.Contains(row.Path, ".layers.")
+	return (experts || row.Kind == "Linear") && inBlock(row.Path)
+}
+
+// inBlock reports whether a path goes through one of many blocks, which are numbered.
+func inBlock(path string) bool {
+	for part := range strings.SplitSeq(path, ".") {
+		if part != "" && strings.Trim(part, "0123456789") == "" {
+			return true
+		}
+	}
+	return false
 }

@@ -125,10 +125,12 @@ func TestConfigsGiveLayersThatRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, err := Open(writeFile(t, configName, model.Config))
 			require.NoError(t, err)
-			input := estimate.Tokens(1, 16)
-			if family, _ := c.Architecture(); family == "vit" {
-				input = estimate.InputShape(1, 3, 224, 224)
+			length := 16
+			if c.architecture.seesImages() {
+				length = 0
 			}
+			input, err := c.Input(1, length)
+			require.NoError(t, err)
 			r, err := c.Report(input, estimate.Precision(alloc.BFloat16))
 			require.NoError(t, err)
 			assert.Equal(t, alloc.Bytes(2*model.Params), r.Inference.Weights)

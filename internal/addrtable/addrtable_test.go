@@ -66,7 +66,7 @@ func TestTable(t *testing.T) {
 	})
 }
 
-// TestEqualHashes: records whose hashes are the same are told apart by who looks.
+// TestEqualHashes: records whose hashes are the same are distinguished by the caller.
 func TestEqualHashes(t *testing.T) {
 	table, of := New(), make(map[slab.ID]uint64)
 	for i := range uint64(1000) {

@@ -50,7 +50,7 @@ type Rule struct {
 	Go []string // import paths of libraries, with all packages below them
 }
 
-// GoLibraries are passed over in every Go program: this module's packages that
+// GoLibraries are skipped in every Go program: this module's packages that
 // others call, and those of gorgonia, which allocate for the graphs of their callers.
 var GoLibraries = []string{
 	"github.com/gpumemtrack/gpumemtrack/alloc",

@@ -140,9 +140,9 @@ func Goroutine() uint64 {
 // frames of the stack: the first logical frame of each is its return address, and the ones inlined around it follow from
 // that. A walk misses frames where
 //
-//   - a function without a frame record faulted: then the walk passes over its caller;
+//   - a function without a frame record faulted: then the walk skips its caller;
 //   - C called back: what frame pointers say on the far side of the callback is C's, and may be anything;
-//   - assembly called Go without a frame of its own: then the walk passes over its caller.
+//   - assembly called Go without a frame of its own: then the walk skips its caller.
 //
 // Which frame is missed depends only on the code before it, so a stack that a walk covers cannot be taken for another.
 // Addresses in walked that the stack does not have are wrappers, which runtime.Callers leaves out.

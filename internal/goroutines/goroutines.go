@@ -55,7 +55,7 @@ func wait(before map[string]string) string {
 	}
 }
 
-// stacks returns each goroutine's stack by its name, "goroutine 7", but for the one
+// stacks returns each goroutine's stack by its name, "goroutine 7", except the one
 // that package os/signal starts and never ends.
 func stacks() map[string]string {
 	text := make([]byte, 1<<16)

@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
-// HoldClock has the clock that all work goes by stand still, at 0, but for Advance and for calls that
+// HoldClock has the clock that all work goes by stand still, at 0, except for Advance and for calls that
 // wait: they move it as far as they would have waited. A fill is done when the clock gets there.
 func (c *Control) HoldClock() {
 	atomic.StoreUint64(&c.state.base, 0) // the time at which the libraries first look

@@ -101,7 +101,7 @@ func sized(n int64) string {
 }
 
 // Environ is this process's environment with the options and the library path
-// in it, for exec.Cmd. It builds the libraries if need be.
+// in it, for exec.Cmd. It builds the libraries if needed.
 func (o Options) Environ() ([]string, error) {
 	libs, err := Build()
 	if err != nil {

@@ -32,6 +32,7 @@ var update = flag.Bool("update", false, "write what the commands print into the 
 //	columns   some columns and lines are shown
 //	emulated  on an emulated GPU: needs gcc
 //	root      on an emulated GPU, as root, with BPF
+//	elsewhere another package's test runs it: it is left out here
 func TestCommands(t *testing.T) {
 	for _, program := range []string{"go", "sh", "curl", "head"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -60,6 +60,9 @@ type command struct {
 
 func (p page) commands() (all []command) {
 	for _, b := range p.blocks("console") {
+		if slices.Contains(b.options, "elsewhere") {
+			continue
+		}
 		for i := b.first; i < b.last; i++ {
 			if line, ok := strings.CutPrefix(p.lines[i], "$ "); ok {
 				all = append(all, command{block: b, line: line, first: i + 1, last: i + 1})

@@ -24,7 +24,7 @@ type ID uint32
 const ChunkLen = 1 << 8
 
 // Slab holds records of type T. The zero Slab is empty and ready to use. Its
-// methods need the caller's lock, but for At of a record that nobody else changes.
+// methods need the caller's lock, except At of a record that nobody else changes.
 type Slab[T any] struct {
 	chunks []*chunk[T]
 	bound  ID // the records from here on were never used

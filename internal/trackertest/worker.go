@@ -36,7 +36,7 @@ type record struct {
 	pool      *pool               // that the memory is of
 	in        *subject            // whose ledger it stands in; nil for none
 	buf       *tracker.Buffer     // nil for memory of other code
-	want      snapshot.Allocation // as a snapshot must show it, but for what only the tracker knows
+	want      snapshot.Allocation // as a snapshot must show it, except what only the tracker knows
 	withdrawn *withdrawn
 	stolen    bool // other code freed the memory, which the tracker does not know
 }

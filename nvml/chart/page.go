@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/uplot"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
 //go:embed page.html
@@ -59,6 +60,7 @@ type pageLine struct {
 	Color  int        `json:"color"`
 	Width  float64    `json:"width"`
 	Dashes []float64  `json:"dashes"`
+	Shade  bool       `json:"shade"` // a process's color is nearer to the text's than its device's
 	Steps  bool       `json:"steps"`
 	Dots   []float64  `json:"dots"` // the times of a process's samples
 	Peak   *pagePoint `json:"peak"`
@@ -98,7 +100,7 @@ func (f *Figure) pagePanels() []pagePanel {
 // pageLineOf puts a null between parts. A point with a minimum and a maximum is
 // two at one time; the second moves by a microsecond, since times must rise.
 func pageLineOf(l line) pageLine {
-	out := pageLine{Label: l.Name, Color: l.Color % len(palette), Width: l.width(), Dashes: []float64{}, Steps: l.Stepped, Dots: []float64{}}
+	out := pageLine{Label: l.Name, Color: l.Color % len(palette), Width: l.width(), Dashes: []float64{}, Shade: l.Process, Steps: l.Stepped, Dots: []float64{}}
 	for _, d := range l.style().Dashes {
 		out.Dashes = append(out.Dashes, float64(d))
 	}
@@ -125,12 +127,20 @@ func pageLineOf(l line) pageLine {
 	return out
 }
 
+// rateOf is a dash where there is too little for a rate.
+func rateOf(s nvml.Series) string {
+	if s.Len() < 3 || s.Duration() < 100*time.Millisecond {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f Hz", s.SamplingRate())
+}
+
 func (f *Figure) pageRows() []pageRow {
 	rows := make([]pageRow, len(f.series))
 	for i, s := range f.series {
 		rows[i] = pageRow{
 			Series: s.Label(), Min: s.Format(s.Min()), Max: s.Format(s.Max()), Mean: s.Format(s.Mean()),
-			Duration: fmt.Sprintf("%.1f s", s.Duration().Seconds()), Rate: fmt.Sprintf("%.1f Hz", s.SamplingRate()),
+			Duration: fmt.Sprintf("%.1f s", s.Duration().Seconds()), Rate: rateOf(s),
 			Samples: s.Len(), Gaps: s.Gaps(), Note: s.Note,
 		}
 	}

@@ -31,7 +31,15 @@ func pixels(n int) vg.Length { return vg.Length(n) * vg.Inch / dpi }
 // dashes are the styles of lines: with the palette, 32 that differ.
 var dashes = [][]vg.Length{nil, {6, 3}, {1.5, 2.5}, {8, 2.5, 1.5, 2.5}}
 
-func (l line) color() color.Color { return palette[l.Color%len(palette)] }
+// color is that of the device; a process's is darker, so that it can be seen on its
+// device's line.
+func (l line) color() color.Color {
+	c := palette[l.Color%len(palette)]
+	if l.Process {
+		c.R, c.G, c.B = c.R/2, c.G/2, c.B/2
+	}
+	return c
+}
 
 func (l line) style() draw.LineStyle {
 	s := draw.LineStyle{Color: l.color(), Width: vg.Points(l.width()), Dashes: dashes[l.Color/len(palette)%len(dashes)]}

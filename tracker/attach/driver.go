@@ -17,7 +17,7 @@ type Driver interface {
 	Held(pid int) (map[int]alloc.Bytes, error)
 }
 
-var errNoDriver = errors.New("no driver is there to tell")
+var errNoDriver = errors.New("no driver answers")
 
 // nobody is the driver where none is given.
 type nobody struct{}

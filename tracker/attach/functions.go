@@ -1,6 +1,9 @@
 package attach
 
-import "github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
 
 // The kinds of memory that a driver is asked for. What a buffer is for, only the program
 // knows.
@@ -13,6 +16,13 @@ const (
 	Imported snapshot.Kind = "Imported" // of another process or library: its size is not told, and counts 0
 	Pinned   snapshot.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
 )
+
+// memories are the kinds of memory of package alloc. Pinned has none here: the host's memory is a
+// source of its own, whose totals count it.
+var memories = map[snapshot.Kind]alloc.Memory{
+	Device: alloc.DeviceMemory, Managed: alloc.ManagedMemory, Ordered: alloc.PoolMemory, Physical: alloc.VirtualMemory,
+	Array: alloc.ArrayMemory, Imported: alloc.ImportedMemory,
+}
 
 // effect is what a call of the driver does to the ledger.
 type effect uint8

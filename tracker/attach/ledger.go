@@ -22,6 +22,7 @@ type ledger struct {
 
 	live                 map[*buffer]bool
 	current, peak, total snapshot.Tally
+	byMemory             snapshot.ByMemory // of current
 	registered           alloc.Bytes
 	peaks                uint64 // how many new peaks there were
 
@@ -77,7 +78,7 @@ func newLedger(stacks *stackTable, events int) ledger {
 func (l *ledger) site(kind snapshot.Kind, size alloc.Bytes, stack snapshot.StackID, stream uint8) *site {
 	tensor := l.tensors[tensorKey{kind, size}]
 	if tensor == nil {
-		tensor = &snapshot.Tensor{Kind: kind, Each: size}
+		tensor = &snapshot.Tensor{Kind: kind, Memory: memories[kind], Each: size}
 		l.tensors[tensorKey{kind, size}] = tensor
 	}
 	key := siteKey{tensor, stack, stream}
@@ -126,6 +127,7 @@ func (l *ledger) add(b *buffer, now time.Duration, action snapshot.Action) {
 	l.move(b.site, 1)
 	l.live[b] = true
 	l.current = l.current.Add(b.tensor.Tally(1))
+	l.byMemory[b.tensor.Memory] = l.byMemory[b.tensor.Memory].Add(b.tensor.Tally(1))
 	if b.foreign {
 		l.registered += b.size
 	}
@@ -146,6 +148,7 @@ func (l *ledger) remove(b *buffer, now time.Duration, action snapshot.Action) {
 	l.move(b.site, -1)
 	delete(l.live, b)
 	l.current = l.current.Sub(b.tensor.Tally(1))
+	l.byMemory[b.tensor.Memory] = l.byMemory[b.tensor.Memory].Sub(b.tensor.Tally(1))
 	if b.foreign {
 		l.registered -= b.size
 	}

@@ -166,5 +166,5 @@ func driverFile(cfg Config) (string, error) {
 			return filepath.Abs(path)
 		}
 	}
-	return "", errors.New("there is no libcuda.so.1 to stand in front of: name its file in Config.Libraries, or by --library")
+	return "", errors.New("no libcuda.so.1 was found: name its file in Config.Libraries, or with --library")
 }

@@ -171,7 +171,7 @@ func TestPreloadCannotDoAll(t *testing.T) {
 	_, err := New(Config{Preload: true, Functions: []Pair{{Library: "libpool.so", Alloc: "a", Free: "b", Size: 1, Address: 1}}})
 	assert.ErrorContains(t, err, "they need probes")
 	_, err = New(Config{Preload: true, Libraries: []string{"/no/such/libcuda.so.1"}})
-	assert.ErrorContains(t, err, "there is no libcuda.so.1")
+	assert.ErrorContains(t, err, "no libcuda.so.1 was found")
 	t.Setenv("CC", "/no/such/compiler")
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	libs, _ := gpuemu.Build()

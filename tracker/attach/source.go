@@ -94,7 +94,7 @@ func (s *Source) hasEnded() bool {
 func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
 	l := &s.ledger
 	return snapshot.Levels{
-		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Reserved: l.current.Bytes - l.registered,
+		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Memory: l.byMemory, Reserved: l.current.Bytes - l.registered,
 		DriverUsed: used, DriverTotal: total,
 	}
 }

@@ -19,7 +19,7 @@ func MakeArray(ctx cu.Context, desc cu.ArrayDesc) (cu.Array, error) {
 	return makeArray(ctx, its, func() (cu.Array, error) { return cu.MakeArray(desc) })
 }
 
-// Make3DArray is MakeArray for cu.Make3DArray.
+// Make3DArray is MakeArray for cu.Make3DArray. The errors are the same.
 func Make3DArray(ctx cu.Context, desc cu.Array3Desc) (cu.Array, error) {
 	return makeArray(ctx, desc, func() (cu.Array, error) { return cu.Make3DArray(desc) })
 }

@@ -29,5 +29,5 @@ func refuse(w http.ResponseWriter, err error) {
 
 var (
 	errBusy       = errors.New("too many requests of this kind are in work: try again in a few seconds")
-	errNothingYet = errors.New("there is nothing to show yet: nobody has asked for memory")
+	errNothingYet = errors.New("there is nothing to show yet: no memory was allocated")
 )

@@ -45,6 +45,7 @@ type several struct {
 
 	mu    sync.Mutex
 	known map[Source]*handler
+	seen  int // sources so far
 }
 
 // ServeHTTP answers by the last element of the path, and where the one before it is the name
@@ -74,7 +75,8 @@ func (s *several) of(source Source) *handler {
 	if h == nil {
 		its := *s.handler
 		h = &its
-		h.run += "-" + strconv.Itoa(len(s.known))
+		h.run += "-" + strconv.Itoa(s.seen)
+		s.seen++
 		h.show(source)
 		s.known[source] = h
 	}

@@ -169,7 +169,7 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, "%v\n", s)
 	}
 	if x.NoReplay != "" {
-		fmt.Fprintf(&b, "no replay tells what would have helped: %s\n", x.NoReplay)
+		fmt.Fprintf(&b, "what would have helped is unknown: %s\n", x.NoReplay)
 	}
 	return b.String()
 }

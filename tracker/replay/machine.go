@@ -14,7 +14,7 @@ type machine struct {
 	*program
 	cfg     Config
 	dev     *device
-	caches  []*alloc.Cache // by stream
+	caches  []*alloc.Cache // by arena
 	retried bool           // a cache was emptied for the present request
 	levels  Levels
 	ptrs    []alloc.Ptr    // of each buffer
@@ -56,7 +56,7 @@ func (m *machine) clear() {
 	conf := m.cfg.Conf
 	conf.ExpandableSegments = m.cfg.Allocator == Expandable
 	conf.OnSegment = func(e alloc.SegmentEvent) { m.retried = m.retried || e.Action == alloc.SegmentRetry }
-	for range m.streams {
+	for range m.arenas {
 		m.caches = append(m.caches, alloc.NewCache(m.dev, conf))
 	}
 }
@@ -94,7 +94,7 @@ func (m *machine) alloc(i int32) error {
 		m.dev.foreign += m.sizes[i]
 	default:
 		var err error
-		if m.ptrs[i], m.sizes[i], err = m.request(int(b.stream), b.requested); err != nil {
+		if m.ptrs[i], m.sizes[i], err = m.request(int(b.arena), b.requested); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (m *machine) alloc(i int32) error {
 }
 
 // request asks the allocator.
-func (m *machine) request(stream int, n alloc.Bytes) (p alloc.Ptr, size alloc.Bytes, err error) {
+func (m *machine) request(arena int, n alloc.Bytes) (p alloc.Ptr, size alloc.Bytes, err error) {
 	if m.cfg.Allocator == Driver {
 		if n > alloc.MaxBytes/2 || m.dev.take(block(n)) != nil {
 			return 0, 0, errFailed
@@ -113,12 +113,12 @@ func (m *machine) request(stream int, n alloc.Bytes) (p alloc.Ptr, size alloc.By
 		return 0, block(n), nil
 	}
 	m.retried = false
-	p, size, err = m.caches[stream].AllocSized(n)
+	p, size, err = m.caches[arena].AllocSized(n)
 	if errors.Is(err, alloc.ErrOutOfMemory) && len(m.caches)+len(m.pending) > 1 {
-		if err := m.empty(stream); err != nil {
+		if err := m.empty(arena); err != nil {
 			return 0, 0, err
 		}
-		p, size, err = m.caches[stream].AllocSized(n)
+		p, size, err = m.caches[arena].AllocSized(n)
 	}
 	if m.retried {
 		m.levels.Retries++
@@ -148,7 +148,7 @@ func (m *machine) free(i int32, pending bool) error {
 		return nil
 	default:
 		m.sizes[i] = 0
-		return m.caches[b.stream].Free(m.ptrs[i])
+		return m.caches[b.arena].Free(m.ptrs[i])
 	}
 	m.sizes[i] = 0
 	return nil
@@ -161,7 +161,7 @@ func (m *machine) reuse(i int32) error {
 	}
 	delete(m.pending, i)
 	m.sizes[i] = 0
-	return m.caches[m.buffers[i].stream].Free(m.ptrs[i])
+	return m.caches[m.buffers[i].arena].Free(m.ptrs[i])
 }
 
 // try makes a request that failed when it was recorded, and takes it back.
@@ -181,7 +181,7 @@ func (m *machine) try(o *op) error {
 	return err
 }
 
-// empty empties all caches but one, when no memory is pending any more.
+// empty empties all caches but one and those of private pools, when no memory is pending any more.
 func (m *machine) empty(but int) error {
 	if err := m.worked(); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (m *machine) empty(but int) error {
 		errs = append(errs, m.reuse(i))
 	}
 	for i, c := range m.caches {
-		if i != but {
+		if i != but && m.arenas[i].private == "" {
 			_, err := c.Trim()
 			errs = append(errs, err)
 		}
@@ -203,9 +203,9 @@ func (m *machine) empty(but int) error {
 func (m *machine) oom(o *op) *OOM {
 	event := m.record.First() + uint64(o.event)
 	e := &OOM{Event: event, Requested: o.bytes, Site: m.record.History.Site(event)}
-	stream := int(o.buffer)
+	arena := int(o.buffer)
 	if o.do == opAlloc {
-		e.Requested, stream = m.buffers[o.buffer].requested, int(m.buffers[o.buffer].stream)
+		e.Requested, arena = m.buffers[o.buffer].requested, int(m.buffers[o.buffer].arena)
 	}
 	e.Free, e.Reserved, e.Allocated, e.Others = m.dev.free(), m.dev.reserved, m.levels.allocated, m.dev.foreign
 	e.Inactive = e.Reserved - e.Allocated
@@ -213,7 +213,7 @@ func (m *machine) oom(o *op) *OOM {
 		e.Inactive -= m.sizes[i]
 	}
 	if len(m.caches) > 0 {
-		e.LargestHole = m.caches[stream].Stats().LargestInactive
+		e.LargestHole = m.caches[arena].Stats().LargestInactive
 	}
 	return e
 }

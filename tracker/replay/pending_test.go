@@ -60,3 +60,22 @@ func TestPendingBlocksWhenMemoryIsShort(t *testing.T) {
 		assert.Equal(t, 20*alloc.MiB, found.Smallest, "%v", allocator)
 	}
 }
+
+// TestExplainPendingBlocks: the recording has blocks that wait for other streams.
+func TestExplainPendingBlocks(t *testing.T) {
+	r := open(t, "verl-vllm-private-pools", 0)
+	want := alloc.Bytes(0)
+	for _, s := range r.Snapshot.Segments {
+		for b := range s.Blocks() {
+			if b.State == alloc.Pending {
+				want += b.Size
+			}
+		}
+	}
+	x, err := replay.Explain(r, false)
+	require.NoError(t, err)
+	assert.NotZero(t, want)
+	assert.Equal(t, want, x.Pending)
+	assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Releasable+x.Stuck)
+	assert.Contains(t, x.String(), "freed, in use on other streams")
+}

@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -16,10 +18,16 @@ type program struct {
 	begun    int                 // how many those are
 	at       map[alloc.Ptr]int32 // those by address
 	ops      []op
-	streams  []alloc.Stream
+	arenas   []arena
 	recorded Levels
 	events   int64
 	gap      *Gap
+}
+
+// arena is what an allocator keeps memory for apart from all else.
+type arena struct {
+	stream  alloc.Stream
+	private string // pool: see alloc.Segment
 }
 
 // buffer is one of the program's.
@@ -27,7 +35,7 @@ type buffer struct {
 	requested alloc.Bytes
 	allocated alloc.Bytes // as recorded
 	ptr       alloc.Ptr   // as recorded
-	stream    uint16
+	arena     uint16
 	foreign   bool // it takes memory that the allocator has not
 	torn      bool // its allocation or its free is not in the history
 	freed     bool
@@ -70,8 +78,9 @@ func compile(r *snapshot.Record) (*program, error) {
 		program: &program{record: r, start: start},
 		open:    make(map[alloc.Ptr]int32),
 		frees:   make(map[alloc.Ptr]int),
-		streams: make(map[alloc.Stream]uint16),
+		arenas:  make(map[arena]uint16),
 	}
+	c.findPrivate()
 	c.begin()
 	for e := range r.Events() {
 		c.event(&e)
@@ -85,21 +94,57 @@ type compiler struct {
 	*program
 	open     map[alloc.Ptr]int32 // the live buffer at an address
 	frees    map[alloc.Ptr]int   // the op of the latest free at an address
-	streams  map[alloc.Stream]uint16
+	arenas   map[arena]uint16
+	private  []alloc.Segment // at the end, by address
 	emptying bool
 	seq      uint32 // of the event
 	last     int    // the op of the latest free, which may have failed
 	before   []op   // what was live before the first event though a torn history does not say so
 }
 
-func (c *compiler) stream(s alloc.Stream) uint16 {
-	n, ok := c.streams[s]
+// maxArenas bounds the arenas of private pools: those beyond count as the default pool.
+const maxArenas = 1 << 10
+
+func (c *compiler) arena(a arena) uint16 {
+	n, ok := c.arenas[a]
+	if !ok && a.private != "" && len(c.program.arenas) >= maxArenas {
+		return c.arena(arena{stream: a.stream})
+	}
 	if !ok {
-		n = uint16(len(c.program.streams))
-		c.streams[s] = n
-		c.program.streams = append(c.program.streams, s)
+		n = uint16(len(c.program.arenas))
+		c.arenas[a] = n
+		c.program.arenas = append(c.program.arenas, a)
 	}
 	return n
+}
+
+func arenaOf(s alloc.Segment) arena { return arena{s.Stream, s.Private} }
+
+// findPrivate finds the segments of private pools. Events do not tell their pools, but
+// these keep their segments, so that the address tells.
+func (c *compiler) findPrivate() {
+	for _, s := range c.record.Snapshot.Segments {
+		if s.Private != "" {
+			c.private = append(c.private, s)
+		}
+	}
+	slices.SortFunc(c.private, func(x, y alloc.Segment) int { return cmp.Compare(x.Ptr, y.Ptr) })
+}
+
+// arenaAt returns the arena of a buffer.
+func (c *compiler) arenaAt(p alloc.Ptr, stream alloc.Stream) uint16 {
+	after, _ := slices.BinarySearchFunc(c.private, p, func(s alloc.Segment, p alloc.Ptr) int {
+		if s.Ptr <= p {
+			return -1
+		}
+		return 1
+	})
+	if after > 0 {
+		if s := c.private[after-1]; p < s.Ptr+alloc.Ptr(s.Size) {
+			return c.arena(arenaOf(s))
+		}
+	}
+	return c.arena(arena{stream: stream})
 }
 
 // begin enters what was live before the first event: the buffers, and the blocks of
@@ -110,15 +155,16 @@ func (c *compiler) begin() {
 		if a.Memory.OnHost() {
 			continue
 		}
-		c.open[a.Ptr] = c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, stream: c.stream(a.Stream), foreign: a.Registered})
+		c.open[a.Ptr] = c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, arena: c.arenaAt(a.Ptr, a.Stream), foreign: a.Registered})
 		c.recorded.add(a.Requested, a.Allocated, a.Registered)
 	}
 	for _, s := range c.start.Segments {
+		in := c.arena(arenaOf(s))
 		for b := range s.Blocks() {
 			if i, ok := c.open[b.Ptr]; ok {
-				c.buffers[i].stream = c.stream(s.Stream) // the pool that it is of
+				c.buffers[i].arena = in
 			} else if b.State != alloc.Inactive {
-				c.open[b.Ptr] = c.add(buffer{requested: b.Requested, allocated: b.Size, ptr: b.Ptr, stream: c.stream(s.Stream)})
+				c.open[b.Ptr] = c.add(buffer{requested: b.Requested, allocated: b.Size, ptr: b.Ptr, arena: in})
 				c.recorded.add(b.Requested, b.Size, false)
 			}
 		}
@@ -153,7 +199,7 @@ func (c *compiler) event(e *snapshot.Event) {
 	case snapshot.OutOfMemory:
 		c.recorded.OOMs++
 		if e.Requested >= 0 {
-			c.ops = append(c.ops, op{do: opTry, event: c.seq, bytes: e.Requested, buffer: int32(c.stream(e.Stream))})
+			c.ops = append(c.ops, op{do: opTry, event: c.seq, bytes: e.Requested, buffer: int32(c.arena(arena{stream: e.Stream}))})
 		}
 	case snapshot.SegmentAllocated:
 		c.recorded.DriverAllocs++
@@ -178,7 +224,7 @@ func (c *compiler) alloc(e *snapshot.Event) {
 		c.recorded.add(-c.buffers[i].requested, -c.buffers[i].allocated, c.buffers[i].foreign)
 	}
 	foreign := e.Action == snapshot.Registered
-	i := c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, stream: c.stream(e.Stream), foreign: foreign})
+	i := c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, arena: c.arenaAt(e.Ptr, e.Stream), foreign: foreign})
 	c.open[e.Ptr] = i
 	c.ops = append(c.ops, op{do: opAlloc, event: c.seq, buffer: i})
 	c.recorded.add(e.Requested, e.Allocated, foreign)
@@ -187,7 +233,7 @@ func (c *compiler) alloc(e *snapshot.Event) {
 func (c *compiler) free(e *snapshot.Event) {
 	i, live := c.open[e.Ptr]
 	if !live { // its allocation is missing: it may have been there from the beginning
-		i = c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, stream: c.stream(e.Stream), foreign: e.Action == snapshot.Unregistered})
+		i = c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, arena: c.arenaAt(e.Ptr, e.Stream), foreign: e.Action == snapshot.Unregistered})
 		c.torn(i, e.Ptr)
 		c.before = append(c.before, op{do: opAlloc, buffer: i})
 	} else {
@@ -258,7 +304,7 @@ func (c *compiler) end() {
 			continue
 		}
 		if _, ok := c.open[a.Ptr]; !ok { // its allocation is missing
-			i := c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, stream: c.stream(a.Stream), foreign: a.Registered})
+			i := c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, arena: c.arenaAt(a.Ptr, a.Stream), foreign: a.Registered})
 			c.torn(i, a.Ptr)
 			c.before = append(c.before, op{do: opAlloc, buffer: i})
 		}

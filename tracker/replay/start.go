@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -96,11 +97,11 @@ func inUse(s alloc.Segment) bool {
 
 func (m *machine) fillSegment(s alloc.Segment, holes *[]func() error) error {
 	const splitLimit = 1 * alloc.MiB
-	stream, ok := m.streamOf(s.Stream)
-	if !ok {
+	i := slices.Index(m.arenas, arenaOf(s))
+	if i < 0 {
 		return fmt.Errorf("stream %d has no buffers", s.Stream)
 	}
-	cache := m.caches[stream]
+	cache := m.caches[i]
 	m.dev.recorded = append(m.dev.recorded[:0], place{s.Ptr, s.Size})
 	if s.Pool == alloc.LargePool { // one request of the whole size makes the driver give just that
 		p, err := cache.Alloc(s.Size)
@@ -138,13 +139,4 @@ func (m *machine) fillSegment(s alloc.Segment, holes *[]func() error) error {
 		m.ptrs[i], m.sizes[i] = b.Ptr, b.Size
 	}
 	return nil
-}
-
-func (m *machine) streamOf(s alloc.Stream) (int, bool) {
-	for i, have := range m.streams {
-		if have == s {
-			return i, true
-		}
-	}
-	return 0, false
 }

@@ -59,7 +59,7 @@ func (r Result) Notes() (notes []string) {
 // String describes the request, and what was free but could not serve it.
 func (o *OOM) String() string {
 	if o.Beginning {
-		return fmt.Sprintf("out of memory at the beginning: what was live before the first event needs %v, and there are %v", o.Requested, o.Free)
+		return fmt.Sprintf("out of memory at the beginning: what was live before the first event needs %v, and %v is available", o.Requested, o.Free)
 	}
 	return fmt.Sprintf("out of memory at event %d: %v requested at %v\nthe device has %v free; %v are reserved, %v of it in blocks and %v free, in holes of %v at most",
 		o.Event, o.Requested, o.Site, o.Free, o.Reserved, o.Allocated, o.Inactive, o.LargestHole)

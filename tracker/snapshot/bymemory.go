@@ -54,7 +54,7 @@ func (b *ByMemory) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// AppendMemory appends a line for each kind of memory that has live buffers, but for plain device
+// AppendMemory appends a line for each kind of memory that has live buffers, except plain device
 // memory, which is what is left of Live. Each begins with the indent:
 //
 //	Managed memory:     96.0 MiB in 1 buffer, part of the device's

@@ -26,13 +26,13 @@ type Explanation struct {
 	Unsplit    alloc.Bytes `json:"unsplit_bytes"`    // what they hold beyond: too little to be a block of its own, or rounded up by a setting
 	Pending    alloc.Bytes `json:"pending_bytes"`    // freed blocks that another stream still uses
 	Releasable alloc.Bytes `json:"releasable_bytes"` // free, and what ClearCache would give back
-	Stuck      alloc.Bytes `json:"stuck_bytes"`      // free, between blocks in use: only requests that fit get it
+	Stuck      alloc.Bytes `json:"stuck_bytes"`      // free, between blocks in use or in a private pool: only requests that fit, or are of that pool, get it
 
 	// Pins are the segments in which memory is stuck, most of it first; Lines are the lines of
 	// code that keep it, of which each segment counts for the one with most bytes in use there.
 	Pins  []Pin     `json:"pins"`
 	Lines []PinLine `json:"lines"`
-	// Holes are the free blocks, by pool and stream, and by their size in powers of
+	// Holes are the free blocks, but for those of private pools, by pool and stream, and by their size in powers of
 	// two: what requests can find without the driver. Find asks for one size.
 	Holes []Holes `json:"holes"`
 
@@ -53,6 +53,7 @@ type Pin struct {
 	Segment alloc.Ptr    `json:"address"`
 	Size    alloc.Bytes  `json:"bytes"`
 	Pool    alloc.Pool   `json:"pool"`
+	Private string       `json:"private_pool,omitempty"` // its name
 	Stream  alloc.Stream `json:"stream,omitempty"`
 	Stuck   alloc.Bytes  `json:"stuck_bytes"` // free in it
 	Blocks  int          `json:"blocks"`      // in use in it
@@ -152,8 +153,10 @@ func (x *explainer) segment(s *alloc.Segment) {
 		switch b.State {
 		case alloc.Inactive:
 			free += b.Size
-			releasable += releasableIn(s, b)
-			x.hole(s, b.Size)
+			if s.Private == "" {
+				releasable += releasableIn(s, b)
+				x.hole(s, b.Size)
+			}
 			continue
 		case alloc.Pending:
 			x.Pending += b.Size
@@ -215,8 +218,8 @@ func (x *explainer) hole(s *alloc.Segment, size alloc.Bytes) {
 
 // pin enters a segment in which memory is stuck.
 func (x *explainer) pin(s *alloc.Segment, stuck alloc.Bytes) {
-	p := Pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Stream: s.Stream, Stuck: stuck, Blocks: len(x.inUse)}
-	if len(x.inUse) == 0 { // rests of expandable segments that are less than a chunk
+	p := Pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Private: s.Private, Stream: s.Stream, Stuck: stuck, Blocks: len(x.inUse)}
+	if len(x.inUse) == 0 { // of a private pool, or rests of expandable segments that are less than a chunk
 		x.Explanation.Pins = append(x.Explanation.Pins, p)
 		return
 	}
@@ -309,7 +312,7 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
 	}
 	fmt.Fprintf(&b, " + %v free\n", x.Releasable+x.Stuck)
-	fmt.Fprintf(&b, "of what is free, ClearCache would give back %v; %v are stuck between buffers in %s\n", x.Releasable, x.Stuck, plural(len(x.Pins), "segment"))
+	fmt.Fprintf(&b, "of the free memory, ClearCache would give back %v; %v is stuck between buffers%s in %s\n", x.Releasable, x.Stuck, x.orPrivate(), plural(len(x.Pins), "segment"))
 	b.WriteString(x.found())
 	const shown = 3
 	for _, l := range x.Lines[:min(shown, len(x.Lines))] {
@@ -319,6 +322,14 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, "%v\n", p)
 	}
 	return b.String()
+}
+
+// orPrivate says that private pools keep some of what is stuck.
+func (x *Explanation) orPrivate() string {
+	if slices.ContainsFunc(x.Pins, func(p Pin) bool { return p.Private != "" }) {
+		return " or in private pools"
+	}
+	return ""
 }
 
 // found tells what requests find.
@@ -343,14 +354,19 @@ func (l PinLine) String() string {
 
 // String describes the segment and its largest buffer.
 func (p Pin) String() string {
-	text := fmt.Sprintf("segment %v of %v, %v free, is kept by %d buffers", p.Segment, p.Size, p.Stuck, p.Blocks)
-	switch p.Blocks {
-	case 0:
-		return fmt.Sprintf("segment %v of %v, %v free in pieces that the driver cannot take", p.Segment, p.Size, p.Stuck)
-	case 1:
-		text = fmt.Sprintf("segment %v of %v, %v free, is kept by one buffer", p.Segment, p.Size, p.Stuck)
+	text := fmt.Sprintf("segment %v of %v, %v free", p.Segment, p.Size, p.Stuck)
+	if p.Private != "" {
+		text = fmt.Sprintf("segment %v of %v in private pool %s, %v free", p.Segment, p.Size, p.Private, p.Stuck)
+	}
+	switch {
+	case p.Blocks == 0 && p.Private != "":
+		return text
+	case p.Blocks == 0:
+		return text + " in pieces that the driver cannot take"
+	case p.Blocks == 1:
+		text += ", is kept by one buffer"
 	default:
-		text += ", the largest"
+		text += fmt.Sprintf(", is kept by %d buffers, the largest", p.Blocks)
 	}
 	return fmt.Sprintf("%s of %v, %v at %v%s", text, p.Largest.Requested, p.Largest.Kind, p.Largest.Site, lived(", live for", p.Largest.Age, p.Largest.Usually))
 }

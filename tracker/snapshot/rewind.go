@@ -118,7 +118,7 @@ func newRewind(r *Record) *rewind {
 	w := &rewind{of: r, events: events, first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.tables.Allocations))}
 	for _, segment := range s.Segments {
 		w.expandable = w.expandable || segment.Expandable
-		w.reserved.list = append(w.reserved.list, span{segment.Ptr, segment.Size, segment.Pool, segment.Stream, segment.Expandable})
+		w.reserved.list = append(w.reserved.list, span{segment.Ptr, segment.Size, segment.Pool, segment.Stream, segment.Expandable, segment.Private})
 		for b := range segment.Blocks() {
 			if b.State != alloc.Inactive {
 				w.live[b.Ptr] = was{allocated: b.Size, requested: b.Requested, stream: segment.Stream, pending: b.State == alloc.Pending}
@@ -137,7 +137,7 @@ func newRewind(r *Record) *rewind {
 	return w
 }
 
-// undo takes an event back. What does not fit what came after it is passed over.
+// undo takes an event back. What does not fit what came after it is skipped.
 func (w *rewind) undo(e *EventEntry) {
 	switch e.Action {
 	case Allocated, Registered, FreeFailed:
@@ -155,7 +155,7 @@ func (w *rewind) undo(e *EventEntry) {
 		if e.Allocated <= smallSegment && !w.expandable {
 			pool = alloc.SmallPool
 		}
-		w.reserved.add(span{e.Ptr, e.Allocated, pool, streamOf(w.of.History.tables.Streams, e.Stream), w.expandable})
+		w.reserved.add(span{e.Ptr, e.Allocated, pool, streamOf(w.of.History.tables.Streams, e.Stream), w.expandable, ""})
 	}
 }
 
@@ -333,7 +333,7 @@ func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
 		n, _ := slices.BinarySearch(live, s.end())
 		blocks := w.tile(s, live[:n])
 		live = live[n:]
-		segment, err := alloc.Segment{Ptr: s.ptr, Size: s.size, Pool: s.pool, Stream: s.stream, Expandable: s.expandable}.With(blocks)
+		segment, err := alloc.Segment{Ptr: s.ptr, Size: s.size, Pool: s.pool, Stream: s.stream, Expandable: s.expandable, Private: s.private}.With(blocks)
 		if err != nil {
 			return nil
 		}

@@ -95,6 +95,7 @@ func readSegment(in *jsonStream) (alloc.Segment, error) {
 		Pool       alloc.Pool   `json:"pool"`
 		Stream     alloc.Stream `json:"stream"`
 		Expandable bool         `json:"expandable"`
+		Private    string       `json:"private_pool"`
 	}
 	var blocks []alloc.Block
 	var small rest
@@ -110,7 +111,7 @@ func readSegment(in *jsonStream) (alloc.Segment, error) {
 	if err != nil {
 		return alloc.Segment{}, err
 	}
-	return alloc.Segment{Ptr: head.Ptr, Size: head.Size, Pool: head.Pool, Stream: head.Stream, Expandable: head.Expandable}.With(slices.Clip(blocks))
+	return alloc.Segment{Ptr: head.Ptr, Size: head.Size, Pool: head.Pool, Stream: head.Stream, Expandable: head.Expandable, Private: head.Private}.With(slices.Clip(blocks))
 }
 
 func readBlock(text []byte, b *alloc.Block) error {

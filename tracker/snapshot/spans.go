@@ -14,6 +14,7 @@ type span struct {
 	pool       alloc.Pool
 	stream     alloc.Stream
 	expandable bool
+	private    string
 }
 
 func (s span) end() alloc.Ptr { return s.ptr + alloc.Ptr(s.size) }
@@ -50,7 +51,7 @@ func (s *spans) add(x span) {
 	from, to := i, i
 	if x.expandable && i > 0 && s.list[i-1].joins(x) {
 		from--
-		x = span{s.list[from].ptr, s.list[from].size + x.size, s.list[from].pool, x.stream, true}
+		x = span{s.list[from].ptr, s.list[from].size + x.size, s.list[from].pool, x.stream, true, s.list[from].private}
 	}
 	if x.expandable && i < len(s.list) && x.joins(s.list[i]) {
 		x.size += s.list[i].size
@@ -74,10 +75,10 @@ func (s *spans) remove(p alloc.Ptr, n alloc.Bytes) {
 	whole := s.list[i]
 	var left []span
 	if p > whole.ptr {
-		left = append(left, span{whole.ptr, alloc.Bytes(p - whole.ptr), whole.pool, whole.stream, whole.expandable})
+		left = append(left, span{whole.ptr, alloc.Bytes(p - whole.ptr), whole.pool, whole.stream, whole.expandable, whole.private})
 	}
 	if end := p + alloc.Ptr(n); end < whole.end() {
-		left = append(left, span{end, alloc.Bytes(whole.end() - end), whole.pool, whole.stream, whole.expandable})
+		left = append(left, span{end, alloc.Bytes(whole.end() - end), whole.pool, whole.stream, whole.expandable, whole.private})
 	}
 	s.torn = s.torn || len(left) > 0 && !whole.expandable
 	s.list = slices.Replace(s.list, i, i+1, left...)

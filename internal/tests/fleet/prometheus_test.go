@@ -158,7 +158,7 @@ func TestEveryPanelShowsSomething(t *testing.T) {
 	assert.Empty(t, queries, "panels that stay empty")
 }
 
-// startPrometheus starts a server with prometheus.yml, but for its intervals and addresses.
+// startPrometheus starts a server with prometheus.yml, except its intervals and addresses.
 func startPrometheus(t *testing.T, path, target string) (address string) {
 	dir := t.TempDir()
 	for _, name := range []string{"prometheus.yml", "rules.yml"} {

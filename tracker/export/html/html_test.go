@@ -215,7 +215,7 @@ func TestSegments(t *testing.T) {
 	}
 	r := tr.Record()
 	page := write(t, r)
-	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of what is free, ClearCache would give back 0 B; 1.8 MiB are stuck between buffers in 1 segment</li>")
+	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of the free memory, ClearCache would give back 0 B; 1.8 MiB is stuck between buffers in 1 segment</li>")
 	c := contentOf(t, page)
 	require.NotNil(t, c.Segments)
 	require.Len(t, c.Segments.Rows, len(r.Snapshot.Segments))
@@ -233,7 +233,7 @@ func TestSegments(t *testing.T) {
 	assert.Equal(t, 120*256/2048, s.Runs[1].Part)
 }
 
-// TestSegmentsOfBlocksThatWait: what was freed and may still be used is told apart.
+// TestSegmentsOfBlocksThatWait: what was freed and may still be used is distinguished.
 func TestSegmentsOfBlocksThatWait(t *testing.T) {
 	segment, err := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool}.With([]alloc.Block{
 		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},

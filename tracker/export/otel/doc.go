@@ -13,6 +13,7 @@
 //	hw.gpu.memory.limit          up-down counter  the device's memory
 //	hw.gpu.memory.usage          up-down counter  what the driver says is in use, by all processes
 //	gpumem.memory.live           up-down counter  requested bytes of the live buffers, by gpumem.kind
+//	gpumem.host.live             up-down counter  the same in host memory, by gpumem.memory, if there is any
 //	gpumem.memory.live.peak      gauge            their highest sum
 //	gpumem.memory.reserved       up-down counter  held from the driver, by gpumem.state: allocated, inactive
 //	gpumem.memory.registered     up-down counter  of other code, registered with the tracker

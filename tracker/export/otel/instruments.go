@@ -9,7 +9,7 @@ import (
 // instruments are those of the package comment.
 type instruments struct {
 	limit, usage                             metric.Int64Observable
-	live, peak                               metric.Int64Observable
+	live, peak, host                         metric.Int64Observable
 	reserved, registered, untracked, largest metric.Int64Observable
 	allocated, allocations, buffers          metric.Int64Observable
 	retries, refusals                        metric.Int64Observable
@@ -26,6 +26,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		usage:       m.level("hw.gpu.memory.usage", bytes, "Device memory in use by all processes."),
 		live:        m.level("gpumem.memory.live", bytes, "Requested bytes of the live buffers, by what they are for."),
 		peak:        m.gauge("gpumem.memory.live.peak", bytes, "Highest sum of requested bytes of live buffers."),
+		host:        m.level("gpumem.host.live", bytes, "Requested bytes of the live buffers in pinned and mapped host memory, which no other instrument counts."),
 		reserved:    m.level("gpumem.memory.reserved", bytes, "Memory that the tracker's device holds from the driver."),
 		registered:  m.level("gpumem.memory.registered", bytes, "Memory of other code that is registered with the tracker."),
 		untracked:   m.level("gpumem.memory.untracked", bytes, "Device memory in use that is neither reserved nor registered."),

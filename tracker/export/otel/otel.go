@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -57,6 +58,11 @@ func (o *observer) set(i metric.Int64Observable, value int64, more ...attribute.
 
 func (i *instruments) observe(to *observer, s *snapshot.Snapshot) {
 	i.observeKinds(to, s)
+	for _, m := range alloc.Memories() {
+		if live := s.Memory[m]; m.OnHost() && !live.IsZero() {
+			to.set(i.host, int64(live.Bytes), attribute.String("gpumem.memory", m.String()))
+		}
+	}
 	to.set(i.peak, int64(s.Peak.Bytes))
 	to.set(i.allocated, int64(s.Total.Bytes))
 	to.set(i.allocations, s.Total.Count)
@@ -80,6 +86,9 @@ func (i *instruments) observeKinds(to *observer, s *snapshot.Snapshot) {
 		sums[kind] = snapshot.Tally{}
 	}
 	for g := range s.Groups() {
+		if g.Memory.OnHost() {
+			continue
+		}
 		sums[g.Kind] = sums[g.Kind].Add(g.Tally)
 	}
 	for kind, sum := range sums {

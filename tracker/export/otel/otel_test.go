@@ -38,7 +38,7 @@ func newTracker(t *testing.T, cfg tracker.Config) *tracker.MemTracker {
 	return tr
 }
 
-// collect observes a source once. Values are by name and attributes, but for the device's.
+// collect observes a source once. Values are by name and attributes, except the device's.
 func collect(t *testing.T, source otel.Source, more ...attribute.KeyValue) (values map[string]int64, metrics []metricdata.Metrics) {
 	t.Helper()
 	reader := sdk.NewManualReader()
@@ -139,7 +139,11 @@ func TestDocumentationListsTheMetrics(t *testing.T) {
 			documented[m[1]] = m[2] + " " + strings.Join(append(unit.FindAllString(m[3], -1), "By")[:1], "")
 		}
 	}
-	_, metrics := collect(t, newTracker(t, tracker.Config{}))
+	tr := newTracker(t, tracker.Config{})
+	require.NoError(t, tr.Register(0x7000000, alloc.Shape{1}, alloc.Uint8, tracker.Input, tracker.InMemory(alloc.PinnedMemory)))
+	got, metrics := collect(t, tr)
+	assert.EqualValues(t, 1, got["gpumem.host.live pinned"])
+	assert.Zero(t, got["gpumem.memory.live Input"], "host memory counts in nothing else")
 	observed := make(map[string]string)
 	for _, m := range metrics {
 		kind := "gauge"

@@ -23,15 +23,17 @@ type written struct {
 	live, peak                    snapshot.Tally
 	reserved, expandable, pending alloc.Bytes
 	streams                       []alloc.Stream
+	pools                         map[string]alloc.Bytes // reserved, by private pool
 	events                        map[snapshot.Action]int
 }
 
 func told(c *Contents) (all []written) {
 	for _, r := range append([]*snapshot.Record{c.Record}, c.Record.Others...) {
 		s := r.Snapshot
-		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[snapshot.Action]int)}
+		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[snapshot.Action]int), pools: make(map[string]alloc.Bytes)}
 		for _, segment := range s.Segments {
 			w.reserved += segment.Size
+			w.pools[segment.Private+" "+segment.Pool.String()] += segment.Size
 			if segment.Expandable {
 				w.expandable += segment.Size
 			}

@@ -40,6 +40,23 @@ type rawSegment struct {
 // poolID names a private pool; the zero one is the default pool.
 type poolID [2]int64
 
+// String is the name of alloc.Segment.Private: "0,1", or "" of the default pool.
+func (p poolID) String() string {
+	if p == (poolID{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d,%d", p[0], p[1])
+}
+
+// parsePool reads what String wrote. Another text, which PyTorch has no number for, is the
+// default pool.
+func parsePool(text string) (p poolID) {
+	if n, _ := fmt.Sscanf(text, "%d,%d", &p[0], &p[1]); n != 2 {
+		return poolID{}
+	}
+	return p
+}
+
 // rawBlock is a piece of a segment.
 type rawBlock struct {
 	address   int64

@@ -56,7 +56,7 @@ func (r *replay) addSegment(s *rawSegment, blocks []alloc.Block) error {
 		pool = alloc.SmallPool
 	}
 	whole, err := alloc.Segment{
-		Ptr: alloc.Ptr(s.address), Size: size, Pool: pool, Stream: alloc.Stream(s.stream), Expandable: s.expandable,
+		Ptr: alloc.Ptr(s.address), Size: size, Pool: pool, Stream: alloc.Stream(s.stream), Expandable: s.expandable, Private: s.pool.String(),
 	}.With(blocks)
 	r.segments = append(r.segments, whole)
 	r.head.Reserved += size

@@ -112,6 +112,9 @@ func (w *writer) segmentsOf(l *list) {
 		if s.Expandable {
 			w.open.join(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: true})
 		}
+		if known := w.open.at(address(s.Ptr)); known != nil && known.addr == address(s.Ptr) {
+			known.pool, known.private = s.Pool, s.Private // which events do not tell
+		}
 	}
 	rest := w.live.sorted
 	var tiles []block
@@ -160,8 +163,9 @@ func (w *writer) segment(s *span, in []block, sites []site) {
 	w.intItem("stream", streamNumber(s.stream))
 	w.nameItem("segment_type", s.pool.String())
 	w.name("segment_pool_id")
-	w.int(0)
-	w.int(0)
+	pool := parsePool(s.private)
+	w.int(pool[0])
+	w.int(pool[1])
 	w.op(opTuple2)
 	w.name("is_expandable")
 	w.bool(s.expandable)

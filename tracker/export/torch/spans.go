@@ -14,6 +14,7 @@ type span struct {
 	pool       alloc.Pool
 	stream     alloc.Stream
 	expandable bool
+	private    string
 	own        bool // made for a buffer that no segment of the cache covers
 	users      int  // buffers in an own span
 }

@@ -86,7 +86,7 @@ func (w *writer) openFirst() {
 		}
 	}
 	for _, s := range w.record.Snapshot.Segments {
-		add(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: s.Expandable})
+		add(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: s.Expandable, private: s.Private})
 	}
 	for _, b := range older {
 		w.cover(b.addr, b.size, b.stream)
@@ -114,7 +114,7 @@ func (w *writer) openPieces() {
 		}
 	}
 	for _, s := range w.record.Snapshot.Segments {
-		w.open.insert(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: s.Expandable})
+		w.open.insert(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: s.Expandable, private: s.Private})
 	}
 	for _, c := range slices.Backward(changes) {
 		switch {

@@ -5,13 +5,15 @@
 The file has the config.json of each model. The model is built of it by transformers without
 trained weights, and beside it are written its number of parameters and the bytes that autograd
 keeps for the backward pass: unique storages seen by saved-tensor hooks on the CPU, without
-parameters and buffers. Families that are named are measured again, without names all are.
+parameters and buffers; and the most memory alive at once in a training step. Families that are named are measured again, without names all are.
 With --trace the tensors that are kept are printed by module instead.
 """
 
+import gc
 import json
 import os
 import sys
+import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -82,13 +84,53 @@ def kept(model, dtype, length, trace=False):
     return total
 
 
+def output(model, dtype, length):
+    out = forward(model, dtype, length)
+    for name in ("logits", "logits_per_image", "pooler_output", "last_hidden_state"):
+        if getattr(out, name, None) is not None:
+            return getattr(out, name)
+
+
+def peak(step):
+    """The most bytes alive at once above the beginning, by the profiler's record."""
+    gc.collect()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as prof:
+        step()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        prof.export_chrome_trace(path)
+        with open(path) as f:
+            events = json.load(f)["traceEvents"]
+    live = top = 0
+    for e in sorted((e for e in events if e.get("name") == "[memory]"), key=lambda e: e["ts"]):
+        live += e["args"]["Bytes"]
+        top = max(top, live)
+    return top
+
+
+def training_peak(model, dtype, length):
+    """That of a step with Adam; the output and its gradient are held."""
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+
+    def step():
+        out = output(model, dtype, length)
+        out.backward(torch.ones_like(out))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    step()  # makes the states
+    return peak(step)
+
+
 def measure(config, length):
     # What is not defaulted by transformers would be random: dropout's masks count as well.
     model = build(config, torch.float32)
-    result = {"params": sum(p.numel() for p in model.parameters()), "kept": {}}
+    result = {"params": sum(p.numel() for p in model.parameters()), "kept": {}, "peak": {}}
     for dtype in (torch.float32, torch.bfloat16):
         model = build(config, dtype).train()
-        result["kept"][str(dtype).removeprefix("torch.")] = kept(model, dtype, length)
+        name = str(dtype).removeprefix("torch.")
+        result["kept"][name] = kept(model, dtype, length)
+        result["peak"][name] = training_peak(model, dtype, length)
     return result
 
 

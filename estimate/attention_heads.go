@@ -1,0 +1,129 @@
+package estimate
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
+	n := or(l.names, llamaAttention)
+	wide, narrow, packed, _ := l.part()
+	if l.Packed {
+		all, err := t.Call(n.packed, packed, x)
+		if err != nil {
+			return q, k, v, err
+		}
+		q, err = view(t, all, l.Heads*l.size())
+		if err == nil {
+			k, err = view(t, all, or(l.KVHeads, l.Heads)*l.size())
+		}
+		return q, k, k, err
+	}
+	kv := or(l.KVHeads, l.Heads)
+	if q, err = t.Call(n.q, wide, x); err == nil && l.gated {
+		if t.gate, err = t.Op(Op{In: []Tensor{q}, Shape: t.resized(q.Shape, q.Shape[2]/2)}); err == nil {
+			q, err = view(t, q, q.Shape[2]/2)
+		}
+	}
+	if err == nil && !l.shifted {
+		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
+	}
+	source := x
+	if l.cross {
+		source = t.encoded
+	}
+	if err == nil {
+		k, err = t.Call(n.k, l.keys(narrow), source)
+	}
+	if err == nil && !l.shifted {
+		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
+	}
+	if err == nil {
+		v, err = t.Call(n.v, narrow, source)
+	}
+	if err == nil && l.shifted { // Gemma projects first
+		if q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads); err == nil {
+			k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
+		}
+	}
+	if err != nil || !l.clipped {
+		return q, k, v, err
+	}
+	for _, x := range []*Tensor{&q, &k, &v} {
+		if *x, err = keepInput(t, *x, true); err != nil {
+			return q, k, v, err
+		}
+	}
+	return q, k, v, err
+}
+
+// weigh multiplies the output by the sigmoid of its gates.
+func (l Attention) weigh(t *Tape, y Tensor) (Tensor, error) {
+	gate, err := keepOutput(t, t.gate)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return mul(t, y, gate)
+}
+
+// turned rotates heads as complex numbers, and divides them by their lengths.
+func (l Attention) turned(t *Tape, x Tensor, heads int) (Tensor, error) {
+	x, err := rotateComplex(t, x, heads, l.size())
+	if err != nil || !l.unit {
+		return x, err
+	}
+	return unitHeads(t, x, heads, l.size())
+}
+
+// keys is the projection of keys.
+func (l Attention) keys(narrow Linear) Linear {
+	narrow.NoBias = narrow.NoBias || l.noKeyBias
+	return narrow
+}
+
+// copies makes queries, keys and values contiguous, heads before the length.
+func (l Attention) copies(t *Tape, q, k, v Tensor) (Tensor, Tensor, Tensor, error) {
+	for _, x := range []*Tensor{&q, &k, &v} {
+		shape := x.Shape
+		if l.spread {
+			shape = q.Shape
+		}
+		y, err := t.Op(Op{In: []Tensor{*x}, Shape: shape})
+		if err != nil {
+			return q, k, v, err
+		}
+		*x = y
+	}
+	return q, k, v, nil
+}
+
+// qkNorm is the norm of so many heads.
+func (l Attention) qkNorm(heads int) Layer {
+	size := l.size()
+	if l.headNorm != nil {
+		return l.headNorm(heads, size)
+	}
+	if l.QKNorm == NormAllHeads {
+		size *= min(heads, maxField)
+	}
+	return RMSNorm{Size: size, Unfused: true, Shifted: l.shifted, Late: l.lateNorm}
+}
+
+// normalise calls a norm, if there are any, with queries or keys as it sees them.
+func (l Attention) normalise(t *Tape, name string, x Tensor, heads int) (Tensor, error) {
+	if l.QKNorm == NoQKNorm {
+		return x, nil
+	}
+	flat, err := x.Shape, error(nil)
+	if l.QKNorm == NormHeads {
+		seen := alloc.Shape{flat[0], flat[1], heads, l.size()}
+		if _, before := l.qkNorm(heads).(eachHead); l.shifted || before {
+			seen = alloc.Shape{flat[0], heads, flat[1], l.size()}
+		}
+		x, err = t.Op(Op{In: []Tensor{x}, Shape: seen, View: true})
+	}
+	if err == nil {
+		x, err = t.Call(name, l.qkNorm(heads), x)
+	}
+	if err != nil || l.QKNorm != NormHeads {
+		return x, err
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: flat, View: true})
+}

@@ -1,0 +1,108 @@
+package chart
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+// A process is not drawn above its device: a sample holds until the device changes.
+func TestAProcessHoldsUntilItsDeviceChanges(t *testing.T) {
+	used, process := nvml.MemoryUsed.Key(), nvml.ProcessMemory.Key()
+	series := recording(t,
+		entry{"time_seconds": 0, "device": 0, used: 10, process: 8},
+		entry{"time_seconds": 0.2, "device": 0, used: 10},
+		entry{"time_seconds": 0.4, "device": 0, used: 6},
+		entry{"time_seconds": 1, "device": 0, used: 6, process: 5},
+		entry{"time_seconds": 2, "device": 0, used: 6, process: 5},
+		entry{"time_seconds": 2.2, "device": 0, used: 7},
+		entry{"time_seconds": 2.4, "device": 0, used: 7})
+	fig, err := New(series, Config{})
+	require.NoError(t, err)
+	l := fig.panels[0].Lines[1]
+	require.True(t, l.Process)
+	assert.Equal(t, [][]sample{{{0, 8}, {0.4, 8}}, {{1, 5}, {2, 5}, {2.2, 5}}}, inBytes(l.parts, fig))
+	assert.Len(t, l.dots, 3)
+	assert.Greater(t, fig.panels[0].Lines[0].width(), l.width(), "the device's line is the main one")
+}
+
+// inBytes undoes a panel's unit.
+func inBytes(parts [][]sample, fig *Figure) [][]sample {
+	scale := map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[fig.panels[0].Unit]
+	for _, part := range parts {
+		for i := range part {
+			part[i].y *= scale
+		}
+	}
+	return parts
+}
+
+func TestThirtyTwoLinesDiffer(t *testing.T) {
+	seen := make(map[string]bool)
+	for i := range 32 {
+		s := line{Color: i}.style()
+		seen[fmt.Sprint(s.Color, s.Dashes)] = true
+	}
+	assert.Len(t, seen, 32)
+}
+
+// Lines that lie on each other are both seen: the one below is wider.
+func TestEqualLines(t *testing.T) {
+	used := nvml.MemoryUsed.Key()
+	var entries []entry
+	for i := range 20 {
+		for device := range 2 {
+			entries = append(entries, entry{"time_seconds": i, "device": device, used: gib * float64(i+1)})
+		}
+	}
+	fig, err := New(recording(t, entries...), Config{})
+	require.NoError(t, err)
+	lines := fig.panels[0].Lines
+	assert.Equal(t, []int{1, 0}, []int{lines[0].Under, lines[1].Under})
+	assert.Greater(t, lines[0].width(), lines[1].width())
+}
+
+func TestCapacityAndPeak(t *testing.T) {
+	used := nvml.MemoryUsed.Key()
+	high := recording(t, entry{"time_seconds": 0, "device": 0, used: gib}, entry{"time_seconds": 1, "device": 0, used: 20 * gib}, entry{"time_seconds": 2, "device": 0, used: 2 * gib})
+	fig, err := New(high, Config{})
+	require.NoError(t, err)
+	assert.Equal(t, []rule{{"capacity 24.0 GiB", 24}}, fig.panels[0].Rules)
+	assert.Equal(t, &sample{1, 20}, fig.panels[0].Lines[0].peak)
+	_, texts, _ := drawn(t, high, Config{})
+	assert.Contains(t, texts, "capacity 24.0 GiB")
+	var b bytes.Buffer
+	require.NoError(t, fig.HTML(&b))
+	assert.Contains(t, b.String(), `"rules":[{"label":"capacity 24.0 GiB","y":24}]`)
+
+	low := recording(t, entry{"time_seconds": 0, "device": 0, used: gib}, entry{"time_seconds": 1, "device": 0, used: 2 * gib})
+	fig, err = New(low, Config{})
+	require.NoError(t, err)
+	assert.Empty(t, fig.panels[0].Rules, "far above: the line would be squeezed")
+	assert.Equal(t, 2.0, fig.panels[0].Max)
+}
+
+// A line that does not move does not look like a full device.
+func TestAFlatLine(t *testing.T) {
+	for _, level := range []float64{0, gib} {
+		fig, err := New(seriesOf(t, nvml.MemoryUsed, level, level, level), Config{})
+		require.NoError(t, err)
+		assert.Equal(t, [2]any{24.0, "GiB"}, [2]any{fig.panels[0].Max, fig.panels[0].Unit})
+	}
+}
+
+func TestTimeUnits(t *testing.T) {
+	for span, want := range map[float64]string{1: "s", 120: "s", 121: "min", 7200: "min", 7201: "h", 200000: "d"} {
+		assert.Equal(t, want, timeUnitOf(span).Name, span)
+	}
+	_, texts, _ := drawn(t, recording(t, entry{"time_seconds": 0, "device": 0, "memory_used_bytes": gib},
+		entry{"time_seconds": 4 * 3600, "device": 0, "memory_used_bytes": 2 * gib}), Config{})
+	assert.Contains(t, texts, "time [h]")
+	assert.Contains(t, texts, "3.5")
+	assert.NotContains(t, texts, "14400")
+}

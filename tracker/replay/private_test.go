@@ -1,0 +1,68 @@
+package replay_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// pooled is a recording with a segment of 20 MiB, of which 2 MiB were in use at the beginning, and
+// one in which 10 MiB were allocated at the address.
+func pooled(t *testing.T, pool string, at int) *snapshot.Record {
+	t.Helper()
+	const mib = 1 << 20
+	second, mapped := "", ""
+	blocks := fmt.Sprintf(`{"address":%d,"size":%d,"requested_size":%d,"state":"active_allocated"},`, mib, 2*mib, 2*mib)
+	if at == 3*mib {
+		blocks += fmt.Sprintf(`{"address":%d,"size":%d,"requested_size":%d,"state":"active_allocated"},{"address":%d,"size":%d,"state":"inactive"}`, at, 10*mib, 10*mib, 13*mib, 8*mib)
+	} else {
+		blocks += fmt.Sprintf(`{"address":%d,"size":%d,"state":"inactive"}`, 3*mib, 18*mib)
+		mapped = fmt.Sprintf(`{"action":"segment_alloc","addr":%d,"size":%d,"stream":0},`, at, 20*mib)
+		second = fmt.Sprintf(`,{"device":0,"address":%d,"total_size":%d,"stream":0,"segment_type":"large","segment_pool_id":[0,0],"blocks":[{"address":%d,"size":%d,"requested_size":%d,"state":"active_allocated"},{"address":%d,"size":%d,"state":"inactive"}]}`,
+			at, 20*mib, at, 10*mib, 10*mib, at+10*mib, 10*mib)
+	}
+	text := fmt.Sprintf(`{"segments":[{"device":0,"address":%d,"total_size":%d,"stream":0,"segment_type":"large","segment_pool_id":%s,"blocks":[%s]}%s],
+"device_traces":[[%s{"action":"alloc","addr":%d,"size":%d,"stream":0}]]}`, mib, 20*mib, pool, blocks, second, mapped, at, 10*mib)
+	c, err := torch.Read(strings.NewReader(text))
+	require.NoError(t, err)
+	return c.Record
+}
+
+func TestPrivatePoolsAreApart(t *testing.T) {
+	const far = 1 << 30
+	for _, test := range []struct {
+		name, pool string
+		at         int
+		memory     alloc.Bytes
+		fits       bool
+	}{
+		{"a request of the default pool gets its own hole", "[0,0]", far, 29 * alloc.MiB, true},
+		{"and none of a private pool", "[0,1]", far, 29 * alloc.MiB, false},
+		{"but memory of the driver's", "[0,1]", far, 30 * alloc.MiB, true},
+		{"a request of a private pool gets its own hole", "[0,1]", 3 << 20, 20 * alloc.MiB, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := replay.Run(pooled(t, test.pool, test.at), replay.Config{Allocator: replay.Cache, Memory: test.memory})
+			require.NoError(t, err)
+			assert.Equal(t, replay.AsRecorded, got.Start.Layout)
+			assert.Equal(t, test.fits, got.Fits, "%v", got)
+		})
+	}
+}
+
+func TestPrivatePoolsAreNotReleased(t *testing.T) {
+	x := pooled(t, "[0,1]", 1<<30).Snapshot.Explain()
+	assert.Equal(t, 28*alloc.MiB, x.Stuck, "18 in the private pool, 10 beside a buffer")
+	assert.Contains(t, x.String(), "stuck between buffers or in private pools")
+	assert.Contains(t, x.String(), "in private pool 0,1, 18.0 MiB free, is kept by one buffer")
+	_, largest := x.Find(2 * alloc.MiB)
+	assert.Equal(t, 10*alloc.MiB, largest, "no request of the default pool gets more")
+}
