@@ -11,17 +11,27 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Default returns the tracker that the package's functions use. The first call makes it, on
-// the device that New opens for an empty Config, or on the simulated GPU if opening that
-// device fails. The report's first line names the device. If the current directory cannot be
-// written, there is no report. Each of these fallbacks is logged once.
+// Default returns the tracker that the package's functions use: that of SetDefault, or else
+// one that the first call makes, on the device that New opens for an empty Config, or on the
+// simulated GPU if opening that device fails. The report's first line names the device. If the
+// current directory cannot be written, there is no report. Each of these fallbacks is logged
+// once. Any goroutine may call it.
 func Default() *MemTracker {
+	if t := chosen.Load(); t != nil {
+		return t
+	}
 	d := defaultTracker()
 	if d.told.CompareAndSwap(false, true) {
 		d.tell()
 	}
 	return d.MemTracker
 }
+
+// SetDefault makes t the tracker that the package's functions use. The caller still closes it.
+// A nil t brings back the tracker that Default makes. Any goroutine may call it.
+func SetDefault(t *MemTracker) { chosen.Store(t) }
+
+var chosen atomic.Pointer[MemTracker]
 
 // fallback is the default tracker, and what it had to do without.
 type fallback struct {
@@ -77,6 +87,18 @@ func SectionContext(ctx context.Context, name string) (context.Context, *Section
 	t := Default()
 	return t.sectionContext(ctx, snapshot.StackID(t.stacks.table.Capture(1)), name)
 }
+
+// Register calls Register of the Default tracker. The errors are the same.
+func Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
+	t := Default()
+	return t.register(snapshot.StackID(t.stacks.table.Capture(1)), ptr, shape, dtype, kind, opts)
+}
+
+// Unregister calls Unregister of the Default tracker. The errors are the same.
+func Unregister(ptr alloc.Ptr, free ...func() error) error { return Default().Unregister(ptr, free...) }
+
+// Suspects calls Suspects of the Default tracker.
+func Suspects(opts ...LeakOption) []snapshot.Suspect { return Default().Suspects(opts...) }
 
 // Alloc calls Alloc of the Default tracker. The errors are the same.
 func Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {

@@ -11,7 +11,7 @@
 //
 // The report goes to a file, such as 21-Nov-26-03-30-05-gpu_mem_track.txt, and to
 // Config.Report, an io.Writer. The package's functions Track, ClearCache and Alloc use a
-// default tracker, which the first call makes; see Default.
+// default tracker, which the first call makes; see Default and SetDefault.
 //
 // A tracker returns values of package snapshot, which can be written, read, compared and
 // exported without a tracker.

@@ -19,7 +19,10 @@ import (
 //
 //	err := tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(alloc.PinnedMemory))
 func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
-	stack := snapshot.StackID(t.stacks.table.Capture(1))
+	return t.register(snapshot.StackID(t.stacks.table.Capture(1)), ptr, shape, dtype, kind, opts)
+}
+
+func (t *MemTracker) register(stack snapshot.StackID, ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts []RegisterOption) error {
 	x, err := snapshot.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return fmt.Errorf("register %v: %w", ptr, err)

@@ -27,6 +27,24 @@ func TestZeroConfigWorks(t *testing.T) {
 	require.NoError(t, tr.Close())
 }
 
+func TestSetDefault(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	tracker.SetDefault(tr)
+	defer tracker.SetDefault(nil)
+	assert.Same(t, tr, tracker.Default())
+	require.NoError(t, tracker.Register(0x1000, alloc.Shape{4}, alloc.Float32, tracker.Input))
+	live := tr.Snapshot()
+	assert.Equal(t, alloc.Bytes(16), live.Live.Bytes)
+	for site := range live.Sites() {
+		assert.Contains(t, site.Site.Function, "TestSetDefault", "the caller, not the package's own function")
+	}
+	assert.Empty(t, tracker.Suspects())
+	require.NoError(t, tracker.Unregister(0x1000))
+
+	tracker.SetDefault(nil)
+	assert.NotSame(t, tr, tracker.Default())
+}
+
 func TestDefault(t *testing.T) {
 	t.Chdir(t.TempDir())
 	tracker.Track()
