@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -67,7 +69,11 @@ memory of the CPU, with --fits also "budget_bytes" and
 --max-context "context", and "report" with everything that is known, as the fields of estimate.Report in Go.
 
 Known models:
-` + text.WrapSoft(strings.Join(zoo.Names(), ", "), 78),
+` + text.WrapSoft(strings.Join(zoo.Names(), ", "), 78) + `
+
+Known families of a config.json (model_type):
+` + text.WrapSoft(strings.Join(checkpoint.Families(), ", "), 78) + `
+Of other families --serve tells the keys and values alone, by the config's own numbers.`,
 		Example: `  gpumemtrack estimate resnet50 --train --batch 32
   gpumemtrack estimate llama-3-8b --serve --batch 8 --seq 4096 --fits 24GiB
   gpumemtrack estimate llama-3-8b --serve --seq 8192 --llama-cpp --fits 8GiB --best-quantization
@@ -131,6 +137,9 @@ func (a *app) estimate(name string, o estimateOptions) error {
 	}
 	var e estimated
 	report, err := o.report(name, options, &e.Quantization)
+	if alone, ok := errors.AsType[*cacheAlone](err); ok {
+		return a.cacheAlone(alone, o)
+	}
 	if err == nil && (o.maxBatch || o.maxContext) {
 		report, err = o.largest(name, options, report, &e)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 )
 
 // estimateJSON runs the command and returns what it prints with --json.
@@ -130,5 +131,35 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		assert.NotZero(t, run(strings.Fields("estimate gpt2 --train "+flags), nil, &stdout, &stderr), flags)
 		assert.Contains(t, stderr.String(), want)
 		assert.Empty(t, stdout.String())
+	}
+}
+
+// Of a family that is not known a config.json alone tells the keys and values, and nothing that --fits could judge.
+func TestEstimateConfigOfAnUnknownFamily(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"model_type": "rwkv9", "hidden_size": 4096,
+		"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}`), 0o600))
+	const serve = " --serve --batch 2 --seq 1024"
+	for _, c := range []struct {
+		flags          string
+		code           int
+		stdout, stderr string
+	}{
+		{"", exitFailed, "", fmt.Sprintf(`"rwkv9" is none of the %d families that are known`, len(checkpoint.Families()))},
+		{serve, 0, "keys and values of 2 x 1024 tokens take 256.0 MiB, by the config's own numbers", ""},
+		{serve + " --fits 24GiB", exitUnfit, "put the weights beside the config.json", "whether it fits is not known without its weights"},
+		{serve + " --fits 24GiB --weights-only", exitUnfit, "", "has no weights to judge"},
+		{serve + " --fits 100MiB", exitUnfit, "", "keys and values alone may take 256.0 MiB"},
+		{serve + " --fits 24GiB --json", exitUnfit, `"cache_bytes":268435456,"unknown":["weights","activations"],"budget_bytes":25769803776,"fits":false}`, ""},
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, c.code, run(append([]string{"estimate", config}, strings.Fields(c.flags)...), nil, &stdout, &stderr), c.flags)
+		assert.Contains(t, stdout.String(), c.stdout, c.flags)
+		assert.Contains(t, stderr.String(), c.stderr, c.flags)
+	}
+	var help, none bytes.Buffer
+	require.Zero(t, run([]string{"estimate", "--help"}, nil, &help, &none))
+	for _, family := range checkpoint.Families() {
+		assert.Contains(t, help.String(), family)
 	}
 }

@@ -66,6 +66,9 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option, chosen *
 		if err := o.cache(&cache, 0); err != nil {
 			return nil, err
 		}
+		if _, err := c.Architecture(); err != nil && c.Parameters() == 0 {
+			return nil, newCacheAlone(c, cache, err)
+		}
 		options = append(options, estimate.WithKVCache(cache))
 		buffer, err := o.buffer(o.tokens(defaultTokens), c.ComputeBuffer)
 		if err != nil {

@@ -65,7 +65,8 @@ type File struct {
 // The errors are those of package os, and *Error for a file that is not what
 // it should be. A wrong header is never worked around: whatever overlaps, is
 // missing, runs past the end, or has an unknown type is an error. Weights whose
-// architecture is unknown or badly described open, and Layers returns the error.
+// architecture is unknown or badly described open, and Layers returns the error. So does a
+// config.json of an unknown family that tells the numbers of its key/value cache, for Cache.
 func Open(path string) (*File, error) {
 	c, err := openPath(path)
 	if err != nil {
@@ -100,6 +101,9 @@ func openPath(path string) (*File, error) {
 		return c, nil
 	case formatConfig:
 		a, err := openConfig(path)
+		if errors.Is(err, ErrUnknownArchitecture) && a.cache {
+			return &File{Format: "config", architecture: a, architectureErr: err}, nil
+		}
 		return &File{Format: "config", architecture: a}, err
 	}
 	c := &File{Format: "safetensors"}

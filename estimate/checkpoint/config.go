@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 )
 
 const configName = "config.json"
@@ -48,7 +47,7 @@ func (c *hfConfig) architecture() (architecture, error) {
 	family, ok := hfFamilies[c.ModelType]
 	if !ok {
 		return c.cacheAlone(), &Error{File: c.file, Where: "model_type",
-			Reason: fmt.Sprintf("%q is none of the families that are known, %s", shorten(c.ModelType), hfFamilyNames()), Err: ErrUnknownArchitecture}
+			Reason: fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack estimate --help` and checkpoint.Families list", shorten(c.ModelType), len(hfFamilies)), Err: ErrUnknownArchitecture}
 	}
 	c.base = family.base
 	a := architecture{family: c.ModelType, dtype: c.dtype(), quantized: c.Quantization}
@@ -66,7 +65,8 @@ func (c *hfConfig) architecture() (architecture, error) {
 	return a, nil
 }
 
-func hfFamilyNames() string { return strings.Join(slices.Sorted(maps.Keys(hfFamilies)), ", ") }
+// Families returns the families of a config.json that are known, as model_type has them, in order.
+func Families() []string { return slices.Sorted(maps.Keys(hfFamilies)) }
 
 // hfFamily is how the config.json of a model_type is read.
 type hfFamily struct {

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,7 +61,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 	for name, test := range map[string]struct {
 		old, new, want string
 	}{
-		"another family":    {`"llama"`, `"rwkv"`, `model_type: "rwkv" is none of the families that are known, bart, bert, bloom, clip, cohere, `},
+		"another family":    {`"llama"`, `"rwkv"`, fmt.Sprintf("model_type: \"rwkv\" is none of the %d families that are known, which `gpumemtrack estimate --help`", len(Families()))},
 		"another class":     {`LlamaForCausalLM`, `LlamaForQuestionAnswering`, `architectures: LlamaForQuestionAnswering is not supported for "llama": unknown architecture`},
 		"no family":         {`"model_type": "llama",`, ``, `it has no model_type`},
 		"an activation":     {`"silu"`, `"xielu"`, `activation: xielu is not supported`},
@@ -87,9 +88,13 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, llamaConfig, test.old)
-			_, err := Open(writeFile(t, configName, []byte(strings.Replace(llamaConfig, test.old, test.new, 1))))
+			c, err := Open(writeFile(t, configName, []byte(strings.Replace(llamaConfig, test.old, test.new, 1))))
+			if err == nil { // it tells the numbers of a cache
+				_, err = c.Report()
+			}
 			require.ErrorContains(t, err, test.want)
-			assert.ErrorContains(t, err, "checkpoint: open config.json: ")
+			assert.ErrorContains(t, err, "open config.json: ")
+			assert.ErrorContains(t, err, "checkpoint: ")
 		})
 	}
 }

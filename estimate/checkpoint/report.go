@@ -79,7 +79,8 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 
 // Report is Model of the files. Without options the element type is the one that most
 // of the weights have. Where the architecture is not known the report tells the
-// parameters only, and says so; an input is an error then.
+// parameters only, and says so; an input is an error then. Where there are no weights either the
+// error is that of Layers.
 //
 // Weights are counted as they are stored, quantized ones too, unless the options give them a type
 // or shard them; a note of the report says which.
@@ -87,6 +88,8 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	layers, err := c.Layers()
 	untold := errors.Is(err, ErrNoArchitecture) || errors.Is(err, ErrUnknownArchitecture)
 	switch {
+	case untold && len(c.tensors) == 0:
+		return nil, err // not even the weights are known
 	case untold:
 		layers = c.stored()
 	case err != nil:

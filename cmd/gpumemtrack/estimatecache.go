@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+)
+
+// cacheAlone is all that a config.json of an unknown family tells: the keys and values, by its own
+// numbers of layers, heads and their size. As an error it says what is missing.
+type cacheAlone struct {
+	Schema string      `json:"schema"`
+	Mode   string      `json:"mode"`
+	Name   string      `json:"name"`
+	Cache  alloc.Bytes `json:"cache_bytes"`
+	// Unknown has what no figure is known of.
+	Unknown []string    `json:"unknown"`
+	Budget  alloc.Bytes `json:"budget_bytes,omitempty"`
+	Fits    *bool       `json:"fits,omitempty"`
+	config  estimate.KVConfig
+	err     error
+}
+
+// newCacheAlone sizes the cache. It returns an error in any case.
+func newCacheAlone(c *checkpoint.File, cache estimate.KVConfig, unknown error) error {
+	n, err := estimate.KVCache(cache)
+	if err != nil {
+		return err
+	}
+	return &cacheAlone{Schema: estimateSchema, Mode: "serve", Name: c.Name, Cache: n, Unknown: []string{"weights", "activations"}, config: cache, err: unknown}
+}
+
+// Error says what is missing.
+func (c *cacheAlone) Error() string {
+	return fmt.Sprintf("%s: its weights and what it needs to run are unknown: put the weights beside the config.json: %v", c.Name, c.err)
+}
+
+// Unwrap returns why there are no layers.
+func (c *cacheAlone) Unwrap() error { return c.err }
+
+// cacheAlone prints the keys and values. With --fits it fails: without weights nothing fits for certain.
+func (a *app) cacheAlone(c *cacheAlone, o estimateOptions) error {
+	if o.fits > 0 {
+		c.Budget, c.Fits = o.fits, new(bool)
+	}
+	if o.json {
+		if err := json.NewEncoder(a.stdout).Encode(c); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(a.stdout, "%s: keys and values of %d x %d tokens take %v, by the config's own numbers of layers, heads and their size.\n", c.Name, c.config.Batch, c.config.Context, c.Cache)
+		fmt.Fprintf(a.stdout, "Note: %v\n", c)
+	}
+	switch {
+	case o.fits == 0:
+		return nil
+	case c.Cache > o.fits:
+		return &codedError{exitUnfit, fmt.Errorf("%s does not fit: its keys and values alone may take %v, and %v is available", c.Name, c.Cache, o.fits)}
+	case o.weightsOnly:
+		return &codedError{exitUnfit, fmt.Errorf("%s: --weights-only has no weights to judge: put them beside the config.json", c.Name)}
+	}
+	return &codedError{exitUnfit, fmt.Errorf("%s: whether it fits is not known without its weights: put them beside the config.json", c.Name)}
+}
