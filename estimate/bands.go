@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -11,8 +12,8 @@ type deviations struct{ saved, inference, training Band }
 
 // Bands are the largest deviations of the figures from what PyTorch was
 // measured to do, over the models in testdata/torch, in thousandths rounded up.
-// The tests of bands hold them against the measurement. CUDA was not measured yet
-// and has the CPU's.
+// The tests of bands hold them against the measurement, and those of package checkpoint against
+// other families and models of ordinary sizes. CUDA was not measured yet and has the CPU's.
 var (
 	measured = deviations{
 		saved:     Band{Below: 0.001, Above: 0.003},
@@ -34,6 +35,47 @@ var (
 		training:  Band{Below: measured.training.Below, Above: 0.144},
 	}
 )
+
+// setBands gives the figures their bands, and says in notes what they rest on.
+func (t *Tape) setBands(r *Report, learn run) {
+	band := t.deviations()
+	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
+	if t.recurrent {
+		t.unmeasured |= recurrences
+		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
+	}
+	if t.stepwise {
+		r.Notes = append(r.Notes, "recurrent layers are counted as PyTorch's own operations run them: kernels made for them (mamba-ssm, flash-linear-attention) keep less")
+	}
+	if t.held {
+		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
+	}
+	t.widen(r, learn)
+	t.allowWorkspaces(r)
+	if t.rounded {
+		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
+	}
+	if t.cfg.backend == CUDA {
+		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
+		if t.unmeasured != 0 {
+			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", t.unmeasured))
+		}
+	}
+	r.Notes = append(r.Notes, notCounted)
+}
+
+// deviations are those of the model's kind.
+func (t *Tape) deviations() deviations {
+	switch {
+	case t.recurrent:
+		return measuredRecurrent
+	case t.unmeasured&encodersAndDecoders != 0:
+		return measuredEncodersAndDecoders
+	}
+	return measured
+}
+
+const notCounted = "not counted: workspaces of cuDNN, communication buffers, and other processes"
 
 // cpuWorkspaces is the most that matrix products and convolutions of small models in bfloat16 were measured to
 // need besides their tensors, rounded up to a power of two: PyTorch on the CPU reorders weights, on two

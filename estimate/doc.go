@@ -44,8 +44,9 @@
 // testdata/torch has what PyTorch was measured to do with known models on the
 // CPU, transformers in bfloat16 and with checkpointed blocks too. There, parameters and
 // shapes are equal, and the bytes kept for backward and the peaks are off by what the
-// Band of each says, the worst deviation found; models with recurrent layers have a
-// band of their own, which is wide. Convolutions were measured in float32 only.
+// Band of each says, the worst deviation found; models with recurrent layers, and encoders
+// with decoders, have bands of their own, which are wide. A note of the report names the kinds of
+// layers that nobody was found to have measured on a GPU. Convolutions were measured in float32 only.
 // The page docs/estimate.md has the estimates of runs that others measured on GPUs, and
 // says how many measurements each band of a Footprint rests on.
 //

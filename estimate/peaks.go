@@ -118,38 +118,9 @@ func peaks(r *Report, t *Tape, h *holding) (serve, learn run, err error) {
 		}
 	}
 	r.Inference, r.Training = serve.memory, learn.memory
-	band := measured
-	if t.unmeasured&encodersAndDecoders != 0 {
-		band = measuredEncodersAndDecoders
-	}
-	if t.recurrent {
-		band = measuredRecurrent
-		t.unmeasured |= recurrences
-		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
-	}
-	if t.stepwise {
-		r.Notes = append(r.Notes, "recurrent layers are counted as PyTorch's own operations run them: kernels made for them (mamba-ssm, flash-linear-attention) keep less")
-	}
-	if t.held {
-		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
-	}
-	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
-	t.widen(r, learn)
-	t.allowWorkspaces(r)
-	if t.rounded {
-		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
-	}
-	if t.cfg.backend == CUDA {
-		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
-		if t.unmeasured != 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", t.unmeasured))
-		}
-	}
-	r.Notes = append(r.Notes, notCounted)
+	t.setBands(r, learn)
 	return serve, learn, nil
 }
-
-const notCounted = "not counted: workspaces of cuDNN, communication buffers, and other processes"
 
 // run is what a device does: a stage, and what is found of it.
 type run struct {
