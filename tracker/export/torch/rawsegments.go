@@ -28,8 +28,7 @@ type rawBlock struct {
 	requested int64 // bytes; size where the file has none
 	state     blockState
 	stack     *callStack
-	own       plain.Value // what Write adds: a dict of kind, dtype, shape and section
-	label     string
+	value     plain.Value // the dict
 }
 
 type blockState uint8
@@ -111,7 +110,7 @@ func (s *raw) blocksOf(g *rawSegment) iter.Seq2[rawBlock, error] {
 }
 
 func (s *raw) block(v plain.Value, at int64) (b rawBlock, err error) {
-	b.address = at
+	b.address, b.value = at, v
 	if b.size, err = s.need(v, s.key.size, "size"); err != nil {
 		return b, err
 	}
@@ -124,8 +123,6 @@ func (s *raw) block(v plain.Value, at int64) (b rawBlock, err error) {
 	case "active_pending_free", "active_awaiting_free":
 		b.state = pendingFree
 	}
-	b.own, _ = s.Get(v, s.key.own)
-	b.label = s.text(v, s.key.label)
 	requested, known := s.integerOK(v, s.key.requested)
 	frames, _ := s.Get(v, s.key.frames)
 	if last := s.latest(v); frames.Kind() != plain.List && last.Kind() == plain.Dict {
