@@ -6,6 +6,7 @@ import (
 	"image/png"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -103,8 +104,7 @@ func TestRecordsTheExample(t *testing.T) {
 	assert.FileExists(t, filepath.Join(dir, "memory.png"), "the example's own chart")
 }
 
-// An nvidia-smi that hangs holds up neither the command's end nor Ctrl+C. It would
-// for twenty seconds and more.
+// An nvidia-smi that hangs for a minute holds up neither the command's end nor a hangup.
 func TestRecordWithADriverThatHangs(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs a shell script")
@@ -124,8 +124,11 @@ esac
 		"a hangup":   nil,
 	} {
 		t.Run(name, func(t *testing.T) {
+			if args == nil && signal.Ignored(syscall.SIGHUP) {
+				t.Skip("hangups are ignored here, as under nohup, and so they are by record")
+			}
 			samples := filepath.Join(t.TempDir(), "a.jsonl")
-			cmd := exec.Command(program, append([]string{"record", "--source", "smi", "-o", samples}, args...)...)
+			cmd := exec.CommandContext(t.Context(), program, append([]string{"record", "--source", "smi", "-o", samples}, args...)...)
 			cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 			cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=0")
 			var out bytes.Buffer
@@ -137,7 +140,7 @@ esac
 				require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 			}
 			err := cmd.Wait()
-			assert.Less(t, time.Since(begin), 15*time.Second)
+			assert.Less(t, time.Since(begin), 45*time.Second)
 			assert.Equal(t, map[string]int{"a command": 5}[name], cmd.ProcessState.ExitCode(), "%v", err)
 			assert.Contains(t, out.String(), "the driver has not answered for ")
 			assert.Contains(t, out.String(), "samples: ")
