@@ -17,3 +17,7 @@ func (b Backend) String() string {
 	}
 	return "CUDA"
 }
+
+// oneDNNThreads is the number of threads of the CPU with which the peaks were measured. The
+// workspaces of oneDNN grow with them.
+const oneDNNThreads = 2

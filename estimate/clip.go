@@ -114,6 +114,7 @@ func (l contrast) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
+	t.unmeasured |= twoTowers
 	image, err := t.Call("vision_model", l.image, pixels)
 	if err == nil {
 		x, err = t.Call("text_model", l.text, x)

@@ -56,6 +56,9 @@ func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b
 	if reserved < small {
 		b.Above = max(b.Above, smallBand.Above)
 	}
+	if t.unmeasured != 0 {
+		b.Above = max(b.Above, unmeasuredBand.Above)
+	}
 	if t.convolutions > 1 { // one makes the patches of a transformer
 		b = convolutionalBand
 	}
@@ -84,4 +87,6 @@ var (
 	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters, whose libraries differ in what they copy
 	smallBand         = Band{Below: 0.09, Above: 0.15} // of less than small, where a segment counts for more
 	convolutionalBand = Band{Below: 0.09, Above: 0.20}
+	// Kinds that nobody was found to have measured on a GPU have the widest of the others.
+	unmeasuredBand = convolutionalBand
 )

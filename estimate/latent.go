@@ -56,6 +56,7 @@ func (l LatentAttention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return Tensor{}, err
 	}
+	t.unmeasured |= latentAttentions
 	q, err := x, error(nil)
 	for _, part := range l.queries() {
 		if q, err = part.Forward(t, q); err != nil {

@@ -180,6 +180,7 @@ type Tape struct {
 	stepwise     bool        // a layer goes through the sequence in PyTorch's own operations
 	uncached     bool        // keys and values of earlier tokens are not read
 	scores       Tensor      // of the router that was called last
+	unmeasured   unmeasured  // kinds of layers that ran
 
 	beside []Tensor // further tensors of the layer being called
 

@@ -26,6 +26,7 @@ func (l llama4MoE) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
+	t.unmeasured |= mixtures
 	visits := int(min(FLOPs(tokens, l.Experts), maxField))
 	scores, err := t.Call("router", l.router(), x)
 	if err == nil {

@@ -124,6 +124,7 @@ func (l MoE) route(t *Tape, x Tensor, name string, router, experts Layer) (Tenso
 		return Tensor{}, err
 	}
 	t.scores = scores
+	t.unmeasured |= mixtures
 	return t.Call("experts", experts, x)
 }
 

@@ -119,8 +119,12 @@ func peaks(r *Report, t *Tape, h *holding) (serve, learn run, err error) {
 	}
 	r.Inference, r.Training = serve.memory, learn.memory
 	band := measured
+	if t.unmeasured&encodersAndDecoders != 0 {
+		band = measuredEncodersAndDecoders
+	}
 	if t.recurrent {
 		band = measuredRecurrent
+		t.unmeasured |= recurrences
 		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
 	}
 	if t.stepwise {
@@ -131,11 +135,15 @@ func peaks(r *Report, t *Tape, h *holding) (serve, learn run, err error) {
 	}
 	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
 	t.widen(r, learn)
+	t.allowWorkspaces(r)
 	if t.rounded {
 		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
 	}
 	if t.cfg.backend == CUDA {
 		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
+		if t.unmeasured != 0 {
+			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", t.unmeasured))
+		}
 	}
 	r.Notes = append(r.Notes, notCounted)
 	return serve, learn, nil

@@ -18,6 +18,7 @@ func (l encoderDecoder) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
+	t.unmeasured |= encodersAndDecoders
 	t.uncached = true // a cache is the decoder's
 	encoded, err := t.Call("encoder", l.encoder, x)
 	t.uncached = false

@@ -215,9 +215,18 @@ func compare(t *testing.T, names func(string) bool) compared {
 }
 
 func (c compared) check(t *testing.T) {
-	assert.Equal(t, c.inference.band(), c.report.Inference.Band)
-	assert.Equal(t, c.training.band(), c.report.Training.Band)
+	for _, m := range []struct {
+		found  deviations
+		memory estimate.Memory
+	}{{c.inference, c.report.Inference}, {c.training, c.report.Training}} {
+		want := m.found.band()
+		assert.Equal(t, want.Below, m.memory.Band.Below)
+		assert.InDelta(t, want.Above+float64(cpuWorkspaces)/float64(m.memory.Peak), m.memory.Band.Above, 1e-9)
+	}
 }
+
+// cpuWorkspaces is what the upper bounds of peaks on the CPU have besides the deviations.
+const cpuWorkspaces = 256 * alloc.KiB
 
 func isRecurrent(name string) bool { return single[name] != nil }
 

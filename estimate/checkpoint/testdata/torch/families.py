@@ -3,10 +3,11 @@
     python families.py families.json [family ...] > measured.json && mv measured.json families.json
 
 The file has the config.json of each model. The model is built of it by transformers without
-trained weights, and beside it are written its number of parameters and the bytes that autograd
-keeps for the backward pass: unique storages seen by saved-tensor hooks on the CPU, without
-parameters and buffers; and the most memory alive at once in a training step. Families that are named are measured again, without names all are.
-With --trace the tensors that are kept are printed by module instead.
+trained weights, and beside it are written its number of parameters, the bytes that autograd
+keeps for the backward pass (unique storages seen by saved-tensor hooks on the CPU, without
+parameters and buffers), and the most memory alive at once in a training step on two threads.
+oneDNN's workspaces grow with the threads. Families that are named are measured again, without
+names all are; ordinary.json has models of ordinary sizes. With --trace the tensors that are kept are printed by module instead.
 """
 
 import gc
@@ -22,6 +23,7 @@ import torch
 import transformers
 
 BATCH = 2
+torch.set_num_threads(2)
 
 
 def build(config, dtype):
@@ -48,8 +50,8 @@ def inputs(model, dtype, length):
     return text
 
 
-def forward(model, dtype, length):
-    kwargs = inputs(model, dtype, length)
+def forward(model, inputs):
+    kwargs = dict(inputs)
     if "use_cache" in model.config.get_text_config().to_dict() and "decoder_input_ids" not in kwargs:
         kwargs["use_cache"] = False
     return model(**kwargs, **({"use_cache": False} if "decoder_input_ids" in kwargs else {}))
@@ -78,14 +80,14 @@ def kept(model, dtype, length, trace=False):
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        out = forward(model, dtype, length)
+        out = forward(model, inputs(model, dtype, length))
     total = sum(seen.values())
     del out
     return total
 
 
-def output(model, dtype, length):
-    out = forward(model, dtype, length)
+def output(model, inputs):
+    out = forward(model, inputs)
     for name in ("logits", "logits_per_image", "pooler_output", "last_hidden_state"):
         if getattr(out, name, None) is not None:
             return getattr(out, name)
@@ -109,11 +111,12 @@ def peak(step):
 
 
 def training_peak(model, dtype, length):
-    """That of a step with Adam; the output and its gradient are held."""
+    """That of a step with Adam beyond weights, states and input; the output and its gradient are held."""
     optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    given = inputs(model, dtype, length)
 
     def step():
-        out = output(model, dtype, length)
+        out = output(model, given)
         out.backward(torch.ones_like(out))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
