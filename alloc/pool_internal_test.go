@@ -138,3 +138,40 @@ func TestEmptyInStretches(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.Empty(t, c.segments)
 }
+
+// TestExpandableTrimInStretches gives more chunks back than are looked at in one go: every
+// other one of a segment.
+func TestExpandableTrimInStretches(t *testing.T) {
+	const n = 3*segmentsAtOnce + 7
+	c := NewCache(NewCountingDevice(0), CacheConfig{ExpandableSegments: true})
+	var ptrs []Ptr
+	for range 2 * n {
+		p, err := c.Alloc(20 * MiB)
+		require.NoError(t, err)
+		ptrs = append(ptrs, p)
+	}
+	free := func(from int) {
+		for i := from; i < len(ptrs); i += 2 {
+			require.NoError(t, c.Free(ptrs[i]))
+		}
+	}
+	free(0)
+	looked, last, leaving := 0, block{}, []id(nil)
+	tree := c.own.tree(LargePool)
+	for more := true; more; looked++ {
+		before := len(leaving)
+		more = c.tuning.expandable.detachSome(tree, &last, &leaving)
+		require.LessOrEqual(t, len(leaving)-before, segmentsAtOnce)
+	}
+	require.Len(t, leaving, n)
+	require.Equal(t, 4, looked)
+	for _, i := range leaving {
+		c.tuning.expandable.reattach(i)
+	}
+	given, err := c.Trim()
+	require.NoError(t, err)
+	require.Equal(t, Bytes(n)*20*MiB, given)
+	free(1)
+	require.NoError(t, c.Close())
+	require.Empty(t, c.segments)
+}

@@ -108,8 +108,12 @@ func (t *tree) largest() (size Bytes) {
 }
 
 // next returns the block behind one of the tree, in its order, or none.
-func (t *tree) next(i id) id {
-	b, after := t.blocks.At(i), none
+func (t *tree) next(i id) id { return t.behind(t.blocks.At(i)) }
+
+// behind returns the first block that comes behind b in the order, whether b is in the tree or
+// not, or none.
+func (t *tree) behind(b *block) id {
+	after := none
 	for j := t.root; j != none; {
 		if n := t.blocks.At(j); b.less(n) {
 			after, j = j, n.left

@@ -134,6 +134,16 @@ func TestMapFails(t *testing.T) {
 	assert.ErrorIs(t, dev.Map(p+alloc.Ptr(2*chunk), 2*chunk), alloc.ErrUnknownPtr, "a part of it is mapped")
 	assert.ErrorIs(t, dev.Unmap(p, 4*chunk), alloc.ErrUnknownPtr, "a part of it is not")
 	assert.ErrorIs(t, dev.Release(p), alloc.ErrUnknownPtr)
+
+	before = memInfo(t, dev)
+	for call := 1; call <= 3; call++ {
+		require.NoError(t, c.Fail(gpuemu.Fault{Function: "cuMemUnmap", From: call, Code: 304}))
+		assert.ErrorIs(t, dev.Unmap(p, 3*chunk), cuda.Error(304), "call %d", call)
+		assert.Equal(t, before, memInfo(t, dev), "call %d", call)
+		require.NoError(t, dev.CopyToDevice(p, make([]byte, 3*chunk)), "call %d", call)
+	}
+	assert.NoError(t, dev.Unmap(p, 3*chunk))
+	assert.NoError(t, dev.Release(p))
 }
 
 func TestFromHandle(t *testing.T) {

@@ -101,7 +101,8 @@ func (d *Device) mapChunks(p uint64, n, chunk int64) error {
 		err = d.driver.open(p, n, dev)
 	}
 	if err != nil {
-		err = errors.Join(err, d.unmapChunks(p, int64(at-p), chunk))
+		_, undo := d.unmapChunks(p, int64(at-p), chunk)
+		err = errors.Join(err, undo)
 	}
 	return err
 }
@@ -113,7 +114,11 @@ func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 		if err := d.driver.synchronize(); err != nil { // which cuMemUnmap does not do
 			return err
 		}
-		return d.unmapChunks(uint64(p), int64(n), int64(chunk))
+		done, err := d.unmapChunks(uint64(p), int64(n), int64(chunk))
+		if err != nil && done > 0 { // other memory does: nobody needs what was in it
+			err = errors.Join(err, d.mapChunks(uint64(p), done, int64(chunk)))
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("unmap %v at %v on %v: %w", n, p, d, mappedAddress(err))
@@ -121,14 +126,15 @@ func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	return nil
 }
 
-// unmapChunks unmaps one chunk after the other: the driver does not take a part of a mapping.
-func (d *Device) unmapChunks(p uint64, n, chunk int64) error {
-	for at := p; at < p+uint64(n); at += uint64(chunk) {
-		if err := d.driver.unmap(at, chunk); err != nil {
-			return err
+// unmapChunks unmaps one chunk after the other, since the driver does not take a part of a mapping, and
+// returns how many bytes it unmapped.
+func (d *Device) unmapChunks(p uint64, n, chunk int64) (done int64, err error) {
+	for ; done < n; done += chunk {
+		if err = d.driver.unmap(p+uint64(done), chunk); err != nil {
+			return done, err
 		}
 	}
-	return nil
+	return done, nil
 }
 
 // change calls the driver to map, or unmap, whole chunks of which none is, or all

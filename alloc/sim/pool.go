@@ -146,7 +146,9 @@ func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	if b == nil {
 		return fmt.Errorf("record stream %#x for %v of a pool on %v: %w", uint64(s), at, p.dev, alloc.ErrUnknownPtr)
 	}
-	b.others = append(b.others, s)
+	if s != b.stream && !slices.Contains(b.others, s) {
+		b.others = append(b.others, s)
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -54,7 +55,7 @@ func (d *Device) Queue(w Work) error {
 
 // add queues work, and returns it if it is done.
 func (s *streams) add(q queued) (due []queued) {
-	q.done = max(s.now, s.ends[q.Stream]) + max(q.Time, 0)
+	q.done = later(max(s.now, s.ends[q.Stream]), q.Time)
 	s.ends[q.Stream] = q.done
 	if q.done <= s.now {
 		return []queued{q}
@@ -62,6 +63,9 @@ func (s *streams) add(q queued) (due []queued) {
 	s.work = append(s.work, q)
 	return nil
 }
+
+// later returns the time some time after another, the last that there is at most.
+func later(t, by time.Duration) time.Duration { return t + min(max(by, 0), math.MaxInt64-t) }
 
 // settle does what work that is done has done to the memory.
 func (d *Device) settle(due []queued) {
@@ -96,7 +100,7 @@ func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) er
 // waited: Synchronize, an Event's Wait, and Free and Unmap, which wait for all work as a driver does.
 func (d *Device) Advance(by time.Duration) {
 	d.streams.mu.Lock()
-	due := d.streams.advance(d.streams.now + max(by, 0))
+	due := d.streams.advance(later(d.streams.now, by))
 	d.streams.mu.Unlock()
 	d.settle(due)
 }

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -111,4 +112,18 @@ func TestWorkWrites(t *testing.T) {
 	assert.ErrorIs(t, open(t, sim.Config{}).Fill(p, 1, 0, 0), sim.ErrNotBacked)
 	var size *alloc.SizeError
 	assert.ErrorAs(t, dev.Fill(p, -1, 0, 0), &size)
+}
+
+// TestWorkThatNeverEnds: the clock stops at its last time, and does not begin anew.
+func TestWorkThatNeverEnds(t *testing.T) {
+	dev := open(t, sim.Config{})
+	dev.Advance(time.Second)
+	for range 2 {
+		require.NoError(t, dev.Queue(sim.Work{Stream: 1, Time: math.MaxInt64}))
+	}
+	last := event(t, dev, 1)
+	assert.False(t, done(t, last))
+	dev.Advance(math.MaxInt64)
+	assert.Equal(t, time.Duration(math.MaxInt64), dev.Now())
+	assert.True(t, done(t, last))
 }

@@ -22,6 +22,7 @@ type attachOptions struct {
 	force     bool
 	pid       int
 	live      string
+	hosts     []string
 	every     time.Duration
 	json      bool
 	libraries []string
@@ -66,6 +67,7 @@ in them.`,
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
 	flags.IntVar(&o.pid, "pid", 0, "watch process `PID` from now on")
 	flags.StringVar(&o.live, "live", "", "serve a live page, dumps and Prometheus metrics at this `ADDRESS`, such as localhost:8080")
+	flags.StringArrayVar(&o.hosts, "allow-host", nil, "let --live answer requests for this host `NAME`, such as gpu-7.example.com; * is any; may be repeated")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 prints only the last one")
 	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
 	flags.StringArrayVar(&o.libraries, "library", nil, "the `FILE` of a libcuda to watch; may be repeated (default: the one that a program on this machine loads)")
@@ -98,6 +100,8 @@ func (o attachOptions) check() (to *format, err error) {
 		return nil, usageError("attach: --preload is for a command: a process that runs cannot be given a library")
 	case o.preload && len(o.functions) > 0:
 		return nil, usageError("attach: --functions needs probes: not with --preload")
+	case len(o.hosts) > 0 && o.live == "":
+		return nil, usageError("attach: --allow-host is for --live ADDRESS, which is not given")
 	case o.pid < 0 || o.every < 0:
 		return nil, usageError("attach: --pid and --every cannot be negative")
 	case o.output == "":
@@ -133,7 +137,7 @@ func (a *app) attach(o attachOptions) (err error) {
 	}
 	defer w.Close()
 	if o.live != "" {
-		stop, err := a.serveAttached(o.live, w)
+		stop, err := a.serveAttached(o.live, o.hosts, w)
 		if err != nil {
 			return err
 		}

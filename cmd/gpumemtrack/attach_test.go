@@ -107,12 +107,17 @@ func TestAttachedPages(t *testing.T) {
 	w, err := attach.New(attach.Config{})
 	require.NoError(t, err)
 	defer w.Close()
-	h := attachedHandler(w)
-	get := func(path string) *httptest.ResponseRecorder {
+	h := attachedHandler(w, []string{"gpu-7.example.com"})
+	ask := func(url string) *httptest.ResponseRecorder {
 		out := httptest.NewRecorder()
-		h.ServeHTTP(out, httptest.NewRequest("GET", "http://localhost"+path, nil))
+		h.ServeHTTP(out, httptest.NewRequest("GET", url, nil))
 		return out
 	}
+	get := func(path string) *httptest.ResponseRecorder { return ask("http://localhost" + path) }
+	assert.Equal(t, 200, ask("http://gpu-7.example.com/list").Code)
+	refused := ask("http://gpu-8.example.com/list")
+	assert.Equal(t, 403, refused.Code)
+	assert.Contains(t, refused.Body.String(), `--allow-host "gpu-8.example.com"`)
 	assert.Contains(t, get("/").Body.String(), "Nothing has asked for memory yet")
 	require.NoError(t, w.Start(exec.Command(command[0], command[1:]...).Run))
 	page := "/" + get("/").Header().Get("Location")
@@ -237,6 +242,7 @@ func TestAttachSaysWhatIsWrong(t *testing.T) {
 		"--functions needs probes":             {"--preload", "--functions", "a.so:b,c", "--", "true"},
 		"want LIBRARY:ALLOC,FREE":              {"--functions", "libpool.so", "--", "true"},
 		"cannot be negative":                   {"--every", "-1s", "--", "true"},
+		"--allow-host is for --live ADDRESS":   {"--allow-host", "gpu-7", "--", "true"},
 		"want a name that ends in .dump.json":  {"-o", "a.png", "--", "true"},
 		"cannot run \"there-is-no-such\"":      {"--", "there-is-no-such"},
 		"name a directory that exists and may": {"-o", "no/such/folder/a.html", "--", "true"},

@@ -13,12 +13,12 @@ import (
 )
 
 // serveAttached serves what is watched until stop is called.
-func (a *app) serveAttached(address string, w *attach.Watcher) (stop func(), err error) {
+func (a *app) serveAttached(address string, hosts []string, w *attach.Watcher) (stop func(), err error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("attach: --live: %w", err)
 	}
-	server := &http.Server{Handler: attachedHandler(w), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: attachedHandler(w, hosts), ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			fmt.Fprintf(a.stderr, "%s: attach: --live: %v\n", programName, err)
@@ -28,7 +28,7 @@ func (a *app) serveAttached(address string, w *attach.Watcher) (stop func(), err
 	return func() { server.Close() }, nil
 }
 
-func attachedHandler(w *attach.Watcher) http.Handler {
+func attachedHandler(w *attach.Watcher, hosts []string) http.Handler {
 	return live.Several(func() iter.Seq2[string, live.Source] {
 		return func(yield func(string, live.Source) bool) {
 			w.Sync()
@@ -38,5 +38,5 @@ func attachedHandler(w *attach.Watcher) http.Handler {
 				}
 			}
 		}
-	})
+	}, live.AllowHosts(hosts...))
 }

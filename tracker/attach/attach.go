@@ -105,7 +105,7 @@ func (w *Watcher) Watch(pid int) error {
 			return fmt.Errorf("attach: %w", err)
 		}
 	}
-	return w.libraries.find()
+	return w.libraries.look()
 }
 
 // Start calls start, which starts a process, such as the method of an *exec.Cmd, and watches

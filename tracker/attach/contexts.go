@@ -8,6 +8,13 @@ import (
 // maxContexts bounds a thread's stack of contexts.
 const maxContexts = 1 << 10
 
+// pushed makes a context current.
+func (t *thread) pushed(context uint64) {
+	if len(t.contexts) < maxContexts {
+		t.contexts = append(t.contexts, context)
+	}
+}
+
 // destroyed ends a context: what was allocated in it is gone.
 func (p *process) destroyed(context uint64, t *thread, now time.Duration) {
 	device, known := p.contexts[context]

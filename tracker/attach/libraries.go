@@ -30,6 +30,8 @@ type libraries struct {
 	failed map[string]bool // what could not be probed is tried once
 }
 
+const maxFailed = 1 << 10
+
 func newLibraries(all *shared, to feed, functions []function) *libraries {
 	l := &libraries{all: all, feed: to, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool)}
 	for _, f := range functions {
@@ -130,7 +132,7 @@ func (l *libraries) search() {
 		case <-l.stopped:
 			return
 		case <-ticker.C:
-			if err := l.find(); err != nil {
+			if err := l.look(); err != nil {
 				l.all.mu.Lock()
 				l.all.doubt(time.Since(l.all.start), err.Error())
 				l.all.mu.Unlock()
@@ -139,10 +141,21 @@ func (l *libraries) search() {
 	}
 }
 
-// find probes what the processes have loaded.
-func (l *libraries) find() error {
+// look finds files that are not probed yet, and notes whose they are.
+func (l *libraries) look() error {
+	late, err := l.find()
+	for pid, path := range late {
+		l.found(pid, path)
+	}
+	return err
+}
+
+// find probes what the processes have loaded, and returns those that had loaded a file that was not
+// probed.
+func (l *libraries) find() (late map[int]string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	late = make(map[int]string)
 	for pid := range maps.Keys(l.pids) {
 		mappings, err := readMaps(pid)
 		if err != nil {
@@ -158,18 +171,22 @@ func (l *libraries) find() error {
 				continue
 			}
 			if err := l.probe(path, library); err != nil {
+				if len(l.failed) == maxFailed {
+					clear(l.failed)
+				}
 				l.failed[path] = true
-				return fmt.Errorf("process %d: %w", pid, err)
+				return late, fmt.Errorf("process %d: %w", pid, err)
 			}
 			if len(l.files) > known {
-				l.found(pid, m.path)
+				late[pid] = m.path
 			}
 		}
 	}
-	return nil
+	return late, nil
 }
 
-// found notes that a process had called a library that was not watched yet.
+// found notes that a process had called a library that was not watched yet. It asks the Driver, so the
+// caller does not hold the lock.
 func (l *libraries) found(pid int, path string) {
 	before := askHeld(l.all.driver, pid)
 	l.all.mu.Lock()

@@ -62,7 +62,7 @@ func (f function) described() int {
 	return 0
 }
 
-// hooks writes hooks.h: a hook for each function that the driver's library has.
+// hooks writes hooks.h: a line for each function that the driver's library has.
 func hooks(functions []function, driver string, has map[string]uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define DRIVER %q\n#define HOOKS", driver)
@@ -71,6 +71,12 @@ func hooks(functions []function, driver string, has map[string]uint64) string {
 			if has[symbol] != 0 && !f.byValue {
 				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s)", i, f.shimFlags(), f.described(), symbol)
 			}
+		}
+	}
+	b.WriteString("\n#define GETTERS")
+	for _, symbol := range []string{"cuGetProcAddress", "cuGetProcAddress_v2"} {
+		if has[symbol] != 0 { // a program asks whether the driver has it
+			fmt.Fprintf(&b, " \\\n\tGET(%s)", symbol)
 		}
 	}
 	b.WriteString("\n")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -163,6 +164,34 @@ func TestWithoutCapabilities(t *testing.T) {
 	w := newPreload(t)
 	a := largest(t, checked(t, w, start(t, w, buildC(t, "-DLINKED"), everything...)))
 	assert.Equal(t, "load_weights", a.Site.Function)
+}
+
+// TestTheShimsFunctions runs what is in testdata/shimtest.c.
+func TestTheShimsFunctions(t *testing.T) {
+	cc, err := shimCompiler()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	header := hooks(driverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuGetProcAddress_v2": 1})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
+	path := filepath.Join(dir, "shimtest")
+	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-I" + dir, "-o", path, "testdata/shimtest.c", "-lpthread", "-ldl"})
+	out, err := exec.Command(cc[0], args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, name := range []string{"walk", "signal", "thread ends", "key", "get"} {
+		t.Run(name, func(t *testing.T) {
+			out, err := exec.Command(path, name).CombinedOutput()
+			assert.NoError(t, err, "%s", out)
+		})
+	}
+}
+
+// TestTheShimHasOnlyTheDriversFunctions: a program asks the library which there are.
+func TestTheShimHasOnlyTheDriversFunctions(t *testing.T) {
+	old := hooks(nil, "/old/libcuda.so.1", map[string]uint64{"cuGetProcAddress": 1})
+	assert.Contains(t, old, "GET(cuGetProcAddress)")
+	assert.NotContains(t, old, "cuGetProcAddress_v2")
 }
 
 func TestPreloadCannotDoAll(t *testing.T) {

@@ -124,13 +124,11 @@ func (p *process) succeeded(f function, e *event, t *thread, stack snapshot.Stac
 
 	case makesContext:
 		p.contexts[e.out] = deviceID(int32(e.args[f.device]))
-		t.contexts = append(t.contexts, e.out)
+		t.pushed(e.out)
 	case destroysContext:
 		p.destroyed(e.args[0], t, now)
 	case pushesContext:
-		if len(t.contexts) < maxContexts {
-			t.contexts = append(t.contexts, e.args[0])
-		}
+		t.pushed(e.args[0])
 	case popsContext:
 		t.contexts = t.contexts[:max(0, len(t.contexts)-1)]
 	case setsContext:

@@ -42,6 +42,6 @@ func (h *handler) allows(host string) bool {
 func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
 func refuseHost(w http.ResponseWriter, host string) {
-	http.Error(w, fmt.Sprintf("the host %q is not allowed: ask by localhost or by an address, or let the program pass live.AllowHosts(%q)",
+	http.Error(w, fmt.Sprintf("the host %q is not allowed: ask by localhost or by an address, or let the program pass live.AllowHosts(%q), or gpumemtrack attach --allow-host %[2]q",
 		host, canonical(strings.Split(host, ":")[0])), http.StatusForbidden)
 }

@@ -162,21 +162,11 @@ func (s *several) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	registry := prometheus.NewRegistry()
-	seen := make(map[string]bool)
 	for _, source := range s.list() {
-		at := source.LightSnapshot()
-		labels := prometheus.Labels{"program": strings.ToValidUTF8(at.Origin.Program, "\uFFFD"), "pid": strconv.Itoa(at.Origin.PID)}
-		same := strings.Join([]string{labels["program"], labels["pid"], at.Device, strconv.Itoa(at.Ordinal)}, "\x00")
-		if !seen[same] { // an earlier process may have had the number
-			seen[same] = true
-			prometheus.WrapRegistererWith(labels, registry).MustRegister(undescribed{prom.NewCollector(source, cfg)})
-		}
+		its := source.LightSnapshot().Origin
+		labels := prometheus.Labels{"program": strings.ToValidUTF8(its.Program, "\uFFFD"), "pid": strconv.Itoa(its.PID)}
+		// The registry refuses all but the first of one name: an earlier process may have had the number.
+		_ = prometheus.WrapRegistererWith(labels, registry).Register(prom.NewCollector(source, cfg))
 	}
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newPatient(w), r)
 }
-
-// undescribed is one of several collectors of the same metrics, which differ in the values of
-// their labels: a registry takes only one that says what it will give.
-type undescribed struct{ prometheus.Collector }
-
-func (undescribed) Describe(chan<- *prometheus.Desc) {}

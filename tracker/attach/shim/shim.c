@@ -1,6 +1,7 @@
 // A libcuda.so.1 that stands in front of the driver's, on which it depends: it tells a watcher of
 // the calls that allocate and free, and of contexts. Every other function is found in the driver's
-// own library. hooks.h, which Go writes, has DRIVER, its path, and a HOOK for each function.
+// own library. hooks.h, which Go writes, has DRIVER, its path, a HOOK for each function, and a GET for each that
+// finds functions.
 //
 // The program never waits for the watcher for more than WAIT_MS, never dies of it, and never notices
 // that it is gone.
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <time.h>
@@ -56,7 +59,9 @@ static struct stat socket_is;
 static word unshared[2], *lost = unshared; // how many events, and when the first was; the watcher has the page
 static int impatient;                      // the last wait was in vain
 static pthread_key_t thread_ends;
-static __thread word *inside; // frame of the outermost call
+static int has_key;                            // thread_ends is ours
+static __thread word *inside;                  // frame of the outermost call
+static __thread volatile sig_atomic_t holding; // this thread has the lock, or waits for it
 
 static word now(void) {
 	struct timespec t;
@@ -165,6 +170,8 @@ static int connected(void) {
 		close(s);
 		s = high;
 	}
+	struct timeval patience = {.tv_sec = WAIT_MS / 1000}; // many may want to connect
+	setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 	if (connect(s, (struct sockaddr *)&watcher, watcher_size) || fstat(s, &socket_is)) {
 		close(s);
 		return 0;
@@ -174,15 +181,32 @@ static int connected(void) {
 	return !gone;
 }
 
+// take takes the lock, but not in a signal handler of the thread that has it.
+static int take(void) {
+	if (holding)
+		return 0;
+	holding = 1;
+	pthread_mutex_lock(&lock);
+	return 1;
+}
+
+static void release(void) {
+	pthread_mutex_unlock(&lock);
+	holding = 0;
+}
+
 static void emit(event *e, size_t n, uint32_t phase) {
 	int before = errno;
-	pthread_mutex_lock(&lock);
+	if (!take()) {
+		miss();
+		return;
+	}
 	fill(e, phase);
 	if (closed)
 		miss();
-	else if (connected() && put(e, n))
+	else if (connected() && put(e, n) && has_key && phase != EXITED)
 		pthread_setspecific(thread_ends, (void *)1);
-	pthread_mutex_unlock(&lock);
+	release();
 	errno = before;
 }
 
@@ -192,7 +216,7 @@ static int64_t walk(word *stack, word frame) {
 	word part[256], begin = 0, end = 0;
 	int n = 0;
 	while (n < FRAMES && frame && frame % sizeof(word) == 0) {
-		if (frame < begin || frame + 2 * sizeof(word) > end) {
+		if (frame < begin || frame >= end || end - frame < 2 * sizeof(word)) {
 			struct iovec here = {part, sizeof part}, there = {(void *)frame, sizeof part};
 			ssize_t got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
 			if (got < (ssize_t)(2 * sizeof(word))) { // the stack may end within that
@@ -270,26 +294,50 @@ static void *const shims[hook_count + 1] = {
 #undef HOOK
 };
 
-static function real_get, real_get_v2;
+enum {
+#define GET(name) get_##name,
+	GETTERS
+#undef GET
+	get_count
+};
+
+static function getters[get_count + 1];
+static word found(word result, word to_function);
+
+#define GET(name)                                                                      \
+	EXPORT word name(word a, word b, word c, word d, word e, word f) {             \
+		function real = getters[get_##name];                                   \
+		return real ? found(real(a, b, c, d, e, f), b) : NOT_FOUND;            \
+	}
+GETTERS
+#undef GET
+
+static const struct {
+	const char *name;
+	void *shim;
+} gets[get_count + 1] = {
+#define GET(name) {#name, (void *)name},
+	GETTERS
+#undef GET
+};
 
 // found puts the shim in the place of the driver's function, whatever name and version it was
 // asked for by.
 static word found(word result, word to_function) {
 	void **p = (void **)to_function;
-	for (int i = 0; (int)result == 0 && p && *p && i < hook_count; i++)
+	if ((int)result != 0 || !p || !*p)
+		return result;
+	for (int i = 0; i < hook_count; i++)
 		if (*p == (void *)hooks[i].real) {
 			*p = shims[i];
-			break;
+			return result;
+		}
+	for (int i = 0; i < get_count; i++)
+		if (*p == (void *)getters[i]) {
+			*p = gets[i].shim;
+			return result;
 		}
 	return result;
-}
-
-EXPORT word cuGetProcAddress(word a, word b, word c, word d, word e, word f) {
-	return real_get ? found(real_get(a, b, c, d, e, f), b) : NOT_FOUND;
-}
-
-EXPORT word cuGetProcAddress_v2(word a, word b, word c, word d, word e, word f) {
-	return real_get_v2 ? found(real_get_v2(a, b, c, d, e, f), b) : NOT_FOUND;
 }
 
 static void thread_ended(void *unused) {
@@ -299,12 +347,22 @@ static void thread_ended(void *unused) {
 		emit(&e, SHORT, EXITED);
 }
 
-static void before_fork(void) { pthread_mutex_lock(&lock); }
-static void after_fork(void) { pthread_mutex_unlock(&lock); }
+static __thread int forks; // and took the lock for it
+
+static void before_fork(void) { forks = take(); }
+
+static void after_fork(void) {
+	if (forks)
+		release();
+	forks = 0;
+}
 
 static void in_child(void) {
 	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
 	lock = fresh;
+	if (forks) // else what the signal interrupted lets go of it
+		holding = 0;
+	forks = 0;
 	struct stat is;
 	if (to >= 0 && !fstat(to, &is) && is.st_ino == socket_is.st_ino && is.st_dev == socket_is.st_dev)
 		close(to); // it is the parent's
@@ -321,19 +379,17 @@ __attribute__((constructor)) static void begin(void) {
 	void *driver = dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD);
 	for (hook *h = hooks; driver && h < hooks + hook_count; h++)
 		*(void **)&h->real = dlsym(driver, h->name);
-	if (driver) {
-		*(void **)&real_get = dlsym(driver, "cuGetProcAddress");
-		*(void **)&real_get_v2 = dlsym(driver, "cuGetProcAddress_v2");
-	}
+	for (int i = 0; driver && i < get_count; i++)
+		*(void **)&getters[i] = dlsym(driver, gets[i].name);
 	const char *name = getenv("GPUMEMTRACK_ATTACH");
 	if (name && *name && strlen(name) < sizeof watcher.sun_path - 1) {
 		strcpy(watcher.sun_path + 1, name); // an abstract name: no file
 		watcher_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
 		gone = 0;
 	}
-	pthread_key_create(&thread_ends, thread_ended);
+	has_key = !pthread_key_create(&thread_ends, thread_ended);
 	pthread_atfork(before_fork, after_fork, in_child);
-	pthread_mutex_lock(&lock);
+	take();
 	connected();
-	pthread_mutex_unlock(&lock);
+	release();
 }

@@ -36,68 +36,76 @@ type Source interface {
 type Collector struct {
 	source Source
 	cfg    Config
+	metrics
 }
 
 // NewCollector returns a collector for a registry. Several sources may have
-// collectors in one registry if their devices differ in name or ordinal. A nil
+// collectors in one registry if their devices, as they are now, differ in name or ordinal; the
+// collectors of others differ by labels of yours: see prometheus.WrapRegistererWith. A nil
 // source is a panic.
 func NewCollector(source Source, cfg Config) *Collector {
 	if source == nil {
 		panic("prom.NewCollector: the source is nil")
 	}
-	return &Collector{source: source, cfg: cfg}
+	return &Collector{source, cfg, metricsOf(source.LightSnapshot())}
 }
 
-var device = []string{"device", "ordinal"}
-
-func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("gpumem_"+name, help, append(device[:2:2], labels...), nil)
+// metrics are the metrics of one device.
+type metrics struct {
+	liveBytes, liveBuffers, memoryBytes, peakBytes, reservedBytes, deviceBytes *prometheus.Desc
+	allocations, allocationBytes, largestInactive, cacheRetries, cacheOOMs     *prometheus.Desc
+	siteBytes, suspectBytes, suspectBuffers                                    *prometheus.Desc
 }
 
-// The metrics.
-var (
-	liveBytes       = describe("live_bytes", "Requested bytes of the live buffers, by what they are for.", "kind")
-	liveBuffers     = describe("live_buffers", "Number of live buffers, by what they are for.", "kind")
-	memoryBytes     = describe("memory_live_bytes", "Requested bytes of the live buffers, by the kind of memory; pinned and mapped memory is the host's, and in no other metric.", "memory")
-	peakBytes       = describe("peak_live_bytes", "Highest sum of requested bytes of live buffers.")
-	reservedBytes   = describe("reserved_bytes", "Memory that the tracker's device holds from the driver: in callers' hands, cached, or freed while other streams may still use it.", "state")
-	deviceBytes     = describe("device_memory_bytes", "All memory of the device: reserved by the tracker, registered by other code, in use but untracked, free.", "state")
-	allocations     = describe("allocations_total", "Buffers ever allocated.")
-	allocationBytes = describe("allocation_bytes_total", "Requested bytes of all buffers ever allocated.")
-	largestInactive = describe("cache_largest_inactive_bytes", "Largest cached block: the largest request that is served without the driver.")
-	cacheRetries    = describe("cache_retries_total", "Times that the driver was out of memory and was asked again after the cache was emptied.")
-	cacheOOMs       = describe("cache_oom_total", "Requests refused for lack of memory.")
-	siteBytes       = describe("site_live_bytes", "Requested bytes of live buffers, by the line of code that allocated them.", "site")
-	suspectBytes    = describe("suspect_bytes", "Requested bytes of live buffers that look forgotten, by the line of code that allocated them.", "site")
-	suspectBuffers  = describe("suspect_buffers", "Number of live buffers that look forgotten, by the line of code that allocated them.", "site")
-)
+func metricsOf(s *snapshot.Snapshot) metrics {
+	device := prometheus.Labels{"device": label(s.Device), "ordinal": strconv.Itoa(s.Ordinal)}
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("gpumem_"+name, help, labels, device)
+	}
+	return metrics{
+		liveBytes:       describe("live_bytes", "Requested bytes of the live buffers, by what they are for.", "kind"),
+		liveBuffers:     describe("live_buffers", "Number of live buffers, by what they are for.", "kind"),
+		memoryBytes:     describe("memory_live_bytes", "Requested bytes of the live buffers, by the kind of memory; pinned and mapped memory is the host's, and in no other metric.", "memory"),
+		peakBytes:       describe("peak_live_bytes", "Highest sum of requested bytes of live buffers."),
+		reservedBytes:   describe("reserved_bytes", "Memory that the tracker's device holds from the driver: in callers' hands, cached, or freed while other streams may still use it.", "state"),
+		deviceBytes:     describe("device_memory_bytes", "All memory of the device: reserved by the tracker, registered by other code, in use but untracked, free.", "state"),
+		allocations:     describe("allocations_total", "Buffers ever allocated."),
+		allocationBytes: describe("allocation_bytes_total", "Requested bytes of all buffers ever allocated."),
+		largestInactive: describe("cache_largest_inactive_bytes", "Largest cached block: the largest request that is served without the driver."),
+		cacheRetries:    describe("cache_retries_total", "Times that the driver was out of memory and was asked again after the cache was emptied."),
+		cacheOOMs:       describe("cache_oom_total", "Requests refused for lack of memory."),
+		siteBytes:       describe("site_live_bytes", "Requested bytes of live buffers, by the line of code that allocated them.", "site"),
+		suspectBytes:    describe("suspect_bytes", "Requested bytes of live buffers that look forgotten, by the line of code that allocated them.", "site"),
+		suspectBuffers:  describe("suspect_buffers", "Number of live buffers that look forgotten, by the line of code that allocated them.", "site"),
+	}
+}
 
 // Describe sends every metric.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		liveBytes, liveBuffers, memoryBytes, peakBytes, reservedBytes, deviceBytes,
-		allocations, allocationBytes, largestInactive, cacheRetries, cacheOOMs,
+		c.liveBytes, c.liveBuffers, c.memoryBytes, c.peakBytes, c.reservedBytes, c.deviceBytes,
+		c.allocations, c.allocationBytes, c.largestInactive, c.cacheRetries, c.cacheOOMs,
 	} {
 		to <- d
 	}
 	if c.cfg.TopSites > 0 {
-		to <- siteBytes
+		to <- c.siteBytes
 	}
 	if c.cfg.Suspects {
-		to <- suspectBytes
-		to <- suspectBuffers
+		to <- c.suspectBytes
+		to <- c.suspectBuffers
 	}
 }
 
 // Collect sends the values of one instant.
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	s := c.source.LightSnapshot()
-	out := sender{to, []string{label(s.Device), strconv.Itoa(s.Ordinal)}}
+	out := sender{to, c.metrics}
 	out.kinds(s)
 	out.memory(s)
-	out.gauge(peakBytes, float64(s.Peak.Bytes))
-	out.counter(allocations, float64(s.Total.Count))
-	out.counter(allocationBytes, float64(s.Total.Bytes))
+	out.gauge(out.peakBytes, float64(s.Peak.Bytes))
+	out.counter(out.allocations, float64(s.Total.Count))
+	out.counter(out.allocationBytes, float64(s.Total.Bytes))
 	out.reserved(s)
 	out.whole(s)
 	if c.cfg.TopSites > 0 {
@@ -111,14 +119,14 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 // label returns a text as Prometheus takes it: valid UTF-8.
 func label(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// sender adds the device's labels.
+// sender sends the metrics of a device.
 type sender struct {
-	to     chan<- prometheus.Metric
-	device []string
+	to chan<- prometheus.Metric
+	metrics
 }
 
 func (o sender) send(d *prometheus.Desc, t prometheus.ValueType, value float64, labels []string) {
-	o.to <- prometheus.MustNewConstMetric(d, t, value, append(o.device[:2:2], labels...)...)
+	o.to <- prometheus.MustNewConstMetric(d, t, value, labels...)
 }
 
 func (o sender) gauge(d *prometheus.Desc, value float64, labels ...string) {
@@ -143,8 +151,8 @@ func (o sender) kinds(s *snapshot.Snapshot) {
 		sums[g.Kind] = sums[g.Kind].Add(g.Tally)
 	}
 	for kind, sum := range sums {
-		o.gauge(liveBytes, float64(sum.Bytes), kind.String())
-		o.gauge(liveBuffers, float64(sum.Count), kind.String())
+		o.gauge(o.liveBytes, float64(sum.Bytes), kind.String())
+		o.gauge(o.liveBuffers, float64(sum.Count), kind.String())
 	}
 }
 
@@ -156,24 +164,24 @@ func (o sender) memory(s *snapshot.Snapshot) {
 	}
 	for _, m := range alloc.Memories() {
 		if live := s.Memory[m]; m == alloc.DeviceMemory || !live.IsZero() {
-			o.gauge(memoryBytes, float64(live.Bytes), m.String())
+			o.gauge(o.memoryBytes, float64(live.Bytes), m.String())
 		}
 	}
 }
 
 func (o sender) reserved(s *snapshot.Snapshot) {
 	if s.Cache == nil {
-		o.gauge(reservedBytes, float64(s.Reserved), "allocated")
+		o.gauge(o.reservedBytes, float64(s.Reserved), "allocated")
 		return
 	}
-	o.gauge(reservedBytes, float64(s.Cache.Allocated.Bytes.Current), "allocated")
-	o.gauge(reservedBytes, float64(s.Cache.Inactive.Bytes.Current), "inactive")
+	o.gauge(o.reservedBytes, float64(s.Cache.Allocated.Bytes.Current), "allocated")
+	o.gauge(o.reservedBytes, float64(s.Cache.Inactive.Bytes.Current), "inactive")
 	if s.Cache.Pending.Bytes.Total > 0 { // a program with several streams
-		o.gauge(reservedBytes, float64(s.Cache.Pending.Bytes.Current), "pending")
+		o.gauge(o.reservedBytes, float64(s.Cache.Pending.Bytes.Current), "pending")
 	}
-	o.gauge(largestInactive, float64(s.Cache.LargestInactive))
-	o.counter(cacheRetries, float64(s.Cache.Retries))
-	o.counter(cacheOOMs, float64(s.Cache.OOMs))
+	o.gauge(o.largestInactive, float64(s.Cache.LargestInactive))
+	o.counter(o.cacheRetries, float64(s.Cache.Retries))
+	o.counter(o.cacheOOMs, float64(s.Cache.OOMs))
 }
 
 // whole sends nothing if the driver does not say what it has.
@@ -181,12 +189,12 @@ func (o sender) whole(s *snapshot.Snapshot) {
 	if s.DriverUsed < 0 || s.DriverTotal < 0 {
 		return
 	}
-	o.gauge(deviceBytes, float64(s.Reserved), "reserved")
-	o.gauge(deviceBytes, float64(s.Registered), "registered")
+	o.gauge(o.deviceBytes, float64(s.Reserved), "reserved")
+	o.gauge(o.deviceBytes, float64(s.Registered), "registered")
 	if untracked := s.Untracked(); untracked >= 0 {
-		o.gauge(deviceBytes, float64(untracked), "untracked")
+		o.gauge(o.deviceBytes, float64(untracked), "untracked")
 	}
-	o.gauge(deviceBytes, float64(s.DriverTotal-s.DriverUsed), "free")
+	o.gauge(o.deviceBytes, float64(s.DriverTotal-s.DriverUsed), "free")
 }
 
 func (o sender) sites(s *snapshot.Snapshot, top int) {
@@ -200,12 +208,12 @@ func (o sender) sites(s *snapshot.Snapshot, top int) {
 	var other alloc.Bytes
 	for i, name := range largestFirst(sums) {
 		if i < top {
-			o.gauge(siteBytes, float64(sums[name]), name)
+			o.gauge(o.siteBytes, float64(sums[name]), name)
 		} else {
 			other += sums[name]
 		}
 	}
-	o.gauge(siteBytes, float64(other), "other")
+	o.gauge(o.siteBytes, float64(other), "other")
 }
 
 func (o sender) suspects(s *snapshot.Snapshot) {
@@ -215,8 +223,8 @@ func (o sender) suspects(s *snapshot.Snapshot) {
 		sums[site] = sums[site].Add(suspect.Tally)
 	}
 	for site, sum := range sums {
-		o.gauge(suspectBytes, float64(sum.Bytes), site)
-		o.gauge(suspectBuffers, float64(sum.Count), site)
+		o.gauge(o.suspectBytes, float64(sum.Bytes), site)
+		o.gauge(o.suspectBuffers, float64(sum.Count), site)
 	}
 }
 

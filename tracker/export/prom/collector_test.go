@@ -112,6 +112,32 @@ func TestSuspects(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
+// TestSeveralSourcesInOneRegistry: their devices tell them apart.
+func TestSeveralSourcesInOneRegistry(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	var collectors []*prom.Collector
+	for ordinal := range 2 {
+		device, err := sim.New(sim.Config{Ordinal: ordinal})
+		require.NoError(t, err)
+		collectors = append(collectors, prom.NewCollector(trained(t, tracker.Config{Device: device}), prom.Config{TopSites: 1, Suspects: true}))
+		require.NoError(t, registry.Register(collectors[ordinal]))
+	}
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP gpumem_allocations_total Buffers ever allocated.
+# TYPE gpumem_allocations_total counter
+gpumem_allocations_total{device="Simulated GPU",ordinal="0"} 16
+gpumem_allocations_total{device="Simulated GPU",ordinal="1"} 16
+`), "gpumem_allocations_total"))
+
+	same := prom.NewCollector(trained(t, tracker.Config{}), prom.Config{})
+	assert.Error(t, registry.Register(same), "two trackers of one device")
+	require.NoError(t, prometheus.WrapRegistererWith(prometheus.Labels{"job": "second"}, prometheus.NewPedanticRegistry()).Register(same))
+	assert.True(t, registry.Unregister(collectors[0]))
+	n, err := testutil.GatherAndCount(registry, "gpumem_allocations_total")
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+}
+
 func TestCollectorOfNoTracker(t *testing.T) {
 	assert.PanicsWithValue(t, "prom.NewCollector: the source is nil", func() { prom.NewCollector(nil, prom.Config{}) })
 }

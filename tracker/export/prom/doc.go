@@ -2,7 +2,8 @@
 //
 //	registry.MustRegister(prom.NewCollector(tr, prom.Config{}))
 //
-// Package tracker/live serves the same at /metrics.
+// Package tracker/live serves the same at /metrics. A registry takes the trackers of several
+// devices, each by a collector of its own.
 //
 // # What is counted
 //

@@ -1,0 +1,77 @@
+//go:build linux
+
+package attach
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// anyLibrary is a feed that can watch every file, or none.
+type anyLibrary struct {
+	feed
+	err error
+}
+
+func (a anyLibrary) library(_, _ string) error { return a.err }
+
+// asks is a Driver that asks for the lock.
+type asks struct {
+	nobody
+	free func() bool
+}
+
+func (a asks) Held(int) (map[int]alloc.Bytes, error) {
+	if !a.free() {
+		return nil, errors.New("the lock is held")
+	}
+	return map[int]alloc.Bytes{0: 5}, nil
+}
+
+// ofThisProcess is of this process, which has loaded its own file.
+func ofThisProcess(t *testing.T, err error) *libraries {
+	self, exeErr := os.Executable()
+	require.NoError(t, exeErr)
+	all := &shared{late: make(map[uint32]*earlier)}
+	l := newLibraries(all, anyLibrary{err: err}, []function{{library: self}})
+	all.driver = asks{free: func() bool {
+		free := l.mu.TryLock()
+		if free {
+			l.mu.Unlock()
+		}
+		return free
+	}}
+	l.add(os.Getpid())
+	return l
+}
+
+// TestALibraryThatIsFoundLate: the Driver is asked without a lock, since it is not ours.
+func TestALibraryThatIsFoundLate(t *testing.T) {
+	l := ofThisProcess(t, nil)
+	require.NoError(t, l.look())
+	its := l.all.late[uint32(os.Getpid())]
+	require.NotNil(t, its)
+	assert.True(t, its.known)
+	assert.Equal(t, alloc.Bytes(5), its.on(0))
+	require.Len(t, l.all.doubts, 1)
+	assert.Contains(t, l.all.doubts[0].reason, "before it was found")
+}
+
+// TestLibrariesThatCannotBeWatched are told once, and what is kept of them is bounded.
+func TestLibrariesThatCannotBeWatched(t *testing.T) {
+	l := ofThisProcess(t, errors.New("no symbols"))
+	assert.ErrorContains(t, l.look(), "no symbols")
+	assert.NoError(t, l.look())
+	clear(l.failed)
+	for i := range maxFailed {
+		l.failed[string(rune(i))] = true
+	}
+	assert.Error(t, l.look())
+	assert.LessOrEqual(t, len(l.failed), maxFailed)
+}
