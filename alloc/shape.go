@@ -82,7 +82,7 @@ func (s Shape) Append(b []byte) []byte {
 }
 
 // ParseShape reads a shape as String prints it; "64x3x3x3" and "64, 3, 3, 3" are read too. The
-// shape must be valid. A text that is no shape is an error, a shape that is not valid a
+// shape must be valid. A text that is not a shape is an error, a shape that is not valid a
 // *ShapeError.
 func ParseShape(text string) (Shape, error) {
 	inner := strings.TrimSpace(text)

@@ -18,7 +18,7 @@ import (
 
 // Contents is what a file holds.
 type Contents struct {
-	Record *snapshot.Record // of the device with most memory; the others are its Others, by number
+	Record *snapshot.Record // of the device with the most memory; the others are its Others, by number
 	Usage  *export.Usage    // of all devices, by call stack
 	Times  bool             // the events have times
 }
@@ -33,8 +33,8 @@ type Contents struct {
 // stream", another the user_metadata of its allocation, up to 256 bytes. Its allocated size is that of its block or, of one that is gone, what was requested
 // rounded up to 512 bytes. PyTorch tells neither shapes nor element
 // types: they are unknown. What was live before the first event comes from going back from
-// the end; it has no call stack where it was freed since. Totals count the buffers that the
-// file tells of. Annotations are sections; an event "snapshot" is a mark. Where the file has
+// the end; it has no call stack where it was freed since. Totals count the buffers in the
+// file. Annotations are sections; an event "snapshot" is a mark. Where the file has
 // no times, as before PyTorch 2.1, events are a microsecond apart and the time of the
 // snapshot is zero.
 //
