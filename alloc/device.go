@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Ptr is an address in a device's memory. Zero is no address.
+// Ptr is an address in a device's memory. Zero is not an address.
 type Ptr uint64
 
 // String prints the address in hexadecimal: "0x7f0000000200".
@@ -100,7 +100,7 @@ type Event interface {
 type ReuseChecker interface {
 	// CheckReuse returns a function that NewCache keeps, and that the Cache calls for each
 	// block that it hands out, with the stream that it is for. The Cache holds its lock
-	// then: the function must not call it. Nil is no check.
+	// then: the function must not call it. Nil means no check.
 	CheckReuse() func(p Ptr, n Bytes, s Stream)
 }
 

@@ -10,7 +10,7 @@ import (
 // Memory is not known.
 type Memory uint8
 
-// The kinds of memory. In parentheses stand the driver's calls.
+// The kinds of memory. The driver's calls are in parentheses.
 const (
 	// UnknownMemory is that of sources that do not tell, such as files of earlier versions.
 	UnknownMemory Memory = iota

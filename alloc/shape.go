@@ -47,7 +47,7 @@ func (s Shape) Bytes(d DType) (Bytes, error) {
 		return 0, err
 	}
 	if !d.Valid() {
-		return 0, &ShapeError{Shape: slices.Clone(s), Reason: fmt.Sprintf("%v is no element type: want one of package alloc's, such as Float32", d)}
+		return 0, &ShapeError{Shape: slices.Clone(s), Reason: fmt.Sprintf("%v is not an element type: want one of package alloc's, such as Float32", d)}
 	}
 	hi, lo := bits.Mul64(uint64(n), uint64(d.Bits()))
 	if hi > 3 { // lo and the two low bits of hi hold at most 8 * MaxBytes
@@ -82,7 +82,7 @@ func (s Shape) Append(b []byte) []byte {
 }
 
 // ParseShape reads a shape as String prints it; "64x3x3x3" and "64, 3, 3, 3" are read too. The
-// shape must be valid. A text that is no shape is an error, a shape that is not valid a
+// shape must be valid. A text that is not a shape is an error, a shape that is not valid a
 // *ShapeError.
 func ParseShape(text string) (Shape, error) {
 	inner := strings.TrimSpace(text)

@@ -77,8 +77,8 @@ func TestShapeBytes(t *testing.T) {
 		{alloc.Shape{1 << 30, 1 << 30, 4}, alloc.Int16, "overflows"},
 		{alloc.Shape{1 << 30, 1 << 29}, alloc.Complex128, "overflows"},
 		{alloc.Shape{1 << 30, 1 << 30, 7}, alloc.Complex128, "overflows"},
-		{alloc.Shape{1}, 0, "DType(0) is no element type"},
-		{alloc.Shape{0}, 200, "DType(200) is no element type"},
+		{alloc.Shape{1}, 0, "DType(0) is not an element type"},
+		{alloc.Shape{0}, 200, "DType(200) is not an element type"},
 	} {
 		_, err := test.shape.Bytes(test.dtype)
 		assert.ErrorContains(t, err, test.want, "%v %v", test.shape, test.dtype)

@@ -59,7 +59,7 @@ type QKNorm uint8
 // The norms of queries and keys.
 const (
 	NoQKNorm     QKNorm = iota
-	NormHeads           // each head by itself, as Qwen3 and Gemma 3 do
+	NormHeads           // each head separately, as Qwen3 and Gemma 3 do
 	NormAllHeads        // all heads together, as OLMo 2 does
 )
 

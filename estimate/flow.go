@@ -143,7 +143,7 @@ func (f *Flow) Mul(x, y Tensor) Tensor {
 	return f.do(x.Shape, func() (Tensor, error) { return mul(f.t, x, y) })
 }
 
-// Scale is x times a number, or plus one, in memory of its own.
+// Scale is x times a number, or plus one, in new memory.
 func (f *Flow) Scale(x Tensor) Tensor { return f.Op(Op{In: []Tensor{x}, Shape: x.Shape}) }
 
 // MatMul is the product of two tensors, whose output has the shape; each of its elements is a sum
@@ -171,7 +171,7 @@ func (f *Flow) Permute(x Tensor, dims ...int) Tensor {
 	return f.do(dims, func() (Tensor, error) { return Permute{dims}.Forward(f.t, x) })
 }
 
-// Copy is x in memory of its own, as contiguous or a reshape of permuted dimensions makes.
+// Copy is x in new memory, as contiguous or a reshape of permuted dimensions makes.
 func (f *Flow) Copy(x Tensor) Tensor { return f.Scale(x) }
 
 // Cat joins tensors along a dimension.

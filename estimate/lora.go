@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// LoRA trains adapters of low rank beside linear layers, y = Wx + BAx, and freezes all else
+// LoRA trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
 // (arXiv:2106.09685), as Hugging Face's PEFT does.
 type LoRA struct {
 	Rank int
@@ -20,7 +20,7 @@ type LoRA struct {
 	Base    Base        // how the weights of linear layers are held
 }
 
-// Base is how the weights of linear layers are held beside adapters. Those of a head named
+// Base is how the weights of linear layers with adapters are stored. Those of a head named
 // lm_head stay as they are.
 type Base uint8
 

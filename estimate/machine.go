@@ -70,7 +70,7 @@ var contexts = []Context{
 	{UnknownGPU, LazyLoading, 300 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/107667"},
 	{UnknownGPU, LazyLoading, 400 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/109888"},
 	{Ada, LazyLoading, 426 * alloc.MiB, "RTX 6000 Ada, PyTorch 2.10, CUDA 13.0", "github.com/unslothai/unsloth-zoo/pull/1053"},
-	{Hopper, LazyLoading, 1833 * alloc.MiB, "H100, vLLM: all that is not PyTorch's, NCCL among it", "github.com/vllm-project/vllm/pull/10511"},
+	{Hopper, LazyLoading, 1833 * alloc.MiB, "H100, vLLM: everything except PyTorch's allocator, NCCL included", "github.com/vllm-project/vllm/pull/10511"},
 }
 
 // context is the size of the context: the median of what was measured on such a machine, with

@@ -96,7 +96,7 @@ func MixedPrecision(d alloc.DType) Option {
 func Autocast(d alloc.DType) Option { return func(c *config) { c.autocast = d } }
 
 // Train makes training with the optimizer what Peak, Fits and MaxBatch are about.
-// Without it they are about inference; the report tells both either way.
+// Without it they are about inference; the report has both either way.
 func Train(o Optimizer) Option { return func(c *config) { c.training, c.optimizer = true, o } }
 
 // Checkpointed makes the layers whose paths match one of the patterns (those of

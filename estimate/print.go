@@ -177,7 +177,7 @@ func (r *Report) footprints(b *strings.Builder) {
 	}
 }
 
-// String is the band as it stands after a figure: " (-1.2 % to +4.6 %)".
+// String is the band as printed after a figure: " (-1.2 % to +4.6 %)".
 func (b Band) String() string {
 	if b == (Band{}) {
 		return ""

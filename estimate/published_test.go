@@ -239,20 +239,20 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-const publishedHead = `# How far an estimate may be off
+const publishedHead = `# How far off an estimate can be
 
 <!-- TestPublishedPage in estimate/published_test.go writes this page: go test ./estimate -run TestPublishedPage -update -->
 
-` + "`estimate`" + ` counts parameters, optimizer states and what autograd keeps from shapes; PyTorch on the CPU is the check
-(estimate/testdata/torch). What a device shows is more: blocks are rounded, cached and scattered, and a CUDA context
-comes to it. For that the allocations and frees of a process, loading and two training steps, go through
-` + "`alloc.Cache`" + `, which decides as PyTorch's caching allocator does.
+` + "`estimate`" + ` computes the sizes of parameters, optimizer states and the tensors that autograd keeps from their shapes.
+Tests compare these with PyTorch on the CPU (estimate/testdata/torch). A device shows more: the allocator rounds and
+caches blocks, memory is fragmented, and there is a CUDA context. To estimate that, the allocations and frees of loading
+a model and of two training steps go through ` + "`alloc.Cache`" + `, which follows PyTorch's caching allocator.
 
-Here are figures that other people measured on GPUs, beside what the estimate says of the same run. "allocated" is
-torch.cuda.max_memory_allocated, "reserved" is max_memory_reserved or what nvidia-smi showed less the context. Grade A
-means that the setting is known exactly, B that one thing had to be assumed, C that model and optimizer were code of the
-authors' own. The test fails when a measurement lies outside the band, when an A is off by more than 5 %, a B by more
-than 10 %, or a C by more than 15 %.
+The table compares estimates with figures that other people measured on GPUs. "allocated" is
+torch.cuda.max_memory_allocated; "reserved" is max_memory_reserved, or what nvidia-smi showed minus the context. "off" is
+how much larger the measurement is than the estimate. Grade A means that the setting is known exactly, B that one detail
+is assumed, and C that the authors wrote the model and the optimizer themselves. A test fails if a measurement lies
+outside the band, or if it is off by more than 5 % (A), 10 % (B) or 15 % (C).
 
 `
 
@@ -275,20 +275,21 @@ is modelled for two threads. In bfloat16 weights are reordered, which took up to
 upper bounds on the CPU have 256 KiB for it. With more threads both grow.
 ## What is not in the table
 
-- TinyLlama with QLoRA and no checkpoints (cranberrii/ftcourse at 9f4902cf): 5604 MiB; 3042 are estimated with SDPA and 7138
-  with eager attention. Which it was is not said.
-- GPTQ bases in training, and losses over the vocabulary in chunks.
-- PSPNet R-101-D8 (open-mmlab/mmsegmentation), 9.6 GB: 8763 MiB are estimated, and 9600 or 9830 were measured, by what GB
-  means there: +10 or +12 %. Windows that are spread over many channels seem to take cuDNN large workspaces, which are not
-  modelled: the band of convolutional models reaches 20 % up. A test holds the case to its band.
-- Convolutional networks of other blocks (R(2+1)D, SlowFast): not written as layers.
-- Diffusion transformers, whose layers are not in the package; a U-Net is an example in the tests of package zoo.
+- TinyLlama with QLoRA and no checkpoints (cranberrii/ftcourse at 9f4902cf): 5604 MiB measured. The
+  estimate is 3042 with SDPA and 7138 with eager attention; the source does not say which it used.
+- Training with GPTQ bases, and losses computed over the vocabulary in chunks.
+- PSPNet R-101-D8 (open-mmlab/mmsegmentation): 9.6 GB measured, which is 9600 or 9830 MiB, depending on what GB means there. The
+  estimate is 8763: +10 or +12 %. For dilated convolutions with many channels cuDNN seems to use large workspaces,
+  which are not modelled; for that reason the band of convolutional models reaches 20 % up. A test checks that this case is inside its band.
+- Convolutional networks with other blocks (R(2+1)D, SlowFast), which are not written as layers.
+- Diffusion transformers, whose layers the package does not have. A U-Net is an example in the tests of package zoo.
 `
 
 const buffersHead = `
 ## llama.cpp
 
-What llama.cpp printed as the compute buffer of a GPU, beside ComputeBuffer. The test fails when one is off by more than 10 %.
+The size of the GPU's compute buffer that llama.cpp printed, and what ComputeBuffer returns. A test fails if one is off by
+more than 10 %.
 
 | model | context | batch | flash attention | printed, MiB | estimate, MiB | off | source |
 |---|---:|---:|---|---:|---:|---:|---|
@@ -297,12 +298,12 @@ What llama.cpp printed as the compute buffer of a GPU, beside ComputeBuffer. The
 const publishedTail = `
 ## What widens a band
 
-What the options do not say is taken at its worst for the upper bound: where gradients are cleared, how the
-optimizer goes through the parameters and whether SGD has a weight decay (` + "`Loops`" + `), PyTorch's version (` + "`PyTorch`" + `), and the
-GPU (` + "`RunsOn`" + `), whose context is one of those below. Whether the loop's code holds the model's output is taken at its worst
-for the figure itself: where it is not said the lower bound reaches down to an output that is dropped.
+For everything that the options leave open, the upper bound assumes the worst case: where gradients are cleared, how the
+optimizer loops over the parameters and whether SGD uses weight decay (` + "`Loops`" + `), PyTorch's version (` + "`PyTorch`" + `), and the
+GPU (` + "`RunsOn`" + `), whose context is one of those below. One case is different: if the options do not say whether the training
+loop keeps the model's output, the estimate itself assumes that it does, and the lower bound that it does not.
 
-| GPU | kernels are loaded | MiB | source |
+| GPU | kernels are loaded | context, MiB | source |
 |---|---|---|---|
 `
 
@@ -318,7 +319,7 @@ func TestPublishedPage(t *testing.T) {
 			p.model, p.setting, p.grade, p.what, p.mib, mib(f.Bytes), 100*errorOf(p, f), mib(f.Lower), mib(f.Upper), p.source)
 		count[p.kind]++
 	}
-	fmt.Fprintf(&b, "\nBehind the bands stand %d runs of transformers in training, %d with adapters, %d of convolutional models, and %d of models that are served.\n",
+	fmt.Fprintf(&b, "\nThe bands rest on %d training runs of transformers, %d runs with adapters, %d of convolutional models, and %d of served models.\n",
 		count["transformer"], count["LoRA"], count["convolutional"], count["served"])
 	b.WriteString(publishedLacking + buffersHead)
 	for _, p := range printedBuffers {

@@ -84,7 +84,7 @@ func normedAfter(_ Transformer, b blockParts) Layer {
 	}}
 }
 
-// sideBySide has attention and MLP beside each other, which read the same norm or each its
+// sideBySide has attention and MLP in parallel, which read the same norm or each its
 // own, and dropouts of these names after them.
 func sideBySide(afterAttention, afterMLP string, norms ...string) func(Transformer, blockParts) Layer {
 	return func(_ Transformer, b blockParts) Layer {

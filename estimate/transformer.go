@@ -53,7 +53,7 @@ type Transformer struct {
 	Tied     bool // the head's weight is the embedding's
 	HeadBias bool // of the head (PhiMoE)
 
-	Parallel  bool // attention and MLP beside each other (StableLM, GPTNeoX, Falcon)
+	Parallel  bool // attention and MLP in parallel (StableLM, GPTNeoX, Falcon)
 	TwoNorms  bool // of parallel parts, each has its own (Falcon)
 	NormAfter bool // norms follow the sums (OPT)
 	Alibi     bool // positions are biases of the scores in place of rotation (Falcon)
@@ -86,9 +86,9 @@ type Transformer struct {
 
 	Merge   int  // towers: patches along a side that are joined; 0 means 2
 	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
-	Batched bool // rotary tables are made for each sequence by itself (Qwen2-VL and its successors)
+	Batched bool // rotary tables are made for each sequence separately (Qwen2-VL and its successors)
 
-	MaskedLM bool // BERT: the head that tells masked tokens
+	MaskedLM bool // BERT: the head that predicts masked tokens
 	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
 
 	// Vision is the tower of images: of CLIP and SigLIP it runs; of the others its weights
@@ -167,12 +167,12 @@ const (
 	Gemma2                      // Gemma with norms before and after each part
 	OLMo2                       // Llama with norms after each part, and of queries and keys
 	GPTOSS                      // Llama with a mixture, attention sinks and biases
-	Phi                         // attention and MLP beside each other, LayerNorm, partly rotary, biases (phi-1, phi-2)
+	Phi                         // attention and MLP in parallel, LayerNorm, partly rotary, biases (phi-1, phi-2)
 	Phi3                        // Llama with packed projections
 	GLM                         // Llama with packed gates and partly rotary
 	GLM4                        // GLM with norms before and after each part
 	Granite                     // Llama with constant factors
-	Cohere                      // attention and MLP beside each other, LayerNorm without biases, gated MLP (Command R)
+	Cohere                      // attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R)
 	Starcoder2                  // LayerNorm, biases, an MLP without a gate
 	StableLM                    // LayerNorm, partly rotary, gated MLP
 	OLMo                        // LayerNorm without weights, gated MLP

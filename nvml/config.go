@@ -16,7 +16,7 @@ type Config struct {
 	// Devices are numbers as nvidia-smi prints them, or UUIDs. Empty means all
 	// that CUDA_VISIBLE_DEVICES leaves: see VisibleDevices.
 	Devices []string
-	// Target is a process: its memory is recorded beside the device's. A zero
+	// Target is a process: its memory is recorded too. A zero
 	// PID is none. The driver is asked for it once a second at most, however
 	// short the interval: the call is costly and holds up the program watched.
 	Target Target

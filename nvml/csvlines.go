@@ -143,7 +143,7 @@ func (r *csvReader) line(text []byte) error {
 func parseTime(field string) (time.Duration, error) {
 	t, err := strconv.ParseFloat(field, 64)
 	if err != nil {
-		return 0, fmt.Errorf("time_seconds: %q is no number", field)
+		return 0, fmt.Errorf("time_seconds: %q is not a number", field)
 	}
 	return seconds(t)
 }
@@ -155,7 +155,7 @@ func (r *csvReader) header(fields []string) error {
 	}
 	for _, name := range append(slices.Clone(csvPlace), "scope", "note") {
 		if _, ok := r.columns[name]; !ok {
-			return fmt.Errorf("the first line has no column %q: this is no recording of GPU memory", name)
+			return fmt.Errorf("the first line has no column %q: not a recording of GPU memory", name)
 		}
 	}
 	r.store = newStore(header{}, defaultPoints)

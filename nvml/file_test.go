@@ -130,7 +130,7 @@ func TestReadFileRefuses(t *testing.T) {
 		{"invented devices", "a.csv", columns + many.String(), "line 258: more than 256 devices"},
 		{"invented devices", "a.jsonl", strings.Replace(header, "}]}", "}"+listed.String()+"]}", 1), "more than 256 devices"},
 		{"nothing", "a.jsonl", "", "no header"},
-		{"no recording", "a.jsonl", "hello\n", "line 1: the first line is no header"},
+		{"no recording", "a.jsonl", "hello\n", "line 1: the first line is not the header"},
 		{"a later format", "a.jsonl", `{"schema":"gpumemtrack.recording/9"}` + "\n", "this program reads"},
 		{"a broken line", "a.jsonl", header + "{\n{}\n", "line 2"},
 		{"no time", "a.jsonl", header + `{"device":0}` + "\n", "line 2: a sample without its time"},
@@ -141,9 +141,9 @@ func TestReadFileRefuses(t *testing.T) {
 		{"no GPU", "a.csv", columns + "1,CPU,A,GPU-0,,1,,\n", `gpu "CPU"`},
 		{"no number", "a.csv", columns + "1,GPU 0,A,GPU-0,,many,,\n", "memory_used_bytes"},
 		{"no time", "a.csv", columns + "x,GPU 0,A,GPU-0,,1,,\n", "line 2"},
-		{"no finite number", "a.csv", columns + "1,GPU 0,A,GPU-0,,NaN,,\n", `memory_used_bytes: "NaN" is no number`},
-		{"no time there is", "a.csv", columns + "1e300,GPU 0,A,GPU-0,,1,,\n", "no time since a recording's start"},
-		{"a time before the start", "a.jsonl", header + `{"time_seconds":-1,"device":0}` + "\n", "no time since"},
+		{"no finite number", "a.csv", columns + "1,GPU 0,A,GPU-0,,NaN,,\n", `memory_used_bytes: "NaN" is not a number`},
+		{"no time there is", "a.csv", columns + "1e300,GPU 0,A,GPU-0,,1,,\n", "not a time since the recording's start"},
+		{"a time before the start", "a.jsonl", header + `{"time_seconds":-1,"device":0}` + "\n", "not a time since"},
 		{"two recordings", "a.csv", columns + "2,GPU 0,A,GPU-0,,1,,\n1,GPU 0,A,GPU-0,,1,,\n", "line 3: the time goes back from 2s to 1s"},
 		{"two recordings", "a.jsonl", header + `{"time_seconds":2,"device":0}` + "\n" + `{"time_seconds":1,"device":0}` + "\n", "the time goes back"},
 		{"no scope", "a.csv", columns + "1,GPU 0,A,GPU-0,,1,moon,\n", `no scope "moon"`},
@@ -202,7 +202,7 @@ func TestImpossibleFigures(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"time_seconds":0,"device":0,"memory_used_bytes":1e300}`: "memory_used_bytes: 1e300 cannot be",
 		`{"time_seconds":0,"device":0,"memory_used_bytes":-1}`:    "memory_used_bytes: -1 cannot be",
-		`{"time_seconds":0,"device":0,"power_watts":"x"}`:         "is no number",
+		`{"time_seconds":0,"device":0,"power_watts":"x"}`:         "is not a number",
 		`{"time_seconds":0,"device":0,"capacity_bytes":-5}`:       "cannot be",
 	} {
 		_, err := readLines(strings.NewReader(header+text+"\n"), newLineReader(false))

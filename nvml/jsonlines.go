@@ -142,7 +142,7 @@ func (r *jsonReader) remark(at time.Duration, device int) error {
 func (r *jsonReader) header(text []byte) error {
 	var h header
 	if err := json.Unmarshal(text, &h); err != nil {
-		return fmt.Errorf("the first line is no header of a recording: %w", err)
+		return fmt.Errorf("the first line is not the header of a recording: %w", err)
 	}
 	if h.Schema != schema {
 		return fmt.Errorf("schema %q: this program reads %q", h.Schema, schema)
@@ -180,7 +180,7 @@ func parseFigure(q Quantity, text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil || math.IsNaN(v):
-		return 0, fmt.Errorf("%s: %q is no number", q.Key(), text)
+		return 0, fmt.Errorf("%s: %q is not a number", q.Key(), text)
 	case math.Abs(v) > float64(alloc.MaxBytes) || v < 0 && q != Temperature:
 		return 0, fmt.Errorf("%s: %s cannot be", q.Key(), text)
 	}
@@ -190,7 +190,7 @@ func parseFigure(q Quantity, text string) (float64, error) {
 // seconds makes a duration of what a file says, of a century at most.
 func seconds(s float64) (time.Duration, error) {
 	if !(s >= 0 && s < 100*365*24*3600) {
-		return 0, fmt.Errorf("time_seconds: %v is no time since a recording's start", s)
+		return 0, fmt.Errorf("time_seconds: %v is not a time since the recording's start", s)
 	}
 	return time.Duration(s * float64(time.Second)), nil
 }

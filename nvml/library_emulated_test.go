@@ -231,7 +231,7 @@ func TestALibraryThatIsNoNVML(t *testing.T) {
 	}
 	_, err := OpenLibrary(path)
 	assert.ErrorIs(t, err, ErrNotAvailable)
-	assert.ErrorContains(t, err, "it is no NVML")
+	assert.ErrorContains(t, err, "it is not NVML")
 }
 
 func TestNoLibrary(t *testing.T) {

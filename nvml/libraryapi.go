@@ -93,7 +93,7 @@ func presentIn(path string, has func(name string) bool) (map[string]bool, error)
 	}
 	for _, name := range essential {
 		if !present[name] {
-			return nil, notAvailable("%s has no %s: it is no NVML, or a very old one", path, name)
+			return nil, notAvailable("%s has no %s: it is not NVML, or a very old version", path, name)
 		}
 	}
 	return present, nil

@@ -125,7 +125,7 @@ func (r *Recorder) keep(err error) {
 }
 
 // Stop takes a last sample, closes the files and returns what went wrong with
-// them. A query that failed is no error: see Recording.Failures. It waits half a
+// them. A query that failed is not an error: see Recording.Failures. It waits half a
 // second at most for the driver; where no answer comes in that time, the recording
 // ends with a gap, and the series' notes say so. Stopping twice gives the same answer
 // twice; stopping a recorder that was never started frees its files.

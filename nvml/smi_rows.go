@@ -127,7 +127,7 @@ func noFigureIn(field, text string) error {
 	case notSupported(text):
 		return fmt.Errorf("nvidia-smi: %s: %w", field, ErrNotSupported)
 	}
-	return fmt.Errorf("nvidia-smi: %s is no figure: %q", field, text)
+	return fmt.Errorf("nvidia-smi: %s is not a number: %q", field, text)
 }
 
 // smiProcess reads a process. Memory that is no number is unknown.

@@ -8,13 +8,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// RecordStream says that work on a stream uses the buffer, beside work on the stream that it was
+// RecordStream says that work on a stream uses the buffer, in addition to work on the stream that it was
 // allocated for. When the buffer is freed, its memory is pending until the work
 // that is queued on such streams by then is done; only then it is handed out again. Call
 // it before Free. The stream must live until the memory is no longer pending.
 //
-// The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported where the
-// device is no alloc.EventDevice: there, wait for the stream before Free. Without a cache it does
+// The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported if the device is not an
+// alloc.EventDevice: there, wait for the stream before Free. Without a cache it does
 // nothing if the device knows no streams: the driver's own free waits for all work.
 func (b *Buffer) RecordStream(s alloc.Stream) error {
 	t := b.tracker

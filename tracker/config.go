@@ -63,9 +63,9 @@ type Config struct {
 	Lost LostPolicy
 
 	// FindLateWrites, for debugging, finds work that writes to memory after its Free: a kernel that runs
-	// on another stream, of which RecordStream and FreeOn were not told. The memory of a freed buffer
+	// on another stream, that no RecordStream or FreeOn named. The memory of a freed buffer
 	// is filled with a pattern. When it is handed out again, and at Close, the tracker waits for
-	// all streams and compares. The Logger is told of what it finds, LateWrites and Close return
+	// all streams and compares. The Logger gets what it finds, LateWrites and Close return
 	// it, with the lines of code. What is given back to the driver before is not compared.
 	// It makes each Alloc and Free wait for the device. It needs a cache of the tracker's own, over
 	// a device that is an alloc.Filler, an alloc.Copier and an alloc.Synchronizer, as CUDA devices and the

@@ -59,6 +59,6 @@
 //
 // An Alloc or a Free takes a time that does not depend on the number of live buffers, and an
 // Alloc makes one Go allocation, the Buffer. The time of Track follows the number of groups that changed.
-// Features that are off cost a look at a counter. docs/costs.md in the repository has the
+// A feature that is off costs one check of a counter. docs/costs.md in the repository has the
 // measured times, and the commands that measure them.
 package tracker

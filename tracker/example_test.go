@@ -65,7 +65,7 @@ func ExampleMemTracker_Register() {
 	//   | Count * Size     | Memory     | Kind      | Type  | Allocated at
 	// + | 1 * (268435456,) | 256.0 MiB  | Temporary | uint8
 	//     at example_test.go:58 tracker_test.ExampleMemTracker_Register
-	// -1 buffers, -256.0 MiB <nil>
+	// -1 buffer, -256.0 MiB <nil>
 }
 
 func ExampleSnapshot_Sub() {

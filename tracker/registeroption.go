@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// RegisterOption tells more of the memory that Register enters.
+// RegisterOption describes the memory that Register adds.
 type RegisterOption func(*registration)
 
 // registration is what the options of a Register say.

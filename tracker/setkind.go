@@ -9,8 +9,8 @@ import (
 )
 
 // SetKind says what a live buffer is for, where its allocation did not, as Make's. It counts for its new
-// kind from now on; the peak stays what it was. The history tells of it as if the buffer were freed and
-// allocated again at once. The error says that it is no kind, or is alloc.ErrUnknownPtr for a
+// kind from now on; the peak stays what it was. The history shows a free and an allocation at the same
+// time. The error says that it is no kind, or is alloc.ErrUnknownPtr for a
 // buffer that is freed, or alloc.ErrClosed.
 func (b *Buffer) SetKind(kind Kind) error {
 	return b.tracker.setKind(b.ptr, kind, func() slab.ID {

@@ -138,7 +138,7 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return alloc.Ptr(p), nil
 }
 
-// Free gives an address back by cuMemFree. The driver cannot tell an address
+// Free frees memory with cuMemFree. The driver cannot tell an address
 // freed before from one that it never gave: both are alloc.ErrUnknownPtr.
 func (d *Device) Free(p alloc.Ptr) error {
 	err := d.do(func() error {

@@ -35,8 +35,8 @@
 // # Kinds of memory
 //
 // A Device gives plain device memory, and virtual memory to a Cache with expandable segments.
-// Device.NewPool, Device.Managed and Device.Pinned give the other kinds, each as an alloc.Device
-// of its own:
+// Device.NewPool, Device.Managed and Device.Pinned give the other kinds, each as a separate
+// alloc.Device:
 //
 //	tracker.Config{Device: pool, NoCache: true}
 //	tracker.Config{Device: dev.Managed(), NoCache: true}

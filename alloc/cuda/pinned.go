@@ -19,7 +19,7 @@ import (
 //	...
 //	err = tr.Unregister(p, func() error { return pinned.Free(p) })
 //
-// A tracker of its own can be over it too: tracker.Config{Device: pinned}. Host memory counts in no
+// It can have its own tracker too: tracker.Config{Device: pinned}. Host memory counts in no
 // total of the device. The methods may be called from any goroutine.
 type Pinned struct {
 	dev *Device
@@ -120,7 +120,7 @@ func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return alloc.Ptr(at), nil
 }
 
-// Free gives an address back by cuMemFreeHost, which waits for work that uses it. What Slice
+// Free frees memory with cuMemFreeHost, which waits for work that uses it. What Slice
 // returned must not be used any more. An address that is not live is alloc.ErrUnknownPtr.
 func (p *Pinned) Free(at alloc.Ptr) error {
 	p.mu.Lock()

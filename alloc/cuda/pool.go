@@ -49,7 +49,7 @@ type PoolConfig struct {
 	// ReleaseThreshold is what the pool keeps for reuse when the program waits for a stream, an
 	// event or the context; the driver may take back what is free beyond it. 0 keeps nothing.
 	ReleaseThreshold alloc.Bytes
-	// MaxSize bounds the pool; 0 is no bound but the device's memory. Drivers before CUDA 12.2
+	// MaxSize bounds the pool; 0 means only the device's memory bounds it. Drivers before CUDA 12.2
 	// know none, and refuse it.
 	MaxSize alloc.Bytes
 }
@@ -183,7 +183,7 @@ func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	return nil
 }
 
-// Free gives an address back by cuMemFreeAsync on the stream that it was allocated for. It does not wait. An
+// Free frees memory with cuMemFreeAsync on the stream that it was allocated for. It does not wait. An
 // address that is not live is alloc.ErrUnknownPtr.
 func (p *Pool) Free(at alloc.Ptr) error {
 	p.liveMu.Lock()

@@ -47,7 +47,7 @@ func (p *Pool) ResetHigh() error {
 	return p.set("reset the highest levels of", map[int]uint64{poolUsedHigh: 0, poolReservedHigh: 0})
 }
 
-// SetReleaseThreshold sets PoolConfig.ReleaseThreshold anew. alloc.MaxBytes keeps everything.
+// SetReleaseThreshold changes PoolConfig.ReleaseThreshold. alloc.MaxBytes keeps everything.
 // The error is alloc.ErrClosed, or the driver's.
 func (p *Pool) SetReleaseThreshold(n alloc.Bytes) error {
 	if n < 0 {

@@ -31,7 +31,7 @@ type Config struct {
 	// pages; 0 means DefaultOverhead, a negative value none.
 	Overhead alloc.Bytes
 	Other    alloc.Bytes // see Device.SetOther
-	// Backed has copies work: memory of the host stands behind each allocation from the first copy
+	// Backed makes copies work: host memory backs each allocation from the first copy
 	// on.
 	Backed bool
 	// CheckReuse has Device.Err report memory that a Cache hands out while work of Device.Queue

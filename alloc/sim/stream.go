@@ -17,7 +17,7 @@ type Work struct {
 	Stream alloc.Stream
 	Ptr    alloc.Ptr     // the memory that it uses
 	Size   alloc.Bytes   // 0 if it uses none
-	Time   time.Duration // how long it takes, by the device's clock; 0 and less is no time
+	Time   time.Duration // how long it takes, by the device's clock; 0 and less mean no time
 	// Write has it write Value to all of its memory when it is done, if the device is Backed.
 	Write bool
 	Value byte
@@ -40,7 +40,7 @@ type streams struct {
 	reused *ReuseError
 }
 
-// Queue queues work. The clock does not move by itself: see Advance. The errors are
+// Queue queues work. Only calls move the clock: see Advance. The errors are
 // alloc.ErrClosed and those of faults.
 func (d *Device) Queue(w Work) error {
 	if err := d.call(OpQueue); err != nil {

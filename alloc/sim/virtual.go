@@ -17,8 +17,8 @@ type reservation struct {
 }
 
 // Reserve gives n bytes of addresses, which Map can put memory behind. The errors are
-// *alloc.SizeError for n that is no positive multiple of chunk, or a chunk that is no
-// positive multiple of PageSize, alloc.ErrOutOfMemory when addresses run out,
+// *alloc.SizeError for n that is not a positive multiple of chunk, or a chunk that is not a positive multiple
+// of PageSize, alloc.ErrOutOfMemory when addresses run out,
 // alloc.ErrClosed, and those of faults. There are 4 TiB of addresses.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	defer d.begin()()

@@ -36,19 +36,21 @@ func attachCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach [flags] [-- COMMAND ARG...]",
 		Short: "Watch any program's GPU memory, without changing it",
-		Long: `Watch what a program, in any language, allocates from the CUDA driver, with the lines of code
-that allocate: a command and the processes that it starts, or with --pid a running process and
-those that it will start. At each --every there is a table of what was allocated and freed, and at the
-end a table of what is still live. The exit code is the command's.
+		Long: `Watch what a program, in any language, allocates from the CUDA driver, and which
+lines of code allocate it: a command and the processes that it starts, or with
+--pid a running process and those that it will start. It prints a table of what
+was allocated and freed at each --every, and at the end a table of what is still
+live. The exit code is the command's.
 
-It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON and
-CAP_SYS_PTRACE. The program is slowed by some microseconds for each call that
-allocates or frees, and so is any other program that uses the same libcuda. With
---preload no rights are needed, and a C compiler: the command then loads a small library
-that intercepts the calls to libcuda.
+It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON
+and CAP_SYS_PTRACE. Each call that allocates or frees takes some microseconds
+longer, also in other programs that use the same libcuda. --preload needs no
+privileges but a C compiler: the command then loads a small library that
+intercepts the calls to libcuda.
 
-It sees what the driver sees. A program with its own cache, such as PyTorch, allocates
-large segments now and then; torch.cuda.memory._snapshot shows what is in them.`,
+It sees what the driver sees. A program with its own cache, such as PyTorch,
+allocates large segments now and then; torch.cuda.memory._snapshot shows what is
+in them.`,
 		Example: `  sudo gpumemtrack attach -- ./train --epochs 3
   sudo gpumemtrack attach -o leak.html --every 1m --pid 4711`,
 		Args: cobra.ArbitraryArgs,
@@ -66,11 +68,11 @@ large segments now and then; torch.cuda.memory._snapshot shows what is in them.`
 	flags.IntVar(&o.pid, "pid", 0, "watch process `PID` from now on")
 	flags.StringVar(&o.live, "live", "", "serve a live page, dumps and Prometheus metrics at this `ADDRESS`, such as localhost:8080")
 	flags.StringArrayVar(&o.hosts, "allow-host", nil, "let --live answer requests for this host `NAME`, such as gpu-7.example.com; * is any; may be repeated")
-	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 is none but the last")
+	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 prints only the last one")
 	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
-	flags.StringArrayVar(&o.libraries, "library", nil, "a `FILE` of libcuda to watch; may be repeated (default: what a program here would load)")
-	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch in place of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)'; may be repeated")
-	flags.BoolVar(&o.preload, "preload", false, "put a small library in front of libcuda instead of setting probes: for a command, needs a C compiler and no rights")
+	flags.StringArrayVar(&o.libraries, "library", nil, "the `FILE` of a libcuda to watch; may be repeated (default: the one that a program on this machine loads)")
+	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch instead of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)'; may be repeated")
+	flags.BoolVar(&o.preload, "preload", false, "load a small library in front of libcuda instead of setting probes: for a command only, needs a C compiler but no privileges")
 	return cmd
 }
 

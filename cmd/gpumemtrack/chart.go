@@ -26,7 +26,7 @@ func chartCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chart FILE",
 		Short: "Draw a chart from a recording",
-		Long:  "Draw a chart from a recording (.jsonl or .csv) of `gpumemtrack record`, which may still be running.",
+		Long:  "Draw a chart from a recording (.jsonl or .csv) of gpumemtrack record, which may\nstill be running.",
 		Example: `  gpumemtrack chart run.jsonl                         # run.png
   gpumemtrack chart run.jsonl -o run.html --last 500`,
 		Args: exactly(1, "the file of a recording"),
@@ -34,7 +34,7 @@ func chartCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&o.outputs, "output", "o", nil, "a `FILE` that ends in .png, .svg or .html; may be repeated (default: the recording's name with .png)")
-	flags.IntVar(&o.last, "last", 0, "only the time of the last `N` samples of a device")
+	flags.IntVar(&o.last, "last", 0, "draw only the time of the last `N` samples")
 	flags.StringVar(&o.title, "title", "", "a `TITLE` above the chart")
 	flags.IntVar(&o.width, "width", 800, "width in `PIXELS`")
 	flags.IntVar(&o.height, "height", 500, "height in `PIXELS`; each panel after the first adds a half")

@@ -11,7 +11,8 @@ func completionCommand(a *app) *cobra.Command {
 		Long: `Print a script that completes commands, flags and their values in a shell. With
 bash it needs the package bash-completion.`,
 		Example: `  source <(gpumemtrack completion bash)      # in this shell
-  gpumemtrack completion bash >~/.local/share/bash-completion/completions/gpumemtrack
+  gpumemtrack completion bash \
+    >~/.local/share/bash-completion/completions/gpumemtrack
   gpumemtrack completion zsh >"${fpath[1]}/_gpumemtrack"
   gpumemtrack completion fish >~/.config/fish/completions/gpumemtrack.fish`,
 		Args:      exactly(1, "bash, zsh, fish or powershell"),

@@ -45,8 +45,8 @@ func convertCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert FILE -o OUTPUT",
 		Short: "Write a snapshot or dump in the format of another viewer",
-		Long: `Write a snapshot or dump of a tracker, or a memory snapshot of PyTorch, in the format
-of another viewer, by the end of the output's name:
+		Long: `Write a snapshot or dump of a tracker, or a memory snapshot of PyTorch, in the
+format of another viewer. The ending of the output's name decides which:
 
   .pb.gz        go tool pprof (of pprof profiles too)
   .pickle       pytorch.org/memory_viz
@@ -54,12 +54,13 @@ of another viewer, by the end of the output's name:
   .html         any browser
   .json         a dump, for this program
 
-Only dumps and PyTorch's snapshots have a history. If a file has several devices, every
-format holds all of them, except .html: it shows the device with most memory, or that of
---device, and a line for each other device.`,
+Only dumps and PyTorch's snapshots have a history. If a file has several
+devices, every format holds all of them, except .html: it shows the device with
+the most memory, or that of --device, and a line for each other device.`,
 		Example: `  gpumemtrack convert crash.dump.json -o crash.html
   gpumemtrack convert pytorch.pickle -o pytorch.html
-  gpumemtrack convert pytorch.pickle -o pytorch.pb.gz && go tool pprof -http=: pytorch.pb.gz`,
+  gpumemtrack convert pytorch.pickle -o pytorch.pb.gz
+  go tool pprof -http=: pytorch.pb.gz`,
 		Args: exactly(1, "the file of a snapshot or dump"),
 		RunE: func(_ *cobra.Command, args []string) error { return a.convert(args[0], o) },
 	}
@@ -73,7 +74,7 @@ format holds all of them, except .html: it shows the device with most memory, or
 
 // addMemoryFlag adds the flag that raises the limit of what a file may take.
 func addMemoryFlag(cmd *cobra.Command, limit *alloc.Bytes) {
-	cmd.Flags().Var(sizeFlag{limit}, "max-memory", "the most, as a `SIZE`, that a file may unpack to and take in memory; 1GiB if it is not given")
+	cmd.Flags().Var(sizeFlag{limit}, "max-memory", "the largest `SIZE` that a file may unpack to and take in memory (default: 1GiB)")
 }
 
 type convertOptions struct {

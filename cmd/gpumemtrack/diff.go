@@ -24,27 +24,31 @@ func diffCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
 		Short: "Show what grew and shrank between two runs, by line of code",
-		Long: `Show what grew and shrank between two runs, by line of code. BEFORE and AFTER are
-snapshots and dumps of a tracker, pprof profiles, or memory snapshots of PyTorch.
+		Long: `Show what grew and shrank between two runs, by line of code. BEFORE and AFTER
+are snapshots and dumps of a tracker, pprof profiles, or memory snapshots of
+PyTorch.
 
-Each side is a file, or many files, such as those of the ranks of a run: a directory, or a
-pattern in quotes. Files of the same rank are paired. If a file has no rank, or two have the
-same, files are paired in the order of their names. If there are several snapshots of one
-process, the latest counts. Other files are skipped. The output says what was left out. The
-table shows the sum of the pairs, the pair that grew most, and the spread between most
-and least.
+Each side is a file, or many files, such as those of the ranks of a run: a
+directory, or a pattern in quotes. Files of the same rank are paired. If a file
+has no rank, or two have the same, files are paired in the order of their names.
+If there are several snapshots of one process, the latest counts. Other files
+are skipped. The output says what was left out. The table shows the sum of the
+pairs, the pair that grew most, and the spread between the largest and the
+smallest change.
 
-A process that only one side has is listed and not counted; with --missing-as-zero it is
-compared with zero.
+A process that only one side has is listed and not counted; with
+--missing-as-zero it is compared with zero.
 
-With --fail-over the exit code is 3 if memory grew by more than that in any pair.
+With --fail-over the exit code is 3 if memory grew by more than that in any
+pair.
 
---json prints one object: "schema", "by", "of", "before" and "after" with their "files",
-"only_before" and "only_after" with processes that do not count, "lines", each with its
-"key", "before_bytes", "after_bytes", "change_bytes", "before_count" and "after_count", and
-of several pairs "spread", and "total", the sum of all lines.`,
+--json prints one object: "schema", "by", "of", "before" and "after" with their
+"files", "only_before" and "only_after" with processes that do not count,
+"lines", each with its "key", "before_bytes", "after_bytes", "change_bytes",
+"before_count", "after_count" and, of several pairs, "spread", and "total", the
+sum of all lines.`,
 		Example: `  gpumemtrack diff yesterday.json today.json
-  gpumemtrack diff yesterday.json today.json --of peak --fail-over 64MiB    # for CI
+  gpumemtrack diff yesterday.json today.json --fail-over 64MiB    # for CI
   gpumemtrack diff 'old/rank*.pb.gz' 'new/rank*.pb.gz' --by function`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -60,8 +64,8 @@ of several pairs "spread", and "total", the sum of all lines.`,
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().Var(sizeFlag{&o.failOver}, "fail-over", "exit with 3 if memory grew by more than this `SIZE`: 64MiB")
-	cmd.Flags().BoolVar(&o.missingAsZero, "missing-as-zero", false, "compare a process that only one side has with nothing")
+	cmd.Flags().Var(sizeFlag{&o.failOver}, "fail-over", "exit with 3 if memory grew by more than `SIZE`, such as 64MiB")
+	cmd.Flags().BoolVar(&o.missingAsZero, "missing-as-zero", false, "compare a process that only one side has with zero")
 	return cmd
 }
 

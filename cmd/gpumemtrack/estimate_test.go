@@ -116,14 +116,14 @@ func TestEstimateLargestThatFits(t *testing.T) {
 
 func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--offload gradients":                    "say one of optimizer, parameters",
-		"--zero-grad never":                      "say one of first, backward, kept",
+		"--offload gradients":                    "want one of optimizer, parameters",
+		"--zero-grad never":                      "want one of first, backward, kept",
 		"--pytorch two":                          "want a version such as 2.4",
 		"--pytorch 2":                            "want a version such as 2.4",
 		"--llama-cpp":                            "--llama-cpp is for --serve",
-		"--max-batch":                            "--max-batch wants --fits",
-		"--max-context --fits 1GiB":              "--max-context wants --fits and --serve",
-		"--best-quantization":                    "wants --fits",
+		"--max-batch":                            "--max-batch needs --fits",
+		"--max-context --fits 1GiB":              "--max-context needs --fits and --serve",
+		"--best-quantization":                    "needs --fits",
 		"--optimizer adagrad":                    "lion, muon",
 		"--optimizer-in-backward --accumulate 2": "cannot add up 2 micro-batches",
 	} {

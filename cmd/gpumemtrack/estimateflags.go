@@ -13,32 +13,32 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 	var options []estimate.Option
 	switch {
 	case o.train && o.serve:
-		return nil, usageError("estimate: either --train or --serve")
+		return nil, usageError("estimate: choose --train or --serve, not both")
 	case o.fits < 0:
 		return nil, usageError("estimate: --fits cannot be negative")
 	case o.llamaCpp && !o.serve:
 		return nil, usageError("estimate: --llama-cpp is for --serve")
 	case o.maxBatch && o.maxContext || (o.maxBatch || o.maxContext) && (o.fits == 0 || o.quantize) || o.maxContext && !o.serve:
-		return nil, usageError("estimate: --max-batch wants --fits, --max-context wants --fits and --serve: say one of them, and not --best-quantization")
+		return nil, usageError("estimate: --max-batch needs --fits, --max-context needs --fits and --serve; neither goes with the other or with --best-quantization")
 	case o.quantize && (o.fits == 0 || o.train || o.dtype != ""):
-		return nil, usageError("estimate: --best-quantization wants --fits, and neither --train nor --dtype")
+		return nil, usageError("estimate: --best-quantization needs --fits, and goes with neither --train nor --dtype")
 	case o.train:
 		optimizer, ok := named(optimizers, o.optimizer)
 		if !ok {
-			return nil, usageError("estimate: --optimizer %s: say one of %s", o.optimizer, strings.Join(optimizerNames(), ", "))
+			return nil, usageError("estimate: --optimizer %s: want one of %s", o.optimizer, strings.Join(optimizerNames(), ", "))
 		}
 		options = append(options, estimate.Train(optimizer))
 	}
 	if o.gpu != "" {
 		gpu, ok := named(generations, o.gpu)
 		if !ok {
-			return nil, usageError("estimate: --gpu %s: say one of %s", o.gpu, strings.Join(generationNames(), ", "))
+			return nil, usageError("estimate: --gpu %s: want one of %s", o.gpu, strings.Join(generationNames(), ", "))
 		}
 		options = append(options, estimate.RunsOn(estimate.Machine{GPU: gpu}))
 	}
 	switch {
 	case o.lora < 0 || o.qlora && o.lora == 0:
-		return nil, usageError("estimate: say the rank of the adapters: --lora 16")
+		return nil, usageError("estimate: give the rank of the adapters, such as --lora 16")
 	case o.lora > 0:
 		l := estimate.LoRA{Rank: o.lora, Targets: o.targets}
 		if o.qlora {
@@ -82,13 +82,13 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 	offload := estimate.OffloadNone
 	var ok bool
 	if l.Form, ok = named(forms, o.form); o.form != "" && !ok {
-		return nil, usageError("estimate: --optimizer-form %s: say one of %s", o.form, strings.Join(formNames(), ", "))
+		return nil, usageError("estimate: --optimizer-form %s: want one of %s", o.form, strings.Join(formNames(), ", "))
 	}
 	if l.ZeroGrad, ok = named(zeroGrads, o.zeroGrad); o.zeroGrad != "" && !ok {
-		return nil, usageError("estimate: --zero-grad %s: say one of %s", o.zeroGrad, strings.Join(names(zeroGrads), ", "))
+		return nil, usageError("estimate: --zero-grad %s: want one of %s", o.zeroGrad, strings.Join(names(zeroGrads), ", "))
 	}
 	if offload, ok = named(offloads, o.offload); o.offload != "" && !ok {
-		return nil, usageError("estimate: --offload %s: say one of %s", o.offload, strings.Join(names(offloads), ", "))
+		return nil, usageError("estimate: --offload %s: want one of %s", o.offload, strings.Join(names(offloads), ", "))
 	}
 	options := []estimate.Option{estimate.Loops(l), estimate.Offloaded(offload)}
 	if o.pytorch != "" {
@@ -146,7 +146,7 @@ func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) erro
 	}
 	d, err := parseDType(o.kv)
 	if err != nil {
-		return usageError("estimate: --kv %s: say one of %s, or an element type", o.kv, strings.Join(names(kvBlocks), ", "))
+		return usageError("estimate: --kv %s: want one of %s, or an element type", o.kv, strings.Join(names(kvBlocks), ", "))
 	}
 	c.DType = d
 	return nil

@@ -121,7 +121,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, chosen 
 			return nil, usageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)
 		}
 		if most := m.Transformer.Positions; most > 0 && o.tokens(shape[1]) > most {
-			return nil, usageError("estimate: %s has %d positions: say --seq %d at most", m.Name, most, most)
+			return nil, usageError("estimate: %s has %d positions: --seq can be %d at most", m.Name, most, most)
 		}
 		cache := m.Transformer.Cache(shape[0], o.tokens(shape[1]), 0)
 		if err := o.cache(&cache, m.DType); err != nil {

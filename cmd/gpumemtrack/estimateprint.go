@@ -98,7 +98,7 @@ func (e estimated) write(w io.Writer) {
 
 func inputOf(r *estimate.Report) string {
 	if !r.HasInput {
-		return ", no input: say --batch and --seq for its activations"
+		return ", no input: --batch and --seq give its activations"
 	}
 	return fmt.Sprintf(", input %v", r.Inputs[0])
 }

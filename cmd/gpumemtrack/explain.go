@@ -15,14 +15,16 @@ func explainCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain FILE",
 		Short: "Explain why reserved memory is stuck, and what would have helped",
-		Long: `Explain, for a dump or a memory snapshot of PyTorch, what reserved memory is for, to the byte: what
-rounding costs, what the cache would give back, and what is stuck between buffers, with the lines of
-code that keep it. What other settings, or another order, would have saved is found by replaying the
-history; see gpumemtrack replay. FILE may be the URL of a live page, or - for standard input.
+		Long: `Explain, for a dump or a memory snapshot of PyTorch, where reserved memory goes,
+to the byte: what rounding costs, what the cache would give back, and what is
+stuck between buffers, with the lines of code that keep it. Replays of the
+history show what other settings, or another order, would have saved: see
+gpumemtrack replay. FILE may be the URL of a live page, or - for standard input.
 
-For a directory, or a pattern in quotes, such as the dumps of the ranks of a run, it prints a table of
-all processes, most stuck memory first, and then explains the first of them. If there are several
-dumps of one process, the latest counts.`,
+For a directory, or a pattern in quotes, such as the dumps of the ranks of a
+run, it prints a table of all processes, most stuck memory first, and then
+explains the first of them. If there are several dumps of one process, the
+latest counts.`,
 		Example: `  gpumemtrack explain crash.dump.json
   gpumemtrack explain snapshot.pickle --peak
   gpumemtrack explain ranks/`,
@@ -49,7 +51,7 @@ dumps of one process, the latest counts.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&atPeak, "peak", false, "explain the moment of most memory in the history, not that of the file")
+	cmd.Flags().BoolVar(&atPeak, "peak", false, "explain the peak of the history instead of its end")
 	addDeviceFlag(cmd, &device)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

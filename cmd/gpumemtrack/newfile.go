@@ -18,7 +18,7 @@ func canCreate(path string, overwrite bool) error {
 		case !overwrite:
 			return existsError(path)
 		case !info.Mode().IsRegular() && info.Mode()&os.ModeSymlink == 0:
-			return fmt.Errorf("cannot overwrite %s: it is no regular file", path)
+			return fmt.Errorf("cannot overwrite %s: it is not a regular file", path)
 		case info.Mode().IsRegular():
 			f, err := os.OpenFile(path, os.O_WRONLY, 0)
 			if err != nil {

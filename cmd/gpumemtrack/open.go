@@ -19,7 +19,8 @@ import (
 const stdinName = "standard input"
 
 func addDeviceFlag(cmd *cobra.Command, device *int) {
-	cmd.Flags().IntVar(device, "device", -1, "the `NUMBER` of the device, in a file of several; without it, the one with most memory")
+	cmd.Flags().IntVar(device, "device", -1, "in a file of several devices, the `NUMBER` of one (default: the device with the most memory)")
+	cmd.Flags().Lookup("device").DefValue = "0" // help prints no default
 }
 
 // open reads what a word names: a file, - for standard input, or the URL of a live

@@ -80,7 +80,7 @@ func TestShowOfALivePage(t *testing.T) {
 func TestStandardInput(t *testing.T) {
 	_, errs, code := runs(t, "", "show", "-")
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "standard input: this is no snapshot: the file is empty")
+	assert.Contains(t, errs, "standard input: not a snapshot: the file is empty")
 }
 
 func TestTablesFitTheTerminal(t *testing.T) {

@@ -35,27 +35,29 @@ func recordCommand(a *app) *cobra.Command {
 		Use:   "record [flags] [-- COMMAND ARG...]",
 		Short: "Record the GPU memory of a program, a process or the devices",
 		Long: `Record the GPU memory of a program, a process or the devices, until the program
-or the process ends, --duration is over, or Ctrl+C is pressed. At the end it prints a
-table, draws the charts, and keeps the samples in a file. Samples are appended as they
-are taken, so they survive if the recorder is killed. The exit code is the program's, and
-signals are passed to it. If --duration ends the recording first, the table and the
-charts are made then, and record waits for the program to end.
+or the process ends, --duration is over, or Ctrl+C is pressed. At the end it
+prints a table, draws the charts, and keeps the samples in a file. Samples are
+appended as they are taken, so they survive if the recorder is killed. The exit
+code is the program's, and signals are passed to it. If --duration ends the
+recording first, the table and the charts are made then, and record waits for
+the program to end.
 
-On a terminal the last row shows the memory, unless --no-live is given. While the program
-has the terminal in raw mode, as an editor has, that row belongs to the program.
+On a terminal the last row shows the memory, unless --no-live is given. While
+the program has the terminal in raw mode, as an editor does, that row belongs to
+the program.
 
-The devices are sampled at every --interval. The memory of the process and of its children
-is asked of the driver once a second at most. A program that runs for less than a second
-is sampled once.
+The devices are sampled at every --interval. The memory of the process and its
+children is read once a second at most. A program that runs for less than a
+second is sampled once.
 
 A driver that hangs delays nothing: samples without an answer are gaps.
 
---json prints one object in place of the table: "schema", "source", "start",
-"interval_seconds", "duration_seconds", "failures", "samples" (the files), "charts",
-and "series", each with its "device", "quantity" (a key with its unit, such as
-"memory_used_bytes"), "pid" if it is a process's, "scope", "minimum", "maximum" and
-"mean" (null where there is no sample), "duration_seconds", "samples", "gaps", "note",
-and "ended" if the device was lost.`,
+--json prints one object instead of the table: "schema", "source", "start",
+"interval_seconds", "duration_seconds", "failures", "samples" (the files),
+"charts", and "series", each with its "device", "quantity" (a key with its unit,
+such as "memory_used_bytes"), "pid" if it is a process's, "scope", "minimum",
+"maximum" and "mean" (null where there is no sample), "duration_seconds",
+"samples", "gaps", "note", and "ended" if the device was lost.`,
 		Example: `  gpumemtrack record -o memory.png -- ./train --epochs 3
   gpumemtrack record -o run.html -o run.csv --gpu 0 --pid 4711
   gpumemtrack record --duration 1m --interval 50ms --with utilization,power`,
@@ -77,7 +79,7 @@ and "ended" if the device was lost.`,
 	flags.StringVar(&o.with, "with", "memory", "`WHAT` to record: "+strings.Join(recordable, ", ")+"; memory always is")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
 	flags.BoolVar(&o.noLive, "no-live", false, "show no line on the terminal while recording")
-	flags.BoolVar(&o.json, "json", false, "print JSON in place of the table")
+	flags.BoolVar(&o.json, "json", false, "print JSON instead of the table")
 	complete(cmd, "with", recordable...)
 	addSourceFlag(cmd, &o.source)
 	return cmd

@@ -26,15 +26,18 @@ func replayCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "Replay a recorded run on another device: would it have fitted?",
-		Long: `Run the history of a dump, or of a memory snapshot of PyTorch, through an allocator again: does
-it fit on a device of --memory, and if not, where does it run out? FILE may be the URL of a live
-page, http://localhost:6061/debug/gpumem/, or - for standard input.
+		Long: `Run the history of a dump, or of a memory snapshot of PyTorch, through an
+allocator again: does it fit into --memory, and if not, where does it run out?
+FILE may be the URL of a live page, http://localhost:6061/debug/gpumem/, or -
+for standard input.
 
-Without --allocator and --conf the allocator is the recorded one. --memory is the memory for the
-program, without the context and other processes. The exit code is 3 if the history does not
-fit. --smallest finds the least memory on which it does, for each allocator.
+Without --allocator and --conf the allocator is the recorded one. --memory is
+what the program can use, without the CUDA context and other processes. The exit
+code is 3 if the history does not fit. --smallest finds the least memory that
+each allocator needs.
 
-docs/replay.md says what a replay models and what it does not, and what --json prints.`,
+docs/replay.md describes what a replay models and what it does not, and what
+--json prints.`,
 		Example: `  gpumemtrack replay yesterday.dump.json --memory 24GiB    # for CI
   gpumemtrack replay snapshot.pickle --smallest
   gpumemtrack replay snapshot.pickle --memory 24GiB --conf max_split_size_mb:128`,
@@ -42,7 +45,7 @@ docs/replay.md says what a replay models and what it does not, and what --json p
 		RunE: func(_ *cobra.Command, args []string) error { return a.replay(args[0], o) },
 	}
 	flags := cmd.Flags()
-	flags.Var(sizeFlag{&o.memory}, "memory", "the `SIZE` of the memory: 24GiB; without it there is no limit")
+	flags.Var(sizeFlag{&o.memory}, "memory", "the `SIZE` of the memory, such as 24GiB (default: no limit)")
 	flags.StringVar(&o.allocator, "allocator", "", "`WHICH` allocator: cache, expandable or driver")
 	flags.StringVar(&o.conf, "conf", "", "`SETTINGS` of the cache, as in PYTORCH_CUDA_ALLOC_CONF")
 	flags.BoolVar(&o.smallest, "smallest", false, "find the least memory on which it fits")
@@ -101,7 +104,7 @@ func (o replayOptions) configs(r *snapshot.Record) ([]replay.Config, error) {
 	case kind == replay.Driver && o.conf != "":
 		return nil, usageError("replay: --conf is for a cache: the driver has no settings")
 	case kind == replay.Cache && conf.ExpandableSegments:
-		return nil, usageError("replay: --allocator cache and expandable_segments: say one or the other")
+		return nil, usageError("replay: --allocator cache and expandable_segments contradict each other: give one of them")
 	case o.smallest && o.allocator == "" && !conf.ExpandableSegments:
 		if o.conf == "" {
 			recorded, err := replay.Recorded(r)

@@ -114,7 +114,7 @@ func TestReplayRefuses(t *testing.T) {
 		{exitUsage, "want cache, expandable or driver", []string{path, "--allocator", "best"}},
 		{exitUsage, "want at least 20.0 MiB", []string{path, "--conf", "max_split_size_mb:1"}},
 		{exitUsage, "the driver has no settings", []string{path, "--allocator", "driver", "--conf", "max_split_size_mb:128"}},
-		{exitUsage, "say one or the other", []string{path, "--allocator", "cache", "--conf", "expandable_segments:True"}},
+		{exitUsage, "contradict each other", []string{path, "--allocator", "cache", "--conf", "expandable_segments:True"}},
 		{exitUsage, "has no such device", []string{path, "--device", "7"}},
 		{exitUsage, "name the file", nil},
 		{exitFailed, "no events", []string{snapshot}},

@@ -53,16 +53,22 @@ func (a *app) root(args []string) *cobra.Command {
 		Short: "GPU memory: recorded, charted, estimated, explained",
 		Long: `GPU memory: recorded, charted, estimated, explained.
 
-Exit codes: 0 success; 1 failure; 2 wrong usage; 3 the answer is no (estimate --fits: the
-model does not fit; replay: the run would not have fitted; diff --fail-over: memory grew
-by more). record and attach exit with the command's own code: 126 if it cannot be run, 127
-if it is not found, 128 plus the signal's number if a signal ended it.`,
+Exit codes:
+  0  success
+  1  failure
+  2  wrong usage
+  3  the answer is no: the model does not fit (estimate --fits), the run would
+     not have fitted (replay), or memory grew by more (diff --fail-over)
+
+record and attach exit with the code of the command that they run: 126 if it
+cannot be run, 127 if it is not found, and 128 plus the signal's number if a
+signal ended it.`,
 		Version: versionText(),
 
 		DisableFlagsInUseLine: true,
 		Example: `  gpumemtrack demo                              # a first look, without a GPU
   gpumemtrack sensors -w                        # watch the GPUs
-  gpumemtrack record -o memory.png -- ./train   # a chart of a program's GPU memory`,
+  gpumemtrack record -o memory.png -- ./train   # chart a program's GPU memory`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 
@@ -79,6 +85,7 @@ if it is not found, 128 plus the signal's number if a signal ended it.`,
 			return unknownCommand(cmd, args[0])
 		},
 	}
+	root.SetUsageTemplate(usageTemplate)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetArgs(args)
 	root.SetIn(a.stdin)

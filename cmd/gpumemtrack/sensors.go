@@ -29,16 +29,17 @@ func sensorsCommand(a *app) *cobra.Command {
 	var o sensorsOptions
 	cmd := &cobra.Command{
 		Use:   "sensors",
-		Short: "Show the GPUs: memory, temperature, fan, clocks, power, utilization",
+		Short: "Show memory, temperature, fan, clocks, power and utilization",
 		Long: `Show the GPUs that CUDA_VISIBLE_DEVICES leaves, as a table or as JSON.
 
---json prints one object a look: "schema", "source", and "devices", each with its
-"index", "uuid", "name", "bus_id" and every figure under a key with its unit, such
-as "memory_used_bytes" and "power_watts", or null if the device has none.
-"memory_scope" says what the memory figures count: "device", "device+driver" (an
-older driver counts its own part as used) or "host" (the GPU has no memory of its
-own). A MIG device has the "index" of its GPU, the GPU's UUID as "parent", and its
-own number as "mig". "error" says why a device did not answer.`,
+--json prints one object for each reading: "schema", "source", and "devices",
+each with its "index", "uuid", "name", "bus_id" and every figure under a key
+with its unit, such as "memory_used_bytes" and "power_watts", or null if the
+device has none. "memory_scope" says what the memory figures count: "device",
+"device+driver" (an older driver counts its own part as used) or "host" (the GPU
+shares the host's memory). A MIG device has the "index" of its GPU, the GPU's
+UUID as "parent", and its own number as "mig". "error" says why a device did not
+answer.`,
 		Example: `  gpumemtrack sensors
   gpumemtrack sensors -w                      # until a key is pressed
   gpumemtrack sensors --json | jq '.devices[].memory_used_bytes'`,
@@ -46,8 +47,8 @@ own number as "mig". "error" says why a device did not answer.`,
 		RunE: func(*cobra.Command, []string) error { return a.sensors(o) },
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&o.watch, "watch", "w", false, "look again and again, until a key or Ctrl+C")
-	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between looks with -w")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "update until a key or Ctrl+C is pressed")
+	flags.DurationVar(&o.interval, "interval", time.Second, "with -w: `TIME` between updates")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.BoolVar(&o.all, "all", false, "show devices that CUDA_VISIBLE_DEVICES hides too")
 	addSourceFlag(cmd, &o.source)

@@ -19,17 +19,18 @@ func showCommand(a *app) *cobra.Command {
 		Use:   "show FILE...",
 		Short: "Show what holds GPU memory, by line of code",
 		Long: `Show what holds GPU memory in snapshots and dumps of a tracker, pprof profiles,
-and memory snapshots of PyTorch. A directory means all such files in it. If there are
-several snapshots of one process, the latest counts. FILE may be - for standard input, or
-the URL of a live page.
+and memory snapshots of PyTorch. A directory means all such files in it. If
+there are several snapshots of one process, the latest counts. FILE may be - for
+standard input, or the URL of a live page.
 
 For several files, such as those of the ranks of one run, it shows the sum, the
-file with most, and the spread: the difference between most and least.
+file with the most memory, and the spread: the difference between the most and
+the least.
 
---json prints one object: "schema", "by", "of", "files" with their "name", "devices",
-"time" and "process", "older_snapshots" and "other_files" that were left out, "lines",
-each with its "key", "bytes" and "count", and of several files "spread" ("most_bytes",
-"most_in", "bytes"), and "total", the sum of all lines.`,
+--json prints one object: "schema", "by", "of", "files" with their "name",
+"devices", "time" and "process", "older_snapshots" and "other_files" that were
+left out, "lines", each with its "key", "bytes", "count" and, of several files,
+"spread" ("most_bytes", "most_in", "bytes"), and "total", the sum of all lines.`,
 		Example: `  gpumemtrack show crash.dump.json
   gpumemtrack show snapshot.json --by shape --of peak
   gpumemtrack show http://localhost:6061/debug/gpumem/

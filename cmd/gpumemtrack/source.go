@@ -32,7 +32,7 @@ func openSource(name string) (nvml.Source, error) {
 		}
 		return nvml.FromDevices(gpu), nil
 	}
-	return nil, usageError("--source %s: say auto, nvml, smi or sim", name)
+	return nil, usageError("--source %s: want auto, nvml, smi or sim", name)
 }
 
 func withHint(src nvml.Source, err error) (nvml.Source, error) {

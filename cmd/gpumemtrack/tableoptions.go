@@ -23,10 +23,10 @@ type tableOptions struct {
 
 func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.IntVar(&o.top, "top", 20, "print `N` lines; 0 is all, as --json prints unless told otherwise")
+	flags.IntVar(&o.top, "top", 20, "print `N` lines, or all if 0; --json prints all unless --top is given")
 	flags.StringVar(&o.by, "by", string(export.BySite), "sum up by `WHAT`: "+words(export.Bys()))
-	flags.StringVar(&o.of, "of", string(export.OfLive), "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles, and PyTorch's snapshots without events, have no peak")
-	flags.BoolVar(&o.host, "host", false, "pinned and mapped memory of the host, instead of the device's")
+	flags.StringVar(&o.of, "of", string(export.OfLive), "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles and PyTorch snapshots without events have no peak")
+	flags.BoolVar(&o.host, "host", false, "pinned and mapped host memory, instead of device memory")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	addMemoryFlag(cmd, &o.memory)
 	complete(cmd, "by", list(export.Bys())...)

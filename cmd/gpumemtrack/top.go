@@ -24,19 +24,21 @@ func topCommand(a *app) *cobra.Command {
 	var o topOptions
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch GPUs, their processes, and the lines of code that hold memory",
-		Long: `Watch the GPUs, the processes that have memory on them, and, for programs that serve a
-live page (tracker/live, or gpumemtrack attach --live), the lines of code that hold most
-and those that may leak. It only reads.
+		Short: "Watch GPUs, processes, and the lines of code that hold memory",
+		Long: `Watch the GPUs, the processes that have memory on them, and, for programs that
+serve a live page (tracker/live, or gpumemtrack attach --live), the lines of
+code that hold the most memory and those that may leak. It only reads.
 
-Keys: q quits; up and down (or k and j) select a process; m, p, g and c sort by memory,
-process number, GPU and command; r reverses the order; space pauses; ? shows help.
+Keys: q quits; up and down (or k and j) select a process; m, p, g and c sort by
+memory, process number, GPU and command; r reverses the order; space pauses; ?
+shows help.
 
---once prints one screen as text, and --json one object: "schema", "time", "source",
-"error" if the driver did not answer, "devices" as sensors --json has them, each with
-"processes" ("pid", "memory_bytes", null where the driver gives no figure, and "command")
-and "processes_error", and "pages": "url", "error" or "process", "device", "live_bytes",
-"peak_bytes", "sites" ("site", "bytes", "count") and "suspects" (text).`,
+--once prints one screen as text, and --json one object: "schema", "time",
+"source", "error" if the driver did not answer, "devices" as sensors --json has
+them, each with "processes" ("pid", "memory_bytes", null where the driver gives
+no figure, and "command") and "processes_error", and "pages": "url", "error" or
+"process", "device", "live_bytes", "peak_bytes", "sites" ("site", "bytes",
+"count") and "suspects" (text).`,
 		Example: `  gpumemtrack top
   gpumemtrack top --live http://localhost:6061/debug/gpumem/
   gpumemtrack top --once`,
@@ -45,9 +47,9 @@ and "processes_error", and "pages": "url", "error" or "process", "device", "live
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.pages, "live", nil, "the `URL` of a program's live page; may be repeated")
-	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between looks")
-	flags.BoolVar(&o.once, "once", false, "print one picture as text")
-	flags.BoolVar(&o.json, "json", false, "print one look as JSON")
+	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between updates")
+	flags.BoolVar(&o.once, "once", false, "print one screen as text")
+	flags.BoolVar(&o.json, "json", false, "print one sample as JSON")
 	flags.BoolVar(&o.all, "all", false, "show devices that CUDA_VISIBLE_DEVICES hides too")
 	addSourceFlag(cmd, &o.source)
 	return cmd
@@ -64,7 +66,7 @@ func (a *app) top(o topOptions) error {
 	}
 	_, onScreen := terminal(a.stdout)
 	if !o.once && !o.json && !onScreen {
-		return usageError("top: the output is no terminal: --once prints one picture, --json one look")
+		return usageError("top: the output is not a terminal: --once prints one screen, --json one sample")
 	}
 	src, err := openSource(o.source)
 	if err != nil {

@@ -169,7 +169,7 @@ func TestTopOfSeveralProcesses(t *testing.T) {
 
 func TestTopRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
-		"the output is no terminal: --once":                  {"top"},
+		"the output is not a terminal: --once":               {"top"},
 		"want a URL":                                         {"top", "--live", "localhost"},
 		"the shortest is 10ms":                               {"top", "--interval", "1ms", "--once"},
 		`"now" is one word too many: see gpumemtrack top --`: {"top", "now"},

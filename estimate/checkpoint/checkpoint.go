@@ -60,7 +60,7 @@ type File struct {
 //   - a directory that holds one of these. An index goes before the files beside
 //     it, safetensors before GGUF, and a config.json belongs to them.
 //
-// A config.json beside a safetensors file or an index tells its layers.
+// A config.json next to a safetensors file or an index describes its layers.
 //
 // The errors are those of package os, and *Error for a file that is not what
 // it should be. A wrong header is never worked around: whatever overlaps, is

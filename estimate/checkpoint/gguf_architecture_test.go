@@ -222,7 +222,7 @@ func TestGGUFSaysWhatIsWrongWithTheArchitecture(t *testing.T) {
 		"a number":         {map[string]any{"general.architecture": uint8(3)}, `"general.architecture": "" is not a known architecture`},
 		"no heads":         {map[string]any{"llama.attention.head_count": nil}, `metadata key "llama.attention.head_count" is missing`},
 		"zero heads":       {map[string]any{"llama.attention.head_count": uint32(0)}, `"llama.attention.head_count": 0 is not a number from 1`},
-		"hidden a float":   {map[string]any{"llama.embedding_length": float32(64)}, `"llama.embedding_length": is no whole number`},
+		"hidden a float":   {map[string]any{"llama.embedding_length": float32(64)}, `"llama.embedding_length": is not a whole number`},
 		"hidden negative":  {map[string]any{"llama.embedding_length": int32(-64)}, `"llama.embedding_length": is out of range`},
 		"hidden too large": {map[string]any{"llama.embedding_length": uint64(1 << 40)}, `"llama.embedding_length": `},
 		"heads by layer":   {map[string]any{"llama.attention.head_count_kv": []uint32{2, 4}}, `"llama.attention.head_count_kv": differs from layer to layer`},

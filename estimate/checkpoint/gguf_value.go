@@ -81,7 +81,7 @@ func (r *ggufReader) array() (ggufValue, error) {
 // array's if they are all the same.
 func (v ggufValue) whole() (int, error) {
 	if len(v.words) == 0 || v.kind == ggufFloat32 || v.kind == ggufFloat64 || v.kind == ggufBool {
-		return 0, fmt.Errorf("is no whole number")
+		return 0, fmt.Errorf("is not a whole number")
 	}
 	for _, word := range v.words[1:] {
 		if word != v.words[0] {

@@ -94,7 +94,7 @@ func openRegular(path string) (*os.File, int64, error) {
 		return nil, 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, inFile(filepath.Base(path), "it is no regular file")
+		return nil, 0, inFile(filepath.Base(path), "it is not a regular file")
 	}
 	f, err := os.Open(path)
 	return f, info.Size(), err

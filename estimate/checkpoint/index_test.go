@@ -65,7 +65,7 @@ func TestIndexSaysWhatIsWrong(t *testing.T) {
 		"tensor in two":       {`{"weight_map":{"a":"1.safetensors","b":"1.safetensors","d":"4.safetensors"}}`, `shard "4.safetensors" holds tensor "a", which the index does not name or which another shard holds too`},
 		"damaged shard":       {`{"weight_map":{"a":"bad.safetensors"}}`, `shard "bad.safetensors": open bad.safetensors: 3 bytes are too few`},
 		"path out of the way": {`{"weight_map":{"a":"../1.safetensors"}}`, `shard "../1.safetensors" is not the name of a file beside it`},
-		"shard a folder":      {`{"weight_map":{"a":"."}}`, `it is no regular file`},
+		"shard a folder":      {`{"weight_map":{"a":"."}}`, `it is not a regular file`},
 		"name twice":          {`{"weight_map":{"a":"1.safetensors","a":"2.safetensors"}}`, `duplicate`},
 		"no map":              {`{"metadata":{}}`, "it has no weight_map"},
 		"not JSON":            {`{"weight_map":`, "it is not the JSON that belongs here"},

@@ -82,7 +82,7 @@ func (e *Engine) at(m tensor.Memory) (*tracker.Buffer, error) {
 	if buf := e.buffers[m.Uintptr()]; buf != nil {
 		return buf, nil
 	}
-	return nil, fmt.Errorf("memory at %#x: %w: it is no buffer of this engine", m.Uintptr(), alloc.ErrUnknownPtr)
+	return nil, fmt.Errorf("memory at %#x: %w: not a buffer of this engine", m.Uintptr(), alloc.ErrUnknownPtr)
 }
 
 // Free frees the buffer. A second Free is alloc.ErrUnknownPtr. If the device refuses, the buffer

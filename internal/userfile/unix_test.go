@@ -19,7 +19,7 @@ func TestANamedPipeIsNotWaitedFor(t *testing.T) {
 	}
 	_, err := Open(path)
 	assert.ErrorContains(t, err, "is a named pipe")
-	assert.ErrorContains(t, Write(path, true, text("x")), "no regular file")
+	assert.ErrorContains(t, Write(path, true, text("x")), "not a regular file")
 }
 
 func TestTheUmaskHolds(t *testing.T) {

@@ -69,7 +69,7 @@ func check(path string, overwrite bool) error {
 	case !overwrite:
 		return &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 	case !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0:
-		return &fs.PathError{Op: "create", Path: path, Err: errors.New("it is no regular file, so it is not overwritten")}
+		return &fs.PathError{Op: "create", Path: path, Err: errors.New("it is not a regular file, so it is not overwritten")}
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func TestNewFiles(t *testing.T) {
 				holds(t, other, "other's")
 				holds(t, link, "mine")
 			}
-			assert.ErrorContains(t, put(dir, true, "x"), "no regular file")
+			assert.ErrorContains(t, put(dir, true, "x"), "not a regular file")
 			err := put(filepath.Join(dir, "no", "such.html"), false, "x")
 			assert.ErrorContains(t, err, filepath.Join("no", "such.html"))
 			assert.NotContains(t, err.Error(), ".tmp")

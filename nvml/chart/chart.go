@@ -13,7 +13,7 @@ import (
 // pixels.
 type Config struct {
 	Title         string
-	Last          int // only the last n samples of the series that has most of them, and what the others have of that time; 0 means all
+	Last          int // only the time of the last n samples of the longest series; 0 means all
 	Width, Height int // pixels; each panel after the first makes the chart higher by a half
 }
 
@@ -21,7 +21,7 @@ type Config struct {
 // one panel: a line a device, with its peak and its capacity marked, and gaps as gaps.
 // A process has a thin line, with a dot for each sample where there is room, as long as the sample holds: it
 // is asked for less often than its device, so the line ends where the device's memory
-// changes. Series that tell nothing are left out; that none is left is an error.
+// changes. Series without information are left out. It is an error if none is left.
 func New(series []nvml.Series, cfg Config) (*Figure, error) {
 	f := &Figure{title: cfg.Title, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
 	series, start := lastOf(series, cfg.Last)

@@ -4,6 +4,6 @@
 //	fig, err := chart.New(rec.Recording().Series, chart.Config{Last: 50})
 //	err = fig.Save("memory.png", false)
 //
-// It is a package of its own so that a program that only asks or records compiles no plotting
+// It is a separate package, so that a program that only queries or records compiles no plotting
 // library.
 package chart

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -89,7 +90,7 @@ func (p *process) take(now time.Duration, of func(*buffer) bool) (undo func()) {
 			taken = append(taken, b)
 		}
 	}
-	slices.SortFunc(taken, func(a, b *buffer) int { return int(int64(a.seq) - int64(b.seq)) })
+	slices.SortFunc(taken, func(a, b *buffer) int { return cmp.Compare(a.seq, b.seq) })
 	undos := make([]func(), 0, len(taken))
 	for _, b := range taken {
 		undos = append(undos, p.takeOne(b, now))

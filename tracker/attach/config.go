@@ -8,7 +8,7 @@ type Config struct {
 	// machine would find; others are found in what the processes have loaded.
 	Libraries []string
 	// Functions are watched in place of the driver's, for what an allocator inside a library
-	// does. The driver's then tell only of contexts.
+	// does. The driver's then report only contexts.
 	Functions []Pair
 	// Preload puts a small library in front of libcuda instead of setting probes. It needs no
 	// rights and a C compiler, and watches only what is started with Watcher.Environ.
@@ -18,7 +18,7 @@ type Config struct {
 	RingBytes int
 	// MaxEvents is how many events the history of a source keeps; 0 is 65,536.
 	MaxEvents int
-	// Driver tells how much memory the devices and the processes have in use. Without one that
+	// Driver reports how much memory the devices and the processes use. Without one that
 	// is not known: levels have -1, and so has Source.Before.
 	Driver Driver
 	// MaxStacks is how many different call stacks of a process are kept; 0 is 65,536.

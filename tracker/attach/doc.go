@@ -35,8 +35,8 @@
 // libcuda is slowed down by microseconds per call, watched or not.
 //
 // Config.Preload needs no rights and a C compiler: a program that is started with
-// Watcher.Environ loads a small library, which stands in front of libcuda and tells of the same
-// calls over a socket.
+// Watcher.Environ loads a small library, which is loaded in front of libcuda and reports the same calls over a
+// socket.
 //
 // A process that is watched by its number has memory from before: Source.Before says how much,
 // where Config.Driver tells. Config.Functions watches an allocator inside a library in place of

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Driver tells what the calls of a process do not: package nvml has the figures, and
+// Driver reports what the calls of a process do not show: package nvml has the figures, and
 // nvml.Visible the devices as a process numbers them. An error is that a figure is not known.
 // The methods are called from any goroutine.
 type Driver interface {

@@ -13,7 +13,7 @@ const (
 	Ordered  snapshot.Kind = "Ordered"  // cuMemAllocAsync: in the order of a stream
 	Physical snapshot.Kind = "Physical" // cuMemCreate, which cuMemMap gives an address
 	Array    snapshot.Kind = "Array"    // cuArrayCreate and cuArray3DCreate
-	Imported snapshot.Kind = "Imported" // of another process or library: its size is not told, and counts 0
+	Imported snapshot.Kind = "Imported" // of another process or library: its size is unknown, and counts 0
 	Pinned   snapshot.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
 )
 

@@ -38,8 +38,8 @@ const (
 	maxMarks = 128 // kept
 )
 
-// Name tells the sources of a watcher apart: the process and the device, in letters that may
-// stand in a path, such as "4711-gpu0".
+// Name identifies a source of a watcher: the process and the device, in characters that are valid in a
+// path, such as "4711-gpu0".
 func (s *Source) Name() string { return s.name }
 
 // Origin is the process.

@@ -1,8 +1,8 @@
 package export
 
 // Pair puts the processes of two runs side by side, for Compare: those of one
-// rank, where all tell their ranks; of several devices of one rank, those of one device.
-// Where that does not tell the processes of a run apart, they pair by their places. A
+// rank, if all have ranks; of several devices of one rank, those of one device.
+// Where that does not distinguish the processes of a run, they pair by their places. A
 // process without a partner is paired with nil.
 func Pair(before, after []*Usage) (pairedBefore, pairedAfter []*Usage) {
 	for _, withDevice := range []bool{false, true} {

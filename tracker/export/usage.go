@@ -120,7 +120,7 @@ func FromRecord(r *snapshot.Record) *Usage {
 	return u
 }
 
-// StackID tells stacks apart that come from one tracker or one file, which
+// StackID identifies a stack among those of one tracker or one file, which
 // share the frames of equal stacks. Its zero value is the empty stack's.
 type StackID struct {
 	first *snapshot.Frame

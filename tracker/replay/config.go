@@ -55,7 +55,7 @@ func (c Config) check() (Config, error) {
 	return c, nil
 }
 
-// Layout is where the buffers stand that were live before the first event.
+// Layout is where the buffers that were live before the first event are placed.
 type Layout string
 
 // The layouts.

@@ -158,7 +158,7 @@ func (p *program) moved(site snapshot.Frame) (*program, snapshot.Tally) {
 	return &out, buffers
 }
 
-// String tells it in a few lines.
+// String describes it in a few lines.
 func (x *Explanation) String() string {
 	var b strings.Builder
 	b.WriteString(x.Explanation.String())
@@ -174,7 +174,7 @@ func (x *Explanation) String() string {
 	return b.String()
 }
 
-// String tells what it would have saved, as a replay found.
+// String says what it would have saved, as a replay found.
 func (s Saving) String() string {
 	what := "with " + s.Setting
 	if s.Setting == "" {

@@ -9,7 +9,7 @@ type Levels struct {
 	PeakReserved  alloc.Bytes `json:"peak_reserved_bytes"`  // in segments
 	DriverAllocs  int64       `json:"driver_allocs"`        // of segments, or parts that were mapped
 	DriverFrees   int64       `json:"driver_frees"`
-	Retries       int64       `json:"retries"` // requests for which the cache had to be emptied; -1 of a recording, which does not say
+	Retries       int64       `json:"retries"` // requests for which the cache had to be emptied; -1 of a recording that does not tell
 	OOMs          int64       `json:"ooms"`    // requests that failed
 
 	requested, allocated, reserved alloc.Bytes

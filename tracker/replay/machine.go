@@ -73,6 +73,11 @@ func (m *machine) step(o *op) error {
 		return m.reuse(o.buffer)
 	case opEmpty:
 		return m.empty(-1)
+	case opRetry:
+		if m.cfg.Memory > 0 { // the cache of the replay knows itself when it has to
+			return nil
+		}
+		return m.empty(-1)
 	case opTry:
 		return m.try(o)
 	case opDriver:

@@ -58,6 +58,7 @@ const (
 	opGive          // a free while work on another stream used the memory
 	opReuse         // the work is done, and the memory can be used again
 	opEmpty         // the program empties the cache
+	opRetry         // a request that the driver refused emptied it when it was recorded
 	opTry           // a request that failed when it was recorded
 	opDriver        // the driver gave a segment at an address: the next request's
 )
@@ -96,7 +97,8 @@ type compiler struct {
 	frees    map[alloc.Ptr]int   // the op of the latest free at an address
 	arenas   map[arena]uint16
 	private  []alloc.Segment // at the end, by address
-	emptying bool
+	emptying emptying
+	unclear  bool   // whether a request or the program emptied the cache
 	seq      uint32 // of the event
 	last     int    // the op of the latest free, which may have failed
 	before   []op   // what was live before the first event though a torn history does not say so
@@ -184,9 +186,7 @@ func (c *compiler) event(e *snapshot.Event) {
 	if e.Memory.OnHost() { // it takes none of the device's
 		return
 	}
-	if e.Action != snapshot.SegmentFreed {
-		c.emptying = false
-	}
+	c.retry(e)
 	switch e.Action {
 	case snapshot.Allocated, snapshot.Registered:
 		c.alloc(e)
@@ -208,10 +208,7 @@ func (c *compiler) event(e *snapshot.Event) {
 	case snapshot.SegmentFreed:
 		c.recorded.DriverFrees++
 		c.recorded.reserve(-e.Allocated)
-		if !c.emptying {
-			c.ops = append(c.ops, op{do: opEmpty, event: c.seq})
-		}
-		c.emptying = true
+		c.empty(e)
 	}
 	c.recorded.peak()
 }
@@ -335,7 +332,9 @@ func (c *compiler) end() {
 	if len(c.start.Segments) == 0 && c.recorded.DriverAllocs == 0 { // there was no cache
 		c.recorded.PeakReserved = c.recorded.PeakAllocated
 	}
-	c.recorded.Retries = -1
+	if c.unclear {
+		c.recorded.Retries = -1
+	}
 	if c.gap != nil {
 		least := c.lowest()
 		c.gap.LeastRequested, c.gap.LeastAllocated = least.PeakRequested, least.PeakAllocated

@@ -8,7 +8,7 @@ import (
 )
 
 // Recorded returns the Config of the allocator that a record is of, without a limit of
-// memory: Driver if it tells neither of a cache nor of segments. The error is that of settings that alloc.ParseCacheConfig refuses.
+// memory: Driver if it has neither a cache nor segments. The error is that of settings that alloc.ParseCacheConfig refuses.
 func Recorded(r *snapshot.Record) (Config, error) {
 	conf, err := alloc.ParseCacheConfig(r.Snapshot.Settings[settingsKey])
 	if err != nil {

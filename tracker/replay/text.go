@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// String tells the result in a few lines.
+// String describes the result in a few lines.
 func (r Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", r.verdict())

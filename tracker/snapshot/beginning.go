@@ -50,7 +50,7 @@ func (r *Record) Events() iter.Seq[Event] {
 type Beginning struct {
 	Time time.Time // of the first event; the snapshot's if there is none
 	Held Held
-	// Segments says that the events tell of segments. If they do not, Reserved
+	// Segments says that the events include segments. If they do not, Reserved
 	// is the snapshot's, and nothing is known of how it came to be.
 	Segments bool
 	Sections map[uint64]string // the sections that end in the history but begin before it, by span

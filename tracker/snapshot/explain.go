@@ -23,13 +23,13 @@ type Explanation struct {
 	Reserved   alloc.Bytes `json:"reserved_bytes"`   // all segments
 	Requested  alloc.Bytes `json:"requested_bytes"`  // of the blocks in use
 	Rounding   alloc.Bytes `json:"rounding_bytes"`   // what rounds these up to 512 bytes
-	Unsplit    alloc.Bytes `json:"unsplit_bytes"`    // what they hold beyond: too little to be a block of its own, or rounded up by a setting
+	Unsplit    alloc.Bytes `json:"unsplit_bytes"`    // what they hold beyond: too little to be a separate block, or rounded up by a setting
 	Pending    alloc.Bytes `json:"pending_bytes"`    // freed blocks that another stream still uses
 	Releasable alloc.Bytes `json:"releasable_bytes"` // free, and what ClearCache would give back
 	Stuck      alloc.Bytes `json:"stuck_bytes"`      // free, between blocks in use or in a private pool: only requests that fit, or are of that pool, get it
 
 	// Pins are the segments in which memory is stuck, most of it first; Lines are the lines of
-	// code that keep it, of which each segment counts for the one with most bytes in use there.
+	// code that keep it, where each segment counts for the line with the most bytes in use there.
 	Pins  []Pin     `json:"pins"`
 	Lines []PinLine `json:"lines"`
 	// Holes are the free blocks, but for those of private pools, by pool and stream, and by their size in powers of

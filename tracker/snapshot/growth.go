@@ -43,7 +43,7 @@ func (g Growth) String() string {
 //
 // So it takes at least 32 marks, and eight windows with a rise. A leak that begins
 // late is found after a quarter to a half of all marks. A cache that fills is growth until it
-// is nearly full. Of more than 1,024 lines, those with most live bytes are followed.
+// is nearly full. Of more than 1,024 lines, those with the most live bytes are followed.
 func (s *Snapshot) Growth() []Growth {
 	found, began := s.tables.Growing, s.tables.Warm
 	freed, now := s.tables.Lifetimes, s.Time.Sub(s.tables.Epoch)

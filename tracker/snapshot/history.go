@@ -21,7 +21,7 @@ type HistoryTables struct {
 	Streams  []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
 }
 
-// MaxSections is how many sections the events of a history can tell apart.
+// MaxSections is how many sections the events of a history can distinguish.
 const MaxSections = 1 << 16
 
 // NewHistory returns the history of a source. It keeps the tables and the source's stacks; do

@@ -43,7 +43,7 @@ func (k Kind) String() string {
 	return string(k)
 }
 
-// NewKind returns a program's own kind. It panics if that is no kind: it is for package
+// NewKind returns a program's own kind. It panics if the name is not valid: it is for package
 // variables. ParseKind returns an error.
 func NewKind(name string) Kind {
 	kind, err := ParseKind(name)

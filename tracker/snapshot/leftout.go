@@ -12,7 +12,7 @@ type LeftOut struct {
 	Marks        int64       `json:"marks,omitempty"`  // the oldest
 	Segments     int64       `json:"segments,omitempty"`
 	SegmentBytes alloc.Bytes `json:"segment_bytes,omitempty"`
-	// Allocations are the live buffers that are not told one by one. Sites and groups
+	// Allocations are the live buffers that are not listed one by one. Sites and groups
 	// count them.
 	Allocations Tally `json:"allocations,omitzero"`
 	// Sites is the number of those that had least memory live, and Unsited what they

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Origin is the process that memory belongs to; it tells the ranks of a
+// Origin is the process that memory belongs to; it distinguishes the ranks of a
 // distributed run apart. What is unknown is zero. It does not change.
 //
 // The rank is that of the launcher, by the first of these pairs of the environment

@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// ErrNoHistory is the error of a record that does not tell what happened before its
+// ErrNoHistory is the error of a record without what happened before its
 // snapshot.
 var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0")
 

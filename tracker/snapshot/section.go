@@ -24,7 +24,7 @@ type SectionData struct {
 	DeviceTime time.Duration `json:"device_time_ns"`
 	// CPUTime is the processor time of the whole process meanwhile, of all threads, in the
 	// program and in the kernel: also of goroutines that have nothing to do with the section,
-	// and of Go's collector. The system tells none by goroutine. More than Time is more than
+	// and of Go's collector. The system measures none by goroutine. More than Time is more than
 	// one processor. It is known with SectionConfig.HostDetail, and -1 otherwise.
 	CPUTime time.Duration `json:"cpu_time_ns"`
 

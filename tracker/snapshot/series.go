@@ -8,7 +8,7 @@ const windows = 32
 // windows of equally many marks. When all windows are used, neighbours are merged, and a
 // window covers twice as many marks.
 type Series struct {
-	Level Tally // now, beside what it was when the series began
+	Level Tally // now, in contrast to the beginning of the series
 	marks int   // entered
 	width int   // marks a window
 	low   [windows]Tally

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// MaxStreams is how many streams the entries of a source can tell apart.
+// MaxStreams is how many streams the entries of a source can distinguish.
 const MaxStreams = 1 << 8
 
 // OtherStreams stands for the streams of a program that has used more than MaxStreams.

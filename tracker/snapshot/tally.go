@@ -35,8 +35,8 @@ func (a Tally) IsZero() bool { return a == Tally{} }
 
 // String prints the tally on one line: "3 buffers, 6.8 MiB".
 func (a Tally) String() string {
-	if a.Count == 1 {
-		return fmt.Sprintf("1 buffer, %v", a.Bytes)
+	if a.Count == 1 || a.Count == -1 {
+		return fmt.Sprintf("%d buffer, %v", a.Count, a.Bytes)
 	}
 	return fmt.Sprintf("%d buffers, %v", a.Count, a.Bytes)
 }

@@ -184,6 +184,34 @@ func TestPerfettoKeepsRanksApart(t *testing.T) {
 		from process where pid > 0 order by pid`))
 }
 
+// TestPerfettoKeepsDevicesApart: each device has its own levels, sections and marks.
+func TestPerfettoKeepsDevicesApart(t *testing.T) {
+	r := story(t)
+	second := exporttest.New(t, tracker.Config{})
+	_, err := second.AllocBytes(3*alloc.MiB, tracker.Gradient)
+	require.NoError(t, err)
+	second.Do("reduce", func() { second.Track() })
+	r.Others = []*snapshot.Record{second.Record()}
+	r.Others[0].Snapshot.Ordinal = 1
+	ctx := openPerfetto(t, written(t, r))
+
+	type device struct {
+		Name                 string
+		Slices, Marks, Peaks int64
+	}
+	peak := func(r *snapshot.Record) int64 { return int64(r.Snapshot.Cache.Allocated.Bytes.Peak) }
+	assert.Equal(t, []device{
+		{"Simulated GPU [0]", 6, 5, peak(r)}, {"Simulated GPU [1]", 1, 2, peak(r.Others[0])},
+	}, query[device](t, ctx, `
+		select process.name,
+			(select count(*) from slice join process_track on process_track.id = track_id where upid = process.upid) as slices,
+			(select count(*) from slice join thread_track on thread_track.id = track_id join thread using (utid)
+				where upid = process.upid and thread.name = "marks") as marks,
+			(select max(value) from counter join process_counter_track as track on track.id = track_id
+				where upid = process.upid and track.name = "allocated bytes") as peaks
+		from process where pid > 0 order by pid`))
+}
+
 // TestChromeOpensIt gives a trace to the importer of chrome://tracing, which
 // Perfetto's page has for those who miss it.
 func TestChromeOpensIt(t *testing.T) {

@@ -40,7 +40,7 @@ type File struct {
 
 // ErrFormat is the error of a file that is none of those that can be read, other than
 // one that is torn.
-var ErrFormat = errors.New("this is no snapshot")
+var ErrFormat = errors.New("not a snapshot")
 
 // isText knows the beginning of a text, which a profile is not: it holds small numbers.
 func isText(head []byte) bool {

@@ -21,7 +21,7 @@
 // The time to write grows with the events, buffers and call sites. The page takes at most 2 MiB
 // and 20,000 nodes of a browser's document. Small items are left out, and the page says how
 // many: call stacks with less than a thousandth of the whole, groups beyond the 300 largest,
-// changes of a mark beyond 20, marks before the latest 200, segments beyond the
-// 100 with most unused memory; less of each where that is too much.
+// changes of a mark beyond 20, marks before the latest 200, segments beyond the 100 with the most unused
+// memory; less of each where that is too much.
 // Write may be called from any goroutine.
 package html

@@ -14,10 +14,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Config says what a collector gives beside the levels. The zero Config adds nothing.
+// Config says what a collector gives in addition to the levels. The zero Config adds nothing.
 type Config struct {
 	// TopSites is for how many lines of code gpumem_site_live_bytes is given,
-	// those with most live bytes; the others stand together as "other". 0 is none. The lines
+	// those with the most live bytes; the others are summed as "other". 0 is none. The lines
 	// may change from scrape to scrape, and with them the series.
 	TopSites int
 	// Suspects adds gpumem_suspect_bytes and gpumem_suspect_buffers: what

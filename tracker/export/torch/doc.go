@@ -12,7 +12,7 @@
 // Blocks are the live buffers and the cached memory between them; events are the
 // history. The page cannot show a buffer outside of every segment, so memory that is in no
 // segment of the cache (registered by other code, or of a tracker without a
-// cache) gets a segment of its own, from its allocation to its free. A block inside
+// cache) gets its own segment, from its allocation to its free. A block inside
 // another, such as part of a registered arena, is in the events only. Sections are
 // annotations. A mark is an
 // event "snapshot". The page hides frames whose function has "_start" in its

@@ -18,7 +18,7 @@ import (
 
 // Contents is what a file holds.
 type Contents struct {
-	Record *snapshot.Record // of the device with most memory; the others are its Others, by number
+	Record *snapshot.Record // of the device with the most memory; the others are its Others, by number
 	Usage  *export.Usage    // of all devices, by call stack
 	Times  bool             // the events have times
 }
@@ -30,11 +30,11 @@ type Contents struct {
 //
 // A buffer is live from its alloc to its free_completed, when its memory can be used
 // again; one that only another stream still uses has the label "freed, used by another
-// stream". Its allocated size is that of its block or, of one that is gone, what was requested
+// stream", another the user_metadata of its allocation, up to 256 bytes. Its allocated size is that of its block or, of one that is gone, what was requested
 // rounded up to 512 bytes. PyTorch tells neither shapes nor element
 // types: they are unknown. What was live before the first event comes from going back from
-// the end; it has no call stack where it was freed since. Totals count the buffers that the
-// file tells of. Annotations are sections; an event "snapshot" is a mark. Where the file has
+// the end; it has no call stack where it was freed since. Totals count the buffers in the
+// file. Annotations are sections; an event "snapshot" is a mark. Where the file has
 // no times, as before PyTorch 2.1, events are a microsecond apart and the time of the
 // snapshot is zero.
 //
@@ -265,11 +265,12 @@ func (in *source) word(v plain.Value) string {
 type described struct{ kind, dtype, shape, memory, section string }
 
 // ofBlock reads the dict that Write adds to a block.
-func (in *source) ofBlock(b *rawBlock) (d described, ok bool) {
-	if b.own.Kind() != plain.Dict {
+func (in *source) ofBlock(block plain.Value) (d described, ok bool) {
+	own, _ := in.Get(block, in.key.own)
+	if own.Kind() != plain.Dict {
 		return d, false
 	}
-	named := func(name string) string { return in.text(b.own, in.Key(name)) }
+	named := func(name string) string { return in.text(own, in.Key(name)) }
 	return described{named("kind"), named("dtype"), named("shape"), named("memory"), named("section")}, true
 }
 

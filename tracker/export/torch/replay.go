@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -15,19 +16,19 @@ type replay struct {
 	*source
 	ordinal int
 
-	ends     map[int64]*ending // the buffers at the end, by address
-	sorted   []*ending         // the same, by address
+	ends     []ending // the buffers at the end, by address
 	segments []alloc.Segment
 	head     snapshot.Head
 
 	entries []snapshot.EventEntry
-	siteOf  []int32       // of each entry that is about a buffer; -1 of others
-	open    map[int64]int // the entry of the alloc that is live at an address
-	older   []older       // buffers from before the first event that it ended
-	oom     *rawEvent     // if no allocation followed it
-	oomAt   int           // the number of entries before it
-	held    *rawEvent     // a free_requested that may be one with the next event
-	spans   []openSection // sections that are open
+	siteOf  []int32             // of each entry that is about a buffer; -1 of others
+	open    map[int64]int       // the entry of the alloc that is live at an address
+	older   []older             // buffers from before the first event that it ended
+	labels  map[int]plain.Value // user_metadata of the allocs that are live, by entry
+	oom     *rawEvent           // if no allocation followed it
+	oomAt   int                 // the number of entries before it
+	held    *rawEvent           // a free_requested that may be one with the next event
+	spans   []openSection       // sections that are open
 	nextID  uint64
 	start   time.Time
 	now     int64 // microseconds: never back
@@ -38,12 +39,15 @@ type replay struct {
 
 // ending is a buffer at the end.
 type ending struct {
-	rawBlock
-	entry  int // its alloc; -1 if there is none
-	site   int32
-	stream uint8
-	about  described
-	known  bool // Write described it
+	address   int64
+	size      int64 // bytes, as the next
+	requested int64
+	block     plain.Value // what the file says of it
+	stack     snapshot.StackID
+	entry     int32 // its alloc; -1 if there is none
+	site      int32
+	stream    uint8
+	pending   bool // it is freed, and another stream still uses it
 }
 
 type older struct{ site int32 }
@@ -62,14 +66,15 @@ type siteKey struct {
 // The bytes that things take, as plain.Data.Use counts them.
 const (
 	blockBytes = 32
-	endBytes   = 320 // with the entry of its allocation
+	endBytes   = 160 // with the entry of its allocation
 	entryBytes = 96  // with its places in tables
 	siteBytes  = 112
+	labelBytes = 64
 )
 
 func (in *source) record(ordinal int, segments []rawSegment) (*snapshot.Record, error) {
 	r := &replay{
-		source: in, ordinal: ordinal, ends: make(map[int64]*ending), open: make(map[int64]int),
+		source: in, ordinal: ordinal, open: make(map[int64]int), labels: make(map[int]plain.Value),
 		siteIDs: make(map[siteKey]int32),
 	}
 	r.head = snapshot.Head{Origin: in.origin, Device: in.device, Ordinal: ordinal, Settings: in.allocatorSettings()}
@@ -84,7 +89,7 @@ func (in *source) record(ordinal int, segments []rawSegment) (*snapshot.Record, 
 		return nil, err
 	}
 	r.findPeak()
-	return r.result(), nil
+	return r.result()
 }
 
 func (r *replay) readEvents() error {
@@ -92,8 +97,8 @@ func (r *replay) readEvents() error {
 		return err
 	}
 	for addr, i := range r.open { // these are at the end, whose blocks have their true size
-		if e := r.ends[addr]; e != nil {
-			e.entry = i
+		if e := r.endAt(addr); e != nil {
+			e.entry = int32(i)
 			r.entries[i].Allocated = alloc.Bytes(e.size)
 		}
 	}
@@ -200,9 +205,9 @@ func (r *replay) event(e *rawEvent) error {
 	case "free_completed", "free":
 		return r.free(e, entry)
 	case "segment_alloc", "segment_map":
-		entry.Action = snapshot.SegmentAllocated
+		entry.Action, entry.Stack = snapshot.SegmentAllocated, e.stack.id
 	case "segment_free", "segment_unmap":
-		entry.Action = snapshot.SegmentFreed
+		entry.Action, entry.Stack = snapshot.SegmentFreed, e.stack.id
 	case "oom":
 		r.oom, r.oomAt = e, len(r.entries)
 		entry.Action, entry.Ptr, entry.Stack = snapshot.OutOfMemory, 0, e.stack.id
@@ -254,9 +259,16 @@ func (r *replay) alloc(e *rawEvent, entry snapshot.EventEntry) error {
 	entry.Action, entry.Allocated, entry.Tensor, entry.Stack = snapshot.Allocated, rounded(e.size), tensor, e.stack.id
 	entry.Section = uint16(r.sites[site].Section)
 	r.sites[site].Total++
+	if before, ok := r.open[e.addr]; ok {
+		delete(r.labels, before)
+	}
 	r.open[e.addr] = len(r.entries)
+	if !r.own && !e.metadata.IsNone() {
+		r.labels[len(r.entries)] = e.metadata
+		err = r.Use(labelBytes)
+	}
 	r.add(entry, site)
-	return nil
+	return err
 }
 
 func (r *replay) free(e *rawEvent, entry snapshot.EventEntry) error {
@@ -265,6 +277,7 @@ func (r *replay) free(e *rawEvent, entry snapshot.EventEntry) error {
 		begun := r.entries[i]
 		entry.Allocated, entry.Tensor, entry.Stack, entry.Section = begun.Allocated, begun.Tensor, begun.Stack, begun.Section
 		delete(r.open, e.addr)
+		delete(r.labels, i)
 		r.add(entry, r.siteOf[i])
 		return nil
 	}

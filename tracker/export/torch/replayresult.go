@@ -12,11 +12,13 @@ import (
 // findSites finds the site of each buffer at the end. A block has the stack of its
 // allocation; where the file has none there, the event has it.
 func (r *replay) findSites() error {
-	for _, e := range r.sorted {
-		stack := e.stack.id
+	for i := range r.ends {
+		e := &r.ends[i]
+		stack := e.stack
+		about, known := r.ofBlock(e.block)
 		if e.entry >= 0 {
 			begun := &r.entries[e.entry]
-			if e.site = r.siteOf[e.entry]; !e.known && e.stream == begun.Stream && (stack == 0 || stack == begun.Stack) {
+			if e.site = r.siteOf[e.entry]; !known && e.stream == begun.Stream && (stack == 0 || stack == begun.Stack) {
 				r.sites[e.site].Live++
 				continue
 			}
@@ -24,11 +26,11 @@ func (r *replay) findSites() error {
 			if stack == 0 {
 				stack = begun.Stack
 			}
-			if !e.known {
-				e.about.kind = begun.Tensor.Kind.String()
+			if !known {
+				about.kind = begun.Tensor.Kind.String()
 			}
 		}
-		site, tensor, err := r.site(stack, e.stream, e.about, e.requested)
+		site, tensor, err := r.site(stack, e.stream, about, e.requested)
 		if err != nil {
 			return err
 		}
@@ -70,8 +72,8 @@ func (r *replay) countsAt(entries int) []int64 {
 	for _, o := range r.older {
 		counts[o.site]++
 	}
-	for _, e := range r.sorted {
-		if e.entry < 0 {
+	for i := range r.ends {
+		if e := &r.ends[i]; e.entry < 0 {
 			counts[e.site]++
 		}
 	}
@@ -94,10 +96,10 @@ func change(e snapshot.EventEntry) snapshot.Tally {
 	return snapshot.Tally{}
 }
 
-func (r *replay) result() *snapshot.Record {
+func (r *replay) result() (*snapshot.Record, error) {
 	first := uint64(len(r.older))
-	for _, e := range r.sorted {
-		if e.entry < 0 {
+	for i := range r.ends {
+		if e := &r.ends[i]; e.entry < 0 {
 			first++
 		}
 	}
@@ -111,8 +113,12 @@ func (r *replay) result() *snapshot.Record {
 	if !r.start.IsZero() {
 		r.head.Time = time.UnixMicro(r.now).UTC()
 	}
+	live, err := r.allocations(first)
+	if err != nil {
+		return nil, err
+	}
 	s := snapshot.New(r.head, snapshot.Tables{
-		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: r.allocations(first), Epoch: r.start,
+		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: live, Epoch: r.start,
 	})
 	h := snapshot.NewHistory(snapshot.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams})
 	record := &snapshot.Record{
@@ -122,7 +128,7 @@ func (r *replay) result() *snapshot.Record {
 	if r.oom != nil {
 		record.Reason, record.OOM = "out of memory", r.outOfMemory()
 	}
-	return record
+	return record, nil
 }
 
 // outOfMemory returns what is known of the failure after which the program allocated
@@ -164,11 +170,16 @@ func (r *replay) outOfMemory() *snapshot.OOM {
 
 // allocations returns the live buffers, oldest first. Those from before the first
 // event are in the order of their addresses.
-func (r *replay) allocations(first uint64) []snapshot.AllocationEntry {
-	out := make([]snapshot.AllocationEntry, 0, len(r.sorted))
+func (r *replay) allocations(first uint64) ([]snapshot.AllocationEntry, error) {
+	out := make([]snapshot.AllocationEntry, 0, len(r.ends))
 	seq := uint64(len(r.older))
-	for _, e := range r.sorted {
-		a := snapshot.AllocationEntry{Site: e.site, Ptr: alloc.Ptr(e.address), Allocated: alloc.Bytes(e.size), Label: e.label}
+	for i := range r.ends {
+		e := &r.ends[i]
+		a := snapshot.AllocationEntry{Site: e.site, Ptr: alloc.Ptr(e.address), Allocated: alloc.Bytes(e.size)}
+		var err error
+		if a.Label, err = r.label(e); err != nil {
+			return nil, err
+		}
 		if e.entry >= 0 {
 			a.Seq, a.Since = first+uint64(e.entry), r.entries[e.entry].Since
 		} else {
@@ -178,5 +189,5 @@ func (r *replay) allocations(first uint64) []snapshot.AllocationEntry {
 		out = append(out, a)
 	}
 	slices.SortFunc(out, func(x, y snapshot.AllocationEntry) int { return cmp.Compare(x.Seq, y.Seq) })
-	return out
+	return out, nil
 }

@@ -11,9 +11,10 @@ import (
 
 // readSegments reads the state at the end.
 func (r *replay) readSegments(segments []rawSegment) error {
+	r.ends = make([]ending, 0, r.blocksIn(segments))
 	for i := range segments {
 		s := &segments[i]
-		var blocks []alloc.Block
+		blocks := make([]alloc.Block, 0, r.blocksIn(segments[i:i+1]))
 		for b, err := range r.blocksOf(s) {
 			if err == nil {
 				err = r.Use(blockBytes)
@@ -37,8 +38,39 @@ func (r *replay) readSegments(segments []rawSegment) error {
 			return fmt.Errorf("%s: %w", s.description, err)
 		}
 	}
-	slices.SortFunc(r.sorted, func(x, y *ending) int { return cmp.Compare(uint64(x.address), uint64(y.address)) })
+	r.orderEnds()
 	return nil
+}
+
+// blocksIn returns how many blocks the segments have; of a file that names one list of them again
+// and again, no more than it has room for.
+func (r *replay) blocksIn(segments []rawSegment) (n int) {
+	const least = 16 // bytes of text that a block takes
+	for i := range segments {
+		n += len(r.List(segments[i].blocks))
+	}
+	return int(min(int64(n), r.Bytes()/least))
+}
+
+// orderEnds orders the buffers at the end by address. Of two at one address the first of the
+// file counts.
+func (r *replay) orderEnds() {
+	slices.SortStableFunc(r.ends, func(x, y ending) int { return cmp.Compare(uint64(x.address), uint64(y.address)) })
+	r.ends = slices.CompactFunc(r.ends, func(x, y ending) bool { return x.address == y.address })
+	for i := range r.ends {
+		e := &r.ends[i]
+		r.head.Live = r.head.Live.Add(snapshot.Tally{Count: 1, Bytes: alloc.Bytes(e.requested)})
+		r.head.Allocated += alloc.Bytes(e.size)
+	}
+}
+
+// endAt returns the buffer at an address at the end; nil if there is none.
+func (r *replay) endAt(addr int64) *ending {
+	i, ok := slices.BinarySearchFunc(r.ends, uint64(addr), func(e ending, addr uint64) int { return cmp.Compare(uint64(e.address), addr) })
+	if !ok {
+		return nil
+	}
+	return &r.ends[i]
 }
 
 func (r *replay) addSegment(s *rawSegment, blocks []alloc.Block) error {
@@ -64,16 +96,9 @@ func (r *replay) addSegment(s *rawSegment, blocks []alloc.Block) error {
 }
 
 func (r *replay) addEnding(b rawBlock, stream uint8) error {
-	if _, twice := r.ends[b.address]; twice {
-		return nil
-	}
-	e := &ending{rawBlock: b, entry: -1, stream: stream}
-	if e.about, e.known = r.ofBlock(&b); b.state == pendingFree {
-		e.label = pendingLabel
-	}
-	r.ends[b.address] = e
-	r.sorted = append(r.sorted, e)
-	r.head.Live = r.head.Live.Add(snapshot.Tally{Count: 1, Bytes: alloc.Bytes(b.requested)})
-	r.head.Allocated += alloc.Bytes(b.size)
+	r.ends = append(r.ends, ending{
+		address: b.address, size: b.size, requested: b.requested, block: b.value, stack: b.stack.id,
+		entry: -1, stream: stream, pending: b.state == pendingFree,
+	})
 	return r.Use(endBytes)
 }

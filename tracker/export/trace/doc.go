@@ -9,7 +9,7 @@
 //
 // # Sections that do not nest
 //
-// Slices in one row of a viewer must nest. A section gets a row of its own, named by its whole
+// Slices in one row of a viewer must nest. A section gets its own row, named by its whole
 // path, if it overlaps another part of the same section, ends after its parent, or could belong to
 // several open sections of one name.
 //

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -140,6 +142,49 @@ func TestDevicesAreProcesses(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[int]string{1: `{"name":"Simulated GPU [0]"}`, 1001: `{"name":"Simulated GPU [1]"}`}, names)
+}
+
+// TestEachDeviceHasItsOwnTracks: counters, sections and marks are of their device's process.
+func TestEachDeviceHasItsOwnTracks(t *testing.T) {
+	var all []*snapshot.Record
+	for ordinal, mib := range []alloc.Bytes{3, 5, 7} {
+		tr := exporttest.New(t, tracker.Config{})
+		section := tr.Section(fmt.Sprintf("load %d", ordinal))
+		_, err := tr.AllocBytes(mib*alloc.MiB, tracker.Parameter)
+		require.NoError(t, err)
+		section.End()
+		tr.Track()
+		all = append(all, tr.Record())
+		all[ordinal].Snapshot.Ordinal = ordinal
+	}
+	all[0].Others = all[1:]
+	tracks := make(map[int]map[string]int) // by process
+	levels := make(map[int]float64)
+	for _, e := range events(t, all[0]) {
+		if tracks[*e.PID] == nil {
+			tracks[*e.PID] = make(map[string]int)
+		}
+		if e.Phase == "M" {
+			continue
+		}
+		tracks[*e.PID][e.Phase+" "+e.Name]++
+		if e.Name == "allocated" {
+			var args struct{ Bytes float64 }
+			require.NoError(t, json.Unmarshal(e.Args, &args))
+			levels[*e.PID] = args.Bytes
+		}
+	}
+	require.Len(t, tracks, 3)
+	for i, r := range all {
+		pid := 1 + 1000*i
+		assert.Equal(t, float64(r.Snapshot.Allocated), levels[pid])
+		for j := range all {
+			n := tracks[pid][fmt.Sprintf("b load %d", j)]
+			assert.Equal(t, i == j, n == 1, "section of device %d in the process of %d", j, i)
+		}
+		assert.Equal(t, 1, tracks[pid]["i mark 1"])
+		assert.Positive(t, tracks[pid]["C reserved"])
+	}
 }
 
 func TestRanksAreProcesses(t *testing.T) {

@@ -1,0 +1,101 @@
+package html
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// factsOf returns what there is to show of each device, and how many there are more.
+func factsOf(r *snapshot.Record) (devices []*facts, more int) {
+	for _, d := range append([]*snapshot.Record{r}, r.Others...) {
+		switch {
+		case d.Snapshot == nil: // there is nothing to show
+		case len(devices) == maxDevices:
+			more++
+		default:
+			devices = append(devices, newFacts(d))
+		}
+	}
+	return devices, more
+}
+
+// facts are what a page shows of a device, before the small is left out.
+type facts struct {
+	record     *snapshot.Record
+	usage      *export.Usage
+	names      *export.LineNames
+	timeline   *export.Timeline // nil without a history
+	live, peak []*group
+	host       []*group // live, in host memory
+	sections   []section
+	profile    []snapshot.ProfileRow
+	lost       []snapshot.Leak
+	suspects   []string
+	growth     []string
+	stuck      []string
+}
+
+// section is what the buffers hold that a section of the program allocated.
+type section struct {
+	Path             string
+	Live, Peak, Ever snapshot.Tally
+}
+
+func newFacts(r *snapshot.Record) *facts {
+	s := r.Snapshot
+	f := &facts{record: r, usage: export.FromSnapshot(s)}
+	rows := f.usage.Rows
+	f.names = export.NewLineNames(func(yield func(snapshot.Frame) bool) {
+		for i := range rows {
+			if !yield(rows[i].Site) {
+				return
+			}
+		}
+	})
+	if r.History != nil && r.History.Len() > 0 {
+		f.timeline = export.NewTimeline(r)
+	}
+	f.live = groups(rows, func(r *export.Row) snapshot.Tally { return r.Live })
+	f.peak = groups(rows, func(r *export.Row) snapshot.Tally { return r.Peak })
+	f.host = groups(f.usage.Host, func(r *export.Row) snapshot.Tally { return r.Live })
+	f.sections = sections(rows)
+	if r.Profile != nil {
+		f.profile = slices.Collect(r.Profile.Rows())
+	}
+	f.lost = s.Leaks(snapshot.OnlyLost())
+	for _, suspect := range s.Suspects() {
+		f.suspects = append(f.suspects, suspect.String())
+	}
+	for _, growth := range s.Growth() {
+		f.growth = append(f.growth, growth.String())
+	}
+	if len(s.Segments) > 0 {
+		f.stuck = slices.Collect(strings.Lines(s.Explain().String()))
+	}
+	return f
+}
+
+// sections sums up the rows by section, more live bytes first; nil if there is none.
+func sections(rows []export.Row) []section {
+	index := make(map[string]int)
+	var list []section
+	for i := range rows {
+		r := &rows[i]
+		at, ok := index[r.Section]
+		if !ok {
+			at = len(list)
+			index[r.Section] = at
+			list = append(list, section{Path: r.Section})
+		}
+		s := &list[at]
+		s.Live, s.Peak, s.Ever = s.Live.Add(r.Live), s.Peak.Add(r.Peak), s.Ever.Add(r.Total)
+	}
+	if _, outside := index[""]; outside && len(list) == 1 {
+		return nil
+	}
+	slices.SortStableFunc(list, func(x, y section) int { return int(max(-1, min(1, y.Live.Bytes-x.Live.Bytes))) })
+	return list
+}

@@ -1,0 +1,80 @@
+package html
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// profileRow is the sections of one path that have ended.
+type profileRow struct {
+	Path, Time, Peak, Kept string
+	Calls                  int64
+}
+
+func (w *writing) profile(rows []snapshot.ProfileRow) (out []profileRow) {
+	for _, r := range rows[:min(len(rows), w.lines)] {
+		out = append(out, profileRow{w.text(r.Path), r.Time.Round(time.Microsecond).String(), r.Peak.String(), r.Kept().String(), r.Calls})
+	}
+	return out
+}
+
+// list cuts a list of texts of several lines off.
+func (w *writing) list(texts []string) (out []string) {
+	for i, text := range texts {
+		if i == w.lines {
+			return append(out, fmt.Sprintf("and %d more", len(texts)-i))
+		}
+		var lines []string
+		for line := range strings.Lines(strings.TrimSpace(text)) {
+			lines = append(lines, strings.TrimSpace(w.long(line)))
+		}
+		out = append(out, strings.Join(lines, "\n"))
+	}
+	return out
+}
+
+// lost returns the buffers that the program can no longer free.
+func (w *writing) lost(leaks []snapshot.Leak) (lines []string, sum string) {
+	var all snapshot.Tally
+	for _, l := range leaks {
+		all = all.Add(l.Tally)
+		lines = append(lines, fmt.Sprintf("%v: %v %v %v from %s", l.Tally, l.Kind, l.Shape, l.DType, w.line(l.Site)))
+	}
+	return w.list(lines), all.String()
+}
+
+// timeline makes the names of the layers printable.
+func (w *writing) timeline(t *export.Timeline) *export.Timeline {
+	if t == nil {
+		return nil
+	}
+	out := *t
+	for _, layers := range []*[]export.Layer{&out.Kinds, &out.Sites} {
+		*layers = slices.Clone(*layers)
+		for i := range *layers {
+			(*layers)[i].Name = w.text((*layers)[i].Name)
+		}
+	}
+	return &out
+}
+
+// leftOut tells what a dump lacks.
+func leftOut(l snapshot.LeftOut) (words []string) {
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{
+		{l.Events, "older events"}, {l.Marks, "older marks"}, {l.Segments, "segments of the cache"},
+		{l.Allocations.Count, "single buffers, which the tables count"}, {l.Sites, "call stacks that held least"},
+	} {
+		if part.n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	return words
+}

@@ -1,0 +1,121 @@
+package html
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+// view is what the template reads.
+type view struct {
+	Parts       webpage.Parts
+	Policy      string
+	Script      template.JS
+	First       deviceView
+	Others      []deviceView // the process's other devices
+	MoreDevices int
+}
+
+func viewOf(devices []*facts, more int, d detail) view {
+	v := view{Parts: webpage.Get(), Policy: Policy(), Script: template.JS(pageJS), First: devices[0].view(d), MoreDevices: more}
+	for _, f := range devices[1:] {
+		v.Others = append(v.Others, f.view(d))
+	}
+	return v
+}
+
+// deviceView is what the template reads of a device.
+type deviceView struct {
+	Data data
+
+	Device, Origin, Time string
+	Summary              string // of the device, to choose it by
+	Notice               *notice
+	Tiles                []tile
+	Kinds                []share
+	History              string // what is to know of it
+	Sections             []section
+	MoreSections         int
+	Profile              []profileRow
+	MoreProfile          int
+	Lost                 []string
+	LostSum              string
+	Suspects, Growth     []string
+	Stuck                []string // why memory is reserved that no buffer uses
+	NoMarks              string   // why there are none
+	EarlierMarks         int      // whose tables are left out
+	LeftOut              []string
+}
+
+// data is what the page's script reads.
+type data struct {
+	Timeline *export.Timeline `json:"timeline"`
+	Flame    *node            `json:"flame"`
+	Live     table            `json:"live"`
+	Peak     table            `json:"peak"`
+	Marks    []mark           `json:"marks"`
+	Segments *segmentMap      `json:"segments"`
+}
+
+func (f *facts) view(d detail) deviceView {
+	r, s := f.record, f.record.Snapshot
+	w := &writing{d, f.names}
+	flame := newFlame(f.usage.Rows, w.text)
+	flame.cut(d.frames)
+	earlier := max(0, len(r.Marks)-d.marks)
+	v := deviceView{
+		Device: w.long(export.Device(s)), Summary: fmt.Sprintf("%s: %v live, peak %v", w.long(export.Device(s)), s.Live.Bytes, s.Peak.Bytes), Origin: w.long(s.Origin.String()), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
+		Notice: w.notice(r), Tiles: tiles(s), Kinds: w.kinds(f.live, s.Live.Bytes), History: f.history(),
+		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: leftOut(r.LeftOut),
+		Data: data{
+			Timeline: w.timeline(f.timeline), Flame: flame, Live: w.table(slices.Concat(f.live, f.host), d.groups), Peak: w.table(f.peak, d.groups),
+			Marks: []mark{}, Segments: w.segments(s, d.segments),
+		},
+	}
+	for _, m := range r.Marks[earlier:] {
+		v.Data.Marks = append(v.Data.Marks, w.mark(m, d.changes))
+	}
+	for _, part := range f.sections[:min(len(f.sections), d.lines)] {
+		part.Path = w.text(part.Path)
+		v.Sections = append(v.Sections, part)
+	}
+	v.MoreSections = len(f.sections) - len(v.Sections)
+	v.Profile = w.profile(f.profile)
+	v.MoreProfile = len(f.profile) - len(v.Profile)
+	v.Lost, v.LostSum = w.lost(f.lost)
+	v.Suspects, v.Growth, v.Stuck = w.list(f.suspects), w.list(f.growth), w.list(f.stuck)
+	return v
+}
+
+// history tells what the chart does not show.
+func (f *facts) history() string {
+	if f.timeline == nil {
+		return ""
+	}
+	var words []string
+	if dropped := f.record.History.Dropped(); dropped > 0 {
+		words = append(words, fmt.Sprintf("The history begins after %d earlier events or more.", dropped))
+	}
+	if f.timeline.Peak == nil && f.record.Snapshot.Peak.Bytes > 0 {
+		words = append(words, fmt.Sprintf("The peak, %v, was before the events that are left.", f.record.Snapshot.Peak.Bytes))
+	}
+	if n := len(f.timeline.OOMs); n > 0 {
+		words = append(words, fmt.Sprintf("Memory ran out where the red lines are; the last time %v were asked for.", f.timeline.OOMs[n-1].Bytes))
+	}
+	return strings.Join(words, " ")
+}
+
+// whyNoMarks tells what a record without marks says of the program.
+func (f *facts) whyNoMarks() string {
+	switch {
+	case f.record.History == nil:
+		return "A snapshot has no marks and no history: a dump does."
+	case f.timeline != nil && len(f.timeline.Marks) > 0:
+		return "The record has the times of marks only, not their tables."
+	}
+	return "There are none: the program did not call Track."
+}

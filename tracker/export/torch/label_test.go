@@ -1,0 +1,39 @@
+package torch
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestUserMetadataIsALabel reads what a program noted with its allocations.
+func TestUserMetadataIsALabel(t *testing.T) {
+	for name, c := range map[string]struct{ metadata, want string }{
+		"text":          {`"encoder weights"`, "encoder weights"},
+		"a dict":        {`{"step": 3, "phase": "forward", "loss": 0.5, "last": true}`, "step=3, phase=forward, loss=0.5, last=true"},
+		"empty":         {`""`, ""},
+		"none":          {`null`, ""},
+		"a list":        {`[1, 2]`, ""},
+		"many keys":     {`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}`, "a=1, b=1, c=1, d=1, e=1, f=1, g=1, h=1"},
+		"long":          {`"` + strings.Repeat("x", 1000) + `"`, strings.Repeat("x", maxLabel)},
+		"cut in a rune": {`"x` + strings.Repeat("é", 1000) + `"`, "x" + strings.Repeat("é", maxLabel/2-1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The first buffer at the address has another label, and is gone.
+			c1, err := Read(strings.NewReader(`{"segments": [{"device": 0, "address": 1048576, "total_size": 1024, "stream": 0, "segment_type": "small",
+				"blocks": [{"size": 512, "state": "active_allocated"}, {"size": 512, "state": "active_allocated"}]}],
+				"device_traces": [[
+					{"action": "alloc", "addr": 1048576, "size": 512, "stream": 0, "user_metadata": "gone"},
+					{"action": "free_completed", "addr": 1048576, "size": 512, "stream": 0},
+					{"action": "alloc", "addr": 1048576, "size": 512, "stream": 0, "user_metadata": ` + c.metadata + `}]]}`))
+			require.NoError(t, err)
+			var labels []string
+			for a := range c1.Record.Snapshot.Allocations() {
+				labels = append(labels, a.Label)
+			}
+			assert.ElementsMatch(t, []string{c.want, ""}, labels)
+		})
+	}
+}

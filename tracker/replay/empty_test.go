@@ -1,0 +1,74 @@
+package replay_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// TestRetryIsNotAnEmptyCache has a segment of 60 MiB go back right before one of 80 MiB comes. On a
+// device with room for both, a request that the driver refused needs no emptied cache any
+// more; a program that empties it does so there too.
+func TestRetryIsNotAnEmptyCache(t *testing.T) {
+	const unknown, request, program = 0, 1, 2 // call stacks
+	for name, c := range map[string]struct {
+		freed, allocated snapshot.StackID
+		oom              bool
+		retries          int64 // as recorded
+		frees            int64 // on the larger device
+	}{
+		"a request's":              {request, request, false, 1, 0},
+		"a request's that failed":  {request, request, true, 1, 0},
+		"the program's":            {program, request, false, 0, 1},
+		"of which it is not known": {unknown, unknown, false, -1, 1},
+		"known of one":             {unknown, request, false, -1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProgram(t, 1, 100*alloc.MiB, alloc.CacheConfig{}, 1)
+			line := snapshot.Frame{Function: "main.clear", File: "main.go", Line: 9}
+			require.Equal(t, snapshot.StackID(program), p.stacks.Add(snapshot.Stack{line}, line))
+			p.alloc(60 * alloc.MiB)
+			p.free(0)
+			next := 80 * alloc.MiB
+			if c.oom {
+				next = 120 * alloc.MiB
+			}
+			p.alloc(next)
+			for i := range p.events {
+				switch e := &p.events[i]; e.Action {
+				case snapshot.SegmentFreed:
+					e.Stack = c.freed
+				case snapshot.SegmentAllocated:
+					e.Stack = c.allocated
+				}
+			}
+			small, err := replay.Run(p.record(0), replay.Config{Memory: 100 * alloc.MiB})
+			require.NoError(t, err)
+			assert.Equal(t, c.retries, small.Recorded.Retries)
+			assert.Equal(t, small.Recorded.DriverFrees, small.DriverFrees, "as it was recorded")
+			assert.Equal(t, !c.oom, small.Fits)
+			large, err := replay.Run(p.record(0), replay.Config{Memory: 200 * alloc.MiB})
+			require.NoError(t, err)
+			assert.Equal(t, c.frees, large.DriverFrees)
+			assert.True(t, large.Fits)
+		})
+	}
+}
+
+// TestRetriesThatAreNotTold: a request may fail where the cache had nothing to give back.
+func TestRetriesThatAreNotTold(t *testing.T) {
+	p := newProgram(t, 1, 100*alloc.MiB, alloc.CacheConfig{}, 1)
+	p.alloc(60 * alloc.MiB)
+	got, err := replay.Run(p.record(0), replay.Config{})
+	require.NoError(t, err)
+	assert.Zero(t, got.Recorded.Retries)
+	p.alloc(60 * alloc.MiB)
+	got, err = replay.Run(p.record(0), replay.Config{})
+	require.NoError(t, err)
+	assert.EqualValues(t, -1, got.Recorded.Retries)
+}

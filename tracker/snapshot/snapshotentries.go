@@ -1,0 +1,173 @@
+package snapshot
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// readSegment reads a segment, in the JSON form of package alloc.
+func readSegment(in *jsonStream) (alloc.Segment, error) {
+	var head struct {
+		Ptr        alloc.Ptr    `json:"address"`
+		Size       alloc.Bytes  `json:"bytes"`
+		Pool       alloc.Pool   `json:"pool"`
+		Stream     alloc.Stream `json:"stream"`
+		Expandable bool         `json:"expandable"`
+		Private    string       `json:"private_pool"`
+	}
+	var blocks []alloc.Block
+	var small rest
+	_, err := in.members(func(key string) error {
+		if key == "blocks" {
+			return readTable(in, &blocks, blockEntryBytes, readBlock)
+		}
+		return small.add(in, key)
+	})
+	if err == nil {
+		err = small.unmarshal(&head)
+	}
+	if err != nil {
+		return alloc.Segment{}, err
+	}
+	return alloc.Segment{Ptr: head.Ptr, Size: head.Size, Pool: head.Pool, Stream: head.Stream, Expandable: head.Expandable, Private: head.Private}.With(slices.Clip(blocks))
+}
+
+func readBlock(text []byte, b *alloc.Block) error {
+	if flat(text, func(key, value []byte, text bool) (ok bool) {
+		var n uint64
+		switch string(key) {
+		case "address":
+			n, ok = uintOf(value)
+			b.Ptr = alloc.Ptr(n)
+		case "bytes":
+			n, ok = uintOf(value)
+			b.Size = alloc.Bytes(n)
+		case "requested_bytes":
+			n, ok = uintOf(value)
+			b.Requested = alloc.Bytes(n)
+		case "state":
+			return text && b.State.UnmarshalText(value) == nil
+		}
+		return ok && !text
+	}) {
+		return nil
+	}
+	var in struct {
+		Ptr       alloc.Ptr        `json:"address"`
+		Size      alloc.Bytes      `json:"bytes"`
+		Requested alloc.Bytes      `json:"requested_bytes"`
+		State     alloc.BlockState `json:"state"`
+	}
+	err := json.Unmarshal(text, &in)
+	*b = alloc.Block(in)
+	return err
+}
+
+// readSite reads a site whose names are among those of a file.
+func readSite(text []byte, e *siteJSON, names texts) (err error) {
+	if flat(text, func(key, value []byte, text bool) (ok bool) {
+		var n uint64
+		switch string(key) {
+		case "kind":
+			e.Kind, err = ParseKind(names.of(value))
+			return text && err == nil
+		case "dtype":
+			return text && e.DType.UnmarshalText(value) == nil
+		case "section":
+			e.Section = names.of(value)
+			return text
+		case "shape":
+			e.Shape = nil
+			return flatList(value, func(value []byte, text bool) bool {
+				n, ok := uintOf(value)
+				e.Shape = append(e.Shape, int(n))
+				return ok && !text && uint64(int(n)) == n
+			}) && e.Shape != nil // an empty one is not an unknown one
+		case "site":
+			return readFrame(value, &e.Site, names) == nil
+		case "stack":
+			n, ok = uintOf(value)
+			e.Stack = int(n)
+			ok = ok && uint64(e.Stack) == n
+		case "live_count":
+			e.Live, ok = intOf(value)
+		case "peak_count":
+			e.Peak, ok = intOf(value)
+		case "total_count":
+			e.Total, ok = intOf(value)
+		}
+		return ok && !text
+	}) {
+		return nil
+	}
+	*e = siteJSON{}
+	return json.Unmarshal(text, e)
+}
+
+func (t *allocationTable) readFrom(in *jsonStream) error {
+	return in.elements(func() error {
+		text, err := in.raw()
+		if err == nil {
+			err = in.r.Use(allocationBytes)
+		}
+		if err != nil {
+			return err
+		}
+		a, err := readAllocation(text)
+		if err != nil {
+			return err
+		}
+		return t.add(a)
+	})
+}
+
+func (t *allocationTable) add(a allocationJSON) error {
+	if a.Site != int(int32(a.Site)) {
+		return fmt.Errorf("allocation %d: there is no site %d", len(t.entries), a.Site)
+	}
+	if len(t.entries) == 0 {
+		t.base = a.Time
+	}
+	if a.Section != "" && t.sections == nil {
+		t.sections = make([]string, len(t.entries), cap(t.entries))
+	}
+	if t.sections != nil {
+		t.sections = append(t.sections, a.Section)
+	}
+	t.entries = append(t.entries, AllocationEntry{
+		Site: int32(a.Site), Foreign: a.Registered, Lost: a.Lost, Ptr: a.Ptr,
+		Allocated: a.Allocated, Since: a.Time.Sub(t.base), Seq: a.Seq, Label: a.Label,
+	})
+	return nil
+}
+
+func readAllocation(text []byte) (a allocationJSON, err error) {
+	if flat(text, func(key, value []byte, text bool) (ok bool) {
+		var n uint64
+		switch string(key) {
+		case "seq":
+			a.Seq, ok = uintOf(value)
+		case "time":
+			a.Time, err = time.Parse(time.RFC3339Nano, string(value))
+			return text && err == nil
+		case "address":
+			n, ok = uintOf(value)
+			a.Ptr = alloc.Ptr(n)
+		case "site":
+			n, ok = uintOf(value)
+			a.Site = int(n)
+		case "allocated_bytes":
+			n, ok = uintOf(value)
+			a.Allocated = alloc.Bytes(n)
+		}
+		return ok && !text
+	}) {
+		return a, nil
+	}
+	a = allocationJSON{}
+	return a, json.Unmarshal(text, &a)
+}
