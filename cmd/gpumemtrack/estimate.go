@@ -137,6 +137,10 @@ of the keys and values alone:
 	complete(cmd, "optimizer-form", formNames()...)
 	complete(cmd, "offload", names(offloads)...)
 	complete(cmd, "zero-grad", names(zeroGrads)...)
+	complete(cmd, "dtype", usualTypes...)
+	complete(cmd, "autocast", usualTypes[1:]...)
+	complete(cmd, "kv", append(names(kvBlocks), usualTypes...)...)
+	complete(cmd, "zero", "1", "2", "3")
 	return cmd
 }
 

@@ -77,6 +77,9 @@ func computes(d alloc.DType) bool {
 	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
 }
 
+// usualTypes are the element types that a shell completes; many more are read.
+var usualTypes = []string{"float32", "bfloat16", "float16"}
+
 var kvBlocks = []choice[estimate.Blocks]{
 	{"q8_0", estimate.Q8_0}, {"q5_1", estimate.Q5_1}, {"q5_0", estimate.Q5_0}, {"q4_1", estimate.Q4_1}, {"q4_0", estimate.Q4_0},
 }

@@ -128,6 +128,7 @@ func TestFlagsNameTheirValues(t *testing.T) {
 func TestFlagsWithAChoiceComplete(t *testing.T) {
 	for command, flags := range map[string][]string{
 		"show": {"by", "of"}, "diff": {"by", "of"}, "record": {"source", "with"}, "sensors": {"source"}, "replay": {"allocator"},
+		"estimate": {"optimizer", "optimizer-form", "gpu", "offload", "zero-grad", "dtype", "autocast", "kv", "zero"},
 	} {
 		cmd, _, err := (&app{}).root(nil).Find([]string{command})
 		require.NoError(t, err)
