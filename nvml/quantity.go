@@ -126,7 +126,7 @@ func ParseQuantities(list string) (Quantities, error) {
 	for word := range strings.SplitSeq(list, ",") {
 		qs, ok := words[strings.TrimSpace(word)]
 		if !ok {
-			return 0, fmt.Errorf("nvml: no quantity %q: say memory, utilization, power, temperature, fan, clocks or all", word)
+			return 0, fmt.Errorf("nvml: no quantity %q: want memory, utilization, power, temperature, fan, clocks or all", word)
 		}
 		set |= qs
 	}

@@ -86,7 +86,7 @@ func fetch(address string, limit alloc.Bytes) (*files.File, error) {
 	client := http.Client{Timeout: time.Minute}
 	answer, err := client.Get(u.String())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("no live page answers: %w", err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
