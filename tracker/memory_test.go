@@ -134,7 +134,7 @@ func (h hostDevice) MemInfo() (alloc.MemInfo, error)        { return alloc.MemIn
 func TestTrackerOfHostMemory(t *testing.T) {
 	for name, noCache := range map[string]bool{"with a cache": false, "without": true} {
 		t.Run(name, func(t *testing.T) {
-			dev, err := sim.New(sim.Config{})
+			dev, err := sim.New(sim.Config{Memory: alloc.GiB})
 			require.NoError(t, err)
 			tr, err := tracker.New(tracker.Config{Device: hostDevice{dev}, NoCache: noCache, Report: io.Discard})
 			require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestTrackerOfHostMemory(t *testing.T) {
 			for e := range tr.History().Events() {
 				assert.NotEqual(t, snapshot.SegmentAllocated, e.Action, "reserved memory is the device's")
 			}
-			_, err = tr.AllocBytes(sim.MaxMemory, tracker.Input)
+			_, err = tr.AllocBytes(alloc.GiB, tracker.Input)
 			var oom *tracker.OutOfMemoryError
 			require.ErrorAs(t, err, &oom)
 			assert.Len(t, oom.Sites, 1, "who holds the host's memory")
