@@ -151,6 +151,9 @@ func parseTime(field string) (time.Duration, error) {
 func (r *csvReader) header(fields []string) error {
 	r.columns = make(map[string]int, len(fields))
 	for i, name := range fields {
+		if _, twice := r.columns[name]; twice {
+			return fmt.Errorf("the first line has two columns %q: not a recording of GPU memory", name)
+		}
 		r.columns[name] = i
 	}
 	for _, name := range append(slices.Clone(csvPlace), "scope", "note") {
