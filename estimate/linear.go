@@ -61,18 +61,19 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	shape := t.resized(x.Shape, l.Out)
+	reads := []Tensor{x}
 	o := Op{
-		In: []Tensor{x}, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(x),
+		In: reads, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(reads),
 		Split: l.Split == ByColumns && t.cfg.sharding.Tensor > 1, Gather: l.Split == ByRows,
 		FLOPs: flops(shape, l.In, 2),
 	}
-	weight, at, returns := alloc.Shape{l.Out, l.In}, t.declaredPath(), o.DType
+	at, returns := t.declaredPath(), o.DType
 	if _, ok := t.cfg.quantized.of(at); ok {
-		if returns, err = t.cfg.quantized.product(t, &o, weight); err != nil {
+		if returns, err = t.cfg.quantized.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
 			return Tensor{}, err
 		}
 	} else {
-		t.cast(&o, weight)
+		t.cast(&o, l.Out, l.In)
 	}
 	y, err := t.Op(o)
 	if err == nil && y.DType != returns {
@@ -115,9 +116,10 @@ func (l Embedding) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if x.DType != alloc.Int64 && x.DType != alloc.Int32 {
 		return Tensor{}, t.Errorf("input is of %v: want int64 or int32, such as Tokens gives", x.DType)
 	}
+	reads := []Tensor{x}
 	return t.Op(Op{
-		In: []Tensor{x}, Shape: append(x.Shape.Clone(), l.Dim), DType: t.Activation(),
-		Params: true, Keep: t.forWeights(x),
+		In: reads, Shape: append(x.Shape.Clone(), l.Dim), DType: t.Activation(),
+		Params: true, Keep: t.forWeights(reads),
 	})
 }
 
@@ -168,7 +170,8 @@ func (l Scaled) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	// The gradient of the parameter is a sum of one as large as x.
-	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Params: true, Keep: t.forWeights(x), BackwardWorkspace: t.size(x)})
+	reads := []Tensor{x}
+	return t.Op(Op{In: reads, Shape: x.Shape, Params: true, Keep: t.forWeights(reads), BackwardWorkspace: t.size(x)})
 }
 
 // Identity passes its input on.

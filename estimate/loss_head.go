@@ -101,7 +101,7 @@ func (l HeadLoss) atOnce(t *Tape, x Tensor) (Tensor, error) {
 	}
 	tokens := int(min(FLOPs(x.Shape[:2]...), maxField))
 	o := Op{In: []Tensor{x}, Shape: alloc.Shape{}, DType: alloc.Float32, Params: true, FLOPs: flops(alloc.Shape{tokens, l.Out}, l.In, 6)}
-	t.cast(&o, alloc.Shape{l.Out, l.In})
+	t.cast(&o, l.Out, l.In)
 	o.Workspace += t.size(x) + t.whole(alloc.Shape{l.chunk(tokens), l.Out}, t.computes())
 	if t.learns() {
 		o.Workspace += t.whole(alloc.Shape{l.Out, l.In}, t.computes())
