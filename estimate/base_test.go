@@ -68,7 +68,7 @@ func TestQuantizeInTraining(t *testing.T) {
 
 func TestQuantizeSaysWhatIsWrong(t *testing.T) {
 	for want, q := range map[string]estimate.Quantized{
-		"Base is 9":                                {Base: 9},
+		"Base is 9": {Base: 9},
 		`Quantize: no Linear's path matches "mlp"`: {Base: estimate.NF4, Layers: []string{"mlp"}},
 		"syntax error in pattern":                  {Base: estimate.NF4, Layers: []string{"["}},
 		"int8 is not a type that products":         {Base: estimate.NF4, Computes: alloc.Int8},

@@ -3,6 +3,7 @@ package estimate_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -146,7 +147,7 @@ func publishedRows(t *testing.T) []published {
 		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, false, four, alloc.Float16, 3897, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, false, four, alloc.Float16, 6823, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, true, four, alloc.Float16, 6831, fitcheck))
-	rows = append(append(append(rows, litgptRows()...), videoRows()...), segmentationRows()[1])
+	rows = slices.Concat(rows, fmsRows(), torchtuneRows(), litgptRows(), octocoderRows(), videoRows(), segmentationRows()[1:])
 	return append(rows,
 		published{
 			kind: "transformer", model: "gpt2, 16 tokens", setting: "batch 2, AdamW", grade: "A", mib: 2390.61, what: "allocated", source: optimum,
@@ -255,7 +256,6 @@ upper bounds on the CPU have 256 KiB for it. With more threads both grow.
 
 - TinyLlama with QLoRA and no checkpoints (cranberrii/ftcourse at 9f4902cf): 5604 MiB measured. The
   estimate is 3042 with SDPA and 7138 with eager attention; the source does not say which it used.
-- Training with GPTQ bases.
 - PSPNet R-101-D8 (open-mmlab/mmsegmentation): 9.6 GB measured, which is 9600 or 9830 MiB, depending on what GB means there. The
   estimate is 8763: +10 or +12 %. For dilated convolutions with many channels cuDNN seems to use large workspaces,
   which are not modelled; for that reason the band of convolutional models reaches 20 % up. A test checks that this case is inside its band.
