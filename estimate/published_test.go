@@ -273,6 +273,14 @@ more than 10 %.
 |---|---:|---:|---|---:|---:|---:|---|
 `
 
+const servedHead = `
+The size of its weights and of its keys and values on a GPU that has all layers, and what ModelBuffer and KVCache return. A
+test fails if the weights are off by more than 0.1 %, or the keys and values at all.
+
+| model | mixture | context | weights printed, MiB | estimate, MiB | keys and values printed, MiB | estimate, MiB | source |
+|---|---|---:|---:|---:|---:|---:|---|
+`
+
 const publishedTail = `
 ## What widens a band
 
@@ -309,6 +317,10 @@ func TestPublishedPage(t *testing.T) {
 		}
 		made := float64(n) / float64(alloc.MiB)
 		fmt.Fprintf(&b, "| %s | %d | %d | %s | %.2f | %.2f | %+.1f %% | %s |\n", p.name, p.by.Context, max(p.by.Batch, 512), flash, p.mib, made, 100*(p.mib/made-1), p.source)
+	}
+	b.WriteString(servedHead)
+	for _, p := range servedBuffers {
+		b.WriteString(p.row(t))
 	}
 	b.WriteString(publishedTail)
 	for _, c := range estimate.Contexts() {
