@@ -52,6 +52,9 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 		return nil, err
 	}
 	a := c.architecture
+	if a.Denoiser != nil {
+		return a.imageInput(batch, length), nil
+	}
 	if !a.seesImages() {
 		if length == 0 {
 			length = usualTokens
