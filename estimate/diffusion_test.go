@@ -37,3 +37,20 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 		holds(t, r)
 	})
 }
+
+// So is it of an autoencoder.
+func TestAutoencodersOfAnyNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawn{t}
+		a := estimate.Autoencoder{Latent: d.n("latent"), Image: d.n("image"), Depth: d.n("depth"), Groups: d.n("groups"), NoQuant: d.yes("no quant"), NoAttention: d.yes("no attention"), Upcast: d.yes("upcast")}
+		for range rapid.IntRange(0, 4).Draw(t, "levels") {
+			a.Channels = append(a.Channels, d.n("channels"))
+		}
+		r, err := estimate.Model(a.Layers(), estimate.Train(estimate.Adam), estimate.InputShape(d.n("batch"), a.Latent, d.n("height"), d.n("width")))
+		if err != nil {
+			require.Nil(t, r)
+			return
+		}
+		holds(t, r)
+	})
+}

@@ -141,8 +141,8 @@ const usualPlaces = 64 * 64
 // The tokens of a text for PixArt-Sigma.
 const usualCaption = 300
 
-// imageInput is a noisy image and a text of so many tokens, 0 for the usual number.
-func (a *architecture) imageInput(batch, length int) estimate.Option {
+// denoiserInput is a noisy image and a text of so many tokens, 0 for the usual number.
+func (a *architecture) denoiserInput(batch, length int) estimate.Option {
 	if a.Family == estimate.PixArt {
 		return estimate.All(estimate.InputShape(batch, a.Channels, a.Image, a.Image), estimate.InputShape(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim))
 	}

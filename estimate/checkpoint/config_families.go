@@ -64,6 +64,7 @@ var hfFamilies = map[string]hfFamily{
 	"FluxTransformer2DModel":   {read: hfFlux},
 	"Flux2Transformer2DModel":  {read: hfFlux2},
 	"PixArtTransformer2DModel": {read: hfPixArt},
+	"AutoencoderKL":            {read: hfAutoencoder},
 }
 
 // hfKeys are the usual names of keys, by the names that a family has for them.
