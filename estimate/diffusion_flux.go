@@ -130,13 +130,13 @@ func (s fluxStyle) mlp(c Transformer) Layer {
 	return Module{Name: "GatedMLP", Parts: Sequential{
 		Named{"linear_in", Linear{In: c.Hidden, Out: 2 * min(c.FFN, maxField/2), NoBias: true}},
 		Named{"linear_out", Linear{In: c.FFN, Out: c.Hidden, NoBias: true}},
-	}, Run: func(f *Flow, x Tensor) Tensor { return f.Call("linear_out", gated(f, f.Call("linear_in", x))) }}
+	}, Run: func(f *Flow, x Tensor) Tensor { return f.Call("linear_out", gated(f, SiLU{}, f.Call("linear_in", x))) }}
 }
 
-// gated is silu(first half) times the second half of the last dimension.
-func gated(f *Flow, x Tensor) Tensor {
+// gated is an activation of a half of the last dimension times the other half.
+func gated(f *Flow, act Layer, x Tensor) Tensor {
 	half := max(1, x.Dim(-1)/2)
-	return f.Mul(f.Apply(SiLU{}, f.Part(x, len(x.Shape)-1, half)), f.Part(x, len(x.Shape)-1, half))
+	return f.Mul(f.Apply(act, f.Part(x, len(x.Shape)-1, half)), f.Part(x, len(x.Shape)-1, half))
 }
 
 // ofImage and ofText are the projections of the two streams.
@@ -250,7 +250,7 @@ func (c Transformer) packed(f *Flow, x Tensor, tables []Tensor) Tensor {
 	}
 	qkv[0], qkv[1] = f.Call("attn.norm_q", qkv[0]), f.Call("attn.norm_k", qkv[1])
 	y := c.attended(f, qkv, tables)
-	mlp := gated(f, f.Part(all, 2, 2*c.FFN))
+	mlp := gated(f, SiLU{}, f.Part(all, 2, 2*c.FFN))
 	z := f.Call("attn.to_out", f.Cat(2, y, mlp))
 	f.hold(all, mlp)
 	return z

@@ -49,12 +49,13 @@ func tabled(f *Flow, x Tensor, n, width int) []Tensor {
 }
 
 func (c Transformer) pixArtBlock() Layer {
+	attention := imageAttention{c.Hidden, c.Hidden, c.Heads, true}.layer()
 	parts := Sequential{
 		inline{Learned{Name: "scale_shift_table", Shape: alloc.Shape{6, c.Hidden}}},
 		Named{"norm1", plainLayerNorm(c)},
-		Named{"attn1", c.imageAttention()},
+		Named{"attn1", attention},
 		Named{"norm2", plainLayerNorm(c)},
-		Named{"attn2", c.imageAttention()},
+		Named{"attn2", attention},
 		Named{"ff", imageMLP(c)},
 	}
 	return Module{Name: "TransformerBlock", Parts: parts, Run: func(f *Flow, x Tensor) Tensor {
@@ -72,13 +73,18 @@ func (c Transformer) pixArtBlock() Layer {
 
 // imageAttention is diffusers' Attention, of x to what it is called with besides. Its output is divided by a
 // number that is mostly 1.
-func (c Transformer) imageAttention() Layer {
-	linear := Linear{In: c.Hidden, Out: c.Hidden}
-	parts := Sequential{Named{"to_q", linear}, Named{"to_k", linear}, Named{"to_v", linear}, Named{"to_out.0", linear}}
+type imageAttention struct {
+	width, seen, heads int
+	bias               bool // of queries, keys and values
+}
+
+func (l imageAttention) layer() Layer {
+	of, seen := Linear{In: l.width, Out: l.width, NoBias: !l.bias}, Linear{In: l.seen, Out: l.width, NoBias: !l.bias}
+	parts := Sequential{Named{"to_q", of}, Named{"to_k", seen}, Named{"to_v", seen}, Named{"to_out.0", Linear{In: l.width, Out: l.width}}}
 	return Module{Name: "Attention", Parts: parts, Run: func(f *Flow, x Tensor) Tensor {
 		seen := f.Beside(0)
 		q, k, v := f.Call("to_q", x), f.Call("to_k", seen), f.Call("to_v", seen)
-		y := f.Scale(f.Call("to_out.0", f.Attention(q, k, v, c.Heads, c.headSize())))
+		y := f.Scale(f.Call("to_out.0", f.Attention(q, k, v, l.heads, l.width/max(1, l.heads))))
 		f.hold(q, k, v)
 		return y
 	}}

@@ -38,15 +38,21 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 	})
 }
 
-// So is it of an autoencoder.
-func TestAutoencodersOfAnyNumbers(t *testing.T) {
+// So is it of an autoencoder and of a U-Net.
+func TestConvolutionalImageModelsOfAnyNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawn{t}
 		a := estimate.Autoencoder{Latent: d.n("latent"), Image: d.n("image"), Depth: d.n("depth"), Groups: d.n("groups"), NoQuant: d.yes("no quant"), NoAttention: d.yes("no attention"), Upcast: d.yes("upcast")}
+		u := estimate.UNet{Middle: d.n("middle"), Channels: a.Latent, Out: a.Image, Depth: a.Depth, Groups: a.Groups, TextDim: d.n("text"), AddedDim: d.n("added"), Linear: d.yes("linear")}
 		for range rapid.IntRange(0, 4).Draw(t, "levels") {
 			a.Channels = append(a.Channels, d.n("channels"))
+			u.Levels = append(u.Levels, estimate.UNetLevel{Channels: d.n("width"), Heads: d.n("heads"), Blocks: d.n("blocks")})
 		}
-		r, err := estimate.Model(a.Layers(), estimate.Train(estimate.Adam), estimate.InputShape(d.n("batch"), a.Latent, d.n("height"), d.n("width")))
+		layers, opts := a.Layers(), []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(d.n("batch"), a.Latent, d.n("height"), d.n("width"))}
+		if d.yes("unet") {
+			layers, opts = u.Layers(), append(opts, estimate.InputShape(1, 2, u.TextDim))
+		}
+		r, err := estimate.Model(layers, opts...)
 		if err != nil {
 			require.Nil(t, r)
 			return

@@ -65,6 +65,7 @@ var hfFamilies = map[string]hfFamily{
 	"Flux2Transformer2DModel":  {read: hfFlux2},
 	"PixArtTransformer2DModel": {read: hfPixArt},
 	"AutoencoderKL":            {read: hfAutoencoder},
+	"UNet2DConditionModel":     {read: hfUNet},
 }
 
 // hfKeys are the usual names of keys, by the names that a family has for them.

@@ -41,6 +41,13 @@ def inputs(model, dtype):
     if name == "AutoencoderKL":
         side = c.sample_size // 2 ** (len(c.block_out_channels) - 1)
         return {"z": torch.randn(BATCH, c.latent_channels, side, side, dtype=dtype)}
+    if name == "UNet2DConditionModel":
+        return {
+            "sample": torch.randn(BATCH, c.in_channels, c.sample_size, c.sample_size, dtype=dtype),
+            "encoder_hidden_states": torch.randn(BATCH, TEXT, c.cross_attention_dim, dtype=dtype),
+            "timestep": time,
+            "added_cond_kwargs": {"text_embeds": torch.randn(BATCH, c.projection_class_embeddings_input_dim - 6 * c.addition_time_embed_dim, dtype=dtype), "time_ids": torch.ones(BATCH, 6, dtype=dtype)} if c.addition_embed_type else None,
+        }
     places, axes = 64, len(c.axes_dims_rope)
     made = {
         "hidden_states": torch.randn(BATCH, places, c.in_channels, dtype=dtype),
