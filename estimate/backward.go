@@ -121,7 +121,7 @@ func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 		if next >= 0 && i == segments[next].end-1 {
 			a.recompute(segments[next])
 		}
-		sum := gradients[i].sum + gradients[i].passing
+		sum := gradients[i].sum.bytes() + gradients[i].passing
 		if there {
 			sum += max(0, gradients[i].stays)
 		} else {
@@ -132,7 +132,7 @@ func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 			extra := g.step(o) + o.workspace + o.backward
 			a.note(i, extra+sum, a.gradients, true)
 			a.log.temporary(extra)
-			a.log.gradients(gradients[i].module, gradients[i].sum)
+			a.log.gradients(gradients[i].module)
 			g.settle()
 		}
 		for _, id := range a.t.refs[o.keep:o.end] {
