@@ -34,6 +34,7 @@ type Attention struct {
 	paired    bool // rotation is that of pairs of elements, by tables of half their number
 
 	headNorm  func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
+	sliced    bool                        // queries, keys and values that are Packed are slices, not a split
 	clipped   bool                        // queries, keys and values are bounded in place
 	copied    bool                        // queries, keys and values are made contiguous
 	spread    bool                        // keys and values are repeated for each query head when they are copied

@@ -10,11 +10,15 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		if err != nil {
 			return q, k, v, err
 		}
-		q, err = view(t, all, l.Heads*l.size())
-		if err == nil {
-			k, err = view(t, all, or(l.KVHeads, l.Heads)*l.size())
+		split, kv := t.parts, or(l.KVHeads, l.Heads)*l.size()
+		if l.sliced {
+			split = t.slices
 		}
-		return q, k, k, err
+		parts, err := split(all, l.Heads*l.size(), kv, kv)
+		if err != nil {
+			return q, k, v, err
+		}
+		return parts[0], parts[1], parts[2], nil
 	}
 	kv := or(l.KVHeads, l.Heads)
 	if q, err = t.Call(n.q, wide, x); err == nil && l.gated {

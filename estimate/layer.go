@@ -200,6 +200,7 @@ type storage struct {
 	lastRun int32 // the same in inference
 	read    int32 // the last operation that reads it, where last may be a variable that holds it
 	alias   int32 // the storage that serves in inference, where the operation is the identity
+	part    bool  // of the alias, in which it lies: its bytes are those of its gradient
 	input   bool
 	made    bool // by Const
 	own     bool // kept by an operation, never passed on
@@ -213,6 +214,7 @@ type op struct {
 	row            int32
 	in, keep, end  int32 // refs[in:keep] are read, refs[keep:end] are kept
 	out            int32
+	parts          int32 // the storages from out on are so many parts of the input; 0 for none
 	workspace      int64
 	backward       int64 // workspace besides
 	grad, passGrad bool

@@ -82,9 +82,14 @@ func (l GatedMLP) Forward(t *Tape, x Tensor) (Tensor, error) {
 		if both, err = t.Call("gate_up_proj", packed, x); err != nil {
 			return Tensor{}, err
 		}
-		if up, err = view(t, both, l.FFN); err == nil {
-			gate, err = t.Call("activation_fn", act, up)
+		parts, err := t.parts(both, l.FFN, l.FFN)
+		if err != nil {
+			return Tensor{}, err
 		}
+		if gate, err = t.Call("activation_fn", act, parts[0]); err != nil {
+			return Tensor{}, err
+		}
+		up = parts[1]
 	} else {
 		if gate, err = t.Call("gate_proj", in, x); err == nil {
 			gate, err = t.Call("act_fn", act, gate)

@@ -71,7 +71,7 @@ func (t *Tape) cuts() []int32 {
 	n := len(t.ops)
 	crossing := make([]int32, n+2) // change of the number of tensors alive before each operation
 	for i := range t.ops {
-		if o := &t.ops[i]; !o.view && !o.inPlace {
+		if o := &t.ops[i]; !o.view && !o.inPlace && o.parts == 0 {
 			s := t.storages[o.out]
 			crossing[i+1]++
 			crossing[max(int(s.read), i)+1]--

@@ -118,7 +118,7 @@ func phiMixture(_ Transformer, m MoE) Layer {
 }
 
 func gemma2Attention(_ Transformer, a *Attention) { a.masks = 2 }
-func packedAttention(_ Transformer, a *Attention) { a.Packed, a.joined = true, true }
+func packedAttention(_ Transformer, a *Attention) { a.Packed, a.sliced, a.joined = true, true, true }
 func joinedAttention(c Transformer, a *Attention) {
 	a.joined = a.RotaryDim != 0 && a.RotaryDim < a.size()
 }
@@ -172,7 +172,7 @@ func neoxAttention(_ Transformer, a *Attention) {
 }
 
 func falconAttention(c Transformer, a *Attention) {
-	a.Packed, a.names, a.copied, a.masked = true, packedNames, true, true
+	a.Packed, a.sliced, a.names, a.copied, a.masked = true, true, packedNames, true, true
 	a.spread = c.TwoNorms
 	if c.Alibi {
 		a.Rotary, a.biased, a.copied = false, true, false
@@ -180,7 +180,7 @@ func falconAttention(c Transformer, a *Attention) {
 }
 
 func bloomAttention(_ Transformer, a *Attention) {
-	a.Packed, a.names, a.batched = true, packedNames, true
+	a.Packed, a.sliced, a.names, a.batched = true, true, packedNames, true
 }
 
 func optAttention(_ Transformer, a *Attention) {
