@@ -29,6 +29,13 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 	if err == nil && !l.shifted {
 		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
 	}
+	if l.borrowed {
+		lent := t.lent[l.kind()]
+		if err == nil && lent[0].Shape == nil {
+			err = t.Errorf("it takes keys and values of an earlier layer, but there is none of its kind")
+		}
+		return q, lent[0], lent[1], err
+	}
 	source := x
 	if l.cross {
 		source = t.encoded
@@ -41,6 +48,15 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 	}
 	if err == nil {
 		v, err = t.Call(n.v, narrow, source)
+	}
+	if err == nil && l.valueNorm {
+		heads := RMSNorm{Size: l.size(), Unfused: true, Late: true, powered: true, unscaled: true}
+		if v, err = seen(t, v, []int{v.Shape[0], v.Shape[1], kv, l.size()}); err == nil {
+			v, err = heads.Forward(t, v)
+		}
+		if err == nil {
+			v, err = seen(t, v, k.Shape)
+		}
 	}
 	if err == nil && l.shifted { // Gemma projects first
 		if q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads); err == nil {
@@ -57,6 +73,9 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 	}
 	return q, k, v, err
 }
+
+// kind is 1 for a layer with a window and 0 for one without.
+func (l Attention) kind() int { return min(l.window, 1) }
 
 // weigh multiplies the output by the sigmoid of its gates.
 func (l Attention) weigh(t *Tape, y Tensor) (Tensor, error) {

@@ -169,18 +169,20 @@ type Tape struct {
 	held         bool // parts are there and do not run
 	rounded      bool // a convolution computes in another type than float32
 	total        alloc.Bytes
-	cos, sin     Tensor      // of rotary positions, which all layers share
-	masks        Tensor      // of eager attention, which all layers share
-	attention    Tensor      // the weights that eager attention returned last
-	answer       Tensor      // what the first loss reads, which the caller sees
-	rowOutput    alloc.Shape // of the layer being called, where it is not what Forward returns
-	encoded      Tensor      // what the encoder returned
-	gate         Tensor      // of the output that is being made
-	biases       Tensor      // of scores, by distance, which the layers of a stack share
-	stepwise     bool        // a layer goes through the sequence in PyTorch's own operations
-	uncached     bool        // keys and values of earlier tokens are not read
-	scores       Tensor      // of the router that was called last
-	unmeasured   unmeasured  // kinds of layers that ran
+	cos, sin     Tensor       // of rotary positions, which all layers share
+	masks        Tensor       // of eager attention, which all layers share
+	attention    Tensor       // the weights that eager attention returned last
+	answer       Tensor       // what the first loss reads, which the caller sees
+	rowOutput    alloc.Shape  // of the layer being called, where it is not what Forward returns
+	perBlock     Tensor       // embeddings of the tokens for each block
+	lent         [2][2]Tensor // keys and values of the last layer without a window and of that with one
+	encoded      Tensor       // what the encoder returned
+	gate         Tensor       // of the output that is being made
+	biases       Tensor       // of scores, by distance, which the layers of a stack share
+	stepwise     bool         // a layer goes through the sequence in PyTorch's own operations
+	uncached     bool         // keys and values of earlier tokens are not read
+	scores       Tensor       // of the router that was called last
+	unmeasured   unmeasured   // kinds of layers that ran
 
 	beside []Tensor // further tensors of the layer being called
 

@@ -1,13 +1,24 @@
 package estimate
 
-// parts splits x along its last dimension into views of these widths. Each has a gradient of its own, and
-// the backward pass puts them together in a new tensor, as that of torch.split and torch.chunk does.
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// parts splits x along its last dimension into views of these widths, as torch.split and torch.chunk do.
 func (t *Tape) parts(x Tensor, widths ...int) ([]Tensor, error) {
-	views := make([]Tensor, len(widths))
-	at := int32(len(t.ops))
+	shapes := make([]alloc.Shape, len(widths))
 	for i, width := range widths {
+		shapes[i] = t.resized(x.Shape, width)
+	}
+	return t.views(x, shapes...)
+}
+
+// views are parts of x of these shapes. Each has a gradient of its own, and the backward pass puts them
+// together in a new tensor.
+func (t *Tape) views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
+	views := make([]Tensor, len(shapes))
+	at := int32(len(t.ops))
+	for i, shape := range shapes {
 		y := x
-		y.Shape = t.resized(x.Shape, width)
+		y.Shape = t.clone(shape)
 		bytes, err := y.Shape.Bytes(y.DType)
 		if err != nil || bytes > maxTotal {
 			return nil, t.wrap("part", err)
