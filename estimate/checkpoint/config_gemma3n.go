@@ -34,17 +34,13 @@ func hfGemma3n(c *hfConfig, a *architecture) error {
 	if err := c.thinned(a); err != nil {
 		return err
 	}
-	return c.borrowing(a, int(*orNumber(c.SharedLayers, 15)))
+	return c.borrowing(a, 15)
 }
 
-// borrowing marks the last layers, which have no keys and values of their own.
-func (c *hfConfig) borrowing(a *architecture, layers int) error {
-	if layers < 0 || layers >= max(1, a.Blocks) {
-		return &Error{File: c.file, Where: "num_kv_shared_layers", Reason: fmt.Sprintf("%d of %d layers use keys and values of others", layers, a.Blocks)}
-	}
-	kinds := a.kinds()
-	for i := max(0, a.Blocks-layers); i < len(kinds); i++ {
-		kinds[i] |= estimate.Borrowing
+// borrowing reads how many of the last layers have no keys and values of their own.
+func (c *hfConfig) borrowing(a *architecture, without whole) error {
+	if err := a.borrow(int(*orNumber(c.SharedLayers, without))); err != nil {
+		return &Error{File: c.file, Where: "num_kv_shared_layers", Err: err}
 	}
 	return nil
 }

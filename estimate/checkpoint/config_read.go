@@ -256,8 +256,8 @@ func (c *hfConfig) cacheAlone() architecture {
 			hfNumber{&a.HeadSize, "head_dim", c.HeadSize, max(1, a.Hidden/a.Heads)},
 		)
 	}
-	if err == nil && c.SharedLayers != nil {
-		err = c.borrowing(&a, int(*c.SharedLayers))
+	if err == nil {
+		err = c.borrowing(&a, 0)
 	}
 	if err == nil && c.LayerTypes != nil && !slices.ContainsFunc(c.LayerTypes, strange) {
 		err = c.windows(&a, nil)
