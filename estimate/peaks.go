@@ -197,9 +197,10 @@ func (t *Tape) step(m Memory, held load, last bool, loop Loop, name string) Memo
 
 // returned is the size of what the model's caller sees.
 func (t *Tape) returned() alloc.Bytes {
-	n := t.storages[t.out.storage].bytes
+	out := t.home(t.out.storage)
+	n := t.storages[out].bytes
 	for _, id := range t.answer {
-		if id != t.out.storage {
+		if id != out {
 			n += t.storages[id].bytes
 		}
 	}

@@ -244,9 +244,8 @@ Their reports say so, and their upper bounds reach 20 % up at least, as those of
 
 The bands of peaks come from training steps on the CPU (estimate/testdata/torch, estimate/checkpoint/testdata/torch), with
 two threads. Two tests hold them: small models of the families, in float32 and bfloat16, and nine of ordinary sizes:
-DINOv2-base, Swin-T, CLIP ViT-B/32, SigLIP-base, OPT-125M, RoBERTa-base, BART-base, Whisper-tiny and T5-small. In eight of
-these the peak is off by 0.8 % at most. T5-small needs 4.8 % more in float32 and 14.4 % more in bfloat16, so that encoders with
-decoders have a band of their own.
+DINOv2-base, Swin-T, CLIP ViT-B/32, SigLIP-base, OPT-125M, RoBERTa-base, BART-base, Whisper-tiny and T5-small. In
+these the peak is off by 0.8 % at most.
 
 What small models need besides are workspaces of the CPU, which no GPU has. In the weight's gradient of a convolution that cuts
 images into patches, each thread of oneDNN has about four copies of the gradient (float32, patches of 16 x 16 or 32 x 32); this
