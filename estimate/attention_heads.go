@@ -26,8 +26,8 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
 	}
 	source := x
-	if l.cross {
-		source = t.encoded
+	if err == nil && l.Cross {
+		source, err = l.source(t)
 	}
 	if err == nil {
 		k, err = t.Call(n.k, l.keys(narrow), source)
@@ -52,6 +52,16 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		}
 	}
 	return q, k, v, err
+}
+
+// source is what keys and values of Cross attention are made of.
+func (l Attention) source(t *Tape) (Tensor, error) {
+	t.unmeasured |= encodersAndDecoders
+	x, err := t.Beside(0)
+	if err == nil {
+		err = t.rank(x, 3, "(batch, length, hidden)")
+	}
+	return x, err
 }
 
 // weigh multiplies the output by the sigmoid of its gates.

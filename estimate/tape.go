@@ -18,8 +18,10 @@ func (t *Tape) Input(i int) (Tensor, error) {
 }
 
 // Const returns a tensor that the layer makes without any input, such as a mask or a table of
-// positions, and that needs no gradient. A shape that is not valid, or too large, is an error.
+// positions, and that needs no gradient; a zero type is that of activations. A shape that is not valid,
+// or too large, is an error.
 func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
+	d = or(d, t.Activation())
 	shape := alloc.Shape(slices.Clone(dims))
 	if shape == nil {
 		shape = alloc.Shape{}
