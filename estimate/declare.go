@@ -30,16 +30,34 @@ func (d *Declaration) run(root Layer, name string) error {
 
 // unmet reports a pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
-	patterns, what := d.cfg.frozen, "Frozen: no layer's"
-	if d.cfg.lora != nil {
-		patterns, what = slices.Concat(patterns, d.cfg.lora.Targets), "Adapt: no Linear's"
-	}
-	for _, p := range patterns {
+	for _, p := range d.cfg.frozen {
 		if !d.met[p] {
-			return fmt.Errorf("estimate %s: %s path matches %q, as %q would be", d.cfg.name, what, p, d.modules[len(d.modules)/2].path)
+			return fmt.Errorf("estimate %s: Frozen: no layer's path matches %q, as %q would be", d.cfg.name, p, d.modules[len(d.modules)/2].path)
+		}
+	}
+	if d.cfg.lora == nil {
+		return nil
+	}
+	for _, p := range d.cfg.lora.Targets {
+		if !d.met[p] {
+			return fmt.Errorf("estimate %s: Adapt: no Linear's path matches %q%s", d.cfg.name, p, d.exampleOf("Linear"))
 		}
 	}
 	return nil
+}
+
+// exampleOf is the end of an error about a pattern for layers of a kind: a path that it could name.
+func (d *Declaration) exampleOf(kind string) string {
+	of := func(m module) bool { return m.kind == kind }
+	half := d.modules[len(d.modules)/2:]
+	at := slices.IndexFunc(half, of)
+	if at < 0 {
+		half = d.modules
+		if at = slices.IndexFunc(half, of); at < 0 {
+			return ": the model has no " + kind
+		}
+	}
+	return fmt.Sprintf(", as %q would be", half[at].path)
 }
 
 // freezes reports whether a part at a path is not trained.

@@ -54,6 +54,9 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.width(x, -1, l.In, "features"); err != nil {
 		return Tensor{}, err
 	}
+	if x.DType == alloc.Int64 || x.DType == alloc.Int32 || x.DType == alloc.Bool {
+		return Tensor{}, t.Errorf("input %v is of %v, which is not multiplied: an Embedding reads Tokens", x.Shape, x.DType)
+	}
 	t.multiplies = true
 	in := x
 	x, err := t.lower(x)

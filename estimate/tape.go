@@ -11,7 +11,7 @@ import (
 // An index out of range is a *LayerError.
 func (t *Tape) Input(i int) (Tensor, error) {
 	if i < 0 || i >= len(t.inputs) {
-		return Tensor{}, t.Errorf("the layer reads input %d, but the model was given %d", i, len(t.inputs))
+		return Tensor{}, t.Errorf("the layer reads input %d, but the model was given %d: give more, with InputShape or Tokens", i, len(t.inputs))
 	}
 	t.inputsRead = max(t.inputsRead, i+1)
 	return t.inputs[i], nil
