@@ -29,6 +29,7 @@ type config struct {
 	machine     Machine
 	release     release
 	lora        *LoRA
+	quantized   *Quantized
 	frozen      []string
 	autocast    alloc.DType
 	needsBatch  bool // of MaxBatch
@@ -44,6 +45,9 @@ type input struct {
 func newConfig(opts []Option) (*config, error) {
 	c := &config{name: "Sequential", weights: alloc.Float32, activations: alloc.Float32, gradients: alloc.Float32}
 	c.apply(opts)
+	if l := c.lora; l != nil && l.Base != WholeBase && c.quantized == nil {
+		c.quantized = &Quantized{Base: l.Base}
+	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("estimate %s: %w", c.name, err)
 	}
@@ -70,7 +74,7 @@ func (c *config) check() error {
 		constant("RunsOn: Loading", c.machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
 		c.loop.check(),
 		patterns("Checkpointed", c.checkpoints), patterns("Frozen", c.frozen),
-		c.lora.check(),
+		c.lora.check(), c.quantized.check(),
 	} {
 		if err != nil {
 			return err

@@ -30,17 +30,25 @@ func (d *Declaration) run(root Layer, name string) error {
 
 // unmet reports a pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
-	for _, p := range d.cfg.frozen {
-		if !d.met[p] {
-			return fmt.Errorf("estimate %s: Frozen: no layer's path matches %q, as %q would be", d.cfg.name, p, d.modules[len(d.modules)/2].path)
+	if err := d.unmetBy("Frozen", "layer", d.cfg.frozen); err != nil {
+		return err
+	}
+	if l := d.cfg.lora; l != nil {
+		if err := d.unmetBy("Adapt", "Linear", l.Targets); err != nil {
+			return err
 		}
 	}
-	if d.cfg.lora == nil {
-		return nil
+	if q := d.cfg.quantized; q != nil && q.Base != WholeBase {
+		return d.unmetBy("Quantize", "Linear", q.Layers)
 	}
-	for _, p := range d.cfg.lora.Targets {
+	return nil
+}
+
+// unmetBy reports a pattern of an option that matches no layer of a kind.
+func (d *Declaration) unmetBy(option, kind string, patterns []string) error {
+	for _, p := range patterns {
 		if !d.met[p] {
-			return fmt.Errorf("estimate %s: Adapt: no Linear's path matches %q%s", d.cfg.name, p, d.exampleOf("Linear"))
+			return fmt.Errorf("estimate %s: %s: no %s's path matches %q%s", d.cfg.name, option, kind, p, d.exampleOf(kind))
 		}
 	}
 	return nil
@@ -48,7 +56,7 @@ func (d *Declaration) unmet() error {
 
 // exampleOf is the end of an error about a pattern for layers of a kind: a path that it could name.
 func (d *Declaration) exampleOf(kind string) string {
-	of := func(m module) bool { return m.kind == kind }
+	of := func(m module) bool { return kind == "layer" || m.kind == kind }
 	half := d.modules[len(d.modules)/2:]
 	at := slices.IndexFunc(half, of)
 	if at < 0 {
@@ -79,7 +87,7 @@ func (d *Declaration) adapts() bool {
 	if d.cfg.lora == nil {
 		return false
 	}
-	which, ok := d.cfg.lora.targets(d.path)
+	which, ok := named(d.cfg.lora.Targets, d.path)
 	if ok {
 		d.met[d.cfg.lora.Targets[which]] = true
 	}

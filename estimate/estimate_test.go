@@ -347,21 +347,21 @@ func TestErrorsNameTheLayer(t *testing.T) {
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	input := estimate.InputShape(1, 3, 8, 8)
 	for want, opts := range map[string][]estimate.Option{
-		"estimate Sequential: no layer reads input 1, (8, 3, 8, 8)": {input, estimate.InputShape(8, 3, 8, 8)},
-		`no layer's path matches "layers.*", as "3" would be`:       {input, estimate.Checkpointed("5", "layers.*")},
-		"On: Backend is 7: want one of the constants":               {input, estimate.On(7)},
-		"Train: Optimizer is 9: want one of the constants":          {input, estimate.Train(9)},
-		"ZeRO is 4: want a stage":                                   {input, estimate.Shard(estimate.Sharding{ZeRO: 4})},
-		"Window is -1: want 0":                                      {input, estimate.WithKVCache(estimate.KVConfig{Batch: 1, Context: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1})},
-		`Checkpointed: pattern "[": syntax error in`:                {input, estimate.Checkpointed("[")},
-		`Adapt: Targets: pattern "[": syntax error`:                 {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"["}})},
-		`Adapt: no Linear's path matches "conv": the model has no Linear`:  {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"conv"}})},
-		"RunsOn: GPU is 99: want one of the constants":              {input, estimate.RunsOn(estimate.Machine{GPU: 99})},
-		"Loops: ZeroGrad is 9: want one of the constants":           {input, estimate.Loops(estimate.Loop{ZeroGrad: 9})},
-		"PyTorch 0.4 is not known":                                  {input, estimate.PyTorch(0, 4)},
-		"Stored: -1 parameters in 2 bytes":                          {input, estimate.Stored(estimate.Amount{Count: -1, Bytes: 2})},
-		"ComputedIn: a buffer of -1 bytes":                          {input, estimate.ComputedIn(-1)},
-		"cannot be cut into 99 stages: want at most":                {input, estimate.Train(estimate.SGD), estimate.Shard(estimate.Sharding{Pipeline: 99})},
+		"estimate Sequential: no layer reads input 1, (8, 3, 8, 8)":       {input, estimate.InputShape(8, 3, 8, 8)},
+		`no layer's path matches "layers.*", as "3" would be`:             {input, estimate.Checkpointed("5", "layers.*")},
+		"On: Backend is 7: want one of the constants":                     {input, estimate.On(7)},
+		"Train: Optimizer is 9: want one of the constants":                {input, estimate.Train(9)},
+		"ZeRO is 4: want a stage":                                         {input, estimate.Shard(estimate.Sharding{ZeRO: 4})},
+		"Window is -1: want 0":                                            {input, estimate.WithKVCache(estimate.KVConfig{Batch: 1, Context: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1})},
+		`Checkpointed: pattern "[": syntax error in`:                      {input, estimate.Checkpointed("[")},
+		`Adapt: Targets: pattern "[": syntax error`:                       {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"["}})},
+		`Adapt: no Linear's path matches "conv": the model has no Linear`: {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"conv"}})},
+		"RunsOn: GPU is 99: want one of the constants":                    {input, estimate.RunsOn(estimate.Machine{GPU: 99})},
+		"Loops: ZeroGrad is 9: want one of the constants":                 {input, estimate.Loops(estimate.Loop{ZeroGrad: 9})},
+		"PyTorch 0.4 is not known":                                        {input, estimate.PyTorch(0, 4)},
+		"Stored: -1 parameters in 2 bytes":                                {input, estimate.Stored(estimate.Amount{Count: -1, Bytes: 2})},
+		"ComputedIn: a buffer of -1 bytes":                                {input, estimate.ComputedIn(-1)},
+		"cannot be cut into 99 stages: want at most":                      {input, estimate.Train(estimate.SGD), estimate.Shard(estimate.Sharding{Pipeline: 99})},
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, err := estimate.Model(vgg19, opts...)

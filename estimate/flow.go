@@ -104,6 +104,9 @@ func (f *Flow) Beside(i int) Tensor {
 	return f.do(alloc.Shape{}, func() (Tensor, error) { return f.t.Beside(i) })
 }
 
+// AllBeside are all of the further tensors.
+func (f *Flow) AllBeside() []Tensor { return f.t.beside }
+
 // Const is Tape.Const: a tensor that is made of nothing, such as a mask.
 func (f *Flow) Const(d alloc.DType, dims ...int) Tensor {
 	return f.do(dims, func() (Tensor, error) { return f.t.Const(d, dims...) })

@@ -174,8 +174,9 @@ type Tape struct {
 	cos, sin     Tensor      // of rotary positions, which all layers share
 	masks        Tensor      // of eager attention, which all layers share
 	attention    Tensor      // the weights that eager attention returned last
-	answer       Tensor      // what the first loss reads, which the caller sees
+	answer       []int32     // storages that the first loss reads, which the caller sees
 	rowOutput    alloc.Shape // of the layer being called, where it is not what Forward returns
+	encoded      Tensor      // the text, where a denoiser's blocks read and write it beside the image
 	gate         Tensor      // of the output that is being made
 	biases       map[*RelativeBias]Tensor
 	stepwise     bool       // a layer goes through the sequence in PyTorch's own operations
