@@ -57,20 +57,15 @@ func (q *Quantized) check() error {
 	if q == nil {
 		return nil
 	}
-	if q.Base > GPTQBase {
-		return fmt.Errorf("Base is %d: want one of the constants, from WholeBase to GPTQBase", q.Base)
+	if err := constant("Quantize: Base", q.Base, GPTQBase, "from WholeBase to GPTQBase"); err != nil {
+		return err
 	}
 	for _, d := range []alloc.DType{q.Computes, q.Restores} {
 		if d != 0 && !isFloat(d) {
-			return fmt.Errorf("%v is not a type that products compute in: want one such as float16", d)
+			return fmt.Errorf("Quantize: %v is not a type that products compute in: want one such as float16", d)
 		}
 	}
-	for _, p := range q.Layers {
-		if _, err := path.Match(p, ""); err != nil {
-			return fmt.Errorf("pattern %q: %w", p, err)
-		}
-	}
-	return nil
+	return patterns("Quantize: Layers", q.Layers)
 }
 
 // of is the index of the pattern that names the Linear at a path.
