@@ -84,7 +84,7 @@ func newConfig(opts []Option) (*config, error) {
 	if cfg.optimizer > Muon {
 		return nil, fmt.Errorf("estimate %s: %v is not an optimizer", cfg.name, cfg.optimizer)
 	}
-	if l := cfg.loop; l.ZeroGrad > ZeroGradKept || l.Output > OutputDropped || l.Form > Fused || l.Decay > DecayUsed || l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches {
+	if l := cfg.loop; l.ZeroGrad > ZeroGradKept || l.Output > OutputWithCache || l.Form > Fused || l.Decay > DecayUsed || l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches {
 		return nil, fmt.Errorf("estimate %s: %+v is no Loop: want its constants, and 0 to %d micro-batches", cfg.name, l, maxMicroBatches)
 	}
 	switch {
@@ -143,7 +143,9 @@ func (t *Tape) record(root Layer) error {
 	if err != nil {
 		return err
 	}
-	t.out = y
+	if t.out = y; len(y.Shape) == 0 && t.answer.Shape == nil {
+		t.judgeLast()
+	}
 	t.hold(t.cos) // the tables live as long as the model runs
 	t.hold(t.sin)
 	t.hold(t.masks)

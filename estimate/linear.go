@@ -70,6 +70,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	lora, at := t.cfg.lora, t.declaredPath()
 	if lora.quantizes(at) { // the product makes the weight anew
 		o.Workspace = t.whole(alloc.Shape{l.Out, l.In})
+		t.keepInput(&o, x)
 	} else {
 		t.cast(&o, l.Out, l.In)
 	}
@@ -177,21 +178,24 @@ func (Identity) Declare(*Declaration) {}
 // Forward implements Layer.
 func (Identity) Forward(_ *Tape, x Tensor) (Tensor, error) { return x, nil }
 
-// weight declares the weight of a Linear as the base holds it.
+// weight declares the weight of a Linear, or of experts, as the base holds it.
 func (l *LoRA) weight(d *Declaration, p Param) {
-	n := FLOPs(p.Shape...)
+	n, of := FLOPs(p.Shape...), ""
+	if p.Name != "weight" {
+		of = p.Name + "_"
+	}
 	blocks := int(min((n+63)/64, maxField))
 	switch l.Base {
 	case Int8Base:
 		p.DType = alloc.Int8
-		d.Add(Param{Name: "SCB", Shape: alloc.Shape{p.Shape[0]}, DType: alloc.Float32, Buffer: true})
+		d.Add(Param{Name: of + "SCB", Shape: p.Shape[:len(p.Shape)-1], DType: alloc.Float32, Buffer: true})
 	case NF4:
 		p.DType = alloc.Int4
-		d.Add(Param{Name: "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Float32, Buffer: true})
+		d.Add(Param{Name: of + "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Float32, Buffer: true})
 	case NF4Double:
 		p.DType = alloc.Int4
-		d.Add(Param{Name: "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Uint8, Buffer: true})
-		d.Add(Param{Name: "nested_absmax", Shape: alloc.Shape{(blocks + 255) / 256}, DType: alloc.Float32, Buffer: true})
+		d.Add(Param{Name: of + "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Uint8, Buffer: true})
+		d.Add(Param{Name: of + "nested_absmax", Shape: alloc.Shape{(blocks + 255) / 256}, DType: alloc.Float32, Buffer: true})
 	}
 	d.Add(p)
 }

@@ -36,10 +36,11 @@ type Output uint8
 
 // What becomes of the model's output, and of what its loss read.
 const (
-	OutputUnknown Output = iota // held, if nothing is said
-	OutputHeld                  // a variable holds it until the next forward pass returns
-	OutputInPass                // held until the backward pass is over
-	OutputDropped               // it dies when the backward pass has used it
+	OutputUnknown   Output = iota // held, if nothing is said
+	OutputHeld                    // a variable holds it until the next forward pass returns
+	OutputInPass                  // held until the backward pass is over
+	OutputDropped                 // it dies when the backward pass has used it
+	OutputWithCache               // OutputHeld, with the keys and values that decoders of transformers return too, unless use_cache is off
 )
 
 // Form is how an optimizer goes through the parameters.
