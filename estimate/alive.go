@@ -1,5 +1,7 @@
 package estimate
 
+import "slices"
+
 // alive follows what is in memory while a stretch of a tape runs. Every size is
 // in bytes of one device.
 type alive struct {
@@ -116,7 +118,7 @@ func (a *alive) returns(id int32) bool { return !a.drop && a.t.returns(id, a.inf
 // returns reports whether the model's caller sees a storage: its output, and what its loss
 // read. In training it holds by them what lingers.
 func (t *Tape) returns(id int32, inference bool) bool {
-	return id == t.out.storage || t.answer.Shape != nil && id == t.answer.storage || t.storages[id].lingers && !inference
+	return id == t.out.storage || slices.Contains(t.answer, id) || t.storages[id].lingers && !inference
 }
 
 // of calls f for each storage that operation i is the last to use.

@@ -38,7 +38,7 @@ func (t *Tape) beyond() (bytes int64, name string) {
 	}
 	name = "Output, whether keys and values are held with it: Loops says it"
 	if inputs > keys {
-		name = "which bitsandbytes holds the base: Bitsandbytes says it"
+		name = "whether bitsandbytes keeps inputs: Quantize or PyTorch says it"
 	}
 	return inputs + keys, name
 }

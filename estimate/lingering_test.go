@@ -9,23 +9,24 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// Before 0.43.2 the inputs of weights in 4 bits are kept: those of queries, keys and values, of gate and
-// up, and of down, 64 tokens of bfloat16; that of the output is kept by attention anyway, and what comes
-// before the first adapter needs no gradient. The bounds of a version that is not said reach there.
-func TestBitsandbytesKeepsInputs(t *testing.T) {
-	l := estimate.LoRA{Rank: 16, Targets: []string{"down_proj"}, Base: estimate.NF4}
-	of := func(more ...estimate.Option) *estimate.Report { return adapted(t, l, more...) }
-	old, today := of(estimate.Bitsandbytes(0, 43, 1)), of(estimate.Bitsandbytes(0, 43, 2))
-	assert.EqualValues(t, 2*64*31*(2*4096+14336), old.Kept-today.Kept)
-	assert.Equal(t, today.Kept, of().Kept)
-	assert.Equal(t, today.Kept, of(estimate.PyTorch(2, 4)).Kept)
-	assert.Equal(t, old.Kept, of(estimate.PyTorch(2, 1)).Kept, "PyTorch of the same time")
-
-	dropped := estimate.Loops(estimate.Loop{Output: estimate.OutputDropped})
-	freed := of(estimate.Bitsandbytes(0, 41, 1), dropped)
-	assert.Greater(t, old.Footprint().Allocated.Bytes, freed.Footprint().Allocated.Bytes, "the inputs of the last step live with the loss")
-	assert.GreaterOrEqual(t, of().Footprint().Allocated.Upper, old.Footprint().Allocated.Bytes)
-	assert.Greater(t, of().Footprint().Allocated.Upper, of(estimate.PyTorch(2, 8)).Footprint().Allocated.Upper)
+// Inputs of weights in 4 bits that are kept live with the loss: those of queries, keys and values, of gate
+// and up, and of down, 64 tokens of bfloat16; that of the output is kept by attention anyway, and what
+// comes before the first adapter needs no gradient. Bounds reach there if nobody says that they are not kept.
+func TestKeptInputsLinger(t *testing.T) {
+	of := func(keeps bool, o estimate.Output, more ...estimate.Option) *estimate.Report {
+		return adapted(t, estimate.LoRA{Rank: 16, Targets: []string{"down_proj"}}, append(more,
+			estimate.Quantize(estimate.Quantized{Base: estimate.NF4, KeepsInput: keeps}), estimate.Loops(estimate.Loop{Output: o}))...)
+	}
+	allocated := func(r *estimate.Report) estimate.Figure { return r.Footprint().Allocated }
+	old, today := of(true, estimate.OutputHeld), of(false, estimate.OutputHeld)
+	inputs := int64(2 * 64 * 31 * (2*4096 + 14336))
+	assert.EqualValues(t, inputs, old.Kept-today.Kept)
+	freed := of(true, estimate.OutputDropped)
+	logits := int64(2 * 64 * 32000)
+	assert.InEpsilon(t, inputs+logits, int64(allocated(old).Bytes-allocated(freed).Bytes), 0.2, "those of the step before")
+	assert.GreaterOrEqual(t, allocated(today).Upper, allocated(old).Bytes)
+	assert.Less(t, allocated(of(false, estimate.OutputHeld, estimate.PyTorch(2, 4))).Upper, allocated(today).Upper)
+	assert.Equal(t, allocated(today).Upper, allocated(of(false, estimate.OutputHeld, estimate.PyTorch(2, 3))).Upper)
 }
 
 // Keys and values that the model returns live until the next forward pass is over.

@@ -275,8 +275,8 @@ func (l experts) Forward(t *Tape, x Tensor) (Tensor, error) {
 
 // expert declares the weights of experts, which are linear layers of their own to a quantized base.
 func (d *Declaration) expert(p Param) {
-	if lora := d.cfg.lora; lora.quantizes(d.path) {
-		lora.weight(d, p)
+	if d.quantizes() {
+		d.cfg.quantized.Base.weight(d, p)
 		return
 	}
 	d.Add(p)
@@ -341,9 +341,10 @@ func (l MoE) visit(t *Tape, x Tensor, gate func(both Tensor) (Tensor, error), bi
 func (l MoE) project(t *Tape, x Tensor, o Op, bias bool) (Tensor, error) {
 	o.In, o.Params = []Tensor{x}, true
 	o.Keep = t.forWeights(o.In)
-	if t.cfg.lora.quantizes(t.declaredPath()) { // one expert after another
-		o.Workspace = t.whole(alloc.Shape{l.FFN, l.Hidden})
-		t.keepInput(&o, x)
+	if _, ok := t.cfg.quantized.of(t.declaredPath()); ok { // one expert after another
+		if _, err := t.cfg.quantized.product(t, &o, alloc.Shape{l.FFN, l.Hidden}); err != nil {
+			return Tensor{}, err
+		}
 	}
 	y, err := t.Op(o)
 	if err != nil || !bias {

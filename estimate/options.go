@@ -6,30 +6,30 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 type Option func(*config)
 
 type config struct {
-	name         string
-	inputs       []input
-	weights      alloc.DType
-	activations  alloc.DType
-	gradients    alloc.DType
-	master       bool
-	training     bool
-	optimizer    Optimizer
-	checkpoints  []string
-	sharding     Sharding
-	backend      Backend
-	cache        *KVConfig
-	stored       Amount
-	compute      alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
-	loop         Loop
-	offload      Offload
-	machine      Machine
-	release      release
-	bitsandbytes [3]int // its version; zero if it is not known
-	lora         *LoRA
-	frozen       []string
-	autocast     alloc.DType
-	needsBatch   bool // of MaxBatch
-	searches     bool // one of many models that are asked about
+	name        string
+	inputs      []input
+	weights     alloc.DType
+	activations alloc.DType
+	gradients   alloc.DType
+	master      bool
+	training    bool
+	optimizer   Optimizer
+	checkpoints []string
+	sharding    Sharding
+	backend     Backend
+	cache       *KVConfig
+	stored      Amount
+	compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
+	loop        Loop
+	offload     Offload
+	machine     Machine
+	release     release
+	lora        *LoRA
+	quantized   *Quantized
+	frozen      []string
+	autocast    alloc.DType
+	needsBatch  bool // of MaxBatch
+	searches    bool // one of many models that are asked about
 }
 
 type input struct {
