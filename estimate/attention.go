@@ -54,6 +54,7 @@ type Attention struct {
 	noKeyBias bool                        // the projection of keys has no bias
 	zeros     bool                        // zeros are added to the scores, as T5's cross-attention does
 	window    int                         // of sliding window attention; 0 for none
+	returns   bool                        // the model may return keys and values
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -193,6 +194,9 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	if err != nil {
 		return Tensor{}, err
+	}
+	if l.returns {
+		t.returnsCache(k, v)
 	}
 	var y Tensor
 	switch {

@@ -136,6 +136,9 @@ func (c *config) usual(l Loop) Loop {
 	if c.optimizer == Lion && !c.master { // as lion_pytorch.Lion goes
 		form = OneByOne
 	}
+	if l.Output == OutputWithCache {
+		l.Output = OutputHeld
+	}
 	l.ZeroGrad, l.Output, l.Form = or(l.ZeroGrad, zero), or(l.Output, OutputHeld), or(l.Form, form)
 	l.MicroBatches = or(l.MicroBatches, 1)
 	return l

@@ -94,7 +94,9 @@ func (t *Tape) record(root Layer) error {
 	if err != nil {
 		return err
 	}
-	t.out = y
+	if t.out = y; len(y.Shape) == 0 && t.answer == nil {
+		t.judgeLast()
+	}
 	t.hold(t.cos) // the tables live as long as the model runs
 	t.hold(t.sin)
 	t.hold(t.masks)

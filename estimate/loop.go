@@ -38,10 +38,11 @@ type Output uint8
 
 // What becomes of the model's output, and of what its loss read.
 const (
-	OutputUnknown Output = iota // held, if nothing is said
-	OutputHeld                  // a variable holds it until the next forward pass returns
-	OutputInPass                // held until the backward pass is over
-	OutputDropped               // it dies when the backward pass has used it
+	OutputUnknown   Output = iota // held, if nothing is said
+	OutputHeld                    // a variable holds it until the next forward pass returns
+	OutputInPass                  // held until the backward pass is over
+	OutputDropped                 // it dies when the backward pass has used it
+	OutputWithCache               // OutputHeld, with the keys and values that decoders of transformers return too, unless use_cache is off
 )
 
 // Form is how an optimizer goes through the parameters.
@@ -71,7 +72,7 @@ const (
 func (l Loop) check() error {
 	for _, err := range []error{
 		constant("Loops: ZeroGrad", l.ZeroGrad, ZeroGradKept, "from ZeroGradUnknown to ZeroGradKept"),
-		constant("Loops: Output", l.Output, OutputDropped, "from OutputUnknown to OutputDropped"),
+		constant("Loops: Output", l.Output, OutputWithCache, "from OutputUnknown to OutputWithCache"),
 		constant("Loops: Form", l.Form, Fused, "from FormUnknown to Fused"),
 		constant("Loops: Decay", l.Decay, DecayUsed, "from DecayUnknown to DecayUsed"),
 	} {
