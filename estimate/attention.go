@@ -33,6 +33,8 @@ type Attention struct {
 	lateNorm  bool // the norms are those of OLMo 2
 	paired    bool // rotation is that of pairs of elements, by tables of half their number
 
+	elementary bool // the eager form is Eager, not Plain
+
 	headNorm  func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
 	clipped   bool                        // queries, keys and values are bounded in place
 	copied    bool                        // queries, keys and values are made contiguous
@@ -184,7 +186,7 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	switch {
 	case l.batched:
 		y, err = batched(t, q, k, v, l.Heads, size, l.Dropout)
-	case l.Eager || l.Capped || l.Sinks:
+	case l.Eager || l.Capped || l.Sinks || l.elementary && t.cfg.kernel == EagerAttention:
 		by := eager{l.Heads, size, or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}
 		y, err = by.attend(t, q, k, v)
 	default:

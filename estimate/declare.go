@@ -42,6 +42,21 @@ func (d *Declaration) unmet() error {
 	return nil
 }
 
+// anywhere lets a pattern that is no layer's whole path match what follows a dot in it, so that
+// "layers.*" finds "model.layers.0".
+func (d *Declaration) anywhere(patterns []string) []string {
+	meets := func(p string) bool {
+		return slices.ContainsFunc(d.modules, func(m module) bool { ok, _ := path.Match(p, m.path); return ok })
+	}
+	found := slices.Clone(patterns)
+	for i, p := range patterns {
+		if after := "*." + p; !meets(p) && meets(after) {
+			found[i] = after
+		}
+	}
+	return found
+}
+
 // freezes reports whether a part at a path is not trained.
 func (d *Declaration) freezes(at string, l Layer) bool {
 	if _, ok := l.(interface{ adapts() }); ok {

@@ -49,6 +49,7 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 		}
 		return r, nil
 	}
+	cfg.checkpoints = decl.anywhere(cfg.checkpoints)
 	t = newTape(decl, cfg, memory)
 	if err := t.record(root); err != nil {
 		return nil, err
@@ -92,6 +93,9 @@ func newConfig(opts []Option) (*config, error) {
 		return nil, fmt.Errorf("estimate %s: an optimizer that steps in backward cannot add up %d micro-batches", cfg.name, cfg.loop.MicroBatches)
 	case cfg.offload > OffloadParameters:
 		return nil, fmt.Errorf("estimate %s: Offload(%d) is none: want one of the constants, from OffloadNone to OffloadParameters", cfg.name, cfg.offload)
+	}
+	if cfg.kernel > EagerAttention {
+		return nil, fmt.Errorf("estimate %s: Kernel(%d) is none: want one of the constants, from KernelUnknown to EagerAttention", cfg.name, cfg.kernel)
 	}
 	if cfg.backend > CPU {
 		return nil, fmt.Errorf("estimate %s: Backend(%d) is none: want CUDA or CPU", cfg.name, cfg.backend)

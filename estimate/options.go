@@ -27,6 +27,7 @@ type config struct {
 	lora        *LoRA
 	frozen      []string
 	autocast    alloc.DType
+	kernel      Kernel
 	needsBatch  bool // of MaxBatch
 	searches    bool // one of many models that are asked about
 }
@@ -101,8 +102,9 @@ func Train(o Optimizer) Option { return func(c *config) { c.training, c.optimize
 
 // Checkpointed makes the layers whose paths match one of the patterns (those of
 // path.Match, such as "model.layers.*") keep only their input and compute the
-// rest again in the backward pass, as torch.utils.checkpoint does. A pattern that
-// matches none is an error.
+// rest again in the backward pass, as torch.utils.checkpoint does. A pattern that no whole
+// path matches may match what follows a dot in one: "layers.*" finds "model.layers.0". A
+// pattern that matches none is an error.
 func Checkpointed(patterns ...string) Option {
 	return func(c *config) { c.checkpoints = append(c.checkpoints, patterns...) }
 }
