@@ -30,16 +30,32 @@ func (d *Declaration) run(root Layer, name string) error {
 
 // unmet reports a pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
-	patterns, what := d.cfg.frozen, "Frozen: no layer's"
-	if d.cfg.lora != nil {
-		patterns, what = slices.Concat(patterns, d.cfg.lora.Targets), "Adapt: no Linear's"
-	}
-	for _, p := range patterns {
+	for _, p := range d.cfg.frozen {
 		if !d.met[p] {
-			return fmt.Errorf("estimate %s: %s path matches %q, as %q would be", d.cfg.name, what, p, d.modules[len(d.modules)/2].path)
+			return fmt.Errorf("estimate %s: Frozen: no layer's path matches %q, as %q would be", d.cfg.name, p, d.modules[len(d.modules)/2].path)
+		}
+	}
+	if d.cfg.lora == nil {
+		return nil
+	}
+	for _, p := range d.cfg.lora.Targets {
+		if !d.met[p] {
+			return fmt.Errorf("estimate %s: Adapt: no Linear's path matches %q: their names are %s", d.cfg.name, p, or(strings.Join(d.linears(), ", "), "none, there are no Linears"))
 		}
 	}
 	return nil
+}
+
+// linears are the names of the Linears, each once, at most ten.
+func (d *Declaration) linears() []string {
+	var names []string
+	for _, m := range d.modules {
+		name := m.path[strings.LastIndexByte(m.path, '.')+1:]
+		if m.kind == "Linear" && len(names) < 10 && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // anywhere lets a pattern that is no layer's whole path match what follows a dot in it, so that

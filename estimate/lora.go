@@ -13,12 +13,16 @@ import (
 type LoRA struct {
 	Rank int
 	// Targets name the Linear layers that get adapters, by the name in the layer that holds
-	// them, such as "q_proj", or by a pattern of path.Match for the whole path.
+	// them, such as "q_proj", or by a pattern of path.Match for the whole path; AllLinear are all but
+	// a head named lm_head.
 	Targets []string
 	Dropout float64     // of an adapter's input
 	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
 	Base    Base        // how the weights of linear layers are held
 }
+
+// AllLinear is PEFT's target_modules="all-linear".
+const AllLinear = "all-linear"
 
 // Base is how the weights of linear layers with adapters are stored. Those of a head named
 // lm_head stay as they are.
@@ -56,6 +60,9 @@ func (l *LoRA) check() error {
 // targets reports whether the layer at a path gets an adapter.
 func (l *LoRA) targets(at string) (which int, ok bool) {
 	for i, target := range l.Targets {
+		if target == AllLinear && !isHead(at) {
+			return i, true
+		}
 		if match, _ := path.Match(target, at); match || at == target || strings.HasSuffix(at, "."+target) {
 			return i, true
 		}
@@ -65,5 +72,8 @@ func (l *LoRA) targets(at string) (which int, ok bool) {
 
 // quantizes reports whether the weight of a Linear at a path is held in another type.
 func (l *LoRA) quantizes(at string) bool {
-	return l != nil && l.Base != WholeBase && at != "lm_head" && !strings.HasSuffix(at, ".lm_head")
+	return l != nil && l.Base != WholeBase && !isHead(at)
 }
+
+// isHead reports whether the Linear at a path is the model's head.
+func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }

@@ -236,7 +236,7 @@ func (t *Tape) widen(r *Report, known run) {
 	}
 	m.Band.Above = (1+m.Band.Above)*most/usual - 1
 	if t.cfg.training {
-		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound depends most on %s: Loops says it", name))
+		r.Notes = append(r.Notes, "the upper bound depends most on "+name)
 	}
 }
 
