@@ -77,11 +77,20 @@ func ComputedIn(buffer alloc.Bytes) Option {
 func (r *Report) llamaCpp(cfg *config) {
 	m := &r.Inference
 	m.Input, m.Transient, m.Band = 0, cfg.compute, llamaCppBand
+	more := r.place(cfg)
+	m.Weights += cfg.projector
 	m.close("llama.cpp's compute buffer")
+	m.Band.Above += float64(more) / float64(max(1, m.Peak))
+	if r.ModelLayers > 0 { // then weights and cache are exact, and newer releases have smaller buffers
+		m.Band.Below = float64(cfg.compute) / float64(max(1, m.Peak))
+	}
 	context := cfg.machine.context()
 	all := within(m.Peak, m.Band, 0)
 	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
-	r.Notes = append(r.Notes, "inference is that of llama.cpp, all layers on the device, and the token embedding too, which it may leave to the CPU")
+	r.Notes = append(r.Notes, cfg.placed(r))
+	if cfg.projector > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("the weights have %v of a projector, whose own compute buffer is not counted: it grows with the images", cfg.projector))
+	}
 }
 
 // llamaCppBand is that of weights, cache and compute buffer together: the first two are exact, but

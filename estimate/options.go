@@ -20,6 +20,9 @@ type config struct {
 	cache       *KVConfig
 	stored      Amount
 	compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
+	sizes       *LayerSizes // of llama.cpp's weights; nil where they are not known
+	gpuLayers   *int        // of them, on the GPU; nil for all
+	projector   alloc.Bytes
 	loop        Loop
 	offload     Offload
 	machine     Machine

@@ -149,11 +149,11 @@ func (g *ggufFile) cacheAlone(family string) architecture {
 		{&a.KVHeads, "attention.head_count_kv", false}, {&a.HeadSize, "attention.key_length", false},
 	} {
 		if err := g.number(family, n); err != nil {
-			return architecture{}
+			return architecture{family: family}
 		}
 	}
 	if a.check() != nil {
-		return architecture{}
+		return architecture{family: family}
 	}
 	return a
 }
