@@ -72,6 +72,19 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 	}
 }
 
+// llama.cpp prints "creating SWA KV cache, size = 1536 cells" of Gemma 4 12B, and 480 MiB of these 40 layers.
+func TestCellsAsLlamaCppPrints(t *testing.T) {
+	gemma := estimate.KVConfig{Batch: 1, Context: 32700, Layers: 48, KVHeads: 8, HeadSize: 256, Window: 1024, Full: 8}
+	cells := estimate.LlamaCpp{}.Cells(gemma)
+	assert.Equal(t, []int{32768, 1536}, []int{cells.Context, cells.Window})
+	whole, err := estimate.KVCache(cells)
+	require.NoError(t, err)
+	assert.Equal(t, 2048*alloc.MiB+480*alloc.MiB, whole)
+	assert.Equal(t, 3072, estimate.LlamaCpp{Batch: 2048}.Cells(gemma).Window)
+	gemma.Window = 0
+	assert.Zero(t, estimate.LlamaCpp{}.Cells(gemma).Window)
+}
+
 func TestGPULayersFromNoneToAll(t *testing.T) {
 	m := estimate.Transformer{Vocab: 512, Hidden: 64, Blocks: 4, Heads: 4, Tied: true}
 	sizes, err := quantization(t, "F16").Layers(m.Layers())

@@ -49,6 +49,18 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	return alloc.Bytes(most), nil
 }
 
+// Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
+// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp).
+func (l LlamaCpp) Cells(c KVConfig) KVConfig {
+	const unit = 256
+	round := func(n int) int { return (min(n, maxField) + unit - 1) / unit * unit }
+	c.Context = round(c.Context)
+	if c.Window > 0 {
+		c.Window = round(min(c.Window, maxField) + or(l.Batch, usualBatch))
+	}
+	return c
+}
+
 // wideFFN is the width of what an MLP or the experts of a token hold in the middle.
 func (c Transformer) wideFFN() int64 {
 	ffn := int64(or(c.FFN, 4*min(c.Hidden, maxField)))

@@ -39,14 +39,15 @@ type llamaModel interface {
 // served are the options for the keys and values and, if it is asked for, for llama.cpp.
 func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
 	e.Context = cache.Context
-	options := []estimate.Option{estimate.WithKVCache(cache)}
 	if !o.llamaCpp {
-		return options, nil
+		return []estimate.Option{estimate.WithKVCache(cache)}, nil
 	}
+	llama := estimate.LlamaCpp{Context: cache.Batch * cache.Context, Batch: o.microBatch, FlashAttention: o.flashAttention}
+	options := []estimate.Option{estimate.WithKVCache(llama.Cells(cache))}
 	if cache.Blocks != (estimate.Blocks{}) && !o.flashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
 	}
-	buffer, err := m.ComputeBuffer(estimate.LlamaCpp{Context: cache.Batch * cache.Context, Batch: o.microBatch, FlashAttention: o.flashAttention})
+	buffer, err := m.ComputeBuffer(llama)
 	if err != nil {
 		return nil, err
 	}
