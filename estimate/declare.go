@@ -31,7 +31,7 @@ func (d *Declaration) run(root Layer, name string) error {
 // unmet reports a pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
 	for _, p := range d.cfg.frozen {
-		if !d.met[p] {
+		if !d.met[p] && !d.freezeAfter("*."+p) {
 			return fmt.Errorf("estimate %s: Frozen: no layer's path matches %q, as %q would be", d.cfg.name, p, d.modules[len(d.modules)/2].path)
 		}
 	}
@@ -44,6 +44,22 @@ func (d *Declaration) unmet() error {
 		}
 	}
 	return nil
+}
+
+// freezeAfter leaves the parts whose paths match a pattern untrained, and reports whether there are some.
+// Beside adapters, all others are so already.
+func (d *Declaration) freezeAfter(pattern string) bool {
+	found, below := false, ""
+	for i := range d.modules {
+		m := &d.modules[i]
+		if ok, _ := path.Match(pattern, m.path); ok {
+			found, below = true, m.path+"."
+		}
+		if d.cfg.lora == nil && below != "" && strings.HasPrefix(m.path+".", below) {
+			m.frozen = true
+		}
+	}
+	return found
 }
 
 // linears are the names of the Linears, each once, at most ten.

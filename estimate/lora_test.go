@@ -50,6 +50,8 @@ func TestFrozen(t *testing.T) {
 	head := model(t, known(t, "resnet50"), append(opts, estimate.Frozen("conv1", "bn1", "layer*"))...)
 	assert.EqualValues(t, 2048*1000+1000, head.Trained.Count)
 	assert.Equal(t, all.Params, head.Params)
+	within := model(t, known(t, "resnet50"), append(opts, estimate.Frozen("0.conv1"))...)
+	assert.EqualValues(t, all.Trained.Count-(64*64+256*128+512*256+1024*512), within.Trained.Count, "of the first block of each layer")
 	assert.EqualValues(t, 8*head.Trained.Count, head.Training.Optimizer)
 	assert.EqualValues(t, 2*2048*4, head.Kept, "the input of the head, and nothing before it")
 }

@@ -177,8 +177,8 @@ func (c *config) workspace() (size, more alloc.Bytes) {
 func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
 
 // Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
-// that is in them, as they are: they have no gradients and no optimizer states. A
-// pattern that matches none is an error.
+// that is in them, as they are: they have no gradients and no optimizer states. The patterns are
+// those of Checkpointed.
 func Frozen(patterns ...string) Option {
 	return func(c *config) { c.frozen = append(c.frozen, patterns...) }
 }

@@ -82,6 +82,7 @@ if only the weights are known.
   batch               with --max-batch: the largest batch
   context             with --serve: tokens of each sequence; with
                       --max-context the most that fit
+  replicas            with --min-replicas: the fewest with which it fits
   gpu_layers          of llama.cpp: its layers on the GPU; with
                       --max-gpu-layers the most that fit
   report              all details, as the fields of estimate.Report in Go
@@ -178,6 +179,8 @@ func (a *app) estimate(name string, o estimateOptions) error {
 	case err != nil:
 	case o.maxBatch || o.maxContext:
 		report, err = o.largest(name, options, report, &e)
+	case o.training.fewest:
+		report, e.Replicas, err = o.fewest(name, options)
 	case o.llama.maxLayers:
 		report, err = o.mostLayers(name, options, report)
 	}

@@ -189,6 +189,13 @@ func TestEstimateLargestThatFits(t *testing.T) {
 	more := estimateJSON(t, fmt.Sprintf("resnet50 --train --batch %d --gpu ada", train.Batch+1))
 	assert.Greater(t, more.Needs, train.Budget)
 
+	const shared = "gpt2-xl --zero 3 --seq 256 --fits 12GiB --gpu ada --cuda-loading lazy "
+	fewest := estimateJSON(t, shared+"--min-replicas")
+	assert.Greater(t, fewest.Replicas, 2)
+	assert.True(t, *fewest.Fits)
+	assert.Equal(t, fewest.Needs, estimateJSON(t, fmt.Sprintf("%s--replicas %d", shared, fewest.Replicas)).Needs)
+	assert.Greater(t, estimateJSON(t, fmt.Sprintf("gpt2-xl --zero 3 --seq 256 --gpu ada --cuda-loading lazy --replicas %d", fewest.Replicas-1)).Needs, fewest.Budget)
+
 	serve := estimateJSON(t, "llama-3-8b --serve --kv fp8 --max-context"+budget)
 	assert.Greater(t, serve.Context, 32768)
 	assert.LessOrEqual(t, serve.Needs, serve.Budget)
@@ -196,33 +203,36 @@ func TestEstimateLargestThatFits(t *testing.T) {
 
 	var stdout, stderr bytes.Buffer
 	assert.Equal(t, exitUnfit, run(strings.Fields("estimate llama-3-8b --serve --max-batch --fits 4GiB"), nil, &stdout, &stderr))
+	assert.Equal(t, exitUnfit, run(strings.Fields("estimate gpt2-xl --zero 3 --min-replicas --fits 2GiB"), nil, &stdout, &stderr))
+	assert.Contains(t, stdout.String(), "It fits with no number of replicas")
 }
 
 func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--offload gradients": "want one of optimizer, parameters",
-		"--zero-grad never":   "want one of first, backward, kept",
-		"--pytorch two":       "want a version such as 2.4",
-		"--pytorch 2":         "want a version such as 2.4",
-		"--llama-cpp":         "--llama-cpp is for --serve",
-		"--max-batch":         "--max-batch needs --fits",
-		"--max-gpu-layers":    "--max-gpu-layers needs --fits",
-		"--max-batch --max-gpu-layers --fits 1GiB":       "choose one of --max-batch, --max-context",
-		"--attention fast":                               "want one of sdpa, flash, eager",
-		"--hold-output long":                             "want one of held, in-pass, dropped",
-		"--cuda-loading soon":                            "want one of lazy, eager",
+		"--offload gradients":                      "want one of optimizer, parameters",
+		"--zero-grad never":                        "want one of first, backward, kept",
+		"--pytorch two":                            "want a version such as 2.4",
+		"--pytorch 2":                              "want a version such as 2.4",
+		"--llama-cpp":                              "--llama-cpp is for --serve",
+		"--max-batch":                              "--max-batch needs --fits",
+		"--min-replicas --fits 1GiB":               "--min-replicas needs --fits, --train and --zero",
+		"--max-gpu-layers":                         "--max-gpu-layers needs --fits",
+		"--max-batch --max-gpu-layers --fits 1GiB": "choose one of --max-batch, --max-context",
+		"--attention fast":                         "want one of sdpa, flash, eager",
+		"--hold-output long":                       "want one of held, in-pass, dropped",
+		"--cuda-loading soon":                      "want one of lazy, eager",
 		"--lora 8 --lora-targets c_attn --lora-base nf8": "want one of nf4, nf4-double, int8",
-		"--lora-dtype bf16":                              "give the rank of the adapters",
-		"--lora 8":                                       "their names are c_attn, c_proj, c_fc",
-		"--lora 0":                                       "--lora 0: want 1 or more",
-		"--gradients int8":                               "--gradients int8: want one of float32",
-		"--master-weights":                               "--master-weights needs --dtype",
-		"--freeze layers":                                "Frozen: no layer's path matches",
-		"--image 320":                                    "reads no images of other sizes",
-		"--max-context --fits 1GiB":                      "--max-context needs --fits and --serve",
-		"--best-quantization":                            "needs --fits",
-		"--optimizer adagrad":                            "lion, muon",
-		"--optimizer-in-backward --accumulate 2":         "cannot add up 2 micro-batches",
+		"--lora-dtype bf16":                      "give the rank of the adapters",
+		"--lora 8":                               "their names are c_attn, c_proj, c_fc",
+		"--lora 0":                               "--lora 0: want 1 or more",
+		"--gradients int8":                       "--gradients int8: want one of float32",
+		"--master-weights":                       "--master-weights needs --dtype",
+		"--freeze layers":                        "Frozen: no layer's path matches",
+		"--image 320":                            "reads no images of other sizes",
+		"--max-context --fits 1GiB":              "--max-context needs --fits and --serve",
+		"--best-quantization":                    "needs --fits",
+		"--optimizer adagrad":                    "lion, muon",
+		"--optimizer-in-backward --accumulate 2": "cannot add up 2 micro-batches",
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.NotZero(t, run(strings.Fields("estimate gpt2 --train "+flags), nil, &stdout, &stderr), flags)

@@ -19,11 +19,13 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 	case o.llamaCpp && !o.serve:
 		return nil, usageError("estimate: --llama-cpp is for --serve")
 	case o.searches() > 1:
-		return nil, usageError("estimate: choose one of --max-batch, --max-context, --max-gpu-layers and --best-quantization")
+		return nil, usageError("estimate: choose one of --max-batch, --max-context, --max-gpu-layers, --min-replicas and --best-quantization")
 	case o.maxBatch && o.fits == 0:
 		return nil, usageError("estimate: --max-batch needs --fits")
 	case o.maxContext && (o.fits == 0 || !o.serve):
 		return nil, usageError("estimate: --max-context needs --fits and --serve")
+	case o.training.fewest && (o.fits == 0 || o.zero == 0 || !o.train):
+		return nil, usageError("estimate: --min-replicas needs --fits, --train and --zero, the stage by which replicas share")
 	case o.llama.maxLayers && o.fits == 0:
 		return nil, usageError("estimate: --max-gpu-layers needs --fits")
 	case o.quantize && (o.fits == 0 || o.train || o.dtype != ""):

@@ -88,7 +88,7 @@ func (o estimateOptions) mostLayers(name string, options []estimate.Option, all 
 // searches is how many flags ask for the largest that fits.
 func (o estimateOptions) searches() int {
 	n := 0
-	for _, asked := range []bool{o.maxBatch, o.maxContext, o.llama.maxLayers, o.quantize} {
+	for _, asked := range []bool{o.maxBatch, o.maxContext, o.llama.maxLayers, o.training.fewest, o.quantize} {
 		if asked {
 			n++
 		}

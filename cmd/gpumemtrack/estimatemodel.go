@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -23,7 +24,7 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 		if similar := zoo.Similar(name); len(similar) > 0 {
 			hint = "did you mean " + strings.Join(similar, ", ") + "?"
 		}
-		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s", name, hint)
+		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s Of others give the config.json", name, hint)
 	}
 	return o.ofKnown(m, options, e)
 }
@@ -199,6 +200,38 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 	*most = low
 	return best, nil
 }
+
+// fewest is the report with the fewest replicas with which the model fits, and their number; that of
+// maxReplicas and 0 if it fits with none.
+func (o estimateOptions) fewest(name string, options []estimate.Option) (*estimate.Report, int, error) {
+	try := func(n int) (*estimate.Report, bool, error) {
+		o.replicas = n
+		r, err := o.report(name, append(slices.Clone(options), o.sharded()), &estimated{})
+		return r, err == nil && r.Fits(o.fits), err
+	}
+	low, high := 0, 1 // with low it does not fit
+	best, fits, err := try(high)
+	for err == nil && !fits && high < maxReplicas {
+		low, high = high, 2*high
+		best, fits, err = try(high)
+	}
+	if !fits {
+		return best, 0, err
+	}
+	for err == nil && high-low > 1 {
+		mid := low + (high-low)/2
+		r, ok, failed := try(mid)
+		if err = failed; ok {
+			high, best = mid, r
+		} else {
+			low = mid
+		}
+	}
+	return best, high, err
+}
+
+// maxReplicas is the most that are tried.
+const maxReplicas = 1 << 13
 
 // maxSearched is the largest batch or length that is tried.
 const maxSearched = 1 << 24

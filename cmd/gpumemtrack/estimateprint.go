@@ -28,6 +28,7 @@ type estimated struct {
 	// Quantization is what --best-quantization took.
 	Quantization string           `json:"quantization,omitempty"`
 	Batch        int              `json:"batch,omitempty"`      // that --max-batch found
+	Replicas     int              `json:"replicas,omitempty"`   // that --min-replicas found
 	GPULayers    int              `json:"gpu_layers,omitempty"` // of llama.cpp
 	Context      int              `json:"context,omitempty"`    // tokens of each sequence that --serve keeps, or that --max-context found
 	Report       *estimate.Report `json:"report"`
@@ -55,6 +56,12 @@ func (e estimated) write(w io.Writer) {
 	}
 	if e.options.maxContext && e.Needs <= e.Budget {
 		fmt.Fprintf(w, "The longest context that fits is %d tokens.\n", e.Context)
+	}
+	switch {
+	case e.Replicas > 0:
+		fmt.Fprintf(w, "The fewest replicas with which it fits are %d.\n", e.Replicas)
+	case e.options.training.fewest:
+		fmt.Fprintf(w, "It fits with no number of replicas: these are the figures of one of %d.\n", maxReplicas)
 	}
 	if e.options.llama.maxLayers && e.Needs <= e.Budget {
 		fmt.Fprintf(w, "The most layers that fit on the GPU are %d of %d.\n", r.GPULayers, r.ModelLayers)
@@ -103,16 +110,29 @@ func (e estimated) write(w io.Writer) {
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "Note: %s\n", note)
 	}
-	if context := m.Footprint.Context; context.Upper > context.Bytes && !e.options.machineGiven() {
-		fmt.Fprintf(w, "Note: the CUDA context may take %v to %v: --gpu and --cuda-loading narrow that\n", context.Lower, context.Upper)
+	if context := m.Footprint.Context; context.Upper > context.Bytes+wideContext {
+		fmt.Fprintf(w, "Note: the CUDA context may take %v to %v%s\n", context.Lower, context.Upper, e.options.narrower())
 	}
 	if e.Fits != nil && *e.Fits {
 		fmt.Fprintf(w, "It fits in %v.\n", e.Budget)
 	}
 }
 
-// machineGiven reports whether the flags say all of the machine that they can.
-func (o estimateOptions) machineGiven() bool { return o.gpu != "" && o.loading != "" }
+// wideContext is how much larger than estimated a CUDA context may be before that is said.
+const wideContext = 128 * alloc.MiB
+
+// narrower names the flags that would say how large the context is.
+func (o estimateOptions) narrower() string {
+	switch {
+	case o.gpu == "" && o.loading == "":
+		return ": --gpu and --cuda-loading narrow that"
+	case o.gpu == "":
+		return ": --gpu narrows that"
+	case o.loading == "":
+		return ": --cuda-loading narrows that"
+	}
+	return ""
+}
 
 // transient is what the memory beside the tensors that are kept is called.
 func (e estimated) transient() string {

@@ -18,6 +18,7 @@ type trainingOptions struct {
 	gradients string
 	frozen    []string
 	pipeline  int
+	fewest    bool // replicas
 
 	dropout  float64
 	adapters string
@@ -33,8 +34,9 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.output, "hold-output", "", "`HOW` long the code holds the model's output: held until the next forward pass, in-pass until backward is over, dropped when used (default held)")
 	flags.BoolVar(&o.master, "master-weights", false, "with --dtype: keep a float32 copy of the weights too, as Megatron and DeepSpeed do")
 	flags.StringVar(&o.gradients, "gradients", "", "element `TYPE` of the gradients (default: that of the weights)")
-	flags.StringArrayVar(&o.frozen, "freeze", nil, "do not train the layers whose paths match `PATTERN`, such as '*.embed_tokens'")
+	flags.StringArrayVar(&o.frozen, "freeze", nil, "do not train the layers whose paths match `PATTERN`, such as embed_tokens")
 	flags.IntVar(&o.pipeline, "pp", 1, "pipeline parallelism: `N` devices have some of the layers each, and run --accumulate batches one after another")
+	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
 	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
 	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
 	flags.StringVar(&o.base, "lora-base", "", "with --lora: `FORM` in which bitsandbytes holds the frozen weights: "+strings.Join(names(bases), ", ")+"; --qlora is nf4")
@@ -48,7 +50,7 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 // ofTraining are the flags that are about training alone.
 var ofTraining = []string{
 	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint",
-	"master-weights", "gradients", "freeze", "replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "lora-base", "qlora",
+	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "lora-base", "qlora",
 }
 
 // ofServing are those that are about serving alone.
@@ -76,7 +78,7 @@ func (o *estimateOptions) settle(given func(flag string) bool) {
 			note("--" + flag + " has no effect without --serve")
 		}
 	}
-	if o.train && o.zero > 0 && o.replicas < 2 {
+	if o.train && o.zero > 0 && o.replicas < 2 && !o.training.fewest {
 		note("--zero has no effect on one replica, which has nothing to share: give --replicas 2 or more")
 	}
 }
