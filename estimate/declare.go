@@ -35,12 +35,21 @@ func (d *Declaration) unmet() error {
 			return fmt.Errorf("estimate %s: Frozen: no layer's path matches %q, as %q would be", d.cfg.name, p, d.modules[len(d.modules)/2].path)
 		}
 	}
-	if d.cfg.lora == nil {
-		return nil
+	if l := d.cfg.lora; l != nil {
+		if err := d.unmetLinear("Adapt", l.Targets); err != nil {
+			return err
+		}
 	}
-	for _, p := range d.cfg.lora.Targets {
+	if q := d.cfg.quantized; q != nil && q.Base != WholeBase {
+		return d.unmetLinear("Quantize", q.Layers)
+	}
+	return nil
+}
+
+func (d *Declaration) unmetLinear(what string, patterns []string) error {
+	for _, p := range patterns {
 		if !d.met[p] {
-			return fmt.Errorf("estimate %s: Adapt: no Linear's path matches %q: their names are %s", d.cfg.name, p, or(strings.Join(d.linears(), ", "), "none, there are no Linears"))
+			return fmt.Errorf("estimate %s: %s: no Linear's path matches %q: their names are %s", d.cfg.name, what, p, or(strings.Join(d.linears(), ", "), "none, there are no Linears"))
 		}
 	}
 	return nil
@@ -108,7 +117,7 @@ func (d *Declaration) adapts() bool {
 	if d.cfg.lora == nil {
 		return false
 	}
-	which, ok := d.cfg.lora.targets(d.path)
+	which, ok := named(d.cfg.lora.Targets, d.path)
 	if ok {
 		d.met[d.cfg.lora.Targets[which]] = true
 	}

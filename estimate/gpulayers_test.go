@@ -10,16 +10,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-func quantization(t *testing.T, name string) estimate.Quantization {
-	for _, q := range estimate.Quantizations() {
-		if q.Name == name {
-			return q
-		}
-	}
-	require.Fail(t, "no quantization", name)
-	return estimate.Quantization{}
-}
-
 // What llama.cpp printed as "model buffer size" of the GPU and of the CPU, and as "KV buffer size".
 func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 	const kv = 8 * 128 * 2 * 2 // bytes of a token in a block: eight heads of 128, keys and values in float16

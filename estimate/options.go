@@ -28,6 +28,7 @@ type config struct {
 	machine     Machine
 	release     release
 	lora        *LoRA
+	quantized   *Quantized
 	frozen      []string
 	autocast    alloc.DType
 	kernel      Kernel

@@ -39,7 +39,7 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
 	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
 	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
-	flags.StringVar(&o.base, "lora-base", "", "with --lora: `FORM` in which bitsandbytes holds the frozen weights: "+strings.Join(names(bases), ", ")+"; --qlora is nf4")
+	flags.StringVar(&o.base, "lora-base", "", "with --lora: `FORM` in which the frozen weights are held: "+strings.Join(names(bases), ", ")+"; --qlora is nf4")
 	complete(cmd, "attention", names(kernels)...)
 	complete(cmd, "hold-output", names(outputs)...)
 	complete(cmd, "gradients", usualTypes...)
