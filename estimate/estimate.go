@@ -94,6 +94,9 @@ func newConfig(opts []Option) (*config, error) {
 	case cfg.offload > OffloadParameters:
 		return nil, fmt.Errorf("estimate %s: Offload(%d) is none: want one of the constants, from OffloadNone to OffloadParameters", cfg.name, cfg.offload)
 	}
+	if err := checkShares(cfg.shares); err != nil {
+		return nil, fmt.Errorf("estimate %s: SplitOver: %w", cfg.name, err)
+	}
 	if cfg.kernel > EagerAttention {
 		return nil, fmt.Errorf("estimate %s: Kernel(%d) is none: want one of the constants, from KernelUnknown to EagerAttention", cfg.name, cfg.kernel)
 	}

@@ -70,6 +70,12 @@ func StoredIn(s LayerSizes) Option { return func(c *config) { c.sizes = &s } }
 // of the others. Memory.Host has the rest.
 func GPULayers(n int) Option { return func(c *config) { c.gpuLayers = &n } }
 
+// SplitOver divides the layers of GPULayers among several GPUs by these proportions, as llama.cpp's
+// --tensor-split does. The report is then about the one that needs most.
+func SplitOver(proportions ...float64) Option {
+	return func(c *config) { c.shares = slices.Clone(proportions) }
+}
+
 // Projector adds the weights of what turns images into tokens, llama.cpp's --mmproj, to
 // inference with ComputedIn. All of it is on the GPU.
 func Projector(weights alloc.Bytes) Option { return func(c *config) { c.projector = max(0, weights) } }
@@ -87,12 +93,20 @@ func (r *Report) place(cfg *config) (more alloc.Bytes) {
 		n = max(0, min(*cfg.gpuLayers, n))
 	}
 	r.GPULayers, r.ModelLayers = n, s.Layers()
-	m.Weights, m.Host = s.OnGPU(n)
-	if cfg.cache != nil && len(s.Blocks) > 0 {
-		cache := cfg.cache.last(len(s.Blocks)-s.first(n), len(s.Blocks))
-		m.Host += m.Cache - cache
-		m.Cache = cache
+	_, m.Host = s.OnGPU(n)
+	most := gpuPart{}
+	left := m.Cache
+	for _, p := range s.split(n, cfg.shares) {
+		if cfg.cache != nil && p.blocks > 0 {
+			p.cache = cfg.cache.last(p.blocks, len(s.Blocks))
+			left -= min(left, p.cache)
+		}
+		if p.weights+p.cache > most.weights+most.cache {
+			most = p
+		}
 	}
+	m.Weights, m.Cache = most.weights, most.cache
+	m.Host += left
 	if n == s.Layers() {
 		return 0
 	}
@@ -102,6 +116,57 @@ func (r *Report) place(cfg *config) (more alloc.Bytes) {
 	}
 	return more
 }
+
+// gpuPart is what one GPU holds.
+type gpuPart struct {
+	weights, cache alloc.Bytes
+	blocks         int
+}
+
+// split divides n layers: each GPU gets those whose number, as a fraction of n, is below the sum of
+// the proportions up to its own (llama.cpp, src/llama-model.cpp, load_tensors).
+func (s LayerSizes) split(n int, proportions []float64) []gpuPart {
+	if len(proportions) == 0 {
+		proportions = []float64{1}
+	}
+	all := 0.0
+	for _, p := range proportions {
+		all += p
+	}
+	parts := make([]gpuPart, len(proportions))
+	gpu, below := 0, proportions[0]/all
+	for i := range n {
+		for gpu < len(parts)-1 && float64(i)/float64(n) >= below {
+			gpu++
+			below += proportions[gpu] / all
+		}
+		if block := s.Layers() - n + i; block < len(s.Blocks) {
+			parts[gpu].blocks++
+			parts[gpu].weights += s.Blocks[block]
+		} else {
+			parts[gpu].weights += s.Output
+		}
+	}
+	return parts
+}
+
+// checkShares reports proportions that are none.
+func checkShares(proportions []float64) error {
+	all := 0.0
+	for _, p := range proportions {
+		if !(p >= 0 && p <= maxField) {
+			return fmt.Errorf("a GPU's share of %v: want 0 or more", p)
+		}
+		all += p
+	}
+	if len(proportions) > 0 && all == 0 || len(proportions) > maxGPUs {
+		return fmt.Errorf("shares %v: want one more than 0, and at most %d", proportions, maxGPUs)
+	}
+	return nil
+}
+
+// maxGPUs bounds SplitOver.
+const maxGPUs = 1024
 
 // last is the memory of the last blocks' keys and values.
 func (c KVConfig) last(blocks, of int) alloc.Bytes {
@@ -122,6 +187,8 @@ func (c *config) placed(r *Report) string {
 	switch {
 	case r.ModelLayers == 0:
 		return "inference is that of llama.cpp, all layers on the device, and the token embedding too, which it may leave to the CPU"
+	case len(c.shares) > 1:
+		return fmt.Sprintf("inference is that of llama.cpp, %d of %d layers over %d GPUs: the figures are those of the GPU with most", r.GPULayers, r.ModelLayers, len(c.shares))
 	case r.GPULayers == r.ModelLayers:
 		return fmt.Sprintf("inference is that of llama.cpp, all %d layers on the GPU, and the token embedding in the memory of the CPU", r.ModelLayers)
 	}

@@ -1,6 +1,7 @@
 package estimate_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -100,4 +101,43 @@ func TestGPULayersFromNoneToAll(t *testing.T) {
 	assert.Equal(t, none.Inference, report(estimate.GPULayers(-1)).Inference)
 	assert.Equal(t, alloc.GiB, report(estimate.Projector(alloc.GiB)).Inference.Weights-all.Inference.Weights)
 	assert.Greater(t, report(estimate.GPULayers(3)).Inference.Upper(), report(estimate.GPULayers(4)).Inference.Peak, "older releases have a further block there")
+}
+
+// Layers of several GPUs, as llama.cpp divides them.
+func TestSplitOver(t *testing.T) {
+	m := estimate.Transformer{Vocab: 512, Hidden: 64, Blocks: 40, Heads: 4}
+	sizes, err := estimate.Converted(m.Layers())
+	require.NoError(t, err)
+	report := func(opts ...estimate.Option) estimate.Memory {
+		return model(t, m.Layers(), append(opts, estimate.Tokens(1, 8), estimate.ComputedIn(alloc.MiB), estimate.StoredIn(sizes), estimate.WithKVCache(m.Cache(1, 256, 0)))...).Inference
+	}
+	one := report()
+	assert.Equal(t, one, report(estimate.SplitOver(1)))
+	for _, c := range []struct {
+		shares []float64
+		blocks int // of the GPU with most
+		output bool
+	}{
+		{[]float64{1, 1}, 21, false}, // layers 0 to 20, and 21 to 40, of which the last is the output
+		{[]float64{3, 1}, 31, false},
+		{[]float64{12.2, 28.8}, 27, true}, // as 13 and 28 of 41
+		{[]float64{0, 1}, 40, true},
+		{[]float64{1, 1, 1, 1}, 11, false},
+	} {
+		got := report(estimate.SplitOver(c.shares...))
+		want := alloc.Bytes(c.blocks) * sizes.Blocks[0]
+		if c.output {
+			want += sizes.Output
+		}
+		assert.Equal(t, want, got.Weights, c.shares)
+		assert.Equal(t, one.Cache*alloc.Bytes(c.blocks)/40, got.Cache, c.shares)
+		assert.Equal(t, one.Host, got.Host, "what is on another GPU is not on the CPU")
+	}
+	some := report(estimate.SplitOver(1, 1), estimate.GPULayers(21))
+	assert.Equal(t, 11*sizes.Blocks[0], some.Weights)
+	assert.Equal(t, one.Cache/2, some.Host-sizes.Input-20*sizes.Blocks[0])
+	for want, shares := range map[string][]float64{"share of -1": {1, -1}, "want one more than 0": {0, 0}, "share of NaN": {math.NaN()}} {
+		_, err := estimate.Model(m.Layers(), estimate.SplitOver(shares...))
+		assert.ErrorContains(t, err, want)
+	}
 }

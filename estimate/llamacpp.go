@@ -11,6 +11,7 @@ type LlamaCpp struct {
 	Context        int  // tokens of all slots together, --ctx-size
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
+	GPUs           int  // that have some of the layers each; 0 means 1
 }
 
 // usualBatch is llama.cpp's --ubatch-size.
@@ -20,7 +21,9 @@ const usualBatch = 512
 // the memory that its graph takes at the most, in float32, of these three moments. The head makes
 // the logits of all tokens of a batch, (vocabulary + hidden) x batch. Attention that holds its
 // scores has them of all heads, heads x context x batch, and beside them the mask and four
-// tensors of the batch. The MLP has both of its wide tensors, and two narrow ones.
+// tensors of the batch. The MLP has both of its wide tensors, and two narrow ones. Several GPUs work on
+// four batches at once, and each has all their inputs and masks (GGML_SCHED_MAX_COPIES in
+// ggml/src/ggml-backend.cpp).
 // The page docs/estimate.md has it beside what was printed. Releases since the middle of 2026
 // reserve the logits of fewer tokens and print less. Models with latent attention are not known.
 // The error says what of the transformer or of l cannot be.
@@ -42,6 +45,9 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	most := max(tokens(int64(c.Vocab)+hidden), tokens(c.wideFFN()+2*hidden+mask))
 	if !l.FlashAttention {
 		most = max(most, tokens(int64(c.Heads)*int64(l.Context)+mask+2*hidden+queries))
+	}
+	if l.GPUs > 1 {
+		most += 3 * tokens(2*hidden+mask)
 	}
 	if most < 0 || most > maxTotal {
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: it takes more than %v", alloc.Bytes(maxTotal))

@@ -22,6 +22,7 @@ type config struct {
 	compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
 	sizes       *LayerSizes // of llama.cpp's weights; nil where they are not known
 	gpuLayers   *int        // of them, on the GPU; nil for all
+	shares      []float64   // of the layers, by GPU
 	projector   alloc.Bytes
 	loop        Loop
 	offload     Offload

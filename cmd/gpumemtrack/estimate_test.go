@@ -168,6 +168,10 @@ func TestEstimateGPULayers(t *testing.T) {
 	assert.Greater(t, estimateJSON(t, fmt.Sprintf("%s--gpu-layers %d", base, most.GPULayers+1)).Needs, 8*alloc.GiB)
 	assert.EqualValues(t, (most.GPULayers-1)*2048*4096, most.Report.Inference.Cache, "of the blocks on the GPU")
 
+	halves := estimateJSON(t, base+"--tensor-split 1,1")
+	assert.Equal(t, all.Host, halves.Host)
+	assert.Less(t, halves.Report.Inference.Weights, all.Report.Inference.Weights*6/10)
+
 	projector := filepath.Join(t.TempDir(), "mmproj-model-f16.gguf")
 	require.NoError(t, os.WriteFile(projector, gguf("clip", "v.patch_embd.weight", 1<<20), 0o600))
 	seeing := estimateJSON(t, base+"--mmproj "+projector)

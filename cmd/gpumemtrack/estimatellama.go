@@ -14,6 +14,7 @@ type llamaOptions struct {
 	layers    int // on the GPU
 	maxLayers bool
 	projector string
+	shares    []float64 // of GPUs
 }
 
 // allLayers is a number of layers that no model has.
@@ -24,11 +25,12 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.layers, "gpu-layers", allLayers, "llama.cpp with `N` layers on the GPU and the rest on the CPU, as its --n-gpu-layers: the blocks, and one more for the output")
 	flags.Lookup("gpu-layers").DefValue = "0" // which help leaves out
 	flags.BoolVar(&o.maxLayers, "max-gpu-layers", false, "with --fits: find the most of llama.cpp's layers that fit on the GPU")
+	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
 	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
 }
 
 // ofLayers are the flags that are about llama.cpp, and choose it.
-var ofLayers = []string{"gpu-layers", "max-gpu-layers", "mmproj"}
+var ofLayers = []string{"gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}
 
 // llamaModel is what llama.cpp's memory is computed from.
 type llamaModel interface {
@@ -42,7 +44,7 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	if !o.llamaCpp {
 		return []estimate.Option{estimate.WithKVCache(cache)}, nil
 	}
-	llama := estimate.LlamaCpp{Context: cache.Batch * cache.Context, Batch: o.microBatch, FlashAttention: o.flashAttention}
+	llama := estimate.LlamaCpp{Context: cache.Batch * cache.Context, Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
 	options := []estimate.Option{estimate.WithKVCache(llama.Cells(cache))}
 	if cache.Blocks != (estimate.Blocks{}) && !o.flashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
@@ -51,15 +53,15 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, estimate.ComputedIn(buffer), estimate.GPULayers(o.llama.layers))
+	options = append(options, estimate.ComputedIn(buffer), estimate.GPULayers(o.llama.layers), estimate.SplitOver(o.llama.shares...))
 	if o.dtype == "" { // else all weights are of a type that the file has not
 		sizes, err := m.LayerSizes()
 		if err != nil {
 			return nil, err
 		}
 		options = append(options, estimate.StoredIn(sizes))
-	} else if o.llama.layers != allLayers || o.llama.maxLayers {
-		return nil, usageError("estimate: --gpu-layers and --max-gpu-layers go by the types of the weights: leave --dtype out")
+	} else if o.llama.layers != allLayers || o.llama.maxLayers || o.llama.shares != nil {
+		return nil, usageError("estimate: --gpu-layers, --max-gpu-layers and --tensor-split go by the types of the weights: leave --dtype out")
 	}
 	if o.llama.projector == "" {
 		return options, nil

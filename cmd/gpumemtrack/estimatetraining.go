@@ -54,7 +54,7 @@ var ofTraining = []string{
 }
 
 // ofServing are those that are about serving alone.
-var ofServing = []string{"kv", "llama-cpp", "ubatch", "flash-attention", "max-context", "gpu-layers", "max-gpu-layers", "mmproj"}
+var ofServing = []string{"kv", "llama-cpp", "ubatch", "flash-attention", "max-context", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}
 
 // settle chooses training where only its flags say so, and notes those that have no effect.
 func (o *estimateOptions) settle(given func(flag string) bool) {
