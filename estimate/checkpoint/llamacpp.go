@@ -21,7 +21,7 @@ func (c *File) ComputeBuffer(l estimate.LlamaCpp) (alloc.Bytes, error) {
 
 // LayerSizes returns the memory of the weights by what llama.cpp calls layers, for
 // estimate.StoredIn: those of a GGUF file as they are stored, others as a conversion to float16 makes
-// them. The errors are those of Layers; a GGUF file with no tensor of a block is one too.
+// them, where they are not quantized. The errors are those of Layers; a GGUF file with no tensor of a block is one too.
 func (c *File) LayerSizes() (estimate.LayerSizes, error) {
 	if c.Format == "GGUF" {
 		return c.ggufSizes()
@@ -30,7 +30,32 @@ func (c *File) LayerSizes() (estimate.LayerSizes, error) {
 	if err != nil {
 		return estimate.LayerSizes{}, err
 	}
-	return estimate.Converted(layers)
+	s, err := estimate.Converted(layers)
+	if held, ok := c.quantizedBytes(); ok && err == nil {
+		shrink(&s, held)
+	}
+	return s, err
+}
+
+// quantizedBytes is what the weights take where a config.json says that they are quantized.
+func (c *File) quantizedBytes() (alloc.Bytes, bool) {
+	if c.architecture.quantized != nil && len(c.tensors) > 0 {
+		return c.weights().Bytes, true
+	}
+	packed, ok := c.packed()
+	return packed.Bytes, ok
+}
+
+// shrink lets the blocks take what of all bytes the rest leaves: heads and embeddings are not quantized.
+func shrink(s *estimate.LayerSizes, all alloc.Bytes) {
+	whole := alloc.Bytes(0)
+	for _, size := range s.Blocks {
+		whole += size
+	}
+	left := max(0, all-s.Input-s.Output+s.Tied)
+	for i, size := range s.Blocks {
+		s.Blocks[i] = alloc.Bytes(float64(left) * float64(size) / float64(max(1, whole)))
+	}
 }
 
 // ggufInputs begin the names of tensors that llama.cpp counts to the input layer (src/llama-arch.cpp, LLM_TENSOR_INFOS).

@@ -38,6 +38,17 @@ func TestLayerSizes(t *testing.T) {
 	}
 	assert.Equal(t, want, converted)
 
+	quantized := opened(t, "config.json", []byte(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 4, "hidden_size": 64,
+		"intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "torch_dtype": "float16",
+		"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}}`))
+	packed, err := quantized.LayerSizes()
+	require.NoError(t, err)
+	assert.Equal(t, want.Input, packed.Input)
+	assert.Less(t, packed.Blocks[0], want.Blocks[0]/2)
+	r, err := quantized.Report()
+	require.NoError(t, err)
+	assert.InDelta(t, int64(r.Params.Bytes), int64(packed.Input+packed.Blocks[0]+packed.Blocks[1]+packed.Output), 2, "what the report says of the weights")
+
 	_, err = opened(t, "w.gguf", ggufBytes(nil, ggufTensor{"w", []uint64{1}, 24, 0})).LayerSizes()
 	assert.ErrorContains(t, err, "no tensors of blocks")
 	_, err = opened(t, "far.gguf", ggufBytes(nil, ggufTensor{"blk.999999999.w", []uint64{1}, 24, 0})).LayerSizes()
