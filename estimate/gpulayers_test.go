@@ -72,6 +72,10 @@ func TestCellsAsLlamaCppPrints(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 2048*alloc.MiB+480*alloc.MiB, whole)
 	assert.Equal(t, 3072, estimate.LlamaCpp{Batch: 2048}.Cells(gemma).Window)
+	gemma.Window, gemma.Context = math.MaxInt32, math.MaxInt32
+	cells = estimate.LlamaCpp{Batch: math.MaxInt32}.Cells(gemma)
+	assert.Positive(t, cells.Context)
+	assert.Positive(t, cells.Window)
 	gemma.Window = 0
 	assert.Zero(t, estimate.LlamaCpp{}.Cells(gemma).Window)
 }

@@ -59,10 +59,10 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 // layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp).
 func (l LlamaCpp) Cells(c KVConfig) KVConfig {
 	const unit = 256
-	round := func(n int) int { return (min(n, maxField) + unit - 1) / unit * unit }
+	round := func(n int) int { return (min(n, maxField-unit) + unit - 1) / unit * unit }
 	c.Context = round(c.Context)
 	if c.Window > 0 {
-		c.Window = round(min(c.Window, maxField) + or(l.Batch, usualBatch))
+		c.Window = round(min(c.Window, maxField/2) + min(or(l.Batch, usualBatch), maxField/4))
 	}
 	return c
 }

@@ -205,6 +205,10 @@ func TestEstimateLargestThatFits(t *testing.T) {
 	assert.LessOrEqual(t, serve.Needs, serve.Budget)
 	assert.Equal(t, alloc.Bytes(serve.Context)*65536, serve.Report.Inference.Cache, "32 layers of 8 heads of 128, a byte each")
 
+	cells := estimateJSON(t, "llama-3-8b --serve --llama-cpp --flash-attention --kv fp8 --max-context"+budget)
+	assert.Zero(t, cells.Context%256)
+	assert.Greater(t, cells.Context, serve.Context)
+
 	var stdout, stderr bytes.Buffer
 	assert.Equal(t, exitUnfit, run(strings.Fields("estimate llama-3-8b --serve --max-batch --fits 4GiB"), nil, &stdout, &stderr))
 	assert.Equal(t, exitUnfit, run(strings.Fields("estimate gpt2-xl --zero 3 --min-replicas --fits 2GiB"), nil, &stdout, &stderr))
@@ -213,30 +217,31 @@ func TestEstimateLargestThatFits(t *testing.T) {
 
 func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--offload gradients":                      "want one of optimizer, parameters",
-		"--zero-grad never":                        "want one of first, backward, kept",
-		"--pytorch two":                            "want a version such as 2.4",
-		"--pytorch 2":                              "want a version such as 2.4",
-		"--llama-cpp":                              "--llama-cpp is for --serve",
-		"--max-batch":                              "--max-batch needs --fits",
-		"--min-replicas --fits 1GiB":               "--min-replicas needs --fits, --train and --zero",
-		"--max-gpu-layers":                         "--max-gpu-layers needs --fits",
-		"--max-batch --max-gpu-layers --fits 1GiB": "choose one of --max-batch, --max-context",
-		"--attention fast":                         "want one of sdpa, flash, eager",
-		"--hold-output long":                       "want one of held, in-pass, dropped",
-		"--cuda-loading soon":                      "want one of lazy, eager",
+		"--offload gradients":        "want one of optimizer, parameters",
+		"--zero-grad never":          "want one of first, backward, kept",
+		"--pytorch two":              "want a version such as 2.4",
+		"--pytorch 2":                "want a version such as 2.4",
+		"--llama-cpp":                "--llama-cpp is for --serve",
+		"--serve":                    "choose --train or --serve",
+		"--max-batch":                "--max-batch needs --fits",
+		"--min-replicas --fits 1GiB": "--min-replicas needs --fits, --train and --zero",
+		"--max-gpu-layers":           "--max-gpu-layers needs --fits",
+		"--max-batch --max-gpu-layers --fits 1GiB":       "choose one of --max-batch, --max-context",
+		"--attention fast":                               "want one of sdpa, flash, eager",
+		"--hold-output long":                             "want one of held, in-pass, dropped",
+		"--cuda-loading soon":                            "want one of lazy, eager",
 		"--lora 8 --lora-targets c_attn --lora-base nf8": "want one of nf4, nf4-double, int8, gptq",
-		"--lora-dtype bf16":                      "give the rank of the adapters",
-		"--lora 8":                               "their names are c_attn, c_proj, c_fc",
-		"--lora 0":                               "--lora 0: want 1 or more",
-		"--gradients int8":                       "--gradients int8: want one of float32",
-		"--master-weights":                       "--master-weights needs --dtype",
-		"--freeze layers":                        "Frozen: no layer's path matches",
-		"--image 320":                            "reads no images of other sizes",
-		"--max-context --fits 1GiB":              "--max-context needs --fits and --serve",
-		"--best-quantization":                    "needs --fits",
-		"--optimizer adagrad":                    "lion, muon",
-		"--optimizer-in-backward --accumulate 2": "cannot add up 2 micro-batches",
+		"--lora-dtype bf16":                              "give the rank of the adapters",
+		"--lora 8":                                       "their names are c_attn, c_proj, c_fc",
+		"--lora 0":                                       "--lora 0: want 1 or more",
+		"--gradients int8":                               "--gradients int8: want one of float32",
+		"--master-weights":                               "--master-weights needs --dtype",
+		"--freeze layers":                                "Frozen: no layer's path matches",
+		"--image 320":                                    "reads no images of other sizes",
+		"--max-context --fits 1GiB":                      "--max-context needs --fits and --serve",
+		"--best-quantization":                            "needs --fits",
+		"--optimizer adagrad":                            "lion, muon",
+		"--optimizer-in-backward --accumulate 2":         "cannot add up 2 micro-batches",
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.NotZero(t, run(strings.Fields("estimate gpt2 --train "+flags), nil, &stdout, &stderr), flags)

@@ -18,6 +18,8 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		return nil, usageError("estimate: --fits cannot be negative")
 	case o.llamaCpp && !o.serve:
 		return nil, usageError("estimate: --llama-cpp is for --serve")
+	case o.cpu && o.llamaCpp:
+		return nil, usageError("estimate: --cpu is about PyTorch: --gpu-layers 0 keeps llama.cpp's layers on the CPU")
 	case o.searches() > 1:
 		return nil, usageError("estimate: choose one of --max-batch, --max-context, --max-gpu-layers, --min-replicas and --best-quantization")
 	case o.maxBatch && o.fits == 0:
