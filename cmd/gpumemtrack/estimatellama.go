@@ -44,8 +44,10 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	if !o.llamaCpp {
 		return []estimate.Option{estimate.WithKVCache(cache)}, nil
 	}
-	llama := estimate.LlamaCpp{Context: cache.Batch * cache.Context, Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
-	options := []estimate.Option{estimate.WithKVCache(llama.Cells(cache))}
+	llama := estimate.LlamaCpp{Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
+	cells := llama.Cells(cache)
+	llama.Context = cells.Batch * cells.Context
+	options := []estimate.Option{estimate.WithKVCache(cells)}
 	if cache.Blocks != (estimate.Blocks{}) && !o.flashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
 	}
