@@ -22,11 +22,11 @@ type alive struct {
 func newAlive(t *Tape, begin, end int32, inference, drop bool, log *timeline) *alive {
 	a := &alive{
 		t: t, begin: begin, end: end, live: make([]bool, len(t.storages)),
-		keepers: make([]int32, len(t.storages)), drop: drop, log: log,
+		keepers: t.memory.counts(len(t.storages)), drop: drop, log: log,
 	}
 	a.dies = t.deaths(inference, drop)
 	if log != nil {
-		a.handles = make([]int32, len(t.storages))
+		a.handles = t.memory.counts(len(t.storages))
 	}
 	return a
 }
@@ -94,7 +94,7 @@ func (a *alive) held() []int32 {
 type deaths struct{ first, next []int32 }
 
 func (t *Tape) deaths(inference, drop bool) deaths {
-	d := deaths{make([]int32, len(t.ops)), make([]int32, len(t.storages))}
+	d := deaths{t.memory.counts(len(t.ops)), t.memory.counts(len(t.storages))}
 	for id := range t.storages {
 		s := &t.storages[id]
 		at := s.last

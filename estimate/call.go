@@ -110,10 +110,10 @@ func (t *Tape) learns() bool {
 	return owner < 0 || !t.decl.modules[owner].frozen
 }
 
-// forWeights is x if the gradient of the layer's parameters needs it.
-func (t *Tape) forWeights(x Tensor) []Tensor {
+// forWeights is what an operation reads if the gradient of the layer's parameters needs it.
+func (t *Tape) forWeights(reads []Tensor) []Tensor {
 	if t.learns() {
-		return []Tensor{x}
+		return reads
 	}
 	return nil
 }

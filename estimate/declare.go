@@ -9,7 +9,7 @@ import (
 
 func newDeclaration(memory *scratch, cfg *config) *Declaration {
 	return &Declaration{
-		cfg: cfg, met: make(map[string]bool),
+		memory: memory, cfg: cfg, met: make(map[string]bool),
 		modules: memory.modules[:0], params: memory.params[:0], index: memory.index, shared: make(map[Layer]bool),
 	}
 }

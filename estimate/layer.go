@@ -53,6 +53,7 @@ const maxDepth = 64
 
 // Declaration collects what the layers of a model declare.
 type Declaration struct {
+	memory  *scratch
 	cfg     *config
 	path    string
 	depth   int

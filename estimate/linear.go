@@ -61,8 +61,9 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	shape := t.resized(x.Shape, l.Out)
+	reads := []Tensor{x}
 	o := Op{
-		In: []Tensor{x}, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(x),
+		In: reads, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(reads),
 		Split: l.Split == ByColumns && t.cfg.sharding.Tensor > 1, Gather: l.Split == ByRows,
 		FLOPs: flops(shape, l.In, 2),
 	}
@@ -70,7 +71,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if lora.quantizes(at) { // the product makes the weight anew
 		o.Workspace = t.whole(alloc.Shape{l.Out, l.In})
 	} else {
-		t.cast(&o, alloc.Shape{l.Out, l.In})
+		t.cast(&o, l.Out, l.In)
 	}
 	y, err := t.Op(o)
 	if err != nil || lora == nil {
@@ -109,9 +110,10 @@ func (l Embedding) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if x.DType != alloc.Int64 && x.DType != alloc.Int32 {
 		return Tensor{}, t.Errorf("input is of %v: want int64 or int32, such as Tokens gives", x.DType)
 	}
+	reads := []Tensor{x}
 	return t.Op(Op{
-		In: []Tensor{x}, Shape: append(x.Shape.Clone(), l.Dim), DType: t.Activation(),
-		Params: true, Keep: t.forWeights(x),
+		In: reads, Shape: append(x.Shape.Clone(), l.Dim), DType: t.Activation(),
+		Params: true, Keep: t.forWeights(reads),
 	})
 }
 
@@ -162,7 +164,8 @@ func (l Scaled) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	// The gradient of the parameter is a sum of one as large as x.
-	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Params: true, Keep: t.forWeights(x), BackwardWorkspace: t.size(x)})
+	reads := []Tensor{x}
+	return t.Op(Op{In: reads, Shape: x.Shape, Params: true, Keep: t.forWeights(reads), BackwardWorkspace: t.size(x)})
 }
 
 // Identity passes its input on.
