@@ -64,7 +64,7 @@ type function struct {
 	address  int    // of what is freed, or of where the address is written
 	returned bool   // the address is the result
 	library  string // "" is the driver
-	byValue  bool   // an argument does not fit a register: the shim library cannot pass it on
+	handle   bool   // the second argument is a CUipcMemHandle, by value
 	symbols  []string
 }
 
@@ -101,11 +101,11 @@ var driverFunctions = []function{
 	{effect: allocatesArray, kind: Array, symbols: []string{"cuArrayCreate_v2"}},
 	{effect: allocatesArray3D, kind: Array, symbols: []string{"cuArray3DCreate_v2"}},
 	{effect: allocatesMipmapped, kind: Array, symbols: []string{"cuMipmappedArrayCreate"}},
-	{effect: imports, kind: Imported, byValue: true, symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
+	{effect: imports, kind: Imported, handle: true, symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
 	{effect: imports, kind: Imported, symbols: []string{"cuExternalMemoryGetMappedBuffer"}},
-	{effect: frees, byValue: true, symbols: []string{"cuIpcCloseMemHandle"}},
 	{effect: frees, symbols: []string{
 		"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuMemFreeHost", "cuMemHostUnregister", "cuArrayDestroy", "cuMipmappedArrayDestroy",
+		"cuIpcCloseMemHandle",
 	}},
 
 	{effect: creates, kind: Physical, size: 1, symbols: []string{"cuMemCreate"}},
