@@ -17,11 +17,10 @@ const (
 	Pinned   snapshot.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
 )
 
-// memories are the kinds of memory of package alloc. Pinned has none here: the host's memory is a
-// source of its own, whose totals count it.
+// memories are the kinds of memory of package alloc.
 var memories = map[snapshot.Kind]alloc.Memory{
 	Device: alloc.DeviceMemory, Managed: alloc.ManagedMemory, Ordered: alloc.PoolMemory, Physical: alloc.VirtualMemory,
-	Array: alloc.ArrayMemory, Imported: alloc.ImportedMemory,
+	Array: alloc.ArrayMemory, Imported: alloc.ImportedMemory, Pinned: alloc.PinnedMemory,
 }
 
 // effect is what a call of the driver does to the ledger.
