@@ -58,7 +58,10 @@ type File struct {
 //   - a config.json, as Hugging Face's transformers write it, which has layers but
 //     no tensors;
 //   - a directory that holds one of these. An index goes before the files beside
-//     it, safetensors before GGUF, and a config.json belongs to them.
+//     it, safetensors before GGUF, and a config.json belongs to them;
+//   - a directory with the model_index.json of a pipeline of diffusers, whose parts are in
+//     folders of their own. The transformer or unet runs, and the others are held; a text
+//     encoder without weights is not counted, and a note of the report says so.
 //
 // A config.json next to a safetensors file or an index describes its layers.
 //
@@ -82,6 +85,9 @@ func openPath(path string) (*File, error) {
 		return nil, err
 	}
 	if info.IsDir() {
+		if _, err := os.Stat(filepath.Join(path, pipelineName)); err == nil {
+			return openPipeline(path)
+		}
 		if path, err = findModel(path); err != nil {
 			return nil, err
 		}

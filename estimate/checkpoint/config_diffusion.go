@@ -135,16 +135,32 @@ func hfPixArt(c *hfConfig, a *architecture) error {
 	return c.times(&a.FFN, "attention_head_dim", a.Hidden, 4)
 }
 
-// The image that FLUX makes where nobody says it, of 1024 x 1024 pixels: places of 16 x 16 pixels.
-const usualPlaces = 64 * 64
+// usualSide is the side of the latent image that FLUX makes where nobody says it, of 1024 x 1024 pixels.
+// Four of its pixels are a place.
+const usualSide = 128
 
-// The tokens of a text for PixArt-Sigma.
+// usualCaption is the number of tokens of a text for PixArt-Sigma.
 const usualCaption = 300
 
-// denoiserInput is a noisy image and a text of so many tokens, 0 for the usual number.
-func (a *architecture) denoiserInput(batch, length int) estimate.Option {
-	if a.Family == estimate.PixArt {
-		return estimate.All(estimate.InputShape(batch, a.Channels, a.Image, a.Image), estimate.InputShape(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim))
+// makesImages reports whether the model makes images.
+func (a *architecture) makesImages() bool { return a.image != nil || a.Denoiser != nil }
+
+// imageInput is a noisy image of the usual size and a text of so many tokens, 0 for the usual number.
+func (a *architecture) imageInput(batch, length int) estimate.Option {
+	side := a.latentSide()
+	switch {
+	case a.image != nil:
+		return a.image.input(batch, length)
+	case a.Family == estimate.PixArt:
+		return estimate.All(estimate.InputShape(batch, a.Channels, side, side), estimate.InputShape(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim))
 	}
-	return estimate.All(estimate.InputShape(batch, usualPlaces, a.Channels), estimate.InputShape(batch, cmp.Or(length, usualTokens), a.Denoiser.TextDim))
+	return estimate.All(estimate.InputShape(batch, side*side/4, a.Channels), estimate.InputShape(batch, cmp.Or(length, usualTokens), a.Denoiser.TextDim))
+}
+
+// latentSide is the side of the latent image that the model makes.
+func (a *architecture) latentSide() int {
+	if u, ok := a.image.(unet); ok {
+		return u.side
+	}
+	return cmp.Or(a.Image, usualSide)
 }

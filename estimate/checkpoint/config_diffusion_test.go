@@ -1,8 +1,6 @@
 package checkpoint
 
 import (
-	"encoding/json"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,28 +20,17 @@ type measuredDenoiser struct {
 
 // inputs are those that diffusion.py gives the model: of FLUX 64 places. An autoencoder is not trained, and has no Peak.
 func (m measuredDenoiser) inputs(a architecture) estimate.Option {
-	switch {
-	case a.image != nil:
-		return a.image.input(2, m.Text)
-	case a.Family == estimate.PixArt:
-		return a.denoiserInput(2, m.Text)
+	if a.Family == estimate.Flux || a.Family == estimate.Flux2 {
+		return estimate.All(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, a.Denoiser.TextDim))
 	}
-	return estimate.All(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, a.Denoiser.TextDim))
+	return a.imageInput(2, m.Text)
 }
 
 // Models that make images have as many parameters as diffusers makes of their config.json, keep what PyTorch was
 // measured to keep on the CPU, and their peaks lie in the printed bands.
 func TestDenoisersAsPyTorchHasThem(t *testing.T) {
-	data, err := os.ReadFile("testdata/torch/diffusion.json")
-	require.NoError(t, err)
-	var file map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(data, &file))
-	delete(file, "torch")
-	delete(file, "diffusers")
-	for name, text := range file {
+	for name, m := range measuredConfigs(t) {
 		t.Run(name, func(t *testing.T) {
-			var m measuredDenoiser
-			require.NoError(t, json.Unmarshal(text, &m))
 			c, err := Open(writeFile(t, configName, m.Config))
 			require.NoError(t, err)
 			if m.Known {
