@@ -147,8 +147,12 @@ var (
 
 // projections are those of a stream.
 func (c Transformer) projections(n attentionNames, bias bool) Sequential {
-	linear, norm := Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias}, RMSNorm{Size: c.headSize()}
-	parts := Sequential{Named{n.q, linear}, Named{n.k, linear}, Named{n.v, linear}, Named{n.qNorm, norm}, Named{n.kNorm, norm}}
+	linear := Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias}
+	parts := Sequential{Named{n.q, linear}, Named{n.k, linear}, Named{n.v, linear}}
+	if n.qNorm != "" {
+		norm := RMSNorm{Size: c.headSize(), Unfused: c.Family == SD3, mixed: c.Family == SD3}
+		parts = append(parts, Named{n.qNorm, norm}, Named{n.kNorm, norm})
+	}
 	if n.out != "" {
 		parts = append(parts, Named{n.out, linear})
 	}
@@ -166,7 +170,8 @@ func (c Transformer) twoStreams(s fluxStyle) Layer {
 		m, n := s.modulations(f, "norm1", 0, 6), s.modulations(f, "norm1_context", 1, 6)
 		imageNormed := modulated(f, "norm1"+s.norm, x, m[1], m[0])
 		textNormed := modulated(f, "norm1_context"+s.norm, text, n[1], n[0])
-		image, words := c.together(f, imageNormed, textNormed, f.AllBeside())
+		image, words := c.together(f, imageNormed, textNormed, f.AllBeside()[:conditionBeside])
+		words = f.Call(ofText.out, words)
 		y := finished(f, x, image, m, "norm2", "ff")
 		f.hold(imageNormed)
 		f.t.encoded = finished(f, text, words, n, "norm2_context", "ff_context")
@@ -175,15 +180,15 @@ func (c Transformer) twoStreams(s fluxStyle) Layer {
 	}}
 }
 
-// together is the attention of both streams, each projected by its own weights.
+// together is the attention of both streams, each projected by its own weights. That to the text is not projected back.
 func (c Transformer) together(f *Flow, image, text Tensor, tables []Tensor) (Tensor, Tensor) {
-	of, words := c.headed(f, image, ofImage), c.headed(f, text, ofText)
+	of, words := c.headed(f, image, c.normNames(ofImage)), c.headed(f, text, c.normNames(ofText))
 	for i := range of {
 		of[i] = f.Cat(1, words[i], of[i])
 	}
 	y := c.attended(f, of, tables)
 	f.hold(words[:]...)
-	return f.Call(ofImage.out, stretch(f, y, image.Dim(1))), f.Call(ofText.out, stretch(f, y, text.Dim(1)))
+	return f.Call(ofImage.out, stretch(f, y, image.Dim(1))), stretch(f, y, text.Dim(1))
 }
 
 // finished adds the attention and the MLP to a stream, each times its gate.

@@ -23,10 +23,11 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 			c.Hidden, c.FFN = 64, 128
 		}
 		if d.yes("denoiser") {
-			c.Denoiser = &estimate.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
+			c.Denoiser = &estimate.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), DualBlocks: d.n("dual"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
 		}
 		opts := []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(2, d.n("height"), c.Channels), estimate.InputShape(2, d.n("tokens"), 8)}
-		if c.Family == estimate.PixArt {
+		if c.Family == estimate.SD3 || c.Family == estimate.PixArt {
+			c.Positions = d.n("positions")
 			opts[1] = estimate.InputShape(2, c.Channels, c.Image, d.n("width"))
 		}
 		r, err := estimate.Model(c.Layers(), opts...)

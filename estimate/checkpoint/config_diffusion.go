@@ -32,6 +32,10 @@ type diffusersConfig struct {
 	Norm         string   `json:"norm_type"`
 	Attention    string   `json:"attention_type"`
 	Activation   string   `json:"activation_fn"`
+	Projected    *whole   `json:"caption_projection_dim"`
+	MaxSide      *whole   `json:"pos_embed_max_size"`
+	Dual         []int    `json:"dual_attention_layers"`
+	QKNorm       string   `json:"qk_norm"`
 }
 
 // denoiser reads the numbers that all have in common.
@@ -107,6 +111,44 @@ func hfFlux2(c *hfConfig, a *architecture) error {
 	return c.flux(a, d, 48, 15360, true, ratio)
 }
 
+func hfSD3(c *hfConfig, a *architecture) error {
+	d, err := c.denoiser(a, estimate.SD3, 18, 64, 18, 16, 2)
+	if err != nil {
+		return err
+	}
+	m, projected, side := a.Denoiser, 0, 0
+	err = c.numbers(
+		hfNumber{&a.Image, "sample_size", d.Sample, 128},
+		hfNumber{&m.TextDim, "joint_attention_dim", d.Text, 4096},
+		hfNumber{&m.PooledDim, "pooled_projection_dim", d.Pooled, 2048},
+		hfNumber{&projected, "caption_projection_dim", d.Projected, 1152},
+		hfNumber{&side, "pos_embed_max_size", d.MaxSide, 96},
+	)
+	if err != nil {
+		return err
+	}
+	for i, block := range d.Dual {
+		if block != i {
+			return c.unknown("dual_attention_layers", "others than the first")
+		}
+	}
+	m.DualBlocks = len(d.Dual)
+	switch {
+	case projected != a.Hidden:
+		return c.unknown("caption_projection_dim", "another width than the model's")
+	case d.QKNorm != "" && d.QKNorm != "rms_norm":
+		return c.unknown("qk_norm", d.QKNorm)
+	case a.Image%a.Patch != 0 || a.Image/a.Patch > side:
+		return &Error{File: c.file, Where: "sample_size", Reason: fmt.Sprintf("an image of %d does not divide into at most %d patches of %d along a side", a.Image, side, a.Patch)}
+	case d.QKNorm != "":
+		a.QKNorm = estimate.NormHeads
+	}
+	if err := c.times(&a.Positions, "pos_embed_max_size", side, float64(side)); err != nil {
+		return err
+	}
+	return c.times(&a.FFN, "attention_head_dim", a.Hidden, 4)
+}
+
 func hfPixArt(c *hfConfig, a *architecture) error {
 	d, err := c.denoiser(a, estimate.PixArt, 16, 72, 28, 4, 2)
 	if err != nil {
@@ -139,7 +181,7 @@ func hfPixArt(c *hfConfig, a *architecture) error {
 // Four of its pixels are a place.
 const usualSide = 128
 
-// usualCaption is the number of tokens of a text for PixArt-Sigma.
+// usualCaption is the number of tokens of a text for PixArt-Sigma; for Stable Diffusion 3 it is 333.
 const usualCaption = 300
 
 // makesImages reports whether the model makes images.
@@ -151,7 +193,7 @@ func (a *architecture) imageInput(batch, length int) estimate.Option {
 	switch {
 	case a.image != nil:
 		return a.image.input(batch, length)
-	case a.Family == estimate.PixArt:
+	case a.Image > 0: // what reads images and no patches
 		return estimate.All(estimate.InputShape(batch, a.Channels, side, side), estimate.InputShape(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim))
 	}
 	return estimate.All(estimate.InputShape(batch, side*side/4, a.Channels), estimate.InputShape(batch, cmp.Or(length, usualTokens), a.Denoiser.TextDim))

@@ -63,6 +63,7 @@ var hfFamilies = map[string]hfFamily{
 
 	"FluxTransformer2DModel":   {read: hfFlux},
 	"Flux2Transformer2DModel":  {read: hfFlux2},
+	"SD3Transformer2DModel":    {read: hfSD3},
 	"PixArtTransformer2DModel": {read: hfPixArt},
 	"AutoencoderKL":            {read: hfAutoencoder},
 	"UNet2DConditionModel":     {read: hfUNet},

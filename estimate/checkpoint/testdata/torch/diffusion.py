@@ -38,6 +38,13 @@ def inputs(model, dtype):
             "timestep": time,
             "added_cond_kwargs": sized if model.use_additional_conditions else None,
         }
+    if name == "SD3Transformer2DModel":
+        return {
+            "hidden_states": torch.randn(BATCH, c.in_channels, c.sample_size, c.sample_size, dtype=dtype),
+            "encoder_hidden_states": torch.randn(BATCH, TEXT, c.joint_attention_dim, dtype=dtype),
+            "pooled_projections": torch.randn(BATCH, c.pooled_projection_dim, dtype=dtype),
+            "timestep": time,
+        }
     if name == "AutoencoderKL":
         side = c.sample_size // 2 ** (len(c.block_out_channels) - 1)
         return {"z": torch.randn(BATCH, c.latent_channels, side, side, dtype=dtype)}
