@@ -61,7 +61,8 @@ var (
 // last layers, which transformers keeps in float32 where the rest is float16.
 const (
 	clipLarge = 123060480
-	clipBoth  = 123650304 + 694659840 // of SD3, with their projections
+	clipG     = 694659840         // with its projection
+	clipBoth  = 123650304 + clipG // of SD3, with their projections
 	t5XXL     = 4762310656
 	t5XXLLast = 24 * 4096 * 10240
 )
@@ -107,6 +108,24 @@ func fluxRow(images int, mib float64) published {
 	}
 }
 
+var sdxl = estimate.UNet{
+	Levels: []estimate.UNetLevel{{Channels: 320, Heads: 5}, {Channels: 640, Heads: 10, Blocks: 2}, {Channels: 1280, Heads: 20, Blocks: 10}}, Middle: 10,
+	TextDim: 2048, AddedDim: 2816, Linear: true,
+}
+
+// sdxlRow is sayakpaul's benchmark of SDXL, not compiled, whose peak is the decoding.
+func sdxlRow(how string, d alloc.DType, mib float64) published {
+	vae := estimate.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4, Upcast: d == alloc.BFloat16}
+	layers := []estimate.Layer{
+		estimate.As("unet", waits{sdxl.Layers()}), estimate.As("text_encoder", beside{"weight", clipLarge, d}), estimate.As("text_encoder_2", beside{"weight", clipG, d}),
+	}
+	return published{
+		kind: "diffusion", model: "SDXL, the whole pipeline, 1024 x 1024", setting: how, grade: "B", mib: mib, what: "allocated",
+		source: "huggingface.co/datasets/sayakpaul/sample-datasets, collated_results_sdxl.csv at 8285f766", layers: append(layers, vae.Layers()...),
+		opts: opts(estimate.InputShape(1, 4, 128, 128), estimate.Precision(d), estimate.PyTorch(2, 2)),
+	}
+}
+
 func diffusionRows() []published {
 	lora := func(rank int) estimate.Option {
 		return estimate.Adapt(estimate.LoRA{Rank: rank, Targets: kleinTargets})
@@ -123,5 +142,7 @@ func diffusionRows() []published {
 		quantoRow("Stable Diffusion 3 medium", sd3Medium, fluxVAE, clipBoth, 16796.67),
 		fluxRow(8, 48649.22),
 		fluxRow(16, 63025.15),
+		sdxlRow("one image, bfloat16; enlarging in float32", alloc.BFloat16, 9172.99),
+		sdxlRow("one image, float32", alloc.Float32, 17230.85),
 	}
 }
