@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -117,12 +118,7 @@ func embedTime(f *Flow, name string, n int) Tensor {
 
 // chunks are n equal parts of (batch, n x width), each (batch, 1, width).
 func chunks(f *Flow, x Tensor, n int) []Tensor {
-	parts, width := make([]Tensor, n), x.Dim(-1)/n
-	x = f.View(x, x.Dim(0), n, width)
-	for i := range parts {
-		parts[i] = f.Part(x, 1, 1)
-	}
-	return parts
+	return f.Split(f.View(x, x.Dim(0), n, x.Dim(-1)/n), 1, slices.Repeat([]int{1}, n)...)
 }
 
 // adapted are the n parts of what a Linear makes of the condition.

@@ -7,15 +7,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// beside is what a device holds besides the model that runs: so many elements of a type.
+// beside is what a device holds besides the model that runs: so many elements of a type, in rows of 64.
 type beside struct {
 	name  string
-	n     int
+	n     int64
 	dtype alloc.DType
 }
 
 func (b beside) Declare(d *estimate.Declaration) {
-	d.Add(estimate.Param{Name: b.name, Shape: alloc.Shape{b.n}, DType: b.dtype, Buffer: true})
+	d.Add(estimate.Param{Name: b.name, Shape: alloc.Shape{int(b.n / 64), 64}, DType: b.dtype, Buffer: true})
 }
 
 func (beside) Forward(_ *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) { return x, nil }
@@ -86,7 +86,7 @@ var fluxVAE = estimate.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 
 
 // quantoRow is a pipeline with T5-XXL in float16, of which the blog's figures are those of what is loaded: four
 // images need 1 MiB more than one.
-func quantoRow(name string, m estimate.Transformer, vae estimate.Autoencoder, clip int, mib float64) published {
+func quantoRow(name string, m estimate.Transformer, vae estimate.Autoencoder, clip int64, mib float64) published {
 	layers := []estimate.Layer{
 		estimate.As("transformer", waits{m.Layers()}), estimate.As("vae", waits{vae.Layers()}),
 		estimate.As("text_encoder", beside{"weight", clip + t5XXL - t5XXLLast, alloc.Float16}), estimate.As("wo", beside{"weight", t5XXLLast, alloc.Float32}),
