@@ -128,8 +128,8 @@ func (s fluxStyle) mlp(c Transformer) Layer {
 		return imageMLP(c)
 	}
 	return Module{Name: "GatedMLP", Parts: Sequential{
-		Named{"linear_in", Linear{In: c.Hidden, Out: 2 * min(c.FFN, maxField/2), NoBias: true}},
-		Named{"linear_out", Linear{In: c.FFN, Out: c.Hidden, NoBias: true}},
+		Named{"linear_in", Linear{In: c.Hidden, Out: 2 * min(c.FFN, maxField/2), NoBias: true, Split: ByColumns}},
+		Named{"linear_out", Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: ByRows}},
 	}, Run: func(f *Flow, x Tensor) Tensor { return f.Call("linear_out", gated(f, SiLU{}, f.Call("linear_in", x))) }}
 }
 
@@ -148,13 +148,14 @@ var (
 
 // projections are those of a stream.
 func (c Transformer) projections(n attentionNames, bias bool) Sequential {
-	linear := Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias}
+	linear := Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: ByColumns}
 	parts := Sequential{Named{n.q, linear}, Named{n.k, linear}, Named{n.v, linear}}
 	if n.qNorm != "" {
 		norm := RMSNorm{Size: c.headSize(), Unfused: c.Family == SD3, mixed: c.Family == SD3}
 		parts = append(parts, Named{n.qNorm, norm}, Named{n.kNorm, norm})
 	}
 	if n.out != "" {
+		linear.Split = ByRows
 		parts = append(parts, Named{n.out, linear})
 	}
 	return parts
@@ -209,15 +210,15 @@ func (c Transformer) oneStream(s fluxStyle) Layer {
 	if s.shared {
 		norm := RMSNorm{Size: c.headSize()}
 		parts = append(parts,
-			Named{"attn.to_qkv_mlp_proj", Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true}},
+			Named{"attn.to_qkv_mlp_proj", Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: ByColumns}},
 			Named{"attn.norm_q", norm}, Named{"attn.norm_k", norm},
-			Named{"attn.to_out", Linear{In: wide + ffn, Out: c.Hidden, NoBias: true}})
+			Named{"attn.to_out", Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: ByRows}})
 		run = c.packed
 	} else {
 		alone := ofImage
 		alone.out = ""
 		parts = append(parts, c.projections(alone, true)...)
-		parts = append(parts, Named{"proj_mlp", Linear{In: c.Hidden, Out: c.FFN}}, Named{"proj_out", Linear{In: wide + ffn, Out: c.Hidden}})
+		parts = append(parts, Named{"proj_mlp", Linear{In: c.Hidden, Out: c.FFN, Split: ByColumns}}, Named{"proj_out", Linear{In: wide + ffn, Out: c.Hidden, Split: ByRows}})
 	}
 	return Module{Name: "OneStream", Parts: parts, Run: func(f *Flow, x Tensor) Tensor {
 		text := f.t.encoded

@@ -78,8 +78,8 @@ type imageAttention struct {
 }
 
 func (l imageAttention) layer() Layer {
-	of, seen := Linear{In: l.width, Out: l.width, NoBias: !l.bias}, Linear{In: l.seen, Out: l.width, NoBias: !l.bias}
-	parts := Sequential{Named{"to_q", of}, Named{"to_k", seen}, Named{"to_v", seen}, Named{"to_out.0", Linear{In: l.width, Out: l.width}}}
+	of, seen := Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: ByColumns}, Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: ByColumns}
+	parts := Sequential{Named{"to_q", of}, Named{"to_k", seen}, Named{"to_v", seen}, Named{"to_out.0", Linear{In: l.width, Out: l.width, Split: ByRows}}}
 	return Module{Name: "Attention", Parts: parts, Run: func(f *Flow, x Tensor) Tensor {
 		seen := f.Beside(0)
 		q, k, v := f.Call("to_q", x), f.Call("to_k", seen), f.Call("to_v", seen)
