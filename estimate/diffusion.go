@@ -9,9 +9,9 @@ import (
 )
 
 // Denoiser is what a transformer that makes images out of noise has besides the numbers of a
-// Transformer (Flux, Flux2, SD3, PixArt). Its Blocks are those of two streams in FLUX, its Channels those of what it
+// Transformer (Flux, Flux2, QwenImage, SD3, PixArt). Its Blocks are those of two streams in FLUX, its Channels those of what it
 // reads. The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch, length,
-// TextDim). FLUX reads patches, (batch, places, Channels), and the others (batch, Channels, height, width).
+// TextDim). FLUX and Qwen-Image read patches, (batch, places, Channels), and the others (batch, Channels, height, width).
 // Timesteps, and what else is a few numbers for each image, are not inputs.
 type Denoiser struct {
 	TextDim      int  // width of the text encoder's output

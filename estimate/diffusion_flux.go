@@ -151,7 +151,8 @@ func (c Transformer) projections(n attentionNames, bias bool) Sequential {
 	linear := Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: ByColumns}
 	parts := Sequential{Named{n.q, linear}, Named{n.k, linear}, Named{n.v, linear}}
 	if n.qNorm != "" {
-		norm := RMSNorm{Size: c.headSize(), Unfused: c.Family == SD3, mixed: c.Family == SD3}
+		own := c.Family == SD3 || c.Family == QwenImage // in diffusers' own operations
+		norm := RMSNorm{Size: c.headSize(), Unfused: own, mixed: own}
 		parts = append(parts, Named{n.qNorm, norm}, Named{n.kNorm, norm})
 	}
 	if n.out != "" {

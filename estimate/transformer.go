@@ -90,7 +90,7 @@ type Transformer struct {
 	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
 	Batched bool // rotary tables are made for each sequence separately (Qwen2-VL and its successors)
 
-	// Denoiser is what transformers that make images have besides (Flux, Flux2, SD3, PixArt).
+	// Denoiser is what transformers that make images have besides (from Flux to PixArt).
 	Denoiser *Denoiser
 
 	MaskedLM bool // BERT: the head that predicts masked tokens
@@ -221,6 +221,7 @@ const (
 	ViT                         // image patches, class token, learned positions, classifier
 	Flux                        // makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1)
 	Flux2                       // Flux with shared modulations and gated MLPs
+	QwenImage                   // makes images: blocks of two streams, complex rotation
 	SD3                         // makes images: blocks of two streams over patches (Stable Diffusion 3 and 3.5)
 	PixArt                      // makes images: cross-attention to the text, one modulation for all blocks
 )

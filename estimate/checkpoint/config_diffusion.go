@@ -36,6 +36,9 @@ type diffusersConfig struct {
 	MaxSide      *whole   `json:"pos_embed_max_size"`
 	Dual         []int    `json:"dual_attention_layers"`
 	QKNorm       string   `json:"qk_norm"`
+	TwoTimes     *bool    `json:"zero_cond_t"`
+	TimeKinds    *bool    `json:"use_additional_t_cond"`
+	Layered      *bool    `json:"use_layer3d_rope"`
 }
 
 // denoiser reads the numbers that all have in common.
@@ -109,6 +112,20 @@ func hfFlux2(c *hfConfig, a *architecture) error {
 		ratio = *d.FFNRatio
 	}
 	return c.flux(a, d, 48, 15360, true, ratio)
+}
+
+func hfQwenImage(c *hfConfig, a *architecture) error {
+	d, err := c.denoiser(a, estimate.QwenImage, 24, 128, 60, 64, 2)
+	if err != nil {
+		return err
+	}
+	if orBool(d.TwoTimes, false) || orBool(d.TimeKinds, false) || orBool(d.Layered, false) {
+		return c.unknown("zero_cond_t, use_additional_t_cond, use_layer3d_rope", "true")
+	}
+	if d.Out == nil {
+		a.Denoiser.Out = 16
+	}
+	return c.flux(a, d, 1, 3584, false, 4)
 }
 
 func hfSD3(c *hfConfig, a *architecture) error {

@@ -20,7 +20,7 @@ type measuredDenoiser struct {
 
 // inputs are those that diffusion.py gives the model: of FLUX 64 places. An autoencoder is not trained, and has no Peak.
 func (m measuredDenoiser) inputs(a architecture) estimate.Option {
-	if a.Family == estimate.Flux || a.Family == estimate.Flux2 {
+	if a.Denoiser != nil && a.Image == 0 {
 		return estimate.All(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, a.Denoiser.TextDim))
 	}
 	return a.imageInput(2, m.Text)
