@@ -77,19 +77,22 @@ func (q *Quantized) of(at string) (which int, ok bool) {
 		return 0, false
 	}
 	if len(q.Layers) == 0 {
-		return 0, at != "lm_head" && !strings.HasSuffix(at, ".lm_head")
+		return 0, !isHead(at)
 	}
 	return named(q.Layers, at)
 }
 
-// named finds what names the layer at a path: a pattern, or the layer's own name.
+// named finds what names the Linear at a path: a pattern, the layer's own name, or AllLinear.
 func named(patterns []string, at string) (which int, ok bool) {
 	which = slices.IndexFunc(patterns, func(p string) bool {
 		match, _ := path.Match(p, at)
-		return match || strings.HasSuffix(at, "."+p)
+		return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)
 	})
 	return which, which >= 0
 }
+
+// isHead reports whether the Linear at a path is the model's head.
+func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }
 
 // quantizes reports whether the weight of the Linear that is being declared is quantized, which
 // freezes the layer.

@@ -47,6 +47,7 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 		}
 		return r, nil
 	}
+	cfg.checkpoints = decl.anywhere(cfg.checkpoints)
 	t = newTape(decl, cfg, memory)
 	if err := t.record(root); err != nil {
 		return nil, err

@@ -97,10 +97,15 @@ func (r release) before(major, minor int) bool {
 	return r.major > 0 && (r.major < major || r.major == major && r.minor < minor)
 }
 
+// keepsMeans reports whether the mean over some dimensions keeps its input, as it did from 1.13 on
+// (github.com/pytorch/pytorch/pull/109935 put an end to it, and the gradients of a recording of 2.1 show it).
+func (r release) keepsMeans() bool { return r.before(2, 2) && !r.before(1, 13) }
+
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20
 
-// doubt is a setting that is not known, and the loop in which it is at its worst.
+// doubt is a setting that is not known, what says it in Go and on the command line, and the loop in
+// which it is at its worst.
 type doubt struct {
 	name  string
 	worst Loop
@@ -115,19 +120,19 @@ func (l Loop) doubts(o Optimizer) (each []doubt, worst, best Loop) {
 		worst.ZeroGrad = ZeroGradKept
 		one := l
 		one.ZeroGrad = ZeroGradKept
-		each = append(each, doubt{"ZeroGrad, where gradients are cleared", one})
+		each = append(each, doubt{"ZeroGrad, where gradients are cleared: Loops or --zero-grad says it", one})
 	}
 	if l.Form == FormUnknown {
 		worst.Form = ForEach
 		one := l
 		one.Form = ForEach
-		each = append(each, doubt{"Form, how the optimizer goes through the parameters", one})
+		each = append(each, doubt{"Form, how the optimizer goes through the parameters: Loops or --optimizer-form says it", one})
 	}
 	if l.Decay == DecayUnknown && (o == SGD || o == Momentum) { // which mostly have one
 		worst.Decay = DecayUsed
 		one := l
 		one.Decay = DecayUsed
-		each = append(each, doubt{"Decay, whether the optimizer has a weight decay", one})
+		each = append(each, doubt{"Decay, whether the optimizer has a weight decay: Loops or --weight-decay says it", one})
 	}
 	return each, worst, best
 }

@@ -70,8 +70,9 @@ func Train(o Optimizer) Option { return func(c *config) { c.training, c.optimize
 
 // Checkpointed makes the layers whose paths match one of the patterns (those of
 // path.Match, such as "model.layers.*") keep only their input and compute the
-// rest again in the backward pass, as torch.utils.checkpoint does. A pattern that
-// matches none is an error.
+// rest again in the backward pass, as torch.utils.checkpoint does. A pattern that no whole
+// path matches may match what follows a dot in one: "layers.*" finds "model.layers.0". A
+// pattern that matches none is an error.
 func Checkpointed(patterns ...string) Option {
 	return func(c *config) { c.checkpoints = append(c.checkpoints, patterns...) }
 }
@@ -93,8 +94,8 @@ func On(b Backend) Option { return func(c *config) { c.backend = b } }
 func Loops(l Loop) Option { return func(c *config) { c.loop = l } }
 
 // PyTorch says which version of it runs the model, where that bears on memory: before 1.11
-// softmax kept its input too and cuBLAS had no workspace in the cache; before 2.0
-// zero_grad kept the gradients' memory and optimizers went OneByOne, unless the loop says otherwise.
+// softmax kept its input too and cuBLAS had no workspace in the cache; from 1.13 to 2.1 a mean keeps
+// its input, which norms written in elementary operations take of squares; before 2.0 zero_grad kept the gradients' memory and optimizers went OneByOne, unless the loop says otherwise.
 func PyTorch(major, minor int) Option {
 	return func(c *config) { c.release = release{major, minor} }
 }
@@ -106,8 +107,8 @@ func RunsOn(m Machine) Option { return func(c *config) { c.machine = m } }
 func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
 
 // Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
-// that is in them, as they are: they have no gradients and no optimizer states. A
-// pattern that matches none is an error.
+// that is in them, as they are: they have no gradients and no optimizer states. The patterns are
+// those of Checkpointed.
 func Frozen(patterns ...string) Option {
 	return func(c *config) { c.frozen = append(c.frozen, patterns...) }
 }

@@ -58,10 +58,11 @@ type File struct {
 //   - a config.json, as Hugging Face's transformers write it, which has layers but
 //     no tensors;
 //   - a directory that holds one of these. An index goes before the files beside
-//     it, safetensors before GGUF, and a config.json belongs to them;
+//     it, safetensors before GGUF, and a config.json belongs to them. A GGUF file
+//     named mmproj is not the model;
 //   - a directory with the model_index.json of a pipeline of diffusers, whose parts are in
-//     folders of their own. The transformer or unet runs, and the others are held; a text
-//     encoder without weights is not counted, and a note of the report says so.
+//     folders of their own. The transformer or unet runs, and the others are held. Where a
+//     part is missing there is no Input, and a note of the report names it.
 //
 // A config.json next to a safetensors file or an index describes its layers.
 //
