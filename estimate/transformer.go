@@ -35,6 +35,8 @@ type Transformer struct {
 	DenseBlocks  int // the first blocks, which have an MLP and no mixture
 	SharedFFN    int // width of the MLP that each token visits besides; 0 for none
 	Router       Router
+	Groups       int  // of experts (SigmoidRouter), among which their best two choose; 0 for none
+	TopGroups    int  // groups that a token visits
 	UnscaledTopK bool // the weights of a token's experts are not divided by their sum
 	SharedGate   bool // a gate weighs the shared MLP (Qwen2-MoE)
 
@@ -181,6 +183,15 @@ const (
 	GLM                         // Llama with packed gates and partly rotary
 	GLM4                        // GLM with norms before and after each part
 	ChatGLM                     // GLM with packed projections of attention, from its own code
+	GLM4MoE                     // Llama with partly rotary attention and a mixture (GLM-4.5)
+	SeedOSS                     // Llama with dropout after each part
+	Ernie                       // Llama with rotation in float32 (ERNIE 4.5)
+	Ministral3                  // Llama with queries that are weighed by their place
+	HunYuan                     // Llama with norms of rotated queries and keys
+	Arcee                       // Llama with an MLP without a gate, squared ReLU
+	EXAONE4                     // Llama with norms after each part
+	MiniMaxM2                   // Llama with a mixture, partly rotary, norms of queries and keys
+	GraniteMoE                  // Granite with a mixture
 	Granite                     // Llama with constant factors
 	Cohere                      // attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R)
 	Starcoder2                  // LayerNorm, biases, an MLP without a gate

@@ -30,6 +30,10 @@ func hfXLMRoBERTa(c *hfConfig, a *architecture) error {
 	return c.bert(a, estimate.RoBERTa, "XLMRoberta")
 }
 
+func hfCamemBERT(c *hfConfig, a *architecture) error {
+	return c.bert(a, estimate.RoBERTa, "Camembert")
+}
+
 // bert reads BERT and its successors, whose classes begin with a name.
 func (c *hfConfig) bert(a *architecture, f estimate.Family, name string) error {
 	class, err := c.class(name+"ForMaskedLM", name+"ForSequenceClassification", name+"ForTokenClassification")

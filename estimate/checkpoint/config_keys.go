@@ -32,6 +32,8 @@ type hfConfig struct {
 	// DeepSeek's.
 	RoutedExperts *whole `json:"n_routed_experts"`
 	SharedExperts *whole `json:"n_shared_experts"`
+	Groups        *whole `json:"n_group"`
+	TopGroups     *whole `json:"topk_group"`
 	DenseFirst    *whole `json:"first_k_dense_replace"`
 	SparseEvery   *whole `json:"moe_layer_freq"`
 	QueryRank     *whole `json:"q_lora_rank"`
@@ -61,6 +63,7 @@ type hfConfig struct {
 	PositionEncoding string   `json:"position_embedding_type"`
 	Rotary           *float64 `json:"partial_rotary_factor"`
 	RotaryShare      *float64 `json:"rotary_pct"` // GPT-NeoX's name of it
+	RotaryWidth      *whole   `json:"rotary_dim"` // MiniMax's
 	Rope             struct {
 		Rotary *float64 `json:"partial_rotary_factor"`
 	} `json:"rope_parameters"`
@@ -89,6 +92,7 @@ type hfConfig struct {
 	ClipQKV      *float64 `json:"clip_qkv"`
 	UseQKNorm    *bool    `json:"use_qk_norm"`
 	AnyBias      *bool    `json:"bias"`
+	OutBias      *bool    `json:"attention_out_bias"`
 	UseBias      *bool    `json:"use_bias"`
 	EnableBias   *bool    `json:"enable_bias"`
 	UseQKVBias   *bool    `json:"use_qkv_bias"`

@@ -22,6 +22,7 @@ var hfTexts = map[string]struct {
 }{
 	"llama":           {"LlamaModel", hfLlama},
 	"mistral":         {"MistralModel", hfMistral},
+	"ministral3":      {"Ministral3Model", hfMinistral3},
 	"qwen2":           {"Qwen2Model", hfQwen2},
 	"qwen3":           {"Qwen3Model", hfQwen3},
 	"qwen2_vl_text":   {"Qwen2Model", hfQwen2},
