@@ -1,5 +1,7 @@
 package estimate
 
+import "slices"
+
 // alive follows what is in memory while a stretch of a tape runs. Every size is
 // in bytes of one device.
 type alive struct {
@@ -22,11 +24,11 @@ type alive struct {
 func newAlive(t *Tape, begin, end int32, inference, drop bool, log *timeline) *alive {
 	a := &alive{
 		t: t, begin: begin, end: end, live: make([]bool, len(t.storages)),
-		keepers: make([]int32, len(t.storages)), drop: drop, log: log,
+		keepers: t.memory.counts(len(t.storages)), drop: drop, log: log,
 	}
 	a.dies = t.deaths(inference, drop)
 	if log != nil {
-		a.handles = make([]int32, len(t.storages))
+		a.handles = t.memory.counts(len(t.storages))
 	}
 	return a
 }
@@ -94,7 +96,7 @@ func (a *alive) held() []int32 {
 type deaths struct{ first, next []int32 }
 
 func (t *Tape) deaths(inference, drop bool) deaths {
-	d := deaths{make([]int32, len(t.ops)), make([]int32, len(t.storages))}
+	d := deaths{t.memory.counts(len(t.ops)), t.memory.counts(len(t.storages))}
 	for id := range t.storages {
 		s := &t.storages[id]
 		at := s.last
@@ -112,7 +114,7 @@ func (t *Tape) deaths(inference, drop bool) deaths {
 // returns reports whether the model's caller sees a storage: its output, and what its loss
 // read.
 func (t *Tape) returns(id int32) bool {
-	return id == t.home(t.out.storage) || t.answer.Shape != nil && id == t.home(t.answer.storage)
+	return id == t.home(t.out.storage) || slices.Contains(t.answer, id)
 }
 
 // of calls f for each storage that operation i is the last to use.

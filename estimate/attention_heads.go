@@ -37,8 +37,8 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		return q, lent[0], lent[1], err
 	}
 	source := x
-	if l.cross {
-		source = t.encoded
+	if err == nil && l.Cross {
+		source, err = l.source(t)
 	}
 	if err == nil {
 		k, err = t.Call(n.k, l.keys(narrow), source)
@@ -91,6 +91,16 @@ func (l Attention) norms(t *Tape, q, k Tensor) (Tensor, Tensor, error) {
 // weighedByPlace multiplies each query by a number for its place, which is kept.
 func weighedByPlace(t *Tape, q Tensor) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{q}, Shape: q.Shape, KeepOwn: []Own{{alloc.Shape{q.Shape[1]}, q.DType}}})
+}
+
+// source is what keys and values of Cross attention are made of.
+func (l Attention) source(t *Tape) (Tensor, error) {
+	t.unmeasured |= encodersAndDecoders
+	x, err := t.Beside(0)
+	if err == nil {
+		err = t.rank(x, 3, "(batch, length, hidden)")
+	}
+	return x, err
 }
 
 // weigh multiplies the output by the sigmoid of its gates.

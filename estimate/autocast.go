@@ -25,18 +25,19 @@ func (t *Tape) computes() alloc.DType { return or(t.cfg.autocast, t.Activation()
 // cast completes an operation whose weight autocast copies: the copy is kept for the gradient
 // of the input and, of a weight that is trained, in autocast's cache until the forward
 // pass is over. The gradient of the weight appears in the copy's type first.
-func (t *Tape) cast(o *Op, weight alloc.Shape) {
+func (t *Tape) cast(o *Op, dims ...int) {
 	low := t.cfg.autocast
 	if low == 0 || t.cfg.weights.Bits() <= low.Bits() {
 		return
 	}
+	weight := t.clone(dims)
 	bytes, err := weight.Bytes(low)
 	if err != nil {
 		return // the declaration has reported it
 	}
 	bytes = min(bytes, maxTotal)
 	if o.In[0].grad {
-		o.KeepOwn = append(o.KeepOwn, Own{Shape: weight, DType: low})
+		o.KeepOwn = []Own{{Shape: weight, DType: low}}
 		o.cached = t.learns()
 	} else {
 		o.Workspace += bytes

@@ -113,7 +113,7 @@ func (a *alive) release(id int32) {
 // backward runs the operations in reverse. Parameters' gradients stay or, where they are
 // there already, are added to.
 func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
-	g := gradientSet{a: a, of: make([]int32, len(a.t.storages)), buffers: make([]gradientBuffer, 0, len(a.t.ops))}
+	g := gradientSet{a: a, of: a.t.memory.counts(len(a.t.storages)), buffers: make([]gradientBuffer, 0, len(a.t.ops))}
 	g.begin(a.t.ops[a.end-1].out)
 	g.buffers[0].users++ // the caller holds the gradient that it begins with
 	next := len(segments) - 1

@@ -9,17 +9,21 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
+// The zoo's largest models: what their tensors need, and what an allocator makes of a training run.
 func BenchmarkModel(b *testing.B) {
 	for name, model := range map[string]string{"resnet152": "resnet152", "llama3-70b": "llama-3-70b"} {
-		b.Run(name, func(b *testing.B) {
-			m, err := zoo.ByName(model)
-			require.NoError(b, err)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := estimate.Model(m.Layers, m.Input, estimate.Train(estimate.AdamW)); err != nil {
-					b.Fatal(err)
+		for part, opts := range map[string][]estimate.Option{"tensors": {estimate.On(estimate.CPU)}, "whole": nil} {
+			b.Run(name+"/"+part, func(b *testing.B) {
+				m, err := zoo.ByName(model)
+				require.NoError(b, err)
+				opts := append(opts, m.Input, estimate.Train(estimate.AdamW))
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := estimate.Model(m.Layers, opts...); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }

@@ -69,7 +69,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 // given. An index out of range is a *LayerError.
 func (t *Tape) Beside(i int) (Tensor, error) {
 	if i < 0 || i >= len(t.beside) {
-		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d", i, len(t.beside))
+		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d: give more of them to Call", i, len(t.beside))
 	}
 	return t.beside[i], nil
 }
@@ -110,10 +110,10 @@ func (t *Tape) learns() bool {
 	return owner < 0 || !t.decl.modules[owner].frozen
 }
 
-// forWeights is x if the gradient of the layer's parameters needs it.
-func (t *Tape) forWeights(x Tensor) []Tensor {
+// forWeights is what an operation reads if the gradient of the layer's parameters needs it.
+func (t *Tape) forWeights(reads []Tensor) []Tensor {
 	if t.learns() {
-		return []Tensor{x}
+		return reads
 	}
 	return nil
 }

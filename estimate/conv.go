@@ -211,14 +211,15 @@ func (c conv) forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	o := Op{In: []Tensor{x}, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(x), FLOPs: FLOPs(work...)}
+	reads := []Tensor{x}
+	o := Op{In: reads, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(reads), FLOPs: FLOPs(work...)}
 	t.convolutions++
 	t.rounded = t.rounded || t.Activation() != alloc.Float32
 	if t.On() == CPU {
 		o.Workspace = c.blocked(t, x, shape)
 		o.BackwardWorkspace = max(c.padded(t), c.patched(t)-o.Workspace)
 	}
-	t.cast(&o, append(alloc.Shape{c.out, c.in / or(c.groups, 1)}, c.window.kernel[:c.window.dims]...))
+	t.cast(&o, append([]int{c.out, c.in / or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)...)
 	return t.Op(o)
 }
 

@@ -9,8 +9,8 @@ import (
 
 func newDeclaration(memory *scratch, cfg *config) *Declaration {
 	return &Declaration{
-		cfg: cfg, met: make(map[string]bool),
-		modules: memory.modules[:0], params: memory.params[:0], index: memory.index, shared: make(map[Layer]bool),
+		memory: memory, cfg: cfg, met: make(map[string]bool),
+		modules: memory.modules[:0], params: memory.params[:0], index: memory.index, shared: make(map[any]bool),
 	}
 }
 
@@ -30,16 +30,42 @@ func (d *Declaration) run(root Layer, name string) error {
 
 // unmet reports a pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
-	patterns, what := d.cfg.frozen, "Frozen: no layer's"
-	if d.cfg.lora != nil {
-		patterns, what = slices.Concat(patterns, d.cfg.lora.Targets), "Adapt: no Linear's"
+	if err := d.unmetBy("Frozen", "layer", d.cfg.frozen); err != nil {
+		return err
 	}
+	if l := d.cfg.lora; l != nil {
+		if err := d.unmetBy("Adapt", "Linear", l.Targets); err != nil {
+			return err
+		}
+	}
+	if q := d.cfg.quantized; q != nil && q.Base != WholeBase {
+		return d.unmetBy("Quantize", "Linear", q.Layers)
+	}
+	return nil
+}
+
+// unmetBy reports a pattern of an option that matches no layer of a kind.
+func (d *Declaration) unmetBy(option, kind string, patterns []string) error {
 	for _, p := range patterns {
 		if !d.met[p] {
-			return fmt.Errorf("estimate %s: %s path matches %q, as %q would be", d.cfg.name, what, p, d.modules[len(d.modules)/2].path)
+			return fmt.Errorf("estimate %s: %s: no %s's path matches %q%s", d.cfg.name, option, kind, p, d.exampleOf(kind))
 		}
 	}
 	return nil
+}
+
+// exampleOf is the end of an error about a pattern for layers of a kind: a path that it could name.
+func (d *Declaration) exampleOf(kind string) string {
+	of := func(m module) bool { return kind == "layer" || m.kind == kind }
+	half := d.modules[len(d.modules)/2:]
+	at := slices.IndexFunc(half, of)
+	if at < 0 {
+		half = d.modules
+		if at = slices.IndexFunc(half, of); at < 0 {
+			return ": the model has no " + kind
+		}
+	}
+	return fmt.Sprintf(", as %q would be", half[at].path)
 }
 
 // freezes reports whether a part at a path is not trained.
@@ -61,7 +87,7 @@ func (d *Declaration) adapts() bool {
 	if d.cfg.lora == nil {
 		return false
 	}
-	which, ok := d.cfg.lora.targets(d.path)
+	which, ok := named(d.cfg.lora.Targets, d.path)
 	if ok {
 		d.met[d.cfg.lora.Targets[which]] = true
 	}

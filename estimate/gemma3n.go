@@ -228,5 +228,6 @@ func (l factor) Declare(d *Declaration) { d.Param(l.name, l.n) }
 
 // Forward implements Layer.
 func (l factor) Forward(t *Tape, x Tensor) (Tensor, error) {
-	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Params: true, Keep: t.forWeights(x)})
+	reads := []Tensor{x}
+	return t.Op(Op{In: reads, Shape: x.Shape, Params: true, Keep: t.forWeights(reads)})
 }

@@ -53,14 +53,15 @@ const maxDepth = 64
 
 // Declaration collects what the layers of a model declare.
 type Declaration struct {
+	memory  *scratch
 	cfg     *config
 	path    string
 	depth   int
 	current int
 	modules []module
 	params  []ownedParam
-	index   map[string]int // module of a path
-	shared  map[Layer]bool
+	index   map[string]int  // module of a path
+	shared  map[any]bool    // what several layers have together and one of them declared
 	met     map[string]bool // patterns of Frozen and targets of LoRA that match a layer
 	text    strings.Builder // of paths, taken for many of them at a time
 	err     error
@@ -139,6 +140,7 @@ type Tensor struct {
 	storage int32 // index on the tape
 	grad    bool  // the loss depends on a parameter through it
 	split   bool  // each device of a tensor parallel group holds a part
+	strewn  bool  // its rows do not lie one after another, as after Permute
 }
 
 // NeedsGrad reports whether the backward pass computes a gradient of x, which
@@ -172,17 +174,17 @@ type Tape struct {
 	cos, sin     Tensor       // of rotary positions, which all layers share
 	masks        Tensor       // of eager attention, which all layers share
 	attention    Tensor       // the weights that eager attention returned last
-	answer       Tensor       // what the first loss reads, which the caller sees
+	answer       []int32      // storages that the first loss reads, which the caller sees
 	rowOutput    alloc.Shape  // of the layer being called, where it is not what Forward returns
 	perBlock     Tensor       // embeddings of the tokens for each block
 	lent         [2][2]Tensor // keys and values of the last layer without a window and of that with one
-	encoded      Tensor       // what the encoder returned
+	encoded      Tensor       // the text, where a denoiser's blocks read and write it beside the image
 	gate         Tensor       // of the output that is being made
-	biases       Tensor       // of scores, by distance, which the layers of a stack share
-	stepwise     bool         // a layer goes through the sequence in PyTorch's own operations
-	uncached     bool         // keys and values of earlier tokens are not read
-	scores       Tensor       // of the router that was called last
-	unmeasured   unmeasured   // kinds of layers that ran
+	biases       map[*RelativeBias]Tensor
+	stepwise     bool       // a layer goes through the sequence in PyTorch's own operations
+	uncached     bool       // keys and values of earlier tokens are not read
+	scores       Tensor     // of the router that was called last
+	unmeasured   unmeasured // kinds of layers that ran
 
 	beside []Tensor // further tensors of the layer being called
 

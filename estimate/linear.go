@@ -3,7 +3,7 @@ package estimate
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // Linear is y = xW' + b over the last dimension, as nn.Linear. It keeps its
-// input.
+// input, or the copy that it makes of one whose dimensions were permuted.
 type Linear struct {
 	In, Out int
 	NoBias  bool
@@ -34,8 +34,8 @@ func (l Linear) Declare(d *Declaration) {
 		return
 	}
 	weight := Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != Whole}
-	if lora := d.cfg.lora; lora.quantizes(d.path) {
-		lora.weight(d, weight)
+	if d.quantizes() {
+		d.cfg.quantized.Base.weight(d, weight)
 	} else {
 		d.Add(weight)
 	}
@@ -54,37 +54,52 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.width(x, -1, l.In, "features"); err != nil {
 		return Tensor{}, err
 	}
+	if x.DType == alloc.Int64 || x.DType == alloc.Int32 || x.DType == alloc.Bool {
+		return Tensor{}, t.Errorf("input %v is of %v, which is not multiplied: an Embedding reads Tokens", x.Shape, x.DType)
+	}
 	t.multiplies = true
 	in := x
 	x, err := t.lower(x)
 	if err != nil {
 		return Tensor{}, err
 	}
+	if in.strewn { // matmul folds the rows into one dimension
+		if x, err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape}); err != nil {
+			return Tensor{}, err
+		}
+	}
 	shape := t.resized(x.Shape, l.Out)
+	reads := []Tensor{x}
 	o := Op{
-		In: []Tensor{x}, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(x),
+		In: reads, Shape: shape, DType: t.computes(), Params: true, Keep: t.forWeights(reads),
 		Split: l.Split == ByColumns && t.cfg.sharding.Tensor > 1, Gather: l.Split == ByRows,
 		FLOPs: flops(shape, l.In, 2),
 	}
-	lora, at := t.cfg.lora, t.declaredPath()
-	if lora.quantizes(at) { // the product makes the weight anew
-		o.Workspace = t.whole(alloc.Shape{l.Out, l.In})
+	at, returns := t.declaredPath(), o.DType
+	if _, ok := t.cfg.quantized.of(at); ok {
+		if returns, err = t.cfg.quantized.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
+			return Tensor{}, err
+		}
 	} else {
-		t.cast(&o, alloc.Shape{l.Out, l.In})
+		t.cast(&o, l.Out, l.In)
 	}
 	y, err := t.Op(o)
+	if err == nil && y.DType != returns {
+		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape, DType: returns})
+	}
+	lora := t.cfg.lora
 	if err != nil || lora == nil {
 		return y, err
 	}
-	if _, ok := lora.targets(at); ok {
+	if _, ok := named(lora.Targets, at); ok {
 		return lora.beside(t, l, in, y)
 	}
 	return y, nil
 }
 
-// whole is the size of a weight in the type of activations, on one device.
-func (t *Tape) whole(shape alloc.Shape) alloc.Bytes {
-	n, err := shape.Bytes(t.computes())
+// whole is the size of a weight in a type, on one device.
+func (t *Tape) whole(shape alloc.Shape, d alloc.DType) alloc.Bytes {
+	n, err := shape.Bytes(d)
 	if err != nil {
 		return 0 // the declaration has reported it
 	}
@@ -109,9 +124,10 @@ func (l Embedding) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if x.DType != alloc.Int64 && x.DType != alloc.Int32 {
 		return Tensor{}, t.Errorf("input is of %v: want int64 or int32, such as Tokens gives", x.DType)
 	}
+	reads := []Tensor{x}
 	return t.Op(Op{
-		In: []Tensor{x}, Shape: append(x.Shape.Clone(), l.Dim), DType: t.Activation(),
-		Params: true, Keep: t.forWeights(x),
+		In: reads, Shape: append(x.Shape.Clone(), l.Dim), DType: t.Activation(),
+		Params: true, Keep: t.forWeights(reads),
 	})
 }
 
@@ -162,7 +178,8 @@ func (l Scaled) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	// The gradient of the parameter is a sum of one as large as x.
-	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Params: true, Keep: t.forWeights(x), BackwardWorkspace: t.size(x)})
+	reads := []Tensor{x}
+	return t.Op(Op{In: reads, Shape: x.Shape, Params: true, Keep: t.forWeights(reads), BackwardWorkspace: t.size(x)})
 }
 
 // Identity passes its input on.
@@ -173,25 +190,6 @@ func (Identity) Declare(*Declaration) {}
 
 // Forward implements Layer.
 func (Identity) Forward(_ *Tape, x Tensor) (Tensor, error) { return x, nil }
-
-// weight declares the weight of a Linear as the base holds it.
-func (l *LoRA) weight(d *Declaration, p Param) {
-	n := FLOPs(p.Shape...)
-	blocks := int(min((n+63)/64, maxField))
-	switch l.Base {
-	case Int8Base:
-		p.DType = alloc.Int8
-		d.Add(Param{Name: "SCB", Shape: alloc.Shape{p.Shape[0]}, DType: alloc.Float32, Buffer: true})
-	case NF4:
-		p.DType = alloc.Int4
-		d.Add(Param{Name: "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Float32, Buffer: true})
-	case NF4Double:
-		p.DType = alloc.Int4
-		d.Add(Param{Name: "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Uint8, Buffer: true})
-		d.Add(Param{Name: "nested_absmax", Shape: alloc.Shape{(blocks + 255) / 256}, DType: alloc.Float32, Buffer: true})
-	}
-	d.Add(p)
-}
 
 // adapter is one of the two projections of an adapter, which is trained.
 type adapter struct {

@@ -103,12 +103,12 @@ func (t *Tape) own(o *Op) error {
 	}
 	for _, x := range o.In {
 		if x.tape != t {
-			return t.Errorf("an operation reads a tensor %v that is not of this model", x.Shape)
+			return t.Errorf("an operation reads a tensor %s that is not of this model", x.Shape.String())
 		}
 	}
 	for _, x := range o.Keep {
 		if x.tape != t {
-			return t.Errorf("an operation keeps a tensor %v that is not of this model", x.Shape)
+			return t.Errorf("an operation keeps a tensor %s that is not of this model", x.Shape.String())
 		}
 	}
 	return nil
@@ -121,7 +121,7 @@ func (t *Tape) output(y *Tensor, o *Op, at int32) error {
 		return t.wrap("output", err)
 	}
 	if n == 0 {
-		return t.Errorf("the output %v is empty: input %v is too small", y.Shape, o.In[0].Shape)
+		return t.Errorf("the output %s is empty: input %s is too small", y.Shape.String(), o.In[0].Shape.String())
 	}
 	if o.View || o.InPlace {
 		y.storage = o.In[0].storage

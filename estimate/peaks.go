@@ -197,9 +197,12 @@ func (t *Tape) step(m Memory, held load, last bool, loop Loop, name string) Memo
 
 // returned is the size of what the model's caller sees.
 func (t *Tape) returned() alloc.Bytes {
-	n := t.storages[t.out.storage].bytes
-	if t.answer.Shape != nil && t.answer.storage != t.out.storage {
-		n += t.storages[t.answer.storage].bytes
+	out := t.home(t.out.storage)
+	n := t.storages[out].bytes
+	for _, id := range t.answer {
+		if id != out {
+			n += t.storages[id].bytes
+		}
 	}
 	return alloc.Bytes(n)
 }

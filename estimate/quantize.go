@@ -39,6 +39,9 @@ func BestQuantization(layers []Layer, budget alloc.Bytes, opts ...Option) (Quant
 // does not divide gets the next wider type that does. The error is that of Model for layers
 // that are not valid.
 func (q Quantization) Stored(layers []Layer) (Amount, error) {
+	if q.base == (Blocks{}) {
+		return Amount{}, fmt.Errorf("estimate: the zero Quantization has no types: take one of Quantizations")
+	}
 	cfg, err := newConfig(nil)
 	if err != nil {
 		return Amount{}, err

@@ -11,6 +11,9 @@ type scratch struct {
 	storages []storage
 	ops      []op
 	refs     []int32
+	loads    []load
+	each     []ofModule
+	numbers  []int32
 	events   [][]event   // of timelines
 	lent     []*timeline // which have them
 }
@@ -21,6 +24,18 @@ func (s *scratch) lend(l *timeline) {
 		l.events, s.events = s.events[last][:0], s.events[:last]
 	}
 	s.lent = append(s.lent, l)
+}
+
+// counts returns n zeros, which live until the scratch is released.
+func (s *scratch) counts(n int) []int32 {
+	if cap(s.numbers)-len(s.numbers) < n {
+		s.numbers = make([]int32, 0, max(2*cap(s.numbers), n))
+	}
+	begin := len(s.numbers)
+	s.numbers = s.numbers[:begin+n]
+	zeros := s.numbers[begin : begin+n : begin+n]
+	clear(zeros)
+	return zeros
 }
 
 var scratches = sync.Pool{New: func() any { return &scratch{index: make(map[string]int)} }}
@@ -40,7 +55,7 @@ func (s *scratch) release(d *Declaration, t *Tape) {
 		s.modules, s.params = d.modules, d.params
 	}
 	if t != nil {
-		s.storages, s.ops, s.refs = t.storages, t.ops, t.refs
+		s.storages, s.ops, s.refs, s.numbers = t.storages, t.ops, t.refs, s.numbers[:0]
 	}
 	for _, l := range s.lent {
 		s.events = append(s.events, l.events)

@@ -120,7 +120,8 @@ func (l layerScale) Declare(d *Declaration) { d.Param("lambda1", l.n) }
 
 // Forward implements Layer.
 func (l layerScale) Forward(t *Tape, x Tensor) (Tensor, error) {
-	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Params: true, Keep: t.forWeights(x)})
+	reads := []Tensor{x}
+	return t.Op(Op{In: reads, Shape: x.Shape, Params: true, Keep: t.forWeights(reads)})
 }
 
 // dinoPatches are patches with a token that stands for masked ones besides.

@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -48,7 +49,9 @@ func (l *load) add(m load) {
 func weigh(d *Declaration, cfg *config) (*holding, error) {
 	n := len(d.modules)
 	d.inside()
-	h := &holding{modules: make([]load, n), each: make([]ofModule, 0, len(d.params))}
+	h := &holding{modules: slices.Grow(d.memory.loads[:0], n)[:n], each: d.memory.each[:0]}
+	clear(h.modules)
+	defer func() { d.memory.loads, d.memory.each = h.modules, h.each }()
 	for i := range d.params {
 		p := &d.params[i]
 		if p.Tied != "" {
