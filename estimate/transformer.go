@@ -62,7 +62,7 @@ type Transformer struct {
 	NormAfter bool // norms follow the sums (OPT)
 	Alibi     bool // positions are biases of the scores in place of rotation (Falcon)
 	ClipQKV   bool // queries, keys and values are bounded (OLMo)
-	EmbedDim  int  // width of the embedding, with projections to Hidden and back (OPT); 0 means Hidden
+	EmbedDim  int  // width of the embedding, with projections to Hidden (OPT, ELECTRA) and back (OPT); 0 means Hidden
 
 	NoHead bool // the model ends at its last norm, without the head
 
@@ -96,6 +96,7 @@ type Transformer struct {
 	Denoiser *Denoiser
 
 	MaskedLM bool // BERT: the head that predicts masked tokens
+	Detects  bool // ELECTRA: the head that tells tokens which were replaced
 	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
 
 	thinned bool // of the block that is being made
@@ -214,6 +215,10 @@ const (
 	BERT                        // LayerNorm after each part, learned positions and token types, pooler
 	T5                          // an encoder and a decoder, RMSNorm, biases of scores by distance
 	BART                        // an encoder and a decoder, LayerNorm after each part, learned positions
+	MBART                       // BART with LayerNorm before each part
+	Pegasus                     // mBART with positions that are not learned
+	Marian                      // BART with positions that are not learned
+	ELECTRA                     // BERT without a pooler, whose embedding may be narrower
 	Whisper                     // an encoder of spectra and a decoder, LayerNorm before each part
 	CLIP                        // towers of images (Vision) and texts
 	SigLIP                      // towers of images (Vision) and texts, GELU

@@ -34,6 +34,26 @@ func hfCamemBERT(c *hfConfig, a *architecture) error {
 	return c.bert(a, estimate.RoBERTa, "Camembert")
 }
 
+func hfELECTRA(c *hfConfig, a *architecture) error {
+	class, err := c.class("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification")
+	if err != nil {
+		return err
+	}
+	c.Architectures = nil
+	if err := c.bert(a, estimate.ELECTRA, "Electra"); err != nil {
+		return err
+	}
+	switch class {
+	case "ElectraForPreTraining":
+		a.Detects = true
+	case "ElectraForMaskedLM":
+		a.MaskedLM = true
+	case "ElectraForSequenceClassification":
+		a.Classes = c.labels()
+	}
+	return c.numbers(hfNumber{&a.EmbedDim, "embedding_size", c.EmbedWidth, 128})
+}
+
 // bert reads BERT and its successors, whose classes begin with a name.
 func (c *hfConfig) bert(a *architecture, f estimate.Family, name string) error {
 	class, err := c.class(name+"ForMaskedLM", name+"ForSequenceClassification", name+"ForTokenClassification")

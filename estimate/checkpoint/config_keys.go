@@ -20,6 +20,7 @@ type hfConfig struct {
 	Vocabulary   *whole `json:"vocab_size"`
 	Context      *whole `json:"max_position_embeddings"`
 	TokenTypes   *whole `json:"type_vocab_size"`
+	EmbedWidth   *whole `json:"embedding_size"`
 	Window       *whole `json:"sliding_window"`
 
 	Experts         *whole `json:"num_local_experts"`
@@ -130,6 +131,7 @@ type hfConfig struct {
 	Buckets         *whole  `json:"relative_attention_num_buckets"`
 	FeedForward     string  `json:"feed_forward_proj"`
 	DropoutRate     float64 `json:"dropout_rate"`
+	SharedEmbedding *bool   `json:"share_encoder_decoder_embeddings"`
 	MelBins         *whole  `json:"num_mel_bins"`
 	SourcePositions *whole  `json:"max_source_positions"`
 	TargetPositions *whole  `json:"max_target_positions"`

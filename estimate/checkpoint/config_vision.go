@@ -29,6 +29,9 @@ var hfTexts = map[string]struct {
 	"qwen2_5_vl_text": {"Qwen2Model", hfQwen2},
 	"llama4_text":     {"Llama4TextModel", hfLlama4Text},
 	"qwen3_vl_text":   {"Qwen3Model", hfQwen3},
+
+	"qwen3_5_text":     {"Qwen3_5TextModel", hfQwen35},
+	"qwen3_5_moe_text": {"Qwen3_5MoeTextModel", hfQwen35MoE},
 }
 
 // read reads both parts.
@@ -165,13 +168,26 @@ func hfQwen25VL(c *hfConfig, a *architecture) error {
 
 func hfQwen3VL(c *hfConfig, a *architecture) error {
 	a.Batched = true
+	return c.qwen3VL(a, "Qwen3VLForConditionalGeneration", "qwen3_vl_text", "qwen3_vl_vision", 3)
+}
+
+func hfQwen35VL(c *hfConfig, a *architecture) error {
+	return c.qwen3VL(a, "Qwen3_5ForConditionalGeneration", "qwen3_5_text", "qwen3_5_vision", 0)
+}
+
+func hfQwen35MoEVL(c *hfConfig, a *architecture) error {
+	return c.qwen3VL(a, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", "qwen3_5_moe_vision", 0)
+}
+
+// qwen3VL reads Qwen3-VL and its successors; taps are those of the tower where the key is absent.
+func (c *hfConfig) qwen3VL(a *architecture, head, text, vision string, taps int) error {
 	return imageText{
-		heads: []string{"Qwen3VLForConditionalGeneration"}, text: "qwen3_vl_text", vision: "qwen3_vl_vision", family: estimate.Qwen3Vision,
+		heads: []string{head}, text: text, vision: vision, family: estimate.Qwen3Vision,
 		tower: func(v, _ *hfConfig, t *estimate.Transformer) error {
 			if err := v.qwenTower(t, v.HiddenSize); err != nil {
 				return err
 			}
-			t.Taps = 3
+			t.Taps = taps
 			if v.Taps != nil {
 				t.Taps = len(v.Taps)
 			}
