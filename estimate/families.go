@@ -70,6 +70,8 @@ var families = [...]struct {
 	Llama4Vision:  {name: "Llama 4's tower", layers: Transformer.alone, encoder: true},
 	Gemma3nVision: {name: "Gemma 3n's tower", layers: Transformer.alone, encoder: true},
 	Gemma3nAudio:  {name: "Gemma 3n's tower of sounds", layers: Transformer.alone, encoder: true},
+	ModernBERT:    {name: "ModernBERT", layers: Transformer.modernBERT, encoder: true},
+	MPNet:         {name: "MPNet", layers: Transformer.mpNet, encoder: true},
 	RoBERTa:       {name: "RoBERTa", layers: Transformer.bert, encoder: true},
 	DistilBERT:    {name: "DistilBERT", layers: Transformer.distilBERT, encoder: true},
 	ViT:           {name: "ViT", layers: Transformer.vit, encoder: true},

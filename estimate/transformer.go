@@ -232,6 +232,8 @@ const (
 	Llama4Vision                // of Llama 4
 	Gemma3nVision               // of Gemma 3n
 	Gemma3nAudio                // of Gemma 3n, the Audio
+	ModernBERT                  // LayerNorm before each part, rotary positions, gated MLP, windows
+	MPNet                       // BERT with biases of scores by distance, without token types
 	RoBERTa                     // BERT with positions from the padding on, and heads of its own
 	DistilBERT                  // BERT without token types and pooler
 	ViT                         // image patches, class token, learned positions, classifier

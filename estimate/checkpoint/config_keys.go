@@ -20,6 +20,8 @@ type hfConfig struct {
 	Vocabulary   *whole `json:"vocab_size"`
 	Context      *whole `json:"max_position_embeddings"`
 	TokenTypes   *whole `json:"type_vocab_size"`
+	Near         *whole `json:"local_attention"` // of ModernBERT
+	FarEvery     *whole `json:"global_attn_every_n_layers"`
 	EmbedWidth   *whole `json:"embedding_size"`
 	Window       *whole `json:"sliding_window"`
 
@@ -99,6 +101,9 @@ type hfConfig struct {
 	EnableBias   *bool    `json:"enable_bias"`
 	UseQKVBias   *bool    `json:"use_qkv_bias"`
 	HeadBias     *bool    `json:"lm_head_bias"`
+	NormBias     *bool    `json:"norm_bias"`
+	DecoderBias  *bool    `json:"decoder_bias"`
+	ClassBias    *bool    `json:"classifier_bias"`
 	SharedExpert *whole   `json:"shared_expert_intermediate_size"`
 
 	HiddenAct          string `json:"hidden_act"`

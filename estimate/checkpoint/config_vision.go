@@ -30,6 +30,8 @@ var hfTexts = map[string]struct {
 	"llama4_text":     {"Llama4TextModel", hfLlama4Text},
 	"qwen3_vl_text":   {"Qwen3Model", hfQwen3},
 
+	"qwen3_vl_moe_text": {"Qwen3MoeModel", hfQwen3VLMoEText},
+
 	"qwen3_5_text":     {"Qwen3_5TextModel", hfQwen35},
 	"qwen3_5_moe_text": {"Qwen3_5MoeTextModel", hfQwen35MoE},
 }
@@ -169,6 +171,20 @@ func hfQwen25VL(c *hfConfig, a *architecture) error {
 func hfQwen3VL(c *hfConfig, a *architecture) error {
 	a.Batched = true
 	return c.qwen3VL(a, "Qwen3VLForConditionalGeneration", "qwen3_vl_text", "qwen3_vl_vision", 3)
+}
+
+func hfQwen3VLMoE(c *hfConfig, a *architecture) error {
+	a.Batched = true
+	return c.qwen3VL(a, "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", "qwen3_vl_moe_vision", 3)
+}
+
+// hfQwen3VLMoEText reads Qwen3 MoE whose weights of experts are always divided by their sum.
+func hfQwen3VLMoEText(c *hfConfig, a *architecture) error {
+	if err := hfQwen3MoE(c, a); err != nil {
+		return err
+	}
+	a.UnscaledTopK = false
+	return nil
 }
 
 func hfQwen35VL(c *hfConfig, a *architecture) error {
