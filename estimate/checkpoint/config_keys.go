@@ -184,6 +184,10 @@ type hfConfig struct {
 	LabelCount *whole            `json:"num_labels"`
 
 	Depths            []int           `json:"depths"`
+	StageWidths       []int           `json:"hidden_sizes"`
+	BlockType         string          `json:"layer_type"`
+	EarlyHalf         *bool           `json:"downsample_in_first_stage"`
+	EarlyPlace        *bool           `json:"downsample_in_bottleneck"`
 	WindowSize        *whole          `json:"window_size"`
 	DropPath          float64         `json:"drop_path_rate"`
 	AbsolutePositions *bool           `json:"use_absolute_embeddings"`
