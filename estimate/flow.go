@@ -119,7 +119,11 @@ func (f *Flow) Input(i int) Tensor {
 
 // Op records an operation.
 func (f *Flow) Op(o Op) Tensor {
-	return f.do(o.Shape, func() (Tensor, error) { return f.t.Op(o) })
+	if f.err != nil {
+		return f.keep(Tensor{}, nil, o.Shape)
+	}
+	y, err := f.t.Op(o)
+	return f.keep(y, err, o.Shape)
 }
 
 // Apply runs a layer that has no parameters, such as SiLU, in place, without a row of its own.
@@ -158,7 +162,7 @@ func (f *Flow) Attention(q, k, v Tensor, heads, size int) Tensor {
 	if f.err == nil && (len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1) {
 		f.Errorf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
 	}
-	return f.do(q.Shape, func() (Tensor, error) { return attend(f.t, q, k, v, heads, size, false, 0, nil, nil) })
+	return f.do(q.Shape, func() (Tensor, error) { return sdpa{heads: heads, size: size}.attend(f.t, q, k, v) })
 }
 
 // View is x in another shape, in the same memory; one of the dimensions may be -1.
