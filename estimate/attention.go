@@ -34,6 +34,8 @@ type Attention struct {
 	lateNorm  bool // the norms are those of OLMo 2
 	paired    bool // rotation is that of pairs of elements, by tables of half their number
 
+	elementary bool // the eager form is Eager, not Plain
+
 	headNorm  func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
 	sliced    bool                        // queries, keys and values that are Packed are slices, not a split
 	clipped   bool                        // queries, keys and values are bounded in place
@@ -54,6 +56,7 @@ type Attention struct {
 	noKeyBias bool                        // the projection of keys has no bias
 	zeros     bool                        // zeros are added to the scores, as T5's cross-attention does
 	window    int                         // of sliding window attention; 0 for none
+	returns   bool                        // the model may return keys and values
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -194,11 +197,14 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
+	if l.returns {
+		t.returnsCache(k, v)
+	}
 	var y Tensor
 	switch {
 	case l.batched:
 		y, err = batched(t, q, k, v, l.Heads, size, l.Dropout)
-	case l.Eager || l.Capped || l.Sinks:
+	case l.Eager || l.Capped || l.Sinks || l.elementary && t.cfg.kernel == EagerAttention:
 		by := eager{l.Heads, size, or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}
 		y, err = by.attend(t, q, k, v)
 	default:

@@ -104,7 +104,7 @@ func (a *alive) release(id int32) {
 	a.keepers[id]--
 	if a.keepers[id] == 0 && a.live[id] {
 		a.saved -= a.t.storages[id].bytes
-		if a.drop || !a.t.returns(id) {
+		if !a.returns(id) {
 			a.stop(id)
 		}
 	}
@@ -168,7 +168,7 @@ func (a *alive) recompute(s segment) {
 	}
 	// What the segment returned was used up by the forward pass.
 	for i := s.begin; i < s.end; i++ {
-		if id := a.t.ops[i].out; a.keepers[id] == 0 && (a.drop || !a.t.returns(id)) {
+		if id := a.t.ops[i].out; a.keepers[id] == 0 && !a.returns(id) {
 			a.stop(id)
 		}
 	}

@@ -24,6 +24,10 @@ type config struct {
 	cache       *KVConfig
 	stored      Amount
 	compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
+	sizes       *LayerSizes // of llama.cpp's weights; nil where they are not known
+	gpuLayers   *int        // of them, on the GPU; nil for all
+	shares      []float64   // of the layers, by GPU
+	projector   alloc.Bytes
 	loop        Loop
 	offload     Offload
 	machine     Machine
@@ -32,6 +36,7 @@ type config struct {
 	quantized   *Quantized
 	frozen      []string
 	autocast    alloc.DType
+	kernel      Kernel
 	needsBatch  bool // of MaxBatch
 	searches    bool // one of many models that are asked about
 }
@@ -72,7 +77,8 @@ func (c *config) check() error {
 		constant("Offloaded: Offload", c.offload, OffloadParameters, "from OffloadNone to OffloadParameters"),
 		constant("RunsOn: GPU", c.machine.GPU, Blackwell, "from UnknownGPU to Blackwell"),
 		constant("RunsOn: Loading", c.machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
-		c.loop.check(),
+		constant("Attends: Kernel", c.kernel, EagerAttention, "from KernelUnknown to EagerAttention"),
+		c.loop.check(), checkShares(c.shares),
 		patterns("Checkpointed", c.checkpoints), patterns("Frozen", c.frozen),
 		c.lora.check(), c.quantized.check(),
 	} {
@@ -135,6 +141,9 @@ func (c *config) usual(l Loop) Loop {
 	}
 	if c.optimizer == Lion && !c.master { // as lion_pytorch.Lion goes
 		form = OneByOne
+	}
+	if l.Output == OutputWithCache {
+		l.Output = OutputHeld
 	}
 	l.ZeroGrad, l.Output, l.Form = or(l.ZeroGrad, zero), or(l.Output, OutputHeld), or(l.Form, form)
 	l.MicroBatches = or(l.MicroBatches, 1)

@@ -47,6 +47,7 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 		}
 		return r, nil
 	}
+	cfg.checkpoints = decl.anywhere(cfg.checkpoints)
 	t = newTape(decl, cfg, memory)
 	if err := t.record(root); err != nil {
 		return nil, err
@@ -94,7 +95,9 @@ func (t *Tape) record(root Layer) error {
 	if err != nil {
 		return err
 	}
-	t.out = y
+	if t.out = y; len(y.Shape) == 0 && t.answer == nil {
+		t.judgeLast()
+	}
 	t.hold(t.cos) // the tables live as long as the model runs
 	t.hold(t.sin)
 	t.hold(t.masks)

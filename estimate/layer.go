@@ -185,6 +185,8 @@ type Tape struct {
 	uncached     bool       // keys and values of earlier tokens are not read
 	scores       Tensor     // of the router that was called last
 	unmeasured   unmeasured // kinds of layers that ran
+	inputsKept   []int32    // storages that products of quantized weights may keep
+	keys         []int32    // storages of keys and values that the model may return
 
 	beside []Tensor // further tensors of the layer being called
 
@@ -212,6 +214,7 @@ type storage struct {
 	kept    bool
 	grad    bool
 	hidden  bool // kept by nobody but a checkpointed layer, which drops it
+	lingers bool // kept until the loop's code lets go of what the model returned
 }
 
 type op struct {

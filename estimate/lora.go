@@ -11,12 +11,16 @@ import (
 type LoRA struct {
 	Rank int
 	// Targets name the Linear layers that get adapters, by the name in the layer that holds
-	// them, such as "q_proj", or by a pattern of path.Match for the whole path.
+	// them, such as "q_proj", or by a pattern of path.Match for the whole path; AllLinear are all but
+	// a head named lm_head.
 	Targets []string
 	Dropout float64     // of an adapter's input
 	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
 	Base    Base        // how the weights of all linear layers but the head are held; Quantize can say more
 }
+
+// AllLinear is PEFT's target_modules="all-linear".
+const AllLinear = "all-linear"
 
 func (l *LoRA) check() error {
 	if l == nil {

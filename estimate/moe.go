@@ -120,7 +120,9 @@ func (l MoE) route(t *Tape, x Tensor, name string, router, experts Layer) (Tenso
 		return Tensor{}, err
 	}
 	t.scores = scores
-	t.unmeasured |= mixtures
+	if t.cfg.lora == nil {
+		t.unmeasured |= mixtures
+	}
 	return t.Call("experts", experts, x)
 }
 

@@ -22,8 +22,8 @@ func (l experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + "
 
 // Declare implements Layer.
 func (l experts) Declare(d *Declaration) {
-	d.Add(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
-	d.Add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true})
+	d.expert(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
+	d.expert(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true})
 	d.Layer("act_fn", l.Activation.layer(UseSiLU))
 }
 
@@ -40,6 +40,15 @@ func (l experts) Forward(t *Tape, x Tensor) (Tensor, error) {
 		}
 		return mul(t, gate, up)
 	}, false)
+}
+
+// expert declares the weights of experts, which are linear layers of their own to a quantized base.
+func (d *Declaration) expert(p Param) {
+	if d.quantizes() {
+		d.cfg.quantized.Base.weight(d, p)
+		return
+	}
+	d.Add(p)
 }
 
 // visit sorts the tokens by expert, runs the experts and puts the tokens back. gate
@@ -70,7 +79,11 @@ func (l MoE) visit(t *Tape, x Tensor, gate func(both Tensor) (Tensor, error), bi
 // project multiplies each token by the weight of its expert and adds the expert's bias,
 // of which a copy is made for each token.
 func (l MoE) project(f *Flow, x Tensor, o Op, bias bool) Tensor {
-	o.In, o.Keep, o.Params = []Tensor{x}, []Tensor{x}, true
+	o.In, o.Params = []Tensor{x}, true
+	o.Keep = f.t.forWeights(o.In)
+	if _, ok := f.t.cfg.quantized.of(f.t.declaredPath()); ok && f.err == nil { // one expert after another
+		_, f.err = f.t.cfg.quantized.product(f.t, &o, alloc.Shape{l.FFN, l.Hidden})
+	}
 	y := f.Op(o)
 	if !bias {
 		return y

@@ -70,8 +70,9 @@ func Train(o Optimizer) Option { return func(c *config) { c.training, c.optimize
 
 // Checkpointed makes the layers whose paths match one of the patterns (those of
 // path.Match, such as "model.layers.*") keep only their input and compute the
-// rest again in the backward pass, as torch.utils.checkpoint does. A pattern that
-// matches none is an error.
+// rest again in the backward pass, as torch.utils.checkpoint does. A pattern that no whole
+// path matches may match what follows a dot in one: "layers.*" finds "model.layers.0". A
+// pattern that matches none is an error.
 func Checkpointed(patterns ...string) Option {
 	return func(c *config) { c.checkpoints = append(c.checkpoints, patterns...) }
 }
@@ -106,8 +107,8 @@ func RunsOn(m Machine) Option { return func(c *config) { c.machine = m } }
 func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
 
 // Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
-// that is in them, as they are: they have no gradients and no optimizer states. A
-// pattern that matches none is an error.
+// that is in them, as they are: they have no gradients and no optimizer states. The patterns are
+// those of Checkpointed.
 func Frozen(patterns ...string) Option {
 	return func(c *config) { c.frozen = append(c.frozen, patterns...) }
 }

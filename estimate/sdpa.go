@@ -20,7 +20,7 @@ func (l sdpa) attend(t *Tape, q, k, v Tensor) (Tensor, error) {
 	scores := alloc.Shape{q.Dim(0), l.heads, q.Dim(1), t.seen(k.Dim(1))}
 	out := t.resized(q.Shape, l.heads*(v.Dim(2)/max(1, k.Dim(2)/l.size)))
 	trained := len(l.masks) > 0 && l.masks[0].grad // which flash attention does not do
-	if l.plain || (l.dropout > 0 || trained) && t.On() == CPU {
+	if l.plain = l.plain || t.cfg.kernel == EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == CPU {
 		y := l.math(f, q, k, v, scores, out)
 		return y, f.err
 	}
@@ -86,6 +86,7 @@ func (l Attention) kernel(t *Tape, q, k, v Tensor) (Tensor, error) {
 			return Tensor{}, err
 		}
 		shared = []Tensor{biases}
+	case t.cfg.kernel == FlashAttention: // windows and lengths of sequences are its arguments
 	case l.masked:
 		mask = []Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 	case l.window > 0 && seen > l.window:

@@ -34,7 +34,7 @@ var styles = map[Family]style{
 	Bloom: {names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm,
 		embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: bloomMLP, attention: bloomAttention},
 	OPT: {names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm,
-		embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: plainMLP("fc1", "activation_fn", "fc2"), last: optLast},
+		embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},
 }
 
 func layerNorm(c Transformer) Layer  { return LayerNorm{Size: c.Hidden} }
@@ -108,6 +108,11 @@ func plainMLP(up, act, down string) func(Transformer) Layer {
 	return func(c Transformer) Layer {
 		return MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, names: &[3]string{up, act, down}}
 	}
+}
+
+func optMLP(c Transformer) Layer {
+	c.Activation = or(c.Activation, UseReLU)
+	return plainMLP("fc1", "activation_fn", "fc2")(c)
 }
 
 func bloomMLP(c Transformer) Layer {
