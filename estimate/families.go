@@ -62,6 +62,8 @@ var families = [...]struct {
 	ViT:           {name: "ViT", layers: Transformer.vit, encoder: true},
 	Flux:          {name: "FLUX.1", layers: Transformer.flux, encoder: true},
 	Flux2:         {name: "FLUX.2", layers: Transformer.flux2, encoder: true},
+	QwenImage:     {name: "Qwen-Image", layers: Transformer.qwenImage, encoder: true},
+	SD3:           {name: "Stable Diffusion 3", layers: Transformer.sd3, encoder: true},
 	PixArt:        {name: "PixArt", layers: Transformer.pixArt, encoder: true},
 }
 

@@ -183,6 +183,9 @@ func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if t.cfg.release.keepsMeans() {
 		o.KeepOwn = append(o.KeepOwn, Own{Shape: x.Shape, DType: widest([]Tensor{x, {DType: alloc.Float32}})})
 	}
+	if !x.grad { // only the weight has a gradient
+		o.Keep, o.KeepOwn = nil, nil
+	}
 	normal := Own{Shape: x.Shape}
 	if wide && (l.Shifted || l.Late || !l.Unfused) {
 		normal.DType = alloc.Float32

@@ -15,7 +15,7 @@ type Transformer struct {
 	HeadSize int // 0 means Hidden / Heads
 	FFN      int // width of the MLP's middle; 0 means 4 x Hidden
 
-	Positions int // learned positions (GPT2, BERT, OPT); in RoBERTa two are padding
+	Positions int // learned positions (GPT2, BERT, OPT); in RoBERTa two are padding; of SD3 fixed ones
 	Types     int // token types (BERT); 0 means 2
 	RotaryDim int // elements of a head that rotate; 0 means all, and half of HeadSize is usual in Phi
 
@@ -90,7 +90,7 @@ type Transformer struct {
 	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
 	Batched bool // rotary tables are made for each sequence separately (Qwen2-VL and its successors)
 
-	// Denoiser is what transformers that make images have besides (Flux, Flux2, PixArt).
+	// Denoiser is what transformers that make images have besides (from Flux to PixArt).
 	Denoiser *Denoiser
 
 	MaskedLM bool // BERT: the head that predicts masked tokens
@@ -221,5 +221,7 @@ const (
 	ViT                         // image patches, class token, learned positions, classifier
 	Flux                        // makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1)
 	Flux2                       // Flux with shared modulations and gated MLPs
+	QwenImage                   // makes images: blocks of two streams, complex rotation
+	SD3                         // makes images: blocks of two streams over patches (Stable Diffusion 3 and 3.5)
 	PixArt                      // makes images: cross-attention to the text, one modulation for all blocks
 )

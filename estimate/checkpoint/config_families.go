@@ -64,11 +64,13 @@ var hfFamilies = map[string]hfFamily{
 	"whisper":      {base: "WhisperModel", read: hfWhisper},
 	"vit":          {base: "ViTModel", read: hfViT},
 
-	"FluxTransformer2DModel":   {read: hfFlux},
-	"Flux2Transformer2DModel":  {read: hfFlux2},
-	"PixArtTransformer2DModel": {read: hfPixArt},
-	"AutoencoderKL":            {read: hfAutoencoder},
-	"UNet2DConditionModel":     {read: hfUNet},
+	"FluxTransformer2DModel":      {read: hfFlux},
+	"Flux2Transformer2DModel":     {read: hfFlux2},
+	"QwenImageTransformer2DModel": {read: hfQwenImage},
+	"SD3Transformer2DModel":       {read: hfSD3},
+	"PixArtTransformer2DModel":    {read: hfPixArt},
+	"AutoencoderKL":               {read: hfAutoencoder},
+	"UNet2DConditionModel":        {read: hfUNet},
 }
 
 // hfKeys are the usual names of keys, by the names that a family has for them.
