@@ -78,7 +78,7 @@ func SplitOver(proportions ...float64) Option {
 
 // Projector adds the weights of what turns images into tokens, llama.cpp's --mmproj, to
 // inference with ComputedIn. All of it is on the GPU.
-func Projector(weights alloc.Bytes) Option { return func(c *config) { c.projector = max(0, weights) } }
+func Projector(weights alloc.Bytes) Option { return func(c *config) { c.projector = weights } }
 
 // place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
 // releases have another block there in place of the head, and large batches copy the matrices
@@ -155,12 +155,12 @@ func checkShares(proportions []float64) error {
 	all := 0.0
 	for _, p := range proportions {
 		if !(p >= 0 && p <= maxField) {
-			return fmt.Errorf("a GPU's share of %v: want 0 or more", p)
+			return fmt.Errorf("SplitOver: a share of %v: want 0 or more", p)
 		}
 		all += p
 	}
 	if len(proportions) > 0 && all == 0 || len(proportions) > maxGPUs {
-		return fmt.Errorf("shares %v: want one more than 0, and at most %d", proportions, maxGPUs)
+		return fmt.Errorf("SplitOver: shares %v: want one more than 0, and at most %d", proportions, maxGPUs)
 	}
 	return nil
 }

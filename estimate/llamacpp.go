@@ -88,7 +88,7 @@ func (c Transformer) packs() bool { return c.Family == GPT2 || c.attention(c.sty
 // ComputedIn makes inference that of llama.cpp, with a compute buffer of so many bytes in
 // place of what PyTorch's operations and allocator take.
 func ComputedIn(buffer alloc.Bytes) Option {
-	return func(c *config) { c.compute = max(0, buffer) }
+	return func(c *config) { c.compute = buffer }
 }
 
 // llamaCpp puts the compute buffer in place of PyTorch's activations.

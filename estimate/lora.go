@@ -28,13 +28,13 @@ func (l *LoRA) check() error {
 	}
 	switch {
 	case l.Rank < 1 || l.Rank > maxField:
-		return fmt.Errorf("a Rank of %d: want 1 or more", l.Rank)
+		return fmt.Errorf("Adapt: Rank is %d: want 1 or more", l.Rank)
 	case len(l.Targets) == 0:
-		return fmt.Errorf("there are no Targets: name linear layers, such as q_proj")
+		return fmt.Errorf("Adapt: there are no Targets: name linear layers, such as q_proj")
 	case !(l.Dropout >= 0 && l.Dropout < 1):
-		return fmt.Errorf("a Dropout of %v: want 0 or more and less than 1", l.Dropout)
+		return fmt.Errorf("Adapt: Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	case l.DType != 0 && !l.DType.Valid():
-		return fmt.Errorf("%v is not an element type", l.DType)
+		return elementType("Adapt: DType", l.DType)
 	}
-	return nil
+	return patterns("Adapt: Targets", l.Targets)
 }

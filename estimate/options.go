@@ -5,43 +5,6 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 // Option says what to estimate. Later options win over earlier ones.
 type Option func(*config)
 
-type config struct {
-	name        string
-	inputs      []input
-	weights     alloc.DType
-	activations alloc.DType
-	gradients   alloc.DType
-	master      bool
-	training    bool
-	optimizer   Optimizer
-	checkpoints []string
-	sharding    Sharding
-	backend     Backend
-	cache       *KVConfig
-	stored      Amount
-	compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
-	sizes       *LayerSizes // of llama.cpp's weights; nil where they are not known
-	gpuLayers   *int        // of them, on the GPU; nil for all
-	shares      []float64   // of the layers, by GPU
-	projector   alloc.Bytes
-	loop        Loop
-	offload     Offload
-	machine     Machine
-	release     release
-	lora        *LoRA
-	quantized   *Quantized
-	frozen      []string
-	autocast    alloc.DType
-	kernel      Kernel
-	needsBatch  bool // of MaxBatch
-	searches    bool // one of many models that are asked about
-}
-
-type input struct {
-	shape alloc.Shape
-	dtype alloc.DType // the zero value is that of activations
-}
-
 // InputShape gives the model an input of the type of activations: batch first, and
 // for images channels before height and width. Given again, it adds a further
 // input, which layers reach by Tape.Input; one that no layer reads is an error.
@@ -137,43 +100,8 @@ func PyTorch(major, minor int) Option {
 	return func(c *config) { c.release = release{major, minor} }
 }
 
-// usual is a loop with what is not known filled in.
-func (c *config) usual(l Loop) Loop {
-	zero, form := ZeroGradFirst, ForEach
-	if c.release.before(2, 0) {
-		zero, form = ZeroGradKept, OneByOne
-	}
-	switch {
-	case c.master: // Megatron and DeepSpeed have kernels of their own
-		form = Fused
-	case c.backend == CPU:
-		form = OneByOne
-	}
-	if c.optimizer == Lion && !c.master { // as lion_pytorch.Lion goes
-		form = OneByOne
-	}
-	l.ZeroGrad, l.Output, l.Form = or(l.ZeroGrad, zero), or(l.Output, OutputHeld), or(l.Form, form)
-	l.MicroBatches = or(l.MicroBatches, 1)
-	return l
-}
-
 // RunsOn says what machine the model runs on.
 func RunsOn(m Machine) Option { return func(c *config) { c.machine = m } }
-
-// workspace is the size of cuBLAS's, and how much more it may be.
-func (c *config) workspace() (size, more alloc.Bytes) {
-	m := c.machine
-	switch {
-	case c.release.before(1, 11):
-		return 0, 0
-	case m.GPU >= Hopper:
-		return cublasWorkspaceHopper, 0
-	case m.GPU == UnknownGPU:
-		return cublasWorkspace, cublasWorkspaceHopper - cublasWorkspace
-	default:
-		return cublasWorkspace, 0
-	}
-}
 
 // Adapt trains adapters in place of the model's parameters.
 func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
@@ -188,8 +116,6 @@ func Frozen(patterns ...string) Option {
 // All is several options as one.
 func All(opts ...Option) Option {
 	return func(c *config) {
-		for _, o := range opts {
-			o(c)
-		}
+		c.apply(opts)
 	}
 }

@@ -195,11 +195,11 @@ func (t *Tape) step(m Memory, held load, last bool, loop Loop, name string) Memo
 	return m
 }
 
-// returned is the size of what the model's caller sees.
+// returned is the size of what the model's caller holds by what it sees.
 func (t *Tape) returned() alloc.Bytes {
-	n := t.storages[t.out.storage].bytes
-	for _, id := range t.answer {
-		if id != t.out.storage {
+	n := int64(0)
+	for id := range t.storages {
+		if t.returns(int32(id), false) {
 			n += t.storages[id].bytes
 		}
 	}
@@ -234,13 +234,17 @@ func (t *Tape) widen(r *Report, known run) {
 			most, name = p, d.name
 		}
 	}
+	beyond, other := t.beyond()
+	if float64(beyond) > most-usual {
+		name = other
+	}
 	if name == "" {
 		return
 	}
 	if len(doubts) > 1 {
 		most = max(most, peak(worst))
 	}
-	m.Band.Above = (1+m.Band.Above)*most/usual - 1
+	m.Band.Above = (1+m.Band.Above)*(most+float64(beyond))/usual - 1
 	if t.cfg.training {
 		r.Notes = append(r.Notes, "the upper bound depends most on "+name)
 	}

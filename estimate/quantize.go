@@ -86,6 +86,9 @@ type quantizedWeight struct {
 
 // each calls a function for each parameter.
 func (q Quantization) each(layers []Layer, of func(quantizedWeight)) error {
+	if q.base == (Blocks{}) {
+		return fmt.Errorf("estimate: the zero Quantization has no types: take one of Quantizations")
+	}
 	cfg, err := newConfig(nil)
 	if err != nil {
 		return err

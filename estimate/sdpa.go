@@ -92,8 +92,14 @@ func (l Attention) kernel(t *Tape, q, k, v Tensor) (Tensor, error) {
 			return Tensor{}, err
 		}
 		shared = []Tensor{t.masks}
-	case l.distance != nil:
-		biases, err := l.distance.biases(t, l.Heads, length, seen)
+	case l.zeros:
+		zeros, err := t.Const(t.Activation(), 1, l.Heads, length, seen)
+		if err != nil {
+			return Tensor{}, err
+		}
+		shared = []Tensor{zeros}
+	case l.Bias != nil:
+		biases, err := l.Bias.add(t, l.Heads, length, seen)
 		if err != nil {
 			return Tensor{}, err
 		}

@@ -83,7 +83,7 @@ func TestOffload(t *testing.T) {
 	assert.Equal(t, all.Training.Host, bare.Training.Host, "without an input too")
 
 	_, err := estimate.Model(tiny["llama-tiny"].Layers(), estimate.Offloaded(estimate.OffloadParameters+1))
-	assert.ErrorContains(t, err, "Offload(3)")
+	assert.ErrorContains(t, err, "Offload is 3")
 }
 
 // With a tied head the gradient stays until the embedding has added to it.
@@ -152,5 +152,5 @@ func TestAttentionKernels(t *testing.T) {
 	assert.Equal(t, kept(plain, estimate.KernelUnknown), kept(encoder, estimate.EagerAttention))
 
 	_, err := estimate.Model(twelve.Layers(), estimate.Tokens(2, 128), estimate.Attends(estimate.EagerAttention+1))
-	assert.ErrorContains(t, err, "Kernel(4) is none")
+	assert.ErrorContains(t, err, "Attends: Kernel is 4")
 }

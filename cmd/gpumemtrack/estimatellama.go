@@ -65,15 +65,20 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	} else if o.llama.layers != allLayers || o.llama.maxLayers || o.llama.shares != nil {
 		return nil, usageError("estimate: --gpu-layers, --max-gpu-layers and --tensor-split go by the types of the weights: leave --dtype out")
 	}
-	if o.llama.projector == "" {
-		return options, nil
-	}
-	c, err := checkpoint.Open(o.llama.projector)
-	if err != nil {
-		return nil, err
-	}
-	size, err := c.Projector()
+	size, err := o.llama.projectorSize()
 	return append(options, estimate.Projector(size)), err
+}
+
+// projectorSize is that of --mmproj; 0 where there is none.
+func (o llamaOptions) projectorSize() (alloc.Bytes, error) {
+	if o.projector == "" {
+		return 0, nil
+	}
+	c, err := checkpoint.Open(o.projector)
+	if err != nil {
+		return 0, err
+	}
+	return c.Projector()
 }
 
 // mostLayers is the report with the most layers on the GPU that fit, or with one if not even that does.
