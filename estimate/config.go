@@ -34,6 +34,7 @@ type config struct {
 	release     release
 	lora        *LoRA
 	quantized   *Quantized
+	held        Base // of the weights in their files
 	frozen      []string
 	autocast    alloc.DType
 	kernel      Kernel
@@ -52,6 +53,9 @@ func newConfig(opts []Option) (*config, error) {
 	c.apply(opts)
 	if l := c.lora; l != nil && l.Base != WholeBase && c.quantized == nil {
 		c.quantized = &Quantized{Base: l.Base}
+	}
+	if c.training && c.quantized == nil && c.held != WholeBase {
+		Quantize(Quantized{Base: c.held})(c)
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("estimate %s: %w", c.name, err)

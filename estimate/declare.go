@@ -63,6 +63,9 @@ func (d *Declaration) exampleOf(kind string) string {
 	var names []string // each once, at most ten
 	for _, m := range d.modules {
 		name := m.path[strings.LastIndexByte(m.path, '.')+1:]
+		if _, numbered := numberIn(name); numbered { // whose name is that of the list
+			name = m.path[strings.LastIndexByte(strings.TrimSuffix(m.path, "."+name), '.')+1:]
+		}
 		if m.kind == kind && len(names) < 10 && !slices.Contains(names, name) {
 			names = append(names, name)
 		}

@@ -128,7 +128,7 @@ func (c *File) types() []estimate.Option {
 	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
 		d = cmp.Or(totals[0].Encoding.DType, alloc.Float16)
 	}
-	var opts []estimate.Option
+	opts := []estimate.Option{estimate.HeldIn(c.architecture.quantized.base())}
 	switch d {
 	case 0:
 	case alloc.Float16, alloc.BFloat16, alloc.Float32, alloc.Float64:
