@@ -222,7 +222,11 @@ func (c *File) packed() (estimate.Amount, bool) {
 func (q *quantization) note(c *File) string {
 	method := cmp.Or(q.Method, "an unnamed method")
 	if _, ok := c.packed(); ok {
-		return "the weights are quantized (" + method + "), and their size is estimated from the config.json"
+		note := "the weights are quantized (" + method + "), and their size is estimated from the config.json"
+		if q.base() == estimate.WholeBase {
+			note += "; training counts them as if they were not"
+		}
+		return note
 	}
 	return "the weights are quantized (" + method + "), and counted as if they were not: open the weights themselves"
 }
