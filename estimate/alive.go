@@ -49,7 +49,7 @@ func (a *alive) note(op int32, extra, gradients int64, backward bool) {
 
 func (a *alive) start(id int32) {
 	s := &a.t.storages[id]
-	if !a.live[id] && !s.input {
+	if !a.live[id] && !s.input && !s.part {
 		a.live[id] = true
 		a.bytes += s.bytes
 		if a.log != nil {
@@ -118,7 +118,7 @@ func (a *alive) returns(id int32) bool { return !a.drop && a.t.returns(id, a.inf
 // returns reports whether the model's caller sees a storage: its output, and what its loss
 // read. In training it holds by them what lingers.
 func (t *Tape) returns(id int32, inference bool) bool {
-	return id == t.out.storage || slices.Contains(t.answer, id) || t.storages[id].lingers && !inference
+	return id == t.home(t.out.storage) || slices.Contains(t.answer, id) || t.storages[id].lingers && !inference
 }
 
 // of calls f for each storage that operation i is the last to use.
@@ -198,6 +198,7 @@ func (a *alive) enter() {
 
 // begins makes a storage alive, and saved if an operation keeps it.
 func (a *alive) begins(id int32) {
+	id = a.t.home(id)
 	if s := &a.t.storages[id]; !a.live[id] && !s.input {
 		a.start(id)
 		if a.keepers[id] > 0 {

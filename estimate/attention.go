@@ -34,6 +34,7 @@ type Attention struct {
 	paired    bool // rotation is that of pairs of elements, by tables of half their number
 
 	headNorm  func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
+	sliced    bool                        // queries, keys and values that are Packed are slices, not a split
 	clipped   bool                        // queries, keys and values are bounded in place
 	copied    bool                        // queries, keys and values are made contiguous
 	spread    bool                        // keys and values are repeated for each query head when they are copied
@@ -47,6 +48,8 @@ type Attention struct {
 	tables    alloc.DType                 // of the rotary tables, in which rotation is computed; 0 for that of activations
 	anew      bool                        // rotary tables are made for each layer
 	perText   bool                        // each sequence has rotary tables of its own
+	borrowed  bool                        // keys and values are those of the last layer with or without a window
+	valueNorm bool                        // values are normed, without a weight
 	cross     bool                        // keys and values are of what the encoder returned
 	noKeyBias bool                        // the projection of keys has no bias
 	distance  *distance                   // biases of the scores; nil for none
@@ -116,12 +119,16 @@ func (l Attention) Declare(d *Declaration) {
 		d.Layer(n.packed, packed)
 	} else {
 		d.Layer(n.q, q)
+	}
+	if !l.Packed && !l.borrowed {
 		d.Layer(n.k, l.keys(narrow))
 		d.Layer(n.v, narrow)
 	}
 	if l.QKNorm != NoQKNorm {
 		d.Layer(or(n.qNorm, "q_norm"), l.qkNorm(l.Heads))
-		d.Layer(or(n.kNorm, "k_norm"), l.qkNorm(kv))
+		if !l.borrowed {
+			d.Layer(or(n.kNorm, "k_norm"), l.qkNorm(kv))
+		}
 	}
 	if n.out != "" {
 		d.Layer(n.out, out)
@@ -171,9 +178,12 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		if l.perText {
 			kinds = q.Shape[0]
 		}
-		if q, err = rotate(t, q, size, rotated, kinds, l.tables); err == nil {
+		if q, err = rotate(t, q, size, rotated, kinds, l.tables); err == nil && !l.borrowed {
 			k, err = rotate(t, k, size, rotated, kinds, l.tables)
 		}
+	}
+	if !l.borrowed {
+		t.lent[l.kind()] = [2]Tensor{k, v}
 	}
 	if err == nil && l.scaled {
 		q, err = multiple{}.Forward(t, q)

@@ -170,9 +170,9 @@ func (q *Quantized) keep(t *Tape, o *Op, x Tensor) {
 	switch known := t.cfg.release.major > 0 && !t.cfg.release.before(2, 4); {
 	case q.KeepsInput || q.Base == Int8Base:
 		o.Keep = []Tensor{x}
-		s := &t.storages[x.storage]
+		s := &t.storages[t.home(x.storage)]
 		s.lingers = s.lingers || !t.inside
 	case q.Base != GPTQBase && !known && !t.inside:
-		t.inputsKept = append(t.inputsKept, x.storage)
+		t.inputsKept = append(t.inputsKept, t.home(x.storage))
 	}
 }

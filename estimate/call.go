@@ -174,7 +174,7 @@ func (t *Tape) segment(begin, end int32) segment {
 	for i := begin; i < end; i++ {
 		o := &t.ops[i]
 		for _, id := range t.refs[o.in:o.keep] {
-			if !made[id] {
+			if id = t.home(id); !made[id] {
 				made[id] = true
 				s.inputs = append(s.inputs, id)
 			}

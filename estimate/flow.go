@@ -194,6 +194,31 @@ func (f *Flow) Part(x Tensor, dim, n int) Tensor {
 	return f.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
 }
 
+// Split is the stretches of these lengths that follow each other along a dimension of x, in the same memory, as
+// torch.split and torch.chunk return them: the backward pass puts their gradients together in a new tensor.
+func (f *Flow) Split(x Tensor, dim int, lengths ...int) []Tensor {
+	parts := make([]Tensor, len(lengths))
+	sum := 0
+	for _, n := range lengths {
+		if dim < 0 || dim >= len(x.Shape) || n < 1 || n > x.Shape[dim]-sum {
+			f.Errorf("parts of %v along dimension %d of %v: it does not have those", lengths, dim, x.Shape)
+			return parts
+		}
+		sum += n
+	}
+	f.do(x.Shape, func() (Tensor, error) {
+		shapes := make([]alloc.Shape, len(lengths))
+		for i, n := range lengths {
+			shapes[i] = x.Shape.Clone()
+			shapes[i][dim] = n
+		}
+		var err error
+		parts, err = f.t.views(x, shapes...)
+		return x, err
+	})
+	return parts
+}
+
 // fits reports shapes that do not broadcast.
 func (f *Flow) fits(x, y Tensor) {
 	if f.err != nil {

@@ -138,7 +138,7 @@ func (t *Tape) judge(xs ...Tensor) {
 		return
 	}
 	for _, x := range xs {
-		t.answer = append(t.answer, x.storage)
+		t.answer = append(t.answer, t.home(x.storage))
 	}
 }
 

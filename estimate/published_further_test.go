@@ -218,13 +218,39 @@ func TestPublishedApart(t *testing.T) {
 }
 
 // adapterRows are PEFT's own: its comparison of methods, over samples of up to 768 tokens, some
-// batch of which is taken to be full.
+// batch of which is taken to be full, and the table of its first README, over tweets of about 64 tokens.
 func adapterRows() []published {
-	return []published{{
+	rows := []published{{
 		kind: "LoRA", model: "Llama 3.2 3B, 768 tokens", setting: "batch 4, LoRA of rank 32 on bfloat16", grade: "B", mib: 22273851392 / float64(alloc.MiB), what: "reserved",
 		source: "huggingface/peft, method_comparison/MetaMathQA/results/lora--llama-3.2-3B-rank32.json at 0a179c1e",
 		layers: with(llama3b.Layers(), estimate.NextToken{}),
 		opts: opts(estimate.Tokens(4, 768), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 7), estimate.Loops(unsaid),
 			estimate.Adapt(estimate.LoRA{Rank: 32, Targets: []string{"q_proj", "v_proj"}}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
 	}}
+	t0 := estimate.Transformer{Family: estimate.T5, Vocab: 32128, Hidden: 2048, HeadSize: 64, FFN: 5120, Blocks: 24, Heads: 32, Dropout: 0.1, GatedFFN: true, Buckets: 32}
+	mt0 := t0
+	mt0.Vocab, mt0.Hidden, mt0.FFN, mt0.Heads = 250112, 4096, 10240, 64
+	bloomz := estimate.Transformer{Family: estimate.Bloom, Vocab: 250880, Hidden: 4096, Blocks: 30, Heads: 32, Tied: true}
+	lora := func(targets ...string) []estimate.Option {
+		return opts(estimate.Adapt(estimate.LoRA{Rank: 8, Targets: targets, Dropout: 0.1}))
+	}
+	two := opts(estimate.Tokens(8, 64), estimate.Tokens(8, 4))
+	for _, r := range []struct {
+		kind, model, setting string
+		layers               []estimate.Layer
+		gb                   float64
+		inputs, more         []estimate.Option
+	}{
+		{"transformer", "T0_3B (T5)", "AdamW", with(t0.Layers(), estimate.CrossEntropy{}), 47.14, two, nil},
+		{"LoRA", "T0_3B (T5)", "LoRA of rank 8 on float32", with(t0.Layers(), estimate.CrossEntropy{}), 14.4, two, lora("q", "v")},
+		{"LoRA", "mt0-xxl (T5)", "LoRA of rank 8 on float32", with(mt0.Layers(), estimate.CrossEntropy{}), 56, two, lora("q", "v")},
+		{"LoRA", "BLOOMZ 7B1", "LoRA of rank 8 on float32", with(bloomz.Layers(), estimate.NextToken{}), 32, two[:1], lora("query_key_value")},
+	} {
+		rows = append(rows, published{
+			kind: r.kind, model: r.model + ", about 64 tokens", setting: "batch 8, " + r.setting + "; GB taken as GiB", grade: "B", mib: r.gb * 1024, what: "allocated",
+			source: "huggingface/peft, README.md of version 0.3", layers: r.layers,
+			opts: slices.Concat(r.inputs, opts(estimate.Train(estimate.AdamW), estimate.PyTorch(1, 13), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere})), r.more),
+		})
+	}
+	return rows
 }

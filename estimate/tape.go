@@ -90,6 +90,10 @@ func (t *Tape) newStorage(s storage) int32 {
 func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
 	s := &t.storages[x.storage]
 	s.last = max(s.last, at)
+	for w := s; w.part; {
+		w = &t.storages[w.alias]
+		w.last, w.read = max(w.last, at), max(w.read, at)
+	}
 	for !trainingOnly {
 		s.lastRun = max(s.lastRun, at)
 		if s.alias < 0 {
