@@ -37,8 +37,8 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		return q, lent[0], lent[1], err
 	}
 	source := x
-	if l.cross {
-		source = t.encoded
+	if err == nil && l.Cross {
+		source, err = l.source(t)
 	}
 	if err == nil {
 		k, err = t.Call(n.k, l.keys(narrow), source)
@@ -76,6 +76,16 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 
 // kind is 1 for a layer with a window and 0 for one without.
 func (l Attention) kind() int { return min(l.window, 1) }
+
+// source is what keys and values of Cross attention are made of.
+func (l Attention) source(t *Tape) (Tensor, error) {
+	t.unmeasured |= encodersAndDecoders
+	x, err := t.Beside(0)
+	if err == nil {
+		err = t.rank(x, 3, "(batch, length, hidden)")
+	}
+	return x, err
+}
 
 // weigh multiplies the output by the sigmoid of its gates.
 func (l Attention) weigh(t *Tape, y Tensor) (Tensor, error) {

@@ -60,20 +60,15 @@ func (q *Quantized) check() error {
 	if q == nil {
 		return nil
 	}
-	if q.Base > GPTQBase {
-		return fmt.Errorf("Base is %d: want one of the constants, from WholeBase to GPTQBase", q.Base)
+	if err := constant("Quantize: Base", q.Base, GPTQBase, "from WholeBase to GPTQBase"); err != nil {
+		return err
 	}
 	for _, d := range []alloc.DType{q.Computes, q.Restores} {
 		if d != 0 && !isFloat(d) {
-			return fmt.Errorf("%v is not a type that products compute in: want one such as float16", d)
+			return fmt.Errorf("Quantize: %v is not a type that products compute in: want one such as float16", d)
 		}
 	}
-	for _, p := range q.Layers {
-		if _, err := path.Match(p, ""); err != nil {
-			return fmt.Errorf("pattern %q: %w", p, err)
-		}
-	}
-	return nil
+	return patterns("Quantize: Layers", q.Layers)
 }
 
 // of is the index of the pattern that names the Linear at a path.
@@ -82,19 +77,22 @@ func (q *Quantized) of(at string) (which int, ok bool) {
 		return 0, false
 	}
 	if len(q.Layers) == 0 {
-		return 0, at != "lm_head" && !strings.HasSuffix(at, ".lm_head")
+		return 0, !isHead(at)
 	}
 	return named(q.Layers, at)
 }
 
-// named finds what names the layer at a path: a pattern, or the layer's own name.
+// named finds what names the Linear at a path: a pattern, the layer's own name, or AllLinear.
 func named(patterns []string, at string) (which int, ok bool) {
 	which = slices.IndexFunc(patterns, func(p string) bool {
 		match, _ := path.Match(p, at)
-		return match || strings.HasSuffix(at, "."+p)
+		return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)
 	})
 	return which, which >= 0
 }
+
+// isHead reports whether the Linear at a path is the model's head.
+func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }
 
 // quantizes reports whether the weight of the Linear that is being declared is quantized, which
 // freezes the layer.

@@ -65,7 +65,7 @@ func (s stack) Declare(d *Declaration) {
 func (s stack) Forward(t *Tape, x Tensor) (Tensor, error) {
 	var err error
 	for i, which := range s.which {
-		if x, err = t.Call(strconv.Itoa(i), s.layers[which], x); err != nil {
+		if x, err = t.Call(strconv.Itoa(i), s.layers[which], x, t.beside...); err != nil {
 			return Tensor{}, err
 		}
 	}

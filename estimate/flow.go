@@ -85,16 +85,17 @@ func (f *Flow) do(like alloc.Shape, record func() (Tensor, error)) Tensor {
 	return f.keep(y, err, like)
 }
 
-// Call runs the part of that name. Further tensors are those that the part reads by Beside.
+// Call runs the part of that name; "blocks.3" is part 3 of the Sequential or Repeat named blocks.
+// Further tensors are those that the part reads by Beside: where none are given, they are those of the Module.
 func (f *Flow) Call(name string, x Tensor, beside ...Tensor) Tensor {
-	at := slices.IndexFunc(f.parts, func(l Layer) bool {
-		n, ok := l.(Named)
-		return ok && n.Name == name
-	})
-	if at < 0 {
+	if len(beside) == 0 {
+		beside = f.t.beside
+	}
+	l := partOf(f.parts, name)
+	if l == nil {
 		f.Errorf("it calls %q, which is none of its Parts: name them with As", name)
 	}
-	return f.do(x.Shape, func() (Tensor, error) { return f.t.Call(name, f.parts[at], x, beside...) })
+	return f.do(x.Shape, func() (Tensor, error) { return f.t.Call(name, l, x, beside...) })
 }
 
 // Beside is the i-th of the further tensors that the layer was called with, such as the encoder's
@@ -103,7 +104,7 @@ func (f *Flow) Beside(i int) Tensor {
 	return f.do(alloc.Shape{}, func() (Tensor, error) { return f.t.Beside(i) })
 }
 
-// AllBeside are all of the further tensors, for a layer that hands them on.
+// AllBeside are all of the further tensors.
 func (f *Flow) AllBeside() []Tensor { return f.t.beside }
 
 // Const is Tape.Const: a tensor that is made of nothing, such as a mask.

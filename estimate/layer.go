@@ -60,8 +60,8 @@ type Declaration struct {
 	current int
 	modules []module
 	params  []ownedParam
-	index   map[string]int // module of a path
-	shared  map[Layer]bool
+	index   map[string]int  // module of a path
+	shared  map[any]bool    // what several layers have together and one of them declared
 	met     map[string]bool // patterns of Frozen and targets of LoRA that match a layer
 	text    strings.Builder // of paths, taken for many of them at a time
 	err     error
@@ -140,6 +140,7 @@ type Tensor struct {
 	storage int32 // index on the tape
 	grad    bool  // the loss depends on a parameter through it
 	split   bool  // each device of a tensor parallel group holds a part
+	strewn  bool  // its rows do not lie one after another, as after Permute
 }
 
 // NeedsGrad reports whether the backward pass computes a gradient of x, which
@@ -177,15 +178,15 @@ type Tape struct {
 	rowOutput    alloc.Shape  // of the layer being called, where it is not what Forward returns
 	perBlock     Tensor       // embeddings of the tokens for each block
 	lent         [2][2]Tensor // keys and values of the last layer without a window and of that with one
-	encoded      Tensor       // what the encoder returned
+	encoded      Tensor       // the text, where a denoiser's blocks read and write it beside the image
 	gate         Tensor       // of the output that is being made
-	biases       Tensor       // of scores, by distance, which the layers of a stack share
-	stepwise     bool         // a layer goes through the sequence in PyTorch's own operations
-	uncached     bool         // keys and values of earlier tokens are not read
-	scores       Tensor       // of the router that was called last
-	unmeasured   unmeasured   // kinds of layers that ran
-	inputsKept   []int32      // storages that products of quantized weights may keep
-	keys         []int32      // storages of keys and values that the model may return
+	biases       map[*RelativeBias]Tensor
+	stepwise     bool       // a layer goes through the sequence in PyTorch's own operations
+	uncached     bool       // keys and values of earlier tokens are not read
+	scores       Tensor     // of the router that was called last
+	unmeasured   unmeasured // kinds of layers that ran
+	inputsKept   []int32    // storages that products of quantized weights may keep
+	keys         []int32    // storages of keys and values that the model may return
 
 	beside []Tensor // further tensors of the layer being called
 

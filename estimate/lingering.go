@@ -5,13 +5,13 @@ import "slices"
 // returnsCache notes that the model may return keys and values, which live as long as its output.
 // A checkpointed layer returns none.
 func (t *Tape) returnsCache(k, v Tensor) {
-	keys, values := t.home(k.storage), t.home(v.storage)
+	held := []int32{t.home(k.storage), t.home(v.storage)}
 	switch {
 	case t.inside:
 	case t.cfg.loop.Output == OutputWithCache:
-		t.storages[keys].lingers, t.storages[values].lingers = true, true
+		t.storages[held[0]].lingers, t.storages[held[1]].lingers = true, true
 	default:
-		t.keys = append(t.keys, keys, values)
+		t.keys = append(t.keys, held...)
 	}
 }
 

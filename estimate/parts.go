@@ -1,74 +1,91 @@
 package estimate
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"strconv"
+	"strings"
+)
 
-// parts splits x along its last dimension into views of these widths, as torch.split and torch.chunk do.
-func (t *Tape) parts(x Tensor, widths ...int) ([]Tensor, error) {
-	shapes := make([]alloc.Shape, len(widths))
-	for i, width := range widths {
-		shapes[i] = t.resized(x.Shape, width)
+// Inline makes the parts of a layer parts of the Sequential, Residual, Concat or Module that holds
+// it: the layer itself has neither a name nor a row. So are the sums of a transformer's block, whose
+// norms and attention are parts of the block:
+//
+//	estimate.Sequential{
+//		estimate.Inline(estimate.Residual{Body: estimate.Sequential{estimate.As("norm1", ...), estimate.As("attn", ...)}}),
+//		estimate.Inline(estimate.Residual{Body: estimate.Sequential{estimate.As("norm2", ...), estimate.As("mlp", ...)}}),
+//	}
+func Inline(l Layer) Layer { return inline{l} }
+
+type inline struct{ Layer }
+
+// inner is the layer without the mark.
+func (in inline) inner() Layer { return in.Layer }
+
+// If is the layer where the condition holds, and Identity where it does not.
+func If(condition bool, l Layer) Layer {
+	if condition {
+		return l
 	}
-	return t.views(x, shapes...)
+	return Identity{}
 }
 
-// views are parts of x of these shapes. Each has a gradient of its own, and the backward pass puts them
-// together in a new tensor.
-func (t *Tape) views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
-	views := make([]Tensor, len(shapes))
-	at := int32(len(t.ops))
-	for i, shape := range shapes {
-		y := x
-		y.Shape = t.clone(shape)
-		bytes, err := y.Shape.Bytes(y.DType)
-		if err != nil || bytes > maxTotal {
-			return nil, t.wrap("part", err)
+// declarePart declares a part under its own name if it has one.
+func declarePart(d *Declaration, name string, l Layer) bool {
+	switch l := l.(type) {
+	case inline:
+		if isNil(unwrap(l)) {
+			return d.Layer(name, nil)
 		}
-		y.storage = t.newStorage(storage{bytes: int64(t.size(y)), last: at, lastRun: at, alias: x.storage, part: true, grad: x.grad})
-		views[i] = y
+		l.Declare(d)
+		return d.err == nil
+	case Named:
+		return d.Layer(l.Name, l.Layer)
 	}
-	in := int32(len(t.refs))
-	t.use(x, at, false)
-	t.storages[x.storage].read = at
-	t.refs = append(t.refs, x.storage)
-	t.ops = append(t.ops, op{row: int32(t.row), out: views[0].storage, parts: int32(len(views)), grad: x.grad, in: in, keep: in + 1, end: in + 1})
-	return views, nil
+	return d.Layer(name, l)
 }
 
-// slices is parts of which each is taken by itself, as by x[..., :width]: the backward pass makes a tensor as
-// large as x for each and adds them up.
-func (t *Tape) slices(x Tensor, widths ...int) ([]Tensor, error) {
-	var views []Tensor
-	for _, width := range widths {
-		one, err := t.parts(x, width)
-		if err != nil {
-			return nil, err
+// callPart calls a part with the tensors that stand beside the input of the layer that holds it.
+func callPart(t *Tape, name string, l Layer, x Tensor) (Tensor, error) {
+	switch l.(type) {
+	case inline, Named:
+		return l.Forward(t, x)
+	}
+	return t.Call(name, l, x, t.beside...)
+}
+
+// partOf is the part of a Sequential or a Repeat that a path names, at any depth, or nil.
+func partOf(l Layer, path string) Layer {
+	switch l := unwrap(l).(type) {
+	case Sequential:
+		for i, part := range l {
+			if found := partAt(strconv.Itoa(i), part, path); found != nil {
+				return found
+			}
 		}
-		views = append(views, one...)
-	}
-	return views, nil
-}
-
-// home is the storage that a part is a view of.
-func (t *Tape) home(id int32) int32 {
-	for t.storages[id].part {
-		id = t.storages[id].alias
-	}
-	return id
-}
-
-// join makes the gradient of a tensor of those of its parts.
-func (g *gradientSet) join(o *op) (extra int64) {
-	t, found := g.a.t, false
-	for id := o.out; id < o.out+o.parts; id++ {
-		if from := g.of[id]; from != 0 {
-			g.of[id], found = 0, true
-			g.done = append(g.done, from)
-		} else {
-			extra += t.storages[id].bytes // zeros
+	case Repeat:
+		number, _, _ := strings.Cut(path, ".")
+		if i, err := strconv.Atoi(number); err == nil && i >= l.first && i-l.first < l.N {
+			return partAt(number, unwrap(l.Layer), path)
 		}
 	}
-	if !found {
-		return 0
+	return nil
+}
+
+// partAt is what a path names in a part, which has the name unless it has one of its own, or nil.
+func partAt(name string, part Layer, path string) Layer {
+	switch part := part.(type) {
+	case inline:
+		return partOf(part, path)
+	case Named:
+		name = part.Name
 	}
-	return extra + g.give(t.refs[o.in])
+	rest, ok := strings.CutPrefix(path, name)
+	switch {
+	case !ok:
+		return nil
+	case rest == "":
+		return part
+	case rest[0] == '.':
+		return partOf(part, rest[1:])
+	}
+	return nil
 }

@@ -209,7 +209,11 @@ func (t *Tape) returned() alloc.Bytes {
 // widen lets the band of training reach to the worst and the best of the settings that are not
 // known, and says which of them the upper bound depends on most.
 func (t *Tape) widen(r *Report, known run) {
-	doubts, worst, best := t.cfg.loop.doubts(t.cfg.optimizer)
+	loop := t.cfg.loop
+	if t.cfg.master { // whose kernels are known
+		loop.Form = or(loop.Form, Fused)
+	}
+	doubts, worst, best := loop.doubts(t.cfg.optimizer)
 	if t.cfg.backend == CPU {
 		return
 	}

@@ -270,6 +270,9 @@ upper bounds on the CPU have 256 KiB for it. With more threads both grow.
   package's layers run them at once. The smaller batches are in the table.
 - Swin-S, batch 48, mixed precision (github.com/microsoft/Swin-Transformer/issues/192): 7785 MiB measured, 6462 estimated, +20 %,
   inside the band. The source does not say whose mixed precision it was (apex or PyTorch).
+- The states of Qwen3.5 9B's recurrent layers in llama.cpp (a log of 2026): 100.5 MiB for two sequences. The package has 102.0: it keeps
+  the last four tokens for the convolution, as transformers does, and llama.cpp three. Its keys and values are right: 544 MiB in Q8_0 of
+  32768 tokens.
 - LitGPT's phi-3/full.yaml: 17.01 GB. The weights and gradients of 3.8 billion parameters in bfloat16 need almost that alone.
 - Convolutional networks with other blocks (R(2+1)D, SlowFast), which are not written as layers.
 `

@@ -26,8 +26,8 @@ func (t *Tape) stages(h *holding) ([]stage, error) {
 	loads, largest, first := t.loads(h)
 	pieces := append([]int32{0}, t.cuts()...)
 	if len(pieces) < t.cfg.sharding.Pipeline {
-		return nil, fmt.Errorf("estimate %s: the layers cannot be cut into %d stages: only %d places pass a single tensor on",
-			t.cfg.name, t.cfg.sharding.Pipeline, len(pieces)-1)
+		return nil, fmt.Errorf("estimate %s: the layers cannot be cut into %d stages: want at most %d, since a cut is where a single tensor passes",
+			t.cfg.name, t.cfg.sharding.Pipeline, len(pieces))
 	}
 	prefix := make([]int64, n+1)
 	for i, l := range loads {

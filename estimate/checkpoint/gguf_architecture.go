@@ -151,11 +151,11 @@ func (g *ggufFile) cacheAlone(family string) architecture {
 		{&shared, "attention.shared_kv_layers", false},
 	} {
 		if err := g.number(family, n); err != nil {
-			return architecture{}
+			return architecture{family: family}
 		}
 	}
 	if a.check() != nil || a.borrow(shared) != nil {
-		return architecture{}
+		return architecture{family: family}
 	}
 	return a
 }
