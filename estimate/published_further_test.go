@@ -13,7 +13,7 @@ import (
 
 // furtherRows are figures that were looked up after the estimates were made.
 func furtherRows() []published {
-	return slices.Concat(attentionRows(), configHubRows(), packedRows(), adapterRows())
+	return slices.Concat(attentionRows(), bertRows(), configHubRows(), packedRows(), adapterRows())
 }
 
 // mbMiB is 10^6 bytes in MiB, gbMiB 10^9.
@@ -64,6 +64,40 @@ func attentionRows() []published {
 	return rows
 }
 
+// bertRows are BERT in float32: the script of attentionRows, and transformers' own benchmark, whose figures are
+// nvidia-smi's on a Titan RTX.
+func bertRows() []published {
+	base := estimate.Transformer{Family: estimate.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, Plain: true}
+	var rows []published
+	for _, r := range []struct {
+		batch, tokens int
+		mb            [2]float64
+	}{{1, 512, [2]float64{1345.791, 1093.933}}, {2, 512, [2]float64{2123.874, 1370.097}}} {
+		for i, mb := range r.mb {
+			model := base
+			model.Plain, model.NoHead = i == 0, true
+			rows = append(rows, published{
+				kind: "transformer", model: fmt.Sprintf("bert-base, %d tokens", r.tokens), setting: fmt.Sprintf("batch %d, forward and backward, %s", r.batch, []string{"eager attention", "SDPA"}[i]),
+				grade: "B", mib: mb * mbMiB, what: "allocated", source: "github.com/huggingface/transformers/pull/28802",
+				layers: with(model.Layers(), ownLoss{}),
+				opts: opts(estimate.Tokens(r.batch, r.tokens), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 2),
+					estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+			})
+		}
+	}
+	for _, r := range []struct {
+		tokens int
+		mib    float64
+	}{{8, 1227}, {128, 1307}, {512, 1539}} {
+		rows = append(rows, published{
+			kind: "served", model: fmt.Sprintf("bert-base, %d tokens", r.tokens), setting: "batch 8", grade: "B", mib: r.mib, what: "device", source: "huggingface/transformers, benchmarks.rst of version 2.11",
+			layers: base.Layers(),
+			opts:   opts(estimate.Tokens(8, r.tokens), estimate.PyTorch(1, 4), estimate.RunsOn(estimate.Machine{GPU: estimate.Turing, Loading: estimate.EagerLoading})),
+		})
+	}
+	return rows
+}
+
 // configHubRows are LitGPT's runs with its files of settings, whose samples are cut at 512 tokens: at least one
 // is taken to be as long. Transformers' layers stand for LitGPT's, which quantizes the head too; its bitsandbytes
 // restored float16 and kept inputs, and Fabric makes logits float32.
@@ -98,7 +132,7 @@ func configHubRows() []published {
 		{"phi-2", phi2, 4, []string{"q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2", "lm_head"}, [2]int{8, 8}, 0.05, [2]float64{13.98, 14.27}},
 		{"Phi-3 mini", phi3, 4, []string{"qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head"}, [2]int{8, 0}, 0.05, [2]float64{19.75, 0}},
 		{"StableLM Alpha 3B", stableLM, 1, packed, [2]int{32, 32}, 0.05, [2]float64{8.58, 5.24}},
-		{"TinyLlama 1.1B", tinyLlama, 8, all, [2]int{32, 32}, 0.05, [2]float64{13.50, 16.24}},
+		{"TinyLlama 1.1B", tinyLlama, 8, all, [2]int{0, 32}, 0.05, [2]float64{0, 16.24}},
 	} {
 		for i, gb := range r.gb {
 			if gb == 0 {
@@ -109,7 +143,7 @@ func configHubRows() []published {
 				how = estimate.All(how, estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}, Restores: alloc.Float16, KeepsInput: true}))
 			}
 			rows = append(rows, published{
-				kind: "LoRA", model: r.name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", r.batch, []string{"LoRA", "QLoRA"}[i], r.rank[i]), grade: "B",
+				kind: "LoRA", model: r.name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", r.batch, []string{"LoRA", "QLoRA"}[i], r.rank[i]), grade: "C",
 				mib: gb * gbMiB, what: "allocated", source: "Lightning-AI/litgpt, config_hub/finetune at 03ffc551",
 				layers: with(r.model.Layers(), estimate.NextToken{}),
 				opts: opts(estimate.Tokens(r.batch, 512), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2),
@@ -177,7 +211,7 @@ func packed(kind, name string, model estimate.Transformer, batch int, setting st
 	row := published{
 		kind: kind, model: name + ", 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", batch, setting), grade: "B", source: source,
 		layers: with(model.Layers(), estimate.NextToken{}),
-		opts: append(opts(estimate.Tokens(batch, 4096), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, torch), estimate.Loops(unsaid),
+		opts: append(opts(estimate.Tokens(batch, 4096), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, torch), estimate.Attends(estimate.FlashAttention), estimate.Loops(unsaid),
 			estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
 	}
 	var rows []published
