@@ -228,7 +228,23 @@ func packed(kind, name string, model estimate.Transformer, batch int, setting st
 func apartRows() []published {
 	swin := estimate.Transformer{Family: estimate.Swin, Hidden: 96, Patch: 4, Image: 224, Window: 7, FFN: 384, Classes: 1000, DropPath: 0.3, QKVBias: true, Plain: true,
 		Stages: []estimate.Stage{{2, 3}, {2, 6}, {18, 12}, {2, 24}}}
+	neox := estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50304, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, RotaryDim: 16, Parallel: true, Bias: true, QKVBias: true}
+	var pythia []published
+	for _, r := range []struct {
+		batch, tokens int
+		mb            [2]float64 // eager and SDPA
+	}{{1, 512, [2]float64{2278.38, 1953.76}}, {1, 1024, [2]float64{4772.36, 2408.35}}, {2, 1024, [2]float64{8707.55, 3878.86}}, {4, 256, [2]float64{3008.39, 2405.99}}, {4, 512, [2]float64{6290.58, 3877.29}}} {
+		for i, mb := range r.mb {
+			neox.Eager = i == 0
+			pythia = append(pythia, published{
+				model: "pythia-410m", setting: fmt.Sprint(r.batch, r.tokens, i), mib: mb * mbMiB, what: "allocated", layers: with(neox.Layers(), ownLoss{}),
+				opts: opts(estimate.Tokens(r.batch, r.tokens), estimate.Precision(alloc.Float16), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 2),
+					estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+			})
+		}
+	}
 	return append(slices.Concat(
+		pythia,
 		packed("transformer", "Mistral 7B", mistral7b, 2, "float16, AdamW, FSDP, one of 2", 0, 44706, ibm, opts(half, two)),
 		packed("transformer", "Mistral 7B", mistral7b, 4, "float16, AdamW, FSDP, one of 2", 0, 53907, ibm, opts(half, two)),
 		packed("LoRA", "Mistral 7B", mistral7b, 2, "LoRA of rank 16 on float16, FSDP, one of 2", 0, 18697, ibm, opts(half, ibmLoRA(estimate.WholeBase, 0), two)),
