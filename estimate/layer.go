@@ -145,6 +145,7 @@ type Tape struct {
 	unmeasured   unmeasured // kinds of layers that ran
 	inputsKept   []int32    // storages that products of quantized weights may keep
 	keys         []int32    // storages of keys and values that the model may return
+	copies       int64      // of keys in float32 that it may return, in bytes
 
 	beside []Tensor // further tensors of the layer being called
 
