@@ -35,7 +35,8 @@ const groupOfGPTQ = 128
 type Quantized struct {
 	Base Base
 	// Layers are the Linear layers, by name or by a pattern of path.Match for the whole path, as
-	// LoRA's Targets; none means all but a head named lm_head, as transformers has it.
+	// LoRA's Targets; none means all but a head named lm_head, as transformers has it. The experts
+	// of a mixture count as the linear layers that they were up to transformers 4.
 	Layers []string
 	// Computes is the type of products, bnb_4bit_compute_dtype of transformers; the zero value is
 	// that of activations, which are otherwise copied in this type.
@@ -93,8 +94,8 @@ func named(patterns []string, at string) (which int, ok bool) {
 	return which, which >= 0
 }
 
-// quantizes reports whether the weight of the Linear that is being declared is quantized, which
-// freezes the layer.
+// quantizes reports whether the weights of the layer that is being declared are quantized, which
+// freezes it.
 func (d *Declaration) quantizes() bool {
 	q := d.cfg.quantized
 	which, ok := q.of(d.path)
@@ -107,17 +108,20 @@ func (d *Declaration) quantizes() bool {
 	return ok
 }
 
-// weight declares the weight of a Linear as the base holds it.
+// weight declares a weight as the base holds it: of a Linear, or of the experts of a mixture.
 func (b Base) weight(d *Declaration, p Param) {
 	n := FLOPs(p.Shape...)
 	blocks := int(min((n+63)/64, maxField))
+	last := len(p.Shape) - 1
+	inputs, matrices := p.Shape[last], p.Shape[:last-1]
+	rows := int(min(FLOPs(p.Shape[:last]...), maxField))
 	buffer := func(name string, t alloc.DType, dims ...int) {
-		d.Add(Param{Name: name, Shape: dims, DType: t, Buffer: true})
+		d.Add(Param{Name: p.Name + "." + name, Shape: dims, DType: t, Buffer: true, Split: p.Split && len(matrices) > 0})
 	}
 	switch b {
 	case Int8Base:
 		p.DType = alloc.Int8
-		buffer("SCB", alloc.Float32, p.Shape[0])
+		buffer("SCB", alloc.Float32, rows)
 	case NF4:
 		p.DType = alloc.Int4
 		buffer("absmax", alloc.Float32, blocks)
@@ -126,11 +130,11 @@ func (b Base) weight(d *Declaration, p Param) {
 		buffer("absmax", alloc.Uint8, blocks)
 		buffer("nested_absmax", alloc.Float32, (blocks+255)/256)
 	case GPTQBase:
-		groups := (p.Shape[1] + groupOfGPTQ - 1) / groupOfGPTQ
+		groups := (inputs + groupOfGPTQ - 1) / groupOfGPTQ
 		p.DType = alloc.Int4
-		buffer("qzeros", alloc.Int4, groups, p.Shape[0])
-		buffer("scales", alloc.Float16, groups, p.Shape[0])
-		buffer("g_idx", alloc.Int32, p.Shape[1])
+		buffer("qzeros", alloc.Int4, groups, rows)
+		buffer("scales", alloc.Float16, groups, rows)
+		buffer("g_idx", alloc.Int32, append(slices.Clone(matrices), inputs)...)
 	}
 	d.Add(p)
 }

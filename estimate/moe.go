@@ -253,8 +253,12 @@ func (l experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + "
 
 // Declare implements Layer.
 func (l experts) Declare(d *Declaration) {
-	d.Add(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
-	d.Add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true})
+	add := d.Add
+	if d.quantizes() {
+		add = func(p Param) { d.cfg.quantized.Base.weight(d, p) }
+	}
+	add(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
+	add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true})
 	d.Layer("act_fn", l.Activation.layer(UseSiLU))
 }
 
@@ -330,7 +334,13 @@ func (l MoE) visit(t *Tape, x Tensor, gate func(both Tensor) (Tensor, error), bi
 // project multiplies each token by the weight of its expert and adds the expert's bias,
 // of which a copy is made for each token.
 func (l MoE) project(t *Tape, x Tensor, o Op, bias bool) (Tensor, error) {
-	o.In, o.Keep, o.Params = []Tensor{x}, []Tensor{x}, true
+	reads := []Tensor{x}
+	o.In, o.Keep, o.Params = reads, t.forWeights(reads), true
+	if q := t.cfg.quantized; q != nil {
+		if _, ok := q.of(t.declaredPath()); ok { // one expert's weight at a time
+			o.Workspace = t.whole(alloc.Shape{l.FFN, l.Hidden}, t.computes())
+		}
+	}
 	y, err := t.Op(o)
 	if err != nil || !bias {
 		return y, err

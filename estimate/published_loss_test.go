@@ -38,8 +38,8 @@ func torchtuneRows() []published {
 	return rows
 }
 
-// fmsRows are further runs of the table that has Mistral's rows with LoRA: full ones, GPTQ's base, a
-// larger model, and Llama 3 8B with Liger's loss.
+// fmsRows are further runs of the table that has Mistral's rows with LoRA: full ones, GPTQ's base,
+// larger models, and Llama 3 8B with Liger's loss.
 func fmsRows() []published {
 	const refs = "foundation-model-stack/fms-acceleration, scripts/benchmarks/refs/"
 	llama70b := estimate.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
@@ -62,6 +62,10 @@ func fmsRows() []published {
 	rows := []published{
 		train("Mistral 7B", "LoRA of rank 16 on GPTQ, float16", "a100_80gb.csv at 24bdadb", 4, 16404148736, with(mistral7b.Layers(), estimate.NextToken{}), alloc.Float16, lora(estimate.GPTQBase)),
 		train("Llama 2 70B", "QLoRA of rank 16, NF4 twice quantized", last, 4, 68126381056, with(llama70b.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)),
+	}
+	for i, bytes := range []float64{36731843072, 48770183680} {
+		mixtral := estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
+		rows = append(rows, train("Mixtral 8x7B", "QLoRA of rank 16, NF4 twice quantized", last, 4<<i, bytes, with(mixtral.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)))
 	}
 	for i, bytes := range []float64{72434837504, 72435230720} {
 		rows = append(rows, train("Mistral 7B", "bfloat16, AdamW", last, 4<<i, bytes, with(mistral7b.Layers(), estimate.NextToken{}), alloc.BFloat16))

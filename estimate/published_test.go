@@ -236,8 +236,9 @@ outside the band, or if it is off by more than 5 % (A), 10 % (B) or 15 % (C).
 `
 
 const publishedLacking = `
-No measurement on a GPU was found of mixtures of experts, encoders with decoders (T5, BART, Whisper), towers of images and
-texts (CLIP, SigLIP), windows over images (Swin), latent attention (DeepSeek) and recurrent layers (Mamba, Qwen3-Next, LSTM).
+Of mixtures of experts only runs with a frozen base were found, and no measurement on a GPU of encoders with decoders (T5,
+BART, Whisper), towers of images and texts (CLIP, SigLIP), windows over images (Swin), latent attention (DeepSeek) and
+recurrent layers (Mamba, Qwen3-Next, LSTM).
 Their reports say so, and their upper bounds reach 20 % up at least, as those of convolutional models do, which are the widest.
 
 ## The peaks of tensors
