@@ -5,7 +5,7 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 // HeadLoss is a head and the loss of its logits in one, for long texts and large vocabularies. It
 // cuts the tokens into Chunks, so that a part of the logits is copied at a time
 // (torchtune's CEWithChunkedOutputLoss, litgpt's chunked_cross_entropy). The head of the model
-// itself is left out: see NoHead and Loss of Transformer.
+// itself is left out, or WithLoss puts this in its place.
 type HeadLoss struct {
 	Linear
 	Chunks int       // 0 means 1

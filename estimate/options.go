@@ -26,6 +26,7 @@ type config struct {
 	release     release
 	lora        *LoRA
 	quantized   *Quantized
+	loss        Layer // that training adds; nil for none
 	frozen      []string
 	autocast    alloc.DType
 	needsBatch  bool // of MaxBatch

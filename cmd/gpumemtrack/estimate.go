@@ -47,6 +47,10 @@ type estimateOptions struct {
 	maxBatch       bool
 	maxContext     bool
 	weightDecay    bool
+
+	loss       string
+	lossChunks int
+	base       string
 }
 
 func estimateCommand(a *app) *cobra.Command {
@@ -91,7 +95,7 @@ of the keys and values alone:
 		Args:      exactly(1, "a model's file, or a known model"),
 		ValidArgs: zoo.Names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for name, value := range map[string]int{"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas, "tp": o.tp} {
+			for name, value := range map[string]int{"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas, "tp": o.tp, "loss-chunks": o.lossChunks} {
 				if cmd.Flags().Changed(name) && value < 1 {
 					return usageError("estimate: --%s %d: want 1 or more", name, value)
 				}
@@ -132,6 +136,11 @@ of the keys and values alone:
 	flags.BoolVar(&o.maxContext, "max-context", false, "with --fits and --serve: find the longest context that fits")
 	flags.StringVar(&o.autocast, "autocast", "", "run under torch.autocast with `TYPE`: bf16 or fp16")
 	flags.BoolVar(&o.qlora, "qlora", false, "with --lora: keep the frozen weights in 4 bits (NF4)")
+	flags.StringVar(&o.loss, "loss", usualLoss, "`LOSS` of --train for language models: "+strings.Join(names(losses), ", ")+" (fused: torch.compile's or Unsloth's)")
+	flags.IntVar(&o.lossChunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does")
+	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM` and freeze them: "+strings.Join(names(bases), ", "))
+	complete(cmd, "loss", names(losses)...)
+	complete(cmd, "quantize", names(bases)...)
 	complete(cmd, "optimizer", optimizerNames()...)
 	complete(cmd, "gpu", generationNames()...)
 	complete(cmd, "optimizer-form", formNames()...)

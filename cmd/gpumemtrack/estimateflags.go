@@ -46,6 +46,10 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		}
 		options = append(options, estimate.Adapt(l))
 	}
+	quantized, err := o.quantized()
+	if err != nil {
+		return nil, err
+	}
 	if o.autocast != "" {
 		d, err := parseDType(o.autocast)
 		if err != nil {
@@ -70,7 +74,7 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 			options = append(options, estimate.Weights(d))
 		}
 	}
-	return options, nil
+	return append(options, quantized...), nil
 }
 
 // loop is what the flags say of the training loop.
