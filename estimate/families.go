@@ -56,6 +56,9 @@ var families = [...]struct {
 	RoBERTa:       {name: "RoBERTa", layers: Transformer.bert, encoder: true},
 	DistilBERT:    {name: "DistilBERT", layers: Transformer.distilBERT, encoder: true},
 	ViT:           {name: "ViT", layers: Transformer.vit, encoder: true},
+	Flux:          {name: "FLUX.1", layers: Transformer.flux, encoder: true},
+	Flux2:         {name: "FLUX.2", layers: Transformer.flux2, encoder: true},
+	PixArt:        {name: "PixArt", layers: Transformer.pixArt, encoder: true},
 }
 
 // String is the name that people know the family by.
@@ -78,7 +81,7 @@ func (f Family) Seq2Seq() bool { return int(f) < len(families) && families[f].pa
 // reports.
 func (c Transformer) Layers() []Layer {
 	if int(c.Family) >= len(families) {
-		return []Layer{wrong(fmt.Sprintf("Family is %d: want one of the constants, from Llama to ViT", c.Family))}
+		return []Layer{wrong(fmt.Sprintf("Family is %d: want one of the constants, from Llama to PixArt", c.Family))}
 	}
 	c.FFN = or(c.FFN, 4*min(c.Hidden, maxField))
 	layers := families[c.Family].layers(c)

@@ -147,7 +147,7 @@ func publishedRows(t *testing.T) []published {
 		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, false, four, alloc.Float16, 3897, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, false, four, alloc.Float16, 6823, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, true, four, alloc.Float16, 6831, fitcheck))
-	rows = slices.Concat(rows, fmsRows(), torchtuneRows(), litgptRows(), octocoderRows(), videoRows(), segmentationRows()[1:])
+	rows = slices.Concat(rows, fmsRows(), torchtuneRows(), litgptRows(), octocoderRows(), videoRows(), diffusionRows(), segmentationRows()[1:])
 	return append(rows,
 		published{
 			kind: "transformer", model: "gpt2, 16 tokens", setting: "batch 2, AdamW", grade: "A", mib: 2390.61, what: "allocated", source: optimum,
@@ -261,7 +261,6 @@ upper bounds on the CPU have 256 KiB for it. With more threads both grow.
   estimate is 8763: +10 or +12 %. For dilated convolutions with many channels cuDNN seems to use large workspaces,
   which are not modelled; for that reason the band of convolutional models reaches 20 % up. A test checks that this case is inside its band.
 - Convolutional networks with other blocks (R(2+1)D, SlowFast), which are not written as layers.
-- Diffusion transformers, whose layers the package does not have. A U-Net is an example in the tests of package zoo.
 `
 
 const buffersHead = `
@@ -306,8 +305,8 @@ func TestPublishedPage(t *testing.T) {
 			p.model, p.setting, p.grade, p.what, p.mib, mib(f.Bytes), 100*errorOf(p, f), mib(f.Lower), mib(f.Upper), p.source)
 		count[p.kind]++
 	}
-	fmt.Fprintf(&b, "\nThe bands rest on %d training runs of transformers, %d runs with adapters, %d of convolutional models, and %d of served models.\n",
-		count["transformer"], count["LoRA"], count["convolutional"], count["served"])
+	fmt.Fprintf(&b, "\nThe bands rest on %d training runs of transformers, %d runs with adapters, %d of convolutional models, %d of served models, and %d of models that make images.\n",
+		count["transformer"], count["LoRA"], count["convolutional"], count["served"], count["diffusion"])
 	b.WriteString(publishedLacking + buffersHead)
 	for _, p := range printedBuffers {
 		n, err := p.model.ComputeBuffer(p.by)

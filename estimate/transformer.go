@@ -88,6 +88,9 @@ type Transformer struct {
 	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
 	Batched bool // rotary tables are made for each sequence separately (Qwen2-VL and its successors)
 
+	// Denoiser is what transformers that make images have besides (Flux, Flux2, PixArt).
+	Denoiser *Denoiser
+
 	MaskedLM bool // BERT: the head that predicts masked tokens
 	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
 
@@ -203,4 +206,7 @@ const (
 	RoBERTa                     // BERT with positions from the padding on, and heads of its own
 	DistilBERT                  // BERT without token types and pooler
 	ViT                         // image patches, class token, learned positions, classifier
+	Flux                        // makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1)
+	Flux2                       // Flux with shared modulations and gated MLPs
+	PixArt                      // makes images: cross-attention to the text, one modulation for all blocks
 )

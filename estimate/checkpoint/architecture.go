@@ -13,9 +13,18 @@ import (
 type architecture struct {
 	family string // as model_type or general.architecture has it
 	estimate.Transformer
+	image     imageModel    // in place of the Transformer; nil for none
 	cache     bool          // the Transformer is of an unknown family and tells its cache alone
 	dtype     alloc.DType   // of the weights, where a config.json tells it
 	quantized *quantization // of the weights, where a config.json tells it
+}
+
+// Layers are the model's.
+func (a *architecture) Layers() []estimate.Layer {
+	if a.image != nil {
+		return a.image.Layers()
+	}
+	return a.Transformer.Layers()
 }
 
 // maxBlocks bounds the blocks and the experts that a file can ask for: the largest
@@ -25,6 +34,7 @@ const maxBlocks = 1024
 // check holds the numbers against each other.
 func (a *architecture) check() error {
 	switch {
+	case a.image != nil:
 	case a.Heads%max(1, a.KVHeads) != 0:
 		return fmt.Errorf("%d heads cannot share %d heads of keys and values", a.Heads, a.KVHeads)
 	case a.HeadSize == 0 && a.Hidden%a.Heads != 0:

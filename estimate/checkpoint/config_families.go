@@ -1,6 +1,6 @@
 package checkpoint
 
-// hfFamilies has the families by model_type. The functions follow the modules of
+// hfFamilies has the families by model_type, and by _class_name those of diffusers. The functions follow the modules of
 // Hugging Face's transformers (src/transformers/models/*/modeling_*.py); what a config.json
 // leaves out has the defaults of configuration_*.py there (defaults.json).
 var hfFamilies = map[string]hfFamily{
@@ -60,6 +60,12 @@ var hfFamilies = map[string]hfFamily{
 	"bart":        {base: "BartModel", read: hfBART},
 	"whisper":     {base: "WhisperModel", read: hfWhisper},
 	"vit":         {base: "ViTModel", read: hfViT},
+
+	"FluxTransformer2DModel":   {read: hfFlux},
+	"Flux2Transformer2DModel":  {read: hfFlux2},
+	"PixArtTransformer2DModel": {read: hfPixArt},
+	"AutoencoderKL":            {read: hfAutoencoder},
+	"UNet2DConditionModel":     {read: hfUNet},
 }
 
 // hfKeys are the usual names of keys, by the names that a family has for them.

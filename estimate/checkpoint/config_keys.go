@@ -6,6 +6,7 @@ import "encoding/json"
 // is. A nil pointer is a key that is absent or null.
 type hfConfig struct {
 	ModelType     string   `json:"model_type"`
+	ClassName     string   `json:"_class_name"` // in place of it in what diffusers writes
 	Architectures []string `json:"architectures"`
 	DType         string   `json:"dtype"`
 	TorchDType    string   `json:"torch_dtype"` // its name up to transformers 4
