@@ -18,7 +18,8 @@ func headless(c estimate.Transformer, l estimate.HeadLoss) []estimate.Layer {
 }
 
 // torchtuneRows are the table of optimization flags: with torch.compile, losses by chunks and
-// checkpoints, and then with the optimizer in the backward pass. A fused AdamW is assumed.
+// checkpoints, and then with the optimizer in the backward pass; and that of recipes with adapters
+// on an RTX 4090. A fused AdamW is assumed.
 func torchtuneRows() []published {
 	var rows []published
 	for _, r := range []struct {
@@ -33,6 +34,21 @@ func torchtuneRows() []published {
 			layers: headless(llama3b, estimate.HeadLoss{Chunks: 8, Loss: estimate.NextToken{Fused: true}}),
 			opts: opts(estimate.Tokens(2, 4096), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
 				estimate.Loops(loop), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+		})
+	}
+	lora := estimate.LoRA{Rank: 8, Targets: []string{"q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, DType: alloc.BFloat16}
+	for _, r := range []struct {
+		how  string
+		base estimate.Base
+		gib  float64
+	}{{"LoRA of rank 8 on bfloat16", estimate.WholeBase, 16.2}, {"QLoRA of rank 8, NF4 twice quantized", estimate.NF4Double, 7.4}} {
+		lora.Base = r.base
+		rows = append(rows, published{
+			kind: "LoRA", model: "Llama 3.1 8B, 2048 tokens", setting: "batch 2, " + r.how + ", compiled, loss of 8 chunks, checkpointed", grade: "B",
+			mib: r.gib * 1024, what: "allocated", source: "pytorch/torchtune, README.md at 0031bfb0",
+			layers: headless(llama8b, estimate.HeadLoss{Chunks: 8, Loss: estimate.NextToken{Fused: true}}),
+			opts: opts(estimate.Tokens(2, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
+				estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.Fused}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
 		})
 	}
 	return rows
