@@ -74,38 +74,33 @@ func (q *Quantized) check() error {
 	return nil
 }
 
-// of is the index of the pattern that names the Linear at a path.
-func (q *Quantized) of(at string) (which int, ok bool) {
-	if q == nil || q.Base == WholeBase {
-		return 0, false
+// has reports whether the Linear at a path is quantized.
+func (q *Quantized) has(at string) bool {
+	switch {
+	case q == nil || q.Base == WholeBase:
+		return false
+	case len(q.Layers) == 0:
+		return !names("lm_head", at)
 	}
-	if len(q.Layers) == 0 {
-		return 0, at != "lm_head" && !strings.HasSuffix(at, ".lm_head")
-	}
-	return named(q.Layers, at)
+	return slices.ContainsFunc(q.Layers, func(p string) bool { return names(p, at) })
 }
 
-// named finds what names the layer at a path: a pattern, or the layer's own name.
-func named(patterns []string, at string) (which int, ok bool) {
-	which = slices.IndexFunc(patterns, func(p string) bool {
-		match, _ := path.Match(p, at)
-		return match || strings.HasSuffix(at, "."+p)
-	})
-	return which, which >= 0
+// names reports whether a pattern, or a layer's own name, names the layer at a path.
+func names(pattern, at string) bool {
+	match, _ := path.Match(pattern, at)
+	return match || strings.HasSuffix(at, "."+pattern)
 }
 
 // quantizes reports whether the weights of the layer that is being declared are quantized, which
 // freezes it.
 func (d *Declaration) quantizes() bool {
 	q := d.cfg.quantized
-	which, ok := q.of(d.path)
-	if ok {
-		d.modules[d.current].frozen = true
-		if len(q.Layers) > 0 {
-			d.met[q.Layers[which]] = true
-		}
+	if !q.has(d.path) {
+		return false
 	}
-	return ok
+	d.meets(q.Layers)
+	d.modules[d.current].frozen = true
+	return true
 }
 
 // weight declares a weight as the base holds it: of a Linear, or of the experts of a mixture.
@@ -154,7 +149,7 @@ func (q *Quantized) product(t *Tape, o *Op, weight alloc.Shape) (returns alloc.D
 	}
 	if q.Base == Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input in 8 bits, by rows and by columns, and the product in 32
 		o.BackwardWorkspace = whole
-		o.Workspace = min(alloc.Bytes(FLOPs(x.Shape...)), maxTotal) + min(4*alloc.Bytes(FLOPs(o.Shape...)), maxTotal)
+		o.Workspace = alloc.Bytes(min(FLOPs(x.Shape...), maxTotal) + 4*min(FLOPs(o.Shape...), maxTotal))
 		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
 		return returns, nil
 	}

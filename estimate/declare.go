@@ -71,11 +71,18 @@ func (d *Declaration) adapts() bool {
 	if d.cfg.lora == nil {
 		return false
 	}
-	which, ok := named(d.cfg.lora.Targets, d.path)
-	if ok {
-		d.met[d.cfg.lora.Targets[which]] = true
+	return d.meets(d.cfg.lora.Targets)
+}
+
+// meets reports whether one of the patterns names the layer that is being declared, and notes which do.
+func (d *Declaration) meets(patterns []string) bool {
+	met := false
+	for _, p := range patterns {
+		if names(p, d.path) {
+			d.met[p], met = true, true
+		}
 	}
-	return ok
+	return met
 }
 
 // Layer declares a part under a name, with all that it declares itself. It

@@ -1,6 +1,10 @@
 package estimate
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // Linear is y = xW' + b over the last dimension, as nn.Linear. It keeps its
 // input.
@@ -68,7 +72,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 		FLOPs: flops(shape, l.In, 2),
 	}
 	at, returns := t.declaredPath(), o.DType
-	if _, ok := t.cfg.quantized.of(at); ok {
+	if t.cfg.quantized.has(at) {
 		if returns, err = t.cfg.quantized.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
 			return Tensor{}, err
 		}
@@ -83,7 +87,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil || lora == nil {
 		return y, err
 	}
-	if _, ok := named(lora.Targets, at); ok {
+	if slices.ContainsFunc(lora.Targets, func(p string) bool { return names(p, at) }) {
 		return lora.beside(t, l, in, y)
 	}
 	return y, nil

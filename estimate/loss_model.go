@@ -17,8 +17,12 @@ func (c *config) judged(layers []Layer) ([]Layer, error) {
 		return append(all, Named{"loss", c.loss}), nil
 	}
 	last := &all[len(all)-1]
-	if head.Linear, ok = unwrap(*last).(Linear); !ok {
-		return nil, fmt.Errorf("estimate %s: WithLoss: a HeadLoss takes the place of a Linear, and the last layer is %s", c.name, kindOf(unwrap(*last)))
+	l := unwrap(*last)
+	if isNil(l) {
+		return layers, nil // the declaration reports it
+	}
+	if head.Linear, ok = l.(Linear); !ok {
+		return nil, fmt.Errorf("estimate %s: WithLoss: a HeadLoss takes the place of a Linear, and the last layer is %s", c.name, kindOf(l))
 	}
 	if n, named := (*last).(Named); named {
 		*last = Named{n.Name, head}

@@ -336,10 +336,8 @@ func (l MoE) visit(t *Tape, x Tensor, gate func(both Tensor) (Tensor, error), bi
 func (l MoE) project(t *Tape, x Tensor, o Op, bias bool) (Tensor, error) {
 	reads := []Tensor{x}
 	o.In, o.Keep, o.Params = reads, t.forWeights(reads), true
-	if q := t.cfg.quantized; q != nil {
-		if _, ok := q.of(t.declaredPath()); ok { // one expert's weight at a time
-			o.Workspace = t.whole(alloc.Shape{l.FFN, l.Hidden}, t.computes())
-		}
+	if t.cfg.quantized.has(t.declaredPath()) { // one expert's weight at a time
+		o.Workspace = t.whole(alloc.Shape{l.FFN, l.Hidden}, t.computes())
 	}
 	y, err := t.Op(o)
 	if err != nil || !bias {
