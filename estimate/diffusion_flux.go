@@ -136,7 +136,8 @@ func (s fluxStyle) mlp(c Transformer) Layer {
 // gated is an activation of a half of the last dimension times the other half.
 func gated(f *Flow, act Layer, x Tensor) Tensor {
 	half := max(1, x.Dim(-1)/2)
-	return f.Mul(f.Apply(act, f.Part(x, len(x.Shape)-1, half)), f.Part(x, len(x.Shape)-1, half))
+	parts := f.Split(x, len(x.Shape)-1, half, half)
+	return f.Mul(f.Apply(act, parts[0]), parts[1])
 }
 
 // ofImage and ofText are the projections of the two streams.
@@ -244,13 +245,14 @@ func (c Transformer) parallel(f *Flow, x Tensor, tables []Tensor) Tensor {
 // packed is FLUX.2's, with one projection before them and one after.
 func (c Transformer) packed(f *Flow, x Tensor, tables []Tensor) Tensor {
 	all := f.Call("attn.to_qkv_mlp_proj", x)
+	halves := f.Split(all, 2, 3*c.Hidden, 2*c.FFN)
 	var qkv [3]Tensor
-	for i := range qkv {
-		qkv[i] = c.byHeads(f, f.Part(all, 2, c.Hidden))
+	for i, part := range f.Split(halves[0], 2, c.Hidden, c.Hidden, c.Hidden) {
+		qkv[i] = c.byHeads(f, part)
 	}
 	qkv[0], qkv[1] = f.Call("attn.norm_q", qkv[0]), f.Call("attn.norm_k", qkv[1])
 	y := c.attended(f, qkv, tables)
-	mlp := gated(f, SiLU{}, f.Part(all, 2, 2*c.FFN))
+	mlp := gated(f, SiLU{}, halves[1])
 	z := f.Call("attn.to_out", f.Cat(2, y, mlp))
 	f.hold(all, mlp)
 	return z

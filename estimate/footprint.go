@@ -59,6 +59,9 @@ func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b
 	if t.unmeasured != 0 {
 		b.Above = max(b.Above, unmeasuredBand.Above)
 	}
+	if t.scores.Shape != nil {
+		b.Below = max(b.Below, routedBand.Below)
+	}
 	if t.convolutions > 1 { // one makes the patches of a transformer
 		b = convolutionalBand
 	}
@@ -67,12 +70,20 @@ func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b
 	context := t.cfg.machine.context()
 	f := Footprint{
 		Allocated: within(allocated, b, more),
-		Reserved:  within(reserved, b, more),
+		Reserved:  within(reserved, t.gathers(b), more),
 		Context:   context,
 	}
 	f.Device = f.Reserved.plus(context)
 	f.Needed = within(smallest, b, more).plus(context)
 	return f
+}
+
+// gathers is the band of what is reserved where parameters are gathered from all devices.
+func (t *Tape) gathers(b Band) Band {
+	if z := t.cfg.sharding; z.ZeRO >= 3 && z.Data > 1 {
+		b.Above = max(b.Above, gatheredBand.Above)
+	}
+	return b
 }
 
 // small is what is reserved for a small model.
@@ -87,6 +98,11 @@ var (
 	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters, whose libraries differ in what they copy
 	smallBand         = Band{Below: 0.09, Above: 0.15} // of less than small, where a segment counts for more
 	convolutionalBand = Band{Below: 0.09, Above: 0.20}
+	// FSDP gathers and sums on streams of its own, whose blocks no other stream uses; one that it still
+	// waits for is not free (PyTorch's notes on FSDP, "limit_all_gathers").
+	gatheredBand = Band{Above: 0.25}
+	// Experts are called at once; loops that call one after the other need less.
+	routedBand = Band{Below: 0.15}
 	// Kinds that nobody was found to have measured on a GPU have the widest of the others.
 	unmeasuredBand = convolutionalBand
 )

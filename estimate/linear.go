@@ -1,13 +1,9 @@
 package estimate
 
-import (
-	"slices"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-)
+import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // Linear is y = xW' + b over the last dimension, as nn.Linear. It keeps its
-// input.
+// input, or the copy that it makes of one whose dimensions were permuted.
 type Linear struct {
 	In, Out int
 	NoBias  bool
@@ -58,11 +54,19 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.width(x, -1, l.In, "features"); err != nil {
 		return Tensor{}, err
 	}
+	if x.DType == alloc.Int64 || x.DType == alloc.Int32 || x.DType == alloc.Bool {
+		return Tensor{}, t.Errorf("input %v is of %v, which is not multiplied: an Embedding reads Tokens", x.Shape, x.DType)
+	}
 	t.multiplies = true
 	in := x
 	x, err := t.lower(x)
 	if err != nil {
 		return Tensor{}, err
+	}
+	if in.strewn { // matmul folds the rows into one dimension
+		if x, err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape}); err != nil {
+			return Tensor{}, err
+		}
 	}
 	shape := t.resized(x.Shape, l.Out)
 	reads := []Tensor{x}
@@ -72,7 +76,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 		FLOPs: flops(shape, l.In, 2),
 	}
 	at, returns := t.declaredPath(), o.DType
-	if t.cfg.quantized.has(at) {
+	if _, ok := t.cfg.quantized.of(at); ok {
 		if returns, err = t.cfg.quantized.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
 			return Tensor{}, err
 		}
@@ -87,7 +91,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil || lora == nil {
 		return y, err
 	}
-	if slices.ContainsFunc(lora.Targets, func(p string) bool { return names(p, at) }) {
+	if _, ok := named(lora.Targets, at); ok {
 		return lora.beside(t, l, in, y)
 	}
 	return y, nil

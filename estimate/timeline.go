@@ -14,7 +14,7 @@ type timeline struct {
 // below 0 stands for the gradients of the parameters of a module, -1 for the first.
 type event struct {
 	handle int32
-	bytes  int64 // with gradients, what the sum of tied ones takes meanwhile
+	bytes  int64
 }
 
 // alloc notes an allocation and returns the handle to free it by. Nothing is noted
@@ -42,9 +42,9 @@ func (l *timeline) free(h int32) {
 }
 
 // gradients notes that the parameters of a module, counted from 1, get their gradients.
-func (l *timeline) gradients(module int32, sum int64) {
+func (l *timeline) gradients(module int32) {
 	if l != nil && module > 0 {
-		l.events = append(l.events, event{-module, sum})
+		l.events = append(l.events, event{handle: -module})
 	}
 }
 

@@ -26,7 +26,7 @@ func TestEstimateLoss(t *testing.T) {
 func TestEstimateQuantize(t *testing.T) {
 	const serve = "llama-3-8b --serve --seq 512 "
 	whole := estimateJSON(t, serve).Report.Inference
-	for flags, share := range map[string]float64{"nf4": 0.3753, "nf4-double": 0.3551, "fp4": 0.3753, "int8": 0.5655, "gptq": 0.3568} {
+	for flags, share := range map[string]float64{"nf4": 0.3753, "nf4-double": 0.3551, "int8": 0.5655, "gptq": 0.3568} {
 		m := estimateJSON(t, serve+"--quantize "+flags).Report.Inference
 		assert.InDelta(t, share, float64(m.Weights+m.Buffers)/float64(whole.Weights), 0.001, flags)
 	}
@@ -37,12 +37,11 @@ func TestEstimateQuantize(t *testing.T) {
 func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 	for flags, want := range map[string]string{
 		"gpt2 --train --loss mse":                                "want one of usual, fused, liger, none",
-		"gpt2 --loss fused":                                      "are for --train",
 		"gpt2 --train --loss-chunks 0":                           "want 1 or more",
 		"resnet50 --train --loss fused":                          "for models that predict the next token",
 		"gpt2 --quantize q4":                                     "want one of nf4, nf4-double",
 		"gpt2 --train --lora 8 --qlora --quantize nf4":           "goes with none of --qlora",
-		"llama-3-8b --serve --llama-cpp --seq 64 --quantize nf4": "goes with none of --qlora, --llama-cpp",
+		"llama-3-8b --serve --llama-cpp --seq 64 --quantize nf4": "goes with none of --qlora, --lora-base, --llama-cpp",
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, exitUsage, run(strings.Fields("estimate "+flags), nil, &stdout, &stderr), flags)

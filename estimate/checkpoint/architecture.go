@@ -55,6 +55,21 @@ func (a *architecture) check() error {
 	return nil
 }
 
+// borrow marks so many of the last layers, which use the keys and values of others.
+func (a *architecture) borrow(layers int) error {
+	if layers < 0 || layers >= max(1, a.Blocks) {
+		return fmt.Errorf("%d of %d layers use the keys and values of others", layers, a.Blocks)
+	}
+	if layers == 0 {
+		return nil
+	}
+	kinds := a.kinds()
+	for i := max(0, a.Blocks-layers); i < len(kinds); i++ {
+		kinds[i] |= estimate.Borrowing
+	}
+	return nil
+}
+
 // headSize is the number of elements of a head.
 func headSize(t estimate.Transformer) int { return cmp.Or(t.HeadSize, t.Hidden/t.Heads) }
 
