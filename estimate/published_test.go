@@ -263,8 +263,8 @@ upper bounds on the CPU have 256 KiB for it. With more threads both grow.
   of tensors of its own.
 - octocoder with a long prompt and flash attention: 33,400 MiB measured, and about 30,600 estimated. The number of tokens is not
   published (the text has about 6,300), and the counter ran while the layers were converted to BetterTransformer.
-- santacoder with QLoRA (a100_80gb_update_cross_entropy_and_deps.csv): 8,723 and 16,677 MiB measured, a fifth more than the
-  estimate. Something as large as the logits in float32 is there besides; what it is was not found.
+- santacoder with QLoRA (a100_80gb_update_cross_entropy_and_deps.csv): 8,723 and 16,677 MiB measured, +26 %.
+  Something as large as the logits in float32 is there besides; what it is was not found.
 - PSPNet R-101-D8 (open-mmlab/mmsegmentation): 9.6 GB measured, which is 9600 or 9830 MiB, depending on what GB means there. The
   estimate is 8763: +10 or +12 %. For dilated convolutions with many channels cuDNN seems to use large workspaces,
   which are not modelled; for that reason the band of convolutional models reaches 20 % up. A test checks that this case is inside its band.
