@@ -34,7 +34,8 @@ type config struct {
 	release     release
 	lora        *LoRA
 	quantized   *Quantized
-	held        Base // of the weights in their files
+	held        Base  // of the weights in their files
+	loss        Layer // that training adds; nil for none
 	frozen      []string
 	autocast    alloc.DType
 	kernel      Kernel
@@ -52,7 +53,7 @@ func newConfig(opts []Option) (*config, error) {
 	c := &config{name: "Sequential", weights: alloc.Float32, activations: alloc.Float32, gradients: alloc.Float32}
 	c.apply(opts)
 	if l := c.lora; l != nil && l.Base != WholeBase && c.quantized == nil {
-		c.quantized = &Quantized{Base: l.Base}
+		Quantize(Quantized{Base: l.Base})(c)
 	}
 	if c.training && c.quantized == nil && c.held != WholeBase {
 		Quantize(Quantized{Base: c.held})(c)

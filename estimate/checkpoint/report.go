@@ -40,6 +40,14 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	return c.architecture.Cache(batch, context, 0), nil
 }
 
+// Loss is estimate.Transformer.Loss of the model: nil where it has none, or is not known.
+func (c *File) Loss() estimate.Layer {
+	if _, err := c.Architecture(); err != nil {
+		return nil
+	}
+	return c.architecture.Transformer.Loss()
+}
+
 // usualTokens is the length of a text where nobody says it.
 const usualTokens = 512
 
