@@ -1,5 +1,7 @@
 package estimate
 
+import "slices"
+
 // alive follows what is in memory while a stretch of a tape runs. Every size is
 // in bytes of one device.
 type alive struct {
@@ -112,7 +114,7 @@ func (t *Tape) deaths(inference, drop bool) deaths {
 // returns reports whether the model's caller sees a storage: its output, and what its loss
 // read.
 func (t *Tape) returns(id int32) bool {
-	return id == t.out.storage || t.answer.Shape != nil && id == t.answer.storage
+	return id == t.out.storage || slices.Contains(t.answer, id)
 }
 
 // of calls f for each storage that operation i is the last to use.

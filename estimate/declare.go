@@ -3,7 +3,6 @@ package estimate
 import (
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 )
 
@@ -30,10 +29,21 @@ func (d *Declaration) run(root Layer, name string) error {
 
 // unmet reports a pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
-	patterns, what := d.cfg.frozen, "Frozen: no layer's"
-	if d.cfg.lora != nil {
-		patterns, what = slices.Concat(patterns, d.cfg.lora.Targets), "Adapt: no Linear's"
+	if err := d.unmetBy("Frozen: no layer's", d.cfg.frozen); err != nil {
+		return err
 	}
+	if l := d.cfg.lora; l != nil {
+		if err := d.unmetBy("Adapt: no Linear's", l.Targets); err != nil {
+			return err
+		}
+	}
+	if q := d.cfg.quantized; q != nil && q.Base != WholeBase {
+		return d.unmetBy("Quantize: no Linear's", q.Layers)
+	}
+	return nil
+}
+
+func (d *Declaration) unmetBy(what string, patterns []string) error {
 	for _, p := range patterns {
 		if !d.met[p] {
 			return fmt.Errorf("estimate %s: %s path matches %q, as %q would be", d.cfg.name, what, p, d.modules[len(d.modules)/2].path)
@@ -61,7 +71,7 @@ func (d *Declaration) adapts() bool {
 	if d.cfg.lora == nil {
 		return false
 	}
-	which, ok := d.cfg.lora.targets(d.path)
+	which, ok := named(d.cfg.lora.Targets, d.path)
 	if ok {
 		d.met[d.cfg.lora.Targets[which]] = true
 	}

@@ -107,6 +107,12 @@ func newConfig(opts []Option) (*config, error) {
 	if err := cfg.lora.check(); err != nil {
 		return nil, fmt.Errorf("estimate %s: LoRA: %w", cfg.name, err)
 	}
+	if l := cfg.lora; l != nil && l.Base != WholeBase && cfg.quantized == nil {
+		Quantize(Quantized{Base: l.Base})(cfg)
+	}
+	if err := cfg.quantized.check(); err != nil {
+		return nil, fmt.Errorf("estimate %s: Quantize: %w", cfg.name, err)
+	}
 	if cfg.needsBatch && !slices.ContainsFunc(cfg.inputs, func(in input) bool { return len(in.shape) > 0 }) {
 		return nil, fmt.Errorf("estimate %s: the largest batch needs an input with a batch", cfg.name)
 	}

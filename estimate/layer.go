@@ -174,7 +174,7 @@ type Tape struct {
 	cos, sin     Tensor      // of rotary positions, which all layers share
 	masks        Tensor      // of eager attention, which all layers share
 	attention    Tensor      // the weights that eager attention returned last
-	answer       Tensor      // what the first loss reads, which the caller sees
+	answer       []int32     // storages that the first loss reads, which the caller sees
 	rowOutput    alloc.Shape // of the layer being called, where it is not what Forward returns
 	encoded      Tensor      // what the encoder returned
 	gate         Tensor      // of the output that is being made

@@ -34,8 +34,8 @@ func (l Linear) Declare(d *Declaration) {
 		return
 	}
 	weight := Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != Whole}
-	if lora := d.cfg.lora; lora.quantizes(d.path) {
-		lora.weight(d, weight)
+	if d.quantizes() {
+		d.cfg.quantized.Base.weight(d, weight)
 	} else {
 		d.Add(weight)
 	}
@@ -67,25 +67,31 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 		Split: l.Split == ByColumns && t.cfg.sharding.Tensor > 1, Gather: l.Split == ByRows,
 		FLOPs: flops(shape, l.In, 2),
 	}
-	lora, at := t.cfg.lora, t.declaredPath()
-	if lora.quantizes(at) { // the product makes the weight anew
-		o.Workspace = t.whole(alloc.Shape{l.Out, l.In})
+	at, returns := t.declaredPath(), o.DType
+	if _, ok := t.cfg.quantized.of(at); ok {
+		if returns, err = t.cfg.quantized.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
+			return Tensor{}, err
+		}
 	} else {
 		t.cast(&o, l.Out, l.In)
 	}
 	y, err := t.Op(o)
+	if err == nil && y.DType != returns {
+		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape, DType: returns})
+	}
+	lora := t.cfg.lora
 	if err != nil || lora == nil {
 		return y, err
 	}
-	if _, ok := lora.targets(at); ok {
+	if _, ok := named(lora.Targets, at); ok {
 		return lora.beside(t, l, in, y)
 	}
 	return y, nil
 }
 
-// whole is the size of a weight in the type of activations, on one device.
-func (t *Tape) whole(shape alloc.Shape) alloc.Bytes {
-	n, err := shape.Bytes(t.computes())
+// whole is the size of a weight in a type, on one device.
+func (t *Tape) whole(shape alloc.Shape, d alloc.DType) alloc.Bytes {
+	n, err := shape.Bytes(d)
 	if err != nil {
 		return 0 // the declaration has reported it
 	}
@@ -176,25 +182,6 @@ func (Identity) Declare(*Declaration) {}
 
 // Forward implements Layer.
 func (Identity) Forward(_ *Tape, x Tensor) (Tensor, error) { return x, nil }
-
-// weight declares the weight of a Linear as the base holds it.
-func (l *LoRA) weight(d *Declaration, p Param) {
-	n := FLOPs(p.Shape...)
-	blocks := int(min((n+63)/64, maxField))
-	switch l.Base {
-	case Int8Base:
-		p.DType = alloc.Int8
-		d.Add(Param{Name: "SCB", Shape: alloc.Shape{p.Shape[0]}, DType: alloc.Float32, Buffer: true})
-	case NF4:
-		p.DType = alloc.Int4
-		d.Add(Param{Name: "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Float32, Buffer: true})
-	case NF4Double:
-		p.DType = alloc.Int4
-		d.Add(Param{Name: "absmax", Shape: alloc.Shape{blocks}, DType: alloc.Uint8, Buffer: true})
-		d.Add(Param{Name: "nested_absmax", Shape: alloc.Shape{(blocks + 255) / 256}, DType: alloc.Float32, Buffer: true})
-	}
-	d.Add(p)
-}
 
 // adapter is one of the two projections of an adapter, which is trained.
 type adapter struct {

@@ -87,3 +87,16 @@ func (r *Report) llamaCpp(cfg *config) {
 // llamaCppBand is that of weights, cache and compute buffer together: the first two are exact, but
 // for an embedding that stays on the CPU.
 var llamaCppBand = Band{Below: 0.12, Above: 0.02}
+
+// ModelBuffer returns what llama.cpp prints as the model buffer of a GPU that has all layers: the
+// weights in the mixture, but for the table of the token embedding, which stays in the memory
+// of the CPU unless it is the head's too (src/llama-model.cpp, load_tensors). The page
+// docs/estimate.md has it beside what was printed. The error is that of Model for layers that are not valid.
+func (c Transformer) ModelBuffer(q Quantization) (alloc.Bytes, error) {
+	stored, err := q.Stored(c.Layers())
+	if err != nil || c.Tied {
+		return stored.Bytes, err
+	}
+	table := alloc.Shape{c.Vocab, or(c.EmbedDim, c.Hidden)}
+	return stored.Bytes - q.base.hold(FLOPs(table...), table), nil
+}

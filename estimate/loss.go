@@ -21,6 +21,10 @@ type CrossEntropy struct {
 type NextToken struct {
 	// AsIs leaves the logits in their type.
 	AsIs bool
+	// Fused is a loss in one kernel, which shifts the targets in place of the logits, as
+	// torch.compile, Unsloth and flash-attn make it. It keeps the logits as they are, and for each
+	// token the largest, and the logarithm of the sum of their exponentials.
+	Fused bool
 }
 
 // MSE is nn.MSELoss; it keeps its input and the target.
@@ -74,10 +78,10 @@ func (l NextToken) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.rank(x, 3, "(batch, length, words)"); err != nil {
 		return Tensor{}, err
 	}
-	var err error
-	if !l.AsIs && x.DType != alloc.Float32 {
-		x, err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+	if l.Fused {
+		return l.of(t, x)
 	}
+	x, err := l.widened(t, x)
 	if err == nil {
 		shifted := x.Shape.Clone()
 		shifted[1] = max(1, shifted[1]-1)
@@ -87,6 +91,33 @@ func (l NextToken) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	return CrossEntropy{}.Forward(t, x)
+}
+
+// widened is the logits in the type of the loss.
+func (l NextToken) widened(t *Tape, x Tensor) (Tensor, error) {
+	if l.AsIs || x.DType == alloc.Float32 {
+		return x, nil
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+}
+
+// of is the loss of logits whose targets are shifted.
+func (l NextToken) of(t *Tape, x Tensor) (Tensor, error) {
+	if !l.Fused {
+		x, err := l.widened(t, x)
+		if err != nil {
+			return Tensor{}, err
+		}
+		return CrossEntropy{}.Forward(t, x)
+	}
+	target, err := t.Const(alloc.Int64, x.Shape[:2]...)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t.Op(Op{
+		In: []Tensor{x, target}, Shape: alloc.Shape{}, DType: alloc.Float32, Keep: []Tensor{x, target},
+		KeepOwn: []Own{{Shape: target.Shape, DType: alloc.Float32}, {Shape: target.Shape, DType: alloc.Float32}},
+	})
 }
 
 // Forward implements Layer.
@@ -102,9 +133,12 @@ func (L1) Forward(t *Tape, x Tensor) (Tensor, error) {
 }
 
 // judge notes what a loss reads: the loop's code has it as the model's output.
-func (t *Tape) judge(x Tensor) {
-	if t.answer.Shape == nil {
-		t.answer = x
+func (t *Tape) judge(xs ...Tensor) {
+	if t.answer != nil {
+		return
+	}
+	for _, x := range xs {
+		t.answer = append(t.answer, x.storage)
 	}
 }
 

@@ -25,6 +25,7 @@ type config struct {
 	machine     Machine
 	release     release
 	lora        *LoRA
+	quantized   *Quantized
 	frozen      []string
 	autocast    alloc.DType
 	needsBatch  bool // of MaxBatch

@@ -198,8 +198,10 @@ func (t *Tape) step(m Memory, held load, last bool, loop Loop, name string) Memo
 // returned is the size of what the model's caller sees.
 func (t *Tape) returned() alloc.Bytes {
 	n := t.storages[t.out.storage].bytes
-	if t.answer.Shape != nil && t.answer.storage != t.out.storage {
-		n += t.storages[t.answer.storage].bytes
+	for _, id := range t.answer {
+		if id != t.out.storage {
+			n += t.storages[id].bytes
+		}
 	}
 	return alloc.Bytes(n)
 }

@@ -3,6 +3,7 @@ package estimate_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,7 +77,6 @@ func publishedRows(t *testing.T) []published {
 	const fms = "foundation-model-stack/fms-acceleration, refs/a100_80gb.csv at 24bdadb"
 	const optimum = "huggingface.co/datasets/optimum-benchmark/rocm"
 	const recording = "kkaitlyn111/cs336-a2-systems, memory_files at c1272e1"
-	const litgpt = "Lightning-AI/litgpt, resource-tables.md at 8641822"
 	rows := []published{
 		bertRow("batch 4, AdamW one by one", 13606, 4, 1, estimate.AdamW),
 		bertRow("batch 1, four of them accumulated", 7338, 1, 4, estimate.AdamW),
@@ -147,20 +147,7 @@ func publishedRows(t *testing.T) []published {
 		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, false, four, alloc.Float16, 3897, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, false, four, alloc.Float16, 6823, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, true, four, alloc.Float16, 6831, fitcheck))
-	for _, r := range []struct {
-		layers estimate.Transformer
-		name   string
-		batch  int
-		mib    float64
-	}{{llama7b, "Llama 2 7B", 1, 20313.26}, {llama7b, "Llama 2 7B", 2, 27723.31}, {llama13b, "Llama 2 13B", 1, 36354.06}} {
-		lora := estimate.LoRA{Rank: 8, Targets: []string{"q_proj", "v_proj"}, Dropout: 0.05, DType: alloc.BFloat16}
-		rows = append(rows, published{
-			kind: "LoRA", model: r.name + ", 1304 tokens", setting: fmt.Sprintf("batch %d, LoRA of rank 8 on bfloat16; loss taken as a whole, projections as separate", r.batch), grade: "B", mib: r.mib, what: "allocated", source: litgpt,
-			layers: with(r.layers.Layers(), estimate.NextToken{}),
-			opts:   opts(estimate.Tokens(r.batch, 1304), bf16, estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.PyTorch(2, 1), ampere),
-		})
-	}
-	rows = append(append(rows, videoRows()...), segmentationRows()...)
+	rows = slices.Concat(rows, fmsRows(), torchtuneRows(), litgptRows(), octocoderRows(), videoRows(), segmentationRows())
 	return append(rows,
 		published{
 			kind: "transformer", model: "gpt2, 16 tokens", setting: "batch 2, AdamW", grade: "A", mib: 2390.61, what: "allocated", source: optimum,
@@ -177,14 +164,6 @@ func publishedRows(t *testing.T) []published {
 		published{
 			kind: "served", model: "octocoder (15.5B)", setting: "bfloat16, a prompt and 60 tokens", grade: "A", mib: 29722.69, what: "allocated", source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c",
 			layers: octocoder.Layers(), opts: opts(estimate.Tokens(1, 20), bf16, estimate.WithKVCache(octocoder.Cache(1, 80, alloc.BFloat16)), ampere),
-		},
-		published{
-			kind: "served", model: "Llama 2 7B", setting: "bfloat16, 6 tokens and 50 more", grade: "A", mib: 12893.68, what: "allocated", source: litgpt,
-			layers: llama7b.Layers(), opts: opts(estimate.Tokens(1, 6), bf16, estimate.WithKVCache(llama7b.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1), ampere),
-		},
-		published{
-			kind: "served", model: "phi-1.5", setting: "bfloat16, 6 tokens and 50 more", grade: "A", mib: 2727.51, what: "allocated", source: litgpt,
-			layers: phi15.Layers(), opts: opts(estimate.Tokens(1, 6), bf16, estimate.WithKVCache(phi15.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1), ampere),
 		},
 		published{
 			kind: "transformer", model: "3.4B of cs336, 128 tokens", setting: "batch 4, AdamW one by one", grade: "C", mib: 58280, what: "reserved", source: recording,
@@ -273,7 +252,6 @@ upper bounds on the CPU have 256 KiB for it. With more threads both grow.
 
 - TinyLlama with QLoRA and no checkpoints (cranberrii/ftcourse at 9f4902cf): 5604 MiB measured. The
   estimate is 3042 with SDPA and 7138 with eager attention; the source does not say which it used.
-- Training with GPTQ bases, and losses computed over the vocabulary in chunks.
 - Diffusion transformers, whose layers the package does not have. A U-Net is an example in the tests of package zoo.
 `
 
@@ -285,6 +263,14 @@ more than 10 %.
 
 | model | context | batch | flash attention | printed, MiB | estimate, MiB | off | source |
 |---|---:|---:|---|---:|---:|---:|---|
+`
+
+const servedHead = `
+The size of its weights and of its keys and values on a GPU that has all layers, and what ModelBuffer and KVCache return. A
+test fails if the weights are off by more than 0.1 %, or the keys and values at all.
+
+| model | mixture | context | weights printed, MiB | estimate, MiB | keys and values printed, MiB | estimate, MiB | source |
+|---|---|---:|---:|---:|---:|---:|---|
 `
 
 const publishedTail = `
@@ -323,6 +309,10 @@ func TestPublishedPage(t *testing.T) {
 		}
 		made := float64(n) / float64(alloc.MiB)
 		fmt.Fprintf(&b, "| %s | %d | %d | %s | %.2f | %.2f | %+.1f %% | %s |\n", p.name, p.by.Context, max(p.by.Batch, 512), flash, p.mib, made, 100*(p.mib/made-1), p.source)
+	}
+	b.WriteString(servedHead)
+	for _, p := range servedBuffers {
+		b.WriteString(p.row(t))
 	}
 	b.WriteString(publishedTail)
 	for _, c := range estimate.Contexts() {

@@ -1,6 +1,8 @@
 package estimate_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -113,7 +115,7 @@ var (
 	qwen30b  = estimate.Transformer{Vocab: 151936, Hidden: 2048, Blocks: 48, Heads: 32, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 768}
 	qwen235b = estimate.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 94, Heads: 64, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 1536}
 	qwen7b   = estimate.Transformer{Vocab: 152064, Hidden: 3584, FFN: 18944, Blocks: 28, Heads: 28, KVHeads: 4}
-	pythia   = estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
+	pythia   = estimate.Transformer{Family: estimate.GPTNeoX, Bias: true, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
 )
 
 var printedBuffers = []printedBuffer{
@@ -126,4 +128,67 @@ var printedBuffers = []printedBuffer{
 	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, estimate.LlamaCpp{Context: 32768, FlashAttention: true}, 304.75},
 	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, estimate.LlamaCpp{Context: 32768, Batch: 2048, FlashAttention: true}, 1251},
 	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, estimate.LlamaCpp{Context: 2048, FlashAttention: true}, 304},
+}
+
+// servedBuffer is the weights of a model, or its keys and values, as llama.cpp printed them.
+type servedBuffer struct {
+	name, source string
+	model        estimate.Transformer
+	quantization string
+	context      int
+	weights, kv  float64 // in MiB; 0 where it is not printed
+}
+
+var qwen05b = estimate.Transformer{Vocab: 151936, Hidden: 896, FFN: 4864, Blocks: 24, Heads: 14, KVHeads: 2, QKVBias: true, Tied: true}
+
+var servedBuffers = []servedBuffer{
+	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, "Q8_0", 2048, 2684.57, 640},
+	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4563", pythia, "Q4_0", 2048, 1454.83, 640},
+	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4563", pythia, "Q3_K_M", 2048, 1354.83, 640},
+	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, "Q4_0", 8192, 4156, 1024},
+	{"Qwen2.5 0.5B", "llama.cpp on an RTX 2080 Ti, 2026", qwen05b, "Q4_K_M", 512, 373.73, 6},
+	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, unsloth's UD-Q5_K_XL taken for it", qwen32b, "Q5_K_M", 8192, 21608.65, 2048},
+	{"Qwen3 30B-A3B", "a log of llama-server, 2025", qwen30b, "", 65536, 0, 6144},
+}
+
+func quantization(t *testing.T, name string) estimate.Quantization {
+	t.Helper()
+	all := estimate.Quantizations()
+	i := slices.IndexFunc(all, func(q estimate.Quantization) bool { return q.Name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return all[i]
+}
+
+// row is one of the page's.
+func (p servedBuffer) row(t *testing.T) string {
+	t.Helper()
+	mib := func(n alloc.Bytes) string { return fmt.Sprintf("%.2f", float64(n)/float64(alloc.MiB)) }
+	cache, err := estimate.KVCache(p.model.Cache(1, p.context, alloc.Float16))
+	require.NoError(t, err)
+	printed, weights := "", ""
+	if p.quantization != "" {
+		n, err := p.model.ModelBuffer(quantization(t, p.quantization))
+		require.NoError(t, err)
+		printed, weights = fmt.Sprintf("%.2f", p.weights), mib(n)
+	}
+	return fmt.Sprintf("| %s | %s | %d | %s | %s | %.2f | %s | %s |\n", p.name, p.quantization, p.context, printed, weights, p.kv, mib(cache), p.source)
+}
+
+// What llama.cpp printed as "CUDA0 model buffer size" and "CUDA0 KV buffer size".
+func TestModelAndCacheBuffers(t *testing.T) {
+	for _, p := range servedBuffers {
+		t.Run(p.name+" "+p.quantization, func(t *testing.T) {
+			cache, err := estimate.KVCache(p.model.Cache(1, p.context, alloc.Float16))
+			require.NoError(t, err)
+			assert.Equal(t, alloc.Bytes(p.kv)*alloc.MiB, cache)
+			if p.quantization == "" {
+				return
+			}
+			weights, err := p.model.ModelBuffer(quantization(t, p.quantization))
+			require.NoError(t, err)
+			assert.InEpsilon(t, p.weights, float64(weights)/float64(alloc.MiB), 0.001)
+		})
+	}
+	_, err := estimate.Transformer{}.ModelBuffer(quantization(t, "Q8_0"))
+	assert.Error(t, err)
 }

@@ -1,0 +1,162 @@
+package estimate
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Base is how the weights of linear layers that are not trained are stored.
+type Base uint8
+
+// The ways to store them. A matrix product makes the weight anew in the type of activations, but
+// for Int8Base, which does so in the backward pass.
+const (
+	WholeBase Base = iota // in the type of weights
+	// NF4 is that of bitsandbytes (functional.py, QuantState): a float32 for each block of 64
+	// elements. FP4 takes as much.
+	NF4
+	// NF4Double quantizes these in turn: a byte for each block, and a float32 for 256 of those.
+	NF4Double
+	// Int8Base has a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
+	Int8Base
+	// GPTQBase has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
+	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
+	GPTQBase
+)
+
+// groupOfGPTQ is the number of inputs that have a scale together, in most published files.
+const groupOfGPTQ = 128
+
+// Quantized holds the weights of linear layers in a Base. They are not trained.
+type Quantized struct {
+	Base Base
+	// Layers are the Linear layers, by name or by a pattern of path.Match for the whole path, as
+	// LoRA's Targets; none means all but a head named lm_head, as transformers has it.
+	Layers []string
+	// Computes is the type of products, bnb_4bit_compute_dtype of transformers; the zero value is
+	// that of activations, which are otherwise copied in this type.
+	Computes alloc.DType
+	// Restores is the type in which a weight is made anew; the zero value is that of products,
+	// for which it is otherwise copied once more. bitsandbytes before 0.42 restores float16.
+	Restores alloc.DType
+	// KeepsInput keeps the inputs of products, as bitsandbytes before 0.43.2 did in vain.
+	KeepsInput bool
+}
+
+// Quantize holds weights as q says, in training and in inference. A size that Stored gave does
+// not count then.
+func Quantize(q Quantized) Option {
+	return func(c *config) { c.quantized, c.stored = &q, Amount{} }
+}
+
+func (q *Quantized) check() error {
+	if q == nil {
+		return nil
+	}
+	if q.Base > GPTQBase {
+		return fmt.Errorf("Base is %d: want one of the constants, from WholeBase to GPTQBase", q.Base)
+	}
+	for _, d := range []alloc.DType{q.Computes, q.Restores} {
+		if d != 0 && !isFloat(d) {
+			return fmt.Errorf("%v is not a type that products compute in: want one such as float16", d)
+		}
+	}
+	for _, p := range q.Layers {
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("pattern %q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// of is the index of the pattern that names the Linear at a path.
+func (q *Quantized) of(at string) (which int, ok bool) {
+	if q == nil || q.Base == WholeBase {
+		return 0, false
+	}
+	if len(q.Layers) == 0 {
+		return 0, at != "lm_head" && !strings.HasSuffix(at, ".lm_head")
+	}
+	return named(q.Layers, at)
+}
+
+// named finds what names the layer at a path: a pattern, or the layer's own name.
+func named(patterns []string, at string) (which int, ok bool) {
+	which = slices.IndexFunc(patterns, func(p string) bool {
+		match, _ := path.Match(p, at)
+		return match || strings.HasSuffix(at, "."+p)
+	})
+	return which, which >= 0
+}
+
+// quantizes reports whether the weight of the Linear that is being declared is quantized, which
+// freezes the layer.
+func (d *Declaration) quantizes() bool {
+	q := d.cfg.quantized
+	which, ok := q.of(d.path)
+	if ok {
+		d.modules[d.current].frozen = true
+		if len(q.Layers) > 0 {
+			d.met[q.Layers[which]] = true
+		}
+	}
+	return ok
+}
+
+// weight declares the weight of a Linear as the base holds it.
+func (b Base) weight(d *Declaration, p Param) {
+	n := FLOPs(p.Shape...)
+	blocks := int(min((n+63)/64, maxField))
+	buffer := func(name string, t alloc.DType, dims ...int) {
+		d.Add(Param{Name: name, Shape: dims, DType: t, Buffer: true})
+	}
+	switch b {
+	case Int8Base:
+		p.DType = alloc.Int8
+		buffer("SCB", alloc.Float32, p.Shape[0])
+	case NF4:
+		p.DType = alloc.Int4
+		buffer("absmax", alloc.Float32, blocks)
+	case NF4Double:
+		p.DType = alloc.Int4
+		buffer("absmax", alloc.Uint8, blocks)
+		buffer("nested_absmax", alloc.Float32, (blocks+255)/256)
+	case GPTQBase:
+		groups := (p.Shape[1] + groupOfGPTQ - 1) / groupOfGPTQ
+		p.DType = alloc.Int4
+		buffer("qzeros", alloc.Int4, groups, p.Shape[0])
+		buffer("scales", alloc.Float16, groups, p.Shape[0])
+		buffer("g_idx", alloc.Int32, p.Shape[1])
+	}
+	d.Add(p)
+}
+
+// product completes the product o with a quantized weight: what it computes in and makes anew. It
+// returns the type that the caller of the layer gets.
+func (q *Quantized) product(t *Tape, o *Op, weight alloc.Shape) (returns alloc.DType, err error) {
+	returns, o.DType = o.DType, or(q.Computes, o.DType)
+	if x := o.In[0]; x.DType != o.DType && isFloat(x.DType) {
+		if o.In[0], err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: o.DType}); err != nil {
+			return 0, err
+		}
+	}
+	x, whole := o.In[0], t.whole(weight, o.DType)
+	if x.grad && (q.KeepsInput || q.Base == Int8Base) {
+		o.Keep = []Tensor{x}
+	}
+	if q.Base == Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input in 8 bits, by rows and by columns, and the product in 32
+		o.BackwardWorkspace = whole
+		o.Workspace = min(alloc.Bytes(FLOPs(x.Shape...)), maxTotal) + min(4*alloc.Bytes(FLOPs(o.Shape...)), maxTotal)
+		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
+		return returns, nil
+	}
+	o.Workspace = whole
+	if q.Restores != 0 && q.Restores != o.DType {
+		o.Workspace += t.whole(weight, q.Restores)
+	}
+	return returns, nil
+}

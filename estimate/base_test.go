@@ -1,0 +1,79 @@
+package estimate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// held is what Mistral 7B takes with its linear layers in a base.
+func held(t *testing.T, q estimate.Quantized) alloc.Bytes {
+	t.Helper()
+	r := model(t, mistral7b.Layers(), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q))
+	assert.EqualValues(t, 7_241_732_096, r.Params.Count)
+	return r.Inference.Weights + r.Inference.Buffers
+}
+
+func TestQuantize(t *testing.T) {
+	const vocabulary, all = 32000 * 4096, 7_241_732_096
+	linear := float64(all - 2*vocabulary - 65*4096) // without head and embedding
+	inputs := float64(32 * (6*4096 + 14336))        // of the linear layers, all in all
+	for _, c := range []struct {
+		base    estimate.Base
+		bytes   float64 // of an element
+		besides float64
+	}{
+		{estimate.WholeBase, 2, 0},
+		{estimate.NF4, 0.5 + 4.0/64, 0},
+		{estimate.NF4Double, 0.5 + 1.0/64 + 4.0/64/256, 0},
+		{estimate.Int8Base, 1, 4 * 32 * (3*4096 + 2*1024 + 2*14336)},
+		{estimate.GPTQBase, 0.5 + 2.5/128, 4 * inputs},
+	} {
+		want := linear*c.bytes + c.besides + 2*(all-linear)
+		assert.InEpsilon(t, want, float64(held(t, estimate.Quantized{Base: c.base})), 1e-5, "%d", c.base)
+		everything := held(t, estimate.Quantized{Base: c.base, Layers: []string{"*"}})
+		if c.base == estimate.NF4 {
+			assert.InEpsilon(t, want-vocabulary*(2-c.bytes), float64(everything), 1e-5)
+		}
+	}
+}
+
+// A quantized layer is not trained, with adapters or without, and a weight is made anew for
+// each of its products.
+func TestQuantizeInTraining(t *testing.T) {
+	train := func(q estimate.Quantized, more ...estimate.Option) *estimate.Report {
+		return model(t, mistral7b.Layers(), append(opts(estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Quantize(q)), more...)...)
+	}
+	frozen := train(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}})
+	assert.EqualValues(t, 32000*4096+65*4096, frozen.Trained.Count, "embedding and norms")
+
+	lora := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}
+	adapted := train(estimate.Quantized{Base: estimate.NF4}, estimate.Adapt(lora))
+	lora.Base = estimate.NF4
+	assert.Equal(t, model(t, mistral7b.Layers(), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Adapt(lora)).Training, adapted.Training)
+	assert.Greater(t, train(estimate.Quantized{Base: estimate.NF4, KeepsInput: true}, estimate.Adapt(lora)).Kept, adapted.Kept)
+
+	serve := func(q estimate.Quantized) alloc.Bytes {
+		return model(t, mistral7b.Layers(), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q)).Inference.Transient
+	}
+	const down = 4096 * 14336
+	usual := serve(estimate.Quantized{Base: estimate.NF4})
+	assert.EqualValues(t, 2*down, serve(estimate.Quantized{Base: estimate.NF4, Restores: alloc.Float16})-usual, "once in float16, and once in bfloat16")
+	assert.Greater(t, serve(estimate.Quantized{Base: estimate.NF4, Computes: alloc.Float32})-usual, alloc.Bytes(2*down))
+	assert.Less(t, serve(estimate.Quantized{Base: estimate.Int8Base}), usual, "products of 8 bits need no other weight")
+}
+
+func TestQuantizeSaysWhatIsWrong(t *testing.T) {
+	for want, q := range map[string]estimate.Quantized{
+		"Base is 9": {Base: 9},
+		`Quantize: no Linear's path matches "mlp"`: {Base: estimate.NF4, Layers: []string{"mlp"}},
+		"syntax error in pattern":                  {Base: estimate.NF4, Layers: []string{"["}},
+		"int8 is not a type that products":         {Base: estimate.NF4, Computes: alloc.Int8},
+	} {
+		_, err := estimate.Model(mistral7b.Layers(), estimate.Tokens(1, 4), estimate.Quantize(q))
+		assert.ErrorContains(t, err, want)
+	}
+}

@@ -1,0 +1,124 @@
+package estimate
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// HeadLoss is a head and the loss of its logits in one, for long texts and large vocabularies. It
+// cuts the tokens into Chunks, so that a part of the logits is copied at a time
+// (torchtune's CEWithChunkedOutputLoss, litgpt's chunked_cross_entropy). The head of the model
+// itself is left out: see NoHead and Loss of Transformer.
+type HeadLoss struct {
+	Linear
+	Chunks int       // 0 means 1
+	Loss   NextToken // of each chunk, whose targets are shifted in place of the logits
+	// Widened makes the logits float32 before the losses read them, as Lightning's Fabric does with
+	// what a model returns.
+	Widened bool
+	// InForward computes the gradients along with the loss, so that of the logits no more than a
+	// chunk is ever there (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
+	// cut_cross_entropy). Without Chunks they are as long as Liger makes them.
+	InForward bool
+}
+
+// Kind names the row.
+func (HeadLoss) Kind() string { return "HeadLoss" }
+
+// Declare implements Layer.
+func (l HeadLoss) Declare(d *Declaration) {
+	if d.want("Chunks", l.Chunks, 0) {
+		l.Linear.Declare(d)
+	}
+}
+
+// Forward implements Layer.
+func (l HeadLoss) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := t.rank(x, 3, "(batch, length, features)"); err != nil {
+		return Tensor{}, err
+	}
+	if err := t.width(x, -1, l.In, "features"); err != nil {
+		return Tensor{}, err
+	}
+	if l.InForward {
+		return l.atOnce(t, x)
+	}
+	logits, err := l.logits(t, x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	t.judge(logits...)
+	var sum Tensor
+	for i, part := range logits {
+		loss, err := l.Loss.of(t, part)
+		if err == nil && i > 0 {
+			loss, err = t.Op(Op{In: []Tensor{sum, loss}, Shape: loss.Shape, PassGrad: true})
+		}
+		if err != nil {
+			return Tensor{}, err
+		}
+		sum = loss
+	}
+	for _, part := range logits { // the list of them lives until all losses are there
+		t.hold(part)
+	}
+	return sum, nil
+}
+
+// logits are those of the chunks, which all are there before the first loss. Each makes a gradient of
+// the weight, which is added to that of the others.
+func (l HeadLoss) logits(t *Tape, x Tensor) ([]Tensor, error) {
+	length := x.Shape[1]
+	each := (length-1)/max(1, min(l.Chunks, length)) + 1
+	var all []Tensor
+	for begin := 0; begin < length; begin += each {
+		part := x.Shape.Clone()
+		part[1] = min(each, length-begin)
+		chunk, err := t.Op(Op{In: []Tensor{x}, Shape: part, View: true})
+		if err == nil {
+			chunk, err = l.Linear.Forward(t, chunk)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if t.learns() && each < length {
+			t.ops[len(t.ops)-1].backward += int64(2 * t.whole(alloc.Shape{l.Out, l.In}, t.computes()))
+		}
+		if l.Widened {
+			if chunk, err = (NextToken{}).widened(t, chunk); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, chunk)
+	}
+	return all, nil
+}
+
+// atOnce is the loss whose gradients are computed with it: beside a chunk of logits there are
+// those of x and of the weight.
+func (l HeadLoss) atOnce(t *Tape, x Tensor) (Tensor, error) {
+	t.multiplies = true
+	x, err := t.lower(x)
+	if err != nil {
+		return Tensor{}, err
+	}
+	tokens := int(min(FLOPs(x.Shape[:2]...), maxField))
+	o := Op{In: []Tensor{x}, Shape: alloc.Shape{}, DType: alloc.Float32, Params: true, FLOPs: flops(alloc.Shape{tokens, l.Out}, l.In, 6)}
+	t.cast(&o, l.Out, l.In)
+	o.Workspace += t.size(x) + t.whole(alloc.Shape{l.chunk(tokens), l.Out}, t.computes())
+	if t.learns() {
+		o.Workspace += t.whole(alloc.Shape{l.Out, l.In}, t.computes())
+	}
+	return t.Op(o)
+}
+
+// chunk is the number of tokens of a chunk: of Liger's, whose logits take about as much as x does,
+// a power of two (ops/fused_linear_cross_entropy.py).
+func (l HeadLoss) chunk(tokens int) int {
+	if l.Chunks > 0 {
+		return (tokens-1)/l.Chunks + 1
+	}
+	parts := (l.Out-1)/l.In + 1
+	chunk := 1
+	for chunk < (tokens-1)/parts+1 {
+		chunk *= 2
+	}
+	return min(chunk, tokens)
+}

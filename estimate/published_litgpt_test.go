@@ -1,0 +1,239 @@
+package estimate_test
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+const litgpt = "Lightning-AI/litgpt, resource-tables.md at 8641822"
+
+// litGPT is a model of lit-gpt at 8641822 (lit_gpt/model.py, lora.py), which finetune/lora.py trains with
+// LoRA of queries and values.
+type litGPT struct {
+	vocab, hidden, ffn, blocks, heads, rotated int
+	parallel                                   bool // attention and MLP are, after one norm, with biases, as phi's
+	twoNorms                                   bool // of parallel parts (StableLM)
+}
+
+var (
+	litLlama7b  = litGPT{vocab: 32000, hidden: 4096, ffn: 11008, blocks: 32, heads: 32, rotated: 128}
+	litLlama13b = litGPT{vocab: 32000, hidden: 5120, ffn: 13824, blocks: 40, heads: 40, rotated: 128}
+	litPhi      = litGPT{vocab: 51200, hidden: 2048, ffn: 8192, blocks: 24, heads: 32, rotated: 32, parallel: true}
+	litStableLM = litGPT{vocab: 50688, hidden: 4096, ffn: 16384, blocks: 16, heads: 32, rotated: 32, parallel: true, twoNorms: true}
+)
+
+// linear is a layer of the base, whose bias is the parallel models'.
+func (m litGPT) linear(in, out int) estimate.Linear {
+	return estimate.Linear{In: in, Out: out, NoBias: !m.parallel}
+}
+
+// norm is nn.LayerNorm, or RMSNorm of lit_gpt/rmsnorm.py, which computes in float32.
+func (m litGPT) norm() estimate.Layer {
+	if m.parallel {
+		return estimate.LayerNorm{Size: m.hidden}
+	}
+	return rmsNorm{m.hidden}
+}
+
+type rmsNorm struct{ features int }
+
+func (n rmsNorm) Declare(d *estimate.Declaration) { d.Param("weight", n.features) }
+
+func (rmsNorm) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
+	wide, err := t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+	if err != nil {
+		return x, err
+	}
+	y, err := t.Op(estimate.Op{In: []estimate.Tensor{wide}, Shape: x.Shape, Keep: []estimate.Tensor{wide}, KeepOwn: []estimate.Own{{Shape: x.Shape[:2]}}, Workspace: 4 * alloc.Bytes(estimate.FLOPs(x.Shape...))})
+	if err == nil {
+		y, err = t.Op(estimate.Op{In: []estimate.Tensor{y}, Shape: x.Shape, Params: true})
+	}
+	if err != nil {
+		return y, err
+	}
+	return t.Op(estimate.Op{In: []estimate.Tensor{y}, Shape: x.Shape, DType: x.DType})
+}
+
+// adapters are the A and B of LoRA for queries and values in one, in the type of the model.
+type adapters struct{ hidden, rank int }
+
+func (a adapters) Declare(d *estimate.Declaration) {
+	d.Param("lora_A", 2*a.rank, a.hidden)
+	d.Param("lora_B", 2*a.hidden, a.rank)
+}
+
+// Forward is LoRAQKVLinear.forward beside the base: x with dropout times A, a grouped convolution
+// with B, which zero_pad copies into the places of queries and values, and a multiple.
+// index_copy keeps what it copies (PyTorch's derivatives.yaml).
+func (a adapters) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
+	x, err := estimate.Dropout{P: 0.05}.Forward(t, x)
+	if err != nil {
+		return x, err
+	}
+	low, wide, padded := x.Shape.Clone(), x.Shape.Clone(), x.Shape.Clone()
+	low[2], wide[2], padded[2] = 2*a.rank, 2*a.hidden, 3*a.hidden
+	z, err := t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: low, Params: true, Keep: []estimate.Tensor{x}})
+	if err == nil {
+		z, err = t.Op(estimate.Op{In: []estimate.Tensor{z}, Shape: wide, Params: true, Keep: []estimate.Tensor{z}})
+	}
+	if err == nil {
+		z, err = t.Op(estimate.Op{In: []estimate.Tensor{z}, Shape: padded, Keep: []estimate.Tensor{z}})
+	}
+	if err != nil {
+		return z, err
+	}
+	return t.Op(estimate.Op{In: []estimate.Tensor{z}, Shape: padded})
+}
+
+// attention is CausalSelfAttention: queries and keys are rotated and joined in new memory, values
+// stay a part of what the projection returned.
+func (m litGPT) attention() estimate.Module {
+	return estimate.Module{
+		Name: "CausalSelfAttention",
+		Parts: estimate.Sequential{
+			estimate.As("attn", m.linear(m.hidden, 3*m.hidden)), estimate.As("lora", adapters{m.hidden, 8}),
+			estimate.As("proj", m.linear(m.hidden, m.hidden)),
+		},
+		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+			qkv := f.Add(f.Call("attn", x), f.Call("lora", x))
+			part := f.Part(qkv, 2, m.hidden)
+			turned := func() estimate.Tensor { return f.Copy(f.Add(f.Scale(part), f.Scale(f.Copy(part)))) }
+			q, k := turned(), turned()
+			return f.Call("proj", f.Attention(q, k, part, m.heads, m.hidden/m.heads))
+		},
+	}
+}
+
+func (m litGPT) mlp() estimate.Layer {
+	if m.parallel {
+		return estimate.Sequential{estimate.As("fc", m.linear(m.hidden, m.ffn)), estimate.GELU{}, estimate.As("proj", m.linear(m.ffn, m.hidden))}
+	}
+	return estimate.Module{
+		Name: "LLaMAMLP",
+		Parts: estimate.Sequential{
+			estimate.As("fc_1", m.linear(m.hidden, m.ffn)), estimate.As("fc_2", m.linear(m.hidden, m.ffn)), estimate.As("proj", m.linear(m.ffn, m.hidden)),
+		},
+		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+			gate, up := f.Call("fc_1", x), f.Call("fc_2", x)
+			return f.Call("proj", f.Mul(f.Apply(estimate.SiLU{}, gate), up))
+		},
+	}
+}
+
+func (m litGPT) block() estimate.Module {
+	parts := estimate.Sequential{estimate.As("norm_1", m.norm()), estimate.As("attn", m.attention()), estimate.As("mlp", m.mlp())}
+	if !m.parallel || m.twoNorms {
+		parts = append(parts, estimate.As("norm_2", m.norm()))
+	}
+	return estimate.Module{Name: "Block", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+		n := f.Call("norm_1", x)
+		h := f.Call("attn", n)
+		switch {
+		case m.twoNorms:
+			n = f.Call("norm_2", x)
+			fallthrough
+		case m.parallel:
+			return f.Add(f.Add(f.Call("mlp", n), h), x)
+		}
+		x = f.Add(h, x)
+		return f.Add(f.Call("mlp", f.Call("norm_2", x)), x)
+	}}
+}
+
+func (m litGPT) layers() []estimate.Layer {
+	layers := []estimate.Layer{estimate.As("wte", estimate.Embedding{Num: m.vocab, Dim: m.hidden})}
+	for i := range m.blocks {
+		layers = append(layers, estimate.As(fmt.Sprintf("h.%d", i), m.block()))
+	}
+	return append(layers, estimate.As("ln_f", m.norm()))
+}
+
+// trained are the layers with a loss of 128 tokens at a time, whose logits Fabric makes float32.
+func (m litGPT) trained(tokens int) []estimate.Layer {
+	head := estimate.HeadLoss{Linear: estimate.Linear{In: m.hidden, Out: m.vocab, NoBias: true}, Chunks: (tokens + 127) / 128, Widened: true}
+	return append(m.layers(), estimate.As("lm_head", head))
+}
+
+// loraRow is one of the table's runs with LoRA.
+func (m litGPT) loraRow(name string, batch, tokens int, gb float64, how string, more ...estimate.Option) published {
+	frozen := []string{"wte", "h.*.norm_1", "h.*.norm_2", "h.*.attn.attn", "h.*.attn.proj", "h.*.mlp", "ln_f", "lm_head"}
+	if m.parallel && !m.twoNorms {
+		frozen = append(frozen[:2:2], frozen[3:]...)
+	}
+	return published{
+		kind: "LoRA", model: fmt.Sprintf("%s, %d tokens", name, tokens), setting: fmt.Sprintf("batch %d, LoRA of rank 8 on %s, lit-gpt's layers", batch, how), grade: "A",
+		mib: gb * 1e9 / float64(alloc.MiB), what: "allocated", source: litgpt,
+		layers: m.trained(tokens),
+		opts: append(opts(estimate.Tokens(batch, tokens), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Frozen(frozen...), estimate.PyTorch(2, 1),
+			estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass, Form: estimate.ForEach, MicroBatches: 128 / batch}),
+			estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
+	}
+}
+
+// quantized are the bases of bitsandbytes 0.41, which restores float16; lit-gpt has the head among them.
+func (m litGPT) quantized(b estimate.Base) estimate.Option {
+	layers := []string{"lm_head", "h.*.attn.attn", "h.*.attn.proj", "h.*.mlp.*"}
+	return estimate.Quantize(estimate.Quantized{Base: b, Layers: layers, Restores: alloc.Float16, KeepsInput: true})
+}
+
+func litgptRows() []published {
+	var rows []published
+	for _, r := range []struct {
+		model  litGPT
+		name   string
+		tokens int
+		nf4    [2]float64 // at batch 1, with and without double quantization, in GB
+		gb     []float64  // at batch 1, 2, 4
+	}{
+		{litPhi, "phi-1.5", 1044, [2]float64{3.78, 3.72}, []float64{4.82, 6.76, 10.68}},
+		{litStableLM, "StableLM Alpha 3B", 1034, [2]float64{6.35, 6.19}, []float64{9.69, 12.10, 16.92}},
+		{litLlama7b, "Llama 2 7B", 1304, [2]float64{14.14, 13.84}, []float64{21.30, 29.07}},
+		{litLlama13b, "Llama 2 13B", 1304, [2]float64{23.14, 22.55}, []float64{38.12}},
+	} {
+		for i, gb := range r.gb {
+			rows = append(rows, r.model.loraRow(r.name, 1<<i, r.tokens, gb, "bfloat16"))
+		}
+		rows = append(rows, r.model.loraRow(r.name, 1, r.tokens, r.nf4[0], "NF4", r.model.quantized(estimate.NF4)),
+			r.model.loraRow(r.name, 1, r.tokens, r.nf4[1], "NF4 twice quantized", r.model.quantized(estimate.NF4Double)))
+	}
+	return append(rows, litgptServed()...)
+}
+
+// litgptServed are the runs of generate/base.py: 6 tokens and 50 more. Transformers' layers stand for lit-gpt's.
+func litgptServed() []published {
+	stableLM := estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, RotaryDim: 32, Parallel: true}
+	codeLlama34b := estimate.Transformer{Vocab: 32000, Hidden: 8192, FFN: 22016, Blocks: 48, Heads: 64, KVHeads: 8}
+	llama70b := estimate.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
+	falcon40b := estimate.Transformer{Family: estimate.Falcon, Vocab: 65024, Hidden: 8192, FFN: 32768, Blocks: 60, Heads: 128, KVHeads: 8, Parallel: true, TwoNorms: true}
+	var rows []published
+	for _, r := range []struct {
+		model estimate.Transformer
+		name  string
+		gb    map[estimate.Base]float64
+	}{
+		{phi15, "phi-1.5", map[estimate.Base]float64{estimate.WholeBase: 2.86, estimate.NF4: 1.39, estimate.NF4Double: 1.33}},
+		{stableLM, "StableLM Alpha 3B", map[estimate.Base]float64{estimate.WholeBase: 7.30, estimate.NF4: 3.20, estimate.NF4Double: 3.04}},
+		{llama7b, "Llama 2 7B", map[estimate.Base]float64{estimate.WholeBase: 13.52, estimate.NF4: 4.57, estimate.NF4Double: 4.26}},
+		{llama13b, "Llama 2 13B", map[estimate.Base]float64{estimate.WholeBase: 26.21, estimate.NF4: 8.32, estimate.NF4Double: 7.72}},
+		{codeLlama34b, "CodeLlama 34B", map[estimate.Base]float64{estimate.NF4: 20.52, estimate.NF4Double: 18.95}},
+		{falcon40b, "Falcon 40B", map[estimate.Base]float64{estimate.NF4: 26.55, estimate.NF4Double: 24.63}},
+		{llama70b, "Llama 2 70B", map[estimate.Base]float64{estimate.NF4Double: 37.21}},
+	} {
+		for base, how := range []string{estimate.WholeBase: "bfloat16", estimate.NF4: "NF4", estimate.NF4Double: "NF4 twice quantized"} {
+			gb, ok := r.gb[estimate.Base(base)]
+			if !ok {
+				continue
+			}
+			rows = append(rows, published{
+				kind: "served", model: r.name, setting: how + ", 6 tokens and 50 more", grade: "A", mib: gb * 1e9 / float64(alloc.MiB), what: "allocated", source: litgpt,
+				layers: r.model.Layers(),
+				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(r.model.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1),
+					estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}),
+					estimate.Quantize(estimate.Quantized{Base: estimate.Base(base), Layers: []string{"*"}, Restores: alloc.Float16})),
+			})
+		}
+	}
+	return rows
+}

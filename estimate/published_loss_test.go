@@ -1,0 +1,99 @@
+package estimate_test
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// headless is the model without its head, and a head that takes its loss by itself.
+func headless(c estimate.Transformer, l estimate.HeadLoss) []estimate.Layer {
+	l.Linear = estimate.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true}
+	if c.Tied {
+		l.Tied = ".model.embed_tokens.weight"
+	}
+	c.NoHead = true
+	return with(c.Layers(), estimate.As("lm_head", l))
+}
+
+// torchtuneRows are the table of optimization flags: with torch.compile, losses by chunks and
+// checkpoints, and then with the optimizer in the backward pass. A fused AdamW is assumed.
+func torchtuneRows() []published {
+	var rows []published
+	for _, r := range []struct {
+		how        string
+		inBackward bool
+		gib        float64
+	}{{"", false, 24.9}, {", optimizer in backward", true, 23.1}} {
+		loop := estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.Fused, InBackward: r.inBackward}
+		rows = append(rows, published{
+			kind: "transformer", model: "Llama 3.2 3B, 4096 tokens", setting: "batch 2, bfloat16, compiled, loss of 8 chunks, checkpointed, fused AdamW" + r.how, grade: "B",
+			mib: r.gib * 1024, what: "allocated", source: "pytorch/torchtune, README.md at 1814feb17",
+			layers: headless(llama3b, estimate.HeadLoss{Chunks: 8, Loss: estimate.NextToken{Fused: true}}),
+			opts: opts(estimate.Tokens(2, 4096), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
+				estimate.Loops(loop), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+		})
+	}
+	return rows
+}
+
+// fmsRows are further runs of the table that has Mistral's rows with LoRA: full ones, GPTQ's base, a
+// larger model, and Llama 3 8B with Liger's loss.
+func fmsRows() []published {
+	const refs = "foundation-model-stack/fms-acceleration, scripts/benchmarks/refs/"
+	llama70b := estimate.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
+	train := func(model, setting, file string, batch int, bytes float64, layers []estimate.Layer, d alloc.DType, more ...estimate.Option) published {
+		kind := "transformer"
+		if len(more) > 0 {
+			kind = "LoRA"
+		}
+		return published{
+			kind: kind, model: model + ", 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", batch, setting), grade: "B", mib: bytes / float64(alloc.MiB), what: "allocated",
+			source: refs + file, layers: layers,
+			opts: append(opts(estimate.Tokens(batch, 4096), estimate.Precision(d), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 4),
+				estimate.Loops(unsaid), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
+		}
+	}
+	lora := func(b estimate.Base) estimate.Option {
+		return estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}, Dropout: 0.1, Base: b})
+	}
+	const last, liger = "a100_80gb_update_cross_entropy_and_deps.csv at bfdef09c", "a100_80gb_liger.csv at 12ebdb90"
+	rows := []published{
+		train("Mistral 7B", "LoRA of rank 16 on GPTQ, float16", "a100_80gb.csv at 24bdadb", 4, 16404148736, with(mistral7b.Layers(), estimate.NextToken{}), alloc.Float16, lora(estimate.GPTQBase)),
+		train("Llama 2 70B", "QLoRA of rank 16, NF4 twice quantized", last, 4, 68126381056, with(llama70b.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)),
+	}
+	for i, bytes := range []float64{72434837504, 72435230720} {
+		rows = append(rows, train("Mistral 7B", "bfloat16, AdamW", last, 4<<i, bytes, with(mistral7b.Layers(), estimate.NextToken{}), alloc.BFloat16))
+	}
+	inForward := func() []estimate.Layer { return headless(llama8b, estimate.HeadLoss{InForward: true}) }
+	for i, bytes := range []float64{80318097408, 80318490624} {
+		rows = append(rows, train("Llama 3 8B", "bfloat16, AdamW, Liger's loss", liger, 4<<i, bytes, inForward(), alloc.BFloat16))
+	}
+	for i, bytes := range []float64{24905936896, 33567698944, 50891223040} {
+		rows = append(rows, train("Llama 3 8B", "LoRA of rank 16 on bfloat16, Liger's loss", liger, 4<<i, bytes, inForward(), alloc.BFloat16, lora(estimate.WholeBase)))
+	}
+	return rows
+}
+
+// octocoderRows are quantized as the tutorial does it, with the defaults of its time: FP4 that
+// computes in float32, and float16 for the rest.
+func octocoderRows() []published {
+	var rows []published
+	for _, r := range []struct {
+		how string
+		gib float64
+		q   estimate.Quantized
+	}{
+		{"8 bits", 15.219234466552734, estimate.Quantized{Base: estimate.Int8Base}},
+		{"FP4", 9.543574333190918, estimate.Quantized{Base: estimate.NF4, Computes: alloc.Float32, Restores: alloc.Float16}},
+	} {
+		rows = append(rows, published{
+			kind: "served", model: "octocoder (15.5B)", setting: r.how + ", a prompt and 60 tokens", grade: "B", mib: r.gib * 1024, what: "allocated",
+			source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c", layers: octocoder.Layers(),
+			opts: opts(estimate.Tokens(1, 20), estimate.Precision(alloc.Float16), estimate.WithKVCache(octocoder.Cache(1, 80, alloc.Float16)), estimate.Quantize(r.q),
+				estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+		})
+	}
+	return rows
+}
