@@ -105,7 +105,6 @@ const (
 	mixtures unmeasured = 1 << iota
 	encodersAndDecoders
 	twoTowers
-	windowedImages
 	latentAttentions
 	recurrences
 )
@@ -113,7 +112,7 @@ const (
 // String names the kinds, in plural.
 func (u unmeasured) String() string {
 	var names []string
-	for i, name := range []string{"mixtures of experts", "encoders with decoders", "towers of images and texts", "windows over images", "latent attention", "recurrent layers"} {
+	for i, name := range []string{"mixtures of experts", "encoders with decoders", "towers of images and texts", "latent attention", "recurrent layers"} {
 		if u&(1<<i) != 0 {
 			names = append(names, name)
 		}

@@ -147,7 +147,7 @@ func publishedRows(t *testing.T) []published {
 		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, false, four, alloc.Float16, 3897, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, false, four, alloc.Float16, 6823, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, true, four, alloc.Float16, 6831, fitcheck))
-	rows = slices.Concat(rows, fmsRows(), torchtuneRows(), litgptRows(), octocoderRows(), videoRows(), segmentationRows(), timeSformerRows())
+	rows = slices.Concat(rows, fmsRows(), torchtuneRows(), litgptRows(), octocoderRows(), videoRows(), segmentationRows(), timeSformerRows(), swinRows())
 	return append(rows,
 		published{
 			kind: "transformer", model: "gpt2, 16 tokens", setting: "batch 2, AdamW", grade: "A", mib: 2390.61, what: "allocated", source: optimum,
@@ -233,7 +233,7 @@ outside the band, or if it is off by more than 5 % (A), 10 % (B) or 15 % (C).
 
 const publishedLacking = `
 No measurement on a GPU was found of mixtures of experts, encoders with decoders (T5, BART, Whisper), towers of images and
-texts (CLIP, SigLIP), windows over images (Swin), latent attention (DeepSeek) and recurrent layers (Mamba, Qwen3-Next, LSTM).
+texts (CLIP, SigLIP), latent attention (DeepSeek) and recurrent layers (Mamba, Qwen3-Next, LSTM).
 Their reports say so, and their upper bounds reach 20 % up at least, as those of convolutional models do, which are the widest.
 
 ## The peaks of tensors

@@ -97,7 +97,6 @@ func (l swinWindow) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if x.Shape[1] != l.side*l.side {
 		return Tensor{}, t.Errorf("input %v has not the %d x %d places of the model", x.Shape, l.side, l.side)
 	}
-	t.unmeasured |= windowedImages
 	across := (l.side + l.window - 1) / l.window
 	n := l.window * l.window
 	count := int(min(FLOPs(x.Shape[0], across, across), maxField))
