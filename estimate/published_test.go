@@ -147,7 +147,7 @@ func publishedRows(t *testing.T) []published {
 		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, false, four, alloc.Float16, 3897, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, false, four, alloc.Float16, 6823, fitcheck),
 		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, true, four, alloc.Float16, 6831, fitcheck))
-	rows = slices.Concat(rows, fmsRows(), torchtuneRows(), litgptRows(), octocoderRows(), videoRows(), segmentationRows(), timeSformerRows(), swinRows())
+	rows = slices.Concat(rows, fmsRows(), torchtuneRows(), litgptRows(), octocoderRows(), videoRows(), segmentationRows(), timeSformerRows(), upernetRows())
 	return append(rows,
 		published{
 			kind: "transformer", model: "gpt2, 16 tokens", setting: "batch 2, AdamW", grade: "A", mib: 2390.61, what: "allocated", source: optimum,

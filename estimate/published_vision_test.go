@@ -26,30 +26,35 @@ func dropPath(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
 	return f.Apply(estimate.StochasticDepth{}, f.Scale(x))
 }
 
-// timeSformer is mmaction2's (arXiv:2102.05095), of ViT-B/16, whose attention sees the places of a frame, or all.
-func timeSformer(frames int, joint bool) []estimate.Layer {
-	const width, heads, places = 768, 12, 196
-	block := estimate.Module{Name: "Block", Parts: estimate.Sequential{
-		estimate.As("norm1", estimate.LayerNorm{Size: width}), estimate.As("attn", multihead(width, heads)),
-		estimate.As("norm2", estimate.LayerNorm{Size: width}), estimate.As("ffn", estimate.Sequential{estimate.Linear{In: width, Out: 4 * width}, estimate.GELU{}, estimate.Linear{In: 4 * width, Out: width}}),
+// visionBlock is a block of mmcv's transformers, with norms before attention and the MLP.
+func visionBlock(width int, attention estimate.Layer) estimate.Module {
+	return estimate.Module{Name: "Block", Parts: estimate.Sequential{
+		estimate.As("norm1", estimate.LayerNorm{Size: width}), estimate.As("attn", attention), estimate.As("norm2", estimate.LayerNorm{Size: width}),
+		estimate.As("ffn", estimate.Sequential{estimate.Linear{In: width, Out: 4 * width}, estimate.GELU{}, estimate.Linear{In: 4 * width, Out: width}}),
 	}, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
 		x = f.Add(x, dropPath(f, f.Call("attn", f.Call("norm1", x))))
 		return f.Add(x, dropPath(f, f.Call("ffn", f.Call("norm2", x))))
 	}}
+}
+
+// timeSformer is mmaction2's (arXiv:2102.05095), of ViT-B/16, whose attention sees the places of a frame, or all.
+func timeSformer(frames int, joint bool) []estimate.Layer {
+	const width, heads, places = 768, 12, 196
+	block := visionBlock(width, multihead(width, heads))
 	parts := estimate.Sequential{
 		estimate.As("projection", estimate.Conv2d{In: 3, Out: width, Kernel: 16, Stride: 16}), estimate.As("pos_embed", estimate.Learned{Shape: []int{places + 1, width}}),
 		estimate.As("layers", estimate.Repeat{N: 12, Layer: block}), estimate.As("norm", estimate.LayerNorm{Size: width}), estimate.As("fc_cls", estimate.Linear{In: width, Out: 400}),
 	}
 	return []estimate.Layer{estimate.Module{Name: "TimeSformer", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
 		patches := f.Call("projection", f.Copy(x))
-		tokens := f.Call("pos_embed", f.Op(estimate.Op{In: []estimate.Tensor{patches}, Shape: []int{x.Dim(0), places + 1, width}}))
+		tokens := f.Call("pos_embed", copied(f, patches, x.Dim(0), places+1, width))
 		videos := x.Dim(0) / frames
 		if joint {
-			tokens = f.Copy(f.Copy(f.Op(estimate.Op{In: []estimate.Tensor{tokens}, Shape: []int{videos, frames*places + 1, width}})))
+			tokens = f.Copy(f.Copy(copied(f, tokens, videos, frames*places+1, width)))
 		}
 		tokens = f.Call("layers", tokens)
 		if !joint {
-			tokens = f.Op(estimate.Op{In: []estimate.Tensor{tokens}, Shape: []int{videos, places + 1, width}})
+			tokens = copied(f, tokens, videos, places+1, width)
 		}
 		first := f.Part(f.Call("norm", tokens), 1, 1)
 		return f.Apply(estimate.CrossEntropy{}, f.Call("fc_cls", f.View(first, videos, width)))

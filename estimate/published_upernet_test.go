@@ -45,16 +45,6 @@ func copied(f *estimate.Flow, x estimate.Tensor, shape ...int) estimate.Tensor {
 	return f.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: shape})
 }
 
-func swinBlock(side, window, width, heads int, shifted bool) estimate.Module {
-	return estimate.Module{Name: "SwinBlock", Parts: estimate.Sequential{
-		estimate.As("norm1", estimate.LayerNorm{Size: width}), estimate.As("attn", windowAttention(side, window, width, heads, shifted)),
-		estimate.As("norm2", estimate.LayerNorm{Size: width}), estimate.As("ffn", estimate.Sequential{estimate.Linear{In: width, Out: 4 * width}, estimate.GELU{}, estimate.Linear{In: 4 * width, Out: width}}),
-	}, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
-		x = f.Add(x, dropPath(f, f.Call("attn", f.Call("norm1", x))))
-		return f.Add(x, dropPath(f, f.Call("ffn", f.Call("norm2", x))))
-	}}
-}
-
 // swinSegmenter is a Swin of some width with the heads of an UPerNet.
 func swinSegmenter(side, window, width int, blocks [4]int, classes int) []estimate.Layer {
 	head := uperHead([4]int{width, 2 * width, 4 * width, 8 * width}, 512, classes)
@@ -65,7 +55,7 @@ func swinSegmenter(side, window, width int, blocks [4]int, classes int) []estima
 	for i := range 4 {
 		var stage estimate.Sequential
 		for b := range blocks[i] {
-			stage = append(stage, swinBlock(side>>i, window, width<<i, width<<i/32, b%2 == 1))
+			stage = append(stage, visionBlock(width<<i, windowAttention(side>>i, window, width<<i, width<<i/32, b%2 == 1)))
 		}
 		at := strconv.Itoa(i)
 		parts = append(parts, estimate.As("stage"+at, stage), estimate.As("norm"+at, estimate.LayerNorm{Size: width << i}))
@@ -90,18 +80,47 @@ func swinSegmenter(side, window, width int, blocks [4]int, classes int) []estima
 	}}}
 }
 
-// swinRows are mmsegmentation's, of eight replicas, with PyTorch 1.7.
-func swinRows() []published {
-	row := func(name string, gib float64, window, width int, blocks [4]int) published {
+// vitSegmenter is a ViT of images of 512 x 512 with the heads of an UPerNet, which read every third of its blocks.
+func vitSegmenter(width, heads, classes int) []estimate.Layer {
+	const side = 32
+	parts := estimate.Sequential{
+		estimate.As("projection", estimate.Conv2d{In: 3, Out: width, Kernel: 16, Stride: 16}), estimate.As("pos_embed", estimate.Learned{Shape: []int{side*side + 1, width}}),
+		estimate.As("decode_head", uperHead([4]int{width, width, width, width}, 512, classes)), estimate.As("auxiliary_head", fcnHead(width, 256, 1, false, classes)),
+	}
+	for i := range 4 {
+		parts = append(parts, estimate.As("layers"+strconv.Itoa(i), estimate.Repeat{N: 3, Layer: visionBlock(width, multihead(width, heads))}))
+	}
+	return []estimate.Layer{estimate.Module{Name: "EncoderDecoder", Parts: parts, Run: func(f *estimate.Flow, image estimate.Tensor) estimate.Tensor {
+		batch := image.Dim(0)
+		x := f.Call("pos_embed", copied(f, f.Call("projection", image), batch, side*side+1, width))
+		var stages [4]estimate.Tensor
+		for i := range stages {
+			x = f.Call("layers"+strconv.Itoa(i), x)
+			stages[i] = copied(f, x, batch, width, side, side)
+		}
+		first := segmentationLoss(f, f.Call("decode_head", stages[3], stages[:3]...), image)
+		return f.Add(first, segmentationLoss(f, f.Call("auxiliary_head", stages[3]), image))
+	}}}
+}
+
+// upernetRows are mmsegmentation's of 2021 and 2022, of eight replicas, with PyTorch before 1.11.
+func upernetRows() []published {
+	row := func(name, where string, gib float64, layers []estimate.Layer) published {
 		return published{
-			kind: "convolutional", model: fmt.Sprintf("UPerNet %s, windows of %d, 150 classes", name, window), setting: "2 crops of 512 x 512, AdamW, one of 8 replicas", grade: "B", mib: gib * 1024, what: "allocated",
-			source: "open-mmlab/mmsegmentation, configs/swin at 0e7cafef", layers: swinSegmenter(128, window, width, blocks, 150),
+			kind: "convolutional", model: "UPerNet " + name + ", 150 classes", setting: "2 crops of 512 x 512, AdamW, one of 8 replicas", grade: "B", mib: gib * 1024, what: "allocated",
+			source: "open-mmlab/mmsegmentation, configs/" + where, layers: layers,
 			opts: opts(estimate.InputShape(2, 3, 512, 512), estimate.Train(estimate.AdamW), openMMLab, estimate.PyTorch(1, 7), estimate.Shard(estimate.Sharding{Data: 8})),
 		}
 	}
-	deep := [4]int{2, 2, 18, 2}
-	return []published{
-		row("Swin-T", 5.02, 7, 96, [4]int{2, 2, 6, 2}), row("Swin-S", 6.17, 7, 96, deep), row("Swin-B", 7.61, 7, 128, deep), row("Swin-B", 8.52, 12, 128, deep),
-		row("Swin-L", 10.98, 7, 192, deep), row("Swin-L", 12.42, 12, 192, deep),
+	rows := []published{row("DeiT-S", "vit at 08272b62", 4.68, vitSegmenter(384, 6, 150)), row("DeiT-B", "vit at 08272b62", 7.75, vitSegmenter(768, 12, 150))}
+	for _, s := range []struct {
+		name          string
+		gib           float64
+		window, width int
+		third         int // blocks of the third stage
+	}{{"T", 5.02, 7, 96, 6}, {"S", 6.17, 7, 96, 18}, {"B", 7.61, 7, 128, 18}, {"B", 8.52, 12, 128, 18}, {"L", 10.98, 7, 192, 18}, {"L", 12.42, 12, 192, 18}} {
+		layers := swinSegmenter(128, s.window, s.width, [4]int{2, 2, s.third, 2}, 150)
+		rows = append(rows, row(fmt.Sprintf("Swin-%s, windows of %d", s.name, s.window), "swin at 0e7cafef", s.gib, layers))
 	}
+	return rows
 }
