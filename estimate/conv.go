@@ -239,16 +239,9 @@ func (c conv) winograd(t *Tape, batch int, out alloc.Shape) alloc.Bytes {
 		min(c.in, c.out) < channels || t.computes() != alloc.Float32 || !t.learns() {
 		return 0
 	}
-	tiles := alloc.Shape{batch, (out[2] + tile - 1) / tile, (out[3] + tile - 1) / tile, c.in + c.out, numbers}
-	n, err := tiles.Bytes(alloc.Float32)
-	if err != nil || n > maxTotal {
-		return 0 // the operation reports what is too large
-	}
-	kernels, err := alloc.Shape{c.in, c.out, numbers}.Bytes(alloc.Float32)
-	if err != nil || kernels > maxTotal {
-		return 0
-	}
-	return n + kernels
+	kernels := FLOPs(c.in, c.out, numbers, 4)
+	tiles := FLOPs(batch, (out[2]+tile-1)/tile, (out[3]+tile-1)/tile, c.in+c.out, numbers, 4)
+	return alloc.Bytes(min(addSat(kernels, tiles), maxTotal))
 }
 
 // padded is the memory of the weight's gradient where oneDNN has no kernel for the groups of a

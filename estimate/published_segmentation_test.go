@@ -306,13 +306,14 @@ func segmentationRows() []published {
 const publishedConvolutions = `
 ## Convolutions
 
-The convolutional models of the table were trained on V100s, with PyTorch 1.5 and cuDNN 7. There the weight's gradient of a 3 x 3
+The convolutional models of the table were trained on V100s, most of them with PyTorch 1.5. There the weight's gradient of a 3 x 3
 convolution in float32, with neither stride nor dilation, is computed of transformed tensors (Winograd's algorithm): each
 tile of 4 x 4 places of the input and of the output becomes 6 x 6 numbers, and so does each kernel. PyTorch takes the algorithm
 that cuDNN expects to be the fastest, whatever memory it needs. This workspace is in the figures from 128 channels on both
 sides: for PSPNet R-101-D8 it is 936 MiB, a tenth of all. The U-Nets, of 64 channels where they need most, have none.
 
-The source rounds GB to a tenth, which is up to 1.5 % of the smallest: they are GiB except those of U-Nets, which are 1000 MiB.
+mmsegmentation rounds most of its figures to a tenth of a GB, which is 3 % of the smallest. These GB are GiB, except those of
+U-Nets, which have three decimals and are 1000 MiB.
 
 On GPUs from Ampere on tensor cores compute float32 too, by algorithms of which no measurement was found. If the GPU is one of
 these, or is not known (` + "`RunsOn`" + `), the figures have the same workspace, and the lower bounds have none. Workspaces of other

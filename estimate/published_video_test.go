@@ -3,6 +3,9 @@ package estimate_test
 import (
 	"fmt"
 	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
@@ -41,19 +44,18 @@ type videoResNet struct {
 	blocks       [4]int
 	basic        bool // blocks of two convolutions in place of bottlenecks
 	channels     int
-	conv1        int // the length of its kernel over frames
+	conv1        int // the length of its kernel over frames; 0 for a network of single frames
 	inflate      func(stage, block int) bool
 	conv1Stride  int // over frames
 	pool1Stride  int // over frames
 	pool2        bool
 	frameStrides [4]int
-	lateral      int // channels of the other pathway, for each one of its own
+	lateral      int // channels that come from another pathway, for eight of its own
 	shifted      bool
 }
 
 var (
-	depth34  = [4]int{3, 4, 6, 3}
-	depth50  = [4]int{3, 4, 6, 3}
+	depth50  = [4]int{3, 4, 6, 3} // and of depth 34
 	depth101 = [4]int{3, 4, 23, 3}
 )
 
@@ -79,7 +81,7 @@ func (n videoResNet) stem() estimate.Sequential {
 }
 
 func (n videoResNet) dims() int {
-	if _, flat := n.conv(1, 1, [3]int{1, 1, 1}, [3]int{1, 1, 1}).(estimate.Conv2d); flat {
+	if n.conv1 == 0 {
 		return 2
 	}
 	return 3
@@ -142,15 +144,14 @@ func (n videoResNet) layers() []estimate.Layer {
 		estimate.Linear{In: 8 * n.channels * n.expansion(), Out: 400}, estimate.CrossEntropy{})
 }
 
-// slowFast is two pathways (arXiv:1812.03982), the faster of which has eight times the frames and an eighth of the
-// channels, and tells the slower one after each stage what it saw.
-func slowFast(blocks, fastBlocks [4]int, every, kernel int) []estimate.Layer {
-	slow := videoResNet{conv: overFrames, blocks: blocks, channels: 64, conv1: 1, inflate: lastStages, lateral: 2}
-	fast := videoResNet{conv: overFrames, blocks: fastBlocks, channels: 8, conv1: 5, inflate: always}
+// slowFast is two pathways (arXiv:1812.03982). The slow one has one of every so many frames, and the fast one an eighth of
+// the channels: after each stage it tells the slow one what it saw, by a kernel over so many frames.
+func slowFast(every, kernel int) []estimate.Layer {
+	slow := videoResNet{conv: overFrames, blocks: depth50, channels: 64, conv1: 1, inflate: lastStages, lateral: 2}
+	fast := videoResNet{conv: overFrames, blocks: depth50, channels: 8, conv1: 5, inflate: always}
 	var parts estimate.Sequential
 	for i := range 5 {
-		of, width := "stem", fast.channels
-		slows, fasts := slow.stem(), fast.stem()
+		of, width, slows, fasts := "stem", fast.channels, slow.stem(), fast.stem()
 		if i > 0 {
 			of, width = "layer"+strconv.Itoa(i), fast.channels<<(i-1)*fast.expansion()
 			slows, fasts = slow.stage(i-1), fast.stage(i-1)
@@ -177,6 +178,40 @@ func slowFast(blocks, fastBlocks [4]int, every, kernel int) []estimate.Layer {
 	}}}
 }
 
+// The parameters are those that mmaction2 gives (configs/recognition/slowfast/metafile.yml at 09f41cb4).
+func TestSlowFastParameters(t *testing.T) {
+	assert.EqualValues(t, 34_479_288, model(t, slowFast(8, 5)).Params.Count)
+	assert.EqualValues(t, 34_565_560, model(t, slowFast(4, 7)).Params.Count)
+}
+
+// c3d is a VGG of 3 x 3 x 3 windows (arXiv:1412.0767).
+func c3d() []estimate.Layer {
+	var layers []estimate.Layer
+	pool := estimate.MaxPool{Dims: 3, Kernel: 2}
+	in := 3
+	for stage, widths := range [][]int{{64}, {128}, {256, 256}, {512, 512}, {512, 512}} {
+		for _, width := range widths {
+			layers = append(layers, estimate.Conv3d{In: in, Out: width, Kernel: 3, Padding: 1}, estimate.ReLU{InPlace: true})
+			in = width
+		}
+		last := pool
+		switch stage {
+		case 0:
+			last.Kernels = [3]int{1, 2, 2}
+		case 4:
+			last.Paddings = [3]int{0, 1, 1}
+		}
+		layers = append(layers, last)
+	}
+	layers = append(layers, estimate.Flatten{})
+	in = 8192
+	for range 2 {
+		layers = append(layers, estimate.Linear{In: in, Out: 4096}, estimate.ReLU{InPlace: true}, estimate.Dropout{})
+		in = 4096
+	}
+	return append(layers, estimate.Dropout{}, estimate.Linear{In: in, Out: 101}, estimate.CrossEntropy{})
+}
+
 // openMMLab is how mmcv 1 trains on V100s, with PyTorch 1.5: it sets gradients to zero, SGD has a weight decay, and what a
 // step returns has the losses alone.
 var openMMLab = estimate.All(
@@ -186,33 +221,34 @@ var openMMLab = estimate.All(
 
 // videoRows are mmaction2's, each on one of 8 replicas.
 func videoRows() []published {
-	row := func(model string, videos, frames int, where string, mib float64, layers []estimate.Layer) published {
-		in := estimate.InputShape(videos, 3, frames, 224, 224)
-		if where == "tsm" || where == "tsn" {
-			in = estimate.InputShape(videos*frames, 3, 224, 224)
+	row := func(model, where string, mib float64, layers []estimate.Layer, dims ...int) published {
+		setting := fmt.Sprintf("%d frames", dims[0])
+		if len(dims) == 5 {
+			setting = fmt.Sprintf("%d videos of %d frames", dims[0], dims[2])
 		}
 		return published{
-			kind: "convolutional", model: model, setting: fmt.Sprintf("%d videos of %d frames, SGD with momentum, one of 8 replicas", videos, frames), grade: "B", mib: mib, what: "allocated",
-			source: "open-mmlab/mmaction2, configs/recognition/" + where + " at 699e31a0", layers: layers,
-			opts: opts(in, estimate.Train(estimate.Momentum), openMMLab, estimate.Shard(estimate.Sharding{Data: 8})),
+			kind: "convolutional", model: model, setting: setting + ", SGD with momentum, one of 8 replicas", grade: "B", mib: mib, what: "allocated",
+			source: "open-mmlab/mmaction2, configs/recognition/" + where, layers: layers,
+			opts: opts(estimate.InputShape(dims...), estimate.Train(estimate.Momentum), openMMLab, estimate.Shard(estimate.Sharding{Data: 8})),
 		}
 	}
 	tsn := videoResNet{conv: inFrames, blocks: depth50, channels: 64, inflate: never}
-	tsm, tsn101 := tsn, tsn
-	tsm.shifted, tsn101.blocks = true, depth101
+	tsm := tsn
+	tsm.shifted = true
 	slowOnly := videoResNet{conv: overFrames, blocks: depth50, channels: 64, conv1: 1, inflate: lastStages}
 	i3d := videoResNet{conv: overFrames, blocks: depth50, channels: 64, conv1: 5, inflate: alternate, conv1Stride: 2, pool1Stride: 2, pool2: true}
-	r2plus1d := videoResNet{conv: inThenOverFrames, blocks: depth34, basic: true, channels: 64, conv1: 3, inflate: always, frameStrides: [4]int{1, 2, 2, 2}}
+	r2plus1d := videoResNet{conv: inThenOverFrames, blocks: depth50, basic: true, channels: 64, conv1: 3, inflate: always, frameStrides: [4]int{1, 2, 2, 2}}
 	return []published{
-		row("ResNet-50 TSN", 32, 3, "tsn", 8344, tsn.layers()),
-		row("ResNet-50 SlowOnly", 8, 4, "slowonly", 3168, slowOnly.layers()),
-		row("ResNet-50 SlowOnly", 8, 8, "slowonly", 5820, slowOnly.layers()),
-		row("ResNet-50 SlowOnly", 24, 4, "slowonly", 8472, slowOnly.layers()),
-		row("TSM ResNet-50", 8, 8, "tsm", 7079, tsm.layers()),
-		row("I3D ResNet-50", 8, 32, "i3d", 5170, i3d.layers()),
-		row("R(2+1)D-34", 8, 8, "r2plus1d", 5019, r2plus1d.layers()),
-		row("R(2+1)D-34", 6, 32, "r2plus1d", 12975, r2plus1d.layers()),
-		row("SlowFast-R50", 8, 32, "slowfast", 6203, slowFast(depth50, depth50, 8, 5)),
-		row("SlowFast-R50 8x8", 8, 32, "slowfast", 9062, slowFast(depth50, depth50, 4, 7)),
+		row("TSN ResNet-50", "tsn at 699e31a0", 8344, tsn.layers(), 96, 3, 224, 224),
+		row("TSM ResNet-50", "tsm at 699e31a0", 7079, tsm.layers(), 64, 3, 224, 224),
+		row("SlowOnly ResNet-50", "slowonly at 699e31a0", 3168, slowOnly.layers(), 8, 3, 4, 224, 224),
+		row("SlowOnly ResNet-50", "slowonly at 03bca54c", 5820, slowOnly.layers(), 8, 3, 8, 224, 224),
+		row("SlowOnly ResNet-50", "slowonly at 03bca54c", 8472, slowOnly.layers(), 24, 3, 4, 224, 224),
+		row("I3D ResNet-50", "i3d at 03bca54c", 5170, i3d.layers(), 8, 3, 32, 224, 224),
+		row("R(2+1)D-34", "r2plus1d at 699e31a0", 5019, r2plus1d.layers(), 8, 3, 8, 224, 224),
+		row("R(2+1)D-34", "r2plus1d at 03bca54c", 12975, r2plus1d.layers(), 6, 3, 32, 224, 224),
+		row("C3D", "c3d at 02a06bb3", 6067, c3d(), 30, 3, 16, 112, 112),
+		row("SlowFast ResNet-50, 4 x 16", "slowfast at 699e31a0", 6203, slowFast(8, 5), 8, 3, 32, 224, 224),
+		row("SlowFast ResNet-50, 8 x 8", "slowfast at 02a06bb3, README_zh-CN.md", 9062, slowFast(4, 7), 8, 3, 32, 224, 224),
 	}
 }
