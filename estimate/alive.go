@@ -16,15 +16,16 @@ type alive struct {
 
 	gradients int64 // of parameters, alive now
 
-	drop    bool      // nobody holds the model's output
-	log     *timeline // what happens when; may be nil
-	handles []int32   // of the storages, in the log
+	inference bool
+	drop      bool      // nobody holds the model's output
+	log       *timeline // what happens when; may be nil
+	handles   []int32   // of the storages, in the log
 }
 
 func newAlive(t *Tape, begin, end int32, inference, drop bool, log *timeline) *alive {
 	a := &alive{
 		t: t, begin: begin, end: end, live: make([]bool, len(t.storages)),
-		keepers: t.memory.counts(len(t.storages)), drop: drop, log: log,
+		keepers: t.memory.counts(len(t.storages)), inference: inference, drop: drop, log: log,
 	}
 	a.dies = t.deaths(inference, drop)
 	if log != nil {
@@ -48,7 +49,7 @@ func (a *alive) note(op int32, extra, gradients int64, backward bool) {
 
 func (a *alive) start(id int32) {
 	s := &a.t.storages[id]
-	if !a.live[id] && !s.input {
+	if !a.live[id] && !s.input && !s.part {
 		a.live[id] = true
 		a.bytes += s.bytes
 		if a.log != nil {
@@ -81,7 +82,7 @@ func (a *alive) held() []int32 {
 	for id, live := range a.live {
 		switch {
 		case !live:
-		case a.t.returns(int32(id)) && !a.drop:
+		case a.returns(int32(id)):
 			handles = append(handles, a.handles[id])
 		default:
 			a.stop(int32(id))
@@ -103,7 +104,7 @@ func (t *Tape) deaths(inference, drop bool) deaths {
 		if inference {
 			at = s.lastRun
 		}
-		if !s.input && int(at) < len(t.ops) && (drop || !t.returns(int32(id))) {
+		if !s.input && int(at) < len(t.ops) && (drop || !t.returns(int32(id), inference)) {
 			d.next[id] = d.first[at]
 			d.first[at] = int32(id) + 1
 		}
@@ -111,10 +112,13 @@ func (t *Tape) deaths(inference, drop bool) deaths {
 	return d
 }
 
+// returns reports whether the model's caller holds a storage.
+func (a *alive) returns(id int32) bool { return !a.drop && a.t.returns(id, a.inference) }
+
 // returns reports whether the model's caller sees a storage: its output, and what its loss
-// read.
-func (t *Tape) returns(id int32) bool {
-	return id == t.out.storage || slices.Contains(t.answer, id)
+// read. In training it holds by them what lingers.
+func (t *Tape) returns(id int32, inference bool) bool {
+	return id == t.home(t.out.storage) || slices.Contains(t.answer, id) || t.storages[id].lingers && !inference
 }
 
 // of calls f for each storage that operation i is the last to use.
@@ -194,6 +198,7 @@ func (a *alive) enter() {
 
 // begins makes a storage alive, and saved if an operation keeps it.
 func (a *alive) begins(id int32) {
+	id = a.t.home(id)
 	if s := &a.t.storages[id]; !a.live[id] && !s.input {
 		a.start(id)
 		if a.keepers[id] > 0 {

@@ -2,8 +2,7 @@ package estimate
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
-// Attention is multi-head self-attention with its projections, over (batch,
-// length, hidden).
+// Attention is multi-head attention with its projections, over (batch, length, hidden).
 //
 // Flash attention, the default, keeps queries, keys, values, its output and one
 // log-sum-exp for each query and head (arXiv:2205.14135, section 3.1); Plain attention keeps
@@ -11,19 +10,21 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 // which on the CPU falls back to the plain form where there is dropout.
 type Attention struct {
 	Hidden, Heads int
-	KVHeads       int     // heads of keys and values; 0 means Heads
-	HeadSize      int     // 0 means Hidden / Heads
-	NoBias        bool    // none of the projections has a bias
-	NoOutBias     bool    // the output's projection has none
-	Packed        bool    // one projection for queries, keys and values
-	Rotary        bool    // rotary positions
-	RotaryDim     int     // elements of each head that rotate; 0 means all
-	QKNorm        QKNorm  // norms of queries and keys
-	Plain         bool    // hold the scores
-	Eager         bool    // hold the scores and all that they are made of, as transformers' own code does
-	Capped        bool    // scores are capped by a tanh, which is Eager
-	Sinks         bool    // each head has a learned score beside those of the keys, which is Eager
-	Dropout       float64 // of the scores
+	KVHeads       int           // heads of keys and values; 0 means Heads
+	HeadSize      int           // 0 means Hidden / Heads
+	NoBias        bool          // none of the projections has a bias
+	NoOutBias     bool          // the output's projection has none
+	Packed        bool          // one projection for queries, keys and values
+	Rotary        bool          // rotary positions
+	RotaryDim     int           // elements of each head that rotate; 0 means all
+	QKNorm        QKNorm        // norms of queries and keys
+	Plain         bool          // hold the scores
+	Eager         bool          // hold the scores and all that they are made of, as transformers' own code does
+	Capped        bool          // scores are capped by a tanh, which is Eager
+	Sinks         bool          // each head has a learned score beside those of the keys, which is Eager
+	Dropout       float64       // of the scores
+	Cross         bool          // keys and values are of the first tensor beside the input, such as an encoder's output
+	Bias          *RelativeBias // of the scores; nil for none
 
 	names     *attentionNames
 	joined    bool // rotated heads are put together again, so that the output is in their order and must be copied
@@ -33,7 +34,10 @@ type Attention struct {
 	lateNorm  bool // the norms are those of OLMo 2
 	paired    bool // rotation is that of pairs of elements, by tables of half their number
 
+	elementary bool // the eager form is Eager, not Plain
+
 	headNorm  func(heads, size int) Layer // the norm of queries and keys, in place of RMSNorm
+	sliced    bool                        // queries, keys and values that are Packed are slices, not a split
 	clipped   bool                        // queries, keys and values are bounded in place
 	copied    bool                        // queries, keys and values are made contiguous
 	spread    bool                        // keys and values are repeated for each query head when they are copied
@@ -47,10 +51,12 @@ type Attention struct {
 	tables    alloc.DType                 // of the rotary tables, in which rotation is computed; 0 for that of activations
 	anew      bool                        // rotary tables are made for each layer
 	perText   bool                        // each sequence has rotary tables of its own
-	cross     bool                        // keys and values are of what the encoder returned
+	borrowed  bool                        // keys and values are those of the last layer with or without a window
+	valueNorm bool                        // values are normed, without a weight
 	noKeyBias bool                        // the projection of keys has no bias
-	distance  *distance                   // biases of the scores; nil for none
+	zeros     bool                        // zeros are added to the scores, as T5's cross-attention does
 	window    int                         // of sliding window attention; 0 for none
+	returns   bool                        // the model may return keys and values
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -106,6 +112,10 @@ func (l Attention) Declare(d *Declaration) {
 		d.Errorf("QKNorm is %d: want NoQKNorm, NormHeads or NormAllHeads", l.QKNorm)
 	case l.QKNorm != NoQKNorm && l.Packed:
 		d.Errorf("queries and keys that are Packed together have no QKNorm")
+	case l.Cross && l.Packed:
+		d.Errorf("Packed projections read one tensor: Cross attention reads two")
+	case l.Bias != nil && (l.Eager || l.Capped || l.Sinks):
+		d.Errorf("scores that are Eager, Capped or have Sinks have no Bias")
 	case !(l.Dropout >= 0 && l.Dropout < 1):
 		d.Errorf("Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	}
@@ -115,12 +125,16 @@ func (l Attention) Declare(d *Declaration) {
 		d.Layer(n.packed, packed)
 	} else {
 		d.Layer(n.q, q)
+	}
+	if !l.Packed && !l.borrowed {
 		d.Layer(n.k, l.keys(narrow))
 		d.Layer(n.v, narrow)
 	}
 	if l.QKNorm != NoQKNorm {
 		d.Layer(or(n.qNorm, "q_norm"), l.qkNorm(l.Heads))
-		d.Layer(or(n.kNorm, "k_norm"), l.qkNorm(kv))
+		if !l.borrowed {
+			d.Layer(or(n.kNorm, "k_norm"), l.qkNorm(kv))
+		}
 	}
 	if n.out != "" {
 		d.Layer(n.out, out)
@@ -128,8 +142,8 @@ func (l Attention) Declare(d *Declaration) {
 	if l.Sinks {
 		d.Param("sinks", l.Heads)
 	}
-	if l.distance != nil && l.distance.buckets > 0 {
-		d.Layer("relative_attention_bias", l.distance.table(l.Heads))
+	if l.Bias != nil {
+		l.Bias.declare(d, l.Heads)
 	}
 }
 
@@ -170,9 +184,12 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		if l.perText {
 			kinds = q.Shape[0]
 		}
-		if q, err = rotate(t, q, size, rotated, kinds, l.tables); err == nil {
+		if q, err = rotate(t, q, size, rotated, kinds, l.tables); err == nil && !l.borrowed {
 			k, err = rotate(t, k, size, rotated, kinds, l.tables)
 		}
+	}
+	if !l.borrowed {
+		t.lent[l.kind()] = [2]Tensor{k, v}
 	}
 	if err == nil && l.scaled {
 		q, err = multiple{}.Forward(t, q)
@@ -180,16 +197,19 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
+	if l.returns {
+		t.returnsCache(k, v)
+	}
 	var y Tensor
 	switch {
 	case l.batched:
 		y, err = batched(t, q, k, v, l.Heads, size, l.Dropout)
-	case l.Eager || l.Capped || l.Sinks:
+	case l.Eager || l.Capped || l.Sinks || l.elementary && t.cfg.kernel == EagerAttention:
 		by := eager{l.Heads, size, or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}
 		y, err = by.attend(t, q, k, v)
 	default:
 		outer := t.uncached
-		t.uncached = outer || l.cross
+		t.uncached = outer || l.Cross
 		y, err = l.kernel(t, q, k, v)
 		t.uncached = outer
 	}

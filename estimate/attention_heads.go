@@ -10,11 +10,15 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		if err != nil {
 			return q, k, v, err
 		}
-		q, err = view(t, all, l.Heads*l.size())
-		if err == nil {
-			k, err = view(t, all, or(l.KVHeads, l.Heads)*l.size())
+		split, kv := t.parts, or(l.KVHeads, l.Heads)*l.size()
+		if l.sliced {
+			split = t.slices
 		}
-		return q, k, k, err
+		parts, err := split(all, l.Heads*l.size(), kv, kv)
+		if err != nil {
+			return q, k, v, err
+		}
+		return parts[0], parts[1], parts[2], nil
 	}
 	kv := or(l.KVHeads, l.Heads)
 	if q, err = t.Call(n.q, wide, x); err == nil && l.gated {
@@ -25,9 +29,16 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 	if err == nil && !l.shifted {
 		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
 	}
+	if l.borrowed {
+		lent := t.lent[l.kind()]
+		if err == nil && lent[0].Shape == nil {
+			err = t.Errorf("it takes keys and values of an earlier layer, but there is none of its kind")
+		}
+		return q, lent[0], lent[1], err
+	}
 	source := x
-	if l.cross {
-		source = t.encoded
+	if err == nil && l.Cross {
+		source, err = l.source(t)
 	}
 	if err == nil {
 		k, err = t.Call(n.k, l.keys(narrow), source)
@@ -37,6 +48,15 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 	}
 	if err == nil {
 		v, err = t.Call(n.v, narrow, source)
+	}
+	if err == nil && l.valueNorm {
+		heads := RMSNorm{Size: l.size(), Unfused: true, Late: true, powered: true, unscaled: true}
+		if v, err = seen(t, v, []int{v.Shape[0], v.Shape[1], kv, l.size()}); err == nil {
+			v, err = heads.Forward(t, v)
+		}
+		if err == nil {
+			v, err = seen(t, v, k.Shape)
+		}
 	}
 	if err == nil && l.shifted { // Gemma projects first
 		if q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads); err == nil {
@@ -52,6 +72,19 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		}
 	}
 	return q, k, v, err
+}
+
+// kind is 1 for a layer with a window and 0 for one without.
+func (l Attention) kind() int { return min(l.window, 1) }
+
+// source is what keys and values of Cross attention are made of.
+func (l Attention) source(t *Tape) (Tensor, error) {
+	t.unmeasured |= encodersAndDecoders
+	x, err := t.Beside(0)
+	if err == nil {
+		err = t.rank(x, 3, "(batch, length, hidden)")
+	}
+	return x, err
 }
 
 // weigh multiplies the output by the sigmoid of its gates.

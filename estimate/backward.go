@@ -104,7 +104,7 @@ func (a *alive) release(id int32) {
 	a.keepers[id]--
 	if a.keepers[id] == 0 && a.live[id] {
 		a.saved -= a.t.storages[id].bytes
-		if a.drop || !a.t.returns(id) {
+		if !a.returns(id) {
 			a.stop(id)
 		}
 	}
@@ -121,7 +121,7 @@ func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 		if next >= 0 && i == segments[next].end-1 {
 			a.recompute(segments[next])
 		}
-		sum := gradients[i].sum + gradients[i].passing
+		sum := gradients[i].sum.bytes() + gradients[i].passing
 		if there {
 			sum += max(0, gradients[i].stays)
 		} else {
@@ -132,7 +132,7 @@ func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 			extra := g.step(o) + o.workspace + o.backward
 			a.note(i, extra+sum, a.gradients, true)
 			a.log.temporary(extra)
-			a.log.gradients(gradients[i].module, gradients[i].sum, o.kernels)
+			a.log.gradients(gradients[i].module, o.kernels)
 			g.settle()
 		}
 		for _, id := range a.t.refs[o.keep:o.end] {
@@ -168,7 +168,7 @@ func (a *alive) recompute(s segment) {
 	}
 	// What the segment returned was used up by the forward pass.
 	for i := s.begin; i < s.end; i++ {
-		if id := a.t.ops[i].out; a.keepers[id] == 0 && (a.drop || !a.t.returns(id)) {
+		if id := a.t.ops[i].out; a.keepers[id] == 0 && !a.returns(id) {
 			a.stop(id)
 		}
 	}
@@ -200,6 +200,9 @@ func (g *gradientSet) begin(id int32) {
 // that it needs meanwhile besides what is alive.
 func (g *gradientSet) step(o *op) (extra int64) {
 	t := g.a.t
+	if o.parts > 0 {
+		return g.join(o)
+	}
 	from := g.of[o.out]
 	if from == 0 || o.view {
 		return 0
@@ -213,23 +216,32 @@ func (g *gradientSet) step(o *op) (extra int64) {
 		have := g.of[id]
 		pass := o.passGrad && !(o.promotes && t.storages[id].bytes < t.storages[o.out].bytes)
 		switch {
-		case have == 0 && pass:
+		case !pass:
+			extra += g.give(id)
+		case have == 0:
 			g.of[id] = from
 			g.buffers[from-1].users++
-		case have == 0:
-			g.begin(id)
 		case g.buffers[have-1].users > 1: // another needs the old sum: a new one is made
 			g.drop(have)
 			g.begin(id)
-			if !pass {
-				extra += t.storages[id].bytes
-			}
-		case !pass:
-			extra += t.storages[id].bytes
 		}
 	}
 	g.done = append(g.done, from)
 	return extra
+}
+
+// give makes a storage's gradient, or a summand of it whose size is returned.
+func (g *gradientSet) give(id int32) (extra int64) {
+	have := g.of[id]
+	if have == 0 {
+		g.begin(id)
+		return 0
+	}
+	if g.buffers[have-1].users > 1 { // another needs the old sum: a new one is made
+		g.drop(have)
+		g.begin(id)
+	}
+	return g.a.t.storages[id].bytes
 }
 
 func (g *gradientSet) drop(buffer int32) {

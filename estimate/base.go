@@ -43,7 +43,10 @@ type Quantized struct {
 	// Restores is the type in which a weight is made anew; the zero value is that of products,
 	// for which it is otherwise copied once more. bitsandbytes before 0.42 restores float16.
 	Restores alloc.DType
-	// KeepsInput keeps the inputs of products, as bitsandbytes before 0.43.2 did in vain.
+	// KeepsInput keeps the inputs of products, as bitsandbytes before 0.43.2 did in vain, as long
+	// as the loop's code holds the loss: autograd does not free what is an attribute
+	// (autograd/_functions.py, MatMul4Bit; its pull request 1270). Where that is not said, nor PyTorch
+	// that it is 2.4 or later, which is of the same month, the upper bounds of training reach there.
 	KeepsInput bool
 }
 
@@ -57,20 +60,15 @@ func (q *Quantized) check() error {
 	if q == nil {
 		return nil
 	}
-	if q.Base > GPTQBase {
-		return fmt.Errorf("Base is %d: want one of the constants, from WholeBase to GPTQBase", q.Base)
+	if err := constant("Quantize: Base", q.Base, GPTQBase, "from WholeBase to GPTQBase"); err != nil {
+		return err
 	}
 	for _, d := range []alloc.DType{q.Computes, q.Restores} {
 		if d != 0 && !isFloat(d) {
-			return fmt.Errorf("%v is not a type that products compute in: want one such as float16", d)
+			return fmt.Errorf("Quantize: %v is not a type that products compute in: want one such as float16", d)
 		}
 	}
-	for _, p := range q.Layers {
-		if _, err := path.Match(p, ""); err != nil {
-			return fmt.Errorf("pattern %q: %w", p, err)
-		}
-	}
-	return nil
+	return patterns("Quantize: Layers", q.Layers)
 }
 
 // of is the index of the pattern that names the Linear at a path.
@@ -79,19 +77,22 @@ func (q *Quantized) of(at string) (which int, ok bool) {
 		return 0, false
 	}
 	if len(q.Layers) == 0 {
-		return 0, at != "lm_head" && !strings.HasSuffix(at, ".lm_head")
+		return 0, !isHead(at)
 	}
 	return named(q.Layers, at)
 }
 
-// named finds what names the layer at a path: a pattern, or the layer's own name.
+// named finds what names the Linear at a path: a pattern, the layer's own name, or AllLinear.
 func named(patterns []string, at string) (which int, ok bool) {
 	which = slices.IndexFunc(patterns, func(p string) bool {
 		match, _ := path.Match(p, at)
-		return match || strings.HasSuffix(at, "."+p)
+		return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)
 	})
 	return which, which >= 0
 }
+
+// isHead reports whether the Linear at a path is the model's head.
+func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }
 
 // quantizes reports whether the weight of the Linear that is being declared is quantized, which
 // freezes the layer.
@@ -107,17 +108,18 @@ func (d *Declaration) quantizes() bool {
 	return ok
 }
 
-// weight declares the weight of a Linear as the base holds it.
+// weight declares the weight of a Linear, or of experts, as the base holds it.
 func (b Base) weight(d *Declaration, p Param) {
-	n := FLOPs(p.Shape...)
-	blocks := int(min((n+63)/64, maxField))
+	n, in := FLOPs(p.Shape...), p.Shape[len(p.Shape)-1]
+	blocks, out := int(min((n+63)/64, maxField)), int(min(n/int64(max(1, in)), maxField))
+	of := strings.TrimSuffix(p.Name, "weight")
 	buffer := func(name string, t alloc.DType, dims ...int) {
-		d.Add(Param{Name: name, Shape: dims, DType: t, Buffer: true})
+		d.Add(Param{Name: of + name, Shape: dims, DType: t, Buffer: true})
 	}
 	switch b {
 	case Int8Base:
 		p.DType = alloc.Int8
-		buffer("SCB", alloc.Float32, p.Shape[0])
+		buffer("SCB", alloc.Float32, out)
 	case NF4:
 		p.DType = alloc.Int4
 		buffer("absmax", alloc.Float32, blocks)
@@ -126,11 +128,11 @@ func (b Base) weight(d *Declaration, p Param) {
 		buffer("absmax", alloc.Uint8, blocks)
 		buffer("nested_absmax", alloc.Float32, (blocks+255)/256)
 	case GPTQBase:
-		groups := (p.Shape[1] + groupOfGPTQ - 1) / groupOfGPTQ
+		groups := (in + groupOfGPTQ - 1) / groupOfGPTQ
 		p.DType = alloc.Int4
-		buffer("qzeros", alloc.Int4, groups, p.Shape[0])
-		buffer("scales", alloc.Float16, groups, p.Shape[0])
-		buffer("g_idx", alloc.Int32, p.Shape[1])
+		buffer("qzeros", alloc.Int4, groups, out)
+		buffer("scales", alloc.Float16, groups, out)
+		buffer("g_idx", alloc.Int32, in)
 	}
 	d.Add(p)
 }
@@ -145,8 +147,8 @@ func (q *Quantized) product(t *Tape, o *Op, weight alloc.Shape) (returns alloc.D
 		}
 	}
 	x, whole := o.In[0], t.whole(weight, o.DType)
-	if x.grad && (q.KeepsInput || q.Base == Int8Base) {
-		o.Keep = []Tensor{x}
+	if x.grad {
+		q.keep(t, o, x)
 	}
 	if q.Base == Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input in 8 bits, by rows and by columns, and the product in 32
 		o.BackwardWorkspace = whole
@@ -159,4 +161,16 @@ func (q *Quantized) product(t *Tape, o *Op, weight alloc.Shape) (returns alloc.D
 		o.Workspace += t.whole(weight, q.Restores)
 	}
 	return returns, nil
+}
+
+// keep lets the product o keep its input, or notes that it may.
+func (q *Quantized) keep(t *Tape, o *Op, x Tensor) {
+	switch known := t.cfg.release.major > 0 && !t.cfg.release.before(2, 4); {
+	case q.KeepsInput || q.Base == Int8Base:
+		o.Keep = []Tensor{x}
+		s := &t.storages[t.home(x.storage)]
+		s.lingers = s.lingers || !t.inside
+	case q.Base != GPTQBase && !known && !t.inside:
+		t.inputsKept = append(t.inputsKept, t.home(x.storage))
+	}
 }

@@ -11,6 +11,8 @@ const (
 	NoRotation                       // it does not rotate queries and keys
 	Recurrent                        // it has the DeltaNet in place of attention
 	Sparse                           // it has the mixture; where no block is marked so, all beyond DenseBlocks have
+	Borrowing                        // its keys and values are those of the last block before that is of its kind, with or without a window
+	Thinned                          // few elements of the MLP's middle are not 0
 )
 
 // kind is that of a block.
@@ -63,7 +65,7 @@ func (s stack) Declare(d *Declaration) {
 func (s stack) Forward(t *Tape, x Tensor) (Tensor, error) {
 	var err error
 	for i, which := range s.which {
-		if x, err = t.Call(strconv.Itoa(i), s.layers[which], x); err != nil {
+		if x, err = t.Call(strconv.Itoa(i), s.layers[which], x, t.beside...); err != nil {
 			return Tensor{}, err
 		}
 	}

@@ -69,7 +69,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 // given. An index out of range is a *LayerError.
 func (t *Tape) Beside(i int) (Tensor, error) {
 	if i < 0 || i >= len(t.beside) {
-		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d", i, len(t.beside))
+		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d: give more of them to Call", i, len(t.beside))
 	}
 	return t.beside[i], nil
 }
@@ -174,7 +174,7 @@ func (t *Tape) segment(begin, end int32) segment {
 	for i := begin; i < end; i++ {
 		o := &t.ops[i]
 		for _, id := range t.refs[o.in:o.keep] {
-			if !made[id] {
+			if id = t.home(id); !made[id] {
 				made[id] = true
 				s.inputs = append(s.inputs, id)
 			}

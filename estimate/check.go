@@ -54,6 +54,9 @@ func (t *Tape) width(x Tensor, dim, want int, what string) error {
 // wrong stands where no layer can be made, and says why.
 type wrong string
 
+// Kind is that of what would stand there.
+func (wrong) Kind() string { return "layer" }
+
 // Declare implements Layer.
 func (w wrong) Declare(d *Declaration) { d.Errorf("%s", string(w)) }
 

@@ -3,7 +3,7 @@ package estimate
 import "strconv"
 
 // Sequential calls one layer after another. They are named by their index,
-// except those that are Named.
+// except those that are Named. The tensors beside its input, each of them can read.
 type Sequential []Layer
 
 // Declare implements Layer.
@@ -40,35 +40,12 @@ func As(name string, l Layer) Named { return Named{Name: name, Layer: l} }
 func (n Named) Declare(d *Declaration) { d.Layer(n.Name, n.Layer) }
 
 // Forward implements Layer.
-func (n Named) Forward(t *Tape, x Tensor) (Tensor, error) { return t.Call(n.Name, n.Layer, x) }
+func (n Named) Forward(t *Tape, x Tensor) (Tensor, error) {
+	return t.Call(n.Name, n.Layer, x, t.beside...)
+}
 
 // inner is the layer without its name.
 func (n Named) inner() Layer { return n.Layer }
-
-// inline is a layer whose parts belong to the layer that holds it.
-type inline struct{ Layer }
-
-// declarePart declares a part under its own name if it has one.
-func declarePart(d *Declaration, name string, l Layer) bool {
-	if in, ok := l.(inline); ok {
-		in.Declare(d)
-		return d.err == nil
-	}
-	if n, ok := l.(Named); ok {
-		return d.Layer(n.Name, n.Layer)
-	}
-	return d.Layer(name, l)
-}
-
-func callPart(t *Tape, name string, l Layer, x Tensor) (Tensor, error) {
-	if in, ok := l.(inline); ok {
-		return in.Forward(t, x)
-	}
-	if n, ok := l.(Named); ok {
-		return t.Call(n.Name, n.Layer, x)
-	}
-	return t.Call(name, l, x)
-}
 
 // Residual is After(Body(x) + Shortcut(x)). A Body that is a Sequential takes
 // no name of its own: its parts are parts of the Residual, as the layers of a
@@ -190,7 +167,7 @@ func (r Repeat) Declare(d *Declaration) {
 func (r Repeat) Forward(t *Tape, x Tensor) (Tensor, error) {
 	var err error
 	for i := range max(0, r.N) {
-		if x, err = t.Call(strconv.Itoa(r.first+i), r.Layer, x); err != nil {
+		if x, err = t.Call(strconv.Itoa(r.first+i), r.Layer, x, t.beside...); err != nil {
 			return Tensor{}, err
 		}
 	}

@@ -3,13 +3,14 @@ package estimate
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
 func newDeclaration(memory *scratch, cfg *config) *Declaration {
 	return &Declaration{
 		memory: memory, cfg: cfg, met: make(map[string]bool),
-		modules: memory.modules[:0], params: memory.params[:0], index: memory.index, shared: make(map[Layer]bool),
+		modules: memory.modules[:0], params: memory.params[:0], index: memory.index, shared: make(map[any]bool),
 	}
 }
 
@@ -29,27 +30,77 @@ func (d *Declaration) run(root Layer, name string) error {
 
 // unmet reports a pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
-	if err := d.unmetBy("Frozen: no layer's", d.cfg.frozen); err != nil {
-		return err
+	for _, p := range d.cfg.frozen {
+		if !d.met[p] && !d.freezeAfter("*."+p) {
+			return fmt.Errorf("estimate %s: Frozen: no layer's path matches %q, as %q would be", d.cfg.name, p, d.modules[len(d.modules)/2].path)
+		}
 	}
 	if l := d.cfg.lora; l != nil {
-		if err := d.unmetBy("Adapt: no Linear's", l.Targets); err != nil {
+		if err := d.unmetLinear("Adapt", l.Targets); err != nil {
 			return err
 		}
 	}
 	if q := d.cfg.quantized; q != nil && q.Base != WholeBase {
-		return d.unmetBy("Quantize: no Linear's", q.Layers)
+		return d.unmetLinear("Quantize", q.Layers)
 	}
 	return nil
 }
 
-func (d *Declaration) unmetBy(what string, patterns []string) error {
+// unmetLinear reports a pattern of an option that matches no Linear.
+func (d *Declaration) unmetLinear(what string, patterns []string) error {
 	for _, p := range patterns {
 		if !d.met[p] {
-			return fmt.Errorf("estimate %s: %s path matches %q, as %q would be", d.cfg.name, what, p, d.modules[len(d.modules)/2].path)
+			names := "the model has no Linear"
+			if all := d.linears(); len(all) > 0 {
+				names = "their names are " + strings.Join(all, ", ")
+			}
+			return fmt.Errorf("estimate %s: %s: no Linear's path matches %q: %s", d.cfg.name, what, p, names)
 		}
 	}
 	return nil
+}
+
+// freezeAfter leaves the parts whose paths match a pattern untrained, and reports whether there are some.
+// Beside adapters, all others are so already.
+func (d *Declaration) freezeAfter(pattern string) bool {
+	found, below := false, ""
+	for i := range d.modules {
+		m := &d.modules[i]
+		if ok, _ := path.Match(pattern, m.path); ok {
+			found, below = true, m.path+"."
+		}
+		if d.cfg.lora == nil && below != "" && strings.HasPrefix(m.path+".", below) {
+			m.frozen = true
+		}
+	}
+	return found
+}
+
+// linears are the names of the Linears, each once, at most ten.
+func (d *Declaration) linears() []string {
+	var names []string
+	for _, m := range d.modules {
+		name := m.path[strings.LastIndexByte(m.path, '.')+1:]
+		if m.kind == "Linear" && len(names) < 10 && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// anywhere lets a pattern that is no layer's whole path match what follows a dot in it, so that
+// "layers.*" finds "model.layers.0".
+func (d *Declaration) anywhere(patterns []string) []string {
+	meets := func(p string) bool {
+		return slices.ContainsFunc(d.modules, func(m module) bool { ok, _ := path.Match(p, m.path); return ok })
+	}
+	found := slices.Clone(patterns)
+	for i, p := range patterns {
+		if after := "*." + p; !meets(p) && meets(after) {
+			found[i] = after
+		}
+	}
+	return found
 }
 
 // freezes reports whether a part at a path is not trained.

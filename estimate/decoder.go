@@ -77,6 +77,8 @@ func (c Transformer) decoderBlocks(s style) Layer {
 		if sparse(block) {
 			return c.decoderBlock(s, BlockKind(kind), c.mixture(s))
 		}
+		c := c
+		c.thinned = BlockKind(kind)&Thinned != 0
 		return c.decoderBlock(s, BlockKind(kind), s.mlp(c))
 	})
 }
@@ -87,7 +89,7 @@ func (c Transformer) gemma() bool { return c.Family == Gemma || c.Family == Gemm
 // rotations is the number of kinds of layers that rotate by tables of their own:
 // Gemma 3 has one for layers with a window and one for those without.
 func (c Transformer) rotations() int {
-	if c.Family == Gemma2 && c.QKNorm != NoQKNorm {
+	if c.Family == Gemma2 && c.QKNorm != NoQKNorm || c.Family == Gemma3n {
 		return 2
 	}
 	return 1
@@ -187,11 +189,12 @@ func (c Transformer) attention(s style, kind BlockKind) Attention {
 	a := Attention{
 		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.QKVBias,
 		NoOutBias: !c.Bias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain, Eager: c.Eager,
-		QKNorm: c.QKNorm, Capped: c.CappedScores, shifted: c.gemma(), rotations: c.rotations(), perText: c.Batched,
+		QKNorm: c.QKNorm, Capped: c.CappedScores, shifted: c.gemma(), rotations: c.rotations(), perText: c.Batched, returns: true, elementary: true,
 	}
 	if kind&Windowed != 0 {
 		a.window = c.Window
 	}
+	a.borrowed = kind&Borrowing != 0
 	if s.attention != nil {
 		s.attention(c, &a)
 	}

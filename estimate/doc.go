@@ -18,7 +18,7 @@
 // methods of Layer is a layer too, and a Module is one of named parts and a function.
 // Package zoo has well-known models, package checkpoint reads model files, Transformer builds
 // the families that a config.json describes, MaxBatch finds the batch that fits, KVCache
-// sizes the cache for serving, and ComputeBuffer and BestQuantization are about llama.cpp.
+// sizes the cache for serving, and ComputeBuffer, GPULayers and BestQuantization are about llama.cpp.
 //
 // # How it is done
 //

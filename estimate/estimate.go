@@ -2,8 +2,6 @@ package estimate
 
 import (
 	"fmt"
-	"path"
-	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -49,6 +47,7 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 		}
 		return r, nil
 	}
+	cfg.checkpoints = decl.anywhere(cfg.checkpoints)
 	t = newTape(decl, cfg, memory)
 	if err := t.record(root); err != nil {
 		return nil, err
@@ -64,59 +63,6 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 		r.llamaCpp(cfg)
 	}
 	return r, nil
-}
-
-func newConfig(opts []Option) (*config, error) {
-	cfg := &config{
-		name: "Sequential", weights: alloc.Float32, activations: alloc.Float32, gradients: alloc.Float32,
-		sharding: Sharding{},
-	}
-	for _, o := range opts {
-		if o != nil {
-			o(cfg)
-		}
-	}
-	for _, d := range []alloc.DType{cfg.weights, cfg.activations, cfg.gradients} {
-		if !d.Valid() {
-			return nil, fmt.Errorf("estimate %s: %v is not an element type", cfg.name, d)
-		}
-	}
-	if cfg.optimizer > Muon {
-		return nil, fmt.Errorf("estimate %s: %v is not an optimizer", cfg.name, cfg.optimizer)
-	}
-	if l := cfg.loop; l.ZeroGrad > ZeroGradKept || l.Output > OutputDropped || l.Form > Fused || l.Decay > DecayUsed || l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches {
-		return nil, fmt.Errorf("estimate %s: %+v is no Loop: want its constants, and 0 to %d micro-batches", cfg.name, l, maxMicroBatches)
-	}
-	switch {
-	case cfg.loop.InBackward && cfg.loop.MicroBatches > 1:
-		return nil, fmt.Errorf("estimate %s: an optimizer that steps in backward cannot add up %d micro-batches", cfg.name, cfg.loop.MicroBatches)
-	case cfg.offload > OffloadParameters:
-		return nil, fmt.Errorf("estimate %s: Offload(%d) is none: want one of the constants, from OffloadNone to OffloadParameters", cfg.name, cfg.offload)
-	}
-	if cfg.backend > CPU {
-		return nil, fmt.Errorf("estimate %s: Backend(%d) is none: want CUDA or CPU", cfg.name, cfg.backend)
-	}
-	for _, p := range slices.Concat(cfg.checkpoints, cfg.frozen) {
-		if _, err := path.Match(p, ""); err != nil {
-			return nil, fmt.Errorf("estimate %s: pattern %q: %w", cfg.name, p, err)
-		}
-	}
-	if d := cfg.autocast; d != 0 && d != alloc.Float16 && d != alloc.BFloat16 {
-		return nil, fmt.Errorf("estimate %s: Autocast to %v: want float16 or bfloat16", cfg.name, d)
-	}
-	if err := cfg.lora.check(); err != nil {
-		return nil, fmt.Errorf("estimate %s: LoRA: %w", cfg.name, err)
-	}
-	if l := cfg.lora; l != nil && l.Base != WholeBase && cfg.quantized == nil {
-		Quantize(Quantized{Base: l.Base})(cfg)
-	}
-	if err := cfg.quantized.check(); err != nil {
-		return nil, fmt.Errorf("estimate %s: Quantize: %w", cfg.name, err)
-	}
-	if cfg.needsBatch && !slices.ContainsFunc(cfg.inputs, func(in input) bool { return len(in.shape) > 0 }) {
-		return nil, fmt.Errorf("estimate %s: the largest batch needs an input with a batch", cfg.name)
-	}
-	return cfg, cfg.sharding.check()
 }
 
 func newTape(decl *Declaration, cfg *config, memory *scratch) *Tape {
@@ -149,7 +95,9 @@ func (t *Tape) record(root Layer) error {
 	if err != nil {
 		return err
 	}
-	t.out = y
+	if t.out = y; len(y.Shape) == 0 && t.answer == nil {
+		t.judgeLast()
+	}
 	t.hold(t.cos) // the tables live as long as the model runs
 	t.hold(t.sin)
 	t.hold(t.masks)
@@ -164,7 +112,7 @@ func (t *Tape) record(root Layer) error {
 // unused reports an option that had no effect: it is most likely a mistake.
 func (t *Tape) unused() error {
 	if i := t.inputsRead; i < len(t.inputs) {
-		return fmt.Errorf("estimate %s: no layer reads input %d, %v: give one input, or layers that call Tape.Input(%d)",
+		return fmt.Errorf("estimate %s: no layer reads input %d, %v: leave it out, or give layers that call Tape.Input(%d)",
 			t.cfg.name, i, t.inputs[i].Shape, i)
 	}
 	for i, pattern := range t.cfg.checkpoints {

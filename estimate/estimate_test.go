@@ -332,7 +332,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		"input is of float32: want int64 or int32":                  {[]estimate.Layer{estimate.Embedding{Num: 2, Dim: 2}}, estimate.InputShape(1, 2)},
 		"reads a tensor (1,) that is not of this model":             {[]estimate.Layer{stale{}}, estimate.InputShape(1)},
 		"Family is 99": {estimate.Transformer{Family: 99}.Layers(), estimate.Tokens(1, 2)},
-		"estimate mlp.activation_fn (wrong): Activation is 99": {[]estimate.Layer{estimate.Named{Name: "mlp", Layer: estimate.MLP{Hidden: 1, FFN: 1, Activation: 99}}}, estimate.InputShape(1, 1)},
+		"estimate mlp.activation_fn (layer): Activation is 99": {[]estimate.Layer{estimate.Named{Name: "mlp", Layer: estimate.MLP{Hidden: 1, FFN: 1, Activation: 99}}}, estimate.InputShape(1, 1)},
 		"Split is 7": {[]estimate.Layer{estimate.Linear{In: 1, Out: 1, Split: 7}}, estimate.InputShape(1, 1)},
 		`tied to "a.weight", which the model does not have`: {[]estimate.Layer{estimate.Linear{In: 1, Out: 1, Tied: "a.weight"}}, estimate.InputShape(1, 1)},
 		"two layers with parameters have this name":         {[]estimate.Layer{estimate.Named{Name: "a", Layer: estimate.LayerNorm{Size: 1}}, estimate.Named{Name: "a", Layer: estimate.LayerNorm{Size: 1}}}, estimate.InputShape(1, 1)},
@@ -347,19 +347,45 @@ func TestErrorsNameTheLayer(t *testing.T) {
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	input := estimate.InputShape(1, 3, 8, 8)
 	for want, opts := range map[string][]estimate.Option{
-		"estimate Sequential: no layer reads input 1, (8, 3, 8, 8)": {input, estimate.InputShape(8, 3, 8, 8)},
-		`no layer's path matches "layers.*", as "3" would be`:       {input, estimate.Checkpointed("5", "layers.*")},
-		"Backend(7) is none":           {input, estimate.On(7)},
-		"Optimizer(9) is not an":       {input, estimate.Train(9)},
-		"ZeRO is 4: want a stage":      {input, estimate.Shard(estimate.Sharding{ZeRO: 4})},
-		"Window is -1: want 0":         {input, estimate.WithKVCache(estimate.KVConfig{Batch: 1, Context: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1})},
-		`pattern "[": syntax error in`: {input, estimate.Checkpointed("[")},
+		"estimate Sequential: no layer reads input 1, (8, 3, 8, 8)":       {input, estimate.InputShape(8, 3, 8, 8)},
+		`no layer's path matches "layers.*", as "3" would be`:             {input, estimate.Checkpointed("5", "layers.*")},
+		"On: Backend is 7: want one of the constants":                     {input, estimate.On(7)},
+		"Train: Optimizer is 9: want one of the constants":                {input, estimate.Train(9)},
+		"ZeRO is 4: want a stage":                                         {input, estimate.Shard(estimate.Sharding{ZeRO: 4})},
+		"Window is -1: want 0":                                            {input, estimate.WithKVCache(estimate.KVConfig{Batch: 1, Context: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1})},
+		`Checkpointed: pattern "[": syntax error in`:                      {input, estimate.Checkpointed("[")},
+		`Adapt: Targets: pattern "[": syntax error`:                       {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"["}})},
+		`Adapt: no Linear's path matches "conv": the model has no Linear`: {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"conv"}})},
+		"RunsOn: GPU is 99: want one of the constants":                    {input, estimate.RunsOn(estimate.Machine{GPU: 99})},
+		"Loops: ZeroGrad is 9: want one of the constants":                 {input, estimate.Loops(estimate.Loop{ZeroGrad: 9})},
+		"PyTorch 0.4 is not known":                                        {input, estimate.PyTorch(0, 4)},
+		"Stored: -1 parameters in 2 bytes":                                {input, estimate.Stored(estimate.Amount{Count: -1, Bytes: 2})},
+		"ComputedIn: a buffer of -1 bytes":                                {input, estimate.ComputedIn(-1)},
+		"cannot be cut into 99 stages: want at most":                      {input, estimate.Train(estimate.SGD), estimate.Shard(estimate.Sharding{Pipeline: 99})},
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, err := estimate.Model(vgg19, opts...)
 			assert.ErrorContains(t, err, want)
 		})
 	}
+}
+
+func TestTokensAreNotMultiplied(t *testing.T) {
+	_, err := estimate.Model([]estimate.Layer{estimate.Linear{In: 8, Out: 8}}, estimate.Tokens(2, 8))
+	assert.ErrorContains(t, err, "0 (Linear): input (2, 8) is of int64, which is not multiplied: an Embedding reads Tokens")
+}
+
+func TestZeroQuantizationAndUnknownOptimizer(t *testing.T) {
+	_, err := estimate.Quantization{}.Stored(vgg19)
+	assert.ErrorContains(t, err, "take one of Quantizations")
+	_, err = estimate.Optimizer(99).State(alloc.Shape{1}, alloc.Float32)
+	assert.ErrorContains(t, err, "Optimizer is 99: want one of the constants")
+	_, err = estimate.Adam.State(alloc.Shape{1}, 99)
+	assert.ErrorContains(t, err, "of an element type of package alloc")
+}
+
+func TestNilOptionsAreLeftOut(t *testing.T) {
+	assert.Equal(t, model(t, vgg19).Params, model(t, vgg19, nil, estimate.All(nil)).Params)
 }
 
 func TestLaterTypesWin(t *testing.T) {

@@ -24,6 +24,7 @@ var families = [...]struct {
 	Phi3:          {name: "Phi-3", layers: Transformer.decoder},
 	GLM:           {name: "GLM", layers: Transformer.decoder},
 	GLM4:          {name: "GLM-4", layers: Transformer.decoder},
+	ChatGLM:       {name: "ChatGLM", layers: Transformer.decoder},
 	Granite:       {name: "Granite", layers: Transformer.decoder},
 	Cohere:        {name: "Cohere", layers: Transformer.decoder},
 	Starcoder2:    {name: "StarCoder2", layers: Transformer.decoder},
@@ -37,6 +38,7 @@ var families = [...]struct {
 	OPT:           {name: "OPT", layers: Transformer.decoder},
 	Llama4:        {name: "Llama 4", layers: Transformer.decoder},
 	Qwen3Next:     {name: "Qwen3-Next", layers: Transformer.decoder},
+	Gemma3n:       {name: "Gemma 3n", layers: Transformer.decoder},
 	Mamba:         {name: "Mamba", layers: Transformer.mamba},
 	GPT2:          {name: "GPT-2", layers: Transformer.gpt2},
 	BERT:          {name: "BERT", layers: Transformer.bert, encoder: true},
@@ -53,9 +55,14 @@ var families = [...]struct {
 	Qwen25Vision:  {name: "Qwen2.5-VL's tower", layers: Transformer.alone, encoder: true},
 	Qwen3Vision:   {name: "Qwen3-VL's tower", layers: Transformer.alone, encoder: true},
 	Llama4Vision:  {name: "Llama 4's tower", layers: Transformer.alone, encoder: true},
+	Gemma3nVision: {name: "Gemma 3n's tower", layers: Transformer.alone, encoder: true},
+	Gemma3nAudio:  {name: "Gemma 3n's tower of sounds", layers: Transformer.alone, encoder: true},
 	RoBERTa:       {name: "RoBERTa", layers: Transformer.bert, encoder: true},
 	DistilBERT:    {name: "DistilBERT", layers: Transformer.distilBERT, encoder: true},
 	ViT:           {name: "ViT", layers: Transformer.vit, encoder: true},
+	Flux:          {name: "FLUX.1", layers: Transformer.flux, encoder: true},
+	Flux2:         {name: "FLUX.2", layers: Transformer.flux2, encoder: true},
+	PixArt:        {name: "PixArt", layers: Transformer.pixArt, encoder: true},
 }
 
 // String is the name that people know the family by.
@@ -78,12 +85,15 @@ func (f Family) Seq2Seq() bool { return int(f) < len(families) && families[f].pa
 // reports.
 func (c Transformer) Layers() []Layer {
 	if int(c.Family) >= len(families) {
-		return []Layer{wrong(fmt.Sprintf("Family is %d: want one of the constants, from Llama to ViT", c.Family))}
+		return []Layer{wrong(fmt.Sprintf("Family is %d: want one of the constants, from Llama to PixArt", c.Family))}
 	}
 	c.FFN = or(c.FFN, 4*min(c.Hidden, maxField))
 	layers := families[c.Family].layers(c)
 	if c.Vision != nil && c.Family != CLIP && c.Family != SigLIP {
 		layers = append(c.Vision.vision(c.Hidden), layers...)
+	}
+	if c.Audio != nil {
+		layers = append(c.Audio.gemma3nAudio(c.Hidden), layers...)
 	}
 	return layers
 }

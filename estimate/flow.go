@@ -85,16 +85,17 @@ func (f *Flow) do(like alloc.Shape, record func() (Tensor, error)) Tensor {
 	return f.keep(y, err, like)
 }
 
-// Call runs the part of that name. Further tensors are those that the part reads by Beside.
+// Call runs the part of that name; "blocks.3" is part 3 of the Sequential or Repeat named blocks.
+// Further tensors are those that the part reads by Beside: where none are given, they are those of the Module.
 func (f *Flow) Call(name string, x Tensor, beside ...Tensor) Tensor {
-	at := slices.IndexFunc(f.parts, func(l Layer) bool {
-		n, ok := l.(Named)
-		return ok && n.Name == name
-	})
-	if at < 0 {
+	if len(beside) == 0 {
+		beside = f.t.beside
+	}
+	l := partOf(f.parts, name)
+	if l == nil {
 		f.Errorf("it calls %q, which is none of its Parts: name them with As", name)
 	}
-	return f.do(x.Shape, func() (Tensor, error) { return f.t.Call(name, f.parts[at], x, beside...) })
+	return f.do(x.Shape, func() (Tensor, error) { return f.t.Call(name, l, x, beside...) })
 }
 
 // Beside is the i-th of the further tensors that the layer was called with, such as the encoder's
@@ -103,7 +104,7 @@ func (f *Flow) Beside(i int) Tensor {
 	return f.do(alloc.Shape{}, func() (Tensor, error) { return f.t.Beside(i) })
 }
 
-// AllBeside are all of the further tensors, for a layer that hands them on.
+// AllBeside are all of the further tensors.
 func (f *Flow) AllBeside() []Tensor { return f.t.beside }
 
 // Const is Tape.Const: a tensor that is made of nothing, such as a mask.
@@ -209,6 +210,31 @@ func (f *Flow) Part(x Tensor, dim, n int) Tensor {
 		shape[dim] = n
 	}
 	return f.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
+}
+
+// Split is the stretches of these lengths that follow each other along a dimension of x, in the same memory, as
+// torch.split and torch.chunk return them: the backward pass puts their gradients together in a new tensor.
+func (f *Flow) Split(x Tensor, dim int, lengths ...int) []Tensor {
+	parts := make([]Tensor, len(lengths))
+	sum := 0
+	for _, n := range lengths {
+		if dim < 0 || dim >= len(x.Shape) || n < 1 || n > x.Shape[dim]-sum {
+			f.Errorf("parts of %v along dimension %d of %v: it does not have those", lengths, dim, x.Shape)
+			return parts
+		}
+		sum += n
+	}
+	f.do(x.Shape, func() (Tensor, error) {
+		shapes := make([]alloc.Shape, len(lengths))
+		for i, n := range lengths {
+			shapes[i] = x.Shape.Clone()
+			shapes[i][dim] = n
+		}
+		var err error
+		parts, err = f.t.views(x, shapes...)
+		return x, err
+	})
+	return parts
 }
 
 // fits reports shapes that do not broadcast.

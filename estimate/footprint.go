@@ -59,12 +59,15 @@ func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b
 	if t.unmeasured != 0 {
 		b.Above = max(b.Above, unmeasuredBand.Above)
 	}
+	if t.scores.Shape != nil {
+		b.Below = max(b.Below, routedBand.Below)
+	}
 	if t.convolutions > 1 { // one makes the patches of a transformer
 		b = convolutionalBand
 	}
 	b.Above = max(b.Above, m.Band.Above, (1+b.Above)*(1+m.Band.Above)-1-measured.training.Above)
 	b.Below = max(b.Below, m.Band.Below, 1-(1-b.Below)*(1-m.Band.Below)/(1-measured.training.Below))
-	figure := func(n alloc.Bytes) Figure {
+	figure := func(n alloc.Bytes, b Band) Figure {
 		f := within(n, b, more)
 		if training {
 			f.Lower -= within(min(t.doubted(), max(0, n-m.Peak)), b, 0).Lower
@@ -72,9 +75,9 @@ func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b
 		return f
 	}
 	context := t.cfg.machine.context()
-	f := Footprint{Allocated: figure(allocated), Reserved: figure(reserved), Context: context}
+	f := Footprint{Allocated: figure(allocated, b), Reserved: figure(reserved, t.gathers(b)), Context: context}
 	f.Device = f.Reserved.plus(context)
-	f.Needed = figure(smallest).plus(context)
+	f.Needed = figure(smallest, b).plus(context)
 	return f
 }
 
@@ -85,6 +88,14 @@ func (t *Tape) doubted() alloc.Bytes {
 		return 0
 	}
 	return t.transformed
+}
+
+// gathers is the band of what is reserved where parameters are gathered from all devices.
+func (t *Tape) gathers(b Band) Band {
+	if z := t.cfg.sharding; z.ZeRO >= 3 && z.Data > 1 {
+		b.Above = max(b.Above, gatheredBand.Above)
+	}
+	return b
 }
 
 // small is what is reserved for a small model.
@@ -99,6 +110,11 @@ var (
 	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters, whose libraries differ in what they copy
 	smallBand         = Band{Below: 0.09, Above: 0.15} // of less than small, where a segment counts for more
 	convolutionalBand = Band{Below: 0.09, Above: 0.20}
+	// FSDP gathers and sums on streams of its own, whose blocks no other stream uses; one that it still
+	// waits for is not free (PyTorch's notes on FSDP, "limit_all_gathers").
+	gatheredBand = Band{Above: 0.25}
+	// Experts are called at once; loops that call one after the other need less.
+	routedBand = Band{Below: 0.15}
 	// Kinds that nobody was found to have measured on a GPU have the widest of the others.
 	unmeasuredBand = convolutionalBand
 )

@@ -53,7 +53,7 @@ func TestLoops(t *testing.T) {
 	assert.InEpsilon(t, 4*1024*50257*4, float64(logits(estimate.OutputHeld)-logits(estimate.OutputDropped)), 0.01)
 
 	_, err := estimate.Model(vgg19, estimate.Loops(estimate.Loop{MicroBatches: -1}))
-	assert.ErrorContains(t, err, "is no Loop")
+	assert.ErrorContains(t, err, "Loops: MicroBatches is -1: want 0 to")
 }
 
 // What is not known of the loop reaches into the upper bound, and what is known does not.

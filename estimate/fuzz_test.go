@@ -84,6 +84,14 @@ func (d drawn) layer(depth int) estimate.Layer {
 				QKNorm: estimate.QKNorm(d.n("norm") & 3), Eager: d.yes("eager"), Capped: d.yes("capped"), Sinks: d.yes("sinks")}
 		},
 		func() estimate.Layer {
+			return estimate.Attention{Hidden: n(), Heads: n(), Cross: d.yes("cross"), Bias: &estimate.RelativeBias{Buckets: n(), Causal: d.yes("causal")}}
+		},
+		func() estimate.Layer {
+			return estimate.WindowAttention{Hidden: n(), Heads: n(), Window: n(), Shifted: d.yes("shifted"), Packed: d.yes("packed"), Plain: d.yes("plain")}
+		},
+		func() estimate.Layer { return estimate.PatchMerging{Channels: n()} },
+		func() estimate.Layer { return estimate.ZeroPad2d{Left: n(), Right: n(), Top: n(), Bottom: n()} },
+		func() estimate.Layer {
 			return estimate.LatentAttention{Hidden: n(), Heads: n(), QueryRank: n(), KVRank: n(), NopeSize: n(), RopeSize: n(), ValueSize: n()}
 		},
 		func() estimate.Layer { return estimate.MLP{Hidden: n(), FFN: n()} },
@@ -111,8 +119,11 @@ func (d drawn) layer(depth int) estimate.Layer {
 		func() estimate.Layer { return estimate.Learned{Shape: alloc.Shape{n(), n()}} },
 		func() estimate.Layer {
 			return estimate.Sequential(estimate.Transformer{
-				Family: estimate.Family(rapid.IntRange(0, 12).Draw(d.t, "family")), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
+				Family: estimate.Family(rapid.IntRange(0, int(estimate.ViT)+1).Draw(d.t, "family")), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
 				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), RotaryDim: n(), Experts: n(), ExpertFFN: n(), DenseBlocks: n(), SharedFFN: n(), Tied: d.yes("tied"), Image: n(), Patch: n(), Classes: n(),
+				Window: n(), Stages: []estimate.Stage{{Blocks: rapid.IntRange(-1, 2).Draw(d.t, "stage"), Heads: n()}, {Blocks: 1, Heads: n()}}, Buckets: n(), Channels: n(), SourceLength: n(), Merge: n(), Taps: n(), EmbedDim: n(),
+				Delta: &estimate.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, Mixer: &estimate.StateSpace{Inner: n(), State: n(), Rank: n(), Kernel: n()},
+				Kinds: []estimate.BlockKind{estimate.BlockKind(d.n("kind") & 15), estimate.Recurrent}, NoHead: d.yes("no head"),
 			}.Layers())
 		},
 	}
@@ -121,6 +132,8 @@ func (d drawn) layer(depth int) estimate.Layer {
 		simple = append(simple,
 			func() estimate.Layer { return estimate.Sequential(d.list(depth - 1)) },
 			func() estimate.Layer { return estimate.Named{Name: "named", Layer: nested()} },
+			func() estimate.Layer { return estimate.Inline(nested()) },
+			func() estimate.Layer { return estimate.If(d.yes("if"), nested()) },
 			func() estimate.Layer { return estimate.Residual{Body: nested(), Shortcut: nested(), After: nested()} },
 			func() estimate.Layer { return estimate.Concat{Branches: d.list(depth - 1), Dim: n()} },
 			func() estimate.Layer {

@@ -2,11 +2,11 @@ package estimate
 
 // gradient is the memory of the gradients that an operation makes of its
 // layer's parameters: that which stays, that which is needed meanwhile to add
-// to the gradient of a tied parameter, the summand and the new sum, and that which is used up
-// at once, with what the optimizer needs for it.
+// to a gradient that is there, and that which is used up at once, with what the optimizer needs for it.
 type gradient struct {
-	stays, sum, passing int64
-	module              int32 // whose parameters' they are, counted from 1
+	stays, passing int64
+	sum            sum
+	module         int32 // whose parameters' they are, counted from 1
 }
 
 // gradients is the memory of the parameters' gradients that appear when each
@@ -32,10 +32,10 @@ func (t *Tape) gradients(h *holding) []gradient {
 		placed[call] = true
 		l := t.cfg.device(h.modules[m])
 		if call != last[m] {
-			g[i] = gradient{sum: l.gradients} // added in place
+			g[i] = gradient{sum: sum{summand: l.gradients}} // added in place
 			continue
 		}
-		g[i] = gradient{stays: l.gradients + h.tiedIn[m] - h.tiedOut[m], sum: 2 * h.tiedOut[m], module: int32(m) + 1}
+		g[i] = gradient{stays: l.gradients + h.tiedIn[m] - h.tiedOut[m], sum: h.sums[m], module: int32(m) + 1}
 		if t.cfg.passing() && !shared[m] {
 			g[i] = g[i].passes(l, h.tiedIn[m], h.tiedOut[m], loop.Form, loop.Decay)
 		}

@@ -84,7 +84,7 @@ func (y *history) play(events []event) {
 			y.freeAll(y.added)
 			y.added = y.added[:0]
 		case e.handle < 0:
-			y.accumulate(-e.handle, e.bytes)
+			y.accumulate(-e.handle)
 		case e.bytes < 0:
 			y.free(y.pass[e.handle])
 		default:
@@ -95,8 +95,8 @@ func (y *history) play(events []event) {
 
 // accumulate gives a module's parameters their gradients, or makes those that are to be added to
 // what they have.
-func (y *history) accumulate(module int32, sum int64) {
-	y.free(y.alloc(sum / 2))
+func (y *history) accumulate(module int32) {
+	y.freeAll(y.allocAll(nil, y.h.sums[module-1].summand, y.h.sums[module-1].anew))
 	if y.work != nil && y.t.cfg.passing() && y.h.tiedIn[module-1] == 0 {
 		made := y.allocAll(nil, y.of[module-1]...)
 		y.temporary(y.work[module-1])

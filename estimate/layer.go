@@ -60,8 +60,8 @@ type Declaration struct {
 	current int
 	modules []module
 	params  []ownedParam
-	index   map[string]int // module of a path
-	shared  map[Layer]bool
+	index   map[string]int  // module of a path
+	shared  map[any]bool    // what several layers have together and one of them declared
 	met     map[string]bool // patterns of Frozen and targets of LoRA that match a layer
 	text    strings.Builder // of paths, taken for many of them at a time
 	err     error
@@ -140,6 +140,7 @@ type Tensor struct {
 	storage int32 // index on the tape
 	grad    bool  // the loss depends on a parameter through it
 	split   bool  // each device of a tensor parallel group holds a part
+	strewn  bool  // its rows do not lie one after another, as after Permute
 }
 
 // NeedsGrad reports whether the backward pass computes a gradient of x, which
@@ -171,18 +172,22 @@ type Tape struct {
 	held         bool        // parts are there and do not run
 	rounded      bool        // a convolution computes in another type than float32
 	total        alloc.Bytes
-	cos, sin     Tensor      // of rotary positions, which all layers share
-	masks        Tensor      // of eager attention, which all layers share
-	attention    Tensor      // the weights that eager attention returned last
-	answer       []int32     // storages that the first loss reads, which the caller sees
-	rowOutput    alloc.Shape // of the layer being called, where it is not what Forward returns
-	encoded      Tensor      // what the encoder returned
-	gate         Tensor      // of the output that is being made
-	biases       Tensor      // of scores, by distance, which the layers of a stack share
-	stepwise     bool        // a layer goes through the sequence in PyTorch's own operations
-	uncached     bool        // keys and values of earlier tokens are not read
-	scores       Tensor      // of the router that was called last
-	unmeasured   unmeasured  // kinds of layers that ran
+	cos, sin     Tensor       // of rotary positions, which all layers share
+	masks        Tensor       // of eager attention, which all layers share
+	attention    Tensor       // the weights that eager attention returned last
+	answer       []int32      // storages that the first loss reads, which the caller sees
+	rowOutput    alloc.Shape  // of the layer being called, where it is not what Forward returns
+	perBlock     Tensor       // embeddings of the tokens for each block
+	lent         [2][2]Tensor // keys and values of the last layer without a window and of that with one
+	encoded      Tensor       // the text, where a denoiser's blocks read and write it beside the image
+	gate         Tensor       // of the output that is being made
+	biases       map[*RelativeBias]Tensor
+	stepwise     bool       // a layer goes through the sequence in PyTorch's own operations
+	uncached     bool       // keys and values of earlier tokens are not read
+	scores       Tensor     // of the router that was called last
+	unmeasured   unmeasured // kinds of layers that ran
+	inputsKept   []int32    // storages that products of quantized weights may keep
+	keys         []int32    // storages of keys and values that the model may return
 
 	beside []Tensor // further tensors of the layer being called
 
@@ -202,6 +207,7 @@ type storage struct {
 	lastRun int32 // the same in inference
 	read    int32 // the last operation that reads it, where last may be a variable that holds it
 	alias   int32 // the storage that serves in inference, where the operation is the identity
+	part    bool  // of the alias, in which it lies: its bytes are those of its gradient
 	input   bool
 	made    bool // by Const
 	own     bool // kept by an operation, never passed on
@@ -209,12 +215,14 @@ type storage struct {
 	kept    bool
 	grad    bool
 	hidden  bool // kept by nobody but a checkpointed layer, which drops it
+	lingers bool // kept until the loop's code lets go of what the model returned
 }
 
 type op struct {
 	row            int32
 	in, keep, end  int32 // refs[in:keep] are read, refs[keep:end] are kept
 	out            int32
+	parts          int32 // the storages from out on are so many parts of the input; 0 for none
 	workspace      int64
 	backward       int64 // workspace besides
 	kernels        int64 // workspace of the kernels that make the parameters' gradients, which the device alone shows

@@ -3,7 +3,7 @@ package estimate
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // Linear is y = xW' + b over the last dimension, as nn.Linear. It keeps its
-// input.
+// input, or the copy that it makes of one whose dimensions were permuted.
 type Linear struct {
 	In, Out int
 	NoBias  bool
@@ -54,11 +54,19 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.width(x, -1, l.In, "features"); err != nil {
 		return Tensor{}, err
 	}
+	if x.DType == alloc.Int64 || x.DType == alloc.Int32 || x.DType == alloc.Bool {
+		return Tensor{}, t.Errorf("input %v is of %v, which is not multiplied: an Embedding reads Tokens", x.Shape, x.DType)
+	}
 	t.multiplies = true
 	in := x
 	x, err := t.lower(x)
 	if err != nil {
 		return Tensor{}, err
+	}
+	if in.strewn { // matmul folds the rows into one dimension
+		if x, err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape}); err != nil {
+			return Tensor{}, err
+		}
 	}
 	shape := t.resized(x.Shape, l.Out)
 	reads := []Tensor{x}

@@ -11,6 +11,7 @@ type LlamaCpp struct {
 	Context        int  // tokens of all slots together, --ctx-size
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
+	GPUs           int  // that have some of the layers each; 0 means 1
 }
 
 // usualBatch is llama.cpp's --ubatch-size.
@@ -20,7 +21,9 @@ const usualBatch = 512
 // the memory that its graph takes at the most, in float32, of these three moments. The head makes
 // the logits of all tokens of a batch, (vocabulary + hidden) x batch. Attention that holds its
 // scores has them of all heads, heads x context x batch, and beside them the mask and four
-// tensors of the batch. The MLP has both of its wide tensors, and two narrow ones.
+// tensors of the batch. The MLP has both of its wide tensors, and two narrow ones. Several GPUs work on
+// four batches at once, and each has all their inputs and masks (GGML_SCHED_MAX_COPIES in
+// ggml/src/ggml-backend.cpp).
 // The page docs/estimate.md has it beside what was printed. Releases since the middle of 2026
 // reserve the logits of fewer tokens and print less. Models with latent attention are not known.
 // The error says what of the transformer or of l cannot be.
@@ -43,10 +46,25 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	if !l.FlashAttention {
 		most = max(most, tokens(int64(c.Heads)*int64(l.Context)+mask+2*hidden+queries))
 	}
+	if l.GPUs > 1 {
+		most += 3 * tokens(2*hidden+mask)
+	}
 	if most < 0 || most > maxTotal {
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: it takes more than %v", alloc.Bytes(maxTotal))
 	}
 	return alloc.Bytes(most), nil
+}
+
+// Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
+// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp).
+func (l LlamaCpp) Cells(c KVConfig) KVConfig {
+	const unit = 256
+	round := func(n int) int { return (min(n, maxField-unit) + unit - 1) / unit * unit }
+	c.Context = round(c.Context)
+	if c.Window > 0 {
+		c.Window = round(min(c.Window, maxField/2) + min(or(l.Batch, usualBatch), maxField/4))
+	}
+	return c
 }
 
 // wideFFN is the width of what an MLP or the experts of a token hold in the middle.
@@ -70,18 +88,27 @@ func (c Transformer) packs() bool { return c.Family == GPT2 || c.attention(c.sty
 // ComputedIn makes inference that of llama.cpp, with a compute buffer of so many bytes in
 // place of what PyTorch's operations and allocator take.
 func ComputedIn(buffer alloc.Bytes) Option {
-	return func(c *config) { c.compute = max(0, buffer) }
+	return func(c *config) { c.compute = buffer }
 }
 
 // llamaCpp puts the compute buffer in place of PyTorch's activations.
 func (r *Report) llamaCpp(cfg *config) {
 	m := &r.Inference
 	m.Input, m.Transient, m.Band = 0, cfg.compute, llamaCppBand
+	more := r.place(cfg)
+	m.Weights += cfg.projector
 	m.close("llama.cpp's compute buffer")
+	m.Band.Above += float64(more) / float64(max(1, m.Peak))
+	if r.ModelLayers > 0 { // then weights and cache are exact, and newer releases have smaller buffers
+		m.Band.Below = float64(cfg.compute) / float64(max(1, m.Peak))
+	}
 	context := cfg.machine.context()
 	all := within(m.Peak, m.Band, 0)
 	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
-	r.Notes = append(r.Notes, "inference is that of llama.cpp, all layers on the device, and the token embedding too, which it may leave to the CPU")
+	r.Notes = append(r.Notes, cfg.placed(r))
+	if cfg.projector > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("the weights have %v of a projector, whose own compute buffer is not counted: it grows with the images", cfg.projector))
+	}
 }
 
 // llamaCppBand is that of weights, cache and compute buffer together: the first two are exact, but
@@ -93,10 +120,7 @@ var llamaCppBand = Band{Below: 0.12, Above: 0.02}
 // of the CPU unless it is the head's too (src/llama-model.cpp, load_tensors). The page
 // docs/estimate.md has it beside what was printed. The error is that of Model for layers that are not valid.
 func (c Transformer) ModelBuffer(q Quantization) (alloc.Bytes, error) {
-	stored, err := q.Stored(c.Layers())
-	if err != nil || c.Tied {
-		return stored.Bytes, err
-	}
-	table := alloc.Shape{c.Vocab, or(c.EmbedDim, c.Hidden)}
-	return stored.Bytes - q.base.hold(FLOPs(table...), table), nil
+	sizes, err := q.Layers(c.Layers())
+	gpu, _ := sizes.OnGPU(sizes.Layers())
+	return gpu, err
 }

@@ -1,5 +1,7 @@
 package estimate
 
+import "fmt"
+
 // Loop is how a training loop goes about what the layers do not say. The zero value
 // of each setting means that it is not known: the figures are then those of what
 // PyTorch's tutorials do today, and their bands reach up to the worst of the settings.
@@ -36,10 +38,11 @@ type Output uint8
 
 // What becomes of the model's output, and of what its loss read.
 const (
-	OutputUnknown Output = iota // held, if nothing is said
-	OutputHeld                  // a variable holds it until the next forward pass returns
-	OutputInPass                // held until the backward pass is over
-	OutputDropped               // it dies when the backward pass has used it
+	OutputUnknown   Output = iota // held, if nothing is said
+	OutputHeld                    // a variable holds it until the next forward pass returns
+	OutputInPass                  // held until the backward pass is over
+	OutputDropped                 // it dies when the backward pass has used it
+	OutputWithCache               // OutputHeld, with the keys and values that decoders of transformers return too, unless use_cache is off
 )
 
 // Form is how an optimizer goes through the parameters.
@@ -65,6 +68,27 @@ const (
 	DecayUsed
 )
 
+// check reports settings that are none of their constants, and that do not go together.
+func (l Loop) check() error {
+	for _, err := range []error{
+		constant("Loops: ZeroGrad", l.ZeroGrad, ZeroGradKept, "from ZeroGradUnknown to ZeroGradKept"),
+		constant("Loops: Output", l.Output, OutputWithCache, "from OutputUnknown to OutputWithCache"),
+		constant("Loops: Form", l.Form, Fused, "from FormUnknown to Fused"),
+		constant("Loops: Decay", l.Decay, DecayUsed, "from DecayUnknown to DecayUsed"),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches:
+		return fmt.Errorf("Loops: MicroBatches is %d: want 0 to %d", l.MicroBatches, maxMicroBatches)
+	case l.InBackward && l.MicroBatches > 1:
+		return fmt.Errorf("Loops: an optimizer that steps in backward cannot add up %d micro-batches: leave one of them out", l.MicroBatches)
+	}
+	return nil
+}
+
 // release is a version of PyTorch; the zero value is not known, and taken for a new one.
 type release struct{ major, minor int }
 
@@ -76,7 +100,8 @@ func (r release) before(major, minor int) bool {
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20
 
-// doubt is a setting that is not known, and the loop in which it is at its worst.
+// doubt is a setting that is not known, what says it in Go and on the command line, and the loop in
+// which it is at its worst.
 type doubt struct {
 	name  string
 	worst Loop
@@ -91,19 +116,19 @@ func (l Loop) doubts(o Optimizer) (each []doubt, worst, best Loop) {
 		worst.ZeroGrad = ZeroGradKept
 		one := l
 		one.ZeroGrad = ZeroGradKept
-		each = append(each, doubt{"ZeroGrad, where gradients are cleared", one})
+		each = append(each, doubt{"ZeroGrad, where gradients are cleared: Loops or --zero-grad says it", one})
 	}
 	if l.Form == FormUnknown {
 		worst.Form = ForEach
 		one := l
 		one.Form = ForEach
-		each = append(each, doubt{"Form, how the optimizer goes through the parameters", one})
+		each = append(each, doubt{"Form, how the optimizer goes through the parameters: Loops or --optimizer-form says it", one})
 	}
 	if l.Decay == DecayUnknown && (o == SGD || o == Momentum) { // which mostly have one
 		worst.Decay = DecayUsed
 		one := l
 		one.Decay = DecayUsed
-		each = append(each, doubt{"Decay, whether the optimizer has a weight decay", one})
+		each = append(each, doubt{"Decay, whether the optimizer has a weight decay: Loops or --weight-decay says it", one})
 	}
 	return each, worst, best
 }

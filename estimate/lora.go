@@ -11,12 +11,16 @@ import (
 type LoRA struct {
 	Rank int
 	// Targets name the Linear layers that get adapters, by the name in the layer that holds
-	// them, such as "q_proj", or by a pattern of path.Match for the whole path.
+	// them, such as "q_proj", or by a pattern of path.Match for the whole path; AllLinear are all but
+	// a head named lm_head.
 	Targets []string
 	Dropout float64     // of an adapter's input
 	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
 	Base    Base        // how the weights of all linear layers but the head are held; Quantize can say more
 }
+
+// AllLinear is PEFT's target_modules="all-linear".
+const AllLinear = "all-linear"
 
 func (l *LoRA) check() error {
 	if l == nil {
@@ -24,13 +28,13 @@ func (l *LoRA) check() error {
 	}
 	switch {
 	case l.Rank < 1 || l.Rank > maxField:
-		return fmt.Errorf("a Rank of %d: want 1 or more", l.Rank)
+		return fmt.Errorf("Adapt: Rank is %d: want 1 or more", l.Rank)
 	case len(l.Targets) == 0:
-		return fmt.Errorf("there are no Targets: name linear layers, such as q_proj")
+		return fmt.Errorf("Adapt: there are no Targets: name linear layers, such as q_proj")
 	case !(l.Dropout >= 0 && l.Dropout < 1):
-		return fmt.Errorf("a Dropout of %v: want 0 or more and less than 1", l.Dropout)
+		return fmt.Errorf("Adapt: Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	case l.DType != 0 && !l.DType.Valid():
-		return fmt.Errorf("%v is not an element type", l.DType)
+		return elementType("Adapt: DType", l.DType)
 	}
-	return nil
+	return patterns("Adapt: Targets", l.Targets)
 }

@@ -50,17 +50,29 @@ func TestFrozen(t *testing.T) {
 	head := model(t, known(t, "resnet50"), append(opts, estimate.Frozen("conv1", "bn1", "layer*"))...)
 	assert.EqualValues(t, 2048*1000+1000, head.Trained.Count)
 	assert.Equal(t, all.Params, head.Params)
+	within := model(t, known(t, "resnet50"), append(opts, estimate.Frozen("0.conv1"))...)
+	assert.EqualValues(t, all.Trained.Count-(64*64+256*128+512*256+1024*512), within.Trained.Count, "of the first block of each layer")
 	assert.EqualValues(t, 8*head.Trained.Count, head.Training.Optimizer)
 	assert.EqualValues(t, 2*2048*4, head.Kept, "the input of the head, and nothing before it")
 }
 
+// PEFT's "all-linear" leaves out the head alone.
+func TestAdaptAllLinear(t *testing.T) {
+	trained := func(targets ...string) int64 {
+		return model(t, mistral7b.Layers(), estimate.Tokens(1, 4), estimate.Adapt(estimate.LoRA{Rank: 8, Targets: targets})).Trained.Count
+	}
+	named := trained("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+	assert.Equal(t, named, trained(estimate.AllLinear))
+	assert.EqualValues(t, 8*32*(2*(4096+4096)+2*(4096+1024)+3*(4096+14336)), named)
+}
+
 func TestAdaptSaysWhatIsWrong(t *testing.T) {
 	for want, option := range map[string]estimate.Option{
-		`Adapt: no Linear's path matches "query"`: estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"query"}}),
-		`a Rank of 0`:          estimate.Adapt(estimate.LoRA{Targets: []string{"q_proj"}}),
-		`there are no Targets`: estimate.Adapt(estimate.LoRA{Rank: 8}),
-		`a Dropout of 1`:       estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Dropout: 1}),
-		`Base is 9`:            estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Base: 9}),
+		`no Linear's path matches "query": their names are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head`: estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"query"}}),
+		`Adapt: Rank is 0`:                          estimate.Adapt(estimate.LoRA{Targets: []string{"q_proj"}}),
+		`there are no Targets`:                      estimate.Adapt(estimate.LoRA{Rank: 8}),
+		`Adapt: Dropout is 1`:                       estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Dropout: 1}),
+		`Base is 9`:                                 estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Base: 9}),
 		`Frozen: no layer's path matches "nowhere"`: estimate.Frozen("nowhere"),
 		`syntax error in pattern`:                   estimate.Frozen("["),
 	} {

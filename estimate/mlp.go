@@ -9,6 +9,9 @@ type MLP struct {
 	names *[3]string // of the first layer, the activation and the second layer
 }
 
+// gatedNames are those of the projections where they are packed.
+var gatedNames = &[2]string{"gate_up_proj", "down_proj"}
+
 var mlpNames = &[3]string{"fc1", "activation_fn", "fc2"}
 
 // GatedMLP is down(act(gate(x)) * up(x)), as in Llama.
@@ -17,6 +20,9 @@ type GatedMLP struct {
 	Activation  Activation // the zero value is SiLU
 	Bias        bool
 	Packed      bool // one projection for gate and up
+
+	thinned bool       // few elements of the gate are not 0
+	names   *[2]string // of the projections, where they are Packed
 }
 
 func (l MLP) parts() (up, act, down Layer) {
@@ -61,32 +67,42 @@ func (l GatedMLP) Declare(d *Declaration) {
 		return
 	}
 	up, packed, act, down := l.parts()
+	names := or(l.names, gatedNames)
 	if l.Packed {
-		d.Layer("gate_up_proj", packed)
+		d.Layer(names[0], packed)
 		d.Layer("activation_fn", act)
 	} else {
 		d.Layer("gate_proj", up)
 		d.Layer("act_fn", act)
 		d.Layer("up_proj", up)
 	}
-	d.Layer("down_proj", down)
+	d.Layer(names[1], down)
 }
 
 // Forward implements Layer.
 func (l GatedMLP) Forward(t *Tape, x Tensor) (Tensor, error) {
 	in, packed, act, down := l.parts()
+	names := or(l.names, gatedNames)
 	var gate, up Tensor
 	var err error
 	if l.Packed {
 		var both Tensor
-		if both, err = t.Call("gate_up_proj", packed, x); err != nil {
+		if both, err = t.Call(names[0], packed, x); err != nil {
 			return Tensor{}, err
 		}
-		if up, err = view(t, both, l.FFN); err == nil {
-			gate, err = t.Call("activation_fn", act, up)
+		parts, err := t.parts(both, l.FFN, l.FFN)
+		if err != nil {
+			return Tensor{}, err
 		}
+		if gate, err = t.Call("activation_fn", act, parts[0]); err != nil {
+			return Tensor{}, err
+		}
+		up = parts[1]
 	} else {
-		if gate, err = t.Call("gate_proj", in, x); err == nil {
+		if gate, err = t.Call("gate_proj", in, x); err == nil && l.thinned {
+			gate, err = thin(t, gate)
+		}
+		if err == nil {
 			gate, err = t.Call("act_fn", act, gate)
 		}
 		if err == nil {
@@ -99,5 +115,19 @@ func (l GatedMLP) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	return t.Call("down_proj", down, gate)
+	return t.Call(names[1], down, gate)
+}
+
+// thin leaves what is above a bound made of mean and deviation of each vector: relu(x - bound).
+func thin(t *Tape, x Tensor) (Tensor, error) {
+	one := t.resized(x.Shape, 1)
+	bound, err := t.Op(Op{In: []Tensor{x}, Shape: one, Keep: []Tensor{x}, KeepOwn: []Own{{Shape: one}}, BackwardWorkspace: t.size(x)})
+	if err != nil {
+		return Tensor{}, err
+	}
+	y, err := t.Op(Op{In: []Tensor{x, bound}, Shape: x.Shape, PassGrad: true})
+	if err != nil {
+		return Tensor{}, err
+	}
+	return keepOutput(t, y)
 }

@@ -124,7 +124,9 @@ func (l MoE) route(t *Tape, x Tensor, name string, router, experts Layer) (Tenso
 		return Tensor{}, err
 	}
 	t.scores = scores
-	t.unmeasured |= mixtures
+	if t.cfg.lora == nil {
+		t.unmeasured |= mixtures
+	}
 	return t.Call("experts", experts, x)
 }
 
@@ -253,8 +255,8 @@ func (l experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + "
 
 // Declare implements Layer.
 func (l experts) Declare(d *Declaration) {
-	d.Add(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
-	d.Add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true})
+	d.expert(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
+	d.expert(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true})
 	d.Layer("act_fn", l.Activation.layer(UseSiLU))
 }
 
@@ -271,6 +273,15 @@ func (l experts) Forward(t *Tape, x Tensor) (Tensor, error) {
 		}
 		return mul(t, gate, up)
 	}, false)
+}
+
+// expert declares the weights of experts, which are linear layers of their own to a quantized base.
+func (d *Declaration) expert(p Param) {
+	if d.quantizes() {
+		d.cfg.quantized.Base.weight(d, p)
+		return
+	}
+	d.Add(p)
 }
 
 // visit sorts the tokens by expert, runs the experts and puts the tokens back. gate
@@ -330,7 +341,13 @@ func (l MoE) visit(t *Tape, x Tensor, gate func(both Tensor) (Tensor, error), bi
 // project multiplies each token by the weight of its expert and adds the expert's bias,
 // of which a copy is made for each token.
 func (l MoE) project(t *Tape, x Tensor, o Op, bias bool) (Tensor, error) {
-	o.In, o.Keep, o.Params = []Tensor{x}, []Tensor{x}, true
+	o.In, o.Params = []Tensor{x}, true
+	o.Keep = t.forWeights(o.In)
+	if _, ok := t.cfg.quantized.of(t.declaredPath()); ok { // one expert after another
+		if _, err := t.cfg.quantized.product(t, &o, alloc.Shape{l.FFN, l.Hidden}); err != nil {
+			return Tensor{}, err
+		}
+	}
 	y, err := t.Op(o)
 	if err != nil || !bias {
 		return y, err

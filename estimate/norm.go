@@ -41,7 +41,9 @@ type RMSNorm struct {
 	// OLMo 2 does; so do Shifted and norms that are not Unfused.
 	Late bool
 
-	mixed bool // the input is multiplied as it is, as in T5
+	mixed    bool // the input is multiplied as it is, as in T5
+	powered  bool // the root is a power, whose base is kept, and the weight is copied to float32, as in Gemma 3n
+	unscaled bool // there is no weight
 }
 
 // Declare implements Layer.
@@ -78,7 +80,7 @@ func (l GroupNorm) Declare(d *Declaration) {
 
 // Declare implements Layer.
 func (l RMSNorm) Declare(d *Declaration) {
-	if d.want("Size", l.Size, 1) {
+	if d.want("Size", l.Size, 1) && !l.unscaled {
 		d.Param("weight", l.Size)
 	}
 }
@@ -161,9 +163,12 @@ func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	o := Op{
-		In: []Tensor{x}, Shape: x.Shape, Params: true, Keep: []Tensor{x},
+		In: []Tensor{x}, Shape: x.Shape, Params: !l.unscaled, Keep: []Tensor{x},
 		KeepOwn: []Own{{Shape: t.resized(x.Shape, 1), DType: alloc.Float32}},
 		FLOPs:   flops(x.Shape, 4),
+	}
+	if l.powered {
+		o.KeepOwn = append(o.KeepOwn, o.KeepOwn[0])
 	}
 	if !l.Unfused && t.On() == CUDA {
 		return t.Op(o)
@@ -179,13 +184,13 @@ func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if wide && (l.Shifted || l.Late || !l.Unfused) {
 		normal.DType = alloc.Float32
 	}
-	if t.learns() { // for the gradient of the weight
+	if t.learns() && !l.unscaled { // for the gradient of the weight
 		o.KeepOwn = append(o.KeepOwn, normal)
 	} else {
 		o.Workspace, _ = normal.Shape.Bytes(or(normal.DType, x.DType))
 		o.Workspace = min(o.Workspace, maxTotal)
 	}
-	if l.Shifted {
+	if l.Shifted || l.powered && wide && !l.unscaled {
 		o.KeepOwn = append(o.KeepOwn, Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})
 	}
 	// The derivative of the mean of the squares takes five tensors like the input

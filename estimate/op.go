@@ -165,6 +165,7 @@ func (t *Tape) keep(o *Op, y Tensor, at int32) error {
 }
 
 func (t *Tape) keepStorage(id int32) {
+	id = t.home(id)
 	t.refs = append(t.refs, id)
 	s := &t.storages[id]
 	if s.kept && (!s.hidden || t.inside) {

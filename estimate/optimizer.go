@@ -56,8 +56,11 @@ func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) 
 	if err != nil {
 		return 0, err
 	}
+	if err := constant("Optimizer", o, Muon, "from NoOptimizer to Muon"); err != nil {
+		return 0, fmt.Errorf("estimate the states of an optimizer: %w", err)
+	}
 	if !d.Valid() || n > maxTotal/16 {
-		return 0, fmt.Errorf("estimate the states of %v: %v elements of %v are too many", o, n, d)
+		return 0, fmt.Errorf("estimate the states of %v: %v elements of %v: want at most %d, of an element type of package alloc", o, n, d, int64(maxTotal/16))
 	}
 	size := func(n int64) alloc.Bytes { return alloc.Bytes((n*int64(d.Bits()) + 7) / 8) }
 	switch o {

@@ -5,38 +5,6 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 // Option says what to estimate. Later options win over earlier ones.
 type Option func(*config)
 
-type config struct {
-	name        string
-	inputs      []input
-	weights     alloc.DType
-	activations alloc.DType
-	gradients   alloc.DType
-	master      bool
-	training    bool
-	optimizer   Optimizer
-	checkpoints []string
-	sharding    Sharding
-	backend     Backend
-	cache       *KVConfig
-	stored      Amount
-	compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
-	loop        Loop
-	offload     Offload
-	machine     Machine
-	release     release
-	lora        *LoRA
-	quantized   *Quantized
-	frozen      []string
-	autocast    alloc.DType
-	needsBatch  bool // of MaxBatch
-	searches    bool // one of many models that are asked about
-}
-
-type input struct {
-	shape alloc.Shape
-	dtype alloc.DType // the zero value is that of activations
-}
-
 // InputShape gives the model an input of the type of activations: batch first, and
 // for images channels before height and width. Given again, it adds a further
 // input, which layers reach by Tape.Input; one that no layer reads is an error.
@@ -102,8 +70,9 @@ func Train(o Optimizer) Option { return func(c *config) { c.training, c.optimize
 
 // Checkpointed makes the layers whose paths match one of the patterns (those of
 // path.Match, such as "model.layers.*") keep only their input and compute the
-// rest again in the backward pass, as torch.utils.checkpoint does. A pattern that
-// matches none is an error.
+// rest again in the backward pass, as torch.utils.checkpoint does. A pattern that no whole
+// path matches may match what follows a dot in one: "layers.*" finds "model.layers.0". A
+// pattern that matches none is an error.
 func Checkpointed(patterns ...string) Option {
 	return func(c *config) { c.checkpoints = append(c.checkpoints, patterns...) }
 }
@@ -132,50 +101,15 @@ func PyTorch(major, minor int) Option {
 	return func(c *config) { c.release = release{major, minor} }
 }
 
-// usual is a loop with what is not known filled in.
-func (c *config) usual(l Loop) Loop {
-	zero, form := ZeroGradFirst, ForEach
-	if c.release.before(2, 0) {
-		zero, form = ZeroGradKept, OneByOne
-	}
-	switch {
-	case c.master: // Megatron and DeepSpeed have kernels of their own
-		form = Fused
-	case c.backend == CPU:
-		form = OneByOne
-	}
-	if c.optimizer == Lion && !c.master { // as lion_pytorch.Lion goes
-		form = OneByOne
-	}
-	l.ZeroGrad, l.Output, l.Form = or(l.ZeroGrad, zero), or(l.Output, OutputHeld), or(l.Form, form)
-	l.MicroBatches = or(l.MicroBatches, 1)
-	return l
-}
-
 // RunsOn says what machine the model runs on.
 func RunsOn(m Machine) Option { return func(c *config) { c.machine = m } }
-
-// workspace is the size of cuBLAS's, and how much more it may be.
-func (c *config) workspace() (size, more alloc.Bytes) {
-	m := c.machine
-	switch {
-	case c.release.before(1, 11):
-		return 0, 0
-	case m.GPU >= Hopper:
-		return cublasWorkspaceHopper, 0
-	case m.GPU == UnknownGPU:
-		return cublasWorkspace, cublasWorkspaceHopper - cublasWorkspace
-	default:
-		return cublasWorkspace, 0
-	}
-}
 
 // Adapt trains adapters in place of the model's parameters.
 func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
 
 // Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
-// that is in them, as they are: they have no gradients and no optimizer states. A
-// pattern that matches none is an error.
+// that is in them, as they are: they have no gradients and no optimizer states. The patterns are
+// those of Checkpointed.
 func Frozen(patterns ...string) Option {
 	return func(c *config) { c.frozen = append(c.frozen, patterns...) }
 }
@@ -183,8 +117,6 @@ func Frozen(patterns ...string) Option {
 // All is several options as one.
 func All(opts ...Option) Option {
 	return func(c *config) {
-		for _, o := range opts {
-			o(c)
-		}
+		c.apply(opts)
 	}
 }

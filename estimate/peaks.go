@@ -195,11 +195,11 @@ func (t *Tape) step(m Memory, held load, last bool, loop Loop, name string) Memo
 	return m
 }
 
-// returned is the size of what the model's caller sees.
+// returned is the size of what the model's caller holds by what it sees.
 func (t *Tape) returned() alloc.Bytes {
-	n := t.storages[t.out.storage].bytes
-	for _, id := range t.answer {
-		if id != t.out.storage {
+	n := int64(0)
+	for id := range t.storages {
+		if t.returns(int32(id), false) {
 			n += t.storages[id].bytes
 		}
 	}
@@ -209,7 +209,11 @@ func (t *Tape) returned() alloc.Bytes {
 // widen lets the band of training reach to the worst and the best of the settings that are not
 // known, and says which of them the upper bound depends on most.
 func (t *Tape) widen(r *Report, known run) {
-	doubts, worst, best := t.cfg.loop.doubts(t.cfg.optimizer)
+	loop := t.cfg.loop
+	if t.cfg.master { // whose kernels are known
+		loop.Form = or(loop.Form, Fused)
+	}
+	doubts, worst, best := loop.doubts(t.cfg.optimizer)
 	if t.cfg.backend == CPU {
 		return
 	}
@@ -227,8 +231,12 @@ func (t *Tape) widen(r *Report, known run) {
 	most, name := usual, ""
 	for _, d := range doubts {
 		if p := peak(d.worst); p > most {
-			most, name = p, d.name
+			most, name = p, d.name+": Loops says it"
 		}
+	}
+	beyond, other := t.beyond()
+	if float64(beyond) > most-usual {
+		name = other
 	}
 	if name == "" {
 		return
@@ -236,9 +244,9 @@ func (t *Tape) widen(r *Report, known run) {
 	if len(doubts) > 1 {
 		most = max(most, peak(worst))
 	}
-	m.Band.Above = (1+m.Band.Above)*most/usual - 1
+	m.Band.Above = (1+m.Band.Above)*(most+float64(beyond))/usual - 1
 	if t.cfg.training {
-		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound depends most on %s: Loops says it", name))
+		r.Notes = append(r.Notes, "the upper bound depends most on "+name)
 	}
 }
 

@@ -7,37 +7,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// windowAttention is mmsegmentation's ShiftWindowMSA (arXiv:2103.14030) of an image that is padded to whole windows.
-func windowAttention(side, window, width, heads int, shifted bool) estimate.Module {
-	places := window * window
-	across := (side + window - 1) / window
-	padded := across * window
-	return estimate.Module{Name: "ShiftWindowMSA", Parts: estimate.Sequential{
-		estimate.As("qkv", estimate.Linear{In: width, Out: 3 * width}), estimate.As("bias", estimate.Learned{Shape: []int{heads, places, places}}),
-		estimate.As("proj", estimate.Linear{In: width, Out: width}),
-	}, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
-		batch, length, count := x.Dim(0), x.Dim(1), x.Dim(0)*across*across
-		x = copied(f, x, batch, padded*padded, width)
-		if shifted {
-			x = f.Copy(x)
-		}
-		all := f.Call("qkv", copied(f, x, count, places, width))
-		part := f.Part(all, 2, width)
-		q, k, v := f.Scale(part), f.Copy(part), f.Copy(part)
-		scores := f.Call("bias", f.MatMul(q, k, width/heads, count, heads, places, places))
-		if shifted {
-			scores = f.Scale(scores) // and masked
-		}
-		y := f.MatMul(f.Apply(estimate.Softmax{}, scores), v, places, count, places, width)
-		y = copied(f, f.Call("proj", f.Copy(y)), batch, padded*padded, width)
-		if shifted {
-			y = f.Copy(y)
-		}
-		if padded != side {
-			y = copied(f, y, batch, length, width)
-		}
-		return y
-	}}
+// windowAttention is that of a square image whose places are in a row.
+func windowAttention(side, window, width, heads int, shifted bool) estimate.Sequential {
+	return estimate.Sequential{
+		estimate.Reshape{Dims: []int{side, side, width}},
+		estimate.WindowAttention{Hidden: width, Heads: heads, Window: window, Shifted: shifted, Packed: true, Plain: true},
+		estimate.Reshape{Dims: []int{side * side, width}},
+	}
 }
 
 // copied is x in another shape, in new memory.

@@ -13,14 +13,14 @@ import (
 // conv makes a convolution without bias, padded by half of its kernel, over (frames, height, width).
 type conv func(in, out int, kernel, stride [3]int) estimate.Layer
 
-func half(kernel [3]int) [3]int { return [3]int{kernel[0] / 2, kernel[1] / 2, kernel[2] / 2} }
+func halved(kernel [3]int) [3]int { return [3]int{kernel[0] / 2, kernel[1] / 2, kernel[2] / 2} }
 
 func inFrames(in, out int, kernel, stride [3]int) estimate.Layer {
 	return estimate.Conv2d{In: in, Out: out, Kernel: kernel[1], Stride: stride[1], Padding: kernel[1] / 2, NoBias: true}
 }
 
 func overFrames(in, out int, kernel, stride [3]int) estimate.Layer {
-	return estimate.Conv3d{In: in, Out: out, KernelDHW: kernel, StrideDHW: stride, PaddingDHW: half(kernel), NoBias: true}
+	return estimate.Conv3d{In: in, Out: out, KernelDHW: kernel, StrideDHW: stride, PaddingDHW: halved(kernel), NoBias: true}
 }
 
 // inThenOverFrames is R(2+1)D's convolution (arXiv:1711.11248), with as many channels between its parts as make

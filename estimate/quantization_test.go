@@ -118,6 +118,9 @@ var (
 	pythia   = estimate.Transformer{Family: estimate.GPTNeoX, Bias: true, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
 )
 
+// commandR is the model of 35 G parameters.
+var commandR = estimate.Transformer{Family: estimate.Cohere, Vocab: 256000, Hidden: 8192, FFN: 22528, Blocks: 40, Heads: 64, Tied: true}
+
 var printedBuffers = []printedBuffer{
 	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, estimate.LlamaCpp{Context: 8192}, 560},
 	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, estimate.LlamaCpp{Context: 8192}, 1104},
@@ -128,6 +131,7 @@ var printedBuffers = []printedBuffer{
 	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, estimate.LlamaCpp{Context: 32768, FlashAttention: true}, 304.75},
 	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, estimate.LlamaCpp{Context: 32768, Batch: 2048, FlashAttention: true}, 1251},
 	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, estimate.LlamaCpp{Context: 2048, FlashAttention: true}, 304},
+	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, estimate.LlamaCpp{Context: 4096, GPUs: 2}, 672.01},
 }
 
 // servedBuffer is the weights of a model, or its keys and values, as llama.cpp printed them.

@@ -20,7 +20,11 @@ func BestQuantization(layers []Layer, budget alloc.Bytes, opts ...Option) (Quant
 		if err != nil {
 			return Quantization{}, nil, false, err
 		}
-		r, err := Model(layers, append(opts[:len(opts):len(opts)], Stored(stored))...)
+		sizes, err := q.Layers(layers)
+		if err != nil {
+			return Quantization{}, nil, false, err
+		}
+		r, err := Model(layers, append(opts[:len(opts):len(opts)], Stored(stored), StoredIn(sizes))...)
 		if err != nil {
 			return Quantization{}, nil, false, fmt.Errorf("%v: %w", q, err)
 		}
@@ -39,25 +43,71 @@ func BestQuantization(layers []Layer, budget alloc.Bytes, opts ...Option) (Quant
 // does not divide gets the next wider type that does. The error is that of Model for layers
 // that are not valid.
 func (q Quantization) Stored(layers []Layer) (Amount, error) {
+	var a Amount
+	err := q.each(layers, func(w quantizedWeight) {
+		a.Count += w.elements
+		a.Bytes += w.bytes
+	})
+	return a, err
+}
+
+// Layers returns the same sizes by what llama.cpp calls layers, for the option StoredIn. The error is that
+// of Stored.
+func (q Quantization) Layers(layers []Layer) (LayerSizes, error) {
+	var s LayerSizes
+	var embedding alloc.Bytes
+	head := false
+	err := q.each(layers, func(w quantizedWeight) {
+		n, inBlock := numberIn(w.path)
+		switch {
+		case inBlock && n < maxLayers:
+			s.add(n, w.bytes)
+		case w.embedding:
+			s.Input += w.bytes
+			embedding = max(embedding, w.bytes)
+		default:
+			s.Output += w.bytes
+			head = head || w.head
+		}
+	})
+	if !head {
+		s.tie(embedding)
+	}
+	return s, err
+}
+
+// quantizedWeight is a parameter as a GGUF file has it.
+type quantizedWeight struct {
+	path            string // of its layer
+	elements        int64
+	bytes           alloc.Bytes
+	embedding, head bool
+}
+
+// each calls a function for each parameter.
+func (q Quantization) each(layers []Layer, of func(quantizedWeight)) error {
+	if q.base == (Blocks{}) {
+		return fmt.Errorf("estimate: the zero Quantization has no types: take one of Quantizations")
+	}
 	cfg, err := newConfig(nil)
 	if err != nil {
-		return Amount{}, err
+		return err
 	}
 	decl := newDeclaration(&scratch{index: make(map[string]int)}, cfg)
 	if err := decl.run(Sequential(layers), cfg.name); err != nil {
-		return Amount{}, err
+		return err
 	}
-	if _, err := weigh(decl, cfg); err != nil { // no sum below can overflow
-		return Amount{}, err
+	if _, err := weigh(decl, cfg); err != nil { // no sum can overflow
+		return err
 	}
-	return decl.quantized(q), nil
+	decl.quantized(q, of)
+	return nil
 }
 
-// quantized adds up what the parameters take.
-func (d *Declaration) quantized(q Quantization) Amount {
+// quantized calls a function for what each parameter takes.
+func (d *Declaration) quantized(q Quantization, each func(quantizedWeight)) {
 	blocks, head := d.blocks()
 	values, outputs, experts := d.rowsOf("v_proj"), d.rowsOf("q_proj"), d.rowsOf("gate")
-	var a Amount
 	embedded := false
 	for i := range d.params {
 		p := &d.params[i]
@@ -76,10 +126,8 @@ func (d *Declaration) quantized(q Quantization) Amount {
 			of = q.of(m)
 		}
 		embedded = embedded || isEmbedding
-		a.Count += p.elements
-		a.Bytes += of.hold(p.elements, p.Shape)
+		each(quantizedWeight{d.modules[p.module].path, p.elements, of.hold(p.elements, p.Shape), isEmbedding, i == head})
 	}
-	return a
 }
 
 // hold is the size of so many elements, in a type that divides the rows.
@@ -147,10 +195,16 @@ func (d *Declaration) roleOf(p *ownedParam) role {
 
 // blockOf is the first number in a path: that of the block.
 func blockOf(at string) int {
+	n, _ := numberIn(at)
+	return n
+}
+
+// numberIn is the first number in a path.
+func numberIn(at string) (n int, ok bool) {
 	for part := range strings.SplitSeq(at, ".") {
-		if n, err := strconv.Atoi(part); err == nil {
-			return n
+		if n, err := strconv.Atoi(part); err == nil && n >= 0 {
+			return n, true
 		}
 	}
-	return 0
+	return 0, false
 }

@@ -83,7 +83,8 @@ func seen(t *Tape, x Tensor, dims []int) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
 }
 
-// Permute puts the dimensions into another order, as a view.
+// Permute puts the dimensions into another order, as a view. A Linear that reads it copies it into
+// that order first, where a view of the batch's rows is not one matrix.
 type Permute struct{ Dims []int } // such as (0, 2, 3, 1)
 
 // PixelShuffle is nn.PixelShuffle: channels become pixels, Factor more each way.
@@ -115,7 +116,28 @@ func (l Permute) Forward(t *Tape, x Tensor) (Tensor, error) {
 		}
 		shape[i] = x.Shape[from]
 	}
-	return t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
+	y, err := t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
+	y.strewn = l.strews(x.Shape)
+	return y, err
+}
+
+// strews reports whether the rows, all dimensions but the last, are not one dimension of equal steps:
+// those longer than 1 must follow one another as in the input.
+func (l Permute) strews(shape alloc.Shape) bool {
+	next := -1
+	for _, from := range l.Dims[:max(0, len(l.Dims)-1)] {
+		if shape[from] == 1 {
+			continue
+		}
+		for next >= 0 && next < from && shape[next] == 1 {
+			next++
+		}
+		if next >= 0 && next != from {
+			return true
+		}
+		next = from + 1
+	}
+	return false
 }
 
 // Forward implements Layer.

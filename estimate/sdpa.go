@@ -5,6 +5,7 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 // attend is scaled_dot_product_attention over (batch, length, heads x size), whose
 // values may have another size. It keeps masks that others read too, and one of its own.
 func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float64, masks []Tensor, mask []Own) (Tensor, error) {
+	plain = plain || t.cfg.kernel == EagerAttention
 	for _, x := range []*Tensor{&q, &k, &v} {
 		low, err := t.lower(*x)
 		if err != nil {
@@ -91,12 +92,19 @@ func (l Attention) kernel(t *Tape, q, k, v Tensor) (Tensor, error) {
 			return Tensor{}, err
 		}
 		shared = []Tensor{t.masks}
-	case l.distance != nil:
-		biases, err := l.distance.biases(t, l.Heads, length, seen)
+	case l.zeros:
+		zeros, err := t.Const(t.Activation(), 1, l.Heads, length, seen)
+		if err != nil {
+			return Tensor{}, err
+		}
+		shared = []Tensor{zeros}
+	case l.Bias != nil:
+		biases, err := l.Bias.add(t, l.Heads, length, seen)
 		if err != nil {
 			return Tensor{}, err
 		}
 		shared = []Tensor{biases}
+	case t.cfg.kernel == FlashAttention: // windows and lengths of sequences are its arguments
 	case l.masked:
 		mask = []Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 	case l.window > 0 && seen > l.window:

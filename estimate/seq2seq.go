@@ -18,17 +18,13 @@ func (l encoderDecoder) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	t.unmeasured |= encodersAndDecoders
 	t.uncached = true // a cache is the decoder's
 	encoded, err := t.Call("encoder", l.encoder, x)
 	t.uncached = false
 	if err != nil {
 		return Tensor{}, err
 	}
-	t.encoded = encoded
-	y, err := t.Call("decoder", l.decoder, text)
-	t.hold(encoded)
-	return y, err
+	return t.Call("decoder", l.decoder, text, encoded)
 }
 
 // tiedEmbedding is an Embedding whose weight is another's.
@@ -151,7 +147,7 @@ func (c Transformer) seqBlock(decoder bool) Layer {
 
 func (c Transformer) seqAttention(cross bool) Layer {
 	return Attention{
-		Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.ScoreDropout, cross: cross,
+		Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.ScoreDropout, Cross: cross,
 		joined: c.Family == Whisper, scaled: c.Family == Whisper, noKeyBias: c.Family == Whisper,
 		names: &attentionNames{q: "q_proj", k: "k_proj", v: "v_proj", out: "out_proj"},
 	}

@@ -26,8 +26,8 @@ func (t *Tape) stages(h *holding) ([]stage, error) {
 	loads, largest, first := t.loads(h)
 	pieces := append([]int32{0}, t.cuts()...)
 	if len(pieces) < t.cfg.sharding.Pipeline {
-		return nil, fmt.Errorf("estimate %s: the layers cannot be cut into %d stages: only %d places pass a single tensor on",
-			t.cfg.name, t.cfg.sharding.Pipeline, len(pieces)-1)
+		return nil, fmt.Errorf("estimate %s: the layers cannot be cut into %d stages: want at most %d, since a cut is where a single tensor passes",
+			t.cfg.name, t.cfg.sharding.Pipeline, len(pieces))
 	}
 	prefix := make([]int64, n+1)
 	for i, l := range loads {
@@ -71,7 +71,7 @@ func (t *Tape) cuts() []int32 {
 	n := len(t.ops)
 	crossing := make([]int32, n+2) // change of the number of tensors alive before each operation
 	for i := range t.ops {
-		if o := &t.ops[i]; !o.view && !o.inPlace {
+		if o := &t.ops[i]; !o.view && !o.inPlace && o.parts == 0 {
 			s := t.storages[o.out]
 			crossing[i+1]++
 			crossing[max(int(s.read), i)+1]--
@@ -128,20 +128,4 @@ func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 		}
 	}
 	return bounds
-}
-
-// untie gives each stage a copy of the parameters that are tied to another
-// stage's, as Megatron-LM gives the last stage the embedding.
-func (h *holding) untie(stages []stage, stageOf func(module int) int, s Sharding) {
-	for _, t := range h.ties {
-		at := stageOf(t.module)
-		if at == stageOf(t.owner) {
-			continue
-		}
-		stages[at].load.add(t.load)
-		h.modules[t.module].add(t.load)
-		bytes := t.load.shard(s).gradients
-		h.tiedIn[t.module] -= bytes
-		h.tiedOut[t.owner] -= bytes
-	}
 }

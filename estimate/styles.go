@@ -12,9 +12,11 @@ var styles = map[Family]style{
 	GPTOSS: {norm: lateNorm, attention: ossAttention, mixture: func(_ Transformer, m MoE) Layer { return ossMoE{m} }},
 	Phi: {names: decoderNames{last: "final_layernorm"}, norm: layerNorm, embedded: phiEmbedded,
 		block: sideBySide("resid_dropout", "resid_dropout", "input_layernorm"), attention: phiAttention, mlp: phiMLP},
-	Phi3:       {block: normedBefore("resid_attn_dropout", "resid_mlp_dropout"), attention: packedAttention, mlp: packedMLP},
-	GLM:        {mlp: packedMLP, attention: glmAttention},
-	GLM4:       {mlp: packedMLP, attention: glmAttention, block: normedAround("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")},
+	Phi3: {block: normedBefore("resid_attn_dropout", "resid_mlp_dropout"), attention: packedAttention, mlp: packedMLP},
+	GLM:  {mlp: packedMLP, attention: glmAttention},
+	GLM4: {mlp: packedMLP, attention: glmAttention, block: normedAround("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")},
+	ChatGLM: {names: decoderNames{root: "transformer", embed: "embedding.word_embeddings", blocks: "encoder.layers", last: "encoder.final_layernorm", attention: "self_attention", head: "output_layer"},
+		norm: lateNorm, mlp: chatGLMMLP, attention: chatGLMAttention},
 	Granite:    {embedded: multiplied, block: multipliedBlock, after: multiplied},
 	Cohere:     {norm: cohereNorm, block: sideBySide("", "", "input_layernorm"), attention: cohereAttention, after: multiplied},
 	Starcoder2: {norm: layerNorm, mlp: plainMLP("c_fc", "act", "c_proj"), block: starcoderBlock},
@@ -23,6 +25,7 @@ var styles = map[Family]style{
 	Nemotron:   {norm: shiftedLayerNorm, mlp: nemotronMLP, attention: joinedAttention},
 	PhiMoE:     {norm: layerNorm, mixture: phiMixture},
 	Llama4:     {names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m MoE) Layer { return llama4MoE{m} }},
+	Gemma3n:    {embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, block: gemma3nBlock, last: gemma3nLast},
 	Qwen3Next:  {norm: gemmaNorm, attention: qwen3NextAttention},
 	GPTNeoX: {names: decoderNames{root: "gpt_neox", embed: "embed_in", last: "final_layer_norm", attention: "attention"}, norm: layerNorm,
 		embedded: dropoutAs("emb_dropout"), block: neoxBlock, attention: neoxAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
@@ -31,7 +34,7 @@ var styles = map[Family]style{
 	Bloom: {names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm,
 		embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: bloomMLP, attention: bloomAttention},
 	OPT: {names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm,
-		embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: plainMLP("fc1", "activation_fn", "fc2"), last: optLast},
+		embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},
 }
 
 func layerNorm(c Transformer) Layer  { return LayerNorm{Size: c.Hidden} }
@@ -85,11 +88,15 @@ func optLast(c Transformer) []Layer {
 }
 
 func gemmaMLP(c Transformer) Layer {
-	return GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: or(c.Activation, UseGELUTanh), Bias: c.Bias}
+	return GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: or(c.Activation, UseGELUTanh), Bias: c.Bias, thinned: c.thinned}
 }
 
 func packedMLP(c Transformer) Layer {
 	return GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true}
+}
+
+func chatGLMMLP(c Transformer) Layer {
+	return GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true, names: &[2]string{"dense_h_to_4h", "dense_4h_to_h"}}
 }
 
 func phiMLP(c Transformer) Layer {
@@ -101,6 +108,11 @@ func plainMLP(up, act, down string) func(Transformer) Layer {
 	return func(c Transformer) Layer {
 		return MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, names: &[3]string{up, act, down}}
 	}
+}
+
+func optMLP(c Transformer) Layer {
+	c.Activation = or(c.Activation, UseReLU)
+	return plainMLP("fc1", "activation_fn", "fc2")(c)
 }
 
 func bloomMLP(c Transformer) Layer {
@@ -118,7 +130,7 @@ func phiMixture(_ Transformer, m MoE) Layer {
 }
 
 func gemma2Attention(_ Transformer, a *Attention) { a.masks = 2 }
-func packedAttention(_ Transformer, a *Attention) { a.Packed, a.joined = true, true }
+func packedAttention(_ Transformer, a *Attention) { a.Packed, a.sliced, a.joined = true, true, true }
 func joinedAttention(c Transformer, a *Attention) {
 	a.joined = a.RotaryDim != 0 && a.RotaryDim < a.size()
 }
@@ -138,6 +150,11 @@ func olmo2Attention(c Transformer, a *Attention) {
 func glmAttention(c Transformer, a *Attention) {
 	joinedAttention(c, a)
 	a.anew = true
+}
+
+func chatGLMAttention(c Transformer, a *Attention) {
+	joinedAttention(c, a)
+	a.Packed, a.names = true, packedNames
 }
 
 func cohereAttention(c Transformer, a *Attention) {
@@ -172,7 +189,7 @@ func neoxAttention(_ Transformer, a *Attention) {
 }
 
 func falconAttention(c Transformer, a *Attention) {
-	a.Packed, a.names, a.copied, a.masked = true, packedNames, true, true
+	a.Packed, a.sliced, a.names, a.copied, a.masked = true, true, packedNames, true, true
 	a.spread = c.TwoNorms
 	if c.Alibi {
 		a.Rotary, a.biased, a.copied = false, true, false
@@ -180,7 +197,7 @@ func falconAttention(c Transformer, a *Attention) {
 }
 
 func bloomAttention(_ Transformer, a *Attention) {
-	a.Packed, a.names, a.batched = true, packedNames, true
+	a.Packed, a.sliced, a.names, a.batched = true, true, packedNames, true
 }
 
 func optAttention(_ Transformer, a *Attention) {

@@ -1,7 +1,5 @@
 package estimate
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
-
 // t5 builds T5: an encoder and a decoder whose scores have learned biases by distance.
 func (c Transformer) t5() []Layer {
 	embed := Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
@@ -25,28 +23,24 @@ func (c Transformer) t5Stack(embed Layer, decoder bool) Layer {
 	return Sequential{
 		Named{"embed_tokens", embed},
 		Named{"dropout", c.dropout()},
-		Named{"block", stacked(c.Blocks, func(block int) int { return min(block, 1) }, func(kind, _ int) Layer {
-			return c.t5Block(decoder, kind == 0)
-		})},
+		Named{"block", Repeat{N: c.Blocks, Layer: c.t5Block(decoder)}},
 		Named{"final_layer_norm", RMSNorm{Size: c.Hidden, Unfused: true, mixed: true}},
 		inline{c.dropout()},
 	}
 }
 
-// t5Block is a block; the first of a stack has the table of biases, which all use.
-func (c Transformer) t5Block(decoder, first bool) Layer {
+// t5Block is a block; all blocks of a stack have the same biases.
+func (c Transformer) t5Block(decoder bool) Layer {
 	part := func(name string, l Layer) Layer {
 		return Sequential{residual(Named{"layer_norm", RMSNorm{Size: c.Hidden, Unfused: true, mixed: true}}, Named{name, l}, Named{"dropout", c.dropout()})}
 	}
 	attention := Attention{
 		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true, Plain: c.Plain, Dropout: c.Dropout,
-		names: &attentionNames{q: "q", k: "k", v: "v", out: "o"}, distance: &distance{causal: decoder},
+		names: &attentionNames{q: "q", k: "k", v: "v", out: "o"},
 	}
 	self, cross := attention, attention
-	if first {
-		self.distance = &distance{buckets: c.Buckets, causal: decoder}
-	}
-	cross.cross, cross.distance = true, &distance{none: true}
+	self.Bias = &RelativeBias{Buckets: c.Buckets, Causal: decoder}
+	cross.Cross, cross.zeros = true, true
 	parts := Sequential{part("SelfAttention", self)}
 	if decoder {
 		parts = append(parts, part("EncDecAttention", cross))
@@ -95,42 +89,4 @@ func (l gate) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	return mul(t, y, x)
-}
-
-// distance is how T5 adds biases to the scores, by the distance of key and query.
-type distance struct {
-	buckets int  // of the table, 0 where another layer has it
-	causal  bool // later keys are left out, by a mask that is kept
-	none    bool // there are no biases: zeros are added
-}
-
-// table is the embedding of the distances.
-func (l distance) table(heads int) Embedding { return Embedding{Num: l.buckets, Dim: heads} }
-
-// biases are what is added to the scores of so many queries and keys.
-func (l distance) biases(t *Tape, heads, length, keys int) (Tensor, error) {
-	shape := alloc.Shape{1, heads, length, keys}
-	if l.none {
-		return t.Const(t.Activation(), shape...)
-	}
-	if l.buckets > 0 {
-		numbers, err := t.Const(alloc.Int64, length, keys)
-		if err != nil {
-			return Tensor{}, err
-		}
-		found, err := t.Call("relative_attention_bias", l.table(heads), numbers)
-		if err == nil {
-			t.biases, err = t.Op(Op{In: []Tensor{found}, Shape: shape, View: true})
-		}
-		if err != nil {
-			return Tensor{}, err
-		}
-	}
-	if !t.biases.Shape.Equal(shape) {
-		return Tensor{}, t.Errorf("the scores of %d queries and %d keys have no biases: an earlier block must make them", length, keys)
-	}
-	if !l.causal {
-		return t.biases, nil
-	}
-	return t.Op(Op{In: []Tensor{t.biases}, Shape: shape, KeepOwn: []Own{{alloc.Shape{1, 1, length, keys}, alloc.Bool}}})
 }

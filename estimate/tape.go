@@ -11,15 +11,17 @@ import (
 // An index out of range is a *LayerError.
 func (t *Tape) Input(i int) (Tensor, error) {
 	if i < 0 || i >= len(t.inputs) {
-		return Tensor{}, t.Errorf("the layer reads input %d, but the model was given %d", i, len(t.inputs))
+		return Tensor{}, t.Errorf("the layer reads input %d, but the model was given %d: give more, with InputShape or Tokens", i, len(t.inputs))
 	}
 	t.inputsRead = max(t.inputsRead, i+1)
 	return t.inputs[i], nil
 }
 
 // Const returns a tensor that the layer makes without any input, such as a mask or a table of
-// positions, and that needs no gradient. A shape that is not valid, or too large, is an error.
+// positions, and that needs no gradient; a zero type is that of activations. A shape that is not valid,
+// or too large, is an error.
 func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
+	d = or(d, t.Activation())
 	shape := alloc.Shape(slices.Clone(dims))
 	if shape == nil {
 		shape = alloc.Shape{}
@@ -90,6 +92,10 @@ func (t *Tape) newStorage(s storage) int32 {
 func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
 	s := &t.storages[x.storage]
 	s.last = max(s.last, at)
+	for w := s; w.part; {
+		w = &t.storages[w.alias]
+		w.last, w.read = max(w.last, at), max(w.read, at)
+	}
 	for !trainingOnly {
 		s.lastRun = max(s.lastRun, at)
 		if s.alias < 0 {

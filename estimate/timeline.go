@@ -15,7 +15,7 @@ type timeline struct {
 // when they were added to those that were there.
 type event struct {
 	handle int32
-	bytes  int64 // with gradients, what the sum of tied ones takes meanwhile
+	bytes  int64
 }
 
 // alloc notes an allocation and returns the handle to free it by. Nothing is noted
@@ -44,11 +44,11 @@ func (l *timeline) free(h int32) {
 
 // gradients notes that the parameters of a module, counted from 1, get their gradients, of
 // kernels with a workspace.
-func (l *timeline) gradients(module int32, sum, workspace int64) {
+func (l *timeline) gradients(module int32, workspace int64) {
 	if l == nil || module <= 0 {
 		return
 	}
-	l.events = append(l.events, event{-module, sum})
+	l.events = append(l.events, event{handle: -module})
 	l.temporary(workspace)
 	l.events = append(l.events, event{-module, -1})
 }

@@ -36,6 +36,9 @@ func (c Transformer) vision(width int) []Layer {
 		c.Channels, c.Patch = or(c.Channels, 3), or(c.Patch, 16)
 		return []Layer{Named{"visual", held{towerLayer{l, c, width}}}}
 	}
+	if c.Family == Gemma3nVision {
+		return c.gemma3nVision(width)
+	}
 	return c.siglip(width)
 }
 

@@ -24,6 +24,8 @@ type Transformer struct {
 
 	// Delta is the linear attention of blocks that are Recurrent.
 	Delta *DeltaNet
+	// AltUp is what Gemma3n has besides.
+	AltUp *AltUp
 	// Mixer is that of Mamba; nil for the usual numbers.
 	Mixer *StateSpace
 
@@ -88,12 +90,20 @@ type Transformer struct {
 	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
 	Batched bool // rotary tables are made for each sequence separately (Qwen2-VL and its successors)
 
+	// Denoiser is what transformers that make images have besides (Flux, Flux2, PixArt).
+	Denoiser *Denoiser
+
 	MaskedLM bool // BERT: the head that predicts masked tokens
 	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
+
+	thinned bool // of the block that is being made
 
 	// Vision is the tower of images: of CLIP and SigLIP it runs; of the others its weights
 	// are there and its images are not in the figures. A ViT is the SigLIP of Gemma 3; nil for none.
 	Vision *Transformer
+	// Audio is the tower of sounds of Gemma3n, which does not run either: Channels of a spectrum, and a Patch of
+	// as many steps as its convolutions see; nil for none.
+	Audio *Transformer
 }
 
 // Cache describes the key/value cache, for WithKVCache.
@@ -107,6 +117,8 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) KVConfig {
 		full = 0
 		for i := range min(c.Blocks, len(c.Kinds)) {
 			switch {
+			case c.Kinds[i]&Borrowing != 0:
+				attend--
 			case c.Kinds[i]&Recurrent != 0 && c.Delta != nil:
 				attend--
 				fixed = addSat(fixed, c.Delta.states())
@@ -171,6 +183,7 @@ const (
 	Phi3                        // Llama with packed projections
 	GLM                         // Llama with packed gates and partly rotary
 	GLM4                        // GLM with norms before and after each part
+	ChatGLM                     // GLM with packed projections of attention, from its own code
 	Granite                     // Llama with constant factors
 	Cohere                      // attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R)
 	Starcoder2                  // LayerNorm, biases, an MLP without a gate
@@ -184,6 +197,7 @@ const (
 	OPT                         // LayerNorm, learned positions, ReLU
 	Llama4                      // Llama with a mixture in which all experts run, complex rotation
 	Qwen3Next                   // Llama with shifted norms, gated attention, and linear attention in most blocks
+	Gemma3n                     // Gemma with AltUp, and keys and values that blocks share
 	Mamba                       // state-space mixers
 	GPT2                        // LayerNorm before each part, learned positions, biases, packed projections
 	BERT                        // LayerNorm after each part, learned positions and token types, pooler
@@ -200,7 +214,12 @@ const (
 	Qwen25Vision                // of Qwen2.5-VL
 	Qwen3Vision                 // of Qwen3-VL
 	Llama4Vision                // of Llama 4
+	Gemma3nVision               // of Gemma 3n
+	Gemma3nAudio                // of Gemma 3n, the Audio
 	RoBERTa                     // BERT with positions from the padding on, and heads of its own
 	DistilBERT                  // BERT without token types and pooler
 	ViT                         // image patches, class token, learned positions, classifier
+	Flux                        // makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1)
+	Flux2                       // Flux with shared modulations and gated MLPs
+	PixArt                      // makes images: cross-attention to the text, one modulation for all blocks
 )

@@ -83,7 +83,7 @@ func TestOffload(t *testing.T) {
 	assert.Equal(t, all.Training.Host, bare.Training.Host, "without an input too")
 
 	_, err := estimate.Model(tiny["llama-tiny"].Layers(), estimate.Offloaded(estimate.OffloadParameters+1))
-	assert.ErrorContains(t, err, "Offload(3)")
+	assert.ErrorContains(t, err, "Offload is 3")
 }
 
 // With a tied head the gradient stays until the embedding has added to it.
@@ -110,4 +110,47 @@ func TestWeightDecay(t *testing.T) {
 	}
 	adam := train(estimate.Adam, estimate.DecayUsed).Training
 	assert.Equal(t, train(estimate.AdamW, estimate.DecayUsed).Training.Peak+adam.Weights, adam.Peak)
+}
+
+// twelve has twelve blocks of Llama's kind.
+var twelve = estimate.Transformer{Vocab: 512, Hidden: 64, Blocks: 12, Heads: 4, KVHeads: 2}
+
+// A pattern of layers need not name what holds them, unless it is a whole path.
+func TestCheckpointedByThePathsEnd(t *testing.T) {
+	kept := func(patterns ...string) alloc.Bytes {
+		return model(t, twelve.Layers(), estimate.Tokens(1, 64), estimate.Checkpointed(patterns...)).Kept
+	}
+	whole := kept("model.layers.*")
+	assert.Less(t, whole, kept()/4)
+	assert.Equal(t, whole, kept("layers.*"))
+	assert.Equal(t, whole, kept("*.[0-9]*"), "the blocks, by their numbers")
+	_, err := estimate.Model(twelve.Layers(), estimate.Tokens(1, 64), estimate.Checkpointed("blocks.*"))
+	assert.ErrorContains(t, err, `matches "blocks.*"`)
+}
+
+// The kernel of attention decides what is kept of it, as the fields of a Transformer do.
+func TestAttentionKernels(t *testing.T) {
+	kept := func(c estimate.Transformer, k estimate.Kernel) alloc.Bytes {
+		return model(t, c.Layers(), estimate.Tokens(2, 128), estimate.Attends(k), estimate.Precision(alloc.BFloat16)).Kept
+	}
+	eager := twelve
+	eager.Eager = true
+	assert.Equal(t, kept(eager, estimate.KernelUnknown), kept(twelve, estimate.EagerAttention))
+	assert.Equal(t, kept(twelve, estimate.KernelUnknown), kept(twelve, estimate.SDPA))
+
+	windowed := twelve
+	windowed.Window, windowed.Kinds = 32, make([]estimate.BlockKind, twelve.Blocks)
+	for i := range windowed.Kinds {
+		windowed.Kinds[i] = estimate.Windowed
+	}
+	assert.Equal(t, kept(twelve, estimate.SDPA), kept(windowed, estimate.FlashAttention), "a window needs no mask")
+	assert.Greater(t, kept(windowed, estimate.SDPA), kept(windowed, estimate.FlashAttention))
+
+	encoder := estimate.Transformer{Family: estimate.BERT, Vocab: 512, Hidden: 64, Blocks: 2, Heads: 4, Positions: 128, Dropout: 0.1}
+	plain := encoder
+	plain.Plain = true
+	assert.Equal(t, kept(plain, estimate.KernelUnknown), kept(encoder, estimate.EagerAttention))
+
+	_, err := estimate.Model(twelve.Layers(), estimate.Tokens(2, 128), estimate.Attends(estimate.EagerAttention+1))
+	assert.ErrorContains(t, err, "Kernel is 4")
 }

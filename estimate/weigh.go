@@ -17,6 +17,7 @@ type holding struct {
 	// A tied parameter's gradient appears where it is used last: tiedIn is
 	// what each module makes so, and tiedOut what its owner then adds to.
 	tiedIn, tiedOut []int64
+	sums            []sum // what each module adds to gradients of tied parameters
 	ties            []tie
 
 	each []ofModule // the parameters and buffers, in the order of the declaration
@@ -26,12 +27,6 @@ type holding struct {
 type ofModule struct {
 	module int32
 	load   load
-}
-
-// tie is a parameter of one module that is another's.
-type tie struct {
-	module, owner int
-	load          load
 }
 
 // load is the memory of some parameters, in bytes on one device before data
@@ -54,7 +49,7 @@ func (l *load) add(m load) {
 func weigh(d *Declaration, cfg *config) (*holding, error) {
 	n := len(d.modules)
 	d.inside()
-	h := &holding{modules: slices.Grow(d.memory.loads[:0], n)[:n], tiedIn: make([]int64, n), tiedOut: make([]int64, n), each: d.memory.each[:0]}
+	h := &holding{modules: slices.Grow(d.memory.loads[:0], n)[:n], each: d.memory.each[:0]}
 	clear(h.modules)
 	defer func() { d.memory.loads, d.memory.each = h.modules, h.each }()
 	for i := range d.params {
@@ -85,23 +80,8 @@ func weigh(d *Declaration, cfg *config) (*holding, error) {
 		h.total.add(l)
 		h.each = append(h.each, ofModule{int32(p.module), l})
 	}
+	h.meet(cfg.sharding)
 	return h, nil
-}
-
-// tie moves the gradient of a tied parameter to the layer that uses it later.
-func (h *holding) tie(d *Declaration, p *ownedParam, cfg *config) {
-	owner := d.ownerOf(p.Tied)
-	if owner == nil || owner.Buffer {
-		return
-	}
-	l, _, err := cfg.load(owner, d.modules[owner.module].frozen)
-	if err != nil || h.tiedOut[owner.module] > 0 {
-		return // the error is reported where the owner is weighed
-	}
-	bytes := l.shard(cfg.sharding).gradients
-	h.tiedIn[p.module] += bytes
-	h.tiedOut[owner.module] += bytes
-	h.ties = append(h.ties, tie{p.module, owner.module, l})
 }
 
 // load is that of one parameter, beside the bytes of the whole of it.

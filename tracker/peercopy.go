@@ -12,6 +12,9 @@ import (
 // dst, if it has no label, gets one that says what it is a copy of. The copy is complete when
 // Copy returns. It does not wait for work that streams other than the default one have queued.
 //
+// A copy is no event of the history, which has what takes and frees memory: a copy does neither, and most
+// copies of a program are not made by Copy.
+//
 // Both have elements of one DType, or one of them is of Uint8. The errors are those of CopyIn.
 func Copy(dst, src *Buffer) error {
 	to, from := dst.tracker, src.tracker

@@ -98,7 +98,9 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	case alloc.SegmentAlloc, alloc.SegmentMap:
 	case alloc.SegmentFree, alloc.SegmentUnmap:
 		action = snapshot.SegmentFreed
-	default: // a refusal: the tracker tells of it itself
+	case alloc.SegmentRetry:
+		action = snapshot.Retried
+	default: // the tracker tells of a request that failed itself
 		return
 	}
 	if t.freed != nil && action == snapshot.SegmentFreed {

@@ -116,7 +116,7 @@ func TestRefusedRequests(t *testing.T) {
 	for e := range tr.History().Events() {
 		events = append(events, e.Action)
 	}
-	assert.Equal(t, []snapshot.Action{snapshot.OutOfMemory}, events)
+	assert.Equal(t, []snapshot.Action{snapshot.Retried, snapshot.OutOfMemory}, events)
 }
 
 func TestUnregisterOfWhatIsNotRegistered(t *testing.T) {

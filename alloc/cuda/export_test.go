@@ -3,6 +3,7 @@ package cuda
 import (
 	"unsafe"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
 )
 
@@ -26,3 +27,6 @@ func Version() (call func() error, err error) {
 	drv, err := library()
 	return func() error { _, err := drv.version(); return err }, err
 }
+
+// Use has copy's callback do what it likes with the memory.
+func (p *Pinned) Use(at alloc.Ptr, n int, do func(memory []byte)) error { return p.copy(at, n, do) }

@@ -178,6 +178,26 @@ func TestPinnedMemory(t *testing.T) {
 	}
 }
 
+// TestPinnedCopies: while a copy runs, other memory is allocated, and nobody frees its own.
+func TestPinnedCopies(t *testing.T) {
+	pinned := open(t).Pinned(cuda.PinnedConfig{})
+	p, err := pinned.Alloc(1000)
+	require.NoError(t, err)
+	freed := make(chan error, 1)
+	require.NoError(t, pinned.Use(p+10, 990, func(memory []byte) {
+		other, err := pinned.Alloc(1000)
+		require.NoError(t, err)
+		require.NoError(t, pinned.CopyToDevice(other, []byte("fox")))
+		require.NoError(t, pinned.Free(other))
+		go func() { freed <- pinned.Free(p) }()
+		require.Eventually(t, func() bool { _, err := pinned.Slice(p); return err != nil }, time.Minute, time.Millisecond, "it is being freed")
+		require.ErrorIs(t, pinned.CopyToDevice(p, []byte("fox")), alloc.ErrUnknownPtr)
+		require.Never(t, func() bool { return len(freed) > 0 }, 10*time.Millisecond, time.Millisecond)
+		copy(memory, "fox")
+	}))
+	require.NoError(t, <-freed)
+}
+
 func TestPinnedLimit(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{Pinned: 1 << 20}) {
 		return

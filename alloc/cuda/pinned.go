@@ -26,7 +26,13 @@ type Pinned struct {
 	cfg PinnedConfig
 
 	mu   sync.Mutex
-	live map[alloc.Ptr]alloc.Bytes
+	live map[alloc.Ptr]*pinnedBlock
+}
+
+// pinnedBlock is a live allocation.
+type pinnedBlock struct {
+	size   alloc.Bytes
+	copies sync.RWMutex // read by each copy; Free waits for them
 }
 
 var (
@@ -64,7 +70,7 @@ func (c PinnedConfig) flags() hostFlags {
 
 // Pinned returns an allocator of pinned host memory.
 func (d *Device) Pinned(cfg PinnedConfig) *Pinned {
-	return &Pinned{dev: d, cfg: cfg, live: make(map[alloc.Ptr]alloc.Bytes)}
+	return &Pinned{dev: d, cfg: cfg, live: make(map[alloc.Ptr]*pinnedBlock)}
 }
 
 // Memory returns alloc.PinnedMemory, or alloc.MappedMemory.
@@ -105,7 +111,7 @@ func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 		if err == nil { // before anybody can free it
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.live[alloc.Ptr(at)] = n
+			p.live[alloc.Ptr(at)] = &pinnedBlock{size: n}
 		}
 		return err
 	})
@@ -120,21 +126,24 @@ func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return alloc.Ptr(at), nil
 }
 
-// Free frees memory with cuMemFreeHost, which waits for work that uses it. What Slice
+// Free frees memory with cuMemFreeHost, which waits for work that uses it, after the copies of CopyToDevice and
+// CopyToHost that have begun. What Slice
 // returned must not be used any more. An address that is not live is alloc.ErrUnknownPtr.
 func (p *Pinned) Free(at alloc.Ptr) error {
 	p.mu.Lock()
-	n, ok := p.live[at]
+	b, ok := p.live[at]
 	delete(p.live, at)
 	p.mu.Unlock()
 	err := error(codeInvalidValue)
 	if ok {
+		b.copies.Lock()
+		defer b.copies.Unlock()
 		err = p.dev.do(func() error { return p.dev.driver.unpin(uintptr(at)) })
 	}
 	if err != nil && ok {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.live[at] = n
+		p.live[at] = b
 	}
 	if err != nil {
 		return fmt.Errorf("free %v of %v: %w", at, p, mappedAddress(err))
@@ -147,11 +156,11 @@ func (p *Pinned) Free(at alloc.Ptr) error {
 func (p *Pinned) Slice(at alloc.Ptr) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, ok := p.live[at]
+	b, ok := p.live[at]
 	if !ok {
 		return nil, fmt.Errorf("memory at %v of %v: %w", at, p, alloc.ErrUnknownPtr)
 	}
-	return p.bytes(at, n), nil
+	return p.bytes(at, b.size), nil
 }
 
 // bytes is memory that is not Go's: the conversion of its address is sound.
@@ -189,15 +198,27 @@ func (p *Pinned) CopyToHost(dst []byte, src alloc.Ptr) error {
 	return p.copy(src, len(dst), func(memory []byte) { copy(dst, memory) })
 }
 
-// copy holds the lock, so that nobody frees the memory meanwhile.
+// copy lets move have n bytes at an address. Nobody frees the memory meanwhile; all else goes on.
 func (p *Pinned) copy(at alloc.Ptr, n int, move func(memory []byte)) error {
+	b := p.use(at, n)
+	if b == nil {
+		return fmt.Errorf("copy %d bytes at %v of %v: not inside an allocation: %w", n, at, p, alloc.ErrUnknownPtr)
+	}
+	defer b.copies.RUnlock()
+	move(p.bytes(at, alloc.Bytes(n)))
+	return nil
+}
+
+// use returns the allocation that has n bytes at an address, locked for a copy; nil if none has. It does
+// not wait: Free locks an allocation when it is no longer live.
+func (p *Pinned) use(at alloc.Ptr, n int) *pinnedBlock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for start, size := range p.live {
-		if at >= start && at-start <= alloc.Ptr(size) && alloc.Ptr(n) <= alloc.Ptr(size)-(at-start) {
-			move(p.bytes(at, alloc.Bytes(n)))
-			return nil
+	for start, b := range p.live {
+		if at >= start && at-start <= alloc.Ptr(b.size) && alloc.Ptr(n) <= alloc.Ptr(b.size)-(at-start) {
+			b.copies.RLock()
+			return b
 		}
 	}
-	return fmt.Errorf("copy %d bytes at %v of %v: not inside an allocation: %w", n, at, p, alloc.ErrUnknownPtr)
+	return nil
 }

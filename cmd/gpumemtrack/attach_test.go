@@ -272,3 +272,15 @@ func TestCachesAreNamed(t *testing.T) {
 		assert.Equal(t, want, name)
 	}
 }
+
+// TestAttachedTotals: a device has a peak and a total, the host's memory has only what is live.
+func TestAttachedTotals(t *testing.T) {
+	host := snapshot.Levels{}
+	host.Memory[alloc.PinnedMemory] = snapshot.Tally{Count: 2, Bytes: 3 * alloc.MiB}
+	live := snapshot.Tally{Count: 1, Bytes: alloc.MiB}
+	device := snapshot.Levels{Live: live}
+	device.Memory[alloc.DeviceMemory] = live
+	assert.Equal(t, "2 buffers, 3.0 MiB live", attachedTotals(snapshot.New(snapshot.Head{Levels: host}, snapshot.Tables{})))
+	assert.Equal(t, "1 buffer, 1.0 MiB live; peak 1 buffer, 1.0 MiB; in all 1 buffer, 1.0 MiB",
+		attachedTotals(snapshot.New(snapshot.Head{Levels: device, Peak: live, Total: live}, snapshot.Tables{})))
+}

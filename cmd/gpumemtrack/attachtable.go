@@ -38,7 +38,7 @@ func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON b
 	if len(lines) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%s | %v, %s [%d] | %v live\n", m.Time.Format("15:04:05"), s.Origin(), device, ordinal, m.Live)
+	fmt.Fprintf(w, "\n%s | %v, %s [%d] | %v live\n", m.Time.Format("15:04:05"), s.Origin(), device, ordinal, m.Live.Add(m.Memory.Host()))
 	const most = 40
 	for _, l := range lines[:min(len(lines), most)] {
 		fmt.Fprintf(w, "%-26s | %-8v | %v\n", signedTally(l.Tally), l.kind, l.Frame)
@@ -76,7 +76,7 @@ func changesByLine(d snapshot.Delta) (all []lineChange) {
 func writeAttachedEnd(w io.Writer, s *attach.Source) {
 	device, ordinal := s.Device()
 	at := s.Snapshot()
-	fmt.Fprintf(w, "\nAt the end of %v, %s [%d]: %v live; peak %v; in all %v\n", s.Origin(), device, ordinal, at.Live, at.Peak, at.Total)
+	fmt.Fprintf(w, "\nAt the end of %v, %s [%d]: %s\n", s.Origin(), device, ordinal, attachedTotals(at))
 	switch before := s.Before(); {
 	case before > 0:
 		fmt.Fprintf(w, "untracked before attach: %v, contexts included, as the driver said then\n", before)
@@ -100,6 +100,14 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 	for _, growth := range at.Growth() {
 		fmt.Fprintf(w, "\ngrowth: %v\n", growth)
 	}
+}
+
+// attachedTotals prints what is live, and for a device the peak and the total, which host memory has not.
+func attachedTotals(s *snapshot.Snapshot) string {
+	if s.Total.IsZero() {
+		return fmt.Sprintf("%v live", s.Memory.Host())
+	}
+	return fmt.Sprintf("%v live; peak %v; in all %v", s.Live, s.Peak, s.Total)
 }
 
 // cacheOf names the caching allocator that asked for memory, if one is known by its

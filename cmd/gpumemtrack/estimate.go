@@ -47,6 +47,12 @@ type estimateOptions struct {
 	maxBatch       bool
 	maxContext     bool
 	weightDecay    bool
+
+	training trainingOptions
+	llama    llamaOptions
+	image    int
+	loading  string
+	cpu      bool
 }
 
 func estimateCommand(a *app) *cobra.Command {
@@ -70,11 +76,15 @@ if only the weights are known.
   device_bytes        what nvidia-smi would show
   device_upper_bytes  the upper bound of that
   needed_upper_bytes  what --fits compares
-  host_bytes          what --offload keeps in CPU memory
+  host_bytes          what --offload and --gpu-layers leave in CPU memory
   budget_bytes, fits  with --fits: the size, and whether the model fits
   quantization        with --best-quantization: its name
   batch               with --max-batch: the largest batch
-  context             with --max-context: the longest context, in tokens
+  context             with --serve: tokens of each sequence; with
+                      --max-context the most that fit
+  replicas            with --min-replicas: the fewest with which it fits
+  gpu_layers          of llama.cpp: its layers on the GPU; with
+                      --max-gpu-layers the most that fit
   report              all details, as the fields of estimate.Report in Go
 
 Known models:
@@ -91,11 +101,15 @@ of the keys and values alone:
 		Args:      exactly(1, "a model's file, or a known model"),
 		ValidArgs: zoo.Names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for name, value := range map[string]int{"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas, "tp": o.tp} {
+			for name, value := range map[string]int{
+				"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
+				"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora,
+			} {
 				if cmd.Flags().Changed(name) && value < 1 {
 					return usageError("estimate: --%s %d: want 1 or more", name, value)
 				}
 			}
+			o.settle(cmd.Flags().Changed)
 			return a.estimate(args[0], o)
 		},
 	}
@@ -104,7 +118,7 @@ of the keys and values alone:
 	flags.IntVar(&o.seq, "seq", 0, "`N` tokens in each input of a language model")
 	flags.StringVar(&o.dtype, "dtype", "", "element `TYPE`, such as bfloat16 (default: the published weights' type)")
 	flags.StringVar(&o.optimizer, "optimizer", "adam", "`OPTIMIZER` for --train: "+strings.Join(optimizerNames(), ", "))
-	flags.BoolVar(&o.train, "train", false, "estimate training")
+	flags.BoolVar(&o.train, "train", false, "estimate training, as flags that are about training alone also do")
 	flags.BoolVar(&o.serve, "serve", false, "estimate serving a language model: a KV cache for --batch times --seq tokens, and prompts processed 512 tokens at a time")
 	flags.Var(sizeFlag{&o.fits}, "fits", "exit with 3 if the model needs more than `SIZE`, such as 24GiB")
 	flags.BoolVar(&o.weightsOnly, "weights-only", false, "let --fits compare the weights alone if only they are known")
@@ -116,17 +130,22 @@ of the keys and values alone:
 	flags.BoolVar(&o.weightDecay, "weight-decay", false, "the optimizer uses weight decay, for which SGD and Adam copy the gradients")
 	flags.StringVar(&o.zeroGrad, "zero-grad", "", "`WHERE` gradients are cleared: "+strings.Join(names(zeroGrads), ", "))
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
+	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels, which decides the size of its context: "+strings.Join(names(loadings), ", "))
+	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
+	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels for a convolutional model")
+	o.training.flags(cmd)
+	o.llama.flags(cmd)
 	flags.IntVar(&o.accumulate, "accumulate", 1, "accumulate the gradients of `N` batches before each step")
-	flags.StringArrayVar(&o.checkpoints, "checkpoint", nil, "checkpoint the layers whose paths match `PATTERN`, such as 'model.layers.*'")
+	flags.StringArrayVar(&o.checkpoints, "checkpoint", nil, "compute the activations of the layers whose paths match `PATTERN` again in the backward pass instead of keeping them: such as 'layers.*', or blocks for all numbered ones")
 	flags.IntVar(&o.replicas, "replicas", 1, "data parallel training on `N` devices, each with its own batch")
 	flags.IntVar(&o.zero, "zero", 0, "`STAGE` of ZeRO, 1 to 3: what the replicas share instead of each keeping a copy")
 	flags.IntVar(&o.tp, "tp", 1, "tensor parallelism: `N` devices share each layer")
 	flags.IntVar(&o.lora, "lora", 0, "train LoRA adapters of rank `R`, as PEFT does, and freeze the rest")
-	flags.StringSliceVar(&o.targets, "lora-targets", []string{"q_proj", "v_proj"}, "`NAMES` of the linear layers to adapt")
+	flags.StringSliceVar(&o.targets, "lora-targets", []string{"q_proj", "v_proj"}, "`NAMES` of the linear layers to adapt, or all-linear")
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(names(kvBlocks), ", ")+", or an element type such as float16")
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: estimate llama.cpp, which has a compute buffer instead of PyTorch's allocator")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
-	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: use flash attention, which stores no attention scores")
+	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: use flash attention, which stores no attention scores: the default of releases since September 2025")
 	flags.BoolVar(&o.quantize, "best-quantization", false, "with --fits: find llama.cpp's widest quantization that fits")
 	flags.BoolVar(&o.maxBatch, "max-batch", false, "with --fits: find the largest batch that fits")
 	flags.BoolVar(&o.maxContext, "max-context", false, "with --fits and --serve: find the longest context that fits")
@@ -136,6 +155,8 @@ of the keys and values alone:
 	complete(cmd, "gpu", generationNames()...)
 	complete(cmd, "optimizer-form", formNames()...)
 	complete(cmd, "offload", names(offloads)...)
+	complete(cmd, "cuda-loading", names(loadings)...)
+	complete(cmd, "checkpoint", blocks)
 	complete(cmd, "zero-grad", names(zeroGrads)...)
 	complete(cmd, "dtype", usualTypes...)
 	complete(cmd, "autocast", usualTypes[1:]...)
@@ -149,22 +170,29 @@ func (a *app) estimate(name string, o estimateOptions) error {
 	if err != nil {
 		return err
 	}
-	var e estimated
-	report, err := o.report(name, options, &e.Quantization)
+	e := estimated{options: o}
+	report, err := o.report(name, options, &e)
 	if alone, ok := errors.AsType[*cacheAlone](err); ok {
 		return a.cacheAlone(alone, o)
 	}
-	if err == nil && (o.maxBatch || o.maxContext) {
+	switch {
+	case err != nil:
+	case o.maxBatch || o.maxContext:
 		report, err = o.largest(name, options, report, &e)
+	case o.training.fewest:
+		report, e.Replicas, err = o.fewest(name, options)
+	case o.llama.maxLayers:
+		report, err = o.mostLayers(name, options, report)
 	}
 	if err != nil {
 		return err
 	}
+	report.Notes = append(append(report.Notes, e.notes...), o.training.notes...)
 	e.Schema, e.Mode, e.Report, e.Peak = estimateSchema, o.mode(), report, report.Peak()
 	e.Upper = e.memory().Upper()
 	shown := report.Footprint()
 	e.Reserved, e.Device, e.DeviceUpper, e.Needs = shown.Reserved.Bytes, shown.Device.Bytes, shown.Device.Upper, report.Needs()
-	e.Host = e.memory().Host
+	e.Host, e.GPULayers = e.memory().Host, report.GPULayers
 	if o.fits > 0 {
 		fits := report.Fits(o.fits) && (report.HasInput || o.weightsOnly)
 		e.Budget, e.Fits = o.fits, &fits

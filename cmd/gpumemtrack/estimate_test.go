@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -47,9 +48,27 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 		"--optimizer-form fused": func(t *testing.T, e estimated) { assert.Less(t, e.Upper, usual.Upper) },
 		"--zero-grad kept":       func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Reserved, usual.Reserved) },
 		"--pytorch 1.10":         func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Peak, e.Peak) },
-		"--accumulate 4":         func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Peak, usual.Peak) },
-		"--checkpoint *.h.*":     func(t *testing.T, e estimated) { assert.Less(t, e.Report.Kept, usual.Report.Kept) },
-		"--autocast bf16":        func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Report.Kept, e.Report.Kept) },
+		"--attention eager":      func(t *testing.T, e estimated) { assert.Greater(t, e.Report.Kept, usual.Report.Kept) },
+		"--attention sdpa":       func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Training, e.Report.Training) },
+		"--hold-output dropped":  func(t *testing.T, e estimated) { assert.Less(t, e.Peak, usual.Peak) },
+		"--gradients float16":    func(t *testing.T, e estimated) { assert.Less(t, e.Report.Gradients, usual.Report.Gradients) },
+		"--freeze transformer.*": func(t *testing.T, e estimated) { assert.Less(t, e.Report.Trained.Count, usual.Report.Trained.Count/2) },
+		"--freeze *.h.*":         func(t *testing.T, e estimated) { assert.Less(t, e.Report.Training.Optimizer, adam/2) },
+		"--pp 4 --accumulate 8": func(t *testing.T, e estimated) {
+			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/2)
+		},
+		"--checkpoint blocks":  func(t *testing.T, e estimated) { assert.Less(t, e.Report.Kept, usual.Report.Kept/2) },
+		"--weight-decay=false": func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Training, e.Report.Training) },
+		"--cuda-loading lazy":  func(t *testing.T, e estimated) { assert.Less(t, e.Needs, usual.Needs+1) },
+		"--dtype bf16 --master-weights": func(t *testing.T, e estimated) {
+			assert.Equal(t, 2*e.Report.Training.Weights, e.Report.Training.Master)
+		},
+		"--lora 8 --lora-targets all-linear --lora-base int8 --lora-dtype bf16 --lora-dropout 0.1": func(t *testing.T, e estimated) {
+			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/2)
+		},
+		"--accumulate 4":     func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Peak, usual.Peak) },
+		"--checkpoint *.h.*": func(t *testing.T, e estimated) { assert.Less(t, e.Report.Kept, usual.Report.Kept) },
+		"--autocast bf16":    func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Report.Kept, e.Report.Kept) },
 		"--replicas 8 --zero 3": func(t *testing.T, e estimated) {
 			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/7)
 		},
@@ -68,6 +87,25 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 			assert.Positive(t, alloc.Bytes(e.Reserved))
 		})
 	}
+}
+
+// The settings of training choose it, and those that have no effect are said to.
+func TestEstimateSettlesWhatIsAsked(t *testing.T) {
+	const all = "llama-3-8b --seq 256 --lora 16 --qlora --autocast bf16 --optimizer adam8bit --optimizer-form fused --checkpoint layers.* --accumulate 4 --kv q8_0 --zero 3 --tp 8"
+	e := estimateJSON(t, all)
+	assert.Equal(t, "train", e.Mode)
+	assert.Contains(t, e.Report.Notes, "--kv has no effect without --serve")
+	assert.Contains(t, e.Report.Notes, "--zero has no effect on one replica, which has nothing to share: give --replicas 2 or more")
+	shared := estimateJSON(t, all+" --replicas 8")
+	assert.Less(t, shared.Report.Training.Weights, e.Report.Training.Weights/7)
+	assert.Equal(t, e.Report.Kept, shared.Report.Kept)
+
+	served := estimateJSON(t, "llama-3-8b --serve --seq 256 --optimizer lion")
+	assert.Equal(t, "serve", served.Mode)
+	assert.Equal(t, 256, served.Context)
+	assert.Contains(t, served.Report.Notes, "--optimizer has no effect on serving")
+	assert.EqualValues(t, 4*3*448*448, estimateJSON(t, "resnet50 --image 448").Report.Inference.Input)
+	assert.Zero(t, estimateJSON(t, "resnet50 --cpu").Device)
 }
 
 // llama.cpp's compute buffer stands in place of PyTorch's activations.
@@ -96,6 +134,56 @@ func TestEstimateLlamaCpp(t *testing.T) {
 	assert.Contains(t, stdout.String(), "Quantized to Q2_K.")
 }
 
+// gguf is a file of one float16 tensor in GGUF, of an architecture.
+func gguf(architecture, tensor string, elements uint64) []byte {
+	b := []byte("GGUF")
+	put := func(v any) { b, _ = binary.Append(b, binary.LittleEndian, v) }
+	text := func(s string) { put(uint64(len(s))); b = append(b, s...) }
+	put([]uint32{3, 1, 0, 1, 0}) // version, tensors, keys
+	text("general.architecture")
+	put(uint32(8))
+	text(architecture)
+	text(tensor)
+	put(uint32(1))
+	put(elements)
+	put(uint32(1))
+	put(uint64(0))
+	return append(b, make([]byte, uint64(-len(b)&31)+2*elements)...)
+}
+
+// Some layers of a model stay on the CPU, as llama.cpp counts them.
+func TestEstimateGPULayers(t *testing.T) {
+	const base = "llama-3-8b --seq 2048 --gpu ada --cuda-loading lazy --flash-attention "
+	all := estimateJSON(t, base+"--gpu-layers 33")
+	assert.Equal(t, "serve", all.Mode)
+	assert.Equal(t, 33, all.GPULayers)
+	assert.EqualValues(t, 128256*4096*2, all.Host, "the embedding")
+	assert.Equal(t, all.Report.Inference, estimateJSON(t, base+"--serve --llama-cpp").Report.Inference)
+	assert.Equal(t, all.Report.Inference, estimateJSON(t, base+"--gpu-layers 99").Report.Inference)
+
+	most := estimateJSON(t, base+"--fits 8GiB --max-gpu-layers")
+	assert.True(t, *most.Fits)
+	assert.Greater(t, most.GPULayers, 10)
+	assert.Equal(t, most.Report.Inference, estimateJSON(t, fmt.Sprintf("%s--gpu-layers %d", base, most.GPULayers)).Report.Inference)
+	assert.Greater(t, estimateJSON(t, fmt.Sprintf("%s--gpu-layers %d", base, most.GPULayers+1)).Needs, 8*alloc.GiB)
+	assert.EqualValues(t, (most.GPULayers-1)*2048*4096, most.Report.Inference.Cache, "of the blocks on the GPU")
+
+	halves := estimateJSON(t, base+"--tensor-split 1,1")
+	assert.Equal(t, all.Host, halves.Host)
+	assert.Less(t, halves.Report.Inference.Weights, all.Report.Inference.Weights*6/10)
+
+	projector := filepath.Join(t.TempDir(), "mmproj-model-f16.gguf")
+	require.NoError(t, os.WriteFile(projector, gguf("clip", "v.patch_embd.weight", 1<<20), 0o600))
+	seeing := estimateJSON(t, base+"--mmproj "+projector)
+	assert.Equal(t, 2*alloc.MiB, seeing.Report.Inference.Weights-all.Report.Inference.Weights)
+
+	other := filepath.Join(t.TempDir(), "other.gguf")
+	require.NoError(t, os.WriteFile(other, gguf("llama", "w", 16), 0o600))
+	var stdout, stderr bytes.Buffer
+	require.NotZero(t, run(strings.Fields("estimate "+base+"--mmproj "+other), nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "other is no projector: give a GGUF file whose general.architecture is clip")
+}
+
 func TestEstimateLargestThatFits(t *testing.T) {
 	const budget = " --fits 24GiB --gpu ada"
 	train := estimateJSON(t, "resnet50 --train --max-batch"+budget)
@@ -105,27 +193,55 @@ func TestEstimateLargestThatFits(t *testing.T) {
 	more := estimateJSON(t, fmt.Sprintf("resnet50 --train --batch %d --gpu ada", train.Batch+1))
 	assert.Greater(t, more.Needs, train.Budget)
 
+	const shared = "gpt2-xl --zero 3 --seq 256 --fits 12GiB --gpu ada --cuda-loading lazy "
+	fewest := estimateJSON(t, shared+"--min-replicas")
+	assert.Greater(t, fewest.Replicas, 2)
+	assert.True(t, *fewest.Fits)
+	assert.Equal(t, fewest.Needs, estimateJSON(t, fmt.Sprintf("%s--replicas %d", shared, fewest.Replicas)).Needs)
+	assert.Greater(t, estimateJSON(t, fmt.Sprintf("gpt2-xl --zero 3 --seq 256 --gpu ada --cuda-loading lazy --replicas %d", fewest.Replicas-1)).Needs, fewest.Budget)
+
 	serve := estimateJSON(t, "llama-3-8b --serve --kv fp8 --max-context"+budget)
 	assert.Greater(t, serve.Context, 32768)
 	assert.LessOrEqual(t, serve.Needs, serve.Budget)
 	assert.Equal(t, alloc.Bytes(serve.Context)*65536, serve.Report.Inference.Cache, "32 layers of 8 heads of 128, a byte each")
 
+	cells := estimateJSON(t, "llama-3-8b --serve --llama-cpp --flash-attention --kv fp8 --max-context"+budget)
+	assert.Zero(t, cells.Context%256)
+	assert.Greater(t, cells.Context, serve.Context)
+
 	var stdout, stderr bytes.Buffer
 	assert.Equal(t, exitUnfit, run(strings.Fields("estimate llama-3-8b --serve --max-batch --fits 4GiB"), nil, &stdout, &stderr))
+	assert.Equal(t, exitUnfit, run(strings.Fields("estimate gpt2-xl --zero 3 --min-replicas --fits 2GiB"), nil, &stdout, &stderr))
+	assert.Contains(t, stdout.String(), "It fits with no number of replicas")
 }
 
 func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--offload gradients":                    "want one of optimizer, parameters",
-		"--zero-grad never":                      "want one of first, backward, kept",
-		"--pytorch two":                          "want a version such as 2.4",
-		"--pytorch 2":                            "want a version such as 2.4",
-		"--llama-cpp":                            "--llama-cpp is for --serve",
-		"--max-batch":                            "--max-batch needs --fits",
-		"--max-context --fits 1GiB":              "--max-context needs --fits and --serve",
-		"--best-quantization":                    "needs --fits",
-		"--optimizer adagrad":                    "lion, muon",
-		"--optimizer-in-backward --accumulate 2": "cannot add up 2 micro-batches",
+		"--offload gradients":        "want one of optimizer, parameters",
+		"--zero-grad never":          "want one of first, backward, kept",
+		"--pytorch two":              "want a version such as 2.4",
+		"--pytorch 2":                "want a version such as 2.4",
+		"--llama-cpp":                "--llama-cpp is for --serve",
+		"--serve":                    "choose --train or --serve",
+		"--max-batch":                "--max-batch needs --fits",
+		"--min-replicas --fits 1GiB": "--min-replicas needs --fits, --train and --zero",
+		"--max-gpu-layers":           "--max-gpu-layers needs --fits",
+		"--max-batch --max-gpu-layers --fits 1GiB":       "choose one of --max-batch, --max-context",
+		"--attention fast":                               "want one of sdpa, flash, eager",
+		"--hold-output long":                             "want one of held, in-pass, dropped",
+		"--cuda-loading soon":                            "want one of lazy, eager",
+		"--lora 8 --lora-targets c_attn --lora-base nf8": "want one of nf4, nf4-double, int8, gptq",
+		"--lora-dtype bf16":                              "give the rank of the adapters",
+		"--lora 8":                                       "their names are c_attn, c_proj, c_fc",
+		"--lora 0":                                       "--lora 0: want 1 or more",
+		"--gradients int8":                               "--gradients int8: want one of float32",
+		"--master-weights":                               "--master-weights needs --dtype",
+		"--freeze layers":                                "Frozen: no layer's path matches",
+		"--image 320":                                    "reads no images of other sizes",
+		"--max-context --fits 1GiB":                      "--max-context needs --fits and --serve",
+		"--best-quantization":                            "needs --fits",
+		"--optimizer adagrad":                            "lion, muon",
+		"--optimizer-in-backward --accumulate 2":         "cannot add up 2 micro-batches",
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.NotZero(t, run(strings.Fields("estimate gpt2 --train "+flags), nil, &stdout, &stderr), flags)

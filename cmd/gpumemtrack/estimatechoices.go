@@ -48,6 +48,20 @@ var offloads = []choice[estimate.Offload]{
 	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters},
 }
 
+var kernels = []choice[estimate.Kernel]{
+	{"sdpa", estimate.SDPA}, {"flash", estimate.FlashAttention}, {"eager", estimate.EagerAttention},
+}
+
+var outputs = []choice[estimate.Output]{
+	{"held", estimate.OutputHeld}, {"in-pass", estimate.OutputInPass}, {"dropped", estimate.OutputDropped},
+}
+
+var loadings = []choice[estimate.Loading]{{"lazy", estimate.LazyLoading}, {"eager", estimate.EagerLoading}}
+
+var bases = []choice[estimate.Base]{
+	{"nf4", estimate.NF4}, {"nf4-double", estimate.NF4Double}, {"int8", estimate.Int8Base}, {"gptq", estimate.GPTQBase},
+}
+
 var zeroGrads = []choice[estimate.ZeroGrad]{
 	{"first", estimate.ZeroGradFirst}, {"backward", estimate.ZeroGradBackward}, {"kept", estimate.ZeroGradKept},
 }

@@ -18,77 +18,80 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		return nil, usageError("estimate: --fits cannot be negative")
 	case o.llamaCpp && !o.serve:
 		return nil, usageError("estimate: --llama-cpp is for --serve")
-	case o.maxBatch && o.maxContext || (o.maxBatch || o.maxContext) && (o.fits == 0 || o.quantize) || o.maxContext && !o.serve:
-		return nil, usageError("estimate: --max-batch needs --fits, --max-context needs --fits and --serve; neither goes with the other or with --best-quantization")
+	case o.cpu && o.llamaCpp:
+		return nil, usageError("estimate: --cpu is about PyTorch: --gpu-layers 0 keeps llama.cpp's layers on the CPU")
+	case o.searches() > 1:
+		return nil, usageError("estimate: choose one of --max-batch, --max-context, --max-gpu-layers, --min-replicas and --best-quantization")
+	case o.maxBatch && o.fits == 0:
+		return nil, usageError("estimate: --max-batch needs --fits")
+	case o.maxContext && (o.fits == 0 || !o.serve):
+		return nil, usageError("estimate: --max-context needs --fits and --serve")
+	case o.training.fewest && (o.fits == 0 || o.zero == 0 || !o.train):
+		return nil, usageError("estimate: --min-replicas needs --fits, --train and --zero, the stage by which replicas share")
+	case o.llama.maxLayers && o.fits == 0:
+		return nil, usageError("estimate: --max-gpu-layers needs --fits")
 	case o.quantize && (o.fits == 0 || o.train || o.dtype != ""):
 		return nil, usageError("estimate: --best-quantization needs --fits, and goes with neither --train nor --dtype")
 	case o.train:
-		optimizer, ok := named(optimizers, o.optimizer)
-		if !ok {
-			return nil, usageError("estimate: --optimizer %s: want one of %s", o.optimizer, strings.Join(optimizerNames(), ", "))
+		optimizer, err := pick("optimizer", o.optimizer, optimizers)
+		if err != nil {
+			return nil, err
 		}
 		options = append(options, estimate.Train(optimizer))
 	}
-	if o.gpu != "" {
-		gpu, ok := named(generations, o.gpu)
-		if !ok {
-			return nil, usageError("estimate: --gpu %s: want one of %s", o.gpu, strings.Join(generationNames(), ", "))
-		}
-		options = append(options, estimate.RunsOn(estimate.Machine{GPU: gpu}))
-	}
-	switch {
-	case o.lora < 0 || o.qlora && o.lora == 0:
-		return nil, usageError("estimate: give the rank of the adapters, such as --lora 16")
-	case o.lora > 0:
-		l := estimate.LoRA{Rank: o.lora, Targets: o.targets}
-		if o.qlora {
-			l.Base = estimate.NF4
-		}
-		options = append(options, estimate.Adapt(l))
-	}
-	if o.autocast != "" {
-		d, err := parseDType(o.autocast)
+	for _, part := range []func() ([]estimate.Option, error){o.machine, o.adapted, o.precision, o.loop} {
+		more, err := part()
 		if err != nil {
-			return nil, usageError("estimate: --autocast: %w", err)
+			return nil, err
 		}
-		options = append(options, estimate.Precision(alloc.Float32), estimate.Autocast(d))
+		options = append(options, more...)
 	}
-	loop, err := o.loop()
+	return append(options, o.checkpointed(), estimate.Frozen(o.training.frozen...), o.sharded()), nil
+}
+
+// machine is what the flags say of where the model runs.
+func (o estimateOptions) machine() ([]estimate.Option, error) {
+	gpu, err := pick("gpu", o.gpu, generations)
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, loop...)
-	options = append(options, estimate.Checkpointed(o.checkpoints...), estimate.Shard(estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp}))
-	if o.dtype != "" {
-		d, err := parseDType(o.dtype)
-		if err != nil {
-			return nil, usageError("estimate: --dtype: %w", err)
-		}
-		if computes(d) {
-			options = append(options, estimate.Precision(d))
-		} else { // quantized weights are computed with in another type
-			options = append(options, estimate.Weights(d))
-		}
+	loading, err := pick("cuda-loading", o.loading, loadings)
+	if err != nil {
+		return nil, err
 	}
-	return options, nil
+	kernel, err := pick("attention", o.training.attention, kernels)
+	if err != nil {
+		return nil, err
+	}
+	backend := estimate.CUDA
+	if o.cpu {
+		backend = estimate.CPU
+	}
+	return []estimate.Option{estimate.RunsOn(estimate.Machine{GPU: gpu, Loading: loading}), estimate.Attends(kernel), estimate.On(backend)}, nil
 }
 
 // loop is what the flags say of the training loop.
 func (o estimateOptions) loop() ([]estimate.Option, error) {
 	l := estimate.Loop{MicroBatches: o.accumulate, InBackward: o.inBackward}
-	if o.weightDecay {
+	switch {
+	case o.weightDecay:
 		l.Decay = estimate.DecayUsed
+	case o.training.noDecay:
+		l.Decay = estimate.DecayNone
 	}
-	offload := estimate.OffloadNone
-	var ok bool
-	if l.Form, ok = named(forms, o.form); o.form != "" && !ok {
-		return nil, usageError("estimate: --optimizer-form %s: want one of %s", o.form, strings.Join(formNames(), ", "))
+	var err error
+	if l.Form, err = pick("optimizer-form", o.form, forms); err != nil {
+		return nil, err
 	}
-	if l.ZeroGrad, ok = named(zeroGrads, o.zeroGrad); o.zeroGrad != "" && !ok {
-		return nil, usageError("estimate: --zero-grad %s: want one of %s", o.zeroGrad, strings.Join(names(zeroGrads), ", "))
+	if l.ZeroGrad, err = pick("zero-grad", o.zeroGrad, zeroGrads); err != nil {
+		return nil, err
 	}
-	if offload, ok = named(offloads, o.offload); o.offload != "" && !ok {
-		return nil, usageError("estimate: --offload %s: want one of %s", o.offload, strings.Join(names(offloads), ", "))
+	if l.Output, err = pick("hold-output", o.training.output, outputs); err != nil {
+		return nil, err
+	}
+	offload, err := pick("offload", o.offload, offloads)
+	if err != nil {
+		return nil, err
 	}
 	options := []estimate.Option{estimate.Loops(l), estimate.Offloaded(offload)}
 	if o.pytorch != "" {
@@ -101,15 +104,6 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 		options = append(options, estimate.PyTorch(int(a), int(b)))
 	}
 	return options, nil
-}
-
-// buffer is the option for llama.cpp's compute buffer, if it is asked for.
-func (o estimateOptions) buffer(tokens int, of func(estimate.LlamaCpp) (alloc.Bytes, error)) ([]estimate.Option, error) {
-	if !o.llamaCpp {
-		return nil, nil
-	}
-	n, err := of(estimate.LlamaCpp{Context: max(o.batch, 1) * tokens, Batch: o.microBatch, FlashAttention: o.flashAttention})
-	return []estimate.Option{estimate.ComputedIn(n)}, err
 }
 
 // defaultTokens is the length of a text where nobody says it.

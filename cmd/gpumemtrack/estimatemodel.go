@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -13,9 +14,9 @@ import (
 )
 
 // report estimates a file if there is one of this name, else a known model.
-func (o estimateOptions) report(name string, options []estimate.Option, chosen *string) (*estimate.Report, error) {
+func (o estimateOptions) report(name string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	if _, err := os.Stat(name); err == nil {
-		return o.ofFile(name, options, chosen)
+		return o.ofFile(name, options, e)
 	}
 	m, err := zoo.ByName(name)
 	if err != nil {
@@ -23,17 +24,17 @@ func (o estimateOptions) report(name string, options []estimate.Option, chosen *
 		if similar := zoo.Similar(name); len(similar) > 0 {
 			hint = "did you mean " + strings.Join(similar, ", ") + "?"
 		}
-		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s", name, hint)
+		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s Of others give the config.json", name, hint)
 	}
-	return o.ofKnown(m, options, chosen)
+	return o.ofKnown(m, options, e)
 }
 
-// best is the report of the widest quantization that fits, whose name goes to chosen. Where none
+// best is the report of the widest quantization that fits, whose name goes to e. Where none
 // does it is that of the narrowest.
-func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option, chosen *string) (*estimate.Report, error) {
+func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	q, report, ok, err := estimate.BestQuantization(layers, o.fits, options...)
 	if err != nil || ok {
-		*chosen = q.Name
+		e.Quantization = q.Name
 		return report, err
 	}
 	narrowest := estimate.Quantizations()[0]
@@ -41,11 +42,18 @@ func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option
 	if err != nil {
 		return nil, err
 	}
-	*chosen = narrowest.Name
-	return estimate.Model(layers, append(options, estimate.Stored(stored))...)
+	e.Quantization = narrowest.Name
+	sizes, err := narrowest.Layers(layers)
+	if err != nil {
+		return nil, err
+	}
+	return estimate.Model(layers, append(options, estimate.Stored(stored), estimate.StoredIn(sizes))...)
 }
 
-func (o estimateOptions) ofFile(path string, options []estimate.Option, chosen *string) (*estimate.Report, error) {
+func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+	if o.image > 0 {
+		return nil, usageError("estimate: --image is for known models: of %s its config.json tells the size of images", path)
+	}
 	c, err := checkpoint.Open(path)
 	if err != nil {
 		return nil, err
@@ -69,21 +77,24 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option, chosen *
 		if _, err := c.Architecture(); err != nil && c.Parameters() == 0 {
 			return nil, newCacheAlone(c, cache, err)
 		}
-		options = append(options, estimate.WithKVCache(cache))
-		buffer, err := o.buffer(o.tokens(defaultTokens), c.ComputeBuffer)
+		served, err := o.served(cache, c, e)
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, buffer...)
+		options = append(options, served...)
 	}
 	if o.quantize {
 		layers, err := c.Layers()
 		if err != nil {
 			return nil, err
 		}
-		return o.best(layers, append([]estimate.Option{estimate.Name(c.Name), estimate.Precision(alloc.Float16)}, options...), chosen)
+		return o.best(layers, append([]estimate.Option{estimate.Name(c.Name), estimate.Precision(alloc.Float16)}, options...), e)
 	}
-	return c.Report(options...)
+	report, err := c.Report(options...)
+	if err == nil && o.serve && !o.llamaCpp && c.Format == "GGUF" {
+		report.Notes = append(report.Notes, "this is PyTorch's memory: --llama-cpp tells llama.cpp's, which GGUF files are made for")
+	}
+	return report, err
 }
 
 // fileInput is what the flags say of a file's input, or the usual one.
@@ -100,7 +111,7 @@ func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) 
 }
 
 // ofKnown takes the model's usual input, with another batch or length if asked.
-func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, chosen *string) (*estimate.Report, error) {
+func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	usual, err := estimate.Model(m.Layers, m.Input)
 	if err != nil {
 		return nil, err
@@ -108,6 +119,12 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, chosen 
 	shape := usual.Inputs[0].Clone()
 	shape[0] = max(o.batch, 1)
 	isText := len(shape) == 2
+	if o.image > 0 {
+		if isText || m.Transformer != nil {
+			return nil, usageError("estimate: %s reads no images of other sizes: leave --image out", m.Name)
+		}
+		shape[2], shape[3] = o.image, o.image
+	}
 	input := estimate.InputShape(shape...)
 	switch {
 	case isText:
@@ -127,12 +144,11 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, chosen 
 		if err := o.cache(&cache, m.DType); err != nil {
 			return nil, err
 		}
-		options = append(options, estimate.WithKVCache(cache))
-		buffer, err := o.buffer(o.tokens(shape[1]), m.Transformer.ComputeBuffer)
+		served, err := o.served(cache, knownModel{m}, e)
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, buffer...)
+		options = append(options, served...)
 	}
 	// Layers are made anew: some may be used in one model only.
 	again, err := zoo.ByName(m.Name)
@@ -140,7 +156,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, chosen 
 		return nil, err
 	}
 	if o.quantize {
-		return o.best(again.Layers, options, chosen)
+		return o.best(again.Layers, options, e)
 	}
 	return estimate.Model(again.Layers, options...)
 }
@@ -155,7 +171,7 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 	var failed error
 	try := func(number int) *estimate.Report {
 		*n = number
-		r, err := o.report(name, options, new(string))
+		r, err := o.report(name, options, &estimated{})
 		if err != nil || !r.Fits(o.fits) {
 			failed = err
 			return nil
@@ -184,6 +200,38 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 	*most = low
 	return best, nil
 }
+
+// fewest is the report with the fewest replicas with which the model fits, and their number; that of
+// maxReplicas and 0 if it fits with none.
+func (o estimateOptions) fewest(name string, options []estimate.Option) (*estimate.Report, int, error) {
+	try := func(n int) (*estimate.Report, bool, error) {
+		o.replicas = n
+		r, err := o.report(name, append(slices.Clone(options), o.sharded()), &estimated{})
+		return r, err == nil && r.Fits(o.fits), err
+	}
+	low, high := 0, 1 // with low it does not fit
+	best, fits, err := try(high)
+	for err == nil && !fits && high < maxReplicas {
+		low, high = high, 2*high
+		best, fits, err = try(high)
+	}
+	if !fits {
+		return best, 0, err
+	}
+	for err == nil && high-low > 1 {
+		mid := low + (high-low)/2
+		r, ok, failed := try(mid)
+		if err = failed; ok {
+			high, best = mid, r
+		} else {
+			low = mid
+		}
+	}
+	return best, high, err
+}
+
+// maxReplicas is the most that are tried.
+const maxReplicas = 1 << 13
 
 // maxSearched is the largest batch or length that is tried.
 const maxSearched = 1 << 24

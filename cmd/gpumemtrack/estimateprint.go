@@ -27,9 +27,14 @@ type estimated struct {
 	Fits        *bool       `json:"fits,omitempty"`
 	// Quantization is what --best-quantization took.
 	Quantization string           `json:"quantization,omitempty"`
-	Batch        int              `json:"batch,omitempty"`   // that --max-batch found
-	Context      int              `json:"context,omitempty"` // that --max-context found
+	Batch        int              `json:"batch,omitempty"`      // that --max-batch found
+	Replicas     int              `json:"replicas,omitempty"`   // that --min-replicas found
+	GPULayers    int              `json:"gpu_layers,omitempty"` // of llama.cpp
+	Context      int              `json:"context,omitempty"`    // tokens of each sequence that --serve keeps, or that --max-context found
 	Report       *estimate.Report `json:"report"`
+
+	options estimateOptions
+	notes   []string
 }
 
 func (e estimated) memory() estimate.Memory {
@@ -45,12 +50,21 @@ func (e estimated) write(w io.Writer) {
 	if name == "" {
 		name = "model"
 	}
-	fmt.Fprintf(w, "%s: %d parameters, %v%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r))
+	fmt.Fprintf(w, "%s: %d parameters, %v%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.contextOf())
 	if e.Batch > 0 {
 		fmt.Fprintf(w, "The largest batch that fits is %d.\n", e.Batch)
 	}
-	if e.Context > 0 {
-		fmt.Fprintf(w, "The most tokens that fit are %d.\n", e.Context)
+	if e.options.maxContext && e.Needs <= e.Budget {
+		fmt.Fprintf(w, "The longest context that fits is %d tokens.\n", e.Context)
+	}
+	switch {
+	case e.Replicas > 0:
+		fmt.Fprintf(w, "The fewest replicas with which it fits are %d.\n", e.Replicas)
+	case e.options.training.fewest:
+		fmt.Fprintf(w, "It fits with no number of replicas: these are the figures of one of %d.\n", maxReplicas)
+	}
+	if e.options.llama.maxLayers && e.Needs <= e.Budget {
+		fmt.Fprintf(w, "The most layers that fit on the GPU are %d of %d.\n", r.GPULayers, r.ModelLayers)
 	}
 	if e.Quantization != "" {
 		fmt.Fprintf(w, "Quantized to %s.\n", e.Quantization)
@@ -62,7 +76,7 @@ func (e estimated) write(w io.Writer) {
 	}{
 		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
 		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", m.Cache}, {"buckets", m.Buckets},
-		{"saved for backward", m.Saved}, {"transient", m.Transient},
+		{"saved for backward", m.Saved}, {e.transient(), m.Transient},
 	} {
 		if part.size != 0 {
 			t.AppendRow(table.Row{part.name, part.size})
@@ -75,25 +89,65 @@ func (e estimated) write(w io.Writer) {
 	}
 	if f := m.Footprint; f.Device.Bytes > 0 {
 		t.AppendSeparator()
-		t.AppendRow(table.Row{"reserved by the allocator", f.Reserved.Bytes})
+		if !e.options.llamaCpp {
+			t.AppendRow(table.Row{"reserved by the allocator", f.Reserved.Bytes})
+		}
 		t.AppendRow(table.Row{"CUDA context", f.Context.Bytes})
 		t.AppendRow(table.Row{"nvidia-smi shows", f.Device.Bytes})
-		t.AppendRow(table.Row{fmt.Sprintf("between %v and", f.Device.Lower), f.Device.Upper})
-		t.AppendRow(table.Row{"needed of the device, at most", e.Needs})
+		t.AppendRow(table.Row{"  at least", f.Device.Lower})
+		t.AppendRow(table.Row{"  at most", f.Device.Upper})
+		t.AppendSeparator()
+		t.AppendRow(table.Row{"smallest device that it runs on", f.Needed.Bytes})
+		t.AppendRow(table.Row{"  at most", e.Needs})
 	}
 	if m.Host > 0 {
 		t.AppendRow(table.Row{"memory of the CPU", m.Host})
 	}
 	t.Render()
-	if m.PeakAt != "" {
+	if m.PeakAt != "" && !e.options.llamaCpp {
 		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "Note: %s\n", note)
 	}
+	if context := m.Footprint.Context; context.Upper > context.Bytes+wideContext {
+		fmt.Fprintf(w, "Note: the CUDA context may take %v to %v%s\n", context.Lower, context.Upper, e.options.narrower())
+	}
 	if e.Fits != nil && *e.Fits {
 		fmt.Fprintf(w, "It fits in %v.\n", e.Budget)
 	}
+}
+
+// wideContext is how much larger than estimated a CUDA context may be before that is said.
+const wideContext = 128 * alloc.MiB
+
+// narrower names the flags that would say how large the context is.
+func (o estimateOptions) narrower() string {
+	switch {
+	case o.gpu == "" && o.loading == "":
+		return ": --gpu and --cuda-loading narrow that"
+	case o.gpu == "":
+		return ": --gpu narrows that"
+	case o.loading == "":
+		return ": --cuda-loading narrows that"
+	}
+	return ""
+}
+
+// transient is what the memory beside the tensors that are kept is called.
+func (e estimated) transient() string {
+	if e.options.llamaCpp {
+		return "compute buffer"
+	}
+	return "transient"
+}
+
+// contextOf is how many tokens the keys and values are of.
+func (e estimated) contextOf() string {
+	if e.Context == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", context %d", e.Context)
 }
 
 func inputOf(r *estimate.Report) string {

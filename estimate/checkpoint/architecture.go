@@ -13,9 +13,18 @@ import (
 type architecture struct {
 	family string // as model_type or general.architecture has it
 	estimate.Transformer
+	image     imageModel    // in place of the Transformer; nil for none
 	cache     bool          // the Transformer is of an unknown family and tells its cache alone
 	dtype     alloc.DType   // of the weights, where a config.json tells it
 	quantized *quantization // of the weights, where a config.json tells it
+}
+
+// Layers are the model's.
+func (a *architecture) Layers() []estimate.Layer {
+	if a.image != nil {
+		return a.image.Layers()
+	}
+	return a.Transformer.Layers()
 }
 
 // maxBlocks bounds the blocks and the experts that a file can ask for: the largest
@@ -25,6 +34,7 @@ const maxBlocks = 1024
 // check holds the numbers against each other.
 func (a *architecture) check() error {
 	switch {
+	case a.image != nil:
 	case a.Heads%max(1, a.KVHeads) != 0:
 		return fmt.Errorf("%d heads cannot share %d heads of keys and values", a.Heads, a.KVHeads)
 	case a.HeadSize == 0 && a.Hidden%a.Heads != 0:
@@ -41,6 +51,21 @@ func (a *architecture) check() error {
 		return fmt.Errorf("%d blocks, more than %d", a.Blocks, maxBlocks)
 	case a.Experts > maxBlocks:
 		return fmt.Errorf("%d experts, more than %d", a.Experts, maxBlocks)
+	}
+	return nil
+}
+
+// borrow marks so many of the last layers, which use the keys and values of others.
+func (a *architecture) borrow(layers int) error {
+	if layers < 0 || layers >= max(1, a.Blocks) {
+		return fmt.Errorf("%d of %d layers use the keys and values of others", layers, a.Blocks)
+	}
+	if layers == 0 {
+		return nil
+	}
+	kinds := a.kinds()
+	for i := max(0, a.Blocks-layers); i < len(kinds); i++ {
+		kinds[i] |= estimate.Borrowing
 	}
 	return nil
 }

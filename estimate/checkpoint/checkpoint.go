@@ -58,7 +58,8 @@ type File struct {
 //   - a config.json, as Hugging Face's transformers write it, which has layers but
 //     no tensors;
 //   - a directory that holds one of these. An index goes before the files beside
-//     it, safetensors before GGUF, and a config.json belongs to them.
+//     it, safetensors before GGUF, and a config.json belongs to them. A GGUF file
+//     named mmproj is not the model.
 //
 // A config.json next to a safetensors file or an index describes its layers.
 //

@@ -16,12 +16,13 @@ func TestOpenFindsTheModelOfAFolder(t *testing.T) {
 		files      map[string]string
 		want, fail string
 	}{
-		"one safetensors file":    {files: map[string]string{"diffusion_pytorch_model.safetensors": one, "README.md": ""}, want: "safetensors"},
-		"safetensors before GGUF": {files: map[string]string{"a.safetensors": one, "a.gguf": gguf}, want: "safetensors"},
-		"one GGUF file":           {files: map[string]string{"a.gguf": gguf}, want: "GGUF"},
-		"two safetensors files":   {files: map[string]string{"a.safetensors": one, "b.safetensors": one}, fail: "holds 2 models, a.safetensors and b.safetensors among them"},
-		"two GGUF files":          {files: map[string]string{"a.gguf": gguf, "b.gguf": gguf}, fail: "holds 2 models, a.gguf and b.gguf among them"},
-		"nothing":                 {files: map[string]string{"pytorch_model.bin": "PK"}, fail: "no safetensors file, no GGUF file and no config.json"},
+		"one safetensors file":          {files: map[string]string{"diffusion_pytorch_model.safetensors": one, "README.md": ""}, want: "safetensors"},
+		"safetensors before GGUF":       {files: map[string]string{"a.safetensors": one, "a.gguf": gguf}, want: "safetensors"},
+		"one GGUF file":                 {files: map[string]string{"a.gguf": gguf}, want: "GGUF"},
+		"two safetensors files":         {files: map[string]string{"a.safetensors": one, "b.safetensors": one}, fail: "holds 2 models, a.safetensors and b.safetensors among them"},
+		"a GGUF file and its projector": {files: map[string]string{"a.gguf": gguf, "mmproj-a-f16.gguf": gguf}, want: "GGUF"},
+		"two GGUF files":                {files: map[string]string{"a.gguf": gguf, "b.gguf": gguf}, fail: "holds 2 models, a.gguf and b.gguf among them"},
+		"nothing":                       {files: map[string]string{"pytorch_model.bin": "PK"}, fail: "no safetensors file, no GGUF file and no config.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := Open(writeFolder(t, test.files))

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -33,6 +34,7 @@ func readConfig(r io.ReaderAt, size int64, file string) (*hfConfig, error) {
 	if err != nil {
 		return nil, &Error{File: file, Reason: "it is not the JSON of a " + configName, Err: err}
 	}
+	c.ModelType = cmp.Or(c.ModelType, c.ClassName)
 	switch {
 	case c.WeightMap != nil:
 		return nil, inFile(file, "it is an index of shards, but not named as one of safetensors (*%s)", indexSuffix)

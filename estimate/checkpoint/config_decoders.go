@@ -33,6 +33,23 @@ func hfGLM4(c *hfConfig, a *architecture) error {
 	return c.ofRotaryPart(a, estimate.GLM4, "Glm4ForCausalLM", 0.5)
 }
 
+// hfChatGLM reads ChatGLM 2 and 3 and GLM-4, whose code lies beside their weights.
+// Whatever class architectures names, it is the one with a head that is loaded.
+func hfChatGLM(c *hfConfig, a *architecture) error {
+	switch {
+	case c.Intermediate == nil: // the first ChatGLM
+		return c.unknown("ffn_hidden_size", "a model without it")
+	case !orBool(c.RootNorm, true) || !orBool(c.LastNorm, true):
+		return c.unknown("rmsnorm, post_layer_norm", "false")
+	case orBool(c.AnyBias, false) || orBool(c.AfterNorm, false):
+		return c.unknown("add_bias_linear, apply_residual_connection_post_layernorm", "true")
+	case !orBool(c.MultiQuery, false):
+		c.KVHeads = nil
+	}
+	c.Architectures, a.QKVBias = []string{"ChatGLMForConditionalGeneration"}, orBool(c.QKVBias, false)
+	return c.ofRotaryPart(a, estimate.ChatGLM, "ChatGLMForConditionalGeneration", 0.5)
+}
+
 func hfGranite(c *hfConfig, a *architecture) error {
 	a.Bias = orBool(c.AttentionBias, false)
 	if a.Bias != orBool(c.MLPBias, false) {

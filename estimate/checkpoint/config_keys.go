@@ -6,6 +6,7 @@ import "encoding/json"
 // is. A nil pointer is a key that is absent or null.
 type hfConfig struct {
 	ModelType     string   `json:"model_type"`
+	ClassName     string   `json:"_class_name"` // in place of it in what diffusers writes
 	Architectures []string `json:"architectures"`
 	DType         string   `json:"dtype"`
 	TorchDType    string   `json:"torch_dtype"` // its name up to transformers 4
@@ -42,6 +43,7 @@ type hfConfig struct {
 
 	Text         json.RawMessage `json:"text_config"`   // of a model of images and text
 	VisionConfig json.RawMessage `json:"vision_config"` // its tower
+	AudioConfig  json.RawMessage `json:"audio_config"`  // its tower of sounds
 
 	// What layers have a sliding window.
 	LayerTypes    []string `json:"layer_types"`
@@ -76,6 +78,8 @@ type hfConfig struct {
 	NormBefore    *bool  `json:"do_layer_norm_before"`
 	NormWeights   *bool  `json:"layer_norm_elementwise_affine"`
 	AfterNorm     *bool  `json:"apply_residual_connection_post_layernorm"`
+	RootNorm      *bool  `json:"rmsnorm"`         // of ChatGLM
+	LastNorm      *bool  `json:"post_layer_norm"` // of ChatGLM
 	ProjectDim    *whole `json:"word_embed_proj_dim"`
 	OptFFN        *whole `json:"ffn_dim"`
 
@@ -139,6 +143,20 @@ type hfConfig struct {
 	LinearValueSize  *whole `json:"linear_value_head_dim"`
 	LinearKernel     *whole `json:"linear_conv_kernel_dim"`
 	FullEvery        *whole `json:"full_attention_interval"`
+
+	// Of Gemma 3n and its successors.
+	SharedLayers *whole          `json:"num_kv_shared_layers"`
+	AltUpInputs  *whole          `json:"altup_num_inputs"`
+	CorrectScale *bool           `json:"altup_correct_scale"`
+	LaurelRank   *whole          `json:"laurel_rank"`
+	BlockVocab   *whole          `json:"vocab_size_per_layer_input"`
+	BlockEmbed   *whole          `json:"hidden_size_per_layer_input"`
+	Sparsity     json.RawMessage `json:"activation_sparsity_pattern"`
+	TowerName    string          `json:"architecture"` // timm's
+	MelChannels  *whole          `json:"input_feat_size"`
+	SoundBlocks  *whole          `json:"conf_num_hidden_layers"`
+	SoundHeads   *whole          `json:"conf_num_attention_heads"`
+	SoundKernel  *whole          `json:"conf_conv_kernel_size"`
 
 	// Of Mamba.
 	StateSize    *whole          `json:"state_size"`

@@ -61,6 +61,8 @@ func TestConfigsGiveTheCache(t *testing.T) {
 		"google/gemma-2-2b":                {8192, 2 * 2 * 4 * 256 * (13*8192 + 13*4096)},
 		"google/gemma-3-1b-it":             {32768, 2 * 2 * 1 * 256 * (4*32768 + 22*512)},
 		"google/gemma-3-4b-it":             {32768, 2 * 2 * 4 * 256 * (5*32768 + 29*1024)},
+		"google/gemma-3n-E2B-it":           {32768, 2 * 2 * 2 * 256 * (4*32768 + 16*512)}, // ten of thirty layers borrow
+		"google/gemma-3n-E4B-it":           {32768, 2 * 2 * 2 * 256 * (4*32768 + 16*512)},
 		"openai/gpt-oss-20b":               {8192, 2 * 2 * 8 * 64 * (12*8192 + 12*128)},
 		"openai/gpt-oss-120b":              {100, 2 * 2 * 8 * 64 * 36 * 100}, // shorter than the window
 		"deepseek-ai/DeepSeek-V3":          {4096, 2 * 61 * (512 + 64) * 4096},
@@ -85,4 +87,33 @@ func TestConfigsGiveTheCache(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 3*want.bytes, have, name)
 	}
+}
+
+// ChatGLM's code lies beside its weights, so that transformers cannot count it. The numbers of parameters are
+// those that the model cards at huggingface.co have of the safetensors.
+func TestChatGLM(t *testing.T) {
+	const both = `"model_type": "chatglm", "architectures": ["ChatGLMModel"], "hidden_size": 4096, "ffn_hidden_size": 13696, "kv_channels": 128,
+		"num_attention_heads": 32, "multi_query_attention": true, "multi_query_group_num": 2, "add_qkv_bias": true, "add_bias_linear": false,
+		"rmsnorm": true, "post_layer_norm": true, "torch_dtype": "bfloat16"`
+	for name, test := range map[string]struct {
+		config string
+		params int64
+		cache  int64 // of a token
+	}{
+		"zai-org/chatglm3-6b":   {`"num_layers": 28, "padded_vocab_size": 65024`, 6_243_584_000, 2 * 2 * 28 * 2 * 128},
+		"zai-org/glm-4-9b-chat": {`"num_layers": 40, "padded_vocab_size": 151552`, 9_399_951_360, 2 * 2 * 40 * 2 * 128},
+	} {
+		c, err := Open(writeFile(t, configName, []byte("{"+both+", "+test.config+"}")))
+		require.NoError(t, err, name)
+		report, err := c.Report(estimate.Tokens(1, 64), estimate.Train(estimate.AdamW))
+		require.NoError(t, err, name)
+		assert.Equal(t, test.params, report.Params.Count, name)
+		cache, err := c.Cache(1, 1000)
+		require.NoError(t, err, name)
+		have, err := estimate.KVCache(cache)
+		require.NoError(t, err, name)
+		assert.EqualValues(t, 1000*test.cache, have, name)
+	}
+	_, err := Open(writeFile(t, configName, []byte(`{"model_type": "chatglm", "hidden_size": 4096, "num_layers": 28, "vocab_size": 130528}`)))
+	assert.ErrorIs(t, err, ErrUnknownArchitecture, "the first ChatGLM is built in another way")
 }

@@ -46,8 +46,20 @@ func (c *hfConfig) labels() int {
 // whole is a whole number, which some files write as 2048.0.
 type whole int
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler. A list, such as Gemma 3n has for each layer, must have one
+// number again and again.
 func (w *whole) UnmarshalJSON(text []byte) error {
+	var each []whole
+	if len(text) > 0 && text[0] == '[' {
+		if err := json.Unmarshal(text, &each); err != nil {
+			return err
+		}
+		if each = slices.Compact(each); len(each) != 1 {
+			return &json.UnmarshalTypeError{Value: "array of different numbers", Type: reflect.TypeFor[int]()}
+		}
+		*w = each[0]
+		return nil
+	}
 	n, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
 		return &json.UnmarshalTypeError{Value: "value " + shorten(string(text)), Type: reflect.TypeFor[int]()}
@@ -244,8 +256,17 @@ func (c *hfConfig) cacheAlone() architecture {
 			hfNumber{&a.HeadSize, "head_dim", c.HeadSize, max(1, a.Hidden/a.Heads)},
 		)
 	}
+	if err == nil {
+		err = c.borrowing(&a, 0)
+	}
+	if err == nil && c.LayerTypes != nil && !slices.ContainsFunc(c.LayerTypes, strange) {
+		err = c.windows(&a, nil)
+	}
 	if err != nil || a.check() != nil {
 		return architecture{}
 	}
 	return a
 }
+
+// strange reports a layer_type that is neither with nor without a sliding window.
+func strange(layer string) bool { return layer != "full_attention" && layer != "sliding_attention" }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -20,6 +21,9 @@ func findModel(dir string) (string, error) {
 				found = append(found, name)
 			}
 		}
+		if models := slices.DeleteFunc(slices.Clone(found), isProjector); len(models) > 0 {
+			found = models
+		}
 		if suffix == ".gguf" && len(found) > 1 && isSplit(found) {
 			found = found[:1]
 		}
@@ -32,6 +36,12 @@ func findModel(dir string) (string, error) {
 		}
 	}
 	return "", inFile(filepath.Base(dir), "the folder holds no safetensors file, no GGUF file and no %s", configName)
+}
+
+// isProjector reports whether a file's name is that of a projector beside a model, as llama.cpp's converter and
+// the tools that download it have it.
+func isProjector(name string) bool {
+	return strings.HasSuffix(name, ".gguf") && strings.Contains(strings.ToLower(name), "mmproj")
 }
 
 type modelFormat int

@@ -144,16 +144,18 @@ func (a *architecture) biases(has map[string]bool) error {
 // cacheAlone is what the metadata of an unknown architecture tell of its keys and values.
 func (g *ggufFile) cacheAlone(family string) architecture {
 	a := architecture{family: family, cache: true}
+	shared := 0
 	for _, n := range []ggufNumber{
 		{&a.Hidden, "embedding_length", true}, {&a.Blocks, "block_count", true}, {&a.Heads, "attention.head_count", true},
 		{&a.KVHeads, "attention.head_count_kv", false}, {&a.HeadSize, "attention.key_length", false},
+		{&shared, "attention.shared_kv_layers", false},
 	} {
 		if err := g.number(family, n); err != nil {
-			return architecture{}
+			return architecture{family: family}
 		}
 	}
-	if a.check() != nil {
-		return architecture{}
+	if a.check() != nil || a.borrow(shared) != nil {
+		return architecture{family: family}
 	}
 	return a
 }

@@ -25,6 +25,7 @@ var ggufFamilies = map[string]estimate.Transformer{
 	"gemma":      {Family: estimate.Gemma},
 	"gemma2":     {Family: estimate.Gemma2, CappedScores: true, CappedLogits: true},
 	"gemma3":     {Family: estimate.Gemma2, QKNorm: estimate.NormHeads},
+	"gemma3n":    {Family: estimate.Gemma3n, CappedLogits: true},
 	"gpt-oss":    {Family: estimate.GPTOSS},
 	"glm4":       {Family: estimate.GLM4},
 	"chatglm":    {Family: estimate.GLM},
@@ -47,7 +48,7 @@ var ggufFamilies = map[string]estimate.Transformer{
 
 // ggufWindows has those with sliding windows, and how many layers there are for each that
 // attends beyond, as llama.cpp takes it (src/models). OLMo 3 is "olmo2" with a window.
-var ggufWindows = map[string]int{"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "olmo2": 4}
+var ggufWindows = map[string]int{"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4, "olmo2": 4}
 
 // ggufMore reads what an architecture has besides.
 var ggufMore = map[string]func(*ggufFile, *architecture) error{
@@ -56,6 +57,7 @@ var ggufMore = map[string]func(*ggufFile, *architecture) error{
 	"llama4":    (*ggufFile).llama4,
 	"smollm3":   func(_ *ggufFile, a *architecture) error { a.unrotatedFourth(0); return nil },
 	"cohere2":   (*ggufFile).cohere2,
+	"gemma3n":   (*ggufFile).gemma3n,
 	"gptneox":   (*ggufFile).gptNeoX,
 	"mamba":     (*ggufFile).mamba,
 }
@@ -146,6 +148,36 @@ func (a *architecture) unrotatedFourth(window int) {
 			kinds[i] |= estimate.Windowed
 		}
 	}
+}
+
+// gemma3n reads what only Gemma 3n has. The rank of LAuReL and the tokens that have embeddings for each block
+// are told by the tensors; layers are thinned as in the published models, in which the first ten are.
+func (g *ggufFile) gemma3n(a *architecture) error {
+	var altUp estimate.AltUp
+	shared := 0
+	err := g.all(a.family,
+		ggufNumber{&altUp.Inputs, "altup.num_inputs", true},
+		ggufNumber{&altUp.Size, "embedding_length_per_layer_input", true},
+		ggufNumber{&shared, "attention.shared_kv_layers", false},
+	)
+	if err != nil {
+		return err
+	}
+	for _, t := range g.tensors {
+		switch {
+		case len(t.Shape) != 2:
+		case t.Name == "blk.0.laurel_l.weight":
+			altUp.Rank = min(t.Shape[0], largestNumber)
+		case t.Name == "per_layer_token_embd.weight":
+			altUp.Vocab = min(t.Shape[0], largestNumber)
+		}
+	}
+	a.AltUp = &altUp
+	c := hfConfig{file: g.file}
+	if err := c.thinned(a); err != nil {
+		return err
+	}
+	return a.borrow(shared)
 }
 
 func (g *ggufFile) gptNeoX(a *architecture) error {

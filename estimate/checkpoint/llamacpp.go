@@ -1,6 +1,11 @@
 package checkpoint
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
@@ -13,3 +18,96 @@ func (c *File) ComputeBuffer(l estimate.LlamaCpp) (alloc.Bytes, error) {
 	}
 	return c.architecture.Transformer.ComputeBuffer(l)
 }
+
+// LayerSizes returns the memory of the weights by what llama.cpp calls layers, for
+// estimate.StoredIn: those of a GGUF file as they are stored, others as a conversion to float16 makes
+// them, where they are not quantized. The errors are those of Layers; a GGUF file with no tensor of a block is one too.
+func (c *File) LayerSizes() (estimate.LayerSizes, error) {
+	if c.Format == "GGUF" {
+		return c.ggufSizes()
+	}
+	layers, err := c.Layers()
+	if err != nil {
+		return estimate.LayerSizes{}, err
+	}
+	s, err := estimate.Converted(layers)
+	if held, ok := c.quantizedBytes(); ok && err == nil {
+		shrink(&s, held)
+	}
+	return s, err
+}
+
+// quantizedBytes is what the weights take where a config.json says that they are quantized.
+func (c *File) quantizedBytes() (alloc.Bytes, bool) {
+	if c.architecture.quantized != nil && len(c.tensors) > 0 {
+		return c.weights().Bytes, true
+	}
+	packed, ok := c.packed()
+	return packed.Bytes, ok
+}
+
+// shrink lets the blocks take what of all bytes the rest leaves: heads and embeddings are not quantized.
+func shrink(s *estimate.LayerSizes, all alloc.Bytes) {
+	whole := alloc.Bytes(0)
+	for _, size := range s.Blocks {
+		whole += size
+	}
+	left := max(0, all-s.Input-s.Output+s.Tied)
+	for i, size := range s.Blocks {
+		s.Blocks[i] = alloc.Bytes(float64(left) * float64(size) / float64(max(1, whole)))
+	}
+}
+
+// ggufInputs begin the names of tensors that llama.cpp counts to the input layer (src/llama-arch.cpp, LLM_TENSOR_INFOS).
+var ggufInputs = []string{"token_embd", "token_types", "position_embd", "per_layer_token_embd"}
+
+func (c *File) ggufSizes() (estimate.LayerSizes, error) {
+	var s estimate.LayerSizes
+	head := false
+	for _, t := range c.tensors {
+		n, inBlock := ggufBlock(t.Name)
+		switch {
+		case inBlock:
+			if n >= len(s.Blocks) {
+				s.Blocks = append(s.Blocks, make([]alloc.Bytes, n+1-len(s.Blocks))...)
+			}
+			s.Blocks[n] += t.Bytes
+		case slices.ContainsFunc(ggufInputs, func(name string) bool { return strings.HasPrefix(t.Name, name) }):
+			s.Input += t.Bytes
+			if t.Name == "token_embd.weight" {
+				s.Tied = t.Bytes
+			}
+		default:
+			s.Output += t.Bytes
+			head = head || t.Name == "output.weight"
+		}
+	}
+	if len(s.Blocks) == 0 {
+		return s, fmt.Errorf("checkpoint: %s has no tensors of blocks, blk.0 and so on: it is no model that llama.cpp places by layers", c.Name)
+	}
+	if head {
+		s.Tied = 0
+	}
+	s.Output += s.Tied
+	return s, nil
+}
+
+// ggufBlock is the number of the block that a tensor is in.
+func ggufBlock(name string) (n int, ok bool) {
+	rest, ok := strings.CutPrefix(name, "blk.")
+	number, _, dot := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(number)
+	return n, ok && dot && err == nil && n >= 0 && n < maxBlocks
+}
+
+// Projector returns the size of the weights that turn images or sound into tokens, if this is a
+// file of them: what llama.cpp takes as --mmproj. Of another file it is an error.
+func (c *File) Projector() (alloc.Bytes, error) {
+	if c.Format != "GGUF" || c.architecture.family != projectorFamily {
+		return 0, fmt.Errorf("checkpoint: %s is no projector: give a GGUF file whose general.architecture is %s, such as mmproj-model-f16.gguf", c.Name, projectorFamily)
+	}
+	return c.Bytes(), nil
+}
+
+// projectorFamily is the architecture that projectors have.
+const projectorFamily = "clip"

@@ -32,7 +32,7 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	if _, err := c.Architecture(); err != nil && !c.architecture.cache {
 		return estimate.KVConfig{}, err
 	}
-	if a := c.architecture; a.Family.Encoder() {
+	if a := c.architecture; a.Family.Encoder() || a.image != nil {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it is an encoder and has none", a.family)
 	} else if most := a.positions(); most > 0 && context > most {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, most)
@@ -52,6 +52,12 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 		return nil, err
 	}
 	a := c.architecture
+	switch {
+	case a.image != nil:
+		return a.image.input(batch, length), nil
+	case a.Denoiser != nil:
+		return a.denoiserInput(batch, length), nil
+	}
 	if !a.seesImages() {
 		if length == 0 {
 			length = usualTokens

@@ -203,14 +203,26 @@ func TestUnknownFamiliesHaveACache(t *testing.T) {
 	assert.Equal(t, 1000+n, r.Inference.Peak)
 	assert.Contains(t, strings.Join(r.Notes, "\n"), "goes by the usual numbers")
 
+	c, err = Open(writeFile(t, configName, []byte(`{"model_type": "new", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
+		"num_kv_shared_layers": 2, "sliding_window": 10, "layer_types": ["sliding_attention", "sliding_attention", "full_attention",
+		"sliding_attention", "sliding_attention", "full_attention"]}`)))
+	require.NoError(t, err)
+	cache, err = c.Cache(3, 100)
+	require.NoError(t, err)
+	n, err = estimate.KVCache(cache)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2*3*2*16*2*(100+3*10), n, "the last two layers have none of their own")
+
 	keys := append(llamaKeys(map[string]any{"general.architecture": "new"}), ggufKey{"new.embedding_length", uint32(256)},
-		ggufKey{"new.block_count", uint32(2)}, ggufKey{"new.attention.head_count", uint32(8)}, ggufKey{"new.attention.head_count_kv", uint32(2)})
+		ggufKey{"new.block_count", uint32(2)}, ggufKey{"new.attention.head_count", uint32(8)}, ggufKey{"new.attention.head_count_kv", uint32(2)},
+		ggufKey{"new.attention.shared_kv_layers", uint32(1)})
 	g, err := Open(writeFile(t, "new.gguf", quantizedGGUF(keys)))
 	require.NoError(t, err)
 	cache, err = g.Cache(1, 10)
 	require.NoError(t, err)
 	assert.Equal(t, 32, cache.HeadSize)
 	assert.Equal(t, 2, cache.KVHeads)
+	assert.Equal(t, 1, cache.Layers)
 }
 
 func TestNameOfAModel(t *testing.T) {

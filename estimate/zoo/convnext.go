@@ -12,15 +12,7 @@ func convNeXtBlock(channels int, drop bool) estimate.Layer {
 		estimate.Permute{Dims: []int{0, 3, 1, 2}},
 	}
 	scale := estimate.Scaled{Shape: []int{channels, 1, 1}}
-	return estimate.Residual{Body: estimate.Sequential{named("block", block), named("layer_scale", scale), named("stochastic_depth", depth(drop))}}
-}
-
-// depth is stochastic depth, or none, as the first block of a model has.
-func depth(drop bool) estimate.Layer {
-	if drop {
-		return estimate.StochasticDepth{}
-	}
-	return estimate.Identity{}
+	return estimate.Residual{Body: estimate.Sequential{estimate.As("block", block), estimate.As("layer_scale", scale), estimate.As("stochastic_depth", estimate.If(drop, estimate.StochasticDepth{}))}}
 }
 
 // convNeXtTiny follows arXiv:2201.03545, table 9.
@@ -41,7 +33,7 @@ func convNeXtTiny() []estimate.Layer {
 		features = append(features, stage)
 	}
 	return []estimate.Layer{
-		named("features", features), named("avgpool", estimate.AdaptiveAvgPool{Out: 1}),
-		named("classifier", estimate.Sequential{estimate.LayerNorm2d{Channels: channels}, estimate.Flatten{}, estimate.Linear{In: channels, Out: 1000}}),
+		estimate.As("features", features), estimate.As("avgpool", estimate.AdaptiveAvgPool{Out: 1}),
+		estimate.As("classifier", estimate.Sequential{estimate.LayerNorm2d{Channels: channels}, estimate.Flatten{}, estimate.Linear{In: channels, Out: 1000}}),
 	}
 }

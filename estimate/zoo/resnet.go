@@ -18,11 +18,11 @@ type block func(in, width, stride int) (estimate.Sequential, int)
 // plain is the block of two convolutions (arXiv:1512.03385, figure 5).
 func plain(in, width, stride int) (estimate.Sequential, int) {
 	return estimate.Sequential{
-		named("conv1", estimate.Conv2d{In: in, Out: width, Kernel: 3, Stride: stride, Padding: 1, NoBias: true}),
-		named("bn1", estimate.BatchNorm{Features: width}),
-		named("relu", estimate.ReLU{InPlace: true}),
-		named("conv2", estimate.Conv2d{In: width, Out: width, Kernel: 3, Padding: 1, NoBias: true}),
-		named("bn2", estimate.BatchNorm{Features: width}),
+		estimate.As("conv1", estimate.Conv2d{In: in, Out: width, Kernel: 3, Stride: stride, Padding: 1, NoBias: true}),
+		estimate.As("bn1", estimate.BatchNorm{Features: width}),
+		estimate.As("relu", estimate.ReLU{InPlace: true}),
+		estimate.As("conv2", estimate.Conv2d{In: width, Out: width, Kernel: 3, Padding: 1, NoBias: true}),
+		estimate.As("bn2", estimate.BatchNorm{Features: width}),
 	}, width
 }
 
@@ -33,14 +33,14 @@ func bottleneck(base, groups int) block {
 	return func(in, planes, stride int) (estimate.Sequential, int) {
 		width, out := planes*base/64*groups, 4*planes
 		return estimate.Sequential{
-			named("conv1", estimate.Conv2d{In: in, Out: width, Kernel: 1, NoBias: true}),
-			named("bn1", estimate.BatchNorm{Features: width}),
-			named("relu", estimate.ReLU{InPlace: true}),
-			named("conv2", estimate.Conv2d{In: width, Out: width, Kernel: 3, Stride: stride, Padding: 1, Groups: groups, NoBias: true}),
-			named("bn2", estimate.BatchNorm{Features: width}),
-			named("relu", estimate.ReLU{InPlace: true}),
-			named("conv3", estimate.Conv2d{In: width, Out: out, Kernel: 1, NoBias: true}),
-			named("bn3", estimate.BatchNorm{Features: out}),
+			estimate.As("conv1", estimate.Conv2d{In: in, Out: width, Kernel: 1, NoBias: true}),
+			estimate.As("bn1", estimate.BatchNorm{Features: width}),
+			estimate.As("relu", estimate.ReLU{InPlace: true}),
+			estimate.As("conv2", estimate.Conv2d{In: width, Out: width, Kernel: 3, Stride: stride, Padding: 1, Groups: groups, NoBias: true}),
+			estimate.As("bn2", estimate.BatchNorm{Features: width}),
+			estimate.As("relu", estimate.ReLU{InPlace: true}),
+			estimate.As("conv3", estimate.Conv2d{In: width, Out: out, Kernel: 1, NoBias: true}),
+			estimate.As("bn3", estimate.BatchNorm{Features: out}),
 		}, out
 	}
 }
@@ -48,10 +48,10 @@ func bottleneck(base, groups int) block {
 func resnet(b block, depths ...int) func() []estimate.Layer {
 	return func() []estimate.Layer {
 		layers := []estimate.Layer{
-			named("conv1", estimate.Conv2d{In: 3, Out: 64, Kernel: 7, Stride: 2, Padding: 3, NoBias: true}),
-			named("bn1", estimate.BatchNorm{Features: 64}),
-			named("relu", estimate.ReLU{InPlace: true}),
-			named("maxpool", estimate.MaxPool{Kernel: 3, Stride: 2, Padding: 1}),
+			estimate.As("conv1", estimate.Conv2d{In: 3, Out: 64, Kernel: 7, Stride: 2, Padding: 3, NoBias: true}),
+			estimate.As("bn1", estimate.BatchNorm{Features: 64}),
+			estimate.As("relu", estimate.ReLU{InPlace: true}),
+			estimate.As("maxpool", estimate.MaxPool{Kernel: 3, Stride: 2, Padding: 1}),
 		}
 		in := 64
 		for i, depth := range depths {
@@ -65,24 +65,22 @@ func resnet(b block, depths ...int) func() []estimate.Layer {
 				r, in = residual(b, in, 64<<i, stride)
 				stage = append(stage, r)
 			}
-			layers = append(layers, named([]string{"layer1", "layer2", "layer3", "layer4"}[i], stage))
+			layers = append(layers, estimate.As([]string{"layer1", "layer2", "layer3", "layer4"}[i], stage))
 		}
 		return append(layers,
-			named("avgpool", estimate.AdaptiveAvgPool{Out: 1}), estimate.Flatten{},
-			named("fc", estimate.Linear{In: in, Out: 1000}))
+			estimate.As("avgpool", estimate.AdaptiveAvgPool{Out: 1}), estimate.Flatten{},
+			estimate.As("fc", estimate.Linear{In: in, Out: 1000}))
 	}
 }
 
 func residual(b block, in, width, stride int) (estimate.Residual, int) {
 	body, out := b(in, width, stride)
-	r := estimate.Residual{Body: body, After: named("relu", estimate.ReLU{InPlace: true})}
+	r := estimate.Residual{Body: body, After: estimate.As("relu", estimate.ReLU{InPlace: true})}
 	if stride != 1 || in != out {
-		r.Shortcut = named("downsample", estimate.Sequential{
+		r.Shortcut = estimate.As("downsample", estimate.Sequential{
 			estimate.Conv2d{In: in, Out: out, Kernel: 1, Stride: stride, NoBias: true},
 			estimate.BatchNorm{Features: out},
 		})
 	}
 	return r, out
 }
-
-func named(name string, l estimate.Layer) estimate.Named { return estimate.Named{Name: name, Layer: l} }

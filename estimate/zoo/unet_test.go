@@ -1,128 +1,60 @@
 package zoo_test
 
-import (
-	"fmt"
+import "github.com/gpumemtrack/gpumemtrack/estimate"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
-)
-
-func conv(in, out, stride, padding int) estimate.Conv2d {
-	return estimate.Conv2d{In: in, Out: out, Kernel: 3, Stride: stride, Padding: padding}
+// normConv is group norm, activation and convolution.
+func normConv(in, out int) estimate.Layer {
+	return estimate.Sequential{estimate.GroupNorm{Groups: 32, Channels: in}, estimate.SiLU{}, estimate.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1}}
 }
 
-// unetBlock is a residual block that the time is added to, and attention where wanted.
-func unetBlock(in, out int, attends bool) estimate.Module {
-	norm := func(n int) estimate.Layer {
-		return estimate.Sequential{estimate.GroupNorm{Groups: 32, Channels: n}, estimate.SiLU{}}
-	}
-	parts := estimate.Sequential{
-		estimate.As("norm1", norm(in)), estimate.As("conv1", conv(in, out, 1, 1)), estimate.As("time", estimate.Linear{In: 512, Out: out}),
-		estimate.As("norm2", norm(out)), estimate.As("conv2", conv(out, out, 1, 1)),
-	}
-	if in != out {
-		parts = append(parts, estimate.As("shortcut", estimate.Conv2d{In: in, Out: out, Kernel: 1}))
-	}
-	if attends {
-		parts = append(parts, estimate.As("attention", unetAttention(out)))
-	}
-	return estimate.Module{Name: "ResnetBlock2D", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
-		y := f.Call("conv1", f.Call("norm1", x))
-		time := f.Call("time", f.Apply(estimate.SiLU{}, f.Beside(0)))
-		y = f.Add(y, f.View(time, time.Dim(0), out, 1, 1))
-		y = f.Call("conv2", f.Call("norm2", y))
-		if in != out {
-			x = f.Call("shortcut", x)
-		}
-		if y = f.Scale(f.Add(x, y)); attends {
-			y = f.Call("attention", y)
-		}
-		return y
-	}}
-}
-
-// unetAttention is attention of pixels, with one head; each projection copies the pixels in order.
-func unetAttention(n int) estimate.Module {
-	linear := estimate.Linear{In: n, Out: n}
-	return estimate.Module{Name: "Attention", Parts: estimate.Sequential{
-		estimate.As("group_norm", estimate.GroupNorm{Groups: 32, Channels: n}),
-		estimate.As("to_q", linear), estimate.As("to_k", linear), estimate.As("to_v", linear), estimate.As("to_out", linear),
+// unetBlock is a residual block that the time is added to and, where it attends, attention of the pixels.
+func unetBlock(in, out, side int, attends bool) estimate.Layer {
+	block := estimate.Module{Name: "ResnetBlock2D", Parts: estimate.Sequential{
+		estimate.As("in", normConv(in, out)), estimate.As("out", normConv(out, out)),
+		estimate.As("time", estimate.Sequential{estimate.SiLU{}, estimate.Linear{In: 512, Out: out}, estimate.Reshape{Dims: []int{out, 1, 1}}}),
+		estimate.As("shortcut", estimate.If(in != out, estimate.Conv2d{In: in, Out: out, Kernel: 1})),
 	}, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
-		pixels := x.Dim(2) * x.Dim(3)
-		y := f.Permute(f.Call("group_norm", f.View(x, x.Dim(0), n, pixels)), 0, 2, 1)
-		q, k, v := f.Call("to_q", f.Copy(y)), f.Call("to_k", f.Copy(y)), f.Call("to_v", f.Copy(y))
-		y = f.Permute(f.Call("to_out", f.Attention(q, k, v, 1, n)), 0, 2, 1)
-		return f.Scale(f.Add(f.View(y, x.Shape...), x))
+		y := f.Add(f.Call("in", x), f.Call("time", f.Beside(0)))
+		return f.Scale(f.Add(f.Call("shortcut", x), f.Call("out", y)))
+	}}
+	attention := estimate.Residual{Body: estimate.Sequential{
+		estimate.GroupNorm{Groups: 32, Channels: out}, estimate.Reshape{Dims: []int{out, -1}}, estimate.Permute{Dims: []int{0, 2, 1}},
+		estimate.Attention{Hidden: out, Heads: 1}, estimate.Permute{Dims: []int{0, 2, 1}}, estimate.Reshape{Dims: []int{out, side, side}},
+	}}
+	return estimate.Sequential{block, estimate.If(attends, attention)}
+}
+
+// unetLevel is the blocks at a resolution and, between them, all that is below it.
+func unetLevel(in, side int, widths ...int) estimate.Layer {
+	out, below := widths[0], widths[min(1, len(widths)-1)]
+	inner := estimate.Sequential{unetBlock(out, out, side, true), unetBlock(out, out, side, false)}
+	if len(widths) > 1 {
+		inner = estimate.Sequential{
+			estimate.ZeroPad2d{Right: 1, Bottom: 1}, estimate.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2},
+			unetLevel(out, side/2, widths[1:]...),
+			estimate.Upsample{Scale: 2}, estimate.Conv2d{In: below, Out: below, Kernel: 3, Padding: 1},
+		}
+	}
+	block := func(in int) estimate.Layer { return unetBlock(in, out, side, side == 16) }
+	return estimate.Module{Name: "Level", Parts: estimate.Sequential{
+		estimate.As("down1", block(in)), estimate.As("down2", block(out)), estimate.As("inner", inner),
+		estimate.As("up1", block(below+out)), estimate.As("up2", block(out+out)), estimate.As("up3", block(out+in)),
+	}, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+		y := f.Call("down1", x)
+		z := f.Call("down2", y)
+		up := f.Call("up1", f.Cat(1, f.Call("inner", z), z))
+		return f.Call("up3", f.Cat(1, f.Call("up2", f.Cat(1, up, y)), x))
 	}}
 }
 
 // unet is diffusers' UNet2DModel as google/ddpm-cifar10-32 has it (arXiv:2006.11239, appendix B).
 func unet() []estimate.Layer {
-	widths := []int{128, 256, 256, 256}
-	parts := estimate.Sequential{
+	return []estimate.Layer{estimate.Module{Name: "UNet2D", Parts: estimate.Sequential{
 		estimate.As("time", estimate.Sequential{estimate.Linear{In: 128, Out: 512}, estimate.SiLU{}, estimate.Linear{In: 512, Out: 512}}),
-		estimate.As("conv_in", conv(3, 128, 1, 1)),
-	}
-	add := func(l estimate.Layer) string {
-		name := fmt.Sprint("block", len(parts))
-		parts = append(parts, estimate.As(name, l))
-		return name
-	}
-	var down, up []string
-	joins := map[string]bool{} // what was skipped to what came up
-	in, skipped := widths[0], []int{widths[0]}
-	for i, out := range widths {
-		for range 2 {
-			down, in = append(down, add(unetBlock(in, out, i == 1))), out
-			skipped = append(skipped, out)
-		}
-		if i < 3 {
-			down, skipped = append(down, add(estimate.Sequential{padded{}, conv(out, out, 2, 0)})), append(skipped, out)
-		}
-	}
-	middle := []string{add(unetBlock(in, in, true)), add(unetBlock(in, in, false))}
-	for i := range widths {
-		out := widths[3-i]
-		for range 3 {
-			last := len(skipped) - 1
-			name := add(unetBlock(in+skipped[last], out, i == 2))
-			up, skipped, in = append(up, name), skipped[:last], out
-			joins[name] = true
-		}
-		if i < 3 {
-			up = append(up, add(estimate.Sequential{estimate.Upsample{Scale: 2}, conv(out, out, 1, 1)}))
-		}
-	}
-	parts = append(parts, estimate.As("out", estimate.Sequential{estimate.GroupNorm{Groups: 32, Channels: in}, estimate.SiLU{}, conv(in, 3, 1, 1)}))
-	return []estimate.Layer{estimate.Module{Name: "UNet2D", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
-		f.Input(1) // the numbers of the steps, of which waves are made
-		time := f.Call("time", f.Const(alloc.Float32, x.Dim(0), 128))
-		x = f.Call("conv_in", x)
-		skips := []estimate.Tensor{x}
-		for _, name := range down {
-			x = f.Call(name, x, time)
-			skips = append(skips, x)
-		}
-		for _, name := range middle {
-			x = f.Call(name, x, time)
-		}
-		for _, name := range up {
-			if joins[name] {
-				x, skips = f.Cat(1, x, skips[len(skips)-1]), skips[:len(skips)-1]
-			}
-			x = f.Call(name, x, time)
-		}
-		return f.Call("out", x)
+		estimate.As("in", estimate.Conv2d{In: 3, Out: 128, Kernel: 3, Padding: 1}),
+		estimate.As("levels", unetLevel(128, 32, 128, 256, 256, 256)), estimate.As("out", normConv(128, 3)),
+	}, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+		time := f.Call("time", f.Const(0, f.Input(1).Dim(0), 128)) // waves of the numbers of the steps
+		return f.Call("out", f.Call("levels", f.Call("in", x), time))
 	}}}
-}
-
-// padded adds a row and a column of zeros.
-type padded struct{}
-
-func (padded) Declare(*estimate.Declaration) {}
-
-func (padded) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	shape := x.Shape.Clone()
-	shape[2], shape[3] = shape[2]+1, shape[3]+1
-	return t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: shape})
 }

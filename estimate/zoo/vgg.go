@@ -39,13 +39,13 @@ func vgg(channels []int, norm bool) []estimate.Layer {
 		in = out
 	}
 	return []estimate.Layer{
-		estimate.Named{Name: "features", Layer: features},
-		estimate.Named{Name: "avgpool", Layer: estimate.AdaptiveAvgPool{Out: 7}},
+		estimate.As("features", features),
+		estimate.As("avgpool", estimate.AdaptiveAvgPool{Out: 7}),
 		estimate.Flatten{},
-		estimate.Named{Name: "classifier", Layer: estimate.Sequential{
+		estimate.As("classifier", estimate.Sequential{
 			estimate.Linear{In: 512 * 7 * 7, Out: 4096}, estimate.ReLU{InPlace: true}, estimate.Dropout{},
 			estimate.Linear{In: 4096, Out: 4096}, estimate.ReLU{InPlace: true}, estimate.Dropout{},
 			estimate.Linear{In: 4096, Out: 1000},
-		}},
+		}),
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // The bounds, beside the limit. Files that programs write stay below them: of the
-// recordings of PyTorch that this was tried with, the values take three to six times the
+// recordings of PyTorch that this was tried with, the values take two to four times the
 // unpacked size, and gzip packs them to a seventh to a twenty-fourth of it.
 const (
 	Base          = 1 << 20  // bytes of memory that any file may take

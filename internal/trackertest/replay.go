@@ -21,6 +21,7 @@ type replay struct {
 	gone     map[alloc.Ptr]*entry // the last that left from there: a failed free brings it back
 	segments map[alloc.Ptr]alloc.Bytes
 	ooms     int64
+	retries  int64
 	lost     int
 	open     map[uint64]*section // by span
 
@@ -102,6 +103,8 @@ func (r *replay) apply(e snapshot.Event, s *subject) {
 		r.lost++
 	case snapshot.OutOfMemory:
 		r.ooms++
+	case snapshot.Retried:
+		r.retries++
 	case snapshot.SegmentAllocated:
 		require.Zero(r.t, r.segments[e.Ptr], "the driver gives memory once: %v", e)
 		r.segments[e.Ptr] = e.Allocated

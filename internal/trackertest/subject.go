@@ -410,6 +410,7 @@ func (s *subject) checkReaders(now *tracker.Snapshot) {
 			segments[x.Ptr] = x.Size
 		}
 		same(t, segments, s.replay.segments, "segments, by the history")
+		require.Equal(t, now.Cache.Retries, s.replay.retries)
 	}
 
 	var leaked snapshot.Tally

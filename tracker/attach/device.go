@@ -1,6 +1,10 @@
 package attach
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // deviceID is a device's ordinal in its process, or one of these.
 type deviceID int
@@ -29,6 +33,14 @@ func (d deviceID) short() string {
 		return "gpu"
 	}
 	return fmt.Sprintf("gpu%d", int(d))
+}
+
+// memory is the kind of all memory of a source, if it has only one that is not the device's.
+func (d deviceID) memory() alloc.Memory {
+	if d == hostMemory {
+		return alloc.PinnedMemory
+	}
+	return alloc.UnknownMemory
 }
 
 // rank puts the host's memory behind that of devices.

@@ -17,11 +17,10 @@ const (
 	Pinned   snapshot.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
 )
 
-// memories are the kinds of memory of package alloc. Pinned has none here: the host's memory is a
-// source of its own, whose totals count it.
+// memories are the kinds of memory of package alloc.
 var memories = map[snapshot.Kind]alloc.Memory{
 	Device: alloc.DeviceMemory, Managed: alloc.ManagedMemory, Ordered: alloc.PoolMemory, Physical: alloc.VirtualMemory,
-	Array: alloc.ArrayMemory, Imported: alloc.ImportedMemory,
+	Array: alloc.ArrayMemory, Imported: alloc.ImportedMemory, Pinned: alloc.PinnedMemory,
 }
 
 // effect is what a call of the driver does to the ledger.
@@ -64,7 +63,7 @@ type function struct {
 	address  int    // of what is freed, or of where the address is written
 	returned bool   // the address is the result
 	library  string // "" is the driver
-	byValue  bool   // an argument does not fit a register: the shim library cannot pass it on
+	handle   bool   // the second argument is a CUipcMemHandle, by value
 	symbols  []string
 }
 
@@ -101,11 +100,11 @@ var driverFunctions = []function{
 	{effect: allocatesArray, kind: Array, symbols: []string{"cuArrayCreate_v2"}},
 	{effect: allocatesArray3D, kind: Array, symbols: []string{"cuArray3DCreate_v2"}},
 	{effect: allocatesMipmapped, kind: Array, symbols: []string{"cuMipmappedArrayCreate"}},
-	{effect: imports, kind: Imported, byValue: true, symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
+	{effect: imports, kind: Imported, handle: true, symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
 	{effect: imports, kind: Imported, symbols: []string{"cuExternalMemoryGetMappedBuffer"}},
-	{effect: frees, byValue: true, symbols: []string{"cuIpcCloseMemHandle"}},
 	{effect: frees, symbols: []string{
 		"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuMemFreeHost", "cuMemHostUnregister", "cuArrayDestroy", "cuMipmappedArrayDestroy",
+		"cuIpcCloseMemHandle",
 	}},
 
 	{effect: creates, kind: Physical, size: 1, symbols: []string{"cuMemCreate"}},

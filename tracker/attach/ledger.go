@@ -21,8 +21,8 @@ type ledger struct {
 	changed map[*site]bool // since the last mark
 
 	live                 map[*buffer]bool
-	current, peak, total snapshot.Tally
-	byMemory             snapshot.ByMemory // of current
+	current, peak, total snapshot.Tally    // without host memory, as a tracker counts
+	byMemory             snapshot.ByMemory // of current, and host memory
 	registered           alloc.Bytes
 	peaks                uint64 // how many new peaks there were
 
@@ -126,15 +126,13 @@ func (l *ledger) stream(s alloc.Stream) uint8 {
 func (l *ledger) add(b *buffer, now time.Duration, action snapshot.Action) {
 	l.move(b.site, 1)
 	l.live[b] = true
-	l.current = l.current.Add(b.tensor.Tally(1))
-	l.byMemory[b.tensor.Memory] = l.byMemory[b.tensor.Memory].Add(b.tensor.Tally(1))
-	if b.foreign {
-		l.registered += b.size
-	}
+	l.count(b, 1)
 	if action != snapshot.FreeFailed {
 		b.since, b.seq = now, l.events.next
 		b.total++
-		l.total = l.total.Add(b.tensor.Tally(1))
+		if !b.tensor.Memory.OnHost() {
+			l.total = l.total.Add(b.tensor.Tally(1))
+		}
 	}
 	if l.current.Bytes > l.peak.Bytes {
 		l.peak = l.current
@@ -147,11 +145,7 @@ func (l *ledger) add(b *buffer, now time.Duration, action snapshot.Action) {
 func (l *ledger) remove(b *buffer, now time.Duration, action snapshot.Action) {
 	l.move(b.site, -1)
 	delete(l.live, b)
-	l.current = l.current.Sub(b.tensor.Tally(1))
-	l.byMemory[b.tensor.Memory] = l.byMemory[b.tensor.Memory].Sub(b.tensor.Tally(1))
-	if b.foreign {
-		l.registered -= b.size
-	}
+	l.count(b, -1)
 	line := l.stacks.Site(b.stack)
 	freed := l.lifetimes[line]
 	if freed == nil {
@@ -160,6 +154,19 @@ func (l *ledger) remove(b *buffer, now time.Duration, action snapshot.Action) {
 	}
 	freed.Freed(now-b.since, l.events.next)
 	l.note(b, now, action)
+}
+
+// count counts a buffer in, n being 1, or out, n being -1.
+func (l *ledger) count(b *buffer, n int64) {
+	change, memory := b.tensor.Tally(n), b.tensor.Memory
+	l.byMemory[memory] = l.byMemory[memory].Add(change)
+	if memory.OnHost() {
+		return
+	}
+	l.current = l.current.Add(change)
+	if b.foreign {
+		l.registered += change.Bytes
+	}
 }
 
 func (l *ledger) move(s *site, n int64) {

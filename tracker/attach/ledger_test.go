@@ -82,14 +82,18 @@ func adds(t testing.TB, s *snapshot.Snapshot) {
 		buffers = buffers.Add(snapshot.Tally{Count: 1, Bytes: a.Requested})
 	}
 	for site := range s.Sites() {
-		sites, peak, total = sites.Add(site.Live), peak.Add(site.Peak), total.Add(site.Total)
+		sites, peak = sites.Add(site.Live), peak.Add(site.Peak)
+		if !site.Memory.OnHost() {
+			total = total.Add(site.Total)
+		}
 	}
 	for g := range s.Groups() {
 		groups = groups.Add(g.Tally)
 	}
-	require.Equal(t, s.Live, buffers)
-	require.Equal(t, s.Live, sites)
-	require.Equal(t, s.Live, groups)
+	live := s.Live.Add(s.Memory.Host())
+	require.Equal(t, live, buffers)
+	require.Equal(t, live, sites)
+	require.Equal(t, live, groups)
 	require.Equal(t, s.Peak, peak)
 	require.Equal(t, s.Total, total)
 }
@@ -111,7 +115,11 @@ func TestEveryFunction(t *testing.T) {
 	require.Len(t, sources, 2)
 	name, _ := sources[1].Device()
 	assert.Equal(t, "Pinned host memory", name)
-	assert.EqualValues(t, 70, sources[1].Snapshot().Registered)
+	host := sources[1].Snapshot()
+	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 130}, host.Memory[alloc.PinnedMemory])
+	assert.EqualValues(t, 130, host.HostReserved)
+	assert.Zero(t, host.Live, "nothing of the device's")
+	assert.Zero(t, host.Total)
 	streams := map[alloc.Ptr]alloc.Stream{}
 	for a := range sources[0].Snapshot().Allocations() {
 		streams[a.Ptr] = a.Stream

@@ -62,14 +62,22 @@ func (f function) described() int {
 	return 0
 }
 
+// form is that of the function's arguments in shim.c.
+func (f function) form() string {
+	if f.handle {
+		return "HANDLE"
+	}
+	return "WORDS"
+}
+
 // hooks writes hooks.h: a line for each function that the driver's library has.
 func hooks(functions []function, driver string, has map[string]uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define DRIVER %q\n#define HOOKS", driver)
 	for i, f := range functions {
 		for _, symbol := range f.symbols {
-			if has[symbol] != 0 && !f.byValue {
-				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s)", i, f.shimFlags(), f.described(), symbol)
+			if has[symbol] != 0 {
+				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s, %s)", i, f.shimFlags(), f.described(), symbol, f.form())
 			}
 		}
 	}

@@ -173,13 +173,13 @@ func TestTheShimsFunctions(t *testing.T) {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	header := hooks(driverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuGetProcAddress_v2": 1})
+	header := hooks(driverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuIpcOpenMemHandle_v2": 1, "cuGetProcAddress_v2": 1})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
 	path := filepath.Join(dir, "shimtest")
 	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-I" + dir, "-o", path, "testdata/shimtest.c", "-lpthread", "-ldl"})
 	out, err := exec.Command(cc[0], args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, name := range []string{"walk", "signal", "thread ends", "key", "get"} {
+	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle"} {
 		t.Run(name, func(t *testing.T) {
 			out, err := exec.Command(path, name).CombinedOutput()
 			assert.NoError(t, err, "%s", out)

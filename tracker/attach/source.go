@@ -47,7 +47,8 @@ func (s *Source) Origin() snapshot.Origin { return s.origin }
 
 // Device names the device as its process numbers them: "GPU", and its ordinal. Pinned
 // memory of the host, and memory of a context that was there before the watcher, have a
-// name of their own and the ordinal 0.
+// name of their own and the ordinal 0. Pinned memory counts in Levels.Memory and Levels.HostReserved,
+// and in no total of a device, as in a tracker.
 func (s *Source) Device() (name string, ordinal int) { return s.device.name(), max(0, int(s.device)) }
 
 // Before returns what the process held of the device when it began to be watched, contexts
@@ -95,7 +96,8 @@ func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
 	l := &s.ledger
 	return snapshot.Levels{
 		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Memory: l.byMemory, Reserved: l.current.Bytes - l.registered,
-		DriverUsed: used, DriverTotal: total,
+		HostReserved: l.byMemory.Host().Bytes,
+		DriverUsed:   used, DriverTotal: total,
 	}
 }
 
@@ -114,7 +116,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 		})
 	}
 	for stack, total := range l.retired {
-		tables.Retired = append(tables.Retired, snapshot.RetiredEntry{Place: snapshot.Place{Stack: stack}, Total: total})
+		tables.Retired = append(tables.Retired, snapshot.RetiredEntry{Place: snapshot.Place{Stack: stack}, Memory: s.device.memory(), Total: total})
 	}
 	if !whole {
 		return snapshot.New(head, tables)

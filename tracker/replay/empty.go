@@ -17,7 +17,11 @@ type emptying struct {
 func (c *compiler) empty(e *snapshot.Event) {
 	if !c.emptying.under {
 		c.emptying = emptying{under: true, at: len(c.ops), stack: e.Stack}
-		c.ops = append(c.ops, op{do: opEmpty, event: c.seq})
+		do := opEmpty
+		if c.retrying {
+			do = opRetry
+		}
+		c.ops = append(c.ops, op{do: do, event: c.seq})
 		return
 	}
 	if !slices.Equal(c.emptying.stack, e.Stack) {
@@ -26,11 +30,15 @@ func (c *compiler) empty(e *snapshot.Event) {
 }
 
 // retry looks at the event after a run. The program empties its cache at a line of its own. A
-// request that the driver refused does it too, before it asks the driver again: its segments
-// then come and go at one call stack. Where a history has no call stacks of segments, this is
-// unclear, and a replay takes it that the program did it.
+// request that the driver refused does it too, before it asks the driver again: a tracker's history
+// says so, and in one of PyTorch its segments then come and go at one call stack. Where a history has
+// neither, this is unclear, and a replay takes it that the program did it.
 func (c *compiler) retry(e *snapshot.Event) {
 	run := c.emptying
+	if c.tells {
+		c.told(e)
+		return
+	}
 	switch {
 	case e.Action == snapshot.SegmentFreed:
 		return
@@ -42,6 +50,21 @@ func (c *compiler) retry(e *snapshot.Event) {
 	case slices.Equal(run.stack, e.Stack):
 		c.recorded.Retries++
 		c.ops[run.at].do = opRetry
+	}
+	c.emptying = emptying{}
+}
+
+// told follows the retries of a history that has them. One ends with the segment that the driver
+// gives at last, or with an error.
+func (c *compiler) told(e *snapshot.Event) {
+	switch e.Action {
+	case snapshot.SegmentFreed:
+		return
+	case snapshot.Retried:
+		c.recorded.Retries++
+		c.retrying = true
+	case snapshot.SegmentAllocated, snapshot.OutOfMemory:
+		c.retrying = false
 	}
 	c.emptying = emptying{}
 }

@@ -1,12 +1,15 @@
 package replay_test
 
 import (
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -69,6 +72,64 @@ func TestRetriesThatAreNotTold(t *testing.T) {
 	assert.Zero(t, got.Recorded.Retries)
 	p.alloc(60 * alloc.MiB)
 	got, err = replay.Run(p.record(0), replay.Config{})
+	require.NoError(t, err)
+	assert.EqualValues(t, -1, got.Recorded.Retries)
+}
+
+// TestTrackersTellRetries has a segment of 60 MiB go back before another comes, for a request that the driver
+// refused or by the program. On a larger device only the program's segment goes back.
+func TestTrackersTellRetries(t *testing.T) {
+	for name, c := range map[string]struct {
+		cleared    bool
+		next       alloc.Bytes
+		retries    int64
+		freesLarge int64
+	}{
+		"a request's":              {false, 80 * alloc.MiB, 1, 0},
+		"a request's that failed":  {false, 120 * alloc.MiB, 1, 0},
+		"the program's":            {true, 80 * alloc.MiB, 0, 1},
+		"the program's, in vain":   {true, 120 * alloc.MiB, 1, 1},
+		"nobody's: there is space": {false, 30 * alloc.MiB, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dev, err := sim.New(sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
+			require.NoError(t, err)
+			tr, err := tracker.New(tracker.Config{Device: dev, Report: io.Discard})
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, tr.Close()) }()
+			first, err := tr.AllocBytes(60*alloc.MiB, tracker.Temporary)
+			require.NoError(t, err)
+			require.NoError(t, first.Free())
+			if c.cleared {
+				_, err = tr.ClearCache()
+				require.NoError(t, err)
+			}
+			second, err := tr.AllocBytes(c.next, tracker.Temporary)
+			if c.next <= 100*alloc.MiB {
+				require.NoError(t, err)
+				defer func() { assert.NoError(t, second.Free()) }()
+			} else {
+				require.ErrorIs(t, err, alloc.ErrOutOfMemory)
+			}
+			got, err := replay.Run(tr.Record(), replay.Config{Memory: 200 * alloc.MiB})
+			require.NoError(t, err)
+			assert.Equal(t, c.retries, got.Recorded.Retries)
+			assert.Equal(t, c.freesLarge, got.DriverFrees)
+			assert.True(t, got.Fits)
+		})
+	}
+}
+
+// TestCachesOfOthersTellNoRetries: the history of a tracker over a cache that is not its own has no segments.
+func TestCachesOfOthersTellNoRetries(t *testing.T) {
+	dev, err := sim.New(sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
+	require.NoError(t, err)
+	tr, err := tracker.New(tracker.Config{Device: alloc.NewCache(dev, alloc.CacheConfig{}), Report: io.Discard})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, tr.Close()) }()
+	_, err = tr.AllocBytes(120*alloc.MiB, tracker.Temporary)
+	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
+	got, err := replay.Run(tr.Record(), replay.Config{})
 	require.NoError(t, err)
 	assert.EqualValues(t, -1, got.Recorded.Retries)
 }

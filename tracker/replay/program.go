@@ -77,6 +77,7 @@ func compile(r *snapshot.Record) (*program, error) {
 	}
 	c := &compiler{
 		program: &program{record: r, start: start},
+		tells:   r.Snapshot.Cache != nil,
 		open:    make(map[alloc.Ptr]int32),
 		frees:   make(map[alloc.Ptr]int),
 		arenas:  make(map[arena]uint16),
@@ -98,6 +99,8 @@ type compiler struct {
 	arenas   map[arena]uint16
 	private  []alloc.Segment // at the end, by address
 	emptying emptying
+	tells    bool   // the history has the retries: it is of a tracker with a cache
+	retrying bool   // the cache gives segments back for a request that the driver refused
 	unclear  bool   // whether a request or the program emptied the cache
 	seq      uint32 // of the event
 	last     int    // the op of the latest free, which may have failed
@@ -331,6 +334,9 @@ func (c *compiler) end() {
 	c.ops = append(c.before, c.ops...)
 	if len(c.start.Segments) == 0 && c.recorded.DriverAllocs == 0 { // there was no cache
 		c.recorded.PeakReserved = c.recorded.PeakAllocated
+	}
+	if c.tells && c.recorded.OOMs > c.recorded.Retries { // the cache is not the tracker's: its events are not in the history
+		c.unclear = true
 	}
 	if c.unclear {
 		c.recorded.Retries = -1

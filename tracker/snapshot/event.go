@@ -40,6 +40,9 @@ const (
 	// FreeCompleted: the work on other streams that used a buffer is done, which was Freed
 	// before. Only now its memory can be used again. A tracker's histories have it.
 	FreeCompleted
+	// Retried: the driver refused a segment of this size. The cache gives back what it can, as the
+	// SegmentFreed that follow say, and asks again. A tracker's histories have it.
+	Retried
 )
 
 var actionNames = [...]string{
@@ -47,7 +50,7 @@ var actionNames = [...]string{
 	Registered: "register", Unregistered: "unregister", OutOfMemory: "oom",
 	SegmentAllocated: "segment_alloc", SegmentFreed: "segment_free", Marked: "mark",
 	SectionBegan: "section_begin", SectionEnded: "section_end",
-	FreeRequested: "free_requested", FreeCompleted: "free_completed",
+	FreeRequested: "free_requested", FreeCompleted: "free_completed", Retried: "retry",
 }
 
 // String returns the action's name in the JSON form.
@@ -97,7 +100,7 @@ type Event struct {
 type EventEntry struct {
 	Since     time.Duration // since the history's start
 	Ptr       alloc.Ptr
-	Allocated alloc.Bytes // or the size asked for, the mark's number, the section's span
+	Allocated alloc.Bytes // or the size that was refused, the mark's number, the section's span
 	Tensor    *Tensor     // nil where there is none, or it is not known
 	Stack     StackID
 	Section   uint16

@@ -74,7 +74,7 @@ func (h *History) public(seq uint64, e EventEntry) Event {
 		out.Mark = int(e.Allocated)
 	case SectionBegan, SectionEnded:
 		out.Span = uint64(e.Allocated)
-	case OutOfMemory:
+	case OutOfMemory, Retried:
 		out.Requested = e.Allocated
 	default:
 		out.Allocated = e.Allocated

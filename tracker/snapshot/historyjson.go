@@ -57,7 +57,7 @@ type historyEvent struct {
 	Since   time.Duration `json:"ns"` // since the start
 	Action  Action        `json:"action"`
 	Ptr     alloc.Ptr     `json:"address,omitempty"`
-	Bytes   alloc.Bytes   `json:"bytes,omitempty"`  // allocated, or asked for in an oom
+	Bytes   alloc.Bytes   `json:"bytes,omitempty"`  // allocated, or refused in an oom or a retry
 	Number  int64         `json:"number,omitempty"` // of a mark or a section's span
 	Group   int           `json:"group"`
 	Stack   int           `json:"stack"`

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from torchvision.models.convnext import LayerNorm2d
+from torchvision.models.swin_transformer import PatchMerging, ShiftedWindowAttention
 from torchvision.ops.misc import Permute, SqueezeExcitation
 
 from measure import saved_bytes
@@ -44,6 +45,15 @@ class CTC(nn.Module):
     def forward(self, x):
         steps, batch = x.shape[:2]
         return nn.functional.ctc_loss(x, torch.ones(batch, 5, dtype=torch.long), torch.full((batch,), steps), torch.full((batch,), 5))
+
+
+class Sum(nn.Module):
+    def __init__(self, a, b):
+        super().__init__()
+        self.a, self.b = a, b
+
+    def forward(self, x):
+        return self.a(x) + self.b(x)
 
 
 LAYERS = {
@@ -125,6 +135,14 @@ LAYERS = {
     "SmoothL1": (Loss(nn.SmoothL1Loss()), (4, 10)),
     "KLDiv": (Loss(nn.KLDivLoss(reduction="batchmean")), (4, 10)),
     "CTC": (CTC(), (12, 3, 10)),
+    "ZeroPad2d": (nn.ZeroPad2d((1, 2, 0, -1)), (2, 8, 6, 7)),
+    "Permute Linear": (nn.Sequential(Permute([0, 2, 1]), Sum(nn.Linear(8, 12), nn.Linear(8, 12))), (2, 8, 5)),
+    "Permute Linear 1": (nn.Sequential(Permute([0, 2, 3, 1]), Sum(nn.Linear(8, 12), nn.Linear(8, 12))), (1, 8, 5, 6)),
+    "Permute Linear Heads": (nn.Sequential(Permute([0, 2, 1, 3]), Sum(nn.Linear(6, 12), nn.Linear(6, 12))), (1, 8, 5, 6)),
+    "WindowAttention": (ShiftedWindowAttention(16, [4, 4], [0, 0], 2), (2, 8, 12, 16)),
+    "WindowAttention Shifted": (ShiftedWindowAttention(16, [4, 4], [2, 2], 2), (2, 10, 12, 16)),
+    "WindowAttention Small": (ShiftedWindowAttention(16, [4, 4], [2, 2], 2), (2, 3, 4, 16)),
+    "PatchMerging": (PatchMerging(8), (2, 7, 6, 8)),
 }
 
 

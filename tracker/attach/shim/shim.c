@@ -1,7 +1,7 @@
 // A libcuda.so.1 that stands in front of the driver's, on which it depends: it tells a watcher of
 // the calls that allocate and free, and of contexts. Every other function is found in the driver's
-// own library. hooks.h, which Go writes, has DRIVER, its path, a HOOK for each function, and a GET for each that
-// finds functions.
+// own library. hooks.h, which Go writes, has DRIVER, its path, a HOOK for each function with the form of its
+// arguments, and a GET for each that finds functions.
 //
 // The program never waits for the watcher for more than WAIT_MS, never dies of it, and never notices
 // that it is gone.
@@ -28,6 +28,10 @@
 
 typedef uint64_t word;
 typedef word (*function)(word, word, word, word, word, word); // all arguments come in registers
+typedef struct {
+	char bytes[64];
+} ipc_handle; // CUipcMemHandle
+typedef word (*opener)(word, ipc_handle, word);
 
 enum { AT_ENTRY = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
 enum { BEGINS, RETURNS, FORKED, EXECED, EXITED };                                  // as in event.go
@@ -237,17 +241,24 @@ static int64_t walk(word *stack, word frame) {
 	return n * (int64_t)sizeof(word);
 }
 
-static word call(const hook *h, const word *a, word *frame) {
+// pass_on calls the driver's function, with the handle behind the first argument if there is one.
+static word pass_on(const hook *h, const word *a, const ipc_handle *handle) {
+	if (handle)
+		return ((opener)(void *)h->real)(a[0], *handle, a[1]);
+	return h->real(a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static word call(const hook *h, const word *a, const ipc_handle *handle, word *frame) {
 	if (!h->real)
 		return NOT_FOUND;
 	if (inside && frame < inside) // the driver's own business
-		return h->real(a[0], a[1], a[2], a[3], a[4], a[5]);
+		return pass_on(h, a, handle);
 	inside = frame;
 	event e = {.function = (uint32_t)h->index};
 	memcpy(e.args, a, sizeof e.args);
 	if (h->flags & (AT_ENTRY | ENTRY_ONLY))
 		emit(&e, SHORT, BEGINS);
-	e.result = h->real(a[0], a[1], a[2], a[3], a[4], a[5]);
+	e.result = pass_on(h, a, handle);
 	int failed = (int)e.result != 0, tells = h->flags & AT_ENTRY ? failed : !(h->flags & ENTRY_ONLY);
 	if (!failed && h->flags & GIVES && a[0])
 		e.out = *(word *)a[0];
@@ -266,30 +277,36 @@ static word call(const hook *h, const word *a, word *frame) {
 #include "hooks.h"
 
 enum {
-#define HOOK(index, flags, described, name) hook_##name,
+#define HOOK(index, flags, described, name, form) hook_##name,
 	HOOKS
 #undef HOOK
 	hook_count
 };
 
 static hook hooks[hook_count + 1] = {
-#define HOOK(index, flags, described, name) {#name, index, flags, described, NULL},
+#define HOOK(index, flags, described, name, form) {#name, index, flags, described, NULL},
 	HOOKS
 #undef HOOK
 };
 
 #define EXPORT __attribute__((visibility("default")))
 
-#define HOOK(index, flags, described, name)                                        \
+#define WORDS(name)                                                                \
 	EXPORT word name(word a, word b, word c, word d, word e, word f) {             \
 		word args[6] = {a, b, c, d, e, f};                                     \
-		return call(&hooks[hook_##name], args, __builtin_frame_address(0));    \
+		return call(&hooks[hook_##name], args, NULL, __builtin_frame_address(0)); \
 	}
+#define HANDLE(name)                                                               \
+	EXPORT word name(word a, ipc_handle handle, word b) {                          \
+		word args[6] = {a, b};                                                 \
+		return call(&hooks[hook_##name], args, &handle, __builtin_frame_address(0)); \
+	}
+#define HOOK(index, flags, described, name, form) form(name)
 HOOKS
 #undef HOOK
 
 static void *const shims[hook_count + 1] = {
-#define HOOK(index, flags, described, name) (void *)name,
+#define HOOK(index, flags, described, name, form) (void *)name,
 	HOOKS
 #undef HOOK
 };

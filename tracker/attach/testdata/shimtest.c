@@ -94,6 +94,32 @@ static void test_get(void) {
 	CHECK(found(0, 0) == 0 && found(1, (word)&p) == 1);
 }
 
+static ipc_handle passed;
+static word passed_flags, opens = 0xabc000;
+
+static word open_handle(word to_address, ipc_handle handle, word flags) {
+	passed = handle;
+	passed_flags = flags;
+	*(word *)to_address = opens;
+	return 0;
+}
+
+// A handle does not fit a register. The driver gets it whole, and the watcher the address and the call stack.
+static void test_handle(void) {
+	int out = watch();
+	hooks[hook_cuIpcOpenMemHandle_v2].real = (function)(void *)open_handle;
+	ipc_handle handle;
+	for (size_t i = 0; i < sizeof handle; i++)
+		handle.bytes[i] = (char)(i + 1);
+	word address = 0;
+	CHECK(cuIpcOpenMemHandle_v2((word)&address, handle, 1) == 0);
+	CHECK(address == opens && passed_flags == 1 && !memcmp(&passed, &handle, sizeof handle));
+	event e;
+	CHECK(recv(out, &e, sizeof e, MSG_DONTWAIT) == sizeof e);
+	CHECK(e.phase == RETURNS && e.out == opens && e.args[0] == (word)&address && e.depth > 0);
+	CHECK((int)e.function == hooks[hook_cuIpcOpenMemHandle_v2].index);
+}
+
 int main(int argc, char **argv) {
 	alarm(20);
 	switch (argc > 1 ? argv[1][0] : 0) {
@@ -102,6 +128,7 @@ int main(int argc, char **argv) {
 	case 't': test_thread_ends(); break;
 	case 'k': test_no_key(); break;
 	case 'g': test_get(); break;
+	case 'h': test_handle(); break;
 	default: return 2;
 	}
 	return 0;

@@ -9,10 +9,10 @@ import (
 // label returns the name of a buffer at the end: the label that Write gave it, the
 // user_metadata of its allocation, or that it is freed and still used.
 func (r *replay) label(e *ending) (string, error) {
-	if e.pending {
+	if e.pending() {
 		return pendingLabel, nil
 	}
-	if label := r.text(e.block, r.key.label); label != "" || e.entry < 0 {
+	if label := r.text(e.value, r.key.label); label != "" || e.entry < 0 {
 		return label, nil
 	}
 	label := r.metadata(r.labels[int(e.entry)])

@@ -76,6 +76,12 @@ func (s *raw) visit() error {
 	return nil
 }
 
+// atMost returns n; of a file that names one list again and again, no more than it has room for.
+func (s *raw) atMost(n int) int {
+	const least = 16 // bytes of text that a block or an event takes
+	return int(min(int64(n), s.Bytes()/least))
+}
+
 // dicts yields the dicts of a list, or what is wrong with it.
 func (s *raw) dicts(list plain.Value, name string) iter.Seq2[plain.Value, error] {
 	return func(yield func(plain.Value, error) bool) {

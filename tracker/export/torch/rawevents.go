@@ -47,6 +47,14 @@ func (s *raw) events(device int) iter.Seq2[rawEvent, error] {
 	}
 }
 
+// eventsIn returns how many events a device has.
+func (s *raw) eventsIn(device int) int {
+	if device >= len(s.traces) {
+		return 0
+	}
+	return s.atMost(len(s.List(s.traces[device])))
+}
+
 func (s *raw) event(v plain.Value) (e rawEvent, err error) {
 	e.action = s.text(v, s.key.action)
 	e.addr = s.integer(v, s.key.addr)

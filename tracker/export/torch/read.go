@@ -171,6 +171,9 @@ func (in *source) tensor(d described, size int64) (*snapshot.Tensor, error) {
 // memoryNamed returns the kind of memory of that name, or of what does not say its own. The format
 // has no host memory.
 func (in *source) memoryNamed(name string) alloc.Memory {
+	if name == "" {
+		return in.memory
+	}
 	if m, err := alloc.ParseMemory(name); err == nil && !m.OnHost() {
 		return m
 	}

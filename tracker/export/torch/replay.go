@@ -27,7 +27,7 @@ type replay struct {
 	labels  map[int]plain.Value // user_metadata of the allocs that are live, by entry
 	oom     *rawEvent           // if no allocation followed it
 	oomAt   int                 // the number of entries before it
-	held    *rawEvent           // a free_requested that may be one with the next event
+	held    rawEvent            // a free_requested that may be one with the next event; no action if there is none
 	spans   []openSection       // sections that are open
 	nextID  uint64
 	start   time.Time
@@ -39,16 +39,16 @@ type replay struct {
 
 // ending is a buffer at the end.
 type ending struct {
-	address   int64
-	size      int64 // bytes, as the next
-	requested int64
-	block     plain.Value // what the file says of it
-	stack     snapshot.StackID
-	entry     int32 // its alloc; -1 if there is none
-	site      int32
-	stream    uint8
-	pending   bool // it is freed, and another stream still uses it
+	*alloc.Block             // of a segment
+	value        plain.Value // what the file says of it
+	stack        snapshot.StackID
+	entry        int32 // its alloc; -1 if there is none
+	site         int32
+	stream       uint8
 }
+
+// pending reports whether it is freed, and another stream still uses it.
+func (e *ending) pending() bool { return e.State == alloc.Pending }
 
 type older struct{ site int32 }
 
@@ -66,7 +66,7 @@ type siteKey struct {
 // The bytes that things take, as plain.Data.Use counts them.
 const (
 	blockBytes = 32
-	endBytes   = 160 // with the entry of its allocation
+	endBytes   = 128 // with the entry of its allocation
 	entryBytes = 96  // with its places in tables
 	siteBytes  = 112
 	labelBytes = 64
@@ -74,7 +74,7 @@ const (
 
 func (in *source) record(ordinal int, segments []rawSegment) (*snapshot.Record, error) {
 	r := &replay{
-		source: in, ordinal: ordinal, open: make(map[int64]int), labels: make(map[int]plain.Value),
+		source: in, ordinal: ordinal, labels: make(map[int]plain.Value),
 		siteIDs: make(map[siteKey]int32),
 	}
 	r.head = snapshot.Head{Origin: in.origin, Device: in.device, Ordinal: ordinal, Settings: in.allocatorSettings()}
@@ -99,7 +99,7 @@ func (r *replay) readEvents() error {
 	for addr, i := range r.open { // these are at the end, whose blocks have their true size
 		if e := r.endAt(addr); e != nil {
 			e.entry = int32(i)
-			r.entries[i].Allocated = alloc.Bytes(e.size)
+			r.entries[i].Allocated = e.Size
 		}
 	}
 	return nil
@@ -110,6 +110,9 @@ func (r *replay) readTrace() error {
 	if err != nil {
 		return err
 	}
+	most := r.eventsIn(r.ordinal)
+	r.entries, r.siteOf = make([]snapshot.EventEntry, 0, most), make([]int32, 0, most)
+	r.open = make(map[int64]int, min(most, len(r.ends)))
 	for e, err := range r.events(r.ordinal) {
 		if err == nil {
 			err = r.Use(entryBytes)
@@ -138,17 +141,19 @@ func (r *replay) readTrace() error {
 	return nil
 }
 
+const freeRequested = "free_requested"
+
 // inTurn enters an event. A free_requested that its free_completed follows at once
 // is one event with it.
 func (r *replay) inTurn(e *rawEvent) error {
-	if held := r.held; held != nil && e.action == "free_completed" && e.addr == held.addr {
-		r.held = nil
+	if e.action == "free_completed" && e.addr == r.held.addr {
+		r.held = rawEvent{}
 	}
 	if err := r.release(); err != nil {
 		return err
 	}
-	if e.action == "free_requested" {
-		r.held = e
+	if e.action == freeRequested {
+		r.held = *e
 		return nil
 	}
 	return r.event(e)
@@ -157,10 +162,10 @@ func (r *replay) inTurn(e *rawEvent) error {
 // release enters the event that was held back.
 func (r *replay) release() error {
 	held := r.held
-	if r.held = nil; held == nil {
+	if r.held = (rawEvent{}); held.action != freeRequested {
 		return nil
 	}
-	return r.event(held)
+	return r.event(&held)
 }
 
 // notes returns the annotations of the device that have a time, by time.
@@ -209,7 +214,8 @@ func (r *replay) event(e *rawEvent) error {
 	case "segment_free", "segment_unmap":
 		entry.Action, entry.Stack = snapshot.SegmentFreed, e.stack.id
 	case "oom":
-		r.oom, r.oomAt = e, len(r.entries)
+		oom := *e
+		r.oom, r.oomAt = &oom, len(r.entries)
 		entry.Action, entry.Ptr, entry.Stack = snapshot.OutOfMemory, 0, e.stack.id
 	case "snapshot":
 		number := r.mark(e)
@@ -217,7 +223,7 @@ func (r *replay) event(e *rawEvent) error {
 			return nil
 		}
 		entry.Action, entry.Ptr, entry.Stack, entry.Allocated = snapshot.Marked, 0, e.stack.id, alloc.Bytes(number)
-	case "free_requested":
+	case freeRequested:
 		entry.Action = snapshot.FreeRequested
 		if i, ok := r.open[e.addr]; ok {
 			begun := r.entries[i]

@@ -15,7 +15,7 @@ func (r *replay) findSites() error {
 	for i := range r.ends {
 		e := &r.ends[i]
 		stack := e.stack
-		about, known := r.ofBlock(e.block)
+		about, known := r.ofBlock(e.value)
 		if e.entry >= 0 {
 			begun := &r.entries[e.entry]
 			if e.site = r.siteOf[e.entry]; !known && e.stream == begun.Stream && (stack == 0 || stack == begun.Stack) {
@@ -30,7 +30,7 @@ func (r *replay) findSites() error {
 				about.kind = begun.Tensor.Kind.String()
 			}
 		}
-		site, tensor, err := r.site(stack, e.stream, about, e.requested)
+		site, tensor, err := r.site(stack, e.stream, about, int64(e.Requested))
 		if err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (r *replay) allocations(first uint64) ([]snapshot.AllocationEntry, error) {
 	seq := uint64(len(r.older))
 	for i := range r.ends {
 		e := &r.ends[i]
-		a := snapshot.AllocationEntry{Site: e.site, Ptr: alloc.Ptr(e.address), Allocated: alloc.Bytes(e.size)}
+		a := snapshot.AllocationEntry{Site: e.site, Ptr: e.Ptr, Allocated: e.Size}
 		var err error
 		if a.Label, err = r.label(e); err != nil {
 			return nil, err

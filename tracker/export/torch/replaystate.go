@@ -23,16 +23,19 @@ func (r *replay) readSegments(segments []rawSegment) error {
 				return err
 			}
 			piece := alloc.Block{Ptr: alloc.Ptr(b.address), Size: alloc.Bytes(b.size), State: alloc.Inactive}
-			if b.state != inactive {
+			switch b.state {
+			case allocated:
 				piece.State, piece.Requested = alloc.Allocated, alloc.Bytes(b.requested)
-				if err := r.addEnding(b, r.streamOf(s.stream)); err != nil {
-					return err
-				}
-			}
-			if b.state == pendingFree {
-				piece.State = alloc.Pending
+			case pendingFree:
+				piece.State, piece.Requested = alloc.Pending, alloc.Bytes(b.requested)
 			}
 			blocks = append(blocks, piece)
+			if b.state != inactive {
+				err = r.addEnding(&blocks[len(blocks)-1], &b, r.streamOf(s.stream))
+			}
+			if err != nil {
+				return err
+			}
 		}
 		if err := r.addSegment(s, blocks); err != nil {
 			return fmt.Errorf("%s: %w", s.description, err)
@@ -42,31 +45,29 @@ func (r *replay) readSegments(segments []rawSegment) error {
 	return nil
 }
 
-// blocksIn returns how many blocks the segments have; of a file that names one list of them again
-// and again, no more than it has room for.
+// blocksIn returns how many blocks the segments have.
 func (r *replay) blocksIn(segments []rawSegment) (n int) {
-	const least = 16 // bytes of text that a block takes
 	for i := range segments {
 		n += len(r.List(segments[i].blocks))
 	}
-	return int(min(int64(n), r.Bytes()/least))
+	return r.atMost(n)
 }
 
 // orderEnds orders the buffers at the end by address. Of two at one address the first of the
 // file counts.
 func (r *replay) orderEnds() {
-	slices.SortStableFunc(r.ends, func(x, y ending) int { return cmp.Compare(uint64(x.address), uint64(y.address)) })
-	r.ends = slices.CompactFunc(r.ends, func(x, y ending) bool { return x.address == y.address })
+	slices.SortStableFunc(r.ends, func(x, y ending) int { return cmp.Compare(x.Ptr, y.Ptr) })
+	r.ends = slices.CompactFunc(r.ends, func(x, y ending) bool { return x.Ptr == y.Ptr })
 	for i := range r.ends {
 		e := &r.ends[i]
-		r.head.Live = r.head.Live.Add(snapshot.Tally{Count: 1, Bytes: alloc.Bytes(e.requested)})
-		r.head.Allocated += alloc.Bytes(e.size)
+		r.head.Live = r.head.Live.Add(snapshot.Tally{Count: 1, Bytes: e.Requested})
+		r.head.Allocated += e.Size
 	}
 }
 
 // endAt returns the buffer at an address at the end; nil if there is none.
 func (r *replay) endAt(addr int64) *ending {
-	i, ok := slices.BinarySearchFunc(r.ends, uint64(addr), func(e ending, addr uint64) int { return cmp.Compare(uint64(e.address), addr) })
+	i, ok := slices.BinarySearchFunc(r.ends, alloc.Ptr(addr), func(e ending, addr alloc.Ptr) int { return cmp.Compare(e.Ptr, addr) })
 	if !ok {
 		return nil
 	}
@@ -95,10 +96,7 @@ func (r *replay) addSegment(s *rawSegment, blocks []alloc.Block) error {
 	return err
 }
 
-func (r *replay) addEnding(b rawBlock, stream uint8) error {
-	r.ends = append(r.ends, ending{
-		address: b.address, size: b.size, requested: b.requested, block: b.value, stack: b.stack.id,
-		entry: -1, stream: stream, pending: b.state == pendingFree,
-	})
+func (r *replay) addEnding(piece *alloc.Block, b *rawBlock, stream uint8) error {
+	r.ends = append(r.ends, ending{Block: piece, value: b.value, stack: b.stack.id, entry: -1, stream: stream})
 	return r.Use(endBytes)
 }

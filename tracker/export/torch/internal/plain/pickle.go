@@ -81,7 +81,7 @@ type pickle struct {
 	r     *bounded.Reader
 	stack []Value
 	marks []int // where in the stack
-	memo  []Value
+	memo  slabs[Value]
 	far   map[uint64]Value // stored under numbers beyond those of memo
 	line  []byte
 }
@@ -329,7 +329,7 @@ func (p *pickle) remember(code byte) error {
 	var err error
 	switch code {
 	case opMemoize:
-		index = uint64(len(p.memo) + len(p.far))
+		index = p.memo.len() + uint64(len(p.far))
 	case opPut, opGet:
 		var line []byte
 		if line, err = p.readLine(); err == nil {
@@ -358,20 +358,20 @@ func (p *pickle) remember(code byte) error {
 }
 
 func (p *pickle) stored(index uint64) (Value, bool) {
-	if index < uint64(len(p.memo)) {
-		return p.memo[index], true
+	if index < p.memo.len() {
+		return *p.memo.at(int64(index)), true
 	}
 	v, ok := p.far[index]
 	return v, ok
 }
 
 func (p *pickle) store(index uint64, v Value) error {
-	switch n := uint64(len(p.memo)); {
+	switch n := p.memo.len(); {
 	case index < n:
-		p.memo[index] = v
+		*p.memo.at(int64(index)) = v
 		return nil
 	case index == n && len(p.far) == 0:
-		p.memo = append(p.memo, v)
+		*p.memo.at(p.memo.add()) = v
 		return p.r.Use(valueBytes)
 	default:
 		p.far[index] = v

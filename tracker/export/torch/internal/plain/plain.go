@@ -4,6 +4,7 @@ package plain
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 )
@@ -67,17 +68,19 @@ type Data struct {
 	strings []string
 	short   map[string]Key
 	lists   slabs[[]Value]
+	values  []Value // of lists, where many are kept together
 	dicts   slabs[dict]
-	shapes  *shape // of dicts without keys
-	values  []Value
+	numbers slabs[int64]      // the dicts' values, without their kinds
+	others  map[int64]*others // of dicts with more keys than a shape has, by place in dicts
+	shapes  *shape            // of dicts without keys
+	keys    []Key             // of the dict that is being set, and its values
+	members []Value
 }
 
-// dict has its values in the order of its shape's keys. One with more keys than
-// a shape may have keeps the others for itself.
+// dict has the keys and kinds of its shape, and the numbers of its values in their order.
 type dict struct {
-	shape  *shape
-	values []Value
-	others *others
+	shape *shape
+	at    int64 // of the first, in Data.numbers
 }
 
 type others struct {
@@ -85,28 +88,35 @@ type others struct {
 	values map[Key]Value
 }
 
-// shape is the keys of dicts in the order in which they were added. Dicts of
-// one make share it, so that one costs little more than its values.
+// shape is the keys of dicts in the order in which they were added, and the kinds of their values. The
+// dicts of one make share a few, so that one costs little more than the numbers of its values.
 type shape struct {
-	keys []Key          // at most maxKeys
-	next map[Key]*shape // by one more key
+	members []member          // at most maxKeys
+	next    map[member]*shape // by one more
+}
+
+// member is a key and the kind of its value.
+type member struct {
+	key  Key
+	kind Kind
 }
 
 // maxKeys is how many keys are looked at one by one. Dicts of a snapshot have fewer.
 const maxKeys = 32
 
 func newData(r *bounded.Reader) *Data {
-	return &Data{room: r, short: make(map[string]Key), shapes: new(shape)}
+	return &Data{room: r, short: make(map[string]Key), shapes: new(shape), others: make(map[int64]*others)}
 }
 
 // The bytes that a thing takes, as Use counts them.
 const (
 	valueBytes  = 16
 	listBytes   = 24
-	dictBytes   = 40
+	dictBytes   = 16
+	numberBytes = 8
 	stringBytes = 80  // with its place in a map
-	shapeBytes  = 256 // and keyBytes for each key
-	keyBytes    = 8
+	shapeBytes  = 256 // and memberBytes for each key
+	memberBytes = 8
 	otherBytes  = 96
 )
 
@@ -151,16 +161,18 @@ func (d *Data) Get(v Value, k Key) (value Value, ok bool) {
 		return Value{}, false
 	}
 	e := d.dicts.at(v.n)
-	if e.shape == nil {
-		return Value{}, false
-	}
 	if i, ok := e.shape.find(k); ok {
-		return e.values[i], true
+		return d.member(e, i), true
 	}
-	if e.others != nil {
-		value, ok = e.others.values[k]
+	if more := d.others[v.n]; more != nil {
+		value, ok = more.values[k]
 	}
 	return value, ok
+}
+
+// member returns the i-th value of a dict's shape.
+func (d *Data) member(e *dict, i int) Value {
+	return Value{e.shape.members[i].kind, *d.numbers.at(e.at + int64(i))}
 }
 
 // Each yields the string keys of a dict and their values, in the order in which they were set.
@@ -170,19 +182,17 @@ func (d *Data) Each(v Value) func(yield func(key string, value Value) bool) {
 			return
 		}
 		e := d.dicts.at(v.n)
-		if e.shape == nil {
-			return
-		}
-		for i, k := range e.shape.keys {
-			if !yield(d.strings[k], e.values[i]) {
+		for i, m := range e.shape.members {
+			if !yield(d.strings[m.key], d.member(e, i)) {
 				return
 			}
 		}
-		if e.others == nil {
+		more := d.others[v.n]
+		if more == nil {
 			return
 		}
-		for _, k := range e.others.keys {
-			if !yield(d.strings[k], e.others.values[k]) {
+		for _, k := range more.keys {
+			if !yield(d.strings[k], more.values[k]) {
 				return
 			}
 		}
@@ -212,7 +222,9 @@ func (d *Data) newList() (Value, error) {
 }
 
 func (d *Data) newDict() (Value, error) {
-	return Value{Dict, d.dicts.add()}, d.room.Use(dictBytes)
+	v := Value{Dict, d.dicts.add()}
+	d.dicts.at(v.n).shape = d.shapes
+	return v, d.room.Use(dictBytes)
 }
 
 // extend appends to a list.
@@ -250,86 +262,91 @@ func (d *Data) clone(values []Value) ([]Value, error) {
 }
 
 // set sets pairs of keys and values in a dict. Keys that are no strings, which no
-// snapshot has, are left out. It uses pairs for itself.
+// snapshot has, are left out.
 func (d *Data) set(v Value, pairs []Value) error {
 	e := d.dicts.at(v.n)
-	first := e.shape == nil
-	if first {
-		e.shape = d.shapes
+	d.keys, d.members = d.keys[:0], d.members[:0]
+	for i, m := range e.shape.members {
+		d.keys, d.members = append(d.keys, m.key), append(d.members, d.member(e, i))
 	}
-	values := pairs[:0] // a value is written at or before the place it was read from
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i].kind != String {
 			continue
 		}
 		k, value := Key(pairs[i].n), pairs[i+1]
-		if slot, ok := e.shape.find(k); ok {
-			if have := len(e.values); slot < have {
-				e.values[slot] = value
-			} else {
-				values[slot-have] = value
-			}
-			continue
-		}
-		if len(e.shape.keys) == maxKeys {
-			if err := d.setOther(e, k, value); err != nil {
+		switch at := slices.Index(d.keys, k); {
+		case at >= 0:
+			d.members[at] = value
+		case len(d.keys) < maxKeys:
+			d.keys, d.members = append(d.keys, k), append(d.members, value)
+		default:
+			if err := d.setOther(v, k, value); err != nil {
 				return err
 			}
-			continue
 		}
-		next, err := d.grow(e.shape, k)
+	}
+	return d.reshape(e)
+}
+
+// reshape gives a dict the keys and members of d.
+func (d *Data) reshape(e *dict) error {
+	before := len(e.shape.members)
+	e.shape = d.shapes
+	for i, k := range d.keys {
+		next, err := d.grow(e.shape, member{k, d.members[i].kind})
 		if err != nil {
 			return err
 		}
 		e.shape = next
-		values = append(values, value)
 	}
-	if first {
-		own, err := d.clone(values)
-		e.values = own
-		return err
+	if len(d.keys) > before {
+		if err := d.room.Use(numberBytes * int64(len(d.keys))); err != nil {
+			return err
+		}
+		e.at = d.numbers.addRun(len(d.keys))
 	}
-	if err := d.room.Use(2 * valueBytes * int64(len(values))); err != nil {
-		return err
+	for i, m := range d.members {
+		*d.numbers.at(e.at + int64(i)) = m.n
 	}
-	e.values = append(e.values, values...)
 	return nil
 }
 
-func (d *Data) setOther(e *dict, k Key, value Value) error {
-	if e.others == nil {
-		e.others = &others{values: make(map[Key]Value)}
+func (d *Data) setOther(v Value, k Key, value Value) error {
+	o := d.others[v.n]
+	if o == nil {
+		o = &others{values: make(map[Key]Value)}
+		d.others[v.n] = o
 	}
-	if _, ok := e.others.values[k]; !ok {
-		e.others.keys = append(e.others.keys, k)
+	if _, ok := o.values[k]; !ok {
+		o.keys = append(o.keys, k)
 	}
-	e.others.values[k] = value
+	o.values[k] = value
 	return d.room.Use(otherBytes)
 }
 
 func (s *shape) find(k Key) (int, bool) {
-	for i, have := range s.keys {
-		if have == k {
+	for i, m := range s.members {
+		if m.key == k {
 			return i, true
 		}
 	}
 	return 0, false
 }
 
-// grow returns the shape with one more key.
-func (d *Data) grow(s *shape, k Key) (*shape, error) {
-	if next, ok := s.next[k]; ok {
+// grow returns the shape with one more member.
+func (d *Data) grow(s *shape, m member) (*shape, error) {
+	if next, ok := s.next[m]; ok {
 		return next, nil
 	}
-	keys := int64(len(s.keys)) + 1
-	if err := d.room.Use(shapeBytes + keyBytes*keys); err != nil {
+	n := int64(len(s.members)) + 1
+	if err := d.room.Use(shapeBytes + memberBytes*n); err != nil {
 		return nil, err
 	}
-	next := &shape{keys: append(append(make([]Key, 0, keys), s.keys...), k)}
+	next := &shape{members: append(append(make([]member, 0, n), s.members...), m)}
 	if s.next == nil {
-		s.next = make(map[Key]*shape)
+		s.next = make(map[member]*shape)
 	}
-	s.next[k] = next
+	s.next[m] = next
 	return next, nil
 }
 
@@ -343,13 +360,24 @@ type slabs[T any] struct {
 
 func (s *slabs[T]) at(i int64) *T { return &s.all[i/slab][i%slab] }
 
-func (s *slabs[T]) add() int64 {
+// len returns how many things there are, if they were added one by one.
+func (s *slabs[T]) len() uint64 {
+	if len(s.all) == 0 {
+		return 0
+	}
+	return uint64((len(s.all)-1)*slab + len(s.all[len(s.all)-1]))
+}
+
+func (s *slabs[T]) add() int64 { return s.addRun(1) }
+
+// addRun adds n things, at most slab, one after the other, and returns the place of the first.
+func (s *slabs[T]) addRun(n int) int64 {
 	last := len(s.all) - 1
-	if last < 0 || len(s.all[last]) == slab {
+	if last < 0 || len(s.all[last])+n > slab {
 		s.all = append(s.all, make([]T, 0, slab))
 		last++
 	}
-	var zero T
-	s.all[last] = append(s.all[last], zero)
-	return int64(last*slab + len(s.all[last]) - 1)
+	at := len(s.all[last])
+	s.all[last] = s.all[last][:at+n]
+	return int64(last*slab + at)
 }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+// llamaOptions are settings of llama.cpp.
+type llamaOptions struct {
+	layers    int // on the GPU
+	maxLayers bool
+	projector string
+	shares    []float64 // of GPUs
+}
+
+// allLayers is a number of layers that no model has.
+const allLayers = 1 << 20
+
+func (o *llamaOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&o.layers, "gpu-layers", allLayers, "llama.cpp with `N` layers on the GPU and the rest on the CPU, as its --n-gpu-layers: the blocks, and one more for the output")
+	flags.Lookup("gpu-layers").DefValue = "0" // which help leaves out
+	flags.BoolVar(&o.maxLayers, "max-gpu-layers", false, "with --fits: find the most of llama.cpp's layers that fit on the GPU")
+	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
+	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
+}
+
+// ofLayers are the flags that are about llama.cpp, and choose it.
+var ofLayers = []string{"gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}
+
+// llamaModel is what llama.cpp's memory is computed from.
+type llamaModel interface {
+	ComputeBuffer(estimate.LlamaCpp) (alloc.Bytes, error)
+	LayerSizes() (estimate.LayerSizes, error)
+}
+
+// served are the options for the keys and values and, if it is asked for, for llama.cpp.
+func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
+	e.Context = cache.Context
+	if !o.llamaCpp {
+		return []estimate.Option{estimate.WithKVCache(cache)}, nil
+	}
+	llama := estimate.LlamaCpp{Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
+	cells := llama.Cells(cache)
+	llama.Context = cells.Batch * cells.Context
+	options := []estimate.Option{estimate.WithKVCache(cells)}
+	if cache.Blocks != (estimate.Blocks{}) && !o.flashAttention {
+		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
+	}
+	buffer, err := m.ComputeBuffer(llama)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, estimate.ComputedIn(buffer), estimate.GPULayers(o.llama.layers), estimate.SplitOver(o.llama.shares...))
+	if o.dtype == "" { // else all weights are of a type that the file has not
+		sizes, err := m.LayerSizes()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, estimate.StoredIn(sizes))
+	} else if o.llama.layers != allLayers || o.llama.maxLayers || o.llama.shares != nil {
+		return nil, usageError("estimate: --gpu-layers, --max-gpu-layers and --tensor-split go by the types of the weights: leave --dtype out")
+	}
+	if o.llama.projector == "" {
+		return options, nil
+	}
+	c, err := checkpoint.Open(o.llama.projector)
+	if err != nil {
+		return nil, err
+	}
+	size, err := c.Projector()
+	return append(options, estimate.Projector(size)), err
+}
+
+// mostLayers is the report with the most layers on the GPU that fit, or with one if not even that does.
+func (o estimateOptions) mostLayers(name string, options []estimate.Option, all *estimate.Report) (*estimate.Report, error) {
+	report := all
+	for n := all.ModelLayers; n > 0; n-- {
+		var err error
+		o.llama.layers = n
+		if report, err = o.report(name, options, &estimated{}); err != nil || report.Fits(o.fits) {
+			return report, err
+		}
+	}
+	return report, nil
+}
+
+// searches is how many flags ask for the largest that fits.
+func (o estimateOptions) searches() int {
+	n := 0
+	for _, asked := range []bool{o.maxBatch, o.maxContext, o.llama.maxLayers, o.training.fewest, o.quantize} {
+		if asked {
+			n++
+		}
+	}
+	return n
+}
+
+// knownModel is a model that llama.cpp would be given after a conversion to float16.
+type knownModel struct{ zoo.Model }
+
+func (m knownModel) ComputeBuffer(l estimate.LlamaCpp) (alloc.Bytes, error) {
+	return m.Transformer.ComputeBuffer(l)
+}
+
+func (m knownModel) LayerSizes() (estimate.LayerSizes, error) {
+	return estimate.Converted(m.Transformer.Layers())
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// trainingOptions are settings of training that few need.
+type trainingOptions struct {
+	attention string
+	output    string
+	master    bool
+	gradients string
+	frozen    []string
+	pipeline  int
+	fewest    bool // replicas
+
+	dropout  float64
+	adapters string
+	base     string
+
+	noDecay bool
+	notes   []string // on flags without effect
+}
+
+func (o *trainingOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.attention, "attention", "", "`KERNEL` of attention: "+strings.Join(names(kernels), ", ")+" (default sdpa)")
+	flags.StringVar(&o.output, "hold-output", "", "`HOW` long the code holds the model's output: held until the next forward pass, in-pass until backward is over, dropped when used (default held)")
+	flags.BoolVar(&o.master, "master-weights", false, "with --dtype: keep a float32 copy of the weights too, as Megatron and DeepSpeed do")
+	flags.StringVar(&o.gradients, "gradients", "", "element `TYPE` of the gradients (default: that of the weights)")
+	flags.StringArrayVar(&o.frozen, "freeze", nil, "do not train the layers whose paths match `PATTERN`, such as embed_tokens")
+	flags.IntVar(&o.pipeline, "pp", 1, "pipeline parallelism: `N` devices have some of the layers each, and run --accumulate batches one after another")
+	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
+	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
+	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
+	flags.StringVar(&o.base, "lora-base", "", "with --lora: `FORM` in which the frozen weights are held: "+strings.Join(names(bases), ", ")+"; --qlora is nf4")
+	complete(cmd, "attention", names(kernels)...)
+	complete(cmd, "hold-output", names(outputs)...)
+	complete(cmd, "gradients", usualTypes...)
+	complete(cmd, "lora-dtype", usualTypes...)
+	complete(cmd, "lora-base", names(bases)...)
+}
+
+// ofTraining are the flags that are about training alone.
+var ofTraining = []string{
+	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint",
+	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "lora-base", "qlora",
+}
+
+// ofServing are those that are about serving alone.
+var ofServing = []string{"kv", "llama-cpp", "ubatch", "flash-attention", "max-context", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}
+
+// settle chooses training where only its flags say so, and notes those that have no effect.
+func (o *estimateOptions) settle(given func(flag string) bool) {
+	o.training.noDecay = given("weight-decay") && !o.weightDecay
+	note := func(text string) { o.training.notes = append(o.training.notes, text) }
+	if slices.ContainsFunc(ofLayers, given) && !o.train {
+		o.serve, o.llamaCpp = true, true
+	}
+	for _, flag := range ofTraining {
+		if !given(flag) {
+			continue
+		}
+		if o.serve {
+			note("--" + flag + " has no effect on serving")
+		} else {
+			o.train = true
+		}
+	}
+	for _, flag := range ofServing {
+		if given(flag) && !o.serve {
+			note("--" + flag + " has no effect without --serve")
+		}
+	}
+	if o.train && o.zero > 0 && o.replicas < 2 && !o.training.fewest {
+		note("--zero has no effect on one replica, which has nothing to share: give --replicas 2 or more")
+	}
+}
+
+// pick is the choice that a flag names; the zero value where it is not given.
+func pick[T any](flag, name string, choices []choice[T]) (T, error) {
+	value, ok := named(choices, name)
+	if name != "" && !ok {
+		return value, usageError("estimate: --%s %s: want one of %s", flag, name, strings.Join(names(choices), ", "))
+	}
+	return value, nil
+}
+
+// pickType is the element type that a flag names; 0 where it is not given.
+func pickType(flag, name string) (alloc.DType, error) {
+	if name == "" {
+		return 0, nil
+	}
+	d, err := parseDType(name)
+	if err != nil {
+		return 0, usageError("estimate: --%s: %w", flag, err)
+	}
+	return d, nil
+}
+
+// adapted is the option for adapters, if they are asked for.
+func (o estimateOptions) adapted() ([]estimate.Option, error) {
+	t := o.training
+	if o.lora == 0 {
+		if o.qlora || t.base != "" || t.adapters != "" || t.dropout != 0 {
+			return nil, usageError("estimate: give the rank of the adapters, such as --lora 16")
+		}
+		return nil, nil
+	}
+	if o.qlora && t.base == "" {
+		t.base = "nf4"
+	}
+	base, err := pick("lora-base", t.base, bases)
+	if err != nil {
+		return nil, err
+	}
+	d, err := pickType("lora-dtype", t.adapters)
+	if err != nil {
+		return nil, err
+	}
+	l := estimate.LoRA{Rank: o.lora, Targets: o.targets, Dropout: t.dropout, DType: d, Base: base}
+	return []estimate.Option{estimate.Adapt(l)}, nil
+}
+
+// precision is what the flags say of element types.
+func (o estimateOptions) precision() ([]estimate.Option, error) {
+	var options []estimate.Option
+	autocast, err := pickType("autocast", o.autocast)
+	if err != nil {
+		return nil, err
+	}
+	if autocast != 0 {
+		options = append(options, estimate.Precision(alloc.Float32), estimate.Autocast(autocast))
+	}
+	d, err := pickType("dtype", o.dtype)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case o.training.master && (d != alloc.Float16 && d != alloc.BFloat16 || autocast != 0):
+		return nil, usageError("estimate: --master-weights needs --dtype bfloat16 or float16, and goes without --autocast, whose weights are float32")
+	case o.training.master:
+		options = append(options, estimate.MixedPrecision(d))
+	case d == 0:
+	case computes(d):
+		options = append(options, estimate.Precision(d))
+	default: // quantized weights are computed with in another type
+		options = append(options, estimate.Weights(d))
+	}
+	gradients, err := pickType("gradients", o.training.gradients)
+	if err != nil {
+		return nil, err
+	}
+	if gradients != 0 && !computes(gradients) {
+		return nil, usageError("estimate: --gradients %s: want one of %s", o.training.gradients, strings.Join(usualTypes, ", "))
+	}
+	if gradients != 0 {
+		options = append(options, estimate.Gradients(gradients))
+	}
+	return options, nil
+}
+
+// blocks stands for the numbered layers of any model, which hold the most.
+const blocks = "blocks"
+
+// checkpointed are the patterns of --checkpoint.
+func (o estimateOptions) checkpointed() estimate.Option {
+	patterns := make([]string, len(o.checkpoints))
+	for i, p := range o.checkpoints {
+		if patterns[i] = p; p == blocks {
+			patterns[i] = "*.[0-9]*"
+		}
+	}
+	return estimate.Checkpointed(patterns...)
+}
+
+// sharded is what the flags say of several devices.
+func (o estimateOptions) sharded() estimate.Option {
+	s := estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp, Pipeline: o.training.pipeline}
+	if s.Pipeline > 1 {
+		s.MicroBatches = o.accumulate
+	}
+	return estimate.Shard(s)
+}

@@ -1,0 +1,148 @@
+"""Measure what PyTorch keeps for small models that make images, and count the parameters of known ones.
+
+    python diffusion.py diffusion.json > measured.json && mv measured.json diffusion.json
+
+The file has the config.json of each model as diffusers writes it. Small models are measured as families.py
+measures those of transformers; of known ones ("known") the parameters are counted on PyTorch's meta device.
+With --trace the tensors that are kept are printed by module instead.
+"""
+
+import json
+import os
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import diffusers
+import torch
+
+from families import BATCH, peak, storage
+
+TEXT = 24  # tokens
+
+
+def build(config, dtype):
+    known = {k: v for k, v in config.items() if not k.startswith("_")}
+    torch.manual_seed(0)
+    return getattr(diffusers, config["_class_name"])(**known).to(dtype)
+
+
+def inputs(model, dtype):
+    c, time = model.config, torch.ones(BATCH, dtype=dtype)
+    name = type(model).__name__
+    if name == "PixArtTransformer2DModel":
+        sized = {"resolution": torch.ones(BATCH, 2, dtype=dtype), "aspect_ratio": torch.ones(BATCH, 1, dtype=dtype)}
+        return {
+            "hidden_states": torch.randn(BATCH, c.in_channels, c.sample_size, c.sample_size, dtype=dtype),
+            "encoder_hidden_states": torch.randn(BATCH, TEXT, c.caption_channels, dtype=dtype),
+            "timestep": time,
+            "added_cond_kwargs": sized if model.use_additional_conditions else None,
+        }
+    if name == "AutoencoderKL":
+        side = c.sample_size // 2 ** (len(c.block_out_channels) - 1)
+        return {"z": torch.randn(BATCH, c.latent_channels, side, side, dtype=dtype)}
+    if name == "UNet2DConditionModel":
+        return {
+            "sample": torch.randn(BATCH, c.in_channels, c.sample_size, c.sample_size, dtype=dtype),
+            "encoder_hidden_states": torch.randn(BATCH, TEXT, c.cross_attention_dim, dtype=dtype),
+            "timestep": time,
+            "added_cond_kwargs": {"text_embeds": torch.randn(BATCH, c.projection_class_embeddings_input_dim - 6 * c.addition_time_embed_dim, dtype=dtype), "time_ids": torch.ones(BATCH, 6, dtype=dtype)} if c.addition_embed_type else None,
+        }
+    places, axes = 64, len(c.axes_dims_rope)
+    made = {
+        "hidden_states": torch.randn(BATCH, places, c.in_channels, dtype=dtype),
+        "encoder_hidden_states": torch.randn(BATCH, TEXT, c.joint_attention_dim, dtype=dtype),
+        "timestep": time,
+        "guidance": time.clone() if c.guidance_embeds else None,
+        "img_ids": torch.zeros(places, axes),
+        "txt_ids": torch.zeros(TEXT, axes),
+    }
+    if name == "FluxTransformer2DModel":
+        made["pooled_projections"] = torch.randn(BATCH, c.pooled_projection_dim, dtype=dtype)
+    return made
+
+
+def forward(model, given):
+    if isinstance(model, diffusers.AutoencoderKL):
+        return model.decode(**given, return_dict=False)[0]
+    return model(**given, return_dict=False)[0]
+
+
+def kept(model, dtype, trace=False):
+    """The bytes of unique storages that autograd keeps, parameters and buffers left out."""
+    own = {storage(t).data_ptr() for t in [*model.parameters(), *model.buffers()]}
+    seen, held, stack = {}, [], [""]
+    if trace:
+        for name, module in model.named_modules():
+            module.register_forward_pre_hook(lambda m, i, name=name: stack.append(name))
+            module.register_forward_hook(lambda m, i, o: stack.pop() and None)
+
+    def pack(t):
+        s = storage(t)
+        if s.data_ptr() not in own and s.nbytes():
+            if trace and s.data_ptr() not in seen:
+                print(f"{stack[-1]:60} {s.nbytes():>8} {t.dtype} {tuple(t.shape)}")
+            seen[s.data_ptr()] = s.nbytes()
+            held.append(t)
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        forward(model, inputs(model, dtype))
+    return sum(seen.values())
+
+
+def training_peak(model, dtype):
+    """That of a step with Adam beyond weights, states and input; the output and its gradient are held."""
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    given = inputs(model, dtype)
+
+    def step():
+        out = forward(model, given)
+        out.backward(torch.ones_like(out))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    step()  # makes the states
+    return peak(step)
+
+
+def count(config):
+    with torch.device("meta"):
+        return sum(p.numel() for p in build(config, torch.float32).parameters())
+
+
+def measure(config):
+    result = {"params": count(config), "kept": {}}
+    for dtype in (torch.float32, torch.bfloat16):
+        model, name = build(config, dtype).train(), str(dtype).removeprefix("torch.")
+        result["kept"][name] = kept(model, dtype)
+        if not isinstance(model, diffusers.AutoencoderKL):  # which is not trained here
+            result.setdefault("peak", {})[name] = training_peak(model, dtype)
+    return result
+
+
+def main(args):
+    path, *wanted = [a for a in args if not a.startswith("--")]
+    with open(path) as f:
+        models = json.load(f)
+    models.pop("torch", None), models.pop("diffusers", None)
+    for name, model in models.items():
+        if wanted and name not in wanted:
+            continue
+        config = model["config"]
+        if "--trace" in args:
+            dtype = torch.bfloat16 if "--bfloat16" in args else torch.float32
+            print(name, kept(build(config, dtype).train(), dtype, True))
+            continue
+        known = model.get("known", False)
+        models[name] = {"config": config, "known": True, "params": count(config)} if known else {"config": config, "text": TEXT, **measure(config)}
+        print(name, {k: v for k, v in models[name].items() if k != "config"}, file=sys.stderr, flush=True)
+    if "--trace" in args:
+        return
+    # One model to a line keeps changes readable.
+    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in models.items())
+    print(f'{{"torch": {json.dumps(torch.__version__)}, "diffusers": {json.dumps(diffusers.__version__)},\n{lines}\n}}')
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,193 @@
+package estimate
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Denoiser is what a transformer that makes images out of noise has besides the numbers of a
+// Transformer (Flux, Flux2, PixArt). Its Blocks are those of two streams in FLUX, its Channels those of what it
+// reads. The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch, length,
+// TextDim). FLUX reads patches, (batch, places, Channels), and PixArt (batch, Channels, height, width).
+// Timesteps, and what else is a few numbers for each image, are not inputs.
+type Denoiser struct {
+	TextDim      int  // width of the text encoder's output
+	PooledDim    int  // width of its pooled output (Flux)
+	SingleBlocks int  // blocks of one stream after those of two (Flux, Flux2)
+	Guided       bool // the strength of guidance is embedded (Flux, Flux2)
+	Sized        bool // the image's size and ratio are embedded (PixArt)
+	Out          int  // channels of the output; 0 means Channels
+}
+
+// timeFeatures is the number of sines and cosines that stand for a timestep.
+const timeFeatures = 256
+
+// maxDenoiserBlocks bounds each kind of block; the largest models have some fifty.
+const maxDenoiserBlocks = 1 << 10
+
+// denoiser is the model as diffusers writes it, whose blocks are named by their number. All of them are
+// called with what before makes beside x.
+type denoiser struct {
+	parts  Sequential
+	blocks []numbered
+	before func(f *Flow, x Tensor) (y Tensor, beside []Tensor)
+	after  func(f *Flow, x Tensor, beside []Tensor) Tensor
+}
+
+// numbered are blocks of a kind. What enter makes of x goes into the first of them; nil leaves x as it is.
+type numbered struct {
+	name  string
+	n     int
+	block Layer
+	enter func(f *Flow, x Tensor) Tensor
+}
+
+// layers are those of the model.
+func (l denoiser) layers() []Layer {
+	parts := l.parts
+	for _, b := range l.blocks {
+		if b.n < 0 || b.n > maxDenoiserBlocks {
+			return []Layer{wrong(fmt.Sprintf("there are %d of %s: want 0 to %d", b.n, b.name, maxDenoiserBlocks))}
+		}
+		for i := range b.n {
+			parts = append(parts, Named{b.name + "." + strconv.Itoa(i), b.block})
+		}
+	}
+	return []Layer{inline{Module{Name: "Denoiser", Parts: parts, Run: func(f *Flow, x Tensor) Tensor {
+		x, beside := l.before(f, x)
+		for _, b := range l.blocks {
+			if b.enter != nil {
+				x = b.enter(f, x)
+			}
+			for i := range b.n {
+				x = f.Call(b.name+"."+strconv.Itoa(i), x, beside...)
+			}
+		}
+		return l.after(f, x, beside)
+	}}}}
+}
+
+// denoise are the numbers of the Denoiser, of which there must be one.
+func (c Transformer) denoise() Denoiser {
+	d := Denoiser{}
+	if c.Denoiser != nil {
+		d = *c.Denoiser
+	}
+	d.Out = or(d.Out, c.Channels)
+	return d
+}
+
+// hold keeps tensors alive as variables of the layer's code do.
+func (f *Flow) hold(xs ...Tensor) {
+	for _, x := range xs {
+		if f.err == nil {
+			f.t.hold(x)
+		}
+	}
+}
+
+// in is x in an element type.
+func (f *Flow) in(d alloc.DType, x Tensor) Tensor {
+	if x.DType == d {
+		return x
+	}
+	return f.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: d})
+}
+
+// twoLinears embed numbers or a text.
+func twoLinears(in, hidden int, act Layer, bias bool) Layer {
+	return Sequential{
+		Named{"linear_1", Linear{In: in, Out: hidden, NoBias: !bias}},
+		Named{"act", act},
+		Named{"linear_2", Linear{In: hidden, Out: hidden, NoBias: !bias}},
+	}
+}
+
+// embedTime embeds a number for each of so many images.
+func embedTime(f *Flow, name string, n int) Tensor {
+	return f.Call(name, f.Const(f.t.Activation(), n, timeFeatures))
+}
+
+// chunks are n equal parts of (batch, n x width), each (batch, 1, width).
+func chunks(f *Flow, x Tensor, n int) []Tensor {
+	parts, width := make([]Tensor, n), x.Dim(-1)/n
+	x = f.View(x, x.Dim(0), n, width)
+	for i := range parts {
+		parts[i] = f.Part(x, 1, 1)
+	}
+	return parts
+}
+
+// adapted are the n parts of what a Linear makes of the condition.
+func adapted(f *Flow, linear string, condition Tensor, n int) []Tensor {
+	return chunks(f, f.Call(linear, f.Apply(SiLU{}, condition)), n)
+}
+
+// modulated is norm(x) (1 + scale) + shift.
+func modulated(f *Flow, norm string, x, scale, shift Tensor) Tensor {
+	return f.Add(f.Mul(f.Call(norm, x), f.Scale(scale)), shift)
+}
+
+// plainLayerNorm is the norm that is modulated.
+func plainLayerNorm(c Transformer) Layer { return LayerNorm{Size: c.Hidden, NoAffine: true} }
+
+// turned rotates the pairs of (batch, length, heads, size) in float32 by tables of the places (diffusers,
+// embeddings.apply_rotary_emb).
+func turned(f *Flow, x, cos, sin Tensor) Tensor {
+	half := f.Op(Op{In: []Tensor{x}, Shape: f.t.resized(x.Shape, x.Dim(-1)/2)})
+	pairs := f.Op(Op{In: []Tensor{x, half}, Shape: x.Shape})
+	y := f.Mul(f.in(alloc.Float32, x), cos)
+	z := f.Mul(f.in(alloc.Float32, pairs), sin)
+	f.hold(pairs)
+	return f.in(x.DType, f.Add(y, z))
+}
+
+// headed are queries, keys and values by heads, of which the first two are normalised.
+func (c Transformer) headed(f *Flow, x Tensor, names attentionNames) [3]Tensor {
+	var y [3]Tensor
+	for i, name := range []string{names.q, names.k, names.v} {
+		y[i] = c.byHeads(f, f.Call(name, x))
+	}
+	y[0], y[1] = f.Call(names.qNorm, y[0]), f.Call(names.kNorm, y[1])
+	return y
+}
+
+func (c Transformer) byHeads(f *Flow, x Tensor) Tensor {
+	return f.View(x, x.Dim(0), x.Dim(1), c.Heads, c.headSize())
+}
+
+// attended is the attention of what is by heads, once queries and keys are rotated.
+func (c Transformer) attended(f *Flow, qkv [3]Tensor, tables []Tensor) Tensor {
+	for i := range 2 {
+		qkv[i] = turned(f, qkv[i], tables[0], tables[1])
+	}
+	var flat [3]Tensor
+	for i, x := range qkv {
+		flat[i] = f.View(x, x.Dim(0), x.Dim(1), c.Heads*c.headSize())
+	}
+	y := f.Attention(flat[0], flat[1], flat[2], c.Heads, c.headSize())
+	f.hold(qkv[:]...)
+	return y
+}
+
+// tables are those of rotary positions for so many places.
+func (c Transformer) tables(f *Flow, places int) []Tensor {
+	cos := f.Const(alloc.Float32, 1, places, 1, c.headSize())
+	return []Tensor{cos, f.Const(alloc.Float32, 1, places, 1, c.headSize())}
+}
+
+// imageMLP is the MLP of diffusers' transformers.
+func imageMLP(c Transformer) Layer {
+	return MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: or(c.Activation, UseGELUTanh), names: &[3]string{"net.0.proj", "net.0", "net.2"}}
+}
+
+// stretch is a part of the places of x. A Linear copies it, unless it is the only sequence.
+func stretch(f *Flow, x Tensor, n int) Tensor {
+	y := f.Part(x, 1, n)
+	if x.Dim(0) > 1 {
+		y = f.Copy(y)
+	}
+	return y
+}

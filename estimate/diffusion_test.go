@@ -1,0 +1,62 @@
+package estimate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// Whatever the numbers of a model that makes images, the answer is a report that holds or an error.
+func TestDenoisersOfAnyNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawn{t}
+		c := estimate.Transformer{
+			Family: estimate.Family(rapid.IntRange(int(estimate.Flux), int(estimate.PixArt)).Draw(t, "family")),
+			Hidden: d.n("hidden"), Heads: d.n("heads"), HeadSize: d.n("head size"), FFN: d.n("ffn"), Channels: d.n("channels"), Image: d.n("image"), Patch: d.n("patch"),
+			Blocks: rapid.IntRange(-1, 2).Draw(t, "blocks"),
+		}
+		if d.yes("fits") {
+			c.Heads, c.HeadSize, c.Channels, c.Patch, c.Image = 4, 16, 8, 2, 16
+			c.Hidden, c.FFN = 64, 128
+		}
+		if d.yes("denoiser") {
+			c.Denoiser = &estimate.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
+		}
+		opts := []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(2, d.n("height"), c.Channels), estimate.InputShape(2, d.n("tokens"), 8)}
+		if c.Family == estimate.PixArt {
+			opts[1] = estimate.InputShape(2, c.Channels, c.Image, d.n("width"))
+		}
+		r, err := estimate.Model(c.Layers(), opts...)
+		if err != nil {
+			require.Nil(t, r)
+			return
+		}
+		holds(t, r)
+	})
+}
+
+// So is it of an autoencoder and of a U-Net.
+func TestConvolutionalImageModelsOfAnyNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawn{t}
+		a := estimate.Autoencoder{Latent: d.n("latent"), Image: d.n("image"), Depth: d.n("depth"), Groups: d.n("groups"), NoQuant: d.yes("no quant"), NoAttention: d.yes("no attention"), Upcast: d.yes("upcast")}
+		u := estimate.UNet{Middle: d.n("middle"), Channels: a.Latent, Out: a.Image, Depth: a.Depth, Groups: a.Groups, TextDim: d.n("text"), AddedDim: d.n("added"), Linear: d.yes("linear")}
+		for range rapid.IntRange(0, 4).Draw(t, "levels") {
+			a.Channels = append(a.Channels, d.n("channels"))
+			u.Levels = append(u.Levels, estimate.UNetLevel{Channels: d.n("width"), Heads: d.n("heads"), Blocks: d.n("blocks")})
+		}
+		layers, opts := a.Layers(), []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(d.n("batch"), a.Latent, d.n("height"), d.n("width"))}
+		if d.yes("unet") {
+			layers, opts = u.Layers(), append(opts, estimate.InputShape(1, 2, u.TextDim))
+		}
+		r, err := estimate.Model(layers, opts...)
+		if err != nil {
+			require.Nil(t, r)
+			return
+		}
+		holds(t, r)
+	})
+}

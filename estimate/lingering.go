@@ -1,0 +1,45 @@
+package estimate
+
+import "slices"
+
+// returnsCache notes that the model may return keys and values, which live as long as its output.
+// A checkpointed layer returns none.
+func (t *Tape) returnsCache(k, v Tensor) {
+	held := []int32{t.home(k.storage), t.home(v.storage)}
+	switch {
+	case t.inside:
+	case t.cfg.loop.Output == OutputWithCache:
+		t.storages[held[0]].lingers, t.storages[held[1]].lingers = true, true
+	default:
+		t.keys = append(t.keys, held...)
+	}
+}
+
+// beyond is what training may need at its peak besides, for what is not known: the inputs that an
+// old bitsandbytes keeps, and with the output, where the loop may hold it, those of the step
+// before and the keys and values that decoders of transformers return (past_key_values).
+func (t *Tape) beyond() (bytes int64, name string) {
+	held := t.cfg.loop.Output == OutputUnknown || t.cfg.loop.Output == OutputHeld
+	sum := func(ids []int32, counts func(*storage) bool) (n int64) {
+		slices.Sort(ids)
+		for _, id := range slices.Compact(ids) {
+			if s := &t.storages[id]; counts(s) {
+				n += s.bytes
+			}
+		}
+		return n
+	}
+	inputs := sum(t.inputsKept, func(s *storage) bool { return held || !s.kept })
+	if held {
+		inputs += sum(t.inputsKept, func(s *storage) bool { return !s.kept })
+	}
+	keys := int64(0)
+	if held {
+		keys = sum(t.keys, func(*storage) bool { return true })
+	}
+	name = "Output, whether keys and values are held with it: Loops says it"
+	if inputs > keys {
+		name = "whether bitsandbytes keeps inputs: Quantize or PyTorch says it"
+	}
+	return inputs + keys, name
+}
