@@ -15,7 +15,7 @@ import (
 func TestKeptInputsLinger(t *testing.T) {
 	of := func(keeps bool, o estimate.Output, more ...estimate.Option) *estimate.Report {
 		return adapted(t, estimate.LoRA{Rank: 16, Targets: []string{"down_proj"}}, append(more,
-			estimate.Quantize(estimate.Quantized{Base: estimate.NF4, KeepsInput: keeps}), estimate.Loops(estimate.Loop{Output: o}))...)
+			estimate.Attends(estimate.FlashAttention), estimate.Quantize(estimate.Quantized{Base: estimate.NF4, KeepsInput: keeps}), estimate.Loops(estimate.Loop{Output: o}))...)
 	}
 	allocated := func(r *estimate.Report) estimate.Figure { return r.Footprint().Allocated }
 	old, today := of(true, estimate.OutputHeld), of(false, estimate.OutputHeld)

@@ -97,6 +97,10 @@ func (r release) before(major, minor int) bool {
 	return r.major > 0 && (r.major < major || r.major == major && r.minor < minor)
 }
 
+// keepsMeans reports whether the mean over some dimensions keeps its input, as it did from 1.13 on
+// (github.com/pytorch/pytorch/pull/109935 put an end to it, and the gradients of a recording of 2.1 show it).
+func (r release) keepsMeans() bool { return r.before(2, 2) && !r.before(1, 13) }
+
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20
 

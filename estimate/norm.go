@@ -180,6 +180,9 @@ func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 		}
 		o.KeepOwn = append(o.KeepOwn, Own{Shape: x.Shape, DType: alloc.Float32})
 	}
+	if t.cfg.release.keepsMeans() {
+		o.KeepOwn = append(o.KeepOwn, Own{Shape: x.Shape, DType: widest([]Tensor{x, {DType: alloc.Float32}})})
+	}
 	normal := Own{Shape: x.Shape}
 	if wide && (l.Shifted || l.Late || !l.Unfused) {
 		normal.DType = alloc.Float32

@@ -98,7 +98,7 @@ func configHubRows() []published {
 		{"phi-2", phi2, 4, []string{"q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2", "lm_head"}, [2]int{8, 8}, 0.05, [2]float64{13.98, 14.27}},
 		{"Phi-3 mini", phi3, 4, []string{"qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head"}, [2]int{8, 0}, 0.05, [2]float64{19.75, 0}},
 		{"StableLM Alpha 3B", stableLM, 1, packed, [2]int{32, 32}, 0.05, [2]float64{8.58, 5.24}},
-		{"TinyLlama 1.1B", tinyLlama, 8, all, [2]int{32, 32}, 0.05, [2]float64{13.50, 16.24}},
+		{"TinyLlama 1.1B", tinyLlama, 8, all, [2]int{0, 32}, 0.05, [2]float64{0, 16.24}},
 	} {
 		for i, gb := range r.gb {
 			if gb == 0 {
@@ -109,7 +109,7 @@ func configHubRows() []published {
 				how = estimate.All(how, estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}, Restores: alloc.Float16, KeepsInput: true}))
 			}
 			rows = append(rows, published{
-				kind: "LoRA", model: r.name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", r.batch, []string{"LoRA", "QLoRA"}[i], r.rank[i]), grade: "B",
+				kind: "LoRA", model: r.name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", r.batch, []string{"LoRA", "QLoRA"}[i], r.rank[i]), grade: "C",
 				mib: gb * gbMiB, what: "allocated", source: "Lightning-AI/litgpt, config_hub/finetune at 03ffc551",
 				layers: with(r.model.Layers(), estimate.NextToken{}),
 				opts: opts(estimate.Tokens(r.batch, 512), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2),
@@ -177,7 +177,7 @@ func packed(kind, name string, model estimate.Transformer, batch int, setting st
 	row := published{
 		kind: kind, model: name + ", 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", batch, setting), grade: "B", source: source,
 		layers: with(model.Layers(), estimate.NextToken{}),
-		opts: append(opts(estimate.Tokens(batch, 4096), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, torch), estimate.Loops(unsaid),
+		opts: append(opts(estimate.Tokens(batch, 4096), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, torch), estimate.Attends(estimate.FlashAttention), estimate.Loops(unsaid),
 			estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
 	}
 	var rows []published

@@ -51,7 +51,7 @@ func fmsRows() []published {
 		return published{
 			kind: kind, model: model + ", 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", batch, setting), grade: "B", mib: bytes / float64(alloc.MiB), what: "allocated",
 			source: refs + file, layers: layers,
-			opts: append(opts(estimate.Tokens(batch, 4096), estimate.Precision(d), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 4),
+			opts: append(opts(estimate.Tokens(batch, 4096), estimate.Precision(d), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention),
 				estimate.Loops(unsaid), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
 		}
 	}

@@ -79,13 +79,14 @@ func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float6
 	return t.Op(Op{In: []Tensor{y}, Shape: y.Shape, DType: low}) // heads and length change places again
 }
 
-// kernel is attention by scaled_dot_product_attention. Where a mask is given, keys and values are
-// repeated for each query head of their group, and the mask is turned into numbers that
+// kernel is attention by scaled_dot_product_attention. Where a mask is given, and before PyTorch 2.5,
+// keys and values are repeated for each query head of their group; the mask is turned into numbers that
 // are kept (transformers, integrations/sdpa_attention.py).
 func (l Attention) kernel(t *Tape, q, k, v Tensor) (Tensor, error) {
 	batch, length := q.Shape[0], q.Shape[1]
 	var shared []Tensor
 	var mask []Own
+	var err error
 	switch seen := t.seen(k.Shape[1]); {
 	case l.biased:
 		if err := t.mask(1, batch*l.Heads, length, seen); err != nil {
@@ -109,17 +110,26 @@ func (l Attention) kernel(t *Tape, q, k, v Tensor) (Tensor, error) {
 		mask = []Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 	case l.window > 0 && seen > l.window:
 		mask = []Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
-		if !k.Shape.Equal(q.Shape) {
-			var err error
-			if k, err = t.Op(Op{In: []Tensor{k}, Shape: t.resized(q.Shape, k.Shape[1], q.Shape[2])}); err == nil {
-				v, err = t.Op(Op{In: []Tensor{v}, Shape: k.Shape})
-			}
-			if err != nil {
-				return Tensor{}, err
-			}
-		}
+		k, v, err = l.repeated(t, q, k, v)
+	case t.cfg.release.before(2, 5):
+		k, v, err = l.repeated(t, q, k, v)
+	}
+	if err != nil {
+		return Tensor{}, err
 	}
 	return attend(t, q, k, v, l.Heads, l.size(), l.Plain, l.Dropout, shared, mask)
+}
+
+// repeated are keys and values copied for each query head of their group.
+func (l Attention) repeated(t *Tape, q, k, v Tensor) (Tensor, Tensor, error) {
+	if l.Plain || k.Shape.Equal(q.Shape) {
+		return k, v, nil
+	}
+	k, err := t.Op(Op{In: []Tensor{k}, Shape: t.resized(q.Shape, k.Shape[1], q.Shape[2])})
+	if err == nil {
+		v, err = t.Op(Op{In: []Tensor{v}, Shape: k.Shape})
+	}
+	return k, v, err
 }
 
 // batched is attention as Bloom writes it: the scores are added to the positions' biases, and
