@@ -69,6 +69,9 @@ func (QuickGELU) Declare(*Declaration) {}
 
 // Forward implements Layer.
 func (l ReLU) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if t.cfg.release.before(1, 10) && !l.InPlace { // github.com/pytorch/pytorch/pull/63089
+		return keepInput(t, x, false)
+	}
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOutput: true})
 }
 
@@ -213,6 +216,10 @@ type Dropout struct {
 // number a sample.
 type StochasticDepth struct{}
 
+// ChannelDropout is nn.Dropout1d, 2d and 3d, which drop whole channels of a sample; it keeps a
+// number for each.
+type ChannelDropout struct{}
+
 // Declare implements Layer.
 func (l Dropout) Declare(d *Declaration) {
 	if !(l.P >= 0 && l.P < 1) {
@@ -222,6 +229,9 @@ func (l Dropout) Declare(d *Declaration) {
 
 // Declare implements Layer.
 func (StochasticDepth) Declare(*Declaration) {}
+
+// Declare implements Layer.
+func (ChannelDropout) Declare(*Declaration) {}
 
 // Forward implements Layer.
 func (l Dropout) Forward(t *Tape, x Tensor) (Tensor, error) {
@@ -239,6 +249,14 @@ func (StochasticDepth) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	noise := alloc.Shape{x.Shape[0]}
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, KeepOwn: []Own{{Shape: noise}}, TrainingOnly: true})
+}
+
+// Forward implements Layer.
+func (ChannelDropout) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if len(x.Shape) < 3 {
+		return Tensor{}, t.Errorf("input %v has nothing after its channels", x.Shape)
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, KeepOwn: []Own{{Shape: x.Shape[:2]}}, TrainingOnly: true})
 }
 
 // Activation is the function in the middle of an MLP.

@@ -50,6 +50,9 @@ func (t *Tape) setBands(r *Report, learn run) {
 	}
 	if t.cfg.backend == CUDA {
 		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
+		if t.doubted() > 0 && t.cfg.training {
+			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere: later ones may need less", t.transformed))
+		}
 		if t.unmeasured != 0 {
 			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", t.unmeasured))
 		}
@@ -65,7 +68,7 @@ func (t *Tape) deviations() deviations {
 	return measured
 }
 
-const notCounted = "not counted: workspaces of cuDNN, communication buffers, and other processes"
+const notCounted = "not counted: workspaces of cuDNN but those of the weights' gradients of 3 x 3 convolutions in float32, communication buffers, and other processes"
 
 // cpuWorkspaces is the most that matrix products and convolutions of small models in bfloat16 were measured to
 // need besides their tensors, rounded up to a power of two: PyTorch on the CPU reorders weights, on two
@@ -92,7 +95,7 @@ const (
 	mixtures unmeasured = 1 << iota
 	encodersAndDecoders
 	twoTowers
-	windowedImages
+	lowWindows
 	latentAttentions
 	recurrences
 )
@@ -100,7 +103,7 @@ const (
 // String names the kinds, in plural.
 func (u unmeasured) String() string {
 	var names []string
-	for i, name := range []string{"mixtures of experts without adapters", "encoders with decoders", "towers of images and texts", "windows over images", "latent attention", "recurrent layers"} {
+	for i, name := range []string{"mixtures of experts without adapters", "encoders with decoders", "towers of images and texts", "windows over images in low precision", "latent attention", "recurrent layers"} {
 		if u&(1<<i) != 0 {
 			names = append(names, name)
 		}

@@ -218,9 +218,30 @@ func (c conv) forward(t *Tape, x Tensor) (Tensor, error) {
 	if t.On() == CPU {
 		o.Workspace = c.blocked(t, x, shape)
 		o.BackwardWorkspace = max(c.padded(t), c.patched(t)-o.Workspace)
+	} else {
+		o.kernels = c.winograd(t, x.Shape[0], shape)
+		t.transformed = max(t.transformed, o.kernels)
 	}
 	t.cast(&o, append([]int{c.out, c.in / or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)...)
 	return t.Op(o)
+}
+
+// winograd is the workspace of the weight's gradient in float32, which cuDNN computes of transformed
+// tensors (CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED) for a 3 x 3 window with neither stride nor
+// dilation: each tile of 4 x 4 places of the input and the output, and each kernel, becomes 6 x 6 numbers
+// (arXiv:1509.09308, section 4). PyTorch takes the algorithm that cuDNN expects to be the fastest,
+// whatever memory it needs. With few channels that is another: transforming them takes longer than
+// multiplying less saves. Sizes and channels fit what was measured on V100s (docs/estimate.md).
+func (c conv) winograd(t *Tape, batch int, out alloc.Shape) alloc.Bytes {
+	const tile, numbers, channels = 4, 6 * 6, 128
+	w := c.window
+	if c.transposed || w != (window{2, [3]int{3, 3}, [3]int{1, 1}, w.padding, [3]int{1, 1}}) || or(c.groups, 1) != 1 ||
+		min(c.in, c.out) < channels || t.computes() != alloc.Float32 || !t.learns() {
+		return 0
+	}
+	kernels := FLOPs(c.in, c.out, numbers, 4)
+	tiles := FLOPs(batch, (out[2]+tile-1)/tile, (out[3]+tile-1)/tile, c.in+c.out, numbers, 4)
+	return alloc.Bytes(min(addSat(kernels, tiles), maxTotal))
 }
 
 // padded is the memory of the weight's gradient where oneDNN has no kernel for the groups of a

@@ -58,8 +58,8 @@
 //
 // # What is not counted
 //
-// Workspaces of cuDNN, communication buffers except those of DistributedDataParallel, and
-// other processes.
+// Workspaces of cuDNN except those of the weights' gradients of 3 x 3 convolutions in float32,
+// communication buffers except those of DistributedDataParallel, and other processes.
 //
 // # Concurrency and cost
 //

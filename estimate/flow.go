@@ -142,6 +142,12 @@ func (f *Flow) Add(x, y Tensor) Tensor {
 	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: x.Shape.Equal(y.Shape), Gather: !x.split || !y.split})
 }
 
+// AddTo is x += y, in the memory of x.
+func (f *Flow) AddTo(x, y Tensor) Tensor {
+	f.fits(x, y)
+	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: x.Shape.Equal(y.Shape), InPlace: true})
+}
+
 // Mul is x * y, with y broadcast to x. It keeps what the gradients need.
 func (f *Flow) Mul(x, y Tensor) Tensor {
 	f.fits(x, y)
@@ -178,6 +184,17 @@ func (f *Flow) Permute(x Tensor, dims ...int) Tensor {
 
 // Copy is x in new memory, as contiguous or a reshape of permuted dimensions makes.
 func (f *Flow) Copy(x Tensor) Tensor { return f.Scale(x) }
+
+// Resize is x with other sizes of the dimensions after its channels, in new memory, as
+// torch.nn.functional.interpolate makes it. It keeps nothing.
+func (f *Flow) Resize(x Tensor, sizes ...int) Tensor {
+	if f.err == nil && (len(sizes) == 0 || len(x.Shape) != 2+len(sizes)) {
+		f.Errorf("resizes %v to %v: want a size for each dimension after the channels", x.Shape, sizes)
+	}
+	shape := slices.Clone(x.Shape)
+	copy(shape[min(2, len(shape)):], sizes)
+	return f.Op(Op{In: []Tensor{x}, Shape: shape})
+}
 
 // Cat joins tensors along a dimension.
 func (f *Flow) Cat(dim int, xs ...Tensor) Tensor {

@@ -52,6 +52,7 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 	for want, wrong := range map[string]func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor{
 		`it calls "x", which is none of its Parts`: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Call("x", x) },
 		"does not broadcast":                       func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Add(x, f.View(x, 8, 2)) },
+		"want a size for each dimension after":     func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Resize(x, 4) },
 		"a part of 9 along dimension 1":            func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Part(x, 1, 9) },
 		"was called with 0":                        func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Beside(0) },
 		"does not take the shape (3, 5)":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.View(x, 3, 5) },
@@ -63,6 +64,17 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 	}
 	_, err = estimate.Model([]estimate.Layer{estimate.Module{}})
 	assert.ErrorContains(t, err, "Run is nil")
+}
+
+// What is added in place stays where it was, and a tensor of another size is new.
+func TestFlowInPlaceAndResized(t *testing.T) {
+	r := model(t, []estimate.Layer{estimate.Module{Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+		return f.AddTo(f.Copy(x), f.Resize(x, 6, 4))
+	}}}, estimate.InputShape(2, 3, 6, 4), estimate.On(estimate.CPU))
+	assert.Equal(t, alloc.Shape{2, 3, 6, 4}, r.Output)
+	assert.Equal(t, alloc.Bytes(3*2*3*6*4*4), r.Inference.Input+r.Inference.Transient, "the input, its copy and the other size")
+	r = model(t, []estimate.Layer{estimate.Module{Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Resize(x, 3, 8) }}}, estimate.InputShape(2, 3, 6, 4))
+	assert.Equal(t, alloc.Shape{2, 3, 3, 8}, r.Output)
 }
 
 // A model with a tied head may be a part of another, and may stand there twice.

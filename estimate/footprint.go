@@ -34,18 +34,18 @@ func (t *Tape) footprints(r *Report, h *holding, serve, learn run) {
 			if side.training == t.cfg.training {
 				r.Notes = append(r.Notes, "the model is too large to ask an allocator about: what is reserved is taken to be a fifth above the tensors, and at most half")
 			}
-			m.Footprint = t.footprint(m, m.Peak, m.Peak+m.Peak/5, m.Peak, Band{Above: 0.25})
+			m.Footprint = t.footprint(m, m.Peak, m.Peak+m.Peak/5, m.Peak, Band{Above: 0.25}, side.training)
 			continue
 		}
 		found, _ := log.replay(0)
 		more := max(0, m.Peak-found.requested) // what the passes of a pipeline do not show
-		m.Footprint = t.footprint(m, found.allocated+more, found.reserved+more, log.smallest(found)+more, side.band)
+		m.Footprint = t.footprint(m, found.allocated+more, found.reserved+more, log.smallest(found)+more, side.band, side.training)
 	}
 }
 
 // footprint gives the figures their bands: the worst of what is not known of the loop and the
 // machine, and of what was measured.
-func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b Band) Footprint {
+func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b Band, training bool) Footprint {
 	_, more := t.cfg.workspace()
 	if more *= 2; !t.multiplies {
 		more = 0
@@ -67,15 +67,27 @@ func (t *Tape) footprint(m *Memory, allocated, reserved, smallest alloc.Bytes, b
 	}
 	b.Above = max(b.Above, m.Band.Above, (1+b.Above)*(1+m.Band.Above)-1-measured.training.Above)
 	b.Below = max(b.Below, m.Band.Below, 1-(1-b.Below)*(1-m.Band.Below)/(1-measured.training.Below))
-	context := t.cfg.machine.context()
-	f := Footprint{
-		Allocated: within(allocated, b, more),
-		Reserved:  within(reserved, t.gathers(b), more),
-		Context:   context,
+	figure := func(n alloc.Bytes, b Band) Figure {
+		f := within(n, b, more)
+		if training {
+			f.Lower -= within(min(t.doubted(), max(0, n-m.Peak)), b, 0).Lower
+		}
+		return f
 	}
+	context := t.cfg.machine.context()
+	f := Footprint{Allocated: figure(allocated, b), Reserved: figure(reserved, t.gathers(b)), Context: context}
 	f.Device = f.Reserved.plus(context)
-	f.Needed = within(smallest, b, more).plus(context)
+	f.Needed = figure(smallest, b).plus(context)
 	return f
+}
+
+// doubted is the largest workspace of a convolution, unless it was measured on such a GPU: on later ones tensor
+// cores compute float32 too, by other algorithms.
+func (t *Tape) doubted() alloc.Bytes {
+	if gpu := t.cfg.machine.GPU; gpu != UnknownGPU && gpu < Ampere {
+		return 0
+	}
+	return t.transformed
 }
 
 // gathers is the band of what is reserved where parameters are gathered from all devices.
@@ -90,7 +102,7 @@ func (t *Tape) gathers(b Band) Band {
 const small = 2 * alloc.GiB
 
 // The bands of what an allocator makes of a run, by the kind of model. TestPublished holds
-// them against what was measured on GPUs (docs/estimate.md). The workspaces of cuDNN
+// them against what was measured on GPUs (docs/estimate.md). Most workspaces of cuDNN
 // are not modelled, so that convolutional models may lie further above.
 var (
 	servedBand        = Band{Below: 0.05, Above: 0.05}

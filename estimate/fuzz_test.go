@@ -65,7 +65,11 @@ func (d drawn) layer(depth int) estimate.Layer {
 		func() estimate.Layer { return estimate.Softmax{} },
 		func() estimate.Layer { return estimate.Dropout{P: rapid.Float64().Draw(d.t, "p")} },
 		func() estimate.Layer { return estimate.StochasticDepth{} },
+		func() estimate.Layer { return estimate.ChannelDropout{} },
 		func() estimate.Layer { return estimate.MaxPool{Kernel: n(), Stride: n(), Padding: n(), Dims: n()} },
+		func() estimate.Layer {
+			return estimate.MaxPool{Dims: n(), Kernels: [3]int{n(), n(), n()}, Strides: [3]int{n(), n(), n()}, Paddings: [3]int{n(), n(), n()}}
+		},
 		func() estimate.Layer { return estimate.AvgPool{Kernel: n(), Dims: n(), Ceil: true} },
 		func() estimate.Layer { return estimate.AdaptiveAvgPool{Out: n(), Dims: n()} },
 		func() estimate.Layer { return estimate.Flatten{Start: n()} },

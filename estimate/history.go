@@ -10,6 +10,7 @@ type history struct {
 	done passes
 
 	inputs, output []int32
+	added          []int32           // gradients that are to be added to others
 	gradients      map[int32][]int32 // of each module, counted from 1
 	of             [][]int64         // sizes of the gradients of each module
 	work           []int64           // what the optimizer needs for each module by itself
@@ -79,6 +80,9 @@ func (y *history) read() {
 func (y *history) play(events []event) {
 	for _, e := range events {
 		switch {
+		case e.handle < 0 && e.bytes < 0:
+			y.freeAll(y.added)
+			y.added = y.added[:0]
 		case e.handle < 0:
 			y.accumulate(-e.handle)
 		case e.bytes < 0:
@@ -89,7 +93,8 @@ func (y *history) play(events []event) {
 	}
 }
 
-// accumulate gives a module's parameters their gradients, or adds to those that they have.
+// accumulate gives a module's parameters their gradients, or makes those that are to be added to
+// what they have.
 func (y *history) accumulate(module int32) {
 	y.freeAll(y.allocAll(nil, y.h.sums[module-1].summand, y.h.sums[module-1].anew))
 	if y.work != nil && y.t.cfg.passing() && y.h.tiedIn[module-1] == 0 {
@@ -99,9 +104,7 @@ func (y *history) accumulate(module int32) {
 		return
 	}
 	if y.gradients[module] != nil {
-		for _, n := range y.of[module-1] {
-			y.temporary(n)
-		}
+		y.added = y.allocAll(y.added, y.of[module-1]...)
 		return
 	}
 	y.gradients[module] = y.allocAll(make([]int32, 0, len(y.of[module-1])), y.of[module-1]...)

@@ -124,9 +124,10 @@ type Tape struct {
 	recurrent  bool      // a layer is recurrent
 	multiplies bool      // a layer multiplies matrices
 
-	convolutions int  // that ran
-	held         bool // parts are there and do not run
-	rounded      bool // a convolution computes in another type than float32
+	convolutions int         // that ran
+	transformed  alloc.Bytes // the largest workspace of a convolution by transformed tensors
+	held         bool        // parts are there and do not run
+	rounded      bool        // a convolution computes in another type than float32
 	total        alloc.Bytes
 	cos, sin     Tensor       // of rotary positions, which all layers share
 	masks        Tensor       // of eager attention, which all layers share
@@ -183,6 +184,7 @@ type op struct {
 	parts          int32 // the storages from out on are so many parts of the input; 0 for none
 	workspace      int64
 	backward       int64 // workspace besides
+	kernels        int64 // workspace of the kernels that make the parameters' gradients, which the device alone shows
 	grad, passGrad bool
 	inPlace, view  bool
 	trainingOnly   bool

@@ -39,7 +39,8 @@ type Op struct {
 	// Workspace and the gradients of its output and inputs.
 	BackwardWorkspace alloc.Bytes
 
-	cached bool // KeepOwn lives until the forward pass is over, whoever keeps it
+	kernels alloc.Bytes // workspace of the kernels that make the parameters' gradients
+	cached  bool        // KeepOwn lives until the forward pass is over, whoever keeps it
 }
 
 // Op records an operation of the layer that is being called and returns its output. An
@@ -68,7 +69,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	at := int32(len(t.ops))
 	rec := op{
 		row: int32(t.row), grad: y.grad, passGrad: o.PassGrad || o.View, promotes: promotes, inPlace: o.InPlace, view: o.View,
-		trainingOnly: o.TrainingOnly, params: o.Params, workspace: int64(max(0, o.Workspace)), backward: int64(max(0, o.BackwardWorkspace)),
+		trainingOnly: o.TrainingOnly, params: o.Params, workspace: int64(max(0, o.Workspace)), backward: int64(max(0, o.BackwardWorkspace)), kernels: int64(o.kernels),
 	}
 	if err := t.output(&y, &o, at); err != nil {
 		return Tensor{}, err

@@ -93,9 +93,11 @@ func On(b Backend) Option { return func(c *config) { c.backend = b } }
 // Loops says how the training loop goes about what the layers do not say.
 func Loops(l Loop) Option { return func(c *config) { c.loop = l } }
 
-// PyTorch says which version of it runs the model, where that bears on memory: before 1.11
-// softmax kept its input too and cuBLAS had no workspace in the cache; from 1.13 to 2.1 a mean keeps
-// its input, which norms written in elementary operations take of squares; before 2.0 zero_grad kept the gradients' memory and optimizers went OneByOne, unless the loop says otherwise.
+// PyTorch says which version of it runs the model, where that bears on memory: before 1.10 a ReLU
+// that is not in place kept its input instead of its output; before 1.11 softmax kept its input too
+// and cuBLAS had no workspace in the cache; from 1.13 to 2.1 a mean keeps its input, which norms
+// written in elementary operations take of squares; before 2.0 zero_grad kept the gradients' memory
+// and optimizers went OneByOne, unless the loop says otherwise.
 func PyTorch(major, minor int) Option {
 	return func(c *config) { c.release = release{major, minor} }
 }

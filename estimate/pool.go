@@ -3,14 +3,16 @@ package estimate
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // MaxPool is nn.MaxPool1d, 2d and 3d. It keeps its input, and the places of
-// the maxima in 64 bits.
+// the maxima in 64 bits. Kernels, Strides and Paddings hold a value for each of the dimensions, and
+// win over Kernel, Stride and Padding where they are not zero.
 type MaxPool struct {
-	Kernel   int
-	Stride   int // 0 means Kernel
-	Padding  int
-	Dilation int // 0 means 1
-	Ceil     bool
-	Dims     int // 0 means 2
+	Kernel                     int
+	Stride                     int // 0 means Kernel
+	Padding                    int
+	Dilation                   int // 0 means 1
+	Ceil                       bool
+	Dims                       int // 0 means 2
+	Kernels, Strides, Paddings [3]int
 }
 
 // AvgPool is nn.AvgPool1d, 2d and 3d; it keeps its input.
@@ -51,8 +53,18 @@ func (l AdaptiveMaxPool) Forward(t *Tape, x Tensor) (Tensor, error) {
 
 // Declare implements Layer.
 func (l MaxPool) Declare(d *Declaration) {
-	if l.dims(d) && l.window().check(d) && 2*l.Padding > l.Kernel {
-		d.Errorf("Padding is %d: want at most half of the Kernel, %d", l.Padding, l.Kernel)
+	if !l.dims(d) {
+		return
+	}
+	w := l.window()
+	if !w.check(d) {
+		return
+	}
+	for i := range w.dims {
+		if 2*w.padding[i] > w.kernel[i] {
+			d.Errorf("Padding is %d: want at most half of the Kernel, %d", w.padding[i], w.kernel[i])
+			return
+		}
 	}
 }
 
@@ -77,7 +89,12 @@ func (l MaxPool) dims(d *Declaration) bool {
 }
 
 func (l MaxPool) window() window {
-	return cube(or(l.Dims, 2), l.Kernel, or(l.Stride, l.Kernel), l.Padding, l.Dilation)
+	w := cube(or(l.Dims, 2), l.Kernel, l.Stride, l.Padding, l.Dilation)
+	w.set(l.Kernels[:], l.Strides[:], l.Paddings[:], make([]int, w.dims))
+	for i := range w.dims {
+		w.stride[i] = or(l.Strides[i], or(l.Stride, w.kernel[i]))
+	}
+	return w
 }
 
 // Forward implements Layer.

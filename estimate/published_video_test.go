@@ -1,87 +1,254 @@
 package estimate_test
 
 import (
-	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// flatPool is the pooling of frames one by one, kernel (1, 3, 3) and stride (1, 2, 2).
-type flatPool struct{}
+// conv makes a convolution without bias, padded by half of its kernel, over (frames, height, width).
+type conv func(in, out int, kernel, stride [3]int) estimate.Layer
 
-func (flatPool) Declare(*estimate.Declaration) {}
+func halved(kernel [3]int) [3]int { return [3]int{kernel[0] / 2, kernel[1] / 2, kernel[2] / 2} }
 
-func (flatPool) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	shape := x.Shape.Clone()
-	for i := len(shape) - 2; i < len(shape); i++ {
-		shape[i] = (shape[i] + 1) / 2
+func inFrames(in, out int, kernel, stride [3]int) estimate.Layer {
+	return estimate.Conv2d{In: in, Out: out, Kernel: kernel[1], Stride: stride[1], Padding: kernel[1] / 2, NoBias: true}
+}
+
+func overFrames(in, out int, kernel, stride [3]int) estimate.Layer {
+	return estimate.Conv3d{In: in, Out: out, KernelDHW: kernel, StrideDHW: stride, PaddingDHW: halved(kernel), NoBias: true}
+}
+
+// inThenOverFrames is R(2+1)D's convolution (arXiv:1711.11248), with as many channels between its parts as make
+// it as large as a whole one.
+func inThenOverFrames(in, out int, kernel, stride [3]int) estimate.Layer {
+	area := kernel[1] * kernel[2]
+	middle := 3 * in * out * area / (in*area + 3*out)
+	return estimate.Sequential{
+		overFrames(in, middle, [3]int{1, kernel[1], kernel[2]}, [3]int{1, stride[1], stride[2]}),
+		estimate.BatchNorm{Features: middle}, estimate.ReLU{InPlace: true},
+		overFrames(middle, out, [3]int{kernel[0], 1, 1}, [3]int{stride[0], 1, 1}),
 	}
-	return t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: shape, Keep: []estimate.Tensor{x}, KeepOwn: []estimate.Own{{Shape: shape, DType: alloc.Int64}}})
 }
 
 // shift moves channels between neighbouring frames, which copies all of them (arXiv:1811.08383).
-type shift struct{}
+func shift(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Copy(x) }
 
-func (shift) Declare(*estimate.Declaration) {}
-
-func (shift) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	return t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: x.Shape})
+// videoResNet is mmaction2's ResNet and ResNet3d: their settings of the same names.
+type videoResNet struct {
+	conv         conv
+	blocks       [4]int
+	basic        bool // blocks of two convolutions in place of bottlenecks
+	channels     int
+	conv1        int // the length of its kernel over frames; 0 for a network of single frames
+	inflate      func(stage, block int) bool
+	conv1Stride  int // over frames
+	pool1Stride  int // over frames
+	pool2        bool
+	frameStrides [4]int
+	lateral      int // channels that come from another pathway, for eight of its own
+	shifted      bool
 }
 
-// videoResNet is a ResNet-50 whose convolutions are made by conv of their sizes: the kernel, the
-// stride, and whether they look at neighbouring frames.
-func videoResNet(conv func(in, out, kernel, stride int, frames bool) estimate.Layer, pool estimate.Layer, dims int, before ...estimate.Layer) []estimate.Layer {
-	norm := func(n int) estimate.Layer { return estimate.BatchNorm{Features: n} }
-	relu := estimate.ReLU{InPlace: true}
-	layers := []estimate.Layer{conv(3, 64, 7, 2, false), norm(64), relu, pool}
-	in := 64
-	for stage, blocks := range []int{3, 4, 6, 3} {
-		for b := range blocks {
-			width, stride := 64<<stage, 1
-			if stage > 0 && b == 0 {
-				stride = 2
-			}
-			body := append(estimate.Sequential{}, before...)
-			body = append(body, conv(in, width, 1, 1, stage >= 2), norm(width), relu, conv(width, width, 3, stride, false), norm(width), relu,
-				conv(width, 4*width, 1, 1, false), norm(4*width))
-			r := estimate.Residual{Body: body, After: relu}
-			if in != 4*width {
-				r.Shortcut = estimate.Sequential{conv(in, 4*width, 1, stride, false), norm(4 * width)}
-			}
-			layers, in = append(layers, r), 4*width
+var (
+	depth50  = [4]int{3, 4, 6, 3} // and of depth 34
+	depth101 = [4]int{3, 4, 23, 3}
+)
+
+func always(int, int) bool            { return true }
+func never(int, int) bool             { return false }
+func lastStages(stage, _ int) bool    { return stage >= 2 }
+func alternate(stage, block int) bool { return stage == 0 || block%2 == stage/3 }
+
+func (n videoResNet) normed(in, out int, kernel, stride [3]int) estimate.Sequential {
+	return estimate.Sequential{n.conv(in, out, kernel, stride), estimate.BatchNorm{Features: out}}
+}
+
+func relued(s estimate.Sequential) estimate.Sequential {
+	return append(s, estimate.ReLU{InPlace: true})
+}
+
+func (n videoResNet) stem() estimate.Sequential {
+	pool := estimate.MaxPool{Kernel: 3, Stride: 2, Padding: 1}
+	if n.dims() == 3 {
+		pool = estimate.MaxPool{Dims: 3, Kernels: [3]int{1, 3, 3}, Strides: [3]int{max(1, n.pool1Stride), 2, 2}, Paddings: [3]int{0, 1, 1}}
+	}
+	return append(relued(n.normed(3, n.channels, [3]int{n.conv1, 7, 7}, [3]int{max(1, n.conv1Stride), 2, 2})), pool)
+}
+
+func (n videoResNet) dims() int {
+	if n.conv1 == 0 {
+		return 2
+	}
+	return 3
+}
+
+func (n videoResNet) expansion() int {
+	if n.basic {
+		return 1
+	}
+	return 4
+}
+
+func (n videoResNet) stage(i int) estimate.Sequential {
+	width, one, unit := n.channels<<i, [3]int{1, 1, 1}, [3]int{1, 1, 1}
+	out := width * n.expansion()
+	in := n.channels
+	if i > 0 {
+		in = out / 2
+	}
+	in += in * n.lateral / 8
+	var stage estimate.Sequential
+	for b := range n.blocks[i] {
+		stride, frames := unit, 1
+		if i > 0 && b == 0 {
+			stride = [3]int{max(1, n.frameStrides[i]), 2, 2}
+		}
+		if n.inflate(i, b) {
+			frames = 3
+		}
+		var body estimate.Sequential
+		if n.shifted {
+			body = append(body, estimate.Module{Name: "Shift", Run: shift})
+		}
+		if n.basic {
+			body = append(body, relued(n.normed(in, width, [3]int{frames, 3, 3}, stride))...)
+			body = append(body, n.normed(width, width, [3]int{frames, 3, 3}, unit)...)
+		} else {
+			body = append(body, relued(n.normed(in, width, [3]int{frames, 1, 1}, unit))...)
+			body = append(body, relued(n.normed(width, width, [3]int{1, 3, 3}, stride))...)
+			body = append(body, n.normed(width, out, one, unit)...)
+		}
+		r := estimate.Residual{Body: body, After: estimate.ReLU{InPlace: true}}
+		if in != out || stride != unit {
+			r.Shortcut = n.normed(in, out, one, stride)
+		}
+		stage, in = append(stage, r), out
+	}
+	return stage
+}
+
+func (n videoResNet) layers() []estimate.Layer {
+	layers := []estimate.Layer{estimate.As("stem", n.stem())}
+	for i := range 4 {
+		layers = append(layers, estimate.As("layer"+strconv.Itoa(i+1), n.stage(i)))
+		if n.pool2 && i == 0 {
+			layers = append(layers, estimate.MaxPool{Dims: 3, Kernels: [3]int{2, 1, 1}})
 		}
 	}
-	return append(layers, estimate.AdaptiveAvgPool{Dims: dims, Out: 1}, estimate.Flatten{}, estimate.Dropout{}, estimate.Linear{In: in, Out: 400}, estimate.CrossEntropy{})
+	return append(layers, estimate.AdaptiveAvgPool{Dims: n.dims(), Out: 1}, estimate.Flatten{}, estimate.Dropout{},
+		estimate.Linear{In: 8 * n.channels * n.expansion(), Out: 400}, estimate.CrossEntropy{})
 }
 
-// slowOnly is mmaction2's ResNet3dSlowOnly, which looks at neighbouring frames in its last two stages.
-func slowOnly() []estimate.Layer {
-	return videoResNet(func(in, out, kernel, stride int, frames bool) estimate.Layer {
-		c := estimate.Conv3d{In: in, Out: out, NoBias: true, KernelDHW: [3]int{1, kernel, kernel}, StrideDHW: [3]int{1, stride, stride}, PaddingDHW: [3]int{0, kernel / 2, kernel / 2}}
-		if frames {
-			c.KernelDHW[0], c.PaddingDHW[0] = 3, 1
+// slowFast is two pathways (arXiv:1812.03982). The slow one has one of every so many frames, and the fast one an eighth of
+// the channels: after each stage it tells the slow one what it saw, by a kernel over so many frames.
+func slowFast(every, kernel int) []estimate.Layer {
+	slow := videoResNet{conv: overFrames, blocks: depth50, channels: 64, conv1: 1, inflate: lastStages, lateral: 2}
+	fast := videoResNet{conv: overFrames, blocks: depth50, channels: 8, conv1: 5, inflate: always}
+	var parts estimate.Sequential
+	for i := range 5 {
+		of, width, slows, fasts := "stem", fast.channels, slow.stem(), fast.stem()
+		if i > 0 {
+			of, width = "layer"+strconv.Itoa(i), fast.channels<<(i-1)*fast.expansion()
+			slows, fasts = slow.stage(i-1), fast.stage(i-1)
 		}
-		return c
-	}, flatPool{}, 3)
+		parts = append(parts, estimate.As("slow."+of, slows), estimate.As("fast."+of, fasts))
+		if i < 4 {
+			parts = append(parts, estimate.As("lateral."+of, overFrames(width, 2*width, [3]int{kernel, 1, 1}, [3]int{every, 1, 1})))
+		}
+	}
+	parts = append(parts, estimate.As("fc", estimate.Sequential{estimate.Dropout{}, estimate.Linear{In: 2304, Out: 400}}))
+	return []estimate.Layer{estimate.Module{Name: "SlowFast", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+		slow := f.Resize(x, x.Dim(2)/every, x.Dim(3), x.Dim(4))
+		fast := x
+		for _, of := range []string{"stem", "layer1", "layer2", "layer3", "layer4"} {
+			slow, fast = f.Call("slow."+of, slow), f.Call("fast."+of, fast)
+			if of != "layer4" {
+				slow = f.Cat(1, slow, f.Call("lateral."+of, fast))
+			}
+		}
+		mean := func(x estimate.Tensor) estimate.Tensor {
+			return f.Apply(estimate.Flatten{}, f.Apply(estimate.AdaptiveAvgPool{Dims: 3, Out: 1}, x))
+		}
+		return f.Apply(estimate.CrossEntropy{}, f.Call("fc", f.Cat(1, mean(slow), mean(fast))))
+	}}}
 }
 
-// tsm is a ResNet-50 of frames that shifts the input of each block.
-func tsm() []estimate.Layer {
-	return videoResNet(func(in, out, kernel, stride int, _ bool) estimate.Layer {
-		return estimate.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: kernel / 2, NoBias: true}
-	}, estimate.MaxPool{Kernel: 3, Stride: 2, Padding: 1}, 2, shift{})
+// The parameters are those that mmaction2 gives (configs/recognition/slowfast/metafile.yml at 09f41cb4).
+func TestSlowFastParameters(t *testing.T) {
+	assert.EqualValues(t, 34_479_288, model(t, slowFast(8, 5)).Params.Count)
+	assert.EqualValues(t, 34_565_560, model(t, slowFast(4, 7)).Params.Count)
 }
+
+// c3d is a VGG of 3 x 3 x 3 windows (arXiv:1412.0767).
+func c3d() []estimate.Layer {
+	var layers []estimate.Layer
+	pool := estimate.MaxPool{Dims: 3, Kernel: 2}
+	in := 3
+	for stage, widths := range [][]int{{64}, {128}, {256, 256}, {512, 512}, {512, 512}} {
+		for _, width := range widths {
+			layers = append(layers, estimate.Conv3d{In: in, Out: width, Kernel: 3, Padding: 1}, estimate.ReLU{InPlace: true})
+			in = width
+		}
+		last := pool
+		switch stage {
+		case 0:
+			last.Kernels = [3]int{1, 2, 2}
+		case 4:
+			last.Paddings = [3]int{0, 1, 1}
+		}
+		layers = append(layers, last)
+	}
+	layers = append(layers, estimate.Flatten{})
+	in = 8192
+	for range 2 {
+		layers = append(layers, estimate.Linear{In: in, Out: 4096}, estimate.ReLU{InPlace: true}, estimate.Dropout{})
+		in = 4096
+	}
+	return append(layers, estimate.Dropout{}, estimate.Linear{In: in, Out: 101}, estimate.CrossEntropy{})
+}
+
+// openMMLab is how mmcv 1 trains on V100s, with PyTorch 1.5: it sets gradients to zero, SGD has a weight decay, and what a
+// step returns has the losses alone.
+var openMMLab = estimate.All(
+	estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradKept, Output: estimate.OutputDropped, Form: estimate.OneByOne, Decay: estimate.DecayUsed}),
+	estimate.PyTorch(1, 5), estimate.RunsOn(estimate.Machine{GPU: estimate.Volta}),
+)
 
 // videoRows are mmaction2's, each on one of 8 replicas.
 func videoRows() []published {
-	const repository = "open-mmlab/mmaction2, configs/recognition/"
-	row := func(model, setting, where string, mib float64, layers []estimate.Layer, dims ...int) published {
+	row := func(model, where string, mib float64, layers []estimate.Layer, dims ...int) published {
+		setting := fmt.Sprintf("%d frames", dims[0])
+		if len(dims) == 5 {
+			setting = fmt.Sprintf("%d videos of %d frames", dims[0], dims[2])
+		}
 		return published{
-			kind: "convolutional", model: model, setting: setting + ", SGD with momentum, one of 8 replicas", grade: "B", mib: mib, what: "allocated", source: repository + where + " at 699e31a0",
-			layers: layers, opts: opts(estimate.InputShape(dims...), estimate.Train(estimate.Momentum), estimate.Shard(estimate.Sharding{Data: 8})),
+			kind: "convolutional", model: model, setting: setting + ", SGD with momentum, one of 8 replicas", grade: "B", mib: mib, what: "allocated",
+			source: "open-mmlab/mmaction2, configs/recognition/" + where, layers: layers,
+			opts: opts(estimate.InputShape(dims...), estimate.Train(estimate.Momentum), openMMLab, estimate.Shard(estimate.Sharding{Data: 8})),
 		}
 	}
+	tsn := videoResNet{conv: inFrames, blocks: depth50, channels: 64, inflate: never}
+	tsm := tsn
+	tsm.shifted = true
+	slowOnly := videoResNet{conv: overFrames, blocks: depth50, channels: 64, conv1: 1, inflate: lastStages}
+	i3d := videoResNet{conv: overFrames, blocks: depth50, channels: 64, conv1: 5, inflate: alternate, conv1Stride: 2, pool1Stride: 2, pool2: true}
+	r2plus1d := videoResNet{conv: inThenOverFrames, blocks: depth50, basic: true, channels: 64, conv1: 3, inflate: always, frameStrides: [4]int{1, 2, 2, 2}}
 	return []published{
-		row("ResNet-50 SlowOnly", "8 videos of 4 frames", "slowonly", 3168, slowOnly(), 8, 3, 4, 224, 224),
-		row("TSM ResNet-50", "8 videos of 8 frames", "tsm", 7079, tsm(), 64, 3, 224, 224),
+		row("TSN ResNet-50", "tsn at 699e31a0", 8344, tsn.layers(), 96, 3, 224, 224),
+		row("TSM ResNet-50", "tsm at 699e31a0", 7079, tsm.layers(), 64, 3, 224, 224),
+		row("SlowOnly ResNet-50", "slowonly at 699e31a0", 3168, slowOnly.layers(), 8, 3, 4, 224, 224),
+		row("SlowOnly ResNet-50", "slowonly at 03bca54c", 5820, slowOnly.layers(), 8, 3, 8, 224, 224),
+		row("SlowOnly ResNet-50", "slowonly at 03bca54c", 8472, slowOnly.layers(), 24, 3, 4, 224, 224),
+		row("I3D ResNet-50", "i3d at 03bca54c", 5170, i3d.layers(), 8, 3, 32, 224, 224),
+		row("R(2+1)D-34", "r2plus1d at 699e31a0", 5019, r2plus1d.layers(), 8, 3, 8, 224, 224),
+		row("R(2+1)D-34", "r2plus1d at 03bca54c", 12975, r2plus1d.layers(), 6, 3, 32, 224, 224),
+		row("C3D", "c3d at 02a06bb3", 6067, c3d(), 30, 3, 16, 112, 112),
+		row("SlowFast ResNet-50, 4 x 16", "slowfast at 699e31a0", 6203, slowFast(8, 5), 8, 3, 32, 224, 224),
+		row("SlowFast ResNet-50, 8 x 8", "slowfast at 02a06bb3, README_zh-CN.md", 9062, slowFast(4, 7), 8, 3, 32, 224, 224),
 	}
 }

@@ -61,7 +61,9 @@ func (l WindowAttention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.width(x, 3, l.Hidden, "channels"); err != nil {
 		return Tensor{}, err
 	}
-	t.unmeasured |= windowedImages
+	if t.computes() != alloc.Float32 {
+		t.unmeasured |= lowWindows
+	}
 	parts, out, _ := l.parts()
 	f := &Flow{t: t, parts: parts}
 	high, wide := l.windows(x.Shape[1]), l.windows(x.Shape[2])

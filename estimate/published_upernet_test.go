@@ -1,0 +1,102 @@
+package estimate_test
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// windowAttention is that of a square image whose places are in a row.
+func windowAttention(side, window, width, heads int, shifted bool) estimate.Sequential {
+	return estimate.Sequential{
+		estimate.Reshape{Dims: []int{side, side, width}},
+		estimate.WindowAttention{Hidden: width, Heads: heads, Window: window, Shifted: shifted, Packed: true, Plain: true},
+		estimate.Reshape{Dims: []int{side * side, width}},
+	}
+}
+
+// copied is x in another shape, in new memory.
+func copied(f *estimate.Flow, x estimate.Tensor, shape ...int) estimate.Tensor {
+	return f.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: shape})
+}
+
+// swinSegmenter is a Swin of some width with the heads of an UPerNet.
+func swinSegmenter(side, window, width int, blocks [4]int, classes int) []estimate.Layer {
+	head := uperHead([4]int{width, 2 * width, 4 * width, 8 * width}, 512, classes)
+	parts := estimate.Sequential{
+		estimate.As("projection", estimate.Conv2d{In: 3, Out: width, Kernel: 4, Stride: 4}), estimate.As("norm", estimate.LayerNorm{Size: width}),
+		estimate.As("decode_head", head), estimate.As("auxiliary_head", fcnHead(4*width, 256, 1, false, classes)),
+	}
+	for i := range 4 {
+		var stage estimate.Sequential
+		for b := range blocks[i] {
+			stage = append(stage, visionBlock(width<<i, windowAttention(side>>i, window, width<<i, width<<i/32, b%2 == 1)))
+		}
+		at := strconv.Itoa(i)
+		parts = append(parts, estimate.As("stage"+at, stage), estimate.As("norm"+at, estimate.LayerNorm{Size: width << i}))
+		if i < 3 {
+			parts = append(parts, estimate.As("downsample"+at, estimate.Sequential{estimate.LayerNorm{Size: 4 * width << i}, estimate.Linear{In: 4 * width << i, Out: 2 * width << i, NoBias: true}}))
+		}
+	}
+	return []estimate.Layer{estimate.Module{Name: "EncoderDecoder", Parts: parts, Run: func(f *estimate.Flow, image estimate.Tensor) estimate.Tensor {
+		batch := image.Dim(0)
+		x := f.Call("norm", copied(f, f.Call("projection", image), batch, side*side, width))
+		var stages [4]estimate.Tensor
+		for i := range stages {
+			at, side, width := strconv.Itoa(i), side>>i, width<<i
+			x = f.Call("stage"+at, x)
+			stages[i] = copied(f, f.Call("norm"+at, x), batch, width, side, side)
+			if i < 3 {
+				x = f.Call("downsample"+at, f.Copy(copied(f, x, batch, side*side/4, 4*width)))
+			}
+		}
+		first := segmentationLoss(f, f.Call("decode_head", stages[3], stages[:3]...), image)
+		return f.Add(first, segmentationLoss(f, f.Call("auxiliary_head", stages[2]), image))
+	}}}
+}
+
+// vitSegmenter is a ViT of images of 512 x 512 with the heads of an UPerNet, which read every third of its blocks.
+func vitSegmenter(width, heads, classes int) []estimate.Layer {
+	const side = 32
+	parts := estimate.Sequential{
+		estimate.As("projection", estimate.Conv2d{In: 3, Out: width, Kernel: 16, Stride: 16}), estimate.As("pos_embed", estimate.Learned{Shape: []int{side*side + 1, width}}),
+		estimate.As("decode_head", uperHead([4]int{width, width, width, width}, 512, classes)), estimate.As("auxiliary_head", fcnHead(width, 256, 1, false, classes)),
+	}
+	for i := range 4 {
+		parts = append(parts, estimate.As("layers"+strconv.Itoa(i), estimate.Repeat{N: 3, Layer: visionBlock(width, multihead(width, heads))}))
+	}
+	return []estimate.Layer{estimate.Module{Name: "EncoderDecoder", Parts: parts, Run: func(f *estimate.Flow, image estimate.Tensor) estimate.Tensor {
+		batch := image.Dim(0)
+		x := f.Call("pos_embed", copied(f, f.Call("projection", image), batch, side*side+1, width))
+		var stages [4]estimate.Tensor
+		for i := range stages {
+			x = f.Call("layers"+strconv.Itoa(i), x)
+			stages[i] = copied(f, x, batch, width, side, side)
+		}
+		first := segmentationLoss(f, f.Call("decode_head", stages[3], stages[:3]...), image)
+		return f.Add(first, segmentationLoss(f, f.Call("auxiliary_head", stages[3]), image))
+	}}}
+}
+
+// upernetRows are mmsegmentation's of 2021 and 2022, of eight replicas, with PyTorch before 1.11.
+func upernetRows() []published {
+	row := func(name, where string, gib float64, layers []estimate.Layer) published {
+		return published{
+			kind: "convolutional", model: "UPerNet " + name + ", 150 classes", setting: "2 crops of 512 x 512, AdamW, one of 8 replicas", grade: "B", mib: gib * 1024, what: "allocated",
+			source: "open-mmlab/mmsegmentation, configs/" + where, layers: layers,
+			opts: opts(estimate.InputShape(2, 3, 512, 512), estimate.Train(estimate.AdamW), openMMLab, estimate.PyTorch(1, 7), estimate.Shard(estimate.Sharding{Data: 8})),
+		}
+	}
+	rows := []published{row("DeiT-S", "vit at 08272b62", 4.68, vitSegmenter(384, 6, 150)), row("DeiT-B", "vit at 08272b62", 7.75, vitSegmenter(768, 12, 150))}
+	for _, s := range []struct {
+		name          string
+		gib           float64
+		window, width int
+		third         int // blocks of the third stage
+	}{{"T", 5.02, 7, 96, 6}, {"S", 6.17, 7, 96, 18}, {"B", 7.61, 7, 128, 18}, {"B", 8.52, 12, 128, 18}, {"L", 10.98, 7, 192, 18}, {"L", 12.42, 12, 192, 18}} {
+		layers := swinSegmenter(128, s.window, s.width, [4]int{2, 2, s.third, 2}, 150)
+		rows = append(rows, row(fmt.Sprintf("Swin-%s, windows of %d", s.name, s.window), "swin at 0e7cafef", s.gib, layers))
+	}
+	return rows
+}
