@@ -2,6 +2,7 @@ package estimate_test
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
@@ -133,4 +134,32 @@ func ExampleModule() {
 	// blocks.1.gate Sequential 0
 	// blocks.1.gate.0 Linear 4160
 	// blocks.1.gate.1 Sigmoid 0
+}
+
+func ExampleGPULayers() {
+	m := estimate.Transformer{Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336} // Mistral 7B
+	all := estimate.Quantizations()
+	q4 := all[slices.IndexFunc(all, func(q estimate.Quantization) bool { return q.Name == "Q4_K_M" })]
+	sizes, err := q4.Layers(m.Layers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	llama := estimate.LlamaCpp{Context: 8192, FlashAttention: true}
+	buffer, err := m.ComputeBuffer(llama)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, err := estimate.Model(m.Layers(), estimate.Tokens(1, 512), estimate.ComputedIn(buffer), estimate.StoredIn(sizes),
+		estimate.WithKVCache(llama.Cells(m.Cache(1, 8192, 0))), estimate.GPULayers(21))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%d of %d layers: %v of weights, %v of keys and values\n", r.GPULayers, r.ModelLayers, r.Inference.Weights, r.Inference.Cache)
+	fmt.Println("in memory of the CPU:", r.Inference.Host)
+	// Output:
+	// 21 of 33 layers: 2.5 GiB of weights, 640.0 MiB of keys and values
+	// in memory of the CPU: 1.9 GiB
 }

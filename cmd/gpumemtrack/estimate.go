@@ -109,6 +109,9 @@ of the keys and values alone:
 					return usageError("estimate: --%s %d: want 1 or more", name, value)
 				}
 			}
+			if o.zero < 0 || o.zero > 3 {
+				return usageError("estimate: --zero %d: want 1, 2 or 3", o.zero)
+			}
 			o.settle(cmd.Flags().Changed)
 			return a.estimate(args[0], o)
 		},
