@@ -12,7 +12,11 @@ func convNeXtBlock(channels int, drop bool) estimate.Layer {
 		estimate.Permute{Dims: []int{0, 3, 1, 2}},
 	}
 	scale := estimate.Scaled{Shape: []int{channels, 1, 1}}
-	return estimate.Residual{Body: estimate.Sequential{estimate.As("block", block), estimate.As("layer_scale", scale), estimate.As("stochastic_depth", estimate.If(drop, estimate.StochasticDepth{}))}}
+	return estimate.Residual{Body: estimate.Sequential{
+		estimate.As("block", block),
+		estimate.As("layer_scale", scale),
+		estimate.As("stochastic_depth", estimate.If(drop, estimate.StochasticDepth{})),
+	}}
 }
 
 // convNeXtTiny follows arXiv:2201.03545, table 9.
@@ -34,6 +38,8 @@ func convNeXtTiny() []estimate.Layer {
 	}
 	return []estimate.Layer{
 		estimate.As("features", features), estimate.As("avgpool", estimate.AdaptiveAvgPool{Out: 1}),
-		estimate.As("classifier", estimate.Sequential{estimate.LayerNorm2d{Channels: channels}, estimate.Flatten{}, estimate.Linear{In: channels, Out: 1000}}),
+		estimate.As("classifier", estimate.Sequential{
+			estimate.LayerNorm2d{Channels: channels}, estimate.Flatten{}, estimate.Linear{In: channels, Out: 1000},
+		}),
 	}
 }

@@ -19,7 +19,8 @@ func efficientnetB0() []estimate.Layer {
 			if s.expand != 1 {
 				b = append(b, convNorm(in, wide, 1, 1, 1, act))
 			}
-			b = append(b, convNorm(wide, wide, s.kernel, stride, wide, act), estimate.SqueezeExcite{Channels: wide, Middle: in / 4, Activation: act}, convNorm(wide, s.out, 1, 1, 1, nil))
+			b = append(b, convNorm(wide, wide, s.kernel, stride, wide, act),
+				estimate.SqueezeExcite{Channels: wide, Middle: in / 4, Activation: act}, convNorm(wide, s.out, 1, 1, 1, nil))
 			stage = append(stage, inverted("block", b, stride == 1 && in == s.out, blocks > 0))
 			in, stride = s.out, 1
 			blocks++

@@ -34,7 +34,9 @@ func mobilenetV3Large() []estimate.Layer {
 	features = append(features, convNorm(in, 960, 1, 1, 1, hard))
 	return []estimate.Layer{
 		estimate.As("features", features), estimate.As("avgpool", estimate.AdaptiveAvgPool{Out: 1}), estimate.Flatten{},
-		estimate.As("classifier", estimate.Sequential{estimate.Linear{In: 960, Out: 1280}, hard, estimate.Dropout{P: 0.2, InPlace: true}, estimate.Linear{In: 1280, Out: 1000}}),
+		estimate.As("classifier", estimate.Sequential{
+			estimate.Linear{In: 960, Out: 1280}, hard, estimate.Dropout{P: 0.2, InPlace: true}, estimate.Linear{In: 1280, Out: 1000},
+		}),
 	}
 }
 
