@@ -8,7 +8,7 @@ func chunkSize(pool Pool) Bytes {
 	return largeSegment
 }
 
-// addresses is a range of them.
+// addresses is a range of addresses.
 type addresses struct {
 	ptr  Ptr
 	size Bytes

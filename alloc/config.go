@@ -81,11 +81,10 @@ func (c CacheConfig) check() error {
 //
 // The keys are expandable_segments, max_split_size_mb, max_non_split_rounding_mb,
 // roundup_power2_divisions, garbage_collection_threshold,
-// per_process_memory_fraction, and backend, which must be native. Those that concern
-// only locks, graphs or host memory are read over: their names begin
-// with pinned_, release_lock_ or graph_capture_. Any other key is an error, as in PyTorch. So are
-// large_segment_size_mb, which this cache does not know, and values that PyTorch refuses. Of a
-// key that comes twice, the last counts.
+// per_process_memory_fraction, and backend, which must be native. Those that concern only locks, graphs or
+// host memory are ignored: their names begin with pinned_, release_lock_ or graph_capture_. Any other key is
+// an error, as in PyTorch. So are large_segment_size_mb, which this cache does not know, and values that
+// PyTorch refuses. Of a key that comes twice, the last counts.
 func ParseCacheConfig(s string) (CacheConfig, error) {
 	p := configParser{tokens: configTokens(s)}
 	for len(p.tokens) > 0 && p.err == nil {

@@ -90,9 +90,9 @@ type EventDevice interface {
 // Event is a mark in a stream's work. When Done has reported true or Wait has returned nil,
 // the driver's resources are released, and the Event must not be used any more.
 type Event interface {
-	// Done reports whether the stream's work has got there; it does not wait.
+	// Done reports whether the stream's work has reached the mark; it does not wait.
 	Done() (bool, error)
-	// Wait returns when the stream's work has got there.
+	// Wait returns when the stream's work has reached the mark.
 	Wait() error
 }
 

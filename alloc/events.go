@@ -38,7 +38,7 @@ type SegmentEvent struct {
 	Stream Stream // that the memory is for
 }
 
-// eventQueue holds the events that OnSegment has still to be told of.
+// eventQueue holds the events that were not passed to OnSegment yet.
 type eventQueue struct {
 	atOnce  func(SegmentEvent) // called with the cache's lock held
 	tell    func(SegmentEvent) // called with no lock held
@@ -77,7 +77,7 @@ func (q *eventQueue) flush(lock *spinlock.Mutex) {
 	}
 }
 
-// tellAll lets go of the lock meanwhile.
+// tellAll passes the events on. It releases the lock meanwhile.
 func (q *eventQueue) tellAll(events []SegmentEvent, lock *spinlock.Mutex) {
 	lock.Unlock()
 	defer lock.Lock()

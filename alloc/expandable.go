@@ -32,7 +32,7 @@ func (x *expandable) alloc(n, size Bytes, on Stream, enter enter) (Ptr, Bytes, e
 			c.stats.Inactive.add(-b.size, remainders-1)
 			return c.handOut(b, enter)
 		} else if i, err = x.grow(i, size); err == nil && !x.leads(i, size) {
-			// Others took of it while the driver was asked, or freed what is enough.
+			// While the driver was asked, others may have taken a part of it, or freed enough.
 			if b := c.recheck(n, on); b != nil {
 				return c.handOut(b, enter)
 			}
@@ -72,8 +72,8 @@ func (x *expandable) room(on Stream, pool Pool, size Bytes) id {
 }
 
 // grow maps the first unmapped block of those that room returned, as much of it as is missing,
-// and returns the free block that it is a part of now. The caller holds mu, which grow lets go of
-// while the driver is asked.
+// and returns the free block that it is a part of now. The caller holds mu, which grow releases while the
+// driver is asked.
 func (x *expandable) grow(i id, size Bytes) (id, error) {
 	c := x.cache
 	if b := c.blocks.At(i); b.state == Inactive {
@@ -145,8 +145,8 @@ func (x *expandable) hole(holes []id, p Ptr) (int, bool) {
 	})
 }
 
-// reserve adds a segment with room for more than the device's memory, none of it mapped. The
-// caller holds mu, which reserve lets go of while the driver is asked.
+// reserve adds a segment with room for more than the device's memory, none of it mapped. The caller holds mu,
+// which reserve releases while the driver is asked.
 func (x *expandable) reserve(on Stream, pool Pool, size Bytes) error {
 	c := x.cache
 	c.mu.Unlock()

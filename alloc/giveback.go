@@ -27,13 +27,13 @@ func (c *Cache) give(leaving []segment) (given Bytes, err error) {
 	return given, errors.Join(errs...)
 }
 
-// segmentsAtOnce is how many segments are looked at without letting go of the lock.
+// segmentsAtOnce is how many segments are looked at without releasing the lock.
 const segmentsAtOnce = 256
 
-// detachFree takes segments that are wholly free out of the cache, those whose block leaves
-// says, and returns them in the order in which PyTorch frees them: those of the large pool
-// first, by stream, size and address. The caller holds driver, which keeps the list of segments as
-// it is between one stretch of it and the next.
+// detachFree takes segments that are wholly free out of the cache, those for whose block leaves returns true,
+// and returns them in the order in which PyTorch frees them: those of the large pool first, by stream, size
+// and address. The caller holds driver, which keeps the list of segments as it is between one stretch of it
+// and the next.
 func (c *Cache) detachFree(leaves func(id) bool) (detached []segment) {
 	c.mu.Lock()
 	for to := len(c.segments); to > 0; {

@@ -4,8 +4,7 @@ import (
 	"errors"
 )
 
-// enter tells the ledger of a new block, and returns the number by which it
-// knows it.
+// enter tells the ledger of a new block, and returns the number that the ledger has for it.
 type enter func(p Ptr, allocated Bytes) (Owner, error)
 
 // handOut gives a block, just taken, to who asked for it: a ledger, if enter

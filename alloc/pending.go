@@ -44,7 +44,7 @@ func (c *Cache) recordStream(p Ptr, s Stream) error {
 }
 
 // suspend makes a block pending that is being freed, if other streams use it, and reports
-// whether it did. Who lets go of the lock then calls recordEvents. The caller holds mu.
+// whether it did. Whoever releases the lock then calls recordEvents. The caller holds mu.
 func (c *Cache) suspend(i id, b *block) bool {
 	streams := c.pending.uses[i]
 	if streams == nil {
@@ -76,7 +76,7 @@ func (c *Cache) resume(i id) {
 // calls it first. Blocks that Locked.Free made pending are considered from the next Poll on.
 func (c *Cache) Poll() {
 	if !c.pending.asking.TryLock() {
-		return // somebody does it
+		return // another goroutine does it
 	}
 	defer c.pending.asking.Unlock()
 	_ = c.recordEvents() // what fails is tried again

@@ -17,7 +17,7 @@ func (c *Cache) insert(s segment) id {
 	return s.first
 }
 
-// check says whether a segment from the driver can be.
+// check returns an error for a segment that a driver cannot have given: without an address, or over another.
 func (c *Cache) check(s segment) error {
 	if s.ptr == 0 || s.end() < s.ptr {
 		return fmt.Errorf("%w: %v of %v", ErrBrokenDriver, s.ptr, s.size)
@@ -48,7 +48,7 @@ func (c *Cache) segmentAt(p Ptr) (segment, bool) {
 	return c.segments[i], true
 }
 
-// search returns where a segment at an address is, or would stand.
+// search returns where a segment at an address is, or would be.
 func (c *Cache) search(p Ptr) (int, bool) {
 	return slices.BinarySearchFunc(c.segments, p, func(s segment, p Ptr) int { return cmp.Compare(s.ptr, p) })
 }

@@ -47,7 +47,7 @@ func (c *Cache) isClosed() bool {
 	return c.closed
 }
 
-// tuning is what a cache does otherwise than by default, where a setting asks for it.
+// tuning is what the settings of a cache change.
 type tuning struct {
 	cache       *Cache
 	roundup     RoundupDivisions

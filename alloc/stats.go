@@ -19,7 +19,7 @@ func (g *Gauge[T]) add(change T) {
 	}
 }
 
-// restore undoes a fall, which so was no fall and is no rise.
+// restore adds back what was taken off, without counting it in Total.
 func (g *Gauge[T]) restore(change T) {
 	g.Current += change
 	g.Peak = max(g.Peak, g.Current)

@@ -22,7 +22,7 @@ func (t *table) find(p Ptr) id {
 	return t.next(&search, p)
 }
 
-// next has a search come to the block at an address.
+// next moves a search on to the block at an address, and returns it, or none.
 func (t *table) next(search *addrtable.Search, p Ptr) id {
 	for {
 		i := search.Next()

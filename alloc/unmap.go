@@ -7,7 +7,7 @@ import (
 )
 
 // giveBack unmaps each chunk in which nothing is allocated. The caller holds the
-// driver's lock. What is to go leaves the pools first.
+// driver's lock. The chunks leave the pools before the driver is asked.
 func (x *expandable) giveBack() (given Bytes, err error) {
 	c := x.cache
 	c.mu.Lock()
@@ -147,8 +147,8 @@ func (x *expandable) release() error {
 	return errors.Join(errs...)
 }
 
-// remove takes a segment that is one unmapped block out of the cache. The caller holds mu, which
-// remove lets go of while the driver is asked.
+// remove takes a segment that is one unmapped block out of the cache. The caller holds mu, which remove
+// releases while the driver is asked.
 func (x *expandable) remove(i id) error {
 	c := x.cache
 	p := c.blocks.At(i).ptr

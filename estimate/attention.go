@@ -47,6 +47,8 @@ type Attention struct {
 	batched   bool                        // attention is Bloom's, of three-dimensional products
 	complex   bool                        // rotation is that of complex numbers; where there is none, queries are weighed by their place
 	unit      bool                        // rotated queries and keys are divided by their lengths
+	placed    bool                        // rotated queries are weighed by their place
+	normLast  bool                        // queries and keys are normed after they are rotated
 	gated     bool                        // the projection of queries makes gates of the output besides
 	tables    alloc.DType                 // of the rotary tables, in which rotation is computed; 0 for that of activations
 	anew      bool                        // rotary tables are made for each layer
@@ -175,7 +177,7 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 			k, err = l.turned(t, k, kv)
 		}
 	case l.complex:
-		q, err = t.Op(Op{In: []Tensor{q}, Shape: q.Shape, KeepOwn: []Own{{alloc.Shape{q.Shape[1]}, q.DType}}})
+		q, err = weighedByPlace(t, q)
 	case l.Rotary:
 		rotated, kinds := or(l.RotaryDim, size), or(l.rotations, 1)
 		if l.anew {
@@ -187,6 +189,12 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		if q, err = rotate(t, q, size, rotated, kinds, l.tables); err == nil && !l.borrowed {
 			k, err = rotate(t, k, size, rotated, kinds, l.tables)
 		}
+	}
+	if err == nil && l.normLast {
+		q, k, err = l.norms(t, q, k)
+	}
+	if err == nil && l.placed {
+		q, err = weighedByPlace(t, q)
 	}
 	if !l.borrowed {
 		t.lent[l.kind()] = [2]Tensor{k, v}

@@ -26,7 +26,7 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 			q, err = view(t, q, q.Shape[2]/2)
 		}
 	}
-	if err == nil && !l.shifted {
+	if err == nil && !l.normsLate() {
 		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
 	}
 	if l.borrowed {
@@ -43,7 +43,7 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 	if err == nil {
 		k, err = t.Call(n.k, l.keys(narrow), source)
 	}
-	if err == nil && !l.shifted {
+	if err == nil && !l.normsLate() {
 		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
 	}
 	if err == nil {
@@ -59,9 +59,7 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 		}
 	}
 	if err == nil && l.shifted { // Gemma projects first
-		if q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads); err == nil {
-			k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
-		}
+		q, k, err = l.norms(t, q, k)
 	}
 	if err != nil || !l.clipped {
 		return q, k, v, err
@@ -76,6 +74,24 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 
 // kind is 1 for a layer with a window and 0 for one without.
 func (l Attention) kind() int { return min(l.window, 1) }
+
+// normsLate reports whether queries and keys are normed when all is projected.
+func (l Attention) normsLate() bool { return l.shifted || l.normLast }
+
+// norms norms queries and keys.
+func (l Attention) norms(t *Tape, q, k Tensor) (Tensor, Tensor, error) {
+	n := or(l.names, llamaAttention)
+	q, err := l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
+	if err == nil {
+		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, or(l.KVHeads, l.Heads))
+	}
+	return q, k, err
+}
+
+// weighedByPlace multiplies each query by a number for its place, which is kept.
+func weighedByPlace(t *Tape, q Tensor) (Tensor, error) {
+	return t.Op(Op{In: []Tensor{q}, Shape: q.Shape, KeepOwn: []Own{{alloc.Shape{q.Shape[1]}, q.DType}}})
+}
 
 // source is what keys and values of Cross attention are made of.
 func (l Attention) source(t *Tape) (Tensor, error) {

@@ -13,7 +13,7 @@ import (
 func held(t *testing.T, q estimate.Quantized) alloc.Bytes {
 	t.Helper()
 	r := model(t, mistral7b.Layers(), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q))
-	assert.Equal(t, int64(7_241_732_096), r.Params.Count)
+	assert.EqualValues(t, int64(7_241_732_096), r.Params.Count)
 	return r.Inference.Weights + r.Inference.Buffers
 }
 

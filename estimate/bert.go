@@ -4,18 +4,11 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 func (c Transformer) bert() []Layer {
 	layers := []Layer{
-		Named{"embeddings", Sequential{
-			Named{"word_embeddings", Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-			Named{"ids", numbers{c.Positions}},
-			Named{"token_type_embeddings", tokenTypes{Num: or(c.Types, 2), Dim: c.Hidden}},
-			Named{"position_embeddings", c.bertPositions()},
-			Named{"LayerNorm", LayerNorm{Size: c.Hidden}},
-			Named{"dropout", c.dropout()},
-		}},
+		Named{"embeddings", c.bertEmbeddings(c.Hidden)},
 		Named{"encoder", Sequential{Named{"layer", Repeat{N: c.Blocks, Layer: c.bertBlock()}}}},
 	}
 	if c.Family == RoBERTa && c.Classes != 0 && !c.NoHead {
-		return append(layers, c.robertaClassifier())
+		return append(layers, c.firstClassifier(Tanh{}))
 	}
 	if !c.NoHead {
 		layers = append(layers, c.pooler())
@@ -29,21 +22,33 @@ func (c Transformer) bert() []Layer {
 	return layers
 }
 
-// bertPositions are the positions of BERT, or of RoBERTa, which counts them in each sequence.
-func (c Transformer) bertPositions() Layer {
-	if c.Family == RoBERTa {
-		return positions{Num: c.Positions, Dim: c.Hidden, each: true, padding: 2}
+// bertEmbeddings are those of tokens, their types and their positions, of a width.
+func (c Transformer) bertEmbeddings(width int) Layer {
+	return Sequential{
+		Named{"word_embeddings", Embedding{Num: c.Vocab, Dim: width, Split: true}},
+		Named{"ids", numbers{c.Positions}},
+		Named{"token_type_embeddings", tokenTypes{Num: or(c.Types, 2), Dim: width}},
+		Named{"position_embeddings", c.bertPositions(width)},
+		Named{"LayerNorm", LayerNorm{Size: width}},
+		Named{"dropout", c.dropout()},
 	}
-	return positions{Num: c.Positions, Dim: c.Hidden, buffered: true}
 }
 
-// robertaClassifier reads the first token.
-func (c Transformer) robertaClassifier() Layer {
+// bertPositions are the positions of BERT, or of RoBERTa, which counts them in each sequence.
+func (c Transformer) bertPositions(width int) Layer {
+	if c.Family == RoBERTa {
+		return positions{Num: c.Positions, Dim: width, each: true, padding: 2}
+	}
+	return positions{Num: c.Positions, Dim: width, buffered: true}
+}
+
+// firstClassifier reads the first token, as RoBERTa and ELECTRA do.
+func (c Transformer) firstClassifier(act Layer) Layer {
 	return Named{"classifier", Sequential{
 		first{},
 		inline{c.dropout()},
 		Named{"dense", Linear{In: c.Hidden, Out: c.Hidden}},
-		inline{Tanh{}},
+		inline{act},
 		inline{c.dropout()},
 		Named{"out_proj", Linear{In: c.Hidden, Out: c.Classes}},
 	}}

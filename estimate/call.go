@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -159,10 +160,15 @@ func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
 	t.inside = true
 	y, err := l.Forward(t, x)
 	t.inside = false
-	if end := int32(len(t.ops)); err == nil && end > begin {
+	if end := int32(len(t.ops)); err == nil && t.backward(begin, end) {
 		t.segments = append(t.segments, t.segment(begin, end))
 	}
 	return y, err
+}
+
+// backward reports whether the backward pass comes to one of the operations.
+func (t *Tape) backward(begin, end int32) bool {
+	return slices.ContainsFunc(t.ops[begin:end], func(o op) bool { return o.grad })
 }
 
 // segment describes the operations from begin up to end, whose inputs are kept: by

@@ -206,7 +206,7 @@ func (c Transformer) attention(s style, kind BlockKind) Attention {
 func (c Transformer) mixture(s style) Layer {
 	m := MoE{
 		Hidden: c.Hidden, FFN: or(c.ExpertFFN, c.FFN), Experts: c.Experts, TopK: c.TopK,
-		Shared: c.SharedFFN, SharedGate: c.SharedGate, Router: c.Router, Unscaled: c.UnscaledTopK, Activation: c.Activation,
+		Shared: c.SharedFFN, SharedGate: c.SharedGate, Router: c.Router, Groups: c.Groups, TopGroups: c.TopGroups, Unscaled: c.UnscaledTopK, Activation: c.Activation,
 	}
 	if s.mixture != nil {
 		return s.mixture(c, m)

@@ -5,9 +5,10 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 // DeltaNet are the numbers of the linear attention of Qwen3-Next, whose state does not grow with the
 // text (arXiv:2412.06464).
 type DeltaNet struct {
-	KeyHeads, ValueHeads int // ValueHeads are a multiple of KeyHeads
-	KeySize, ValueSize   int // elements of a head
-	Kernel               int // of the convolution; 0 means 4
+	KeyHeads, ValueHeads int  // ValueHeads are a multiple of KeyHeads
+	KeySize, ValueSize   int  // elements of a head
+	Kernel               int  // of the convolution; 0 means 4
+	Apart                bool // the gates have projections of their own, as in Qwen3.5
 }
 
 // deltaChunk is the length of the pieces of a text that are computed at once.
@@ -33,12 +34,20 @@ type deltaNet struct {
 // Kind names the row.
 func (deltaNet) Kind() string { return "GatedDeltaNet" }
 
-func (l deltaNet) parts() (in, gates, conv, out Layer) {
+// projections are those of what the convolution reads, of the output's gates, and of the state's.
+func (l deltaNet) projections() []Named {
+	n, wide, heads := min(l.channels(), maxField/2), int(min(FLOPs(l.ValueHeads, l.ValueSize), maxField/2)), min(l.ValueHeads, maxField/2)
+	linear := func(name string, out int) Named { return As(name, Linear{In: l.hidden, Out: out, NoBias: true}) }
+	if l.Apart {
+		return []Named{linear("in_proj_qkv", n), linear("in_proj_z", wide), linear("in_proj_b", heads), linear("in_proj_a", heads)}
+	}
+	return []Named{linear("in_proj_qkvz", n+wide), linear("in_proj_ba", 2*heads)}
+}
+
+func (l deltaNet) parts() (conv, out Layer) {
 	n := l.channels()
 	wide := int(min(FLOPs(l.ValueHeads, l.ValueSize), maxField/2))
-	return Linear{In: l.hidden, Out: min(n, maxField/2) + wide, NoBias: true},
-		Linear{In: l.hidden, Out: 2 * min(l.ValueHeads, maxField/2), NoBias: true},
-		Conv1d{In: n, Out: n, Kernel: or(l.Kernel, 4), Padding: or(l.Kernel, 4) - 1, Groups: n, NoBias: true},
+	return Conv1d{In: n, Out: n, Kernel: or(l.Kernel, 4), Padding: or(l.Kernel, 4) - 1, Groups: n, NoBias: true},
 		Linear{In: wide, Out: l.hidden, NoBias: true}
 }
 
@@ -51,12 +60,13 @@ func (l deltaNet) Declare(d *Declaration) {
 		d.Errorf("%d ValueHeads do not divide among %d KeyHeads", l.ValueHeads, l.KeyHeads)
 		return
 	}
-	in, gates, conv, out := l.parts()
+	conv, out := l.parts()
 	d.Param("dt_bias", l.ValueHeads)
 	d.Param("A_log", l.ValueHeads)
 	d.Layer("conv1d", conv)
-	d.Layer("in_proj_qkvz", in)
-	d.Layer("in_proj_ba", gates)
+	for _, p := range l.projections() {
+		d.Layer(p.Name, p.Layer)
+	}
 	d.Layer("norm", gatedNorm{l.ValueSize})
 	d.Layer("out_proj", out)
 }
@@ -67,18 +77,22 @@ func (l deltaNet) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	t.stepwise, t.recurrent = true, true
-	in, gates, conv, out := l.parts()
+	conv, out := l.parts()
 	batch, length := x.Shape[0], x.Shape[1]
-	all, err := t.Call("in_proj_qkvz", in, x)
-	if err != nil {
-		return Tensor{}, err
+	var projected []Tensor
+	for _, p := range l.projections() {
+		y, err := t.Call(p.Name, p.Layer, x)
+		if err != nil {
+			return Tensor{}, err
+		}
+		projected = append(projected, y)
 	}
-	ba, err := t.Call("in_proj_ba", gates, x)
-	if err != nil {
-		return Tensor{}, err
+	z, gates := projected[0], projected[1:]
+	if l.Apart {
+		z, gates = projected[1], projected[2:]
 	}
 	mixed := alloc.Shape{batch, l.channels(), length}
-	y, err := t.Op(Op{In: []Tensor{all}, Shape: mixed})
+	y, err := t.Op(Op{In: projected[:1], Shape: mixed, View: l.Apart})
 	if err == nil {
 		y, err = t.Call("conv1d", conv, y)
 	}
@@ -86,17 +100,15 @@ func (l deltaNet) Forward(t *Tape, x Tensor) (Tensor, error) {
 		y, err = t.Op(Op{In: []Tensor{y}, Shape: mixed, Keep: []Tensor{y}})
 	}
 	if err == nil {
-		y, err = l.rule(t, y, ba, batch, length)
+		y, err = l.rule(t, y, gates, batch, length)
 	}
 	if err != nil {
 		return Tensor{}, err
 	}
 	rows := alloc.Shape{batch * length * l.ValueHeads, l.ValueSize}
-	z, err := t.Op(Op{In: []Tensor{all}, Shape: rows})
-	if err != nil {
+	if t.gate, err = t.Op(Op{In: []Tensor{z}, Shape: rows, View: l.Apart}); err != nil {
 		return Tensor{}, err
 	}
-	t.gate = z
 	if y, err = t.Op(Op{In: []Tensor{y}, Shape: rows, View: true}); err == nil {
 		y, err = t.Call("norm", gatedNorm{l.ValueSize}, y)
 	}
@@ -111,7 +123,7 @@ func (l deltaNet) Forward(t *Tape, x Tensor) (Tensor, error) {
 
 // rule is the gated delta rule by chunks, in float32 (torch_chunk_gated_delta_rule of transformers).
 // What its operations keep is listed with the operation that stands for them.
-func (l deltaNet) rule(t *Tape, y, ba Tensor, batch, length int) (Tensor, error) {
+func (l deltaNet) rule(t *Tape, y Tensor, from []Tensor, batch, length int) (Tensor, error) {
 	const f = alloc.Float32
 	heads, k, v := l.ValueHeads, l.KeySize, l.ValueSize
 	chunks := (length + deltaChunk - 1) / deltaChunk
@@ -121,7 +133,7 @@ func (l deltaNet) rule(t *Tape, y, ba Tensor, batch, length int) (Tensor, error)
 	one := Own{alloc.Shape{heads}, f}
 	// The gates: the sigmoid, and the softplus with its input.
 	gates, err := t.Op(Op{
-		In: []Tensor{ba}, Shape: alloc.Shape{batch, length, heads}, DType: f, Params: true, KeepOutput: true,
+		In: from, Shape: alloc.Shape{batch, length, heads}, DType: f, Params: true, KeepOutput: true,
 		KeepOwn: []Own{{alloc.Shape{batch, length, heads}, y.DType}, place(length), one, one},
 	})
 	if err != nil {

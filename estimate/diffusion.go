@@ -2,19 +2,21 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 // Denoiser is what a transformer that makes images out of noise has besides the numbers of a
-// Transformer (Flux, Flux2, PixArt). Its Blocks are those of two streams in FLUX, its Channels those of what it
+// Transformer (Flux, Flux2, QwenImage, SD3, PixArt). Its Blocks are those of two streams in FLUX, its Channels those of what it
 // reads. The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch, length,
-// TextDim). FLUX reads patches, (batch, places, Channels), and PixArt (batch, Channels, height, width).
+// TextDim). FLUX and Qwen-Image read patches, (batch, places, Channels), and the others (batch, Channels, height, width).
 // Timesteps, and what else is a few numbers for each image, are not inputs.
 type Denoiser struct {
 	TextDim      int  // width of the text encoder's output
-	PooledDim    int  // width of its pooled output (Flux)
+	PooledDim    int  // width of its pooled output (Flux, SD3)
+	DualBlocks   int  // the first blocks, in which the image attends to itself besides (SD3)
 	SingleBlocks int  // blocks of one stream after those of two (Flux, Flux2)
 	Guided       bool // the strength of guidance is embedded (Flux, Flux2)
 	Sized        bool // the image's size and ratio are embedded (PixArt)
@@ -36,13 +38,17 @@ type denoiser struct {
 	after  func(f *Flow, x Tensor, beside []Tensor) Tensor
 }
 
-// numbered are blocks of a kind. What enter makes of x goes into the first of them; nil leaves x as it is.
+// numbered are n blocks of a kind, the first of which has the number from. What enter makes of x goes into it;
+// nil leaves x as it is.
 type numbered struct {
-	name  string
-	n     int
-	block Layer
-	enter func(f *Flow, x Tensor) Tensor
+	name    string
+	from, n int
+	block   Layer
+	enter   func(f *Flow, x Tensor) Tensor
 }
+
+// path is the name of the i-th.
+func (b numbered) path(i int) string { return b.name + "." + strconv.Itoa(b.from+i) }
 
 // layers are those of the model.
 func (l denoiser) layers() []Layer {
@@ -52,7 +58,7 @@ func (l denoiser) layers() []Layer {
 			return []Layer{wrong(fmt.Sprintf("there are %d of %s: want 0 to %d", b.n, b.name, maxDenoiserBlocks))}
 		}
 		for i := range b.n {
-			parts = append(parts, Named{b.name + "." + strconv.Itoa(i), b.block})
+			parts = append(parts, Named{b.path(i), b.block})
 		}
 	}
 	return []Layer{inline{Module{Name: "Denoiser", Parts: parts, Run: func(f *Flow, x Tensor) Tensor {
@@ -62,7 +68,7 @@ func (l denoiser) layers() []Layer {
 				x = b.enter(f, x)
 			}
 			for i := range b.n {
-				x = f.Call(b.name+"."+strconv.Itoa(i), x, beside...)
+				x = f.Call(b.path(i), x, beside...)
 			}
 		}
 		return l.after(f, x, beside)
@@ -112,12 +118,7 @@ func embedTime(f *Flow, name string, n int) Tensor {
 
 // chunks are n equal parts of (batch, n x width), each (batch, 1, width).
 func chunks(f *Flow, x Tensor, n int) []Tensor {
-	parts, width := make([]Tensor, n), x.Dim(-1)/n
-	x = f.View(x, x.Dim(0), n, width)
-	for i := range parts {
-		parts[i] = f.Part(x, 1, 1)
-	}
-	return parts
+	return f.Split(f.View(x, x.Dim(0), n, x.Dim(-1)/n), 1, slices.Repeat([]int{1}, n)...)
 }
 
 // adapted are the n parts of what a Linear makes of the condition.
@@ -144,13 +145,15 @@ func turned(f *Flow, x, cos, sin Tensor) Tensor {
 	return f.in(x.DType, f.Add(y, z))
 }
 
-// headed are queries, keys and values by heads, of which the first two are normalised.
+// headed are queries, keys and values by heads, of which the first two may be normalised.
 func (c Transformer) headed(f *Flow, x Tensor, names attentionNames) [3]Tensor {
 	var y [3]Tensor
 	for i, name := range []string{names.q, names.k, names.v} {
 		y[i] = c.byHeads(f, f.Call(name, x))
 	}
-	y[0], y[1] = f.Call(names.qNorm, y[0]), f.Call(names.kNorm, y[1])
+	if names.qNorm != "" {
+		y[0], y[1] = f.Call(names.qNorm, y[0]), f.Call(names.kNorm, y[1])
+	}
 	return y
 }
 
@@ -158,9 +161,9 @@ func (c Transformer) byHeads(f *Flow, x Tensor) Tensor {
 	return f.View(x, x.Dim(0), x.Dim(1), c.Heads, c.headSize())
 }
 
-// attended is the attention of what is by heads, once queries and keys are rotated.
+// attended is the attention of what is by heads, once queries and keys are rotated if there are tables.
 func (c Transformer) attended(f *Flow, qkv [3]Tensor, tables []Tensor) Tensor {
-	for i := range 2 {
+	for i := range min(2, len(tables)) {
 		qkv[i] = turned(f, qkv[i], tables[0], tables[1])
 	}
 	var flat [3]Tensor

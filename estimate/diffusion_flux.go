@@ -128,8 +128,8 @@ func (s fluxStyle) mlp(c Transformer) Layer {
 		return imageMLP(c)
 	}
 	return Module{Name: "GatedMLP", Parts: Sequential{
-		Named{"linear_in", Linear{In: c.Hidden, Out: 2 * min(c.FFN, maxField/2), NoBias: true}},
-		Named{"linear_out", Linear{In: c.FFN, Out: c.Hidden, NoBias: true}},
+		Named{"linear_in", Linear{In: c.Hidden, Out: 2 * min(c.FFN, maxField/2), NoBias: true, Split: ByColumns}},
+		Named{"linear_out", Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: ByRows}},
 	}, Run: func(f *Flow, x Tensor) Tensor { return f.Call("linear_out", gated(f, SiLU{}, f.Call("linear_in", x))) }}
 }
 
@@ -148,9 +148,15 @@ var (
 
 // projections are those of a stream.
 func (c Transformer) projections(n attentionNames, bias bool) Sequential {
-	linear, norm := Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias}, RMSNorm{Size: c.headSize()}
-	parts := Sequential{Named{n.q, linear}, Named{n.k, linear}, Named{n.v, linear}, Named{n.qNorm, norm}, Named{n.kNorm, norm}}
+	linear := Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: ByColumns}
+	parts := Sequential{Named{n.q, linear}, Named{n.k, linear}, Named{n.v, linear}}
+	if n.qNorm != "" {
+		own := c.Family == SD3 || c.Family == QwenImage // in diffusers' own operations
+		norm := RMSNorm{Size: c.headSize(), Unfused: own, mixed: own}
+		parts = append(parts, Named{n.qNorm, norm}, Named{n.kNorm, norm})
+	}
 	if n.out != "" {
+		linear.Split = ByRows
 		parts = append(parts, Named{n.out, linear})
 	}
 	return parts
@@ -167,7 +173,8 @@ func (c Transformer) twoStreams(s fluxStyle) Layer {
 		m, n := s.modulations(f, "norm1", 0, 6), s.modulations(f, "norm1_context", 1, 6)
 		imageNormed := modulated(f, "norm1"+s.norm, x, m[1], m[0])
 		textNormed := modulated(f, "norm1_context"+s.norm, text, n[1], n[0])
-		image, words := c.together(f, imageNormed, textNormed, f.AllBeside())
+		image, words := c.together(f, imageNormed, textNormed, f.AllBeside()[:conditionBeside])
+		words = f.Call(ofText.out, words)
 		y := finished(f, x, image, m, "norm2", "ff")
 		f.hold(imageNormed)
 		f.t.encoded = finished(f, text, words, n, "norm2_context", "ff_context")
@@ -176,15 +183,15 @@ func (c Transformer) twoStreams(s fluxStyle) Layer {
 	}}
 }
 
-// together is the attention of both streams, each projected by its own weights.
+// together is the attention of both streams, each projected by its own weights. That to the text is not projected back.
 func (c Transformer) together(f *Flow, image, text Tensor, tables []Tensor) (Tensor, Tensor) {
-	of, words := c.headed(f, image, ofImage), c.headed(f, text, ofText)
+	of, words := c.headed(f, image, c.normNames(ofImage)), c.headed(f, text, c.normNames(ofText))
 	for i := range of {
 		of[i] = f.Cat(1, words[i], of[i])
 	}
 	y := c.attended(f, of, tables)
 	f.hold(words[:]...)
-	return f.Call(ofImage.out, stretch(f, y, image.Dim(1))), f.Call(ofText.out, stretch(f, y, text.Dim(1)))
+	return f.Call(ofImage.out, stretch(f, y, image.Dim(1))), stretch(f, y, text.Dim(1))
 }
 
 // finished adds the attention and the MLP to a stream, each times its gate.
@@ -204,15 +211,15 @@ func (c Transformer) oneStream(s fluxStyle) Layer {
 	if s.shared {
 		norm := RMSNorm{Size: c.headSize()}
 		parts = append(parts,
-			Named{"attn.to_qkv_mlp_proj", Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true}},
+			Named{"attn.to_qkv_mlp_proj", Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: ByColumns}},
 			Named{"attn.norm_q", norm}, Named{"attn.norm_k", norm},
-			Named{"attn.to_out", Linear{In: wide + ffn, Out: c.Hidden, NoBias: true}})
+			Named{"attn.to_out", Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: ByRows}})
 		run = c.packed
 	} else {
 		alone := ofImage
 		alone.out = ""
 		parts = append(parts, c.projections(alone, true)...)
-		parts = append(parts, Named{"proj_mlp", Linear{In: c.Hidden, Out: c.FFN}}, Named{"proj_out", Linear{In: wide + ffn, Out: c.Hidden}})
+		parts = append(parts, Named{"proj_mlp", Linear{In: c.Hidden, Out: c.FFN, Split: ByColumns}}, Named{"proj_out", Linear{In: wide + ffn, Out: c.Hidden, Split: ByRows}})
 	}
 	return Module{Name: "OneStream", Parts: parts, Run: func(f *Flow, x Tensor) Tensor {
 		text := f.t.encoded

@@ -8,13 +8,13 @@ func (c Transformer) pixArt() []Layer {
 	d, side := c.denoise(), min(c.side(), maxField)
 	places := int(min(FLOPs(side, side), maxField))
 	parts := Sequential{
-		Named{"pos_embed", pixArtPatches{c.patchConv(false), places, c.Hidden}},
+		Named{"pos_embed", patchesOfPlaces{c.patchConv(false), places, c.Hidden, false}},
 		Named{"adaln_single.emb.timestep_embedder", twoLinears(timeFeatures, c.Hidden, SiLU{}, true)},
 		Named{"adaln_single.linear", Linear{In: c.Hidden, Out: 6 * min(c.Hidden, maxField/6)}},
 		Named{"caption_projection", twoLinears(d.TextDim, c.Hidden, GELU{}, true)},
 		inline{Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}},
 		Named{"norm_out", plainLayerNorm(c)},
-		Named{"proj_out", Linear{In: c.Hidden, Out: int(min(FLOPs(c.Patch, c.Patch, d.Out), maxField))}},
+		Named{"proj_out", c.toPixels(d)},
 	}
 	if d.Sized {
 		third := twoLinears(timeFeatures, c.Hidden/3, SiLU{}, true)
@@ -36,8 +36,7 @@ func (c Transformer) pixArt() []Layer {
 		},
 		after: func(f *Flow, x Tensor, beside []Tensor) Tensor {
 			m := tabled(f, beside[2], 2, c.Hidden)
-			x = f.Call("proj_out", modulated(f, "norm_out", x, m[1], m[0]))
-			return f.Copy(f.View(x, x.Dim(0), d.Out, side*c.Patch, -1))
+			return c.pixels(f, f.Call("proj_out", modulated(f, "norm_out", x, m[1], m[0])))
 		},
 	}.layers()
 }
@@ -79,8 +78,8 @@ type imageAttention struct {
 }
 
 func (l imageAttention) layer() Layer {
-	of, seen := Linear{In: l.width, Out: l.width, NoBias: !l.bias}, Linear{In: l.seen, Out: l.width, NoBias: !l.bias}
-	parts := Sequential{Named{"to_q", of}, Named{"to_k", seen}, Named{"to_v", seen}, Named{"to_out.0", Linear{In: l.width, Out: l.width}}}
+	of, seen := Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: ByColumns}, Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: ByColumns}
+	parts := Sequential{Named{"to_q", of}, Named{"to_k", seen}, Named{"to_v", seen}, Named{"to_out.0", Linear{In: l.width, Out: l.width, Split: ByRows}}}
 	return Module{Name: "Attention", Parts: parts, Run: func(f *Flow, x Tensor) Tensor {
 		seen := f.Beside(0)
 		q, k, v := f.Call("to_q", x), f.Call("to_k", seen), f.Call("to_v", seen)
@@ -90,29 +89,44 @@ func (l imageAttention) layer() Layer {
 	}}
 }
 
-// pixArtPatches cuts an image into patches and adds positions that are not trained.
-type pixArtPatches struct {
+// toPixels makes the pixels of each place.
+func (c Transformer) toPixels(d Denoiser) Layer {
+	return Linear{In: c.Hidden, Out: int(min(FLOPs(c.Patch, c.Patch, d.Out), maxField))}
+}
+
+// pixels puts the pixels of all places into an image.
+func (c Transformer) pixels(f *Flow, x Tensor) Tensor {
+	image := f.Input(0)
+	return f.Copy(f.View(x, x.Dim(0), -1, image.Dim(2), image.Dim(3)))
+}
+
+// patchesOfPlaces cuts an image into patches and adds positions that are not trained.
+type patchesOfPlaces struct {
 	proj           Layer
 	places, hidden int
+	copied         bool // the sum, whose channels come first in memory
 }
 
 // Kind names the row.
-func (pixArtPatches) Kind() string { return "Patches" }
+func (patchesOfPlaces) Kind() string { return "Patches" }
 
 // Declare implements Layer.
-func (l pixArtPatches) Declare(d *Declaration) {
+func (l patchesOfPlaces) Declare(d *Declaration) {
 	d.Layer("proj", l.proj)
 	d.Buffer("pos_embed", 1, l.places, l.hidden)
 }
 
 // Forward implements Layer.
-func (l pixArtPatches) Forward(t *Tape, x Tensor) (Tensor, error) {
+func (l patchesOfPlaces) Forward(t *Tape, x Tensor) (Tensor, error) {
 	x, err := t.Call("proj", l.proj, x)
 	if err == nil {
 		x, err = flatPatches{}.Forward(t, x)
 	}
-	if err != nil {
-		return Tensor{}, err
+	if err == nil {
+		x, err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, PassGrad: true})
 	}
-	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, PassGrad: true})
+	if err != nil || !l.copied {
+		return x, err
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape})
 }

@@ -3,9 +3,11 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
@@ -23,10 +25,11 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 			c.Hidden, c.FFN = 64, 128
 		}
 		if d.yes("denoiser") {
-			c.Denoiser = &estimate.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
+			c.Denoiser = &estimate.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), DualBlocks: d.n("dual"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
 		}
 		opts := []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(2, d.n("height"), c.Channels), estimate.InputShape(2, d.n("tokens"), 8)}
-		if c.Family == estimate.PixArt {
+		if c.Family == estimate.SD3 || c.Family == estimate.PixArt {
+			c.Positions = d.n("positions")
 			opts[1] = estimate.InputShape(2, c.Channels, c.Image, d.n("width"))
 		}
 		r, err := estimate.Model(c.Layers(), opts...)
@@ -59,4 +62,30 @@ func TestConvolutionalImageModelsOfAnyNumbers(t *testing.T) {
 		}
 		holds(t, r)
 	})
+}
+
+// A checkpointed layer to which no gradient comes, such as an autoencoder beside a model that is trained, does not run again.
+func TestNothingRunsAgainWithoutGradients(t *testing.T) {
+	layers := []estimate.Layer{
+		estimate.As("held", estimate.Sequential{estimate.Linear{In: 8, Out: 4096}, estimate.GELU{}, estimate.Linear{In: 4096, Out: 8}}),
+		estimate.As("trained", estimate.Linear{In: 8, Out: 8}),
+	}
+	opts := []estimate.Option{estimate.InputShape(64, 8), estimate.Train(estimate.SGD), estimate.Frozen("held")}
+	plain, again := model(t, layers, opts...), model(t, layers, append(opts, estimate.Checkpointed("held"))...)
+	assert.Equal(t, plain.Training.Peak, again.Training.Peak)
+	assert.Equal(t, plain.Kept, again.Kept)
+}
+
+// Tensor parallelism divides the projections of attention and MLP, and leaves the modulations whole.
+func TestDenoiserInParts(t *testing.T) {
+	const d, ffn = 64, 192
+	c := estimate.Transformer{
+		Family: estimate.Flux2, Hidden: d, Heads: 4, HeadSize: 16, FFN: ffn, Blocks: 2, Channels: 16,
+		Denoiser: &estimate.Denoiser{TextDim: 48, SingleBlocks: 3},
+	}
+	opts := []estimate.Option{estimate.InputShape(1, 64, 16), estimate.InputShape(1, 24, 48)}
+	whole, half := model(t, c.Layers(), opts...), model(t, c.Layers(), append(opts, estimate.Shard(estimate.Sharding{Tensor: 2}))...)
+	divided := 2*2*(4*d*d+3*d*ffn) + 3*(3*d*d+2*d*ffn+(d+ffn)*d)
+	assert.EqualValues(t, whole.Inference.Weights-4*alloc.Bytes(divided)/2, half.Inference.Weights)
+	assert.Less(t, half.Inference.Transient, whole.Inference.Transient)
 }

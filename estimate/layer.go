@@ -182,6 +182,7 @@ type Tape struct {
 	encoded      Tensor       // the text, where a denoiser's blocks read and write it beside the image
 	gate         Tensor       // of the output that is being made
 	biases       map[*RelativeBias]Tensor
+	spread       Tensor     // biases of scores for each sequence, which all blocks of MPNet add
 	stepwise     bool       // a layer goes through the sequence in PyTorch's own operations
 	uncached     bool       // keys and values of earlier tokens are not read
 	scores       Tensor     // of the router that was called last

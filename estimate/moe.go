@@ -13,6 +13,8 @@ type MoE struct {
 	Experts, TopK int
 	Shared        int // width of a gated MLP that every token visits besides; 0 for none
 	Router        Router
+	Groups        int        // of experts, among which a SigmoidRouter chooses by their best two; 0 for none
+	TopGroups     int        // groups that a token visits
 	Unscaled      bool       // the weights of a token's experts are not divided by their sum
 	SharedGate    bool       // a gate weighs what Shared makes, as in Qwen2-MoE
 	Activation    Activation // the zero value is SiLU
@@ -28,6 +30,8 @@ const (
 	SigmoidRouter               // the best of groups by a sigmoid and a bias, in float32, as DeepSeek V3 does
 	WideRouter                  // SoftmaxRouter with inputs and weights in float32, as DeepSeek V2 does
 	sparseMixer                 // the best one by one, as Phi MoE does
+	loneSigmoid                 // the best by a sigmoid and a bias, as MiniMax M2 does
+	topRouter                   // the best, and a softmax of these alone, as Granite MoE does
 )
 
 // Declare implements Layer.
@@ -56,13 +60,13 @@ func (l MoE) sharedGate() Layer { return Linear{In: l.Hidden, Out: 1, NoBias: tr
 func (l MoE) check(d *Declaration) bool {
 	top := or(l.TopK, 2)
 	if !d.wantAll(setting{"Hidden", l.Hidden, 1}, setting{"FFN", l.FFN, 1}, setting{"Experts", l.Experts, 1}, setting{"TopK", top, 1},
-		setting{"Shared", l.Shared, 0}) {
+		setting{"Shared", l.Shared, 0}, setting{"Groups", l.Groups, 0}, setting{"TopGroups", l.TopGroups, 0}) {
 		return false
 	}
 	switch {
 	case top > l.Experts:
 		d.Errorf("TopK is %d of %d Experts", top, l.Experts)
-	case l.Router > sparseMixer:
+	case l.Router > topRouter:
 		d.Errorf("Router is %d: want one of the constants, from SoftmaxRouter to WideRouter", l.Router)
 	}
 	return d.err == nil
@@ -138,7 +142,7 @@ func (router) Kind() string { return "Router" }
 // Declare implements Layer.
 func (l router) Declare(d *Declaration) {
 	d.Param("weight", l.Experts, l.Hidden)
-	if l.Router == SigmoidRouter {
+	if l.Router == SigmoidRouter || l.Router == loneSigmoid {
 		d.Buffer("e_score_correction_bias", l.Experts)
 	}
 }
@@ -151,8 +155,10 @@ func (l router) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	top := or(l.TopK, 2)
 	switch l.Router {
-	case SigmoidRouter:
+	case SigmoidRouter, loneSigmoid:
 		return l.sigmoid(t, x, tokens, top)
+	case topRouter:
+		return l.top(t, x, tokens, top)
 	case sparseMixer:
 		return l.mix(t, x, tokens, top)
 	}
@@ -224,20 +230,44 @@ func (l router) mix(t *Tape, x Tensor, tokens, top int) (Tensor, error) {
 // sigmoid computes in float32.
 func (l router) sigmoid(t *Tape, x Tensor, tokens, top int) (Tensor, error) {
 	scores, chosen := alloc.Shape{tokens, l.Experts}, alloc.Shape{tokens, top}
-	s, err := t.Op(l.look(x, tokens, true))
+	s, err := t.Op(l.look(x, tokens, l.Router == SigmoidRouter))
 	if err == nil {
-		s, err = keepOutput(t, s)
+		s, err = t.Op(Op{In: []Tensor{s}, Shape: scores, DType: alloc.Float32, KeepOutput: true})
 	}
-	if err == nil { // the groups' choice leaves a mask
-		s, err = t.Op(Op{In: []Tensor{s}, Shape: chosen, KeepOwn: []Own{{scores, alloc.Bool}, {chosen, alloc.Int64}}})
+	choice := []Own{{chosen, alloc.Int64}}
+	if l.Router == SigmoidRouter { // the choice of groups leaves the numbers of the best and a mask
+		groups := alloc.Shape{tokens, 2*l.Groups + l.TopGroups}
+		choice = append(choice, Own{scores, alloc.Bool}, Own{groups, alloc.Int64})
+	}
+	if err == nil {
+		s, err = t.Op(Op{In: []Tensor{s}, Shape: chosen, KeepOwn: choice})
 	}
 	if err != nil {
 		return Tensor{}, err
 	}
-	if s, err = t.Op(Op{In: []Tensor{s}, Shape: chosen, InPlace: true, KeepOwn: []Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}}); err != nil {
-		return Tensor{}, err
+	if !l.Unscaled {
+		s, err = t.Op(Op{In: []Tensor{s}, Shape: chosen, InPlace: true, KeepOwn: []Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}})
+	}
+	if err != nil || l.Router == loneSigmoid {
+		return s, err
 	}
 	return t.Op(Op{In: []Tensor{s}, Shape: chosen})
+}
+
+// top is a softmax of the best in float32.
+func (l router) top(t *Tape, x Tensor, tokens, top int) (Tensor, error) {
+	chosen := alloc.Shape{tokens, top}
+	s, err := t.Op(l.look(x, tokens, false))
+	if err == nil {
+		s, err = t.Op(Op{In: []Tensor{s}, Shape: chosen, DType: alloc.Float32, KeepOwn: []Own{{chosen, alloc.Int64}}})
+	}
+	if err == nil {
+		s, err = keepOutput(t, s)
+	}
+	if err != nil || s.DType == x.DType {
+		return s, err
+	}
+	return t.Op(Op{In: []Tensor{s}, Shape: chosen, DType: x.DType})
 }
 
 func (l MoE) tokens(t *Tape, x Tensor) (int, error) {

@@ -107,6 +107,9 @@ func (l BatchNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	stats := Own{Shape: alloc.Shape{l.Features}, DType: alloc.Float32}
+	if d := t.cfg.weights; t.On() == CPU && d.Bits() < 32 {
+		stats.DType = d // the CPU's kernel has them in the type of the weights
+	}
 	return t.Op(Op{
 		In: []Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
 		Keep: []Tensor{x}, KeepOwn: []Own{stats, stats}, FLOPs: flops(x.Shape, 4),
@@ -182,6 +185,9 @@ func (l RMSNorm) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	if t.cfg.release.keepsMeans() {
 		o.KeepOwn = append(o.KeepOwn, Own{Shape: x.Shape, DType: widest([]Tensor{x, {DType: alloc.Float32}})})
+	}
+	if !x.grad { // only the weight has a gradient
+		o.Keep, o.KeepOwn = nil, nil
 	}
 	normal := Own{Shape: x.Shape}
 	if wide && (l.Shifted || l.Late || !l.Unfused) {

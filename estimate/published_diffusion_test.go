@@ -7,15 +7,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// beside is what a device holds besides the model that runs: so many elements of a type.
+// beside is what a device holds besides the model that runs: so many elements of a type, in rows of 64.
 type beside struct {
 	name  string
-	n     int
+	n     int64
 	dtype alloc.DType
 }
 
 func (b beside) Declare(d *estimate.Declaration) {
-	d.Add(estimate.Param{Name: b.name, Shape: alloc.Shape{b.n}, DType: b.dtype, Buffer: true})
+	d.Add(estimate.Param{Name: b.name, Shape: alloc.Shape{int(b.n / 64), 64}, DType: b.dtype, Buffer: true})
 }
 
 func (beside) Forward(_ *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) { return x, nil }
@@ -51,12 +51,18 @@ var (
 		Family: estimate.PixArt, Hidden: 1152, Heads: 16, HeadSize: 72, FFN: 4608, Blocks: 28, Channels: 4, Image: 128, Patch: 2,
 		Denoiser: &estimate.Denoiser{TextDim: 4096, Out: 8},
 	}
+	sd3Medium = estimate.Transformer{
+		Family: estimate.SD3, Hidden: 1536, Heads: 24, FFN: 6144, Blocks: 24, Channels: 16, Image: 128, Patch: 2, Positions: 192 * 192,
+		Denoiser: &estimate.Denoiser{TextDim: 4096, PooledDim: 2048},
+	}
 )
 
 // What PyTorch counts of the parameters of text encoders, all of T5-XXL's encoder and those of its MLPs'
 // last layers, which transformers keeps in float32 where the rest is float16.
 const (
 	clipLarge = 123060480
+	clipG     = 694659840         // with its projection
+	clipBoth  = 123650304 + clipG // of SD3, with their projections
 	t5XXL     = 4762310656
 	t5XXLLast = 24 * 4096 * 10240
 )
@@ -78,12 +84,16 @@ func fluxHeld() []estimate.Layer {
 
 var fluxVAE = estimate.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 16, NoQuant: true, Upcast: true}
 
-// pixArtHeld are all models of PixArt-Sigma.
-func pixArtHeld() []estimate.Layer {
-	vae := estimate.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4}
-	return []estimate.Layer{
-		estimate.As("transformer", waits{pixArtSigma.Layers()}), estimate.As("vae", waits{vae.Layers()}),
-		estimate.As("text_encoder", beside{"weight", t5XXL - t5XXLLast, alloc.Float16}), estimate.As("wo", beside{"weight", t5XXLLast, alloc.Float32}),
+// quantoRow is a pipeline with T5-XXL in float16, of which the blog's figures are those of what is loaded: four
+// images need 1 MiB more than one.
+func quantoRow(name string, m estimate.Transformer, vae estimate.Autoencoder, clip int64, mib float64) published {
+	layers := []estimate.Layer{
+		estimate.As("transformer", waits{m.Layers()}), estimate.As("vae", waits{vae.Layers()}),
+		estimate.As("text_encoder", beside{"weight", clip + t5XXL - t5XXLLast, alloc.Float16}), estimate.As("wo", beside{"weight", t5XXLLast, alloc.Float32}),
+	}
+	return published{
+		kind: "diffusion", model: name + ", the whole pipeline", setting: "loaded in float16; GB taken as GiB", grade: "B", mib: mib, what: "allocated", source: "huggingface/blog, quanto-diffusers.md at 0dd3fc43",
+		layers: layers, opts: opts(estimate.InputShape(1), estimate.Precision(alloc.Float16), estimate.PyTorch(2, 4)),
 	}
 }
 
@@ -95,6 +105,24 @@ func fluxRow(images int, mib float64) published {
 		kind: "diffusion", model: "FLUX.1-dev, the whole pipeline, 1024 x 1024", setting: fmt.Sprintf("%d images, bfloat16; decoding of all at once, enlarging in float32", images), grade: "B", mib: mib, what: "allocated",
 		source: torchao, layers: append(fluxHeld(), fluxVAE.Layers()...),
 		opts: opts(estimate.InputShape(images, 16, 128, 128), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
+	}
+}
+
+var sdxl = estimate.UNet{
+	Levels: []estimate.UNetLevel{{Channels: 320, Heads: 5}, {Channels: 640, Heads: 10, Blocks: 2}, {Channels: 1280, Heads: 20, Blocks: 10}}, Middle: 10,
+	TextDim: 2048, AddedDim: 2816, Linear: true,
+}
+
+// sdxlRow is sayakpaul's benchmark of SDXL, not compiled, whose peak is the decoding.
+func sdxlRow(how string, d alloc.DType, mib float64) published {
+	vae := estimate.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4, Upcast: d == alloc.BFloat16}
+	layers := []estimate.Layer{
+		estimate.As("unet", waits{sdxl.Layers()}), estimate.As("text_encoder", beside{"weight", clipLarge, d}), estimate.As("text_encoder_2", beside{"weight", clipG, d}),
+	}
+	return published{
+		kind: "diffusion", model: "SDXL, the whole pipeline, 1024 x 1024", setting: how, grade: "B", mib: mib, what: "allocated",
+		source: "huggingface.co/datasets/sayakpaul/sample-datasets, collated_results_sdxl.csv at 8285f766", layers: append(layers, vae.Layers()...),
+		opts: opts(estimate.InputShape(1, 4, 128, 128), estimate.Precision(d), estimate.PyTorch(2, 2)),
 	}
 }
 
@@ -110,11 +138,11 @@ func diffusionRows() []published {
 			kind: "diffusion", model: "FLUX.1-dev, the whole pipeline", setting: "loaded in bfloat16", grade: "A", mib: 32192.51, what: "allocated", source: torchao,
 			layers: append(fluxHeld(), estimate.As("vae", waits{fluxVAE.Layers()})), opts: opts(estimate.InputShape(1), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
 		},
-		{
-			kind: "diffusion", model: "PixArt-Sigma, the whole pipeline", setting: "loaded in float16; GB taken as GiB", grade: "B", mib: 12376.06, what: "allocated", source: "huggingface/blog, quanto-diffusers.md at 0dd3fc43",
-			layers: pixArtHeld(), opts: opts(estimate.InputShape(1), estimate.Precision(alloc.Float16), estimate.PyTorch(2, 4)),
-		},
+		quantoRow("PixArt-Sigma", pixArtSigma, estimate.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4}, 0, 12376.06),
+		quantoRow("Stable Diffusion 3 medium", sd3Medium, fluxVAE, clipBoth, 16796.67),
 		fluxRow(8, 48649.22),
 		fluxRow(16, 63025.15),
+		sdxlRow("one image, bfloat16; enlarging in float32", alloc.BFloat16, 9172.99),
+		sdxlRow("one image, float32", alloc.Float32, 17230.85),
 	}
 }

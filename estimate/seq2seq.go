@@ -49,21 +49,37 @@ func (c Transformer) half() Transformer {
 	return c
 }
 
-// bart builds BART, whose norms follow the sums.
+// barts has the families that are BART but for these.
+var barts = map[Family]struct{ normAfter, normFirst, normLast, fixed bool }{
+	BART:    {normAfter: true, normFirst: true},
+	MBART:   {normFirst: true, normLast: true},
+	Pegasus: {fixed: true, normLast: true},
+	Marian:  {fixed: true, normAfter: true},
+}
+
+// bart builds BART, whose norms follow the sums, and its successors.
 func (c Transformer) bart() []Layer {
-	c.NormAfter = true
+	style := barts[c.Family]
+	c.NormAfter = style.normAfter
 	dec := c.half()
 	embed := Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
-	first := func(embed Layer, each bool) Sequential {
-		return Sequential{
-			Named{"embed_tokens", embed},
-			Named{"embed_positions", positions{Num: c.Positions + optPadding, Dim: c.Hidden, each: each, padding: optPadding}},
-			Named{"layernorm_embedding", LayerNorm{Size: c.Hidden}},
-			inline{c.dropout()},
+	half := func(embed, blocks Layer, each bool) Sequential {
+		var places Layer = positions{Num: c.Positions + optPadding, Dim: c.Hidden, each: each, padding: optPadding}
+		if style.fixed {
+			places = fixedPositions{Num: c.Positions, Dim: c.Hidden, upTo: true}
 		}
+		s := Sequential{Named{"embed_tokens", embed}, Named{"embed_positions", places}}
+		if style.normFirst {
+			s = append(s, Named{"layernorm_embedding", LayerNorm{Size: c.Hidden}})
+		}
+		s = append(s, inline{c.dropout()}, Named{"layers", blocks})
+		if style.normLast {
+			s = append(s, Named{"layer_norm", LayerNorm{Size: c.Hidden}})
+		}
+		return s
 	}
-	encoder := append(first(embed, true), Named{"layers", Repeat{N: c.Blocks, Layer: c.seqBlock(false)}})
-	decoder := append(first(tiedEmbedding{embed, "model.encoder.embed_tokens.weight"}, false), Named{"layers", Repeat{N: dec.Blocks, Layer: dec.seqBlock(true)}})
+	encoder := half(embed, Repeat{N: c.Blocks, Layer: c.seqBlock(false)}, true)
+	decoder := half(tiedEmbedding{embed, "model.encoder.embed_tokens.weight"}, Repeat{N: dec.Blocks, Layer: dec.seqBlock(true)}, false)
 	layers := []Layer{Named{"model", encoderDecoder{encoder, decoder}}}
 	if c.NoHead {
 		return layers
@@ -154,7 +170,10 @@ func (c Transformer) seqAttention(cross bool) Layer {
 }
 
 // fixedPositions adds a table of positions that is not trained.
-type fixedPositions struct{ Num, Dim int }
+type fixedPositions struct {
+	Num, Dim int
+	upTo     bool // a text may have fewer
+}
 
 // Kind names the row.
 func (fixedPositions) Kind() string { return "Embedding" }
@@ -170,7 +189,7 @@ func (l fixedPositions) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err := t.rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return Tensor{}, err
 	}
-	if x.Shape[1] != l.Num {
+	if n := x.Shape[1]; n > l.Num || n != l.Num && !l.upTo {
 		return Tensor{}, t.Errorf("input %v has another length than the model's %d positions", x.Shape, l.Num)
 	}
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, PassGrad: true})

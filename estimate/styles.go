@@ -17,13 +17,22 @@ var styles = map[Family]style{
 	GLM4: {mlp: packedMLP, attention: glmAttention, block: normedAround("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")},
 	ChatGLM: {names: decoderNames{root: "transformer", embed: "embedding.word_embeddings", blocks: "encoder.layers", last: "encoder.final_layernorm", attention: "self_attention", head: "output_layer"},
 		norm: lateNorm, mlp: chatGLMMLP, attention: chatGLMAttention},
+	GLM4MoE:    {attention: joinedAttention},
+	SeedOSS:    {block: starcoderBlock, attention: seedAttention},
+	Ernie:      {attention: ernieAttention},
+	Ministral3: {attention: func(_ Transformer, a *Attention) { a.placed = true }},
+	HunYuan:    {attention: hunyuanAttention},
+	Arcee:      {mlp: nemotronMLP},
+	EXAONE4:    {block: normedAfter},
+	MiniMaxM2:  {attention: minimaxAttention, mixture: routedBy(loneSigmoid)},
+	GraniteMoE: {names: decoderNames{mlp: "block_sparse_moe"}, embedded: multiplied, block: multipliedBlock, after: multiplied, mixture: routedBy(topRouter)},
 	Granite:    {embedded: multiplied, block: multipliedBlock, after: multiplied},
 	Cohere:     {norm: cohereNorm, block: sideBySide("", "", "input_layernorm"), attention: cohereAttention, after: multiplied},
 	Starcoder2: {norm: layerNorm, mlp: plainMLP("c_fc", "act", "c_proj"), block: starcoderBlock},
 	StableLM:   {norm: layerNorm, block: stableBlock, attention: stableAttention},
 	OLMo:       {norm: olmoNorm, attention: olmoAttention},
 	Nemotron:   {norm: shiftedLayerNorm, mlp: nemotronMLP, attention: joinedAttention},
-	PhiMoE:     {norm: layerNorm, mixture: phiMixture},
+	PhiMoE:     {norm: layerNorm, mixture: routedBy(sparseMixer)},
 	Llama4:     {names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m MoE) Layer { return llama4MoE{m} }},
 	Gemma3n:    {embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, block: gemma3nBlock, last: gemma3nLast},
 	Qwen3Next:  {norm: gemmaNorm, attention: qwen3NextAttention},
@@ -124,9 +133,12 @@ func nemotronMLP(c Transformer) Layer {
 	return MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: or(c.Activation, UseSquaredReLU), NoBias: !c.Bias, names: &[3]string{"up_proj", "act_fn", "down_proj"}}
 }
 
-func phiMixture(_ Transformer, m MoE) Layer {
-	m.Router = sparseMixer
-	return m
+// routedBy is the usual mixture with a router.
+func routedBy(r Router) func(Transformer, MoE) Layer {
+	return func(_ Transformer, m MoE) Layer {
+		m.Router = r
+		return m
+	}
 }
 
 func gemma2Attention(_ Transformer, a *Attention) { a.masks = 2 }
@@ -156,6 +168,17 @@ func chatGLMAttention(c Transformer, a *Attention) {
 	joinedAttention(c, a)
 	a.Packed, a.names = true, packedNames
 }
+
+func seedAttention(c Transformer, a *Attention) { a.Dropout = c.ScoreDropout }
+
+func ernieAttention(_ Transformer, a *Attention) { a.tables, a.anew = alloc.Float32, true }
+
+func hunyuanAttention(_ Transformer, a *Attention) {
+	a.QKNorm, a.normLast = NormHeads, true
+	a.names = &attentionNames{"q_proj", "k_proj", "v_proj", "", "o_proj", "query_layernorm", "key_layernorm"}
+}
+
+func minimaxAttention(_ Transformer, a *Attention) { a.joined, a.QKNorm = true, NormAllHeads }
 
 func cohereAttention(c Transformer, a *Attention) {
 	if c.QKNorm != NoQKNorm {

@@ -15,7 +15,7 @@ type Transformer struct {
 	HeadSize int // 0 means Hidden / Heads
 	FFN      int // width of the MLP's middle; 0 means 4 x Hidden
 
-	Positions int // learned positions (GPT2, BERT, OPT); in RoBERTa two are padding
+	Positions int // learned positions (GPT2, BERT, OPT); in RoBERTa two are padding; of SD3 fixed ones
 	Types     int // token types (BERT); 0 means 2
 	RotaryDim int // elements of a head that rotate; 0 means all, and half of HeadSize is usual in Phi
 
@@ -35,6 +35,8 @@ type Transformer struct {
 	DenseBlocks  int // the first blocks, which have an MLP and no mixture
 	SharedFFN    int // width of the MLP that each token visits besides; 0 for none
 	Router       Router
+	Groups       int  // of experts (SigmoidRouter), among which their best two choose; 0 for none
+	TopGroups    int  // groups that a token visits
 	UnscaledTopK bool // the weights of a token's experts are not divided by their sum
 	SharedGate   bool // a gate weighs the shared MLP (Qwen2-MoE)
 
@@ -60,7 +62,7 @@ type Transformer struct {
 	NormAfter bool // norms follow the sums (OPT)
 	Alibi     bool // positions are biases of the scores in place of rotation (Falcon)
 	ClipQKV   bool // queries, keys and values are bounded (OLMo)
-	EmbedDim  int  // width of the embedding, with projections to Hidden and back (OPT); 0 means Hidden
+	EmbedDim  int  // width of the embedding, with projections to Hidden (OPT, ELECTRA) and back (OPT); 0 means Hidden
 
 	NoHead bool // the model ends at its last norm, without the head
 
@@ -90,10 +92,11 @@ type Transformer struct {
 	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
 	Batched bool // rotary tables are made for each sequence separately (Qwen2-VL and its successors)
 
-	// Denoiser is what transformers that make images have besides (Flux, Flux2, PixArt).
+	// Denoiser is what transformers that make images have besides (from Flux to PixArt).
 	Denoiser *Denoiser
 
 	MaskedLM bool // BERT: the head that predicts masked tokens
+	Detects  bool // ELECTRA: the head that tells tokens which were replaced
 	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
 
 	thinned bool // of the block that is being made
@@ -184,6 +187,15 @@ const (
 	GLM                         // Llama with packed gates and partly rotary
 	GLM4                        // GLM with norms before and after each part
 	ChatGLM                     // GLM with packed projections of attention, from its own code
+	GLM4MoE                     // Llama with partly rotary attention and a mixture (GLM-4.5)
+	SeedOSS                     // Llama with dropout after each part
+	Ernie                       // Llama with rotation in float32 (ERNIE 4.5)
+	Ministral3                  // Llama with queries that are weighed by their place
+	HunYuan                     // Llama with norms of rotated queries and keys
+	Arcee                       // Llama with an MLP without a gate, squared ReLU
+	EXAONE4                     // Llama with norms after each part
+	MiniMaxM2                   // Llama with a mixture, partly rotary, norms of queries and keys
+	GraniteMoE                  // Granite with a mixture
 	Granite                     // Llama with constant factors
 	Cohere                      // attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R)
 	Starcoder2                  // LayerNorm, biases, an MLP without a gate
@@ -203,6 +215,10 @@ const (
 	BERT                        // LayerNorm after each part, learned positions and token types, pooler
 	T5                          // an encoder and a decoder, RMSNorm, biases of scores by distance
 	BART                        // an encoder and a decoder, LayerNorm after each part, learned positions
+	MBART                       // BART with LayerNorm before each part
+	Pegasus                     // mBART with positions that are not learned
+	Marian                      // BART with positions that are not learned
+	ELECTRA                     // BERT without a pooler, whose embedding may be narrower
 	Whisper                     // an encoder of spectra and a decoder, LayerNorm before each part
 	CLIP                        // towers of images (Vision) and texts
 	SigLIP                      // towers of images (Vision) and texts, GELU
@@ -216,10 +232,14 @@ const (
 	Llama4Vision                // of Llama 4
 	Gemma3nVision               // of Gemma 3n
 	Gemma3nAudio                // of Gemma 3n, the Audio
+	ModernBERT                  // LayerNorm before each part, rotary positions, gated MLP, windows
+	MPNet                       // BERT with biases of scores by distance, without token types
 	RoBERTa                     // BERT with positions from the padding on, and heads of its own
 	DistilBERT                  // BERT without token types and pooler
 	ViT                         // image patches, class token, learned positions, classifier
 	Flux                        // makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1)
 	Flux2                       // Flux with shared modulations and gated MLPs
+	QwenImage                   // makes images: blocks of two streams, complex rotation
+	SD3                         // makes images: blocks of two streams over patches (Stable Diffusion 3 and 3.5)
 	PixArt                      // makes images: cross-attention to the text, one modulation for all blocks
 )

@@ -31,7 +31,7 @@ func (t *MemTracker) note(r *record, now time.Duration, action snapshot.Action) 
 	e.Tensor, e.Stack, e.Section, e.Stream = &c.group.Tensor, c.Stack, uint16(c.Section), c.stream
 }
 
-// is says what record a new Buffer stands for.
+// is makes b the Buffer of a record.
 func (b *Buffer) is(id slab.ID, r *record, g *group) {
 	b.group, b.ptr, b.allocated = g, r.ptr, r.allocated
 	b.record, b.seq = id, r.seq
@@ -55,9 +55,9 @@ func (b *Buffer) isLive() bool {
 
 // Free gives the memory back to the cache, and forgets the buffer. The memory may be handed
 // out again at once, for work on the stream that it was allocated for. Work that other streams
-// have queued on it must be done, or be told by RecordStream or FreeOn. A second
-// Free is alloc.ErrDoubleFree. If the device refuses, the buffer stays live and the error says
-// why. To free a nil Buffer does nothing.
+// have queued on it must be done, or be named by RecordStream or FreeOn. A second Free is
+// alloc.ErrDoubleFree. If the device refuses, the buffer stays live and the error says why. To free a nil
+// Buffer does nothing.
 func (b *Buffer) Free() error {
 	if b == nil {
 		return nil
@@ -113,8 +113,8 @@ func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) error {
 }
 
 // freeOnDevice is free without a cache. It takes the record out first: the
-// moment that the memory is free, the driver may give its address to another goroutine. The
-// caller holds the lock, which it lets go.
+// moment that the memory is free, the driver may give its address to another goroutine. The caller holds the
+// lock, which freeOnDevice releases.
 func (t *MemTracker) freeOnDevice(b *Buffer, r *record, on *alloc.Stream, here goroutine, now time.Duration) error {
 	t.leave(r, here, now, snapshot.Freed)
 	t.ledger.takeOut(b.record, r)

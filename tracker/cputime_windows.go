@@ -19,7 +19,7 @@ func processTime() time.Duration {
 	return interval(kernel) + interval(user)
 }
 
-// interval is what a Filetime tells that is no date: in units of 100 ns.
+// interval is the time of a Filetime that is no date but a span, in units of 100 ns.
 func interval(t syscall.Filetime) time.Duration {
 	return time.Duration(int64(t.HighDateTime)<<32|int64(t.LowDateTime)) * 100
 }

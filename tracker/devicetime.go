@@ -16,7 +16,7 @@ const maxTiming = 256
 // late as possible, since it answers only when the work is done.
 type deviceTime struct {
 	interval alloc.Interval // nil: there is no time
-	asked    atomic.Bool    // by the one who may
+	asked    atomic.Bool    // by the goroutine that asks the device
 	answered sync.WaitGroup
 	elapsed  time.Duration // -1 if it is not known
 

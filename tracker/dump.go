@@ -19,7 +19,7 @@ func (t *MemTracker) Record() *snapshot.Record {
 	return r
 }
 
-// describeIn enters what is known beside the ledger.
+// describeIn adds what is known besides the ledger.
 func (t *MemTracker) describeIn(r *snapshot.Record) {
 	r.Time, r.Process = r.Snapshot.Time, thisProcess()
 	for _, other := range append([]*MemTracker{t}, t.others()...) {

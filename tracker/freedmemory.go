@@ -113,7 +113,7 @@ func (f *freedMemory) end(b *Buffer) {
 	delete(f.freeing, b.seq)
 }
 
-// fill writes the pattern when the streams that the program told of have done their work.
+// fill writes the pattern when the streams that the program named have done their work.
 func (f *freedMemory) fill(p piece, own alloc.Stream, others []alloc.Stream) bool {
 	for _, s := range others {
 		if s == own || f.events == nil {
@@ -130,7 +130,8 @@ func (f *freedMemory) fill(p piece, own alloc.Stream, others []alloc.Stream) boo
 	return !f.cannot(f.filler.Fill(p.ptr, p.size, latePattern, own))
 }
 
-// cannot has the Logger told, once, that the device refuses, and so late writes may be missed.
+// cannot reports whether there is an error. The first one is logged, because late writes may be missed from
+// then on.
 func (f *freedMemory) cannot(err error) bool {
 	if err != nil {
 		f.refused.Do(func() {
@@ -152,7 +153,7 @@ func (f *freedMemory) search(p alloc.Ptr) (int, bool) {
 	return slices.BinarySearchFunc(f.pieces, p, func(x piece, p alloc.Ptr) int { return cmp.Compare(x.ptr, p) })
 }
 
-// take takes what lies in a range of addresses out, and returns it.
+// take removes the pieces in a range of addresses, and returns them.
 func (f *freedMemory) take(p alloc.Ptr, n alloc.Bytes) []piece {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -201,7 +202,7 @@ func (f *freedMemory) cut(p alloc.Ptr, n alloc.Bytes) (inside []piece) {
 // handedOut compares the memory of a new buffer.
 func (f *freedMemory) handedOut(b *Buffer) { f.compare(f.take(b.ptr, b.allocated), b.stack) }
 
-// end compares all memory that was not handed out again, and returns what was ever found.
+// rest compares all memory that was not handed out again, and returns what was ever found.
 func (f *freedMemory) rest() error {
 	f.compare(f.take(0, alloc.MaxBytes), 0)
 	var errs []error

@@ -16,10 +16,9 @@ func (t *MemTracker) giveBack() (err error) {
 	return err
 }
 
-// freedAfterClose gives back what a free after Close left to give back, when the work of other
-// streams on it is done. The free
-// itself has succeeded: what the driver refuses, which the next free tries
-// again, only the Logger is told.
+// freedAfterClose gives the memory of a free after Close back to the driver, once the work of other streams
+// on it is done. The free itself has succeeded: an error of the driver is only logged, and the next free
+// tries again.
 func (t *MemTracker) freedAfterClose() {
 	if t.owned {
 		if stats := t.cache.Stats(); stats.Releasable == 0 && stats.Pending.Count.Current == 0 {

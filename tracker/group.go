@@ -198,7 +198,7 @@ func (cs *cells) retiredAt(k retiredKey) slab.ID {
 	return id
 }
 
-// needed reports whether the cell still stands for anything but its total.
+// needed reports whether the cell still counts anything but its total.
 func (c *cell) needed(peakEpoch uint64) bool {
 	return c.live != 0 || c.marked != 0 || c.pins != 0 || c.atPeak(peakEpoch) != 0
 }
@@ -237,10 +237,9 @@ func (r *recentCells) addPage(page int) {
 	r.pages[page] = new([recentInPage]slab.ID)
 }
 
-// Cells whose count changes between two marks stand on a list, so that a mark costs
-// what changed. A mark is of one instant, but does not hold the lock for the whole list:
-// cut begins a new list, and the cells of the old one are due. tell takes some of them at a
-// time. Whoever changes a cell that is due takes it first.
+// Cells whose count changes between two marks are on a list, so that a mark costs what changed. A mark is of
+// one instant, but does not hold the lock for the whole list: cut begins a new list, and the cells of the old
+// one are due. tell takes some of them at a time. Whoever changes a cell that is due takes it first.
 
 // changed is the part of cells that knows what changed since the last mark.
 type changed struct {

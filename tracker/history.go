@@ -16,7 +16,7 @@ type history struct {
 	ring   []*[eventsInChunk]snapshot.EventEntry
 	next   uint64              // events ever
 	latest time.Duration       // of the last event: time does not go back
-	none   snapshot.EventEntry // where events go of which none are kept
+	none   snapshot.EventEntry // the slot of every event if none are kept
 }
 
 const (

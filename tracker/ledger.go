@@ -100,7 +100,7 @@ func (l *ledger) at(p alloc.Ptr) slab.ID {
 	return l.next(&search, p)
 }
 
-// next has a search come to the record at an address.
+// next moves a search on to the record at an address, and returns it, or 0.
 func (l *ledger) next(search *addrtable.Search, p alloc.Ptr) slab.ID {
 	for {
 		id := search.Next()
@@ -110,7 +110,7 @@ func (l *ledger) next(search *addrtable.Search, p alloc.Ptr) slab.ID {
 	}
 }
 
-// forget takes the address of a record out, if it is in.
+// forget takes the address of a record out of the table, if it is there.
 func (l *ledger) forget(r *record) {
 	search := l.addresses.Look(uint64(r.ptr))
 	if l.next(&search, r.ptr) != 0 {

@@ -20,7 +20,7 @@ func (t *MemTracker) levels() snapshot.Levels {
 }
 
 // deviceLevels asks the device; no lock is held. Reserved is what a pool of the device
-// holds beside the tracker's own cache. What is pending no more is inactive then.
+// holds besides the tracker's own cache. What is pending no more is inactive then.
 func (t *MemTracker) deviceLevels() snapshot.Levels {
 	if t.cache != nil {
 		t.cache.Poll()

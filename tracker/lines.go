@@ -15,7 +15,7 @@ type lineID uint32
 // of the program once, and keeps four bytes for each stack.
 type lines struct {
 	table     *callstack.Table
-	libraries []string // skipped, beside the runtime
+	libraries []string // skipped, besides the runtime
 
 	mu       sync.Mutex
 	frames   []snapshot.Frame // by lineID

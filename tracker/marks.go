@@ -41,7 +41,7 @@ func (r *recentMarks) close() {
 	r.wake()
 }
 
-// wake lets go who waits; the caller holds r.mu.
+// wake wakes all who wait for a mark; the caller holds r.mu.
 func (r *recentMarks) wake() {
 	if r.added != nil {
 		close(r.added)

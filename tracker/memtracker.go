@@ -42,7 +42,7 @@ type MemTracker struct {
 	dumps   dumps
 
 	// mu is the cache's own lock if there is a cache, so that both change in one
-	// step. Nothing of others' is called while it is held, not even the clock.
+	// step. No code of others is called while it is held, not even the clock.
 	mu       *spinlock.Mutex
 	ledger   ledger
 	history  history
@@ -56,8 +56,7 @@ type MemTracker struct {
 // goroutine is what callstack.Goroutine returns, or 0.
 type goroutine = uint64
 
-// tick tells the history the time, for what segment will tell it where it
-// cannot ask the clock.
+// tick tells the history the time. Events that segment adds have this time, if it may not ask the clock.
 func (t *MemTracker) tick(now time.Duration) {
 	t.mu.Lock()
 	t.history.moment(now)

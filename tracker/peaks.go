@@ -32,7 +32,7 @@ func (p *peaks) begin(r *run, level alloc.Bytes) {
 	p.raise(level)
 }
 
-// raise tells all sections of a level.
+// raise raises the peaks of all open sections to the level, at least.
 func (p *peaks) raise(level alloc.Bytes) {
 	r := p.youngest
 	if r == nil {

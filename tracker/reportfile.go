@@ -75,7 +75,7 @@ func (f *reportFile) begin(levels snapshot.Levels) error {
 	return err
 }
 
-// remove takes away a file of which nothing came.
+// remove deletes a file whose first lines could not be written.
 func (f *reportFile) remove() error { return errors.Join(f.file.Close(), os.Remove(f.path)) }
 
 // close closes the file.
@@ -96,8 +96,8 @@ func (f *reportFile) write(m *Mark, block []byte) error {
 	return nil
 }
 
-// append appends the block, and whatever has to stand before it, in one write. Of
-// a block that does not fit on the disk nothing stays: a file is always whole blocks.
+// append appends the block, and whatever has to come before it, in one write. Of a block that does not fit on
+// the disk nothing is kept: a file is always whole blocks.
 func (f *reportFile) append(m *Mark, block []byte) error {
 	half := int64(f.max / 2)
 	size := f.size()

@@ -45,7 +45,7 @@ type block struct {
 	report  *report
 	text    []byte
 	missing int  // marks that were left too, and were too much to keep
-	left    bool // whoever comes by writes it
+	left    bool // the next goroutine that comes by writes it
 	written bool
 	err     error
 }

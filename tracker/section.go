@@ -116,8 +116,8 @@ func (t *MemTracker) beginSection(stack snapshot.StackID, parent *Section, name 
 }
 
 // open enters the section among the open ones, for which another may have to be
-// ended by force. Where it says why it refused, the section measures nothing. The
-// caller holds the lock.
+// ended by force. If refused is not empty, it says why, and the section measures nothing. The caller holds
+// the lock.
 func (s *Section) open(name string) (forced *section, refused string) {
 	t := s.tracker
 	if s.parent == nil {

@@ -43,8 +43,8 @@ func (s *Section) soFar() measures {
 	return measures{to: now, peak: s.peak(), own: s.own}
 }
 
-// residentUse puts together what the kernel told. Without a mark of the section's
-// own, the process's tells its peak if it rose, and a bound otherwise.
+// residentUse is the use between two readings. mark is the section's own high-water mark. Without it the
+// process's mark is the section's peak if it rose meanwhile, and otherwise an upper bound of it.
 func residentUse(from, to hostMemory, mark alloc.Bytes) snapshot.MemoryUse {
 	use := snapshot.MemoryUse{Before: from.resident, Used: to.resident, Peak: -1}
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
-// sections are the open sections, and what the closed ones came to. The
-// tracker's mutex guards what stands below it.
+// sections are the open sections, and what the closed ones came to. The tracker's mutex guards the fields
+// from paths on.
 type sections struct {
 	config SectionConfig
 	timer  alloc.Timer // nil if the device is none, or is not to be asked

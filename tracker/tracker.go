@@ -90,8 +90,7 @@ func (t *MemTracker) addCache(none bool) {
 	}
 }
 
-// segment tells the history what the tracker's own cache and the driver did. The
-// caller holds the lock.
+// segment adds to the history what the tracker's own cache and the driver did. The caller holds the lock.
 func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	action := snapshot.SegmentAllocated
 	switch e.Action {
@@ -100,7 +99,7 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 		action = snapshot.SegmentFreed
 	case alloc.SegmentRetry:
 		action = snapshot.Retried
-	default: // the tracker tells of a request that failed itself
+	default: // a request that failed: see outOfMemory
 		return
 	}
 	if t.freed != nil && action == snapshot.SegmentFreed {
@@ -109,12 +108,12 @@ func (t *MemTracker) segment(e alloc.SegmentEvent) {
 	t.happened(action, e.Ptr, e.Size, e.Stream)
 }
 
-// reusable tells the history that nothing uses a freed block any more. The caller holds the lock.
+// reusable adds to the history that nothing uses a freed block any more. The caller holds the lock.
 func (t *MemTracker) reusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
 	t.happened(snapshot.FreeCompleted, p, n, s)
 }
 
-// happened tells the history of what the cache did. Where that is host memory it tells nothing:
+// happened adds to the history what the cache did. If that is a cache of host memory it adds nothing, because
 // reserved memory is the device's. The caller holds the lock.
 func (t *MemTracker) happened(action snapshot.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
 	if t.ledger.closed || t.onHost {

@@ -138,8 +138,8 @@ var library = sync.OnceValues(func() (*driver, error) {
 // loaded is set as soon as the driver can say what its errors mean.
 var loaded atomic.Pointer[driver]
 
-// In the calls below every conversion of a pointer stands among the arguments of call,
-// which keeps what it points to alive and in place: see call.
+// In the calls below every conversion of a pointer is among the arguments of call, which keeps what it points
+// to alive and in place: see call.
 
 func (d *driver) version() (v int32, err error) {
 	err = d.driverGetVersion.call(uintptr(unsafe.Pointer(&v)))

@@ -82,7 +82,8 @@ var lost = map[Error]bool{
 // comes with ErrDeviceLost.
 func (e Error) Lost() bool { return lost[e] }
 
-// mapped puts our error beside an error of the driver that says the same.
+// mapped joins an error of the driver with the error of this package, or of package alloc, that means the
+// same.
 func mapped(err error) error {
 	code, ok := errors.AsType[Error](err)
 	switch {

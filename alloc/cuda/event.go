@@ -27,7 +27,7 @@ func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
 	return m, nil
 }
 
-// mark is an event that is destroyed when its stream has got there.
+// mark is an event that is destroyed when its stream has reached it.
 type mark struct {
 	device *Device
 	event  event // 0 when it has passed

@@ -126,9 +126,9 @@ func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return alloc.Ptr(at), nil
 }
 
-// Free frees memory with cuMemFreeHost, which waits for work that uses it, after the copies of CopyToDevice and
-// CopyToHost that have begun. What Slice
-// returned must not be used any more. An address that is not live is alloc.ErrUnknownPtr.
+// Free frees memory with cuMemFreeHost, which waits for work that uses it. Before that it waits for
+// calls of CopyToDevice and CopyToHost that use it. What Slice returned must not be used any more.
+// An address that is not live is alloc.ErrUnknownPtr.
 func (p *Pinned) Free(at alloc.Ptr) error {
 	p.mu.Lock()
 	b, ok := p.live[at]

@@ -10,7 +10,7 @@ import (
 
 var _ alloc.VirtualDevice = (*Device)(nil)
 
-// reservation is what the driver would not say of reserved addresses.
+// reservation is what a Device keeps of reserved addresses, since the driver does not say it.
 type reservation struct {
 	size, chunk alloc.Bytes
 	mapped      map[alloc.Bytes]bool // chunks, by their offset

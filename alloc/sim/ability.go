@@ -13,7 +13,7 @@ import (
 // an errors.ErrUnsupported.
 var ErrNotBacked = fmt.Errorf("no host memory behind the device: open it with Config.Backed: %w", errors.ErrUnsupported)
 
-// Synchronize gets all queued work done, and returns Err's error.
+// Synchronize completes all queued work, and returns Err's error.
 func (d *Device) Synchronize() error {
 	if err := d.call(OpSynchronize); err != nil {
 		return err

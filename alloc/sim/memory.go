@@ -31,8 +31,7 @@ func wholePages(n alloc.Bytes) alloc.Bytes {
 	return alloc.Bytes(pagesOf(min(max(n, 0), MaxMemory))) * PageSize
 }
 
-// run is pages that stand together: those of one allocation, or one page that
-// small allocations share.
+// run is consecutive pages: those of one allocation, or one page that small allocations share.
 type run struct {
 	pages span
 	small *space // the free granules of a shared page; else nil
@@ -196,7 +195,7 @@ func (m *memory) address(r *run) alloc.Ptr {
 	return m.base + alloc.Ptr(r.pages.first)*alloc.Ptr(PageSize)
 }
 
-// search finds the run that starts at a page, or where it would stand.
+// search finds the run that starts at a page, or where it would be.
 func (m *memory) search(page uint64) (int, bool) {
 	return slices.BinarySearchFunc(m.runs, page, func(r *run, page uint64) int {
 		return cmp.Compare(r.pages.first, page)

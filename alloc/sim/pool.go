@@ -250,7 +250,7 @@ func (d *Device) givePages(p alloc.Ptr) {
 	}
 }
 
-// join has a stream wait for others, and returns when it has got there.
+// join makes a stream wait for others, and returns the time at which all of their work is done.
 func (s *streams) join(own alloc.Stream, others []alloc.Stream) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,7 @@ func (s *space) give(freed span) {
 	i, _ := slices.BinarySearchFunc(s.holes, freed.first, func(hole span, first uint64) int {
 		return cmp.Compare(hole.first, first)
 	})
-	before, after := i, i // the holes that freed touches, and so swallows
+	before, after := i, i // the holes that freed touches, and is joined with
 	if i > 0 && s.holes[i-1].end() == freed.first {
 		before--
 		freed = span{s.holes[before].first, s.holes[before].n + freed.n}

@@ -78,7 +78,7 @@ const largestNumber = math.MaxInt32
 
 // positions is the number of learned positions that a text can have, 0 for any number.
 func (a *architecture) positions() int {
-	if a.Family == estimate.RoBERTa {
+	if a.Family == estimate.RoBERTa || a.Family == estimate.MPNet {
 		return a.Positions - 2 // of padding
 	}
 	return a.Positions

@@ -59,7 +59,10 @@ type File struct {
 //     no tensors;
 //   - a directory that holds one of these. An index goes before the files beside
 //     it, safetensors before GGUF, and a config.json belongs to them. A GGUF file
-//     named mmproj is not the model.
+//     named mmproj is not the model;
+//   - a directory with the model_index.json of a pipeline of diffusers, whose parts are in
+//     folders of their own. The transformer or unet runs, and the others are held. Where a
+//     part is missing there is no Input, and a note of the report names it.
 //
 // A config.json next to a safetensors file or an index describes its layers.
 //
@@ -83,6 +86,9 @@ func openPath(path string) (*File, error) {
 		return nil, err
 	}
 	if info.IsDir() {
+		if _, err := os.Stat(filepath.Join(path, pipelineName)); err == nil {
+			return openPipeline(path)
+		}
 		if path, err = findModel(path); err != nil {
 			return nil, err
 		}

@@ -67,7 +67,8 @@ func (c *hfConfig) architecture() (architecture, error) {
 	return a, nil
 }
 
-// Families returns the families of a config.json that are known, as model_type has them, in order.
+// Families returns the families of a config.json that are known, as model_type has them, or _class_name in what
+// diffusers writes, in order.
 func Families() []string { return slices.Sorted(maps.Keys(hfFamilies)) }
 
 // hfFamily is how the config.json of a model_type is read.

@@ -32,6 +32,13 @@ type diffusersConfig struct {
 	Norm         string   `json:"norm_type"`
 	Attention    string   `json:"attention_type"`
 	Activation   string   `json:"activation_fn"`
+	Projected    *whole   `json:"caption_projection_dim"`
+	MaxSide      *whole   `json:"pos_embed_max_size"`
+	Dual         []int    `json:"dual_attention_layers"`
+	QKNorm       string   `json:"qk_norm"`
+	TwoTimes     *bool    `json:"zero_cond_t"`
+	TimeKinds    *bool    `json:"use_additional_t_cond"`
+	Layered      *bool    `json:"use_layer3d_rope"`
 }
 
 // denoiser reads the numbers that all have in common.
@@ -107,6 +114,58 @@ func hfFlux2(c *hfConfig, a *architecture) error {
 	return c.flux(a, d, 48, 15360, true, ratio)
 }
 
+func hfQwenImage(c *hfConfig, a *architecture) error {
+	d, err := c.denoiser(a, estimate.QwenImage, 24, 128, 60, 64, 2)
+	if err != nil {
+		return err
+	}
+	if orBool(d.TwoTimes, false) || orBool(d.TimeKinds, false) || orBool(d.Layered, false) {
+		return c.unknown("zero_cond_t, use_additional_t_cond, use_layer3d_rope", "true")
+	}
+	if d.Out == nil {
+		a.Denoiser.Out = 16
+	}
+	return c.flux(a, d, 1, 3584, false, 4)
+}
+
+func hfSD3(c *hfConfig, a *architecture) error {
+	d, err := c.denoiser(a, estimate.SD3, 18, 64, 18, 16, 2)
+	if err != nil {
+		return err
+	}
+	m, projected, side := a.Denoiser, 0, 0
+	err = c.numbers(
+		hfNumber{&a.Image, "sample_size", d.Sample, 128},
+		hfNumber{&m.TextDim, "joint_attention_dim", d.Text, 4096},
+		hfNumber{&m.PooledDim, "pooled_projection_dim", d.Pooled, 2048},
+		hfNumber{&projected, "caption_projection_dim", d.Projected, 1152},
+		hfNumber{&side, "pos_embed_max_size", d.MaxSide, 96},
+	)
+	if err != nil {
+		return err
+	}
+	for i, block := range d.Dual {
+		if block != i {
+			return c.unknown("dual_attention_layers", "others than the first")
+		}
+	}
+	m.DualBlocks = len(d.Dual)
+	switch {
+	case projected != a.Hidden:
+		return c.unknown("caption_projection_dim", "another width than the model's")
+	case d.QKNorm != "" && d.QKNorm != "rms_norm":
+		return c.unknown("qk_norm", d.QKNorm)
+	case a.Image%a.Patch != 0 || a.Image/a.Patch > side:
+		return &Error{File: c.file, Where: "sample_size", Reason: fmt.Sprintf("an image of %d does not divide into at most %d patches of %d along a side", a.Image, side, a.Patch)}
+	case d.QKNorm != "":
+		a.QKNorm = estimate.NormHeads
+	}
+	if err := c.times(&a.Positions, "pos_embed_max_size", side, float64(side)); err != nil {
+		return err
+	}
+	return c.times(&a.FFN, "attention_head_dim", a.Hidden, 4)
+}
+
 func hfPixArt(c *hfConfig, a *architecture) error {
 	d, err := c.denoiser(a, estimate.PixArt, 16, 72, 28, 4, 2)
 	if err != nil {
@@ -135,16 +194,32 @@ func hfPixArt(c *hfConfig, a *architecture) error {
 	return c.times(&a.FFN, "attention_head_dim", a.Hidden, 4)
 }
 
-// The image that FLUX makes where nobody says it, of 1024 x 1024 pixels: places of 16 x 16 pixels.
-const usualPlaces = 64 * 64
+// usualSide is the side of the latent image that FLUX makes where nobody says it, of 1024 x 1024 pixels.
+// Four of its pixels are a place.
+const usualSide = 128
 
-// The tokens of a text for PixArt-Sigma.
+// usualCaption is the number of tokens of a text for PixArt-Sigma; for Stable Diffusion 3 it is 333.
 const usualCaption = 300
 
-// denoiserInput is a noisy image and a text of so many tokens, 0 for the usual number.
-func (a *architecture) denoiserInput(batch, length int) estimate.Option {
-	if a.Family == estimate.PixArt {
-		return estimate.All(estimate.InputShape(batch, a.Channels, a.Image, a.Image), estimate.InputShape(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim))
+// makesImages reports whether the model makes images.
+func (a *architecture) makesImages() bool { return a.image != nil || a.Denoiser != nil }
+
+// imageInput is a noisy image of the usual size and a text of so many tokens, 0 for the usual number.
+func (a *architecture) imageInput(batch, length int) estimate.Option {
+	side := a.latentSide()
+	switch {
+	case a.image != nil:
+		return a.image.input(batch, length)
+	case a.Image > 0: // what reads images and no patches
+		return estimate.All(estimate.InputShape(batch, a.Channels, side, side), estimate.InputShape(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim))
 	}
-	return estimate.All(estimate.InputShape(batch, usualPlaces, a.Channels), estimate.InputShape(batch, cmp.Or(length, usualTokens), a.Denoiser.TextDim))
+	return estimate.All(estimate.InputShape(batch, side*side/4, a.Channels), estimate.InputShape(batch, cmp.Or(length, usualTokens), a.Denoiser.TextDim))
+}
+
+// latentSide is the side of the latent image that the model makes.
+func (a *architecture) latentSide() int {
+	if u, ok := a.image.(unet); ok {
+		return u.side
+	}
+	return cmp.Or(a.Image, usualSide)
 }

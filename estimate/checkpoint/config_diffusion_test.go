@@ -1,8 +1,6 @@
 package checkpoint
 
 import (
-	"encoding/json"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,28 +20,17 @@ type measuredDenoiser struct {
 
 // inputs are those that diffusion.py gives the model: of FLUX 64 places. An autoencoder is not trained, and has no Peak.
 func (m measuredDenoiser) inputs(a architecture) estimate.Option {
-	switch {
-	case a.image != nil:
-		return a.image.input(2, m.Text)
-	case a.Family == estimate.PixArt:
-		return a.denoiserInput(2, m.Text)
+	if a.Denoiser != nil && a.Image == 0 {
+		return estimate.All(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, a.Denoiser.TextDim))
 	}
-	return estimate.All(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, a.Denoiser.TextDim))
+	return a.imageInput(2, m.Text)
 }
 
 // Models that make images have as many parameters as diffusers makes of their config.json, keep what PyTorch was
 // measured to keep on the CPU, and their peaks lie in the printed bands.
 func TestDenoisersAsPyTorchHasThem(t *testing.T) {
-	data, err := os.ReadFile("testdata/torch/diffusion.json")
-	require.NoError(t, err)
-	var file map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(data, &file))
-	delete(file, "torch")
-	delete(file, "diffusers")
-	for name, text := range file {
+	for name, m := range measuredConfigs(t) {
 		t.Run(name, func(t *testing.T) {
-			var m measuredDenoiser
-			require.NoError(t, json.Unmarshal(text, &m))
 			c, err := Open(writeFile(t, configName, m.Config))
 			require.NoError(t, err)
 			if m.Known {
@@ -71,5 +58,43 @@ func TestDenoisersAsPyTorchHasThem(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Settings that make another model than those known are refused by their key, and sizes that do not go together.
+func TestDenoisersThatAreNotKnown(t *testing.T) {
+	unet := `"_class_name": "UNet2DConditionModel", "block_out_channels": [32, 64], "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D"], "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"]`
+	vae := `"_class_name": "AutoencoderKL", "block_out_channels": [32], "down_block_types": ["DownEncoderBlock2D"], "up_block_types": ["UpDecoderBlock2D"]`
+	for text, key := range map[string]string{
+		`"_class_name": "WanTransformer3DModel"`:                                                                                            "WanTransformer3DModel",
+		`"_class_name": "Flux2Transformer2DModel", "timestep_guidance_channels": 128`:                                                       "timestep_guidance_channels",
+		`"_class_name": "FluxTransformer2DModel", "num_single_layers": 5000`:                                                                "num_single_layers",
+		`"_class_name": "FluxTransformer2DModel", "num_layers": -1`:                                                                         "num_layers",
+		`"_class_name": "PixArtTransformer2DModel"`:                                                                                         "caption_channels",
+		`"_class_name": "PixArtTransformer2DModel", "caption_channels": 8, "norm_type": "ada_norm"`:                                         "norm_type",
+		`"_class_name": "PixArtTransformer2DModel", "caption_channels": 8, "sample_size": 33`:                                               "sample_size",
+		`"_class_name": "PixArtTransformer2DModel", "caption_channels": 8, "cross_attention_dim": 8`:                                        "cross_attention_dim",
+		`"_class_name": "PixArtTransformer2DModel", "caption_channels": 8, "activation_fn": "geglu"`:                                        "activation_fn",
+		`"_class_name": "SD3Transformer2DModel", "qk_norm": "layer_norm"`:                                                                   "qk_norm",
+		`"_class_name": "SD3Transformer2DModel", "dual_attention_layers": [1]`:                                                              "dual_attention_layers",
+		`"_class_name": "SD3Transformer2DModel", "caption_projection_dim": 8`:                                                               "caption_projection_dim",
+		`"_class_name": "SD3Transformer2DModel", "sample_size": 1024`:                                                                       "sample_size",
+		unet + `, "class_embed_type": "timestep"`:                                                                                           "class_embed_type",
+		unet + `, "num_class_embeds": 10`:                                                                                                   "num_class_embeds",
+		unet + `, "mid_block_type": "UNetMidBlock2D"`:                                                                                       "mid_block_type",
+		unet + `, "attention_head_dim": [1, 2, 3]`:                                                                                          "attention_head_dim",
+		unet + `, "transformer_layers_per_block": 5000`:                                                                                     "transformer_layers_per_block",
+		unet + `, "addition_embed_type": "text_time"`:                                                                                       "projection_class_embeddings_input_dim",
+		unet + `, "act_fn": "mish"`:                                                                                                         "act_fn",
+		unet + `, "layers_per_block": 5000`:                                                                                                 "layers_per_block",
+		`"_class_name": "UNet2DConditionModel", "block_out_channels": []`:                                                                   "block_out_channels",
+		vae + `, "use_quant_conv": false`:                                                                                                   "use_quant_conv",
+		vae + `, "out_channels": 4`:                                                                                                         "out_channels",
+		`"_class_name": "AutoencoderKL", "block_out_channels": [32], "down_block_types": ["Other"], "up_block_types": ["UpDecoderBlock2D"]`: "down_block_types",
+	} {
+		_, err := Open(writeFile(t, configName, []byte("{"+text+"}")))
+		var wrong *Error
+		require.ErrorAs(t, err, &wrong, text)
+		assert.Contains(t, err.Error(), key)
 	}
 }

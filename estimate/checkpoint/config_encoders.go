@@ -30,6 +30,74 @@ func hfXLMRoBERTa(c *hfConfig, a *architecture) error {
 	return c.bert(a, estimate.RoBERTa, "XLMRoberta")
 }
 
+func hfCamemBERT(c *hfConfig, a *architecture) error {
+	return c.bert(a, estimate.RoBERTa, "Camembert")
+}
+
+func hfELECTRA(c *hfConfig, a *architecture) error {
+	class, err := c.class("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification")
+	if err != nil {
+		return err
+	}
+	c.Architectures = nil
+	if err := c.bert(a, estimate.ELECTRA, "Electra"); err != nil {
+		return err
+	}
+	switch class {
+	case "ElectraForPreTraining":
+		a.Detects = true
+	case "ElectraForMaskedLM":
+		a.MaskedLM = true
+	case "ElectraForSequenceClassification":
+		a.Classes = c.labels()
+	}
+	return c.numbers(hfNumber{&a.EmbedDim, "embedding_size", c.EmbedWidth, 128})
+}
+
+// hfModernBERT reads ModernBERT, in which each third layer attends to all.
+func hfModernBERT(c *hfConfig, a *architecture) error {
+	class, err := c.class("ModernBertForMaskedLM", "ModernBertForSequenceClassification")
+	if err != nil {
+		return err
+	}
+	if orBool(c.AttentionBias, false) || orBool(c.MLPBias, false) || orBool(c.NormBias, false) || orBool(c.ClassBias, false) || !orBool(c.DecoderBias, true) {
+		return c.unknown("attention_bias, mlp_bias, norm_bias, classifier_bias, decoder_bias", "such a value")
+	}
+	c.HiddenAct = c.HiddenActivation
+	if err := c.encoder(a); err != nil {
+		return err
+	}
+	a.Family, a.Tied, a.NoHead, a.Dropout = estimate.ModernBERT, orBool(c.Tied, true), class == c.base, 0
+	if class == "ModernBertForSequenceClassification" {
+		a.Classes = c.labels()
+	}
+	c.Window = new(max(1, *orNumber(c.Near, 128)/2))
+	every := max(1, int(*orNumber(c.FarEvery, 3)))
+	if err := c.windows(a, func(layer int) bool { return layer%every == 0 }); err != nil {
+		return err
+	}
+	return c.numbers(hfNumber{&a.Vocab, "vocab_size", c.Vocabulary, 0})
+}
+
+func hfMPNet(c *hfConfig, a *architecture) error {
+	class, err := c.class("MPNetForMaskedLM", "MPNetForSequenceClassification")
+	if err != nil {
+		return err
+	}
+	if err := c.encoder(a); err != nil {
+		return err
+	}
+	a.Family, a.Tied, a.MaskedLM = estimate.MPNet, orBool(c.Tied, true), class == "MPNetForMaskedLM"
+	if class == "MPNetForSequenceClassification" {
+		a.Classes = c.labels()
+	}
+	return c.numbers(
+		hfNumber{&a.Vocab, "vocab_size", c.Vocabulary, 0},
+		hfNumber{&a.Positions, "max_position_embeddings", c.Context, 512},
+		hfNumber{&a.Buckets, "relative_attention_num_buckets", c.Buckets, 32},
+	)
+}
+
 // bert reads BERT and its successors, whose classes begin with a name.
 func (c *hfConfig) bert(a *architecture, f estimate.Family, name string) error {
 	class, err := c.class(name+"ForMaskedLM", name+"ForSequenceClassification", name+"ForTokenClassification")

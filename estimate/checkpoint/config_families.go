@@ -64,18 +64,46 @@ var hfFamilies = map[string]hfFamily{
 	"whisper":      {base: "WhisperModel", read: hfWhisper},
 	"vit":          {base: "ViTModel", read: hfViT},
 
-	"FluxTransformer2DModel":   {read: hfFlux},
-	"Flux2Transformer2DModel":  {read: hfFlux2},
-	"PixArtTransformer2DModel": {read: hfPixArt},
-	"AutoencoderKL":            {read: hfAutoencoder},
-	"UNet2DConditionModel":     {read: hfUNet},
+	"qwen3_5":          {base: "Qwen3_5Model", read: hfQwen35VL},
+	"qwen3_5_text":     {base: "Qwen3_5TextModel", read: hfQwen35},
+	"qwen3_5_moe":      {base: "Qwen3_5MoeModel", read: hfQwen35MoEVL},
+	"qwen3_5_moe_text": {base: "Qwen3_5MoeTextModel", read: hfQwen35MoE},
+	"qwen3_vl_moe":     {base: "Qwen3VLMoeModel", read: hfQwen3VLMoE},
+	"seed_oss":         {base: "SeedOssModel", read: hfSeedOSS},
+	"ernie4_5":         {base: "Ernie4_5Model", read: hfErnie},
+	"ministral3":       {base: "Ministral3Model", read: hfMinistral3},
+	"hunyuan_v1_dense": {base: "HunYuanDenseV1Model", read: hfHunYuan},
+	"arcee":            {base: "ArceeModel", read: hfArcee},
+	"exaone4":          {base: "Exaone4Model", read: hfEXAONE4},
+	"olmoe":            {base: "OlmoeModel", read: hfOLMoE},
+	"glm4_moe":         {base: "Glm4MoeModel", read: hfGLM4MoE},
+	"granitemoe":       {base: "GraniteMoeModel", read: hfGraniteMoE},
+	"minimax_m2":       {base: "MiniMaxM2Model", read: hfMiniMaxM2},
+	"dots1":            {base: "Dots1Model", read: hfDots1},
+	"resnet":           {base: "ResNetModel", read: hfResNet},
+	"mpnet":            {base: "MPNetModel", read: hfMPNet},
+	"modernbert":       {base: "ModernBertModel", read: hfModernBERT},
+	"electra":          {base: "ElectraModel", read: hfELECTRA},
+	"mt5":              {base: "MT5Model", read: hfMT5},
+	"mbart":            {base: "MBartModel", read: hfMBART},
+	"pegasus":          {base: "PegasusModel", read: hfPegasus},
+	"marian":           {base: "MarianModel", read: hfMarian},
+	"camembert":        {base: "CamembertModel", read: hfCamemBERT},
+
+	"FluxTransformer2DModel":      {read: hfFlux},
+	"Flux2Transformer2DModel":     {read: hfFlux2},
+	"QwenImageTransformer2DModel": {read: hfQwenImage},
+	"SD3Transformer2DModel":       {read: hfSD3},
+	"PixArtTransformer2DModel":    {read: hfPixArt},
+	"AutoencoderKL":               {read: hfAutoencoder},
+	"UNet2DConditionModel":        {read: hfUNet},
 }
 
 // hfKeys are the usual names of keys, by the names that a family has for them.
 var hfKeys = map[string]map[string]string{
 	"chatglm": chatGLMKeys, "falcon": falconKeys, "bloom": falconKeys,
-	"bart": halvesKeys, "whisper": halvesKeys,
-	"t5":         {"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_ff": "intermediate_size", "d_kv": "head_dim", "num_decoder_layers": "decoder_layers"},
+	"bart": halvesKeys, "whisper": halvesKeys, "mbart": halvesKeys, "pegasus": halvesKeys, "marian": halvesKeys,
+	"t5": t5Keys, "mt5": t5Keys,
 	"distilbert": {"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads", "hidden_dim": "intermediate_size"},
 }
 
@@ -85,6 +113,8 @@ var chatGLMKeys = map[string]string{
 	"kv_channels": "head_dim", "ffn_hidden_size": "intermediate_size", "add_qkv_bias": "qkv_bias", "add_bias_linear": "bias",
 	"multi_query_attention": "multi_query",
 }
+
+var t5Keys = map[string]string{"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_ff": "intermediate_size", "d_kv": "head_dim", "num_decoder_layers": "decoder_layers"}
 
 var falconKeys = map[string]string{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
 

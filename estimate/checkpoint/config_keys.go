@@ -20,6 +20,9 @@ type hfConfig struct {
 	Vocabulary   *whole `json:"vocab_size"`
 	Context      *whole `json:"max_position_embeddings"`
 	TokenTypes   *whole `json:"type_vocab_size"`
+	Near         *whole `json:"local_attention"` // of ModernBERT
+	FarEvery     *whole `json:"global_attn_every_n_layers"`
+	EmbedWidth   *whole `json:"embedding_size"`
 	Window       *whole `json:"sliding_window"`
 
 	Experts         *whole `json:"num_local_experts"`
@@ -33,6 +36,8 @@ type hfConfig struct {
 	// DeepSeek's.
 	RoutedExperts *whole `json:"n_routed_experts"`
 	SharedExperts *whole `json:"n_shared_experts"`
+	Groups        *whole `json:"n_group"`
+	TopGroups     *whole `json:"topk_group"`
 	DenseFirst    *whole `json:"first_k_dense_replace"`
 	SparseEvery   *whole `json:"moe_layer_freq"`
 	QueryRank     *whole `json:"q_lora_rank"`
@@ -62,6 +67,7 @@ type hfConfig struct {
 	PositionEncoding string   `json:"position_embedding_type"`
 	Rotary           *float64 `json:"partial_rotary_factor"`
 	RotaryShare      *float64 `json:"rotary_pct"` // GPT-NeoX's name of it
+	RotaryWidth      *whole   `json:"rotary_dim"` // MiniMax's
 	Rope             struct {
 		Rotary *float64 `json:"partial_rotary_factor"`
 	} `json:"rope_parameters"`
@@ -90,10 +96,14 @@ type hfConfig struct {
 	ClipQKV      *float64 `json:"clip_qkv"`
 	UseQKNorm    *bool    `json:"use_qk_norm"`
 	AnyBias      *bool    `json:"bias"`
+	OutBias      *bool    `json:"attention_out_bias"`
 	UseBias      *bool    `json:"use_bias"`
 	EnableBias   *bool    `json:"enable_bias"`
 	UseQKVBias   *bool    `json:"use_qkv_bias"`
 	HeadBias     *bool    `json:"lm_head_bias"`
+	NormBias     *bool    `json:"norm_bias"`
+	DecoderBias  *bool    `json:"decoder_bias"`
+	ClassBias    *bool    `json:"classifier_bias"`
 	SharedExpert *whole   `json:"shared_expert_intermediate_size"`
 
 	HiddenAct          string `json:"hidden_act"`
@@ -126,6 +136,7 @@ type hfConfig struct {
 	Buckets         *whole  `json:"relative_attention_num_buckets"`
 	FeedForward     string  `json:"feed_forward_proj"`
 	DropoutRate     float64 `json:"dropout_rate"`
+	SharedEmbedding *bool   `json:"share_encoder_decoder_embeddings"`
 	MelBins         *whole  `json:"num_mel_bins"`
 	SourcePositions *whole  `json:"max_source_positions"`
 	TargetPositions *whole  `json:"max_target_positions"`
@@ -173,6 +184,10 @@ type hfConfig struct {
 	LabelCount *whole            `json:"num_labels"`
 
 	Depths            []int           `json:"depths"`
+	StageWidths       []int           `json:"hidden_sizes"`
+	BlockType         string          `json:"layer_type"`
+	EarlyHalf         *bool           `json:"downsample_in_first_stage"`
+	EarlyPlace        *bool           `json:"downsample_in_bottleneck"`
 	WindowSize        *whole          `json:"window_size"`
 	DropPath          float64         `json:"drop_path_rate"`
 	AbsolutePositions *bool           `json:"use_absolute_embeddings"`

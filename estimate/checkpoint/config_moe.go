@@ -29,6 +29,9 @@ func hfGPTOSS(c *hfConfig, a *architecture) error {
 
 func hfDeepSeekV3(c *hfConfig, a *architecture) error {
 	a.Router = estimate.SigmoidRouter
+	if err := c.groups(a); err != nil {
+		return err
+	}
 	return c.deepSeek(a, "DeepseekV3ForCausalLM", 3)
 }
 

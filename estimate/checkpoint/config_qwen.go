@@ -113,6 +113,45 @@ func hfQwen3Next(c *hfConfig, a *architecture) error {
 		return err
 	}
 	a.UnscaledTopK = !orBool(c.NormTopK, true)
+	return c.linearAttention(a)
+}
+
+// hfQwen35 reads Qwen3.5, which is Qwen3-Next with an MLP and other projections.
+func hfQwen35(c *hfConfig, a *architecture) error { return c.qwen35(a, "Qwen3_5ForCausalLM") }
+
+// hfQwen35MoE reads Qwen3.5 with a mixture.
+func hfQwen35MoE(c *hfConfig, a *architecture) error {
+	c.Intermediate = orNumber(c.Intermediate, 1) // no layer has such an MLP
+	if err := c.qwen35(a, "Qwen3_5MoeForCausalLM"); err != nil {
+		return err
+	}
+	if err := c.sharedExpert(a, 512); err != nil {
+		return err
+	}
+	if err := c.sparse(a, 256, 8, 512); err != nil {
+		return err
+	}
+	a.UnscaledTopK = false
+	return nil
+}
+
+func (c *hfConfig) qwen35(a *architecture, causal string) error {
+	if err := c.noBias(); err != nil {
+		return err
+	}
+	a.QKNorm, a.Batched = estimate.NormHeads, true
+	if err := c.ofRotaryPart(a, estimate.Qwen3Next, causal, 0.25); err != nil {
+		return err
+	}
+	if err := c.linearAttention(a); err != nil {
+		return err
+	}
+	a.Delta.Apart = true
+	return nil
+}
+
+// linearAttention reads what layers have linear attention, and its numbers.
+func (c *hfConfig) linearAttention(a *architecture) error {
 	var delta estimate.DeltaNet
 	a.Delta = &delta
 	err := c.numbers(

@@ -6,8 +6,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-func hfT5(c *hfConfig, a *architecture) error {
-	class, err := c.class("T5ForConditionalGeneration")
+func hfT5(c *hfConfig, a *architecture) error  { return c.t5(a, "T5ForConditionalGeneration") }
+func hfMT5(c *hfConfig, a *architecture) error { return c.t5(a, "MT5ForConditionalGeneration") }
+
+func (c *hfConfig) t5(a *architecture, head string) error {
+	class, err := c.class(head)
 	if err != nil {
 		return err
 	}
@@ -35,11 +38,30 @@ func hfT5(c *hfConfig, a *architecture) error {
 }
 
 func hfBART(c *hfConfig, a *architecture) error {
-	class, err := c.class("BartForConditionalGeneration")
+	return c.bart(a, estimate.BART, "BartForConditionalGeneration")
+}
+
+func hfMBART(c *hfConfig, a *architecture) error {
+	return c.bart(a, estimate.MBART, "MBartForConditionalGeneration")
+}
+
+func hfPegasus(c *hfConfig, a *architecture) error {
+	return c.bart(a, estimate.Pegasus, "PegasusForConditionalGeneration")
+}
+
+func hfMarian(c *hfConfig, a *architecture) error {
+	if !orBool(c.SharedEmbedding, true) {
+		return c.unknown("share_encoder_decoder_embeddings", "false")
+	}
+	return c.bart(a, estimate.Marian, "MarianMTModel")
+}
+
+func (c *hfConfig) bart(a *architecture, f estimate.Family, head string) error {
+	class, err := c.class(head)
 	if err != nil {
 		return err
 	}
-	a.Family, a.NoHead = estimate.BART, class == c.base
+	a.Family, a.NoHead = f, class == c.base
 	if err := c.halves(a); err != nil {
 		return err
 	}

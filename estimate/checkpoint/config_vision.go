@@ -22,12 +22,18 @@ var hfTexts = map[string]struct {
 }{
 	"llama":           {"LlamaModel", hfLlama},
 	"mistral":         {"MistralModel", hfMistral},
+	"ministral3":      {"Ministral3Model", hfMinistral3},
 	"qwen2":           {"Qwen2Model", hfQwen2},
 	"qwen3":           {"Qwen3Model", hfQwen3},
 	"qwen2_vl_text":   {"Qwen2Model", hfQwen2},
 	"qwen2_5_vl_text": {"Qwen2Model", hfQwen2},
 	"llama4_text":     {"Llama4TextModel", hfLlama4Text},
 	"qwen3_vl_text":   {"Qwen3Model", hfQwen3},
+
+	"qwen3_vl_moe_text": {"Qwen3MoeModel", hfQwen3VLMoEText},
+
+	"qwen3_5_text":     {"Qwen3_5TextModel", hfQwen35},
+	"qwen3_5_moe_text": {"Qwen3_5MoeTextModel", hfQwen35MoE},
 }
 
 // read reads both parts.
@@ -164,13 +170,40 @@ func hfQwen25VL(c *hfConfig, a *architecture) error {
 
 func hfQwen3VL(c *hfConfig, a *architecture) error {
 	a.Batched = true
+	return c.qwen3VL(a, "Qwen3VLForConditionalGeneration", "qwen3_vl_text", "qwen3_vl_vision", 3)
+}
+
+func hfQwen3VLMoE(c *hfConfig, a *architecture) error {
+	a.Batched = true
+	return c.qwen3VL(a, "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", "qwen3_vl_moe_vision", 3)
+}
+
+// hfQwen3VLMoEText reads Qwen3 MoE whose weights of experts are always divided by their sum.
+func hfQwen3VLMoEText(c *hfConfig, a *architecture) error {
+	if err := hfQwen3MoE(c, a); err != nil {
+		return err
+	}
+	a.UnscaledTopK = false
+	return nil
+}
+
+func hfQwen35VL(c *hfConfig, a *architecture) error {
+	return c.qwen3VL(a, "Qwen3_5ForConditionalGeneration", "qwen3_5_text", "qwen3_5_vision", 0)
+}
+
+func hfQwen35MoEVL(c *hfConfig, a *architecture) error {
+	return c.qwen3VL(a, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", "qwen3_5_moe_vision", 0)
+}
+
+// qwen3VL reads Qwen3-VL and its successors; taps are those of the tower where the key is absent.
+func (c *hfConfig) qwen3VL(a *architecture, head, text, vision string, taps int) error {
 	return imageText{
-		heads: []string{"Qwen3VLForConditionalGeneration"}, text: "qwen3_vl_text", vision: "qwen3_vl_vision", family: estimate.Qwen3Vision,
+		heads: []string{head}, text: text, vision: vision, family: estimate.Qwen3Vision,
 		tower: func(v, _ *hfConfig, t *estimate.Transformer) error {
 			if err := v.qwenTower(t, v.HiddenSize); err != nil {
 				return err
 			}
-			t.Taps = 3
+			t.Taps = taps
 			if v.Taps != nil {
 				t.Taps = len(v.Taps)
 			}

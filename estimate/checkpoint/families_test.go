@@ -82,3 +82,31 @@ func checkPeak(t *testing.T, measured alloc.Bytes, dtype string, r *estimate.Rep
 	}
 	assert.GreaterOrEqual(t, peak, alloc.Bytes(float64(at.Peak)*(1-at.Band.Below)), "%s: the lower bound of %v", dtype, at.Peak)
 }
+
+// Every family that is read is held to what transformers makes of it: to a number of parameters or to a measurement. Of
+// ChatGLM and the families of diffusers other tests do.
+func TestEveryFamilyIsHeld(t *testing.T) {
+	held := map[string]bool{"chatglm": true}
+	for _, file := range []string{"torch/families.json", "torch/ordinary.json", "published/configs.json"} {
+		data, err := os.ReadFile("testdata/" + file)
+		require.NoError(t, err)
+		var models map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(data, &models))
+		for _, text := range models {
+			var model struct {
+				Config struct {
+					Type string `json:"model_type"`
+					Text struct {
+						Type string `json:"model_type"`
+					} `json:"text_config"`
+				}
+			}
+			if json.Unmarshal(text, &model) == nil { // and not a version
+				held[model.Config.Type], held[model.Config.Text.Type] = true, true
+			}
+		}
+	}
+	for name, family := range hfFamilies {
+		assert.True(t, held[name] || family.base == "", "%s: add a small model to testdata/torch/families.json and run families.py", name)
+	}
+}

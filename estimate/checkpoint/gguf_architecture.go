@@ -118,7 +118,7 @@ func (g *ggufFile) fromTensors(a *architecture) error {
 	case estimate.StableLM:
 		a.Parallel = !has["blk.0.ffn_norm.weight"]
 		a.QKVBias = has["blk.0.attn_q.bias"]
-	case estimate.GLM, estimate.GLM4:
+	case estimate.GLM, estimate.GLM4, estimate.SeedOSS:
 		a.QKVBias = has["blk.0.attn_q.bias"] || has["blk.0.attn_qkv.bias"]
 	case estimate.PhiMoE:
 		a.Bias, a.HeadBias = has["blk.0.attn_output.bias"], has["output.bias"]

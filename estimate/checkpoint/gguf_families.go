@@ -44,11 +44,19 @@ var ggufFamilies = map[string]estimate.Transformer{
 	"starcoder":  {Family: estimate.GPT2, Activation: estimate.UseGELUTanh}, // GPT-BigCode
 	"mamba":      {Family: estimate.Mamba},
 	"bert":       {Family: estimate.BERT, NoHead: true}, // the pooler is not converted
+
+	"arcee":         {Family: estimate.Arcee},
+	"ernie4_5":      {Family: estimate.Ernie},
+	"exaone4":       {Family: estimate.EXAONE4, QKNorm: estimate.NormHeads},
+	"granitemoe":    {Family: estimate.GraniteMoE},
+	"hunyuan-dense": {Family: estimate.HunYuan},
+	"olmoe":         {Family: estimate.Llama, QKNorm: estimate.NormAllHeads, Router: estimate.RoundedRouter, UnscaledTopK: true},
+	"seed_oss":      {Family: estimate.SeedOSS},
 }
 
 // ggufWindows has those with sliding windows, and how many layers there are for each that
 // attends beyond, as llama.cpp takes it (src/models). OLMo 3 is "olmo2" with a window.
-var ggufWindows = map[string]int{"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4, "olmo2": 4}
+var ggufWindows = map[string]int{"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4, "olmo2": 4, "exaone4": 4}
 
 // ggufMore reads what an architecture has besides.
 var ggufMore = map[string]func(*ggufFile, *architecture) error{
@@ -57,6 +65,7 @@ var ggufMore = map[string]func(*ggufFile, *architecture) error{
 	"llama4":    (*ggufFile).llama4,
 	"smollm3":   func(_ *ggufFile, a *architecture) error { a.unrotatedFourth(0); return nil },
 	"cohere2":   (*ggufFile).cohere2,
+	"exaone4":   (*ggufFile).cohere2,
 	"gemma3n":   (*ggufFile).gemma3n,
 	"gptneox":   (*ggufFile).gptNeoX,
 	"mamba":     (*ggufFile).mamba,
@@ -128,6 +137,7 @@ func (g *ggufFile) llama4(a *architecture) error {
 	return nil
 }
 
+// cohere2 marks the layers without a window, which do not rotate where others have one.
 func (g *ggufFile) cohere2(a *architecture) error {
 	for i, kind := range a.Kinds {
 		if kind&estimate.Windowed == 0 {

@@ -46,17 +46,18 @@ const usualTokens = 512
 // Input is what the model reads: so many texts of so many tokens, 0 for the usual 512 or as
 // many as the model has positions; for models of images alone images of their size, and the length
 // must be 0. An encoder and decoder reads as many tokens in both; Whisper's encoder a whole window of sound.
-// The errors are those of Layers.
+// What makes images reads noisy ones of the usual size, and a text. The errors are those of Layers, and one
+// for a pipeline of which parts are missing.
 func (c *File) Input(batch, length int) (estimate.Option, error) {
 	if _, err := c.Architecture(); err != nil {
 		return nil, err
 	}
 	a := c.architecture
-	switch {
-	case a.image != nil:
-		return a.image.input(batch, length), nil
-	case a.Denoiser != nil:
-		return a.denoiserInput(batch, length), nil
+	if p, ok := a.image.(pipeline); ok && len(p.missing) > 0 { // nobody is to believe that it fits
+		return nil, fmt.Errorf("checkpoint: input of a pipeline: %s", p.note())
+	}
+	if a.makesImages() {
+		return a.imageInput(batch, length), nil
 	}
 	if !a.seesImages() {
 		if length == 0 {
@@ -105,6 +106,10 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	pipe, ok := c.architecture.image.(pipeline)
+	if ok && len(pipe.missing) > 0 {
+		r.Notes = append(r.Notes, pipe.note())
+	}
 	switch held := c.Parameters(); {
 	case untold:
 		r.Notes = append(r.Notes, fmt.Sprintf("parameters only: %v", c.architectureErr))
@@ -135,6 +140,9 @@ func (c *File) types() []estimate.Option {
 		opts = append(opts, estimate.Precision(d))
 	default:
 		opts = append(opts, estimate.Precision(alloc.Float16), estimate.Weights(d))
+	}
+	if p, ok := c.architecture.image.(pipeline); ok && c.architectureErr == nil {
+		opts = append(opts, estimate.Frozen(p.held()...))
 	}
 	if len(c.tensors) > 0 {
 		opts = append(opts, estimate.Stored(c.weights()))

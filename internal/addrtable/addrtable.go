@@ -140,8 +140,8 @@ func (s *Search) Next() slab.ID {
 	}
 }
 
-// Remove takes out the record that the search has come to. It moves those behind it up, as
-// far as they may go, so that a search still finds them.
+// Remove removes the record that Next returned last. It moves the records behind it up, as far as they may
+// go, so that a search still finds them.
 func (t *Table) Remove(s *Search) {
 	hole := s.next - 1
 	if s.next == 0 {

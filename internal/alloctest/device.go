@@ -182,7 +182,7 @@ func testConcurrent(t *testing.T, dev subject) {
 	}
 	requireDisjoint(t, live)
 
-	// All free all: each address is good once.
+	// Every worker frees every address: exactly one of the frees must succeed.
 	freed := make([]int, workers)
 	for w := range workers {
 		group.Go(func() {

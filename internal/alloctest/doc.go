@@ -6,5 +6,5 @@
 //	}
 //
 // Device assumes nothing of a device but its contract, and that nobody else
-// uses the device's memory meanwhile; SharedDevice does without that.
+// uses the device's memory meanwhile. SharedDevice does not assume the latter.
 package alloctest

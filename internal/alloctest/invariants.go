@@ -9,8 +9,8 @@ import (
 // Invariants checks what must be true of a cache at any time: blocks tile their
 // segment, no two neighbours are inactive, the sums over all blocks are what
 // Stats says, allocated + inactive + pending = reserved <= what the driver says is used,
-// and current <= peak <= total. Nobody may use the cache meanwhile. A driver
-// that refuses MemInfo is not compared with.
+// and current <= peak <= total. Nobody may use the cache meanwhile. If the driver refuses MemInfo, that
+// comparison is left out.
 func Invariants(t require.TestingT, cache *alloc.Cache) {
 	stats := cache.Stats()
 	var sum alloc.Stats

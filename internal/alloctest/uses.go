@@ -45,7 +45,7 @@ type use struct {
 	until  time.Duration
 }
 
-// NewUses returns one for work on dev that Queue alone queues.
+// NewUses returns the Uses of dev. All work on dev must be queued by its Queue.
 func NewUses(dev StreamDevice) *Uses {
 	return &Uses{dev: dev, ends: make(map[alloc.Stream]time.Duration)}
 }

@@ -10,9 +10,9 @@ import (
 	"io"
 )
 
-// The bounds, beside the limit. Files that programs write stay below them: of the
-// recordings of PyTorch that this was tried with, the values take two to four times the
-// unpacked size, and gzip packs them to a seventh to a twenty-fourth of it.
+// The bounds besides the limit. Files that programs write stay below them: of the recordings of PyTorch that
+// this was tried with, the values take two to four times the unpacked size, and gzip packs them to a seventh
+// to a twenty-fourth of it.
 const (
 	Base          = 1 << 20  // bytes of memory that any file may take
 	PerByte       = 32       // bytes of memory for each byte of the unpacked file
@@ -34,7 +34,7 @@ type Reader struct {
 	limit  int64
 	read   int64 // bytes of text handed out
 	used   int64
-	room   int64 // what may be used before bound is asked again
+	room   int64 // what may be used before bound is called again
 }
 
 type counter struct {
@@ -68,7 +68,8 @@ func NewReader(r io.Reader, limit int64) (*Reader, error) {
 	return b, nil
 }
 
-// Torn says what the end of a file means where more was to come.
+// Torn turns the end of a file, where more was expected, into an error that says that the file is torn. Other
+// errors stay as they are.
 func Torn(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the file is torn: %w", io.ErrUnexpectedEOF)
@@ -82,7 +83,7 @@ func (b *Reader) Offset() int64 { return b.read }
 // Peek returns the next bytes without reading them; fewer, with an error, at the end.
 func (b *Reader) Peek(n int) ([]byte, error) { return b.text.Peek(n) }
 
-// Read reads text. Where it ends, the error is io.EOF, or of the packed file.
+// Read reads text. At the end the error is io.EOF; other errors are ErrTooLarge, and those of the file or of gzip.
 func (b *Reader) Read(p []byte) (int, error) {
 	n, err := b.text.Read(p)
 	return n, b.count(int64(n), err)
@@ -114,8 +115,8 @@ func (b *Reader) count(n int64, err error) error {
 	return err
 }
 
-// Use counts memory that is about to be taken for what was read, in bytes. The
-// error says that there is no reason for so much.
+// Use counts memory that is about to be taken for what was read, in bytes. The error is ErrTooLarge: a file
+// of this size has no reason to take so much.
 func (b *Reader) Use(n int64) error {
 	b.used += n
 	if b.used <= b.room {

@@ -1,6 +1,6 @@
-// Package callsite answers whose line an allocation is: which frame of a call stack is
-// the innermost of the user's own code, and where there is none, which says most.
-// One rule serves Go, Python and C++ stacks, and those that mix Python with C++ as PyTorch's do.
+// Package callsite finds the line of code that an allocation belongs to: the innermost frame of a call stack
+// that is the user's own code or, if there is none, the frame that says most. One rule serves Go, Python and
+// C++ stacks, and those that mix Python with C++ as PyTorch's do.
 package callsite
 
 // Rank says how much a frame tells about who asked for memory; more is better.

@@ -77,9 +77,11 @@ func (t *Table) remember(key *interned, slot int) {
 	}
 }
 
-// learn interns the stack that runtime.Callers gives beyond own frames of this package and skip more. It keeps key for it if
-// that determines it, which shows from the first frame beyond this package on: the first beyond skip may be inlined into the
-// next, and then no walk meets it. A key without frames, from a walk that failed, determines nothing.
+// learn interns the stack that runtime.Callers gives, without the innermost own frames, which are this
+// package's, and skip more. If key determines that stack, learn keeps the key for it. It compares from the
+// first frame outside of this package on, and not from skip: the first frame beyond skip may be inlined into
+// the next, and a walk does not meet inlined frames. A key without frames, from a walk that failed,
+// determines nothing.
 //
 //go:noinline
 func (t *Table) learn(own, skip, slot int, hash uint64, key []uintptr) ID {

@@ -63,14 +63,14 @@ func frame(f runtime.Frame) Frame {
 	return Frame{Function: f.Function, File: f.File, Line: f.Line}
 }
 
-// symbols remembers what stands at addresses. Programs have few call sites next to the stacks that run through them, so that
-// it stays small. The zero value is ready to use.
+// symbols caches the names of addresses. A program has far fewer call sites than distinct stacks, so that it
+// stays small. The zero value is ready to use.
 type symbols struct {
 	mu    sync.Mutex
 	known map[uintptr]*symbol
 }
 
-// symbol is what stands at an address that [runtime.Callers] gave. It never changes.
+// symbol has the names of an address that [runtime.Callers] gave. It never changes.
 type symbol struct {
 	frames  []Frame // one, except for C code, which may have none or several
 	entry   uintptr // of the function that has the code

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// tracedGoroutine is the number of the calling goroutine as a trace has it, in its first line: "goroutine 18 [running]:". The
-// runtime tells it nowhere else.
+// tracedGoroutine is the number of the calling goroutine as a trace has it, in its first line: "goroutine 18
+// [running]:". The runtime gives it nowhere else.
 func tracedGoroutine() uint64 {
 	var buf [64]byte
 	line := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))

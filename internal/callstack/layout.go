@@ -43,7 +43,7 @@ func enclosed(moved, level uintptr) bool {
 	return ok
 }
 
-// walkHolds reports whether a walk meets the frames that runtime.Callers tells of.
+// walkHolds reports whether a walk finds the frames that runtime.Callers reports.
 func walkHolds() (ok bool) {
 	wait(func() { ok = walkHere(8) })
 	return ok

@@ -61,7 +61,7 @@ type recentKeys [512]recentKey
 
 type recentKey struct {
 	key  atomic.Pointer[interned]
-	wait int // for so many stacks more that the key does not predict, it stays; only predict reads and writes this
+	wait int // the key stays for this many more stacks that it does not predict; only predict reads and writes this
 }
 
 // NewTable returns an empty table.
@@ -119,7 +119,7 @@ func (t *Table) intern(in *set, max int, pcs []uintptr) ID {
 	return id
 }
 
-// number puts a stack in its place. The caller holds the lock.
+// number gives a stack the next ID. The caller holds the lock.
 func (t *Table) number(e *interned) {
 	i := int(e.id - 1)
 	pages := *t.pages.Load()

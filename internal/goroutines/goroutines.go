@@ -1,4 +1,4 @@
-// Package goroutines is for tests: it finds the goroutines that one leaves behind.
+// Package goroutines is for tests: it finds the goroutines that a test leaves behind.
 package goroutines
 
 import (
@@ -16,7 +16,7 @@ import (
 const patience = 10 * time.Second
 
 // Check makes a test fail if goroutines that it began still run when it ends.
-// Those of tests beside it count too, so such a test is not run in parallel.
+// Goroutines of other tests count too, so do not run such a test in parallel.
 func Check(t testing.TB) {
 	t.Helper()
 	before := stacks()

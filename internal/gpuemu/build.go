@@ -18,7 +18,7 @@ import (
 //go:embed src
 var sources embed.FS
 
-// Libs says where the built libraries lie.
+// Libs says where the built libraries are.
 type Libs struct {
 	Dir string // libcuda.so.1, libcuda.so to link against, libnvidia-ml.so.1
 	Old string // the same, with an NVML of 2020: memory info and process lists in version 1 only
@@ -26,8 +26,8 @@ type Libs struct {
 
 var built = sync.OnceValues(build)
 
-// Build compiles the libraries, or finds them in the user's cache, where they
-// lie under a hash of their sources. It may be called from any goroutine.
+// Build compiles the libraries, or finds them in the user's cache, in a folder named by a hash of their
+// sources. It may be called from any goroutine.
 func Build() (Libs, error) { return built() }
 
 // Available says why nothing can run under the emulated driver here, or nil.

@@ -13,18 +13,18 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
-// HoldClock has the clock that all work goes by stand still, at 0, except for Advance and for calls that
-// wait: they move it as far as they would have waited. A fill is done when the clock gets there.
+// HoldClock stops the clock of all queued work, at 0. Then only Advance moves it, and calls that wait: they
+// move it as far as they would have waited. A fill is done when the clock has reached its end.
 func (c *Control) HoldClock() {
 	atomic.StoreUint64(&c.state.base, 0) // the time at which the libraries first look
 	atomic.StoreUint64(&c.state.advanced, 0)
 	atomic.StoreUint32(&c.state.held, 1)
 }
 
-// Advance moves a clock on that is held.
+// Advance moves on a clock that HoldClock stopped.
 func (c *Control) Advance(by time.Duration) { atomic.AddUint64(&c.state.advanced, uint64(max(by, 0))) }
 
-// Now returns the time of a clock that is held.
+// Now returns the time of a clock that HoldClock stopped.
 func (c *Control) Now() time.Duration { return time.Duration(atomic.LoadUint64(&c.state.advanced)) }
 
 // call calls a function of the emulated libcuda of this very process.

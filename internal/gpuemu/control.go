@@ -16,8 +16,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
-// Control looks into a running emulated machine, and breaks it. Its methods may
-// be called from any goroutine, Fail and Heal from one at a time.
+// Control inspects a running emulated machine, and makes its calls fail. Its methods may be called from any
+// goroutine, Fail and Heal from one at a time.
 type Control struct {
 	mem   []byte
 	state *sharedState
@@ -101,13 +101,13 @@ func (c *Control) Fail(f Fault) error {
 			slot.to = math.MaxUint32
 		}
 		atomic.StoreUint32(&slot.seen, 0)
-		atomic.StoreUint32(&slot.from, uint32(f.From)) // from here on it counts
+		atomic.StoreUint32(&slot.from, uint32(f.From)) // the fault is active from here on
 		return nil
 	}
 	return fmt.Errorf("gpuemu: fault %v: there are %d already", f, len(c.state.faults))
 }
 
-// Heal takes all faults added by Fail away, and finds lost devices again.
+// Heal removes all faults that Fail added, and undoes Lose.
 func (c *Control) Heal() {
 	for i := range c.state.faults {
 		atomic.StoreUint32(&c.state.faults[i].from, 0)

@@ -27,16 +27,16 @@
 // Devices, primary and created contexts, a stack of current contexts to each
 // thread; cuMemAlloc, Managed, Pitch and Free in pages of 2 MiB, which small
 // allocations of a context share; the lowest free address is used again
-// first; addresses reserved and memory created and mapped to them; memory info; copies and fills on real host pages, so that what went in
-// comes back; pools (cuMemAllocAsync): what is freed is used again on its stream at once, on others
-// when that stream has got there, is held up to the release threshold when the program synchronises,
-// and trimmed on demand; pinned host memory, up to a limit; arrays, which take memory and hold nothing; streams and events, with clocks that advance by the bytes moved, or one that
-// tests hold and move by hand (Control.HoldClock), with work that stands for kernels (Queue); the
-// driver's codes for a double free and a foreign address (1), out of memory (2),
-// no context (201), a destroyed context (709), no device (100, 101). Managed
-// memory takes device memory page by page, when a copy or fill first touches it.
-// A lost device gives 999 (46 for a new context), and NVML's 15, as
-// programs report of a GPU that fell off the bus.
+// first; addresses reserved and memory created and mapped to them; memory info; copies and fills on real host
+// pages, so that a copy out gives what was copied in; pools (cuMemAllocAsync): what is freed is used again on
+// its stream at once, on others when that stream has reached the free, is held up to the release threshold
+// when the program synchronises, and trimmed on demand; pinned host memory, up to a limit; arrays, which take
+// memory and hold nothing; streams and events, with clocks that advance by the bytes moved, or one that tests
+// hold and move by hand (Control.HoldClock), with work that stands for kernels (Queue); the driver's codes
+// for a double free and a foreign address (1), out of memory (2), no context (201), a destroyed context
+// (709), no device (100, 101). Managed memory takes device memory page by page, when a copy or fill first
+// touches it. A lost device gives 999 (46 for a new context), and NVML's 15, as programs report of a GPU that
+// fell off the bus.
 //
 // Both libraries share one state between processes: NVML shows each process
 // with its memory, and a process that was killed has given it back by the

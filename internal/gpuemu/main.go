@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Main is a TestMain's: it runs the package's tests, in a child process under the emulated
-// driver unless this process is under it already, a real driver answers, or the
-// emulated one cannot be had. It returns the exit status.
+// Main is for TestMain: it runs the package's tests, in a child process under the emulated driver unless this
+// process is under it already, a real driver answers, or the emulated one cannot be had. It returns the exit
+// status.
 func Main(m *testing.M, real bool) int {
 	if real || Emulated() || Available() != nil {
 		return m.Run()

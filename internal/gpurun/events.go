@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 )
 
-// events holds the device's clock against the host's: over a copy, and over a time
-// in which the device has nothing to do.
+// events compares the device's clock with the host's: over a copy, and over a time in which the device has
+// nothing to do.
 func events(w io.Writer, _ *view) (err error) {
 	dev, err := cuda.Open(0)
 	if err != nil {

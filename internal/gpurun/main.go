@@ -24,8 +24,7 @@ func main() {
 	}
 }
 
-// run opens NVML before the device, to see what the context takes. A section
-// that fails leaves the others.
+// run opens NVML before the device, to see what the context takes. If a section fails, the others still run.
 func run(out io.Writer) error {
 	v, err := openView()
 	if err != nil {

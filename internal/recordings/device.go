@@ -20,7 +20,7 @@ func (c call) String() string { return fmt.Sprintf("%s of %v at %v", c.action, c
 // gives reports whether the call gives memory back.
 func (c call) gives() bool { return c.action == "segment_free" || c.action == "segment_unmap" }
 
-// errNotRecorded is the error of a driver call that the recording has not, there.
+// errNotRecorded is the error of a driver call that the recording does not have at that place.
 var errNotRecorded = errors.New("not the recorded driver call")
 
 // device answers as the driver did: its calls must be those that it waits for, in their
@@ -100,7 +100,7 @@ func (d *device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	return err
 }
 
-// MemInfo knows the total at most.
+// MemInfo returns the total, if it is known; what is free is not.
 func (d *device) MemInfo() (alloc.MemInfo, error) {
 	if d.total == 0 {
 		return alloc.MemInfo{}, fmt.Errorf("memory of a recorded device: %w", errors.ErrUnsupported)

@@ -2,13 +2,13 @@ package recordings
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
-// A recording has no work and does not say which streams used a block that is pending. The replay
-// has a stream of its own use each, since the events on one stream pass in order, and the event
-// pass when the recording has the block's free_completed.
+// A recording has no work and does not say which streams used a block that is pending. The replay gives each
+// use a stream of its own, since the events on one stream pass in order. The event passes when the recording
+// has the block's free_completed.
 
-// event of a block that is pending. A recording that gives memory back behind the block's
-// free_completed waited for it: then the event passes when it is waited for, and not before, so that
-// the request finds what it found.
+// event of a block that is pending. A recording that gives memory back after the block's free_completed
+// waited for it: then the event passes when it is waited for, and not before, so that the request finds what
+// it found.
 type event struct{ reached, passed bool }
 
 func (e *event) Done() (bool, error) { return e.passed, nil }

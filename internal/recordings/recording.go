@@ -12,8 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Recording is a memory snapshot of PyTorch: what its allocator did, and how
-// it stood then.
+// Recording is a memory snapshot of PyTorch: what its allocator did, and its state at the end.
 type Recording struct {
 	Conf    string // PYTORCH_CUDA_ALLOC_CONF
 	Devices []Device

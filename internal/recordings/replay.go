@@ -28,8 +28,9 @@ type Config struct {
 	Retries bool
 }
 
-// Replay builds a state in a Cache and runs events through it, all of one device. It returns an error at the first event at which the cache does other
-// than was recorded: an address, a driver call, requested or reserved bytes.
+// Replay builds a state in a Cache and runs events through it, all of one device. It returns an error at the
+// first event at which the cache differs from the recording: in an address, a driver call, requested or
+// reserved bytes.
 func Replay(cfg Config, before []Segment, events []Event) (*alloc.Cache, Result, error) {
 	r := &replay{dev: &device{total: cfg.Total}, hash: sha256.New(), retries: cfg.Retries, pending: make(map[alloc.Ptr]*event)}
 	r.segmentAction = "segment_alloc"

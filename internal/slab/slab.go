@@ -2,8 +2,7 @@
 // shows them as they were at one instant while they go on changing.
 //
 // Records live in chunks that never move and are never given back. A record is
-// named by an ID, which takes half the room of a pointer and is nothing to the
-// Go collector.
+// named by an ID, which takes half the room of a pointer, and which the Go collector does not follow.
 //
 // A View is what a reader uses. It copies the records of one chunk at a time under
 // the lock. Whoever changes a record first calls Touch, which copies the record's chunk

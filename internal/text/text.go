@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Pad appends spaces until what stands from there on has the width.
+// Pad appends spaces until b[from:] has the width.
 func Pad(b []byte, from, width int) []byte {
 	for len(b) < from+width {
 		b = append(b, ' ')
@@ -18,8 +18,8 @@ func Pad(b []byte, from, width int) []byte {
 // AppendPadded appends s and spaces up to the width.
 func AppendPadded(b []byte, s string, width int) []byte { return Pad(append(b, s...), len(b), width) }
 
-// Printable rewrites what stands in b from there on, a name from outside, as a Go
-// string if it would break the line, steer a terminal, or is not UTF-8.
+// Printable rewrites b[from:], a name from outside, as a Go string if it would break the line, steer a
+// terminal, or is not UTF-8.
 func Printable(b []byte, from int) []byte {
 	for i := from; i < len(b); {
 		if ' ' <= b[i] && b[i] <= '~' {
@@ -38,8 +38,8 @@ func Printable(b []byte, from int) []byte {
 // Line returns a name from outside as Printable writes it.
 func Line(s string) string { return string(Printable([]byte(s), 0)) }
 
-// UTF8 returns a text from outside as valid UTF-8, for formats that consist of it: a
-// byte that is none becomes its escape, \xff.
+// UTF8 returns a text from outside as valid UTF-8, for formats that consist of it: a byte that is not part of
+// a character becomes its escape, \xff.
 func UTF8(s string) string {
 	if utf8.ValidString(s) {
 		return s

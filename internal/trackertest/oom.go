@@ -13,8 +13,8 @@ import (
 )
 
 // OutOfMemory fills the device in each of the ways that there is advice for,
-// and checks that the error tells which, and the truth about it. It needs a
-// device with at least 256 MiB free.
+// and checks that the error says which it is, with the right figures. It needs a device with at least 256 MiB
+// free.
 func OutOfMemory(t *testing.T, open func(t *testing.T) Rig) {
 	for _, test := range []struct {
 		advice tracker.Advice

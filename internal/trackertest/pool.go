@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
 )
 
-// pool is where memory comes from, and what it should know: a cache, or the bare
-// device, of which nothing is to be known.
+// pool is where memory comes from, and what its statistics should say: a cache, or the bare device, which has
+// none.
 type pool struct {
 	world *world
 	cache *alloc.Cache // nil for the bare device

@@ -53,7 +53,7 @@ func siteOf(e snapshot.Event) site {
 	return site{e.Kind, e.DType, e.Shape.String(), e.Memory, e.Section, caller(e.Stack).Line}
 }
 
-// place leaves what the ledger forgets of shapes long gone.
+// place is the part of a site that the ledger keeps when it has forgotten the shape.
 func (s site) place() site { return site{section: s.section, line: s.line} }
 
 // group is what a mark tells of: where one line frees a buffer and another allocates one like it,
@@ -129,7 +129,7 @@ func (r *replay) enter(e *entry) {
 	r.add(e.Event, 1)
 }
 
-// leave checks that who goes is who came.
+// leave checks that the buffer that is freed is the one that was allocated there.
 func (r *replay) leave(e snapshot.Event) {
 	was := r.live[e.Ptr]
 	require.NotNil(r.t, was, "what is freed is live: %v", e)

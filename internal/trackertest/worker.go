@@ -34,7 +34,7 @@ type worker struct {
 // record is device memory that somebody holds.
 type record struct {
 	pool      *pool               // that the memory is of
-	in        *subject            // whose ledger it stands in; nil for none
+	in        *subject            // whose ledger has it; nil for none
 	buf       *tracker.Buffer     // nil for memory of other code
 	want      snapshot.Allocation // as a snapshot must show it, except what only the tracker knows
 	withdrawn *withdrawn

@@ -183,8 +183,8 @@ func (w *world) send(f func(*worker), workers ...*worker) {
 	}
 }
 
-// await waits. Who never comes back is stuck, as in a lock that is held while our
-// callbacks run: all goroutines are printed.
+// await waits for the workers. One that does not return is stuck, for example at a lock that is held while a
+// callback runs: then await prints all goroutines.
 func (w *world) await(done <-chan struct{}) {
 	select {
 	case <-done:

@@ -22,7 +22,7 @@ type Watcher struct {
 
 	syncing sync.Mutex // one Sync at a time: each waits for an answer of its own
 
-	// The reader's.
+	// For the reader alone.
 	processes map[uint32]*process
 	births    map[uint32]birth
 	ended     chan struct{} // the reader has

@@ -35,7 +35,7 @@ type event struct {
 // maxFrames is the most frames that a stack has.
 const maxFrames = 64
 
-// Where the fields lie in the ring buffer, in bytes.
+// Where the fields are in an event of the ring buffer, in bytes.
 const (
 	offTime   = 0
 	offThread = 8

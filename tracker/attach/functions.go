@@ -53,7 +53,7 @@ const (
 	resetsPrimary
 )
 
-// function is a function of the driver, or of another library, and where its arguments stand.
+// function is a function of the driver, or of another library, and where its arguments are.
 type function struct {
 	effect   effect
 	kind     snapshot.Kind

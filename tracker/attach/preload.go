@@ -22,11 +22,11 @@ const socketVariable = "GPUMEMTRACK_ATTACH"
 
 // preload is a shim library in front of libcuda, for users who may not set probes.
 type preload struct {
-	dir    string // where the shim lies, as libcuda.so.1
+	dir    string // where the shim is, as libcuda.so.1
 	socket string
 }
 
-// environ adds what has a program load the shim.
+// environ adds the variables that make a program load the shim.
 func (p preload) environ(env []string) []string {
 	const path = "LD_LIBRARY_PATH="
 	dirs := p.dir

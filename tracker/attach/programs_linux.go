@@ -187,9 +187,8 @@ func end() asm.Instructions {
 }
 
 // entry is the program at the beginning of a function. A call within a call that is
-// watched is the library's own business, and is passed over, unless it takes memory back; a call
-// that never returned (a thread may jump out of it) is known by its stack pointer, which is not
-// above this one's.
+// watched is the library's own business, and is ignored, unless it takes memory back; a call that never
+// returned (a thread may jump out of it) is known by its stack pointer, which is not above this one's.
 func (m *bpf) entry(index int, f function) asm.Instructions {
 	effect := f.effect
 	ins := m.begin()

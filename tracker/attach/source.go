@@ -182,7 +182,7 @@ func (s *Source) Track() *snapshot.Mark {
 	return m
 }
 
-// wake lets go who waits for a mark; the caller holds the lock.
+// wake wakes all who wait for a mark; the caller holds the lock.
 func (s *Source) wake() {
 	if s.marked != nil {
 		close(s.marked)

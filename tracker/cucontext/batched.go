@@ -15,9 +15,9 @@ import (
 // Batched is a *cu.BatchedContext with its allocations in the ledger. Make one
 // with TrackBatched; the rules are Track's.
 //
-// Its MemFree only queues, as the original's does: the record leaves the ledger
-// then, and comes back, with its old call stack, if DoWork finds that the free
-// failed. For that, DoWork and Run must be called here, not on the original.
+// Its MemFree only queues, as the original's does: the record leaves the ledger then, and is entered again,
+// with its old call stack, if DoWork finds that the free failed. For that, DoWork and Run must be called
+// here, not on the original.
 //
 // The original keeps the results of the last batch that it sent to the driver. Of a DoWork
 // that sent several, a free that fails in an earlier one goes unnoticed, unless

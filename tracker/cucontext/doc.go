@@ -66,7 +66,7 @@
 //	func Make3DArray(ctx cu.Context, desc cu.Array3Desc) (cu.Array, error)
 //
 // These are gorgonia.org/cu's functions of the same names, in a tracked context and with its
-// ledger: an array stands at its handle. The context's DestroyArray takes it out.
+// ledger: an array is entered at its handle. The context's DestroyArray takes it out.
 //
 //	func FromContext(ctx cu.Context) (*cuda.Device, error)
 //

@@ -9,7 +9,7 @@ import (
 )
 
 // freeQueue has the frees that a batched context was given and that are not settled:
-// their records are out of the ledger, and come back if the free failed.
+// their records are out of the ledger, and are entered again if the free failed.
 //
 // A free has failed if the driver still has the address. But the driver also has an
 // address that was freed and then given to an allocation of the same batch that has not

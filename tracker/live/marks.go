@@ -76,8 +76,8 @@ var canceled = func() context.Context {
 	return ctx
 }()
 
-// lastSeen returns the number of the mark that a browser saw last, which comes
-// back after its connection broke. The marks of a program before this one do not count.
+// lastSeen returns the number of the mark that a browser saw last, when it connects again. The marks of a
+// program before this one do not count.
 func (h *handler) lastSeen(r *http.Request) (int, bool) {
 	run, seq, _ := strings.Cut(r.Header.Get("Last-Event-ID"), "-")
 	last, err := strconv.Atoi(seq)

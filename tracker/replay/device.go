@@ -35,8 +35,7 @@ func (p place) end() alloc.Ptr { return p.ptr + alloc.Ptr(p.size) }
 
 var _ alloc.VirtualDevice = (*device)(nil)
 
-// recordedEnd is above the addresses of all devices. Those that the device makes up itself
-// come behind it.
+// recordedEnd is above the addresses of all devices. Those that the device makes up itself are above it.
 const recordedEnd = alloc.Ptr(1) << 57
 
 func newDevice(total alloc.Bytes) *device {
@@ -95,7 +94,7 @@ func (d *device) makeUp(n alloc.Bytes) alloc.Ptr {
 // of 64 GiB has room for as many of the smallest.
 const maxHeld = 1 << 15
 
-// room returns where a recorded place stands among those held, if it is free.
+// room returns where a recorded place belongs among those held, if it is free.
 func (d *device) room(p place) (int, bool) {
 	if len(d.held) >= maxHeld || p.ptr == 0 || p.ptr >= recordedEnd || p.size > alloc.Bytes(recordedEnd-p.ptr) {
 		return 0, false

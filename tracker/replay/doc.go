@@ -17,11 +17,12 @@
 // The allocator is [alloc.Cache], which was compared with recordings of PyTorch on real GPUs:
 // with the recorded settings and enough memory, a replay makes the recorded calls to the
 // driver. Each stream has a pool, as in PyTorch; when memory runs out, all pools are
-// emptied. MemoryFraction and GarbageCollection apply to each stream separately. The private pools of
-// CUDA graphs are not distinguished, because events do not name them.
+// emptied. MemoryFraction and GarbageCollection apply to each stream separately. Events do not name the
+// private pools of CUDA graphs: a buffer is of such a pool if the pool has a segment at its address at the
+// end.
 //
-// A run of freed segments in the history counts as a program that emptied its cache. It may have
-// been an allocator that was out of memory; a history does not say which.
+// A run of freed segments in the history counts as a program that emptied its cache, unless the history shows
+// that a request ran out of memory: one of a tracker does, one of PyTorch if its segments have call stacks.
 //
 // A history that begins in the middle starts from the state before it, which is rebuilt
 // backwards: with the recorded segments and holes if the allocator can have made them, otherwise

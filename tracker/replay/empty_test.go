@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"fmt"
 	"io"
 	"testing"
 
@@ -74,6 +75,7 @@ func TestRetriesThatAreNotTold(t *testing.T) {
 	got, err = replay.Run(p.record(0), replay.Config{})
 	require.NoError(t, err)
 	assert.EqualValues(t, -1, got.Recorded.Retries)
+	assert.Contains(t, got.String(), "recorded: peak 60.0 MiB requested, 60.0 MiB in blocks, 60.0 MiB reserved; driver calls: 1 allocations, 0 frees; retries: unknown; out of memory: 1\n")
 }
 
 // TestTrackersTellRetries has a segment of 60 MiB go back before another comes, for a request that the driver
@@ -114,6 +116,7 @@ func TestTrackersTellRetries(t *testing.T) {
 			got, err := replay.Run(tr.Record(), replay.Config{Memory: 200 * alloc.MiB})
 			require.NoError(t, err)
 			assert.Equal(t, c.retries, got.Recorded.Retries)
+			assert.Contains(t, got.String(), fmt.Sprintf("frees; retries: %d; out of memory: ", c.retries))
 			assert.Equal(t, c.freesLarge, got.DriverFrees)
 			assert.True(t, got.Fits)
 		})

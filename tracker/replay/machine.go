@@ -74,7 +74,7 @@ func (m *machine) step(o *op) error {
 	case opEmpty:
 		return m.empty(-1)
 	case opRetry:
-		if m.cfg.Memory > 0 { // the cache of the replay knows itself when it has to
+		if m.cfg.Memory > 0 { // the replay's cache finds out itself when it has to
 			return nil
 		}
 		return m.empty(-1)

@@ -125,8 +125,8 @@ func (c *compiler) arena(a arena) uint16 {
 
 func arenaOf(s alloc.Segment) arena { return arena{s.Stream, s.Private} }
 
-// findPrivate finds the segments of private pools. Events do not tell their pools, but
-// these keep their segments, so that the address tells.
+// findPrivate finds the segments of private pools. Events do not name their pools, but a pool keeps its
+// segments, so that the address tells which it is.
 func (c *compiler) findPrivate() {
 	for _, s := range c.record.Snapshot.Segments {
 		if s.Private != "" {
@@ -246,7 +246,7 @@ func (c *compiler) free(e *snapshot.Event) {
 	c.ops = append(c.ops, op{do: opFree, event: c.seq, buffer: i})
 }
 
-// freeCompleted has the memory of a buffer be used again only now.
+// freeCompleted makes the memory of a buffer usable only from now on.
 func (c *compiler) freeCompleted(e *snapshot.Event) {
 	if _, live := c.open[e.Ptr]; live { // of a block that was pending before the first event
 		c.free(e)

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -14,12 +15,20 @@ func (r Result) String() string {
 	}
 	fmt.Fprintf(&b, "replayed: peak %v requested, %v in blocks, %v reserved; driver calls: %d allocations, %d frees; retries: %d\n",
 		r.PeakRequested, r.PeakAllocated, r.PeakReserved, r.DriverAllocs, r.DriverFrees, r.Retries)
-	fmt.Fprintf(&b, "recorded: peak %v requested, %v in blocks, %v reserved; driver calls: %d allocations, %d frees; out of memory: %d\n",
-		r.Recorded.PeakRequested, r.Recorded.PeakAllocated, r.Recorded.PeakReserved, r.Recorded.DriverAllocs, r.Recorded.DriverFrees, r.Recorded.OOMs)
+	fmt.Fprintf(&b, "recorded: peak %v requested, %v in blocks, %v reserved; driver calls: %d allocations, %d frees; retries: %s; out of memory: %d\n",
+		r.Recorded.PeakRequested, r.Recorded.PeakAllocated, r.Recorded.PeakReserved, r.Recorded.DriverAllocs, r.Recorded.DriverFrees, r.Recorded.retries(), r.Recorded.OOMs)
 	for _, note := range r.Notes() {
 		fmt.Fprintf(&b, "note: %s\n", note)
 	}
 	return b.String()
+}
+
+// retries prints the number of retries.
+func (l *Levels) retries() string {
+	if l.Retries < 0 {
+		return "unknown"
+	}
+	return strconv.FormatInt(l.Retries, 10)
 }
 
 // verdict is the first line.

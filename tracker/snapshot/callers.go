@@ -29,7 +29,7 @@ type Callers struct {
 
 const maxOthers = 4
 
-// newCallers tells how buffers were reached from the counts of all call stacks of their line.
+// newCallers finds the callers of buffers by the counts of all call stacks of their line.
 func newCallers(buffers []held, line map[StackID]stackCount, resolve func(StackID) Path) Callers {
 	theirs := make(map[StackID]bool)
 	var common Path

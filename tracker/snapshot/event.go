@@ -37,8 +37,8 @@ const (
 	// FreeRequested: the program freed a buffer that work on another stream may still
 	// use; Freed follows when that is done. PyTorch's histories have it.
 	FreeRequested
-	// FreeCompleted: the work on other streams that used a buffer is done, which was Freed
-	// before. Only now its memory can be used again. A tracker's histories have it.
+	// FreeCompleted: the work on other streams is done that used a buffer which was Freed before. Only now
+	// its memory can be used again. A tracker's histories have it.
 	FreeCompleted
 	// Retried: the driver refused a segment of this size. The cache gives back what it can, as the
 	// SegmentFreed that follow say, and asks again. A tracker's histories have it.

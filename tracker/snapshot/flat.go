@@ -56,8 +56,8 @@ func nextFlat(text []byte) ([]byte, bool) {
 	return text[1:], text[0] == ',' && len(text) > 1
 }
 
-// flatValue cuts off the first value. Of what is no string, whoever looks into it finds what is
-// wrong with it.
+// flatValue cuts off the first value. It does not check a value that is no string: who parses it finds what
+// is wrong.
 func flatValue(text []byte) (value []byte, isText bool, rest []byte, ok bool) {
 	switch text[0] {
 	case '"':

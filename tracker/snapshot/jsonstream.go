@@ -9,13 +9,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 )
 
-// jsonStream reads a JSON text piece by piece, so that a file of a million buffers
-// never stands in memory. Memory that is taken for it follows its size: see
-// bounded.Reader.
+// jsonStream reads a JSON text piece by piece, so that a file of a million buffers is never in memory as a
+// whole. Memory that is taken for it follows its size: see bounded.Reader.
 type jsonStream struct {
 	r        *bounded.Reader
 	buf      []byte
-	pos, end int // what was read of the text and not used stands in buf[pos:end]
+	pos, end int // what was read of the text and not used is buf[pos:end]
 }
 
 func newJSONStream(r io.Reader) (*jsonStream, error) {
@@ -75,8 +74,8 @@ func (s *jsonStream) take(want byte) error {
 	return nil
 }
 
-// raw reads a value, as it stands in the text. It is valid until the next read, and
-// whoever looks into it finds what is wrong with it.
+// raw returns the text of a value. It is valid until the next read. Only brackets and quotes were looked at:
+// who parses it finds other errors.
 func (s *jsonStream) raw() ([]byte, error) {
 	if _, err := s.peek(); err != nil {
 		return nil, err

@@ -31,8 +31,7 @@ type Levels struct {
 	Registered alloc.Bytes `json:"registered_bytes"`
 	// Pending is the part of Reserved that was freed while other streams may still use it.
 	Pending alloc.Bytes `json:"pending_bytes,omitzero"`
-	// Memory splits the live buffers by the kind of their memory: those of Live, and those on
-	// the host.
+	// Memory splits the live buffers by the kind of their memory: those of Live, and those in host memory.
 	Memory ByMemory `json:"memory,omitzero"`
 	// HostReserved is the host memory that the tracker's device holds, if it gives host memory,
 	// and what of it is registered.

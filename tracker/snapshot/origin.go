@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Origin is the process that memory belongs to; it distinguishes the ranks of a
-// distributed run apart. What is unknown is zero. It does not change.
+// Origin is the process that memory belongs to; it distinguishes the ranks of a distributed run. What is
+// unknown is zero. It does not change.
 //
 // The rank is that of the launcher, by the first of these pairs of the environment
 // in which the rank is below the number of ranks: RANK and WORLD_SIZE (torchrun),

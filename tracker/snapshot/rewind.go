@@ -38,7 +38,7 @@ func (r *Record) kept() int {
 // history, the result has no Segments; it has none either if the record has none. A block
 // in a large segment that leaves up to 1 MiB unused is taken to hold that too, as it does in PyTorch's
 // scheme. Peak and Cache are not known. The errors are ErrNoHistory and those of an event that the
-// record has not, and of a snapshot without its live buffers.
+// record does not have, and of a snapshot without its live buffers.
 func (r *Record) At(event uint64) (*Snapshot, error) {
 	s := r.Snapshot
 	switch {

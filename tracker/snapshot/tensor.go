@@ -12,8 +12,8 @@ import (
 type Tensor struct {
 	Kind  Kind
 	DType alloc.DType // not valid where it is not known
-	// Memory is what kind of memory it is in. It stands beside DType: there is room, and an event
-	// has none of its own.
+	// Memory is what kind of memory it is in. It is here, where there is room, because an event has none of
+	// its own.
 	Memory alloc.Memory
 	Shape  alloc.Shape // shared: do not write
 	Each   alloc.Bytes // requested bytes of one buffer

@@ -42,7 +42,7 @@ type File struct {
 // one that is torn.
 var ErrFormat = errors.New("not a snapshot")
 
-// isText knows the beginning of a text, which a profile is not: it holds small numbers.
+// isText recognises text, which a profile is not: its first bytes include small numbers.
 func isText(head []byte) bool {
 	return !bytes.ContainsFunc(head, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != '\r' })
 }
@@ -93,8 +93,7 @@ func Read(in io.Reader) (*File, error) {
 	return nil, fmt.Errorf("%w: it begins with %q: want a snapshot or dump (JSON), a pprof profile, or a PyTorch snapshot (pickle or JSON)", ErrFormat, head[:min(8, len(head))])
 }
 
-// isPickle knows a pickle of a dict or a list: those of protocols 0 and 1 do not
-// begin with one byte that says so.
+// isPickle recognises a pickle of a dict or a list. One of protocol 0 or 1 has no first byte that says so.
 func isPickle(head []byte) bool {
 	for _, begin := range []string{"\x80", "(d", "(l", "}q", "]q"} {
 		if bytes.HasPrefix(head, []byte(begin)) {
@@ -104,13 +103,13 @@ func isPickle(head []byte) bool {
 	return false
 }
 
-// isTorchJSON knows the beginning of a JSON text by the first keys of a snapshot of PyTorch.
+// isTorchJSON recognises the JSON of a snapshot of PyTorch by its first key.
 func isTorchJSON(text []byte) bool {
 	key, _, ok := bytes.Cut(bytes.TrimLeft(text[1:], " \t\r\n\""), []byte(`"`))
 	return ok && slices.Contains([]string{"segments", "device_traces", "allocator_settings", "external_annotations"}, string(key))
 }
 
-// isList knows the beginning of a JSON list of objects or lists: "[INFO]" of a log is none.
+// isList recognises a JSON list of objects or lists, which "[INFO]" of a log is not.
 func isList(text []byte) bool {
 	rest, ok := bytes.CutPrefix(text, []byte("["))
 	rest = bytes.TrimLeft(rest, " \t\r\n")
@@ -137,8 +136,7 @@ func other(format string, u *export.Usage, err error) (*File, error) {
 	return &File{Format: format, Usage: u}, nil
 }
 
-// readJSON goes by the schema. Ours stands at the beginning; a program that sorts
-// keys puts it elsewhere.
+// readJSON goes by the schema. This module writes it first; a program that sorts keys puts it elsewhere.
 func readJSON(r io.Reader, head []byte) (*File, error) {
 	switch {
 	case bytes.Contains(head, []byte(`"`+snapshot.DumpSchema+`"`)): // which holds a snapshot

@@ -22,7 +22,7 @@ func factsOf(r *snapshot.Record) (devices []*facts, more int) {
 	return devices, more
 }
 
-// facts are what a page shows of a device, before the small is left out.
+// facts are what a page shows of a device, before small items are left out.
 type facts struct {
 	record     *snapshot.Record
 	usage      *export.Usage

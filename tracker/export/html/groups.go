@@ -67,7 +67,7 @@ func groups(rows []export.Row, of func(*export.Row) snapshot.Tally) []*group {
 	})
 }
 
-// table cuts the list of groups off.
+// table is the first rows of the list of groups.
 func (w *writing) table(groups []*group, rows int) table {
 	t := table{Rows: []row{}}
 	for i, g := range groups {

@@ -23,7 +23,7 @@ func (w *writing) profile(rows []snapshot.ProfileRow) (out []profileRow) {
 	return out
 }
 
-// list cuts a list of texts of several lines off.
+// list is the first of a list of texts, each of several lines.
 func (w *writing) list(texts []string) (out []string) {
 	for i, text := range texts {
 		if i == w.lines {

@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// tile is one number at the page's top.
+// tile is one of the numbers at the top of the page.
 type tile struct{ Name, Value, Note, ID string }
 
 // share is a kind's part of the live bytes.

@@ -9,10 +9,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 )
 
-// passedOver returns an expression for the functions that lie within a call site
-// wherever they stand: those of allocators, of capturing a stack, of libraries. What pprof drops
-// it drops with all that the function called, so one that also calls a site, or is one,
-// must not be named.
+// passedOver returns an expression for the functions that are below a call site in every stack that has them:
+// those of allocators, of capturing a stack, of libraries. pprof drops a function together with all that it
+// called, so one that also calls a site, or is one, must not be named.
 func passedOver(u *export.Usage) string {
 	within := make(map[string]bool)
 	seen := make(map[export.StackID]bool)

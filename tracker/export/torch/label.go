@@ -39,7 +39,7 @@ func (r *replay) metadata(v plain.Value) string {
 	return cut(strings.Join(fields, ", "))
 }
 
-// cut bounds a label. A character that would be cut in two goes.
+// cut bounds a label. A character that would be cut in two is left out.
 func cut(s string) string {
 	if len(s) <= maxLabel {
 		return s

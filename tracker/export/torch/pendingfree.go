@@ -5,9 +5,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// pendingFrees are the frees of a tracker's history that left memory pending. PyTorch tells of a free
-// twice, when it is requested and when it is completed; a tracker tells of a Freed, and of
-// FreeCompleted if that is later.
+// pendingFrees are the frees of a tracker's history that left memory pending. PyTorch has two events for a
+// free, for its request and its completion. A tracker has Freed, and FreeCompleted only if that is later.
 type pendingFrees struct {
 	late map[uint64]bool              // by the number of the event Freed
 	left map[alloc.Ptr]snapshot.Event // those that are not completed at the end
@@ -53,7 +52,7 @@ func findPendingFrees(r *snapshot.Record) pendingFrees {
 	return f
 }
 
-// freed writes a free. What the history tells of its completion is written then.
+// freed writes a free. If its completion is an event of the history, it is written there.
 func (w *writer) freed(l *list, e snapshot.Event) {
 	addr := address(e.Ptr)
 	if w.pending[addr] {

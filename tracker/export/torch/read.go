@@ -31,12 +31,11 @@ type Contents struct {
 // A buffer is live from its alloc to its free_completed, when its memory can be used
 // again; one that only another stream still uses has the label "freed, used by another
 // stream", another the user_metadata of its allocation, up to 256 bytes. Its allocated size is that of its block or, of one that is gone, what was requested
-// rounded up to 512 bytes. PyTorch tells neither shapes nor element
-// types: they are unknown. What was live before the first event comes from going back from
-// the end; it has no call stack where it was freed since. Totals count the buffers in the
-// file. Annotations are sections; an event "snapshot" is a mark. Where the file has
-// no times, as before PyTorch 2.1, events are a microsecond apart and the time of the
-// snapshot is zero.
+// rounded up to 512 bytes. PyTorch has neither shapes nor element types: they are unknown. What was live
+// before the first event is found by going back from the end; it has no call stack where it was freed since.
+// Totals count the buffers in the file. Annotations are sections; an event "snapshot" is a mark. Where the
+// file has no times, as before PyTorch 2.1, events are a microsecond apart and the time of the snapshot is
+// zero.
 //
 // Memory follows the file's size, and is 1 GiB at most: see bounded.Reader. Of a stack
 // it keeps the innermost 1024 frames.
@@ -95,7 +94,7 @@ func fullest(records []*snapshot.Record) *snapshot.Record {
 type source struct {
 	*raw
 	own        bool         // Write wrote it
-	memory     alloc.Memory // of what does not say its own
+	memory     alloc.Memory // of what has none of its own
 	device     string       // the name of all its devices
 	origin     snapshot.Origin
 	tensors    map[tensorKey]*snapshot.Tensor
@@ -168,7 +167,7 @@ func (in *source) tensor(d described, size int64) (*snapshot.Tensor, error) {
 	return x, in.Use(tensorBytes + int64(len(d.shape)))
 }
 
-// memoryNamed returns the kind of memory of that name, or of what does not say its own. The format
+// memoryNamed returns the kind of memory of that name, or that of what names none. The format
 // has no host memory.
 func (in *source) memoryNamed(name string) alloc.Memory {
 	if name == "" {

@@ -18,7 +18,7 @@ type block struct {
 	label                 string
 }
 
-// blocks are the live buffers by address. What many of them share stands once.
+// blocks are the live buffers by address. What many of them share is kept once.
 type blocks struct {
 	sorted []block
 	sites  []site

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// span is a piece of the address space that the page is told of as a segment.
+// span is a piece of the address space that is written as a segment.
 type span struct {
 	addr, size int64
 	pool       alloc.Pool

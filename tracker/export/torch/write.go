@@ -104,7 +104,7 @@ func (p *part) ordinal() int { return p.record.Snapshot.Ordinal }
 type writer struct {
 	*pickler
 	*part               // that is being written
-	memory alloc.Memory // of what does not say its own
+	memory alloc.Memory // of what has none of its own
 
 	stacks map[export.StackID]memo
 	frames map[snapshot.Frame]memo
@@ -137,7 +137,7 @@ const maxGroups = 1 << 16
 // pendingLabel is the label of a pending block.
 const pendingLabel = "freed, used by another stream"
 
-// eventKeys stand early in the file: the first 256 strings have a short code.
+// eventKeys are written early in the file: the first 256 strings have a short code.
 var eventKeys = []string{"action", "addr", "device_free", "size", "stream", "time_us", "frames", "category", "user_metadata"}
 
 // settings writes what the page shows as the allocator's settings: where the

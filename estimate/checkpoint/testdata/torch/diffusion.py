@@ -38,6 +38,13 @@ def inputs(model, dtype):
             "timestep": time,
             "added_cond_kwargs": sized if model.use_additional_conditions else None,
         }
+    if name == "SD3Transformer2DModel":
+        return {
+            "hidden_states": torch.randn(BATCH, c.in_channels, c.sample_size, c.sample_size, dtype=dtype),
+            "encoder_hidden_states": torch.randn(BATCH, TEXT, c.joint_attention_dim, dtype=dtype),
+            "pooled_projections": torch.randn(BATCH, c.pooled_projection_dim, dtype=dtype),
+            "timestep": time,
+        }
     if name == "AutoencoderKL":
         side = c.sample_size // 2 ** (len(c.block_out_channels) - 1)
         return {"z": torch.randn(BATCH, c.latent_channels, side, side, dtype=dtype)}
@@ -49,6 +56,13 @@ def inputs(model, dtype):
             "added_cond_kwargs": {"text_embeds": torch.randn(BATCH, c.projection_class_embeddings_input_dim - 6 * c.addition_time_embed_dim, dtype=dtype), "time_ids": torch.ones(BATCH, 6, dtype=dtype)} if c.addition_embed_type else None,
         }
     places, axes = 64, len(c.axes_dims_rope)
+    if name == "QwenImageTransformer2DModel":
+        return {
+            "hidden_states": torch.randn(BATCH, places, c.in_channels, dtype=dtype),
+            "encoder_hidden_states": torch.randn(BATCH, TEXT, c.joint_attention_dim, dtype=dtype),
+            "timestep": time,
+            "img_shapes": [[(1, 8, 8)]] * BATCH,
+        }
     made = {
         "hidden_states": torch.randn(BATCH, places, c.in_channels, dtype=dtype),
         "encoder_hidden_states": torch.randn(BATCH, TEXT, c.joint_attention_dim, dtype=dtype),
@@ -69,8 +83,9 @@ def forward(model, given):
 
 
 def kept(model, dtype, trace=False):
-    """The bytes of unique storages that autograd keeps, parameters and buffers left out."""
-    own = {storage(t).data_ptr() for t in [*model.parameters(), *model.buffers()]}
+    """The bytes of unique storages that autograd keeps, parameters, buffers and tables of the model left out."""
+    tables = [t for module in model.modules() for t in vars(module).values() if isinstance(t, torch.Tensor)]
+    own = {storage(t).data_ptr() for t in [*model.parameters(), *model.buffers(), *tables]}
     seen, held, stack = {}, [], [""]
     if trace:
         for name, module in model.named_modules():

@@ -13,7 +13,7 @@ import (
 func ReadJSON(r *bounded.Reader) (*Data, Value, error) {
 	d := json.NewDecoder(r)
 	d.UseNumber()
-	p := &pickle{Data: newData(r), r: r} // whose stack serves here too
+	p := &pickle{Data: newData(r), r: r} // its stack is used here too
 	for {
 		token, err := d.Token()
 		if err == nil {

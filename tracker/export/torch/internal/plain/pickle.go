@@ -225,7 +225,7 @@ func (p *pickle) mark() error {
 	return nil
 }
 
-// maxDepth bounds how deep values lie within each other. Those of a snapshot lie six deep.
+// maxDepth bounds how deeply values are nested. Those of a snapshot are six deep.
 const maxDepth = 10_000
 
 // floor is where the stack of the latest mark begins.
@@ -253,7 +253,7 @@ func (p *pickle) take(n int) ([]Value, error) {
 	return values, nil
 }
 
-// popMark pops what stands above the last mark. It is valid until the next push.
+// popMark pops what is above the last mark. It is valid until the next push.
 func (p *pickle) popMark() ([]Value, error) {
 	if len(p.marks) == 0 {
 		return nil, fmt.Errorf("%w: no mark", errUnderflow)
@@ -405,7 +405,7 @@ func (p *pickle) number(bytes int) (uint64, error) {
 	return v, p.r.Discard(bytes)
 }
 
-// long reads an integer in two's complement. More than 64 bits do not come in a snapshot.
+// long reads an integer in two's complement. No snapshot has one of more than 64 bits.
 func (p *pickle) long(lengthBytes int) (Value, error) {
 	n, err := p.number(lengthBytes)
 	if err != nil || n == 0 {
@@ -431,7 +431,7 @@ func (p *pickle) long(lengthBytes int) (Value, error) {
 // maxString bounds a string: the longest of a snapshot are names of functions.
 const maxString = 1 << 24
 
-// sized reads a string whose length stands before it in that many bytes.
+// sized reads a string after its length, which has that many bytes.
 func (p *pickle) sized(lengthBytes int) (Value, error) {
 	n, err := p.number(lengthBytes)
 	if err != nil {

@@ -214,7 +214,7 @@ func (d *Data) text(b []byte) (Value, error) {
 	return Value{String, int64(len(d.strings) - 1)}, d.room.Use(int64(len(b)) + stringBytes)
 }
 
-// maxShort is the length of strings that are likely to come again.
+// maxShort is the largest length of strings that are likely to be repeated.
 const maxShort = 512
 
 func (d *Data) newList() (Value, error) {

@@ -1,0 +1,135 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+const fluxIndex = `{"_class_name": "FluxPipeline", "_diffusers_version": "0.30.0", "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+	"text_encoder": ["transformers", "CLIPTextModel"], "text_encoder_2": ["transformers", "T5EncoderModel"], "image_encoder": [null, null],
+	"tokenizer": ["transformers", "CLIPTokenizer"], "tokenizer_2": ["transformers", "T5TokenizerFast"],
+	"transformer": ["diffusers", "FluxTransformer2DModel"], "vae": ["diffusers", "AutoencoderKL"]}`
+
+// twoTensors has 12 parameters of bfloat16.
+var twoTensors = string(safetensorsFile(`{"text.weight":{"dtype":"BF16","shape":[2,4],"data_offsets":[0,16]},"text.bias":{"dtype":"BF16","shape":[4],"data_offsets":[16,24]}}`, 24))
+
+// pipelineFolder writes the files of a pipeline.
+func pipelineFolder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	return dir
+}
+
+// measuredConfigs are the config.json of diffusion.json, by name.
+func measuredConfigs(t *testing.T) map[string]measuredDenoiser {
+	t.Helper()
+	data, err := os.ReadFile("testdata/torch/diffusion.json")
+	require.NoError(t, err)
+	var file map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(data, &file))
+	delete(file, "torch")
+	delete(file, "diffusers")
+	models := map[string]measuredDenoiser{}
+	for name, text := range file {
+		var m measuredDenoiser
+		require.NoError(t, json.Unmarshal(text, &m))
+		models[name] = m
+	}
+	return models
+}
+
+// fluxPipeline has all that is needed of a small FLUX.
+func fluxPipeline(t *testing.T) map[string]string {
+	models := measuredConfigs(t)
+	return map[string]string{
+		"model_index.json": fluxIndex, "scheduler/scheduler_config.json": "{}", "tokenizer/vocab.json": "{}",
+		"transformer/config.json": string(models["flux"].Config), "vae/config.json": string(models["autoencoder"].Config),
+		"text_encoder/config.json": `{"model_type": "clip_text_model"}`, "text_encoder/model.safetensors": twoTensors,
+		"text_encoder/model.fp16.safetensors": twoTensors, "text_encoder_2/some.safetensors": twoTensors,
+	}
+}
+
+// A pipeline counts all that it holds and trains the model that runs alone.
+func TestPipelineOfParts(t *testing.T) {
+	models := measuredConfigs(t)
+	c, err := Open(pipelineFolder(t, fluxPipeline(t)))
+	require.NoError(t, err)
+	family, err := c.Architecture()
+	require.NoError(t, err)
+	assert.Equal(t, "FluxTransformer2DModel", family)
+	assert.EqualValues(t, 24, c.Parameters())
+	input, err := c.Input(1, 0)
+	require.NoError(t, err)
+	r, err := c.Report(input, estimate.Train(estimate.Adam))
+	require.NoError(t, err)
+	assert.Equal(t, models["flux"].Params+models["autoencoder"].Params+24, r.Params.Count)
+	assert.Equal(t, models["flux"].Params, r.Trained.Count)
+	assert.Equal(t, []int{1, 64 * 64, 16}, []int(r.Output))
+	decoded := 0
+	for _, row := range r.Layers {
+		if row.Path == "vae.decoder.conv_out" {
+			decoded++
+			assert.Equal(t, []int{1, 3, 512, 512}, []int(row.Output)) // of three blocks, which enlarge twice
+		}
+	}
+	assert.Equal(t, 1, decoded)
+}
+
+// One that lacks a part tells its parameters and names the part, and has no input, so that it is not said to fit.
+func TestPipelineWithoutAPart(t *testing.T) {
+	files := fluxPipeline(t)
+	delete(files, "text_encoder_2/some.safetensors")
+	c, err := Open(pipelineFolder(t, files))
+	require.NoError(t, err)
+	const lacks = "not counted, since the folder has no safetensors of it: text_encoder_2 (T5EncoderModel)"
+	_, err = c.Input(1, 0)
+	require.ErrorContains(t, err, lacks)
+	r, err := c.Report()
+	require.NoError(t, err)
+	assert.False(t, r.HasInput)
+	assert.Contains(t, strings.Join(r.Notes, "\n"), lacks)
+}
+
+// Of a pipeline whose model is not known the weights count as they are stored.
+func TestPipelineOfUnknownModel(t *testing.T) {
+	c, err := Open(pipelineFolder(t, map[string]string{
+		"model_index.json":        `{"transformer": ["diffusers", "SomeTransformer3DModel"], "text_encoder": ["transformers", "T5EncoderModel"]}`,
+		"transformer/config.json": `{"_class_name": "SomeTransformer3DModel"}`, "transformer/diffusion_pytorch_model.safetensors": twoTensors,
+		"text_encoder/model.safetensors": twoTensors,
+	}))
+	require.NoError(t, err)
+	_, err = c.Architecture()
+	require.ErrorIs(t, err, ErrUnknownArchitecture)
+	r, err := c.Report()
+	require.NoError(t, err)
+	assert.EqualValues(t, 24, r.Params.Count)
+	assert.EqualValues(t, 48, r.Params.Bytes)
+}
+
+func TestPipelinesThatAreWrong(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"is not JSON":           {"model_index.json": "{"},
+		"names a path":          {"model_index.json": `{"../vae": ["diffusers", "AutoencoderKL"]}`},
+		"has no parts":          {"model_index.json": `{"vae": ["diffusers", "AutoencoderKL"]}`},
+		"has a damaged part":    {"model_index.json": `{"vae": ["diffusers", "AutoencoderKL"]}`, "vae/model.safetensors": "damaged"},
+		"has a wrong config":    {"model_index.json": `{"vae": ["diffusers", "AutoencoderKL"]}`, "vae/config.json": `{"_class_name": "AutoencoderKL"}`},
+		"has a part of numbers": {"model_index.json": `{"unet": ["diffusers", "UNet2DConditionModel"]}`, "unet/config.json": `{"_class_name": "UNet2DConditionModel", "block_out_channels": [-1]}`},
+	} {
+		_, err := Open(pipelineFolder(t, files))
+		var wrong *Error
+		require.ErrorAs(t, err, &wrong, name)
+	}
+}

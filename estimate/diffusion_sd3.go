@@ -1,0 +1,86 @@
+package estimate
+
+// sd3 builds Stable Diffusion 3 and 3.5 (arXiv:2403.03206): blocks of two streams, as those of FLUX.1 without
+// rotation, over patches of the image. The last block drops the text.
+func (c Transformer) sd3() []Layer {
+	d := c.denoise()
+	parts := Sequential{
+		Named{"pos_embed", patchesOfPlaces{c.patchConv(false), c.Positions, c.Hidden, true}},
+		Named{"context_embedder", Linear{In: d.TextDim, Out: c.Hidden}},
+		Named{"norm_out.linear", Linear{In: c.Hidden, Out: 2 * min(c.Hidden, maxField/2)}},
+		Named{"norm_out.norm", plainLayerNorm(c)},
+		Named{"proj_out", c.toPixels(d)},
+	}
+	s := fluxStyle{bias: true, time: "time_text_embed", norm: ".norm"}
+	blocks := func(from, to int, dual, last bool) numbered {
+		return numbered{name: "transformer_blocks", from: from, n: max(0, to-from), block: c.sd3Block(s, dual, last)}
+	}
+	dual := max(0, min(d.DualBlocks, c.Blocks-1))
+	return denoiser{
+		parts:  append(parts, c.fluxCondition(s)...),
+		blocks: []numbered{blocks(0, dual, true, false), blocks(dual, c.Blocks-1, false, false), blocks(max(0, c.Blocks-1), c.Blocks, d.DualBlocks >= c.Blocks, true)},
+		before: func(f *Flow, x Tensor) (Tensor, []Tensor) {
+			x = f.Call("pos_embed", x)
+			condition := c.fluxConditioned(f, s, x.Dim(0))
+			f.t.encoded = f.Call("context_embedder", f.Input(1))
+			return x, condition
+		},
+		after: func(f *Flow, x Tensor, beside []Tensor) Tensor {
+			m := adapted(f, "norm_out.linear", beside[0], 2)
+			return c.pixels(f, f.Call("proj_out", modulated(f, "norm_out.norm", x, m[1], m[0])))
+		},
+	}.layers()
+}
+
+// normNames are the names without norms of queries and keys where there are none.
+func (c Transformer) normNames(n attentionNames) attentionNames {
+	if c.Family == SD3 && c.QKNorm == NoQKNorm {
+		n.qNorm, n.kNorm = "", ""
+	}
+	return n
+}
+
+// sd3Block is a block of two streams. One that is dual attends within the image besides, by modulations of its
+// own; the last makes nothing of the text.
+func (c Transformer) sd3Block(s fluxStyle, dual, last bool) Layer {
+	ofText, second := c.normNames(ofText), c.normNames(attentionNames{
+		q: "attn2.to_q", k: "attn2.to_k", v: "attn2.to_v", out: "attn2.to_out.0", qNorm: "attn2.norm_q", kNorm: "attn2.norm_k"})
+	imageParts, textParts := 6, 6
+	if dual {
+		imageParts = 9
+	}
+	if last {
+		textParts, ofText.out = 2, ""
+	}
+	parts := append(c.normed(s, "norm1", imageParts), c.normed(s, "norm1_context", textParts)...)
+	parts = append(append(parts, c.projections(c.normNames(ofImage), true)...), c.projections(ofText, true)...)
+	parts = append(parts, Named{"norm2", plainLayerNorm(c)}, Named{"ff", imageMLP(c)})
+	if dual {
+		parts = append(parts, c.projections(second, true)...)
+	}
+	if !last {
+		parts = append(parts, Named{"norm2_context", plainLayerNorm(c)}, Named{"ff_context", imageMLP(c)})
+	}
+	return Module{Name: "TwoStreams", Parts: parts, Run: func(f *Flow, x Tensor) Tensor {
+		text := f.t.encoded
+		m, n := adapted(f, "norm1.linear", f.Beside(0), imageParts), adapted(f, "norm1_context.linear", f.Beside(0), textParts)
+		normal := f.Call("norm1.norm", x)
+		y := f.Add(f.Mul(normal, f.Scale(m[1])), m[0])
+		var z Tensor
+		if dual {
+			z = f.Add(f.Mul(normal, f.Scale(m[7])), m[6])
+		}
+		image, words := c.together(f, y, modulated(f, "norm1_context.norm", text, n[1], n[0]), nil)
+		all := x
+		if dual {
+			all = f.Add(x, f.Mul(image, m[2]))
+			image, m[2] = f.Call(second.out, c.attended(f, c.headed(f, z, second), nil)), m[8]
+		}
+		out := finished(f, all, image, m, "norm2", "ff")
+		if !last {
+			f.t.encoded = finished(f, text, f.Call(ofText.out, words), n, "norm2_context", "ff_context")
+		}
+		f.hold(text, y, image, words, out)
+		return out
+	}}
+}
