@@ -59,6 +59,7 @@ type Attention struct {
 	zeros     bool                        // zeros are added to the scores, as T5's cross-attention does
 	window    int                         // of sliding window attention; 0 for none
 	returns   bool                        // the model may return keys and values
+	widens    bool                        // it may return keys in float32, beside those that it keeps
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -207,6 +208,9 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	if l.returns {
 		t.returnsCache(k, v)
+		if l.widens {
+			t.returnsCopies(k)
+		}
 	}
 	var y Tensor
 	switch {

@@ -11,6 +11,19 @@ func (t *Tape) lower(x Tensor) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: t.cfg.autocast})
 }
 
+// lower is Tape.lower.
+func (f *Flow) lower(x Tensor) Tensor {
+	return f.do(x.Shape, func() (Tensor, error) { return f.t.lower(x) })
+}
+
+// widen is x in float32 where its type is narrower.
+func (f *Flow) widen(x Tensor) Tensor {
+	if x.DType.Bits() >= 32 {
+		return x
+	}
+	return f.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+}
+
 // raise is x as autocast gives it to what computes in float32.
 func (t *Tape) raise(x Tensor) (Tensor, error) {
 	if t.cfg.autocast == 0 || x.DType.Bits() >= 32 {

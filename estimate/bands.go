@@ -43,9 +43,6 @@ func (t *Tape) setBands(r *Report, learn run) {
 	if t.held {
 		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
 	}
-	if q := t.cfg.quantized; q != nil && q.Base != WholeBase && t.unmeasured&mixtures != 0 {
-		r.Notes = append(r.Notes, "the experts of a mixture are no Linears in transformers 5 and stay as they are: only Linears are quantized")
-	}
 	t.widen(r, learn)
 	t.allowWorkspaces(r)
 	if t.rounded {

@@ -56,6 +56,10 @@ func Quantize(q Quantized) Option {
 	return func(c *config) { c.quantized, c.stored = &q, Amount{} }
 }
 
+// HeldIn says in which Base the files of a model have its weights. Training then holds them so, unless
+// Quantize or a LoRA says otherwise; inference goes by Stored.
+func HeldIn(b Base) Option { return func(c *config) { c.held = b } }
+
 func (q *Quantized) check() error {
 	if q == nil {
 		return nil

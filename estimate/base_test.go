@@ -66,6 +66,20 @@ func TestQuantizeInTraining(t *testing.T) {
 	assert.Less(t, serve(estimate.Quantized{Base: estimate.Int8Base}), usual, "products of 8 bits need no other weight")
 }
 
+// The experts of a mixture count among the linear layers.
+func TestQuantizeExperts(t *testing.T) {
+	mixtral := estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
+	const all, whole = 46_702_792_704, 2*32000*4096 + 65*4096 + 32*8*4096 // embedding, head, norms and routers
+	for _, c := range []struct {
+		base  estimate.Base
+		bytes float64
+	}{{estimate.NF4, 0.5 + 4.0/64}, {estimate.Int8Base, 1}, {estimate.GPTQBase, 0.5 + 2.5/128}} {
+		r := model(t, mixtral.Layers(), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(estimate.Quantized{Base: c.base}))
+		assert.EqualValues(t, int64(all), r.Params.Count)
+		assert.InEpsilon(t, (all-whole)*c.bytes+2*whole, float64(r.Inference.Weights+r.Inference.Buffers), 0.002, "%d", c.base)
+	}
+}
+
 func TestQuantizeSaysWhatIsWrong(t *testing.T) {
 	for want, q := range map[string]estimate.Quantized{
 		"Base is 9": {Base: 9},

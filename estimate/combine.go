@@ -3,7 +3,8 @@ package estimate
 import "strconv"
 
 // Sequential calls one layer after another. They are named by their index,
-// except those that are Named. The tensors beside its input, each of them can read.
+// except those that are Named. Each may read the tensors that stand beside the
+// Sequential's input: see Tape.Call.
 type Sequential []Layer
 
 // Declare implements Layer.

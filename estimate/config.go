@@ -34,6 +34,8 @@ type config struct {
 	release     release
 	lora        *LoRA
 	quantized   *Quantized
+	held        Base  // of the weights in their files
+	loss        Layer // that training adds; nil for none
 	frozen      []string
 	autocast    alloc.DType
 	kernel      Kernel
@@ -51,7 +53,10 @@ func newConfig(opts []Option) (*config, error) {
 	c := &config{name: "Sequential", weights: alloc.Float32, activations: alloc.Float32, gradients: alloc.Float32}
 	c.apply(opts)
 	if l := c.lora; l != nil && l.Base != WholeBase && c.quantized == nil {
-		c.quantized = &Quantized{Base: l.Base}
+		Quantize(Quantized{Base: l.Base})(c)
+	}
+	if c.training && c.quantized == nil && c.held != WholeBase {
+		Quantize(Quantized{Base: c.held})(c)
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("estimate %s: %w", c.name, err)
@@ -93,6 +98,8 @@ func (c *config) check() error {
 		return fmt.Errorf("PyTorch %d.%d is not known: want a version from 1.0 on", c.release.major, c.release.minor)
 	case c.stored.Count < 0 || c.stored.Bytes < 0:
 		return fmt.Errorf("Stored: %d parameters in %d bytes: want 0 or more of both", c.stored.Count, c.stored.Bytes)
+	case c.projector < 0:
+		return fmt.Errorf("Projector: weights of %d bytes: want 0 or more", c.projector)
 	case c.compute < 0:
 		return fmt.Errorf("ComputedIn: a buffer of %d bytes: want 0 or more", c.compute)
 	case c.needsBatch && !slices.ContainsFunc(c.inputs, func(in input) bool { return len(in.shape) > 0 }):

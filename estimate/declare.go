@@ -30,34 +30,50 @@ func (d *Declaration) run(root Layer, name string) error {
 
 // unmet reports a pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
-	for _, p := range d.cfg.frozen {
-		if !d.met[p] && !d.freezeAfter("*."+p) {
-			return fmt.Errorf("estimate %s: Frozen: no layer's path matches %q, as %q would be", d.cfg.name, p, d.modules[len(d.modules)/2].path)
-		}
+	frozen := slices.DeleteFunc(slices.Clone(d.cfg.frozen), func(p string) bool { return !d.met[p] && d.freezeAfter("*."+p) })
+	if err := d.unmetBy("Frozen", "layer", frozen); err != nil {
+		return err
 	}
 	if l := d.cfg.lora; l != nil {
-		if err := d.unmetLinear("Adapt", l.Targets); err != nil {
+		if err := d.unmetBy("Adapt", "Linear", l.Targets); err != nil {
 			return err
 		}
 	}
 	if q := d.cfg.quantized; q != nil && q.Base != WholeBase {
-		return d.unmetLinear("Quantize", q.Layers)
+		return d.unmetBy("Quantize", "Linear", q.Layers)
 	}
 	return nil
 }
 
-// unmetLinear reports a pattern of an option that matches no Linear.
-func (d *Declaration) unmetLinear(what string, patterns []string) error {
+// unmetBy reports a pattern of an option that matches no layer of a kind.
+func (d *Declaration) unmetBy(option, kind string, patterns []string) error {
 	for _, p := range patterns {
 		if !d.met[p] {
-			names := "the model has no Linear"
-			if all := d.linears(); len(all) > 0 {
-				names = "their names are " + strings.Join(all, ", ")
-			}
-			return fmt.Errorf("estimate %s: %s: no Linear's path matches %q: %s", d.cfg.name, what, p, names)
+			return fmt.Errorf("estimate %s: %s: no %s's path matches %q%s", d.cfg.name, option, kind, p, d.exampleOf(kind))
 		}
 	}
 	return nil
+}
+
+// exampleOf is the end of an error about a pattern for layers of a kind: what it could name.
+func (d *Declaration) exampleOf(kind string) string {
+	if kind == "layer" {
+		return fmt.Sprintf(", as %q would be", d.modules[len(d.modules)/2].path)
+	}
+	var names []string // each once, at most ten
+	for _, m := range d.modules {
+		name := m.path[strings.LastIndexByte(m.path, '.')+1:]
+		if _, numbered := numberIn(name); numbered { // whose name is that of the list
+			name = m.path[strings.LastIndexByte(strings.TrimSuffix(m.path, "."+name), '.')+1:]
+		}
+		if m.kind == kind && len(names) < 10 && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ": the model has no " + kind
+	}
+	return ": their names are " + strings.Join(names, ", ")
 }
 
 // freezeAfter leaves the parts whose paths match a pattern untrained, and reports whether there are some.
@@ -74,18 +90,6 @@ func (d *Declaration) freezeAfter(pattern string) bool {
 		}
 	}
 	return found
-}
-
-// linears are the names of the Linears, each once, at most ten.
-func (d *Declaration) linears() []string {
-	var names []string
-	for _, m := range d.modules {
-		name := m.path[strings.LastIndexByte(m.path, '.')+1:]
-		if m.kind == "Linear" && len(names) < 10 && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // anywhere lets a pattern that is no layer's whole path match what follows a dot in it, so that

@@ -189,7 +189,7 @@ func (c Transformer) attention(s style, kind BlockKind) Attention {
 	a := Attention{
 		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.QKVBias,
 		NoOutBias: !c.Bias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain, Eager: c.Eager,
-		QKNorm: c.QKNorm, Capped: c.CappedScores, shifted: c.gemma(), rotations: c.rotations(), perText: c.Batched, returns: true, elementary: true,
+		QKNorm: c.QKNorm, Capped: c.CappedScores, shifted: c.gemma(), rotations: c.rotations(), perText: c.Batched, returns: true, widens: c.Family == GPTNeoX, elementary: true,
 	}
 	if kind&Windowed != 0 {
 		a.window = c.Window

@@ -14,8 +14,14 @@
 //	}
 //
 // Layers are values named after PyTorch's modules, with its defaults; the zero
-// value of a setting is PyTorch's default. A type of your own that has the two
-// methods of Layer is a layer too, and a Module is one of named parts and a function.
+// value of a setting is PyTorch's default. Sizes are bytes, and shapes are PyTorch's, batch first.
+// An error names the layer by its path, as named_modules does, or the option.
+//
+// # Where to begin
+//
+// Sequential, Repeat, Residual and Concat put layers together, As names them, and Share lets one
+// stand at several places. A Module is a layer of named parts and a function, for what has two
+// inputs or skips; a type of your own that has the two methods of Layer is a layer too.
 // Package zoo has well-known models, package checkpoint reads model files, Transformer builds
 // the families that a config.json describes, MaxBatch finds the batch that fits, KVCache
 // sizes the cache for serving, and ComputeBuffer, GPULayers and BestQuantization are about llama.cpp.

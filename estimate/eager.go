@@ -13,108 +13,74 @@ type eager struct {
 }
 
 func (l eager) attend(t *Tape, q, k, v Tensor) (Tensor, error) {
-	batch, length := q.Shape[0], q.Shape[1]
-	seen := t.seen(k.Shape[1])
-	scores := alloc.Shape{batch, l.heads, length, seen}
-	work := FLOPs(batch, l.heads, length, seen, l.size, 2)
-	wide := k.Shape.Clone()
-	alone := wide[2] == q.Shape[2] // each query head has keys and values of its own
-	wide[1], wide[2] = seen, q.Shape[2]
-	names := []Tensor{q, k, v} // of variables
-	k, err := t.Op(Op{In: []Tensor{k}, Shape: wide, View: alone})
-	if err == nil {
-		v, err = t.Op(Op{In: []Tensor{v}, Shape: wide, View: alone})
+	f := &Flow{t: t}
+	seen := t.seen(k.Dim(1))
+	wide := alloc.Shape{k.Dim(0), seen, q.Dim(2)}
+	alone := k.Dim(2) == q.Dim(2) // each query head has keys and values of its own
+	names := []Tensor{q, k, v}    // of variables
+	k = f.Op(Op{In: []Tensor{k}, Shape: wide, View: alone})
+	v = f.Op(Op{In: []Tensor{v}, Shape: wide, View: alone})
+	if f.err == nil {
+		f.err = t.mask(l.masks, q.Dim(0), q.Dim(1), seen)
 	}
-	if err == nil {
-		err = t.mask(l.masks, batch, length, seen)
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	lowQ, err := t.lower(q)
-	if err == nil {
-		k, err = t.lower(k)
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	steps := []Op{{In: []Tensor{lowQ, k}, Keep: []Tensor{lowQ, k}, FLOPs: work}, {}} // and scaled
-	if l.capped {
-		steps = append(steps, Op{}, Op{KeepOutput: true}, Op{})
-	}
-	steps = append(steps, Op{In: []Tensor{t.masks}, PassGrad: true})
-	if l.sinks {
-		steps = append(steps, l.sunk(t, scores)...)
-	} else {
-		steps = append(steps, softmax(t, q, scores)...)
-	}
-	s, masked := q, q
-	for i, o := range steps {
-		if o.Shape == nil {
-			o.Shape = scores
-		}
-		if i > 0 {
-			o.In = append([]Tensor{s}, o.In...)
-		}
-		if s, err = t.Op(o); err != nil {
-			return Tensor{}, err
-		}
-		if len(o.In) > 1 && i > 0 {
-			masked = s
-		}
-	}
-	if l.sinks {
-		t.hold(masked)
-	}
-	if l.dropout > 0 {
-		if s, err = (Dropout{P: l.dropout}).Forward(t, s); err != nil {
-			return Tensor{}, err
-		}
-	}
-	lowS, err := t.lower(s)
-	if err == nil {
-		v, err = t.lower(v)
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	y, err := t.Op(Op{In: []Tensor{lowS, v}, Shape: q.Shape, Keep: []Tensor{lowS, v}, FLOPs: work})
-	if err != nil {
-		return Tensor{}, err
-	}
-	y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape}) // heads and length change places again
-	for _, x := range append(names, k, v, s) {
-		t.hold(x)
-	}
+	lowQ := f.lower(q)
+	k = f.lower(k)
+	s := l.weights(f, lowQ, k, q.DType)
+	lowS := f.lower(s)
+	v = f.lower(v)
+	y := f.Op(Op{In: []Tensor{lowS, v}, Shape: q.Shape, Keep: []Tensor{lowS, v}, FLOPs: flops(s.Shape, l.size, 2)})
+	y = f.Copy(y) // heads and length change places again
+	f.hold(append(names, k, v, s)...)
 	t.attention = s
-	return y, err
+	return y, f.err
 }
 
-// softmax is the softmax of scores in float32, rounded to the type of x.
-func softmax(t *Tape, x Tensor, scores alloc.Shape) []Op {
-	o := Op{KeepOutput: true, DType: alloc.Float32}
-	copied, _ := scores.Bytes(alloc.Float32) // what overflows, the operation reports
+// weights are the softmax of the scores, in an element type.
+func (l eager) weights(f *Flow, q, k Tensor, d alloc.DType) Tensor {
+	scores := alloc.Shape{q.Dim(0), l.heads, q.Dim(1), k.Dim(1)}
+	s := f.Op(Op{In: []Tensor{q, k}, Shape: scores, Keep: []Tensor{q, k}, FLOPs: flops(scores, l.size, 2)})
+	s = f.Scale(s)
+	if l.capped {
+		s = f.Op(Op{In: []Tensor{f.Scale(s)}, Shape: scores, KeepOutput: true})
+		s = f.Scale(s)
+	}
+	s = f.Op(Op{In: []Tensor{s, f.t.masks}, Shape: scores, PassGrad: true})
+	if l.sinks {
+		s = l.sunk(f, s)
+	} else {
+		s = softmax(f, s, d)
+	}
+	if l.dropout > 0 {
+		s = f.Apply(Dropout{P: l.dropout}, s)
+	}
+	return s
+}
+
+// softmax is the softmax of scores in float32, rounded to an element type.
+func softmax(f *Flow, s Tensor, d alloc.DType) Tensor {
+	o := Op{In: []Tensor{s}, Shape: s.Shape, KeepOutput: true, DType: alloc.Float32}
+	copied, _ := s.Shape.Bytes(alloc.Float32) // what overflows, the operation reports
 	copied = min(copied, maxTotal)
-	if t.On() == CUDA { // as keepSoftmax
+	if f.t.On() == CUDA { // as keepSoftmax
 		o.BackwardWorkspace = copied
 	}
-	if x.DType.Bits() >= 32 {
-		return []Op{o}
+	if d.Bits() >= 32 {
+		return f.Op(o)
 	}
 	o.Workspace = copied
-	return []Op{o, {DType: x.DType}}
+	return f.Op(Op{In: []Tensor{f.Op(o)}, Shape: s.Shape, DType: d})
 }
 
 // sunk is the softmax of the scores joined with the sinks, of which the largest was
 // taken away, and the scores' part of it.
-func (l eager) sunk(t *Tape, scores alloc.Shape) []Op {
-	joined := t.resized(scores, scores[3]+1)
-	return []Op{
-		{Shape: joined, Params: true},
-		{Shape: joined, KeepOwn: []Own{{t.resized(scores, 1), alloc.Int64}}},
-		{Shape: joined, KeepOutput: true},
-		{View: true},
-	}
+func (l eager) sunk(f *Flow, scores Tensor) Tensor {
+	joined := f.t.resized(scores.Shape, scores.Dim(-1)+1)
+	s := f.Op(Op{In: []Tensor{scores}, Shape: joined, Params: true})
+	s = f.Op(Op{In: []Tensor{s}, Shape: joined, KeepOwn: []Own{{f.t.resized(scores.Shape, 1), alloc.Int64}}})
+	s = f.Op(Op{In: []Tensor{s}, Shape: joined, KeepOutput: true})
+	s = f.Op(Op{In: []Tensor{s}, Shape: scores.Shape, View: true})
+	f.hold(scores)
+	return s
 }
 
 // mask makes the masks of eager attention, for so many kinds of layers, once.

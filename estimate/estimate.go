@@ -7,8 +7,10 @@ import (
 )
 
 // Model estimates the memory of a model that calls the layers one after
-// another. It computes with shapes alone and takes microseconds. The error is a
-// *LayerError where a layer cannot be made or does not take its input.
+// another. It computes with shapes alone, within milliseconds. The error is a
+// *LayerError where a layer cannot be made or does not take its input; others name
+// the option that makes no sense, and are an *alloc.ShapeError beneath where an input's
+// shape is not valid.
 //
 // Without an input the report has the parameters only, and says so.
 func Model(layers []Layer, opts ...Option) (*Report, error) {
@@ -18,6 +20,9 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 	}
 	if len(layers) == 0 {
 		return nil, fmt.Errorf("estimate %s: there are no layers: give one at least", cfg.name)
+	}
+	if layers, err = cfg.judged(layers); err != nil {
+		return nil, err
 	}
 	var t *Tape
 	memory := scratches.Get().(*scratch)

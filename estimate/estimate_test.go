@@ -388,6 +388,15 @@ func TestNilOptionsAreLeftOut(t *testing.T) {
 	assert.Equal(t, model(t, vgg19).Params, model(t, vgg19, nil, estimate.All(nil)).Params)
 }
 
+func TestActivationsAreOfATypeOfTheirOwn(t *testing.T) {
+	layers := []estimate.Layer{estimate.Linear{In: 8, Out: 8}, estimate.Tanh{}}
+	wide := model(t, layers, estimate.InputShape(4, 8), estimate.Train(estimate.SGD))
+	half := model(t, layers, estimate.InputShape(4, 8), estimate.Train(estimate.SGD), estimate.Activations(alloc.BFloat16))
+	assert.Equal(t, wide.Kept, 2*half.Kept)
+	assert.Equal(t, wide.Params, half.Params)
+	assert.Equal(t, wide.Gradients, half.Gradients)
+}
+
 func TestLaterTypesWin(t *testing.T) {
 	layers := []estimate.Layer{estimate.Linear{In: 100, Out: 100, NoBias: true}}
 	for want, opts := range map[alloc.Bytes][]estimate.Option{

@@ -2,6 +2,7 @@ package estimate_test
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
@@ -58,52 +59,107 @@ func ExampleMaxBatch() {
 	// Output: 678 <nil>
 }
 
-// LoRA is a layer of one's own: a linear layer that is not trained, with an adapter of low
-// rank beside it (arXiv:2106.09685).
-type LoRA struct{ In, Out, Rank int }
+// Maxout is a layer of one's own: the largest of some linear functions (arXiv:1302.4389).
+type Maxout struct{ In, Out, Pieces int }
 
-// Declare names the parameters, as __init__ does. What is not trained is a buffer: it has
-// no gradient and no optimizer state.
-func (l LoRA) Declare(d *estimate.Declaration) {
-	d.Buffer("weight", l.Out, l.In)
-	d.Param("down", l.Rank, l.In)
-	d.Param("up", l.Out, l.Rank)
+// Declare names the parameters, as __init__ does.
+func (l Maxout) Declare(d *estimate.Declaration) {
+	d.Param("weight", l.Pieces*l.Out, l.In)
+	d.Param("bias", l.Pieces*l.Out)
 }
 
-// Forward computes x weight' + x down' up', as forward does.
-func (l LoRA) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
+// Forward records two operations, as forward does them.
+func (l Maxout) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
+	if len(x.Shape) != 2 || x.Shape[1] != l.In {
+		return estimate.Tensor{}, t.Errorf("input %v: want (batch, %d)", x.Shape, l.In)
+	}
 	batch := x.Shape[0]
-	sum, err := t.Op(estimate.Op{
-		In: []estimate.Tensor{x}, Shape: alloc.Shape{batch, l.Out}, FLOPs: estimate.FLOPs(batch, l.Out, l.In, 2),
+	all, err := t.Op(estimate.Op{ // the gradient of the weight needs the input
+		In: []estimate.Tensor{x}, Shape: alloc.Shape{batch, l.Pieces, l.Out}, Params: true,
+		Keep: []estimate.Tensor{x}, FLOPs: estimate.FLOPs(batch, l.Pieces, l.Out, l.In, 2),
 	})
 	if err != nil {
 		return estimate.Tensor{}, err
 	}
-	for _, width := range []int{l.Rank, l.Out} { // to have the weights' gradients, the inputs are kept
-		x, err = t.Op(estimate.Op{
-			In: []estimate.Tensor{x}, Shape: alloc.Shape{batch, width}, Params: true,
-			Keep: []estimate.Tensor{x}, FLOPs: estimate.FLOPs(batch, width, x.Shape[1], 2),
-		})
-		if err != nil {
-			return estimate.Tensor{}, err
-		}
-	}
-	return t.Op(estimate.Op{In: []estimate.Tensor{sum, x}, Shape: sum.Shape, PassGrad: true})
+	shape := alloc.Shape{batch, l.Out}
+	return t.Op(estimate.Op{ // and that of the maximum, which of them it was
+		In: []estimate.Tensor{all}, Shape: shape, KeepOwn: []estimate.Own{{Shape: shape, DType: alloc.Int64}},
+	})
 }
 
 func ExampleLayer() {
-	r, err := estimate.Model([]estimate.Layer{LoRA{In: 4096, Out: 4096, Rank: 16}}, estimate.InputShape(8, 4096), estimate.Train(estimate.AdamW))
+	layers := []estimate.Layer{Maxout{In: 784, Out: 240, Pieces: 5}, estimate.Linear{In: 240, Out: 10}}
+	r, err := estimate.Model(layers, estimate.InputShape(100, 784), estimate.Train(estimate.AdamW))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("trained:", r.Params.Bytes, "of", r.Params.Bytes+r.Buffers.Bytes)
-	fmt.Println("optimizer:", r.Training.Optimizer)
 	for _, row := range r.Layers {
 		fmt.Println(row.Path, row.Kind, row.Output, row.Params, row.Kept)
 	}
 	// Output:
-	// trained: 512.0 KiB of 64.5 MiB
-	// optimizer: 1.0 MiB
-	// 0 LoRA (8, 4096) 131072 128.5 KiB
+	// 0 Maxout (100, 240) 942000 493.8 KiB
+	// 1 Linear (100, 10) 2410 93.8 KiB
+}
+
+// A Module is a layer of named parts. Its function records what forward does, and looks for no errors.
+func ExampleModule() {
+	gated := estimate.Module{
+		Name: "Gated",
+		Parts: estimate.Sequential{
+			estimate.As("value", estimate.Linear{In: 64, Out: 64}),
+			estimate.As("gate", estimate.Sequential{estimate.Linear{In: 64, Out: 64}, estimate.Sigmoid{}}),
+		},
+		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+			return f.Add(x, f.Mul(f.Call("value", x), f.Call("gate", x)))
+		},
+	}
+	r, err := estimate.Model([]estimate.Layer{estimate.As("blocks", estimate.Repeat{N: 2, Layer: gated})}, estimate.InputShape(32, 64))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, row := range r.Layers {
+		fmt.Println(row.Path, row.Kind, row.Params)
+	}
+	// Output:
+	// blocks Repeat 0
+	// blocks.0 Gated 0
+	// blocks.0.value Linear 4160
+	// blocks.0.gate Sequential 0
+	// blocks.0.gate.0 Linear 4160
+	// blocks.0.gate.1 Sigmoid 0
+	// blocks.1 Gated 0
+	// blocks.1.value Linear 4160
+	// blocks.1.gate Sequential 0
+	// blocks.1.gate.0 Linear 4160
+	// blocks.1.gate.1 Sigmoid 0
+}
+
+func ExampleGPULayers() {
+	m := estimate.Transformer{Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336} // Mistral 7B
+	all := estimate.Quantizations()
+	q4 := all[slices.IndexFunc(all, func(q estimate.Quantization) bool { return q.Name == "Q4_K_M" })]
+	sizes, err := q4.Layers(m.Layers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	llama := estimate.LlamaCpp{Context: 8192, FlashAttention: true}
+	buffer, err := m.ComputeBuffer(llama)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, err := estimate.Model(m.Layers(), estimate.Tokens(1, 512), estimate.ComputedIn(buffer), estimate.StoredIn(sizes),
+		estimate.WithKVCache(llama.Cells(m.Cache(1, 8192, 0))), estimate.GPULayers(21))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%d of %d layers: %v of weights, %v of keys and values\n", r.GPULayers, r.ModelLayers, r.Inference.Weights, r.Inference.Cache)
+	fmt.Println("in memory of the CPU:", r.Inference.Host)
+	// Output:
+	// 21 of 33 layers: 2.5 GiB of weights, 640.0 MiB of keys and values
+	// in memory of the CPU: 1.9 GiB
 }

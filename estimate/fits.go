@@ -38,13 +38,13 @@ func (m Memory) Upper() alloc.Bytes {
 	return m.Peak + alloc.Bytes(math.Ceil(float64(m.Peak)*m.Band.Above))
 }
 
-// Intermediates is the reference's estimate of the activations: the bytes of
+// Intermediates is Pytorch-Memory-Utils' estimate of the activations: the bytes of
 // what every layer without parts returns, except of a ReLU in place, each
 // output counted anew. It takes no account of what else works in place,
 // of views, or of when a tensor dies: Inference and Training do.
 func (r *Report) Intermediates() alloc.Bytes { return r.intermediates }
 
-// IntermediatesWithBackward is the reference's estimate for training: twice
+// IntermediatesWithBackward is Pytorch-Memory-Utils' estimate for training: twice
 // Intermediates.
 func (r *Report) IntermediatesWithBackward() alloc.Bytes {
 	return alloc.Bytes(addSat(int64(r.intermediates), int64(r.intermediates)))

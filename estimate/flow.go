@@ -43,7 +43,7 @@ func (m Module) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return y, f.err
 }
 
-// Flow records a forward pass and keeps the first error, so that a Module's Run need not look
+// Flow records a forward pass on a Tape and keeps the first error, so that a Module's Run need not look
 // after each operation: after an error nothing is recorded, and operations return tensors that
 // have the shapes they should have and are good for nothing else. It is good for one call of Run.
 type Flow struct {
@@ -52,7 +52,7 @@ type Flow struct {
 	err   error
 }
 
-// Err is the first error, which the Module returns.
+// Err is the first error, or nil. The Module returns it, whatever Run returns.
 func (f *Flow) Err() error { return f.err }
 
 // Errorf keeps an error that names the layer, unless there is one.
@@ -119,10 +119,14 @@ func (f *Flow) Input(i int) Tensor {
 
 // Op records an operation.
 func (f *Flow) Op(o Op) Tensor {
-	return f.do(o.Shape, func() (Tensor, error) { return f.t.Op(o) })
+	if f.err != nil {
+		return f.keep(Tensor{}, nil, o.Shape)
+	}
+	y, err := f.t.Op(o)
+	return f.keep(y, err, o.Shape)
 }
 
-// Apply runs a layer that has no parameters, such as SiLU, in place, without a row of its own.
+// Apply runs a layer that has no parameters, such as SiLU, without a row of its own.
 func (f *Flow) Apply(l Layer, x Tensor) Tensor {
 	return f.do(x.Shape, func() (Tensor, error) {
 		if isNil(l) {
@@ -150,7 +154,7 @@ func (f *Flow) Mul(x, y Tensor) Tensor {
 	return f.do(x.Shape, func() (Tensor, error) { return mul(f.t, x, y) })
 }
 
-// Scale is x times a number, or plus one, in new memory.
+// Scale is x times a number, or x plus a number, in new memory.
 func (f *Flow) Scale(x Tensor) Tensor { return f.Op(Op{In: []Tensor{x}, Shape: x.Shape}) }
 
 // MatMul is the product of two tensors, whose output has the shape; each of its elements is a sum
@@ -164,7 +168,7 @@ func (f *Flow) Attention(q, k, v Tensor, heads, size int) Tensor {
 	if f.err == nil && (len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1) {
 		f.Errorf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
 	}
-	return f.do(q.Shape, func() (Tensor, error) { return attend(f.t, q, k, v, heads, size, false, 0, nil, nil) })
+	return f.do(q.Shape, func() (Tensor, error) { return sdpa{heads: heads, size: size}.attend(f.t, q, k, v) })
 }
 
 // View is x in another shape, in the same memory; one of the dimensions may be -1.
@@ -250,16 +254,4 @@ func (f *Flow) fits(x, y Tensor) {
 	if !ok {
 		f.Errorf("%v does not broadcast to %v", y.Shape, x.Shape)
 	}
-}
-
-// Dim is the length of a dimension, counted from the end where it is negative, and 1 where there is
-// none, as after an error.
-func (x Tensor) Dim(i int) int {
-	if i < 0 {
-		i += len(x.Shape)
-	}
-	if i < 0 || i >= len(x.Shape) {
-		return 1
-	}
-	return x.Shape[i]
 }

@@ -100,6 +100,9 @@ func (d drawn) layer(depth int) estimate.Layer {
 			return estimate.MoE{Hidden: n(), FFN: n(), Experts: n(), TopK: n(), Shared: n(), Router: estimate.Router(d.n("router") & 3)}
 		},
 		func() estimate.Layer { return estimate.CrossEntropy{Dim: n()} },
+		func() estimate.Layer {
+			return estimate.HeadLoss{Linear: estimate.Linear{In: n(), Out: n()}, Chunks: n(), Loss: estimate.NextToken{Fused: d.yes("fused")}, Widened: d.yes("widened"), InForward: d.yes("in forward")}
+		},
 		func() estimate.Layer { return estimate.MSE{} },
 		func() estimate.Layer { return estimate.InstanceNorm{Features: n(), Affine: d.yes("affine")} },
 		func() estimate.Layer { return estimate.LayerNorm2d{Channels: n()} },
@@ -188,7 +191,7 @@ func check(t *rapid.T) {
 	}
 	switch rapid.IntRange(0, 15).Draw(t, "trained") {
 	case 0:
-		opts = append(opts, estimate.Adapt(estimate.LoRA{Rank: d.n("rank"), Targets: []string{"*"}, Base: estimate.Base(d.n("base") & 3)}))
+		opts = append(opts, estimate.Adapt(estimate.LoRA{Rank: d.n("rank"), Targets: []string{"*"}, Base: estimate.Base(d.n("base") & 7)}))
 	case 1:
 		opts = append(opts, estimate.Frozen("0"))
 	}
@@ -197,6 +200,12 @@ func check(t *rapid.T) {
 	}
 	if d.yes("checkpoint") {
 		opts = append(opts, estimate.Checkpointed("*"))
+	}
+	if d.yes("quantized") {
+		opts = append(opts, estimate.Quantize(estimate.Quantized{Base: estimate.Base(d.n("base") & 7), KeepsInput: d.yes("keeps"), Restores: alloc.Float16}))
+	}
+	if d.yes("judged") {
+		opts = append(opts, estimate.WithLoss(estimate.HeadLoss{Chunks: d.n("chunks")}))
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "input") {
 	case 0:

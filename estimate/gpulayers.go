@@ -78,7 +78,7 @@ func SplitOver(proportions ...float64) Option {
 
 // Projector adds the weights of what turns images into tokens, llama.cpp's --mmproj, to
 // inference with ComputedIn. All of it is on the GPU.
-func Projector(weights alloc.Bytes) Option { return func(c *config) { c.projector = max(0, weights) } }
+func Projector(weights alloc.Bytes) Option { return func(c *config) { c.projector = weights } }
 
 // place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
 // releases have another block there in place of the head, and large batches copy the matrices

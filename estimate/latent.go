@@ -1,7 +1,5 @@
 package estimate
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
-
 // LatentAttention is the multi-head latent attention of DeepSeek V2 and V3, over
 // (batch, length, hidden): queries, and keys and values together, go through a
 // narrow projection each. A cache keeps the latter's output, KVRank + RopeSize
@@ -32,10 +30,13 @@ func (l LatentAttention) queries() []Named {
 	}
 }
 
+// wide is the width of keys, as far as they do not rotate, and values of all heads.
+func (l LatentAttention) wide() int { return l.Heads * (l.NopeSize + l.ValueSize) }
+
 func (l LatentAttention) parts() (narrow, norm, wide, out Named) {
 	return Named{"kv_a_proj_with_mqa", Linear{In: l.Hidden, Out: l.KVRank + l.RopeSize, NoBias: true}},
 		Named{"kv_a_layernorm", RMSNorm{Size: l.KVRank, Unfused: true}},
-		Named{"kv_b_proj", Linear{In: l.KVRank, Out: l.Heads * (l.NopeSize + l.ValueSize), NoBias: true, Split: ByColumns}},
+		Named{"kv_b_proj", Linear{In: l.KVRank, Out: l.wide(), NoBias: true, Split: ByColumns}},
 		Named{"o_proj", Linear{In: l.Heads * l.ValueSize, Out: l.Hidden, NoBias: true, Split: ByRows}}
 }
 
@@ -57,72 +58,43 @@ func (l LatentAttention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	t.unmeasured |= latentAttentions
-	q, err := x, error(nil)
+	f := &Flow{t: t}
+	q := x
 	for _, part := range l.queries() {
-		if q, err = part.Forward(t, q); err != nil {
-			return Tensor{}, err
-		}
+		q = f.Apply(part, q)
 	}
 	narrow, norm, wide, out := l.parts()
-	both, err := narrow.Forward(t, x)
-	if err != nil {
-		return Tensor{}, err
+	both := f.Apply(narrow, x)
+	latent := f.Apply(norm, f.Part(both, 2, l.KVRank))
+	rotatedQ, rotatedK := l.rotate(f, q, l.Heads), l.rotate(f, both, 1)
+	rotatedQ = f.Op(Op{In: []Tensor{q, rotatedQ}, Shape: q.Shape})          // joined with what does not rotate
+	latent = f.View(latent, latent.Dim(0), 1, latent.Dim(1), latent.Dim(2)) // as a single head, which a cache would hold
+	kv := f.View(f.Apply(wide, latent), latent.Dim(0), latent.Dim(2), l.wide())
+	k := f.Op(Op{In: []Tensor{kv, rotatedK}, Shape: q.Shape})
+	v := f.Part(kv, 2, l.Heads*l.ValueSize)
+	y := l.attend(f, rotatedQ, k, v)
+	f.hold(x, q, both, latent, rotatedK, kv) // by the code's variables
+	y = f.Apply(out, y)
+	return y, f.err
+}
+
+// attend is attention of heads whose values may have another size than their keys.
+func (l LatentAttention) attend(f *Flow, q, k, v Tensor) Tensor {
+	size := l.NopeSize + l.RopeSize
+	plain := l.ValueSize != size && f.t.On() == CPU
+	y := f.do(q.Shape, func() (Tensor, error) { return sdpa{heads: l.Heads, size: size, plain: plain}.attend(f.t, q, k, v) })
+	if plain {
+		return y
 	}
-	latent, err := view(t, both, l.KVRank)
-	if err == nil {
-		latent, err = norm.Forward(t, latent)
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	rotatedQ, err := l.rotate(t, q, l.Heads)
-	if err != nil {
-		return Tensor{}, err
-	}
-	rotatedK, err := l.rotate(t, both, 1)
-	if err == nil {
-		rotatedQ, err = t.Op(Op{In: []Tensor{q, rotatedQ}, Shape: q.Shape}) // joined with what does not rotate
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	flat := latent.Shape // and as a single head, which a cache would hold
-	if latent, err = t.Op(Op{In: []Tensor{latent}, Shape: alloc.Shape{flat[0], 1, flat[1], flat[2]}, View: true}); err != nil {
-		return Tensor{}, err
-	}
-	kv, err := wide.Forward(t, latent)
-	if err == nil {
-		kv, err = t.Op(Op{In: []Tensor{kv}, Shape: t.resized(flat, kv.Shape[3]), View: true})
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	k, err := t.Op(Op{In: []Tensor{kv, rotatedK}, Shape: q.Shape})
-	if err != nil {
-		return Tensor{}, err
-	}
-	v, err := view(t, kv, l.Heads*l.ValueSize)
-	if err != nil {
-		return Tensor{}, err
-	}
-	plain := l.ValueSize != l.NopeSize+l.RopeSize && t.On() == CPU
-	y, err := attend(t, rotatedQ, k, v, l.Heads, l.NopeSize+l.RopeSize, plain, 0, nil, nil)
-	if err == nil && !plain { // whose output is in the order of the joined heads
-		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
-	}
-	for _, named := range []Tensor{x, q, both, latent, rotatedK, kv} { // by the code's variables
-		t.hold(named)
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	return out.Forward(t, y)
+	return f.Copy(y) // in the order of the joined heads
 }
 
 // rotate turns the rotating part of so many heads.
-func (l LatentAttention) rotate(t *Tape, x Tensor, heads int) (Tensor, error) {
-	if l.Complex {
-		return rotateComplex(t, x, heads, l.RopeSize)
-	}
-	return rotatePairs(t, x, heads, l.RopeSize, l.RopeSize)
+func (l LatentAttention) rotate(f *Flow, x Tensor, heads int) Tensor {
+	return f.do(x.Shape, func() (Tensor, error) {
+		if l.Complex {
+			return rotateComplex(f.t, x, heads, l.RopeSize)
+		}
+		return rotatePairs(f.t, x, heads, l.RopeSize, l.RopeSize)
+	})
 }

@@ -1,7 +1,6 @@
 package estimate
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 
@@ -51,7 +50,8 @@ const maxLayers = 1 << 18
 // maxDepth bounds the nesting of layers.
 const maxDepth = 64
 
-// Declaration collects what the layers of a model declare.
+// Declaration collects what the layers of a model declare. It belongs to one call
+// of Model, and keeps the first error.
 type Declaration struct {
 	memory  *scratch
 	cfg     *config
@@ -82,32 +82,6 @@ type ownedParam struct {
 	inside   bool // a matrix that is neither an embedding nor the head
 }
 
-// LayerError says which layer of a model is wrong, and how.
-type LayerError struct {
-	Path   string // such as "layer1.0.conv1"; empty for the model itself
-	Layer  string // its type, such as "Conv2d"
-	Reason string
-	Err    error // the cause, if there is one
-}
-
-func (e *LayerError) Error() string {
-	where := e.Path
-	if where == "" {
-		where = "the model"
-	}
-	text := fmt.Sprintf("estimate %s (%s)", where, e.Layer)
-	if e.Reason != "" {
-		text += ": " + e.Reason
-	}
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
-	}
-	return text
-}
-
-// Unwrap returns the error beneath, if there is one.
-func (e *LayerError) Unwrap() error { return e.Err }
-
 // kindOf is the name that a layer's rows carry: its type's, or what its Kind
 // method says.
 func kindOf(l Layer) string {
@@ -129,26 +103,9 @@ func isNil(l Layer) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Tensor is an activation that the layers pass on: a shape and an element
-// type over a storage, which views of a tensor and operations in place share.
-// Tensors come from the Tape and are good for that one only; the zero Tensor is none.
-type Tensor struct {
-	Shape alloc.Shape
-	DType alloc.DType
-
-	tape    *Tape
-	storage int32 // index on the tape
-	grad    bool  // the loss depends on a parameter through it
-	split   bool  // each device of a tensor parallel group holds a part
-	strewn  bool  // its rows do not lie one after another, as after Permute
-}
-
-// NeedsGrad reports whether the backward pass computes a gradient of x, which
-// decides what many operations keep.
-func (x Tensor) NeedsGrad() bool { return x.grad }
-
 // Tape is the record of one forward pass. Layers write on it; nothing is
-// computed but shapes and sizes.
+// computed but shapes and sizes. It belongs to one call of Model and to the
+// goroutine that runs it.
 type Tape struct {
 	memory     *scratch
 	cfg        *config
@@ -189,6 +146,7 @@ type Tape struct {
 	unmeasured   unmeasured // kinds of layers that ran
 	inputsKept   []int32    // storages that products of quantized weights may keep
 	keys         []int32    // storages of keys and values that the model may return
+	copies       int64      // of keys in float32 that it may return, in bytes
 
 	beside []Tensor // further tensors of the layer being called
 

@@ -1,6 +1,10 @@
 package estimate
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // returnsCache notes that the model may return keys and values, which live as long as its output.
 // A checkpointed layer returns none.
@@ -12,6 +16,15 @@ func (t *Tape) returnsCache(k, v Tensor) {
 		t.storages[held[0]].lingers, t.storages[held[1]].lingers = true, true
 	default:
 		t.keys = append(t.keys, held...)
+	}
+}
+
+// returnsCopies notes that the GPT-NeoX of transformers 4.41 turned keys in float32 and returned
+// them so, beside those in half precision.
+func (t *Tape) returnsCopies(k Tensor) {
+	k.DType = alloc.Float32
+	if !t.inside && t.storages[k.storage].bytes < int64(t.size(k)) {
+		t.copies += int64(t.size(k))
 	}
 }
 
@@ -36,6 +49,9 @@ func (t *Tape) beyond() (bytes int64, name string) {
 	keys := int64(0)
 	if held {
 		keys = sum(t.keys, func(*storage) bool { return true })
+	}
+	if held || t.cfg.loop.Output == OutputWithCache {
+		keys += t.copies
 	}
 	name = "Output, whether keys and values are held with it: Loops says it"
 	if inputs > keys {

@@ -21,7 +21,7 @@ const usualBatch = 512
 // the memory that its graph takes at the most, in float32, of these three moments. The head makes
 // the logits of all tokens of a batch, (vocabulary + hidden) x batch. Attention that holds its
 // scores has them of all heads, heads x context x batch, and beside them the mask and four
-// tensors of the batch. The MLP has both of its wide tensors, and two narrow ones. Several GPUs work on
+// tensors of the batch. The MLP has both of its wide tensors, two narrow ones and the mask. Several GPUs work on
 // four batches at once, and each has all their inputs and masks (GGML_SCHED_MAX_COPIES in
 // ggml/src/ggml-backend.cpp).
 // The page docs/estimate.md has it beside what was printed. Releases since the middle of 2026
@@ -42,6 +42,9 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 		queries = 2*query + 2*int64(or(c.KVHeads, c.Heads))*int64(c.headSize()) // packed with keys and values
 	}
 	mask := int64(l.Context)
+	if l.FlashAttention {
+		mask += mask / 2 // its copy in float16
+	}
 	most := max(tokens(int64(c.Vocab)+hidden), tokens(c.wideFFN()+2*hidden+mask))
 	if !l.FlashAttention {
 		most = max(most, tokens(int64(c.Heads)*int64(l.Context)+mask+2*hidden+queries))

@@ -68,7 +68,7 @@ func TestAdaptAllLinear(t *testing.T) {
 
 func TestAdaptSaysWhatIsWrong(t *testing.T) {
 	for want, option := range map[string]estimate.Option{
-		`no Linear's path matches "query": their names are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head`: estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"query"}}),
+		`Adapt: no Linear's path matches "query": their names are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head`: estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"query"}}),
 		`Adapt: Rank is 0`:                          estimate.Adapt(estimate.LoRA{Targets: []string{"q_proj"}}),
 		`there are no Targets`:                      estimate.Adapt(estimate.LoRA{Rank: 8}),
 		`Adapt: Dropout is 1`:                       estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Dropout: 1}),

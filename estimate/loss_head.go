@@ -5,10 +5,10 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 // HeadLoss is a head and the loss of its logits in one, for long texts and large vocabularies. It
 // cuts the tokens into Chunks, so that a part of the logits is copied at a time
 // (torchtune's CEWithChunkedOutputLoss, litgpt's chunked_cross_entropy). The head of the model
-// itself is left out: see NoHead and Loss of Transformer.
+// itself is left out, or WithLoss puts this in its place.
 type HeadLoss struct {
 	Linear
-	Chunks int       // 0 means 1
+	Chunks int       // 4096 at most; 0 means 1
 	Loss   NextToken // of each chunk, whose targets are shifted in place of the logits
 	// Widened makes the logits float32 before the losses read them, as Lightning's Fabric does with
 	// what a model returns.
@@ -24,10 +24,17 @@ func (HeadLoss) Kind() string { return "HeadLoss" }
 
 // Declare implements Layer.
 func (l HeadLoss) Declare(d *Declaration) {
-	if d.want("Chunks", l.Chunks, 0) {
+	switch {
+	case !d.want("Chunks", l.Chunks, 0):
+	case l.Chunks > maxChunks:
+		d.Errorf("Chunks is %d: want %d at most", l.Chunks, maxChunks)
+	default:
 		l.Linear.Declare(d)
 	}
 }
+
+// maxChunks bounds HeadLoss.Chunks.
+const maxChunks = 1 << 12
 
 // Forward implements Layer.
 func (l HeadLoss) Forward(t *Tape, x Tensor) (Tensor, error) {
@@ -116,8 +123,8 @@ func (l HeadLoss) chunk(tokens int) int {
 		return (tokens-1)/l.Chunks + 1
 	}
 	parts := (l.Out-1)/l.In + 1
-	chunk := 1
-	for chunk < (tokens-1)/parts+1 {
+	chunk, most := 1, (tokens-1)/parts+1
+	for chunk < most && chunk < maxField/2 {
 		chunk *= 2
 	}
 	return min(chunk, tokens)

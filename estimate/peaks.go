@@ -231,7 +231,7 @@ func (t *Tape) widen(r *Report, known run) {
 	most, name := usual, ""
 	for _, d := range doubts {
 		if p := peak(d.worst); p > most {
-			most, name = p, d.name+": Loops says it"
+			most, name = p, d.name
 		}
 	}
 	beyond, other := t.beyond()

@@ -18,7 +18,7 @@ func (r *Report) String() string {
 }
 
 // WriteTo writes a table of the layers, the memory by part, what a device shows, and the three
-// lines of the reference. The error is the writer's.
+// lines of Reference. The error is the writer's.
 func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", r.Name)
@@ -219,7 +219,7 @@ func scaled(n int64) string {
 	return fmt.Sprintf("%.1f %c", value, " KMGTPE"[unit])
 }
 
-// MarshalJSON writes the report's fields and the reference's two figures. Sizes are
+// MarshalJSON writes the report's fields, Intermediates and IntermediatesWithBackward. Sizes are
 // numbers of bytes, shapes arrays.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type fields Report

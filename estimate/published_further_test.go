@@ -13,7 +13,7 @@ import (
 
 // furtherRows are figures that were looked up after the estimates were made.
 func furtherRows() []published {
-	return slices.Concat(attentionRows(), configHubRows(), packedRows(), adapterRows())
+	return slices.Concat(attentionRows(), bertRows(), configHubRows(), packedRows(), adapterRows())
 }
 
 // mbMiB is 10^6 bytes in MiB, gbMiB 10^9.
@@ -60,6 +60,40 @@ func attentionRows() []published {
 				})
 			}
 		}
+	}
+	return rows
+}
+
+// bertRows are BERT in float32: the script of attentionRows, and transformers' own benchmark, whose figures are
+// nvidia-smi's on a Titan RTX.
+func bertRows() []published {
+	base := estimate.Transformer{Family: estimate.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, Plain: true}
+	var rows []published
+	for _, r := range []struct {
+		batch, tokens int
+		mb            [2]float64
+	}{{1, 512, [2]float64{1345.791, 1093.933}}, {2, 512, [2]float64{2123.874, 1370.097}}} {
+		for i, mb := range r.mb {
+			model := base
+			model.Plain, model.NoHead = i == 0, true
+			rows = append(rows, published{
+				kind: "transformer", model: fmt.Sprintf("bert-base, %d tokens", r.tokens), setting: fmt.Sprintf("batch %d, forward and backward, %s", r.batch, []string{"eager attention", "SDPA"}[i]),
+				grade: "B", mib: mb * mbMiB, what: "allocated", source: "github.com/huggingface/transformers/pull/28802",
+				layers: with(model.Layers(), ownLoss{}),
+				opts: opts(estimate.Tokens(r.batch, r.tokens), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 2),
+					estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+			})
+		}
+	}
+	for _, r := range []struct {
+		tokens int
+		mib    float64
+	}{{8, 1227}, {128, 1307}, {512, 1539}} {
+		rows = append(rows, published{
+			kind: "served", model: fmt.Sprintf("bert-base, %d tokens", r.tokens), setting: "batch 8", grade: "B", mib: r.mib, what: "device", source: "huggingface/transformers, benchmarks.rst of version 2.11",
+			layers: base.Layers(),
+			opts:   opts(estimate.Tokens(8, r.tokens), estimate.PyTorch(1, 4), estimate.RunsOn(estimate.Machine{GPU: estimate.Turing, Loading: estimate.EagerLoading})),
+		})
 	}
 	return rows
 }
@@ -194,7 +228,23 @@ func packed(kind, name string, model estimate.Transformer, batch int, setting st
 func apartRows() []published {
 	swin := estimate.Transformer{Family: estimate.Swin, Hidden: 96, Patch: 4, Image: 224, Window: 7, FFN: 384, Classes: 1000, DropPath: 0.3, QKVBias: true, Plain: true,
 		Stages: []estimate.Stage{{2, 3}, {2, 6}, {18, 12}, {2, 24}}}
+	neox := estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50304, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, RotaryDim: 16, Parallel: true, Bias: true, QKVBias: true}
+	var pythia []published
+	for _, r := range []struct {
+		batch, tokens int
+		mb            [2]float64 // eager and SDPA
+	}{{1, 512, [2]float64{2278.38, 1953.76}}, {1, 1024, [2]float64{4772.36, 2408.35}}, {2, 1024, [2]float64{8707.55, 3878.86}}, {4, 256, [2]float64{3008.39, 2405.99}}, {4, 512, [2]float64{6290.58, 3877.29}}} {
+		for i, mb := range r.mb {
+			neox.Eager = i == 0
+			pythia = append(pythia, published{
+				model: "pythia-410m", setting: fmt.Sprint(r.batch, r.tokens, i), mib: mb * mbMiB, what: "allocated", layers: with(neox.Layers(), ownLoss{}),
+				opts: opts(estimate.Tokens(r.batch, r.tokens), estimate.Precision(alloc.Float16), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 2),
+					estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+			})
+		}
+	}
 	return append(slices.Concat(
+		pythia,
 		packed("transformer", "Mistral 7B", mistral7b, 2, "float16, AdamW, FSDP, one of 2", 0, 44706, ibm, opts(half, two)),
 		packed("transformer", "Mistral 7B", mistral7b, 4, "float16, AdamW, FSDP, one of 2", 0, 53907, ibm, opts(half, two)),
 		packed("LoRA", "Mistral 7B", mistral7b, 2, "LoRA of rank 16 on float16, FSDP, one of 2", 0, 18697, ibm, opts(half, ibmLoRA(estimate.WholeBase, 0), two)),
@@ -218,13 +268,39 @@ func TestPublishedApart(t *testing.T) {
 }
 
 // adapterRows are PEFT's own: its comparison of methods, over samples of up to 768 tokens, some
-// batch of which is taken to be full.
+// batch of which is taken to be full, and the table of its first README, over tweets of about 64 tokens.
 func adapterRows() []published {
-	return []published{{
+	rows := []published{{
 		kind: "LoRA", model: "Llama 3.2 3B, 768 tokens", setting: "batch 4, LoRA of rank 32 on bfloat16", grade: "B", mib: 22273851392 / float64(alloc.MiB), what: "reserved",
 		source: "huggingface/peft, method_comparison/MetaMathQA/results/lora--llama-3.2-3B-rank32.json at 0a179c1e",
 		layers: with(llama3b.Layers(), estimate.NextToken{}),
 		opts: opts(estimate.Tokens(4, 768), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 7), estimate.Loops(unsaid),
 			estimate.Adapt(estimate.LoRA{Rank: 32, Targets: []string{"q_proj", "v_proj"}}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
 	}}
+	t0 := estimate.Transformer{Family: estimate.T5, Vocab: 32128, Hidden: 2048, HeadSize: 64, FFN: 5120, Blocks: 24, Heads: 32, Dropout: 0.1, GatedFFN: true, Buckets: 32}
+	mt0 := t0
+	mt0.Vocab, mt0.Hidden, mt0.FFN, mt0.Heads = 250112, 4096, 10240, 64
+	bloomz := estimate.Transformer{Family: estimate.Bloom, Vocab: 250880, Hidden: 4096, Blocks: 30, Heads: 32, Tied: true}
+	lora := func(targets ...string) []estimate.Option {
+		return opts(estimate.Adapt(estimate.LoRA{Rank: 8, Targets: targets, Dropout: 0.1}))
+	}
+	two := opts(estimate.Tokens(8, 64), estimate.Tokens(8, 4))
+	for _, r := range []struct {
+		kind, model, setting string
+		layers               []estimate.Layer
+		gb                   float64
+		inputs, more         []estimate.Option
+	}{
+		{"transformer", "T0_3B (T5)", "AdamW", with(t0.Layers(), estimate.CrossEntropy{}), 47.14, two, nil},
+		{"LoRA", "T0_3B (T5)", "LoRA of rank 8 on float32", with(t0.Layers(), estimate.CrossEntropy{}), 14.4, two, lora("q", "v")},
+		{"LoRA", "mt0-xxl (T5)", "LoRA of rank 8 on float32", with(mt0.Layers(), estimate.CrossEntropy{}), 56, two, lora("q", "v")},
+		{"LoRA", "BLOOMZ 7B1", "LoRA of rank 8 on float32", with(bloomz.Layers(), estimate.NextToken{}), 32, two[:1], lora("query_key_value")},
+	} {
+		rows = append(rows, published{
+			kind: r.kind, model: r.model + ", about 64 tokens", setting: "batch 8, " + r.setting + "; GB taken as GiB", grade: "B", mib: r.gb * 1024, what: "allocated",
+			source: "huggingface/peft, README.md of version 0.3", layers: r.layers,
+			opts: slices.Concat(r.inputs, opts(estimate.Train(estimate.AdamW), estimate.PyTorch(1, 13), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere})), r.more),
+		})
+	}
+	return rows
 }

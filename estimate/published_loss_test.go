@@ -18,7 +18,8 @@ func headless(c estimate.Transformer, l estimate.HeadLoss) []estimate.Layer {
 }
 
 // torchtuneRows are the table of optimization flags: with torch.compile, losses by chunks and
-// checkpoints, and then with the optimizer in the backward pass. A fused AdamW is assumed.
+// checkpoints, and then with the optimizer in the backward pass; and that of recipes with adapters
+// on an RTX 4090. A fused AdamW is assumed.
 func torchtuneRows() []published {
 	var rows []published
 	for _, r := range []struct {
@@ -35,11 +36,26 @@ func torchtuneRows() []published {
 				estimate.Loops(loop), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
 		})
 	}
+	lora := estimate.LoRA{Rank: 8, Targets: []string{"q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, DType: alloc.BFloat16}
+	for _, r := range []struct {
+		how  string
+		base estimate.Base
+		gib  float64
+	}{{"LoRA of rank 8 on bfloat16", estimate.WholeBase, 16.2}, {"QLoRA of rank 8, NF4 twice quantized", estimate.NF4Double, 7.4}} {
+		lora.Base = r.base
+		rows = append(rows, published{
+			kind: "LoRA", model: "Llama 3.1 8B, 2048 tokens", setting: "batch 2, " + r.how + ", compiled, loss of 8 chunks, checkpointed", grade: "B",
+			mib: r.gib * 1024, what: "allocated", source: "pytorch/torchtune, README.md at 0031bfb0",
+			layers: headless(llama8b, estimate.HeadLoss{Chunks: 8, Loss: estimate.NextToken{Fused: true}}),
+			opts: opts(estimate.Tokens(2, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
+				estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.Fused}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
+		})
+	}
 	return rows
 }
 
-// fmsRows are further runs of the table that has Mistral's rows with LoRA: full ones, GPTQ's base, a
-// larger model, and Llama 3 8B with Liger's loss.
+// fmsRows are further runs of the table that has Mistral's rows with LoRA: full ones, GPTQ's base,
+// larger models, and Llama 3 8B with Liger's loss.
 func fmsRows() []published {
 	const refs = "foundation-model-stack/fms-acceleration, scripts/benchmarks/refs/"
 	llama70b := estimate.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
@@ -62,6 +78,10 @@ func fmsRows() []published {
 	rows := []published{
 		train("Mistral 7B", "LoRA of rank 16 on GPTQ, float16", "a100_80gb.csv at 24bdadb", 4, 16404148736, with(mistral7b.Layers(), estimate.NextToken{}), alloc.Float16, lora(estimate.GPTQBase)),
 		train("Llama 2 70B", "QLoRA of rank 16, NF4 twice quantized", last, 4, 68126381056, with(llama70b.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)),
+	}
+	for i, bytes := range []float64{36731843072, 48770183680} {
+		mixtral := estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
+		rows = append(rows, train("Mixtral 8x7B", "QLoRA of rank 16, NF4 twice quantized", last, 4<<i, bytes, with(mixtral.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)))
 	}
 	for i, bytes := range []float64{72434837504, 72435230720} {
 		rows = append(rows, train("Mistral 7B", "bfloat16, AdamW", last, 4<<i, bytes, with(mistral7b.Layers(), estimate.NextToken{}), alloc.BFloat16))

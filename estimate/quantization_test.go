@@ -121,6 +121,14 @@ var (
 // commandR is the model of 35 G parameters.
 var commandR = estimate.Transformer{Family: estimate.Cohere, Vocab: 256000, Hidden: 8192, FFN: 22528, Blocks: 40, Heads: 64, Tied: true}
 
+// Models whose buffers were printed.
+var (
+	trilm    = estimate.Transformer{Vocab: 50688, Hidden: 3072, FFN: 9216, Blocks: 30, Heads: 24}
+	phi3Mini = estimate.Transformer{Family: estimate.Phi3, Vocab: 32064, Hidden: 3072, FFN: 8192, Blocks: 32, Heads: 32}
+	qwen25   = estimate.Transformer{Vocab: 152064, Hidden: 5120, FFN: 27648, Blocks: 64, Heads: 40, KVHeads: 8, QKVBias: true}
+	qwen35   = estimate.Transformer{Family: estimate.Qwen3Next, Vocab: 248320, Hidden: 4096, FFN: 12288, Blocks: 32, Heads: 16, KVHeads: 4, HeadSize: 256}
+)
+
 var printedBuffers = []printedBuffer{
 	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, estimate.LlamaCpp{Context: 8192}, 560},
 	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, estimate.LlamaCpp{Context: 8192}, 1104},
@@ -132,6 +140,11 @@ var printedBuffers = []printedBuffer{
 	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, estimate.LlamaCpp{Context: 32768, Batch: 2048, FlashAttention: true}, 1251},
 	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, estimate.LlamaCpp{Context: 2048, FlashAttention: true}, 304},
 	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, estimate.LlamaCpp{Context: 4096, GPUs: 2}, 672.01},
+	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, estimate.LlamaCpp{Context: 512}, 105},
+	{"Llama 3.1 8B", "ikawrakow/ik_llama.cpp discussions, 2024, on an RTX 3090", llama8b, estimate.LlamaCpp{Context: 1024}, 266.5},
+	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, estimate.LlamaCpp{Context: 131328}, 8500.51},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, estimate.LlamaCpp{Context: 32768, FlashAttention: true}, 501},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, estimate.LlamaCpp{Context: 262144, FlashAttention: true}, 808.02},
 }
 
 // servedBuffer is the weights of a model, or its keys and values, as llama.cpp printed them.
@@ -153,6 +166,9 @@ var servedBuffers = []servedBuffer{
 	{"Qwen2.5 0.5B", "llama.cpp on an RTX 2080 Ti, 2026", qwen05b, "Q4_K_M", 512, 373.73, 6},
 	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, unsloth's UD-Q5_K_XL taken for it", qwen32b, "Q5_K_M", 8192, 21608.65, 2048},
 	{"Qwen3 30B-A3B", "a log of llama-server, 2025", qwen30b, "", 65536, 0, 6144},
+	{"Pythia 2.8B", "llama.cpp's CI on a V100", pythia, "F16", 2048, 5049.71, 640},
+	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, "F16", 512, 7317.71, 180},
+	{"DeepSeek R1 Distill Qwen 32B", "ggml-org/llama.cpp issue 11861", qwen25, "Q4_K_M", 16384, 18508.35, 4096},
 }
 
 func quantization(t *testing.T, name string) estimate.Quantization {

@@ -2,81 +2,63 @@ package estimate
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
-// attend is scaled_dot_product_attention over (batch, length, heads x size), whose
-// values may have another size. It keeps masks that others read too, and one of its own.
-func attend(t *Tape, q, k, v Tensor, heads, size int, plain bool, dropout float64, masks []Tensor, mask []Own) (Tensor, error) {
-	plain = plain || t.cfg.kernel == EagerAttention
-	for _, x := range []*Tensor{&q, &k, &v} {
-		low, err := t.lower(*x)
-		if err != nil {
-			return Tensor{}, err
-		}
-		*x = low
+// sdpa is scaled_dot_product_attention over (batch, length, heads x size), whose values may have
+// another size.
+type sdpa struct {
+	heads, size int
+	plain       bool // the scores are held
+	dropout     float64
+	masks       []Tensor // which others read too
+	own         []Own    // a mask that it makes
+}
+
+func (l sdpa) attend(t *Tape, q, k, v Tensor) (Tensor, error) {
+	f := &Flow{t: t}
+	q = f.lower(q)
+	k = f.lower(k)
+	v = f.lower(v)
+	scores := alloc.Shape{q.Dim(0), l.heads, q.Dim(1), t.seen(k.Dim(1))}
+	out := t.resized(q.Shape, l.heads*(v.Dim(2)/max(1, k.Dim(2)/l.size)))
+	trained := len(l.masks) > 0 && l.masks[0].grad // which flash attention does not do
+	if l.plain = l.plain || t.cfg.kernel == EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == CPU {
+		y := l.math(f, q, k, v, scores, out)
+		return y, f.err
 	}
-	batch, length := q.Shape[0], q.Shape[1]
-	seen := t.seen(k.Shape[1])
-	scores := alloc.Shape{batch, heads, length, seen}
-	work := FLOPs(batch, heads, length, seen, size, 4)
-	out := t.resized(q.Shape, heads*(v.Shape[2]/max(1, k.Shape[2]/size)))
-	trained := len(masks) > 0 && masks[0].grad // which flash attention does not do
-	if !plain && (dropout == 0 && !trained || t.On() == CUDA) {
-		return t.Op(Op{
-			In: append([]Tensor{q, k, v}, masks...), Shape: out, Keep: append([]Tensor{q, k, v}, masks...), KeepOutput: true,
-			KeepOwn: append(mask, Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: work,
-		})
-	}
-	// PyTorch's own plain form computes in float32 (aten/src/ATen/native/transformers/attention.cpp,
-	// _scaled_dot_product_attention_math).
+	kept := append([]Tensor{q, k, v}, l.masks...)
+	y := f.Op(Op{
+		In: kept, Shape: out, Keep: kept, KeepOutput: true,
+		KeepOwn: append(l.own, Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: flops(scores, l.size, 4),
+	})
+	return y, f.err
+}
+
+// math is PyTorch's form without a kernel of its own, which computes in float32
+// (aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math). What holds
+// its scores otherwise is the same in the type of activations.
+func (l sdpa) math(f *Flow, q, k, v Tensor, scores, out alloc.Shape) Tensor {
 	low := q.DType
-	for _, x := range []*Tensor{&q, &k, &v} {
-		if !plain && x.DType.Bits() < 32 {
-			wider, err := t.Op(Op{In: []Tensor{*x}, Shape: x.Shape, DType: alloc.Float32})
-			if err != nil {
-				return Tensor{}, err
-			}
-			*x = wider
-		}
+	if !l.plain {
+		q = f.widen(q)
+		k = f.widen(k)
+		v = f.widen(v)
 	}
-	var err error
-	wide := k.Shape.Clone()
-	wide[1], wide[2] = seen, q.Shape[2] // keys and values are repeated for each query head of their group
-	if q, err = t.Op(Op{In: []Tensor{q}, Shape: q.Shape}); err != nil {
-		return Tensor{}, err
+	repeated := alloc.Shape{k.Dim(0), scores[3], q.Dim(2)} // for each query head of their group
+	q = f.Scale(q)
+	k = f.Op(Op{In: []Tensor{k}, Shape: repeated})
+	s := f.Op(Op{In: []Tensor{q, k}, Shape: scores, Keep: []Tensor{q, k}, FLOPs: flops(scores, l.size, 2)})
+	if len(l.masks) > 0 {
+		s = f.Op(Op{In: append([]Tensor{s}, l.masks...), Shape: scores, InPlace: true, PassGrad: true})
 	}
-	if k, err = t.Op(Op{In: []Tensor{k}, Shape: wide}); err != nil {
-		return Tensor{}, err
+	s = f.do(scores, func() (Tensor, error) { return keepSoftmax(f.t, s) })
+	if l.dropout > 0 {
+		s = f.Apply(Dropout{P: l.dropout}, s)
 	}
-	s, err := t.Op(Op{In: []Tensor{q, k}, Shape: scores, Keep: []Tensor{q, k}, FLOPs: work / 2})
-	if err != nil {
-		return Tensor{}, err
-	}
-	if len(masks) > 0 {
-		if s, err = t.Op(Op{In: append([]Tensor{s}, masks...), Shape: s.Shape, InPlace: true, PassGrad: true}); err != nil {
-			return Tensor{}, err
-		}
-	}
-	if s, err = keepSoftmax(t, s); err != nil {
-		return Tensor{}, err
-	}
-	if dropout > 0 {
-		if s, err = (Dropout{P: dropout}).Forward(t, s); err != nil {
-			return Tensor{}, err
-		}
-	}
-	if s, err = t.lower(s); err != nil {
-		return Tensor{}, err
-	}
-	// Made contiguous, which of a single sequence they are.
-	alone := batch == 1 && v.Shape.Equal(wide)
-	values := t.resized(out, seen, out[2])
-	if v, err = t.Op(Op{In: []Tensor{v}, Shape: values, View: alone}); err != nil {
-		return Tensor{}, err
-	}
-	y, err := t.Op(Op{In: []Tensor{s, v}, Shape: out, Keep: []Tensor{s, v}, FLOPs: work / 2})
-	if err != nil {
-		return Tensor{}, err
-	}
-	return t.Op(Op{In: []Tensor{y}, Shape: y.Shape, DType: low}) // heads and length change places again
+	s = f.lower(s)
+	// Values are made contiguous, which of a single sequence they are.
+	contiguous := scores[0] == 1 && v.Shape.Equal(repeated)
+	v = f.Op(Op{In: []Tensor{v}, Shape: f.t.resized(out, scores[3], out[2]), View: contiguous})
+	y := f.Op(Op{In: []Tensor{s, v}, Shape: out, Keep: []Tensor{s, v}, FLOPs: flops(scores, l.size, 2)})
+	return f.Op(Op{In: []Tensor{y}, Shape: out, DType: low}) // heads and length change places again
 }
 
 // kernel is attention by scaled_dot_product_attention. Where a mask is given, and before PyTorch 2.5,
@@ -117,7 +99,7 @@ func (l Attention) kernel(t *Tape, q, k, v Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	return attend(t, q, k, v, l.Heads, l.size(), l.Plain, l.Dropout, shared, mask)
+	return sdpa{l.Heads, l.size(), l.Plain, l.Dropout, shared, mask}.attend(t, q, k, v)
 }
 
 // repeated are keys and values copied for each query head of their group.
@@ -135,43 +117,22 @@ func (l Attention) repeated(t *Tape, q, k, v Tensor) (Tensor, Tensor, error) {
 // batched is attention as Bloom writes it: the scores are added to the positions' biases, and
 // queries, keys and values are copied.
 func batched(t *Tape, q, k, v Tensor, heads, size int, dropout float64) (Tensor, error) {
-	batch, length := q.Shape[0], q.Shape[1]
-	seen := t.seen(k.Shape[1])
-	scores := alloc.Shape{batch, heads, length, seen}
-	work := FLOPs(batch, heads, length, seen, size, 2)
+	f := &Flow{t: t}
+	scores := alloc.Shape{q.Dim(0), heads, q.Dim(1), t.seen(k.Dim(1))}
 	for _, x := range []*Tensor{&q, &k, &v} {
-		y, err := t.Op(Op{In: []Tensor{*x}, Shape: t.resized(q.Shape, x.Shape[1], q.Shape[2])})
-		if err != nil {
-			return Tensor{}, err
-		}
-		*x = y
+		*x = f.Op(Op{In: []Tensor{*x}, Shape: t.resized(q.Shape, x.Dim(1), q.Dim(2))})
 	}
-	if err := t.mask(1, batch, length, seen); err != nil {
-		return Tensor{}, err
+	if f.err == nil {
+		f.err = t.mask(1, scores[0], scores[2], scores[3])
 	}
-	s, err := t.Op(Op{In: []Tensor{q, k}, Shape: scores, Keep: []Tensor{q, k}, FLOPs: work})
-	if err == nil {
-		s, err = t.Op(Op{In: []Tensor{s, t.masks}, Shape: scores, PassGrad: true})
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	for _, o := range softmax(t, q, scores) {
-		o.In, o.Shape = []Tensor{s}, scores
-		if s, err = t.Op(o); err != nil {
-			return Tensor{}, err
-		}
-	}
+	s := f.Op(Op{In: []Tensor{q, k}, Shape: scores, Keep: []Tensor{q, k}, FLOPs: flops(scores, size, 2)})
+	s = softmax(f, f.Op(Op{In: []Tensor{s, t.masks}, Shape: scores, PassGrad: true}), q.DType)
 	if dropout > 0 {
-		if s, err = (Dropout{P: dropout}).Forward(t, s); err != nil {
-			return Tensor{}, err
-		}
+		s = f.Apply(Dropout{P: dropout}, s)
 	}
-	y, err := t.Op(Op{In: []Tensor{s, v}, Shape: q.Shape, Keep: []Tensor{s, v}, FLOPs: work})
-	if err != nil {
-		return Tensor{}, err
-	}
-	return t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
+	y := f.Op(Op{In: []Tensor{s, v}, Shape: q.Shape, Keep: []Tensor{s, v}, FLOPs: flops(scores, size, 2)})
+	y = f.Copy(y)
+	return y, f.err
 }
 
 // seen is the number of keys that so many new ones and those in the cache make.

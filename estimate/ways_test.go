@@ -152,5 +152,5 @@ func TestAttentionKernels(t *testing.T) {
 	assert.Equal(t, kept(plain, estimate.KernelUnknown), kept(encoder, estimate.EagerAttention))
 
 	_, err := estimate.Model(twelve.Layers(), estimate.Tokens(2, 128), estimate.Attends(estimate.EagerAttention+1))
-	assert.ErrorContains(t, err, "Kernel is 4")
+	assert.ErrorContains(t, err, "Attends: Kernel is 4")
 }

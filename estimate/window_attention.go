@@ -117,7 +117,7 @@ func (l WindowAttention) attend(f *Flow, q, k, v Tensor, shifts bool) Tensor {
 		bias = f.Op(Op{In: []Tensor{bias}, Shape: alloc.Shape{windows, l.Heads, tokens, tokens}})
 	}
 	return f.do(q.Shape, func() (Tensor, error) {
-		return attend(f.t, q, k, v, l.Heads, l.size(), false, 0, []Tensor{bias}, nil)
+		return sdpa{heads: l.Heads, size: l.size(), masks: []Tensor{bias}}.attend(f.t, q, k, v)
 	})
 }
 

@@ -49,6 +49,7 @@ type estimateOptions struct {
 	weightDecay    bool
 
 	training trainingOptions
+	loss     lossOptions
 	llama    llamaOptions
 	image    int
 	loading  string
@@ -103,11 +104,14 @@ of the keys and values alone:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for name, value := range map[string]int{
 				"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-				"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora,
+				"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora, "loss-chunks": o.loss.chunks,
 			} {
 				if cmd.Flags().Changed(name) && value < 1 {
 					return usageError("estimate: --%s %d: want 1 or more", name, value)
 				}
+			}
+			if o.zero < 0 || o.zero > 3 {
+				return usageError("estimate: --zero %d: want 1, 2 or 3", o.zero)
 			}
 			o.settle(cmd.Flags().Changed)
 			return a.estimate(args[0], o)
@@ -134,6 +138,7 @@ of the keys and values alone:
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels for a convolutional model")
 	o.training.flags(cmd)
+	o.loss.flags(cmd)
 	o.llama.flags(cmd)
 	flags.IntVar(&o.accumulate, "accumulate", 1, "accumulate the gradients of `N` batches before each step")
 	flags.StringArrayVar(&o.checkpoints, "checkpoint", nil, "compute the activations of the layers whose paths match `PATTERN` again in the backward pass instead of keeping them: such as 'layers.*', or blocks for all numbered ones")

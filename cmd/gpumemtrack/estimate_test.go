@@ -224,6 +224,7 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--llama-cpp":                "--llama-cpp is for --serve",
 		"--serve":                    "choose --train or --serve",
 		"--max-batch":                "--max-batch needs --fits",
+		"--zero 9":                   "--zero 9: want 1, 2 or 3",
 		"--min-replicas --fits 1GiB": "--min-replicas needs --fits, --train and --zero",
 		"--max-gpu-layers":           "--max-gpu-layers needs --fits",
 		"--max-batch --max-gpu-layers --fits 1GiB":       "choose one of --max-batch, --max-context",

@@ -23,9 +23,9 @@ const allLayers = 1 << 20
 func (o *llamaOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.layers, "gpu-layers", allLayers, "llama.cpp with `N` layers on the GPU and the rest on the CPU, as its --n-gpu-layers: the blocks, and one more for the output")
-	flags.Lookup("gpu-layers").DefValue = "0" // which help leaves out
 	flags.BoolVar(&o.maxLayers, "max-gpu-layers", false, "with --fits: find the most of llama.cpp's layers that fit on the GPU")
 	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
+	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // which help leaves out
 	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
 }
 
@@ -65,15 +65,20 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	} else if o.llama.layers != allLayers || o.llama.maxLayers || o.llama.shares != nil {
 		return nil, usageError("estimate: --gpu-layers, --max-gpu-layers and --tensor-split go by the types of the weights: leave --dtype out")
 	}
-	if o.llama.projector == "" {
-		return options, nil
-	}
-	c, err := checkpoint.Open(o.llama.projector)
-	if err != nil {
-		return nil, err
-	}
-	size, err := c.Projector()
+	size, err := o.llama.projectorSize()
 	return append(options, estimate.Projector(size)), err
+}
+
+// projectorSize is that of --mmproj; 0 where there is none.
+func (o llamaOptions) projectorSize() (alloc.Bytes, error) {
+	if o.projector == "" {
+		return 0, nil
+	}
+	c, err := checkpoint.Open(o.projector)
+	if err != nil {
+		return 0, err
+	}
+	return c.Projector()
 }
 
 // mostLayers is the report with the most layers on the GPU that fit, or with one if not even that does.

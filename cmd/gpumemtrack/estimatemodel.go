@@ -58,6 +58,11 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estim
 	if err != nil {
 		return nil, err
 	}
+	judged, err := o.judged(c.Loss())
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, judged...)
 	input, err := o.fileInput(c)
 	switch {
 	case err == nil:
@@ -133,6 +138,15 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 		return nil, usageError("estimate: %s takes no text: leave --seq and --serve out", m.Name)
 	}
 	options = append([]estimate.Option{estimate.Name(m.Title), estimate.Precision(m.DType), input}, options...)
+	var loss estimate.Layer
+	if m.Transformer != nil {
+		loss = m.Transformer.Loss()
+	}
+	judged, err := o.judged(loss)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, judged...)
 	if o.serve {
 		if m.Transformer == nil || m.Transformer.Family.Encoder() {
 			return nil, usageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)

@@ -50,7 +50,7 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 // ofTraining are the flags that are about training alone.
 var ofTraining = []string{
 	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint",
-	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "lora-base", "qlora",
+	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "lora-base", "qlora", "loss", "loss-chunks",
 }
 
 // ofServing are those that are about serving alone.

@@ -56,6 +56,23 @@ func (q *quantization) perElement() (bytes float64, known bool) {
 	return 0, false
 }
 
+// base is how training holds such weights; WholeBase for a method that is not trained, or not known.
+func (q *quantization) base() estimate.Base {
+	switch {
+	case q == nil:
+	case q.Method == "gptq" && cmp.Or(q.Bits, 4) == 4:
+		return estimate.GPTQBase
+	case q.Method != "bitsandbytes":
+	case q.EightBits:
+		return estimate.Int8Base
+	case q.FourBits && q.DoubleQuant:
+		return estimate.NF4Double
+	case q.FourBits:
+		return estimate.NF4
+	}
+	return estimate.WholeBase
+}
+
 // quantizes reports whether the method packs the weights of a row of the report: those of the
 // projections in the blocks, and with MXFP4 those of the experts alone.
 func (q *quantization) quantizes(row estimate.Row) bool {

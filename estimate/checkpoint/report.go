@@ -40,6 +40,14 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	return c.architecture.Cache(batch, context, 0), nil
 }
 
+// Loss is estimate.Transformer.Loss of the model: nil where it has none, or is not known.
+func (c *File) Loss() estimate.Layer {
+	if _, err := c.Architecture(); err != nil {
+		return nil
+	}
+	return c.architecture.Transformer.Loss()
+}
+
 // usualTokens is the length of a text where nobody says it.
 const usualTokens = 512
 
@@ -133,7 +141,7 @@ func (c *File) types() []estimate.Option {
 	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
 		d = cmp.Or(totals[0].Encoding.DType, alloc.Float16)
 	}
-	var opts []estimate.Option
+	opts := []estimate.Option{estimate.HeldIn(c.architecture.quantized.base())}
 	switch d {
 	case 0:
 	case alloc.Float16, alloc.BFloat16, alloc.Float32, alloc.Float64:
@@ -230,7 +238,11 @@ func (c *File) packed() (estimate.Amount, bool) {
 func (q *quantization) note(c *File) string {
 	method := cmp.Or(q.Method, "an unnamed method")
 	if _, ok := c.packed(); ok {
-		return "the weights are quantized (" + method + "), and their size is estimated from the config.json"
+		note := "the weights are quantized (" + method + "), and their size is estimated from the config.json"
+		if q.base() == estimate.WholeBase {
+			note += "; training counts them as if they were not"
+		}
+		return note
 	}
 	return "the weights are quantized (" + method + "), and counted as if they were not: open the weights themselves"
 }

@@ -274,3 +274,31 @@ func TestVisionTowerIsHeld(t *testing.T) {
 	assert.Equal(t, model.Params, rows)
 	assert.Contains(t, strings.Join(r.Notes, "\n"), "an image's activations are not in the figures")
 }
+
+// Adapters of weights that a config.json says are quantized train on them as they are.
+func TestTrainingOfQuantizedConfigs(t *testing.T) {
+	trained := func(quantization string, base estimate.Base) *estimate.Report {
+		config := strings.Replace(llamaConfig, "{", `{"quantization_config": `+quantization+`, `, 1)
+		c, err := Open(writeFile(t, "config.json", []byte(config)))
+		require.NoError(t, err)
+		input, err := c.Input(1, 16)
+		require.NoError(t, err)
+		r, err := c.Report(input, estimate.Train(estimate.AdamW), estimate.Adapt(estimate.LoRA{Rank: 4, Targets: []string{"q_proj"}, Base: base}))
+		require.NoError(t, err)
+		return r
+	}
+	whole := trained(`null`, estimate.WholeBase).Training
+	for quantization, base := range map[string]estimate.Base{
+		`{"quant_method": "bitsandbytes", "load_in_4bit": true}`:                                    estimate.NF4,
+		`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_use_double_quant": true}`: estimate.NF4Double,
+		`{"quant_method": "bitsandbytes", "load_in_8bit": true}`:                                    estimate.Int8Base,
+		`{"quant_method": "gptq", "bits": 4, "group_size": 128}`:                                    estimate.GPTQBase,
+		`{"quant_method": "fp8"}`: estimate.WholeBase,
+	} {
+		got := trained(quantization, estimate.WholeBase).Training
+		assert.Equal(t, trained(`null`, base).Training, got, quantization)
+		if base != estimate.WholeBase {
+			assert.Less(t, got.Weights, whole.Weights)
+		}
+	}
+}

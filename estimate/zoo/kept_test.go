@@ -62,3 +62,19 @@ func TestKeptBytes(t *testing.T) {
 		})
 	}
 }
+
+// T5-small as an example writes it is T5-small as the family builds it.
+func TestExampleIsTheFamily(t *testing.T) {
+	family := estimate.Transformer{Family: estimate.T5, Vocab: 32128, Hidden: 512, Heads: 8, HeadSize: 64, FFN: 2048, Blocks: 6, Buckets: 32, Dropout: 0.1, Tied: true}
+	of := func(layers []estimate.Layer) *estimate.Report {
+		r, err := estimate.Model(layers, estimate.Tokens(2, 64), estimate.Tokens(2, 32), estimate.Train(estimate.AdamW), estimate.On(estimate.CPU))
+		require.NoError(t, err)
+		return r
+	}
+	want, got := of(family.Layers()), of(t5Small())
+	assert.Equal(t, want.Params, got.Params)
+	assert.Equal(t, want.FLOPs, got.FLOPs)
+	assert.Equal(t, want.Kept, got.Kept)
+	assert.Equal(t, want.Inference.Peak, got.Inference.Peak)
+	assert.Equal(t, want.Training.Peak, got.Training.Peak)
+}

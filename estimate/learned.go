@@ -1,0 +1,63 @@
+package estimate
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// Learned adds a learned tensor to its input, broadcast over the batch, as
+// position embeddings are added.
+type Learned struct {
+	Name  string
+	Shape alloc.Shape // such as (1, 197, 768)
+}
+
+// Declare implements Layer.
+func (l Learned) Declare(d *Declaration) { d.Param(or(l.Name, "weight"), l.Shape...) }
+
+// Forward implements Layer.
+func (l Learned) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := l.fits(t, x); err != nil {
+		return Tensor{}, err
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, Params: true, PassGrad: true})
+}
+
+// fits reports an input that the parameter does not broadcast to.
+func (l Learned) fits(t *Tape, x Tensor) error {
+	if len(l.Shape) > len(x.Shape) {
+		return t.Errorf("input %v has fewer dimensions than the parameter, %v", x.Shape, l.Shape)
+	}
+	for i, n := range l.Shape {
+		if have := x.Shape[len(x.Shape)-len(l.Shape)+i]; n != 1 && n != have {
+			return t.Errorf("input %v does not go with the parameter, %v", x.Shape, l.Shape)
+		}
+	}
+	return nil
+}
+
+// Scaled multiplies its input by a learned tensor, broadcast over the batch, as layer scale does
+// (arXiv:2103.17239). It keeps its input.
+type Scaled struct {
+	Name  string      // of the parameter; empty for "weight"
+	Shape alloc.Shape // such as (channels, 1, 1)
+}
+
+// Declare implements Layer.
+func (l Scaled) Declare(d *Declaration) { d.Param(or(l.Name, "weight"), l.Shape...) }
+
+// Forward implements Layer.
+func (l Scaled) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if err := (Learned{Shape: l.Shape}).fits(t, x); err != nil {
+		return Tensor{}, err
+	}
+	// The gradient of the parameter is a sum of one as large as x.
+	reads := []Tensor{x}
+	return t.Op(Op{In: reads, Shape: x.Shape, Params: true, Keep: t.forWeights(reads), BackwardWorkspace: t.size(x)})
+}
+
+// Identity passes its input on.
+type Identity struct{}
+
+// Declare implements Layer.
+func (Identity) Declare(*Declaration) {}
+
+// Forward implements Layer.
+func (Identity) Forward(_ *Tape, x Tensor) (Tensor, error) { return x, nil }
