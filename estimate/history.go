@@ -10,11 +10,11 @@ type history struct {
 	done passes
 
 	inputs, output []int32
-	added          []int32           // gradients that are to be added to others
-	gradients      map[int32][]int32 // of each module, counted from 1
-	of             [][]int64         // sizes of the gradients of each module
-	work           []int64           // what the optimizer needs for each module by itself
-	pass           []int32           // handles of the pass
+	added          []int32   // gradients that are to be added to others
+	gradients      [][]int32 // of each module that has them
+	of             [][]int64 // sizes of the gradients of each module
+	work           []int64   // what the optimizer needs for each module by itself
+	pass           []int32   // handles of the pass
 }
 
 func newHistory(t *Tape, h *holding, s stage, done passes) *history {
@@ -96,25 +96,25 @@ func (y *history) play(events []event) {
 // accumulate gives a module's parameters their gradients, or makes those that are to be added to
 // what they have.
 func (y *history) accumulate(module int32) {
-	y.freeAll(y.allocAll(nil, y.h.sums[module-1].summand, y.h.sums[module-1].anew))
+	y.temporaries(y.h.sums[module-1].summand, y.h.sums[module-1].anew)
 	if y.work != nil && y.t.cfg.passing() && y.h.tiedIn[module-1] == 0 {
 		made := y.allocAll(nil, y.of[module-1]...)
 		y.temporary(y.work[module-1])
 		y.freeAll(made)
 		return
 	}
-	if y.gradients[module] != nil {
-		y.added = y.allocAll(y.added, y.of[module-1]...)
-		return
+	to := &y.gradients[module-1]
+	if len(*to) > 0 {
+		to = &y.added
 	}
-	y.gradients[module] = y.allocAll(make([]int32, 0, len(y.of[module-1])), y.of[module-1]...)
+	*to = y.allocAll(*to, y.of[module-1]...)
 }
 
 // clear frees the gradients.
 func (y *history) clear() {
-	for module := range int32(len(y.of)) {
-		y.freeAll(y.gradients[module+1])
-		delete(y.gradients, module+1)
+	for module, handles := range y.gradients {
+		y.freeAll(handles)
+		y.gradients[module] = handles[:0]
 	}
 }
 
@@ -201,7 +201,7 @@ func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop) *
 
 // sizes fills in the sizes of the gradients of each module.
 func (y *history) sizes() {
-	y.of, y.gradients = make([][]int64, len(y.h.modules)), map[int32][]int32{}
+	y.of, y.gradients = make([][]int64, len(y.h.modules)), make([][]int32, len(y.h.modules))
 	for _, p := range y.h.each {
 		n := y.t.cfg.device(p.load).gradients
 		switch m := p.module; {
@@ -249,7 +249,7 @@ func (y *history) step(each []load, first bool, loop Loop) {
 		if loop.Form == OneByOne {
 			n = max(n, p.work.single)
 		}
-		y.freeAll(y.allocAll(nil, n/2, n-n/2))
+		y.temporaries(n/2, n-n/2)
 		if loop.Form == ForEach {
 			all = append(all, y.alloc(p.work.together))
 			if loop.Decay == DecayUsed {

@@ -70,6 +70,13 @@ func (l *timeline) freeAll(handles []int32) {
 // temporary notes an allocation that is freed at once.
 func (l *timeline) temporary(n int64) { l.free(l.alloc(n)) }
 
+// temporaries notes two allocations that are freed at once.
+func (l *timeline) temporaries(m, n int64) {
+	first, second := l.alloc(m), l.alloc(n)
+	l.free(first)
+	l.free(second)
+}
+
 // The lengths of a history beyond which it is asked about less precisely, once only, and not at all.
 const (
 	maxPrecise  = 1 << 13
