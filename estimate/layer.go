@@ -60,12 +60,15 @@ type Declaration struct {
 	current int
 	modules []module
 	params  []ownedParam
-	index   map[string]int  // module of a path
-	shared  map[any]bool    // what several layers have together and one of them declared
-	met     map[string]bool // patterns of Frozen and targets of LoRA that match a layer
-	text    strings.Builder // of paths, taken for many of them at a time
+	index   map[string]int   // module of a path
+	shared  map[any]bool     // what several layers have together and one of them declared
+	met     map[pattern]bool // which match a layer
+	text    strings.Builder  // of paths, taken for many of them at a time
 	err     error
 }
+
+// pattern is one that an option names layers by.
+type pattern struct{ option, text string }
 
 type module struct {
 	path, kind string
