@@ -41,6 +41,8 @@ type Param struct {
 	Tied string
 	// Split marks a parameter that tensor parallelism divides among devices.
 	Split bool
+
+	apart bool // its gradient appears at the operations that are apart
 }
 
 // maxLayers bounds a model, so that a mistyped Repeat is an error and not the
@@ -192,6 +194,7 @@ type op struct {
 	inPlace, view  bool
 	trainingOnly   bool
 	params         bool // it reads parameters of its layer
+	apart          bool // it reads those that are apart
 	promotes       bool // an input of a narrower type than the output gets a gradient of its own
 }
 

@@ -40,6 +40,7 @@ type Op struct {
 	BackwardWorkspace alloc.Bytes
 
 	kernels alloc.Bytes // workspace of the kernels that make the parameters' gradients
+	apart   bool        // the Params that it reads are those that are apart
 	cached  bool        // KeepOwn lives until the forward pass is over, whoever keeps it
 }
 
@@ -69,7 +70,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	at := int32(len(t.ops))
 	rec := op{
 		row: int32(t.row), grad: y.grad, passGrad: o.PassGrad || o.View, promotes: promotes, inPlace: o.InPlace, view: o.View,
-		trainingOnly: o.TrainingOnly, params: o.Params, workspace: int64(max(0, o.Workspace)), backward: int64(max(0, o.BackwardWorkspace)), kernels: int64(o.kernels),
+		trainingOnly: o.TrainingOnly, params: o.Params, apart: o.apart, workspace: int64(max(0, o.Workspace)), backward: int64(max(0, o.BackwardWorkspace)), kernels: int64(o.kernels),
 	}
 	if err := t.output(&y, &o, at); err != nil {
 		return Tensor{}, err
