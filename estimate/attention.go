@@ -122,6 +122,7 @@ func (l Attention) Declare(d *Declaration) {
 	case !(l.Dropout >= 0 && l.Dropout < 1):
 		d.Errorf("Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	}
+	d.wantHeads(l.Heads, kv)
 	n := or(l.names, llamaAttention)
 	q, narrow, packed, out := l.part()
 	if l.Packed {

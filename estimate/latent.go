@@ -43,7 +43,7 @@ func (l LatentAttention) parts() (narrow, norm, wide, out Named) {
 // Declare implements Layer.
 func (l LatentAttention) Declare(d *Declaration) {
 	if !d.wantAll(setting{"Hidden", l.Hidden, 1}, setting{"Heads", l.Heads, 1}, setting{"QueryRank", l.QueryRank, 0},
-		setting{"KVRank", l.KVRank, 1}, setting{"NopeSize", l.NopeSize, 1}, setting{"RopeSize", l.RopeSize, 1}, setting{"ValueSize", l.ValueSize, 1}) {
+		setting{"KVRank", l.KVRank, 1}, setting{"NopeSize", l.NopeSize, 1}, setting{"RopeSize", l.RopeSize, 1}, setting{"ValueSize", l.ValueSize, 1}) || !d.wantHeads(l.Heads, l.Heads) {
 		return
 	}
 	narrow, norm, wide, out := l.parts()

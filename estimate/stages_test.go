@@ -19,7 +19,7 @@ func stagesOf(t *testing.T, tied bool, pipeline int) ([]stage, *Report) {
 	cfg, err := newConfig(opts)
 	require.NoError(t, err)
 	memory := &scratch{index: map[string]int{}}
-	decl := newDeclaration(memory, &config{})
+	decl := newDeclaration(memory, cfg)
 	require.NoError(t, decl.run(Sequential(layers), cfg.name))
 	held, err := weigh(decl, cfg)
 	require.NoError(t, err)
