@@ -105,15 +105,20 @@ func (t *Tape) own(o *Op) error {
 	}
 	for _, x := range o.In {
 		if x.tape != t {
-			return t.Errorf("an operation reads a tensor %s that is not of this model", x.Shape.String())
+			return t.foreign("reads", x)
 		}
 	}
 	for _, x := range o.Keep {
 		if x.tape != t {
-			return t.Errorf("an operation keeps a tensor %s that is not of this model", x.Shape.String())
+			return t.foreign("keeps", x)
 		}
 	}
 	return nil
+}
+
+// foreign is the error of an operation that does something with a tensor of another tape.
+func (t *Tape) foreign(does string, x Tensor) error {
+	return t.Errorf("an operation %s a tensor %s that is not of this model", does, x.Shape.String())
 }
 
 // output gives y its storage: a new one, or that of the operation's input.

@@ -57,3 +57,14 @@ func TestTheLastStageHasACopyOfTheEmbedding(t *testing.T) {
 	assert.Equal(t, report.Params.Bytes+embedding, weightsOf(stages))
 	assert.GreaterOrEqual(t, stages[1].load.state, int64(2*embedding), "with states of its own")
 }
+
+// What a stage makes and splits is not there when the stage begins.
+func TestStagesMakeWhatTheySplit(t *testing.T) {
+	layers := Transformer{Vocab: 8, Hidden: 64, FFN: 2048, Blocks: 8, Heads: 4, Family: Phi3}.Layers()
+	transient := func(pipeline int) alloc.Bytes {
+		r, err := Model(layers, Tokens(1, 64), Shard(Sharding{Pipeline: pipeline}))
+		require.NoError(t, err)
+		return r.Inference.Transient
+	}
+	require.LessOrEqual(t, transient(2), transient(1))
+}
