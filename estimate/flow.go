@@ -214,16 +214,8 @@ func (f *Flow) Cat(dim int, xs ...Tensor) Tensor {
 	return f.do(like, func() (Tensor, error) { return Cat(f.t, dim, xs...) })
 }
 
-// Part is a stretch of n along a dimension of x, in the same memory.
-func (f *Flow) Part(x Tensor, dim, n int) Tensor {
-	shape := slices.Clone(x.Shape)
-	if dim < 0 || dim >= len(shape) || n < 1 || n > shape[dim] {
-		f.Errorf("a part of %d along dimension %d of %v: it does not have that", n, dim, x.Shape)
-	} else {
-		shape[dim] = n
-	}
-	return f.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
-}
+// Part is a stretch of n along a dimension of x, in the same memory: Split of one length.
+func (f *Flow) Part(x Tensor, dim, n int) Tensor { return f.Split(x, dim, n)[0] }
 
 // Split is the stretches of these lengths that follow each other along a dimension of x, in the same memory, as
 // torch.split and torch.chunk return them: the backward pass puts their gradients together in a new tensor.

@@ -53,7 +53,7 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 		`it calls "x", which is none of its Parts`: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Call("x", x) },
 		"does not broadcast":                       func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Add(x, f.View(x, 8, 2)) },
 		"want a size for each dimension after":     func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Resize(x, 4) },
-		"a part of 9 along dimension 1":            func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Part(x, 1, 9) },
+		"parts of [9] along dimension 1":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Part(x, 1, 9) },
 		"parts of [5 4] along dimension 1":         func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Split(x, 1, 5, 4)[1] },
 		"parts of [] along dimension 1":            func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { f.Split(x, 1); return x },
 		"parts of [1] along dimension 2":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Split(x, 2, 1)[0] },
