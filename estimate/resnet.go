@@ -1,7 +1,7 @@
 package estimate
 
 // ResNet is a convolutional network of residual blocks (arXiv:1512.03385), whose modules are named as those of
-// transformers. A zero Width is not a number of a model.
+// transformers. Width, Widths and Depths have no defaults.
 type ResNet struct {
 	Channels   int   // of the image; 0 means 3
 	Width      int   // after the first convolution

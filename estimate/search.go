@@ -11,7 +11,7 @@ const maxBatch = 1 << 30
 
 // MaxBatch returns the largest batch with which the model fits into the budget, at most 1 <<
 // 30, and 0 if not even one sample fits. The batch is dimension 0 of each input, and that of
-// the key/value cache; the length that the options give it does not matter. What fits is what
+// the key/value cache; what the options give for it does not matter. What fits is what
 // Report.Fits says: training if there is a Train option, else inference. The errors are those
 // of Model.
 func MaxBatch(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {

@@ -20,7 +20,7 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 	}
 	m, err := zoo.ByName(name)
 	if err != nil {
-		hint := "`gpumemtrack estimate --help` names those"
+		hint := "`gpumemtrack estimate --help` names those."
 		if similar := zoo.Similar(name); len(similar) > 0 {
 			hint = "did you mean " + strings.Join(similar, ", ") + "?"
 		}
