@@ -126,7 +126,7 @@ func (d *Declaration) adapts() bool {
 	if d.cfg.lora == nil {
 		return false
 	}
-	which, ok := named(d.cfg.lora.Targets, d.path)
+	which, ok := d.cfg.adapts(d.path)
 	if ok {
 		d.met[d.cfg.lora.Targets[which]] = true
 	}

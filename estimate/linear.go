@@ -91,7 +91,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil || lora == nil {
 		return y, err
 	}
-	if _, ok := named(lora.Targets, at); ok {
+	if _, ok := t.cfg.adapts(at); ok {
 		return lora.beside(t, l, in, y)
 	}
 	return y, nil

@@ -128,6 +128,47 @@ func (o estimateOptions) adapted() ([]estimate.Option, error) {
 	return []estimate.Option{estimate.Adapt(l)}, nil
 }
 
+// projections are what families call those of attention that get adapters where nobody says which: the
+// query and value, as in PEFT's table of families, and all four where images are made, as in the
+// scripts of diffusers.
+var projections = [][]string{
+	{"q_proj", "v_proj"}, {"query", "value"}, {"q", "v"}, {"c_attn"}, {"query_key_value"}, {"q_lin", "v_lin"}, {"qkv_proj"},
+	{"to_k", "to_q", "to_v", "to_out.0"},
+}
+
+// usualTargets are the projections that a model's layers have.
+func usualTargets(r *estimate.Report) []string {
+	has := func(name string) bool {
+		return slices.ContainsFunc(r.Layers, func(l estimate.Row) bool {
+			return l.Kind == "Linear" && strings.HasSuffix("."+l.Path, "."+name)
+		})
+	}
+	for _, names := range projections {
+		if !slices.ContainsFunc(names, func(name string) bool { return !has(name) }) {
+			return names
+		}
+	}
+	return projections[0] // the error names the layers that there are
+}
+
+// trained are the options for the loss and for adapters, which depend on the model: on its usual loss and, where
+// no flag says which layers are adapted, on the layers that its report has.
+func (o estimateOptions) trained(loss estimate.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
+	judged, err := o.judged(loss)
+	if err != nil {
+		return nil, err
+	}
+	if o.lora > 0 && len(o.targets) == 0 {
+		r, err := report()
+		if err != nil {
+			return nil, err
+		}
+		o.targets = usualTargets(r)
+	}
+	adapted, err := o.adapted()
+	return append(judged, adapted...), err
+}
+
 // precision is what the flags say of element types.
 func (o estimateOptions) precision() ([]estimate.Option, error) {
 	var options []estimate.Option
