@@ -167,6 +167,10 @@ of the keys and values alone:
 	complete(cmd, "autocast", usualTypes[1:]...)
 	complete(cmd, "kv", append(names(kvBlocks), usualTypes...)...)
 	complete(cmd, "zero", "1", "2", "3")
+	heading(cmd, "Flags of training; each of them chooses it", append(ofTraining, "train")...)
+	heading(cmd, "Flags of serving", "serve", "kv")
+	heading(cmd, "Flags of llama.cpp", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
+	heading(cmd, "Flags of what fits", "fits", "weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
 	return cmd
 }
 

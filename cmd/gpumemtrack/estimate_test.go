@@ -108,6 +108,15 @@ func TestEstimateSettlesWhatIsAsked(t *testing.T) {
 	assert.Zero(t, estimateJSON(t, "resnet50 --cpu").Device)
 }
 
+// Not all models have numbered layers: the error shows what the paths are like.
+func TestEstimateCheckpointBlocks(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, exitUsage, run(strings.Fields("estimate densenet121 --checkpoint blocks"), nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "--checkpoint blocks: the layers have no numbers: give a pattern for paths such as features.denseblock")
+	estimateJSON(t, "densenet121 --checkpoint features.denseblock?.denselayer*")
+	estimateJSON(t, "resnet50 --checkpoint blocks")
+}
+
 // Where nobody says which layers get adapters, they are those that PEFT takes.
 func TestEstimateUsualTargetsOfLoRA(t *testing.T) {
 	for model, trained := range map[string]int64{
