@@ -87,6 +87,8 @@ if only the weights are known.
   gpu_layers          of llama.cpp: its layers on the GPU; with
                       --max-gpu-layers the most that fit
   report              all details, as the fields of estimate.Report in Go
+Of a family that is not known, --serve with the config.json alone prints
+cache_bytes, what its keys and values take, and no figures of the rest.
 
 Known models:
 ` + wrapped(zoo.Names()) + `
@@ -136,7 +138,7 @@ of the keys and values alone:
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels, which decides the size of its context: "+strings.Join(names(loadings), ", "))
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
-	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels for a convolutional model")
+	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels, which a convolutional model reads or a diffusion model makes")
 	o.training.flags(cmd)
 	o.loss.flags(cmd)
 	o.llama.flags(cmd)

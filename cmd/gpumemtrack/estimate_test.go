@@ -132,6 +132,7 @@ func TestEstimateUsualTargetsOfLoRA(t *testing.T) {
 		"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 2, "attention_head_dim": 64}`), 0o600))
 	const wide = 2 * 64
 	assert.EqualValues(t, 8*(wide+wide)*(4+3), estimateJSON(t, dir+" --lora 8").Report.Trained.Count, "a single block has no to_out")
+	assert.Equal(t, alloc.Shape{1, 32 * 32, 64}, estimateJSON(t, dir+" --image 512").Report.Inputs[0])
 }
 
 // llama.cpp's compute buffer stands in place of PyTorch's activations.

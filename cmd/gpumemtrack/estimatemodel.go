@@ -51,10 +51,10 @@ func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
-	if o.image > 0 {
-		return nil, usageError("estimate: --image is for known models: of %s its config.json tells the size of images", path)
-	}
 	c, err := checkpoint.Open(path)
+	if err == nil && o.image > 0 {
+		c, err = c.Images(o.image)
+	}
 	if err != nil {
 		return nil, err
 	}
