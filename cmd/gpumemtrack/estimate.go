@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
@@ -93,8 +94,8 @@ cache_bytes, what its keys and values take, and no figures of the rest.
 Known models:
 ` + wrapped(zoo.Names()) + `
 
-Known families of a config.json (model_type); of others, --serve tells the size
-of the keys and values alone:
+Known families of a config.json (model_type, or _class_name of diffusers); of
+others, --serve tells the size of the keys and values alone:
 ` + wrapped(checkpoint.Families()),
 		Example: `  gpumemtrack estimate resnet50 --train --batch 32
   gpumemtrack estimate llama-3-8b --serve --batch 8 --seq 4096 --fits 24GiB
@@ -164,6 +165,7 @@ of the keys and values alone:
 	complete(cmd, "offload", names(offloads)...)
 	complete(cmd, "cuda-loading", names(loadings)...)
 	complete(cmd, "checkpoint", blocks)
+	complete(cmd, "lora-targets", estimate.AllLinear)
 	complete(cmd, "zero-grad", names(zeroGrads)...)
 	complete(cmd, "dtype", usualTypes...)
 	complete(cmd, "autocast", usualTypes[1:]...)

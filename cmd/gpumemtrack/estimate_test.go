@@ -261,6 +261,7 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--lora 8 --lora-targets c_attn --lora-base nf8": "want one of nf4, nf4-double, int8, gptq",
 		"--lora-dtype bf16":                              "give the rank of the adapters",
 		"--lora 8 --lora-targets q_proj":                 "their names are c_attn, c_proj, c_fc",
+		"--tensor-split 3,x":                             "--tensor-split 3,x: want numbers such as 3,1",
 		"--lora 0":                                       "--lora 0: want 1 or more",
 		"--gradients int8":                               "--gradients int8: want one of float32",
 		"--master-weights":                               "--master-weights needs --dtype",

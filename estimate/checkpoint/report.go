@@ -33,7 +33,7 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 		return estimate.KVConfig{}, err
 	}
 	if a := c.architecture; a.Family.Encoder() || a.image != nil {
-		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it is an encoder and has none", a.family)
+		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it writes no text and has none", a.family)
 	} else if most := a.positions(); most > 0 && context > most {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, most)
 	}
