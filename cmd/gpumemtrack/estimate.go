@@ -62,8 +62,9 @@ func estimateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "estimate FILE|MODEL",
 		Short: "Estimate the GPU memory that a model needs",
-		Long: `Estimate the GPU memory that a model needs, from its file (safetensors, GGUF,
-config.json, or a directory of them; only headers are read) or by its name.
+		Long: `Estimate the GPU memory that a model needs, by its name or from its files
+(safetensors, GGUF, config.json, diffusers' model_index.json, or a directory of
+them). Of the weights only headers are read.
 
 With --fits the exit code says whether the model fits: 0 if the upper bound of
 what it needs, with the CUDA context, is at most that size; 3 if it is more, or
