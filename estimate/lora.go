@@ -20,8 +20,8 @@ type LoRA struct {
 	Base    Base        // how the weights of all linear layers but the head are held; Quantize can say more
 }
 
-// adapts finds the target that the Linear at a path meets, unless Frozen names the layer or what holds it.
-func (c *config) adapts(at string) (which int, ok bool) {
+// excludes reports whether Frozen names the layer at a path or what holds it, which then gets no adapter.
+func (c *config) excludes(at string) bool {
 	for end := range len(at) + 1 {
 		if end < len(at) && at[end] != '.' {
 			continue
@@ -30,11 +30,11 @@ func (c *config) adapts(at string) (which int, ok bool) {
 			whole, _ := path.Match(p, at[:end])
 			after, _ := path.Match("*."+p, at[:end])
 			if whole || after {
-				return -1, false
+				return true
 			}
 		}
 	}
-	return named(c.lora.Targets, at)
+	return false
 }
 
 // AllLinear is PEFT's target_modules="all-linear".

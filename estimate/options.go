@@ -81,7 +81,8 @@ func Checkpointed(patterns ...string) Option {
 // the one that needs most.
 func Shard(s Sharding) Option { return func(c *config) { c.sharding = s } }
 
-// WithKVCache adds a key/value cache to the memory of inference.
+// WithKVCache adds a key/value cache to the memory of inference. It must hold the tokens of the input, which
+// are the last of each sequence.
 func WithKVCache(cache KVConfig) Option { return func(c *config) { c.cache = &cache } }
 
 // Offloaded says what the memory of the CPU holds in place of the device's.
