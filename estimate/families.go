@@ -56,6 +56,7 @@ var families = [...]struct {
 	MBART:         {name: "mBART", layers: Transformer.bart, pair: true},
 	Pegasus:       {name: "Pegasus", layers: Transformer.bart, pair: true},
 	Marian:        {name: "Marian", layers: Transformer.bart, pair: true},
+	ALBERT:        {name: "ALBERT", layers: Transformer.albert, encoder: true},
 	ELECTRA:       {name: "ELECTRA", layers: Transformer.electra, encoder: true},
 	Whisper:       {name: "Whisper", layers: Transformer.whisper, pair: true},
 	CLIP:          {name: "CLIP", layers: Transformer.clip, encoder: true},

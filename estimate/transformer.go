@@ -62,14 +62,14 @@ type Transformer struct {
 	NormAfter bool // norms follow the sums (OPT)
 	Alibi     bool // positions are biases of the scores in place of rotation (Falcon)
 	ClipQKV   bool // queries, keys and values are bounded (OLMo)
-	EmbedDim  int  // width of the embedding, with projections to Hidden (OPT, ELECTRA) and back (OPT); 0 means Hidden
+	EmbedDim  int  // width of the embedding, with projections to Hidden (OPT, ELECTRA, ALBERT) and back (OPT); 0 means Hidden
 
 	NoHead bool // the model ends at its last norm, without the head
 
 	Activation   Activation // the zero value is the family's own
 	Dropout      float64    // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
 	ScoreDropout float64    // of scores alone, where it is not Dropout (BART, Whisper)
-	HeadDropout  float64    // before the classifier (DistilBERT)
+	HeadDropout  float64    // before the classifier (DistilBERT, ALBERT)
 	// PlainEmbeddings leaves embeddings out of the Dropout (Phi).
 	PlainEmbeddings bool
 	Plain           bool // attention that holds the scores, instead of flash attention
@@ -218,6 +218,7 @@ const (
 	MBART                       // BART with LayerNorm before each part
 	Pegasus                     // mBART with positions that are not learned
 	Marian                      // BART with positions that are not learned
+	ALBERT                      // BERT whose blocks share their parameters, with a narrower embedding
 	ELECTRA                     // BERT without a pooler, whose embedding may be narrower
 	Whisper                     // an encoder of spectra and a decoder, LayerNorm before each part
 	CLIP                        // towers of images (Vision) and texts

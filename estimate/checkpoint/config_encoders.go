@@ -34,6 +34,18 @@ func hfCamemBERT(c *hfConfig, a *architecture) error {
 	return c.bert(a, estimate.RoBERTa, "Camembert")
 }
 
+// hfALBERT reads ALBERT, all of whose blocks share their parameters.
+func hfALBERT(c *hfConfig, a *architecture) error {
+	if *orNumber(c.LayerGroups, 1) != 1 || *orNumber(c.InnerGroups, 1) != 1 {
+		return c.unknown("num_hidden_groups, inner_group_num", "more than 1")
+	}
+	if err := c.bert(a, estimate.ALBERT, "Albert"); err != nil {
+		return err
+	}
+	a.HeadDropout = c.LabelDropout
+	return c.numbers(hfNumber{&a.EmbedDim, "embedding_size", c.EmbedWidth, 128})
+}
+
 func hfELECTRA(c *hfConfig, a *architecture) error {
 	class, err := c.class("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification")
 	if err != nil {
