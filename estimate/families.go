@@ -75,6 +75,7 @@ var families = [...]struct {
 	MPNet:         {name: "MPNet", layers: Transformer.mpNet, encoder: true},
 	RoBERTa:       {name: "RoBERTa", layers: Transformer.bert, encoder: true},
 	DistilBERT:    {name: "DistilBERT", layers: Transformer.distilBERT, encoder: true},
+	DeiT:          {name: "DeiT", layers: Transformer.vit, encoder: true},
 	ViT:           {name: "ViT", layers: Transformer.vit, encoder: true},
 	Flux:          {name: "FLUX.1", layers: Transformer.flux, encoder: true},
 	Flux2:         {name: "FLUX.2", layers: Transformer.flux2, encoder: true},

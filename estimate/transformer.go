@@ -99,6 +99,8 @@ type Transformer struct {
 	Detects  bool // ELECTRA: the head that tells tokens which were replaced
 	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
 
+	Teacher bool // DeiT: the distillation token has a classifier too, and the output is the mean of both
+
 	thinned bool // of the block that is being made
 
 	// Vision is the tower of images: of CLIP and SigLIP it runs; of the others its weights
@@ -237,6 +239,7 @@ const (
 	MPNet                       // BERT with biases of scores by distance, without token types
 	RoBERTa                     // BERT with positions from the padding on, and heads of its own
 	DistilBERT                  // BERT without token types and pooler
+	DeiT                        // ViT with a distillation token
 	ViT                         // image patches, class token, learned positions, classifier
 	Flux                        // makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1)
 	Flux2                       // Flux with shared modulations and gated MLPs

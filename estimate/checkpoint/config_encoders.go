@@ -167,7 +167,16 @@ func hfDistilBERT(c *hfConfig, a *architecture) error {
 }
 
 func hfViT(c *hfConfig, a *architecture) error {
-	class, err := c.class("ViTForImageClassification")
+	return c.vit(a, estimate.ViT, "ViTForImageClassification")
+}
+
+func hfDeiT(c *hfConfig, a *architecture) error {
+	return c.vit(a, estimate.DeiT, "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher")
+}
+
+// vit reads ViT and DeiT.
+func (c *hfConfig) vit(a *architecture, f estimate.Family, heads ...string) error {
+	class, err := c.class(heads...)
 	if err != nil {
 		return err
 	}
@@ -177,7 +186,7 @@ func hfViT(c *hfConfig, a *architecture) error {
 	if err := c.encoder(a); err != nil {
 		return err
 	}
-	a.Family, a.Pooler = estimate.ViT, class == c.base
+	a.Family, a.Pooler, a.Teacher = f, class == c.base, strings.HasSuffix(class, "WithTeacher")
 	if !a.Pooler {
 		a.Classes = c.labels()
 	}

@@ -83,6 +83,7 @@ var hfFamilies = map[string]hfFamily{
 	"resnet":           {base: "ResNetModel", read: hfResNet},
 	"mpnet":            {base: "MPNetModel", read: hfMPNet},
 	"modernbert":       {base: "ModernBertModel", read: hfModernBERT},
+	"deit":             {base: "DeiTModel", read: hfDeiT},
 	"albert":           {base: "AlbertModel", read: hfALBERT},
 	"electra":          {base: "ElectraModel", read: hfELECTRA},
 	"mt5":              {base: "MT5Model", read: hfMT5},
