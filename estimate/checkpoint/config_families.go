@@ -80,6 +80,7 @@ var hfFamilies = map[string]hfFamily{
 	"granitemoe":       {base: "GraniteMoeModel", read: hfGraniteMoE},
 	"minimax_m2":       {base: "MiniMaxM2Model", read: hfMiniMaxM2},
 	"dots1":            {base: "Dots1Model", read: hfDots1},
+	"convnext":         {base: "ConvNextModel", read: hfConvNeXt},
 	"resnet":           {base: "ResNetModel", read: hfResNet},
 	"mpnet":            {base: "MPNetModel", read: hfMPNet},
 	"modernbert":       {base: "ModernBertModel", read: hfModernBERT},

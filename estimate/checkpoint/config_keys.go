@@ -188,6 +188,7 @@ type hfConfig struct {
 
 	Depths            []int           `json:"depths"`
 	StageWidths       []int           `json:"hidden_sizes"`
+	LayerScale        *float64        `json:"layer_scale_init_value"`
 	BlockType         string          `json:"layer_type"`
 	EarlyHalf         *bool           `json:"downsample_in_first_stage"`
 	EarlyPlace        *bool           `json:"downsample_in_bottleneck"`
