@@ -19,7 +19,7 @@ func (t *Tape) footprints(r *Report, h *holding, serve, learn run) {
 	}{
 		{false, &r.Inference, func() *timeline { return t.serving(h, serve.stage, r.Inference, serve.passes) }, len(serve.passes.events), servedBand},
 		{true, &r.Training, func() *timeline {
-			return t.learning(h, learn.stage, r.Training, learn.passes, t.cfg.usual(t.cfg.loop))
+			return t.learning(h, learn.stage, r.Training, learn.passes, t.cfg.usual(t.cfg.loop), steps)
 		}, len(learn.passes.events), trainedBand},
 	} {
 		m := side.memory

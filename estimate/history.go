@@ -160,7 +160,7 @@ func (t *Tape) serving(h *holding, s stage, m Memory, done passes) *timeline {
 }
 
 // learning is the history of a process that trains the model.
-func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop) *timeline {
+func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop, steps int) *timeline {
 	y := newHistory(t, h, s, done)
 	each := y.parameters()
 	y.load(m, each)

@@ -63,6 +63,14 @@ images into patches, each thread of oneDNN has about four copies of the gradient
 is modelled for two threads. In bfloat16 weights are reordered, which took up to 83 KiB in steps of less than 1 MiB: the
 upper bounds on the CPU have 256 KiB for it. With more threads both grow.
 
+## Recorded on a GPU
+
+Of a model of 3.4 billion parameters whose parts are written by hand (kkaitlyn111/cs336-a2-systems, memory_files at c1272e1),
+PyTorch recorded each allocation. Written as layers, what its forward passes leave is met to the byte, with 128 and with 512 tokens.
+Of its first training steps, the tensors at the peak are met to 0.01 %, their blocks to 0.8 %, and what is reserved to 0.6 %. That
+takes the names which the author's code gives to tensors: each holds one until it is given to another, and what is freed
+when decides which blocks are used again. A report is of the second step, which needs more.
+
 ## What is not among the cases
 
 - TinyLlama with LoRA of rank 32, batch 8 (LitGPT, config_hub/finetune at 03ffc551): 12875 MiB measured, 14408 estimated, -10.6 %.
@@ -137,10 +145,10 @@ loop keeps the model's output, the estimate itself assumes that it does, and the
 `
 
 // summary is a row about all measurements of a kind.
-func summary(t *testing.T, title string, rows []published) string {
+func summary(title string, rows []estimated) string {
 	errors := make([]float64, len(rows))
 	for i, p := range rows {
-		errors[i] = errorOf(p, p.figure(t))
+		errors[i] = p.off()
 	}
 	slices.Sort(errors)
 	far := make([]float64, len(rows))
@@ -153,26 +161,25 @@ func summary(t *testing.T, title string, rows []published) string {
 }
 
 // line is a measurement beside its estimate.
-func (p published) line(t *testing.T) string {
-	f := p.figure(t)
+func (p estimated) line() string {
 	mib := func(n alloc.Bytes) int64 { return int64(math.Round(float64(n) / float64(alloc.MiB))) }
 	return fmt.Sprintf("| %s | %s | %s | %s | %.0f | %d | %+.1f %% | %d to %d | %s |\n",
-		p.model, p.setting, p.grade, p.what, p.mib, mib(f.Bytes), 100*errorOf(p, f), mib(f.Lower), mib(f.Upper), p.source)
+		p.model, p.setting, p.grade, p.what, p.mib, mib(p.made.Bytes), 100*p.off(), mib(p.made.Lower), mib(p.made.Upper), p.source)
 }
 
 func TestPublishedPage(t *testing.T) {
-	kinds := map[string][]published{}
-	for _, p := range publishedRows(t) {
+	kinds := map[string][]estimated{}
+	for _, p := range estimatedRows(t) {
 		kinds[p.kind] = append(kinds[p.kind], p)
 	}
 	require.Len(t, publishedKinds, len(kinds))
 	var b, cases strings.Builder
 	b.WriteString(publishedHead + "| kind | cases | half are off by at most | nine tenths by | from, to |\n|---|---:|---:|---:|---:|\n")
 	for _, k := range publishedKinds {
-		b.WriteString(summary(t, k.title, kinds[k.kind]))
+		b.WriteString(summary(k.title, kinds[k.kind]))
 		fmt.Fprintf(&cases, "\n### %s\n\n| model | setting | grade | figure | measured, MiB | estimate, MiB | off | band | source |\n|---|---|---|---|---:|---:|---:|---|---|\n", k.title)
 		for _, p := range kinds[k.kind] {
-			cases.WriteString(p.line(t))
+			cases.WriteString(p.line())
 		}
 	}
 	b.WriteString(publishedLacking + publishedConvolutions + publishedRowsHead + cases.String() + buffersHead)

@@ -40,7 +40,6 @@ var (
 	qwen15    = estimate.Transformer{Vocab: 151936, Hidden: 1536, FFN: 8960, Blocks: 28, Heads: 12, KVHeads: 2, QKVBias: true, Tied: true}
 	llama3b   = estimate.Transformer{Vocab: 128256, Hidden: 3072, FFN: 8192, Blocks: 28, Heads: 24, KVHeads: 8, Tied: true}
 	phi15     = estimate.Transformer{Family: estimate.Phi, Vocab: 51200, Hidden: 2048, Blocks: 24, Heads: 32, RotaryDim: 32}
-	cs336     = estimate.Transformer{Vocab: 10000, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32, Plain: true}
 )
 
 // trainer is the loop of transformers' Trainer, which holds the loss alone.
@@ -68,6 +67,23 @@ func bertRow(setting string, mib float64, batch, batches int, o estimate.Optimiz
 	}
 }
 
+// publishedFigures are the rows beside their estimates, which two tests look at and which take seconds.
+var publishedFigures []estimated
+
+type estimated struct {
+	published
+	made estimate.Figure
+}
+
+func estimatedRows(t *testing.T) []estimated {
+	if publishedFigures == nil {
+		for _, p := range publishedRows(t) {
+			publishedFigures = append(publishedFigures, estimated{p, p.figure(t)})
+		}
+	}
+	return publishedFigures
+}
+
 func publishedRows(t *testing.T) []published {
 	bf16 := estimate.Precision(alloc.BFloat16)
 	ampere := estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})
@@ -75,7 +91,6 @@ func publishedRows(t *testing.T) []published {
 	autocast := estimate.Autocast(alloc.Float16)
 	const fms = "foundation-model-stack/fms-acceleration, refs/a100_80gb.csv at 24bdadb"
 	const optimum = "huggingface.co/datasets/optimum-benchmark/rocm"
-	const recording = "kkaitlyn111/cs336-a2-systems, memory_files at c1272e1"
 	rows := []published{
 		bertRow("batch 4, AdamW one by one", 13606, 4, 1, estimate.AdamW),
 		bertRow("batch 1, four of them accumulated", 7338, 1, 4, estimate.AdamW),
@@ -164,14 +179,6 @@ func publishedRows(t *testing.T) []published {
 			kind: "served", model: "octocoder (15.5B)", setting: "bfloat16, a prompt and 60 tokens", grade: "A", mib: 29722.69, what: "allocated", source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c",
 			layers: octocoder.Layers(), opts: opts(estimate.Tokens(1, 20), bf16, estimate.WithKVCache(octocoder.Cache(1, 80, alloc.BFloat16)), ampere),
 		},
-		published{
-			kind: "transformer", model: "3.4B of cs336, 128 tokens", setting: "batch 4, AdamW one by one", grade: "C", mib: 58280, what: "reserved", source: recording,
-			layers: with(cs336.Layers(), estimate.CrossEntropy{}), opts: opts(estimate.Tokens(4, 128), estimate.Train(estimate.AdamW), recorded),
-		},
-		published{
-			kind: "transformer", model: "3.4B of cs336, 512 tokens", setting: "batch 4, AdamW one by one", grade: "C", mib: 59920, what: "reserved", source: recording,
-			layers: with(cs336.Layers(), estimate.CrossEntropy{}), opts: opts(estimate.Tokens(4, 512), estimate.Train(estimate.AdamW), recorded),
-		},
 	)
 }
 
@@ -194,21 +201,18 @@ func (p published) figure(t *testing.T) estimate.Figure {
 	}
 }
 
-// errorOf is how far what was measured lies from the estimate, as a fraction of it.
-func errorOf(p published, f estimate.Figure) float64 {
-	return p.mib*float64(alloc.MiB)/float64(f.Bytes) - 1
-}
+// off is how far what was measured lies from the estimate, as a fraction of it.
+func (p estimated) off() float64 { return p.mib*float64(alloc.MiB)/float64(p.made.Bytes) - 1 }
 
 // No upper bound is exceeded, and figures are as near as the grade of the measurement lets them be.
 func TestPublished(t *testing.T) {
 	near := map[string]float64{"A": 0.05, "B": 0.10, "C": 0.15}
-	for _, p := range publishedRows(t) {
+	for _, p := range estimatedRows(t) {
 		t.Run(p.model+", "+p.setting, func(t *testing.T) {
-			f := p.figure(t)
 			measured := alloc.Bytes(p.mib * float64(alloc.MiB))
-			assert.LessOrEqual(t, measured, f.Upper)
-			assert.GreaterOrEqual(t, measured, f.Lower)
-			assert.LessOrEqual(t, math.Abs(errorOf(p, f)), near[p.grade], "%.3f", errorOf(p, f))
+			assert.LessOrEqual(t, measured, p.made.Upper)
+			assert.GreaterOrEqual(t, measured, p.made.Lower)
+			assert.LessOrEqual(t, math.Abs(p.off()), near[p.grade], "%.3f", p.off())
 		})
 	}
 }
