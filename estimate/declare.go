@@ -126,6 +126,9 @@ func (d *Declaration) adapts() bool {
 	if d.cfg.lora == nil {
 		return false
 	}
+	if d.cfg.excludes(d.path) {
+		return false
+	}
 	return d.meet("Adapt", d.cfg.lora.Targets)
 }
 

@@ -91,7 +91,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil || lora == nil {
 		return y, err
 	}
-	if named(lora.Targets, at) {
+	if named(lora.Targets, at) && !t.cfg.excludes(at) {
 		return lora.beside(t, l, in, y)
 	}
 	return y, nil

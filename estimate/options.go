@@ -110,7 +110,7 @@ func RunsOn(m Machine) Option { return func(c *config) { c.machine = m } }
 func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
 
 // Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
-// that is in them, as they are: they have no gradients and no optimizer states. The patterns are
+// that is in them, as they are: they have no gradients, no optimizer states and no adapters of Adapt. The patterns are
 // those of Checkpointed.
 func Frozen(patterns ...string) Option {
 	return func(c *config) { c.frozen = append(c.frozen, patterns...) }
