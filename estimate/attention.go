@@ -59,6 +59,7 @@ type Attention struct {
 	zeros     bool                        // zeros are added to the scores, as T5's cross-attention does
 	window    int                         // of sliding window attention; 0 for none
 	returns   bool                        // the model may return keys and values
+	always    bool                        // it does so when the layer is checkpointed too
 	widens    bool                        // it may return keys in float32, beside those that it keeps
 }
 
@@ -207,7 +208,7 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	if l.returns {
-		t.returnsCache(k, v)
+		t.returnsCache(k, v, l.always)
 		if l.widens {
 			t.returnsCopies(k)
 		}
