@@ -193,8 +193,9 @@ func (c conv) forward(t *Tape, x Tensor) (Tensor, error) {
 			shape[2+i] = c.window.places(i, x.Shape[2+i], false)
 		}
 		if shape[2+i] <= 0 {
+			w, n := c.window, c.window.dims
 			return Tensor{}, t.Errorf("input %v is too small for a kernel of %v with padding %v and dilation %v",
-				x.Shape, c.window.kernel[:c.window.dims], c.window.padding[:c.window.dims], c.window.dilation[:c.window.dims])
+				x.Shape, alloc.Shape(w.kernel[:n]), alloc.Shape(w.padding[:n]), alloc.Shape(w.dilation[:n]))
 		}
 	}
 	each := shape // for each element of it, in/groups x kernel products

@@ -113,8 +113,12 @@ type Transformer struct {
 	Audio *Transformer
 }
 
-// Cache describes the key/value cache, for WithKVCache.
+// Cache describes the key/value cache, for WithKVCache. An Encoder has none: what it is given then has no Layers,
+// which Model refuses.
 func (c Transformer) Cache(batch, context int, d alloc.DType) KVConfig {
+	if c.Family.Encoder() {
+		return KVConfig{Batch: batch, Context: context, DType: d}
+	}
 	latent := 0
 	if c.Latent != nil {
 		latent = c.Latent.KVRank + c.Latent.RopeSize

@@ -14,6 +14,7 @@ type architecture struct {
 	family string // as model_type or general.architecture has it
 	estimate.Transformer
 	image     imageModel    // in place of the Transformer; nil for none
+	latent    int           // side of the latent image that FLUX makes; 0 for the usual one
 	cache     bool          // the Transformer is of an unknown family and tells its cache alone
 	dtype     alloc.DType   // of the weights, where a config.json tells it
 	quantized *quantization // of the weights, where a config.json tells it
