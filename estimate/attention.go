@@ -59,6 +59,7 @@ type Attention struct {
 	zeros     bool                        // zeros are added to the scores, as T5's cross-attention does
 	window    int                         // of sliding window attention; 0 for none
 	returns   bool                        // the model may return keys and values
+	always    bool                        // it does so when the layer is checkpointed too
 	widens    bool                        // it may return keys in float32, beside those that it keeps
 }
 
@@ -238,10 +239,10 @@ func (l Attention) lend(t *Tape, k, v Tensor) {
 		t.lent[l.kind()] = [2]Tensor{k, v}
 	}
 	if l.returns {
-		t.returnsCache(k, v)
-	}
-	if l.returns && l.widens {
-		t.returnsCopies(k)
+		t.returnsCache(k, v, l.always)
+		if l.widens {
+			t.returnsCopies(k)
+		}
 	}
 }
 

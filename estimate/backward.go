@@ -117,6 +117,7 @@ func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 	g.begin(a.t.ops[a.end-1].out)
 	g.buffers[0].users++ // the caller holds the gradient that it begins with
 	next := len(segments) - 1
+	hooked := a.t.cfg.hooksInputs()
 	for i := a.end - 1; i >= a.begin; i-- {
 		if next >= 0 && i == segments[next].end-1 {
 			a.recompute(segments[next])
@@ -140,11 +141,28 @@ func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 		}
 		if next >= 0 && i == segments[next].begin {
 			for _, id := range segments[next].inputs {
-				a.release(id)
+				if of := g.of[id]; hooked && of != 0 {
+					g.buffers[of-1].users++
+					g.hooked = append(g.hooked, hookedInput{id, of})
+				} else {
+					a.release(id)
+				}
 			}
 			next--
 		}
 	}
+	for _, h := range g.hooked {
+		g.drop(h.buffer)
+		a.release(h.id)
+	}
+}
+
+// hooksInputs reports whether the inputs of checkpointed layers live with their gradients until the backward
+// pass is over: so long FSDP holds the hooks on them that free the layer's frozen parameters
+// (torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook, since 2.1), and
+// the hooks hold what they are on.
+func (c *config) hooksInputs() bool {
+	return c.sharding.ZeRO >= 3 && c.sharding.Data > 1 && (c.lora != nil || len(c.frozen) > 0) && !c.release.before(2, 1)
 }
 
 // recompute runs a segment forward again, now keeping what it needs.
@@ -181,7 +199,11 @@ type gradientSet struct {
 	of      []int32 // buffer of each storage's gradient, counted from 1
 	buffers []gradientBuffer
 	done    []int32 // buffers that the current step no longer needs
+	hooked  []hookedInput
 }
+
+// hookedInput is an input of a checkpointed layer and the buffer of its gradient, both of which live on.
+type hookedInput struct{ id, buffer int32 }
 
 type gradientBuffer struct {
 	bytes  int64

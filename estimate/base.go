@@ -141,13 +141,21 @@ func (b Base) weight(d *Declaration, p Param) {
 	d.Add(p)
 }
 
-// product completes the product o with a quantized weight: what it computes in and makes anew. It
-// returns the type that the caller of the layer gets.
-func (q *Quantized) product(t *Tape, o *Op, weight alloc.Shape) (returns alloc.DType, err error) {
-	returns, o.DType = o.DType, or(q.Computes, o.DType)
+// returns is the type of what a layer gives back that is given x and computes in d: bitsandbytes'
+// Linear4bit goes back to the type of x.
+func (q *Quantized) returns(x Tensor, d alloc.DType) alloc.DType {
+	if q.Base == NF4 || q.Base == NF4Double {
+		return x.DType
+	}
+	return d
+}
+
+// product completes the product o with a quantized weight: what it computes in and makes anew.
+func (q *Quantized) product(t *Tape, o *Op, weight alloc.Shape) (err error) {
+	o.DType = or(q.Computes, o.DType)
 	if x := o.In[0]; x.DType != o.DType && isFloat(x.DType) {
 		if o.In[0], err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: o.DType}); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	x, whole := o.In[0], t.whole(weight, o.DType)
@@ -158,13 +166,13 @@ func (q *Quantized) product(t *Tape, o *Op, weight alloc.Shape) (returns alloc.D
 		o.BackwardWorkspace = whole
 		o.Workspace = min(alloc.Bytes(FLOPs(x.Shape...)), maxTotal) + min(4*alloc.Bytes(FLOPs(o.Shape...)), maxTotal)
 		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
-		return returns, nil
+		return nil
 	}
 	o.Workspace = whole
 	if q.Restores != 0 && q.Restores != o.DType {
 		o.Workspace += t.whole(weight, q.Restores)
 	}
-	return returns, nil
+	return nil
 }
 
 // keep lets the product o keep its input, or notes that it may.
@@ -174,7 +182,10 @@ func (q *Quantized) keep(t *Tape, o *Op, x Tensor) {
 		o.Keep = []Tensor{x}
 		s := &t.storages[t.home(x.storage)]
 		s.lingers = s.lingers || !t.inside
-	case q.Base != GPTQBase && !known && !t.inside:
+	case q.Base == GPTQBase || known:
+	case t.inside:
+		t.inputsInside = append(t.inputsInside, t.home(x.storage))
+	default:
 		t.inputsKept = append(t.inputsKept, t.home(x.storage))
 	}
 }

@@ -51,7 +51,9 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 	if err != nil {
 		return Tensor{}, err
 	}
-	t.hold(x) // the call's arguments hold it until it returns
+	if r, ok := l.(interface{ replaces() bool }); !ok || !r.replaces() {
+		t.hold(x) // the call's arguments hold it until it returns
+	}
 	for _, b := range beside {
 		t.hold(b)
 	}
@@ -160,6 +162,7 @@ func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
 	t.inside = true
 	y, err := l.Forward(t, x)
 	t.inside = false
+	t.keptInside()
 	if end := int32(len(t.ops)); err == nil && t.backward(begin, end) {
 		t.segments = append(t.segments, t.segment(begin, end))
 	}

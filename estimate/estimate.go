@@ -109,6 +109,9 @@ func (t *Tape) record(root Layer) error {
 	t.hold(t.cos) // the tables live as long as the model runs
 	t.hold(t.sin)
 	t.hold(t.masks)
+	for _, id := range t.passed {
+		t.storages[id].last = max(t.storages[id].last, int32(len(t.ops)-1))
+	}
 	for i := range t.storages {
 		if s := &t.storages[i]; s.cached && len(t.ops) > 0 {
 			s.last, s.lastRun = int32(len(t.ops)-1), int32(len(t.ops)-1)

@@ -91,7 +91,7 @@ func ExampleWithLoss() {
 		fmt.Println(r.Training.Peak, "at", r.Training.PeakAt)
 	}
 	// Output:
-	// 30.8 GiB at backward of loss
+	// 30.8 GiB at forward of loss
 	// 19.1 GiB at backward of model.layers.31.mlp
 }
 

@@ -112,7 +112,7 @@ var (
 	convolutionalBand = Band{Below: 0.09, Above: 0.20}
 	// FSDP gathers and sums on streams of its own, whose blocks no other stream uses; one that it still
 	// waits for is not free (PyTorch's notes on FSDP, "limit_all_gathers").
-	gatheredBand = Band{Above: 0.25}
+	gatheredBand = Band{Above: 0.40}
 	// Experts are called at once; loops that call one after the other need less.
 	routedBand = Band{Below: 0.15}
 	// Kinds that nobody was found to have measured on a GPU have the widest of the others.

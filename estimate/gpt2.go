@@ -25,7 +25,7 @@ func (c Transformer) gpt2Block() Layer {
 		residual(
 			Named{"ln_1", LayerNorm{Size: c.Hidden}},
 			Named{"attn", withDropout{"resid_dropout", Attention{
-				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, returns: true,
+				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, returns: true, always: c.KVHeads == 1, // GPTBigCode leaves use_cache as it is
 				names: &attentionNames{packed: "c_attn", out: "c_proj"},
 			}, c.dropout()}},
 		),

@@ -150,7 +150,10 @@ type Tape struct {
 	scores       Tensor     // of the router that was called last
 	unmeasured   unmeasured // kinds of layers that ran
 	inputsKept   []int32    // storages that products of quantized weights may keep
+	inputsInside []int32    // those of the checkpointed layer that is being called
+	mostInside   int64      // the most that one checkpointed layer may so keep besides, in bytes
 	keys         []int32    // storages of keys and values that the model may return
+	passed       []int32    // those of checkpointed layers, which live until the forward pass is over
 	copies       int64      // of keys in float32 that it may return, in bytes
 
 	beside []Tensor // further tensors of the layer being called

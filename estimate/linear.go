@@ -77,7 +77,8 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	at, returns := t.declaredPath(), o.DType
 	if t.cfg.quantized.holds(at) {
-		if returns, err = t.cfg.quantized.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
+		returns = t.cfg.quantized.returns(in, o.DType)
+		if err := t.cfg.quantized.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
 			return Tensor{}, err
 		}
 	} else {

@@ -7,11 +7,15 @@ import (
 )
 
 // returnsCache notes that the model may return keys and values, which live as long as its output.
-// A checkpointed layer returns none.
-func (t *Tape) returnsCache(k, v Tensor) {
+// Most checkpointed layers return none. Those that always do let go of them when the forward pass
+// is over, at the earliest.
+func (t *Tape) returnsCache(k, v Tensor, always bool) {
 	held := []int32{t.home(k.storage), t.home(v.storage)}
+	if t.inside && always {
+		t.passed = append(t.passed, held...)
+	}
 	switch {
-	case t.inside:
+	case t.inside && !always:
 	case t.cfg.loop.Output == OutputWithCache:
 		t.storages[held[0]].lingers, t.storages[held[1]].lingers = true, true
 	default:
@@ -33,22 +37,13 @@ func (t *Tape) returnsCopies(k Tensor) {
 // before and the keys and values that decoders of transformers return (past_key_values).
 func (t *Tape) beyond() (bytes int64, name string) {
 	held := t.cfg.loop.Output == OutputUnknown || t.cfg.loop.Output == OutputHeld
-	sum := func(ids []int32, counts func(*storage) bool) (n int64) {
-		slices.Sort(ids)
-		for _, id := range slices.Compact(ids) {
-			if s := &t.storages[id]; counts(s) {
-				n += s.bytes
-			}
-		}
-		return n
-	}
-	inputs := sum(t.inputsKept, func(s *storage) bool { return held || !s.kept })
+	inputs := t.mostInside + t.sum(t.inputsKept, func(s *storage) bool { return held || !s.kept })
 	if held {
-		inputs += sum(t.inputsKept, func(s *storage) bool { return !s.kept })
+		inputs += t.sum(t.inputsKept, func(s *storage) bool { return !s.kept })
 	}
 	keys := int64(0)
 	if held {
-		keys = sum(t.keys, func(*storage) bool { return true })
+		keys = t.sum(t.keys, func(*storage) bool { return true })
 	}
 	if held || t.cfg.loop.Output == OutputWithCache {
 		keys += t.copies
@@ -58,4 +53,21 @@ func (t *Tape) beyond() (bytes int64, name string) {
 		name = "whether bitsandbytes keeps inputs: Quantize, PyTorch or --pytorch says it"
 	}
 	return inputs + keys, name
+}
+
+// keptInside notes what an old bitsandbytes keeps when a checkpointed layer runs again.
+func (t *Tape) keptInside() {
+	t.mostInside = max(t.mostInside, t.sum(t.inputsInside, func(s *storage) bool { return !s.kept }))
+	t.inputsInside = t.inputsInside[:0]
+}
+
+// sum is the size of the storages that count, each once.
+func (t *Tape) sum(ids []int32, counts func(*storage) bool) (n int64) {
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		if s := &t.storages[id]; counts(s) {
+			n += s.bytes
+		}
+	}
+	return n
 }

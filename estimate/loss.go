@@ -16,11 +16,14 @@ type CrossEntropy struct {
 }
 
 // NextToken is the loss of language models in Hugging Face's transformers
-// (loss/loss_utils.py, ForCausalLMLoss): logits in float32, shifted by a token, which copies
-// them, and CrossEntropy.
+// (loss/loss_utils.py, ForCausalLMLoss, from 4.46 on): logits in float32, shifted by a token, which copies
+// them, and CrossEntropy. Both copies live until the loss is there.
 type NextToken struct {
 	// AsIs leaves the logits in their type.
 	AsIs bool
+	// Widened makes the logits float32 in the model, which returns them so, as transformers before
+	// 4.46 did: those in their own type die then.
+	Widened bool
 	// Fused is a loss in one kernel, which shifts the targets in place of the logits, as
 	// torch.compile, Unsloth and flash-attn make it. It keeps the logits as they are, and for each
 	// token the largest, and the logarithm of the sum of their exponentials.
@@ -74,24 +77,34 @@ func (l CrossEntropy) Forward(t *Tape, x Tensor) (Tensor, error) {
 
 // Forward implements Layer.
 func (l NextToken) Forward(t *Tape, x Tensor) (Tensor, error) {
-	t.judge(x)
+	if !l.Widened {
+		t.judge(x)
+	}
 	if err := t.rank(x, 3, "(batch, length, words)"); err != nil {
 		return Tensor{}, err
 	}
 	if l.Fused {
 		return l.of(t, x)
 	}
-	x, err := l.widened(t, x)
-	if err == nil {
-		shifted := x.Shape.Clone()
-		shifted[1] = max(1, shifted[1]-1)
-		x, err = t.Op(Op{In: []Tensor{x}, Shape: shifted})
-	}
+	wide, err := l.widened(t, x)
 	if err != nil {
 		return Tensor{}, err
 	}
-	return CrossEntropy{}.Forward(t, x)
+	t.judge(wide)
+	shape := wide.Shape.Clone()
+	shape[1] = max(1, shape[1]-1)
+	shifted, err := t.Op(Op{In: []Tensor{wide}, Shape: shape})
+	if err != nil {
+		return Tensor{}, err
+	}
+	loss, err := CrossEntropy{}.Forward(t, shifted)
+	t.hold(wide) // both are variables of the function
+	t.hold(shifted)
+	return loss, err
 }
+
+// replaces reports whether the caller lets go of the logits when it has their copy.
+func (l NextToken) replaces() bool { return l.Widened }
 
 // widened is the logits in the type of the loss.
 func (l NextToken) widened(t *Tape, x Tensor) (Tensor, error) {

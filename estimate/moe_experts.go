@@ -82,7 +82,7 @@ func (l MoE) project(f *Flow, x Tensor, o Op, bias bool) Tensor {
 	o.In, o.Params = []Tensor{x}, true
 	o.Keep = f.t.forWeights(o.In)
 	if f.err == nil && f.t.cfg.quantized.holds(f.t.declaredPath()) { // one expert after another
-		_, f.err = f.t.cfg.quantized.product(f.t, &o, alloc.Shape{l.FFN, l.Hidden})
+		f.err = f.t.cfg.quantized.product(f.t, &o, alloc.Shape{l.FFN, l.Hidden})
 	}
 	y := f.Op(o)
 	if !bias {

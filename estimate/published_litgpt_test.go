@@ -29,7 +29,7 @@ func (m litGPT) linear(in, out int) estimate.Linear {
 	return estimate.Linear{In: in, Out: out, NoBias: !m.parallel}
 }
 
-// norm is nn.LayerNorm, or RMSNorm of lit_gpt/rmsnorm.py, which computes in float32.
+// norm is nn.LayerNorm, or RMSNorm of lit_gpt/rmsnorm.py.
 func (m litGPT) norm() estimate.Layer {
 	if m.parallel {
 		return estimate.LayerNorm{Size: m.hidden}
@@ -41,19 +41,21 @@ type rmsNorm struct{ features int }
 
 func (n rmsNorm) Declare(d *estimate.Declaration) { d.Param("weight", n.features) }
 
+// Forward is in the type of x. The mean keeps the squares, as it did in PyTorch 2.1.
 func (rmsNorm) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	wide, err := t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+	squares, err := t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: x.Shape, Keep: []estimate.Tensor{x}})
 	if err != nil {
 		return x, err
 	}
-	y, err := t.Op(estimate.Op{In: []estimate.Tensor{wide}, Shape: x.Shape, Keep: []estimate.Tensor{wide}, KeepOwn: []estimate.Own{{Shape: x.Shape[:2]}}, Workspace: 4 * alloc.Bytes(estimate.FLOPs(x.Shape...))})
-	if err == nil {
-		y, err = t.Op(estimate.Op{In: []estimate.Tensor{y}, Shape: x.Shape, Params: true})
-	}
+	root, err := t.Op(estimate.Op{In: []estimate.Tensor{squares}, Shape: append(x.Shape[:2:2], 1), Keep: []estimate.Tensor{squares}, KeepOutput: true})
 	if err != nil {
-		return y, err
+		return x, err
 	}
-	return t.Op(estimate.Op{In: []estimate.Tensor{y}, Shape: x.Shape, DType: x.DType})
+	y, err := t.Op(estimate.Op{In: []estimate.Tensor{x, root}, Shape: x.Shape, Keep: []estimate.Tensor{x, root}})
+	if err != nil {
+		return x, err
+	}
+	return t.Op(estimate.Op{In: []estimate.Tensor{y}, Shape: x.Shape, Params: true})
 }
 
 // adapters are the A and B of LoRA for queries and values in one, in the type of the model.

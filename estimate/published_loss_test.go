@@ -68,7 +68,7 @@ func fmsRows() []published {
 			kind: kind, model: model + ", 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", batch, setting), grade: "B", mib: bytes / float64(alloc.MiB), what: "allocated",
 			source: refs + file, layers: layers,
 			opts: append(opts(estimate.Tokens(batch, 4096), estimate.Precision(d), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention),
-				estimate.Loops(unsaid), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
+				estimate.Loops(trainer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
 		}
 	}
 	lora := func(b estimate.Base) estimate.Option {
@@ -80,11 +80,27 @@ func fmsRows() []published {
 		train("Llama 2 70B", "QLoRA of rank 16, NF4 twice quantized", last, 4, 68126381056, with(llama70b.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)),
 	}
 	for i, bytes := range []float64{36731843072, 48770183680} {
-		mixtral := estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
 		rows = append(rows, train("Mixtral 8x7B", "QLoRA of rank 16, NF4 twice quantized", last, 4<<i, bytes, with(mixtral.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)))
 	}
 	for i, bytes := range []float64{72434837504, 72435230720} {
 		rows = append(rows, train("Mistral 7B", "bfloat16, AdamW", last, 4<<i, bytes, with(mistral7b.Layers(), estimate.NextToken{}), alloc.BFloat16))
+	}
+	for _, r := range []struct {
+		name  string
+		model estimate.Transformer
+		base  estimate.Base
+		bytes []float64 // with batches of 2 and 4
+	}{
+		{"Mistral 7B", mistral7b, estimate.WholeBase, []float64{15144870400, 21959827968}},
+		{"Mistral 7B", mistral7b, estimate.NF4Double, []float64{9424594432, 15970067968}},
+		{"Llama 2 70B", llama70b, estimate.NF4Double, []float64{46685287936}},
+		{"Mixtral 8x7B", mixtral, estimate.WholeBase, []float64{57554708992, 64851605504}},
+		{"Mixtral 8x7B", mixtral, estimate.NF4Double, []float64{21126185472}},
+	} {
+		how := map[estimate.Base]string{estimate.WholeBase: "LoRA of rank 16 on bfloat16, FSDP, one of 2", estimate.NF4Double: "QLoRA of rank 16, NF4 twice quantized, FSDP, one of 2"}[r.base]
+		for i, bytes := range r.bytes {
+			rows = append(rows, train(r.name, how, last, 2<<i, bytes, with(r.model.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(r.base), two))
+		}
 	}
 	inForward := func() []estimate.Layer { return headless(llama8b, estimate.HeadLoss{InForward: true}) }
 	for i, bytes := range []float64{80318097408, 80318490624} {

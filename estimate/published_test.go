@@ -42,7 +42,7 @@ var (
 	phi15     = estimate.Transformer{Family: estimate.Phi, Vocab: 51200, Hidden: 2048, Blocks: 24, Heads: 32, RotaryDim: 32}
 )
 
-// trainer is the loop of transformers' Trainer, which holds the loss alone.
+// trainer is the loop of transformers' Trainer, whose compute_loss returns the loss alone.
 var trainer = estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.ForEach}
 
 // unsaid is trainer where nobody says how long the logits live.
@@ -65,6 +65,36 @@ func bertRow(setting string, mib float64, batch, batches int, o estimate.Optimiz
 		opts: append(opts(estimate.Tokens(batch, 512), estimate.Train(o), estimate.PyTorch(1, 10), estimate.Loops(loop),
 			estimate.RunsOn(estimate.Machine{GPU: estimate.Volta, Loading: estimate.EagerLoading})), more...),
 	}
+}
+
+// santacoderRows are a model of the family that returns keys and values when it is checkpointed too, and takes the
+// loss of logits as they are, which autocast makes float32.
+func santacoderRows(full string) []published {
+	qlora := estimate.All(estimate.Autocast(alloc.BFloat16), estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"c_attn"}, Dropout: 0.1, Base: estimate.NF4Double}))
+	var rows []published
+	for _, r := range []struct {
+		kind, how, source string
+		batch             int
+		bytes             float64
+		more              estimate.Option
+	}{
+		{"transformer", "bfloat16, checkpointed, AdamW", full, 4, 11267745280, estimate.All()},
+		{"transformer", "bfloat16, checkpointed, AdamW", full, 8, 15193274880, estimate.All()},
+		{"transformer", "bfloat16, checkpointed, AdamW, FSDP, one of 2", fmsLast, 2, 5716304896, two},
+		{"transformer", "bfloat16, checkpointed, AdamW, FSDP, one of 2", fmsLast, 4, 7819433984, two},
+		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed, FSDP, one of 2", fmsLast, 2, 4788195328, estimate.All(qlora, two)},
+		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed, FSDP, one of 2", fmsLast, 4, 8957644800, estimate.All(qlora, two)},
+		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed", fmsLast, 4, 9147162112, qlora},
+		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed", fmsLast, 8, 17486716416, qlora},
+	} {
+		rows = append(rows, published{
+			kind: r.kind, model: "santacoder, 2048 tokens", setting: fmt.Sprintf("batch %d, %s", r.batch, r.how), grade: "B", mib: r.bytes / float64(alloc.MiB), what: "allocated", source: r.source,
+			layers: with(santacoder.Layers(), estimate.NextToken{AsIs: true}),
+			opts: opts(estimate.Tokens(r.batch, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Checkpointed("transformer.h.*"), estimate.PyTorch(2, 4),
+				estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), r.more),
+		})
+	}
+	return rows
 }
 
 // publishedFigures are the rows beside their estimates, which two tests look at and which take seconds.
@@ -102,16 +132,7 @@ func publishedRows(t *testing.T) []published {
 		bertRow("the same, Adafactor", 3504, 1, 4, estimate.Adafactor, autocast, estimate.Checkpointed("encoder.layer.*")),
 		bertRow("the same, 8-bit Adam", 4020, 1, 4, estimate.Adam8bit, autocast, estimate.Checkpointed("encoder.layer.*")),
 	}
-	for _, r := range []struct {
-		batch int
-		mib   float64
-	}{{4, 10745.76}, {8, 14489.44}} {
-		rows = append(rows, published{
-			kind: "transformer", model: "santacoder, 2048 tokens", setting: fmt.Sprintf("batch %d, bfloat16, checkpointed, AdamW; the loss in bfloat16, as transformers 4.48.1 takes it", r.batch), grade: "B", mib: r.mib, what: "allocated", source: fms,
-			layers: with(santacoder.Layers(), estimate.NextToken{AsIs: true}),
-			opts:   opts(estimate.Tokens(r.batch, 2048), bf16, estimate.Train(estimate.AdamW), estimate.Checkpointed("transformer.h.*"), estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention), estimate.Loops(unsaid), ampere),
-		})
-	}
+	rows = append(rows, santacoderRows(fms)...)
 	attention := []string{"q_proj", "k_proj", "v_proj", "o_proj"}
 	for _, r := range []struct {
 		batch int
@@ -127,7 +148,7 @@ func publishedRows(t *testing.T) []published {
 			kind: "LoRA", model: "Mistral 7B, 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", r.batch, r.how), grade: "B", mib: r.mib, what: "allocated", source: fms,
 			layers: with(mistral7b.Layers(), estimate.NextToken{}),
 			opts: opts(estimate.Tokens(r.batch, 4096), bf16, estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.Checkpointed("model.layers.*"),
-				estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention), estimate.Loops(unsaid), ampere),
+				estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer), ampere),
 		})
 	}
 	lm4 := func(what string, mib float64, grade string) published {
@@ -139,7 +160,7 @@ func publishedRows(t *testing.T) []published {
 		}
 	}
 	rows = append(rows, lm4("allocated", 931.9, "B"), lm4("reserved", 1150, "C"))
-	kbit := func(name string, m estimate.Transformer, batch, length int, eager bool, l estimate.LoRA, d alloc.DType, mib float64, source string) published {
+	kbit := func(name string, m estimate.Transformer, batch, length int, eager bool, l estimate.LoRA, d alloc.DType, mib float64, loop estimate.Loop, source string) published {
 		how := "SDPA"
 		if m.Eager = eager; eager {
 			how = "eager attention"
@@ -149,18 +170,18 @@ func publishedRows(t *testing.T) []published {
 			setting: fmt.Sprintf("batch %d, QLoRA of rank %d, NF4, the rest float32, %v autocast, checkpointed, %s", batch, l.Rank, d, how),
 			layers:  with(m.Layers(), estimate.NextToken{}),
 			opts: opts(estimate.Tokens(batch, length), estimate.Autocast(d), estimate.Train(estimate.AdamW), estimate.Adapt(l), estimate.Checkpointed("model.layers.*"),
-				estimate.Loops(unsaid)),
+				estimate.Loops(loop)),
 		}
 	}
 	const fitcheck = "fitcheck-llm 0.2.0 on PyPI, README, Validation"
 	four := estimate.LoRA{Rank: 32, Targets: attention, Base: estimate.NF4}
 	rows = append(rows,
-		kbit("Mistral 7B", mistral7b, 4, 4096, false, estimate.LoRA{Rank: 16, Targets: attention, Dropout: 0.1, Base: estimate.NF4}, alloc.BFloat16, 19711.82, fms),
-		kbit("TinyLlama 1.1B", tinyLlama, 2, 512, true, four, alloc.Float16, 1849, fitcheck),
-		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, true, four, alloc.Float16, 6655, fitcheck),
-		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, false, four, alloc.Float16, 3897, fitcheck),
-		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, false, four, alloc.Float16, 6823, fitcheck),
-		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, true, four, alloc.Float16, 6831, fitcheck))
+		kbit("Mistral 7B", mistral7b, 4, 4096, false, estimate.LoRA{Rank: 16, Targets: attention, Dropout: 0.1, Base: estimate.NF4}, alloc.BFloat16, 19711.82, trainer, fms),
+		kbit("TinyLlama 1.1B", tinyLlama, 2, 512, true, four, alloc.Float16, 1849, unsaid, fitcheck),
+		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, true, four, alloc.Float16, 6655, unsaid, fitcheck),
+		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, false, four, alloc.Float16, 3897, unsaid, fitcheck),
+		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, false, four, alloc.Float16, 6823, unsaid, fitcheck),
+		kbit("Qwen2.5 1.5B", qwen15, 2, 1024, true, four, alloc.Float16, 6831, unsaid, fitcheck))
 	rows = slices.Concat(rows, fmsRows(), torchtuneRows(), litgptRows(), octocoderRows(), videoRows(), diffusionRows(), segmentationRows(), timeSformerRows(), upernetRows(), furtherRows(), recordedRows())
 	return append(rows,
 		published{

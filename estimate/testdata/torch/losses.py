@@ -30,9 +30,11 @@ class Model(torch.nn.Module):
 
 
 def whole(head, x, targets):
-    """As transformers' ForCausalLMLoss, whose shifted logits are copied."""
-    logits = head(x).float()[:, :-1].contiguous()
-    return F.cross_entropy(logits.view(-1, VOCAB), targets[:, 1:].reshape(-1))
+    """As transformers' ForCausalLMLoss of 4.46, which has variables of all copies of the logits."""
+    logits = head(x)
+    wide = logits.float()
+    shifted = wide[:, :-1].contiguous()
+    return F.cross_entropy(shifted.view(-1, VOCAB), targets[:, 1:].reshape(-1))
 
 
 def summed(chunks, targets, loss):

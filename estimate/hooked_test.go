@@ -1,0 +1,86 @@
+package estimate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+// Where FSDP divides frozen layers, the inputs of checkpointed ones and their gradients are all there when the
+// backward pass comes to the first layer.
+func TestHookedInputs(t *testing.T) {
+	const batch, length = 8, 512
+	c := llama7b
+	c.Vocab = 100
+	of := func(blocks, torch int, more ...estimate.Option) int64 {
+		c.Blocks = blocks
+		return int64(model(t, with(c.Layers(), estimate.NextToken{}), append(more, estimate.Tokens(batch, length), brain, estimate.Train(estimate.AdamW), estimate.PyTorch(2, torch),
+			estimate.Checkpointed("model.layers.*"), estimate.Shard(estimate.Sharding{Data: 1 << 20, ZeRO: 3}), estimate.Loops(trainer))...).Training.Peak)
+	}
+	adapt := ibmLoRA(estimate.WholeBase, 0)
+	input := int64(2 * batch * length * 4096)
+	for _, c := range []struct {
+		name  string
+		torch int
+		each  int64 // what a block adds
+		more  []estimate.Option
+	}{
+		{"hooks", 4, 2 * input, opts(adapt)},
+		{"frozen without adapters", 4, 2 * input, opts(estimate.Frozen("model.layers.*.mlp"))},
+		{"before the hooks", 0, input, opts(adapt)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.InEpsilon(t, 8*c.each, of(16, c.torch, c.more...)-of(8, c.torch, c.more...), 0.01)
+		})
+	}
+}
+
+// A checkpointed GPTBigCode returns its keys and values, as views of the projection that made them with the
+// queries, which live until the forward pass is over. GPT-2 does not.
+func TestCheckpointedCache(t *testing.T) {
+	const batch, length = 8, 2048
+	each := func(c estimate.Transformer, o estimate.Output) int64 { // what a block adds
+		var activations [2]int64
+		for i, blocks := range []int{8, 16} {
+			c.Blocks = blocks
+			m := model(t, with(c.Layers(), estimate.NextToken{AsIs: true}), estimate.Tokens(batch, length), brain, estimate.Train(estimate.NoOptimizer),
+				estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention), estimate.Loops(estimate.Loop{Output: o})).Training
+			activations[i] = int64(m.Peak - m.Weights - m.Gradients)
+		}
+		return (activations[1] - activations[0]) / 8
+	}
+	several := santacoder
+	several.KVHeads = 2
+	const input, projected = 2 * batch * length * 2048, 2 * batch * length * (2048 + 2*128)
+	for _, o := range []estimate.Output{estimate.OutputDropped, estimate.OutputWithCache} {
+		assert.InEpsilon(t, input+projected, each(santacoder, o), 0.001)
+		assert.InEpsilon(t, input, each(several, estimate.OutputDropped), 0.001)
+	}
+}
+
+// Logits that the model makes float32 take the place of those in half precision, in the forward pass too.
+func TestWidenedLogits(t *testing.T) {
+	const batch, length = 4, 1024
+	of := func(l estimate.NextToken, o estimate.Output) int64 {
+		return int64(model(t, with(gpt2Small.Layers(), l), estimate.Tokens(batch, length), brain, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention),
+			estimate.Loops(estimate.Loop{Output: o})).Training.Peak)
+	}
+	logits := int64(batch * length * 50257)
+	today, before := estimate.NextToken{}, estimate.NextToken{Widened: true}
+	assert.InEpsilon(t, 2*logits, of(today, estimate.OutputDropped)-of(before, estimate.OutputDropped), 0.03)
+	assert.InEpsilon(t, 4*logits, of(before, estimate.OutputInPass)-of(before, estimate.OutputDropped), 0.03)
+}
+
+// bitsandbytes' layers in 4 bits return the type of their input, so that norms that autocast makes float32 let what
+// follows them be float32.
+func TestQuantizedLayersKeepTheType(t *testing.T) {
+	q := estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}})
+	of := func(in alloc.DType, more ...estimate.Option) alloc.Bytes {
+		return model(t, []estimate.Layer{estimate.Linear{In: 64, Out: 1024, NoBias: true}}, append(more, q, estimate.Autocast(alloc.BFloat16), estimate.InputOf(in, 32, 64))...).Activations.Bytes
+	}
+	assert.EqualValues(t, 4*32*1024, of(alloc.Float32))
+	assert.EqualValues(t, 2*32*1024, of(alloc.BFloat16))
+}
