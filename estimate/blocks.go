@@ -9,7 +9,7 @@ type BlockKind uint8
 const (
 	Windowed   BlockKind = 1 << iota // it attends within the Window alone
 	NoRotation                       // it does not rotate queries and keys
-	Recurrent                        // it has the DeltaNet in place of attention
+	Recurrent                        // it has the DeltaNet or the ShortConv in place of attention
 	Sparse                           // it has the mixture; where no block is marked so, all beyond DenseBlocks have
 	Borrowing                        // its keys and values are those of the last block before that is of its kind, with or without a window
 	Thinned                          // few elements of the MLP's middle are not 0

@@ -177,6 +177,9 @@ func (c Transformer) decoderBlock(s style, kind BlockKind, mlp Layer) Layer {
 	if kind&Recurrent != 0 && c.Delta != nil {
 		parts.attention = Named{"linear_attn", deltaNet{c.Hidden, *c.Delta}}
 	}
+	if kind&Recurrent != 0 && c.ShortConv > 0 {
+		parts.attention = Named{"conv", c.shortConv()}
+	}
 	if c.Latent != nil {
 		latent := *c.Latent
 		latent.Hidden, latent.Heads = c.Hidden, c.Heads

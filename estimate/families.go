@@ -46,6 +46,7 @@ var families = [...]struct {
 	Bloom:         {name: "BLOOM", layers: Transformer.decoder},
 	OPT:           {name: "OPT", layers: Transformer.decoder},
 	Llama4:        {name: "Llama 4", layers: Transformer.decoder},
+	LFM2:          {name: "LFM2", layers: Transformer.decoder},
 	Qwen3Next:     {name: "Qwen3-Next", layers: Transformer.decoder},
 	Gemma3n:       {name: "Gemma 3n", layers: Transformer.decoder},
 	Mamba:         {name: "Mamba", layers: Transformer.mamba},

@@ -125,7 +125,7 @@ func (d drawn) layer(depth int) estimate.Layer {
 				Family: estimate.Family(rapid.IntRange(0, int(estimate.ViT)+1).Draw(d.t, "family")), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
 				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), RotaryDim: n(), Experts: n(), ExpertFFN: n(), DenseBlocks: n(), SharedFFN: n(), Tied: d.yes("tied"), Image: n(), Patch: n(), Classes: n(),
 				Window: n(), Stages: []estimate.Stage{{Blocks: rapid.IntRange(-1, 2).Draw(d.t, "stage"), Heads: n()}, {Blocks: 1, Heads: n()}}, Buckets: n(), Channels: n(), SourceLength: n(), Merge: n(), Taps: n(), EmbedDim: n(),
-				Delta: &estimate.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, Mixer: &estimate.StateSpace{Inner: n(), State: n(), Rank: n(), Kernel: n()},
+				Delta: &estimate.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, ShortConv: n(), Mixer: &estimate.StateSpace{Inner: n(), State: n(), Rank: n(), Kernel: n()},
 				Kinds: []estimate.BlockKind{estimate.BlockKind(d.n("kind") & 15), estimate.Recurrent}, NoHead: d.yes("no head"),
 			}.Layers())
 		},

@@ -10,7 +10,10 @@ type MLP struct {
 }
 
 // gatedNames are those of the projections where they are packed.
-var gatedNames = &[2]string{"gate_up_proj", "down_proj"}
+// gatedNames are those of the projections: gate and up, or both where they are Packed.
+type gatedNames struct{ gate, up, both, down string }
+
+var llamaMLP = &gatedNames{"gate_proj", "up_proj", "gate_up_proj", "down_proj"}
 
 var mlpNames = &[3]string{"fc1", "activation_fn", "fc2"}
 
@@ -21,8 +24,8 @@ type GatedMLP struct {
 	Bias        bool
 	Packed      bool // one projection for gate and up
 
-	thinned bool       // few elements of the gate are not 0
-	names   *[2]string // of the projections, where they are Packed
+	thinned bool        // few elements of the gate are not 0
+	names   *gatedNames // nil for Llama's
 }
 
 func (l MLP) parts() (up, act, down Layer) {
@@ -67,27 +70,27 @@ func (l GatedMLP) Declare(d *Declaration) {
 		return
 	}
 	up, packed, act, down := l.parts()
-	names := or(l.names, gatedNames)
+	names := or(l.names, llamaMLP)
 	if l.Packed {
-		d.Layer(names[0], packed)
+		d.Layer(names.both, packed)
 		d.Layer("activation_fn", act)
 	} else {
-		d.Layer("gate_proj", up)
+		d.Layer(names.gate, up)
 		d.Layer("act_fn", act)
-		d.Layer("up_proj", up)
+		d.Layer(names.up, up)
 	}
-	d.Layer(names[1], down)
+	d.Layer(names.down, down)
 }
 
 // Forward implements Layer.
 func (l GatedMLP) Forward(t *Tape, x Tensor) (Tensor, error) {
 	in, packed, act, down := l.parts()
-	names := or(l.names, gatedNames)
+	names := or(l.names, llamaMLP)
 	var gate, up Tensor
 	var err error
 	if l.Packed {
 		var both Tensor
-		if both, err = t.Call(names[0], packed, x); err != nil {
+		if both, err = t.Call(names.both, packed, x); err != nil {
 			return Tensor{}, err
 		}
 		parts, err := t.parts(both, l.FFN, l.FFN)
@@ -99,14 +102,14 @@ func (l GatedMLP) Forward(t *Tape, x Tensor) (Tensor, error) {
 		}
 		up = parts[1]
 	} else {
-		if gate, err = t.Call("gate_proj", in, x); err == nil && l.thinned {
+		if gate, err = t.Call(names.gate, in, x); err == nil && l.thinned {
 			gate, err = thin(t, gate)
 		}
 		if err == nil {
 			gate, err = t.Call("act_fn", act, gate)
 		}
 		if err == nil {
-			up, err = t.Call("up_proj", in, x)
+			up, err = t.Call(names.up, in, x)
 		}
 	}
 	if err == nil {
@@ -115,7 +118,7 @@ func (l GatedMLP) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	return t.Call(names[1], down, gate)
+	return t.Call(names.down, down, gate)
 }
 
 // thin leaves what is above a bound made of mean and deviation of each vector: relu(x - bound).

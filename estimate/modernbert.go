@@ -49,7 +49,7 @@ func (c Transformer) modernBlock(norm Layer, block int) Layer {
 	return decoderBlock{Sequential{
 		residual(append(before, Named{"attn", attention})...),
 		residual(Named{"mlp_norm", norm}, Named{"mlp", GatedMLP{
-			Hidden: c.Hidden, FFN: c.FFN, Activation: or(c.Activation, UseGELU), Packed: true, names: &[2]string{"Wi", "Wo"},
+			Hidden: c.Hidden, FFN: c.FFN, Activation: or(c.Activation, UseGELU), Packed: true, names: &gatedNames{both: "Wi", down: "Wo"},
 		}}),
 	}}
 }

@@ -35,6 +35,7 @@ var styles = map[Family]style{
 	PhiMoE:     {norm: layerNorm, mixture: routedBy(sparseMixer)},
 	Llama4:     {names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m MoE) Layer { return llama4MoE{m} }},
 	Gemma3n:    {embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, block: gemma3nBlock, last: gemma3nLast},
+	LFM2:       {names: decoderNames{last: "embedding_norm", mlp: "feed_forward"}, block: normedBeforeAs("operator_norm", "ffn_norm", "", ""), mlp: lfm2MLP, attention: lfm2Attention},
 	Qwen3Next:  {norm: gemmaNorm, attention: qwen3NextAttention},
 	GPTNeoX: {names: decoderNames{root: "gpt_neox", embed: "embed_in", last: "final_layer_norm", attention: "attention"}, norm: layerNorm,
 		embedded: dropoutAs("emb_dropout"), block: neoxBlock, attention: neoxAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
@@ -105,7 +106,7 @@ func packedMLP(c Transformer) Layer {
 }
 
 func chatGLMMLP(c Transformer) Layer {
-	return GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true, names: &[2]string{"dense_h_to_4h", "dense_4h_to_h"}}
+	return GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true, names: &gatedNames{both: "dense_h_to_4h", down: "dense_4h_to_h"}}
 }
 
 func phiMLP(c Transformer) Layer {

@@ -24,6 +24,8 @@ type Transformer struct {
 
 	// Delta is the linear attention of blocks that are Recurrent.
 	Delta *DeltaNet
+	// ShortConv is the kernel of LFM2's convolutions, which blocks that are Recurrent have; 0 for none.
+	ShortConv int
 	// AltUp is what Gemma3n has besides.
 	AltUp *AltUp
 	// Mixer is that of Mamba; nil for the usual numbers.
@@ -131,6 +133,9 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) KVConfig {
 			case c.Kinds[i]&Recurrent != 0 && c.Delta != nil:
 				attend--
 				fixed = addSat(fixed, c.Delta.states())
+			case c.Kinds[i]&Recurrent != 0 && c.ShortConv > 0:
+				attend--
+				fixed = addSat(fixed, FLOPs(c.Hidden, c.ShortConv))
 			case c.Kinds[i]&Windowed == 0:
 				full++
 			}
@@ -214,6 +219,7 @@ const (
 	Bloom                       // LayerNorm, biases of scores in place of rotation, packed projections
 	OPT                         // LayerNorm, learned positions, ReLU
 	Llama4                      // Llama with a mixture in which all experts run, complex rotation
+	LFM2                        // Llama with short convolutions in most blocks
 	Qwen3Next                   // Llama with shifted norms, gated attention, and linear attention in most blocks
 	Gemma3n                     // Gemma with AltUp, and keys and values that blocks share
 	Mamba                       // state-space mixers

@@ -84,6 +84,7 @@ var hfFamilies = map[string]hfFamily{
 	"resnet":           {base: "ResNetModel", read: hfResNet},
 	"mpnet":            {base: "MPNetModel", read: hfMPNet},
 	"modernbert":       {base: "ModernBertModel", read: hfModernBERT},
+	"lfm2":             {base: "Lfm2Model", read: hfLFM2},
 	"deit":             {base: "DeiTModel", read: hfDeiT},
 	"albert":           {base: "AlbertModel", read: hfALBERT},
 	"electra":          {base: "ElectraModel", read: hfELECTRA},
@@ -107,6 +108,7 @@ var hfKeys = map[string]map[string]string{
 	"chatglm": chatGLMKeys, "falcon": falconKeys, "bloom": falconKeys,
 	"bart": halvesKeys, "whisper": halvesKeys, "mbart": halvesKeys, "pegasus": halvesKeys, "marian": halvesKeys,
 	"t5": t5Keys, "mt5": t5Keys,
+	"lfm2":       {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"},
 	"distilbert": {"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads", "hidden_dim": "intermediate_size"},
 }
 

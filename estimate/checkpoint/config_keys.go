@@ -11,21 +11,27 @@ type hfConfig struct {
 	DType         string   `json:"dtype"`
 	TorchDType    string   `json:"torch_dtype"` // its name up to transformers 4
 
-	HiddenSize   *whole `json:"hidden_size"`
-	Layers       *whole `json:"num_hidden_layers"`
-	Heads        *whole `json:"num_attention_heads"`
-	KVHeads      *whole `json:"num_key_value_heads"`
-	HeadSize     *whole `json:"head_dim"`
-	Intermediate *whole `json:"intermediate_size"`
-	Vocabulary   *whole `json:"vocab_size"`
-	Context      *whole `json:"max_position_embeddings"`
-	TokenTypes   *whole `json:"type_vocab_size"`
-	Near         *whole `json:"local_attention"` // of ModernBERT
-	FarEvery     *whole `json:"global_attn_every_n_layers"`
-	EmbedWidth   *whole `json:"embedding_size"`
-	LayerGroups  *whole `json:"num_hidden_groups"` // of ALBERT
-	InnerGroups  *whole `json:"inner_group_num"`
-	Window       *whole `json:"sliding_window"`
+	HiddenSize   *whole   `json:"hidden_size"`
+	Layers       *whole   `json:"num_hidden_layers"`
+	Heads        *whole   `json:"num_attention_heads"`
+	KVHeads      *whole   `json:"num_key_value_heads"`
+	HeadSize     *whole   `json:"head_dim"`
+	Intermediate *whole   `json:"intermediate_size"`
+	Vocabulary   *whole   `json:"vocab_size"`
+	Context      *whole   `json:"max_position_embeddings"`
+	TokenTypes   *whole   `json:"type_vocab_size"`
+	Near         *whole   `json:"local_attention"` // of ModernBERT
+	FarEvery     *whole   `json:"global_attn_every_n_layers"`
+	EmbedWidth   *whole   `json:"embedding_size"`
+	ShortKernel  *whole   `json:"conv_L_cache"` // of LFM2, as are those that follow
+	Attending    []int    `json:"full_attn_idxs"`
+	ShortBias    *bool    `json:"conv_bias"`
+	AdjustFFN    *bool    `json:"block_auto_adjust_ff_dim"`
+	FFNTimes     *float64 `json:"block_ffn_dim_multiplier"`
+	FFNMultiple  *whole   `json:"block_multiple_of"`
+	LayerGroups  *whole   `json:"num_hidden_groups"` // of ALBERT
+	InnerGroups  *whole   `json:"inner_group_num"`
+	Window       *whole   `json:"sliding_window"`
 
 	Experts         *whole `json:"num_local_experts"`
 	QwenExperts     *whole `json:"num_experts"`

@@ -68,6 +68,7 @@ func TestConfigsGiveTheCache(t *testing.T) {
 		"deepseek-ai/DeepSeek-V3":          {4096, 2 * 61 * (512 + 64) * 4096},
 		"Qwen/Qwen2.5-7B":                  {32768, 2 * 2 * 28 * 4 * 128 * 32768},
 		"Qwen/Qwen3-Next-80B-A3B-Instruct": {4096, 2 * (2*12*2*256*4096 + 36*(8192*4+32*128*128))}, // three of four layers have a state in place of it
+		"LiquidAI/LFM2-1.2B":               {4096, 2 * (2*6*8*64*4096 + 10*2048*3)},                // ten of sixteen layers have a convolution
 		"meta-llama/Llama-4-Scout-17B-16E": {32768, 2 * 2 * 8 * 128 * (12*32768 + 36*8192)},
 		"deepseek-ai/DeepSeek-V2":          {4096, 2 * 60 * (512 + 64) * 4096},
 		"state-spaces/mamba-130m-hf":       {4096, 2 * 24 * 1536 * (16 + 4)},
