@@ -188,7 +188,7 @@ func (a *alive) enter() {
 	for i := a.begin; i < a.end; i++ {
 		o := &a.t.ops[i]
 		for _, id := range a.t.refs[o.in:o.keep] {
-			if !made[id] && !a.t.storages[id].input {
+			if id = a.t.home(id); !made[id] {
 				a.begins(id)
 			}
 		}

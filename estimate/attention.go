@@ -123,6 +123,7 @@ func (l Attention) Declare(d *Declaration) {
 	case !(l.Dropout >= 0 && l.Dropout < 1):
 		d.Errorf("Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	}
+	d.wantHeads(l.Heads, kv)
 	n := or(l.names, llamaAttention)
 	q, narrow, packed, out := l.part()
 	if l.Packed {
@@ -157,18 +158,55 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, err
 	}
 	q, k, v, err := l.project(t, x)
+	if err == nil && l.copied {
+		q, k, v, err = l.copies(t, q, k, v)
+	}
+	if err == nil {
+		q, k, err = l.place(t, q, k)
+	}
 	if err != nil {
 		return Tensor{}, err
 	}
-	size, kv := l.size(), or(l.KVHeads, l.Heads)
-	if l.copied {
-		if q, k, v, err = l.copies(t, q, k, v); err != nil {
+	l.lend(t, k, v)
+	if l.scaled {
+		if q, err = (multiple{}).Forward(t, q); err != nil {
 			return Tensor{}, err
 		}
-		if l.spread {
-			kv = l.Heads
-		}
 	}
+	y, err := l.attend(t, q, k, v)
+	if err == nil && l.joined {
+		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
+	}
+	if err == nil && l.gated {
+		y, err = l.weigh(t, y)
+	}
+	name := or(l.names, llamaAttention).out
+	if err != nil || name == "" { // the caller projects
+		return y, err
+	}
+	_, _, _, out := l.part()
+	return t.Call(name, out, y)
+}
+
+// place gives queries and keys their positions, and norms them where that comes last.
+func (l Attention) place(t *Tape, q, k Tensor) (Tensor, Tensor, error) {
+	q, k, err := l.rotate(t, q, k)
+	if err == nil && l.normLast {
+		q, k, err = l.norms(t, q, k)
+	}
+	if err == nil && l.placed {
+		q, err = weighedByPlace(t, q)
+	}
+	return q, k, err
+}
+
+// rotate turns queries and keys by their positions.
+func (l Attention) rotate(t *Tape, q, k Tensor) (Tensor, Tensor, error) {
+	size, kv := l.size(), or(l.KVHeads, l.Heads)
+	if l.copied && l.spread {
+		kv = l.Heads
+	}
+	var err error
 	switch {
 	case l.paired:
 		if q, err = rotatePairs(t, q, l.Heads, size, size/2); err == nil {
@@ -192,53 +230,33 @@ func (l Attention) Forward(t *Tape, x Tensor) (Tensor, error) {
 			k, err = rotate(t, k, size, rotated, kinds, l.tables)
 		}
 	}
-	if err == nil && l.normLast {
-		q, k, err = l.norms(t, q, k)
-	}
-	if err == nil && l.placed {
-		q, err = weighedByPlace(t, q)
-	}
+	return q, k, err
+}
+
+// lend notes the keys and values that later layers may borrow and the model may return.
+func (l Attention) lend(t *Tape, k, v Tensor) {
 	if !l.borrowed {
 		t.lent[l.kind()] = [2]Tensor{k, v}
 	}
-	if err == nil && l.scaled {
-		q, err = multiple{}.Forward(t, q)
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
 	if l.returns {
 		t.returnsCache(k, v, l.always)
-		if l.widens {
-			t.returnsCopies(k)
-		}
 	}
-	var y Tensor
+	if l.returns && l.widens {
+		t.returnsCopies(k)
+	}
+}
+
+// attend weighs the values by the kernel that the model has.
+func (l Attention) attend(t *Tape, q, k, v Tensor) (Tensor, error) {
 	switch {
 	case l.batched:
-		y, err = batched(t, q, k, v, l.Heads, size, l.Dropout)
+		return batched(t, q, k, v, l.Heads, l.size(), l.Dropout)
 	case l.Eager || l.Capped || l.Sinks || l.elementary && t.cfg.kernel == EagerAttention:
-		by := eager{l.Heads, size, or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}
-		y, err = by.attend(t, q, k, v)
-	default:
-		outer := t.uncached
-		t.uncached = outer || l.Cross
-		y, err = l.kernel(t, q, k, v)
-		t.uncached = outer
+		return eager{l.Heads, l.size(), or(l.masks, 1), l.Dropout, l.Capped, l.Sinks}.attend(t, q, k, v)
 	}
-	if err == nil && l.joined {
-		y, err = t.Op(Op{In: []Tensor{y}, Shape: y.Shape})
-	}
-	if err == nil && l.gated {
-		y, err = l.weigh(t, y)
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	name := or(l.names, llamaAttention).out
-	if name == "" { // the caller projects
-		return y, nil
-	}
-	_, _, _, out := l.part()
-	return t.Call(name, out, y)
+	outer := t.uncached
+	t.uncached = outer || l.Cross
+	y, err := l.kernel(t, q, k, v)
+	t.uncached = outer
+	return y, err
 }

@@ -2,62 +2,20 @@ package estimate
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
+// project makes queries, keys and values.
 func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
-	n := or(l.names, llamaAttention)
-	wide, narrow, packed, _ := l.part()
 	if l.Packed {
-		all, err := t.Call(n.packed, packed, x)
-		if err != nil {
-			return q, k, v, err
-		}
-		split, kv := t.parts, or(l.KVHeads, l.Heads)*l.size()
-		if l.sliced {
-			split = t.slices
-		}
-		parts, err := split(all, l.Heads*l.size(), kv, kv)
-		if err != nil {
-			return q, k, v, err
-		}
-		return parts[0], parts[1], parts[2], nil
+		return l.projectPacked(t, x)
 	}
-	kv := or(l.KVHeads, l.Heads)
-	if q, err = t.Call(n.q, wide, x); err == nil && l.gated {
-		if t.gate, err = t.Op(Op{In: []Tensor{q}, Shape: t.resized(q.Shape, q.Shape[2]/2)}); err == nil {
-			q, err = view(t, q, q.Shape[2]/2)
-		}
+	q, err = l.queries(t, x)
+	switch {
+	case err != nil:
+		return q, k, v, err
+	case l.borrowed:
+		k, v, err = l.borrow(t)
+		return q, k, v, err
 	}
-	if err == nil && !l.normsLate() {
-		q, err = l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
-	}
-	if l.borrowed {
-		lent := t.lent[l.kind()]
-		if err == nil && lent[0].Shape == nil {
-			err = t.Errorf("it takes keys and values of an earlier layer, but there is none of its kind")
-		}
-		return q, lent[0], lent[1], err
-	}
-	source := x
-	if err == nil && l.Cross {
-		source, err = l.source(t)
-	}
-	if err == nil {
-		k, err = t.Call(n.k, l.keys(narrow), source)
-	}
-	if err == nil && !l.normsLate() {
-		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
-	}
-	if err == nil {
-		v, err = t.Call(n.v, narrow, source)
-	}
-	if err == nil && l.valueNorm {
-		heads := RMSNorm{Size: l.size(), Unfused: true, Late: true, powered: true, unscaled: true}
-		if v, err = seen(t, v, []int{v.Shape[0], v.Shape[1], kv, l.size()}); err == nil {
-			v, err = heads.Forward(t, v)
-		}
-		if err == nil {
-			v, err = seen(t, v, k.Shape)
-		}
-	}
+	k, v, err = l.keysAndValues(t, x)
 	if err == nil && l.shifted { // Gemma projects first
 		q, k, err = l.norms(t, q, k)
 	}
@@ -69,7 +27,94 @@ func (l Attention) project(t *Tape, x Tensor) (q, k, v Tensor, err error) {
 			return q, k, v, err
 		}
 	}
-	return q, k, v, err
+	return q, k, v, nil
+}
+
+// projectPacked makes queries, keys and values by one projection.
+func (l Attention) projectPacked(t *Tape, x Tensor) (q, k, v Tensor, err error) {
+	_, _, packed, _ := l.part()
+	all, err := t.Call(or(l.names, llamaAttention).packed, packed, x)
+	if err != nil {
+		return q, k, v, err
+	}
+	split, kv := t.parts, or(l.KVHeads, l.Heads)*l.size()
+	if l.sliced {
+		split = t.slices
+	}
+	parts, err := split(all, l.Heads*l.size(), kv, kv)
+	if err != nil {
+		return q, k, v, err
+	}
+	return parts[0], parts[1], parts[2], nil
+}
+
+// queries makes the queries, and the gates of the output beside them.
+func (l Attention) queries(t *Tape, x Tensor) (Tensor, error) {
+	n := or(l.names, llamaAttention)
+	wide, _, _, _ := l.part()
+	q, err := t.Call(n.q, wide, x)
+	if err == nil && l.gated {
+		q, err = l.gates(t, q)
+	}
+	if err != nil || l.normsLate() {
+		return q, err
+	}
+	return l.normalise(t, or(n.qNorm, "q_norm"), q, l.Heads)
+}
+
+// gates splits what the projection of queries made into queries and gates, of which a copy is made.
+func (l Attention) gates(t *Tape, both Tensor) (Tensor, error) {
+	half := both.Dim(-1) / 2
+	parts, err := t.parts(both, half, half)
+	if err != nil {
+		return Tensor{}, err
+	}
+	t.gate, err = t.Op(Op{In: parts[1:], Shape: parts[1].Shape})
+	return parts[0], err
+}
+
+// keysAndValues makes them of x, or of what stands beside it.
+func (l Attention) keysAndValues(t *Tape, x Tensor) (k, v Tensor, err error) {
+	n, kv := or(l.names, llamaAttention), or(l.KVHeads, l.Heads)
+	_, narrow, _, _ := l.part()
+	if l.Cross {
+		if x, err = l.source(t); err != nil {
+			return k, v, err
+		}
+	}
+	k, err = t.Call(n.k, l.keys(narrow), x)
+	if err == nil && !l.normsLate() {
+		k, err = l.normalise(t, or(n.kNorm, "k_norm"), k, kv)
+	}
+	if err == nil {
+		v, err = t.Call(n.v, narrow, x)
+	}
+	if err == nil && l.valueNorm {
+		v, err = l.normValues(t, v, kv)
+	}
+	return k, v, err
+}
+
+// normValues norms each head of the values.
+func (l Attention) normValues(t *Tape, v Tensor, heads int) (Tensor, error) {
+	shape := v.Shape
+	v, err := seen(t, v, []int{shape[0], shape[1], heads, l.size()})
+	if err == nil {
+		v, err = RMSNorm{Size: l.size(), Unfused: true, Late: true, powered: true, unscaled: true}.Forward(t, v)
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	return seen(t, v, shape)
+}
+
+// borrow returns the keys and values of the last layer of the kind.
+func (l Attention) borrow(t *Tape) (k, v Tensor, err error) {
+	lent := t.lent[l.kind()]
+	if lent[0].Shape == nil {
+		err = t.Errorf("it takes keys and values of an earlier layer, but there is none of its kind")
+	}
+	return lent[0], lent[1], err
 }
 
 // kind is 1 for a layer with a window and 0 for one without.

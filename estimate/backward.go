@@ -133,7 +133,7 @@ func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 			extra := g.step(o) + o.workspace + o.backward
 			a.note(i, extra+sum, a.gradients, true)
 			a.log.temporary(extra)
-			a.log.gradients(gradients[i].module, o.kernels)
+			a.log.gradients(gradients[i].group, o.kernels)
 			g.settle()
 		}
 		for _, id := range a.t.refs[o.keep:o.end] {

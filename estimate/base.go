@@ -75,24 +75,26 @@ func (q *Quantized) check() error {
 	return patterns("Quantize: Layers", q.Layers)
 }
 
-// of is the index of the pattern that names the Linear at a path.
-func (q *Quantized) of(at string) (which int, ok bool) {
-	if q == nil || q.Base == WholeBase {
-		return 0, false
-	}
-	if len(q.Layers) == 0 {
-		return 0, !isHead(at)
+// holds reports whether the weight of the Linear at a path is quantized.
+func (q *Quantized) holds(at string) bool {
+	switch {
+	case q == nil || q.Base == WholeBase:
+		return false
+	case len(q.Layers) == 0:
+		return !isHead(at)
 	}
 	return named(q.Layers, at)
 }
 
-// named finds what names the Linear at a path: a pattern, the layer's own name, or AllLinear.
-func named(patterns []string, at string) (which int, ok bool) {
-	which = slices.IndexFunc(patterns, func(p string) bool {
-		match, _ := path.Match(p, at)
-		return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)
-	})
-	return which, which >= 0
+// named reports whether one of the patterns names the Linear at a path.
+func named(patterns []string, at string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return names(p, at) })
+}
+
+// names reports whether p names the Linear at a path: a pattern, the layer's own name, or AllLinear.
+func names(p, at string) bool {
+	match, _ := path.Match(p, at)
+	return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)
 }
 
 // isHead reports whether the Linear at a path is the model's head.
@@ -102,14 +104,12 @@ func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".
 // freezes the layer.
 func (d *Declaration) quantizes() bool {
 	q := d.cfg.quantized
-	which, ok := q.of(d.path)
-	if ok {
-		d.modules[d.current].frozen = true
-		if len(q.Layers) > 0 {
-			d.met[q.Layers[which]] = true
-		}
+	if !q.holds(d.path) {
+		return false
 	}
-	return ok
+	d.modules[d.current].frozen = true
+	d.meet("Quantize", q.Layers)
+	return true
 }
 
 // weight declares the weight of a Linear, or of experts, as the base holds it.

@@ -27,6 +27,17 @@ func (d *Declaration) wantAll(settings ...setting) bool {
 	return true
 }
 
+// wantHeads reports whether tensor parallelism divides the heads among its devices, and ends the
+// declaration with an error if it does not. Where there are fewer heads of keys and values than devices,
+// several have the same one.
+func (d *Declaration) wantHeads(heads, kv int) bool {
+	n := d.cfg.sharding.Tensor
+	if heads%n != 0 || kv%n != 0 && n%kv != 0 {
+		d.Errorf("%d heads, and %d of keys and values, do not divide among %d devices: want a Tensor of Sharding that divides both", heads, kv, n)
+	}
+	return d.err == nil
+}
+
 // rank reports an error unless x has a batch and so many dimensions after it.
 func (t *Tape) rank(x Tensor, dims int, names string) error {
 	if len(x.Shape) != dims {

@@ -108,6 +108,26 @@ func (c *config) check() error {
 	return nil
 }
 
+// tokens are the batch and the length of the last input of tokens, which a decoder reads; 0 where there is none.
+func (c *config) tokens() (batch, length int) {
+	for _, in := range slices.Backward(c.inputs) {
+		if in.dtype == alloc.Int64 && len(in.shape) == 2 {
+			return in.shape[0], in.shape[1]
+		}
+	}
+	return 0, 0
+}
+
+// checkCache reports a key/value cache that does not hold the input.
+func (c *config) checkCache() error {
+	batch, length := c.tokens()
+	if kv := c.cache; kv != nil && (kv.Batch < batch || kv.Context < length) {
+		return fmt.Errorf("estimate %s: WithKVCache: a Batch of %d and a Context of %d do not hold the input, %d sequences of %d tokens: want as many or more",
+			c.name, kv.Batch, kv.Context, batch, length)
+	}
+	return nil
+}
+
 // elementType reports a type that is none.
 func elementType(option string, d alloc.DType) error {
 	if !d.Valid() {

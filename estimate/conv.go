@@ -193,8 +193,9 @@ func (c conv) forward(t *Tape, x Tensor) (Tensor, error) {
 			shape[2+i] = c.window.places(i, x.Shape[2+i], false)
 		}
 		if shape[2+i] <= 0 {
+			w, n := c.window, c.window.dims
 			return Tensor{}, t.Errorf("input %v is too small for a kernel of %v with padding %v and dilation %v",
-				x.Shape, c.window.kernel[:c.window.dims], c.window.padding[:c.window.dims], c.window.dilation[:c.window.dims])
+				x.Shape, alloc.Shape(w.kernel[:n]), alloc.Shape(w.padding[:n]), alloc.Shape(w.dilation[:n]))
 		}
 	}
 	each := shape // for each element of it, in/groups x kernel products
@@ -245,7 +246,7 @@ func (c conv) winograd(t *Tape, batch int, out alloc.Shape) alloc.Bytes {
 }
 
 // padded is the memory of the weight's gradient where oneDNN has no kernel for the groups of a
-// large window: each group is padded to a block of 16 x 16 channels.
+// large window: each group is padded to a block of 16 x 16 channels. In low precision it is summed up in float32 besides.
 func (c conv) padded(t *Tape) alloc.Bytes {
 	groups := or(c.groups, 1)
 	if c.in/groups >= 16 || groups == 1 || c.window.kernel[0] < 7 {
@@ -253,10 +254,13 @@ func (c conv) padded(t *Tape) alloc.Bytes {
 	}
 	weight := append(alloc.Shape{groups, 16, 16}, c.window.kernel[:c.window.dims]...)
 	n, err := weight.Bytes(t.cfg.weights)
-	if err != nil {
+	if err != nil || n > maxTotal {
 		return 0 // the operation reports what is too large
 	}
-	return min(n, maxTotal)
+	if bits := t.cfg.weights.Bits(); bits < 32 {
+		n += n * alloc.Bytes(32/max(1, bits))
+	}
+	return n
 }
 
 // patched is the memory of the weight's gradient where a convolution cuts an image of a few channels

@@ -9,7 +9,7 @@ import (
 
 func newDeclaration(memory *scratch, cfg *config) *Declaration {
 	return &Declaration{
-		memory: memory, cfg: cfg, met: make(map[string]bool),
+		memory: memory, cfg: cfg, met: make(map[pattern]bool),
 		modules: memory.modules[:0], params: memory.params[:0], index: memory.index, shared: make(map[any]bool),
 	}
 }
@@ -30,7 +30,7 @@ func (d *Declaration) run(root Layer, name string) error {
 
 // unmet reports a pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
-	frozen := slices.DeleteFunc(slices.Clone(d.cfg.frozen), func(p string) bool { return !d.met[p] && d.freezeAfter("*."+p) })
+	frozen := slices.DeleteFunc(slices.Clone(d.cfg.frozen), func(p string) bool { return !d.met[pattern{"Frozen", p}] && d.freezeAfter("*."+p) })
 	if err := d.unmetBy("Frozen", "layer", frozen); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (d *Declaration) unmet() error {
 // unmetBy reports a pattern of an option that matches no layer of a kind.
 func (d *Declaration) unmetBy(option, kind string, patterns []string) error {
 	for _, p := range patterns {
-		if !d.met[p] {
+		if !d.met[pattern{option, p}] {
 			return fmt.Errorf("estimate %s: %s: no %s's path matches %q%s", d.cfg.name, option, kind, p, d.exampleOf(kind))
 		}
 	}
@@ -115,7 +115,7 @@ func (d *Declaration) freezes(at string, l Layer) bool {
 	frozen := d.modules[d.current].frozen
 	for _, p := range d.cfg.frozen {
 		if ok, _ := path.Match(p, at); ok {
-			d.met[p], frozen = true, true
+			d.met[pattern{"Frozen", p}], frozen = true, true
 		}
 	}
 	return frozen
@@ -126,9 +126,19 @@ func (d *Declaration) adapts() bool {
 	if d.cfg.lora == nil {
 		return false
 	}
-	which, ok := named(d.cfg.lora.Targets, d.path)
-	if ok {
-		d.met[d.cfg.lora.Targets[which]] = true
+	if d.cfg.excludes(d.path) {
+		return false
+	}
+	return d.meet("Adapt", d.cfg.lora.Targets)
+}
+
+// meet marks which patterns of an option name the Linear that is being declared, and reports
+// whether one does.
+func (d *Declaration) meet(option string, patterns []string) (ok bool) {
+	for _, p := range patterns {
+		if names(p, d.path) {
+			d.met[pattern{option, p}], ok = true, true
+		}
 	}
 	return ok
 }

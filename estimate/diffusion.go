@@ -85,15 +85,6 @@ func (c Transformer) denoise() Denoiser {
 	return d
 }
 
-// hold keeps tensors alive as variables of the layer's code do.
-func (f *Flow) hold(xs ...Tensor) {
-	for _, x := range xs {
-		if f.err == nil {
-			f.t.hold(x)
-		}
-	}
-}
-
 // in is x in an element type.
 func (f *Flow) in(d alloc.DType, x Tensor) Tensor {
 	if x.DType == d {

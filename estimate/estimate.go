@@ -21,6 +21,9 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 	if len(layers) == 0 {
 		return nil, fmt.Errorf("estimate %s: there are no layers: give one at least", cfg.name)
 	}
+	if err := cfg.checkCache(); err != nil {
+		return nil, err
+	}
 	if layers, err = cfg.judged(layers); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package estimate_test
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"testing"
@@ -100,6 +101,19 @@ func TestMaxContext(t *testing.T) {
 	assert.Greater(t, n, 20_000)
 	_, err = estimate.MaxContext(llama3b.Layers(), 16*alloc.GiB, opts[:2]...)
 	assert.ErrorContains(t, err, "needs WithKVCache")
+	n, err = estimate.MaxContext(llama3b.Layers(), alloc.GiB, opts...)
+	require.NoError(t, err)
+	assert.Zero(t, n, "not even the input's tokens")
+}
+
+func TestCacheHoldsTheInput(t *testing.T) {
+	for want, cache := range map[string]estimate.KVConfig{
+		"a Batch of 1 and a Context of 512 do not hold the input, 2 sequences of 512 tokens": llama3b.Cache(1, 512, 0),
+		"a Batch of 2 and a Context of 511 do not hold the input, 2 sequences of 512 tokens": llama3b.Cache(2, 511, 0),
+	} {
+		_, err := estimate.Model(llama3b.Layers(), estimate.Tokens(2, 512), estimate.WithKVCache(cache))
+		assert.ErrorContains(t, err, want)
+	}
 }
 
 // Attention that holds the scores sees the keys in the cache, and keys and values that several
@@ -429,6 +443,30 @@ func TestShardedCache(t *testing.T) {
 	}
 	assert.Equal(t, alloc.GiB, cache(estimate.Sharding{}))
 	assert.Equal(t, alloc.GiB/8, cache(estimate.Sharding{Tensor: 8}))
-	assert.Equal(t, alloc.GiB/8, cache(estimate.Sharding{Tensor: 64}))
+	assert.Equal(t, alloc.GiB/8, cache(estimate.Sharding{Tensor: 32}))
 	assert.Equal(t, alloc.GiB/16, cache(estimate.Sharding{Tensor: 4, Pipeline: 4}))
+}
+
+func TestTensorParallelismDividesHeads(t *testing.T) {
+	for _, c := range []struct {
+		heads, kv, tensor int
+		ok                bool
+	}{{12, 12, 4, true}, {12, 12, 5, false}, {12, 6, 4, false}, {12, 2, 4, true}, {12, 1, 12, true}, {12, 4, 24, false}} {
+		layers := estimate.Transformer{Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: c.heads, KVHeads: c.kv}.Layers()
+		_, err := estimate.Model(layers, estimate.Tokens(1, 4), estimate.Shard(estimate.Sharding{Tensor: c.tensor}))
+		if c.ok {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, fmt.Sprintf("%d heads, and %d of keys and values, do not divide among %d devices", c.heads, c.kv, c.tensor))
+		}
+	}
+	_, err := estimate.Model([]estimate.Layer{estimate.LatentAttention{Hidden: 8, Heads: 6, KVRank: 4, NopeSize: 4, RopeSize: 4, ValueSize: 4}}, estimate.Shard(estimate.Sharding{Tensor: 4}))
+	assert.ErrorContains(t, err, "6 heads")
+}
+
+// An encoder keeps no keys and values.
+func TestEncodersHaveNoCache(t *testing.T) {
+	bert := estimate.Transformer{Family: estimate.BERT, Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: 12, Positions: 64}
+	_, err := estimate.Model(bert.Layers(), estimate.Tokens(1, 4), estimate.WithKVCache(bert.Cache(1, 4, 0)))
+	assert.ErrorContains(t, err, "Layers is 0")
 }

@@ -59,6 +59,42 @@ func ExampleMaxBatch() {
 	// Output: 678 <nil>
 }
 
+// llama8B is Llama 3 8B (arXiv:2407.21783).
+var llama8B = estimate.Transformer{
+	Family: estimate.Llama, Blocks: 32, Hidden: 4096, Heads: 32, KVHeads: 8, FFN: 14336, Vocab: 128256,
+}
+
+// QLoRA trains adapters beside weights of four bits.
+func ExampleQuantize() {
+	r, err := estimate.Model(llama8B.Layers(), estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
+		estimate.Quantize(estimate.Quantized{Base: estimate.NF4}), estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(r.Trained.Count, "parameters are trained, of", r.Params.Count)
+	fmt.Println("weights:", r.Training.Weights)
+	// Output:
+	// 6815744 parameters are trained, of 8037076992
+	// weights: 5.2 GiB
+}
+
+// transformers' loss of a large vocabulary takes much memory; Liger's takes little.
+func ExampleWithLoss() {
+	for _, loss := range []estimate.Layer{llama8B.Loss(), estimate.HeadLoss{InForward: true}} {
+		r, err := estimate.Model(llama8B.Layers(), estimate.Tokens(1, 8192), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.SGD),
+			estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}}), estimate.Checkpointed("layers.*"), estimate.WithLoss(loss))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(r.Training.Peak, "at", r.Training.PeakAt)
+	}
+	// Output:
+	// 30.8 GiB at forward of loss
+	// 19.1 GiB at backward of model.layers.31.mlp
+}
+
 // Maxout is a layer of one's own: the largest of some linear functions (arXiv:1302.4389).
 type Maxout struct{ In, Out, Pieces int }
 

@@ -85,6 +85,15 @@ func (f *Flow) do(like alloc.Shape, record func() (Tensor, error)) Tensor {
 	return f.keep(y, err, like)
 }
 
+// hold keeps tensors alive as variables of the layer's code do.
+func (f *Flow) hold(xs ...Tensor) {
+	for _, x := range xs {
+		if f.err == nil {
+			f.t.hold(x)
+		}
+	}
+}
+
 // Call runs the part of that name; "blocks.3" is part 3 of the Sequential or Repeat named blocks.
 // Further tensors are those that the part reads by Beside: where none are given, they are those of the Module.
 func (f *Flow) Call(name string, x Tensor, beside ...Tensor) Tensor {
@@ -205,39 +214,31 @@ func (f *Flow) Cat(dim int, xs ...Tensor) Tensor {
 	return f.do(like, func() (Tensor, error) { return Cat(f.t, dim, xs...) })
 }
 
-// Part is a stretch of n along a dimension of x, in the same memory.
-func (f *Flow) Part(x Tensor, dim, n int) Tensor {
-	shape := slices.Clone(x.Shape)
-	if dim < 0 || dim >= len(shape) || n < 1 || n > shape[dim] {
-		f.Errorf("a part of %d along dimension %d of %v: it does not have that", n, dim, x.Shape)
-	} else {
-		shape[dim] = n
-	}
-	return f.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
-}
+// Part is a stretch of n along a dimension of x, in the same memory: Split of one length.
+func (f *Flow) Part(x Tensor, dim, n int) Tensor { return f.Split(x, dim, n)[0] }
 
 // Split is the stretches of these lengths that follow each other along a dimension of x, in the same memory, as
 // torch.split and torch.chunk return them: the backward pass puts their gradients together in a new tensor.
 func (f *Flow) Split(x Tensor, dim int, lengths ...int) []Tensor {
-	parts := make([]Tensor, len(lengths))
-	sum := 0
-	for _, n := range lengths {
-		if dim < 0 || dim >= len(x.Shape) || n < 1 || n > x.Shape[dim]-sum {
-			f.Errorf("parts of %v along dimension %d of %v: it does not have those", lengths, dim, x.Shape)
-			return parts
-		}
-		sum += n
-	}
-	f.do(x.Shape, func() (Tensor, error) {
-		shapes := make([]alloc.Shape, len(lengths))
-		for i, n := range lengths {
-			shapes[i] = x.Shape.Clone()
+	shapes, parts := make([]alloc.Shape, len(lengths)), make([]Tensor, len(lengths))
+	sum, ok := 0, len(lengths) > 0
+	for i, n := range lengths {
+		shapes[i] = x.Shape.Clone()
+		if ok = ok && dim >= 0 && dim < len(x.Shape) && n > 0 && n <= x.Shape[dim]-sum; ok {
 			shapes[i][dim] = n
+			sum += n
 		}
-		var err error
-		parts, err = f.t.views(x, shapes...)
-		return x, err
-	})
+		parts[i] = Tensor{Shape: shapes[i]}
+	}
+	if !ok {
+		f.Errorf("parts of %v along dimension %d of %v: it does not have those", lengths, dim, x.Shape)
+	}
+	if f.err == nil {
+		var views []Tensor
+		if views, f.err = f.t.views(x, shapes...); f.err == nil {
+			return views
+		}
+	}
 	return parts
 }
 

@@ -53,7 +53,10 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 		`it calls "x", which is none of its Parts`: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Call("x", x) },
 		"does not broadcast":                       func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Add(x, f.View(x, 8, 2)) },
 		"want a size for each dimension after":     func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Resize(x, 4) },
-		"a part of 9 along dimension 1":            func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Part(x, 1, 9) },
+		"parts of [9] along dimension 1":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Part(x, 1, 9) },
+		"parts of [5 4] along dimension 1":         func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Split(x, 1, 5, 4)[1] },
+		"parts of [] along dimension 1":            func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { f.Split(x, 1); return x },
+		"parts of [1] along dimension 2":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Split(x, 2, 1)[0] },
 		"was called with 0":                        func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Beside(0) },
 		"does not take the shape (3, 5)":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.View(x, 3, 5) },
 		"it applies no layer":                      func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Apply(nil, x) },
@@ -64,6 +67,15 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 	}
 	_, err = estimate.Model([]estimate.Layer{estimate.Module{}})
 	assert.ErrorContains(t, err, "Run is nil")
+
+	var kept estimate.Tensor
+	require.NoError(t, run(func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { kept = f.Copy(x); return x }))
+	assert.ErrorContains(t, run(func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Split(kept, 1, 8)[0] }), "splits a tensor (2, 8) that is not of this model")
+	assert.ErrorContains(t, run(func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+		f.Errorf("too late")
+		assert.Equal(t, alloc.Shape{2, 3}, f.Split(x, 1, 5, 3)[1].Shape, "there is none, and its shape is that of one")
+		return x
+	}), "too late")
 }
 
 // What is added in place stays where it was, and a tensor of another size is new.

@@ -260,7 +260,7 @@ func checkTransformer(t *rapid.T) {
 	pick := func(name string, of ...int) int { return rapid.SampledFrom(of).Draw(t, name) }
 	kv := pick("kv heads", 1, 2, 4)
 	c := estimate.Transformer{
-		Family: estimate.Family(rapid.IntRange(0, 9).Draw(t, "family")), Vocab: pick("vocab", 100, 5000), KVHeads: kv, Heads: kv * pick("group", 1, 2),
+		Family: estimate.Family(rapid.IntRange(0, 9).Draw(t, "family")), Vocab: pick("vocab", 100, 5000), KVHeads: kv, Heads: 2 * kv * pick("group", 1, 2),
 		HeadSize: pick("head size", 8, 64), Blocks: pick("blocks", 1, 2, 6), FFN: pick("ffn", 16, 1000), Positions: 64,
 		Dropout: []float64{0, 0.1}[pick("dropout", 0, 1)], Plain: d.yes("plain"), Eager: d.yes("eager"), Tied: d.yes("tied"), Image: 32, Patch: 16, Classes: pick("classes", 0, 3),
 	}
@@ -290,9 +290,10 @@ func checkTransformer(t *rapid.T) {
 	if c.Family == estimate.ViT {
 		opts = append(opts, estimate.InputShape(pick("batch", 1, 3), 3, 32, 32))
 	} else {
-		opts = append(opts, estimate.Tokens(pick("batch", 1, 3), pick("length", 1, 64)))
+		batch := pick("batch", 1, 3)
+		opts = append(opts, estimate.Tokens(batch, pick("length", 1, 64)))
 		if !c.Family.Encoder() && d.yes("cache") {
-			opts = append(opts, estimate.WithKVCache(c.Cache(1, pick("context", 1, 500), 0)))
+			opts = append(opts, estimate.WithKVCache(c.Cache(batch, pick("context", 64, 500), 0)))
 		}
 	}
 	r, err := estimate.Model(c.Layers(), opts...)

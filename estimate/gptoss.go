@@ -63,21 +63,22 @@ func (l ossExperts) Kind() string { return experts(l).Kind() }
 func (l ossExperts) Declare(d *Declaration) {
 	d.Add(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, l.Hidden, 2 * l.FFN}, Split: true})
 	d.Add(Param{Name: "gate_up_proj_bias", Shape: alloc.Shape{l.Experts, 2 * l.FFN}, Split: true})
-	d.Add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.FFN, l.Hidden}, Split: true})
+	d.Add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.FFN, l.Hidden}, Split: true, apart: true})
 	d.Add(Param{Name: "down_proj_bias", Shape: alloc.Shape{l.Experts, l.Hidden}, Split: true})
 }
 
 // Forward implements Layer.
 func (l ossExperts) Forward(t *Tape, x Tensor) (Tensor, error) {
 	y, err := l.visit(t, x, func(both Tensor) (Tensor, error) {
-		up, err := view(t, both, l.FFN)
+		parts, err := t.slices(both, l.FFN, l.FFN)
 		if err != nil {
 			return Tensor{}, err
 		}
-		gate, err := keepInput(t, up, false)
-		if err == nil {
-			up, err = keepInput(t, up, false)
+		gate, err := keepInput(t, parts[0], false)
+		if err != nil {
+			return Tensor{}, err
 		}
+		up, err := keepInput(t, parts[1], false)
 		if err != nil {
 			return Tensor{}, err
 		}

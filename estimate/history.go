@@ -10,11 +10,11 @@ type history struct {
 	done passes
 
 	inputs, output []int32
-	added          []int32           // gradients that are to be added to others
-	gradients      map[int32][]int32 // of each module, counted from 1
-	of             [][]int64         // sizes of the gradients of each module
-	work           []int64           // what the optimizer needs for each module by itself
-	pass           []int32           // handles of the pass
+	added          []int32   // gradients that are to be added to others
+	gradients      [][]int32 // of each module that has them
+	of             [][]int64 // sizes of the gradients of each group: a module, or what of it is apart
+	work           []int64   // what the optimizer needs for each module by itself
+	pass           []int32   // handles of the pass
 }
 
 func newHistory(t *Tape, h *holding, s stage, done passes) *history {
@@ -84,7 +84,7 @@ func (y *history) play(events []event) {
 			y.freeAll(y.added)
 			y.added = y.added[:0]
 		case e.handle < 0:
-			y.accumulate(-e.handle)
+			y.accumulate(int(-e.handle) - 1)
 		case e.bytes < 0:
 			y.free(y.pass[e.handle])
 		default:
@@ -93,28 +93,30 @@ func (y *history) play(events []event) {
 	}
 }
 
-// accumulate gives a module's parameters their gradients, or makes those that are to be added to
+// accumulate gives a group of parameters their gradients, or makes those that are to be added to
 // what they have.
-func (y *history) accumulate(module int32) {
-	y.freeAll(y.allocAll(nil, y.h.sums[module-1].summand, y.h.sums[module-1].anew))
-	if y.work != nil && y.t.cfg.passing() && y.h.tiedIn[module-1] == 0 {
-		made := y.allocAll(nil, y.of[module-1]...)
-		y.temporary(y.work[module-1])
-		y.freeAll(made)
-		return
+func (y *history) accumulate(group int) {
+	if group < len(y.h.modules) {
+		y.temporaries(y.h.sums[group].summand, y.h.sums[group].anew)
+		if y.work != nil && y.t.cfg.passing() && y.h.tiedIn[group] == 0 {
+			made := y.allocAll(nil, y.of[group]...)
+			y.temporary(y.work[group])
+			y.freeAll(made)
+			return
+		}
 	}
-	if y.gradients[module] != nil {
-		y.added = y.allocAll(y.added, y.of[module-1]...)
-		return
+	to := &y.gradients[group]
+	if len(*to) > 0 {
+		to = &y.added
 	}
-	y.gradients[module] = y.allocAll(make([]int32, 0, len(y.of[module-1])), y.of[module-1]...)
+	*to = y.allocAll(*to, y.of[group]...)
 }
 
 // clear frees the gradients.
 func (y *history) clear() {
-	for module := range int32(len(y.of)) {
-		y.freeAll(y.gradients[module+1])
-		delete(y.gradients, module+1)
+	for group, handles := range y.gradients {
+		y.freeAll(handles)
+		y.gradients[group] = handles[:0]
 	}
 }
 
@@ -199,13 +201,17 @@ func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop, s
 	return &y.timeline
 }
 
-// sizes fills in the sizes of the gradients of each module.
+// sizes fills in the sizes of the gradients of each group.
 func (y *history) sizes() {
-	y.of, y.gradients = make([][]int64, len(y.h.modules)), map[int32][]int32{}
+	groups := 2 * len(y.h.modules)
+	y.of, y.gradients = make([][]int64, groups), make([][]int32, groups)
 	for _, p := range y.h.each {
-		n := y.t.cfg.device(p.load).gradients
-		switch m := p.module; {
-		case n == 0 || n == y.h.tiedOut[m]: // it appears where it is tied to
+		n, m := y.t.cfg.device(p.load).gradients, p.module
+		if p.apart && !y.t.cfg.passing() {
+			m = y.h.apart(m)
+		}
+		switch {
+		case n == 0 || n == y.h.tiedOut[p.module]: // it appears where it is tied to
 		default:
 			y.of[m] = append(y.of[m], n)
 		}
@@ -249,7 +255,7 @@ func (y *history) step(each []load, first bool, loop Loop) {
 		if loop.Form == OneByOne {
 			n = max(n, p.work.single)
 		}
-		y.freeAll(y.allocAll(nil, n/2, n-n/2))
+		y.temporaries(n/2, n-n/2)
 		if loop.Form == ForEach {
 			all = append(all, y.alloc(p.work.together))
 			if loop.Decay == DecayUsed {

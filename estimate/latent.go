@@ -43,7 +43,7 @@ func (l LatentAttention) parts() (narrow, norm, wide, out Named) {
 // Declare implements Layer.
 func (l LatentAttention) Declare(d *Declaration) {
 	if !d.wantAll(setting{"Hidden", l.Hidden, 1}, setting{"Heads", l.Heads, 1}, setting{"QueryRank", l.QueryRank, 0},
-		setting{"KVRank", l.KVRank, 1}, setting{"NopeSize", l.NopeSize, 1}, setting{"RopeSize", l.RopeSize, 1}, setting{"ValueSize", l.ValueSize, 1}) {
+		setting{"KVRank", l.KVRank, 1}, setting{"NopeSize", l.NopeSize, 1}, setting{"RopeSize", l.RopeSize, 1}, setting{"ValueSize", l.ValueSize, 1}) || !d.wantHeads(l.Heads, l.Heads) {
 		return
 	}
 	narrow, norm, wide, out := l.parts()
@@ -65,14 +65,15 @@ func (l LatentAttention) Forward(t *Tape, x Tensor) (Tensor, error) {
 	}
 	narrow, norm, wide, out := l.parts()
 	both := f.Apply(narrow, x)
-	latent := f.Apply(norm, f.Part(both, 2, l.KVRank))
-	rotatedQ, rotatedK := l.rotate(f, q, l.Heads), l.rotate(f, both, 1)
+	parts := f.Split(both, 2, l.KVRank, l.RopeSize)
+	latent := f.Apply(norm, parts[0])
+	rotatedQ, rotatedK := l.rotate(f, q, l.Heads), l.rotate(f, parts[1], 1)
 	rotatedQ = f.Op(Op{In: []Tensor{q, rotatedQ}, Shape: q.Shape})          // joined with what does not rotate
 	latent = f.View(latent, latent.Dim(0), 1, latent.Dim(1), latent.Dim(2)) // as a single head, which a cache would hold
 	kv := f.View(f.Apply(wide, latent), latent.Dim(0), latent.Dim(2), l.wide())
-	k := f.Op(Op{In: []Tensor{kv, rotatedK}, Shape: q.Shape})
-	v := f.Part(kv, 2, l.Heads*l.ValueSize)
-	y := l.attend(f, rotatedQ, k, v)
+	heads := f.Split(kv, 2, l.Heads*l.NopeSize, l.Heads*l.ValueSize)
+	k := f.Op(Op{In: []Tensor{heads[0], rotatedK}, Shape: q.Shape})
+	y := l.attend(f, rotatedQ, k, heads[1])
 	f.hold(x, q, both, latent, rotatedK, kv) // by the code's variables
 	y = f.Apply(out, y)
 	return y, f.err

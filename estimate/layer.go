@@ -41,6 +41,8 @@ type Param struct {
 	Tied string
 	// Split marks a parameter that tensor parallelism divides among devices.
 	Split bool
+
+	apart bool // its gradient appears at the operations that are apart
 }
 
 // maxLayers bounds a model, so that a mistyped Repeat is an error and not the
@@ -60,12 +62,15 @@ type Declaration struct {
 	current int
 	modules []module
 	params  []ownedParam
-	index   map[string]int  // module of a path
-	shared  map[any]bool    // what several layers have together and one of them declared
-	met     map[string]bool // patterns of Frozen and targets of LoRA that match a layer
-	text    strings.Builder // of paths, taken for many of them at a time
+	index   map[string]int   // module of a path
+	shared  map[any]bool     // what several layers have together and one of them declared
+	met     map[pattern]bool // which match a layer
+	text    strings.Builder  // of paths, taken for many of them at a time
 	err     error
 }
+
+// pattern is one that an option names layers by.
+type pattern struct{ option, text string }
 
 type module struct {
 	path, kind string
@@ -192,6 +197,7 @@ type op struct {
 	inPlace, view  bool
 	trainingOnly   bool
 	params         bool // it reads parameters of its layer
+	apart          bool // it reads those that are apart
 	promotes       bool // an input of a narrower type than the output gets a gradient of its own
 }
 

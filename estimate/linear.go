@@ -76,9 +76,9 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 		FLOPs: flops(shape, l.In, 2),
 	}
 	at, returns := t.declaredPath(), o.DType
-	if _, ok := t.cfg.quantized.of(at); ok {
-		returns = t.cfg.quantized.returns(in, o.DType)
-		if err := t.cfg.quantized.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
+	if q := t.cfg.quantized; q.holds(at) {
+		returns = q.returns(in, o.DType)
+		if err := q.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
 			return Tensor{}, err
 		}
 	} else {
@@ -92,7 +92,7 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil || lora == nil {
 		return y, err
 	}
-	if _, ok := named(lora.Targets, at); ok {
+	if named(lora.Targets, at) && !t.cfg.excludes(at) {
 		return lora.beside(t, l, in, y)
 	}
 	return y, nil

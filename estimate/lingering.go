@@ -48,9 +48,9 @@ func (t *Tape) beyond() (bytes int64, name string) {
 	if held || t.cfg.loop.Output == OutputWithCache {
 		keys += t.copies
 	}
-	name = "Output, whether keys and values are held with it: Loops says it"
+	name = "Output, whether keys and values are held with it: Loops or --hold-output says it"
 	if inputs > keys {
-		name = "whether bitsandbytes keeps inputs: Quantize or PyTorch says it"
+		name = "whether bitsandbytes keeps inputs: Quantize, PyTorch or --pytorch says it"
 	}
 	return inputs + keys, name
 }

@@ -70,7 +70,7 @@ func (l llama4Experts) Kind() string { return experts(l).Kind() }
 // Declare implements Layer.
 func (l llama4Experts) Declare(d *Declaration) {
 	d.Add(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, l.Hidden, 2 * l.FFN}, Split: true})
-	d.Add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.FFN, l.Hidden}, Split: true})
+	d.Add(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.FFN, l.Hidden}, Split: true, apart: true})
 	d.Layer("act_fn", l.Activation.layer(UseSiLU))
 }
 
@@ -84,18 +84,18 @@ func (l llama4Experts) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	up, err := view(t, both, l.FFN)
+	parts, err := t.parts(both, l.FFN, l.FFN)
 	if err != nil {
 		return Tensor{}, err
 	}
-	gate, err := t.Call("act_fn", l.Activation.layer(UseSiLU), up)
+	gate, err := t.Call("act_fn", l.Activation.layer(UseSiLU), parts[0])
 	if err == nil {
-		gate, err = mul(t, gate, up)
+		gate, err = mul(t, gate, parts[1])
 	}
 	if err != nil {
 		return Tensor{}, err
 	}
-	return t.Op(Op{In: []Tensor{gate}, Shape: x.Shape, Params: true, Keep: []Tensor{gate}, Gather: true, FLOPs: FLOPs(visits, l.Hidden, l.FFN, 2)})
+	return t.Op(Op{In: []Tensor{gate}, Shape: x.Shape, Params: true, apart: true, Keep: []Tensor{gate}, Gather: true, FLOPs: FLOPs(visits, l.Hidden, l.FFN, 2)})
 }
 
 // unitHeads divides each head by its length, in float32.

@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"path"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -12,11 +13,28 @@ type LoRA struct {
 	Rank int
 	// Targets name the Linear layers that get adapters, by the name in the layer that holds
 	// them, such as "q_proj", or by a pattern of path.Match for the whole path; AllLinear are all but
-	// a head named lm_head.
+	// a head named lm_head. What Frozen names, and all that is in it, gets none.
 	Targets []string
 	Dropout float64     // of an adapter's input
 	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
 	Base    Base        // how the weights of all linear layers but the head are held; Quantize can say more
+}
+
+// excludes reports whether Frozen names the layer at a path or what holds it, which then gets no adapter.
+func (c *config) excludes(at string) bool {
+	for end := range len(at) + 1 {
+		if end < len(at) && at[end] != '.' {
+			continue
+		}
+		for _, p := range c.frozen {
+			whole, _ := path.Match(p, at[:end])
+			after, _ := path.Match("*."+p, at[:end])
+			if whole || after {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // AllLinear is PEFT's target_modules="all-linear".

@@ -66,6 +66,30 @@ func TestAdaptAllLinear(t *testing.T) {
 	assert.EqualValues(t, 8*32*(2*(4096+4096)+2*(4096+1024)+3*(4096+14336)), named)
 }
 
+// What Frozen names gets no adapters, as PEFT's exclude_modules.
+func TestAdaptWithoutWhatIsFrozen(t *testing.T) {
+	adapters := func(frozen ...string) int64 {
+		lora := estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}})
+		return model(t, mistral7b.Layers(), estimate.Tokens(1, 4), lora, estimate.Frozen(frozen...)).Trained.Count
+	}
+	each := int64(8 * (4096 + 4096))
+	assert.Equal(t, 32*each, adapters())
+	assert.Equal(t, 22*each, adapters("layers.1?"))
+	assert.Equal(t, 31*each, adapters("model.layers.0.self_attn.q_proj"))
+}
+
+// Patterns may overlap: each that names a layer counts as met, whether or not another names it too.
+func TestPatternsOverlap(t *testing.T) {
+	names := []string{estimate.AllLinear, "q_proj", "model.layers.*.self_attn.q_proj"}
+	text := estimate.Tokens(1, 4)
+	all := model(t, mistral7b.Layers(), text, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: names[:1]}))
+	assert.Equal(t, all.Trained, model(t, mistral7b.Layers(), text, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: names})).Trained)
+	held := model(t, mistral7b.Layers(), text, estimate.Quantize(estimate.Quantized{Base: estimate.NF4}))
+	assert.Equal(t, held.Params, model(t, mistral7b.Layers(), text, estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: names})).Params)
+	_, err := estimate.Model(mistral7b.Layers(), text, estimate.Frozen("lm_head", "model"), estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"model"}}))
+	assert.ErrorContains(t, err, `Adapt: no Linear's path matches "model"`, "what another option names is not met by this one")
+}
+
 func TestAdaptSaysWhatIsWrong(t *testing.T) {
 	for want, option := range map[string]estimate.Option{
 		`Adapt: no Linear's path matches "query": their names are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head`: estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"query"}}),

@@ -23,22 +23,22 @@ func (l experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + "
 // Declare implements Layer.
 func (l experts) Declare(d *Declaration) {
 	d.expert(Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
-	d.expert(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true})
+	d.expert(Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true, apart: true})
 	d.Layer("act_fn", l.Activation.layer(UseSiLU))
 }
 
 // Forward implements Layer.
 func (l experts) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return l.visit(t, x, func(both Tensor) (Tensor, error) {
-		up, err := view(t, both, l.FFN)
+		parts, err := t.parts(both, l.FFN, l.FFN)
 		if err != nil {
 			return Tensor{}, err
 		}
-		gate, err := t.Call("act_fn", l.Activation.layer(UseSiLU), up)
+		gate, err := t.Call("act_fn", l.Activation.layer(UseSiLU), parts[0])
 		if err != nil {
 			return Tensor{}, err
 		}
-		return mul(t, gate, up)
+		return mul(t, gate, parts[1])
 	}, false)
 }
 
@@ -70,7 +70,7 @@ func (l MoE) visit(t *Tape, x Tensor, gate func(both Tensor) (Tensor, error), bi
 		KeepOwn: []Own{{alloc.Shape{l.Experts}, alloc.Int32}}, FLOPs: FLOPs(visits, 2*l.FFN, l.Hidden, 2),
 	}, bias)
 	middle := f.do(both.Shape, func() (Tensor, error) { return gate(both) })
-	down := l.project(f, middle, Op{Shape: selected.Shape, Gather: true, FLOPs: FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
+	down := l.project(f, middle, Op{Shape: selected.Shape, Gather: true, apart: true, FLOPs: FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
 	y := f.in(x.DType, l.gather(f, down, x.Shape, order))
 	f.hold(selected, down)
 	return y, f.err
@@ -81,7 +81,7 @@ func (l MoE) visit(t *Tape, x Tensor, gate func(both Tensor) (Tensor, error), bi
 func (l MoE) project(f *Flow, x Tensor, o Op, bias bool) Tensor {
 	o.In, o.Params = []Tensor{x}, true
 	o.Keep = f.t.forWeights(o.In)
-	if _, ok := f.t.cfg.quantized.of(f.t.declaredPath()); ok && f.err == nil { // one expert after another
+	if f.err == nil && f.t.cfg.quantized.holds(f.t.declaredPath()) { // one expert after another
 		f.err = f.t.cfg.quantized.product(f.t, &o, alloc.Shape{l.FFN, l.Hidden})
 	}
 	y := f.Op(o)

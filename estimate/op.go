@@ -40,6 +40,7 @@ type Op struct {
 	BackwardWorkspace alloc.Bytes
 
 	kernels alloc.Bytes // workspace of the kernels that make the parameters' gradients
+	apart   bool        // the Params that it reads are those that are apart
 	cached  bool        // KeepOwn lives until the forward pass is over, whoever keeps it
 }
 
@@ -69,7 +70,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	at := int32(len(t.ops))
 	rec := op{
 		row: int32(t.row), grad: y.grad, passGrad: o.PassGrad || o.View, promotes: promotes, inPlace: o.InPlace, view: o.View,
-		trainingOnly: o.TrainingOnly, params: o.Params, workspace: int64(max(0, o.Workspace)), backward: int64(max(0, o.BackwardWorkspace)), kernels: int64(o.kernels),
+		trainingOnly: o.TrainingOnly, params: o.Params, apart: o.apart, workspace: int64(max(0, o.Workspace)), backward: int64(max(0, o.BackwardWorkspace)), kernels: int64(o.kernels),
 	}
 	if err := t.output(&y, &o, at); err != nil {
 		return Tensor{}, err
@@ -104,15 +105,20 @@ func (t *Tape) own(o *Op) error {
 	}
 	for _, x := range o.In {
 		if x.tape != t {
-			return t.Errorf("an operation reads a tensor %s that is not of this model", x.Shape.String())
+			return t.foreign("reads", x)
 		}
 	}
 	for _, x := range o.Keep {
 		if x.tape != t {
-			return t.Errorf("an operation keeps a tensor %s that is not of this model", x.Shape.String())
+			return t.foreign("keeps", x)
 		}
 	}
 	return nil
+}
+
+// foreign is the error of an operation that does something with a tensor of another tape.
+func (t *Tape) foreign(does string, x Tensor) error {
+	return t.Errorf("an operation %s a tensor %s that is not of this model", does, x.Shape.String())
 }
 
 // output gives y its storage: a new one, or that of the operation's input.

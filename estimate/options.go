@@ -81,7 +81,8 @@ func Checkpointed(patterns ...string) Option {
 // the one that needs most.
 func Shard(s Sharding) Option { return func(c *config) { c.sharding = s } }
 
-// WithKVCache adds a key/value cache to the memory of inference.
+// WithKVCache adds a key/value cache to the memory of inference. It must hold the tokens of the input, which
+// are the last of each sequence.
 func WithKVCache(cache KVConfig) Option { return func(c *config) { c.cache = &cache } }
 
 // Offloaded says what the memory of the CPU holds in place of the device's.
@@ -109,7 +110,7 @@ func RunsOn(m Machine) Option { return func(c *config) { c.machine = m } }
 func Adapt(l LoRA) Option { return func(c *config) { c.lora = &l } }
 
 // Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
-// that is in them, as they are: they have no gradients and no optimizer states. The patterns are
+// that is in them, as they are: they have no gradients, no optimizer states and no adapters of Adapt. The patterns are
 // those of Checkpointed.
 func Frozen(patterns ...string) Option {
 	return func(c *config) { c.frozen = append(c.frozen, patterns...) }

@@ -30,7 +30,7 @@ func If(condition bool, l Layer) Layer {
 
 // declarePart declares a part under its own name if it has one.
 func declarePart(d *Declaration, name string, l Layer) bool {
-	switch l := l.(type) {
+	switch part := l.(type) {
 	case inline:
 		if isNil(unwrap(l)) {
 			return d.Layer(name, nil)
@@ -38,7 +38,7 @@ func declarePart(d *Declaration, name string, l Layer) bool {
 		l.Declare(d)
 		return d.err == nil
 	case Named:
-		return d.Layer(l.Name, l.Layer)
+		return d.Layer(part.Name, part.Layer)
 	}
 	return d.Layer(name, l)
 }

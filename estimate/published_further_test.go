@@ -31,6 +31,7 @@ func attentionRows() []published {
 	distil := estimate.Transformer{Family: estimate.DistilBERT, Vocab: 30522, Hidden: 768, FFN: 3072, Blocks: 6, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true}
 	large := estimate.Transformer{Family: estimate.GPT2, Vocab: 50257, Hidden: 1280, Blocks: 36, Heads: 20, Positions: 1024, Tied: true, Dropout: 0.1}
 	opt := estimate.Transformer{Family: estimate.OPT, Vocab: 50272, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, Positions: 2048, EmbedDim: 512, Bias: true, NormAfter: true, Tied: true, Dropout: 0.1}
+	albert := estimate.Transformer{Family: estimate.ALBERT, Vocab: 30000, EmbedDim: 128, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, MaskedLM: true, NoHead: true}
 	var rows []published
 	for _, m := range []struct {
 		name, source string
@@ -41,6 +42,7 @@ func attentionRows() []published {
 	}{
 		{"bert-base", "gist.github.com/hackyon/2bfcfb59666fab23655f6e62bc0752ba", base, [2]int{2, 2}, estimate.Ampere, []run{{4, 512, 1970.447, 1227.162}, {16, 512, 6964.659, 3961.013}}},
 		{"distilbert-base", "huggingface/transformers, model_doc/distilbert.md", distil, [2]int{2, 3}, estimate.Turing, []run{{8, 256, 983.450, 798.480}}},
+		{"albert-base-v2", "github.com/huggingface/transformers/pull/32092", albert, [2]int{2, 3}, estimate.Turing, []run{{1, 512, 454.029, 378.171}, {2, 512, 868.131, 717.332}, {4, 512, 1664.025, 1363.268}}},
 		{"gpt2-large", "github.com/huggingface/transformers/pull/31172", large, [2]int{2, 2}, estimate.Ampere, []run{{1, 1024, 8682.26, 4881.09}, {4, 512, 12466.6, 8102.64}, {4, 1024, 0, 14568.2}}},
 		{"opt-350m", "github.com/huggingface/transformers/pull/33298", opt, [2]int{2, 4}, estimate.Ada, []run{{1, 1024, 0, 1698.35}, {8, 1024, 0, 8821.18}}},
 	} {

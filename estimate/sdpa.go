@@ -142,8 +142,3 @@ func (t *Tape) seen(keys int) int {
 	}
 	return max(keys, t.cfg.cache.Context)
 }
-
-// view is a part of x along its last dimension, in the same storage.
-func view(t *Tape, x Tensor, width int) (Tensor, error) {
-	return t.Op(Op{In: []Tensor{x}, Shape: t.resized(x.Shape, width), View: true})
-}

@@ -15,12 +15,12 @@ const maxBatch = 1 << 30
 // Report.Fits says: training if there is a Train option, else inference. The errors are those
 // of Model.
 func MaxBatch(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
-	return largest(layers, budget, opts, withBatch)
+	return largest(layers, budget, opts, withBatch, 1)
 }
 
 // MaxContext returns the largest context of the key/value cache that WithKVCache describes
-// with which the model fits into the budget, at most 1 << 30, and 0 if not even one token
-// does. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
+// with which the model fits into the budget, at most 1 << 30, and 0 if the input's own tokens do
+// not. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
 // WithKVCache, or with Train, there is one too.
 func MaxContext(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 	cfg, err := newConfig(opts)
@@ -30,11 +30,12 @@ func MaxContext(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error)
 	case cfg.cache == nil || cfg.training:
 		return 0, fmt.Errorf("estimate %s: the longest context needs WithKVCache and no training", cfg.name)
 	}
-	return largest(layers, budget, opts, withContext)
+	_, length := cfg.tokens()
+	return largest(layers, budget, opts, withContext, max(1, length))
 }
 
-// largest is the largest number with which the model fits, given the option for a number.
-func largest(layers []Layer, budget alloc.Bytes, opts []Option, of func(int) Option) (int, error) {
+// largest is the largest number with which the model fits, from the least on, given the option for a number.
+func largest(layers []Layer, budget alloc.Bytes, opts []Option, of func(int) Option, least int) (int, error) {
 	fits := func(n int) (bool, error) {
 		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)
 		if err != nil {
@@ -42,11 +43,11 @@ func largest(layers []Layer, budget alloc.Bytes, opts []Option, of func(int) Opt
 		}
 		return r.Fits(budget), nil
 	}
-	if ok, err := fits(1); err != nil || !ok {
+	if ok, err := fits(least); err != nil || !ok {
 		return 0, err
 	}
 	// A number whose sizes overflow is an error, and does not fit either.
-	low, high := 1, 2 // low fits
+	low, high := least, 2*min(least, maxBatch/2) // low fits
 	for low < maxBatch {
 		if ok, err := fits(high); err != nil || !ok {
 			break

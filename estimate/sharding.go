@@ -14,7 +14,8 @@ type Sharding struct {
 	ZeRO int
 	// Tensor is the number of devices that share each split layer: Linear and
 	// Embedding with Split, and what is made of them, as in Megatron-LM
-	// (arXiv:1909.08053, section 3).
+	// (arXiv:1909.08053, section 3). It must divide the heads of attention; where there are fewer heads of
+	// keys and values than devices, it must be a multiple of these.
 	Tensor int
 	// Pipeline is the number of stages into which the layers are cut, where a
 	// single tensor passes, so that the largest stage is as small as can be.

@@ -19,7 +19,7 @@ func stagesOf(t *testing.T, tied bool, pipeline int) ([]stage, *Report) {
 	cfg, err := newConfig(opts)
 	require.NoError(t, err)
 	memory := &scratch{index: map[string]int{}}
-	decl := newDeclaration(memory, &config{})
+	decl := newDeclaration(memory, cfg)
 	require.NoError(t, decl.run(Sequential(layers), cfg.name))
 	held, err := weigh(decl, cfg)
 	require.NoError(t, err)
@@ -56,4 +56,15 @@ func TestTheLastStageHasACopyOfTheEmbedding(t *testing.T) {
 	stages, report := stagesOf(t, true, 2)
 	assert.Equal(t, report.Params.Bytes+embedding, weightsOf(stages))
 	assert.GreaterOrEqual(t, stages[1].load.state, int64(2*embedding), "with states of its own")
+}
+
+// What a stage makes and splits is not there when the stage begins.
+func TestStagesMakeWhatTheySplit(t *testing.T) {
+	layers := Transformer{Vocab: 8, Hidden: 64, FFN: 2048, Blocks: 8, Heads: 4, Family: Phi3}.Layers()
+	transient := func(pipeline int) alloc.Bytes {
+		r, err := Model(layers, Tokens(1, 64), Shard(Sharding{Pipeline: pipeline}))
+		require.NoError(t, err)
+		return r.Inference.Transient
+	}
+	require.LessOrEqual(t, transient(2), transient(1))
 }

@@ -108,7 +108,7 @@ func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
 // hold keeps x alive up to the last operation so far, as a variable of the
 // layer's code does.
 func (t *Tape) hold(x Tensor) {
-	if n := int32(len(t.ops)); n > 0 && x.Shape != nil {
+	if n := int32(len(t.ops)); n > 0 && x.tape == t {
 		t.use(x, n-1, false)
 	}
 }

@@ -11,7 +11,7 @@ type timeline struct {
 }
 
 // event is an allocation of so many bytes or, where they are negative, a free. A handle
-// below 0 stands for the gradients of the parameters of a module, -1 for the first; they are freed
+// below 0 stands for the gradients of a group of parameters, -1 for the first; they are freed
 // when they were added to those that were there.
 type event struct {
 	handle int32
@@ -42,15 +42,15 @@ func (l *timeline) free(h int32) {
 	l.spare = append(l.spare, h)
 }
 
-// gradients notes that the parameters of a module, counted from 1, get their gradients, of
+// gradients notes that a group of parameters, counted from 1, get their gradients, of
 // kernels with a workspace.
-func (l *timeline) gradients(module int32, workspace int64) {
-	if l == nil || module <= 0 {
+func (l *timeline) gradients(group int32, workspace int64) {
+	if l == nil || group <= 0 {
 		return
 	}
-	l.events = append(l.events, event{handle: -module})
+	l.events = append(l.events, event{handle: -group})
 	l.temporary(workspace)
-	l.events = append(l.events, event{-module, -1})
+	l.events = append(l.events, event{-group, -1})
 }
 
 // allocAll notes allocations and appends their handles.
@@ -69,6 +69,13 @@ func (l *timeline) freeAll(handles []int32) {
 
 // temporary notes an allocation that is freed at once.
 func (l *timeline) temporary(n int64) { l.free(l.alloc(n)) }
+
+// temporaries notes two allocations that are freed at once.
+func (l *timeline) temporaries(m, n int64) {
+	first, second := l.alloc(m), l.alloc(n)
+	l.free(first)
+	l.free(second)
+}
 
 // The lengths of a history beyond which it is asked about less precisely, once only, and not at all.
 const (

@@ -62,14 +62,14 @@ type Transformer struct {
 	NormAfter bool // norms follow the sums (OPT)
 	Alibi     bool // positions are biases of the scores in place of rotation (Falcon)
 	ClipQKV   bool // queries, keys and values are bounded (OLMo)
-	EmbedDim  int  // width of the embedding, with projections to Hidden (OPT, ELECTRA) and back (OPT); 0 means Hidden
+	EmbedDim  int  // width of the embedding, with projections to Hidden (OPT, ELECTRA, ALBERT) and back (OPT); 0 means Hidden
 
 	NoHead bool // the model ends at its last norm, without the head
 
 	Activation   Activation // the zero value is the family's own
 	Dropout      float64    // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
 	ScoreDropout float64    // of scores alone, where it is not Dropout (BART, Whisper)
-	HeadDropout  float64    // before the classifier (DistilBERT)
+	HeadDropout  float64    // before the classifier (DistilBERT, ALBERT)
 	// PlainEmbeddings leaves embeddings out of the Dropout (Phi).
 	PlainEmbeddings bool
 	Plain           bool // attention that holds the scores, instead of flash attention
@@ -99,6 +99,8 @@ type Transformer struct {
 	Detects  bool // ELECTRA: the head that tells tokens which were replaced
 	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
 
+	Teacher bool // DeiT: the distillation token has a classifier too, and the output is the mean of both
+
 	thinned bool // of the block that is being made
 
 	// Vision is the tower of images: of CLIP and SigLIP it runs; of the others its weights
@@ -109,8 +111,12 @@ type Transformer struct {
 	Audio *Transformer
 }
 
-// Cache describes the key/value cache, for WithKVCache.
+// Cache describes the key/value cache, for WithKVCache. An Encoder has none: what it is given then has no Layers,
+// which Model refuses.
 func (c Transformer) Cache(batch, context int, d alloc.DType) KVConfig {
+	if c.Family.Encoder() {
+		return KVConfig{Batch: batch, Context: context, DType: d}
+	}
 	latent := 0
 	if c.Latent != nil {
 		latent = c.Latent.KVRank + c.Latent.RopeSize
@@ -218,6 +224,7 @@ const (
 	MBART                       // BART with LayerNorm before each part
 	Pegasus                     // mBART with positions that are not learned
 	Marian                      // BART with positions that are not learned
+	ALBERT                      // BERT whose blocks share their parameters, with a narrower embedding
 	ELECTRA                     // BERT without a pooler, whose embedding may be narrower
 	Whisper                     // an encoder of spectra and a decoder, LayerNorm before each part
 	CLIP                        // towers of images (Vision) and texts
@@ -236,6 +243,7 @@ const (
 	MPNet                       // BERT with biases of scores by distance, without token types
 	RoBERTa                     // BERT with positions from the padding on, and heads of its own
 	DistilBERT                  // BERT without token types and pooler
+	DeiT                        // ViT with a distillation token
 	ViT                         // image patches, class token, learned positions, classifier
 	Flux                        // makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1)
 	Flux2                       // Flux with shared modulations and gated MLPs

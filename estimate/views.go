@@ -14,6 +14,9 @@ func (t *Tape) parts(x Tensor, widths ...int) ([]Tensor, error) {
 // views are parts of x of these shapes. Each has a gradient of its own, and the backward pass puts them
 // together in a new tensor.
 func (t *Tape) views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
+	if x.tape != t {
+		return nil, t.foreign("splits", x)
+	}
 	views := make([]Tensor, len(shapes))
 	at := int32(len(t.ops))
 	for i, shape := range shapes {

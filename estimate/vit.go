@@ -8,21 +8,40 @@ func (c Transformer) vit() []Layer {
 	if patch > 0 {
 		side = min(image/patch, maxField)
 	}
-	layers := []Layer{Named{"vit", Sequential{
-		Named{"embeddings", patches{
-			projection: Conv2d{In: or(c.Channels, 3), Out: c.Hidden, Kernel: patch, Stride: patch},
-			tokens:     side*side + 1, hidden: c.Hidden, dropout: c.dropout(),
-		}},
+	name, embed := "vit", patches{
+		projection: Conv2d{In: or(c.Channels, 3), Out: c.Hidden, Kernel: patch, Stride: patch},
+		tokens:     side*side + 1, hidden: c.Hidden, dropout: c.dropout(),
+	}
+	if c.Family == DeiT {
+		name, embed.tokens, embed.distilled = "deit", embed.tokens+1, true
+	}
+	layers := []Layer{Named{name, Sequential{
+		Named{"embeddings", embed},
 		Named{"layers", Repeat{N: c.Blocks, Layer: c.vitBlock()}},
 		Named{"layernorm", LayerNorm{Size: c.Hidden}},
 	}}}
 	if c.Pooler {
 		layers = append(layers, c.pooler())
 	}
-	if c.Classes != 0 && !c.NoHead {
+	switch {
+	case c.Classes == 0 || c.NoHead:
+	case c.Teacher:
+		layers = append(layers, c.twoClassifiers())
+	default:
 		layers = append(layers, first{}, Named{"classifier", Linear{In: c.Hidden, Out: c.Classes}})
 	}
 	return layers
+}
+
+// twoClassifiers are those of DeiT's class token and distillation token, whose mean is the output.
+func (c Transformer) twoClassifiers() Layer {
+	linear := Linear{In: c.Hidden, Out: c.Classes}
+	return inline{Module{Name: "TwoClassifiers", Parts: Sequential{Named{"cls_classifier", linear}, Named{"distillation_classifier", linear}}, Run: func(f *Flow, x Tensor) Tensor {
+		class, distilled := f.Call("cls_classifier", f.Apply(first{}, x)), f.Call("distillation_classifier", f.Apply(first{}, x))
+		y := f.Scale(f.Add(class, distilled))
+		f.hold(class, distilled)
+		return y
+	}}}
 }
 
 func (c Transformer) vitBlock() Layer {
@@ -40,11 +59,12 @@ func (c Transformer) vitBlock() Layer {
 	}
 }
 
-// patches cuts an image into patches, puts a learned class token before them and
-// adds learned positions.
+// patches cuts an image into patches, puts a learned class token before them, and a distillation
+// token where there is one, and adds learned positions.
 type patches struct {
 	projection     Conv2d
-	tokens, hidden int
+	tokens, hidden int // the tokens are all that come out
+	distilled      bool
 	dropout        Layer
 }
 
@@ -58,6 +78,9 @@ func (l patches) Declare(d *Declaration) {
 		return
 	}
 	d.Param("cls_token", 1, 1, l.hidden)
+	if l.distilled {
+		d.Param("distillation_token", 1, 1, l.hidden)
+	}
 	d.Param("position_embeddings", 1, l.tokens, l.hidden)
 	d.Layer("patch_embeddings", Sequential{Named{"projection", l.projection}})
 	d.Layer("dropout", l.dropout)
@@ -69,8 +92,12 @@ func (l patches) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	if n := y.Shape[2] * y.Shape[3]; n != l.tokens-1 {
-		return Tensor{}, t.Errorf("input %v makes %d patches: want %d", x.Shape, n, l.tokens-1)
+	want := l.tokens - 1
+	if l.distilled {
+		want--
+	}
+	if n := y.Shape[2] * y.Shape[3]; n != want {
+		return Tensor{}, t.Errorf("input %v makes %d patches: want %d", x.Shape, n, want)
 	}
 	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
 	y, err = t.Op(Op{In: []Tensor{y}, Shape: shape, Params: true, PassGrad: true})

@@ -26,8 +26,13 @@ type holding struct {
 // ofModule is one parameter or buffer of a module.
 type ofModule struct {
 	module int32
+	apart  bool
 	load   load
 }
+
+// apart is the group of those of a module's parameters whose gradients appear apart. The groups of
+// all modules come first.
+func (h *holding) apart(module int32) int32 { return int32(len(h.modules)) + module }
 
 // load is the memory of some parameters, in bytes on one device before data
 // parallel replicas divide it.
@@ -78,7 +83,7 @@ func weigh(d *Declaration, cfg *config) (*holding, error) {
 		to.Bytes += alloc.Bytes(whole)
 		h.modules[p.module].add(l)
 		h.total.add(l)
-		h.each = append(h.each, ofModule{int32(p.module), l})
+		h.each = append(h.each, ofModule{int32(p.module), p.apart, l})
 	}
 	h.meet(cfg.sharding)
 	return h, nil

@@ -99,8 +99,8 @@ func (l WindowAttention) project(f *Flow, x Tensor) (q, k, v Tensor) {
 		return f.Call("q_proj", x), f.Call("k_proj", x), f.Call("v_proj", x)
 	}
 	all := f.Call("qkv", x)
-	q = f.Part(all, 2, l.Hidden)
-	return q, q, q
+	one := func() Tensor { return f.Split(all, 2, l.Hidden)[0] } // torchvision takes qkv[0], qkv[1] and qkv[2]
+	return one(), one(), one()
 }
 
 // attend adds the biases to the scores, and the mask of shifted windows.

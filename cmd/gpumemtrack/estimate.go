@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
@@ -61,8 +62,9 @@ func estimateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "estimate FILE|MODEL",
 		Short: "Estimate the GPU memory that a model needs",
-		Long: `Estimate the GPU memory that a model needs, from its file (safetensors, GGUF,
-config.json, or a directory of them; only headers are read) or by its name.
+		Long: `Estimate the GPU memory that a model needs, by its name or from its files
+(safetensors, GGUF, config.json, diffusers' model_index.json, or a directory of
+them). Of the weights only headers are read.
 
 With --fits the exit code says whether the model fits: 0 if the upper bound of
 what it needs, with the CUDA context, is at most that size; 3 if it is more, or
@@ -87,12 +89,14 @@ if only the weights are known.
   gpu_layers          of llama.cpp: its layers on the GPU; with
                       --max-gpu-layers the most that fit
   report              all details, as the fields of estimate.Report in Go
+Of a family that is not known, --serve with the config.json alone prints
+cache_bytes, what its keys and values take, and no figures of the rest.
 
 Known models:
 ` + wrapped(zoo.Names()) + `
 
-Known families of a config.json (model_type); of others, --serve tells the size
-of the keys and values alone:
+Known families of a config.json (model_type, or _class_name of diffusers); of
+others, --serve tells the size of the keys and values alone:
 ` + wrapped(checkpoint.Families()),
 		Example: `  gpumemtrack estimate resnet50 --train --batch 32
   gpumemtrack estimate llama-3-8b --serve --batch 8 --seq 4096 --fits 24GiB
@@ -136,7 +140,7 @@ of the keys and values alone:
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels, which decides the size of its context: "+strings.Join(names(loadings), ", "))
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
-	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels for a convolutional model")
+	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels, which a convolutional model reads or a diffusion model makes")
 	o.training.flags(cmd)
 	o.loss.flags(cmd)
 	o.llama.flags(cmd)
@@ -146,7 +150,7 @@ of the keys and values alone:
 	flags.IntVar(&o.zero, "zero", 0, "`STAGE` of ZeRO, 1 to 3: what the replicas share instead of each keeping a copy")
 	flags.IntVar(&o.tp, "tp", 1, "tensor parallelism: `N` devices share each layer")
 	flags.IntVar(&o.lora, "lora", 0, "train LoRA adapters of rank `R`, as PEFT does, and freeze the rest")
-	flags.StringSliceVar(&o.targets, "lora-targets", []string{"q_proj", "v_proj"}, "`NAMES` of the linear layers to adapt, or all-linear")
+	flags.StringSliceVar(&o.targets, "lora-targets", nil, "with --lora: `NAMES` of the linear layers to adapt, or all-linear (default: those of the query and the value, as in PEFT)")
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(names(kvBlocks), ", ")+", or an element type such as float16")
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: estimate llama.cpp, which has a compute buffer instead of PyTorch's allocator")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
@@ -162,11 +166,16 @@ of the keys and values alone:
 	complete(cmd, "offload", names(offloads)...)
 	complete(cmd, "cuda-loading", names(loadings)...)
 	complete(cmd, "checkpoint", blocks)
+	complete(cmd, "lora-targets", estimate.AllLinear)
 	complete(cmd, "zero-grad", names(zeroGrads)...)
 	complete(cmd, "dtype", usualTypes...)
 	complete(cmd, "autocast", usualTypes[1:]...)
 	complete(cmd, "kv", append(names(kvBlocks), usualTypes...)...)
 	complete(cmd, "zero", "1", "2", "3")
+	heading(cmd, "Flags of training; each of them chooses it", append(ofTraining, "train")...)
+	heading(cmd, "Flags of serving", "serve", "kv")
+	heading(cmd, "Flags of llama.cpp", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
+	heading(cmd, "Flags of what fits", "fits", "weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
 	return cmd
 }
 

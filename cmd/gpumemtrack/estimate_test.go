@@ -108,6 +108,33 @@ func TestEstimateSettlesWhatIsAsked(t *testing.T) {
 	assert.Zero(t, estimateJSON(t, "resnet50 --cpu").Device)
 }
 
+// Not all models have numbered layers: the error shows what the paths are like.
+func TestEstimateCheckpointBlocks(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, exitUsage, run(strings.Fields("estimate densenet121 --checkpoint blocks"), nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "--checkpoint blocks: the layers have no numbers: give a pattern for paths such as features.denseblock")
+	estimateJSON(t, "densenet121 --checkpoint features.denseblock?.denselayer*")
+	estimateJSON(t, "resnet50 --checkpoint blocks")
+}
+
+// Where nobody says which layers get adapters, they are those that PEFT takes.
+func TestEstimateUsualTargetsOfLoRA(t *testing.T) {
+	for model, trained := range map[string]int64{
+		"gpt2":              12 * 8 * (768 + 3*768),
+		"bert-base-uncased": 12 * 2 * 8 * (768 + 768),
+		"llama-2-7b":        32 * 2 * 8 * (4096 + 4096),
+		"vit-b-16":          12 * 2 * 8 * (768 + 768),
+	} {
+		assert.Equal(t, trained, estimateJSON(t, model+" --lora 8").Report.Trained.Count, model)
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"_class_name": "FluxTransformer2DModel",
+		"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 2, "attention_head_dim": 64}`), 0o600))
+	const wide = 2 * 64
+	assert.EqualValues(t, 8*(wide+wide)*(4+3), estimateJSON(t, dir+" --lora 8").Report.Trained.Count, "a single block has no to_out")
+	assert.Equal(t, alloc.Shape{1, 32 * 32, 64}, estimateJSON(t, dir+" --image 512").Report.Inputs[0])
+}
+
 // llama.cpp's compute buffer stands in place of PyTorch's activations.
 func TestEstimateLlamaCpp(t *testing.T) {
 	const base = "llama-3-8b --serve --batch 4 --seq 2048 --gpu turing --llama-cpp "
@@ -233,7 +260,8 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--cuda-loading soon":                            "want one of lazy, eager",
 		"--lora 8 --lora-targets c_attn --lora-base nf8": "want one of nf4, nf4-double, int8, gptq",
 		"--lora-dtype bf16":                              "give the rank of the adapters",
-		"--lora 8":                                       "their names are c_attn, c_proj, c_fc",
+		"--lora 8 --lora-targets q_proj":                 "their names are c_attn, c_proj, c_fc",
+		"--tensor-split 3,x":                             "--tensor-split 3,x: want numbers such as 3,1",
 		"--lora 0":                                       "--lora 0: want 1 or more",
 		"--gradients int8":                               "--gradients int8: want one of float32",
 		"--master-weights":                               "--master-weights needs --dtype",

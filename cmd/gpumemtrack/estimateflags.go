@@ -39,7 +39,7 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		}
 		options = append(options, estimate.Train(optimizer))
 	}
-	for _, part := range []func() ([]estimate.Option, error){o.machine, o.adapted, o.precision, o.quantized, o.loop} {
+	for _, part := range []func() ([]estimate.Option, error){o.machine, o.precision, o.quantized, o.loop} {
 		more, err := part()
 		if err != nil {
 			return nil, err

@@ -51,18 +51,18 @@ func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
-	if o.image > 0 {
-		return nil, usageError("estimate: --image is for known models: of %s its config.json tells the size of images", path)
-	}
 	c, err := checkpoint.Open(path)
+	if err == nil && o.image > 0 {
+		c, err = c.Images(o.image)
+	}
 	if err != nil {
 		return nil, err
 	}
-	judged, err := o.judged(c.Loss())
+	trained, err := o.trained(c.Loss(), func() (*estimate.Report, error) { return c.Report() })
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, judged...)
+	options = append(options, trained...)
 	input, err := o.fileInput(c)
 	switch {
 	case err == nil:
@@ -142,11 +142,11 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	if m.Transformer != nil {
 		loss = m.Transformer.Loss()
 	}
-	judged, err := o.judged(loss)
+	trained, err := o.trained(loss, func() (*estimate.Report, error) { return usual, nil })
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, judged...)
+	options = append(options, trained...)
 	if o.serve {
 		if m.Transformer == nil || m.Transformer.Family.Encoder() {
 			return nil, usageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -128,6 +129,53 @@ func (o estimateOptions) adapted() ([]estimate.Option, error) {
 	return []estimate.Option{estimate.Adapt(l)}, nil
 }
 
+// projections are what families call those of attention that get adapters where nobody says which: the
+// query and value, as in PEFT's table of families, and all four where images are made, as in the
+// scripts of diffusers.
+var projections = [][]string{
+	{"q_proj", "v_proj"}, {"query", "value"}, {"q", "v"}, {"c_attn"}, {"query_key_value"}, {"q_lin", "v_lin"}, {"qkv_proj"},
+	{"to_k", "to_q", "to_v", "to_out.0"},
+}
+
+// usualTargets are the projections that a model's layers have.
+func usualTargets(r *estimate.Report) []string {
+	has := func(name string) bool {
+		return slices.ContainsFunc(r.Layers, func(l estimate.Row) bool {
+			return l.Kind == "Linear" && strings.HasSuffix("."+l.Path, "."+name)
+		})
+	}
+	for _, names := range projections {
+		if !slices.ContainsFunc(names, func(name string) bool { return !has(name) }) {
+			return names
+		}
+	}
+	return projections[0] // the error names the layers that there are
+}
+
+// trained are the options that depend on the model: on its usual loss and, where flags do not name
+// the layers that are meant, on the layers that its report has.
+func (o estimateOptions) trained(loss estimate.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
+	judged, err := o.judged(loss)
+	if err != nil {
+		return nil, err
+	}
+	targets, numbered := o.lora > 0 && len(o.targets) == 0, slices.Contains(o.checkpoints, blocks)
+	if targets || numbered {
+		r, err := report()
+		if err != nil {
+			return nil, err
+		}
+		if numbered && len(r.Layers) > 0 && !slices.ContainsFunc(r.Layers, isNumbered) {
+			return nil, usageError("estimate: --checkpoint blocks: the layers have no numbers: give a pattern for paths such as %s", r.Layers[len(r.Layers)/2].Path)
+		}
+		if targets {
+			o.targets = usualTargets(r)
+		}
+	}
+	adapted, err := o.adapted()
+	return append(judged, adapted...), err
+}
+
 // precision is what the flags say of element types.
 func (o estimateOptions) precision() ([]estimate.Option, error) {
 	var options []estimate.Option
@@ -169,12 +217,21 @@ func (o estimateOptions) precision() ([]estimate.Option, error) {
 // blocks stands for the numbered layers of any model, which hold the most.
 const blocks = "blocks"
 
+// numberedLayers is the pattern of their paths.
+const numberedLayers = "*.[0-9]*"
+
+// isNumbered reports whether a layer, or what holds it, is called by a number.
+func isNumbered(l estimate.Row) bool {
+	ok, _ := path.Match(numberedLayers, l.Path)
+	return ok
+}
+
 // checkpointed are the patterns of --checkpoint.
 func (o estimateOptions) checkpointed() estimate.Option {
 	patterns := make([]string, len(o.checkpoints))
 	for i, p := range o.checkpoints {
 		if patterns[i] = p; p == blocks {
-			patterns[i] = "*.[0-9]*"
+			patterns[i] = numberedLayers
 		}
 	}
 	return estimate.Checkpointed(patterns...)

@@ -40,7 +40,7 @@ func flagError(err error) error {
 	}
 	want := map[string]string{
 		"int": "want a whole number", "duration": "want a time such as 500ms, 10s or 5m", "bool": "want true or false",
-		"float64": "want a number",
+		"float64": "want a number", "float64Slice": "want numbers such as 3,1",
 	}[wrong.GetFlag().Value.Type()]
 	if want == "" {
 		return fmt.Errorf("--%s %s: %w", wrong.GetFlag().Name, wrong.GetValue(), errors.Unwrap(wrong))

@@ -2,12 +2,31 @@ package main
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 )
+
+// Each flag of a command stands in its help once, under a heading if it has one.
+func TestHelpHasEachFlagOnce(t *testing.T) {
+	for _, command := range commands {
+		cmd := command(&app{})
+		text := flagUsages(cmd.LocalFlags())
+		assert.True(t, strings.HasPrefix(text, "Flags:\n"), cmd.Name())
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			found := regexp.MustCompile(`(?m)^ .{5}--`+f.Name+`( |$)`).FindAllString(text, -1)
+			assert.Len(t, found, 1, "%s --%s", cmd.Name(), f.Name)
+		})
+	}
+	text := flagUsages(estimateCommand(&app{}).LocalFlags())
+	_, ofLlama, found := strings.Cut(text, "\n\nFlags of llama.cpp:\n")
+	assert.True(t, found)
+	assert.Less(t, strings.Index(ofLlama, "--gpu-layers"), strings.Index(ofLlama, "\n\nFlags of "))
+}
 
 // TestHelpIsAsWideAsATerminal: no line of any command's help wraps in a terminal of 80 columns.
 func TestHelpIsAsWideAsATerminal(t *testing.T) {

@@ -14,6 +14,7 @@ type architecture struct {
 	family string // as model_type or general.architecture has it
 	estimate.Transformer
 	image     imageModel    // in place of the Transformer; nil for none
+	latent    int           // side of the latent image that FLUX makes; 0 for the usual one
 	cache     bool          // the Transformer is of an unknown family and tells its cache alone
 	dtype     alloc.DType   // of the weights, where a config.json tells it
 	quantized *quantization // of the weights, where a config.json tells it
@@ -45,7 +46,7 @@ func (a *architecture) check() error {
 		return fmt.Errorf("each token visits %d experts, of %d", a.TopK, a.Experts)
 	case a.Window < 0:
 		return fmt.Errorf("a sliding window of %d", a.Window)
-	case a.Family == estimate.ViT && a.Image%a.Patch != 0:
+	case (a.Family == estimate.ViT || a.Family == estimate.DeiT) && a.Image%a.Patch != 0:
 		return fmt.Errorf("an image of %d does not divide into patches of %d", a.Image, a.Patch)
 	case a.Blocks > maxBlocks:
 		return fmt.Errorf("%d blocks, more than %d", a.Blocks, maxBlocks)
@@ -86,5 +87,9 @@ func (a *architecture) positions() int {
 
 // seesImages reports whether the model reads images and no text.
 func (a *architecture) seesImages() bool {
-	return a.Family == estimate.ViT || a.Family == estimate.DINOv2 || a.Family == estimate.Swin
+	switch a.Family {
+	case estimate.ViT, estimate.DeiT, estimate.DINOv2, estimate.Swin:
+		return true
+	}
+	return false
 }

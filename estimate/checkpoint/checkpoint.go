@@ -60,7 +60,7 @@ type File struct {
 //   - a directory that holds one of these. An index goes before the files beside
 //     it, safetensors before GGUF, and a config.json belongs to them. A GGUF file
 //     named mmproj is not the model;
-//   - a directory with the model_index.json of a pipeline of diffusers, whose parts are in
+//   - the model_index.json of a pipeline of diffusers, or its directory; the parts are in
 //     folders of their own. The transformer or unet runs, and the others are held. Where a
 //     part is missing there is no Input, and a note of the report names it.
 //
@@ -84,6 +84,9 @@ func openPath(path string) (*File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
+	}
+	if filepath.Base(path) == pipelineName && !info.IsDir() {
+		return openPipeline(filepath.Dir(path))
 	}
 	if info.IsDir() {
 		if _, err := os.Stat(filepath.Join(path, pipelineName)); err == nil {

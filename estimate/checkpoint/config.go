@@ -48,7 +48,11 @@ func readConfig(r io.ReaderAt, size int64, file string) (*hfConfig, error) {
 func (c *hfConfig) architecture() (architecture, error) {
 	family, ok := hfFamilies[c.ModelType]
 	if !ok {
-		return c.cacheAlone(), &Error{File: c.file, Where: "model_type",
+		key := "model_type"
+		if c.ModelType == c.ClassName {
+			key = "_class_name"
+		}
+		return c.cacheAlone(), &Error{File: c.file, Where: key,
 			Reason: fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack estimate --help` and checkpoint.Families list", shorten(c.ModelType), len(hfFamilies)), Err: ErrUnknownArchitecture}
 	}
 	c.base = family.base

@@ -221,5 +221,5 @@ func (a *architecture) latentSide() int {
 	if u, ok := a.image.(unet); ok {
 		return u.side
 	}
-	return cmp.Or(a.Image, usualSide)
+	return cmp.Or(a.latent, a.Image, usualSide)
 }

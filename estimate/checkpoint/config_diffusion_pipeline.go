@@ -30,6 +30,7 @@ type pipeline struct {
 	runs    architecture // that part
 	others  []part       // those that do not, in order
 	missing []string     // those whose weights are not known
+	planned []string     // those of which there is a config.json and no weights
 }
 
 // part is a model of a pipeline.
@@ -84,6 +85,18 @@ func (p pipeline) note() string {
 	return "not counted, since the folder has no safetensors of it: " + strings.Join(p.missing, ", ")
 }
 
+// notes say how the parts are counted that are not in the folder.
+func (p pipeline) notes() []string {
+	var notes []string
+	if len(p.missing) > 0 {
+		notes = append(notes, p.note())
+	}
+	if len(p.planned) > 0 {
+		notes = append(notes, "counted by its config.json, since the folder has no safetensors of it: "+strings.Join(p.planned, ", "))
+	}
+	return notes
+}
+
 // held are the names of the parts that are not trained.
 func (p pipeline) held() []string {
 	var names []string
@@ -122,6 +135,9 @@ func openPipeline(dir string) (*File, error) {
 		if f == nil {
 			p.missing = append(p.missing, fmt.Sprintf("%s (%s)", name, shorten(classes[name])))
 			continue
+		}
+		if len(f.tensors) == 0 {
+			p.planned = append(p.planned, name)
 		}
 		for _, t := range f.tensors {
 			t.Name = name + "." + t.Name

@@ -65,8 +65,10 @@ func fluxPipeline(t *testing.T) map[string]string {
 // A pipeline counts all that it holds and trains the model that runs alone.
 func TestPipelineOfParts(t *testing.T) {
 	models := measuredConfigs(t)
-	c, err := Open(pipelineFolder(t, fluxPipeline(t)))
+	dir := pipelineFolder(t, fluxPipeline(t))
+	c, err := Open(filepath.Join(dir, "model_index.json"))
 	require.NoError(t, err)
+	assert.Equal(t, filepath.Base(dir), c.Name)
 	family, err := c.Architecture()
 	require.NoError(t, err)
 	assert.Equal(t, "FluxTransformer2DModel", family)
@@ -77,6 +79,9 @@ func TestPipelineOfParts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, models["flux"].Params+models["autoencoder"].Params+24, r.Params.Count)
 	assert.Equal(t, models["flux"].Params, r.Trained.Count)
+	notes := strings.Join(r.Notes, "\n")
+	assert.Contains(t, notes, "counted by its config.json, since the folder has no safetensors of it: transformer, vae")
+	assert.NotContains(t, notes, "the files hold")
 	assert.Equal(t, []int{1, 64 * 64, 16}, []int(r.Output))
 	decoded := 0
 	for _, row := range r.Layers {
@@ -86,6 +91,34 @@ func TestPipelineOfParts(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, decoded)
+}
+
+// Adapters are those of the model that runs, and not of what is held beside it.
+func TestPipelineOfAdapters(t *testing.T) {
+	files := fluxPipeline(t)
+	trained := func(path string) int64 {
+		c, err := Open(path)
+		require.NoError(t, err)
+		input, err := c.Input(1, 0)
+		require.NoError(t, err)
+		r, err := c.Report(input, estimate.Train(estimate.Adam), estimate.Adapt(estimate.LoRA{Rank: 4, Targets: []string{"to_q", "to_k"}}))
+		require.NoError(t, err)
+		assert.NotContains(t, strings.Join(r.Notes, "\n"), "the files hold")
+		return r.Trained.Count
+	}
+	dir := pipelineFolder(t, files)
+	alone := trained(filepath.Join(dir, "transformer"))
+	assert.Positive(t, alone)
+	assert.Equal(t, alone, trained(dir))
+}
+
+// What is no transformer has no loss of words.
+func TestLossOfImages(t *testing.T) {
+	for name, m := range measuredConfigs(t) {
+		c, err := Open(pipelineFolder(t, map[string]string{"config.json": string(m.Config)}))
+		require.NoError(t, err, name)
+		assert.Nil(t, c.Loss(), name)
+	}
 }
 
 // One that lacks a part tells its parameters and names the part, and has no input, so that it is not said to fit.

@@ -66,7 +66,7 @@ func TestDenoisersThatAreNotKnown(t *testing.T) {
 	unet := `"_class_name": "UNet2DConditionModel", "block_out_channels": [32, 64], "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D"], "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"]`
 	vae := `"_class_name": "AutoencoderKL", "block_out_channels": [32], "down_block_types": ["DownEncoderBlock2D"], "up_block_types": ["UpDecoderBlock2D"]`
 	for text, key := range map[string]string{
-		`"_class_name": "WanTransformer3DModel"`:                                                                                            "WanTransformer3DModel",
+		`"_class_name": "WanTransformer3DModel"`:                                                                                            `_class_name: "WanTransformer3DModel"`,
 		`"_class_name": "Flux2Transformer2DModel", "timestep_guidance_channels": 128`:                                                       "timestep_guidance_channels",
 		`"_class_name": "FluxTransformer2DModel", "num_single_layers": 5000`:                                                                "num_single_layers",
 		`"_class_name": "FluxTransformer2DModel", "num_layers": -1`:                                                                         "num_layers",

@@ -34,6 +34,18 @@ func hfCamemBERT(c *hfConfig, a *architecture) error {
 	return c.bert(a, estimate.RoBERTa, "Camembert")
 }
 
+// hfALBERT reads ALBERT, all of whose blocks share their parameters.
+func hfALBERT(c *hfConfig, a *architecture) error {
+	if *orNumber(c.LayerGroups, 1) != 1 || *orNumber(c.InnerGroups, 1) != 1 {
+		return c.unknown("num_hidden_groups, inner_group_num", "more than 1")
+	}
+	if err := c.bert(a, estimate.ALBERT, "Albert"); err != nil {
+		return err
+	}
+	a.HeadDropout = c.LabelDropout
+	return c.numbers(hfNumber{&a.EmbedDim, "embedding_size", c.EmbedWidth, 128})
+}
+
 func hfELECTRA(c *hfConfig, a *architecture) error {
 	class, err := c.class("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification")
 	if err != nil {
@@ -155,7 +167,16 @@ func hfDistilBERT(c *hfConfig, a *architecture) error {
 }
 
 func hfViT(c *hfConfig, a *architecture) error {
-	class, err := c.class("ViTForImageClassification")
+	return c.vit(a, estimate.ViT, "ViTForImageClassification")
+}
+
+func hfDeiT(c *hfConfig, a *architecture) error {
+	return c.vit(a, estimate.DeiT, "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher")
+}
+
+// vit reads ViT and DeiT.
+func (c *hfConfig) vit(a *architecture, f estimate.Family, heads ...string) error {
+	class, err := c.class(heads...)
 	if err != nil {
 		return err
 	}
@@ -165,7 +186,7 @@ func hfViT(c *hfConfig, a *architecture) error {
 	if err := c.encoder(a); err != nil {
 		return err
 	}
-	a.Family, a.Pooler = estimate.ViT, class == c.base
+	a.Family, a.Pooler, a.Teacher = f, class == c.base, strings.HasSuffix(class, "WithTeacher")
 	if !a.Pooler {
 		a.Classes = c.labels()
 	}

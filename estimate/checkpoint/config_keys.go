@@ -23,6 +23,8 @@ type hfConfig struct {
 	Near         *whole `json:"local_attention"` // of ModernBERT
 	FarEvery     *whole `json:"global_attn_every_n_layers"`
 	EmbedWidth   *whole `json:"embedding_size"`
+	LayerGroups  *whole `json:"num_hidden_groups"` // of ALBERT
+	InnerGroups  *whole `json:"inner_group_num"`
 	Window       *whole `json:"sliding_window"`
 
 	Experts         *whole `json:"num_local_experts"`
@@ -117,6 +119,7 @@ type hfConfig struct {
 	HiddenDropout    float64 `json:"hidden_dropout_prob"`
 	ProbsDropout     float64 `json:"attention_probs_dropout_prob"`
 	ClassDropout     float64 `json:"seq_classif_dropout"`
+	LabelDropout     float64 `json:"classifier_dropout_prob"` // ALBERT's name of it
 	PlainDropout     float64 `json:"dropout"`
 	AfterDropout     float64 `json:"residual_dropout"`
 	BlockDropout     float64 `json:"hidden_dropout"`
@@ -185,6 +188,7 @@ type hfConfig struct {
 
 	Depths            []int           `json:"depths"`
 	StageWidths       []int           `json:"hidden_sizes"`
+	LayerScale        *float64        `json:"layer_scale_init_value"`
 	BlockType         string          `json:"layer_type"`
 	EarlyHalf         *bool           `json:"downsample_in_first_stage"`
 	EarlyPlace        *bool           `json:"downsample_in_bottleneck"`

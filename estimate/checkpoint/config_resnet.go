@@ -30,20 +30,8 @@ func hfResNet(c *hfConfig, a *architecture) error {
 	if err != nil {
 		return err
 	}
-	if m.Widths, m.Depths = c.StageWidths, c.Depths; m.Widths == nil {
-		m.Widths = []int{256, 512, 1024, 2048}
-	}
-	if m.Depths == nil {
-		m.Depths = []int{3, 4, 6, 3}
-	}
-	if len(m.Widths) != len(m.Depths) || len(m.Widths) == 0 {
-		return &Error{File: c.file, Where: "hidden_sizes, depths", Reason: fmt.Sprintf("%d and %d stages", len(m.Widths), len(m.Depths))}
-	}
-	for i := range m.Widths {
-		width, depth := m.Widths[i], m.Depths[i]
-		if width < 4 || width > largestNumber || depth < 1 || depth > maxBlocks {
-			return &Error{File: c.file, Where: "hidden_sizes, depths", Reason: fmt.Sprintf("stage %d has %d blocks of %d channels", i, depth, width)}
-		}
+	if m.Widths, m.Depths, err = c.stages([]int{256, 512, 1024, 2048}, []int{3, 4, 6, 3}); err != nil {
+		return err
 	}
 	switch c.BlockType {
 	case "", "bottleneck":
@@ -62,4 +50,23 @@ func hfResNet(c *hfConfig, a *architecture) error {
 	}
 	a.image = m
 	return nil
+}
+
+// stages reads the widths of the stages of a convolutional model and how many blocks each has.
+func (c *hfConfig) stages(widths, depths []int) ([]int, []int, error) {
+	if c.StageWidths != nil {
+		widths = c.StageWidths
+	}
+	if c.Depths != nil {
+		depths = c.Depths
+	}
+	if len(widths) != len(depths) || len(widths) == 0 {
+		return nil, nil, &Error{File: c.file, Where: "hidden_sizes, depths", Reason: fmt.Sprintf("%d and %d stages", len(widths), len(depths))}
+	}
+	for i, depth := range depths {
+		if widths[i] < 4 || widths[i] > largestNumber || depth < 1 || depth > maxBlocks {
+			return nil, nil, &Error{File: c.file, Where: "hidden_sizes, depths", Reason: fmt.Sprintf("stage %d has %d blocks of %d channels", i, depth, widths[i])}
+		}
+	}
+	return widths, depths, nil
 }

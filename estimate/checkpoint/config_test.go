@@ -50,7 +50,7 @@ func TestOpenARealModel(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, c.Parameters(), report.Params.Count)
 	_, err = c.Cache(1, 256)
-	assert.ErrorContains(t, err, "it is an encoder")
+	assert.ErrorContains(t, err, "it writes no text")
 }
 
 const llamaConfig = `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,

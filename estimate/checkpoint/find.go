@@ -92,7 +92,7 @@ func nameOf(path string) string {
 	name := filepath.Base(path)
 	for _, suffix := range []string{indexSuffix, ".safetensors", ".gguf", ".json"} {
 		if stem, ok := strings.CutSuffix(name, suffix); ok {
-			if stem == "model" || name == configName {
+			if stem == "model" || name == configName || name == pipelineName {
 				return filepath.Base(filepath.Dir(path))
 			}
 			return stem

@@ -33,16 +33,17 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 		return estimate.KVConfig{}, err
 	}
 	if a := c.architecture; a.Family.Encoder() || a.image != nil {
-		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it is an encoder and has none", a.family)
+		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it writes no text and has none", a.family)
 	} else if most := a.positions(); most > 0 && context > most {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, most)
 	}
 	return c.architecture.Cache(batch, context, 0), nil
 }
 
-// Loss is estimate.Transformer.Loss of the model: nil where it has none, or is not known.
+// Loss is estimate.Transformer.Loss of the model: nil where it has none, is not known, or is of
+// images that are no transformer's.
 func (c *File) Loss() estimate.Layer {
-	if _, err := c.Architecture(); err != nil {
+	if _, err := c.Architecture(); err != nil || c.architecture.image != nil {
 		return nil
 	}
 	return c.architecture.Transformer.Loss()
@@ -115,21 +116,33 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 		return nil, err
 	}
 	pipe, ok := c.architecture.image.(pipeline)
-	if ok && len(pipe.missing) > 0 {
-		r.Notes = append(r.Notes, pipe.note())
+	if ok {
+		r.Notes = append(r.Notes, pipe.notes()...)
 	}
-	switch held := c.Parameters(); {
+	switch held, described := c.Parameters(), r.Params.Count-adapters(r); {
 	case untold:
 		r.Notes = append(r.Notes, fmt.Sprintf("parameters only: %v", c.architectureErr))
 		if c.architecture.cache && r.Inference.Cache > 0 {
 			r.Notes = append(r.Notes, "the key/value cache goes by the usual numbers of layers, heads and their size")
 		}
+	case len(pipe.planned) > 0: // the files hold some parts alone
 	case len(c.tensors) == 0 && c.architecture.quantized != nil:
 		r.Notes = append(r.Notes, c.architecture.quantized.note(c))
-	case len(c.tensors) > 0 && c.architecture.quantized == nil && held != r.Params.Count:
-		r.Notes = append(r.Notes, fmt.Sprintf("the files hold %d parameters, the layers have %d", held, r.Params.Count))
+	case len(c.tensors) > 0 && c.architecture.quantized == nil && held != described:
+		r.Notes = append(r.Notes, fmt.Sprintf("the files hold %d parameters, the layers have %d", held, described))
 	}
 	return r, nil
+}
+
+// adapters is the number of parameters that Adapt adds.
+func adapters(r *estimate.Report) int64 {
+	n := int64(0)
+	for _, row := range r.Layers {
+		if strings.HasSuffix(row.Path, ".lora_A") || strings.HasSuffix(row.Path, ".lora_B") {
+			n += row.Params
+		}
+	}
+	return n
 }
 
 // types are the options that the files give.

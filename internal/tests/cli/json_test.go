@@ -2,12 +2,12 @@ package cli_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -42,15 +42,26 @@ func page(t *testing.T) (url string) {
 
 // What --json prints is what the schema of the docs says.
 func TestJSONMatchesItsSchema(t *testing.T) {
-	schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "..", "docs", "command-line.schema.json"))
+	path := filepath.Join("..", "..", "..", "docs", "command-line.schema.json")
+	schema, err := jsonschema.NewCompiler().Compile(path)
+	require.NoError(t, err)
+	estimate, err := jsonschema.NewCompiler().Compile(path + "#/$defs/estimate")
 	require.NoError(t, err)
 	dir, url := t.TempDir(), page(t)
-	for name, args := range map[string][]string{
-		"gpumemtrack.show/1":    {"show", url, url},
-		"gpumemtrack.diff/1":    {"diff", url, url},
-		"gpumemtrack.record/1":  {"record", "--source", "sim", "--duration", "50ms", "-o", filepath.Join(dir, "a.csv"), "-o", filepath.Join(dir, "a.png"), "--with", "all"},
-		"gpumemtrack.sensors/1": {"sensors", "--source", "sim"},
-		"gpumemtrack.top/1":     {"top", "--source", "sim", "--live", url, "--live", "http://127.0.0.1:1/"},
+	unknown := filepath.Join(dir, "config.json")
+	require.NoError(t, os.WriteFile(unknown, []byte(`{"model_type": "rwkv9", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}`), 0o600))
+	seen := map[string]bool{}
+	for _, args := range [][]string{
+		{"show", url, url},
+		{"diff", url, url},
+		{"record", "--source", "sim", "--duration", "50ms", "-o", filepath.Join(dir, "a.csv"), "-o", filepath.Join(dir, "a.png"), "--with", "all"},
+		{"sensors", "--source", "sim"},
+		{"top", "--source", "sim", "--live", url, "--live", "http://127.0.0.1:1/"},
+		{"estimate", "resnet50", "--fits", "24GiB", "--train", "--max-batch"},
+		{"estimate", "llama-3-8b", "--fits", "80GiB", "--zero", "3", "--seq", "64", "--min-replicas"},
+		{"estimate", "llama-3-8b", "--fits", "24GiB", "--max-gpu-layers"},
+		{"estimate", "llama-3-8b", "--fits", "24GiB", "--serve", "--llama-cpp", "--best-quantization"},
+		{"estimate", unknown, "--serve"},
 	} {
 		t.Run(args[0], func(t *testing.T) {
 			cmd := exec.Command(program, append(args, "--json")...)
@@ -62,9 +73,19 @@ func TestJSONMatchesItsSchema(t *testing.T) {
 			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(out))
 			require.NoError(t, err)
 			assert.NoError(t, schema.Validate(value), "%s", out)
-			var told struct{ Schema string }
-			require.NoError(t, json.Unmarshal(out, &told))
-			assert.Equal(t, name, told.Schema)
+			object := value.(map[string]any)
+			assert.Equal(t, "gpumemtrack."+args[0]+"/1", object["schema"])
+			for key := range object {
+				seen[args[0]+" "+key] = true
+			}
 		})
+	}
+	help, err := exec.Command(program, "estimate", "--help").Output()
+	require.NoError(t, err)
+	_, keys, _ := strings.Cut(string(help), "--json prints")
+	keys, _, _ = strings.Cut(keys, "Known models")
+	for key := range estimate.Properties {
+		assert.Regexp(t, `(?m)^  ([a-z_]+, )?`+key+`\b`, keys, "help tells what it is")
+		assert.True(t, seen["estimate "+key], "no output has %s", key)
 	}
 }
