@@ -76,9 +76,9 @@ func (l Linear) Forward(t *Tape, x Tensor) (Tensor, error) {
 		FLOPs: flops(shape, l.In, 2),
 	}
 	at, returns := t.declaredPath(), o.DType
-	if t.cfg.quantized.holds(at) {
-		returns = t.cfg.quantized.returns(in, o.DType)
-		if err := t.cfg.quantized.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
+	if q := t.cfg.quantized; q.holds(at) {
+		returns = q.returns(in, o.DType)
+		if err := q.product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
 			return Tensor{}, err
 		}
 	} else {
