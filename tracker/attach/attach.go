@@ -150,6 +150,7 @@ func (w *Watcher) apply(e *event) {
 		w.born(uint32(e.args[0]))
 		return
 	case execed:
+		delete(w.births, e.pid) // what the program before it had would name the wrong code
 		w.born(e.pid)
 		w.mu.Lock()
 		delete(w.late, e.pid)

@@ -25,6 +25,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"time"
 	"unsafe"
 )
 
@@ -85,6 +86,7 @@ func main() {
 		log.Fatal(err)
 	}
 	for session := range sessions {
+		time.Sleep(2 * time.Millisecond) // the client thinks
 		if err := s.answer(session); err != nil && !errors.Is(err, errHungUp) {
 			log.Fatal(err)
 		}
