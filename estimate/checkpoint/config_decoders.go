@@ -76,6 +76,11 @@ func hfCohere2(c *hfConfig, a *architecture) error {
 	if err := c.of(a, estimate.Cohere, "Cohere2ForCausalLM"); err != nil {
 		return err
 	}
+	return c.turnedWindows(a)
+}
+
+// turnedWindows reads which layers have a window; the others do not rotate if there are such.
+func (c *hfConfig) turnedWindows(a *architecture) error {
 	every := max(1, int(*orNumber(c.WindowPattern, 4)))
 	if err := c.windows(a, func(layer int) bool { return (layer+1)%every == 0 }); err != nil {
 		return err

@@ -53,16 +53,7 @@ func hfEXAONE4(c *hfConfig, a *architecture) error {
 		return err
 	}
 	a.QKNorm = estimate.NormHeads
-	every := max(1, int(*orNumber(c.WindowPattern, 4)))
-	if err := c.windows(a, func(layer int) bool { return (layer+1)%every == 0 }); err != nil {
-		return err
-	}
-	for i, kind := range a.Kinds {
-		if kind&estimate.Windowed == 0 {
-			a.Kinds[i] |= estimate.NoRotation
-		}
-	}
-	return nil
+	return c.turnedWindows(a)
 }
 
 func hfOLMoE(c *hfConfig, a *architecture) error {
