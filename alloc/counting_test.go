@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
 
 func TestCountingDevice(t *testing.T) {

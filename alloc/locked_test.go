@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
 
 func TestLockedKnowsOwners(t *testing.T) {

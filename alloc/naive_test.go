@@ -10,7 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
 
 // settings are the kinds of allocator that are compared with the naive one.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
 
 var update = flag.Bool("update", false, "write the scripts' results into testdata")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
 
 func allocOn(t require.TestingT, cache *alloc.Cache, n alloc.Bytes, s alloc.Stream) alloc.Ptr {

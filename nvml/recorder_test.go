@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/goroutines"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/goroutines"
 )
 
 func TestMain(m *testing.M) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/goroutines"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/goroutines"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 

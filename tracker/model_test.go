@@ -7,8 +7,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
-	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 )
 
 func TestSimulatedGPU(t *testing.T) {

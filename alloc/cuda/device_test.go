@@ -15,9 +15,9 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
-	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
-	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 )
 
 // These tests run on a real driver where one answers, and otherwise on the emulated one.

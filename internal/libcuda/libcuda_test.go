@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 )
 
 func TestMain(m *testing.M) {

@@ -13,7 +13,7 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"

@@ -15,15 +15,15 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
-	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // These tests run on whichever driver answers: a real one, or the emulated one
-// under `go run ./internal/gpuemu/gpuemu run`. Those that need faults start
+// under `go run ./internal/testing/gpuemu/gpuemu run`. Those that need faults start
 // themselves again under the emulated one.
 
 func open(t *testing.T) *cuda.Device {

@@ -12,8 +12,8 @@ import (
 	"gorgonia.org/cu"
 	"pgregory.net/rapid"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
-	"github.com/gpumemtrack/gpumemtrack/internal/trackertest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 )
 
 //go:noinline

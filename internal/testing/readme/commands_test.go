@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 )
 
@@ -41,7 +41,7 @@ func TestCommands(t *testing.T) {
 	}
 	lookAtAllFiles(t)
 	bin := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", bin, "../../cmd/gpumemtrack", "../../examples/...").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", bin, "../../../cmd/gpumemtrack", "../../../examples/...").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, p := range pages(t) {
 		if commands := p.commands(); len(commands) > 0 {
@@ -120,7 +120,7 @@ func (s *session) leaky(libs gpuemu.Libs) error {
 	if err != nil {
 		return err
 	}
-	source, err := filepath.Abs("../../examples/attach/leak.c")
+	source, err := filepath.Abs("../../../examples/attach/leak.c")
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/alloctest"
-	"github.com/gpumemtrack/gpumemtrack/internal/recordings"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/recordings"
 )
 
 var update = flag.Bool("update", false, "write what the replays came to into testdata")

@@ -21,7 +21,7 @@
 //
 //	pool.check
 //	subject.checkLevels
-//	internal/alloctest.Invariants
+//	internal/testing/alloctest.Invariants
 //
 // 4. Any goroutine may call anything, callbacks included. No lock is held while code that is not
 // ours runs.

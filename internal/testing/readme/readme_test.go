@@ -18,7 +18,7 @@ import (
 // has seen: this package's, or the example of package cucontext.
 func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
-	for _, file := range []string{"snippets_test.go", "../../tracker/cucontext/example_test.go"} {
+	for _, file := range []string{"snippets_test.go", "../../../tracker/cucontext/example_test.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		compiled.Write(text)
@@ -46,7 +46,7 @@ func TestSecondCommand(t *testing.T) {
 		t.Skip("no go command here")
 	}
 	lookAtAllFiles(t)
-	for _, module := range []string{"../tests", "../../tracker/export/otel", "../../examples/tensor"} {
+	for _, module := range []string{"../../tests", "../../../tracker/export/otel", "../../../examples/tensor"} {
 		cmd := exec.Command("go", "test", "-count=1", "./...")
 		cmd.Dir = module
 		out, err := cmd.CombinedOutput()
@@ -59,7 +59,7 @@ func TestSecondCommand(t *testing.T) {
 // see those of the go command.
 func lookAtAllFiles(t *testing.T) {
 	t.Helper()
-	require.NoError(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() && d.Name() == ".git" {
 			return fs.SkipDir
 		}

@@ -20,9 +20,9 @@ type page struct {
 // pages returns the README and the pages of docs.
 func pages(t *testing.T) (all []page) {
 	t.Helper()
-	paths, err := filepath.Glob("../../docs/*.md")
+	paths, err := filepath.Glob("../../../docs/*.md")
 	require.NoError(t, err)
-	for _, path := range append(paths, "../../README.md") {
+	for _, path := range append(paths, "../../../README.md") {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		all = append(all, page{path, strings.Split(string(text), "\n")})

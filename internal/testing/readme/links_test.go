@@ -18,7 +18,7 @@ var (
 
 // TestLinks follows the links between the project's pages, to their headings too.
 func TestLinks(t *testing.T) {
-	for _, path := range append(glob(t, "../../*.md"), glob(t, "../../docs/*.md")...) {
+	for _, path := range append(glob(t, "../../../*.md"), glob(t, "../../../docs/*.md")...) {
 		for _, link := range links.FindAllStringSubmatch(read(t, path), -1) {
 			file, anchor := link[1], link[2]
 			if strings.Contains(file, "://") {
@@ -38,8 +38,8 @@ func TestLinks(t *testing.T) {
 
 // TestContents finds every page and schema of docs in its table of contents, once.
 func TestContents(t *testing.T) {
-	contents := read(t, "../../docs/README.md")
-	for _, path := range append(glob(t, "../../docs/*.md"), glob(t, "../../docs/*.json")...) {
+	contents := read(t, "../../../docs/README.md")
+	for _, path := range append(glob(t, "../../../docs/*.md"), glob(t, "../../../docs/*.json")...) {
 		if name := filepath.Base(path); name != "README.md" {
 			assert.Equal(t, 1, strings.Count(contents, "("+name+")"), name)
 		}

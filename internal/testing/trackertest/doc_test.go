@@ -41,7 +41,7 @@ func requireCheck(t *testing.T, name string) {
 	t.Helper()
 	folder, function := path.Split(name)
 	qualifier, last, qualified := strings.Cut(function, ".")
-	dir := filepath.Join("..", "..", folder, qualifier)
+	dir := filepath.Join("..", "..", "..", folder, qualifier)
 	switch info, err := os.Stat(dir); {
 	case !qualified:
 		require.True(t, declared(t, ".", name), name)

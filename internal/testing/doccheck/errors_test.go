@@ -41,12 +41,12 @@ var wellKnown = map[string]bool{
 func files(t *testing.T) map[string]*ast.File {
 	t.Helper()
 	all, fset := make(map[string]*ast.File), token.NewFileSet()
-	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case d.IsDir():
-			if name := d.Name(); path != "../.." && (strings.HasPrefix(name, ".") || name == "internal" || name == "testdata" || name == "examples") {
+			if name := d.Name(); path != "../../.." && (strings.HasPrefix(name, ".") || name == "internal" || name == "testdata" || name == "examples") {
 				return fs.SkipDir
 			}
 			return nil

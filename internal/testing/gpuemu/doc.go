@@ -17,7 +17,7 @@
 // start without it: such tests are run as a whole by
 //
 //	settings=$(scripts/cuda-headers) && eval "$settings"
-//	go run ./internal/gpuemu/gpuemu run go test -tags cuda ./tracker/cucontext
+//	go run ./internal/testing/gpuemu/gpuemu run go test -tags cuda ./tracker/cucontext
 //
 // For -race add -gcflags=gorgonia.org/cu=-d=checkptr=0: v0.9.6's BatchedContext
 // turns integers into pointers, which checkptr, on under -race, ends the program for.
