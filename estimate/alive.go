@@ -1,11 +1,15 @@
 package estimate
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
 
 // alive follows what is in memory while a stretch of a tape runs. Every size is
 // in bytes of one device.
 type alive struct {
-	t          *Tape
+	t          *tape.Tape
 	begin, end int32
 	bytes      int64 // alive now, without inputs, weights and gradients of parameters
 	saved      int64 // the part of it that the backward pass still needs
@@ -17,19 +21,19 @@ type alive struct {
 	gradients int64 // of parameters, alive now
 
 	inference bool
-	drop      bool      // nobody holds the model's output
-	log       *timeline // what happens when; may be nil
-	handles   []int32   // of the storages, in the log
+	drop      bool           // nobody holds the model's output
+	log       *tape.Timeline // what happens when; may be nil
+	handles   []int32        // of the storages, in the log
 }
 
-func newAlive(t *Tape, begin, end int32, inference, drop bool, log *timeline) *alive {
+func newAlive(t *tape.Tape, begin, end int32, inference, drop bool, log *tape.Timeline) *alive {
 	a := &alive{
-		t: t, begin: begin, end: end, live: make([]bool, len(t.storages)),
-		keepers: t.memory.counts(len(t.storages)), inference: inference, drop: drop, log: log,
+		t: t, begin: begin, end: end, live: make([]bool, len(t.Storages)),
+		keepers: t.Memory.Counts(len(t.Storages)), inference: inference, drop: drop, log: log,
 	}
-	a.dies = t.deaths(inference, drop)
+	a.dies = tapeDeaths(t, inference, drop)
 	if log != nil {
-		a.handles = t.memory.counts(len(t.storages))
+		a.handles = t.Memory.Counts(len(t.Storages))
 	}
 	return a
 }
@@ -48,12 +52,12 @@ func (a *alive) note(op int32, extra, gradients int64, backward bool) {
 }
 
 func (a *alive) start(id int32) {
-	s := &a.t.storages[id]
-	if !a.live[id] && !s.input && !s.part {
+	s := &a.t.Storages[id]
+	if !a.live[id] && !s.Input && !s.Part {
 		a.live[id] = true
-		a.bytes += s.bytes
+		a.bytes += s.Bytes
 		if a.log != nil {
-			a.handles[id] = a.log.alloc(s.bytes)
+			a.handles[id] = a.log.Alloc(s.Bytes)
 		}
 	}
 }
@@ -68,9 +72,9 @@ func (a *alive) expire(id int32) {
 func (a *alive) stop(id int32) {
 	if a.live[id] {
 		a.live[id] = false
-		a.bytes -= a.t.storages[id].bytes
+		a.bytes -= a.t.Storages[id].Bytes
 		if a.log != nil {
-			a.log.free(a.handles[id])
+			a.log.Free(a.handles[id])
 		}
 	}
 }
@@ -96,15 +100,15 @@ func (a *alive) held() []int32 {
 // model's output lives on.
 type deaths struct{ first, next []int32 }
 
-func (t *Tape) deaths(inference, drop bool) deaths {
-	d := deaths{t.memory.counts(len(t.ops)), t.memory.counts(len(t.storages))}
-	for id := range t.storages {
-		s := &t.storages[id]
-		at := s.last
+func tapeDeaths(t *tape.Tape, inference, drop bool) deaths {
+	d := deaths{t.Memory.Counts(len(t.Ops)), t.Memory.Counts(len(t.Storages))}
+	for id := range t.Storages {
+		s := &t.Storages[id]
+		at := s.Last
 		if inference {
-			at = s.lastRun
+			at = s.LastRun
 		}
-		if !s.input && int(at) < len(t.ops) && (drop || !t.returns(int32(id), inference)) {
+		if !s.Input && int(at) < len(t.Ops) && (drop || !tapeReturns(t, int32(id), inference)) {
 			d.next[id] = d.first[at]
 			d.first[at] = int32(id) + 1
 		}
@@ -113,12 +117,12 @@ func (t *Tape) deaths(inference, drop bool) deaths {
 }
 
 // returns reports whether the model's caller holds a storage.
-func (a *alive) returns(id int32) bool { return !a.drop && a.t.returns(id, a.inference) }
+func (a *alive) returns(id int32) bool { return !a.drop && tapeReturns(a.t, id, a.inference) }
 
 // returns reports whether the model's caller sees a storage: its output, and what its loss
 // read. In training it holds by them what lingers.
-func (t *Tape) returns(id int32, inference bool) bool {
-	return id == t.home(t.out.storage) || slices.Contains(t.answer, id) || t.storages[id].lingers && !inference
+func tapeReturns(t *tape.Tape, id int32, inference bool) bool {
+	return id == t.Home(t.Out.Storage) || slices.Contains(t.Answer, id) || t.Storages[id].Lingers && !inference
 }
 
 // of calls f for each storage that operation i is the last to use.
@@ -129,51 +133,51 @@ func (d deaths) of(i int32, f func(id int32)) {
 }
 
 // inference runs the operations without a backward pass.
-func inference(t *Tape, begin, end int32, log *timeline) (peak, passes) {
+func inference(t *tape.Tape, begin, end int32, log *tape.Timeline) (peak, tape.Passes) {
 	a := newAlive(t, begin, end, true, false, log)
 	a.enter()
 	for i := begin; i < end; i++ {
-		o := &t.ops[i]
-		if !o.trainingOnly {
-			for _, id := range t.refs[o.in:o.keep] {
-				a.start(t.running(id))
+		o := &t.Ops[i]
+		if !o.TrainingOnly {
+			for _, id := range t.Refs[o.In:o.Keep] {
+				a.start(tapeRunning(t, id))
 			}
-			a.start(t.running(o.out))
-			for _, id := range t.refs[o.keep:o.end] {
-				if t.storages[id].cached {
+			a.start(tapeRunning(t, o.Out))
+			for _, id := range t.Refs[o.Keep:o.End] {
+				if t.Storages[id].Cached {
 					a.start(id)
 				}
 			}
-			extra := o.workspace
-			if !o.inPlace {
-				extra += t.ownBytes(o)
+			extra := o.Workspace
+			if !o.InPlace {
+				extra += tapeOwnBytes(t, o)
 			}
 			a.note(i, extra, 0, false)
-			log.temporary(extra)
+			log.Temporary(extra)
 		}
 		a.dies.of(i, a.stop)
 	}
 	if log == nil {
-		return a.peak, passes{}
+		return a.peak, tape.Passes{}
 	}
 	held := a.held()
-	return a.peak, passes{events: log.events, turn: len(log.events), handles: log.next, held: held}
+	return a.peak, tape.Passes{Events: log.Events, Turn: len(log.Events), Handles: log.Next, Held: held}
 }
 
 // running is the storage that serves for id in inference.
-func (t *Tape) running(id int32) int32 {
-	for t.storages[id].alias >= 0 {
-		id = t.storages[id].alias
+func tapeRunning(t *tape.Tape, id int32) int32 {
+	for t.Storages[id].Alias >= 0 {
+		id = t.Storages[id].Alias
 	}
 	return id
 }
 
 // ownBytes is the size of what an operation makes for itself.
-func (t *Tape) ownBytes(o *op) int64 {
+func tapeOwnBytes(t *tape.Tape, o *tape.OpX) int64 {
 	var n int64
-	for _, id := range t.refs[o.keep:o.end] {
-		if t.storages[id].own && !t.storages[id].cached {
-			n += t.storages[id].bytes
+	for _, id := range t.Refs[o.Keep:o.End] {
+		if t.Storages[id].Own && !t.Storages[id].Cached {
+			n += t.Storages[id].Bytes
 		}
 	}
 	return n
@@ -184,25 +188,25 @@ func (a *alive) enter() {
 	if a.begin == 0 {
 		return
 	}
-	made := make([]bool, len(a.t.storages))
+	made := make([]bool, len(a.t.Storages))
 	for i := a.begin; i < a.end; i++ {
-		o := &a.t.ops[i]
-		for _, id := range a.t.refs[o.in:o.keep] {
-			if id = a.t.home(id); !made[id] {
+		o := &a.t.Ops[i]
+		for _, id := range a.t.Refs[o.In:o.Keep] {
+			if id = a.t.Home(id); !made[id] {
 				a.begins(id)
 			}
 		}
-		made[o.out] = true
+		made[o.Out] = true
 	}
 }
 
 // begins makes a storage alive, and saved if an operation keeps it.
 func (a *alive) begins(id int32) {
-	id = a.t.home(id)
-	if s := &a.t.storages[id]; !a.live[id] && !s.input {
+	id = a.t.Home(id)
+	if s := &a.t.Storages[id]; !a.live[id] && !s.Input {
 		a.start(id)
 		if a.keepers[id] > 0 {
-			a.saved += s.bytes
+			a.saved += s.Bytes
 		}
 	}
 }

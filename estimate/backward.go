@@ -1,25 +1,29 @@
 package estimate
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
 
 // training runs the operations from begin up to end forward and backward.
 // gradients holds the memory of the parameters' gradients that each operation
 // accumulates; so many other micro-batches keep what this one keeps.
-func training(t *Tape, begin, end int32, gradients []gradient, from gradientsAt, others int64, drop bool, log *timeline) (peak, passes) {
+func training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from tape.GradientsAt, others int64, drop bool, log *tape.Timeline) (peak, tape.Passes) {
 	a := newAlive(t, begin, end, false, drop, log)
-	a.gradients = from.forward
-	segments := t.within(begin, end)
+	a.gradients = from.Forward
+	segments := tapeWithin(t, begin, end)
 	a.countKeepers(segments)
 	a.enter()
 	a.forward(begin, end, segments)
-	var done passes
+	var done tape.Passes
 	if log != nil {
-		done.turn = len(log.events)
+		done.Turn = len(log.Events)
 	}
 	var kept int64
 	for id, n := range a.keepers {
-		if n > 0 && !t.storages[id].input {
-			kept += t.storages[id].bytes
+		if n > 0 && !t.Storages[id].Input {
+			kept += t.Storages[id].Bytes
 		}
 	}
 	a.bytes += others * kept
@@ -28,19 +32,19 @@ func training(t *Tape, begin, end int32, gradients []gradient, from gradientsAt,
 		a.peak.bytes += others * kept
 		a.peak.saved += others * kept
 	}
-	a.gradients = from.backward
-	a.backward(segments, gradients, from.backward > 0)
+	a.gradients = from.Backward
+	a.backward(segments, gradients, from.Backward > 0)
 	if log != nil {
-		done.held = a.held()
-		done.events, done.handles = log.events, log.next
+		done.Held = a.held()
+		done.Events, done.Handles = log.Events, log.Next
 	}
 	return a.peak, done
 }
 
-func (t *Tape) within(begin, end int32) []segment {
-	var in []segment
-	for _, s := range t.segments {
-		if s.begin >= begin && s.end <= end {
+func tapeWithin(t *tape.Tape, begin, end int32) []tape.Segment {
+	var in []tape.Segment
+	for _, s := range t.Segments {
+		if s.Begin >= begin && s.End <= end {
 			in = append(in, s)
 		}
 	}
@@ -49,49 +53,49 @@ func (t *Tape) within(begin, end int32) []segment {
 
 // countKeepers counts for each storage the operations that keep it at the end
 // of the forward pass: all but those within checkpointed segments.
-func (a *alive) countKeepers(segments []segment) {
+func (a *alive) countKeepers(segments []tape.Segment) {
 	next := 0
 	for i := a.begin; i < a.end; i++ {
-		if next < len(segments) && i == segments[next].begin {
-			for _, id := range segments[next].inputs {
+		if next < len(segments) && i == segments[next].Begin {
+			for _, id := range segments[next].Inputs {
 				a.keepers[id]++
 			}
-			i = segments[next].end - 1
+			i = segments[next].End - 1
 			next++
 			continue
 		}
-		for _, id := range a.t.refs[a.t.ops[i].keep:a.t.ops[i].end] {
+		for _, id := range a.t.Refs[a.t.Ops[i].Keep:a.t.Ops[i].End] {
 			a.keepers[id]++
 		}
 	}
 }
 
 // forward runs operations and lets die what nothing keeps.
-func (a *alive) forward(begin, end int32, segments []segment) {
+func (a *alive) forward(begin, end int32, segments []tape.Segment) {
 	next := 0
 	for i := begin; i < end; i++ {
-		for next < len(segments) && segments[next].end <= i {
+		for next < len(segments) && segments[next].End <= i {
 			next++
 		}
-		inside := next < len(segments) && i >= segments[next].begin
+		inside := next < len(segments) && i >= segments[next].Begin
 		a.run(i, inside)
 	}
 }
 
 func (a *alive) run(i int32, drop bool) {
-	o := &a.t.ops[i]
-	for _, id := range a.t.refs[o.in:o.keep] {
+	o := &a.t.Ops[i]
+	for _, id := range a.t.Refs[o.In:o.Keep] {
 		a.begins(id)
 	}
-	a.begins(o.out)
-	for _, id := range a.t.refs[o.keep:o.end] {
+	a.begins(o.Out)
+	for _, id := range a.t.Refs[o.Keep:o.End] {
 		a.begins(id)
 	}
-	a.note(i, o.workspace, a.gradients, false)
-	a.log.temporary(o.workspace)
+	a.note(i, o.Workspace, a.gradients, false)
+	a.log.Temporary(o.Workspace)
 	if drop {
-		for _, id := range a.t.refs[o.keep:o.end] {
-			if s := &a.t.storages[id]; s.own && !s.cached && a.keepers[id] == 0 {
+		for _, id := range a.t.Refs[o.Keep:o.End] {
+			if s := &a.t.Storages[id]; s.Own && !s.Cached && a.keepers[id] == 0 {
 				a.stop(id)
 			}
 		}
@@ -103,7 +107,7 @@ func (a *alive) run(i int32, drop bool) {
 func (a *alive) release(id int32) {
 	a.keepers[id]--
 	if a.keepers[id] == 0 && a.live[id] {
-		a.saved -= a.t.storages[id].bytes
+		a.saved -= a.t.Storages[id].Bytes
 		if !a.returns(id) {
 			a.stop(id)
 		}
@@ -112,35 +116,35 @@ func (a *alive) release(id int32) {
 
 // backward runs the operations in reverse. Parameters' gradients stay or, where they are
 // there already, are added to.
-func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
-	g := gradientSet{a: a, of: a.t.memory.counts(len(a.t.storages)), buffers: make([]gradientBuffer, 0, len(a.t.ops))}
-	g.begin(a.t.ops[a.end-1].out)
+func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, there bool) {
+	g := gradientSet{a: a, of: a.t.Memory.Counts(len(a.t.Storages)), buffers: make([]gradientBuffer, 0, len(a.t.Ops))}
+	g.begin(a.t.Ops[a.end-1].Out)
 	g.buffers[0].users++ // the caller holds the gradient that it begins with
 	next := len(segments) - 1
-	hooked := a.t.cfg.hooksInputs()
+	hooked := configHooksInputs(a.t.Cfg)
 	for i := a.end - 1; i >= a.begin; i-- {
-		if next >= 0 && i == segments[next].end-1 {
+		if next >= 0 && i == segments[next].End-1 {
 			a.recompute(segments[next])
 		}
-		sum := gradients[i].sum.bytes() + gradients[i].passing
+		sum := gradients[i].Sum.Bytes() + gradients[i].Passing
 		if there {
-			sum += max(0, gradients[i].stays)
+			sum += max(0, gradients[i].Stays)
 		} else {
-			a.gradients += gradients[i].stays
+			a.gradients += gradients[i].Stays
 		}
-		o := &a.t.ops[i]
-		if o.grad {
-			extra := g.step(o) + o.workspace + o.backward
+		o := &a.t.Ops[i]
+		if o.Grad {
+			extra := g.step(o) + o.Workspace + o.Backward
 			a.note(i, extra+sum, a.gradients, true)
-			a.log.temporary(extra)
-			a.log.gradients(gradients[i].group, o.kernels)
+			a.log.Temporary(extra)
+			a.log.Gradients(gradients[i].Group, o.Kernels)
 			g.settle()
 		}
-		for _, id := range a.t.refs[o.keep:o.end] {
+		for _, id := range a.t.Refs[o.Keep:o.End] {
 			a.release(id)
 		}
-		if next >= 0 && i == segments[next].begin {
-			for _, id := range segments[next].inputs {
+		if next >= 0 && i == segments[next].Begin {
+			for _, id := range segments[next].Inputs {
 				if of := g.of[id]; hooked && of != 0 {
 					g.buffers[of-1].users++
 					g.hooked = append(g.hooked, hookedInput{id, of})
@@ -161,32 +165,32 @@ func (a *alive) backward(segments []segment, gradients []gradient, there bool) {
 // pass is over: so long FSDP holds the hooks on them that free the layer's frozen parameters
 // (torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook, since 2.1), and
 // the hooks hold what they are on.
-func (c *config) hooksInputs() bool {
-	return c.sharding.ZeRO >= 3 && c.sharding.Data > 1 && (c.lora != nil || len(c.frozen) > 0) && !c.release.before(2, 1)
+func configHooksInputs(c *tape.Config) bool {
+	return c.Sharding.ZeRO >= 3 && c.Sharding.Data > 1 && (c.Lora != nil || len(c.Frozen) > 0) && !c.Release.Before(2, 1)
 }
 
 // recompute runs a segment forward again, now keeping what it needs.
-func (a *alive) recompute(s segment) {
-	for i := s.begin; i < s.end; i++ {
-		for _, id := range a.t.refs[a.t.ops[i].keep:a.t.ops[i].end] {
+func (a *alive) recompute(s tape.Segment) {
+	for i := s.Begin; i < s.End; i++ {
+		for _, id := range a.t.Refs[a.t.Ops[i].Keep:a.t.Ops[i].End] {
 			if a.keepers[id]++; a.keepers[id] == 1 && a.live[id] {
-				a.saved += a.t.storages[id].bytes
+				a.saved += a.t.Storages[id].Bytes
 			}
 		}
 	}
-	for i := s.begin; i < s.end; i++ {
-		o := &a.t.ops[i]
-		for _, id := range a.t.refs[o.in:o.end] {
+	for i := s.Begin; i < s.End; i++ {
+		o := &a.t.Ops[i]
+		for _, id := range a.t.Refs[o.In:o.End] {
 			a.begins(id)
 		}
-		a.begins(o.out)
-		a.note(i, o.workspace, a.gradients, true)
-		a.log.temporary(o.workspace)
+		a.begins(o.Out)
+		a.note(i, o.Workspace, a.gradients, true)
+		a.log.Temporary(o.Workspace)
 		a.dies.of(i, a.expire)
 	}
 	// What the segment returned was used up by the forward pass.
-	for i := s.begin; i < s.end; i++ {
-		if id := a.t.ops[i].out; a.keepers[id] == 0 && !a.returns(id) {
+	for i := s.Begin; i < s.End; i++ {
+		if id := a.t.Ops[i].Out; a.keepers[id] == 0 && !a.returns(id) {
 			a.stop(id)
 		}
 	}
@@ -212,31 +216,31 @@ type gradientBuffer struct {
 }
 
 func (g *gradientSet) begin(id int32) {
-	n := g.a.t.storages[id].bytes
-	g.buffers = append(g.buffers, gradientBuffer{n, 1, g.a.log.alloc(n)})
+	n := g.a.t.Storages[id].Bytes
+	g.buffers = append(g.buffers, gradientBuffer{n, 1, g.a.log.Alloc(n)})
 	g.of[id] = int32(len(g.buffers))
 	g.a.bytes += n
 }
 
 // step gives the inputs of an operation their gradients and returns the memory
 // that it needs meanwhile besides what is alive.
-func (g *gradientSet) step(o *op) (extra int64) {
+func (g *gradientSet) step(o *tape.OpX) (extra int64) {
 	t := g.a.t
-	if o.parts > 0 {
+	if o.Parts > 0 {
 		return g.join(o)
 	}
-	from := g.of[o.out]
-	if from == 0 || o.view {
+	from := g.of[o.Out]
+	if from == 0 || o.View {
 		return 0
 	}
-	g.of[o.out] = 0
-	seen := t.refs[o.in:o.keep]
+	g.of[o.Out] = 0
+	seen := t.Refs[o.In:o.Keep]
 	for i, id := range seen {
-		if !t.storages[id].grad || slices.Contains(seen[:i], id) {
+		if !t.Storages[id].Grad || slices.Contains(seen[:i], id) {
 			continue
 		}
 		have := g.of[id]
-		pass := o.passGrad && !(o.promotes && t.storages[id].bytes < t.storages[o.out].bytes)
+		pass := o.PassGrad && !(o.Promotes && t.Storages[id].Bytes < t.Storages[o.Out].Bytes)
 		switch {
 		case !pass:
 			extra += g.give(id)
@@ -263,14 +267,14 @@ func (g *gradientSet) give(id int32) (extra int64) {
 		g.drop(have)
 		g.begin(id)
 	}
-	return g.a.t.storages[id].bytes
+	return g.a.t.Storages[id].Bytes
 }
 
 func (g *gradientSet) drop(buffer int32) {
 	b := &g.buffers[buffer-1]
 	if b.users--; b.users == 0 {
 		g.a.bytes -= b.bytes
-		g.a.log.free(b.handle)
+		g.a.log.Free(b.handle)
 	}
 }
 

@@ -2,13 +2,13 @@ package estimate
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // deviations are the bands of a report's figures.
-type deviations struct{ saved, inference, training Band }
+type deviations struct{ saved, inference, training tape.Band }
 
 // Bands are the largest deviations of the figures from what PyTorch was
 // measured to do, over the models in testdata/torch, in thousandths rounded up.
@@ -16,53 +16,53 @@ type deviations struct{ saved, inference, training Band }
 // other families and models of ordinary sizes. CUDA was not measured yet and has the CPU's.
 var (
 	measured = deviations{
-		saved:     Band{Below: 0.001, Above: 0.003},
-		inference: Band{Below: 0.011, Above: 0.041},
-		training:  Band{Below: 0.015, Above: 0.014},
+		saved:     tape.Band{Below: 0.001, Above: 0.003},
+		inference: tape.Band{Below: 0.011, Above: 0.041},
+		training:  tape.Band{Below: 0.015, Above: 0.014},
 	}
 	// Models with recurrent layers: what their kernels need besides is modelled
 	// coarsely.
 	measuredRecurrent = deviations{
 		saved:     measured.saved,
-		inference: Band{Below: 0.475, Above: 0.025},
-		training:  Band{Below: 0.053, Above: 0.311},
+		inference: tape.Band{Below: 0.475, Above: 0.025},
+		training:  tape.Band{Below: 0.053, Above: 0.311},
 	}
 )
 
 // setBands gives the figures their bands, and says in notes what they rest on.
-func (t *Tape) setBands(r *Report, learn run) {
-	band := t.deviations()
+func tapeSetBands(t *tape.Tape, r *Report, learn run) {
+	band := tapeDeviations(t)
 	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
-	if t.recurrent {
-		t.unmeasured |= recurrences
+	if t.Recurrent {
+		t.Unmeasured |= tape.Recurrences
 		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
 	}
-	if t.stepwise {
+	if t.Stepwise {
 		r.Notes = append(r.Notes, "recurrent layers are counted as PyTorch's own operations run them: kernels made for them (mamba-ssm, flash-linear-attention) keep less")
 	}
-	if t.held {
+	if t.Held {
 		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
 	}
-	t.widen(r, learn)
-	t.allowWorkspaces(r)
-	if t.rounded {
+	tapeWiden(t, r, learn)
+	tapeAllowWorkspaces(t, r)
+	if t.Rounded {
 		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
 	}
-	if t.cfg.backend == CUDA {
+	if t.Cfg.Backend == tape.CUDA {
 		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
-		if t.doubted() > 0 && t.cfg.training {
-			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere: later ones may need less", t.transformed))
+		if tapeDoubted(t) > 0 && t.Cfg.Training {
+			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere: later ones may need less", t.Transformed))
 		}
-		if t.unmeasured != 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", t.unmeasured))
+		if t.Unmeasured != 0 {
+			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", t.Unmeasured))
 		}
 	}
 	r.Notes = append(r.Notes, notCounted)
 }
 
 // deviations are those of the model's kind.
-func (t *Tape) deviations() deviations {
-	if t.recurrent {
+func tapeDeviations(t *tape.Tape) deviations {
+	if t.Recurrent {
 		return measuredRecurrent
 	}
 	return measured
@@ -76,8 +76,8 @@ const notCounted = "not counted: workspaces of cuDNN but those of the weights' g
 const cpuWorkspaces = 256 * alloc.KiB
 
 // allowWorkspaces lets the upper bounds of the CPU's peaks hold in small models too.
-func (t *Tape) allowWorkspaces(r *Report) {
-	if t.cfg.backend != CPU {
+func tapeAllowWorkspaces(t *tape.Tape, r *Report) {
+	if t.Cfg.Backend != tape.CPU {
 		return
 	}
 	for _, m := range []*Memory{&r.Inference, &r.Training} {
@@ -86,27 +86,4 @@ func (t *Tape) allowWorkspaces(r *Report) {
 		}
 	}
 	r.Notes = append(r.Notes, "the CPU's workspaces were measured with two threads: they grow with the threads")
-}
-
-// unmeasured has the kinds of layers that no measurement on a GPU in docs/estimate.md has.
-type unmeasured uint8
-
-const (
-	mixtures unmeasured = 1 << iota
-	encodersAndDecoders
-	twoTowers
-	lowWindows
-	latentAttentions
-	recurrences
-)
-
-// String names the kinds, in plural.
-func (u unmeasured) String() string {
-	var names []string
-	for i, name := range []string{"mixtures of experts without adapters", "encoders with decoders", "towers of images and texts", "windows over images in low precision", "latent attention", "recurrent layers"} {
-		if u&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	return strings.Join(names, ", ")
 }

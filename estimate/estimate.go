@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Model estimates the memory of a model that calls the layers one after
@@ -13,51 +15,51 @@ import (
 // shape is not valid.
 //
 // Without an input the report has the parameters only, and says so.
-func Model(layers []Layer, opts ...Option) (*Report, error) {
-	cfg, err := newConfig(opts)
+func Model(layers []tape.Layer, opts ...tape.Option) (*Report, error) {
+	cfg, err := tape.NewConfig(opts)
 	if err != nil {
 		return nil, err
 	}
 	if len(layers) == 0 {
-		return nil, fmt.Errorf("estimate %s: there are no layers: give one at least", cfg.name)
+		return nil, fmt.Errorf("estimate %s: there are no layers: give one at least", cfg.Name)
 	}
-	if err := cfg.checkCache(); err != nil {
+	if err := cfg.CheckCache(); err != nil {
 		return nil, err
 	}
-	if layers, err = cfg.judged(layers); err != nil {
+	if layers, err = configJudged(cfg, layers); err != nil {
 		return nil, err
 	}
-	var t *Tape
-	memory := scratches.Get().(*scratch)
-	decl := newDeclaration(memory, cfg)
-	defer func() { memory.release(decl, t) }()
-	root := Sequential(layers)
-	if err := decl.run(root, cfg.name); err != nil {
+	var t *tape.Tape
+	memory := tape.Scratches.Get().(*tape.Scratch)
+	decl := tape.NewDeclaration(memory, cfg)
+	defer func() { memory.Release(decl, t) }()
+	root := tape.Sequential(layers)
+	if err := decl.Run(root, cfg.Name); err != nil {
 		return nil, err
 	}
-	own, err := weigh(decl, cfg)
+	own, err := tape.Weigh(decl, cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := &Report{
-		Name: cfg.name, HasInput: len(cfg.inputs) > 0, training: cfg.training,
-		Params: own.params, Trained: own.trained, Buffers: own.buffers,
+		Name: cfg.Name, HasInput: len(cfg.Inputs) > 0, training: cfg.Training,
+		Params: own.Params, Trained: own.Trained, Buffers: own.Buffers,
 	}
 	if !r.HasInput {
-		r.Layers = decl.rows()
+		r.Layers = declarationRows(decl)
 		r.Notes = append(r.Notes, "no input was given: activations are not known, and not in the peaks")
 		if err := withoutInput(r, own, cfg); err != nil {
 			return nil, err
 		}
 		r.store(cfg)
-		if cfg.compute > 0 {
+		if cfg.Compute > 0 {
 			r.llamaCpp(cfg)
 		}
 		return r, nil
 	}
-	cfg.checkpoints = decl.anywhere(cfg.checkpoints)
+	cfg.Checkpoints = decl.Anywhere(cfg.Checkpoints)
 	t = newTape(decl, cfg, memory)
-	if err := t.record(root); err != nil {
+	if err := tapeRecord(t, root); err != nil {
 		return nil, err
 	}
 	r.describe(t)
@@ -66,129 +68,129 @@ func Model(layers []Layer, opts ...Option) (*Report, error) {
 		return nil, err
 	}
 	r.store(cfg)
-	t.footprints(r, own, serve, learn)
-	if cfg.compute > 0 {
+	tapeFootprints(t, r, own, serve, learn)
+	if cfg.Compute > 0 {
 		r.llamaCpp(cfg)
 	}
 	return r, nil
 }
 
-func newTape(decl *Declaration, cfg *config, memory *scratch) *Tape {
-	n := len(decl.modules)
-	return &Tape{
-		memory: memory, cfg: cfg, decl: decl, row: -1, next: 1, called: make([]bool, n), matched: make([]bool, len(cfg.checkpoints)), homes: map[Layer]string{}, rows: make([]Row, 0, n),
-		ops: memory.ops[:0], storages: memory.storages[:0], refs: memory.refs[:0],
+func newTape(decl *tape.Declaration, cfg *tape.Config, memory *tape.Scratch) *tape.Tape {
+	n := len(decl.Modules)
+	return &tape.Tape{
+		Memory: memory, Cfg: cfg, Decl: decl, Row: -1, Next: 1, Called: make([]bool, n), Matched: make([]bool, len(cfg.Checkpoints)), Homes: map[tape.Layer]string{}, Rows: make([]tape.Row, 0, n),
+		Ops: memory.Ops[:0], Storages: memory.Storages[:0], Refs: memory.Refs[:0],
 	}
 }
 
 // record runs the layers over the inputs.
-func (t *Tape) record(root Layer) error {
-	for i, in := range t.cfg.inputs {
-		d := or(in.dtype, t.cfg.activations)
-		bytes, err := in.shape.Bytes(d)
+func tapeRecord(t *tape.Tape, root tape.Layer) error {
+	for i, in := range t.Cfg.Inputs {
+		d := tape.Or(in.Dtype, t.Cfg.Activations)
+		bytes, err := in.Shape.Bytes(d)
 		switch {
 		case err != nil:
-			return fmt.Errorf("estimate %s: input %d: %w", t.cfg.name, i, err)
+			return fmt.Errorf("estimate %s: input %d: %w", t.Cfg.Name, i, err)
 		case bytes == 0:
-			return fmt.Errorf("estimate %s: input %d %v is empty: every dimension must be 1 or more", t.cfg.name, i, in.shape)
-		case bytes > maxTotal-t.total:
-			return fmt.Errorf("estimate %s: input %d %v takes more than %v", t.cfg.name, i, in.shape, alloc.Bytes(maxTotal))
+			return fmt.Errorf("estimate %s: input %d %v is empty: every dimension must be 1 or more", t.Cfg.Name, i, in.Shape)
+		case bytes > tape.MaxTotal-t.Total:
+			return fmt.Errorf("estimate %s: input %d %v takes more than %v", t.Cfg.Name, i, in.Shape, alloc.Bytes(tape.MaxTotal))
 		}
-		t.total += bytes
-		id := t.newStorage(storage{bytes: int64(bytes), alias: -1, input: true})
-		t.inputs = append(t.inputs, Tensor{Shape: in.shape, DType: d, tape: t, storage: id})
+		t.Total += bytes
+		id := t.NewStorage(tape.Storage{Bytes: int64(bytes), Alias: -1, Input: true})
+		t.Inputs = append(t.Inputs, tape.Tensor{Shape: in.Shape, DType: d, Tape: t, Storage: id})
 	}
-	t.inputsRead = 1
-	y, err := root.Forward(t, t.inputs[0])
+	t.InputsRead = 1
+	y, err := root.Forward(t, t.Inputs[0])
 	if err != nil {
 		return err
 	}
-	if t.out = y; len(y.Shape) == 0 && t.answer == nil {
-		t.judgeLast()
+	if t.Out = y; len(y.Shape) == 0 && t.Answer == nil {
+		nn.TapeJudgeLast(t)
 	}
-	t.hold(t.cos) // the tables live as long as the model runs
-	t.hold(t.sin)
-	t.hold(t.masks)
-	for _, id := range t.passed {
-		t.storages[id].last = max(t.storages[id].last, int32(len(t.ops)-1))
+	t.Hold(t.Cos) // the tables live as long as the model runs
+	t.Hold(t.Sin)
+	t.Hold(t.Masks)
+	for _, id := range t.Passed {
+		t.Storages[id].Last = max(t.Storages[id].Last, int32(len(t.Ops)-1))
 	}
-	for i := range t.storages {
-		if s := &t.storages[i]; s.cached && len(t.ops) > 0 {
-			s.last, s.lastRun = int32(len(t.ops)-1), int32(len(t.ops)-1)
+	for i := range t.Storages {
+		if s := &t.Storages[i]; s.Cached && len(t.Ops) > 0 {
+			s.Last, s.LastRun = int32(len(t.Ops)-1), int32(len(t.Ops)-1)
 		}
 	}
-	return t.unused()
+	return tapeUnused(t)
 }
 
 // unused reports an option that had no effect: it is most likely a mistake.
-func (t *Tape) unused() error {
-	if i := t.inputsRead; i < len(t.inputs) {
+func tapeUnused(t *tape.Tape) error {
+	if i := t.InputsRead; i < len(t.Inputs) {
 		return fmt.Errorf("estimate %s: no layer reads input %d, %v: leave it out, or give layers that call Tape.Input(%d)",
-			t.cfg.name, i, t.inputs[i].Shape, i)
+			t.Cfg.Name, i, t.Inputs[i].Shape, i)
 	}
-	for i, pattern := range t.cfg.checkpoints {
-		if !t.matched[i] {
-			return fmt.Errorf("estimate %s: Checkpointed: no layer's path matches %q, as %q would be", t.cfg.name, pattern, t.example())
+	for i, pattern := range t.Cfg.Checkpoints {
+		if !t.Matched[i] {
+			return fmt.Errorf("estimate %s: Checkpointed: no layer's path matches %q, as %q would be", t.Cfg.Name, pattern, tapeExample(t))
 		}
 	}
 	return nil
 }
 
 // example is the path of a layer.
-func (t *Tape) example() string {
-	if len(t.rows) == 0 {
+func tapeExample(t *tape.Tape) string {
+	if len(t.Rows) == 0 {
 		return ""
 	}
-	return t.rows[len(t.rows)/2].Path
+	return t.Rows[len(t.Rows)/2].Path
 }
 
 // rows are the layers of a model without an input.
-func (d *Declaration) rows() []Row {
-	rows := make([]Row, 0, len(d.modules))
-	for i, m := range d.modules[1:] {
-		leaf := i+2 >= len(d.modules) || d.modules[i+2].depth <= m.depth
-		rows = append(rows, Row{Path: m.path, Kind: m.kind, Depth: m.depth, Leaf: leaf, Params: m.params, module: i + 1})
+func declarationRows(d *tape.Declaration) []tape.Row {
+	rows := make([]tape.Row, 0, len(d.Modules))
+	for i, m := range d.Modules[1:] {
+		leaf := i+2 >= len(d.Modules) || d.Modules[i+2].Depth <= m.Depth
+		rows = append(rows, tape.Row{Path: m.Path, Kind: m.Kind, Depth: m.Depth, Leaf: leaf, Params: m.Params, Module: i + 1})
 	}
 	return rows
 }
 
 // describe fills in what the tape tells without a model of time.
-func (r *Report) describe(t *Tape) {
-	for _, in := range t.inputs {
+func (r *Report) describe(t *tape.Tape) {
+	for _, in := range t.Inputs {
 		r.Inputs = append(r.Inputs, in.Shape)
 	}
-	r.Output, r.Layers = t.out.Shape, t.rows
-	for i := range t.rows {
-		row := &t.rows[i]
-		r.FLOPs = addSat(r.FLOPs, row.FLOPs)
+	r.Output, r.Layers = t.Out.Shape, t.Rows
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		r.FLOPs = tape.AddSat(r.FLOPs, row.FLOPs)
 		if !row.Leaf {
 			continue
 		}
-		if !(row.inPlace && row.Kind == "ReLU") {
-			r.intermediates = alloc.Bytes(addSat(int64(r.intermediates), times(int64(t.cfg.activations.Bits()), row.Output)/8))
+		if !(row.InPlace && row.Kind == "ReLU") {
+			r.intermediates = alloc.Bytes(tape.AddSat(int64(r.intermediates), tape.Times(int64(t.Cfg.Activations.Bits()), row.Output)/8))
 		}
 	}
-	for i := range t.storages {
-		s := &t.storages[i]
-		if s.kept && !s.hidden {
-			r.Kept += alloc.Bytes(s.bytes)
+	for i := range t.Storages {
+		s := &t.Storages[i]
+		if s.Kept && !s.Hidden {
+			r.Kept += alloc.Bytes(s.Bytes)
 		}
 	}
-	r.Activations = t.activations()
+	r.Activations = tapeActivations(t)
 }
 
 // activations adds up what the leaves return, each storage once.
-func (t *Tape) activations() Amount {
-	var a Amount
-	for i := range t.ops {
-		o := &t.ops[i]
-		if o.view || o.inPlace || o.row < 0 || !t.rows[o.row].Leaf {
+func tapeActivations(t *tape.Tape) tape.Amount {
+	var a tape.Amount
+	for i := range t.Ops {
+		o := &t.Ops[i]
+		if o.View || o.InPlace || o.Row < 0 || !t.Rows[o.Row].Leaf {
 			continue
 		}
-		if last := i+1 == len(t.ops) || t.ops[i+1].row != o.row; last {
-			n, _ := t.rows[o.row].Output.Elements()
-			a.Count = addSat(a.Count, n)
-			a.Bytes += alloc.Bytes(t.storages[o.out].bytes)
+		if last := i+1 == len(t.Ops) || t.Ops[i+1].Row != o.Row; last {
+			n, _ := t.Rows[o.Row].Output.Elements()
+			a.Count = tape.AddSat(a.Count, n)
+			a.Bytes += alloc.Bytes(t.Storages[o.Out].Bytes)
 		}
 	}
 	return a

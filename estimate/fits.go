@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Peak is the peak that the options asked about: of training if there was a Train
@@ -47,5 +48,5 @@ func (r *Report) Intermediates() alloc.Bytes { return r.intermediates }
 // IntermediatesWithBackward is Pytorch-Memory-Utils' estimate for training: twice
 // Intermediates.
 func (r *Report) IntermediatesWithBackward() alloc.Bytes {
-	return alloc.Bytes(addSat(int64(r.intermediates), int64(r.intermediates)))
+	return alloc.Bytes(tape.AddSat(int64(r.intermediates), int64(r.intermediates)))
 }

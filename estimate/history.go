@@ -1,13 +1,17 @@
 package estimate
 
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
 // history puts the passes of a stretch of a tape together to the run of a process:
 // loading, and steps one after another. Handles of the passes come after its own.
 type history struct {
-	timeline
-	t    *Tape
-	h    *holding
-	s    stage
-	done passes
+	tape.Timeline
+	t    *tape.Tape
+	h    *tape.Holding
+	s    tape.StageX
+	done tape.Passes
 
 	inputs, output []int32
 	added          []int32   // gradients that are to be added to others
@@ -17,44 +21,44 @@ type history struct {
 	pass           []int32   // handles of the pass
 }
 
-func newHistory(t *Tape, h *holding, s stage, done passes) *history {
-	y := &history{t: t, h: h, s: s, done: done, pass: make([]int32, done.handles)}
-	t.memory.lend(&y.timeline)
+func newHistory(t *tape.Tape, h *tape.Holding, s tape.StageX, done tape.Passes) *history {
+	y := &history{t: t, h: h, s: s, done: done, pass: make([]int32, done.Handles)}
+	t.Memory.Lend(&y.Timeline)
 	return y
 }
 
 // parameters are those of the stage, on one device.
-func (y *history) parameters() []load {
-	if y.t.cfg.sharding.Pipeline > 1 {
-		return []load{y.t.cfg.device(y.s.load)}
+func (y *history) parameters() []tape.Load {
+	if y.t.Cfg.Sharding.Pipeline > 1 {
+		return []tape.Load{y.t.Cfg.Device(y.s.Load)}
 	}
-	each := make([]load, len(y.h.each))
-	for i, p := range y.h.each {
-		each[i] = y.t.cfg.device(p.load)
+	each := make([]tape.Load, len(y.h.Each))
+	for i, p := range y.h.Each {
+		each[i] = y.t.Cfg.Device(p.Load)
 	}
 	return each
 }
 
 // load puts the model on the device, its weights as large as m says.
-func (y *history) load(m Memory, each []load) {
+func (y *history) load(m Memory, each []tape.Load) {
 	var sum int64
 	for _, p := range each {
-		sum += p.weights
+		sum += p.Weights
 	}
 	scale := float64(m.Weights) / float64(max(1, sum))
 	for _, p := range each {
-		y.alloc(int64(float64(p.weights) * scale))
-		y.alloc(p.buffers)
+		y.Alloc(int64(float64(p.Weights) * scale))
+		y.Alloc(p.Buffers)
 		if m.Master > 0 {
-			y.alloc(p.master)
+			y.Alloc(p.Master)
 		}
 	}
-	y.alloc(int64(m.Buckets))
-	y.alloc(y.t.fetched(y.s))
-	if c := y.t.cfg.cache; c != nil && m.Cache > 0 {
+	y.Alloc(int64(m.Buckets))
+	y.Alloc(y.t.Fetched(y.s))
+	if c := y.t.Cfg.Cache; c != nil && m.Cache > 0 {
 		n := 2 * max(1, min(int64(c.Layers), maxBlocksOfCache))
 		for range n {
-			y.alloc(int64(m.Cache) / n)
+			y.Alloc(int64(m.Cache) / n)
 		}
 	}
 }
@@ -65,30 +69,30 @@ const maxBlocksOfCache = 1 << 12
 // read lets a new batch take the place of the last.
 func (y *history) read() {
 	var batch []int32
-	if y.s.begin == 0 {
-		for i := range y.t.storages {
-			if s := &y.t.storages[i]; s.input {
-				batch = append(batch, y.alloc(s.bytes))
+	if y.s.Begin == 0 {
+		for i := range y.t.Storages {
+			if s := &y.t.Storages[i]; s.Input {
+				batch = append(batch, y.Alloc(s.Bytes))
 			}
 		}
 	}
-	y.freeAll(y.inputs)
+	y.FreeAll(y.inputs)
 	y.inputs = batch
 }
 
 // play appends the events of a pass.
-func (y *history) play(events []event) {
+func (y *history) play(events []tape.Event) {
 	for _, e := range events {
 		switch {
-		case e.handle < 0 && e.bytes < 0:
-			y.freeAll(y.added)
+		case e.Handle < 0 && e.Bytes < 0:
+			y.FreeAll(y.added)
 			y.added = y.added[:0]
-		case e.handle < 0:
-			y.accumulate(int(-e.handle) - 1)
-		case e.bytes < 0:
-			y.free(y.pass[e.handle])
+		case e.Handle < 0:
+			y.accumulate(int(-e.Handle) - 1)
+		case e.Bytes < 0:
+			y.Free(y.pass[e.Handle])
 		default:
-			y.pass[e.handle] = y.alloc(e.bytes)
+			y.pass[e.Handle] = y.Alloc(e.Bytes)
 		}
 	}
 }
@@ -96,12 +100,12 @@ func (y *history) play(events []event) {
 // accumulate gives a group of parameters their gradients, or makes those that are to be added to
 // what they have.
 func (y *history) accumulate(group int) {
-	if group < len(y.h.modules) {
-		y.temporaries(y.h.sums[group].summand, y.h.sums[group].anew)
-		if y.work != nil && y.t.cfg.passing() && y.h.tiedIn[group] == 0 {
-			made := y.allocAll(nil, y.of[group]...)
-			y.temporary(y.work[group])
-			y.freeAll(made)
+	if group < len(y.h.Modules) {
+		y.Temporaries(y.h.Sums[group].Summand, y.h.Sums[group].Anew)
+		if y.work != nil && y.t.Cfg.Passing() && y.h.TiedIn[group] == 0 {
+			made := y.AllocAll(nil, y.of[group]...)
+			y.Temporary(y.work[group])
+			y.FreeAll(made)
 			return
 		}
 	}
@@ -109,32 +113,32 @@ func (y *history) accumulate(group int) {
 	if len(*to) > 0 {
 		to = &y.added
 	}
-	*to = y.allocAll(*to, y.of[group]...)
+	*to = y.AllocAll(*to, y.of[group]...)
 }
 
 // clear frees the gradients.
 func (y *history) clear() {
 	for group, handles := range y.gradients {
-		y.freeAll(handles)
+		y.FreeAll(handles)
 		y.gradients[group] = handles[:0]
 	}
 }
 
 // forward is a pass after which the output of the last dies.
 func (y *history) forward() {
-	y.play(y.done.forward())
+	y.play(y.done.Forward())
 	y.release()
 }
 
 // release lets the output die.
 func (y *history) release() {
-	y.freeAll(y.output)
+	y.FreeAll(y.output)
 	y.output = nil
 }
 
 // keep notes what is held of the output when a pass is over.
 func (y *history) keep() {
-	for _, h := range y.done.held {
+	for _, h := range y.done.Held {
 		y.output = append(y.output, y.pass[h])
 	}
 }
@@ -144,53 +148,53 @@ func (y *history) keep() {
 const steps = 2
 
 // serving is the history of a process that runs the model forward.
-func (t *Tape) serving(h *holding, s stage, m Memory, done passes) *timeline {
+func tapeServing(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done tape.Passes) *tape.Timeline {
 	y := newHistory(t, h, s, done)
 	y.load(m, y.parameters())
-	if t.multiplies {
-		size, _ := t.cfg.workspace()
-		y.alloc(int64(size))
+	if t.Multiplies {
+		size, _ := t.Cfg.Workspace()
+		y.Alloc(int64(size))
 	}
 	for range steps {
 		y.read()
 		y.forward()
-		if y.keep(); t.cfg.cache != nil && t.cfg.loop.Output == OutputUnknown {
+		if y.keep(); t.Cfg.Cache != nil && t.Cfg.Loop.Output == tape.OutputUnknown {
 			y.release() // who serves text takes the next token from it
 		}
 	}
-	return &y.timeline
+	return &y.Timeline
 }
 
 // learning is the history of a process that trains the model.
-func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop, steps int) *timeline {
+func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done tape.Passes, loop tape.Loop, steps int) *tape.Timeline {
 	y := newHistory(t, h, s, done)
 	each := y.parameters()
 	y.load(m, each)
 	y.sizes()
-	passing := t.cfg.passing()
+	passing := t.Cfg.Passing()
 	if passing {
 		y.inBackward(each, loop.Form, loop.Decay)
 	}
-	workspace, _ := t.cfg.workspace()
+	workspace, _ := t.Cfg.Workspace()
 	for step := range steps {
-		if passing || loop.ZeroGrad == ZeroGradFirst {
+		if passing || loop.ZeroGrad == tape.ZeroGradFirst {
 			y.clear()
 		}
 		for batch := range min(loop.MicroBatches, 2) { // later ones are like the second
 			y.read()
-			if t.multiplies && step == 0 && batch == 0 {
-				y.alloc(int64(workspace))
+			if t.Multiplies && step == 0 && batch == 0 {
+				y.Alloc(int64(workspace))
 			}
 			y.forward()
-			if loop.ZeroGrad == ZeroGradBackward && batch == 0 {
+			if loop.ZeroGrad == tape.ZeroGradBackward && batch == 0 {
 				y.clear()
 			}
-			if t.multiplies && step == 0 && batch == 0 {
-				y.alloc(int64(workspace))
+			if t.Multiplies && step == 0 && batch == 0 {
+				y.Alloc(int64(workspace))
 			}
-			y.play(done.backward())
+			y.play(done.Backward())
 			y.keep()
-			if loop.Output != OutputHeld {
+			if loop.Output != tape.OutputHeld {
 				y.release()
 			}
 		}
@@ -198,25 +202,25 @@ func (t *Tape) learning(h *holding, s stage, m Memory, done passes, loop Loop, s
 			y.step(each, step == 0, loop)
 		}
 	}
-	return &y.timeline
+	return &y.Timeline
 }
 
 // sizes fills in the sizes of the gradients of each group.
 func (y *history) sizes() {
-	groups := 2 * len(y.h.modules)
+	groups := 2 * len(y.h.Modules)
 	y.of, y.gradients = make([][]int64, groups), make([][]int32, groups)
-	for _, p := range y.h.each {
-		n, m := y.t.cfg.device(p.load).gradients, p.module
-		if p.apart && !y.t.cfg.passing() {
-			m = y.h.apart(m)
+	for _, p := range y.h.Each {
+		n, m := y.t.Cfg.Device(p.Load).Gradients, p.Module
+		if p.Apart && !y.t.Cfg.Passing() {
+			m = y.h.Apart(m)
 		}
 		switch {
-		case n == 0 || n == y.h.tiedOut[p.module]: // it appears where it is tied to
+		case n == 0 || n == y.h.TiedOut[p.Module]: // it appears where it is tied to
 		default:
 			y.of[m] = append(y.of[m], n)
 		}
 	}
-	for m, n := range y.h.tiedIn {
+	for m, n := range y.h.TiedIn {
 		if n > 0 {
 			y.of[m] = append(y.of[m], n)
 		}
@@ -224,44 +228,44 @@ func (y *history) sizes() {
 }
 
 // inBackward makes ready for an optimizer that steps as soon as a gradient is there.
-func (y *history) inBackward(each []load, form Form, decay Decay) {
+func (y *history) inBackward(each []tape.Load, form tape.Form, decay tape.Decay) {
 	y.states(each)
-	y.work = make([]int64, len(y.h.modules))
-	for m, l := range y.h.modules {
-		y.work[m] = y.t.cfg.device(l).work.temporary(form, decay)
+	y.work = make([]int64, len(y.h.Modules))
+	for m, l := range y.h.Modules {
+		y.work[m] = y.t.Cfg.Device(l).Work.Temporary(form, decay)
 	}
 }
 
 // states are those of the optimizer.
-func (y *history) states(each []load) {
+func (y *history) states(each []tape.Load) {
 	for _, p := range each {
-		if p.state > 0 {
-			n := y.t.cfg.optimizer.states(p.state, max(p.weights, p.master))
+		if p.State > 0 {
+			n := y.t.Cfg.Optimizer.States(p.State, max(p.Weights, p.Master))
 			for range n {
-				y.alloc(p.state / n)
+				y.Alloc(p.State / n)
 			}
 		}
 	}
 }
 
 // step is that of the optimizer, which makes its states in the first.
-func (y *history) step(each []load, first bool, loop Loop) {
+func (y *history) step(each []tape.Load, first bool, loop tape.Loop) {
 	if first {
 		y.states(each)
 	}
 	var all []int32
 	for _, p := range each {
-		n := p.work.alone
-		if loop.Form == OneByOne {
-			n = max(n, p.work.single)
+		n := p.Work.Alone
+		if loop.Form == tape.OneByOne {
+			n = max(n, p.Work.Single)
 		}
-		y.temporaries(n/2, n-n/2)
-		if loop.Form == ForEach {
-			all = append(all, y.alloc(p.work.together))
-			if loop.Decay == DecayUsed {
-				all = append(all, y.alloc(p.work.decay))
+		y.Temporaries(n/2, n-n/2)
+		if loop.Form == tape.ForEach {
+			all = append(all, y.Alloc(p.Work.Together))
+			if loop.Decay == tape.DecayUsed {
+				all = append(all, y.Alloc(p.Work.Decay))
 			}
 		}
 	}
-	y.freeAll(all)
+	y.FreeAll(all)
 }

@@ -3,127 +3,29 @@ package estimate
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// LlamaCpp is how llama.cpp serves a transformer, as far as its compute buffer goes.
-type LlamaCpp struct {
-	Context        int  // tokens of all slots together, --ctx-size
-	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
-	FlashAttention bool // scores are not held
-	GPUs           int  // that have some of the layers each; 0 means 1
-}
-
-// usualBatch is llama.cpp's --ubatch-size.
-const usualBatch = 512
-
-// ComputeBuffer returns what llama.cpp prints as the compute buffer of a GPU that has all layers:
-// the memory that its graph takes at the most, in float32, of these three moments. The head makes
-// the logits of all tokens of a batch, (vocabulary + hidden) x batch. Attention that holds its
-// scores has them of all heads, heads x context x batch, and beside them the mask and four
-// tensors of the batch. The MLP has both of its wide tensors, two narrow ones and the mask. Several GPUs work on
-// four batches at once, and each has all their inputs and masks (GGML_SCHED_MAX_COPIES in
-// ggml/src/ggml-backend.cpp).
-// The page docs/estimate.md has it beside what was printed. Releases since the middle of 2026
-// reserve the logits of fewer tokens and print less. Models with latent attention are not known.
-// The error says what of the transformer or of l cannot be.
-func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
-	batch := min(or(l.Batch, usualBatch), l.Context)
-	switch {
-	case c.Latent != nil || c.Family.Encoder():
-		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: that of %v with these settings is not known", c.Family)
-	case batch < 1 || l.Context > maxField || c.Heads < 1 || c.Hidden < 1:
-		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: context %d, batch %d, %d heads, hidden %d: want 1 or more", l.Context, batch, c.Heads, c.Hidden)
-	}
-	tokens := func(width int64) int64 { return 4 * width * int64(batch) }
-	hidden, query := int64(c.Hidden), int64(c.Heads)*int64(c.headSize())
-	queries := 2 * query // before and after rotation
-	if c.packs() {
-		queries = 2*query + 2*int64(or(c.KVHeads, c.Heads))*int64(c.headSize()) // packed with keys and values
-	}
-	mask := int64(l.Context)
-	if l.FlashAttention {
-		mask += mask / 2 // its copy in float16
-	}
-	most := max(tokens(int64(c.Vocab)+hidden), tokens(c.wideFFN()+2*hidden+mask))
-	if !l.FlashAttention {
-		most = max(most, tokens(int64(c.Heads)*int64(l.Context)+mask+2*hidden+queries))
-	}
-	if l.GPUs > 1 {
-		most += 3 * tokens(2*hidden+mask)
-	}
-	if most < 0 || most > maxTotal {
-		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: it takes more than %v", alloc.Bytes(maxTotal))
-	}
-	return alloc.Bytes(most), nil
-}
-
-// Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
-// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp).
-func (l LlamaCpp) Cells(c KVConfig) KVConfig {
-	const unit = 256
-	round := func(n int) int { return (min(n, maxField-unit) + unit - 1) / unit * unit }
-	c.Context = round(c.Context)
-	if c.Window > 0 {
-		c.Window = round(min(c.Window, maxField/2) + min(or(l.Batch, usualBatch), maxField/4))
-	}
-	return c
-}
-
-// wideFFN is the width of what an MLP or the experts of a token hold in the middle.
-func (c Transformer) wideFFN() int64 {
-	ffn := int64(or(c.FFN, 4*min(c.Hidden, maxField)))
-	if c.Experts > 0 {
-		ffn = max(int64(or(c.TopK, 2))*int64(or(c.ExpertFFN, int(ffn))), int64(c.SharedFFN))
-	}
-	if c.Family == GPT2 {
-		return ffn
-	}
-	if _, ungated := c.style().mlp(c).(MLP); ungated && c.Experts == 0 {
-		return ffn
-	}
-	return 2 * ffn // beside its gate
-}
-
-// packs reports whether queries, keys and values come of one projection.
-func (c Transformer) packs() bool { return c.Family == GPT2 || c.attention(c.style(), 0).Packed }
-
-// ComputedIn makes inference that of llama.cpp, with a compute buffer of so many bytes in
-// place of what PyTorch's operations and allocator take.
-func ComputedIn(buffer alloc.Bytes) Option {
-	return func(c *config) { c.compute = buffer }
-}
-
 // llamaCpp puts the compute buffer in place of PyTorch's activations.
-func (r *Report) llamaCpp(cfg *config) {
+func (r *Report) llamaCpp(cfg *tape.Config) {
 	m := &r.Inference
-	m.Input, m.Transient, m.Band = 0, cfg.compute, llamaCppBand
+	m.Input, m.Transient, m.Band = 0, cfg.Compute, llamaCppBand
 	more := r.place(cfg)
-	m.Weights += cfg.projector
+	m.Weights += cfg.Projector
 	m.close("llama.cpp's compute buffer")
 	m.Band.Above += float64(more) / float64(max(1, m.Peak))
 	if r.ModelLayers > 0 { // then weights and cache are exact, and newer releases have smaller buffers
-		m.Band.Below = float64(cfg.compute) / float64(max(1, m.Peak))
+		m.Band.Below = float64(cfg.Compute) / float64(max(1, m.Peak))
 	}
-	context := cfg.machine.context()
+	context := cfg.Machine.Context()
 	all := within(m.Peak, m.Band, 0)
-	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
-	r.Notes = append(r.Notes, cfg.placed(r))
-	if cfg.projector > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("the weights have %v of a projector, whose own compute buffer is not counted: it grows with the images", cfg.projector))
+	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: figurePlus(all, context), Needed: figurePlus(all, context)}
+	r.Notes = append(r.Notes, configPlaced(cfg, r))
+	if cfg.Projector > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("the weights have %v of a projector, whose own compute buffer is not counted: it grows with the images", cfg.Projector))
 	}
 }
 
 // llamaCppBand is that of weights, cache and compute buffer together: the first two are exact, but
 // for an embedding that stays on the CPU.
-var llamaCppBand = Band{Below: 0.12, Above: 0.02}
-
-// ModelBuffer returns what llama.cpp prints as the model buffer of a GPU that has all layers: the
-// weights in the mixture, but for the table of the token embedding, which stays in the memory
-// of the CPU unless it is the head's too (src/llama-model.cpp, load_tensors). The page
-// docs/estimate.md has it beside what was printed. The error is that of Model for layers that are not valid.
-func (c Transformer) ModelBuffer(q Quantization) (alloc.Bytes, error) {
-	sizes, err := q.Layers(c.Layers())
-	gpu, _ := sizes.OnGPU(sizes.Layers())
-	return gpu, err
-}
+var llamaCppBand = tape.Band{Below: 0.12, Above: 0.02}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // String is the whole report as WriteTo writes it.
@@ -49,23 +50,23 @@ func millions(n alloc.Bytes) float64 { return float64(n) / 1e6 }
 // column is one column of the table.
 type column struct {
 	title string
-	cell  func(Row) string
+	cell  func(tape.Row) string
 }
 
 var columns = []column{
-	{"Layer (type)", func(row Row) string {
+	{"Layer (type)", func(row tape.Row) string {
 		name := row.Path[strings.LastIndexByte(row.Path, '.')+1:]
 		return strings.Repeat("  ", row.Depth-1) + name + " (" + row.Kind + ")"
 	}},
-	{"Output shape", func(row Row) string {
+	{"Output shape", func(row tape.Row) string {
 		if row.Output == nil {
 			return "--"
 		}
 		return row.Output.String()
 	}},
-	{"Params", func(row Row) string { return grouped(row.Params) }},
-	{"FLOPs", func(row Row) string { return scaled(row.FLOPs) }},
-	{"Kept for backward", func(row Row) string {
+	{"Params", func(row tape.Row) string { return grouped(row.Params) }},
+	{"FLOPs", func(row tape.Row) string { return scaled(row.FLOPs) }},
+	{"Kept for backward", func(row tape.Row) string {
 		if row.Kept == 0 {
 			return "--"
 		}
@@ -175,14 +176,6 @@ func (r *Report) footprints(b *strings.Builder) {
 	} {
 		fmt.Fprintf(b, "  %-22s %12v %12v\n", p.name, p.of(in), p.of(tr))
 	}
-}
-
-// String is the band as printed after a figure: " (-1.2 % to +4.6 %)".
-func (b Band) String() string {
-	if b == (Band{}) {
-		return ""
-	}
-	return fmt.Sprintf(" (-%.1f %% to +%.1f %%)", 100*b.Below, 100*b.Above)
 }
 
 func dash(n alloc.Bytes) string {

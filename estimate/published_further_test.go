@@ -229,7 +229,7 @@ func packed(kind, name string, model estimate.Transformer, batch int, setting st
 // apartRows are off by more than 10 %, for reasons that docs/estimate.md tells; the bands hold.
 func apartRows() []published {
 	swin := estimate.Transformer{Family: estimate.Swin, Hidden: 96, Patch: 4, Image: 224, Window: 7, FFN: 384, Classes: 1000, DropPath: 0.3, QKVBias: true, Plain: true,
-		Stages: []estimate.Stage{{2, 3}, {2, 6}, {18, 12}, {2, 24}}}
+		Stages: []estimate.Stage{{Blocks: 2, Heads: 3}, {Blocks: 2, Heads: 6}, {Blocks: 18, Heads: 12}, {Blocks: 2, Heads: 24}}}
 	neox := estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50304, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, RotaryDim: 16, Parallel: true, Bias: true, QKVBias: true}
 	var pythia []published
 	for _, r := range []struct {

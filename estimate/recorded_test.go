@@ -3,6 +3,8 @@ package estimate
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -37,7 +39,7 @@ func softmaxByHand(f *Flow, scores Tensor) Tensor {
 	less := f.Op(Op{In: []Tensor{scores}, Shape: scores.Shape, KeepOwn: []Own{{Shape: one, DType: alloc.Int64}}})
 	powers := f.Op(Op{In: []Tensor{less}, Shape: scores.Shape, KeepOutput: true, KeepOwn: []Own{{Shape: one}}})
 	y := f.Scale(powers)
-	f.hold(less)
+	f.Hold(less)
 	return y
 }
 
@@ -53,9 +55,9 @@ func (m handmade) attention() Layer {
 			scores := f.Scale(f.MatMul(f.Copy(turned), f.Copy(keys), m.hidden/m.heads, batch, m.heads, length, length))
 			scores = f.Op(Op{In: []Tensor{scores}, Shape: scores.Shape, KeepOwn: []Own{{Shape: scores.Shape, DType: alloc.Bool}}})
 			y := f.MatMul(softmaxByHand(f, scores), f.Copy(v), length, batch, length, m.hidden)
-			f.hold(scores)
+			f.Hold(scores)
 			y = f.Call("o", f.Copy(y))
-			f.hold(q, k, v, turned, keys)
+			f.Hold(q, k, v, turned, keys)
 			return y
 		},
 	}
@@ -86,19 +88,19 @@ func (m handmade) layers() []Layer {
 }
 
 // taped is the model as Model sees it while it estimates.
-func (m handmade) taped(t *testing.T, layers []Layer, opts ...Option) (*Tape, *holding, *Report) {
+func (m handmade) taped(t *testing.T, layers []Layer, opts ...Option) (*tape.Tape, *tape.Holding, *Report) {
 	t.Helper()
-	cfg, err := newConfig(opts)
+	cfg, err := tape.NewConfig(opts)
 	require.NoError(t, err)
-	memory := &scratch{index: map[string]int{}}
-	decl := newDeclaration(memory, cfg)
-	require.NoError(t, decl.run(Sequential(layers), cfg.name))
-	held, err := weigh(decl, cfg)
+	memory := tape.Scratches.Get().(*tape.Scratch)
+	decl := tape.NewDeclaration(memory, cfg)
+	require.NoError(t, decl.Run(Sequential(layers), cfg.Name))
+	held, err := tape.Weigh(decl, cfg)
 	require.NoError(t, err)
-	tape, r := newTape(decl, cfg, memory), &Report{}
-	require.NoError(t, tape.record(Sequential(layers)))
-	r.describe(tape)
-	return tape, held, r
+	recorded, r := newTape(decl, cfg, memory), &Report{}
+	require.NoError(t, tapeRecord(recorded, Sequential(layers)))
+	r.describe(recorded)
+	return recorded, held, r
 }
 
 var recordedModel = handmade{hidden: 2560, ffn: 10240, blocks: 32, heads: 32, vocab: 10000}
@@ -115,18 +117,18 @@ func TestRecordedForwardPasses(t *testing.T) {
 
 // The first training steps, in which the optimizer makes its states. A report is of the second, which needs more.
 func TestRecordedSteps(t *testing.T) {
-	for length, recorded := range map[int]struct{ requested, allocated, reserved float64 }{
+	for length, want := range map[int]struct{ requested, allocated, reserved float64 }{
 		128: {52263.9, 52392.6, 58280}, 512: {52326.3, 52454.9, 59920},
 	} {
-		tape, held, r := recordedModel.taped(t, append(recordedModel.layers(), CrossEntropy{}), Tokens(4, length), Train(AdamW),
+		recorded, held, r := recordedModel.taped(t, append(recordedModel.layers(), CrossEntropy{}), Tokens(4, length), Train(AdamW),
 			RunsOn(Machine{GPU: Hopper}), Loops(Loop{ZeroGrad: ZeroGradFirst, Output: OutputHeld, Form: OneByOne}))
-		_, learn, err := peaks(r, tape, held)
+		_, learn, err := peaks(r, recorded, held)
 		require.NoError(t, err)
-		got, ok := tape.learning(held, learn.stage, r.Training, learn.passes, tape.cfg.usual(tape.cfg.loop), 1).replay(0)
+		got, ok := tapeLearning(recorded, held, learn.stage, r.Training, learn.passes, recorded.Cfg.Usual(recorded.Cfg.Loop), 1).Replay(0)
 		require.True(t, ok)
 		mib := func(n alloc.Bytes) float64 { return float64(n) / float64(alloc.MiB) }
-		assert.InEpsilon(t, recorded.requested, mib(got.requested), 0.0001, "%d tokens", length)
-		assert.InEpsilon(t, recorded.allocated, mib(got.allocated), 0.01, "%d tokens", length)
-		assert.InEpsilon(t, recorded.reserved, mib(got.reserved), 0.01, "%d tokens", length)
+		assert.InEpsilon(t, want.requested, mib(got.Requested), 0.0001, "%d tokens", length)
+		assert.InEpsilon(t, want.allocated, mib(got.Allocated), 0.01, "%d tokens", length)
+		assert.InEpsilon(t, want.reserved, mib(got.Reserved), 0.01, "%d tokens", length)
 	}
 }

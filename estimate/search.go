@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // maxBatch is the largest batch that MaxBatch tries, and context that MaxContext does.
@@ -14,7 +15,7 @@ const maxBatch = 1 << 30
 // the key/value cache; what the options give for it does not matter. What fits is what
 // Report.Fits says: training if there is a Train option, else inference. The errors are those
 // of Model.
-func MaxBatch(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
+func MaxBatch(layers []tape.Layer, budget alloc.Bytes, opts ...tape.Option) (int, error) {
 	return largest(layers, budget, opts, withBatch, 1)
 }
 
@@ -22,20 +23,20 @@ func MaxBatch(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 // with which the model fits into the budget, at most 1 << 30, and 0 if the input's own tokens do
 // not. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
 // WithKVCache, or with Train, there is one too.
-func MaxContext(layers []Layer, budget alloc.Bytes, opts ...Option) (int, error) {
-	cfg, err := newConfig(opts)
+func MaxContext(layers []tape.Layer, budget alloc.Bytes, opts ...tape.Option) (int, error) {
+	cfg, err := tape.NewConfig(opts)
 	switch {
 	case err != nil:
 		return 0, err
-	case cfg.cache == nil || cfg.training:
-		return 0, fmt.Errorf("estimate %s: the longest context needs WithKVCache and no training", cfg.name)
+	case cfg.Cache == nil || cfg.Training:
+		return 0, fmt.Errorf("estimate %s: the longest context needs WithKVCache and no training", cfg.Name)
 	}
-	_, length := cfg.tokens()
+	_, length := cfg.Tokens()
 	return largest(layers, budget, opts, withContext, max(1, length))
 }
 
 // largest is the largest number with which the model fits, from the least on, given the option for a number.
-func largest(layers []Layer, budget alloc.Bytes, opts []Option, of func(int) Option, least int) (int, error) {
+func largest(layers []tape.Layer, budget alloc.Bytes, opts []tape.Option, of func(int) tape.Option, least int) (int, error) {
 	fits := func(n int) (bool, error) {
 		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)
 		if err != nil {
@@ -66,29 +67,29 @@ func largest(layers []Layer, budget alloc.Bytes, opts []Option, of func(int) Opt
 }
 
 // withContext sets the context of the cache.
-func withContext(n int) Option {
-	return func(c *config) {
-		c.searches = true
-		cache := *c.cache
+func withContext(n int) tape.Option {
+	return func(c *tape.Config) {
+		c.Searches = true
+		cache := *c.Cache
 		cache.Context = n
-		c.cache = &cache
+		c.Cache = &cache
 	}
 }
 
 // withBatch replaces dimension 0 of every input.
-func withBatch(n int) Option {
-	return func(c *config) {
-		c.needsBatch, c.searches = true, true
-		for i := range c.inputs {
-			if shape := c.inputs[i].shape.Clone(); len(shape) > 0 {
+func withBatch(n int) tape.Option {
+	return func(c *tape.Config) {
+		c.NeedsBatch, c.Searches = true, true
+		for i := range c.Inputs {
+			if shape := c.Inputs[i].Shape.Clone(); len(shape) > 0 {
 				shape[0] = n
-				c.inputs[i].shape = shape
+				c.Inputs[i].Shape = shape
 			}
 		}
-		if c.cache != nil {
-			cache := *c.cache
+		if c.Cache != nil {
+			cache := *c.Cache
 			cache.Batch = n
-			c.cache = &cache
+			c.Cache = &cache
 		}
 	}
 }

@@ -3,6 +3,8 @@ package estimate
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -10,31 +12,31 @@ import (
 )
 
 // stagesOf cuts a small transformer.
-func stagesOf(t *testing.T, tied bool, pipeline int) ([]stage, *Report) {
+func stagesOf(t *testing.T, tied bool, pipeline int) ([]tape.StageX, *Report) {
 	t.Helper()
 	layers := Transformer{Vocab: 1000, Hidden: 64, FFN: 160, Blocks: 8, Heads: 4, Tied: tied}.Layers()
 	opts := []Option{Tokens(1, 16), Train(Adam), Shard(Sharding{Pipeline: pipeline})}
 	report, err := Model(layers, opts...)
 	require.NoError(t, err)
-	cfg, err := newConfig(opts)
+	cfg, err := tape.NewConfig(opts)
 	require.NoError(t, err)
-	memory := &scratch{index: map[string]int{}}
-	decl := newDeclaration(memory, cfg)
-	require.NoError(t, decl.run(Sequential(layers), cfg.name))
-	held, err := weigh(decl, cfg)
+	memory := tape.Scratches.Get().(*tape.Scratch)
+	decl := tape.NewDeclaration(memory, cfg)
+	require.NoError(t, decl.Run(Sequential(layers), cfg.Name))
+	held, err := tape.Weigh(decl, cfg)
 	require.NoError(t, err)
-	tape := newTape(decl, cfg, memory)
-	require.NoError(t, tape.record(Sequential(layers)))
-	stages, err := tape.stages(held)
+	recorded := newTape(decl, cfg, memory)
+	require.NoError(t, tapeRecord(recorded, Sequential(layers)))
+	stages, err := recorded.Stages(held)
 	require.NoError(t, err)
 	require.Len(t, stages, pipeline)
 	return stages, report
 }
 
-func weightsOf(stages []stage) alloc.Bytes {
+func weightsOf(stages []tape.StageX) alloc.Bytes {
 	var sum int64
 	for _, s := range stages {
-		sum += s.load.weights
+		sum += s.Load.Weights
 	}
 	return alloc.Bytes(sum)
 }
@@ -44,7 +46,7 @@ func TestStagesAddUpToTheModel(t *testing.T) {
 		stages, report := stagesOf(t, false, pipeline)
 		assert.Equal(t, report.Params.Bytes, weightsOf(stages), "%d stages", pipeline)
 		for i := range stages[1:] {
-			assert.Equal(t, stages[i].end, stages[i+1].begin)
+			assert.Equal(t, stages[i].End, stages[i+1].Begin)
 		}
 	}
 }
@@ -55,7 +57,7 @@ func TestTheLastStageHasACopyOfTheEmbedding(t *testing.T) {
 	assert.Equal(t, report.Params.Bytes, weightsOf(alone))
 	stages, report := stagesOf(t, true, 2)
 	assert.Equal(t, report.Params.Bytes+embedding, weightsOf(stages))
-	assert.GreaterOrEqual(t, stages[1].load.state, int64(2*embedding), "with states of its own")
+	assert.GreaterOrEqual(t, stages[1].Load.State, int64(2*embedding), "with states of its own")
 }
 
 // What a stage makes and splits is not there when the stage begins.

@@ -1,0 +1,215 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+func (c Transformer) bert() []tape.Layer {
+	layers := []tape.Layer{
+		tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(c.Hidden)},
+		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.bertBlock()}}}},
+	}
+	if c.Family == RoBERTa && c.Classes != 0 && !c.NoHead {
+		return append(layers, c.firstClassifier(nn.Tanh{}))
+	}
+	if !c.NoHead {
+		layers = append(layers, c.pooler())
+	}
+	if c.MaskedLM {
+		layers = append(layers, c.maskedLM())
+	}
+	if c.Classes != 0 {
+		layers = append(layers, tape.Named{Name: "dropout", Layer: c.dropout()}, tape.Named{Name: "classifier", Layer: nn.Linear{In: c.Hidden, Out: c.Classes}})
+	}
+	return layers
+}
+
+// bertEmbeddings are those of tokens, their types and their positions, of a width.
+func (c Transformer) bertEmbeddings(width int) tape.Layer {
+	return tape.Sequential{
+		tape.Named{Name: "word_embeddings", Layer: nn.Embedding{Num: c.Vocab, Dim: width, Split: true}},
+		tape.Named{Name: "ids", Layer: numbers{c.Positions}},
+		tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: tape.Or(c.Types, 2), Dim: width}},
+		tape.Named{Name: "position_embeddings", Layer: c.bertPositions(width)},
+		tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: width}},
+		tape.Named{Name: "dropout", Layer: c.dropout()},
+	}
+}
+
+// bertPositions are the positions of BERT, or of RoBERTa, which counts them in each sequence.
+func (c Transformer) bertPositions(width int) tape.Layer {
+	if c.Family == RoBERTa {
+		return positions{Num: c.Positions, Dim: width, each: true, padding: 2}
+	}
+	return positions{Num: c.Positions, Dim: width, buffered: true}
+}
+
+// firstClassifier reads the first token, as RoBERTa and ELECTRA do.
+func (c Transformer) firstClassifier(act tape.Layer) tape.Layer {
+	return tape.Named{Name: "classifier", Layer: tape.Sequential{
+		first{},
+		tape.InlineX{Layer: c.dropout()},
+		tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}},
+		tape.InlineX{Layer: act},
+		tape.InlineX{Layer: c.dropout()},
+		tape.Named{Name: "out_proj", Layer: nn.Linear{In: c.Hidden, Out: c.Classes}},
+	}}
+}
+
+// pooler is what BertModel and ViTModel make of the first token.
+func (c Transformer) pooler() tape.Layer {
+	return tape.Named{Name: "pooler", Layer: tape.Sequential{
+		first{},
+		tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}},
+		tape.Named{Name: "activation", Layer: nn.Tanh{}},
+	}}
+}
+
+// maskedLM is the head of BertForMaskedLM.
+func (c Transformer) maskedLM() tape.Layer {
+	decoder := nn.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+	if c.Tied {
+		decoder.Tied = "..embeddings.word_embeddings.weight"
+	}
+	return tape.Named{Name: "cls", Layer: tape.Sequential{
+		tape.Named{Name: "transform", Layer: tape.Sequential{
+			tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}},
+			tape.Named{Name: "transform_act_fn", Layer: c.Activation.Layer(nn.UseGELU)},
+			tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		}},
+		tape.Named{Name: "decoder", Layer: decoder},
+	}}
+}
+
+// bertBlock normalises after each part: LayerNorm(x + part(x)).
+func (c Transformer) bertBlock() tape.Layer {
+	return tape.Sequential{
+		tape.Named{Name: "attention", Layer: afterNorm{
+			body: tape.Sequential{tape.Named{Name: "self", Layer: nn.Attention{
+				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
+				Names: &nn.AttentionNames{Q: "query", K: "key", V: "value"},
+			}}},
+			dense: nn.Linear{In: c.Heads * min(c.headSize(), tape.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.dropout(), size: c.Hidden,
+		}},
+		tape.InlineX{Layer: afterNorm{
+			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{
+				tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
+				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(nn.UseGELU)},
+			}}},
+			dense: nn.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}, dropout: c.dropout(), size: c.Hidden,
+		}},
+	}
+}
+
+// afterNorm is LayerNorm(dropout(dense(body(x))) + x), whose last three parts
+// stand together under the name "output".
+type afterNorm struct {
+	body           tape.Sequential
+	dense, dropout tape.Layer
+	size           int
+}
+
+// Kind names the row.
+func (afterNorm) Kind() string { return "BertPart" }
+
+// Declare implements Layer.
+func (l afterNorm) Declare(d *tape.Declaration) {
+	l.body.Declare(d)
+	d.Layer("output", denseNorm{l, tape.Tensor{}})
+}
+
+// Forward implements Layer.
+func (l afterNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := l.body.Forward(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Call("output", denseNorm{l, x}, y)
+}
+
+type denseNorm struct {
+	afterNorm
+	x tape.Tensor
+}
+
+// Kind names the row.
+func (denseNorm) Kind() string { return "BertOutput" }
+
+// Declare implements Layer.
+func (l denseNorm) Declare(d *tape.Declaration) {
+	d.Layer("dense", l.dense)
+	d.Layer("dropout", l.dropout)
+	d.Layer("LayerNorm", nn.LayerNorm{Size: l.size})
+}
+
+// Forward implements Layer.
+func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
+	y, err := t.Call("dense", l.dense, y)
+	if err == nil {
+		y, err = t.Call("dropout", l.dropout, y)
+	}
+	if err == nil {
+		y, err = tape.Add(t, y, l.x)
+	}
+	if err == nil {
+		y, err = t.Call("LayerNorm", nn.LayerNorm{Size: l.size}, y)
+	}
+	return y, err
+}
+
+// tokenTypes adds the vector of each token's type.
+type tokenTypes struct{ Num, Dim int }
+
+// Kind names the row.
+func (tokenTypes) Kind() string { return "Embedding" }
+
+// Declare implements Layer.
+func (l tokenTypes) Declare(d *tape.Declaration) { nn.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
+
+// numbers holds BERT's buffers, the numbers of positions and of types.
+type numbers struct{ positions int }
+
+// Kind names the row.
+func (numbers) Kind() string { return "Buffers" }
+
+// Declare implements Layer.
+func (l numbers) Declare(d *tape.Declaration) {
+	for _, name := range []string{"position_ids", "token_type_ids"} {
+		d.Add(tape.Param{Name: name, Shape: alloc.Shape{1, l.positions}, DType: alloc.Int64, Buffer: true})
+	}
+}
+
+// Forward implements Layer.
+func (numbers) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+
+// Forward implements Layer.
+func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	types, err := t.Const(alloc.Int64, x.Shape[0], x.Shape[1])
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	vectors, err := t.Op(tape.Op{In: []tape.Tensor{types}, Shape: append(types.Shape.Clone(), l.Dim), DType: t.Activation(), Params: true, Keep: []tape.Tensor{types}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
+}
+
+// first takes the first token of each sequence, as a view.
+type first struct{}
+
+// Declare implements Layer.
+func (first) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (first) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, View: true})
+}

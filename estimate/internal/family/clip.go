@@ -1,0 +1,188 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// clipVision is the tower of images of CLIP, up to its last norm. LLaVA has the same.
+func clipVision(c Transformer) tape.Layer {
+	side := min(c.side(), tape.MaxField)
+	return tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: clipPatches{c.patchConv(true), int(min(tape.FLOPs(side, side), tape.MaxField-1)) + 1, c.Hidden}},
+		tape.Named{Name: "pre_layrnorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(nn.UseQuickGELU)}},
+		tape.InlineX{Layer: first{}},
+		tape.Named{Name: "post_layernorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+	}
+}
+
+// clipBlock is a block of CLIP and SigLIP.
+func (c Transformer) clipBlock(usual nn.Activation) tape.Layer {
+	return tape.Sequential{
+		tape.ResidualX(tape.Named{Name: "layer_norm1", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "self_attn", Layer: nn.Attention{
+			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
+			Names: &nn.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
+		}}),
+		tape.ResidualX(tape.Named{Name: "layer_norm2", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, usual)}}),
+	}
+}
+
+// clip builds CLIP: the towers of images and texts, their projections, and the logits of each
+// image for each text.
+func (c Transformer) clip() []tape.Layer {
+	text := tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: tape.Sequential{
+			tape.Named{Name: "token_embedding", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+			tape.Named{Name: "position_embedding", Layer: positions{Num: c.Positions, Dim: c.Hidden, buffered: true}},
+		}},
+		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(nn.UseQuickGELU)}},
+		tape.Named{Name: "final_layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.InlineX{Layer: picked{}},
+	}
+	image := c.images()
+	return []tape.Layer{tape.InlineX{Layer: contrast{
+		text: text, image: clipVision(image), heads: [2]tape.Layer{
+			tape.Named{Name: "text_projection", Layer: nn.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}},
+			tape.Named{Name: "visual_projection", Layer: nn.Linear{In: image.Hidden, Out: c.Classes, NoBias: true}},
+		}, scalars: []tape.Param{{Name: "logit_scale", Shape: alloc.Shape{}}},
+	}}}
+}
+
+// images are the numbers of the tower of images.
+func (c Transformer) images() Transformer {
+	if c.Vision == nil {
+		return Transformer{}
+	}
+	v := *c.Vision
+	v.Channels, v.Patch, v.Image = tape.Or(v.Channels, 3), tape.Or(v.Patch, 16), tape.Or(v.Image, 224)
+	v.Plain = c.Plain
+	return v
+}
+
+// contrast runs two towers and multiplies what they make of texts and images.
+type contrast struct {
+	text, image tape.Layer
+	heads       [2]tape.Layer // after the towers; nil for none
+	scalars     []tape.Param
+}
+
+// Declare implements Layer.
+func (l contrast) Declare(d *tape.Declaration) {
+	for _, p := range l.scalars {
+		d.Add(p)
+	}
+	d.Layer("text_model", l.text)
+	d.Layer("vision_model", l.image)
+	for _, head := range l.heads {
+		if head != nil {
+			head.Declare(d)
+		}
+	}
+}
+
+// Forward implements Layer.
+func (l contrast) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	pixels, err := t.Input(1)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	t.Unmeasured |= tape.TwoTowers
+	image, err := t.Call("vision_model", l.image, pixels)
+	if err == nil {
+		x, err = t.Call("text_model", l.text, x)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	for i, side := range []*tape.Tensor{&x, &image} {
+		if l.heads[i] != nil {
+			if *side, err = l.heads[i].Forward(t, *side); err != nil {
+				return tape.Tensor{}, err
+			}
+		}
+		norm := tape.Own{Shape: t.Resized((*side).Shape, 1)}
+		own := []tape.Own{norm}
+		if l.heads[i] != nil { // the norm in elementary operations
+			own = append(own, norm)
+		}
+		if *side, err = t.Op(tape.Op{In: []tape.Tensor{*side}, Shape: (*side).Shape, Keep: []tape.Tensor{*side}, KeepOwn: own}); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	if len(x.Shape) != 2 || len(image.Shape) != 2 {
+		return tape.Tensor{}, t.Errorf("the towers return %v and %v: want (batch, width) both", x.Shape, image.Shape)
+	}
+	logits := alloc.Shape{x.Shape[0], image.Shape[0]}
+	y, err := t.Op(tape.Op{In: []tape.Tensor{x, image}, Shape: logits, Keep: []tape.Tensor{x, image}, FLOPs: tape.FLOPs(logits[0], logits[1], x.Shape[1], 2)})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: logits, Params: true, Keep: []tape.Tensor{y}, KeepOwn: []tape.Own{{Shape: alloc.Shape{1}}}})
+}
+
+// clipPatches cuts an image into patches, puts a class token before them and adds positions.
+type clipPatches struct {
+	projection     tape.Layer
+	tokens, hidden int
+}
+
+// Kind names the row.
+func (clipPatches) Kind() string { return "Patches" }
+
+// Declare implements Layer.
+func (l clipPatches) Declare(d *tape.Declaration) {
+	d.Param("class_embedding", l.hidden)
+	d.Layer("patch_embedding", l.projection)
+	d.Layer("position_embedding", nn.Embedding{Num: l.tokens, Dim: l.hidden})
+}
+
+// Forward implements Layer.
+func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := t.Call("patch_embedding", l.projection, x)
+	if err == nil {
+		y, err = flatPatches{}.Forward(t, y)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	if y.Shape[1] != l.tokens-1 {
+		return tape.Tensor{}, t.Errorf("input %v makes %d patches: want %d", x.Shape, y.Shape[1], l.tokens-1)
+	}
+	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
+	y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Call("position_embedding", positions{Num: l.tokens, Dim: l.hidden, buffered: true}, y)
+}
+
+// flatPatches is (batch, channels, height, width) as (batch, places, channels), a view.
+type flatPatches struct{}
+
+// Declare implements Layer.
+func (flatPatches) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (flatPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2] * x.Shape[3], x.Shape[1]}, View: true})
+}
+
+// picked takes the last token of each text, by its number.
+type picked struct{}
+
+// Declare implements Layer.
+func (picked) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (picked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	index := tape.Own{Shape: alloc.Shape{x.Shape[0]}, DType: alloc.Int64}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, KeepOwn: []tape.Own{index, index}})
+}

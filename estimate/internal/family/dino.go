@@ -1,0 +1,71 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// dino builds DINOv2: a ViT whose parts are multiplied by learned factors.
+func (c Transformer) dino() []tape.Layer {
+	side := c.side()
+	body := tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: dinoPatches{patches{
+			projection: nn.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
+			tokens:     int(min(tape.FLOPs(side, side), tape.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.dropout(),
+		}}},
+		tape.Named{Name: "encoder.layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.dinoBlock()}},
+		tape.Named{Name: "layernorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+	}
+	if c.Classes == 0 || c.NoHead {
+		return []tape.Layer{tape.InlineX{Layer: body}}
+	}
+	return []tape.Layer{tape.Named{Name: "dinov2", Layer: body}, classAndMean{}, tape.Named{Name: "classifier", Layer: nn.Linear{In: 2 * min(c.Hidden, tape.MaxField/2), Out: c.Classes}}}
+}
+
+func (c Transformer) dinoBlock() tape.Layer {
+	var mlp tape.Layer = nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}
+	if c.GatedFFN {
+		mlp = nn.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true}
+	}
+	attention := nn.Attention{Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.Dropout}
+	return tape.Sequential{
+		tape.ResidualX(tape.Named{Name: "norm1", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "attention", Layer: attention}, tape.Named{Name: "layer_scale1", Layer: layerScale{c.Hidden}}),
+		tape.ResidualX(tape.Named{Name: "norm2", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Named{Name: "layer_scale2", Layer: layerScale{c.Hidden}}),
+	}
+}
+
+// layerScale multiplies each feature by a learned factor.
+type layerScale struct{ n int }
+
+// Declare implements Layer.
+func (l layerScale) Declare(d *tape.Declaration) { d.Param("lambda1", l.n) }
+
+// Forward implements Layer.
+func (l layerScale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	reads := []tape.Tensor{x}
+	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads)})
+}
+
+// dinoPatches are patches with a token that stands for masked ones besides.
+type dinoPatches struct{ patches }
+
+// Declare implements Layer.
+func (l dinoPatches) Declare(d *tape.Declaration) {
+	l.patches.Declare(d)
+	d.Param("mask_token", 1, l.hidden)
+}
+
+// classAndMean joins the class token with the mean of the patches.
+type classAndMean struct{}
+
+// Declare implements Layer.
+func (classAndMean) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (classAndMean) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], 2 * x.Shape[2]}})
+}

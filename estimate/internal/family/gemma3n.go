@@ -1,0 +1,235 @@
+package family
+
+import (
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// AltUp describes what Gemma 3n has besides: hidden states side by side (AltUp, arXiv:2301.13310), a path of
+// low rank beside attention (LAuReL, arXiv:2411.07501), and an embedding of each token for each block.
+type AltUp struct {
+	Inputs int // hidden states, of which a block computes one and predicts the others
+	Rank   int // of the path beside attention
+	Vocab  int // tokens that have embeddings for the blocks
+	Size   int // of such an embedding
+}
+
+// check reports whether there is an AltUp whose numbers make sense.
+func (a *AltUp) check(d *tape.Declaration) bool {
+	if a == nil {
+		d.Errorf("AltUp is nil: Gemma3n needs it")
+		return false
+	}
+	return d.WantAll(tape.Setting{Name: "AltUp.Inputs", Value: a.Inputs, Least: 2}, tape.Setting{Name: "AltUp.Rank", Value: a.Rank, Least: 1}, tape.Setting{Name: "AltUp.Vocab", Value: a.Vocab, Least: 1}, tape.Setting{Name: "AltUp.Size", Value: a.Size, Least: 1})
+}
+
+// checked is a Module of a model that needs an AltUp.
+type checked struct {
+	tape.Module
+	altUp *AltUp
+}
+
+// Declare implements Layer.
+func (l checked) Declare(d *tape.Declaration) {
+	if l.altUp.check(d) {
+		l.Module.Declare(d)
+	}
+}
+
+func altUpNorm(size int) nn.RMSNorm {
+	return nn.RMSNorm{Size: size, Unfused: true, Late: true, Powered: true}
+}
+
+func gemma3nNorm(c Transformer) tape.Layer { return altUpNorm(c.Hidden) }
+
+func gemma3nAttention(_ Transformer, a *nn.Attention) {
+	a.HeadNorm = func(_, size int) tape.Layer { return altUpNorm(size) }
+	a.QKNorm, a.ValueNorm, a.Rotations = nn.NormHeads, true, 2
+}
+
+// gemma3nEmbedded makes the embeddings of the blocks and the hidden states of the first.
+func gemma3nEmbedded(c Transformer) []tape.Layer {
+	a := *tape.Or(c.AltUp, &AltUp{})
+	each := int(min(tape.FLOPs(max(0, c.Blocks), a.Size), tape.MaxField))
+	parts := tape.Sequential{
+		tape.As("embed_tokens_per_layer", nn.Embedding{Num: a.Vocab, Dim: each, Split: true}),
+		tape.As("per_layer_model_projection", nn.Linear{In: c.Hidden, Out: each, NoBias: true, Split: nn.ByColumns}),
+		tape.As("per_layer_projection_norm", altUpNorm(a.Size)),
+	}
+	parts = append(parts, a.projections("altup_projections.", c.Hidden)...)
+	run := func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		batch, length := x.Dim(0), x.Dim(1)
+		per := f.Scale(f.Call("embed_tokens_per_layer", f.Const(alloc.Int64, batch, length)))
+		y := f.Call("per_layer_model_projection", x)
+		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, InPlace: true})
+		y = f.Call("per_layer_projection_norm", f.View(y, batch, length, c.Blocks, a.Size))
+		f.T.PerBlock = f.Scale(f.Add(y, f.View(per, y.Shape...)))
+		target, states := root(f, x, false), []tape.Tensor{x}
+		for i := range a.Inputs - 1 {
+			states = append(states, rescaled(f, f.Call("altup_projections."+strconv.Itoa(i), x), target))
+		}
+		return f.Op(tape.Op{In: states, Shape: a.shape(x), PassGrad: true})
+	}
+	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}, tape.InlineX{Layer: checked{tape.Module{Parts: parts, Run: run}, c.AltUp}}}
+}
+
+// gemma3nLast makes one of the hidden states.
+func gemma3nLast(c Transformer) []tape.Layer {
+	a := *tape.Or(c.AltUp, &AltUp{})
+	parts := append(a.projections("altup_unembed_projections.", c.Hidden), tape.As("norm", gemma3nNorm(c)))
+	run := func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		first := oneOf(f, x)
+		target, states := root(f, first, false), []tape.Tensor{first}
+		for i := range a.Inputs - 1 {
+			states = append(states, rescaled(f, f.Call("altup_unembed_projections."+strconv.Itoa(i), oneOf(f, x)), target))
+		}
+		all := f.Op(tape.Op{In: states, Shape: x.Shape, PassGrad: true})
+		return f.Call("norm", f.Op(tape.Op{In: []tape.Tensor{all}, Shape: first.Shape}))
+	}
+	return []tape.Layer{tape.InlineX{Layer: checked{tape.Module{Parts: parts, Run: run}, c.AltUp}}}
+}
+
+// projections are those of all hidden states but one.
+func (a AltUp) projections(name string, hidden int) tape.Sequential {
+	var s tape.Sequential
+	for i := range min(a.Inputs, tape.MaxLayers) - 1 {
+		s = append(s, tape.As(name+strconv.Itoa(i), nn.Linear{In: hidden, Out: hidden, NoBias: true}))
+	}
+	return s
+}
+
+// shape is that of all hidden states, of which x is one.
+func (a AltUp) shape(x tape.Tensor) alloc.Shape { return append(alloc.Shape{a.Inputs}, x.Shape...) }
+
+// oneOf is one of the hidden states, a slice of all.
+func oneOf(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	one := x.Shape[min(1, len(x.Shape)):]
+	return f.Do(one, func() (tape.Tensor, error) {
+		views, err := f.T.Views(x, one)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		return views[0], nil
+	})
+}
+
+// root is the root of the mean of the squares, which is bounded below or not.
+func root(f *tape.Flow, x tape.Tensor, bounded bool) tape.Tensor {
+	one := x.Shape.Clone()
+	one[max(0, len(one)-1)] = 1
+	return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: one, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: one}}, KeepOutput: bounded, Workspace: f.T.Size(x), BackwardWorkspace: 2 * f.T.Size(x)})
+}
+
+// rescaled is x with the magnitude of another hidden state.
+func rescaled(f *tape.Flow, x, target tape.Tensor) tape.Tensor {
+	magnitude := root(f, x, true)
+	x = f.Mul(x, target)
+	return f.Op(tape.Op{In: []tape.Tensor{x, magnitude}, Shape: x.Shape, Keep: []tape.Tensor{x, magnitude}, BackwardWorkspace: f.T.Size(x)})
+}
+
+// gemma3nBlock predicts the hidden states, computes one of them, and corrects the others by it.
+func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
+	a := *tape.Or(c.AltUp, &AltUp{})
+	linear := func(in, out int) nn.Linear { return nn.Linear{In: in, Out: out, NoBias: true} }
+	parts := tape.Sequential{
+		b.attention, b.mlp,
+		tape.As("input_layernorm", b.norm), tape.As("post_attention_layernorm", b.norm),
+		tape.As("pre_feedforward_layernorm", b.norm), tape.As("post_feedforward_layernorm", b.norm),
+		tape.As("altup", factor{"correct_output_scale", c.Hidden}),
+		tape.As("altup.correction_coefs", linear(a.Inputs, a.Inputs)),
+		tape.As("altup.prediction_coefs", linear(a.Inputs, int(min(tape.FLOPs(a.Inputs, a.Inputs), tape.MaxField)))),
+		tape.As("altup.modality_router", linear(c.Hidden, a.Inputs)),
+		tape.As("altup.router_norm", b.norm),
+		tape.As("laurel.linear_left", linear(c.Hidden, a.Rank)), tape.As("laurel.linear_right", linear(a.Rank, c.Hidden)),
+		tape.As("laurel.post_laurel_norm", b.norm),
+		tape.As("per_layer_input_gate", linear(c.Hidden, a.Size)), tape.As("per_layer_projection", linear(a.Size, c.Hidden)),
+		tape.As("post_per_layer_input_norm", b.norm),
+	}
+	act := c.Activation.Layer(nn.UseGELUTanh)
+	run := func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		predicted := a.predict(f, x)
+		active := oneOf(f, predicted)
+		y := beside(f, active)
+		y = f.Add(y, f.Call("post_feedforward_layernorm", f.Call(b.mlp.Name, f.Call("pre_feedforward_layernorm", y))))
+		all := a.correct(f, predicted, active, y)
+		one := f.Call("altup", f.Copy(oneOf(f, all)))
+		one = f.Mul(f.Apply(act, f.Call("per_layer_input_gate", one)), f.Do(alloc.Shape{}, func() (tape.Tensor, error) { return tapeOfBlock(f.T, a.Size) }))
+		one = f.Call("post_per_layer_input_norm", f.Call("per_layer_projection", one))
+		f.T.Hold(x)
+		f.T.Hold(predicted)
+		// In place of all but the first, whose gradient is copied.
+		return f.Op(tape.Op{In: []tape.Tensor{all, one}, Shape: all.Shape, InPlace: true})
+	}
+	return checked{tape.Module{Name: "DecoderBlock", Parts: parts, Run: run}, c.AltUp}
+}
+
+// beside is attention and the path beside it, with x.
+func beside(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	normed := f.Call("input_layernorm", x)
+	low := f.Call("laurel.post_laurel_norm", f.Call("laurel.linear_right", f.Call("laurel.linear_left", normed)))
+	low = f.Add(normed, low)
+	y := f.Add(x, f.Call("post_attention_layernorm", f.Call("self_attn", normed)))
+	return f.Scale(f.Add(y, low))
+}
+
+// modalities are the weights of the hidden states, bounded by a tanh in float32.
+func (a AltUp) modalities(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	y := f.Call("altup.modality_router", f.Scale(f.Call("altup.router_norm", x)))
+	d := y.DType
+	if d.Bits() < 32 {
+		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: alloc.Float32})
+	}
+	y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, KeepOutput: true})
+	if d.Bits() < 32 {
+		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: d})
+	}
+	return y
+}
+
+// predict multiplies the hidden states by a matrix for each token and adds them.
+func (a AltUp) predict(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	weights := f.Call("altup.prediction_coefs", a.modalities(f, oneOf(f, x)))
+	y := f.MatMul(x, weights, a.Inputs, x.Shape...)
+	y = f.Op(tape.Op{In: []tape.Tensor{y, x}, Shape: x.Shape, InPlace: true, PassGrad: true})
+	return f.Op(tape.Op{In: []tape.Tensor{y}, Shape: x.Shape, PassGrad: true}) // made contiguous
+}
+
+// correct adds to each of the hidden states a part of what the computed one has beyond its prediction.
+func (a AltUp) correct(f *tape.Flow, predicted, active, computed tape.Tensor) tape.Tensor {
+	weights := f.Scale(f.Call("altup.correction_coefs", a.modalities(f, computed)))
+	news := f.Op(tape.Op{In: []tape.Tensor{computed, active}, Shape: computed.Shape})
+	news = f.Op(tape.Op{In: []tape.Tensor{news}, Shape: predicted.Shape}) // once for each
+	y := f.Op(tape.Op{In: []tape.Tensor{news, weights}, Shape: news.Shape, Keep: []tape.Tensor{news, weights}, BackwardWorkspace: f.T.Size(news)})
+	return f.Op(tape.Op{In: []tape.Tensor{y, predicted}, Shape: y.Shape, InPlace: true, PassGrad: true})
+}
+
+// ofBlock is the embedding of the tokens for a block.
+func tapeOfBlock(t *tape.Tape, size int) (tape.Tensor, error) {
+	all := t.PerBlock
+	if len(all.Shape) != 4 {
+		return tape.Tensor{}, t.Errorf("the block has no embeddings of its own: the first layers must make them")
+	}
+	views, err := t.Views(all, alloc.Shape{all.Shape[0], all.Shape[1], size})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return views[0], nil
+}
+
+// factor multiplies by a vector that is learned.
+type factor struct {
+	name string
+	n    int
+}
+
+// Declare implements Layer.
+func (l factor) Declare(d *tape.Declaration) { d.Param(l.name, l.n) }
+
+// Forward implements Layer.
+func (l factor) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	reads := []tape.Tensor{x}
+	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads)})
+}

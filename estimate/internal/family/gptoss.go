@@ -1,0 +1,104 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// ossMoE is the mixture of gpt-oss: router and experts have biases, and the gate is
+// up + 1 times gate * sigmoid(1.702 gate), of values that were bounded.
+type ossMoE struct{ nn.MoE }
+
+// Kind names the row.
+func (ossMoE) Kind() string { return "MoE" }
+
+// Declare implements Layer.
+func (l ossMoE) Declare(d *tape.Declaration) {
+	if l.Check(d) {
+		d.Layer("router", ossRouter(l))
+		d.Layer("experts", ossExperts(l))
+	}
+}
+
+// Forward implements Layer.
+func (l ossMoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return l.Route(t, x, "router", ossRouter(l), ossExperts(l))
+}
+
+type ossRouter struct{ nn.MoE }
+
+// Kind names the row.
+func (ossRouter) Kind() string { return "Router" }
+
+// Declare implements Layer.
+func (l ossRouter) Declare(d *tape.Declaration) {
+	d.Param("weight", l.Experts, l.Hidden)
+	d.Param("bias", l.Experts)
+}
+
+// Forward implements Layer: the softmax of the best scores of each token.
+func (l ossRouter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	tokens, err := l.Tokens(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	chosen := alloc.Shape{tokens, tape.Or(l.TopK, 2)}
+	scores, err := t.Op(tape.Op{
+		In: []tape.Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []tape.Tensor{x},
+		FLOPs: tape.FLOPs(tokens, l.Experts, l.Hidden, 2),
+	})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	best, err := t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return nn.KeepOutput(t, best)
+}
+
+type ossExperts struct{ nn.MoE }
+
+// Kind names the row.
+func (l ossExperts) Kind() string { return nn.Experts(l).Kind() }
+
+// Declare implements Layer.
+func (l ossExperts) Declare(d *tape.Declaration) {
+	d.Add(tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, l.Hidden, 2 * l.FFN}, Split: true})
+	d.Add(tape.Param{Name: "gate_up_proj_bias", Shape: alloc.Shape{l.Experts, 2 * l.FFN}, Split: true})
+	d.Add(tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.FFN, l.Hidden}, Split: true, Apart: true})
+	d.Add(tape.Param{Name: "down_proj_bias", Shape: alloc.Shape{l.Experts, l.Hidden}, Split: true})
+}
+
+// Forward implements Layer.
+func (l ossExperts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := l.Visit(t, x, func(both tape.Tensor) (tape.Tensor, error) {
+		parts, err := t.Slices(both, l.FFN, l.FFN)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		gate, err := nn.KeepInput(t, parts[0], false)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		up, err := nn.KeepInput(t, parts[1], false)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		glu, err := (nn.QuickGELU{}).Forward(t, gate)
+		if err == nil {
+			up, err = t.Op(tape.Op{In: []tape.Tensor{up}, Shape: up.Shape, PassGrad: true})
+		}
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		t.Hold(gate)
+		return tape.Mul(t, up, glu)
+	}, true)
+	if err == nil {
+		tokens, _ := l.Tokens(t, x) // which visit has checked
+		t.RowOutput = alloc.Shape{tokens, l.Hidden}
+	}
+	return y, err
+}

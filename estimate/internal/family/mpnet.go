@@ -1,0 +1,101 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// mpNet builds MPNet, a BERT whose scores have learned biases by distance.
+func (c Transformer) mpNet() []tape.Layer {
+	layers := []tape.Layer{
+		tape.Named{Name: "embeddings", Layer: tape.Sequential{
+			tape.Named{Name: "word_embeddings", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+			tape.Named{Name: "position_embeddings", Layer: positions{Num: c.Positions, Dim: c.Hidden, each: true, padding: 2}},
+			tape.Named{Name: "position_ids", Layer: places{c.Positions}},
+			tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "dropout", Layer: c.dropout()},
+		}},
+		tape.Named{Name: "encoder", Layer: tape.Sequential{
+			tape.InlineX{Layer: biasesBefore{c.Buckets, c.Heads}},
+			tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.mpNetBlock()}},
+		}},
+	}
+	switch {
+	case c.Classes != 0:
+		return append(layers, c.firstClassifier(nn.Tanh{}))
+	case c.MaskedLM:
+		decoder := nn.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+		if c.Tied {
+			decoder.Tied = "..embeddings.word_embeddings.weight"
+		}
+		return append(layers, tape.Named{Name: "lm_head", Layer: tape.Sequential{
+			tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}}, tape.InlineX{Layer: nn.GELU{}},
+			tape.Named{Name: "layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "decoder", Layer: decoder},
+		}})
+	case !c.NoHead:
+		layers = append(layers, c.pooler())
+	}
+	return layers
+}
+
+func (c Transformer) mpNetBlock() tape.Layer {
+	linear := func(in, out int) nn.Linear { return nn.Linear{In: in, Out: out} }
+	norm, drop := nn.LayerNorm{Size: c.Hidden}, c.dropout()
+	parts := tape.Sequential{
+		tape.As("attention.attn.q", linear(c.Hidden, c.Hidden)), tape.As("attention.attn.k", linear(c.Hidden, c.Hidden)),
+		tape.As("attention.attn.v", linear(c.Hidden, c.Hidden)), tape.As("attention.attn.o", linear(c.Hidden, c.Hidden)),
+		tape.As("attention.LayerNorm", norm),
+		tape.As("intermediate.dense", linear(c.Hidden, c.FFN)), tape.As("output.dense", linear(c.FFN, c.Hidden)), tape.As("output.LayerNorm", norm),
+	}
+	return tape.Module{Name: "MPNetLayer", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		batch, length := x.Dim(0), x.Dim(1)
+		q, k, v := f.Call("attention.attn.q", x), f.Call("attention.attn.k", x), f.Call("attention.attn.v", x)
+		s := f.Scale(f.MatMul(q, k, c.headSize(), batch, c.Heads, length, length))
+		s = f.Op(tape.Op{In: []tape.Tensor{s, f.T.Spread}, Shape: s.Shape, InPlace: true, PassGrad: true})
+		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true}))
+		y := f.Copy(f.MatMul(s, v, length, x.Shape...)) // heads and length change places again
+		x = f.Call("attention.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.attn.o", y)), x))
+		y = f.Apply(c.Activation.Layer(nn.UseGELU), f.Call("intermediate.dense", x))
+		return f.Call("output.LayerNorm", f.Add(f.Apply(drop, f.Call("output.dense", y)), x))
+	}}
+}
+
+// places holds the buffer of the numbers of positions.
+type places struct{ n int }
+
+// Kind names the row.
+func (places) Kind() string { return "Buffers" }
+
+// Declare implements Layer.
+func (l places) Declare(d *tape.Declaration) {
+	d.Add(tape.Param{Name: "numbers", Shape: alloc.Shape{1, l.n}, DType: alloc.Int64, Buffer: true})
+}
+
+// Forward implements Layer.
+func (places) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+
+// biasesBefore makes the biases of all blocks, once for each sequence.
+type biasesBefore struct{ buckets, heads int }
+
+func (l biasesBefore) table() nn.Embedding { return nn.Embedding{Num: l.buckets, Dim: l.heads} }
+
+// Declare implements Layer.
+func (l biasesBefore) Declare(d *tape.Declaration) { d.Layer("relative_attention_bias", l.table()) }
+
+// Forward implements Layer.
+func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	batch, length := x.Shape[0], x.Shape[1]
+	numbers, err := t.Const(alloc.Int64, length, length)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	found, err := t.Call("relative_attention_bias", l.table(), numbers)
+	if err == nil {
+		t.Spread, err = t.Op(tape.Op{In: []tape.Tensor{found}, Shape: alloc.Shape{batch, l.heads, length, length}})
+	}
+	return x, err
+}

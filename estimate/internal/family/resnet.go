@@ -1,0 +1,83 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// ResNet is a convolutional network of residual blocks (arXiv:1512.03385), whose modules are named as those of
+// transformers. Width, Widths and Depths have no defaults.
+type ResNet struct {
+	Channels   int   // of the image; 0 means 3
+	Width      int   // after the first convolution
+	Widths     []int // of each stage
+	Depths     []int // blocks of each stage
+	Basic      bool  // blocks of two convolutions, not of three with fewer channels inside
+	EarlyHalf  bool  // the first stage halves the image too
+	EarlyPlace bool  // blocks that halve the image do so in their first convolution
+	Activation nn.Activation
+	Classes    int // of the classifier; 0 for none
+}
+
+// Layers returns the model's layers. What is wrong with the numbers, Model reports.
+func (c ResNet) Layers() []tape.Layer {
+	if len(c.Widths) == 0 || len(c.Widths) != len(c.Depths) {
+		return []tape.Layer{tape.Wrong("Widths and Depths must have a number for each stage")}
+	}
+	act := c.Activation.Layer(nn.UseReLU)
+	var stages tape.Sequential
+	width := c.Width
+	for i, to := range c.Widths {
+		stride := 2
+		if i == 0 && !c.EarlyHalf {
+			stride = 1
+		}
+		var blocks tape.Sequential
+		for range max(0, min(c.Depths[i], tape.MaxLayers)) {
+			blocks = append(blocks, c.block(width, to, stride, act))
+			width, stride = to, 1
+		}
+		stages = append(stages, tape.Sequential{tape.Named{Name: "layers", Layer: blocks}})
+	}
+	body := tape.Sequential{
+		tape.Named{Name: "embedder", Layer: tape.Sequential{
+			tape.Named{Name: "embedder", Layer: convNorm(tape.Or(c.Channels, 3), c.Width, 7, 2, act)},
+			tape.Named{Name: "pooler", Layer: nn.MaxPool{Kernel: 3, Stride: 2, Padding: 1}},
+		}},
+		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "stages", Layer: stages}}},
+		tape.Named{Name: "pooler", Layer: nn.AdaptiveAvgPool{Out: 1}},
+	}
+	if c.Classes == 0 {
+		return []tape.Layer{tape.InlineX{Layer: body}}
+	}
+	return []tape.Layer{tape.Named{Name: "resnet", Layer: body}, tape.Named{Name: "classifier", Layer: tape.Sequential{nn.Flatten{}, nn.Linear{In: width, Out: c.Classes}}}}
+}
+
+// convNorm is a convolution, a norm and a function, which may be nil.
+func convNorm(in, out, kernel, stride int, act tape.Layer) tape.Sequential {
+	s := tape.Sequential{
+		tape.Named{Name: "convolution", Layer: nn.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: kernel / 2, NoBias: true}},
+		tape.Named{Name: "normalization", Layer: nn.BatchNorm{Features: out}},
+	}
+	if act != nil {
+		s = append(s, tape.Named{Name: "activation", Layer: act})
+	}
+	return s
+}
+
+func (c ResNet) block(in, out, stride int, act tape.Layer) tape.Layer {
+	first, second := stride, 1
+	if !c.Basic && !c.EarlyPlace {
+		first, second = 1, stride
+	}
+	body := tape.Sequential{convNorm(in, out, 3, first, act), convNorm(out, out, 3, second, nil)}
+	if !c.Basic {
+		inner := out / 4
+		body = tape.Sequential{convNorm(in, inner, 1, first, act), convNorm(inner, inner, 3, second, act), convNorm(inner, out, 1, 1, nil)}
+	}
+	r := tape.Residual{Body: tape.Sequential{tape.Named{Name: "layer", Layer: body}}, After: tape.Named{Name: "activation", Layer: act}}
+	if in != out || stride != 1 {
+		r.Shortcut = tape.Named{Name: "shortcut", Layer: convNorm(in, out, 1, stride, nil)}
+	}
+	return r
+}

@@ -1,0 +1,41 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// siglip is t as the vision tower of Gemma 3, and what fits its patches to the text's width.
+func (t Transformer) siglip(width int) []tape.Layer {
+	t.Image, t.Patch, t.Channels = tape.Or(t.Image, 224), tape.Or(t.Patch, 16), tape.Or(t.Channels, 3)
+	side := t.Image / max(1, t.Patch)
+	return []tape.Layer{
+		tape.Named{Name: "vision_tower", Layer: held{tape.Sequential{
+			tape.Named{Name: "patch_embedding", Layer: nn.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
+			tape.Named{Name: "position_embedding", Layer: nn.Embedding{Num: min(side, tape.MaxField) * min(side, tape.MaxField), Dim: t.Hidden}},
+			tape.Named{Name: "layers", Layer: tape.Repeat{N: t.Blocks, Layer: t.vitBlock()}},
+			tape.Named{Name: "post_layernorm", Layer: nn.LayerNorm{Size: t.Hidden}},
+		}}},
+		tape.Named{Name: "multi_modal_projector", Layer: held{tape.Sequential{
+			nn.Learned{Name: "mm_input_projection_weight", Shape: alloc.Shape{t.Hidden, width}},
+			tape.Named{Name: "mm_soft_emb_norm", Layer: nn.RMSNorm{Size: t.Hidden}},
+		}}},
+	}
+}
+
+// held is a layer whose parameters are there and that passes its input on.
+type held struct{ tape.Layer }
+
+// Kind names the row.
+func (held) Kind() string { return "Held" }
+
+// Forward implements Layer: the row stands for all parts.
+func (held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	row := &t.Rows[t.Row]
+	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
+		row.Params = tape.AddSat(row.Params, t.Decl.Modules[i].Params)
+	}
+	t.Held = true
+	return x, nil
+}

@@ -1,0 +1,99 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// siglipPair builds SigLIP, whose image tower has an attention with a learned query at its end.
+func (c Transformer) siglipPair() []tape.Layer {
+	image := c.images()
+	side := min(image.side(), tape.MaxField)
+	one := alloc.Shape{1}
+	return []tape.Layer{tape.InlineX{Layer: contrast{
+		text: tape.Sequential{
+			tape.Named{Name: "embeddings", Layer: tape.Sequential{
+				tape.Named{Name: "token_embedding", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+				tape.Named{Name: "position_embedding", Layer: positions{Num: c.Positions, Dim: c.Hidden, buffered: true}},
+			}},
+			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(nn.UseGELUTanh)}},
+			tape.Named{Name: "final_layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.InlineX{Layer: first{}},
+			tape.Named{Name: "head", Layer: nn.Linear{In: c.Hidden, Out: image.Hidden}},
+		},
+		image: tape.Sequential{
+			tape.Named{Name: "embeddings", Layer: tape.Sequential{
+				tape.Named{Name: "patch_embedding", Layer: image.patchConv(false)},
+				tape.InlineX{Layer: flatPatches{}},
+				tape.Named{Name: "position_embedding", Layer: positions{Num: int(min(tape.FLOPs(side, side), tape.MaxField)), Dim: image.Hidden, buffered: true}},
+			}},
+			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: image.Blocks, Layer: image.clipBlock(nn.UseGELUTanh)}},
+			tape.Named{Name: "post_layernorm", Layer: nn.LayerNorm{Size: image.Hidden}},
+			tape.Named{Name: "head", Layer: probe{image}},
+		},
+		scalars: []tape.Param{{Name: "logit_scale", Shape: one}, {Name: "logit_bias", Shape: one}},
+	}}}
+}
+
+// probe is nn.MultiheadAttention with a learned query over all places, a norm and an MLP.
+type probe struct{ c Transformer }
+
+// Kind names the row.
+func (probe) Kind() string { return "AttentionPooling" }
+
+// Declare implements Layer.
+func (l probe) Declare(d *tape.Declaration) {
+	n := l.c.Hidden
+	d.Param("probe", 1, 1, n)
+	d.Param("attention.in_proj_weight", 3*min(n, tape.MaxField/3), n)
+	d.Param("attention.in_proj_bias", 3*min(n, tape.MaxField/3))
+	d.Layer("attention.out_proj", nn.Linear{In: n, Out: n})
+	d.Layer("layernorm", nn.LayerNorm{Size: n})
+	d.Layer("mlp", l.mlp())
+}
+
+func (l probe) mlp() tape.Layer {
+	return nn.MLP{Hidden: l.c.Hidden, FFN: l.c.FFN, Activation: tape.Or(l.c.Activation, nn.UseGELUTanh)}
+}
+
+// Forward implements Layer.
+func (l probe) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	batch, length, n := x.Shape[0], x.Shape[1], x.Shape[2]
+	heads := max(1, l.c.Heads)
+	query := alloc.Shape{batch, 1, n}
+	// The query's copies and the query; keys and values together; the scores; the output.
+	q, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: query, Params: true, KeepOwn: []tape.Own{{Shape: query}}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	kv, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{2, batch, length, n}, Params: true, Keep: []tape.Tensor{x}, FLOPs: tape.FLOPs(batch, length, n, n, 4)})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	scores, err := t.Op(tape.Op{In: []tape.Tensor{q, kv}, Shape: alloc.Shape{batch, heads, 1, length}, Keep: []tape.Tensor{q, kv}, KeepOutput: true})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	y, err := t.Op(tape.Op{In: []tape.Tensor{scores, kv}, Shape: query, Keep: []tape.Tensor{kv, scores}})
+	if err == nil {
+		y, err = t.Call("attention.out_proj", nn.Linear{In: n, Out: n}, y)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	z, err := t.Call("layernorm", nn.LayerNorm{Size: n}, y)
+	if err == nil {
+		z, err = t.Call("mlp", l.mlp(), z)
+	}
+	if err == nil {
+		z, err = tape.Add(t, y, z)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return first{}.Forward(t, z)
+}

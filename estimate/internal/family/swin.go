@@ -1,0 +1,85 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// Stage is a part of a Swin transformer: blocks of the same resolution and width, which are half and
+// twice those of the stage before.
+type Stage struct{ Blocks, Heads int }
+
+// maxStages bounds the stages, since each has twice the width.
+const maxStages = 8
+
+// swin builds Swin: attention within windows of an image, every other block's shifted.
+func (c Transformer) swin() []tape.Layer {
+	if len(c.Stages) > maxStages {
+		return []tape.Layer{tape.Wrong("there are more than 8 Stages")}
+	}
+	side := c.side()
+	embed := tape.Sequential{
+		tape.Named{Name: "patch_embeddings.projection", Layer: nn.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}},
+		tape.InlineX{Layer: flatPatches{}},
+		tape.Named{Name: "norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "dropout", Layer: c.dropout()},
+	}
+	var stages tape.Sequential
+	width, ffn, first := min(c.Hidden, tape.MaxField>>maxStages), min(c.FFN, tape.MaxField>>maxStages), true
+	for i, s := range c.Stages {
+		var blocks tape.Sequential
+		for b := range min(s.Blocks, tape.MaxLayers) {
+			blocks = append(blocks, c.swinBlock(side, width, ffn, s.Heads, b%2 == 1, !first))
+			first = false
+		}
+		stage := tape.Sequential{tape.Named{Name: "blocks", Layer: blocks}}
+		if i+1 < len(c.Stages) {
+			stage = append(stage, imaged(side, 2*width, tape.Named{Name: "downsample", Layer: nn.PatchMerging{Channels: width}}))
+			side, width, ffn = (side+1)/2, 2*width, 2*ffn
+		}
+		stages = append(stages, stage)
+	}
+	body := tape.Named{Name: "swin", Layer: tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: embed},
+		tape.Named{Name: "encoder.layers", Layer: stages},
+		tape.Named{Name: "layernorm", Layer: nn.LayerNorm{Size: width}},
+		tape.InlineX{Layer: meanPlace{}},
+	}}
+	if c.Classes == 0 || c.NoHead {
+		return []tape.Layer{body}
+	}
+	return []tape.Layer{body, tape.Named{Name: "classifier", Layer: nn.Linear{In: width, Out: c.Classes}}}
+}
+
+func (c Transformer) swinBlock(side, width, ffn, heads int, shifted, drops bool) tape.Layer {
+	w := nn.WindowAttention{Hidden: width, Heads: heads, Window: c.Window, Shifted: shifted}
+	attention := tape.Sequential{tape.Named{Name: "layernorm_before", Layer: nn.LayerNorm{Size: width}}, imaged(side, width, tape.Named{Name: "attention", Layer: w}), tape.InlineX{Layer: c.dropout()}}
+	if drops && c.DropPath > 0 {
+		attention = append(attention, tape.Named{Name: "drop_path", Layer: nn.StochasticDepth{}})
+	}
+	mlp := nn.MLP{Hidden: width, FFN: ffn, Activation: c.Activation}
+	return tape.Sequential{
+		tape.ResidualX(attention...),
+		tape.ResidualX(tape.Named{Name: "layernorm_after", Layer: nn.LayerNorm{Size: width}}, tape.Named{Name: "mlp", Layer: mlp}, tape.InlineX{Layer: c.dropout()}),
+	}
+}
+
+// imaged runs a layer over the image that (batch, places, channels) stands for; out is the width of what it returns.
+func imaged(side, out int, l tape.Layer) tape.Layer {
+	return tape.InlineX{Layer: tape.Sequential{tape.InlineX{Layer: nn.Reshape{Dims: []int{side, side, -1}}}, l, tape.InlineX{Layer: nn.Reshape{Dims: []int{-1, out}}}}}
+}
+
+// meanPlace is the mean over the places.
+type meanPlace struct{}
+
+// Declare implements Layer.
+func (meanPlace) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (meanPlace) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, places, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}})
+}

@@ -1,0 +1,263 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// Transformer describes a transformer of one of the known families by the
+// numbers that a config.json holds. Zero values that are not numbers of the
+// model itself mean the family's defaults.
+type Transformer struct {
+	Family   Family
+	Vocab    int // tokens; unused by ViT
+	Hidden   int // width
+	Blocks   int // number of blocks
+	Heads    int // of queries
+	KVHeads  int // of keys and values; 0 means Heads
+	HeadSize int // 0 means Hidden / Heads
+	FFN      int // width of the MLP's middle; 0 means 4 x Hidden
+
+	Positions int // learned positions (GPT2, BERT, OPT); in RoBERTa two are padding; of SD3 fixed ones
+	Types     int // token types (BERT); 0 means 2
+	RotaryDim int // elements of a head that rotate; 0 means all, and half of HeadSize is usual in Phi
+
+	Window     int // of sliding window attention, for the key/value cache; 0 for none
+	FullBlocks int // of the Blocks, those without the Window
+
+	// Delta is the linear attention of blocks that are Recurrent.
+	Delta *nn.DeltaNet
+	// ShortConv is the kernel of LFM2's convolutions, which blocks that are Recurrent have; 0 for none.
+	ShortConv int
+	// AltUp is what Gemma3n has besides.
+	AltUp *AltUp
+	// Mixer is that of Mamba; nil for the usual numbers.
+	Mixer *nn.StateSpace
+
+	Experts      int // of a mixture in place of the MLP; 0 for none
+	TopK         int // experts that each token visits; 0 means 2
+	ExpertFFN    int // width of an expert's middle; 0 means FFN
+	DenseBlocks  int // the first blocks, which have an MLP and no mixture
+	SharedFFN    int // width of the MLP that each token visits besides; 0 for none
+	Router       nn.Router
+	Groups       int  // of experts (SigmoidRouter), among which their best two choose; 0 for none
+	TopGroups    int  // groups that a token visits
+	UnscaledTopK bool // the weights of a token's experts are not divided by their sum
+	SharedGate   bool // a gate weighs the shared MLP (Qwen2-MoE)
+
+	// Kinds say what is particular about each of the Blocks; nil for nothing. They take the
+	// place of FullBlocks.
+	Kinds []BlockKind
+
+	// Latent is the attention in place of the usual (DeepSeek), whose Hidden and
+	// Heads are the Transformer's; nil for none.
+	Latent *nn.LatentAttention
+
+	QKNorm       nn.QKNorm // norms of queries and keys (Llama, Gemma2)
+	CappedScores bool      // attention's scores are capped by a tanh, as in Gemma 2
+	CappedLogits bool      // the logits are
+
+	QKVBias  bool // biases of the query, key and value projections (Llama, Qwen2 has them)
+	Bias     bool // biases of all projections of Llama and Gemma
+	Tied     bool // the head's weight is the embedding's
+	HeadBias bool // of the head (PhiMoE)
+
+	Parallel  bool // attention and MLP in parallel (StableLM, GPTNeoX, Falcon)
+	TwoNorms  bool // of parallel parts, each has its own (Falcon)
+	NormAfter bool // norms follow the sums (OPT)
+	Alibi     bool // positions are biases of the scores in place of rotation (Falcon)
+	ClipQKV   bool // queries, keys and values are bounded (OLMo)
+	EmbedDim  int  // width of the embedding, with projections to Hidden (OPT, ELECTRA, ALBERT) and back (OPT); 0 means Hidden
+
+	NoHead bool // the model ends at its last norm, without the head
+
+	Activation   nn.Activation // the zero value is the family's own
+	Dropout      float64       // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
+	ScoreDropout float64       // of scores alone, where it is not Dropout (BART, Whisper)
+	HeadDropout  float64       // before the classifier (DistilBERT, ALBERT)
+	// PlainEmbeddings leaves embeddings out of the Dropout (Phi).
+	PlainEmbeddings bool
+	Plain           bool // attention that holds the scores, instead of flash attention
+	Eager           bool // attention in elementary operations, as transformers' attn_implementation="eager" (the families from Llama to Phi3)
+
+	// Of the decoder of an encoder and decoder (T5, BART, Whisper); 0 for as the encoder has it.
+	DecoderBlocks, DecoderHeads, DecoderFFN int
+	Buckets                                 int  // distances with biases of their own (T5)
+	GatedFFN                                bool // the MLP has a gate (T5)
+	SourceLength                            int  // what the encoder makes of a sound (Whisper)
+
+	Stages   []Stage // of Swin, whose Blocks and Heads these are; FFN is the first's
+	DropPath float64 // of Swin: how often a block's attention is left out
+
+	Image, Patch int // ViT: side of image and patch; 0 means 224 and 16
+	Channels     int // ViT: 0 means 3; of Whisper's spectra
+	Classes      int // width of a classifier in place of the head (not GPT2); 0 for none
+
+	Merge   int  // towers: patches along a side that are joined; 0 means 2
+	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
+	Batched bool // rotary tables are made for each sequence separately (Qwen2-VL and its successors)
+
+	// Denoiser is what transformers that make images have besides (from Flux to PixArt).
+	Denoiser *Denoiser
+
+	MaskedLM bool // BERT: the head that predicts masked tokens
+	Detects  bool // ELECTRA: the head that tells tokens which were replaced
+	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
+
+	Teacher bool // DeiT: the distillation token has a classifier too, and the output is the mean of both
+
+	thinned bool // of the block that is being made
+
+	// Vision is the tower of images: of CLIP and SigLIP it runs; of the others its weights
+	// are there and its images are not in the figures. A ViT is the SigLIP of Gemma 3; nil for none.
+	Vision *Transformer
+	// Audio is the tower of sounds of Gemma3n, which does not run either: Channels of a spectrum, and a Patch of
+	// as many steps as its convolutions see; nil for none.
+	Audio *Transformer
+}
+
+// Cache describes the key/value cache, for WithKVCache. An Encoder has none: what it is given then has no Layers,
+// which Model refuses.
+func (c Transformer) Cache(batch, context int, d alloc.DType) tape.KVConfig {
+	if c.Family.Encoder() {
+		return tape.KVConfig{Batch: batch, Context: context, DType: d}
+	}
+	latent := 0
+	if c.Latent != nil {
+		latent = c.Latent.KVRank + c.Latent.RopeSize
+	}
+	full, attend, fixed := c.FullBlocks, c.Blocks, int64(0)
+	if c.Kinds != nil {
+		full = 0
+		for i := range min(c.Blocks, len(c.Kinds)) {
+			switch {
+			case c.Kinds[i]&Borrowing != 0:
+				attend--
+			case c.Kinds[i]&Recurrent != 0 && c.Delta != nil:
+				attend--
+				fixed = tape.AddSat(fixed, c.Delta.States())
+			case c.Kinds[i]&Recurrent != 0 && c.ShortConv > 0:
+				attend--
+				fixed = tape.AddSat(fixed, tape.FLOPs(c.Hidden, c.ShortConv))
+			case c.Kinds[i]&Windowed == 0:
+				full++
+			}
+		}
+	}
+	if c.Family == Mamba {
+		fixed := min(tape.FLOPs(c.Blocks, 1)*min(c.stateSpace().States(), tape.MaxField), tape.MaxField)
+		return tape.KVConfig{Batch: batch, Context: context, Fixed: int(fixed), DType: d}
+	}
+	if c.Family.Seq2Seq() {
+		return c.half().crossCache(batch, context, d)
+	}
+	return tape.KVConfig{
+		Batch: batch, Context: context, Layers: attend, Fixed: int(min(fixed, tape.MaxField)), KVHeads: tape.Or(c.KVHeads, c.Heads),
+		HeadSize: c.headSize(), Latent: latent, Window: c.Window, Full: full, DType: d,
+	}
+}
+
+// crossCache is the cache of a decoder that reads an encoder's output, whose keys and values
+// are kept too: of a sound as many as it has, of a text as many as the context.
+func (c Transformer) crossCache(batch, context int, d alloc.DType) tape.KVConfig {
+	k := tape.KVConfig{Batch: batch, Context: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.headSize(), DType: d}
+	if c.SourceLength > 0 {
+		k.Fixed = int(min(tape.FLOPs(2, c.Blocks, c.Heads, c.headSize(), c.SourceLength), tape.MaxField))
+	} else {
+		k.Layers *= 2
+	}
+	return k
+}
+
+func (c Transformer) headSize() int {
+	if c.HeadSize != 0 || c.Heads == 0 {
+		return c.HeadSize
+	}
+	return c.Hidden / c.Heads
+}
+
+// dropout is the layer for the configured dropout.
+func (c Transformer) dropout() tape.Layer {
+	if c.Dropout == 0 {
+		return tape.Identity{}
+	}
+	return nn.Dropout{P: c.Dropout}
+}
+
+// Family is how a Transformer is put together, and how its modules are named:
+// as Hugging Face's transformers do.
+type Family uint8
+
+// The families. Mistral, Mixtral, Qwen2 and Qwen3 are Llama with a Window, Experts,
+// QKVBias or QKNorm, and Gemma 3 is Gemma2 with QKNorm.
+const (
+	Llama         Family = iota // RMSNorm before each part, rotary positions, gated MLP, no biases
+	Gemma                       // Llama with scaled norms
+	Gemma2                      // Gemma with norms before and after each part
+	OLMo2                       // Llama with norms after each part, and of queries and keys
+	GPTOSS                      // Llama with a mixture, attention sinks and biases
+	Phi                         // attention and MLP in parallel, LayerNorm, partly rotary, biases (phi-1, phi-2)
+	Phi3                        // Llama with packed projections
+	GLM                         // Llama with packed gates and partly rotary
+	GLM4                        // GLM with norms before and after each part
+	ChatGLM                     // GLM with packed projections of attention, from its own code
+	GLM4MoE                     // Llama with partly rotary attention and a mixture (GLM-4.5)
+	SeedOSS                     // Llama with dropout after each part
+	Ernie                       // Llama with rotation in float32 (ERNIE 4.5)
+	Ministral3                  // Llama with queries that are weighed by their place
+	HunYuan                     // Llama with norms of rotated queries and keys
+	Arcee                       // Llama with an MLP without a gate, squared ReLU
+	EXAONE4                     // Llama with norms after each part
+	MiniMaxM2                   // Llama with a mixture, partly rotary, norms of queries and keys
+	GraniteMoE                  // Granite with a mixture
+	Granite                     // Llama with constant factors
+	Cohere                      // attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R)
+	Starcoder2                  // LayerNorm, biases, an MLP without a gate
+	StableLM                    // LayerNorm, partly rotary, gated MLP
+	OLMo                        // LayerNorm without weights, gated MLP
+	Nemotron                    // LayerNorm with shifted weights, squared ReLU
+	PhiMoE                      // LayerNorm and a mixture
+	GPTNeoX                     // LayerNorm, partly rotary, packed projections, biases
+	Falcon                      // LayerNorm, packed projections, few keys and values
+	Bloom                       // LayerNorm, biases of scores in place of rotation, packed projections
+	OPT                         // LayerNorm, learned positions, ReLU
+	Llama4                      // Llama with a mixture in which all experts run, complex rotation
+	LFM2                        // Llama with short convolutions in most blocks
+	Qwen3Next                   // Llama with shifted norms, gated attention, and linear attention in most blocks
+	Gemma3n                     // Gemma with AltUp, and keys and values that blocks share
+	Mamba                       // state-space mixers
+	GPT2                        // LayerNorm before each part, learned positions, biases, packed projections
+	BERT                        // LayerNorm after each part, learned positions and token types, pooler
+	T5                          // an encoder and a decoder, RMSNorm, biases of scores by distance
+	BART                        // an encoder and a decoder, LayerNorm after each part, learned positions
+	MBART                       // BART with LayerNorm before each part
+	Pegasus                     // mBART with positions that are not learned
+	Marian                      // BART with positions that are not learned
+	ALBERT                      // BERT whose blocks share their parameters, with a narrower embedding
+	ELECTRA                     // BERT without a pooler, whose embedding may be narrower
+	Whisper                     // an encoder of spectra and a decoder, LayerNorm before each part
+	CLIP                        // towers of images (Vision) and texts
+	SigLIP                      // towers of images (Vision) and texts, GELU
+	DINOv2                      // ViT with layer scale
+	Swin                        // windows of an image, in Stages
+	CLIPVision                  // the tower of LLaVA, which is held and does not run; so are those that follow
+	PixtralVision               // of Mistral 3
+	Qwen2Vision                 // of Qwen2-VL
+	Qwen25Vision                // of Qwen2.5-VL
+	Qwen3Vision                 // of Qwen3-VL
+	Llama4Vision                // of Llama 4
+	Gemma3nVision               // of Gemma 3n
+	Gemma3nAudio                // of Gemma 3n, the Audio
+	ModernBERT                  // LayerNorm before each part, rotary positions, gated MLP, windows
+	MPNet                       // BERT with biases of scores by distance, without token types
+	RoBERTa                     // BERT with positions from the padding on, and heads of its own
+	DistilBERT                  // BERT without token types and pooler
+	DeiT                        // ViT with a distillation token
+	ViT                         // image patches, class token, learned positions, classifier
+	Flux                        // makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1)
+	Flux2                       // Flux with shared modulations and gated MLPs
+	QwenImage                   // makes images: blocks of two streams, complex rotation
+	SD3                         // makes images: blocks of two streams over patches (Stable Diffusion 3 and 3.5)
+	PixArt                      // makes images: cross-attention to the text, one modulation for all blocks
+)

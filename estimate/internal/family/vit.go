@@ -1,0 +1,115 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+func (c Transformer) vit() []tape.Layer {
+	image, patch := tape.Or(c.Image, 224), tape.Or(c.Patch, 16)
+	side := 0
+	if patch > 0 {
+		side = min(image/patch, tape.MaxField)
+	}
+	name, embed := "vit", patches{
+		projection: nn.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: patch, Stride: patch},
+		tokens:     side*side + 1, hidden: c.Hidden, dropout: c.dropout(),
+	}
+	if c.Family == DeiT {
+		name, embed.tokens, embed.distilled = "deit", embed.tokens+1, true
+	}
+	layers := []tape.Layer{tape.Named{Name: name, Layer: tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: embed},
+		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.vitBlock()}},
+		tape.Named{Name: "layernorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+	}}}
+	if c.Pooler {
+		layers = append(layers, c.pooler())
+	}
+	switch {
+	case c.Classes == 0 || c.NoHead:
+	case c.Teacher:
+		layers = append(layers, c.twoClassifiers())
+	default:
+		layers = append(layers, first{}, tape.Named{Name: "classifier", Layer: nn.Linear{In: c.Hidden, Out: c.Classes}})
+	}
+	return layers
+}
+
+// twoClassifiers are those of DeiT's class token and distillation token, whose mean is the output.
+func (c Transformer) twoClassifiers() tape.Layer {
+	linear := nn.Linear{In: c.Hidden, Out: c.Classes}
+	return tape.InlineX{Layer: tape.Module{Name: "TwoClassifiers", Parts: tape.Sequential{tape.Named{Name: "cls_classifier", Layer: linear}, tape.Named{Name: "distillation_classifier", Layer: linear}}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		class, distilled := f.Call("cls_classifier", f.Apply(first{}, x)), f.Call("distillation_classifier", f.Apply(first{}, x))
+		y := f.Scale(f.Add(class, distilled))
+		f.Hold(class, distilled)
+		return y
+	}}}
+}
+
+func (c Transformer) vitBlock() tape.Layer {
+	return tape.Sequential{
+		tape.ResidualX(
+			tape.Named{Name: "layernorm_before", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "attention", Layer: nn.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout}},
+			tape.Named{Name: "dropout", Layer: c.dropout()},
+		),
+		tape.ResidualX(
+			tape.Named{Name: "layernorm_after", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "mlp", Layer: nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}},
+			tape.Named{Name: "dropout", Layer: c.dropout()},
+		),
+	}
+}
+
+// patches cuts an image into patches, puts a learned class token before them, and a distillation
+// token where there is one, and adds learned positions.
+type patches struct {
+	projection     nn.Conv2d
+	tokens, hidden int // the tokens are all that come out
+	distilled      bool
+	dropout        tape.Layer
+}
+
+// Kind names the row.
+func (patches) Kind() string { return "Patches" }
+
+// Declare implements Layer.
+func (l patches) Declare(d *tape.Declaration) {
+	if !d.Want("Hidden", l.hidden, 1) || l.tokens < 2 {
+		d.Errorf("the Image is smaller than a Patch")
+		return
+	}
+	d.Param("cls_token", 1, 1, l.hidden)
+	if l.distilled {
+		d.Param("distillation_token", 1, 1, l.hidden)
+	}
+	d.Param("position_embeddings", 1, l.tokens, l.hidden)
+	d.Layer("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}})
+	d.Layer("dropout", l.dropout)
+}
+
+// Forward implements Layer.
+func (l patches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := t.Call("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}}, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	want := l.tokens - 1
+	if l.distilled {
+		want--
+	}
+	if n := y.Shape[2] * y.Shape[3]; n != want {
+		return tape.Tensor{}, t.Errorf("input %v makes %d patches: want %d", x.Shape, n, want)
+	}
+	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
+	y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	if err == nil {
+		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Call("dropout", l.dropout, y)
+}

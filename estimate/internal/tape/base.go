@@ -1,0 +1,191 @@
+package tape
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Base is how the weights of linear layers that are not trained are stored.
+type Base uint8
+
+// The ways to store them. A matrix product makes the weight anew in the type of activations, but
+// for Int8Base, which does so in the backward pass.
+const (
+	WholeBase Base = iota // in the type of weights
+	// NF4 is that of bitsandbytes (functional.py, QuantState): a float32 for each block of 64
+	// elements. FP4 takes as much.
+	NF4
+	// NF4Double quantizes these in turn: a byte for each block, and a float32 for 256 of those.
+	NF4Double
+	// Int8Base has a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
+	Int8Base
+	// GPTQBase has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
+	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
+	GPTQBase
+)
+
+// groupOfGPTQ is the number of inputs that have a scale together, in most published files.
+const groupOfGPTQ = 128
+
+// Quantized holds the weights of linear layers in a Base. They are not trained.
+type Quantized struct {
+	Base Base
+	// Layers are the Linear layers, by name or by a pattern of path.Match for the whole path, as
+	// LoRA's Targets; none means all but a head named lm_head, as transformers has it.
+	Layers []string
+	// Computes is the type of products, bnb_4bit_compute_dtype of transformers; the zero value is
+	// that of activations, which are otherwise copied in this type.
+	Computes alloc.DType
+	// Restores is the type in which a weight is made anew; the zero value is that of products,
+	// for which it is otherwise copied once more. bitsandbytes before 0.42 restores float16.
+	Restores alloc.DType
+	// KeepsInput keeps the inputs of products, as bitsandbytes before 0.43.2 did in vain, as long
+	// as the loop's code holds the loss: autograd does not free what is an attribute
+	// (autograd/_functions.py, MatMul4Bit; its pull request 1270). Where that is not said, nor PyTorch
+	// that it is 2.4 or later, which is of the same month, the upper bounds of training reach there.
+	KeepsInput bool
+}
+
+// Quantize holds weights as q says, in training and in inference. A size that Stored gave does
+// not count then.
+func Quantize(q Quantized) Option {
+	return func(c *Config) { c.Quantized, c.Stored = &q, Amount{} }
+}
+
+// HeldIn says in which Base the files of a model have its weights. Training then holds them so, unless
+// Quantize or a LoRA says otherwise; inference goes by Stored.
+func HeldIn(b Base) Option { return func(c *Config) { c.held = b } }
+
+func (q *Quantized) check() error {
+	if q == nil {
+		return nil
+	}
+	if err := constant("Quantize: Base", q.Base, GPTQBase, "from WholeBase to GPTQBase"); err != nil {
+		return err
+	}
+	for _, d := range []alloc.DType{q.Computes, q.Restores} {
+		if d != 0 && !isFloat(d) {
+			return fmt.Errorf("Quantize: %v is not a type that products compute in: want one such as float16", d)
+		}
+	}
+	return patterns("Quantize: Layers", q.Layers)
+}
+
+// holds reports whether the weight of the Linear at a path is quantized.
+func (q *Quantized) Holds(at string) bool {
+	switch {
+	case q == nil || q.Base == WholeBase:
+		return false
+	case len(q.Layers) == 0:
+		return !isHead(at)
+	}
+	return NamedX(q.Layers, at)
+}
+
+// named reports whether one of the patterns names the Linear at a path.
+func NamedX(patterns []string, at string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return names(p, at) })
+}
+
+// names reports whether p names the Linear at a path: a pattern, the layer's own name, or AllLinear.
+func names(p, at string) bool {
+	match, _ := path.Match(p, at)
+	return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)
+}
+
+// isHead reports whether the Linear at a path is the model's head.
+func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }
+
+// quantizes reports whether the weight of the Linear that is being declared is quantized, which
+// freezes the layer.
+func (d *Declaration) Quantizes() bool {
+	q := d.Cfg.Quantized
+	if !q.Holds(d.path) {
+		return false
+	}
+	d.Modules[d.Current].Frozen = true
+	d.meet("Quantize", q.Layers)
+	return true
+}
+
+// weight declares the weight of a Linear, or of experts, as the base holds it.
+func (b Base) Weight(d *Declaration, p Param) {
+	n, in := FLOPs(p.Shape...), p.Shape[len(p.Shape)-1]
+	blocks, out := int(min((n+63)/64, MaxField)), int(min(n/int64(max(1, in)), MaxField))
+	of := strings.TrimSuffix(p.Name, "weight")
+	buffer := func(name string, t alloc.DType, dims ...int) {
+		d.Add(Param{Name: of + name, Shape: dims, DType: t, Buffer: true})
+	}
+	switch b {
+	case Int8Base:
+		p.DType = alloc.Int8
+		buffer("SCB", alloc.Float32, out)
+	case NF4:
+		p.DType = alloc.Int4
+		buffer("absmax", alloc.Float32, blocks)
+	case NF4Double:
+		p.DType = alloc.Int4
+		buffer("absmax", alloc.Uint8, blocks)
+		buffer("nested_absmax", alloc.Float32, (blocks+255)/256)
+	case GPTQBase:
+		groups := (in + groupOfGPTQ - 1) / groupOfGPTQ
+		p.DType = alloc.Int4
+		buffer("qzeros", alloc.Int4, groups, out)
+		buffer("scales", alloc.Float16, groups, out)
+		buffer("g_idx", alloc.Int32, in)
+	}
+	d.Add(p)
+}
+
+// returns is the type of what a layer gives back that is given x and computes in d: bitsandbytes'
+// Linear4bit goes back to the type of x.
+func (q *Quantized) Returns(x Tensor, d alloc.DType) alloc.DType {
+	if q.Base == NF4 || q.Base == NF4Double {
+		return x.DType
+	}
+	return d
+}
+
+// product completes the product o with a quantized weight: what it computes in and makes anew.
+func (q *Quantized) Product(t *Tape, o *Op, weight alloc.Shape) (err error) {
+	o.DType = Or(q.Computes, o.DType)
+	if x := o.In[0]; x.DType != o.DType && isFloat(x.DType) {
+		if o.In[0], err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: o.DType}); err != nil {
+			return err
+		}
+	}
+	x, whole := o.In[0], t.Whole(weight, o.DType)
+	if x.Grad {
+		q.keep(t, o, x)
+	}
+	if q.Base == Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input in 8 bits, by rows and by columns, and the product in 32
+		o.BackwardWorkspace = whole
+		o.Workspace = min(alloc.Bytes(FLOPs(x.Shape...)), MaxTotal) + min(4*alloc.Bytes(FLOPs(o.Shape...)), MaxTotal)
+		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
+		return nil
+	}
+	o.Workspace = whole
+	if q.Restores != 0 && q.Restores != o.DType {
+		o.Workspace += t.Whole(weight, q.Restores)
+	}
+	return nil
+}
+
+// keep lets the product o keep its input, or notes that it may.
+func (q *Quantized) keep(t *Tape, o *Op, x Tensor) {
+	switch known := t.Cfg.Release.major > 0 && !t.Cfg.Release.Before(2, 4); {
+	case q.KeepsInput || q.Base == Int8Base:
+		o.Keep = []Tensor{x}
+		s := &t.Storages[t.Home(x.Storage)]
+		s.Lingers = s.Lingers || !t.inside
+	case q.Base == GPTQBase || known:
+	case t.inside:
+		t.inputsInside = append(t.inputsInside, t.Home(x.Storage))
+	default:
+		t.inputsKept = append(t.inputsKept, t.Home(x.Storage))
+	}
+}

@@ -1,0 +1,130 @@
+package tape
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// KVConfig describes the key/value cache of a transformer that is served.
+type KVConfig struct {
+	Batch    int         // sequences at once
+	Context  int         // tokens of each, prompt and answer together
+	Layers   int         // that attend
+	KVHeads  int         // heads of keys and values, fewer than those of queries in grouped attention
+	HeadSize int         // elements of one head
+	Latent   int         // elements kept of a token in place of keys and values, by multi-head latent attention; 0 for none
+	Window   int         // of sliding window attention, which keeps no older tokens; 0 for none
+	Full     int         // of the Layers, those that attend to all tokens where others have the Window
+	Fixed    int         // elements of each sequence besides, however long it is: states of recurrent layers, keys and values of an encoder's output
+	DType    alloc.DType // the zero value is float16
+	Blocks   Blocks      // of a quantized type, in place of the DType
+}
+
+// Blocks is how a quantized type is stored: so many elements in so many bytes, their scales
+// included. The zero value is none.
+type Blocks struct{ Elements, Bytes int }
+
+// The quantized types that llama.cpp stores keys and values in (ggml/src/ggml-common.h). A
+// head of 64 elements takes 68 bytes in Q8_0.
+var (
+	Q8_0 = Blocks{32, 34}
+	Q5_1 = Blocks{32, 24}
+	Q5_0 = Blocks{32, 22}
+	Q4_1 = Blocks{32, 20}
+	Q4_0 = Blocks{32, 18}
+)
+
+// KVCache returns the memory of the keys and values that are kept of all tokens: 2 x layers x
+// batch x context x KV heads x head size elements, and layers x batch x context x latent
+// elements where there is a Latent. Layers with a Window keep no more tokens than that. The
+// error says what is wrong with the configuration.
+func KVCache(c KVConfig) (alloc.Bytes, error) {
+	if err := c.check(); err != nil {
+		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
+	}
+	each := alloc.Shape{2, c.Batch, c.KVHeads, c.HeadSize}
+	if c.Latent > 0 {
+		each = alloc.Shape{c.Batch, c.Latent}
+	}
+	full := c.Layers
+	if c.Window > 0 {
+		full = c.Full
+	}
+	whole, err := c.bytes(append(each[:len(each):len(each)], full, c.Context))
+	if err != nil {
+		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
+	}
+	windowed, err := c.bytes(append(each, c.Layers-full, min(c.Context, c.Window)))
+	if err == nil {
+		windowed, err = c.plusFixed(windowed)
+	}
+	if err == nil && (whole > MaxTotal || windowed > MaxTotal-whole) {
+		err = fmt.Errorf("it takes more than %v", alloc.Bytes(MaxTotal))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
+	}
+	return whole + windowed, nil
+}
+
+// plusFixed adds what does not grow with the context.
+func (c KVConfig) plusFixed(n alloc.Bytes) (alloc.Bytes, error) {
+	fixed, err := alloc.Shape{c.Batch, c.Fixed}.Bytes(Or(c.DType, alloc.Float16))
+	if err != nil || fixed > MaxTotal || n > MaxTotal {
+		return MaxTotal + 1, err
+	}
+	return n + fixed, nil
+}
+
+// bytes is the size of so many elements.
+func (c KVConfig) bytes(shape alloc.Shape) (alloc.Bytes, error) {
+	if c.Blocks == (Blocks{}) {
+		return shape.Bytes(Or(c.DType, alloc.Float16))
+	}
+	n, err := shape.Elements()
+	if err != nil || n > MaxTotal/int64(c.Blocks.Bytes) {
+		return MaxTotal + 1, err
+	}
+	return alloc.Bytes(n / int64(c.Blocks.Elements) * int64(c.Blocks.Bytes)), nil
+}
+
+func (c KVConfig) check() error {
+	for _, f := range []struct {
+		name         string
+		value, least int
+	}{
+		{"Batch", c.Batch, 1}, {"Context", c.Context, 1}, {"Layers", c.Layers, 1}, {"Window", c.Window, 0},
+		{"Full", c.Full, 0}, {"Fixed", c.Fixed, 0}, {"Latent", c.Latent, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
+	} {
+		if none := c.Fixed > 0 && (f.name == "Layers" || f.name == "KVHeads" || f.name == "HeadSize"); none && f.value == 0 {
+			continue // nothing grows with the context
+		}
+		if f.value < f.least && (c.Latent == 0 || f.name != "KVHeads" && f.name != "HeadSize") {
+			return fmt.Errorf("%s is %d: want %d or more", f.name, f.value, f.least)
+		}
+	}
+	if row := Or(c.Latent, c.KVHeads*min(c.HeadSize, MaxField)); c.Blocks != (Blocks{}) {
+		switch {
+		case c.Blocks.Elements < 1 || c.Blocks.Bytes < 1:
+			return fmt.Errorf("%s are %+v: want 1 or more of both", "Blocks", c.Blocks)
+		case row%c.Blocks.Elements != 0:
+			return fmt.Errorf("%s of %d elements do not divide the %d of a token", "Blocks", c.Blocks.Elements, row)
+		}
+	}
+	if c.Full > c.Layers {
+		return fmt.Errorf("%s is %d: want at most the %d Layers", "Full", c.Full, c.Layers)
+	}
+	return nil
+}
+
+// shard is the part of one device: tensor parallelism divides the heads, of
+// which each device has one at least, and a pipeline the layers. A latent is whole
+// on each device.
+func (c KVConfig) Shard(s Sharding) KVConfig {
+	c.KVHeads = int(part(int64(c.KVHeads), s.Tensor))
+	c.Layers = int(part(int64(c.Layers), s.Pipeline))
+	c.Fixed = int(part(part(int64(c.Fixed), s.Tensor), s.Pipeline))
+	c.Full = int(part(int64(c.Full), s.Pipeline))
+	return c
+}

@@ -1,0 +1,203 @@
+package tape
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Call runs a part of the layer that is being called, under the name that the layer declared
+// it by. Further tensors are those that the part reads by Beside. The error is a *LayerError,
+// the part's own, or says that the part was not declared.
+func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, error) {
+	l = Unwrap(l)
+	module, declared, at := t.declared(name)
+	if IsNil(l) || t.depth >= maxDepth || len(t.Rows) >= MaxLayers {
+		return Tensor{}, &LayerError{Path: at, Layer: "layer", Reason: "it is nil, nested too deep or one too many"}
+	}
+	if !declared && t.shared == nil {
+		return Tensor{}, &LayerError{Path: at, Layer: KindOf(l), Reason: "it is called but was not declared: Declare must name it"}
+	}
+	outerPath, outerRow, outerBeside := t.path, t.Row, t.BesideX
+	row := len(t.Rows)
+	r := Row{Path: at, Depth: t.depth + 1, Leaf: true, Input: x.Shape, Module: -1, Owner: module}
+	if declared {
+		r.Kind = t.Decl.Modules[module].Kind
+	} else {
+		r.Kind, r.Owner = KindOf(l), t.owner(at)
+	}
+	if declared && !t.Called[module] {
+		t.Called[module] = true
+		r.Module, r.Params = module, t.Decl.Modules[module].Params
+	}
+	t.Rows = append(t.Rows, r)
+	if outerRow >= 0 {
+		t.Rows[outerRow].Leaf = false
+	}
+	t.path, t.Row, t.depth, t.BesideX = at, row, t.depth+1, beside
+	before := len(t.Storages)
+	var y Tensor
+	var err error
+	if t.checkpointed(at) {
+		y, err = t.checkpoint(l, x)
+	} else {
+		y, err = l.Forward(t, x)
+	}
+	if err == nil && y.Tape != t {
+		err = t.Errorf("Forward returned no tensor of this model")
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	if r, ok := l.(interface{ Replaces() bool }); !ok || !r.Replaces() {
+		t.Hold(x) // the call's arguments hold it until it returns
+	}
+	for _, b := range beside {
+		t.Hold(b)
+	}
+	t.Rows[row].Output = y.Shape
+	for _, s := range t.Storages[before:] {
+		t.Rows[row].Allocated += alloc.Bytes(s.Bytes)
+	}
+	if t.RowOutput != nil {
+		t.Rows[row].Output, t.RowOutput = t.RowOutput, nil
+	}
+	t.path, t.Row, t.depth, t.BesideX = outerPath, outerRow, t.depth-1, outerBeside
+	return y, nil
+}
+
+// Beside returns the i-th of the further tensors that the layer which is being called was
+// given. An index out of range is a *LayerError.
+func (t *Tape) Beside(i int) (Tensor, error) {
+	if i < 0 || i >= len(t.BesideX) {
+		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d: give more of them to Call", i, len(t.BesideX))
+	}
+	return t.BesideX[i], nil
+}
+
+// declared finds the declaration of a part of the current layer. Layers are mostly
+// called in the order in which they were declared, so that is tried first.
+func (t *Tape) declared(name string) (module int, ok bool, at string) {
+	if t.Next < len(t.Decl.Modules) {
+		if at = t.Decl.Modules[t.Next].Path; isPart(at, t.path, name) {
+			t.Next++
+			return t.Next - 1, true, at
+		}
+	}
+	at = join(t.path, name)
+	if module, ok = t.Decl.index[at]; ok {
+		t.Next = module + 1
+	}
+	return module, ok, at
+}
+
+// owner is the module whose parameters the layer at a path reads, or -1.
+func (t *Tape) owner(at string) int {
+	if t.shared != nil {
+		at = t.shared.home + strings.TrimPrefix(at, t.shared.at)
+	}
+	if module, ok := t.Decl.index[at]; ok {
+		return module
+	}
+	return -1
+}
+
+// learns reports whether the parameters of the layer that is being called are trained.
+func (t *Tape) Learns() bool {
+	if t.Row < 0 {
+		return !t.Decl.Modules[0].Frozen
+	}
+	owner := t.Rows[t.Row].Owner
+	return owner < 0 || !t.Decl.Modules[owner].Frozen
+}
+
+// forWeights is what an operation reads if the gradient of the layer's parameters needs it.
+func (t *Tape) ForWeights(reads []Tensor) []Tensor {
+	if t.Learns() {
+		return reads
+	}
+	return nil
+}
+
+// declaredPath is the path by which the layer that is being called was declared.
+func (t *Tape) DeclaredPath() string {
+	if t.Row >= 0 {
+		if owner := t.Rows[t.Row].Owner; owner >= 0 {
+			return t.Decl.Modules[owner].Path
+		}
+	}
+	return t.path
+}
+
+// isPart reports whether at is join(parent, name), without building that.
+func isPart(at, parent, name string) bool {
+	if parent == "" {
+		return at == name
+	}
+	n := len(parent)
+	return len(at) == n+1+len(name) && at[:n] == parent && at[n] == '.' && at[n+1:] == name
+}
+
+// checkpointed reports whether an option names the layer.
+func (t *Tape) checkpointed(at string) bool {
+	found := false
+	for i, pattern := range t.Cfg.Checkpoints {
+		if ok, err := path.Match(pattern, at); ok && err == nil {
+			t.Matched[i], found = true, true
+		}
+	}
+	return found
+}
+
+// checkpoint runs a layer as a stretch of operations whose kept tensors are
+// computed again in the backward pass. Within another such stretch it does
+// nothing of its own.
+func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
+	if t.inside {
+		return l.Forward(t, x)
+	}
+	begin := int32(len(t.Ops))
+	t.inside = true
+	y, err := l.Forward(t, x)
+	t.inside = false
+	t.keptInside()
+	if end := int32(len(t.Ops)); err == nil && t.backward(begin, end) {
+		t.Segments = append(t.Segments, t.segment(begin, end))
+	}
+	return y, err
+}
+
+// backward reports whether the backward pass comes to one of the operations.
+func (t *Tape) backward(begin, end int32) bool {
+	return slices.ContainsFunc(t.Ops[begin:end], func(o OpX) bool { return o.Grad })
+}
+
+// segment describes the operations from begin up to end, whose inputs are kept: by
+// autograd, except for what was made without any input, which the closure holds that
+// runs them again.
+func (t *Tape) segment(begin, end int32) Segment {
+	s := Segment{Begin: begin, End: end}
+	made := make(map[int32]bool)
+	for i := begin; i < end; i++ {
+		o := &t.Ops[i]
+		for _, id := range t.Refs[o.In:o.Keep] {
+			if id = t.Home(id); !made[id] {
+				made[id] = true
+				s.Inputs = append(s.Inputs, id)
+			}
+		}
+		made[o.Out] = true
+	}
+	for _, id := range s.Inputs {
+		held := &t.Storages[id]
+		if !held.made && (!held.Kept || held.Hidden) {
+			held.Kept, held.Hidden = true, false
+			if t.Row >= 0 {
+				t.Rows[t.Row].Kept += alloc.Bytes(held.Bytes)
+			}
+		}
+	}
+	return s
+}

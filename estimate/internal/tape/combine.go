@@ -1,0 +1,253 @@
+package tape
+
+import (
+	"strconv"
+)
+
+// Sequential calls one layer after another. They are named by their index,
+// except those that are Named. Each may read the tensors that stand beside the
+// Sequential's input: see Tape.Call.
+type Sequential []Layer
+
+// Declare implements Layer.
+func (s Sequential) Declare(d *Declaration) {
+	for i, l := range s {
+		if !declarePart(d, strconv.Itoa(i), l) {
+			return
+		}
+	}
+}
+
+// Forward implements Layer.
+func (s Sequential) Forward(t *Tape, x Tensor) (Tensor, error) {
+	var err error
+	for i, l := range s {
+		if x, err = callPart(t, strconv.Itoa(i), l, x); err != nil {
+			return Tensor{}, err
+		}
+	}
+	return x, nil
+}
+
+// Named gives a layer its name in the layer that holds it, where an index
+// would stand otherwise.
+type Named struct {
+	Name  string
+	Layer Layer
+}
+
+// As gives a layer its name; it is Named{name, l}.
+func As(name string, l Layer) Named { return Named{Name: name, Layer: l} }
+
+// Declare implements Layer.
+func (n Named) Declare(d *Declaration) { d.Layer(n.Name, n.Layer) }
+
+// Forward implements Layer.
+func (n Named) Forward(t *Tape, x Tensor) (Tensor, error) {
+	return t.Call(n.Name, n.Layer, x, t.BesideX...)
+}
+
+// inner is the layer without its name.
+func (n Named) Inner() Layer { return n.Layer }
+
+// Residual is After(Body(x) + Shortcut(x)). A Body that is a Sequential takes
+// no name of its own: its parts are parts of the Residual, as the layers of a
+// ResNet's block are.
+type Residual struct {
+	Body     Layer
+	Shortcut Layer // nil passes x on as it is
+	After    Layer // called with the sum; may be nil
+}
+
+// Declare implements Layer.
+func (r Residual) Declare(d *Declaration) {
+	if body, ok := r.Body.(Sequential); ok {
+		body.Declare(d)
+	} else if !declarePart(d, "body", r.Body) {
+		return
+	}
+	if r.Shortcut != nil && !declarePart(d, "shortcut", r.Shortcut) {
+		return
+	}
+	if r.After != nil {
+		declarePart(d, "after", r.After)
+	}
+}
+
+// Forward implements Layer.
+func (r Residual) Forward(t *Tape, x Tensor) (Tensor, error) {
+	var y Tensor
+	var err error
+	if body, ok := r.Body.(Sequential); ok {
+		y, err = body.Forward(t, x)
+	} else {
+		y, err = callPart(t, "body", r.Body, x)
+	}
+	if err == nil && r.Shortcut != nil {
+		x, err = callPart(t, "shortcut", r.Shortcut, x)
+	}
+	if err == nil {
+		y, err = Add(t, y, x)
+	}
+	if err == nil && r.After != nil {
+		y, err = callPart(t, "after", r.After, y)
+	}
+	return y, err
+}
+
+// add is y + x for two tensors of the same shape.
+func Add(t *Tape, y, x Tensor) (Tensor, error) {
+	if !y.Shape.Equal(x.Shape) {
+		return Tensor{}, t.Errorf("adds %v and %v: the shapes must be equal", y.Shape, x.Shape)
+	}
+	return t.Op(Op{In: []Tensor{y, x}, Shape: y.Shape, PassGrad: true, Gather: !y.split || !x.split})
+}
+
+// Concat calls each branch with the same input and joins their outputs along
+// a dimension.
+type Concat struct {
+	Branches []Layer
+	Dim      int // 0 means 1, the channels
+}
+
+// Declare implements Layer.
+func (c Concat) Declare(d *Declaration) { Sequential(c.Branches).Declare(d) }
+
+// Forward implements Layer.
+func (c Concat) Forward(t *Tape, x Tensor) (Tensor, error) {
+	outputs := make([]Tensor, 0, len(c.Branches))
+	for i, l := range c.Branches {
+		y, err := callPart(t, strconv.Itoa(i), l, x)
+		if err != nil {
+			return Tensor{}, err
+		}
+		outputs = append(outputs, y)
+	}
+	return Cat(t, Or(c.Dim, 1), outputs...)
+}
+
+// Cat records the concatenation of tensors along a dimension. Tensors that do not fit together
+// are a *LayerError.
+func Cat(t *Tape, dim int, xs ...Tensor) (Tensor, error) {
+	if len(xs) == 0 || xs[0].Shape == nil {
+		return Tensor{}, t.Errorf("concatenates no tensors")
+	}
+	shape := xs[0].Shape.Clone()
+	if dim < 0 || dim >= len(shape) {
+		return Tensor{}, t.Errorf("concatenates along dimension %d of %v, which has %d", dim, shape, len(shape))
+	}
+	for _, x := range xs[1:] {
+		if len(x.Shape) != len(shape) || !x.Shape[:dim].Equal(shape[:dim]) || !x.Shape[dim+1:].Equal(shape[dim+1:]) {
+			return Tensor{}, t.Errorf("concatenates %v and %v along dimension %d: the others must be equal", xs[0].Shape, x.Shape, dim)
+		}
+		shape[dim] += x.Shape[dim]
+	}
+	return t.Op(Op{In: xs, Shape: shape, PassGrad: true})
+}
+
+// Repeat calls N copies of a layer one after another, each with parameters of
+// its own, named "0", "1" and so on.
+type Repeat struct {
+	N     int
+	Layer Layer
+
+	first int // the number that the first is named by
+}
+
+// Declare implements Layer.
+func (r Repeat) Declare(d *Declaration) {
+	if r.N < 0 {
+		d.Errorf("N is %d: want 0 or more", r.N)
+	}
+	for i := range max(0, r.N) {
+		if !d.Layer(strconv.Itoa(r.first+i), r.Layer) {
+			return
+		}
+	}
+}
+
+// Forward implements Layer.
+func (r Repeat) Forward(t *Tape, x Tensor) (Tensor, error) {
+	var err error
+	for i := range max(0, r.N) {
+		if x, err = t.Call(strconv.Itoa(r.first+i), r.Layer, x, t.BesideX...); err != nil {
+			return Tensor{}, err
+		}
+	}
+	return x, nil
+}
+
+// Share makes a layer that may stand at several places of a model and has one
+// set of parameters, which is counted once.
+func Share(l Layer) *Shared { return &Shared{l} }
+
+// Shared is a layer that Share made: its identity is that of the pointer.
+type Shared struct{ layer Layer }
+
+// Kind implements the naming of rows.
+func (s *Shared) Kind() string {
+	if IsNil(Unwrap(s.layer)) {
+		return "Shared"
+	}
+	return KindOf(Unwrap(s.layer))
+}
+
+// Declare implements Layer.
+func (s *Shared) Declare(d *Declaration) {
+	if d.Shared[s] {
+		return
+	}
+	d.Shared[s] = true
+	inner := Unwrap(s.layer)
+	if IsNil(inner) {
+		d.Errorf("Share was given no layer")
+		return
+	}
+	inner.Declare(d)
+}
+
+// Forward implements Layer.
+func (s *Shared) Forward(t *Tape, x Tensor) (Tensor, error) {
+	inner := Unwrap(s.layer)
+	if IsNil(inner) {
+		return Tensor{}, t.Errorf("Share was given no layer")
+	}
+	outer := t.shared
+	if home, again := t.Homes[s]; again { // its parts were declared there
+		t.shared = &reuse{home: home, at: t.path}
+	} else {
+		t.Homes[s] = t.path
+	}
+	if t.Row >= 0 {
+		t.Rows[t.Row].Owner = t.owner(t.path)
+	}
+	y, err := inner.Forward(t, x)
+	t.shared = outer
+	return y, err
+}
+
+// Recompute makes a layer keep only its input and compute the rest again in
+// the backward pass, as torch.utils.checkpoint does. The option Checkpointed
+// does the same by path.
+type Recompute struct{ Layer Layer }
+
+// Declare implements Layer.
+func (c Recompute) Declare(d *Declaration) {
+	if inner := Unwrap(c.Layer); IsNil(inner) {
+		d.Errorf("Recompute was given no layer")
+	} else {
+		inner.Declare(d)
+	}
+}
+
+// Forward implements Layer.
+func (c Recompute) Forward(t *Tape, x Tensor) (Tensor, error) {
+	inner := Unwrap(c.Layer)
+	if IsNil(inner) {
+		return Tensor{}, t.Errorf("Recompute was given no layer")
+	}
+	return t.checkpoint(inner, x)
+}
+
+// residual adds what the layers make of x to x; it takes no name of its own.
+func ResidualX(body ...Layer) Layer { return InlineX{Residual{Body: Sequential(body)}} }

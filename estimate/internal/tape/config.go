@@ -1,0 +1,193 @@
+package tape
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// config is what the options say.
+type Config struct {
+	Name        string
+	Inputs      []input
+	Weights     alloc.DType
+	Activations alloc.DType
+	gradients   alloc.DType
+	Master      bool
+	Training    bool
+	Optimizer   Optimizer
+	Checkpoints []string
+	Sharding    Sharding
+	Backend     Backend
+	Cache       *KVConfig
+	Stored      Amount
+	Compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
+	Sizes       *LayerSizes // of llama.cpp's weights; nil where they are not known
+	GpuLayers   *int        // of them, on the GPU; nil for all
+	Shares      []float64   // of the layers, by GPU
+	Projector   alloc.Bytes
+	Loop        Loop
+	offload     Offload
+	Machine     Machine
+	Release     release
+	Lora        *LoRA
+	Quantized   *Quantized
+	held        Base  // of the weights in their files
+	Loss        Layer // that training adds; nil for none
+	Frozen      []string
+	autocast    alloc.DType
+	Kernel      Kernel
+	NeedsBatch  bool // of MaxBatch
+	Searches    bool // one of many models that are asked about
+}
+
+type input struct {
+	Shape alloc.Shape
+	Dtype alloc.DType // the zero value is that of activations
+}
+
+// newConfig applies the options to the defaults and checks them.
+func NewConfig(opts []Option) (*Config, error) {
+	c := &Config{Name: "Sequential", Weights: alloc.Float32, Activations: alloc.Float32, gradients: alloc.Float32}
+	c.apply(opts)
+	if l := c.Lora; l != nil && l.Base != WholeBase && c.Quantized == nil {
+		Quantize(Quantized{Base: l.Base})(c)
+	}
+	if c.Training && c.Quantized == nil && c.held != WholeBase {
+		Quantize(Quantized{Base: c.held})(c)
+	}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("estimate %s: %w", c.Name, err)
+	}
+	return c, c.Sharding.check()
+}
+
+// apply applies options, of which some may be nil.
+func (c *Config) apply(opts []Option) {
+	for _, o := range opts {
+		if o != nil {
+			o(c)
+		}
+	}
+}
+
+// check reports an option that makes no sense, by its name.
+func (c *Config) check() error {
+	for _, err := range []error{
+		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.gradients),
+		constant("Train: Optimizer", c.Optimizer, Muon, "from NoOptimizer to Muon"),
+		constant("On: Backend", c.Backend, CPU, "CUDA and CPU"),
+		constant("Offloaded: Offload", c.offload, OffloadParameters, "from OffloadNone to OffloadParameters"),
+		constant("RunsOn: GPU", c.Machine.GPU, Blackwell, "from UnknownGPU to Blackwell"),
+		constant("RunsOn: Loading", c.Machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
+		constant("Attends: Kernel", c.Kernel, EagerAttention, "from KernelUnknown to EagerAttention"),
+		c.Loop.check(), checkShares(c.Shares),
+		patterns("Checkpointed", c.Checkpoints), patterns("Frozen", c.Frozen),
+		c.Lora.check(), c.Quantized.check(),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	switch d := c.autocast; {
+	case d != 0 && d != alloc.Float16 && d != alloc.BFloat16:
+		return fmt.Errorf("Autocast to %v: want float16 or bfloat16", d)
+	case c.Release.major < 0 || c.Release.minor < 0 || c.Release.major == 0 && c.Release.minor > 0:
+		return fmt.Errorf("PyTorch %d.%d is not known: want a version from 1.0 on", c.Release.major, c.Release.minor)
+	case c.Stored.Count < 0 || c.Stored.Bytes < 0:
+		return fmt.Errorf("Stored: %d parameters in %d bytes: want 0 or more of both", c.Stored.Count, c.Stored.Bytes)
+	case c.Projector < 0:
+		return fmt.Errorf("Projector: weights of %d bytes: want 0 or more", c.Projector)
+	case c.Compute < 0:
+		return fmt.Errorf("ComputedIn: a buffer of %d bytes: want 0 or more", c.Compute)
+	case c.NeedsBatch && !slices.ContainsFunc(c.Inputs, func(in input) bool { return len(in.Shape) > 0 }):
+		return fmt.Errorf("the largest batch needs an input with a batch, such as InputShape or Tokens give")
+	}
+	return nil
+}
+
+// tokens are the batch and the length of the last input of tokens, which a decoder reads; 0 where there is none.
+func (c *Config) Tokens() (batch, length int) {
+	for _, in := range slices.Backward(c.Inputs) {
+		if in.Dtype == alloc.Int64 && len(in.Shape) == 2 {
+			return in.Shape[0], in.Shape[1]
+		}
+	}
+	return 0, 0
+}
+
+// checkCache reports a key/value cache that does not hold the input.
+func (c *Config) CheckCache() error {
+	batch, length := c.Tokens()
+	if kv := c.Cache; kv != nil && (kv.Batch < batch || kv.Context < length) {
+		return fmt.Errorf("estimate %s: WithKVCache: a Batch of %d and a Context of %d do not hold the input, %d sequences of %d tokens: want as many or more",
+			c.Name, kv.Batch, kv.Context, batch, length)
+	}
+	return nil
+}
+
+// elementType reports a type that is none.
+func elementType(option string, d alloc.DType) error {
+	if !d.Valid() {
+		return fmt.Errorf("%s: %v is not an element type: want one of package alloc's, such as Float32", option, d)
+	}
+	return nil
+}
+
+// constant reports a value beyond the last of its constants.
+func constant[T ~uint8](name string, v, last T, names string) error {
+	if v > last {
+		return fmt.Errorf("%s is %d: want one of the constants, %s", name, v, names)
+	}
+	return nil
+}
+
+// patterns reports one that path.Match does not take.
+func patterns(option string, all []string) error {
+	for _, p := range all {
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("%s: pattern %q: %w", option, p, err)
+		}
+	}
+	return nil
+}
+
+// usual is a loop with what is not known filled in.
+func (c *Config) Usual(l Loop) Loop {
+	zero, form := ZeroGradFirst, ForEach
+	if c.Release.Before(2, 0) {
+		zero, form = ZeroGradKept, OneByOne
+	}
+	switch {
+	case c.Master: // Megatron and DeepSpeed have kernels of their own
+		form = Fused
+	case c.Backend == CPU:
+		form = OneByOne
+	}
+	if c.Optimizer == Lion && !c.Master { // as lion_pytorch.Lion goes
+		form = OneByOne
+	}
+	if l.Output == OutputWithCache {
+		l.Output = OutputHeld
+	}
+	l.ZeroGrad, l.Output, l.Form = Or(l.ZeroGrad, zero), Or(l.Output, OutputHeld), Or(l.Form, form)
+	l.MicroBatches = Or(l.MicroBatches, 1)
+	return l
+}
+
+// workspace is the size of cuBLAS's, and how much more it may be.
+func (c *Config) Workspace() (size, more alloc.Bytes) {
+	m := c.Machine
+	switch {
+	case c.Release.Before(1, 11):
+		return 0, 0
+	case m.GPU >= Hopper:
+		return cublasWorkspaceHopper, 0
+	case m.GPU == UnknownGPU:
+		return cublasWorkspace, cublasWorkspaceHopper - cublasWorkspace
+	default:
+		return cublasWorkspace, 0
+	}
+}

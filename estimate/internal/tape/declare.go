@@ -1,0 +1,293 @@
+package tape
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+func NewDeclaration(memory *Scratch, cfg *Config) *Declaration {
+	return &Declaration{
+		memory: memory, Cfg: cfg, met: make(map[pattern]bool),
+		Modules: memory.modules[:0], params: memory.params[:0], index: memory.index, Shared: make(map[any]bool),
+	}
+}
+
+// run lets the model declare itself.
+func (d *Declaration) Run(root Layer, name string) error {
+	d.Modules = append(d.Modules, module{Kind: name, Frozen: d.Cfg.Lora != nil})
+	d.index[""] = 0
+	root.Declare(d)
+	if d.Err == nil {
+		d.Err = d.checkTies()
+	}
+	if d.Err == nil {
+		d.Err = d.unmet()
+	}
+	return d.Err
+}
+
+// unmet reports a pattern that matches no layer: it is most likely a mistake.
+func (d *Declaration) unmet() error {
+	frozen := slices.DeleteFunc(slices.Clone(d.Cfg.Frozen), func(p string) bool { return !d.met[pattern{"Frozen", p}] && d.freezeAfter("*."+p) })
+	if err := d.unmetBy("Frozen", "layer", frozen); err != nil {
+		return err
+	}
+	if l := d.Cfg.Lora; l != nil {
+		if err := d.unmetBy("Adapt", "Linear", l.Targets); err != nil {
+			return err
+		}
+	}
+	if q := d.Cfg.Quantized; q != nil && q.Base != WholeBase {
+		return d.unmetBy("Quantize", "Linear", q.Layers)
+	}
+	return nil
+}
+
+// unmetBy reports a pattern of an option that matches no layer of a kind.
+func (d *Declaration) unmetBy(option, kind string, patterns []string) error {
+	for _, p := range patterns {
+		if !d.met[pattern{option, p}] {
+			return fmt.Errorf("estimate %s: %s: no %s's path matches %q%s", d.Cfg.Name, option, kind, p, d.exampleOf(kind))
+		}
+	}
+	return nil
+}
+
+// exampleOf is the end of an error about a pattern for layers of a kind: what it could name.
+func (d *Declaration) exampleOf(kind string) string {
+	if kind == "layer" {
+		return fmt.Sprintf(", as %q would be", d.Modules[len(d.Modules)/2].Path)
+	}
+	var names []string // each once, at most ten
+	for _, m := range d.Modules {
+		name := m.Path[strings.LastIndexByte(m.Path, '.')+1:]
+		if _, numbered := numberIn(name); numbered { // whose name is that of the list
+			name = m.Path[strings.LastIndexByte(strings.TrimSuffix(m.Path, "."+name), '.')+1:]
+		}
+		if m.Kind == kind && len(names) < 10 && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ": the model has no " + kind
+	}
+	return ": their names are " + strings.Join(names, ", ")
+}
+
+// freezeAfter leaves the parts whose paths match a pattern untrained, and reports whether there are some.
+// Beside adapters, all others are so already.
+func (d *Declaration) freezeAfter(pattern string) bool {
+	found, below := false, ""
+	for i := range d.Modules {
+		m := &d.Modules[i]
+		if ok, _ := path.Match(pattern, m.Path); ok {
+			found, below = true, m.Path+"."
+		}
+		if d.Cfg.Lora == nil && below != "" && strings.HasPrefix(m.Path+".", below) {
+			m.Frozen = true
+		}
+	}
+	return found
+}
+
+// anywhere lets a pattern that is no layer's whole path match what follows a dot in it, so that
+// "layers.*" finds "model.layers.0".
+func (d *Declaration) Anywhere(patterns []string) []string {
+	meets := func(p string) bool {
+		return slices.ContainsFunc(d.Modules, func(m module) bool { ok, _ := path.Match(p, m.Path); return ok })
+	}
+	found := slices.Clone(patterns)
+	for i, p := range patterns {
+		if after := "*." + p; !meets(p) && meets(after) {
+			found[i] = after
+		}
+	}
+	return found
+}
+
+// freezes reports whether a part at a path is not trained.
+func (d *Declaration) freezes(at string, l Layer) bool {
+	if _, ok := l.(interface{ Adapts() }); ok {
+		return false
+	}
+	frozen := d.Modules[d.Current].Frozen
+	for _, p := range d.Cfg.Frozen {
+		if ok, _ := path.Match(p, at); ok {
+			d.met[pattern{"Frozen", p}], frozen = true, true
+		}
+	}
+	return frozen
+}
+
+// adapts reports whether the Linear that is being declared gets an adapter.
+func (d *Declaration) Adapts() bool {
+	if d.Cfg.Lora == nil {
+		return false
+	}
+	if d.Cfg.Excludes(d.path) {
+		return false
+	}
+	return d.meet("Adapt", d.Cfg.Lora.Targets)
+}
+
+// meet marks which patterns of an option name the Linear that is being declared, and reports
+// whether one does.
+func (d *Declaration) meet(option string, patterns []string) (ok bool) {
+	for _, p := range patterns {
+		if names(p, d.path) {
+			d.met[pattern{option, p}], ok = true, true
+		}
+	}
+	return ok
+}
+
+// Layer declares a part under a name, with all that it declares itself. It
+// reports whether there is any sense in going on: a layer that declares many
+// parts in a loop should leave it when the answer is no.
+func (d *Declaration) Layer(name string, l Layer) bool {
+	if d.Err != nil {
+		return false
+	}
+	l = Unwrap(l)
+	at := d.join(d.path, name)
+	switch {
+	case IsNil(l):
+		d.Err = &LayerError{Path: at, Layer: "nil", Reason: "there is no layer here: give one, or take the entry out"}
+	case len(d.Modules) >= MaxLayers:
+		d.Err = &LayerError{Path: at, Layer: KindOf(l), Reason: fmt.Sprintf("the model has more than %d layers", MaxLayers)}
+	case d.depth >= maxDepth:
+		d.Err = &LayerError{Path: at, Layer: KindOf(l), Reason: fmt.Sprintf("layers are nested more than %d deep", maxDepth)}
+	}
+	if d.Err != nil {
+		return false
+	}
+	outer, current := d.path, d.Current
+	d.path, d.depth = at, d.depth+1
+	if i, seen := d.index[at]; seen {
+		d.Current = i // the same module called again, as torchvision does with relu
+		if d.Modules[i].own > 0 {
+			d.Err = &LayerError{Path: at, Layer: KindOf(l), Reason: "two layers with parameters have this name: name them apart, or Share one"}
+			return false
+		}
+	} else {
+		frozen := d.freezes(at, l)
+		d.Current = len(d.Modules)
+		d.index[at] = d.Current
+		d.Modules = append(d.Modules, module{Path: at, Kind: KindOf(l), Depth: d.depth, Frozen: frozen})
+	}
+	l.Declare(d)
+	d.path, d.depth, d.Current = outer, d.depth-1, current
+	return d.Err == nil
+}
+
+// Param declares a parameter of the layer that is being declared.
+func (d *Declaration) Param(name string, dims ...int) {
+	d.Add(Param{Name: name, Shape: dims})
+}
+
+// Buffer declares a buffer of the model's type of weights.
+func (d *Declaration) Buffer(name string, dims ...int) {
+	d.Add(Param{Name: name, Shape: dims, Buffer: true})
+}
+
+// Add declares a parameter or a buffer with all that Param can say.
+func (d *Declaration) Add(p Param) {
+	if d.Err != nil {
+		return
+	}
+	n, err := p.Shape.Elements()
+	if err == nil && p.DType != 0 {
+		_, err = p.Shape.Bytes(p.DType)
+	}
+	if err != nil {
+		m := d.Modules[d.Current]
+		d.Err = &LayerError{Path: m.Path, Layer: m.Kind, Reason: "parameter " + p.Name, Err: err}
+		return
+	}
+	if strings.HasPrefix(p.Tied, ".") {
+		p.Tied = d.above(p.Tied)
+	}
+	d.params = append(d.params, ownedParam{Param: p, elements: n, module: d.Current})
+	m := &d.Modules[d.Current]
+	m.own++
+	if !p.Buffer && p.Tied == "" {
+		m.Params = AddSat(m.Params, n)
+	}
+}
+
+// above is the path from the root that a relative one stands for.
+func (d *Declaration) above(relative string) string {
+	from := d.path
+	for strings.HasPrefix(relative, ".") {
+		from, relative = from[:max(0, strings.LastIndexByte(from, '.'))], relative[1:]
+	}
+	return join(from, relative)
+}
+
+// Errorf ends the declaration with an error that names the current layer.
+func (d *Declaration) Errorf(format string, args ...any) {
+	if d.Err == nil {
+		m := d.Modules[d.Current]
+		d.Err = &LayerError{Path: m.Path, Layer: m.Kind, Reason: fmt.Sprintf(format, args...)}
+	}
+}
+
+func (d *Declaration) checkTies() error {
+	for _, p := range d.params {
+		if p.Tied == "" {
+			continue
+		}
+		m := d.Modules[p.module]
+		owner := d.ownerOf(p.Tied)
+		if owner == nil {
+			return &LayerError{Path: m.Path, Layer: m.Kind, Reason: fmt.Sprintf("parameter %s is tied to %q, which the model does not have", p.Name, p.Tied)}
+		}
+		if !owner.Shape.Equal(p.Shape) {
+			return &LayerError{Path: m.Path, Layer: m.Kind, Reason: fmt.Sprintf("parameter %s has shape %v, but %q, to which it is tied, has %v", p.Name, p.Shape, p.Tied, owner.Shape)}
+		}
+	}
+	return nil
+}
+
+// ownerOf is the parameter of a path, or nil.
+func (d *Declaration) ownerOf(path string) *ownedParam {
+	at := strings.LastIndexByte(path, '.')
+	module, ok := d.index[path[:max(0, at)]]
+	if !ok {
+		return nil
+	}
+	for i := range d.params {
+		if p := &d.params[i]; p.module == module && p.Name == path[at+1:] && p.Tied == "" {
+			return p
+		}
+	}
+	return nil
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	if name == "" {
+		return path
+	}
+	return path + "." + name
+}
+
+// join is join without an allocation for each path: most of them are long and alike.
+func (d *Declaration) join(path, name string) string {
+	if path == "" || name == "" {
+		return join(path, name)
+	}
+	if n := len(path) + 1 + len(name); d.text.Cap()-d.text.Len() < n {
+		d.text = strings.Builder{}
+		d.text.Grow(max(4096, n))
+	}
+	begin := d.text.Len()
+	d.text.WriteString(path)
+	d.text.WriteByte('.')
+	d.text.WriteString(name)
+	return d.text.String()[begin:]
+}

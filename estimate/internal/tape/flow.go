@@ -1,0 +1,250 @@
+package tape
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Module is a layer of named parts and a function that runs them, for models that Sequential,
+// Residual and Concat do not describe. Parts are named once, with As, and called by name.
+//
+//	estimate.Module{
+//		Name:  "Attention",
+//		Parts: estimate.Sequential{estimate.As("qkv", ...), estimate.As("proj", ...)},
+//		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+//			qkv := f.Call("qkv", x)
+//			...
+//			return f.Call("proj", y)
+//		},
+//	}
+type Module struct {
+	Name  string // of the rows; empty for "Module"
+	Parts Sequential
+	Run   func(f *Flow, x Tensor) Tensor
+}
+
+// Kind names the row.
+func (m Module) Kind() string { return Or(m.Name, "Module") }
+
+// Declare implements Layer.
+func (m Module) Declare(d *Declaration) {
+	if m.Run == nil {
+		d.Errorf("Run is nil: want a function")
+		return
+	}
+	m.Parts.Declare(d)
+}
+
+// Forward implements Layer.
+func (m Module) Forward(t *Tape, x Tensor) (Tensor, error) {
+	f := &Flow{T: t, Parts: m.Parts}
+	y := m.Run(f, x)
+	return y, f.ErrX
+}
+
+// Flow records a forward pass on a Tape and keeps the first error, so that a Module's Run need not look
+// after each operation: after an error nothing is recorded, and operations return tensors that
+// have the shapes they should have and are good for nothing else. It is good for one call of Run.
+type Flow struct {
+	T     *Tape
+	Parts Sequential
+	ErrX  error
+}
+
+// Err is the first error, or nil. The Module returns it, whatever Run returns.
+func (f *Flow) Err() error { return f.ErrX }
+
+// Errorf keeps an error that names the layer, unless there is one.
+func (f *Flow) Errorf(format string, args ...any) {
+	if f.ErrX == nil {
+		f.ErrX = f.T.Errorf(format, args...)
+	}
+}
+
+// Tape is the tape that it records on.
+func (f *Flow) Tape() *Tape { return f.T }
+
+// keep returns a tensor, or what stands for it after an error.
+func (f *Flow) keep(y Tensor, err error, like alloc.Shape) Tensor {
+	if f.ErrX == nil {
+		f.ErrX = err
+	}
+	if f.ErrX != nil {
+		return Tensor{Shape: slices.Clone(like)}
+	}
+	return y
+}
+
+// do runs what records something, unless there was an error.
+func (f *Flow) Do(like alloc.Shape, record func() (Tensor, error)) Tensor {
+	if f.ErrX != nil {
+		return f.keep(Tensor{}, nil, like)
+	}
+	y, err := record()
+	return f.keep(y, err, like)
+}
+
+// hold keeps tensors alive as variables of the layer's code do.
+func (f *Flow) Hold(xs ...Tensor) {
+	for _, x := range xs {
+		if f.ErrX == nil {
+			f.T.Hold(x)
+		}
+	}
+}
+
+// Call runs the part of that name; "blocks.3" is part 3 of the Sequential or Repeat named blocks.
+// Further tensors are those that the part reads by Beside: where none are given, they are those of the Module.
+func (f *Flow) Call(name string, x Tensor, beside ...Tensor) Tensor {
+	if len(beside) == 0 {
+		beside = f.T.BesideX
+	}
+	l := partOf(f.Parts, name)
+	if l == nil {
+		f.Errorf("it calls %q, which is none of its Parts: name them with As", name)
+	}
+	return f.Do(x.Shape, func() (Tensor, error) { return f.T.Call(name, l, x, beside...) })
+}
+
+// Beside is the i-th of the further tensors that the layer was called with, such as the encoder's
+// output that cross-attention reads.
+func (f *Flow) Beside(i int) Tensor {
+	return f.Do(alloc.Shape{}, func() (Tensor, error) { return f.T.Beside(i) })
+}
+
+// AllBeside are all of the further tensors.
+func (f *Flow) AllBeside() []Tensor { return f.T.BesideX }
+
+// Const is Tape.Const: a tensor that is made of nothing, such as a mask.
+func (f *Flow) Const(d alloc.DType, dims ...int) Tensor {
+	return f.Do(dims, func() (Tensor, error) { return f.T.Const(d, dims...) })
+}
+
+// Input is Tape.Input: the i-th input of the model.
+func (f *Flow) Input(i int) Tensor {
+	return f.Do(alloc.Shape{}, func() (Tensor, error) { return f.T.Input(i) })
+}
+
+// Op records an operation.
+func (f *Flow) Op(o Op) Tensor {
+	if f.ErrX != nil {
+		return f.keep(Tensor{}, nil, o.Shape)
+	}
+	y, err := f.T.Op(o)
+	return f.keep(y, err, o.Shape)
+}
+
+// Apply runs a layer that has no parameters, such as SiLU, without a row of its own.
+func (f *Flow) Apply(l Layer, x Tensor) Tensor {
+	return f.Do(x.Shape, func() (Tensor, error) {
+		if IsNil(l) {
+			return Tensor{}, f.T.Errorf("it applies no layer")
+		}
+		return l.Forward(f.T, x)
+	})
+}
+
+// Add is x + y, with y broadcast to x.
+func (f *Flow) Add(x, y Tensor) Tensor {
+	f.fits(x, y)
+	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: x.Shape.Equal(y.Shape), Gather: !x.split || !y.split})
+}
+
+// AddTo is x += y, in the memory of x.
+func (f *Flow) AddTo(x, y Tensor) Tensor {
+	f.fits(x, y)
+	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: x.Shape.Equal(y.Shape), InPlace: true})
+}
+
+// Mul is x * y, with y broadcast to x. It keeps what the gradients need.
+func (f *Flow) Mul(x, y Tensor) Tensor {
+	f.fits(x, y)
+	return f.Do(x.Shape, func() (Tensor, error) { return Mul(f.T, x, y) })
+}
+
+// Scale is x times a number, or x plus a number, in new memory.
+func (f *Flow) Scale(x Tensor) Tensor { return f.Op(Op{In: []Tensor{x}, Shape: x.Shape}) }
+
+// MatMul is the product of two tensors, whose output has the shape; each of its elements is a sum
+// of so many products. It keeps both.
+func (f *Flow) MatMul(x, y Tensor, sum int, shape ...int) Tensor {
+	return f.Op(Op{In: []Tensor{x, y}, Shape: shape, Keep: []Tensor{x, y}, FLOPs: Flops(shape, sum, 2)})
+}
+
+// View is x in another shape, in the same memory; one of the dimensions may be -1.
+func (f *Flow) View(x Tensor, dims ...int) Tensor {
+	return f.Do(dims, func() (Tensor, error) { return Seen(f.T, x, dims) })
+}
+
+// Permute is x with its dimensions in another order, in the same memory: what needs them in order
+// must Copy it.
+func (f *Flow) Permute(x Tensor, dims ...int) Tensor {
+	return f.Do(dims, func() (Tensor, error) { return Permute{dims}.Forward(f.T, x) })
+}
+
+// Copy is x in new memory, as contiguous or a reshape of permuted dimensions makes.
+func (f *Flow) Copy(x Tensor) Tensor { return f.Scale(x) }
+
+// Resize is x with other sizes of the dimensions after its channels, in new memory, as
+// torch.nn.functional.interpolate makes it. It keeps nothing.
+func (f *Flow) Resize(x Tensor, sizes ...int) Tensor {
+	if f.ErrX == nil && (len(sizes) == 0 || len(x.Shape) != 2+len(sizes)) {
+		f.Errorf("resizes %v to %v: want a size for each dimension after the channels", x.Shape, sizes)
+	}
+	shape := slices.Clone(x.Shape)
+	copy(shape[min(2, len(shape)):], sizes)
+	return f.Op(Op{In: []Tensor{x}, Shape: shape})
+}
+
+// Cat joins tensors along a dimension.
+func (f *Flow) Cat(dim int, xs ...Tensor) Tensor {
+	var like alloc.Shape
+	if len(xs) > 0 {
+		like = xs[0].Shape
+	}
+	return f.Do(like, func() (Tensor, error) { return Cat(f.T, dim, xs...) })
+}
+
+// Part is a stretch of n along a dimension of x, in the same memory: Split of one length.
+func (f *Flow) Part(x Tensor, dim, n int) Tensor { return f.Split(x, dim, n)[0] }
+
+// Split is the stretches of these lengths that follow each other along a dimension of x, in the same memory, as
+// torch.split and torch.chunk return them: the backward pass puts their gradients together in a new tensor.
+func (f *Flow) Split(x Tensor, dim int, lengths ...int) []Tensor {
+	shapes, parts := make([]alloc.Shape, len(lengths)), make([]Tensor, len(lengths))
+	sum, ok := 0, len(lengths) > 0
+	for i, n := range lengths {
+		shapes[i] = x.Shape.Clone()
+		if ok = ok && dim >= 0 && dim < len(x.Shape) && n > 0 && n <= x.Shape[dim]-sum; ok {
+			shapes[i][dim] = n
+			sum += n
+		}
+		parts[i] = Tensor{Shape: shapes[i]}
+	}
+	if !ok {
+		f.Errorf("parts of %v along dimension %d of %v: it does not have those", lengths, dim, x.Shape)
+	}
+	if f.ErrX == nil {
+		var views []Tensor
+		if views, f.ErrX = f.T.Views(x, shapes...); f.ErrX == nil {
+			return views
+		}
+	}
+	return parts
+}
+
+// fits reports shapes that do not broadcast.
+func (f *Flow) fits(x, y Tensor) {
+	if f.ErrX != nil {
+		return
+	}
+	off := len(x.Shape) - len(y.Shape)
+	ok := off >= 0
+	for i := 0; ok && i < len(y.Shape); i++ {
+		ok = y.Shape[i] == 1 || y.Shape[i] == x.Shape[off+i]
+	}
+	if !ok {
+		f.Errorf("%v does not broadcast to %v", y.Shape, x.Shape)
+	}
+}

@@ -1,0 +1,76 @@
+package tape
+
+// gradient is the memory of the gradients that an operation makes of its
+// layer's parameters: that which stays, that which is needed meanwhile to add
+// to a gradient that is there, and that which is used up at once, with what the optimizer needs for it.
+type Gradient struct {
+	Stays, Passing int64
+	Sum            sum
+	Group          int32 // of parameters whose they are, counted from 1
+}
+
+// gradients is the memory of the parameters' gradients that appear when each
+// operation is passed backward: those of a layer at the first of its operations
+// that reads them, but for parameters that are apart. Where a layer is Shared they appear at its last call, and each
+// call before adds to them.
+func (t *Tape) Gradients(h *Holding) []Gradient {
+	g := make([]Gradient, len(t.Ops))
+	loop := t.Cfg.Usual(t.Cfg.Loop)
+	last, shared := make([]int, len(h.Modules)), make([]bool, len(h.Modules)) // call that reads each module: its row, counted from 1
+	for i := len(t.Ops) - 1; i >= 0; i-- {
+		if m, call := t.moduleOf(i), int(t.Ops[i].Row)+1; m >= 0 && t.Ops[i].params {
+			last[m] = Or(last[m], call)
+			shared[m] = shared[m] || call != last[m]
+		}
+	}
+	apart := t.apart(h)
+	placed := make([]bool, len(t.Rows)+1)
+	for i := range t.Ops {
+		m, call := t.moduleOf(i), int(t.Ops[i].Row)+1
+		if m >= 0 && t.Ops[i].apart && call == last[m] && apart != nil {
+			g[i] = Gradient{Stays: apart[m], Group: h.Apart(int32(m)) + 1}
+		}
+		if m < 0 || placed[call] || !t.Ops[i].params {
+			continue
+		}
+		placed[call] = true
+		l := t.Cfg.Device(h.Modules[m])
+		if call != last[m] {
+			g[i] = Gradient{Sum: sum{Summand: l.Gradients}} // added in place
+			continue
+		}
+		g[i] = Gradient{Stays: l.Gradients + h.TiedIn[m] - h.TiedOut[m], Sum: h.Sums[m], Group: int32(m) + 1}
+		if apart != nil {
+			g[i].Stays -= apart[m]
+		}
+		if t.Cfg.Passing() && !shared[m] {
+			g[i] = g[i].passes(l, h.TiedIn[m], h.TiedOut[m], loop.Form, loop.Decay)
+		}
+	}
+	return g
+}
+
+// apart are the gradients of the parameters of each module that are apart: nil where there are
+// none, or where gradients do not stay.
+func (t *Tape) apart(h *Holding) []int64 {
+	var apart []int64
+	for _, p := range h.Each {
+		if !p.Apart || t.Cfg.Passing() {
+			continue
+		}
+		if apart == nil {
+			apart = make([]int64, len(h.Modules))
+		}
+		apart[p.Module] += t.Cfg.Device(p.Load).Gradients
+	}
+	return apart
+}
+
+// passes is a gradient that leaves the device, or that the optimizer uses up, as soon as it is
+// made. That of a tied parameter waits until the last of the layers that use it is passed.
+func (g Gradient) passes(l Load, tiedIn, tiedOut int64, form Form, decay Decay) Gradient {
+	return Gradient{
+		Stays: tiedIn - tiedOut, Sum: g.Sum, Group: g.Group,
+		Passing: max(0, l.Gradients-tiedOut) + l.Work.Temporary(form, decay),
+	}
+}

@@ -1,0 +1,14 @@
+package tape
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// whole is the size of a weight in a type, on one device.
+func (t *Tape) Whole(shape alloc.Shape, d alloc.DType) alloc.Bytes {
+	n, err := shape.Bytes(d)
+	if err != nil {
+		return 0 // the declaration has reported it
+	}
+	return min(n/alloc.Bytes(t.Cfg.Sharding.Tensor), MaxTotal)
+}

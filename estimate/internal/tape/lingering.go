@@ -1,0 +1,73 @@
+package tape
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// returnsCache notes that the model may return keys and values, which live as long as its output.
+// Most checkpointed layers return none. Those that always do let go of them when the forward pass
+// is over, at the earliest.
+func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
+	held := []int32{t.Home(k.Storage), t.Home(v.Storage)}
+	if t.inside && always {
+		t.Passed = append(t.Passed, held...)
+	}
+	switch {
+	case t.inside && !always:
+	case t.Cfg.Loop.Output == OutputWithCache:
+		t.Storages[held[0]].Lingers, t.Storages[held[1]].Lingers = true, true
+	default:
+		t.keys = append(t.keys, held...)
+	}
+}
+
+// returnsCopies notes that the GPT-NeoX of transformers 4.41 turned keys in float32 and returned
+// them so, beside those in half precision.
+func (t *Tape) ReturnsCopies(k Tensor) {
+	k.DType = alloc.Float32
+	if !t.inside && t.Storages[k.Storage].Bytes < int64(t.Size(k)) {
+		t.copies += int64(t.Size(k))
+	}
+}
+
+// beyond is what training may need at its peak besides, for what is not known: the inputs that an
+// old bitsandbytes keeps, and with the output, where the loop may hold it, those of the step
+// before and the keys and values that decoders of transformers return (past_key_values).
+func (t *Tape) Beyond() (bytes int64, name string) {
+	held := t.Cfg.Loop.Output == OutputUnknown || t.Cfg.Loop.Output == OutputHeld
+	inputs := t.mostInside + t.sum(t.inputsKept, func(s *Storage) bool { return held || !s.Kept })
+	if held {
+		inputs += t.sum(t.inputsKept, func(s *Storage) bool { return !s.Kept })
+	}
+	keys := int64(0)
+	if held {
+		keys = t.sum(t.keys, func(*Storage) bool { return true })
+	}
+	if held || t.Cfg.Loop.Output == OutputWithCache {
+		keys += t.copies
+	}
+	name = "Output, whether keys and values are held with it: Loops or --hold-output says it"
+	if inputs > keys {
+		name = "whether bitsandbytes keeps inputs: Quantize, PyTorch or --pytorch says it"
+	}
+	return inputs + keys, name
+}
+
+// keptInside notes what an old bitsandbytes keeps when a checkpointed layer runs again.
+func (t *Tape) keptInside() {
+	t.mostInside = max(t.mostInside, t.sum(t.inputsInside, func(s *Storage) bool { return !s.Kept }))
+	t.inputsInside = t.inputsInside[:0]
+}
+
+// sum is the size of the storages that count, each once.
+func (t *Tape) sum(ids []int32, counts func(*Storage) bool) (n int64) {
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		if s := &t.Storages[id]; counts(s) {
+			n += s.Bytes
+		}
+	}
+	return n
+}

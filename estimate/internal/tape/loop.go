@@ -1,0 +1,164 @@
+package tape
+
+import (
+	"fmt"
+)
+
+// Loop is how a training loop goes about what the layers do not say. The zero value
+// of each setting means that it is not known: the figures are then those of what
+// PyTorch's tutorials do today, and their bands reach up to the worst of the settings.
+type Loop struct {
+	ZeroGrad ZeroGrad
+	Output   Output
+	Form     Form
+	// Decay is whether the optimizer has a weight decay, which SGD, Momentum and Adam
+	// add to a copy of the gradients; AdamW needs none.
+	Decay Decay
+	// InBackward lets the optimizer step through each parameter as soon as its gradient is
+	// there, which it then frees (torch.Tensor.register_post_accumulate_grad_hook). Micro-batches
+	// cannot be added up then.
+	InBackward bool
+	// MicroBatches is the number of batches of the input's size whose gradients
+	// are added up before the optimizer steps; 0 means 1.
+	MicroBatches int
+}
+
+// ZeroGrad is where a loop clears the parameters' gradients.
+type ZeroGrad uint8
+
+// Where gradients are cleared. Those that are cleared are freed, as
+// zero_grad(set_to_none=True) does, PyTorch's default since 2.0.
+const (
+	ZeroGradUnknown  ZeroGrad = iota // before the forward pass, if nothing is said
+	ZeroGradFirst                    // before the forward pass, or after the optimizer's step
+	ZeroGradBackward                 // between the forward and the backward pass
+	ZeroGradKept                     // nowhere: they are set to zero and keep their memory
+)
+
+// Output is whether the loop's code holds what the model returned.
+type Output uint8
+
+// What becomes of the model's output, and of what its loss read.
+const (
+	OutputUnknown   Output = iota // held, if nothing is said
+	OutputHeld                    // a variable holds it until the next forward pass returns
+	OutputInPass                  // held until the backward pass is over
+	OutputDropped                 // it dies when the backward pass has used it
+	OutputWithCache               // OutputHeld, with the keys and values that decoders of transformers return too, unless use_cache is off
+)
+
+// Form is how an optimizer goes through the parameters.
+type Form uint8
+
+// The forms of torch.optim, which its documentation calls implementations. The sizes
+// of their temporaries are those of Adam (torch/optim/adam.py).
+const (
+	FormUnknown Form = iota // ForEach on CUDA and OneByOne on the CPU, as torch.optim
+	ForEach                 // all parameters at once, with a temporary of all of them
+	OneByOne                // one after another, with two temporaries of one
+	Fused                   // in one kernel, without temporaries
+)
+
+// Decay is whether an optimizer has a weight decay.
+type Decay uint8
+
+// Whether there is a weight decay. With ForEach it copies all gradients (torch/optim/sgd.py and
+// adam.py, _multi_tensor_sgd and _multi_tensor_adam).
+const (
+	DecayUnknown Decay = iota // none, if nothing is said
+	DecayNone
+	DecayUsed
+)
+
+// check reports settings that are none of their constants, and that do not go together.
+func (l Loop) check() error {
+	for _, err := range []error{
+		constant("Loops: ZeroGrad", l.ZeroGrad, ZeroGradKept, "from ZeroGradUnknown to ZeroGradKept"),
+		constant("Loops: Output", l.Output, OutputWithCache, "from OutputUnknown to OutputWithCache"),
+		constant("Loops: Form", l.Form, Fused, "from FormUnknown to Fused"),
+		constant("Loops: Decay", l.Decay, DecayUsed, "from DecayUnknown to DecayUsed"),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches:
+		return fmt.Errorf("Loops: MicroBatches is %d: want 0 to %d", l.MicroBatches, maxMicroBatches)
+	case l.InBackward && l.MicroBatches > 1:
+		return fmt.Errorf("Loops: an optimizer that steps in backward cannot add up %d micro-batches: leave one of them out", l.MicroBatches)
+	}
+	return nil
+}
+
+// release is a version of PyTorch; the zero value is not known, and taken for a new one.
+type release struct{ major, minor int }
+
+// before reports whether the version is known and earlier.
+func (r release) Before(major, minor int) bool {
+	return r.major > 0 && (r.major < major || r.major == major && r.minor < minor)
+}
+
+// keepsMeans reports whether the mean over some dimensions keeps its input, as it did from 1.13 on
+// (github.com/pytorch/pytorch/pull/109935 put an end to it, and the gradients of a recording of 2.1 show it).
+func (r release) KeepsMeans() bool { return r.Before(2, 2) && !r.Before(1, 13) }
+
+// maxMicroBatches bounds Loop.MicroBatches.
+const maxMicroBatches = 1 << 20
+
+// doubt is a setting that is not known, what says it in Go and on the command line, and the loop in
+// which it is at its worst.
+type doubt struct {
+	Name  string
+	Worst Loop
+}
+
+// doubts are the settings that are not known, the worst of all together, and the best, which
+// bears on the lower bound: the figures are those of an output that is held.
+func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
+	worst, best = l, l
+	best.Output = Or(l.Output, OutputDropped)
+	if l.ZeroGrad == ZeroGradUnknown && !l.InBackward {
+		worst.ZeroGrad = ZeroGradKept
+		one := l
+		one.ZeroGrad = ZeroGradKept
+		each = append(each, doubt{"ZeroGrad, where gradients are cleared: Loops or --zero-grad says it", one})
+	}
+	if l.Form == FormUnknown {
+		worst.Form = ForEach
+		one := l
+		one.Form = ForEach
+		each = append(each, doubt{"Form, how the optimizer goes through the parameters: Loops or --optimizer-form says it", one})
+	}
+	if l.Decay == DecayUnknown && (o == SGD || o == Momentum) { // which mostly have one
+		worst.Decay = DecayUsed
+		one := l
+		one.Decay = DecayUsed
+		each = append(each, doubt{"Decay, whether the optimizer has a weight decay: Loops or --weight-decay says it", one})
+	}
+	return each, worst, best
+}
+
+// passes are what there is of the parameters' gradients when the passes of a step begin,
+// of those passes that differ; none if they are passing on. The first is one in which they are made, if there is one.
+func (l Loop) Passes(all int64, passing bool) []GradientsAt {
+	var first GradientsAt
+	if passing {
+		return []GradientsAt{first}
+	}
+	switch l.ZeroGrad {
+	case ZeroGradBackward:
+		first = GradientsAt{Forward: all}
+	case ZeroGradKept:
+		return []GradientsAt{{all, all}}
+	}
+	if l.MicroBatches > 1 {
+		return []GradientsAt{first, {all, all}}
+	}
+	return []GradientsAt{first}
+}
+
+// gradientsAt says how many bytes of parameters' gradients there are when a forward and when a
+// backward pass begins. Where there are some in the backward pass, all are there, and
+// what it makes is added to them.
+type GradientsAt struct{ Forward, Backward int64 }

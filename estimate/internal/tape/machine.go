@@ -1,0 +1,110 @@
+package tape
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Machine says what a model runs on, where that bears on memory outside the
+// allocator. What is not known widens the bands.
+type Machine struct {
+	GPU     Generation
+	Loading Loading
+}
+
+// Generation is a generation of NVIDIA's GPUs.
+type Generation uint8
+
+// The generations.
+const (
+	UnknownGPU Generation = iota
+	Pascal                // GTX 10, P100
+	Volta                 // V100
+	Turing                // RTX 20, T4
+	Ampere                // RTX 30, A100, A10
+	Ada                   // RTX 40, L4, L40S
+	Hopper                // H100, H200
+	Blackwell             // RTX 50, B200
+)
+
+// Loading is when a process loads its kernels into the context.
+type Loading uint8
+
+// The ways of loading.
+const (
+	LoadingUnknown Loading = iota
+	LazyLoading            // each kernel when it is needed: CUDA 11.7 and later
+	EagerLoading           // all at the start, as CUDA did before
+)
+
+// String is when kernels are loaded.
+func (l Loading) String() string {
+	switch l {
+	case LazyLoading:
+		return "when needed"
+	case EagerLoading:
+		return "at the start"
+	}
+	return "unknown"
+}
+
+// Context is the size of a CUDA context with PyTorch's kernels that somebody measured.
+type Context struct {
+	GPU     Generation // UnknownGPU where the source does not say
+	Loading Loading
+	Bytes   alloc.Bytes
+	Card    string // and versions
+	Source  string
+}
+
+// Contexts returns the sizes of contexts that the figures are taken from.
+func Contexts() []Context { return slices.Clone(contexts) }
+
+var contexts = []Context{
+	{Pascal, EagerLoading, 721 * alloc.MiB, "GTX 1080, PyTorch 1.8, CUDA 10.1", "github.com/pytorch/pytorch/issues/55277"},
+	{Volta, EagerLoading, 1006 * alloc.MiB, "Titan V, PyTorch 1.3", "github.com/pytorch/pytorch/issues/28394"},
+	{Volta, EagerLoading, 1343 * alloc.MiB, "V100, CUDA 11.2", "huggingface/transformers, docs/source/en/perf_train_gpu_one.mdx at 0016acf7"},
+	{Ampere, EagerLoading, 1687 * alloc.MiB, "RTX 3090, PyTorch 1.8, CUDA 11.1", "github.com/pytorch/pytorch/issues/55277"},
+	{Ampere, LazyLoading, 256 * alloc.MiB, "RTX 3090, PyTorch 2.7, CUDA 12.8", "github.com/invoke-ai/InvokeAI/issues/9413"},
+	{UnknownGPU, LazyLoading, 300 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/107667"},
+	{UnknownGPU, LazyLoading, 400 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/109888"},
+	{Ada, LazyLoading, 426 * alloc.MiB, "RTX 6000 Ada, PyTorch 2.10, CUDA 13.0", "github.com/unslothai/unsloth-zoo/pull/1053"},
+	{Hopper, LazyLoading, 1833 * alloc.MiB, "H100, vLLM: everything except PyTorch's allocator, NCCL included", "github.com/vllm-project/vllm/pull/10511"},
+}
+
+// context is the size of the context: the median of what was measured on such a machine, with
+// today's way of loading if that is not known, and the least and the most of what may be.
+func (m Machine) Context() Figure {
+	fits := func(c Context, l Loading) bool {
+		return (m.GPU == UnknownGPU || c.GPU == UnknownGPU || c.GPU == m.GPU) && (l == LoadingUnknown || c.Loading == l)
+	}
+	usual, any := sizes(func(c Context) bool { return fits(c, Or(m.Loading, LazyLoading)) }), sizes(func(c Context) bool { return fits(c, m.Loading) })
+	if len(any) == 0 {
+		any = sizes(func(Context) bool { return true })
+	}
+	if len(usual) == 0 {
+		usual = any
+	}
+	return Figure{Bytes: usual[len(usual)/2], Lower: any[0], Upper: any[len(any)-1]}
+}
+
+// sizes are those of some of the contexts, in order.
+func sizes(want func(Context) bool) []alloc.Bytes {
+	var n []alloc.Bytes
+	for _, c := range contexts {
+		if want(c) {
+			n = append(n, c.Bytes)
+		}
+	}
+	slices.Sort(n)
+	return n
+}
+
+// The workspaces that cuBLAS has in PyTorch's cache, for each of the threads that run
+// forward and backward: the sizes that PyTorch gives it
+// (aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize).
+const (
+	cublasWorkspace       = 8320 * alloc.KiB // :4096:2:16:8
+	cublasWorkspaceHopper = 32 * alloc.MiB
+)

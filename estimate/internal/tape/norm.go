@@ -1,0 +1,17 @@
+package tape
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// size is the memory of x on one device, 0 if it is not known.
+func (t *Tape) Size(x Tensor) alloc.Bytes {
+	bytes, err := x.Shape.Bytes(x.DType)
+	if err != nil || bytes > MaxTotal {
+		return 0 // the operation reports it
+	}
+	if x.split {
+		bytes = alloc.Bytes(part(int64(bytes), t.Cfg.Sharding.Tensor))
+	}
+	return bytes
+}

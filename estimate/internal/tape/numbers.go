@@ -1,0 +1,55 @@
+package tape
+
+import (
+	"math"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// or is v, or its default where v is zero.
+func Or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// flops is FLOPs of a shape and further factors.
+func Flops(shape alloc.Shape, factors ...int) int64 { return Times(FLOPs(factors...), shape) }
+
+// FLOPs multiplies its factors, and stays at the largest int64 where the
+// product is larger; it is 0 where one of them is not positive.
+func FLOPs(factors ...int) int64 { return Times(1, factors) }
+
+func Times(n int64, factors []int) int64 {
+	for _, f := range factors {
+		if f <= 0 {
+			return 0
+		}
+		if n > math.MaxInt64/int64(f) {
+			return math.MaxInt64
+		}
+		n *= int64(f)
+	}
+	return n
+}
+
+func AddSat(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// maxTotal bounds the sum of all tensors, so that no later sum can overflow.
+const MaxTotal = 1 << 56
+
+// maxField bounds every setting of a layer, so that the product of two cannot
+// overflow 64 bits.
+const MaxField = math.MaxInt32
+
+// part is a share of n bytes among so many devices, rounded up.
+func part(n int64, devices int) int64 {
+	return (n + int64(devices) - 1) / int64(devices)
+}

@@ -1,0 +1,199 @@
+package tape
+
+import (
+	"math"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Own describes a tensor that an operation makes for itself.
+type Own struct {
+	Shape alloc.Shape
+	DType alloc.DType // the zero value is that of the operation's output
+}
+
+// Op is one operation as autograd sees it.
+type Op struct {
+	In    []Tensor    // what it reads, at least one tensor
+	Shape alloc.Shape // of its output; it is copied
+	DType alloc.DType // of its output; the zero value is that of In[0]
+
+	// Params says that the operation reads parameters of the layer, so that
+	// its output needs a gradient whatever In says.
+	Params bool
+
+	Keep       []Tensor // tensors kept for the backward pass
+	KeepOutput bool     // the output is kept too
+	KeepOwn    []Own    // indices, masks and statistics kept
+
+	InPlace      bool // the output overwrites In[0]
+	View         bool // the output is In[0] seen in another shape
+	PassGrad     bool // the gradient of the output serves as that of each input, as an addition's does
+	TrainingOnly bool // it is the identity in inference, as dropout is
+	Gather       bool // the output is whole although an input is split by tensor parallelism
+	Split        bool // the output is split by tensor parallelism
+
+	FLOPs     int64       // two for a multiplication and addition; see FLOPs
+	Workspace alloc.Bytes // memory needed while the operation runs
+	// BackwardWorkspace is memory needed while it is passed backward, besides
+	// Workspace and the gradients of its output and inputs.
+	BackwardWorkspace alloc.Bytes
+
+	Kernels alloc.Bytes // workspace of the kernels that make the parameters' gradients
+	Apart   bool        // the Params that it reads are those that are apart
+	cached  bool        // KeepOwn lives until the forward pass is over, whoever keeps it
+}
+
+// Op records an operation of the layer that is being called and returns its output. An
+// operation that cannot be is a *LayerError.
+func (t *Tape) Op(o Op) (Tensor, error) {
+	if err := t.own(&o); err != nil {
+		return Tensor{}, err
+	}
+	if len(t.Ops) >= math.MaxInt32/16 {
+		return Tensor{}, t.Errorf("the model has too many operations")
+	}
+	o.Params = o.Params && t.Learns()
+	promotes := false
+	y := Tensor{Shape: t.clone(o.Shape), DType: o.DType, Tape: t, Grad: o.Params, split: o.Split}
+	if y.DType == 0 {
+		y.DType = o.In[0].DType
+		if t.Cfg.autocast != 0 && !o.View && !o.InPlace {
+			y.DType = Widest(o.In)
+			promotes = true
+		}
+	}
+	for _, x := range o.In {
+		y.Grad = y.Grad || x.Grad
+		y.split = y.split || x.split && !o.Gather
+	}
+	at := int32(len(t.Ops))
+	rec := OpX{
+		Row: int32(t.Row), Grad: y.Grad, PassGrad: o.PassGrad || o.View, Promotes: promotes, InPlace: o.InPlace, View: o.View,
+		TrainingOnly: o.TrainingOnly, params: o.Params, apart: o.Apart, Workspace: int64(max(0, o.Workspace)), Backward: int64(max(0, o.BackwardWorkspace)), Kernels: int64(o.Kernels),
+	}
+	if err := t.output(&y, &o, at); err != nil {
+		return Tensor{}, err
+	}
+	rec.Out = y.Storage
+	rec.In = int32(len(t.Refs))
+	for _, x := range o.In {
+		t.use(x, at, o.TrainingOnly)
+		t.Storages[x.Storage].read = at
+		t.Refs = append(t.Refs, x.Storage)
+	}
+	rec.Keep = int32(len(t.Refs))
+	if y.Grad {
+		if err := t.keep(&o, y, at); err != nil {
+			return Tensor{}, err
+		}
+	}
+	rec.End = int32(len(t.Refs))
+	t.Ops = append(t.Ops, rec)
+	if t.Row >= 0 {
+		r := &t.Rows[t.Row]
+		r.FLOPs = AddSat(r.FLOPs, max(0, o.FLOPs))
+		r.InPlace = o.InPlace
+	}
+	return y, nil
+}
+
+// own reports tensors that are not of this tape.
+func (t *Tape) own(o *Op) error {
+	if len(o.In) == 0 {
+		return t.Errorf("an operation needs a tensor to read")
+	}
+	for _, x := range o.In {
+		if x.Tape != t {
+			return t.foreign("reads", x)
+		}
+	}
+	for _, x := range o.Keep {
+		if x.Tape != t {
+			return t.foreign("keeps", x)
+		}
+	}
+	return nil
+}
+
+// foreign is the error of an operation that does something with a tensor of another tape.
+func (t *Tape) foreign(does string, x Tensor) error {
+	return t.Errorf("an operation %s a tensor %s that is not of this model", does, x.Shape.String())
+}
+
+// output gives y its storage: a new one, or that of the operation's input.
+func (t *Tape) output(y *Tensor, o *Op, at int32) error {
+	n, err := y.Shape.Elements()
+	if err != nil {
+		return t.Wrap("output", err)
+	}
+	if n == 0 {
+		return t.Errorf("the output %s is empty: input %s is too small", y.Shape.String(), o.In[0].Shape.String())
+	}
+	if o.View || o.InPlace {
+		y.Storage = o.In[0].Storage
+		y.split = o.In[0].split && !o.Gather
+		t.Storages[y.Storage].Grad = t.Storages[y.Storage].Grad || y.Grad
+		return nil
+	}
+	bytes, err := t.bytes(y.Shape, y.DType, y.split)
+	if err != nil {
+		return err
+	}
+	y.Storage = t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1})
+	if o.TrainingOnly {
+		t.Storages[y.Storage].Alias = o.In[0].Storage
+	}
+	t.Storages[y.Storage].Grad = y.Grad
+	return nil
+}
+
+// keep notes what the operation keeps for the backward pass.
+func (t *Tape) keep(o *Op, y Tensor, at int32) error {
+	for _, x := range o.Keep {
+		t.keepStorage(x.Storage)
+	}
+	if o.KeepOutput {
+		t.keepStorage(y.Storage)
+	}
+	for _, own := range o.KeepOwn {
+		d := own.DType
+		if d == 0 {
+			d = y.DType
+		}
+		bytes, err := t.bytes(own.Shape, d, y.split)
+		if err != nil {
+			return err
+		}
+		t.keepStorage(t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1, Own: true, Cached: o.cached}))
+	}
+	return nil
+}
+
+func (t *Tape) keepStorage(id int32) {
+	id = t.Home(id)
+	t.Refs = append(t.Refs, id)
+	s := &t.Storages[id]
+	if s.Kept && (!s.Hidden || t.inside) {
+		return
+	}
+	s.Kept, s.Hidden = true, t.inside
+	if t.Row >= 0 && !t.inside {
+		t.Rows[t.Row].Kept += alloc.Bytes(s.Bytes)
+	}
+}
+
+// widest is the type that PyTorch promotes the tensors to.
+func Widest(xs []Tensor) alloc.DType {
+	d := xs[0].DType
+	for _, x := range xs[1:] {
+		if isFloat(x.DType) && x.DType.Bits() > d.Bits() {
+			d = x.DType
+		}
+	}
+	return d
+}
+
+func isFloat(d alloc.DType) bool {
+	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
+}

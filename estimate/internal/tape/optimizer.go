@@ -1,0 +1,155 @@
+package tape
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Optimizer is an optimizer, known by the states that it holds for each parameter.
+type Optimizer uint8
+
+// The optimizers.
+const (
+	NoOptimizer Optimizer = iota
+	// SGD without momentum has no state.
+	SGD
+	// Momentum is SGD with momentum: one element a parameter.
+	Momentum
+	// Adam has two elements a parameter (torch.optim.Adam: exp_avg and
+	// exp_avg_sq).
+	Adam
+	// AdamW has the states of Adam.
+	AdamW
+	// Adam8bit is Adam of bitsandbytes: two bytes a parameter and two float32
+	// constants for each block of 256; a tensor of fewer than 4096 elements
+	// keeps float32 states (bitsandbytes/optim/optimizer.py: Optimizer2State,
+	// min_8bit_size; arXiv:2110.02861).
+	Adam8bit
+	// Adafactor keeps, in place of a matrix's second moments, the sums of its
+	// rows and columns, and no first moment (arXiv:1804.04235, section 3;
+	// transformers.Adafactor with beta1=None).
+	Adafactor
+	// Lion has one element a parameter (arXiv:2302.06675; lion_pytorch.Lion: exp_avg).
+	Lion
+	// Muon has one element for each of the matrices inside the model, and the states of
+	// AdamW for the rest: vectors, embeddings and the output head
+	// (torch.optim.Muon and kellerjordan.github.io/posts/muon).
+	Muon
+)
+
+// String is the optimizer's name.
+func (o Optimizer) String() string {
+	names := [...]string{"none", "SGD", "SGD with momentum", "Adam", "AdamW", "8-bit Adam", "Adafactor", "Lion", "Muon"}
+	if int(o) >= len(names) {
+		return fmt.Sprintf("Optimizer(%d)", uint8(o))
+	}
+	return names[o]
+}
+
+// State returns the memory of the states of one parameter, whose element type is that in which
+// the optimizer computes: that of the weights, or float32 with master weights. A matrix is
+// taken for one inside the model. A shape that is not valid is an *alloc.ShapeError; an amount
+// out of range is an error too.
+func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) {
+	n, err := shape.Elements()
+	if err != nil {
+		return 0, err
+	}
+	if err := constant("Optimizer", o, Muon, "from NoOptimizer to Muon"); err != nil {
+		return 0, fmt.Errorf("estimate the states of an optimizer: %w", err)
+	}
+	if !d.Valid() || n > MaxTotal/16 {
+		return 0, fmt.Errorf("estimate the states of %v: %v elements of %v: want at most %d, of an element type of package alloc", o, n, d, int64(MaxTotal/16))
+	}
+	size := func(n int64) alloc.Bytes { return alloc.Bytes((n*int64(d.Bits()) + 7) / 8) }
+	switch o {
+	case Momentum, Lion:
+		return size(n), nil
+	case Adam, AdamW:
+		return 2 * size(n), nil
+	case Muon:
+		if len(shape) == 2 {
+			return size(n), nil
+		}
+		return 2 * size(n), nil
+	case Adam8bit:
+		if n < 4096 {
+			return alloc.Bytes(2 * 4 * n), nil
+		}
+		return alloc.Bytes(2*n + 2*4*((n+255)/256)), nil
+	case Adafactor:
+		if len(shape) < 2 || n == 0 {
+			return size(n), nil
+		}
+		rows := n / int64(shape[len(shape)-1])
+		columns := n / int64(shape[len(shape)-2])
+		return size(rows) + size(columns), nil
+	default:
+		return 0, nil
+	}
+}
+
+// work is what a step of an optimizer needs besides its states.
+type work struct {
+	Alone    int64 // while it goes through a parameter, whatever the Form
+	Single   int64 // the same with OneByOne
+	Together int64 // for all parameters at once, with ForEach
+	Decay    int64 // besides, where a weight decay is added to the gradients
+}
+
+// work is what a step needs for one parameter: with ForEach Adam makes a temporary of all
+// parameters at once ("uses ~ sizeof(params) more peak memory", documentation of
+// torch.optim.Adam), OneByOne two of one parameter. Lion has the same (lion_pytorch). Muon
+// orthogonalizes a copy of each matrix in bfloat16 (torch/optim/_muon.py).
+func (o Optimizer) work(shape alloc.Shape, n int64, d alloc.DType) work {
+	size := n * int64(d.Bits()) / 8
+	switch {
+	case o == Adafactor: // the update, and its square
+		return work{Alone: 2 * size}
+	case o == Muon && len(shape) == 2:
+		small := int64(min(shape[0], shape[1]))
+		return work{Alone: size + 2*2*n + 2*2*small*small}
+	case o == Adam:
+		return work{Single: 2 * size, Together: size, Decay: size}
+	case o == SGD || o == Momentum:
+		return work{Decay: size}
+	case o == AdamW || o == Lion || o == Muon:
+		return work{Single: 2 * size, Together: size}
+	}
+	return work{}
+}
+
+func (w *work) add(v work) {
+	w.Alone, w.Single, w.Together = max(w.Alone, v.Alone), max(w.Single, v.Single), w.Together+v.Together
+	w.Decay += v.Decay
+}
+
+// temporary is the most that the work takes at once.
+func (w work) Temporary(form Form, decay Decay) int64 {
+	switch form {
+	case ForEach:
+		if decay == DecayUsed {
+			return w.Together + w.Decay
+		}
+		return max(w.Alone, w.Together)
+	case OneByOne:
+		return max(w.Alone, w.Single)
+	}
+	return w.Alone
+}
+
+// states is the number of tensors in which the optimizer holds so many bytes of a parameter
+// that takes so many itself.
+func (o Optimizer) States(state, parameter int64) int64 {
+	switch o {
+	case Momentum, Lion:
+		return 1
+	case Muon:
+		return max(1, min(2, state/max(1, parameter)))
+	case Adam, AdamW, Adam8bit, Adafactor:
+		return 2
+	default:
+		return 0
+	}
+}

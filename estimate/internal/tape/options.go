@@ -1,0 +1,126 @@
+package tape
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Option says what to estimate. Later options win over earlier ones.
+type Option func(*Config)
+
+// InputShape gives the model an input of the type of activations: batch first, and
+// for images channels before height and width. Given again, it adds a further
+// input, which layers reach by Tape.Input; one that no layer reads is an error.
+func InputShape(dims ...int) Option { return InputOf(0, dims...) }
+
+// Tokens gives the model an input of token numbers, (batch, length) of int64.
+func Tokens(batch, length int) Option { return InputOf(alloc.Int64, batch, length) }
+
+// InputOf is InputShape with an element type.
+func InputOf(d alloc.DType, dims ...int) Option {
+	return func(c *Config) { c.Inputs = append(c.Inputs, input{append(alloc.Shape{}, dims...), d}) }
+}
+
+// Name names the model in the report; without it the name is "Sequential".
+func Name(name string) Option { return func(c *Config) { c.Name = name } }
+
+// Precision sets the type of weights, activations and gradients, without a master
+// copy; without it that is float32.
+func Precision(d alloc.DType) Option {
+	return func(c *Config) {
+		c.Weights, c.Activations, c.gradients, c.Master = d, d, d, false
+		c.Stored = Amount{}
+	}
+}
+
+// Weights sets the type of weights and buffers.
+func Weights(d alloc.DType) Option {
+	return func(c *Config) { c.Weights, c.Stored = d, Amount{} }
+}
+
+// Stored makes inference count the weights as a file holds them: so many
+// parameters in so many bytes. A Count of 0 means all of the layers' parameters; those
+// that the file lacks are counted in the type of weights. It is for one device,
+// and a type that Precision or Weights gives later takes its place.
+func Stored(a Amount) Option { return func(c *Config) { c.Stored = a } }
+
+// Activations sets the type of activations and of their gradients.
+func Activations(d alloc.DType) Option { return func(c *Config) { c.Activations = d } }
+
+// Gradients sets the type of the parameters' gradients.
+func Gradients(d alloc.DType) Option { return func(c *Config) { c.gradients = d } }
+
+// MixedPrecision sets weights, activations and gradients to d and lets the
+// optimizer hold a master copy of weights that are not float32 besides its states,
+// as Megatron and DeepSpeed do: 16 bytes a parameter with Adam ("ZeRO: Memory
+// Optimizations Toward Training Trillion Parameter Models", arXiv:1910.02054,
+// section 3.1). torch.autocast is something else: see Autocast.
+func MixedPrecision(d alloc.DType) Option {
+	return func(c *Config) {
+		Precision(d)(c)
+		c.Master = true
+	}
+}
+
+// Autocast runs the model under torch.autocast: weights stay as they are, products of matrices,
+// convolutions and attention compute in d, of copies that autograd keeps, and softmax, norms and
+// losses in float32 (PyTorch's documentation, "CUDA Op-Specific Behavior").
+func Autocast(d alloc.DType) Option { return func(c *Config) { c.autocast = d } }
+
+// Train makes training with the optimizer what Peak, Fits and MaxBatch are about.
+// Without it they are about inference; the report has both either way.
+func Train(o Optimizer) Option { return func(c *Config) { c.Training, c.Optimizer = true, o } }
+
+// Checkpointed makes the layers whose paths match one of the patterns (those of
+// path.Match, such as "model.layers.*") keep only their input and compute the
+// rest again in the backward pass, as torch.utils.checkpoint does. A pattern that no whole
+// path matches may match what follows a dot in one: "layers.*" finds "model.layers.0". A
+// pattern that matches none is an error.
+func Checkpointed(patterns ...string) Option {
+	return func(c *Config) { c.Checkpoints = append(c.Checkpoints, patterns...) }
+}
+
+// Shard divides the model among devices; the report is then about one of them,
+// the one that needs most.
+func Shard(s Sharding) Option { return func(c *Config) { c.Sharding = s } }
+
+// WithKVCache adds a key/value cache to the memory of inference. It must hold the tokens of the input, which
+// are the last of each sequence.
+func WithKVCache(cache KVConfig) Option { return func(c *Config) { c.Cache = &cache } }
+
+// Offloaded says what the memory of the CPU holds in place of the device's.
+func Offloaded(o Offload) Option { return func(c *Config) { c.offload = o } }
+
+// On says where the model runs; without it, on CUDA.
+func On(b Backend) Option { return func(c *Config) { c.Backend = b } }
+
+// Loops says how the training loop goes about what the layers do not say.
+func Loops(l Loop) Option { return func(c *Config) { c.Loop = l } }
+
+// PyTorch says which version of it runs the model, where that bears on memory: before 1.10 a ReLU
+// that is not in place kept its input instead of its output; before 1.11 softmax kept its input too
+// and cuBLAS had no workspace in the cache; from 1.13 to 2.1 a mean keeps its input, which norms
+// written in elementary operations take of squares; before 2.0 zero_grad kept the gradients' memory
+// and optimizers went OneByOne, unless the loop says otherwise.
+func PyTorch(major, minor int) Option {
+	return func(c *Config) { c.Release = release{major, minor} }
+}
+
+// RunsOn says what machine the model runs on.
+func RunsOn(m Machine) Option { return func(c *Config) { c.Machine = m } }
+
+// Adapt trains adapters in place of the model's parameters.
+func Adapt(l LoRA) Option { return func(c *Config) { c.Lora = &l } }
+
+// Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
+// that is in them, as they are: they have no gradients, no optimizer states and no adapters of Adapt. The patterns are
+// those of Checkpointed.
+func Frozen(patterns ...string) Option {
+	return func(c *Config) { c.Frozen = append(c.Frozen, patterns...) }
+}
+
+// All is several options as one.
+func All(opts ...Option) Option {
+	return func(c *Config) {
+		c.apply(opts)
+	}
+}

@@ -1,0 +1,91 @@
+package tape
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Inline makes the parts of a layer parts of the Sequential, Residual, Concat or Module that holds
+// it: the layer itself has neither a name nor a row. So are the sums of a transformer's block, whose
+// norms and attention are parts of the block:
+//
+//	estimate.Sequential{
+//		estimate.Inline(estimate.Residual{Body: estimate.Sequential{estimate.As("norm1", ...), estimate.As("attn", ...)}}),
+//		estimate.Inline(estimate.Residual{Body: estimate.Sequential{estimate.As("norm2", ...), estimate.As("mlp", ...)}}),
+//	}
+func Inline(l Layer) Layer { return InlineX{l} }
+
+type InlineX struct{ Layer }
+
+// inner is the layer without the mark.
+func (in InlineX) Inner() Layer { return in.Layer }
+
+// If is the layer where the condition holds, and Identity where it does not.
+func If(condition bool, l Layer) Layer {
+	if condition {
+		return l
+	}
+	return Identity{}
+}
+
+// declarePart declares a part under its own name if it has one.
+func declarePart(d *Declaration, name string, l Layer) bool {
+	switch part := l.(type) {
+	case InlineX:
+		if IsNil(Unwrap(l)) {
+			return d.Layer(name, nil)
+		}
+		l.Declare(d)
+		return d.Err == nil
+	case Named:
+		return d.Layer(part.Name, part.Layer)
+	}
+	return d.Layer(name, l)
+}
+
+// callPart calls a part with the tensors that stand beside the input of the layer that holds it.
+func callPart(t *Tape, name string, l Layer, x Tensor) (Tensor, error) {
+	switch l.(type) {
+	case InlineX, Named:
+		return l.Forward(t, x)
+	}
+	return t.Call(name, l, x, t.BesideX...)
+}
+
+// partOf is the part of a Sequential or a Repeat that a path names, at any depth, or nil.
+func partOf(l Layer, path string) Layer {
+	switch l := Unwrap(l).(type) {
+	case Sequential:
+		for i, part := range l {
+			if found := partAt(strconv.Itoa(i), part, path); found != nil {
+				return found
+			}
+		}
+	case Repeat:
+		number, _, _ := strings.Cut(path, ".")
+		if i, err := strconv.Atoi(number); err == nil && i >= l.first && i-l.first < l.N {
+			return partAt(number, Unwrap(l.Layer), path)
+		}
+	}
+	return nil
+}
+
+// partAt is what a path names in a part, which has the name unless it has one of its own, or nil.
+func partAt(name string, part Layer, path string) Layer {
+	switch part := part.(type) {
+	case InlineX:
+		return partOf(part, path)
+	case Named:
+		name = part.Name
+	}
+	rest, ok := strings.CutPrefix(path, name)
+	switch {
+	case !ok:
+		return nil
+	case rest == "":
+		return part
+	case rest[0] == '.':
+		return partOf(part, rest[1:])
+	}
+	return nil
+}

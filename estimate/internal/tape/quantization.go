@@ -1,0 +1,135 @@
+package tape
+
+import (
+	"slices"
+)
+
+// Quantization is one of the mixtures of types that llama.cpp's llama-quantize makes, such as
+// Q4_K_M: most matrices in one type, and some that matter more in wider ones.
+type Quantization struct {
+	Name string
+
+	base, output Blocks
+	wider        func(m matrix) Blocks // zero for the base
+}
+
+// matrix is a matrix of a model as llama-quantize sees it.
+type matrix struct {
+	role   role
+	block  int // that it is in
+	blocks int
+	heads  int // of queries for each of keys and values
+	expert int // of the model
+}
+
+// role is what a matrix does.
+type role uint8
+
+const (
+	otherRole role = iota
+	keyRole
+	valueRole
+	packedRole // queries, keys and values
+	attentionOutput
+	downRole // of an MLP
+)
+
+// The types that hold weights, as ggml stores them (ggml/src/ggml-common.h).
+var (
+	typeQ2K = Blocks{256, 84}
+	typeQ3K = Blocks{256, 110}
+	typeQ4K = Blocks{256, 144}
+	typeQ5K = Blocks{256, 176}
+	typeQ6K = Blocks{256, 210}
+	typeF16 = Blocks{1, 2}
+	typeF32 = Blocks{1, 4}
+)
+
+// quantizations are the mixtures, smallest first. Which matrices are wider is as in llama.cpp
+// (src/llama-quant.cpp, llama_tensor_get_type).
+var QuantizationsX = []Quantization{
+	{"Q2_K", typeQ2K, typeQ6K, func(m matrix) Blocks {
+		switch m.role {
+		case valueRole:
+			if m.heads >= 4 {
+				return typeQ4K
+			}
+			return typeQ3K
+		case downRole, attentionOutput:
+			return typeQ3K
+		}
+		return Blocks{}
+	}},
+	{"Q3_K_S", typeQ3K, typeQ6K, nil},
+	{"Q3_K_M", typeQ3K, typeQ6K, func(m matrix) Blocks {
+		switch {
+		case m.role == valueRole && m.block < 2, m.role == downRole && m.block < m.blocks/16:
+			return typeQ5K
+		case m.role != otherRole && m.role != keyRole:
+			return typeQ4K
+		}
+		return Blocks{}
+	}},
+	{"Q3_K_L", typeQ3K, typeQ6K, func(m matrix) Blocks {
+		switch m.role {
+		case valueRole, downRole, attentionOutput:
+			return typeQ5K
+		case packedRole:
+			return typeQ4K
+		}
+		return Blocks{}
+	}},
+	{"Q4_0", Q4_0, typeQ6K, nil},
+	{"Q4_K_S", typeQ4K, typeQ6K, func(m matrix) Blocks {
+		if m.role == valueRole && m.block < 4 || m.role == downRole && m.block < m.blocks/8 {
+			return typeQ5K
+		}
+		return Blocks{}
+	}},
+	{"Q4_K_M", typeQ4K, typeQ6K, func(m matrix) Blocks { return m.more(typeQ5K) }},
+	{"Q5_0", Q5_0, typeQ6K, nil},
+	{"Q5_K_S", typeQ5K, typeQ6K, nil},
+	{"Q5_K_M", typeQ5K, typeQ6K, func(m matrix) Blocks { return m.more(typeQ6K) }},
+	{"Q6_K", typeQ6K, typeQ6K, nil},
+	{"Q8_0", Q8_0, Q8_0, nil},
+	{"F16", typeF16, typeF16, nil},
+}
+
+// of is the type of a matrix. Few heads of keys and values, and those of eight experts, are
+// worth wider types.
+func (q Quantization) of(m matrix) Blocks {
+	b := q.base
+	if q.wider != nil {
+		b = Or(q.wider(m), b)
+	}
+	switch {
+	case q.base == typeF16:
+		return b
+	case m.expert == 8 && (m.role == keyRole || m.role == valueRole):
+		return Q8_0
+	case m.expert == 8 && m.role == attentionOutput && (q.base == typeQ2K || q.base == typeQ3K || q.base == typeQ4K):
+		return typeQ5K
+	case m.blocks == 80 && m.heads > 1 && m.role == valueRole && (b == typeQ3K || b == typeQ4K):
+		return typeQ5K
+	}
+	return b
+}
+
+// more widens the values and the ends of MLPs in half of the blocks, and packed projections.
+func (m matrix) more(packed Blocks) Blocks {
+	eighth := m.blocks / 8
+	half := m.block < eighth || m.block >= 7*m.blocks/8 || (m.block-eighth)%3 == 2
+	switch {
+	case m.role == packedRole:
+		return packed
+	case half && (m.role == valueRole || m.role == downRole):
+		return typeQ6K
+	}
+	return Blocks{}
+}
+
+// Quantizations returns the mixtures that are known, smallest first.
+func Quantizations() []Quantization { return slices.Clone(QuantizationsX) }
+
+// String is the name.
+func (q Quantization) String() string { return q.Name }

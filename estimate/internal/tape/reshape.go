@@ -1,0 +1,83 @@
+package tape
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// seen is x as a view of another shape, of whose dimensions one may be -1.
+func Seen(t *Tape, x Tensor, dims []int) (Tensor, error) {
+	shape := append(alloc.Shape{}, dims...)
+	have, err := x.Shape.Elements()
+	if err != nil {
+		return Tensor{}, t.Wrap("input", err)
+	}
+	unknown := slices.Index(shape, -1)
+	if unknown >= 0 {
+		shape[unknown] = 1
+	}
+	known, err := shape.Elements()
+	if err != nil {
+		return Tensor{}, t.Wrap("Dims", err)
+	}
+	if unknown >= 0 && known > 0 && have%known == 0 {
+		shape[unknown] = int(have / known)
+		known = have
+	}
+	if known != have {
+		return Tensor{}, t.Errorf("input %v does not take the shape %v: it has %d elements", x.Shape, alloc.Shape(dims), have)
+	}
+	return t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
+}
+
+// Permute puts the dimensions into another order, as a view. A Linear that reads it copies it into
+// that order first, where a view of the batch's rows is not one matrix.
+type Permute struct{ Dims []int } // such as (0, 2, 3, 1)
+
+// Declare implements Layer.
+func (l Permute) Declare(d *Declaration) {
+	sorted := slices.Sorted(slices.Values(l.Dims))
+	for i, n := range sorted {
+		if n != i {
+			d.Errorf("Dims are %v: want each of 0 to %d once", l.Dims, len(l.Dims)-1)
+			return
+		}
+	}
+}
+
+// Forward implements Layer.
+func (l Permute) Forward(t *Tape, x Tensor) (Tensor, error) {
+	if len(l.Dims) != len(x.Shape) {
+		return Tensor{}, t.Errorf("input %v has %d dimensions, not the %d of %v", x.Shape, len(x.Shape), len(l.Dims), l.Dims)
+	}
+	shape := make(alloc.Shape, len(l.Dims))
+	for i, from := range l.Dims {
+		if from < 0 || from >= len(x.Shape) {
+			return Tensor{}, t.Errorf("input %v has no dimension %d", x.Shape, from)
+		}
+		shape[i] = x.Shape[from]
+	}
+	y, err := t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
+	y.Strewn = l.strews(x.Shape)
+	return y, err
+}
+
+// strews reports whether the rows, all dimensions but the last, are not one dimension of equal steps:
+// those longer than 1 must follow one another as in the input.
+func (l Permute) strews(shape alloc.Shape) bool {
+	next := -1
+	for _, from := range l.Dims[:max(0, len(l.Dims)-1)] {
+		if shape[from] == 1 {
+			continue
+		}
+		for next >= 0 && next < from && shape[next] == 1 {
+			next++
+		}
+		if next >= 0 && next != from {
+			return true
+		}
+		next = from + 1
+	}
+	return false
+}

@@ -1,0 +1,74 @@
+package tape
+
+import (
+	"sync"
+)
+
+// scratch is memory that Model needs while it runs and uses again the next time:
+// asked for anew at each call it would be most of what a call costs.
+type Scratch struct {
+	modules  []module
+	params   []ownedParam
+	index    map[string]int
+	Storages []Storage
+	Ops      []OpX
+	Refs     []int32
+	loads    []Load
+	each     []ofModule
+	numbers  []int32
+	events   [][]Event   // of timelines
+	lent     []*Timeline // which have them
+}
+
+// lend gives a timeline memory for its events.
+func (s *Scratch) Lend(l *Timeline) {
+	if last := len(s.events) - 1; last >= 0 {
+		l.Events, s.events = s.events[last][:0], s.events[:last]
+	}
+	s.lent = append(s.lent, l)
+}
+
+// counts returns n zeros, which live until the scratch is released.
+func (s *Scratch) Counts(n int) []int32 {
+	if cap(s.numbers)-len(s.numbers) < n {
+		s.numbers = make([]int32, 0, max(2*cap(s.numbers), n))
+	}
+	begin := len(s.numbers)
+	s.numbers = s.numbers[:begin+n]
+	zeros := s.numbers[begin : begin+n : begin+n]
+	clear(zeros)
+	return zeros
+}
+
+var Scratches = sync.Pool{New: func() any { return &Scratch{index: make(map[string]int)} }}
+
+// keepScratch is the number of modules beyond which the memory is let go, so that one
+// huge model does not hold it for ever.
+const keepScratch = 1 << 14
+
+// maxLent is the number of timelines beyond which the memory is let go: a pipeline of many stages
+// has some for each.
+const maxLent = 8
+
+// release takes the memory back from a declaration and a tape, either of which may
+// be nil, and forgets what they wrote there.
+func (s *Scratch) Release(d *Declaration, t *Tape) {
+	if d != nil {
+		s.modules, s.params = d.Modules, d.params
+	}
+	if t != nil {
+		s.Storages, s.Ops, s.Refs, s.numbers = t.Storages, t.Ops, t.Refs, s.numbers[:0]
+	}
+	for _, l := range s.lent {
+		s.events = append(s.events, l.Events)
+	}
+	clear(s.lent)
+	s.lent = s.lent[:0]
+	if cap(s.modules) > keepScratch || len(s.events) > maxLent {
+		return
+	}
+	clear(s.modules)
+	clear(s.params)
+	clear(s.index)
+	Scratches.Put(s)
+}

@@ -1,0 +1,60 @@
+package tape
+
+// tie is a parameter of one module that is another's.
+type tie struct {
+	module, owner int
+	load          Load
+}
+
+// sum is what it takes to add to a gradient that is there: the summand and, where that is not added in
+// place, a new sum.
+type sum struct{ Summand, Anew int64 }
+
+func (s sum) Bytes() int64 { return s.Summand + s.Anew }
+
+// tie notes that a parameter is another's.
+func (h *Holding) tie(d *Declaration, p *ownedParam, cfg *Config) {
+	owner := d.ownerOf(p.Tied)
+	if owner == nil || owner.Buffer {
+		return
+	}
+	if l, _, err := cfg.load(owner, d.Modules[owner.module].Frozen); err == nil { // else it is reported where the owner is weighed
+		h.ties = append(h.ties, tie{p.module, owner.module, l})
+	}
+}
+
+// meet finds where the gradients of tied parameters appear and are added up. A backward pass comes to the
+// last of the modules first and to the owner at the end. The first two gradients are added to a new
+// one, since that of a head is seen transposed, and later ones in place (torch/csrc/autograd/input_buffer.cpp).
+func (h *Holding) meet(s Sharding) {
+	n := len(h.Modules)
+	h.TiedIn, h.TiedOut, h.Sums = make([]int64, n), make([]int64, n), make([]sum, n)
+	for i := len(h.ties) - 1; i >= 0; i-- {
+		t := h.ties[i]
+		bytes := t.load.shard(s).Gradients
+		if h.TiedOut[t.owner] == 0 {
+			h.TiedIn[t.module] += bytes
+			h.TiedOut[t.owner] += bytes
+			h.Sums[t.owner] = sum{bytes, bytes}
+			continue
+		}
+		h.Sums[t.module], h.Sums[t.owner] = h.Sums[t.owner], sum{Summand: bytes}
+	}
+}
+
+// untie gives each stage a copy of the parameters that are tied to another
+// stage's, as Megatron-LM gives the last stage the embedding.
+func (h *Holding) untie(stages []StageX, stageOf func(module int) int, s Sharding) {
+	var left []tie
+	for _, t := range h.ties {
+		at := stageOf(t.module)
+		if at == stageOf(t.owner) {
+			left = append(left, t)
+			continue
+		}
+		stages[at].Load.add(t.load)
+		h.Modules[t.module].add(t.load)
+	}
+	h.ties = left
+	h.meet(s)
+}

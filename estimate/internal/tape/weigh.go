@@ -1,0 +1,154 @@
+package tape
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// holding is what one device holds of the model itself.
+type Holding struct {
+	Params, Buffers Amount // of the whole model
+	Trained         Amount // of the params
+	Modules         []Load // of each module, on one device
+	Total           Load
+
+	// A tied parameter's gradient appears where it is used last: tiedIn is
+	// what each module makes so, and tiedOut what its owner then adds to.
+	TiedIn, TiedOut []int64
+	Sums            []sum // what each module adds to gradients of tied parameters
+	ties            []tie
+
+	Each []ofModule // the parameters and buffers, in the order of the declaration
+}
+
+// ofModule is one parameter or buffer of a module.
+type ofModule struct {
+	Module int32
+	Apart  bool
+	Load   Load
+}
+
+// apart is the group of those of a module's parameters whose gradients appear apart. The groups of
+// all modules come first.
+func (h *Holding) Apart(module int32) int32 { return int32(len(h.Modules)) + module }
+
+// load is the memory of some parameters, in bytes on one device before data
+// parallel replicas divide it.
+type Load struct {
+	Weights, Buffers, Master, Gradients, State int64
+	Work                                       work
+}
+
+func (l *Load) add(m Load) {
+	l.Weights += m.Weights
+	l.Buffers += m.Buffers
+	l.Master += m.Master
+	l.Gradients += m.Gradients
+	l.State += m.State
+	l.Work.add(m.Work)
+}
+
+// weigh adds up parameters, gradients and the optimizer's states.
+func Weigh(d *Declaration, cfg *Config) (*Holding, error) {
+	n := len(d.Modules)
+	d.inside()
+	h := &Holding{Modules: slices.Grow(d.memory.loads[:0], n)[:n], Each: d.memory.each[:0]}
+	clear(h.Modules)
+	defer func() { d.memory.loads, d.memory.each = h.Modules, h.Each }()
+	for i := range d.params {
+		p := &d.params[i]
+		if p.Tied != "" {
+			h.tie(d, p, cfg)
+			continue
+		}
+		l, whole, err := cfg.load(p, d.Modules[p.module].Frozen)
+		if err == nil && whole > MaxTotal-int64(h.Params.Bytes)-int64(h.Buffers.Bytes) {
+			err = fmt.Errorf("the model's parameters take more than %v", alloc.Bytes(MaxTotal))
+		}
+		if err != nil {
+			m := d.Modules[p.module]
+			return nil, &LayerError{Path: m.Path, Layer: m.Kind, Reason: "parameter " + p.Name, Err: err}
+		}
+		to := &h.Params
+		switch {
+		case p.Buffer:
+			to = &h.Buffers
+		case !d.Modules[p.module].Frozen:
+			h.Trained.Count += p.elements
+			h.Trained.Bytes += alloc.Bytes(whole)
+		}
+		to.Count += p.elements
+		to.Bytes += alloc.Bytes(whole)
+		h.Modules[p.module].add(l)
+		h.Total.add(l)
+		h.Each = append(h.Each, ofModule{int32(p.module), p.Apart, l})
+	}
+	h.meet(cfg.Sharding)
+	return h, nil
+}
+
+// load is that of one parameter, beside the bytes of the whole of it.
+func (c *Config) load(p *ownedParam, frozen bool) (l Load, whole int64, err error) {
+	d := Or(p.DType, c.Weights)
+	bytes, err := p.Shape.Bytes(d)
+	if err != nil || bytes > MaxTotal {
+		return l, int64(bytes), err
+	}
+	devices := 1
+	if p.Split {
+		devices = c.Sharding.Tensor
+	}
+	whole = int64(bytes)
+	if p.Buffer {
+		l.Buffers = part(whole, devices)
+		return l, whole, nil
+	}
+	n := part(p.elements, devices)
+	l.Weights = part(whole, devices)
+	if frozen {
+		return l, whole, nil
+	}
+	l.Gradients = (n*int64(Or(p.DType, c.gradients).Bits()) + 7) / 8
+	if c.Master && d != alloc.Float32 {
+		l.Master, d = 4*n, alloc.Float32
+	}
+	o := c.Optimizer
+	if o == Muon && !p.inside {
+		o = AdamW
+	}
+	state, err := o.State(p.Shape, d)
+	l.State = part(int64(state), devices)
+	l.Work = o.work(p.Shape, n, d)
+	return l, whole, err
+}
+
+// inside marks the matrices that Muon goes through: not those of embeddings, and not the last
+// of the model, which is its output head.
+func (d *Declaration) inside() {
+	last := -1
+	for i := range d.params {
+		if p := &d.params[i]; len(p.Shape) == 2 && !p.Buffer {
+			p.inside, last = d.Modules[p.module].Kind != "Embedding", i
+		}
+	}
+	if last >= 0 {
+		d.params[last].inside = false
+	}
+}
+
+// shard divides among data parallel replicas.
+func (l Load) shard(s Sharding) Load {
+	if s.ZeRO >= 1 {
+		l.Master, l.State = part(l.Master, s.Data), part(l.State, s.Data)
+		l.Work.Together, l.Work.Decay = part(l.Work.Together, s.Data), part(l.Work.Decay, s.Data)
+	}
+	if s.ZeRO >= 2 {
+		l.Gradients = part(l.Gradients, s.Data)
+	}
+	if s.ZeRO >= 3 {
+		l.Weights = part(l.Weights, s.Data)
+	}
+	return l
+}
