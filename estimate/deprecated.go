@@ -2,8 +2,8 @@ package estimate
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // CacheConfig is the former name of KVConfig.
@@ -14,7 +14,7 @@ type CacheConfig = tape.KVConfig
 // Parameter is the former name of Learned.
 //
 // Deprecated: tracker.Parameter is something else; use Learned.
-type Parameter = nn.Learned
+type Parameter = layer.Learned
 
 // Input is the former name of InputShape.
 //

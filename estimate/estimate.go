@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Model estimates the memory of a model that calls the layers one after
@@ -106,7 +106,7 @@ func tapeRecord(t *tape.Tape, root tape.Layer) error {
 		return err
 	}
 	if t.Out = y; len(y.Shape) == 0 && t.Answer == nil {
-		nn.TapeJudgeLast(t)
+		layer.TapeJudgeLast(t)
 	}
 	t.Hold(t.Cos) // the tables live as long as the model runs
 	t.Hold(t.Sin)

@@ -3,8 +3,8 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // judged are the layers with the loss.
@@ -13,8 +13,8 @@ func configJudged(c *tape.Config, layers []tape.Layer) ([]tape.Layer, error) {
 		return layers, nil
 	}
 	all := append([]tape.Layer{}, layers...)
-	head, ok := c.Loss.(nn.HeadLoss)
-	if !ok || head.Linear != (nn.Linear{}) {
+	head, ok := c.Loss.(layer.HeadLoss)
+	if !ok || head.Linear != (layer.Linear{}) {
 		return append(all, tape.Named{Name: "loss", Layer: c.Loss}), nil
 	}
 	last := &all[len(all)-1]
@@ -22,7 +22,7 @@ func configJudged(c *tape.Config, layers []tape.Layer) ([]tape.Layer, error) {
 	if tape.IsNil(l) {
 		return layers, nil // the declaration reports it
 	}
-	if head.Linear, ok = l.(nn.Linear); !ok {
+	if head.Linear, ok = l.(layer.Linear); !ok {
 		return nil, fmt.Errorf("estimate %s: WithLoss: a HeadLoss takes the place of a Linear, and the last layer is %s", c.Name, tape.KindOf(l))
 	}
 	if n, named := (*last).(tape.Named); named {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 const litgpt = "Lightning-AI/litgpt, resource-tables.md at 8641822"
@@ -104,7 +104,7 @@ func (m litGPT) attention() estimate.Module {
 			part := f.Part(qkv, 2, m.hidden)
 			turned := func() estimate.Tensor { return f.Copy(f.Add(f.Scale(part), f.Scale(f.Copy(part)))) }
 			q, k := turned(), turned()
-			return f.Call("proj", nn.ScaledDotProduct(f, q, k, part, m.heads, m.hidden/m.heads))
+			return f.Call("proj", layer.ScaledDotProduct(f, q, k, part, m.heads, m.hidden/m.heads))
 		},
 	}
 }

@@ -1,8 +1,8 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // albert builds ALBERT, whose blocks share one set of parameters.
@@ -11,27 +11,27 @@ func (c Transformer) albert() []tape.Layer {
 	layers := []tape.Layer{
 		tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(width)},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{
-			tape.Named{Name: "embedding_hidden_mapping_in", Layer: nn.Linear{In: width, Out: c.Hidden}},
+			tape.Named{Name: "embedding_hidden_mapping_in", Layer: layer.Linear{In: width, Out: c.Hidden}},
 			tape.Named{Name: "albert_layer_groups.0.albert_layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Share(c.albertBlock())}},
 		}},
 	}
 	if !c.NoHead {
-		layers = append(layers, first{}, tape.Named{Name: "pooler", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}}, tape.Named{Name: "pooler_activation", Layer: nn.Tanh{}})
+		layers = append(layers, first{}, tape.Named{Name: "pooler", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.Named{Name: "pooler_activation", Layer: layer.Tanh{}})
 	}
 	switch {
 	case c.MaskedLM:
-		decoder := nn.Linear{In: width, Out: c.Vocab, Split: nn.ByColumns}
+		decoder := layer.Linear{In: width, Out: c.Vocab, Split: layer.ByColumns}
 		if c.Tied {
 			decoder.Tied = "..embeddings.word_embeddings.weight"
 		}
 		return append(layers, tape.Named{Name: "predictions", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: width}},
-			tape.Named{Name: "activation", Layer: c.Activation.Layer(nn.UseNewGELU)},
-			tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: width}},
+			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: width}},
+			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseNewGELU)},
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
 			tape.Named{Name: "decoder", Layer: decoder},
 		}})
 	case c.Classes != 0:
-		return append(layers, tape.Named{Name: "dropout", Layer: c.headDropout()}, tape.Named{Name: "classifier", Layer: nn.Linear{In: c.Hidden, Out: c.Classes}})
+		return append(layers, tape.Named{Name: "dropout", Layer: c.headDropout()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
 	}
 	return layers
 }
@@ -40,17 +40,17 @@ func (c Transformer) albert() []tape.Layer {
 func (c Transformer) albertBlock() tape.Layer {
 	return tape.Sequential{
 		tape.Named{Name: "attention", Layer: tape.Sequential{
-			tape.ResidualX(tape.InlineX{Layer: nn.Attention{
+			tape.ResidualX(tape.InlineX{Layer: layer.Attention{
 				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
-				Names: &nn.AttentionNames{Q: "query", K: "key", V: "value", Out: "dense"},
+				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value", Out: "dense"},
 			}}, tape.Named{Name: "output_dropout", Layer: c.dropout()}),
-			tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		}},
 		tape.ResidualX(
-			tape.Named{Name: "ffn", Layer: nn.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
-			tape.Named{Name: "activation", Layer: c.Activation.Layer(nn.UseNewGELU)},
-			tape.Named{Name: "ffn_output", Layer: nn.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}},
+			tape.Named{Name: "ffn", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}},
+			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseNewGELU)},
+			tape.Named{Name: "ffn_output", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, Split: layer.ByRows}},
 		),
-		tape.Named{Name: "full_layer_layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "full_layer_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
 }

@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 func (c Transformer) bert() []tape.Layer {
@@ -12,7 +12,7 @@ func (c Transformer) bert() []tape.Layer {
 		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.bertBlock()}}}},
 	}
 	if c.Family == RoBERTa && c.Classes != 0 && !c.NoHead {
-		return append(layers, c.firstClassifier(nn.Tanh{}))
+		return append(layers, c.firstClassifier(layer.Tanh{}))
 	}
 	if !c.NoHead {
 		layers = append(layers, c.pooler())
@@ -21,7 +21,7 @@ func (c Transformer) bert() []tape.Layer {
 		layers = append(layers, c.maskedLM())
 	}
 	if c.Classes != 0 {
-		layers = append(layers, tape.Named{Name: "dropout", Layer: c.dropout()}, tape.Named{Name: "classifier", Layer: nn.Linear{In: c.Hidden, Out: c.Classes}})
+		layers = append(layers, tape.Named{Name: "dropout", Layer: c.dropout()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
 	}
 	return layers
 }
@@ -29,11 +29,11 @@ func (c Transformer) bert() []tape.Layer {
 // bertEmbeddings are those of tokens, their types and their positions, of a width.
 func (c Transformer) bertEmbeddings(width int) tape.Layer {
 	return tape.Sequential{
-		tape.Named{Name: "word_embeddings", Layer: nn.Embedding{Num: c.Vocab, Dim: width, Split: true}},
+		tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: width, Split: true}},
 		tape.Named{Name: "ids", Layer: numbers{c.Positions}},
 		tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: tape.Or(c.Types, 2), Dim: width}},
 		tape.Named{Name: "position_embeddings", Layer: c.bertPositions(width)},
-		tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: width}},
+		tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
 		tape.Named{Name: "dropout", Layer: c.dropout()},
 	}
 }
@@ -51,10 +51,10 @@ func (c Transformer) firstClassifier(act tape.Layer) tape.Layer {
 	return tape.Named{Name: "classifier", Layer: tape.Sequential{
 		first{},
 		tape.InlineX{Layer: c.dropout()},
-		tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}},
+		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
 		tape.InlineX{Layer: act},
 		tape.InlineX{Layer: c.dropout()},
-		tape.Named{Name: "out_proj", Layer: nn.Linear{In: c.Hidden, Out: c.Classes}},
+		tape.Named{Name: "out_proj", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}},
 	}}
 }
 
@@ -62,22 +62,22 @@ func (c Transformer) firstClassifier(act tape.Layer) tape.Layer {
 func (c Transformer) pooler() tape.Layer {
 	return tape.Named{Name: "pooler", Layer: tape.Sequential{
 		first{},
-		tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}},
-		tape.Named{Name: "activation", Layer: nn.Tanh{}},
+		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+		tape.Named{Name: "activation", Layer: layer.Tanh{}},
 	}}
 }
 
 // maskedLM is the head of BertForMaskedLM.
 func (c Transformer) maskedLM() tape.Layer {
-	decoder := nn.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
 	if c.Tied {
 		decoder.Tied = "..embeddings.word_embeddings.weight"
 	}
 	return tape.Named{Name: "cls", Layer: tape.Sequential{
 		tape.Named{Name: "transform", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}},
-			tape.Named{Name: "transform_act_fn", Layer: c.Activation.Layer(nn.UseGELU)},
-			tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+			tape.Named{Name: "transform_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		}},
 		tape.Named{Name: "decoder", Layer: decoder},
 	}}
@@ -87,18 +87,18 @@ func (c Transformer) maskedLM() tape.Layer {
 func (c Transformer) bertBlock() tape.Layer {
 	return tape.Sequential{
 		tape.Named{Name: "attention", Layer: afterNorm{
-			body: tape.Sequential{tape.Named{Name: "self", Layer: nn.Attention{
+			body: tape.Sequential{tape.Named{Name: "self", Layer: layer.Attention{
 				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
-				Names: &nn.AttentionNames{Q: "query", K: "key", V: "value"},
+				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
 			}}},
-			dense: nn.Linear{In: c.Heads * min(c.headSize(), tape.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.dropout(), size: c.Hidden,
+			dense: layer.Linear{In: c.Heads * min(c.headSize(), tape.MaxField), Out: c.Hidden, Split: layer.ByRows}, dropout: c.dropout(), size: c.Hidden,
 		}},
 		tape.InlineX{Layer: afterNorm{
 			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{
-				tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
-				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(nn.UseGELU)},
+				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}},
+				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
 			}}},
-			dense: nn.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}, dropout: c.dropout(), size: c.Hidden,
+			dense: layer.Linear{In: c.FFN, Out: c.Hidden, Split: layer.ByRows}, dropout: c.dropout(), size: c.Hidden,
 		}},
 	}
 }
@@ -141,7 +141,7 @@ func (denseNorm) Kind() string { return "BertOutput" }
 func (l denseNorm) Declare(d *tape.Declaration) {
 	d.Layer("dense", l.dense)
 	d.Layer("dropout", l.dropout)
-	d.Layer("LayerNorm", nn.LayerNorm{Size: l.size})
+	d.Layer("LayerNorm", layer.LayerNorm{Size: l.size})
 }
 
 // Forward implements Layer.
@@ -154,7 +154,7 @@ func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
 		y, err = tape.Add(t, y, l.x)
 	}
 	if err == nil {
-		y, err = t.Call("LayerNorm", nn.LayerNorm{Size: l.size}, y)
+		y, err = t.Call("LayerNorm", layer.LayerNorm{Size: l.size}, y)
 	}
 	return y, err
 }
@@ -166,7 +166,7 @@ type tokenTypes struct{ Num, Dim int }
 func (tokenTypes) Kind() string { return "Embedding" }
 
 // Declare implements Layer.
-func (l tokenTypes) Declare(d *tape.Declaration) { nn.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
+func (l tokenTypes) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
 
 // numbers holds BERT's buffers, the numbers of positions and of types.
 type numbers struct{ positions int }

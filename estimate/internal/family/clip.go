@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // clipVision is the tower of images of CLIP, up to its last norm. LLaVA has the same.
@@ -11,21 +11,21 @@ func clipVision(c Transformer) tape.Layer {
 	side := min(c.side(), tape.MaxField)
 	return tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: clipPatches{c.patchConv(true), int(min(tape.FLOPs(side, side), tape.MaxField-1)) + 1, c.Hidden}},
-		tape.Named{Name: "pre_layrnorm", Layer: nn.LayerNorm{Size: c.Hidden}},
-		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(nn.UseQuickGELU)}},
+		tape.Named{Name: "pre_layrnorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(layer.UseQuickGELU)}},
 		tape.InlineX{Layer: first{}},
-		tape.Named{Name: "post_layernorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
 }
 
 // clipBlock is a block of CLIP and SigLIP.
-func (c Transformer) clipBlock(usual nn.Activation) tape.Layer {
+func (c Transformer) clipBlock(usual layer.Activation) tape.Layer {
 	return tape.Sequential{
-		tape.ResidualX(tape.Named{Name: "layer_norm1", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "self_attn", Layer: nn.Attention{
+		tape.ResidualX(tape.Named{Name: "layer_norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "self_attn", Layer: layer.Attention{
 			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
-			Names: &nn.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
+			Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
 		}}),
-		tape.ResidualX(tape.Named{Name: "layer_norm2", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, usual)}}),
+		tape.ResidualX(tape.Named{Name: "layer_norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, usual)}}),
 	}
 }
 
@@ -34,18 +34,18 @@ func (c Transformer) clipBlock(usual nn.Activation) tape.Layer {
 func (c Transformer) clip() []tape.Layer {
 	text := tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: tape.Sequential{
-			tape.Named{Name: "token_embedding", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+			tape.Named{Name: "token_embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 			tape.Named{Name: "position_embedding", Layer: positions{Num: c.Positions, Dim: c.Hidden, buffered: true}},
 		}},
-		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(nn.UseQuickGELU)}},
-		tape.Named{Name: "final_layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(layer.UseQuickGELU)}},
+		tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		tape.InlineX{Layer: picked{}},
 	}
 	image := c.images()
 	return []tape.Layer{tape.InlineX{Layer: contrast{
 		text: text, image: clipVision(image), heads: [2]tape.Layer{
-			tape.Named{Name: "text_projection", Layer: nn.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}},
-			tape.Named{Name: "visual_projection", Layer: nn.Linear{In: image.Hidden, Out: c.Classes, NoBias: true}},
+			tape.Named{Name: "text_projection", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}},
+			tape.Named{Name: "visual_projection", Layer: layer.Linear{In: image.Hidden, Out: c.Classes, NoBias: true}},
 		}, scalars: []tape.Param{{Name: "logit_scale", Shape: alloc.Shape{}}},
 	}}}
 }
@@ -135,7 +135,7 @@ func (clipPatches) Kind() string { return "Patches" }
 func (l clipPatches) Declare(d *tape.Declaration) {
 	d.Param("class_embedding", l.hidden)
 	d.Layer("patch_embedding", l.projection)
-	d.Layer("position_embedding", nn.Embedding{Num: l.tokens, Dim: l.hidden})
+	d.Layer("position_embedding", layer.Embedding{Num: l.tokens, Dim: l.hidden})
 }
 
 // Forward implements Layer.

@@ -1,8 +1,8 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // ConvNeXt is a convolutional network with blocks like those of a transformer (arXiv:2201.03545), whose modules are
@@ -14,7 +14,7 @@ type ConvNeXt struct {
 	Depths     []int // blocks of each stage
 	DropPath   float64
 	NoScale    bool // blocks do not multiply what they make by learned factors
-	Activation nn.Activation
+	Activation layer.Activation
 	Classes    int // of the classifier; 0 for none
 }
 
@@ -25,15 +25,15 @@ func (c ConvNeXt) Layers() []tape.Layer {
 	}
 	patch, width := tape.Or(c.Patch, 4), c.Widths[0]
 	embed := tape.Sequential{
-		tape.Named{Name: "patch_embeddings", Layer: nn.Conv2d{In: tape.Or(c.Channels, 3), Out: width, Kernel: patch, Stride: patch}},
-		tape.Named{Name: "layernorm", Layer: nn.LayerNorm2d{Channels: width}},
+		tape.Named{Name: "patch_embeddings", Layer: layer.Conv2d{In: tape.Or(c.Channels, 3), Out: width, Kernel: patch, Stride: patch}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm2d{Channels: width}},
 	}
 	var stages tape.Sequential
 	first := true
 	for i, to := range c.Widths {
 		var stage, blocks tape.Sequential
 		if i > 0 {
-			stage = tape.Sequential{tape.Named{Name: "downsampling_layer", Layer: tape.Sequential{nn.LayerNorm2d{Channels: width}, nn.Conv2d{In: width, Out: to, Kernel: 2, Stride: 2}}}}
+			stage = tape.Sequential{tape.Named{Name: "downsampling_layer", Layer: tape.Sequential{layer.LayerNorm2d{Channels: width}, layer.Conv2d{In: width, Out: to, Kernel: 2, Stride: 2}}}}
 		}
 		for range max(0, min(c.Depths[i], tape.MaxLayers)) {
 			blocks = append(blocks, c.block(to, c.DropPath > 0 && !first))
@@ -44,31 +44,31 @@ func (c ConvNeXt) Layers() []tape.Layer {
 	body := tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: embed},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "stages", Layer: stages}}},
-		tape.InlineX{Layer: nn.AdaptiveAvgPool{Out: 1}}, tape.InlineX{Layer: nn.Flatten{}},
-		tape.Named{Name: "layernorm", Layer: nn.LayerNorm{Size: width}},
+		tape.InlineX{Layer: layer.AdaptiveAvgPool{Out: 1}}, tape.InlineX{Layer: layer.Flatten{}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
 	}
 	if c.Classes == 0 {
 		return []tape.Layer{tape.InlineX{Layer: body}}
 	}
-	return []tape.Layer{tape.Named{Name: "convnext", Layer: body}, tape.Named{Name: "classifier", Layer: nn.Linear{In: width, Out: c.Classes}}}
+	return []tape.Layer{tape.Named{Name: "convnext", Layer: body}, tape.Named{Name: "classifier", Layer: layer.Linear{In: width, Out: c.Classes}}}
 }
 
 func (c ConvNeXt) block(width int, drops bool) tape.Layer {
 	inner := 4 * min(width, tape.MaxField/4)
 	body := tape.Sequential{
-		tape.Named{Name: "dwconv", Layer: nn.Conv2d{In: width, Out: width, Kernel: 7, Padding: 3, Groups: width}},
+		tape.Named{Name: "dwconv", Layer: layer.Conv2d{In: width, Out: width, Kernel: 7, Padding: 3, Groups: width}},
 		tape.InlineX{Layer: tape.Permute{Dims: []int{0, 2, 3, 1}}},
-		tape.Named{Name: "layernorm", Layer: nn.LayerNorm{Size: width}},
-		tape.Named{Name: "pwconv1", Layer: nn.Linear{In: width, Out: inner}},
-		tape.Named{Name: "act", Layer: c.Activation.Layer(nn.UseGELU)},
-		tape.Named{Name: "pwconv2", Layer: nn.Linear{In: inner, Out: width}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
+		tape.Named{Name: "pwconv1", Layer: layer.Linear{In: width, Out: inner}},
+		tape.Named{Name: "act", Layer: c.Activation.Layer(layer.UseGELU)},
+		tape.Named{Name: "pwconv2", Layer: layer.Linear{In: inner, Out: width}},
 	}
 	if !c.NoScale {
-		body = append(body, tape.InlineX{Layer: nn.Scaled{Name: "layer_scale_parameter", Shape: []int{width}}})
+		body = append(body, tape.InlineX{Layer: layer.Scaled{Name: "layer_scale_parameter", Shape: []int{width}}})
 	}
 	body = append(body, tape.InlineX{Layer: tape.Permute{Dims: []int{0, 3, 1, 2}}})
 	if drops {
-		body = append(body, tape.Named{Name: "drop_path", Layer: nn.StochasticDepth{}})
+		body = append(body, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
 	}
 	return tape.Residual{Body: body}
 }

@@ -5,14 +5,14 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // decoder builds the layers of the families that have a style.
 func (c Transformer) decoder() []tape.Layer {
 	s := c.style()
-	body := tape.Sequential{tape.Named{Name: s.names.embed, Layer: nn.Embedding{Num: c.Vocab, Dim: tape.Or(c.EmbedDim, c.Hidden), Split: true}}}
+	body := tape.Sequential{tape.Named{Name: s.names.embed, Layer: layer.Embedding{Num: c.Vocab, Dim: tape.Or(c.EmbedDim, c.Hidden), Split: true}}}
 	if s.embedded != nil {
 		body = append(body, s.embedded(c)...)
 	}
@@ -27,10 +27,10 @@ func (c Transformer) decoder() []tape.Layer {
 	}
 	layers := []tape.Layer{under(s.names.root, body)}
 	if c.Classes != 0 {
-		return append(layers, tape.Named{Name: "score", Layer: nn.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}})
+		return append(layers, tape.Named{Name: "score", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}})
 	}
 	if !c.NoHead {
-		head := nn.Linear{In: tape.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: nn.ByColumns}
+		head := layer.Linear{In: tape.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: layer.ByColumns}
 		if c.Tied {
 			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}
@@ -91,7 +91,7 @@ func (c Transformer) gemma() bool { return c.Family == Gemma || c.Family == Gemm
 // rotations is the number of kinds of layers that rotate by tables of their own:
 // Gemma 3 has one for layers with a window and one for those without.
 func (c Transformer) rotations() int {
-	if c.Family == Gemma2 && c.QKNorm != nn.NoQKNorm || c.Family == Gemma3n {
+	if c.Family == Gemma2 && c.QKNorm != layer.NoQKNorm || c.Family == Gemma3n {
 		return 2
 	}
 	return 1
@@ -107,7 +107,7 @@ func (softCap) Declare(*tape.Declaration) {}
 func (softCap) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 	if err == nil {
-		x, err = nn.KeepOutput(t, x)
+		x, err = layer.KeepOutput(t, x)
 	}
 	if err != nil {
 		return tape.Tensor{}, err
@@ -177,7 +177,7 @@ func (b decoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 func (c Transformer) decoderBlock(s style, kind BlockKind, mlp tape.Layer) tape.Layer {
 	parts := blockParts{norm: s.norm(c), dropout: c.dropout(), attention: tape.Named{Name: s.names.attention, Layer: c.attention(s, kind)}, mlp: tape.Named{Name: s.names.mlp, Layer: mlp}}
 	if kind&Recurrent != 0 && c.Delta != nil {
-		parts.attention = tape.Named{Name: "linear_attn", Layer: nn.DeltaNetX{Hidden: c.Hidden, DeltaNet: *c.Delta}}
+		parts.attention = tape.Named{Name: "linear_attn", Layer: layer.DeltaNetX{Hidden: c.Hidden, DeltaNet: *c.Delta}}
 	}
 	if kind&Recurrent != 0 && c.ShortConv > 0 {
 		parts.attention = tape.Named{Name: "conv", Layer: c.shortConv()}
@@ -190,8 +190,8 @@ func (c Transformer) decoderBlock(s style, kind BlockKind, mlp tape.Layer) tape.
 	return s.block(c, parts)
 }
 
-func (c Transformer) attention(s style, kind BlockKind) nn.Attention {
-	a := nn.Attention{
+func (c Transformer) attention(s style, kind BlockKind) layer.Attention {
+	a := layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.QKVBias,
 		NoOutBias: !c.Bias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain, Eager: c.Eager,
 		QKNorm: c.QKNorm, Capped: c.CappedScores, Shifted: c.gemma(), Rotations: c.rotations(), PerText: c.Batched, Returns: true, Widens: c.Family == GPTNeoX, Elementary: true,
@@ -209,7 +209,7 @@ func (c Transformer) attention(s style, kind BlockKind) nn.Attention {
 
 // mixture is what stands in place of the MLP.
 func (c Transformer) mixture(s style) tape.Layer {
-	m := nn.MoE{
+	m := layer.MoE{
 		Hidden: c.Hidden, FFN: tape.Or(c.ExpertFFN, c.FFN), Experts: c.Experts, TopK: c.TopK,
 		Shared: c.SharedFFN, SharedGate: c.SharedGate, Router: c.Router, Groups: c.Groups, TopGroups: c.TopGroups, Unscaled: c.UnscaledTopK, Activation: c.Activation,
 	}

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Denoiser is what a transformer that makes images out of noise has besides the numbers of a
@@ -90,9 +90,9 @@ func (c Transformer) denoise() Denoiser {
 // twoLinears embed numbers or a text.
 func twoLinears(in, hidden int, act tape.Layer, bias bool) tape.Layer {
 	return tape.Sequential{
-		tape.Named{Name: "linear_1", Layer: nn.Linear{In: in, Out: hidden, NoBias: !bias}},
+		tape.Named{Name: "linear_1", Layer: layer.Linear{In: in, Out: hidden, NoBias: !bias}},
 		tape.Named{Name: "act", Layer: act},
-		tape.Named{Name: "linear_2", Layer: nn.Linear{In: hidden, Out: hidden, NoBias: !bias}},
+		tape.Named{Name: "linear_2", Layer: layer.Linear{In: hidden, Out: hidden, NoBias: !bias}},
 	}
 }
 
@@ -108,7 +108,7 @@ func chunks(f *tape.Flow, x tape.Tensor, n int) []tape.Tensor {
 
 // adapted are the n parts of what a Linear makes of the condition.
 func adapted(f *tape.Flow, linear string, condition tape.Tensor, n int) []tape.Tensor {
-	return chunks(f, f.Call(linear, f.Apply(nn.SiLU{}, condition)), n)
+	return chunks(f, f.Call(linear, f.Apply(layer.SiLU{}, condition)), n)
 }
 
 // modulated is norm(x) (1 + scale) + shift.
@@ -117,7 +117,7 @@ func modulated(f *tape.Flow, norm string, x, scale, shift tape.Tensor) tape.Tens
 }
 
 // plainLayerNorm is the norm that is modulated.
-func plainLayerNorm(c Transformer) tape.Layer { return nn.LayerNorm{Size: c.Hidden, NoAffine: true} }
+func plainLayerNorm(c Transformer) tape.Layer { return layer.LayerNorm{Size: c.Hidden, NoAffine: true} }
 
 // turned rotates the pairs of (batch, length, heads, size) in float32 by tables of the places (diffusers,
 // embeddings.apply_rotary_emb).
@@ -131,7 +131,7 @@ func turned(f *tape.Flow, x, cos, sin tape.Tensor) tape.Tensor {
 }
 
 // headed are queries, keys and values by heads, of which the first two may be normalised.
-func (c Transformer) headed(f *tape.Flow, x tape.Tensor, names nn.AttentionNames) [3]tape.Tensor {
+func (c Transformer) headed(f *tape.Flow, x tape.Tensor, names layer.AttentionNames) [3]tape.Tensor {
 	var y [3]tape.Tensor
 	for i, name := range []string{names.Q, names.K, names.V} {
 		y[i] = c.byHeads(f, f.Call(name, x))
@@ -155,7 +155,7 @@ func (c Transformer) attended(f *tape.Flow, qkv [3]tape.Tensor, tables []tape.Te
 	for i, x := range qkv {
 		flat[i] = f.View(x, x.Dim(0), x.Dim(1), c.Heads*c.headSize())
 	}
-	y := nn.ScaledDotProduct(f, flat[0], flat[1], flat[2], c.Heads, c.headSize())
+	y := layer.ScaledDotProduct(f, flat[0], flat[1], flat[2], c.Heads, c.headSize())
 	f.Hold(qkv[:]...)
 	return y
 }
@@ -168,7 +168,7 @@ func (c Transformer) tables(f *tape.Flow, places int) []tape.Tensor {
 
 // imageMLP is the MLP of diffusers' transformers.
 func imageMLP(c Transformer) tape.Layer {
-	return nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, nn.UseGELUTanh), Names: &[3]string{"net.0.proj", "net.0", "net.2"}}
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseGELUTanh), Names: &[3]string{"net.0.proj", "net.0", "net.2"}}
 }
 
 // stretch is a part of the places of x. A Linear copies it, unless it is the only sequence.

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Autoencoder makes images of latent images and the other way round (diffusers' AutoencoderKL,
@@ -42,7 +42,7 @@ func (a Autoencoder) Layers() []tape.Layer {
 	decode := []string{"decoder"}
 	if !a.NoQuant {
 		twice := 2 * min(a.Latent, tape.MaxField/2)
-		parts = append(parts, tape.Named{Name: "quant_conv", Layer: nn.Conv2d{In: twice, Out: twice, Kernel: 1}}, tape.Named{Name: "post_quant_conv", Layer: nn.Conv2d{In: a.Latent, Out: a.Latent, Kernel: 1}})
+		parts = append(parts, tape.Named{Name: "quant_conv", Layer: layer.Conv2d{In: twice, Out: twice, Kernel: 1}}, tape.Named{Name: "post_quant_conv", Layer: layer.Conv2d{In: a.Latent, Out: a.Latent, Kernel: 1}})
 		decode = []string{"post_quant_conv", "decoder"}
 	}
 	parts = append(parts, tape.Named{Name: "decoder", Layer: a.decoder()})
@@ -61,7 +61,7 @@ func (a Autoencoder) encoder() tape.Layer {
 	for i, out := range a.Channels {
 		block := a.resnets(in, out, a.Depth)
 		if i < last {
-			block = append(block, tape.Named{Name: "downsamplers.0", Layer: tape.Sequential{tape.Named{Name: "conv", Layer: nn.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2}}}})
+			block = append(block, tape.Named{Name: "downsamplers.0", Layer: tape.Sequential{tape.Named{Name: "conv", Layer: layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2}}}})
 		}
 		parts, in = append(parts, tape.Named{Name: "down_blocks." + strconv.Itoa(i), Layer: block}), out
 	}
@@ -101,10 +101,12 @@ func (a Autoencoder) middle(n int) tape.Named {
 }
 
 func (a Autoencoder) end(in, out int) tape.Sequential {
-	return tape.Sequential{tape.Named{Name: "conv_norm_out", Layer: nn.GroupNorm{Groups: a.Groups, Channels: in}}, tape.Named{Name: "conv_act", Layer: nn.SiLU{}}, tape.Named{Name: "conv_out", Layer: threeByThree(in, out)}}
+	return tape.Sequential{tape.Named{Name: "conv_norm_out", Layer: layer.GroupNorm{Groups: a.Groups, Channels: in}}, tape.Named{Name: "conv_act", Layer: layer.SiLU{}}, tape.Named{Name: "conv_out", Layer: threeByThree(in, out)}}
 }
 
-func threeByThree(in, out int) tape.Layer { return nn.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1} }
+func threeByThree(in, out int) tape.Layer {
+	return layer.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1}
+}
 
 // resnet is diffusers' ResnetBlock2D. With a timestep it is called with its embedding.
 type resnet struct {
@@ -113,21 +115,21 @@ type resnet struct {
 }
 
 func (l resnet) layer() tape.Layer {
-	parts := tape.Sequential{tape.Named{Name: "norm1", Layer: nn.GroupNorm{Groups: l.groups, Channels: l.in}}, tape.Named{Name: "conv1", Layer: threeByThree(l.in, l.out)}}
+	parts := tape.Sequential{tape.Named{Name: "norm1", Layer: layer.GroupNorm{Groups: l.groups, Channels: l.in}}, tape.Named{Name: "conv1", Layer: threeByThree(l.in, l.out)}}
 	if l.time > 0 {
-		parts = append(parts, tape.Named{Name: "time_emb_proj", Layer: nn.Linear{In: l.time, Out: l.out}})
+		parts = append(parts, tape.Named{Name: "time_emb_proj", Layer: layer.Linear{In: l.time, Out: l.out}})
 	}
-	parts = append(parts, tape.Named{Name: "norm2", Layer: nn.GroupNorm{Groups: l.groups, Channels: l.out}}, tape.Named{Name: "conv2", Layer: threeByThree(l.out, l.out)})
+	parts = append(parts, tape.Named{Name: "norm2", Layer: layer.GroupNorm{Groups: l.groups, Channels: l.out}}, tape.Named{Name: "conv2", Layer: threeByThree(l.out, l.out)})
 	if l.in != l.out {
-		parts = append(parts, tape.Named{Name: "conv_shortcut", Layer: nn.Conv2d{In: l.in, Out: l.out, Kernel: 1}})
+		parts = append(parts, tape.Named{Name: "conv_shortcut", Layer: layer.Conv2d{In: l.in, Out: l.out, Kernel: 1}})
 	}
 	return tape.Module{Name: "ResnetBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		y := f.Call("conv1", f.Apply(nn.SiLU{}, f.Call("norm1", x)))
+		y := f.Call("conv1", f.Apply(layer.SiLU{}, f.Call("norm1", x)))
 		if l.time > 0 {
-			time := f.Call("time_emb_proj", f.Apply(nn.SiLU{}, f.Beside(0)))
+			time := f.Call("time_emb_proj", f.Apply(layer.SiLU{}, f.Beside(0)))
 			y = f.Add(y, f.View(time, time.Dim(0), l.out, 1, 1))
 		}
-		y = f.Call("conv2", f.Apply(nn.SiLU{}, f.Call("norm2", y)))
+		y = f.Call("conv2", f.Apply(layer.SiLU{}, f.Call("norm2", y)))
 		if l.in != l.out {
 			if l.copied {
 				x = f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true, TrainingOnly: true})
@@ -141,8 +143,8 @@ func (l resnet) layer() tape.Layer {
 // placesAttention is the attention of one head between the places of an image. It leaves the channels last in
 // memory.
 func placesAttention(n, groups int) tape.Layer {
-	linear := nn.Linear{In: n, Out: n}
-	parts := tape.Sequential{tape.Named{Name: "group_norm", Layer: nn.GroupNorm{Groups: groups, Channels: n}}, tape.Named{Name: "to_q", Layer: linear}, tape.Named{Name: "to_k", Layer: linear}, tape.Named{Name: "to_v", Layer: linear}, tape.Named{Name: "to_out.0", Layer: linear}}
+	linear := layer.Linear{In: n, Out: n}
+	parts := tape.Sequential{tape.Named{Name: "group_norm", Layer: layer.GroupNorm{Groups: groups, Channels: n}}, tape.Named{Name: "to_q", Layer: linear}, tape.Named{Name: "to_k", Layer: linear}, tape.Named{Name: "to_v", Layer: linear}, tape.Named{Name: "to_out.0", Layer: linear}}
 	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("group_norm", f.View(x, x.Dim(0), n, -1))
 		y = f.Permute(y, 0, 2, 1)
@@ -150,7 +152,7 @@ func placesAttention(n, groups int) tape.Layer {
 		for i, name := range []string{"to_q", "to_k", "to_v"} {
 			qkv[i] = f.Call(name, f.Copy(y))
 		}
-		z := f.Call("to_out.0", nn.ScaledDotProduct(f, qkv[0], qkv[1], qkv[2], 1, n))
+		z := f.Call("to_out.0", layer.ScaledDotProduct(f, qkv[0], qkv[1], qkv[2], 1, n))
 		f.Hold(qkv[:]...)
 		return f.Scale(f.Add(f.View(f.Permute(z, 0, 2, 1), x.Shape...), x))
 	}}
@@ -169,6 +171,6 @@ func (l enlarged) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if l.upcast {
 		x = f.In(alloc.Float32, x)
 	}
-	y := f.In(d, f.Apply(nn.Upsample{Scale: 2}, x))
+	y := f.In(d, f.Apply(layer.Upsample{Scale: 2}, x))
 	return y, f.ErrX
 }

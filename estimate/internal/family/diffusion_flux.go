@@ -1,8 +1,8 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // fluxStyle is in what FLUX.2 differs from FLUX.1: modulations are made once for all blocks of a kind, and the
@@ -28,11 +28,11 @@ func (c Transformer) flux2() []tape.Layer { return c.fluxLayers(flux2) }
 func (c Transformer) fluxLayers(s fluxStyle) []tape.Layer {
 	d := c.denoise()
 	parts := tape.Sequential{
-		tape.Named{Name: "x_embedder", Layer: nn.Linear{In: c.Channels, Out: c.Hidden, NoBias: !s.bias}},
-		tape.Named{Name: "context_embedder", Layer: nn.Linear{In: d.TextDim, Out: c.Hidden, NoBias: !s.bias}},
-		tape.Named{Name: "norm_out.linear", Layer: nn.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, tape.MaxField/2), NoBias: !s.bias}},
+		tape.Named{Name: "x_embedder", Layer: layer.Linear{In: c.Channels, Out: c.Hidden, NoBias: !s.bias}},
+		tape.Named{Name: "context_embedder", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden, NoBias: !s.bias}},
+		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, tape.MaxField/2), NoBias: !s.bias}},
 		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
-		tape.Named{Name: "proj_out", Layer: nn.Linear{In: c.Hidden, Out: d.Out, NoBias: !s.bias}},
+		tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: d.Out, NoBias: !s.bias}},
 	}
 	parts = append(parts, c.fluxCondition(s)...)
 	return denoiser{
@@ -58,18 +58,18 @@ func (c Transformer) fluxLayers(s fluxStyle) []tape.Layer {
 // fluxCondition are the layers that embed the timestep and what else all places know of.
 func (c Transformer) fluxCondition(s fluxStyle) tape.Sequential {
 	d := c.denoise()
-	parts := tape.Sequential{tape.Named{Name: s.time + ".timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, nn.SiLU{}, s.bias)}}
+	parts := tape.Sequential{tape.Named{Name: s.time + ".timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias)}}
 	if d.Guided {
-		parts = append(parts, tape.Named{Name: s.time + ".guidance_embedder", Layer: twoLinears(timeFeatures, c.Hidden, nn.SiLU{}, s.bias)})
+		parts = append(parts, tape.Named{Name: s.time + ".guidance_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias)})
 	}
 	if !s.shared {
-		return append(parts, tape.Named{Name: s.time + ".text_embedder", Layer: twoLinears(d.PooledDim, c.Hidden, nn.SiLU{}, s.bias)})
+		return append(parts, tape.Named{Name: s.time + ".text_embedder", Layer: twoLinears(d.PooledDim, c.Hidden, layer.SiLU{}, s.bias)})
 	}
 	wide := min(c.Hidden, tape.MaxField/6)
 	return append(parts,
-		tape.Named{Name: "double_stream_modulation_img.linear", Layer: nn.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
-		tape.Named{Name: "double_stream_modulation_txt.linear", Layer: nn.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
-		tape.Named{Name: "single_stream_modulation.linear", Layer: nn.Linear{In: c.Hidden, Out: 3 * wide, NoBias: true}},
+		tape.Named{Name: "double_stream_modulation_img.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
+		tape.Named{Name: "double_stream_modulation_txt.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
+		tape.Named{Name: "single_stream_modulation.linear", Layer: layer.Linear{In: c.Hidden, Out: 3 * wide, NoBias: true}},
 	)
 }
 
@@ -85,7 +85,7 @@ func (c Transformer) fluxConditioned(f *tape.Flow, s fluxStyle, batch int) []tap
 	}
 	all := []tape.Tensor{y}
 	for _, name := range []string{"double_stream_modulation_img", "double_stream_modulation_txt", "single_stream_modulation"} {
-		all = append(all, f.Call(name+".linear", f.Apply(nn.SiLU{}, y)))
+		all = append(all, f.Call(name+".linear", f.Apply(layer.SiLU{}, y)))
 	}
 	return all
 }
@@ -123,7 +123,7 @@ func (s fluxStyle) parted(f *tape.Flow, x tape.Tensor) tape.Tensor {
 func (c Transformer) normed(s fluxStyle, name string, n int) tape.Sequential {
 	parts := tape.Sequential{tape.Named{Name: name + s.norm, Layer: plainLayerNorm(c)}}
 	if !s.shared {
-		parts = append(parts, tape.Named{Name: name + ".linear", Layer: nn.Linear{In: c.Hidden, Out: n * min(c.Hidden, tape.MaxField/n)}})
+		parts = append(parts, tape.Named{Name: name + ".linear", Layer: layer.Linear{In: c.Hidden, Out: n * min(c.Hidden, tape.MaxField/n)}})
 	}
 	return parts
 }
@@ -134,10 +134,10 @@ func (s fluxStyle) mlp(c Transformer) tape.Layer {
 		return imageMLP(c)
 	}
 	return tape.Module{Name: "GatedMLP", Parts: tape.Sequential{
-		tape.Named{Name: "linear_in", Layer: nn.Linear{In: c.Hidden, Out: 2 * min(c.FFN, tape.MaxField/2), NoBias: true, Split: nn.ByColumns}},
-		tape.Named{Name: "linear_out", Layer: nn.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}},
+		tape.Named{Name: "linear_in", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, tape.MaxField/2), NoBias: true, Split: layer.ByColumns}},
+		tape.Named{Name: "linear_out", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}},
 	}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		return f.Call("linear_out", gated(f, nn.SiLU{}, f.Call("linear_in", x)))
+		return f.Call("linear_out", gated(f, layer.SiLU{}, f.Call("linear_in", x)))
 	}}
 }
 
@@ -150,21 +150,21 @@ func gated(f *tape.Flow, act tape.Layer, x tape.Tensor) tape.Tensor {
 
 // ofImage and ofText are the projections of the two streams.
 var (
-	ofImage = nn.AttentionNames{Q: "attn.to_q", K: "attn.to_k", V: "attn.to_v", Out: "attn.to_out.0", QNorm: "attn.norm_q", KNorm: "attn.norm_k"}
-	ofText  = nn.AttentionNames{Q: "attn.add_q_proj", K: "attn.add_k_proj", V: "attn.add_v_proj", Out: "attn.to_add_out", QNorm: "attn.norm_added_q", KNorm: "attn.norm_added_k"}
+	ofImage = layer.AttentionNames{Q: "attn.to_q", K: "attn.to_k", V: "attn.to_v", Out: "attn.to_out.0", QNorm: "attn.norm_q", KNorm: "attn.norm_k"}
+	ofText  = layer.AttentionNames{Q: "attn.add_q_proj", K: "attn.add_k_proj", V: "attn.add_v_proj", Out: "attn.to_add_out", QNorm: "attn.norm_added_q", KNorm: "attn.norm_added_k"}
 )
 
 // projections are those of a stream.
-func (c Transformer) projections(n nn.AttentionNames, bias bool) tape.Sequential {
-	linear := nn.Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: nn.ByColumns}
+func (c Transformer) projections(n layer.AttentionNames, bias bool) tape.Sequential {
+	linear := layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: layer.ByColumns}
 	parts := tape.Sequential{tape.Named{Name: n.Q, Layer: linear}, tape.Named{Name: n.K, Layer: linear}, tape.Named{Name: n.V, Layer: linear}}
 	if n.QNorm != "" {
 		own := c.Family == SD3 || c.Family == QwenImage // in diffusers' own operations
-		norm := nn.RMSNorm{Size: c.headSize(), Unfused: own, Mixed: own}
+		norm := layer.RMSNorm{Size: c.headSize(), Unfused: own, Mixed: own}
 		parts = append(parts, tape.Named{Name: n.QNorm, Layer: norm}, tape.Named{Name: n.KNorm, Layer: norm})
 	}
 	if n.Out != "" {
-		linear.Split = nn.ByRows
+		linear.Split = layer.ByRows
 		parts = append(parts, tape.Named{Name: n.Out, Layer: linear})
 	}
 	return parts
@@ -217,17 +217,17 @@ func (c Transformer) oneStream(s fluxStyle) tape.Layer {
 	parts, run := c.normed(s, "norm", 3), c.parallel
 	wide, ffn := min(c.Hidden, tape.MaxField/4), min(c.FFN, tape.MaxField/4)
 	if s.shared {
-		norm := nn.RMSNorm{Size: c.headSize()}
+		norm := layer.RMSNorm{Size: c.headSize()}
 		parts = append(parts,
-			tape.Named{Name: "attn.to_qkv_mlp_proj", Layer: nn.Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: nn.ByColumns}},
+			tape.Named{Name: "attn.to_qkv_mlp_proj", Layer: layer.Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: layer.ByColumns}},
 			tape.Named{Name: "attn.norm_q", Layer: norm}, tape.Named{Name: "attn.norm_k", Layer: norm},
-			tape.Named{Name: "attn.to_out", Layer: nn.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: nn.ByRows}})
+			tape.Named{Name: "attn.to_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: layer.ByRows}})
 		run = c.packed
 	} else {
 		alone := ofImage
 		alone.Out = ""
 		parts = append(parts, c.projections(alone, true)...)
-		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: nn.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}}, tape.Named{Name: "proj_out", Layer: nn.Linear{In: wide + ffn, Out: c.Hidden, Split: nn.ByRows}})
+		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}}, tape.Named{Name: "proj_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, Split: layer.ByRows}})
 	}
 	return tape.Module{Name: "OneStream", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text := f.T.Encoded
@@ -250,7 +250,7 @@ func (c Transformer) oneStream(s fluxStyle) tape.Layer {
 
 // parallel is FLUX.1's attention and MLP of one stream.
 func (c Transformer) parallel(f *tape.Flow, x tape.Tensor, tables []tape.Tensor) tape.Tensor {
-	mlp := f.Apply(nn.GELU{}, f.Call("proj_mlp", x))
+	mlp := f.Apply(layer.GELU{}, f.Call("proj_mlp", x))
 	y := c.attended(f, c.headed(f, x, ofImage), tables)
 	z := f.Call("proj_out", f.Cat(2, y, mlp))
 	f.Hold(mlp, y)
@@ -267,7 +267,7 @@ func (c Transformer) packed(f *tape.Flow, x tape.Tensor, tables []tape.Tensor) t
 	}
 	qkv[0], qkv[1] = f.Call("attn.norm_q", qkv[0]), f.Call("attn.norm_k", qkv[1])
 	y := c.attended(f, qkv, tables)
-	mlp := gated(f, nn.SiLU{}, halves[1])
+	mlp := gated(f, layer.SiLU{}, halves[1])
 	z := f.Call("attn.to_out", f.Cat(2, y, mlp))
 	f.Hold(all, mlp)
 	return z

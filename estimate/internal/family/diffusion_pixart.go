@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // pixArt builds PixArt-alpha and PixArt-Sigma: a DiT with cross-attention to the text, whose blocks add a table
@@ -13,15 +13,15 @@ func (c Transformer) pixArt() []tape.Layer {
 	places := int(min(tape.FLOPs(side, side), tape.MaxField))
 	parts := tape.Sequential{
 		tape.Named{Name: "pos_embed", Layer: patchesOfPlaces{c.patchConv(false), places, c.Hidden, false}},
-		tape.Named{Name: "adaln_single.emb.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, nn.SiLU{}, true)},
-		tape.Named{Name: "adaln_single.linear", Layer: nn.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, tape.MaxField/6)}},
-		tape.Named{Name: "caption_projection", Layer: twoLinears(d.TextDim, c.Hidden, nn.GELU{}, true)},
-		tape.InlineX{Layer: nn.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}},
+		tape.Named{Name: "adaln_single.emb.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)},
+		tape.Named{Name: "adaln_single.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, tape.MaxField/6)}},
+		tape.Named{Name: "caption_projection", Layer: twoLinears(d.TextDim, c.Hidden, layer.GELU{}, true)},
+		tape.InlineX{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}},
 		tape.Named{Name: "norm_out", Layer: plainLayerNorm(c)},
 		tape.Named{Name: "proj_out", Layer: c.toPixels(d)},
 	}
 	if d.Sized {
-		third := twoLinears(timeFeatures, c.Hidden/3, nn.SiLU{}, true)
+		third := twoLinears(timeFeatures, c.Hidden/3, layer.SiLU{}, true)
 		parts = append(parts, tape.Named{Name: "adaln_single.emb.resolution_embedder", Layer: third}, tape.Named{Name: "adaln_single.emb.aspect_ratio_embedder", Layer: third})
 	}
 	return denoiser{
@@ -35,7 +35,7 @@ func (c Transformer) pixArt() []tape.Layer {
 				size := f.View(embedTime(f, "adaln_single.emb.resolution_embedder", 2*batch), batch, -1)
 				time = f.Add(time, f.Cat(1, size, embedTime(f, "adaln_single.emb.aspect_ratio_embedder", batch)))
 			}
-			modulation := f.Call("adaln_single.linear", f.Apply(nn.SiLU{}, time))
+			modulation := f.Call("adaln_single.linear", f.Apply(layer.SiLU{}, time))
 			return x, []tape.Tensor{f.Call("caption_projection", f.Input(1)), modulation, time}
 		},
 		after: func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor {
@@ -54,7 +54,7 @@ func tabled(f *tape.Flow, x tape.Tensor, n, width int) []tape.Tensor {
 func (c Transformer) pixArtBlock() tape.Layer {
 	attention := imageAttention{c.Hidden, c.Hidden, c.Heads, true}.layer()
 	parts := tape.Sequential{
-		tape.InlineX{Layer: nn.Learned{Name: "scale_shift_table", Shape: alloc.Shape{6, c.Hidden}}},
+		tape.InlineX{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{6, c.Hidden}}},
 		tape.Named{Name: "norm1", Layer: plainLayerNorm(c)},
 		tape.Named{Name: "attn1", Layer: attention},
 		tape.Named{Name: "norm2", Layer: plainLayerNorm(c)},
@@ -82,12 +82,12 @@ type imageAttention struct {
 }
 
 func (l imageAttention) layer() tape.Layer {
-	of, seen := nn.Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: nn.ByColumns}, nn.Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: nn.ByColumns}
-	parts := tape.Sequential{tape.Named{Name: "to_q", Layer: of}, tape.Named{Name: "to_k", Layer: seen}, tape.Named{Name: "to_v", Layer: seen}, tape.Named{Name: "to_out.0", Layer: nn.Linear{In: l.width, Out: l.width, Split: nn.ByRows}}}
+	of, seen := layer.Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: layer.ByColumns}, layer.Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: layer.ByColumns}
+	parts := tape.Sequential{tape.Named{Name: "to_q", Layer: of}, tape.Named{Name: "to_k", Layer: seen}, tape.Named{Name: "to_v", Layer: seen}, tape.Named{Name: "to_out.0", Layer: layer.Linear{In: l.width, Out: l.width, Split: layer.ByRows}}}
 	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		seen := f.Beside(0)
 		q, k, v := f.Call("to_q", x), f.Call("to_k", seen), f.Call("to_v", seen)
-		y := f.Scale(f.Call("to_out.0", nn.ScaledDotProduct(f, q, k, v, l.heads, l.width/max(1, l.heads))))
+		y := f.Scale(f.Call("to_out.0", layer.ScaledDotProduct(f, q, k, v, l.heads, l.width/max(1, l.heads))))
 		f.Hold(q, k, v)
 		return y
 	}}
@@ -95,7 +95,7 @@ func (l imageAttention) layer() tape.Layer {
 
 // toPixels makes the pixels of each place.
 func (c Transformer) toPixels(d Denoiser) tape.Layer {
-	return nn.Linear{In: c.Hidden, Out: int(min(tape.FLOPs(c.Patch, c.Patch, d.Out), tape.MaxField))}
+	return layer.Linear{In: c.Hidden, Out: int(min(tape.FLOPs(c.Patch, c.Patch, d.Out), tape.MaxField))}
 }
 
 // pixels puts the pixels of all places into an image.

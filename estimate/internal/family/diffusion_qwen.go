@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // qwenImage builds Qwen-Image (arXiv:2508.02324): blocks of two streams, which rotate queries and keys as complex
@@ -12,13 +12,13 @@ func (c Transformer) qwenImage() []tape.Layer {
 	d := c.denoise()
 	parts := tape.Sequential{
 		tape.InlineX{Layer: qwenTables{c.headSize()}},
-		tape.Named{Name: "time_text_embed.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, nn.SiLU{}, true)},
-		tape.Named{Name: "txt_norm", Layer: nn.RMSNorm{Size: d.TextDim, Unfused: true, Mixed: true}},
-		tape.Named{Name: "img_in", Layer: nn.Linear{In: c.Channels, Out: c.Hidden}},
-		tape.Named{Name: "txt_in", Layer: nn.Linear{In: d.TextDim, Out: c.Hidden}},
-		tape.Named{Name: "norm_out.linear", Layer: nn.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, tape.MaxField/2)}},
+		tape.Named{Name: "time_text_embed.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)},
+		tape.Named{Name: "txt_norm", Layer: layer.RMSNorm{Size: d.TextDim, Unfused: true, Mixed: true}},
+		tape.Named{Name: "img_in", Layer: layer.Linear{In: c.Channels, Out: c.Hidden}},
+		tape.Named{Name: "txt_in", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden}},
+		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, tape.MaxField/2)}},
 		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
-		tape.Named{Name: "proj_out", Layer: nn.Linear{In: c.Hidden, Out: d.Out}},
+		tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: d.Out}},
 	}
 	return denoiser{
 		parts:  parts,
@@ -58,7 +58,7 @@ func (c Transformer) qwenImageBlock() tape.Layer {
 	parts := append(c.projections(ofImage, true), c.projections(ofText, true)...)
 	for _, stream := range []string{"img", "txt"} {
 		parts = append(parts,
-			tape.Named{Name: stream + "_mod.1", Layer: nn.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, tape.MaxField/6)}},
+			tape.Named{Name: stream + "_mod.1", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, tape.MaxField/6)}},
 			tape.Named{Name: stream + "_norm1", Layer: plainLayerNorm(c)}, tape.Named{Name: stream + "_norm2", Layer: plainLayerNorm(c)}, tape.Named{Name: stream + "_mlp", Layer: imageMLP(c)})
 	}
 	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {

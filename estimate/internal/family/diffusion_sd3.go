@@ -1,8 +1,8 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // sd3 builds Stable Diffusion 3 and 3.5 (arXiv:2403.03206): blocks of two streams, as those of FLUX.1 without
@@ -11,8 +11,8 @@ func (c Transformer) sd3() []tape.Layer {
 	d := c.denoise()
 	parts := tape.Sequential{
 		tape.Named{Name: "pos_embed", Layer: patchesOfPlaces{c.patchConv(false), c.Positions, c.Hidden, true}},
-		tape.Named{Name: "context_embedder", Layer: nn.Linear{In: d.TextDim, Out: c.Hidden}},
-		tape.Named{Name: "norm_out.linear", Layer: nn.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, tape.MaxField/2)}},
+		tape.Named{Name: "context_embedder", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden}},
+		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, tape.MaxField/2)}},
 		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
 		tape.Named{Name: "proj_out", Layer: c.toPixels(d)},
 	}
@@ -38,8 +38,8 @@ func (c Transformer) sd3() []tape.Layer {
 }
 
 // normNames are the names without norms of queries and keys where there are none.
-func (c Transformer) normNames(n nn.AttentionNames) nn.AttentionNames {
-	if c.Family == SD3 && c.QKNorm == nn.NoQKNorm {
+func (c Transformer) normNames(n layer.AttentionNames) layer.AttentionNames {
+	if c.Family == SD3 && c.QKNorm == layer.NoQKNorm {
 		n.QNorm, n.KNorm = "", ""
 	}
 	return n
@@ -48,7 +48,7 @@ func (c Transformer) normNames(n nn.AttentionNames) nn.AttentionNames {
 // sd3Block is a block of two streams. One that is dual attends within the image besides, by modulations of its
 // own; the last makes nothing of the text.
 func (c Transformer) sd3Block(s fluxStyle, dual, last bool) tape.Layer {
-	ofText, second := c.normNames(ofText), c.normNames(nn.AttentionNames{
+	ofText, second := c.normNames(ofText), c.normNames(layer.AttentionNames{
 		Q: "attn2.to_q", K: "attn2.to_k", V: "attn2.to_v", Out: "attn2.to_out.0", QNorm: "attn2.norm_q", KNorm: "attn2.norm_k"})
 	imageParts, textParts := 6, 6
 	if dual {

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // UNet is the U-Net of Stable Diffusion (diffusers' UNet2DConditionModel, arXiv:2112.10752). It reads a noisy image,
@@ -44,12 +44,12 @@ func (u UNet) Layers() []tape.Layer {
 	first := u.Levels[0].Channels
 	parts := tape.Sequential{
 		tape.Named{Name: "conv_in", Layer: threeByThree(u.Channels, first)},
-		tape.Named{Name: "time_embedding", Layer: twoLinears(first, u.time(), nn.SiLU{}, true)},
-		tape.Named{Name: "conv_norm_out", Layer: nn.GroupNorm{Groups: u.Groups, Channels: first}},
+		tape.Named{Name: "time_embedding", Layer: twoLinears(first, u.time(), layer.SiLU{}, true)},
+		tape.Named{Name: "conv_norm_out", Layer: layer.GroupNorm{Groups: u.Groups, Channels: first}},
 		tape.Named{Name: "conv_out", Layer: threeByThree(first, u.Out)},
 	}
 	if u.AddedDim != 0 {
-		parts = append(parts, tape.Named{Name: "add_embedding", Layer: twoLinears(u.AddedDim, u.time(), nn.SiLU{}, true)})
+		parts = append(parts, tape.Named{Name: "add_embedding", Layer: twoLinears(u.AddedDim, u.time(), layer.SiLU{}, true)})
 	}
 	down, middle, up := u.down(), u.middle(), u.up()
 	for _, b := range append(append(down, middle), up...) {
@@ -66,7 +66,7 @@ func (u UNet) Layers() []tape.Layer {
 		for _, b := range up {
 			x, skipped = b.run(f, x, time, text, skipped)
 		}
-		return f.Call("conv_out", f.Apply(nn.SiLU{}, f.Call("conv_norm_out", x)))
+		return f.Call("conv_out", f.Apply(layer.SiLU{}, f.Call("conv_norm_out", x)))
 	}}}}
 }
 
@@ -164,7 +164,7 @@ func (b unetBlock) parts() tape.Sequential {
 		return parts
 	}
 	out := b.resnets[len(b.resnets)-1].out
-	change := tape.Sequential{tape.Named{Name: "conv", Layer: nn.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2, Padding: 1}}}
+	change := tape.Sequential{tape.Named{Name: "conv", Layer: layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2, Padding: 1}}}
 	if b.rises {
 		change = tape.Sequential{tape.InlineX{Layer: enlarged{}}, tape.Named{Name: "conv", Layer: threeByThree(out, out)}}
 	}
@@ -204,12 +204,12 @@ func (u UNet) transformer(l UNetLevel, blocks int) tape.Layer {
 		return nil
 	}
 	n := l.Channels
-	parts := tape.Sequential{tape.Named{Name: "norm", Layer: nn.GroupNorm{Groups: u.Groups, Channels: n}}}
+	parts := tape.Sequential{tape.Named{Name: "norm", Layer: layer.GroupNorm{Groups: u.Groups, Channels: n}}}
 	for _, name := range []string{"proj_in", "proj_out"} {
 		if u.Linear {
-			parts = append(parts, tape.Named{Name: name, Layer: nn.Linear{In: n, Out: n}})
+			parts = append(parts, tape.Named{Name: name, Layer: layer.Linear{In: n, Out: n}})
 		} else {
-			parts = append(parts, tape.Named{Name: name, Layer: nn.Conv2d{In: n, Out: n, Kernel: 1}})
+			parts = append(parts, tape.Named{Name: name, Layer: layer.Conv2d{In: n, Out: n, Kernel: 1}})
 		}
 	}
 	block := u.block(l)
@@ -244,16 +244,16 @@ func (u UNet) transformer(l UNetLevel, blocks int) tape.Layer {
 
 // block is a block of a transformer: attention to itself and to the text, and an MLP with a gate.
 func (u UNet) block(l UNetLevel) tape.Layer {
-	n, norm := l.Channels, nn.LayerNorm{Size: l.Channels}
+	n, norm := l.Channels, layer.LayerNorm{Size: l.Channels}
 	parts := tape.Sequential{
 		tape.Named{Name: "norm1", Layer: norm}, tape.Named{Name: "attn1", Layer: imageAttention{n, n, l.Heads, false}.layer()},
 		tape.Named{Name: "norm2", Layer: norm}, tape.Named{Name: "attn2", Layer: imageAttention{n, u.TextDim, l.Heads, false}.layer()},
-		tape.Named{Name: "norm3", Layer: norm}, tape.Named{Name: "ff.net.0.proj", Layer: nn.Linear{In: n, Out: 8 * n}}, tape.Named{Name: "ff.net.2", Layer: nn.Linear{In: 4 * n, Out: n}},
+		tape.Named{Name: "norm3", Layer: norm}, tape.Named{Name: "ff.net.0.proj", Layer: layer.Linear{In: n, Out: 8 * n}}, tape.Named{Name: "ff.net.2", Layer: layer.Linear{In: 4 * n, Out: n}},
 	}
 	return tape.Module{Name: "TransformerBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("norm1", x)
 		x = f.Add(x, f.Call("attn1", y, y))
 		x = f.Add(x, f.Call("attn2", f.Call("norm2", x), f.Beside(0)))
-		return f.Add(x, f.Call("ff.net.2", gated(f, nn.GELU{}, f.Call("ff.net.0.proj", f.Call("norm3", x)))))
+		return f.Add(x, f.Call("ff.net.2", gated(f, layer.GELU{}, f.Call("ff.net.0.proj", f.Call("norm3", x)))))
 	}}
 }

@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // dino builds DINOv2: a ViT whose parts are multiplied by learned factors.
@@ -11,27 +11,27 @@ func (c Transformer) dino() []tape.Layer {
 	side := c.side()
 	body := tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: dinoPatches{patches{
-			projection: nn.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
+			projection: layer.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
 			tokens:     int(min(tape.FLOPs(side, side), tape.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.dropout(),
 		}}},
 		tape.Named{Name: "encoder.layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.dinoBlock()}},
-		tape.Named{Name: "layernorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
 	if c.Classes == 0 || c.NoHead {
 		return []tape.Layer{tape.InlineX{Layer: body}}
 	}
-	return []tape.Layer{tape.Named{Name: "dinov2", Layer: body}, classAndMean{}, tape.Named{Name: "classifier", Layer: nn.Linear{In: 2 * min(c.Hidden, tape.MaxField/2), Out: c.Classes}}}
+	return []tape.Layer{tape.Named{Name: "dinov2", Layer: body}, classAndMean{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: 2 * min(c.Hidden, tape.MaxField/2), Out: c.Classes}}}
 }
 
 func (c Transformer) dinoBlock() tape.Layer {
-	var mlp tape.Layer = nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}
+	var mlp tape.Layer = layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}
 	if c.GatedFFN {
-		mlp = nn.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true}
+		mlp = layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true}
 	}
-	attention := nn.Attention{Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.Dropout}
+	attention := layer.Attention{Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.Dropout}
 	return tape.Sequential{
-		tape.ResidualX(tape.Named{Name: "norm1", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "attention", Layer: attention}, tape.Named{Name: "layer_scale1", Layer: layerScale{c.Hidden}}),
-		tape.ResidualX(tape.Named{Name: "norm2", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Named{Name: "layer_scale2", Layer: layerScale{c.Hidden}}),
+		tape.ResidualX(tape.Named{Name: "norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "attention", Layer: attention}, tape.Named{Name: "layer_scale1", Layer: layerScale{c.Hidden}}),
+		tape.ResidualX(tape.Named{Name: "norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Named{Name: "layer_scale2", Layer: layerScale{c.Hidden}}),
 	}
 }
 

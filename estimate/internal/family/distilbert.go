@@ -1,38 +1,38 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 func (c Transformer) distilBERT() []tape.Layer {
 	layers := []tape.Layer{
 		tape.Named{Name: "embeddings", Layer: tape.Sequential{
-			tape.Named{Name: "word_embeddings", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+			tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 			tape.Named{Name: "position_embeddings", Layer: positions{Num: c.Positions, Dim: c.Hidden, buffered: true}},
-			tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.Named{Name: "dropout", Layer: c.dropout()},
 		}},
 		tape.Named{Name: "transformer", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.distilBlock()}}}},
 	}
 	switch {
 	case c.MaskedLM:
-		decoder := nn.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+		decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
 		if c.Tied {
 			decoder.Tied = "embeddings.word_embeddings.weight"
 		}
 		layers = append(layers,
-			tape.Named{Name: "vocab_transform", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}},
-			tape.Named{Name: "activation", Layer: c.Activation.Layer(nn.UseGELU)},
-			tape.Named{Name: "vocab_layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "vocab_transform", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseGELU)},
+			tape.Named{Name: "vocab_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.Named{Name: "vocab_projector", Layer: decoder})
 	case c.Classes != 0:
 		layers = append(layers,
 			first{},
-			tape.Named{Name: "pre_classifier", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}},
-			tape.Named{Name: "activation", Layer: nn.ReLU{}},
+			tape.Named{Name: "pre_classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+			tape.Named{Name: "activation", Layer: layer.ReLU{}},
 			tape.Named{Name: "dropout", Layer: c.headDropout()},
-			tape.Named{Name: "classifier", Layer: nn.Linear{In: c.Hidden, Out: c.Classes}})
+			tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
 	}
 	return layers
 }
@@ -42,20 +42,20 @@ func (c Transformer) headDropout() tape.Layer {
 	if c.HeadDropout == 0 {
 		return tape.Identity{}
 	}
-	return nn.Dropout{P: c.HeadDropout}
+	return layer.Dropout{P: c.HeadDropout}
 }
 
 // distilBlock normalises after each part, and drops what the MLP makes alone.
 func (c Transformer) distilBlock() tape.Layer {
 	return tape.Sequential{
-		tape.ResidualX(tape.Named{Name: "attention", Layer: nn.Attention{
+		tape.ResidualX(tape.Named{Name: "attention", Layer: layer.Attention{
 			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
-			Names: &nn.AttentionNames{Q: "q_lin", K: "k_lin", V: "v_lin", Out: "out_lin"},
+			Names: &layer.AttentionNames{Q: "q_lin", K: "k_lin", V: "v_lin", Out: "out_lin"},
 		}}),
-		tape.Named{Name: "sa_layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
-		tape.ResidualX(tape.Named{Name: "ffn", Layer: withDropout{"dropout", nn.MLP{
+		tape.Named{Name: "sa_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.ResidualX(tape.Named{Name: "ffn", Layer: withDropout{"dropout", layer.MLP{
 			Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: &[3]string{"lin1", "activation", "lin2"},
 		}, c.dropout()}}),
-		tape.Named{Name: "output_layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "output_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
 }

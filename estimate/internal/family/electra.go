@@ -1,8 +1,8 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // electra builds ELECTRA.
@@ -10,27 +10,27 @@ func (c Transformer) electra() []tape.Layer {
 	width := tape.Or(c.EmbedDim, c.Hidden)
 	layers := []tape.Layer{tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(width)}}
 	if width != c.Hidden {
-		layers = append(layers, tape.Named{Name: "embeddings_project", Layer: nn.Linear{In: width, Out: c.Hidden}})
+		layers = append(layers, tape.Named{Name: "embeddings_project", Layer: layer.Linear{In: width, Out: c.Hidden}})
 	}
 	layers = append(layers, tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.bertBlock()}}}})
 	switch {
 	case c.Classes != 0:
-		return append(layers, c.firstClassifier(nn.GELU{}))
+		return append(layers, c.firstClassifier(layer.GELU{}))
 	case c.Detects:
 		return append(layers, tape.Named{Name: "discriminator_predictions", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}},
-			tape.InlineX{Layer: c.Activation.Layer(nn.UseGELU)},
-			tape.Named{Name: "dense_prediction", Layer: nn.Linear{In: c.Hidden, Out: 1}},
+			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+			tape.InlineX{Layer: c.Activation.Layer(layer.UseGELU)},
+			tape.Named{Name: "dense_prediction", Layer: layer.Linear{In: c.Hidden, Out: 1}},
 		}})
 	case c.MaskedLM:
-		head := nn.Linear{In: width, Out: c.Vocab, Split: nn.ByColumns}
+		head := layer.Linear{In: width, Out: c.Vocab, Split: layer.ByColumns}
 		if c.Tied {
 			head.Tied = ".embeddings.word_embeddings.weight"
 		}
 		return append(layers, tape.Named{Name: "generator_predictions", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: width}},
-			tape.InlineX{Layer: nn.GELU{}},
-			tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: width}},
+			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: width}},
+			tape.InlineX{Layer: layer.GELU{}},
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
 		}}, tape.Named{Name: "generator_lm_head", Layer: head})
 	}
 	return layers

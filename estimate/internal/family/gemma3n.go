@@ -4,8 +4,8 @@ import (
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // AltUp describes what Gemma 3n has besides: hidden states side by side (AltUp, arXiv:2301.13310), a path of
@@ -39,15 +39,15 @@ func (l checked) Declare(d *tape.Declaration) {
 	}
 }
 
-func altUpNorm(size int) nn.RMSNorm {
-	return nn.RMSNorm{Size: size, Unfused: true, Late: true, Powered: true}
+func altUpNorm(size int) layer.RMSNorm {
+	return layer.RMSNorm{Size: size, Unfused: true, Late: true, Powered: true}
 }
 
 func gemma3nNorm(c Transformer) tape.Layer { return altUpNorm(c.Hidden) }
 
-func gemma3nAttention(_ Transformer, a *nn.Attention) {
+func gemma3nAttention(_ Transformer, a *layer.Attention) {
 	a.HeadNorm = func(_, size int) tape.Layer { return altUpNorm(size) }
-	a.QKNorm, a.ValueNorm, a.Rotations = nn.NormHeads, true, 2
+	a.QKNorm, a.ValueNorm, a.Rotations = layer.NormHeads, true, 2
 }
 
 // gemma3nEmbedded makes the embeddings of the blocks and the hidden states of the first.
@@ -55,8 +55,8 @@ func gemma3nEmbedded(c Transformer) []tape.Layer {
 	a := *tape.Or(c.AltUp, &AltUp{})
 	each := int(min(tape.FLOPs(max(0, c.Blocks), a.Size), tape.MaxField))
 	parts := tape.Sequential{
-		tape.As("embed_tokens_per_layer", nn.Embedding{Num: a.Vocab, Dim: each, Split: true}),
-		tape.As("per_layer_model_projection", nn.Linear{In: c.Hidden, Out: each, NoBias: true, Split: nn.ByColumns}),
+		tape.As("embed_tokens_per_layer", layer.Embedding{Num: a.Vocab, Dim: each, Split: true}),
+		tape.As("per_layer_model_projection", layer.Linear{In: c.Hidden, Out: each, NoBias: true, Split: layer.ByColumns}),
 		tape.As("per_layer_projection_norm", altUpNorm(a.Size)),
 	}
 	parts = append(parts, a.projections("altup_projections.", c.Hidden)...)
@@ -96,7 +96,7 @@ func gemma3nLast(c Transformer) []tape.Layer {
 func (a AltUp) projections(name string, hidden int) tape.Sequential {
 	var s tape.Sequential
 	for i := range min(a.Inputs, tape.MaxLayers) - 1 {
-		s = append(s, tape.As(name+strconv.Itoa(i), nn.Linear{In: hidden, Out: hidden, NoBias: true}))
+		s = append(s, tape.As(name+strconv.Itoa(i), layer.Linear{In: hidden, Out: hidden, NoBias: true}))
 	}
 	return s
 }
@@ -133,7 +133,7 @@ func rescaled(f *tape.Flow, x, target tape.Tensor) tape.Tensor {
 // gemma3nBlock predicts the hidden states, computes one of them, and corrects the others by it.
 func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
 	a := *tape.Or(c.AltUp, &AltUp{})
-	linear := func(in, out int) nn.Linear { return nn.Linear{In: in, Out: out, NoBias: true} }
+	linear := func(in, out int) layer.Linear { return layer.Linear{In: in, Out: out, NoBias: true} }
 	parts := tape.Sequential{
 		b.attention, b.mlp,
 		tape.As("input_layernorm", b.norm), tape.As("post_attention_layernorm", b.norm),
@@ -148,7 +148,7 @@ func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
 		tape.As("per_layer_input_gate", linear(c.Hidden, a.Size)), tape.As("per_layer_projection", linear(a.Size, c.Hidden)),
 		tape.As("post_per_layer_input_norm", b.norm),
 	}
-	act := c.Activation.Layer(nn.UseGELUTanh)
+	act := c.Activation.Layer(layer.UseGELUTanh)
 	run := func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		predicted := a.predict(f, x)
 		active := oneOf(f, predicted)

@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // mobileNetV5 is the number of parameters of timm's mobilenetv5_300m_enc, the vision tower of Gemma 3n, as
@@ -13,27 +13,27 @@ const mobileNetV5 = 294_126_912
 // gemma3nVision is the vision tower of Gemma 3n, and what fits its output to the width of the text.
 func (c Transformer) gemma3nVision(width int) []tape.Layer {
 	return []tape.Layer{
-		tape.Named{Name: "vision_tower", Layer: held{nn.Learned{Name: "weights", Shape: alloc.Shape{mobileNetV5}}}},
+		tape.Named{Name: "vision_tower", Layer: held{layer.Learned{Name: "weights", Shape: alloc.Shape{mobileNetV5}}}},
 		tape.Named{Name: "embed_vision", Layer: held{c.gemma3nEmbedder(width)}},
 	}
 }
 
 // gemma3nAudio is the tower of sounds, a Conformer whose input are spectra of so many Channels.
 func (c Transformer) gemma3nAudio(width int) []tape.Layer {
-	linear := func(in, out int) tape.Layer { return nn.Linear{In: in, Out: out, NoBias: true} }
-	norm := nn.RMSNorm{Size: c.Hidden}
+	linear := func(in, out int) tape.Layer { return layer.Linear{In: in, Out: out, NoBias: true} }
+	norm := layer.RMSNorm{Size: c.Hidden}
 	hidden := min(max(0, c.Hidden), tape.MaxField/4)
 	feedForward := tape.Sequential{norm, linear(hidden, 4*hidden), linear(4*hidden, hidden), norm}
 	attention := tape.Sequential{
-		norm, nn.Learned{Name: "per_dim_scale", Shape: alloc.Shape{hidden / max(1, c.Heads)}}, linear(hidden, hidden), // of the positions
+		norm, layer.Learned{Name: "per_dim_scale", Shape: alloc.Shape{hidden / max(1, c.Heads)}}, linear(hidden, hidden), // of the positions
 		linear(hidden, hidden), linear(hidden, hidden), linear(hidden, hidden), linear(hidden, hidden), norm,
 	}
-	convolution := tape.Sequential{norm, linear(hidden, 2*hidden), nn.Conv1d{In: hidden, Out: hidden, Kernel: c.Patch, Groups: hidden, NoBias: true}, norm, linear(hidden, hidden)}
+	convolution := tape.Sequential{norm, linear(hidden, 2*hidden), layer.Conv1d{In: hidden, Out: hidden, Kernel: c.Patch, Groups: hidden, NoBias: true}, norm, linear(hidden, hidden)}
 	const first, second = 128, 32
 	return []tape.Layer{
 		tape.Named{Name: "audio_tower", Layer: held{tape.Sequential{
-			nn.Conv2d{In: 1, Out: first, Kernel: 3, NoBias: true}, nn.RMSNorm{Size: first},
-			nn.Conv2d{In: first, Out: second, Kernel: 3, NoBias: true}, nn.RMSNorm{Size: second},
+			layer.Conv2d{In: 1, Out: first, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: first},
+			layer.Conv2d{In: first, Out: second, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: second},
 			linear(second*(min(c.Channels, tape.MaxField/second)/4), hidden),
 			tape.Named{Name: "conformer", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Sequential{feedForward, attention, convolution, feedForward, norm}}},
 		}}},
@@ -44,9 +44,9 @@ func (c Transformer) gemma3nAudio(width int) []tape.Layer {
 // gemma3nEmbedder turns what a tower makes, and tokens that stand for it, to the width of the text.
 func (c Transformer) gemma3nEmbedder(width int) tape.Layer {
 	return tape.Sequential{
-		tape.Named{Name: "embedding", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden}},
-		tape.Named{Name: "hard_embedding_norm", Layer: nn.RMSNorm{Size: c.Hidden}},
-		tape.Named{Name: "soft_embedding_norm", Layer: nn.RMSNorm{Size: c.Hidden}},
-		tape.Named{Name: "embedding_projection", Layer: nn.Linear{In: c.Hidden, Out: width, NoBias: true}},
+		tape.Named{Name: "embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden}},
+		tape.Named{Name: "hard_embedding_norm", Layer: layer.RMSNorm{Size: c.Hidden}},
+		tape.Named{Name: "soft_embedding_norm", Layer: layer.RMSNorm{Size: c.Hidden}},
+		tape.Named{Name: "embedding_projection", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: true}},
 	}
 }

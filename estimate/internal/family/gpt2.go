@@ -2,20 +2,20 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 func (c Transformer) gpt2() []tape.Layer {
 	layers := []tape.Layer{tape.Named{Name: "transformer", Layer: tape.Sequential{
-		tape.Named{Name: "wte", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+		tape.Named{Name: "wte", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 		tape.Named{Name: "wpe", Layer: positions{Num: c.Positions, Dim: c.Hidden}},
 		tape.Named{Name: "drop", Layer: c.dropout()},
 		tape.Named{Name: "h", Layer: tape.Repeat{N: c.Blocks, Layer: c.gpt2Block()}},
-		tape.Named{Name: "ln_f", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "ln_f", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}}}
 	if !c.NoHead {
-		head := nn.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
+		head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
 		if c.Tied {
 			head.Tied = ".transformer.wte.weight"
 		}
@@ -27,16 +27,16 @@ func (c Transformer) gpt2() []tape.Layer {
 func (c Transformer) gpt2Block() tape.Layer {
 	return tape.Sequential{
 		tape.ResidualX(
-			tape.Named{Name: "ln_1", Layer: nn.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "attn", Layer: withDropout{"resid_dropout", nn.Attention{
+			tape.Named{Name: "ln_1", Layer: layer.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "attn", Layer: withDropout{"resid_dropout", layer.Attention{
 				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, Returns: true, Always: c.KVHeads == 1, // GPTBigCode leaves use_cache as it is
-				Names: &nn.AttentionNames{Packed: "c_attn", Out: "c_proj"},
+				Names: &layer.AttentionNames{Packed: "c_attn", Out: "c_proj"},
 			}, c.dropout()}},
 		),
 		tape.ResidualX(
-			tape.Named{Name: "ln_2", Layer: nn.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "mlp", Layer: withDropout{"dropout", nn.MLP{
-				Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, nn.UseNewGELU), Names: &[3]string{"c_fc", "act", "c_proj"},
+			tape.Named{Name: "ln_2", Layer: layer.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "mlp", Layer: withDropout{"dropout", layer.MLP{
+				Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseNewGELU), Names: &[3]string{"c_fc", "act", "c_proj"},
 			}, c.dropout()}},
 		),
 	}
@@ -55,7 +55,7 @@ type positions struct {
 func (positions) Kind() string { return "Embedding" }
 
 // Declare implements Layer.
-func (l positions) Declare(d *tape.Declaration) { nn.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
+func (l positions) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
 
 // Forward implements Layer.
 func (l positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {

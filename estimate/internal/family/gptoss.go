@@ -2,13 +2,13 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // ossMoE is the mixture of gpt-oss: router and experts have biases, and the gate is
 // up + 1 times gate * sigmoid(1.702 gate), of values that were bounded.
-type ossMoE struct{ nn.MoE }
+type ossMoE struct{ layer.MoE }
 
 // Kind names the row.
 func (ossMoE) Kind() string { return "MoE" }
@@ -26,7 +26,7 @@ func (l ossMoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.Route(t, x, "router", ossRouter(l), ossExperts(l))
 }
 
-type ossRouter struct{ nn.MoE }
+type ossRouter struct{ layer.MoE }
 
 // Kind names the row.
 func (ossRouter) Kind() string { return "Router" }
@@ -55,13 +55,13 @@ func (l ossRouter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	return nn.KeepOutput(t, best)
+	return layer.KeepOutput(t, best)
 }
 
-type ossExperts struct{ nn.MoE }
+type ossExperts struct{ layer.MoE }
 
 // Kind names the row.
-func (l ossExperts) Kind() string { return nn.Experts(l).Kind() }
+func (l ossExperts) Kind() string { return layer.Experts(l).Kind() }
 
 // Declare implements Layer.
 func (l ossExperts) Declare(d *tape.Declaration) {
@@ -78,15 +78,15 @@ func (l ossExperts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		if err != nil {
 			return tape.Tensor{}, err
 		}
-		gate, err := nn.KeepInput(t, parts[0], false)
+		gate, err := layer.KeepInput(t, parts[0], false)
 		if err != nil {
 			return tape.Tensor{}, err
 		}
-		up, err := nn.KeepInput(t, parts[1], false)
+		up, err := layer.KeepInput(t, parts[1], false)
 		if err != nil {
 			return tape.Tensor{}, err
 		}
-		glu, err := (nn.QuickGELU{}).Forward(t, gate)
+		glu, err := (layer.QuickGELU{}).Forward(t, gate)
 		if err == nil {
 			up, err = t.Op(tape.Op{In: []tape.Tensor{up}, Shape: up.Shape, PassGrad: true})
 		}

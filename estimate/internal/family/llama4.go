@@ -2,18 +2,20 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // llama4MoE is the mixture of Llama 4: all experts see all tokens, each token times its score for the
 // expert, which is 0 but for the TopK.
-type llama4MoE struct{ nn.MoE }
+type llama4MoE struct{ layer.MoE }
 
 // Kind names the row.
 func (llama4MoE) Kind() string { return "MoE" }
 
-func (l llama4MoE) router() tape.Layer { return nn.Linear{In: l.Hidden, Out: l.Experts, NoBias: true} }
+func (l llama4MoE) router() tape.Layer {
+	return layer.Linear{In: l.Hidden, Out: l.Experts, NoBias: true}
+}
 
 // Declare implements Layer.
 func (l llama4MoE) Declare(d *tape.Declaration) {
@@ -66,16 +68,16 @@ func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{y, sum}, Shape: y.Shape, InPlace: true, PassGrad: true})
 }
 
-type llama4Experts struct{ nn.MoE }
+type llama4Experts struct{ layer.MoE }
 
 // Kind names the row.
-func (l llama4Experts) Kind() string { return nn.Experts(l).Kind() }
+func (l llama4Experts) Kind() string { return layer.Experts(l).Kind() }
 
 // Declare implements Layer.
 func (l llama4Experts) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, l.Hidden, 2 * l.FFN}, Split: true})
 	d.Add(tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.FFN, l.Hidden}, Split: true, Apart: true})
-	d.Layer("act_fn", l.Activation.Layer(nn.UseSiLU))
+	d.Layer("act_fn", l.Activation.Layer(layer.UseSiLU))
 }
 
 // Forward implements Layer.
@@ -92,7 +94,7 @@ func (l llama4Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	gate, err := t.Call("act_fn", l.Activation.Layer(nn.UseSiLU), parts[0])
+	gate, err := t.Call("act_fn", l.Activation.Layer(layer.UseSiLU), parts[0])
 	if err == nil {
 		gate, err = tape.Mul(t, gate, parts[1])
 	}
@@ -102,7 +104,7 @@ func (l llama4Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error)
 	return t.Op(tape.Op{In: []tape.Tensor{gate}, Shape: x.Shape, Params: true, Apart: true, Keep: []tape.Tensor{gate}, Gather: true, FLOPs: tape.FLOPs(visits, l.Hidden, l.FFN, 2)})
 }
 
-func llama4Attention(c Transformer, a *nn.Attention) {
-	a.Complex, a.Unit = true, c.QKNorm != nn.NoQKNorm
-	a.QKNorm = nn.NoQKNorm
+func llama4Attention(c Transformer, a *layer.Attention) {
+	a.Complex, a.Unit = true, c.QKNorm != layer.NoQKNorm
+	a.QKNorm = layer.NoQKNorm
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // LlamaCpp is how llama.cpp serves a transformer, as far as its compute buffer goes.
@@ -81,7 +81,7 @@ func (c Transformer) wideFFN() int64 {
 	if c.Family == GPT2 {
 		return ffn
 	}
-	if _, ungated := c.style().mlp(c).(nn.MLP); ungated && c.Experts == 0 {
+	if _, ungated := c.style().mlp(c).(layer.MLP); ungated && c.Experts == 0 {
 		return ffn
 	}
 	return 2 * ffn // beside its gate

@@ -1,8 +1,8 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Loss is the loss with which transformers trains the model: NextToken of a decoder's logits, and
@@ -13,9 +13,9 @@ func (c Transformer) Loss() tape.Layer {
 	case c.Family == CLIP || c.Family == SigLIP || c.NoHead:
 		return nil
 	case c.Family.Seq2Seq() || c.MaskedLM:
-		return nn.CrossEntropy{}
+		return layer.CrossEntropy{}
 	case c.Family.Encoder() || c.Classes > 0:
 		return nil
 	}
-	return nn.NextToken{}
+	return layer.NextToken{}
 }

@@ -1,30 +1,30 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // mamba builds Mamba: blocks of a state-space mixer, and a stream between them in float32.
 func (c Transformer) mamba() []tape.Layer {
-	block := nn.MambaBlock{Norm: nn.RMSNorm{Size: c.Hidden, Unfused: true}, Mixer: nn.MambaMixer{Hidden: c.Hidden, StateSpace: *c.stateSpace()}}
+	block := layer.MambaBlock{Norm: layer.RMSNorm{Size: c.Hidden, Unfused: true}, Mixer: layer.MambaMixer{Hidden: c.Hidden, StateSpace: *c.stateSpace()}}
 	layers := []tape.Layer{tape.Named{Name: "backbone", Layer: tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+		tape.Named{Name: "embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: block}},
-		tape.Named{Name: "norm_f", Layer: nn.RMSNorm{Size: c.Hidden, Unfused: true}},
+		tape.Named{Name: "norm_f", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true}},
 	}}}
 	if c.NoHead {
 		return layers
 	}
-	head := nn.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
+	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
 	if c.Tied {
 		head.Tied = "backbone.embeddings.weight"
 	}
-	return append(layers, tape.InlineX{Layer: nn.Narrowed{}}, tape.Named{Name: "lm_head", Layer: head})
+	return append(layers, tape.InlineX{Layer: layer.Narrowed{}}, tape.Named{Name: "lm_head", Layer: head})
 }
 
-func (c Transformer) stateSpace() *nn.StateSpace {
-	s := nn.StateSpace{}
+func (c Transformer) stateSpace() *layer.StateSpace {
+	s := layer.StateSpace{}
 	if c.Mixer != nil {
 		s = *c.Mixer
 	}

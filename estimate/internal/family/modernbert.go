@@ -1,13 +1,13 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // modernBERT builds ModernBERT, which rotates queries and keys and attends within a window in most blocks.
 func (c Transformer) modernBERT() []tape.Layer {
-	norm := nn.LayerNorm{Size: c.Hidden, NoBias: true}
+	norm := layer.LayerNorm{Size: c.Hidden, NoBias: true}
 	blocks := stacked(c.Blocks, func(block int) int {
 		if block == 0 {
 			return -1 // without a norm before it
@@ -15,7 +15,7 @@ func (c Transformer) modernBERT() []tape.Layer {
 		return int(c.kind(block))
 	}, func(_, block int) tape.Layer { return c.modernBlock(norm, block) })
 	layers := []tape.Layer{tape.Named{Name: "model", Layer: tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: tape.Sequential{tape.Named{Name: "tok_embeddings", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}}, tape.Named{Name: "norm", Layer: norm}, tape.Named{Name: "drop", Layer: c.dropout()}}},
+		tape.Named{Name: "embeddings", Layer: tape.Sequential{tape.Named{Name: "tok_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}}, tape.Named{Name: "norm", Layer: norm}, tape.Named{Name: "drop", Layer: c.dropout()}}},
 		tape.Named{Name: "rotary_emb", Layer: frequencies{c.headSize() / 2, 2}},
 		tape.Named{Name: "layers", Layer: blocks},
 		tape.Named{Name: "final_norm", Layer: norm},
@@ -27,12 +27,12 @@ func (c Transformer) modernBERT() []tape.Layer {
 		layers = append(layers, tape.InlineX{Layer: first{}})
 	}
 	layers = append(layers, tape.Named{Name: "head", Layer: tape.Sequential{
-		tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden, NoBias: true}}, tape.Named{Name: "act", Layer: nn.GELU{}}, tape.Named{Name: "norm", Layer: norm},
+		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: true}}, tape.Named{Name: "act", Layer: layer.GELU{}}, tape.Named{Name: "norm", Layer: norm},
 	}})
 	if c.Classes != 0 {
-		return append(layers, tape.Named{Name: "drop", Layer: c.dropout()}, tape.Named{Name: "classifier", Layer: nn.Linear{In: c.Hidden, Out: c.Classes}})
+		return append(layers, tape.Named{Name: "drop", Layer: c.dropout()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
 	}
-	decoder := nn.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
 	if c.Tied {
 		decoder.Tied = ".model.embeddings.tok_embeddings.weight"
 	}
@@ -40,9 +40,9 @@ func (c Transformer) modernBERT() []tape.Layer {
 }
 
 func (c Transformer) modernBlock(norm tape.Layer, block int) tape.Layer {
-	attention := nn.Attention{
+	attention := layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true, Packed: true, Rotary: true, Plain: c.Plain,
-		Rotations: 2, Names: &nn.AttentionNames{Packed: "Wqkv", Out: "Wo"},
+		Rotations: 2, Names: &layer.AttentionNames{Packed: "Wqkv", Out: "Wo"},
 	}
 	if c.kind(block)&Windowed != 0 {
 		attention.Window = c.Window
@@ -53,8 +53,8 @@ func (c Transformer) modernBlock(norm tape.Layer, block int) tape.Layer {
 	}
 	return decoderBlock{tape.Sequential{
 		tape.ResidualX(append(before, tape.Named{Name: "attn", Layer: attention})...),
-		tape.ResidualX(tape.Named{Name: "mlp_norm", Layer: norm}, tape.Named{Name: "mlp", Layer: nn.GatedMLP{
-			Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, nn.UseGELU), Packed: true, Names: &nn.GatedNames{Both: "Wi", Down: "Wo"},
+		tape.ResidualX(tape.Named{Name: "mlp_norm", Layer: norm}, tape.Named{Name: "mlp", Layer: layer.GatedMLP{
+			Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseGELU), Packed: true, Names: &layer.GatedNames{Both: "Wi", Down: "Wo"},
 		}}),
 	}}
 }

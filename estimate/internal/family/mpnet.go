@@ -2,18 +2,18 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // mpNet builds MPNet, a BERT whose scores have learned biases by distance.
 func (c Transformer) mpNet() []tape.Layer {
 	layers := []tape.Layer{
 		tape.Named{Name: "embeddings", Layer: tape.Sequential{
-			tape.Named{Name: "word_embeddings", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+			tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 			tape.Named{Name: "position_embeddings", Layer: positions{Num: c.Positions, Dim: c.Hidden, each: true, padding: 2}},
 			tape.Named{Name: "position_ids", Layer: places{c.Positions}},
-			tape.Named{Name: "LayerNorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.Named{Name: "dropout", Layer: c.dropout()},
 		}},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{
@@ -23,15 +23,15 @@ func (c Transformer) mpNet() []tape.Layer {
 	}
 	switch {
 	case c.Classes != 0:
-		return append(layers, c.firstClassifier(nn.Tanh{}))
+		return append(layers, c.firstClassifier(layer.Tanh{}))
 	case c.MaskedLM:
-		decoder := nn.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+		decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
 		if c.Tied {
 			decoder.Tied = "..embeddings.word_embeddings.weight"
 		}
 		return append(layers, tape.Named{Name: "lm_head", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: nn.Linear{In: c.Hidden, Out: c.Hidden}}, tape.InlineX{Layer: nn.GELU{}},
-			tape.Named{Name: "layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "decoder", Layer: decoder},
+			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.InlineX{Layer: layer.GELU{}},
+			tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "decoder", Layer: decoder},
 		}})
 	case !c.NoHead:
 		layers = append(layers, c.pooler())
@@ -40,8 +40,8 @@ func (c Transformer) mpNet() []tape.Layer {
 }
 
 func (c Transformer) mpNetBlock() tape.Layer {
-	linear := func(in, out int) nn.Linear { return nn.Linear{In: in, Out: out} }
-	norm, drop := nn.LayerNorm{Size: c.Hidden}, c.dropout()
+	linear := func(in, out int) layer.Linear { return layer.Linear{In: in, Out: out} }
+	norm, drop := layer.LayerNorm{Size: c.Hidden}, c.dropout()
 	parts := tape.Sequential{
 		tape.As("attention.attn.q", linear(c.Hidden, c.Hidden)), tape.As("attention.attn.k", linear(c.Hidden, c.Hidden)),
 		tape.As("attention.attn.v", linear(c.Hidden, c.Hidden)), tape.As("attention.attn.o", linear(c.Hidden, c.Hidden)),
@@ -56,7 +56,7 @@ func (c Transformer) mpNetBlock() tape.Layer {
 		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true}))
 		y := f.Copy(f.MatMul(s, v, length, x.Shape...)) // heads and length change places again
 		x = f.Call("attention.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.attn.o", y)), x))
-		y = f.Apply(c.Activation.Layer(nn.UseGELU), f.Call("intermediate.dense", x))
+		y = f.Apply(c.Activation.Layer(layer.UseGELU), f.Call("intermediate.dense", x))
 		return f.Call("output.LayerNorm", f.Add(f.Apply(drop, f.Call("output.dense", y)), x))
 	}}
 }
@@ -78,7 +78,7 @@ func (places) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return
 // biasesBefore makes the biases of all blocks, once for each sequence.
 type biasesBefore struct{ buckets, heads int }
 
-func (l biasesBefore) table() nn.Embedding { return nn.Embedding{Num: l.buckets, Dim: l.heads} }
+func (l biasesBefore) table() layer.Embedding { return layer.Embedding{Num: l.buckets, Dim: l.heads} }
 
 // Declare implements Layer.
 func (l biasesBefore) Declare(d *tape.Declaration) { d.Layer("relative_attention_bias", l.table()) }

@@ -1,8 +1,8 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // ResNet is a convolutional network of residual blocks (arXiv:1512.03385), whose modules are named as those of
@@ -15,7 +15,7 @@ type ResNet struct {
 	Basic      bool  // blocks of two convolutions, not of three with fewer channels inside
 	EarlyHalf  bool  // the first stage halves the image too
 	EarlyPlace bool  // blocks that halve the image do so in their first convolution
-	Activation nn.Activation
+	Activation layer.Activation
 	Classes    int // of the classifier; 0 for none
 }
 
@@ -24,7 +24,7 @@ func (c ResNet) Layers() []tape.Layer {
 	if len(c.Widths) == 0 || len(c.Widths) != len(c.Depths) {
 		return []tape.Layer{tape.Wrong("Widths and Depths must have a number for each stage")}
 	}
-	act := c.Activation.Layer(nn.UseReLU)
+	act := c.Activation.Layer(layer.UseReLU)
 	var stages tape.Sequential
 	width := c.Width
 	for i, to := range c.Widths {
@@ -42,22 +42,22 @@ func (c ResNet) Layers() []tape.Layer {
 	body := tape.Sequential{
 		tape.Named{Name: "embedder", Layer: tape.Sequential{
 			tape.Named{Name: "embedder", Layer: convNorm(tape.Or(c.Channels, 3), c.Width, 7, 2, act)},
-			tape.Named{Name: "pooler", Layer: nn.MaxPool{Kernel: 3, Stride: 2, Padding: 1}},
+			tape.Named{Name: "pooler", Layer: layer.MaxPool{Kernel: 3, Stride: 2, Padding: 1}},
 		}},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "stages", Layer: stages}}},
-		tape.Named{Name: "pooler", Layer: nn.AdaptiveAvgPool{Out: 1}},
+		tape.Named{Name: "pooler", Layer: layer.AdaptiveAvgPool{Out: 1}},
 	}
 	if c.Classes == 0 {
 		return []tape.Layer{tape.InlineX{Layer: body}}
 	}
-	return []tape.Layer{tape.Named{Name: "resnet", Layer: body}, tape.Named{Name: "classifier", Layer: tape.Sequential{nn.Flatten{}, nn.Linear{In: width, Out: c.Classes}}}}
+	return []tape.Layer{tape.Named{Name: "resnet", Layer: body}, tape.Named{Name: "classifier", Layer: tape.Sequential{layer.Flatten{}, layer.Linear{In: width, Out: c.Classes}}}}
 }
 
 // convNorm is a convolution, a norm and a function, which may be nil.
 func convNorm(in, out, kernel, stride int, act tape.Layer) tape.Sequential {
 	s := tape.Sequential{
-		tape.Named{Name: "convolution", Layer: nn.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: kernel / 2, NoBias: true}},
-		tape.Named{Name: "normalization", Layer: nn.BatchNorm{Features: out}},
+		tape.Named{Name: "convolution", Layer: layer.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: kernel / 2, NoBias: true}},
+		tape.Named{Name: "normalization", Layer: layer.BatchNorm{Features: out}},
 	}
 	if act != nil {
 		s = append(s, tape.Named{Name: "activation", Layer: act})

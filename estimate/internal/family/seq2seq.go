@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // encoderDecoder runs an encoder over the model's first input and a decoder over its second. The decoder's
@@ -33,7 +33,7 @@ func (l encoderDecoder) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 
 // tiedEmbedding is an Embedding whose weight is another's.
 type tiedEmbedding struct {
-	nn.Embedding
+	layer.Embedding
 	to string
 }
 
@@ -66,7 +66,7 @@ func (c Transformer) bart() []tape.Layer {
 	style := barts[c.Family]
 	c.NormAfter = style.normAfter
 	dec := c.half()
-	embed := nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
+	embed := layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
 	half := func(embed, blocks tape.Layer, each bool) tape.Sequential {
 		var places tape.Layer = positions{Num: c.Positions + optPadding, Dim: c.Hidden, each: each, padding: optPadding}
 		if style.fixed {
@@ -74,11 +74,11 @@ func (c Transformer) bart() []tape.Layer {
 		}
 		s := tape.Sequential{tape.Named{Name: "embed_tokens", Layer: embed}, tape.Named{Name: "embed_positions", Layer: places}}
 		if style.normFirst {
-			s = append(s, tape.Named{Name: "layernorm_embedding", Layer: nn.LayerNorm{Size: c.Hidden}})
+			s = append(s, tape.Named{Name: "layernorm_embedding", Layer: layer.LayerNorm{Size: c.Hidden}})
 		}
 		s = append(s, tape.InlineX{Layer: c.dropout()}, tape.Named{Name: "layers", Layer: blocks})
 		if style.normLast {
-			s = append(s, tape.Named{Name: "layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}})
+			s = append(s, tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}})
 		}
 		return s
 	}
@@ -88,11 +88,11 @@ func (c Transformer) bart() []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	return append(layers, tape.Named{Name: "lm_head", Layer: biasBuffer{nn.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns, Tied: "model.encoder.embed_tokens.weight"}}})
+	return append(layers, tape.Named{Name: "lm_head", Layer: biasBuffer{layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.encoder.embed_tokens.weight"}}})
 }
 
 // biasBuffer is a head with the constant that BART adds to the logits.
-type biasBuffer struct{ nn.Linear }
+type biasBuffer struct{ layer.Linear }
 
 // Kind names the row.
 func (biasBuffer) Kind() string { return "Linear" }
@@ -116,28 +116,28 @@ func (l biasBuffer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 func (c Transformer) whisper() []tape.Layer {
 	dec := c.half()
 	encoder := tape.Sequential{
-		tape.Named{Name: "conv1", Layer: nn.Conv1d{In: c.Channels, Out: c.Hidden, Kernel: 3, Padding: 1}},
-		tape.InlineX{Layer: nn.GELU{}},
-		tape.Named{Name: "conv2", Layer: nn.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: 3, Stride: 2, Padding: 1}},
-		tape.InlineX{Layer: nn.GELU{}},
+		tape.Named{Name: "conv1", Layer: layer.Conv1d{In: c.Channels, Out: c.Hidden, Kernel: 3, Padding: 1}},
+		tape.InlineX{Layer: layer.GELU{}},
+		tape.Named{Name: "conv2", Layer: layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: 3, Stride: 2, Padding: 1}},
+		tape.InlineX{Layer: layer.GELU{}},
 		tape.InlineX{Layer: swapped{}},
 		tape.Named{Name: "embed_positions", Layer: fixedPositions{Num: c.SourceLength, Dim: c.Hidden}},
 		tape.InlineX{Layer: c.dropout()},
 		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.seqBlock(false)}},
-		tape.Named{Name: "layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
 	decoder := tape.Sequential{
-		tape.Named{Name: "embed_tokens", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+		tape.Named{Name: "embed_tokens", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 		tape.Named{Name: "embed_positions", Layer: positions{Num: c.Positions, Dim: c.Hidden, each: true}},
 		tape.InlineX{Layer: c.dropout()},
 		tape.Named{Name: "layers", Layer: tape.Repeat{N: dec.Blocks, Layer: dec.seqBlock(true)}},
-		tape.Named{Name: "layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
 	layers := []tape.Layer{tape.Named{Name: "model", Layer: encoderDecoder{encoder, decoder}}}
 	if c.NoHead {
 		return layers
 	}
-	return append(layers, tape.Named{Name: "proj_out", Layer: nn.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns, Tied: "model.decoder.embed_tokens.weight"}})
+	return append(layers, tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.decoder.embed_tokens.weight"}})
 }
 
 // seqBlock is a block of BART or Whisper; that of a decoder has cross-attention.
@@ -150,12 +150,12 @@ func (c Transformer) seqBlock(decoder bool) tape.Layer {
 		parts = append(parts, parts[0])
 		parts[1].norm, parts[1].body = "encoder_attn_layer_norm", tape.Sequential{tape.Named{Name: "encoder_attn", Layer: c.seqAttention(true)}, tape.InlineX{Layer: c.dropout()}}
 	}
-	mlp := nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: nn.MlpNames}
+	mlp := layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: layer.MlpNames}
 	parts = append(parts, parts[0])
 	parts[len(parts)-1].norm, parts[len(parts)-1].body = "final_layer_norm", tape.Sequential{tape.InlineX{Layer: mlp}, tape.InlineX{Layer: c.dropout()}}
 	var block tape.Sequential
 	for _, p := range parts {
-		norm := tape.Named{Name: p.norm, Layer: nn.LayerNorm{Size: c.Hidden}}
+		norm := tape.Named{Name: p.norm, Layer: layer.LayerNorm{Size: c.Hidden}}
 		if c.NormAfter {
 			block = append(block, tape.ResidualX(p.body...), norm)
 		} else {
@@ -166,10 +166,10 @@ func (c Transformer) seqBlock(decoder bool) tape.Layer {
 }
 
 func (c Transformer) seqAttention(cross bool) tape.Layer {
-	return nn.Attention{
+	return layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.ScoreDropout, Cross: cross,
 		Joined: c.Family == Whisper, Scaled: c.Family == Whisper, NoKeyBias: c.Family == Whisper,
-		Names: &nn.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
+		Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
 	}
 }
 
@@ -185,7 +185,7 @@ func (fixedPositions) Kind() string { return "Embedding" }
 // Declare implements Layer.
 func (l fixedPositions) Declare(d *tape.Declaration) {
 	d.Modules[d.Current].Frozen = true
-	nn.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d)
+	layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d)
 }
 
 // Forward implements Layer.

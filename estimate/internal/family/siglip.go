@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // siglip is t as the vision tower of Gemma 3, and what fits its patches to the text's width.
@@ -12,14 +12,14 @@ func (t Transformer) siglip(width int) []tape.Layer {
 	side := t.Image / max(1, t.Patch)
 	return []tape.Layer{
 		tape.Named{Name: "vision_tower", Layer: held{tape.Sequential{
-			tape.Named{Name: "patch_embedding", Layer: nn.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
-			tape.Named{Name: "position_embedding", Layer: nn.Embedding{Num: min(side, tape.MaxField) * min(side, tape.MaxField), Dim: t.Hidden}},
+			tape.Named{Name: "patch_embedding", Layer: layer.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
+			tape.Named{Name: "position_embedding", Layer: layer.Embedding{Num: min(side, tape.MaxField) * min(side, tape.MaxField), Dim: t.Hidden}},
 			tape.Named{Name: "layers", Layer: tape.Repeat{N: t.Blocks, Layer: t.vitBlock()}},
-			tape.Named{Name: "post_layernorm", Layer: nn.LayerNorm{Size: t.Hidden}},
+			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: t.Hidden}},
 		}}},
 		tape.Named{Name: "multi_modal_projector", Layer: held{tape.Sequential{
-			nn.Learned{Name: "mm_input_projection_weight", Shape: alloc.Shape{t.Hidden, width}},
-			tape.Named{Name: "mm_soft_emb_norm", Layer: nn.RMSNorm{Size: t.Hidden}},
+			layer.Learned{Name: "mm_input_projection_weight", Shape: alloc.Shape{t.Hidden, width}},
+			tape.Named{Name: "mm_soft_emb_norm", Layer: layer.RMSNorm{Size: t.Hidden}},
 		}}},
 	}
 }

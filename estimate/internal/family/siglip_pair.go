@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // siglipPair builds SigLIP, whose image tower has an attention with a learned query at its end.
@@ -14,13 +14,13 @@ func (c Transformer) siglipPair() []tape.Layer {
 	return []tape.Layer{tape.InlineX{Layer: contrast{
 		text: tape.Sequential{
 			tape.Named{Name: "embeddings", Layer: tape.Sequential{
-				tape.Named{Name: "token_embedding", Layer: nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+				tape.Named{Name: "token_embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 				tape.Named{Name: "position_embedding", Layer: positions{Num: c.Positions, Dim: c.Hidden, buffered: true}},
 			}},
-			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(nn.UseGELUTanh)}},
-			tape.Named{Name: "final_layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(layer.UseGELUTanh)}},
+			tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.InlineX{Layer: first{}},
-			tape.Named{Name: "head", Layer: nn.Linear{In: c.Hidden, Out: image.Hidden}},
+			tape.Named{Name: "head", Layer: layer.Linear{In: c.Hidden, Out: image.Hidden}},
 		},
 		image: tape.Sequential{
 			tape.Named{Name: "embeddings", Layer: tape.Sequential{
@@ -28,8 +28,8 @@ func (c Transformer) siglipPair() []tape.Layer {
 				tape.InlineX{Layer: flatPatches{}},
 				tape.Named{Name: "position_embedding", Layer: positions{Num: int(min(tape.FLOPs(side, side), tape.MaxField)), Dim: image.Hidden, buffered: true}},
 			}},
-			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: image.Blocks, Layer: image.clipBlock(nn.UseGELUTanh)}},
-			tape.Named{Name: "post_layernorm", Layer: nn.LayerNorm{Size: image.Hidden}},
+			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: image.Blocks, Layer: image.clipBlock(layer.UseGELUTanh)}},
+			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: image.Hidden}},
 			tape.Named{Name: "head", Layer: probe{image}},
 		},
 		scalars: []tape.Param{{Name: "logit_scale", Shape: one}, {Name: "logit_bias", Shape: one}},
@@ -48,13 +48,13 @@ func (l probe) Declare(d *tape.Declaration) {
 	d.Param("probe", 1, 1, n)
 	d.Param("attention.in_proj_weight", 3*min(n, tape.MaxField/3), n)
 	d.Param("attention.in_proj_bias", 3*min(n, tape.MaxField/3))
-	d.Layer("attention.out_proj", nn.Linear{In: n, Out: n})
-	d.Layer("layernorm", nn.LayerNorm{Size: n})
+	d.Layer("attention.out_proj", layer.Linear{In: n, Out: n})
+	d.Layer("layernorm", layer.LayerNorm{Size: n})
 	d.Layer("mlp", l.mlp())
 }
 
 func (l probe) mlp() tape.Layer {
-	return nn.MLP{Hidden: l.c.Hidden, FFN: l.c.FFN, Activation: tape.Or(l.c.Activation, nn.UseGELUTanh)}
+	return layer.MLP{Hidden: l.c.Hidden, FFN: l.c.FFN, Activation: tape.Or(l.c.Activation, layer.UseGELUTanh)}
 }
 
 // Forward implements Layer.
@@ -80,12 +80,12 @@ func (l probe) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	y, err := t.Op(tape.Op{In: []tape.Tensor{scores, kv}, Shape: query, Keep: []tape.Tensor{kv, scores}})
 	if err == nil {
-		y, err = t.Call("attention.out_proj", nn.Linear{In: n, Out: n}, y)
+		y, err = t.Call("attention.out_proj", layer.Linear{In: n, Out: n}, y)
 	}
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	z, err := t.Call("layernorm", nn.LayerNorm{Size: n}, y)
+	z, err := t.Call("layernorm", layer.LayerNorm{Size: n}, y)
 	if err == nil {
 		z, err = t.Call("mlp", l.mlp(), z)
 	}

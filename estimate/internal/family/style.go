@@ -1,8 +1,8 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // style is how a family puts a decoder together, where it is not as Llama does. Its functions
@@ -14,9 +14,9 @@ type style struct {
 	last      func(Transformer) []tape.Layer           // what follows the blocks, in place of the norm
 	after     func(Transformer) []tape.Layer           // what follows the head
 	block     func(Transformer, blockParts) tape.Layer // nil is normed before each part
-	attention func(Transformer, *nn.Attention)         // what is set besides
+	attention func(Transformer, *layer.Attention)      // what is set besides
 	mlp       func(Transformer) tape.Layer
-	mixture   func(Transformer, nn.MoE) tape.Layer
+	mixture   func(Transformer, layer.MoE) tape.Layer
 	still     bool // no rotary positions
 }
 
@@ -36,14 +36,14 @@ func (c Transformer) style() style {
 	n.root, n.embed, n.blocks, n.last = tape.Or(n.root, "model"), tape.Or(n.embed, "embed_tokens"), tape.Or(n.blocks, "layers"), tape.Or(n.last, "norm")
 	n.attention, n.mlp, n.head = tape.Or(n.attention, "self_attn"), tape.Or(n.mlp, "mlp"), tape.Or(n.head, "lm_head")
 	if s.norm == nil {
-		s.norm = func(c Transformer) tape.Layer { return nn.RMSNorm{Size: c.Hidden, Unfused: true} }
+		s.norm = func(c Transformer) tape.Layer { return layer.RMSNorm{Size: c.Hidden, Unfused: true} }
 	}
 	if s.block == nil {
 		s.block = normedBefore("", "")
 	}
 	if s.mlp == nil {
 		s.mlp = func(c Transformer) tape.Layer {
-			return nn.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Bias: c.Bias}
+			return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Bias: c.Bias}
 		}
 	}
 	return s

@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // styles has the families that are decoders; the others have functions of their own. What a row
@@ -13,7 +13,7 @@ var styles = map[Family]style{
 	Gemma:  {embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm},
 	Gemma2: {embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, block: normedAround("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")},
 	OLMo2:  {norm: lateNorm, attention: olmo2Attention, block: normedAfter},
-	GPTOSS: {norm: lateNorm, attention: ossAttention, mixture: func(_ Transformer, m nn.MoE) tape.Layer { return ossMoE{m} }},
+	GPTOSS: {norm: lateNorm, attention: ossAttention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return ossMoE{m} }},
 	Phi: {names: decoderNames{last: "final_layernorm"}, norm: layerNorm, embedded: phiEmbedded,
 		block: sideBySide("resid_dropout", "resid_dropout", "input_layernorm"), attention: phiAttention, mlp: phiMLP},
 	Phi3: {block: normedBefore("resid_attn_dropout", "resid_mlp_dropout"), attention: packedAttention, mlp: packedMLP},
@@ -24,20 +24,20 @@ var styles = map[Family]style{
 	GLM4MoE:    {attention: joinedAttention},
 	SeedOSS:    {block: starcoderBlock, attention: seedAttention},
 	Ernie:      {attention: ernieAttention},
-	Ministral3: {attention: func(_ Transformer, a *nn.Attention) { a.Placed = true }},
+	Ministral3: {attention: func(_ Transformer, a *layer.Attention) { a.Placed = true }},
 	HunYuan:    {attention: hunyuanAttention},
 	Arcee:      {mlp: nemotronMLP},
 	EXAONE4:    {block: normedAfter},
-	MiniMaxM2:  {attention: minimaxAttention, mixture: routedBy(nn.LoneSigmoid)},
-	GraniteMoE: {names: decoderNames{mlp: "block_sparse_moe"}, embedded: multiplied, block: multipliedBlock, after: multiplied, mixture: routedBy(nn.TopRouter)},
+	MiniMaxM2:  {attention: minimaxAttention, mixture: routedBy(layer.LoneSigmoid)},
+	GraniteMoE: {names: decoderNames{mlp: "block_sparse_moe"}, embedded: multiplied, block: multipliedBlock, after: multiplied, mixture: routedBy(layer.TopRouter)},
 	Granite:    {embedded: multiplied, block: multipliedBlock, after: multiplied},
 	Cohere:     {norm: cohereNorm, block: sideBySide("", "", "input_layernorm"), attention: cohereAttention, after: multiplied},
 	Starcoder2: {norm: layerNorm, mlp: plainMLP("c_fc", "act", "c_proj"), block: starcoderBlock},
 	StableLM:   {norm: layerNorm, block: stableBlock, attention: stableAttention},
 	OLMo:       {norm: olmoNorm, attention: olmoAttention},
 	Nemotron:   {norm: shiftedLayerNorm, mlp: nemotronMLP, attention: joinedAttention},
-	PhiMoE:     {norm: layerNorm, mixture: routedBy(nn.SparseMixer)},
-	Llama4:     {names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m nn.MoE) tape.Layer { return llama4MoE{m} }},
+	PhiMoE:     {norm: layerNorm, mixture: routedBy(layer.SparseMixer)},
+	Llama4:     {names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return llama4MoE{m} }},
 	Gemma3n:    {embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, block: gemma3nBlock, last: gemma3nLast},
 	LFM2:       {names: decoderNames{last: "embedding_norm", mlp: "feed_forward"}, block: normedBeforeAs("operator_norm", "ffn_norm", "", ""), mlp: lfm2MLP, attention: lfm2Attention},
 	Qwen3Next:  {norm: gemmaNorm, attention: qwen3NextAttention},
@@ -51,25 +51,27 @@ var styles = map[Family]style{
 		embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},
 }
 
-func layerNorm(c Transformer) tape.Layer { return nn.LayerNorm{Size: c.Hidden} }
+func layerNorm(c Transformer) tape.Layer { return layer.LayerNorm{Size: c.Hidden} }
 
-func lateNorm(c Transformer) tape.Layer { return nn.RMSNorm{Size: c.Hidden, Unfused: true, Late: true} }
-
-func gemmaNorm(c Transformer) tape.Layer {
-	return nn.RMSNorm{Size: c.Hidden, Unfused: true, Shifted: true}
+func lateNorm(c Transformer) tape.Layer {
+	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Late: true}
 }
 
-func cohereNorm(c Transformer) tape.Layer { return nn.WideNorm{Heads: 1, Size: c.Hidden} }
+func gemmaNorm(c Transformer) tape.Layer {
+	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Shifted: true}
+}
 
-func olmoNorm(c Transformer) tape.Layer { return nn.PlainNorm{Size: c.Hidden} }
+func cohereNorm(c Transformer) tape.Layer { return layer.WideNorm{Heads: 1, Size: c.Hidden} }
 
-func shiftedLayerNorm(c Transformer) tape.Layer { return nn.ShiftedNorm{Size: c.Hidden} }
+func olmoNorm(c Transformer) tape.Layer { return layer.PlainNorm{Size: c.Hidden} }
+
+func shiftedLayerNorm(c Transformer) tape.Layer { return layer.ShiftedNorm{Size: c.Hidden} }
 
 func embedScaled(Transformer) []tape.Layer {
 	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}}
 }
 
-func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.InlineX{Layer: nn.Multiple{}}} }
+func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.InlineX{Layer: layer.Multiple{}}} }
 
 func dropoutAs(name string) func(Transformer) []tape.Layer {
 	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.Named{Name: name, Layer: c.dropout()}} }
@@ -83,7 +85,7 @@ func phiEmbedded(c Transformer) []tape.Layer {
 }
 
 func bloomEmbedded(c Transformer) []tape.Layer {
-	return []tape.Layer{tape.Named{Name: "word_embeddings_layernorm", Layer: nn.LayerNorm{Size: c.Hidden}}}
+	return []tape.Layer{tape.Named{Name: "word_embeddings_layernorm", Layer: layer.LayerNorm{Size: c.Hidden}}}
 }
 
 // optPadding is the number of positions that OPT's table has before the first.
@@ -92,7 +94,7 @@ const optPadding = 2
 func optEmbedded(c Transformer) []tape.Layer {
 	var layers []tape.Layer
 	if c.EmbedDim != 0 && c.EmbedDim != c.Hidden {
-		layers = append(layers, tape.Named{Name: "project_in", Layer: nn.Linear{In: c.EmbedDim, Out: c.Hidden, NoBias: true}})
+		layers = append(layers, tape.Named{Name: "project_in", Layer: layer.Linear{In: c.EmbedDim, Out: c.Hidden, NoBias: true}})
 	}
 	return append(layers, tape.Named{Name: "embed_positions", Layer: positions{Num: c.Positions + optPadding, Dim: c.Hidden, each: true, padding: optPadding}})
 }
@@ -102,72 +104,74 @@ func optEmbedded(c Transformer) []tape.Layer {
 func optLast(c Transformer) []tape.Layer {
 	var layers []tape.Layer
 	if !c.NormAfter {
-		layers = append(layers, tape.Named{Name: "final_layer_norm", Layer: nn.LayerNorm{Size: c.Hidden}})
+		layers = append(layers, tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}})
 	}
 	if c.EmbedDim != 0 && c.EmbedDim != c.Hidden {
-		layers = append(layers, tape.Named{Name: "project_out", Layer: nn.Linear{In: c.Hidden, Out: c.EmbedDim, NoBias: true}})
+		layers = append(layers, tape.Named{Name: "project_out", Layer: layer.Linear{In: c.Hidden, Out: c.EmbedDim, NoBias: true}})
 	}
 	return layers
 }
 
 func gemmaMLP(c Transformer) tape.Layer {
-	return nn.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, nn.UseGELUTanh), Bias: c.Bias, Thinned: c.thinned}
+	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseGELUTanh), Bias: c.Bias, Thinned: c.thinned}
 }
 
 func packedMLP(c Transformer) tape.Layer {
-	return nn.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true}
+	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true}
 }
 
 func chatGLMMLP(c Transformer) tape.Layer {
-	return nn.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true, Names: &nn.GatedNames{Both: "dense_h_to_4h", Down: "dense_4h_to_h"}}
+	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true, Names: &layer.GatedNames{Both: "dense_h_to_4h", Down: "dense_4h_to_h"}}
 }
 
 func phiMLP(c Transformer) tape.Layer {
-	return nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, nn.UseNewGELU)}
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseNewGELU)}
 }
 
 // plainMLP is an MLP without a gate, whose parts have these names.
 func plainMLP(up, act, down string) func(Transformer) tape.Layer {
 	return func(c Transformer) tape.Layer {
-		return nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, Names: &[3]string{up, act, down}}
+		return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, Names: &[3]string{up, act, down}}
 	}
 }
 
 func optMLP(c Transformer) tape.Layer {
-	c.Activation = tape.Or(c.Activation, nn.UseReLU)
+	c.Activation = tape.Or(c.Activation, layer.UseReLU)
 	return plainMLP("fc1", "activation_fn", "fc2")(c)
 }
 
 func bloomMLP(c Transformer) tape.Layer {
-	c.Activation = tape.Or(c.Activation, nn.UseBloomGELU)
+	c.Activation = tape.Or(c.Activation, layer.UseBloomGELU)
 	return plainMLP("dense_h_to_4h", "gelu_impl", "dense_4h_to_h")(c)
 }
 
 func nemotronMLP(c Transformer) tape.Layer {
-	return nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, nn.UseSquaredReLU), NoBias: !c.Bias, Names: &[3]string{"up_proj", "act_fn", "down_proj"}}
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseSquaredReLU), NoBias: !c.Bias, Names: &[3]string{"up_proj", "act_fn", "down_proj"}}
 }
 
 // routedBy is the usual mixture with a router.
-func routedBy(r nn.Router) func(Transformer, nn.MoE) tape.Layer {
-	return func(_ Transformer, m nn.MoE) tape.Layer {
+func routedBy(r layer.Router) func(Transformer, layer.MoE) tape.Layer {
+	return func(_ Transformer, m layer.MoE) tape.Layer {
 		m.Router = r
 		return m
 	}
 }
 
-func gemma2Attention(_ Transformer, a *nn.Attention) { a.Masks = 2 }
+func gemma2Attention(_ Transformer, a *layer.Attention) { a.Masks = 2 }
 
-func packedAttention(_ Transformer, a *nn.Attention) { a.Packed, a.Sliced, a.Joined = true, true, true }
+func packedAttention(_ Transformer, a *layer.Attention) {
+	a.Packed, a.Sliced, a.Joined = true, true, true
+}
 
-func joinedAttention(c Transformer, a *nn.Attention) {
+func joinedAttention(c Transformer, a *layer.Attention) {
 	a.Joined = a.RotaryDim != 0 && a.RotaryDim < a.Size()
 }
 
-func olmoAttention(c Transformer, a *nn.Attention) { a.Clipped, a.Tables = c.ClipQKV, alloc.Float32 }
+func olmoAttention(c Transformer, a *layer.Attention) { a.Clipped, a.Tables = c.ClipQKV, alloc.Float32 }
 
 // olmo2Attention has tables for layers with a window and for those without, if there are both.
-func olmo2Attention(c Transformer, a *nn.Attention) {
-	a.QKNorm, a.LateNorm, a.Tables = nn.NormAllHeads, true, alloc.Float32
+func olmo2Attention(c Transformer, a *layer.Attention) {
+	a.QKNorm, a.LateNorm, a.Tables = layer.NormAllHeads, true, alloc.Float32
 	for _, kind := range c.Kinds {
 		if kind&Windowed != 0 {
 			a.Rotations = 2
@@ -175,59 +179,61 @@ func olmo2Attention(c Transformer, a *nn.Attention) {
 	}
 }
 
-func glmAttention(c Transformer, a *nn.Attention) {
+func glmAttention(c Transformer, a *layer.Attention) {
 	joinedAttention(c, a)
 	a.Anew = true
 }
 
-func chatGLMAttention(c Transformer, a *nn.Attention) {
+func chatGLMAttention(c Transformer, a *layer.Attention) {
 	joinedAttention(c, a)
 	a.Packed, a.Names = true, packedNames
 }
 
-func seedAttention(c Transformer, a *nn.Attention) { a.Dropout = c.ScoreDropout }
+func seedAttention(c Transformer, a *layer.Attention) { a.Dropout = c.ScoreDropout }
 
-func ernieAttention(_ Transformer, a *nn.Attention) { a.Tables, a.Anew = alloc.Float32, true }
+func ernieAttention(_ Transformer, a *layer.Attention) { a.Tables, a.Anew = alloc.Float32, true }
 
-func hunyuanAttention(_ Transformer, a *nn.Attention) {
-	a.QKNorm, a.NormLast = nn.NormHeads, true
-	a.Names = &nn.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Packed: "", Out: "o_proj", QNorm: "query_layernorm", KNorm: "key_layernorm"}
+func hunyuanAttention(_ Transformer, a *layer.Attention) {
+	a.QKNorm, a.NormLast = layer.NormHeads, true
+	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Packed: "", Out: "o_proj", QNorm: "query_layernorm", KNorm: "key_layernorm"}
 }
 
-func minimaxAttention(_ Transformer, a *nn.Attention) { a.Joined, a.QKNorm = true, nn.NormAllHeads }
+func minimaxAttention(_ Transformer, a *layer.Attention) {
+	a.Joined, a.QKNorm = true, layer.NormAllHeads
+}
 
-func cohereAttention(c Transformer, a *nn.Attention) {
-	if c.QKNorm != nn.NoQKNorm {
-		a.HeadNorm = func(heads, size int) tape.Layer { return nn.WideNorm{Heads: heads, Size: size} }
+func cohereAttention(c Transformer, a *layer.Attention) {
+	if c.QKNorm != layer.NoQKNorm {
+		a.HeadNorm = func(heads, size int) tape.Layer { return layer.WideNorm{Heads: heads, Size: size} }
 	}
 }
 
-func stableAttention(c Transformer, a *nn.Attention) {
+func stableAttention(c Transformer, a *layer.Attention) {
 	joinedAttention(c, a)
-	a.Names = &nn.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Packed: "", Out: "o_proj", QNorm: "q_layernorm", KNorm: "k_layernorm"}
-	if c.QKNorm != nn.NoQKNorm {
-		a.HeadNorm = func(heads, size int) tape.Layer { return nn.EachHead{Heads: heads, Size: size} }
+	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Packed: "", Out: "o_proj", QNorm: "q_layernorm", KNorm: "k_layernorm"}
+	if c.QKNorm != layer.NoQKNorm {
+		a.HeadNorm = func(heads, size int) tape.Layer { return layer.EachHead{Heads: heads, Size: size} }
 	}
 }
 
-func ossAttention(_ Transformer, a *nn.Attention) {
+func ossAttention(_ Transformer, a *layer.Attention) {
 	a.Masks, a.Sinks, a.Paired, a.NoBias, a.NoOutBias = 2, true, true, false, false
 }
 
-func phiAttention(c Transformer, a *nn.Attention) {
+func phiAttention(c Transformer, a *layer.Attention) {
 	a.NoBias, a.NoOutBias, a.Joined = false, false, true
 	a.RotaryDim = c.rotated()
-	a.Names = &nn.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "dense"}
+	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "dense"}
 }
 
 // packedNames are those of GPT-NeoX and its successors.
-var packedNames = &nn.AttentionNames{Packed: "query_key_value", Out: "dense"}
+var packedNames = &layer.AttentionNames{Packed: "query_key_value", Out: "dense"}
 
-func neoxAttention(_ Transformer, a *nn.Attention) {
+func neoxAttention(_ Transformer, a *layer.Attention) {
 	a.Packed, a.Joined, a.Names = true, true, packedNames
 }
 
-func falconAttention(c Transformer, a *nn.Attention) {
+func falconAttention(c Transformer, a *layer.Attention) {
 	a.Packed, a.Sliced, a.Names, a.Copied, a.Masked = true, true, packedNames, true, true
 	a.Spread = c.TwoNorms
 	if c.Alibi {
@@ -235,12 +241,12 @@ func falconAttention(c Transformer, a *nn.Attention) {
 	}
 }
 
-func bloomAttention(_ Transformer, a *nn.Attention) {
+func bloomAttention(_ Transformer, a *layer.Attention) {
 	a.Packed, a.Sliced, a.Names, a.Batched = true, true, packedNames, true
 }
 
-func optAttention(_ Transformer, a *nn.Attention) {
-	a.Names = &nn.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"}
+func optAttention(_ Transformer, a *layer.Attention) {
+	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"}
 	a.Scaled = true
 }
 
@@ -254,8 +260,8 @@ func starcoderBlock(c Transformer, b blockParts) tape.Layer {
 // multipliedBlock is Llama's with a factor on what each part adds.
 func multipliedBlock(_ Transformer, b blockParts) tape.Layer {
 	return decoderBlock{tape.Sequential{
-		tape.ResidualX(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.InlineX{Layer: nn.Multiple{}}),
-		tape.ResidualX(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.InlineX{Layer: nn.Multiple{}}),
+		tape.ResidualX(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.InlineX{Layer: layer.Multiple{}}),
+		tape.ResidualX(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.InlineX{Layer: layer.Multiple{}}),
 	}}
 }
 

@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Stage is a part of a Swin transformer: blocks of the same resolution and width, which are half and
@@ -20,9 +20,9 @@ func (c Transformer) swin() []tape.Layer {
 	}
 	side := c.side()
 	embed := tape.Sequential{
-		tape.Named{Name: "patch_embeddings.projection", Layer: nn.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}},
+		tape.Named{Name: "patch_embeddings.projection", Layer: layer.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}},
 		tape.InlineX{Layer: flatPatches{}},
-		tape.Named{Name: "norm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		tape.Named{Name: "dropout", Layer: c.dropout()},
 	}
 	var stages tape.Sequential
@@ -35,7 +35,7 @@ func (c Transformer) swin() []tape.Layer {
 		}
 		stage := tape.Sequential{tape.Named{Name: "blocks", Layer: blocks}}
 		if i+1 < len(c.Stages) {
-			stage = append(stage, imaged(side, 2*width, tape.Named{Name: "downsample", Layer: nn.PatchMerging{Channels: width}}))
+			stage = append(stage, imaged(side, 2*width, tape.Named{Name: "downsample", Layer: layer.PatchMerging{Channels: width}}))
 			side, width, ffn = (side+1)/2, 2*width, 2*ffn
 		}
 		stages = append(stages, stage)
@@ -43,31 +43,31 @@ func (c Transformer) swin() []tape.Layer {
 	body := tape.Named{Name: "swin", Layer: tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: embed},
 		tape.Named{Name: "encoder.layers", Layer: stages},
-		tape.Named{Name: "layernorm", Layer: nn.LayerNorm{Size: width}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
 		tape.InlineX{Layer: meanPlace{}},
 	}}
 	if c.Classes == 0 || c.NoHead {
 		return []tape.Layer{body}
 	}
-	return []tape.Layer{body, tape.Named{Name: "classifier", Layer: nn.Linear{In: width, Out: c.Classes}}}
+	return []tape.Layer{body, tape.Named{Name: "classifier", Layer: layer.Linear{In: width, Out: c.Classes}}}
 }
 
 func (c Transformer) swinBlock(side, width, ffn, heads int, shifted, drops bool) tape.Layer {
-	w := nn.WindowAttention{Hidden: width, Heads: heads, Window: c.Window, Shifted: shifted}
-	attention := tape.Sequential{tape.Named{Name: "layernorm_before", Layer: nn.LayerNorm{Size: width}}, imaged(side, width, tape.Named{Name: "attention", Layer: w}), tape.InlineX{Layer: c.dropout()}}
+	w := layer.WindowAttention{Hidden: width, Heads: heads, Window: c.Window, Shifted: shifted}
+	attention := tape.Sequential{tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: width}}, imaged(side, width, tape.Named{Name: "attention", Layer: w}), tape.InlineX{Layer: c.dropout()}}
 	if drops && c.DropPath > 0 {
-		attention = append(attention, tape.Named{Name: "drop_path", Layer: nn.StochasticDepth{}})
+		attention = append(attention, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
 	}
-	mlp := nn.MLP{Hidden: width, FFN: ffn, Activation: c.Activation}
+	mlp := layer.MLP{Hidden: width, FFN: ffn, Activation: c.Activation}
 	return tape.Sequential{
 		tape.ResidualX(attention...),
-		tape.ResidualX(tape.Named{Name: "layernorm_after", Layer: nn.LayerNorm{Size: width}}, tape.Named{Name: "mlp", Layer: mlp}, tape.InlineX{Layer: c.dropout()}),
+		tape.ResidualX(tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: width}}, tape.Named{Name: "mlp", Layer: mlp}, tape.InlineX{Layer: c.dropout()}),
 	}
 }
 
 // imaged runs a layer over the image that (batch, places, channels) stands for; out is the width of what it returns.
 func imaged(side, out int, l tape.Layer) tape.Layer {
-	return tape.InlineX{Layer: tape.Sequential{tape.InlineX{Layer: nn.Reshape{Dims: []int{side, side, -1}}}, l, tape.InlineX{Layer: nn.Reshape{Dims: []int{-1, out}}}}}
+	return tape.InlineX{Layer: tape.Sequential{tape.InlineX{Layer: layer.Reshape{Dims: []int{side, side, -1}}}, l, tape.InlineX{Layer: layer.Reshape{Dims: []int{-1, out}}}}}
 }
 
 // meanPlace is the mean over the places.

@@ -1,13 +1,13 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // t5 builds T5: an encoder and a decoder whose scores have learned biases by distance.
 func (c Transformer) t5() []tape.Layer {
-	embed := nn.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
+	embed := layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
 	layers := []tape.Layer{encoderDecoder{
 		encoder: c.t5Stack(embed, false),
 		decoder: c.half().t5Stack(tiedEmbedding{embed, "encoder.embed_tokens.weight"}, true),
@@ -16,9 +16,9 @@ func (c Transformer) t5() []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	head := nn.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
+	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
 	if c.Tied {
-		layers = append(layers, tape.InlineX{Layer: nn.Multiple{}})
+		layers = append(layers, tape.InlineX{Layer: layer.Multiple{}})
 		head.Tied = "encoder.embed_tokens.weight"
 	}
 	return append(layers, tape.Named{Name: "lm_head", Layer: head})
@@ -29,7 +29,7 @@ func (c Transformer) t5Stack(embed tape.Layer, decoder bool) tape.Layer {
 		tape.Named{Name: "embed_tokens", Layer: embed},
 		tape.Named{Name: "dropout", Layer: c.dropout()},
 		tape.Named{Name: "block", Layer: tape.Repeat{N: c.Blocks, Layer: c.t5Block(decoder)}},
-		tape.Named{Name: "final_layer_norm", Layer: nn.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}},
+		tape.Named{Name: "final_layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}},
 		tape.InlineX{Layer: c.dropout()},
 	}
 }
@@ -37,14 +37,14 @@ func (c Transformer) t5Stack(embed tape.Layer, decoder bool) tape.Layer {
 // t5Block is a block; all blocks of a stack have the same biases.
 func (c Transformer) t5Block(decoder bool) tape.Layer {
 	part := func(name string, l tape.Layer) tape.Layer {
-		return tape.Sequential{tape.ResidualX(tape.Named{Name: "layer_norm", Layer: nn.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}}, tape.Named{Name: name, Layer: l}, tape.Named{Name: "dropout", Layer: c.dropout()})}
+		return tape.Sequential{tape.ResidualX(tape.Named{Name: "layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}}, tape.Named{Name: name, Layer: l}, tape.Named{Name: "dropout", Layer: c.dropout()})}
 	}
-	attention := nn.Attention{
+	attention := layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true, Plain: c.Plain, Dropout: c.Dropout,
-		Names: &nn.AttentionNames{Q: "q", K: "k", V: "v", Out: "o"},
+		Names: &layer.AttentionNames{Q: "q", K: "k", V: "v", Out: "o"},
 	}
 	self, cross := attention, attention
-	self.Bias = &nn.RelativeBias{Buckets: c.Buckets, Causal: decoder}
+	self.Bias = &layer.RelativeBias{Buckets: c.Buckets, Causal: decoder}
 	cross.Cross, cross.Zeros = true, true
 	parts := tape.Sequential{part("SelfAttention", self)}
 	if decoder {
@@ -54,18 +54,18 @@ func (c Transformer) t5Block(decoder bool) tape.Layer {
 }
 
 func (c Transformer) t5MLP() tape.Layer {
-	in := nn.Linear{In: c.Hidden, Out: c.FFN, NoBias: true, Split: nn.ByColumns}
-	out := nn.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}
+	in := layer.Linear{In: c.Hidden, Out: c.FFN, NoBias: true, Split: layer.ByColumns}
+	out := layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}
 	if c.GatedFFN {
 		return tape.Sequential{
-			tape.InlineX{Layer: gate{in, c.Activation.Layer(nn.UseNewGELU)}},
+			tape.InlineX{Layer: gate{in, c.Activation.Layer(layer.UseNewGELU)}},
 			tape.Named{Name: "dropout", Layer: c.dropout()},
 			tape.Named{Name: "wo", Layer: out},
 		}
 	}
 	return tape.Sequential{
 		tape.Named{Name: "wi", Layer: in},
-		tape.Named{Name: "act", Layer: c.Activation.Layer(nn.UseReLU)},
+		tape.Named{Name: "act", Layer: c.Activation.Layer(layer.UseReLU)},
 		tape.Named{Name: "dropout", Layer: c.dropout()},
 		tape.Named{Name: "wo", Layer: out},
 	}

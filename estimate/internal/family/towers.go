@@ -1,8 +1,8 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // tower is the vision tower of a model of images and text, and what fits its output to the width of the
@@ -57,49 +57,49 @@ func (c Transformer) merged() int {
 }
 
 func (c Transformer) patchConv(noBias bool) tape.Layer {
-	return nn.Conv2d{In: c.Channels, Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch, NoBias: noBias}
+	return layer.Conv2d{In: c.Channels, Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch, NoBias: noBias}
 }
 
 // clipTower is LLaVA's: a CLIP and two layers.
 func clipTower(c Transformer, width int, d *tape.Declaration) {
 	d.Layer("vision_tower", clipVision(c))
 	d.Layer("multi_modal_projector", tape.Sequential{
-		tape.Named{Name: "linear_1", Layer: nn.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
-		tape.Named{Name: "linear_2", Layer: nn.Linear{In: width, Out: width, NoBias: !c.Bias}},
+		tape.Named{Name: "linear_1", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
+		tape.Named{Name: "linear_2", Layer: layer.Linear{In: width, Out: width, NoBias: !c.Bias}},
 	})
 }
 
 // pixtralTower is that of Mistral 3.
 func pixtralTower(c Transformer, width int, d *tape.Declaration) {
-	norm := nn.RMSNorm{Size: c.Hidden}
+	norm := layer.RMSNorm{Size: c.Hidden}
 	d.Layer("vision_tower", tape.Sequential{
 		tape.Named{Name: "patch_conv", Layer: c.patchConv(true)},
 		tape.Named{Name: "ln_pre", Layer: norm},
 		tape.Named{Name: "transformer.layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
 			tape.Named{Name: "attention_norm", Layer: norm},
-			tape.Named{Name: "feed_forward", Layer: nn.GatedMLP{Hidden: c.Hidden, FFN: c.FFN}},
-			tape.Named{Name: "attention", Layer: nn.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true}},
+			tape.Named{Name: "feed_forward", Layer: layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN}},
+			tape.Named{Name: "attention", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true}},
 			tape.Named{Name: "ffn_norm", Layer: norm},
 		}}},
 	})
 	d.Layer("multi_modal_projector", tape.Sequential{
 		tape.Named{Name: "norm", Layer: norm},
-		tape.Named{Name: "patch_merger.merging_layer", Layer: nn.Linear{In: c.merged(), Out: c.Hidden, NoBias: true}},
-		tape.Named{Name: "linear_1", Layer: nn.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
-		tape.Named{Name: "linear_2", Layer: nn.Linear{In: width, Out: width, NoBias: !c.Bias}},
+		tape.Named{Name: "patch_merger.merging_layer", Layer: layer.Linear{In: c.merged(), Out: c.Hidden, NoBias: true}},
+		tape.Named{Name: "linear_1", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
+		tape.Named{Name: "linear_2", Layer: layer.Linear{In: width, Out: width, NoBias: !c.Bias}},
 	})
 }
 
 // qwenPatches is the convolution of two frames.
 func (c Transformer) qwenPatches(noBias bool) tape.Layer {
-	return nn.Conv3d{In: c.Channels, Out: c.Hidden, KernelDHW: [3]int{2, c.Patch, c.Patch}, StrideDHW: [3]int{2, c.Patch, c.Patch}, NoBias: noBias}
+	return layer.Conv3d{In: c.Channels, Out: c.Hidden, KernelDHW: [3]int{2, c.Patch, c.Patch}, StrideDHW: [3]int{2, c.Patch, c.Patch}, NoBias: noBias}
 }
 
 func (c Transformer) qwenBlocks(norm, mlp tape.Layer) tape.Layer {
 	return tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
 		tape.Named{Name: "norm1", Layer: norm},
 		tape.Named{Name: "norm2", Layer: norm},
-		tape.Named{Name: "attn", Layer: nn.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Packed: true, Names: &nn.AttentionNames{Packed: "qkv", Out: "proj"}}},
+		tape.Named{Name: "attn", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Packed: true, Names: &layer.AttentionNames{Packed: "qkv", Out: "proj"}}},
 		tape.Named{Name: "mlp", Layer: mlp},
 	}}
 }
@@ -109,49 +109,49 @@ func (c Transformer) merger(norm tape.Layer, width int) tape.Layer {
 	wide := c.merged()
 	return tape.Sequential{
 		tape.Named{Name: "norm", Layer: norm},
-		tape.Named{Name: "linear_fc1", Layer: nn.Linear{In: wide, Out: wide}},
-		tape.Named{Name: "linear_fc2", Layer: nn.Linear{In: wide, Out: width}},
+		tape.Named{Name: "linear_fc1", Layer: layer.Linear{In: wide, Out: wide}},
+		tape.Named{Name: "linear_fc2", Layer: layer.Linear{In: wide, Out: width}},
 	}
 }
 
 func qwen2Tower(c Transformer, width int, d *tape.Declaration) {
 	d.Layer("patch_embed", c.qwenPatches(true))
-	d.Layer("blocks", c.qwenBlocks(nn.LayerNorm{Size: c.Hidden}, nn.MLP{Hidden: c.Hidden, FFN: c.FFN}))
-	d.Layer("merger", c.merger(nn.LayerNorm{Size: c.Hidden}, width))
+	d.Layer("blocks", c.qwenBlocks(layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN}))
+	d.Layer("merger", c.merger(layer.LayerNorm{Size: c.Hidden}, width))
 }
 
 func qwen25Tower(c Transformer, width int, d *tape.Declaration) {
-	norm := nn.RMSNorm{Size: c.Hidden}
+	norm := layer.RMSNorm{Size: c.Hidden}
 	d.Layer("patch_embed", c.qwenPatches(true))
-	d.Layer("blocks", c.qwenBlocks(norm, nn.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true}))
+	d.Layer("blocks", c.qwenBlocks(norm, layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true}))
 	d.Layer("merger", c.merger(norm, width))
 }
 
 func qwen3Tower(c Transformer, width int, d *tape.Declaration) {
 	d.Layer("patch_embed", c.qwenPatches(false))
-	d.Layer("pos_embed", nn.Embedding{Num: c.Positions, Dim: c.Hidden})
-	d.Layer("blocks", c.qwenBlocks(nn.LayerNorm{Size: c.Hidden}, nn.MLP{Hidden: c.Hidden, FFN: c.FFN}))
-	d.Layer("merger", c.merger(nn.LayerNorm{Size: c.Hidden}, width))
-	d.Layer("deepstack_merger_list", tape.Repeat{N: c.Taps, Layer: c.merger(nn.LayerNorm{Size: c.merged()}, width)})
+	d.Layer("pos_embed", layer.Embedding{Num: c.Positions, Dim: c.Hidden})
+	d.Layer("blocks", c.qwenBlocks(layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN}))
+	d.Layer("merger", c.merger(layer.LayerNorm{Size: c.Hidden}, width))
+	d.Layer("deepstack_merger_list", tape.Repeat{N: c.Taps, Layer: c.merger(layer.LayerNorm{Size: c.merged()}, width)})
 }
 
 func llama4Tower(c Transformer, width int, d *tape.Declaration) {
-	norm := nn.LayerNorm{Size: c.Hidden}
+	norm := layer.LayerNorm{Size: c.Hidden}
 	side := min(c.side(), tape.MaxField)
 	d.Param("class_embedding", c.Hidden)
 	d.Param("positional_embedding_vlm", int(min(tape.FLOPs(side, side), tape.MaxField-1))+1, c.Hidden)
-	d.Layer("patch_embedding.linear", nn.Linear{In: int(min(tape.FLOPs(c.Channels, c.Patch, c.Patch), tape.MaxField)), Out: c.Hidden, NoBias: true})
+	d.Layer("patch_embedding.linear", layer.Linear{In: int(min(tape.FLOPs(c.Channels, c.Patch, c.Patch), tape.MaxField)), Out: c.Hidden, NoBias: true})
 	d.Layer("layernorm_pre", norm)
 	d.Layer("layernorm_post", norm)
 	d.Layer("model.layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-		tape.Named{Name: "self_attn", Layer: nn.Attention{Hidden: c.Hidden, Heads: c.Heads}},
-		tape.Named{Name: "mlp", Layer: nn.MLP{Hidden: c.Hidden, FFN: c.FFN}},
+		tape.Named{Name: "self_attn", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads}},
+		tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN}},
 		tape.Named{Name: "input_layernorm", Layer: norm},
 		tape.Named{Name: "post_attention_layernorm", Layer: norm},
 	}})
 	d.Layer("vision_adapter.mlp", tape.Sequential{
-		tape.Named{Name: "fc1", Layer: nn.Linear{In: c.FFN, Out: c.EmbedDim, NoBias: true}},
-		tape.Named{Name: "fc2", Layer: nn.Linear{In: c.EmbedDim, Out: c.Classes, NoBias: true}},
+		tape.Named{Name: "fc1", Layer: layer.Linear{In: c.FFN, Out: c.EmbedDim, NoBias: true}},
+		tape.Named{Name: "fc2", Layer: layer.Linear{In: c.EmbedDim, Out: c.Classes, NoBias: true}},
 	})
-	d.Layer("multi_modal_projector.linear_1", nn.Linear{In: c.Classes, Out: width, NoBias: true})
+	d.Layer("multi_modal_projector.linear_1", layer.Linear{In: c.Classes, Out: width, NoBias: true})
 }

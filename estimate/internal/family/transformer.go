@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Transformer describes a transformer of one of the known families by the
@@ -27,20 +27,20 @@ type Transformer struct {
 	FullBlocks int // of the Blocks, those without the Window
 
 	// Delta is the linear attention of blocks that are Recurrent.
-	Delta *nn.DeltaNet
+	Delta *layer.DeltaNet
 	// ShortConv is the kernel of LFM2's convolutions, which blocks that are Recurrent have; 0 for none.
 	ShortConv int
 	// AltUp is what Gemma3n has besides.
 	AltUp *AltUp
 	// Mixer is that of Mamba; nil for the usual numbers.
-	Mixer *nn.StateSpace
+	Mixer *layer.StateSpace
 
 	Experts      int // of a mixture in place of the MLP; 0 for none
 	TopK         int // experts that each token visits; 0 means 2
 	ExpertFFN    int // width of an expert's middle; 0 means FFN
 	DenseBlocks  int // the first blocks, which have an MLP and no mixture
 	SharedFFN    int // width of the MLP that each token visits besides; 0 for none
-	Router       nn.Router
+	Router       layer.Router
 	Groups       int  // of experts (SigmoidRouter), among which their best two choose; 0 for none
 	TopGroups    int  // groups that a token visits
 	UnscaledTopK bool // the weights of a token's experts are not divided by their sum
@@ -52,11 +52,11 @@ type Transformer struct {
 
 	// Latent is the attention in place of the usual (DeepSeek), whose Hidden and
 	// Heads are the Transformer's; nil for none.
-	Latent *nn.LatentAttention
+	Latent *layer.LatentAttention
 
-	QKNorm       nn.QKNorm // norms of queries and keys (Llama, Gemma2)
-	CappedScores bool      // attention's scores are capped by a tanh, as in Gemma 2
-	CappedLogits bool      // the logits are
+	QKNorm       layer.QKNorm // norms of queries and keys (Llama, Gemma2)
+	CappedScores bool         // attention's scores are capped by a tanh, as in Gemma 2
+	CappedLogits bool         // the logits are
 
 	QKVBias  bool // biases of the query, key and value projections (Llama, Qwen2 has them)
 	Bias     bool // biases of all projections of Llama and Gemma
@@ -72,10 +72,10 @@ type Transformer struct {
 
 	NoHead bool // the model ends at its last norm, without the head
 
-	Activation   nn.Activation // the zero value is the family's own
-	Dropout      float64       // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
-	ScoreDropout float64       // of scores alone, where it is not Dropout (BART, Whisper)
-	HeadDropout  float64       // before the classifier (DistilBERT, ALBERT)
+	Activation   layer.Activation // the zero value is the family's own
+	Dropout      float64          // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
+	ScoreDropout float64          // of scores alone, where it is not Dropout (BART, Whisper)
+	HeadDropout  float64          // before the classifier (DistilBERT, ALBERT)
 	// PlainEmbeddings leaves embeddings out of the Dropout (Phi).
 	PlainEmbeddings bool
 	Plain           bool // attention that holds the scores, instead of flash attention
@@ -182,7 +182,7 @@ func (c Transformer) dropout() tape.Layer {
 	if c.Dropout == 0 {
 		return tape.Identity{}
 	}
-	return nn.Dropout{P: c.Dropout}
+	return layer.Dropout{P: c.Dropout}
 }
 
 // Family is how a Transformer is put together, and how its modules are named:

@@ -2,8 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 func (c Transformer) vit() []tape.Layer {
@@ -13,7 +13,7 @@ func (c Transformer) vit() []tape.Layer {
 		side = min(image/patch, tape.MaxField)
 	}
 	name, embed := "vit", patches{
-		projection: nn.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: patch, Stride: patch},
+		projection: layer.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: patch, Stride: patch},
 		tokens:     side*side + 1, hidden: c.Hidden, dropout: c.dropout(),
 	}
 	if c.Family == DeiT {
@@ -22,7 +22,7 @@ func (c Transformer) vit() []tape.Layer {
 	layers := []tape.Layer{tape.Named{Name: name, Layer: tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: embed},
 		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.vitBlock()}},
-		tape.Named{Name: "layernorm", Layer: nn.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}}}
 	if c.Pooler {
 		layers = append(layers, c.pooler())
@@ -32,14 +32,14 @@ func (c Transformer) vit() []tape.Layer {
 	case c.Teacher:
 		layers = append(layers, c.twoClassifiers())
 	default:
-		layers = append(layers, first{}, tape.Named{Name: "classifier", Layer: nn.Linear{In: c.Hidden, Out: c.Classes}})
+		layers = append(layers, first{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
 	}
 	return layers
 }
 
 // twoClassifiers are those of DeiT's class token and distillation token, whose mean is the output.
 func (c Transformer) twoClassifiers() tape.Layer {
-	linear := nn.Linear{In: c.Hidden, Out: c.Classes}
+	linear := layer.Linear{In: c.Hidden, Out: c.Classes}
 	return tape.InlineX{Layer: tape.Module{Name: "TwoClassifiers", Parts: tape.Sequential{tape.Named{Name: "cls_classifier", Layer: linear}, tape.Named{Name: "distillation_classifier", Layer: linear}}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		class, distilled := f.Call("cls_classifier", f.Apply(first{}, x)), f.Call("distillation_classifier", f.Apply(first{}, x))
 		y := f.Scale(f.Add(class, distilled))
@@ -51,13 +51,13 @@ func (c Transformer) twoClassifiers() tape.Layer {
 func (c Transformer) vitBlock() tape.Layer {
 	return tape.Sequential{
 		tape.ResidualX(
-			tape.Named{Name: "layernorm_before", Layer: nn.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "attention", Layer: nn.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout}},
+			tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "attention", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout}},
 			tape.Named{Name: "dropout", Layer: c.dropout()},
 		),
 		tape.ResidualX(
-			tape.Named{Name: "layernorm_after", Layer: nn.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "mlp", Layer: nn.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}},
+			tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}},
 			tape.Named{Name: "dropout", Layer: c.dropout()},
 		),
 	}
@@ -66,7 +66,7 @@ func (c Transformer) vitBlock() tape.Layer {
 // patches cuts an image into patches, puts a learned class token before them, and a distillation
 // token where there is one, and adds learned positions.
 type patches struct {
-	projection     nn.Conv2d
+	projection     layer.Conv2d
 	tokens, hidden int // the tokens are all that come out
 	distilled      bool
 	dropout        tape.Layer

@@ -1,0 +1,314 @@
+package layer
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// ReLU is nn.ReLU; it keeps its output.
+type ReLU struct{ InPlace bool }
+
+// ReLU6 is nn.ReLU6. It keeps its input, and in place a copy of it.
+type ReLU6 struct{ InPlace bool }
+
+// SiLU is nn.SiLU. It keeps its input, and in place a copy of it.
+type SiLU struct{ InPlace bool }
+
+// GELU is nn.GELU, with or without the tanh approximation; it keeps its input.
+type GELU struct{}
+
+// Sigmoid is nn.Sigmoid; it keeps its output.
+type Sigmoid struct{}
+
+// Tanh is nn.Tanh; it keeps its output.
+type Tanh struct{}
+
+// Softmax is nn.Softmax; it keeps its output.
+type Softmax struct{}
+
+// LogSoftmax is nn.LogSoftmax; it keeps its output.
+type LogSoftmax struct{}
+
+// NewGELU is GPT-2's GELU: 0.5x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) in
+// elementary operations, which keep four tensors.
+type NewGELU struct{}
+
+// QuickGELU is x * sigmoid(1.702x) in elementary operations.
+type QuickGELU struct{}
+
+// Declare implements Layer.
+func (ReLU) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (ReLU6) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (SiLU) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (GELU) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (Sigmoid) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (Tanh) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (Softmax) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (LogSoftmax) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (NewGELU) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (QuickGELU) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (l ReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if t.Cfg.Release.Before(1, 10) && !l.InPlace { // github.com/pytorch/pytorch/pull/63089
+		return KeepInput(t, x, false)
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOutput: true})
+}
+
+// Forward implements Layer.
+func (l ReLU6) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return KeepInput(t, x, l.InPlace)
+}
+
+// Forward implements Layer.
+func (l SiLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return KeepInput(t, x, l.InPlace)
+}
+
+// Forward implements Layer.
+func (GELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepInput(t, x, false) }
+
+// Forward implements Layer.
+func (Sigmoid) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepOutput(t, x) }
+
+// Forward implements Layer.
+func (Tanh) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepOutput(t, x) }
+
+// Forward implements Layer.
+func (Softmax) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return keepSoftmax(t, x) }
+
+// Forward implements Layer.
+func (LogSoftmax) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return keepLogSoftmax(t, x)
+}
+
+// Forward implements Layer.
+func (NewGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	half, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	base, err := t.Raise(x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	cube, err := t.Op(tape.Op{In: []tape.Tensor{base}, Shape: x.Shape, Keep: []tape.Tensor{base}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	sum, err := t.Op(tape.Op{In: []tape.Tensor{x, cube}, Shape: x.Shape})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	tanh, err := KeepOutput(t, sum)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	one, err := t.Op(tape.Op{In: []tape.Tensor{tanh}, Shape: x.Shape, PassGrad: true})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return tape.Mul(t, half, one)
+}
+
+// Forward implements Layer.
+func (QuickGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	scaled, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	gate, err := KeepOutput(t, scaled)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return tape.Mul(t, x, gate)
+}
+
+// keepInput is an element-wise operation whose derivative needs the input.
+// In place, autograd keeps a copy of what is overwritten.
+func KeepInput(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
+	o := tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: inPlace}
+	if inPlace {
+		o.KeepOwn = []tape.Own{{Shape: x.Shape}}
+	} else {
+		o.Keep = o.In
+	}
+	return t.Op(o)
+}
+
+// keepOutput is an element-wise operation whose derivative needs the output.
+func KeepOutput(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true})
+}
+
+// keepSoftmax is a softmax. On CUDA its backward pass multiplies gradient and output first
+// (aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out).
+func keepSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	x, err := t.Raise(x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	o := tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true}
+	if t.On() == tape.CUDA {
+		o.BackwardWorkspace = t.Size(x)
+	}
+	return tapeSoftmax(t, o)
+}
+
+// keepLogSoftmax is the logarithm of a softmax.
+func keepLogSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	x, err := t.Raise(x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return tapeSoftmax(t, tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true})
+}
+
+// softmax records an operation that kept its input too before PyTorch 1.11
+// (github.com/pytorch/pytorch/pull/65242).
+func tapeSoftmax(t *tape.Tape, o tape.Op) (tape.Tensor, error) {
+	if t.Cfg.Release.Before(1, 11) {
+		o.Keep = o.In
+	}
+	return t.Op(o)
+}
+
+// Dropout is nn.Dropout. It keeps a mask of a byte an element on CUDA, and one
+// of the input's type on the CPU; in inference it does nothing.
+type Dropout struct {
+	P       float64 // 0 means 0.5
+	InPlace bool
+}
+
+// StochasticDepth is torchvision's, which drops whole samples; it keeps a
+// number a sample.
+type StochasticDepth struct{}
+
+// ChannelDropout is nn.Dropout1d, 2d and 3d, which drop whole channels of a sample; it keeps a
+// number for each.
+type ChannelDropout struct{}
+
+// Declare implements Layer.
+func (l Dropout) Declare(d *tape.Declaration) {
+	if !(l.P >= 0 && l.P < 1) {
+		d.Errorf("P is %v: want 0 or more and less than 1", l.P)
+	}
+}
+
+// Declare implements Layer.
+func (StochasticDepth) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (ChannelDropout) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (l Dropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	mask := tape.Own{Shape: x.Shape, DType: alloc.Bool}
+	if t.On() == tape.CPU {
+		mask.DType = x.DType
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOwn: []tape.Own{mask}, TrainingOnly: true})
+}
+
+// Forward implements Layer.
+func (StochasticDepth) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if len(x.Shape) == 0 {
+		return tape.Tensor{}, t.Errorf("input () has no batch")
+	}
+	noise := alloc.Shape{x.Shape[0]}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: noise}}, TrainingOnly: true})
+}
+
+// Forward implements Layer.
+func (ChannelDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if len(x.Shape) < 3 {
+		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels", x.Shape)
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: x.Shape[:2]}}, TrainingOnly: true})
+}
+
+// Activation is the function in the middle of an MLP.
+type Activation uint8
+
+// The activations.
+const (
+	DefaultActivation Activation = iota
+	UseSiLU
+	UseGELU
+	UseGELUTanh // PyTorch's own tanh approximation, one operation
+	UseNewGELU  // the same written out in elementary operations, as GPT-2 has it
+	UseReLU
+	UseQuickGELU   // x * sigmoid(1.702 x)
+	UseSquaredReLU // max(0, x)^2
+	UseBloomGELU
+)
+
+func (a Activation) Layer(otherwise Activation) tape.Layer {
+	switch a = tape.Or(a, otherwise); a {
+	case UseSiLU:
+		return SiLU{}
+	case UseGELU, UseGELUTanh:
+		return GELU{}
+	case UseNewGELU:
+		return NewGELU{}
+	case UseReLU:
+		return ReLU{}
+	case UseQuickGELU:
+		return QuickGELU{}
+	case UseBloomGELU:
+		return bloomGELU{}
+	case UseSquaredReLU:
+		return squaredReLU{}
+	default:
+		return tape.Wrong(fmt.Sprintf("Activation is %d: want one of the constants, from UseSiLU to UseSquaredReLU", a))
+	}
+}
+
+// squaredReLU is the square of a ReLU; both operations keep the ReLU's output.
+type squaredReLU struct{}
+
+// Declare implements Layer.
+func (squaredReLU) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	x, err := KeepOutput(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	// The derivative is the gradient times twice the ReLU, which is made first.
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, BackwardWorkspace: 2 * t.Size(x)})
+}
+
+// bloomGELU is the tanh approximation in a function of its own, which keeps its input and makes
+// everything else anew.
+type bloomGELU struct{}
+
+// Declare implements Layer.
+func (bloomGELU) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (bloomGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, Workspace: 2 * t.Size(x), BackwardWorkspace: 2 * t.Size(x)})
+}

@@ -1,0 +1,88 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Hardswish is nn.Hardswish. It keeps its input, and in place a copy of it.
+type Hardswish struct{ InPlace bool }
+
+// Hardsigmoid is nn.Hardsigmoid; it keeps its input.
+type Hardsigmoid struct{}
+
+// LeakyReLU is nn.LeakyReLU. It keeps its input, and in place its output.
+type LeakyReLU struct{ InPlace bool }
+
+// ELU is nn.ELU. It keeps its input, and in place its output.
+type ELU struct{ InPlace bool }
+
+// Mish is nn.Mish; it keeps its input.
+type Mish struct{}
+
+// PReLU is nn.PReLU, with a slope for all channels or for each; it keeps its input.
+type PReLU struct {
+	Num int // of slopes; 0 means 1
+}
+
+// Declare implements Layer.
+func (Hardswish) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (Hardsigmoid) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (LeakyReLU) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (ELU) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (Mish) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (l PReLU) Declare(d *tape.Declaration) {
+	if d.Want("Num", tape.Or(l.Num, 1), 1) {
+		d.Param("weight", tape.Or(l.Num, 1))
+	}
+}
+
+// Forward implements Layer.
+func (l Hardswish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return KeepInput(t, x, l.InPlace)
+}
+
+// Forward implements Layer.
+func (Hardsigmoid) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return KeepInput(t, x, false)
+}
+
+// Forward implements Layer.
+func (l LeakyReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return keepEither(t, x, l.InPlace)
+}
+
+// Forward implements Layer.
+func (l ELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return keepEither(t, x, l.InPlace)
+}
+
+// Forward implements Layer.
+func (Mish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepInput(t, x, false) }
+
+// Forward implements Layer.
+func (l PReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if n := tape.Or(l.Num, 1); n > 1 {
+		if err := t.Width(x, 1, n, "channels"); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, Params: true})
+}
+
+// keepEither keeps the input, and in place the output.
+func keepEither(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
+	if !inPlace {
+		return KeepInput(t, x, false)
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: true, KeepOutput: true})
+}

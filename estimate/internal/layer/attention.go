@@ -1,0 +1,265 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Attention is multi-head attention with its projections, over (batch, length, hidden).
+//
+// Flash attention, the default, keeps queries, keys, values, its output and one
+// log-sum-exp for each query and head (arXiv:2205.14135, section 3.1); Plain attention keeps
+// the scores. What either keeps follows scaled_dot_product_attention of PyTorch,
+// which on the CPU falls back to the plain form where there is dropout.
+type Attention struct {
+	Hidden, Heads int
+	KVHeads       int           // heads of keys and values; 0 means Heads
+	HeadSize      int           // 0 means Hidden / Heads
+	NoBias        bool          // none of the projections has a bias
+	NoOutBias     bool          // the output's projection has none
+	Packed        bool          // one projection for queries, keys and values
+	Rotary        bool          // rotary positions
+	RotaryDim     int           // elements of each head that rotate; 0 means all
+	QKNorm        QKNorm        // norms of queries and keys
+	Plain         bool          // hold the scores
+	Eager         bool          // hold the scores and all that they are made of, as transformers' own code does
+	Capped        bool          // scores are capped by a tanh, which is Eager
+	Sinks         bool          // each head has a learned score beside those of the keys, which is Eager
+	Dropout       float64       // of the scores
+	Cross         bool          // keys and values are of the first tensor beside the input, such as an encoder's output
+	Bias          *RelativeBias // of the scores; nil for none
+
+	Names     *AttentionNames
+	Joined    bool // rotated heads are put together again, so that the output is in their order and must be copied
+	Shifted   bool // the norms are Gemma's, of heads before the length
+	Rotations int  // kinds of layers that have rotary tables of their own; 0 means 1
+	Masks     int  // kinds of layers that have masks of their own; 0 means 1
+	LateNorm  bool // the norms are those of OLMo 2
+	Paired    bool // rotation is that of pairs of elements, by tables of half their number
+
+	Elementary bool // the eager form is Eager, not Plain
+
+	HeadNorm  func(heads, size int) tape.Layer // the norm of queries and keys, in place of RMSNorm
+	Sliced    bool                             // queries, keys and values that are Packed are slices, not a split
+	Clipped   bool                             // queries, keys and values are bounded in place
+	Copied    bool                             // queries, keys and values are made contiguous
+	Spread    bool                             // keys and values are repeated for each query head when they are copied
+	Masked    bool                             // the kernel is given a mask always
+	Biased    bool                             // it is given a mask of each head, which all layers have together
+	Scaled    bool                             // queries are multiplied before the kernel
+	Batched   bool                             // attention is Bloom's, of three-dimensional products
+	Complex   bool                             // rotation is that of complex numbers; where there is none, queries are weighed by their place
+	Unit      bool                             // rotated queries and keys are divided by their lengths
+	Placed    bool                             // rotated queries are weighed by their place
+	NormLast  bool                             // queries and keys are normed after they are rotated
+	Gated     bool                             // the projection of queries makes gates of the output besides
+	Tables    alloc.DType                      // of the rotary tables, in which rotation is computed; 0 for that of activations
+	Anew      bool                             // rotary tables are made for each layer
+	PerText   bool                             // each sequence has rotary tables of its own
+	Borrowed  bool                             // keys and values are those of the last layer with or without a window
+	ValueNorm bool                             // values are normed, without a weight
+	NoKeyBias bool                             // the projection of keys has no bias
+	Zeros     bool                             // zeros are added to the scores, as T5's cross-attention does
+	Window    int                              // of sliding window attention; 0 for none
+	Returns   bool                             // the model may return keys and values
+	Always    bool                             // it does so when the layer is checkpointed too
+	Widens    bool                             // it may return keys in float32, beside those that it keeps
+}
+
+// QKNorm is how attention normalises queries and keys before it rotates them.
+type QKNorm uint8
+
+// The norms of queries and keys.
+const (
+	NoQKNorm     QKNorm = iota
+	NormHeads           // each head separately, as Qwen3 and Gemma 3 do
+	NormAllHeads        // all heads together, as OLMo 2 does
+)
+
+// attentionNames are the names of the projections where they are not those of
+// Llama's modules, and "" for an output that is not projected.
+type AttentionNames struct{ Q, K, V, Packed, Out, QNorm, KNorm string }
+
+var llamaAttention = &AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Packed: "qkv_proj", Out: "o_proj"}
+
+func (l Attention) Size() int {
+	if l.HeadSize != 0 || l.Heads == 0 {
+		return l.HeadSize
+	}
+	return l.Hidden / l.Heads
+}
+
+func (l Attention) part() (q, kv, packed, out Linear) {
+	size := l.Size()
+	q = Linear{In: l.Hidden, Out: l.Heads * size, NoBias: l.NoBias, Split: ByColumns}
+	kv, packed = q, q
+	if l.Gated {
+		q.Out *= 2
+	}
+	kv.Out = tape.Or(l.KVHeads, l.Heads) * size
+	packed.Out += 2 * kv.Out
+	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: ByRows}
+}
+
+// Declare implements Layer.
+func (l Attention) Declare(d *tape.Declaration) {
+	kv := tape.Or(l.KVHeads, l.Heads)
+	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "KVHeads", Value: kv, Least: 1},
+		tape.Setting{Name: "HeadSize", Value: l.Size(), Least: 1}, tape.Setting{Name: "RotaryDim", Value: l.RotaryDim, Least: 0}) {
+		return
+	}
+	switch {
+	case l.HeadSize == 0 && l.Hidden%l.Heads != 0:
+		d.Errorf("Hidden %d does not divide into %d Heads: set HeadSize", l.Hidden, l.Heads)
+	case l.Heads%kv != 0:
+		d.Errorf("%d Heads do not divide among %d KVHeads", l.Heads, kv)
+	case l.RotaryDim > l.Size():
+		d.Errorf("RotaryDim is %d: want at most the size of a head, %d", l.RotaryDim, l.Size())
+	case l.QKNorm > NormAllHeads:
+		d.Errorf("QKNorm is %d: want NoQKNorm, NormHeads or NormAllHeads", l.QKNorm)
+	case l.QKNorm != NoQKNorm && l.Packed:
+		d.Errorf("queries and keys that are Packed together have no QKNorm")
+	case l.Cross && l.Packed:
+		d.Errorf("Packed projections read one tensor: Cross attention reads two")
+	case l.Bias != nil && (l.Eager || l.Capped || l.Sinks):
+		d.Errorf("scores that are Eager, Capped or have Sinks have no Bias")
+	case !(l.Dropout >= 0 && l.Dropout < 1):
+		d.Errorf("Dropout is %v: want 0 or more and less than 1", l.Dropout)
+	}
+	d.WantHeads(l.Heads, kv)
+	n := tape.Or(l.Names, llamaAttention)
+	q, narrow, packed, out := l.part()
+	if l.Packed {
+		d.Layer(n.Packed, packed)
+	} else {
+		d.Layer(n.Q, q)
+	}
+	if !l.Packed && !l.Borrowed {
+		d.Layer(n.K, l.keys(narrow))
+		d.Layer(n.V, narrow)
+	}
+	if l.QKNorm != NoQKNorm {
+		d.Layer(tape.Or(n.QNorm, "q_norm"), l.qkNorm(l.Heads))
+		if !l.Borrowed {
+			d.Layer(tape.Or(n.KNorm, "k_norm"), l.qkNorm(kv))
+		}
+	}
+	if n.Out != "" {
+		d.Layer(n.Out, out)
+	}
+	if l.Sinks {
+		d.Param("sinks", l.Heads)
+	}
+	if l.Bias != nil {
+		l.Bias.declare(d, l.Heads)
+	}
+}
+
+// Forward implements Layer.
+func (l Attention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	q, k, v, err := l.project(t, x)
+	if err == nil && l.Copied {
+		q, k, v, err = l.copies(t, q, k, v)
+	}
+	if err == nil {
+		q, k, err = l.place(t, q, k)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	l.lend(t, k, v)
+	if l.Scaled {
+		if q, err = (Multiple{}).Forward(t, q); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	y, err := l.attend(t, q, k, v)
+	if err == nil && l.Joined {
+		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape})
+	}
+	if err == nil && l.Gated {
+		y, err = l.weigh(t, y)
+	}
+	name := tape.Or(l.Names, llamaAttention).Out
+	if err != nil || name == "" { // the caller projects
+		return y, err
+	}
+	_, _, _, out := l.part()
+	return t.Call(name, out, y)
+}
+
+// place gives queries and keys their positions, and norms them where that comes last.
+func (l Attention) place(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor, error) {
+	q, k, err := l.rotate(t, q, k)
+	if err == nil && l.NormLast {
+		q, k, err = l.norms(t, q, k)
+	}
+	if err == nil && l.Placed {
+		q, err = weighedByPlace(t, q)
+	}
+	return q, k, err
+}
+
+// rotate turns queries and keys by their positions.
+func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor, error) {
+	size, kv := l.Size(), tape.Or(l.KVHeads, l.Heads)
+	if l.Copied && l.Spread {
+		kv = l.Heads
+	}
+	var err error
+	switch {
+	case l.Paired:
+		if q, err = rotatePairs(t, q, l.Heads, size, size/2); err == nil {
+			k, err = rotatePairs(t, k, kv, size, size/2)
+		}
+	case l.Complex && l.Rotary:
+		if q, err = l.turned(t, q, l.Heads); err == nil {
+			k, err = l.turned(t, k, kv)
+		}
+	case l.Complex:
+		q, err = weighedByPlace(t, q)
+	case l.Rotary:
+		rotated, kinds := tape.Or(l.RotaryDim, size), tape.Or(l.Rotations, 1)
+		if l.Anew {
+			t.Cos, t.Sin = tape.Tensor{}, tape.Tensor{}
+		}
+		if l.PerText {
+			kinds = q.Shape[0]
+		}
+		if q, err = rotate(t, q, size, rotated, kinds, l.Tables); err == nil && !l.Borrowed {
+			k, err = rotate(t, k, size, rotated, kinds, l.Tables)
+		}
+	}
+	return q, k, err
+}
+
+// lend notes the keys and values that later layers may borrow and the model may return.
+func (l Attention) lend(t *tape.Tape, k, v tape.Tensor) {
+	if !l.Borrowed {
+		t.Lent[l.kind()] = [2]tape.Tensor{k, v}
+	}
+	if l.Returns {
+		t.ReturnsCache(k, v, l.Always)
+		if l.Widens {
+			t.ReturnsCopies(k)
+		}
+	}
+}
+
+// attend weighs the values by the kernel that the model has.
+func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
+	switch {
+	case l.Batched:
+		return batched(t, q, k, v, l.Heads, l.Size(), l.Dropout)
+	case l.Eager || l.Capped || l.Sinks || l.Elementary && t.Cfg.Kernel == tape.EagerAttention:
+		return eager{l.Heads, l.Size(), tape.Or(l.Masks, 1), l.Dropout, l.Capped, l.Sinks}.attend(t, q, k, v)
+	}
+	outer := t.Uncached
+	t.Uncached = outer || l.Cross
+	y, err := l.kernel(t, q, k, v)
+	t.Uncached = outer
+	return y, err
+}

@@ -1,0 +1,309 @@
+package layer
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Conv1d is nn.Conv1d over (batch, channels, length). Convolutions keep their input.
+type Conv1d struct {
+	In, Out, Kernel int
+	Stride          int // 0 means 1
+	Padding         int
+	Dilation        int // 0 means 1
+	Groups          int // 0 means 1
+	NoBias          bool
+}
+
+// Conv2d is nn.Conv2d over (batch, channels, height, width). The fields that
+// end in HW hold a value for each of the two dimensions, and win over the
+// plain ones where they are not zero.
+type Conv2d struct {
+	In, Out, Kernel                           int
+	Stride                                    int // 0 means 1
+	Padding                                   int
+	Dilation                                  int // 0 means 1
+	Groups                                    int // 0 means 1
+	NoBias                                    bool
+	KernelHW, StrideHW, PaddingHW, DilationHW [2]int
+}
+
+// Conv3d is nn.Conv3d over (batch, channels, depth, height, width); see Conv2d.
+type Conv3d struct {
+	In, Out, Kernel                               int
+	Stride                                        int // 0 means 1
+	Padding                                       int
+	Dilation                                      int // 0 means 1
+	Groups                                        int // 0 means 1
+	NoBias                                        bool
+	KernelDHW, StrideDHW, PaddingDHW, DilationDHW [3]int
+}
+
+// ConvTranspose1d is nn.ConvTranspose1d.
+type ConvTranspose1d struct {
+	In, Out, Kernel        int
+	Stride                 int // 0 means 1
+	Padding, OutputPadding int
+	Dilation               int // 0 means 1
+	Groups                 int // 0 means 1
+	NoBias                 bool
+}
+
+// ConvTranspose2d is nn.ConvTranspose2d.
+type ConvTranspose2d struct {
+	In, Out, Kernel        int
+	Stride                 int // 0 means 1
+	Padding, OutputPadding int
+	Dilation               int // 0 means 1
+	Groups                 int // 0 means 1
+	NoBias                 bool
+}
+
+// ConvTranspose3d is nn.ConvTranspose3d.
+type ConvTranspose3d struct {
+	In, Out, Kernel        int
+	Stride                 int // 0 means 1
+	Padding, OutputPadding int
+	Dilation               int // 0 means 1
+	Groups                 int // 0 means 1
+	NoBias                 bool
+}
+
+// Declare implements Layer.
+func (l Conv1d) Declare(d *tape.Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l Conv2d) Declare(d *tape.Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l Conv3d) Declare(d *tape.Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l ConvTranspose1d) Declare(d *tape.Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l ConvTranspose2d) Declare(d *tape.Declaration) { l.conv().declare(d) }
+
+// Declare implements Layer.
+func (l ConvTranspose3d) Declare(d *tape.Declaration) { l.conv().declare(d) }
+
+// Forward implements Layer.
+func (l Conv1d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return l.conv().forward(t, x)
+}
+
+// Forward implements Layer.
+func (l Conv2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return l.conv().forward(t, x)
+}
+
+// Forward implements Layer.
+func (l Conv3d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return l.conv().forward(t, x)
+}
+
+// Forward implements Layer.
+func (l ConvTranspose1d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return l.conv().forward(t, x)
+}
+
+// Forward implements Layer.
+func (l ConvTranspose2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return l.conv().forward(t, x)
+}
+
+// Forward implements Layer.
+func (l ConvTranspose3d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return l.conv().forward(t, x)
+}
+
+func (l Conv1d) conv() conv {
+	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
+		window: cube(1, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+}
+
+func (l Conv2d) conv() conv {
+	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
+		window: cube(2, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+	c.window.set(l.KernelHW[:], l.StrideHW[:], l.PaddingHW[:], l.DilationHW[:])
+	return c
+}
+
+func (l Conv3d) conv() conv {
+	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
+		window: cube(3, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+	c.window.set(l.KernelDHW[:], l.StrideDHW[:], l.PaddingDHW[:], l.DilationDHW[:])
+	return c
+}
+
+func (l ConvTranspose1d) conv() conv {
+	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
+		outputPadding: l.OutputPadding, window: cube(1, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+}
+
+func (l ConvTranspose2d) conv() conv {
+	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
+		outputPadding: l.OutputPadding, window: cube(2, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+}
+
+func (l ConvTranspose3d) conv() conv {
+	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
+		outputPadding: l.OutputPadding, window: cube(3, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+}
+
+// conv is what all convolutions are made of.
+type conv struct {
+	in, out, groups int
+	noBias          bool
+	transposed      bool
+	outputPadding   int
+	window          window
+}
+
+func (c conv) declare(d *tape.Declaration) {
+	groups := tape.Or(c.groups, 1)
+	if !d.WantAll(tape.Setting{Name: "In", Value: c.in, Least: 1}, tape.Setting{Name: "Out", Value: c.out, Least: 1}, tape.Setting{Name: "Groups", Value: groups, Least: 1},
+		tape.Setting{Name: "OutputPadding", Value: c.outputPadding, Least: 0}) || !c.window.check(d) {
+		return
+	}
+	if c.in%groups != 0 || c.out%groups != 0 {
+		d.Errorf("%d channels in and %d out do not divide into %d groups", c.in, c.out, groups)
+		return
+	}
+	for i := range c.window.dims {
+		if c.outputPadding > 0 && c.outputPadding >= max(c.window.stride[i], c.window.dilation[i]) {
+			d.Errorf("OutputPadding is %d: want less than the stride or the dilation", c.outputPadding)
+			return
+		}
+	}
+	shape := alloc.Shape{c.out, c.in / groups}
+	if c.transposed {
+		shape = alloc.Shape{c.in, c.out / groups}
+	}
+	d.Param("weight", append(shape, c.window.kernel[:c.window.dims]...)...)
+	if !c.noBias {
+		d.Param("bias", c.out)
+	}
+}
+
+var spatial = [...]string{1: "(batch, channels, length)", 2: "(batch, channels, height, width)", 3: "(batch, channels, depth, height, width)"}
+
+func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, c.window.dims+2, spatial[c.window.dims]); err != nil {
+		return tape.Tensor{}, err
+	}
+	if err := t.Width(x, 1, c.in, "channels"); err != nil {
+		return tape.Tensor{}, err
+	}
+	shape := x.Shape.Clone()
+	shape[1] = c.out
+	for i := range c.window.dims {
+		if c.transposed {
+			shape[2+i] = c.window.grown(i, x.Shape[2+i]) + c.outputPadding
+		} else {
+			shape[2+i] = c.window.places(i, x.Shape[2+i], false)
+		}
+		if shape[2+i] <= 0 {
+			w, n := c.window, c.window.dims
+			return tape.Tensor{}, t.Errorf("input %v is too small for a kernel of %v with padding %v and dilation %v",
+				x.Shape, alloc.Shape(w.kernel[:n]), alloc.Shape(w.padding[:n]), alloc.Shape(w.dilation[:n]))
+		}
+	}
+	each := shape // for each element of it, in/groups x kernel products
+	if c.transposed {
+		each = x.Shape
+	}
+	work := append(slices.Clone(each), c.window.kernel[:c.window.dims]...)
+	if c.transposed {
+		work = append(work, c.out/tape.Or(c.groups, 1), 2)
+	} else {
+		work = append(work, c.in/tape.Or(c.groups, 1), 2)
+	}
+	x, err := t.Lower(x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	reads := []tape.Tensor{x}
+	o := tape.Op{In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads), FLOPs: tape.FLOPs(work...)}
+	t.Convolutions++
+	t.Rounded = t.Rounded || t.Activation() != alloc.Float32
+	if t.On() == tape.CPU {
+		o.Workspace = c.blocked(t, x, shape)
+		o.BackwardWorkspace = max(c.padded(t), c.patched(t)-o.Workspace)
+	} else {
+		o.Kernels = c.winograd(t, x.Shape[0], shape)
+		t.Transformed = max(t.Transformed, o.Kernels)
+	}
+	t.Cast(&o, append([]int{c.out, c.in / tape.Or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)...)
+	return t.Op(o)
+}
+
+// winograd is the workspace of the weight's gradient in float32, which cuDNN computes of transformed
+// tensors (CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED) for a 3 x 3 window with neither stride nor
+// dilation: each tile of 4 x 4 places of the input and the output, and each kernel, becomes 6 x 6 numbers
+// (arXiv:1509.09308, section 4). PyTorch takes the algorithm that cuDNN expects to be the fastest,
+// whatever memory it needs. With few channels that is another: transforming them takes longer than
+// multiplying less saves. Sizes and channels fit what was measured on V100s (docs/estimate.md).
+func (c conv) winograd(t *tape.Tape, batch int, out alloc.Shape) alloc.Bytes {
+	const tile, numbers, channels = 4, 6 * 6, 128
+	w := c.window
+	if c.transposed || w != (window{2, [3]int{3, 3}, [3]int{1, 1}, w.padding, [3]int{1, 1}}) || tape.Or(c.groups, 1) != 1 ||
+		min(c.in, c.out) < channels || t.Computes() != alloc.Float32 || !t.Learns() {
+		return 0
+	}
+	kernels := tape.FLOPs(c.in, c.out, numbers, 4)
+	tiles := tape.FLOPs(batch, (out[2]+tile-1)/tile, (out[3]+tile-1)/tile, c.in+c.out, numbers, 4)
+	return alloc.Bytes(min(tape.AddSat(kernels, tiles), tape.MaxTotal))
+}
+
+// padded is the memory of the weight's gradient where oneDNN has no kernel for the groups of a
+// large window: each group is padded to a block of 16 x 16 channels. In low precision it is summed up in float32 besides.
+func (c conv) padded(t *tape.Tape) alloc.Bytes {
+	groups := tape.Or(c.groups, 1)
+	if c.in/groups >= 16 || groups == 1 || c.window.kernel[0] < 7 {
+		return 0
+	}
+	weight := append(alloc.Shape{groups, 16, 16}, c.window.kernel[:c.window.dims]...)
+	n, err := weight.Bytes(t.Cfg.Weights)
+	if err != nil || n > tape.MaxTotal {
+		return 0 // the operation reports what is too large
+	}
+	if bits := t.Cfg.Weights.Bits(); bits < 32 {
+		n += n * alloc.Bytes(32/max(1, bits))
+	}
+	return n
+}
+
+// patched is the memory of the weight's gradient where a convolution cuts an image of a few channels
+// into patches. In float32, each thread of oneDNN sums up four copies of the gradient, with 16 places more
+// for each kernel; patches of 14 x 14 have another kernel without copies. Measured with one to eight threads.
+func (c conv) patched(t *tape.Tape) alloc.Bytes {
+	w := c.window
+	if t.Activation() != alloc.Float32 || c.transposed || c.in >= 16 || w.dims != 2 || w.kernel[0]%16 != 0 || w.kernel != w.stride {
+		return 0
+	}
+	copies := alloc.Shape{tape.OneDNNThreads, 4, c.out, c.in, w.kernel[0]*w.kernel[1] + 16}
+	n, err := copies.Bytes(alloc.Float32)
+	if err != nil {
+		return 0 // the operation reports what is too large
+	}
+	return min(n, tape.MaxTotal)
+}
+
+// blocked is the memory of the copies that oneDNN makes on the CPU, in blocks of
+// channels: of the weight, and of the input and then the output. The sizes fit what
+// the profiler shows (testdata/torch).
+func (c conv) blocked(t *tape.Tape, x tape.Tensor, out alloc.Shape) alloc.Bytes {
+	weight := append(alloc.Shape{c.out, c.in / tape.Or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)
+	w, err := weight.Bytes(t.Cfg.Weights)
+	if err != nil || w > tape.MaxTotal {
+		return 0 // the declaration has reported it
+	}
+	y, err := out.Bytes(t.Activation())
+	if err != nil || y > tape.MaxTotal {
+		return 0 // the operation reports it
+	}
+	return w + max(t.Size(x), y)
+}

@@ -1,0 +1,215 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// DeltaNet are the numbers of the linear attention of Qwen3-Next, whose state does not grow with the
+// text (arXiv:2412.06464).
+type DeltaNet struct {
+	KeyHeads, ValueHeads int  // ValueHeads are a multiple of KeyHeads
+	KeySize, ValueSize   int  // elements of a head
+	Kernel               int  // of the convolution; 0 means 4
+	Apart                bool // the gates have projections of their own, as in Qwen3.5
+}
+
+// deltaChunk is the length of the pieces of a text that are computed at once.
+const deltaChunk = 64
+
+// channels are those of the convolution: of queries, keys and values.
+func (l DeltaNet) channels() int {
+	return int(min(tape.AddSat(tape.FLOPs(2, l.KeyHeads, l.KeySize), tape.FLOPs(l.ValueHeads, l.ValueSize)), tape.MaxField))
+}
+
+// states are the elements that a block keeps of each sequence.
+func (l DeltaNet) States() int64 {
+	return tape.AddSat(tape.FLOPs(l.channels(), tape.Or(l.Kernel, 4)), tape.FLOPs(l.ValueHeads, l.KeySize, l.ValueSize))
+}
+
+// deltaNet is a gated delta net in PyTorch's own operations, as transformers runs it where the kernels of
+// flash-linear-attention are not installed. Those keep less.
+type DeltaNetX struct {
+	Hidden int
+	DeltaNet
+}
+
+// Kind names the row.
+func (DeltaNetX) Kind() string { return "GatedDeltaNet" }
+
+// projections are those of what the convolution reads, of the output's gates, and of the state's.
+func (l DeltaNetX) projections() []tape.Named {
+	n, wide, heads := min(l.channels(), tape.MaxField/2), int(min(tape.FLOPs(l.ValueHeads, l.ValueSize), tape.MaxField/2)), min(l.ValueHeads, tape.MaxField/2)
+	linear := func(name string, out int) tape.Named {
+		return tape.As(name, Linear{In: l.Hidden, Out: out, NoBias: true})
+	}
+	if l.Apart {
+		return []tape.Named{linear("in_proj_qkv", n), linear("in_proj_z", wide), linear("in_proj_b", heads), linear("in_proj_a", heads)}
+	}
+	return []tape.Named{linear("in_proj_qkvz", n+wide), linear("in_proj_ba", 2*heads)}
+}
+
+func (l DeltaNetX) parts() (conv, out tape.Layer) {
+	n := l.channels()
+	wide := int(min(tape.FLOPs(l.ValueHeads, l.ValueSize), tape.MaxField/2))
+	return Conv1d{In: n, Out: n, Kernel: tape.Or(l.Kernel, 4), Padding: tape.Or(l.Kernel, 4) - 1, Groups: n, NoBias: true},
+		Linear{In: wide, Out: l.Hidden, NoBias: true}
+}
+
+// Declare implements Layer.
+func (l DeltaNetX) Declare(d *tape.Declaration) {
+	if !d.WantAll(tape.Setting{Name: "KeyHeads", Value: l.KeyHeads, Least: 1}, tape.Setting{Name: "ValueHeads", Value: l.ValueHeads, Least: 1}, tape.Setting{Name: "KeySize", Value: l.KeySize, Least: 1}, tape.Setting{Name: "ValueSize", Value: l.ValueSize, Least: 1}) {
+		return
+	}
+	if l.ValueHeads%l.KeyHeads != 0 {
+		d.Errorf("%d ValueHeads do not divide among %d KeyHeads", l.ValueHeads, l.KeyHeads)
+		return
+	}
+	conv, out := l.parts()
+	d.Param("dt_bias", l.ValueHeads)
+	d.Param("A_log", l.ValueHeads)
+	d.Layer("conv1d", conv)
+	for _, p := range l.projections() {
+		d.Layer(p.Name, p.Layer)
+	}
+	d.Layer("norm", gatedNorm{l.ValueSize})
+	d.Layer("out_proj", out)
+}
+
+// Forward implements Layer.
+func (l DeltaNetX) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	t.Stepwise, t.Recurrent = true, true
+	conv, out := l.parts()
+	batch, length := x.Shape[0], x.Shape[1]
+	var projected []tape.Tensor
+	for _, p := range l.projections() {
+		y, err := t.Call(p.Name, p.Layer, x)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		projected = append(projected, y)
+	}
+	z, gates := projected[0], projected[1:]
+	if l.Apart {
+		z, gates = projected[1], projected[2:]
+	}
+	mixed := alloc.Shape{batch, l.channels(), length}
+	y, err := t.Op(tape.Op{In: projected[:1], Shape: mixed, View: l.Apart})
+	if err == nil {
+		y, err = t.Call("conv1d", conv, y)
+	}
+	if err == nil {
+		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: mixed, Keep: []tape.Tensor{y}})
+	}
+	if err == nil {
+		y, err = l.rule(t, y, gates, batch, length)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	rows := alloc.Shape{batch * length * l.ValueHeads, l.ValueSize}
+	if t.Gate, err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: rows, View: l.Apart}); err != nil {
+		return tape.Tensor{}, err
+	}
+	if y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: rows, View: true}); err == nil {
+		y, err = t.Call("norm", gatedNorm{l.ValueSize}, y)
+	}
+	if err == nil {
+		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: alloc.Shape{batch, length, l.ValueHeads * l.ValueSize}, View: true})
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Call("out_proj", out, y)
+}
+
+// rule is the gated delta rule by chunks, in float32 (torch_chunk_gated_delta_rule of transformers).
+// What its operations keep is listed with the operation that stands for them.
+func (l DeltaNetX) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, batch, length int) (tape.Tensor, error) {
+	const f = alloc.Float32
+	heads, k, v := l.ValueHeads, l.KeySize, l.ValueSize
+	chunks := (length + deltaChunk - 1) / deltaChunk
+	padded := chunks * deltaChunk
+	place := func(n int, last ...int) tape.Own {
+		return tape.Own{Shape: append(alloc.Shape{batch, heads, n}, last...), DType: f}
+	}
+	square := place(chunks, deltaChunk, deltaChunk)
+	one := tape.Own{Shape: alloc.Shape{heads}, DType: f}
+	// The gates: the sigmoid, and the softplus with its input.
+	gates, err := t.Op(tape.Op{
+		In: from, Shape: alloc.Shape{batch, length, heads}, DType: f, Params: true, KeepOutput: true,
+		KeepOwn: []tape.Own{{Shape: alloc.Shape{batch, length, heads}, DType: y.DType}, place(length), one, one},
+	})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	// Queries and keys of each value's head, their lengths, and padded copies.
+	keys, err := t.Op(tape.Op{
+		In: []tape.Tensor{y}, Shape: alloc.Shape{batch, heads, padded, k}, DType: f, KeepOutput: true,
+		KeepOwn: []tape.Own{place(length, k), place(length), place(length, k), place(length), place(padded, k)},
+	})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	values, err := t.Op(tape.Op{
+		In: []tape.Tensor{y, gates}, Shape: alloc.Shape{batch, heads, padded, v}, DType: f, KeepOutput: true,
+		KeepOwn: []tape.Own{place(padded), place(padded, k), {Shape: alloc.Shape{deltaChunk, deltaChunk}, DType: alloc.Bool}},
+	})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	// Decay, products of keys with keys and queries, and the two solved systems.
+	solved, err := t.Op(tape.Op{
+		In: []tape.Tensor{keys, values, gates}, Shape: values.Shape, KeepOutput: true,
+		KeepOwn: []tape.Own{square, square, square, square, place(padded), place(padded), place(padded), place(padded, k), place(chunks)},
+		FLOPs:   tape.FLOPs(batch, heads, padded, deltaChunk, 4*k+2*v),
+	})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	// The scan: values, scores and keys of each chunk; from the second on states, queries and decayed keys too.
+	scan := tape.Op{
+		In: []tape.Tensor{solved, keys}, Shape: alloc.Shape{batch, length, heads * v}, DType: y.DType,
+		KeepOwn: []tape.Own{place(padded, v), square, place(padded, k), place(chunks*k, v)}, FLOPs: tape.FLOPs(batch, heads, padded, k, v, 6),
+	}
+	if chunks > 1 {
+		later := (chunks - 1) * deltaChunk
+		scan.KeepOwn = append(scan.KeepOwn, place(later, k), place(later, k))
+	}
+	return t.Op(scan)
+}
+
+// gatedNorm is an RMSNorm times the SiLU of a gate, in float32.
+type gatedNorm struct{ size int }
+
+// Kind names the row.
+func (gatedNorm) Kind() string { return "RMSNormGated" }
+
+// Declare implements Layer.
+func (l gatedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }
+
+// Forward implements Layer.
+func (l gatedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	gate := t.Gate
+	d := x.DType
+	y, err := RMSNorm{Size: l.size, Unfused: true}.Forward(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	if d.Bits() < 32 {
+		if gate, err = t.Op(tape.Op{In: []tape.Tensor{gate}, Shape: gate.Shape, DType: alloc.Float32}); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	if gate, err = KeepInput(t, gate, false); err != nil {
+		return tape.Tensor{}, err
+	}
+	y, err = t.Op(tape.Op{In: []tape.Tensor{y, gate}, Shape: y.Shape, DType: alloc.Float32, Keep: []tape.Tensor{y, gate}})
+	if err != nil || d == y.DType {
+		return y, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: d})
+}

@@ -1,0 +1,107 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// LatentAttention is the multi-head latent attention of DeepSeek V2 and V3, over
+// (batch, length, hidden): queries, and keys and values together, go through a
+// narrow projection each. A cache keeps the latter's output, KVRank + RopeSize
+// elements a token (arXiv:2405.04434, section 2.1).
+//
+// It runs flash attention, except on the CPU, where PyTorch has none for values of
+// another size than keys.
+type LatentAttention struct {
+	Hidden, Heads int
+	QueryRank     int // 0 projects queries at once
+	KVRank        int
+	NopeSize      int  // elements of a head's query and key that do not rotate
+	RopeSize      int  // elements that rotate; those of the keys are the same in all heads
+	ValueSize     int  // elements of a head's value
+	Complex       bool // rotation is a product of complex numbers in float32, as in DeepSeek V2
+}
+
+// queries are the layers that make them.
+func (l LatentAttention) queries() []tape.Named {
+	out := l.Heads * (l.NopeSize + l.RopeSize)
+	if l.QueryRank == 0 {
+		return []tape.Named{{Name: "q_proj", Layer: Linear{In: l.Hidden, Out: out, NoBias: true, Split: ByColumns}}}
+	}
+	return []tape.Named{
+		{Name: "q_a_proj", Layer: Linear{In: l.Hidden, Out: l.QueryRank, NoBias: true}},
+		{Name: "q_a_layernorm", Layer: RMSNorm{Size: l.QueryRank, Unfused: true}},
+		{Name: "q_b_proj", Layer: Linear{In: l.QueryRank, Out: out, NoBias: true, Split: ByColumns}},
+	}
+}
+
+// wide is the width of keys, as far as they do not rotate, and values of all heads.
+func (l LatentAttention) wide() int { return l.Heads * (l.NopeSize + l.ValueSize) }
+
+func (l LatentAttention) parts() (narrow, norm, wide, out tape.Named) {
+	return tape.Named{Name: "kv_a_proj_with_mqa", Layer: Linear{In: l.Hidden, Out: l.KVRank + l.RopeSize, NoBias: true}},
+		tape.Named{Name: "kv_a_layernorm", Layer: RMSNorm{Size: l.KVRank, Unfused: true}},
+		tape.Named{Name: "kv_b_proj", Layer: Linear{In: l.KVRank, Out: l.wide(), NoBias: true, Split: ByColumns}},
+		tape.Named{Name: "o_proj", Layer: Linear{In: l.Heads * l.ValueSize, Out: l.Hidden, NoBias: true, Split: ByRows}}
+}
+
+// Declare implements Layer.
+func (l LatentAttention) Declare(d *tape.Declaration) {
+	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "QueryRank", Value: l.QueryRank, Least: 0},
+		tape.Setting{Name: "KVRank", Value: l.KVRank, Least: 1}, tape.Setting{Name: "NopeSize", Value: l.NopeSize, Least: 1}, tape.Setting{Name: "RopeSize", Value: l.RopeSize, Least: 1}, tape.Setting{Name: "ValueSize", Value: l.ValueSize, Least: 1}) || !d.WantHeads(l.Heads, l.Heads) {
+		return
+	}
+	narrow, norm, wide, out := l.parts()
+	for _, part := range append(l.queries(), narrow, norm, wide, out) {
+		d.Layer(part.Name, part.Layer)
+	}
+}
+
+// Forward implements Layer.
+func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	t.Unmeasured |= tape.LatentAttentions
+	f := &tape.Flow{T: t}
+	q := x
+	for _, part := range l.queries() {
+		q = f.Apply(part, q)
+	}
+	narrow, norm, wide, out := l.parts()
+	both := f.Apply(narrow, x)
+	parts := f.Split(both, 2, l.KVRank, l.RopeSize)
+	latent := f.Apply(norm, parts[0])
+	rotatedQ, rotatedK := l.rotate(f, q, l.Heads), l.rotate(f, parts[1], 1)
+	rotatedQ = f.Op(tape.Op{In: []tape.Tensor{q, rotatedQ}, Shape: q.Shape}) // joined with what does not rotate
+	latent = f.View(latent, latent.Dim(0), 1, latent.Dim(1), latent.Dim(2))  // as a single head, which a cache would hold
+	kv := f.View(f.Apply(wide, latent), latent.Dim(0), latent.Dim(2), l.wide())
+	heads := f.Split(kv, 2, l.Heads*l.NopeSize, l.Heads*l.ValueSize)
+	k := f.Op(tape.Op{In: []tape.Tensor{heads[0], rotatedK}, Shape: q.Shape})
+	y := l.attend(f, rotatedQ, k, heads[1])
+	f.Hold(x, q, both, latent, rotatedK, kv) // by the code's variables
+	y = f.Apply(out, y)
+	return y, f.ErrX
+}
+
+// attend is attention of heads whose values may have another size than their keys.
+func (l LatentAttention) attend(f *tape.Flow, q, k, v tape.Tensor) tape.Tensor {
+	size := l.NopeSize + l.RopeSize
+	plain := l.ValueSize != size && f.T.On() == tape.CPU
+	y := f.Do(q.Shape, func() (tape.Tensor, error) {
+		return Sdpa{Heads: l.Heads, Size: size, plain: plain}.Attend(f.T, q, k, v)
+	})
+	if plain {
+		return y
+	}
+	return f.Copy(y) // in the order of the joined heads
+}
+
+// rotate turns the rotating part of so many heads.
+func (l LatentAttention) rotate(f *tape.Flow, x tape.Tensor, heads int) tape.Tensor {
+	return f.Do(x.Shape, func() (tape.Tensor, error) {
+		if l.Complex {
+			return rotateComplex(f.T, x, heads, l.RopeSize)
+		}
+		return rotatePairs(f.T, x, heads, l.RopeSize, l.RopeSize)
+	})
+}

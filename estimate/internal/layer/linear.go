@@ -1,0 +1,177 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Linear is y = xW' + b over the last dimension, as nn.Linear. It keeps its
+// input, or the copy that it makes of one whose dimensions were permuted.
+type Linear struct {
+	In, Out int
+	NoBias  bool
+	// Tied is the path of the parameter that serves as the weight; see Param.
+	Tied string
+	// Split divides the layer among the devices of a tensor parallel group.
+	Split Split
+}
+
+// Split is how tensor parallelism cuts the weight of a Linear
+// (arXiv:1909.08053, section 3).
+type Split uint8
+
+// The ways to split.
+const (
+	Whole     Split = iota // each device has all of it
+	ByColumns              // each device computes a part of the outputs
+	ByRows                 // each device reads a part of the inputs; the sum is whole
+)
+
+// Declare implements Layer.
+func (l Linear) Declare(d *tape.Declaration) {
+	if !d.Want("In", l.In, 1) || !d.Want("Out", l.Out, 1) {
+		return
+	}
+	if l.Split > ByRows {
+		d.Errorf("Split is %d: want Whole, ByColumns or ByRows", l.Split)
+		return
+	}
+	weight := tape.Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != Whole}
+	if d.Quantizes() {
+		d.Cfg.Quantized.Base.Weight(d, weight)
+	} else {
+		d.Add(weight)
+	}
+	if !l.NoBias {
+		d.Add(tape.Param{Name: "bias", Shape: alloc.Shape{l.Out}, Split: l.Split == ByColumns})
+	}
+	if d.Adapts() {
+		a, b := loRAParts(d.Cfg.Lora, l)
+		d.Layer("lora_A", a)
+		d.Layer("lora_B", b)
+	}
+}
+
+// Forward implements Layer.
+func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Width(x, -1, l.In, "features"); err != nil {
+		return tape.Tensor{}, err
+	}
+	if x.DType == alloc.Int64 || x.DType == alloc.Int32 || x.DType == alloc.Bool {
+		return tape.Tensor{}, t.Errorf("input %v is of %v, which is not multiplied: an Embedding reads Tokens", x.Shape, x.DType)
+	}
+	t.Multiplies = true
+	in := x
+	x, err := t.Lower(x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	if in.Strewn { // matmul folds the rows into one dimension
+		if x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape}); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	shape := t.Resized(x.Shape, l.Out)
+	reads := []tape.Tensor{x}
+	o := tape.Op{
+		In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads),
+		Split: l.Split == ByColumns && t.Cfg.Sharding.Tensor > 1, Gather: l.Split == ByRows,
+		FLOPs: tape.Flops(shape, l.In, 2),
+	}
+	at, returns := t.DeclaredPath(), o.DType
+	if q := t.Cfg.Quantized; q.Holds(at) {
+		returns = q.Returns(in, o.DType)
+		if err := q.Product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
+			return tape.Tensor{}, err
+		}
+	} else {
+		t.Cast(&o, l.Out, l.In)
+	}
+	y, err := t.Op(o)
+	if err == nil && y.DType != returns {
+		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: returns})
+	}
+	lora := t.Cfg.Lora
+	if err != nil || lora == nil {
+		return y, err
+	}
+	if tape.NamedX(lora.Targets, at) && !t.Cfg.Excludes(at) {
+		return loRABeside(lora, t, l, in, y)
+	}
+	return y, nil
+}
+
+// adapter is one of the two projections of an adapter, which is trained.
+type adapter struct {
+	Linear
+	dtype alloc.DType
+}
+
+// adapts marks what is trained where all else is frozen.
+func (adapter) Adapts() {}
+
+// Kind names the row.
+func (adapter) Kind() string { return "Linear" }
+
+// Declare implements Layer.
+func (a adapter) Declare(d *tape.Declaration) {
+	if d.Want("In", a.In, 1) && d.Want("Out", a.Out, 1) {
+		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{a.Out, a.In}, DType: a.dtype, Split: a.Split != Whole})
+	}
+}
+
+// Forward implements Layer.
+func (a adapter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	shape := t.Resized(x.Shape, a.Out)
+	return t.Op(tape.Op{
+		In: []tape.Tensor{x}, Shape: shape, DType: a.dtype, Params: true, Keep: []tape.Tensor{x},
+		Split: a.Split == ByColumns && t.Cfg.Sharding.Tensor > 1, FLOPs: tape.Flops(shape, a.In, 2),
+	})
+}
+
+// parts are the projections of the adapter beside a Linear.
+func loRAParts(l *tape.LoRA, of Linear) (a, b adapter) {
+	d := tape.Or(l.DType, alloc.Float32)
+	a = adapter{Linear{In: of.In, Out: l.Rank, NoBias: true}, d}
+	b = adapter{Linear{In: l.Rank, Out: of.Out, NoBias: true, Split: of.Split}, d}
+	if of.Split == ByRows {
+		b.Split = Whole
+	}
+	return a, b
+}
+
+// beside adds to y what the adapter makes of x (PEFT's lora.Linear.forward): x in the type of the
+// adapter, the two products, their multiple, and the sum in the type of y.
+func loRABeside(l *tape.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) (tape.Tensor, error) {
+	a, b := loRAParts(l, of)
+	var err error
+	if x.DType != a.dtype {
+		if x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: a.dtype}); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	if l.Dropout > 0 {
+		if x, err = (Dropout{P: l.Dropout}).Forward(t, x); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	z, err := t.Call("lora_A", a, x)
+	if err == nil {
+		z, err = t.Call("lora_B", b, z)
+	}
+	if err == nil {
+		z, err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: z.Shape})
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	whole := y.DType
+	if whole.Bits() >= z.DType.Bits() {
+		return t.Op(tape.Op{In: []tape.Tensor{y, z}, Shape: y.Shape, PassGrad: true})
+	}
+	// The sum takes the wider type, in which both are copied back.
+	if y, err = t.Op(tape.Op{In: []tape.Tensor{y, z}, Shape: y.Shape, DType: z.DType}); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: whole})
+}

@@ -1,0 +1,178 @@
+package layer
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// CrossEntropy is nn.CrossEntropyLoss, with a number of the right class for each vector
+// of logits. It keeps the logarithms of the probabilities and the targets. Losses make
+// their own targets.
+type CrossEntropy struct {
+	// Dim is the dimension of the classes; 0 means the last, as language models have
+	// it. Where each pixel of an image has a class it is 1.
+	Dim int
+}
+
+// NextToken is the loss of language models in Hugging Face's transformers
+// (loss/loss_utils.py, ForCausalLMLoss, from 4.46 on): logits in float32, shifted by a token, which copies
+// them, and CrossEntropy. Both copies live until the loss is there.
+type NextToken struct {
+	// AsIs leaves the logits in their type.
+	AsIs bool
+	// Widened makes the logits float32 in the model, which returns them so, as transformers before
+	// 4.46 did: those in their own type die then.
+	Widened bool
+	// Fused is a loss in one kernel, which shifts the targets in place of the logits, as
+	// torch.compile, Unsloth and flash-attn make it. It keeps the logits as they are, and for each
+	// token the largest, and the logarithm of the sum of their exponentials.
+	Fused bool
+}
+
+// MSE is nn.MSELoss; it keeps its input and the target.
+type MSE struct{}
+
+// L1 is nn.L1Loss; it keeps the difference.
+type L1 struct{}
+
+// BCEWithLogits is nn.BCEWithLogitsLoss; it keeps its input and the target.
+type BCEWithLogits struct{}
+
+// Declare implements Layer.
+func (l CrossEntropy) Declare(d *tape.Declaration) { d.Want("Dim", l.Dim, 0) }
+
+// Declare implements Layer.
+func (NextToken) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (MSE) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (L1) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (BCEWithLogits) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	tapeJudge(t, x)
+	if len(x.Shape) < 2 || l.Dim >= len(x.Shape) {
+		return tape.Tensor{}, t.Errorf("input %v has no classes: want (batch, ..., classes), or those in dimension Dim", x.Shape)
+	}
+	dim := tape.Or(l.Dim, len(x.Shape)-1)
+	target, err := t.Const(alloc.Int64, slices.Delete(slices.Clone(x.Shape), dim, dim+1)...)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	log, err := keepLogSoftmax(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{
+		In: []tape.Tensor{log, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{target},
+		KeepOwn: []tape.Own{{Shape: alloc.Shape{}}}, // the weight of all targets
+	})
+}
+
+// Forward implements Layer.
+func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if !l.Widened {
+		tapeJudge(t, x)
+	}
+	if err := t.Rank(x, 3, "(batch, length, words)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	if l.Fused {
+		return l.of(t, x)
+	}
+	wide, err := l.widened(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	tapeJudge(t, wide)
+	shape := wide.Shape.Clone()
+	shape[1] = max(1, shape[1]-1)
+	shifted, err := t.Op(tape.Op{In: []tape.Tensor{wide}, Shape: shape})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	loss, err := CrossEntropy{}.Forward(t, shifted)
+	t.Hold(wide) // both are variables of the function
+	t.Hold(shifted)
+	return loss, err
+}
+
+// replaces reports whether the caller lets go of the logits when it has their copy.
+func (l NextToken) Replaces() bool { return l.Widened }
+
+// widened is the logits in the type of the loss.
+func (l NextToken) widened(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if l.AsIs || x.DType == alloc.Float32 {
+		return x, nil
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+}
+
+// of is the loss of logits whose targets are shifted.
+func (l NextToken) of(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if !l.Fused {
+		x, err := l.widened(t, x)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		return CrossEntropy{}.Forward(t, x)
+	}
+	target, err := t.Const(alloc.Int64, x.Shape[:2]...)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{
+		In: []tape.Tensor{x, target}, Shape: alloc.Shape{}, DType: alloc.Float32, Keep: []tape.Tensor{x, target},
+		KeepOwn: []tape.Own{{Shape: target.Shape, DType: alloc.Float32}, {Shape: target.Shape, DType: alloc.Float32}},
+	})
+}
+
+// Forward implements Layer.
+func (MSE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return against(t, x) }
+
+// Forward implements Layer.
+func (BCEWithLogits) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return against(t, x) }
+
+// Forward implements Layer.
+func (L1) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	tapeJudge(t, x)
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, KeepOwn: []tape.Own{{Shape: x.Shape}}})
+}
+
+// judge notes what a loss reads: the loop's code has it as the model's output.
+func tapeJudge(t *tape.Tape, xs ...tape.Tensor) {
+	if t.Answer != nil {
+		return
+	}
+	for _, x := range xs {
+		t.Answer = append(t.Answer, t.Home(x.Storage))
+	}
+}
+
+// judgeLast notes what the last layer reads, a loss of the caller's own.
+func TapeJudgeLast(t *tape.Tape) {
+	first := len(t.Ops) - 1
+	for first > 0 && t.Ops[first-1].Row == t.Ops[first].Row {
+		first--
+	}
+	if first >= 0 {
+		t.Answer = []int32{t.Refs[t.Ops[first].In]}
+	}
+}
+
+// against is a loss that keeps the input and a target like it.
+func against(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	tapeJudge(t, x)
+	target, err := t.Const(x.DType, x.Shape...)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, target}})
+}

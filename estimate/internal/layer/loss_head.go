@@ -1,0 +1,134 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// HeadLoss is a head and the loss of its logits in one, for long texts and large vocabularies. It
+// cuts the tokens into Chunks, so that a part of the logits is copied at a time
+// (torchtune's CEWithChunkedOutputLoss, litgpt's chunked_cross_entropy). The head of the model
+// itself is left out, or WithLoss puts this in its place.
+type HeadLoss struct {
+	Linear
+	Chunks int       // 4096 at most; 0 means 1
+	Loss   NextToken // of each chunk, whose targets are shifted in place of the logits
+	// Widened makes the logits float32 before the losses read them, as Lightning's Fabric does with
+	// what a model returns.
+	Widened bool
+	// InForward computes the gradients along with the loss, so that of the logits no more than a
+	// chunk is ever there (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
+	// cut_cross_entropy). Without Chunks they are as long as Liger makes them.
+	InForward bool
+}
+
+// Kind names the row.
+func (HeadLoss) Kind() string { return "HeadLoss" }
+
+// Declare implements Layer.
+func (l HeadLoss) Declare(d *tape.Declaration) {
+	switch {
+	case !d.Want("Chunks", l.Chunks, 0):
+	case l.Chunks > maxChunks:
+		d.Errorf("Chunks is %d: want %d at most", l.Chunks, maxChunks)
+	default:
+		l.Linear.Declare(d)
+	}
+}
+
+// maxChunks bounds HeadLoss.Chunks.
+const maxChunks = 1 << 12
+
+// Forward implements Layer.
+func (l HeadLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, features)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	if err := t.Width(x, -1, l.In, "features"); err != nil {
+		return tape.Tensor{}, err
+	}
+	if l.InForward {
+		return l.atOnce(t, x)
+	}
+	logits, err := l.logits(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	tapeJudge(t, logits...)
+	var sum tape.Tensor
+	for i, part := range logits {
+		loss, err := l.Loss.of(t, part)
+		if err == nil && i > 0 {
+			loss, err = t.Op(tape.Op{In: []tape.Tensor{sum, loss}, Shape: loss.Shape, PassGrad: true})
+		}
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		sum = loss
+	}
+	for _, part := range logits { // the list of them lives until all losses are there
+		t.Hold(part)
+	}
+	return sum, nil
+}
+
+// logits are those of the chunks, which all are there before the first loss. Each makes a gradient of
+// the weight, which is added to that of the others.
+func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) ([]tape.Tensor, error) {
+	length := x.Shape[1]
+	each := (length-1)/max(1, min(l.Chunks, length)) + 1
+	var all []tape.Tensor
+	for begin := 0; begin < length; begin += each {
+		part := x.Shape.Clone()
+		part[1] = min(each, length-begin)
+		chunk, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: part, View: true})
+		if err == nil {
+			chunk, err = l.Linear.Forward(t, chunk)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if t.Learns() && each < length {
+			t.Ops[len(t.Ops)-1].Backward += int64(2 * t.Whole(alloc.Shape{l.Out, l.In}, t.Computes()))
+		}
+		if l.Widened {
+			if chunk, err = (NextToken{}).widened(t, chunk); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, chunk)
+	}
+	return all, nil
+}
+
+// atOnce is the loss whose gradients are computed with it: beside a chunk of logits there are
+// those of x and of the weight.
+func (l HeadLoss) atOnce(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	t.Multiplies = true
+	x, err := t.Lower(x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	tokens := int(min(tape.FLOPs(x.Shape[:2]...), tape.MaxField))
+	o := tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, DType: alloc.Float32, Params: true, FLOPs: tape.Flops(alloc.Shape{tokens, l.Out}, l.In, 6)}
+	t.Cast(&o, l.Out, l.In)
+	o.Workspace += t.Size(x) + t.Whole(alloc.Shape{l.chunk(tokens), l.Out}, t.Computes())
+	if t.Learns() {
+		o.Workspace += t.Whole(alloc.Shape{l.Out, l.In}, t.Computes())
+	}
+	return t.Op(o)
+}
+
+// chunk is the number of tokens of a chunk: of Liger's, whose logits take about as much as x does,
+// a power of two (ops/fused_linear_cross_entropy.py).
+func (l HeadLoss) chunk(tokens int) int {
+	if l.Chunks > 0 {
+		return (tokens-1)/l.Chunks + 1
+	}
+	parts := (l.Out-1)/l.In + 1
+	chunk, most := 1, (tokens-1)/parts+1
+	for chunk < most && chunk < tape.MaxField/2 {
+		chunk *= 2
+	}
+	return min(chunk, tokens)
+}

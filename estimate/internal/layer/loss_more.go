@@ -1,0 +1,79 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// NLL is nn.NLLLoss over (batch, classes); it keeps its input and the targets.
+type NLL struct{}
+
+// Huber is nn.HuberLoss and nn.SmoothL1Loss; it keeps its input and the target.
+type Huber struct{}
+
+// KLDiv is nn.KLDivLoss; it keeps the target.
+type KLDiv struct{}
+
+// CTC is nn.CTCLoss of (steps, batch, letters), with texts of so many letters. It keeps its input,
+// the texts, and a number for each step and each place of a text.
+type CTC struct{ Letters int }
+
+// Declare implements Layer.
+func (NLL) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (Huber) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (KLDiv) Declare(*tape.Declaration) {}
+
+// Declare implements Layer.
+func (l CTC) Declare(d *tape.Declaration) { d.Want("Letters", l.Letters, 1) }
+
+// Forward implements Layer.
+func (NLL) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	tapeJudge(t, x)
+	if err := t.Rank(x, 2, "(batch, classes)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	target, err := t.Const(alloc.Int64, x.Shape[0])
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, target}, KeepOwn: []tape.Own{{Shape: alloc.Shape{}}}})
+}
+
+// Forward implements Layer.
+func (Huber) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return against(t, x) }
+
+// Forward implements Layer.
+func (KLDiv) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	tapeJudge(t, x)
+	target, err := t.Const(x.DType, x.Shape...)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	product, err := t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: x.Shape, Keep: []tape.Tensor{target}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{product}, Shape: alloc.Shape{}})
+}
+
+// Forward implements Layer.
+func (l CTC) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	tapeJudge(t, x)
+	if err := t.Rank(x, 3, "(steps, batch, letters)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	batch := x.Shape[1]
+	text, err := t.Const(alloc.Int64, batch, l.Letters)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	each := tape.Own{Shape: alloc.Shape{batch}}
+	return t.Op(tape.Op{
+		In: []tape.Tensor{x, text}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, text},
+		KeepOwn: []tape.Own{each, each, {Shape: alloc.Shape{batch, x.Shape[0], 2*min(l.Letters, tape.MaxField) + 1}}}, // losses, lengths, alphas
+	})
+}

@@ -1,0 +1,140 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// MLP is two linear layers with an activation between them.
+type MLP struct {
+	Hidden, FFN int
+	Activation  Activation // the zero value is GELU
+	NoBias      bool
+
+	Names *[3]string // of the first layer, the activation and the second layer
+}
+
+// gatedNames are those of the projections where they are packed.
+// gatedNames are those of the projections: gate and up, or both where they are Packed.
+type GatedNames struct{ Gate, Up, Both, Down string }
+
+var llamaMLP = &GatedNames{"gate_proj", "up_proj", "gate_up_proj", "down_proj"}
+
+var MlpNames = &[3]string{"fc1", "activation_fn", "fc2"}
+
+// GatedMLP is down(act(gate(x)) * up(x)), as in Llama.
+type GatedMLP struct {
+	Hidden, FFN int
+	Activation  Activation // the zero value is SiLU
+	Bias        bool
+	Packed      bool // one projection for gate and up
+
+	Thinned bool        // few elements of the gate are not 0
+	Names   *GatedNames // nil for Llama's
+}
+
+func (l MLP) parts() (up, act, down tape.Layer) {
+	return Linear{In: l.Hidden, Out: l.FFN, NoBias: l.NoBias, Split: ByColumns},
+		l.Activation.Layer(UseGELU),
+		Linear{In: l.FFN, Out: l.Hidden, NoBias: l.NoBias, Split: ByRows}
+}
+
+// Declare implements Layer.
+func (l MLP) Declare(d *tape.Declaration) {
+	up, act, down := l.parts()
+	n := tape.Or(l.Names, MlpNames)
+	d.Layer(n[0], up)
+	d.Layer(n[1], act)
+	d.Layer(n[2], down)
+}
+
+// Forward implements Layer.
+func (l MLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	up, act, down := l.parts()
+	n := tape.Or(l.Names, MlpNames)
+	x, err := t.Call(n[0], up, x)
+	if err == nil {
+		x, err = t.Call(n[1], act, x)
+	}
+	if err == nil {
+		x, err = t.Call(n[2], down, x)
+	}
+	return x, err
+}
+
+func (l GatedMLP) parts() (up, packed Linear, act tape.Layer, down Linear) {
+	in := Linear{In: l.Hidden, Out: l.FFN, NoBias: !l.Bias, Split: ByColumns}
+	both := in
+	both.Out *= 2
+	return in, both, l.Activation.Layer(UseSiLU), Linear{In: l.FFN, Out: l.Hidden, NoBias: !l.Bias, Split: ByRows}
+}
+
+// Declare implements Layer.
+func (l GatedMLP) Declare(d *tape.Declaration) {
+	if !d.Want("FFN", l.FFN, 1) {
+		return
+	}
+	up, packed, act, down := l.parts()
+	names := tape.Or(l.Names, llamaMLP)
+	if l.Packed {
+		d.Layer(names.Both, packed)
+		d.Layer("activation_fn", act)
+	} else {
+		d.Layer(names.Gate, up)
+		d.Layer("act_fn", act)
+		d.Layer(names.Up, up)
+	}
+	d.Layer(names.Down, down)
+}
+
+// Forward implements Layer.
+func (l GatedMLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	in, packed, act, down := l.parts()
+	names := tape.Or(l.Names, llamaMLP)
+	var gate, up tape.Tensor
+	var err error
+	if l.Packed {
+		var both tape.Tensor
+		if both, err = t.Call(names.Both, packed, x); err != nil {
+			return tape.Tensor{}, err
+		}
+		parts, err := t.Parts(both, l.FFN, l.FFN)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		if gate, err = t.Call("activation_fn", act, parts[0]); err != nil {
+			return tape.Tensor{}, err
+		}
+		up = parts[1]
+	} else {
+		if gate, err = t.Call(names.Gate, in, x); err == nil && l.Thinned {
+			gate, err = thin(t, gate)
+		}
+		if err == nil {
+			gate, err = t.Call("act_fn", act, gate)
+		}
+		if err == nil {
+			up, err = t.Call(names.Up, in, x)
+		}
+	}
+	if err == nil {
+		gate, err = tape.Mul(t, gate, up)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Call(names.Down, down, gate)
+}
+
+// thin leaves what is above a bound made of mean and deviation of each vector: relu(x - bound).
+func thin(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	one := t.Resized(x.Shape, 1)
+	bound, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: one, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: one}}, BackwardWorkspace: t.Size(x)})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	y, err := t.Op(tape.Op{In: []tape.Tensor{x, bound}, Shape: x.Shape, PassGrad: true})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return KeepOutput(t, y)
+}

@@ -1,0 +1,270 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// MoE is a mixture of gated MLPs: a router sends each token to TopK of the
+// Experts. What it keeps follows the grouped kernels of transformers.
+type MoE struct {
+	Hidden, FFN   int
+	Experts, TopK int
+	Shared        int // width of a gated MLP that every token visits besides; 0 for none
+	Router        Router
+	Groups        int        // of experts, among which a SigmoidRouter chooses by their best two; 0 for none
+	TopGroups     int        // groups that a token visits
+	Unscaled      bool       // the weights of a token's experts are not divided by their sum
+	SharedGate    bool       // a gate weighs what Shared makes, as in Qwen2-MoE
+	Activation    Activation // the zero value is SiLU
+}
+
+// Router is how a mixture chooses the experts of a token.
+type Router uint8
+
+// The routers.
+const (
+	SoftmaxRouter Router = iota // the most probable, as Mixtral does, in float32
+	RoundedRouter               // the same rounded to the type of activations, as Qwen3 does
+	SigmoidRouter               // the best of groups by a sigmoid and a bias, in float32, as DeepSeek V3 does
+	WideRouter                  // SoftmaxRouter with inputs and weights in float32, as DeepSeek V2 does
+	SparseMixer                 // the best one by one, as Phi MoE does
+	LoneSigmoid                 // the best by a sigmoid and a bias, as MiniMax M2 does
+	TopRouter                   // the best, and a softmax of these alone, as Granite MoE does
+)
+
+// Declare implements Layer.
+func (l MoE) Declare(d *tape.Declaration) {
+	if !l.Check(d) {
+		return
+	}
+	gate := "gate"
+	if l.Router == SparseMixer {
+		gate = "router"
+	}
+	d.Layer(gate, router{l})
+	d.Layer("experts", Experts{l})
+	switch {
+	case l.Shared > 0 && l.SharedGate:
+		d.Layer("shared_expert", l.SharedX())
+		d.Layer("shared_expert_gate", l.sharedGate())
+	case l.Shared > 0:
+		d.Layer("shared_experts", l.SharedX())
+	}
+}
+
+func (l MoE) sharedGate() tape.Layer { return Linear{In: l.Hidden, Out: 1, NoBias: true} }
+
+// check reports what is wrong with the settings.
+func (l MoE) Check(d *tape.Declaration) bool {
+	top := tape.Or(l.TopK, 2)
+	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "FFN", Value: l.FFN, Least: 1}, tape.Setting{Name: "Experts", Value: l.Experts, Least: 1}, tape.Setting{Name: "TopK", Value: top, Least: 1},
+		tape.Setting{Name: "Shared", Value: l.Shared, Least: 0}, tape.Setting{Name: "Groups", Value: l.Groups, Least: 0}, tape.Setting{Name: "TopGroups", Value: l.TopGroups, Least: 0}) {
+		return false
+	}
+	switch {
+	case top > l.Experts:
+		d.Errorf("TopK is %d of %d Experts", top, l.Experts)
+	case l.Router > TopRouter:
+		d.Errorf("Router is %d: want one of the constants, from SoftmaxRouter to WideRouter", l.Router)
+	}
+	return d.Err == nil
+}
+
+func (l MoE) SharedX() tape.Layer {
+	return GatedMLP{Hidden: l.Hidden, FFN: l.Shared, Activation: l.Activation}
+}
+
+// Forward implements Layer.
+func (l MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if l.Router == SparseMixer {
+		return l.Route(t, x, "router", router{l}, Experts{l})
+	}
+	if l.Shared > 0 && l.SharedGate {
+		return l.gated(t, x)
+	}
+	y, err := l.Route(t, x, "gate", router{l}, Experts{l})
+	if err != nil || l.Shared == 0 {
+		return y, err
+	}
+	shared, err := t.Call("shared_experts", l.SharedX(), x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return tape.Add(t, y, shared)
+}
+
+// gated adds what the shared MLP makes, weighed by its gate.
+func (l MoE) gated(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	shared, err := t.Call("shared_expert", l.SharedX(), x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	y, err := l.Route(t, x, "gate", router{l}, Experts{l})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	gate, err := t.Call("shared_expert_gate", l.sharedGate(), x)
+	if err == nil {
+		gate, err = KeepOutput(t, gate)
+	}
+	if err == nil {
+		shared, err = tape.Mul(t, shared, gate)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return tape.Add(t, y, shared)
+}
+
+// route calls the router, under its name, and the experts that it chooses.
+func (l MoE) Route(t *tape.Tape, x tape.Tensor, name string, router, experts tape.Layer) (tape.Tensor, error) {
+	if err := t.Width(x, -1, l.Hidden, "features"); err != nil {
+		return tape.Tensor{}, err
+	}
+	scores, err := t.Call(name, router, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	t.Scores = scores
+	if t.Cfg.Lora == nil {
+		t.Unmeasured |= tape.Mixtures
+	}
+	return t.Call("experts", experts, x)
+}
+
+type router struct{ MoE }
+
+// Kind names the row.
+func (router) Kind() string { return "Router" }
+
+// Declare implements Layer.
+func (l router) Declare(d *tape.Declaration) {
+	d.Param("weight", l.Experts, l.Hidden)
+	if l.Router == SigmoidRouter || l.Router == LoneSigmoid {
+		d.Buffer("e_score_correction_bias", l.Experts)
+	}
+}
+
+// Forward implements Layer: the weights of each token's experts.
+func (l router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	tokens, err := l.Tokens(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	top := tape.Or(l.TopK, 2)
+	switch l.Router {
+	case SigmoidRouter, LoneSigmoid:
+		return l.sigmoid(t, x, tokens, top)
+	case TopRouter:
+		return l.top(t, x, tokens, top)
+	case SparseMixer:
+		return l.mix(t, x, tokens, top)
+	}
+	logits, err := t.Op(l.look(x, tokens, l.Router == WideRouter))
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	probs, err := t.Op(tape.Op{In: []tape.Tensor{logits}, Shape: logits.Shape, DType: alloc.Float32, KeepOutput: true})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	chosen := alloc.Shape{tokens, top}
+	best, err := t.Op(tape.Op{In: []tape.Tensor{probs}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	if !l.Unscaled {
+		best, err = t.Op(tape.Op{ // divided by their sum, in place
+			In: []tape.Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []tape.Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}},
+		})
+	}
+	if err != nil || l.Router != RoundedRouter || x.DType == best.DType {
+		return best, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, DType: x.DType})
+}
+
+// look makes the scores; in float32, to which input and weight are copied, if they are wide.
+func (l router) look(x tape.Tensor, tokens int, wide bool) tape.Op {
+	o := tape.Op{
+		In: []tape.Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []tape.Tensor{x},
+		FLOPs: tape.FLOPs(tokens, l.Experts, l.Hidden, 2),
+	}
+	if wide && x.DType != alloc.Float32 {
+		o.DType = alloc.Float32
+		o.Keep, o.KeepOwn = nil, []tape.Own{{Shape: x.Shape, DType: alloc.Float32}, {Shape: alloc.Shape{l.Experts, l.Hidden}, DType: alloc.Float32}}
+	}
+	return o
+}
+
+// mix chooses the experts one by one: a softmax of those that are near the best is
+// multiplied by a mask.
+func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, error) {
+	x, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape}) // the noise of training
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	s, err := t.Op(l.look(x, tokens, false))
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	one := alloc.Shape{tokens, 1}
+	parts := make([]tape.Tensor, top)
+	for i := range parts {
+		masked, err := t.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOwn: []tape.Own{{Shape: s.Shape, DType: alloc.Bool}}})
+		if err == nil {
+			masked, err = KeepOutput(t, masked)
+		}
+		if err == nil {
+			parts[i], err = t.Op(tape.Op{In: []tape.Tensor{masked}, Shape: one, KeepOwn: []tape.Own{{Shape: one, DType: alloc.Int64}, {Shape: one, DType: alloc.Int64}, {Shape: one}}})
+		}
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	return tape.Cat(t, 1, parts...)
+}
+
+// sigmoid computes in float32.
+func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, error) {
+	scores, chosen := alloc.Shape{tokens, l.Experts}, alloc.Shape{tokens, top}
+	s, err := t.Op(l.look(x, tokens, l.Router == SigmoidRouter))
+	if err == nil {
+		s, err = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores, DType: alloc.Float32, KeepOutput: true})
+	}
+	choice := []tape.Own{{Shape: chosen, DType: alloc.Int64}}
+	if l.Router == SigmoidRouter { // the choice of groups leaves the numbers of the best and a mask
+		groups := alloc.Shape{tokens, 2*l.Groups + l.TopGroups}
+		choice = append(choice, tape.Own{Shape: scores, DType: alloc.Bool}, tape.Own{Shape: groups, DType: alloc.Int64})
+	}
+	if err == nil {
+		s, err = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, KeepOwn: choice})
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	if !l.Unscaled {
+		s, err = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, InPlace: true, KeepOwn: []tape.Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}})
+	}
+	if err != nil || l.Router == LoneSigmoid {
+		return s, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen})
+}
+
+// top is a softmax of the best in float32.
+func (l router) top(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, error) {
+	chosen := alloc.Shape{tokens, top}
+	s, err := t.Op(l.look(x, tokens, false))
+	if err == nil {
+		s, err = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, DType: alloc.Float32, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
+	}
+	if err == nil {
+		s, err = KeepOutput(t, s)
+	}
+	if err != nil || s.DType == x.DType {
+		return s, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, DType: x.DType})
+}

@@ -1,0 +1,109 @@
+package layer
+
+import (
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// tokens is the number of vectors in x.
+func (l MoE) Tokens(t *tape.Tape, x tape.Tensor) (int, error) {
+	n, err := x.Shape[:len(x.Shape)-1].Elements()
+	if err != nil || n > tape.MaxField {
+		return 0, t.Errorf("input %v has too many tokens", x.Shape)
+	}
+	return int(n), nil
+}
+
+type Experts struct{ MoE }
+
+// Kind names the row.
+func (l Experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + ")" }
+
+// Declare implements Layer.
+func (l Experts) Declare(d *tape.Declaration) {
+	declarationExpert(d, tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
+	declarationExpert(d, tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true, Apart: true})
+	d.Layer("act_fn", l.Activation.Layer(UseSiLU))
+}
+
+// Forward implements Layer.
+func (l Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return l.Visit(t, x, func(both tape.Tensor) (tape.Tensor, error) {
+		parts, err := t.Parts(both, l.FFN, l.FFN)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		gate, err := t.Call("act_fn", l.Activation.Layer(UseSiLU), parts[0])
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		return tape.Mul(t, gate, parts[1])
+	}, false)
+}
+
+// expert declares the weights of experts, which are linear layers of their own to a quantized base.
+func declarationExpert(d *tape.Declaration, p tape.Param) {
+	if d.Quantizes() {
+		d.Cfg.Quantized.Base.Weight(d, p)
+		return
+	}
+	d.Add(p)
+}
+
+// visit sorts the tokens by expert, runs the experts and puts the tokens back. gate
+// makes the middle of what the first projection returns.
+func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) (tape.Tensor, error), bias bool) (tape.Tensor, error) {
+	tokens, err := l.Tokens(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	visits := tokens * tape.Or(l.TopK, 2)
+	if visits > tape.MaxField {
+		return tape.Tensor{}, t.Errorf("input %v has too many tokens", x.Shape)
+	}
+	f := &tape.Flow{T: t}
+	order := tape.Own{Shape: alloc.Shape{visits}, DType: alloc.Int64}
+	selected := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []tape.Own{order, order}})
+	both := l.project(f, selected, tape.Op{
+		Shape: alloc.Shape{visits, 2 * l.FFN}, Split: t.Cfg.Sharding.Tensor > 1,
+		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: tape.FLOPs(visits, 2*l.FFN, l.Hidden, 2),
+	}, bias)
+	middle := f.Do(both.Shape, func() (tape.Tensor, error) { return gate(both) })
+	down := l.project(f, middle, tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: tape.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
+	y := f.In(x.DType, l.gather(f, down, x.Shape, order))
+	f.Hold(selected, down)
+	return y, f.ErrX
+}
+
+// project multiplies each token by the weight of its expert and adds the expert's bias,
+// of which a copy is made for each token.
+func (l MoE) project(f *tape.Flow, x tape.Tensor, o tape.Op, bias bool) tape.Tensor {
+	o.In, o.Params = []tape.Tensor{x}, true
+	o.Keep = f.T.ForWeights(o.In)
+	if f.ErrX == nil && f.T.Cfg.Quantized.Holds(f.T.DeclaredPath()) { // one expert after another
+		f.ErrX = f.T.Cfg.Quantized.Product(f.T, &o, alloc.Shape{l.FFN, l.Hidden})
+	}
+	y := f.Op(o)
+	if !bias {
+		return y
+	}
+	copies := f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, Params: true})
+	return f.Op(tape.Op{In: []tape.Tensor{y, copies}, Shape: y.Shape, PassGrad: true})
+}
+
+// gather weighs what the experts made by the scores and puts it back into the order of the tokens. It
+// is in the wider type of both.
+func (l MoE) gather(f *tape.Flow, down tape.Tensor, shape alloc.Shape, order tape.Own) tape.Tensor {
+	scores := f.T.Scores
+	wide := down.DType
+	if scores.DType.Bits() > wide.Bits() {
+		wide = scores.DType
+	}
+	weighted := f.Op(tape.Op{
+		In: []tape.Tensor{down, scores}, Shape: down.Shape, DType: wide, Keep: []tape.Tensor{down}, KeepOwn: []tape.Own{{Shape: alloc.Shape{down.Dim(0), 1}, DType: scores.DType}},
+	})
+	sorted := f.Op(tape.Op{In: []tape.Tensor{weighted}, Shape: down.Shape, KeepOwn: []tape.Own{order}})
+	return f.Op(tape.Op{In: []tape.Tensor{sorted}, Shape: shape})
+}

@@ -1,0 +1,215 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// BatchNorm is nn.BatchNorm1d, 2d and 3d. It keeps its input and two vectors
+// of statistics; its running statistics are buffers.
+type BatchNorm struct {
+	Features int
+	NoAffine bool // no weight and bias
+	NoStats  bool // no running statistics
+}
+
+// LayerNorm is nn.LayerNorm over the last dimension. It keeps its input, and
+// mean and deviation of each vector.
+type LayerNorm struct {
+	Size     int
+	NoAffine bool
+	NoBias   bool
+}
+
+// GroupNorm is nn.GroupNorm. It keeps its input, and mean and deviation of each
+// group of each sample.
+type GroupNorm struct {
+	Groups, Channels int
+	NoAffine         bool
+}
+
+// RMSNorm is nn.RMSNorm over the last dimension. On CUDA it keeps its input and
+// one number a vector; Unfused and on the CPU it keeps its normalised input
+// besides.
+type RMSNorm struct {
+	Size int
+	// Unfused is the norm as transformers write it, in elementary operations
+	// in float32.
+	Unfused bool
+	// Shifted multiplies by 1 + weight, as Gemma does, which keeps the sum.
+	Shifted bool
+	// Late rounds to the type of the input after the weight and not before, as
+	// OLMo 2 does; so do Shifted and norms that are not Unfused.
+	Late bool
+
+	Mixed    bool // the input is multiplied as it is, as in T5
+	Powered  bool // the root is a power, whose base is kept, and the weight is copied to float32, as in Gemma 3n
+	unscaled bool // there is no weight
+}
+
+// Declare implements Layer.
+func (l BatchNorm) Declare(d *tape.Declaration) {
+	if !d.Want("Features", l.Features, 1) {
+		return
+	}
+	affine(d, l.Features, l.NoAffine, false)
+	if !l.NoStats {
+		d.Buffer("running_mean", l.Features)
+		d.Buffer("running_var", l.Features)
+		d.Add(tape.Param{Name: "num_batches_tracked", Shape: alloc.Shape{}, DType: alloc.Int64, Buffer: true})
+	}
+}
+
+// Declare implements Layer.
+func (l LayerNorm) Declare(d *tape.Declaration) {
+	if d.Want("Size", l.Size, 1) {
+		affine(d, l.Size, l.NoAffine, l.NoBias)
+	}
+}
+
+// Declare implements Layer.
+func (l GroupNorm) Declare(d *tape.Declaration) {
+	if !d.Want("Groups", l.Groups, 1) || !d.Want("Channels", l.Channels, 1) {
+		return
+	}
+	if l.Channels%l.Groups != 0 {
+		d.Errorf("%d Channels do not divide into %d Groups", l.Channels, l.Groups)
+		return
+	}
+	affine(d, l.Channels, l.NoAffine, false)
+}
+
+// Declare implements Layer.
+func (l RMSNorm) Declare(d *tape.Declaration) {
+	if d.Want("Size", l.Size, 1) && !l.unscaled {
+		d.Param("weight", l.Size)
+	}
+}
+
+func affine(d *tape.Declaration, n int, none, noBias bool) {
+	if none {
+		return
+	}
+	d.Param("weight", n)
+	if !noBias {
+		d.Param("bias", n)
+	}
+}
+
+// Kind names the row as PyTorch's three types of the norm are named.
+func (l BatchNorm) Kind() string { return "BatchNorm" }
+
+// Forward implements Layer.
+func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if len(x.Shape) < 2 {
+		return tape.Tensor{}, t.Errorf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Features)
+	}
+	if err := t.Width(x, 1, l.Features, "channels"); err != nil {
+		return tape.Tensor{}, err
+	}
+	stats := tape.Own{Shape: alloc.Shape{l.Features}, DType: alloc.Float32}
+	if d := t.Cfg.Weights; t.On() == tape.CPU && d.Bits() < 32 {
+		stats.DType = d // the CPU's kernel has them in the type of the weights
+	}
+	return t.Op(tape.Op{
+		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
+		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: tape.Flops(x.Shape, 4),
+	})
+}
+
+// Forward implements Layer.
+func (l LayerNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Width(x, -1, l.Size, "features"); err != nil {
+		return tape.Tensor{}, err
+	}
+	x, err := t.Raise(x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: tapeStatistics(t, x)}
+	return t.Op(tape.Op{
+		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
+		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: tape.Flops(x.Shape, 5),
+	})
+}
+
+// statistics is the type of a norm's mean and deviation: on CUDA at least
+// float32, on the CPU that of the input.
+func tapeStatistics(t *tape.Tape, x tape.Tensor) alloc.DType {
+	if t.On() == tape.CPU || x.DType.Bits() > 32 {
+		return x.DType
+	}
+	return alloc.Float32
+}
+
+// Forward implements Layer.
+func (l GroupNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if len(x.Shape) < 2 {
+		return tape.Tensor{}, t.Errorf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Channels)
+	}
+	if err := t.Width(x, 1, l.Channels, "channels"); err != nil {
+		return tape.Tensor{}, err
+	}
+	x, err := t.Raise(x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	stats := tape.Own{Shape: alloc.Shape{x.Shape[0], l.Groups}}
+	return t.Op(tape.Op{
+		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
+		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: tape.Flops(x.Shape, 5),
+	})
+}
+
+// Forward implements Layer.
+func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Width(x, -1, l.Size, "features"); err != nil {
+		return tape.Tensor{}, err
+	}
+	o := tape.Op{
+		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.unscaled, Keep: []tape.Tensor{x},
+		KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, 1), DType: alloc.Float32}},
+		FLOPs:   tape.Flops(x.Shape, 4),
+	}
+	if l.Powered {
+		o.KeepOwn = append(o.KeepOwn, o.KeepOwn[0])
+	}
+	if !l.Unfused && t.On() == tape.CUDA {
+		return t.Op(o)
+	}
+	wide := x.DType.Bits() < 32
+	if wide { // the input is copied to float32, and the copy is kept
+		if !l.Mixed {
+			o.Keep = nil
+		}
+		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: x.Shape, DType: alloc.Float32})
+	}
+	if t.Cfg.Release.KeepsMeans() {
+		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: x.Shape, DType: tape.Widest([]tape.Tensor{x, {DType: alloc.Float32}})})
+	}
+	if !x.Grad { // only the weight has a gradient
+		o.Keep, o.KeepOwn = nil, nil
+	}
+	normal := tape.Own{Shape: x.Shape}
+	if wide && (l.Shifted || l.Late || !l.Unfused) {
+		normal.DType = alloc.Float32
+	}
+	if t.Learns() && !l.unscaled { // for the gradient of the weight
+		o.KeepOwn = append(o.KeepOwn, normal)
+	} else {
+		o.Workspace, _ = normal.Shape.Bytes(tape.Or(normal.DType, x.DType))
+		o.Workspace = min(o.Workspace, tape.MaxTotal)
+	}
+	if l.Shifted || l.Powered && wide && !l.unscaled {
+		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})
+	}
+	// The derivative of the mean of the squares takes five tensors like the input
+	// in float32, among them what stands in for the gradients of input and output
+	// and, by then, for the normalised input.
+	o.BackwardWorkspace = 2 * t.Size(x)
+	if wide {
+		o.BackwardWorkspace = 5 * 4 * t.Size(x) / alloc.Bytes(x.DType.Bits()/8)
+		o.BackwardWorkspace -= 3 * t.Size(x)
+	}
+	return t.Op(o)
+}

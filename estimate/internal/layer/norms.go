@@ -1,0 +1,140 @@
+package layer
+
+import (
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// wideNorm is the LayerNorm of Cohere, in elementary operations in float32 and without a bias.
+// Its weight has Heads x Size elements, and one dimension where there is one head.
+type WideNorm struct{ Heads, Size int }
+
+// Kind names the row.
+func (WideNorm) Kind() string { return "LayerNorm" }
+
+// Declare implements Layer.
+func (l WideNorm) Declare(d *tape.Declaration) { d.Add(tape.Param{Name: "weight", Shape: l.shape()}) }
+
+func (l WideNorm) shape() alloc.Shape {
+	if l.Heads == 1 {
+		return alloc.Shape{l.Size}
+	}
+	return alloc.Shape{l.Heads, l.Size}
+}
+
+// Forward implements Layer.
+func (l WideNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Width(x, -1, l.Size, "features"); err != nil {
+		return tape.Tensor{}, err
+	}
+	wide := tape.Own{Shape: x.Shape, DType: alloc.Float32}
+	o := tape.Op{
+		In: []tape.Tensor{x}, Shape: x.Shape, Params: true,
+		// What the mean was taken away from, twice, and the root of the variance.
+		KeepOwn: []tape.Own{wide, wide, {Shape: t.Resized(x.Shape, 1), DType: alloc.Float32}},
+		FLOPs:   tape.Flops(x.Shape, 5), BackwardWorkspace: 2 * t.Size(x),
+	}
+	if t.Learns() {
+		o.KeepOwn = append(o.KeepOwn, wide)
+	}
+	if x.DType.Bits() < 32 {
+		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: l.shape(), DType: alloc.Float32})
+	}
+	return t.Op(o)
+}
+
+// plainNorm is the LayerNorm of OLMo, in float32 and without weight and bias.
+type PlainNorm struct{ Size int }
+
+// Kind names the row.
+func (PlainNorm) Kind() string { return "LayerNorm" }
+
+// Declare implements Layer.
+func (PlainNorm) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (l PlainNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	d := x.DType
+	var err error
+	if d.Bits() < 32 {
+		if x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32}); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	y, err := LayerNorm{Size: l.Size, NoAffine: true}.Forward(t, x)
+	if err != nil || y.DType == d {
+		return y, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: d})
+}
+
+// shiftedNorm is the LayerNorm of Nemotron, which multiplies by 1 + weight and keeps the sum.
+type ShiftedNorm struct{ Size int }
+
+// Kind names the row.
+func (ShiftedNorm) Kind() string { return "LayerNorm" }
+
+// Declare implements Layer.
+func (l ShiftedNorm) Declare(d *tape.Declaration) { LayerNorm{Size: l.Size}.Declare(d) }
+
+// Forward implements Layer.
+func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Width(x, -1, l.Size, "features"); err != nil {
+		return tape.Tensor{}, err
+	}
+	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: tapeStatistics(t, x)}
+	return t.Op(tape.Op{
+		In: []tape.Tensor{x}, Shape: x.Shape, Params: true, Keep: []tape.Tensor{x},
+		KeepOwn: []tape.Own{stats, stats, {Shape: alloc.Shape{l.Size}}}, FLOPs: tape.Flops(x.Shape, 5),
+	})
+}
+
+// eachHead is a LayerNorm without a bias for each head by itself, as in StableLM. It reads
+// heads before the length.
+type EachHead struct{ Heads, Size int }
+
+// Kind names the row.
+func (EachHead) Kind() string { return "LayerNorms" }
+
+// Declare implements Layer.
+func (l EachHead) Declare(d *tape.Declaration) {
+	for i := range l.Heads {
+		if !d.Layer("norms."+strconv.Itoa(i), LayerNorm{Size: l.Size, NoBias: true}) {
+			return
+		}
+	}
+}
+
+// Forward implements Layer.
+func (l EachHead) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 4, "(batch, heads, length, size)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	if err := t.Width(x, 1, l.Heads, "heads"); err != nil {
+		return tape.Tensor{}, err
+	}
+	heads := make([]tape.Tensor, l.Heads)
+	for i := range heads {
+		one, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], 1, x.Shape[2], x.Shape[3]}, View: true})
+		if err == nil {
+			heads[i], err = t.Call("norms."+strconv.Itoa(i), LayerNorm{Size: l.Size, NoBias: true}, one)
+		}
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	return tape.Cat(t, 1, heads...)
+}
+
+// multiple multiplies by a number that is not a tensor.
+type Multiple struct{}
+
+// Declare implements Layer.
+func (Multiple) Declare(*tape.Declaration) {}
+
+// Forward implements Layer.
+func (Multiple) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+}

@@ -1,0 +1,27 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// ZeroPad2d is nn.ZeroPad2d over (batch, channels, height, width); it keeps nothing. Numbers below
+// zero cut pixels off.
+type ZeroPad2d struct{ Left, Right, Top, Bottom int }
+
+// Declare implements Layer.
+func (l ZeroPad2d) Declare(d *tape.Declaration) {
+	d.WantAll(tape.Setting{Name: "Left", Value: l.Left, Least: -tape.MaxField}, tape.Setting{Name: "Right", Value: l.Right, Least: -tape.MaxField}, tape.Setting{Name: "Top", Value: l.Top, Least: -tape.MaxField}, tape.Setting{Name: "Bottom", Value: l.Bottom, Least: -tape.MaxField})
+}
+
+// Forward implements Layer.
+func (l ZeroPad2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	high, wide := int64(x.Shape[2])+int64(l.Top)+int64(l.Bottom), int64(x.Shape[3])+int64(l.Left)+int64(l.Right)
+	if min(high, wide) < 1 || max(high, wide) > tape.MaxField {
+		return tape.Tensor{}, t.Errorf("input %v padded to %d x %d pixels: want at least one, and at most %d a side", x.Shape, high, wide, tape.MaxField)
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[1], int(high), int(wide)}})
+}

@@ -1,0 +1,173 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// MaxPool is nn.MaxPool1d, 2d and 3d. It keeps its input, and the places of
+// the maxima in 64 bits. Kernels, Strides and Paddings hold a value for each of the dimensions, and
+// win over Kernel, Stride and Padding where they are not zero.
+type MaxPool struct {
+	Kernel                     int
+	Stride                     int // 0 means Kernel
+	Padding                    int
+	Dilation                   int // 0 means 1
+	Ceil                       bool
+	Dims                       int // 0 means 2
+	Kernels, Strides, Paddings [3]int
+}
+
+// AvgPool is nn.AvgPool1d, 2d and 3d; it keeps its input.
+type AvgPool struct {
+	Kernel  int
+	Stride  int // 0 means Kernel
+	Padding int
+	Ceil    bool
+	Dims    int // 0 means 2
+}
+
+// AdaptiveAvgPool is nn.AdaptiveAvgPool1d, 2d and 3d. It keeps its input,
+// except where the output is a single number a channel: that is a mean.
+type AdaptiveAvgPool struct {
+	Out  int // length of each dimension of the output
+	Dims int // 0 means 2
+}
+
+// AdaptiveMaxPool is nn.AdaptiveMaxPool1d, 2d and 3d. It keeps its input, and the places of the
+// maxima in 64 bits.
+type AdaptiveMaxPool AdaptiveAvgPool
+
+// Declare implements Layer.
+func (l AdaptiveMaxPool) Declare(d *tape.Declaration) { AdaptiveAvgPool(l).Declare(d) }
+
+// Forward implements Layer.
+func (l AdaptiveMaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	dims := tape.Or(l.Dims, 2)
+	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
+		return tape.Tensor{}, err
+	}
+	shape := x.Shape.Clone()
+	for i := range dims {
+		shape[2+i] = l.Out
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: shape, DType: alloc.Int64}}})
+}
+
+// Declare implements Layer.
+func (l MaxPool) Declare(d *tape.Declaration) {
+	if !l.dims(d) {
+		return
+	}
+	w := l.window()
+	if !w.check(d) {
+		return
+	}
+	for i := range w.dims {
+		if 2*w.padding[i] > w.kernel[i] {
+			d.Errorf("Padding is %d: want at most half of the Kernel, %d", w.padding[i], w.kernel[i])
+			return
+		}
+	}
+}
+
+// Declare implements Layer.
+func (l AvgPool) Declare(d *tape.Declaration) {
+	MaxPool{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dims: l.Dims}.Declare(d)
+}
+
+// Declare implements Layer.
+func (l AdaptiveAvgPool) Declare(d *tape.Declaration) {
+	if (MaxPool{Dims: l.Dims}).dims(d) {
+		d.Want("Out", l.Out, 1)
+	}
+}
+
+func (l MaxPool) dims(d *tape.Declaration) bool {
+	if n := tape.Or(l.Dims, 2); n < 1 || n > 3 {
+		d.Errorf("Dims is %d: want 1, 2 or 3", n)
+		return false
+	}
+	return true
+}
+
+func (l MaxPool) window() window {
+	w := cube(tape.Or(l.Dims, 2), l.Kernel, l.Stride, l.Padding, l.Dilation)
+	w.set(l.Kernels[:], l.Strides[:], l.Paddings[:], make([]int, w.dims))
+	for i := range w.dims {
+		w.stride[i] = tape.Or(l.Strides[i], tape.Or(l.Stride, w.kernel[i]))
+	}
+	return w
+}
+
+// Forward implements Layer.
+func (l MaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	shape, err := pooled(t, x, l.window(), l.Ceil)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: shape, DType: alloc.Int64}}})
+}
+
+// Forward implements Layer.
+func (l AvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	w := cube(tape.Or(l.Dims, 2), l.Kernel, tape.Or(l.Stride, l.Kernel), l.Padding, 1)
+	shape, err := pooled(t, x, w, l.Ceil)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}})
+}
+
+func pooled(t *tape.Tape, x tape.Tensor, w window, ceil bool) (alloc.Shape, error) {
+	if err := t.Rank(x, w.dims+2, spatial[w.dims]); err != nil {
+		return nil, err
+	}
+	shape := x.Shape.Clone()
+	for i := range w.dims {
+		if shape[2+i] = w.places(i, x.Shape[2+i], ceil); shape[2+i] <= 0 {
+			return nil, t.Errorf("input %v is too small for a kernel of %d", x.Shape, w.kernel[i])
+		}
+	}
+	return shape, nil
+}
+
+// Forward implements Layer.
+func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	dims := tape.Or(l.Dims, 2)
+	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
+		return tape.Tensor{}, err
+	}
+	shape := x.Shape.Clone()
+	for i := range dims {
+		shape[2+i] = l.Out
+	}
+	o := tape.Op{In: []tape.Tensor{x}, Shape: shape}
+	if l.Out != 1 {
+		o.Keep = o.In
+	}
+	return t.Op(o)
+}
+
+// Upsample is nn.Upsample; it keeps nothing.
+type Upsample struct {
+	Scale int // factor of each dimension after the channels
+}
+
+// Declare implements Layer.
+func (l Upsample) Declare(d *tape.Declaration) { d.Want("Scale", l.Scale, 1) }
+
+// Forward implements Layer.
+func (l Upsample) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if len(x.Shape) < 3 {
+		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels to scale", x.Shape)
+	}
+	shape := x.Shape.Clone()
+	for i := range shape[2:] {
+		if shape[2+i] > tape.MaxField {
+			return tape.Tensor{}, t.Errorf("input %v is too large to scale", x.Shape)
+		}
+		shape[2+i] *= l.Scale
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape})
+}

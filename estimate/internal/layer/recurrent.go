@@ -1,0 +1,196 @@
+package layer
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// RNN is nn.RNN with batch_first over (batch, length, features); it returns
+// the output of every step. What recurrent layers keep follows PyTorch's own
+// loops, which cuDNN's reserved block is taken to equal, and on the CPU for LSTM
+// oneDNN; the peaks of models with recurrent layers have a wide band.
+type RNN struct {
+	In, Hidden    int
+	Layers        int // 0 means 1
+	Bidirectional bool
+	NoBias        bool
+}
+
+// LSTM is nn.LSTM with batch_first; see RNN.
+type LSTM RNN
+
+// GRU is nn.GRU with batch_first; see RNN.
+type GRU RNN
+
+// Declare implements Layer.
+func (l RNN) Declare(d *tape.Declaration) { l.declare(d, 1) }
+
+// Declare implements Layer.
+func (l LSTM) Declare(d *tape.Declaration) { RNN(l).declare(d, 4) }
+
+// Declare implements Layer.
+func (l GRU) Declare(d *tape.Declaration) { RNN(l).declare(d, 3) }
+
+// Forward implements Layer: a state a step, and the first two.
+func (l RNN) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return l.forward(t, x, 1, 1, 1)
+}
+
+// Forward implements Layer: four gates, cell state and output of each step.
+func (l LSTM) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if t.On() == tape.CPU {
+		return RNN(l).oneDNN(t, x)
+	}
+	return RNN(l).forward(t, x, 4, 6, 2)
+}
+
+// Forward implements Layer: three gates, their inputs and the state of each step.
+func (l GRU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return RNN(l).forward(t, x, 3, 7, 0)
+}
+
+func (l RNN) directions() int {
+	if l.Bidirectional {
+		return 2
+	}
+	return 1
+}
+
+func (l RNN) declare(d *tape.Declaration, gates int) {
+	layers := tape.Or(l.Layers, 1)
+	if !d.WantAll(tape.Setting{Name: "In", Value: l.In, Least: 1}, tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Layers", Value: layers, Least: 1}) {
+		return
+	}
+	if layers > tape.MaxLayers/8 {
+		d.Errorf("Layers is %d: want at most %d", layers, tape.MaxLayers/8)
+		return
+	}
+	in := l.In
+	for i := range layers {
+		for j := range l.directions() {
+			suffix := fmt.Sprintf("_l%d", i)
+			if j == 1 {
+				suffix += "_reverse"
+			}
+			d.Param("weight_ih"+suffix, gates*l.Hidden, in)
+			d.Param("weight_hh"+suffix, gates*l.Hidden, l.Hidden)
+			if !l.NoBias {
+				d.Param("bias_ih"+suffix, gates*l.Hidden)
+				d.Param("bias_hh"+suffix, gates*l.Hidden)
+			}
+		}
+		in = l.Hidden * l.directions()
+	}
+}
+
+// fits reports an input that the layer does not take, and marks the tape.
+func (l RNN) fits(t *tape.Tape, x tape.Tensor) error {
+	if err := t.Rank(x, 3, "(batch, length, features)"); err != nil {
+		return err
+	}
+	if err := t.Width(x, 2, l.In, "features"); err != nil {
+		return err
+	}
+	t.Recurrent = true
+	if x.Shape[1] > tape.MaxField/8 {
+		return t.Errorf("input %v is too long: want at most %d steps", x.Shape, tape.MaxField/8)
+	}
+	return nil
+}
+
+// forward keeps for each layer and direction its input in the order of steps,
+// and so many states a step, and so many more.
+func (l RNN) forward(t *tape.Tape, x tape.Tensor, gates, states, more int) (tape.Tensor, error) {
+	if err := l.fits(t, x); err != nil {
+		return tape.Tensor{}, err
+	}
+	batch, length, directions := x.Shape[0], x.Shape[1], l.directions()
+	for i := range tape.Or(l.Layers, 1) {
+		in := x.Shape[2]
+		var kept []tape.Own
+		for j := range directions {
+			// Of a batch of one the order of steps is that of the input; later
+			// layers' directions read one tensor.
+			if i == 0 && batch > 1 || i > 0 && j == 0 {
+				kept = append(kept, tape.Own{Shape: alloc.Shape{length, batch, in}})
+			}
+			kept = append(kept, tape.Own{Shape: alloc.Shape{length*states + more, batch, l.Hidden}})
+		}
+		o := tape.Op{
+			In: []tape.Tensor{x}, Shape: alloc.Shape{batch, length, l.Hidden * directions}, DType: t.Activation(), Params: true,
+			KeepOwn: kept, FLOPs: tape.FLOPs(2*directions, batch, length, gates, l.Hidden, in+l.Hidden),
+		}
+		if i == 0 && batch == 1 {
+			o.Keep = o.In
+		}
+		var err error
+		if x, err = t.Op(o); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	return x, nil
+}
+
+// oneDNN is an LSTM as PyTorch runs it on the CPU: a kernel for each layer and
+// direction, which keeps its input and output, the first and last states, and
+// a workspace of its own.
+func (l RNN) oneDNN(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	err := l.fits(t, x)
+	if err == nil && x.Shape[0] > 1 { // the kernel reads step by step
+		x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	}
+	for i := 0; i < tape.Or(l.Layers, 1) && err == nil; i++ {
+		x, err = l.oneDNNLayer(t, x)
+	}
+	return x, err
+}
+
+func (l RNN) oneDNNLayer(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	batch, length, in := x.Shape[0], x.Shape[1], x.Shape[2]
+	outputs := make([]tape.Tensor, l.directions())
+	for i := range outputs {
+		var err error
+		outputs[i], err = t.Op(tape.Op{
+			In: []tape.Tensor{x}, Shape: alloc.Shape{batch, length, l.Hidden}, DType: t.Activation(), Params: true,
+			Keep: []tape.Tensor{x}, KeepOutput: true, KeepOwn: []tape.Own{l.workspace(batch, length), {Shape: alloc.Shape{4, batch, l.Hidden}}},
+			Workspace: l.reordered(t, in), FLOPs: tape.FLOPs(2, batch, length, 4, l.Hidden, in+l.Hidden),
+		})
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	if len(outputs) == 1 {
+		return outputs[0], nil
+	}
+	return tape.Cat(t, 2, outputs...)
+}
+
+// workspace holds of each step the gates twice, three pairs of states and one
+// more, in padded rows of float32 and whole pages. The sizes fit within 1 % what
+// saved-tensor hooks show of ten shapes.
+func (l RNN) workspace(batch, length int) tape.Own {
+	gates, state := padded(4*l.Hidden, 64), padded(l.Hidden, 256)
+	pages := (tape.FLOPs(4, batch, 2*length*gates+6*(length+1)*state+length*state)-1)/4096 + 1
+	return tape.Own{Shape: alloc.Shape{int(min(pages, tape.MaxTotal/4096)), 4096}, DType: alloc.Uint8}
+}
+
+// padded is the length of a row of n elements: whole cache lines of 16, and one
+// more where the rows would lie so many elements apart that they meet in the cache.
+func padded(n, collide int) int {
+	n = (n + 15) / 16 * 16
+	if n%collide == 0 {
+		n += 16
+	}
+	return n
+}
+
+// reordered is the memory of a direction's weights in the order of the kernel.
+func (l RNN) reordered(t *tape.Tape, in int) alloc.Bytes {
+	weights, err := alloc.Shape{4 * l.Hidden, in + l.Hidden}.Bytes(t.Cfg.Weights)
+	if err != nil || weights > tape.MaxTotal {
+		return 0 // the declaration has reported it
+	}
+	return weights
+}

@@ -1,0 +1,76 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Flatten is nn.Flatten: all dimensions from the first on become one. The output
+// is a view.
+type Flatten struct {
+	Start int // 0 means 1, after the batch
+}
+
+// Declare implements Layer.
+func (l Flatten) Declare(d *tape.Declaration) { d.Want("Start", l.Start, 0) }
+
+// Forward implements Layer.
+func (l Flatten) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	start := tape.Or(l.Start, 1)
+	if start >= len(x.Shape) {
+		return tape.Tensor{}, t.Errorf("input %v has no dimension %d to flatten from", x.Shape, start)
+	}
+	n, err := x.Shape[start:].Elements()
+	if err != nil {
+		return tape.Tensor{}, t.Wrap("input", err)
+	}
+	shape := append(x.Shape[:start:start], int(n))
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, View: true})
+}
+
+// Reshape gives its input another shape, as a view. The batch, dimension 0, stays;
+// one of Dims may be -1 and is then computed.
+type Reshape struct {
+	Dims []int // those after the batch
+}
+
+// Declare implements Layer.
+func (l Reshape) Declare(d *tape.Declaration) {
+	unknown := 0
+	for _, n := range l.Dims {
+		if n == -1 {
+			unknown++
+		} else if !d.Want("each of Dims", n, 1) {
+			return
+		}
+	}
+	if unknown > 1 {
+		d.Errorf("Dims are %v: at most one may be -1", l.Dims)
+	}
+}
+
+// Forward implements Layer.
+func (l Reshape) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if len(x.Shape) == 0 {
+		return tape.Tensor{}, t.Errorf("input () has no batch")
+	}
+	return tape.Seen(t, x, append([]int{x.Shape[0]}, l.Dims...))
+}
+
+// PixelShuffle is nn.PixelShuffle: channels become pixels, Factor more each way.
+type PixelShuffle struct{ Factor int }
+
+// Declare implements Layer.
+func (l PixelShuffle) Declare(d *tape.Declaration) { d.Want("Factor", l.Factor, 1) }
+
+// Forward implements Layer.
+func (l PixelShuffle) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	square := int64(l.Factor) * int64(l.Factor)
+	if l.Factor < 1 || int64(x.Shape[1])%square != 0 || max(x.Shape[2], x.Shape[3]) > tape.MaxField {
+		return tape.Tensor{}, t.Errorf("input %v does not have channels for pixels of %d x %d", x.Shape, l.Factor, l.Factor)
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], int(int64(x.Shape[1]) / square), x.Shape[2] * l.Factor, x.Shape[3] * l.Factor}})
+}

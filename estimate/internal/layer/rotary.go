@@ -1,0 +1,94 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// rotate turns queries or keys by their position: x cos + rotate_half(x) sin.
+// Only the tables are kept; all layers have them together.
+func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.DType) (tape.Tensor, error) {
+	cos, sin, err := tapeRotary(t, x.Shape[1], rotated, kinds, tables)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	part := t.Resized(x.Shape, x.Shape[2]/size*rotated)
+	product, err := t.Op(tape.Op{In: []tape.Tensor{x, cos}, Shape: part, DType: tables, Keep: []tape.Tensor{cos}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	half, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: part})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	if half, err = t.Op(tape.Op{In: []tape.Tensor{half, sin}, Shape: part, DType: tables, Keep: []tape.Tensor{sin}}); err != nil {
+		return tape.Tensor{}, err
+	}
+	y, err := t.Op(tape.Op{In: []tape.Tensor{product, half}, Shape: part, PassGrad: true})
+	if err == nil && tables != 0 && x.DType != tables { // which the sum is rounded from
+		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: part, DType: x.DType})
+	}
+	if err != nil || rotated == size {
+		return y, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{y, x}, Shape: x.Shape})
+}
+
+// rotary returns the tables of the model's rotary positions, made once for so many
+// kinds of layers.
+func tapeRotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor, err error) {
+	d = tape.Or(d, t.Activation())
+	if t.Cos.Shape.Equal(alloc.Shape{kinds, 1, length, size}) && t.Cos.DType == d {
+		return t.Cos, t.Sin, nil
+	}
+	if cos, err = t.Const(d, kinds, 1, length, size); err == nil {
+		sin, err = t.Const(d, kinds, 1, length, size)
+	}
+	t.Cos, t.Sin = cos, sin
+	return cos, sin, err
+}
+
+// rotatePairs turns so many elements of each of the heads by their position, in pairs, by
+// tables of so many numbers a position.
+func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) (tape.Tensor, error) {
+	cos, sin, err := tapeRotary(t, x.Shape[1], table, 1, 0)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	half := t.Resized(x.Shape, heads*size/2)
+	var halves [2]tape.Tensor
+	for i := range halves {
+		a, err := t.Op(tape.Op{In: []tape.Tensor{x, cos}, Shape: half, Keep: []tape.Tensor{cos}})
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		b, err := t.Op(tape.Op{In: []tape.Tensor{x, sin}, Shape: half, Keep: []tape.Tensor{sin}})
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		if halves[i], err = t.Op(tape.Op{In: []tape.Tensor{a, b}, Shape: half, PassGrad: true}); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	return t.Op(tape.Op{In: halves[:], Shape: t.Resized(x.Shape, heads*size), PassGrad: true})
+}
+
+// rotateComplex turns so many elements of each of the heads as complex numbers in float32, by one
+// table of them.
+func rotateComplex(t *tape.Tape, x tape.Tensor, heads, size int) (tape.Tensor, error) {
+	shape := t.Resized(x.Shape, heads*size)
+	if table := (alloc.Shape{1, 1, x.Shape[1], size}); !t.Cos.Shape.Equal(table) {
+		var err error
+		if t.Cos, err = t.Const(alloc.Float32, table...); err != nil { // half as many of eight bytes
+			return tape.Tensor{}, err
+		}
+	}
+	y, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, DType: alloc.Float32})
+	if err == nil {
+		y, err = t.Op(tape.Op{In: []tape.Tensor{y, t.Cos}, Shape: shape, Keep: []tape.Tensor{t.Cos}})
+	}
+	if err != nil || y.DType == x.DType {
+		return y, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, DType: x.DType})
+}

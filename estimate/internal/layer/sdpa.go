@@ -1,0 +1,147 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// sdpa is scaled_dot_product_attention over (batch, length, heads x size), whose values may have
+// another size.
+type Sdpa struct {
+	Heads, Size int
+	plain       bool // the scores are held
+	dropout     float64
+	masks       []tape.Tensor // which others read too
+	own         []tape.Own    // a mask that it makes
+}
+
+func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
+	f := &tape.Flow{T: t}
+	q = f.Lower(q)
+	k = f.Lower(k)
+	v = f.Lower(v)
+	scores := alloc.Shape{q.Dim(0), l.Heads, q.Dim(1), t.Seen(k.Dim(1))}
+	out := t.Resized(q.Shape, l.Heads*(v.Dim(2)/max(1, k.Dim(2)/l.Size)))
+	trained := len(l.masks) > 0 && l.masks[0].Grad // which flash attention does not do
+	if l.plain = l.plain || t.Cfg.Kernel == tape.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == tape.CPU {
+		y := l.math(f, q, k, v, scores, out)
+		return y, f.ErrX
+	}
+	kept := append([]tape.Tensor{q, k, v}, l.masks...)
+	y := f.Op(tape.Op{
+		In: kept, Shape: out, Keep: kept, KeepOutput: true,
+		KeepOwn: append(l.own, tape.Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: tape.Flops(scores, l.Size, 4),
+	})
+	return y, f.ErrX
+}
+
+// math is PyTorch's form without a kernel of its own, which computes in float32
+// (aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math). What holds
+// its scores otherwise is the same in the type of activations.
+func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) tape.Tensor {
+	low := q.DType
+	if !l.plain {
+		q = f.Widen(q)
+		k = f.Widen(k)
+		v = f.Widen(v)
+	}
+	repeated := alloc.Shape{k.Dim(0), scores[3], q.Dim(2)} // for each query head of their group
+	q = f.Scale(q)
+	k = f.Op(tape.Op{In: []tape.Tensor{k}, Shape: repeated})
+	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: tape.Flops(scores, l.Size, 2)})
+	if len(l.masks) > 0 {
+		s = f.Op(tape.Op{In: append([]tape.Tensor{s}, l.masks...), Shape: scores, InPlace: true, PassGrad: true})
+	}
+	s = f.Do(scores, func() (tape.Tensor, error) { return keepSoftmax(f.T, s) })
+	if l.dropout > 0 {
+		s = f.Apply(Dropout{P: l.dropout}, s)
+	}
+	s = f.Lower(s)
+	// Values are made contiguous, which of a single sequence they are.
+	contiguous := scores[0] == 1 && v.Shape.Equal(repeated)
+	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: f.T.Resized(out, scores[3], out[2]), View: contiguous})
+	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: out, Keep: []tape.Tensor{s, v}, FLOPs: tape.Flops(scores, l.Size, 2)})
+	return f.Op(tape.Op{In: []tape.Tensor{y}, Shape: out, DType: low}) // heads and length change places again
+}
+
+// kernel is attention by scaled_dot_product_attention. Where a mask is given, and before PyTorch 2.5,
+// keys and values are repeated for each query head of their group; the mask is turned into numbers that
+// are kept (transformers, integrations/sdpa_attention.py).
+func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
+	batch, length := q.Shape[0], q.Shape[1]
+	var shared []tape.Tensor
+	var mask []tape.Own
+	var err error
+	switch seen := t.Seen(k.Shape[1]); {
+	case l.Biased:
+		if err := tapeMask(t, 1, batch*l.Heads, length, seen); err != nil {
+			return tape.Tensor{}, err
+		}
+		shared = []tape.Tensor{t.Masks}
+	case l.Zeros:
+		zeros, err := t.Const(t.Activation(), 1, l.Heads, length, seen)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		shared = []tape.Tensor{zeros}
+	case l.Bias != nil:
+		biases, err := l.Bias.add(t, l.Heads, length, seen)
+		if err != nil {
+			return tape.Tensor{}, err
+		}
+		shared = []tape.Tensor{biases}
+	case t.Cfg.Kernel == tape.FlashAttention: // windows and lengths of sequences are its arguments
+	case l.Masked:
+		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
+	case l.Window > 0 && seen > l.Window:
+		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
+		k, v, err = l.repeated(t, q, k, v)
+	case t.Cfg.Release.Before(2, 5):
+		k, v, err = l.repeated(t, q, k, v)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return Sdpa{l.Heads, l.Size(), l.Plain, l.Dropout, shared, mask}.Attend(t, q, k, v)
+}
+
+// repeated are keys and values copied for each query head of their group.
+func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tape.Tensor, error) {
+	if l.Plain || k.Shape.Equal(q.Shape) {
+		return k, v, nil
+	}
+	k, err := t.Op(tape.Op{In: []tape.Tensor{k}, Shape: t.Resized(q.Shape, k.Shape[1], q.Shape[2])})
+	if err == nil {
+		v, err = t.Op(tape.Op{In: []tape.Tensor{v}, Shape: k.Shape})
+	}
+	return k, v, err
+}
+
+// batched is attention as Bloom writes it: the scores are added to the positions' biases, and
+// queries, keys and values are copied.
+func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64) (tape.Tensor, error) {
+	f := &tape.Flow{T: t}
+	scores := alloc.Shape{q.Dim(0), heads, q.Dim(1), t.Seen(k.Dim(1))}
+	for _, x := range []*tape.Tensor{&q, &k, &v} {
+		*x = f.Op(tape.Op{In: []tape.Tensor{*x}, Shape: t.Resized(q.Shape, x.Dim(1), q.Dim(2))})
+	}
+	if f.ErrX == nil {
+		f.ErrX = tapeMask(t, 1, scores[0], scores[2], scores[3])
+	}
+	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: tape.Flops(scores, size, 2)})
+	s = softmax(f, f.Op(tape.Op{In: []tape.Tensor{s, t.Masks}, Shape: scores, PassGrad: true}), q.DType)
+	if dropout > 0 {
+		s = f.Apply(Dropout{P: dropout}, s)
+	}
+	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: q.Shape, Keep: []tape.Tensor{s, v}, FLOPs: tape.Flops(scores, size, 2)})
+	y = f.Copy(y)
+	return y, f.ErrX
+}
+
+// ScaledDotProduct is scaled_dot_product_attention of (batch, length, heads x size) tensors.
+func ScaledDotProduct(f *tape.Flow, q, k, v tape.Tensor, heads, size int) tape.Tensor {
+	if f.ErrX == nil && (len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1) {
+		f.Errorf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
+	}
+	return f.Do(q.Shape, func() (tape.Tensor, error) { return Sdpa{Heads: heads, Size: size}.Attend(f.T, q, k, v) })
+}

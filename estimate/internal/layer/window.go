@@ -1,0 +1,64 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// window is what convolutions and pooling slide over their input.
+type window struct {
+	dims                              int
+	kernel, stride, padding, dilation [3]int
+}
+
+// cube is a window of the same settings in each dimension. A stride and a
+// dilation of 0 mean 1.
+func cube(dims, kernel, stride, padding, dilation int) window {
+	w := window{dims: dims}
+	for i := range dims {
+		w.kernel[i], w.stride[i], w.padding[i], w.dilation[i] = kernel, tape.Or(stride, 1), padding, tape.Or(dilation, 1)
+	}
+	return w
+}
+
+// set replaces what is given for single dimensions.
+func (w *window) set(kernel, stride, padding, dilation []int) {
+	for i := range w.dims {
+		w.kernel[i] = tape.Or(kernel[i], w.kernel[i])
+		w.stride[i] = tape.Or(stride[i], w.stride[i])
+		w.padding[i] = tape.Or(padding[i], w.padding[i])
+		w.dilation[i] = tape.Or(dilation[i], w.dilation[i])
+	}
+}
+
+func (w window) check(d *tape.Declaration) bool {
+	for i := range w.dims {
+		if !d.WantAll(tape.Setting{Name: "Kernel", Value: w.kernel[i], Least: 1}, tape.Setting{Name: "Stride", Value: w.stride[i], Least: 1},
+			tape.Setting{Name: "Padding", Value: w.padding[i], Least: 0}, tape.Setting{Name: "Dilation", Value: w.dilation[i], Least: 1}) {
+			return false
+		}
+	}
+	return true
+}
+
+// places is the number of places of the window along dimension i of the input,
+// as torch.nn.Conv2d and MaxPool2d document it; 0 if it does not fit. With ceil
+// a last place may hang over, as long as it begins within the input.
+func (w window) places(i, length int, ceil bool) int {
+	room := length + 2*w.padding[i] - w.dilation[i]*(w.kernel[i]-1) - 1
+	if room < 0 {
+		return 0
+	}
+	n := room/w.stride[i] + 1
+	if ceil && room%w.stride[i] != 0 && n*w.stride[i] < length+w.padding[i] {
+		n++
+	}
+	return n
+}
+
+// grown is the output's length of a transposed convolution.
+func (w window) grown(i, length int) int {
+	if length > tape.MaxField {
+		return 0
+	}
+	return (length-1)*w.stride[i] - 2*w.padding[i] + w.dilation[i]*(w.kernel[i]-1) + 1
+}

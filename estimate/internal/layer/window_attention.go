@@ -1,0 +1,137 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// WindowAttention is Swin's attention within windows of an image, over (batch, height, width, hidden),
+// with learned biases by the distance of two pixels (arXiv:2103.14030, section 3.2). It keeps what
+// Attention keeps of each window. The image is padded to whole windows.
+//
+// Packed and Plain together are torchvision's ShiftedWindowAttention, neither is transformers'
+// SwinAttention; the parameters have their names.
+type WindowAttention struct {
+	Hidden, Heads int
+	Window        int  // side of a window in pixels
+	Shifted       bool // windows are moved by half of one, where the image has more than one
+	Packed        bool // one projection for queries, keys and values
+	Plain         bool // hold the scores
+}
+
+// maxWindow bounds the side, so that the number of pairs of pixels fits into 64 bits.
+const maxWindow = 1 << 14
+
+// linear is a projection to so many times the width.
+func (l WindowAttention) linear(times int) Linear {
+	return Linear{In: l.Hidden, Out: times * l.Hidden}
+}
+
+// parts are the projections, and the name of that of the output and of the table.
+func (l WindowAttention) parts() (parts tape.Sequential, out, table string) {
+	if l.Packed {
+		return tape.Sequential{tape.As("qkv", l.linear(3)), tape.As("proj", l.linear(1))}, "proj", "relative_position_bias_table"
+	}
+	one := l.linear(1)
+	return tape.Sequential{tape.As("q_proj", one), tape.As("k_proj", one), tape.As("v_proj", one), tape.As("o_proj", one)}, "o_proj", "relative_position_bias.relative_position_bias_table"
+}
+
+// Declare implements Layer.
+func (l WindowAttention) Declare(d *tape.Declaration) {
+	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "Window", Value: l.Window, Least: 1}) {
+		return
+	}
+	switch {
+	case l.Window > maxWindow:
+		d.Errorf("Window is %d: want at most %d", l.Window, maxWindow)
+	case l.Hidden > tape.MaxField/3:
+		d.Errorf("Hidden is %d: want at most %d", l.Hidden, tape.MaxField/3)
+	case l.Hidden%l.Heads != 0:
+		d.Errorf("Hidden %d does not divide into %d Heads", l.Hidden, l.Heads)
+	}
+	parts, _, table := l.parts()
+	parts.Declare(d)
+	distances, tokens := 2*l.Window-1, l.Window*l.Window
+	d.Param(table, distances*distances, l.Heads)
+	d.Add(tape.Param{Name: "relative_position_index", Shape: alloc.Shape{tokens, tokens}, DType: alloc.Int64, Buffer: true})
+}
+
+// Forward implements Layer.
+func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 4, "(batch, height, width, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	if err := t.Width(x, 3, l.Hidden, "channels"); err != nil {
+		return tape.Tensor{}, err
+	}
+	if t.Computes() != alloc.Float32 {
+		t.Unmeasured |= tape.LowWindows
+	}
+	parts, out, _ := l.parts()
+	f := &tape.Flow{T: t, Parts: parts}
+	high, wide := l.windows(x.Shape[1]), l.windows(x.Shape[2])
+	windows, tokens := x.Shape[0]*high*wide, l.Window*l.Window
+	padded := alloc.Shape{x.Shape[0], high * l.Window, wide * l.Window, l.Hidden}
+	shifts := l.Shifted && max(high, wide) > 1
+
+	y := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: padded})
+	if shifts {
+		y = f.Copy(y)
+	}
+	q, k, v := l.project(f, f.View(f.Copy(y), windows, tokens, l.Hidden))
+	y = l.attend(f, q, k, v, shifts)
+	y = f.Copy(f.View(f.Call(out, y), padded...))
+	if shifts {
+		y = f.Copy(y)
+	}
+	if !padded.Equal(x.Shape) {
+		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: x.Shape})
+	}
+	return y, f.ErrX
+}
+
+// windows is how many windows there are along a side.
+func (l WindowAttention) windows(side int) int { return (side-1)/max(1, l.Window) + 1 }
+
+// size is that of a head.
+func (l WindowAttention) size() int { return l.Hidden / max(1, l.Heads) }
+
+// project makes queries, keys and values of windows.
+func (l WindowAttention) project(f *tape.Flow, x tape.Tensor) (q, k, v tape.Tensor) {
+	if !l.Packed {
+		return f.Call("q_proj", x), f.Call("k_proj", x), f.Call("v_proj", x)
+	}
+	all := f.Call("qkv", x)
+	one := func() tape.Tensor { return f.Split(all, 2, l.Hidden)[0] } // torchvision takes qkv[0], qkv[1] and qkv[2]
+	return one(), one(), one()
+}
+
+// attend adds the biases to the scores, and the mask of shifted windows.
+func (l WindowAttention) attend(f *tape.Flow, q, k, v tape.Tensor, shifts bool) tape.Tensor {
+	windows, tokens := q.Dim(0), q.Dim(1)
+	table := alloc.Shape{1, l.Heads, tokens, tokens}
+	index := f.Const(alloc.Bool, 1) // stands for the buffer
+	bias := f.Op(tape.Op{In: []tape.Tensor{index}, Shape: table, DType: f.T.Activation(), Params: true})
+	bias = f.Copy(bias) // heads first
+	if l.Plain {
+		return l.scores(f, q, k, v, bias, shifts)
+	}
+	if shifts {
+		bias = f.Op(tape.Op{In: []tape.Tensor{bias}, Shape: alloc.Shape{windows, l.Heads, tokens, tokens}})
+	}
+	return f.Do(q.Shape, func() (tape.Tensor, error) {
+		return Sdpa{Heads: l.Heads, Size: l.size(), masks: []tape.Tensor{bias}}.Attend(f.T, q, k, v)
+	})
+}
+
+// scores is attention in torchvision's operations.
+func (l WindowAttention) scores(f *tape.Flow, q, k, v, bias tape.Tensor, shifts bool) tape.Tensor {
+	windows, tokens := q.Dim(0), q.Dim(1)
+	q = f.Copy(f.Scale(q))
+	s := f.Add(f.MatMul(q, f.Copy(k), l.size(), windows, l.Heads, tokens, tokens), bias)
+	if shifts {
+		s = f.Scale(s) // and the mask
+	}
+	s = f.Apply(Softmax{}, s)
+	return f.Copy(f.MatMul(s, f.Copy(v), tokens, windows, tokens, l.Hidden))
+}
