@@ -443,7 +443,7 @@ func TestSegmentsWalksACopy(t *testing.T) {
 	}
 	seen := 0
 	for segment := range cache.Segments() {
-		for block := range segment.Blocks() {
+		for _, block := range segment.Blocks {
 			seen++
 			assert.Equal(t, alloc.Allocated, block.State)
 			require.NoError(t, cache.Free(block.Ptr))

@@ -124,7 +124,7 @@ func TestSegmentsAreOfOneInstant(t *testing.T) {
 		found, other := 0, 0
 		for s := range cache.Segments() {
 			end := s.Ptr
-			for b := range s.Blocks() {
+			for _, b := range s.Blocks {
 				require.Equal(t, end, b.Ptr)
 				end += alloc.Ptr(b.Size)
 				switch {

@@ -101,7 +101,7 @@ func (m *model) check(t *rapid.T) {
 	require.Equal(t, m.held(), stats.Reserved.Bytes.Current, "the driver's count of the segments is the cache's")
 	seen := 0
 	for segment := range m.cache.Segments() {
-		for block := range segment.Blocks() {
+		for _, block := range segment.Blocks {
 			if block.State == alloc.Allocated {
 				seen++
 				n, live := m.live[block.Ptr]

@@ -100,7 +100,7 @@ func compareWithNaive(t *testing.T, cfg alloc.CacheConfig, seed uint64, streams 
 	var segments []alloctest.NaiveSegment
 	for s := range cache.Segments() {
 		segments = append(segments, alloctest.NaiveSegment{
-			Ptr: s.Ptr, Size: s.Size, Small: s.Pool == alloc.SmallPool, Stream: s.Stream, Blocks: slices.Collect(s.Blocks()),
+			Ptr: s.Ptr, Size: s.Size, Small: s.Pool == alloc.SmallPool, Stream: s.Stream, Blocks: s.Blocks,
 		})
 	}
 	require.Equal(t, naive.Segments(), segments, "seed %d", seed)

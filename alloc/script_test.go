@@ -128,7 +128,7 @@ func writeStats(out io.Writer, s alloc.Stats) {
 func writeSegments(out io.Writer, cache *alloc.Cache) {
 	for segment := range cache.Segments() {
 		fmt.Fprintf(out, "%v %v %v\n", segment.Ptr, segment.Pool, segment.Size)
-		for b := range segment.Blocks() {
+		for _, b := range segment.Blocks {
 			fmt.Fprintf(out, "  +%#x %v %v (requested %v)\n", uint64(b.Ptr-segment.Ptr), b.State, b.Size, b.Requested)
 		}
 	}

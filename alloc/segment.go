@@ -1,36 +1,67 @@
 package alloc
 
 import (
-	"iter"
+	"encoding/json"
+	"fmt"
 	"slices"
 )
 
-// Segment is one allocation of a Cache from its driver, as it was at one
+// Segment is one allocation of a cache from its driver, as it was at one
 // instant.
 type Segment struct {
-	Ptr    Ptr
-	Size   Bytes
-	Pool   Pool
-	Stream Stream // that its blocks are for
+	Ptr    Ptr    `json:"address"`
+	Size   Bytes  `json:"bytes"`
+	Pool   Pool   `json:"pool"`
+	Stream Stream `json:"stream,omitempty"` // that its blocks are for
 	// Expandable says that it is the mapped part of a range of addresses, which can
-	// grow; see CacheConfig.
-	Expandable bool
+	// grow.
+	Expandable bool `json:"expandable,omitempty"`
 	// Private names the private pool that the segment is of, such as that of a CUDA graph in a
 	// recording of PyTorch: only requests of that pool get its memory, and emptying the cache
-	// leaves it. It is "" for the default pool, and of a Cache, which has no other.
-	Private string
-	blocks  []Block
+	// leaves it. It is "" for the default pool, and of package alloc/cache, which has no other.
+	Private string  `json:"private_pool,omitempty"`
+	Blocks  []Block `json:"blocks"` // they tile the segment, in address order
 }
-
-// Blocks iterates over the segment's blocks, which tile it, in address order.
-func (s Segment) Blocks() iter.Seq[Block] { return slices.Values(s.blocks) }
 
 // Block is a piece of a Segment.
 type Block struct {
-	Ptr       Ptr
-	Size      Bytes
-	Requested Bytes // 0 for an inactive block
-	State     BlockState
+	Ptr       Ptr        `json:"address"`
+	Size      Bytes      `json:"bytes"`
+	Requested Bytes      `json:"requested_bytes,omitempty"` // 0 for an inactive block
+	State     BlockState `json:"state"`
+}
+
+// UnmarshalJSON reads a segment. One that is not valid is an error.
+func (s *Segment) UnmarshalJSON(text []byte) error {
+	type plain Segment
+	var in plain
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	if err := Segment(in).Check(); err != nil {
+		return err
+	}
+	*s = Segment(in)
+	return nil
+}
+
+// Check returns what is wrong with a segment whose source is no cache, such as a file: blocks that
+// do not tile it in address order.
+func (s Segment) Check() error {
+	if s.Size <= 0 {
+		return fmt.Errorf("segment %v: %d bytes: want more than 0", s.Ptr, int64(s.Size))
+	}
+	next := s.Ptr
+	for i, b := range s.Blocks {
+		if b.Ptr != next || b.Size <= 0 || next+Ptr(b.Size) < next || b.Requested < 0 || b.Requested > b.Size {
+			return fmt.Errorf("segment %v: block %d, %v of %v, does not follow the one before it at %v", s.Ptr, i, b.Ptr, b.Size, next)
+		}
+		next += Ptr(b.Size)
+	}
+	if next != s.Ptr+Ptr(s.Size) {
+		return fmt.Errorf("segment %v: its blocks end at %v, the segment at %v", s.Ptr, next, s.Ptr+Ptr(s.Size))
+	}
+	return nil
 }
 
 // segment is what the cache keeps of one. The record of its first block stays
@@ -51,7 +82,7 @@ func (s segment) appendMapped(segments []Segment, public []Block, blocks []block
 	first := len(public)
 	end := func() {
 		if len(public) > first {
-			run.blocks = slices.Clip(public[first:])
+			run.Blocks = slices.Clip(public[first:])
 			segments = append(segments, run)
 		}
 	}
@@ -70,3 +101,31 @@ func (s segment) appendMapped(segments []Segment, public []Block, blocks []block
 }
 
 func (s segment) end() Ptr { return s.ptr + Ptr(s.size) }
+
+// MarshalText writes the pool's name.
+func (p Pool) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads a name that MarshalText wrote.
+func (p *Pool) UnmarshalText(text []byte) error {
+	for _, pool := range []Pool{SmallPool, LargePool} {
+		if string(text) == pool.String() {
+			*p = pool
+			return nil
+		}
+	}
+	return fmt.Errorf("parse pool %q: want %v or %v", text, SmallPool, LargePool)
+}
+
+// MarshalText writes the state's name.
+func (s BlockState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a name that MarshalText wrote.
+func (s *BlockState) UnmarshalText(text []byte) error {
+	for _, state := range []BlockState{Inactive, Allocated, Pending} {
+		if string(text) == state.String() {
+			*s = state
+			return nil
+		}
+	}
+	return fmt.Errorf("parse block state %q: want %v, %v or %v", text, Inactive, Allocated, Pending)
+}

@@ -27,7 +27,7 @@ func allocOn(t require.TestingT, cache *alloc.Cache, n alloc.Bytes, s alloc.Stre
 // block returns the state of the block at an address, and its segment.
 func block(t *testing.T, cache *alloc.Cache, p alloc.Ptr) (alloc.Block, alloc.Segment) {
 	for s := range cache.Segments() {
-		for b := range s.Blocks() {
+		for _, b := range s.Blocks {
 			if b.Ptr == p {
 				return b, s
 			}

@@ -66,7 +66,7 @@ func TestExplainPendingBlocks(t *testing.T) {
 	r := open(t, "verl-vllm-private-pools", 0)
 	want := alloc.Bytes(0)
 	for _, s := range r.Snapshot.Segments {
-		for b := range s.Blocks() {
+		for _, b := range s.Blocks {
 			if b.State == alloc.Pending {
 				want += b.Size
 			}

@@ -165,7 +165,7 @@ func (c *compiler) begin() {
 	}
 	for _, s := range c.start.Segments {
 		in := c.arena(arenaOf(s))
-		for b := range s.Blocks() {
+		for _, b := range s.Blocks {
 			if i, ok := c.open[b.Ptr]; ok {
 				c.buffers[i].arena = in
 			} else if b.State != alloc.Inactive {
@@ -311,7 +311,7 @@ func (c *compiler) end() {
 		delete(missing, a.Ptr)
 	}
 	for _, s := range c.record.Snapshot.Segments {
-		for b := range s.Blocks() {
+		for _, b := range s.Blocks {
 			if b.State != alloc.Inactive {
 				delete(missing, b.Ptr)
 			}

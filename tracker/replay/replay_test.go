@@ -326,8 +326,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Record {
 
 // TestHuge has a hole that no size is twice as large as.
 func TestHuge(t *testing.T) {
-	segment, err := alloc.Segment{Ptr: 1, Size: alloc.MaxBytes, Pool: alloc.LargePool}.With([]alloc.Block{{Ptr: 1, Size: alloc.MaxBytes, State: alloc.Inactive}})
-	require.NoError(t, err)
+	segment := alloc.Segment{Ptr: 1, Size: alloc.MaxBytes, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: alloc.MaxBytes, State: alloc.Inactive}}}
 	s := snapshot.New(snapshot.Head{Segments: []alloc.Segment{segment}}, snapshot.Tables{Allocations: []snapshot.AllocationEntry{}})
 	assert.Contains(t, s.Explain().String(), "the largest hole is 8.0 EiB")
 }

@@ -87,7 +87,7 @@ func (m *machine) fillSegments() (oom *OOM, ok bool) {
 }
 
 func inUse(s alloc.Segment) bool {
-	for b := range s.Blocks() {
+	for _, b := range s.Blocks {
 		if b.State != alloc.Inactive {
 			return true
 		}
@@ -112,7 +112,7 @@ func (m *machine) fillSegment(s alloc.Segment, holes *[]func() error) error {
 			return err
 		}
 	}
-	for b := range s.Blocks() {
+	for _, b := range s.Blocks {
 		for at := b.Ptr; at < b.Ptr+alloc.Ptr(b.Size); {
 			size := alloc.Bytes(b.Ptr + alloc.Ptr(b.Size) - at)
 			if s.Pool == alloc.SmallPool {
@@ -128,7 +128,7 @@ func (m *machine) fillSegment(s alloc.Segment, holes *[]func() error) error {
 			at += alloc.Ptr(size)
 		}
 	}
-	for b := range s.Blocks() {
+	for _, b := range s.Blocks {
 		if b.State == alloc.Inactive {
 			continue
 		}

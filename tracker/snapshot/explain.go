@@ -149,7 +149,7 @@ func (x *explainer) segment(s *alloc.Segment) {
 	x.Reserved += s.Size
 	x.inUse = x.inUse[:0]
 	free, releasable := alloc.Bytes(0), alloc.Bytes(0)
-	for b := range s.Blocks() {
+	for _, b := range s.Blocks {
 		switch b.State {
 		case alloc.Inactive:
 			free += b.Size

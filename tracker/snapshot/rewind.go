@@ -119,7 +119,7 @@ func newRewind(r *Record) *rewind {
 	for _, segment := range s.Segments {
 		w.expandable = w.expandable || segment.Expandable
 		w.reserved.list = append(w.reserved.list, span{segment.Ptr, segment.Size, segment.Pool, segment.Stream, segment.Expandable, segment.Private})
-		for b := range segment.Blocks() {
+		for _, b := range segment.Blocks {
 			if b.State != alloc.Inactive {
 				w.live[b.Ptr] = was{allocated: b.Size, requested: b.Requested, stream: segment.Stream, pending: b.State == alloc.Pending}
 			}
@@ -333,8 +333,8 @@ func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
 		n, _ := slices.BinarySearch(live, s.end())
 		blocks := w.tile(s, live[:n])
 		live = live[n:]
-		segment, err := alloc.Segment{Ptr: s.ptr, Size: s.size, Pool: s.pool, Stream: s.stream, Expandable: s.expandable, Private: s.private}.With(blocks)
-		if err != nil {
+		segment := alloc.Segment{Ptr: s.ptr, Size: s.size, Pool: s.pool, Stream: s.stream, Expandable: s.expandable, Private: s.private, Blocks: blocks}
+		if segment.Check() != nil {
 			return nil
 		}
 		out = append(out, segment)

@@ -22,12 +22,12 @@ func shortRun(t *testing.T) *snapshot.Record {
 	event := func(i int, action snapshot.Action, p alloc.Ptr, n alloc.Bytes) snapshot.EventEntry {
 		return snapshot.EventEntry{Since: time.Duration(i) * time.Second, Action: action, Ptr: p, Allocated: n, Tensor: &x, Stack: id}
 	}
-	held, err := alloc.Segment{Ptr: segment, Size: 20 * alloc.MiB, Pool: alloc.LargePool}.With([]alloc.Block{
+	held := alloc.Segment{Ptr: segment, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{
 		{Ptr: segment, Size: 4 * alloc.MiB, State: alloc.Inactive},
 		{Ptr: second, Size: 4 * alloc.MiB, Requested: 4 * alloc.MiB, State: alloc.Allocated},
 		{Ptr: second + 4<<20, Size: 12 * alloc.MiB, State: alloc.Inactive},
-	})
-	require.NoError(t, err)
+	}}
+	require.NoError(t, held.Check())
 	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	head := snapshot.Head{Time: epoch.Add(10 * time.Second), Events: 14, Segments: []alloc.Segment{held}}
 	head.Live, head.Allocated, head.Reserved = snapshot.Tally{Count: 1, Bytes: 4 * alloc.MiB}, 4*alloc.MiB, 20*alloc.MiB
@@ -58,7 +58,7 @@ func TestAt(t *testing.T) {
 		assert.Equal(t, alloc.Bytes(want.reserved)*alloc.MiB, s.Reserved)
 		blocks := 0
 		for _, segment := range s.Segments {
-			for range segment.Blocks() {
+			for range segment.Blocks {
 				blocks++
 			}
 		}

@@ -33,7 +33,8 @@ func readSegment(in *jsonStream) (alloc.Segment, error) {
 	if err != nil {
 		return alloc.Segment{}, err
 	}
-	return alloc.Segment{Ptr: head.Ptr, Size: head.Size, Pool: head.Pool, Stream: head.Stream, Expandable: head.Expandable, Private: head.Private}.With(slices.Clip(blocks))
+	s := alloc.Segment{Ptr: head.Ptr, Size: head.Size, Pool: head.Pool, Stream: head.Stream, Expandable: head.Expandable, Private: head.Private, Blocks: slices.Clip(blocks)}
+	return s, s.Check()
 }
 
 func readBlock(text []byte, b *alloc.Block) error {

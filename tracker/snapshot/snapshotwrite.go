@@ -33,7 +33,7 @@ func (s *Snapshot) writeTo(out *tableWriter) {
 func (s *Snapshot) writeTables(out *tableWriter) {
 	if len(s.Segments) > 0 {
 		table(out, "segments", s.Segments, func(b []byte, e alloc.Segment) ([]byte, error) {
-			text, err := e.MarshalJSON() // which json.Marshal would go through once more
+			text, err := json.Marshal(e)
 			return append(b, text...), err
 		})
 	}

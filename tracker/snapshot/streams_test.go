@@ -41,7 +41,7 @@ func TestPendingBlocksAtEveryEvent(t *testing.T) {
 		got := make(map[alloc.Ptr]alloc.BlockState)
 		level := alloc.Bytes(0)
 		for _, segment := range s.Segments {
-			for b := range segment.Blocks() {
+			for _, b := range segment.Blocks {
 				if _, known := states[b.Ptr]; known {
 					got[b.Ptr] = b.State
 				}

@@ -24,10 +24,10 @@ func foreign(t *testing.T) *snapshot.Record {
 	streams := []alloc.Stream{0, 0x7f00_0000_1000}
 	x, err := snapshot.Untyped("autograd_detail", 1000)
 	require.NoError(t, err)
-	segment, err := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool, Stream: streams[1], Expandable: true}.With([]alloc.Block{
+	segment := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool, Stream: streams[1], Expandable: true, Blocks: []alloc.Block{
 		{Ptr: 512, Size: 1024, Requested: 1000, State: alloc.Allocated}, {Ptr: 1536, Size: 1024, State: alloc.Pending},
-	})
-	require.NoError(t, err)
+	}}
+	require.NoError(t, segment.Check())
 	held := snapshot.Tally{Count: 1, Bytes: 1000}
 	head := snapshot.Head{
 		Time: begun, Device: "GPU", Levels: snapshot.Levels{Live: held, Allocated: 1024, Reserved: 2048, DriverUsed: -1, DriverTotal: -1},

@@ -47,7 +47,7 @@ func Invariants(t require.TestingT, cache *alloc.Cache) {
 func segmentInvariants(t require.TestingT, segment alloc.Segment, sum *alloc.Stats) {
 	count(&sum.Reserved, segment.Size)
 	at, last := segment.Ptr, alloc.BlockState(0)
-	for block := range segment.Blocks() {
+	for _, block := range segment.Blocks {
 		require.Equal(t, at, block.Ptr, "blocks tile their segment")
 		require.Positive(t, block.Size)
 		require.Zero(t, block.Size%512)

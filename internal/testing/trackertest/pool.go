@@ -78,7 +78,7 @@ func (p *pool) has(ptr alloc.Ptr) bool {
 		return p.world.device.has(ptr)
 	}
 	for s := range p.cache.Segments() {
-		for b := range s.Blocks() {
+		for _, b := range s.Blocks {
 			if b.Ptr == ptr && b.State == alloc.Allocated {
 				return true
 			}
@@ -109,7 +109,7 @@ func (p *pool) check(held map[alloc.Ptr]alloc.Bytes) map[alloc.Ptr]alloc.Bytes {
 	segments, blocks := make(map[alloc.Ptr]alloc.Bytes), make(map[alloc.Ptr]alloc.Bytes)
 	for s := range p.cache.Segments() {
 		segments[s.Ptr] = s.Size
-		for b := range s.Blocks() {
+		for _, b := range s.Blocks {
 			if b.State == alloc.Allocated {
 				blocks[b.Ptr] = b.Requested
 			}

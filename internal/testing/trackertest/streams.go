@@ -98,7 +98,7 @@ func (p *streamProgram) check(t *rapid.T) {
 	s := p.tr.Snapshot()
 	var states [alloc.Pending + 1]alloc.Bytes
 	for _, segment := range s.Segments {
-		for b := range segment.Blocks() {
+		for _, b := range segment.Blocks {
 			states[b.State] += b.Size
 		}
 	}

@@ -476,7 +476,7 @@ func (s *subject) checkClosed() {
 	s.refused = refused
 	if s.owns && s.givenBack {
 		for x := range s.pool.cache.Segments() {
-			require.True(t, slices.ContainsFunc(slices.Collect(x.Blocks()), func(b alloc.Block) bool { return b.State == alloc.Allocated }),
+			require.True(t, slices.ContainsFunc(x.Blocks, func(b alloc.Block) bool { return b.State == alloc.Allocated }),
 				"free memory goes back to the driver")
 		}
 	}

@@ -235,10 +235,9 @@ func TestSegments(t *testing.T) {
 
 // TestSegmentsOfBlocksThatWait: what was freed and may still be used is distinguished.
 func TestSegmentsOfBlocksThatWait(t *testing.T) {
-	segment, err := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool}.With([]alloc.Block{
+	segment := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool, Blocks: []alloc.Block{
 		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},
-	})
-	require.NoError(t, err)
+	}}
 	r := wide(1, 1, 1)
 	r.Snapshot = snapshot.New(snapshot.Head{Device: "waits", Segments: []alloc.Segment{segment}}, snapshot.Tables{Stacks: lines{}, Sections: []string{""}})
 	s := contentOf(t, write(t, r)).Segments.Rows[0]

@@ -60,7 +60,7 @@ func (w *writing) segments(s *snapshot.Snapshot, most int) *segmentMap {
 }
 
 func used(seg alloc.Segment) (sum alloc.Bytes) {
-	for b := range seg.Blocks() {
+	for _, b := range seg.Blocks {
 		if b.State != alloc.Inactive {
 			sum += b.Size
 		}
@@ -97,7 +97,7 @@ func (w *writing) segment(seg alloc.Segment, owners map[alloc.Ptr]owner) segment
 	out := segment{Size: seg.Size, Used: used(seg), Pins: []string{}}
 	var cells [columns]string
 	pins := make(map[owner]snapshot.Tally)
-	for b := range seg.Blocks() {
+	for _, b := range seg.Blocks {
 		if b.State == alloc.Inactive {
 			out.Largest = max(out.Largest, b.Size)
 			continue

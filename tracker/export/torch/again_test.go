@@ -38,7 +38,7 @@ func told(c *Contents) (all []written) {
 				w.expandable += segment.Size
 			}
 			w.streams = append(w.streams, segment.Stream)
-			for b := range segment.Blocks() {
+			for _, b := range segment.Blocks {
 				if b.State == alloc.Pending {
 					w.pending += b.Size
 				}

@@ -144,7 +144,7 @@ func requireWhole(t *testing.T, d *snapshot.Record) {
 	for _, segment := range s.Segments {
 		reserved += segment.Size
 		at := segment.Ptr
-		for b := range segment.Blocks() {
+		for _, b := range segment.Blocks {
 			require.Equal(t, at, b.Ptr, "blocks tile their segment")
 			at += alloc.Ptr(b.Size)
 			if b.State != alloc.Inactive {
@@ -244,7 +244,7 @@ func TestWhatPyTorchAloneTells(t *testing.T) {
 	var pending, labelled int
 	s := readRecording(t, "verl-vllm-private-pools.pickle.gz").Record.Snapshot
 	for _, segment := range s.Segments {
-		for b := range segment.Blocks() {
+		for _, b := range segment.Blocks {
 			if b.State == alloc.Pending {
 				pending++
 			}

@@ -88,12 +88,13 @@ func (r *replay) addSegment(s *rawSegment, blocks []alloc.Block) error {
 	if s.kind == "small" {
 		pool = alloc.SmallPool
 	}
-	whole, err := alloc.Segment{
+	whole := alloc.Segment{
 		Ptr: alloc.Ptr(s.address), Size: size, Pool: pool, Stream: alloc.Stream(s.stream), Expandable: s.expandable, Private: s.pool.String(),
-	}.With(blocks)
+		Blocks: blocks,
+	}
 	r.segments = append(r.segments, whole)
 	r.head.Reserved += size
-	return err
+	return whole.Check()
 }
 
 func (r *replay) addEnding(piece *alloc.Block, b *rawBlock, stream uint8) error {

@@ -78,7 +78,7 @@ type pendingBlock struct {
 func pendingIn(s *snapshot.Snapshot) map[alloc.Ptr]pendingBlock {
 	pending := make(map[alloc.Ptr]pendingBlock)
 	for _, segment := range s.Segments {
-		for b := range segment.Blocks() {
+		for _, b := range segment.Blocks {
 			if b.State == alloc.Pending {
 				pending[b.Ptr] = pendingBlock{b, segment.Stream}
 			}

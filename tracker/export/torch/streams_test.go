@@ -29,7 +29,7 @@ func TestStreamsOfATracker(t *testing.T) {
 			var pending, allocated int
 			for _, segment := range read.Record.Snapshot.Segments {
 				assert.Equal(t, exporttest.Compute, segment.Stream)
-				for b := range segment.Blocks() {
+				for _, b := range segment.Blocks {
 					switch b.State {
 					case alloc.Pending:
 						pending++
