@@ -96,14 +96,6 @@ type Event interface {
 	Wait() error
 }
 
-// ReuseChecker is a Device that can check what a Cache hands out, as a simulated one can.
-type ReuseChecker interface {
-	// CheckReuse returns a function that NewCache keeps, and that the Cache calls for each
-	// block that it hands out, with the stream that it is for. The Cache holds its lock
-	// then: the function must not call it. Nil means no check.
-	CheckReuse() func(p Ptr, n Bytes, s Stream)
-}
-
 // Synchronizer is a Device that can wait until all work queued on it is done.
 type Synchronizer interface {
 	Synchronize() error

@@ -74,7 +74,3 @@ type SizeError struct {
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("alloc %d bytes: %s", int64(e.Requested), e.Reason)
 }
-
-// ErrBrokenDriver is the error of a driver that returned an invalid or overlapping address: no
-// address, or memory that it had given already. That memory is left alone.
-var ErrBrokenDriver = errors.New("the driver returned an invalid or overlapping address")

@@ -94,22 +94,6 @@ func (m *Memory) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Memory returns VirtualMemory if the cache's segments are expandable, otherwise the kind of
-// its device.
-func (c *Cache) Memory() Memory {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.Locked().Memory()
-}
-
-// Memory is Cache.Memory.
-func (l Locked) Memory() Memory {
-	if l.c.expands() {
-		return VirtualMemory
-	}
-	return l.c.memory
-}
-
 // ReservingDevice is a Device that holds more of the driver's memory than its callers, as a
 // pool does.
 type ReservingDevice interface {

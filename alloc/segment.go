@@ -3,7 +3,6 @@ package alloc
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 )
 
 // Segment is one allocation of a cache from its driver, as it was at one
@@ -45,8 +44,8 @@ func (s *Segment) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Check returns what is wrong with a segment whose source is no cache, such as a file: blocks that
-// do not tile it in address order.
+// Check returns an error if the blocks do not tile the segment in address order. It is for segments
+// whose source is no cache, such as a file.
 func (s Segment) Check() error {
 	if s.Size <= 0 {
 		return fmt.Errorf("segment %v: %d bytes: want more than 0", s.Ptr, int64(s.Size))
@@ -63,44 +62,6 @@ func (s Segment) Check() error {
 	}
 	return nil
 }
-
-// segment is what the cache keeps of one. The record of its first block stays
-// that for as long as the segment is in the cache: splitting leaves it the
-// front, and it absorbs what it is joined with.
-type segment struct {
-	ptr    Ptr
-	size   Bytes
-	stream Stream
-	first  id
-	pool   Pool
-}
-
-// appendMapped appends the segment and its blocks as others see them: each stretch of mapped
-// blocks is a segment.
-func (s segment) appendMapped(segments []Segment, public []Block, blocks []block) ([]Segment, []Block) {
-	run := Segment{Ptr: s.ptr, Pool: s.pool, Stream: s.stream}
-	first := len(public)
-	end := func() {
-		if len(public) > first {
-			run.Blocks = slices.Clip(public[first:])
-			segments = append(segments, run)
-		}
-	}
-	for i := s.first; i != none; i = blocks[i].next {
-		b := &blocks[i]
-		if b.state == unmapped {
-			end()
-			run, first = Segment{Ptr: b.end(), Pool: s.pool, Stream: s.stream}, len(public)
-			continue
-		}
-		run.Size += b.size
-		public = append(public, Block{Ptr: b.ptr, Size: b.size, Requested: b.requested(), State: b.state})
-	}
-	end()
-	return segments, public
-}
-
-func (s segment) end() Ptr { return s.ptr + Ptr(s.size) }
 
 // MarshalText writes the pool's name.
 func (p Pool) MarshalText() ([]byte, error) { return []byte(p.String()), nil }

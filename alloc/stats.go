@@ -1,7 +1,5 @@
 package alloc
 
-import "math"
-
 // Gauge is a quantity that rises and falls.
 type Gauge[T ~int64] struct {
 	Current T `json:"current"` // the level now
@@ -9,41 +7,10 @@ type Gauge[T ~int64] struct {
 	Total   T `json:"total"`   // the sum of all rises, at most the largest T; it never falls
 }
 
-func (g *Gauge[T]) add(change T) {
-	g.Current += change
-	if change > 0 {
-		if g.Total += change; g.Total < 0 {
-			g.Total = math.MaxInt64
-		}
-		g.Peak = max(g.Peak, g.Current)
-	}
-}
-
-// restore adds back what was taken off, without counting it in Total.
-func (g *Gauge[T]) restore(change T) {
-	g.Current += change
-	g.Peak = max(g.Peak, g.Current)
-}
-
 // Usage is an amount of memory, and the number of pieces that it comes in.
 type Usage struct {
 	Bytes Gauge[Bytes] `json:"bytes"`
 	Count Gauge[int64] `json:"count"`
-}
-
-func (u *Usage) add(bytes Bytes, count int64) {
-	u.Bytes.add(bytes)
-	u.Count.add(count)
-}
-
-func (u *Usage) restore(bytes Bytes, count int64) {
-	u.Bytes.restore(bytes)
-	u.Count.restore(count)
-}
-
-func (u *Usage) resetPeak() {
-	u.Bytes.Peak = u.Bytes.Current
-	u.Count.Peak = u.Count.Current
 }
 
 // Stats is a Cache's state at one instant, and what led to it.

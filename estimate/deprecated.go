@@ -8,7 +8,7 @@ import (
 
 // CacheConfig is the former name of KVConfig.
 //
-// Deprecated: alloc.CacheConfig is something else; use KVConfig.
+// Deprecated: cache.Config is something else; use KVConfig.
 type CacheConfig = tape.KVConfig
 
 // Parameter is the former name of Learned.

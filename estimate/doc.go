@@ -39,7 +39,7 @@
 // # What a device shows
 //
 // A Footprint is what the process takes of its device. The allocations and frees
-// of loading and of two training steps, in PyTorch's order, go through alloc.Cache: that gives
+// of loading and of two training steps, in PyTorch's order, go through cache.Cache: that gives
 // what is reserved, with rounding, fragmentation and cached blocks, and the smallest device on
 // which the run completes. The CUDA context is added, from a table of measurements
 // (Contexts). Fits compares the upper bound of what is needed. Loops, PyTorch and RunsOn describe

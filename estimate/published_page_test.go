@@ -20,7 +20,7 @@ const publishedHead = `# How far off an estimate can be
 ` + "`estimate`" + ` computes the sizes of parameters, optimizer states and the tensors that autograd keeps from their shapes.
 Tests compare these with PyTorch on the CPU (estimate/testdata/torch). A device shows more: the allocator rounds and
 caches blocks, memory is fragmented, and there is a CUDA context. To estimate that, the allocations and frees of loading
-a model and of two training steps go through ` + "`alloc.Cache`" + `, which follows PyTorch's caching allocator.
+a model and of two training steps go through ` + "`cache.Cache`" + `, which follows PyTorch's caching allocator.
 
 This page compares estimates with figures that other people measured on GPUs. "off" is how much larger the measurement is
 than the estimate. All of them lie inside the band that the report prints; measurements that do not are listed below.

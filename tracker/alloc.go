@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -15,7 +16,7 @@ import (
 // call stack. The memory is not initialized. The shape is copied. The caller frees the buffer.
 //
 // The error is a *alloc.ShapeError if the shape or type is not valid, a *OutOfMemoryError if
-// the device is full, ErrDuplicatePtr or alloc.ErrBrokenDriver if the device returned an
+// the device is full, ErrDuplicatePtr or cache.ErrBrokenDriver if the device returned an
 // overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close.
 // Nothing has changed then.
 func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
@@ -103,7 +104,7 @@ func (t *MemTracker) fromCache(b *Buffer, on alloc.Stream, here goroutine, now t
 		return false
 	}
 	id, r := t.ledger.records.Get()
-	p, allocated, ok := t.cache.Locked().AllocOn(x.Each, on, alloc.Owner(id))
+	p, allocated, ok := t.cache.Locked().AllocOn(x.Each, on, cache.Owner(id))
 	if !ok {
 		t.ledger.records.Put(id)
 		t.mu.Unlock()
@@ -122,11 +123,11 @@ func (t *MemTracker) fromDriver(b *Buffer, on alloc.Stream, here goroutine, now 
 	line := t.stacks.line(b.stack)
 	own := x.Clone()
 	t.tick(now)
-	err := t.cache.AllocOwnedOn(own.Each, on, func(p alloc.Ptr, allocated alloc.Bytes) (alloc.Owner, error) {
+	err := t.cache.AllocOwnedOn(own.Each, on, func(p alloc.Ptr, allocated alloc.Bytes) (cache.Owner, error) {
 		own.Memory = t.cache.Locked().Memory() // a cache may find that its segments cannot expand
 		t.memory.Store(uint32(own.Memory))
 		id, err := t.enterNew(b, line, on, here, now, &own, p, allocated)
-		return alloc.Owner(id), err
+		return cache.Owner(id), err
 	})
 	if err != nil && t.closed.Load() {
 		t.freedAfterClose()
@@ -142,7 +143,7 @@ func (t *MemTracker) fromDevice(b *Buffer, on alloc.Stream, here goroutine, now 
 		return err
 	}
 	if p == 0 {
-		return fmt.Errorf("%s: %w: no address", t.name, alloc.ErrBrokenDriver)
+		return fmt.Errorf("%s: %w: no address", t.name, cache.ErrBrokenDriver)
 	}
 	t.mu.Lock()
 	other := t.ledger.at(p)
@@ -153,7 +154,7 @@ func (t *MemTracker) fromDevice(b *Buffer, on alloc.Stream, here goroutine, now 
 	}
 	t.mu.Unlock()
 	if buffers {
-		return fmt.Errorf("%s: %w: %w", t.name, alloc.ErrBrokenDriver, err) // to free it would free the Buffer's
+		return fmt.Errorf("%s: %w: %w", t.name, cache.ErrBrokenDriver, err) // to free it would free the Buffer's
 	}
 	if err != nil {
 		err = errors.Join(err, t.device.Free(p))

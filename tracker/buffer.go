@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -109,7 +110,7 @@ func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) error {
 			return err
 		}
 	}
-	return t.cache.Locked().Free(b.ptr, alloc.Owner(b.record))
+	return t.cache.Locked().Free(b.ptr, cache.Owner(b.record))
 }
 
 // freeOnDevice is free without a cache. It takes the record out first: the

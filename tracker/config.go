@@ -16,7 +16,7 @@ import (
 // CUDA devices.
 type Config struct {
 	// Device provides the memory. Close does not close it. The tracker puts a cache of its
-	// own over a Device that is not an *alloc.Cache. If Device is a cache, the history has no
+	// own over a Device that is not an *cache.Cache. If Device is a cache, the history has no
 	// segment events.
 	Device alloc.Device
 	// NoCache uses a plain Device without a cache.

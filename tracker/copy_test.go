@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -64,7 +65,7 @@ func TestCopies(t *testing.T) {
 }
 
 func TestCopiesThatCannotBe(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Device: alloc.NewCountingDevice(0)})
+	tr, _ := open(t, tracker.Config{Device: counting.New(0)})
 	require.ErrorIs(t, tracker.CopyIn(take(t, tr, tracker.Input, 1), []float32{1}), errors.ErrUnsupported)
 	dev := device(t, sim.Config{Backed: true})
 	tr, _ = open(t, tracker.Config{Device: dev})

@@ -14,7 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
@@ -32,7 +35,7 @@ func TestLateWrites(t *testing.T) {
 func TestLateWritesOfDevicesThatCannot(t *testing.T) {
 	dev := device(t, sim.Config{Backed: true})
 	for _, cfg := range []tracker.Config{
-		{Device: alloc.NewCountingDevice(0)}, {Device: dev, NoCache: true}, {Device: alloc.NewCache(dev, alloc.CacheConfig{})},
+		{Device: counting.New(0)}, {Device: dev, NoCache: true}, {Device: alloctest.NewCache(t, dev, cache.Config{})},
 	} {
 		cfg.Report, cfg.FindLateWrites = io.Discard, true
 		_, err := tracker.New(cfg)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -18,7 +19,7 @@ type MemTracker struct {
 	sized  alloc.SizedAllocator
 	// streamed is a device that knows of streams; else nil.
 	streamed alloc.StreamAllocator
-	cache    *alloc.Cache
+	cache    *cache.Cache
 	owned    bool // the cache is the tracker's own
 	opened   *openedDevice
 	freed    *freedMemory  // nil without Config.FindLateWrites

@@ -15,7 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -150,7 +153,7 @@ func TestClearCacheWaitsForOtherStreams(t *testing.T) {
 
 // TestStreamsOfADeviceWithoutEvents: the program has to wait before it frees.
 func TestStreamsOfADeviceWithoutEvents(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Device: alloc.NewCountingDevice(alloc.GiB)})
+	tr, _ := open(t, tracker.Config{Device: counting.New(alloc.GiB)})
 	b := takeOn(t, tr, 1, 512)
 	require.ErrorIs(t, b.RecordStream(2), errors.ErrUnsupported)
 	require.ErrorIs(t, b.FreeOn(2), errors.ErrUnsupported)
@@ -172,11 +175,11 @@ func TestStreamsWithoutACache(t *testing.T) {
 }
 
 // wrapped is a cache that a tracker does not know to be one.
-type wrapped struct{ *alloc.Cache }
+type wrapped struct{ *cache.Cache }
 
 func TestStreamsOfADeviceThatKnowsThem(t *testing.T) {
 	dev := device(t, sim.Config{CheckReuse: true})
-	tr, _ := open(t, tracker.Config{Device: wrapped{alloc.NewCache(dev, alloc.CacheConfig{})}, NoCache: true})
+	tr, _ := open(t, tracker.Config{Device: wrapped{alloctest.NewCache(t, dev, cache.Config{})}, NoCache: true})
 	for _, free := range []func(b *tracker.Buffer) error{
 		func(b *tracker.Buffer) error { return b.FreeOn(2) },
 		func(b *tracker.Buffer) error { return errors.Join(b.RecordStream(2), b.Free()) },

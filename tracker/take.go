@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -61,7 +61,7 @@ type ledgerCut struct {
 	counts   [3]int             // of cells, retired cells, records
 	records  *slab.View[record] // nil of a light snapshot
 	labels   *slab.View[string]
-	segments *alloc.Cut // nil too without a cache
+	segments *cache.Cut // nil too without a cache
 }
 
 // cut returns the ledger of this instant. The caller holds the lock.

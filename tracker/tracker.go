@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -50,7 +51,9 @@ func New(cfg Config) (*MemTracker, error) {
 	if t.clock != nil {
 		t.start = t.clock()
 	}
-	t.addCache(cfg.NoCache)
+	if err := t.addCache(cfg.NoCache); err != nil {
+		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
+	}
 	t.sections.init(cfg.Sections, t.device)
 	if cfg.FindLateWrites {
 		var err error
@@ -66,12 +69,14 @@ func New(cfg Config) (*MemTracker, error) {
 }
 
 // addCache puts a cache before a device that is not one.
-func (t *MemTracker) addCache(none bool) {
-	if own, ok := t.device.(*alloc.Cache); ok {
+func (t *MemTracker) addCache(none bool) (err error) {
+	if own, ok := t.device.(*cache.Cache); ok {
 		t.cache = own
 	} else if !none {
-		t.cache, t.owned = alloc.NewCache(t.device, alloc.CacheConfig{}), true
-		t.device = t.cache
+		if t.cache, err = cache.New(t.device, cache.Config{}); err != nil {
+			return err
+		}
+		t.device, t.owned = t.cache, true
 	}
 	t.sized, _ = t.device.(alloc.SizedAllocator)
 	memory := alloc.MemoryOf(t.device)
@@ -88,16 +93,17 @@ func (t *MemTracker) addCache(none bool) {
 		t.cache.Locked().Notify(t.segment)
 		t.cache.Locked().NotifyReusable(t.reusable)
 	}
+	return nil
 }
 
 // segment adds to the history what the tracker's own cache and the driver did. The caller holds the lock.
-func (t *MemTracker) segment(e alloc.SegmentEvent) {
+func (t *MemTracker) segment(e cache.SegmentEvent) {
 	action := snapshot.SegmentAllocated
 	switch e.Action {
-	case alloc.SegmentAlloc, alloc.SegmentMap:
-	case alloc.SegmentFree, alloc.SegmentUnmap:
+	case cache.SegmentAlloc, cache.SegmentMap:
+	case cache.SegmentFree, cache.SegmentUnmap:
 		action = snapshot.SegmentFreed
-	case alloc.SegmentRetry:
+	case cache.SegmentRetry:
 		action = snapshot.Retried
 	default: // a request that failed: see outOfMemory
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
@@ -100,7 +101,7 @@ func TestDevice(t *testing.T) {
 
 func TestCache(t *testing.T) {
 	conformance(t, func(t *testing.T) alloc.Device {
-		cache := alloc.NewCache(open(t), alloc.CacheConfig{})
+		cache := alloctest.NewCache(t, open(t), cache.Config{})
 		t.Cleanup(func() { assert.NoError(t, cache.Close()) })
 		return cache
 	})
@@ -108,7 +109,7 @@ func TestCache(t *testing.T) {
 
 func TestExpandableCache(t *testing.T) {
 	conformance(t, func(t *testing.T) alloc.Device {
-		cache := alloc.NewCache(open(t), alloc.CacheConfig{ExpandableSegments: true})
+		cache := alloctest.NewCache(t, open(t), cache.Config{ExpandableSegments: true})
 		t.Cleanup(func() { assert.NoError(t, cache.Close()) })
 		return cache
 	})

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
@@ -450,7 +451,7 @@ func TestVirtualMemoryInLargerUnits(t *testing.T) {
 	require.NoError(t, dev.Map(p, 8*alloc.MiB))
 	require.NoError(t, dev.Unmap(p, 8*alloc.MiB))
 	require.NoError(t, dev.Release(p))
-	cache := alloc.NewCache(dev, alloc.CacheConfig{ExpandableSegments: true})
+	cache := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 	require.Equal(t, alloc.VirtualMemory, cache.Memory())
 	p, err = cache.Alloc(1)
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
@@ -94,7 +95,7 @@ func (a *agreement) check(t *rapid.T) {
 	live, err := gpuemu.Live()
 	require.NoError(t, err)
 	own := make(map[uint64]uint64)
-	cache, ok := a.tr.Device().(*alloc.Cache)
+	cache, ok := a.tr.Device().(*cache.Cache)
 	if !ok {
 		for a := range s.Allocations() {
 			own[uint64(a.Ptr)] = uint64(a.Requested)

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
@@ -127,7 +129,7 @@ func TestCacheWithEventsThatFail(t *testing.T) {
 	dev := standstill(t)
 	s := newStream(t)
 	for _, function := range []string{"cuEventCreate", "cuEventRecord", "cuEventQuery"} {
-		cache := alloc.NewCache(dev, alloc.CacheConfig{})
+		cache := alloctest.NewCache(t, dev, cache.Config{})
 		p, _, err := cache.AllocOn(alloc.MiB, 0)
 		require.NoError(t, err)
 		require.NoError(t, dev.Work(s, p, alloc.MiB, 10))
@@ -210,7 +212,7 @@ func TestSeveralDevices(t *testing.T) {
 	p, err := first.Alloc(4)
 	require.NoError(t, err)
 	assert.ErrorIs(t, first.CopyFrom(p, second, p, 4), cuda.ErrDeviceLost)
-	assert.ErrorIs(t, first.CopyFrom(p, alloc.NewCountingDevice(0), p, 4), errors.ErrUnsupported)
+	assert.ErrorIs(t, first.CopyFrom(p, counting.New(0), p, 4), errors.ErrUnsupported)
 	require.NoError(t, first.CopyFrom(p, second, p, 0))
 	require.NoError(t, second.Close())
 }

@@ -39,7 +39,6 @@ var (
 	_ alloc.PeerCopier   = (*Device)(nil)
 	_ alloc.Timer        = (*Device)(nil)
 	_ alloc.EventDevice  = (*Device)(nil)
-	_ alloc.ReuseChecker = (*Device)(nil)
 )
 
 // New opens a device. The error says which field of cfg is out of range.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -93,7 +94,7 @@ type replayed struct {
 
 // configs are those to replay with: of a search, one for each allocator unless the flags name one.
 func (o replayOptions) configs(r *snapshot.Record) ([]replay.Config, error) {
-	conf, err := alloc.ParseCacheConfig(o.conf)
+	conf, err := cache.ParseConfig(o.conf)
 	if err != nil {
 		return nil, usageError("replay: --conf: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
@@ -118,7 +119,7 @@ func BenchmarkAllocBesideReaders(b *testing.B) {
 			})
 			waits := make([]time.Duration, 0, b.N)
 			shape := alloc.Shape{64, 3, 3, 3}
-			lock := tr.Device().(*alloc.Cache).Locker().(*spinlock.Mutex)
+			lock := tr.Device().(*cache.Cache).Locker().(*spinlock.Mutex)
 			lock.Forget()
 			b.ResetTimer()
 			for range b.N {

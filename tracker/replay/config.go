@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 )
 
 // Allocator is a kind of allocator.
@@ -12,7 +13,7 @@ type Allocator string
 
 // The allocators.
 const (
-	Cache      Allocator = "cache"      // alloc.Cache, in PyTorch's scheme
+	Cache      Allocator = "cache"      // cache.Cache, in PyTorch's scheme
 	Expandable Allocator = "expandable" // the same with expandable segments
 	Driver     Allocator = "driver"     // each request is the driver's, rounded up to 512 bytes
 )
@@ -29,7 +30,7 @@ type Config struct {
 	Allocator Allocator
 	// Conf are the settings of Cache and Expandable. ExpandableSegments means Expandable, and OnSegment
 	// is not called.
-	Conf alloc.CacheConfig
+	Conf cache.Config
 	// Packed has what was live before the first event allocated one after the other, even
 	// where the recorded segments can be made, to compare allocators from the same beginning.
 	Packed bool

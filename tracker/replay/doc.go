@@ -14,7 +14,7 @@
 //
 // # What is exact, and what is not
 //
-// The allocator is [alloc.Cache], which was compared with recordings of PyTorch on real GPUs:
+// The allocator is [cache.Cache], which was compared with recordings of PyTorch on real GPUs:
 // with the recorded settings and enough memory, a replay makes the recorded calls to the
 // driver. Each stream has a pool, as in PyTorch; when memory runs out, all pools are
 // emptied. MemoryFraction and GarbageCollection apply to each stream separately. Events do not name the

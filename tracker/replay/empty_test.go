@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -33,7 +35,7 @@ func TestRetryIsNotAnEmptyCache(t *testing.T) {
 		"known of one":             {unknown, request, false, -1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProgram(t, 1, 100*alloc.MiB, alloc.CacheConfig{}, 1)
+			p := newProgram(t, 1, 100*alloc.MiB, cache.Config{}, 1)
 			line := snapshot.Frame{Function: "main.clear", File: "main.go", Line: 9}
 			require.Equal(t, snapshot.StackID(program), p.stacks.Add(snapshot.Stack{line}, line))
 			p.alloc(60 * alloc.MiB)
@@ -66,7 +68,7 @@ func TestRetryIsNotAnEmptyCache(t *testing.T) {
 
 // TestRetriesThatAreNotTold: a request may fail where the cache had nothing to give back.
 func TestRetriesThatAreNotTold(t *testing.T) {
-	p := newProgram(t, 1, 100*alloc.MiB, alloc.CacheConfig{}, 1)
+	p := newProgram(t, 1, 100*alloc.MiB, cache.Config{}, 1)
 	p.alloc(60 * alloc.MiB)
 	got, err := replay.Run(p.record(0), replay.Config{})
 	require.NoError(t, err)
@@ -127,7 +129,7 @@ func TestTrackersTellRetries(t *testing.T) {
 func TestCachesOfOthersTellNoRetries(t *testing.T) {
 	dev, err := sim.New(sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
 	require.NoError(t, err)
-	tr, err := tracker.New(tracker.Config{Device: alloc.NewCache(dev, alloc.CacheConfig{}), Report: io.Discard})
+	tr, err := tracker.New(tracker.Config{Device: alloctest.NewCache(t, dev, cache.Config{}), Report: io.Discard})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, tr.Close()) }()
 	_, err = tr.AllocBytes(120*alloc.MiB, tracker.Temporary)

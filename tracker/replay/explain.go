@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -80,7 +81,7 @@ func (p *program) settings() ([]Saving, error) {
 	}
 	savings := []Saving{}
 	for _, setting := range tried {
-		conf, err := alloc.ParseCacheConfig(setting)
+		conf, err := cache.ParseConfig(setting)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -15,7 +16,7 @@ import (
 // TestExplain compares the account of random programs with the caches' own.
 func TestExplain(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True", "roundup_power2_divisions:4", "max_split_size_mb:20"} {
-		conf, err := alloc.ParseCacheConfig(settings)
+		conf, err := cache.ParseConfig(settings)
 		require.NoError(t, err)
 		for seed := range uint64(30) {
 			p := newProgram(t, seed, 4*alloc.GiB, conf, 1)
@@ -47,10 +48,10 @@ func TestExplain(t *testing.T) {
 // TestFind asks a cache for as many requests as it should have room for.
 func TestFind(t *testing.T) {
 	for seed := range uint64(30) {
-		p := newProgram(t, seed, 0, alloc.CacheConfig{}, 1)
+		p := newProgram(t, seed, 0, cache.Config{}, 1)
 		p.run(400)
 		for _, n := range []alloc.Bytes{512, 700, 64 * alloc.KiB, 2 * alloc.MiB} {
-			q := newProgram(t, seed, 0, alloc.CacheConfig{}, 1)
+			q := newProgram(t, seed, 0, cache.Config{}, 1)
 			q.run(400)
 			room, largest := q.snapshot(0).Explain().Find(n)
 			held := q.caches[0].Stats().Reserved.Bytes.Current
@@ -68,7 +69,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestExplainText(t *testing.T) {
-	p := newProgram(t, 1, 0, alloc.CacheConfig{}, 1)
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
 	p.alloc(40 * alloc.MiB)
 	p.free(0)
 	p.alloc(5 * alloc.MiB)

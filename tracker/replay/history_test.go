@@ -11,6 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -18,8 +21,8 @@ import (
 type program struct {
 	t       testing.TB
 	random  *rand.Rand
-	dev     *alloc.CountingDevice
-	caches  []*alloc.Cache
+	dev     *counting.Device
+	caches  []*cache.Cache
 	events  []snapshot.EventEntry
 	live    []held
 	tensors map[alloc.Bytes]*snapshot.Tensor
@@ -35,23 +38,23 @@ type held struct {
 	event     int
 }
 
-func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf alloc.CacheConfig, streams int) *program {
+func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf cache.Config, streams int) *program {
 	p := &program{
-		t: t, random: rand.New(rand.NewPCG(seed, 7)), dev: alloc.NewCountingDevice(memory),
+		t: t, random: rand.New(rand.NewPCG(seed, 7)), dev: counting.New(memory),
 		tensors: make(map[alloc.Bytes]*snapshot.Tensor), stacks: new(snapshot.StackTable),
 	}
 	line := snapshot.Frame{Function: "main.step", File: "main.go", Line: 7}
 	p.stack = p.stacks.Add(snapshot.Stack{line}, line)
 	for i := range streams {
-		conf.OnSegment = func(e alloc.SegmentEvent) {
+		conf.OnSegment = func(e cache.SegmentEvent) {
 			switch e.Action {
-			case alloc.SegmentAlloc, alloc.SegmentMap:
+			case cache.SegmentAlloc, cache.SegmentMap:
 				p.add(snapshot.EventEntry{Action: snapshot.SegmentAllocated, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
-			case alloc.SegmentFree, alloc.SegmentUnmap:
+			case cache.SegmentFree, cache.SegmentUnmap:
 				p.add(snapshot.EventEntry{Action: snapshot.SegmentFreed, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
 			}
 		}
-		p.caches = append(p.caches, alloc.NewCache(p.dev, conf))
+		p.caches = append(p.caches, alloctest.NewCache(t, p.dev, conf))
 	}
 	return p
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 )
 
 // machine runs a program once.
@@ -14,7 +15,7 @@ type machine struct {
 	*program
 	cfg     Config
 	dev     *device
-	caches  []*alloc.Cache // by arena
+	caches  []*cache.Cache // by arena
 	retried bool           // a cache was emptied for the present request
 	levels  Levels
 	ptrs    []alloc.Ptr    // of each buffer
@@ -40,25 +41,29 @@ func (m *machine) worked() error {
 // errFailed is the error of a request that does not fit.
 var errFailed = errors.New("out of memory")
 
-func newMachine(p *program, cfg Config) *machine {
+func newMachine(p *program, cfg Config) (*machine, error) {
 	m := &machine{program: p, cfg: cfg, ptrs: make([]alloc.Ptr, len(p.buffers)), sizes: make([]alloc.Bytes, len(p.buffers))}
-	m.clear()
-	return m
+	return m, m.clear()
 }
 
 // clear makes the device and the caches new.
-func (m *machine) clear() {
+func (m *machine) clear() error {
 	m.dev = newDevice(m.cfg.Memory)
 	m.caches, m.pending = nil, make(map[int32]bool)
 	if m.cfg.Allocator == Driver {
-		return
+		return nil
 	}
 	conf := m.cfg.Conf
 	conf.ExpandableSegments = m.cfg.Allocator == Expandable
-	conf.OnSegment = func(e alloc.SegmentEvent) { m.retried = m.retried || e.Action == alloc.SegmentRetry }
+	conf.OnSegment = func(e cache.SegmentEvent) { m.retried = m.retried || e.Action == cache.SegmentRetry }
 	for range m.arenas {
-		m.caches = append(m.caches, alloc.NewCache(m.dev, conf))
+		c, err := cache.New(m.dev, conf)
+		if err != nil {
+			return fmt.Errorf("replay: %w", err)
+		}
+		m.caches = append(m.caches, c)
 	}
+	return nil
 }
 
 func (m *machine) step(o *op) error {

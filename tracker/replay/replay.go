@@ -8,8 +8,6 @@ import (
 // snapshot.Record.At, and of a Config that cannot be. That the history does not fit
 // is not an error: see Result.Fits. A replay takes some hundred nanoseconds an event. Of a record of several devices
 // it replays the first; the others are in Others. It may be called from any goroutine.
-//
-// A Conf with settings that ParseCacheConfig would refuse panics, as in alloc.NewCache.
 func Run(r *snapshot.Record, cfg Config) (Result, error) {
 	cfg, err := cfg.check()
 	if err != nil {
@@ -23,7 +21,10 @@ func Run(r *snapshot.Record, cfg Config) (Result, error) {
 }
 
 func (p *program) run(cfg Config) (Result, error) {
-	m := newMachine(p, cfg)
+	m, err := newMachine(p, cfg)
+	if err != nil {
+		return Result{}, err
+	}
 	oom, err := m.run()
 	if err != nil {
 		return Result{}, err

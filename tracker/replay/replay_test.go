@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -19,7 +21,7 @@ import (
 
 // naive replays a history plainly, through the naive allocator; its result is that of Run.
 func naive(t *testing.T, r *snapshot.Record, cfg replay.Config, streams int) (fits bool, oom uint64, reserved, requested alloc.Bytes) {
-	dev := alloc.NewCountingDevice(cmp.Or(cfg.Memory, alloc.TiB)) // without a limit the naive one would reserve more addresses than there are
+	dev := counting.New(cmp.Or(cfg.Memory, alloc.TiB)) // without a limit the naive one would reserve more addresses than there are
 	conf := cfg.Conf
 	conf.ExpandableSegments = cfg.Allocator == replay.Expandable
 	var caches []*alloctest.Naive
@@ -86,11 +88,11 @@ func naive(t *testing.T, r *snapshot.Record, cfg replay.Config, streams int) (fi
 // addresses of segments are left out of the histories: they break ties.
 func TestNaive(t *testing.T) {
 	for _, settings := range []string{"", "max_split_size_mb:20", "roundup_power2_divisions:4"} {
-		conf, err := alloc.ParseCacheConfig(settings)
+		conf, err := cache.ParseConfig(settings)
 		require.NoError(t, err)
 		for seed := range uint64(25) {
 			for streams := 1; streams <= 3; streams++ {
-				p := newProgram(t, seed, 400*alloc.MiB, alloc.CacheConfig{}, streams)
+				p := newProgram(t, seed, 400*alloc.MiB, cache.Config{}, streams)
 				p.run(500)
 				for i := range p.events {
 					if p.events[i].Action == snapshot.SegmentAllocated {
@@ -123,7 +125,7 @@ func TestNaive(t *testing.T) {
 // block, and its replay does what was recorded.
 func TestCut(t *testing.T) {
 	for seed := range uint64(40) {
-		p := newProgram(t, seed, 0, alloc.CacheConfig{}, 1+int(seed%3))
+		p := newProgram(t, seed, 0, cache.Config{}, 1+int(seed%3))
 		p.run(200 + int(seed)*10)
 		cut := len(p.events)
 		then := p.snapshot(cut)
@@ -159,7 +161,7 @@ func peaks(l replay.Levels) replay.Levels {
 // TestCutExpandable has segments that grow and shrink.
 func TestCutExpandable(t *testing.T) {
 	for seed := range uint64(20) {
-		p := newProgram(t, seed, 2*alloc.GiB, alloc.CacheConfig{ExpandableSegments: true}, 1)
+		p := newProgram(t, seed, 2*alloc.GiB, cache.Config{ExpandableSegments: true}, 1)
 		p.run(300)
 		cut := len(p.events)
 		then := p.snapshot(cut)
@@ -176,7 +178,7 @@ func TestCutExpandable(t *testing.T) {
 func TestGap(t *testing.T) {
 	found := 0
 	for seed := range uint64(60) {
-		p := newProgram(t, seed, 0, alloc.CacheConfig{}, 1)
+		p := newProgram(t, seed, 0, cache.Config{}, 1)
 		p.run(300)
 		whole, err := replay.Run(p.record(0), replay.Config{})
 		require.NoError(t, err)
@@ -203,7 +205,7 @@ func TestGap(t *testing.T) {
 
 func TestSmallest(t *testing.T) {
 	for seed := range uint64(10) {
-		p := newProgram(t, seed, 0, alloc.CacheConfig{}, 1)
+		p := newProgram(t, seed, 0, cache.Config{}, 1)
 		p.run(600)
 		r := p.record(0)
 		for _, a := range replay.Allocators() {
@@ -225,7 +227,7 @@ func TestSmallest(t *testing.T) {
 
 // TestRegistered has memory of others, which takes room on the device but is not reserved.
 func TestRegistered(t *testing.T) {
-	p := newProgram(t, 1, 0, alloc.CacheConfig{}, 1)
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
 	p.add(snapshot.EventEntry{Action: snapshot.Registered, Ptr: 0x1000, Allocated: 30 * alloc.MiB, Tensor: p.tensor(30 * alloc.MiB)})
 	p.alloc(20 * alloc.MiB)
 	p.add(snapshot.EventEntry{Action: snapshot.Unregistered, Ptr: 0x1000, Allocated: 30 * alloc.MiB, Tensor: p.tensor(30 * alloc.MiB)})
@@ -247,7 +249,7 @@ func TestRegistered(t *testing.T) {
 
 // TestFreeFailed has a free that the driver refused: the buffer lives on.
 func TestFreeFailed(t *testing.T) {
-	p := newProgram(t, 1, 0, alloc.CacheConfig{}, 1)
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
 	p.alloc(20 * alloc.MiB)
 	b := p.live[0]
 	p.add(snapshot.EventEntry{Action: snapshot.Freed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested)})
@@ -260,7 +262,7 @@ func TestFreeFailed(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	p := newProgram(t, 1, 0, alloc.CacheConfig{}, 1)
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
 	p.alloc(alloc.MiB)
 	_, err := replay.Run(p.record(len(p.events)), replay.Config{})
 	require.ErrorIs(t, err, snapshot.ErrNoHistory)
@@ -280,7 +282,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	p := newProgram(t, 1, 0, alloc.CacheConfig{}, 1)
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
 	p.run(100)
 	got, err := replay.Run(p.record(0), replay.Config{Memory: 4 * alloc.MiB})
 	require.NoError(t, err)
@@ -390,7 +392,7 @@ func BenchmarkRun(b *testing.B) {
 		steps int
 	}{{"20k", 15_000}, {"1M", 750_000}} {
 		b.Run(test.name, func(b *testing.B) {
-			p := newProgram(b, 1, 0, alloc.CacheConfig{}, 1)
+			p := newProgram(b, 1, 0, cache.Config{}, 1)
 			for range test.steps {
 				if p.alloc(p.size()); len(p.live) > 600 {
 					p.free(p.random.IntN(len(p.live)))

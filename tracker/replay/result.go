@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Recorded returns the Config of the allocator that a record is of, without a limit of
-// memory: Driver if it has neither a cache nor segments. The error is that of settings that alloc.ParseCacheConfig refuses.
+// memory: Driver if it has neither a cache nor segments. The error is that of settings that cache.ParseConfig refuses.
 func Recorded(r *snapshot.Record) (Config, error) {
-	conf, err := alloc.ParseCacheConfig(r.Snapshot.Settings[settingsKey])
+	conf, err := cache.ParseConfig(r.Snapshot.Settings[settingsKey])
 	if err != nil {
 		return Config{}, fmt.Errorf("replay: the recorded allocator: %w", err)
 	}

@@ -16,7 +16,9 @@ func (m *machine) begin() (*OOM, error) {
 			return oom, nil
 		}
 		if !ok { // it cannot have been this allocator
-			m.clear()
+			if err := m.clear(); err != nil {
+				return nil, err
+			}
 			m.layout = Packed
 		}
 	}

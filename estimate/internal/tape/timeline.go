@@ -2,6 +2,8 @@ package tape
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 )
 
 // timeline is a history of allocations and frees in the order in which PyTorch makes
@@ -91,13 +93,13 @@ type replayed struct{ Requested, Allocated, Reserved alloc.Bytes }
 
 // impatient is a device that counts how often it was too small.
 type impatient struct {
-	*alloc.CountingDevice
+	*counting.Device
 	refused int
 }
 
 // Alloc implements alloc.Device.
 func (d *impatient) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
-	p, err := d.CountingDevice.Alloc(n)
+	p, err := d.Device.Alloc(n)
 	if err != nil {
 		d.refused++
 	}
@@ -111,8 +113,11 @@ const maxRefused = 64
 // replay runs the timeline through PyTorch's caching allocator on a device of a
 // size, 0 for one without end. It reports false if memory ran out.
 func (l *Timeline) Replay(device alloc.Bytes) (replayed, bool) {
-	dev := &impatient{CountingDevice: alloc.NewCountingDevice(device)}
-	cache := alloc.NewCache(dev, alloc.CacheConfig{})
+	dev := &impatient{Device: counting.New(device)}
+	cache, err := cache.New(dev, cache.Config{})
+	if err != nil {
+		return replayed{}, false
+	}
 	ptrs := make([]alloc.Ptr, l.Next)
 	for _, e := range l.Events {
 		var err error

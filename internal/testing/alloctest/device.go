@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 )
 
 // Device tests the contract of alloc.Device, and of those further abilities that
@@ -199,7 +200,7 @@ func testConcurrent(t *testing.T, dev subject) {
 		total += n
 	}
 	assert.Equal(t, len(live), total)
-	if cache, ok := dev.Device.(*alloc.Cache); ok {
+	if cache, ok := dev.Device.(*cache.Cache); ok {
 		_, err := cache.Trim()
 		require.NoError(t, err)
 	}

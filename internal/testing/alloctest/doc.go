@@ -1,5 +1,5 @@
 // Package alloctest tests what implements alloc.Device, and checks what must
-// always be true of an alloc.Cache.
+// always be true of an cache.Cache.
 //
 //	func TestDevice(t *testing.T) {
 //		alloctest.Device(t, func(t *testing.T) alloc.Device { return openMine(t) })

@@ -4,6 +4,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 )
 
 // Invariants checks what must be true of a cache at any time: blocks tile their
@@ -11,7 +12,7 @@ import (
 // Stats says, allocated + inactive + pending = reserved <= what the driver says is used,
 // and current <= peak <= total. Nobody may use the cache meanwhile. If the driver refuses MemInfo, that
 // comparison is left out.
-func Invariants(t require.TestingT, cache *alloc.Cache) {
+func Invariants(t require.TestingT, cache *cache.Cache) {
 	stats := cache.Stats()
 	var sum alloc.Stats
 	end := alloc.Ptr(0)

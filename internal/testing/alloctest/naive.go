@@ -7,16 +7,17 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 )
 
 // Naive is PyTorch's caching allocator as plainly as it can be written: sorted lists that
-// are searched from one end to the other, for one caller at a time. Whoever changes alloc.Cache
+// are searched from one end to the other, for one caller at a time. Whoever changes cache.Cache
 // compares it with this. It was written from c10/cuda/CUDACachingAllocator.cpp, not from the
 // Cache.
 type Naive struct {
 	dev      alloc.VirtualDevice
 	events   alloc.EventDevice // nil if the device has none
-	cfg      alloc.CacheConfig
+	cfg      cache.Config
 	segments []*naiveSegment // by address
 	clock    int             // requests for large blocks
 	Reserved alloc.Bytes
@@ -59,7 +60,7 @@ func (p place) near(offset int) *naiveBlock {
 }
 
 // NewNaive returns an allocator over dev.
-func NewNaive(dev alloc.VirtualDevice, cfg alloc.CacheConfig) *Naive {
+func NewNaive(dev alloc.VirtualDevice, cfg cache.Config) *Naive {
 	cfg.MaxSplitSize = cmp.Or(cfg.MaxSplitSize, alloc.MaxBytes)
 	cfg.MaxNonSplitRounding = cmp.Or(cfg.MaxNonSplitRounding, 20*alloc.MiB)
 	events, _ := alloc.As[alloc.EventDevice](dev)
@@ -446,7 +447,7 @@ func (a *Naive) giveBackLarge(small bool, size alloc.Bytes, on alloc.Stream) boo
 	return released >= want
 }
 
-// NaiveSegment is a segment as alloc.Cache.Segments would show it.
+// NaiveSegment is a segment as cache.Cache.Segments would show it.
 type NaiveSegment struct {
 	Ptr    alloc.Ptr
 	Size   alloc.Bytes

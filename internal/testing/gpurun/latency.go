@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
@@ -19,7 +20,10 @@ func latency(w io.Writer, _ *view) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	cache := alloc.NewCache(dev, alloc.CacheConfig{})
+	cache, err := cache.New(dev, cache.Config{})
+	if err != nil {
+		return err
+	}
 	tr, err := tracker.New(tracker.Config{Device: cache, Report: io.Discard})
 	if err != nil {
 		return err
@@ -41,7 +45,7 @@ func latency(w io.Writer, _ *view) (err error) {
 	return errors.Join(err, dev.Free(neighbour))
 }
 
-func latencyOf(w io.Writer, name string, n alloc.Bytes, dev alloc.Device, cache *alloc.Cache, tr *tracker.MemTracker) error {
+func latencyOf(w io.Writer, name string, n alloc.Bytes, dev alloc.Device, cache *cache.Cache, tr *tracker.MemTracker) error {
 	driver, err := median(func() error { return pair(dev, n) })
 	if errors.Is(err, alloc.ErrOutOfMemory) {
 		fmt.Fprintf(w, "%s\tthe device has not so much free\n", name)

@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/recordings"
 )
@@ -113,12 +115,12 @@ type history struct {
 }
 
 func newHistory(t *testing.T, conf string, seed uint64) *history {
-	cfg, err := alloc.ParseCacheConfig(conf)
+	cfg, err := cache.ParseConfig(conf)
 	require.NoError(t, err)
 	gpu, err := sim.New(sim.Config{})
 	require.NoError(t, err)
 	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 4)), gpu: gpu, streams: 1, freed: make(map[alloc.Ptr]recordings.Event)}
-	dev := &recorder{CountingDevice: alloc.NewCountingDevice(memory), history: h, sizes: make(map[alloc.Ptr]alloc.Bytes)}
+	dev := &recorder{Device: counting.New(memory), history: h, sizes: make(map[alloc.Ptr]alloc.Bytes)}
 	h.naive = alloctest.NewNaive(dev, cfg)
 	h.naive.Finished = func(p alloc.Ptr) {
 		e := h.freed[p]
@@ -223,7 +225,7 @@ func (h *history) segments() (segments []recordings.Segment) {
 
 // recorder enters the driver's calls into a history.
 type recorder struct {
-	*alloc.CountingDevice
+	*counting.Device
 	history *history
 	sizes   map[alloc.Ptr]alloc.Bytes
 }
@@ -233,7 +235,7 @@ func (r *recorder) RecordEvent(on alloc.Stream) (alloc.Event, error) {
 }
 
 func (r *recorder) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
-	p, err := r.CountingDevice.Alloc(n)
+	p, err := r.Device.Alloc(n)
 	if err == nil {
 		r.sizes[p] = n
 		r.history.add("segment_alloc", p, n, 0)
@@ -243,11 +245,11 @@ func (r *recorder) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 
 func (r *recorder) Free(p alloc.Ptr) error {
 	r.history.add("segment_free", p, r.sizes[p], 0)
-	return r.CountingDevice.Free(p)
+	return r.Device.Free(p)
 }
 
 func (r *recorder) Map(p alloc.Ptr, n alloc.Bytes) error {
-	err := r.CountingDevice.Map(p, n)
+	err := r.Device.Map(p, n)
 	if err == nil {
 		r.history.add("segment_map", p, n, 0)
 	}
@@ -256,5 +258,5 @@ func (r *recorder) Map(p alloc.Ptr, n alloc.Bytes) error {
 
 func (r *recorder) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	r.history.add("segment_unmap", p, n, 0)
-	return r.CountingDevice.Unmap(p, n)
+	return r.Device.Unmap(p, n)
 }

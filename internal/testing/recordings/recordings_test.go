@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/recordings"
 )
@@ -73,7 +74,7 @@ func TestRecordings(t *testing.T) {
 // recording's, and returns the result.
 func replay(t *testing.T, recording *recordings.Recording, part *recordings.Part, cfg recordings.Config) string {
 	var err error
-	cfg.Cache, err = alloc.ParseCacheConfig(recording.Conf)
+	cfg.Cache, err = cache.ParseConfig(recording.Conf)
 	require.NoError(t, err)
 	before := recordings.Before(part.After, part.Events)
 	cache, result, err := recordings.Replay(cfg, before, part.Events)

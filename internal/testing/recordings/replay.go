@@ -7,6 +7,7 @@ import (
 	"hash"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 )
 
 // Result is what a replay came to.
@@ -21,7 +22,7 @@ type Result struct {
 
 // Config is how a recording is replayed.
 type Config struct {
-	Cache alloc.CacheConfig
+	Cache cache.Config
 	Total alloc.Bytes // the device's memory, which decides where expandable segments end
 	// Retries says that memory which was given back just before a request was given back
 	// for it, for lack of memory; else it was an empty_cache. A recording does not say.
@@ -31,13 +32,16 @@ type Config struct {
 // Replay builds a state in a Cache and runs events through it, all of one device. It returns an error at the
 // first event at which the cache differs from the recording: in an address, a driver call, requested or
 // reserved bytes.
-func Replay(cfg Config, before []Segment, events []Event) (*alloc.Cache, Result, error) {
+func Replay(cfg Config, before []Segment, events []Event) (*cache.Cache, Result, error) {
 	r := &replay{dev: &device{total: cfg.Total}, hash: sha256.New(), retries: cfg.Retries, pending: make(map[alloc.Ptr]*event)}
 	r.segmentAction = "segment_alloc"
 	if cfg.Cache.ExpandableSegments {
 		r.segmentAction = "segment_map"
 	}
-	r.cache = alloc.NewCache(r.dev, cfg.Cache)
+	var err error
+	if r.cache, err = cache.New(r.dev, cfg.Cache); err != nil {
+		return nil, Result{}, err
+	}
 	if err := r.build(before); err != nil {
 		return nil, Result{}, fmt.Errorf("build the state before the first event: %w", err)
 	}
@@ -52,7 +56,7 @@ func Replay(cfg Config, before []Segment, events []Event) (*alloc.Cache, Result,
 			return r.cache, r.result, fmt.Errorf("event %d, %s of %v at %v: %w", i, e.Action, e.Size, e.Ptr, err)
 		}
 	}
-	err := r.empty()
+	err = r.empty()
 	r.pass()
 	r.cache.Poll()
 	if err != nil {
@@ -75,7 +79,7 @@ func completed(e Event) Event {
 
 type replay struct {
 	dev    *device
-	cache  *alloc.Cache
+	cache  *cache.Cache
 	result Result
 	hash   hash.Hash
 	origin alloc.Ptr // the address of the first driver call
@@ -192,7 +196,7 @@ func (r *replay) check() error {
 }
 
 // Held returns a cache's segments, as those of a private pool.
-func Held(cache *alloc.Cache, pool [2]int64) []Segment {
+func Held(cache *cache.Cache, pool [2]int64) []Segment {
 	var held []Segment
 	for s := range cache.Segments() {
 		segment := Segment{Ptr: s.Ptr, Size: s.Size, Small: s.Pool == alloc.SmallPool, Stream: int64(s.Stream), Pool: pool}

@@ -38,8 +38,8 @@
 //	worker.freeTwice
 //	subject.check
 //	tracker.TestFreeAfterCloseSucceeds
-//	alloc.TestFreeErrorsChangeNothing
-//	alloc.TestDriverErrorChangesNothing
+//	alloc/cache.TestFreeErrorsChangeNothing
+//	alloc/cache.TestDriverErrorChangesNothing
 //
 // 6. What is written survives the program's death.
 //
@@ -79,6 +79,6 @@
 // 11. A figure that a driver did not give is unknown, never 0 and never made up.
 //
 //	subject.checkLevels
-//	alloc.TestOutOfMemoryWithoutMemInfo
+//	alloc/cache.TestOutOfMemoryWithoutMemInfo
 //	tracker.TestUntrackedIsUnknownWhereMoreIsRegisteredThanTheDriverHasInUse
 package trackertest

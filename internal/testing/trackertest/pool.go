@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
 
@@ -14,7 +15,7 @@ import (
 // none.
 type pool struct {
 	world *world
-	cache *alloc.Cache // nil for the bare device
+	cache *cache.Cache // nil for the bare device
 
 	mu        sync.Mutex
 	requested alloc.Usage

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -75,7 +77,7 @@ func (w *world) addSubjects() {
 	w.nosy = w.nosy && !w.rogue                               // what a callback takes might be what was stolen
 	from := bare
 	if caching == 0 {
-		from = &pool{world: w, cache: alloc.NewCache(w.device, alloc.CacheConfig{OnSegment: func(alloc.SegmentEvent) {
+		from = &pool{world: w, cache: alloctest.NewCache(w.t, w.device, cache.Config{OnSegment: func(cache.SegmentEvent) {
 			for _, s := range w.subjects {
 				if !s.hasSeen() {
 					s.look(true, false)
@@ -87,7 +89,7 @@ func (w *world) addSubjects() {
 	for range trackers {
 		s := newSubject(w, from, caching == 1)
 		if s.owns {
-			s.pool = &pool{world: w, cache: s.tr.Device().(*alloc.Cache)}
+			s.pool = &pool{world: w, cache: s.tr.Device().(*cache.Cache)}
 		}
 		if !w.turns {
 			s.whole = s.newSection(nil, "whole")

@@ -17,7 +17,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -53,7 +55,7 @@ func TestWriteIsViewable(t *testing.T) {
 		"no history":    noHistory,
 		"short history": trained(t, tracker.Config{MaxEvents: 9}),
 		"no cache":      trained(t, tracker.Config{NoCache: true}),
-		"own cache":     trained(t, tracker.Config{Device: alloc.NewCache(simulated(t, sim.Config{Memory: alloc.GiB}), alloc.CacheConfig{})}),
+		"own cache":     trained(t, tracker.Config{Device: alloctest.NewCache(t, simulated(t, sim.Config{Memory: alloc.GiB}), cache.Config{})}),
 		"third device":  trained(t, tracker.Config{Device: simulated(t, sim.Config{Memory: alloc.GiB, Ordinal: 2})}),
 		"two devices":   twoDevices(t),
 		"nothing":       exporttest.New(t, tracker.Config{}).Record(),
@@ -91,7 +93,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 		var device alloc.Device = simulated(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1})
 		cfg.NoCache = rapid.Bool().Draw(t, "no cache")
 		if rapid.Bool().Draw(t, "own cache") {
-			device = alloc.NewCache(device, alloc.CacheConfig{})
+			device = alloctest.NewCache(t, device, cache.Config{})
 		}
 		cfg.Device = device
 		cfg.MaxEvents = rapid.SampledFrom([]int{0, -1, 3, 20}).Draw(t, "max events")

@@ -1,0 +1,103 @@
+package cache
+
+import (
+	"math/bits"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+)
+
+const binCount = int(smallSegment / blockUnit)
+
+// bins holds the small pool's inactive blocks: a bin for each size, and a bit for each bin
+// that is not empty, in two levels.
+type bins struct {
+	blocks *slab.Slab[block]
+	bins   [binCount]bin // bins[i] has blocks of i+1 units
+	words  [binCount / 64]uint64
+	top    uint64 // a bit for each word that is not zero
+}
+
+// bin holds the blocks of one size. The lowest one is apart, so that it takes constant time to
+// allocate it and to free it again; the others are in a tree, by address.
+type bin struct {
+	lowest id        // none if it is still in the tree
+	root   id        // of the tree
+	floor  alloc.Ptr // if lowest is none: all in the tree are above it
+}
+
+func binOf(size alloc.Bytes) int { return int(size/blockUnit) - 1 }
+
+func (p *bins) add(i id) {
+	b := p.blocks.At(i)
+	at := binOf(b.size)
+	bin := &p.bins[at]
+	switch {
+	case bin.lowest == none && bin.root == none:
+		p.words[at/64] |= 1 << (at % 64)
+		p.top |= 1 << (at / 64)
+		bin.lowest = i
+		return
+	case bin.lowest == none:
+		if b.ptr <= bin.floor {
+			bin.lowest = i
+			return
+		}
+	case b.ptr < p.blocks.At(bin.lowest).ptr:
+		i, bin.lowest = bin.lowest, i
+	}
+	t := tree{p.blocks, bin.root}
+	t.add(i)
+	bin.root = t.root
+}
+
+func (p *bins) remove(i id) {
+	b := p.blocks.At(i)
+	at := binOf(b.size)
+	bin := &p.bins[at]
+	if i == bin.lowest {
+		bin.lowest, bin.floor = none, b.ptr
+	} else {
+		t := tree{p.blocks, bin.root}
+		t.remove(i)
+		bin.root = t.root
+	}
+	if bin.lowest == none && bin.root == none {
+		p.words[at/64] &^= 1 << (at % 64)
+		if p.words[at/64] == 0 {
+			p.top &^= 1 << (at / 64)
+		}
+	}
+}
+
+// fit returns the smallest block of at least size bytes, the lowest of those of one
+// size, or none.
+func (p *bins) fit(size alloc.Bytes) id {
+	at := binOf(size)
+	word := at / 64
+	rest := p.words[word] &^ (1<<(at%64) - 1)
+	if rest == 0 {
+		words := p.top &^ (2<<word - 1)
+		if words == 0 {
+			return none
+		}
+		word = bits.TrailingZeros64(words)
+		rest = p.words[word]
+	}
+	bin := &p.bins[word*64+bits.TrailingZeros64(rest)]
+	if bin.lowest == none {
+		t := tree{p.blocks, bin.root}
+		bin.lowest = t.removeFirst()
+		bin.root = t.root
+	}
+	return bin.lowest
+}
+
+// largest returns the size of the largest block, 0 if there is none.
+func (p *bins) largest() alloc.Bytes {
+	if p.top == 0 {
+		return 0
+	}
+	word := bits.Len64(p.top) - 1
+	return alloc.Bytes(word*64+bits.Len64(p.words[word])) * blockUnit
+}

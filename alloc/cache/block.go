@@ -1,0 +1,52 @@
+package cache
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+)
+
+// id names a block record. Records refer to each other by id and not by
+// pointer: that halves them, and the Go collector need not look inside.
+type id = slab.ID
+
+// none is no block.
+const none id = 0
+
+// unmapped is the state of addresses without memory, in an expandable segment. Nobody
+// outside of the package sees such a block.
+const unmapped = alloc.Pending + 1
+
+// block is a piece of a segment.
+type block struct {
+	ptr         alloc.Ptr
+	size        alloc.Bytes
+	slack       uint32 // the low bits of size - requested; of an inactive block, when it became that
+	prev, next  id     // neighbours in the segment, by address
+	left, right id     // of an inactive block: links of its pool; of others, the owner, and the high bits of slack
+	pool        alloc.Pool
+	state       alloc.BlockState
+	stream      streamID // that it is for
+}
+
+func (b *block) end() alloc.Ptr { return b.ptr + alloc.Ptr(b.size) }
+
+// whole reports whether the block is all of its segment.
+func (b *block) whole() bool { return b.prev == none && b.next == none }
+
+func (b *block) requested() alloc.Bytes {
+	if b.state != alloc.Allocated && b.state != alloc.Pending {
+		return 0
+	}
+	return b.size - (alloc.Bytes(b.right)<<32 | alloc.Bytes(b.slack))
+}
+
+func (b *block) setSlack(slack alloc.Bytes) {
+	b.slack, b.right = uint32(slack), id(slack>>32) // some settings round up by many GiB
+}
+
+// Owner is a number by which a ledger identifies an allocated block. Zero is no owner. Only
+// Locked.Free frees a block with an owner: Cache.Free returns ErrOwned, because the ledger
+// would not see that free.
+type Owner uint32
+
+const noOwner Owner = 0

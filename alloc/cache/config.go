@@ -1,0 +1,276 @@
+package cache
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Config is how a Cache works. The zero Config is a good one.
+//
+// Its fields, except OnSegment, are settings of PyTorch's allocator, and do what they do
+// there; ParseConfig reads them from a string. The default, and
+// ExpandableSegments, were compared with recordings from real GPUs: each request had
+// the recorded address, each call to the driver came at the recorded request. No
+// recording shows the others at work. They follow c10/cuda/CUDACachingAllocator.cpp.
+type Config struct {
+	// OnSegment, if not nil, is called for each SegmentEvent, one at a time, in
+	// the order in which they happened. No lock is held: it may call the Cache,
+	// and a block of a new segment may be in use before the call.
+	OnSegment func(SegmentEvent)
+
+	// ExpandableSegments takes memory from the driver in chunks (2 MiB for small
+	// requests, 20 MiB for large ones) and maps them one behind the other, so that there is one
+	// segment that grows in place of many that do not fit together. Trim gives each
+	// chunk back in which nothing is allocated. It needs a VirtualDevice, and
+	// is ignored on other devices, as PyTorch ignores it where the driver has no such memory.
+	ExpandableSegments bool
+
+	// MaxSplitSize, if not 0, keeps blocks of that size and more whole: they serve only
+	// requests of that size and more, which may leave less than MaxNonSplitRounding
+	// of them unused. It is at least 20 MiB.
+	MaxSplitSize alloc.Bytes
+	// MaxNonSplitRounding is at least 20 MiB; 0 means 20 MiB.
+	MaxNonSplitRounding alloc.Bytes
+
+	// Roundup rounds requests up to parts of a power of two, so that
+	// requests of nearly one size can use each other's blocks.
+	Roundup RoundupDivisions
+
+	// MemoryFraction, if not 0, is the part of the device's memory that the cache may
+	// hold, up to 1. A request that needs more is out of memory.
+	MemoryFraction float64
+	// GarbageCollection, if not 0, is a part of MemoryFraction's memory, below 1. When the
+	// cache holds more, then before it asks the driver it gives back free
+	// segments for large requests that have not been used for long, until it holds no more than
+	// that. It does nothing without MemoryFraction, as in PyTorch.
+	GarbageCollection float64
+}
+
+// RoundupDivisions says for each range of sizes into how many parts the step from
+// one power of two to the next is divided, by a power of two; a request is rounded up to
+// whole parts. 0 and 1 round to 512 bytes only. The first range ends below 2 MiB; each
+// other begins where the one before it ends, and is twice as wide; the last has
+// no end.
+type RoundupDivisions [16]int
+
+// check returns what is wrong with the settings.
+func (c Config) check() error {
+	for i, divisions := range c.Roundup {
+		if divisions < 0 || divisions&(divisions-1) != 0 {
+			return fmt.Errorf("roundup_power2_divisions %d of range %d: want a power of two, or 0", divisions, i)
+		}
+	}
+	switch {
+	case c.MaxSplitSize != 0 && c.MaxSplitSize < largeSegment:
+		return fmt.Errorf("max_split_size_mb %v: want at least %v", c.MaxSplitSize, largeSegment)
+	case c.MaxNonSplitRounding != 0 && c.MaxNonSplitRounding < largeSegment:
+		return fmt.Errorf("max_non_split_rounding_mb %v: want at least %v", c.MaxNonSplitRounding, largeSegment)
+	case !(c.GarbageCollection >= 0 && c.GarbageCollection < 1):
+		return fmt.Errorf("garbage_collection_threshold %v: want more than 0 and less than 1", c.GarbageCollection)
+	case !(c.MemoryFraction >= 0 && c.MemoryFraction <= 1):
+		return fmt.Errorf("per_process_memory_fraction %v: want more than 0, at most 1", c.MemoryFraction)
+	}
+	return nil
+}
+
+// ParseConfig reads settings in the syntax of PYTORCH_CUDA_ALLOC_CONF:
+//
+//	expandable_segments:True,max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:8]
+//
+// The keys are expandable_segments, max_split_size_mb, max_non_split_rounding_mb,
+// roundup_power2_divisions, garbage_collection_threshold,
+// per_process_memory_fraction, and backend, which must be native. Those that concern only locks, graphs or
+// host memory are ignored: their names begin with pinned_, release_lock_ or graph_capture_. Any other key is
+// an error, as in PyTorch. So are large_segment_size_mb, which this cache does not know, and values that
+// PyTorch refuses. Of a key that comes twice, the last counts.
+func ParseConfig(s string) (Config, error) {
+	p := configParser{tokens: configTokens(s)}
+	for len(p.tokens) > 0 && p.err == nil {
+		key := p.take()
+		p.expect(":")
+		p.setting(key)
+		if len(p.tokens) > 0 {
+			p.expect(",")
+		}
+	}
+	if p.err == nil {
+		p.err = p.config.check()
+	}
+	if p.err != nil {
+		return Config{}, fmt.Errorf("parse allocator settings %q: %w", s, p.err)
+	}
+	return p.config, nil
+}
+
+// configTokens cuts a string at the four separators, which are tokens too.
+func configTokens(s string) []string {
+	s = strings.ReplaceAll(s, " ", "")
+	var tokens []string
+	for s != "" {
+		end := strings.IndexAny(s, ",:[]")
+		switch end {
+		case -1:
+			end = len(s)
+		case 0:
+			end = 1
+		}
+		tokens = append(tokens, s[:end])
+		s = s[end:]
+	}
+	return tokens
+}
+
+// configParser holds what is left to parse, and the first error.
+type configParser struct {
+	tokens []string
+	config Config
+	err    error
+}
+
+func (p *configParser) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (p *configParser) take() string {
+	if len(p.tokens) == 0 {
+		p.fail("it ends too soon")
+		return ""
+	}
+	token := p.tokens[0]
+	p.tokens = p.tokens[1:]
+	return token
+}
+
+func (p *configParser) expect(token string) {
+	if got := p.take(); got != token {
+		p.fail("%q where %q is wanted", got, token)
+	}
+}
+
+func (p *configParser) setting(key string) {
+	c := &p.config
+	switch key {
+	case "expandable_segments":
+		c.ExpandableSegments = p.bool(key)
+	case "max_split_size_mb":
+		c.MaxSplitSize = p.mebibytes(key)
+	case "max_non_split_rounding_mb":
+		c.MaxNonSplitRounding = p.mebibytes(key)
+	case "garbage_collection_threshold":
+		c.GarbageCollection = p.fraction(key)
+	case "per_process_memory_fraction":
+		c.MemoryFraction = p.fraction(key)
+	case "roundup_power2_divisions":
+		p.divisions(key)
+	case "backend":
+		if backend := p.take(); backend != "native" {
+			p.fail("backend %q: want native, the only one here", backend)
+		}
+	default:
+		for _, prefix := range []string{"pinned_", "release_lock_", "graph_capture_"} {
+			if strings.HasPrefix(key, prefix) {
+				p.take()
+				return
+			}
+		}
+		p.fail("unknown key %q", key)
+	}
+}
+
+func (p *configParser) bool(key string) bool {
+	value := p.take()
+	if value != "True" && value != "False" {
+		p.fail("%s %q: want True or False", key, value)
+	}
+	return value == "True"
+}
+
+func (p *configParser) mebibytes(key string) alloc.Bytes {
+	n := p.number(key)
+	if n == 0 {
+		p.fail("%s 0: want at least %d", key, largeSegment/alloc.MiB)
+	}
+	return alloc.Bytes(min(n, uint64(alloc.MaxBytes/alloc.MiB))) * alloc.MiB
+}
+
+func (p *configParser) number(key string) uint64 {
+	value := p.take()
+	n, err := strconv.ParseUint(value, 10, 63)
+	if err != nil {
+		p.fail("%s %q: want a whole number", key, value)
+	}
+	return n
+}
+
+func (p *configParser) fraction(key string) float64 {
+	value := p.take()
+	f, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(f > 0) {
+		p.fail("%s %q: want a number above 0", key, value)
+	}
+	return f
+}
+
+// divisions reads one number for all ranges, or a list of "MiB:number".
+func (p *configParser) divisions(key string) {
+	all := &p.config.Roundup
+	if len(p.tokens) > 0 && p.tokens[0] == "[" {
+		p.take()
+		p.divisionList(key, all)
+		return
+	}
+	n := p.division(key)
+	if n == 0 {
+		p.fail("%s 0: want a power of two", key)
+	}
+	for i := range all {
+		all[i] = n
+	}
+}
+
+// divisionList reads the list behind its bracket. The first number stands for the ranges
+// before it too, and that behind a ">" for those from the entry before it on.
+func (p *configParser) divisionList(key string, all *RoundupDivisions) {
+	for from, last := 0, 0; p.err == nil && len(p.tokens) > 0 && p.tokens[0] != "]"; from = last + 1 {
+		if p.tokens[0] == ">" {
+			p.take()
+			from, last = last, len(all)-1
+		} else if at := p.divisionRange(key); from == 0 {
+			last = at
+		} else {
+			from, last = at, at
+		}
+		p.expect(":")
+		n := p.division(key)
+		for i := from; i <= last; i++ {
+			all[i] = n
+		}
+		if len(p.tokens) > 0 && p.tokens[0] != "]" {
+			p.expect(",")
+		}
+	}
+	p.expect("]")
+}
+
+// divisionRange reads the size at which a range begins, and returns its index.
+func (p *configParser) divisionRange(key string) int {
+	size := p.number(key)
+	if bits.OnesCount64(size) != 1 {
+		p.fail("%s: a range of %d MiB: want a power of two", key, size)
+	}
+	return min(max(bits.Len64(size)-1, 0), len(p.config.Roundup)-1)
+}
+
+func (p *configParser) division(key string) int {
+	n := p.number(key)
+	if n&(n-1) != 0 || n > 1<<30 {
+		p.fail("%s %d: want a power of two", key, n)
+	}
+	return int(n)
+}

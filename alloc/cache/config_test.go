@@ -1,0 +1,238 @@
+package cache_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+)
+
+func TestParseConfig(t *testing.T) {
+	same := func(n int) (d cache.RoundupDivisions) {
+		for i := range d {
+			d[i] = n
+		}
+		return d
+	}
+	for s, want := range map[string]cache.Config{
+		"":                          {},
+		"expandable_segments:True":  {ExpandableSegments: true},
+		"expandable_segments:True,": {ExpandableSegments: true},
+		"expandable_segments:True, expandable_segments:False": {},
+		" max_split_size_mb : 128 ":                           {MaxSplitSize: 128 * alloc.MiB},
+		"max_split_size_mb:9223372036854775807":               {MaxSplitSize: alloc.MaxBytes / alloc.MiB * alloc.MiB},
+		"max_split_size_mb:20,max_non_split_rounding_mb:40":   {MaxSplitSize: 20 * alloc.MiB, MaxNonSplitRounding: 40 * alloc.MiB},
+		"garbage_collection_threshold:0.6":                    {GarbageCollection: 0.6},
+		"per_process_memory_fraction:1.0":                     {MemoryFraction: 1},
+		"roundup_power2_divisions:8":                          {Roundup: same(8)},
+		"roundup_power2_divisions:[>:4]":                      {Roundup: same(4)},
+		"roundup_power2_divisions:[]":                         {},
+		"roundup_power2_divisions:[256:1,512:2,>:8]": {
+			Roundup: cache.RoundupDivisions{1, 1, 1, 1, 1, 1, 1, 1, 1, 8, 8, 8, 8, 8, 8, 8}},
+		"roundup_power2_divisions:[1:2,8:4,1048576:16],expandable_segments:True": {
+			Roundup: cache.RoundupDivisions{2, 0, 0, 4, 15: 16}, ExpandableSegments: true},
+		"backend:native,pinned_use_cuda_host_register:True,release_lock_on_cudamalloc:True,graph_capture_record_stream_reuse:False": {},
+	} {
+		got, err := cache.ParseConfig(s)
+		require.NoError(t, err, s)
+		assert.Equal(t, want, got, s)
+	}
+}
+
+func TestParseConfigRefuses(t *testing.T) {
+	for s, want := range map[string]string{
+		"expandable_segment:True":                    `unknown key "expandable_segment"`,
+		"expandable_segments":                        "it ends too soon",
+		"expandable_segments:":                       "it ends too soon",
+		"expandable_segments:true":                   `expandable_segments "true": want True or False`,
+		"expandable_segments=True":                   "it ends too soon",
+		"max_split_size_mb:19":                       "max_split_size_mb 19.0 MiB: want at least 20.0 MiB",
+		"max_split_size_mb:0":                        "max_split_size_mb 0: want at least 20",
+		"max_split_size_mb:-1":                       `"-1": want a whole number`,
+		"max_split_size_mb:99999999999999999999":     "want a whole number",
+		"max_non_split_rounding_mb:1":                "want at least 20.0 MiB",
+		"max_split_size_mb:128;expandable:True":      "want a whole number",
+		"max_split_size_mb:128 max_split_size_mb:64": "want a whole number",
+		"max_split_size_mb:128,,":                    "it ends too soon",
+		"garbage_collection_threshold:1":             "want more than 0 and less than 1",
+		"garbage_collection_threshold:0":             "want a number above 0",
+		"garbage_collection_threshold:NaN":           "want a number above 0",
+		"per_process_memory_fraction:1.5":            "want more than 0, at most 1",
+		"roundup_power2_divisions:3":                 "roundup_power2_divisions 3: want a power of two",
+		"roundup_power2_divisions:0":                 "want a power of two",
+		"roundup_power2_divisions:[3:1]":             "a range of 3 MiB: want a power of two",
+		"roundup_power2_divisions:[0:1]":             "a range of 0 MiB: want a power of two",
+		"roundup_power2_divisions:[256:3]":           "want a power of two",
+		"roundup_power2_divisions:[256:1":            "it ends too soon",
+		"roundup_power2_divisions:[256:1 512:2]":     "1512: want a power of two", // spaces are nothing
+		"roundup_power2_divisions:[256]":             `"]" where ":" is wanted`,
+		"backend:cudaMallocAsync":                    "want native",
+		"large_segment_size_mb:40":                   `unknown key "large_segment_size_mb"`,
+	} {
+		cfg, err := cache.ParseConfig(s)
+		assert.ErrorContains(t, err, want, s)
+		assert.ErrorContains(t, err, "parse allocator settings", s)
+		assert.Zero(t, cfg, s)
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add("roundup_power2_divisions:[256:1,512:2,>:8],max_split_size_mb:20")
+	f.Fuzz(func(t *testing.T, s string) {
+		if cfg, err := cache.ParseConfig(s); err == nil {
+			alloctest.NewCache(t, counting.New(0), cfg)
+		}
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	_, err := cache.New(counting.New(0), cache.Config{MaxSplitSize: 1})
+	assert.EqualError(t, err, "new cache on Counting device 0: max_split_size_mb 1 B: want at least 20.0 MiB")
+}
+
+// plain hides the abilities of a device.
+type plain struct{ alloc.Device }
+
+// older is a device whose driver lacks virtual memory.
+type older struct{ *sim.Device }
+
+func (older) Reserve(alloc.Bytes, alloc.Bytes) (alloc.Ptr, error) { return 0, errors.ErrUnsupported }
+
+func TestExpandableNeedsVirtualMemory(t *testing.T) {
+	alloctest.Device(t, func(t *testing.T) alloc.Device {
+		return alloctest.NewCache(t, older{open(t, sim.Config{})}, cache.Config{ExpandableSegments: true})
+	})
+	c := alloctest.NewCache(t, older{open(t, sim.Config{})}, cache.Config{ExpandableSegments: true})
+	p := mustAlloc(t, c, 5*alloc.MiB)
+	alloctest.Invariants(t, c)
+	require.NoError(t, c.Free(p))
+	alloctest.Invariants(t, c)
+	assert.Equal(t, 20*alloc.MiB, c.Stats().Releasable)
+	require.NoError(t, c.Close())
+}
+
+func TestExpandableNeedsVirtualDevice(t *testing.T) {
+	dev := open(t, sim.Config{})
+	c := alloctest.NewCache(t, plain{dev}, cache.Config{ExpandableSegments: true})
+	mustAlloc(t, c, alloc.MiB)
+	assert.Zero(t, dev.Calls(sim.OpMap))
+	assert.Equal(t, 1, dev.Calls(sim.OpAlloc))
+}
+
+// TestExpandableSegments shows the setting at work: what was many segments is one.
+func TestExpandableSegments(t *testing.T) {
+	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1})
+	var events []cache.SegmentEvent
+	c := alloctest.NewCache(t, dev, cache.Config{
+		ExpandableSegments: true,
+		OnSegment:          func(e cache.SegmentEvent) { events = append(events, e) },
+	})
+	first, second, third := mustAlloc(t, c, 20*alloc.MiB), mustAlloc(t, c, 20*alloc.MiB), mustAlloc(t, c, 20*alloc.MiB)
+	assert.Equal(t, int64(1), c.Stats().Reserved.Count.Current)
+	require.NoError(t, c.Free(second))
+	given, err := c.Trim()
+	require.NoError(t, err)
+	assert.Equal(t, 20*alloc.MiB, given)
+	assert.Equal(t, int64(2), c.Stats().Reserved.Count.Current, "a hole makes two of it")
+	assert.ErrorIs(t, c.Free(second), alloc.ErrUnknownPtr)
+	require.NoError(t, c.Free(first))
+	require.NoError(t, c.Free(third))
+	p := mustAlloc(t, c, 60*alloc.MiB)
+	assert.Equal(t, first, p, "the pieces serve one request")
+	require.NoError(t, c.Free(p))
+	require.NoError(t, c.Close())
+	assert.Zero(t, dev.Mapped())
+	assert.Equal(t, []cache.SegmentEvent{
+		{Action: cache.SegmentMap, Ptr: first, Size: 20 * alloc.MiB},
+		{Action: cache.SegmentMap, Ptr: second, Size: 20 * alloc.MiB},
+		{Action: cache.SegmentMap, Ptr: third, Size: 20 * alloc.MiB},
+		{Action: cache.SegmentUnmap, Ptr: second, Size: 20 * alloc.MiB},
+		{Action: cache.SegmentMap, Ptr: second, Size: 20 * alloc.MiB},
+		{Action: cache.SegmentUnmap, Ptr: first, Size: 60 * alloc.MiB},
+	}, events)
+}
+
+func TestCacheWithSettings(t *testing.T) {
+	for _, s := range settings {
+		t.Run(s, func(t *testing.T) {
+			cfg, err := cache.ParseConfig(s)
+			require.NoError(t, err)
+			alloctest.Device(t, func(t *testing.T) alloc.Device {
+				return alloctest.NewCache(t, open(t, sim.Config{Memory: alloc.GiB}), cfg)
+			})
+		})
+	}
+}
+
+// TestSettingsBesideEachOther has goroutines allocate, free, empty and look at a cache
+// whose memory is too small for them, so that each waits for others in the middle
+// of what it does.
+func TestSettingsBesideEachOther(t *testing.T) {
+	for _, s := range settings {
+		t.Run(s, func(t *testing.T) {
+			cfg, err := cache.ParseConfig(s)
+			require.NoError(t, err)
+			dev := open(t, sim.Config{Memory: 128 * alloc.MiB, Overhead: -1})
+			c := alloctest.NewCache(t, dev, cfg)
+			var group sync.WaitGroup
+			for w := range 4 {
+				group.Go(func() {
+					random := rand.New(rand.NewPCG(uint64(w), 2))
+					var live []alloc.Ptr
+					for range 300 {
+						switch n := random.IntN(20); {
+						case n < 10:
+							p, err := c.Alloc(randomSize(random))
+							if err == nil {
+								live = append(live, p)
+							} else {
+								assert.ErrorIs(t, err, alloc.ErrOutOfMemory)
+							}
+						case n < 18 && len(live) > 0:
+							i := random.IntN(len(live))
+							assert.NoError(t, c.Free(live[i]))
+							live = slices.Delete(live, i, i+1)
+						case n == 18:
+							_, err := c.Trim()
+							assert.NoError(t, err)
+						case n == 19:
+							for segment := range c.Segments() {
+								assert.Positive(t, segment.Size)
+							}
+						}
+					}
+					for _, p := range live {
+						assert.NoError(t, c.Free(p))
+					}
+				})
+			}
+			group.Wait()
+			alloctest.Invariants(t, c)
+			require.NoError(t, c.Close())
+			assert.Zero(t, c.Stats().Reserved.Bytes.Current)
+			_, held := dev.Live()
+			assert.Zero(t, held+dev.Mapped())
+		})
+	}
+}
+
+// TestExpandableGivesBackAddresses closes a cache whose first request found no memory.
+func TestExpandableGivesBackAddresses(t *testing.T) {
+	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1, Other: 64 * alloc.MiB})
+	c := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
+	_, err := c.Alloc(1)
+	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
+	assert.Equal(t, 1, dev.Calls(sim.OpReserve))
+	require.NoError(t, c.Close())
+	assert.Equal(t, 2, dev.Calls(sim.OpReserve), "and it is released")
+}

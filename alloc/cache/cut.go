@@ -1,0 +1,68 @@
+package cache
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+)
+
+// Segments iterates over the segments in address order. It walks a copy of one instant, made
+// when the iteration begins, some hundred blocks at a time: no Alloc waits for the whole copy.
+// The loop's body may call the cache.
+func (c *Cache) Segments() iter.Seq[alloc.Segment] {
+	return func(yield func(alloc.Segment) bool) {
+		for _, s := range c.copySegments() {
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Cache) copySegments() []alloc.Segment {
+	c.mu.Lock()
+	cut := c.Locked().Cut()
+	c.mu.Unlock()
+	return cut.Segments()
+}
+
+// Cut is the cache's segments at one instant, before they are copied.
+type Cut struct {
+	c       *Cache
+	blocks  *slab.View[block]
+	handles []alloc.Stream
+}
+
+// Cut returns the segments at this instant. Call Segments soon, and once: until then, changes
+// to the cache cost copies.
+func (l Locked) Cut() *Cut { return &Cut{l.c, l.c.blocks.View(), l.c.handles()} }
+
+// Segments copies the segments, in address order. Call it without the lock.
+func (cut *Cut) Segments() []alloc.Segment {
+	blocks := make([]block, cut.blocks.Bound())
+	var first []id // of each segment
+	used := 0
+	cut.blocks.Read(&cut.c.mu, func(at id, records []block) {
+		copy(blocks[at:], records)
+		for i, b := range records {
+			if b.state == 0 {
+				continue
+			}
+			used++
+			if b.prev == none {
+				first = append(first, at+id(i))
+			}
+		}
+	})
+	slices.SortFunc(first, func(x, y id) int { return cmp.Compare(blocks[x].ptr, blocks[y].ptr) })
+	segments := make([]alloc.Segment, 0, len(first))
+	public := make([]alloc.Block, 0, used)
+	for _, i := range first {
+		s := segment{ptr: blocks[i].ptr, pool: blocks[i].pool, stream: cut.handles[blocks[i].stream], first: i}
+		segments, public = s.appendMapped(segments, public, blocks)
+	}
+	return segments
+}

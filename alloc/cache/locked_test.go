@@ -1,0 +1,144 @@
+package cache_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+)
+
+func TestLockedKnowsOwners(t *testing.T) {
+	c, dev := newCache(t, sim.Config{})
+	lock, locked := c.Locker(), c.Locked()
+	owner := func(p alloc.Ptr) cache.Owner {
+		lock.Lock()
+		defer lock.Unlock()
+		return locked.Owner(p)
+	}
+
+	lock.Lock()
+	_, _, ok := locked.Alloc(1000, 1)
+	lock.Unlock()
+	assert.False(t, ok, "the driver must be asked")
+	assert.Zero(t, dev.Calls(sim.OpAlloc))
+
+	var first alloc.Ptr
+	require.NoError(t, c.AllocOwned(1000, func(p alloc.Ptr, allocated alloc.Bytes) (cache.Owner, error) {
+		assert.EqualValues(t, 1024, allocated)
+		first = p
+		return 1, nil
+	}))
+	lock.Lock()
+	second, _, ok := locked.Alloc(1000, 2)
+	lock.Unlock()
+	require.True(t, ok)
+	assert.EqualValues(t, 1, owner(first))
+	assert.EqualValues(t, 2, owner(second))
+	assert.Zero(t, owner(first+512))
+	assert.Zero(t, owner(mustAlloc(t, c, 100)))
+
+	require.ErrorIs(t, c.Free(first), alloc.ErrOwned)
+	lock.Lock()
+	require.ErrorIs(t, locked.Free(first, 2), alloc.ErrOwned)
+	require.NoError(t, locked.Free(first, 1))
+	require.ErrorIs(t, locked.Free(first, 1), alloc.ErrDoubleFree)
+	lock.Unlock()
+	assert.Zero(t, owner(first))
+	alloctest.Invariants(t, c)
+}
+
+func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
+	c, _ := newCache(t, sim.Config{})
+	mustAlloc(t, c, 100)
+	before := c.Stats().Allocated.Bytes.Current
+	refusal := errors.New("refused")
+	for _, size := range []alloc.Bytes{100, 30 * alloc.MiB} {
+		err := c.AllocOwned(size, func(alloc.Ptr, alloc.Bytes) (cache.Owner, error) { return 0, refusal })
+		require.ErrorIs(t, err, refusal)
+		assert.Equal(t, before, c.Stats().Allocated.Bytes.Current)
+		alloctest.Invariants(t, c)
+	}
+	var size *alloc.SizeError
+	require.ErrorAs(t, c.AllocOwned(-1, nil), &size)
+}
+
+func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {
+	c, _ := newCache(t, sim.Config{})
+	rng := rand.New(rand.NewPCG(4, 5))
+	var live []alloc.Ptr
+	for range 2000 {
+		if n := len(live); n > 0 && rng.IntN(2) == 0 {
+			i := rng.IntN(n)
+			require.NoError(t, c.Free(live[i]))
+			live[i] = live[n-1]
+			live = live[:n-1]
+		} else {
+			live = append(live, mustAlloc(t, c, alloc.Bytes(1<<rng.IntN(25))))
+		}
+		if rng.IntN(20) == 0 {
+			want := c.Stats().Releasable
+			given, err := c.Trim()
+			require.NoError(t, err)
+			require.Equal(t, want, given)
+			require.Zero(t, c.Stats().Releasable)
+		}
+	}
+}
+
+// TestSegmentsAreOfOneInstant: while blocks come and go, the blocks of a copy
+// tile their segments, and every block that stays all the time is in it.
+func TestSegmentsAreOfOneInstant(t *testing.T) {
+	c, _ := newCache(t, sim.Config{Memory: alloc.TiB})
+	stay := make(map[alloc.Ptr]bool)
+	for range 3000 {
+		stay[mustAlloc(t, c, 2000)] = true
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stop)
+	for w := range 2 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(6, uint64(w)))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				p, err := c.Alloc(alloc.Bytes(1 + rng.IntN(100_000)))
+				if assert.NoError(t, err) {
+					assert.NoError(t, c.Free(p))
+				}
+			}
+		})
+	}
+	for range 50 {
+		found, other := 0, 0
+		for s := range c.Segments() {
+			end := s.Ptr
+			for _, b := range s.Blocks {
+				require.Equal(t, end, b.Ptr)
+				end += alloc.Ptr(b.Size)
+				switch {
+				case stay[b.Ptr]:
+					require.Equal(t, alloc.Allocated, b.State)
+					found++
+				case b.State == alloc.Allocated:
+					other++
+				}
+			}
+			require.Equal(t, s.Ptr+alloc.Ptr(s.Size), end)
+		}
+		require.Len(t, stay, found)
+		require.LessOrEqual(t, other, 2, "each goroutine holds one block at most")
+	}
+}

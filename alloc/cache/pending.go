@@ -1,0 +1,168 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// RecordStream says that work on a stream uses the allocated block at an address, in addition
+// to work on the stream that it was allocated for. When the block is freed, it becomes
+// Pending, and it is reused when the work that was queued on such streams by then is done.
+// Call it before or after queueing the work, but before Free. The stream must live until the
+// work is done.
+//
+// The errors are those of Free for an address, ErrClosed, and errors.ErrUnsupported on a
+// device that is not an EventDevice: there, wait for the work before Free.
+func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.recordStream(p, s)
+}
+
+// recordStream is RecordStream for who holds mu.
+func (c *Cache) recordStream(p alloc.Ptr, s alloc.Stream) error {
+	if c.closed {
+		return c.refuse(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
+	}
+	i := c.live.find(p)
+	if i == none {
+		return fmt.Errorf("record stream %#x for %v on %s: %w", uint64(s), p, c.device, c.whyNotLive(p))
+	}
+	uses := c.pending.uses[i]
+	if s == c.poolsAt(c.blocks.At(i).stream).stream || slices.Contains(uses, s) {
+		return nil
+	}
+	if c.pending.dev == nil {
+		return fmt.Errorf("record stream %#x for %v on %s: it has no events: wait for the stream before Free: %w", uint64(s), p, c.device, errors.ErrUnsupported)
+	}
+	if c.pending.uses == nil {
+		c.pending.uses = make(map[id][]alloc.Stream)
+	}
+	c.pending.uses[i] = append(uses, s)
+	return nil
+}
+
+// suspend makes a block pending that is being freed, if other streams use it, and reports
+// whether it did. Whoever releases the lock then calls recordEvents. The caller holds mu.
+func (c *Cache) suspend(i id, b *block) bool {
+	streams := c.pending.uses[i]
+	if streams == nil {
+		return false
+	}
+	delete(c.pending.uses, i)
+	c.blocks.Touch(i)
+	b.state, b.left = alloc.Pending, none
+	usageAdd(&c.stats.Pending, b.size, 1)
+	c.pending.count++
+	c.pending.fresh = append(c.pending.fresh, &freed{block: i, streams: streams})
+	return true
+}
+
+// resume makes a pending block inactive.
+func (c *Cache) resume(i id) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.blocks.At(i)
+	usageAdd(&c.stats.Pending, -b.size, -1)
+	c.pending.count--
+	if c.pending.reusable != nil {
+		c.pending.reusable(b.ptr, b.size, c.poolsAt(b.stream).stream)
+	}
+	c.retire(i, b)
+}
+
+// Poll makes pending blocks inactive if their work is done. It does not wait. Every Alloc
+// calls it first. Blocks that Locked.Free made pending are considered from the next Poll on.
+func (c *Cache) Poll() {
+	if !c.pending.asking.TryLock() {
+		return // another goroutine does it
+	}
+	defer c.pending.asking.Unlock()
+	_ = c.recordEvents() // what fails is tried again
+	_ = c.askEvents(alloc.Event.Done)
+}
+
+// awaitPending waits until no block is pending. Those stay whose events the device refuses.
+func (c *Cache) awaitPending() error {
+	c.pending.asking.Lock()
+	defer c.pending.asking.Unlock()
+	return errors.Join(c.recordEvents(), c.askEvents(func(e alloc.Event) (bool, error) {
+		err := e.Wait()
+		return err == nil, err
+	}))
+}
+
+// freshEvents records the events of the blocks just freed, unless somebody asks the device:
+// the next Poll does it then.
+func (c *Cache) freshEvents() {
+	if c.pending.asking.TryLock() {
+		_ = c.recordEvents()
+		c.pending.asking.Unlock()
+	}
+}
+
+// recordEvents records the events that are missing. The caller holds asking.
+func (c *Cache) recordEvents() error {
+	c.mu.Lock()
+	fresh := c.pending.fresh
+	c.pending.fresh = nil
+	c.mu.Unlock()
+	var errs []error
+	for _, f := range fresh {
+		f.streams = slices.DeleteFunc(f.streams, func(s alloc.Stream) bool {
+			event, err := c.pending.dev.RecordEvent(s)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("record an event on stream %#x of %s: %w", uint64(s), c.device, err))
+				return false
+			}
+			f.events++
+			c.pending.add(s, mark{event, f})
+			return true
+		})
+	}
+	if fresh = slices.DeleteFunc(fresh, func(f *freed) bool { return len(f.streams) == 0 }); len(fresh) > 0 {
+		c.mu.Lock()
+		c.pending.fresh = append(fresh, c.pending.fresh...)
+		c.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// add enters an event behind those on its stream.
+func (p *pending) add(s alloc.Stream, m mark) {
+	for _, q := range p.queues {
+		if q.stream == s {
+			q.marks = append(q.marks, m)
+			return
+		}
+	}
+	p.queues = append(p.queues, &streamMarks{s, []mark{m}})
+}
+
+// askEvents asks each stream's events, the oldest first, until one has not passed, and
+// makes the blocks inactive for which all have. The caller holds asking.
+func (c *Cache) askEvents(passed func(alloc.Event) (bool, error)) error {
+	var errs []error
+	for _, q := range c.pending.queues {
+		for len(q.marks) > 0 {
+			m := q.marks[0]
+			done, err := passed(m.event)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("event on stream %#x of %s: %w", uint64(q.stream), c.device, err))
+			}
+			if err != nil || !done {
+				break
+			}
+			q.marks[0] = mark{}
+			q.marks = q.marks[1:]
+			if m.freed.events--; m.freed.events == 0 && len(m.freed.streams) == 0 {
+				c.resume(m.freed.block)
+			}
+		}
+	}
+	c.pending.queues = slices.DeleteFunc(c.pending.queues, func(q *streamMarks) bool { return len(q.marks) == 0 })
+	return errors.Join(errs...)
+}

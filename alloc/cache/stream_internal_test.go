@@ -1,0 +1,65 @@
+package cache
+
+import (
+	"testing"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/counting"
+	"github.com/stretchr/testify/require"
+)
+
+func mustNew(t *testing.T, dev alloc.Device, cfg Config) *Cache {
+	c, err := New(dev, cfg)
+	require.NoError(t, err)
+	return c
+}
+
+// TestTooManyStreams has a cache with as many streams as it can number.
+func TestTooManyStreams(t *testing.T) {
+	dev := counting.New(0)
+	c := mustNew(t, dev, Config{})
+	_, _, err := c.AllocOn(512, 1)
+	require.NoError(t, err)
+	for len(c.others.pools) < maxStreams {
+		c.others.pools = append(c.others.pools, c.others.pools[0])
+	}
+	before := dev.Counts()
+	_, _, err = c.AllocOn(512, 2)
+	require.ErrorContains(t, err, "stream 0x2")
+	require.Equal(t, before, dev.Counts(), "the driver is not asked")
+	_, _, err = c.AllocOn(512, 1)
+	require.NoError(t, err)
+	_, _, err = c.AllocOn(512, 0)
+	require.NoError(t, err)
+}
+
+// TestStreamNumbersAreReused bounds what a cache keeps of streams that have gone.
+func TestStreamNumbersAreReused(t *testing.T) {
+	c := mustNew(t, counting.New(0), Config{})
+	for s := range alloc.Stream(100) {
+		p, _, err := c.AllocOn(512, s)
+		require.NoError(t, err)
+		require.NoError(t, c.Free(p))
+		_, err = c.Trim()
+		require.NoError(t, err)
+	}
+	require.Len(t, c.others.pools, 1)
+	require.Empty(t, c.others.number)
+}
+
+// TestLookupsAreCountedOnce asks for large blocks in a ledger's way: from the cache first, or not.
+func TestLookupsAreCountedOnce(t *testing.T) {
+	c := mustNew(t, counting.New(0), Config{MaxSplitSize: 20 * alloc.MiB})
+	enter := func(alloc.Ptr, alloc.Bytes) (Owner, error) { return 1, nil }
+	for i, first := range []bool{true, false} {
+		if first {
+			_, _, ok := c.Locked().AllocOn(2*alloc.MiB, alloc.Stream(i), 1)
+			require.False(t, ok)
+		}
+		require.NoError(t, c.AllocOwnedOn(2*alloc.MiB, alloc.Stream(i), enter))
+		require.EqualValues(t, i+1, c.tuning.lookups)
+	}
+	_, _, ok := c.Locked().AllocOn(2*alloc.MiB, 0, 1)
+	require.True(t, ok)
+	require.EqualValues(t, 3, c.tuning.lookups)
+}

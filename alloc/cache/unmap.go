@@ -1,0 +1,167 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// giveBack unmaps each chunk in which nothing is allocated. The caller holds the
+// driver's lock. The chunks leave the pools before the driver is asked.
+func (x *expandable) giveBack() (given alloc.Bytes, err error) {
+	c := x.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var leaving []id
+	for _, pool := range [...]alloc.Pool{alloc.LargePool, alloc.SmallPool} {
+		for p := range c.allPools() {
+			for last := (block{size: chunkSize(pool)}); x.detachSome(p.tree(pool), &last, &leaving); {
+				c.mu.Unlock() // others have waited
+				c.mu.Lock()
+			}
+		}
+	}
+	var errs []error
+	for _, i := range leaving {
+		b := c.blocks.At(i)
+		p, size := b.ptr, b.size
+		c.mu.Unlock()
+		err := x.dev.Unmap(p, size)
+		c.mu.Lock()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("give memory at %v of %v back to %s: %w", p, size, c.device, err))
+			x.reattach(i)
+			continue
+		}
+		given += size
+		c.events.add(SegmentUnmap, p, size, c.poolsAt(b.stream).stream)
+		if err := x.unmapped(i); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return given, errors.Join(errs...)
+}
+
+// detachSome detaches the chunks of segmentsAtOnce blocks behind last in the order of the tree, makes the
+// last of them last, and reports whether there may be more.
+func (x *expandable) detachSome(t *tree, last *block, leaving *[]id) bool {
+	for range segmentsAtOnce {
+		i := t.behind(last)
+		if i == none {
+			return false
+		}
+		*last = *t.blocks.At(i) // what is left of it is less than a chunk, and comes before
+		if j := x.detach(i); j != none {
+			*leaving = append(*leaving, j)
+		}
+	}
+	return true
+}
+
+// detach makes the whole chunks in a free block unmapped, and leaves what is before
+// and behind them in the pool. It returns the block that is unmapped now, which is not in
+// holes yet, or none.
+func (x *expandable) detach(i id) id {
+	c := x.cache
+	b := c.blocks.At(i)
+	part := x.chunks(b)
+	if part.size == 0 {
+		return none
+	}
+	c.blocks.Touch(i)
+	p := c.poolsAt(b.stream)
+	c.unpool(p, i, b.pool)
+	pieces := int64(0)
+	before, behind := i, none
+	if part.ptr > b.ptr {
+		pieces++
+		i = x.cut(i, b, alloc.Bytes(part.ptr-b.ptr))
+		b = c.blocks.At(i)
+		c.pool(p, before, c.blocks.At(before))
+	}
+	if b.size > part.size {
+		pieces++
+		behind = x.cut(i, b, part.size)
+		c.pool(p, behind, c.blocks.At(behind))
+	}
+	b.state = unmapped
+	usageAdd(&c.stats.Inactive, -part.size, pieces-1)
+	usageAdd(&c.stats.Reserved, -part.size, x.mappedNeighbours(b)-1)
+	return i
+}
+
+// reattach undoes detach.
+func (x *expandable) reattach(i id) {
+	c := x.cache
+	b := c.blocks.At(i)
+	c.blocks.Touch(i)
+	size := b.size
+	b.state = alloc.Inactive
+	usageRestore(&c.stats.Reserved, size, 1-x.mappedNeighbours(b))
+	usageRestore(&c.stats.Inactive, size, 1-c.join(i, b))
+}
+
+// unmapped enters a block that has been unmapped into holes, as one with its unmapped neighbours,
+// or gives back the addresses of a segment without memory.
+func (x *expandable) unmapped(i id) error {
+	c := x.cache
+	b := c.blocks.At(i)
+	if j := b.next; j != none && c.blocks.At(j).state == unmapped {
+		if behind := c.blocks.At(j); x.removeHole(behind) {
+			c.blocks.Touch(i)
+			c.absorb(i, b, j, behind)
+		}
+	}
+	if j := b.prev; j != none && c.blocks.At(j).state == unmapped {
+		if before := c.blocks.At(j); x.removeHole(before) {
+			c.blocks.Touch(j)
+			c.absorb(j, before, i, b)
+			i, b = j, before
+		}
+	}
+	if !b.whole() {
+		x.addHole(i, b)
+		return nil
+	}
+	return x.remove(i)
+}
+
+// release gives back the addresses of the segments without memory.
+func (x *expandable) release() error {
+	c := x.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for p := range c.allPools() {
+		for pool, holes := range p.holes {
+			p.holes[pool] = nil
+			for _, i := range holes {
+				if c.blocks.At(i).whole() {
+					errs = append(errs, x.remove(i))
+				} else {
+					p.holes[pool] = append(p.holes[pool], i)
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// remove takes a segment that is one unmapped block out of the cache. The caller holds mu, which remove
+// releases while the driver is asked.
+func (x *expandable) remove(i id) error {
+	c := x.cache
+	p := c.blocks.At(i).ptr
+	at, _ := c.search(p)
+	c.segments = slices.Delete(c.segments, at, at+1)
+	c.leaveStream(c.blocks.At(i).stream)
+	c.blocks.Put(i)
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	if err := x.dev.Release(p); err != nil {
+		return fmt.Errorf("give addresses at %v back to %s: %w", p, c.device, err)
+	}
+	return nil
+}
