@@ -3,10 +3,14 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // What PyTorch keeps for the backward pass of a forward pass on fake CUDA tensors, in MiB: in
@@ -16,9 +20,9 @@ func TestAutocast(t *testing.T) {
 	bert.Classes = 0
 	gpt2 := gpt2Small
 	gpt2.Plain = true
-	llama := estimate.Transformer{Vocab: 128256, Hidden: 2048, FFN: 8192, Blocks: 16, Heads: 32, KVHeads: 8, Eager: true, Tied: true}
+	llama := family.Transformer{Vocab: 128256, Hidden: 2048, FFN: 8192, Blocks: 16, Heads: 32, KVHeads: 8, Eager: true, Tied: true}
 	for name, test := range map[string]struct {
-		layers                    []estimate.Layer
+		layers                    []tape.Layer
 		input                     estimate.Option
 		float32, pure, autocasted float64
 	}{
@@ -32,7 +36,7 @@ func TestAutocast(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept := func(opts ...estimate.Option) float64 {
-				return float64(model(t, test.layers, append(opts, test.input)...).Kept) / float64(alloc.MiB)
+				return float64(model(t, layer.Public(test.layers), append(opts, test.input)...).Kept) / float64(alloc.MiB)
 			}
 			assert.InDelta(t, test.float32, kept(), 0.1)
 			assert.InDelta(t, test.pure, kept(estimate.Precision(alloc.BFloat16)), 0.1)
@@ -46,8 +50,8 @@ func TestAutocast(t *testing.T) {
 func TestAutocastCachesWeights(t *testing.T) {
 	opts := []estimate.Option{estimate.Tokens(1, 64), estimate.Train(estimate.SGD), estimate.Checkpointed("encoder.layer.*"),
 		estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradKept})}
-	plain := model(t, bertLarge.Layers(), opts...)
-	cast := model(t, bertLarge.Layers(), append(opts, estimate.Autocast(alloc.Float16))...)
+	plain := model(t, layer.Public(bertLarge.Layers()), opts...)
+	cast := model(t, layer.Public(bertLarge.Layers()), append(opts, estimate.Autocast(alloc.Float16))...)
 	assert.Equal(t, plain.Training.Weights, cast.Training.Weights)
 	assert.Equal(t, plain.Gradients, cast.Gradients)
 	blocks := alloc.Bytes(24 * 2 * 12 * 1024 * 1024)

@@ -3,16 +3,19 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // held is what Mistral 7B takes with its linear layers in a base.
 func held(t *testing.T, q estimate.Quantized) alloc.Bytes {
 	t.Helper()
-	r := model(t, mistral7b.Layers(), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q))
+	r := model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q))
 	assert.Equal(t, int64(7_241_732_096), r.Params.Count)
 	return r.Inference.Weights + r.Inference.Buffers
 }
@@ -45,7 +48,7 @@ func TestQuantize(t *testing.T) {
 // each of its products.
 func TestQuantizeInTraining(t *testing.T) {
 	train := func(q estimate.Quantized, more ...estimate.Option) *estimate.Report {
-		return model(t, mistral7b.Layers(), append(opts(estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Quantize(q)), more...)...)
+		return model(t, layer.Public(mistral7b.Layers()), append(opts(estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Quantize(q)), more...)...)
 	}
 	frozen := train(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}})
 	assert.EqualValues(t, 32000*4096+65*4096, frozen.Trained.Count, "embedding and norms")
@@ -53,11 +56,11 @@ func TestQuantizeInTraining(t *testing.T) {
 	lora := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}
 	adapted := train(estimate.Quantized{Base: estimate.NF4}, estimate.Adapt(lora))
 	lora.Base = estimate.NF4
-	assert.Equal(t, model(t, mistral7b.Layers(), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Adapt(lora)).Training, adapted.Training)
+	assert.Equal(t, model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Adapt(lora)).Training, adapted.Training)
 	assert.Greater(t, train(estimate.Quantized{Base: estimate.NF4, KeepsInput: true}, estimate.Adapt(lora)).Kept, adapted.Kept)
 
 	serve := func(q estimate.Quantized) alloc.Bytes {
-		return model(t, mistral7b.Layers(), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q)).Inference.Transient
+		return model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q)).Inference.Transient
 	}
 	const down = 4096 * 14336
 	usual := serve(estimate.Quantized{Base: estimate.NF4})
@@ -68,13 +71,13 @@ func TestQuantizeInTraining(t *testing.T) {
 
 // The experts of a mixture count among the linear layers.
 func TestQuantizeExperts(t *testing.T) {
-	mixtral := estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
+	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
 	const all, whole = 46_702_792_704, 2*32000*4096 + 65*4096 + 32*8*4096 // embedding, head, norms and routers
 	for _, c := range []struct {
 		base  estimate.Base
 		bytes float64
 	}{{estimate.NF4, 0.5 + 4.0/64}, {estimate.Int8Base, 1}, {estimate.GPTQBase, 0.5 + 2.5/128}} {
-		r := model(t, mixtral.Layers(), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(estimate.Quantized{Base: c.base}))
+		r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(estimate.Quantized{Base: c.base}))
 		assert.EqualValues(t, int64(all), r.Params.Count)
 		assert.InEpsilon(t, (all-whole)*c.bytes+2*whole, float64(r.Inference.Weights+r.Inference.Buffers), 0.002, "%d", c.base)
 	}
@@ -87,7 +90,7 @@ func TestQuantizeSaysWhatIsWrong(t *testing.T) {
 		"syntax error in pattern":                  {Base: estimate.NF4, Layers: []string{"["}},
 		"int8 is not a type that products":         {Base: estimate.NF4, Computes: alloc.Int8},
 	} {
-		_, err := estimate.Model(mistral7b.Layers(), estimate.Tokens(1, 4), estimate.Quantize(q))
+		_, err := estimate.Model(layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), estimate.Quantize(q))
 		assert.ErrorContains(t, err, want)
 	}
 }

@@ -9,14 +9,17 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Whatever the numbers of a model that makes images, the answer is a report that holds or an error.
 func TestDenoisersOfAnyNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawn{t}
-		c := estimate.Transformer{
-			Family: estimate.Family(rapid.IntRange(int(estimate.Flux), int(estimate.PixArt)).Draw(t, "family")),
+		c := family.Transformer{
+			Family: family.Family(rapid.IntRange(int(family.Flux), int(family.PixArt)).Draw(t, "family")),
 			Hidden: d.n("hidden"), Heads: d.n("heads"), HeadSize: d.n("head size"), FFN: d.n("ffn"), Channels: d.n("channels"), Image: d.n("image"), Patch: d.n("patch"),
 			Blocks: rapid.IntRange(-1, 2).Draw(t, "blocks"),
 		}
@@ -25,14 +28,14 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 			c.Hidden, c.FFN = 64, 128
 		}
 		if d.yes("denoiser") {
-			c.Denoiser = &estimate.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), DualBlocks: d.n("dual"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
+			c.Denoiser = &family.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), DualBlocks: d.n("dual"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
 		}
 		opts := []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(2, d.n("height"), c.Channels), estimate.InputShape(2, d.n("tokens"), 8)}
-		if c.Family == estimate.SD3 || c.Family == estimate.PixArt {
+		if c.Family == family.SD3 || c.Family == family.PixArt {
 			c.Positions = d.n("positions")
 			opts[1] = estimate.InputShape(2, c.Channels, c.Image, d.n("width"))
 		}
-		r, err := estimate.Model(c.Layers(), opts...)
+		r, err := estimate.Model(layer.Public(c.Layers()), opts...)
 		if err != nil {
 			require.Nil(t, r)
 			return
@@ -45,17 +48,17 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 func TestConvolutionalImageModelsOfAnyNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawn{t}
-		a := estimate.Autoencoder{Latent: d.n("latent"), Image: d.n("image"), Depth: d.n("depth"), Groups: d.n("groups"), NoQuant: d.yes("no quant"), NoAttention: d.yes("no attention"), Upcast: d.yes("upcast")}
-		u := estimate.UNet{Middle: d.n("middle"), Channels: a.Latent, Out: a.Image, Depth: a.Depth, Groups: a.Groups, TextDim: d.n("text"), AddedDim: d.n("added"), Linear: d.yes("linear")}
+		a := family.Autoencoder{Latent: d.n("latent"), Image: d.n("image"), Depth: d.n("depth"), Groups: d.n("groups"), NoQuant: d.yes("no quant"), NoAttention: d.yes("no attention"), Upcast: d.yes("upcast")}
+		u := family.UNet{Middle: d.n("middle"), Channels: a.Latent, Out: a.Image, Depth: a.Depth, Groups: a.Groups, TextDim: d.n("text"), AddedDim: d.n("added"), Linear: d.yes("linear")}
 		for range rapid.IntRange(0, 4).Draw(t, "levels") {
 			a.Channels = append(a.Channels, d.n("channels"))
-			u.Levels = append(u.Levels, estimate.UNetLevel{Channels: d.n("width"), Heads: d.n("heads"), Blocks: d.n("blocks")})
+			u.Levels = append(u.Levels, family.UNetLevel{Channels: d.n("width"), Heads: d.n("heads"), Blocks: d.n("blocks")})
 		}
 		layers, opts := a.Layers(), []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(d.n("batch"), a.Latent, d.n("height"), d.n("width"))}
 		if d.yes("unet") {
 			layers, opts = u.Layers(), append(opts, estimate.InputShape(1, 2, u.TextDim))
 		}
-		r, err := estimate.Model(layers, opts...)
+		r, err := estimate.Model(layer.Public(layers), opts...)
 		if err != nil {
 			require.Nil(t, r)
 			return
@@ -66,12 +69,12 @@ func TestConvolutionalImageModelsOfAnyNumbers(t *testing.T) {
 
 // A checkpointed layer to which no gradient comes, such as an autoencoder beside a model that is trained, does not run again.
 func TestNothingRunsAgainWithoutGradients(t *testing.T) {
-	layers := []estimate.Layer{
-		estimate.As("held", estimate.Sequential{estimate.Linear{In: 8, Out: 4096}, estimate.GELU{}, estimate.Linear{In: 4096, Out: 8}}),
-		estimate.As("trained", estimate.Linear{In: 8, Out: 8}),
+	layers := []tape.Layer{
+		tape.As("held", tape.Sequential{layer.Linear{In: 8, Out: 4096}, layer.GELU{}, layer.Linear{In: 4096, Out: 8}}),
+		tape.As("trained", layer.Linear{In: 8, Out: 8}),
 	}
 	opts := []estimate.Option{estimate.InputShape(64, 8), estimate.Train(estimate.SGD), estimate.Frozen("held")}
-	plain, again := model(t, layers, opts...), model(t, layers, append(opts, estimate.Checkpointed("held"))...)
+	plain, again := model(t, layer.Public(layers), opts...), model(t, layer.Public(layers), append(opts, estimate.Checkpointed("held"))...)
 	assert.Equal(t, plain.Training.Peak, again.Training.Peak)
 	assert.Equal(t, plain.Kept, again.Kept)
 }
@@ -79,12 +82,12 @@ func TestNothingRunsAgainWithoutGradients(t *testing.T) {
 // Tensor parallelism divides the projections of attention and MLP, and leaves the modulations whole.
 func TestDenoiserInParts(t *testing.T) {
 	const d, ffn = 64, 192
-	c := estimate.Transformer{
-		Family: estimate.Flux2, Hidden: d, Heads: 4, HeadSize: 16, FFN: ffn, Blocks: 2, Channels: 16,
-		Denoiser: &estimate.Denoiser{TextDim: 48, SingleBlocks: 3},
+	c := family.Transformer{
+		Family: family.Flux2, Hidden: d, Heads: 4, HeadSize: 16, FFN: ffn, Blocks: 2, Channels: 16,
+		Denoiser: &family.Denoiser{TextDim: 48, SingleBlocks: 3},
 	}
 	opts := []estimate.Option{estimate.InputShape(1, 64, 16), estimate.InputShape(1, 24, 48)}
-	whole, half := model(t, c.Layers(), opts...), model(t, c.Layers(), append(opts, estimate.Shard(estimate.Sharding{Tensor: 2}))...)
+	whole, half := model(t, layer.Public(c.Layers()), opts...), model(t, layer.Public(c.Layers()), append(opts, estimate.Shard(estimate.Sharding{Tensor: 2}))...)
 	divided := 2*2*(4*d*d+3*d*ffn) + 3*(3*d*d+2*d*ffn+(d+ffn)*d)
 	assert.EqualValues(t, whole.Inference.Weights-4*alloc.Bytes(divided)/2, half.Inference.Weights)
 	assert.Less(t, half.Inference.Transient, whole.Inference.Transient)

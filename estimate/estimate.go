@@ -3,8 +3,10 @@ package estimate
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -15,7 +17,7 @@ import (
 // shape is not valid.
 //
 // Without an input the report has the parameters only, and says so.
-func Model(layers []tape.Layer, opts ...tape.Option) (*Report, error) {
+func Model(layers []nn.Layer, opts ...tape.Option) (*Report, error) {
 	cfg, err := tape.NewConfig(opts)
 	if err != nil {
 		return nil, err
@@ -26,14 +28,15 @@ func Model(layers []tape.Layer, opts ...tape.Option) (*Report, error) {
 	if err := cfg.CheckCache(); err != nil {
 		return nil, err
 	}
-	if layers, err = configJudged(cfg, layers); err != nil {
+	all, err := configJudged(cfg, layer.From(layers))
+	if err != nil {
 		return nil, err
 	}
 	var t *tape.Tape
 	memory := tape.Scratches.Get().(*tape.Scratch)
 	decl := tape.NewDeclaration(memory, cfg)
 	defer func() { memory.Release(decl, t) }()
-	root := tape.Sequential(layers)
+	root := tape.Sequential(all)
 	if err := decl.Run(root, cfg.Name); err != nil {
 		return nil, err
 	}

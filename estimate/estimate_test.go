@@ -8,11 +8,17 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -20,16 +26,16 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // vgg19 are the first six layers of VGG19's features, as the reference's README
 // measures them.
-var vgg19 = []estimate.Layer{
-	estimate.Conv2d{In: 3, Out: 64, Kernel: 3, Padding: 1},
-	estimate.ReLU{InPlace: true},
-	estimate.Conv2d{In: 64, Out: 64, Kernel: 3, Padding: 1},
-	estimate.ReLU{InPlace: true},
-	estimate.MaxPool{Kernel: 2},
-	estimate.Conv2d{In: 64, Out: 128, Kernel: 3, Padding: 1},
+var vgg19 = []nn.Layer{
+	nn.Conv2d{In: 3, Out: 64, Kernel: 3, Padding: 1},
+	nn.ReLU{InPlace: true},
+	nn.Conv2d{In: 64, Out: 64, Kernel: 3, Padding: 1},
+	nn.ReLU{InPlace: true},
+	nn.MaxPool{Kernel: 2},
+	nn.Conv2d{In: 64, Out: 128, Kernel: 3, Padding: 1},
 }
 
-func model(t *testing.T, layers []estimate.Layer, opts ...estimate.Option) *estimate.Report {
+func model(t *testing.T, layers []nn.Layer, opts ...estimate.Option) *estimate.Report {
 	t.Helper()
 	r, err := estimate.Model(layers, opts...)
 	require.NoError(t, err)
@@ -75,7 +81,7 @@ func TestQuantizedCache(t *testing.T) {
 	c := llama3b.Cache(1, 8192, 0)
 	half, err := estimate.KVCache(c)
 	require.NoError(t, err)
-	for blocks, bits := range map[estimate.Blocks]float64{estimate.Q8_0: 8.5, estimate.Q4_0: 4.5} {
+	for blocks, bits := range map[llamacpp.Blocks]float64{llamacpp.Q8_0: 8.5, llamacpp.Q4_0: 4.5} {
 		c.Blocks = blocks
 		n, err := estimate.KVCache(c)
 		require.NoError(t, err)
@@ -84,24 +90,24 @@ func TestQuantizedCache(t *testing.T) {
 	c.KVHeads, c.HeadSize = 1, 80
 	_, err = estimate.KVCache(c)
 	assert.ErrorContains(t, err, "Blocks of 32 elements do not divide the 80 of a token")
-	c.Blocks = estimate.Blocks{Elements: 32}
+	c.Blocks = llamacpp.Blocks{Elements: 32}
 	_, err = estimate.KVCache(c)
 	assert.ErrorContains(t, err, "want 1 or more of both")
 }
 
 func TestMaxContext(t *testing.T) {
 	opts := []estimate.Option{estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(llama3b.Cache(1, 1, alloc.BFloat16))}
-	n, err := estimate.MaxContext(llama3b.Layers(), 16*alloc.GiB, opts...)
+	n, err := estimate.MaxContext(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts...)
 	require.NoError(t, err)
 	fits := func(context int) bool {
-		return model(t, llama3b.Layers(), append(opts, estimate.WithKVCache(llama3b.Cache(1, context, alloc.BFloat16)))...).Fits(16 * alloc.GiB)
+		return model(t, layer.Public(llama3b.Layers()), append(opts, estimate.WithKVCache(llama3b.Cache(1, context, alloc.BFloat16)))...).Fits(16 * alloc.GiB)
 	}
 	assert.True(t, fits(n))
 	assert.False(t, fits(n+n/50))
 	assert.Greater(t, n, 20_000)
-	_, err = estimate.MaxContext(llama3b.Layers(), 16*alloc.GiB, opts[:2]...)
+	_, err = estimate.MaxContext(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts[:2]...)
 	assert.ErrorContains(t, err, "needs WithKVCache")
-	n, err = estimate.MaxContext(llama3b.Layers(), alloc.GiB, opts...)
+	n, err = estimate.MaxContext(layer.Public(llama3b.Layers()), alloc.GiB, opts...)
 	require.NoError(t, err)
 	assert.Zero(t, n, "not even the input's tokens")
 }
@@ -111,7 +117,7 @@ func TestCacheHoldsTheInput(t *testing.T) {
 		"a Batch of 1 and a Context of 512 do not hold the input, 2 sequences of 512 tokens": llama3b.Cache(1, 512, 0),
 		"a Batch of 2 and a Context of 511 do not hold the input, 2 sequences of 512 tokens": llama3b.Cache(2, 511, 0),
 	} {
-		_, err := estimate.Model(llama3b.Layers(), estimate.Tokens(2, 512), estimate.WithKVCache(cache))
+		_, err := estimate.Model(layer.Public(llama3b.Layers()), estimate.Tokens(2, 512), estimate.WithKVCache(cache))
 		assert.ErrorContains(t, err, want)
 	}
 }
@@ -119,13 +125,13 @@ func TestCacheHoldsTheInput(t *testing.T) {
 // Attention that holds the scores sees the keys in the cache, and keys and values that several
 // query heads share are repeated for each.
 func TestScoresSeeTheCache(t *testing.T) {
-	for name, c := range map[string]estimate.Transformer{
+	for name, c := range map[string]family.Transformer{
 		"plain": {Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, Plain: true},
-		"eager": {Family: estimate.Gemma2, Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 8, CappedScores: true},
+		"eager": {Family: family.Gemma2, Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 8, CappedScores: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			transient := func(context int) alloc.Bytes {
-				return model(t, c.Layers(), estimate.Tokens(2, 16), estimate.WithKVCache(c.Cache(2, context, 0))).Inference.Transient
+				return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 16), estimate.WithKVCache(c.Cache(2, context, 0))).Inference.Transient
 			}
 			scores := alloc.Bytes(2 * 8 * 16 * 4 * (4096 - 512))
 			assert.GreaterOrEqual(t, transient(4096)-transient(512), scores)
@@ -145,25 +151,25 @@ func TestWithoutInput(t *testing.T) {
 func TestKeptForBackward(t *testing.T) {
 	const n = 4 * 1024
 	for name, c := range map[string]struct {
-		layers []estimate.Layer
+		layers []nn.Layer
 		want   alloc.Bytes
 	}{
-		"relu keeps its output":                  {[]estimate.Layer{estimate.ReLU{}}, n},
-		"relu in place keeps the same storage":   {[]estimate.Layer{estimate.Sigmoid{}, estimate.ReLU{InPlace: true}}, n},
-		"two layers keep one tensor":             {[]estimate.Layer{estimate.ReLU{}, estimate.GELU{}}, n},
-		"gelu keeps its input":                   {[]estimate.Layer{estimate.GELU{}, estimate.GELU{}}, 2 * n},
-		"silu in place keeps a copy":             {[]estimate.Layer{estimate.SiLU{InPlace: true}}, n},
-		"dropout keeps a byte an element":        {[]estimate.Layer{estimate.Dropout{}}, n / 4},
-		"max pooling keeps input and places":     {[]estimate.Layer{estimate.MaxPool{Kernel: 2}}, n + 8*256},
-		"a mean keeps nothing":                   {[]estimate.Layer{estimate.AdaptiveAvgPool{Out: 1}}, 0},
-		"batch norm keeps input and two vectors": {[]estimate.Layer{estimate.BatchNorm{Features: 4}}, n + 2*4*4},
-		"a view keeps nothing":                   {[]estimate.Layer{estimate.Flatten{}}, 0},
-		"linear after flatten keeps the view":    {[]estimate.Layer{estimate.ReLU{}, estimate.Flatten{}, estimate.Linear{In: 1024, Out: 1}}, n},
-		"a checkpoint keeps its input":           {[]estimate.Layer{estimate.Recompute{Layer: estimate.Sequential{estimate.GELU{}, estimate.GELU{}, estimate.GELU{}}}}, n},
+		"relu keeps its output":                  {[]nn.Layer{nn.ReLU{}}, n},
+		"relu in place keeps the same storage":   {[]nn.Layer{nn.Sigmoid{}, nn.ReLU{InPlace: true}}, n},
+		"two layers keep one tensor":             {[]nn.Layer{nn.ReLU{}, nn.GELU{}}, n},
+		"gelu keeps its input":                   {[]nn.Layer{nn.GELU{}, nn.GELU{}}, 2 * n},
+		"silu in place keeps a copy":             {[]nn.Layer{nn.SiLU{InPlace: true}}, n},
+		"dropout keeps a byte an element":        {[]nn.Layer{nn.Dropout{}}, n / 4},
+		"max pooling keeps input and places":     {[]nn.Layer{nn.MaxPool{Kernel: 2}}, n + 8*256},
+		"a mean keeps nothing":                   {[]nn.Layer{nn.AdaptiveAvgPool{Out: 1}}, 0},
+		"batch norm keeps input and two vectors": {[]nn.Layer{nn.BatchNorm{Features: 4}}, n + 2*4*4},
+		"a view keeps nothing":                   {[]nn.Layer{nn.Flatten{}}, 0},
+		"linear after flatten keeps the view":    {[]nn.Layer{nn.ReLU{}, nn.Flatten{}, nn.Linear{In: 1024, Out: 1}}, n},
+		"a checkpoint keeps its input":           {[]nn.Layer{nn.Recompute{Layer: nn.Sequential{nn.GELU{}, nn.GELU{}, nn.GELU{}}}}, n},
 	} {
 		t.Run(name, func(t *testing.T) {
-			first := estimate.Learned{Shape: alloc.Shape{4, 16, 16}}
-			r := model(t, append([]estimate.Layer{first}, c.layers...), estimate.InputShape(1, 4, 16, 16))
+			first := nn.Custom(layer.Learned{Shape: alloc.Shape{4, 16, 16}})
+			r := model(t, append([]nn.Layer{first}, c.layers...), estimate.InputShape(1, 4, 16, 16))
 			assert.Equal(t, c.want, r.Kept)
 			var rows alloc.Bytes
 			for _, row := range r.Layers {
@@ -175,45 +181,45 @@ func TestKeptForBackward(t *testing.T) {
 }
 
 func TestNothingIsKeptOfTheInputItself(t *testing.T) {
-	r := model(t, []estimate.Layer{estimate.ReLU{}, estimate.MaxPool{Kernel: 2}}, estimate.InputShape(1, 1, 4, 4))
+	r := model(t, []nn.Layer{nn.ReLU{}, nn.MaxPool{Kernel: 2}}, estimate.InputShape(1, 1, 4, 4))
 	assert.Zero(t, r.Kept, "no parameter, no gradient")
 }
 
 func TestInferenceHoldsWhatIsStillUsed(t *testing.T) {
 	// At the third layer its input and output are alive; without the body's input
 	// held for the sum that is all.
-	chain := []estimate.Layer{estimate.GELU{}, estimate.GELU{}, estimate.GELU{}}
+	chain := []nn.Layer{nn.GELU{}, nn.GELU{}, nn.GELU{}}
 	input := estimate.InputShape(1, 1024)
 	assert.EqualValues(t, 2*4096, model(t, chain, input).Inference.Transient)
-	residual := []estimate.Layer{estimate.GELU{}, estimate.Residual{Body: estimate.Sequential(chain)}}
+	residual := []nn.Layer{nn.GELU{}, nn.Residual{Body: nn.Sequential(chain)}}
 	assert.EqualValues(t, 3*4096, model(t, residual, input).Inference.Transient)
-	dropout := []estimate.Layer{estimate.GELU{}, estimate.Dropout{}}
+	dropout := []nn.Layer{nn.GELU{}, nn.Dropout{}}
 	assert.EqualValues(t, 4096, model(t, dropout, input).Inference.Transient, "dropout does nothing")
 }
 
 func TestSharedAndTiedCountOnce(t *testing.T) {
-	shared := estimate.Share(estimate.Linear{In: 8, Out: 8})
-	r := model(t, []estimate.Layer{shared, estimate.ReLU{}, shared}, estimate.InputShape(1, 8))
+	shared := nn.Share(nn.Linear{In: 8, Out: 8})
+	r := model(t, []nn.Layer{shared, nn.ReLU{}, shared}, estimate.InputShape(1, 8))
 	assert.EqualValues(t, 72, r.Params.Count)
-	r = model(t, []estimate.Layer{
-		estimate.Named{Name: "wte", Layer: estimate.Embedding{Num: 10, Dim: 4}},
-		estimate.Linear{In: 4, Out: 10, NoBias: true, Tied: "wte.weight"},
+	r = model(t, []nn.Layer{
+		nn.Named{Name: "wte", Layer: nn.Embedding{Num: 10, Dim: 4}},
+		nn.Linear{In: 4, Out: 10, NoBias: true, Tied: "wte.weight"},
 	}, estimate.Tokens(1, 3))
 	assert.EqualValues(t, 40, r.Params.Count)
-	r = model(t, []estimate.Layer{estimate.Repeat{N: 3, Layer: estimate.Linear{In: 8, Out: 8}}}, estimate.InputShape(1, 8))
+	r = model(t, []nn.Layer{nn.Repeat{N: 3, Layer: nn.Linear{In: 8, Out: 8}}}, estimate.InputShape(1, 8))
 	assert.EqualValues(t, 3*72, r.Params.Count)
 }
 
 // The peak is what the profiler saw of x -> l(l(l(x))) with torch 2.15 on the CPU,
 // and the weights, states and input.
 func TestGradientsOfSharedLayersAddUp(t *testing.T) {
-	l := estimate.Share(estimate.Linear{In: 1000, Out: 1000})
+	l := nn.Share(nn.Linear{In: 1000, Out: 1000})
 	opts := []estimate.Option{estimate.InputShape(1000, 1000), estimate.On(estimate.CPU), estimate.Train(estimate.Adam)}
-	r := model(t, []estimate.Layer{l, l, l}, opts...)
+	r := model(t, []nn.Layer{l, l, l}, opts...)
 	assert.EqualValues(t, 12_000_000, r.Kept)
 	assert.EqualValues(t, 44_020_000, r.Training.Peak)
-	deep := estimate.Share(estimate.Sequential{estimate.Linear{In: 1000, Out: 1000}})
-	assert.Equal(t, r.Training.Peak, model(t, []estimate.Layer{deep, deep, deep}, opts...).Training.Peak)
+	deep := nn.Share(nn.Sequential{nn.Linear{In: 1000, Out: 1000}})
+	assert.Equal(t, r.Training.Peak, model(t, []nn.Layer{deep, deep, deep}, opts...).Training.Peak)
 }
 
 func TestOptimizerStates(t *testing.T) {
@@ -237,7 +243,7 @@ func TestOptimizerStates(t *testing.T) {
 
 func TestMixedPrecisionTakes16BytesAParameter(t *testing.T) {
 	// arXiv:1910.02054, section 3.1: 2 + 2 + 12 bytes.
-	r := model(t, []estimate.Layer{estimate.Linear{In: 100, Out: 100, NoBias: true}},
+	r := model(t, []nn.Layer{nn.Linear{In: 100, Out: 100, NoBias: true}},
 		estimate.MixedPrecision(alloc.BFloat16), estimate.Train(estimate.Adam))
 	assert.EqualValues(t, 16*10000, r.Training.Peak)
 }
@@ -245,7 +251,7 @@ func TestMixedPrecisionTakes16BytesAParameter(t *testing.T) {
 // TestZeRO has the numbers of arXiv:1910.02054, table 1: 7.5 billion parameters
 // on 64 devices take 120, 31.4, 16.6 and 1.9 GB of model states.
 func TestZeRO(t *testing.T) {
-	layers := []estimate.Layer{estimate.Linear{In: 75000, Out: 100000, NoBias: true}}
+	layers := []nn.Layer{nn.Linear{In: 75000, Out: 100000, NoBias: true}}
 	for stage, want := range []float64{120, 31.4, 16.6, 1.88} {
 		r := model(t, layers, estimate.MixedPrecision(alloc.Float16), estimate.Train(estimate.Adam),
 			estimate.Shard(estimate.Sharding{Data: 64, ZeRO: stage}))
@@ -301,55 +307,58 @@ func TestMaxBatch(t *testing.T) {
 func TestKVCache(t *testing.T) {
 	m, err := zoo.ByName("llama-2-7b")
 	require.NoError(t, err)
-	b, err := m.Transformer.KVCache(1, 4096, alloc.Float16)
-	require.NoError(t, err)
-	assert.Equal(t, 2*alloc.GiB, b, "half a MiB a token")
+	cache := func(m zoo.Model, context int) alloc.Bytes {
+		c, err := m.Cache(1, context)
+		require.NoError(t, err)
+		n, err := estimate.KVCache(c)
+		require.NoError(t, err)
+		return n
+	}
+	assert.Equal(t, 2*alloc.GiB, cache(m, 4096), "half a MiB a token")
 	mistral, err := zoo.ByName("mistral-7b")
 	require.NoError(t, err)
-	short, err := mistral.Transformer.KVCache(1, 4096, alloc.Float16)
-	require.NoError(t, err)
-	long, err := mistral.Transformer.KVCache(1, 32768, alloc.Float16)
-	require.NoError(t, err)
-	assert.Equal(t, short, long, "the window slides")
+	assert.Equal(t, cache(mistral, 4096), cache(mistral, 32768), "the window slides")
 	_, err = estimate.KVCache(estimate.KVConfig{Batch: 1})
 	assert.ErrorContains(t, err, "Context is 0")
-	r := model(t, m.Layers, m.Input, estimate.Precision(alloc.Float16), estimate.WithKVCache(m.Transformer.Cache(1, 4096, alloc.Float16)))
+	c, err := m.Cache(1, 4096)
+	require.NoError(t, err)
+	r := model(t, m.Layers, m.Input, estimate.Precision(alloc.Float16), estimate.WithKVCache(c))
 	assert.Equal(t, 2*alloc.GiB, r.Inference.Cache)
 }
 
 // stale makes a tensor up, instead of having the tape make it.
 type stale struct{}
 
-func (stale) Declare(*estimate.Declaration) {}
+func (stale) Declare(*nn.Declaration) {}
 
-func (stale) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	made := estimate.Tensor{Shape: x.Shape, DType: x.DType}
-	return t.Op(estimate.Op{In: []estimate.Tensor{made}, Shape: x.Shape})
+func (stale) Forward(t *nn.Tape, x nn.Tensor) (nn.Tensor, error) {
+	made := nn.Tensor{Shape: x.Shape, DType: x.DType}
+	return t.Op(nn.Op{In: []nn.Tensor{made}, Shape: x.Shape})
 }
 
 func TestErrorsNameTheLayer(t *testing.T) {
 	for want, c := range map[string]struct {
-		layers []estimate.Layer
+		layers []nn.Layer
 		input  estimate.Option
 	}{
-		"estimate 2 (Conv2d): input (1, 64, 8, 8) has 64 channels: want 32": {[]estimate.Layer{
-			vgg19[0], vgg19[1], estimate.Conv2d{In: 32, Out: 8, Kernel: 3}}, estimate.InputShape(1, 3, 8, 8)},
-		"estimate block.fc (Linear): input (2, 7) has 7 features: want 8": {[]estimate.Layer{
-			estimate.Named{Name: "block", Layer: estimate.Sequential{estimate.Named{Name: "fc", Layer: estimate.Linear{In: 8, Out: 1}}}}}, estimate.InputShape(2, 7)},
-		"6 channels in and 4 out do not divide into 4 groups": {[]estimate.Layer{estimate.Conv2d{In: 6, Out: 4, Kernel: 1, Groups: 4}}, estimate.InputShape(1, 6, 2, 2)},
-		"input 0 (0, 3) is empty":                             {[]estimate.Layer{estimate.ReLU{}}, estimate.InputShape(0, 3)},
-		"input (1, 3, 2, 2) is too small for a kernel":        {[]estimate.Layer{estimate.Conv2d{In: 3, Out: 1, Kernel: 3}}, estimate.InputShape(1, 3, 2, 2)},
-		"In is 0: want 1 or more":                             {[]estimate.Layer{estimate.Linear{Out: 3}}, estimate.InputShape(1, 3)},
-		"estimate 1 (nil): there is no layer here":            {[]estimate.Layer{estimate.ReLU{}, nil}, estimate.InputShape(1)},
-		"overflow": {[]estimate.Layer{estimate.ReLU{}}, estimate.InputShape(math.MaxInt, math.MaxInt)},
-		"input 0 (1073741824, 1073741824) takes more than 64.0 PiB": {[]estimate.Layer{estimate.ReLU{}}, estimate.InputShape(1<<30, 1<<30)},
-		"input is of float32: want int64 or int32":                  {[]estimate.Layer{estimate.Embedding{Num: 2, Dim: 2}}, estimate.InputShape(1, 2)},
-		"reads a tensor (1,) that is not of this model":             {[]estimate.Layer{stale{}}, estimate.InputShape(1)},
-		"Family is 99": {estimate.Transformer{Family: 99}.Layers(), estimate.Tokens(1, 2)},
-		"estimate mlp.activation_fn (layer): Activation is 99": {[]estimate.Layer{estimate.Named{Name: "mlp", Layer: estimate.MLP{Hidden: 1, FFN: 1, Activation: 99}}}, estimate.InputShape(1, 1)},
-		"Split is 7": {[]estimate.Layer{estimate.Linear{In: 1, Out: 1, Split: 7}}, estimate.InputShape(1, 1)},
-		`tied to "a.weight", which the model does not have`: {[]estimate.Layer{estimate.Linear{In: 1, Out: 1, Tied: "a.weight"}}, estimate.InputShape(1, 1)},
-		"two layers with parameters have this name":         {[]estimate.Layer{estimate.Named{Name: "a", Layer: estimate.LayerNorm{Size: 1}}, estimate.Named{Name: "a", Layer: estimate.LayerNorm{Size: 1}}}, estimate.InputShape(1, 1)},
+		"estimate 2 (Conv2d): input (1, 64, 8, 8) has 64 channels: want 32": {[]nn.Layer{
+			vgg19[0], vgg19[1], nn.Conv2d{In: 32, Out: 8, Kernel: 3}}, estimate.InputShape(1, 3, 8, 8)},
+		"estimate block.fc (Linear): input (2, 7) has 7 features: want 8": {[]nn.Layer{
+			nn.Named{Name: "block", Layer: nn.Sequential{nn.Named{Name: "fc", Layer: nn.Linear{In: 8, Out: 1}}}}}, estimate.InputShape(2, 7)},
+		"6 channels in and 4 out do not divide into 4 groups": {[]nn.Layer{nn.Conv2d{In: 6, Out: 4, Kernel: 1, Groups: 4}}, estimate.InputShape(1, 6, 2, 2)},
+		"input 0 (0, 3) is empty":                             {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(0, 3)},
+		"input (1, 3, 2, 2) is too small for a kernel":        {[]nn.Layer{nn.Conv2d{In: 3, Out: 1, Kernel: 3}}, estimate.InputShape(1, 3, 2, 2)},
+		"In is 0: want 1 or more":                             {[]nn.Layer{nn.Linear{Out: 3}}, estimate.InputShape(1, 3)},
+		"estimate 1 (nil): there is no layer here":            {[]nn.Layer{nn.ReLU{}, nil}, estimate.InputShape(1)},
+		"overflow": {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(math.MaxInt, math.MaxInt)},
+		"input 0 (1073741824, 1073741824) takes more than 64.0 PiB": {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(1<<30, 1<<30)},
+		"input is of float32: want int64 or int32":                  {[]nn.Layer{nn.Embedding{Num: 2, Dim: 2}}, estimate.InputShape(1, 2)},
+		"reads a tensor (1,) that is not of this model":             {[]nn.Layer{nn.Custom(stale{})}, estimate.InputShape(1)},
+		"Family is 99": {layer.Public(family.Transformer{Family: 99}.Layers()), estimate.Tokens(1, 2)},
+		"estimate mlp.activation_fn (layer): Activation is 99": {[]nn.Layer{nn.Named{Name: "mlp", Layer: nn.Custom(layer.MLP{Hidden: 1, FFN: 1, Activation: 99})}}, estimate.InputShape(1, 1)},
+		"Split is 7": {[]nn.Layer{nn.Linear{In: 1, Out: 1, Split: 7}}, estimate.InputShape(1, 1)},
+		`tied to "a.weight", which the model does not have`: {[]nn.Layer{nn.Linear{In: 1, Out: 1, Tied: "a.weight"}}, estimate.InputShape(1, 1)},
+		"two layers with parameters have this name":         {[]nn.Layer{nn.Named{Name: "a", Layer: nn.LayerNorm{Size: 1}}, nn.Named{Name: "a", Layer: nn.LayerNorm{Size: 1}}}, estimate.InputShape(1, 1)},
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, err := estimate.Model(c.layers, c.input)
@@ -374,7 +383,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		"Loops: ZeroGrad is 9: want one of the constants":                 {input, estimate.Loops(estimate.Loop{ZeroGrad: 9})},
 		"PyTorch 0.4 is not known":                                        {input, estimate.PyTorch(0, 4)},
 		"Stored: -1 parameters in 2 bytes":                                {input, estimate.Stored(estimate.Amount{Count: -1, Bytes: 2})},
-		"ComputedIn: a buffer of -1 bytes":                                {input, estimate.ComputedIn(-1)},
+		"ComputedIn: a buffer of -1 bytes":                                {input, llamacpp.ComputedIn(-1)},
 		"cannot be cut into 99 stages: want at most":                      {input, estimate.Train(estimate.SGD), estimate.Shard(estimate.Sharding{Pipeline: 99})},
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -385,12 +394,12 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 }
 
 func TestTokensAreNotMultiplied(t *testing.T) {
-	_, err := estimate.Model([]estimate.Layer{estimate.Linear{In: 8, Out: 8}}, estimate.Tokens(2, 8))
+	_, err := estimate.Model([]nn.Layer{nn.Linear{In: 8, Out: 8}}, estimate.Tokens(2, 8))
 	assert.ErrorContains(t, err, "0 (Linear): input (2, 8) is of int64, which is not multiplied: an Embedding reads Tokens")
 }
 
 func TestZeroQuantizationAndUnknownOptimizer(t *testing.T) {
-	_, err := estimate.Quantization{}.Stored(vgg19)
+	_, err := llamacpp.Quantization{}.Stored(vgg19)
 	assert.ErrorContains(t, err, "take one of Quantizations")
 	_, err = estimate.Optimizer(99).State(alloc.Shape{1}, alloc.Float32)
 	assert.ErrorContains(t, err, "Optimizer is 99: want one of the constants")
@@ -403,7 +412,7 @@ func TestNilOptionsAreLeftOut(t *testing.T) {
 }
 
 func TestActivationsAreOfATypeOfTheirOwn(t *testing.T) {
-	layers := []estimate.Layer{estimate.Linear{In: 8, Out: 8}, estimate.Tanh{}}
+	layers := []nn.Layer{nn.Linear{In: 8, Out: 8}, nn.Tanh{}}
 	wide := model(t, layers, estimate.InputShape(4, 8), estimate.Train(estimate.SGD))
 	half := model(t, layers, estimate.InputShape(4, 8), estimate.Train(estimate.SGD), estimate.Activations(alloc.BFloat16))
 	assert.Equal(t, wide.Kept, 2*half.Kept)
@@ -412,7 +421,7 @@ func TestActivationsAreOfATypeOfTheirOwn(t *testing.T) {
 }
 
 func TestLaterTypesWin(t *testing.T) {
-	layers := []estimate.Layer{estimate.Linear{In: 100, Out: 100, NoBias: true}}
+	layers := []nn.Layer{nn.Linear{In: 100, Out: 100, NoBias: true}}
 	for want, opts := range map[alloc.Bytes][]estimate.Option{
 		16: {estimate.Precision(alloc.Float16), estimate.MixedPrecision(alloc.BFloat16)},
 		8:  {estimate.MixedPrecision(alloc.BFloat16), estimate.Precision(alloc.Float16)},
@@ -426,10 +435,10 @@ func TestLaterTypesWin(t *testing.T) {
 }
 
 func TestMaxBatchEndsSomewhere(t *testing.T) {
-	n, err := estimate.MaxBatch([]estimate.Layer{estimate.Linear{In: 1, Out: 1}}, alloc.PiB, estimate.InputShape(1, 1))
+	n, err := estimate.MaxBatch([]nn.Layer{nn.Linear{In: 1, Out: 1}}, alloc.PiB, estimate.InputShape(1, 1))
 	require.NoError(t, err)
 	assert.Equal(t, 1<<30, n)
-	_, err = estimate.MaxBatch([]estimate.Layer{estimate.ReLU{}}, alloc.PiB, estimate.InputShape())
+	_, err = estimate.MaxBatch([]nn.Layer{nn.ReLU{}}, alloc.PiB, estimate.InputShape())
 	assert.ErrorContains(t, err, "needs an input with a batch")
 }
 
@@ -438,8 +447,10 @@ func TestMaxBatchEndsSomewhere(t *testing.T) {
 func TestShardedCache(t *testing.T) {
 	m, err := zoo.ByName("llama-3-8b")
 	require.NoError(t, err)
+	c, err := m.Cache(1, 8192)
+	require.NoError(t, err)
 	cache := func(s estimate.Sharding) alloc.Bytes {
-		return model(t, m.Layers, estimate.WithKVCache(m.Transformer.Cache(1, 8192, alloc.Float16)), estimate.Shard(s)).Inference.Cache
+		return model(t, m.Layers, estimate.WithKVCache(c), estimate.Shard(s)).Inference.Cache
 	}
 	assert.Equal(t, alloc.GiB, cache(estimate.Sharding{}))
 	assert.Equal(t, alloc.GiB/8, cache(estimate.Sharding{Tensor: 8}))
@@ -452,21 +463,21 @@ func TestTensorParallelismDividesHeads(t *testing.T) {
 		heads, kv, tensor int
 		ok                bool
 	}{{12, 12, 4, true}, {12, 12, 5, false}, {12, 6, 4, false}, {12, 2, 4, true}, {12, 1, 12, true}, {12, 4, 24, false}} {
-		layers := estimate.Transformer{Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: c.heads, KVHeads: c.kv}.Layers()
-		_, err := estimate.Model(layers, estimate.Tokens(1, 4), estimate.Shard(estimate.Sharding{Tensor: c.tensor}))
+		layers := family.Transformer{Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: c.heads, KVHeads: c.kv}.Layers()
+		_, err := estimate.Model(layer.Public(layers), estimate.Tokens(1, 4), estimate.Shard(estimate.Sharding{Tensor: c.tensor}))
 		if c.ok {
 			assert.NoError(t, err)
 		} else {
 			assert.ErrorContains(t, err, fmt.Sprintf("%d heads, and %d of keys and values, do not divide among %d devices", c.heads, c.kv, c.tensor))
 		}
 	}
-	_, err := estimate.Model([]estimate.Layer{estimate.LatentAttention{Hidden: 8, Heads: 6, KVRank: 4, NopeSize: 4, RopeSize: 4, ValueSize: 4}}, estimate.Shard(estimate.Sharding{Tensor: 4}))
+	_, err := estimate.Model([]nn.Layer{nn.Custom(layer.LatentAttention{Hidden: 8, Heads: 6, KVRank: 4, NopeSize: 4, RopeSize: 4, ValueSize: 4})}, estimate.Shard(estimate.Sharding{Tensor: 4}))
 	assert.ErrorContains(t, err, "6 heads")
 }
 
 // An encoder keeps no keys and values.
 func TestEncodersHaveNoCache(t *testing.T) {
-	bert := estimate.Transformer{Family: estimate.BERT, Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: 12, Positions: 64}
-	_, err := estimate.Model(bert.Layers(), estimate.Tokens(1, 4), estimate.WithKVCache(bert.Cache(1, 4, 0)))
+	bert := family.Transformer{Family: family.BERT, Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: 12, Positions: 64}
+	_, err := estimate.Model(layer.Public(bert.Layers()), estimate.Tokens(1, 4), estimate.WithKVCache(bert.Cache(1, 4, 0)))
 	assert.ErrorContains(t, err, "Layers is 0")
 }

@@ -3,6 +3,8 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -11,20 +13,20 @@ import (
 )
 
 // gated multiplies what it makes of x by what it makes of the tensor beside it.
-func gated(n int) estimate.Module {
-	return estimate.Module{
+func gated(n int) nn.Module {
+	return nn.Module{
 		Name:  "Gated",
-		Parts: estimate.Sequential{estimate.As("value", estimate.Linear{In: n, Out: n, NoBias: true}), estimate.As("gate", estimate.Linear{In: n, Out: n, NoBias: true})},
-		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+		Parts: nn.Sequential{nn.As("value", nn.Linear{In: n, Out: n, NoBias: true}), nn.As("gate", nn.Linear{In: n, Out: n, NoBias: true})},
+		Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
 			return f.Mul(f.Call("value", x), f.Call("gate", f.Beside(0)))
 		},
 	}
 }
 
-func twoInputs(n int) []estimate.Layer {
-	return []estimate.Layer{estimate.Module{
-		Parts: estimate.Sequential{estimate.As("gated", gated(n))},
-		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+func twoInputs(n int) []nn.Layer {
+	return []nn.Layer{nn.Module{
+		Parts: nn.Sequential{nn.As("gated", gated(n))},
+		Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
 			return f.Call("gated", x, f.Input(1))
 		},
 	}}
@@ -45,33 +47,33 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 	_, err = estimate.Model(twoInputs(8), estimate.InputShape(2, 8))
 	assert.ErrorContains(t, err, "the layer reads input 1, but the model was given 1")
 
-	run := func(run func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor) error {
-		_, err := estimate.Model([]estimate.Layer{estimate.Module{Run: run}}, estimate.InputShape(2, 8))
+	run := func(run func(f *nn.Flow, x nn.Tensor) nn.Tensor) error {
+		_, err := estimate.Model([]nn.Layer{nn.Module{Run: run}}, estimate.InputShape(2, 8))
 		return err
 	}
-	for want, wrong := range map[string]func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor{
-		`it calls "x", which is none of its Parts`: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Call("x", x) },
-		"does not broadcast":                       func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Add(x, f.View(x, 8, 2)) },
-		"want a size for each dimension after":     func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Resize(x, 4) },
-		"parts of [9] along dimension 1":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Part(x, 1, 9) },
-		"parts of [5 4] along dimension 1":         func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Split(x, 1, 5, 4)[1] },
-		"parts of [] along dimension 1":            func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { f.Split(x, 1); return x },
-		"parts of [1] along dimension 2":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Split(x, 2, 1)[0] },
-		"was called with 0":                        func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Beside(0) },
-		"does not take the shape (3, 5)":           func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.View(x, 3, 5) },
-		"it applies no layer":                      func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Apply(nil, x) },
-		"that is not of this model":                func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Copy(estimate.Tensor{}) },
-		"too bad":                                  func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { f.Errorf("too bad"); return x },
+	for want, wrong := range map[string]func(f *nn.Flow, x nn.Tensor) nn.Tensor{
+		`it calls "x", which is none of its Parts`: func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Call("x", x) },
+		"does not broadcast":                       func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Add(x, f.View(x, 8, 2)) },
+		"want a size for each dimension after":     func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Resize(x, 4) },
+		"parts of [9] along dimension 1":           func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Part(x, 1, 9) },
+		"parts of [5 4] along dimension 1":         func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Split(x, 1, 5, 4)[1] },
+		"parts of [] along dimension 1":            func(f *nn.Flow, x nn.Tensor) nn.Tensor { f.Split(x, 1); return x },
+		"parts of [1] along dimension 2":           func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Split(x, 2, 1)[0] },
+		"was called with 0":                        func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Beside(0) },
+		"does not take the shape (3, 5)":           func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.View(x, 3, 5) },
+		"it applies no layer":                      func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Apply(nil, x) },
+		"that is not of this model":                func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Copy(nn.Tensor{}) },
+		"too bad":                                  func(f *nn.Flow, x nn.Tensor) nn.Tensor { f.Errorf("too bad"); return x },
 	} {
 		assert.ErrorContains(t, run(wrong), want)
 	}
-	_, err = estimate.Model([]estimate.Layer{estimate.Module{}})
+	_, err = estimate.Model([]nn.Layer{nn.Module{}})
 	assert.ErrorContains(t, err, "Run is nil")
 
-	var kept estimate.Tensor
-	require.NoError(t, run(func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { kept = f.Copy(x); return x }))
-	assert.ErrorContains(t, run(func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Split(kept, 1, 8)[0] }), "splits a tensor (2, 8) that is not of this model")
-	assert.ErrorContains(t, run(func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+	var kept nn.Tensor
+	require.NoError(t, run(func(f *nn.Flow, x nn.Tensor) nn.Tensor { kept = f.Copy(x); return x }))
+	assert.ErrorContains(t, run(func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Split(kept, 1, 8)[0] }), "splits a tensor (2, 8) that is not of this model")
+	assert.ErrorContains(t, run(func(f *nn.Flow, x nn.Tensor) nn.Tensor {
 		f.Errorf("too late")
 		assert.Equal(t, alloc.Shape{2, 3}, f.Split(x, 1, 5, 3)[1].Shape, "there is none, and its shape is that of one")
 		return x
@@ -80,25 +82,25 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 
 // What is added in place stays where it was, and a tensor of another size is new.
 func TestFlowInPlaceAndResized(t *testing.T) {
-	r := model(t, []estimate.Layer{estimate.Module{Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+	r := model(t, []nn.Layer{nn.Module{Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
 		return f.AddTo(f.Copy(x), f.Resize(x, 6, 4))
 	}}}, estimate.InputShape(2, 3, 6, 4), estimate.On(estimate.CPU))
 	assert.Equal(t, alloc.Shape{2, 3, 6, 4}, r.Output)
 	assert.Equal(t, alloc.Bytes(3*2*3*6*4*4), r.Inference.Input+r.Inference.Transient, "the input, its copy and the other size")
-	r = model(t, []estimate.Layer{estimate.Module{Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor { return f.Resize(x, 3, 8) }}}, estimate.InputShape(2, 3, 6, 4))
+	r = model(t, []nn.Layer{nn.Module{Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Resize(x, 3, 8) }}}, estimate.InputShape(2, 3, 6, 4))
 	assert.Equal(t, alloc.Shape{2, 3, 3, 8}, r.Output)
 }
 
 // A model with a tied head may be a part of another, and may stand there twice.
 func TestRelativeTies(t *testing.T) {
-	tied := estimate.Sequential{
-		estimate.As("embed", estimate.Embedding{Num: 100, Dim: 8}),
-		estimate.As("head", estimate.Linear{In: 8, Out: 100, NoBias: true, Tied: ".embed.weight"}),
+	tied := nn.Sequential{
+		nn.As("embed", nn.Embedding{Num: 100, Dim: 8}),
+		nn.As("head", nn.Linear{In: 8, Out: 100, NoBias: true, Tied: ".embed.weight"}),
 	}
 	r := model(t, tied)
 	assert.Equal(t, int64(800), r.Params.Count)
-	again := estimate.Sequential{estimate.As("mean", tied), estimate.As("up", estimate.Sequential{estimate.As("inner", estimate.Linear{In: 8, Out: 100, NoBias: true, Tied: "..mean.embed.weight"})})}
-	assert.Equal(t, int64(800), model(t, []estimate.Layer{estimate.As("model", again)}).Params.Count)
-	_, err := estimate.Model([]estimate.Layer{estimate.Linear{In: 8, Out: 100, Tied: "....x.weight"}})
+	again := nn.Sequential{nn.As("mean", tied), nn.As("up", nn.Sequential{nn.As("inner", nn.Linear{In: 8, Out: 100, NoBias: true, Tied: "..mean.embed.weight"})})}
+	assert.Equal(t, int64(800), model(t, []nn.Layer{nn.As("model", again)}).Params.Count)
+	_, err := estimate.Model([]nn.Layer{nn.Linear{In: 8, Out: 100, Tied: "....x.weight"}})
 	require.ErrorContains(t, err, `tied to "x.weight", which the model does not have`)
 }

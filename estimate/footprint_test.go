@@ -3,6 +3,10 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -21,14 +25,14 @@ func training(t *testing.T, name string, loop estimate.Loop, opts ...estimate.Op
 
 // PyTorch on the CPU takes 770,224,044 bytes for two micro-batches of four images.
 func TestAccumulationHoldsGradients(t *testing.T) {
-	r := model(t, known(t, "resnet50"), estimate.InputShape(4, 3, 224, 224), estimate.Train(estimate.Adam), estimate.On(estimate.CPU),
+	r := model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(4, 3, 224, 224), estimate.Train(estimate.Adam), estimate.On(estimate.CPU),
 		estimate.Loops(estimate.Loop{MicroBatches: 2}))
 	assert.InEpsilon(t, 770_224_044, float64(r.Training.Peak), 0.001)
 }
 
 func TestLoops(t *testing.T) {
 	peak := func(l estimate.Loop) alloc.Bytes {
-		return model(t, known(t, "resnet50"), estimate.InputShape(32, 3, 224, 224), estimate.Train(estimate.AdamW), estimate.Loops(l)).Training.Peak
+		return model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(32, 3, 224, 224), estimate.Train(estimate.AdamW), estimate.Loops(l)).Training.Peak
 	}
 	first := estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach}
 	kept := estimate.Loop{ZeroGrad: estimate.ZeroGradKept, Form: estimate.ForEach}
@@ -37,9 +41,9 @@ func TestLoops(t *testing.T) {
 	assert.LessOrEqual(t, peak(between), peak(kept))
 
 	step := func(form estimate.Form) alloc.Bytes { // a batch of one, whose peak is the optimizer's step
-		return model(t, llama7b.Layers(), estimate.Tokens(1, 8), estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{Form: form})).Training.Peak
+		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 8), estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{Form: form})).Training.Peak
 	}
-	weights := model(t, llama7b.Layers()).Training.Weights
+	weights := model(t, layer.Public(llama7b.Layers())).Training.Weights
 	assert.InDelta(t, float64(step(estimate.Fused)+weights), float64(step(estimate.ForEach)), float64(weights)/100)
 	assert.Less(t, step(estimate.Fused), step(estimate.OneByOne))
 	assert.Less(t, step(estimate.OneByOne), step(estimate.ForEach))
@@ -48,7 +52,7 @@ func TestLoops(t *testing.T) {
 		m, err := zoo.ByName("gpt2")
 		require.NoError(t, err)
 		loop := estimate.Loop{Output: o, ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach}
-		return model(t, append(m.Layers, estimate.NextToken{}), estimate.Tokens(4, 1024), estimate.Train(estimate.AdamW), estimate.Loops(loop)).Training.Peak
+		return model(t, append(m.Layers, nn.NextToken{}), estimate.Tokens(4, 1024), estimate.Train(estimate.AdamW), estimate.Loops(loop)).Training.Peak
 	}
 	assert.InEpsilon(t, 4*1024*50257*4, float64(logits(estimate.OutputHeld)-logits(estimate.OutputDropped)), 0.01)
 
@@ -70,7 +74,7 @@ func TestUnknownSettingsWidenTheBand(t *testing.T) {
 
 func TestOldPyTorchKeepsMore(t *testing.T) {
 	bert := func(opts ...estimate.Option) *estimate.Report {
-		return model(t, bertLarge.Layers(), append(opts, estimate.Tokens(4, 512), estimate.Train(estimate.AdamW))...)
+		return model(t, layer.Public(bertLarge.Layers()), append(opts, estimate.Tokens(4, 512), estimate.Train(estimate.AdamW))...)
 	}
 	assert.EqualValues(t, 1536*alloc.MiB, bert(estimate.PyTorch(1, 10)).Kept-bert().Kept, "the scores of 24 blocks")
 	assert.Equal(t, bert().Kept, bert(estimate.PyTorch(1, 11)).Kept)

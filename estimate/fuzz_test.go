@@ -11,6 +11,9 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // drawn makes layers of numbers that are mostly small and sometimes absurd.
@@ -25,127 +28,127 @@ func (d drawn) n(name string) int {
 
 func (d drawn) yes(name string) bool { return rapid.Bool().Draw(d.t, name) }
 
-func (d drawn) list(depth int) []estimate.Layer {
-	layers := make([]estimate.Layer, rapid.IntRange(0, 5).Draw(d.t, "length"))
+func (d drawn) list(depth int) []tape.Layer {
+	layers := make([]tape.Layer, rapid.IntRange(0, 5).Draw(d.t, "length"))
 	for i := range layers {
 		layers[i] = d.layer(depth)
 	}
 	return layers
 }
 
-func (d drawn) layer(depth int) estimate.Layer {
+func (d drawn) layer(depth int) tape.Layer {
 	n := func() int { return d.n("n") }
-	simple := []func() estimate.Layer{
-		func() estimate.Layer { return nil },
-		func() estimate.Layer { return (*estimate.Shared)(nil) },
-		func() estimate.Layer {
-			return estimate.Conv1d{In: n(), Out: n(), Kernel: n(), Stride: n(), Padding: n()}
+	simple := []func() tape.Layer{
+		func() tape.Layer { return nil },
+		func() tape.Layer { return (*tape.Shared)(nil) },
+		func() tape.Layer {
+			return layer.Conv1d{In: n(), Out: n(), Kernel: n(), Stride: n(), Padding: n()}
 		},
-		func() estimate.Layer {
-			return estimate.Conv2d{In: n(), Out: n(), Kernel: n(), Stride: n(), Padding: n(), Dilation: n(), Groups: n(), KernelHW: [2]int{n(), n()}}
+		func() tape.Layer {
+			return layer.Conv2d{In: n(), Out: n(), Kernel: n(), Stride: n(), Padding: n(), Dilation: n(), Groups: n(), KernelHW: [2]int{n(), n()}}
 		},
-		func() estimate.Layer { return estimate.Conv3d{In: n(), Out: n(), Kernel: n()} },
-		func() estimate.Layer {
-			return estimate.ConvTranspose2d{In: n(), Out: n(), Kernel: n(), Stride: n(), Padding: n(), OutputPadding: n(), Groups: n()}
+		func() tape.Layer { return layer.Conv3d{In: n(), Out: n(), Kernel: n()} },
+		func() tape.Layer {
+			return layer.ConvTranspose2d{In: n(), Out: n(), Kernel: n(), Stride: n(), Padding: n(), OutputPadding: n(), Groups: n()}
 		},
-		func() estimate.Layer {
-			return estimate.Linear{In: n(), Out: n(), Tied: rapid.SampledFrom([]string{"", "0.weight", "x"}).Draw(d.t, "tied")}
+		func() tape.Layer {
+			return layer.Linear{In: n(), Out: n(), Tied: rapid.SampledFrom([]string{"", "0.weight", "x"}).Draw(d.t, "tied")}
 		},
-		func() estimate.Layer { return estimate.Embedding{Num: n(), Dim: n()} },
-		func() estimate.Layer { return estimate.BatchNorm{Features: n()} },
-		func() estimate.Layer { return estimate.LayerNorm{Size: n()} },
-		func() estimate.Layer { return estimate.GroupNorm{Groups: n(), Channels: n()} },
-		func() estimate.Layer {
-			return estimate.RMSNorm{Size: n(), Unfused: d.yes("unfused"), Shifted: d.yes("shifted")}
+		func() tape.Layer { return layer.Embedding{Num: n(), Dim: n()} },
+		func() tape.Layer { return layer.BatchNorm{Features: n()} },
+		func() tape.Layer { return layer.LayerNorm{Size: n()} },
+		func() tape.Layer { return layer.GroupNorm{Groups: n(), Channels: n()} },
+		func() tape.Layer {
+			return layer.RMSNorm{Size: n(), Unfused: d.yes("unfused"), Shifted: d.yes("shifted")}
 		},
-		func() estimate.Layer { return estimate.ReLU{InPlace: d.yes("in place")} },
-		func() estimate.Layer { return estimate.SiLU{InPlace: d.yes("in place")} },
-		func() estimate.Layer { return estimate.NewGELU{} },
-		func() estimate.Layer { return estimate.QuickGELU{} },
-		func() estimate.Layer { return estimate.Softmax{} },
-		func() estimate.Layer { return estimate.Dropout{P: rapid.Float64().Draw(d.t, "p")} },
-		func() estimate.Layer { return estimate.StochasticDepth{} },
-		func() estimate.Layer { return estimate.ChannelDropout{} },
-		func() estimate.Layer { return estimate.MaxPool{Kernel: n(), Stride: n(), Padding: n(), Dims: n()} },
-		func() estimate.Layer {
-			return estimate.MaxPool{Dims: n(), Kernels: [3]int{n(), n(), n()}, Strides: [3]int{n(), n(), n()}, Paddings: [3]int{n(), n(), n()}}
+		func() tape.Layer { return layer.ReLU{InPlace: d.yes("in place")} },
+		func() tape.Layer { return layer.SiLU{InPlace: d.yes("in place")} },
+		func() tape.Layer { return layer.NewGELU{} },
+		func() tape.Layer { return layer.QuickGELU{} },
+		func() tape.Layer { return layer.Softmax{} },
+		func() tape.Layer { return layer.Dropout{P: rapid.Float64().Draw(d.t, "p")} },
+		func() tape.Layer { return layer.StochasticDepth{} },
+		func() tape.Layer { return layer.ChannelDropout{} },
+		func() tape.Layer { return layer.MaxPool{Kernel: n(), Stride: n(), Padding: n(), Dims: n()} },
+		func() tape.Layer {
+			return layer.MaxPool{Dims: n(), Kernels: [3]int{n(), n(), n()}, Strides: [3]int{n(), n(), n()}, Paddings: [3]int{n(), n(), n()}}
 		},
-		func() estimate.Layer { return estimate.AvgPool{Kernel: n(), Dims: n(), Ceil: true} },
-		func() estimate.Layer { return estimate.AdaptiveAvgPool{Out: n(), Dims: n()} },
-		func() estimate.Layer { return estimate.Flatten{Start: n()} },
-		func() estimate.Layer { return estimate.Reshape{Dims: []int{n(), n(), -1}} },
-		func() estimate.Layer { return estimate.Upsample{Scale: n()} },
-		func() estimate.Layer {
-			return estimate.LSTM{In: n(), Hidden: n(), Layers: n(), Bidirectional: d.yes("both")}
+		func() tape.Layer { return layer.AvgPool{Kernel: n(), Dims: n(), Ceil: true} },
+		func() tape.Layer { return layer.AdaptiveAvgPool{Out: n(), Dims: n()} },
+		func() tape.Layer { return layer.Flatten{Start: n()} },
+		func() tape.Layer { return layer.Reshape{Dims: []int{n(), n(), -1}} },
+		func() tape.Layer { return layer.Upsample{Scale: n()} },
+		func() tape.Layer {
+			return layer.LSTM{In: n(), Hidden: n(), Layers: n(), Bidirectional: d.yes("both")}
 		},
-		func() estimate.Layer { return estimate.GRU{In: n(), Hidden: n()} },
-		func() estimate.Layer {
-			return estimate.Attention{Hidden: n(), Heads: n(), KVHeads: n(), HeadSize: n(), Rotary: true, RotaryDim: n(), Packed: d.yes("packed"), Plain: d.yes("plain"),
-				QKNorm: estimate.QKNorm(d.n("norm") & 3), Eager: d.yes("eager"), Capped: d.yes("capped"), Sinks: d.yes("sinks")}
+		func() tape.Layer { return layer.GRU{In: n(), Hidden: n()} },
+		func() tape.Layer {
+			return layer.Attention{Hidden: n(), Heads: n(), KVHeads: n(), HeadSize: n(), Rotary: true, RotaryDim: n(), Packed: d.yes("packed"), Plain: d.yes("plain"),
+				QKNorm: layer.QKNorm(d.n("norm") & 3), Eager: d.yes("eager"), Capped: d.yes("capped"), Sinks: d.yes("sinks")}
 		},
-		func() estimate.Layer {
-			return estimate.Attention{Hidden: n(), Heads: n(), Cross: d.yes("cross"), Bias: &estimate.RelativeBias{Buckets: n(), Causal: d.yes("causal")}}
+		func() tape.Layer {
+			return layer.Attention{Hidden: n(), Heads: n(), Cross: d.yes("cross"), Bias: &layer.RelativeBias{Buckets: n(), Causal: d.yes("causal")}}
 		},
-		func() estimate.Layer {
-			return estimate.WindowAttention{Hidden: n(), Heads: n(), Window: n(), Shifted: d.yes("shifted"), Packed: d.yes("packed"), Plain: d.yes("plain")}
+		func() tape.Layer {
+			return layer.WindowAttention{Hidden: n(), Heads: n(), Window: n(), Shifted: d.yes("shifted"), Packed: d.yes("packed"), Plain: d.yes("plain")}
 		},
-		func() estimate.Layer { return estimate.PatchMerging{Channels: n()} },
-		func() estimate.Layer { return estimate.ZeroPad2d{Left: n(), Right: n(), Top: n(), Bottom: n()} },
-		func() estimate.Layer {
-			return estimate.LatentAttention{Hidden: n(), Heads: n(), QueryRank: n(), KVRank: n(), NopeSize: n(), RopeSize: n(), ValueSize: n()}
+		func() tape.Layer { return layer.PatchMerging{Channels: n()} },
+		func() tape.Layer { return layer.ZeroPad2d{Left: n(), Right: n(), Top: n(), Bottom: n()} },
+		func() tape.Layer {
+			return layer.LatentAttention{Hidden: n(), Heads: n(), QueryRank: n(), KVRank: n(), NopeSize: n(), RopeSize: n(), ValueSize: n()}
 		},
-		func() estimate.Layer { return estimate.MLP{Hidden: n(), FFN: n()} },
-		func() estimate.Layer { return estimate.GatedMLP{Hidden: n(), FFN: n(), Packed: d.yes("packed")} },
-		func() estimate.Layer {
-			return estimate.MoE{Hidden: n(), FFN: n(), Experts: n(), TopK: n(), Shared: n(), Router: estimate.Router(d.n("router") & 3)}
+		func() tape.Layer { return layer.MLP{Hidden: n(), FFN: n()} },
+		func() tape.Layer { return layer.GatedMLP{Hidden: n(), FFN: n(), Packed: d.yes("packed")} },
+		func() tape.Layer {
+			return layer.MoE{Hidden: n(), FFN: n(), Experts: n(), TopK: n(), Shared: n(), Router: layer.Router(d.n("router") & 3)}
 		},
-		func() estimate.Layer { return estimate.CrossEntropy{Dim: n()} },
-		func() estimate.Layer {
-			return estimate.HeadLoss{Linear: estimate.Linear{In: n(), Out: n()}, Chunks: n(), Loss: estimate.NextToken{Fused: d.yes("fused")}, Widened: d.yes("widened"), InForward: d.yes("in forward")}
+		func() tape.Layer { return layer.CrossEntropy{Dim: n()} },
+		func() tape.Layer {
+			return layer.HeadLoss{Linear: layer.Linear{In: n(), Out: n()}, Chunks: n(), Loss: layer.NextToken{Fused: d.yes("fused")}, Widened: d.yes("widened"), InForward: d.yes("in forward")}
 		},
-		func() estimate.Layer { return estimate.MSE{} },
-		func() estimate.Layer { return estimate.InstanceNorm{Features: n(), Affine: d.yes("affine")} },
-		func() estimate.Layer { return estimate.LayerNorm2d{Channels: n()} },
-		func() estimate.Layer { return estimate.LocalResponseNorm{Size: n()} },
-		func() estimate.Layer { return estimate.AdaptiveMaxPool{Out: n(), Dims: n()} },
-		func() estimate.Layer { return estimate.PixelShuffle{Factor: n()} },
-		func() estimate.Layer { return estimate.Permute{Dims: []int{n(), n(), n()}} },
-		func() estimate.Layer { return estimate.Permute{Dims: []int{0, 2, 1}} },
-		func() estimate.Layer {
-			return estimate.SqueezeExcite{Channels: n(), Middle: n(), Gate: estimate.Hardsigmoid{}}
+		func() tape.Layer { return layer.MSE{} },
+		func() tape.Layer { return layer.InstanceNorm{Features: n(), Affine: d.yes("affine")} },
+		func() tape.Layer { return layer.LayerNorm2d{Channels: n()} },
+		func() tape.Layer { return layer.LocalResponseNorm{Size: n()} },
+		func() tape.Layer { return layer.AdaptiveMaxPool{Out: n(), Dims: n()} },
+		func() tape.Layer { return layer.PixelShuffle{Factor: n()} },
+		func() tape.Layer { return tape.Permute{Dims: []int{n(), n(), n()}} },
+		func() tape.Layer { return tape.Permute{Dims: []int{0, 2, 1}} },
+		func() tape.Layer {
+			return layer.SqueezeExcite{Channels: n(), Middle: n(), Gate: layer.Hardsigmoid{}}
 		},
-		func() estimate.Layer { return estimate.PReLU{Num: n()} },
-		func() estimate.Layer { return estimate.CTC{Letters: n()} },
-		func() estimate.Layer { return estimate.NLL{} },
-		func() estimate.Layer { return estimate.KLDiv{} },
-		func() estimate.Layer { return flowing(n(), n()) },
-		func() estimate.Layer { return estimate.Learned{Shape: alloc.Shape{n(), n()}} },
-		func() estimate.Layer {
-			return estimate.Sequential(estimate.Transformer{
-				Family: estimate.Family(rapid.IntRange(0, int(estimate.ViT)+1).Draw(d.t, "family")), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
+		func() tape.Layer { return layer.PReLU{Num: n()} },
+		func() tape.Layer { return layer.CTC{Letters: n()} },
+		func() tape.Layer { return layer.NLL{} },
+		func() tape.Layer { return layer.KLDiv{} },
+		func() tape.Layer { return flowing(n(), n()) },
+		func() tape.Layer { return layer.Learned{Shape: alloc.Shape{n(), n()}} },
+		func() tape.Layer {
+			return tape.Sequential(family.Transformer{
+				Family: family.Family(rapid.IntRange(0, int(family.ViT)+1).Draw(d.t, "family")), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
 				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), RotaryDim: n(), Experts: n(), ExpertFFN: n(), DenseBlocks: n(), SharedFFN: n(), Tied: d.yes("tied"), Image: n(), Patch: n(), Classes: n(),
-				Window: n(), Stages: []estimate.Stage{{Blocks: rapid.IntRange(-1, 2).Draw(d.t, "stage"), Heads: n()}, {Blocks: 1, Heads: n()}}, Buckets: n(), Channels: n(), SourceLength: n(), Merge: n(), Taps: n(), EmbedDim: n(),
-				Delta: &estimate.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, ShortConv: n(), Mixer: &estimate.StateSpace{Inner: n(), State: n(), Rank: n(), Kernel: n()},
-				Kinds: []estimate.BlockKind{estimate.BlockKind(d.n("kind") & 15), estimate.Recurrent}, NoHead: d.yes("no head"),
+				Window: n(), Stages: []family.Stage{{Blocks: rapid.IntRange(-1, 2).Draw(d.t, "stage"), Heads: n()}, {Blocks: 1, Heads: n()}}, Buckets: n(), Channels: n(), SourceLength: n(), Merge: n(), Taps: n(), EmbedDim: n(),
+				Delta: &layer.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, ShortConv: n(), Mixer: &layer.StateSpace{Inner: n(), State: n(), Rank: n(), Kernel: n()},
+				Kinds: []family.BlockKind{family.BlockKind(d.n("kind") & 15), family.Recurrent}, NoHead: d.yes("no head"),
 			}.Layers())
 		},
 	}
 	if depth > 0 {
-		nested := func() estimate.Layer { return d.layer(depth - 1) }
+		nested := func() tape.Layer { return d.layer(depth - 1) }
 		simple = append(simple,
-			func() estimate.Layer { return estimate.Sequential(d.list(depth - 1)) },
-			func() estimate.Layer { return estimate.Named{Name: "named", Layer: nested()} },
-			func() estimate.Layer { return estimate.Inline(nested()) },
-			func() estimate.Layer { return estimate.If(d.yes("if"), nested()) },
-			func() estimate.Layer { return estimate.Residual{Body: nested(), Shortcut: nested(), After: nested()} },
-			func() estimate.Layer { return estimate.Concat{Branches: d.list(depth - 1), Dim: n()} },
-			func() estimate.Layer {
-				return estimate.Repeat{N: rapid.IntRange(-1, 4).Draw(d.t, "n"), Layer: nested()}
+			func() tape.Layer { return tape.Sequential(d.list(depth - 1)) },
+			func() tape.Layer { return tape.Named{Name: "named", Layer: nested()} },
+			func() tape.Layer { return tape.Inline(nested()) },
+			func() tape.Layer { return tape.If(d.yes("if"), nested()) },
+			func() tape.Layer { return tape.Residual{Body: nested(), Shortcut: nested(), After: nested()} },
+			func() tape.Layer { return tape.Concat{Branches: d.list(depth - 1), Dim: n()} },
+			func() tape.Layer {
+				return tape.Repeat{N: rapid.IntRange(-1, 4).Draw(d.t, "n"), Layer: nested()}
 			},
-			func() estimate.Layer { return estimate.Recompute{Layer: nested()} },
-			func() estimate.Layer {
-				s := estimate.Share(nested())
-				return estimate.Sequential{s, s}
+			func() tape.Layer { return tape.Recompute{Layer: nested()} },
+			func() tape.Layer {
+				s := tape.Share(nested())
+				return tape.Sequential{s, s}
 			},
 		)
 	}
@@ -153,15 +156,15 @@ func (d drawn) layer(depth int) estimate.Layer {
 }
 
 // flowing is a Module whose Run does not look whether anything went wrong.
-func flowing(a, b int) estimate.Layer {
-	return estimate.Module{
-		Parts: estimate.Sequential{estimate.As("in", estimate.Linear{In: a, Out: b}), estimate.As("beside", second{})},
-		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+func flowing(a, b int) tape.Layer {
+	return tape.Module{
+		Parts: tape.Sequential{tape.As("in", layer.Linear{In: a, Out: b}), tape.As("beside", second{})},
+		Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 			y := f.Call("in", x)
 			z := f.Permute(f.View(y, a, -1, b), 1, 0, 2)
 			z = f.Part(f.Copy(z), b, a)
 			w := f.MatMul(z, f.Call("beside", y, z), b, z.Dim(0), z.Dim(-1))
-			return f.Add(f.Mul(x, w), f.Apply(estimate.Softmax{}, f.Cat(a, x, f.Input(b))))
+			return f.Add(f.Mul(x, w), f.Apply(layer.Softmax{}, f.Cat(a, x, f.Input(b))))
 		},
 	}
 }
@@ -169,9 +172,9 @@ func flowing(a, b int) estimate.Layer {
 // second returns what it is called with besides.
 type second struct{}
 
-func (second) Declare(*estimate.Declaration) {}
+func (second) Declare(*tape.Declaration) {}
 
-func (second) Forward(t *estimate.Tape, _ estimate.Tensor) (estimate.Tensor, error) {
+func (second) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
 	return t.Beside(0)
 }
 
@@ -205,7 +208,7 @@ func check(t *rapid.T) {
 		opts = append(opts, estimate.Quantize(estimate.Quantized{Base: estimate.Base(d.n("base") & 7), KeepsInput: d.yes("keeps"), Restores: alloc.Float16}))
 	}
 	if d.yes("judged") {
-		opts = append(opts, estimate.WithLoss(estimate.HeadLoss{Chunks: d.n("chunks")}))
+		opts = append(opts, estimate.WithLoss(layer.Public([]tape.Layer{layer.HeadLoss{Chunks: d.n("chunks")}})[0]))
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "input") {
 	case 0:
@@ -217,7 +220,7 @@ func check(t *rapid.T) {
 		}
 		opts = append(opts, estimate.InputShape(shape...))
 	}
-	r, err := estimate.Model(d.list(3), opts...)
+	r, err := estimate.Model(layer.Public(d.list(3)), opts...)
 	if err != nil {
 		require.Nil(t, r)
 		require.NotEmpty(t, err.Error())
@@ -259,13 +262,13 @@ func checkTransformer(t *rapid.T) {
 	d := drawn{t}
 	pick := func(name string, of ...int) int { return rapid.SampledFrom(of).Draw(t, name) }
 	kv := pick("kv heads", 1, 2, 4)
-	c := estimate.Transformer{
-		Family: estimate.Family(rapid.IntRange(0, 9).Draw(t, "family")), Vocab: pick("vocab", 100, 5000), KVHeads: kv, Heads: 2 * kv * pick("group", 1, 2),
+	c := family.Transformer{
+		Family: family.Family(rapid.IntRange(0, 9).Draw(t, "family")), Vocab: pick("vocab", 100, 5000), KVHeads: kv, Heads: 2 * kv * pick("group", 1, 2),
 		HeadSize: pick("head size", 8, 64), Blocks: pick("blocks", 1, 2, 6), FFN: pick("ffn", 16, 1000), Positions: 64,
 		Dropout: []float64{0, 0.1}[pick("dropout", 0, 1)], Plain: d.yes("plain"), Eager: d.yes("eager"), Tied: d.yes("tied"), Image: 32, Patch: 16, Classes: pick("classes", 0, 3),
 	}
 	c.Hidden = c.Heads * c.HeadSize
-	if c.Family == estimate.GPTOSS {
+	if c.Family == family.GPTOSS {
 		c.Experts = 4
 	}
 	opts := []estimate.Option{
@@ -287,7 +290,7 @@ func checkTransformer(t *rapid.T) {
 	if d.yes("freeze") {
 		opts = append(opts, estimate.Frozen("*"))
 	}
-	if c.Family == estimate.ViT {
+	if c.Family == family.ViT {
 		opts = append(opts, estimate.InputShape(pick("batch", 1, 3), 3, 32, 32))
 	} else {
 		batch := pick("batch", 1, 3)
@@ -296,7 +299,7 @@ func checkTransformer(t *rapid.T) {
 			opts = append(opts, estimate.WithKVCache(c.Cache(batch, pick("context", 64, 500), 0)))
 		}
 	}
-	r, err := estimate.Model(c.Layers(), opts...)
+	r, err := estimate.Model(layer.Public(c.Layers()), opts...)
 	require.NoError(t, err)
 	holds(t, r)
 }
@@ -306,11 +309,11 @@ func TestTransformers(t *testing.T) { rapid.Check(t, checkTransformer) }
 func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(check)) }
 
 func TestHugeRepeatIsAnError(t *testing.T) {
-	l := estimate.Layer(estimate.ReLU{})
+	l := tape.Layer(layer.ReLU{})
 	for range 5 {
-		l = estimate.Repeat{N: math.MaxInt32, Layer: l}
+		l = tape.Repeat{N: math.MaxInt32, Layer: l}
 	}
-	_, err := estimate.Model([]estimate.Layer{l}, estimate.InputShape(1, 1))
+	_, err := estimate.Model(layer.Public([]tape.Layer{l}), estimate.InputShape(1, 1))
 	var layer *estimate.LayerError
 	require.True(t, errors.As(err, &layer))
 	require.ErrorContains(t, err, "more than")

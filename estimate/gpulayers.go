@@ -8,12 +8,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Converted returns the sizes of layers as llama.cpp's converter writes them: matrices in float16 and
-// vectors in float32. The error is that of Model for layers that are not valid.
-func Converted(layers []tape.Layer) (tape.LayerSizes, error) {
-	return tape.QuantizationsX[len(tape.QuantizationsX)-1].Layers(layers)
-}
-
 // place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
 // releases have another block there in place of the head, and large batches copy the matrices
 // of the CPU's layers to the GPU, one at a time.

@@ -4,11 +4,15 @@ import (
 	"math"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 // What llama.cpp printed as "model buffer size" of the GPU and of the CPU, and as "KV buffer size".
@@ -16,7 +20,7 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 	const kv = 8 * 128 * 2 * 2 // bytes of a token in a block: eight heads of 128, keys and values in float16
 	for _, c := range []struct {
 		name         string // and source
-		model        estimate.Transformer
+		model        family.Transformer
 		quantization string
 		layers       int // on the GPU
 		gpu, cpu     float64
@@ -25,20 +29,20 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 		cache        alloc.Bytes // on the GPU
 	}{
 		{"Llama 3.2 3B, 29 of 29 layers, Vulkan on an RX 6700 XT, 2025",
-			estimate.Transformer{Vocab: 128256, Hidden: 3072, Blocks: 28, Heads: 24, KVHeads: 8, FFN: 8192, Tied: true},
+			family.Transformer{Vocab: 128256, Hidden: 3072, Blocks: 28, Heads: 24, KVHeads: 8, FFN: 8192, Tied: true},
 			"Q4_K_M", 29, 1918.35, 308.23, true, 4096, 28 * 4096 * kv},
 		{"Pythia 1.4B, 25 of 25 layers, llama.cpp's CI on an M4",
-			estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50304, Hidden: 2048, Blocks: 24, Heads: 16, FFN: 8192, RotaryDim: 32, Bias: true, Parallel: true},
+			family.Transformer{Family: family.GPTNeoX, Vocab: 50304, Hidden: 2048, Blocks: 24, Heads: 16, FFN: 8192, RotaryDim: 32, Bias: true, Parallel: true},
 			"F16", 25, 2502.97, 196.50, true, 2048, 24 * 2048 * 16 * 128 * 2 * 2},
 		{"Mistral 7B, the last 20 of 32 blocks, CUDA on an RTX 4060 Laptop, EduHPC 2025",
-			estimate.Transformer{Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336},
+			family.Transformer{Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336},
 			"Q4_K_M", 21, 2495.31, 0, false, 768, 20 * 768 * kv},
 		{"DeepSeek R1 0528 Qwen3 8B, the last 19 of 36 blocks, CUDA, LM Studio, 2025-07",
-			estimate.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 36, Heads: 32, KVHeads: 8, HeadSize: 128, FFN: 12288, QKNorm: estimate.NormHeads},
+			family.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 36, Heads: 32, KVHeads: 8, HeadSize: 128, FFN: 12288, QKNorm: layer.NormHeads},
 			"Q8_0", 20, 3715.11, 0, false, 131072, 19 * 131072 * kv},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			sizes, err := quantization(t, c.quantization).Layers(c.model.Layers())
+			sizes, err := quantization(t, c.quantization).Layers(layer.Public(c.model.Layers()))
 			require.NoError(t, err)
 			assert.Equal(t, c.model.Blocks+1, sizes.Layers())
 			gpu, cpu := sizes.OnGPU(c.layers)
@@ -50,8 +54,8 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 			if c.cpu > 0 { // else the whole file is mapped there
 				assert.InDelta(t, c.cpu, mib(cpu), 0.02)
 			}
-			r := model(t, c.model.Layers(), estimate.Tokens(1, 1), estimate.ComputedIn(alloc.MiB), estimate.StoredIn(sizes),
-				estimate.GPULayers(c.layers), estimate.WithKVCache(c.model.Cache(1, c.context, 0)))
+			r := model(t, layer.Public(c.model.Layers()), estimate.Tokens(1, 1), llamacpp.ComputedIn(alloc.MiB), llamacpp.StoredIn(sizes),
+				llamacpp.GPULayers(c.layers), estimate.WithKVCache(c.model.Cache(1, c.context, 0)))
 			m := r.Inference
 			assert.Equal(t, c.cache, m.Cache)
 			whole, err := estimate.KVCache(c.model.Cache(1, c.context, 0))
@@ -66,57 +70,57 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 // llama.cpp prints "creating SWA KV cache, size = 1536 cells" of Gemma 4 12B, and 480 MiB of these 40 layers.
 func TestCellsAsLlamaCppPrints(t *testing.T) {
 	gemma := estimate.KVConfig{Batch: 1, Context: 32700, Layers: 48, KVHeads: 8, HeadSize: 256, Window: 1024, Full: 8}
-	cells := estimate.LlamaCpp{}.Cells(gemma)
+	cells := llamacpp.Server{}.Cells(gemma)
 	assert.Equal(t, []int{32768, 1536}, []int{cells.Context, cells.Window})
 	whole, err := estimate.KVCache(cells)
 	require.NoError(t, err)
 	assert.Equal(t, 2048*alloc.MiB+480*alloc.MiB, whole)
-	assert.Equal(t, 3072, estimate.LlamaCpp{Batch: 2048}.Cells(gemma).Window)
+	assert.Equal(t, 3072, llamacpp.Server{Batch: 2048}.Cells(gemma).Window)
 	gemma.Window, gemma.Context = math.MaxInt32, math.MaxInt32
-	cells = estimate.LlamaCpp{Batch: math.MaxInt32}.Cells(gemma)
+	cells = llamacpp.Server{Batch: math.MaxInt32}.Cells(gemma)
 	assert.Positive(t, cells.Context)
 	assert.Positive(t, cells.Window)
 	gemma.Window = 0
-	assert.Zero(t, estimate.LlamaCpp{}.Cells(gemma).Window)
+	assert.Zero(t, llamacpp.Server{}.Cells(gemma).Window)
 }
 
 func TestGPULayersFromNoneToAll(t *testing.T) {
-	m := estimate.Transformer{Vocab: 512, Hidden: 64, Blocks: 4, Heads: 4, Tied: true}
-	sizes, err := quantization(t, "F16").Layers(m.Layers())
+	m := family.Transformer{Vocab: 512, Hidden: 64, Blocks: 4, Heads: 4, Tied: true}
+	sizes, err := quantization(t, "F16").Layers(layer.Public(m.Layers()))
 	require.NoError(t, err)
 	report := func(opts ...estimate.Option) *estimate.Report {
-		return model(t, m.Layers(), append(opts, estimate.Tokens(1, 8), estimate.ComputedIn(alloc.MiB), estimate.StoredIn(sizes), estimate.WithKVCache(m.Cache(1, 32, 0)))...)
+		return model(t, layer.Public(m.Layers()), append(opts, estimate.Tokens(1, 8), llamacpp.ComputedIn(alloc.MiB), llamacpp.StoredIn(sizes), estimate.WithKVCache(m.Cache(1, 32, 0)))...)
 	}
 	all := report()
 	assert.EqualValues(t, 512*64*2, all.Inference.Host, "the embedding")
-	assert.Equal(t, all.Inference, report(estimate.GPULayers(100)).Inference)
+	assert.Equal(t, all.Inference, report(llamacpp.GPULayers(100)).Inference)
 	sum := all.Inference.Weights + all.Inference.Cache
 	before := alloc.Bytes(-1)
 	for n := range 6 {
-		r := report(estimate.GPULayers(n))
+		r := report(llamacpp.GPULayers(n))
 		held := r.Inference.Weights + r.Inference.Cache
 		assert.Greater(t, held, before)
 		before = held
 		assert.GreaterOrEqual(t, held+r.Inference.Host, sum)
 		assert.Less(t, held+r.Inference.Host, sum+2*512*64*2)
 	}
-	none := report(estimate.GPULayers(0))
+	none := report(llamacpp.GPULayers(0))
 	assert.Zero(t, none.Inference.Weights+none.Inference.Cache)
-	assert.Equal(t, none.Inference, report(estimate.GPULayers(-1)).Inference)
-	assert.Equal(t, alloc.GiB, report(estimate.Projector(alloc.GiB)).Inference.Weights-all.Inference.Weights)
-	assert.Greater(t, report(estimate.GPULayers(3)).Inference.Upper(), report(estimate.GPULayers(4)).Inference.Peak, "older releases have a further block there")
+	assert.Equal(t, none.Inference, report(llamacpp.GPULayers(-1)).Inference)
+	assert.Equal(t, alloc.GiB, report(llamacpp.Projector(alloc.GiB)).Inference.Weights-all.Inference.Weights)
+	assert.Greater(t, report(llamacpp.GPULayers(3)).Inference.Upper(), report(llamacpp.GPULayers(4)).Inference.Peak, "older releases have a further block there")
 }
 
 // Layers of several GPUs, as llama.cpp divides them.
 func TestSplitOver(t *testing.T) {
-	m := estimate.Transformer{Vocab: 512, Hidden: 64, Blocks: 40, Heads: 4}
-	sizes, err := estimate.Converted(m.Layers())
+	m := family.Transformer{Vocab: 512, Hidden: 64, Blocks: 40, Heads: 4}
+	sizes, err := llamacpp.Converted(layer.Public(m.Layers()))
 	require.NoError(t, err)
 	report := func(opts ...estimate.Option) estimate.Memory {
-		return model(t, m.Layers(), append(opts, estimate.Tokens(1, 8), estimate.ComputedIn(alloc.MiB), estimate.StoredIn(sizes), estimate.WithKVCache(m.Cache(1, 256, 0)))...).Inference
+		return model(t, layer.Public(m.Layers()), append(opts, estimate.Tokens(1, 8), llamacpp.ComputedIn(alloc.MiB), llamacpp.StoredIn(sizes), estimate.WithKVCache(m.Cache(1, 256, 0)))...).Inference
 	}
 	one := report()
-	assert.Equal(t, one, report(estimate.SplitOver(1)))
+	assert.Equal(t, one, report(llamacpp.SplitOver(1)))
 	for _, c := range []struct {
 		shares []float64
 		blocks int // of the GPU with most
@@ -128,7 +132,7 @@ func TestSplitOver(t *testing.T) {
 		{[]float64{0, 1}, 40, true},
 		{[]float64{1, 1, 1, 1}, 11, false},
 	} {
-		got := report(estimate.SplitOver(c.shares...))
+		got := report(llamacpp.SplitOver(c.shares...))
 		want := alloc.Bytes(c.blocks) * sizes.Blocks[0]
 		if c.output {
 			want += sizes.Output
@@ -137,11 +141,11 @@ func TestSplitOver(t *testing.T) {
 		assert.Equal(t, one.Cache*alloc.Bytes(c.blocks)/40, got.Cache, c.shares)
 		assert.Equal(t, one.Host, got.Host, "what is on another GPU is not on the CPU")
 	}
-	some := report(estimate.SplitOver(1, 1), estimate.GPULayers(21))
+	some := report(llamacpp.SplitOver(1, 1), llamacpp.GPULayers(21))
 	assert.Equal(t, 11*sizes.Blocks[0], some.Weights)
 	assert.Equal(t, one.Cache/2, some.Host-sizes.Input-20*sizes.Blocks[0])
 	for want, shares := range map[string][]float64{"share of -1": {1, -1}, "want one more than 0": {0, 0}, "share of NaN": {math.NaN()}} {
-		_, err := estimate.Model(m.Layers(), estimate.SplitOver(shares...))
+		_, err := estimate.Model(layer.Public(m.Layers()), llamacpp.SplitOver(shares...))
 		assert.ErrorContains(t, err, want)
 	}
 }

@@ -7,6 +7,9 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Where FSDP divides frozen layers, the inputs of checkpointed ones and their gradients are all there when the
@@ -17,7 +20,7 @@ func TestHookedInputs(t *testing.T) {
 	c.Vocab = 100
 	of := func(blocks, torch int, more ...estimate.Option) int64 {
 		c.Blocks = blocks
-		return int64(model(t, with(c.Layers(), estimate.NextToken{}), append(more, estimate.Tokens(batch, length), brain, estimate.Train(estimate.AdamW), estimate.PyTorch(2, torch),
+		return int64(model(t, layer.Public(with(c.Layers(), layer.NextToken{})), append(more, estimate.Tokens(batch, length), brain, estimate.Train(estimate.AdamW), estimate.PyTorch(2, torch),
 			estimate.Checkpointed("model.layers.*"), estimate.Shard(estimate.Sharding{Data: 1 << 20, ZeRO: 3}), estimate.Loops(trainer))...).Training.Peak)
 	}
 	adapt := ibmLoRA(estimate.WholeBase, 0)
@@ -42,11 +45,11 @@ func TestHookedInputs(t *testing.T) {
 // queries, which live until the forward pass is over. GPT-2 does not.
 func TestCheckpointedCache(t *testing.T) {
 	const batch, length = 8, 2048
-	each := func(c estimate.Transformer, o estimate.Output) int64 { // what a block adds
+	each := func(c family.Transformer, o estimate.Output) int64 { // what a block adds
 		var activations [2]int64
 		for i, blocks := range []int{8, 16} {
 			c.Blocks = blocks
-			m := model(t, with(c.Layers(), estimate.NextToken{AsIs: true}), estimate.Tokens(batch, length), brain, estimate.Train(estimate.NoOptimizer),
+			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{AsIs: true})), estimate.Tokens(batch, length), brain, estimate.Train(estimate.NoOptimizer),
 				estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention), estimate.Loops(estimate.Loop{Output: o})).Training
 			activations[i] = int64(m.Peak - m.Weights - m.Gradients)
 		}
@@ -64,12 +67,12 @@ func TestCheckpointedCache(t *testing.T) {
 // Logits that the model makes float32 take the place of those in half precision, in the forward pass too.
 func TestWidenedLogits(t *testing.T) {
 	const batch, length = 4, 1024
-	of := func(l estimate.NextToken, o estimate.Output) int64 {
-		return int64(model(t, with(gpt2Small.Layers(), l), estimate.Tokens(batch, length), brain, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention),
+	of := func(l layer.NextToken, o estimate.Output) int64 {
+		return int64(model(t, layer.Public(with(gpt2Small.Layers(), l)), estimate.Tokens(batch, length), brain, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention),
 			estimate.Loops(estimate.Loop{Output: o})).Training.Peak)
 	}
 	logits := int64(batch * length * 50257)
-	today, before := estimate.NextToken{}, estimate.NextToken{Widened: true}
+	today, before := layer.NextToken{}, layer.NextToken{Widened: true}
 	assert.InEpsilon(t, 2*logits, of(today, estimate.OutputDropped)-of(before, estimate.OutputDropped), 0.03)
 	assert.InEpsilon(t, 4*logits, of(before, estimate.OutputInPass)-of(before, estimate.OutputDropped), 0.03)
 }
@@ -79,7 +82,7 @@ func TestWidenedLogits(t *testing.T) {
 func TestQuantizedLayersKeepTheType(t *testing.T) {
 	q := estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}})
 	of := func(in alloc.DType, more ...estimate.Option) alloc.Bytes {
-		return model(t, []estimate.Layer{estimate.Linear{In: 64, Out: 1024, NoBias: true}}, append(more, q, estimate.Autocast(alloc.BFloat16), estimate.InputOf(in, 32, 64))...).Activations.Bytes
+		return model(t, layer.Public([]tape.Layer{layer.Linear{In: 64, Out: 1024, NoBias: true}}), append(more, q, estimate.Autocast(alloc.BFloat16), estimate.InputOf(in, 32, 64))...).Activations.Bytes
 	}
 	assert.EqualValues(t, 4*32*1024, of(alloc.Float32))
 	assert.EqualValues(t, 2*32*1024, of(alloc.BFloat16))

@@ -3,10 +3,14 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Inputs of weights in 4 bits that are kept live with the loss: those of queries, keys and values, of gate
@@ -32,7 +36,7 @@ func TestKeptInputsLinger(t *testing.T) {
 // Keys and values that the model returns live until the next forward pass is over.
 func TestOutputWithCache(t *testing.T) {
 	loop := func(o estimate.Output) estimate.Footprint {
-		return model(t, llama7b.Layers(), estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.NoOptimizer),
+		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.NoOptimizer),
 			estimate.Loops(estimate.Loop{Output: o})).Footprint()
 	}
 	held, more := loop(estimate.OutputHeld), loop(estimate.OutputWithCache)
@@ -46,16 +50,16 @@ func TestOutputWithCache(t *testing.T) {
 // ownLoss is a sum that a caller wrote.
 type ownLoss struct{}
 
-func (ownLoss) Declare(*estimate.Declaration) {}
+func (ownLoss) Declare(*tape.Declaration) {}
 
-func (ownLoss) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	return t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: alloc.Shape{}})
+func (ownLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}})
 }
 
 // What a loss of the caller's own reads is the model's output.
 func TestOwnLossIsJudged(t *testing.T) {
 	with := func(o estimate.Output) alloc.Bytes {
-		return model(t, append(gpt2Small.Layers(), ownLoss{}), estimate.Tokens(4, 1024), estimate.Train(estimate.NoOptimizer),
+		return model(t, layer.Public(append(gpt2Small.Layers(), ownLoss{})), estimate.Tokens(4, 1024), estimate.Train(estimate.NoOptimizer),
 			estimate.Loops(estimate.Loop{Output: o})).Footprint().Allocated.Bytes
 	}
 	assert.InEpsilon(t, 4*4*1024*50257, float64(with(estimate.OutputHeld)-with(estimate.OutputDropped)), 0.01)
@@ -63,8 +67,8 @@ func TestOwnLossIsJudged(t *testing.T) {
 
 // The experts of a quantized base take 4.5 bits an element, as linear layers do.
 func TestQLoRAOfExperts(t *testing.T) {
-	mixtral := estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
-	r := model(t, mixtral.Layers(), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
+	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
+	r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
 		estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}, Base: estimate.NF4}))
 	linear := int64(32 * (8*3*4096*14336 + 2*4096*4096 + 2*4096*1024))
 	others := 2 * (46_702_792_704 - linear)

@@ -3,6 +3,8 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -11,7 +13,7 @@ import (
 
 func adapted(t *testing.T, l estimate.LoRA, more ...estimate.Option) *estimate.Report {
 	t.Helper()
-	return model(t, mistral7b.Layers(), append([]estimate.Option{estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16),
+	return model(t, layer.Public(mistral7b.Layers()), append([]estimate.Option{estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16),
 		estimate.Train(estimate.AdamW), estimate.Adapt(l)}, more...)...)
 }
 
@@ -27,7 +29,7 @@ func TestLoRA(t *testing.T) {
 	l.Targets = []string{"model.layers.0.self_attn.q_proj"}
 	assert.EqualValues(t, 16*2*4096, adapted(t, l).Trained.Count, "a whole path")
 	l.Targets = []string{"q_proj"}
-	all := model(t, mistral7b.Layers(), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16))
+	all := model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16))
 	assert.Less(t, adapted(t, l).Kept, all.Kept, "frozen projections do not keep their inputs")
 }
 
@@ -46,11 +48,11 @@ func TestQLoRA(t *testing.T) {
 
 func TestFrozen(t *testing.T) {
 	opts := []estimate.Option{estimate.InputShape(2, 3, 64, 64), estimate.Train(estimate.Adam)}
-	all := model(t, known(t, "resnet50"), opts...)
-	head := model(t, known(t, "resnet50"), append(opts, estimate.Frozen("conv1", "bn1", "layer*"))...)
+	all := model(t, layer.Public(known(t, "resnet50")), opts...)
+	head := model(t, layer.Public(known(t, "resnet50")), append(opts, estimate.Frozen("conv1", "bn1", "layer*"))...)
 	assert.EqualValues(t, 2048*1000+1000, head.Trained.Count)
 	assert.Equal(t, all.Params, head.Params)
-	within := model(t, known(t, "resnet50"), append(opts, estimate.Frozen("0.conv1"))...)
+	within := model(t, layer.Public(known(t, "resnet50")), append(opts, estimate.Frozen("0.conv1"))...)
 	assert.EqualValues(t, all.Trained.Count-(64*64+256*128+512*256+1024*512), within.Trained.Count, "of the first block of each layer")
 	assert.EqualValues(t, 8*head.Trained.Count, head.Training.Optimizer)
 	assert.EqualValues(t, 2*2048*4, head.Kept, "the input of the head, and nothing before it")
@@ -59,7 +61,7 @@ func TestFrozen(t *testing.T) {
 // PEFT's "all-linear" leaves out the head alone.
 func TestAdaptAllLinear(t *testing.T) {
 	trained := func(targets ...string) int64 {
-		return model(t, mistral7b.Layers(), estimate.Tokens(1, 4), estimate.Adapt(estimate.LoRA{Rank: 8, Targets: targets})).Trained.Count
+		return model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), estimate.Adapt(estimate.LoRA{Rank: 8, Targets: targets})).Trained.Count
 	}
 	named := trained("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 	assert.Equal(t, named, trained(estimate.AllLinear))
@@ -70,7 +72,7 @@ func TestAdaptAllLinear(t *testing.T) {
 func TestAdaptWithoutWhatIsFrozen(t *testing.T) {
 	adapters := func(frozen ...string) int64 {
 		lora := estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}})
-		return model(t, mistral7b.Layers(), estimate.Tokens(1, 4), lora, estimate.Frozen(frozen...)).Trained.Count
+		return model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), lora, estimate.Frozen(frozen...)).Trained.Count
 	}
 	each := int64(8 * (4096 + 4096))
 	assert.Equal(t, 32*each, adapters())
@@ -82,11 +84,11 @@ func TestAdaptWithoutWhatIsFrozen(t *testing.T) {
 func TestPatternsOverlap(t *testing.T) {
 	names := []string{estimate.AllLinear, "q_proj", "model.layers.*.self_attn.q_proj"}
 	text := estimate.Tokens(1, 4)
-	all := model(t, mistral7b.Layers(), text, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: names[:1]}))
-	assert.Equal(t, all.Trained, model(t, mistral7b.Layers(), text, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: names})).Trained)
-	held := model(t, mistral7b.Layers(), text, estimate.Quantize(estimate.Quantized{Base: estimate.NF4}))
-	assert.Equal(t, held.Params, model(t, mistral7b.Layers(), text, estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: names})).Params)
-	_, err := estimate.Model(mistral7b.Layers(), text, estimate.Frozen("lm_head", "model"), estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"model"}}))
+	all := model(t, layer.Public(mistral7b.Layers()), text, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: names[:1]}))
+	assert.Equal(t, all.Trained, model(t, layer.Public(mistral7b.Layers()), text, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: names})).Trained)
+	held := model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantize(estimate.Quantized{Base: estimate.NF4}))
+	assert.Equal(t, held.Params, model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: names})).Params)
+	_, err := estimate.Model(layer.Public(mistral7b.Layers()), text, estimate.Frozen("lm_head", "model"), estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"model"}}))
 	assert.ErrorContains(t, err, `Adapt: no Linear's path matches "model"`, "what another option names is not met by this one")
 }
 
@@ -100,7 +102,7 @@ func TestAdaptSaysWhatIsWrong(t *testing.T) {
 		`Frozen: no layer's path matches "nowhere"`: estimate.Frozen("nowhere"),
 		`syntax error in pattern`:                   estimate.Frozen("["),
 	} {
-		_, err := estimate.Model(mistral7b.Layers(), estimate.Tokens(1, 4), option)
+		_, err := estimate.Model(layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), option)
 		assert.ErrorContains(t, err, want)
 	}
 }

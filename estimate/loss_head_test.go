@@ -10,6 +10,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // What PyTorch was measured to do (testdata/torch/losses.py).
@@ -24,18 +26,18 @@ func TestTorchLossesOfHeads(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(data, &measured))
-	head := estimate.Linear{In: measured.Hidden, Out: measured.Vocab, NoBias: true}
-	losses := map[string][]estimate.Layer{
-		"whole":    {head, estimate.NextToken{}},
-		"chunked":  {estimate.HeadLoss{Linear: head, Chunks: measured.Chunks}},
-		"widened":  {estimate.HeadLoss{Linear: head, Chunks: measured.Chunks, Widened: true}},
-		"compiled": {estimate.HeadLoss{Linear: head, Chunks: measured.Chunks, Loss: estimate.NextToken{Fused: true}}},
+	head := layer.Linear{In: measured.Hidden, Out: measured.Vocab, NoBias: true}
+	losses := map[string][]tape.Layer{
+		"whole":    {head, layer.NextToken{}},
+		"chunked":  {layer.HeadLoss{Linear: head, Chunks: measured.Chunks}},
+		"widened":  {layer.HeadLoss{Linear: head, Chunks: measured.Chunks, Widened: true}},
+		"compiled": {layer.HeadLoss{Linear: head, Chunks: measured.Chunks, Loss: layer.NextToken{Fused: true}}},
 	}
 	require.Len(t, measured.Losses, len(losses))
 	for name, want := range measured.Losses {
 		t.Run(name, func(t *testing.T) {
-			body := []estimate.Layer{estimate.Linear{In: measured.Hidden, Out: measured.Hidden, NoBias: true}}
-			r := model(t, append(body, losses[name]...), estimate.InputShape(measured.Batch, measured.Length, measured.Hidden), estimate.Precision(alloc.BFloat16),
+			body := []tape.Layer{layer.Linear{In: measured.Hidden, Out: measured.Hidden, NoBias: true}}
+			r := model(t, layer.Public(append(body, losses[name]...)), estimate.InputShape(measured.Batch, measured.Length, measured.Hidden), estimate.Precision(alloc.BFloat16),
 				estimate.Train(estimate.NoOptimizer), estimate.On(estimate.CPU), estimate.Loops(estimate.Loop{Output: estimate.OutputDropped}))
 			assert.InEpsilon(t, float64(want.Saved), float64(r.Kept), 0.003)
 			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak-besides(r.Training)), 0.035)
@@ -43,33 +45,33 @@ func TestTorchLossesOfHeads(t *testing.T) {
 	}
 }
 
-func headLoss(t *testing.T, l estimate.HeadLoss, more ...estimate.Option) *estimate.Report {
+func headLoss(t *testing.T, l layer.HeadLoss, more ...estimate.Option) *estimate.Report {
 	t.Helper()
 	c := tiny["llama-tiny"]
 	c.NoHead = true
-	l.Linear = estimate.Linear{In: c.Hidden, Out: 1 << 15, NoBias: true}
-	return model(t, append(c.Layers(), l), append([]estimate.Option{estimate.Tokens(4, 256), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW)}, more...)...)
+	l.Linear = layer.Linear{In: c.Hidden, Out: 1 << 15, NoBias: true}
+	return model(t, layer.Public(append(c.Layers(), l)), append([]estimate.Option{estimate.Tokens(4, 256), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW)}, more...)...)
 }
 
 // Chunks need less at a time, and gradients that come with the loss keep no logits at all.
 func TestHeadLoss(t *testing.T) {
-	whole, chunked := headLoss(t, estimate.HeadLoss{}), headLoss(t, estimate.HeadLoss{Chunks: 8})
+	whole, chunked := headLoss(t, layer.HeadLoss{}), headLoss(t, layer.HeadLoss{Chunks: 8})
 	assert.InDelta(t, float64(whole.Kept), float64(chunked.Kept), 100)
 	assert.Less(t, chunked.Training.Peak, whole.Training.Peak)
-	fused := headLoss(t, estimate.HeadLoss{Chunks: 8, Loss: estimate.NextToken{Fused: true}})
+	fused := headLoss(t, layer.HeadLoss{Chunks: 8, Loss: layer.NextToken{Fused: true}})
 	assert.InEpsilon(t, float64(chunked.Kept-2*4*256<<15), float64(fused.Kept), 0.001, "two bytes a logit are kept in place of four")
-	inForward := headLoss(t, estimate.HeadLoss{InForward: true})
+	inForward := headLoss(t, layer.HeadLoss{InForward: true})
 	assert.LessOrEqual(t, inForward.Kept, fused.Kept-2*4*256<<15)
 	assert.Less(t, inForward.Training.Peak, fused.Training.Peak)
 
-	many := headLoss(t, estimate.HeadLoss{Chunks: 1 << 12})
-	assert.Equal(t, headLoss(t, estimate.HeadLoss{Chunks: 256}).Training.Peak, many.Training.Peak, "no chunk is shorter than a token")
-	for want, layers := range map[string][]estimate.Layer{
-		"Chunks is -1": {estimate.HeadLoss{Linear: estimate.Linear{In: 8, Out: 8}, Chunks: -1}},
-		"4096 at most": {estimate.HeadLoss{Linear: estimate.Linear{In: 8, Out: 8}, Chunks: 1 << 13}},
-		"features":     {estimate.HeadLoss{Linear: estimate.Linear{In: 4, Out: 8}}},
+	many := headLoss(t, layer.HeadLoss{Chunks: 1 << 12})
+	assert.Equal(t, headLoss(t, layer.HeadLoss{Chunks: 256}).Training.Peak, many.Training.Peak, "no chunk is shorter than a token")
+	for want, layers := range map[string][]tape.Layer{
+		"Chunks is -1": {layer.HeadLoss{Linear: layer.Linear{In: 8, Out: 8}, Chunks: -1}},
+		"4096 at most": {layer.HeadLoss{Linear: layer.Linear{In: 8, Out: 8}, Chunks: 1 << 13}},
+		"features":     {layer.HeadLoss{Linear: layer.Linear{In: 4, Out: 8}}},
 	} {
-		_, err := estimate.Model(layers, estimate.InputShape(1, 2, 8))
+		_, err := estimate.Model(layer.Public(layers), estimate.InputShape(1, 2, 8))
 		assert.ErrorContains(t, err, want)
 	}
 }

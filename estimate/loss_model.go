@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -31,4 +33,10 @@ func configJudged(c *tape.Config, layers []tape.Layer) ([]tape.Layer, error) {
 		*last = head
 	}
 	return all, nil
+}
+
+// WithLoss trains with a loss of what the layers return; what is served has none. A HeadLoss that
+// has no sizes takes the place of the last layer, the head, which must be a Linear.
+func WithLoss(l nn.Layer) tape.Option {
+	return func(c *tape.Config) { c.Loss = layer.From([]nn.Layer{l})[0] }
 }

@@ -3,36 +3,41 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // The option does what layers with a loss do, in training alone.
 func TestWithLoss(t *testing.T) {
 	c := tiny["llama-tiny"]
-	train := func(layers []estimate.Layer, more ...estimate.Option) *estimate.Report {
-		return model(t, layers, append(opts(estimate.Tokens(2, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW)), more...)...)
+	train := func(layers []tape.Layer, more ...estimate.Option) *estimate.Report {
+		return model(t, layer.Public(layers), append(opts(estimate.Tokens(2, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW)), more...)...)
 	}
-	assert.Equal(t, train(with(c.Layers(), estimate.NextToken{})).Training, train(c.Layers(), estimate.WithLoss(c.Loss())).Training)
+	assert.Equal(t, train(with(c.Layers(), layer.NextToken{})).Training, train(c.Layers(), estimate.WithLoss(layer.Public([]tape.Layer{c.Loss()})[0])).Training)
 
-	chunks := estimate.HeadLoss{Chunks: 4}
-	assert.Equal(t, train(headless(c, chunks)).Training.Peak, train(c.Layers(), estimate.WithLoss(chunks)).Training.Peak)
+	chunks := layer.HeadLoss{Chunks: 4}
+	assert.Equal(t, train(headless(c, chunks)).Training.Peak, train(c.Layers(), estimate.WithLoss(layer.Public([]tape.Layer{chunks})[0])).Training.Peak)
 
 	serve := []estimate.Option{estimate.Tokens(2, 64)}
-	assert.Equal(t, model(t, c.Layers(), serve...).Inference, model(t, c.Layers(), append(serve, estimate.WithLoss(chunks))...).Inference)
+	assert.Equal(t, model(t, layer.Public(c.Layers()), serve...).Inference, model(t, layer.Public(c.Layers()), append(serve, estimate.WithLoss(layer.Public([]tape.Layer{chunks})[0]))...).Inference)
 
-	_, err := estimate.Model(with(c.Layers(), estimate.SiLU{}), estimate.Tokens(2, 64), estimate.Train(estimate.AdamW), estimate.WithLoss(chunks))
+	_, err := estimate.Model(layer.Public(with(c.Layers(), layer.SiLU{})), estimate.Tokens(2, 64), estimate.Train(estimate.AdamW), estimate.WithLoss(layer.Public([]tape.Layer{chunks})[0]))
 	assert.ErrorContains(t, err, "the last layer is SiLU")
 }
 
 func TestLossOfTransformers(t *testing.T) {
-	head := estimate.Transformer{NoHead: true}
+	head := family.Transformer{NoHead: true}
 	assert.Nil(t, head.Loss())
-	assert.Equal(t, estimate.NextToken{}, mistral7b.Loss())
+	assert.Equal(t, layer.NextToken{}, mistral7b.Loss())
 	assert.Nil(t, bertLarge.Loss())
-	assert.Nil(t, estimate.Transformer{Family: estimate.SigLIP}.Loss())
-	assert.Equal(t, estimate.CrossEntropy{}, estimate.Transformer{Family: estimate.T5}.Loss())
-	assert.Equal(t, estimate.CrossEntropy{}, estimate.Transformer{Family: estimate.BERT, MaskedLM: true}.Loss())
+	assert.Nil(t, family.Transformer{Family: family.SigLIP}.Loss())
+	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: family.T5}.Loss())
+	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: family.BERT, MaskedLM: true}.Loss())
 }

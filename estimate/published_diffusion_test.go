@@ -5,6 +5,9 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // beside is what a device holds besides the model that runs: so many elements of a type, in rows of 64.
@@ -14,15 +17,15 @@ type beside struct {
 	dtype alloc.DType
 }
 
-func (b beside) Declare(d *estimate.Declaration) {
-	d.Add(estimate.Param{Name: b.name, Shape: alloc.Shape{int(b.n / 64), 64}, DType: b.dtype, Buffer: true})
+func (b beside) Declare(d *tape.Declaration) {
+	d.Add(tape.Param{Name: b.name, Shape: alloc.Shape{int(b.n / 64), 64}, DType: b.dtype, Buffer: true})
 }
 
-func (beside) Forward(_ *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) { return x, nil }
+func (beside) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
-var klein4b = estimate.Transformer{
-	Family: estimate.Flux2, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 9216, Blocks: 5, Channels: 128,
-	Denoiser: &estimate.Denoiser{TextDim: 7680, SingleBlocks: 20},
+var klein4b = family.Transformer{
+	Family: family.Flux2, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 9216, Blocks: 5, Channels: 128,
+	Denoiser: &family.Denoiser{TextDim: 7680, SingleBlocks: 20},
 }
 
 // kleinTargets are the layers that PEFT's comparison gives adapters.
@@ -31,7 +34,7 @@ var kleinTargets = []string{"to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "a
 // kleinRow is one of PEFT's comparison of methods. Its script holds the prompts' states and the latent images of
 // 14 samples on the device, and a DINOv2-base in float32; text encoder and VAE are on the CPU while it trains.
 func kleinRow(how, file string, mib float64, more ...estimate.Option) published {
-	layers := with(klein4b.Layers(), beside{"prompts", 14 * 512 * 7680, alloc.BFloat16}, beside{"latents", 14 * 128 * 32 * 32, alloc.BFloat16}, beside{"dinov2", 86580480, alloc.Float32}, estimate.MSE{})
+	layers := with(klein4b.Layers(), beside{"prompts", 14 * 512 * 7680, alloc.BFloat16}, beside{"latents", 14 * 128 * 32 * 32, alloc.BFloat16}, beside{"dinov2", 86580480, alloc.Float32}, layer.MSE{})
 	return published{
 		kind: "diffusion", model: "FLUX.2-klein-base-4B, 512 x 512", setting: "batch 2, bfloat16, checkpointed, " + how, grade: "B", mib: mib, what: "reserved",
 		source: "huggingface/peft, method_comparison/image-gen/results/" + file, layers: layers,
@@ -43,17 +46,17 @@ func kleinRow(how, file string, mib float64, more ...estimate.Option) published 
 }
 
 var (
-	fluxDev = estimate.Transformer{
-		Family: estimate.Flux, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 12288, Blocks: 19, Channels: 64,
-		Denoiser: &estimate.Denoiser{TextDim: 4096, PooledDim: 768, SingleBlocks: 38, Guided: true},
+	fluxDev = family.Transformer{
+		Family: family.Flux, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 12288, Blocks: 19, Channels: 64,
+		Denoiser: &family.Denoiser{TextDim: 4096, PooledDim: 768, SingleBlocks: 38, Guided: true},
 	}
-	pixArtSigma = estimate.Transformer{
-		Family: estimate.PixArt, Hidden: 1152, Heads: 16, HeadSize: 72, FFN: 4608, Blocks: 28, Channels: 4, Image: 128, Patch: 2,
-		Denoiser: &estimate.Denoiser{TextDim: 4096, Out: 8},
+	pixArtSigma = family.Transformer{
+		Family: family.PixArt, Hidden: 1152, Heads: 16, HeadSize: 72, FFN: 4608, Blocks: 28, Channels: 4, Image: 128, Patch: 2,
+		Denoiser: &family.Denoiser{TextDim: 4096, Out: 8},
 	}
-	sd3Medium = estimate.Transformer{
-		Family: estimate.SD3, Hidden: 1536, Heads: 24, FFN: 6144, Blocks: 24, Channels: 16, Image: 128, Patch: 2, Positions: 192 * 192,
-		Denoiser: &estimate.Denoiser{TextDim: 4096, PooledDim: 2048},
+	sd3Medium = family.Transformer{
+		Family: family.SD3, Hidden: 1536, Heads: 24, FFN: 6144, Blocks: 24, Channels: 16, Image: 128, Patch: 2, Positions: 192 * 192,
+		Denoiser: &family.Denoiser{TextDim: 4096, PooledDim: 2048},
 	}
 )
 
@@ -68,28 +71,28 @@ const (
 )
 
 // waits is a model that is held while another runs.
-type waits struct{ layers []estimate.Layer }
+type waits struct{ layers []tape.Layer }
 
-func (w waits) Declare(d *estimate.Declaration) { estimate.Sequential(w.layers).Declare(d) }
+func (w waits) Declare(d *tape.Declaration) { tape.Sequential(w.layers).Declare(d) }
 
-func (waits) Forward(_ *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) { return x, nil }
+func (waits) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 // fluxHeld are the models of FLUX.1-dev but for the autoencoder.
-func fluxHeld() []estimate.Layer {
-	return []estimate.Layer{
-		estimate.As("transformer", waits{fluxDev.Layers()}),
-		estimate.As("text_encoder", beside{"weight", clipLarge, alloc.BFloat16}), estimate.As("text_encoder_2", beside{"weight", t5XXL, alloc.BFloat16}),
+func fluxHeld() []tape.Layer {
+	return []tape.Layer{
+		tape.As("transformer", waits{fluxDev.Layers()}),
+		tape.As("text_encoder", beside{"weight", clipLarge, alloc.BFloat16}), tape.As("text_encoder_2", beside{"weight", t5XXL, alloc.BFloat16}),
 	}
 }
 
-var fluxVAE = estimate.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 16, NoQuant: true, Upcast: true}
+var fluxVAE = family.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 16, NoQuant: true, Upcast: true}
 
 // quantoRow is a pipeline with T5-XXL in float16, of which the blog's figures are those of what is loaded: four
 // images need 1 MiB more than one.
-func quantoRow(name string, m estimate.Transformer, vae estimate.Autoencoder, clip int64, mib float64) published {
-	layers := []estimate.Layer{
-		estimate.As("transformer", waits{m.Layers()}), estimate.As("vae", waits{vae.Layers()}),
-		estimate.As("text_encoder", beside{"weight", clip + t5XXL - t5XXLLast, alloc.Float16}), estimate.As("wo", beside{"weight", t5XXLLast, alloc.Float32}),
+func quantoRow(name string, m family.Transformer, vae family.Autoencoder, clip int64, mib float64) published {
+	layers := []tape.Layer{
+		tape.As("transformer", waits{m.Layers()}), tape.As("vae", waits{vae.Layers()}),
+		tape.As("text_encoder", beside{"weight", clip + t5XXL - t5XXLLast, alloc.Float16}), tape.As("wo", beside{"weight", t5XXLLast, alloc.Float32}),
 	}
 	return published{
 		kind: "diffusion", model: name + ", the whole pipeline", setting: "loaded in float16; GB taken as GiB", grade: "B", mib: mib, what: "allocated", source: "huggingface/blog, quanto-diffusers.md at 0dd3fc43",
@@ -108,16 +111,16 @@ func fluxRow(images int, mib float64) published {
 	}
 }
 
-var sdxl = estimate.UNet{
-	Levels: []estimate.UNetLevel{{Channels: 320, Heads: 5}, {Channels: 640, Heads: 10, Blocks: 2}, {Channels: 1280, Heads: 20, Blocks: 10}}, Middle: 10,
+var sdxl = family.UNet{
+	Levels: []family.UNetLevel{{Channels: 320, Heads: 5}, {Channels: 640, Heads: 10, Blocks: 2}, {Channels: 1280, Heads: 20, Blocks: 10}}, Middle: 10,
 	TextDim: 2048, AddedDim: 2816, Linear: true,
 }
 
 // sdxlRow is sayakpaul's benchmark of SDXL, not compiled, whose peak is the decoding.
 func sdxlRow(how string, d alloc.DType, mib float64) published {
-	vae := estimate.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4, Upcast: d == alloc.BFloat16}
-	layers := []estimate.Layer{
-		estimate.As("unet", waits{sdxl.Layers()}), estimate.As("text_encoder", beside{"weight", clipLarge, d}), estimate.As("text_encoder_2", beside{"weight", clipG, d}),
+	vae := family.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4, Upcast: d == alloc.BFloat16}
+	layers := []tape.Layer{
+		tape.As("unet", waits{sdxl.Layers()}), tape.As("text_encoder", beside{"weight", clipLarge, d}), tape.As("text_encoder_2", beside{"weight", clipG, d}),
 	}
 	return published{
 		kind: "diffusion", model: "SDXL, the whole pipeline, 1024 x 1024", setting: how, grade: "B", mib: mib, what: "allocated",
@@ -136,9 +139,9 @@ func diffusionRows() []published {
 		kleinRow("LoRA of rank 32", "lora--flux2-klein-default.json at ee12620d", 10212, lora(32)),
 		{
 			kind: "diffusion", model: "FLUX.1-dev, the whole pipeline", setting: "loaded in bfloat16", grade: "A", mib: 32192.51, what: "allocated", source: torchao,
-			layers: append(fluxHeld(), estimate.As("vae", waits{fluxVAE.Layers()})), opts: opts(estimate.InputShape(1), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
+			layers: append(fluxHeld(), tape.As("vae", waits{fluxVAE.Layers()})), opts: opts(estimate.InputShape(1), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
 		},
-		quantoRow("PixArt-Sigma", pixArtSigma, estimate.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4}, 0, 12376.06),
+		quantoRow("PixArt-Sigma", pixArtSigma, family.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4}, 0, 12376.06),
 		quantoRow("Stable Diffusion 3 medium", sd3Medium, fluxVAE, clipBoth, 16796.67),
 		fluxRow(8, 48649.22),
 		fluxRow(16, 63025.15),

@@ -9,6 +9,9 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // furtherRows are figures that were looked up after the estimates were made.
@@ -27,15 +30,15 @@ func attentionRows() []published {
 		batch, tokens int
 		plain, sdpa   float64 // MB; 0 where it is not taken here
 	}
-	base := estimate.Transformer{Family: estimate.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, NoHead: true}
-	distil := estimate.Transformer{Family: estimate.DistilBERT, Vocab: 30522, Hidden: 768, FFN: 3072, Blocks: 6, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true}
-	large := estimate.Transformer{Family: estimate.GPT2, Vocab: 50257, Hidden: 1280, Blocks: 36, Heads: 20, Positions: 1024, Tied: true, Dropout: 0.1}
-	opt := estimate.Transformer{Family: estimate.OPT, Vocab: 50272, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, Positions: 2048, EmbedDim: 512, Bias: true, NormAfter: true, Tied: true, Dropout: 0.1}
-	albert := estimate.Transformer{Family: estimate.ALBERT, Vocab: 30000, EmbedDim: 128, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, MaskedLM: true, NoHead: true}
+	base := family.Transformer{Family: family.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, NoHead: true}
+	distil := family.Transformer{Family: family.DistilBERT, Vocab: 30522, Hidden: 768, FFN: 3072, Blocks: 6, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true}
+	large := family.Transformer{Family: family.GPT2, Vocab: 50257, Hidden: 1280, Blocks: 36, Heads: 20, Positions: 1024, Tied: true, Dropout: 0.1}
+	opt := family.Transformer{Family: family.OPT, Vocab: 50272, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, Positions: 2048, EmbedDim: 512, Bias: true, NormAfter: true, Tied: true, Dropout: 0.1}
+	albert := family.Transformer{Family: family.ALBERT, Vocab: 30000, EmbedDim: 128, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, MaskedLM: true, NoHead: true}
 	var rows []published
 	for _, m := range []struct {
 		name, source string
-		model        estimate.Transformer
+		model        family.Transformer
 		torch        [2]int
 		gpu          estimate.Generation
 		runs         []run
@@ -69,7 +72,7 @@ func attentionRows() []published {
 // bertRows are BERT in float32: the script of attentionRows, and transformers' own benchmark, whose figures are
 // nvidia-smi's on a Titan RTX.
 func bertRows() []published {
-	base := estimate.Transformer{Family: estimate.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, Plain: true}
+	base := family.Transformer{Family: family.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, Plain: true}
 	var rows []published
 	for _, r := range []struct {
 		batch, tokens int
@@ -104,19 +107,19 @@ func bertRows() []published {
 // is taken to be as long. Transformers' layers stand for LitGPT's, which quantizes the head too; its bitsandbytes
 // restored float16 and kept inputs, and Fabric makes logits float32.
 func configHubRows() []published {
-	gemma2b := estimate.Transformer{Family: estimate.Gemma, Vocab: 256000, Hidden: 2048, FFN: 16384, Blocks: 18, Heads: 8, KVHeads: 1, HeadSize: 256, Tied: true}
-	gemma7b := estimate.Transformer{Family: estimate.Gemma, Vocab: 256000, Hidden: 3072, FFN: 24576, Blocks: 28, Heads: 16, HeadSize: 256, Tied: true}
-	gemma9b := estimate.Transformer{Family: estimate.Gemma2, Vocab: 256000, Hidden: 3584, FFN: 14336, Blocks: 42, Heads: 16, KVHeads: 8, HeadSize: 256, Tied: true, CappedScores: true, CappedLogits: true}
-	falcon7b := estimate.Transformer{Family: estimate.Falcon, Vocab: 65024, Hidden: 4544, Blocks: 32, Heads: 71, KVHeads: 1, Parallel: true, Tied: true}
-	phi2 := estimate.Transformer{Family: estimate.Phi, Vocab: 51200, Hidden: 2560, Blocks: 32, Heads: 32, RotaryDim: 32, Activation: estimate.UseGELUTanh}
-	phi3 := estimate.Transformer{Family: estimate.Phi3, Vocab: 32064, Hidden: 3072, FFN: 8192, Blocks: 32, Heads: 32}
-	stableLM := estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, RotaryDim: 32, Parallel: true, Bias: true, QKVBias: true}
+	gemma2b := family.Transformer{Family: family.Gemma, Vocab: 256000, Hidden: 2048, FFN: 16384, Blocks: 18, Heads: 8, KVHeads: 1, HeadSize: 256, Tied: true}
+	gemma7b := family.Transformer{Family: family.Gemma, Vocab: 256000, Hidden: 3072, FFN: 24576, Blocks: 28, Heads: 16, HeadSize: 256, Tied: true}
+	gemma9b := family.Transformer{Family: family.Gemma2, Vocab: 256000, Hidden: 3584, FFN: 14336, Blocks: 42, Heads: 16, KVHeads: 8, HeadSize: 256, Tied: true, CappedScores: true, CappedLogits: true}
+	falcon7b := family.Transformer{Family: family.Falcon, Vocab: 65024, Hidden: 4544, Blocks: 32, Heads: 71, KVHeads: 1, Parallel: true, Tied: true}
+	phi2 := family.Transformer{Family: family.Phi, Vocab: 51200, Hidden: 2560, Blocks: 32, Heads: 32, RotaryDim: 32, Activation: layer.UseGELUTanh}
+	phi3 := family.Transformer{Family: family.Phi3, Vocab: 32064, Hidden: 3072, FFN: 8192, Blocks: 32, Heads: 32}
+	stableLM := family.Transformer{Family: family.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, RotaryDim: 32, Parallel: true, Bias: true, QKVBias: true}
 	packed, some := []string{"query_key_value"}, []string{"q_proj", "v_proj"}
 	all := []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"}
 	var rows []published
 	for _, r := range []struct {
 		name    string
-		model   estimate.Transformer
+		model   family.Transformer
 		batch   int
 		targets []string
 		rank    [2]int
@@ -147,7 +150,7 @@ func configHubRows() []published {
 			rows = append(rows, published{
 				kind: "LoRA", model: r.name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", r.batch, []string{"LoRA", "QLoRA"}[i], r.rank[i]), grade: "C",
 				mib: gb * gbMiB, what: "allocated", source: "Lightning-AI/litgpt, config_hub/finetune at 03ffc551",
-				layers: with(r.model.Layers(), estimate.NextToken{}),
+				layers: with(r.model.Layers(), layer.NextToken{}),
 				opts: opts(estimate.Tokens(r.batch, 512), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2),
 					estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), how),
 			})
@@ -158,8 +161,8 @@ func configHubRows() []published {
 
 // packedRows are IBM's runs over packed sequences of 4096 tokens, checkpointed, on A100 with flash attention.
 func packedRows() []published {
-	power := estimate.Transformer{Family: estimate.Granite, Vocab: 49152, Hidden: 2304, FFN: 9216, Blocks: 40, Heads: 36, Tied: true}
-	llama70 := estimate.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
+	power := family.Transformer{Family: family.Granite, Vocab: 49152, Hidden: 2304, FFN: 9216, Blocks: 40, Heads: 36, Tied: true}
+	llama70 := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
 	return slices.Concat(
 		packed("transformer", "Mistral 7B", mistral7b, 4, "float16, AdamW", 72971724288, 77705, ibm, opts(half)),
 		packed("transformer", "Mistral 7B", mistral7b, 8, "float16, AdamW", 72972117504, 0, ibm, opts(half)),
@@ -191,7 +194,7 @@ func packedRows() []published {
 var (
 	half, brain = estimate.Precision(alloc.Float16), estimate.Precision(alloc.BFloat16)
 	two         = estimate.Shard(estimate.Sharding{Data: 2, ZeRO: 3})
-	mixtral     = estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
+	mixtral     = family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
 )
 
 const (
@@ -205,14 +208,14 @@ func ibmLoRA(b estimate.Base, dropout float64) estimate.Option {
 }
 
 // packed is a run's max_memory_allocated in bytes and what nvidia-smi showed in MiB, each if it is not 0.
-func packed(kind, name string, model estimate.Transformer, batch int, setting string, bytes, device float64, source string, more []estimate.Option) []published {
+func packed(kind, name string, model family.Transformer, batch int, setting string, bytes, device float64, source string, more []estimate.Option) []published {
 	torch := 4
 	if source == ibm {
 		torch = 2
 	}
 	row := published{
 		kind: kind, model: name + ", 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", batch, setting), grade: "B", source: source,
-		layers: with(model.Layers(), estimate.NextToken{Widened: source != fmsLast}),
+		layers: with(model.Layers(), layer.NextToken{Widened: source != fmsLast}),
 		opts: append(opts(estimate.Tokens(batch, 4096), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, torch), estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer),
 			estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
 	}
@@ -228,9 +231,9 @@ func packed(kind, name string, model estimate.Transformer, batch int, setting st
 
 // apartRows are off by more than 10 %, for reasons that docs/estimate.md tells; the bands hold.
 func apartRows() []published {
-	swin := estimate.Transformer{Family: estimate.Swin, Hidden: 96, Patch: 4, Image: 224, Window: 7, FFN: 384, Classes: 1000, DropPath: 0.3, QKVBias: true, Plain: true,
-		Stages: []estimate.Stage{{Blocks: 2, Heads: 3}, {Blocks: 2, Heads: 6}, {Blocks: 18, Heads: 12}, {Blocks: 2, Heads: 24}}}
-	neox := estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50304, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, RotaryDim: 16, Parallel: true, Bias: true, QKVBias: true}
+	swin := family.Transformer{Family: family.Swin, Hidden: 96, Patch: 4, Image: 224, Window: 7, FFN: 384, Classes: 1000, DropPath: 0.3, QKVBias: true, Plain: true,
+		Stages: []family.Stage{{Blocks: 2, Heads: 3}, {Blocks: 2, Heads: 6}, {Blocks: 18, Heads: 12}, {Blocks: 2, Heads: 24}}}
+	neox := family.Transformer{Family: family.GPTNeoX, Vocab: 50304, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, RotaryDim: 16, Parallel: true, Bias: true, QKVBias: true}
 	var pythia []published
 	for _, r := range []struct {
 		batch, tokens int
@@ -258,7 +261,7 @@ func apartRows() []published {
 		packed("LoRA", "Mixtral 8x7B", mixtral, 2, "QLoRA of rank 16, NF4 twice quantized, FSDP, one of 2", 0, 29896, fmsLast, opts(brain, ibmLoRA(estimate.NF4Double, 0.1), two)),
 		packed("LoRA", "Mixtral 8x7B", mixtral, 8, "QLoRA of rank 16, NF4 twice quantized", 47207756288, 0, ibm, opts(half, ibmLoRA(estimate.NF4Double, 0))),
 	), published{
-		model: "Swin-S", setting: "batch 48, mixed precision", mib: 7785, what: "allocated", layers: with(swin.Layers(), estimate.CrossEntropy{}),
+		model: "Swin-S", setting: "batch 48, mixed precision", mib: 7785, what: "allocated", layers: with(swin.Layers(), layer.CrossEntropy{}),
 		opts: opts(estimate.InputShape(48, 3, 224, 224), estimate.Autocast(alloc.Float16), estimate.Train(estimate.AdamW), estimate.PyTorch(1, 11), estimate.Shard(estimate.Sharding{Data: 4})),
 	})
 }
@@ -280,28 +283,28 @@ func adapterRows() []published {
 	rows := []published{{
 		kind: "LoRA", model: "Llama 3.2 3B, 768 tokens", setting: "batch 4, LoRA of rank 32 on bfloat16", grade: "B", mib: 22273851392 / float64(alloc.MiB), what: "reserved",
 		source: "huggingface/peft, method_comparison/MetaMathQA/results/lora--llama-3.2-3B-rank32.json at 0a179c1e",
-		layers: with(llama3b.Layers(), estimate.NextToken{}),
+		layers: with(llama3b.Layers(), layer.NextToken{}),
 		opts: opts(estimate.Tokens(4, 768), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 7), estimate.Loops(unsaid),
 			estimate.Adapt(estimate.LoRA{Rank: 32, Targets: []string{"q_proj", "v_proj"}}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
 	}}
-	t0 := estimate.Transformer{Family: estimate.T5, Vocab: 32128, Hidden: 2048, HeadSize: 64, FFN: 5120, Blocks: 24, Heads: 32, Dropout: 0.1, GatedFFN: true, Buckets: 32}
+	t0 := family.Transformer{Family: family.T5, Vocab: 32128, Hidden: 2048, HeadSize: 64, FFN: 5120, Blocks: 24, Heads: 32, Dropout: 0.1, GatedFFN: true, Buckets: 32}
 	mt0 := t0
 	mt0.Vocab, mt0.Hidden, mt0.FFN, mt0.Heads = 250112, 4096, 10240, 64
-	bloomz := estimate.Transformer{Family: estimate.Bloom, Vocab: 250880, Hidden: 4096, Blocks: 30, Heads: 32, Tied: true}
+	bloomz := family.Transformer{Family: family.Bloom, Vocab: 250880, Hidden: 4096, Blocks: 30, Heads: 32, Tied: true}
 	lora := func(targets ...string) []estimate.Option {
 		return opts(estimate.Adapt(estimate.LoRA{Rank: 8, Targets: targets, Dropout: 0.1}))
 	}
 	two := opts(estimate.Tokens(8, 64), estimate.Tokens(8, 4))
 	for _, r := range []struct {
 		kind, model, setting string
-		layers               []estimate.Layer
+		layers               []tape.Layer
 		gb                   float64
 		inputs, more         []estimate.Option
 	}{
-		{"transformer", "T0_3B (T5)", "AdamW", with(t0.Layers(), estimate.CrossEntropy{}), 47.14, two, nil},
-		{"LoRA", "T0_3B (T5)", "LoRA of rank 8 on float32", with(t0.Layers(), estimate.CrossEntropy{}), 14.4, two, lora("q", "v")},
-		{"LoRA", "mt0-xxl (T5)", "LoRA of rank 8 on float32", with(mt0.Layers(), estimate.CrossEntropy{}), 56, two, lora("q", "v")},
-		{"LoRA", "BLOOMZ 7B1", "LoRA of rank 8 on float32", with(bloomz.Layers(), estimate.NextToken{}), 32, two[:1], lora("query_key_value")},
+		{"transformer", "T0_3B (T5)", "AdamW", with(t0.Layers(), layer.CrossEntropy{}), 47.14, two, nil},
+		{"LoRA", "T0_3B (T5)", "LoRA of rank 8 on float32", with(t0.Layers(), layer.CrossEntropy{}), 14.4, two, lora("q", "v")},
+		{"LoRA", "mt0-xxl (T5)", "LoRA of rank 8 on float32", with(mt0.Layers(), layer.CrossEntropy{}), 56, two, lora("q", "v")},
+		{"LoRA", "BLOOMZ 7B1", "LoRA of rank 8 on float32", with(bloomz.Layers(), layer.NextToken{}), 32, two[:1], lora("query_key_value")},
 	} {
 		rows = append(rows, published{
 			kind: r.kind, model: r.model + ", about 64 tokens", setting: "batch 8, " + r.setting + "; GB taken as GiB", grade: "B", mib: r.gb * 1024, what: "allocated",

@@ -5,7 +5,9 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 const litgpt = "Lightning-AI/litgpt, resource-tables.md at 8641822"
@@ -26,43 +28,43 @@ var (
 )
 
 // linear is a layer of the base, whose bias is the parallel models'.
-func (m litGPT) linear(in, out int) estimate.Linear {
-	return estimate.Linear{In: in, Out: out, NoBias: !m.parallel}
+func (m litGPT) linear(in, out int) layer.Linear {
+	return layer.Linear{In: in, Out: out, NoBias: !m.parallel}
 }
 
 // norm is nn.LayerNorm, or RMSNorm of lit_gpt/rmsnorm.py.
-func (m litGPT) norm() estimate.Layer {
+func (m litGPT) norm() tape.Layer {
 	if m.parallel {
-		return estimate.LayerNorm{Size: m.hidden}
+		return layer.LayerNorm{Size: m.hidden}
 	}
 	return rmsNorm{m.hidden}
 }
 
 type rmsNorm struct{ features int }
 
-func (n rmsNorm) Declare(d *estimate.Declaration) { d.Param("weight", n.features) }
+func (n rmsNorm) Declare(d *tape.Declaration) { d.Param("weight", n.features) }
 
 // Forward is in the type of x. The mean keeps the squares, as it did in PyTorch 2.1.
-func (rmsNorm) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	squares, err := t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: x.Shape, Keep: []estimate.Tensor{x}})
+func (rmsNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	squares, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}})
 	if err != nil {
 		return x, err
 	}
-	root, err := t.Op(estimate.Op{In: []estimate.Tensor{squares}, Shape: append(x.Shape[:2:2], 1), Keep: []estimate.Tensor{squares}, KeepOutput: true})
+	root, err := t.Op(tape.Op{In: []tape.Tensor{squares}, Shape: append(x.Shape[:2:2], 1), Keep: []tape.Tensor{squares}, KeepOutput: true})
 	if err != nil {
 		return x, err
 	}
-	y, err := t.Op(estimate.Op{In: []estimate.Tensor{x, root}, Shape: x.Shape, Keep: []estimate.Tensor{x, root}})
+	y, err := t.Op(tape.Op{In: []tape.Tensor{x, root}, Shape: x.Shape, Keep: []tape.Tensor{x, root}})
 	if err != nil {
 		return x, err
 	}
-	return t.Op(estimate.Op{In: []estimate.Tensor{y}, Shape: x.Shape, Params: true})
+	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: x.Shape, Params: true})
 }
 
 // adapters are the A and B of LoRA for queries and values in one, in the type of the model.
 type adapters struct{ hidden, rank int }
 
-func (a adapters) Declare(d *estimate.Declaration) {
+func (a adapters) Declare(d *tape.Declaration) {
 	d.Param("lora_A", 2*a.rank, a.hidden)
 	d.Param("lora_B", 2*a.hidden, a.rank)
 }
@@ -70,67 +72,67 @@ func (a adapters) Declare(d *estimate.Declaration) {
 // Forward is LoRAQKVLinear.forward beside the base: x with dropout times A, a grouped convolution
 // with B, which zero_pad copies into the places of queries and values, and a multiple.
 // index_copy keeps what it copies (PyTorch's derivatives.yaml).
-func (a adapters) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
-	x, err := estimate.Dropout{P: 0.05}.Forward(t, x)
+func (a adapters) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	x, err := layer.Dropout{P: 0.05}.Forward(t, x)
 	if err != nil {
 		return x, err
 	}
 	low, wide, padded := x.Shape.Clone(), x.Shape.Clone(), x.Shape.Clone()
 	low[2], wide[2], padded[2] = 2*a.rank, 2*a.hidden, 3*a.hidden
-	z, err := t.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: low, Params: true, Keep: []estimate.Tensor{x}})
+	z, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: low, Params: true, Keep: []tape.Tensor{x}})
 	if err == nil {
-		z, err = t.Op(estimate.Op{In: []estimate.Tensor{z}, Shape: wide, Params: true, Keep: []estimate.Tensor{z}})
+		z, err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: wide, Params: true, Keep: []tape.Tensor{z}})
 	}
 	if err == nil {
-		z, err = t.Op(estimate.Op{In: []estimate.Tensor{z}, Shape: padded, Keep: []estimate.Tensor{z}})
+		z, err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: padded, Keep: []tape.Tensor{z}})
 	}
 	if err != nil {
 		return z, err
 	}
-	return t.Op(estimate.Op{In: []estimate.Tensor{z}, Shape: padded})
+	return t.Op(tape.Op{In: []tape.Tensor{z}, Shape: padded})
 }
 
 // attention is CausalSelfAttention: queries and keys are rotated and joined in new memory, values
 // stay a part of what the projection returned.
-func (m litGPT) attention() estimate.Module {
-	return estimate.Module{
+func (m litGPT) attention() tape.Module {
+	return tape.Module{
 		Name: "CausalSelfAttention",
-		Parts: estimate.Sequential{
-			estimate.As("attn", m.linear(m.hidden, 3*m.hidden)), estimate.As("lora", adapters{m.hidden, 8}),
-			estimate.As("proj", m.linear(m.hidden, m.hidden)),
+		Parts: tape.Sequential{
+			tape.As("attn", m.linear(m.hidden, 3*m.hidden)), tape.As("lora", adapters{m.hidden, 8}),
+			tape.As("proj", m.linear(m.hidden, m.hidden)),
 		},
-		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+		Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 			qkv := f.Add(f.Call("attn", x), f.Call("lora", x))
 			part := f.Part(qkv, 2, m.hidden)
-			turned := func() estimate.Tensor { return f.Copy(f.Add(f.Scale(part), f.Scale(f.Copy(part)))) }
+			turned := func() tape.Tensor { return f.Copy(f.Add(f.Scale(part), f.Scale(f.Copy(part)))) }
 			q, k := turned(), turned()
 			return f.Call("proj", layer.ScaledDotProduct(f, q, k, part, m.heads, m.hidden/m.heads))
 		},
 	}
 }
 
-func (m litGPT) mlp() estimate.Layer {
+func (m litGPT) mlp() tape.Layer {
 	if m.parallel {
-		return estimate.Sequential{estimate.As("fc", m.linear(m.hidden, m.ffn)), estimate.GELU{}, estimate.As("proj", m.linear(m.ffn, m.hidden))}
+		return tape.Sequential{tape.As("fc", m.linear(m.hidden, m.ffn)), layer.GELU{}, tape.As("proj", m.linear(m.ffn, m.hidden))}
 	}
-	return estimate.Module{
+	return tape.Module{
 		Name: "LLaMAMLP",
-		Parts: estimate.Sequential{
-			estimate.As("fc_1", m.linear(m.hidden, m.ffn)), estimate.As("fc_2", m.linear(m.hidden, m.ffn)), estimate.As("proj", m.linear(m.ffn, m.hidden)),
+		Parts: tape.Sequential{
+			tape.As("fc_1", m.linear(m.hidden, m.ffn)), tape.As("fc_2", m.linear(m.hidden, m.ffn)), tape.As("proj", m.linear(m.ffn, m.hidden)),
 		},
-		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+		Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 			gate, up := f.Call("fc_1", x), f.Call("fc_2", x)
-			return f.Call("proj", f.Mul(f.Apply(estimate.SiLU{}, gate), up))
+			return f.Call("proj", f.Mul(f.Apply(layer.SiLU{}, gate), up))
 		},
 	}
 }
 
-func (m litGPT) block() estimate.Module {
-	parts := estimate.Sequential{estimate.As("norm_1", m.norm()), estimate.As("attn", m.attention()), estimate.As("mlp", m.mlp())}
+func (m litGPT) block() tape.Module {
+	parts := tape.Sequential{tape.As("norm_1", m.norm()), tape.As("attn", m.attention()), tape.As("mlp", m.mlp())}
 	if !m.parallel || m.twoNorms {
-		parts = append(parts, estimate.As("norm_2", m.norm()))
+		parts = append(parts, tape.As("norm_2", m.norm()))
 	}
-	return estimate.Module{Name: "Block", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+	return tape.Module{Name: "Block", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		n := f.Call("norm_1", x)
 		h := f.Call("attn", n)
 		switch {
@@ -145,18 +147,18 @@ func (m litGPT) block() estimate.Module {
 	}}
 }
 
-func (m litGPT) layers() []estimate.Layer {
-	layers := []estimate.Layer{estimate.As("wte", estimate.Embedding{Num: m.vocab, Dim: m.hidden})}
+func (m litGPT) layers() []tape.Layer {
+	layers := []tape.Layer{tape.As("wte", layer.Embedding{Num: m.vocab, Dim: m.hidden})}
 	for i := range m.blocks {
-		layers = append(layers, estimate.As(fmt.Sprintf("h.%d", i), m.block()))
+		layers = append(layers, tape.As(fmt.Sprintf("h.%d", i), m.block()))
 	}
-	return append(layers, estimate.As("ln_f", m.norm()))
+	return append(layers, tape.As("ln_f", m.norm()))
 }
 
 // trained are the layers with a loss of 128 tokens at a time, whose logits Fabric makes float32.
-func (m litGPT) trained(tokens int) []estimate.Layer {
-	head := estimate.HeadLoss{Linear: estimate.Linear{In: m.hidden, Out: m.vocab, NoBias: true}, Chunks: (tokens + 127) / 128, Widened: true}
-	return append(m.layers(), estimate.As("lm_head", head))
+func (m litGPT) trained(tokens int) []tape.Layer {
+	head := layer.HeadLoss{Linear: layer.Linear{In: m.hidden, Out: m.vocab, NoBias: true}, Chunks: (tokens + 127) / 128, Widened: true}
+	return append(m.layers(), tape.As("lm_head", head))
 }
 
 // loraRow is one of the table's runs with LoRA.
@@ -206,13 +208,13 @@ func litgptRows() []published {
 
 // litgptServed are the runs of generate/base.py: 6 tokens and 50 more. Transformers' layers stand for lit-gpt's.
 func litgptServed() []published {
-	stableLM := estimate.Transformer{Family: estimate.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, RotaryDim: 32, Parallel: true}
-	codeLlama34b := estimate.Transformer{Vocab: 32000, Hidden: 8192, FFN: 22016, Blocks: 48, Heads: 64, KVHeads: 8}
-	llama70b := estimate.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
-	falcon40b := estimate.Transformer{Family: estimate.Falcon, Vocab: 65024, Hidden: 8192, FFN: 32768, Blocks: 60, Heads: 128, KVHeads: 8, Parallel: true, TwoNorms: true}
+	stableLM := family.Transformer{Family: family.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, RotaryDim: 32, Parallel: true}
+	codeLlama34b := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 22016, Blocks: 48, Heads: 64, KVHeads: 8}
+	llama70b := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
+	falcon40b := family.Transformer{Family: family.Falcon, Vocab: 65024, Hidden: 8192, FFN: 32768, Blocks: 60, Heads: 128, KVHeads: 8, Parallel: true, TwoNorms: true}
 	var rows []published
 	for _, r := range []struct {
-		model estimate.Transformer
+		model family.Transformer
 		name  string
 		gb    map[estimate.Base]float64
 	}{

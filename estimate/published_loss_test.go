@@ -5,16 +5,19 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // headless is the model without its head, and a head that takes its loss by itself.
-func headless(c estimate.Transformer, l estimate.HeadLoss) []estimate.Layer {
-	l.Linear = estimate.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true}
+func headless(c family.Transformer, l layer.HeadLoss) []tape.Layer {
+	l.Linear = layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true}
 	if c.Tied {
 		l.Tied = ".model.embed_tokens.weight"
 	}
 	c.NoHead = true
-	return with(c.Layers(), estimate.As("lm_head", l))
+	return with(c.Layers(), tape.As("lm_head", l))
 }
 
 // torchtuneRows are the table of optimization flags: with torch.compile, losses by chunks and
@@ -31,7 +34,7 @@ func torchtuneRows() []published {
 		rows = append(rows, published{
 			kind: "transformer", model: "Llama 3.2 3B, 4096 tokens", setting: "batch 2, bfloat16, compiled, loss of 8 chunks, checkpointed, fused AdamW" + r.how, grade: "B",
 			mib: r.gib * 1024, what: "allocated", source: "pytorch/torchtune, README.md at 1814feb17",
-			layers: headless(llama3b, estimate.HeadLoss{Chunks: 8, Loss: estimate.NextToken{Fused: true}}),
+			layers: headless(llama3b, layer.HeadLoss{Chunks: 8, Loss: layer.NextToken{Fused: true}}),
 			opts: opts(estimate.Tokens(2, 4096), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
 				estimate.Loops(loop), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
 		})
@@ -46,7 +49,7 @@ func torchtuneRows() []published {
 		rows = append(rows, published{
 			kind: "LoRA", model: "Llama 3.1 8B, 2048 tokens", setting: "batch 2, " + r.how + ", compiled, loss of 8 chunks, checkpointed", grade: "B",
 			mib: r.gib * 1024, what: "allocated", source: "pytorch/torchtune, README.md at 0031bfb0",
-			layers: headless(llama8b, estimate.HeadLoss{Chunks: 8, Loss: estimate.NextToken{Fused: true}}),
+			layers: headless(llama8b, layer.HeadLoss{Chunks: 8, Loss: layer.NextToken{Fused: true}}),
 			opts: opts(estimate.Tokens(2, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
 				estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.Fused}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
 		})
@@ -58,8 +61,8 @@ func torchtuneRows() []published {
 // larger models, and Llama 3 8B with Liger's loss.
 func fmsRows() []published {
 	const refs = "foundation-model-stack/fms-acceleration, scripts/benchmarks/refs/"
-	llama70b := estimate.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
-	train := func(model, setting, file string, batch int, bytes float64, layers []estimate.Layer, d alloc.DType, more ...estimate.Option) published {
+	llama70b := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
+	train := func(model, setting, file string, batch int, bytes float64, layers []tape.Layer, d alloc.DType, more ...estimate.Option) published {
 		kind := "transformer"
 		if len(more) > 0 {
 			kind = "LoRA"
@@ -76,18 +79,18 @@ func fmsRows() []published {
 	}
 	const last, liger = "a100_80gb_update_cross_entropy_and_deps.csv at bfdef09c", "a100_80gb_liger.csv at 12ebdb90"
 	rows := []published{
-		train("Mistral 7B", "LoRA of rank 16 on GPTQ, float16", "a100_80gb.csv at 24bdadb", 4, 16404148736, with(mistral7b.Layers(), estimate.NextToken{}), alloc.Float16, lora(estimate.GPTQBase)),
-		train("Llama 2 70B", "QLoRA of rank 16, NF4 twice quantized", last, 4, 68126381056, with(llama70b.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)),
+		train("Mistral 7B", "LoRA of rank 16 on GPTQ, float16", "a100_80gb.csv at 24bdadb", 4, 16404148736, with(mistral7b.Layers(), layer.NextToken{}), alloc.Float16, lora(estimate.GPTQBase)),
+		train("Llama 2 70B", "QLoRA of rank 16, NF4 twice quantized", last, 4, 68126381056, with(llama70b.Layers(), layer.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)),
 	}
 	for i, bytes := range []float64{36731843072, 48770183680} {
-		rows = append(rows, train("Mixtral 8x7B", "QLoRA of rank 16, NF4 twice quantized", last, 4<<i, bytes, with(mixtral.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)))
+		rows = append(rows, train("Mixtral 8x7B", "QLoRA of rank 16, NF4 twice quantized", last, 4<<i, bytes, with(mixtral.Layers(), layer.NextToken{}), alloc.BFloat16, lora(estimate.NF4Double)))
 	}
 	for i, bytes := range []float64{72434837504, 72435230720} {
-		rows = append(rows, train("Mistral 7B", "bfloat16, AdamW", last, 4<<i, bytes, with(mistral7b.Layers(), estimate.NextToken{}), alloc.BFloat16))
+		rows = append(rows, train("Mistral 7B", "bfloat16, AdamW", last, 4<<i, bytes, with(mistral7b.Layers(), layer.NextToken{}), alloc.BFloat16))
 	}
 	for _, r := range []struct {
 		name  string
-		model estimate.Transformer
+		model family.Transformer
 		base  estimate.Base
 		bytes []float64 // with batches of 2 and 4
 	}{
@@ -99,10 +102,10 @@ func fmsRows() []published {
 	} {
 		how := map[estimate.Base]string{estimate.WholeBase: "LoRA of rank 16 on bfloat16, FSDP, one of 2", estimate.NF4Double: "QLoRA of rank 16, NF4 twice quantized, FSDP, one of 2"}[r.base]
 		for i, bytes := range r.bytes {
-			rows = append(rows, train(r.name, how, last, 2<<i, bytes, with(r.model.Layers(), estimate.NextToken{}), alloc.BFloat16, lora(r.base), two))
+			rows = append(rows, train(r.name, how, last, 2<<i, bytes, with(r.model.Layers(), layer.NextToken{}), alloc.BFloat16, lora(r.base), two))
 		}
 	}
-	inForward := func() []estimate.Layer { return headless(llama8b, estimate.HeadLoss{InForward: true}) }
+	inForward := func() []tape.Layer { return headless(llama8b, layer.HeadLoss{InForward: true}) }
 	for i, bytes := range []float64{80318097408, 80318490624} {
 		rows = append(rows, train("Llama 3 8B", "bfloat16, AdamW, Liger's loss", liger, 4<<i, bytes, inForward(), alloc.BFloat16))
 	}

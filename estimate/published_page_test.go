@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -185,7 +187,7 @@ func TestPublishedPage(t *testing.T) {
 	}
 	b.WriteString(publishedLacking + publishedConvolutions + publishedRowsHead + cases.String() + buffersHead)
 	for _, p := range printedBuffers {
-		n, err := p.model.ComputeBuffer(p.by)
+		n, err := p.model.ComputeBuffer(family.LlamaCpp(p.by))
 		require.NoError(t, err)
 		flash := "no"
 		if p.by.FlashAttention {

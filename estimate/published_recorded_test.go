@@ -3,6 +3,7 @@ package estimate_test
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 // recordedRows are peaks of histories that PyTorch recorded, whose stacks tell what the setting was. In this one
@@ -12,7 +13,7 @@ func recordedRows() []published {
 	const source = "cranberrii/ftcourse, memory_snapshot.pickle at 9f4902cf"
 	row := published{
 		kind: "LoRA", model: "TinyLlama 1.1B, 1000 tokens", setting: "batch 1, QLoRA of rank 16 on NF4, the rest float32, no optimizer", grade: "A", source: source,
-		layers: with(tinyLlama.Layers(), estimate.NextToken{}),
+		layers: with(tinyLlama.Layers(), layer.NextToken{}),
 		opts: opts(estimate.Tokens(1, 1000), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 1),
 			estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}, Dropout: 0.05}),
 			estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Restores: alloc.Float16, KeepsInput: true}),

@@ -9,13 +9,15 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // convModule is mmcv's: a convolution, its norm and a ReLU in place.
-func convModule(in, out, kernel, stride, dilation int) estimate.Sequential {
-	return estimate.Sequential{
-		estimate.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: dilation * (kernel / 2), Dilation: dilation, NoBias: true},
-		estimate.BatchNorm{Features: out}, estimate.ReLU{InPlace: true},
+func convModule(in, out, kernel, stride, dilation int) tape.Sequential {
+	return tape.Sequential{
+		layer.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: dilation * (kernel / 2), Dilation: dilation, NoBias: true},
+		layer.BatchNorm{Features: out}, layer.ReLU{InPlace: true},
 	}
 }
 
@@ -35,9 +37,9 @@ func d8(blocks [4]int) backbone {
 	return backbone{blocks: blocks, strides: [4]int{1, 2, 1, 1}, dilations: [4]int{1, 1, 2, 4}}
 }
 
-func (b backbone) stem() estimate.Sequential {
+func (b backbone) stem() tape.Sequential {
 	stem := append(append(convModule(3, 32, 3, 2, 1), convModule(32, 32, 3, 1, 1)...), convModule(32, 64, 3, 1, 1)...)
-	return append(stem, estimate.MaxPool{Kernel: 3, Stride: 2, Padding: 1})
+	return append(stem, layer.MaxPool{Kernel: 3, Stride: 2, Padding: 1})
 }
 
 func (b backbone) width(stage int) int {
@@ -47,12 +49,12 @@ func (b backbone) width(stage int) int {
 	return 256 << stage
 }
 
-func (b backbone) stage(i int) estimate.Sequential {
+func (b backbone) stage(i int) tape.Sequential {
 	in, width, out, stride := 64, 64<<i, b.width(i), b.strides[i]
 	if i > 0 {
 		in = b.width(i - 1)
 	}
-	var stage estimate.Sequential
+	var stage tape.Sequential
 	for block := range b.blocks[i] {
 		dilation := b.dilations[i]
 		if block == 0 && dilation > 1 {
@@ -63,7 +65,7 @@ func (b backbone) stage(i int) estimate.Sequential {
 		if b.basic {
 			body, last = convModule(in, width, 3, stride, dilation), convModule(width, out, 3, 1, 1)
 		}
-		r := estimate.Residual{Body: append(body, last[:2]...), After: estimate.ReLU{InPlace: true}}
+		r := tape.Residual{Body: append(body, last[:2]...), After: layer.ReLU{InPlace: true}}
 		if in != out || stride != 1 {
 			r.Shortcut = convModule(in, out, 1, stride, 1)[:2]
 		}
@@ -73,26 +75,26 @@ func (b backbone) stage(i int) estimate.Sequential {
 }
 
 // classify is the last convolution of a head.
-func classify(channels, classes int) estimate.Named {
-	return estimate.As("conv_seg", estimate.Sequential{estimate.ChannelDropout{}, estimate.Conv2d{In: channels, Out: classes, Kernel: 1}})
+func classify(channels, classes int) tape.Named {
+	return tape.As("conv_seg", tape.Sequential{layer.ChannelDropout{}, layer.Conv2d{In: channels, Out: classes, Kernel: 1}})
 }
 
 // resized is y in the size of x.
-func resized(f *estimate.Flow, y, x estimate.Tensor) estimate.Tensor {
+func resized(f *tape.Flow, y, x tape.Tensor) tape.Tensor {
 	return f.Resize(y, x.Dim(2), x.Dim(3))
 }
 
 // fcnHead convolves, and then what it made and its input together (arXiv:1411.4038).
-func fcnHead(in, channels, convs int, joins bool, classes int) estimate.Module {
+func fcnHead(in, channels, convs int, joins bool, classes int) tape.Module {
 	first := convModule(in, channels, 3, 1, 1)
 	for range convs - 1 {
 		first = append(first, convModule(channels, channels, 3, 1, 1)...)
 	}
-	parts := estimate.Sequential{estimate.As("convs", first), classify(channels, classes)}
+	parts := tape.Sequential{tape.As("convs", first), classify(channels, classes)}
 	if joins {
-		parts = append(parts, estimate.As("conv_cat", convModule(in+channels, channels, 3, 1, 1)))
+		parts = append(parts, tape.As("conv_cat", convModule(in+channels, channels, 3, 1, 1)))
 	}
-	return estimate.Module{Name: "FCNHead", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+	return tape.Module{Name: "FCNHead", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("convs", x)
 		if joins {
 			y = f.Call("conv_cat", f.Cat(1, x, y))
@@ -102,14 +104,14 @@ func fcnHead(in, channels, convs int, joins bool, classes int) estimate.Module {
 }
 
 // pyramid joins x with what it is in four sizes, and mixes them (arXiv:1612.01105).
-func pyramid(in, channels int) estimate.Module {
+func pyramid(in, channels int) tape.Module {
 	scales := []int{1, 2, 3, 6}
-	parts := estimate.Sequential{estimate.As("bottleneck", convModule(in+len(scales)*channels, channels, 3, 1, 1))}
+	parts := tape.Sequential{tape.As("bottleneck", convModule(in+len(scales)*channels, channels, 3, 1, 1))}
 	for _, scale := range scales {
-		parts = append(parts, estimate.As("pool"+strconv.Itoa(scale), append(estimate.Sequential{estimate.AdaptiveAvgPool{Out: scale}}, convModule(in, channels, 1, 1, 1)...)))
+		parts = append(parts, tape.As("pool"+strconv.Itoa(scale), append(tape.Sequential{layer.AdaptiveAvgPool{Out: scale}}, convModule(in, channels, 1, 1, 1)...)))
 	}
-	return estimate.Module{Name: "PPM", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
-		all := []estimate.Tensor{x}
+	return tape.Module{Name: "PPM", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		all := []tape.Tensor{x}
 		for _, scale := range scales {
 			all = append(all, resized(f, f.Call("pool"+strconv.Itoa(scale), x), x))
 		}
@@ -117,16 +119,16 @@ func pyramid(in, channels int) estimate.Module {
 	}}
 }
 
-func pspHead(in, channels, classes int) estimate.Sequential {
-	return estimate.Sequential{pyramid(in, channels), classify(channels, classes)}
+func pspHead(in, channels, classes int) tape.Sequential {
+	return tape.Sequential{pyramid(in, channels), classify(channels, classes)}
 }
 
 // aspp is windows spread over different distances and the mean of the image (arXiv:1706.05587), joined and mixed.
-func aspp(in, channels int, separable bool) estimate.Module {
+func aspp(in, channels int, separable bool) tape.Module {
 	dilations := []int{1, 12, 24, 36}
-	parts := estimate.Sequential{
-		estimate.As("image_pool", append(estimate.Sequential{estimate.AdaptiveAvgPool{Out: 1}}, convModule(in, channels, 1, 1, 1)...)),
-		estimate.As("bottleneck", convModule(5*channels, channels, 3, 1, 1)),
+	parts := tape.Sequential{
+		tape.As("image_pool", append(tape.Sequential{layer.AdaptiveAvgPool{Out: 1}}, convModule(in, channels, 1, 1, 1)...)),
+		tape.As("bottleneck", convModule(5*channels, channels, 3, 1, 1)),
 	}
 	for _, d := range dilations {
 		branch := convModule(in, channels, 1, 1, 1)
@@ -135,10 +137,10 @@ func aspp(in, channels int, separable bool) estimate.Module {
 		} else if d > 1 {
 			branch = convModule(in, channels, 3, 1, d)
 		}
-		parts = append(parts, estimate.As("dilated"+strconv.Itoa(d), branch))
+		parts = append(parts, tape.As("dilated"+strconv.Itoa(d), branch))
 	}
-	return estimate.Module{Name: "ASPP", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
-		all := []estimate.Tensor{resized(f, f.Call("image_pool", x), x)}
+	return tape.Module{Name: "ASPP", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		all := []tape.Tensor{resized(f, f.Call("image_pool", x), x)}
 		for _, d := range dilations {
 			all = append(all, f.Call("dilated"+strconv.Itoa(d), x))
 		}
@@ -147,39 +149,39 @@ func aspp(in, channels int, separable bool) estimate.Module {
 }
 
 // depthwise is a convolution of each channel, and one of all channels at each place.
-func depthwise(in, out, dilation int) estimate.Sequential {
-	return append(estimate.Sequential{
-		estimate.Conv2d{In: in, Out: in, Kernel: 3, Padding: dilation, Dilation: dilation, Groups: in, NoBias: true},
-		estimate.BatchNorm{Features: in}, estimate.ReLU{InPlace: true},
+func depthwise(in, out, dilation int) tape.Sequential {
+	return append(tape.Sequential{
+		layer.Conv2d{In: in, Out: in, Kernel: 3, Padding: dilation, Dilation: dilation, Groups: in, NoBias: true},
+		layer.BatchNorm{Features: in}, layer.ReLU{InPlace: true},
 	}, convModule(in, out, 1, 1, 1)...)
 }
 
 // asppHead is DeepLabV3's.
-func asppHead(in, channels, classes int) estimate.Sequential {
-	return estimate.Sequential{aspp(in, channels, false), classify(channels, classes)}
+func asppHead(in, channels, classes int) tape.Sequential {
+	return tape.Sequential{aspp(in, channels, false), classify(channels, classes)}
 }
 
 // sepASPPHead is DeepLabV3+'s (arXiv:1802.02611), which reads the first stage too.
-func sepASPPHead(in, channels, classes int) estimate.Module {
-	parts := estimate.Sequential{
-		estimate.As("aspp", aspp(in, channels, true)), estimate.As("c1_bottleneck", convModule(256, 48, 1, 1, 1)),
-		estimate.As("sep_bottleneck", append(depthwise(channels+48, channels, 1), depthwise(channels, channels, 1)...)), classify(channels, classes),
+func sepASPPHead(in, channels, classes int) tape.Module {
+	parts := tape.Sequential{
+		tape.As("aspp", aspp(in, channels, true)), tape.As("c1_bottleneck", convModule(256, 48, 1, 1, 1)),
+		tape.As("sep_bottleneck", append(depthwise(channels+48, channels, 1), depthwise(channels, channels, 1)...)), classify(channels, classes),
 	}
-	return estimate.Module{Name: "SepASPPHead", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+	return tape.Module{Name: "SepASPPHead", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		first := f.Call("c1_bottleneck", f.Beside(0))
 		return f.Call("conv_seg", f.Call("sep_bottleneck", f.Cat(1, resized(f, f.Call("aspp", x), first), first)))
 	}}
 }
 
 // uperHead adds the stages up from the smallest (arXiv:1807.10221), and joins them.
-func uperHead(widths [4]int, channels, classes int) estimate.Module {
-	parts := estimate.Sequential{estimate.As("psp", pyramid(widths[3], channels)), estimate.As("fpn_bottleneck", convModule(4*channels, channels, 3, 1, 1)), classify(channels, classes)}
-	outOfPlace := func(s estimate.Sequential) estimate.Sequential { return append(s[:2:2], estimate.ReLU{}) }
+func uperHead(widths [4]int, channels, classes int) tape.Module {
+	parts := tape.Sequential{tape.As("psp", pyramid(widths[3], channels)), tape.As("fpn_bottleneck", convModule(4*channels, channels, 3, 1, 1)), classify(channels, classes)}
+	outOfPlace := func(s tape.Sequential) tape.Sequential { return append(s[:2:2], layer.ReLU{}) }
 	for i, width := range widths[:3] {
-		parts = append(parts, estimate.As("lateral"+strconv.Itoa(i), outOfPlace(convModule(width, channels, 1, 1, 1))), estimate.As("fpn"+strconv.Itoa(i), outOfPlace(convModule(channels, channels, 3, 1, 1))))
+		parts = append(parts, tape.As("lateral"+strconv.Itoa(i), outOfPlace(convModule(width, channels, 1, 1, 1))), tape.As("fpn"+strconv.Itoa(i), outOfPlace(convModule(channels, channels, 3, 1, 1))))
 	}
-	return estimate.Module{Name: "UPerHead", Parts: parts, Run: func(f *estimate.Flow, last estimate.Tensor) estimate.Tensor {
-		var lateral [4]estimate.Tensor
+	return tape.Module{Name: "UPerHead", Parts: parts, Run: func(f *tape.Flow, last tape.Tensor) tape.Tensor {
+		var lateral [4]tape.Tensor
 		for i := range 3 {
 			lateral[i] = f.Call("lateral"+strconv.Itoa(i), f.Beside(i))
 		}
@@ -187,7 +189,7 @@ func uperHead(widths [4]int, channels, classes int) estimate.Module {
 		for i := 2; i >= 0; i-- {
 			lateral[i] = f.AddTo(lateral[i], resized(f, lateral[i+1], lateral[i]))
 		}
-		var out [4]estimate.Tensor
+		var out [4]tape.Tensor
 		for i := range 3 {
 			out[i] = f.Call("fpn"+strconv.Itoa(i), lateral[i])
 		}
@@ -201,13 +203,13 @@ func uperHead(widths [4]int, channels, classes int) estimate.Module {
 
 // segmenter is a backbone with a head that reads its last stage, and the others beside, a second head that reads the
 // third, and the losses of both.
-func segmenter(b backbone, head, second estimate.Layer) []estimate.Layer {
-	parts := estimate.Sequential{estimate.As("stem", b.stem()), estimate.As("decode_head", head), estimate.As("auxiliary_head", second)}
+func segmenter(b backbone, head, second tape.Layer) []tape.Layer {
+	parts := tape.Sequential{tape.As("stem", b.stem()), tape.As("decode_head", head), tape.As("auxiliary_head", second)}
 	for i := range 4 {
-		parts = append(parts, estimate.As("layer"+strconv.Itoa(i+1), b.stage(i)))
+		parts = append(parts, tape.As("layer"+strconv.Itoa(i+1), b.stage(i)))
 	}
-	return []estimate.Layer{estimate.Module{Name: "EncoderDecoder", Parts: parts, Run: func(f *estimate.Flow, image estimate.Tensor) estimate.Tensor {
-		var stages [4]estimate.Tensor
+	return []tape.Layer{tape.Module{Name: "EncoderDecoder", Parts: parts, Run: func(f *tape.Flow, image tape.Tensor) tape.Tensor {
+		var stages [4]tape.Tensor
 		x := f.Call("stem", image)
 		for i := range stages {
 			x = f.Call("layer"+strconv.Itoa(i+1), x)
@@ -219,20 +221,20 @@ func segmenter(b backbone, head, second estimate.Layer) []estimate.Layer {
 }
 
 // unet is mmsegmentation's UNet-S5-D16 (arXiv:1505.04597), whose heads read its last two stages.
-func unet(classes int) []estimate.Layer {
-	pair := func(in, out int) estimate.Sequential {
+func unet(classes int) []tape.Layer {
+	pair := func(in, out int) tape.Sequential {
 		return append(convModule(in, out, 3, 1, 1), convModule(out, out, 3, 1, 1)...)
 	}
-	parts := estimate.Sequential{
-		estimate.As("encoder0", pair(3, 64)), estimate.As("decode_head", fcnHead(64, 64, 1, false, classes)), estimate.As("auxiliary_head", fcnHead(128, 64, 1, false, classes)),
+	parts := tape.Sequential{
+		tape.As("encoder0", pair(3, 64)), tape.As("decode_head", fcnHead(64, 64, 1, false, classes)), tape.As("auxiliary_head", fcnHead(128, 64, 1, false, classes)),
 	}
 	for i := 1; i < 5; i++ {
 		wide, thin, at := 64<<i, 32<<i, strconv.Itoa(i)
-		parts = append(parts, estimate.As("encoder"+at, append(estimate.Sequential{estimate.MaxPool{Kernel: 2}}, pair(thin, wide)...)),
-			estimate.As("upsample"+at, append(estimate.Sequential{estimate.Upsample{Scale: 2}}, convModule(wide, thin, 1, 1, 1)...)), estimate.As("decoder"+at, pair(wide, thin)))
+		parts = append(parts, tape.As("encoder"+at, append(tape.Sequential{layer.MaxPool{Kernel: 2}}, pair(thin, wide)...)),
+			tape.As("upsample"+at, append(tape.Sequential{layer.Upsample{Scale: 2}}, convModule(wide, thin, 1, 1, 1)...)), tape.As("decoder"+at, pair(wide, thin)))
 	}
-	return []estimate.Layer{estimate.Module{Name: "UNet", Parts: parts, Run: func(f *estimate.Flow, image estimate.Tensor) estimate.Tensor {
-		var encoded, decoded [5]estimate.Tensor
+	return []tape.Layer{tape.Module{Name: "UNet", Parts: parts, Run: func(f *tape.Flow, image tape.Tensor) tape.Tensor {
+		var encoded, decoded [5]tape.Tensor
 		x := image
 		for i := range encoded {
 			x = f.Call("encoder"+strconv.Itoa(i), x)
@@ -248,14 +250,14 @@ func unet(classes int) []estimate.Layer {
 }
 
 // segmentationLoss is that of logits in the size of the image.
-func segmentationLoss(f *estimate.Flow, logits, image estimate.Tensor) estimate.Tensor {
-	return f.Apply(estimate.CrossEntropy{Dim: 1}, resized(f, logits, image))
+func segmentationLoss(f *tape.Flow, logits, image tape.Tensor) tape.Tensor {
+	return f.Apply(layer.CrossEntropy{Dim: 1}, resized(f, logits, image))
 }
 
 // segmentationRows are mmsegmentation's, of four replicas on V100s, with PyTorch 1.5. A GB that is rounded to tenths is taken
 // as a GiB, and one with three decimals, as U-Nets have, as 1000 MiB.
 func segmentationRows() []published {
-	row := func(model, where string, gib float64, layers []estimate.Layer, batch, height, width int) published {
+	row := func(model, where string, gib float64, layers []tape.Layer, batch, height, width int) published {
 		return published{
 			kind: "convolutional", model: model, setting: fmt.Sprintf("%d crops of %d x %d, SGD with momentum, one of 4 replicas", batch, height, width), grade: "B", mib: gib * 1024, what: "allocated",
 			source: "open-mmlab/mmsegmentation, configs/" + where, layers: layers,
@@ -273,7 +275,7 @@ func segmentationRows() []published {
 	} {
 		for i, h := range []struct {
 			name, where string
-			head        estimate.Layer
+			head        tape.Layer
 		}{
 			{"PSPNet", "pspnet at 02e04cc2", pspHead(2048, 512, 19)}, {"FCN", "fcn at 02e04cc2", fcnHead(2048, 512, 2, true, 19)},
 			{"DeepLabV3", "deeplabv3 at 0999c558", asppHead(2048, 512, 19)}, {"DeepLabV3+", "deeplabv3plus at 0999c558", sepASPPHead(2048, 512, 19)},
@@ -282,7 +284,7 @@ func segmentationRows() []published {
 			rows = append(rows, row(h.name+" "+b.name, h.where, b.gib[i][0], layers, 2, 512, 1024), row(h.name+" "+b.name, h.where, b.gib[i][1], layers, 2, 769, 769))
 		}
 	}
-	uper := func(blocks [4]int, classes int) []estimate.Layer {
+	uper := func(blocks [4]int, classes int) []tape.Layer {
 		return segmenter(d32(blocks), uperHead([4]int{256, 512, 1024, 2048}, 512, classes), secondHead(classes))
 	}
 	small := d8([4]int{2, 2, 2, 2})
@@ -321,15 +323,15 @@ algorithms are not modelled: for that reason the upper bounds of convolutional m
 `
 
 // secondHead reads the third of a ResNet's stages.
-func secondHead(classes int) estimate.Module { return fcnHead(1024, 256, 1, false, classes) }
+func secondHead(classes int) tape.Module { return fcnHead(1024, 256, 1, false, classes) }
 
 // The weight's gradient of a window that is neither strided nor spread has a workspace, and the lower bound does
 // without it where nobody measured it.
 func TestConvolutionsNeedWorkspaces(t *testing.T) {
 	allocated := func(dilation int, opts ...estimate.Option) estimate.Figure {
-		layers := []estimate.Layer{estimate.Learned{Shape: alloc.Shape{128, 8, 16}}, estimate.Conv2d{In: 128, Out: 256, Kernel: 3, Padding: dilation, Dilation: dilation, NoBias: true}}
+		layers := []tape.Layer{layer.Learned{Shape: alloc.Shape{128, 8, 16}}, layer.Conv2d{In: 128, Out: 256, Kernel: 3, Padding: dilation, Dilation: dilation, NoBias: true}}
 		opts = append(opts, estimate.InputShape(2, 128, 8, 16), estimate.Train(estimate.SGD), estimate.Loops(estimate.Loop{Form: estimate.OneByOne, Decay: estimate.DecayNone}))
-		return model(t, layers, opts...).Footprint().Allocated
+		return model(t, layer.Public(layers), opts...).Footprint().Allocated
 	}
 	const workspace = 36 * (128*256 + 2*2*4*(128+256)) * 4
 	volta := estimate.RunsOn(estimate.Machine{GPU: estimate.Volta})

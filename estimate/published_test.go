@@ -11,6 +11,9 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -20,26 +23,26 @@ type published struct {
 	grade                        string // A: the setting is known exactly; B: but for one assumption; C: the model's code is its own
 	mib                          float64
 	what                         string // which figure of the Footprint it is
-	layers                       []estimate.Layer
+	layers                       []tape.Layer
 	opts                         []estimate.Option
 }
 
 var (
-	bertLarge = estimate.Transformer{Family: estimate.BERT, Vocab: 30522, Hidden: 1024, Blocks: 24, Heads: 16, Positions: 512,
+	bertLarge = family.Transformer{Family: family.BERT, Vocab: 30522, Hidden: 1024, Blocks: 24, Heads: 16, Positions: 512,
 		Dropout: 0.1, Plain: true, Classes: 2}
-	santacoder = estimate.Transformer{Family: estimate.GPT2, Vocab: 49280, Hidden: 2048, Blocks: 24, Heads: 16, KVHeads: 1, Positions: 2048,
-		Activation: estimate.UseGELUTanh, Tied: true, Dropout: 0.1}
-	octocoder = estimate.Transformer{Family: estimate.GPT2, Vocab: 49152, Hidden: 6144, FFN: 24576, Blocks: 40, Heads: 48, KVHeads: 1, Positions: 8192,
-		Activation: estimate.UseGELUTanh, Tied: true}
-	gpt2Small = estimate.Transformer{Family: estimate.GPT2, Vocab: 50257, Hidden: 768, Blocks: 12, Heads: 12, Positions: 1024, Tied: true, Dropout: 0.1}
-	vitBase   = estimate.Transformer{Family: estimate.ViT, Hidden: 768, Blocks: 12, Heads: 12, Classes: 1000}
-	llama7b   = estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 11008, Blocks: 32, Heads: 32}
-	llama13b  = estimate.Transformer{Vocab: 32000, Hidden: 5120, FFN: 13824, Blocks: 40, Heads: 40}
-	mistral7b = estimate.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8}
-	tinyLlama = estimate.Transformer{Vocab: 32000, Hidden: 2048, FFN: 5632, Blocks: 22, Heads: 32, KVHeads: 4}
-	qwen15    = estimate.Transformer{Vocab: 151936, Hidden: 1536, FFN: 8960, Blocks: 28, Heads: 12, KVHeads: 2, QKVBias: true, Tied: true}
-	llama3b   = estimate.Transformer{Vocab: 128256, Hidden: 3072, FFN: 8192, Blocks: 28, Heads: 24, KVHeads: 8, Tied: true}
-	phi15     = estimate.Transformer{Family: estimate.Phi, Vocab: 51200, Hidden: 2048, Blocks: 24, Heads: 32, RotaryDim: 32}
+	santacoder = family.Transformer{Family: family.GPT2, Vocab: 49280, Hidden: 2048, Blocks: 24, Heads: 16, KVHeads: 1, Positions: 2048,
+		Activation: layer.UseGELUTanh, Tied: true, Dropout: 0.1}
+	octocoder = family.Transformer{Family: family.GPT2, Vocab: 49152, Hidden: 6144, FFN: 24576, Blocks: 40, Heads: 48, KVHeads: 1, Positions: 8192,
+		Activation: layer.UseGELUTanh, Tied: true}
+	gpt2Small = family.Transformer{Family: family.GPT2, Vocab: 50257, Hidden: 768, Blocks: 12, Heads: 12, Positions: 1024, Tied: true, Dropout: 0.1}
+	vitBase   = family.Transformer{Family: family.ViT, Hidden: 768, Blocks: 12, Heads: 12, Classes: 1000}
+	llama7b   = family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 11008, Blocks: 32, Heads: 32}
+	llama13b  = family.Transformer{Vocab: 32000, Hidden: 5120, FFN: 13824, Blocks: 40, Heads: 40}
+	mistral7b = family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8}
+	tinyLlama = family.Transformer{Vocab: 32000, Hidden: 2048, FFN: 5632, Blocks: 22, Heads: 32, KVHeads: 4}
+	qwen15    = family.Transformer{Vocab: 151936, Hidden: 1536, FFN: 8960, Blocks: 28, Heads: 12, KVHeads: 2, QKVBias: true, Tied: true}
+	llama3b   = family.Transformer{Vocab: 128256, Hidden: 3072, FFN: 8192, Blocks: 28, Heads: 24, KVHeads: 8, Tied: true}
+	phi15     = family.Transformer{Family: family.Phi, Vocab: 51200, Hidden: 2048, Blocks: 24, Heads: 32, RotaryDim: 32}
 )
 
 // trainer is the loop of transformers' Trainer, whose compute_loss returns the loss alone.
@@ -50,7 +53,7 @@ var unsaid = estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForE
 
 func opts(o ...estimate.Option) []estimate.Option { return o }
 
-func with(layers []estimate.Layer, more ...estimate.Layer) []estimate.Layer {
+func with(layers []tape.Layer, more ...tape.Layer) []tape.Layer {
 	return append(layers[:len(layers):len(layers)], more...)
 }
 
@@ -61,7 +64,7 @@ func bertRow(setting string, mib float64, batch, batches int, o estimate.Optimiz
 	return published{
 		kind: "transformer", model: "bert-large, 512 tokens", setting: setting, grade: "B", mib: mib, what: "reserved",
 		source: "huggingface/transformers, perf_train_gpu_one.mdx at 0016acf7",
-		layers: with(bertLarge.Layers(), estimate.CrossEntropy{}),
+		layers: with(bertLarge.Layers(), layer.CrossEntropy{}),
 		opts: append(opts(estimate.Tokens(batch, 512), estimate.Train(o), estimate.PyTorch(1, 10), estimate.Loops(loop),
 			estimate.RunsOn(estimate.Machine{GPU: estimate.Volta, Loading: estimate.EagerLoading})), more...),
 	}
@@ -89,7 +92,7 @@ func santacoderRows(full string) []published {
 	} {
 		rows = append(rows, published{
 			kind: r.kind, model: "santacoder, 2048 tokens", setting: fmt.Sprintf("batch %d, %s", r.batch, r.how), grade: "B", mib: r.bytes / float64(alloc.MiB), what: "allocated", source: r.source,
-			layers: with(santacoder.Layers(), estimate.NextToken{AsIs: true}),
+			layers: with(santacoder.Layers(), layer.NextToken{AsIs: true}),
 			opts: opts(estimate.Tokens(r.batch, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Checkpointed("transformer.h.*"), estimate.PyTorch(2, 4),
 				estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), r.more),
 		})
@@ -146,21 +149,21 @@ func publishedRows(t *testing.T) []published {
 		lora := estimate.LoRA{Rank: 16, Targets: attention, Dropout: 0.1, Base: r.base}
 		rows = append(rows, published{
 			kind: "LoRA", model: "Mistral 7B, 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", r.batch, r.how), grade: "B", mib: r.mib, what: "allocated", source: fms,
-			layers: with(mistral7b.Layers(), estimate.NextToken{}),
+			layers: with(mistral7b.Layers(), layer.NextToken{}),
 			opts: opts(estimate.Tokens(r.batch, 4096), bf16, estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.Checkpointed("model.layers.*"),
 				estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer), ampere),
 		})
 	}
 	lm4 := func(what string, mib float64, grade string) published {
-		m := estimate.Transformer{Vocab: 10000, Hidden: 512, FFN: 1344, Blocks: 4, Heads: 16, Plain: true}
+		m := family.Transformer{Vocab: 10000, Hidden: 512, FFN: 1344, Blocks: 4, Heads: 16, Plain: true}
 		return published{
 			kind: "transformer", model: "four layers of 512, 200 tokens", setting: "batch 10, bfloat16 autocast, Adam one by one", grade: grade, mib: mib, what: what,
 			source: "NiuHuangxiaozi/assignment2-systems at 9d868b9",
-			layers: with(m.Layers(), estimate.CrossEntropy{}), opts: opts(estimate.Tokens(10, 200), estimate.Autocast(alloc.BFloat16), estimate.Train(estimate.AdamW), recorded),
+			layers: with(m.Layers(), layer.CrossEntropy{}), opts: opts(estimate.Tokens(10, 200), estimate.Autocast(alloc.BFloat16), estimate.Train(estimate.AdamW), recorded),
 		}
 	}
 	rows = append(rows, lm4("allocated", 931.9, "B"), lm4("reserved", 1150, "C"))
-	kbit := func(name string, m estimate.Transformer, batch, length int, eager bool, l estimate.LoRA, d alloc.DType, mib float64, loop estimate.Loop, source string) published {
+	kbit := func(name string, m family.Transformer, batch, length int, eager bool, l estimate.LoRA, d alloc.DType, mib float64, loop estimate.Loop, source string) published {
 		how := "SDPA"
 		if m.Eager = eager; eager {
 			how = "eager attention"
@@ -168,7 +171,7 @@ func publishedRows(t *testing.T) []published {
 		return published{
 			kind: "LoRA", model: fmt.Sprintf("%s, %d tokens", name, length), grade: "B", mib: mib, what: "allocated", source: source,
 			setting: fmt.Sprintf("batch %d, QLoRA of rank %d, NF4, the rest float32, %v autocast, checkpointed, %s", batch, l.Rank, d, how),
-			layers:  with(m.Layers(), estimate.NextToken{}),
+			layers:  with(m.Layers(), layer.NextToken{}),
 			opts: opts(estimate.Tokens(batch, length), estimate.Autocast(d), estimate.Train(estimate.AdamW), estimate.Adapt(l), estimate.Checkpointed("model.layers.*"),
 				estimate.Loops(loop)),
 		}
@@ -186,15 +189,15 @@ func publishedRows(t *testing.T) []published {
 	return append(rows,
 		published{
 			kind: "transformer", model: "gpt2, 16 tokens", setting: "batch 2, AdamW", grade: "A", mib: 2390.61, what: "allocated", source: optimum,
-			layers: with(gpt2Small.Layers(), estimate.NextToken{}), opts: opts(estimate.Tokens(2, 16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), estimate.Loops(trainer)),
+			layers: with(gpt2Small.Layers(), layer.NextToken{}), opts: opts(estimate.Tokens(2, 16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), estimate.Loops(trainer)),
 		},
 		published{
 			kind: "transformer", model: "vit-base-patch16-224", setting: "batch 2, AdamW", grade: "A", mib: 1657.75, what: "allocated", source: optimum,
-			layers: with(vitBase.Layers(), estimate.CrossEntropy{}), opts: opts(estimate.InputShape(2, 3, 224, 224), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), estimate.Loops(trainer)),
+			layers: with(vitBase.Layers(), layer.CrossEntropy{}), opts: opts(estimate.InputShape(2, 3, 224, 224), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), estimate.Loops(trainer)),
 		},
 		published{
 			kind: "transformer", model: "Llama 3.2 3B, 4096 tokens", setting: "batch 2, bfloat16, AdamW", grade: "B", mib: 61440, what: "allocated", source: "pytorch/torchtune, README.md at 1814feb17",
-			layers: with(llama3b.Layers(), estimate.NextToken{}), opts: opts(estimate.Tokens(2, 4096), bf16, estimate.Train(estimate.AdamW), estimate.PyTorch(2, 5), ampere),
+			layers: with(llama3b.Layers(), layer.NextToken{}), opts: opts(estimate.Tokens(2, 4096), bf16, estimate.Train(estimate.AdamW), estimate.PyTorch(2, 5), ampere),
 		},
 		published{
 			kind: "served", model: "octocoder (15.5B)", setting: "bfloat16, a prompt and 60 tokens", grade: "A", mib: 29722.69, what: "allocated", source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c",
@@ -203,15 +206,15 @@ func publishedRows(t *testing.T) []published {
 	)
 }
 
-func known(t *testing.T, name string) []estimate.Layer {
+func known(t *testing.T, name string) []tape.Layer {
 	m, err := zoo.ByName(name)
 	require.NoError(t, err)
-	return m.Layers
+	return layer.From(m.Layers)
 }
 
 func (p published) figure(t *testing.T) estimate.Figure {
 	t.Helper()
-	f := model(t, p.layers, p.opts...).Footprint()
+	f := model(t, layer.Public(p.layers), p.opts...).Footprint()
 	switch p.what {
 	case "allocated":
 		return f.Allocated

@@ -5,44 +5,46 @@ import (
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // windowAttention is that of a square image whose places are in a row.
-func windowAttention(side, window, width, heads int, shifted bool) estimate.Sequential {
-	return estimate.Sequential{
-		estimate.Reshape{Dims: []int{side, side, width}},
-		estimate.WindowAttention{Hidden: width, Heads: heads, Window: window, Shifted: shifted, Packed: true, Plain: true},
-		estimate.Reshape{Dims: []int{side * side, width}},
+func windowAttention(side, window, width, heads int, shifted bool) tape.Sequential {
+	return tape.Sequential{
+		layer.Reshape{Dims: []int{side, side, width}},
+		layer.WindowAttention{Hidden: width, Heads: heads, Window: window, Shifted: shifted, Packed: true, Plain: true},
+		layer.Reshape{Dims: []int{side * side, width}},
 	}
 }
 
 // copied is x in another shape, in new memory.
-func copied(f *estimate.Flow, x estimate.Tensor, shape ...int) estimate.Tensor {
-	return f.Op(estimate.Op{In: []estimate.Tensor{x}, Shape: shape})
+func copied(f *tape.Flow, x tape.Tensor, shape ...int) tape.Tensor {
+	return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape})
 }
 
 // swinSegmenter is a Swin of some width with the heads of an UPerNet.
-func swinSegmenter(side, window, width int, blocks [4]int, classes int) []estimate.Layer {
+func swinSegmenter(side, window, width int, blocks [4]int, classes int) []tape.Layer {
 	head := uperHead([4]int{width, 2 * width, 4 * width, 8 * width}, 512, classes)
-	parts := estimate.Sequential{
-		estimate.As("projection", estimate.Conv2d{In: 3, Out: width, Kernel: 4, Stride: 4}), estimate.As("norm", estimate.LayerNorm{Size: width}),
-		estimate.As("decode_head", head), estimate.As("auxiliary_head", fcnHead(4*width, 256, 1, false, classes)),
+	parts := tape.Sequential{
+		tape.As("projection", layer.Conv2d{In: 3, Out: width, Kernel: 4, Stride: 4}), tape.As("norm", layer.LayerNorm{Size: width}),
+		tape.As("decode_head", head), tape.As("auxiliary_head", fcnHead(4*width, 256, 1, false, classes)),
 	}
 	for i := range 4 {
-		var stage estimate.Sequential
+		var stage tape.Sequential
 		for b := range blocks[i] {
 			stage = append(stage, visionBlock(width<<i, windowAttention(side>>i, window, width<<i, width<<i/32, b%2 == 1)))
 		}
 		at := strconv.Itoa(i)
-		parts = append(parts, estimate.As("stage"+at, stage), estimate.As("norm"+at, estimate.LayerNorm{Size: width << i}))
+		parts = append(parts, tape.As("stage"+at, stage), tape.As("norm"+at, layer.LayerNorm{Size: width << i}))
 		if i < 3 {
-			parts = append(parts, estimate.As("downsample"+at, estimate.Sequential{estimate.LayerNorm{Size: 4 * width << i}, estimate.Linear{In: 4 * width << i, Out: 2 * width << i, NoBias: true}}))
+			parts = append(parts, tape.As("downsample"+at, tape.Sequential{layer.LayerNorm{Size: 4 * width << i}, layer.Linear{In: 4 * width << i, Out: 2 * width << i, NoBias: true}}))
 		}
 	}
-	return []estimate.Layer{estimate.Module{Name: "EncoderDecoder", Parts: parts, Run: func(f *estimate.Flow, image estimate.Tensor) estimate.Tensor {
+	return []tape.Layer{tape.Module{Name: "EncoderDecoder", Parts: parts, Run: func(f *tape.Flow, image tape.Tensor) tape.Tensor {
 		batch := image.Dim(0)
 		x := f.Call("norm", copied(f, f.Call("projection", image), batch, side*side, width))
-		var stages [4]estimate.Tensor
+		var stages [4]tape.Tensor
 		for i := range stages {
 			at, side, width := strconv.Itoa(i), side>>i, width<<i
 			x = f.Call("stage"+at, x)
@@ -57,19 +59,19 @@ func swinSegmenter(side, window, width int, blocks [4]int, classes int) []estima
 }
 
 // vitSegmenter is a ViT of images of 512 x 512 with the heads of an UPerNet, which read every third of its blocks.
-func vitSegmenter(width, heads, classes int) []estimate.Layer {
+func vitSegmenter(width, heads, classes int) []tape.Layer {
 	const side = 32
-	parts := estimate.Sequential{
-		estimate.As("projection", estimate.Conv2d{In: 3, Out: width, Kernel: 16, Stride: 16}), estimate.As("pos_embed", estimate.Learned{Shape: []int{side*side + 1, width}}),
-		estimate.As("decode_head", uperHead([4]int{width, width, width, width}, 512, classes)), estimate.As("auxiliary_head", fcnHead(width, 256, 1, false, classes)),
+	parts := tape.Sequential{
+		tape.As("projection", layer.Conv2d{In: 3, Out: width, Kernel: 16, Stride: 16}), tape.As("pos_embed", layer.Learned{Shape: []int{side*side + 1, width}}),
+		tape.As("decode_head", uperHead([4]int{width, width, width, width}, 512, classes)), tape.As("auxiliary_head", fcnHead(width, 256, 1, false, classes)),
 	}
 	for i := range 4 {
-		parts = append(parts, estimate.As("layers"+strconv.Itoa(i), estimate.Repeat{N: 3, Layer: visionBlock(width, multihead(width, heads))}))
+		parts = append(parts, tape.As("layers"+strconv.Itoa(i), tape.Repeat{N: 3, Layer: visionBlock(width, multihead(width, heads))}))
 	}
-	return []estimate.Layer{estimate.Module{Name: "EncoderDecoder", Parts: parts, Run: func(f *estimate.Flow, image estimate.Tensor) estimate.Tensor {
+	return []tape.Layer{tape.Module{Name: "EncoderDecoder", Parts: parts, Run: func(f *tape.Flow, image tape.Tensor) tape.Tensor {
 		batch := image.Dim(0)
 		x := f.Call("pos_embed", copied(f, f.Call("projection", image), batch, side*side+1, width))
-		var stages [4]estimate.Tensor
+		var stages [4]tape.Tensor
 		for i := range stages {
 			x = f.Call("layers"+strconv.Itoa(i), x)
 			stages[i] = copied(f, x, batch, width, side, side)
@@ -81,7 +83,7 @@ func vitSegmenter(width, heads, classes int) []estimate.Layer {
 
 // upernetRows are mmsegmentation's of 2021 and 2022, of eight replicas, with PyTorch before 1.11.
 func upernetRows() []published {
-	row := func(name, where string, gib float64, layers []estimate.Layer) published {
+	row := func(name, where string, gib float64, layers []tape.Layer) published {
 		return published{
 			kind: "convolutional", model: "UPerNet " + name + ", 150 classes", setting: "2 crops of 512 x 512, AdamW, one of 8 replicas", grade: "B", mib: gib * 1024, what: "allocated",
 			source: "open-mmlab/mmsegmentation, configs/" + where, layers: layers,

@@ -4,48 +4,50 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // multihead is nn.MultiheadAttention of PyTorch 1.9 as mmcv calls it: with the length first, so that each of
 // the projections copies its input.
-func multihead(width, heads int) estimate.Module {
-	var parts estimate.Sequential
+func multihead(width, heads int) tape.Module {
+	var parts tape.Sequential
 	for _, name := range []string{"q", "k", "v", "out_proj"} {
-		parts = append(parts, estimate.As(name, estimate.Linear{In: width, Out: width}))
+		parts = append(parts, tape.As(name, layer.Linear{In: width, Out: width}))
 	}
-	return estimate.Module{Name: "MultiheadAttention", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+	return tape.Module{Name: "MultiheadAttention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		q, k, v := f.Scale(f.Call("q", f.Copy(x))), f.Call("k", f.Copy(x)), f.Call("v", f.Copy(x))
 		batch, length := x.Dim(0), x.Dim(1)
-		scores := f.Apply(estimate.Softmax{}, f.MatMul(q, k, width/heads, batch, heads, length, length))
+		scores := f.Apply(layer.Softmax{}, f.MatMul(q, k, width/heads, batch, heads, length, length))
 		return f.Call("out_proj", f.Copy(f.MatMul(scores, v, length, batch, length, width)))
 	}}
 }
 
 // dropPath is mmcv's, in two operations.
-func dropPath(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
-	return f.Apply(estimate.StochasticDepth{}, f.Scale(x))
+func dropPath(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return f.Apply(layer.StochasticDepth{}, f.Scale(x))
 }
 
 // visionBlock is a block of mmcv's transformers, with norms before attention and the MLP.
-func visionBlock(width int, attention estimate.Layer) estimate.Module {
-	return estimate.Module{Name: "Block", Parts: estimate.Sequential{
-		estimate.As("norm1", estimate.LayerNorm{Size: width}), estimate.As("attn", attention), estimate.As("norm2", estimate.LayerNorm{Size: width}),
-		estimate.As("ffn", estimate.Sequential{estimate.Linear{In: width, Out: 4 * width}, estimate.GELU{}, estimate.Linear{In: 4 * width, Out: width}}),
-	}, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+func visionBlock(width int, attention tape.Layer) tape.Module {
+	return tape.Module{Name: "Block", Parts: tape.Sequential{
+		tape.As("norm1", layer.LayerNorm{Size: width}), tape.As("attn", attention), tape.As("norm2", layer.LayerNorm{Size: width}),
+		tape.As("ffn", tape.Sequential{layer.Linear{In: width, Out: 4 * width}, layer.GELU{}, layer.Linear{In: 4 * width, Out: width}}),
+	}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		x = f.Add(x, dropPath(f, f.Call("attn", f.Call("norm1", x))))
 		return f.Add(x, dropPath(f, f.Call("ffn", f.Call("norm2", x))))
 	}}
 }
 
 // timeSformer is mmaction2's (arXiv:2102.05095), of ViT-B/16, whose attention sees the places of a frame, or all.
-func timeSformer(frames int, joint bool) []estimate.Layer {
+func timeSformer(frames int, joint bool) []tape.Layer {
 	const width, heads, places = 768, 12, 196
 	block := visionBlock(width, multihead(width, heads))
-	parts := estimate.Sequential{
-		estimate.As("projection", estimate.Conv2d{In: 3, Out: width, Kernel: 16, Stride: 16}), estimate.As("pos_embed", estimate.Learned{Shape: []int{places + 1, width}}),
-		estimate.As("layers", estimate.Repeat{N: 12, Layer: block}), estimate.As("norm", estimate.LayerNorm{Size: width}), estimate.As("fc_cls", estimate.Linear{In: width, Out: 400}),
+	parts := tape.Sequential{
+		tape.As("projection", layer.Conv2d{In: 3, Out: width, Kernel: 16, Stride: 16}), tape.As("pos_embed", layer.Learned{Shape: []int{places + 1, width}}),
+		tape.As("layers", tape.Repeat{N: 12, Layer: block}), tape.As("norm", layer.LayerNorm{Size: width}), tape.As("fc_cls", layer.Linear{In: width, Out: 400}),
 	}
-	return []estimate.Layer{estimate.Module{Name: "TimeSformer", Parts: parts, Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+	return []tape.Layer{tape.Module{Name: "TimeSformer", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		patches := f.Call("projection", f.Copy(x))
 		tokens := f.Call("pos_embed", copied(f, patches, x.Dim(0), places+1, width))
 		videos := x.Dim(0) / frames
@@ -57,7 +59,7 @@ func timeSformer(frames int, joint bool) []estimate.Layer {
 			tokens = copied(f, tokens, videos, places+1, width)
 		}
 		first := f.Part(f.Call("norm", tokens), 1, 1)
-		return f.Apply(estimate.CrossEntropy{}, f.Call("fc_cls", f.View(first, videos, width)))
+		return f.Apply(layer.CrossEntropy{}, f.Call("fc_cls", f.View(first, videos, width)))
 	}}}
 }
 

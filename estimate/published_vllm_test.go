@@ -4,17 +4,20 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // pool is what vLLM had for keys and values: a share of the device, less what a run of as many
 // tokens as it batches needs. It computes the logits of few of them, so that the head is left out of the run.
 type pool struct {
 	name, source string
-	model        estimate.Transformer
+	model        family.Transformer
 	tokens       int
 	gpu          estimate.Machine
 	device       alloc.Bytes // nine tenths of which vLLM takes
@@ -32,9 +35,9 @@ var pools = []pool{
 func (p pool) estimated(t *testing.T) (weights, left float64) {
 	t.Helper()
 	c := p.model
-	whole := model(t, c.Layers(), estimate.Precision(alloc.BFloat16)).Inference.Weights
+	whole := model(t, layer.Public(c.Layers()), estimate.Precision(alloc.BFloat16)).Inference.Weights
 	c.NoHead = true
-	body := model(t, c.Layers(), estimate.Tokens(1, p.tokens), estimate.Precision(alloc.BFloat16), estimate.RunsOn(p.gpu))
+	body := model(t, layer.Public(c.Layers()), estimate.Tokens(1, p.tokens), estimate.Precision(alloc.BFloat16), estimate.RunsOn(p.gpu))
 	needs := body.Inference.Footprint.Device.Bytes + whole - body.Inference.Weights
 	return float64(whole) / float64(alloc.MiB), (0.9*float64(p.device) - float64(needs)) / float64(alloc.MiB)
 }

@@ -5,11 +5,16 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -24,7 +29,7 @@ func TestQuantizedSizes(t *testing.T) {
 	}
 	found := 0
 	last := alloc.Bytes(0)
-	for _, q := range estimate.Quantizations() {
+	for _, q := range llamacpp.Quantizations() {
 		stored, err := q.Stored(m.Layers)
 		require.NoError(t, err)
 		assert.Equal(t, m.Params, stored.Count, q.Name)
@@ -43,16 +48,16 @@ func TestQuantizedFiles(t *testing.T) {
 	qwen32b, err := zoo.ByName("qwen2.5-32b")
 	require.NoError(t, err)
 	for name, of := range map[string]struct {
-		layers  []estimate.Layer
+		layers  []tape.Layer
 		printed float64
 	}{
 		"TinyLlama 1.1B": {tinyLlama.Layers(), 636.18},
 		"Mistral 7B":     {mistral7b.Layers(), 4.07 * 1024},
-		"Qwen2.5 32B":    {qwen32b.Layers, 18.48 * 1024},
+		"Qwen2.5 32B":    {layer.From(qwen32b.Layers), 18.48 * 1024},
 	} {
-		for _, q := range estimate.Quantizations() {
+		for _, q := range llamacpp.Quantizations() {
 			if q.Name == "Q4_K_M" {
-				stored, err := q.Stored(of.layers)
+				stored, err := q.Stored(layer.Public(of.layers))
 				require.NoError(t, err)
 				assert.InEpsilon(t, of.printed, float64(stored.Bytes)/float64(alloc.MiB), 0.001, name)
 			}
@@ -62,12 +67,12 @@ func TestQuantizedFiles(t *testing.T) {
 
 func TestBestQuantization(t *testing.T) {
 	cache := estimate.WithKVCache(mistral7b.Cache(1, 8192, 0))
-	buffer, err := mistral7b.ComputeBuffer(estimate.LlamaCpp{Context: 8192, FlashAttention: true})
+	buffer, err := mistral7b.ComputeBuffer(family.LlamaCpp{Context: 8192, FlashAttention: true})
 	require.NoError(t, err)
-	opts := []estimate.Option{estimate.Tokens(1, 512), cache, estimate.ComputedIn(buffer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})}
+	opts := []estimate.Option{estimate.Tokens(1, 512), cache, llamacpp.ComputedIn(buffer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})}
 	names := []string{}
 	for _, budget := range []alloc.Bytes{2 * alloc.GiB, 6 * alloc.GiB, 8 * alloc.GiB, 24 * alloc.GiB} {
-		q, r, ok, err := estimate.BestQuantization(mistral7b.Layers(), budget, opts...)
+		q, r, ok, err := llamacpp.BestQuantization(layer.Public(mistral7b.Layers()), budget, opts...)
 		require.NoError(t, err)
 		names = append(names, q.Name)
 		require.Equal(t, ok, q.Name != "")
@@ -78,24 +83,24 @@ func TestBestQuantization(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"", "Q4_K_M", "Q6_K", "F16"}, names)
-	_, _, _, err = estimate.BestQuantization(mistral7b.Layers(), alloc.GiB, append(opts, estimate.Train(estimate.SGD))...)
+	_, _, _, err = llamacpp.BestQuantization(layer.Public(mistral7b.Layers()), alloc.GiB, append(opts, estimate.Train(estimate.SGD))...)
 	assert.ErrorContains(t, err, "leave Train out")
 }
 
 // What llama.cpp printed as "CUDA0 compute buffer size" (docs/estimate.md).
 func TestComputeBuffer(t *testing.T) {
 	for _, p := range printedBuffers {
-		n, err := p.model.ComputeBuffer(p.by)
+		n, err := p.model.ComputeBuffer(family.LlamaCpp(p.by))
 		require.NoError(t, err)
 		assert.InEpsilon(t, p.mib, float64(n)/float64(alloc.MiB), 0.10, p.name)
 	}
-	latent := estimate.Transformer{Hidden: 1, Heads: 1, Latent: &estimate.LatentAttention{}}
+	latent := family.Transformer{Hidden: 1, Heads: 1, Latent: &layer.LatentAttention{}}
 	for _, bad := range []struct {
-		c estimate.Transformer
-		l estimate.LlamaCpp
-	}{{latent, estimate.LlamaCpp{Context: 1}}, {bertLarge, estimate.LlamaCpp{Context: 1}}, {mistral7b, estimate.LlamaCpp{}}, {mistral7b, estimate.LlamaCpp{Context: 1, Batch: -1}},
-		{mistral7b, estimate.LlamaCpp{Context: 1 << 30, Batch: 1 << 30}}} {
-		_, err := bad.c.ComputeBuffer(bad.l)
+		c family.Transformer
+		l llamacpp.Server
+	}{{latent, llamacpp.Server{Context: 1}}, {bertLarge, llamacpp.Server{Context: 1}}, {mistral7b, llamacpp.Server{}}, {mistral7b, llamacpp.Server{Context: 1, Batch: -1}},
+		{mistral7b, llamacpp.Server{Context: 1 << 30, Batch: 1 << 30}}} {
+		_, err := bad.c.ComputeBuffer(family.LlamaCpp(bad.l))
 		assert.ErrorContains(t, err, "compute buffer")
 	}
 }
@@ -103,60 +108,60 @@ func TestComputeBuffer(t *testing.T) {
 // printedBuffer is a compute buffer that llama.cpp printed.
 type printedBuffer struct {
 	name, source string
-	model        estimate.Transformer
-	by           estimate.LlamaCpp
+	model        family.Transformer
+	by           llamacpp.Server
 	mib          float64
 }
 
 var (
-	llama8b  = estimate.Transformer{Vocab: 128256, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8}
-	llama70b = estimate.Transformer{Vocab: 128256, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
-	qwen32b  = estimate.Transformer{Vocab: 151936, Hidden: 5120, FFN: 25600, Blocks: 64, Heads: 64, KVHeads: 8, HeadSize: 128}
-	qwen30b  = estimate.Transformer{Vocab: 151936, Hidden: 2048, Blocks: 48, Heads: 32, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 768}
-	qwen235b = estimate.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 94, Heads: 64, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 1536}
-	qwen7b   = estimate.Transformer{Vocab: 152064, Hidden: 3584, FFN: 18944, Blocks: 28, Heads: 28, KVHeads: 4}
-	pythia   = estimate.Transformer{Family: estimate.GPTNeoX, Bias: true, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
+	llama8b  = family.Transformer{Vocab: 128256, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8}
+	llama70b = family.Transformer{Vocab: 128256, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
+	qwen32b  = family.Transformer{Vocab: 151936, Hidden: 5120, FFN: 25600, Blocks: 64, Heads: 64, KVHeads: 8, HeadSize: 128}
+	qwen30b  = family.Transformer{Vocab: 151936, Hidden: 2048, Blocks: 48, Heads: 32, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 768}
+	qwen235b = family.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 94, Heads: 64, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 1536}
+	qwen7b   = family.Transformer{Vocab: 152064, Hidden: 3584, FFN: 18944, Blocks: 28, Heads: 28, KVHeads: 4}
+	pythia   = family.Transformer{Family: family.GPTNeoX, Bias: true, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
 )
 
 // commandR is the model of 35 G parameters.
-var commandR = estimate.Transformer{Family: estimate.Cohere, Vocab: 256000, Hidden: 8192, FFN: 22528, Blocks: 40, Heads: 64, Tied: true}
+var commandR = family.Transformer{Family: family.Cohere, Vocab: 256000, Hidden: 8192, FFN: 22528, Blocks: 40, Heads: 64, Tied: true}
 
 // Models whose buffers were printed.
 var (
-	trilm    = estimate.Transformer{Vocab: 50688, Hidden: 3072, FFN: 9216, Blocks: 30, Heads: 24}
-	phi3Mini = estimate.Transformer{Family: estimate.Phi3, Vocab: 32064, Hidden: 3072, FFN: 8192, Blocks: 32, Heads: 32}
-	qwen25   = estimate.Transformer{Vocab: 152064, Hidden: 5120, FFN: 27648, Blocks: 64, Heads: 40, KVHeads: 8, QKVBias: true}
-	qwen35   = estimate.Transformer{Family: estimate.Qwen3Next, Vocab: 248320, Hidden: 4096, FFN: 12288, Blocks: 32, Heads: 16, KVHeads: 4, HeadSize: 256}
+	trilm    = family.Transformer{Vocab: 50688, Hidden: 3072, FFN: 9216, Blocks: 30, Heads: 24}
+	phi3Mini = family.Transformer{Family: family.Phi3, Vocab: 32064, Hidden: 3072, FFN: 8192, Blocks: 32, Heads: 32}
+	qwen25   = family.Transformer{Vocab: 152064, Hidden: 5120, FFN: 27648, Blocks: 64, Heads: 40, KVHeads: 8, QKVBias: true}
+	qwen35   = family.Transformer{Family: family.Qwen3Next, Vocab: 248320, Hidden: 4096, FFN: 12288, Blocks: 32, Heads: 16, KVHeads: 4, HeadSize: 256}
 )
 
 var printedBuffers = []printedBuffer{
-	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, estimate.LlamaCpp{Context: 8192}, 560},
-	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, estimate.LlamaCpp{Context: 8192}, 1104},
-	{"OpenLLaMA 7B", "llama.cpp's CI on a V100, 2024-03", llama7b, estimate.LlamaCpp{Context: 2048}, 164},
-	{"Llama 2 13B", "llama.cpp on an A100, 2024-02", llama13b, estimate.LlamaCpp{Context: 512}, 81},
-	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, estimate.LlamaCpp{Context: 2048}, 162},
-	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, build 3673", qwen32b, estimate.LlamaCpp{Context: 8192, Batch: 1024, FlashAttention: true}, 633.5},
-	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, estimate.LlamaCpp{Context: 32768, FlashAttention: true}, 304.75},
-	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, estimate.LlamaCpp{Context: 32768, Batch: 2048, FlashAttention: true}, 1251},
-	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, estimate.LlamaCpp{Context: 2048, FlashAttention: true}, 304},
-	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, estimate.LlamaCpp{Context: 4096, GPUs: 2}, 672.01},
-	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, estimate.LlamaCpp{Context: 512}, 105},
-	{"Llama 3.1 8B", "ikawrakow/ik_llama.cpp discussions, 2024, on an RTX 3090", llama8b, estimate.LlamaCpp{Context: 1024}, 266.5},
-	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, estimate.LlamaCpp{Context: 131328}, 8500.51},
-	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, estimate.LlamaCpp{Context: 32768, FlashAttention: true}, 501},
-	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, estimate.LlamaCpp{Context: 262144, FlashAttention: true}, 808.02},
+	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, llamacpp.Server{Context: 8192}, 560},
+	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, llamacpp.Server{Context: 8192}, 1104},
+	{"OpenLLaMA 7B", "llama.cpp's CI on a V100, 2024-03", llama7b, llamacpp.Server{Context: 2048}, 164},
+	{"Llama 2 13B", "llama.cpp on an A100, 2024-02", llama13b, llamacpp.Server{Context: 512}, 81},
+	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, llamacpp.Server{Context: 2048}, 162},
+	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, build 3673", qwen32b, llamacpp.Server{Context: 8192, Batch: 1024, FlashAttention: true}, 633.5},
+	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, llamacpp.Server{Context: 32768, FlashAttention: true}, 304.75},
+	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, llamacpp.Server{Context: 32768, Batch: 2048, FlashAttention: true}, 1251},
+	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, llamacpp.Server{Context: 2048, FlashAttention: true}, 304},
+	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, llamacpp.Server{Context: 4096, GPUs: 2}, 672.01},
+	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, llamacpp.Server{Context: 512}, 105},
+	{"Llama 3.1 8B", "ikawrakow/ik_llama.cpp discussions, 2024, on an RTX 3090", llama8b, llamacpp.Server{Context: 1024}, 266.5},
+	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, llamacpp.Server{Context: 131328}, 8500.51},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{Context: 32768, FlashAttention: true}, 501},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{Context: 262144, FlashAttention: true}, 808.02},
 }
 
 // servedBuffer is the weights of a model, or its keys and values, as llama.cpp printed them.
 type servedBuffer struct {
 	name, source string
-	model        estimate.Transformer
+	model        family.Transformer
 	quantization string
 	context      int
 	weights, kv  float64 // in MiB; 0 where it is not printed
 }
 
-var qwen05b = estimate.Transformer{Vocab: 151936, Hidden: 896, FFN: 4864, Blocks: 24, Heads: 14, KVHeads: 2, QKVBias: true, Tied: true}
+var qwen05b = family.Transformer{Vocab: 151936, Hidden: 896, FFN: 4864, Blocks: 24, Heads: 14, KVHeads: 2, QKVBias: true, Tied: true}
 
 var servedBuffers = []servedBuffer{
 	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, "Q8_0", 2048, 2684.57, 640},
@@ -171,10 +176,10 @@ var servedBuffers = []servedBuffer{
 	{"DeepSeek R1 Distill Qwen 32B", "ggml-org/llama.cpp issue 11861", qwen25, "Q4_K_M", 16384, 18508.35, 4096},
 }
 
-func quantization(t *testing.T, name string) estimate.Quantization {
+func quantization(t *testing.T, name string) llamacpp.Quantization {
 	t.Helper()
-	all := estimate.Quantizations()
-	i := slices.IndexFunc(all, func(q estimate.Quantization) bool { return q.Name == name })
+	all := llamacpp.Quantizations()
+	i := slices.IndexFunc(all, func(q llamacpp.Quantization) bool { return q.Name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return all[i]
 }
@@ -187,7 +192,7 @@ func (p servedBuffer) row(t *testing.T) string {
 	require.NoError(t, err)
 	printed, weights := "", ""
 	if p.quantization != "" {
-		n, err := p.model.ModelBuffer(quantization(t, p.quantization))
+		n, err := modelBuffer(p.model, quantization(t, p.quantization))
 		require.NoError(t, err)
 		printed, weights = fmt.Sprintf("%.2f", p.weights), mib(n)
 	}
@@ -204,11 +209,20 @@ func TestModelAndCacheBuffers(t *testing.T) {
 			if p.quantization == "" {
 				return
 			}
-			weights, err := p.model.ModelBuffer(quantization(t, p.quantization))
+			weights, err := modelBuffer(p.model, quantization(t, p.quantization))
 			require.NoError(t, err)
 			assert.InEpsilon(t, p.weights, float64(weights)/float64(alloc.MiB), 0.001)
 		})
 	}
-	_, err := estimate.Transformer{}.ModelBuffer(quantization(t, "Q8_0"))
+	_, err := modelBuffer(family.Transformer{}, quantization(t, "Q8_0"))
 	assert.Error(t, err)
+}
+
+// modelBuffer is what llama.cpp prints as the model buffer of a GPU that has all layers: the
+// weights in the mixture, but for the table of the token embedding, which stays in the memory
+// of the CPU unless it is the head's too (src/llama-model.cpp, load_tensors).
+func modelBuffer(c family.Transformer, q llamacpp.Quantization) (alloc.Bytes, error) {
+	sizes, err := q.Layers(layer.Public(c.Layers()))
+	gpu, _ := sizes.OnGPU(sizes.Layers())
+	return gpu, err
 }

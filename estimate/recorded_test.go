@@ -3,6 +3,8 @@ package estimate
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 
 	"github.com/stretchr/testify/assert"
@@ -16,44 +18,44 @@ import (
 type handmade struct{ hidden, ffn, blocks, heads, vocab int }
 
 // norm divides by the root of the mean of the squares: vector_norm and the division keep one number for each token.
-func (m handmade) norm() Layer {
-	return Module{
-		Name: "RMSNorm", Parts: Sequential{As("weight", Scaled{Shape: alloc.Shape{m.hidden}})},
-		Run: func(f *Flow, x Tensor) Tensor {
-			one := Own{Shape: append(x.Shape[:2:2], 1)}
-			y := f.Op(Op{In: []Tensor{x}, Shape: x.Shape, Keep: []Tensor{x}, KeepOwn: []Own{one, one}})
+func (m handmade) norm() tape.Layer {
+	return tape.Module{
+		Name: "RMSNorm", Parts: tape.Sequential{tape.As("weight", layer.Scaled{Shape: alloc.Shape{m.hidden}})},
+		Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+			one := tape.Own{Shape: append(x.Shape[:2:2], 1)}
+			y := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{one, one}})
 			return f.Call("weight", y)
 		},
 	}
 }
 
 // rotated looks up cosines and sines for each sequence, and writes into a new tensor.
-func (m handmade) rotated(f *Flow, x Tensor) Tensor {
-	table := Own{Shape: alloc.Shape{x.Dim(0), x.Dim(1), m.hidden / m.heads / 2}}
-	return f.Op(Op{In: []Tensor{x}, Shape: x.Shape, KeepOwn: []Own{table, table}})
+func (m handmade) rotated(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	table := tape.Own{Shape: alloc.Shape{x.Dim(0), x.Dim(1), m.hidden / m.heads / 2}}
+	return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{table, table}})
 }
 
 // softmaxByHand subtracts the largest score and divides by the sum.
-func softmaxByHand(f *Flow, scores Tensor) Tensor {
+func softmaxByHand(f *tape.Flow, scores tape.Tensor) tape.Tensor {
 	one := append(scores.Shape[:3:3], 1)
-	less := f.Op(Op{In: []Tensor{scores}, Shape: scores.Shape, KeepOwn: []Own{{Shape: one, DType: alloc.Int64}}})
-	powers := f.Op(Op{In: []Tensor{less}, Shape: scores.Shape, KeepOutput: true, KeepOwn: []Own{{Shape: one}}})
+	less := f.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, KeepOwn: []tape.Own{{Shape: one, DType: alloc.Int64}}})
+	powers := f.Op(tape.Op{In: []tape.Tensor{less}, Shape: scores.Shape, KeepOutput: true, KeepOwn: []tape.Own{{Shape: one}}})
 	y := f.Scale(powers)
 	f.Hold(less)
 	return y
 }
 
 // attention keeps a mask of all scores. Its variables live until it returns.
-func (m handmade) attention() Layer {
-	project := Linear{In: m.hidden, Out: m.hidden, NoBias: true}
-	return Module{
-		Name: "Attention", Parts: Sequential{As("q", project), As("k", project), As("v", project), As("o", project)},
-		Run: func(f *Flow, x Tensor) Tensor {
+func (m handmade) attention() tape.Layer {
+	project := layer.Linear{In: m.hidden, Out: m.hidden, NoBias: true}
+	return tape.Module{
+		Name: "Attention", Parts: tape.Sequential{tape.As("q", project), tape.As("k", project), tape.As("v", project), tape.As("o", project)},
+		Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 			q, k, v := f.Call("q", x), f.Call("k", x), f.Call("v", x)
 			turned, keys := m.rotated(f, q), m.rotated(f, k)
 			batch, length := x.Dim(0), x.Dim(1)
 			scores := f.Scale(f.MatMul(f.Copy(turned), f.Copy(keys), m.hidden/m.heads, batch, m.heads, length, length))
-			scores = f.Op(Op{In: []Tensor{scores}, Shape: scores.Shape, KeepOwn: []Own{{Shape: scores.Shape, DType: alloc.Bool}}})
+			scores = f.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, KeepOwn: []tape.Own{{Shape: scores.Shape, DType: alloc.Bool}}})
 			y := f.MatMul(softmaxByHand(f, scores), f.Copy(v), length, batch, length, m.hidden)
 			f.Hold(scores)
 			y = f.Call("o", f.Copy(y))
@@ -64,41 +66,41 @@ func (m handmade) attention() Layer {
 }
 
 // mlp multiplies x by its sigmoid, which are two operations.
-func (m handmade) mlp() Layer {
-	wide, narrow := Linear{In: m.hidden, Out: m.ffn, NoBias: true}, Linear{In: m.ffn, Out: m.hidden, NoBias: true}
-	return Module{
-		Name: "SwiGLU", Parts: Sequential{As("w1", wide), As("w3", wide), As("w2", narrow)},
-		Run: func(f *Flow, x Tensor) Tensor {
+func (m handmade) mlp() tape.Layer {
+	wide, narrow := layer.Linear{In: m.hidden, Out: m.ffn, NoBias: true}, layer.Linear{In: m.ffn, Out: m.hidden, NoBias: true}
+	return tape.Module{
+		Name: "SwiGLU", Parts: tape.Sequential{tape.As("w1", wide), tape.As("w3", wide), tape.As("w2", narrow)},
+		Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 			gate := f.Call("w1", x)
-			gate = f.Mul(gate, f.Apply(Sigmoid{}, gate))
+			gate = f.Mul(gate, f.Apply(layer.Sigmoid{}, gate))
 			return f.Call("w2", f.Mul(gate, f.Call("w3", x)))
 		},
 	}
 }
 
-func (m handmade) layers() []Layer {
-	block := Sequential{
-		Residual{Body: Sequential{m.norm(), m.attention()}},
-		Residual{Body: Sequential{m.norm(), m.mlp()}},
+func (m handmade) layers() []tape.Layer {
+	block := tape.Sequential{
+		tape.Residual{Body: tape.Sequential{m.norm(), m.attention()}},
+		tape.Residual{Body: tape.Sequential{m.norm(), m.mlp()}},
 	}
-	return []Layer{
-		Embedding{Num: m.vocab, Dim: m.hidden}, Repeat{N: m.blocks, Layer: block}, m.norm(),
-		Linear{In: m.hidden, Out: m.vocab, NoBias: true},
+	return []tape.Layer{
+		layer.Embedding{Num: m.vocab, Dim: m.hidden}, tape.Repeat{N: m.blocks, Layer: block}, m.norm(),
+		layer.Linear{In: m.hidden, Out: m.vocab, NoBias: true},
 	}
 }
 
 // taped is the model as Model sees it while it estimates.
-func (m handmade) taped(t *testing.T, layers []Layer, opts ...Option) (*tape.Tape, *tape.Holding, *Report) {
+func (m handmade) taped(t *testing.T, layers []tape.Layer, opts ...Option) (*tape.Tape, *tape.Holding, *Report) {
 	t.Helper()
 	cfg, err := tape.NewConfig(opts)
 	require.NoError(t, err)
 	memory := tape.Scratches.Get().(*tape.Scratch)
 	decl := tape.NewDeclaration(memory, cfg)
-	require.NoError(t, decl.Run(Sequential(layers), cfg.Name))
+	require.NoError(t, decl.Run(tape.Sequential(layers), cfg.Name))
 	held, err := tape.Weigh(decl, cfg)
 	require.NoError(t, err)
 	recorded, r := newTape(decl, cfg, memory), &Report{}
-	require.NoError(t, tapeRecord(recorded, Sequential(layers)))
+	require.NoError(t, tapeRecord(recorded, tape.Sequential(layers)))
 	r.describe(recorded)
 	return recorded, held, r
 }
@@ -120,7 +122,7 @@ func TestRecordedSteps(t *testing.T) {
 	for length, want := range map[int]struct{ requested, allocated, reserved float64 }{
 		128: {52263.9, 52392.6, 58280}, 512: {52326.3, 52454.9, 59920},
 	} {
-		recorded, held, r := recordedModel.taped(t, append(recordedModel.layers(), CrossEntropy{}), Tokens(4, length), Train(AdamW),
+		recorded, held, r := recordedModel.taped(t, append(recordedModel.layers(), layer.CrossEntropy{}), Tokens(4, length), Train(AdamW),
 			RunsOn(Machine{GPU: Hopper}), Loops(Loop{ZeroGrad: ZeroGradFirst, Output: OutputHeld, Form: OneByOne}))
 		_, learn, err := peaks(r, recorded, held)
 		require.NoError(t, err)

@@ -3,6 +3,8 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -15,7 +17,7 @@ const maxBatch = 1 << 30
 // the key/value cache; what the options give for it does not matter. What fits is what
 // Report.Fits says: training if there is a Train option, else inference. The errors are those
 // of Model.
-func MaxBatch(layers []tape.Layer, budget alloc.Bytes, opts ...tape.Option) (int, error) {
+func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...tape.Option) (int, error) {
 	return largest(layers, budget, opts, withBatch, 1)
 }
 
@@ -23,7 +25,7 @@ func MaxBatch(layers []tape.Layer, budget alloc.Bytes, opts ...tape.Option) (int
 // with which the model fits into the budget, at most 1 << 30, and 0 if the input's own tokens do
 // not. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
 // WithKVCache, or with Train, there is one too.
-func MaxContext(layers []tape.Layer, budget alloc.Bytes, opts ...tape.Option) (int, error) {
+func MaxContext(layers []nn.Layer, budget alloc.Bytes, opts ...tape.Option) (int, error) {
 	cfg, err := tape.NewConfig(opts)
 	switch {
 	case err != nil:
@@ -36,7 +38,7 @@ func MaxContext(layers []tape.Layer, budget alloc.Bytes, opts ...tape.Option) (i
 }
 
 // largest is the largest number with which the model fits, from the least on, given the option for a number.
-func largest(layers []tape.Layer, budget alloc.Bytes, opts []tape.Option, of func(int) tape.Option, least int) (int, error) {
+func largest(layers []nn.Layer, budget alloc.Bytes, opts []tape.Option, of func(int) tape.Option, least int) (int, error) {
 	fits := func(n int) (bool, error) {
 		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)
 		if err != nil {

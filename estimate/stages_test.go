@@ -3,6 +3,9 @@ package estimate
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 
 	"github.com/stretchr/testify/assert"
@@ -14,19 +17,19 @@ import (
 // stagesOf cuts a small transformer.
 func stagesOf(t *testing.T, tied bool, pipeline int) ([]tape.StageX, *Report) {
 	t.Helper()
-	layers := Transformer{Vocab: 1000, Hidden: 64, FFN: 160, Blocks: 8, Heads: 4, Tied: tied}.Layers()
+	layers := family.Transformer{Vocab: 1000, Hidden: 64, FFN: 160, Blocks: 8, Heads: 4, Tied: tied}.Layers()
 	opts := []Option{Tokens(1, 16), Train(Adam), Shard(Sharding{Pipeline: pipeline})}
-	report, err := Model(layers, opts...)
+	report, err := Model(layer.Public(layers), opts...)
 	require.NoError(t, err)
 	cfg, err := tape.NewConfig(opts)
 	require.NoError(t, err)
 	memory := tape.Scratches.Get().(*tape.Scratch)
 	decl := tape.NewDeclaration(memory, cfg)
-	require.NoError(t, decl.Run(Sequential(layers), cfg.Name))
+	require.NoError(t, decl.Run(tape.Sequential(layers), cfg.Name))
 	held, err := tape.Weigh(decl, cfg)
 	require.NoError(t, err)
 	recorded := newTape(decl, cfg, memory)
-	require.NoError(t, tapeRecord(recorded, Sequential(layers)))
+	require.NoError(t, tapeRecord(recorded, tape.Sequential(layers)))
 	stages, err := recorded.Stages(held)
 	require.NoError(t, err)
 	require.Len(t, stages, pipeline)
@@ -62,9 +65,9 @@ func TestTheLastStageHasACopyOfTheEmbedding(t *testing.T) {
 
 // What a stage makes and splits is not there when the stage begins.
 func TestStagesMakeWhatTheySplit(t *testing.T) {
-	layers := Transformer{Vocab: 8, Hidden: 64, FFN: 2048, Blocks: 8, Heads: 4, Family: Phi3}.Layers()
+	layers := family.Transformer{Vocab: 8, Hidden: 64, FFN: 2048, Blocks: 8, Heads: 4, Family: family.Phi3}.Layers()
 	transient := func(pipeline int) alloc.Bytes {
-		r, err := Model(layers, Tokens(1, 64), Shard(Sharding{Pipeline: pipeline}))
+		r, err := Model(layer.Public(layers), Tokens(1, 64), Shard(Sharding{Pipeline: pipeline}))
 		require.NoError(t, err)
 		return r.Inference.Transient
 	}

@@ -13,6 +13,9 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -68,44 +71,44 @@ func readMeasurements(t *testing.T, file string) measurements {
 }
 
 // tiny are the models that measure.py builds in small.
-var tiny = map[string]estimate.Transformer{
+var tiny = map[string]family.Transformer{
 	"llama-tiny":   {Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 4, Heads: 8, KVHeads: 2},
 	"mixtral-tiny": {Vocab: 1000, Hidden: 256, FFN: 512, Blocks: 2, Heads: 8, KVHeads: 2, Experts: 8, TopK: 2},
 	"qwen2-tiny":   {Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, KVHeads: 2, QKVBias: true, Tied: true},
-	"gemma-tiny":   {Family: estimate.Gemma, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8, KVHeads: 1, HeadSize: 64, Tied: true},
-	"qwen3-tiny":   {Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 64, QKNorm: estimate.NormHeads},
-	"qwen3-moe-tiny": {Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 3, Heads: 8, KVHeads: 2, HeadSize: 64, QKNorm: estimate.NormHeads,
-		DenseBlocks: 1, Experts: 8, TopK: 2, ExpertFFN: 192, Router: estimate.RoundedRouter},
+	"gemma-tiny":   {Family: family.Gemma, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8, KVHeads: 1, HeadSize: 64, Tied: true},
+	"qwen3-tiny":   {Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 64, QKNorm: layer.NormHeads},
+	"qwen3-moe-tiny": {Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 3, Heads: 8, KVHeads: 2, HeadSize: 64, QKNorm: layer.NormHeads,
+		DenseBlocks: 1, Experts: 8, TopK: 2, ExpertFFN: 192, Router: layer.RoundedRouter},
 	"deepseek-v3-tiny": {Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, DenseBlocks: 1, Experts: 8, TopK: 2, ExpertFFN: 192, SharedFFN: 192,
-		Router: estimate.SigmoidRouter, Latent: &estimate.LatentAttention{QueryRank: 96, KVRank: 64, NopeSize: 16, RopeSize: 16, ValueSize: 32}},
-	"gpt-oss-tiny": {Family: estimate.GPTOSS, Vocab: 1000, Hidden: 256, FFN: 192, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 64, Experts: 8, TopK: 2},
-	"olmo2-tiny":   {Family: estimate.OLMo2, Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, KVHeads: 2},
-	"gemma2-tiny": {Family: estimate.Gemma2, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 64, Tied: true,
+		Router: layer.SigmoidRouter, Latent: &layer.LatentAttention{QueryRank: 96, KVRank: 64, NopeSize: 16, RopeSize: 16, ValueSize: 32}},
+	"gpt-oss-tiny": {Family: family.GPTOSS, Vocab: 1000, Hidden: 256, FFN: 192, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 64, Experts: 8, TopK: 2},
+	"olmo2-tiny":   {Family: family.OLMo2, Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, KVHeads: 2},
+	"gemma2-tiny": {Family: family.Gemma2, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 64, Tied: true,
 		CappedScores: true, CappedLogits: true},
-	"gemma3-tiny": {Family: estimate.Gemma2, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 64, Tied: true,
-		QKNorm: estimate.NormHeads},
-	"phi-tiny":  {Family: estimate.Phi, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8},
-	"phi3-tiny": {Family: estimate.Phi3, Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, KVHeads: 2},
+	"gemma3-tiny": {Family: family.Gemma2, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 64, Tied: true,
+		QKNorm: layer.NormHeads},
+	"phi-tiny":  {Family: family.Phi, Vocab: 1000, Hidden: 256, FFN: 1024, Blocks: 2, Heads: 8},
+	"phi3-tiny": {Family: family.Phi3, Vocab: 1000, Hidden: 256, FFN: 688, Blocks: 2, Heads: 8, KVHeads: 2},
 }
 
 // single are the layers that measure.py measures by themselves.
-var single = map[string]estimate.Layer{
-	"rnn":                estimate.RNN{In: 64, Hidden: 96, Layers: 2},
-	"gru":                estimate.GRU{In: 64, Hidden: 96, Bidirectional: true},
-	"lstm":               estimate.LSTM{In: 64, Hidden: 96, Layers: 2},
-	"lstm-bidirectional": estimate.LSTM{In: 64, Hidden: 96, Bidirectional: true},
+var single = map[string]tape.Layer{
+	"rnn":                layer.RNN{In: 64, Hidden: 96, Layers: 2},
+	"gru":                layer.GRU{In: 64, Hidden: 96, Bidirectional: true},
+	"lstm":               layer.LSTM{In: 64, Hidden: 96, Layers: 2},
+	"lstm-bidirectional": layer.LSTM{In: 64, Hidden: 96, Bidirectional: true},
 }
 
-func measuredLayers(t *testing.T, name string) []estimate.Layer {
+func measuredLayers(t *testing.T, name string) []tape.Layer {
 	if l, ok := single[name]; ok {
-		return []estimate.Layer{l}
+		return []tape.Layer{l}
 	}
 	if small, ok := tiny[name]; ok {
 		return small.Layers()
 	}
 	m, err := zoo.ByName(name)
 	require.NoError(t, err)
-	return m.Layers
+	return layer.From(m.Layers)
 }
 
 func inputOf(shape []int) estimate.Option {
@@ -141,7 +144,7 @@ func (r measuredRun) String() string {
 func TestTorchParametersAndShapes(t *testing.T) {
 	for name, want := range readMeasurements(t, "cpu.json").Models {
 		t.Run(name, func(t *testing.T) {
-			r, err := estimate.Model(measuredLayers(t, name), inputOf(want.LeavesInput), estimate.On(estimate.CPU))
+			r, err := estimate.Model(layer.Public(measuredLayers(t, name)), inputOf(want.LeavesInput), estimate.On(estimate.CPU))
 			require.NoError(t, err)
 			assert.Equal(t, want.Params, r.Params.Count)
 			assert.Equal(t, want.ParamBytes, r.Params.Bytes)
@@ -161,7 +164,7 @@ func TestTorchKeptForBackward(t *testing.T) {
 	for name, want := range readMeasurements(t, "cpu.json").Models {
 		for _, run := range want.Runs {
 			t.Run(fmt.Sprintf("%s/%v", name, run), func(t *testing.T) {
-				r := model(t, measuredLayers(t, name), run.options()...)
+				r := model(t, layer.Public(measuredLayers(t, name)), run.options()...)
 				assert.InEpsilon(t, float64(run.Saved), float64(r.Kept), 0.01, "measured %d, estimated %d", run.Saved, r.Kept)
 			})
 		}
@@ -200,7 +203,7 @@ func compare(t *testing.T, names func(string) bool) compared {
 			continue
 		}
 		for _, run := range want.Runs {
-			r := model(t, measuredLayers(t, name), run.options()...)
+			r := model(t, layer.Public(measuredLayers(t, name)), run.options()...)
 			c.saved.add(run.Saved, r.Kept)
 			c.inference.add(run.CPUInference, r.Inference.Peak-besides(r.Inference))
 			c.training.add(run.CPUTraining, r.Training.Peak-besides(r.Training))
@@ -249,7 +252,7 @@ func TestTorchBandsOfRecurrentLayers(t *testing.T) {
 func TestTorchCUDAPeaks(t *testing.T) {
 	for name, want := range readMeasurements(t, "cuda.json").Models {
 		for _, run := range want.Runs {
-			r, err := estimate.Model(measuredLayers(t, name), inputOf(run.Input), estimate.Train(estimate.Adam))
+			r, err := estimate.Model(layer.Public(measuredLayers(t, name)), inputOf(run.Input), estimate.Train(estimate.Adam))
 			require.NoError(t, err)
 			assert.InEpsilon(t, float64(run.CUDAInference), float64(r.Inference.Peak), 0.05, "%s, inference %v", name, run.Input)
 			assert.InEpsilon(t, float64(run.CUDATraining), float64(r.Training.Peak), 0.05, "%s, training %v", name, run.Input)

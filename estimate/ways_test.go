@@ -5,11 +5,14 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // What PyTorch was measured to do (testdata/torch/ways.py).
@@ -33,7 +36,7 @@ func TestTorchWaysOfTraining(t *testing.T) {
 	require.Len(t, measured.Ways, len(ways))
 	for name, want := range measured.Ways {
 		t.Run(name, func(t *testing.T) {
-			r := model(t, tiny["llama-tiny"].Layers(), append(ways[name], estimate.Tokens(measured.Batch, measured.Length), estimate.On(estimate.CPU))...)
+			r := model(t, layer.Public(tiny["llama-tiny"].Layers()), append(ways[name], estimate.Tokens(measured.Batch, measured.Length), estimate.On(estimate.CPU))...)
 			assert.Equal(t, want.States, r.Training.Optimizer)
 			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak-besides(r.Training)), 0.03)
 		})
@@ -42,7 +45,7 @@ func TestTorchWaysOfTraining(t *testing.T) {
 
 func small(t *testing.T, more ...estimate.Option) *estimate.Report {
 	t.Helper()
-	return model(t, tiny["llama-tiny"].Layers(), append([]estimate.Option{estimate.Tokens(1, 64)}, more...)...)
+	return model(t, layer.Public(tiny["llama-tiny"].Layers()), append([]estimate.Option{estimate.Tokens(1, 64)}, more...)...)
 }
 
 // An optimizer in backward needs no memory for all gradients at once.
@@ -52,7 +55,7 @@ func TestOptimizerInBackward(t *testing.T) {
 	assert.Less(t, passing.Training.Peak, usual.Training.Peak-usual.Gradients/2)
 	assert.Less(t, passing.Training.Footprint.Reserved.Bytes, usual.Training.Footprint.Reserved.Bytes)
 	assert.Equal(t, usual.Training.Optimizer, passing.Training.Optimizer)
-	_, err := estimate.Model(tiny["llama-tiny"].Layers(), estimate.Tokens(1, 64), estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{InBackward: true, MicroBatches: 2}))
+	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Tokens(1, 64), estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{InBackward: true, MicroBatches: 2}))
 	assert.ErrorContains(t, err, "cannot add up 2 micro-batches")
 }
 
@@ -79,10 +82,10 @@ func TestOffload(t *testing.T) {
 	assert.Zero(t, mixed.Master)
 	assert.Equal(t, alloc.Bytes(16*usual.Params.Count), mixed.Host, "master weights, two states and gradients in float32 (arXiv:2101.06840)")
 
-	bare := model(t, tiny["llama-tiny"].Layers(), estimate.Train(estimate.AdamW), estimate.Offloaded(estimate.OffloadParameters))
+	bare := model(t, layer.Public(tiny["llama-tiny"].Layers()), estimate.Train(estimate.AdamW), estimate.Offloaded(estimate.OffloadParameters))
 	assert.Equal(t, all.Training.Host, bare.Training.Host, "without an input too")
 
-	_, err := estimate.Model(tiny["llama-tiny"].Layers(), estimate.Offloaded(estimate.OffloadParameters+1))
+	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Offloaded(estimate.OffloadParameters+1))
 	assert.ErrorContains(t, err, "Offload is 3")
 }
 
@@ -91,7 +94,7 @@ func TestOptimizerInBackwardWithTiedParameters(t *testing.T) {
 	c := tiny["llama-tiny"]
 	c.Tied = true
 	loop := estimate.Loops(estimate.Loop{InBackward: true, Form: estimate.Fused})
-	tied := model(t, c.Layers(), estimate.Tokens(1, 64), estimate.Train(estimate.SGD), loop)
+	tied := model(t, layer.Public(c.Layers()), estimate.Tokens(1, 64), estimate.Train(estimate.SGD), loop)
 	embedding := alloc.Bytes(c.Vocab * c.Hidden * 4)
 	assert.Equal(t, embedding, tied.Training.Gradients)
 }
@@ -113,25 +116,25 @@ func TestWeightDecay(t *testing.T) {
 }
 
 // twelve has twelve blocks of Llama's kind.
-var twelve = estimate.Transformer{Vocab: 512, Hidden: 64, Blocks: 12, Heads: 4, KVHeads: 2}
+var twelve = family.Transformer{Vocab: 512, Hidden: 64, Blocks: 12, Heads: 4, KVHeads: 2}
 
 // A pattern of layers need not name what holds them, unless it is a whole path.
 func TestCheckpointedByThePathsEnd(t *testing.T) {
 	kept := func(patterns ...string) alloc.Bytes {
-		return model(t, twelve.Layers(), estimate.Tokens(1, 64), estimate.Checkpointed(patterns...)).Kept
+		return model(t, layer.Public(twelve.Layers()), estimate.Tokens(1, 64), estimate.Checkpointed(patterns...)).Kept
 	}
 	whole := kept("model.layers.*")
 	assert.Less(t, whole, kept()/4)
 	assert.Equal(t, whole, kept("layers.*"))
 	assert.Equal(t, whole, kept("*.[0-9]*"), "the blocks, by their numbers")
-	_, err := estimate.Model(twelve.Layers(), estimate.Tokens(1, 64), estimate.Checkpointed("blocks.*"))
+	_, err := estimate.Model(layer.Public(twelve.Layers()), estimate.Tokens(1, 64), estimate.Checkpointed("blocks.*"))
 	assert.ErrorContains(t, err, `matches "blocks.*"`)
 }
 
 // The kernel of attention decides what is kept of it, as the fields of a Transformer do.
 func TestAttentionKernels(t *testing.T) {
-	kept := func(c estimate.Transformer, k estimate.Kernel) alloc.Bytes {
-		return model(t, c.Layers(), estimate.Tokens(2, 128), estimate.Attends(k), estimate.Precision(alloc.BFloat16)).Kept
+	kept := func(c family.Transformer, k estimate.Kernel) alloc.Bytes {
+		return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 128), estimate.Attends(k), estimate.Precision(alloc.BFloat16)).Kept
 	}
 	eager := twelve
 	eager.Eager = true
@@ -139,18 +142,18 @@ func TestAttentionKernels(t *testing.T) {
 	assert.Equal(t, kept(twelve, estimate.KernelUnknown), kept(twelve, estimate.SDPA))
 
 	windowed := twelve
-	windowed.Window, windowed.Kinds = 32, make([]estimate.BlockKind, twelve.Blocks)
+	windowed.Window, windowed.Kinds = 32, make([]family.BlockKind, twelve.Blocks)
 	for i := range windowed.Kinds {
-		windowed.Kinds[i] = estimate.Windowed
+		windowed.Kinds[i] = family.Windowed
 	}
 	assert.Equal(t, kept(twelve, estimate.SDPA), kept(windowed, estimate.FlashAttention), "a window needs no mask")
 	assert.Greater(t, kept(windowed, estimate.SDPA), kept(windowed, estimate.FlashAttention))
 
-	encoder := estimate.Transformer{Family: estimate.BERT, Vocab: 512, Hidden: 64, Blocks: 2, Heads: 4, Positions: 128, Dropout: 0.1}
+	encoder := family.Transformer{Family: family.BERT, Vocab: 512, Hidden: 64, Blocks: 2, Heads: 4, Positions: 128, Dropout: 0.1}
 	plain := encoder
 	plain.Plain = true
 	assert.Equal(t, kept(plain, estimate.KernelUnknown), kept(encoder, estimate.EagerAttention))
 
-	_, err := estimate.Model(twelve.Layers(), estimate.Tokens(2, 128), estimate.Attends(estimate.EagerAttention+1))
+	_, err := estimate.Model(layer.Public(twelve.Layers()), estimate.Tokens(2, 128), estimate.Attends(estimate.EagerAttention+1))
 	assert.ErrorContains(t, err, "Attends: Kernel is 4")
 }

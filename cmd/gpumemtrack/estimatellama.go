@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -34,8 +35,8 @@ var ofLayers = []string{"gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"
 
 // llamaModel is what llama.cpp's memory is computed from.
 type llamaModel interface {
-	ComputeBuffer(estimate.LlamaCpp) (alloc.Bytes, error)
-	LayerSizes() (estimate.LayerSizes, error)
+	ComputeBuffer(llamacpp.Server) (alloc.Bytes, error)
+	LayerSizes() (llamacpp.Sizes, error)
 }
 
 // served are the options for the keys and values and, if it is asked for, for llama.cpp.
@@ -44,29 +45,29 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	if !o.llamaCpp {
 		return []estimate.Option{estimate.WithKVCache(cache)}, nil
 	}
-	llama := estimate.LlamaCpp{Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
+	llama := llamacpp.Server{Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
 	cells := llama.Cells(cache)
 	llama.Context = cells.Batch * cells.Context
 	options := []estimate.Option{estimate.WithKVCache(cells)}
-	if cache.Blocks != (estimate.Blocks{}) && !o.flashAttention {
+	if cache.Blocks != (llamacpp.Blocks{}) && !o.flashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
 	}
 	buffer, err := m.ComputeBuffer(llama)
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, estimate.ComputedIn(buffer), estimate.GPULayers(o.llama.layers), estimate.SplitOver(o.llama.shares...))
+	options = append(options, llamacpp.ComputedIn(buffer), llamacpp.GPULayers(o.llama.layers), llamacpp.SplitOver(o.llama.shares...))
 	if o.dtype == "" { // else all weights are of a type that the file has not
 		sizes, err := m.LayerSizes()
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, estimate.StoredIn(sizes))
+		options = append(options, llamacpp.StoredIn(sizes))
 	} else if o.llama.layers != allLayers || o.llama.maxLayers || o.llama.shares != nil {
 		return nil, usageError("estimate: --gpu-layers, --max-gpu-layers and --tensor-split go by the types of the weights: leave --dtype out")
 	}
 	size, err := o.llama.projectorSize()
-	return append(options, estimate.Projector(size)), err
+	return append(options, llamacpp.Projector(size)), err
 }
 
 // projectorSize is that of --mmproj; 0 where there is none.
@@ -108,10 +109,6 @@ func (o estimateOptions) searches() int {
 // knownModel is a model that llama.cpp would be given after a conversion to float16.
 type knownModel struct{ zoo.Model }
 
-func (m knownModel) ComputeBuffer(l estimate.LlamaCpp) (alloc.Bytes, error) {
-	return m.Transformer.ComputeBuffer(l)
-}
-
-func (m knownModel) LayerSizes() (estimate.LayerSizes, error) {
-	return estimate.Converted(m.Transformer.Layers())
+func (m knownModel) LayerSizes() (llamacpp.Sizes, error) {
+	return llamacpp.Converted(m.Layers)
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
@@ -19,9 +21,9 @@ type lossOptions struct {
 const usualLoss = "usual"
 
 // losses are those of a model's last layer, beside the usual one and none.
-var losses = []choice[estimate.HeadLoss]{
-	{usualLoss, estimate.HeadLoss{}}, {"fused", estimate.HeadLoss{Loss: estimate.NextToken{Fused: true}}},
-	{"liger", estimate.HeadLoss{InForward: true}}, {"none", estimate.HeadLoss{}},
+var losses = []choice[nn.HeadLoss]{
+	{usualLoss, nn.HeadLoss{}}, {"fused", nn.HeadLoss{Loss: nn.NextToken{Fused: true}}},
+	{"liger", nn.HeadLoss{InForward: true}}, {"none", nn.HeadLoss{}},
 }
 
 func (o *lossOptions) flags(cmd *cobra.Command) {
@@ -35,7 +37,7 @@ func (o *lossOptions) flags(cmd *cobra.Command) {
 
 // judged are the options for the loss with which a language model is trained: the usual one,
 // which is nil for models that have none, unless the flags say another.
-func (o estimateOptions) judged(usual estimate.Layer) ([]estimate.Option, error) {
+func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 	l, err := pick("loss", o.loss.name, losses)
 	asked := o.loss.name != usualLoss || o.loss.chunks > 1
 	switch {
@@ -45,7 +47,7 @@ func (o estimateOptions) judged(usual estimate.Layer) ([]estimate.Option, error)
 		return nil, nil
 	case !asked:
 		return []estimate.Option{estimate.WithLoss(usual)}, nil
-	case usual != estimate.Layer(estimate.NextToken{}):
+	case usual != nn.Layer(nn.NextToken{}):
 		return nil, usageError("estimate: --loss and --loss-chunks are for models that predict the next token")
 	}
 	l.Chunks = o.loss.chunks

@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
@@ -31,13 +35,13 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 
 // best is the report of the widest quantization that fits, whose name goes to e. Where none
 // does it is that of the narrowest.
-func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
-	q, report, ok, err := estimate.BestQuantization(layers, o.fits, options...)
+func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+	q, report, ok, err := llamacpp.BestQuantization(layers, o.fits, options...)
 	if err != nil || ok {
 		e.Quantization = q.Name
 		return report, err
 	}
-	narrowest := estimate.Quantizations()[0]
+	narrowest := llamacpp.Quantizations()[0]
 	stored, err := narrowest.Stored(layers)
 	if err != nil {
 		return nil, err
@@ -47,7 +51,7 @@ func (o estimateOptions) best(layers []estimate.Layer, options []estimate.Option
 	if err != nil {
 		return nil, err
 	}
-	return estimate.Model(layers, append(options, estimate.Stored(stored), estimate.StoredIn(sizes))...)
+	return estimate.Model(layers, append(options, estimate.Stored(stored), llamacpp.StoredIn(sizes))...)
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
@@ -125,7 +129,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	shape[0] = max(o.batch, 1)
 	isText := len(shape) == 2
 	if o.image > 0 {
-		if isText || m.Transformer != nil {
+		if isText || !m.Resizes() {
 			return nil, usageError("estimate: %s reads no images of other sizes: leave --image out", m.Name)
 		}
 		shape[2], shape[3] = o.image, o.image
@@ -138,23 +142,19 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 		return nil, usageError("estimate: %s takes no text: leave --seq and --serve out", m.Name)
 	}
 	options = append([]estimate.Option{estimate.Name(m.Title), estimate.Precision(m.DType), input}, options...)
-	var loss estimate.Layer
-	if m.Transformer != nil {
-		loss = m.Transformer.Loss()
-	}
-	trained, err := o.trained(loss, func() (*estimate.Report, error) { return usual, nil })
+	trained, err := o.trained(m.Loss(), func() (*estimate.Report, error) { return usual, nil })
 	if err != nil {
 		return nil, err
 	}
 	options = append(options, trained...)
 	if o.serve {
-		if m.Transformer == nil || m.Transformer.Family.Encoder() {
+		cache, err := m.Cache(shape[0], o.tokens(shape[1]))
+		if err != nil {
 			return nil, usageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)
 		}
-		if most := m.Transformer.Positions; most > 0 && o.tokens(shape[1]) > most {
+		if most := m.Positions(); most > 0 && o.tokens(shape[1]) > most {
 			return nil, usageError("estimate: %s has %d positions: --seq can be %d at most", m.Name, most, most)
 		}
-		cache := m.Transformer.Cache(shape[0], o.tokens(shape[1]), 0)
 		if err := o.cache(&cache, m.DType); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -154,7 +156,7 @@ func usualTargets(r *estimate.Report) []string {
 
 // trained are the options that depend on the model: on its usual loss and, where flags do not name
 // the layers that are meant, on the layers that its report has.
-func (o estimateOptions) trained(loss estimate.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
+func (o estimateOptions) trained(loss nn.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
 	judged, err := o.judged(loss)
 	if err != nil {
 		return nil, err

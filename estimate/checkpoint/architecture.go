@@ -6,13 +6,14 @@ import (
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // architecture is what a config.json or GGUF metadata say of a transformer.
 type architecture struct {
 	family string // as model_type or general.architecture has it
-	estimate.Transformer
+	family.Transformer
 	image     imageModel    // in place of the Transformer; nil for none
 	latent    int           // side of the latent image that FLUX makes; 0 for the usual one
 	cache     bool          // the Transformer is of an unknown family and tells its cache alone
@@ -21,7 +22,7 @@ type architecture struct {
 }
 
 // Layers are the model's.
-func (a *architecture) Layers() []estimate.Layer {
+func (a *architecture) Layers() []tape.Layer {
 	if a.image != nil {
 		return a.image.Layers()
 	}
@@ -46,7 +47,7 @@ func (a *architecture) check() error {
 		return fmt.Errorf("each token visits %d experts, of %d", a.TopK, a.Experts)
 	case a.Window < 0:
 		return fmt.Errorf("a sliding window of %d", a.Window)
-	case (a.Family == estimate.ViT || a.Family == estimate.DeiT) && a.Image%a.Patch != 0:
+	case (a.Family == family.ViT || a.Family == family.DeiT) && a.Image%a.Patch != 0:
 		return fmt.Errorf("an image of %d does not divide into patches of %d", a.Image, a.Patch)
 	case a.Blocks > maxBlocks:
 		return fmt.Errorf("%d blocks, more than %d", a.Blocks, maxBlocks)
@@ -66,20 +67,20 @@ func (a *architecture) borrow(layers int) error {
 	}
 	kinds := a.kinds()
 	for i := max(0, a.Blocks-layers); i < len(kinds); i++ {
-		kinds[i] |= estimate.Borrowing
+		kinds[i] |= family.Borrowing
 	}
 	return nil
 }
 
 // headSize is the number of elements of a head.
-func headSize(t estimate.Transformer) int { return cmp.Or(t.HeadSize, t.Hidden/t.Heads) }
+func headSize(t family.Transformer) int { return cmp.Or(t.HeadSize, t.Hidden/t.Heads) }
 
 // largestNumber bounds every number of an architecture.
 const largestNumber = math.MaxInt32
 
 // positions is the number of learned positions that a text can have, 0 for any number.
 func (a *architecture) positions() int {
-	if a.Family == estimate.RoBERTa || a.Family == estimate.MPNet {
+	if a.Family == family.RoBERTa || a.Family == family.MPNet {
 		return a.Positions - 2 // of padding
 	}
 	return a.Positions
@@ -88,7 +89,7 @@ func (a *architecture) positions() int {
 // seesImages reports whether the model reads images and no text.
 func (a *architecture) seesImages() bool {
 	switch a.Family {
-	case estimate.ViT, estimate.DeiT, estimate.DINOv2, estimate.Swin:
+	case family.ViT, family.DeiT, family.DINOv2, family.Swin:
 		return true
 	}
 	return false

@@ -13,7 +13,7 @@
 //	r, err := f.Report(input, estimate.Train(estimate.AdamW))
 //
 // Package estimate has the layers and counts their memory; this package turns
-// settings into an estimate.Transformer. The families that it knows are those of
+// settings into an family.Transformer. The families that it knows are those of
 // config_families.go and gguf_architecture.go.
 //
 // Files are not trusted: time and memory follow what a file really holds. All

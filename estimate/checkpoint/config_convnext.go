@@ -1,10 +1,13 @@
 package checkpoint
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+)
 
 // convNeXt is a ConvNeXt that sees images of a side.
 type convNeXt struct {
-	estimate.ConvNeXt
+	family.ConvNeXt
 	side int
 }
 
@@ -17,7 +20,7 @@ func hfConvNeXt(c *hfConfig, a *architecture) error {
 	if err != nil {
 		return err
 	}
-	m := convNeXt{ConvNeXt: estimate.ConvNeXt{DropPath: c.DropPath, NoScale: c.LayerScale != nil && *c.LayerScale <= 0}}
+	m := convNeXt{ConvNeXt: family.ConvNeXt{DropPath: c.DropPath, NoScale: c.LayerScale != nil && *c.LayerScale <= 0}}
 	err = c.numbers(
 		hfNumber{&m.Channels, "num_channels", c.Channels, 3},
 		hfNumber{&m.Patch, "patch_size", c.PatchSize, 4},

@@ -3,11 +3,12 @@ package checkpoint
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 // of reads a decoder of a family that differs from Llama by little more than its layers.
-func (c *hfConfig) of(a *architecture, f estimate.Family, causal string) error {
+func (c *hfConfig) of(a *architecture, f family.Family, causal string) error {
 	a.Family = f
 	if err := c.decoder(a, causal, 0, false); err != nil {
 		return err
@@ -16,7 +17,7 @@ func (c *hfConfig) of(a *architecture, f estimate.Family, causal string) error {
 }
 
 // ofRotaryPart is of for families whose heads rotate in part.
-func (c *hfConfig) ofRotaryPart(a *architecture, f estimate.Family, causal string, without float64) error {
+func (c *hfConfig) ofRotaryPart(a *architecture, f family.Family, causal string, without float64) error {
 	if err := c.of(a, f, causal); err != nil {
 		return err
 	}
@@ -25,12 +26,12 @@ func (c *hfConfig) ofRotaryPart(a *architecture, f estimate.Family, causal strin
 
 func hfGLM(c *hfConfig, a *architecture) error {
 	a.QKVBias = orBool(c.AttentionBias, true)
-	return c.ofRotaryPart(a, estimate.GLM, "GlmForCausalLM", 0.5)
+	return c.ofRotaryPart(a, family.GLM, "GlmForCausalLM", 0.5)
 }
 
 func hfGLM4(c *hfConfig, a *architecture) error {
 	a.QKVBias = orBool(c.AttentionBias, true)
-	return c.ofRotaryPart(a, estimate.GLM4, "Glm4ForCausalLM", 0.5)
+	return c.ofRotaryPart(a, family.GLM4, "Glm4ForCausalLM", 0.5)
 }
 
 // hfChatGLM reads ChatGLM 2 and 3 and GLM-4, whose code lies beside their weights.
@@ -47,7 +48,7 @@ func hfChatGLM(c *hfConfig, a *architecture) error {
 		c.KVHeads = nil
 	}
 	c.Architectures, a.QKVBias = []string{"ChatGLMForConditionalGeneration"}, orBool(c.QKVBias, false)
-	return c.ofRotaryPart(a, estimate.ChatGLM, "ChatGLMForConditionalGeneration", 0.5)
+	return c.ofRotaryPart(a, family.ChatGLM, "ChatGLMForConditionalGeneration", 0.5)
 }
 
 func hfGranite(c *hfConfig, a *architecture) error {
@@ -55,7 +56,7 @@ func hfGranite(c *hfConfig, a *architecture) error {
 	if a.Bias != orBool(c.MLPBias, false) {
 		return c.unknown("attention_bias", "a value other than mlp_bias has")
 	}
-	return c.of(a, estimate.Granite, "GraniteForCausalLM")
+	return c.of(a, family.Granite, "GraniteForCausalLM")
 }
 
 func hfCohere(c *hfConfig, a *architecture) error {
@@ -63,9 +64,9 @@ func hfCohere(c *hfConfig, a *architecture) error {
 		return err
 	}
 	if orBool(c.UseQKNorm, false) {
-		a.QKNorm = estimate.NormHeads
+		a.QKNorm = layer.NormHeads
 	}
-	return c.of(a, estimate.Cohere, "CohereForCausalLM")
+	return c.of(a, family.Cohere, "CohereForCausalLM")
 }
 
 // hfCohere2 reads Cohere with windows, whose layers without a window do not rotate.
@@ -73,7 +74,7 @@ func hfCohere2(c *hfConfig, a *architecture) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	if err := c.of(a, estimate.Cohere, "Cohere2ForCausalLM"); err != nil {
+	if err := c.of(a, family.Cohere, "Cohere2ForCausalLM"); err != nil {
 		return err
 	}
 	return c.turnedWindows(a)
@@ -86,8 +87,8 @@ func (c *hfConfig) turnedWindows(a *architecture) error {
 		return err
 	}
 	for i, kind := range a.Kinds {
-		if kind&estimate.Windowed == 0 {
-			a.Kinds[i] |= estimate.NoRotation
+		if kind&family.Windowed == 0 {
+			a.Kinds[i] |= family.NoRotation
 		}
 	}
 	return nil
@@ -95,15 +96,15 @@ func (c *hfConfig) turnedWindows(a *architecture) error {
 
 func hfStarcoder2(c *hfConfig, a *architecture) error {
 	a.Bias, a.Window, a.Dropout = orBool(c.UseBias, true), c.window(), c.AfterDropout
-	return c.of(a, estimate.Starcoder2, "Starcoder2ForCausalLM")
+	return c.of(a, family.Starcoder2, "Starcoder2ForCausalLM")
 }
 
 func hfStableLM(c *hfConfig, a *architecture) error {
 	a.QKVBias, a.Parallel, a.Dropout = orBool(c.UseQKVBias, false), orBool(c.Parallel, false), c.BlockDropout
 	if orBool(c.QKNorm, false) {
-		a.QKNorm = estimate.NormHeads
+		a.QKNorm = layer.NormHeads
 	}
-	return c.ofRotaryPart(a, estimate.StableLM, "StableLmForCausalLM", 0.25)
+	return c.ofRotaryPart(a, family.StableLM, "StableLmForCausalLM", 0.25)
 }
 
 // hfSmolLM3 reads a Llama some of whose layers do not rotate.
@@ -112,7 +113,7 @@ func hfSmolLM3(c *hfConfig, a *architecture) error {
 	if a.Bias != orBool(c.MLPBias, false) {
 		return c.unknown("attention_bias", "a value other than mlp_bias has")
 	}
-	if err := c.of(a, estimate.Llama, "SmolLM3ForCausalLM"); err != nil {
+	if err := c.of(a, family.Llama, "SmolLM3ForCausalLM"); err != nil {
 		return err
 	}
 	if orBool(c.UseWindow, false) {
@@ -133,7 +134,7 @@ func (c *hfConfig) unrotated(a *architecture, still func(layer int) bool) error 
 	kinds := a.kinds()
 	for i := range kinds {
 		if len(c.RotateLayers) == 0 && still(i) || len(c.RotateLayers) != 0 && c.RotateLayers[i] == 0 {
-			kinds[i] |= estimate.NoRotation
+			kinds[i] |= family.NoRotation
 		}
 	}
 	return nil
@@ -144,14 +145,14 @@ func hfOLMo(c *hfConfig, a *architecture) error {
 		return err
 	}
 	a.ClipQKV = c.ClipQKV != nil
-	return c.of(a, estimate.OLMo, "OlmoForCausalLM")
+	return c.of(a, family.OLMo, "OlmoForCausalLM")
 }
 
 func hfOLMo3(c *hfConfig, a *architecture) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	if err := c.of(a, estimate.OLMo2, "Olmo3ForCausalLM"); err != nil {
+	if err := c.of(a, family.OLMo2, "Olmo3ForCausalLM"); err != nil {
 		return err
 	}
 	return c.windows(a, func(layer int) bool { return (layer+1)%4 == 0 })
@@ -162,12 +163,12 @@ func hfNemotron(c *hfConfig, a *architecture) error {
 	if a.Bias != orBool(c.MLPBias, false) {
 		return c.unknown("attention_bias", "a value other than mlp_bias has")
 	}
-	return c.ofRotaryPart(a, estimate.Nemotron, "NemotronForCausalLM", 0.5)
+	return c.ofRotaryPart(a, family.Nemotron, "NemotronForCausalLM", 0.5)
 }
 
 func hfPhiMoE(c *hfConfig, a *architecture) error {
 	a.Bias, a.HeadBias, a.Window = orBool(c.AttentionBias, false), orBool(c.HeadBias, false), c.window()
-	if err := c.of(a, estimate.PhiMoE, "PhimoeForCausalLM"); err != nil {
+	if err := c.of(a, family.PhiMoE, "PhimoeForCausalLM"); err != nil {
 		return err
 	}
 	return c.numbers(
@@ -181,12 +182,12 @@ func hfGPTNeoX(c *hfConfig, a *architecture) error {
 	if !a.Bias {
 		return c.unknown("attention_bias", "false")
 	}
-	return c.ofRotaryPart(a, estimate.GPTNeoX, "GPTNeoXForCausalLM", 0.25)
+	return c.ofRotaryPart(a, family.GPTNeoX, "GPTNeoXForCausalLM", 0.25)
 }
 
 func hfFalcon(c *hfConfig, a *architecture) error {
 	renewed := orBool(c.NewFalcon, false)
-	a.Family, a.Bias, a.Alibi = estimate.Falcon, orBool(c.AnyBias, false), orBool(c.Alibi, false)
+	a.Family, a.Bias, a.Alibi = family.Falcon, orBool(c.AnyBias, false), orBool(c.Alibi, false)
 	a.Parallel = renewed || orBool(c.ParallelAttn, true)
 	a.TwoNorms = renewed && (c.ParallelNorms == nil || *c.ParallelNorms == 2)
 	if c.HiddenSize != nil {
@@ -213,7 +214,7 @@ func hfBLOOM(c *hfConfig, a *architecture) error {
 	if c.HiddenSize != nil {
 		c.Intermediate = new(4 * min(*c.HiddenSize, largestNumber/4))
 	}
-	a.Family, a.Bias, a.Dropout = estimate.Bloom, true, c.BlockDropout
+	a.Family, a.Bias, a.Dropout = family.Bloom, true, c.BlockDropout
 	return c.decoder(a, "BloomForCausalLM", 0, true)
 }
 
@@ -221,7 +222,7 @@ func hfOPT(c *hfConfig, a *architecture) error {
 	if !orBool(c.EnableBias, true) || !orBool(c.NormWeights, true) {
 		return c.unknown("enable_bias, layer_norm_elementwise_affine", "false")
 	}
-	a.Family, a.Bias, a.NormAfter, a.Dropout = estimate.OPT, true, !orBool(c.NormBefore, true), c.PlainDropout
+	a.Family, a.Bias, a.NormAfter, a.Dropout = family.OPT, true, !orBool(c.NormBefore, true), c.PlainDropout
 	c.Intermediate = c.OptFFN
 	if err := c.decoder(a, "OPTForCausalLM", 0, true); err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 // diffusersConfig has the keys of a config.json that diffusers writes of a transformer that makes images. What is
@@ -42,7 +44,7 @@ type diffusersConfig struct {
 }
 
 // denoiser reads the numbers that all have in common.
-func (c *hfConfig) denoiser(a *architecture, family estimate.Family, heads, headSize, blocks, channels, patch int) (*diffusersConfig, error) {
+func (c *hfConfig) denoiser(a *architecture, of family.Family, heads, headSize, blocks, channels, patch int) (*diffusersConfig, error) {
 	d := &diffusersConfig{}
 	if err := json.Unmarshal(c.raw, d); err != nil {
 		return nil, &Error{File: c.file, Err: err}
@@ -64,7 +66,7 @@ func (c *hfConfig) denoiser(a *architecture, family estimate.Family, heads, head
 	if err != nil {
 		return nil, err
 	}
-	a.Family, a.Denoiser = family, &estimate.Denoiser{Out: out}
+	a.Family, a.Denoiser = of, &family.Denoiser{Out: out}
 	return d, nil
 }
 
@@ -89,7 +91,7 @@ func (c *hfConfig) flux(a *architecture, d *diffusersConfig, single, text int, g
 }
 
 func hfFlux(c *hfConfig, a *architecture) error {
-	d, err := c.denoiser(a, estimate.Flux, 24, 128, 19, 64, 1)
+	d, err := c.denoiser(a, family.Flux, 24, 128, 19, 64, 1)
 	if err == nil {
 		err = c.flux(a, d, 38, 4096, false, 4)
 	}
@@ -100,7 +102,7 @@ func hfFlux(c *hfConfig, a *architecture) error {
 }
 
 func hfFlux2(c *hfConfig, a *architecture) error {
-	d, err := c.denoiser(a, estimate.Flux2, 48, 128, 8, 128, 1)
+	d, err := c.denoiser(a, family.Flux2, 48, 128, 8, 128, 1)
 	if err != nil {
 		return err
 	}
@@ -115,7 +117,7 @@ func hfFlux2(c *hfConfig, a *architecture) error {
 }
 
 func hfQwenImage(c *hfConfig, a *architecture) error {
-	d, err := c.denoiser(a, estimate.QwenImage, 24, 128, 60, 64, 2)
+	d, err := c.denoiser(a, family.QwenImage, 24, 128, 60, 64, 2)
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func hfQwenImage(c *hfConfig, a *architecture) error {
 }
 
 func hfSD3(c *hfConfig, a *architecture) error {
-	d, err := c.denoiser(a, estimate.SD3, 18, 64, 18, 16, 2)
+	d, err := c.denoiser(a, family.SD3, 18, 64, 18, 16, 2)
 	if err != nil {
 		return err
 	}
@@ -158,7 +160,7 @@ func hfSD3(c *hfConfig, a *architecture) error {
 	case a.Image%a.Patch != 0 || a.Image/a.Patch > side:
 		return &Error{File: c.file, Where: "sample_size", Reason: fmt.Sprintf("an image of %d does not divide into at most %d patches of %d along a side", a.Image, side, a.Patch)}
 	case d.QKNorm != "":
-		a.QKNorm = estimate.NormHeads
+		a.QKNorm = layer.NormHeads
 	}
 	if err := c.times(&a.Positions, "pos_embed_max_size", side, float64(side)); err != nil {
 		return err
@@ -167,7 +169,7 @@ func hfSD3(c *hfConfig, a *architecture) error {
 }
 
 func hfPixArt(c *hfConfig, a *architecture) error {
-	d, err := c.denoiser(a, estimate.PixArt, 16, 72, 28, 4, 2)
+	d, err := c.denoiser(a, family.PixArt, 16, 72, 28, 4, 2)
 	if err != nil {
 		return err
 	}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // imageModel is a model of images that is no transformer.
 type imageModel interface {
-	Layers() []estimate.Layer
+	Layers() []tape.Layer
 	// input are so many images of the usual size and texts of so many tokens, 0 for the usual number.
 	input(batch, length int) estimate.Option
 }
@@ -125,7 +127,7 @@ func (c *hfConfig) blockKinds(key string, have []string, want int, known ...stri
 
 // autoencoder decodes latent images, which have the usual side.
 type autoencoder struct {
-	estimate.Autoencoder
+	family.Autoencoder
 	side int
 }
 
@@ -139,7 +141,7 @@ func hfAutoencoder(c *hfConfig, a *architecture) error {
 	if err != nil {
 		return err
 	}
-	m := autoencoder{Autoencoder: estimate.Autoencoder{Channels: widths, Depth: depth, Groups: groups, NoAttention: !orBool(v.MidAttention, true), NoQuant: !orBool(v.PostQuant, true)}}
+	m := autoencoder{Autoencoder: family.Autoencoder{Channels: widths, Depth: depth, Groups: groups, NoAttention: !orBool(v.MidAttention, true), NoQuant: !orBool(v.PostQuant, true)}}
 	if orBool(v.Quant, true) == m.NoQuant {
 		return c.unknown("use_quant_conv, use_post_quant_conv", "one of the two")
 	}
@@ -164,7 +166,7 @@ func hfAutoencoder(c *hfConfig, a *architecture) error {
 
 // unet denoises latent images, which have the usual side.
 type unet struct {
-	estimate.UNet
+	family.UNet
 	side int
 }
 
@@ -181,7 +183,7 @@ func hfUNet(c *hfConfig, a *architecture) error {
 	if err != nil {
 		return err
 	}
-	u := unet{UNet: estimate.UNet{Depth: depth, Groups: groups, Linear: orBool(v.Linear, false)}}
+	u := unet{UNet: family.UNet{Depth: depth, Groups: groups, Linear: orBool(v.Linear, false)}}
 	err = c.numbers(
 		hfNumber{&u.Channels, "in_channels", v.In, 4}, hfNumber{&u.Out, "out_channels", v.Out, 4},
 		hfNumber{&u.TextDim, "cross_attention_dim", v.Text, 1280}, hfNumber{&u.side, "sample_size", v.Sample, 64},
@@ -221,7 +223,7 @@ func (c *hfConfig) unetSettings(v *convolutionsConfig) error {
 }
 
 // unetLevels are the resolutions and the blocks in the middle. The way up has the same as the way down.
-func (c *hfConfig) unetLevels(v *convolutionsConfig, widths []int) (levels []estimate.UNetLevel, middle int, err error) {
+func (c *hfConfig) unetLevels(v *convolutionsConfig, widths []int) (levels []family.UNetLevel, middle int, err error) {
 	n := len(widths)
 	plain := make([]bool, n)
 	for key, kinds := range map[string][]string{"down_block_types": v.Down, "up_block_types": v.Up} {
@@ -236,7 +238,7 @@ func (c *hfConfig) unetLevels(v *convolutionsConfig, widths []int) (levels []est
 		}
 	}
 	for i, width := range widths {
-		l := estimate.UNetLevel{Channels: width}
+		l := family.UNetLevel{Channels: width}
 		if l.Heads, err = c.block("attention_head_dim", v.Heads, i, n, 8); err == nil {
 			l.Blocks, err = c.block("transformer_layers_per_block", v.Transformers, i, n, 1)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // pipelineName is the file that makes a folder a pipeline of diffusers: it names the parts, each of which
@@ -41,33 +42,33 @@ type part struct {
 }
 
 // Layers implements imageModel.
-func (p pipeline) Layers() []estimate.Layer {
-	var layers []estimate.Layer
+func (p pipeline) Layers() []tape.Layer {
+	var layers []tape.Layer
 	for _, o := range p.others {
-		w := waiting{layers: estimate.Sequential{estimate.As("stored", &storedModule{o.params()})}}
+		w := waiting{layers: tape.Sequential{tape.As("stored", &storedModule{o.params()})}}
 		if o.image != nil {
 			w.layers = o.image.Layers()
 		}
 		if a, ok := o.image.(autoencoder); ok && o.name == "vae" {
 			w.latent, w.side = a.Latent, p.runs.latentSide()
 		}
-		layers = append(layers, estimate.As(o.name, w))
+		layers = append(layers, tape.As(o.name, w))
 	}
-	return append(layers, estimate.As(p.name, estimate.Sequential(p.runs.Layers())))
+	return append(layers, tape.As(p.name, tape.Sequential(p.runs.Layers())))
 }
 
 // waiting is a part that does not run on what the model reads, and returns it. One with latent channels decodes
 // images of that many.
 type waiting struct {
-	layers       estimate.Sequential
+	layers       tape.Sequential
 	latent, side int
 }
 
-// Declare implements estimate.Layer.
-func (w waiting) Declare(d *estimate.Declaration) { w.layers.Declare(d) }
+// Declare implements tape.Layer.
+func (w waiting) Declare(d *tape.Declaration) { w.layers.Declare(d) }
 
-// Forward implements estimate.Layer.
-func (w waiting) Forward(t *estimate.Tape, x estimate.Tensor) (estimate.Tensor, error) {
+// Forward implements tape.Layer.
+func (w waiting) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if w.latent == 0 {
 		return x, nil
 	}
@@ -107,10 +108,10 @@ func (p pipeline) held() []string {
 }
 
 // params are the tensors as parameters. Those of floating point take the type of the model.
-func (p part) params() []estimate.Param {
-	params := make([]estimate.Param, len(p.tensors))
+func (p part) params() []tape.Param {
+	params := make([]tape.Param, len(p.tensors))
 	for i, t := range p.tensors {
-		params[i] = estimate.Param{Name: t.Name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.IsBuffer()}
+		params[i] = tape.Param{Name: t.Name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.IsBuffer()}
 		switch t.Encoding.DType {
 		case alloc.Float32, alloc.Float16, alloc.BFloat16:
 			params[i].DType = 0

@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // encoder reads what BERT and ViT have in common.
@@ -22,16 +22,16 @@ func (c *hfConfig) encoder(a *architecture) error {
 }
 
 func hfBERT(c *hfConfig, a *architecture) error {
-	return c.bert(a, estimate.BERT, "Bert")
+	return c.bert(a, family.BERT, "Bert")
 }
 
-func hfRoBERTa(c *hfConfig, a *architecture) error { return c.bert(a, estimate.RoBERTa, "Roberta") }
+func hfRoBERTa(c *hfConfig, a *architecture) error { return c.bert(a, family.RoBERTa, "Roberta") }
 func hfXLMRoBERTa(c *hfConfig, a *architecture) error {
-	return c.bert(a, estimate.RoBERTa, "XLMRoberta")
+	return c.bert(a, family.RoBERTa, "XLMRoberta")
 }
 
 func hfCamemBERT(c *hfConfig, a *architecture) error {
-	return c.bert(a, estimate.RoBERTa, "Camembert")
+	return c.bert(a, family.RoBERTa, "Camembert")
 }
 
 // hfALBERT reads ALBERT, all of whose blocks share their parameters.
@@ -39,7 +39,7 @@ func hfALBERT(c *hfConfig, a *architecture) error {
 	if *orNumber(c.LayerGroups, 1) != 1 || *orNumber(c.InnerGroups, 1) != 1 {
 		return c.unknown("num_hidden_groups, inner_group_num", "more than 1")
 	}
-	if err := c.bert(a, estimate.ALBERT, "Albert"); err != nil {
+	if err := c.bert(a, family.ALBERT, "Albert"); err != nil {
 		return err
 	}
 	a.HeadDropout = c.LabelDropout
@@ -52,7 +52,7 @@ func hfELECTRA(c *hfConfig, a *architecture) error {
 		return err
 	}
 	c.Architectures = nil
-	if err := c.bert(a, estimate.ELECTRA, "Electra"); err != nil {
+	if err := c.bert(a, family.ELECTRA, "Electra"); err != nil {
 		return err
 	}
 	switch class {
@@ -79,7 +79,7 @@ func hfModernBERT(c *hfConfig, a *architecture) error {
 	if err := c.encoder(a); err != nil {
 		return err
 	}
-	a.Family, a.Tied, a.NoHead, a.Dropout = estimate.ModernBERT, orBool(c.Tied, true), class == c.base, 0
+	a.Family, a.Tied, a.NoHead, a.Dropout = family.ModernBERT, orBool(c.Tied, true), class == c.base, 0
 	if class == "ModernBertForSequenceClassification" {
 		a.Classes = c.labels()
 	}
@@ -99,7 +99,7 @@ func hfMPNet(c *hfConfig, a *architecture) error {
 	if err := c.encoder(a); err != nil {
 		return err
 	}
-	a.Family, a.Tied, a.MaskedLM = estimate.MPNet, orBool(c.Tied, true), class == "MPNetForMaskedLM"
+	a.Family, a.Tied, a.MaskedLM = family.MPNet, orBool(c.Tied, true), class == "MPNetForMaskedLM"
 	if class == "MPNetForSequenceClassification" {
 		a.Classes = c.labels()
 	}
@@ -111,7 +111,7 @@ func hfMPNet(c *hfConfig, a *architecture) error {
 }
 
 // bert reads BERT and its successors, whose classes begin with a name.
-func (c *hfConfig) bert(a *architecture, f estimate.Family, name string) error {
+func (c *hfConfig) bert(a *architecture, f family.Family, name string) error {
 	class, err := c.class(name+"ForMaskedLM", name+"ForSequenceClassification", name+"ForTokenClassification")
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func hfDistilBERT(c *hfConfig, a *architecture) error {
 	if err := c.encoder(a); err != nil {
 		return err
 	}
-	a.Family, a.Tied, a.Dropout = estimate.DistilBERT, orBool(c.Tied, true), max(c.PlainDropout, c.ScoresDropout)
+	a.Family, a.Tied, a.Dropout = family.DistilBERT, orBool(c.Tied, true), max(c.PlainDropout, c.ScoresDropout)
 	switch class {
 	case "DistilBertForMaskedLM":
 		a.MaskedLM = true
@@ -167,15 +167,15 @@ func hfDistilBERT(c *hfConfig, a *architecture) error {
 }
 
 func hfViT(c *hfConfig, a *architecture) error {
-	return c.vit(a, estimate.ViT, "ViTForImageClassification")
+	return c.vit(a, family.ViT, "ViTForImageClassification")
 }
 
 func hfDeiT(c *hfConfig, a *architecture) error {
-	return c.vit(a, estimate.DeiT, "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher")
+	return c.vit(a, family.DeiT, "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher")
 }
 
 // vit reads ViT and DeiT.
-func (c *hfConfig) vit(a *architecture, f estimate.Family, heads ...string) error {
+func (c *hfConfig) vit(a *architecture, f family.Family, heads ...string) error {
 	class, err := c.class(heads...)
 	if err != nil {
 		return err

@@ -1,6 +1,9 @@
 package checkpoint
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+)
 
 func hfGemma(c *hfConfig, a *architecture) error {
 	if err := c.decoder(a, "GemmaForCausalLM", 0, true); err != nil {
@@ -9,7 +12,7 @@ func hfGemma(c *hfConfig, a *architecture) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	a.Family = estimate.Gemma
+	a.Family = family.Gemma
 	// Gemma runs gelu_pytorch_tanh even where hidden_act says gelu.
 	if err := c.activation(a, c.HiddenActivation, "gelu_pytorch_tanh"); err != nil {
 		return err
@@ -36,7 +39,7 @@ func hfGemma3(c *hfConfig, a *architecture) error {
 	if c.Window == nil {
 		c.Window = new(whole(4096))
 	}
-	a.QKNorm = estimate.NormHeads
+	a.QKNorm = layer.NormHeads
 	a.CappedScores, a.CappedLogits = c.ScoreCap != nil, c.LogitCap != nil
 	every := 6
 	if c.WindowPattern != nil {
@@ -53,7 +56,7 @@ func (c *hfConfig) gemma2(a *architecture, causal string) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	a.Family = estimate.Gemma2
+	a.Family = family.Gemma2
 	if err := c.activation(a, c.HiddenActivation, "gelu_pytorch_tanh"); err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func hfGemma3Vision(c *hfConfig, a *architecture) error {
 		return err
 	}
 	a.NoHead = class == c.base
-	tower := estimate.Transformer{Family: estimate.ViT, Activation: estimate.UseGELUTanh}
+	tower := family.Transformer{Family: family.ViT, Activation: layer.UseGELUTanh}
 	err = vision.numbers(
 		hfNumber{&tower.Hidden, "hidden_size", vision.HiddenSize, 768},
 		hfNumber{&tower.Blocks, "num_hidden_layers", vision.Layers, 12},

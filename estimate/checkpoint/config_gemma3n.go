@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // hfGemma3n reads the text model of Gemma 3n.
@@ -12,7 +12,7 @@ func hfGemma3n(c *hfConfig, a *architecture) error {
 	if err := c.gemma2(a, "Gemma3nForCausalLM"); err != nil {
 		return err
 	}
-	var altUp estimate.AltUp
+	var altUp family.AltUp
 	err := c.numbers(
 		hfNumber{&a.KVHeads, "num_key_value_heads", c.KVHeads, 2},
 		hfNumber{&altUp.Inputs, "altup_num_inputs", c.AltUpInputs, 4},
@@ -26,7 +26,7 @@ func hfGemma3n(c *hfConfig, a *architecture) error {
 	if !orBool(c.CorrectScale, true) {
 		return c.unknown("altup_correct_scale", "false")
 	}
-	a.Family, a.AltUp, a.CappedLogits = estimate.Gemma3n, &altUp, true
+	a.Family, a.AltUp, a.CappedLogits = family.Gemma3n, &altUp, true
 	c.Window = orNumber(c.Window, 512)
 	if err := c.windows(a, func(layer int) bool { return (layer+1)%5 == 0 }); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (c *hfConfig) thinned(a *architecture) error {
 	}
 	for i, share := range pattern {
 		if share > 0 {
-			kinds[i] |= estimate.Thinned
+			kinds[i] |= family.Thinned
 		}
 	}
 	return nil
@@ -104,7 +104,7 @@ func orEmpty(settings json.RawMessage) json.RawMessage {
 	return settings
 }
 
-func (c *hfConfig) gemma3nVision() (*estimate.Transformer, error) {
+func (c *hfConfig) gemma3nVision() (*family.Transformer, error) {
 	vision, err := c.part(orEmpty(c.VisionConfig), "gemma3n_vision")
 	if err != nil {
 		return nil, err
@@ -112,19 +112,19 @@ func (c *hfConfig) gemma3nVision() (*estimate.Transformer, error) {
 	if name := vision.TowerName; name != "" && name != "mobilenetv5_300m_enc" {
 		return nil, vision.unknown("architecture", name)
 	}
-	tower := estimate.Transformer{Family: estimate.Gemma3nVision}
+	tower := family.Transformer{Family: family.Gemma3nVision}
 	return &tower, vision.numbers(
 		hfNumber{&tower.Hidden, "hidden_size", vision.HiddenSize, 2048},
 		hfNumber{&tower.Vocab, "vocab_size", vision.Vocabulary, 128},
 	)
 }
 
-func (c *hfConfig) gemma3nAudio() (*estimate.Transformer, error) {
+func (c *hfConfig) gemma3nAudio() (*family.Transformer, error) {
 	audio, err := c.part(orEmpty(c.AudioConfig), "gemma3n_audio")
 	if err != nil {
 		return nil, err
 	}
-	tower := estimate.Transformer{Family: estimate.Gemma3nAudio}
+	tower := family.Transformer{Family: family.Gemma3nAudio}
 	return &tower, audio.numbers(
 		hfNumber{&tower.Hidden, "hidden_size", audio.HiddenSize, 1536},
 		hfNumber{&tower.Vocab, "vocab_size", audio.Vocabulary, 128},

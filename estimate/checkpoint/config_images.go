@@ -4,19 +4,19 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 func hfCLIP(c *hfConfig, a *architecture) error {
-	return c.pair(a, estimate.CLIP, "clip_text_model", "clip_vision_model")
+	return c.pair(a, family.CLIP, "clip_text_model", "clip_vision_model")
 }
 
 func hfSigLIP(c *hfConfig, a *architecture) error {
-	return c.pair(a, estimate.SigLIP, "siglip_text_model", "siglip_vision_model")
+	return c.pair(a, family.SigLIP, "siglip_text_model", "siglip_vision_model")
 }
 
 // pair reads the towers of texts and images of CLIP and SigLIP.
-func (c *hfConfig) pair(a *architecture, f estimate.Family, textType, visionType string) error {
+func (c *hfConfig) pair(a *architecture, f family.Family, textType, visionType string) error {
 	if _, err := c.class(); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (c *hfConfig) pair(a *architecture, f estimate.Family, textType, visionType
 	if err != nil {
 		return err
 	}
-	if f == estimate.SigLIP && text.ProjectionSize != nil && vision.HiddenSize != nil && *text.ProjectionSize != *vision.HiddenSize {
+	if f == family.SigLIP && text.ProjectionSize != nil && vision.HiddenSize != nil && *text.ProjectionSize != *vision.HiddenSize {
 		return c.unknown("projection_size", "another width than the images'")
 	}
 	a.Family = f
@@ -50,7 +50,7 @@ func (c *hfConfig) pair(a *architecture, f estimate.Family, textType, visionType
 	if err != nil {
 		return err
 	}
-	tower := estimate.Transformer{Family: estimate.CLIPVision}
+	tower := family.Transformer{Family: family.CLIPVision}
 	if err := vision.tower(&tower); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func hfDINOv2(c *hfConfig, a *architecture) error {
 	if err := c.encoder(a); err != nil {
 		return err
 	}
-	a.Family, a.GatedFFN = estimate.DINOv2, orBool(c.SwiGLU, false)
+	a.Family, a.GatedFFN = family.DINOv2, orBool(c.SwiGLU, false)
 	if err := c.times(&a.FFN, "mlp_ratio", a.Hidden, ratio); err != nil {
 		return err
 	}
@@ -107,12 +107,12 @@ func hfSwin(c *hfConfig, a *architecture) error {
 	if len(c.Depths) == 0 || json.Unmarshal(c.NumHeads, &heads) != nil || len(heads) != len(c.Depths) {
 		return &Error{File: c.file, Where: "depths, num_heads", Reason: "they are not lists of the same length"}
 	}
-	a.Family, a.Dropout, a.DropPath, a.Heads = estimate.Swin, c.HiddenDropout, c.DropPath, 1
+	a.Family, a.Dropout, a.DropPath, a.Heads = family.Swin, c.HiddenDropout, c.DropPath, 1
 	for i, depth := range c.Depths {
 		if depth < 1 || heads[i] < 1 || depth > maxBlocks || heads[i] > largestNumber || i >= maxBlocks {
 			return &Error{File: c.file, Where: "depths, num_heads", Reason: fmt.Sprintf("%d blocks of %d heads", depth, heads[i])}
 		}
-		a.Stages = append(a.Stages, estimate.Stage{Blocks: depth, Heads: heads[i]})
+		a.Stages = append(a.Stages, family.Stage{Blocks: depth, Heads: heads[i]})
 		a.Blocks += depth
 	}
 	if class != c.base {

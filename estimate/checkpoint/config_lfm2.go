@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 // hfLFM2 reads LFM2, some of whose layers attend and the others have a short convolution.
@@ -12,10 +13,10 @@ func hfLFM2(c *hfConfig, a *architecture) error {
 	if orBool(c.ShortBias, false) {
 		return c.unknown("conv_bias", "true")
 	}
-	if err := c.of(a, estimate.LFM2, "Lfm2ForCausalLM"); err != nil {
+	if err := c.of(a, family.LFM2, "Lfm2ForCausalLM"); err != nil {
 		return err
 	}
-	a.QKNorm = estimate.NormHeads
+	a.QKNorm = layer.NormHeads
 	if err := c.numbers(hfNumber{&a.ShortConv, "conv_L_cache", c.ShortKernel, 3}); err != nil {
 		return err
 	}
@@ -32,7 +33,7 @@ func hfLFM2(c *hfConfig, a *architecture) error {
 			attends = c.LayerTypes[i] != "conv"
 		}
 		if !attends {
-			kinds[i] |= estimate.Recurrent
+			kinds[i] |= family.Recurrent
 		}
 	}
 	return nil

@@ -1,6 +1,6 @@
 package checkpoint
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
+import "github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 
 func hfLlama(c *hfConfig, a *architecture) error {
 	if err := c.decoder(a, "LlamaForCausalLM", 0, false); err != nil {
@@ -42,7 +42,7 @@ func hfOLMo2(c *hfConfig, a *architecture) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	a.Family = estimate.OLMo2
+	a.Family = family.OLMo2
 	return c.activation(a, c.HiddenAct, "silu")
 }
 
@@ -64,7 +64,7 @@ func hfGPT2(c *hfConfig, a *architecture) error {
 	if err != nil {
 		return err
 	}
-	a.Family = estimate.GPT2
+	a.Family = family.GPT2
 	a.NoHead, a.Tied = class == c.base, orBool(c.Tied, true)
 	a.Dropout = max(c.ResidualDropout, c.EmbeddingDropout, c.AttentionDropout)
 	if err := c.numbers(hfNumber{&a.FFN, "n_inner", c.NInner, 4 * a.Hidden}); err != nil {
@@ -80,7 +80,7 @@ func hfPhi(c *hfConfig, a *architecture) error {
 	if orBool(c.QKNorm, false) {
 		return c.unknown("qk_layernorm", "true")
 	}
-	a.Family = estimate.Phi
+	a.Family = family.Phi
 	a.Dropout, a.PlainEmbeddings = max(c.ResidualDropout, c.EmbeddingDropout), c.EmbeddingDropout == 0
 	if err := c.activation(a, c.HiddenAct, "gelu_new"); err != nil {
 		return err
@@ -92,7 +92,7 @@ func hfPhi3(c *hfConfig, a *architecture) error {
 	if err := c.decoder(a, "Phi3ForCausalLM", 0, false); err != nil {
 		return err
 	}
-	a.Family, a.Window = estimate.Phi3, c.window()
+	a.Family, a.Window = family.Phi3, c.window()
 	a.Dropout = c.ResidualDropout
 	if err := c.activation(a, c.HiddenAct, "silu"); err != nil {
 		return err

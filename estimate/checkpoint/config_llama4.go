@@ -3,13 +3,14 @@ package checkpoint
 import (
 	"slices"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 func hfLlama4(c *hfConfig, a *architecture) error {
 	return imageText{
-		heads: []string{"Llama4ForConditionalGeneration"}, text: "llama4_text", vision: "llama4_vision_model", family: estimate.Llama4Vision,
-		tower: func(v, _ *hfConfig, t *estimate.Transformer) error {
+		heads: []string{"Llama4ForConditionalGeneration"}, text: "llama4_text", vision: "llama4_vision_model", family: family.Llama4Vision,
+		tower: func(v, _ *hfConfig, t *family.Transformer) error {
 			if err := v.tower(t); err != nil {
 				return err
 			}
@@ -27,12 +28,12 @@ func hfLlama4Text(c *hfConfig, a *architecture) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	if err := c.of(a, estimate.Llama4, "Llama4ForCausalLM"); err != nil {
+	if err := c.of(a, family.Llama4, "Llama4ForCausalLM"); err != nil {
 		return err
 	}
 	a.ExpertFFN, a.SharedFFN = a.FFN, a.FFN
 	if orBool(c.UseQKNorm, true) {
-		a.QKNorm = estimate.NormHeads
+		a.QKNorm = layer.NormHeads
 	}
 	err := c.numbers(
 		hfNumber{&a.FFN, "intermediate_size_mlp", c.DenseFFN, 16384},
@@ -49,10 +50,10 @@ func hfLlama4Text(c *hfConfig, a *architecture) error {
 	step := max(1, int(*orNumber(c.SparseEach, 1)))
 	for i := range a.Kinds {
 		if c.SparseLayers == nil && (i+1)%step == 0 || slices.Contains(c.SparseLayers, i) {
-			a.Kinds[i] |= estimate.Sparse
+			a.Kinds[i] |= family.Sparse
 		}
-		if a.Kinds[i]&estimate.NoRotation == 0 && c.ChunkSize != nil {
-			a.Kinds[i] |= estimate.Windowed
+		if a.Kinds[i]&family.NoRotation == 0 && c.ChunkSize != nil {
+			a.Kinds[i] |= family.Windowed
 		}
 	}
 	if c.ChunkSize != nil {

@@ -3,7 +3,8 @@ package checkpoint
 import (
 	"encoding/json"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 func hfMamba(c *hfConfig, a *architecture) error {
@@ -11,11 +12,11 @@ func hfMamba(c *hfConfig, a *architecture) error {
 	if err != nil {
 		return err
 	}
-	a.Family, a.NoHead, a.Tied, a.Heads = estimate.Mamba, class == c.base, orBool(c.Tied, true), 1
+	a.Family, a.NoHead, a.Tied, a.Heads = family.Mamba, class == c.base, orBool(c.Tied, true), 1
 	if !orBool(c.ConvBias, true) {
 		return c.unknown("use_conv_bias", "false")
 	}
-	s := estimate.StateSpace{Bias: orBool(c.UseBias, false)}
+	s := layer.StateSpace{Bias: orBool(c.UseBias, false)}
 	a.Mixer = &s
 	err = c.numbers(
 		hfNumber{&a.Hidden, "hidden_size", c.HiddenSize, 0},

@@ -3,7 +3,8 @@ package checkpoint
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 func hfGPTOSS(c *hfConfig, a *architecture) error {
@@ -13,7 +14,7 @@ func hfGPTOSS(c *hfConfig, a *architecture) error {
 	if !orBool(c.AttentionBias, true) {
 		return c.unknown("attention_bias", "false")
 	}
-	a.Family = estimate.GPTOSS
+	a.Family = family.GPTOSS
 	if c.Window == nil {
 		c.Window = new(whole(128))
 	}
@@ -28,7 +29,7 @@ func hfGPTOSS(c *hfConfig, a *architecture) error {
 }
 
 func hfDeepSeekV3(c *hfConfig, a *architecture) error {
-	a.Router = estimate.SigmoidRouter
+	a.Router = layer.SigmoidRouter
 	if err := c.groups(a); err != nil {
 		return err
 	}
@@ -36,7 +37,7 @@ func hfDeepSeekV3(c *hfConfig, a *architecture) error {
 }
 
 func hfDeepSeekV2(c *hfConfig, a *architecture) error {
-	a.Router, a.UnscaledTopK = estimate.WideRouter, true
+	a.Router, a.UnscaledTopK = layer.WideRouter, true
 	if err := c.deepSeek(a, "DeepseekV2ForCausalLM", 0); err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (c *hfConfig) deepSeek(a *architecture, causal string, dense int) error {
 	if c.SparseEvery != nil && *c.SparseEvery != 1 {
 		return c.unknown("moe_layer_freq", fmt.Sprint(*c.SparseEvery))
 	}
-	var latent estimate.LatentAttention
+	var latent layer.LatentAttention
 	shared := 0
 	err := c.numbers(
 		hfNumber{&a.Experts, "n_routed_experts", c.RoutedExperts, 256},

@@ -1,6 +1,9 @@
 package checkpoint
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+)
 
 // sameBias reads biases of all projections or of none.
 func (c *hfConfig) sameBias(a *architecture) error {
@@ -16,24 +19,24 @@ func hfSeedOSS(c *hfConfig, a *architecture) error {
 		return c.unknown("attention_out_bias, mlp_bias", "true")
 	}
 	a.QKVBias, a.Dropout, a.ScoreDropout = orBool(c.AttentionBias, true), c.AfterDropout, c.ScoresDropout
-	return c.of(a, estimate.SeedOSS, "SeedOssForCausalLM")
+	return c.of(a, family.SeedOSS, "SeedOssForCausalLM")
 }
 
 func hfErnie(c *hfConfig, a *architecture) error {
 	a.Bias = orBool(c.UseBias, false)
-	return c.of(a, estimate.Ernie, "Ernie4_5ForCausalLM")
+	return c.of(a, family.Ernie, "Ernie4_5ForCausalLM")
 }
 
 func hfMinistral3(c *hfConfig, a *architecture) error {
 	a.Window = c.window()
-	return c.of(a, estimate.Ministral3, "Ministral3ForCausalLM")
+	return c.of(a, family.Ministral3, "Ministral3ForCausalLM")
 }
 
 func hfHunYuan(c *hfConfig, a *architecture) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	return c.of(a, estimate.HunYuan, "HunYuanDenseV1ForCausalLM")
+	return c.of(a, family.HunYuan, "HunYuanDenseV1ForCausalLM")
 }
 
 func hfArcee(c *hfConfig, a *architecture) error {
@@ -43,16 +46,16 @@ func hfArcee(c *hfConfig, a *architecture) error {
 	if err := c.decoder(a, "ArceeForCausalLM", 0, false); err != nil {
 		return err
 	}
-	a.Family = estimate.Arcee
+	a.Family = family.Arcee
 	return c.activation(a, c.HiddenAct, "relu2")
 }
 
 // hfEXAONE4 reads EXAONE 4, whose layers without a window do not rotate if others have one.
 func hfEXAONE4(c *hfConfig, a *architecture) error {
-	if err := c.of(a, estimate.EXAONE4, "Exaone4ForCausalLM"); err != nil {
+	if err := c.of(a, family.EXAONE4, "Exaone4ForCausalLM"); err != nil {
 		return err
 	}
-	a.QKNorm = estimate.NormHeads
+	a.QKNorm = layer.NormHeads
 	return c.turnedWindows(a)
 }
 
@@ -60,14 +63,14 @@ func hfOLMoE(c *hfConfig, a *architecture) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	if err := c.of(a, estimate.Llama, "OlmoeForCausalLM"); err != nil {
+	if err := c.of(a, family.Llama, "OlmoeForCausalLM"); err != nil {
 		return err
 	}
-	a.QKNorm, a.ClipQKV = estimate.NormAllHeads, c.ClipQKV != nil
+	a.QKNorm, a.ClipQKV = layer.NormAllHeads, c.ClipQKV != nil
 	if a.ClipQKV {
 		return c.unknown("clip_qkv", "a number")
 	}
-	a.Router, a.UnscaledTopK = estimate.RoundedRouter, !orBool(c.NormTopK, false)
+	a.Router, a.UnscaledTopK = layer.RoundedRouter, !orBool(c.NormTopK, false)
 	return c.numbers(
 		hfNumber{&a.Experts, "num_experts", c.QwenExperts, 64},
 		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, 8},
@@ -100,7 +103,7 @@ func (c *hfConfig) bestOf(a *architecture, dense int) error {
 	if shared > maxBlocks || a.ExpertFFN > largestNumber/max(1, shared) {
 		return c.unknown("n_shared_experts", "such a number")
 	}
-	a.Router, a.SharedFFN, a.DenseBlocks = estimate.SigmoidRouter, shared*a.ExpertFFN, dense
+	a.Router, a.SharedFFN, a.DenseBlocks = layer.SigmoidRouter, shared*a.ExpertFFN, dense
 	a.UnscaledTopK = !orBool(c.NormTopK, true)
 	if c.DenseFirst != nil {
 		a.DenseBlocks = max(0, min(int(*c.DenseFirst), a.Blocks))
@@ -111,27 +114,27 @@ func (c *hfConfig) bestOf(a *architecture, dense int) error {
 func hfGLM4MoE(c *hfConfig, a *architecture) error {
 	a.QKVBias = orBool(c.AttentionBias, false)
 	if orBool(c.UseQKNorm, false) {
-		a.QKNorm = estimate.NormHeads
+		a.QKNorm = layer.NormHeads
 	}
-	if err := c.ofRotaryPart(a, estimate.GLM4MoE, "Glm4MoeForCausalLM", 0.5); err != nil {
+	if err := c.ofRotaryPart(a, family.GLM4MoE, "Glm4MoeForCausalLM", 0.5); err != nil {
 		return err
 	}
 	return c.bestOf(a, 1)
 }
 
 func hfDots1(c *hfConfig, a *architecture) error {
-	if err := c.of(a, estimate.Llama, "Dots1ForCausalLM"); err != nil {
+	if err := c.of(a, family.Llama, "Dots1ForCausalLM"); err != nil {
 		return err
 	}
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	a.QKNorm = estimate.NormHeads
+	a.QKNorm = layer.NormHeads
 	return c.bestOf(a, 0)
 }
 
 func hfMiniMaxM2(c *hfConfig, a *architecture) error {
-	if err := c.ofRotaryPart(a, estimate.MiniMaxM2, "MiniMaxM2ForCausalLM", 1); err != nil {
+	if err := c.ofRotaryPart(a, family.MiniMaxM2, "MiniMaxM2ForCausalLM", 1); err != nil {
 		return err
 	}
 	if c.RotaryWidth != nil {
@@ -150,7 +153,7 @@ func hfGraniteMoE(c *hfConfig, a *architecture) error {
 	if a.Bias {
 		return c.unknown("attention_bias", "true")
 	}
-	if err := c.of(a, estimate.GraniteMoE, "GraniteMoeForCausalLM"); err != nil {
+	if err := c.of(a, family.GraniteMoE, "GraniteMoeForCausalLM"); err != nil {
 		return err
 	}
 	return c.numbers(

@@ -3,7 +3,8 @@ package checkpoint
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 func hfQwen2(c *hfConfig, a *architecture) error {
@@ -29,7 +30,7 @@ func (c *hfConfig) qwen3(a *architecture) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	a.QKNorm = estimate.NormHeads
+	a.QKNorm = layer.NormHeads
 	if err := c.qwenWindows(a); err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (c *hfConfig) sparse(a *architecture, experts, top, ffn int) error {
 			return c.unknown("mlp_only_layers", "a list other than that of the first layers")
 		}
 	}
-	a.DenseBlocks, a.Router, a.UnscaledTopK = len(c.DenseLayers), estimate.RoundedRouter, !orBool(c.NormTopK, false)
+	a.DenseBlocks, a.Router, a.UnscaledTopK = len(c.DenseLayers), layer.RoundedRouter, !orBool(c.NormTopK, false)
 	return c.numbers(
 		hfNumber{&a.Experts, "num_experts", c.QwenExperts, experts},
 		hfNumber{&a.TopK, "num_experts_per_tok", c.ExpertsPerToken, top},
@@ -66,7 +67,7 @@ func (c *hfConfig) sparse(a *architecture, experts, top, ffn int) error {
 
 func hfQwen2MoE(c *hfConfig, a *architecture) error {
 	a.QKVBias = orBool(c.QKVBias, true)
-	if err := c.of(a, estimate.Llama, "Qwen2MoeForCausalLM"); err != nil {
+	if err := c.of(a, family.Llama, "Qwen2MoeForCausalLM"); err != nil {
 		return err
 	}
 	if err := c.qwenWindows(a); err != nil {
@@ -102,8 +103,8 @@ func hfQwen3Next(c *hfConfig, a *architecture) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	a.QKNorm = estimate.NormHeads
-	if err := c.ofRotaryPart(a, estimate.Qwen3Next, "Qwen3NextForCausalLM", 0.25); err != nil {
+	a.QKNorm = layer.NormHeads
+	if err := c.ofRotaryPart(a, family.Qwen3Next, "Qwen3NextForCausalLM", 0.25); err != nil {
 		return err
 	}
 	if err := c.sharedExpert(a, 512); err != nil {
@@ -139,8 +140,8 @@ func (c *hfConfig) qwen35(a *architecture, causal string) error {
 	if err := c.noBias(); err != nil {
 		return err
 	}
-	a.QKNorm, a.Batched = estimate.NormHeads, true
-	if err := c.ofRotaryPart(a, estimate.Qwen3Next, causal, 0.25); err != nil {
+	a.QKNorm, a.Batched = layer.NormHeads, true
+	if err := c.ofRotaryPart(a, family.Qwen3Next, causal, 0.25); err != nil {
 		return err
 	}
 	if err := c.linearAttention(a); err != nil {
@@ -152,7 +153,7 @@ func (c *hfConfig) qwen35(a *architecture, causal string) error {
 
 // linearAttention reads what layers have linear attention, and its numbers.
 func (c *hfConfig) linearAttention(a *architecture) error {
-	var delta estimate.DeltaNet
+	var delta layer.DeltaNet
 	a.Delta = &delta
 	err := c.numbers(
 		hfNumber{&delta.KeyHeads, "linear_num_key_heads", c.LinearKeyHeads, 16},
@@ -175,7 +176,7 @@ func (c *hfConfig) linearAttention(a *architecture) error {
 			linear = c.LayerTypes[i] == "linear_attention"
 		}
 		if linear {
-			kinds[i] |= estimate.Recurrent
+			kinds[i] |= family.Recurrent
 		}
 	}
 	return nil

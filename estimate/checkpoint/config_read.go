@@ -11,7 +11,8 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 // dtype is the type of the weights, and zero if it is not told or not known.
@@ -123,16 +124,16 @@ func (c *hfConfig) windows(a *architecture, full func(layer int) bool) error {
 			return c.unknown("layer_types", c.LayerTypes[i])
 		}
 		if windowed {
-			kinds[i] |= estimate.Windowed
+			kinds[i] |= family.Windowed
 		}
 	}
 	return nil
 }
 
 // kinds are the kinds of the blocks, as many as are not an error.
-func (a *architecture) kinds() []estimate.BlockKind {
+func (a *architecture) kinds() []family.BlockKind {
 	if a.Kinds == nil {
-		a.Kinds = make([]estimate.BlockKind, min(a.Blocks, maxBlocks+1))
+		a.Kinds = make([]family.BlockKind, min(a.Blocks, maxBlocks+1))
 	}
 	return a.Kinds
 }
@@ -188,10 +189,10 @@ func (c *hfConfig) decoder(a *architecture, causal string, kvHeads int, tied boo
 }
 
 // hfActivations has the functions whose memory is known, by their names.
-var hfActivations = map[string]estimate.Activation{
-	"silu": estimate.UseSiLU, "swish": estimate.UseSiLU, "gelu": estimate.UseGELU, "gelu_new": estimate.UseNewGELU,
-	"gelu_pytorch_tanh": estimate.UseGELUTanh, "relu": estimate.UseReLU, "quick_gelu": estimate.UseQuickGELU,
-	"relu2": estimate.UseSquaredReLU,
+var hfActivations = map[string]layer.Activation{
+	"silu": layer.UseSiLU, "swish": layer.UseSiLU, "gelu": layer.UseGELU, "gelu_new": layer.UseNewGELU,
+	"gelu_pytorch_tanh": layer.UseGELUTanh, "relu": layer.UseReLU, "quick_gelu": layer.UseQuickGELU,
+	"relu2": layer.UseSquaredReLU,
 }
 
 func (c *hfConfig) activation(a *architecture, name, without string) error {

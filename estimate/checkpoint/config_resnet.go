@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // resNet is a ResNet that sees images of a side.
 type resNet struct {
-	estimate.ResNet
+	family.ResNet
 	side int
 }
 

@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 func hfT5(c *hfConfig, a *architecture) error  { return c.t5(a, "T5ForConditionalGeneration") }
@@ -26,7 +26,7 @@ func (c *hfConfig) t5(a *architecture, head string) error {
 	if err != nil {
 		return err
 	}
-	a.Family, a.NoHead, a.Tied, a.Dropout = estimate.T5, class == c.base, true, c.DropoutRate // tied whatever the file says
+	a.Family, a.NoHead, a.Tied, a.Dropout = family.T5, class == c.base, true, c.DropoutRate // tied whatever the file says
 	name := c.FeedForward
 	if name, a.GatedFFN = strings.CutPrefix(name, "gated-"); a.GatedFFN && name == "gelu" {
 		name = "gelu_new" // as T5 1.1 has it
@@ -38,25 +38,25 @@ func (c *hfConfig) t5(a *architecture, head string) error {
 }
 
 func hfBART(c *hfConfig, a *architecture) error {
-	return c.bart(a, estimate.BART, "BartForConditionalGeneration")
+	return c.bart(a, family.BART, "BartForConditionalGeneration")
 }
 
 func hfMBART(c *hfConfig, a *architecture) error {
-	return c.bart(a, estimate.MBART, "MBartForConditionalGeneration")
+	return c.bart(a, family.MBART, "MBartForConditionalGeneration")
 }
 
 func hfPegasus(c *hfConfig, a *architecture) error {
-	return c.bart(a, estimate.Pegasus, "PegasusForConditionalGeneration")
+	return c.bart(a, family.Pegasus, "PegasusForConditionalGeneration")
 }
 
 func hfMarian(c *hfConfig, a *architecture) error {
 	if !orBool(c.SharedEmbedding, true) {
 		return c.unknown("share_encoder_decoder_embeddings", "false")
 	}
-	return c.bart(a, estimate.Marian, "MarianMTModel")
+	return c.bart(a, family.Marian, "MarianMTModel")
 }
 
-func (c *hfConfig) bart(a *architecture, f estimate.Family, head string) error {
+func (c *hfConfig) bart(a *architecture, f family.Family, head string) error {
 	class, err := c.class(head)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func hfWhisper(c *hfConfig, a *architecture) error {
 	if err != nil {
 		return err
 	}
-	a.Family, a.NoHead = estimate.Whisper, class == c.base
+	a.Family, a.NoHead = family.Whisper, class == c.base
 	if err := c.halves(a); err != nil {
 		return err
 	}

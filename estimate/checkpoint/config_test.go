@@ -40,9 +40,9 @@ func TestOpenARealModel(t *testing.T) {
 	require.Len(t, totals, 2)
 	assert.Equal(t, Total{safetensorsEncodings["F32"], 103, 22_713_216, 90_852_864}, totals[0])
 	assert.Equal(t, Total{safetensorsEncodings["I64"], 1, 512, 4096}, totals[1])
-	family, err := c.Architecture()
+	name, err := c.Architecture()
 	require.NoError(t, err)
-	assert.Equal(t, "bert", family)
+	assert.Equal(t, "bert", name)
 
 	layers, err := c.Layers()
 	require.NoError(t, err)

@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"encoding/json"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // imageText is a model of images and text: how each part's settings are read.
@@ -11,8 +11,8 @@ type imageText struct {
 	heads  []string // the classes with a head
 	text   string   // the model_type of the text, where it does not say it or cannot
 	vision string   // that of the tower
-	family estimate.Family
-	tower  func(vision, whole *hfConfig, tower *estimate.Transformer) error
+	family family.Family
+	tower  func(vision, whole *hfConfig, tower *family.Transformer) error
 }
 
 // hfTexts are the families of text that are parts of other models.
@@ -69,7 +69,7 @@ func (m imageText) read(c *hfConfig, a *architecture) error {
 	if err != nil {
 		return err
 	}
-	tower := estimate.Transformer{Family: m.family}
+	tower := family.Transformer{Family: m.family}
 	if err := m.tower(vision, c, &tower); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (m imageText) read(c *hfConfig, a *architecture) error {
 }
 
 // vision sets the tower, once its numbers are found good.
-func (c *hfConfig) vision(a *architecture, tower *estimate.Transformer) error {
+func (c *hfConfig) vision(a *architecture, tower *family.Transformer) error {
 	seen := architecture{Transformer: *tower}
 	if err := seen.check(); err != nil {
 		return &Error{File: c.file, Where: "vision_config", Err: err}
@@ -87,7 +87,7 @@ func (c *hfConfig) vision(a *architecture, tower *estimate.Transformer) error {
 }
 
 // tower reads the numbers that most towers have.
-func (c *hfConfig) tower(t *estimate.Transformer) error {
+func (c *hfConfig) tower(t *family.Transformer) error {
 	return c.numbers(
 		hfNumber{&t.Hidden, "hidden_size", c.HiddenSize, 0},
 		hfNumber{&t.Blocks, "num_hidden_layers", c.Layers, 0},
@@ -100,7 +100,7 @@ func (c *hfConfig) tower(t *estimate.Transformer) error {
 }
 
 // qwenTower reads the numbers of Qwen's towers, whose width is that of hidden.
-func (c *hfConfig) qwenTower(t *estimate.Transformer, hidden *whole) error {
+func (c *hfConfig) qwenTower(t *family.Transformer, hidden *whole) error {
 	var heads *whole
 	if err := json.Unmarshal(c.NumHeads, &heads); err != nil {
 		return &Error{File: c.file, Where: "num_heads", Err: err}
@@ -117,8 +117,8 @@ func (c *hfConfig) qwenTower(t *estimate.Transformer, hidden *whole) error {
 
 func hfMistral3(c *hfConfig, a *architecture) error {
 	return imageText{
-		heads: []string{"Mistral3ForConditionalGeneration"}, vision: "pixtral", family: estimate.PixtralVision,
-		tower: func(v, c *hfConfig, t *estimate.Transformer) error {
+		heads: []string{"Mistral3ForConditionalGeneration"}, vision: "pixtral", family: family.PixtralVision,
+		tower: func(v, c *hfConfig, t *family.Transformer) error {
 			t.Bias = orBool(c.ProjectorBias, false)
 			if err := v.tower(t); err != nil {
 				return err
@@ -130,8 +130,8 @@ func hfMistral3(c *hfConfig, a *architecture) error {
 
 func hfLLaVA(c *hfConfig, a *architecture) error {
 	return imageText{
-		heads: []string{"LlavaForConditionalGeneration"}, vision: "clip_vision_model", family: estimate.CLIPVision,
-		tower: func(v, c *hfConfig, t *estimate.Transformer) error {
+		heads: []string{"LlavaForConditionalGeneration"}, vision: "clip_vision_model", family: family.CLIPVision,
+		tower: func(v, c *hfConfig, t *family.Transformer) error {
 			t.Bias = orBool(c.ProjectorBias, true)
 			return v.tower(t)
 		},
@@ -141,8 +141,8 @@ func hfLLaVA(c *hfConfig, a *architecture) error {
 func hfQwen2VL(c *hfConfig, a *architecture) error {
 	a.Batched = true
 	return imageText{
-		heads: []string{"Qwen2VLForConditionalGeneration"}, text: "qwen2_vl_text", vision: "qwen2_vl_vision", family: estimate.Qwen2Vision,
-		tower: func(v, _ *hfConfig, t *estimate.Transformer) error {
+		heads: []string{"Qwen2VLForConditionalGeneration"}, text: "qwen2_vl_text", vision: "qwen2_vl_vision", family: family.Qwen2Vision,
+		tower: func(v, _ *hfConfig, t *family.Transformer) error {
 			ratio := 4.0
 			if v.MLPRatio != nil {
 				ratio = *v.MLPRatio
@@ -158,8 +158,8 @@ func hfQwen2VL(c *hfConfig, a *architecture) error {
 func hfQwen25VL(c *hfConfig, a *architecture) error {
 	a.Batched = true
 	return imageText{
-		heads: []string{"Qwen2_5_VLForConditionalGeneration"}, text: "qwen2_5_vl_text", vision: "qwen2_5_vl_vision", family: estimate.Qwen25Vision,
-		tower: func(v, _ *hfConfig, t *estimate.Transformer) error {
+		heads: []string{"Qwen2_5_VLForConditionalGeneration"}, text: "qwen2_5_vl_text", vision: "qwen2_5_vl_vision", family: family.Qwen25Vision,
+		tower: func(v, _ *hfConfig, t *family.Transformer) error {
 			if err := v.qwenTower(t, v.HiddenSize); err != nil {
 				return err
 			}
@@ -198,8 +198,8 @@ func hfQwen35MoEVL(c *hfConfig, a *architecture) error {
 // qwen3VL reads Qwen3-VL and its successors; taps are those of the tower where the key is absent.
 func (c *hfConfig) qwen3VL(a *architecture, head, text, vision string, taps int) error {
 	return imageText{
-		heads: []string{head}, text: text, vision: vision, family: estimate.Qwen3Vision,
-		tower: func(v, _ *hfConfig, t *estimate.Transformer) error {
+		heads: []string{head}, text: text, vision: vision, family: family.Qwen3Vision,
+		tower: func(v, _ *hfConfig, t *family.Transformer) error {
 			if err := v.qwenTower(t, v.HiddenSize); err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // measuredFamily is a small model of a family, as testdata/torch/families.py measured it.
@@ -46,7 +47,7 @@ func testFamilies(t *testing.T, name string) {
 				d, err := alloc.ParseDType(dtype)
 				require.NoError(t, err)
 				length := m.Length
-				tower := c.architecture.Vision != nil && c.architecture.Family != estimate.CLIP && c.architecture.Family != estimate.SigLIP
+				tower := c.architecture.Vision != nil && c.architecture.Family != family.CLIP && c.architecture.Family != family.SigLIP
 				if c.architecture.seesImages() {
 					length = 0
 				}

@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 // architecture reads the metadata.
@@ -34,7 +35,7 @@ type ggufNumber struct {
 
 // numbers reads the sizes.
 func (g *ggufFile) numbers(a *architecture) error {
-	attends := a.Family != estimate.Mamba
+	attends := a.Family != family.Mamba
 	numbers := []ggufNumber{
 		{&a.Hidden, "embedding_length", true},
 		{&a.Blocks, "block_count", true},
@@ -48,9 +49,9 @@ func (g *ggufFile) numbers(a *architecture) error {
 		{&a.Vocab, "vocab_size", false},
 	}
 	switch a.Family {
-	case estimate.GPT2, estimate.BERT:
+	case family.GPT2, family.BERT:
 		numbers = append(numbers, ggufNumber{&a.Positions, "context_length", true})
-	case estimate.Phi, estimate.Phi3, estimate.GLM, estimate.GLM4, estimate.StableLM, estimate.GPTNeoX, estimate.Nemotron:
+	case family.Phi, family.Phi3, family.GLM, family.GLM4, family.StableLM, family.GPTNeoX, family.Nemotron:
 		numbers = append(numbers, ggufNumber{&a.RotaryDim, "rope.dimension_count", false})
 	}
 	if _, windowed := ggufWindows[a.family]; windowed {
@@ -64,7 +65,7 @@ func (g *ggufFile) numbers(a *architecture) error {
 	if every := ggufWindows[a.family]; a.Window > 0 {
 		for i, kinds := 0, a.kinds(); i < len(kinds); i++ {
 			if (i+1)%every != 0 {
-				kinds[i] |= estimate.Windowed
+				kinds[i] |= family.Windowed
 			}
 		}
 	}
@@ -104,32 +105,32 @@ func (g *ggufFile) fromTensors(a *architecture) error {
 	has := make(map[string]bool, len(g.tensors))
 	for _, t := range g.tensors {
 		has[t.Name] = true
-		if t.Name == "token_types.weight" && len(t.Shape) == 2 && a.Family == estimate.BERT {
+		if t.Name == "token_types.weight" && len(t.Shape) == 2 && a.Family == family.BERT {
 			a.Types = min(t.Shape[0], largestNumber)
 		}
 	}
 	a.Tied = !has["output.weight"]
 	if ggufNorms[a.Family] && has["blk.0.attn_q_norm.weight"] {
-		a.QKNorm = estimate.NormHeads
+		a.QKNorm = layer.NormHeads
 	}
 	switch a.Family {
-	case estimate.Falcon:
+	case family.Falcon:
 		a.TwoNorms = has["blk.0.attn_norm_2.weight"]
-	case estimate.StableLM:
+	case family.StableLM:
 		a.Parallel = !has["blk.0.ffn_norm.weight"]
 		a.QKVBias = has["blk.0.attn_q.bias"]
-	case estimate.GLM, estimate.GLM4, estimate.SeedOSS:
+	case family.GLM, family.GLM4, family.SeedOSS:
 		a.QKVBias = has["blk.0.attn_q.bias"] || has["blk.0.attn_qkv.bias"]
-	case estimate.PhiMoE:
+	case family.PhiMoE:
 		a.Bias, a.HeadBias = has["blk.0.attn_output.bias"], has["output.bias"]
-	case estimate.Llama, estimate.Gemma, estimate.Granite, estimate.Nemotron:
+	case family.Llama, family.Gemma, family.Granite, family.Nemotron:
 		return a.biases(has)
 	}
 	return nil
 }
 
 // ggufNorms are the families that have norms of queries and keys where there are tensors of them.
-var ggufNorms = map[estimate.Family]bool{estimate.Cohere: true, estimate.StableLM: true}
+var ggufNorms = map[family.Family]bool{family.Cohere: true, family.StableLM: true}
 
 // biases sets which projections have biases, by the tensors.
 func (a *architecture) biases(has map[string]bool) error {

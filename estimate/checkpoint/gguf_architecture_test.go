@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -197,7 +201,7 @@ func TestGGUFFamilies(t *testing.T) {
 // checkArchitecture checks that an architecture that was read without an error can
 // be built, or that Model says why not, in bounded memory.
 func checkArchitecture(t *testing.T, a architecture) {
-	heap := allocated(func() { _, _ = estimate.Model(a.Layers()) })
+	heap := allocated(func() { _, _ = estimate.Model(layer.Public(a.Layers())) })
 	if heap > 256<<20 {
 		t.Fatalf("%d bytes allocated for the layers of %+v", heap, a)
 	}
@@ -206,11 +210,11 @@ func checkArchitecture(t *testing.T, a architecture) {
 func TestGGUFTellsTheArchitecture(t *testing.T) {
 	c, err := Open(writeFile(t, "llama.gguf", llamaGGUF()))
 	require.NoError(t, err)
-	family, err := c.Architecture()
+	name, err := c.Architecture()
 	require.NoError(t, err)
-	assert.Equal(t, "llama", family)
-	assert.Equal(t, estimate.Transformer{
-		Family: estimate.Llama, Hidden: 64, Blocks: 2, Heads: 4, KVHeads: 2, FFN: 96, Vocab: 4, Tied: true,
+	assert.Equal(t, "llama", name)
+	assert.Equal(t, family.Transformer{
+		Family: family.Llama, Hidden: 64, Blocks: 2, Heads: 4, KVHeads: 2, FFN: 96, Vocab: 4, Tied: true,
 	}, c.architecture.Transformer)
 
 	report, err := c.Report(estimate.Tokens(1, 16))

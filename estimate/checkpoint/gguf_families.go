@@ -3,55 +3,56 @@ package checkpoint
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
 // ggufFamilies has the architectures of GGUF that are known, by
 // general.architecture, with what the metadata leave unsaid. "llama" is Llama, Mistral
 // and Mixtral alike. Biases and the tied head are told by the tensors. The keys are
 // those of docs/gguf.md in ggml-org/ggml and of gguf-py/gguf/constants.py in llama.cpp.
-var ggufFamilies = map[string]estimate.Transformer{
-	"llama":      {Family: estimate.Llama},
-	"llama4":     {Family: estimate.Llama4, QKNorm: estimate.NormHeads},
-	"qwen2":      {Family: estimate.Llama},
-	"qwen2moe":   {Family: estimate.Llama, Router: estimate.RoundedRouter, SharedGate: true, UnscaledTopK: true},
-	"qwen3":      {Family: estimate.Llama, QKNorm: estimate.NormHeads},
-	"qwen3moe":   {Family: estimate.Llama, QKNorm: estimate.NormHeads, Router: estimate.RoundedRouter},
-	"deepseek2":  {Family: estimate.Llama, Router: estimate.WideRouter, UnscaledTopK: true},
-	"granite":    {Family: estimate.Granite},
-	"smollm3":    {Family: estimate.Llama},
-	"olmo":       {Family: estimate.OLMo},
-	"olmo2":      {Family: estimate.OLMo2},
-	"gemma":      {Family: estimate.Gemma},
-	"gemma2":     {Family: estimate.Gemma2, CappedScores: true, CappedLogits: true},
-	"gemma3":     {Family: estimate.Gemma2, QKNorm: estimate.NormHeads},
-	"gemma3n":    {Family: estimate.Gemma3n, CappedLogits: true},
-	"gpt-oss":    {Family: estimate.GPTOSS},
-	"glm4":       {Family: estimate.GLM4},
-	"chatglm":    {Family: estimate.GLM},
-	"command-r":  {Family: estimate.Cohere},
-	"cohere2":    {Family: estimate.Cohere},
-	"starcoder2": {Family: estimate.Starcoder2, Bias: true, Activation: estimate.UseGELUTanh},
-	"stablelm":   {Family: estimate.StableLM},
-	"nemotron":   {Family: estimate.Nemotron},
-	"phi2":       {Family: estimate.Phi},
-	"phi3":       {Family: estimate.Phi3},
-	"phimoe":     {Family: estimate.PhiMoE},
-	"falcon":     {Family: estimate.Falcon, Parallel: true, Activation: estimate.UseGELU},
-	"gptneox":    {Family: estimate.GPTNeoX, Bias: true, Parallel: true, Activation: estimate.UseGELU},
-	"bloom":      {Family: estimate.Bloom, Bias: true},
-	"gpt2":       {Family: estimate.GPT2},
-	"starcoder":  {Family: estimate.GPT2, Activation: estimate.UseGELUTanh}, // GPT-BigCode
-	"mamba":      {Family: estimate.Mamba},
-	"bert":       {Family: estimate.BERT, NoHead: true}, // the pooler is not converted
+var ggufFamilies = map[string]family.Transformer{
+	"llama":      {Family: family.Llama},
+	"llama4":     {Family: family.Llama4, QKNorm: layer.NormHeads},
+	"qwen2":      {Family: family.Llama},
+	"qwen2moe":   {Family: family.Llama, Router: layer.RoundedRouter, SharedGate: true, UnscaledTopK: true},
+	"qwen3":      {Family: family.Llama, QKNorm: layer.NormHeads},
+	"qwen3moe":   {Family: family.Llama, QKNorm: layer.NormHeads, Router: layer.RoundedRouter},
+	"deepseek2":  {Family: family.Llama, Router: layer.WideRouter, UnscaledTopK: true},
+	"granite":    {Family: family.Granite},
+	"smollm3":    {Family: family.Llama},
+	"olmo":       {Family: family.OLMo},
+	"olmo2":      {Family: family.OLMo2},
+	"gemma":      {Family: family.Gemma},
+	"gemma2":     {Family: family.Gemma2, CappedScores: true, CappedLogits: true},
+	"gemma3":     {Family: family.Gemma2, QKNorm: layer.NormHeads},
+	"gemma3n":    {Family: family.Gemma3n, CappedLogits: true},
+	"gpt-oss":    {Family: family.GPTOSS},
+	"glm4":       {Family: family.GLM4},
+	"chatglm":    {Family: family.GLM},
+	"command-r":  {Family: family.Cohere},
+	"cohere2":    {Family: family.Cohere},
+	"starcoder2": {Family: family.Starcoder2, Bias: true, Activation: layer.UseGELUTanh},
+	"stablelm":   {Family: family.StableLM},
+	"nemotron":   {Family: family.Nemotron},
+	"phi2":       {Family: family.Phi},
+	"phi3":       {Family: family.Phi3},
+	"phimoe":     {Family: family.PhiMoE},
+	"falcon":     {Family: family.Falcon, Parallel: true, Activation: layer.UseGELU},
+	"gptneox":    {Family: family.GPTNeoX, Bias: true, Parallel: true, Activation: layer.UseGELU},
+	"bloom":      {Family: family.Bloom, Bias: true},
+	"gpt2":       {Family: family.GPT2},
+	"starcoder":  {Family: family.GPT2, Activation: layer.UseGELUTanh}, // GPT-BigCode
+	"mamba":      {Family: family.Mamba},
+	"bert":       {Family: family.BERT, NoHead: true}, // the pooler is not converted
 
-	"arcee":         {Family: estimate.Arcee},
-	"ernie4_5":      {Family: estimate.Ernie},
-	"exaone4":       {Family: estimate.EXAONE4, QKNorm: estimate.NormHeads},
-	"granitemoe":    {Family: estimate.GraniteMoE},
-	"hunyuan-dense": {Family: estimate.HunYuan},
-	"olmoe":         {Family: estimate.Llama, QKNorm: estimate.NormAllHeads, Router: estimate.RoundedRouter, UnscaledTopK: true},
-	"seed_oss":      {Family: estimate.SeedOSS},
+	"arcee":         {Family: family.Arcee},
+	"ernie4_5":      {Family: family.Ernie},
+	"exaone4":       {Family: family.EXAONE4, QKNorm: layer.NormHeads},
+	"granitemoe":    {Family: family.GraniteMoE},
+	"hunyuan-dense": {Family: family.HunYuan},
+	"olmoe":         {Family: family.Llama, QKNorm: layer.NormAllHeads, Router: layer.RoundedRouter, UnscaledTopK: true},
+	"seed_oss":      {Family: family.SeedOSS},
 }
 
 // ggufWindows has those with sliding windows, and how many layers there are for each that
@@ -88,7 +89,7 @@ func (g *ggufFile) qwen2MoE(a *architecture) error {
 // deepSeek2 reads DeepSeek V2 and V3. Newer files have the sizes of heads under keys of their own, and
 // those of the cache under the usual ones.
 func (g *ggufFile) deepSeek2(a *architecture) error {
-	var latent estimate.LatentAttention
+	var latent layer.LatentAttention
 	var key, value, keyMLA, valueMLA, shared, gating int
 	err := g.all(a.family,
 		ggufNumber{&latent.KVRank, "attention.kv_lora_rank", true},
@@ -115,7 +116,7 @@ func (g *ggufFile) deepSeek2(a *architecture) error {
 	const sigmoid = 2
 	latent.Complex = gating != sigmoid
 	if gating == sigmoid {
-		a.Router, a.UnscaledTopK = estimate.SigmoidRouter, false
+		a.Router, a.UnscaledTopK = layer.SigmoidRouter, false
 	}
 	a.SharedFFN = int(min(int64(shared)*int64(a.ExpertFFN), largestNumber))
 	a.Latent, a.KVHeads, a.HeadSize, a.DenseBlocks = &latent, 0, key, min(a.DenseBlocks, a.Blocks)
@@ -131,7 +132,7 @@ func (g *ggufFile) llama4(a *architecture) error {
 	a.unrotatedFourth(8192) // as llama.cpp takes it
 	for i := range a.Kinds {
 		if a.Experts > 0 && (i+1)%max(1, step) == 0 {
-			a.Kinds[i] |= estimate.Sparse
+			a.Kinds[i] |= family.Sparse
 		}
 	}
 	return nil
@@ -140,8 +141,8 @@ func (g *ggufFile) llama4(a *architecture) error {
 // cohere2 marks the layers without a window, which do not rotate where others have one.
 func (g *ggufFile) cohere2(a *architecture) error {
 	for i, kind := range a.Kinds {
-		if kind&estimate.Windowed == 0 {
-			a.Kinds[i] |= estimate.NoRotation
+		if kind&family.Windowed == 0 {
+			a.Kinds[i] |= family.NoRotation
 		}
 	}
 	return nil
@@ -153,9 +154,9 @@ func (a *architecture) unrotatedFourth(window int) {
 	for i, kinds := 0, a.kinds(); i < len(kinds); i++ {
 		switch {
 		case (i+1)%4 == 0:
-			kinds[i] |= estimate.NoRotation
+			kinds[i] |= family.NoRotation
 		case window > 0:
-			kinds[i] |= estimate.Windowed
+			kinds[i] |= family.Windowed
 		}
 	}
 }
@@ -163,7 +164,7 @@ func (a *architecture) unrotatedFourth(window int) {
 // gemma3n reads what only Gemma 3n has. The rank of LAuReL and the tokens that have embeddings for each block
 // are told by the tensors; layers are thinned as in the published models, in which the first ten are.
 func (g *ggufFile) gemma3n(a *architecture) error {
-	var altUp estimate.AltUp
+	var altUp family.AltUp
 	shared := 0
 	err := g.all(a.family,
 		ggufNumber{&altUp.Inputs, "altup.num_inputs", true},
@@ -198,7 +199,7 @@ func (g *ggufFile) gptNeoX(a *architecture) error {
 }
 
 func (g *ggufFile) mamba(a *architecture) error {
-	var s estimate.StateSpace
+	var s layer.StateSpace
 	a.Mixer, a.Heads, a.KVHeads = &s, 1, 1
 	return g.all(a.family,
 		ggufNumber{&s.Inner, "ssm.inner_size", true},

@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // latentScale is how many pixels along a side become one of the latent image, in the autoencoders of
@@ -72,7 +72,7 @@ func (a *architecture) resizeLatent(side int) error {
 	switch {
 	case side%patch != 0:
 		return fmt.Errorf("want a multiple of %d pixels", patch*latentScale)
-	case a.Family == estimate.SD3 && (side/patch)*(side/patch) > a.Positions:
+	case a.Family == family.SD3 && (side/patch)*(side/patch) > a.Positions:
 		return fmt.Errorf("the model has %d positions, fewer than their patches", a.Positions)
 	case a.Image > 0:
 		a.Image = side

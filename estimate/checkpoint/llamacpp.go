@@ -6,31 +6,33 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// ComputeBuffer is estimate.Transformer.ComputeBuffer of the model. The errors are its, and those
+// ComputeBuffer is family.Transformer.ComputeBuffer of the model. The errors are its, and those
 // of Layers.
-func (c *File) ComputeBuffer(l estimate.LlamaCpp) (alloc.Bytes, error) {
+func (c *File) ComputeBuffer(l llamacpp.Server) (alloc.Bytes, error) {
 	if _, err := c.Architecture(); err != nil {
 		return 0, err
 	}
-	return c.architecture.Transformer.ComputeBuffer(l)
+	return c.architecture.Transformer.ComputeBuffer(family.LlamaCpp(l))
 }
 
 // LayerSizes returns the memory of the weights by what llama.cpp calls layers, for
-// estimate.StoredIn: those of a GGUF file as they are stored, others as a conversion to float16 makes
+// llamacpp.StoredIn: those of a GGUF file as they are stored, others as a conversion to float16 makes
 // them, where they are not quantized. The errors are those of Layers; a GGUF file with no tensor of a block is one too.
-func (c *File) LayerSizes() (estimate.LayerSizes, error) {
+func (c *File) LayerSizes() (llamacpp.Sizes, error) {
 	if c.Format == "GGUF" {
 		return c.ggufSizes()
 	}
 	layers, err := c.Layers()
 	if err != nil {
-		return estimate.LayerSizes{}, err
+		return llamacpp.Sizes{}, err
 	}
-	s, err := estimate.Converted(layers)
+	s, err := llamacpp.Converted(layers)
 	if held, ok := c.quantizedBytes(); ok && err == nil {
 		shrink(&s, held)
 	}
@@ -47,7 +49,7 @@ func (c *File) quantizedBytes() (alloc.Bytes, bool) {
 }
 
 // shrink lets the blocks take what of all bytes the rest leaves: heads and embeddings are not quantized.
-func shrink(s *estimate.LayerSizes, all alloc.Bytes) {
+func shrink(s *llamacpp.Sizes, all alloc.Bytes) {
 	whole := alloc.Bytes(0)
 	for _, size := range s.Blocks {
 		whole += size
@@ -61,8 +63,8 @@ func shrink(s *estimate.LayerSizes, all alloc.Bytes) {
 // ggufInputs begin the names of tensors that llama.cpp counts to the input layer (src/llama-arch.cpp, LLM_TENSOR_INFOS).
 var ggufInputs = []string{"token_embd", "token_types", "position_embd", "per_layer_token_embd"}
 
-func (c *File) ggufSizes() (estimate.LayerSizes, error) {
-	var s estimate.LayerSizes
+func (c *File) ggufSizes() (llamacpp.Sizes, error) {
+	var s llamacpp.Sizes
 	head := false
 	for _, t := range c.tensors {
 		n, inBlock := ggufBlock(t.Name)

@@ -3,11 +3,12 @@ package checkpoint
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
 func opened(t *testing.T, name string, data []byte) *File {
@@ -21,12 +22,12 @@ func TestLayerSizes(t *testing.T) {
 	const block = 2 * (2*64 + 2*64*64 + 2*64*32 + 3*64*96) // the tensors of llamaGGUF are float16
 	tied, err := opened(t, "tied.gguf", llamaGGUF()).LayerSizes()
 	require.NoError(t, err)
-	want := estimate.LayerSizes{Input: 2 * 4 * 64, Blocks: []alloc.Bytes{block, block}, Output: 2*64 + 2*4*64, Tied: 2 * 4 * 64}
+	want := llamacpp.Sizes{Input: 2 * 4 * 64, Blocks: []alloc.Bytes{block, block}, Output: 2*64 + 2*4*64, Tied: 2 * 4 * 64}
 	assert.Equal(t, want, tied)
 
 	own, err := opened(t, "own.gguf", smallGGUF(llamaKeys(nil), "attn_norm 64", "/output 64 4", "/token_embd_norm 64")).LayerSizes()
 	require.NoError(t, err)
-	assert.Equal(t, estimate.LayerSizes{Input: 2 * (4*64 + 64), Blocks: []alloc.Bytes{128, 128}, Output: 2*64 + 2*4*64}, own)
+	assert.Equal(t, llamacpp.Sizes{Input: 2 * (4*64 + 64), Blocks: []alloc.Bytes{128, 128}, Output: 2*64 + 2*4*64}, own)
 
 	config := opened(t, "config.json", []byte(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 4, "hidden_size": 64,
 		"intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": true}`))

@@ -7,19 +7,24 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Layers returns the model's layers, ready for Model. The error is
 // ErrNoArchitecture if the files hold tensors only, ErrUnknownArchitecture
 // if the architecture is none that this package builds, and an *Error if its
 // settings are wrong.
-func (c *File) Layers() ([]estimate.Layer, error) {
+func (c *File) Layers() ([]nn.Layer, error) {
 	if _, err := c.Architecture(); err != nil {
 		return nil, err
 	}
-	return c.architecture.Layers(), nil
+	return layer.Public(c.architecture.Layers()), nil
 }
 
 // Cache describes the key/value cache of the model for so many sequences of so many
@@ -40,13 +45,17 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	return c.architecture.Cache(batch, context, 0), nil
 }
 
-// Loss is estimate.Transformer.Loss of the model: nil where it has none, is not known, or is of
-// images that are no transformer's.
-func (c *File) Loss() estimate.Layer {
+// Loss is the loss with which transformers trains the model, for estimate.WithLoss: nil where it has none, is not
+// known, or is of images that are no transformer's.
+func (c *File) Loss() nn.Layer {
 	if _, err := c.Architecture(); err != nil || c.architecture.image != nil {
 		return nil
 	}
-	return c.architecture.Transformer.Loss()
+	l := c.architecture.Transformer.Loss()
+	if l == nil {
+		return nil
+	}
+	return layer.Public([]tape.Layer{l})[0]
 }
 
 // usualTokens is the length of a text where nobody says it.
@@ -77,9 +86,9 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 		}
 		text := estimate.Tokens(batch, length)
 		switch {
-		case a.Family == estimate.Whisper:
+		case a.Family == family.Whisper:
 			return estimate.All(estimate.InputShape(batch, a.Channels, 2*a.SourceLength), text), nil
-		case a.Family == estimate.CLIP || a.Family == estimate.SigLIP:
+		case a.Family == family.CLIP || a.Family == family.SigLIP:
 			v := a.Vision
 			return estimate.All(text, estimate.InputShape(batch, v.Channels, v.Image, v.Image)), nil
 		case a.Family.Seq2Seq():
@@ -107,7 +116,7 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	case untold && len(c.tensors) == 0:
 		return nil, err // not even the weights are known
 	case untold:
-		layers = c.stored()
+		layers = layer.Public(c.stored())
 	case err != nil:
 		return nil, err
 	}
@@ -189,8 +198,8 @@ func (c *File) weights() estimate.Amount {
 
 // stored returns layers that have the tensors and nothing else, one for each module
 // that the tensors' names tell.
-func (c *File) stored() []estimate.Layer {
-	var layers []estimate.Layer
+func (c *File) stored() []tape.Layer {
+	var layers []tape.Layer
 	at := map[string]int{}
 	for _, t := range c.tensors {
 		module, name := "", t.Name
@@ -201,30 +210,30 @@ func (c *File) stored() []estimate.Layer {
 		if !ok {
 			i = len(layers)
 			at[module] = i
-			layers = append(layers, estimate.Named{Name: module, Layer: &storedModule{}})
+			layers = append(layers, tape.Named{Name: module, Layer: &storedModule{}})
 		}
-		m := layers[i].(estimate.Named).Layer.(*storedModule)
-		m.params = append(m.params, estimate.Param{Name: name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.IsBuffer()})
+		m := layers[i].(tape.Named).Layer.(*storedModule)
+		m.params = append(m.params, tape.Param{Name: name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.IsBuffer()})
 	}
 	return layers
 }
 
 // storedModule is a module of which only the tensors are known.
-type storedModule struct{ params []estimate.Param }
+type storedModule struct{ params []tape.Param }
 
 // Kind names the row.
 func (*storedModule) Kind() string { return "Stored" }
 
 // Declare implements Layer.
-func (m *storedModule) Declare(d *estimate.Declaration) {
+func (m *storedModule) Declare(d *tape.Declaration) {
 	for _, p := range m.params {
 		d.Add(p)
 	}
 }
 
 // Forward implements Layer.
-func (*storedModule) Forward(t *estimate.Tape, _ estimate.Tensor) (estimate.Tensor, error) {
-	return estimate.Tensor{}, t.Errorf("only its tensors are known: give no input")
+func (*storedModule) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
+	return tape.Tensor{}, t.Errorf("only its tensors are known: give no input")
 }
 
 // packed is what the weights take once they are quantized, as far as a config.json tells.
@@ -234,7 +243,7 @@ func (c *File) packed() (estimate.Amount, bool) {
 		return estimate.Amount{}, false
 	}
 	each, known := q.perElement()
-	r, err := estimate.Model(c.architecture.Layers(), estimate.Precision(cmp.Or(c.architecture.dtype, alloc.Float16)))
+	r, err := estimate.Model(layer.Public(c.architecture.Layers()), estimate.Precision(cmp.Or(c.architecture.dtype, alloc.Float16)))
 	if err != nil || !known {
 		return estimate.Amount{}, false
 	}

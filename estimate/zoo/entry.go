@@ -5,6 +5,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // entry makes a model when it is asked for.
@@ -13,12 +15,12 @@ type entry struct {
 	params      int64
 	source      string
 	dtype       alloc.DType
-	build       func() ([]estimate.Layer, estimate.Option, *estimate.Transformer)
+	build       func() ([]tape.Layer, estimate.Option, *family.Transformer)
 }
 
 // image is a model of images, with the input that its weights were trained on.
-func image(name, title string, params int64, layers func() []estimate.Layer) entry {
-	return entry{name, title, params, torchvision(name), alloc.Float32, func() ([]estimate.Layer, estimate.Option, *estimate.Transformer) {
+func image(name, title string, params int64, layers func() []tape.Layer) entry {
+	return entry{name, title, params, torchvision(name), alloc.Float32, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		return layers(), estimate.InputShape(1, 3, 224, 224), nil
 	}}
 }
@@ -40,8 +42,8 @@ func huggingFace(repository, more string) string {
 }
 
 // language is a model of tokens.
-func language(name, title string, params int64, source string, d alloc.DType, length int, t estimate.Transformer) entry {
-	return entry{name, title, params, source, d, func() ([]estimate.Layer, estimate.Option, *estimate.Transformer) {
+func language(name, title string, params int64, source string, d alloc.DType, length int, t family.Transformer) entry {
+	return entry{name, title, params, source, d, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		return t.Layers(), estimate.Tokens(1, length), &t
 	}}
 }

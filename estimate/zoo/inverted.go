@@ -1,12 +1,15 @@
 package zoo
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
 
 // convNorm is a convolution without bias, batch norm and activation.
-func convNorm(in, out, kernel, stride, groups int, act estimate.Layer) estimate.Sequential {
-	s := estimate.Sequential{
-		estimate.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: (kernel - 1) / 2, Groups: groups, NoBias: true},
-		estimate.BatchNorm{Features: out},
+func convNorm(in, out, kernel, stride, groups int, act tape.Layer) tape.Sequential {
+	s := tape.Sequential{
+		layer.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: (kernel - 1) / 2, Groups: groups, NoBias: true},
+		layer.BatchNorm{Features: out},
 	}
 	if act != nil {
 		s = append(s, act)
@@ -18,13 +21,13 @@ func convNorm(in, out, kernel, stride, groups int, act estimate.Layer) estimate.
 type stretch struct{ expand, kernel, stride, in, out, blocks int }
 
 // inverted is the inverted residual block, with or without its shortcut.
-func inverted(name string, conv estimate.Sequential, shortcut, drop bool) estimate.Layer {
-	body := estimate.Sequential{estimate.As(name, conv)}
+func inverted(name string, conv tape.Sequential, shortcut, drop bool) tape.Layer {
+	body := tape.Sequential{tape.As(name, conv)}
 	if !shortcut {
 		return body
 	}
 	if drop {
-		body = append(body, estimate.As("stochastic_depth", estimate.StochasticDepth{}))
+		body = append(body, tape.As("stochastic_depth", layer.StochasticDepth{}))
 	}
-	return estimate.Residual{Body: body}
+	return tape.Residual{Body: body}
 }

@@ -5,16 +5,21 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
 // examples are models that the zoo does not have.
-var examples = map[string]func() []estimate.Layer{"t5-small": t5Small, "unet-cifar10": unet}
+var examples = map[string]func() []tape.Layer{"t5-small": t5Small, "unet-cifar10": unet}
 
 // Parameters, buffers, and what autograd keeps are PyTorch's (testdata/models.py).
 func TestKeptBytes(t *testing.T) {
@@ -33,9 +38,9 @@ func TestKeptBytes(t *testing.T) {
 	require.NotEmpty(t, measured.Models)
 	for name, want := range measured.Models {
 		t.Run(name, func(t *testing.T) {
-			var layers []estimate.Layer
+			var layers []nn.Layer
 			if build, ok := examples[name]; ok {
-				layers = build()
+				layers = layer.Public(build())
 			} else {
 				m, err := zoo.ByName(name)
 				require.NoError(t, err)
@@ -65,9 +70,9 @@ func TestKeptBytes(t *testing.T) {
 
 // T5-small as an example writes it is T5-small as the family builds it.
 func TestExampleIsTheFamily(t *testing.T) {
-	family := estimate.Transformer{Family: estimate.T5, Vocab: 32128, Hidden: 512, Heads: 8, HeadSize: 64, FFN: 2048, Blocks: 6, Buckets: 32, Dropout: 0.1, Tied: true}
-	of := func(layers []estimate.Layer) *estimate.Report {
-		r, err := estimate.Model(layers, estimate.Tokens(2, 64), estimate.Tokens(2, 32), estimate.Train(estimate.AdamW), estimate.On(estimate.CPU))
+	family := family.Transformer{Family: family.T5, Vocab: 32128, Hidden: 512, Heads: 8, HeadSize: 64, FFN: 2048, Blocks: 6, Buckets: 32, Dropout: 0.1, Tied: true}
+	of := func(layers []tape.Layer) *estimate.Report {
+		r, err := estimate.Model(layer.Public(layers), estimate.Tokens(2, 64), estimate.Tokens(2, 32), estimate.Train(estimate.AdamW), estimate.On(estimate.CPU))
 		require.NoError(t, err)
 		return r
 	}

@@ -1,16 +1,19 @@
 package zoo
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
 
 // mobilenetV3Large follows arXiv:1905.02244, table 1.
-func mobilenetV3Large() []estimate.Layer {
-	hard, relu := estimate.Hardswish{InPlace: true}, estimate.ReLU{InPlace: true}
-	features := estimate.Sequential{convNorm(3, 16, 3, 2, 1, hard)}
+func mobilenetV3Large() []tape.Layer {
+	hard, relu := layer.Hardswish{InPlace: true}, layer.ReLU{InPlace: true}
+	features := tape.Sequential{convNorm(3, 16, 3, 2, 1, hard)}
 	in := 16
 	for _, s := range []struct {
 		kernel, wide, out int
 		squeeze           bool
-		act               estimate.Layer
+		act               tape.Layer
 		stride            int
 	}{
 		{3, 16, 16, false, relu, 1}, {3, 64, 24, false, relu, 2}, {3, 72, 24, false, relu, 1},
@@ -19,23 +22,23 @@ func mobilenetV3Large() []estimate.Layer {
 		{3, 480, 112, true, hard, 1}, {3, 672, 112, true, hard, 1},
 		{5, 672, 160, true, hard, 2}, {5, 960, 160, true, hard, 1}, {5, 960, 160, true, hard, 1},
 	} {
-		var b estimate.Sequential
+		var b tape.Sequential
 		if s.wide != in {
 			b = append(b, convNorm(in, s.wide, 1, 1, 1, s.act))
 		}
 		b = append(b, convNorm(s.wide, s.wide, s.kernel, s.stride, s.wide, s.act))
 		if s.squeeze {
-			b = append(b, estimate.SqueezeExcite{Channels: s.wide, Middle: divisible(s.wide/4, 8), Gate: estimate.Hardsigmoid{}})
+			b = append(b, layer.SqueezeExcite{Channels: s.wide, Middle: divisible(s.wide/4, 8), Gate: layer.Hardsigmoid{}})
 		}
 		b = append(b, convNorm(s.wide, s.out, 1, 1, 1, nil))
 		features = append(features, inverted("block", b, s.stride == 1 && in == s.out, false))
 		in = s.out
 	}
 	features = append(features, convNorm(in, 960, 1, 1, 1, hard))
-	return []estimate.Layer{
-		estimate.As("features", features), estimate.As("avgpool", estimate.AdaptiveAvgPool{Out: 1}), estimate.Flatten{},
-		estimate.As("classifier", estimate.Sequential{
-			estimate.Linear{In: 960, Out: 1280}, hard, estimate.Dropout{P: 0.2, InPlace: true}, estimate.Linear{In: 1280, Out: 1000},
+	return []tape.Layer{
+		tape.As("features", features), tape.As("avgpool", layer.AdaptiveAvgPool{Out: 1}), layer.Flatten{},
+		tape.As("classifier", tape.Sequential{
+			layer.Linear{In: 960, Out: 1280}, hard, layer.Dropout{P: 0.2, InPlace: true}, layer.Linear{In: 1280, Out: 1000},
 		}),
 	}
 }

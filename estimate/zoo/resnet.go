@@ -1,6 +1,9 @@
 package zoo
 
-import "github.com/gpumemtrack/gpumemtrack/estimate"
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
 
 var resnets = []entry{
 	image("resnet18", "ResNet-18", 11689512, resnet(plain, 2, 2, 2, 2)),
@@ -13,16 +16,16 @@ var resnets = []entry{
 }
 
 // block makes the body of a block and says how many channels leave it.
-type block func(in, width, stride int) (estimate.Sequential, int)
+type block func(in, width, stride int) (tape.Sequential, int)
 
 // plain is the block of two convolutions (arXiv:1512.03385, figure 5).
-func plain(in, width, stride int) (estimate.Sequential, int) {
-	return estimate.Sequential{
-		estimate.As("conv1", estimate.Conv2d{In: in, Out: width, Kernel: 3, Stride: stride, Padding: 1, NoBias: true}),
-		estimate.As("bn1", estimate.BatchNorm{Features: width}),
-		estimate.As("relu", estimate.ReLU{InPlace: true}),
-		estimate.As("conv2", estimate.Conv2d{In: width, Out: width, Kernel: 3, Padding: 1, NoBias: true}),
-		estimate.As("bn2", estimate.BatchNorm{Features: width}),
+func plain(in, width, stride int) (tape.Sequential, int) {
+	return tape.Sequential{
+		tape.As("conv1", layer.Conv2d{In: in, Out: width, Kernel: 3, Stride: stride, Padding: 1, NoBias: true}),
+		tape.As("bn1", layer.BatchNorm{Features: width}),
+		tape.As("relu", layer.ReLU{InPlace: true}),
+		tape.As("conv2", layer.Conv2d{In: width, Out: width, Kernel: 3, Padding: 1, NoBias: true}),
+		tape.As("bn2", layer.BatchNorm{Features: width}),
 	}, width
 }
 
@@ -30,56 +33,56 @@ func plain(in, width, stride int) (estimate.Sequential, int) {
 // the block has 64 channels (arXiv:1611.05431, arXiv:1605.07146). The stride is that of the
 // middle one, as torchvision has it.
 func bottleneck(base, groups int) block {
-	return func(in, planes, stride int) (estimate.Sequential, int) {
+	return func(in, planes, stride int) (tape.Sequential, int) {
 		width, out := planes*base/64*groups, 4*planes
-		return estimate.Sequential{
-			estimate.As("conv1", estimate.Conv2d{In: in, Out: width, Kernel: 1, NoBias: true}),
-			estimate.As("bn1", estimate.BatchNorm{Features: width}),
-			estimate.As("relu", estimate.ReLU{InPlace: true}),
-			estimate.As("conv2", estimate.Conv2d{In: width, Out: width, Kernel: 3, Stride: stride, Padding: 1, Groups: groups, NoBias: true}),
-			estimate.As("bn2", estimate.BatchNorm{Features: width}),
-			estimate.As("relu", estimate.ReLU{InPlace: true}),
-			estimate.As("conv3", estimate.Conv2d{In: width, Out: out, Kernel: 1, NoBias: true}),
-			estimate.As("bn3", estimate.BatchNorm{Features: out}),
+		return tape.Sequential{
+			tape.As("conv1", layer.Conv2d{In: in, Out: width, Kernel: 1, NoBias: true}),
+			tape.As("bn1", layer.BatchNorm{Features: width}),
+			tape.As("relu", layer.ReLU{InPlace: true}),
+			tape.As("conv2", layer.Conv2d{In: width, Out: width, Kernel: 3, Stride: stride, Padding: 1, Groups: groups, NoBias: true}),
+			tape.As("bn2", layer.BatchNorm{Features: width}),
+			tape.As("relu", layer.ReLU{InPlace: true}),
+			tape.As("conv3", layer.Conv2d{In: width, Out: out, Kernel: 1, NoBias: true}),
+			tape.As("bn3", layer.BatchNorm{Features: out}),
 		}, out
 	}
 }
 
-func resnet(b block, depths ...int) func() []estimate.Layer {
-	return func() []estimate.Layer {
-		layers := []estimate.Layer{
-			estimate.As("conv1", estimate.Conv2d{In: 3, Out: 64, Kernel: 7, Stride: 2, Padding: 3, NoBias: true}),
-			estimate.As("bn1", estimate.BatchNorm{Features: 64}),
-			estimate.As("relu", estimate.ReLU{InPlace: true}),
-			estimate.As("maxpool", estimate.MaxPool{Kernel: 3, Stride: 2, Padding: 1}),
+func resnet(b block, depths ...int) func() []tape.Layer {
+	return func() []tape.Layer {
+		layers := []tape.Layer{
+			tape.As("conv1", layer.Conv2d{In: 3, Out: 64, Kernel: 7, Stride: 2, Padding: 3, NoBias: true}),
+			tape.As("bn1", layer.BatchNorm{Features: 64}),
+			tape.As("relu", layer.ReLU{InPlace: true}),
+			tape.As("maxpool", layer.MaxPool{Kernel: 3, Stride: 2, Padding: 1}),
 		}
 		in := 64
 		for i, depth := range depths {
-			var stage estimate.Sequential
+			var stage tape.Sequential
 			for j := range depth {
 				stride := 1
 				if i > 0 && j == 0 {
 					stride = 2
 				}
-				var r estimate.Residual
+				var r tape.Residual
 				r, in = residual(b, in, 64<<i, stride)
 				stage = append(stage, r)
 			}
-			layers = append(layers, estimate.As([]string{"layer1", "layer2", "layer3", "layer4"}[i], stage))
+			layers = append(layers, tape.As([]string{"layer1", "layer2", "layer3", "layer4"}[i], stage))
 		}
 		return append(layers,
-			estimate.As("avgpool", estimate.AdaptiveAvgPool{Out: 1}), estimate.Flatten{},
-			estimate.As("fc", estimate.Linear{In: in, Out: 1000}))
+			tape.As("avgpool", layer.AdaptiveAvgPool{Out: 1}), layer.Flatten{},
+			tape.As("fc", layer.Linear{In: in, Out: 1000}))
 	}
 }
 
-func residual(b block, in, width, stride int) (estimate.Residual, int) {
+func residual(b block, in, width, stride int) (tape.Residual, int) {
 	body, out := b(in, width, stride)
-	r := estimate.Residual{Body: body, After: estimate.As("relu", estimate.ReLU{InPlace: true})}
+	r := tape.Residual{Body: body, After: tape.As("relu", layer.ReLU{InPlace: true})}
 	if stride != 1 || in != out {
-		r.Shortcut = estimate.As("downsample", estimate.Sequential{
-			estimate.Conv2d{In: in, Out: out, Kernel: 1, Stride: stride, NoBias: true},
-			estimate.BatchNorm{Features: out},
+		r.Shortcut = tape.As("downsample", tape.Sequential{
+			layer.Conv2d{In: in, Out: out, Kernel: 1, Stride: stride, NoBias: true},
+			layer.BatchNorm{Features: out},
 		})
 	}
 	return r, out

@@ -6,6 +6,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 var encoders = []entry{
@@ -16,15 +18,15 @@ var encoders = []entry{
 }
 
 func vit(name, title string, params int64, hidden, blocks, heads int) entry {
-	t := estimate.Transformer{Family: estimate.ViT, Hidden: hidden, Blocks: blocks, Heads: heads, Classes: 1000}
-	return entry{name, title, params, torchvision(strings.ReplaceAll(name, "-", "_")), alloc.Float32, func() ([]estimate.Layer, estimate.Option, *estimate.Transformer) {
+	t := family.Transformer{Family: family.ViT, Hidden: hidden, Blocks: blocks, Heads: heads, Classes: 1000}
+	return entry{name, title, params, torchvision(strings.ReplaceAll(name, "-", "_")), alloc.Float32, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		return t.Layers(), estimate.InputShape(1, 3, 224, 224), &t
 	}}
 }
 
-func bert(hidden, blocks, heads int) estimate.Transformer {
-	return estimate.Transformer{
-		Family: estimate.BERT, Vocab: 30522, Hidden: hidden, Blocks: blocks, Heads: heads, Positions: 512, Dropout: 0.1,
+func bert(hidden, blocks, heads int) family.Transformer {
+	return family.Transformer{
+		Family: family.BERT, Vocab: 30522, Hidden: hidden, Blocks: blocks, Heads: heads, Positions: 512, Dropout: 0.1,
 	}
 }
 
@@ -36,25 +38,25 @@ var gpts = []entry{
 }
 
 func gpt2(name, preset, title string, params int64, hidden, blocks, heads int) entry {
-	return language(name, title, params, kerasHub("gpt2", preset), alloc.Float32, 1024, estimate.Transformer{
-		Family: estimate.GPT2, Vocab: 50257, Hidden: hidden, Blocks: blocks, Heads: heads, Positions: 1024, Tied: true, Dropout: 0.1,
+	return language(name, title, params, kerasHub("gpt2", preset), alloc.Float32, 1024, family.Transformer{
+		Family: family.GPT2, Vocab: 50257, Hidden: hidden, Blocks: blocks, Heads: heads, Positions: 1024, Tied: true, Dropout: 0.1,
 	})
 }
 
 var llamas = []entry{
-	language("llama-2-7b", "Llama 2 7B", 6738415616, llama2("7b", 32), alloc.Float16, 4096, estimate.Transformer{
+	language("llama-2-7b", "Llama 2 7B", 6738415616, llama2("7b", 32), alloc.Float16, 4096, family.Transformer{
 		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, FFN: 11008}),
-	language("llama-2-13b", "Llama 2 13B", 13015864320, llama2("13b", 40), alloc.Float16, 4096, estimate.Transformer{
+	language("llama-2-13b", "Llama 2 13B", 13015864320, llama2("13b", 40), alloc.Float16, 4096, family.Transformer{
 		Vocab: 32000, Hidden: 5120, Blocks: 40, Heads: 40, FFN: 13824}),
-	language("llama-2-70b", "Llama 2 70B", 68976648192, llama2("70b", 80), alloc.Float16, 4096, estimate.Transformer{
+	language("llama-2-70b", "Llama 2 70B", 68976648192, llama2("70b", 80), alloc.Float16, 4096, family.Transformer{
 		Vocab: 32000, Hidden: 8192, Blocks: 80, Heads: 64, KVHeads: 8, FFN: 28672}),
-	language("llama-3-8b", "Llama 3 8B", 8030261248, kerasHub("llama3", "llama3_8b_en"), alloc.BFloat16, 8192, estimate.Transformer{
+	language("llama-3-8b", "Llama 3 8B", 8030261248, kerasHub("llama3", "llama3_8b_en"), alloc.BFloat16, 8192, family.Transformer{
 		Vocab: 128256, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336}),
-	language("llama-3-70b", "Llama 3 70B", 70553706496, huggingFace("meta-llama/Llama-3.1-70B", ", whose layers are the same"), alloc.BFloat16, 8192, estimate.Transformer{
+	language("llama-3-70b", "Llama 3 70B", 70553706496, huggingFace("meta-llama/Llama-3.1-70B", ", whose layers are the same"), alloc.BFloat16, 8192, family.Transformer{
 		Vocab: 128256, Hidden: 8192, Blocks: 80, Heads: 64, KVHeads: 8, FFN: 28672}),
-	language("mistral-7b", "Mistral 7B", 7241732096, kerasHub("mistral", "mistral_7b_en"), alloc.BFloat16, 4096, estimate.Transformer{
+	language("mistral-7b", "Mistral 7B", 7241732096, kerasHub("mistral", "mistral_7b_en"), alloc.BFloat16, 4096, family.Transformer{
 		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336, Window: 4096}),
-	language("mixtral-8x7b", "Mixtral 8x7B", 46702792704, kerasHub("mixtral", "mixtral_8_7b_en"), alloc.BFloat16, 4096, estimate.Transformer{
+	language("mixtral-8x7b", "Mixtral 8x7B", 46702792704, kerasHub("mixtral", "mixtral_8_7b_en"), alloc.BFloat16, 4096, family.Transformer{
 		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336, Experts: 8, TopK: 2}),
 }
 
@@ -75,7 +77,7 @@ var qwens = []entry{
 }
 
 func qwen(name, title string, params int64, source string, hidden, blocks, heads, kv, ffn, vocab int, tied bool) entry {
-	return language(name, title, params, source, alloc.BFloat16, 4096, estimate.Transformer{
+	return language(name, title, params, source, alloc.BFloat16, 4096, family.Transformer{
 		Vocab: vocab, Hidden: hidden, Blocks: blocks, Heads: heads, KVHeads: kv, FFN: ffn, QKVBias: true, Tied: tied,
 	})
 }

@@ -5,15 +5,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Model is a known model.
 type Model struct {
-	Name   string           // as ByName takes it, such as "resnet50"
-	Title  string           // as people write it, such as "ResNet-50"
-	Layers []estimate.Layer // for estimate.Model
+	Name   string     // as ByName takes it, such as "resnet50"
+	Title  string     // as people write it, such as "ResNet-50"
+	Layers []nn.Layer // for estimate.Model
 	// Input is the usual input with a batch of one.
 	Input estimate.Option
 	// Params is the published number of parameters, and Source where it is
@@ -22,8 +29,51 @@ type Model struct {
 	Source string
 	// DType is the element type in which the weights are published.
 	DType alloc.DType
-	// Transformer is what the layers were made of; nil for other models.
-	Transformer *estimate.Transformer
+
+	transformer *family.Transformer // what the layers were made of; nil for other models
+}
+
+// Loss is the loss with which transformers trains the model, for estimate.WithLoss, and nil for models
+// that have none.
+func (m Model) Loss() nn.Layer {
+	if m.transformer == nil {
+		return nil
+	}
+	l := m.transformer.Loss()
+	if l == nil {
+		return nil
+	}
+	return layer.Public([]tape.Layer{l})[0]
+}
+
+// Cache describes the key/value cache of the model for so many sequences of so many tokens, for
+// estimate.KVCache and estimate.WithKVCache; set its DType if it is not float16. Models that write no text
+// have none, which is an error.
+func (m Model) Cache(batch, context int) (estimate.KVConfig, error) {
+	if m.transformer == nil || m.transformer.Family.Encoder() {
+		return estimate.KVConfig{}, fmt.Errorf("zoo: key/value cache of %s: it writes no text and has none", m.Name)
+	}
+	return m.transformer.Cache(batch, context, 0), nil
+}
+
+// Positions is the number of tokens that the model has learned positions for, and 0 for models without.
+func (m Model) Positions() int {
+	if m.transformer == nil {
+		return 0
+	}
+	return m.transformer.Positions
+}
+
+// Resizes reports whether the model reads images of other sizes than its usual input.
+func (m Model) Resizes() bool { return m.transformer == nil }
+
+// ComputeBuffer is the size of llama.cpp's compute buffer. The error says what is wrong with the settings,
+// or that the model is none that llama.cpp serves.
+func (m Model) ComputeBuffer(l llamacpp.Server) (alloc.Bytes, error) {
+	if m.transformer == nil {
+		return 0, fmt.Errorf("zoo: llama.cpp's compute buffer of %s: it writes no text", m.Name)
+	}
+	return m.transformer.ComputeBuffer(family.LlamaCpp(l))
 }
 
 var entries = slices.Concat(vggs, resnets, others, encoders, gpts, llamas, qwens)
@@ -46,8 +96,8 @@ func ByName(name string) (Model, error) {
 		if normal(e.name) == key {
 			layers, input, transformer := e.build()
 			return Model{
-				Name: e.name, Title: e.title, Layers: layers, Input: input,
-				Params: e.params, Source: e.source, DType: e.dtype, Transformer: transformer,
+				Name: e.name, Title: e.title, Layers: layer.Public(layers), Input: input,
+				Params: e.params, Source: e.source, DType: e.dtype, transformer: transformer,
 			}, nil
 		}
 	}

@@ -64,8 +64,12 @@ func llama(w io.Writer) error {
 		train.Training.Peak, train.Training.Band, train.Training.PeakAt)
 
 	for _, sequences := range []int{1, 8, 32} {
+		cache, err := m.Cache(sequences, 8192)
+		if err != nil {
+			return err
+		}
 		serve, err := estimate.Model(m.Layers, estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16),
-			estimate.WithKVCache(m.Transformer.Cache(sequences, 8192, alloc.BFloat16)))
+			estimate.WithKVCache(cache))
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -11,7 +12,7 @@ import (
 // a framework would do with memory for it.
 type layer struct {
 	name   string
-	of     estimate.Layer
+	of     nn.Layer
 	params []alloc.Shape
 	// What the backward pass needs.
 	keepsInput, keepsOutput, keepsPlaces bool
@@ -20,22 +21,22 @@ type layer struct {
 
 func conv(name string, in, out int) layer {
 	return layer{
-		name: name, of: estimate.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1},
+		name: name, of: nn.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1},
 		params: []alloc.Shape{{out, in, 3, 3}, {out}}, keepsInput: true,
 	}
 }
 
 func linear(name string, in, out int) layer {
 	return layer{
-		name: name, of: estimate.Linear{In: in, Out: out},
+		name: name, of: nn.Linear{In: in, Out: out},
 		params: []alloc.Shape{{out, in}, {out}}, keepsInput: true,
 	}
 }
 
-func relu(name string) layer { return layer{name: name, of: estimate.ReLU{}, keepsOutput: true} }
+func relu(name string) layer { return layer{name: name, of: nn.ReLU{}, keepsOutput: true} }
 
 func pool(name string) layer {
-	return layer{name: name, of: estimate.MaxPool{Kernel: 2}, keepsInput: true, keepsPlaces: true}
+	return layer{name: name, of: nn.MaxPool{Kernel: 2}, keepsInput: true, keepsPlaces: true}
 }
 
 // network is a small convolutional network for images of 32 x 32.
@@ -43,7 +44,7 @@ var network = []layer{
 	conv("conv1", 3, 64), relu("relu1"),
 	conv("conv2", 64, 64), relu("relu2"), pool("pool1"),
 	conv("conv3", 64, 128), relu("relu3"), pool("pool2"),
-	{name: "flatten", of: estimate.Flatten{}, view: true},
+	{name: "flatten", of: nn.Flatten{}, view: true},
 	linear("fc1", 128*8*8, 256), relu("relu4"),
 	linear("fc2", 256, 10),
 }
@@ -52,9 +53,9 @@ func input(batch int) alloc.Shape { return alloc.Shape{batch, 3, 32, 32} }
 
 // expect estimates the network's training, and what its sections will measure.
 func expect(batch int) (*estimate.Report, tracker.Estimates, error) {
-	var layers []estimate.Layer
+	var layers []nn.Layer
 	for _, l := range network {
-		layers = append(layers, estimate.Named{Name: l.name, Layer: l.of})
+		layers = append(layers, nn.Named{Name: l.name, Layer: l.of})
 	}
 	report, err := estimate.Model(layers, estimate.InputShape(input(batch)...), estimate.Train(estimate.Adam))
 	if err != nil {

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // albert builds ALBERT, whose blocks share one set of parameters.
@@ -20,7 +21,7 @@ func (c Transformer) albert() []tape.Layer {
 	}
 	switch {
 	case c.MaskedLM:
-		decoder := layer.Linear{In: width, Out: c.Vocab, Split: layer.ByColumns}
+		decoder := layer.Linear{In: width, Out: c.Vocab, Split: nn.ByColumns}
 		if c.Tied {
 			decoder.Tied = "..embeddings.word_embeddings.weight"
 		}
@@ -47,9 +48,9 @@ func (c Transformer) albertBlock() tape.Layer {
 			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		}},
 		tape.ResidualX(
-			tape.Named{Name: "ffn", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}},
+			tape.Named{Name: "ffn", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
 			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseNewGELU)},
-			tape.Named{Name: "ffn_output", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, Split: layer.ByRows}},
+			tape.Named{Name: "ffn_output", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}},
 		),
 		tape.Named{Name: "full_layer_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}

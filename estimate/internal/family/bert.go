@@ -4,6 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 func (c Transformer) bert() []tape.Layer {
@@ -69,7 +70,7 @@ func (c Transformer) pooler() tape.Layer {
 
 // maskedLM is the head of BertForMaskedLM.
 func (c Transformer) maskedLM() tape.Layer {
-	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
+	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
 	if c.Tied {
 		decoder.Tied = "..embeddings.word_embeddings.weight"
 	}
@@ -91,14 +92,14 @@ func (c Transformer) bertBlock() tape.Layer {
 				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
 			}}},
-			dense: layer.Linear{In: c.Heads * min(c.headSize(), tape.MaxField), Out: c.Hidden, Split: layer.ByRows}, dropout: c.dropout(), size: c.Hidden,
+			dense: layer.Linear{In: c.Heads * min(c.headSize(), tape.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.dropout(), size: c.Hidden,
 		}},
 		tape.InlineX{Layer: afterNorm{
 			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{
-				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}},
+				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
 				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
 			}}},
-			dense: layer.Linear{In: c.FFN, Out: c.Hidden, Split: layer.ByRows}, dropout: c.dropout(), size: c.Hidden,
+			dense: layer.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}, dropout: c.dropout(), size: c.Hidden,
 		}},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // decoder builds the layers of the families that have a style.
@@ -30,7 +31,7 @@ func (c Transformer) decoder() []tape.Layer {
 		return append(layers, tape.Named{Name: "score", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}})
 	}
 	if !c.NoHead {
-		head := layer.Linear{In: tape.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: layer.ByColumns}
+		head := layer.Linear{In: tape.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: nn.ByColumns}
 		if c.Tied {
 			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // fluxStyle is in what FLUX.2 differs from FLUX.1: modulations are made once for all blocks of a kind, and the
@@ -134,8 +135,8 @@ func (s fluxStyle) mlp(c Transformer) tape.Layer {
 		return imageMLP(c)
 	}
 	return tape.Module{Name: "GatedMLP", Parts: tape.Sequential{
-		tape.Named{Name: "linear_in", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, tape.MaxField/2), NoBias: true, Split: layer.ByColumns}},
-		tape.Named{Name: "linear_out", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}},
+		tape.Named{Name: "linear_in", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, tape.MaxField/2), NoBias: true, Split: nn.ByColumns}},
+		tape.Named{Name: "linear_out", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}},
 	}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		return f.Call("linear_out", gated(f, layer.SiLU{}, f.Call("linear_in", x)))
 	}}
@@ -156,7 +157,7 @@ var (
 
 // projections are those of a stream.
 func (c Transformer) projections(n layer.AttentionNames, bias bool) tape.Sequential {
-	linear := layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: layer.ByColumns}
+	linear := layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: nn.ByColumns}
 	parts := tape.Sequential{tape.Named{Name: n.Q, Layer: linear}, tape.Named{Name: n.K, Layer: linear}, tape.Named{Name: n.V, Layer: linear}}
 	if n.QNorm != "" {
 		own := c.Family == SD3 || c.Family == QwenImage // in diffusers' own operations
@@ -164,7 +165,7 @@ func (c Transformer) projections(n layer.AttentionNames, bias bool) tape.Sequent
 		parts = append(parts, tape.Named{Name: n.QNorm, Layer: norm}, tape.Named{Name: n.KNorm, Layer: norm})
 	}
 	if n.Out != "" {
-		linear.Split = layer.ByRows
+		linear.Split = nn.ByRows
 		parts = append(parts, tape.Named{Name: n.Out, Layer: linear})
 	}
 	return parts
@@ -219,15 +220,15 @@ func (c Transformer) oneStream(s fluxStyle) tape.Layer {
 	if s.shared {
 		norm := layer.RMSNorm{Size: c.headSize()}
 		parts = append(parts,
-			tape.Named{Name: "attn.to_qkv_mlp_proj", Layer: layer.Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: layer.ByColumns}},
+			tape.Named{Name: "attn.to_qkv_mlp_proj", Layer: layer.Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: nn.ByColumns}},
 			tape.Named{Name: "attn.norm_q", Layer: norm}, tape.Named{Name: "attn.norm_k", Layer: norm},
-			tape.Named{Name: "attn.to_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: layer.ByRows}})
+			tape.Named{Name: "attn.to_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: nn.ByRows}})
 		run = c.packed
 	} else {
 		alone := ofImage
 		alone.Out = ""
 		parts = append(parts, c.projections(alone, true)...)
-		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}}, tape.Named{Name: "proj_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, Split: layer.ByRows}})
+		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}}, tape.Named{Name: "proj_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, Split: nn.ByRows}})
 	}
 	return tape.Module{Name: "OneStream", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text := f.T.Encoded

@@ -4,6 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // pixArt builds PixArt-alpha and PixArt-Sigma: a DiT with cross-attention to the text, whose blocks add a table
@@ -82,8 +83,8 @@ type imageAttention struct {
 }
 
 func (l imageAttention) layer() tape.Layer {
-	of, seen := layer.Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: layer.ByColumns}, layer.Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: layer.ByColumns}
-	parts := tape.Sequential{tape.Named{Name: "to_q", Layer: of}, tape.Named{Name: "to_k", Layer: seen}, tape.Named{Name: "to_v", Layer: seen}, tape.Named{Name: "to_out.0", Layer: layer.Linear{In: l.width, Out: l.width, Split: layer.ByRows}}}
+	of, seen := layer.Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: nn.ByColumns}, layer.Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: nn.ByColumns}
+	parts := tape.Sequential{tape.Named{Name: "to_q", Layer: of}, tape.Named{Name: "to_k", Layer: seen}, tape.Named{Name: "to_v", Layer: seen}, tape.Named{Name: "to_out.0", Layer: layer.Linear{In: l.width, Out: l.width, Split: nn.ByRows}}}
 	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		seen := f.Beside(0)
 		q, k, v := f.Call("to_q", x), f.Call("to_k", seen), f.Call("to_v", seen)

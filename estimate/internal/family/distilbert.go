@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 func (c Transformer) distilBERT() []tape.Layer {
@@ -17,7 +18,7 @@ func (c Transformer) distilBERT() []tape.Layer {
 	}
 	switch {
 	case c.MaskedLM:
-		decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
+		decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
 		if c.Tied {
 			decoder.Tied = "embeddings.word_embeddings.weight"
 		}

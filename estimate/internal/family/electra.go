@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // electra builds ELECTRA.
@@ -23,7 +24,7 @@ func (c Transformer) electra() []tape.Layer {
 			tape.Named{Name: "dense_prediction", Layer: layer.Linear{In: c.Hidden, Out: 1}},
 		}})
 	case c.MaskedLM:
-		head := layer.Linear{In: width, Out: c.Vocab, Split: layer.ByColumns}
+		head := layer.Linear{In: width, Out: c.Vocab, Split: nn.ByColumns}
 		if c.Tied {
 			head.Tied = ".embeddings.word_embeddings.weight"
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // AltUp describes what Gemma 3n has besides: hidden states side by side (AltUp, arXiv:2301.13310), a path of
@@ -56,7 +57,7 @@ func gemma3nEmbedded(c Transformer) []tape.Layer {
 	each := int(min(tape.FLOPs(max(0, c.Blocks), a.Size), tape.MaxField))
 	parts := tape.Sequential{
 		tape.As("embed_tokens_per_layer", layer.Embedding{Num: a.Vocab, Dim: each, Split: true}),
-		tape.As("per_layer_model_projection", layer.Linear{In: c.Hidden, Out: each, NoBias: true, Split: layer.ByColumns}),
+		tape.As("per_layer_model_projection", layer.Linear{In: c.Hidden, Out: each, NoBias: true, Split: nn.ByColumns}),
 		tape.As("per_layer_projection_norm", altUpNorm(a.Size)),
 	}
 	parts = append(parts, a.projections("altup_projections.", c.Hidden)...)

@@ -4,6 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 func (c Transformer) gpt2() []tape.Layer {
@@ -15,7 +16,7 @@ func (c Transformer) gpt2() []tape.Layer {
 		tape.Named{Name: "ln_f", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}}}
 	if !c.NoHead {
-		head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
+		head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
 		if c.Tied {
 			head.Tied = ".transformer.wte.weight"
 		}

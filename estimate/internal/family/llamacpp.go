@@ -60,18 +60,6 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	return alloc.Bytes(most), nil
 }
 
-// Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
-// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp).
-func (l LlamaCpp) Cells(c tape.KVConfig) tape.KVConfig {
-	const unit = 256
-	round := func(n int) int { return (min(n, tape.MaxField-unit) + unit - 1) / unit * unit }
-	c.Context = round(c.Context)
-	if c.Window > 0 {
-		c.Window = round(min(c.Window, tape.MaxField/2) + min(tape.Or(l.Batch, usualBatch), tape.MaxField/4))
-	}
-	return c
-}
-
 // wideFFN is the width of what an MLP or the experts of a token hold in the middle.
 func (c Transformer) wideFFN() int64 {
 	ffn := int64(tape.Or(c.FFN, 4*min(c.Hidden, tape.MaxField)))
@@ -89,13 +77,3 @@ func (c Transformer) wideFFN() int64 {
 
 // packs reports whether queries, keys and values come of one projection.
 func (c Transformer) packs() bool { return c.Family == GPT2 || c.attention(c.style(), 0).Packed }
-
-// ModelBuffer returns what llama.cpp prints as the model buffer of a GPU that has all layers: the
-// weights in the mixture, but for the table of the token embedding, which stays in the memory
-// of the CPU unless it is the head's too (src/llama-model.cpp, load_tensors). The page
-// docs/estimate.md has it beside what was printed. The error is that of Model for layers that are not valid.
-func (c Transformer) ModelBuffer(q tape.Quantization) (alloc.Bytes, error) {
-	sizes, err := q.Layers(c.Layers())
-	gpu, _ := sizes.OnGPU(sizes.Layers())
-	return gpu, err
-}

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // mamba builds Mamba: blocks of a state-space mixer, and a stream between them in float32.
@@ -16,7 +17,7 @@ func (c Transformer) mamba() []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
+	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
 	if c.Tied {
 		head.Tied = "backbone.embeddings.weight"
 	}

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // modernBERT builds ModernBERT, which rotates queries and keys and attends within a window in most blocks.
@@ -32,7 +33,7 @@ func (c Transformer) modernBERT() []tape.Layer {
 	if c.Classes != 0 {
 		return append(layers, tape.Named{Name: "drop", Layer: c.dropout()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
 	}
-	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
+	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
 	if c.Tied {
 		decoder.Tied = ".model.embeddings.tok_embeddings.weight"
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // mpNet builds MPNet, a BERT whose scores have learned biases by distance.
@@ -25,7 +26,7 @@ func (c Transformer) mpNet() []tape.Layer {
 	case c.Classes != 0:
 		return append(layers, c.firstClassifier(layer.Tanh{}))
 	case c.MaskedLM:
-		decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
+		decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
 		if c.Tied {
 			decoder.Tied = "..embeddings.word_embeddings.weight"
 		}

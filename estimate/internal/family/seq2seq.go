@@ -4,6 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // encoderDecoder runs an encoder over the model's first input and a decoder over its second. The decoder's
@@ -88,7 +89,7 @@ func (c Transformer) bart() []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	return append(layers, tape.Named{Name: "lm_head", Layer: biasBuffer{layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.encoder.embed_tokens.weight"}}})
+	return append(layers, tape.Named{Name: "lm_head", Layer: biasBuffer{layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns, Tied: "model.encoder.embed_tokens.weight"}}})
 }
 
 // biasBuffer is a head with the constant that BART adds to the logits.
@@ -137,7 +138,7 @@ func (c Transformer) whisper() []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	return append(layers, tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.decoder.embed_tokens.weight"}})
+	return append(layers, tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns, Tied: "model.decoder.embed_tokens.weight"}})
 }
 
 // seqBlock is a block of BART or Whisper; that of a decoder has cross-attention.

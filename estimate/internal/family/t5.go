@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // t5 builds T5: an encoder and a decoder whose scores have learned biases by distance.
@@ -16,7 +17,7 @@ func (c Transformer) t5() []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
+	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
 	if c.Tied {
 		layers = append(layers, tape.InlineX{Layer: layer.Multiple{}})
 		head.Tied = "encoder.embed_tokens.weight"
@@ -54,8 +55,8 @@ func (c Transformer) t5Block(decoder bool) tape.Layer {
 }
 
 func (c Transformer) t5MLP() tape.Layer {
-	in := layer.Linear{In: c.Hidden, Out: c.FFN, NoBias: true, Split: layer.ByColumns}
-	out := layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}
+	in := layer.Linear{In: c.Hidden, Out: c.FFN, NoBias: true, Split: nn.ByColumns}
+	out := layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}
 	if c.GatedFFN {
 		return tape.Sequential{
 			tape.InlineX{Layer: gate{in, c.Activation.Layer(layer.UseNewGELU)}},

@@ -3,33 +3,27 @@ package layer
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// ReLU is nn.ReLU; it keeps its output.
-type ReLU struct{ InPlace bool }
+type ReLU nn.ReLU
 
-// ReLU6 is nn.ReLU6. It keeps its input, and in place a copy of it.
-type ReLU6 struct{ InPlace bool }
+type ReLU6 nn.ReLU6
 
-// SiLU is nn.SiLU. It keeps its input, and in place a copy of it.
-type SiLU struct{ InPlace bool }
+type SiLU nn.SiLU
 
-// GELU is nn.GELU, with or without the tanh approximation; it keeps its input.
-type GELU struct{}
+type GELU nn.GELU
 
-// Sigmoid is nn.Sigmoid; it keeps its output.
-type Sigmoid struct{}
+type Sigmoid nn.Sigmoid
 
-// Tanh is nn.Tanh; it keeps its output.
-type Tanh struct{}
+type Tanh nn.Tanh
 
-// Softmax is nn.Softmax; it keeps its output.
-type Softmax struct{}
+type Softmax nn.Softmax
 
-// LogSoftmax is nn.LogSoftmax; it keeps its output.
-type LogSoftmax struct{}
+type LogSoftmax nn.LogSoftmax
 
 // NewGELU is GPT-2's GELU: 0.5x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) in
 // elementary operations, which keep four tensors.
@@ -194,20 +188,11 @@ func tapeSoftmax(t *tape.Tape, o tape.Op) (tape.Tensor, error) {
 	return t.Op(o)
 }
 
-// Dropout is nn.Dropout. It keeps a mask of a byte an element on CUDA, and one
-// of the input's type on the CPU; in inference it does nothing.
-type Dropout struct {
-	P       float64 // 0 means 0.5
-	InPlace bool
-}
+type Dropout nn.Dropout
 
-// StochasticDepth is torchvision's, which drops whole samples; it keeps a
-// number a sample.
-type StochasticDepth struct{}
+type StochasticDepth nn.StochasticDepth
 
-// ChannelDropout is nn.Dropout1d, 2d and 3d, which drop whole channels of a sample; it keeps a
-// number for each.
-type ChannelDropout struct{}
+type ChannelDropout nn.ChannelDropout
 
 // Declare implements Layer.
 func (l Dropout) Declare(d *tape.Declaration) {

@@ -2,27 +2,20 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Hardswish is nn.Hardswish. It keeps its input, and in place a copy of it.
-type Hardswish struct{ InPlace bool }
+type Hardswish nn.Hardswish
 
-// Hardsigmoid is nn.Hardsigmoid; it keeps its input.
-type Hardsigmoid struct{}
+type Hardsigmoid nn.Hardsigmoid
 
-// LeakyReLU is nn.LeakyReLU. It keeps its input, and in place its output.
-type LeakyReLU struct{ InPlace bool }
+type LeakyReLU nn.LeakyReLU
 
-// ELU is nn.ELU. It keeps its input, and in place its output.
-type ELU struct{ InPlace bool }
+type ELU nn.ELU
 
-// Mish is nn.Mish; it keeps its input.
-type Mish struct{}
+type Mish nn.Mish
 
-// PReLU is nn.PReLU, with a slope for all channels or for each; it keeps its input.
-type PReLU struct {
-	Num int // of slopes; 0 means 1
-}
+type PReLU nn.PReLU
 
 // Declare implements Layer.
 func (Hardswish) Declare(*tape.Declaration) {}

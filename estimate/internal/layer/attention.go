@@ -3,6 +3,7 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Attention is multi-head attention with its projections, over (batch, length, hidden).
@@ -91,14 +92,14 @@ func (l Attention) Size() int {
 
 func (l Attention) part() (q, kv, packed, out Linear) {
 	size := l.Size()
-	q = Linear{In: l.Hidden, Out: l.Heads * size, NoBias: l.NoBias, Split: ByColumns}
+	q = Linear{In: l.Hidden, Out: l.Heads * size, NoBias: l.NoBias, Split: nn.ByColumns}
 	kv, packed = q, q
 	if l.Gated {
 		q.Out *= 2
 	}
 	kv.Out = tape.Or(l.KVHeads, l.Heads) * size
 	packed.Out += 2 * kv.Out
-	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: ByRows}
+	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: nn.ByRows}
 }
 
 // Declare implements Layer.

@@ -3,73 +3,23 @@ package layer
 import (
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Conv1d is nn.Conv1d over (batch, channels, length). Convolutions keep their input.
-type Conv1d struct {
-	In, Out, Kernel int
-	Stride          int // 0 means 1
-	Padding         int
-	Dilation        int // 0 means 1
-	Groups          int // 0 means 1
-	NoBias          bool
-}
+type Conv1d nn.Conv1d
 
-// Conv2d is nn.Conv2d over (batch, channels, height, width). The fields that
-// end in HW hold a value for each of the two dimensions, and win over the
-// plain ones where they are not zero.
-type Conv2d struct {
-	In, Out, Kernel                           int
-	Stride                                    int // 0 means 1
-	Padding                                   int
-	Dilation                                  int // 0 means 1
-	Groups                                    int // 0 means 1
-	NoBias                                    bool
-	KernelHW, StrideHW, PaddingHW, DilationHW [2]int
-}
+type Conv2d nn.Conv2d
 
-// Conv3d is nn.Conv3d over (batch, channels, depth, height, width); see Conv2d.
-type Conv3d struct {
-	In, Out, Kernel                               int
-	Stride                                        int // 0 means 1
-	Padding                                       int
-	Dilation                                      int // 0 means 1
-	Groups                                        int // 0 means 1
-	NoBias                                        bool
-	KernelDHW, StrideDHW, PaddingDHW, DilationDHW [3]int
-}
+type Conv3d nn.Conv3d
 
-// ConvTranspose1d is nn.ConvTranspose1d.
-type ConvTranspose1d struct {
-	In, Out, Kernel        int
-	Stride                 int // 0 means 1
-	Padding, OutputPadding int
-	Dilation               int // 0 means 1
-	Groups                 int // 0 means 1
-	NoBias                 bool
-}
+type ConvTranspose1d nn.ConvTranspose1d
 
-// ConvTranspose2d is nn.ConvTranspose2d.
-type ConvTranspose2d struct {
-	In, Out, Kernel        int
-	Stride                 int // 0 means 1
-	Padding, OutputPadding int
-	Dilation               int // 0 means 1
-	Groups                 int // 0 means 1
-	NoBias                 bool
-}
+type ConvTranspose2d nn.ConvTranspose2d
 
-// ConvTranspose3d is nn.ConvTranspose3d.
-type ConvTranspose3d struct {
-	In, Out, Kernel        int
-	Stride                 int // 0 means 1
-	Padding, OutputPadding int
-	Dilation               int // 0 means 1
-	Groups                 int // 0 means 1
-	NoBias                 bool
-}
+type ConvTranspose3d nn.ConvTranspose3d
 
 // Declare implements Layer.
 func (l Conv1d) Declare(d *tape.Declaration) { l.conv().declare(d) }

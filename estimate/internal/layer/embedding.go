@@ -3,13 +3,10 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Embedding looks up vectors by number, as nn.Embedding. It keeps the numbers.
-type Embedding struct {
-	Num, Dim int
-	Split    bool // tensor parallelism divides the table
-}
+type Embedding nn.Embedding
 
 // Declare implements Layer.
 func (l Embedding) Declare(d *tape.Declaration) {

@@ -3,47 +3,28 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Linear is y = xW' + b over the last dimension, as nn.Linear. It keeps its
-// input, or the copy that it makes of one whose dimensions were permuted.
-type Linear struct {
-	In, Out int
-	NoBias  bool
-	// Tied is the path of the parameter that serves as the weight; see Param.
-	Tied string
-	// Split divides the layer among the devices of a tensor parallel group.
-	Split Split
-}
-
-// Split is how tensor parallelism cuts the weight of a Linear
-// (arXiv:1909.08053, section 3).
-type Split uint8
-
-// The ways to split.
-const (
-	Whole     Split = iota // each device has all of it
-	ByColumns              // each device computes a part of the outputs
-	ByRows                 // each device reads a part of the inputs; the sum is whole
-)
+type Linear nn.Linear
 
 // Declare implements Layer.
 func (l Linear) Declare(d *tape.Declaration) {
 	if !d.Want("In", l.In, 1) || !d.Want("Out", l.Out, 1) {
 		return
 	}
-	if l.Split > ByRows {
+	if l.Split > nn.ByRows {
 		d.Errorf("Split is %d: want Whole, ByColumns or ByRows", l.Split)
 		return
 	}
-	weight := tape.Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != Whole}
+	weight := tape.Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != nn.Whole}
 	if d.Quantizes() {
 		d.Cfg.Quantized.Base.Weight(d, weight)
 	} else {
 		d.Add(weight)
 	}
 	if !l.NoBias {
-		d.Add(tape.Param{Name: "bias", Shape: alloc.Shape{l.Out}, Split: l.Split == ByColumns})
+		d.Add(tape.Param{Name: "bias", Shape: alloc.Shape{l.Out}, Split: l.Split == nn.ByColumns})
 	}
 	if d.Adapts() {
 		a, b := loRAParts(d.Cfg.Lora, l)
@@ -75,7 +56,7 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	reads := []tape.Tensor{x}
 	o := tape.Op{
 		In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads),
-		Split: l.Split == ByColumns && t.Cfg.Sharding.Tensor > 1, Gather: l.Split == ByRows,
+		Split: l.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, Gather: l.Split == nn.ByRows,
 		FLOPs: tape.Flops(shape, l.In, 2),
 	}
 	at, returns := t.DeclaredPath(), o.DType
@@ -116,7 +97,7 @@ func (adapter) Kind() string { return "Linear" }
 // Declare implements Layer.
 func (a adapter) Declare(d *tape.Declaration) {
 	if d.Want("In", a.In, 1) && d.Want("Out", a.Out, 1) {
-		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{a.Out, a.In}, DType: a.dtype, Split: a.Split != Whole})
+		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{a.Out, a.In}, DType: a.dtype, Split: a.Split != nn.Whole})
 	}
 }
 
@@ -125,7 +106,7 @@ func (a adapter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	shape := t.Resized(x.Shape, a.Out)
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: shape, DType: a.dtype, Params: true, Keep: []tape.Tensor{x},
-		Split: a.Split == ByColumns && t.Cfg.Sharding.Tensor > 1, FLOPs: tape.Flops(shape, a.In, 2),
+		Split: a.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, FLOPs: tape.Flops(shape, a.In, 2),
 	})
 }
 
@@ -134,8 +115,8 @@ func loRAParts(l *tape.LoRA, of Linear) (a, b adapter) {
 	d := tape.Or(l.DType, alloc.Float32)
 	a = adapter{Linear{In: of.In, Out: l.Rank, NoBias: true}, d}
 	b = adapter{Linear{In: l.Rank, Out: of.Out, NoBias: true, Split: of.Split}, d}
-	if of.Split == ByRows {
-		b.Split = Whole
+	if of.Split == nn.ByRows {
+		b.Split = nn.Whole
 	}
 	return a, b
 }

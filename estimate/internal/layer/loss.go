@@ -3,42 +3,21 @@ package layer
 import (
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// CrossEntropy is nn.CrossEntropyLoss, with a number of the right class for each vector
-// of logits. It keeps the logarithms of the probabilities and the targets. Losses make
-// their own targets.
-type CrossEntropy struct {
-	// Dim is the dimension of the classes; 0 means the last, as language models have
-	// it. Where each pixel of an image has a class it is 1.
-	Dim int
-}
+type CrossEntropy nn.CrossEntropy
 
-// NextToken is the loss of language models in Hugging Face's transformers
-// (loss/loss_utils.py, ForCausalLMLoss, from 4.46 on): logits in float32, shifted by a token, which copies
-// them, and CrossEntropy. Both copies live until the loss is there.
-type NextToken struct {
-	// AsIs leaves the logits in their type.
-	AsIs bool
-	// Widened makes the logits float32 in the model, which returns them so, as transformers before
-	// 4.46 did: those in their own type die then.
-	Widened bool
-	// Fused is a loss in one kernel, which shifts the targets in place of the logits, as
-	// torch.compile, Unsloth and flash-attn make it. It keeps the logits as they are, and for each
-	// token the largest, and the logarithm of the sum of their exponentials.
-	Fused bool
-}
+type NextToken nn.NextToken
 
-// MSE is nn.MSELoss; it keeps its input and the target.
-type MSE struct{}
+type MSE nn.MSE
 
-// L1 is nn.L1Loss; it keeps the difference.
-type L1 struct{}
+type L1 nn.L1
 
-// BCEWithLogits is nn.BCEWithLogitsLoss; it keeps its input and the target.
-type BCEWithLogits struct{}
+type BCEWithLogits nn.BCEWithLogits
 
 // Declare implements Layer.
 func (l CrossEntropy) Declare(d *tape.Declaration) { d.Want("Dim", l.Dim, 0) }

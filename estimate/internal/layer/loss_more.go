@@ -3,20 +3,16 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// NLL is nn.NLLLoss over (batch, classes); it keeps its input and the targets.
-type NLL struct{}
+type NLL nn.NLL
 
-// Huber is nn.HuberLoss and nn.SmoothL1Loss; it keeps its input and the target.
-type Huber struct{}
+type Huber nn.Huber
 
-// KLDiv is nn.KLDivLoss; it keeps the target.
-type KLDiv struct{}
+type KLDiv nn.KLDiv
 
-// CTC is nn.CTCLoss of (steps, batch, letters), with texts of so many letters. It keeps its input,
-// the texts, and a number for each step and each place of a text.
-type CTC struct{ Letters int }
+type CTC nn.CTC
 
 // Declare implements Layer.
 func (NLL) Declare(*tape.Declaration) {}

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // MLP is two linear layers with an activation between them.
@@ -33,9 +34,9 @@ type GatedMLP struct {
 }
 
 func (l MLP) parts() (up, act, down tape.Layer) {
-	return Linear{In: l.Hidden, Out: l.FFN, NoBias: l.NoBias, Split: ByColumns},
+	return Linear{In: l.Hidden, Out: l.FFN, NoBias: l.NoBias, Split: nn.ByColumns},
 		l.Activation.Layer(UseGELU),
-		Linear{In: l.FFN, Out: l.Hidden, NoBias: l.NoBias, Split: ByRows}
+		Linear{In: l.FFN, Out: l.Hidden, NoBias: l.NoBias, Split: nn.ByRows}
 }
 
 // Declare implements Layer.
@@ -62,10 +63,10 @@ func (l MLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 func (l GatedMLP) parts() (up, packed Linear, act tape.Layer, down Linear) {
-	in := Linear{In: l.Hidden, Out: l.FFN, NoBias: !l.Bias, Split: ByColumns}
+	in := Linear{In: l.Hidden, Out: l.FFN, NoBias: !l.Bias, Split: nn.ByColumns}
 	both := in
 	both.Out *= 2
-	return in, both, l.Activation.Layer(UseSiLU), Linear{In: l.FFN, Out: l.Hidden, NoBias: !l.Bias, Split: ByRows}
+	return in, both, l.Activation.Layer(UseSiLU), Linear{In: l.FFN, Out: l.Hidden, NoBias: !l.Bias, Split: nn.ByRows}
 }
 
 // Declare implements Layer.

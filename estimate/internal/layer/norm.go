@@ -3,30 +3,14 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// BatchNorm is nn.BatchNorm1d, 2d and 3d. It keeps its input and two vectors
-// of statistics; its running statistics are buffers.
-type BatchNorm struct {
-	Features int
-	NoAffine bool // no weight and bias
-	NoStats  bool // no running statistics
-}
+type BatchNorm nn.BatchNorm
 
-// LayerNorm is nn.LayerNorm over the last dimension. It keeps its input, and
-// mean and deviation of each vector.
-type LayerNorm struct {
-	Size     int
-	NoAffine bool
-	NoBias   bool
-}
+type LayerNorm nn.LayerNorm
 
-// GroupNorm is nn.GroupNorm. It keeps its input, and mean and deviation of each
-// group of each sample.
-type GroupNorm struct {
-	Groups, Channels int
-	NoAffine         bool
-}
+type GroupNorm nn.GroupNorm
 
 // RMSNorm is nn.RMSNorm over the last dimension. On CUDA it keeps its input and
 // one number a vector; Unfused and on the CPU it keeps its normalised input

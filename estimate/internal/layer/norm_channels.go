@@ -3,21 +3,16 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// InstanceNorm is nn.InstanceNorm1d, 2d and 3d. It keeps its input and two numbers for each channel
-// of each sample, and with Affine the weight for each of them.
-type InstanceNorm struct {
-	Features int
-	Affine   bool
-}
+type InstanceNorm nn.InstanceNorm
 
 // LayerNorm2d is torchvision's: a LayerNorm over the channels of (batch, channels, height, width).
 // It keeps its input, and two numbers a pixel.
 type LayerNorm2d struct{ Channels int }
 
-// LocalResponseNorm is nn.LocalResponseNorm over (batch, channels, ...), in elementary operations.
-type LocalResponseNorm struct{ Size int }
+type LocalResponseNorm nn.LocalResponseNorm
 
 // Declare implements Layer.
 func (l InstanceNorm) Declare(d *tape.Declaration) {

@@ -3,11 +3,10 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// ZeroPad2d is nn.ZeroPad2d over (batch, channels, height, width); it keeps nothing. Numbers below
-// zero cut pixels off.
-type ZeroPad2d struct{ Left, Right, Top, Bottom int }
+type ZeroPad2d nn.ZeroPad2d
 
 // Declare implements Layer.
 func (l ZeroPad2d) Declare(d *tape.Declaration) {

@@ -3,40 +3,16 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// MaxPool is nn.MaxPool1d, 2d and 3d. It keeps its input, and the places of
-// the maxima in 64 bits. Kernels, Strides and Paddings hold a value for each of the dimensions, and
-// win over Kernel, Stride and Padding where they are not zero.
-type MaxPool struct {
-	Kernel                     int
-	Stride                     int // 0 means Kernel
-	Padding                    int
-	Dilation                   int // 0 means 1
-	Ceil                       bool
-	Dims                       int // 0 means 2
-	Kernels, Strides, Paddings [3]int
-}
+type MaxPool nn.MaxPool
 
-// AvgPool is nn.AvgPool1d, 2d and 3d; it keeps its input.
-type AvgPool struct {
-	Kernel  int
-	Stride  int // 0 means Kernel
-	Padding int
-	Ceil    bool
-	Dims    int // 0 means 2
-}
+type AvgPool nn.AvgPool
 
-// AdaptiveAvgPool is nn.AdaptiveAvgPool1d, 2d and 3d. It keeps its input,
-// except where the output is a single number a channel: that is a mean.
-type AdaptiveAvgPool struct {
-	Out  int // length of each dimension of the output
-	Dims int // 0 means 2
-}
+type AdaptiveAvgPool nn.AdaptiveAvgPool
 
-// AdaptiveMaxPool is nn.AdaptiveMaxPool1d, 2d and 3d. It keeps its input, and the places of the
-// maxima in 64 bits.
-type AdaptiveMaxPool AdaptiveAvgPool
+type AdaptiveMaxPool nn.AdaptiveMaxPool
 
 // Declare implements Layer.
 func (l AdaptiveMaxPool) Declare(d *tape.Declaration) { AdaptiveAvgPool(l).Declare(d) }
@@ -149,10 +125,7 @@ func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	return t.Op(o)
 }
 
-// Upsample is nn.Upsample; it keeps nothing.
-type Upsample struct {
-	Scale int // factor of each dimension after the channels
-}
+type Upsample nn.Upsample
 
 // Declare implements Layer.
 func (l Upsample) Declare(d *tape.Declaration) { d.Want("Scale", l.Scale, 1) }

@@ -3,26 +3,17 @@ package layer
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// RNN is nn.RNN with batch_first over (batch, length, features); it returns
-// the output of every step. What recurrent layers keep follows PyTorch's own
-// loops, which cuDNN's reserved block is taken to equal, and on the CPU for LSTM
-// oneDNN; the peaks of models with recurrent layers have a wide band.
-type RNN struct {
-	In, Hidden    int
-	Layers        int // 0 means 1
-	Bidirectional bool
-	NoBias        bool
-}
+type RNN nn.RNN
 
-// LSTM is nn.LSTM with batch_first; see RNN.
-type LSTM RNN
+type LSTM nn.LSTM
 
-// GRU is nn.GRU with batch_first; see RNN.
-type GRU RNN
+type GRU nn.GRU
 
 // Declare implements Layer.
 func (l RNN) Declare(d *tape.Declaration) { l.declare(d, 1) }

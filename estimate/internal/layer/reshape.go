@@ -3,13 +3,10 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Flatten is nn.Flatten: all dimensions from the first on become one. The output
-// is a view.
-type Flatten struct {
-	Start int // 0 means 1, after the batch
-}
+type Flatten nn.Flatten
 
 // Declare implements Layer.
 func (l Flatten) Declare(d *tape.Declaration) { d.Want("Start", l.Start, 0) }
@@ -28,11 +25,7 @@ func (l Flatten) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, View: true})
 }
 
-// Reshape gives its input another shape, as a view. The batch, dimension 0, stays;
-// one of Dims may be -1 and is then computed.
-type Reshape struct {
-	Dims []int // those after the batch
-}
+type Reshape nn.Reshape
 
 // Declare implements Layer.
 func (l Reshape) Declare(d *tape.Declaration) {
@@ -57,8 +50,7 @@ func (l Reshape) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Seen(t, x, append([]int{x.Shape[0]}, l.Dims...))
 }
 
-// PixelShuffle is nn.PixelShuffle: channels become pixels, Factor more each way.
-type PixelShuffle struct{ Factor int }
+type PixelShuffle nn.PixelShuffle
 
 // Declare implements Layer.
 func (l PixelShuffle) Declare(d *tape.Declaration) { d.Want("Factor", l.Factor, 1) }

@@ -63,7 +63,7 @@ func (d *Declaration) exampleOf(kind string) string {
 	var names []string // each once, at most ten
 	for _, m := range d.Modules {
 		name := m.Path[strings.LastIndexByte(m.Path, '.')+1:]
-		if _, numbered := numberIn(name); numbered { // whose name is that of the list
+		if _, numbered := NumberIn(name); numbered { // whose name is that of the list
 			name = m.Path[strings.LastIndexByte(strings.TrimSuffix(m.Path, "."+name), '.')+1:]
 		}
 		if m.Kind == kind && len(names) < 10 && !slices.Contains(names, name) {
@@ -290,4 +290,32 @@ func (d *Declaration) join(path, name string) string {
 	d.text.WriteByte('.')
 	d.text.WriteString(name)
 	return d.text.String()[begin:]
+}
+
+// Parameter is a declared parameter with the path and the kind of its layer.
+type Parameter struct {
+	Param
+	Path, Kind string
+	Elements   int64
+}
+
+// Parameters are those that the layers declare, in order. The error is that of a layer that is not valid.
+func Parameters(layers []Layer) ([]Parameter, error) {
+	cfg, err := NewConfig(nil)
+	if err != nil {
+		return nil, err
+	}
+	decl := NewDeclaration(&Scratch{index: make(map[string]int)}, cfg)
+	if err := decl.Run(Sequential(layers), cfg.Name); err != nil {
+		return nil, err
+	}
+	if _, err := Weigh(decl, cfg); err != nil { // no sum can overflow
+		return nil, err
+	}
+	params := make([]Parameter, len(decl.params))
+	for i, p := range decl.params {
+		m := decl.Modules[p.module]
+		params[i] = Parameter{p.Param, m.Path, m.Kind, p.elements}
+	}
+	return params, nil
 }

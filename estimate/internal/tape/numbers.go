@@ -2,6 +2,8 @@ package tape
 
 import (
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -52,4 +54,14 @@ const MaxField = math.MaxInt32
 // part is a share of n bytes among so many devices, rounded up.
 func part(n int64, devices int) int64 {
 	return (n + int64(devices) - 1) / int64(devices)
+}
+
+// NumberIn is the first number in a path.
+func NumberIn(at string) (n int, ok bool) {
+	for part := range strings.SplitSeq(at, ".") {
+		if n, err := strconv.Atoi(part); err == nil && n >= 0 {
+			return n, true
+		}
+	}
+	return 0, false
 }

@@ -1,7 +1,9 @@
-package tape
+package llamacpp
 
 import (
 	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Quantization is one of the mixtures of types that llama.cpp's llama-quantize makes, such as
@@ -9,8 +11,8 @@ import (
 type Quantization struct {
 	Name string
 
-	base, output Blocks
-	wider        func(m matrix) Blocks // zero for the base
+	base, output tape.Blocks
+	wider        func(m matrix) tape.Blocks // zero for the base
 }
 
 // matrix is a matrix of a model as llama-quantize sees it.
@@ -36,19 +38,19 @@ const (
 
 // The types that hold weights, as ggml stores them (ggml/src/ggml-common.h).
 var (
-	typeQ2K = Blocks{256, 84}
-	typeQ3K = Blocks{256, 110}
-	typeQ4K = Blocks{256, 144}
-	typeQ5K = Blocks{256, 176}
-	typeQ6K = Blocks{256, 210}
-	typeF16 = Blocks{1, 2}
-	typeF32 = Blocks{1, 4}
+	typeQ2K = tape.Blocks{Elements: 256, Bytes: 84}
+	typeQ3K = tape.Blocks{Elements: 256, Bytes: 110}
+	typeQ4K = tape.Blocks{Elements: 256, Bytes: 144}
+	typeQ5K = tape.Blocks{Elements: 256, Bytes: 176}
+	typeQ6K = tape.Blocks{Elements: 256, Bytes: 210}
+	typeF16 = tape.Blocks{Elements: 1, Bytes: 2}
+	typeF32 = tape.Blocks{Elements: 1, Bytes: 4}
 )
 
 // quantizations are the mixtures, smallest first. Which matrices are wider is as in llama.cpp
 // (src/llama-quant.cpp, llama_tensor_get_type).
-var QuantizationsX = []Quantization{
-	{"Q2_K", typeQ2K, typeQ6K, func(m matrix) Blocks {
+var mixtures = []Quantization{
+	{"Q2_K", typeQ2K, typeQ6K, func(m matrix) tape.Blocks {
 		switch m.role {
 		case valueRole:
 			if m.heads >= 4 {
@@ -58,55 +60,55 @@ var QuantizationsX = []Quantization{
 		case downRole, attentionOutput:
 			return typeQ3K
 		}
-		return Blocks{}
+		return tape.Blocks{}
 	}},
 	{"Q3_K_S", typeQ3K, typeQ6K, nil},
-	{"Q3_K_M", typeQ3K, typeQ6K, func(m matrix) Blocks {
+	{"Q3_K_M", typeQ3K, typeQ6K, func(m matrix) tape.Blocks {
 		switch {
 		case m.role == valueRole && m.block < 2, m.role == downRole && m.block < m.blocks/16:
 			return typeQ5K
 		case m.role != otherRole && m.role != keyRole:
 			return typeQ4K
 		}
-		return Blocks{}
+		return tape.Blocks{}
 	}},
-	{"Q3_K_L", typeQ3K, typeQ6K, func(m matrix) Blocks {
+	{"Q3_K_L", typeQ3K, typeQ6K, func(m matrix) tape.Blocks {
 		switch m.role {
 		case valueRole, downRole, attentionOutput:
 			return typeQ5K
 		case packedRole:
 			return typeQ4K
 		}
-		return Blocks{}
+		return tape.Blocks{}
 	}},
-	{"Q4_0", Q4_0, typeQ6K, nil},
-	{"Q4_K_S", typeQ4K, typeQ6K, func(m matrix) Blocks {
+	{"Q4_0", tape.Q4_0, typeQ6K, nil},
+	{"Q4_K_S", typeQ4K, typeQ6K, func(m matrix) tape.Blocks {
 		if m.role == valueRole && m.block < 4 || m.role == downRole && m.block < m.blocks/8 {
 			return typeQ5K
 		}
-		return Blocks{}
+		return tape.Blocks{}
 	}},
-	{"Q4_K_M", typeQ4K, typeQ6K, func(m matrix) Blocks { return m.more(typeQ5K) }},
-	{"Q5_0", Q5_0, typeQ6K, nil},
+	{"Q4_K_M", typeQ4K, typeQ6K, func(m matrix) tape.Blocks { return m.more(typeQ5K) }},
+	{"Q5_0", tape.Q5_0, typeQ6K, nil},
 	{"Q5_K_S", typeQ5K, typeQ6K, nil},
-	{"Q5_K_M", typeQ5K, typeQ6K, func(m matrix) Blocks { return m.more(typeQ6K) }},
+	{"Q5_K_M", typeQ5K, typeQ6K, func(m matrix) tape.Blocks { return m.more(typeQ6K) }},
 	{"Q6_K", typeQ6K, typeQ6K, nil},
-	{"Q8_0", Q8_0, Q8_0, nil},
+	{"Q8_0", tape.Q8_0, tape.Q8_0, nil},
 	{"F16", typeF16, typeF16, nil},
 }
 
 // of is the type of a matrix. Few heads of keys and values, and those of eight experts, are
 // worth wider types.
-func (q Quantization) of(m matrix) Blocks {
+func (q Quantization) of(m matrix) tape.Blocks {
 	b := q.base
 	if q.wider != nil {
-		b = Or(q.wider(m), b)
+		b = tape.Or(q.wider(m), b)
 	}
 	switch {
 	case q.base == typeF16:
 		return b
 	case m.expert == 8 && (m.role == keyRole || m.role == valueRole):
-		return Q8_0
+		return tape.Q8_0
 	case m.expert == 8 && m.role == attentionOutput && (q.base == typeQ2K || q.base == typeQ3K || q.base == typeQ4K):
 		return typeQ5K
 	case m.blocks == 80 && m.heads > 1 && m.role == valueRole && (b == typeQ3K || b == typeQ4K):
@@ -116,7 +118,7 @@ func (q Quantization) of(m matrix) Blocks {
 }
 
 // more widens the values and the ends of MLPs in half of the blocks, and packed projections.
-func (m matrix) more(packed Blocks) Blocks {
+func (m matrix) more(packed tape.Blocks) tape.Blocks {
 	eighth := m.blocks / 8
 	half := m.block < eighth || m.block >= 7*m.blocks/8 || (m.block-eighth)%3 == 2
 	switch {
@@ -125,11 +127,11 @@ func (m matrix) more(packed Blocks) Blocks {
 	case half && (m.role == valueRole || m.role == downRole):
 		return typeQ6K
 	}
-	return Blocks{}
+	return tape.Blocks{}
 }
 
 // Quantizations returns the mixtures that are known, smallest first.
-func Quantizations() []Quantization { return slices.Clone(QuantizationsX) }
+func Quantizations() []Quantization { return slices.Clone(mixtures) }
 
 // String is the name.
 func (q Quantization) String() string { return q.Name }

@@ -1,20 +1,23 @@
-package tape
+package llamacpp
 
 import (
 	"fmt"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Stored returns the parameters of a model and the size that a GGUF file of this mixture has
 // for them, for the option Stored. Vectors stay in float32, and a matrix whose rows its type
 // does not divide gets the next wider type that does. The error is that of Model for layers
 // that are not valid.
-func (q Quantization) Stored(layers []Layer) (Amount, error) {
-	var a Amount
+func (q Quantization) Stored(layers []nn.Layer) (estimate.Amount, error) {
+	var a estimate.Amount
 	err := q.each(layers, func(w quantizedWeight) {
 		a.Count += w.elements
 		a.Bytes += w.bytes
@@ -24,14 +27,14 @@ func (q Quantization) Stored(layers []Layer) (Amount, error) {
 
 // Layers returns the same sizes by what llama.cpp calls layers, for the option StoredIn. The error is that
 // of Stored.
-func (q Quantization) Layers(layers []Layer) (LayerSizes, error) {
-	var s LayerSizes
+func (q Quantization) Layers(layers []nn.Layer) (Sizes, error) {
+	var s Sizes
 	var embedding alloc.Bytes
 	head := false
 	err := q.each(layers, func(w quantizedWeight) {
-		n, inBlock := numberIn(w.path)
+		n, inBlock := tape.NumberIn(w.path)
 		switch {
-		case inBlock && n < MaxLayers:
+		case inBlock && n < tape.MaxLayers:
 			s.add(n, w.bytes)
 		case w.embedding:
 			s.Input += w.bytes
@@ -56,40 +59,33 @@ type quantizedWeight struct {
 }
 
 // each calls a function for each parameter.
-func (q Quantization) each(layers []Layer, of func(quantizedWeight)) error {
-	if q.base == (Blocks{}) {
+func (q Quantization) each(layers []nn.Layer, of func(quantizedWeight)) error {
+	if q.base == (tape.Blocks{}) {
 		return fmt.Errorf("estimate: the zero Quantization has no types: take one of Quantizations")
 	}
-	cfg, err := NewConfig(nil)
+	params, err := tape.Parameters(layer.From(layers))
 	if err != nil {
 		return err
 	}
-	decl := NewDeclaration(&Scratch{index: make(map[string]int)}, cfg)
-	if err := decl.Run(Sequential(layers), cfg.Name); err != nil {
-		return err
-	}
-	if _, err := Weigh(decl, cfg); err != nil { // no sum can overflow
-		return err
-	}
-	decl.quantized(q, of)
+	q.hold(params, of)
 	return nil
 }
 
-// quantized calls a function for what each parameter takes.
-func (d *Declaration) quantized(q Quantization, each func(quantizedWeight)) {
-	blocks, head := d.blocks()
-	values, outputs, experts := d.rowsOf("v_proj"), d.rowsOf("q_proj"), d.rowsOf("gate")
+// hold calls a function for what each parameter takes.
+func (q Quantization) hold(params []tape.Parameter, each func(quantizedWeight)) {
+	blocks, head := shapeOf(params)
+	values, outputs, experts := rowsOf(params, "v_proj"), rowsOf(params, "q_proj"), rowsOf(params, "gate")
 	embedded := false
-	for i := range d.params {
-		p := &d.params[i]
+	for i := range params {
+		p := &params[i]
 		if p.Buffer || p.Tied != "" {
 			continue
 		}
-		m := matrix{d.roleOf(p), blockOf(d.Modules[p.module].Path), blocks, outputs / max(1, values), experts}
+		m := matrix{roleOf(p), blockOf(p.Path), blocks, outputs / max(1, values), experts}
 		of := q.base
-		isEmbedding := d.Modules[p.module].Kind == "Embedding"
+		isEmbedding := p.Kind == "Embedding"
 		switch {
-		case len(p.Shape) < 2 || isEmbedding && embedded || d.Modules[p.module].Kind == "Router":
+		case len(p.Shape) < 2 || isEmbedding && embedded || p.Kind == "Router":
 			of = typeF32
 		case i == head || isEmbedding && head < 0:
 			of = q.output
@@ -97,44 +93,44 @@ func (d *Declaration) quantized(q Quantization, each func(quantizedWeight)) {
 			of = q.of(m)
 		}
 		embedded = embedded || isEmbedding
-		each(quantizedWeight{d.Modules[p.module].Path, p.elements, of.hold(p.elements, p.Shape), isEmbedding, i == head})
+		each(quantizedWeight{p.Path, p.Elements, hold(of, p.Elements, p.Shape), isEmbedding, i == head})
 	}
 }
 
 // hold is the size of so many elements, in a type that divides the rows.
-func (b Blocks) hold(n int64, shape alloc.Shape) alloc.Bytes {
+func hold(b tape.Blocks, n int64, shape alloc.Shape) alloc.Bytes {
 	row := 1
 	if len(shape) > 0 {
 		row = shape[len(shape)-1]
 	}
 	if row%b.Elements != 0 {
-		narrow := map[Blocks]Blocks{typeQ2K: Q4_0, typeQ3K: Q4_0, typeQ4K: Q5_0, typeQ5K: Q5_1, typeQ6K: Q8_0}
-		if b = Or(narrow[b], typeF16); row%b.Elements != 0 {
+		narrow := map[tape.Blocks]tape.Blocks{typeQ2K: tape.Q4_0, typeQ3K: tape.Q4_0, typeQ4K: tape.Q5_0, typeQ5K: tape.Q5_1, typeQ6K: tape.Q8_0}
+		if b = tape.Or(narrow[b], typeF16); row%b.Elements != 0 {
 			b = typeF16
 		}
 	}
 	return alloc.Bytes(n / int64(b.Elements) * int64(b.Bytes))
 }
 
-// blocks is the number of blocks, and the index of the output head's weight, -1 where it is tied.
-func (d *Declaration) blocks() (n, head int) {
+// shapeOf is the number of blocks, and the index of the output head's weight, -1 where it is tied.
+func shapeOf(params []tape.Parameter) (blocks, head int) {
 	head = -1
-	for i := range d.params {
-		p := &d.params[i]
-		n = max(n, blockOf(d.Modules[p.module].Path)+1)
+	for i := range params {
+		p := &params[i]
+		blocks = max(blocks, blockOf(p.Path)+1)
 		if len(p.Shape) == 2 && !p.Buffer {
 			if head = i; p.Tied != "" {
 				head = -1
 			}
 		}
 	}
-	return n, head
+	return blocks, head
 }
 
 // rowsOf is the first dimension of the first weight of a layer of that name.
-func (d *Declaration) rowsOf(name string) int {
-	for i := range d.params {
-		if p := &d.params[i]; len(p.Shape) == 2 && path.Ext("."+d.Modules[p.module].Path) == "."+name {
+func rowsOf(params []tape.Parameter, name string) int {
+	for i := range params {
+		if p := &params[i]; len(p.Shape) == 2 && path.Ext("."+p.Path) == "."+name {
 			return p.Shape[0]
 		}
 	}
@@ -142,8 +138,8 @@ func (d *Declaration) rowsOf(name string) int {
 }
 
 // roleOf tells the role by the names that transformers gives the layers.
-func (d *Declaration) roleOf(p *ownedParam) role {
-	at := d.Modules[p.module].Path
+func roleOf(p *tape.Parameter) role {
+	at := p.Path
 	name := at[strings.LastIndexByte(at, '.')+1:]
 	if name == "experts" {
 		name = p.Name
@@ -166,16 +162,6 @@ func (d *Declaration) roleOf(p *ownedParam) role {
 
 // blockOf is the first number in a path: that of the block.
 func blockOf(at string) int {
-	n, _ := numberIn(at)
+	n, _ := tape.NumberIn(at)
 	return n
-}
-
-// numberIn is the first number in a path.
-func numberIn(at string) (n int, ok bool) {
-	for part := range strings.SplitSeq(at, ".") {
-		if n, err := strconv.Atoi(part); err == nil && n >= 0 {
-			return n, true
-		}
-	}
-	return 0, false
 }

@@ -2,7 +2,6 @@ package tape
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -14,20 +13,6 @@ type LayerSizes struct {
 	Blocks []alloc.Bytes // in their order
 	Output alloc.Bytes   // the last norm and the head
 	Tied   alloc.Bytes   // of the Output, what is a copy of the embedding
-}
-
-// add counts bytes of a block.
-func (s *LayerSizes) add(block int, n alloc.Bytes) {
-	if block >= len(s.Blocks) {
-		s.Blocks = append(s.Blocks, make([]alloc.Bytes, block+1-len(s.Blocks))...)
-	}
-	s.Blocks[block] += n
-}
-
-// tie makes a copy of the embedding the head.
-func (s *LayerSizes) tie(embedding alloc.Bytes) {
-	s.Tied = embedding
-	s.Output += embedding
 }
 
 // Layers is the number of layers that a GPU can hold, which llama.cpp prints as "offloaded N/N layers to GPU".
@@ -54,25 +39,6 @@ func (s LayerSizes) OnGPU(n int) (gpu, cpu alloc.Bytes) {
 
 // first is the first block on the GPU.
 func (s LayerSizes) first(n int) int { return min(len(s.Blocks), max(0, s.Layers()-n)) }
-
-// StoredIn makes inference with ComputedIn hold the weights of these sizes, and their embeddings in
-// the memory of the CPU. It takes the place of Stored there.
-func StoredIn(s LayerSizes) Option { return func(c *Config) { c.Sizes = &s } }
-
-// GPULayers says how many of the layers of StoredIn a GPU holds, with their keys and values; without
-// it, all. Of layers with a window, and of recurrent ones, as many are taken to be there as
-// of the others. Memory.Host has the rest.
-func GPULayers(n int) Option { return func(c *Config) { c.GpuLayers = &n } }
-
-// SplitOver divides the layers of GPULayers among several GPUs by these proportions, as llama.cpp's
-// --tensor-split does. The report is then about the one that needs most.
-func SplitOver(proportions ...float64) Option {
-	return func(c *Config) { c.Shares = slices.Clone(proportions) }
-}
-
-// Projector adds the weights of what turns images into tokens, llama.cpp's --mmproj, to
-// inference with ComputedIn. All of it is on the GPU.
-func Projector(weights alloc.Bytes) Option { return func(c *Config) { c.Projector = weights } }
 
 // gpuPart is what one GPU holds.
 type GpuPart struct {

@@ -1,0 +1,195 @@
+package layer
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// From makes of the layers of a program what records them. A layer that Share made is one layer
+// wherever it stands among them.
+func From(layers []nn.Layer) []tape.Layer { return maker{}.all(layers) }
+
+// Public is the way back, for the models that packages zoo and checkpoint give to a program.
+func Public(layers []tape.Layer) []nn.Layer {
+	all := make([]nn.Layer, len(layers))
+	for i, l := range layers {
+		all[i] = nn.Custom(l)
+	}
+	return all
+}
+
+// maker has what each shared layer became.
+type maker map[*nn.Shared]*tape.Shared
+
+func (m maker) all(layers []nn.Layer) []tape.Layer {
+	all := make([]tape.Layer, len(layers))
+	for i, l := range layers {
+		all[i] = m.one(l)
+	}
+	return all
+}
+
+// one is what records a layer, and nil for none, which the declaration reports by its path.
+func (m maker) one(l nn.Layer) tape.Layer {
+	switch of := l.(type) {
+	case interface{ Definition() tape.Layer }:
+		return of.Definition()
+	case interface{ Inlined() nn.Layer }:
+		return tape.Inline(m.one(of.Inlined()))
+	}
+	if made := m.holding(l); made != nil {
+		return made
+	}
+	return alone(l)
+}
+
+// holding is what records a layer that holds others.
+func (m maker) holding(l nn.Layer) tape.Layer {
+	switch l := l.(type) {
+	case nn.Sequential:
+		return tape.Sequential(m.all(l))
+	case nn.Named:
+		return tape.Named{Name: l.Name, Layer: m.one(l.Layer)}
+	case nn.Residual:
+		return tape.Residual{Body: m.one(l.Body), Shortcut: m.one(l.Shortcut), After: m.one(l.After)}
+	case nn.Concat:
+		return tape.Concat{Branches: m.all(l.Branches), Dim: l.Dim}
+	case nn.Repeat:
+		return tape.Repeat{N: l.N, Layer: m.one(l.Layer)}
+	case nn.Recompute:
+		return tape.Recompute{Layer: m.one(l.Layer)}
+	case nn.Module:
+		return tape.Module{Name: l.Name, Parts: m.all(l.Parts), Run: l.Run}
+	case *nn.Shared:
+		if l == nil {
+			return nil
+		}
+		if m[l] == nil {
+			m[l] = tape.Share(m.one(l.Inside()))
+		}
+		return m[l]
+	}
+	return nil
+}
+
+// alone is what records a layer that holds no others.
+func alone(l nn.Layer) tape.Layer {
+	switch l := l.(type) {
+	case nn.ReLU:
+		return ReLU(l)
+	case nn.ReLU6:
+		return ReLU6(l)
+	case nn.LeakyReLU:
+		return LeakyReLU(l)
+	case nn.ELU:
+		return ELU(l)
+	case nn.SiLU:
+		return SiLU(l)
+	case nn.GELU:
+		return GELU(l)
+	case nn.Mish:
+		return Mish(l)
+	case nn.PReLU:
+		return PReLU(l)
+	case nn.Hardswish:
+		return Hardswish(l)
+	case nn.Hardsigmoid:
+		return Hardsigmoid(l)
+	case nn.Sigmoid:
+		return Sigmoid(l)
+	case nn.Tanh:
+		return Tanh(l)
+	case nn.Softmax:
+		return Softmax(l)
+	case nn.LogSoftmax:
+		return LogSoftmax(l)
+	case nn.Conv1d:
+		return Conv1d(l)
+	case nn.Conv2d:
+		return Conv2d(l)
+	case nn.Conv3d:
+		return Conv3d(l)
+	case nn.ConvTranspose1d:
+		return ConvTranspose1d(l)
+	case nn.ConvTranspose2d:
+		return ConvTranspose2d(l)
+	case nn.ConvTranspose3d:
+		return ConvTranspose3d(l)
+	case nn.Dropout:
+		return Dropout(l)
+	case nn.ChannelDropout:
+		return ChannelDropout(l)
+	case nn.StochasticDepth:
+		return StochasticDepth(l)
+	case nn.Linear:
+		return Linear(l)
+	case nn.Embedding:
+		return Embedding(l)
+	case nn.RNN:
+		return RNN(l)
+	case nn.LSTM:
+		return LSTM(l)
+	case nn.GRU:
+		return GRU(l)
+	case nn.CrossEntropy:
+		return CrossEntropy(l)
+	case nn.NLL:
+		return NLL(l)
+	case nn.MSE:
+		return MSE(l)
+	case nn.L1:
+		return L1(l)
+	case nn.Huber:
+		return Huber(l)
+	case nn.KLDiv:
+		return KLDiv(l)
+	case nn.BCEWithLogits:
+		return BCEWithLogits(l)
+	case nn.CTC:
+		return CTC(l)
+	case nn.NextToken:
+		return NextToken(l)
+	case nn.BatchNorm:
+		return BatchNorm(l)
+	case nn.LayerNorm:
+		return LayerNorm(l)
+	case nn.GroupNorm:
+		return GroupNorm(l)
+	case nn.InstanceNorm:
+		return InstanceNorm(l)
+	case nn.LocalResponseNorm:
+		return LocalResponseNorm(l)
+	case nn.MaxPool:
+		return MaxPool(l)
+	case nn.AvgPool:
+		return AvgPool(l)
+	case nn.AdaptiveAvgPool:
+		return AdaptiveAvgPool(l)
+	case nn.AdaptiveMaxPool:
+		return AdaptiveMaxPool(l)
+	case nn.Flatten:
+		return Flatten(l)
+	case nn.Reshape:
+		return Reshape(l)
+	case nn.Upsample:
+		return Upsample(l)
+	case nn.PixelShuffle:
+		return PixelShuffle(l)
+	case nn.ZeroPad2d:
+		return ZeroPad2d(l)
+	case nn.Identity:
+		return tape.Identity(l)
+	case nn.Permute:
+		return tape.Permute(l)
+	case nn.RMSNorm:
+		return RMSNorm{Size: l.Size}
+	case nn.Attention:
+		return Attention{
+			Hidden: l.Hidden, Heads: l.Heads, KVHeads: l.KVHeads, HeadSize: l.HeadSize, NoBias: l.NoBias,
+			Rotary: l.Rotary, Plain: l.Plain, Dropout: l.Dropout, Cross: l.Cross,
+		}
+	case nn.HeadLoss:
+		return HeadLoss{Linear: Linear(l.Linear), Chunks: l.Chunks, Loss: NextToken(l.Loss), Widened: l.Widened, InForward: l.InForward}
+	}
+	return nil
+}

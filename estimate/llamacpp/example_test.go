@@ -1,0 +1,47 @@
+package llamacpp_test
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+func ExampleGPULayers() {
+	m, err := zoo.ByName("llama-3-8b")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	all := llamacpp.Quantizations()
+	q4 := all[slices.IndexFunc(all, func(q llamacpp.Quantization) bool { return q.Name == "Q4_K_M" })]
+	sizes, err := q4.Layers(m.Layers)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	llama := llamacpp.Server{Context: 8192, FlashAttention: true}
+	buffer, err := m.ComputeBuffer(llama)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cache, err := m.Cache(1, 8192)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, err := estimate.Model(m.Layers, estimate.Tokens(1, 512), llamacpp.ComputedIn(buffer), llamacpp.StoredIn(sizes),
+		estimate.WithKVCache(llama.Cells(cache)), llamacpp.GPULayers(21))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%d of %d layers: %v of weights, %v of keys and values\n", r.GPULayers, r.ModelLayers, r.Inference.Weights, r.Inference.Cache)
+	fmt.Println("in memory of the CPU:", r.Inference.Host)
+	// Output:
+	// 21 of 33 layers: 2.8 GiB of weights, 640.0 MiB of keys and values
+	// in memory of the CPU: 2.1 GiB
+}

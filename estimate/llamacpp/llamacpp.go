@@ -1,0 +1,83 @@
+// Package llamacpp estimates what llama.cpp, and what is built on it, takes of a GPU: weights in its
+// quantizations, the layers that are on the GPU, its compute buffer. Package estimate
+// computes the rest: llamacpp's options turn the inference of its Model into llama.cpp's.
+//
+//	m, err := zoo.ByName("llama-3-8b")
+//	buffer, err := m.ComputeBuffer(llamacpp.Server{Context: 8192, FlashAttention: true})
+//	q, r, ok, err := llamacpp.BestQuantization(m.Layers, 8*alloc.GiB, llamacpp.ComputedIn(buffer), estimate.Tokens(1, 512))
+//
+// It reads no files: package checkpoint reads GGUF. All functions may be called from several goroutines.
+package llamacpp
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Server is how llama.cpp serves a transformer, as far as its compute buffer goes.
+type Server struct {
+	Context        int  // tokens of all slots together, --ctx-size
+	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
+	FlashAttention bool // scores are not held
+	GPUs           int  // that have some of the layers each; 0 means 1
+}
+
+// usualBatch is llama.cpp's --ubatch-size.
+const usualBatch = 512
+
+// Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
+// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp).
+func (l Server) Cells(c estimate.KVConfig) estimate.KVConfig {
+	const unit = 256
+	round := func(n int) int { return (min(n, tape.MaxField-unit) + unit - 1) / unit * unit }
+	c.Context = round(c.Context)
+	if c.Window > 0 {
+		c.Window = round(min(c.Window, tape.MaxField/2) + min(tape.Or(l.Batch, usualBatch), tape.MaxField/4))
+	}
+	return c
+}
+
+// Blocks is how a quantized type is stored: so many Elements in so many Bytes, their scales included.
+type Blocks = tape.Blocks
+
+// The quantized types that llama.cpp stores keys and values in, for KVConfig.Blocks (ggml/src/ggml-common.h). A
+// head of 64 elements takes 68 bytes in Q8_0.
+var (
+	Q8_0 = tape.Q8_0
+	Q5_1 = tape.Q5_1
+	Q5_0 = tape.Q5_0
+	Q4_1 = tape.Q4_1
+	Q4_0 = tape.Q4_0
+)
+
+// ComputedIn makes inference that of llama.cpp, with a compute buffer of so many bytes in
+// place of what PyTorch's operations and allocator take.
+func ComputedIn(buffer alloc.Bytes) estimate.Option {
+	return func(c *tape.Config) { c.Compute = buffer }
+}
+
+// StoredIn makes inference with ComputedIn hold the weights of these sizes, and their embeddings in
+// the memory of the CPU. It takes the place of Stored there.
+func StoredIn(s Sizes) estimate.Option {
+	return func(c *tape.Config) { c.Sizes = (*tape.LayerSizes)(&s) }
+}
+
+// GPULayers says how many of the layers of StoredIn a GPU holds, with their keys and values; without
+// it, all. Of layers with a window, and of recurrent ones, as many are taken to be there as
+// of the others. Memory.Host has the rest.
+func GPULayers(n int) estimate.Option { return func(c *tape.Config) { c.GpuLayers = &n } }
+
+// SplitOver divides the layers of GPULayers among several GPUs by these proportions, as llama.cpp's
+// --tensor-split does. The report is then about the one that needs most.
+func SplitOver(proportions ...float64) estimate.Option {
+	return func(c *tape.Config) { c.Shares = slices.Clone(proportions) }
+}
+
+// Projector adds the weights of what turns images into tokens, llama.cpp's --mmproj, to
+// inference with ComputedIn. All of it is on the GPU.
+func Projector(weights alloc.Bytes) estimate.Option {
+	return func(c *tape.Config) { c.Projector = weights }
+}

@@ -1,0 +1,64 @@
+package nn
+
+// CrossEntropy is torch.torch.nn.CrossEntropyLoss, with a number of the right class for each vector
+// of logits. It keeps the logarithms of the probabilities and the targets. Losses make
+// their own targets.
+type CrossEntropy struct {
+	// Dim is the dimension of the classes; 0 means the last, as language models have
+	// it. Where each pixel of an image has a class it is 1.
+	Dim int
+}
+
+// NLL is torch.torch.nn.NLLLoss over (batch, classes); it keeps its input and the targets.
+type NLL struct{}
+
+// MSE is torch.torch.nn.MSELoss; it keeps its input and the target.
+type MSE struct{}
+
+// L1 is torch.torch.nn.L1Loss; it keeps the difference.
+type L1 struct{}
+
+// Huber is torch.torch.nn.HuberLoss and nn.SmoothL1Loss; it keeps its input and the target.
+type Huber struct{}
+
+// KLDiv is torch.torch.nn.KLDivLoss; it keeps the target.
+type KLDiv struct{}
+
+// BCEWithLogits is torch.torch.nn.BCEWithLogitsLoss; it keeps its input and the target.
+type BCEWithLogits struct{}
+
+// CTC is torch.torch.nn.CTCLoss of (steps, batch, letters), with texts of so many letters. It keeps its input,
+// the texts, and a number for each step and each place of a text.
+type CTC struct{ Letters int }
+
+// NextToken is the loss of language models in Hugging Face's transformers
+// (loss/loss_utils.py, ForCausalLMLoss, from 4.46 on): logits in float32, shifted by a token, which copies
+// them, and CrossEntropy. Both copies live until the loss is there.
+type NextToken struct {
+	// AsIs leaves the logits in their type.
+	AsIs bool
+	// Widened makes the logits float32 in the model, which returns them so, as transformers before
+	// 4.46 did: those in their own type die then.
+	Widened bool
+	// Fused is a loss in one kernel, which shifts the targets in place of the logits, as
+	// torch.compile, Unsloth and flash-attn make it. It keeps the logits as they are, and for each
+	// token the largest, and the logarithm of the sum of their exponentials.
+	Fused bool
+}
+
+// HeadLoss is a head and the loss of its logits in one, for long texts and large vocabularies. It
+// cuts the tokens into Chunks, so that a part of the logits is copied at a time
+// (torchtune's CEWithChunkedOutputLoss, litgpt's chunked_cross_entropy). The head of the model
+// itself is left out, or estimate.WithLoss puts this in its place.
+type HeadLoss struct {
+	Linear
+	Chunks int       // 4096 at most; 0 means 1
+	Loss   NextToken // of each chunk, whose targets are shifted in place of the logits
+	// Widened makes the logits float32 before the losses read them, as Lightning's Fabric does with
+	// what a model returns.
+	Widened bool
+	// InForward computes the gradients along with the loss, so that of the logits no more than a
+	// chunk is ever there (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
+	// cut_cross_entropy). Without Chunks they are as long as Liger makes them.
+	InForward bool
+}

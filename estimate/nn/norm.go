@@ -1,0 +1,38 @@
+package nn
+
+// BatchNorm is torch.torch.nn.BatchNorm1d, 2d and 3d. It keeps its input and two vectors
+// of statistics; its running statistics are buffers.
+type BatchNorm struct {
+	Features int
+	NoAffine bool // no weight and bias
+	NoStats  bool // no running statistics
+}
+
+// LayerNorm is torch.torch.nn.LayerNorm over the last dimension. It keeps its input, and
+// mean and deviation of each vector.
+type LayerNorm struct {
+	Size     int
+	NoAffine bool
+	NoBias   bool
+}
+
+// GroupNorm is torch.torch.nn.GroupNorm. It keeps its input, and mean and deviation of each
+// group of each sample.
+type GroupNorm struct {
+	Groups, Channels int
+	NoAffine         bool
+}
+
+// InstanceNorm is torch.torch.nn.InstanceNorm1d, 2d and 3d. It keeps its input and two numbers for each channel
+// of each sample, and with Affine the weight for each of them.
+type InstanceNorm struct {
+	Features int
+	Affine   bool
+}
+
+// LocalResponseNorm is torch.torch.nn.LocalResponseNorm over (batch, channels, ...), in elementary operations.
+type LocalResponseNorm struct{ Size int }
+
+// RMSNorm is torch.nn.RMSNorm over the last dimension. On CUDA it keeps its input and one number a
+// vector; on the CPU it keeps its normalised input besides.
+type RMSNorm struct{ Size int }
