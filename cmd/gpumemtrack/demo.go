@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/watch"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 )
@@ -20,7 +22,7 @@ type demoOptions struct {
 	pause time.Duration
 }
 
-func demoCommand(a *app) *cobra.Command {
+func demoCommand(a *cli.App) *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -29,8 +31,8 @@ func demoCommand(a *app) *cobra.Command {
 on: the tracker's report, a recording, its table and its charts.`,
 		Example: `  gpumemtrack demo
   gpumemtrack demo --dir out -f`,
-		Args: none,
-		RunE: func(*cobra.Command, []string) error { return a.demo(o) },
+		Args: cli.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return runDemo(a, o) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.dir, "dir", "gpumemtrack-demo", "`DIRECTORY` for the files, created if it is missing")
@@ -40,9 +42,9 @@ on: the tracker's report, a recording, its table and its charts.`,
 	return cmd
 }
 
-func (a *app) demo(o demoOptions) (err error) {
+func runDemo(a *cli.App, o demoOptions) (err error) {
 	if o.pause < 0 {
-		return usageError("demo: --pause cannot be negative")
+		return cli.UsageError("demo: --pause cannot be negative")
 	}
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return fmt.Errorf("demo: %w: name a directory that may be written, with --dir", err)
@@ -57,7 +59,7 @@ func (a *app) demo(o demoOptions) (err error) {
 		Source: nvml.FromDevices(gpu), Interval: nvml.MinInterval,
 		Files: []string{filepath.Join(o.dir, "memory.jsonl")}, Overwrite: o.force,
 	}
-	if err := rehearse(&cfg, charts); err != nil {
+	if err := watch.Rehearse(&cfg, charts); err != nil {
 		return err
 	}
 	rec, err := nvml.NewRecorder(cfg)
@@ -65,14 +67,14 @@ func (a *app) demo(o demoOptions) (err error) {
 		return err
 	}
 	err = rec.Record(context.Background(), func(context.Context) error {
-		return vgg19(gpu, o.dir, o.pause, a.stdout)
+		return vgg19(gpu, o.dir, o.pause, a.Stdout)
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(a.stdout)
-	writeRecording(a.stdout, rec.Recording())
-	fmt.Fprintf(a.stderr, "report: %s\n", filepath.Join(o.dir, "*-gpu_mem_track.txt"))
-	fmt.Fprintf(a.stderr, "samples: %s\n", rec.Files()[0])
-	return a.saveCharts(rec.Recording(), chart.Config{Title: "VGG19's features, on a simulated GPU"}, charts, o.force)
+	fmt.Fprintln(a.Stdout)
+	watch.WriteRecording(a.Stdout, rec.Recording())
+	fmt.Fprintf(a.Stderr, "report: %s\n", filepath.Join(o.dir, "*-gpu_mem_track.txt"))
+	fmt.Fprintf(a.Stderr, "samples: %s\n", rec.Files()[0])
+	return a.SaveCharts(rec.Recording(), chart.Config{Title: "VGG19's features, on a simulated GPU"}, charts, o.force)
 }

@@ -8,6 +8,32 @@
 // run, and 127 when it is not found.
 package main
 
-import "os"
+import (
+	"os"
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/estimating"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/inspect"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/top"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/watch"
+)
+
+func main() { os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, commands...)) }
+
+// commands are all there are; a new one is a line here and a file in its room.
+var commands = []cli.Command{
+	watch.Record,
+	watch.Attach,
+	top.Sensors,
+	top.Command,
+	inspect.Chart,
+	estimating.Command,
+	inspect.Show,
+	inspect.Diff,
+	inspect.Convert,
+	inspect.Replay,
+	inspect.Explain,
+	demoCommand,
+	cli.Completion,
+	cli.Version,
+}

@@ -2,63 +2,26 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"maps"
 	"os/exec"
-	"path/filepath"
-	"slices"
+	"regexp"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
 func TestEveryCommandHasAnExample(t *testing.T) {
-	for _, cmd := range (&app{}).root(nil).Commands() {
+	for _, command := range commands {
+		cmd := command(&cli.App{})
 		assert.NotEmpty(t, cmd.Example, cmd.Name())
 		assert.NotEmpty(t, cmd.Short, cmd.Name())
 	}
-}
-
-// What scripts read keeps its keys, each with its unit.
-func TestJSONKeys(t *testing.T) {
-	list := []nvml.Status{{Device: nvml.Device{Index: 1, UUID: "MIG-a", Name: "A", BusID: "0:1", Parent: "GPU-b", MIG: 2}}}
-	list[0].Set(nvml.MemoryUsed, 5)
-	list[0].Err = nvml.ErrLost
-	text, err := json.Marshal(sensorsJSON("NVML", list))
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"schema": "gpumemtrack.sensors/1", "source": "NVML", "devices": [{
-		"index": 1, "uuid": "MIG-a", "name": "A", "bus_id": "0:1", "parent": "GPU-b", "mig": 2, "error": "the GPU is lost",
-		"memory_scope": "device", "memory_used_bytes": 5, "memory_free_bytes": null, "memory_total_bytes": null,
-		"driver_reserved_bytes": null, "utilization_percent": null, "power_watts": null, "temperature_celsius": null,
-		"fan_speed_percent": null, "graphics_clock_megahertz": null, "memory_clock_megahertz": null,
-		"sm_clock_megahertz": null, "video_clock_megahertz": null}]}`, string(text))
-
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, run([]string{"estimate", "gpt2", "--json", "--fits", "24GiB"}, nil, &stdout, &stderr), stderr.String())
-	var estimated map[string]any
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &estimated))
-	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "reserved_bytes", "device_bytes", "device_upper_bytes", "needed_upper_bytes", "host_bytes", "budget_bytes", "fits", "report"},
-		slices.Collect(maps.Keys(estimated)))
-	for _, key := range []string{"name", "inputs", "params", "buffers", "inference", "training", "layers", "notes"} {
-		assert.Contains(t, estimated["report"], key)
-	}
-}
-
-func TestLiveLine(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	dir := t.TempDir()
-	require.Zero(t, run([]string{"record", "--source", "sim", "--duration", "50ms", "--interval", "10ms", "-o", filepath.Join(dir, "a.jsonl")}, nil, &stdout, &stderr), stderr.String())
-	rec, err := nvml.ReadFile(filepath.Join(dir, "a.jsonl"))
-	require.NoError(t, err)
-	assert.Regexp(t, `^0s  GPU 0 memory used: 450\.0 MiB now, 450\.0 MiB peak █+$`, liveLine(rec))
-	assert.Equal(t, "GPU 0 mem…", fit("GPU 0 memory used", 11))
-	assert.Equal(t, "▁▄█", sparkline([]float64{0, 5, 10}))
-	assert.Equal(t, "▁", sparkline([]float64{0}))
-	assert.Equal(t, "a\x1b", paint("a\x1b", bold, false))
-	assert.Equal(t, bold+"a"+plain, paint("a", bold, true))
 }
 
 // gorgonia.org/cu ends a program from its init where no device answers: the program must not
@@ -68,4 +31,87 @@ func TestLinksNoGorgonia(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(out), "github.com/gpumemtrack/gpumemtrack/alloc/cuda\n")
 	require.NotContains(t, string(out), "gorgonia.org/cu")
+}
+
+// Every flag with a value says in capitals what the value is, and nothing in Go's words.
+func TestFlagsNameTheirValues(t *testing.T) {
+	for _, command := range commands {
+		cmd := command(&cli.App{})
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			name, _ := pflag.UnquoteUsage(f)
+			if f.Value.Type() != "bool" {
+				assert.Equal(t, strings.ToUpper(name), name, "%s --%s", cmd.Name(), f.Name)
+				assert.NotEmpty(t, name, "%s --%s", cmd.Name(), f.Name)
+			}
+		})
+	}
+}
+
+// named is the command of this name.
+func named(t *testing.T, name string) *cobra.Command {
+	for _, command := range commands {
+		if cmd := command(&cli.App{}); cmd.Name() == name {
+			return cmd
+		}
+	}
+	require.Fail(t, "there is no command", name)
+	return nil
+}
+
+// Flags with a choice of words complete them.
+func TestFlagsWithAChoiceComplete(t *testing.T) {
+	for command, flags := range map[string][]string{
+		"show": {"by", "of"}, "diff": {"by", "of"}, "record": {"source", "with"}, "sensors": {"source"}, "replay": {"allocator"},
+		"estimate": {"optimizer", "optimizer-form", "gpu", "offload", "zero-grad", "dtype", "autocast", "kv", "zero"},
+	} {
+		cmd := named(t, command)
+		for _, flag := range flags {
+			complete, ok := cmd.GetFlagCompletionFunc(flag)
+			require.True(t, ok, "%s --%s", command, flag)
+			values, _ := complete(cmd, nil, "")
+			assert.Greater(t, len(values), 1)
+		}
+	}
+}
+
+// Each flag of a command stands in its help once, under a heading if it has one.
+func TestHelpHasEachFlagOnce(t *testing.T) {
+	for _, command := range commands {
+		cmd := command(&cli.App{})
+		text := flagsOf(t, cmd.Name())
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			found := regexp.MustCompile(`(?m)^ .{5}--`+f.Name+`( |$)`).FindAllString(text, -1)
+			assert.Len(t, found, 1, "%s --%s", cmd.Name(), f.Name)
+		})
+	}
+	_, ofLlama, found := strings.Cut(flagsOf(t, "estimate"), "\n\nFlags of llama.cpp:\n")
+	assert.True(t, found)
+	assert.Less(t, strings.Index(ofLlama, "--gpu-layers"), strings.Index(ofLlama, "\n\nFlags of "))
+}
+
+// flagsOf is the help of a command from its flags on.
+func flagsOf(t *testing.T, command string) string {
+	var out bytes.Buffer
+	require.Zero(t, cli.Run([]string{command, "--help"}, nil, &out, &out, commands...))
+	_, text, found := strings.Cut(out.String(), "\n\nFlags:\n")
+	assert.True(t, found, command)
+	return text
+}
+
+// TestHelpIsAsWideAsATerminal: no line of any command's help wraps in a terminal of 80 columns.
+func TestHelpIsAsWideAsATerminal(t *testing.T) {
+	pages := [][]string{{"--help"}, {"help", "help"}}
+	for _, command := range commands {
+		pages = append(pages, []string{command(&cli.App{}).Name(), "--help"})
+	}
+	for _, args := range pages {
+		var out bytes.Buffer
+		assert.Zero(t, cli.Run(args, nil, &out, &out, commands...), args)
+		assert.Contains(t, out.String(), "Usage:\n  gpumemtrack")
+		for line := range strings.Lines(out.String()) {
+			line = strings.TrimSuffix(line, "\n")
+			assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s: %s", args[0], line)
+			assert.Equal(t, strings.TrimRight(line, " "), line, args[0])
+		}
+	}
 }

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// commandOf returns what a process was started as; "" if it is not known here.
-func commandOf(int) string { return "" }

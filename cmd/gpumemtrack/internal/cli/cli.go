@@ -1,0 +1,183 @@
+// Package cli is what the commands of gpumemtrack share: how the program runs them and ends, their
+// flags, tables and files, and the terminal. It knows no command but those about the program itself.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Command makes one of the program's commands.
+type Command func(*App) *cobra.Command
+
+// Run is the whole program except its exit, with these commands.
+func Run(args []string, stdin io.Reader, stdout, stderr io.Writer, commands ...Command) int {
+	a := &App{stdin, &output{Writer: stdout}, stderr}
+	root := a.root(args, commands)
+	err := root.Execute()
+	if err == nil {
+		err = a.Stdout.err
+	}
+	if err == nil {
+		return 0
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", ProgramName, strings.ReplaceAll(text, "\n", "; "))
+	}
+	if coded, ok := errors.AsType[*codedError](err); ok {
+		return coded.code
+	}
+	return ExitFailed
+}
+
+func (a *App) root(args []string, commands []Command) *cobra.Command {
+	root := &cobra.Command{
+		Use:   ProgramName + " COMMAND",
+		Short: "GPU memory: recorded, charted, estimated, explained",
+		Long: `GPU memory: recorded, charted, estimated, explained.
+
+Exit codes:
+  0  success
+  1  failure
+  2  wrong usage
+  3  the answer is no: the model does not fit (estimate --fits), the run would
+     not have fitted (replay), or memory grew by more (diff --fail-over)
+
+record and attach exit with the code of the command that they run: 126 if it
+cannot be run, 127 if it is not found, and 128 plus the signal's number if a
+signal ended it.`,
+		Version: versionText(),
+
+		DisableFlagsInUseLine: true,
+		Example: `  gpumemtrack demo                              # a first look, without a GPU
+  gpumemtrack sensors -w                        # watch the GPUs
+  gpumemtrack record -o memory.png -- ./train   # chart a program's GPU memory`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+
+		SuggestionsMinimumDistance: 2,
+
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // there is one of our own
+
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				cmd.SetOut(a.Stderr)
+				return errors.Join(cmd.Help(), Exit(ExitUsage, nil))
+			}
+			return unknownCommand(cmd, args[0])
+		},
+	}
+	root.SetUsageTemplate(usageTemplate)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetArgs(args)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// A command that is not there comes with flags that the root does not know.
+		if cmd == root && !strings.HasPrefix(args[0], "-") {
+			return unknownCommand(root, args[0])
+		}
+		return UsageError("%w: see %s --help", flagError(err), cmd.CommandPath())
+	})
+	for _, command := range commands {
+		root.AddCommand(command(a))
+	}
+	root.SetHelpCommand(helpCommand(root))
+	return root
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		return UsageError("there is no command %q: did you mean %s?", name, strings.Join(near, " or "))
+	}
+	return UsageError("there is no command %q: see %s --help", name, ProgramName)
+}
+
+// App is what commands share: the three streams.
+type App struct {
+	Stdin  io.Reader
+	Stdout *output
+	Stderr io.Writer
+}
+
+// output is a stream that remembers that it could not be written to, so that no
+// command needs to look after each line.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// Exit codes.
+const (
+	ExitFailed   = 1
+	ExitUsage    = 2
+	ExitUnfit    = 3
+	ExitNotRun   = 126 // as shells have it
+	ExitNotFound = 127
+	ExitSignal   = 128 // and the signal's number
+
+	ProgramName = "gpumemtrack"
+)
+
+type codedError struct {
+	code int
+	err  error
+}
+
+func (e *codedError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *codedError) Unwrap() error { return e.err }
+
+// Exit is the error of a command that ends the program with this code. Without an error there is
+// nothing to say.
+func Exit(code int, err error) error { return &codedError{code, err} }
+
+// UsageError is the error of a command that was used wrongly.
+func UsageError(format string, args ...any) error {
+	return Exit(ExitUsage, fmt.Errorf(format, args...))
+}
+
+// Exactly is the Args of a command that takes so many: it says what is missing, in the command's own words.
+func Exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return UsageError("%s: name %s: see %s --help", cmd.Name(), what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// NoArgs is the Args of a command that takes none.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return UsageError("%s: %q is one word too many: see %s --help", cmd.Name(), args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// WriteJSON prints a value as one line.
+func WriteJSON(w io.Writer, v any) error {
+	out := json.NewEncoder(w)
+	out.SetEscapeHTML(false)
+	return out.Encode(v)
+}

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// SizeFlag is the value of a flag that sets a size. A small number without a unit is refused:
+// who writes 10 does not mean ten bytes.
+func SizeFlag(to *alloc.Bytes) pflag.Value { return sizeFlag{to} }
+
+type sizeFlag struct{ *alloc.Bytes }
+
+func (sizeFlag) Type() string { return "size" }
+
+func (s sizeFlag) String() string {
+	if s.Bytes == nil || *s.Bytes == 0 {
+		return ""
+	}
+	return s.Bytes.String()
+}
+
+func (s sizeFlag) Set(text string) error {
+	text = strings.TrimSpace(text)
+	if v, err := strconv.ParseFloat(text, 64); err == nil && v != 0 && v < float64(alloc.MiB) && v > 0 {
+		return fmt.Errorf("did you mean %sGiB? A number needs its unit: %sB for bytes", text, text)
+	}
+	return s.Bytes.Set(text)
+}
+
+// flagError says in plain words what is wrong with a flag.
+func flagError(err error) error {
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	want := map[string]string{
+		"int": "want a whole number", "duration": "want a time such as 500ms, 10s or 5m", "bool": "want true or false",
+		"float64": "want a number", "float64Slice": "want numbers such as 3,1",
+	}[wrong.GetFlag().Value.Type()]
+	if want == "" {
+		return fmt.Errorf("--%s %s: %w", wrong.GetFlag().Name, wrong.GetValue(), errors.Unwrap(wrong))
+	}
+	return fmt.Errorf("--%s %s: %s", wrong.GetFlag().Name, wrong.GetValue(), want)
+}
+
+// Complete makes a flag's values known to the shell.
+func Complete(cmd *cobra.Command, flag string, values ...string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // the command has no such flag
+	}
+}
+
+// usageTemplate is cobra's, for commands without groups and inherited flags. Flags wrap at 80
+// columns, and what a user fills in is in capitals, as in every command's Use.
+const usageTemplate = `Usage:
+  {{.UseLine}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+
+{{flagUsages .LocalFlags}}{{end}}{{if .HasAvailableSubCommands}}
+
+Use "{{.CommandPath}} COMMAND --help" for more about a command.{{end}}
+`
+
+func init() { cobra.AddTemplateFunc("flagUsages", flagUsages) }
+
+// headingKey annotates a flag with the heading of help under which it stands.
+const headingKey = "heading"
+
+// Heading puts flags of a command under a heading of its help, after those without one.
+func Heading(cmd *cobra.Command, title string, flags ...string) {
+	for _, name := range flags {
+		if err := cmd.Flags().SetAnnotation(name, headingKey, []string{title}); err != nil {
+			panic(err) // the command has no such flag
+		}
+	}
+}
+
+// flagUsages describes flags under their headings, in the order of their first flags.
+func flagUsages(all *pflag.FlagSet) string {
+	titles, sets := []string{"Flags"}, map[string]*pflag.FlagSet{"Flags": pflag.NewFlagSet("", pflag.ContinueOnError)}
+	all.VisitAll(func(f *pflag.Flag) {
+		title := "Flags"
+		if at := f.Annotations[headingKey]; len(at) > 0 {
+			title = at[0]
+		}
+		if sets[title] == nil {
+			titles, sets[title] = append(titles, title), pflag.NewFlagSet("", pflag.ContinueOnError)
+		}
+		sets[title].AddFlag(f)
+	})
+	var parts []string
+	for _, title := range titles {
+		parts = append(parts, title+":\n"+strings.TrimRight(sets[title].FlagUsagesWrapped(80), " \n"))
+	}
+	return strings.Join(parts, "\n\n")
+}

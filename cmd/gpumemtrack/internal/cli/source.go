@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+// AddSourceFlag adds the flag that says where figures come from.
+func AddSourceFlag(cmd *cobra.Command, source *string) {
+	cmd.Flags().StringVar(source, "source", "auto",
+		"`WHERE` figures come from: auto, nvml (the driver's library), smi (the nvidia-smi program) or sim (a simulated GPU)")
+	Complete(cmd, "source", "auto", "nvml", "smi", "sim")
+}
+
+// OpenSource opens what --source names.
+func OpenSource(name string) (nvml.Source, error) {
+	switch name {
+	case "auto":
+		return withHint(nvml.Open())
+	case "nvml":
+		return withHint(nvml.OpenLibrary(""))
+	case "smi":
+		return withHint(nvml.OpenSMI(""))
+	case "sim":
+		gpu, err := sim.New(sim.Config{})
+		if err != nil {
+			return nil, err
+		}
+		return nvml.FromDevices(gpu), nil
+	}
+	return nil, UsageError("--source %s: want auto, nvml, smi or sim", name)
+}
+
+func withHint(src nvml.Source, err error) (nvml.Source, error) {
+	if errors.Is(err, nvml.ErrNotAvailable) {
+		err = fmt.Errorf("%w (--source sim shows a simulated GPU)", err)
+	}
+	return src, err
+}
+
+// CloseSoon closes a source, but does not wait for a driver that hangs.
+func CloseSoon(src nvml.Source) {
+	closed := make(chan struct{})
+	go func() {
+		src.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+func IsURL(word string) bool {
+	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://")
+}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	line "github.com/gpumemtrack/gpumemtrack/internal/text"
+)
+
+// NewTable returns a table with its heading, whose columns after the first
+// left ones stand to the right. Render prints it.
+func NewTable(w io.Writer, left int, heading ...any) table.Writer {
+	g := NewGrid(left, nil, heading...)
+	g.SetOutputMirror(w)
+	return g
+}
+
+// Grid is a table that fits the terminal.
+type Grid struct {
+	table.Writer
+	columns []table.ColumnConfig
+	dropped []string // the columns that a narrow terminal goes without, the first to go first
+	longest int      // of the first column's cells
+}
+
+func NewGrid(left int, dropped []string, heading ...any) *Grid {
+	g := &Grid{Writer: table.NewWriter(), dropped: dropped}
+	g.SetStyle(table.StyleLight)
+	g.Style().Format.Header = text.FormatDefault
+	g.AppendHeader(heading)
+	for i, name := range heading {
+		g.columns = append(g.columns, table.ColumnConfig{Name: fmt.Sprint(name), Number: i + 1})
+		if i >= left {
+			g.columns[i].Align = text.AlignRight
+		}
+	}
+	g.SetColumnConfigs(g.columns)
+	return g
+}
+
+// AppendRow adds a row. What is text may be from outside, and is printed so that it
+// does nothing to the terminal. It may have several lines.
+func (g *Grid) AppendRow(row table.Row, config ...table.RowConfig) {
+	row = safe(row)
+	g.longest = max(g.longest, text.LongestLineLen(fmt.Sprint(row[0])))
+	g.Writer.AppendRow(row, config...)
+}
+
+// AppendFooter adds the last row, as AppendRow does.
+func (g *Grid) AppendFooter(row table.Row, config ...table.RowConfig) {
+	g.Writer.AppendFooter(safe(row), config...)
+}
+
+func safe(row table.Row) table.Row {
+	row = slices.Clone(row)
+	for i, cell := range row {
+		s, ok := cell.(string)
+		if !ok {
+			continue
+		}
+		lines := strings.Split(s, "\n")
+		for i := range lines {
+			lines[i] = line.Line(lines[i])
+		}
+		row[i] = strings.Join(lines, "\n")
+	}
+	return row
+}
+
+// Fitted renders the table so that it fits the width; 0 means that there is no
+// limit. Lines of a table that wrap cannot be read, so long texts of the first column
+// lose their middle, to some length, and then columns go.
+func (g *Grid) Fitted(width int) string {
+	drawn := g.Render()
+	for _, name := range g.dropped {
+		if width <= 0 || text.LongestLineLen(drawn) <= width {
+			break
+		}
+		if g.shorten(text.LongestLineLen(drawn) - width) {
+			return g.Render() + "\n"
+		}
+		i := slices.IndexFunc(g.columns, func(c table.ColumnConfig) bool { return c.Name == name })
+		if i < 0 {
+			continue
+		}
+		g.columns[i].Hidden = true
+		g.SetColumnConfigs(g.columns)
+		drawn = g.Render()
+	}
+	return drawn + "\n"
+}
+
+// shortest is what is left of a text of the first column at least.
+const shortest = 32
+
+// shorten makes the first column narrower, if what is left of it can be read.
+func (g *Grid) shorten(by int) bool {
+	if g.longest-by < shortest {
+		return false
+	}
+	g.columns[0].WidthMax, g.columns[0].WidthMaxEnforcer = g.longest-by, Elide
+	g.SetColumnConfigs(g.columns)
+	return true
+}
+
+// Elide takes the middle out of a text that is longer than most characters.
+func Elide(s string, most int) string {
+	runes := []rune(s)
+	if len(runes) <= most {
+		return s
+	}
+	tail := most * 2 / 3
+	return string(runes[:most-1-tail]) + "…" + string(runes[len(runes)-tail:])
+}
+
+// MemoryTable returns a table whose last line sums up the others. In a narrow
+// terminal it goes without a share or a count, and without what tells processes apart.
+func MemoryTable(dropped string, heading ...any) *Grid {
+	t := NewGrid(1, []string{dropped, "Count", "Spread", "In", "Most"}, heading...)
+	t.Style().Format.Footer = text.FormatDefault
+	for i := range t.columns[1:] {
+		t.columns[i+1].AlignHeader, t.columns[i+1].AlignFooter = text.AlignRight, text.AlignRight
+	}
+	t.SetColumnConfigs(t.columns)
+	return t
+}
+
+// Signed prints a change, with a plus where it is one.
+func Signed(b alloc.Bytes) string {
+	if b > 0 {
+		return "+" + b.String()
+	}
+	return b.String()
+}

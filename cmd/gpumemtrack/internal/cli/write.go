@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// formats are what convert and attach write, by the end of the file's name: the first that fits.
+var formats = []Format{
+	{end: ".pb.gz", usage: pprof.WriteUsage},
+	{end: ".pickle", record: torch.Write, all: true},
+	{end: ".trace.json", record: trace.Write, events: true, all: true},
+	{end: ".html", record: html.Write},
+	{end: ".json", record: func(w io.Writer, r *snapshot.Record) error { return r.WriteJSON(w) }, all: true},
+}
+
+// Format is a format of files. It is written from a record, or from sums by call stack alone. Some formats
+// consist of events, and of their times.
+type Format struct {
+	end    string
+	record func(io.Writer, *snapshot.Record) error
+	usage  func(io.Writer, *export.Usage) error
+	events bool
+	all    bool // it holds all devices of a file
+}
+
+// FormatOf returns the format that the name of a file chooses by its end.
+func FormatOf(path string) (to Format, ok bool) {
+	i := slices.IndexFunc(formats, func(f Format) bool { return strings.HasSuffix(path, f.end) })
+	if i < 0 {
+		return Format{}, false
+	}
+	return formats[i], true
+}
+
+// Writer returns what writes the file in the format, or says what the file lacks.
+func (a *App) Writer(f *files.File, to Format, device int) (func(io.Writer) error, error) {
+	if to.usage != nil && device < 0 {
+		return func(w io.Writer) error { return to.usage(w, f.Usage) }, nil
+	}
+	if f.Record == nil {
+		return nil, fmt.Errorf("a %s has sums by call stack only: no single buffers, no segments and no events, which a %s file needs", f.Format, to.end)
+	}
+	r, err := deviceOf(f.Record, device)
+	if err != nil {
+		return nil, err
+	}
+	if device < 0 && len(f.Record.Others) > 0 && !to.all {
+		fmt.Fprintf(a.Stderr, "%s, the device with most memory of %d; --device names another\n", export.Device(r.Snapshot), 1+len(f.Record.Others))
+	}
+	switch {
+	case to.usage != nil:
+		return func(w io.Writer) error { return to.usage(w, export.FromSnapshot(r.Snapshot)) }, nil
+	case to.events && (r.History == nil || r.History.Len() == 0):
+		return nil, fmt.Errorf("the %s has no events, of which a %s file consists: %s", f.Format, to.end, whoHasEvents(f))
+	case to.events && f.NoTimes:
+		return nil, fmt.Errorf("the events of the %s have no times, which a %s file needs: PyTorch writes them since version 2.1. A .html file shows the events in their order", f.Format, to.end)
+	}
+	return func(w io.Writer) error { return to.record(w, r) }, nil
+}
+
+func whoHasEvents(f *files.File) string {
+	if f.Format == files.PyTorch {
+		return "call torch.cuda.memory._record_memory_history() at the program's start"
+	}
+	return "a dump has them"
+}
+
+// deviceOf returns the record of a device; of the record's own if it is -1.
+func deviceOf(r *snapshot.Record, device int) (*snapshot.Record, error) {
+	if device < 0 {
+		return r, nil
+	}
+	all := append([]*snapshot.Record{r}, r.Others...)
+	var have []string
+	for _, of := range all {
+		if of.Snapshot.Ordinal == device {
+			alone := *of
+			alone.Others = nil
+			return &alone, nil
+		}
+		have = append(have, strconv.Itoa(of.Snapshot.Ordinal))
+	}
+	slices.Sort(have)
+	return nil, fmt.Errorf("it has no device %d: want one of %s", device, strings.Join(have, ", "))
+}
+
+// WriteNew writes a file that appears only when it is whole.
+func WriteNew(path string, force bool, write func(io.Writer) error) error {
+	err := userfile.Write(path, force, write)
+	if errors.Is(err, fs.ErrExist) {
+		return existsError(path)
+	}
+	return err
+}
+
+// existsError says the same of every file that is there already.
+func existsError(path string) error {
+	return fmt.Errorf("%s exists: choose another name, or overwrite it with -f", path)
+}
+
+// CanCreate finds out whether a file can be written, before the work for it is done.
+func CanCreate(path string, overwrite bool) error {
+	if info, err := os.Lstat(path); err == nil {
+		switch {
+		case !overwrite:
+			return existsError(path)
+		case !info.Mode().IsRegular() && info.Mode()&os.ModeSymlink == 0:
+			return fmt.Errorf("cannot overwrite %s: it is not a regular file", path)
+		case info.Mode().IsRegular():
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return fmt.Errorf("cannot overwrite: %w", err)
+			}
+			return f.Close()
+		}
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return fmt.Errorf("cannot write here: %w: name a directory that exists and may be written, with -o", err)
+	}
+	return errors.Join(f.Close(), os.Remove(path))
+}
+
+// IsChart reports whether a file is a chart by the end of its name.
+func IsChart(path string) bool {
+	return slices.Contains(chart.Formats, strings.ToLower(filepath.Ext(path)))
+}
+
+// SaveCharts draws a recording into files, and says which.
+func (a *App) SaveCharts(rec nvml.Recording, cfg chart.Config, paths []string, force bool) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	fig, err := chart.New(rec.Series, cfg)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := fig.Save(path, force); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Stderr, "chart: %s\n", path)
+	}
+	return nil
+}

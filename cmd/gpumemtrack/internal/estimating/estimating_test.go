@@ -1,0 +1,332 @@
+package estimating
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+)
+
+// run runs a command of this room.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return cli.Run(args, stdin, stdout, stderr, Command)
+}
+
+// estimateJSON runs the command and returns what it prints with --json.
+func estimateJSON(t *testing.T, args string) estimated {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(strings.Fields("estimate --json "+args), nil, &stdout, &stderr), stderr.String())
+	var e estimated
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &e))
+	return e
+}
+
+// Each way of training changes the figures as it should.
+func TestEstimateWaysOfTraining(t *testing.T) {
+	const base = "gpt2 --train --batch 4 --seq 64 --optimizer adamw --dtype float32 "
+	usual := estimateJSON(t, base)
+	assert.Zero(t, usual.Host)
+	adam := usual.Report.Training.Optimizer
+	for flags, check := range map[string]func(t *testing.T, e estimated){
+		"--optimizer lion": func(t *testing.T, e estimated) { assert.Equal(t, adam/2, e.Report.Training.Optimizer) },
+		"--optimizer muon": func(t *testing.T, e estimated) {
+			assert.Greater(t, e.Report.Training.Optimizer, adam/2)
+			assert.Less(t, e.Report.Training.Optimizer, adam)
+		},
+		"--optimizer-in-backward": func(t *testing.T, e estimated) { assert.Less(t, e.Reserved, usual.Reserved) },
+		"--offload optimizer": func(t *testing.T, e estimated) {
+			assert.Zero(t, e.Report.Training.Optimizer)
+			assert.Greater(t, e.Host, adam)
+		},
+		"--offload parameters":   func(t *testing.T, e estimated) { assert.Zero(t, e.Report.Training.Weights) },
+		"--optimizer-form fused": func(t *testing.T, e estimated) { assert.Less(t, e.Upper, usual.Upper) },
+		"--zero-grad kept":       func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Reserved, usual.Reserved) },
+		"--pytorch 1.10":         func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Peak, e.Peak) },
+		"--attention eager":      func(t *testing.T, e estimated) { assert.Greater(t, e.Report.Kept, usual.Report.Kept) },
+		"--attention sdpa":       func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Training, e.Report.Training) },
+		"--hold-output dropped":  func(t *testing.T, e estimated) { assert.Less(t, e.Peak, usual.Peak) },
+		"--gradients float16":    func(t *testing.T, e estimated) { assert.Less(t, e.Report.Gradients, usual.Report.Gradients) },
+		"--freeze transformer.*": func(t *testing.T, e estimated) { assert.Less(t, e.Report.Trained.Count, usual.Report.Trained.Count/2) },
+		"--freeze *.h.*":         func(t *testing.T, e estimated) { assert.Less(t, e.Report.Training.Optimizer, adam/2) },
+		"--pp 4 --accumulate 8": func(t *testing.T, e estimated) {
+			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/2)
+		},
+		"--checkpoint blocks":  func(t *testing.T, e estimated) { assert.Less(t, e.Report.Kept, usual.Report.Kept/2) },
+		"--weight-decay=false": func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Training, e.Report.Training) },
+		"--cuda-loading lazy":  func(t *testing.T, e estimated) { assert.Less(t, e.Needs, usual.Needs+1) },
+		"--dtype bf16 --master-weights": func(t *testing.T, e estimated) {
+			assert.Equal(t, 2*e.Report.Training.Weights, e.Report.Training.Master)
+		},
+		"--lora 8 --lora-targets all-linear --lora-base int8 --lora-dtype bf16 --lora-dropout 0.1": func(t *testing.T, e estimated) {
+			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/2)
+		},
+		"--accumulate 4":     func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Peak, usual.Peak) },
+		"--checkpoint *.h.*": func(t *testing.T, e estimated) { assert.Less(t, e.Report.Kept, usual.Report.Kept) },
+		"--autocast bf16":    func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Report.Kept, e.Report.Kept) },
+		"--replicas 8 --zero 3": func(t *testing.T, e estimated) {
+			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/7)
+		},
+		"--optimizer adam8bit": func(t *testing.T, e estimated) { assert.Less(t, e.Report.Training.Optimizer, adam/3) },
+		"--lora 8 --qlora --lora-targets c_attn,c_proj": func(t *testing.T, e estimated) {
+			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights)
+			assert.Less(t, e.Report.Training.Optimizer, adam/50)
+		},
+	} {
+		t.Run(flags, func(t *testing.T) {
+			e := estimateJSON(t, base+flags)
+			check(t, e)
+			assert.GreaterOrEqual(t, e.Needs, e.Peak)
+			assert.GreaterOrEqual(t, e.DeviceUpper, e.Device)
+			assert.Greater(t, e.Device, e.Reserved)
+			assert.Positive(t, alloc.Bytes(e.Reserved))
+		})
+	}
+}
+
+// The settings of training choose it, and those that have no effect are said to.
+func TestEstimateSettlesWhatIsAsked(t *testing.T) {
+	const all = "llama-3-8b --seq 256 --lora 16 --qlora --autocast bf16 --optimizer adam8bit --optimizer-form fused --checkpoint layers.* --accumulate 4 --kv q8_0 --zero 3 --tp 8"
+	e := estimateJSON(t, all)
+	assert.Equal(t, "train", e.Mode)
+	assert.Contains(t, e.Report.Notes, "--kv has no effect without --serve")
+	assert.Contains(t, e.Report.Notes, "--zero has no effect on one replica, which has nothing to share: give --replicas 2 or more")
+	shared := estimateJSON(t, all+" --replicas 8")
+	assert.Less(t, shared.Report.Training.Weights, e.Report.Training.Weights/7)
+	assert.Equal(t, e.Report.Kept, shared.Report.Kept)
+
+	served := estimateJSON(t, "llama-3-8b --serve --seq 256 --optimizer lion")
+	assert.Equal(t, "serve", served.Mode)
+	assert.Equal(t, 256, served.Context)
+	assert.Contains(t, served.Report.Notes, "--optimizer has no effect on serving")
+	assert.EqualValues(t, 4*3*448*448, estimateJSON(t, "resnet50 --image 448").Report.Inference.Input)
+	assert.Zero(t, estimateJSON(t, "resnet50 --cpu").Device)
+}
+
+// Not all models have numbered layers: the error shows what the paths are like.
+func TestEstimateCheckpointBlocks(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate densenet121 --checkpoint blocks"), nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "--checkpoint blocks: the layers have no numbers: give a pattern for paths such as features.denseblock")
+	estimateJSON(t, "densenet121 --checkpoint features.denseblock?.denselayer*")
+	estimateJSON(t, "resnet50 --checkpoint blocks")
+}
+
+// Where nobody says which layers get adapters, they are those that PEFT takes.
+func TestEstimateUsualTargetsOfLoRA(t *testing.T) {
+	for model, trained := range map[string]int64{
+		"gpt2":              12 * 8 * (768 + 3*768),
+		"bert-base-uncased": 12 * 2 * 8 * (768 + 768),
+		"llama-2-7b":        32 * 2 * 8 * (4096 + 4096),
+		"vit-b-16":          12 * 2 * 8 * (768 + 768),
+	} {
+		assert.Equal(t, trained, estimateJSON(t, model+" --lora 8").Report.Trained.Count, model)
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"_class_name": "FluxTransformer2DModel",
+		"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 2, "attention_head_dim": 64}`), 0o600))
+	const wide = 2 * 64
+	assert.EqualValues(t, 8*(wide+wide)*(4+3), estimateJSON(t, dir+" --lora 8").Report.Trained.Count, "a single block has no to_out")
+	assert.Equal(t, alloc.Shape{1, 32 * 32, 64}, estimateJSON(t, dir+" --image 512").Report.Inputs[0])
+}
+
+// llama.cpp's compute buffer stands in place of PyTorch's activations.
+func TestEstimateLlamaCpp(t *testing.T) {
+	const base = "llama-3-8b --serve --batch 4 --seq 2048 --gpu turing --llama-cpp "
+	plain := estimateJSON(t, base)
+	assert.Equal(t, 560*alloc.MiB, plain.Report.Inference.Transient, "as ollama prints it on a T4")
+	assert.Equal(t, 1024*alloc.MiB, plain.Report.Inference.Cache)
+	flash := estimateJSON(t, base+"--flash-attention --ubatch 256")
+	assert.Less(t, flash.Report.Inference.Transient, 150*alloc.MiB)
+
+	best := estimateJSON(t, base+"--flash-attention --fits 8GiB --best-quantization")
+	assert.Equal(t, "Q6_K", best.Quantization)
+	assert.True(t, *best.Fits)
+
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
+		"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}`), 0o600))
+	of := estimateJSON(t, config+strings.TrimPrefix(base, "llama-3-8b")+"--flash-attention --fits 8GiB --best-quantization")
+	assert.Equal(t, best.Quantization, of.Quantization)
+	assert.Equal(t, best.Peak, of.Peak)
+
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, cli.ExitUnfit, run(strings.Fields("estimate "+base+"--fits 2GiB --best-quantization"), nil, &stdout, &stderr))
+	assert.Contains(t, stdout.String(), "Quantized to Q2_K.")
+}
+
+// gguf is a file of one float16 tensor in GGUF, of an architecture.
+func gguf(architecture, tensor string, elements uint64) []byte {
+	b := []byte("GGUF")
+	put := func(v any) { b, _ = binary.Append(b, binary.LittleEndian, v) }
+	text := func(s string) { put(uint64(len(s))); b = append(b, s...) }
+	put([]uint32{3, 1, 0, 1, 0}) // version, tensors, keys
+	text("general.architecture")
+	put(uint32(8))
+	text(architecture)
+	text(tensor)
+	put(uint32(1))
+	put(elements)
+	put(uint32(1))
+	put(uint64(0))
+	return append(b, make([]byte, uint64(-len(b)&31)+2*elements)...)
+}
+
+// Some layers of a model stay on the CPU, as llama.cpp counts them.
+func TestEstimateGPULayers(t *testing.T) {
+	const base = "llama-3-8b --seq 2048 --gpu ada --cuda-loading lazy --flash-attention "
+	all := estimateJSON(t, base+"--gpu-layers 33")
+	assert.Equal(t, "serve", all.Mode)
+	assert.Equal(t, 33, all.GPULayers)
+	assert.EqualValues(t, 128256*4096*2, all.Host, "the embedding")
+	assert.Equal(t, all.Report.Inference, estimateJSON(t, base+"--serve --llama-cpp").Report.Inference)
+	assert.Equal(t, all.Report.Inference, estimateJSON(t, base+"--gpu-layers 99").Report.Inference)
+
+	most := estimateJSON(t, base+"--fits 8GiB --max-gpu-layers")
+	assert.True(t, *most.Fits)
+	assert.Greater(t, most.GPULayers, 10)
+	assert.Equal(t, most.Report.Inference, estimateJSON(t, fmt.Sprintf("%s--gpu-layers %d", base, most.GPULayers)).Report.Inference)
+	assert.Greater(t, estimateJSON(t, fmt.Sprintf("%s--gpu-layers %d", base, most.GPULayers+1)).Needs, 8*alloc.GiB)
+	assert.EqualValues(t, (most.GPULayers-1)*2048*4096, most.Report.Inference.Cache, "of the blocks on the GPU")
+
+	halves := estimateJSON(t, base+"--tensor-split 1,1")
+	assert.Equal(t, all.Host, halves.Host)
+	assert.Less(t, halves.Report.Inference.Weights, all.Report.Inference.Weights*6/10)
+
+	projector := filepath.Join(t.TempDir(), "mmproj-model-f16.gguf")
+	require.NoError(t, os.WriteFile(projector, gguf("clip", "v.patch_embd.weight", 1<<20), 0o600))
+	seeing := estimateJSON(t, base+"--mmproj "+projector)
+	assert.Equal(t, 2*alloc.MiB, seeing.Report.Inference.Weights-all.Report.Inference.Weights)
+
+	other := filepath.Join(t.TempDir(), "other.gguf")
+	require.NoError(t, os.WriteFile(other, gguf("llama", "w", 16), 0o600))
+	var stdout, stderr bytes.Buffer
+	require.NotZero(t, run(strings.Fields("estimate "+base+"--mmproj "+other), nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "other is no projector: give a GGUF file whose general.architecture is clip")
+}
+
+func TestEstimateLargestThatFits(t *testing.T) {
+	const budget = " --fits 24GiB --gpu ada"
+	train := estimateJSON(t, "resnet50 --train --max-batch"+budget)
+	assert.Equal(t, train.Batch, train.Report.Inputs[0][0])
+	assert.Greater(t, train.Batch, 100)
+	assert.LessOrEqual(t, train.Needs, train.Budget)
+	more := estimateJSON(t, fmt.Sprintf("resnet50 --train --batch %d --gpu ada", train.Batch+1))
+	assert.Greater(t, more.Needs, train.Budget)
+
+	const shared = "gpt2-xl --zero 3 --seq 256 --fits 12GiB --gpu ada --cuda-loading lazy "
+	fewest := estimateJSON(t, shared+"--min-replicas")
+	assert.Greater(t, fewest.Replicas, 2)
+	assert.True(t, *fewest.Fits)
+	assert.Equal(t, fewest.Needs, estimateJSON(t, fmt.Sprintf("%s--replicas %d", shared, fewest.Replicas)).Needs)
+	assert.Greater(t, estimateJSON(t, fmt.Sprintf("gpt2-xl --zero 3 --seq 256 --gpu ada --cuda-loading lazy --replicas %d", fewest.Replicas-1)).Needs, fewest.Budget)
+
+	serve := estimateJSON(t, "llama-3-8b --serve --kv fp8 --max-context"+budget)
+	assert.Greater(t, serve.Context, 32768)
+	assert.LessOrEqual(t, serve.Needs, serve.Budget)
+	assert.Equal(t, alloc.Bytes(serve.Context)*65536, serve.Report.Inference.Cache, "32 layers of 8 heads of 128, a byte each")
+
+	cells := estimateJSON(t, "llama-3-8b --serve --llama-cpp --flash-attention --kv fp8 --max-context"+budget)
+	assert.Zero(t, cells.Context%256)
+	assert.Greater(t, cells.Context, serve.Context)
+
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, cli.ExitUnfit, run(strings.Fields("estimate llama-3-8b --serve --max-batch --fits 4GiB"), nil, &stdout, &stderr))
+	assert.Equal(t, cli.ExitUnfit, run(strings.Fields("estimate gpt2-xl --zero 3 --min-replicas --fits 2GiB"), nil, &stdout, &stderr))
+	assert.Contains(t, stdout.String(), "It fits with no number of replicas")
+}
+
+func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
+	for flags, want := range map[string]string{
+		"--offload gradients":        "want one of optimizer, parameters",
+		"--zero-grad never":          "want one of first, backward, kept",
+		"--pytorch two":              "want a version such as 2.4",
+		"--pytorch 2":                "want a version such as 2.4",
+		"--llama-cpp":                "--llama-cpp is for --serve",
+		"--serve":                    "choose --train or --serve",
+		"--max-batch":                "--max-batch needs --fits",
+		"--zero 9":                   "--zero 9: want 1, 2 or 3",
+		"--min-replicas --fits 1GiB": "--min-replicas needs --fits, --train and --zero",
+		"--max-gpu-layers":           "--max-gpu-layers needs --fits",
+		"--max-batch --max-gpu-layers --fits 1GiB":       "choose one of --max-batch, --max-context",
+		"--attention fast":                               "want one of sdpa, flash, eager",
+		"--hold-output long":                             "want one of held, in-pass, dropped",
+		"--cuda-loading soon":                            "want one of lazy, eager",
+		"--lora 8 --lora-targets c_attn --lora-base nf8": "want one of nf4, nf4-double, int8, gptq",
+		"--lora-dtype bf16":                              "give the rank of the adapters",
+		"--lora 8 --lora-targets q_proj":                 "their names are c_attn, c_proj, c_fc",
+		"--tensor-split 3,x":                             "--tensor-split 3,x: want numbers such as 3,1",
+		"--lora 0":                                       "--lora 0: want 1 or more",
+		"--gradients int8":                               "--gradients int8: want one of float32",
+		"--master-weights":                               "--master-weights needs --dtype",
+		"--freeze layers":                                "Frozen: no layer's path matches",
+		"--image 320":                                    "reads no images of other sizes",
+		"--max-context --fits 1GiB":                      "--max-context needs --fits and --serve",
+		"--best-quantization":                            "needs --fits",
+		"--optimizer adagrad":                            "lion, muon",
+		"--optimizer-in-backward --accumulate 2":         "cannot add up 2 micro-batches",
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.NotZero(t, run(strings.Fields("estimate gpt2 --train "+flags), nil, &stdout, &stderr), flags)
+		assert.Contains(t, stderr.String(), want)
+		assert.Empty(t, stdout.String())
+	}
+}
+
+// Of a family that is not known a config.json alone tells the keys and values, and nothing that --fits could judge.
+func TestEstimateConfigOfAnUnknownFamily(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"model_type": "rwkv9", "hidden_size": 4096,
+		"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}`), 0o600))
+	const serve = " --serve --batch 2 --seq 1024"
+	for _, c := range []struct {
+		flags          string
+		code           int
+		stdout, stderr string
+	}{
+		{"", cli.ExitFailed, "", fmt.Sprintf(`"rwkv9" is none of the %d families that are known`, len(checkpoint.Families()))},
+		{serve, 0, "keys and values of 2 x 1024 tokens take 256.0 MiB, by the config's own numbers", ""},
+		{serve + " --fits 24GiB", cli.ExitUnfit, "put the weights beside the config.json", "whether it fits is not known without its weights"},
+		{serve + " --fits 24GiB --weights-only", cli.ExitUnfit, "", "has no weights to judge"},
+		{serve + " --fits 100MiB", cli.ExitUnfit, "", "keys and values alone may take 256.0 MiB"},
+		{serve + " --fits 24GiB --json", cli.ExitUnfit, `"cache_bytes":268435456,"unknown":["weights","activations"],"budget_bytes":25769803776,"fits":false}`, ""},
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, c.code, run(append([]string{"estimate", config}, strings.Fields(c.flags)...), nil, &stdout, &stderr), c.flags)
+		assert.Contains(t, stdout.String(), c.stdout, c.flags)
+		assert.Contains(t, stderr.String(), c.stderr, c.flags)
+	}
+	var help, none bytes.Buffer
+	require.Zero(t, run([]string{"estimate", "--help"}, nil, &help, &none))
+	for _, family := range checkpoint.Families() {
+		assert.Contains(t, help.String(), family)
+	}
+}
+
+// What scripts read keeps its keys, each with its unit.
+func TestEstimateJSONKeys(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run([]string{"estimate", "gpt2", "--json", "--fits", "24GiB"}, nil, &stdout, &stderr), stderr.String())
+	var estimated map[string]any
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &estimated))
+	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "reserved_bytes", "device_bytes", "device_upper_bytes", "needed_upper_bytes", "host_bytes", "budget_bytes", "fits", "report"},
+		slices.Collect(maps.Keys(estimated)))
+	for _, key := range []string{"name", "inputs", "params", "buffers", "inference", "training", "layers", "notes"} {
+		assert.Contains(t, estimated["report"], key)
+	}
+}

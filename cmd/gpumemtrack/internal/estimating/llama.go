@@ -1,0 +1,115 @@
+package estimating
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+// llamaOptions are settings of llama.cpp.
+type llamaOptions struct {
+	layers    int // on the GPU
+	maxLayers bool
+	projector string
+	shares    []float64 // of GPUs
+}
+
+// allLayers is a number of layers that no model has.
+const allLayers = 1 << 20
+
+func (o *llamaOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&o.layers, "gpu-layers", allLayers, "llama.cpp with `N` layers on the GPU and the rest on the CPU, as its --n-gpu-layers: the blocks, and one more for the output")
+	flags.BoolVar(&o.maxLayers, "max-gpu-layers", false, "with --fits: find the most of llama.cpp's layers that fit on the GPU")
+	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
+	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // which help leaves out
+	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
+}
+
+// ofLayers are the flags that are about llama.cpp, and choose it.
+var ofLayers = []string{"gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}
+
+// llamaModel is what llama.cpp's memory is computed from.
+type llamaModel interface {
+	ComputeBuffer(llamacpp.Server) (alloc.Bytes, error)
+	LayerSizes() (llamacpp.Sizes, error)
+}
+
+// served are the options for the keys and values and, if it is asked for, for llama.cpp.
+func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
+	e.Context = cache.Context
+	if !o.llamaCpp {
+		return []estimate.Option{estimate.WithKVCache(cache)}, nil
+	}
+	llama := llamacpp.Server{Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
+	cells := llama.Cells(cache)
+	llama.Context = cells.Batch * cells.Context
+	options := []estimate.Option{estimate.WithKVCache(cells)}
+	if cache.Blocks != (llamacpp.Blocks{}) && !o.flashAttention {
+		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
+	}
+	buffer, err := m.ComputeBuffer(llama)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, llamacpp.ComputedIn(buffer), llamacpp.GPULayers(o.llama.layers), llamacpp.SplitOver(o.llama.shares...))
+	if o.dtype == "" { // else all weights are of a type that the file has not
+		sizes, err := m.LayerSizes()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, llamacpp.StoredIn(sizes))
+	} else if o.llama.layers != allLayers || o.llama.maxLayers || o.llama.shares != nil {
+		return nil, cli.UsageError("estimate: --gpu-layers, --max-gpu-layers and --tensor-split go by the types of the weights: leave --dtype out")
+	}
+	size, err := o.llama.projectorSize()
+	return append(options, llamacpp.Projector(size)), err
+}
+
+// projectorSize is that of --mmproj; 0 where there is none.
+func (o llamaOptions) projectorSize() (alloc.Bytes, error) {
+	if o.projector == "" {
+		return 0, nil
+	}
+	c, err := checkpoint.Open(o.projector)
+	if err != nil {
+		return 0, err
+	}
+	return c.Projector()
+}
+
+// mostLayers is the report with the most layers on the GPU that fit, or with one if not even that does.
+func (o estimateOptions) mostLayers(name string, options []estimate.Option, all *estimate.Report) (*estimate.Report, error) {
+	report := all
+	for n := all.ModelLayers; n > 0; n-- {
+		var err error
+		o.llama.layers = n
+		if report, err = o.report(name, options, &estimated{}); err != nil || report.Fits(o.fits) {
+			return report, err
+		}
+	}
+	return report, nil
+}
+
+// searches is how many flags ask for the largest that fits.
+func (o estimateOptions) searches() int {
+	n := 0
+	for _, asked := range []bool{o.maxBatch, o.maxContext, o.llama.maxLayers, o.training.fewest, o.quantize} {
+		if asked {
+			n++
+		}
+	}
+	return n
+}
+
+// knownModel is a model that llama.cpp would be given after a conversion to float16.
+type knownModel struct{ zoo.Model }
+
+func (m knownModel) LayerSizes() (llamacpp.Sizes, error) {
+	return llamacpp.Converted(m.Layers)
+}

@@ -1,0 +1,52 @@
+package estimating
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+)
+
+// A loss over the vocabulary is most of what training a small language model on long texts needs.
+func TestEstimateLoss(t *testing.T) {
+	const base = "gpt2 --train --batch 8 --seq 512 --dtype bfloat16 "
+	peak := func(flags string) float64 { return float64(estimateJSON(t, base+flags).Peak) }
+	logits := 8.0 * 512 * 50257
+	usual := peak("")
+	assert.Greater(t, usual, peak("--loss none")+8*logits, "float32 copies, beside the logits")
+	chunked, fused, liger := peak("--loss-chunks 8"), peak("--loss fused"), peak("--loss liger")
+	assert.Less(t, chunked, usual-3*logits)
+	assert.Less(t, fused, usual-3*logits)
+	assert.Less(t, peak("--loss fused --loss-chunks 8"), chunked)
+	assert.Less(t, liger, chunked)
+	assert.Less(t, estimateJSON(t, "resnet50 --train").Peak, estimateJSON(t, "resnet50 --train --batch 2").Peak, "no language model")
+}
+
+func TestEstimateQuantize(t *testing.T) {
+	const serve = "llama-3-8b --serve --seq 512 "
+	whole := estimateJSON(t, serve).Report.Inference
+	for flags, share := range map[string]float64{"nf4": 0.3753, "nf4-double": 0.3551, "int8": 0.5655, "gptq": 0.3568} {
+		m := estimateJSON(t, serve+"--quantize "+flags).Report.Inference
+		assert.InDelta(t, share, float64(m.Weights+m.Buffers)/float64(whole.Weights), 0.001, flags)
+	}
+	qlora := estimateJSON(t, "gpt2 --train --lora 8 --qlora --lora-targets c_attn")
+	assert.Equal(t, qlora.Peak, estimateJSON(t, "gpt2 --train --lora 8 --quantize nf4 --lora-targets c_attn").Peak)
+}
+
+func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
+	for flags, want := range map[string]string{
+		"gpt2 --train --loss mse":                                "want one of usual, fused, liger, none",
+		"gpt2 --train --loss-chunks 0":                           "want 1 or more",
+		"resnet50 --train --loss fused":                          "for models that predict the next token",
+		"gpt2 --quantize q4":                                     "want one of nf4, nf4-double",
+		"gpt2 --train --lora 8 --qlora --quantize nf4":           "goes with none of --qlora",
+		"llama-3-8b --serve --llama-cpp --seq 64 --quantize nf4": "goes with none of --qlora, --lora-base, --llama-cpp",
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+flags), nil, &stdout, &stderr), flags)
+		assert.Contains(t, stderr.String(), want)
+	}
+}

@@ -1,0 +1,250 @@
+package estimating
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+)
+
+// report estimates a file if there is one of this name, else a known model.
+func (o estimateOptions) report(name string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+	if _, err := os.Stat(name); err == nil {
+		return o.ofFile(name, options, e)
+	}
+	m, err := zoo.ByName(name)
+	if err != nil {
+		hint := "`gpumemtrack estimate --help` names those."
+		if similar := zoo.Similar(name); len(similar) > 0 {
+			hint = "did you mean " + strings.Join(similar, ", ") + "?"
+		}
+		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s Of others give the config.json", name, hint)
+	}
+	return o.ofKnown(m, options, e)
+}
+
+// best is the report of the widest quantization that fits, whose name goes to e. Where none
+// does it is that of the narrowest.
+func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+	q, report, ok, err := llamacpp.BestQuantization(layers, o.fits, options...)
+	if err != nil || ok {
+		e.Quantization = q.Name
+		return report, err
+	}
+	narrowest := llamacpp.Quantizations()[0]
+	stored, err := narrowest.Stored(layers)
+	if err != nil {
+		return nil, err
+	}
+	e.Quantization = narrowest.Name
+	sizes, err := narrowest.Layers(layers)
+	if err != nil {
+		return nil, err
+	}
+	return estimate.Model(layers, append(options, estimate.Stored(stored), llamacpp.StoredIn(sizes))...)
+}
+
+func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+	c, err := checkpoint.Open(path)
+	if err == nil && o.image > 0 {
+		c, err = c.Images(o.image)
+	}
+	if err != nil {
+		return nil, err
+	}
+	trained, err := o.trained(c.Loss(), func() (*estimate.Report, error) { return c.Report() })
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, trained...)
+	input, err := o.fileInput(c)
+	switch {
+	case err == nil:
+		options = append(options, input)
+	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // there may be a cache
+	case o.batch > 0 || o.seq > 0 || o.serve:
+		return nil, fmt.Errorf("%s: no input for --batch, --seq and --serve: %w", path, err)
+	}
+	if o.serve {
+		cache, err := c.Cache(max(o.batch, 1), o.tokens(defaultTokens))
+		if err != nil {
+			return nil, err
+		}
+		if err := o.cache(&cache, 0); err != nil {
+			return nil, err
+		}
+		if _, err := c.Architecture(); err != nil && c.Parameters() == 0 {
+			return nil, newCacheAlone(c, cache, err)
+		}
+		served, err := o.served(cache, c, e)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, served...)
+	}
+	if o.quantize {
+		layers, err := c.Layers()
+		if err != nil {
+			return nil, err
+		}
+		return o.best(layers, append([]estimate.Option{estimate.Name(c.Name), estimate.Precision(alloc.Float16)}, options...), e)
+	}
+	report, err := c.Report(options...)
+	if err == nil && o.serve && !o.llamaCpp && c.Format == "GGUF" {
+		report.Notes = append(report.Notes, "this is PyTorch's memory: --llama-cpp tells llama.cpp's, which GGUF files are made for")
+	}
+	return report, err
+}
+
+// fileInput is what the flags say of a file's input, or the usual one.
+func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) {
+	length := o.seq
+	if o.serve {
+		length = min(o.tokens(defaultTokens), piece)
+	}
+	input, err := c.Input(max(o.batch, 1), length)
+	if errors.Is(err, checkpoint.ErrNoArchitecture) {
+		err = fmt.Errorf("%w: put its config.json beside it", err)
+	}
+	return input, err
+}
+
+// ofKnown takes the model's usual input, with another batch or length if asked.
+func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+	usual, err := estimate.Model(m.Layers, m.Input)
+	if err != nil {
+		return nil, err
+	}
+	shape := usual.Inputs[0].Clone()
+	shape[0] = max(o.batch, 1)
+	isText := len(shape) == 2
+	if o.image > 0 {
+		if isText || !m.Resizes() {
+			return nil, cli.UsageError("estimate: %s reads no images of other sizes: leave --image out", m.Name)
+		}
+		shape[2], shape[3] = o.image, o.image
+	}
+	input := estimate.InputShape(shape...)
+	switch {
+	case isText:
+		input = o.input(shape[1])
+	case o.seq > 0 || o.serve:
+		return nil, cli.UsageError("estimate: %s takes no text: leave --seq and --serve out", m.Name)
+	}
+	options = append([]estimate.Option{estimate.Name(m.Title), estimate.Precision(m.DType), input}, options...)
+	trained, err := o.trained(m.Loss(), func() (*estimate.Report, error) { return usual, nil })
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, trained...)
+	if o.serve {
+		cache, err := m.Cache(shape[0], o.tokens(shape[1]))
+		if err != nil {
+			return nil, cli.UsageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)
+		}
+		if most := m.Positions(); most > 0 && o.tokens(shape[1]) > most {
+			return nil, cli.UsageError("estimate: %s has %d positions: --seq can be %d at most", m.Name, most, most)
+		}
+		if err := o.cache(&cache, m.DType); err != nil {
+			return nil, err
+		}
+		served, err := o.served(cache, knownModel{m}, e)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, served...)
+	}
+	// Layers are made anew: some may be used in one model only.
+	again, err := zoo.ByName(m.Name)
+	if err != nil {
+		return nil, err
+	}
+	if o.quantize {
+		return o.best(again.Layers, options, e)
+	}
+	return estimate.Model(again.Layers, options...)
+}
+
+// largest is the report of the largest batch, or of the most tokens, that fits, which goes to e; of one
+// if not even that does. The first report is that of what the flags say.
+func (o estimateOptions) largest(name string, options []estimate.Option, first *estimate.Report, e *estimated) (*estimate.Report, error) {
+	n, most := &o.batch, &e.Batch
+	if o.maxContext {
+		n, most = &o.seq, &e.Context
+	}
+	var failed error
+	try := func(number int) *estimate.Report {
+		*n = number
+		r, err := o.report(name, options, &estimated{})
+		if err != nil || !r.Fits(o.fits) {
+			failed = err
+			return nil
+		}
+		return r
+	}
+	best := try(1)
+	if best == nil {
+		return first, failed
+	}
+	low, high := 1, 2
+	for ; high <= maxSearched; high *= 2 {
+		r := try(high)
+		if r == nil {
+			break
+		}
+		low, best = high, r
+	}
+	for high = min(high, maxSearched+1); high-low > 1; {
+		if r := try(low + (high-low)/2); r != nil {
+			low, best = low+(high-low)/2, r
+		} else {
+			high = low + (high-low)/2
+		}
+	}
+	*most = low
+	return best, nil
+}
+
+// fewest is the report with the fewest replicas with which the model fits, and their number; that of
+// maxReplicas and 0 if it fits with none.
+func (o estimateOptions) fewest(name string, options []estimate.Option) (*estimate.Report, int, error) {
+	try := func(n int) (*estimate.Report, bool, error) {
+		o.replicas = n
+		r, err := o.report(name, append(slices.Clone(options), o.sharded()), &estimated{})
+		return r, err == nil && r.Fits(o.fits), err
+	}
+	low, high := 0, 1 // with low it does not fit
+	best, fits, err := try(high)
+	for err == nil && !fits && high < maxReplicas {
+		low, high = high, 2*high
+		best, fits, err = try(high)
+	}
+	if !fits {
+		return best, 0, err
+	}
+	for err == nil && high-low > 1 {
+		mid := low + (high-low)/2
+		r, ok, failed := try(mid)
+		if err = failed; ok {
+			high, best = mid, r
+		} else {
+			low = mid
+		}
+	}
+	return best, high, err
+}
+
+// maxReplicas is the most that are tried.
+const maxReplicas = 1 << 13
+
+// maxSearched is the largest batch or length that is tried.
+const maxSearched = 1 << 24

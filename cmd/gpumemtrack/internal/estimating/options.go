@@ -1,0 +1,249 @@
+package estimating
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+)
+
+// options are those that every kind of model takes.
+func (o estimateOptions) options() ([]estimate.Option, error) {
+	var options []estimate.Option
+	switch {
+	case o.train && o.serve:
+		return nil, cli.UsageError("estimate: choose --train or --serve, not both")
+	case o.fits < 0:
+		return nil, cli.UsageError("estimate: --fits cannot be negative")
+	case o.llamaCpp && !o.serve:
+		return nil, cli.UsageError("estimate: --llama-cpp is for --serve")
+	case o.cpu && o.llamaCpp:
+		return nil, cli.UsageError("estimate: --cpu is about PyTorch: --gpu-layers 0 keeps llama.cpp's layers on the CPU")
+	case o.searches() > 1:
+		return nil, cli.UsageError("estimate: choose one of --max-batch, --max-context, --max-gpu-layers, --min-replicas and --best-quantization")
+	case o.maxBatch && o.fits == 0:
+		return nil, cli.UsageError("estimate: --max-batch needs --fits")
+	case o.maxContext && (o.fits == 0 || !o.serve):
+		return nil, cli.UsageError("estimate: --max-context needs --fits and --serve")
+	case o.training.fewest && (o.fits == 0 || o.zero == 0 || !o.train):
+		return nil, cli.UsageError("estimate: --min-replicas needs --fits, --train and --zero, the stage by which replicas share")
+	case o.llama.maxLayers && o.fits == 0:
+		return nil, cli.UsageError("estimate: --max-gpu-layers needs --fits")
+	case o.quantize && (o.fits == 0 || o.train || o.dtype != ""):
+		return nil, cli.UsageError("estimate: --best-quantization needs --fits, and goes with neither --train nor --dtype")
+	case o.train:
+		optimizer, err := pick("optimizer", o.optimizer, optimizers)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, estimate.Train(optimizer))
+	}
+	for _, part := range []func() ([]estimate.Option, error){o.machine, o.precision, o.quantized, o.loop} {
+		more, err := part()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, more...)
+	}
+	return append(options, o.checkpointed(), estimate.Frozen(o.training.frozen...), o.sharded()), nil
+}
+
+// machine is what the flags say of where the model runs.
+func (o estimateOptions) machine() ([]estimate.Option, error) {
+	gpu, err := pick("gpu", o.gpu, generations)
+	if err != nil {
+		return nil, err
+	}
+	loading, err := pick("cuda-loading", o.loading, loadings)
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := pick("attention", o.training.attention, kernels)
+	if err != nil {
+		return nil, err
+	}
+	backend := estimate.CUDA
+	if o.cpu {
+		backend = estimate.CPU
+	}
+	return []estimate.Option{estimate.RunsOn(estimate.Machine{GPU: gpu, Loading: loading}), estimate.Attends(kernel), estimate.On(backend)}, nil
+}
+
+// loop is what the flags say of the training loop.
+func (o estimateOptions) loop() ([]estimate.Option, error) {
+	l := estimate.Loop{MicroBatches: o.accumulate, InBackward: o.inBackward}
+	switch {
+	case o.weightDecay:
+		l.Decay = estimate.DecayUsed
+	case o.training.noDecay:
+		l.Decay = estimate.DecayNone
+	}
+	var err error
+	if l.Form, err = pick("optimizer-form", o.form, forms); err != nil {
+		return nil, err
+	}
+	if l.ZeroGrad, err = pick("zero-grad", o.zeroGrad, zeroGrads); err != nil {
+		return nil, err
+	}
+	if l.Output, err = pick("hold-output", o.training.output, outputs); err != nil {
+		return nil, err
+	}
+	offload, err := pick("offload", o.offload, offloads)
+	if err != nil {
+		return nil, err
+	}
+	options := []estimate.Option{estimate.Loops(l), estimate.Offloaded(offload)}
+	if o.pytorch != "" {
+		major, minor, found := strings.Cut(o.pytorch, ".")
+		a, errA := strconv.ParseUint(major, 10, 8)
+		b, errB := strconv.ParseUint(minor, 10, 8)
+		if !found || errA != nil || errB != nil || a == 0 {
+			return nil, cli.UsageError("estimate: --pytorch %s: want a version such as 2.4", o.pytorch)
+		}
+		options = append(options, estimate.PyTorch(int(a), int(b)))
+	}
+	return options, nil
+}
+
+// defaultTokens is the length of a text where nobody says it.
+const defaultTokens = 512
+
+func (o estimateOptions) tokens(usual int) int {
+	if o.seq > 0 {
+		return o.seq
+	}
+	return usual
+}
+
+// piece is how much of a prompt is read at once when text is served.
+const piece = 512
+
+// input is text as the flags want it.
+func (o estimateOptions) input(usual int) estimate.Option {
+	length := o.tokens(usual)
+	if o.serve {
+		length = min(length, piece)
+	}
+	return estimate.Tokens(max(o.batch, 1), length)
+}
+
+// cache sets how keys and values are stored.
+func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) error {
+	c.DType = o.cacheType(published)
+	if o.kv == "" {
+		return nil
+	}
+	var ok bool
+	if c.Blocks, ok = named(kvBlocks, o.kv); ok {
+		return nil
+	}
+	d, err := parseDType(o.kv)
+	if err != nil {
+		return cli.UsageError("estimate: --kv %s: want one of %s, or an element type", o.kv, strings.Join(names(kvBlocks), ", "))
+	}
+	c.DType = d
+	return nil
+}
+
+// cacheType is the type of keys and values: that in which the model computes; 0 is
+// the usual one.
+func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
+	if d, err := parseDType(o.dtype); err == nil && computes(d) {
+		return d
+	}
+	return published
+}
+
+// choice is a value that has a name on the command line.
+type choice[T any] struct {
+	name  string
+	value T
+}
+
+func names[T any](choices []choice[T]) []string {
+	all := make([]string, len(choices))
+	for i, c := range choices {
+		all[i] = c.name
+	}
+	return all
+}
+
+// named is the choice of a name, in any case.
+func named[T any](choices []choice[T], name string) (value T, ok bool) {
+	i := slices.Index(names(choices), strings.ToLower(name))
+	if i < 0 {
+		return value, false
+	}
+	return choices[i].value, true
+}
+
+var generations = []choice[estimate.Generation]{
+	{"pascal", estimate.Pascal}, {"volta", estimate.Volta}, {"turing", estimate.Turing}, {"ampere", estimate.Ampere},
+	{"ada", estimate.Ada}, {"hopper", estimate.Hopper}, {"blackwell", estimate.Blackwell},
+}
+
+func generationNames() []string { return names(generations) }
+
+var forms = []choice[estimate.Form]{
+	{"foreach", estimate.ForEach}, {"one-by-one", estimate.OneByOne}, {"fused", estimate.Fused},
+}
+
+func formNames() []string { return names(forms) }
+
+var offloads = []choice[estimate.Offload]{
+	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters},
+}
+
+var kernels = []choice[estimate.Kernel]{
+	{"sdpa", estimate.SDPA}, {"flash", estimate.FlashAttention}, {"eager", estimate.EagerAttention},
+}
+
+var outputs = []choice[estimate.Output]{
+	{"held", estimate.OutputHeld}, {"in-pass", estimate.OutputInPass}, {"dropped", estimate.OutputDropped},
+}
+
+var loadings = []choice[estimate.Loading]{{"lazy", estimate.LazyLoading}, {"eager", estimate.EagerLoading}}
+
+var bases = []choice[estimate.Base]{
+	{"nf4", estimate.NF4}, {"nf4-double", estimate.NF4Double}, {"int8", estimate.Int8Base}, {"gptq", estimate.GPTQBase},
+}
+
+var zeroGrads = []choice[estimate.ZeroGrad]{
+	{"first", estimate.ZeroGradFirst}, {"backward", estimate.ZeroGradBackward}, {"kept", estimate.ZeroGradKept},
+}
+
+var optimizers = []choice[estimate.Optimizer]{
+	{"adam", estimate.Adam}, {"adamw", estimate.AdamW}, {"adam8bit", estimate.Adam8bit}, {"adafactor", estimate.Adafactor},
+	{"lion", estimate.Lion}, {"muon", estimate.Muon}, {"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
+}
+
+func optimizerNames() []string { return names(optimizers) }
+
+// parseDType also takes the short names that people type: bf16, fp16, fp32.
+func parseDType(name string) (alloc.DType, error) {
+	if strings.EqualFold(name, "fp8") {
+		return alloc.Float8E4M3, nil
+	}
+	if short := strings.Replace(strings.ToUpper(name), "FP", "F", 1); len(name) < 5 {
+		if d, err := alloc.ParseDType(short); err == nil {
+			return d, nil
+		}
+	}
+	return alloc.ParseDType(name)
+}
+
+// computes reports whether kernels compute in the type.
+func computes(d alloc.DType) bool {
+	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
+}
+
+// usualTypes are the element types that a shell completes; many more are read.
+var usualTypes = []string{"float32", "bfloat16", "float16"}
+
+var kvBlocks = []choice[llamacpp.Blocks]{
+	{"q8_0", llamacpp.Q8_0}, {"q5_1", llamacpp.Q5_1}, {"q5_0", llamacpp.Q5_0}, {"q4_1", llamacpp.Q4_1}, {"q4_0", llamacpp.Q4_0},
+}

@@ -1,0 +1,217 @@
+package estimating
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+)
+
+const estimateSchema = "gpumemtrack.estimate/1"
+
+// estimated is what --json prints.
+type estimated struct {
+	Schema      string      `json:"schema"`
+	Mode        string      `json:"mode"`
+	Peak        alloc.Bytes `json:"peak_bytes"`
+	Upper       alloc.Bytes `json:"peak_upper_bytes"`
+	Reserved    alloc.Bytes `json:"reserved_bytes"`
+	Device      alloc.Bytes `json:"device_bytes"`
+	DeviceUpper alloc.Bytes `json:"device_upper_bytes"`
+	Needs       alloc.Bytes `json:"needed_upper_bytes"`
+	Host        alloc.Bytes `json:"host_bytes"`
+	Budget      alloc.Bytes `json:"budget_bytes,omitempty"`
+	Fits        *bool       `json:"fits,omitempty"`
+	// Quantization is what --best-quantization took.
+	Quantization string           `json:"quantization,omitempty"`
+	Batch        int              `json:"batch,omitempty"`      // that --max-batch found
+	Replicas     int              `json:"replicas,omitempty"`   // that --min-replicas found
+	GPULayers    int              `json:"gpu_layers,omitempty"` // of llama.cpp
+	Context      int              `json:"context,omitempty"`    // tokens of each sequence that --serve keeps, or that --max-context found
+	Report       *estimate.Report `json:"report"`
+
+	options estimateOptions
+	notes   []string
+}
+
+func (e estimated) memory() estimate.Memory {
+	if e.Mode == "train" {
+		return e.Report.Training
+	}
+	return e.Report.Inference
+}
+
+func (e estimated) write(w io.Writer) {
+	r, m := e.Report, e.memory()
+	name := r.Name
+	if name == "" {
+		name = "model"
+	}
+	fmt.Fprintf(w, "%s: %d parameters, %v%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.contextOf())
+	if e.Batch > 0 {
+		fmt.Fprintf(w, "The largest batch that fits is %d.\n", e.Batch)
+	}
+	if e.options.maxContext && e.Needs <= e.Budget {
+		fmt.Fprintf(w, "The longest context that fits is %d tokens.\n", e.Context)
+	}
+	switch {
+	case e.Replicas > 0:
+		fmt.Fprintf(w, "The fewest replicas with which it fits are %d.\n", e.Replicas)
+	case e.options.training.fewest:
+		fmt.Fprintf(w, "It fits with no number of replicas: these are the figures of one of %d.\n", maxReplicas)
+	}
+	if e.options.llama.maxLayers && e.Needs <= e.Budget {
+		fmt.Fprintf(w, "The most layers that fit on the GPU are %d of %d.\n", r.GPULayers, r.ModelLayers)
+	}
+	if e.Quantization != "" {
+		fmt.Fprintf(w, "Quantized to %s.\n", e.Quantization)
+	}
+	t := cli.NewTable(w, 1, "Memory at the peak, "+e.Mode, "Size")
+	for _, part := range []struct {
+		name string
+		size alloc.Bytes
+	}{
+		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
+		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", m.Cache}, {"buckets", m.Buckets},
+		{"saved for backward", m.Saved}, {e.transient(), m.Transient},
+	} {
+		if part.size != 0 {
+			t.AppendRow(table.Row{part.name, part.size})
+		}
+	}
+	t.AppendSeparator()
+	t.AppendRow(table.Row{"peak", m.Peak})
+	if m.Band.Above > 0 {
+		t.AppendRow(table.Row{fmt.Sprintf("at most, by the band of -%.1f%% to +%.1f%%", 100*m.Band.Below, 100*m.Band.Above), e.Upper})
+	}
+	if f := m.Footprint; f.Device.Bytes > 0 {
+		t.AppendSeparator()
+		if !e.options.llamaCpp {
+			t.AppendRow(table.Row{"reserved by the allocator", f.Reserved.Bytes})
+		}
+		t.AppendRow(table.Row{"CUDA context", f.Context.Bytes})
+		t.AppendRow(table.Row{"nvidia-smi shows", f.Device.Bytes})
+		t.AppendRow(table.Row{"  at least", f.Device.Lower})
+		t.AppendRow(table.Row{"  at most", f.Device.Upper})
+		t.AppendSeparator()
+		t.AppendRow(table.Row{"smallest device that it runs on", f.Needed.Bytes})
+		t.AppendRow(table.Row{"  at most", e.Needs})
+	}
+	if m.Host > 0 {
+		t.AppendRow(table.Row{"memory of the CPU", m.Host})
+	}
+	t.Render()
+	if m.PeakAt != "" && !e.options.llamaCpp {
+		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "Note: %s\n", note)
+	}
+	if context := m.Footprint.Context; context.Upper > context.Bytes+wideContext {
+		fmt.Fprintf(w, "Note: the CUDA context may take %v to %v%s\n", context.Lower, context.Upper, e.options.narrower())
+	}
+	if e.Fits != nil && *e.Fits {
+		fmt.Fprintf(w, "It fits in %v.\n", e.Budget)
+	}
+}
+
+// wideContext is how much larger than estimated a CUDA context may be before that is said.
+const wideContext = 128 * alloc.MiB
+
+// narrower names the flags that would say how large the context is.
+func (o estimateOptions) narrower() string {
+	switch {
+	case o.gpu == "" && o.loading == "":
+		return ": --gpu and --cuda-loading narrow that"
+	case o.gpu == "":
+		return ": --gpu narrows that"
+	case o.loading == "":
+		return ": --cuda-loading narrows that"
+	}
+	return ""
+}
+
+// transient is what the memory beside the tensors that are kept is called.
+func (e estimated) transient() string {
+	if e.options.llamaCpp {
+		return "compute buffer"
+	}
+	return "transient"
+}
+
+// contextOf is how many tokens the keys and values are of.
+func (e estimated) contextOf() string {
+	if e.Context == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", context %d", e.Context)
+}
+
+func inputOf(r *estimate.Report) string {
+	if !r.HasInput {
+		return ", no input: --batch and --seq give its activations"
+	}
+	return fmt.Sprintf(", input %v", r.Inputs[0])
+}
+
+// cacheAlone is all that a config.json of an unknown family tells: the keys and values, by its own
+// numbers of layers, heads and their size. As an error it says what is missing.
+type cacheAlone struct {
+	Schema string      `json:"schema"`
+	Mode   string      `json:"mode"`
+	Name   string      `json:"name"`
+	Cache  alloc.Bytes `json:"cache_bytes"`
+	// Unknown has what no figure is known of.
+	Unknown []string    `json:"unknown"`
+	Budget  alloc.Bytes `json:"budget_bytes,omitempty"`
+	Fits    *bool       `json:"fits,omitempty"`
+	config  estimate.KVConfig
+	err     error
+}
+
+// newCacheAlone sizes the cache. It returns an error in any case.
+func newCacheAlone(c *checkpoint.File, cache estimate.KVConfig, unknown error) error {
+	n, err := estimate.KVCache(cache)
+	if err != nil {
+		return err
+	}
+	return &cacheAlone{Schema: estimateSchema, Mode: "serve", Name: c.Name, Cache: n, Unknown: []string{"weights", "activations"}, config: cache, err: unknown}
+}
+
+// Error says what is missing.
+func (c *cacheAlone) Error() string {
+	return fmt.Sprintf("%s: its weights and what it needs to run are unknown: put the weights beside the config.json: %v", c.Name, c.err)
+}
+
+// Unwrap returns why there are no layers.
+func (c *cacheAlone) Unwrap() error { return c.err }
+
+// writeCacheAlone prints the keys and values. With --fits it fails: without weights nothing fits for certain.
+func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
+	if o.fits > 0 {
+		c.Budget, c.Fits = o.fits, new(bool)
+	}
+	if o.json {
+		if err := json.NewEncoder(a.Stdout).Encode(c); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(a.Stdout, "%s: keys and values of %d x %d tokens take %v, by the config's own numbers of layers, heads and their size.\n", c.Name, c.config.Batch, c.config.Context, c.Cache)
+		fmt.Fprintf(a.Stdout, "Note: %v\n", c)
+	}
+	switch {
+	case o.fits == 0:
+		return nil
+	case c.Cache > o.fits:
+		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit: its keys and values alone may take %v, and %v is available", c.Name, c.Cache, o.fits))
+	case o.weightsOnly:
+		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: --weights-only has no weights to judge: put them beside the config.json", c.Name))
+	}
+	return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: whether it fits is not known without its weights: put them beside the config.json", c.Name))
+}

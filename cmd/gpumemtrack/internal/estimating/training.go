@@ -1,0 +1,305 @@
+package estimating
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// trainingOptions are settings of training that few need.
+type trainingOptions struct {
+	attention string
+	output    string
+	master    bool
+	gradients string
+	frozen    []string
+	pipeline  int
+	fewest    bool // replicas
+
+	dropout  float64
+	adapters string
+	base     string
+
+	noDecay bool
+	notes   []string // on flags without effect
+}
+
+func (o *trainingOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.attention, "attention", "", "`KERNEL` of attention: "+strings.Join(names(kernels), ", ")+" (default sdpa)")
+	flags.StringVar(&o.output, "hold-output", "", "`HOW` long the code holds the model's output: held until the next forward pass, in-pass until backward is over, dropped when used (default held)")
+	flags.BoolVar(&o.master, "master-weights", false, "with --dtype: keep a float32 copy of the weights too, as Megatron and DeepSpeed do")
+	flags.StringVar(&o.gradients, "gradients", "", "element `TYPE` of the gradients (default: that of the weights)")
+	flags.StringArrayVar(&o.frozen, "freeze", nil, "do not train the layers whose paths match `PATTERN`, such as embed_tokens")
+	flags.IntVar(&o.pipeline, "pp", 1, "pipeline parallelism: `N` devices have some of the layers each, and run --accumulate batches one after another")
+	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
+	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
+	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
+	flags.StringVar(&o.base, "lora-base", "", "with --lora: `FORM` in which the frozen weights are held: "+strings.Join(names(bases), ", ")+"; --qlora is nf4")
+	cli.Complete(cmd, "attention", names(kernels)...)
+	cli.Complete(cmd, "hold-output", names(outputs)...)
+	cli.Complete(cmd, "gradients", usualTypes...)
+	cli.Complete(cmd, "lora-dtype", usualTypes...)
+	cli.Complete(cmd, "lora-base", names(bases)...)
+}
+
+// ofTraining are the flags that are about training alone.
+var ofTraining = []string{
+	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint",
+	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "lora-base", "qlora", "loss", "loss-chunks",
+}
+
+// ofServing are those that are about serving alone.
+var ofServing = []string{"kv", "llama-cpp", "ubatch", "flash-attention", "max-context", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}
+
+// settle chooses training where only its flags say so, and notes those that have no effect.
+func (o *estimateOptions) settle(given func(flag string) bool) {
+	o.training.noDecay = given("weight-decay") && !o.weightDecay
+	note := func(text string) { o.training.notes = append(o.training.notes, text) }
+	if slices.ContainsFunc(ofLayers, given) && !o.train {
+		o.serve, o.llamaCpp = true, true
+	}
+	for _, flag := range ofTraining {
+		if !given(flag) {
+			continue
+		}
+		if o.serve {
+			note("--" + flag + " has no effect on serving")
+		} else {
+			o.train = true
+		}
+	}
+	for _, flag := range ofServing {
+		if given(flag) && !o.serve {
+			note("--" + flag + " has no effect without --serve")
+		}
+	}
+	if o.train && o.zero > 0 && o.replicas < 2 && !o.training.fewest {
+		note("--zero has no effect on one replica, which has nothing to share: give --replicas 2 or more")
+	}
+}
+
+// pick is the choice that a flag names; the zero value where it is not given.
+func pick[T any](flag, name string, choices []choice[T]) (T, error) {
+	value, ok := named(choices, name)
+	if name != "" && !ok {
+		return value, cli.UsageError("estimate: --%s %s: want one of %s", flag, name, strings.Join(names(choices), ", "))
+	}
+	return value, nil
+}
+
+// pickType is the element type that a flag names; 0 where it is not given.
+func pickType(flag, name string) (alloc.DType, error) {
+	if name == "" {
+		return 0, nil
+	}
+	d, err := parseDType(name)
+	if err != nil {
+		return 0, cli.UsageError("estimate: --%s: %w", flag, err)
+	}
+	return d, nil
+}
+
+// adapted is the option for adapters, if they are asked for.
+func (o estimateOptions) adapted() ([]estimate.Option, error) {
+	t := o.training
+	if o.lora == 0 {
+		if o.qlora || t.base != "" || t.adapters != "" || t.dropout != 0 {
+			return nil, cli.UsageError("estimate: give the rank of the adapters, such as --lora 16")
+		}
+		return nil, nil
+	}
+	if o.qlora && t.base == "" {
+		t.base = "nf4"
+	}
+	base, err := pick("lora-base", t.base, bases)
+	if err != nil {
+		return nil, err
+	}
+	d, err := pickType("lora-dtype", t.adapters)
+	if err != nil {
+		return nil, err
+	}
+	l := estimate.LoRA{Rank: o.lora, Targets: o.targets, Dropout: t.dropout, DType: d, Base: base}
+	return []estimate.Option{estimate.Adapt(l)}, nil
+}
+
+// projections are what families call those of attention that get adapters where nobody says which: the
+// query and value, as in PEFT's table of families, and all four where images are made, as in the
+// scripts of diffusers.
+var projections = [][]string{
+	{"q_proj", "v_proj"}, {"query", "value"}, {"q", "v"}, {"c_attn"}, {"query_key_value"}, {"q_lin", "v_lin"}, {"qkv_proj"},
+	{"to_k", "to_q", "to_v", "to_out.0"},
+}
+
+// usualTargets are the projections that a model's layers have.
+func usualTargets(r *estimate.Report) []string {
+	has := func(name string) bool {
+		return slices.ContainsFunc(r.Layers, func(l estimate.Row) bool {
+			return l.Kind == "Linear" && strings.HasSuffix("."+l.Path, "."+name)
+		})
+	}
+	for _, names := range projections {
+		if !slices.ContainsFunc(names, func(name string) bool { return !has(name) }) {
+			return names
+		}
+	}
+	return projections[0] // the error names the layers that there are
+}
+
+// trained are the options that depend on the model: on its usual loss and, where flags do not name
+// the layers that are meant, on the layers that its report has.
+func (o estimateOptions) trained(loss nn.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
+	judged, err := o.judged(loss)
+	if err != nil {
+		return nil, err
+	}
+	targets, numbered := o.lora > 0 && len(o.targets) == 0, slices.Contains(o.checkpoints, blocks)
+	if targets || numbered {
+		r, err := report()
+		if err != nil {
+			return nil, err
+		}
+		if numbered && len(r.Layers) > 0 && !slices.ContainsFunc(r.Layers, isNumbered) {
+			return nil, cli.UsageError("estimate: --checkpoint blocks: the layers have no numbers: give a pattern for paths such as %s", r.Layers[len(r.Layers)/2].Path)
+		}
+		if targets {
+			o.targets = usualTargets(r)
+		}
+	}
+	adapted, err := o.adapted()
+	return append(judged, adapted...), err
+}
+
+// precision is what the flags say of element types.
+func (o estimateOptions) precision() ([]estimate.Option, error) {
+	var options []estimate.Option
+	autocast, err := pickType("autocast", o.autocast)
+	if err != nil {
+		return nil, err
+	}
+	if autocast != 0 {
+		options = append(options, estimate.Precision(alloc.Float32), estimate.Autocast(autocast))
+	}
+	d, err := pickType("dtype", o.dtype)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case o.training.master && (d != alloc.Float16 && d != alloc.BFloat16 || autocast != 0):
+		return nil, cli.UsageError("estimate: --master-weights needs --dtype bfloat16 or float16, and goes without --autocast, whose weights are float32")
+	case o.training.master:
+		options = append(options, estimate.MixedPrecision(d))
+	case d == 0:
+	case computes(d):
+		options = append(options, estimate.Precision(d))
+	default: // quantized weights are computed with in another type
+		options = append(options, estimate.Weights(d))
+	}
+	gradients, err := pickType("gradients", o.training.gradients)
+	if err != nil {
+		return nil, err
+	}
+	if gradients != 0 && !computes(gradients) {
+		return nil, cli.UsageError("estimate: --gradients %s: want one of %s", o.training.gradients, strings.Join(usualTypes, ", "))
+	}
+	if gradients != 0 {
+		options = append(options, estimate.Gradients(gradients))
+	}
+	return options, nil
+}
+
+// blocks stands for the numbered layers of any model, which hold the most.
+const blocks = "blocks"
+
+// numberedLayers is the pattern of their paths.
+const numberedLayers = "*.[0-9]*"
+
+// isNumbered reports whether a layer, or what holds it, is called by a number.
+func isNumbered(l estimate.Row) bool {
+	ok, _ := path.Match(numberedLayers, l.Path)
+	return ok
+}
+
+// checkpointed are the patterns of --checkpoint.
+func (o estimateOptions) checkpointed() estimate.Option {
+	patterns := make([]string, len(o.checkpoints))
+	for i, p := range o.checkpoints {
+		if patterns[i] = p; p == blocks {
+			patterns[i] = numberedLayers
+		}
+	}
+	return estimate.Checkpointed(patterns...)
+}
+
+// sharded is what the flags say of several devices.
+func (o estimateOptions) sharded() estimate.Option {
+	s := estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp, Pipeline: o.training.pipeline}
+	if s.Pipeline > 1 {
+		s.MicroBatches = o.accumulate
+	}
+	return estimate.Shard(s)
+}
+
+// lossOptions are the loss that training takes, and how linear layers that it does not train are stored.
+type lossOptions struct {
+	name   string
+	chunks int
+	base   string
+}
+
+// usualLoss is the loss that training takes where nobody says it.
+const usualLoss = "usual"
+
+// losses are those of a model's last layer, beside the usual one and none.
+var losses = []choice[nn.HeadLoss]{
+	{usualLoss, nn.HeadLoss{}}, {"fused", nn.HeadLoss{Loss: nn.NextToken{Fused: true}}},
+	{"liger", nn.HeadLoss{InForward: true}}, {"none", nn.HeadLoss{}},
+}
+
+func (o *lossOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth")
+	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does")
+	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(names(bases), ", ")+" (fp4 takes as much as nf4)")
+	cli.Complete(cmd, "loss", names(losses)...)
+	cli.Complete(cmd, "quantize", names(bases)...)
+}
+
+// judged are the options for the loss with which a language model is trained: the usual one,
+// which is nil for models that have none, unless the flags say another.
+func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
+	l, err := pick("loss", o.loss.name, losses)
+	asked := o.loss.name != usualLoss || o.loss.chunks > 1
+	switch {
+	case err != nil:
+		return nil, err
+	case !o.train || o.loss.name == "none" || usual == nil && !asked:
+		return nil, nil
+	case !asked:
+		return []estimate.Option{estimate.WithLoss(usual)}, nil
+	case usual != nn.Layer(nn.NextToken{}):
+		return nil, cli.UsageError("estimate: --loss and --loss-chunks are for models that predict the next token")
+	}
+	l.Chunks = o.loss.chunks
+	return []estimate.Option{estimate.WithLoss(l)}, nil
+}
+
+// quantized is the option for quantized weights, if they are asked for.
+func (o estimateOptions) quantized() ([]estimate.Option, error) {
+	base, err := pick("quantize", o.loss.base, bases)
+	switch {
+	case err != nil || o.loss.base == "":
+		return nil, err
+	case o.qlora || o.training.base != "" || o.quantize || o.llamaCpp:
+		return nil, cli.UsageError("estimate: --quantize goes with none of --qlora, --lora-base, --llama-cpp and --best-quantization")
+	}
+	return []estimate.Option{estimate.Quantize(estimate.Quantized{Base: base})}, nil
+}

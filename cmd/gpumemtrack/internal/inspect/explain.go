@@ -1,0 +1,218 @@
+package inspect
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+func Explain(a *cli.App) *cobra.Command {
+	var atPeak, asJSON bool
+	var device int
+	cmd := &cobra.Command{
+		Use:   "explain FILE",
+		Short: "Explain why reserved memory is stuck, and what would have helped",
+		Long: `Explain, for a dump or a memory snapshot of PyTorch, where reserved memory goes,
+to the byte: what rounding costs, what the cache would give back, and what is
+stuck between buffers, with the lines of code that keep it. Replays of the
+history show what other settings, or another order, would have saved: see
+gpumemtrack replay. FILE may be the URL of a live page, or - for standard input.
+
+For a directory, or a pattern in quotes, such as the dumps of the ranks of a
+run, it prints a table of all processes, most stuck memory first, and then
+explains the first of them. If there are several dumps of one process, the
+latest counts.`,
+		Example: `  gpumemtrack explain crash.dump.json
+  gpumemtrack explain snapshot.pickle --peak
+  gpumemtrack explain ranks/`,
+		Args: cli.Exactly(1, "the file of a dump or a memory snapshot of PyTorch"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if paths, err := expand(args[0]); err == nil && (len(paths) > 1 || paths[0] != args[0]) {
+				return explainRanks(a, args[0], paths, device, atPeak, asJSON)
+			}
+			r, err := openRecord(a, args[0], device)
+			if err != nil {
+				return err
+			}
+			x, err := replay.Explain(r, atPeak)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if asJSON {
+				return json.NewEncoder(a.Stdout).Encode(struct {
+					Schema string `json:"schema"`
+					*replay.Explanation
+				}{"gpumemtrack.explain/1", x})
+			}
+			_, err = fmt.Fprint(a.Stdout, x)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&atPeak, "peak", false, "explain the peak of the history instead of its end")
+	addDeviceFlag(cmd, &device)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// explained is the account of one process of many. Its terms add up to Reserved: see
+// snapshot.Explanation.
+type explained struct {
+	File       string          `json:"file"`
+	Origin     snapshot.Origin `json:"origin"`
+	Device     string          `json:"device"`
+	Ordinal    int             `json:"ordinal"`
+	Reserved   alloc.Bytes     `json:"reserved_bytes"`
+	Requested  alloc.Bytes     `json:"requested_bytes"`
+	Rounding   alloc.Bytes     `json:"rounding_bytes"`
+	Unsplit    alloc.Bytes     `json:"unsplit_bytes"`
+	Pending    alloc.Bytes     `json:"pending_bytes"`
+	Releasable alloc.Bytes     `json:"releasable_bytes"`
+	Stuck      alloc.Bytes     `json:"stuck_bytes"`
+
+	time time.Time
+}
+
+// explainRanks explains many files: in a table, and the one with most stuck memory in full.
+func explainRanks(a *cli.App, word string, paths []string, device int, atPeak, asJSON bool) error {
+	all, passed, err := explainAll(a, paths, device, atPeak)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("%s: none of the %d files is a dump, or a memory snapshot of PyTorch", word, passed)
+	}
+	if asJSON {
+		return json.NewEncoder(a.Stdout).Encode(struct {
+			Schema    string      `json:"schema"`
+			Processes []explained `json:"processes"`
+		}{"gpumemtrack.explain.ranks/1", all})
+	}
+	fmt.Fprintf(a.Stdout, "reserved memory of %s", count(len(all), "dump"))
+	if passed > 0 {
+		fmt.Fprintf(a.Stdout, "; %s skipped", count(passed, "other file"))
+	}
+	fmt.Fprintln(a.Stdout)
+	explainTable(a, all)
+	most := all[0]
+	r, err := openRecord(a, most.File, device)
+	if err != nil {
+		return err
+	}
+	x, err := replay.Explain(r, atPeak)
+	if err != nil {
+		return fmt.Errorf("%s: %w", most.File, err)
+	}
+	_, err = fmt.Fprintf(a.Stdout, "\nmost is stuck in %s:\n%v", most.name(), x)
+	return err
+}
+
+// explainAll explains files, most stuck first. It keeps the sums only, however large
+// the files are. What is no dump counts as passed over.
+func explainAll(a *cli.App, paths []string, device int, atPeak bool) (all []explained, passed int, err error) {
+	found, errs := make([]explained, len(paths)), make([]error, len(paths))
+	atATime(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, atPeak) })
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			all = append(all, found[i])
+		case errors.Is(err, files.ErrFormat), errors.Is(err, errNoRecord):
+			passed++
+		default:
+			return nil, 0, err
+		}
+	}
+	all = latestExplained(all)
+	slices.SortStableFunc(all, func(x, y explained) int { return cmp.Compare(y.Stuck, x.Stuck) })
+	return all, passed, nil
+}
+
+func explainOne(a *cli.App, path string, device int, atPeak bool) (explained, error) {
+	r, err := openRecord(a, path, device)
+	if err != nil {
+		return explained{}, err
+	}
+	s := r.Snapshot
+	if atPeak {
+		if s, err = r.AtPeak(); err != nil {
+			return explained{}, fmt.Errorf("%s: the state at the peak: %w", path, err)
+		}
+	}
+	x := s.Explain()
+	return explained{
+		File: path, Origin: r.Snapshot.Origin, Device: x.Device, Ordinal: x.Ordinal, time: r.Snapshot.Time,
+		Reserved: x.Reserved, Requested: x.Requested, Rounding: x.Rounding, Unsplit: x.Unsplit,
+		Pending: x.Pending, Releasable: x.Releasable, Stuck: x.Stuck,
+	}, nil
+}
+
+// latestExplained keeps the latest of each process and device, in the place of the first. A process of
+// no number is by itself.
+func latestExplained(all []explained) []explained {
+	type process struct {
+		host, program, device string
+		pid, ordinal          int
+	}
+	at := make(map[process]int)
+	var kept []explained
+	for _, e := range all {
+		p := process{e.Origin.Host, e.Origin.Program, e.Device, e.Origin.PID, e.Ordinal}
+		i, known := at[p]
+		switch {
+		case p.pid == 0 || !known:
+			at[p] = len(kept)
+			kept = append(kept, e)
+		case !e.time.Before(kept[i].time):
+			kept[i] = e
+		}
+	}
+	return kept
+}
+
+// name is by rank where there is one.
+func (e explained) name() string { return cmp.Or(rankName(e.Origin), e.File) }
+
+func (e explained) row(name string) table.Row {
+	return table.Row{name, e.Reserved, e.Requested, e.Rounding + e.Unsplit, e.Pending, e.Releasable, e.Stuck}
+}
+
+// explainTable prints the first processes, the sum of the others and that of all.
+func explainTable(a *cli.App, all []explained) {
+	const most = 20
+	t := cli.MemoryTable("Rounding", "Process", "Reserved", "Requested", "Rounding", "Pending", "Releasable", "Stuck")
+	var others, sum explained
+	for i, e := range all {
+		sum.add(e)
+		if i < most {
+			t.AppendRow(e.row(e.name()))
+		} else {
+			others.add(e)
+		}
+	}
+	if len(all) > most {
+		t.AppendRow(others.row(fmt.Sprintf("%d more", len(all)-most)))
+	}
+	t.AppendFooter(sum.row("all"))
+	fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
+}
+
+func (e *explained) add(other explained) {
+	e.Reserved += other.Reserved
+	e.Requested += other.Requested
+	e.Rounding += other.Rounding
+	e.Unsplit += other.Unsplit
+	e.Pending += other.Pending
+	e.Releasable += other.Releasable
+	e.Stuck += other.Stuck
+}

@@ -1,0 +1,168 @@
+// Package inspect has the commands that read a file or a live page and tell what is in it: show, diff,
+// convert, explain and replay, and chart for recordings. They change nothing that they read.
+package inspect
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+const stdinName = "standard input"
+
+func addDeviceFlag(cmd *cobra.Command, device *int) {
+	cmd.Flags().IntVar(device, "device", -1, "in a file of several devices, the `NUMBER` of one (default: the device with the most memory)")
+	cmd.Flags().Lookup("device").DefValue = "0" // help prints no default
+}
+
+// open reads what a word names: a file, - for standard input, or the URL of a live
+// page. It may unpack to as much as the limit; 0 is the usual one.
+func open(a *cli.App, word string, limit alloc.Bytes) (*files.File, error) {
+	switch {
+	case word == "-":
+		r, err := bounded.NewReader(a.Stdin, int64(limit))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", stdinName, err)
+		}
+		f, err := files.Read(r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", stdinName, err)
+		}
+		f.Usage.Name = stdinName
+		return f, nil
+	case cli.IsURL(word):
+		return fetch(word, limit)
+	}
+	f, err := files.OpenWithin(word, limit)
+	if errors.Is(err, files.ErrFormat) {
+		err = withRightCommand(err, word)
+	}
+	return f, err
+}
+
+var errNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
+
+// openRecord reads the record of a device; -1 is the one with most memory.
+func openRecord(a *cli.App, word string, device int) (*snapshot.Record, error) {
+	f, err := open(a, word, 0)
+	if err != nil {
+		return nil, err
+	}
+	if f.Record == nil {
+		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, errNoRecord)
+	}
+	if device < 0 {
+		return f.Record, nil
+	}
+	for _, r := range append([]*snapshot.Record{f.Record}, f.Record.Others...) {
+		if r.Snapshot.Ordinal == device {
+			return r, nil
+		}
+	}
+	return nil, cli.UsageError("--device %d: %s has no such device", device, word)
+}
+
+// fetch reads the dump of a live page.
+func fetch(address string, limit alloc.Bytes) (*files.File, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, cli.UsageError("%w", err)
+	}
+	if !strings.HasSuffix(u.Path, "/dump") {
+		u = u.JoinPath("dump")
+	}
+	client := http.Client{Timeout: time.Minute}
+	answer, err := client.Get(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("no live page answers: %w", err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%v: %s: want the URL of a live page, such as http://localhost:6061/debug/gpumem/", u, answer.Status)
+	}
+	r, err := bounded.NewReader(answer.Body, int64(limit))
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", u, err)
+	}
+	f, err := files.Read(r)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", u, err)
+	}
+	f.Usage.Name = address
+	return f, nil
+}
+
+// addMemoryFlag adds the flag that raises the limit of what a file may take.
+func addMemoryFlag(cmd *cobra.Command, limit *alloc.Bytes) {
+	cmd.Flags().Var(cli.SizeFlag(limit), "max-memory", "the largest `SIZE` that a file may unpack to and take in memory (default: 1GiB)")
+}
+
+// fileKinds are the files that people confuse, by what they begin with, and the
+// command for each.
+var fileKinds = []struct {
+	what, command string
+	is            func(head []byte) bool
+}{
+	{"a recording of GPU memory", "chart", func(head []byte) bool {
+		return bytes.Contains(head, []byte(`"gpumemtrack.recording/`)) || bytes.HasPrefix(head, []byte("time_seconds,gpu,"))
+	}},
+	{"a snapshot or dump", "show", func(head []byte) bool {
+		return bytes.Contains(head, []byte(`"gpumemtrack.snapshot"`)) || bytes.Contains(head, []byte(`"gpumemtrack.dump"`))
+	}},
+	{"a memory snapshot of PyTorch", "show", func(head []byte) bool {
+		return bytes.HasPrefix(head, []byte("\x80")) && bytes.Contains(head, []byte("segments"))
+	}},
+	{"a model's file", "estimate", func(head []byte) bool {
+		return bytes.HasPrefix(head, []byte("GGUF")) || len(head) > 9 && head[8] == '{' && bytes.Equal(head[4:8], make([]byte, 4))
+	}},
+	{"a page", "", func(head []byte) bool {
+		return bytes.HasPrefix(bytes.ToLower(bytes.TrimSpace(head)), []byte("<!doctype html")) ||
+			bytes.HasPrefix(bytes.ToLower(bytes.TrimSpace(head)), []byte("<html"))
+	}},
+}
+
+// withRightCommand adds to an error of a file that is of the wrong kind what it is,
+// and which command is for it.
+func withRightCommand(err error, path string) error {
+	head := headOf(path)
+	for _, kind := range fileKinds {
+		switch {
+		case !kind.is(head):
+		case kind.command == "":
+			return fmt.Errorf("%s is %s: open it in a browser", path, kind.what)
+		default:
+			return fmt.Errorf("%s is %s: run %s %s %s", path, kind.what, cli.ProgramName, kind.command, path)
+		}
+	}
+	return err
+}
+
+// headOf returns the beginning of a file, unpacked; nil if it cannot be read.
+func headOf(path string) []byte {
+	f, err := userfile.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	const enough = 4096
+	head, _ := io.ReadAll(io.LimitReader(f, enough))
+	if zip, err := gzip.NewReader(bytes.NewReader(head)); err == nil {
+		head, _ = io.ReadAll(io.LimitReader(zip, enough)) // an unexpected end: the rest was not read
+	}
+	return head
+}

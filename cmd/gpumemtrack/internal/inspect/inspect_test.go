@@ -1,0 +1,110 @@
+package inspect
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+)
+
+// run runs a command of this room.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return cli.Run(args, stdin, stdout, stderr, Show, Diff, Convert, Explain, Replay, Chart)
+}
+
+// newTracker is a tracker with one buffer of a MiB.
+func newTracker(t *testing.T) *tracker.MemTracker {
+	t.Helper()
+	tr := exporttest.New(t, tracker.Config{})
+	_, err := tr.Alloc(alloc.Shape{1 << 18}, alloc.Float32, tracker.Parameter)
+	require.NoError(t, err)
+	return tr
+}
+
+// served is a live page of such a tracker.
+func served(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(live.Handler(newTracker(t)))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func runs(t *testing.T, stdin string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(args, strings.NewReader(stdin), &out, &errs)
+	return out.String(), errs.String(), code
+}
+
+func TestShowOfALivePage(t *testing.T) {
+	url := served(t)
+	for _, address := range []string{url, url + "/", url + "/dump"} {
+		out, errs, code := runs(t, "", "show", address)
+		assert.Zero(t, code, errs)
+		assert.Contains(t, out, "newTracker", "the function")
+		assert.Contains(t, out, "1.0 MiB")
+	}
+	out, errs, code := runs(t, "", "show", url, "--json")
+	require.Zero(t, code, errs)
+	var told shown
+	require.NoError(t, json.Unmarshal([]byte(out), &told))
+	assert.Equal(t, showSchema, told.Schema)
+	assert.Equal(t, alloc.MiB, told.Total.Bytes)
+	assert.Equal(t, url, told.Files[0].Name)
+
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	_, errs, code = runs(t, "", "show", other.URL)
+	assert.Equal(t, cli.ExitFailed, code)
+	assert.Contains(t, errs, "404 Not Found: want the URL of a live page")
+	out, errs, code = runs(t, "", "explain", url)
+	assert.Zero(t, code, errs)
+	assert.NotEmpty(t, out)
+}
+
+func TestStandardInput(t *testing.T) {
+	_, errs, code := runs(t, "", "show", "-")
+	assert.Equal(t, cli.ExitFailed, code)
+	assert.Contains(t, errs, "standard input: not a snapshot: the file is empty")
+}
+
+func TestTablesFitTheTerminal(t *testing.T) {
+	t.Setenv("NO_COLOR", "1")
+	const long = "train.go:20 github.com/somebody/something/with/a/very/long/path/to.(*Model).forward"
+	fitted := func(width int) string {
+		g := cli.MemoryTable("Share", "Site", "Memory", "Count", "Share")
+		g.AppendRow([]any{long, alloc.MiB, 1, "10.0 %"})
+		g.AppendRow([]any{"short.go:1 main.main", alloc.MiB, 1, "10.0 %"})
+		g.AppendFooter([]any{"all", alloc.MiB, 1, "100.0 %"})
+		return g.Fitted(width)
+	}
+	assert.Contains(t, fitted(0), long)
+	for _, width := range []int{200, 100, 80, 60} {
+		drawn := fitted(width)
+		for line := range strings.Lines(drawn) {
+			assert.LessOrEqual(t, len([]rune(strings.TrimSpace(line))), width, line)
+		}
+		assert.Contains(t, drawn, "forward", "the end of a name tells most")
+		assert.Contains(t, drawn, "Memory")
+		assert.Equal(t, width > 60, strings.Contains(drawn, "Share"), width)
+	}
+}
+
+func TestPaintedChanges(t *testing.T) {
+	assert.Equal(t, painted(cli.Paint("+1.0 MiB", cli.Red, true)), paintedChange(alloc.MiB, true))
+	assert.Equal(t, painted(cli.Paint("-1.0 MiB", cli.Green, true)), paintedChange(-alloc.MiB, true))
+	assert.Equal(t, painted("+1.0 MiB"), paintedChange(alloc.MiB, false))
+	assert.Equal(t, "0 B", string(paintedChange(0, true)))
+}

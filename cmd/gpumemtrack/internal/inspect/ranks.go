@@ -1,0 +1,191 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	line "github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// ranks are the processes of a program's run, as found in files.
+type ranks struct {
+	processes []*export.Usage
+	file      bool // one file, by its name
+	passed    int  // files of a directory or pattern that are no snapshots
+	older     int  // snapshots of a process of which there is a later one
+}
+
+// readRanks reads all files that the words name. A file that a directory or a pattern has,
+// and that is no snapshot, is passed over.
+func readRanks(a *cli.App, limit alloc.Bytes, words ...string) (*ranks, error) {
+	r := new(ranks)
+	for _, word := range words {
+		paths, err := expand(word)
+		if err != nil {
+			return nil, err
+		}
+		named := len(paths) == 1 && paths[0] == word
+		r.file = named && len(words) == 1
+		read, errs := readAll(a, paths, limit)
+		for i, err := range errs {
+			switch {
+			case err == nil:
+				r.processes = append(r.processes, read[i])
+			case !named && errors.Is(err, files.ErrFormat):
+				r.passed++
+			default:
+				return nil, err
+			}
+		}
+	}
+	if len(r.processes) == 0 {
+		return nil, fmt.Errorf("%s: none of the %d files is a snapshot, dump or profile", strings.Join(words, ", "), r.passed)
+	}
+	r.processes, r.older = export.Latest(r.processes)
+	return r, nil
+}
+
+// expand returns the files that a word names; a URL and - name one each.
+func expand(word string) ([]string, error) {
+	if word == "-" || cli.IsURL(word) {
+		return []string{word}, nil
+	}
+	return files.Expand(word)
+}
+
+// readAll reads files.
+func readAll(a *cli.App, paths []string, limit alloc.Bytes) ([]*export.Usage, []error) {
+	read, errs := make([]*export.Usage, len(paths)), make([]error, len(paths))
+	atATime(len(paths), func(i int) {
+		f, err := open(a, paths[i], limit)
+		if errs[i] = err; err == nil {
+			read[i] = f.Usage
+		}
+	})
+	return read, errs
+}
+
+// atATime calls do with 0 to n-1, as many at a time as there are processors.
+func atATime(n int, do func(i int)) {
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+}
+
+// String tells what was read, and what was not.
+func (r *ranks) String() string {
+	words := []string{describeFiles(r.processes)}
+	if r.older > 0 {
+		words = append(words, fmt.Sprintf("%s of the same processes left out", count(r.older, "older snapshot")))
+	}
+	if r.passed > 0 {
+		words = append(words, count(r.passed, "other file")+" skipped")
+	}
+	return strings.Join(words, "; ")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// onOneSide splits off the pairs of which one side is missing.
+func onOneSide(before, after []*export.Usage) (pairedBefore, pairedAfter, gone, came []*export.Usage) {
+	for i := range before {
+		switch {
+		case after[i] == nil:
+			gone = append(gone, before[i])
+		case before[i] == nil:
+			came = append(came, after[i])
+		default:
+			pairedBefore, pairedAfter = append(pairedBefore, before[i]), append(pairedAfter, after[i])
+		}
+	}
+	return pairedBefore, pairedAfter, gone, came
+}
+
+var errNoPair = errors.New("no process is on both sides, so there is nothing to compare: name two files, or take --missing-as-zero")
+
+func describeFiles(read []*export.Usage) string {
+	if len(read) != 1 {
+		return fmt.Sprintf("%d files", len(read))
+	}
+	u := read[0]
+	words := append([]string{u.Name}, devices(u)...)
+	if origin := u.Origin.String(); origin != "" {
+		words = append(words, origin)
+	}
+	if !u.Time.IsZero() {
+		words = append(words, u.Time.Format("2006-01-02 15:04:05 MST"))
+	}
+	return line.Line(strings.Join(words, ", "))
+}
+
+// devices names the devices of a file; of many, the first few.
+func devices(u *export.Usage) (names []string) {
+	const most = 8
+	seen := make(map[string]bool)
+	for _, r := range u.Rows {
+		if r.Device != "" && !seen[r.Device] {
+			seen[r.Device] = true
+			names = append(names, r.Device)
+		}
+	}
+	slices.Sort(names)
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("%d more devices", more))
+	}
+	return names
+}
+
+// shownFiles says what was read, of one side of a comparison.
+type shownFiles struct {
+	Files  []shownFile `json:"files"`
+	Older  int         `json:"older_snapshots"` // of the same processes, left out
+	Passed int         `json:"other_files"`     // of a directory, that are no snapshots
+}
+
+type shownFile struct {
+	Name    string          `json:"name"`
+	Devices []string        `json:"devices"`
+	Time    *time.Time      `json:"time,omitempty"`
+	Process snapshot.Origin `json:"process"`
+}
+
+func (r *ranks) json() shownFiles {
+	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed}
+	for _, u := range r.processes {
+		f := shownFile{Name: u.Name, Devices: append([]string{}, devices(u)...), Process: u.Origin}
+		if u.Device != "" && len(f.Devices) == 0 {
+			f.Devices = []string{u.Device}
+		}
+		if !u.Time.IsZero() {
+			f.Time = &u.Time
+		}
+		out.Files = append(out.Files, f)
+	}
+	return out
+}

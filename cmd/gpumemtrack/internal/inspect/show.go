@@ -1,0 +1,156 @@
+package inspect
+
+import (
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	line "github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+func Show(a *cli.App) *cobra.Command {
+	var o tableOptions
+	cmd := &cobra.Command{
+		Use:   "show FILE...",
+		Short: "Show what holds GPU memory, by line of code",
+		Long: `Show what holds GPU memory in snapshots and dumps of a tracker, pprof profiles,
+and memory snapshots of PyTorch. A directory means all such files in it. If
+there are several snapshots of one process, the latest counts. FILE may be - for
+standard input, or the URL of a live page.
+
+For several files, such as those of the ranks of one run, it shows the sum, the
+file with the most memory, and the spread: the difference between the most and
+the least.
+
+--json prints one object: "schema", "by", "of", "files" with their "name",
+"devices", "time" and "process", "older_snapshots" and "other_files" that were
+left out, "lines", each with its "key", "bytes", "count" and, of several files,
+"spread" ("most_bytes", "most_in", "bytes"), and "total", the sum of all lines.`,
+		Example: `  gpumemtrack show crash.dump.json
+  gpumemtrack show snapshot.json --by shape --of peak
+  gpumemtrack show http://localhost:6061/debug/gpumem/
+  gpumemtrack show ranks/`,
+		Args: atLeastOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			return runShow(a, args, o)
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func atLeastOne(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cli.UsageError("%s: name a file: see %s --help", cmd.Name(), cmd.CommandPath())
+	}
+	return nil
+}
+
+func runShow(a *cli.App, words []string, o tableOptions) error {
+	all, err := readRanks(a, o.memory, words...)
+	if err != nil {
+		return err
+	}
+	read := all.processes
+	if o.host {
+		read = onHost(read)
+	}
+	if err := known(read, export.Of(o.of)); err != nil {
+		return err
+	}
+	lines, sum := export.Compare(nil, read, export.By(o.by), export.Of(o.of))
+	names := processNames(read)
+	if o.json {
+		return cli.WriteJSON(a.Stdout, shownJSON(all, lines[:o.shown(len(lines))], sum, names, o))
+	}
+	heading := []any{title(o.by), "Memory", "Count", "Share"}
+	if len(names) > 1 {
+		heading = append(heading, "Most", "In", "Spread")
+	}
+	t := cli.MemoryTable("Share", heading...)
+	for _, l := range lines[:o.shown(len(lines))] {
+		t.AppendRow(showRow(l, sum, names))
+	}
+	if hidden := len(lines) - o.shown(len(lines)); hidden > 0 {
+		t.AppendRow(showRow(rest(lines[o.shown(len(lines)):]), sum, names))
+	}
+	sum.Key = "all"
+	t.AppendFooter(showRow(sum, sum, names))
+	fmt.Fprintf(a.Stdout, "%s memory of %v\n", o.of, all)
+	fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
+	notShown(a, read, o)
+	return nil
+}
+
+// notShown tells of host memory, which a table of the device's has not.
+func notShown(a *cli.App, read []*export.Usage, o tableOptions) {
+	if o.host {
+		return
+	}
+	if _, sum := export.Compare(nil, onHost(read), export.ByMemory, export.Of(o.of)); !sum.After.IsZero() {
+		fmt.Fprintf(a.Stdout, "Not in the table: %v in the host's memory, see --host\n", sum.After)
+	}
+}
+
+// known refuses to sum up what a file does not tell. Peak and total are never less
+// than what is live, so a file that has none of them does not know.
+func known(read []*export.Usage, of export.Of) error {
+	for _, u := range read {
+		live, asked := false, false
+		for _, r := range u.Rows {
+			live = live || !r.Live.IsZero()
+			asked = asked || of == export.OfPeak && !r.Peak.IsZero() || of == export.OfTotal && !r.Total.IsZero()
+		}
+		if of != export.OfLive && live && !asked {
+			return fmt.Errorf("%s: it has only live memory, not %s memory: take a dump, or a PyTorch snapshot with events", u.Name, of)
+		}
+	}
+	return nil
+}
+
+func showRow(l, sum export.Line, names []string) table.Row {
+	share := "-"
+	if sum.After.Bytes != 0 {
+		share = fmt.Sprintf("%.1f %%", 100*float64(l.After.Bytes)/float64(sum.After.Bytes))
+	}
+	row := table.Row{line.Line(l.Key), l.After.Bytes, l.After.Count, share}
+	if len(names) > 1 {
+		row = append(row, ofRanks(l, names)...)
+	}
+	return row
+}
+
+// shown is what show --json prints.
+type shown struct {
+	Schema string `json:"schema"`
+	By     string `json:"by"`
+	Of     string `json:"of"`
+	shownFiles
+	Lines []shownLine `json:"lines"`
+	Total shownLine   `json:"total"`
+}
+
+type shownLine struct {
+	Key    string      `json:"key"`
+	Bytes  alloc.Bytes `json:"bytes"`
+	Count  int64       `json:"count"`
+	Spread *spreadJSON `json:"spread,omitempty"` // of several files
+}
+
+func shownJSON(r *ranks, lines []export.Line, sum export.Line, names []string, o tableOptions) shown {
+	line := func(l export.Line) shownLine {
+		return shownLine{Key: l.Key, Bytes: l.After.Bytes, Count: l.After.Count, Spread: spreadOf(l, names)}
+	}
+	out := shown{Schema: showSchema, By: o.by, Of: o.of, shownFiles: r.json(), Lines: []shownLine{}, Total: line(sum)}
+	for _, l := range lines {
+		out.Lines = append(out.Lines, line(l))
+	}
+	return out
+}

@@ -1,0 +1,146 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+)
+
+// tableOptions say what a table of memory sums up.
+type tableOptions struct {
+	top    int
+	by     string
+	of     string
+	host   bool        // the host's memory, not the device's
+	memory alloc.Bytes // that a file may take; 0 is the usual
+	json   bool
+	all    bool // no --top was given, so JSON has every line
+}
+
+func (o *tableOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&o.top, "top", 20, "print `N` lines, or all if 0; --json prints all unless --top is given")
+	flags.StringVar(&o.by, "by", string(export.BySite), "sum up by `WHAT`: "+words(export.Bys()))
+	flags.StringVar(&o.of, "of", string(export.OfLive), "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles and PyTorch snapshots without events have no peak")
+	flags.BoolVar(&o.host, "host", false, "pinned and mapped host memory, instead of device memory")
+	flags.BoolVar(&o.json, "json", false, "print JSON")
+	addMemoryFlag(cmd, &o.memory)
+	cli.Complete(cmd, "by", list(export.Bys())...)
+	cli.Complete(cmd, "of", list(export.Ofs())...)
+}
+
+func list[T ~string](words []T) []string {
+	var all []string
+	for _, w := range words {
+		all = append(all, string(w))
+	}
+	return all
+}
+
+func words[T ~string](of []T) string { return strings.Join(list(of), ", ") }
+
+func (o *tableOptions) check(cmd *cobra.Command) error {
+	o.all = o.json && !cmd.Flags().Changed("top")
+	switch {
+	case !slices.Contains(export.Bys(), export.By(o.by)):
+		return cli.UsageError("--by %q: want one of %s", o.by, words(export.Bys()))
+	case !slices.Contains(export.Ofs(), export.Of(o.of)):
+		return cli.UsageError("--of %q: want one of %s", o.of, words(export.Ofs()))
+	case o.top < 0:
+		return cli.UsageError("--top cannot be negative")
+	}
+	return nil
+}
+
+// shown returns how many of the lines to print.
+func (o *tableOptions) shown(lines int) int {
+	if o.top == 0 || o.all {
+		return lines
+	}
+	return min(o.top, lines)
+}
+
+// onHost returns the same processes with the memory of the host that they hold.
+func onHost(processes []*export.Usage) []*export.Usage {
+	host := make([]*export.Usage, len(processes))
+	for i, u := range processes {
+		if u != nil {
+			host[i] = u.OnHost()
+		}
+	}
+	return host
+}
+
+// rest sums up the lines that are not printed.
+func rest(lines []export.Line) export.Line {
+	sum := export.Line{Key: fmt.Sprintf("%d more: see --top", len(lines))}
+	for _, l := range lines {
+		sum.Before = sum.Before.Add(l.Before)
+		sum.After = sum.After.Add(l.After)
+	}
+	return sum
+}
+
+// ofRanks returns the cells that tell the ranks apart; of a line that sums up others, none.
+func ofRanks(l export.Line, names []string) []any {
+	rank, most := l.Worst()
+	if rank < 0 {
+		return []any{"", "", ""}
+	}
+	return []any{most.Bytes, names[rank], l.Spread()}
+}
+
+// processNames names files by their ranks, and those by their paths that have
+// none or share one.
+func processNames(read []*export.Usage) []string {
+	names := make([]string, len(read))
+	files := make(map[string]int)
+	for i, u := range read {
+		names[i] = rankName(u.Origin)
+		files[names[i]]++
+	}
+	for i, u := range read {
+		if names[i] == "" || files[names[i]] > 1 {
+			names[i] = u.Name
+		}
+	}
+	return names
+}
+
+// rankName returns "rank 3 on node-1"; "" if the rank is not known.
+func rankName(o tracker.Origin) string {
+	if o.Rank == nil {
+		return ""
+	}
+	return tracker.Origin{Rank: o.Rank, Host: o.Host}.String()
+}
+
+// title makes a column's heading of a word.
+func title(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
+
+const (
+	showSchema = "gpumemtrack.show/1"
+	diffSchema = "gpumemtrack.diff/1"
+)
+
+// spreadJSON tells processes apart: which has most, or grew most.
+type spreadJSON struct {
+	Most   alloc.Bytes `json:"most_bytes"`
+	In     string      `json:"most_in"`
+	Spread alloc.Bytes `json:"bytes"`
+}
+
+func spreadOf(l export.Line, names []string) *spreadJSON {
+	rank, most := l.Worst()
+	if len(names) < 2 || rank < 0 {
+		return nil
+	}
+	return &spreadJSON{Most: most.Bytes, In: names[rank], Spread: l.Spread()}
+}

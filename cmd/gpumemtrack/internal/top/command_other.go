@@ -1,0 +1,6 @@
+//go:build !linux
+
+package top
+
+// commandOf returns what a process was started as; "" if it is not known here.
+func commandOf(int) string { return "" }

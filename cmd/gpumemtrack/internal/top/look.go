@@ -1,0 +1,158 @@
+package top
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+// topLook is what top shows.
+type topLook struct {
+	Time    time.Time
+	Source  string
+	Silent  time.Duration // how long the driver has not answered
+	Begun   bool          // it has not answered yet
+	Devices []topDevice
+	Pages   []topPage
+}
+
+type topDevice struct {
+	nvml.Status
+	Processes    []topProcess
+	ProcessesErr error
+}
+
+type topProcess struct {
+	PID     int
+	Device  string      // its label
+	Memory  alloc.Bytes // negative if the driver gives no figure
+	Total   float64     // of the device
+	Command string
+}
+
+// topWatch keeps the latest look. The driver and each page have a goroutine of their
+// own, so that none waits for another.
+type topWatch struct {
+	src     nvml.Source
+	devices []nvml.Device
+	urls    []string
+	broken  chan string   // a panic, and where
+	news    chan struct{} // something has answered
+
+	mu     sync.Mutex
+	asked  time.Time // since when the driver has not answered; zero if it has
+	listed []topDevice
+	pages  []topPage
+}
+
+func newTopWatch(src nvml.Source, devices []nvml.Device, urls []string) *topWatch {
+	w := &topWatch{src: src, devices: devices, urls: urls, broken: make(chan string), news: make(chan struct{}, 1), pages: make([]topPage, len(urls))}
+	for i, url := range urls {
+		w.pages[i].URL = url
+	}
+	return w
+}
+
+// look asks everything once, and waits for some seconds at most.
+func (w *topWatch) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(w.askDriver)
+	for i := range w.urls {
+		all.Go(func() { w.askPage(ctx, i) })
+	}
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// run asks again and again until ctx is done.
+func (w *topWatch) run(ctx context.Context, interval time.Duration) {
+	go w.repeat(ctx, interval, w.askDriver)
+	for i := range w.urls {
+		go w.repeat(ctx, interval, func() { w.askPage(ctx, i) })
+	}
+}
+
+// repeat calls ask with pauses of an interval, and of nine times as long as ask takes: a
+// page with many buffers costs its program time. A panic goes to who has the screen.
+func (w *topWatch) repeat(ctx context.Context, interval time.Duration, ask func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.broken <- fmt.Sprintf("%v\n%s", p, debug.Stack())
+		}
+	}()
+	const longest = 10 * time.Second
+	for {
+		begin := time.Now()
+		ask()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(interval, min(9*time.Since(begin), longest))):
+		}
+	}
+}
+
+func (w *topWatch) askDriver() {
+	w.mu.Lock()
+	w.asked = time.Now()
+	w.mu.Unlock()
+	listed := make([]topDevice, len(w.devices))
+	for i, status := range nvml.StatusOf(w.src, w.devices) {
+		listed[i].Status = status
+		total, _ := status.Value(nvml.MemoryTotal)
+		processes, err := w.src.Processes(status.Device)
+		listed[i].ProcessesErr = err
+		for _, p := range processes {
+			listed[i].Processes = append(listed[i].Processes, topProcess{p.PID, status.Label(), p.Memory, total, commandOf(p.PID)})
+		}
+	}
+	w.mu.Lock()
+	w.asked, w.listed = time.Time{}, listed
+	w.mu.Unlock()
+	w.tell()
+}
+
+func (w *topWatch) askPage(ctx context.Context, i int) {
+	page := readPage(ctx, w.urls[i])
+	w.mu.Lock()
+	w.pages[i] = page
+	w.mu.Unlock()
+	w.tell()
+}
+
+func (w *topWatch) tell() {
+	select {
+	case w.news <- struct{}{}:
+	default:
+	}
+}
+
+func (w *topWatch) latest() topLook {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	look := topLook{Time: time.Now(), Source: w.src.Name(), Devices: w.listed, Pages: slices.Clone(w.pages)}
+	if !w.asked.IsZero() {
+		look.Silent = time.Since(w.asked)
+	}
+	if look.Begun = look.Devices == nil; look.Begun {
+		for _, d := range w.devices {
+			look.Devices = append(look.Devices, topDevice{Status: nvml.Status{Device: d}})
+		}
+	}
+	return look
+}

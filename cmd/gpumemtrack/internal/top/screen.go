@@ -1,0 +1,130 @@
+//go:build !wasip1
+
+package top
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+)
+
+// topScreen draws looks on the terminal until q, a signal, or ctx. It leaves the
+// terminal as it was, after a panic too.
+func topScreen(ctx context.Context, w *topWatch, interval time.Duration) error {
+	screen, err := tcell.NewScreen()
+	if err == nil {
+		err = screen.Init()
+	}
+	if err != nil {
+		return fmt.Errorf("top: the terminal cannot be used: %w: --once prints one picture", err)
+	}
+	defer screen.Fini()
+	return topLoop(ctx, screen, w, min(interval, time.Second))
+}
+
+func topLoop(ctx context.Context, screen tcell.Screen, w *topWatch, every time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := make(chan tcell.Event)
+	go screen.ChannelEvents(events, ctx.Done())
+	ticker := time.NewTicker(max(every, 100*time.Millisecond))
+	defer ticker.Stop()
+	var view topView
+	for {
+		drawTop(screen, &view, w.latest())
+		select {
+		case <-ctx.Done():
+			return nil
+		case what := <-w.broken:
+			return fmt.Errorf("top: a bug: %s", what)
+		case <-ticker.C:
+		case <-w.news:
+		case e, ok := <-events:
+			if !ok {
+				return nil
+			}
+			switch e := e.(type) {
+			case *tcell.EventResize:
+				screen.Sync()
+			case *tcell.EventKey:
+				if view.press(keyOf(e), w.latest()) {
+					return nil
+				}
+			}
+		}
+	}
+}
+
+func keyOf(e *tcell.EventKey) rune {
+	switch e.Key() {
+	case tcell.KeyRune:
+		return e.Rune()
+	case tcell.KeyCtrlC:
+		return ctrlC
+	case tcell.KeyEscape:
+		return escape
+	case tcell.KeyUp:
+		return keyUp
+	case tcell.KeyDown:
+		return keyDown
+	case tcell.KeyPgUp:
+		return pageUp
+	case tcell.KeyPgDn:
+		return pageDown
+	case tcell.KeyHome:
+		return home
+	case tcell.KeyEnd:
+		return end
+	case tcell.KeyTab:
+		return tab
+	}
+	return 0
+}
+
+// drawTop puts the lines on the screen. A character of two columns takes two.
+func drawTop(screen tcell.Screen, view *topView, look topLook) {
+	width, height := screen.Size()
+	screen.Clear()
+	for y, l := range view.lines(look, width, height) {
+		x := 0
+		for _, span := range l {
+			style := tcellStyle(span.style)
+			for _, r := range span.text {
+				screen.SetContent(x, y, r, nil, style)
+				x++
+			}
+		}
+	}
+	screen.Show()
+}
+
+// tcellStyle has no colors where NO_COLOR says so.
+func tcellStyle(s topStyle) tcell.Style {
+	style := tcell.StyleDefault
+	color := func(c tcell.Color) tcell.Style {
+		if os.Getenv("NO_COLOR") != "" {
+			return style
+		}
+		return style.Foreground(c)
+	}
+	switch s {
+	case styleHead:
+		return style.Bold(true)
+	case styleQuiet:
+		return style.Dim(true)
+	case styleLow:
+		return color(tcell.ColorGreen)
+	case styleHigh:
+		return color(tcell.ColorYellow)
+	case styleFull:
+		return color(tcell.ColorRed)
+	case styleWarn:
+		return color(tcell.ColorRed).Bold(true)
+	case styleSelected:
+		return style.Reverse(true)
+	}
+	return style
+}

@@ -1,0 +1,275 @@
+package top
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+type sensorsOptions struct {
+	source   string
+	watch    bool
+	json     bool
+	all      bool
+	interval time.Duration
+}
+
+func Sensors(a *cli.App) *cobra.Command {
+	var o sensorsOptions
+	cmd := &cobra.Command{
+		Use:   "sensors",
+		Short: "Show memory, temperature, fan, clocks, power and utilization",
+		Long: `Show the GPUs that CUDA_VISIBLE_DEVICES leaves, as a table or as JSON.
+
+--json prints one object for each reading: "schema", "source", and "devices",
+each with its "index", "uuid", "name", "bus_id" and every figure under a key
+with its unit, such as "memory_used_bytes" and "power_watts", or null if the
+device has none. "memory_scope" says what the memory figures count: "device",
+"device+driver" (an older driver counts its own part as used) or "host" (the GPU
+shares the host's memory). A MIG device has the "index" of its GPU, the GPU's
+UUID as "parent", and its own number as "mig". "error" says why a device did not
+answer.`,
+		Example: `  gpumemtrack sensors
+  gpumemtrack sensors -w                      # until a key is pressed
+  gpumemtrack sensors --json | jq '.devices[].memory_used_bytes'`,
+		Args: cli.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return runSensors(a, o) },
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.watch, "watch", "w", false, "update until a key or Ctrl+C is pressed")
+	flags.DurationVar(&o.interval, "interval", time.Second, "with -w: `TIME` between updates")
+	flags.BoolVar(&o.json, "json", false, "print JSON")
+	flags.BoolVar(&o.all, "all", false, "show devices that CUDA_VISIBLE_DEVICES hides too")
+	cli.AddSourceFlag(cmd, &o.source)
+	return cmd
+}
+
+func runSensors(a *cli.App, o sensorsOptions) error {
+	if o.interval < nvml.MinInterval {
+		return cli.UsageError("--interval %v: the shortest is %v", o.interval, nvml.MinInterval)
+	}
+	src, err := cli.OpenSource(o.source)
+	if err != nil {
+		return err
+	}
+	defer cli.CloseSoon(src)
+	devices, err := devicesOf(src, o.all)
+	if err != nil {
+		return err
+	}
+	if !o.watch {
+		return writeSensors(a, src, devices, o)
+	}
+	return watchSensors(a, o, func() error { return writeSensors(a, src, devices, o) })
+}
+
+// devicesOf returns the visible devices, or all that the driver lists.
+func devicesOf(src nvml.Source, all bool) ([]nvml.Device, error) {
+	if all {
+		devices, err := src.Devices()
+		if err == nil && len(devices) == 0 {
+			err = fmt.Errorf("%w: the driver lists no GPU", nvml.ErrNotAvailable)
+		}
+		return devices, err
+	}
+	devices, err := nvml.VisibleDevices(src)
+	if errors.Is(err, nvml.ErrNoDevice) {
+		err = fmt.Errorf("%w: --all shows them", err)
+	}
+	return devices, err
+}
+
+// watchSensors shows again and again, on a terminal in one place.
+func watchSensors(a *cli.App, o sensorsOptions, show func() error) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
+	defer cancel()
+	_, onScreen := cli.Terminal(a.Stdout)
+	if keys, ok := cli.Terminal(a.Stdin); ok && onScreen {
+		restore, err := anyKey(keys, cancel)
+		if err != nil {
+			return err
+		}
+		defer restore()
+	}
+	ticker := time.NewTicker(o.interval)
+	defer ticker.Stop()
+	for {
+		if onScreen && !o.json {
+			fmt.Fprint(a.Stdout, cli.ClearScreen)
+		}
+		shown := make(chan error, 1)
+		go func() { shown <- show() }() // a driver that hangs does not keep the key from us
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-shown:
+			if err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// anyKey calls pressed at the next key. In this mode of the terminal Ctrl+C is
+// a key too. What is printed meanwhile needs its own carriage returns: see crlf.
+func anyKey(keys *os.File, pressed func()) (restore func(), err error) {
+	before, err := term.MakeRaw(int(keys.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("watching the keyboard: %w", err)
+	}
+	go func() {
+		keys.Read(make([]byte, 1))
+		pressed()
+	}()
+	return func() { term.Restore(int(keys.Fd()), before) }, nil
+}
+
+func writeSensors(a *cli.App, src nvml.Source, devices []nvml.Device, o sensorsOptions) error {
+	list := nvml.StatusOf(src, devices)
+	screen := cli.ScreenOf(a.Stdout)
+	if !o.watch {
+		screen.Height = 0 // one can scroll back
+	}
+	text := sensorsTable(list, screen)
+	if o.json {
+		b, err := json.Marshal(sensorsJSON(src.Name(), list))
+		if err != nil {
+			return err
+		}
+		text = string(b) + "\n"
+	}
+	if _, ok := cli.Terminal(a.Stdout); ok {
+		text = strings.ReplaceAll(text, "\n", "\r\n") // the keyboard's mode changes the screen's
+	}
+	_, err := io.WriteString(a.Stdout, text)
+	return err
+}
+
+const sensorsSchema = "gpumemtrack.sensors/1"
+
+func sensorsJSON(source string, list []nvml.Status) any {
+	devices := make([]map[string]any, len(list))
+	for i, s := range list {
+		devices[i] = sensorsOf(s)
+	}
+	return map[string]any{"schema": sensorsSchema, "source": source, "devices": devices}
+}
+
+// sensorsOf is a device and its sensors, with a null for each that it lacks.
+func sensorsOf(s nvml.Status) map[string]any {
+	d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
+	if s.Parent != "" {
+		d["parent"], d["mig"] = s.Parent, s.MIG
+	}
+	for _, q := range nvml.AllQuantities.List() {
+		d[q.Key()] = nil
+		if v, ok := s.Value(q); ok {
+			d[q.Key()] = v
+		}
+	}
+	if s.Err != nil {
+		d["error"] = s.Err.Error()
+	}
+	return d
+}
+
+// sensorsTable is gpulink's table, and what it lacks: names, power, utilization,
+// and a dash for each sensor that a card does not have. Where it is higher than
+// the screen each GPU has one line, and below that is cut.
+func sensorsTable(list []nvml.Status, screen cli.Screen) string {
+	text := sensorsGrid(list, screen.Width, clocksCell, true)
+	if !screen.Holds(text) {
+		text = sensorsGrid(list, screen.Width, smClockCell, false)
+	}
+	return screen.Cut(text)
+}
+
+func sensorsGrid(list []nvml.Status, width int, clocks func(nvml.Reading) string, rules bool) string {
+	t := cli.NewGrid(2, []string{"Name", "Fan [%]", "Power [W]", "Clock [MHz]", "Temp [°C]"},
+		"GPU", "Name", "Memory", "Temp [°C]", "Fan [%]", "Clock [MHz]", "Power [W]", "Util. [%]")
+	remarks := ""
+	for i, s := range list {
+		if i > 0 && rules {
+			t.AppendSeparator()
+		}
+		t.AppendRow(table.Row{
+			gpuCell(s.Device), s.Name, memoryCell(s.Reading), cell(s.Reading, nvml.Temperature), cell(s.Reading, nvml.FanSpeed),
+			clocks(s.Reading), cell(s.Reading, nvml.Power), cell(s.Reading, nvml.Utilization),
+		})
+		switch {
+		case s.Err != nil:
+			remarks += fmt.Sprintf("%s: %v\n", s.Label(), s.Err)
+		case s.Scope != nvml.OfDevice:
+			remarks += fmt.Sprintf("%s: memory %v\n", s.Label(), s.Scope)
+		}
+	}
+	return t.Fitted(width) + remarks
+}
+
+func gpuCell(d nvml.Device) string {
+	if d.Parent != "" {
+		return fmt.Sprintf("GPU[%d.%d]", d.Index, d.MIG)
+	}
+	return fmt.Sprintf("GPU[%d]", d.Index)
+}
+
+// memoryCell prints "450.0 MiB / 24.0 GiB (1.8 %)".
+func memoryCell(r nvml.Reading) string {
+	used, ok := r.Bytes(nvml.MemoryUsed)
+	total, ok2 := r.Bytes(nvml.MemoryTotal)
+	if !ok || !ok2 || total == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%v / %v (%.1f %%)", used, total, 100*float64(used)/float64(total))
+}
+
+func cell(r nvml.Reading, q nvml.Quantity) string {
+	v, ok := r.Value(q)
+	if !ok {
+		return "-"
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
+func clocksCell(r nvml.Reading) string {
+	clocks := []struct {
+		name string
+		q    nvml.Quantity
+	}{{"Graph.", nvml.ClockGraphics}, {"Memory", nvml.ClockMemory}, {"SM", nvml.ClockSM}, {"Video", nvml.ClockVideo}}
+	var lines []string
+	for _, c := range clocks {
+		if _, ok := r.Value(c.q); ok {
+			lines = append(lines, fmt.Sprintf("%-7s %4s", c.name+":", cell(r, c.q)))
+		}
+	}
+	if lines == nil {
+		return "-"
+	}
+	return strings.Join(lines, "\n")
+}
+
+func smClockCell(r nvml.Reading) string {
+	if _, ok := r.Value(nvml.ClockSM); !ok {
+		return "-"
+	}
+	return "SM: " + cell(r, nvml.ClockSM)
+}

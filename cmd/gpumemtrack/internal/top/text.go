@@ -1,0 +1,240 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	line "github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+// topStyle is how a piece of text looks.
+type topStyle uint8
+
+const (
+	styleText topStyle = iota
+	styleHead
+	styleQuiet
+	styleLow  // a bar of memory that is mostly free
+	styleHigh // more than three quarters
+	styleFull // more than nine tenths
+	styleWarn
+	styleSelected
+)
+
+type topSpan struct {
+	text  string
+	style topStyle
+}
+
+// topLine is a row of the screen.
+type topLine []topSpan
+
+func (l topLine) text() string {
+	var b strings.Builder
+	for _, s := range l {
+		b.WriteString(s.text)
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+func styled(style topStyle, format string, args ...any) topLine {
+	return topLine{{fmt.Sprintf(format, args...), style}}
+}
+
+// topText is everything that a look has, without an end.
+func topText(look topLook, width int) []topLine {
+	lines := []topLine{headLine(look, width)}
+	lines = append(lines, deviceLines(look, width)...)
+	lines = append(lines, nil, processHead(topOrder{}))
+	processes := processesOf(look, topOrder{})
+	for _, p := range processes {
+		lines = append(lines, processLine(p, width, false))
+	}
+	if len(processes) == 0 {
+		lines = append(lines, noProcess(look))
+	}
+	for _, page := range look.Pages {
+		lines = append(append(lines, nil), pageLines(page, width, 10)...)
+	}
+	return lines
+}
+
+func noProcess(look topLook) topLine {
+	if look.Begun {
+		return styled(styleQuiet, "  waiting for the driver")
+	}
+	return styled(styleQuiet, "  the driver lists no process with memory there")
+}
+
+func headLine(look topLook, width int) topLine {
+	left := fmt.Sprintf("%s top  %s  %s", cli.ProgramName, look.Time.Format("15:04:05"), line.Line(look.Source))
+	if look.Silent > 2*time.Second {
+		return topLine{{left + "  ", styleHead}, {fmt.Sprintf("the driver has not answered for %.0f s", look.Silent.Seconds()), styleWarn}}
+	}
+	const help = "q quit  ? help"
+	space := width - len([]rune(left)) - len(help)
+	if space < 2 {
+		return topLine{{left, styleHead}}
+	}
+	return topLine{{left, styleHead}, {strings.Repeat(" ", space) + help, styleQuiet}}
+}
+
+// deviceLines is a line a device: its name, a bar, and figures as far as there is room.
+func deviceLines(look topLook, width int) []topLine {
+	var lines []topLine
+	label := 5
+	for _, d := range look.Devices {
+		label = max(label, len(d.Label()))
+	}
+	for _, d := range look.Devices {
+		lines = append(lines, deviceLine(d, label, width))
+		if d.Err != nil {
+			lines = append(lines, styled(styleWarn, "  %s", line.Line(d.Err.Error())))
+		}
+		if d.ProcessesErr != nil {
+			lines = append(lines, styled(styleWarn, "  processes: %s", line.Line(d.ProcessesErr.Error())))
+		}
+	}
+	return lines
+}
+
+func deviceLine(d topDevice, label, width int) topLine {
+	used, ok := d.Bytes(nvml.MemoryUsed)
+	total, known := d.Bytes(nvml.MemoryTotal)
+	name := 12
+	sensors := ""
+	if width >= 100 {
+		name = 24
+		sensors = fmt.Sprintf("  %5s  %5s  %6s", sensor(d, nvml.Utilization, "%"), sensor(d, nvml.Temperature, "°C"), sensor(d, nvml.Power, "W"))
+	}
+	memory := fmt.Sprintf("%23s %6s", "unknown", "")
+	share := 0.0
+	if ok && known && total > 0 {
+		share = float64(used) / float64(total)
+		memory = fmt.Sprintf("%10v / %10v %6s", used, total, fmt.Sprintf("%.0f %%", 100*share))
+	}
+	left := fmt.Sprintf("%-*s  %-*s ", label, d.Label(), name, cli.Elide(line.Line(d.Name), name))
+	room := width - len([]rune(left)) - len([]rune(memory)) - len([]rune(sensors)) - 3
+	return append(append(topLine{{left, styleText}}, bar(share, room)...), topSpan{" " + memory + sensors, styleText})
+}
+
+// bar fills a share of so many characters, in brackets.
+func bar(share float64, room int) topLine {
+	if room < 4 {
+		return nil
+	}
+	full := min(room, int(share*float64(room)+0.5))
+	style := styleLow
+	switch {
+	case share > 0.9:
+		style = styleFull
+	case share > 0.75:
+		style = styleHigh
+	}
+	return topLine{{"[", styleQuiet}, {strings.Repeat("|", full), style}, {strings.Repeat(" ", room-full), styleText}, {"]", styleQuiet}}
+}
+
+func sensor(d topDevice, q nvml.Quantity, unit string) string {
+	v, ok := d.Value(q)
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %s", v, unit)
+}
+
+// topOrder is what processes are sorted by; the zero one is by memory, most first.
+type topOrder struct {
+	by     byte // one of the keys m, p, g, c; 0 is m
+	turned bool
+}
+
+// processesOf lists the processes of all devices, and those that only a page tells of.
+func processesOf(look topLook, order topOrder) []topProcess {
+	var all []topProcess
+	seen := make(map[int]bool)
+	for _, d := range look.Devices {
+		for _, p := range d.Processes {
+			seen[p.PID] = true
+			all = append(all, p)
+		}
+	}
+	for _, page := range look.Pages {
+		if page.Known && !seen[page.Origin.PID] {
+			seen[page.Origin.PID] = true
+			all = append(all, topProcess{PID: page.Origin.PID, Device: "-", Memory: page.Live, Command: page.Origin.Program})
+		}
+	}
+	slices.SortStableFunc(all, func(x, y topProcess) int {
+		c := 0
+		switch order.by {
+		case 'p':
+			c = cmp.Compare(x.PID, y.PID)
+		case 'g':
+			c = cmp.Compare(x.Device, y.Device)
+		case 'c':
+			c = cmp.Compare(x.Command, y.Command)
+		}
+		c = cmp.Or(c, cmp.Compare(y.Memory, x.Memory), cmp.Compare(x.PID, y.PID))
+		if order.turned {
+			return -c
+		}
+		return c
+	})
+	return all
+}
+
+func processHead(order topOrder) topLine {
+	mark := func(key byte, name string) string {
+		if order.by == key || order.by == 0 && key == 'm' {
+			return name + map[bool]string{false: "↓", true: "↑"}[order.turned]
+		}
+		return name
+	}
+	return styled(styleHead, "  %8s  %-12s %11s %7s  %s", mark('p', "PID"), mark('g', "GPU"), mark('m', "MEMORY"), "SHARE", mark('c', "COMMAND"))
+}
+
+func processLine(p topProcess, width int, selected bool) topLine {
+	memory, share := "unknown", "-"
+	if p.Memory >= 0 {
+		memory = alloc.Bytes(p.Memory).String()
+		if p.Total > 0 {
+			share = fmt.Sprintf("%.1f %%", 100*float64(p.Memory)/p.Total)
+		}
+	}
+	mark, style := " ", styleText
+	if selected {
+		mark, style = ">", styleSelected
+	}
+	text := fmt.Sprintf("%s %8d  %-12s %11s %7s  ", mark, p.PID, p.Device, memory, share)
+	text += cli.Fit(line.Line(p.Command), max(8, width-len([]rune(text))+1))
+	return topLine{{fmt.Sprintf("%-*s", width, text), style}}
+}
+
+// pageLines is what a live page tells, in so many lines of code at most.
+func pageLines(page topPage, width, most int) []topLine {
+	url := line.Line(page.URL)
+	switch {
+	case page.Err != nil:
+		return []topLine{styled(styleWarn, "%s", cli.Elide(line.Line(page.Err.Error()), width))}
+	case !page.Known:
+		return []topLine{styled(styleQuiet, "%s has not answered yet", url)}
+	}
+	lines := []topLine{styled(styleHead, "%s", cli.Elide(fmt.Sprintf("%s, %s: %v live, peak %v", page.Origin, page.Device, page.Live, page.Peak), width))}
+	for _, s := range page.Suspects[:min(len(page.Suspects), max(1, most/2))] {
+		lines = append(lines, styled(styleWarn, "%s", cli.Elide("  suspect: "+line.Line(s), width)))
+	}
+	for _, l := range page.Sites {
+		if len(lines) > most {
+			break
+		}
+		text := fmt.Sprintf("  %11v %9d  ", l.After.Bytes, l.After.Count)
+		lines = append(lines, styled(styleText, "%s", text+cli.Elide(line.Line(l.Key), max(8, width-len(text)))))
+	}
+	return lines
+}

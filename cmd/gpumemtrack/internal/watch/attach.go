@@ -1,0 +1,277 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+)
+
+type attachOptions struct {
+	output    string
+	force     bool
+	pid       int
+	live      string
+	hosts     []string
+	every     time.Duration
+	json      bool
+	libraries []string
+	functions []string
+	preload   bool
+	command   []string
+}
+
+func Attach(a *cli.App) *cobra.Command {
+	var o attachOptions
+	cmd := &cobra.Command{
+		Use:   "attach [flags] [-- COMMAND ARG...]",
+		Short: "Watch any program's GPU memory, without changing it",
+		Long: `Watch what a program, in any language, allocates from the CUDA driver, and which
+lines of code allocate it: a command and the processes that it starts, or with
+--pid a running process and those that it will start. It prints a table of what
+was allocated and freed at each --every, and at the end a table of what is still
+live. The exit code is the command's.
+
+It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON
+and CAP_SYS_PTRACE. Each call that allocates or frees takes some microseconds
+longer, also in other programs that use the same libcuda. --preload needs no
+privileges but a C compiler: the command then loads a small library that
+intercepts the calls to libcuda.
+
+It sees what the driver sees. A program with its own cache, such as PyTorch,
+allocates large segments now and then; torch.cuda.memory._snapshot shows what is
+in them.`,
+		Example: `  sudo gpumemtrack attach -- ./train --epochs 3
+  sudo gpumemtrack attach -o leak.html --every 1m --pid 4711`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
+				return cli.UsageError("attach: write -- before the command to run: gpumemtrack attach -- %s", strings.Join(args, " "))
+			}
+			o.command = args
+			return runAttach(a, o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&o.output, "output", "o", "", "a `FILE` to write at the end: .dump.json, .html, .pb.gz, .pickle or .trace.json")
+	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
+	flags.IntVar(&o.pid, "pid", 0, "watch process `PID` from now on")
+	flags.StringVar(&o.live, "live", "", "serve a live page, dumps and Prometheus metrics at this `ADDRESS`, such as localhost:8080")
+	flags.StringArrayVar(&o.hosts, "allow-host", nil, "let --live answer requests for this host `NAME`, such as gpu-7.example.com; * is any; may be repeated")
+	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 prints only the last one")
+	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
+	flags.StringArrayVar(&o.libraries, "library", nil, "the `FILE` of a libcuda to watch; may be repeated (default: the one that a program on this machine loads)")
+	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch instead of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)'; may be repeated")
+	flags.BoolVar(&o.preload, "preload", false, "load a small library in front of libcuda instead of setting probes: for a command only, needs a C compiler but no privileges")
+	return cmd
+}
+
+// config is what the library is told.
+func (o attachOptions) config() (cfg attach.Config, err error) {
+	cfg.Libraries, cfg.Preload = o.libraries, o.preload
+	for _, text := range o.functions {
+		pair, err := attach.ParsePair(text)
+		if err != nil {
+			return cfg, cli.UsageError("attach: --functions: %v", err)
+		}
+		cfg.Functions = append(cfg.Functions, pair)
+	}
+	return cfg, nil
+}
+
+// check finds what is wrong with the options before anything is begun.
+func (o attachOptions) check() (to *cli.Format, err error) {
+	switch {
+	case o.pid == 0 && len(o.command) == 0:
+		return nil, cli.UsageError("attach: name a process with --pid, or a command after --")
+	case o.pid != 0 && len(o.command) > 0:
+		return nil, cli.UsageError("attach: either --pid, or a command: not both")
+	case o.pid != 0 && o.preload:
+		return nil, cli.UsageError("attach: --preload is for a command: a process that runs cannot be given a library")
+	case o.preload && len(o.functions) > 0:
+		return nil, cli.UsageError("attach: --functions needs probes: not with --preload")
+	case len(o.hosts) > 0 && o.live == "":
+		return nil, cli.UsageError("attach: --allow-host is for --live ADDRESS, which is not given")
+	case o.pid < 0 || o.every < 0:
+		return nil, cli.UsageError("attach: --pid and --every cannot be negative")
+	case o.output == "":
+		return nil, nil
+	}
+	format, ok := cli.FormatOf(o.output)
+	if !ok {
+		return nil, cli.UsageError("attach: -o %s: want a name that ends in .dump.json, .html, .pb.gz, .pickle or .trace.json", o.output)
+	}
+	return &format, cli.CanCreate(o.output, o.force)
+}
+
+func runAttach(a *cli.App, o attachOptions) (err error) {
+	to, err := o.check()
+	if err != nil {
+		return err
+	}
+	path, err := lookCommand(o.command)
+	if err != nil {
+		return err
+	}
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	driver := openAttachDriver()
+	defer driver.close()
+	cfg.Driver = driver
+	w, err := attach.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if o.live != "" {
+		stop, err := serveAttached(a, o.live, o.hosts, w)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	code := 0
+	if o.pid != 0 {
+		err = attachTo(a, w, o)
+	} else {
+		code, err = attachToCommand(a, w, o, path)
+	}
+	if err == nil {
+		err = attachedEnd(a, w, o, to)
+	}
+	if code != 0 {
+		return cli.Exit(code, err)
+	}
+	return err
+}
+
+// attachTo watches a process until it ends, or Ctrl+C.
+func attachTo(a *cli.App, w *attach.Watcher, o attachOptions) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
+	defer cancel()
+	if err := w.Watch(o.pid); err != nil {
+		return err
+	}
+	ctx, gone := context.WithCancel(ctx)
+	defer gone()
+	go func() {
+		waitGone(ctx, o.pid)
+		gone()
+	}()
+	attachedTables(a, ctx, w, a.Stdout, o)
+	return nil
+}
+
+// attachToCommand runs a command. Its output is its own; ours goes to stderr.
+func attachToCommand(a *cli.App, w *attach.Watcher, o attachOptions, path string) (code int, err error) {
+	var child *child
+	err = w.Start(func() error {
+		child, err = startChild(a, path, o.command, w.Environ(os.Environ()))
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	child.watch()
+	attachedTables(a, child.ended, w, a.Stderr, o)
+	return child.wait(), nil
+}
+
+// attachedTables prints the tables until ctx is done.
+func attachedTables(a *cli.App, ctx context.Context, w *attach.Watcher, to io.Writer, o attachOptions) {
+	if o.every == 0 {
+		<-ctx.Done()
+		return
+	}
+	ticker := time.NewTicker(o.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.Sync()
+			for _, s := range w.Sources() {
+				writeAttachedMark(to, s, s.Track(), o.json)
+			}
+		}
+	}
+}
+
+// attachedEnd prints what is live at the end, and writes the file.
+func attachedEnd(a *cli.App, w *attach.Watcher, o attachOptions, to *cli.Format) error {
+	if err := w.Close(); err != nil {
+		return err
+	}
+	out := io.Writer(a.Stderr)
+	if o.pid != 0 {
+		out = a.Stdout
+	}
+	for _, s := range w.Sources() {
+		writeAttachedMark(out, s, s.Track(), o.json)
+		if !o.json {
+			writeAttachedEnd(out, s)
+		}
+	}
+	for _, d := range w.Doubts() {
+		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, d)
+	}
+	r := w.Record()
+	if r == nil {
+		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")
+	}
+	if to == nil {
+		return nil
+	}
+	write, err := a.Writer(&files.File{Format: "dump", Usage: export.FromRecord(r), Record: r}, *to, -1)
+	if err != nil {
+		return err
+	}
+	return cli.WriteNew(o.output, o.force, write)
+}
+
+// serveAttached serves what is watched until stop is called.
+func serveAttached(a *cli.App, address string, hosts []string, w *attach.Watcher) (stop func(), err error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("attach: --live: %w", err)
+	}
+	server := &http.Server{Handler: attachedHandler(w, hosts), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			fmt.Fprintf(a.Stderr, "%s: attach: --live: %v\n", cli.ProgramName, err)
+		}
+	}()
+	fmt.Fprintf(a.Stderr, "live: http://%s/\n", listener.Addr())
+	return func() { server.Close() }, nil
+}
+
+func attachedHandler(w *attach.Watcher, hosts []string) http.Handler {
+	return live.Several(func() iter.Seq2[string, live.Source] {
+		return func(yield func(string, live.Source) bool) {
+			w.Sync()
+			for _, s := range w.Sources() {
+				if !yield(s.Name(), s) {
+					return
+				}
+			}
+		}
+	}, live.AllowHosts(hosts...))
+}

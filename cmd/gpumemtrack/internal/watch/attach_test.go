@@ -1,0 +1,286 @@
+package watch
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// canAttach skips the test where no probe can be set.
+func canAttach(t *testing.T) gpuemu.Libs {
+	t.Helper()
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	w, err := attach.New(attach.Config{Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}})
+	if err != nil {
+		t.Skip("BPF and uprobes are refused here: ", err)
+	}
+	require.NoError(t, w.Close())
+	return libs
+}
+
+// leaky builds examples/attach and returns the command that runs it on the emulated driver.
+func leaky(t *testing.T, libs gpuemu.Libs) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "leak")
+	text, err := exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-o", path, "../../../../examples/attach/leak.c", "-L"+libs.Dir, "-l:libcuda.so.1").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	t.Setenv("LD_LIBRARY_PATH", libs.Dir)
+	t.Setenv("GPUEMU_STATE", filepath.Join(t.TempDir(), "%p"))
+	return []string{path, "50"}
+}
+
+func TestAttach(t *testing.T) {
+	libs := canAttach(t)
+	command := leaky(t, libs)
+	for _, name := range []string{"a.dump.json", "a.html", "a.pb.gz", "a.pickle", "a.trace.json"} {
+		var stdout, stderr bytes.Buffer
+		file := filepath.Join(t.TempDir(), name)
+		require.Zero(t, run(append([]string{"attach", "-o", file, "--"}, command...), nil, &stdout, &stderr), stderr.String())
+		assert.Empty(t, stdout.String(), "it is the command's")
+		assert.Contains(t, stderr.String(), "5 buffers, 5.0 MiB live; peak ")
+		assert.Contains(t, stderr.String(), "; in all 51 buffers, 306.0 MiB")
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		assert.Positive(t, info.Size())
+		if name == "a.dump.json" {
+			f, err := files.Open(file)
+			require.NoError(t, err)
+			assert.EqualValues(t, 5, f.Record.Snapshot.Live.Count)
+			assert.EqualValues(t, 98, f.Record.History.Len(), "51 allocations, 46 frees, and the mark at the end")
+		}
+	}
+}
+
+// TestAttachWithoutRights needs none, and a compiler.
+func TestAttachWithoutRights(t *testing.T) {
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(append([]string{"attach", "--preload", "--"}, leaky(t, libs)...), nil, &stdout, &stderr), stderr.String())
+	assert.Contains(t, stderr.String(), "5 buffers, 5.0 MiB live; peak ")
+	assert.Contains(t, stderr.String(), "new_buffer")
+}
+
+func TestAttachPassesTheExitCodeOn(t *testing.T) {
+	libs := canAttach(t)
+	command := leaky(t, libs)
+	var stdout, stderr bytes.Buffer
+	code := run([]string{"attach", "--json", "--", "sh", "-c", strings.Join(command, " ") + "; exit 5"}, nil, &stdout, &stderr)
+	assert.Equal(t, 5, code)
+	var mark attachedMark
+	require.NoError(t, json.NewDecoder(&stderr).Decode(&mark))
+	assert.Equal(t, "leak", mark.Process.Program)
+	assert.EqualValues(t, 5, mark.Mark.Live.Count)
+
+	stderr.Reset()
+	assert.Equal(t, 1, run([]string{"attach", "--", "true"}, nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "nothing called the CUDA driver")
+}
+
+func TestAttachedPages(t *testing.T) {
+	libs := canAttach(t)
+	command := leaky(t, libs)
+	w, err := attach.New(attach.Config{})
+	require.NoError(t, err)
+	defer w.Close()
+	h := attachedHandler(w, []string{"gpu-7.example.com"})
+	ask := func(url string) *httptest.ResponseRecorder {
+		out := httptest.NewRecorder()
+		h.ServeHTTP(out, httptest.NewRequest("GET", url, nil))
+		return out
+	}
+	get := func(path string) *httptest.ResponseRecorder { return ask("http://localhost" + path) }
+	assert.Equal(t, 200, ask("http://gpu-7.example.com/list").Code)
+	refused := ask("http://gpu-8.example.com/list")
+	assert.Equal(t, 403, refused.Code)
+	assert.Contains(t, refused.Body.String(), `--allow-host "gpu-8.example.com"`)
+	assert.Contains(t, get("/").Body.String(), "Nothing has asked for memory yet")
+	require.NoError(t, w.Start(exec.Command(command[0], command[1:]...).Run))
+	page := "/" + get("/").Header().Get("Location")
+	require.Regexp(t, `^/\d+-gpu0/$`, page)
+	for path, want := range map[string]string{
+		page:                     "<title>Live: GPU [0]",
+		page + "report":          "new_buffer",
+		page + "leaks":           `"suspects":`,
+		page + "profile?debug=1": "new_buffer",
+		page + "timeline":        `"seconds":`,
+		page + "levels":          `"closed":true`, // the program has ended
+		"/list":                  "leak[",
+		"/dump":                  `"gpumemtrack.dump"`,
+	} {
+		assert.True(t, strings.Contains(get(path).Body.String(), want), path)
+	}
+	assert.Regexp(t, `gpumem_live_bytes\{device="GPU",kind="Device",ordinal="0",pid="\d+",program="leak"\} 5.24288e\+06`, get("/metrics").Body.String())
+	assert.Equal(t, 404, get("/other").Code)
+	assert.Equal(t, 400, get(page+"profile?gc=1").Code, "another program's garbage is not ours to collect")
+}
+
+// TestAttachExamples: docs/attach.md has what is printed, but for numbers of processes, times, folders and
+// what is not of the program.
+func TestAttachExamples(t *testing.T) {
+	libs := canAttach(t)
+	text, err := os.ReadFile("../../../../docs/attach.md")
+	require.NoError(t, err)
+	for name, build := range map[string]func(path string) *exec.Cmd{
+		"leak": func(path string) *exec.Cmd {
+			return exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-o", path, "../../../../examples/attach/leak.c", "-L"+libs.Dir, "-l:libcuda.so.1")
+		},
+		"goleak": func(path string) *exec.Cmd {
+			cmd := exec.Command("go", "build", "-tags", "cuda", "-o", path, "../../../../examples/attach/goleak")
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "CGO_LDFLAGS=-L"+libs.Dir)
+			return cmd
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			block := regexp.MustCompile(`(?s)\$ sudo gpumemtrack (attach [^\n]*/` + name + `( \d+)?)\n(.*?)` + "```").FindStringSubmatch(string(text))
+			require.NotNil(t, block)
+			path := filepath.Join(t.TempDir(), name)
+			out, err := build(path).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			t.Setenv("LD_LIBRARY_PATH", libs.Dir)
+			t.Setenv("GPUEMU_STATE", filepath.Join(t.TempDir(), "%p"))
+			var stdout, stderr bytes.Buffer
+			args := strings.Fields(strings.ReplaceAll(block[1], "./"+name, path))
+			require.Zero(t, run(args, nil, &stdout, &stderr), stderr.String())
+			assert.Equal(t, ofTheProgram(block[3]), ofTheProgram(stderr.String()))
+		})
+	}
+}
+
+// ofTheProgram leaves out what differs from run to run and from machine to machine.
+func ofTheProgram(printed string) string {
+	for pattern, instead := range map[string]string{
+		`\d\d:\d\d:\d\d \|`:    "TIME |",
+		`\[\d+\] on [^,]+,`:    "[PID] on HOST,",
+		`\t\S*/`:               "\t",
+		`_cgo_[0-9a-f]+_`:      "_cgo_",
+		`(?m)^suspect:.*\n`:    "",
+		`(?m)^\t(path|also).*`: "",
+		`(?m)^(runtime\.|lib|_start|0x|\(|_cgo_|main\._Cfunc).*\n\t.*\n`: "",
+	} {
+		printed = regexp.MustCompile(pattern).ReplaceAllString(printed, instead)
+	}
+	return strings.TrimSpace(printed)
+}
+
+// TestUntrackedBeforeAttach: the driver says how much a process had, and on which GPU.
+func TestUntrackedBeforeAttach(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	if gpuemu.Rerun(t, gpuemu.Options{State: state, Devices: 2}, "CUDA_VISIBLE_DEVICES=1") {
+		return
+	}
+	libs := canAttach(t)
+	path := filepath.Join(t.TempDir(), "client")
+	text, err := exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-DLINKED", "-o", path,
+		"../../../../tracker/attach/testdata/client.c", "-L"+libs.Dir, "-l:libcuda.so.1", "-lpthread").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	driver := openAttachDriver()
+	defer driver.close()
+	control, err := gpuemu.Attach()
+	require.NoError(t, err)
+	client := exec.Command(path, "leak", "2", "wait", "free", "leak", "3")
+	in, err := client.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, client.Start())
+	t.Cleanup(func() { client.Process.Kill(); client.Wait() })
+	buffers := func() uint32 { u, _ := control.Usage(client.Process.Pid, 1); return u.Buffers }
+	require.Eventually(t, func() bool { return buffers() == 2 }, time.Minute, time.Millisecond)
+
+	w, err := attach.New(attach.Config{Driver: driver})
+	require.NoError(t, err)
+	defer w.Close()
+	require.NoError(t, w.Watch(client.Process.Pid))
+	_, err = in.Write([]byte("\n"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { w.Sync(); return len(w.Sources()) == 1 && w.Sources()[0].LightSnapshot().Live.Count == 3 }, time.Minute, time.Millisecond)
+
+	s := w.Sources()[0]
+	name, ordinal := s.Device()
+	assert.Equal(t, "GPU [0]", fmt.Sprintf("%s [%d]", name, ordinal), "the only one that the process uses")
+	held := 256*alloc.MiB + 2*alloc.MiB // a context, and one page for both buffers
+	assert.Equal(t, held, s.Before())
+	at := s.LightSnapshot()
+	assert.Equal(t, 24*alloc.GiB+320*alloc.MiB, at.DriverTotal)
+	assert.Equal(t, at.DriverUsed-3*alloc.MiB, at.Untracked())
+	assert.GreaterOrEqual(t, at.DriverUsed, 256*alloc.MiB)
+	var out bytes.Buffer
+	writeAttachedEnd(&out, s)
+	assert.Contains(t, out.String(), "untracked before attach: 258.0 MiB")
+	assert.Contains(t, strings.Join(w.Doubts(), "\n"), "2 frees were of memory from before")
+}
+
+func TestAttachSaysWhatIsWrong(t *testing.T) {
+	for want, args := range map[string][]string{
+		"name a process with --pid, or a command": {},
+		"not both":                             {"--pid", "1", "--", "true"},
+		"write -- before":                      {"true"},
+		"--preload is for a command":           {"--preload", "--pid", "1"},
+		"--functions needs probes":             {"--preload", "--functions", "a.so:b,c", "--", "true"},
+		"want LIBRARY:ALLOC,FREE":              {"--functions", "libpool.so", "--", "true"},
+		"cannot be negative":                   {"--every", "-1s", "--", "true"},
+		"--allow-host is for --live ADDRESS":   {"--allow-host", "gpu-7", "--", "true"},
+		"want a name that ends in .dump.json":  {"-o", "a.png", "--", "true"},
+		"cannot run \"there-is-no-such\"":      {"--", "there-is-no-such"},
+		"name a directory that exists and may": {"-o", "no/such/folder/a.html", "--", "true"},
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.NotZero(t, run(append([]string{"attach"}, args...), nil, &stdout, &stderr))
+		assert.Contains(t, stderr.String(), want)
+	}
+	if runtime.GOOS != "linux" {
+		var stdout, stderr bytes.Buffer
+		assert.NotZero(t, run([]string{"attach", "--pid", "1"}, nil, &stdout, &stderr))
+		assert.Contains(t, stderr.String(), "Linux")
+	}
+}
+
+func TestCachesAreNamed(t *testing.T) {
+	var stacks snapshot.StackTable
+	tensor, err := snapshot.Untyped(attach.Device, 2<<20)
+	require.NoError(t, err)
+	for file, want := range map[string]string{"/venv/torch/lib/libc10_cuda.so": "PyTorch", "/home/me/train": ""} {
+		id := stacks.Add(snapshot.Stack{{Function: "f", File: file}}, snapshot.Frame{})
+		s := snapshot.New(snapshot.Head{}, snapshot.Tables{
+			Stacks: &stacks, Sections: []string{""},
+			Sites: []snapshot.SiteEntry{{Place: snapshot.Place{Stack: id}, Tensor: &tensor, Live: 1, Total: 1}},
+		})
+		name, _ := cacheOf(s)
+		assert.Equal(t, want, name)
+	}
+}
+
+// TestAttachedTotals: a device has a peak and a total, the host's memory has only what is live.
+func TestAttachedTotals(t *testing.T) {
+	host := snapshot.Levels{}
+	host.Memory[alloc.PinnedMemory] = snapshot.Tally{Count: 2, Bytes: 3 * alloc.MiB}
+	live := snapshot.Tally{Count: 1, Bytes: alloc.MiB}
+	device := snapshot.Levels{Live: live}
+	device.Memory[alloc.DeviceMemory] = live
+	assert.Equal(t, "2 buffers, 3.0 MiB live", attachedTotals(snapshot.New(snapshot.Head{Levels: host}, snapshot.Tables{})))
+	assert.Equal(t, "1 buffer, 1.0 MiB live; peak 1 buffer, 1.0 MiB; in all 1 buffer, 1.0 MiB",
+		attachedTotals(snapshot.New(snapshot.Head{Levels: device, Peak: live, Total: live}, snapshot.Tables{})))
+}

@@ -1,0 +1,88 @@
+package watch
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+// attachDriver answers an attach.Driver's questions from the driver's own figures.
+type attachDriver struct {
+	source  nvml.Source // nil if none answers
+	devices []nvml.Device
+	err     error
+}
+
+func openAttachDriver() *attachDriver {
+	d := new(attachDriver)
+	if d.source, d.err = nvml.Open(); d.err == nil {
+		d.devices, d.err = d.source.Devices()
+	}
+	return d
+}
+
+func (d *attachDriver) close() {
+	if d.source != nil {
+		d.source.Close()
+	}
+}
+
+// visible are the devices as a process numbers them, by the environment that it began with.
+func (d *attachDriver) visible(pid int) ([]nvml.Device, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return nil, err
+	}
+	return nvml.Visible(d.devices, func(name string) (string, bool) {
+		for variable := range bytes.SplitSeq(text, []byte{0}) {
+			if value, ok := bytes.CutPrefix(variable, []byte(name+"=")); ok {
+				return string(value), true
+			}
+		}
+		return "", false
+	})
+}
+
+// Memory implements attach.Driver.
+func (d *attachDriver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
+	devices, err := d.visible(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	if ordinal < 0 || ordinal >= len(devices) {
+		return 0, 0, fmt.Errorf("process %d has no device %d", pid, ordinal)
+	}
+	var readings [1]nvml.Reading
+	d.source.Read(devices[ordinal:ordinal+1], nvml.SetOf(nvml.MemoryUsed, nvml.MemoryTotal), readings[:])
+	used, known := readings[0].Bytes(nvml.MemoryUsed)
+	total, also := readings[0].Bytes(nvml.MemoryTotal)
+	if !known || !also || readings[0].Err != nil {
+		return 0, 0, fmt.Errorf("the driver does not say what is in use: %w", readings[0].Err)
+	}
+	return used, total, nil
+}
+
+// Held implements attach.Driver.
+func (d *attachDriver) Held(pid int) (map[int]alloc.Bytes, error) {
+	devices, err := d.visible(pid)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[int]alloc.Bytes)
+	for ordinal, device := range devices {
+		bytes, err := nvml.MemoryOf(d.source, device, nvml.Target{PID: pid})
+		if err != nil {
+			return nil, err
+		}
+		if bytes > 0 {
+			held[ordinal] = bytes
+		}
+	}
+	return held, nil
+}

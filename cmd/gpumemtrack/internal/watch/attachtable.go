@@ -1,0 +1,132 @@
+package watch
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// attachedMark is a mark as a line of JSON.
+type attachedMark struct {
+	Schema  string          `json:"schema"`
+	Process snapshot.Origin `json:"process"`
+	Device  string          `json:"device"`
+	Ordinal int             `json:"ordinal"`
+	Before  alloc.Bytes     `json:"before_bytes"` // held before it was watched; -1 is unknown
+	Mark    *snapshot.Mark  `json:"mark"`
+}
+
+// writeAttachedMark prints what changed since the mark before: nothing if nothing did.
+func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON bool) {
+	device, ordinal := s.Device()
+	if asJSON {
+		text, err := json.Marshal(attachedMark{"gpumemtrack.attach/1", s.Origin(), device, ordinal, s.Before(), m})
+		if err != nil {
+			text = []byte(fmt.Sprintf("{\"error\": %q}", err))
+		}
+		fmt.Fprintf(w, "%s\n", text)
+		return
+	}
+	lines := changesByLine(m.Delta)
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s | %v, %s [%d] | %v live\n", m.Time.Format("15:04:05"), s.Origin(), device, ordinal, m.Live.Add(m.Memory.Host()))
+	const most = 40
+	for _, l := range lines[:min(len(lines), most)] {
+		fmt.Fprintf(w, "%-26s | %-8v | %v\n", signedTally(l.Tally), l.kind, l.Frame)
+	}
+	if rest := len(lines) - most; rest > 0 {
+		fmt.Fprintf(w, "and %d lines of code more\n", rest)
+	}
+}
+
+// signedTally prints a change. Its number and its bytes may go different ways.
+func signedTally(t snapshot.Tally) string {
+	return fmt.Sprintf("%+d, %s", t.Count, cli.Signed(t.Bytes))
+}
+
+type lineChange struct {
+	snapshot.SiteTally
+	kind snapshot.Kind
+}
+
+// changesByLine are the changes of every line of code: what grew first, more bytes first.
+func changesByLine(d snapshot.Delta) (all []lineChange) {
+	for c := range d.Changes() {
+		for _, site := range c.Sites {
+			all = append(all, lineChange{site, c.Kind})
+		}
+	}
+	slices.SortFunc(all, func(x, y lineChange) int {
+		if x.Bytes > 0 != (y.Bytes > 0) {
+			return cmp.Compare(y.Bytes, x.Bytes)
+		}
+		return cmp.Or(cmp.Compare(max(y.Bytes, -y.Bytes), max(x.Bytes, -x.Bytes)), x.Frame.Compare(y.Frame), x.kind.Compare(y.kind))
+	})
+	return all
+}
+
+// writeAttachedEnd prints what is live at the end, with whole call stacks of the largest.
+func writeAttachedEnd(w io.Writer, s *attach.Source) {
+	device, ordinal := s.Device()
+	at := s.Snapshot()
+	fmt.Fprintf(w, "\nAt the end of %v, %s [%d]: %s\n", s.Origin(), device, ordinal, attachedTotals(at))
+	switch before := s.Before(); {
+	case before > 0:
+		fmt.Fprintf(w, "untracked before attach: %v, contexts included, as the driver said then\n", before)
+	case before < 0:
+		fmt.Fprintln(w, "untracked before attach: unknown, no driver says")
+	}
+	const most = 5
+	leaks := at.Leaks()
+	for _, leak := range leaks[:min(len(leaks), most)] {
+		fmt.Fprintf(w, "\n%v, %v:\n%v", leak.Tally, leak.Kind, leak.Stack)
+	}
+	if rest := len(leaks) - most; rest > 0 {
+		fmt.Fprintf(w, "\nand %d call stacks more\n", rest)
+	}
+	if name, instead := cacheOf(at); name != "" {
+		fmt.Fprintf(w, "\nThese are segments of %s, which has its own cache: %s shows what is in them.\n", name, instead)
+	}
+	for _, suspect := range at.Suspects() {
+		fmt.Fprintf(w, "\nsuspect: %v\n", suspect)
+	}
+	for _, growth := range at.Growth() {
+		fmt.Fprintf(w, "\ngrowth: %v\n", growth)
+	}
+}
+
+// attachedTotals prints what is live, and for a device the peak and the total, which host memory has not.
+func attachedTotals(s *snapshot.Snapshot) string {
+	if s.Total.IsZero() {
+		return fmt.Sprintf("%v live", s.Memory.Host())
+	}
+	return fmt.Sprintf("%v live; peak %v; in all %v", s.Live, s.Peak, s.Total)
+}
+
+// cacheOf names the caching allocator that asked for memory, if one is known by its
+// library, and what tells of its buffers. Of this module's Cache it is the tracker.
+func cacheOf(s *snapshot.Snapshot) (name, instead string) {
+	for site := range s.Sites() {
+		for _, f := range site.Stack {
+			switch {
+			case strings.Contains(f.File, "libc10_cuda"), strings.Contains(f.File, "libc10_hip"):
+				return "PyTorch", "torch.cuda.memory._snapshot()"
+			case strings.Contains(f.File, "libonnxruntime_providers_cuda"):
+				return "ONNX Runtime", "its log of the arena (ORT_LOGGING_LEVEL_VERBOSE)"
+			case strings.HasPrefix(f.Function, "github.com/gpumemtrack/gpumemtrack/alloc.(*Cache)"):
+				return "gpumemtrack's Cache", "tracker/live"
+			}
+		}
+	}
+	return "", ""
+}

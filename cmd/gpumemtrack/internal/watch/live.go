@@ -1,0 +1,154 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+// sparkPoints is how many of the latest points the live line draws.
+const sparkPoints = 24
+
+// showLive keeps a line with the recording's state on the terminal until ctx is
+// done: where the cursor is, or beside a command, which writes to the terminal
+// too, in the last row. In a pipe it shows nothing.
+func showLive(a *cli.App, ctx context.Context, rec *nvml.Recorder, beside bool, o recordOptions) {
+	tty, ok := cli.Terminal(a.Stderr)
+	if !ok || o.noLive {
+		<-ctx.Done()
+		return
+	}
+	status := statusLine{tty: tty, beside: beside}
+	defer status.remove()
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			line := cli.Fit(liveLine(rec.Recording()), cli.WidthOf(tty))
+			status.show(cli.Paint(line, cli.Cyan, cli.Colored(tty)))
+		}
+	}
+}
+
+// liveLine says of each device what is used now, the peak, and the way there;
+// of the process where there is one that is known.
+func liveLine(rec nvml.Recording) string {
+	var parts []string
+	for _, d := range rec.Devices {
+		s, ok := seriesToShow(rec, d)
+		if !ok {
+			continue
+		}
+		values, now := latest(s, sparkPoints)
+		state := s.Format(now) + " now"
+		if s.Ended {
+			state = "lost"
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s, %s peak %s", s.Label(), state, s.Format(s.Max()), sparkline(values)))
+	}
+	return fmt.Sprintf("%s  %s", rec.Duration().Round(time.Second), strings.Join(parts, "  "))
+}
+
+func seriesToShow(rec nvml.Recording, d nvml.Device) (nvml.Series, bool) {
+	for _, q := range []nvml.Quantity{nvml.ProcessMemory, nvml.MemoryUsed} {
+		for _, s := range rec.Of(q) {
+			if s.Device == d && s.Known() {
+				return s, true
+			}
+		}
+	}
+	return nvml.Series{}, false
+}
+
+// latest returns the maxima of the last n points that are no gaps.
+func latest(s nvml.Series, n int) (values []float64, now float64) {
+	for p := range s.Points() {
+		if !p.IsGap() {
+			values = append(values, p.Max)
+		}
+	}
+	values = values[max(0, len(values)-n):]
+	return values, values[len(values)-1]
+}
+
+// statusLine is a line that stays on a terminal. Alone it stands where the cursor
+// is. Beside a program that writes to the terminal it is in the last row,
+// which is taken out of what scrolls (DECSTBM), as apt's progress bar does: else
+// the program's lines would go on where this one ends.
+type statusLine struct {
+	tty    *os.File
+	beside bool
+	rows   int  // of the terminal, when the last one was taken
+	taken  bool // it was, once
+}
+
+const (
+	saveCursor, restoreCursor = "\x1b7", "\x1b8"
+
+	// lineDown and lineUp keep the column. At the bottom the first one scrolls.
+	lineDown, lineUp = "\x1bD", "\x1b[A"
+)
+
+// show draws the line, unless a program beside it has the terminal to itself. Such
+// a program resets the rows that scroll, so they are taken again after it.
+func (s *statusLine) show(line string) {
+	if s.beside && isRaw(s.tty) {
+		s.rows = 0
+		return
+	}
+	rows := cli.ScreenOf(s.tty).Height
+	if !s.beside || rows < 3 {
+		fmt.Fprint(s.tty, cli.ClearLine, line)
+		return
+	}
+	take := ""
+	if rows != s.rows {
+		take = fmt.Sprintf(lineDown+saveCursor+"\x1b[1;%dr"+restoreCursor+lineUp, rows-1)
+		s.rows, s.taken = rows, true
+	}
+	fmt.Fprint(s.tty, take+s.inLastRow(line))
+}
+
+// remove leaves the cursor at the beginning of a line: of the next one if the
+// program, or the terminal with its ^C, has begun this one.
+func (s *statusLine) remove() {
+	end := cli.ClearLine
+	if s.beside { // so many blanks move on from any column but the first
+		end = strings.Repeat(" ", cli.ScreenOf(s.tty).Width) + cli.ClearLine
+	}
+	if s.taken {
+		s.rows = cli.ScreenOf(s.tty).Height
+		end = saveCursor + "\x1b[r" + restoreCursor + s.inLastRow("") + end
+	}
+	fmt.Fprint(s.tty, end)
+}
+
+func (s *statusLine) inLastRow(line string) string {
+	return fmt.Sprintf(saveCursor+"\x1b[%d;1H\x1b[2K%s"+restoreCursor, s.rows, line)
+}
+
+// sparkline draws values as blocks of eight heights, from zero to the largest.
+func sparkline(values []float64) string {
+	blocks := []rune("▁▂▃▄▅▆▇█")
+	top := 0.0
+	for _, v := range values {
+		top = max(top, v)
+	}
+	var b strings.Builder
+	for _, v := range values {
+		level := 0
+		if top > 0 {
+			level = int(v / top * float64(len(blocks)-1))
+		}
+		b.WriteRune(blocks[level])
+	}
+	return b.String()
+}

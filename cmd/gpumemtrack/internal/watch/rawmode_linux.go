@@ -1,0 +1,7 @@
+package watch
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+const getTermios = unix.TCGETS

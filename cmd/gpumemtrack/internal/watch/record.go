@@ -1,0 +1,154 @@
+package watch
+
+import (
+	"context"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+type recordOptions struct {
+	outputs  []string
+	gpus     []string
+	pid      int
+	interval time.Duration
+	duration time.Duration
+	with     string
+	force    bool
+	source   string
+	noLive   bool
+	json     bool
+	command  []string
+}
+
+var recordable = []string{"memory", "utilization", "power", "temperature", "fan", "clocks", "all"}
+
+func Record(a *cli.App) *cobra.Command {
+	var o recordOptions
+	cmd := &cobra.Command{
+		Use:   "record [flags] [-- COMMAND ARG...]",
+		Short: "Record the GPU memory of a program, a process or the devices",
+		Long: `Record the GPU memory of a program, a process or the devices, until the program
+or the process ends, --duration is over, or Ctrl+C is pressed. At the end it
+prints a table, draws the charts, and keeps the samples in a file. Samples are
+appended as they are taken, so they survive if the recorder is killed. The exit
+code is the program's, and signals are passed to it. If --duration ends the
+recording first, the table and the charts are made then, and record waits for
+the program to end.
+
+On a terminal the last row shows the memory, unless --no-live is given. While
+the program has the terminal in raw mode, as an editor does, that row belongs to
+the program.
+
+The devices are sampled at every --interval. The memory of the process and its
+children is read once a second at most. A program that runs for less than a
+second is sampled once.
+
+A driver that hangs delays nothing: samples without an answer are gaps.
+
+--json prints one object instead of the table: "schema", "source", "start",
+"interval_seconds", "duration_seconds", "failures", "samples" (the files),
+"charts", and "series", each with its "device", "quantity" (a key with its unit,
+such as "memory_used_bytes"), "pid" if it is a process's, "scope", "minimum",
+"maximum" and "mean" (null where there is no sample), "duration_seconds",
+"samples", "gaps", "note", and "ended" if the device was lost.`,
+		Example: `  gpumemtrack record -o memory.png -- ./train --epochs 3
+  gpumemtrack record -o run.html -o run.csv --gpu 0 --pid 4711
+  gpumemtrack record --duration 1m --interval 50ms --with utilization,power`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
+				return cli.UsageError("record: write -- before the command to run: gpumemtrack record -- %s", strings.Join(args, " "))
+			}
+			o.command = args
+			return runRecord(a, o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&o.outputs, "output", "o", nil, "a `FILE` for a chart (.png, .svg, .html) or for the samples (.jsonl, .csv); may be repeated (default: samples only, in a file named by date, process and GPU)")
+	flags.StringSliceVar(&o.gpus, "gpu", nil, "a `GPU` by its number in nvidia-smi, or its UUID; may be repeated (default: those that CUDA_VISIBLE_DEVICES leaves)")
+	flags.IntVar(&o.pid, "pid", 0, "record the memory of process `PID`, and of its children, too")
+	flags.DurationVar(&o.interval, "interval", nvml.DefaultInterval, "`TIME` between samples, 10ms at least")
+	flags.DurationVar(&o.duration, "duration", 0, "stop after this `TIME` (default: no limit)")
+	flags.StringVar(&o.with, "with", "memory", "`WHAT` to record: "+strings.Join(recordable, ", ")+"; memory always is")
+	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
+	flags.BoolVar(&o.noLive, "no-live", false, "show no line on the terminal while recording")
+	flags.BoolVar(&o.json, "json", false, "print JSON instead of the table")
+	cli.Complete(cmd, "with", recordable...)
+	cli.AddSourceFlag(cmd, &o.source)
+	return cmd
+}
+
+// runRecord checks all it can before it starts the command, then records.
+func runRecord(a *cli.App, o recordOptions) error {
+	charts, cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	path, err := lookCommand(o.command)
+	if err != nil {
+		return err
+	}
+	src, err := cli.OpenSource(o.source)
+	if err != nil {
+		return err
+	}
+	defer cli.CloseSoon(src)
+	cfg.Source = src
+	if err := Rehearse(&cfg, charts); err != nil {
+		return err
+	}
+	if len(o.command) > 0 {
+		return recordCommand(a, cfg, charts, o, path)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
+	defer cancel()
+	return recordUntil(a, ctx, cfg, charts, o)
+}
+
+// config sorts the outputs into charts and files.
+func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
+	quantities, err := nvml.ParseQuantities(o.with)
+	if err != nil {
+		return nil, cfg, cli.UsageError("record: --with: %w", err)
+	}
+	switch {
+	case o.interval < nvml.MinInterval:
+		return nil, cfg, cli.UsageError("record: --interval %v: the shortest is %v", o.interval, nvml.MinInterval)
+	case o.duration < 0 || o.pid < 0:
+		return nil, cfg, cli.UsageError("record: --duration and --pid cannot be negative")
+	case o.pid != 0 && len(o.command) > 0:
+		return nil, cfg, cli.UsageError("record: either --pid, or a command: not both")
+	}
+	cfg = nvml.Config{Interval: o.interval, Devices: o.gpus, Quantities: quantities, Overwrite: o.force}
+	if o.pid != 0 {
+		cfg.Target = nvml.Target{PID: o.pid, Children: true}
+	}
+	for i, path := range o.outputs {
+		if slices.ContainsFunc(o.outputs[:i], func(before string) bool { return filepath.Clean(before) == filepath.Clean(path) }) {
+			return nil, cfg, cli.UsageError("record: -o %s is there twice", path)
+		}
+		switch ext := strings.ToLower(filepath.Ext(path)); {
+		case cli.IsChart(path):
+			charts = append(charts, path)
+		case ext == ".csv" || ext == ".jsonl":
+			cfg.Files = append(cfg.Files, path)
+		default:
+			return nil, cfg, cli.UsageError("record: -o %s: a chart ends in .png, .svg or .html, samples in .jsonl or .csv", path)
+		}
+	}
+	if cfg.Files == nil { // the samples go beside the first chart
+		cfg.Dir = "."
+		if len(charts) > 0 {
+			cfg.Dir = filepath.Dir(charts[0])
+		}
+	}
+	return charts, cfg, nil
+}

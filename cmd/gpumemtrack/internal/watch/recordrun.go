@@ -1,0 +1,125 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
+)
+
+// Rehearse finds out before the command starts, and perhaps runs for days, what
+// would make its recording fail. From then on cfg names the devices, so that the
+// driver is not asked for them again.
+func Rehearse(cfg *nvml.Config, charts []string) error {
+	paths := slices.Concat(charts, cfg.Files)
+	if cfg.Dir != "" {
+		paths = append(paths, filepath.Join(cfg.Dir, fmt.Sprintf(".gpumemtrack-%d", os.Getpid())))
+	}
+	for _, path := range paths {
+		if err := cli.CanCreate(path, cfg.Overwrite); err != nil {
+			return err
+		}
+	}
+	try := *cfg
+	try.Files, try.Dir = nil, ""
+	r, err := nvml.NewRecorder(try)
+	if err != nil {
+		return err
+	}
+	known := knownDevices{cfg.Source, r.Recording().Devices}
+	cfg.Source, cfg.Devices = known, nil
+	for _, d := range known.devices {
+		cfg.Devices = append(cfg.Devices, d.UUID)
+	}
+	return r.Stop()
+}
+
+// knownDevices is a source that is not asked for its devices again.
+type knownDevices struct {
+	nvml.Source
+	devices []nvml.Device
+}
+
+func (k knownDevices) Devices() ([]nvml.Device, error) { return k.devices, nil }
+
+// recordUntil records until ctx is done, time is over, or the process is gone.
+func recordUntil(a *cli.App, ctx context.Context, cfg nvml.Config, charts []string, o recordOptions) error {
+	rec, err := nvml.NewRecorder(cfg)
+	if err != nil {
+		return err
+	}
+	if o.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.duration)
+		defer cancel()
+	}
+	if o.pid != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			waitGone(ctx, o.pid)
+			cancel()
+		}()
+	}
+	err = rec.Record(ctx, func(ctx context.Context) error {
+		showLive(a, ctx, rec, false, o)
+		return nil
+	})
+	return errors.Join(err, finish(a, a.Stdout, rec, charts, o))
+}
+
+// recordCommand runs the command and records meanwhile. Its output is its own;
+// ours goes to stderr.
+func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions, path string) error {
+	child, err := startChild(a, path, o.command, nil)
+	if err != nil {
+		return err
+	}
+	cfg.Target, cfg.Fresh = nvml.Target{PID: child.pid(), Children: true}, true
+	rec, err := nvml.NewRecorder(cfg)
+	if err != nil {
+		child.kill()
+		return err
+	}
+	child.watch()
+	err = rec.Record(child.ended, func(ctx context.Context) error {
+		if o.duration > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, o.duration)
+			defer cancel()
+		}
+		showLive(a, ctx, rec, true, o)
+		return nil
+	})
+	err = errors.Join(err, finish(a, a.Stderr, rec, charts, o))
+	if child.ended.Err() == nil {
+		fmt.Fprintf(a.Stderr, "recorded for %v; %s goes on\n", o.duration, o.command[0])
+	}
+	if code := child.wait(); code != 0 {
+		return cli.Exit(code, err)
+	}
+	return err
+}
+
+// finish draws the charts, prints the table, and says where the samples are.
+func finish(a *cli.App, w io.Writer, rec *nvml.Recorder, charts []string, o recordOptions) error {
+	recording := rec.Recording()
+	if o.json {
+		err := a.SaveCharts(recording, chart.Config{Title: strings.Join(o.command, " ")}, charts, o.force)
+		return errors.Join(err, cli.WriteJSON(w, recordedJSON(recording, rec.Files(), charts)))
+	}
+	WriteRecording(w, recording)
+	for _, file := range rec.Files() {
+		fmt.Fprintf(a.Stderr, "samples: %s\n", file)
+	}
+	return a.SaveCharts(recording, chart.Config{Title: strings.Join(o.command, " ")}, charts, o.force)
+}

@@ -1,0 +1,53 @@
+//go:build unix
+
+package watch
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+)
+
+// passedSignals are passed to the command that is recorded.
+func passedSignals() []os.Signal {
+	return append(cli.StopSignals(), syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)
+}
+
+// fromTerminal reports whether the terminal sends a signal to its whole
+// foreground group, us and the command in it.
+func fromTerminal(s os.Signal) bool {
+	if s != os.Interrupt && s != syscall.SIGQUIT {
+		return false
+	}
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// signaled is the exit code of a process that a signal ended.
+func signaled(s *os.ProcessState) int {
+	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return cli.ExitSignal + int(status.Signal())
+	}
+	return cli.ExitFailed
+}
+
+// alive reports whether a process with this number, anybody's, still runs. One
+// that has ended can wait for its parent for ever, in a container above all: its
+// state in /proc is Z, where there is a /proc.
+func alive(pid int) bool {
+	if err := syscall.Kill(pid, 0); err != nil && err != syscall.EPERM {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
+}

@@ -1,0 +1,126 @@
+// Package watch has the commands that follow a program while it runs: record, which asks the driver, and
+// attach, which sees the program's own calls. Neither changes the program.
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+)
+
+// child is a command that runs while it is recorded.
+type child struct {
+	cmd     *exec.Cmd
+	signals chan os.Signal
+	ended   context.Context // done when it has
+	end     context.CancelFunc
+	code    int // valid then
+}
+
+// lookCommand finds a command's program before anything is begun.
+func lookCommand(command []string) (path string, err error) {
+	if len(command) == 0 {
+		return "", nil
+	}
+	path, err = exec.LookPath(command[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return "", cannotRun(command[0], errors.Unwrap(err))
+	}
+	return path, nil
+}
+
+// cannotRun has the exit code that shells have for a command that is not there, or
+// that cannot be run.
+func cannotRun(name string, err error) error {
+	code := cli.ExitNotRun
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		code = cli.ExitNotFound
+	}
+	return cli.Exit(code, fmt.Errorf("cannot run %q: %w: check its name, or write its path", name, err))
+}
+
+// startChild starts a command with our own streams, in an environment, or if that is nil in
+// our own. Until watch it is there, if only as what a process leaves for its parent.
+func startChild(a *cli.App, path string, command, env []string) (*child, error) {
+	cmd := exec.Command(path, command[1:]...)
+	cmd.Args[0], cmd.Env = command[0], env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout.Writer, a.Stderr
+	c := &child{cmd: cmd, signals: make(chan os.Signal, 8)}
+	c.ended, c.end = context.WithCancel(context.Background())
+	signal.Notify(c.signals, passedSignals()...)
+	if err := cmd.Start(); err != nil {
+		signal.Stop(c.signals)
+		return nil, cannotRun(command[0], err)
+	}
+	return c, nil
+}
+
+// watch waits for the command's end, and meanwhile passes on to it the signals
+// that we get.
+func (c *child) watch() {
+	go func() {
+		c.code = exitCode(c.cmd, c.cmd.Wait())
+		signal.Stop(c.signals)
+		c.end()
+	}()
+	go c.pass()
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+func (c *child) kill() {
+	c.cmd.Process.Kill()
+	c.watch()
+	<-c.ended.Done()
+}
+
+func (c *child) wait() int {
+	<-c.ended.Done()
+	return c.code
+}
+
+func (c *child) pass() {
+	for {
+		select {
+		case <-c.ended.Done():
+			return
+		case s := <-c.signals:
+			// On a terminal the child has had Ctrl+C already, as we have.
+			if !fromTerminal(s) {
+				c.cmd.Process.Signal(s)
+			}
+		}
+	}
+}
+
+// exitCode is a command's own, or 128 and the number of the signal that ended
+// it, as shells say it.
+func exitCode(cmd *exec.Cmd, err error) int {
+	if cmd.ProcessState == nil {
+		return cli.ExitFailed
+	}
+	if code := cmd.ProcessState.ExitCode(); code >= 0 {
+		return code
+	}
+	return signaled(cmd.ProcessState)
+}
+
+// waitGone returns when the process has ended, or ctx is done.
+func waitGone(ctx context.Context, pid int) {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for alive(pid) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}

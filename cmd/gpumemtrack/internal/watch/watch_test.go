@@ -1,0 +1,46 @@
+package watch
+
+import (
+	"bytes"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+// run runs a command of this room.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return cli.Run(args, stdin, stdout, stderr, Record, Attach)
+}
+
+func TestLiveLine(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	dir := t.TempDir()
+	require.Zero(t, run([]string{"record", "--source", "sim", "--duration", "50ms", "--interval", "10ms", "-o", filepath.Join(dir, "a.jsonl")}, nil, &stdout, &stderr), stderr.String())
+	rec, err := nvml.ReadFile(filepath.Join(dir, "a.jsonl"))
+	require.NoError(t, err)
+	assert.Regexp(t, `^0s  GPU 0 memory used: 450\.0 MiB now, 450\.0 MiB peak █+$`, liveLine(rec))
+	assert.Equal(t, "▁▄█", sparkline([]float64{0, 5, 10}))
+	assert.Equal(t, "▁", sparkline([]float64{0}))
+}
+
+// A process that has ended and that its parent has not asked about is not alive.
+func TestAZombieIsNotAlive(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	cmd := exec.Command("sleep", "60")
+	require.NoError(t, cmd.Start())
+	assert.True(t, alive(cmd.Process.Pid))
+	require.NoError(t, cmd.Process.Kill())
+	assert.Eventually(t, func() bool { return !alive(cmd.Process.Pid) }, 30*time.Second, time.Millisecond)
+	cmd.Wait()
+}
