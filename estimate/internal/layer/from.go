@@ -9,11 +9,16 @@ import (
 // wherever it stands among them.
 func From(layers []nn.Layer) []tape.Layer { return maker{}.all(layers) }
 
-// Public is the way back, for the models that packages zoo and checkpoint give to a program.
+// Public is the way back, for the models that packages zoo and checkpoint give to a program. A program can
+// tell whether their loss is that of the next token.
 func Public(layers []tape.Layer) []nn.Layer {
 	all := make([]nn.Layer, len(layers))
 	for i, l := range layers {
-		all[i] = nn.Custom(l)
+		if next, ok := l.(NextToken); ok {
+			all[i] = nn.NextToken(next)
+		} else {
+			all[i] = nn.Custom(l)
+		}
 	}
 	return all
 }
