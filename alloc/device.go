@@ -39,13 +39,6 @@ type Device interface {
 	Ordinal() int
 }
 
-// SizedAllocator is a Device that takes more for a request than was asked, and
-// says how much. The Cache is one.
-type SizedAllocator interface {
-	// AllocSized is Alloc, and returns the size of the block too.
-	AllocSized(n Bytes) (p Ptr, allocated Bytes, err error)
-}
-
 // StreamAllocator is a Device that allocates for work on a stream, and knows which other streams
 // use what it gave. The Cache is one.
 type StreamAllocator interface {

@@ -17,11 +17,11 @@ var (
 	// ErrUnknownPtr is the error of an address that is not the start of an
 	// allocation here.
 	ErrUnknownPtr = errors.New("not an address of this allocator")
-	// ErrOwned is the error of freeing a block directly that a tracker has in its
-	// ledger: free its Buffer instead.
-	ErrOwned = errors.New("it belongs to a tracker's Buffer: call the Buffer's Free")
 	// ErrClosed is the error of using something after its Close.
 	ErrClosed = errors.New("closed")
+	// ErrBrokenDriver is the error of a driver that returned an invalid or overlapping address: no
+	// address, or memory that it had given already. That memory is left alone.
+	ErrBrokenDriver = errors.New("the driver returned an invalid or overlapping address")
 )
 
 // OutOfMemoryError says that a device has no memory for a request, with the figures of that

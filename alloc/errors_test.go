@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 )
 
 func TestErrorMessages(t *testing.T) {
@@ -25,8 +24,6 @@ func TestErrorMessages(t *testing.T) {
 			Device: "X 1", Requested: 1, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1},
 		"shape (2, -1): dimension 1 is negative": &alloc.ShapeError{Shape: alloc.Shape{2, -1}, Reason: "dimension 1 is negative"},
 		"alloc -5 bytes: negative":               &alloc.SizeError{Requested: -5, Reason: "negative"},
-		"close cache on X 1: blocks still in use: 2, of 1.0 KiB together: free them first": &cache.InUseError{
-			Device: "X 1", Blocks: 2, Bytes: 1024},
 	} {
 		assert.EqualError(t, err, want)
 	}
@@ -41,6 +38,4 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, "small large unknown", alloc.SmallPool.String()+" "+alloc.LargePool.String()+" "+alloc.Pool(0).String())
 	assert.Equal(t, "inactive allocated unknown",
 		alloc.Inactive.String()+" "+alloc.Allocated.String()+" "+alloc.BlockState(0).String())
-	assert.Equal(t, "SegmentAction(0)", cache.SegmentAction(0).String())
-	assert.Equal(t, "SegmentAction(9)", cache.SegmentAction(9).String())
 }

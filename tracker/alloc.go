@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -16,7 +16,7 @@ import (
 // call stack. The memory is not initialized. The shape is copied. The caller frees the buffer.
 //
 // The error is a *alloc.ShapeError if the shape or type is not valid, a *OutOfMemoryError if
-// the device is full, ErrDuplicatePtr or cache.ErrBrokenDriver if the device returned an
+// the device is full, ErrDuplicatePtr or alloc.ErrBrokenDriver if the device returned an
 // overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close.
 // Nothing has changed then.
 func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
@@ -65,11 +65,12 @@ func (t *MemTracker) alloc(stack snapshot.StackID, on alloc.Stream, shape alloc.
 		return nil, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
 	}
 	b := &Buffer{tracker: t, stack: stack}
-	here, now := t.sections.goroutine(), t.now()
-	if t.cache == nil {
-		err = t.fromDevice(b, on, here, now, &x)
-	} else if !t.fromCache(b, on, here, now, &x) {
-		err = t.fromDriver(b, on, here, now, &x)
+	by := asker{stream: on, here: t.sections.goroutine(), now: t.now()}
+	switch {
+	case t.cache == nil:
+		err = t.fromDevice(b, &x, by)
+	case !t.fromCache(b, &x, by):
+		err = t.fromDriver(b, &x, by)
 	}
 	if errors.Is(err, alloc.ErrOutOfMemory) {
 		return nil, t.outOfMemory(err, stack, on, x)
@@ -84,50 +85,52 @@ func (t *MemTracker) alloc(stack snapshot.StackID, on alloc.Stream, shape alloc.
 	return b, nil
 }
 
+// asker is who asks for memory: for which stream, in which section, when, and on which line, which
+// only new cells need.
+type asker struct {
+	stream alloc.Stream
+	here   goroutine
+	now    time.Duration
+	line   lineID
+}
+
 // fromCache allocates what is cached, of a cell that is known: then the cache and
 // the ledger change in one step, under one lock.
-func (t *MemTracker) fromCache(b *Buffer, on alloc.Stream, here goroutine, now time.Duration, x *snapshot.Tensor) bool {
-	t.mu.Lock()
-	if t.cache.Locked().Pending() {
-		t.mu.Unlock()
-		t.cache.Poll()
-		t.mu.Lock()
-	}
+func (t *MemTracker) fromCache(b *Buffer, x *snapshot.Tensor, by asker) bool {
+	t.locked.LockSettled()
+	defer t.mu.Unlock()
 	if t.ledger.closed || !t.ledger.admits(x.Each) {
-		t.mu.Unlock()
 		return false
 	}
-	in := t.sections.at(here)
-	cell := t.ledger.cells.find(placeOf(b.stack, in, t.ledger.streams.at(on)), x)
+	in := t.sections.at(by.here)
+	cell := t.ledger.cells.find(placeOf(b.stack, in, t.ledger.streams.at(by.stream)), x)
 	if cell == 0 {
-		t.mu.Unlock()
 		return false
 	}
 	id, r := t.ledger.records.Get()
-	p, allocated, ok := t.cache.Locked().AllocOn(x.Each, on, cache.Owner(id))
+	p, allocated, ok := t.locked.Alloc(x.Each, by.stream, cachelock.Owner(id))
 	if !ok {
 		t.ledger.records.Put(id)
-		t.mu.Unlock()
 		return false
 	}
 	r.ptr = p
-	t.enter(r, cell, allocated, in, now, snapshot.Allocated)
+	t.enter(r, cell, allocated, in, by.now, snapshot.Allocated)
 	b.is(id, r, t.ledger.cells.At(cell).group)
-	t.mu.Unlock()
 	return true
 }
 
 // fromDriver allocates through the cache, which may ask the driver, or of a cell
 // that is new.
-func (t *MemTracker) fromDriver(b *Buffer, on alloc.Stream, here goroutine, now time.Duration, x *snapshot.Tensor) error {
-	line := t.stacks.line(b.stack)
+func (t *MemTracker) fromDriver(b *Buffer, x *snapshot.Tensor, by asker) error {
+	by.line = t.stacks.line(b.stack)
 	own := x.Clone()
-	t.tick(now)
-	err := t.cache.AllocOwnedOn(own.Each, on, func(p alloc.Ptr, allocated alloc.Bytes) (cache.Owner, error) {
-		own.Memory = t.cache.Locked().Memory() // a cache may find that its segments cannot expand
+	t.tick(by.now)
+	err := t.locked.AllocOwned(own.Each, by.stream, func(p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
+		own.Memory = t.locked.Memory() // a cache may find that its segments cannot expand
 		t.memory.Store(uint32(own.Memory))
-		id, err := t.enterNew(b, line, on, here, now, &own, p, allocated)
-		return cache.Owner(id), err
+		b.ptr, b.allocated = p, allocated
+		id, err := t.enterNew(b, &own, by)
+		return cachelock.Owner(id), err
 	})
 	if err != nil && t.closed.Load() {
 		t.freedAfterClose()
@@ -136,30 +139,34 @@ func (t *MemTracker) fromDriver(b *Buffer, on alloc.Stream, here goroutine, now 
 }
 
 // fromDevice allocates from a device without a cache.
-func (t *MemTracker) fromDevice(b *Buffer, on alloc.Stream, here goroutine, now time.Duration, x *snapshot.Tensor) (err error) {
-	line := t.stacks.line(b.stack)
-	p, allocated, err := t.askDevice(on, x.Each)
-	if err != nil {
+func (t *MemTracker) fromDevice(b *Buffer, x *snapshot.Tensor, by asker) (err error) {
+	by.line = t.stacks.line(b.stack)
+	if b.ptr, b.allocated, err = t.askDevice(by.stream, x.Each); err != nil {
 		return err
 	}
-	if p == 0 {
-		return fmt.Errorf("%s: %w: no address", t.name, cache.ErrBrokenDriver)
+	if b.ptr == 0 {
+		return fmt.Errorf("%s: %w: no address", t.name, alloc.ErrBrokenDriver)
 	}
 	t.mu.Lock()
-	other := t.ledger.at(p)
-	buffers := other != 0 && !t.ledger.records.At(other).foreign
-	id, err := t.enterNew(b, line, on, here, now, x, p, allocated)
+	other := t.ledger.at(b.ptr)
+	ours := other != 0 && !t.ledger.records.At(other).foreign
+	id, err := t.enterNew(b, x, by)
 	if err == nil {
-		t.ledger.addresses.Add(uint64(p), id)
+		t.ledger.addresses.Add(uint64(b.ptr), id)
 	}
 	t.mu.Unlock()
-	if buffers {
-		return fmt.Errorf("%s: %w: %w", t.name, cache.ErrBrokenDriver, err) // to free it would free the Buffer's
+	switch {
+	case ours: // to free it would free the other Buffer's
+		return fmt.Errorf("%s: %w: %w", t.name, alloc.ErrBrokenDriver, err)
+	case err != nil:
+		return errors.Join(err, t.device.Free(b.ptr))
 	}
-	if err != nil {
-		err = errors.Join(err, t.device.Free(p))
-	}
-	return err
+	return nil
+}
+
+// sizedAllocator is a device that takes more for a request than was asked, and says how much.
+type sizedAllocator interface {
+	AllocSized(n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error)
 }
 
 // askDevice allocates from a device without a cache of the tracker's.
@@ -174,22 +181,22 @@ func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, all
 	return p, n, err
 }
 
-// enterNew enters memory that the device gave. The caller holds the lock.
-func (t *MemTracker) enterNew(b *Buffer, line lineID, on alloc.Stream, here goroutine, now time.Duration, x *snapshot.Tensor, p alloc.Ptr, allocated alloc.Bytes) (slab.ID, error) {
+// enterNew enters memory that the device gave for b. The caller holds the lock.
+func (t *MemTracker) enterNew(b *Buffer, x *snapshot.Tensor, by asker) (slab.ID, error) {
 	if t.ledger.closed {
 		return 0, fmt.Errorf("tracker: %w", alloc.ErrClosed)
 	}
 	if !t.ledger.admits(x.Each) {
-		return 0, fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", p, x.Each, t.ledger.current.Bytes)
+		return 0, fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", b.ptr, x.Each, t.ledger.current.Bytes)
 	}
-	if other := t.ledger.at(p); other != 0 {
+	if other := t.ledger.at(b.ptr); other != 0 {
 		return 0, t.ledger.duplicate(other)
 	}
-	in := t.sections.at(here)
-	cell := t.ledger.cells.at(placeOf(b.stack, in, t.ledger.streams.at(on)), line, x, t.ledger.epoch)
+	in := t.sections.at(by.here)
+	cell := t.ledger.cells.at(placeOf(b.stack, in, t.ledger.streams.at(by.stream)), by.line, x, t.ledger.epoch)
 	id, r := t.ledger.records.Get()
-	r.ptr = p
-	t.enter(r, cell, allocated, in, now, snapshot.Allocated)
+	r.ptr = b.ptr
+	t.enter(r, cell, b.allocated, in, by.now, snapshot.Allocated)
 	b.is(id, r, t.ledger.cells.At(cell).group)
 	return id, nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -86,16 +86,17 @@ func (b *Buffer) free(on *alloc.Stream) error {
 	if t.cache == nil {
 		return t.freeOnDevice(b, r, on, here, now)
 	}
-	if err := t.freeInCache(b, on); err != nil {
+	unmarked, err := t.freeInCache(b, on)
+	if err != nil {
 		t.mu.Unlock()
 		return fmt.Errorf("free %v: %w", b, err)
 	}
 	t.leave(r, here, now, snapshot.Freed)
 	t.ledger.remove(b.record, r)
-	closed, unmarked := t.ledger.closed, t.cache.Locked().Unmarked()
+	closed := t.ledger.closed
 	t.mu.Unlock()
 	if unmarked {
-		t.cache.Poll()
+		t.locked.Poll()
 	}
 	if closed {
 		t.freedAfterClose()
@@ -103,14 +104,15 @@ func (b *Buffer) free(on *alloc.Stream) error {
 	return nil
 }
 
-// freeInCache gives the memory to the cache. The caller holds the lock.
-func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) error {
+// freeInCache gives the memory to the cache. The caller holds the lock, and then polls the cache if the
+// memory is unmarked.
+func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (unmarked bool, err error) {
 	if on != nil {
-		if err := t.cache.Locked().RecordStream(b.ptr, *on); err != nil {
-			return err
+		if err := t.locked.RecordStream(b.ptr, *on); err != nil {
+			return false, err
 		}
 	}
-	return t.cache.Locked().Free(b.ptr, cache.Owner(b.record))
+	return t.locked.Free(b.ptr, cachelock.Owner(b.record))
 }
 
 // freeOnDevice is free without a cache. It takes the record out first: the

@@ -22,7 +22,7 @@ func (b *Buffer) RecordStream(s alloc.Stream) error {
 	var err error
 	live := b.live() != nil
 	if live && t.cache != nil {
-		err = t.cache.Locked().RecordStream(b.ptr, s)
+		err = t.locked.RecordStream(b.ptr, s)
 	}
 	t.mu.Unlock()
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -120,11 +120,11 @@ func TestBrokenDeviceWithoutACache(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
 	one := func() (*tracker.Buffer, error) { return tr.Alloc(alloc.Shape{4}, alloc.Float32, tracker.Input) }
 	_, err := one()
-	require.ErrorIs(t, err, cache.ErrBrokenDriver, "address 0")
+	require.ErrorIs(t, err, alloc.ErrBrokenDriver, "address 0")
 	first, err := one()
 	require.NoError(t, err)
 	_, err = one()
-	require.ErrorIs(t, err, cache.ErrBrokenDriver, "a live Buffer's address")
+	require.ErrorIs(t, err, alloc.ErrBrokenDriver, "a live Buffer's address")
 	require.ErrorIs(t, err, tracker.ErrDuplicatePtr)
 	assert.Empty(t, dev.freed)
 	second, err := one()
@@ -138,7 +138,7 @@ func TestBrokenDeviceWithoutACache(t *testing.T) {
 func TestTheCacheRefusesToFreeABuffer(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	buf := take(t, tr, tracker.Parameter, 10)
-	require.ErrorIs(t, tr.Device().Free(buf.Ptr()), alloc.ErrOwned)
+	require.ErrorIs(t, tr.Device().Free(buf.Ptr()), cachelock.ErrOwned)
 	require.ErrorIs(t, tr.Register(buf.Ptr(), buf.Shape(), buf.DType(), buf.Kind()), tracker.ErrDuplicatePtr)
 	require.ErrorIs(t, tr.Unregister(buf.Ptr()), alloc.ErrUnknownPtr)
 	require.NoError(t, buf.Free())

@@ -17,7 +17,7 @@ func (t *MemTracker) stuck(n int) []snapshot.PinLine {
 		return nil
 	}
 	t.mu.Lock()
-	stats := t.cache.Locked().Stats()
+	stats := t.locked.Stats()
 	cheap := t.ledger.cells.Len() <= maxCheap && stats.Allocated.Count.Current+stats.Inactive.Count.Current <= maxCheap
 	t.mu.Unlock()
 	if !cheap {

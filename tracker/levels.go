@@ -23,7 +23,7 @@ func (t *MemTracker) levels() snapshot.Levels {
 // holds besides the tracker's own cache. What is pending no more is inactive then.
 func (t *MemTracker) deviceLevels() snapshot.Levels {
 	if t.cache != nil {
-		t.cache.Poll()
+		t.locked.Poll()
 	}
 	levels := snapshot.Levels{DriverUsed: -1, DriverTotal: -1}
 	if pool, ok := alloc.As[alloc.ReservingDevice](t.device); ok {
@@ -51,7 +51,7 @@ func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 		own = l.host.allocated - l.host.registered
 	}
 	if t.cache != nil {
-		stats := t.cache.Locked().Stats()
+		stats := t.locked.Stats()
 		own, pending = stats.Reserved.Bytes.Current, stats.Pending.Bytes.Current
 	}
 	if t.onHost {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -16,11 +17,12 @@ import (
 type MemTracker struct {
 	device alloc.Device // the cache, if there is one
 	name   string       // the device's, and its ordinal
-	sized  alloc.SizedAllocator
+	sized  sizedAllocator
 	// streamed is a device that knows of streams; else nil.
 	streamed alloc.StreamAllocator
 	cache    *cache.Cache
-	owned    bool // the cache is the tracker's own
+	locked   cachelock.Cache // the cache, for who holds mu
+	owned    bool            // the cache is the tracker's own
 	opened   *openedDevice
 	freed    *freedMemory  // nil without Config.FindLateWrites
 	onHost   bool          // the device's memory is the host's

@@ -72,7 +72,7 @@ func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
 		return id
 	}
 	// A cache that several trackers share knows the numbers of all of them.
-	id := slab.ID(t.cache.Locked().Owner(ptr))
+	id := slab.ID(t.locked.Owner(ptr))
 	if id < t.ledger.records.Bound() {
 		if r := t.ledger.records.At(id); r.state == live && r.ptr == ptr {
 			return id

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -34,7 +34,7 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	head.Peak, head.Total, head.Events = t.ledger.peak, t.ledger.total, t.history.next
 	tables.Sections, tables.Streams = t.sections.paths.names, t.ledger.streams.handles
 	if t.cache != nil && !t.onHost {
-		stats := t.cache.Locked().Stats()
+		stats := t.locked.Stats()
 		head.Cache = &stats
 	}
 	cut := t.cut(whole)
@@ -61,7 +61,7 @@ type ledgerCut struct {
 	counts   [3]int             // of cells, retired cells, records
 	records  *slab.View[record] // nil of a light snapshot
 	labels   *slab.View[string]
-	segments *cache.Cut // nil too without a cache
+	segments cachelock.Cut // nil too without a cache
 }
 
 // cut returns the ledger of this instant. The caller holds the lock.
@@ -76,7 +76,7 @@ func (t *MemTracker) cut(whole bool) *ledgerCut {
 	}
 	cut.records, cut.labels = l.records.View(), l.labels.View()
 	if t.cache != nil && !t.onHost {
-		cut.segments = t.cache.Locked().Cut()
+		cut.segments = t.locked.Cut()
 	}
 	return cut
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -78,32 +79,32 @@ func (t *MemTracker) addCache(none bool) (err error) {
 		}
 		t.device, t.owned = t.cache, true
 	}
-	t.sized, _ = t.device.(alloc.SizedAllocator)
+	t.sized, _ = t.device.(sizedAllocator)
 	memory := alloc.MemoryOf(t.device)
 	t.memory.Store(uint32(memory))
 	t.onHost = memory.OnHost()
 	t.streamed, _ = t.device.(alloc.StreamAllocator)
 	t.mu = new(spinlock.Mutex)
 	if t.cache != nil {
-		t.mu = t.cache.Locker().(*spinlock.Mutex)
+		t.locked = t.cache.Locked()
+		t.mu = t.locked.Mutex()
 	}
 	if t.owned {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.cache.Locked().Notify(t.segment)
-		t.cache.Locked().NotifyReusable(t.reusable)
+		t.locked.Notify(t.segment, t.reusable)
 	}
 	return nil
 }
 
 // segment adds to the history what the tracker's own cache and the driver did. The caller holds the lock.
-func (t *MemTracker) segment(e cache.SegmentEvent) {
+func (t *MemTracker) segment(e cachelock.Event) {
 	action := snapshot.SegmentAllocated
 	switch e.Action {
-	case cache.SegmentAlloc, cache.SegmentMap:
-	case cache.SegmentFree, cache.SegmentUnmap:
+	case cachelock.SegmentAlloc, cachelock.SegmentMap:
+	case cachelock.SegmentFree, cachelock.SegmentUnmap:
 		action = snapshot.SegmentFreed
-	case cache.SegmentRetry:
+	case cachelock.Retry:
 		action = snapshot.Retried
 	default: // a request that failed: see outOfMemory
 		return

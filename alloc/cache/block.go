@@ -2,6 +2,7 @@ package cache
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
@@ -44,9 +45,5 @@ func (b *block) setSlack(slack alloc.Bytes) {
 	b.slack, b.right = uint32(slack), id(slack>>32) // some settings round up by many GiB
 }
 
-// Owner is a number by which a ledger identifies an allocated block. Zero is no owner. Only
-// Locked.Free frees a block with an owner: Cache.Free returns ErrOwned, because the ledger
-// would not see that free.
-type Owner uint32
-
-const noOwner Owner = 0
+// noOwner is the owner of a block that no ledger has.
+const noOwner cachelock.Owner = 0

@@ -9,7 +9,6 @@ import (
 )
 
 var (
-	_ alloc.SizedAllocator  = (*Cache)(nil)
 	_ alloc.StreamAllocator = (*Cache)(nil)
 )
 
@@ -25,7 +24,6 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 		dev:    dev,
 		device: device,
 		memory: alloc.MemoryOf(dev),
-		events: eventQueue{tell: cfg.OnSegment},
 	}
 	c.live = newTable(&c.blocks)
 	c.initPools(&c.own, 0)
@@ -40,29 +38,19 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 // Alloc allocates n bytes for work on the default stream, from cached memory if possible. When
 // the driver is out of memory, the cache gives free segments back and asks once more. If that
 // fails too, the error is *OutOfMemoryError. Other errors are *SizeError for a negative n,
-// ErrClosed, ErrBrokenDriver, and the driver's.
+// ErrClosed, alloc.ErrBrokenDriver, and the driver's.
 func (c *Cache) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	p, _, err := c.AllocOn(n, 0)
 	return p, err
 }
 
-// AllocSized is Alloc, and also returns the size of the block. The errors are those of Alloc.
-func (c *Cache) AllocSized(n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error) {
-	return c.AllocOn(n, 0)
-}
-
-// AllocOn is AllocSized for work on a stream. Once the block is freed, it is reused for that
+// AllocOn is Alloc for work on a stream, and returns the size of the block too. Once the block is freed, it is reused for that
 // stream only, until its segment goes back to the driver. The errors are those of Alloc.
 func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated alloc.Bytes, err error) {
 	if n < 0 {
 		return 0, 0, &alloc.SizeError{Requested: n, Reason: "negative"}
 	}
-	c.mu.Lock()
-	if c.pending.count != 0 {
-		c.mu.Unlock()
-		c.Poll()
-		c.mu.Lock()
-	}
+	c.lockSettled()
 	b := c.fromCache(n, s, noOwner)
 	if b == nil {
 		c.mu.Unlock()
@@ -76,7 +64,7 @@ func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated a
 // Free returns a block to the cache. It does not call the driver, except to record events if
 // other streams use the block; see RecordStream. The block may be reused immediately for work
 // on its own stream, which runs after the work that is queued. The errors are ErrDoubleFree
-// for an address in cached memory, ErrOwned for a block that a ledger owns, ErrUnknownPtr for
+// for an address in cached memory, ErrUnknownPtr for
 // any other address that is not an allocated block's, and ErrClosed.
 func (c *Cache) Free(p alloc.Ptr) error {
 	c.mu.Lock()
@@ -118,4 +106,12 @@ func newTuning(c *Cache, cfg Config) *tuning {
 		return nil
 	}
 	return t
+}
+
+// Memory returns alloc.VirtualMemory if the cache's segments are expandable, otherwise the kind of
+// its device.
+func (c *Cache) Memory() alloc.Memory {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Locked().Memory()
 }

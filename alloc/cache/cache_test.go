@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
 
@@ -73,7 +74,7 @@ func TestScheme(t *testing.T) {
 		{100*alloc.MiB + 1, 100*alloc.MiB + 512, 102 * alloc.MiB},
 	} {
 		c, _ := newCache(t, sim.Config{})
-		_, allocated, err := c.AllocSized(test.request)
+		_, allocated, err := c.AllocOn(test.request, 0)
 		require.NoError(t, err)
 		assert.Equal(t, test.block, allocated, "block of %d", int64(test.request))
 		assert.Equal(t, test.segment, c.Stats().Reserved.Bytes.Current, "segment of %d", int64(test.request))
@@ -257,9 +258,7 @@ func TestClose(t *testing.T) {
 	used := mustAlloc(t, c, 3*alloc.MiB)
 	require.NoError(t, c.Free(mustAlloc(t, c, 40*alloc.MiB)))
 	err := c.Close()
-	var inUse *cache.InUseError
-	require.ErrorAs(t, err, &inUse)
-	assert.Equal(t, cache.InUseError{Device: "Simulated GPU 0", Blocks: 1, Bytes: 3 * alloc.MiB}, *inUse)
+	require.EqualError(t, err, "close cache on Simulated GPU 0: blocks still in use: 1, of 3.0 MiB together: free them first")
 	n, held := dev.Live()
 	assert.Equal(t, 1, n, "the segment in use is left alone")
 	assert.Equal(t, 20*alloc.MiB, held)
@@ -316,7 +315,7 @@ func TestBrokenDriver(t *testing.T) {
 			mustAlloc(t, c, alloc.MiB)
 			before := c.Stats()
 			_, err := c.Alloc(alloc.MiB)
-			assert.ErrorIs(t, err, cache.ErrBrokenDriver)
+			assert.ErrorIs(t, err, alloc.ErrBrokenDriver)
 			assert.Equal(t, before, c.Stats())
 			mustAlloc(t, c, alloc.MiB)
 		})
@@ -325,24 +324,19 @@ func TestBrokenDriver(t *testing.T) {
 
 func TestSegmentEvents(t *testing.T) {
 	var events []string
-	var c *cache.Cache
-	dev := open(t, sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
-	c = alloctest.NewCache(t, dev, cache.Config{OnSegment: func(e cache.SegmentEvent) {
-		_ = c.Stats()
-		if e.Action == cache.SegmentRetry { // no lock is held: OnSegment may do anything
-			assert.NoError(t, c.Free(mustAlloc(t, c, alloc.MiB)))
-		}
-		events = append(events, e.Action.String()+" "+e.Size.String())
-		assert.Equal(t, e.Action == cache.SegmentAlloc || e.Action == cache.SegmentFree, e.Ptr != 0)
-	}})
+	c, _ := newCache(t, sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
+	c.Locked().Notify(func(e cachelock.Event) {
+		events = append(events, string(e.Action)+" "+e.Size.String())
+		assert.Equal(t, e.Action == cachelock.SegmentAlloc || e.Action == cachelock.SegmentFree, e.Ptr != 0)
+	}, nil)
 	require.NoError(t, c.Free(mustAlloc(t, c, 60*alloc.MiB)))
 	mustAlloc(t, c, 80*alloc.MiB)
 	_, err := c.Alloc(81*alloc.MiB - 1)
 	require.Error(t, err)
 	assert.Equal(t, []string{
 		"segment_alloc 60.0 MiB",
-		"retry 80.0 MiB", "segment_free 60.0 MiB", "segment_alloc 80.0 MiB", "segment_alloc 2.0 MiB",
-		"retry 82.0 MiB", "segment_free 2.0 MiB", "oom 81.0 MiB", "segment_alloc 2.0 MiB",
+		"retry 80.0 MiB", "segment_free 60.0 MiB", "segment_alloc 80.0 MiB",
+		"retry 82.0 MiB", "oom 81.0 MiB",
 	}, events)
 }
 
@@ -396,7 +390,7 @@ func TestAs(t *testing.T) {
 	copier, ok := alloc.As[alloc.Copier](c)
 	assert.True(t, ok)
 	assert.Same(t, dev, copier)
-	sized, ok := alloc.As[alloc.SizedAllocator](c)
+	sized, ok := alloc.As[alloc.StreamAllocator](c)
 	assert.True(t, ok)
 	assert.Same(t, c, sized)
 	_, ok = alloc.As[interface{ Explode() }](c)

@@ -11,17 +11,12 @@ import (
 
 // Config is how a Cache works. The zero Config is a good one.
 //
-// Its fields, except OnSegment, are settings of PyTorch's allocator, and do what they do
+// Its fields are settings of PyTorch's allocator, and do what they do
 // there; ParseConfig reads them from a string. The default, and
 // ExpandableSegments, were compared with recordings from real GPUs: each request had
 // the recorded address, each call to the driver came at the recorded request. No
 // recording shows the others at work. They follow c10/cuda/CUDACachingAllocator.cpp.
 type Config struct {
-	// OnSegment, if not nil, is called for each SegmentEvent, one at a time, in
-	// the order in which they happened. No lock is held: it may call the Cache,
-	// and a block of a new segment may be in use before the call.
-	OnSegment func(SegmentEvent)
-
 	// ExpandableSegments takes memory from the driver in chunks (2 MiB for small
 	// requests, 20 MiB for large ones) and maps them one behind the other, so that there is one
 	// segment that grows in place of many that do not fit together. Trim gives each

@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
@@ -132,11 +133,9 @@ func TestExpandableNeedsVirtualDevice(t *testing.T) {
 // TestExpandableSegments shows the setting at work: what was many segments is one.
 func TestExpandableSegments(t *testing.T) {
 	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1})
-	var events []cache.SegmentEvent
-	c := alloctest.NewCache(t, dev, cache.Config{
-		ExpandableSegments: true,
-		OnSegment:          func(e cache.SegmentEvent) { events = append(events, e) },
-	})
+	var events []cachelock.Event
+	c := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
+	c.Locked().Notify(func(e cachelock.Event) { events = append(events, e) }, nil)
 	first, second, third := mustAlloc(t, c, 20*alloc.MiB), mustAlloc(t, c, 20*alloc.MiB), mustAlloc(t, c, 20*alloc.MiB)
 	assert.Equal(t, int64(1), c.Stats().Reserved.Count.Current)
 	require.NoError(t, c.Free(second))
@@ -152,13 +151,13 @@ func TestExpandableSegments(t *testing.T) {
 	require.NoError(t, c.Free(p))
 	require.NoError(t, c.Close())
 	assert.Zero(t, dev.Mapped())
-	assert.Equal(t, []cache.SegmentEvent{
-		{Action: cache.SegmentMap, Ptr: first, Size: 20 * alloc.MiB},
-		{Action: cache.SegmentMap, Ptr: second, Size: 20 * alloc.MiB},
-		{Action: cache.SegmentMap, Ptr: third, Size: 20 * alloc.MiB},
-		{Action: cache.SegmentUnmap, Ptr: second, Size: 20 * alloc.MiB},
-		{Action: cache.SegmentMap, Ptr: second, Size: 20 * alloc.MiB},
-		{Action: cache.SegmentUnmap, Ptr: first, Size: 60 * alloc.MiB},
+	assert.Equal(t, []cachelock.Event{
+		{Action: cachelock.SegmentMap, Ptr: first, Size: 20 * alloc.MiB},
+		{Action: cachelock.SegmentMap, Ptr: second, Size: 20 * alloc.MiB},
+		{Action: cachelock.SegmentMap, Ptr: third, Size: 20 * alloc.MiB},
+		{Action: cachelock.SegmentUnmap, Ptr: second, Size: 20 * alloc.MiB},
+		{Action: cachelock.SegmentMap, Ptr: second, Size: 20 * alloc.MiB},
+		{Action: cachelock.SegmentUnmap, Ptr: first, Size: 60 * alloc.MiB},
 	}, events)
 }
 

@@ -29,19 +29,15 @@ func (c *Cache) copySegments() []alloc.Segment {
 	return cut.Segments()
 }
 
-// Cut is the cache's segments at one instant, before they are copied.
-type Cut struct {
+// cut is the cache's segments at one instant, before they are copied.
+type cut struct {
 	c       *Cache
 	blocks  *slab.View[block]
 	handles []alloc.Stream
 }
 
-// Cut returns the segments at this instant. Call Segments soon, and once: until then, changes
-// to the cache cost copies.
-func (l Locked) Cut() *Cut { return &Cut{l.c, l.c.blocks.View(), l.c.handles()} }
-
 // Segments copies the segments, in address order. Call it without the lock.
-func (cut *Cut) Segments() []alloc.Segment {
+func (cut *cut) Segments() []alloc.Segment {
 	blocks := make([]block, cut.blocks.Bound())
 	var first []id // of each segment
 	used := 0

@@ -5,23 +5,11 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
-// InUseError says that a cache was closed while callers still held blocks.
-type InUseError struct {
-	Device string // name and ordinal
-	Blocks int64
-	Bytes  alloc.Bytes // allocated
-}
-
-func (e *InUseError) Error() string {
-	return fmt.Sprintf("close cache on %s: blocks still in use: %d, of %v together: free them first", text.Line(e.Device), e.Blocks, e.Bytes)
-}
-
 // fromDriver allocates from memory that the driver is asked for; enter may be nil.
-func (c *Cache) fromDriver(n alloc.Bytes, on alloc.Stream, enter enter) (alloc.Ptr, alloc.Bytes, error) {
-	defer c.events.flush(&c.mu)
+func (c *Cache) fromDriver(n alloc.Bytes, on alloc.Stream, enter cachelock.Enter) (alloc.Ptr, alloc.Bytes, error) {
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
@@ -53,7 +41,7 @@ func (c *Cache) fromDriver(n alloc.Bytes, on alloc.Stream, enter enter) (alloc.P
 }
 
 // grow asks the driver for memory and allocates from it.
-func (c *Cache) grow(n alloc.Bytes, on alloc.Stream, enter enter) (alloc.Ptr, alloc.Bytes, error) {
+func (c *Cache) grow(n alloc.Bytes, on alloc.Stream, enter cachelock.Enter) (alloc.Ptr, alloc.Bytes, error) {
 	size := segmentSize(c.blockSize(n))
 	c.mu.Lock()
 	err := c.checkStream(on)
@@ -84,10 +72,10 @@ func (c *Cache) grow(n alloc.Bytes, on alloc.Stream, enter enter) (alloc.Ptr, al
 }
 
 // retry waits for pending blocks, gives back what the cache can spare, and asks the driver once more.
-func (c *Cache) retry(n alloc.Bytes, on alloc.Stream, enter enter) (alloc.Ptr, alloc.Bytes, error) {
+func (c *Cache) retry(n alloc.Bytes, on alloc.Stream, enter cachelock.Enter) (alloc.Ptr, alloc.Bytes, error) {
 	c.mu.Lock()
 	c.stats.Retries++
-	c.events.add(SegmentRetry, 0, segmentSize(c.blockSize(n)), on)
+	c.happened(cachelock.Retry, 0, segmentSize(c.blockSize(n)), on)
 	c.mu.Unlock()
 	_, emptyErr := c.giveBack()
 	p, size, err := c.grow(n, on, enter)
@@ -98,7 +86,7 @@ func (c *Cache) retry(n alloc.Bytes, on alloc.Stream, enter enter) (alloc.Ptr, a
 }
 
 // fromSegment takes a new segment in and allocates from its front.
-func (c *Cache) fromSegment(p alloc.Ptr, size, n alloc.Bytes, on alloc.Stream, enter enter) (alloc.Ptr, alloc.Bytes, error) {
+func (c *Cache) fromSegment(p alloc.Ptr, size, n alloc.Bytes, on alloc.Stream, enter cachelock.Enter) (alloc.Ptr, alloc.Bytes, error) {
 	need := c.blockSize(n)
 	s := segment{ptr: p, size: size, pool: poolOf(need), stream: on}
 	c.mu.Lock()
@@ -106,7 +94,7 @@ func (c *Cache) fromSegment(p alloc.Ptr, size, n alloc.Bytes, on alloc.Stream, e
 	if err := c.check(s); err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: %w", n, c.device, err)
 	}
-	c.events.add(SegmentAlloc, p, size, on) // before anybody can have a block of it
+	c.happened(cachelock.SegmentAlloc, p, size, on) // before anybody can have a block of it
 	i := c.insert(s)
 	usageAdd(&c.stats.Reserved, size, 1)
 	b, remainders := c.take(i, n, need, noOwner)
@@ -116,7 +104,7 @@ func (c *Cache) fromSegment(p alloc.Ptr, size, n alloc.Bytes, on alloc.Stream, e
 
 // outOfMemory counts the failure and gathers its numbers, unless a block that
 // fits was freed while the driver was asked.
-func (c *Cache) outOfMemory(n alloc.Bytes, on alloc.Stream, enter enter, cause error) (alloc.Ptr, alloc.Bytes, error) {
+func (c *Cache) outOfMemory(n alloc.Bytes, on alloc.Stream, enter cachelock.Enter, cause error) (alloc.Ptr, alloc.Bytes, error) {
 	info, err := c.dev.MemInfo()
 	if err != nil {
 		info = alloc.MemInfo{Free: -1, Total: -1}
@@ -127,7 +115,7 @@ func (c *Cache) outOfMemory(n alloc.Bytes, on alloc.Stream, enter enter, cause e
 		return c.handOut(b, enter)
 	}
 	c.stats.OOMs++
-	c.events.add(SegmentOOM, 0, n, on)
+	c.happened(cachelock.OutOfMemory, 0, n, on)
 	stats := c.now()
 	return 0, 0, &alloc.OutOfMemoryError{
 		Device:          c.device,
@@ -145,7 +133,6 @@ func (c *Cache) outOfMemory(n alloc.Bytes, on alloc.Stream, enter enter, cause e
 // returns how much that was. Segments that the driver refuses stay in the cache, and its
 // errors are joined. The error of a closed cache is ErrClosed.
 func (c *Cache) Trim() (alloc.Bytes, error) {
-	defer c.events.flush(&c.mu)
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
@@ -171,10 +158,9 @@ func (c *Cache) giveBack() (given alloc.Bytes, err error) {
 // closes the cache. After it Alloc, Free, RecordStream, Trim and Close return ErrClosed;
 // Stats and Segments still show what is left. The device stays open.
 //
-// A segment with a block in use is not given back, because work may be queued on it; an
-// *InUseError counts such blocks. That error and the driver's are joined.
+// A segment with a block in use is not given back, because work may be queued on it: an error
+// counts such blocks. It is joined with the driver's.
 func (c *Cache) Close() error {
-	defer c.events.flush(&c.mu)
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
@@ -189,7 +175,7 @@ func (c *Cache) Close() error {
 		err = errors.Join(err, c.tuning.expandable.release())
 	}
 	if inUse.Count.Current > 0 {
-		err = errors.Join(&InUseError{Device: c.device, Blocks: inUse.Count.Current, Bytes: inUse.Bytes.Current}, err)
+		err = errors.Join(fmt.Errorf("close cache on %s: blocks still in use: %d, of %v together: free them first", c.device, inUse.Count.Current, inUse.Bytes.Current), err)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
 func newExpandable(c *Cache, dev alloc.VirtualDevice) *expandable {
@@ -18,7 +19,7 @@ const maxReservation = 64 * alloc.TiB
 
 // alloc takes a block of that size, which no mapped block has, by mapping what is missing
 // at the lowest addresses with enough room. The caller holds the driver's lock.
-func (x *expandable) alloc(n, size alloc.Bytes, on alloc.Stream, enter enter) (alloc.Ptr, alloc.Bytes, error) {
+func (x *expandable) alloc(n, size alloc.Bytes, on alloc.Stream, enter cachelock.Enter) (alloc.Ptr, alloc.Bytes, error) {
 	c, pool := x.cache, poolOf(size)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +99,7 @@ func (x *expandable) mapped(i id, size alloc.Bytes) id {
 	c := x.cache
 	b := c.blocks.At(i)
 	c.blocks.Touch(i)
-	c.events.add(SegmentMap, b.ptr, size, c.poolsAt(b.stream).stream)
+	c.happened(cachelock.SegmentMap, b.ptr, size, c.poolsAt(b.stream).stream)
 	holes := &c.poolsAt(b.stream).holes[b.pool]
 	at, _ := x.hole(*holes, b.ptr)
 	if rest := b.size - size; rest > 0 {

@@ -2,13 +2,14 @@ package cache
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
 // take allocates the front of an inactive block, which is in no pool, for a request
 // that needs a block of that size. It puts the remainder, if there is one, into its
 // pool, and returns the number of them. The caller accounts for what becomes or
 // ceases to be inactive.
-func (c *Cache) take(i id, n, size alloc.Bytes, owner Owner) (b *block, remainders int64) {
+func (c *Cache) take(i id, n, size alloc.Bytes, owner cachelock.Owner) (b *block, remainders int64) {
 	b = c.blocks.At(i)
 	c.blocks.Touch(i)
 	if b.whole() && !c.expands() {

@@ -2,10 +2,11 @@ package cache
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
 // free is Free for who holds mu, and for a block of that owner.
-func (c *Cache) free(p alloc.Ptr, owner Owner) error {
+func (c *Cache) free(p alloc.Ptr, owner cachelock.Owner) error {
 	i := none
 	if !c.closed {
 		i = c.live.remove(p, owner)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
 // give gives segments back to the driver that have left the cache; those that it refuses
@@ -23,7 +24,7 @@ func (c *Cache) give(leaving []segment) (given alloc.Bytes, err error) {
 		}
 		given += s.size
 		c.mu.Lock()
-		c.events.add(SegmentFree, s.ptr, s.size, s.stream)
+		c.happened(cachelock.SegmentFree, s.ptr, s.size, s.stream)
 		c.mu.Unlock()
 	}
 	return given, errors.Join(errs...)

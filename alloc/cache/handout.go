@@ -4,14 +4,12 @@ import (
 	"errors"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
-
-// enter tells the ledger of a new block, and returns the number that the ledger has for it.
-type enter func(p alloc.Ptr, allocated alloc.Bytes) (Owner, error)
 
 // handOut gives a block, just taken, to who asked for it: a ledger, if enter
 // is not nil. The caller holds mu.
-func (c *Cache) handOut(b *block, enter enter) (alloc.Ptr, alloc.Bytes, error) {
+func (c *Cache) handOut(b *block, enter cachelock.Enter) (alloc.Ptr, alloc.Bytes, error) {
 	p, size := b.ptr, b.size
 	if enter == nil {
 		return p, size, nil
@@ -26,7 +24,7 @@ func (c *Cache) handOut(b *block, enter enter) (alloc.Ptr, alloc.Bytes, error) {
 
 // fromCache allocates from the inactive blocks; nil if none fits. The caller
 // holds mu.
-func (c *Cache) fromCache(n alloc.Bytes, s alloc.Stream, owner Owner) *block {
+func (c *Cache) fromCache(n alloc.Bytes, s alloc.Stream, owner cachelock.Owner) *block {
 	if c.closed || n > maxRequest {
 		return nil
 	}

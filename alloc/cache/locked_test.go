@@ -10,34 +10,34 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
 
 func TestLockedKnowsOwners(t *testing.T) {
 	c, dev := newCache(t, sim.Config{})
-	lock, locked := c.Locker(), c.Locked()
-	owner := func(p alloc.Ptr) cache.Owner {
+	lock, locked := c.Locked().Mutex(), c.Locked()
+	owner := func(p alloc.Ptr) cachelock.Owner {
 		lock.Lock()
 		defer lock.Unlock()
 		return locked.Owner(p)
 	}
 
 	lock.Lock()
-	_, _, ok := locked.Alloc(1000, 1)
+	_, _, ok := locked.Alloc(1000, 0, 1)
 	lock.Unlock()
 	assert.False(t, ok, "the driver must be asked")
 	assert.Zero(t, dev.Calls(sim.OpAlloc))
 
 	var first alloc.Ptr
-	require.NoError(t, c.AllocOwned(1000, func(p alloc.Ptr, allocated alloc.Bytes) (cache.Owner, error) {
+	require.NoError(t, c.Locked().AllocOwned(1000, 0, func(p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
 		assert.EqualValues(t, 1024, allocated)
 		first = p
 		return 1, nil
 	}))
 	lock.Lock()
-	second, _, ok := locked.Alloc(1000, 2)
+	second, _, ok := locked.Alloc(1000, 0, 2)
 	lock.Unlock()
 	require.True(t, ok)
 	assert.EqualValues(t, 1, owner(first))
@@ -45,11 +45,14 @@ func TestLockedKnowsOwners(t *testing.T) {
 	assert.Zero(t, owner(first+512))
 	assert.Zero(t, owner(mustAlloc(t, c, 100)))
 
-	require.ErrorIs(t, c.Free(first), alloc.ErrOwned)
+	require.ErrorIs(t, c.Free(first), cachelock.ErrOwned)
 	lock.Lock()
-	require.ErrorIs(t, locked.Free(first, 2), alloc.ErrOwned)
-	require.NoError(t, locked.Free(first, 1))
-	require.ErrorIs(t, locked.Free(first, 1), alloc.ErrDoubleFree)
+	_, err := locked.Free(first, 2)
+	require.ErrorIs(t, err, cachelock.ErrOwned)
+	_, err = locked.Free(first, 1)
+	require.NoError(t, err)
+	_, err = locked.Free(first, 1)
+	require.ErrorIs(t, err, alloc.ErrDoubleFree)
 	lock.Unlock()
 	assert.Zero(t, owner(first))
 	alloctest.Invariants(t, c)
@@ -61,13 +64,13 @@ func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
 	before := c.Stats().Allocated.Bytes.Current
 	refusal := errors.New("refused")
 	for _, size := range []alloc.Bytes{100, 30 * alloc.MiB} {
-		err := c.AllocOwned(size, func(alloc.Ptr, alloc.Bytes) (cache.Owner, error) { return 0, refusal })
+		err := c.Locked().AllocOwned(size, 0, func(alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 0, refusal })
 		require.ErrorIs(t, err, refusal)
 		assert.Equal(t, before, c.Stats().Allocated.Bytes.Current)
 		alloctest.Invariants(t, c)
 	}
 	var size *alloc.SizeError
-	require.ErrorAs(t, c.AllocOwned(-1, nil), &size)
+	require.ErrorAs(t, c.Locked().AllocOwned(-1, 0, nil), &size)
 }
 
 func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {

@@ -25,7 +25,7 @@ type model struct {
 
 func (m *model) alloc(t *rapid.T, n alloc.Bytes) {
 	before := m.cache.Stats()
-	p, allocated, err := m.cache.AllocSized(n)
+	p, allocated, err := m.cache.AllocOn(n, 0)
 	if err != nil {
 		after := m.cache.Stats()
 		require.Equal(t, before.Allocated, after.Allocated, "a failed call changes nothing")

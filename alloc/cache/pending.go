@@ -74,9 +74,19 @@ func (c *Cache) resume(i id) {
 	c.retire(i, b)
 }
 
-// Poll makes pending blocks inactive if their work is done. It does not wait. Every Alloc
-// calls it first. Blocks that Locked.Free made pending are considered from the next Poll on.
-func (c *Cache) Poll() {
+// lockSettled takes mu, once blocks are no longer pending whose work is done.
+func (c *Cache) lockSettled() {
+	c.mu.Lock()
+	if c.pending.count != 0 {
+		c.mu.Unlock()
+		c.poll()
+		c.mu.Lock()
+	}
+}
+
+// poll makes pending blocks inactive if their work is done. It does not wait. Blocks that a ledger's Free
+// made pending are considered from the next poll on.
+func (c *Cache) poll() {
 	if !c.pending.asking.TryLock() {
 		return // another goroutine does it
 	}
@@ -96,7 +106,7 @@ func (c *Cache) awaitPending() error {
 }
 
 // freshEvents records the events of the blocks just freed, unless somebody asks the device:
-// the next Poll does it then.
+// the next poll does it then.
 func (c *Cache) freshEvents() {
 	if c.pending.asking.TryLock() {
 		_ = c.recordEvents()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
 // retire makes a block inactive that was not.
@@ -31,7 +32,7 @@ func (c *Cache) whyNotLive(p alloc.Ptr) error {
 			case b.state == alloc.Inactive, b.state == alloc.Pending:
 				return alloc.ErrDoubleFree
 			case b.state == alloc.Allocated && p == b.ptr && b.left != none:
-				return alloc.ErrOwned
+				return cachelock.ErrOwned
 			}
 			break
 		}

@@ -83,7 +83,7 @@ func (s *script) run(t *testing.T, out io.Writer, fields []string) {
 	case "alloc":
 		var p alloc.Ptr
 		var allocated alloc.Bytes
-		if p, allocated, err = s.cache.AllocSized(size(2)); err == nil {
+		if p, allocated, err = s.cache.AllocOn(size(2), 0); err == nil {
 			s.names[fields[1]] = p
 			fmt.Fprintf(out, "%s: %v at %v\n", fields[1], allocated, p)
 		}

@@ -22,7 +22,7 @@ func (c *Cache) insert(s segment) id {
 // check returns an error for a segment that a driver cannot have given: without an address, or over another.
 func (c *Cache) check(s segment) error {
 	if s.ptr == 0 || s.end() < s.ptr {
-		return fmt.Errorf("%w: %v of %v", ErrBrokenDriver, s.ptr, s.size)
+		return fmt.Errorf("%w: %v of %v", alloc.ErrBrokenDriver, s.ptr, s.size)
 	}
 	i, same := c.search(s.ptr)
 	if same || i < len(c.segments) && c.segments[i].ptr < s.end() {
@@ -35,7 +35,7 @@ func (c *Cache) check(s segment) error {
 }
 
 func overlap(s, held segment) error {
-	return fmt.Errorf("%w: %v at %v overlaps a segment of %v at %v", ErrBrokenDriver, s.size, s.ptr, held.size, held.ptr)
+	return fmt.Errorf("%w: %v at %v overlaps a segment of %v at %v", alloc.ErrBrokenDriver, s.size, s.ptr, held.size, held.ptr)
 }
 
 // segmentAt returns the segment that an address lies in.

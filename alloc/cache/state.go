@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 )
@@ -34,7 +35,7 @@ type Cache struct {
 	tuning     *tuning                                    // nil if all settings are the default
 	stats      alloc.Stats                                // except LargestInactive
 	checkReuse func(alloc.Ptr, alloc.Bytes, alloc.Stream) // the device's, or nil
-	events     eventQueue
+	notify     func(cachelock.Event)                      // called with mu held; nil is nobody
 }
 
 // refuse is the error of what is asked of a closed cache.
@@ -68,4 +69,11 @@ type tuning struct {
 type expandable struct {
 	cache *Cache
 	dev   alloc.VirtualDevice
+}
+
+// happened tells of an event. The caller holds mu.
+func (c *Cache) happened(action cachelock.Action, p alloc.Ptr, size alloc.Bytes, s alloc.Stream) {
+	if c.notify != nil {
+		c.notify(cachelock.Event{Action: action, Ptr: p, Size: size, Stream: s})
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
@@ -43,9 +44,9 @@ func TestBlocksStayOnTheirStream(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True"} {
 		cfg, err := cache.ParseConfig(settings)
 		require.NoError(t, err)
-		var events []cache.SegmentEvent
-		cfg.OnSegment = func(e cache.SegmentEvent) { events = append(events, e) }
+		var events []cachelock.Event
 		c := alloctest.NewCache(t, open(t, sim.Config{}), cfg)
+		c.Locked().Notify(func(e cachelock.Event) { events = append(events, e) }, nil)
 		p, q := allocOn(t, c, 512, 7), allocOn(t, c, 3*alloc.MiB, 7)
 		require.NoError(t, c.Free(p))
 		require.NoError(t, c.Free(q))
@@ -132,7 +133,7 @@ func TestPendingUntilTheLastStreamIsDone(t *testing.T) {
 	require.NoError(t, c.RecordStream(p, 3))
 	require.NoError(t, c.Free(p))
 	for _, done := range []bool{false, false, true} {
-		c.Poll()
+		c.Locked().Poll()
 		assert.Equal(t, done, c.Stats().Pending.Count.Current == 0)
 		dev.Advance(time.Second)
 	}
@@ -213,7 +214,7 @@ func TestEmptyAndCloseWaitForPending(t *testing.T) {
 	assert.Equal(t, time.Second, dev.Now())
 	assert.Zero(t, c.Stats().Reserved.Bytes.Current)
 	assert.ErrorIs(t, c.RecordStream(p, 2), alloc.ErrClosed)
-	c.Poll()
+	c.Locked().Poll()
 }
 
 // TestEventsThatFail has blocks stay pending while the driver does not tell of their streams.
@@ -229,16 +230,16 @@ func TestEventsThatFail(t *testing.T) {
 	alloctest.Invariants(t, c)
 
 	dev.ClearFaults()
-	c.Poll()
+	c.Locked().Poll()
 	assert.Zero(t, c.Stats().Pending.Bytes.Current)
 
 	c, dev, p = used(t, sim.Config{})
 	require.NoError(t, c.Free(p))
 	dev.Inject(sim.Fault{Op: sim.OpEvent})
 	dev.Advance(time.Hour)
-	c.Poll()
+	c.Locked().Poll()
 	assert.NotZero(t, c.Stats().Pending.Bytes.Current)
-	c.Poll()
+	c.Locked().Poll()
 	assert.Zero(t, c.Stats().Pending.Bytes.Current)
 }
 
@@ -257,42 +258,43 @@ func TestDeviceWithoutEvents(t *testing.T) {
 func TestLockedPending(t *testing.T) {
 	c, dev := newCache(t, sim.Config{})
 	var p alloc.Ptr
-	enter := func(at alloc.Ptr, _ alloc.Bytes) (cache.Owner, error) {
+	enter := func(at alloc.Ptr, _ alloc.Bytes) (cachelock.Owner, error) {
 		p = at
 		return 5, nil
 	}
-	locked := func(do func(l cache.Locked)) {
-		c.Locker().Lock()
-		defer c.Locker().Unlock()
+	locked := func(do func(l cachelock.Cache)) {
+		c.Locked().Mutex().Lock()
+		defer c.Locked().Mutex().Unlock()
 		do(c.Locked())
 	}
-	require.NoError(t, c.AllocOwnedOn(512, 1, enter))
+	pending := func() int64 { return c.Stats().Pending.Count.Current }
+	require.NoError(t, c.Locked().AllocOwned(512, 1, enter))
 	first := p
 	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 512, Time: time.Second}))
-	var reusable []cache.SegmentEvent
-	locked(func(l cache.Locked) {
-		l.NotifyReusable(func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
-			reusable = append(reusable, cache.SegmentEvent{Ptr: p, Size: n, Stream: s})
+	var reusable []cachelock.Event
+	locked(func(l cachelock.Cache) {
+		l.Notify(nil, func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
+			reusable = append(reusable, cachelock.Event{Ptr: p, Size: n, Stream: s})
 		})
 		require.NoError(t, l.RecordStream(p, 2))
-		assert.False(t, l.Pending())
-		require.NoError(t, l.Free(p, 5))
-		assert.True(t, l.Pending())
-		assert.True(t, l.Unmarked(), "the driver cannot be asked yet")
+		assert.Zero(t, l.Stats().Pending.Count.Current)
+		unmarked, err := l.Free(p, 5)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, l.Stats().Pending.Count.Current)
+		assert.True(t, unmarked, "the driver cannot be asked yet")
 	})
-	c.Poll()
-	locked(func(l cache.Locked) { assert.False(t, l.Unmarked()) })
+	c.Locked().Poll()
 	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: time.Hour}))
 	dev.Advance(time.Second)
 	assert.Empty(t, reusable)
-	c.Poll()
-	locked(func(l cache.Locked) { assert.False(t, l.Pending()) })
-	assert.Equal(t, []cache.SegmentEvent{{Ptr: p, Size: 512, Stream: 1}}, reusable)
-	require.NoError(t, c.AllocOwnedOn(512, 1, enter))
+	c.Locked().Poll()
+	assert.Zero(t, pending())
+	assert.Equal(t, []cachelock.Event{{Ptr: p, Size: 512, Stream: 1}}, reusable)
+	require.NoError(t, c.Locked().AllocOwned(512, 1, enter))
 	assert.Equal(t, first, p)
-	locked(func(l cache.Locked) {
-		assert.Equal(t, cache.Owner(5), l.Owner(p))
-		_, _, ok := l.AllocOn(512, 1, 6)
+	locked(func(l cachelock.Cache) {
+		assert.Equal(t, cachelock.Owner(5), l.Owner(p))
+		_, _, ok := l.Alloc(512, 1, 6)
 		assert.True(t, ok)
 	})
 }
@@ -364,7 +366,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 			require.NoError(t, c.Free(b.ptr))
 		}
 		dev.Advance(max(0, uses.Last()-dev.Now()))
-		c.Poll()
+		c.Locked().Poll()
 		require.Zero(t, c.Stats().Pending.Bytes.Current, "no block is kept for work that is done")
 		require.Equal(t, c.Stats().Reserved.Bytes.Current, c.Stats().Inactive.Bytes.Current)
 		_, err = c.Trim()
@@ -418,7 +420,7 @@ func ExampleCache_RecordStream() {
 	fmt.Println("pending:", c.Stats().Pending.Bytes.Current)
 
 	dev.Advance(time.Millisecond)
-	c.Poll()
+	c.Locked().Poll()
 	fmt.Println("pending:", c.Stats().Pending.Bytes.Current)
 	// Output:
 	// pending: 1.0 MiB

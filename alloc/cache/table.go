@@ -3,6 +3,7 @@ package cache
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/addrtable"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
@@ -35,7 +36,7 @@ func (t *table) next(search *addrtable.Search, p alloc.Ptr) id {
 
 // remove takes out the block at an address, if that is its owner, and returns
 // it, or none.
-func (t *table) remove(p alloc.Ptr, owner Owner) id {
+func (t *table) remove(p alloc.Ptr, owner cachelock.Owner) id {
 	search := t.addresses.Look(uint64(p))
 	i := t.next(&search, p)
 	if i == none || t.blocks.At(i).left != id(owner) {

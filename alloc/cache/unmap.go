@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
 // giveBack unmaps each chunk in which nothing is allocated. The caller holds the
@@ -36,7 +37,7 @@ func (x *expandable) giveBack() (given alloc.Bytes, err error) {
 			continue
 		}
 		given += size
-		c.events.add(SegmentUnmap, p, size, c.poolsAt(b.stream).stream)
+		c.happened(cachelock.SegmentUnmap, p, size, c.poolsAt(b.stream).stream)
 		if err := x.unmapped(i); err != nil {
 			errs = append(errs, err)
 		}

@@ -28,8 +28,7 @@ type Config struct {
 	Memory alloc.Bytes
 	// Allocator is Cache if it is empty.
 	Allocator Allocator
-	// Conf are the settings of Cache and Expandable. ExpandableSegments means Expandable, and OnSegment
-	// is not called.
+	// Conf are the settings of Cache and Expandable. ExpandableSegments means Expandable.
 	Conf cache.Config
 	// Packed has what was live before the first event allocated one after the other, even
 	// where the recorded segments can be made, to compare allocators from the same beginning.

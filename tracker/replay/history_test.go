@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -46,15 +47,16 @@ func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf cache.Config
 	line := snapshot.Frame{Function: "main.step", File: "main.go", Line: 7}
 	p.stack = p.stacks.Add(snapshot.Stack{line}, line)
 	for i := range streams {
-		conf.OnSegment = func(e cache.SegmentEvent) {
+		c := alloctest.NewCache(t, p.dev, conf)
+		c.Locked().Notify(func(e cachelock.Event) {
 			switch e.Action {
-			case cache.SegmentAlloc, cache.SegmentMap:
+			case cachelock.SegmentAlloc, cachelock.SegmentMap:
 				p.add(snapshot.EventEntry{Action: snapshot.SegmentAllocated, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
-			case cache.SegmentFree, cache.SegmentUnmap:
+			case cachelock.SegmentFree, cachelock.SegmentUnmap:
 				p.add(snapshot.EventEntry{Action: snapshot.SegmentFreed, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
 			}
-		}
-		p.caches = append(p.caches, alloctest.NewCache(t, p.dev, conf))
+		}, nil)
+		p.caches = append(p.caches, c)
 	}
 	return p
 }
@@ -75,7 +77,7 @@ func (p *program) tensor(n alloc.Bytes) *snapshot.Tensor {
 
 func (p *program) alloc(n alloc.Bytes) {
 	stream := uint8(p.random.IntN(len(p.caches)))
-	ptr, size, err := p.caches[stream].AllocSized(n)
+	ptr, size, err := p.caches[stream].AllocOn(n, 0)
 	if errors.Is(err, alloc.ErrOutOfMemory) {
 		p.add(snapshot.EventEntry{Action: snapshot.OutOfMemory, Allocated: n, Stream: stream, Stack: p.stack})
 		return

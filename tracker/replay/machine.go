@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
 // machine runs a program once.
@@ -55,12 +56,12 @@ func (m *machine) clear() error {
 	}
 	conf := m.cfg.Conf
 	conf.ExpandableSegments = m.cfg.Allocator == Expandable
-	conf.OnSegment = func(e cache.SegmentEvent) { m.retried = m.retried || e.Action == cache.SegmentRetry }
 	for range m.arenas {
 		c, err := cache.New(m.dev, conf)
 		if err != nil {
 			return fmt.Errorf("replay: %w", err)
 		}
+		c.Locked().Notify(func(e cachelock.Event) { m.retried = m.retried || e.Action == cachelock.Retry }, nil)
 		m.caches = append(m.caches, c)
 	}
 	return nil
@@ -123,12 +124,12 @@ func (m *machine) request(arena int, n alloc.Bytes) (p alloc.Ptr, size alloc.Byt
 		return 0, block(n), nil
 	}
 	m.retried = false
-	p, size, err = m.caches[arena].AllocSized(n)
+	p, size, err = m.caches[arena].AllocOn(n, 0)
 	if errors.Is(err, alloc.ErrOutOfMemory) && len(m.caches)+len(m.pending) > 1 {
 		if err := m.empty(arena); err != nil {
 			return 0, 0, err
 		}
-		p, size, err = m.caches[arena].AllocSized(n)
+		p, size, err = m.caches[arena].AllocOn(n, 0)
 	}
 	if m.retried {
 		m.levels.Retries++

@@ -120,7 +120,7 @@ func (m *machine) fillSegment(s alloc.Segment, holes *[]func() error) error {
 			if s.Pool == alloc.SmallPool {
 				size = min(size, splitLimit) // more would be asked of the large pool
 			}
-			p, allocated, err := cache.AllocSized(size)
+			p, allocated, err := cache.AllocOn(size, 0)
 			if err != nil || p != at || allocated != size {
 				return fmt.Errorf("a piece of %v: %w", size, err)
 			}

@@ -43,7 +43,7 @@ func test(t *testing.T, open func(t *testing.T) subject) {
 		{"OutOfMemory", testOutOfMemory, true},
 		{"Reuse", testReuse, true},
 		{"Concurrent", testConcurrent, true},
-		{"Sized", testSized, has[alloc.SizedAllocator](able)},
+		{"Sized", testSized, has[alloc.StreamAllocator](able)},
 		{"Synchronize", testSynchronize, has[alloc.Synchronizer](able)},
 		{"Events", testEvents, has[alloc.EventDevice](able)},
 		{"Copy", testCopy, copies(able)},

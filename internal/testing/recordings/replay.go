@@ -58,7 +58,7 @@ func Replay(cfg Config, before []Segment, events []Event) (*cache.Cache, Result,
 	}
 	err = r.empty()
 	r.pass()
-	r.cache.Poll()
+	r.cache.Locked().Poll()
 	if err != nil {
 		return r.cache, r.result, fmt.Errorf("after the last event: %w", err)
 	}

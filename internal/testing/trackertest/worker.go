@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -455,7 +456,7 @@ func (w *worker) steal() {
 	switch {
 	case r == nil:
 	case r.pool.cache != nil:
-		assert.ErrorIs(w.world.t, r.pool.cache.Free(r.want.Ptr), alloc.ErrOwned)
+		assert.ErrorIs(w.world.t, r.pool.cache.Free(r.want.Ptr), cachelock.ErrOwned)
 	case w.world.rogue && w.giveBack(r) == nil:
 		r.stolen = true
 	}

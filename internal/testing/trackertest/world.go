@@ -77,13 +77,7 @@ func (w *world) addSubjects() {
 	w.nosy = w.nosy && !w.rogue                               // what a callback takes might be what was stolen
 	from := bare
 	if caching == 0 {
-		from = &pool{world: w, cache: alloctest.NewCache(w.t, w.device, cache.Config{OnSegment: func(cache.SegmentEvent) {
-			for _, s := range w.subjects {
-				if !s.hasSeen() {
-					s.look(true, false)
-				}
-			}
-		}})}
+		from = &pool{world: w, cache: alloctest.NewCache(w.t, w.device, cache.Config{})}
 		w.pools = append(w.pools, from)
 	}
 	for range trackers {

@@ -1,0 +1,94 @@
+// Package cachelock is what a caching allocator offers to a ledger of its blocks: both change in
+// one step, under one lock, so that no goroutine sees one without the other. It never takes the
+// lock for the ledger, except where it says so.
+package cachelock
+
+import (
+	"errors"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
+)
+
+// Cache is a cache for who holds its lock. Hold it for a microsecond at most, because every Alloc and Free
+// waits for it.
+//
+//	locked.LockSettled()
+//	p, allocated, ok := locked.Alloc(n, stream, owner)
+//	... // enter p in the ledger
+//	locked.Mutex().Unlock()
+//
+// The cache's own methods would wait for the lock forever.
+type Cache interface {
+	Mutex() *spinlock.Mutex
+
+	// Alloc allocates n bytes for work on a stream from cached memory. ok is false if n is negative or the
+	// driver must be asked: see AllocOwned.
+	Alloc(n alloc.Bytes, s alloc.Stream, owner Owner) (p alloc.Ptr, allocated alloc.Bytes, ok bool)
+	// Free frees a block of that owner. Any other address is alloc.ErrUnknownPtr or
+	// alloc.ErrDoubleFree. If unmarked, call Poll soon: other streams use the block, and their events
+	// are not recorded yet.
+	Free(p alloc.Ptr, owner Owner) (unmarked bool, err error)
+	// RecordStream is that of the cache.
+	RecordStream(p alloc.Ptr, s alloc.Stream) error
+	// Owner returns the owner of the allocated block at an address, or 0.
+	Owner(p alloc.Ptr) Owner
+
+	// Memory is alloc.VirtualMemory if the cache's segments are expandable, otherwise the kind of its
+	// device.
+	Memory() alloc.Memory
+	// Stats is that of the cache.
+	Stats() alloc.Stats
+	// Cut is the cache's segments at this instant.
+	Cut() Cut
+	// Notify sets what is called with the lock held, and must not call the cache: segment for each Event,
+	// when it happens, and reusable for each block that was pending, before it can be reused. nil is nothing.
+	Notify(segment func(Event), reusable func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream))
+
+	// LockSettled takes the lock, once blocks are no longer pending whose work is done.
+	LockSettled()
+	// AllocOwned, called without the lock, allocates as Alloc for an owner that enter returns. The driver may be
+	// asked. enter is called with the lock held, just after the block is allocated. If it returns an
+	// error, the block is freed, and AllocOwned returns that error.
+	AllocOwned(n alloc.Bytes, s alloc.Stream, enter Enter) error
+	// Poll, called without the lock, makes pending blocks inactive if their work is done. It does not wait.
+	Poll()
+}
+
+// Owner is a number by which a ledger identifies an allocated block. Zero is no owner. A block with an
+// owner is not freed by the cache's own Free, because the ledger would not see it.
+type Owner uint32
+
+// Enter tells the ledger of a new block, and returns the number that the ledger has for it.
+type Enter func(p alloc.Ptr, allocated alloc.Bytes) (Owner, error)
+
+// ErrOwned is the error of the cache's own Free for a block with an owner.
+var ErrOwned = errors.New("it belongs to a tracker's Buffer: call the Buffer's Free")
+
+// Cut is a cache's segments at one instant, before they are copied. Until Segments, changes to the cache
+// cost copies.
+type Cut interface {
+	// Segments copies the segments, in address order. Call it once, without the lock.
+	Segments() []alloc.Segment
+}
+
+// Event is something that happened between a cache and its driver.
+type Event struct {
+	Action Action
+	Ptr    alloc.Ptr    // of the segment, or of the part; 0 for Retry and OutOfMemory
+	Size   alloc.Bytes  // of the same, or the segment asked for; the request's for OutOfMemory
+	Stream alloc.Stream // that the memory is for
+}
+
+// Action is what happened. All but Retry have the names that PyTorch's snapshots use.
+type Action string
+
+// The actions.
+const (
+	SegmentAlloc Action = "segment_alloc" // no block of it is handed out yet
+	SegmentFree  Action = "segment_free"  // the driver has it back
+	SegmentMap   Action = "segment_map"   // an expandable segment grew by Size
+	SegmentUnmap Action = "segment_unmap" // the driver has a part of one back
+	Retry        Action = "retry"         // out of memory; cached segments go back now
+	OutOfMemory  Action = "oom"           // still out of memory
+)
