@@ -30,11 +30,11 @@ func newHistory(t *tape.Tape, h *tape.Holding, s tape.StageX, done tape.Passes) 
 // parameters are those of the stage, on one device.
 func (y *history) parameters() []tape.Load {
 	if y.t.Cfg.Sharding.Pipeline > 1 {
-		return []tape.Load{y.t.Cfg.Device(y.s.Load)}
+		return []tape.Load{y.s.Load.Device(y.t.Cfg)}
 	}
 	each := make([]tape.Load, len(y.h.Each))
 	for i, p := range y.h.Each {
-		each[i] = y.t.Cfg.Device(p.Load)
+		each[i] = p.Load.Device(y.t.Cfg)
 	}
 	return each
 }
@@ -210,7 +210,7 @@ func (y *history) sizes() {
 	groups := 2 * len(y.h.Modules)
 	y.of, y.gradients = make([][]int64, groups), make([][]int32, groups)
 	for _, p := range y.h.Each {
-		n, m := y.t.Cfg.Device(p.Load).Gradients, p.Module
+		n, m := p.Load.Device(y.t.Cfg).Gradients, p.Module
 		if p.Apart && !y.t.Cfg.Passing() {
 			m = y.h.Apart(m)
 		}
@@ -232,7 +232,7 @@ func (y *history) inBackward(each []tape.Load, form tape.Form, decay tape.Decay)
 	y.states(each)
 	y.work = make([]int64, len(y.h.Modules))
 	for m, l := range y.h.Modules {
-		y.work[m] = y.t.Cfg.Device(l).Work.Temporary(form, decay)
+		y.work[m] = l.Device(y.t.Cfg).Work.Temporary(form, decay)
 	}
 }
 

@@ -11,13 +11,14 @@ import (
 
 // judged are the layers with the loss.
 func configJudged(c *tape.Config, layers []tape.Layer) ([]tape.Layer, error) {
-	if !c.Training || tape.IsNil(c.Loss) || len(layers) == 0 {
+	loss, _ := c.Loss.(tape.Layer)
+	if !c.Training || tape.IsNil(loss) || len(layers) == 0 {
 		return layers, nil
 	}
 	all := append([]tape.Layer{}, layers...)
-	head, ok := c.Loss.(layer.HeadLoss)
+	head, ok := loss.(layer.HeadLoss)
 	if !ok || head.Linear != (layer.Linear{}) {
-		return append(all, tape.Named{Name: "loss", Layer: c.Loss}), nil
+		return append(all, tape.Named{Name: "loss", Layer: loss}), nil
 	}
 	last := &all[len(all)-1]
 	l := tape.Unwrap(*last)

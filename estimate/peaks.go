@@ -9,7 +9,7 @@ import (
 
 // withoutInput fills in what is known of a model without an input.
 func withoutInput(r *Report, h *tape.Holding, cfg *tape.Config) error {
-	l := cfg.Device(h.Total)
+	l := h.Total.Device(cfg)
 	if cfg.Sharding.Pipeline > 1 {
 		r.Notes = append(r.Notes, "without an input the layers are not cut into stages: the figures are those of all stages")
 	}
@@ -19,7 +19,7 @@ func withoutInput(r *Report, h *tape.Holding, cfg *tape.Config) error {
 		return err
 	}
 	r.Inference, r.Training = loadMemory(l, false), loadMemory(l, true)
-	r.Inference.Host, r.Training.Host = cfg.Host(h.Total, false), cfg.Host(h.Total, true)
+	r.Inference.Host, r.Training.Host = h.Total.Host(cfg, false), h.Total.Host(cfg, true)
 	r.Inference.Cache = cache
 	r.Inference.close("loading")
 	r.Training.Buckets = configBuckets(cfg, l)
@@ -95,10 +95,10 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 		if len(stages) > 1 {
 			name = fmt.Sprintf("stage %d: ", i)
 		}
-		held := t.Cfg.Device(s.Load)
+		held := s.Load.Device(t.Cfg)
 		running := run{stage: s, memory: loadMemory(held, false)}
 		training := run{stage: s, memory: loadMemory(held, true), gradients: gradients}
-		running.memory.Host, training.memory.Host = t.Cfg.Host(s.Load, false), t.Cfg.Host(s.Load, true)
+		running.memory.Host, training.memory.Host = s.Load.Host(t.Cfg, false), s.Load.Host(t.Cfg, true)
 		if i == 0 {
 			running.memory.Input, training.memory.Input = alloc.Bytes(input), alloc.Bytes(input)
 		}
@@ -155,7 +155,7 @@ func tapeLog(t *tape.Tape) *tape.Timeline {
 // happens in the first, and may be nil.
 func tapeTrain(t *tape.Tape, r *run, name string, loop tape.Loop, log *tape.Timeline) {
 	m, s := r.memory, r.stage
-	held := t.Cfg.Device(s.Load)
+	held := s.Load.Device(t.Cfg)
 	var p peak
 	if s.End > s.Begin {
 		drop := loop.Output == tape.OutputDropped

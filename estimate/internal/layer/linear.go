@@ -19,7 +19,7 @@ func (l Linear) Declare(d *tape.Declaration) {
 	}
 	weight := tape.Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != nn.Whole}
 	if d.Quantizes() {
-		d.Cfg.Quantized.Base.Weight(d, weight)
+		d.AddQuantized(d.Cfg.Quantized.Base, weight)
 	} else {
 		d.Add(weight)
 	}
@@ -61,8 +61,8 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	at, returns := t.DeclaredPath(), o.DType
 	if q := t.Cfg.Quantized; q.Holds(at) {
-		returns = q.Returns(in, o.DType)
-		if err := q.Product(t, &o, alloc.Shape{l.Out, l.In}); err != nil {
+		returns = t.QuantizedReturns(in, o.DType)
+		if err := t.QuantizedProduct(&o, alloc.Shape{l.Out, l.In}); err != nil {
 			return tape.Tensor{}, err
 		}
 	} else {

@@ -46,7 +46,7 @@ func (l Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // expert declares the weights of experts, which are linear layers of their own to a quantized base.
 func declarationExpert(d *tape.Declaration, p tape.Param) {
 	if d.Quantizes() {
-		d.Cfg.Quantized.Base.Weight(d, p)
+		d.AddQuantized(d.Cfg.Quantized.Base, p)
 		return
 	}
 	d.Add(p)
@@ -83,7 +83,7 @@ func (l MoE) project(f *tape.Flow, x tape.Tensor, o tape.Op, bias bool) tape.Ten
 	o.In, o.Params = []tape.Tensor{x}, true
 	o.Keep = f.T.ForWeights(o.In)
 	if f.ErrX == nil && f.T.Cfg.Quantized.Holds(f.T.DeclaredPath()) { // one expert after another
-		f.ErrX = f.T.Cfg.Quantized.Product(f.T, &o, alloc.Shape{l.FFN, l.Hidden})
+		f.ErrX = f.T.QuantizedProduct(&o, alloc.Shape{l.FFN, l.Hidden})
 	}
 	y := f.Op(o)
 	if !bias {

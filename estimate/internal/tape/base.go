@@ -53,12 +53,15 @@ type Quantized struct {
 // Quantize holds weights as q says, in training and in inference. A size that Stored gave does
 // not count then.
 func Quantize(q Quantized) Option {
-	return func(c *Config) { c.Quantized, c.Stored = &q, Amount{} }
+	return func(c *Config) { c.Quantize(q) }
 }
 
 // HeldIn says in which Base the files of a model have its weights. Training then holds them so, unless
 // Quantize or a LoRA says otherwise; inference goes by Stored.
 func HeldIn(b Base) Option { return func(c *Config) { c.held = b } }
+
+// Quantize holds weights as q says; a size of their file does not count then.
+func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored = &q, Amount{} }
 
 func (q *Quantized) check() error {
 	if q == nil {
@@ -99,93 +102,3 @@ func names(p, at string) bool {
 
 // isHead reports whether the Linear at a path is the model's head.
 func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }
-
-// quantizes reports whether the weight of the Linear that is being declared is quantized, which
-// freezes the layer.
-func (d *Declaration) Quantizes() bool {
-	q := d.Cfg.Quantized
-	if !q.Holds(d.path) {
-		return false
-	}
-	d.Modules[d.Current].Frozen = true
-	d.meet("Quantize", q.Layers)
-	return true
-}
-
-// weight declares the weight of a Linear, or of experts, as the base holds it.
-func (b Base) Weight(d *Declaration, p Param) {
-	n, in := FLOPs(p.Shape...), p.Shape[len(p.Shape)-1]
-	blocks, out := int(min((n+63)/64, MaxField)), int(min(n/int64(max(1, in)), MaxField))
-	of := strings.TrimSuffix(p.Name, "weight")
-	buffer := func(name string, t alloc.DType, dims ...int) {
-		d.Add(Param{Name: of + name, Shape: dims, DType: t, Buffer: true})
-	}
-	switch b {
-	case Int8Base:
-		p.DType = alloc.Int8
-		buffer("SCB", alloc.Float32, out)
-	case NF4:
-		p.DType = alloc.Int4
-		buffer("absmax", alloc.Float32, blocks)
-	case NF4Double:
-		p.DType = alloc.Int4
-		buffer("absmax", alloc.Uint8, blocks)
-		buffer("nested_absmax", alloc.Float32, (blocks+255)/256)
-	case GPTQBase:
-		groups := (in + groupOfGPTQ - 1) / groupOfGPTQ
-		p.DType = alloc.Int4
-		buffer("qzeros", alloc.Int4, groups, out)
-		buffer("scales", alloc.Float16, groups, out)
-		buffer("g_idx", alloc.Int32, in)
-	}
-	d.Add(p)
-}
-
-// returns is the type of what a layer gives back that is given x and computes in d: bitsandbytes'
-// Linear4bit goes back to the type of x.
-func (q *Quantized) Returns(x Tensor, d alloc.DType) alloc.DType {
-	if q.Base == NF4 || q.Base == NF4Double {
-		return x.DType
-	}
-	return d
-}
-
-// product completes the product o with a quantized weight: what it computes in and makes anew.
-func (q *Quantized) Product(t *Tape, o *Op, weight alloc.Shape) (err error) {
-	o.DType = Or(q.Computes, o.DType)
-	if x := o.In[0]; x.DType != o.DType && isFloat(x.DType) {
-		if o.In[0], err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: o.DType}); err != nil {
-			return err
-		}
-	}
-	x, whole := o.In[0], t.Whole(weight, o.DType)
-	if x.Grad {
-		q.keep(t, o, x)
-	}
-	if q.Base == Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input in 8 bits, by rows and by columns, and the product in 32
-		o.BackwardWorkspace = whole
-		o.Workspace = min(alloc.Bytes(FLOPs(x.Shape...)), MaxTotal) + min(4*alloc.Bytes(FLOPs(o.Shape...)), MaxTotal)
-		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
-		return nil
-	}
-	o.Workspace = whole
-	if q.Restores != 0 && q.Restores != o.DType {
-		o.Workspace += t.Whole(weight, q.Restores)
-	}
-	return nil
-}
-
-// keep lets the product o keep its input, or notes that it may.
-func (q *Quantized) keep(t *Tape, o *Op, x Tensor) {
-	switch known := t.Cfg.Release.major > 0 && !t.Cfg.Release.Before(2, 4); {
-	case q.KeepsInput || q.Base == Int8Base:
-		o.Keep = []Tensor{x}
-		s := &t.Storages[t.Home(x.Storage)]
-		s.Lingers = s.Lingers || !t.inside
-	case q.Base == GPTQBase || known:
-	case t.inside:
-		t.inputsInside = append(t.inputsInside, t.Home(x.Storage))
-	default:
-		t.inputsKept = append(t.inputsKept, t.Home(x.Storage))
-	}
-}

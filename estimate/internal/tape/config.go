@@ -34,8 +34,8 @@ type Config struct {
 	Release     release
 	Lora        *LoRA
 	Quantized   *Quantized
-	held        Base  // of the weights in their files
-	Loss        Layer // that training adds; nil for none
+	held        Base // of the weights in their files
+	Loss        any  // the layer that training adds; nil for none
 	Frozen      []string
 	autocast    alloc.DType
 	Kernel      Kernel
@@ -53,10 +53,10 @@ func NewConfig(opts []Option) (*Config, error) {
 	c := &Config{Name: "Sequential", Weights: alloc.Float32, Activations: alloc.Float32, gradients: alloc.Float32}
 	c.apply(opts)
 	if l := c.Lora; l != nil && l.Base != WholeBase && c.Quantized == nil {
-		Quantize(Quantized{Base: l.Base})(c)
+		c.Quantize(Quantized{Base: l.Base})
 	}
 	if c.Training && c.Quantized == nil && c.held != WholeBase {
-		Quantize(Quantized{Base: c.held})(c)
+		c.Quantize(Quantized{Base: c.held})
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("estimate %s: %w", c.Name, err)

@@ -34,7 +34,7 @@ func (t *Tape) Gradients(h *Holding) []Gradient {
 			continue
 		}
 		placed[call] = true
-		l := t.Cfg.Device(h.Modules[m])
+		l := h.Modules[m].Device(t.Cfg)
 		if call != last[m] {
 			g[i] = Gradient{Sum: sum{Summand: l.Gradients}} // added in place
 			continue
@@ -61,7 +61,7 @@ func (t *Tape) apart(h *Holding) []int64 {
 		if apart == nil {
 			apart = make([]int64, len(h.Modules))
 		}
-		apart[p.Module] += t.Cfg.Device(p.Load).Gradients
+		apart[p.Module] += p.Load.Device(t.Cfg).Gradients
 	}
 	return apart
 }

@@ -129,3 +129,13 @@ func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 	}
 	return bounds
 }
+
+// fetched is what a device holds of whole layers whose weights are elsewhere, in the
+// replicas of ZeRO stage 3 or in the memory of the CPU: the largest, and as much again for
+// the next one that is fetched ahead.
+func (t *Tape) Fetched(s StageX) int64 {
+	if z := t.Cfg.Sharding; t.Cfg.offload != OffloadParameters && (z.ZeRO < 3 || z.Data == 1) {
+		return 0
+	}
+	return 2 * s.largestModule
+}

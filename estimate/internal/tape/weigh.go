@@ -152,3 +152,35 @@ func (l Load) shard(s Sharding) Load {
 	}
 	return l
 }
+
+// Device is the part of a load that one device holds.
+func (l Load) Device(c *Config) Load {
+	l = l.shard(c.Sharding)
+	switch c.offload {
+	case OffloadParameters:
+		l.Weights = 0
+		fallthrough
+	case OffloadOptimizer:
+		l.Master, l.State, l.Work = 0, 0, work{}
+	}
+	return l
+}
+
+// Host is what of a load is in the memory of the CPU, for one device.
+func (l Load) Host(c *Config, training bool) alloc.Bytes {
+	l = l.shard(c.Sharding)
+	n := int64(0)
+	switch {
+	case c.offload == OffloadParameters && !training:
+		n = l.Weights
+	case c.offload == OffloadNone || !training:
+	case l.Master > 0: // the copy of the weights is the master's, and gradients are as wide
+		n = 2*l.Master + l.State
+		if c.offload == OffloadParameters {
+			n += l.Weights
+		}
+	default:
+		n = l.Weights + l.Gradients + l.State
+	}
+	return alloc.Bytes(n)
+}
