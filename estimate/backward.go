@@ -3,13 +3,15 @@ package estimate
 import (
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // training runs the operations from begin up to end forward and backward.
 // gradients holds the memory of the parameters' gradients that each operation
 // accumulates; so many other micro-batches keep what this one keeps.
-func training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from tape.GradientsAt, others int64, drop bool, log *tape.Timeline) (peak, tape.Passes) {
+func training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from setting.GradientsAt, others int64, drop bool, log *tape.Timeline) (peak, tape.Passes) {
 	a := newAlive(t, begin, end, false, drop, log)
 	a.gradients = from.Forward
 	segments := tapeWithin(t, begin, end)
@@ -165,7 +167,7 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 // pass is over: so long FSDP holds the hooks on them that free the layer's frozen parameters
 // (torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook, since 2.1), and
 // the hooks hold what they are on.
-func configHooksInputs(c *tape.Config) bool {
+func configHooksInputs(c *setting.Config) bool {
 	return c.Sharding.ZeRO >= 3 && c.Sharding.Data > 1 && (c.Lora != nil || len(c.Frozen) > 0) && !c.Release.Before(2, 1)
 }
 

@@ -3,12 +3,14 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // deviations are the bands of a report's figures.
-type deviations struct{ saved, inference, training tape.Band }
+type deviations struct{ saved, inference, training Band }
 
 // Bands are the largest deviations of the figures from what PyTorch was
 // measured to do, over the models in testdata/torch, in thousandths rounded up.
@@ -16,16 +18,16 @@ type deviations struct{ saved, inference, training tape.Band }
 // other families and models of ordinary sizes. CUDA was not measured yet and has the CPU's.
 var (
 	measured = deviations{
-		saved:     tape.Band{Below: 0.001, Above: 0.003},
-		inference: tape.Band{Below: 0.011, Above: 0.041},
-		training:  tape.Band{Below: 0.015, Above: 0.014},
+		saved:     Band{Below: 0.001, Above: 0.003},
+		inference: Band{Below: 0.011, Above: 0.041},
+		training:  Band{Below: 0.015, Above: 0.014},
 	}
 	// Models with recurrent layers: what their kernels need besides is modelled
 	// coarsely.
 	measuredRecurrent = deviations{
 		saved:     measured.saved,
-		inference: tape.Band{Below: 0.475, Above: 0.025},
-		training:  tape.Band{Below: 0.053, Above: 0.311},
+		inference: Band{Below: 0.475, Above: 0.025},
+		training:  Band{Below: 0.053, Above: 0.311},
 	}
 )
 
@@ -48,7 +50,7 @@ func tapeSetBands(t *tape.Tape, r *Report, learn run) {
 	if t.Rounded {
 		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
 	}
-	if t.Cfg.Backend == tape.CUDA {
+	if t.Cfg.Backend == setting.CUDA {
 		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
 		if tapeDoubted(t) > 0 && t.Cfg.Training {
 			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere: later ones may need less", t.Transformed))
@@ -77,7 +79,7 @@ const cpuWorkspaces = 256 * alloc.KiB
 
 // allowWorkspaces lets the upper bounds of the CPU's peaks hold in small models too.
 func tapeAllowWorkspaces(t *tape.Tape, r *Report) {
-	if t.Cfg.Backend != tape.CPU {
+	if t.Cfg.Backend != setting.CPU {
 		return
 	}
 	for _, m := range []*Memory{&r.Inference, &r.Training} {

@@ -3,6 +3,8 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
@@ -17,8 +19,8 @@ import (
 // shape is not valid.
 //
 // Without an input the report has the parameters only, and says so.
-func Model(layers []nn.Layer, opts ...tape.Option) (*Report, error) {
-	cfg, err := tape.NewConfig(opts)
+func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
+	cfg, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -46,10 +48,10 @@ func Model(layers []nn.Layer, opts ...tape.Option) (*Report, error) {
 	}
 	r := &Report{
 		Name: cfg.Name, HasInput: len(cfg.Inputs) > 0, training: cfg.Training,
-		Params: own.Params, Trained: own.Trained, Buffers: own.Buffers,
+		Params: Amount(own.Params), Trained: Amount(own.Trained), Buffers: Amount(own.Buffers),
 	}
 	if !r.HasInput {
-		r.Layers = declarationRows(decl)
+		r.Layers = declared(decl)
 		r.Notes = append(r.Notes, "no input was given: activations are not known, and not in the peaks")
 		if err := withoutInput(r, own, cfg); err != nil {
 			return nil, err
@@ -78,7 +80,7 @@ func Model(layers []nn.Layer, opts ...tape.Option) (*Report, error) {
 	return r, nil
 }
 
-func newTape(decl *tape.Declaration, cfg *tape.Config, memory *tape.Scratch) *tape.Tape {
+func newTape(decl *tape.Declaration, cfg *setting.Config, memory *tape.Scratch) *tape.Tape {
 	n := len(decl.Modules)
 	return &tape.Tape{
 		Memory: memory, Cfg: cfg, Decl: decl, Row: -1, Next: 1, Called: make([]bool, n), Matched: make([]bool, len(cfg.Checkpoints)), Homes: map[tape.Layer]string{}, Rows: make([]tape.Row, 0, n),
@@ -89,15 +91,15 @@ func newTape(decl *tape.Declaration, cfg *tape.Config, memory *tape.Scratch) *ta
 // record runs the layers over the inputs.
 func tapeRecord(t *tape.Tape, root tape.Layer) error {
 	for i, in := range t.Cfg.Inputs {
-		d := tape.Or(in.Dtype, t.Cfg.Activations)
+		d := setting.Or(in.Dtype, t.Cfg.Activations)
 		bytes, err := in.Shape.Bytes(d)
 		switch {
 		case err != nil:
 			return fmt.Errorf("estimate %s: input %d: %w", t.Cfg.Name, i, err)
 		case bytes == 0:
 			return fmt.Errorf("estimate %s: input %d %v is empty: every dimension must be 1 or more", t.Cfg.Name, i, in.Shape)
-		case bytes > tape.MaxTotal-t.Total:
-			return fmt.Errorf("estimate %s: input %d %v takes more than %v", t.Cfg.Name, i, in.Shape, alloc.Bytes(tape.MaxTotal))
+		case bytes > setting.MaxTotal-t.Total:
+			return fmt.Errorf("estimate %s: input %d %v takes more than %v", t.Cfg.Name, i, in.Shape, alloc.Bytes(setting.MaxTotal))
 		}
 		t.Total += bytes
 		id := t.NewStorage(tape.Storage{Bytes: int64(bytes), Alias: -1, Input: true})
@@ -147,12 +149,25 @@ func tapeExample(t *tape.Tape) string {
 	return t.Rows[len(t.Rows)/2].Path
 }
 
-// rows are the layers of a model without an input.
-func declarationRows(d *tape.Declaration) []tape.Row {
-	rows := make([]tape.Row, 0, len(d.Modules))
+// declared are the layers of a model without an input.
+func declared(d *tape.Declaration) []Row {
+	rows := make([]Row, 0, len(d.Modules))
 	for i, m := range d.Modules[1:] {
 		leaf := i+2 >= len(d.Modules) || d.Modules[i+2].Depth <= m.Depth
-		rows = append(rows, tape.Row{Path: m.Path, Kind: m.Kind, Depth: m.Depth, Leaf: leaf, Params: m.Params, Module: i + 1})
+		rows = append(rows, Row{Path: m.Path, Kind: m.Kind, Depth: m.Depth, Leaf: leaf, Params: m.Params})
+	}
+	return rows
+}
+
+// called are the layers of a model that ran.
+func called(ran []tape.Row) []Row {
+	rows := make([]Row, len(ran))
+	for i := range ran {
+		r := &ran[i]
+		rows[i] = Row{
+			Path: r.Path, Kind: r.Kind, Depth: r.Depth, Leaf: r.Leaf, Input: r.Input, Output: r.Output,
+			Params: r.Params, FLOPs: r.FLOPs, Allocated: r.Allocated, Kept: r.Kept,
+		}
 	}
 	return rows
 }
@@ -162,15 +177,15 @@ func (r *Report) describe(t *tape.Tape) {
 	for _, in := range t.Inputs {
 		r.Inputs = append(r.Inputs, in.Shape)
 	}
-	r.Output, r.Layers = t.Out.Shape, t.Rows
+	r.Output, r.Layers = t.Out.Shape, called(t.Rows)
 	for i := range t.Rows {
 		row := &t.Rows[i]
-		r.FLOPs = tape.AddSat(r.FLOPs, row.FLOPs)
+		r.FLOPs = setting.AddSat(r.FLOPs, row.FLOPs)
 		if !row.Leaf {
 			continue
 		}
 		if !(row.InPlace && row.Kind == "ReLU") {
-			r.intermediates = alloc.Bytes(tape.AddSat(int64(r.intermediates), tape.Times(int64(t.Cfg.Activations.Bits()), row.Output)/8))
+			r.intermediates = alloc.Bytes(setting.AddSat(int64(r.intermediates), setting.Times(int64(t.Cfg.Activations.Bits()), row.Output)/8))
 		}
 	}
 	for i := range t.Storages {
@@ -183,8 +198,8 @@ func (r *Report) describe(t *tape.Tape) {
 }
 
 // activations adds up what the leaves return, each storage once.
-func tapeActivations(t *tape.Tape) tape.Amount {
-	var a tape.Amount
+func tapeActivations(t *tape.Tape) Amount {
+	var a Amount
 	for i := range t.Ops {
 		o := &t.Ops[i]
 		if o.View || o.InPlace || o.Row < 0 || !t.Rows[o.Row].Leaf {
@@ -192,9 +207,13 @@ func tapeActivations(t *tape.Tape) tape.Amount {
 		}
 		if last := i+1 == len(t.Ops) || t.Ops[i+1].Row != o.Row; last {
 			n, _ := t.Rows[o.Row].Output.Elements()
-			a.Count = tape.AddSat(a.Count, n)
+			a.Count = setting.AddSat(a.Count, n)
 			a.Bytes += alloc.Bytes(t.Storages[o.Out].Bytes)
 		}
 	}
 	return a
 }
+
+// LayerError says which layer of a model is wrong, and how: Path is its path as named_modules gives it, Layer
+// its kind, Reason what is wrong and what is wanted, and Err the error beneath, which may be nil.
+type LayerError = tape.LayerError

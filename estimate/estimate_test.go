@@ -78,10 +78,10 @@ func TestNoLayersAreAnError(t *testing.T) {
 
 // llama.cpp prints 68 bytes for 64 elements of Q8_0, and the sizes of its caches follow.
 func TestQuantizedCache(t *testing.T) {
-	c := llama3b.Cache(1, 8192, 0)
+	c := estimate.KVConfig(llama3b.Cache(1, 8192, 0))
 	half, err := estimate.KVCache(c)
 	require.NoError(t, err)
-	for blocks, bits := range map[llamacpp.Blocks]float64{llamacpp.Q8_0: 8.5, llamacpp.Q4_0: 4.5} {
+	for blocks, bits := range map[estimate.Blocks]float64{llamacpp.Q8_0: 8.5, llamacpp.Q4_0: 4.5} {
 		c.Blocks = blocks
 		n, err := estimate.KVCache(c)
 		require.NoError(t, err)
@@ -90,17 +90,17 @@ func TestQuantizedCache(t *testing.T) {
 	c.KVHeads, c.HeadSize = 1, 80
 	_, err = estimate.KVCache(c)
 	assert.ErrorContains(t, err, "Blocks of 32 elements do not divide the 80 of a token")
-	c.Blocks = llamacpp.Blocks{Elements: 32}
+	c.Blocks = estimate.Blocks{Elements: 32}
 	_, err = estimate.KVCache(c)
 	assert.ErrorContains(t, err, "want 1 or more of both")
 }
 
 func TestMaxContext(t *testing.T) {
-	opts := []estimate.Option{estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(llama3b.Cache(1, 1, alloc.BFloat16))}
+	opts := []estimate.Option{estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(estimate.KVConfig(llama3b.Cache(1, 1, alloc.BFloat16)))}
 	n, err := estimate.MaxContext(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts...)
 	require.NoError(t, err)
 	fits := func(context int) bool {
-		return model(t, layer.Public(llama3b.Layers()), append(opts, estimate.WithKVCache(llama3b.Cache(1, context, alloc.BFloat16)))...).Fits(16 * alloc.GiB)
+		return model(t, layer.Public(llama3b.Layers()), append(opts, estimate.WithKVCache(estimate.KVConfig(llama3b.Cache(1, context, alloc.BFloat16))))...).Fits(16 * alloc.GiB)
 	}
 	assert.True(t, fits(n))
 	assert.False(t, fits(n+n/50))
@@ -114,8 +114,8 @@ func TestMaxContext(t *testing.T) {
 
 func TestCacheHoldsTheInput(t *testing.T) {
 	for want, cache := range map[string]estimate.KVConfig{
-		"a Batch of 1 and a Context of 512 do not hold the input, 2 sequences of 512 tokens": llama3b.Cache(1, 512, 0),
-		"a Batch of 2 and a Context of 511 do not hold the input, 2 sequences of 512 tokens": llama3b.Cache(2, 511, 0),
+		"a Batch of 1 and a Context of 512 do not hold the input, 2 sequences of 512 tokens": estimate.KVConfig(llama3b.Cache(1, 512, 0)),
+		"a Batch of 2 and a Context of 511 do not hold the input, 2 sequences of 512 tokens": estimate.KVConfig(llama3b.Cache(2, 511, 0)),
 	} {
 		_, err := estimate.Model(layer.Public(llama3b.Layers()), estimate.Tokens(2, 512), estimate.WithKVCache(cache))
 		assert.ErrorContains(t, err, want)
@@ -131,7 +131,7 @@ func TestScoresSeeTheCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			transient := func(context int) alloc.Bytes {
-				return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 16), estimate.WithKVCache(c.Cache(2, context, 0))).Inference.Transient
+				return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 16), estimate.WithKVCache(estimate.KVConfig(c.Cache(2, context, 0)))).Inference.Transient
 			}
 			scores := alloc.Bytes(2 * 8 * 16 * 4 * (4096 - 512))
 			assert.GreaterOrEqual(t, transient(4096)-transient(512), scores)
@@ -478,6 +478,6 @@ func TestTensorParallelismDividesHeads(t *testing.T) {
 // An encoder keeps no keys and values.
 func TestEncodersHaveNoCache(t *testing.T) {
 	bert := family.Transformer{Family: family.BERT, Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: 12, Positions: 64}
-	_, err := estimate.Model(layer.Public(bert.Layers()), estimate.Tokens(1, 4), estimate.WithKVCache(bert.Cache(1, 4, 0)))
+	_, err := estimate.Model(layer.Public(bert.Layers()), estimate.Tokens(1, 4), estimate.WithKVCache(estimate.KVConfig(bert.Cache(1, 4, 0))))
 	assert.ErrorContains(t, err, "Layers is 0")
 }

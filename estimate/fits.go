@@ -3,8 +3,9 @@ package estimate
 import (
 	"math"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Peak is the peak that the options asked about: of training if there was a Train
@@ -48,5 +49,5 @@ func (r *Report) Intermediates() alloc.Bytes { return r.intermediates }
 // IntermediatesWithBackward is Pytorch-Memory-Utils' estimate for training: twice
 // Intermediates.
 func (r *Report) IntermediatesWithBackward() alloc.Bytes {
-	return alloc.Bytes(tape.AddSat(int64(r.intermediates), int64(r.intermediates)))
+	return alloc.Bytes(setting.AddSat(int64(r.intermediates), int64(r.intermediates)))
 }

@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -10,7 +11,7 @@ const maxReplayed = 64 << 40
 
 // footprints asks PyTorch's allocator what it makes of inference and training.
 func tapeFootprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
-	if t.Cfg.Backend == tape.CPU {
+	if t.Cfg.Backend == setting.CPU {
 		return
 	}
 	for _, side := range []struct {
@@ -18,7 +19,7 @@ func tapeFootprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) 
 		memory   *Memory
 		log      func() *tape.Timeline
 		events   int
-		band     tape.Band
+		band     Band
 	}{
 		{false, &r.Inference, func() *tape.Timeline { return tapeServing(t, h, serve.stage, r.Inference, serve.passes) }, len(serve.passes.Events), servedBand},
 		{true, &r.Training, func() *tape.Timeline {
@@ -37,7 +38,7 @@ func tapeFootprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) 
 			if side.training == t.Cfg.Training {
 				r.Notes = append(r.Notes, "the model is too large to ask an allocator about: what is reserved is taken to be a fifth above the tensors, and at most half")
 			}
-			m.Footprint = tapeFootprint(t, m, m.Peak, m.Peak+m.Peak/5, m.Peak, tape.Band{Above: 0.25}, side.training)
+			m.Footprint = tapeFootprint(t, m, m.Peak, m.Peak+m.Peak/5, m.Peak, Band{Above: 0.25}, side.training)
 			continue
 		}
 		found, _ := log.Replay(0)
@@ -48,7 +49,7 @@ func tapeFootprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) 
 
 // footprint gives the figures their bands: the worst of what is not known of the loop and the
 // machine, and of what was measured.
-func tapeFootprint(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b tape.Band, training bool) Footprint {
+func tapeFootprint(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b Band, training bool) Footprint {
 	_, more := t.Cfg.Workspace()
 	if more *= 2; !t.Multiplies {
 		more = 0
@@ -70,31 +71,31 @@ func tapeFootprint(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.
 	}
 	b.Above = max(b.Above, m.Band.Above, (1+b.Above)*(1+m.Band.Above)-1-measured.training.Above)
 	b.Below = max(b.Below, m.Band.Below, 1-(1-b.Below)*(1-m.Band.Below)/(1-measured.training.Below))
-	figure := func(n alloc.Bytes, b tape.Band) tape.Figure {
+	figure := func(n alloc.Bytes, b Band) Figure {
 		f := within(n, b, more)
 		if training {
 			f.Lower -= within(min(tapeDoubted(t), max(0, n-m.Peak)), b, 0).Lower
 		}
 		return f
 	}
-	context := t.Cfg.Machine.Context()
+	context := contextOf(t.Cfg)
 	f := Footprint{Allocated: figure(allocated, b), Reserved: figure(reserved, tapeGathers(t, b)), Context: context}
-	f.Device = figurePlus(f.Reserved, context)
-	f.Needed = figurePlus(figure(smallest, b), context)
+	f.Device = f.Reserved.plus(context)
+	f.Needed = figure(smallest, b).plus(context)
 	return f
 }
 
 // doubted is the largest workspace of a convolution, unless it was measured on such a GPU: on later ones tensor
 // cores compute float32 too, by other algorithms.
 func tapeDoubted(t *tape.Tape) alloc.Bytes {
-	if gpu := t.Cfg.Machine.GPU; gpu != tape.UnknownGPU && gpu < tape.Ampere {
+	if gpu := t.Cfg.Machine.GPU; gpu != setting.UnknownGPU && gpu < setting.Ampere {
 		return 0
 	}
 	return t.Transformed
 }
 
 // gathers is the band of what is reserved where parameters are gathered from all devices.
-func tapeGathers(t *tape.Tape, b tape.Band) tape.Band {
+func tapeGathers(t *tape.Tape, b Band) Band {
 	if z := t.Cfg.Sharding; z.ZeRO >= 3 && z.Data > 1 {
 		b.Above = max(b.Above, gatheredBand.Above)
 	}
@@ -108,16 +109,22 @@ const small = 2 * alloc.GiB
 // them against what was measured on GPUs (docs/estimate.md). Most workspaces of cuDNN
 // are not modelled, so that convolutional models may lie further above.
 var (
-	servedBand        = tape.Band{Below: 0.05, Above: 0.05}
-	trainedBand       = tape.Band{Below: 0.09, Above: 0.08}
-	adaptedBand       = tape.Band{Below: 0.09, Above: 0.10} // with adapters, whose libraries differ in what they copy
-	smallBand         = tape.Band{Below: 0.09, Above: 0.15} // of less than small, where a segment counts for more
-	convolutionalBand = tape.Band{Below: 0.09, Above: 0.20}
+	servedBand        = Band{Below: 0.05, Above: 0.05}
+	trainedBand       = Band{Below: 0.09, Above: 0.08}
+	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters, whose libraries differ in what they copy
+	smallBand         = Band{Below: 0.09, Above: 0.15} // of less than small, where a segment counts for more
+	convolutionalBand = Band{Below: 0.09, Above: 0.20}
 	// FSDP gathers and sums on streams of its own, whose blocks no other stream uses; one that it still
 	// waits for is not free (PyTorch's notes on FSDP, "limit_all_gathers").
-	gatheredBand = tape.Band{Above: 0.40}
+	gatheredBand = Band{Above: 0.40}
 	// Experts are called at once; loops that call one after the other need less.
-	routedBand = tape.Band{Below: 0.15}
+	routedBand = Band{Below: 0.15}
 	// Kinds that nobody was found to have measured on a GPU have the widest of the others.
 	unmeasuredBand = convolutionalBand
 )
+
+// contextOf is the size of the CUDA context, and what it may be on the machine that is known.
+func contextOf(c *setting.Config) Figure {
+	bytes, least, most := c.Machine.Context()
+	return Figure{Bytes: bytes, Lower: least, Upper: most}
+}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
@@ -110,7 +111,7 @@ func TestFootprintFollowsTheMachine(t *testing.T) {
 	assert.Equal(t, estimate.Figure{Bytes: 1343 * alloc.MiB, Lower: 1006 * alloc.MiB, Upper: 1343 * alloc.MiB}, old.Context)
 	assert.Equal(t, old.Reserved.Bytes+old.Context.Bytes, old.Device.Bytes)
 	unknown := on(estimate.Machine{})
-	for _, c := range estimate.Contexts() {
+	for _, c := range setting.Contexts() {
 		assert.LessOrEqual(t, unknown.Context.Lower, c.Bytes)
 		assert.GreaterOrEqual(t, unknown.Context.Upper, c.Bytes, "unknown is the largest")
 	}

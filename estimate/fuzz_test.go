@@ -296,7 +296,7 @@ func checkTransformer(t *rapid.T) {
 		batch := pick("batch", 1, 3)
 		opts = append(opts, estimate.Tokens(batch, pick("length", 1, 64)))
 		if !c.Family.Encoder() && d.yes("cache") {
-			opts = append(opts, estimate.WithKVCache(c.Cache(batch, pick("context", 64, 500), 0)))
+			opts = append(opts, estimate.WithKVCache(estimate.KVConfig(c.Cache(batch, pick("context", 64, 500), 0))))
 		}
 	}
 	r, err := estimate.Model(layer.Public(c.Layers()), opts...)

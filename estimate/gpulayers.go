@@ -4,14 +4,15 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
 // releases have another block there in place of the head, and large batches copy the matrices
 // of the CPU's layers to the GPU, one at a time.
-func (r *Report) place(cfg *tape.Config) (more alloc.Bytes) {
+func (r *Report) place(cfg *setting.Config) (more alloc.Bytes) {
 	s, m := cfg.Sizes, &r.Inference
 	if s == nil || cfg.Sharding.Devices() > 1 {
 		return 0
@@ -22,7 +23,7 @@ func (r *Report) place(cfg *tape.Config) (more alloc.Bytes) {
 	}
 	r.GPULayers, r.ModelLayers = n, s.Layers()
 	_, m.Host = s.OnGPU(n)
-	most := tape.GpuPart{}
+	most := setting.GpuPart{}
 	left := m.Cache
 	for _, p := range s.Split(n, cfg.Shares) {
 		if cfg.Cache != nil && p.Blocks > 0 {
@@ -46,7 +47,7 @@ func (r *Report) place(cfg *tape.Config) (more alloc.Bytes) {
 }
 
 // placed says where the layers are.
-func configPlaced(c *tape.Config, r *Report) string {
+func configPlaced(c *setting.Config, r *Report) string {
 	switch {
 	case r.ModelLayers == 0:
 		return "inference is that of llama.cpp, all layers on the device, and the token embedding too, which it may leave to the CPU"

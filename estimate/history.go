@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -158,7 +159,7 @@ func tapeServing(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done ta
 	for range steps {
 		y.read()
 		y.forward()
-		if y.keep(); t.Cfg.Cache != nil && t.Cfg.Loop.Output == tape.OutputUnknown {
+		if y.keep(); t.Cfg.Cache != nil && t.Cfg.Loop.Output == setting.OutputUnknown {
 			y.release() // who serves text takes the next token from it
 		}
 	}
@@ -166,7 +167,7 @@ func tapeServing(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done ta
 }
 
 // learning is the history of a process that trains the model.
-func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done tape.Passes, loop tape.Loop, steps int) *tape.Timeline {
+func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done tape.Passes, loop setting.Loop, steps int) *tape.Timeline {
 	y := newHistory(t, h, s, done)
 	each := y.parameters()
 	y.load(m, each)
@@ -177,7 +178,7 @@ func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done t
 	}
 	workspace, _ := t.Cfg.Workspace()
 	for step := range steps {
-		if passing || loop.ZeroGrad == tape.ZeroGradFirst {
+		if passing || loop.ZeroGrad == setting.ZeroGradFirst {
 			y.clear()
 		}
 		for batch := range min(loop.MicroBatches, 2) { // later ones are like the second
@@ -186,7 +187,7 @@ func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done t
 				y.Alloc(int64(workspace))
 			}
 			y.forward()
-			if loop.ZeroGrad == tape.ZeroGradBackward && batch == 0 {
+			if loop.ZeroGrad == setting.ZeroGradBackward && batch == 0 {
 				y.clear()
 			}
 			if t.Multiplies && step == 0 && batch == 0 {
@@ -194,7 +195,7 @@ func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done t
 			}
 			y.play(done.Backward())
 			y.keep()
-			if loop.Output != tape.OutputHeld {
+			if loop.Output != setting.OutputHeld {
 				y.release()
 			}
 		}
@@ -228,7 +229,7 @@ func (y *history) sizes() {
 }
 
 // inBackward makes ready for an optimizer that steps as soon as a gradient is there.
-func (y *history) inBackward(each []tape.Load, form tape.Form, decay tape.Decay) {
+func (y *history) inBackward(each []tape.Load, form setting.Form, decay setting.Decay) {
 	y.states(each)
 	y.work = make([]int64, len(y.h.Modules))
 	for m, l := range y.h.Modules {
@@ -249,20 +250,20 @@ func (y *history) states(each []tape.Load) {
 }
 
 // step is that of the optimizer, which makes its states in the first.
-func (y *history) step(each []tape.Load, first bool, loop tape.Loop) {
+func (y *history) step(each []tape.Load, first bool, loop setting.Loop) {
 	if first {
 		y.states(each)
 	}
 	var all []int32
 	for _, p := range each {
 		n := p.Work.Alone
-		if loop.Form == tape.OneByOne {
+		if loop.Form == setting.OneByOne {
 			n = max(n, p.Work.Single)
 		}
 		y.Temporaries(n/2, n-n/2)
-		if loop.Form == tape.ForEach {
+		if loop.Form == setting.ForEach {
 			all = append(all, y.Alloc(p.Work.Together))
-			if loop.Decay == tape.DecayUsed {
+			if loop.Decay == setting.DecayUsed {
 				all = append(all, y.Alloc(p.Work.Decay))
 			}
 		}

@@ -40,7 +40,7 @@ func TestOutputWithCache(t *testing.T) {
 			estimate.Loops(estimate.Loop{Output: o})).Footprint()
 	}
 	held, more := loop(estimate.OutputHeld), loop(estimate.OutputWithCache)
-	cache, err := estimate.KVCache(llama7b.Cache(1, 2048, alloc.BFloat16))
+	cache, err := estimate.KVCache(estimate.KVConfig(llama7b.Cache(1, 2048, alloc.BFloat16)))
 	assert.NoError(t, err)
 	assert.InEpsilon(t, float64(cache), float64(more.Allocated.Bytes-held.Allocated.Bytes), 0.01)
 	assert.GreaterOrEqual(t, held.Allocated.Upper, more.Allocated.Bytes)

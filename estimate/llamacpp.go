@@ -3,11 +3,11 @@ package estimate
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // llamaCpp puts the compute buffer in place of PyTorch's activations.
-func (r *Report) llamaCpp(cfg *tape.Config) {
+func (r *Report) llamaCpp(cfg *setting.Config) {
 	m := &r.Inference
 	m.Input, m.Transient, m.Band = 0, cfg.Compute, llamaCppBand
 	more := r.place(cfg)
@@ -17,9 +17,9 @@ func (r *Report) llamaCpp(cfg *tape.Config) {
 	if r.ModelLayers > 0 { // then weights and cache are exact, and newer releases have smaller buffers
 		m.Band.Below = float64(cfg.Compute) / float64(max(1, m.Peak))
 	}
-	context := cfg.Machine.Context()
+	context := contextOf(cfg)
 	all := within(m.Peak, m.Band, 0)
-	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: figurePlus(all, context), Needed: figurePlus(all, context)}
+	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
 	r.Notes = append(r.Notes, configPlaced(cfg, r))
 	if cfg.Projector > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("the weights have %v of a projector, whose own compute buffer is not counted: it grows with the images", cfg.Projector))
@@ -28,4 +28,4 @@ func (r *Report) llamaCpp(cfg *tape.Config) {
 
 // llamaCppBand is that of weights, cache and compute buffer together: the first two are exact, but
 // for an embedding that stays on the CPU.
-var llamaCppBand = tape.Band{Below: 0.12, Above: 0.02}
+var llamaCppBand = Band{Below: 0.12, Above: 0.02}

@@ -3,6 +3,8 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
@@ -10,7 +12,7 @@ import (
 )
 
 // judged are the layers with the loss.
-func configJudged(c *tape.Config, layers []tape.Layer) ([]tape.Layer, error) {
+func configJudged(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
 	loss, _ := c.Loss.(tape.Layer)
 	if !c.Training || tape.IsNil(loss) || len(layers) == 0 {
 		return layers, nil
@@ -38,6 +40,6 @@ func configJudged(c *tape.Config, layers []tape.Layer) ([]tape.Layer, error) {
 
 // WithLoss trains with a loss of what the layers return; what is served has none. A HeadLoss that
 // has no sizes takes the place of the last layer, the head, which must be a Linear.
-func WithLoss(l nn.Layer) tape.Option {
-	return func(c *tape.Config) { c.Loss = layer.From([]nn.Layer{l})[0] }
+func WithLoss(l nn.Layer) Option {
+	return func(c *setting.Config) { c.Loss = layer.From([]nn.Layer{l})[0] }
 }

@@ -3,12 +3,14 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // withoutInput fills in what is known of a model without an input.
-func withoutInput(r *Report, h *tape.Holding, cfg *tape.Config) error {
+func withoutInput(r *Report, h *tape.Holding, cfg *setting.Config) error {
 	l := h.Total.Device(cfg)
 	if cfg.Sharding.Pipeline > 1 {
 		r.Notes = append(r.Notes, "without an input the layers are not cut into stages: the figures are those of all stages")
@@ -28,11 +30,11 @@ func withoutInput(r *Report, h *tape.Holding, cfg *tape.Config) error {
 	return nil
 }
 
-func configCacheBytes(c *tape.Config) (alloc.Bytes, error) {
+func configCacheBytes(c *setting.Config) (alloc.Bytes, error) {
 	if c.Cache == nil {
 		return 0, nil
 	}
-	return tape.KVCache(c.Cache.Shard(c.Sharding))
+	return setting.KVCache(c.Cache.Shard(c.Sharding))
 }
 
 // memory is what is held all the time.
@@ -53,7 +55,7 @@ func (m *Memory) close(at string) {
 // buckets is the copy of the gradients that DistributedDataParallel keeps for sending unless
 // gradient_as_bucket_view is set. Megatron and DeepSpeed, which MixedPrecision stands
 // for, and ZeRO have none.
-func configBuckets(c *tape.Config, l tape.Load) alloc.Bytes {
+func configBuckets(c *setting.Config, l tape.Load) alloc.Bytes {
 	if c.Sharding.Data == 1 || c.Sharding.ZeRO > 0 || c.Master {
 		return 0
 	}
@@ -105,8 +107,8 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 		running.memory.Cache = cache
 		training.memory.Buckets = configBuckets(t.Cfg, held)
 		training.others = min(len(stages)-i, t.Cfg.Sharding.MicroBatches) - 1
-		if int64(r.Kept) > tape.MaxTotal/int64(training.others+1) {
-			return serve, learn, fmt.Errorf("estimate %s: what %d micro-batches keep takes more than %v", t.Cfg.Name, training.others+1, alloc.Bytes(tape.MaxTotal))
+		if int64(r.Kept) > setting.MaxTotal/int64(training.others+1) {
+			return serve, learn, fmt.Errorf("estimate %s: what %d micro-batches keep takes more than %v", t.Cfg.Name, training.others+1, alloc.Bytes(setting.MaxTotal))
 		}
 		tapeInfer(t, &running, name)
 		tapeTrain(t, &training, name, loop, tapeLog(t))
@@ -143,7 +145,7 @@ func tapeInfer(t *tape.Tape, r *run, name string) {
 
 // log is a new timeline if an allocator is to be asked about it.
 func tapeLog(t *tape.Tape) *tape.Timeline {
-	if t.Cfg.Backend == tape.CPU {
+	if t.Cfg.Backend == setting.CPU {
 		return nil
 	}
 	l := &tape.Timeline{}
@@ -153,12 +155,12 @@ func tapeLog(t *tape.Tape) *tape.Timeline {
 
 // train finds the highest of the passes of a step and of the optimizer's work; the log takes what
 // happens in the first, and may be nil.
-func tapeTrain(t *tape.Tape, r *run, name string, loop tape.Loop, log *tape.Timeline) {
+func tapeTrain(t *tape.Tape, r *run, name string, loop setting.Loop, log *tape.Timeline) {
 	m, s := r.memory, r.stage
 	held := s.Load.Device(t.Cfg)
 	var p peak
 	if s.End > s.Begin {
-		drop := loop.Output == tape.OutputDropped
+		drop := loop.Output == setting.OutputDropped
 		for i, from := range loop.Passes(held.Gradients, t.Cfg.Passing()) {
 			if i == 0 {
 				p, r.passes = training(t, s.Begin, s.End, r.gradients, from, int64(r.others), drop, log)
@@ -182,14 +184,14 @@ func tapeTrain(t *tape.Tape, r *run, name string, loop tape.Loop, log *tape.Time
 }
 
 // step is the memory while the optimizer steps, if it does so by itself and on the device.
-func tapeStep(t *tape.Tape, m Memory, held tape.Load, last bool, loop tape.Loop, name string) Memory {
+func tapeStep(t *tape.Tape, m Memory, held tape.Load, last bool, loop setting.Loop, name string) Memory {
 	if t.Cfg.Passing() {
 		return Memory{}
 	}
 	m.Saved = 0
 	m.Gradients = alloc.Bytes(held.Gradients)
 	m.Transient = alloc.Bytes(held.Work.Temporary(loop.Form, loop.Decay))
-	if last && loop.Output == tape.OutputHeld {
+	if last && loop.Output == setting.OutputHeld {
 		m.Transient += tapeReturned(t)
 	}
 	m.close(name + "optimizer step")
@@ -212,13 +214,13 @@ func tapeReturned(t *tape.Tape) alloc.Bytes {
 func tapeWiden(t *tape.Tape, r *Report, known run) {
 	loop := t.Cfg.Loop
 	if t.Cfg.Master { // whose kernels are known
-		loop.Form = tape.Or(loop.Form, tape.Fused)
+		loop.Form = setting.Or(loop.Form, setting.Fused)
 	}
 	doubts, worst, best := loop.Doubts(t.Cfg.Optimizer)
-	if t.Cfg.Backend == tape.CPU {
+	if t.Cfg.Backend == setting.CPU {
 		return
 	}
-	peak := func(l tape.Loop) float64 {
+	peak := func(l setting.Loop) float64 {
 		again := known
 		again.memory = known.memory.kept()
 		tapeTrain(t, &again, "", t.Cfg.Usual(l), nil)
@@ -226,7 +228,7 @@ func tapeWiden(t *tape.Tape, r *Report, known run) {
 	}
 	m := &r.Training
 	usual := float64(m.Peak)
-	if t.Cfg.Loop.Output == tape.OutputUnknown && tapeReturned(t) > 0 {
+	if t.Cfg.Loop.Output == setting.OutputUnknown && tapeReturned(t) > 0 {
 		m.Band.Below = 1 - (1-m.Band.Below)*min(1, peak(best)/usual)
 	}
 	most, name := usual, ""
@@ -256,5 +258,5 @@ func tapePlace(t *tape.Tape, i int32) string {
 	if int(i) >= len(t.Ops) || t.Ops[i].Row < 0 {
 		return "the model"
 	}
-	return tape.Or(t.Rows[t.Ops[i].Row].Path, "the model")
+	return setting.Or(t.Rows[t.Ops[i].Row].Path, "the model")
 }

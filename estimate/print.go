@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // String is the whole report as WriteTo writes it.
@@ -50,23 +49,23 @@ func millions(n alloc.Bytes) float64 { return float64(n) / 1e6 }
 // column is one column of the table.
 type column struct {
 	title string
-	cell  func(tape.Row) string
+	cell  func(Row) string
 }
 
 var columns = []column{
-	{"Layer (type)", func(row tape.Row) string {
+	{"Layer (type)", func(row Row) string {
 		name := row.Path[strings.LastIndexByte(row.Path, '.')+1:]
 		return strings.Repeat("  ", row.Depth-1) + name + " (" + row.Kind + ")"
 	}},
-	{"Output shape", func(row tape.Row) string {
+	{"Output shape", func(row Row) string {
 		if row.Output == nil {
 			return "--"
 		}
 		return row.Output.String()
 	}},
-	{"Params", func(row tape.Row) string { return grouped(row.Params) }},
-	{"FLOPs", func(row tape.Row) string { return scaled(row.FLOPs) }},
-	{"Kept for backward", func(row tape.Row) string {
+	{"Params", func(row Row) string { return grouped(row.Params) }},
+	{"FLOPs", func(row Row) string { return scaled(row.FLOPs) }},
+	{"Kept for backward", func(row Row) string {
 		if row.Kept == 0 {
 			return "--"
 		}

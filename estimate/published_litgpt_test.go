@@ -234,7 +234,7 @@ func litgptServed() []published {
 			rows = append(rows, published{
 				kind: "served", model: r.name, setting: how + ", 6 tokens and 50 more", grade: "A", mib: gb * 1e9 / float64(alloc.MiB), what: "allocated", source: litgpt,
 				layers: r.model.Layers(),
-				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(r.model.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1),
+				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(estimate.KVConfig(r.model.Cache(1, 56, alloc.BFloat16))), estimate.PyTorch(2, 1),
 					estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}),
 					estimate.Quantize(estimate.Quantized{Base: estimate.Base(base), Layers: []string{"*"}, Restores: alloc.Float16})),
 			})

@@ -130,7 +130,7 @@ func octocoderRows() []published {
 		rows = append(rows, published{
 			kind: "served", model: "octocoder (15.5B)", setting: r.how + ", a prompt and 60 tokens", grade: "B", mib: r.gib * 1024, what: "allocated",
 			source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c", layers: octocoder.Layers(),
-			opts: opts(estimate.Tokens(1, 20), estimate.Precision(alloc.Float16), estimate.WithKVCache(octocoder.Cache(1, 80, alloc.Float16)), estimate.Quantize(r.q),
+			opts: opts(estimate.Tokens(1, 20), estimate.Precision(alloc.Float16), estimate.WithKVCache(estimate.KVConfig(octocoder.Cache(1, 80, alloc.Float16))), estimate.Quantize(r.q),
 				estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
 		})
 	}

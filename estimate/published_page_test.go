@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
 const publishedHead = `# How far off an estimate can be
@@ -205,7 +205,7 @@ func TestPublishedPage(t *testing.T) {
 		b.WriteString(p.row(t))
 	}
 	b.WriteString(publishedTail)
-	for _, c := range estimate.Contexts() {
+	for _, c := range setting.Contexts() {
 		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", c.Card, c.Loading, c.Bytes/alloc.MiB, c.Source)
 	}
 	golden(t, "../docs/estimate.md", b.String())

@@ -201,7 +201,7 @@ func publishedRows(t *testing.T) []published {
 		},
 		published{
 			kind: "served", model: "octocoder (15.5B)", setting: "bfloat16, a prompt and 60 tokens", grade: "A", mib: 29722.69, what: "allocated", source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c",
-			layers: octocoder.Layers(), opts: opts(estimate.Tokens(1, 20), bf16, estimate.WithKVCache(octocoder.Cache(1, 80, alloc.BFloat16)), ampere),
+			layers: octocoder.Layers(), opts: opts(estimate.Tokens(1, 20), bf16, estimate.WithKVCache(estimate.KVConfig(octocoder.Cache(1, 80, alloc.BFloat16))), ampere),
 		},
 	)
 }

@@ -66,7 +66,7 @@ func TestQuantizedFiles(t *testing.T) {
 }
 
 func TestBestQuantization(t *testing.T) {
-	cache := estimate.WithKVCache(mistral7b.Cache(1, 8192, 0))
+	cache := estimate.WithKVCache(estimate.KVConfig(mistral7b.Cache(1, 8192, 0)))
 	buffer, err := mistral7b.ComputeBuffer(family.LlamaCpp{Context: 8192, FlashAttention: true})
 	require.NoError(t, err)
 	opts := []estimate.Option{estimate.Tokens(1, 512), cache, llamacpp.ComputedIn(buffer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})}
@@ -188,7 +188,7 @@ func quantization(t *testing.T, name string) llamacpp.Quantization {
 func (p servedBuffer) row(t *testing.T) string {
 	t.Helper()
 	mib := func(n alloc.Bytes) string { return fmt.Sprintf("%.2f", float64(n)/float64(alloc.MiB)) }
-	cache, err := estimate.KVCache(p.model.Cache(1, p.context, alloc.Float16))
+	cache, err := estimate.KVCache(estimate.KVConfig(p.model.Cache(1, p.context, alloc.Float16)))
 	require.NoError(t, err)
 	printed, weights := "", ""
 	if p.quantization != "" {
@@ -203,7 +203,7 @@ func (p servedBuffer) row(t *testing.T) string {
 func TestModelAndCacheBuffers(t *testing.T) {
 	for _, p := range servedBuffers {
 		t.Run(p.name+" "+p.quantization, func(t *testing.T) {
-			cache, err := estimate.KVCache(p.model.Cache(1, p.context, alloc.Float16))
+			cache, err := estimate.KVCache(estimate.KVConfig(p.model.Cache(1, p.context, alloc.Float16)))
 			require.NoError(t, err)
 			assert.Equal(t, alloc.Bytes(p.kv)*alloc.MiB, cache)
 			if p.quantization == "" {

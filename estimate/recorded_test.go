@@ -92,7 +92,7 @@ func (m handmade) layers() []tape.Layer {
 // taped is the model as Model sees it while it estimates.
 func (m handmade) taped(t *testing.T, layers []tape.Layer, opts ...Option) (*tape.Tape, *tape.Holding, *Report) {
 	t.Helper()
-	cfg, err := tape.NewConfig(opts)
+	cfg, err := newConfig(opts)
 	require.NoError(t, err)
 	memory := tape.Scratches.Get().(*tape.Scratch)
 	decl := tape.NewDeclaration(memory, cfg)

@@ -1,8 +1,9 @@
 package estimate
 
 import (
+	"fmt"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Report is what Model found. Inference, Training and the rows are about one
@@ -16,21 +17,21 @@ type Report struct {
 	HasInput bool        `json:"has_input"`
 	Output   alloc.Shape `json:"output,omitempty"`
 
-	Params    tape.Amount `json:"params"`          // parameters, each once
-	Trained   tape.Amount `json:"trained"`         // those of them that are not frozen
-	Buffers   tape.Amount `json:"buffers"`         // part of the model, not trained
+	Params    Amount      `json:"params"`          // parameters, each once
+	Trained   Amount      `json:"trained"`         // those of them that are not frozen
+	Buffers   Amount      `json:"buffers"`         // part of the model, not trained
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of all parameters of the device
 	FLOPs     int64       `json:"flops"`           // of a forward pass, two for a multiplication and addition
 
 	// Activations is what the layers without parts return, each output that
 	// has memory of its own once.
-	Activations tape.Amount `json:"activations"`
+	Activations Amount `json:"activations"`
 	// Kept is what autograd keeps for the backward pass, each storage once:
 	// activations, what operations keep of their own, and inputs, but no
 	// parameters and buffers. It is what saved-tensor hooks see.
 	Kept alloc.Bytes `json:"kept_bytes"`
 	// KeptBand is how far Kept may be off.
-	KeptBand tape.Band `json:"kept_band"`
+	KeptBand Band `json:"kept_band"`
 
 	// GPULayers of the ModelLayers are on the GPU where llama.cpp serves the model: see StoredIn.
 	GPULayers   int `json:"gpu_layers,omitempty"`
@@ -39,11 +40,17 @@ type Report struct {
 	Inference Memory `json:"inference"`
 	Training  Memory `json:"training"`
 
-	Layers []tape.Row `json:"layers"`
-	Notes  []string   `json:"notes,omitempty"` // what is not in the figures
+	Layers []Row    `json:"layers"`
+	Notes  []string `json:"notes,omitempty"` // what is not in the figures
 
 	training      bool
 	intermediates alloc.Bytes
+}
+
+// Amount is a number of elements and the memory they take.
+type Amount struct {
+	Count int64       `json:"count"`
+	Bytes alloc.Bytes `json:"bytes"`
 }
 
 // Memory is what is alive on a device at the moment when it is most, by part; the
@@ -66,11 +73,46 @@ type Memory struct {
 
 	Peak   alloc.Bytes `json:"peak_bytes"`
 	PeakAt string      `json:"peak_at"` // such as "backward of layer1.0.conv1"
-	Band   tape.Band   `json:"band"`    // of Peak
+	Band   Band        `json:"band"`    // of Peak
 
 	// Footprint is what the process takes of the device for this; zero on the CPU and without
 	// an input.
 	Footprint Footprint `json:"footprint"`
+}
+
+// Band is how far a figure may be off, as fractions of it: the truth is
+// expected between figure x (1 - Below) and figure x (1 + Above).
+type Band struct {
+	Below float64 `json:"below"`
+	Above float64 `json:"above"`
+}
+
+// String is the band as printed after a figure: " (-1.2 % to +4.6 %)".
+func (b Band) String() string {
+	if b == (Band{}) {
+		return ""
+	}
+	return fmt.Sprintf(" (-%.1f %% to +%.1f %%)", 100*b.Below, 100*b.Above)
+}
+
+// Row is one call of a layer.
+type Row struct {
+	Path   string      `json:"path"`
+	Kind   string      `json:"kind"`
+	Depth  int         `json:"depth"` // 1 for the layers of the list
+	Leaf   bool        `json:"leaf"`  // it has no parts
+	Input  alloc.Shape `json:"input,omitempty"`
+	Output alloc.Shape `json:"output,omitempty"`
+	Params int64       `json:"params"` // its own, not its parts'
+	FLOPs  int64       `json:"flops"`  // its own
+	// Allocated is what a forward pass in training takes from the layer's
+	// beginning to its end, its parts' included, freed meanwhile or not:
+	// outputs that have memory of their own and what operations keep, but no
+	// workspace. tracker.ProfileRow.Allocated is that, measured.
+	Allocated alloc.Bytes `json:"allocated_bytes"`
+	// Kept is the memory that the layer is the first to keep for the backward
+	// pass.
+	Kept alloc.Bytes `json:"kept_bytes"`
 }
 
 // Footprint is what a process takes of its device at the most, as PyTorch's caching
@@ -82,21 +124,31 @@ type Memory struct {
 // that is large enough. On one that is not, the allocator gives cached memory
 // back: then Needed is enough.
 type Footprint struct {
-	Allocated tape.Figure `json:"allocated"` // blocks of tensors and of cuBLAS's workspaces
-	Reserved  tape.Figure `json:"reserved"`  // segments: the blocks and what is cached between them
-	Context   tape.Figure `json:"context"`   // CUDA's context and the kernels in it, outside the allocator
-	Device    tape.Figure `json:"device"`    // Reserved and Context
-	Needed    tape.Figure `json:"needed"`    // the smallest device on which it runs, with Context
+	Allocated Figure `json:"allocated"` // blocks of tensors and of cuBLAS's workspaces
+	Reserved  Figure `json:"reserved"`  // segments: the blocks and what is cached between them
+	Context   Figure `json:"context"`   // CUDA's context and the kernels in it, outside the allocator
+	Device    Figure `json:"device"`    // Reserved and Context
+	Needed    Figure `json:"needed"`    // the smallest device on which it runs, with Context
 }
 
+// Figure is an amount of memory, and how far off it may be.
+type Figure struct {
+	Bytes alloc.Bytes `json:"bytes"`
+	Lower alloc.Bytes `json:"lower_bytes"`
+	Upper alloc.Bytes `json:"upper_bytes"`
+}
+
+// String is the figure with its bounds: "15.1 GiB (14.2 GiB to 16.0 GiB)".
+func (f Figure) String() string { return fmt.Sprintf("%v (%v to %v)", f.Bytes, f.Lower, f.Upper) }
+
 // plus is the sum of two figures.
-func figurePlus(f tape.Figure, g tape.Figure) tape.Figure {
-	return tape.Figure{Bytes: f.Bytes + g.Bytes, Lower: f.Lower + g.Lower, Upper: f.Upper + g.Upper}
+func (f Figure) plus(g Figure) Figure {
+	return Figure{Bytes: f.Bytes + g.Bytes, Lower: f.Lower + g.Lower, Upper: f.Upper + g.Upper}
 }
 
 // within is a figure with a band, and more that may come to its upper end.
-func within(n alloc.Bytes, b tape.Band, more alloc.Bytes) tape.Figure {
-	return tape.Figure{
+func within(n alloc.Bytes, b Band, more alloc.Bytes) Figure {
+	return Figure{
 		Bytes: n,
 		Lower: alloc.Bytes(float64(n) * (1 - b.Below)),
 		Upper: alloc.Bytes(float64(n)*(1+b.Above)) + more,

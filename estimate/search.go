@@ -3,10 +3,11 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // maxBatch is the largest batch that MaxBatch tries, and context that MaxContext does.
@@ -17,7 +18,7 @@ const maxBatch = 1 << 30
 // the key/value cache; what the options give for it does not matter. What fits is what
 // Report.Fits says: training if there is a Train option, else inference. The errors are those
 // of Model.
-func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...tape.Option) (int, error) {
+func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 	return largest(layers, budget, opts, withBatch, 1)
 }
 
@@ -25,8 +26,8 @@ func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...tape.Option) (int, 
 // with which the model fits into the budget, at most 1 << 30, and 0 if the input's own tokens do
 // not. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
 // WithKVCache, or with Train, there is one too.
-func MaxContext(layers []nn.Layer, budget alloc.Bytes, opts ...tape.Option) (int, error) {
-	cfg, err := tape.NewConfig(opts)
+func MaxContext(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
+	cfg, err := newConfig(opts)
 	switch {
 	case err != nil:
 		return 0, err
@@ -38,7 +39,7 @@ func MaxContext(layers []nn.Layer, budget alloc.Bytes, opts ...tape.Option) (int
 }
 
 // largest is the largest number with which the model fits, from the least on, given the option for a number.
-func largest(layers []nn.Layer, budget alloc.Bytes, opts []tape.Option, of func(int) tape.Option, least int) (int, error) {
+func largest(layers []nn.Layer, budget alloc.Bytes, opts []Option, of func(int) Option, least int) (int, error) {
 	fits := func(n int) (bool, error) {
 		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)
 		if err != nil {
@@ -69,8 +70,8 @@ func largest(layers []nn.Layer, budget alloc.Bytes, opts []tape.Option, of func(
 }
 
 // withContext sets the context of the cache.
-func withContext(n int) tape.Option {
-	return func(c *tape.Config) {
+func withContext(n int) Option {
+	return func(c *setting.Config) {
 		c.Searches = true
 		cache := *c.Cache
 		cache.Context = n
@@ -79,8 +80,8 @@ func withContext(n int) tape.Option {
 }
 
 // withBatch replaces dimension 0 of every input.
-func withBatch(n int) tape.Option {
-	return func(c *tape.Config) {
+func withBatch(n int) Option {
+	return func(c *setting.Config) {
 		c.NeedsBatch, c.Searches = true, true
 		for i := range c.Inputs {
 			if shape := c.Inputs[i].Shape.Clone(); len(shape) > 0 {

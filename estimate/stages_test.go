@@ -21,7 +21,7 @@ func stagesOf(t *testing.T, tied bool, pipeline int) ([]tape.StageX, *Report) {
 	opts := []Option{Tokens(1, 16), Train(Adam), Shard(Sharding{Pipeline: pipeline})}
 	report, err := Model(layer.Public(layers), opts...)
 	require.NoError(t, err)
-	cfg, err := tape.NewConfig(opts)
+	cfg, err := newConfig(opts)
 	require.NoError(t, err)
 	memory := tape.Scratches.Get().(*tape.Scratch)
 	decl := tape.NewDeclaration(memory, cfg)

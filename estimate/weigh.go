@@ -3,12 +3,13 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // store puts the size of the weights as they are stored into the memory of inference.
-func (r *Report) store(cfg *tape.Config) {
+func (r *Report) store(cfg *setting.Config) {
 	stored := cfg.Stored
 	if stored.Bytes <= 0 || cfg.Sharding.Devices() > 1 {
 		return

@@ -42,7 +42,7 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	} else if most := a.positions(); most > 0 && context > most {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, most)
 	}
-	return c.architecture.Cache(batch, context, 0), nil
+	return estimate.KVConfig(c.architecture.Cache(batch, context, 0)), nil
 }
 
 // Loss is the loss with which transformers trains the model, for estimate.WithLoss: nil where it has none, is not
@@ -51,11 +51,7 @@ func (c *File) Loss() nn.Layer {
 	if _, err := c.Architecture(); err != nil || c.architecture.image != nil {
 		return nil
 	}
-	l := c.architecture.Transformer.Loss()
-	if l == nil {
-		return nil
-	}
-	return layer.Public([]tape.Layer{l})[0]
+	return layer.PublicLoss(c.architecture.Transformer.Loss())
 }
 
 // usualTokens is the length of a text where nobody says it.

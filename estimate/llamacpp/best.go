@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -16,7 +17,7 @@ import (
 // Model; ComputedIn among them says that llama.cpp serves it. The error is that of Model; Train
 // is one too, since quantized weights are not trained.
 func BestQuantization(layers []nn.Layer, budget alloc.Bytes, opts ...estimate.Option) (Quantization, *estimate.Report, bool, error) {
-	if cfg, err := tape.NewConfig(opts); err == nil && cfg.Training {
+	if cfg, err := setting.New(estimate.All(opts...)); err == nil && cfg.Training {
 		return Quantization{}, nil, false, fmt.Errorf("estimate %s: quantized weights are not trained: leave Train out", cfg.Name)
 	}
 	for _, q := range slices.Backward(mixtures) {

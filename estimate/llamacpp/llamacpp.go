@@ -12,9 +12,10 @@ package llamacpp
 import (
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Server is how llama.cpp serves a transformer, as far as its compute buffer goes.
@@ -32,52 +33,49 @@ const usualBatch = 512
 // layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp).
 func (l Server) Cells(c estimate.KVConfig) estimate.KVConfig {
 	const unit = 256
-	round := func(n int) int { return (min(n, tape.MaxField-unit) + unit - 1) / unit * unit }
+	round := func(n int) int { return (min(n, setting.MaxField-unit) + unit - 1) / unit * unit }
 	c.Context = round(c.Context)
 	if c.Window > 0 {
-		c.Window = round(min(c.Window, tape.MaxField/2) + min(tape.Or(l.Batch, usualBatch), tape.MaxField/4))
+		c.Window = round(min(c.Window, setting.MaxField/2) + min(setting.Or(l.Batch, usualBatch), setting.MaxField/4))
 	}
 	return c
 }
 
-// Blocks is how a quantized type is stored: so many Elements in so many Bytes, their scales included.
-type Blocks = tape.Blocks
-
 // The quantized types that llama.cpp stores keys and values in, for KVConfig.Blocks (ggml/src/ggml-common.h). A
 // head of 64 elements takes 68 bytes in Q8_0.
 var (
-	Q8_0 = tape.Q8_0
-	Q5_1 = tape.Q5_1
-	Q5_0 = tape.Q5_0
-	Q4_1 = tape.Q4_1
-	Q4_0 = tape.Q4_0
+	Q8_0 = setting.Q8_0
+	Q5_1 = setting.Q5_1
+	Q5_0 = setting.Q5_0
+	Q4_1 = setting.Q4_1
+	Q4_0 = setting.Q4_0
 )
 
 // ComputedIn makes inference that of llama.cpp, with a compute buffer of so many bytes in
 // place of what PyTorch's operations and allocator take.
 func ComputedIn(buffer alloc.Bytes) estimate.Option {
-	return func(c *tape.Config) { c.Compute = buffer }
+	return func(c *setting.Config) { c.Compute = buffer }
 }
 
 // StoredIn makes inference with ComputedIn hold the weights of these sizes, and their embeddings in
 // the memory of the CPU. It takes the place of Stored there.
 func StoredIn(s Sizes) estimate.Option {
-	return func(c *tape.Config) { c.Sizes = (*tape.LayerSizes)(&s) }
+	return func(c *setting.Config) { c.Sizes = (*setting.LayerSizes)(&s) }
 }
 
 // GPULayers says how many of the layers of StoredIn a GPU holds, with their keys and values; without
 // it, all. Of layers with a window, and of recurrent ones, as many are taken to be there as
 // of the others. Memory.Host has the rest.
-func GPULayers(n int) estimate.Option { return func(c *tape.Config) { c.GpuLayers = &n } }
+func GPULayers(n int) estimate.Option { return func(c *setting.Config) { c.GpuLayers = &n } }
 
 // SplitOver divides the layers of GPULayers among several GPUs by these proportions, as llama.cpp's
 // --tensor-split does. The report is then about the one that needs most.
 func SplitOver(proportions ...float64) estimate.Option {
-	return func(c *tape.Config) { c.Shares = slices.Clone(proportions) }
+	return func(c *setting.Config) { c.Shares = slices.Clone(proportions) }
 }
 
 // Projector adds the weights of what turns images into tokens, llama.cpp's --mmproj, to
 // inference with ComputedIn. All of it is on the GPU.
 func Projector(weights alloc.Bytes) estimate.Option {
-	return func(c *tape.Config) { c.Projector = weights }
+	return func(c *setting.Config) { c.Projector = weights }
 }

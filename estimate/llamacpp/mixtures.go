@@ -3,7 +3,7 @@ package llamacpp
 import (
 	"slices"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Quantization is one of the mixtures of types that llama.cpp's llama-quantize makes, such as
@@ -11,8 +11,8 @@ import (
 type Quantization struct {
 	Name string
 
-	base, output tape.Blocks
-	wider        func(m matrix) tape.Blocks // zero for the base
+	base, output setting.Blocks
+	wider        func(m matrix) setting.Blocks // zero for the base
 }
 
 // matrix is a matrix of a model as llama-quantize sees it.
@@ -38,19 +38,19 @@ const (
 
 // The types that hold weights, as ggml stores them (ggml/src/ggml-common.h).
 var (
-	typeQ2K = tape.Blocks{Elements: 256, Bytes: 84}
-	typeQ3K = tape.Blocks{Elements: 256, Bytes: 110}
-	typeQ4K = tape.Blocks{Elements: 256, Bytes: 144}
-	typeQ5K = tape.Blocks{Elements: 256, Bytes: 176}
-	typeQ6K = tape.Blocks{Elements: 256, Bytes: 210}
-	typeF16 = tape.Blocks{Elements: 1, Bytes: 2}
-	typeF32 = tape.Blocks{Elements: 1, Bytes: 4}
+	typeQ2K = setting.Blocks{Elements: 256, Bytes: 84}
+	typeQ3K = setting.Blocks{Elements: 256, Bytes: 110}
+	typeQ4K = setting.Blocks{Elements: 256, Bytes: 144}
+	typeQ5K = setting.Blocks{Elements: 256, Bytes: 176}
+	typeQ6K = setting.Blocks{Elements: 256, Bytes: 210}
+	typeF16 = setting.Blocks{Elements: 1, Bytes: 2}
+	typeF32 = setting.Blocks{Elements: 1, Bytes: 4}
 )
 
 // quantizations are the mixtures, smallest first. Which matrices are wider is as in llama.cpp
 // (src/llama-quant.cpp, llama_tensor_get_type).
 var mixtures = []Quantization{
-	{"Q2_K", typeQ2K, typeQ6K, func(m matrix) tape.Blocks {
+	{"Q2_K", typeQ2K, typeQ6K, func(m matrix) setting.Blocks {
 		switch m.role {
 		case valueRole:
 			if m.heads >= 4 {
@@ -60,55 +60,55 @@ var mixtures = []Quantization{
 		case downRole, attentionOutput:
 			return typeQ3K
 		}
-		return tape.Blocks{}
+		return setting.Blocks{}
 	}},
 	{"Q3_K_S", typeQ3K, typeQ6K, nil},
-	{"Q3_K_M", typeQ3K, typeQ6K, func(m matrix) tape.Blocks {
+	{"Q3_K_M", typeQ3K, typeQ6K, func(m matrix) setting.Blocks {
 		switch {
 		case m.role == valueRole && m.block < 2, m.role == downRole && m.block < m.blocks/16:
 			return typeQ5K
 		case m.role != otherRole && m.role != keyRole:
 			return typeQ4K
 		}
-		return tape.Blocks{}
+		return setting.Blocks{}
 	}},
-	{"Q3_K_L", typeQ3K, typeQ6K, func(m matrix) tape.Blocks {
+	{"Q3_K_L", typeQ3K, typeQ6K, func(m matrix) setting.Blocks {
 		switch m.role {
 		case valueRole, downRole, attentionOutput:
 			return typeQ5K
 		case packedRole:
 			return typeQ4K
 		}
-		return tape.Blocks{}
+		return setting.Blocks{}
 	}},
-	{"Q4_0", tape.Q4_0, typeQ6K, nil},
-	{"Q4_K_S", typeQ4K, typeQ6K, func(m matrix) tape.Blocks {
+	{"Q4_0", setting.Q4_0, typeQ6K, nil},
+	{"Q4_K_S", typeQ4K, typeQ6K, func(m matrix) setting.Blocks {
 		if m.role == valueRole && m.block < 4 || m.role == downRole && m.block < m.blocks/8 {
 			return typeQ5K
 		}
-		return tape.Blocks{}
+		return setting.Blocks{}
 	}},
-	{"Q4_K_M", typeQ4K, typeQ6K, func(m matrix) tape.Blocks { return m.more(typeQ5K) }},
-	{"Q5_0", tape.Q5_0, typeQ6K, nil},
+	{"Q4_K_M", typeQ4K, typeQ6K, func(m matrix) setting.Blocks { return m.more(typeQ5K) }},
+	{"Q5_0", setting.Q5_0, typeQ6K, nil},
 	{"Q5_K_S", typeQ5K, typeQ6K, nil},
-	{"Q5_K_M", typeQ5K, typeQ6K, func(m matrix) tape.Blocks { return m.more(typeQ6K) }},
+	{"Q5_K_M", typeQ5K, typeQ6K, func(m matrix) setting.Blocks { return m.more(typeQ6K) }},
 	{"Q6_K", typeQ6K, typeQ6K, nil},
-	{"Q8_0", tape.Q8_0, tape.Q8_0, nil},
+	{"Q8_0", setting.Q8_0, setting.Q8_0, nil},
 	{"F16", typeF16, typeF16, nil},
 }
 
 // of is the type of a matrix. Few heads of keys and values, and those of eight experts, are
 // worth wider types.
-func (q Quantization) of(m matrix) tape.Blocks {
+func (q Quantization) of(m matrix) setting.Blocks {
 	b := q.base
 	if q.wider != nil {
-		b = tape.Or(q.wider(m), b)
+		b = setting.Or(q.wider(m), b)
 	}
 	switch {
 	case q.base == typeF16:
 		return b
 	case m.expert == 8 && (m.role == keyRole || m.role == valueRole):
-		return tape.Q8_0
+		return setting.Q8_0
 	case m.expert == 8 && m.role == attentionOutput && (q.base == typeQ2K || q.base == typeQ3K || q.base == typeQ4K):
 		return typeQ5K
 	case m.blocks == 80 && m.heads > 1 && m.role == valueRole && (b == typeQ3K || b == typeQ4K):
@@ -118,7 +118,7 @@ func (q Quantization) of(m matrix) tape.Blocks {
 }
 
 // more widens the values and the ends of MLPs in half of the blocks, and packed projections.
-func (m matrix) more(packed tape.Blocks) tape.Blocks {
+func (m matrix) more(packed setting.Blocks) setting.Blocks {
 	eighth := m.blocks / 8
 	half := m.block < eighth || m.block >= 7*m.blocks/8 || (m.block-eighth)%3 == 2
 	switch {
@@ -127,7 +127,7 @@ func (m matrix) more(packed tape.Blocks) tape.Blocks {
 	case half && (m.role == valueRole || m.role == downRole):
 		return typeQ6K
 	}
-	return tape.Blocks{}
+	return setting.Blocks{}
 }
 
 // Quantizations returns the mixtures that are known, smallest first.

@@ -2,7 +2,7 @@ package llamacpp
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
@@ -30,13 +30,13 @@ func (s *Sizes) tie(embedding alloc.Bytes) {
 }
 
 // Layers is the number of layers that a GPU can hold, which llama.cpp prints as "offloaded N/N layers to GPU".
-func (s Sizes) Layers() int { return tape.LayerSizes(s).Layers() }
+func (s Sizes) Layers() int { return setting.LayerSizes(s).Layers() }
 
 // OnGPU returns what a GPU holds of the weights with n layers on it (llama.cpp's --n-gpu-layers), and
 // what stays in the memory of the CPU. The output comes first, then the blocks from the last
 // to the first (llama.cpp, src/llama-model.cpp, load_tensors, since pull request 18148 of
 // December 2025; before it the output came last). More than Layers is all of them; less than 0 is 0.
-func (s Sizes) OnGPU(n int) (gpu, cpu alloc.Bytes) { return tape.LayerSizes(s).OnGPU(n) }
+func (s Sizes) OnGPU(n int) (gpu, cpu alloc.Bytes) { return setting.LayerSizes(s).OnGPU(n) }
 
 // Converted returns the sizes of layers as llama.cpp's converter writes them: matrices in float16 and
 // vectors in float32. The error is that of Model for layers that are not valid.

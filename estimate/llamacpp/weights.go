@@ -5,6 +5,8 @@ import (
 	"path"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -32,7 +34,7 @@ func (q Quantization) Layers(layers []nn.Layer) (Sizes, error) {
 	var embedding alloc.Bytes
 	head := false
 	err := q.each(layers, func(w quantizedWeight) {
-		n, inBlock := tape.NumberIn(w.path)
+		n, inBlock := setting.NumberIn(w.path)
 		switch {
 		case inBlock && n < tape.MaxLayers:
 			s.add(n, w.bytes)
@@ -60,7 +62,7 @@ type quantizedWeight struct {
 
 // each calls a function for each parameter.
 func (q Quantization) each(layers []nn.Layer, of func(quantizedWeight)) error {
-	if q.base == (tape.Blocks{}) {
+	if q.base == (setting.Blocks{}) {
 		return fmt.Errorf("estimate: the zero Quantization has no types: take one of Quantizations")
 	}
 	params, err := tape.Parameters(layer.From(layers))
@@ -98,14 +100,14 @@ func (q Quantization) hold(params []tape.Parameter, each func(quantizedWeight)) 
 }
 
 // hold is the size of so many elements, in a type that divides the rows.
-func hold(b tape.Blocks, n int64, shape alloc.Shape) alloc.Bytes {
+func hold(b setting.Blocks, n int64, shape alloc.Shape) alloc.Bytes {
 	row := 1
 	if len(shape) > 0 {
 		row = shape[len(shape)-1]
 	}
 	if row%b.Elements != 0 {
-		narrow := map[tape.Blocks]tape.Blocks{typeQ2K: tape.Q4_0, typeQ3K: tape.Q4_0, typeQ4K: tape.Q5_0, typeQ5K: tape.Q5_1, typeQ6K: tape.Q8_0}
-		if b = tape.Or(narrow[b], typeF16); row%b.Elements != 0 {
+		narrow := map[setting.Blocks]setting.Blocks{typeQ2K: setting.Q4_0, typeQ3K: setting.Q4_0, typeQ4K: setting.Q5_0, typeQ5K: setting.Q5_1, typeQ6K: setting.Q8_0}
+		if b = setting.Or(narrow[b], typeF16); row%b.Elements != 0 {
 			b = typeF16
 		}
 	}
@@ -162,6 +164,6 @@ func roleOf(p *tape.Parameter) role {
 
 // blockOf is the first number in a path: that of the block.
 func blockOf(at string) int {
-	n, _ := tape.NumberIn(at)
+	n, _ := setting.NumberIn(at)
 	return n
 }

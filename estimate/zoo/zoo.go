@@ -13,7 +13,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Model is a known model.
@@ -39,11 +38,7 @@ func (m Model) Loss() nn.Layer {
 	if m.transformer == nil {
 		return nil
 	}
-	l := m.transformer.Loss()
-	if l == nil {
-		return nil
-	}
-	return layer.Public([]tape.Layer{l})[0]
+	return layer.PublicLoss(m.transformer.Loss())
 }
 
 // Cache describes the key/value cache of the model for so many sequences of so many tokens, for
@@ -53,7 +48,7 @@ func (m Model) Cache(batch, context int) (estimate.KVConfig, error) {
 	if m.transformer == nil || m.transformer.Family.Encoder() {
 		return estimate.KVConfig{}, fmt.Errorf("zoo: key/value cache of %s: it writes no text and has none", m.Name)
 	}
-	return m.transformer.Cache(batch, context, 0), nil
+	return estimate.KVConfig(m.transformer.Cache(batch, context, 0)), nil
 }
 
 // Positions is the number of tokens that the model has learned positions for, and 0 for models without.

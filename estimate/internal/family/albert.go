@@ -2,13 +2,14 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // albert builds ALBERT, whose blocks share one set of parameters.
 func (c Transformer) albert() []tape.Layer {
-	width := tape.Or(c.EmbedDim, c.Hidden)
+	width := setting.Or(c.EmbedDim, c.Hidden)
 	layers := []tape.Layer{
 		tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(width)},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{

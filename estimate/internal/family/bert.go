@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -32,7 +33,7 @@ func (c Transformer) bertEmbeddings(width int) tape.Layer {
 	return tape.Sequential{
 		tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: width, Split: true}},
 		tape.Named{Name: "ids", Layer: numbers{c.Positions}},
-		tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: tape.Or(c.Types, 2), Dim: width}},
+		tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: setting.Or(c.Types, 2), Dim: width}},
 		tape.Named{Name: "position_embeddings", Layer: c.bertPositions(width)},
 		tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
 		tape.Named{Name: "dropout", Layer: c.dropout()},
@@ -92,7 +93,7 @@ func (c Transformer) bertBlock() tape.Layer {
 				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
 			}}},
-			dense: layer.Linear{In: c.Heads * min(c.headSize(), tape.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.dropout(), size: c.Hidden,
+			dense: layer.Linear{In: c.Heads * min(c.headSize(), setting.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.dropout(), size: c.Hidden,
 		}},
 		tape.InlineX{Layer: afterNorm{
 			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{

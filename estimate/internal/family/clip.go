@@ -3,14 +3,15 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // clipVision is the tower of images of CLIP, up to its last norm. LLaVA has the same.
 func clipVision(c Transformer) tape.Layer {
-	side := min(c.side(), tape.MaxField)
+	side := min(c.side(), setting.MaxField)
 	return tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: clipPatches{c.patchConv(true), int(min(tape.FLOPs(side, side), tape.MaxField-1)) + 1, c.Hidden}},
+		tape.Named{Name: "embeddings", Layer: clipPatches{c.patchConv(true), int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, c.Hidden}},
 		tape.Named{Name: "pre_layrnorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(layer.UseQuickGELU)}},
 		tape.InlineX{Layer: first{}},
@@ -25,7 +26,7 @@ func (c Transformer) clipBlock(usual layer.Activation) tape.Layer {
 			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 			Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
 		}}),
-		tape.ResidualX(tape.Named{Name: "layer_norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, usual)}}),
+		tape.ResidualX(tape.Named{Name: "layer_norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, usual)}}),
 	}
 }
 
@@ -56,7 +57,7 @@ func (c Transformer) images() Transformer {
 		return Transformer{}
 	}
 	v := *c.Vision
-	v.Channels, v.Patch, v.Image = tape.Or(v.Channels, 3), tape.Or(v.Patch, 16), tape.Or(v.Image, 224)
+	v.Channels, v.Patch, v.Image = setting.Or(v.Channels, 3), setting.Or(v.Patch, 16), setting.Or(v.Image, 224)
 	v.Plain = c.Plain
 	return v
 }
@@ -115,7 +116,7 @@ func (l contrast) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, t.Errorf("the towers return %v and %v: want (batch, width) both", x.Shape, image.Shape)
 	}
 	logits := alloc.Shape{x.Shape[0], image.Shape[0]}
-	y, err := t.Op(tape.Op{In: []tape.Tensor{x, image}, Shape: logits, Keep: []tape.Tensor{x, image}, FLOPs: tape.FLOPs(logits[0], logits[1], x.Shape[1], 2)})
+	y, err := t.Op(tape.Op{In: []tape.Tensor{x, image}, Shape: logits, Keep: []tape.Tensor{x, image}, FLOPs: setting.FLOPs(logits[0], logits[1], x.Shape[1], 2)})
 	if err != nil {
 		return tape.Tensor{}, err
 	}

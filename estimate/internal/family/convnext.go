@@ -2,6 +2,7 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -23,9 +24,9 @@ func (c ConvNeXt) Layers() []tape.Layer {
 	if len(c.Widths) == 0 || len(c.Widths) != len(c.Depths) {
 		return []tape.Layer{tape.Wrong("Widths and Depths must have a number for each stage")}
 	}
-	patch, width := tape.Or(c.Patch, 4), c.Widths[0]
+	patch, width := setting.Or(c.Patch, 4), c.Widths[0]
 	embed := tape.Sequential{
-		tape.Named{Name: "patch_embeddings", Layer: layer.Conv2d{In: tape.Or(c.Channels, 3), Out: width, Kernel: patch, Stride: patch}},
+		tape.Named{Name: "patch_embeddings", Layer: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: width, Kernel: patch, Stride: patch}},
 		tape.Named{Name: "layernorm", Layer: layer.LayerNorm2d{Channels: width}},
 	}
 	var stages tape.Sequential
@@ -54,7 +55,7 @@ func (c ConvNeXt) Layers() []tape.Layer {
 }
 
 func (c ConvNeXt) block(width int, drops bool) tape.Layer {
-	inner := 4 * min(width, tape.MaxField/4)
+	inner := 4 * min(width, setting.MaxField/4)
 	body := tape.Sequential{
 		tape.Named{Name: "dwconv", Layer: layer.Conv2d{In: width, Out: width, Kernel: 7, Padding: 3, Groups: width}},
 		tape.InlineX{Layer: tape.Permute{Dims: []int{0, 2, 3, 1}}},

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -13,7 +15,7 @@ import (
 // decoder builds the layers of the families that have a style.
 func (c Transformer) decoder() []tape.Layer {
 	s := c.style()
-	body := tape.Sequential{tape.Named{Name: s.names.embed, Layer: layer.Embedding{Num: c.Vocab, Dim: tape.Or(c.EmbedDim, c.Hidden), Split: true}}}
+	body := tape.Sequential{tape.Named{Name: s.names.embed, Layer: layer.Embedding{Num: c.Vocab, Dim: setting.Or(c.EmbedDim, c.Hidden), Split: true}}}
 	if s.embedded != nil {
 		body = append(body, s.embedded(c)...)
 	}
@@ -31,7 +33,7 @@ func (c Transformer) decoder() []tape.Layer {
 		return append(layers, tape.Named{Name: "score", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}})
 	}
 	if !c.NoHead {
-		head := layer.Linear{In: tape.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: nn.ByColumns}
+		head := layer.Linear{In: setting.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: nn.ByColumns}
 		if c.Tied {
 			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}
@@ -157,7 +159,7 @@ func (c Transformer) rotated() int {
 	if c.RotaryDim == 0 && c.Family == Phi {
 		return c.headSize() / 2
 	}
-	return tape.Or(c.RotaryDim, c.headSize())
+	return setting.Or(c.RotaryDim, c.headSize())
 }
 
 // decoderBlock is one block of a decoder; its parts are made once for all blocks.
@@ -211,7 +213,7 @@ func (c Transformer) attention(s style, kind BlockKind) layer.Attention {
 // mixture is what stands in place of the MLP.
 func (c Transformer) mixture(s style) tape.Layer {
 	m := layer.MoE{
-		Hidden: c.Hidden, FFN: tape.Or(c.ExpertFFN, c.FFN), Experts: c.Experts, TopK: c.TopK,
+		Hidden: c.Hidden, FFN: setting.Or(c.ExpertFFN, c.FFN), Experts: c.Experts, TopK: c.TopK,
 		Shared: c.SharedFFN, SharedGate: c.SharedGate, Router: c.Router, Groups: c.Groups, TopGroups: c.TopGroups, Unscaled: c.UnscaledTopK, Activation: c.Activation,
 	}
 	if s.mixture != nil {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -83,7 +85,7 @@ func (c Transformer) denoise() Denoiser {
 	if c.Denoiser != nil {
 		d = *c.Denoiser
 	}
-	d.Out = tape.Or(d.Out, c.Channels)
+	d.Out = setting.Or(d.Out, c.Channels)
 	return d
 }
 
@@ -168,7 +170,7 @@ func (c Transformer) tables(f *tape.Flow, places int) []tape.Tensor {
 
 // imageMLP is the MLP of diffusers' transformers.
 func imageMLP(c Transformer) tape.Layer {
-	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseGELUTanh), Names: &[3]string{"net.0.proj", "net.0", "net.2"}}
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELUTanh), Names: &[3]string{"net.0.proj", "net.0", "net.2"}}
 }
 
 // stretch is a part of the places of x. A Linear copies it, unless it is the only sequence.

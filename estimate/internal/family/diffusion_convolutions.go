@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -37,11 +39,11 @@ func (a Autoencoder) Layers() []tape.Layer {
 	if a.Depth < 0 || a.Depth > maxDenoiserBlocks {
 		return []tape.Layer{tape.Wrong(fmt.Sprintf("Depth is %d: want 0 to %d", a.Depth, maxDenoiserBlocks))}
 	}
-	a.Image, a.Depth, a.Groups = tape.Or(a.Image, 3), tape.Or(a.Depth, 2), tape.Or(a.Groups, 32)
+	a.Image, a.Depth, a.Groups = setting.Or(a.Image, 3), setting.Or(a.Depth, 2), setting.Or(a.Groups, 32)
 	parts := tape.Sequential{tape.Named{Name: "encoder", Layer: a.encoder()}}
 	decode := []string{"decoder"}
 	if !a.NoQuant {
-		twice := 2 * min(a.Latent, tape.MaxField/2)
+		twice := 2 * min(a.Latent, setting.MaxField/2)
 		parts = append(parts, tape.Named{Name: "quant_conv", Layer: layer.Conv2d{In: twice, Out: twice, Kernel: 1}}, tape.Named{Name: "post_quant_conv", Layer: layer.Conv2d{In: a.Latent, Out: a.Latent, Kernel: 1}})
 		decode = []string{"post_quant_conv", "decoder"}
 	}
@@ -65,7 +67,7 @@ func (a Autoencoder) encoder() tape.Layer {
 		}
 		parts, in = append(parts, tape.Named{Name: "down_blocks." + strconv.Itoa(i), Layer: block}), out
 	}
-	return append(append(parts, a.middle(in)), a.end(in, 2*min(a.Latent, tape.MaxField/2))...)
+	return append(append(parts, a.middle(in)), a.end(in, 2*min(a.Latent, setting.MaxField/2))...)
 }
 
 func (a Autoencoder) decoder() tape.Layer {

@@ -2,6 +2,7 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -31,7 +32,7 @@ func (c Transformer) fluxLayers(s fluxStyle) []tape.Layer {
 	parts := tape.Sequential{
 		tape.Named{Name: "x_embedder", Layer: layer.Linear{In: c.Channels, Out: c.Hidden, NoBias: !s.bias}},
 		tape.Named{Name: "context_embedder", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden, NoBias: !s.bias}},
-		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, tape.MaxField/2), NoBias: !s.bias}},
+		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2), NoBias: !s.bias}},
 		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
 		tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: d.Out, NoBias: !s.bias}},
 	}
@@ -66,7 +67,7 @@ func (c Transformer) fluxCondition(s fluxStyle) tape.Sequential {
 	if !s.shared {
 		return append(parts, tape.Named{Name: s.time + ".text_embedder", Layer: twoLinears(d.PooledDim, c.Hidden, layer.SiLU{}, s.bias)})
 	}
-	wide := min(c.Hidden, tape.MaxField/6)
+	wide := min(c.Hidden, setting.MaxField/6)
 	return append(parts,
 		tape.Named{Name: "double_stream_modulation_img.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
 		tape.Named{Name: "double_stream_modulation_txt.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
@@ -124,7 +125,7 @@ func (s fluxStyle) parted(f *tape.Flow, x tape.Tensor) tape.Tensor {
 func (c Transformer) normed(s fluxStyle, name string, n int) tape.Sequential {
 	parts := tape.Sequential{tape.Named{Name: name + s.norm, Layer: plainLayerNorm(c)}}
 	if !s.shared {
-		parts = append(parts, tape.Named{Name: name + ".linear", Layer: layer.Linear{In: c.Hidden, Out: n * min(c.Hidden, tape.MaxField/n)}})
+		parts = append(parts, tape.Named{Name: name + ".linear", Layer: layer.Linear{In: c.Hidden, Out: n * min(c.Hidden, setting.MaxField/n)}})
 	}
 	return parts
 }
@@ -135,7 +136,7 @@ func (s fluxStyle) mlp(c Transformer) tape.Layer {
 		return imageMLP(c)
 	}
 	return tape.Module{Name: "GatedMLP", Parts: tape.Sequential{
-		tape.Named{Name: "linear_in", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, tape.MaxField/2), NoBias: true, Split: nn.ByColumns}},
+		tape.Named{Name: "linear_in", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, setting.MaxField/2), NoBias: true, Split: nn.ByColumns}},
 		tape.Named{Name: "linear_out", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}},
 	}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		return f.Call("linear_out", gated(f, layer.SiLU{}, f.Call("linear_in", x)))
@@ -216,7 +217,7 @@ func finished(f *tape.Flow, x, attention tape.Tensor, m []tape.Tensor, norm, mlp
 // they are joined and parted in each block.
 func (c Transformer) oneStream(s fluxStyle) tape.Layer {
 	parts, run := c.normed(s, "norm", 3), c.parallel
-	wide, ffn := min(c.Hidden, tape.MaxField/4), min(c.FFN, tape.MaxField/4)
+	wide, ffn := min(c.Hidden, setting.MaxField/4), min(c.FFN, setting.MaxField/4)
 	if s.shared {
 		norm := layer.RMSNorm{Size: c.headSize()}
 		parts = append(parts,

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -10,12 +11,12 @@ import (
 // pixArt builds PixArt-alpha and PixArt-Sigma: a DiT with cross-attention to the text, whose blocks add a table
 // of their own to one modulation (arXiv:2310.00426, section 2.3).
 func (c Transformer) pixArt() []tape.Layer {
-	d, side := c.denoise(), min(c.side(), tape.MaxField)
-	places := int(min(tape.FLOPs(side, side), tape.MaxField))
+	d, side := c.denoise(), min(c.side(), setting.MaxField)
+	places := int(min(setting.FLOPs(side, side), setting.MaxField))
 	parts := tape.Sequential{
 		tape.Named{Name: "pos_embed", Layer: patchesOfPlaces{c.patchConv(false), places, c.Hidden, false}},
 		tape.Named{Name: "adaln_single.emb.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)},
-		tape.Named{Name: "adaln_single.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, tape.MaxField/6)}},
+		tape.Named{Name: "adaln_single.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, setting.MaxField/6)}},
 		tape.Named{Name: "caption_projection", Layer: twoLinears(d.TextDim, c.Hidden, layer.GELU{}, true)},
 		tape.InlineX{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}},
 		tape.Named{Name: "norm_out", Layer: plainLayerNorm(c)},
@@ -96,7 +97,7 @@ func (l imageAttention) layer() tape.Layer {
 
 // toPixels makes the pixels of each place.
 func (c Transformer) toPixels(d Denoiser) tape.Layer {
-	return layer.Linear{In: c.Hidden, Out: int(min(tape.FLOPs(c.Patch, c.Patch, d.Out), tape.MaxField))}
+	return layer.Linear{In: c.Hidden, Out: int(min(setting.FLOPs(c.Patch, c.Patch, d.Out), setting.MaxField))}
 }
 
 // pixels puts the pixels of all places into an image.

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -16,7 +17,7 @@ func (c Transformer) qwenImage() []tape.Layer {
 		tape.Named{Name: "txt_norm", Layer: layer.RMSNorm{Size: d.TextDim, Unfused: true, Mixed: true}},
 		tape.Named{Name: "img_in", Layer: layer.Linear{In: c.Channels, Out: c.Hidden}},
 		tape.Named{Name: "txt_in", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden}},
-		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, tape.MaxField/2)}},
+		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2)}},
 		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
 		tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: d.Out}},
 	}
@@ -58,7 +59,7 @@ func (c Transformer) qwenImageBlock() tape.Layer {
 	parts := append(c.projections(ofImage, true), c.projections(ofText, true)...)
 	for _, stream := range []string{"img", "txt"} {
 		parts = append(parts,
-			tape.Named{Name: stream + "_mod.1", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, tape.MaxField/6)}},
+			tape.Named{Name: stream + "_mod.1", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, setting.MaxField/6)}},
 			tape.Named{Name: stream + "_norm1", Layer: plainLayerNorm(c)}, tape.Named{Name: stream + "_norm2", Layer: plainLayerNorm(c)}, tape.Named{Name: stream + "_mlp", Layer: imageMLP(c)})
 	}
 	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {

@@ -2,6 +2,7 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -12,7 +13,7 @@ func (c Transformer) sd3() []tape.Layer {
 	parts := tape.Sequential{
 		tape.Named{Name: "pos_embed", Layer: patchesOfPlaces{c.patchConv(false), c.Positions, c.Hidden, true}},
 		tape.Named{Name: "context_embedder", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden}},
-		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, tape.MaxField/2)}},
+		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2)}},
 		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
 		tape.Named{Name: "proj_out", Layer: c.toPixels(d)},
 	}

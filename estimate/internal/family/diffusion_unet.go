@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -32,13 +34,13 @@ type UNetLevel struct {
 
 // Layers returns the model's layers. What is wrong with the numbers, Model reports.
 func (u UNet) Layers() []tape.Layer {
-	u.Channels, u.Out, u.Depth, u.Groups = tape.Or(u.Channels, 4), tape.Or(u.Out, 4), tape.Or(u.Depth, 2), tape.Or(u.Groups, 32)
+	u.Channels, u.Out, u.Depth, u.Groups = setting.Or(u.Channels, 4), setting.Or(u.Out, 4), setting.Or(u.Depth, 2), setting.Or(u.Groups, 32)
 	if len(u.Levels) == 0 || len(u.Levels) > maxLevels || u.Depth < 0 || u.Depth > maxDenoiserBlocks || u.Middle < 0 || u.Middle > maxDenoiserBlocks {
 		return []tape.Layer{tape.Wrong(fmt.Sprintf("there are %d Levels of %d blocks, and %d in the middle: want 1 to %d Levels, and 0 to %d", len(u.Levels), u.Depth, u.Middle, maxLevels, maxDenoiserBlocks))}
 	}
 	for _, l := range u.Levels {
-		if l.Blocks < 0 || l.Blocks > maxDenoiserBlocks || l.Channels < 1 || l.Channels > tape.MaxField/8 {
-			return []tape.Layer{tape.Wrong(fmt.Sprintf("a level is %+v: want up to %d Blocks of 1 to %d Channels", l, maxDenoiserBlocks, tape.MaxField/8))}
+		if l.Blocks < 0 || l.Blocks > maxDenoiserBlocks || l.Channels < 1 || l.Channels > setting.MaxField/8 {
+			return []tape.Layer{tape.Wrong(fmt.Sprintf("a level is %+v: want up to %d Blocks of 1 to %d Channels", l, maxDenoiserBlocks, setting.MaxField/8))}
 		}
 	}
 	first := u.Levels[0].Channels

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -11,8 +12,8 @@ func (c Transformer) dino() []tape.Layer {
 	side := c.side()
 	body := tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: dinoPatches{patches{
-			projection: layer.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
-			tokens:     int(min(tape.FLOPs(side, side), tape.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.dropout(),
+			projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
+			tokens:     int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.dropout(),
 		}}},
 		tape.Named{Name: "encoder.layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.dinoBlock()}},
 		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
@@ -20,7 +21,7 @@ func (c Transformer) dino() []tape.Layer {
 	if c.Classes == 0 || c.NoHead {
 		return []tape.Layer{tape.InlineX{Layer: body}}
 	}
-	return []tape.Layer{tape.Named{Name: "dinov2", Layer: body}, classAndMean{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: 2 * min(c.Hidden, tape.MaxField/2), Out: c.Classes}}}
+	return []tape.Layer{tape.Named{Name: "dinov2", Layer: body}, classAndMean{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: 2 * min(c.Hidden, setting.MaxField/2), Out: c.Classes}}}
 }
 
 func (c Transformer) dinoBlock() tape.Layer {

@@ -2,13 +2,14 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // electra builds ELECTRA.
 func (c Transformer) electra() []tape.Layer {
-	width := tape.Or(c.EmbedDim, c.Hidden)
+	width := setting.Or(c.EmbedDim, c.Hidden)
 	layers := []tape.Layer{tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(width)}}
 	if width != c.Hidden {
 		layers = append(layers, tape.Named{Name: "embeddings_project", Layer: layer.Linear{In: width, Out: c.Hidden}})

@@ -3,6 +3,8 @@ package family
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -108,7 +110,7 @@ func (c Transformer) Layers() []tape.Layer {
 	if int(c.Family) >= len(families) {
 		return []tape.Layer{tape.Wrong(fmt.Sprintf("Family is %d: want one of the constants, from Llama to PixArt", c.Family))}
 	}
-	c.FFN = tape.Or(c.FFN, 4*min(c.Hidden, tape.MaxField))
+	c.FFN = setting.Or(c.FFN, 4*min(c.Hidden, setting.MaxField))
 	layers := families[c.Family].layers(c)
 	if c.Vision != nil && c.Family != CLIP && c.Family != SigLIP {
 		layers = append(c.Vision.vision(c.Hidden), layers...)
@@ -131,5 +133,5 @@ func (c Transformer) KVCache(batch, context int, d alloc.DType) (alloc.Bytes, er
 	if c.Family.Encoder() {
 		return 0, fmt.Errorf("estimate the key/value cache: %v reads all at once and has none", c.Family)
 	}
-	return tape.KVCache(c.Cache(batch, context, d))
+	return setting.KVCache(c.Cache(batch, context, d))
 }

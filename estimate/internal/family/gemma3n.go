@@ -3,6 +3,8 @@ package family
 import (
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -53,8 +55,8 @@ func gemma3nAttention(_ Transformer, a *layer.Attention) {
 
 // gemma3nEmbedded makes the embeddings of the blocks and the hidden states of the first.
 func gemma3nEmbedded(c Transformer) []tape.Layer {
-	a := *tape.Or(c.AltUp, &AltUp{})
-	each := int(min(tape.FLOPs(max(0, c.Blocks), a.Size), tape.MaxField))
+	a := *setting.Or(c.AltUp, &AltUp{})
+	each := int(min(setting.FLOPs(max(0, c.Blocks), a.Size), setting.MaxField))
 	parts := tape.Sequential{
 		tape.As("embed_tokens_per_layer", layer.Embedding{Num: a.Vocab, Dim: each, Split: true}),
 		tape.As("per_layer_model_projection", layer.Linear{In: c.Hidden, Out: each, NoBias: true, Split: nn.ByColumns}),
@@ -79,7 +81,7 @@ func gemma3nEmbedded(c Transformer) []tape.Layer {
 
 // gemma3nLast makes one of the hidden states.
 func gemma3nLast(c Transformer) []tape.Layer {
-	a := *tape.Or(c.AltUp, &AltUp{})
+	a := *setting.Or(c.AltUp, &AltUp{})
 	parts := append(a.projections("altup_unembed_projections.", c.Hidden), tape.As("norm", gemma3nNorm(c)))
 	run := func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		first := oneOf(f, x)
@@ -133,7 +135,7 @@ func rescaled(f *tape.Flow, x, target tape.Tensor) tape.Tensor {
 
 // gemma3nBlock predicts the hidden states, computes one of them, and corrects the others by it.
 func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
-	a := *tape.Or(c.AltUp, &AltUp{})
+	a := *setting.Or(c.AltUp, &AltUp{})
 	linear := func(in, out int) layer.Linear { return layer.Linear{In: in, Out: out, NoBias: true} }
 	parts := tape.Sequential{
 		b.attention, b.mlp,
@@ -141,7 +143,7 @@ func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
 		tape.As("pre_feedforward_layernorm", b.norm), tape.As("post_feedforward_layernorm", b.norm),
 		tape.As("altup", factor{"correct_output_scale", c.Hidden}),
 		tape.As("altup.correction_coefs", linear(a.Inputs, a.Inputs)),
-		tape.As("altup.prediction_coefs", linear(a.Inputs, int(min(tape.FLOPs(a.Inputs, a.Inputs), tape.MaxField)))),
+		tape.As("altup.prediction_coefs", linear(a.Inputs, int(min(setting.FLOPs(a.Inputs, a.Inputs), setting.MaxField)))),
 		tape.As("altup.modality_router", linear(c.Hidden, a.Inputs)),
 		tape.As("altup.router_norm", b.norm),
 		tape.As("laurel.linear_left", linear(c.Hidden, a.Rank)), tape.As("laurel.linear_right", linear(a.Rank, c.Hidden)),

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -22,7 +23,7 @@ func (c Transformer) gemma3nVision(width int) []tape.Layer {
 func (c Transformer) gemma3nAudio(width int) []tape.Layer {
 	linear := func(in, out int) tape.Layer { return layer.Linear{In: in, Out: out, NoBias: true} }
 	norm := layer.RMSNorm{Size: c.Hidden}
-	hidden := min(max(0, c.Hidden), tape.MaxField/4)
+	hidden := min(max(0, c.Hidden), setting.MaxField/4)
 	feedForward := tape.Sequential{norm, linear(hidden, 4*hidden), linear(4*hidden, hidden), norm}
 	attention := tape.Sequential{
 		norm, layer.Learned{Name: "per_dim_scale", Shape: alloc.Shape{hidden / max(1, c.Heads)}}, linear(hidden, hidden), // of the positions
@@ -34,7 +35,7 @@ func (c Transformer) gemma3nAudio(width int) []tape.Layer {
 		tape.Named{Name: "audio_tower", Layer: held{tape.Sequential{
 			layer.Conv2d{In: 1, Out: first, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: first},
 			layer.Conv2d{In: first, Out: second, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: second},
-			linear(second*(min(c.Channels, tape.MaxField/second)/4), hidden),
+			linear(second*(min(c.Channels, setting.MaxField/second)/4), hidden),
 			tape.Named{Name: "conformer", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Sequential{feedForward, attention, convolution, feedForward, norm}}},
 		}}},
 		tape.Named{Name: "embed_audio", Layer: held{c.gemma3nEmbedder(width)}},

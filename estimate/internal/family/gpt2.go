@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -37,7 +38,7 @@ func (c Transformer) gpt2Block() tape.Layer {
 		tape.ResidualX(
 			tape.Named{Name: "ln_2", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.Named{Name: "mlp", Layer: withDropout{"dropout", layer.MLP{
-				Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseNewGELU), Names: &[3]string{"c_fc", "act", "c_proj"},
+				Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseNewGELU), Names: &[3]string{"c_fc", "act", "c_proj"},
 			}, c.dropout()}},
 		),
 	}

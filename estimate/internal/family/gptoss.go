@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -43,10 +44,10 @@ func (l ossRouter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	chosen := alloc.Shape{tokens, tape.Or(l.TopK, 2)}
+	chosen := alloc.Shape{tokens, setting.Or(l.TopK, 2)}
 	scores, err := t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []tape.Tensor{x},
-		FLOPs: tape.FLOPs(tokens, l.Experts, l.Hidden, 2),
+		FLOPs: setting.FLOPs(tokens, l.Experts, l.Hidden, 2),
 	})
 	if err != nil {
 		return tape.Tensor{}, err

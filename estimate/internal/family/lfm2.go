@@ -2,6 +2,7 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -15,7 +16,7 @@ func lfm2Attention(_ Transformer, a *layer.Attention) {
 
 // shortConv is LFM2's: a convolution over few tokens between two gates.
 func (c Transformer) shortConv() tape.Layer {
-	width, kernel := min(c.Hidden, tape.MaxField/3), c.ShortConv
+	width, kernel := min(c.Hidden, setting.MaxField/3), c.ShortConv
 	parts := tape.Sequential{
 		tape.Named{Name: "conv", Layer: layer.Conv1d{In: width, Out: width, Kernel: kernel, Padding: kernel - 1, Groups: width, NoBias: true}},
 		tape.Named{Name: "in_proj", Layer: layer.Linear{In: width, Out: 3 * width, NoBias: true}},

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -33,10 +34,10 @@ func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	t.Unmeasured |= tape.Mixtures
-	visits := int(min(tape.FLOPs(tokens, l.Experts), tape.MaxField))
+	visits := int(min(setting.FLOPs(tokens, l.Experts), setting.MaxField))
 	scores, err := t.Call("router", l.router(), x)
 	if err == nil {
-		scores, err = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{tokens, tape.Or(l.TopK, 2)}, DType: alloc.Int64}}})
+		scores, err = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{tokens, setting.Or(l.TopK, 2)}, DType: alloc.Int64}}})
 	}
 	if err == nil {
 		scores, err = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, DType: alloc.Float32, KeepOutput: true})
@@ -85,7 +86,7 @@ func (l llama4Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error)
 	visits := x.Shape[0]
 	both, err := t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{visits, 2 * l.FFN}, Params: true, Keep: []tape.Tensor{x},
-		Split: t.Cfg.Sharding.Tensor > 1, FLOPs: tape.FLOPs(visits, 2*l.FFN, l.Hidden, 2),
+		Split: t.Cfg.Sharding.Tensor > 1, FLOPs: setting.FLOPs(visits, 2*l.FFN, l.Hidden, 2),
 	})
 	if err != nil {
 		return tape.Tensor{}, err
@@ -101,7 +102,7 @@ func (l llama4Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	return t.Op(tape.Op{In: []tape.Tensor{gate}, Shape: x.Shape, Params: true, Apart: true, Keep: []tape.Tensor{gate}, Gather: true, FLOPs: tape.FLOPs(visits, l.Hidden, l.FFN, 2)})
+	return t.Op(tape.Op{In: []tape.Tensor{gate}, Shape: x.Shape, Params: true, Apart: true, Keep: []tape.Tensor{gate}, Gather: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)})
 }
 
 func llama4Attention(c Transformer, a *layer.Attention) {

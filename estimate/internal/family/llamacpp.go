@@ -3,9 +3,10 @@ package family
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // LlamaCpp is how llama.cpp serves a transformer, as far as its compute buffer goes.
@@ -30,18 +31,18 @@ const usualBatch = 512
 // reserve the logits of fewer tokens and print less. Models with latent attention are not known.
 // The error says what of the transformer or of l cannot be.
 func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
-	batch := min(tape.Or(l.Batch, usualBatch), l.Context)
+	batch := min(setting.Or(l.Batch, usualBatch), l.Context)
 	switch {
 	case c.Latent != nil || c.Family.Encoder():
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: that of %v with these settings is not known", c.Family)
-	case batch < 1 || l.Context > tape.MaxField || c.Heads < 1 || c.Hidden < 1:
+	case batch < 1 || l.Context > setting.MaxField || c.Heads < 1 || c.Hidden < 1:
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: context %d, batch %d, %d heads, hidden %d: want 1 or more", l.Context, batch, c.Heads, c.Hidden)
 	}
 	tokens := func(width int64) int64 { return 4 * width * int64(batch) }
 	hidden, query := int64(c.Hidden), int64(c.Heads)*int64(c.headSize())
 	queries := 2 * query // before and after rotation
 	if c.packs() {
-		queries = 2*query + 2*int64(tape.Or(c.KVHeads, c.Heads))*int64(c.headSize()) // packed with keys and values
+		queries = 2*query + 2*int64(setting.Or(c.KVHeads, c.Heads))*int64(c.headSize()) // packed with keys and values
 	}
 	mask := int64(l.Context)
 	if l.FlashAttention {
@@ -54,17 +55,17 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	if l.GPUs > 1 {
 		most += 3 * tokens(2*hidden+mask)
 	}
-	if most < 0 || most > tape.MaxTotal {
-		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: it takes more than %v", alloc.Bytes(tape.MaxTotal))
+	if most < 0 || most > setting.MaxTotal {
+		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: it takes more than %v", alloc.Bytes(setting.MaxTotal))
 	}
 	return alloc.Bytes(most), nil
 }
 
 // wideFFN is the width of what an MLP or the experts of a token hold in the middle.
 func (c Transformer) wideFFN() int64 {
-	ffn := int64(tape.Or(c.FFN, 4*min(c.Hidden, tape.MaxField)))
+	ffn := int64(setting.Or(c.FFN, 4*min(c.Hidden, setting.MaxField)))
 	if c.Experts > 0 {
-		ffn = max(int64(tape.Or(c.TopK, 2))*int64(tape.Or(c.ExpertFFN, int(ffn))), int64(c.SharedFFN))
+		ffn = max(int64(setting.Or(c.TopK, 2))*int64(setting.Or(c.ExpertFFN, int(ffn))), int64(c.SharedFFN))
 	}
 	if c.Family == GPT2 {
 		return ffn

@@ -2,6 +2,7 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -29,7 +30,7 @@ func (c Transformer) stateSpace() *layer.StateSpace {
 	if c.Mixer != nil {
 		s = *c.Mixer
 	}
-	hidden := min(max(c.Hidden, 0), tape.MaxField/2)
-	s.Inner, s.State, s.Rank, s.Kernel = tape.Or(s.Inner, 2*hidden), tape.Or(s.State, 16), tape.Or(s.Rank, (hidden+15)/16), tape.Or(s.Kernel, 4)
+	hidden := min(max(c.Hidden, 0), setting.MaxField/2)
+	s.Inner, s.State, s.Rank, s.Kernel = setting.Or(s.Inner, 2*hidden), setting.Or(s.State, 16), setting.Or(s.Rank, (hidden+15)/16), setting.Or(s.Kernel, 4)
 	return &s
 }

@@ -2,6 +2,7 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -55,7 +56,7 @@ func (c Transformer) modernBlock(norm tape.Layer, block int) tape.Layer {
 	return decoderBlock{tape.Sequential{
 		tape.ResidualX(append(before, tape.Named{Name: "attn", Layer: attention})...),
 		tape.ResidualX(tape.Named{Name: "mlp_norm", Layer: norm}, tape.Named{Name: "mlp", Layer: layer.GatedMLP{
-			Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseGELU), Packed: true, Names: &layer.GatedNames{Both: "Wi", Down: "Wo"},
+			Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELU), Packed: true, Names: &layer.GatedNames{Both: "Wi", Down: "Wo"},
 		}}),
 	}}
 }

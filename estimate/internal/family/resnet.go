@@ -2,6 +2,7 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -41,7 +42,7 @@ func (c ResNet) Layers() []tape.Layer {
 	}
 	body := tape.Sequential{
 		tape.Named{Name: "embedder", Layer: tape.Sequential{
-			tape.Named{Name: "embedder", Layer: convNorm(tape.Or(c.Channels, 3), c.Width, 7, 2, act)},
+			tape.Named{Name: "embedder", Layer: convNorm(setting.Or(c.Channels, 3), c.Width, 7, 2, act)},
 			tape.Named{Name: "pooler", Layer: layer.MaxPool{Kernel: 3, Stride: 2, Padding: 1}},
 		}},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "stages", Layer: stages}}},

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -50,7 +51,7 @@ func (l tiedEmbedding) Declare(d *tape.Declaration) {
 
 // half are the numbers of the decoder of an encoder and decoder.
 func (c Transformer) half() Transformer {
-	c.Blocks, c.Heads, c.FFN = tape.Or(c.DecoderBlocks, c.Blocks), tape.Or(c.DecoderHeads, c.Heads), tape.Or(c.DecoderFFN, c.FFN)
+	c.Blocks, c.Heads, c.FFN = setting.Or(c.DecoderBlocks, c.Blocks), setting.Or(c.DecoderHeads, c.Heads), setting.Or(c.DecoderFFN, c.FFN)
 	return c
 }
 

@@ -3,17 +3,18 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // siglip is t as the vision tower of Gemma 3, and what fits its patches to the text's width.
 func (t Transformer) siglip(width int) []tape.Layer {
-	t.Image, t.Patch, t.Channels = tape.Or(t.Image, 224), tape.Or(t.Patch, 16), tape.Or(t.Channels, 3)
+	t.Image, t.Patch, t.Channels = setting.Or(t.Image, 224), setting.Or(t.Patch, 16), setting.Or(t.Channels, 3)
 	side := t.Image / max(1, t.Patch)
 	return []tape.Layer{
 		tape.Named{Name: "vision_tower", Layer: held{tape.Sequential{
 			tape.Named{Name: "patch_embedding", Layer: layer.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
-			tape.Named{Name: "position_embedding", Layer: layer.Embedding{Num: min(side, tape.MaxField) * min(side, tape.MaxField), Dim: t.Hidden}},
+			tape.Named{Name: "position_embedding", Layer: layer.Embedding{Num: min(side, setting.MaxField) * min(side, setting.MaxField), Dim: t.Hidden}},
 			tape.Named{Name: "layers", Layer: tape.Repeat{N: t.Blocks, Layer: t.vitBlock()}},
 			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: t.Hidden}},
 		}}},
@@ -34,7 +35,7 @@ func (held) Kind() string { return "Held" }
 func (held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	row := &t.Rows[t.Row]
 	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
-		row.Params = tape.AddSat(row.Params, t.Decl.Modules[i].Params)
+		row.Params = setting.AddSat(row.Params, t.Decl.Modules[i].Params)
 	}
 	t.Held = true
 	return x, nil

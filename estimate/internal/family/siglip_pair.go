@@ -3,13 +3,14 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // siglipPair builds SigLIP, whose image tower has an attention with a learned query at its end.
 func (c Transformer) siglipPair() []tape.Layer {
 	image := c.images()
-	side := min(image.side(), tape.MaxField)
+	side := min(image.side(), setting.MaxField)
 	one := alloc.Shape{1}
 	return []tape.Layer{tape.InlineX{Layer: contrast{
 		text: tape.Sequential{
@@ -26,7 +27,7 @@ func (c Transformer) siglipPair() []tape.Layer {
 			tape.Named{Name: "embeddings", Layer: tape.Sequential{
 				tape.Named{Name: "patch_embedding", Layer: image.patchConv(false)},
 				tape.InlineX{Layer: flatPatches{}},
-				tape.Named{Name: "position_embedding", Layer: positions{Num: int(min(tape.FLOPs(side, side), tape.MaxField)), Dim: image.Hidden, buffered: true}},
+				tape.Named{Name: "position_embedding", Layer: positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: image.Hidden, buffered: true}},
 			}},
 			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: image.Blocks, Layer: image.clipBlock(layer.UseGELUTanh)}},
 			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: image.Hidden}},
@@ -46,15 +47,15 @@ func (probe) Kind() string { return "AttentionPooling" }
 func (l probe) Declare(d *tape.Declaration) {
 	n := l.c.Hidden
 	d.Param("probe", 1, 1, n)
-	d.Param("attention.in_proj_weight", 3*min(n, tape.MaxField/3), n)
-	d.Param("attention.in_proj_bias", 3*min(n, tape.MaxField/3))
+	d.Param("attention.in_proj_weight", 3*min(n, setting.MaxField/3), n)
+	d.Param("attention.in_proj_bias", 3*min(n, setting.MaxField/3))
 	d.Layer("attention.out_proj", layer.Linear{In: n, Out: n})
 	d.Layer("layernorm", layer.LayerNorm{Size: n})
 	d.Layer("mlp", l.mlp())
 }
 
 func (l probe) mlp() tape.Layer {
-	return layer.MLP{Hidden: l.c.Hidden, FFN: l.c.FFN, Activation: tape.Or(l.c.Activation, layer.UseGELUTanh)}
+	return layer.MLP{Hidden: l.c.Hidden, FFN: l.c.FFN, Activation: setting.Or(l.c.Activation, layer.UseGELUTanh)}
 }
 
 // Forward implements Layer.
@@ -70,7 +71,7 @@ func (l probe) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	kv, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{2, batch, length, n}, Params: true, Keep: []tape.Tensor{x}, FLOPs: tape.FLOPs(batch, length, n, n, 4)})
+	kv, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{2, batch, length, n}, Params: true, Keep: []tape.Tensor{x}, FLOPs: setting.FLOPs(batch, length, n, n, 4)})
 	if err != nil {
 		return tape.Tensor{}, err
 	}

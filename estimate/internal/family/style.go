@@ -2,6 +2,7 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -33,8 +34,8 @@ type blockParts struct {
 func (c Transformer) style() style {
 	s := styles[c.Family]
 	n := &s.names
-	n.root, n.embed, n.blocks, n.last = tape.Or(n.root, "model"), tape.Or(n.embed, "embed_tokens"), tape.Or(n.blocks, "layers"), tape.Or(n.last, "norm")
-	n.attention, n.mlp, n.head = tape.Or(n.attention, "self_attn"), tape.Or(n.mlp, "mlp"), tape.Or(n.head, "lm_head")
+	n.root, n.embed, n.blocks, n.last = setting.Or(n.root, "model"), setting.Or(n.embed, "embed_tokens"), setting.Or(n.blocks, "layers"), setting.Or(n.last, "norm")
+	n.attention, n.mlp, n.head = setting.Or(n.attention, "self_attn"), setting.Or(n.mlp, "mlp"), setting.Or(n.head, "lm_head")
 	if s.norm == nil {
 		s.norm = func(c Transformer) tape.Layer { return layer.RMSNorm{Size: c.Hidden, Unfused: true} }
 	}

@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -113,7 +114,7 @@ func optLast(c Transformer) []tape.Layer {
 }
 
 func gemmaMLP(c Transformer) tape.Layer {
-	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseGELUTanh), Bias: c.Bias, Thinned: c.thinned}
+	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELUTanh), Bias: c.Bias, Thinned: c.thinned}
 }
 
 func packedMLP(c Transformer) tape.Layer {
@@ -125,7 +126,7 @@ func chatGLMMLP(c Transformer) tape.Layer {
 }
 
 func phiMLP(c Transformer) tape.Layer {
-	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseNewGELU)}
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseNewGELU)}
 }
 
 // plainMLP is an MLP without a gate, whose parts have these names.
@@ -136,17 +137,17 @@ func plainMLP(up, act, down string) func(Transformer) tape.Layer {
 }
 
 func optMLP(c Transformer) tape.Layer {
-	c.Activation = tape.Or(c.Activation, layer.UseReLU)
+	c.Activation = setting.Or(c.Activation, layer.UseReLU)
 	return plainMLP("fc1", "activation_fn", "fc2")(c)
 }
 
 func bloomMLP(c Transformer) tape.Layer {
-	c.Activation = tape.Or(c.Activation, layer.UseBloomGELU)
+	c.Activation = setting.Or(c.Activation, layer.UseBloomGELU)
 	return plainMLP("dense_h_to_4h", "gelu_impl", "dense_4h_to_h")(c)
 }
 
 func nemotronMLP(c Transformer) tape.Layer {
-	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: tape.Or(c.Activation, layer.UseSquaredReLU), NoBias: !c.Bias, Names: &[3]string{"up_proj", "act_fn", "down_proj"}}
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseSquaredReLU), NoBias: !c.Bias, Names: &[3]string{"up_proj", "act_fn", "down_proj"}}
 }
 
 // routedBy is the usual mixture with a router.

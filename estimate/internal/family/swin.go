@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -20,13 +21,13 @@ func (c Transformer) swin() []tape.Layer {
 	}
 	side := c.side()
 	embed := tape.Sequential{
-		tape.Named{Name: "patch_embeddings.projection", Layer: layer.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}},
+		tape.Named{Name: "patch_embeddings.projection", Layer: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}},
 		tape.InlineX{Layer: flatPatches{}},
 		tape.Named{Name: "norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		tape.Named{Name: "dropout", Layer: c.dropout()},
 	}
 	var stages tape.Sequential
-	width, ffn, first := min(c.Hidden, tape.MaxField>>maxStages), min(c.FFN, tape.MaxField>>maxStages), true
+	width, ffn, first := min(c.Hidden, setting.MaxField>>maxStages), min(c.FFN, setting.MaxField>>maxStages), true
 	for i, s := range c.Stages {
 		var blocks tape.Sequential
 		for b := range min(s.Blocks, tape.MaxLayers) {

@@ -2,6 +2,7 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -38,7 +39,7 @@ func (towerLayer) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
 // vision are the layers of the tower and of what joins it to the text.
 func (c Transformer) vision(width int) []tape.Layer {
 	if l, ok := towers[c.Family]; ok {
-		c.Channels, c.Patch = tape.Or(c.Channels, 3), tape.Or(c.Patch, 16)
+		c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
 		return []tape.Layer{tape.Named{Name: "visual", Layer: held{towerLayer{l, c, width}}}}
 	}
 	if c.Family == Gemma3nVision {
@@ -48,12 +49,12 @@ func (c Transformer) vision(width int) []tape.Layer {
 }
 
 // side is the number of patches along an image's side.
-func (c Transformer) side() int { return tape.Or(c.Image, 224) / max(1, c.Patch) }
+func (c Transformer) side() int { return setting.Or(c.Image, 224) / max(1, c.Patch) }
 
 // merged is the width of so many patches together.
 func (c Transformer) merged() int {
-	n := tape.Or(c.Merge, 2)
-	return int(min(tape.FLOPs(c.Hidden, n, n), tape.MaxField))
+	n := setting.Or(c.Merge, 2)
+	return int(min(setting.FLOPs(c.Hidden, n, n), setting.MaxField))
 }
 
 func (c Transformer) patchConv(noBias bool) tape.Layer {
@@ -137,10 +138,10 @@ func qwen3Tower(c Transformer, width int, d *tape.Declaration) {
 
 func llama4Tower(c Transformer, width int, d *tape.Declaration) {
 	norm := layer.LayerNorm{Size: c.Hidden}
-	side := min(c.side(), tape.MaxField)
+	side := min(c.side(), setting.MaxField)
 	d.Param("class_embedding", c.Hidden)
-	d.Param("positional_embedding_vlm", int(min(tape.FLOPs(side, side), tape.MaxField-1))+1, c.Hidden)
-	d.Layer("patch_embedding.linear", layer.Linear{In: int(min(tape.FLOPs(c.Channels, c.Patch, c.Patch), tape.MaxField)), Out: c.Hidden, NoBias: true})
+	d.Param("positional_embedding_vlm", int(min(setting.FLOPs(side, side), setting.MaxField-1))+1, c.Hidden)
+	d.Layer("patch_embedding.linear", layer.Linear{In: int(min(setting.FLOPs(c.Channels, c.Patch, c.Patch), setting.MaxField)), Out: c.Hidden, NoBias: true})
 	d.Layer("layernorm_pre", norm)
 	d.Layer("layernorm_post", norm)
 	d.Layer("model.layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{

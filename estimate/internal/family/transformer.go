@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -119,9 +120,9 @@ type Transformer struct {
 
 // Cache describes the key/value cache, for WithKVCache. An Encoder has none: what it is given then has no Layers,
 // which Model refuses.
-func (c Transformer) Cache(batch, context int, d alloc.DType) tape.KVConfig {
+func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	if c.Family.Encoder() {
-		return tape.KVConfig{Batch: batch, Context: context, DType: d}
+		return setting.KVConfig{Batch: batch, Context: context, DType: d}
 	}
 	latent := 0
 	if c.Latent != nil {
@@ -136,34 +137,34 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) tape.KVConfig {
 				attend--
 			case c.Kinds[i]&Recurrent != 0 && c.Delta != nil:
 				attend--
-				fixed = tape.AddSat(fixed, c.Delta.States())
+				fixed = setting.AddSat(fixed, c.Delta.States())
 			case c.Kinds[i]&Recurrent != 0 && c.ShortConv > 0:
 				attend--
-				fixed = tape.AddSat(fixed, tape.FLOPs(c.Hidden, c.ShortConv))
+				fixed = setting.AddSat(fixed, setting.FLOPs(c.Hidden, c.ShortConv))
 			case c.Kinds[i]&Windowed == 0:
 				full++
 			}
 		}
 	}
 	if c.Family == Mamba {
-		fixed := min(tape.FLOPs(c.Blocks, 1)*min(c.stateSpace().States(), tape.MaxField), tape.MaxField)
-		return tape.KVConfig{Batch: batch, Context: context, Fixed: int(fixed), DType: d}
+		fixed := min(setting.FLOPs(c.Blocks, 1)*min(c.stateSpace().States(), setting.MaxField), setting.MaxField)
+		return setting.KVConfig{Batch: batch, Context: context, Fixed: int(fixed), DType: d}
 	}
 	if c.Family.Seq2Seq() {
 		return c.half().crossCache(batch, context, d)
 	}
-	return tape.KVConfig{
-		Batch: batch, Context: context, Layers: attend, Fixed: int(min(fixed, tape.MaxField)), KVHeads: tape.Or(c.KVHeads, c.Heads),
+	return setting.KVConfig{
+		Batch: batch, Context: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), KVHeads: setting.Or(c.KVHeads, c.Heads),
 		HeadSize: c.headSize(), Latent: latent, Window: c.Window, Full: full, DType: d,
 	}
 }
 
 // crossCache is the cache of a decoder that reads an encoder's output, whose keys and values
 // are kept too: of a sound as many as it has, of a text as many as the context.
-func (c Transformer) crossCache(batch, context int, d alloc.DType) tape.KVConfig {
-	k := tape.KVConfig{Batch: batch, Context: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.headSize(), DType: d}
+func (c Transformer) crossCache(batch, context int, d alloc.DType) setting.KVConfig {
+	k := setting.KVConfig{Batch: batch, Context: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.headSize(), DType: d}
 	if c.SourceLength > 0 {
-		k.Fixed = int(min(tape.FLOPs(2, c.Blocks, c.Heads, c.headSize(), c.SourceLength), tape.MaxField))
+		k.Fixed = int(min(setting.FLOPs(2, c.Blocks, c.Heads, c.headSize(), c.SourceLength), setting.MaxField))
 	} else {
 		k.Layers *= 2
 	}

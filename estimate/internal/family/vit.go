@@ -3,17 +3,18 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 func (c Transformer) vit() []tape.Layer {
-	image, patch := tape.Or(c.Image, 224), tape.Or(c.Patch, 16)
+	image, patch := setting.Or(c.Image, 224), setting.Or(c.Patch, 16)
 	side := 0
 	if patch > 0 {
-		side = min(image/patch, tape.MaxField)
+		side = min(image/patch, setting.MaxField)
 	}
 	name, embed := "vit", patches{
-		projection: layer.Conv2d{In: tape.Or(c.Channels, 3), Out: c.Hidden, Kernel: patch, Stride: patch},
+		projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: patch, Stride: patch},
 		tokens:     side*side + 1, hidden: c.Hidden, dropout: c.dropout(),
 	}
 	if c.Family == DeiT {

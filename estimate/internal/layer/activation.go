@@ -3,6 +3,8 @@ package layer
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -164,7 +166,7 @@ func keepSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	o := tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true}
-	if t.On() == tape.CUDA {
+	if t.On() == setting.CUDA {
 		o.BackwardWorkspace = t.Size(x)
 	}
 	return tapeSoftmax(t, o)
@@ -210,7 +212,7 @@ func (ChannelDropout) Declare(*tape.Declaration) {}
 // Forward implements Layer.
 func (l Dropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	mask := tape.Own{Shape: x.Shape, DType: alloc.Bool}
-	if t.On() == tape.CPU {
+	if t.On() == setting.CPU {
 		mask.DType = x.DType
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOwn: []tape.Own{mask}, TrainingOnly: true})
@@ -250,7 +252,7 @@ const (
 )
 
 func (a Activation) Layer(otherwise Activation) tape.Layer {
-	switch a = tape.Or(a, otherwise); a {
+	switch a = setting.Or(a, otherwise); a {
 	case UseSiLU:
 		return SiLU{}
 	case UseGELU, UseGELUTanh:

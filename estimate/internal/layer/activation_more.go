@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -34,8 +35,8 @@ func (Mish) Declare(*tape.Declaration) {}
 
 // Declare implements Layer.
 func (l PReLU) Declare(d *tape.Declaration) {
-	if d.Want("Num", tape.Or(l.Num, 1), 1) {
-		d.Param("weight", tape.Or(l.Num, 1))
+	if d.Want("Num", setting.Or(l.Num, 1), 1) {
+		d.Param("weight", setting.Or(l.Num, 1))
 	}
 }
 
@@ -64,7 +65,7 @@ func (Mish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return K
 
 // Forward implements Layer.
 func (l PReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if n := tape.Or(l.Num, 1); n > 1 {
+	if n := setting.Or(l.Num, 1); n > 1 {
 		if err := t.Width(x, 1, n, "channels"); err != nil {
 			return tape.Tensor{}, err
 		}

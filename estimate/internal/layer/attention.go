@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -97,14 +98,14 @@ func (l Attention) part() (q, kv, packed, out Linear) {
 	if l.Gated {
 		q.Out *= 2
 	}
-	kv.Out = tape.Or(l.KVHeads, l.Heads) * size
+	kv.Out = setting.Or(l.KVHeads, l.Heads) * size
 	packed.Out += 2 * kv.Out
 	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: nn.ByRows}
 }
 
 // Declare implements Layer.
 func (l Attention) Declare(d *tape.Declaration) {
-	kv := tape.Or(l.KVHeads, l.Heads)
+	kv := setting.Or(l.KVHeads, l.Heads)
 	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "KVHeads", Value: kv, Least: 1},
 		tape.Setting{Name: "HeadSize", Value: l.Size(), Least: 1}, tape.Setting{Name: "RotaryDim", Value: l.RotaryDim, Least: 0}) {
 		return
@@ -128,7 +129,7 @@ func (l Attention) Declare(d *tape.Declaration) {
 		d.Errorf("Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	}
 	d.WantHeads(l.Heads, kv)
-	n := tape.Or(l.Names, llamaAttention)
+	n := setting.Or(l.Names, llamaAttention)
 	q, narrow, packed, out := l.part()
 	if l.Packed {
 		d.Layer(n.Packed, packed)
@@ -140,9 +141,9 @@ func (l Attention) Declare(d *tape.Declaration) {
 		d.Layer(n.V, narrow)
 	}
 	if l.QKNorm != NoQKNorm {
-		d.Layer(tape.Or(n.QNorm, "q_norm"), l.qkNorm(l.Heads))
+		d.Layer(setting.Or(n.QNorm, "q_norm"), l.qkNorm(l.Heads))
 		if !l.Borrowed {
-			d.Layer(tape.Or(n.KNorm, "k_norm"), l.qkNorm(kv))
+			d.Layer(setting.Or(n.KNorm, "k_norm"), l.qkNorm(kv))
 		}
 	}
 	if n.Out != "" {
@@ -184,7 +185,7 @@ func (l Attention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err == nil && l.Gated {
 		y, err = l.weigh(t, y)
 	}
-	name := tape.Or(l.Names, llamaAttention).Out
+	name := setting.Or(l.Names, llamaAttention).Out
 	if err != nil || name == "" { // the caller projects
 		return y, err
 	}
@@ -206,7 +207,7 @@ func (l Attention) place(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tens
 
 // rotate turns queries and keys by their positions.
 func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor, error) {
-	size, kv := l.Size(), tape.Or(l.KVHeads, l.Heads)
+	size, kv := l.Size(), setting.Or(l.KVHeads, l.Heads)
 	if l.Copied && l.Spread {
 		kv = l.Heads
 	}
@@ -223,7 +224,7 @@ func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Ten
 	case l.Complex:
 		q, err = weighedByPlace(t, q)
 	case l.Rotary:
-		rotated, kinds := tape.Or(l.RotaryDim, size), tape.Or(l.Rotations, 1)
+		rotated, kinds := setting.Or(l.RotaryDim, size), setting.Or(l.Rotations, 1)
 		if l.Anew {
 			t.Cos, t.Sin = tape.Tensor{}, tape.Tensor{}
 		}
@@ -255,8 +256,8 @@ func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error
 	switch {
 	case l.Batched:
 		return batched(t, q, k, v, l.Heads, l.Size(), l.Dropout)
-	case l.Eager || l.Capped || l.Sinks || l.Elementary && t.Cfg.Kernel == tape.EagerAttention:
-		return eager{l.Heads, l.Size(), tape.Or(l.Masks, 1), l.Dropout, l.Capped, l.Sinks}.attend(t, q, k, v)
+	case l.Eager || l.Capped || l.Sinks || l.Elementary && t.Cfg.Kernel == setting.EagerAttention:
+		return eager{l.Heads, l.Size(), setting.Or(l.Masks, 1), l.Dropout, l.Capped, l.Sinks}.attend(t, q, k, v)
 	}
 	outer := t.Uncached
 	t.Uncached = outer || l.Cross

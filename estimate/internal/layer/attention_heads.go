@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -36,11 +37,11 @@ func (l Attention) project(t *tape.Tape, x tape.Tensor) (q, k, v tape.Tensor, er
 // projectPacked makes queries, keys and values by one projection.
 func (l Attention) projectPacked(t *tape.Tape, x tape.Tensor) (q, k, v tape.Tensor, err error) {
 	_, _, packed, _ := l.part()
-	all, err := t.Call(tape.Or(l.Names, llamaAttention).Packed, packed, x)
+	all, err := t.Call(setting.Or(l.Names, llamaAttention).Packed, packed, x)
 	if err != nil {
 		return q, k, v, err
 	}
-	split, kv := t.Parts, tape.Or(l.KVHeads, l.Heads)*l.Size()
+	split, kv := t.Parts, setting.Or(l.KVHeads, l.Heads)*l.Size()
 	if l.Sliced {
 		split = t.Slices
 	}
@@ -53,7 +54,7 @@ func (l Attention) projectPacked(t *tape.Tape, x tape.Tensor) (q, k, v tape.Tens
 
 // queries makes the queries, and the gates of the output beside them.
 func (l Attention) queries(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	n := tape.Or(l.Names, llamaAttention)
+	n := setting.Or(l.Names, llamaAttention)
 	wide, _, _, _ := l.part()
 	q, err := t.Call(n.Q, wide, x)
 	if err == nil && l.Gated {
@@ -62,7 +63,7 @@ func (l Attention) queries(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil || l.normsLate() {
 		return q, err
 	}
-	return l.normalise(t, tape.Or(n.QNorm, "q_norm"), q, l.Heads)
+	return l.normalise(t, setting.Or(n.QNorm, "q_norm"), q, l.Heads)
 }
 
 // gates splits what the projection of queries made into queries and gates, of which a copy is made.
@@ -78,7 +79,7 @@ func (l Attention) gates(t *tape.Tape, both tape.Tensor) (tape.Tensor, error) {
 
 // keysAndValues makes them of x, or of what stands beside it.
 func (l Attention) keysAndValues(t *tape.Tape, x tape.Tensor) (k, v tape.Tensor, err error) {
-	n, kv := tape.Or(l.Names, llamaAttention), tape.Or(l.KVHeads, l.Heads)
+	n, kv := setting.Or(l.Names, llamaAttention), setting.Or(l.KVHeads, l.Heads)
 	_, narrow, _, _ := l.part()
 	if l.Cross {
 		if x, err = l.source(t); err != nil {
@@ -87,7 +88,7 @@ func (l Attention) keysAndValues(t *tape.Tape, x tape.Tensor) (k, v tape.Tensor,
 	}
 	k, err = t.Call(n.K, l.keys(narrow), x)
 	if err == nil && !l.normsLate() {
-		k, err = l.normalise(t, tape.Or(n.KNorm, "k_norm"), k, kv)
+		k, err = l.normalise(t, setting.Or(n.KNorm, "k_norm"), k, kv)
 	}
 	if err == nil {
 		v, err = t.Call(n.V, narrow, x)
@@ -128,10 +129,10 @@ func (l Attention) normsLate() bool { return l.Shifted || l.NormLast }
 
 // norms norms queries and keys.
 func (l Attention) norms(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor, error) {
-	n := tape.Or(l.Names, llamaAttention)
-	q, err := l.normalise(t, tape.Or(n.QNorm, "q_norm"), q, l.Heads)
+	n := setting.Or(l.Names, llamaAttention)
+	q, err := l.normalise(t, setting.Or(n.QNorm, "q_norm"), q, l.Heads)
 	if err == nil {
-		k, err = l.normalise(t, tape.Or(n.KNorm, "k_norm"), k, tape.Or(l.KVHeads, l.Heads))
+		k, err = l.normalise(t, setting.Or(n.KNorm, "k_norm"), k, setting.Or(l.KVHeads, l.Heads))
 	}
 	return q, k, err
 }
@@ -198,7 +199,7 @@ func (l Attention) qkNorm(heads int) tape.Layer {
 		return l.HeadNorm(heads, size)
 	}
 	if l.QKNorm == NormAllHeads {
-		size *= min(heads, tape.MaxField)
+		size *= min(heads, setting.MaxField)
 	}
 	return RMSNorm{Size: size, Unfused: true, Shifted: l.Shifted, Late: l.LateNorm}
 }

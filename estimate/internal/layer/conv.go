@@ -3,6 +3,8 @@ package layer
 import (
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -113,7 +115,7 @@ type conv struct {
 }
 
 func (c conv) declare(d *tape.Declaration) {
-	groups := tape.Or(c.groups, 1)
+	groups := setting.Or(c.groups, 1)
 	if !d.WantAll(tape.Setting{Name: "In", Value: c.in, Least: 1}, tape.Setting{Name: "Out", Value: c.out, Least: 1}, tape.Setting{Name: "Groups", Value: groups, Least: 1},
 		tape.Setting{Name: "OutputPadding", Value: c.outputPadding, Least: 0}) || !c.window.check(d) {
 		return
@@ -167,26 +169,26 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	work := append(slices.Clone(each), c.window.kernel[:c.window.dims]...)
 	if c.transposed {
-		work = append(work, c.out/tape.Or(c.groups, 1), 2)
+		work = append(work, c.out/setting.Or(c.groups, 1), 2)
 	} else {
-		work = append(work, c.in/tape.Or(c.groups, 1), 2)
+		work = append(work, c.in/setting.Or(c.groups, 1), 2)
 	}
 	x, err := t.Lower(x)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
 	reads := []tape.Tensor{x}
-	o := tape.Op{In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads), FLOPs: tape.FLOPs(work...)}
+	o := tape.Op{In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads), FLOPs: setting.FLOPs(work...)}
 	t.Convolutions++
 	t.Rounded = t.Rounded || t.Activation() != alloc.Float32
-	if t.On() == tape.CPU {
+	if t.On() == setting.CPU {
 		o.Workspace = c.blocked(t, x, shape)
 		o.BackwardWorkspace = max(c.padded(t), c.patched(t)-o.Workspace)
 	} else {
 		o.Kernels = c.winograd(t, x.Shape[0], shape)
 		t.Transformed = max(t.Transformed, o.Kernels)
 	}
-	t.Cast(&o, append([]int{c.out, c.in / tape.Or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)...)
+	t.Cast(&o, append([]int{c.out, c.in / setting.Or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)...)
 	return t.Op(o)
 }
 
@@ -199,25 +201,25 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 func (c conv) winograd(t *tape.Tape, batch int, out alloc.Shape) alloc.Bytes {
 	const tile, numbers, channels = 4, 6 * 6, 128
 	w := c.window
-	if c.transposed || w != (window{2, [3]int{3, 3}, [3]int{1, 1}, w.padding, [3]int{1, 1}}) || tape.Or(c.groups, 1) != 1 ||
+	if c.transposed || w != (window{2, [3]int{3, 3}, [3]int{1, 1}, w.padding, [3]int{1, 1}}) || setting.Or(c.groups, 1) != 1 ||
 		min(c.in, c.out) < channels || t.Computes() != alloc.Float32 || !t.Learns() {
 		return 0
 	}
-	kernels := tape.FLOPs(c.in, c.out, numbers, 4)
-	tiles := tape.FLOPs(batch, (out[2]+tile-1)/tile, (out[3]+tile-1)/tile, c.in+c.out, numbers, 4)
-	return alloc.Bytes(min(tape.AddSat(kernels, tiles), tape.MaxTotal))
+	kernels := setting.FLOPs(c.in, c.out, numbers, 4)
+	tiles := setting.FLOPs(batch, (out[2]+tile-1)/tile, (out[3]+tile-1)/tile, c.in+c.out, numbers, 4)
+	return alloc.Bytes(min(setting.AddSat(kernels, tiles), setting.MaxTotal))
 }
 
 // padded is the memory of the weight's gradient where oneDNN has no kernel for the groups of a
 // large window: each group is padded to a block of 16 x 16 channels. In low precision it is summed up in float32 besides.
 func (c conv) padded(t *tape.Tape) alloc.Bytes {
-	groups := tape.Or(c.groups, 1)
+	groups := setting.Or(c.groups, 1)
 	if c.in/groups >= 16 || groups == 1 || c.window.kernel[0] < 7 {
 		return 0
 	}
 	weight := append(alloc.Shape{groups, 16, 16}, c.window.kernel[:c.window.dims]...)
 	n, err := weight.Bytes(t.Cfg.Weights)
-	if err != nil || n > tape.MaxTotal {
+	if err != nil || n > setting.MaxTotal {
 		return 0 // the operation reports what is too large
 	}
 	if bits := t.Cfg.Weights.Bits(); bits < 32 {
@@ -234,25 +236,25 @@ func (c conv) patched(t *tape.Tape) alloc.Bytes {
 	if t.Activation() != alloc.Float32 || c.transposed || c.in >= 16 || w.dims != 2 || w.kernel[0]%16 != 0 || w.kernel != w.stride {
 		return 0
 	}
-	copies := alloc.Shape{tape.OneDNNThreads, 4, c.out, c.in, w.kernel[0]*w.kernel[1] + 16}
+	copies := alloc.Shape{setting.OneDNNThreads, 4, c.out, c.in, w.kernel[0]*w.kernel[1] + 16}
 	n, err := copies.Bytes(alloc.Float32)
 	if err != nil {
 		return 0 // the operation reports what is too large
 	}
-	return min(n, tape.MaxTotal)
+	return min(n, setting.MaxTotal)
 }
 
 // blocked is the memory of the copies that oneDNN makes on the CPU, in blocks of
 // channels: of the weight, and of the input and then the output. The sizes fit what
 // the profiler shows (testdata/torch).
 func (c conv) blocked(t *tape.Tape, x tape.Tensor, out alloc.Shape) alloc.Bytes {
-	weight := append(alloc.Shape{c.out, c.in / tape.Or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)
+	weight := append(alloc.Shape{c.out, c.in / setting.Or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)
 	w, err := weight.Bytes(t.Cfg.Weights)
-	if err != nil || w > tape.MaxTotal {
+	if err != nil || w > setting.MaxTotal {
 		return 0 // the declaration has reported it
 	}
 	y, err := out.Bytes(t.Activation())
-	if err != nil || y > tape.MaxTotal {
+	if err != nil || y > setting.MaxTotal {
 		return 0 // the operation reports it
 	}
 	return w + max(t.Size(x), y)

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -19,12 +20,12 @@ const deltaChunk = 64
 
 // channels are those of the convolution: of queries, keys and values.
 func (l DeltaNet) channels() int {
-	return int(min(tape.AddSat(tape.FLOPs(2, l.KeyHeads, l.KeySize), tape.FLOPs(l.ValueHeads, l.ValueSize)), tape.MaxField))
+	return int(min(setting.AddSat(setting.FLOPs(2, l.KeyHeads, l.KeySize), setting.FLOPs(l.ValueHeads, l.ValueSize)), setting.MaxField))
 }
 
 // states are the elements that a block keeps of each sequence.
 func (l DeltaNet) States() int64 {
-	return tape.AddSat(tape.FLOPs(l.channels(), tape.Or(l.Kernel, 4)), tape.FLOPs(l.ValueHeads, l.KeySize, l.ValueSize))
+	return setting.AddSat(setting.FLOPs(l.channels(), setting.Or(l.Kernel, 4)), setting.FLOPs(l.ValueHeads, l.KeySize, l.ValueSize))
 }
 
 // deltaNet is a gated delta net in PyTorch's own operations, as transformers runs it where the kernels of
@@ -39,7 +40,7 @@ func (DeltaNetX) Kind() string { return "GatedDeltaNet" }
 
 // projections are those of what the convolution reads, of the output's gates, and of the state's.
 func (l DeltaNetX) projections() []tape.Named {
-	n, wide, heads := min(l.channels(), tape.MaxField/2), int(min(tape.FLOPs(l.ValueHeads, l.ValueSize), tape.MaxField/2)), min(l.ValueHeads, tape.MaxField/2)
+	n, wide, heads := min(l.channels(), setting.MaxField/2), int(min(setting.FLOPs(l.ValueHeads, l.ValueSize), setting.MaxField/2)), min(l.ValueHeads, setting.MaxField/2)
 	linear := func(name string, out int) tape.Named {
 		return tape.As(name, Linear{In: l.Hidden, Out: out, NoBias: true})
 	}
@@ -51,8 +52,8 @@ func (l DeltaNetX) projections() []tape.Named {
 
 func (l DeltaNetX) parts() (conv, out tape.Layer) {
 	n := l.channels()
-	wide := int(min(tape.FLOPs(l.ValueHeads, l.ValueSize), tape.MaxField/2))
-	return Conv1d{In: n, Out: n, Kernel: tape.Or(l.Kernel, 4), Padding: tape.Or(l.Kernel, 4) - 1, Groups: n, NoBias: true},
+	wide := int(min(setting.FLOPs(l.ValueHeads, l.ValueSize), setting.MaxField/2))
+	return Conv1d{In: n, Out: n, Kernel: setting.Or(l.Kernel, 4), Padding: setting.Or(l.Kernel, 4) - 1, Groups: n, NoBias: true},
 		Linear{In: wide, Out: l.Hidden, NoBias: true}
 }
 
@@ -165,7 +166,7 @@ func (l DeltaNetX) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, batch, 
 	solved, err := t.Op(tape.Op{
 		In: []tape.Tensor{keys, values, gates}, Shape: values.Shape, KeepOutput: true,
 		KeepOwn: []tape.Own{square, square, square, square, place(padded), place(padded), place(padded), place(padded, k), place(chunks)},
-		FLOPs:   tape.FLOPs(batch, heads, padded, deltaChunk, 4*k+2*v),
+		FLOPs:   setting.FLOPs(batch, heads, padded, deltaChunk, 4*k+2*v),
 	})
 	if err != nil {
 		return tape.Tensor{}, err
@@ -173,7 +174,7 @@ func (l DeltaNetX) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, batch, 
 	// The scan: values, scores and keys of each chunk; from the second on states, queries and decayed keys too.
 	scan := tape.Op{
 		In: []tape.Tensor{solved, keys}, Shape: alloc.Shape{batch, length, heads * v}, DType: y.DType,
-		KeepOwn: []tape.Own{place(padded, v), square, place(padded, k), place(chunks*k, v)}, FLOPs: tape.FLOPs(batch, heads, padded, k, v, 6),
+		KeepOwn: []tape.Own{place(padded, v), square, place(padded, k), place(chunks*k, v)}, FLOPs: setting.FLOPs(batch, heads, padded, k, v, 6),
 	}
 	if chunks > 1 {
 		later := (chunks - 1) * deltaChunk

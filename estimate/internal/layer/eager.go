@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -31,7 +32,7 @@ func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	s := l.weights(f, lowQ, k, q.DType)
 	lowS := f.Lower(s)
 	v = f.Lower(v)
-	y := f.Op(tape.Op{In: []tape.Tensor{lowS, v}, Shape: q.Shape, Keep: []tape.Tensor{lowS, v}, FLOPs: tape.Flops(s.Shape, l.size, 2)})
+	y := f.Op(tape.Op{In: []tape.Tensor{lowS, v}, Shape: q.Shape, Keep: []tape.Tensor{lowS, v}, FLOPs: setting.Flops(s.Shape, l.size, 2)})
 	y = f.Copy(y) // heads and length change places again
 	f.Hold(append(names, k, v, s)...)
 	t.Attention = s
@@ -41,7 +42,7 @@ func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 // weights are the softmax of the scores, in an element type.
 func (l eager) weights(f *tape.Flow, q, k tape.Tensor, d alloc.DType) tape.Tensor {
 	scores := alloc.Shape{q.Dim(0), l.heads, q.Dim(1), k.Dim(1)}
-	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: tape.Flops(scores, l.size, 2)})
+	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, l.size, 2)})
 	s = f.Scale(s)
 	if l.capped {
 		s = f.Op(tape.Op{In: []tape.Tensor{f.Scale(s)}, Shape: scores, KeepOutput: true})
@@ -63,8 +64,8 @@ func (l eager) weights(f *tape.Flow, q, k tape.Tensor, d alloc.DType) tape.Tenso
 func softmax(f *tape.Flow, s tape.Tensor, d alloc.DType) tape.Tensor {
 	o := tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true, DType: alloc.Float32}
 	copied, _ := s.Shape.Bytes(alloc.Float32) // what overflows, the operation reports
-	copied = min(copied, tape.MaxTotal)
-	if f.T.On() == tape.CUDA { // as keepSoftmax
+	copied = min(copied, setting.MaxTotal)
+	if f.T.On() == setting.CUDA { // as keepSoftmax
 		o.BackwardWorkspace = copied
 	}
 	if d.Bits() >= 32 {

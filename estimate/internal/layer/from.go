@@ -23,6 +23,19 @@ func Public(layers []tape.Layer) []nn.Layer {
 	return all
 }
 
+// PublicLoss is Public for the loss of a model, which a program may compare; nil is none.
+func PublicLoss(l tape.Layer) nn.Layer {
+	switch l := l.(type) {
+	case nil:
+		return nil
+	case NextToken:
+		return nn.NextToken(l)
+	case CrossEntropy:
+		return nn.CrossEntropy(l)
+	}
+	return nn.Custom(l)
+}
+
 // maker has what each shared layer became.
 type maker map[*nn.Shared]*tape.Shared
 

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -87,7 +88,7 @@ func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 // attend is attention of heads whose values may have another size than their keys.
 func (l LatentAttention) attend(f *tape.Flow, q, k, v tape.Tensor) tape.Tensor {
 	size := l.NopeSize + l.RopeSize
-	plain := l.ValueSize != size && f.T.On() == tape.CPU
+	plain := l.ValueSize != size && f.T.On() == setting.CPU
 	y := f.Do(q.Shape, func() (tape.Tensor, error) {
 		return Sdpa{Heads: l.Heads, Size: size, plain: plain}.Attend(f.T, q, k, v)
 	})

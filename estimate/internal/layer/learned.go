@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -13,7 +14,7 @@ type Learned struct {
 }
 
 // Declare implements Layer.
-func (l Learned) Declare(d *tape.Declaration) { d.Param(tape.Or(l.Name, "weight"), l.Shape...) }
+func (l Learned) Declare(d *tape.Declaration) { d.Param(setting.Or(l.Name, "weight"), l.Shape...) }
 
 // Forward implements Layer.
 func (l Learned) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -44,7 +45,7 @@ type Scaled struct {
 }
 
 // Declare implements Layer.
-func (l Scaled) Declare(d *tape.Declaration) { d.Param(tape.Or(l.Name, "weight"), l.Shape...) }
+func (l Scaled) Declare(d *tape.Declaration) { d.Param(setting.Or(l.Name, "weight"), l.Shape...) }
 
 // Forward implements Layer.
 func (l Scaled) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {

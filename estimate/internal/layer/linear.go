@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -57,7 +58,7 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	o := tape.Op{
 		In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads),
 		Split: l.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, Gather: l.Split == nn.ByRows,
-		FLOPs: tape.Flops(shape, l.In, 2),
+		FLOPs: setting.Flops(shape, l.In, 2),
 	}
 	at, returns := t.DeclaredPath(), o.DType
 	if q := t.Cfg.Quantized; q.Holds(at) {
@@ -76,7 +77,7 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil || lora == nil {
 		return y, err
 	}
-	if tape.NamedX(lora.Targets, at) && !t.Cfg.Excludes(at) {
+	if setting.NamedX(lora.Targets, at) && !t.Cfg.Excludes(at) {
 		return loRABeside(lora, t, l, in, y)
 	}
 	return y, nil
@@ -106,13 +107,13 @@ func (a adapter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	shape := t.Resized(x.Shape, a.Out)
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: shape, DType: a.dtype, Params: true, Keep: []tape.Tensor{x},
-		Split: a.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, FLOPs: tape.Flops(shape, a.In, 2),
+		Split: a.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, FLOPs: setting.Flops(shape, a.In, 2),
 	})
 }
 
 // parts are the projections of the adapter beside a Linear.
-func loRAParts(l *tape.LoRA, of Linear) (a, b adapter) {
-	d := tape.Or(l.DType, alloc.Float32)
+func loRAParts(l *setting.LoRA, of Linear) (a, b adapter) {
+	d := setting.Or(l.DType, alloc.Float32)
 	a = adapter{Linear{In: of.In, Out: l.Rank, NoBias: true}, d}
 	b = adapter{Linear{In: l.Rank, Out: of.Out, NoBias: true, Split: of.Split}, d}
 	if of.Split == nn.ByRows {
@@ -123,7 +124,7 @@ func loRAParts(l *tape.LoRA, of Linear) (a, b adapter) {
 
 // beside adds to y what the adapter makes of x (PEFT's lora.Linear.forward): x in the type of the
 // adapter, the two products, their multiple, and the sum in the type of y.
-func loRABeside(l *tape.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) (tape.Tensor, error) {
+func loRABeside(l *setting.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) (tape.Tensor, error) {
 	a, b := loRAParts(l, of)
 	var err error
 	if x.DType != a.dtype {

@@ -3,6 +3,8 @@ package layer
 import (
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -40,7 +42,7 @@ func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 	if len(x.Shape) < 2 || l.Dim >= len(x.Shape) {
 		return tape.Tensor{}, t.Errorf("input %v has no classes: want (batch, ..., classes), or those in dimension Dim", x.Shape)
 	}
-	dim := tape.Or(l.Dim, len(x.Shape)-1)
+	dim := setting.Or(l.Dim, len(x.Shape)-1)
 	target, err := t.Const(alloc.Int64, slices.Delete(slices.Clone(x.Shape), dim, dim+1)...)
 	if err != nil {
 		return tape.Tensor{}, err

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -109,8 +110,8 @@ func (l HeadLoss) atOnce(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	tokens := int(min(tape.FLOPs(x.Shape[:2]...), tape.MaxField))
-	o := tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, DType: alloc.Float32, Params: true, FLOPs: tape.Flops(alloc.Shape{tokens, l.Out}, l.In, 6)}
+	tokens := int(min(setting.FLOPs(x.Shape[:2]...), setting.MaxField))
+	o := tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, DType: alloc.Float32, Params: true, FLOPs: setting.Flops(alloc.Shape{tokens, l.Out}, l.In, 6)}
 	t.Cast(&o, l.Out, l.In)
 	o.Workspace += t.Size(x) + t.Whole(alloc.Shape{l.chunk(tokens), l.Out}, t.Computes())
 	if t.Learns() {
@@ -127,7 +128,7 @@ func (l HeadLoss) chunk(tokens int) int {
 	}
 	parts := (l.Out-1)/l.In + 1
 	chunk, most := 1, (tokens-1)/parts+1
-	for chunk < most && chunk < tape.MaxField/2 {
+	for chunk < most && chunk < setting.MaxField/2 {
 		chunk *= 2
 	}
 	return min(chunk, tokens)

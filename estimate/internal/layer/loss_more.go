@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -70,6 +71,6 @@ func (l CTC) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	each := tape.Own{Shape: alloc.Shape{batch}}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x, text}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, text},
-		KeepOwn: []tape.Own{each, each, {Shape: alloc.Shape{batch, x.Shape[0], 2*min(l.Letters, tape.MaxField) + 1}}}, // losses, lengths, alphas
+		KeepOwn: []tape.Own{each, each, {Shape: alloc.Shape{batch, x.Shape[0], 2*min(l.Letters, setting.MaxField) + 1}}}, // losses, lengths, alphas
 	})
 }

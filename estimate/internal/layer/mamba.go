@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -16,7 +17,7 @@ type StateSpace struct {
 
 // states are the elements that a block keeps of each sequence.
 func (s StateSpace) States() int64 {
-	return tape.AddSat(tape.FLOPs(s.Inner, s.State), tape.FLOPs(s.Inner, s.Kernel))
+	return setting.AddSat(setting.FLOPs(s.Inner, s.State), setting.FLOPs(s.Inner, s.Kernel))
 }
 
 // mambaBlock adds what the mixer makes to a stream in float32.
@@ -83,7 +84,7 @@ func (l MambaMixer) parts() (in, conv, x, step, out tape.Layer) {
 
 // Declare implements Layer.
 func (l MambaMixer) Declare(d *tape.Declaration) {
-	const most = tape.MaxField / 4 // two of them are added below
+	const most = setting.MaxField / 4 // two of them are added below
 	if l.Inner > most || l.State > most || l.Rank > most {
 		d.Errorf("%+v: want at most %d each", l.StateSpace, most)
 		return
@@ -153,7 +154,7 @@ func (l MambaMixer) scan(t *tape.Tape, h, p tape.Tensor, wide alloc.Shape) (tape
 	batch, length := wide[0], wide[2]
 	states := alloc.Shape{batch, l.Inner, length, l.State}
 	low := h.DType.Bits() < 32
-	step, err := t.Op(tape.Op{In: []tape.Tensor{p}, Shape: wide, DType: h.DType, Params: true, Keep: []tape.Tensor{p}, FLOPs: tape.FLOPs(batch, length, l.Rank, l.Inner, 2)})
+	step, err := t.Op(tape.Op{In: []tape.Tensor{p}, Shape: wide, DType: h.DType, Params: true, Keep: []tape.Tensor{p}, FLOPs: setting.FLOPs(batch, length, l.Rank, l.Inner, 2)})
 	if err == nil {
 		step, err = t.Op(tape.Op{In: []tape.Tensor{step}, Shape: wide, DType: alloc.Float32, Params: true, KeepOutput: true})
 	}
@@ -184,7 +185,7 @@ func (l MambaMixer) scan(t *tape.Tape, h, p tape.Tensor, wide alloc.Shape) (tape
 	}
 	run := tape.Op{
 		In: []tape.Tensor{decay, enters, p}, Shape: wide, DType: h.DType, Keep: []tape.Tensor{decay, p},
-		KeepOwn: []tape.Own{each(length+1, h.DType)}, FLOPs: tape.Flops(states, 6),
+		KeepOwn: []tape.Own{each(length+1, h.DType)}, FLOPs: setting.Flops(states, 6),
 	}
 	if low && length > 1 {
 		run.KeepOwn = append(run.KeepOwn, each(length-1, alloc.Float32))

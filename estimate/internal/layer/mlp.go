@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -42,7 +43,7 @@ func (l MLP) parts() (up, act, down tape.Layer) {
 // Declare implements Layer.
 func (l MLP) Declare(d *tape.Declaration) {
 	up, act, down := l.parts()
-	n := tape.Or(l.Names, MlpNames)
+	n := setting.Or(l.Names, MlpNames)
 	d.Layer(n[0], up)
 	d.Layer(n[1], act)
 	d.Layer(n[2], down)
@@ -51,7 +52,7 @@ func (l MLP) Declare(d *tape.Declaration) {
 // Forward implements Layer.
 func (l MLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	up, act, down := l.parts()
-	n := tape.Or(l.Names, MlpNames)
+	n := setting.Or(l.Names, MlpNames)
 	x, err := t.Call(n[0], up, x)
 	if err == nil {
 		x, err = t.Call(n[1], act, x)
@@ -75,7 +76,7 @@ func (l GatedMLP) Declare(d *tape.Declaration) {
 		return
 	}
 	up, packed, act, down := l.parts()
-	names := tape.Or(l.Names, llamaMLP)
+	names := setting.Or(l.Names, llamaMLP)
 	if l.Packed {
 		d.Layer(names.Both, packed)
 		d.Layer("activation_fn", act)
@@ -90,7 +91,7 @@ func (l GatedMLP) Declare(d *tape.Declaration) {
 // Forward implements Layer.
 func (l GatedMLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	in, packed, act, down := l.parts()
-	names := tape.Or(l.Names, llamaMLP)
+	names := setting.Or(l.Names, llamaMLP)
 	var gate, up tape.Tensor
 	var err error
 	if l.Packed {

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -57,7 +58,7 @@ func (l MoE) sharedGate() tape.Layer { return Linear{In: l.Hidden, Out: 1, NoBia
 
 // check reports what is wrong with the settings.
 func (l MoE) Check(d *tape.Declaration) bool {
-	top := tape.Or(l.TopK, 2)
+	top := setting.Or(l.TopK, 2)
 	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "FFN", Value: l.FFN, Least: 1}, tape.Setting{Name: "Experts", Value: l.Experts, Least: 1}, tape.Setting{Name: "TopK", Value: top, Least: 1},
 		tape.Setting{Name: "Shared", Value: l.Shared, Least: 0}, tape.Setting{Name: "Groups", Value: l.Groups, Least: 0}, tape.Setting{Name: "TopGroups", Value: l.TopGroups, Least: 0}) {
 		return false
@@ -152,7 +153,7 @@ func (l router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	top := tape.Or(l.TopK, 2)
+	top := setting.Or(l.TopK, 2)
 	switch l.Router {
 	case SigmoidRouter, LoneSigmoid:
 		return l.sigmoid(t, x, tokens, top)
@@ -189,7 +190,7 @@ func (l router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 func (l router) look(x tape.Tensor, tokens int, wide bool) tape.Op {
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []tape.Tensor{x},
-		FLOPs: tape.FLOPs(tokens, l.Experts, l.Hidden, 2),
+		FLOPs: setting.FLOPs(tokens, l.Experts, l.Hidden, 2),
 	}
 	if wide && x.DType != alloc.Float32 {
 		o.DType = alloc.Float32

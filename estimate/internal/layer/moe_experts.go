@@ -3,6 +3,8 @@ package layer
 import (
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -10,7 +12,7 @@ import (
 // tokens is the number of vectors in x.
 func (l MoE) Tokens(t *tape.Tape, x tape.Tensor) (int, error) {
 	n, err := x.Shape[:len(x.Shape)-1].Elements()
-	if err != nil || n > tape.MaxField {
+	if err != nil || n > setting.MaxField {
 		return 0, t.Errorf("input %v has too many tokens", x.Shape)
 	}
 	return int(n), nil
@@ -59,8 +61,8 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) (tap
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	visits := tokens * tape.Or(l.TopK, 2)
-	if visits > tape.MaxField {
+	visits := tokens * setting.Or(l.TopK, 2)
+	if visits > setting.MaxField {
 		return tape.Tensor{}, t.Errorf("input %v has too many tokens", x.Shape)
 	}
 	f := &tape.Flow{T: t}
@@ -68,10 +70,10 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) (tap
 	selected := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []tape.Own{order, order}})
 	both := l.project(f, selected, tape.Op{
 		Shape: alloc.Shape{visits, 2 * l.FFN}, Split: t.Cfg.Sharding.Tensor > 1,
-		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: tape.FLOPs(visits, 2*l.FFN, l.Hidden, 2),
+		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: setting.FLOPs(visits, 2*l.FFN, l.Hidden, 2),
 	}, bias)
 	middle := f.Do(both.Shape, func() (tape.Tensor, error) { return gate(both) })
-	down := l.project(f, middle, tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: tape.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
+	down := l.project(f, middle, tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
 	y := f.In(x.DType, l.gather(f, down, x.Shape, order))
 	f.Hold(selected, down)
 	return y, f.ErrX

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -92,12 +93,12 @@ func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	stats := tape.Own{Shape: alloc.Shape{l.Features}, DType: alloc.Float32}
-	if d := t.Cfg.Weights; t.On() == tape.CPU && d.Bits() < 32 {
+	if d := t.Cfg.Weights; t.On() == setting.CPU && d.Bits() < 32 {
 		stats.DType = d // the CPU's kernel has them in the type of the weights
 	}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
-		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: tape.Flops(x.Shape, 4),
+		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: setting.Flops(x.Shape, 4),
 	})
 }
 
@@ -113,14 +114,14 @@ func (l LayerNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: tapeStatistics(t, x)}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
-		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: tape.Flops(x.Shape, 5),
+		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: setting.Flops(x.Shape, 5),
 	})
 }
 
 // statistics is the type of a norm's mean and deviation: on CUDA at least
 // float32, on the CPU that of the input.
 func tapeStatistics(t *tape.Tape, x tape.Tensor) alloc.DType {
-	if t.On() == tape.CPU || x.DType.Bits() > 32 {
+	if t.On() == setting.CPU || x.DType.Bits() > 32 {
 		return x.DType
 	}
 	return alloc.Float32
@@ -141,7 +142,7 @@ func (l GroupNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	stats := tape.Own{Shape: alloc.Shape{x.Shape[0], l.Groups}}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
-		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: tape.Flops(x.Shape, 5),
+		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: setting.Flops(x.Shape, 5),
 	})
 }
 
@@ -153,12 +154,12 @@ func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.unscaled, Keep: []tape.Tensor{x},
 		KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, 1), DType: alloc.Float32}},
-		FLOPs:   tape.Flops(x.Shape, 4),
+		FLOPs:   setting.Flops(x.Shape, 4),
 	}
 	if l.Powered {
 		o.KeepOwn = append(o.KeepOwn, o.KeepOwn[0])
 	}
-	if !l.Unfused && t.On() == tape.CUDA {
+	if !l.Unfused && t.On() == setting.CUDA {
 		return t.Op(o)
 	}
 	wide := x.DType.Bits() < 32
@@ -181,8 +182,8 @@ func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if t.Learns() && !l.unscaled { // for the gradient of the weight
 		o.KeepOwn = append(o.KeepOwn, normal)
 	} else {
-		o.Workspace, _ = normal.Shape.Bytes(tape.Or(normal.DType, x.DType))
-		o.Workspace = min(o.Workspace, tape.MaxTotal)
+		o.Workspace, _ = normal.Shape.Bytes(setting.Or(normal.DType, x.DType))
+		o.Workspace = min(o.Workspace, setting.MaxTotal)
 	}
 	if l.Shifted || l.Powered && wide && !l.unscaled {
 		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -40,7 +41,7 @@ func (l InstanceNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 	if l.Affine {
 		own = append(own, tape.Own{Shape: x.Shape[:2]})
 	}
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Params: l.Affine, Keep: []tape.Tensor{x}, KeepOwn: own, FLOPs: tape.Flops(x.Shape, 4)})
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Params: l.Affine, Keep: []tape.Tensor{x}, KeepOwn: own, FLOPs: setting.Flops(x.Shape, 4)})
 }
 
 // Forward implements Layer. The gradient that the norm makes is in the order of the pixels, and is copied.
@@ -63,7 +64,7 @@ func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, er
 	if len(x.Shape) < 3 {
 		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels", x.Shape)
 	}
-	if x.Shape[1] > tape.MaxField || l.Size > tape.MaxField {
+	if x.Shape[1] > setting.MaxField || l.Size > setting.MaxField {
 		return tape.Tensor{}, t.Errorf("input %v has too many channels", x.Shape)
 	}
 	padded := x.Shape.Clone()

@@ -3,6 +3,8 @@ package layer
 import (
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -34,7 +36,7 @@ func (l WideNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: true,
 		// What the mean was taken away from, twice, and the root of the variance.
 		KeepOwn: []tape.Own{wide, wide, {Shape: t.Resized(x.Shape, 1), DType: alloc.Float32}},
-		FLOPs:   tape.Flops(x.Shape, 5), BackwardWorkspace: 2 * t.Size(x),
+		FLOPs:   setting.Flops(x.Shape, 5), BackwardWorkspace: 2 * t.Size(x),
 	}
 	if t.Learns() {
 		o.KeepOwn = append(o.KeepOwn, wide)
@@ -87,7 +89,7 @@ func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: tapeStatistics(t, x)}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: true, Keep: []tape.Tensor{x},
-		KeepOwn: []tape.Own{stats, stats, {Shape: alloc.Shape{l.Size}}}, FLOPs: tape.Flops(x.Shape, 5),
+		KeepOwn: []tape.Own{stats, stats, {Shape: alloc.Shape{l.Size}}}, FLOPs: setting.Flops(x.Shape, 5),
 	})
 }
 

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -10,7 +11,7 @@ type ZeroPad2d nn.ZeroPad2d
 
 // Declare implements Layer.
 func (l ZeroPad2d) Declare(d *tape.Declaration) {
-	d.WantAll(tape.Setting{Name: "Left", Value: l.Left, Least: -tape.MaxField}, tape.Setting{Name: "Right", Value: l.Right, Least: -tape.MaxField}, tape.Setting{Name: "Top", Value: l.Top, Least: -tape.MaxField}, tape.Setting{Name: "Bottom", Value: l.Bottom, Least: -tape.MaxField})
+	d.WantAll(tape.Setting{Name: "Left", Value: l.Left, Least: -setting.MaxField}, tape.Setting{Name: "Right", Value: l.Right, Least: -setting.MaxField}, tape.Setting{Name: "Top", Value: l.Top, Least: -setting.MaxField}, tape.Setting{Name: "Bottom", Value: l.Bottom, Least: -setting.MaxField})
 }
 
 // Forward implements Layer.
@@ -19,8 +20,8 @@ func (l ZeroPad2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	high, wide := int64(x.Shape[2])+int64(l.Top)+int64(l.Bottom), int64(x.Shape[3])+int64(l.Left)+int64(l.Right)
-	if min(high, wide) < 1 || max(high, wide) > tape.MaxField {
-		return tape.Tensor{}, t.Errorf("input %v padded to %d x %d pixels: want at least one, and at most %d a side", x.Shape, high, wide, tape.MaxField)
+	if min(high, wide) < 1 || max(high, wide) > setting.MaxField {
+		return tape.Tensor{}, t.Errorf("input %v padded to %d x %d pixels: want at least one, and at most %d a side", x.Shape, high, wide, setting.MaxField)
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[1], int(high), int(wide)}})
 }

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -19,7 +20,7 @@ func (l AdaptiveMaxPool) Declare(d *tape.Declaration) { AdaptiveAvgPool(l).Decla
 
 // Forward implements Layer.
 func (l AdaptiveMaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	dims := tape.Or(l.Dims, 2)
+	dims := setting.Or(l.Dims, 2)
 	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
 		return tape.Tensor{}, err
 	}
@@ -60,7 +61,7 @@ func (l AdaptiveAvgPool) Declare(d *tape.Declaration) {
 }
 
 func (l MaxPool) dims(d *tape.Declaration) bool {
-	if n := tape.Or(l.Dims, 2); n < 1 || n > 3 {
+	if n := setting.Or(l.Dims, 2); n < 1 || n > 3 {
 		d.Errorf("Dims is %d: want 1, 2 or 3", n)
 		return false
 	}
@@ -68,10 +69,10 @@ func (l MaxPool) dims(d *tape.Declaration) bool {
 }
 
 func (l MaxPool) window() window {
-	w := cube(tape.Or(l.Dims, 2), l.Kernel, l.Stride, l.Padding, l.Dilation)
+	w := cube(setting.Or(l.Dims, 2), l.Kernel, l.Stride, l.Padding, l.Dilation)
 	w.set(l.Kernels[:], l.Strides[:], l.Paddings[:], make([]int, w.dims))
 	for i := range w.dims {
-		w.stride[i] = tape.Or(l.Strides[i], tape.Or(l.Stride, w.kernel[i]))
+		w.stride[i] = setting.Or(l.Strides[i], setting.Or(l.Stride, w.kernel[i]))
 	}
 	return w
 }
@@ -87,7 +88,7 @@ func (l MaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // Forward implements Layer.
 func (l AvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	w := cube(tape.Or(l.Dims, 2), l.Kernel, tape.Or(l.Stride, l.Kernel), l.Padding, 1)
+	w := cube(setting.Or(l.Dims, 2), l.Kernel, setting.Or(l.Stride, l.Kernel), l.Padding, 1)
 	shape, err := pooled(t, x, w, l.Ceil)
 	if err != nil {
 		return tape.Tensor{}, err
@@ -110,7 +111,7 @@ func pooled(t *tape.Tape, x tape.Tensor, w window, ceil bool) (alloc.Shape, erro
 
 // Forward implements Layer.
 func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	dims := tape.Or(l.Dims, 2)
+	dims := setting.Or(l.Dims, 2)
 	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
 		return tape.Tensor{}, err
 	}
@@ -137,7 +138,7 @@ func (l Upsample) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	shape := x.Shape.Clone()
 	for i := range shape[2:] {
-		if shape[2+i] > tape.MaxField {
+		if shape[2+i] > setting.MaxField {
 			return tape.Tensor{}, t.Errorf("input %v is too large to scale", x.Shape)
 		}
 		shape[2+i] *= l.Scale

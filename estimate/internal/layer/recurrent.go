@@ -3,6 +3,8 @@ package layer
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -31,7 +33,7 @@ func (l RNN) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // Forward implements Layer: four gates, cell state and output of each step.
 func (l LSTM) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if t.On() == tape.CPU {
+	if t.On() == setting.CPU {
 		return RNN(l).oneDNN(t, x)
 	}
 	return RNN(l).forward(t, x, 4, 6, 2)
@@ -50,7 +52,7 @@ func (l RNN) directions() int {
 }
 
 func (l RNN) declare(d *tape.Declaration, gates int) {
-	layers := tape.Or(l.Layers, 1)
+	layers := setting.Or(l.Layers, 1)
 	if !d.WantAll(tape.Setting{Name: "In", Value: l.In, Least: 1}, tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Layers", Value: layers, Least: 1}) {
 		return
 	}
@@ -85,8 +87,8 @@ func (l RNN) fits(t *tape.Tape, x tape.Tensor) error {
 		return err
 	}
 	t.Recurrent = true
-	if x.Shape[1] > tape.MaxField/8 {
-		return t.Errorf("input %v is too long: want at most %d steps", x.Shape, tape.MaxField/8)
+	if x.Shape[1] > setting.MaxField/8 {
+		return t.Errorf("input %v is too long: want at most %d steps", x.Shape, setting.MaxField/8)
 	}
 	return nil
 }
@@ -98,7 +100,7 @@ func (l RNN) forward(t *tape.Tape, x tape.Tensor, gates, states, more int) (tape
 		return tape.Tensor{}, err
 	}
 	batch, length, directions := x.Shape[0], x.Shape[1], l.directions()
-	for i := range tape.Or(l.Layers, 1) {
+	for i := range setting.Or(l.Layers, 1) {
 		in := x.Shape[2]
 		var kept []tape.Own
 		for j := range directions {
@@ -111,7 +113,7 @@ func (l RNN) forward(t *tape.Tape, x tape.Tensor, gates, states, more int) (tape
 		}
 		o := tape.Op{
 			In: []tape.Tensor{x}, Shape: alloc.Shape{batch, length, l.Hidden * directions}, DType: t.Activation(), Params: true,
-			KeepOwn: kept, FLOPs: tape.FLOPs(2*directions, batch, length, gates, l.Hidden, in+l.Hidden),
+			KeepOwn: kept, FLOPs: setting.FLOPs(2*directions, batch, length, gates, l.Hidden, in+l.Hidden),
 		}
 		if i == 0 && batch == 1 {
 			o.Keep = o.In
@@ -132,7 +134,7 @@ func (l RNN) oneDNN(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err == nil && x.Shape[0] > 1 { // the kernel reads step by step
 		x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 	}
-	for i := 0; i < tape.Or(l.Layers, 1) && err == nil; i++ {
+	for i := 0; i < setting.Or(l.Layers, 1) && err == nil; i++ {
 		x, err = l.oneDNNLayer(t, x)
 	}
 	return x, err
@@ -146,7 +148,7 @@ func (l RNN) oneDNNLayer(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		outputs[i], err = t.Op(tape.Op{
 			In: []tape.Tensor{x}, Shape: alloc.Shape{batch, length, l.Hidden}, DType: t.Activation(), Params: true,
 			Keep: []tape.Tensor{x}, KeepOutput: true, KeepOwn: []tape.Own{l.workspace(batch, length), {Shape: alloc.Shape{4, batch, l.Hidden}}},
-			Workspace: l.reordered(t, in), FLOPs: tape.FLOPs(2, batch, length, 4, l.Hidden, in+l.Hidden),
+			Workspace: l.reordered(t, in), FLOPs: setting.FLOPs(2, batch, length, 4, l.Hidden, in+l.Hidden),
 		})
 		if err != nil {
 			return tape.Tensor{}, err
@@ -163,8 +165,8 @@ func (l RNN) oneDNNLayer(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // saved-tensor hooks show of ten shapes.
 func (l RNN) workspace(batch, length int) tape.Own {
 	gates, state := padded(4*l.Hidden, 64), padded(l.Hidden, 256)
-	pages := (tape.FLOPs(4, batch, 2*length*gates+6*(length+1)*state+length*state)-1)/4096 + 1
-	return tape.Own{Shape: alloc.Shape{int(min(pages, tape.MaxTotal/4096)), 4096}, DType: alloc.Uint8}
+	pages := (setting.FLOPs(4, batch, 2*length*gates+6*(length+1)*state+length*state)-1)/4096 + 1
+	return tape.Own{Shape: alloc.Shape{int(min(pages, setting.MaxTotal/4096)), 4096}, DType: alloc.Uint8}
 }
 
 // padded is the length of a row of n elements: whole cache lines of 16, and one
@@ -180,7 +182,7 @@ func padded(n, collide int) int {
 // reordered is the memory of a direction's weights in the order of the kernel.
 func (l RNN) reordered(t *tape.Tape, in int) alloc.Bytes {
 	weights, err := alloc.Shape{4 * l.Hidden, in + l.Hidden}.Bytes(t.Cfg.Weights)
-	if err != nil || weights > tape.MaxTotal {
+	if err != nil || weights > setting.MaxTotal {
 		return 0 // the declaration has reported it
 	}
 	return weights

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -13,7 +14,7 @@ func (l Flatten) Declare(d *tape.Declaration) { d.Want("Start", l.Start, 0) }
 
 // Forward implements Layer.
 func (l Flatten) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	start := tape.Or(l.Start, 1)
+	start := setting.Or(l.Start, 1)
 	if start >= len(x.Shape) {
 		return tape.Tensor{}, t.Errorf("input %v has no dimension %d to flatten from", x.Shape, start)
 	}
@@ -61,7 +62,7 @@ func (l PixelShuffle) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 		return tape.Tensor{}, err
 	}
 	square := int64(l.Factor) * int64(l.Factor)
-	if l.Factor < 1 || int64(x.Shape[1])%square != 0 || max(x.Shape[2], x.Shape[3]) > tape.MaxField {
+	if l.Factor < 1 || int64(x.Shape[1])%square != 0 || max(x.Shape[2], x.Shape[3]) > setting.MaxField {
 		return tape.Tensor{}, t.Errorf("input %v does not have channels for pixels of %d x %d", x.Shape, l.Factor, l.Factor)
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], int(int64(x.Shape[1]) / square), x.Shape[2] * l.Factor, x.Shape[3] * l.Factor}})

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -37,7 +38,7 @@ func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.
 // rotary returns the tables of the model's rotary positions, made once for so many
 // kinds of layers.
 func tapeRotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor, err error) {
-	d = tape.Or(d, t.Activation())
+	d = setting.Or(d, t.Activation())
 	if t.Cos.Shape.Equal(alloc.Shape{kinds, 1, length, size}) && t.Cos.DType == d {
 		return t.Cos, t.Sin, nil
 	}

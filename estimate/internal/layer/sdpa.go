@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -23,14 +24,14 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	scores := alloc.Shape{q.Dim(0), l.Heads, q.Dim(1), t.Seen(k.Dim(1))}
 	out := t.Resized(q.Shape, l.Heads*(v.Dim(2)/max(1, k.Dim(2)/l.Size)))
 	trained := len(l.masks) > 0 && l.masks[0].Grad // which flash attention does not do
-	if l.plain = l.plain || t.Cfg.Kernel == tape.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == tape.CPU {
+	if l.plain = l.plain || t.Cfg.Kernel == setting.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == setting.CPU {
 		y := l.math(f, q, k, v, scores, out)
 		return y, f.ErrX
 	}
 	kept := append([]tape.Tensor{q, k, v}, l.masks...)
 	y := f.Op(tape.Op{
 		In: kept, Shape: out, Keep: kept, KeepOutput: true,
-		KeepOwn: append(l.own, tape.Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: tape.Flops(scores, l.Size, 4),
+		KeepOwn: append(l.own, tape.Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: setting.Flops(scores, l.Size, 4),
 	})
 	return y, f.ErrX
 }
@@ -48,7 +49,7 @@ func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) t
 	repeated := alloc.Shape{k.Dim(0), scores[3], q.Dim(2)} // for each query head of their group
 	q = f.Scale(q)
 	k = f.Op(tape.Op{In: []tape.Tensor{k}, Shape: repeated})
-	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: tape.Flops(scores, l.Size, 2)})
+	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, l.Size, 2)})
 	if len(l.masks) > 0 {
 		s = f.Op(tape.Op{In: append([]tape.Tensor{s}, l.masks...), Shape: scores, InPlace: true, PassGrad: true})
 	}
@@ -60,7 +61,7 @@ func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) t
 	// Values are made contiguous, which of a single sequence they are.
 	contiguous := scores[0] == 1 && v.Shape.Equal(repeated)
 	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: f.T.Resized(out, scores[3], out[2]), View: contiguous})
-	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: out, Keep: []tape.Tensor{s, v}, FLOPs: tape.Flops(scores, l.Size, 2)})
+	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: out, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, l.Size, 2)})
 	return f.Op(tape.Op{In: []tape.Tensor{y}, Shape: out, DType: low}) // heads and length change places again
 }
 
@@ -90,7 +91,7 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error
 			return tape.Tensor{}, err
 		}
 		shared = []tape.Tensor{biases}
-	case t.Cfg.Kernel == tape.FlashAttention: // windows and lengths of sequences are its arguments
+	case t.Cfg.Kernel == setting.FlashAttention: // windows and lengths of sequences are its arguments
 	case l.Masked:
 		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 	case l.Window > 0 && seen > l.Window:
@@ -128,12 +129,12 @@ func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64
 	if f.ErrX == nil {
 		f.ErrX = tapeMask(t, 1, scores[0], scores[2], scores[3])
 	}
-	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: tape.Flops(scores, size, 2)})
+	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, size, 2)})
 	s = softmax(f, f.Op(tape.Op{In: []tape.Tensor{s, t.Masks}, Shape: scores, PassGrad: true}), q.DType)
 	if dropout > 0 {
 		s = f.Apply(Dropout{P: dropout}, s)
 	}
-	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: q.Shape, Keep: []tape.Tensor{s, v}, FLOPs: tape.Flops(scores, size, 2)})
+	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: q.Shape, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, size, 2)})
 	y = f.Copy(y)
 	return y, f.ErrX
 }

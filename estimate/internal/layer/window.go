@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -15,7 +16,7 @@ type window struct {
 func cube(dims, kernel, stride, padding, dilation int) window {
 	w := window{dims: dims}
 	for i := range dims {
-		w.kernel[i], w.stride[i], w.padding[i], w.dilation[i] = kernel, tape.Or(stride, 1), padding, tape.Or(dilation, 1)
+		w.kernel[i], w.stride[i], w.padding[i], w.dilation[i] = kernel, setting.Or(stride, 1), padding, setting.Or(dilation, 1)
 	}
 	return w
 }
@@ -23,10 +24,10 @@ func cube(dims, kernel, stride, padding, dilation int) window {
 // set replaces what is given for single dimensions.
 func (w *window) set(kernel, stride, padding, dilation []int) {
 	for i := range w.dims {
-		w.kernel[i] = tape.Or(kernel[i], w.kernel[i])
-		w.stride[i] = tape.Or(stride[i], w.stride[i])
-		w.padding[i] = tape.Or(padding[i], w.padding[i])
-		w.dilation[i] = tape.Or(dilation[i], w.dilation[i])
+		w.kernel[i] = setting.Or(kernel[i], w.kernel[i])
+		w.stride[i] = setting.Or(stride[i], w.stride[i])
+		w.padding[i] = setting.Or(padding[i], w.padding[i])
+		w.dilation[i] = setting.Or(dilation[i], w.dilation[i])
 	}
 }
 
@@ -57,7 +58,7 @@ func (w window) places(i, length int, ceil bool) int {
 
 // grown is the output's length of a transposed convolution.
 func (w window) grown(i, length int) int {
-	if length > tape.MaxField {
+	if length > setting.MaxField {
 		return 0
 	}
 	return (length-1)*w.stride[i] - 2*w.padding[i] + w.dilation[i]*(w.kernel[i]-1) + 1

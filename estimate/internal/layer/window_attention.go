@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -44,8 +45,8 @@ func (l WindowAttention) Declare(d *tape.Declaration) {
 	switch {
 	case l.Window > maxWindow:
 		d.Errorf("Window is %d: want at most %d", l.Window, maxWindow)
-	case l.Hidden > tape.MaxField/3:
-		d.Errorf("Hidden is %d: want at most %d", l.Hidden, tape.MaxField/3)
+	case l.Hidden > setting.MaxField/3:
+		d.Errorf("Hidden is %d: want at most %d", l.Hidden, setting.MaxField/3)
 	case l.Hidden%l.Heads != 0:
 		d.Errorf("Hidden %d does not divide into %d Heads", l.Hidden, l.Heads)
 	}

@@ -1,10 +1,14 @@
 package tape
 
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+)
+
 // want reports whether a setting is between least and maxField, and ends the
 // declaration with an error if it is not.
 func (d *Declaration) Want(name string, v, least int) bool {
-	if v < least || v > MaxField {
-		d.Errorf("%s is %d: want %d or more, and at most %d", name, v, least, MaxField)
+	if v < least || v > setting.MaxField {
+		d.Errorf("%s is %d: want %d or more, and at most %d", name, v, least, setting.MaxField)
 		return false
 	}
 	return d.Err == nil

@@ -2,6 +2,8 @@ package tape
 
 import (
 	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Sequential calls one layer after another. They are named by their index,
@@ -123,7 +125,7 @@ func (c Concat) Forward(t *Tape, x Tensor) (Tensor, error) {
 		}
 		outputs = append(outputs, y)
 	}
-	return Cat(t, Or(c.Dim, 1), outputs...)
+	return Cat(t, setting.Or(c.Dim, 1), outputs...)
 }
 
 // Cat records the concatenation of tensors along a dimension. Tensors that do not fit together

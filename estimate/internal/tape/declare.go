@@ -5,9 +5,11 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-func NewDeclaration(memory *Scratch, cfg *Config) *Declaration {
+func NewDeclaration(memory *Scratch, cfg *setting.Config) *Declaration {
 	return &Declaration{
 		memory: memory, Cfg: cfg, met: make(map[pattern]bool),
 		Modules: memory.modules[:0], params: memory.params[:0], index: memory.index, Shared: make(map[any]bool),
@@ -39,7 +41,7 @@ func (d *Declaration) unmet() error {
 			return err
 		}
 	}
-	if q := d.Cfg.Quantized; q != nil && q.Base != WholeBase {
+	if q := d.Cfg.Quantized; q != nil && q.Base != setting.WholeBase {
 		return d.unmetBy("Quantize", "Linear", q.Layers)
 	}
 	return nil
@@ -63,7 +65,7 @@ func (d *Declaration) exampleOf(kind string) string {
 	var names []string // each once, at most ten
 	for _, m := range d.Modules {
 		name := m.Path[strings.LastIndexByte(m.Path, '.')+1:]
-		if _, numbered := NumberIn(name); numbered { // whose name is that of the list
+		if _, numbered := setting.NumberIn(name); numbered { // whose name is that of the list
 			name = m.Path[strings.LastIndexByte(strings.TrimSuffix(m.Path, "."+name), '.')+1:]
 		}
 		if m.Kind == kind && len(names) < 10 && !slices.Contains(names, name) {
@@ -136,7 +138,7 @@ func (d *Declaration) Adapts() bool {
 // whether one does.
 func (d *Declaration) meet(option string, patterns []string) (ok bool) {
 	for _, p := range patterns {
-		if names(p, d.path) {
+		if setting.Names(p, d.path) {
 			d.met[pattern{option, p}], ok = true, true
 		}
 	}
@@ -213,7 +215,7 @@ func (d *Declaration) Add(p Param) {
 	m := &d.Modules[d.Current]
 	m.own++
 	if !p.Buffer && p.Tied == "" {
-		m.Params = AddSat(m.Params, n)
+		m.Params = setting.AddSat(m.Params, n)
 	}
 }
 
@@ -301,7 +303,7 @@ type Parameter struct {
 
 // Parameters are those that the layers declare, in order. The error is that of a layer that is not valid.
 func Parameters(layers []Layer) ([]Parameter, error) {
-	cfg, err := NewConfig(nil)
+	cfg, err := setting.New(func(*setting.Config) {})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Module is a layer of named parts and a function that runs them, for models that Sequential,
@@ -25,7 +26,7 @@ type Module struct {
 }
 
 // Kind names the row.
-func (m Module) Kind() string { return Or(m.Name, "Module") }
+func (m Module) Kind() string { return setting.Or(m.Name, "Module") }
 
 // Declare implements Layer.
 func (m Module) Declare(d *Declaration) {
@@ -169,7 +170,7 @@ func (f *Flow) Scale(x Tensor) Tensor { return f.Op(Op{In: []Tensor{x}, Shape: x
 // MatMul is the product of two tensors, whose output has the shape; each of its elements is a sum
 // of so many products. It keeps both.
 func (f *Flow) MatMul(x, y Tensor, sum int, shape ...int) Tensor {
-	return f.Op(Op{In: []Tensor{x, y}, Shape: shape, Keep: []Tensor{x, y}, FLOPs: Flops(shape, sum, 2)})
+	return f.Op(Op{In: []Tensor{x, y}, Shape: shape, Keep: []Tensor{x, y}, FLOPs: setting.Flops(shape, sum, 2)})
 }
 
 // View is x in another shape, in the same memory; one of the dimensions may be -1.

@@ -1,5 +1,9 @@
 package tape
 
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+)
+
 // gradient is the memory of the gradients that an operation makes of its
 // layer's parameters: that which stays, that which is needed meanwhile to add
 // to a gradient that is there, and that which is used up at once, with what the optimizer needs for it.
@@ -19,7 +23,7 @@ func (t *Tape) Gradients(h *Holding) []Gradient {
 	last, shared := make([]int, len(h.Modules)), make([]bool, len(h.Modules)) // call that reads each module: its row, counted from 1
 	for i := len(t.Ops) - 1; i >= 0; i-- {
 		if m, call := t.moduleOf(i), int(t.Ops[i].Row)+1; m >= 0 && t.Ops[i].params {
-			last[m] = Or(last[m], call)
+			last[m] = setting.Or(last[m], call)
 			shared[m] = shared[m] || call != last[m]
 		}
 	}
@@ -68,7 +72,7 @@ func (t *Tape) apart(h *Holding) []int64 {
 
 // passes is a gradient that leaves the device, or that the optimizer uses up, as soon as it is
 // made. That of a tied parameter waits until the last of the layers that use it is passed.
-func (g Gradient) passes(l Load, tiedIn, tiedOut int64, form Form, decay Decay) Gradient {
+func (g Gradient) passes(l Load, tiedIn, tiedOut int64, form setting.Form, decay setting.Decay) Gradient {
 	return Gradient{
 		Stays: tiedIn - tiedOut, Sum: g.Sum, Group: g.Group,
 		Passing: max(0, l.Gradients-tiedOut) + l.Work.Temporary(form, decay),

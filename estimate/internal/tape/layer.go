@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Layer is a part of a model, as nn.Module is in PyTorch. Layers are plain
@@ -56,7 +57,7 @@ const maxDepth = 64
 // of Model, and keeps the first error.
 type Declaration struct {
 	memory  *Scratch
-	Cfg     *Config
+	Cfg     *setting.Config
 	path    string
 	depth   int
 	Current int
@@ -113,7 +114,7 @@ func IsNil(l Layer) bool {
 // goroutine that runs it.
 type Tape struct {
 	Memory     *Scratch
-	Cfg        *Config
+	Cfg        *setting.Config
 	Decl       *Declaration
 	Inputs     []Tensor
 	InputsRead int    // the first so many were asked for

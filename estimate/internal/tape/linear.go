@@ -2,6 +2,7 @@ package tape
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // whole is the size of a weight in a type, on one device.
@@ -10,5 +11,5 @@ func (t *Tape) Whole(shape alloc.Shape, d alloc.DType) alloc.Bytes {
 	if err != nil {
 		return 0 // the declaration has reported it
 	}
-	return min(n/alloc.Bytes(t.Cfg.Sharding.Tensor), MaxTotal)
+	return min(n/alloc.Bytes(t.Cfg.Sharding.Tensor), setting.MaxTotal)
 }

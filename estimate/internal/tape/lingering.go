@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // returnsCache notes that the model may return keys and values, which live as long as its output.
@@ -16,7 +17,7 @@ func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
 	}
 	switch {
 	case t.inside && !always:
-	case t.Cfg.Loop.Output == OutputWithCache:
+	case t.Cfg.Loop.Output == setting.OutputWithCache:
 		t.Storages[held[0]].Lingers, t.Storages[held[1]].Lingers = true, true
 	default:
 		t.keys = append(t.keys, held...)
@@ -36,7 +37,7 @@ func (t *Tape) ReturnsCopies(k Tensor) {
 // old bitsandbytes keeps, and with the output, where the loop may hold it, those of the step
 // before and the keys and values that decoders of transformers return (past_key_values).
 func (t *Tape) Beyond() (bytes int64, name string) {
-	held := t.Cfg.Loop.Output == OutputUnknown || t.Cfg.Loop.Output == OutputHeld
+	held := t.Cfg.Loop.Output == setting.OutputUnknown || t.Cfg.Loop.Output == setting.OutputHeld
 	inputs := t.mostInside + t.sum(t.inputsKept, func(s *Storage) bool { return held || !s.Kept })
 	if held {
 		inputs += t.sum(t.inputsKept, func(s *Storage) bool { return !s.Kept })
@@ -45,7 +46,7 @@ func (t *Tape) Beyond() (bytes int64, name string) {
 	if held {
 		keys = t.sum(t.keys, func(*Storage) bool { return true })
 	}
-	if held || t.Cfg.Loop.Output == OutputWithCache {
+	if held || t.Cfg.Loop.Output == setting.OutputWithCache {
 		keys += t.copies
 	}
 	name = "Output, whether keys and values are held with it: Loops or --hold-output says it"

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Own describes a tensor that an operation makes for itself.
@@ -58,7 +59,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	y := Tensor{Shape: t.clone(o.Shape), DType: o.DType, Tape: t, Grad: o.Params, split: o.Split}
 	if y.DType == 0 {
 		y.DType = o.In[0].DType
-		if t.Cfg.autocast != 0 && !o.View && !o.InPlace {
+		if t.Cfg.Autocast != 0 && !o.View && !o.InPlace {
 			y.DType = Widest(o.In)
 			promotes = true
 		}
@@ -92,7 +93,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	t.Ops = append(t.Ops, rec)
 	if t.Row >= 0 {
 		r := &t.Rows[t.Row]
-		r.FLOPs = AddSat(r.FLOPs, max(0, o.FLOPs))
+		r.FLOPs = setting.AddSat(r.FLOPs, max(0, o.FLOPs))
 		r.InPlace = o.InPlace
 	}
 	return y, nil
@@ -187,13 +188,9 @@ func (t *Tape) keepStorage(id int32) {
 func Widest(xs []Tensor) alloc.DType {
 	d := xs[0].DType
 	for _, x := range xs[1:] {
-		if isFloat(x.DType) && x.DType.Bits() > d.Bits() {
+		if setting.IsFloat(x.DType) && x.DType.Bits() > d.Bits() {
 			d = x.DType
 		}
 	}
 	return d
-}
-
-func isFloat(d alloc.DType) bool {
-	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // quantizes reports whether the weight of the Linear that is being declared is quantized, which
@@ -19,26 +20,26 @@ func (d *Declaration) Quantizes() bool {
 }
 
 // AddQuantized declares the weight of a Linear, or of experts, as a base holds it.
-func (d *Declaration) AddQuantized(b Base, p Param) {
-	n, in := FLOPs(p.Shape...), p.Shape[len(p.Shape)-1]
-	blocks, out := int(min((n+63)/64, MaxField)), int(min(n/int64(max(1, in)), MaxField))
+func (d *Declaration) AddQuantized(b setting.Base, p Param) {
+	n, in := setting.FLOPs(p.Shape...), p.Shape[len(p.Shape)-1]
+	blocks, out := int(min((n+63)/64, setting.MaxField)), int(min(n/int64(max(1, in)), setting.MaxField))
 	of := strings.TrimSuffix(p.Name, "weight")
 	buffer := func(name string, t alloc.DType, dims ...int) {
 		d.Add(Param{Name: of + name, Shape: dims, DType: t, Buffer: true})
 	}
 	switch b {
-	case Int8Base:
+	case setting.Int8Base:
 		p.DType = alloc.Int8
 		buffer("SCB", alloc.Float32, out)
-	case NF4:
+	case setting.NF4:
 		p.DType = alloc.Int4
 		buffer("absmax", alloc.Float32, blocks)
-	case NF4Double:
+	case setting.NF4Double:
 		p.DType = alloc.Int4
 		buffer("absmax", alloc.Uint8, blocks)
 		buffer("nested_absmax", alloc.Float32, (blocks+255)/256)
-	case GPTQBase:
-		groups := (in + groupOfGPTQ - 1) / groupOfGPTQ
+	case setting.GPTQBase:
+		groups := (in + setting.GroupOfGPTQ - 1) / setting.GroupOfGPTQ
 		p.DType = alloc.Int4
 		buffer("qzeros", alloc.Int4, groups, out)
 		buffer("scales", alloc.Float16, groups, out)
@@ -50,7 +51,7 @@ func (d *Declaration) AddQuantized(b Base, p Param) {
 // QuantizedReturns is the type of what a layer with quantized weights gives back that is given x and computes
 // in d: bitsandbytes' Linear4bit goes back to the type of x.
 func (t *Tape) QuantizedReturns(x Tensor, d alloc.DType) alloc.DType {
-	if q := t.Cfg.Quantized; q.Base == NF4 || q.Base == NF4Double {
+	if q := t.Cfg.Quantized; q.Base == setting.NF4 || q.Base == setting.NF4Double {
 		return x.DType
 	}
 	return d
@@ -59,8 +60,8 @@ func (t *Tape) QuantizedReturns(x Tensor, d alloc.DType) alloc.DType {
 // QuantizedProduct completes the product o with a quantized weight: what it computes in and makes anew.
 func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 	q := t.Cfg.Quantized
-	o.DType = Or(q.Computes, o.DType)
-	if x := o.In[0]; x.DType != o.DType && isFloat(x.DType) {
+	o.DType = setting.Or(q.Computes, o.DType)
+	if x := o.In[0]; x.DType != o.DType && setting.IsFloat(x.DType) {
 		if o.In[0], err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: o.DType}); err != nil {
 			return err
 		}
@@ -69,9 +70,9 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 	if x.Grad {
 		t.keepInput(o, x)
 	}
-	if q.Base == Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input in 8 bits, by rows and by columns, and the product in 32
+	if q.Base == setting.Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input in 8 bits, by rows and by columns, and the product in 32
 		o.BackwardWorkspace = whole
-		o.Workspace = min(alloc.Bytes(FLOPs(x.Shape...)), MaxTotal) + min(4*alloc.Bytes(FLOPs(o.Shape...)), MaxTotal)
+		o.Workspace = min(alloc.Bytes(setting.FLOPs(x.Shape...)), setting.MaxTotal) + min(4*alloc.Bytes(setting.FLOPs(o.Shape...)), setting.MaxTotal)
 		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
 		return nil
 	}
@@ -85,12 +86,12 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 // keepInput lets the product o keep its input, or notes that it may.
 func (t *Tape) keepInput(o *Op, x Tensor) {
 	q := t.Cfg.Quantized
-	switch known := t.Cfg.Release.major > 0 && !t.Cfg.Release.Before(2, 4); {
-	case q.KeepsInput || q.Base == Int8Base:
+	switch known := t.Cfg.Release.Major > 0 && !t.Cfg.Release.Before(2, 4); {
+	case q.KeepsInput || q.Base == setting.Int8Base:
 		o.Keep = []Tensor{x}
 		s := &t.Storages[t.Home(x.Storage)]
 		s.Lingers = s.Lingers || !t.inside
-	case q.Base == GPTQBase || known:
+	case q.Base == setting.GPTQBase || known:
 	case t.inside:
 		t.inputsInside = append(t.inputsInside, t.Home(x.Storage))
 	default:

@@ -3,6 +3,8 @@ package tape
 import (
 	"fmt"
 	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // stage is a stretch of operations that one device of a pipeline runs.
@@ -134,7 +136,7 @@ func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 // replicas of ZeRO stage 3 or in the memory of the CPU: the largest, and as much again for
 // the next one that is fetched ahead.
 func (t *Tape) Fetched(s StageX) int64 {
-	if z := t.Cfg.Sharding; t.Cfg.offload != OffloadParameters && (z.ZeRO < 3 || z.Data == 1) {
+	if z := t.Cfg.Sharding; t.Cfg.Offload != setting.OffloadParameters && (z.ZeRO < 3 || z.Data == 1) {
 		return 0
 	}
 	return 2 * s.largestModule

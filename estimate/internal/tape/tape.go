@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Input returns the i-th input of the model, the first being the input of its first layer.
@@ -21,7 +22,7 @@ func (t *Tape) Input(i int) (Tensor, error) {
 // positions, and that needs no gradient; a zero type is that of activations. A shape that is not valid,
 // or too large, is an error.
 func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
-	d = Or(d, t.Activation())
+	d = setting.Or(d, t.Activation())
 	shape := alloc.Shape(slices.Clone(dims))
 	if shape == nil {
 		shape = alloc.Shape{}
@@ -39,7 +40,7 @@ func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
 func (t *Tape) Activation() alloc.DType { return t.Cfg.Activations }
 
 // On is the backend whose kernels are modelled.
-func (t *Tape) On() Backend { return t.Cfg.Backend }
+func (t *Tape) On() setting.Backend { return t.Cfg.Backend }
 
 // resized is a shape with its last dimensions replaced.
 func (t *Tape) Resized(shape alloc.Shape, last ...int) alloc.Shape {
@@ -122,8 +123,8 @@ func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) (int64, error
 	if split {
 		b = (b + alloc.Bytes(t.Cfg.Sharding.Tensor) - 1) / alloc.Bytes(t.Cfg.Sharding.Tensor)
 	}
-	if t.Total += b; b > MaxTotal || t.Total > MaxTotal {
-		return 0, t.Errorf("the tensors of the model take more than %v", alloc.Bytes(MaxTotal))
+	if t.Total += b; b > setting.MaxTotal || t.Total > setting.MaxTotal {
+		return 0, t.Errorf("the tensors of the model take more than %v", alloc.Bytes(setting.MaxTotal))
 	}
 	return int64(b), nil
 }

@@ -1,5 +1,9 @@
 package tape
 
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+)
+
 // tie is a parameter of one module that is another's.
 type tie struct {
 	module, owner int
@@ -13,12 +17,12 @@ type sum struct{ Summand, Anew int64 }
 func (s sum) Bytes() int64 { return s.Summand + s.Anew }
 
 // tie notes that a parameter is another's.
-func (h *Holding) tie(d *Declaration, p *ownedParam, cfg *Config) {
+func (h *Holding) tie(d *Declaration, p *ownedParam, cfg *setting.Config) {
 	owner := d.ownerOf(p.Tied)
 	if owner == nil || owner.Buffer {
 		return
 	}
-	if l, _, err := cfg.load(owner, d.Modules[owner.module].Frozen); err == nil { // else it is reported where the owner is weighed
+	if l, _, err := configLoad(cfg, owner, d.Modules[owner.module].Frozen); err == nil { // else it is reported where the owner is weighed
 		h.ties = append(h.ties, tie{p.module, owner.module, l})
 	}
 }
@@ -26,7 +30,7 @@ func (h *Holding) tie(d *Declaration, p *ownedParam, cfg *Config) {
 // meet finds where the gradients of tied parameters appear and are added up. A backward pass comes to the
 // last of the modules first and to the owner at the end. The first two gradients are added to a new
 // one, since that of a head is seen transposed, and later ones in place (torch/csrc/autograd/input_buffer.cpp).
-func (h *Holding) meet(s Sharding) {
+func (h *Holding) meet(s setting.Sharding) {
 	n := len(h.Modules)
 	h.TiedIn, h.TiedOut, h.Sums = make([]int64, n), make([]int64, n), make([]sum, n)
 	for i := len(h.ties) - 1; i >= 0; i-- {
@@ -44,7 +48,7 @@ func (h *Holding) meet(s Sharding) {
 
 // untie gives each stage a copy of the parameters that are tied to another
 // stage's, as Megatron-LM gives the last stage the embedding.
-func (h *Holding) untie(stages []StageX, stageOf func(module int) int, s Sharding) {
+func (h *Holding) untie(stages []StageX, stageOf func(module int) int, s setting.Sharding) {
 	var left []tie
 	for _, t := range h.ties {
 		at := stageOf(t.module)

@@ -2,6 +2,7 @@ package tape
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // parts splits x along its last dimension into views of these widths, as torch.split and torch.chunk do.
@@ -25,7 +26,7 @@ func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
 		y := x
 		y.Shape = t.clone(shape)
 		bytes, err := y.Shape.Bytes(y.DType)
-		if err != nil || bytes > MaxTotal {
+		if err != nil || bytes > setting.MaxTotal {
 			return nil, t.Wrap("part", err)
 		}
 		y.Storage = t.NewStorage(Storage{Bytes: int64(t.Size(y)), Last: at, LastRun: at, Alias: x.Storage, Part: true, Grad: x.Grad})

@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // holding is what one device holds of the model itself.
 type Holding struct {
-	Params, Buffers Amount // of the whole model
-	Trained         Amount // of the params
-	Modules         []Load // of each module, on one device
+	Params, Buffers setting.Amount // of the whole model
+	Trained         setting.Amount // of the params
+	Modules         []Load         // of each module, on one device
 	Total           Load
 
 	// A tied parameter's gradient appears where it is used last: tiedIn is
@@ -38,7 +39,7 @@ func (h *Holding) Apart(module int32) int32 { return int32(len(h.Modules)) + mod
 // parallel replicas divide it.
 type Load struct {
 	Weights, Buffers, Master, Gradients, State int64
-	Work                                       work
+	Work                                       setting.Work
 }
 
 func (l *Load) add(m Load) {
@@ -47,11 +48,11 @@ func (l *Load) add(m Load) {
 	l.Master += m.Master
 	l.Gradients += m.Gradients
 	l.State += m.State
-	l.Work.add(m.Work)
+	l.Work.Add(m.Work)
 }
 
 // weigh adds up parameters, gradients and the optimizer's states.
-func Weigh(d *Declaration, cfg *Config) (*Holding, error) {
+func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 	n := len(d.Modules)
 	d.inside()
 	h := &Holding{Modules: slices.Grow(d.memory.loads[:0], n)[:n], Each: d.memory.each[:0]}
@@ -63,9 +64,9 @@ func Weigh(d *Declaration, cfg *Config) (*Holding, error) {
 			h.tie(d, p, cfg)
 			continue
 		}
-		l, whole, err := cfg.load(p, d.Modules[p.module].Frozen)
-		if err == nil && whole > MaxTotal-int64(h.Params.Bytes)-int64(h.Buffers.Bytes) {
-			err = fmt.Errorf("the model's parameters take more than %v", alloc.Bytes(MaxTotal))
+		l, whole, err := configLoad(cfg, p, d.Modules[p.module].Frozen)
+		if err == nil && whole > setting.MaxTotal-int64(h.Params.Bytes)-int64(h.Buffers.Bytes) {
+			err = fmt.Errorf("the model's parameters take more than %v", alloc.Bytes(setting.MaxTotal))
 		}
 		if err != nil {
 			m := d.Modules[p.module]
@@ -90,10 +91,10 @@ func Weigh(d *Declaration, cfg *Config) (*Holding, error) {
 }
 
 // load is that of one parameter, beside the bytes of the whole of it.
-func (c *Config) load(p *ownedParam, frozen bool) (l Load, whole int64, err error) {
-	d := Or(p.DType, c.Weights)
+func configLoad(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64, err error) {
+	d := setting.Or(p.DType, c.Weights)
 	bytes, err := p.Shape.Bytes(d)
-	if err != nil || bytes > MaxTotal {
+	if err != nil || bytes > setting.MaxTotal {
 		return l, int64(bytes), err
 	}
 	devices := 1
@@ -102,25 +103,25 @@ func (c *Config) load(p *ownedParam, frozen bool) (l Load, whole int64, err erro
 	}
 	whole = int64(bytes)
 	if p.Buffer {
-		l.Buffers = part(whole, devices)
+		l.Buffers = setting.Part(whole, devices)
 		return l, whole, nil
 	}
-	n := part(p.elements, devices)
-	l.Weights = part(whole, devices)
+	n := setting.Part(p.elements, devices)
+	l.Weights = setting.Part(whole, devices)
 	if frozen {
 		return l, whole, nil
 	}
-	l.Gradients = (n*int64(Or(p.DType, c.gradients).Bits()) + 7) / 8
+	l.Gradients = (n*int64(setting.Or(p.DType, c.Gradients).Bits()) + 7) / 8
 	if c.Master && d != alloc.Float32 {
 		l.Master, d = 4*n, alloc.Float32
 	}
 	o := c.Optimizer
-	if o == Muon && !p.inside {
-		o = AdamW
+	if o == setting.Muon && !p.inside {
+		o = setting.AdamW
 	}
 	state, err := o.State(p.Shape, d)
-	l.State = part(int64(state), devices)
-	l.Work = o.work(p.Shape, n, d)
+	l.State = setting.Part(int64(state), devices)
+	l.Work = o.Work(p.Shape, n, d)
 	return l, whole, err
 }
 
@@ -139,44 +140,44 @@ func (d *Declaration) inside() {
 }
 
 // shard divides among data parallel replicas.
-func (l Load) shard(s Sharding) Load {
+func (l Load) shard(s setting.Sharding) Load {
 	if s.ZeRO >= 1 {
-		l.Master, l.State = part(l.Master, s.Data), part(l.State, s.Data)
-		l.Work.Together, l.Work.Decay = part(l.Work.Together, s.Data), part(l.Work.Decay, s.Data)
+		l.Master, l.State = setting.Part(l.Master, s.Data), setting.Part(l.State, s.Data)
+		l.Work.Together, l.Work.Decay = setting.Part(l.Work.Together, s.Data), setting.Part(l.Work.Decay, s.Data)
 	}
 	if s.ZeRO >= 2 {
-		l.Gradients = part(l.Gradients, s.Data)
+		l.Gradients = setting.Part(l.Gradients, s.Data)
 	}
 	if s.ZeRO >= 3 {
-		l.Weights = part(l.Weights, s.Data)
+		l.Weights = setting.Part(l.Weights, s.Data)
 	}
 	return l
 }
 
 // Device is the part of a load that one device holds.
-func (l Load) Device(c *Config) Load {
+func (l Load) Device(c *setting.Config) Load {
 	l = l.shard(c.Sharding)
-	switch c.offload {
-	case OffloadParameters:
+	switch c.Offload {
+	case setting.OffloadParameters:
 		l.Weights = 0
 		fallthrough
-	case OffloadOptimizer:
-		l.Master, l.State, l.Work = 0, 0, work{}
+	case setting.OffloadOptimizer:
+		l.Master, l.State, l.Work = 0, 0, setting.Work{}
 	}
 	return l
 }
 
 // Host is what of a load is in the memory of the CPU, for one device.
-func (l Load) Host(c *Config, training bool) alloc.Bytes {
+func (l Load) Host(c *setting.Config, training bool) alloc.Bytes {
 	l = l.shard(c.Sharding)
 	n := int64(0)
 	switch {
-	case c.offload == OffloadParameters && !training:
+	case c.Offload == setting.OffloadParameters && !training:
 		n = l.Weights
-	case c.offload == OffloadNone || !training:
+	case c.Offload == setting.OffloadNone || !training:
 	case l.Master > 0: // the copy of the weights is the master's, and gradients are as wide
 		n = 2*l.Master + l.State
-		if c.offload == OffloadParameters {
+		if c.Offload == setting.OffloadParameters {
 			n += l.Weights
 		}
 	default:

@@ -50,7 +50,7 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	cells := llama.Cells(cache)
 	llama.Context = cells.Batch * cells.Context
 	options := []estimate.Option{estimate.WithKVCache(cells)}
-	if cache.Blocks != (llamacpp.Blocks{}) && !o.flashAttention {
+	if cache.Blocks != (estimate.Blocks{}) && !o.flashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
 	}
 	buffer, err := m.ComputeBuffer(llama)

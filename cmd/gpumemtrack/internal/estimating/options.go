@@ -244,6 +244,6 @@ func computes(d alloc.DType) bool {
 // usualTypes are the element types that a shell completes; many more are read.
 var usualTypes = []string{"float32", "bfloat16", "float16"}
 
-var kvBlocks = []choice[llamacpp.Blocks]{
+var kvBlocks = []choice[estimate.Blocks]{
 	{"q8_0", llamacpp.Q8_0}, {"q5_1", llamacpp.Q5_1}, {"q5_0", llamacpp.Q5_0}, {"q4_1", llamacpp.Q4_1}, {"q4_0", llamacpp.Q4_0},
 }

@@ -1,4 +1,4 @@
-package tape
+package setting
 
 import (
 	"slices"
@@ -6,8 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Machine says what a model runs on, where that bears on memory outside the
-// allocator. What is not known widens the bands.
+// Machine is estimate.Machine.
 type Machine struct {
 	GPU     Generation
 	Loading Loading
@@ -75,7 +74,7 @@ var contexts = []Context{
 
 // context is the size of the context: the median of what was measured on such a machine, with
 // today's way of loading if that is not known, and the least and the most of what may be.
-func (m Machine) Context() Figure {
+func (m Machine) Context() (bytes, least, most alloc.Bytes) {
 	fits := func(c Context, l Loading) bool {
 		return (m.GPU == UnknownGPU || c.GPU == UnknownGPU || c.GPU == m.GPU) && (l == LoadingUnknown || c.Loading == l)
 	}
@@ -86,7 +85,7 @@ func (m Machine) Context() Figure {
 	if len(usual) == 0 {
 		usual = any
 	}
-	return Figure{Bytes: usual[len(usual)/2], Lower: any[0], Upper: any[len(any)-1]}
+	return usual[len(usual)/2], any[0], any[len(any)-1]
 }
 
 // sizes are those of some of the contexts, in order.

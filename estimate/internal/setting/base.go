@@ -1,4 +1,4 @@
-package tape
+package setting
 
 import (
 	"fmt"
@@ -29,36 +29,16 @@ const (
 )
 
 // groupOfGPTQ is the number of inputs that have a scale together, in most published files.
-const groupOfGPTQ = 128
+const GroupOfGPTQ = 128
 
-// Quantized holds the weights of linear layers in a Base. They are not trained.
+// Quantized is estimate.Quantized.
 type Quantized struct {
-	Base Base
-	// Layers are the Linear layers, by name or by a pattern of path.Match for the whole path, as
-	// LoRA's Targets; none means all but a head named lm_head, as transformers has it.
-	Layers []string
-	// Computes is the type of products, bnb_4bit_compute_dtype of transformers; the zero value is
-	// that of activations, which are otherwise copied in this type.
-	Computes alloc.DType
-	// Restores is the type in which a weight is made anew; the zero value is that of products,
-	// for which it is otherwise copied once more. bitsandbytes before 0.42 restores float16.
-	Restores alloc.DType
-	// KeepsInput keeps the inputs of products, as bitsandbytes before 0.43.2 did in vain, as long
-	// as the loop's code holds the loss: autograd does not free what is an attribute
-	// (autograd/_functions.py, MatMul4Bit; its pull request 1270). Where that is not said, nor PyTorch
-	// that it is 2.4 or later, which is of the same month, the upper bounds of training reach there.
+	Base       Base
+	Layers     []string
+	Computes   alloc.DType
+	Restores   alloc.DType
 	KeepsInput bool
 }
-
-// Quantize holds weights as q says, in training and in inference. A size that Stored gave does
-// not count then.
-func Quantize(q Quantized) Option {
-	return func(c *Config) { c.Quantize(q) }
-}
-
-// HeldIn says in which Base the files of a model have its weights. Training then holds them so, unless
-// Quantize or a LoRA says otherwise; inference goes by Stored.
-func HeldIn(b Base) Option { return func(c *Config) { c.held = b } }
 
 // Quantize holds weights as q says; a size of their file does not count then.
 func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored = &q, Amount{} }
@@ -71,7 +51,7 @@ func (q *Quantized) check() error {
 		return err
 	}
 	for _, d := range []alloc.DType{q.Computes, q.Restores} {
-		if d != 0 && !isFloat(d) {
+		if d != 0 && !IsFloat(d) {
 			return fmt.Errorf("Quantize: %v is not a type that products compute in: want one such as float16", d)
 		}
 	}
@@ -91,11 +71,11 @@ func (q *Quantized) Holds(at string) bool {
 
 // named reports whether one of the patterns names the Linear at a path.
 func NamedX(patterns []string, at string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return names(p, at) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return Names(p, at) })
 }
 
 // names reports whether p names the Linear at a path: a pattern, the layer's own name, or AllLinear.
-func names(p, at string) bool {
+func Names(p, at string) bool {
 	match, _ := path.Match(p, at)
 	return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)
 }

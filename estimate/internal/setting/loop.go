@@ -1,25 +1,16 @@
-package tape
+package setting
 
 import (
 	"fmt"
 )
 
-// Loop is how a training loop goes about what the layers do not say. The zero value
-// of each setting means that it is not known: the figures are then those of what
-// PyTorch's tutorials do today, and their bands reach up to the worst of the settings.
+// Loop is estimate.Loop.
 type Loop struct {
-	ZeroGrad ZeroGrad
-	Output   Output
-	Form     Form
-	// Decay is whether the optimizer has a weight decay, which SGD, Momentum and Adam
-	// add to a copy of the gradients; AdamW needs none.
-	Decay Decay
-	// InBackward lets the optimizer step through each parameter as soon as its gradient is
-	// there, which it then frees (torch.Tensor.register_post_accumulate_grad_hook). Micro-batches
-	// cannot be added up then.
-	InBackward bool
-	// MicroBatches is the number of batches of the input's size whose gradients
-	// are added up before the optimizer steps; 0 means 1.
+	ZeroGrad     ZeroGrad
+	Output       Output
+	Form         Form
+	Decay        Decay
+	InBackward   bool
 	MicroBatches int
 }
 
@@ -92,16 +83,16 @@ func (l Loop) check() error {
 }
 
 // release is a version of PyTorch; the zero value is not known, and taken for a new one.
-type release struct{ major, minor int }
+type Release struct{ Major, Minor int }
 
 // before reports whether the version is known and earlier.
-func (r release) Before(major, minor int) bool {
-	return r.major > 0 && (r.major < major || r.major == major && r.minor < minor)
+func (r Release) Before(major, minor int) bool {
+	return r.Major > 0 && (r.Major < major || r.Major == major && r.Minor < minor)
 }
 
 // keepsMeans reports whether the mean over some dimensions keeps its input, as it did from 1.13 on
 // (github.com/pytorch/pytorch/pull/109935 put an end to it, and the gradients of a recording of 2.1 show it).
-func (r release) KeepsMeans() bool { return r.Before(2, 2) && !r.Before(1, 13) }
+func (r Release) KeepsMeans() bool { return r.Before(2, 2) && !r.Before(1, 13) }
 
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20

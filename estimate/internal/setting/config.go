@@ -1,4 +1,4 @@
-package tape
+package setting
 
 import (
 	"fmt"
@@ -11,10 +11,10 @@ import (
 // config is what the options say.
 type Config struct {
 	Name        string
-	Inputs      []input
+	Inputs      []Input
 	Weights     alloc.DType
 	Activations alloc.DType
-	gradients   alloc.DType
+	Gradients   alloc.DType
 	Master      bool
 	Training    bool
 	Optimizer   Optimizer
@@ -29,34 +29,34 @@ type Config struct {
 	Shares      []float64   // of the layers, by GPU
 	Projector   alloc.Bytes
 	Loop        Loop
-	offload     Offload
+	Offload     Offload
 	Machine     Machine
-	Release     release
+	Release     Release
 	Lora        *LoRA
 	Quantized   *Quantized
-	held        Base // of the weights in their files
+	Held        Base // of the weights in their files
 	Loss        any  // the layer that training adds; nil for none
 	Frozen      []string
-	autocast    alloc.DType
+	Autocast    alloc.DType
 	Kernel      Kernel
 	NeedsBatch  bool // of MaxBatch
 	Searches    bool // one of many models that are asked about
 }
 
-type input struct {
+type Input struct {
 	Shape alloc.Shape
 	Dtype alloc.DType // the zero value is that of activations
 }
 
-// newConfig applies the options to the defaults and checks them.
-func NewConfig(opts []Option) (*Config, error) {
-	c := &Config{Name: "Sequential", Weights: alloc.Float32, Activations: alloc.Float32, gradients: alloc.Float32}
-	c.apply(opts)
+// New is the defaults with what apply changes of them; the error names an option that makes no sense.
+func New(apply func(*Config)) (*Config, error) {
+	c := &Config{Name: "Sequential", Weights: alloc.Float32, Activations: alloc.Float32, Gradients: alloc.Float32}
+	apply(c)
 	if l := c.Lora; l != nil && l.Base != WholeBase && c.Quantized == nil {
 		c.Quantize(Quantized{Base: l.Base})
 	}
-	if c.Training && c.Quantized == nil && c.held != WholeBase {
-		c.Quantize(Quantized{Base: c.held})
+	if c.Training && c.Quantized == nil && c.Held != WholeBase {
+		c.Quantize(Quantized{Base: c.Held})
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("estimate %s: %w", c.Name, err)
@@ -64,22 +64,13 @@ func NewConfig(opts []Option) (*Config, error) {
 	return c, c.Sharding.check()
 }
 
-// apply applies options, of which some may be nil.
-func (c *Config) apply(opts []Option) {
-	for _, o := range opts {
-		if o != nil {
-			o(c)
-		}
-	}
-}
-
 // check reports an option that makes no sense, by its name.
 func (c *Config) check() error {
 	for _, err := range []error{
-		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.gradients),
+		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.Gradients),
 		constant("Train: Optimizer", c.Optimizer, Muon, "from NoOptimizer to Muon"),
 		constant("On: Backend", c.Backend, CPU, "CUDA and CPU"),
-		constant("Offloaded: Offload", c.offload, OffloadParameters, "from OffloadNone to OffloadParameters"),
+		constant("Offloaded: Offload", c.Offload, OffloadParameters, "from OffloadNone to OffloadParameters"),
 		constant("RunsOn: GPU", c.Machine.GPU, Blackwell, "from UnknownGPU to Blackwell"),
 		constant("RunsOn: Loading", c.Machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
 		constant("Attends: Kernel", c.Kernel, EagerAttention, "from KernelUnknown to EagerAttention"),
@@ -91,18 +82,18 @@ func (c *Config) check() error {
 			return err
 		}
 	}
-	switch d := c.autocast; {
+	switch d := c.Autocast; {
 	case d != 0 && d != alloc.Float16 && d != alloc.BFloat16:
 		return fmt.Errorf("Autocast to %v: want float16 or bfloat16", d)
-	case c.Release.major < 0 || c.Release.minor < 0 || c.Release.major == 0 && c.Release.minor > 0:
-		return fmt.Errorf("PyTorch %d.%d is not known: want a version from 1.0 on", c.Release.major, c.Release.minor)
+	case c.Release.Major < 0 || c.Release.Minor < 0 || c.Release.Major == 0 && c.Release.Minor > 0:
+		return fmt.Errorf("PyTorch %d.%d is not known: want a version from 1.0 on", c.Release.Major, c.Release.Minor)
 	case c.Stored.Count < 0 || c.Stored.Bytes < 0:
 		return fmt.Errorf("Stored: %d parameters in %d bytes: want 0 or more of both", c.Stored.Count, c.Stored.Bytes)
 	case c.Projector < 0:
 		return fmt.Errorf("Projector: weights of %d bytes: want 0 or more", c.Projector)
 	case c.Compute < 0:
 		return fmt.Errorf("ComputedIn: a buffer of %d bytes: want 0 or more", c.Compute)
-	case c.NeedsBatch && !slices.ContainsFunc(c.Inputs, func(in input) bool { return len(in.Shape) > 0 }):
+	case c.NeedsBatch && !slices.ContainsFunc(c.Inputs, func(in Input) bool { return len(in.Shape) > 0 }):
 		return fmt.Errorf("the largest batch needs an input with a batch, such as InputShape or Tokens give")
 	}
 	return nil
@@ -190,4 +181,10 @@ func (c *Config) Workspace() (size, more alloc.Bytes) {
 	default:
 		return cublasWorkspace, 0
 	}
+}
+
+// Amount is a number of elements and the memory they take.
+type Amount struct {
+	Count int64
+	Bytes alloc.Bytes
 }

@@ -1,4 +1,4 @@
-package tape
+package setting
 
 // Offload is what is held in the memory of the CPU in place of the device's. The optimizer then
 // steps there. Memory.Host says how much it is.
@@ -31,4 +31,4 @@ func (o Offload) String() string {
 }
 
 // passing reports whether gradients of parameters do not stay on the device.
-func (c *Config) Passing() bool { return c.offload == OffloadParameters || c.Loop.InBackward }
+func (c *Config) Passing() bool { return c.Offload == OffloadParameters || c.Loop.InBackward }

@@ -1,4 +1,4 @@
-package tape
+package setting
 
 // Kernel is how attention computes its scores.
 type Kernel uint8
@@ -24,6 +24,3 @@ func (k Kernel) String() string {
 	}
 	return "unknown"
 }
-
-// Attends says which kernel attention uses. EagerAttention does what Eager and Plain do in a Transformer.
-func Attends(k Kernel) Option { return func(c *Config) { c.Kernel = k } }

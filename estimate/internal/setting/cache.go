@@ -1,4 +1,4 @@
-package tape
+package setting
 
 import (
 	"fmt"
@@ -6,19 +6,19 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// KVConfig describes the key/value cache of a transformer that is served.
+// KVConfig is estimate.KVConfig.
 type KVConfig struct {
-	Batch    int         // sequences at once
-	Context  int         // tokens of each, prompt and answer together
-	Layers   int         // that attend
-	KVHeads  int         // heads of keys and values, fewer than those of queries in grouped attention
-	HeadSize int         // elements of one head
-	Latent   int         // elements kept of a token in place of keys and values, by multi-head latent attention; 0 for none
-	Window   int         // of sliding window attention, which keeps no older tokens; 0 for none
-	Full     int         // of the Layers, those that attend to all tokens where others have the Window
-	Fixed    int         // elements of each sequence besides, however long it is: states of recurrent layers, keys and values of an encoder's output
-	DType    alloc.DType // the zero value is float16
-	Blocks   Blocks      // of a quantized type, in place of the DType
+	Batch    int
+	Context  int
+	Layers   int
+	KVHeads  int
+	HeadSize int
+	Latent   int
+	Window   int
+	Full     int
+	Fixed    int
+	DType    alloc.DType
+	Blocks   Blocks
 }
 
 // Blocks is how a quantized type is stored: so many elements in so many bytes, their scales
@@ -122,9 +122,9 @@ func (c KVConfig) check() error {
 // which each device has one at least, and a pipeline the layers. A latent is whole
 // on each device.
 func (c KVConfig) Shard(s Sharding) KVConfig {
-	c.KVHeads = int(part(int64(c.KVHeads), s.Tensor))
-	c.Layers = int(part(int64(c.Layers), s.Pipeline))
-	c.Fixed = int(part(part(int64(c.Fixed), s.Tensor), s.Pipeline))
-	c.Full = int(part(int64(c.Full), s.Pipeline))
+	c.KVHeads = int(Part(int64(c.KVHeads), s.Tensor))
+	c.Layers = int(Part(int64(c.Layers), s.Pipeline))
+	c.Fixed = int(Part(Part(int64(c.Fixed), s.Tensor), s.Pipeline))
+	c.Full = int(Part(int64(c.Full), s.Pipeline))
 	return c
 }

@@ -1,4 +1,4 @@
-package tape
+package setting
 
 // Backend is where the model runs: kernels differ in what they keep.
 type Backend uint8

@@ -1,4 +1,4 @@
-package tape
+package setting
 
 import (
 	"fmt"
@@ -7,17 +7,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// LoRA trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
-// (arXiv:2106.09685), as Hugging Face's PEFT does.
+// LoRA is estimate.LoRA.
 type LoRA struct {
-	Rank int
-	// Targets name the Linear layers that get adapters, by the name in the layer that holds
-	// them, such as "q_proj", or by a pattern of path.Match for the whole path; AllLinear are all but
-	// a head named lm_head. What Frozen names, and all that is in it, gets none.
+	Rank    int
 	Targets []string
-	Dropout float64     // of an adapter's input
-	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
-	Base    Base        // how the weights of all linear layers but the head are held; Quantize can say more
+	Dropout float64
+	DType   alloc.DType
+	Base    Base
 }
 
 // excludes reports whether Frozen names the layer at a path or what holds it, which then gets no adapter.

@@ -1,4 +1,4 @@
-package tape
+package setting
 
 import (
 	"fmt"
@@ -91,7 +91,7 @@ func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) 
 }
 
 // work is what a step of an optimizer needs besides its states.
-type work struct {
+type Work struct {
 	Alone    int64 // while it goes through a parameter, whatever the Form
 	Single   int64 // the same with OneByOne
 	Together int64 // for all parameters at once, with ForEach
@@ -102,31 +102,31 @@ type work struct {
 // parameters at once ("uses ~ sizeof(params) more peak memory", documentation of
 // torch.optim.Adam), OneByOne two of one parameter. Lion has the same (lion_pytorch). Muon
 // orthogonalizes a copy of each matrix in bfloat16 (torch/optim/_muon.py).
-func (o Optimizer) work(shape alloc.Shape, n int64, d alloc.DType) work {
+func (o Optimizer) Work(shape alloc.Shape, n int64, d alloc.DType) Work {
 	size := n * int64(d.Bits()) / 8
 	switch {
 	case o == Adafactor: // the update, and its square
-		return work{Alone: 2 * size}
+		return Work{Alone: 2 * size}
 	case o == Muon && len(shape) == 2:
 		small := int64(min(shape[0], shape[1]))
-		return work{Alone: size + 2*2*n + 2*2*small*small}
+		return Work{Alone: size + 2*2*n + 2*2*small*small}
 	case o == Adam:
-		return work{Single: 2 * size, Together: size, Decay: size}
+		return Work{Single: 2 * size, Together: size, Decay: size}
 	case o == SGD || o == Momentum:
-		return work{Decay: size}
+		return Work{Decay: size}
 	case o == AdamW || o == Lion || o == Muon:
-		return work{Single: 2 * size, Together: size}
+		return Work{Single: 2 * size, Together: size}
 	}
-	return work{}
+	return Work{}
 }
 
-func (w *work) add(v work) {
+func (w *Work) Add(v Work) {
 	w.Alone, w.Single, w.Together = max(w.Alone, v.Alone), max(w.Single, v.Single), w.Together+v.Together
 	w.Decay += v.Decay
 }
 
 // temporary is the most that the work takes at once.
-func (w work) Temporary(form Form, decay Decay) int64 {
+func (w Work) Temporary(form Form, decay Decay) int64 {
 	switch form {
 	case ForEach:
 		if decay == DecayUsed {

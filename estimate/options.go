@@ -1,11 +1,15 @@
-package tape
+package estimate
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Option says what to estimate. Later options win over earlier ones.
-type Option func(*Config)
+type Option func(*setting.Config)
+
+// newConfig applies the options to the defaults and checks them.
+func newConfig(opts []Option) (*setting.Config, error) { return setting.New(All(opts...)) }
 
 // InputShape gives the model an input of the type of activations: batch first, and
 // for images channels before height and width. Given again, it adds a further
@@ -17,37 +21,39 @@ func Tokens(batch, length int) Option { return InputOf(alloc.Int64, batch, lengt
 
 // InputOf is InputShape with an element type.
 func InputOf(d alloc.DType, dims ...int) Option {
-	return func(c *Config) { c.Inputs = append(c.Inputs, input{append(alloc.Shape{}, dims...), d}) }
+	return func(c *setting.Config) {
+		c.Inputs = append(c.Inputs, setting.Input{Shape: append(alloc.Shape{}, dims...), Dtype: d})
+	}
 }
 
 // Name names the model in the report; without it the name is "Sequential".
-func Name(name string) Option { return func(c *Config) { c.Name = name } }
+func Name(name string) Option { return func(c *setting.Config) { c.Name = name } }
 
 // Precision sets the type of weights, activations and gradients, without a master
 // copy; without it that is float32.
 func Precision(d alloc.DType) Option {
-	return func(c *Config) {
-		c.Weights, c.Activations, c.gradients, c.Master = d, d, d, false
-		c.Stored = Amount{}
+	return func(c *setting.Config) {
+		c.Weights, c.Activations, c.Gradients, c.Master = d, d, d, false
+		c.Stored = setting.Amount{}
 	}
 }
 
 // Weights sets the type of weights and buffers.
 func Weights(d alloc.DType) Option {
-	return func(c *Config) { c.Weights, c.Stored = d, Amount{} }
+	return func(c *setting.Config) { c.Weights, c.Stored = d, setting.Amount{} }
 }
 
 // Stored makes inference count the weights as a file holds them: so many
 // parameters in so many bytes. A Count of 0 means all of the layers' parameters; those
 // that the file lacks are counted in the type of weights. It is for one device,
 // and a type that Precision or Weights gives later takes its place.
-func Stored(a Amount) Option { return func(c *Config) { c.Stored = a } }
+func Stored(a Amount) Option { return func(c *setting.Config) { c.Stored = setting.Amount(a) } }
 
 // Activations sets the type of activations and of their gradients.
-func Activations(d alloc.DType) Option { return func(c *Config) { c.Activations = d } }
+func Activations(d alloc.DType) Option { return func(c *setting.Config) { c.Activations = d } }
 
 // Gradients sets the type of the parameters' gradients.
-func Gradients(d alloc.DType) Option { return func(c *Config) { c.gradients = d } }
+func Gradients(d alloc.DType) Option { return func(c *setting.Config) { c.Gradients = d } }
 
 // MixedPrecision sets weights, activations and gradients to d and lets the
 // optimizer hold a master copy of weights that are not float32 besides its states,
@@ -55,7 +61,7 @@ func Gradients(d alloc.DType) Option { return func(c *Config) { c.gradients = d 
 // Optimizations Toward Training Trillion Parameter Models", arXiv:1910.02054,
 // section 3.1). torch.autocast is something else: see Autocast.
 func MixedPrecision(d alloc.DType) Option {
-	return func(c *Config) {
+	return func(c *setting.Config) {
 		Precision(d)(c)
 		c.Master = true
 	}
@@ -64,11 +70,11 @@ func MixedPrecision(d alloc.DType) Option {
 // Autocast runs the model under torch.autocast: weights stay as they are, products of matrices,
 // convolutions and attention compute in d, of copies that autograd keeps, and softmax, norms and
 // losses in float32 (PyTorch's documentation, "CUDA Op-Specific Behavior").
-func Autocast(d alloc.DType) Option { return func(c *Config) { c.autocast = d } }
+func Autocast(d alloc.DType) Option { return func(c *setting.Config) { c.Autocast = d } }
 
 // Train makes training with the optimizer what Peak, Fits and MaxBatch are about.
 // Without it they are about inference; the report has both either way.
-func Train(o Optimizer) Option { return func(c *Config) { c.Training, c.Optimizer = true, o } }
+func Train(o Optimizer) Option { return func(c *setting.Config) { c.Training, c.Optimizer = true, o } }
 
 // Checkpointed makes the layers whose paths match one of the patterns (those of
 // path.Match, such as "model.layers.*") keep only their input and compute the
@@ -76,25 +82,27 @@ func Train(o Optimizer) Option { return func(c *Config) { c.Training, c.Optimize
 // path matches may match what follows a dot in one: "layers.*" finds "model.layers.0". A
 // pattern that matches none is an error.
 func Checkpointed(patterns ...string) Option {
-	return func(c *Config) { c.Checkpoints = append(c.Checkpoints, patterns...) }
+	return func(c *setting.Config) { c.Checkpoints = append(c.Checkpoints, patterns...) }
 }
 
 // Shard divides the model among devices; the report is then about one of them,
 // the one that needs most.
-func Shard(s Sharding) Option { return func(c *Config) { c.Sharding = s } }
+func Shard(s Sharding) Option { return func(c *setting.Config) { c.Sharding = setting.Sharding(s) } }
 
 // WithKVCache adds a key/value cache to the memory of inference. It must hold the tokens of the input, which
 // are the last of each sequence.
-func WithKVCache(cache KVConfig) Option { return func(c *Config) { c.Cache = &cache } }
+func WithKVCache(cache KVConfig) Option {
+	return func(c *setting.Config) { c.Cache = (*setting.KVConfig)(&cache) }
+}
 
 // Offloaded says what the memory of the CPU holds in place of the device's.
-func Offloaded(o Offload) Option { return func(c *Config) { c.offload = o } }
+func Offloaded(o Offload) Option { return func(c *setting.Config) { c.Offload = o } }
 
 // On says where the model runs; without it, on CUDA.
-func On(b Backend) Option { return func(c *Config) { c.Backend = b } }
+func On(b Backend) Option { return func(c *setting.Config) { c.Backend = b } }
 
 // Loops says how the training loop goes about what the layers do not say.
-func Loops(l Loop) Option { return func(c *Config) { c.Loop = l } }
+func Loops(l Loop) Option { return func(c *setting.Config) { c.Loop = setting.Loop(l) } }
 
 // PyTorch says which version of it runs the model, where that bears on memory: before 1.10 a ReLU
 // that is not in place kept its input instead of its output; before 1.11 softmax kept its input too
@@ -102,25 +110,42 @@ func Loops(l Loop) Option { return func(c *Config) { c.Loop = l } }
 // written in elementary operations take of squares; before 2.0 zero_grad kept the gradients' memory
 // and optimizers went OneByOne, unless the loop says otherwise.
 func PyTorch(major, minor int) Option {
-	return func(c *Config) { c.Release = release{major, minor} }
+	return func(c *setting.Config) { c.Release = setting.Release{Major: major, Minor: minor} }
 }
 
 // RunsOn says what machine the model runs on.
-func RunsOn(m Machine) Option { return func(c *Config) { c.Machine = m } }
+func RunsOn(m Machine) Option { return func(c *setting.Config) { c.Machine = setting.Machine(m) } }
 
 // Adapt trains adapters in place of the model's parameters.
-func Adapt(l LoRA) Option { return func(c *Config) { c.Lora = &l } }
+func Adapt(l LoRA) Option { return func(c *setting.Config) { c.Lora = (*setting.LoRA)(&l) } }
 
 // Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
 // that is in them, as they are: they have no gradients, no optimizer states and no adapters of Adapt. The patterns are
 // those of Checkpointed.
 func Frozen(patterns ...string) Option {
-	return func(c *Config) { c.Frozen = append(c.Frozen, patterns...) }
+	return func(c *setting.Config) { c.Frozen = append(c.Frozen, patterns...) }
 }
 
 // All is several options as one.
 func All(opts ...Option) Option {
-	return func(c *Config) {
-		c.apply(opts)
+	return func(c *setting.Config) {
+		for _, o := range opts {
+			if o != nil {
+				o(c)
+			}
+		}
 	}
 }
+
+// Quantize holds weights as q says, in training and in inference. A size that Stored gave does
+// not count then.
+func Quantize(q Quantized) Option {
+	return func(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
+}
+
+// HeldIn says in which Base the files of a model have its weights. Training then holds them so, unless
+// Quantize or a LoRA says otherwise; inference goes by Stored.
+func HeldIn(b Base) Option { return func(c *setting.Config) { c.Held = b } }
+
+// Attends says which kernel attention uses. EagerAttention does what Eager and Plain do in a Transformer.
+func Attends(k Kernel) Option { return func(c *setting.Config) { c.Kernel = k } }

@@ -1,4 +1,4 @@
-package tape
+package setting
 
 import (
 	"math"
@@ -52,7 +52,7 @@ const MaxTotal = 1 << 56
 const MaxField = math.MaxInt32
 
 // part is a share of n bytes among so many devices, rounded up.
-func part(n int64, devices int) int64 {
+func Part(n int64, devices int) int64 {
 	return (n + int64(devices) - 1) / int64(devices)
 }
 

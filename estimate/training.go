@@ -1,0 +1,136 @@
+package estimate
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+)
+
+// Optimizer is an optimizer, known by the states that it holds for each parameter.
+type Optimizer = setting.Optimizer
+
+// The optimizers.
+const (
+	NoOptimizer = setting.NoOptimizer
+	// SGD without momentum has no state.
+	SGD = setting.SGD
+	// Momentum is SGD with momentum: one element a parameter.
+	Momentum = setting.Momentum
+	// Adam has two elements a parameter (torch.optim.Adam: exp_avg and
+	// exp_avg_sq).
+	Adam = setting.Adam
+	// AdamW has the states of Adam.
+	AdamW = setting.AdamW
+	// Adam8bit is Adam of bitsandbytes: two bytes a parameter and two float32
+	// constants for each block of 256; a tensor of fewer than 4096 elements
+	// keeps float32 states (bitsandbytes/optim/optimizer.py: Optimizer2State,
+	// min_8bit_size; arXiv:2110.02861).
+	Adam8bit = setting.Adam8bit
+	// Adafactor keeps, in place of a matrix's second moments, the sums of its
+	// rows and columns, and no first moment (arXiv:1804.04235, section 3;
+	// transformers.Adafactor with beta1=None).
+	Adafactor = setting.Adafactor
+	// Lion has one element a parameter (arXiv:2302.06675; lion_pytorch.Lion: exp_avg).
+	Lion = setting.Lion
+	// Muon has one element for each of the matrices inside the model, and the states of
+	// AdamW for the rest: vectors, embeddings and the output head
+	// (torch.optim.Muon and kellerjordan.github.io/posts/muon).
+	Muon = setting.Muon
+)
+
+// AllLinear is PEFT's target_modules="all-linear".
+const AllLinear = setting.AllLinear
+
+// LoRA trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
+// (arXiv:2106.09685), as Hugging Face's PEFT does.
+type LoRA struct {
+	Rank int
+	// Targets name the Linear layers that get adapters, by the name in the layer that holds
+	// them, such as "q_proj", or by a pattern of path.Match for the whole path; AllLinear are all but
+	// a head named lm_head. What Frozen names, and all that is in it, gets none.
+	Targets []string
+	Dropout float64     // of an adapter's input
+	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
+	Base    Base        // how the weights of all linear layers but the head are held; Quantize can say more
+}
+
+// Base is how the weights of linear layers that are not trained are stored.
+type Base = setting.Base
+
+// The ways to store them. A matrix product makes the weight anew in the type of activations, but
+// for Int8Base, which does so in the backward pass.
+const (
+	WholeBase = setting.WholeBase // in the type of weights
+	// NF4 is that of bitsandbytes (functional.py, QuantState): a float32 for each block of 64
+	// elements. FP4 takes as much.
+	NF4 = setting.NF4
+	// NF4Double quantizes these in turn: a byte for each block, and a float32 for 256 of those.
+	NF4Double = setting.NF4Double
+	// Int8Base has a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
+	Int8Base = setting.Int8Base
+	// GPTQBase has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
+	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
+	GPTQBase = setting.GPTQBase
+)
+
+// Quantized holds the weights of linear layers in a Base. They are not trained.
+type Quantized struct {
+	Base Base
+	// Layers are the Linear layers, by name or by a pattern of path.Match for the whole path, as
+	// LoRA's Targets; none means all but a head named lm_head, as transformers has it.
+	Layers []string
+	// Computes is the type of products, bnb_4bit_compute_dtype of transformers; the zero value is
+	// that of activations, which are otherwise copied in this type.
+	Computes alloc.DType
+	// Restores is the type in which a weight is made anew; the zero value is that of products,
+	// for which it is otherwise copied once more. bitsandbytes before 0.42 restores float16.
+	Restores alloc.DType
+	// KeepsInput keeps the inputs of products, as bitsandbytes before 0.43.2 did in vain, as long
+	// as the loop's code holds the loss: autograd does not free what is an attribute
+	// (autograd/_functions.py, MatMul4Bit; its pull request 1270). Where that is not said, nor PyTorch
+	// that it is 2.4 or later, which is of the same month, the upper bounds of training reach there.
+	KeepsInput bool
+}
+
+// Sharding divides a model among devices. The zero value is one device.
+type Sharding struct {
+	// Data is the number of replicas, each with a batch of its own: the input
+	// is that of one replica.
+	Data int
+	// ZeRO is the stage by which the replicas divide what they hold: 1 the
+	// optimizer's states, 2 the gradients too, 3 the weights too
+	// (arXiv:1910.02054, section 5). FSDP's full shard is stage 3, and taken for it: where parameters are
+	// frozen it holds what checkpointed layers read, and its gradients, until the backward pass is over.
+	ZeRO int
+	// Tensor is the number of devices that share each split layer: Linear and
+	// Embedding with Split, and what is made of them, as in Megatron-LM
+	// (arXiv:1909.08053, section 3). It must divide the heads of attention; where there are fewer heads of
+	// keys and values than devices, it must be a multiple of these.
+	Tensor int
+	// Pipeline is the number of stages into which the layers are cut, where a
+	// single tensor passes, so that the largest stage is as small as can be.
+	Pipeline int
+	// MicroBatches is the number of micro-batches of a step, each of the
+	// input's size; 0 means as many as stages. With the 1F1B schedule stage i,
+	// from 0, keeps the activations of min(Pipeline - i, MicroBatches) of them
+	// (arXiv:2104.04473, section 2.2).
+	MicroBatches int
+}
+
+// Offload is what is held in the memory of the CPU in place of the device's. The optimizer then
+// steps there. Memory.Host says how much it is.
+type Offload = setting.Offload
+
+// What is offloaded.
+const (
+	OffloadNone = setting.OffloadNone
+	// OffloadOptimizer holds the optimizer's states and the master weights on the CPU, and beside
+	// them a copy of weights and gradients for the optimizer to work on, as
+	// torchao's CPUOffloadOptimizer and DeepSpeed's ZeRO-Offload (arXiv:2101.06840) do. Gradients
+	// stay on the device until the step.
+	OffloadOptimizer = setting.OffloadOptimizer
+	// OffloadParameters holds the weights there too, as FSDP's CPUOffload, ZeRO-Infinity
+	// (arXiv:2104.07857) and accelerate's cpu_offload do: a layer's weights are
+	// on the device while it runs, and the next one's with them; gradients leave as soon as they
+	// are made.
+	OffloadParameters = setting.OffloadParameters
+)
