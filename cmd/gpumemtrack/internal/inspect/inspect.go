@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,30 +128,56 @@ var fileKinds = []struct {
 	{"a memory snapshot of PyTorch", "show", func(head []byte) bool {
 		return bytes.HasPrefix(head, []byte("\x80")) && bytes.Contains(head, []byte("segments"))
 	}},
-	{"a model's file", "estimate", func(head []byte) bool {
-		return bytes.HasPrefix(head, []byte("GGUF")) || len(head) > 9 && head[8] == '{' && bytes.Equal(head[4:8], make([]byte, 4))
-	}},
+	{"a model's file", "estimate", isModel},
 	{"a page", "", func(head []byte) bool {
 		return bytes.HasPrefix(bytes.ToLower(bytes.TrimSpace(head)), []byte("<!doctype html")) ||
 			bytes.HasPrefix(bytes.ToLower(bytes.TrimSpace(head)), []byte("<html"))
 	}},
 }
 
-// withRightCommand adds to an error of a file that is of the wrong kind what it is,
-// and which command is for it.
+// isModel knows what begins like a model's file: GGUF, safetensors (the length of its header in eight
+// bytes, and the header's JSON), what torch.save makes (a ZIP of pickles), or the JSON that lies beside weights.
+func isModel(head []byte) bool {
+	switch {
+	case bytes.HasPrefix(head, []byte("GGUF")):
+		return true
+	case len(head) > 9 && head[8] == '{' && bytes.Equal(head[4:8], make([]byte, 4)):
+		return true
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return bytes.Contains(head, []byte("/data.pkl"))
+	case !bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")):
+		return false
+	}
+	return slices.ContainsFunc([]string{`"model_type"`, `"architectures"`, `"_class_name"`, `"weight_map"`}, func(key string) bool {
+		return bytes.Contains(head, []byte(key))
+	})
+}
+
+// withRightCommand says of a file of another command what it is and which command that is. Its first
+// bytes decide; any other file keeps its error.
 func withRightCommand(err error, path string) error {
 	head := headOf(path)
 	for _, kind := range fileKinds {
 		switch {
 		case !kind.is(head):
 		case kind.command == "":
-			return fmt.Errorf("%s is %s: open it in a browser", path, kind.what)
+			return &misplaced{err, fmt.Sprintf("%s is %s: open it in a browser", path, kind.what)}
 		default:
-			return fmt.Errorf("%s is %s: run %s %s %s", path, kind.what, cli.ProgramName, kind.command, path)
+			return &misplaced{err, fmt.Sprintf("%s is %s: run %s %s %s", path, kind.what, cli.ProgramName, kind.command, path)}
 		}
 	}
 	return err
 }
+
+// misplaced is the error of a file of another command. It is still the error that it replaces, by which
+// a directory's other files are skipped.
+type misplaced struct {
+	error
+	instead string
+}
+
+func (m *misplaced) Error() string { return m.instead }
+func (m *misplaced) Unwrap() error { return m.error }
 
 // headOf returns the beginning of a file, unpacked; nil if it cannot be read.
 func headOf(path string) []byte {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -107,4 +109,38 @@ func TestPaintedChanges(t *testing.T) {
 	assert.Equal(t, painted(cli.Paint("-1.0 MiB", cli.Green, true)), paintedChange(-alloc.MiB, true))
 	assert.Equal(t, painted("+1.0 MiB"), paintedChange(alloc.MiB, false))
 	assert.Equal(t, "0 B", string(paintedChange(0, true)))
+}
+
+// Who shows a model's file is told the command for it, by the first bytes alone.
+func TestFilesOfModels(t *testing.T) {
+	for name, text := range map[string]string{
+		"model.gguf":         "GGUF\x03\x00\x00\x00",
+		"model.safetensors":  "\x40\x00\x00\x00\x00\x00\x00\x00{\"w\": {}}",
+		"model.pt":           "PK\x03\x04\x00\x00\x08\x08\x00\x00model/data.pkl",
+		"config.json":        `{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}`,
+		"transformer":        ` {"_class_name": "FluxTransformer2DModel"}`,
+		"weights.index.json": `{"metadata": {}, "weight_map": {}}`,
+	} {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		for _, args := range [][]string{{"show", path}, {"convert", path, "-o", "a.html"}, {"explain", path}} {
+			_, errs, code := runs(t, "", args...)
+			assert.Equal(t, cli.ExitFailed, code)
+			assert.Equal(t, "gpumemtrack: "+path+" is a model's file: run gpumemtrack estimate "+path+"\n", errs)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "other.zip")
+	require.NoError(t, os.WriteFile(path, []byte("PK\x03\x04\x00\x00"), 0o600))
+	_, errs, _ := runs(t, "", "show", path)
+	assert.Contains(t, errs, "not a snapshot: it begins with")
+
+	dir := filepath.Dir(path)
+	for name, text := range map[string]string{"config.json": `{"model_type": "llama"}`, "run.csv": "time_seconds,gpu,"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	_, errs, _ = runs(t, "", "show", recorded, dir)
+	assert.Empty(t, errs)
+	out, errs, code := runs(t, "", "explain", dir)
+	assert.Equal(t, cli.ExitFailed, code, out)
+	assert.Contains(t, errs, "none of the 3 files is a dump")
 }
