@@ -107,8 +107,7 @@ type App struct {
 	Stderr io.Writer
 }
 
-// output is a stream that remembers that it could not be written to, so that no
-// command needs to look after each line.
+// output is a stream that keeps its first error, so that no command needs to check each line that it prints.
 type output struct {
 	io.Writer
 	err error

@@ -26,6 +26,7 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
+// Completion is gpumemtrack completion.
 func Completion(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
@@ -55,6 +56,7 @@ bash it needs the package bash-completion.`,
 	}
 }
 
+// Version is gpumemtrack version.
 func Version(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",

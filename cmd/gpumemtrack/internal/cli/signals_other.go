@@ -6,5 +6,5 @@ import (
 	"os"
 )
 
-// StopSignals end a recording.
+// StopSignals are the signals that end what a command watches.
 func StopSignals() []os.Signal { return []os.Signal{os.Interrupt} }

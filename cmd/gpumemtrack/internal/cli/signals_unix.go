@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// StopSignals end a recording as they would end a program: a hangup does not under nohup.
+// StopSignals are the signals that end what a command watches. A hangup is one of them, unless nohup has turned
+// it off.
 func StopSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {

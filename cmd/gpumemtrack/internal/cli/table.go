@@ -13,8 +13,8 @@ import (
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
-// NewTable returns a table with its heading, whose columns after the first
-// left ones stand to the right. Render prints it.
+// NewTable returns a table with a heading. All columns but the first left ones are aligned to the right. Render
+// prints it.
 func NewTable(w io.Writer, left int, heading ...any) table.Writer {
 	g := NewGrid(left, nil, heading...)
 	g.SetOutputMirror(w)
@@ -29,6 +29,8 @@ type Grid struct {
 	longest int      // of the first column's cells
 }
 
+// NewGrid is NewTable for a table that is cut to the terminal by Fitted: dropped are the columns that
+// a narrow one goes without, the first to go first.
 func NewGrid(left int, dropped []string, heading ...any) *Grid {
 	g := &Grid{Writer: table.NewWriter(), dropped: dropped}
 	g.SetStyle(table.StyleLight)
@@ -44,8 +46,8 @@ func NewGrid(left int, dropped []string, heading ...any) *Grid {
 	return g
 }
 
-// AppendRow adds a row. What is text may be from outside, and is printed so that it
-// does nothing to the terminal. It may have several lines.
+// AppendRow adds a row. Text may come from outside, so what would act on the terminal is escaped. It may have
+// several lines.
 func (g *Grid) AppendRow(row table.Row, config ...table.RowConfig) {
 	row = safe(row)
 	g.longest = max(g.longest, text.LongestLineLen(fmt.Sprint(row[0])))
@@ -73,9 +75,8 @@ func safe(row table.Row) table.Row {
 	return row
 }
 
-// Fitted renders the table so that it fits the width; 0 means that there is no
-// limit. Lines of a table that wrap cannot be read, so long texts of the first column
-// lose their middle, to some length, and then columns go.
+// Fitted renders the table so that it fits the width; 0 means that there is no limit. Wrapped lines of a table
+// cannot be read: first the long texts of the first column lose their middle, then columns are left out.
 func (g *Grid) Fitted(width int) string {
 	drawn := g.Render()
 	for _, name := range g.dropped {
@@ -96,10 +97,10 @@ func (g *Grid) Fitted(width int) string {
 	return drawn + "\n"
 }
 
-// shortest is what is left of a text of the first column at least.
+// shortest is how many characters of such a text are left at least.
 const shortest = 32
 
-// shorten makes the first column narrower, if what is left of it can be read.
+// shorten makes the first column narrower, unless too little of it would be left.
 func (g *Grid) shorten(by int) bool {
 	if g.longest-by < shortest {
 		return false
@@ -119,8 +120,8 @@ func Elide(s string, most int) string {
 	return string(runes[:most-1-tail]) + "…" + string(runes[len(runes)-tail:])
 }
 
-// MemoryTable returns a table whose last line sums up the others. In a narrow
-// terminal it goes without a share or a count, and without what tells processes apart.
+// MemoryTable returns a table whose last line sums up the others. A narrow terminal loses the column dropped,
+// then the count, then what tells processes apart.
 func MemoryTable(dropped string, heading ...any) *Grid {
 	t := NewGrid(1, []string{dropped, "Count", "Spread", "In", "Most"}, heading...)
 	t.Style().Format.Footer = text.FormatDefault

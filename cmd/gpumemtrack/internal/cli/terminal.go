@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal returns the stream's file if somebody looks at it: no pipe, no file,
-// no terminal that knows nothing but to print.
+// Terminal returns the stream's file if it is a terminal that a person looks at. A pipe, a regular file and a
+// dumb terminal are none.
 func Terminal(stream any) (*os.File, bool) {
 	if o, wrapped := stream.(*output); wrapped {
 		stream = o.Writer
@@ -36,13 +36,12 @@ func ScreenOf(stream any) Screen {
 // WidthOf returns a terminal's width in columns, and 0 of everything else.
 func WidthOf(stream any) int { return ScreenOf(stream).Width }
 
-// Holds reports whether all lines of a text can be seen at once, and the cursor
-// below them.
+// Holds reports whether all lines of a text fit on the screen, with the cursor below them.
 func (s Screen) Holds(text string) bool {
 	return s.Height <= 0 || strings.Count(text, "\n") < s.Height
 }
 
-// Cut leaves out the lines that the terminal does not hold, and says so.
+// Cut leaves out the last lines of a text that does not fit, and says how many.
 func (s Screen) Cut(text string) string {
 	if s.Holds(text) {
 		return text
@@ -68,6 +67,7 @@ const (
 	ClearScreen = "\x1b[H\x1b[J"
 )
 
+// Paint colors a text if color is on.
 func Paint(text, color string, on bool) string {
 	if !on {
 		return text
@@ -75,7 +75,7 @@ func Paint(text, color string, on bool) string {
 	return color + text + plain
 }
 
-// Fit cuts a line without colors to the terminal's width.
+// Fit cuts a line, which must have no colors, to the terminal's width.
 func Fit(line string, width int) string {
 	if width <= 1 || utf8.RuneCountInString(line) < width {
 		return line

@@ -84,7 +84,7 @@ func whoHasEvents(f *files.File) string {
 	return "a dump has them"
 }
 
-// deviceOf returns the record of a device; of the record's own if it is -1.
+// deviceOf returns the record of one device, by its ordinal; -1 stands for all of them.
 func deviceOf(r *snapshot.Record, device int) (*snapshot.Record, error) {
 	if device < 0 {
 		return r, nil
@@ -112,7 +112,7 @@ func WriteNew(path string, force bool, write func(io.Writer) error) error {
 	return err
 }
 
-// existsError says the same of every file that is there already.
+// existsError is the error of a file that is there already, the same from all commands.
 func existsError(path string) error {
 	return fmt.Errorf("%s exists: choose another name, or overwrite it with -f", path)
 }

@@ -60,6 +60,7 @@ type estimateOptions struct {
 	cpu      bool
 }
 
+// Command is gpumemtrack estimate.
 func Command(a *cli.App) *cobra.Command {
 	var o estimateOptions
 	cmd := &cobra.Command{
@@ -124,29 +125,47 @@ others, --serve tells the size of the keys and values alone:
 			return runEstimate(a, args[0], o)
 		},
 	}
+	o.flags(cmd)
+	o.trainingFlags(cmd)
+	o.servingFlags(cmd)
+	o.fittingFlags(cmd)
+	o.training.flags(cmd)
+	o.loss.flags(cmd)
+	o.llama.flags(cmd)
+	cli.Heading(cmd, "Flags of training; each of them chooses it", append(ofTraining, "train")...)
+	cli.Heading(cmd, "Flags of serving", "serve", "kv")
+	cli.Heading(cmd, "Flags of llama.cpp", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
+	cli.Heading(cmd, "Flags of what fits", "fits", "weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
+	return cmd
+}
+
+// flags adds the flags that every kind of model takes.
+func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.batch, "batch", 0, "`N` inputs in a batch (default 1)")
 	flags.IntVar(&o.seq, "seq", 0, "`N` tokens in each input of a language model")
 	flags.StringVar(&o.dtype, "dtype", "", "element `TYPE`, such as bfloat16 (default: the published weights' type)")
-	flags.StringVar(&o.optimizer, "optimizer", "adam", "`OPTIMIZER` for --train: "+strings.Join(optimizerNames(), ", "))
-	flags.BoolVar(&o.train, "train", false, "estimate training, as flags that are about training alone also do")
-	flags.BoolVar(&o.serve, "serve", false, "estimate serving a language model: a KV cache for --batch times --seq tokens, and prompts processed 512 tokens at a time")
-	flags.Var(cli.SizeFlag(&o.fits), "fits", "exit with 3 if the model needs more than `SIZE`, such as 24GiB")
-	flags.BoolVar(&o.weightsOnly, "weights-only", false, "let --fits compare the weights alone if only they are known")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
-	flags.StringVar(&o.gpu, "gpu", "", "`GENERATION` of the GPU, which decides the size of the CUDA context: "+strings.Join(generationNames(), ", "))
-	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer's loop: "+strings.Join(formNames(), ", "))
-	flags.BoolVar(&o.inBackward, "optimizer-in-backward", false, "step the optimizer for each gradient as the backward pass computes it, then free the gradient")
-	flags.StringVar(&o.offload, "offload", "", "keep `PART` in CPU memory: "+strings.Join(names(offloads), ", "))
-	flags.BoolVar(&o.weightDecay, "weight-decay", false, "the optimizer uses weight decay, for which SGD and Adam copy the gradients")
-	flags.StringVar(&o.zeroGrad, "zero-grad", "", "`WHERE` gradients are cleared: "+strings.Join(names(zeroGrads), ", "))
+	flags.StringVar(&o.gpu, "gpu", "", "`GENERATION` of the GPU, which decides the size of the CUDA context: "+strings.Join(names(generations), ", "))
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels, which decides the size of its context: "+strings.Join(names(loadings), ", "))
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels, which a convolutional model reads or a diffusion model makes")
-	o.training.flags(cmd)
-	o.loss.flags(cmd)
-	o.llama.flags(cmd)
+	cli.Complete(cmd, "gpu", names(generations)...)
+	cli.Complete(cmd, "cuda-loading", names(loadings)...)
+	cli.Complete(cmd, "dtype", usualTypes...)
+}
+
+// trainingFlags adds those of training that many need; trainingOptions has the others.
+func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.optimizer, "optimizer", "adam", "`OPTIMIZER` for --train: "+strings.Join(names(optimizers), ", "))
+	flags.BoolVar(&o.train, "train", false, "estimate training, as flags that are about training alone also do")
+	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer's loop: "+strings.Join(names(forms), ", "))
+	flags.BoolVar(&o.inBackward, "optimizer-in-backward", false, "step the optimizer for each gradient as the backward pass computes it, then free the gradient")
+	flags.StringVar(&o.offload, "offload", "", "keep `PART` in CPU memory: "+strings.Join(names(offloads), ", "))
+	flags.BoolVar(&o.weightDecay, "weight-decay", false, "the optimizer uses weight decay, for which SGD and Adam copy the gradients")
+	flags.StringVar(&o.zeroGrad, "zero-grad", "", "`WHERE` gradients are cleared: "+strings.Join(names(zeroGrads), ", "))
 	flags.IntVar(&o.accumulate, "accumulate", 1, "accumulate the gradients of `N` batches before each step")
 	flags.StringArrayVar(&o.checkpoints, "checkpoint", nil, "compute the activations of the layers whose paths match `PATTERN` again in the backward pass instead of keeping them: such as 'layers.*', or blocks for all numbered ones")
 	flags.IntVar(&o.replicas, "replicas", 1, "data parallel training on `N` devices, each with its own batch")
@@ -154,32 +173,37 @@ others, --serve tells the size of the keys and values alone:
 	flags.IntVar(&o.tp, "tp", 1, "tensor parallelism: `N` devices share each layer")
 	flags.IntVar(&o.lora, "lora", 0, "train LoRA adapters of rank `R`, as PEFT does, and freeze the rest")
 	flags.StringSliceVar(&o.targets, "lora-targets", nil, "with --lora: `NAMES` of the linear layers to adapt, or all-linear (default: those of the query and the value, as in PEFT)")
+	flags.StringVar(&o.autocast, "autocast", "", "run under torch.autocast with `TYPE`: bf16 or fp16")
+	flags.BoolVar(&o.qlora, "qlora", false, "with --lora: keep the frozen weights in 4 bits (NF4)")
+	cli.Complete(cmd, "optimizer", names(optimizers)...)
+	cli.Complete(cmd, "optimizer-form", names(forms)...)
+	cli.Complete(cmd, "offload", names(offloads)...)
+	cli.Complete(cmd, "checkpoint", blocks)
+	cli.Complete(cmd, "lora-targets", estimate.AllLinear)
+	cli.Complete(cmd, "zero-grad", names(zeroGrads)...)
+	cli.Complete(cmd, "autocast", usualTypes[1:]...)
+	cli.Complete(cmd, "zero", "1", "2", "3")
+}
+
+// servingFlags adds those of serving a language model.
+func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&o.serve, "serve", false, "estimate serving a language model: a KV cache for --batch times --seq tokens, and prompts processed 512 tokens at a time")
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(names(kvBlocks), ", ")+", or an element type such as float16")
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: estimate llama.cpp, which has a compute buffer instead of PyTorch's allocator")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
 	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: use flash attention, which stores no attention scores: the default of releases since September 2025")
+	cli.Complete(cmd, "kv", append(names(kvBlocks), usualTypes...)...)
+}
+
+// fittingFlags adds those that ask what fits.
+func (o *estimateOptions) fittingFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Var(cli.SizeFlag(&o.fits), "fits", "exit with 3 if the model needs more than `SIZE`, such as 24GiB")
+	flags.BoolVar(&o.weightsOnly, "weights-only", false, "let --fits compare the weights alone if only they are known")
 	flags.BoolVar(&o.quantize, "best-quantization", false, "with --fits: find llama.cpp's widest quantization that fits")
 	flags.BoolVar(&o.maxBatch, "max-batch", false, "with --fits: find the largest batch that fits")
 	flags.BoolVar(&o.maxContext, "max-context", false, "with --fits and --serve: find the longest context that fits")
-	flags.StringVar(&o.autocast, "autocast", "", "run under torch.autocast with `TYPE`: bf16 or fp16")
-	flags.BoolVar(&o.qlora, "qlora", false, "with --lora: keep the frozen weights in 4 bits (NF4)")
-	cli.Complete(cmd, "optimizer", optimizerNames()...)
-	cli.Complete(cmd, "gpu", generationNames()...)
-	cli.Complete(cmd, "optimizer-form", formNames()...)
-	cli.Complete(cmd, "offload", names(offloads)...)
-	cli.Complete(cmd, "cuda-loading", names(loadings)...)
-	cli.Complete(cmd, "checkpoint", blocks)
-	cli.Complete(cmd, "lora-targets", estimate.AllLinear)
-	cli.Complete(cmd, "zero-grad", names(zeroGrads)...)
-	cli.Complete(cmd, "dtype", usualTypes...)
-	cli.Complete(cmd, "autocast", usualTypes[1:]...)
-	cli.Complete(cmd, "kv", append(names(kvBlocks), usualTypes...)...)
-	cli.Complete(cmd, "zero", "1", "2", "3")
-	cli.Heading(cmd, "Flags of training; each of them chooses it", append(ofTraining, "train")...)
-	cli.Heading(cmd, "Flags of serving", "serve", "kv")
-	cli.Heading(cmd, "Flags of llama.cpp", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
-	cli.Heading(cmd, "Flags of what fits", "fits", "weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
-	return cmd
 }
 
 func runEstimate(a *cli.App, name string, o estimateOptions) error {

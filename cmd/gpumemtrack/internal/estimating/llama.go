@@ -40,7 +40,7 @@ type llamaModel interface {
 	LayerSizes() (llamacpp.Sizes, error)
 }
 
-// served are the options for the keys and values and, if it is asked for, for llama.cpp.
+// served returns the options for the keys and values and, if they are asked for, those of llama.cpp.
 func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
 	e.Context = cache.Context
 	if !o.llamaCpp {
@@ -71,7 +71,7 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	return append(options, llamacpp.Projector(size)), err
 }
 
-// projectorSize is that of --mmproj; 0 where there is none.
+// projectorSize is the size of the file that --mmproj names, or 0.
 func (o llamaOptions) projectorSize() (alloc.Bytes, error) {
 	if o.projector == "" {
 		return 0, nil
@@ -83,7 +83,7 @@ func (o llamaOptions) projectorSize() (alloc.Bytes, error) {
 	return c.Projector()
 }
 
-// mostLayers is the report with the most layers on the GPU that fit, or with one if not even that does.
+// mostLayers returns the report with the most layers on the GPU that fit; with one layer if not even that fits.
 func (o estimateOptions) mostLayers(name string, options []estimate.Option, all *estimate.Report) (*estimate.Report, error) {
 	report := all
 	for n := all.ModelLayers; n > 0; n-- {
@@ -96,7 +96,7 @@ func (o estimateOptions) mostLayers(name string, options []estimate.Option, all 
 	return report, nil
 }
 
-// searches is how many flags ask for the largest that fits.
+// searches is how many of the flags that search for what fits are given.
 func (o estimateOptions) searches() int {
 	n := 0
 	for _, asked := range []bool{o.maxBatch, o.maxContext, o.llama.maxLayers, o.training.fewest, o.quantize} {
@@ -107,7 +107,7 @@ func (o estimateOptions) searches() int {
 	return n
 }
 
-// knownModel is a model that llama.cpp would be given after a conversion to float16.
+// knownModel is a model of package zoo as llama.cpp would get it, converted to float16.
 type knownModel struct{ zoo.Model }
 
 func (m knownModel) LayerSizes() (llamacpp.Sizes, error) {

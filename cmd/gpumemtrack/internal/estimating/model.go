@@ -32,8 +32,8 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 	return o.ofKnown(m, options, e)
 }
 
-// best is the report of the widest quantization that fits, whose name goes to e. Where none
-// does it is that of the narrowest.
+// best returns the report of the widest quantization that fits, and puts its name into e. If none fits, it is
+// the narrowest one.
 func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	q, report, ok, err := llamacpp.BestQuantization(layers, o.fits, options...)
 	if err != nil || ok {
@@ -174,8 +174,8 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	return estimate.Model(again.Layers, options...)
 }
 
-// largest is the report of the largest batch, or of the most tokens, that fits, which goes to e; of one
-// if not even that does. The first report is that of what the flags say.
+// largest searches for the largest batch, or the longest context, that fits. It returns its report and puts the
+// number into e. If not even 1 fits it returns first, the report of what the flags say.
 func (o estimateOptions) largest(name string, options []estimate.Option, first *estimate.Report, e *estimated) (*estimate.Report, error) {
 	n, most := &o.batch, &e.Batch
 	if o.maxContext {
@@ -214,8 +214,8 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 	return best, nil
 }
 
-// fewest is the report with the fewest replicas with which the model fits, and their number; that of
-// maxReplicas and 0 if it fits with none.
+// fewest searches for the smallest number of replicas with which the model fits, and returns the report and
+// that number. If it fits with none, the number is 0, and the report that of maxReplicas.
 func (o estimateOptions) fewest(name string, options []estimate.Option) (*estimate.Report, int, error) {
 	try := func(n int) (*estimate.Report, bool, error) {
 		o.replicas = n

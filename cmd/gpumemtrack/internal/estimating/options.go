@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 )
 
-// options are those that every kind of model takes.
+// options returns those that every kind of model takes, or says which flags contradict each other.
 func (o estimateOptions) options() ([]estimate.Option, error) {
 	var options []estimate.Option
 	switch {
@@ -52,7 +52,7 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 	return append(options, o.checkpointed(), estimate.Frozen(o.training.frozen...), o.sharded()), nil
 }
 
-// machine is what the flags say of where the model runs.
+// machine returns the options for where the model runs.
 func (o estimateOptions) machine() ([]estimate.Option, error) {
 	gpu, err := pick("gpu", o.gpu, generations)
 	if err != nil {
@@ -73,7 +73,7 @@ func (o estimateOptions) machine() ([]estimate.Option, error) {
 	return []estimate.Option{estimate.RunsOn(estimate.Machine{GPU: gpu, Loading: loading}), estimate.Attends(kernel), estimate.On(backend)}, nil
 }
 
-// loop is what the flags say of the training loop.
+// loop returns the options for the training loop.
 func (o estimateOptions) loop() ([]estimate.Option, error) {
 	l := estimate.Loop{MicroBatches: o.accumulate, InBackward: o.inBackward}
 	switch {
@@ -119,10 +119,10 @@ func (o estimateOptions) tokens(usual int) int {
 	return usual
 }
 
-// piece is how much of a prompt is read at once when text is served.
+// piece is how many tokens of a prompt are processed at a time in serving.
 const piece = 512
 
-// input is text as the flags want it.
+// input is the option for the text that the flags ask for.
 func (o estimateOptions) input(usual int) estimate.Option {
 	length := o.tokens(usual)
 	if o.serve {
@@ -186,13 +186,9 @@ var generations = []choice[estimate.Generation]{
 	{"ada", estimate.Ada}, {"hopper", estimate.Hopper}, {"blackwell", estimate.Blackwell},
 }
 
-func generationNames() []string { return names(generations) }
-
 var forms = []choice[estimate.Form]{
 	{"foreach", estimate.ForEach}, {"one-by-one", estimate.OneByOne}, {"fused", estimate.Fused},
 }
-
-func formNames() []string { return names(forms) }
 
 var offloads = []choice[estimate.Offload]{
 	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters},
@@ -220,8 +216,6 @@ var optimizers = []choice[estimate.Optimizer]{
 	{"adam", estimate.Adam}, {"adamw", estimate.AdamW}, {"adam8bit", estimate.Adam8bit}, {"adafactor", estimate.Adafactor},
 	{"lion", estimate.Lion}, {"muon", estimate.Muon}, {"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
 }
-
-func optimizerNames() []string { return names(optimizers) }
 
 // parseDType also takes the short names that people type: bf16, fp16, fp32.
 func parseDType(name string) (alloc.DType, error) {

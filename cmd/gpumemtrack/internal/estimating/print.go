@@ -121,7 +121,7 @@ func (e estimated) write(w io.Writer) {
 	}
 }
 
-// wideContext is how much larger than estimated a CUDA context may be before that is said.
+// wideContext is how far the upper bound of a CUDA context may be above the estimate without a note.
 const wideContext = 128 * alloc.MiB
 
 // narrower names the flags that would say how large the context is.
@@ -137,7 +137,7 @@ func (o estimateOptions) narrower() string {
 	return ""
 }
 
-// transient is what the memory beside the tensors that are kept is called.
+// transient is the name of the memory that is not kept beyond an operation.
 func (e estimated) transient() string {
 	if e.options.llamaCpp {
 		return "compute buffer"
@@ -145,7 +145,7 @@ func (e estimated) transient() string {
 	return "transient"
 }
 
-// contextOf is how many tokens the keys and values are of.
+// contextOf says for how many tokens there are keys and values.
 func (e estimated) contextOf() string {
 	if e.Context == 0 {
 		return ""
@@ -160,14 +160,14 @@ func inputOf(r *estimate.Report) string {
 	return fmt.Sprintf(", input %v", r.Inputs[0])
 }
 
-// cacheAlone is all that a config.json of an unknown family tells: the keys and values, by its own
-// numbers of layers, heads and their size. As an error it says what is missing.
+// cacheAlone is all that the config.json of an unknown family tells: the size of the keys and values, by its
+// numbers of layers and heads. As an error it says what is missing.
 type cacheAlone struct {
 	Schema string      `json:"schema"`
 	Mode   string      `json:"mode"`
 	Name   string      `json:"name"`
 	Cache  alloc.Bytes `json:"cache_bytes"`
-	// Unknown has what no figure is known of.
+	// Unknown names what there is no figure for.
 	Unknown []string    `json:"unknown"`
 	Budget  alloc.Bytes `json:"budget_bytes,omitempty"`
 	Fits    *bool       `json:"fits,omitempty"`
@@ -175,7 +175,7 @@ type cacheAlone struct {
 	err     error
 }
 
-// newCacheAlone sizes the cache. It returns an error in any case.
+// newCacheAlone returns a *cacheAlone, or the error of computing the size.
 func newCacheAlone(c *checkpoint.File, cache estimate.KVConfig, unknown error) error {
 	n, err := estimate.KVCache(cache)
 	if err != nil {
@@ -184,7 +184,6 @@ func newCacheAlone(c *checkpoint.File, cache estimate.KVConfig, unknown error) e
 	return &cacheAlone{Schema: estimateSchema, Mode: "serve", Name: c.Name, Cache: n, Unknown: []string{"weights", "activations"}, config: cache, err: unknown}
 }
 
-// Error says what is missing.
 func (c *cacheAlone) Error() string {
 	return fmt.Sprintf("%s: its weights and what it needs to run are unknown: put the weights beside the config.json: %v", c.Name, c.err)
 }
@@ -192,7 +191,8 @@ func (c *cacheAlone) Error() string {
 // Unwrap returns why there are no layers.
 func (c *cacheAlone) Unwrap() error { return c.err }
 
-// writeCacheAlone prints the keys and values. With --fits it fails: without weights nothing fits for certain.
+// writeCacheAlone prints the size of the keys and values. With --fits it always fails: without the weights
+// nobody knows that a model fits.
 func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
 	if o.fits > 0 {
 		c.Budget, c.Fits = o.fits, new(bool)

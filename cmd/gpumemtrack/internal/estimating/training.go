@@ -59,7 +59,7 @@ var ofTraining = []string{
 // ofServing are those that are about serving alone.
 var ofServing = []string{"kv", "llama-cpp", "ubatch", "flash-attention", "max-context", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}
 
-// settle chooses training where only its flags say so, and notes those that have no effect.
+// settle chooses training if a flag of training is given, and notes the flags that have no effect.
 func (o *estimateOptions) settle(given func(flag string) bool) {
 	o.training.noDecay = given("weight-decay") && !o.weightDecay
 	note := func(text string) { o.training.notes = append(o.training.notes, text) }
@@ -86,7 +86,7 @@ func (o *estimateOptions) settle(given func(flag string) bool) {
 	}
 }
 
-// pick is the choice that a flag names; the zero value where it is not given.
+// pick returns the choice that a flag names; the zero value if the flag is not given.
 func pick[T any](flag, name string, choices []choice[T]) (T, error) {
 	value, ok := named(choices, name)
 	if name != "" && !ok {
@@ -95,7 +95,7 @@ func pick[T any](flag, name string, choices []choice[T]) (T, error) {
 	return value, nil
 }
 
-// pickType is the element type that a flag names; 0 where it is not given.
+// pickType returns the element type that a flag names; 0 if the flag is not given.
 func pickType(flag, name string) (alloc.DType, error) {
 	if name == "" {
 		return 0, nil
@@ -107,7 +107,7 @@ func pickType(flag, name string) (alloc.DType, error) {
 	return d, nil
 }
 
-// adapted is the option for adapters, if they are asked for.
+// adapted returns the option for LoRA adapters, if they are asked for.
 func (o estimateOptions) adapted() ([]estimate.Option, error) {
 	t := o.training
 	if o.lora == 0 {
@@ -131,9 +131,9 @@ func (o estimateOptions) adapted() ([]estimate.Option, error) {
 	return []estimate.Option{estimate.Adapt(l)}, nil
 }
 
-// projections are what families call those of attention that get adapters where nobody says which: the
-// query and value, as in PEFT's table of families, and all four where images are made, as in the
-// scripts of diffusers.
+// projections are the names that model families give to those projections of attention which get adapters by
+// default: the query's and the value's, as in PEFT's table, and in models of images all four, as in the scripts
+// of diffusers.
 var projections = [][]string{
 	{"q_proj", "v_proj"}, {"query", "value"}, {"q", "v"}, {"c_attn"}, {"query_key_value"}, {"q_lin", "v_lin"}, {"qkv_proj"},
 	{"to_k", "to_q", "to_v", "to_out.0"},
@@ -154,8 +154,8 @@ func usualTargets(r *estimate.Report) []string {
 	return projections[0] // the error names the layers that there are
 }
 
-// trained are the options that depend on the model: on its usual loss and, where flags do not name
-// the layers that are meant, on the layers that its report has.
+// trained returns the options that depend on the model: on its usual loss, and on its layers where the flags do
+// not name those that are meant.
 func (o estimateOptions) trained(loss nn.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
 	judged, err := o.judged(loss)
 	if err != nil {
@@ -178,7 +178,7 @@ func (o estimateOptions) trained(loss nn.Layer, report func() (*estimate.Report,
 	return append(judged, adapted...), err
 }
 
-// precision is what the flags say of element types.
+// precision returns the options for element types.
 func (o estimateOptions) precision() ([]estimate.Option, error) {
 	var options []estimate.Option
 	autocast, err := pickType("autocast", o.autocast)
@@ -216,7 +216,7 @@ func (o estimateOptions) precision() ([]estimate.Option, error) {
 	return options, nil
 }
 
-// blocks stands for the numbered layers of any model, which hold the most.
+// blocks is the word of --checkpoint for the numbered layers of any model, which hold the most.
 const blocks = "blocks"
 
 // numberedLayers is the pattern of their paths.
@@ -228,7 +228,7 @@ func isNumbered(l estimate.Row) bool {
 	return ok
 }
 
-// checkpointed are the patterns of --checkpoint.
+// checkpointed is the option for the patterns of --checkpoint.
 func (o estimateOptions) checkpointed() estimate.Option {
 	patterns := make([]string, len(o.checkpoints))
 	for i, p := range o.checkpoints {
@@ -239,7 +239,7 @@ func (o estimateOptions) checkpointed() estimate.Option {
 	return estimate.Checkpointed(patterns...)
 }
 
-// sharded is what the flags say of several devices.
+// sharded is the option for training on several devices.
 func (o estimateOptions) sharded() estimate.Option {
 	s := estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp, Pipeline: o.training.pipeline}
 	if s.Pipeline > 1 {
@@ -248,7 +248,7 @@ func (o estimateOptions) sharded() estimate.Option {
 	return estimate.Shard(s)
 }
 
-// lossOptions are the loss that training takes, and how linear layers that it does not train are stored.
+// lossOptions are the flags for the loss, and for how frozen linear layers are stored.
 type lossOptions struct {
 	name   string
 	chunks int
@@ -258,7 +258,7 @@ type lossOptions struct {
 // usualLoss is the loss that training takes where nobody says it.
 const usualLoss = "usual"
 
-// losses are those of a model's last layer, beside the usual one and none.
+// losses are those that --loss names.
 var losses = []choice[nn.HeadLoss]{
 	{usualLoss, nn.HeadLoss{}}, {"fused", nn.HeadLoss{Loss: nn.NextToken{Fused: true}}},
 	{"liger", nn.HeadLoss{InForward: true}}, {"none", nn.HeadLoss{}},
@@ -273,8 +273,8 @@ func (o *lossOptions) flags(cmd *cobra.Command) {
 	cli.Complete(cmd, "quantize", names(bases)...)
 }
 
-// judged are the options for the loss with which a language model is trained: the usual one,
-// which is nil for models that have none, unless the flags say another.
+// judged returns the option for the loss with which a language model is trained. usual is the model's own, or
+// nil if it has none; the flags may choose another.
 func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 	l, err := pick("loss", o.loss.name, losses)
 	asked := o.loss.name != usualLoss || o.loss.chunks > 1

@@ -20,6 +20,7 @@ type chartOptions struct {
 	height  int
 }
 
+// Chart is gpumemtrack chart.
 func Chart(a *cli.App) *cobra.Command {
 	var o chartOptions
 	cmd := &cobra.Command{

@@ -9,6 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
+// Convert is gpumemtrack convert.
 func Convert(a *cli.App) *cobra.Command {
 	var o convertOptions
 	cmd := &cobra.Command{

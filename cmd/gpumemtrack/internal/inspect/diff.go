@@ -20,6 +20,7 @@ type diffOptions struct {
 	missingAsZero bool
 }
 
+// Diff is gpumemtrack diff.
 func Diff(a *cli.App) *cobra.Command {
 	var o diffOptions
 	cmd := &cobra.Command{
@@ -124,7 +125,7 @@ func missing(a *cli.App, side string, processes []*export.Usage, o diffOptions) 
 	}
 }
 
-// pairNames names pairs by the later file.
+// pairNames names each pair by its later file.
 func pairNames(old, now []*export.Usage) []string {
 	later := slices.Clone(now)
 	for i, u := range later {
@@ -175,8 +176,8 @@ func diffTable(a *cli.App, lines []export.Line, sum export.Line, names []string,
 	fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
 }
 
-// firstLines returns the lines to print and the others. The line that shrank most is always
-// printed.
+// firstLines returns the lines to print and the others. The line that shrank most is always printed, however
+// small it is beside those that grew.
 func firstLines(lines []export.Line, o diffOptions) (shown, others []export.Line) {
 	n := o.shown(len(lines))
 	shown, others = slices.Clone(lines[:n]), slices.Clone(lines[n:])
@@ -204,7 +205,7 @@ func diffRow(l export.Line, names []string, color bool) table.Row {
 	return row
 }
 
-// painted is a table's cell that may have colors, which are ours.
+// painted is a cell with colors of our own. Its type keeps the table from escaping them.
 type painted string
 
 // paintedChange colors what grew and what shrank, where colors can be seen.
@@ -219,7 +220,8 @@ func paintedChange(b alloc.Bytes, color bool) painted {
 	}
 }
 
-// overLimit tells whether any process grew by more than the limit, and of it.
+// overLimit reports whether the memory of a process grew by more than the limit. The error names the process
+// that grew most.
 func overLimit(sum export.Line, names []string, limit alloc.Bytes) (bool, error) {
 	rank, change := sum.Worst()
 	if rank < 0 || change.Bytes <= limit {

@@ -18,6 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
+// Explain is gpumemtrack explain.
 func Explain(a *cli.App) *cobra.Command {
 	var atPeak, asJSON bool
 	var device int
@@ -118,8 +119,8 @@ func explainRanks(a *cli.App, word string, paths []string, device int, atPeak, a
 	return err
 }
 
-// explainAll explains files, most stuck first. It keeps the sums only, however large
-// the files are. What is no dump counts as passed over.
+// explainAll explains files, most stuck memory first. However large the files are, it keeps only the sums.
+// Files that are no dumps are counted as passed.
 func explainAll(a *cli.App, paths []string, device int, atPeak bool) (all []explained, passed int, err error) {
 	found, errs := make([]explained, len(paths)), make([]error, len(paths))
 	atATime(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, atPeak) })
@@ -157,8 +158,8 @@ func explainOne(a *cli.App, path string, device int, atPeak bool) (explained, er
 	}, nil
 }
 
-// latestExplained keeps the latest of each process and device, in the place of the first. A process of
-// no number is by itself.
+// latestExplained keeps the latest of each process and device, in the place of the first. Files that do not
+// tell the process's number are all kept.
 func latestExplained(all []explained) []explained {
 	type process struct {
 		host, program, device string
@@ -187,7 +188,7 @@ func (e explained) row(name string) table.Row {
 	return table.Row{name, e.Reserved, e.Requested, e.Rounding + e.Unsplit, e.Pending, e.Releasable, e.Stuck}
 }
 
-// explainTable prints the first processes, the sum of the others and that of all.
+// explainTable prints the first processes, one line for all others, and the sum.
 func explainTable(a *cli.App, all []explained) {
 	const most = 20
 	t := cli.MemoryTable("Rounding", "Process", "Reserved", "Requested", "Rounding", "Pending", "Releasable", "Stuck")

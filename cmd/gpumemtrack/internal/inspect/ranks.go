@@ -25,8 +25,8 @@ type ranks struct {
 	older     int  // snapshots of a process of which there is a later one
 }
 
-// readRanks reads all files that the words name. A file that a directory or a pattern has,
-// and that is no snapshot, is passed over.
+// readRanks reads all files that the words name. Of a directory or a pattern, files that are no snapshots are
+// skipped and counted.
 func readRanks(a *cli.App, limit alloc.Bytes, words ...string) (*ranks, error) {
 	r := new(ranks)
 	for _, word := range words {
@@ -112,7 +112,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// onOneSide splits off the pairs of which one side is missing.
+// onOneSide separates the pairs from the processes that only one side has.
 func onOneSide(before, after []*export.Usage) (pairedBefore, pairedAfter, gone, came []*export.Usage) {
 	for i := range before {
 		switch {

@@ -23,6 +23,7 @@ type replayOptions struct {
 	json      bool
 }
 
+// Replay is gpumemtrack replay.
 func Replay(a *cli.App) *cobra.Command {
 	var o replayOptions
 	cmd := &cobra.Command{
@@ -93,7 +94,8 @@ type replayed struct {
 	replay.Result
 }
 
-// configs are those to replay with: of a search, one for each allocator unless the flags name one.
+// configs returns what to replay with: one configuration or, for a search without --allocator, one for each
+// allocator.
 func (o replayOptions) configs(r *snapshot.Record) ([]replay.Config, error) {
 	conf, err := cache.ParseConfig(o.conf)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 )
 
+// Show is gpumemtrack show.
 func Show(a *cli.App) *cobra.Command {
 	var o tableOptions
 	cmd := &cobra.Command{
@@ -89,7 +90,7 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	return nil
 }
 
-// notShown tells of host memory, which a table of the device's has not.
+// notShown mentions the host memory that a table of device memory leaves out.
 func notShown(a *cli.App, read []*export.Usage, o tableOptions) {
 	if o.host {
 		return
@@ -99,8 +100,8 @@ func notShown(a *cli.App, read []*export.Usage, o tableOptions) {
 	}
 }
 
-// known refuses to sum up what a file does not tell. Peak and total are never less
-// than what is live, so a file that has none of them does not know.
+// known returns an error if a file does not tell what is asked for. Peak and total are never less than what is
+// live, so a file with live memory and none of them does not know.
 func known(read []*export.Usage, of export.Of) error {
 	for _, u := range read {
 		live, asked := false, false

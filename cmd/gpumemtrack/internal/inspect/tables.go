@@ -88,7 +88,7 @@ func rest(lines []export.Line) export.Line {
 	return sum
 }
 
-// ofRanks returns the cells that tell the ranks apart; of a line that sums up others, none.
+// ofRanks returns the cells that tell the ranks apart. They are empty in a line that sums up other lines.
 func ofRanks(l export.Line, names []string) []any {
 	rank, most := l.Worst()
 	if rank < 0 {
@@ -97,8 +97,7 @@ func ofRanks(l export.Line, names []string) []any {
 	return []any{most.Bytes, names[rank], l.Spread()}
 }
 
-// processNames names files by their ranks, and those by their paths that have
-// none or share one.
+// processNames names each process by its rank, or by its file if it has no rank or shares it with another.
 func processNames(read []*export.Usage) []string {
 	names := make([]string, len(read))
 	files := make(map[string]int)

@@ -12,12 +12,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// topLook is what top shows.
+// topLook is what top shows: the latest answers of the driver and of the pages.
 type topLook struct {
 	Time    time.Time
 	Source  string
 	Silent  time.Duration // how long the driver has not answered
-	Begun   bool          // it has not answered yet
+	Waiting bool          // for the first answer of the driver
 	Devices []topDevice
 	Pages   []topPage
 }
@@ -87,8 +87,9 @@ func (w *topWatch) run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// repeat calls ask with pauses of an interval, and of nine times as long as ask takes: a
-// page with many buffers costs its program time. A panic goes to who has the screen.
+// repeat calls ask again and again. Between two calls it waits for the interval, or for nine times as long as
+// ask took, so that a page with many buffers costs its program a tenth of a processor at most. A panic is
+// passed to the loop that owns the screen, which can restore it.
 func (w *topWatch) repeat(ctx context.Context, interval time.Duration, ask func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -149,7 +150,7 @@ func (w *topWatch) latest() topLook {
 	if !w.asked.IsZero() {
 		look.Silent = time.Since(w.asked)
 	}
-	if look.Begun = look.Devices == nil; look.Begun {
+	if look.Waiting = look.Devices == nil; look.Waiting {
 		for _, d := range w.devices {
 			look.Devices = append(look.Devices, topDevice{Status: nvml.Status{Device: d}})
 		}

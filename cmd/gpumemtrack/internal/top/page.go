@@ -33,8 +33,8 @@ const topSites = 50
 
 var errNoPage = errors.New("no live page there: want a URL such as http://localhost:6061/debug/gpumem/")
 
-// readPage asks a page for its sites and suspects. Where several processes are behind
-// one address, there is only their dump.
+// readPage asks a page for its sites and suspects. Where several processes share one address, it reads their
+// dump, which alone is there.
 func readPage(ctx context.Context, address string) topPage {
 	page := topPage{URL: address}
 	page.Err = page.readLight(ctx)

@@ -11,8 +11,8 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// topScreen draws looks on the terminal until q, a signal, or ctx. It leaves the
-// terminal as it was, after a panic too.
+// topScreen shows the latest look until q is pressed, a signal comes, or ctx is done. It restores the terminal,
+// after a panic too.
 func topScreen(ctx context.Context, w *topWatch, interval time.Duration) error {
 	screen, err := tcell.NewScreen()
 	if err == nil {
@@ -84,7 +84,7 @@ func keyOf(e *tcell.EventKey) rune {
 	return 0
 }
 
-// drawTop puts the lines on the screen. A character of two columns takes two.
+// drawTop puts the lines on the screen.
 func drawTop(screen tcell.Screen, view *topView, look topLook) {
 	width, height := screen.Size()
 	screen.Clear()

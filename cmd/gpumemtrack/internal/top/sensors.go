@@ -28,6 +28,7 @@ type sensorsOptions struct {
 	interval time.Duration
 }
 
+// Sensors is gpumemtrack sensors.
 func Sensors(a *cli.App) *cobra.Command {
 	var o sensorsOptions
 	cmd := &cobra.Command{
@@ -93,7 +94,7 @@ func devicesOf(src nvml.Source, all bool) ([]nvml.Device, error) {
 	return devices, err
 }
 
-// watchSensors shows again and again, on a terminal in one place.
+// watchSensors shows the sensors again and again; on a terminal, in the same place.
 func watchSensors(a *cli.App, o sensorsOptions, show func() error) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	defer cancel()
@@ -129,8 +130,8 @@ func watchSensors(a *cli.App, o sensorsOptions, show func() error) error {
 	}
 }
 
-// anyKey calls pressed at the next key. In this mode of the terminal Ctrl+C is
-// a key too. What is printed meanwhile needs its own carriage returns: see crlf.
+// anyKey calls pressed at the next key. In this mode of the terminal Ctrl+C is a key too, and lines need their
+// own carriage returns: see writeSensors.
 func anyKey(keys *os.File, pressed func()) (restore func(), err error) {
 	before, err := term.MakeRaw(int(keys.Fd()))
 	if err != nil {
@@ -174,7 +175,7 @@ func sensorsJSON(source string, list []nvml.Status) any {
 	return map[string]any{"schema": sensorsSchema, "source": source, "devices": devices}
 }
 
-// sensorsOf is a device and its sensors, with a null for each that it lacks.
+// sensorsOf is a device and its sensors as JSON, with null for each sensor that it lacks.
 func sensorsOf(s nvml.Status) map[string]any {
 	d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
 	if s.Parent != "" {
@@ -192,9 +193,9 @@ func sensorsOf(s nvml.Status) map[string]any {
 	return d
 }
 
-// sensorsTable is gpulink's table, and what it lacks: names, power, utilization,
-// and a dash for each sensor that a card does not have. Where it is higher than
-// the screen each GPU has one line, and below that is cut.
+// sensorsTable has the columns of gpulink's table, and names, power and utilization. A sensor that a card does
+// not have is a dash. If the table is higher than the screen, each GPU gets one line, and what still does not
+// fit is cut.
 func sensorsTable(list []nvml.Status, screen cli.Screen) string {
 	text := sensorsGrid(list, screen.Width, clocksCell, true)
 	if !screen.Holds(text) {

@@ -47,7 +47,7 @@ func styled(style topStyle, format string, args ...any) topLine {
 	return topLine{{fmt.Sprintf(format, args...), style}}
 }
 
-// topText is everything that a look has, without an end.
+// topText is all that a look has, in as many lines as that takes.
 func topText(look topLook, width int) []topLine {
 	lines := []topLine{headLine(look, width)}
 	lines = append(lines, deviceLines(look, width)...)
@@ -66,7 +66,7 @@ func topText(look topLook, width int) []topLine {
 }
 
 func noProcess(look topLook) topLine {
-	if look.Begun {
+	if look.Waiting {
 		return styled(styleQuiet, "  waiting for the driver")
 	}
 	return styled(styleQuiet, "  the driver lists no process with memory there")
@@ -85,7 +85,7 @@ func headLine(look topLook, width int) topLine {
 	return topLine{{left, styleHead}, {strings.Repeat(" ", space) + help, styleQuiet}}
 }
 
-// deviceLines is a line a device: its name, a bar, and figures as far as there is room.
+// deviceLines has a line for each device: its name, a bar, and as many figures as there is room for.
 func deviceLines(look topLook, width int) []topLine {
 	var lines []topLine
 	label := 5
@@ -124,7 +124,7 @@ func deviceLine(d topDevice, label, width int) topLine {
 	return append(append(topLine{{left, styleText}}, bar(share, room)...), topSpan{" " + memory + sensors, styleText})
 }
 
-// bar fills a share of so many characters, in brackets.
+// bar draws a share as a bar in brackets, as wide as the room.
 func bar(share float64, room int) topLine {
 	if room < 4 {
 		return nil
@@ -148,10 +148,10 @@ func sensor(d topDevice, q nvml.Quantity, unit string) string {
 	return fmt.Sprintf("%.0f %s", v, unit)
 }
 
-// topOrder is what processes are sorted by; the zero one is by memory, most first.
+// topOrder says how processes are sorted; the zero value by memory, most first.
 type topOrder struct {
-	by     byte // one of the keys m, p, g, c; 0 is m
-	turned bool
+	by       byte // one of the keys m, p, g, c; 0 is m
+	reversed bool
 }
 
 // processesOf lists the processes of all devices, and those that only a page tells of.
@@ -181,7 +181,7 @@ func processesOf(look topLook, order topOrder) []topProcess {
 			c = cmp.Compare(x.Command, y.Command)
 		}
 		c = cmp.Or(c, cmp.Compare(y.Memory, x.Memory), cmp.Compare(x.PID, y.PID))
-		if order.turned {
+		if order.reversed {
 			return -c
 		}
 		return c
@@ -192,7 +192,7 @@ func processesOf(look topLook, order topOrder) []topProcess {
 func processHead(order topOrder) topLine {
 	mark := func(key byte, name string) string {
 		if order.by == key || order.by == 0 && key == 'm' {
-			return name + map[bool]string{false: "↓", true: "↑"}[order.turned]
+			return name + map[bool]string{false: "↓", true: "↑"}[order.reversed]
 		}
 		return name
 	}
@@ -216,7 +216,7 @@ func processLine(p topProcess, width int, selected bool) topLine {
 	return topLine{{fmt.Sprintf("%-*s", width, text), style}}
 }
 
-// pageLines is what a live page tells, in so many lines of code at most.
+// pageLines shows a live page, with at most this many lines of code.
 func pageLines(page topPage, width, most int) []topLine {
 	url := line.Line(page.URL)
 	switch {

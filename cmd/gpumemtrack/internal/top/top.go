@@ -22,6 +22,7 @@ type topOptions struct {
 	all      bool
 }
 
+// Command is gpumemtrack top.
 func Command(a *cli.App) *cobra.Command {
 	var o topOptions
 	cmd := &cobra.Command{

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
-// topView is how the look is shown on a screen.
+// topView is what the user has chosen to see of a look.
 type topView struct {
 	order    topOrder
 	pid      int // of the process that is selected
@@ -81,7 +81,7 @@ func (v *topView) processes(look topLook, all []topProcess, at, room, width int)
 	return lines
 }
 
-// detail is what is known of the selected process, in so many rows at most.
+// detail shows the page of the selected process, in at most this many lines, and pages that do not answer.
 func (v *topView) detail(look topLook, processes []topProcess, at, width, most int) []topLine {
 	var lines []topLine
 	for _, page := range look.Pages {
@@ -97,7 +97,7 @@ func (v *topView) detail(look topLook, processes []topProcess, at, width, most i
 	return lines[:min(len(lines), most)]
 }
 
-// press does what a key is for, and reports whether that is to quit.
+// press does what a key stands for, and reports whether that is to quit.
 func (v *topView) press(key rune, look topLook) (quit bool) {
 	switch key {
 	case 'q', ctrlC:
@@ -105,9 +105,9 @@ func (v *topView) press(key rune, look topLook) (quit bool) {
 	case '?', 'h':
 		v.help = !v.help
 	case 'm', 'p', 'g', 'c':
-		v.order = topOrder{by: byte(key), turned: v.order.turned && v.order.by == byte(key)}
+		v.order = topOrder{by: byte(key), reversed: v.order.reversed && v.order.by == byte(key)}
 	case 'r':
-		v.order.turned = !v.order.turned
+		v.order.reversed = !v.order.reversed
 	case ' ':
 		if v.held != nil {
 			v.held = nil

@@ -36,6 +36,7 @@ type attachOptions struct {
 	command   []string
 }
 
+// Attach is gpumemtrack attach.
 func Attach(a *cli.App) *cobra.Command {
 	var o attachOptions
 	cmd := &cobra.Command{
@@ -94,7 +95,7 @@ func (o attachOptions) config() (cfg attach.Config, err error) {
 	return cfg, nil
 }
 
-// check finds what is wrong with the options before anything is begun.
+// check returns the format of the output, or what is wrong with the options, before anything has begun.
 func (o attachOptions) check() (to *cli.Format, err error) {
 	switch {
 	case o.pid == 0 && len(o.command) == 0:

@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// attachDriver answers an attach.Driver's questions from the driver's own figures.
+// attachDriver is an attach.Driver: it asks NVML, where a driver answers.
 type attachDriver struct {
 	source  nvml.Source // nil if none answers
 	devices []nvml.Device
@@ -30,7 +30,7 @@ func (d *attachDriver) close() {
 	}
 }
 
-// visible are the devices as a process numbers them, by the environment that it began with.
+// visible returns the devices in the order of the process's ordinals, by the environment that it began with.
 func (d *attachDriver) visible(pid int) ([]nvml.Device, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -49,7 +49,7 @@ func (d *attachDriver) visible(pid int) ([]nvml.Device, error) {
 	})
 }
 
-// Memory implements attach.Driver.
+// Memory returns what all programs use of a process's device, and how large it is.
 func (d *attachDriver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 	devices, err := d.visible(pid)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *attachDriver) Memory(pid, ordinal int) (used, total alloc.Bytes, err er
 	return used, total, nil
 }
 
-// Held implements attach.Driver.
+// Held returns what a process has on each of its devices, by their ordinals.
 func (d *attachDriver) Held(pid int) (map[int]alloc.Bytes, error) {
 	devices, err := d.visible(pid)
 	if err != nil {

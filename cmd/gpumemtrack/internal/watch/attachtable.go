@@ -24,7 +24,7 @@ type attachedMark struct {
 	Mark    *snapshot.Mark  `json:"mark"`
 }
 
-// writeAttachedMark prints what changed since the mark before: nothing if nothing did.
+// writeAttachedMark prints what changed since the previous mark, as a table only if anything did.
 func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON bool) {
 	device, ordinal := s.Device()
 	if asJSON {
@@ -49,7 +49,7 @@ func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON b
 	}
 }
 
-// signedTally prints a change. Its number and its bytes may go different ways.
+// signedTally prints a change. The number of buffers may shrink while their bytes grow.
 func signedTally(t snapshot.Tally) string {
 	return fmt.Sprintf("%+d, %s", t.Count, cli.Signed(t.Bytes))
 }
@@ -59,7 +59,7 @@ type lineChange struct {
 	kind snapshot.Kind
 }
 
-// changesByLine are the changes of every line of code: what grew first, more bytes first.
+// changesByLine lists what changed by line of code: first what grew, and of each the largest first.
 func changesByLine(d snapshot.Delta) (all []lineChange) {
 	for c := range d.Changes() {
 		for _, site := range c.Sites {
@@ -105,7 +105,8 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 	}
 }
 
-// attachedTotals prints what is live, and for a device the peak and the total, which host memory has not.
+// attachedTotals prints what is live, and for a device the peak and the total, which are not known of host
+// memory.
 func attachedTotals(s *snapshot.Snapshot) string {
 	if s.Total.IsZero() {
 		return fmt.Sprintf("%v live", s.Memory.Host())
@@ -113,8 +114,8 @@ func attachedTotals(s *snapshot.Snapshot) string {
 	return fmt.Sprintf("%v live; peak %v; in all %v", s.Live, s.Peak, s.Total)
 }
 
-// cacheOf names the caching allocator that asked for memory, if one is known by its
-// library, and what tells of its buffers. Of this module's Cache it is the tracker.
+// cacheOf names the caching allocator whose segments these are, as the call stacks tell, and what shows the
+// buffers in them; "" if there is none.
 func cacheOf(s *snapshot.Snapshot) (name, instead string) {
 	for site := range s.Sites() {
 		for _, f := range site.Stack {

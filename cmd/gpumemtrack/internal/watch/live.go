@@ -14,9 +14,8 @@ import (
 // sparkPoints is how many of the latest points the live line draws.
 const sparkPoints = 24
 
-// showLive keeps a line with the recording's state on the terminal until ctx is
-// done: where the cursor is, or beside a command, which writes to the terminal
-// too, in the last row. In a pipe it shows nothing.
+// showLive keeps a line with the recording's state on the terminal until ctx is done. Beside a command, which
+// writes to the terminal too, the line is in the last row. In a pipe it shows nothing.
 func showLive(a *cli.App, ctx context.Context, rec *nvml.Recorder, beside bool, o recordOptions) {
 	tty, ok := cli.Terminal(a.Stderr)
 	if !ok || o.noLive {
@@ -38,8 +37,8 @@ func showLive(a *cli.App, ctx context.Context, rec *nvml.Recorder, beside bool, 
 	}
 }
 
-// liveLine says of each device what is used now, the peak, and the way there;
-// of the process where there is one that is known.
+// liveLine tells of each device what is used now, the peak, and the latest values: of the watched process if
+// that is known, otherwise of the device.
 func liveLine(rec nvml.Recording) string {
 	var parts []string
 	for _, d := range rec.Devices {
@@ -68,7 +67,7 @@ func seriesToShow(rec nvml.Recording, d nvml.Device) (nvml.Series, bool) {
 	return nvml.Series{}, false
 }
 
-// latest returns the maxima of the last n points that are no gaps.
+// latest returns the last n values, without gaps, and the very last.
 func latest(s nvml.Series, n int) (values []float64, now float64) {
 	for p := range s.Points() {
 		if !p.IsGap() {
@@ -79,10 +78,9 @@ func latest(s nvml.Series, n int) (values []float64, now float64) {
 	return values, values[len(values)-1]
 }
 
-// statusLine is a line that stays on a terminal. Alone it stands where the cursor
-// is. Beside a program that writes to the terminal it is in the last row,
-// which is taken out of what scrolls (DECSTBM), as apt's progress bar does: else
-// the program's lines would go on where this one ends.
+// statusLine is a line that stays on a terminal. Alone it stands where the cursor is. Beside a program that
+// writes to the terminal it is in the last row, which is kept out of the rows that scroll (DECSTBM), as apt's
+// progress bar does: otherwise the program's next line would begin at the end of this one.
 type statusLine struct {
 	tty    *os.File
 	beside bool
@@ -93,12 +91,12 @@ type statusLine struct {
 const (
 	saveCursor, restoreCursor = "\x1b7", "\x1b8"
 
-	// lineDown and lineUp keep the column. At the bottom the first one scrolls.
+	// lineDown and lineUp keep the column. In the last row lineDown scrolls.
 	lineDown, lineUp = "\x1bD", "\x1b[A"
 )
 
-// show draws the line, unless a program beside it has the terminal to itself. Such
-// a program resets the rows that scroll, so they are taken again after it.
+// show draws the line, unless a program beside it uses the whole screen. Such a program resets the rows that
+// scroll, so they are set again after it.
 func (s *statusLine) show(line string) {
 	if s.beside && isRaw(s.tty) {
 		s.rows = 0
@@ -117,8 +115,8 @@ func (s *statusLine) show(line string) {
 	fmt.Fprint(s.tty, take+s.inLastRow(line))
 }
 
-// remove leaves the cursor at the beginning of a line: of the next one if the
-// program, or the terminal with its ^C, has begun this one.
+// remove takes the line away and leaves the cursor at the beginning of a line: of the next one if the program,
+// or the terminal with its ^C, has written in this one.
 func (s *statusLine) remove() {
 	end := cli.ClearLine
 	if s.beside { // so many blanks move on from any column but the first

@@ -30,6 +30,7 @@ type recordOptions struct {
 
 var recordable = []string{"memory", "utilization", "power", "temperature", "fan", "clocks", "all"}
 
+// Record is gpumemtrack record.
 func Record(a *cli.App) *cobra.Command {
 	var o recordOptions
 	cmd := &cobra.Command{

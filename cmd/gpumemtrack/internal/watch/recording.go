@@ -62,7 +62,7 @@ func recordedJSON(rec nvml.Recording, samples, charts []string) recordOutput {
 	return out
 }
 
-// finite is a number as JSON has it; nil is null.
+// finite returns a number, or nil, which JSON prints as null, if JSON has no such number.
 func finite(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -70,8 +70,7 @@ func finite(v float64) *float64 {
 	return &v
 }
 
-// WriteRecording prints the table of a recording, and what there is to say of
-// its gaps.
+// WriteRecording prints the table of a recording, and below it the notes on its gaps.
 func WriteRecording(w io.Writer, rec nvml.Recording) {
 	t := cli.NewGrid(2, []string{"Name", "Gaps", "Rate", "Duration", "Mean", "Minimum"},
 		"Series", "Name", "Minimum", "Maximum", "Mean", "Duration", "Rate", "Gaps")
@@ -100,7 +99,7 @@ func WriteRecording(w io.Writer, rec nvml.Recording) {
 	}
 }
 
-// noteOf says whose note it is; a process's own names the process.
+// noteOf begins a note with the series that it is about. A note that names the process needs the device alone.
 func noteOf(s nvml.Series) string {
 	if s.Quantity == nvml.ProcessMemory && strings.HasPrefix(s.Note, s.Target.String()) {
 		return s.Device.Label() + " " + s.Note

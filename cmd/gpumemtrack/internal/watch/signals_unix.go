@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
-// passedSignals are passed to the command that is recorded.
+// passedSignals are the signals that are passed on to the command.
 func passedSignals() []os.Signal {
 	return append(cli.StopSignals(), syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)
 }
@@ -41,9 +41,8 @@ func signaled(s *os.ProcessState) int {
 	return cli.ExitFailed
 }
 
-// alive reports whether a process with this number, anybody's, still runs. One
-// that has ended can wait for its parent for ever, in a container above all: its
-// state in /proc is Z, where there is a /proc.
+// alive reports whether a process with this number still runs, whoever owns it. One that has ended may wait for
+// its parent for ever, in a container above all. Where there is a /proc, its state there is Z.
 func alive(pid int) bool {
 	if err := syscall.Kill(pid, 0); err != nil && err != syscall.EPERM {
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
-// child is a command that runs while it is recorded.
+// child is a command that runs while it is watched.
 type child struct {
 	cmd     *exec.Cmd
 	signals chan os.Signal
@@ -36,8 +36,8 @@ func lookCommand(command []string) (path string, err error) {
 	return path, nil
 }
 
-// cannotRun has the exit code that shells have for a command that is not there, or
-// that cannot be run.
+// cannotRun is the error of a command that is not there or cannot be run, with the exit code that shells have
+// for it.
 func cannotRun(name string, err error) error {
 	code := cli.ExitNotRun
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -46,8 +46,8 @@ func cannotRun(name string, err error) error {
 	return cli.Exit(code, fmt.Errorf("cannot run %q: %w: check its name, or write its path", name, err))
 }
 
-// startChild starts a command with our own streams, in an environment, or if that is nil in
-// our own. Until watch it is there, if only as what a process leaves for its parent.
+// startChild starts a command with our own streams. A nil environment is our own. Nobody waits for the command
+// until watch is called, so even if it ends before, its number stays its own.
 func startChild(a *cli.App, path string, command, env []string) (*child, error) {
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Args[0], cmd.Env = command[0], env
