@@ -3,6 +3,7 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -35,28 +36,28 @@ var (
 func tapeSetBands(t *tape.Tape, r *Report, learn run) {
 	band := tapeDeviations(t)
 	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
-	if t.Recurrent {
-		t.Unmeasured |= tape.Recurrences
+	if layer.Ran.Of(t).Recurrent {
+		layer.Ran.Of(t).Unmeasured |= layer.Recurrences
 		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
 	}
-	if t.Stepwise {
+	if layer.Ran.Of(t).Stepwise {
 		r.Notes = append(r.Notes, "recurrent layers are counted as PyTorch's own operations run them: kernels made for them (mamba-ssm, flash-linear-attention) keep less")
 	}
-	if t.Held {
+	if layer.Ran.Of(t).Held {
 		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
 	}
 	tapeWiden(t, r, learn)
 	tapeAllowWorkspaces(t, r)
-	if t.Rounded {
+	if layer.Ran.Of(t).Rounded {
 		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
 	}
 	if t.Cfg.Backend == setting.CUDA {
 		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
 		if tapeDoubted(t) > 0 && t.Cfg.Training {
-			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere: later ones may need less", t.Transformed))
+			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere: later ones may need less", layer.Ran.Of(t).Transformed))
 		}
-		if t.Unmeasured != 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", t.Unmeasured))
+		if layer.Ran.Of(t).Unmeasured != 0 {
+			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", layer.Ran.Of(t).Unmeasured))
 		}
 	}
 	r.Notes = append(r.Notes, notCounted)
@@ -64,7 +65,7 @@ func tapeSetBands(t *tape.Tape, r *Report, learn run) {
 
 // deviations are those of the model's kind.
 func tapeDeviations(t *tape.Tape) deviations {
-	if t.Recurrent {
+	if layer.Ran.Of(t).Recurrent {
 		return measuredRecurrent
 	}
 	return measured

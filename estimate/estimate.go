@@ -83,7 +83,7 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 func newTape(decl *tape.Declaration, cfg *setting.Config, memory *tape.Scratch) *tape.Tape {
 	n := len(decl.Modules)
 	return &tape.Tape{
-		Memory: memory, Cfg: cfg, Decl: decl, Row: -1, Next: 1, Called: make([]bool, n), Matched: make([]bool, len(cfg.Checkpoints)), Homes: map[tape.Layer]string{}, Rows: make([]tape.Row, 0, n),
+		Memory: memory, Cfg: cfg, Decl: decl, Row: -1, Next: 1, Called: make([]bool, n), Matched: make([]bool, len(cfg.Checkpoints)), Homes: map[tape.Layer]string{}, Rows: memory.Rows[:0],
 		Ops: memory.Ops[:0], Storages: memory.Storages[:0], Refs: memory.Refs[:0],
 	}
 }
@@ -113,12 +113,8 @@ func tapeRecord(t *tape.Tape, root tape.Layer) error {
 	if t.Out = y; len(y.Shape) == 0 && t.Answer == nil {
 		layer.TapeJudgeLast(t)
 	}
-	t.Hold(t.Cos) // the tables live as long as the model runs
-	t.Hold(t.Sin)
-	t.Hold(t.Masks)
-	for _, id := range t.Passed {
-		t.Storages[id].Last = max(t.Storages[id].Last, int32(len(t.Ops)-1))
-	}
+	t.HoldLasting()
+	t.HoldPassed()
 	for i := range t.Storages {
 		if s := &t.Storages[i]; s.Cached && len(t.Ops) > 0 {
 			s.Last, s.LastRun = int32(len(t.Ops)-1), int32(len(t.Ops)-1)

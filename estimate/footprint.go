@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -51,7 +52,7 @@ func tapeFootprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) 
 // machine, and of what was measured.
 func tapeFootprint(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b Band, training bool) Footprint {
 	_, more := t.Cfg.Workspace()
-	if more *= 2; !t.Multiplies {
+	if more *= 2; !layer.Ran.Of(t).Multiplies {
 		more = 0
 	}
 	if t.Cfg.Lora != nil {
@@ -60,13 +61,13 @@ func tapeFootprint(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.
 	if reserved < small {
 		b.Above = max(b.Above, smallBand.Above)
 	}
-	if t.Unmeasured != 0 {
+	if layer.Ran.Of(t).Unmeasured != 0 {
 		b.Above = max(b.Above, unmeasuredBand.Above)
 	}
-	if t.Scores.Shape != nil {
+	if layer.Ran.Of(t).Routed {
 		b.Below = max(b.Below, routedBand.Below)
 	}
-	if t.Convolutions > 1 { // one makes the patches of a transformer
+	if layer.Ran.Of(t).Convolutions > 1 { // one makes the patches of a transformer
 		b = convolutionalBand
 	}
 	b.Above = max(b.Above, m.Band.Above, (1+b.Above)*(1+m.Band.Above)-1-measured.training.Above)
@@ -91,7 +92,7 @@ func tapeDoubted(t *tape.Tape) alloc.Bytes {
 	if gpu := t.Cfg.Machine.GPU; gpu != setting.UnknownGPU && gpu < setting.Ampere {
 		return 0
 	}
-	return t.Transformed
+	return layer.Ran.Of(t).Transformed
 }
 
 // gathers is the band of what is reserved where parameters are gathered from all devices.

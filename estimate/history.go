@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -152,7 +153,7 @@ const steps = 2
 func tapeServing(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done tape.Passes) *tape.Timeline {
 	y := newHistory(t, h, s, done)
 	y.load(m, y.parameters())
-	if t.Multiplies {
+	if layer.Ran.Of(t).Multiplies {
 		size, _ := t.Cfg.Workspace()
 		y.Alloc(int64(size))
 	}
@@ -183,14 +184,14 @@ func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done t
 		}
 		for batch := range min(loop.MicroBatches, 2) { // later ones are like the second
 			y.read()
-			if t.Multiplies && step == 0 && batch == 0 {
+			if layer.Ran.Of(t).Multiplies && step == 0 && batch == 0 {
 				y.Alloc(int64(workspace))
 			}
 			y.forward()
 			if loop.ZeroGrad == setting.ZeroGradBackward && batch == 0 {
 				y.clear()
 			}
-			if t.Multiplies && step == 0 && batch == 0 {
+			if layer.Ran.Of(t).Multiplies && step == 0 && batch == 0 {
 				y.Alloc(int64(workspace))
 			}
 			y.play(done.Backward())

@@ -89,7 +89,7 @@ func (l contrast) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	t.Unmeasured |= tape.TwoTowers
+	layer.Ran.Of(t).Unmeasured |= layer.TwoTowers
 	image, err := t.Call("vision_model", l.image, pixels)
 	if err == nil {
 		x, err = t.Call("text_model", l.text, x)

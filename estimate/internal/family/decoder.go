@@ -171,8 +171,8 @@ func (decoderBlock) Kind() string { return "DecoderBlock" }
 // Forward implements Layer.
 func (b decoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := b.Sequential.Forward(t, x)
-	t.Hold(t.Attention) // which the block's code names and does not use
-	t.Attention = tape.Tensor{}
+	t.Hold(*layer.EagerWeights.Of(t)) // which the block's code names and does not use
+	*layer.EagerWeights.Of(t) = tape.Tensor{}
 	return x, err
 }
 

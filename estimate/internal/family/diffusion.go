@@ -181,3 +181,6 @@ func stretch(f *tape.Flow, x tape.Tensor, n int) tape.Tensor {
 	}
 	return y
 }
+
+// encoded is the text, which a denoiser's blocks read and write beside the image.
+var encoded tape.Slot[tape.Tensor]

@@ -46,8 +46,8 @@ func (c Transformer) fluxLayers(s fluxStyle) []tape.Layer {
 		before: func(f *tape.Flow, x tape.Tensor) (tape.Tensor, []tape.Tensor) {
 			condition := c.fluxConditioned(f, s, x.Dim(0))
 			x = f.Call("x_embedder", x)
-			f.T.Encoded = f.Call("context_embedder", f.Input(1))
-			return x, append(c.tables(f, x.Dim(1)+f.T.Encoded.Dim(1)), condition...)
+			*encoded.Of(f.T) = f.Call("context_embedder", f.Input(1))
+			return x, append(c.tables(f, x.Dim(1)+encoded.Of(f.T).Dim(1)), condition...)
 		},
 		after: func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor {
 			x = s.parted(f, x)
@@ -109,7 +109,7 @@ func (s fluxStyle) joined(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	if !s.shared {
 		return x
 	}
-	return f.Cat(1, f.T.Encoded, x)
+	return f.Cat(1, *encoded.Of(f.T), x)
 }
 
 // parted is the image of one sequence.
@@ -117,8 +117,8 @@ func (s fluxStyle) parted(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	if !s.shared {
 		return x
 	}
-	f.Hold(f.T.Encoded)
-	return f.Part(x, 1, x.Dim(1)-f.T.Encoded.Dim(1))
+	f.Hold(*encoded.Of(f.T))
+	return f.Part(x, 1, x.Dim(1)-encoded.Of(f.T).Dim(1))
 }
 
 // normed is a norm of n modulations, which it makes itself where they are not shared.
@@ -179,7 +179,7 @@ func (c Transformer) twoStreams(s fluxStyle) tape.Layer {
 	parts = append(append(parts, c.projections(ofImage, s.bias)...), c.projections(ofText, s.bias)...)
 	parts = append(parts, tape.Named{Name: "norm2", Layer: plainLayerNorm(c)}, tape.Named{Name: "norm2_context", Layer: plainLayerNorm(c)}, tape.Named{Name: "ff", Layer: s.mlp(c)}, tape.Named{Name: "ff_context", Layer: s.mlp(c)})
 	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		text := f.T.Encoded
+		text := *encoded.Of(f.T)
 		m, n := s.modulations(f, "norm1", 0, 6), s.modulations(f, "norm1_context", 1, 6)
 		imageNormed := modulated(f, "norm1"+s.norm, x, m[1], m[0])
 		textNormed := modulated(f, "norm1_context"+s.norm, text, n[1], n[0])
@@ -187,7 +187,7 @@ func (c Transformer) twoStreams(s fluxStyle) tape.Layer {
 		words = f.Call(ofText.Out, words)
 		y := finished(f, x, image, m, "norm2", "ff")
 		f.Hold(imageNormed)
-		f.T.Encoded = finished(f, text, words, n, "norm2_context", "ff_context")
+		*encoded.Of(f.T) = finished(f, text, words, n, "norm2_context", "ff_context")
 		f.Hold(text, image, words, y)
 		return y
 	}}
@@ -232,7 +232,7 @@ func (c Transformer) oneStream(s fluxStyle) tape.Layer {
 		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}}, tape.Named{Name: "proj_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, Split: nn.ByRows}})
 	}
 	return tape.Module{Name: "OneStream", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		text := f.T.Encoded
+		text := *encoded.Of(f.T)
 		all := x
 		if !s.shared {
 			all = f.Cat(1, text, x)
@@ -245,7 +245,7 @@ func (c Transformer) oneStream(s fluxStyle) tape.Layer {
 		if s.shared {
 			return out
 		}
-		f.T.Encoded = f.Part(out, 1, text.Dim(1))
+		*encoded.Of(f.T) = f.Part(out, 1, text.Dim(1))
 		return f.Part(out, 1, x.Dim(1))
 	}}
 }

@@ -69,7 +69,7 @@ func gemma3nEmbedded(c Transformer) []tape.Layer {
 		y := f.Call("per_layer_model_projection", x)
 		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, InPlace: true})
 		y = f.Call("per_layer_projection_norm", f.View(y, batch, length, c.Blocks, a.Size))
-		f.T.PerBlock = f.Scale(f.Add(y, f.View(per, y.Shape...)))
+		*perBlock.Of(f.T) = f.Scale(f.Add(y, f.View(per, y.Shape...)))
 		target, states := root(f, x, false), []tape.Tensor{x}
 		for i := range a.Inputs - 1 {
 			states = append(states, rescaled(f, f.Call("altup_projections."+strconv.Itoa(i), x), target))
@@ -209,9 +209,12 @@ func (a AltUp) correct(f *tape.Flow, predicted, active, computed tape.Tensor) ta
 	return f.Op(tape.Op{In: []tape.Tensor{y, predicted}, Shape: y.Shape, InPlace: true, PassGrad: true})
 }
 
+// perBlock is the embeddings of the tokens for each block.
+var perBlock tape.Slot[tape.Tensor]
+
 // ofBlock is the embedding of the tokens for a block.
 func tapeOfBlock(t *tape.Tape, size int) (tape.Tensor, error) {
-	all := t.PerBlock
+	all := *perBlock.Of(t)
 	if len(all.Shape) != 4 {
 		return tape.Tensor{}, t.Errorf("the block has no embeddings of its own: the first layers must make them")
 	}

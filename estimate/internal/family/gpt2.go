@@ -84,7 +84,7 @@ func (l positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	t.RowOutput = vectors.Shape
+	t.Show(vectors.Shape)
 	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
 }
 

@@ -99,7 +99,7 @@ func (l ossExperts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}, true)
 	if err == nil {
 		tokens, _ := l.Tokens(t, x) // which visit has checked
-		t.RowOutput = alloc.Shape{tokens, l.Hidden}
+		t.Show(alloc.Shape{tokens, l.Hidden})
 	}
 	return y, err
 }

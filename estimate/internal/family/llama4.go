@@ -33,7 +33,7 @@ func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	t.Unmeasured |= tape.Mixtures
+	layer.Ran.Of(t).Unmeasured |= layer.Mixtures
 	visits := int(min(setting.FLOPs(tokens, l.Experts), setting.MaxField))
 	scores, err := t.Call("router", l.router(), x)
 	if err == nil {

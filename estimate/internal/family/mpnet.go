@@ -53,7 +53,7 @@ func (c Transformer) mpNetBlock() tape.Layer {
 		batch, length := x.Dim(0), x.Dim(1)
 		q, k, v := f.Call("attention.attn.q", x), f.Call("attention.attn.k", x), f.Call("attention.attn.v", x)
 		s := f.Scale(f.MatMul(q, k, c.headSize(), batch, c.Heads, length, length))
-		s = f.Op(tape.Op{In: []tape.Tensor{s, f.T.Spread}, Shape: s.Shape, InPlace: true, PassGrad: true})
+		s = f.Op(tape.Op{In: []tape.Tensor{s, *spread.Of(f.T)}, Shape: s.Shape, InPlace: true, PassGrad: true})
 		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true}))
 		y := f.Copy(f.MatMul(s, v, length, x.Shape...)) // heads and length change places again
 		x = f.Call("attention.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.attn.o", y)), x))
@@ -96,7 +96,10 @@ func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 	}
 	found, err := t.Call("relative_attention_bias", l.table(), numbers)
 	if err == nil {
-		t.Spread, err = t.Op(tape.Op{In: []tape.Tensor{found}, Shape: alloc.Shape{batch, l.heads, length, length}})
+		*spread.Of(t), err = t.Op(tape.Op{In: []tape.Tensor{found}, Shape: alloc.Shape{batch, l.heads, length, length}})
 	}
 	return x, err
 }
+
+// spread is the biases of scores for each sequence, which all blocks of MPNet add.
+var spread tape.Slot[tape.Tensor]

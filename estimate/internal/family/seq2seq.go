@@ -24,9 +24,9 @@ func (l encoderDecoder) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	t.Uncached = true // a cache is the decoder's
+	*layer.Uncached.Of(t) = true // a cache is the decoder's
 	encoded, err := t.Call("encoder", l.encoder, x)
-	t.Uncached = false
+	*layer.Uncached.Of(t) = false
 	if err != nil {
 		return tape.Tensor{}, err
 	}

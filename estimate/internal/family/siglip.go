@@ -37,6 +37,6 @@ func (held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
 		row.Params = setting.AddSat(row.Params, t.Decl.Modules[i].Params)
 	}
-	t.Held = true
+	layer.Ran.Of(t).Held = true
 	return x, nil
 }

@@ -226,7 +226,7 @@ func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Ten
 	case l.Rotary:
 		rotated, kinds := setting.Or(l.RotaryDim, size), setting.Or(l.Rotations, 1)
 		if l.Anew {
-			t.Cos, t.Sin = tape.Tensor{}, tape.Tensor{}
+			*rotaryTables.Of(t) = tables{}
 		}
 		if l.PerText {
 			kinds = q.Shape[0]
@@ -241,7 +241,7 @@ func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Ten
 // lend notes the keys and values that later layers may borrow and the model may return.
 func (l Attention) lend(t *tape.Tape, k, v tape.Tensor) {
 	if !l.Borrowed {
-		t.Lent[l.kind()] = [2]tape.Tensor{k, v}
+		lent.Of(t)[l.kind()] = [2]tape.Tensor{k, v}
 	}
 	if l.Returns {
 		t.ReturnsCache(k, v, l.Always)
@@ -259,9 +259,10 @@ func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error
 	case l.Eager || l.Capped || l.Sinks || l.Elementary && t.Cfg.Kernel == setting.EagerAttention:
 		return eager{l.Heads, l.Size(), setting.Or(l.Masks, 1), l.Dropout, l.Capped, l.Sinks}.attend(t, q, k, v)
 	}
-	outer := t.Uncached
-	t.Uncached = outer || l.Cross
+	uncached := Uncached.Of(t)
+	outer := *uncached
+	*uncached = outer || l.Cross
 	y, err := l.kernel(t, q, k, v)
-	t.Uncached = outer
+	*uncached = outer
 	return y, err
 }

@@ -73,7 +73,7 @@ func (l Attention) gates(t *tape.Tape, both tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	t.Gate, err = t.Op(tape.Op{In: parts[1:], Shape: parts[1].Shape})
+	*outputGate.Of(t), err = t.Op(tape.Op{In: parts[1:], Shape: parts[1].Shape})
 	return parts[0], err
 }
 
@@ -112,9 +112,16 @@ func (l Attention) normValues(t *tape.Tape, v tape.Tensor, heads int) (tape.Tens
 	return tape.Seen(t, v, shape)
 }
 
+// lent has the keys and values of the last layer without a window and of the last with one, which later
+// layers may borrow.
+var lent tape.Slot[[2][2]tape.Tensor]
+
+// outputGate is the gate of the output that is being made.
+var outputGate tape.Slot[tape.Tensor]
+
 // borrow returns the keys and values of the last layer of the kind.
 func (l Attention) borrow(t *tape.Tape) (k, v tape.Tensor, err error) {
-	lent := t.Lent[l.kind()]
+	lent := lent.Of(t)[l.kind()]
 	if lent[0].Shape == nil {
 		err = t.Errorf("it takes keys and values of an earlier layer, but there is none of its kind")
 	}
@@ -144,7 +151,7 @@ func weighedByPlace(t *tape.Tape, q tape.Tensor) (tape.Tensor, error) {
 
 // source is what keys and values of Cross attention are made of.
 func (l Attention) source(t *tape.Tape) (tape.Tensor, error) {
-	t.Unmeasured |= tape.EncodersAndDecoders
+	Ran.Of(t).Unmeasured |= EncodersAndDecoders
 	x, err := t.Beside(0)
 	if err == nil {
 		err = t.Rank(x, 3, "(batch, length, hidden)")
@@ -154,7 +161,7 @@ func (l Attention) source(t *tape.Tape) (tape.Tensor, error) {
 
 // weigh multiplies the output by the sigmoid of its gates.
 func (l Attention) weigh(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
-	gate, err := KeepOutput(t, t.Gate)
+	gate, err := KeepOutput(t, *outputGate.Of(t))
 	if err != nil {
 		return tape.Tensor{}, err
 	}

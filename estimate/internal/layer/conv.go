@@ -179,14 +179,14 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	reads := []tape.Tensor{x}
 	o := tape.Op{In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads), FLOPs: setting.FLOPs(work...)}
-	t.Convolutions++
-	t.Rounded = t.Rounded || t.Activation() != alloc.Float32
+	Ran.Of(t).Convolutions++
+	Ran.Of(t).Rounded = Ran.Of(t).Rounded || t.Activation() != alloc.Float32
 	if t.On() == setting.CPU {
 		o.Workspace = c.blocked(t, x, shape)
 		o.BackwardWorkspace = max(c.padded(t), c.patched(t)-o.Workspace)
 	} else {
 		o.Kernels = c.winograd(t, x.Shape[0], shape)
-		t.Transformed = max(t.Transformed, o.Kernels)
+		Ran.Of(t).Transformed = max(Ran.Of(t).Transformed, o.Kernels)
 	}
 	t.Cast(&o, append([]int{c.out, c.in / setting.Or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)...)
 	return t.Op(o)

@@ -82,7 +82,7 @@ func (l DeltaNetX) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
 	}
-	t.Stepwise, t.Recurrent = true, true
+	Ran.Of(t).Stepwise, Ran.Of(t).Recurrent = true, true
 	conv, out := l.parts()
 	batch, length := x.Shape[0], x.Shape[1]
 	var projected []tape.Tensor
@@ -112,7 +112,7 @@ func (l DeltaNetX) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	rows := alloc.Shape{batch * length * l.ValueHeads, l.ValueSize}
-	if t.Gate, err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: rows, View: l.Apart}); err != nil {
+	if *outputGate.Of(t), err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: rows, View: l.Apart}); err != nil {
 		return tape.Tensor{}, err
 	}
 	if y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: rows, View: true}); err == nil {
@@ -194,7 +194,7 @@ func (l gatedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }
 
 // Forward implements Layer.
 func (l gatedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	gate := t.Gate
+	gate := *outputGate.Of(t)
 	d := x.DType
 	y, err := RMSNorm{Size: l.size, Unfused: true}.Forward(t, x)
 	if err != nil {

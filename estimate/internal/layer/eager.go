@@ -18,14 +18,14 @@ type eager struct {
 
 func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	f := &tape.Flow{T: t}
-	seen := t.Seen(k.Dim(1))
+	seen := Seen(t, k.Dim(1))
 	wide := alloc.Shape{k.Dim(0), seen, q.Dim(2)}
 	alone := k.Dim(2) == q.Dim(2)   // each query head has keys and values of its own
 	names := []tape.Tensor{q, k, v} // of variables
 	k = f.Op(tape.Op{In: []tape.Tensor{k}, Shape: wide, View: alone})
 	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: wide, View: alone})
 	if f.ErrX == nil {
-		f.ErrX = tapeMask(t, l.masks, q.Dim(0), q.Dim(1), seen)
+		f.ErrX = makeMask(t, l.masks, q.Dim(0), q.Dim(1), seen)
 	}
 	lowQ := f.Lower(q)
 	k = f.Lower(k)
@@ -35,7 +35,7 @@ func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	y := f.Op(tape.Op{In: []tape.Tensor{lowS, v}, Shape: q.Shape, Keep: []tape.Tensor{lowS, v}, FLOPs: setting.Flops(s.Shape, l.size, 2)})
 	y = f.Copy(y) // heads and length change places again
 	f.Hold(append(names, k, v, s)...)
-	t.Attention = s
+	*EagerWeights.Of(t) = s
 	return y, f.ErrX
 }
 
@@ -48,7 +48,7 @@ func (l eager) weights(f *tape.Flow, q, k tape.Tensor, d alloc.DType) tape.Tenso
 		s = f.Op(tape.Op{In: []tape.Tensor{f.Scale(s)}, Shape: scores, KeepOutput: true})
 		s = f.Scale(s)
 	}
-	s = f.Op(tape.Op{In: []tape.Tensor{s, f.T.Masks}, Shape: scores, PassGrad: true})
+	s = f.Op(tape.Op{In: []tape.Tensor{s, masks.Of(f.T).of}, Shape: scores, PassGrad: true})
 	if l.sinks {
 		s = l.sunk(f, s)
 	} else {
@@ -87,13 +87,24 @@ func (l eager) sunk(f *tape.Flow, scores tape.Tensor) tape.Tensor {
 	return s
 }
 
-// mask makes the masks of eager attention, for so many kinds of layers, once.
-func tapeMask(t *tape.Tape, kinds, batch, length, keys int) error {
+// mask is added to the scores of attention. All layers have it together, and it lives as long as the model runs.
+type mask struct{ of tape.Tensor }
+
+// Lasting is the mask.
+func (m *mask) Lasting() []tape.Tensor { return []tape.Tensor{m.of} }
+
+var masks tape.Slot[mask]
+
+// EagerWeights are the weights that eager attention returned last, which a block's code may name.
+var EagerWeights tape.Slot[tape.Tensor]
+
+// makeMask makes the masks, for so many kinds of layers, once.
+func makeMask(t *tape.Tape, kinds, batch, length, keys int) error {
 	shape := alloc.Shape{kinds, batch, length, keys}
-	if t.Masks.Shape.Equal(shape) {
+	if masks.Of(t).of.Shape.Equal(shape) {
 		return nil
 	}
 	var err error
-	t.Masks, err = t.Const(t.Activation(), shape...)
+	masks.Of(t).of, err = t.Const(t.Activation(), shape...)
 	return err
 }

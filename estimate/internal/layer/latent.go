@@ -63,7 +63,7 @@ func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
 	}
-	t.Unmeasured |= tape.LatentAttentions
+	Ran.Of(t).Unmeasured |= LatentAttentions
 	f := &tape.Flow{T: t}
 	q := x
 	for _, part := range l.queries() {

@@ -42,7 +42,7 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if x.DType == alloc.Int64 || x.DType == alloc.Int32 || x.DType == alloc.Bool {
 		return tape.Tensor{}, t.Errorf("input %v is of %v, which is not multiplied: an Embedding reads Tokens", x.Shape, x.DType)
 	}
-	t.Multiplies = true
+	Ran.Of(t).Multiplies = true
 	in := x
 	x, err := t.Lower(x)
 	if err != nil {

@@ -105,7 +105,7 @@ func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) ([]tape.Tensor, error) {
 // atOnce is the loss whose gradients are computed with it: beside a chunk of logits there are
 // those of x and of the weight.
 func (l HeadLoss) atOnce(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	t.Multiplies = true
+	Ran.Of(t).Multiplies = true
 	x, err := t.Lower(x)
 	if err != nil {
 		return tape.Tensor{}, err

@@ -107,7 +107,7 @@ func (l MambaMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
 	}
-	t.Stepwise, t.Recurrent = true, true
+	Ran.Of(t).Stepwise, Ran.Of(t).Recurrent = true, true
 	in, conv, proj, _, out := l.parts()
 	batch, length := x.Shape[0], x.Shape[1]
 	wide := alloc.Shape{batch, l.Inner, length}

@@ -127,12 +127,16 @@ func (l MoE) Route(t *tape.Tape, x tape.Tensor, name string, router, experts tap
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	t.Scores = scores
+	*routed.Of(t) = scores
+	Ran.Of(t).Routed = true
 	if t.Cfg.Lora == nil {
-		t.Unmeasured |= tape.Mixtures
+		Ran.Of(t).Unmeasured |= Mixtures
 	}
 	return t.Call("experts", experts, x)
 }
+
+// routed is the scores of the router that was called last.
+var routed tape.Slot[tape.Tensor]
 
 type router struct{ MoE }
 

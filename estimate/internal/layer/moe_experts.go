@@ -98,7 +98,7 @@ func (l MoE) project(f *tape.Flow, x tape.Tensor, o tape.Op, bias bool) tape.Ten
 // gather weighs what the experts made by the scores and puts it back into the order of the tokens. It
 // is in the wider type of both.
 func (l MoE) gather(f *tape.Flow, down tape.Tensor, shape alloc.Shape, order tape.Own) tape.Tensor {
-	scores := f.T.Scores
+	scores := *routed.Of(f.T)
 	wide := down.DType
 	if scores.DType.Bits() > wide.Bits() {
 		wide = scores.DType

@@ -86,7 +86,7 @@ func (l RNN) fits(t *tape.Tape, x tape.Tensor) error {
 	if err := t.Width(x, 2, l.In, "features"); err != nil {
 		return err
 	}
-	t.Recurrent = true
+	Ran.Of(t).Recurrent = true
 	if x.Shape[1] > setting.MaxField/8 {
 		return t.Errorf("input %v is too long: want at most %d steps", x.Shape, setting.MaxField/8)
 	}

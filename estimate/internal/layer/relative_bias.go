@@ -14,6 +14,9 @@ type RelativeBias struct {
 	Causal  bool // later keys are left out, by a mask
 }
 
+// madeBiases are those that the first layer of a stack made for all of it.
+var madeBiases tape.Slot[map[*RelativeBias]tape.Tensor]
+
 // declare declares the table where no other layer has.
 func (b *RelativeBias) declare(d *tape.Declaration, heads int) {
 	if !d.Shared[b] && d.Want("Bias.Buckets", b.Buckets, 1) {
@@ -28,7 +31,7 @@ func (b *RelativeBias) table(heads int) Embedding { return Embedding{Num: b.Buck
 // add returns what is added to the scores of so many queries and keys.
 func (b *RelativeBias) add(t *tape.Tape, heads, length, keys int) (tape.Tensor, error) {
 	shape := alloc.Shape{1, heads, length, keys}
-	biases, made := t.Biases[b]
+	biases, made := (*madeBiases.Of(t))[b]
 	if !made {
 		var err error
 		if biases, err = b.lookUp(t, shape); err != nil {
@@ -55,9 +58,10 @@ func (b *RelativeBias) lookUp(t *tape.Tape, shape alloc.Shape) (tape.Tensor, err
 		return tape.Tensor{}, err
 	}
 	biases, err := t.Op(tape.Op{In: []tape.Tensor{found}, Shape: shape, View: true})
-	if t.Biases == nil {
-		t.Biases = make(map[any]tape.Tensor)
+	made := madeBiases.Of(t)
+	if *made == nil {
+		*made = make(map[*RelativeBias]tape.Tensor)
 	}
-	t.Biases[b] = biases
+	(*made)[b] = biases
 	return biases, err
 }

@@ -9,7 +9,7 @@ import (
 // rotate turns queries or keys by their position: x cos + rotate_half(x) sin.
 // Only the tables are kept; all layers have them together.
 func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.DType) (tape.Tensor, error) {
-	cos, sin, err := tapeRotary(t, x.Shape[1], rotated, kinds, tables)
+	cos, sin, err := rotary(t, x.Shape[1], rotated, kinds, tables)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
@@ -35,24 +35,34 @@ func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.
 	return t.Op(tape.Op{In: []tape.Tensor{y, x}, Shape: x.Shape})
 }
 
-// rotary returns the tables of the model's rotary positions, made once for so many
-// kinds of layers.
-func tapeRotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor, err error) {
+// tables are the cosines and sines of rotary positions. All layers have them together, and they live as long
+// as the model runs.
+type tables struct{ cos, sin tape.Tensor }
+
+// Lasting are both.
+func (r *tables) Lasting() []tape.Tensor { return []tape.Tensor{r.cos, r.sin} }
+
+var rotaryTables tape.Slot[tables]
+
+// rotary returns the tables, which the first layer makes. Some models have several kinds of layers
+// with different tables; all kinds are made at once.
+func rotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor, err error) {
 	d = setting.Or(d, t.Activation())
-	if t.Cos.Shape.Equal(alloc.Shape{kinds, 1, length, size}) && t.Cos.DType == d {
-		return t.Cos, t.Sin, nil
+	r := rotaryTables.Of(t)
+	if r.cos.Shape.Equal(alloc.Shape{kinds, 1, length, size}) && r.cos.DType == d {
+		return r.cos, r.sin, nil
 	}
 	if cos, err = t.Const(d, kinds, 1, length, size); err == nil {
 		sin, err = t.Const(d, kinds, 1, length, size)
 	}
-	t.Cos, t.Sin = cos, sin
+	r.cos, r.sin = cos, sin
 	return cos, sin, err
 }
 
 // rotatePairs turns so many elements of each of the heads by their position, in pairs, by
 // tables of so many numbers a position.
 func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) (tape.Tensor, error) {
-	cos, sin, err := tapeRotary(t, x.Shape[1], table, 1, 0)
+	cos, sin, err := rotary(t, x.Shape[1], table, 1, 0)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
@@ -78,15 +88,16 @@ func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) (tape.Tens
 // table of them.
 func rotateComplex(t *tape.Tape, x tape.Tensor, heads, size int) (tape.Tensor, error) {
 	shape := t.Resized(x.Shape, heads*size)
-	if table := (alloc.Shape{1, 1, x.Shape[1], size}); !t.Cos.Shape.Equal(table) {
+	r := rotaryTables.Of(t)
+	if table := (alloc.Shape{1, 1, x.Shape[1], size}); !r.cos.Shape.Equal(table) {
 		var err error
-		if t.Cos, err = t.Const(alloc.Float32, table...); err != nil { // half as many of eight bytes
+		if r.cos, err = t.Const(alloc.Float32, table...); err != nil { // half as many of eight bytes
 			return tape.Tensor{}, err
 		}
 	}
 	y, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, DType: alloc.Float32})
 	if err == nil {
-		y, err = t.Op(tape.Op{In: []tape.Tensor{y, t.Cos}, Shape: shape, Keep: []tape.Tensor{t.Cos}})
+		y, err = t.Op(tape.Op{In: []tape.Tensor{y, r.cos}, Shape: shape, Keep: []tape.Tensor{r.cos}})
 	}
 	if err != nil || y.DType == x.DType {
 		return y, err

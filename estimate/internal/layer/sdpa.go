@@ -21,7 +21,7 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	q = f.Lower(q)
 	k = f.Lower(k)
 	v = f.Lower(v)
-	scores := alloc.Shape{q.Dim(0), l.Heads, q.Dim(1), t.Seen(k.Dim(1))}
+	scores := alloc.Shape{q.Dim(0), l.Heads, q.Dim(1), Seen(t, k.Dim(1))}
 	out := t.Resized(q.Shape, l.Heads*(v.Dim(2)/max(1, k.Dim(2)/l.Size)))
 	trained := len(l.masks) > 0 && l.masks[0].Grad // which flash attention does not do
 	if l.plain = l.plain || t.Cfg.Kernel == setting.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == setting.CPU {
@@ -65,6 +65,17 @@ func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) t
 	return f.Op(tape.Op{In: []tape.Tensor{y}, Shape: out, DType: low}) // heads and length change places again
 }
 
+// Uncached says that keys and values of earlier tokens are not read, as in an encoder.
+var Uncached tape.Slot[bool]
+
+// Seen is the number of keys that so many new ones and those in the cache make.
+func Seen(t *tape.Tape, keys int) int {
+	if t.Cfg.Cache == nil || *Uncached.Of(t) {
+		return keys
+	}
+	return max(keys, t.Cfg.Cache.Context)
+}
+
 // kernel is attention by scaled_dot_product_attention. Where a mask is given, and before PyTorch 2.5,
 // keys and values are repeated for each query head of their group; the mask is turned into numbers that
 // are kept (transformers, integrations/sdpa_attention.py).
@@ -73,12 +84,12 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error
 	var shared []tape.Tensor
 	var mask []tape.Own
 	var err error
-	switch seen := t.Seen(k.Shape[1]); {
+	switch seen := Seen(t, k.Shape[1]); {
 	case l.Biased:
-		if err := tapeMask(t, 1, batch*l.Heads, length, seen); err != nil {
+		if err := makeMask(t, 1, batch*l.Heads, length, seen); err != nil {
 			return tape.Tensor{}, err
 		}
-		shared = []tape.Tensor{t.Masks}
+		shared = []tape.Tensor{masks.Of(t).of}
 	case l.Zeros:
 		zeros, err := t.Const(t.Activation(), 1, l.Heads, length, seen)
 		if err != nil {
@@ -122,15 +133,15 @@ func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tap
 // queries, keys and values are copied.
 func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64) (tape.Tensor, error) {
 	f := &tape.Flow{T: t}
-	scores := alloc.Shape{q.Dim(0), heads, q.Dim(1), t.Seen(k.Dim(1))}
+	scores := alloc.Shape{q.Dim(0), heads, q.Dim(1), Seen(t, k.Dim(1))}
 	for _, x := range []*tape.Tensor{&q, &k, &v} {
 		*x = f.Op(tape.Op{In: []tape.Tensor{*x}, Shape: t.Resized(q.Shape, x.Dim(1), q.Dim(2))})
 	}
 	if f.ErrX == nil {
-		f.ErrX = tapeMask(t, 1, scores[0], scores[2], scores[3])
+		f.ErrX = makeMask(t, 1, scores[0], scores[2], scores[3])
 	}
 	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, size, 2)})
-	s = softmax(f, f.Op(tape.Op{In: []tape.Tensor{s, t.Masks}, Shape: scores, PassGrad: true}), q.DType)
+	s = softmax(f, f.Op(tape.Op{In: []tape.Tensor{s, masks.Of(t).of}, Shape: scores, PassGrad: true}), q.DType)
 	if dropout > 0 {
 		s = f.Apply(Dropout{P: dropout}, s)
 	}

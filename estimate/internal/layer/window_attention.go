@@ -66,7 +66,7 @@ func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 		return tape.Tensor{}, err
 	}
 	if t.Computes() != alloc.Float32 {
-		t.Unmeasured |= tape.LowWindows
+		Ran.Of(t).Unmeasured |= LowWindows
 	}
 	parts, out, _ := l.parts()
 	f := &tape.Flow{T: t, Parts: parts}

@@ -61,12 +61,16 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 	for _, s := range t.Storages[before:] {
 		t.Rows[row].Allocated += alloc.Bytes(s.Bytes)
 	}
-	if t.RowOutput != nil {
-		t.Rows[row].Output, t.RowOutput = t.RowOutput, nil
+	if t.shown != nil {
+		t.Rows[row].Output, t.shown = t.shown, nil
 	}
 	t.path, t.Row, t.depth, t.BesideX = outerPath, outerRow, t.depth-1, outerBeside
 	return y, nil
 }
+
+// Show says what the row of the layer that is being called has as its output, where that is not what Forward
+// returns.
+func (t *Tape) Show(output alloc.Shape) { t.shown = output }
 
 // Beside returns the i-th of the further tensors that the layer which is being called was
 // given. An index out of range is a *LayerError.

@@ -127,35 +127,12 @@ type Tape struct {
 	Next       int       // module that is expected to be called next
 	Segments   []Segment // checkpointed stretches of ops
 	Matched    []bool    // patterns of Checkpointed that match a layer
-	Recurrent  bool      // a layer is recurrent
-	Multiplies bool      // a layer multiplies matrices
+	Answer     []int32   // storages that the first loss reads, which the caller sees
+	Total      alloc.Bytes
 
-	Convolutions int         // that ran
-	Transformed  alloc.Bytes // the largest workspace of a convolution by transformed tensors
-	Held         bool        // parts are there and do not run
-	Rounded      bool        // a convolution computes in another type than float32
-	Total        alloc.Bytes
-	Cos, Sin     Tensor       // of rotary positions, which all layers share
-	Masks        Tensor       // of eager attention, which all layers share
-	Attention    Tensor       // the weights that eager attention returned last
-	Answer       []int32      // storages that the first loss reads, which the caller sees
-	RowOutput    alloc.Shape  // of the layer being called, where it is not what Forward returns
-	PerBlock     Tensor       // embeddings of the tokens for each block
-	Lent         [2][2]Tensor // keys and values of the last layer without a window and of that with one
-	Encoded      Tensor       // the text, where a denoiser's blocks read and write it beside the image
-	Gate         Tensor       // of the output that is being made
-	Biases       map[any]Tensor
-	Spread       Tensor     // biases of scores for each sequence, which all blocks of MPNet add
-	Stepwise     bool       // a layer goes through the sequence in PyTorch's own operations
-	Uncached     bool       // keys and values of earlier tokens are not read
-	Scores       Tensor     // of the router that was called last
-	Unmeasured   unmeasured // kinds of layers that ran
-	inputsKept   []int32    // storages that products of quantized weights may keep
-	inputsInside []int32    // those of the checkpointed layer that is being called
-	mostInside   int64      // the most that one checkpointed layer may so keep besides, in bytes
-	keys         []int32    // storages of keys and values that the model may return
-	Passed       []int32    // those of checkpointed layers, which live until the forward pass is over
-	copies       int64      // of keys in float32 that it may return, in bytes
+	slots     []filled
+	lingering lingering
+	shown     alloc.Shape // output of the layer being called, where it is not what Forward returns
 
 	BesideX []Tensor // further tensors of the layer being called
 

@@ -7,20 +7,30 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
+// lingering is what the code around the model may keep alive besides, as storages unless it says bytes.
+type lingering struct {
+	inputs       []int32 // that products of quantized weights may keep
+	inputsInside []int32 // those of the checkpointed layer that is being called
+	mostInside   int64   // the most bytes that one checkpointed layer may so keep besides
+	keys         []int32 // keys and values that the model may return
+	passed       []int32 // those of checkpointed layers, which live until the forward pass is over
+	copies       int64   // bytes of keys in float32 that it may return
+}
+
 // returnsCache notes that the model may return keys and values, which live as long as its output.
 // Most checkpointed layers return none. Those that always do let go of them when the forward pass
 // is over, at the earliest.
 func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
 	held := []int32{t.Home(k.Storage), t.Home(v.Storage)}
 	if t.inside && always {
-		t.Passed = append(t.Passed, held...)
+		t.lingering.passed = append(t.lingering.passed, held...)
 	}
 	switch {
 	case t.inside && !always:
 	case t.Cfg.Loop.Output == setting.OutputWithCache:
 		t.Storages[held[0]].Lingers, t.Storages[held[1]].Lingers = true, true
 	default:
-		t.keys = append(t.keys, held...)
+		t.lingering.keys = append(t.lingering.keys, held...)
 	}
 }
 
@@ -29,7 +39,7 @@ func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
 func (t *Tape) ReturnsCopies(k Tensor) {
 	k.DType = alloc.Float32
 	if !t.inside && t.Storages[k.Storage].Bytes < int64(t.Size(k)) {
-		t.copies += int64(t.Size(k))
+		t.lingering.copies += int64(t.Size(k))
 	}
 }
 
@@ -38,16 +48,16 @@ func (t *Tape) ReturnsCopies(k Tensor) {
 // before and the keys and values that decoders of transformers return (past_key_values).
 func (t *Tape) Beyond() (bytes int64, name string) {
 	held := t.Cfg.Loop.Output == setting.OutputUnknown || t.Cfg.Loop.Output == setting.OutputHeld
-	inputs := t.mostInside + t.sum(t.inputsKept, func(s *Storage) bool { return held || !s.Kept })
+	inputs := t.lingering.mostInside + t.sum(t.lingering.inputs, func(s *Storage) bool { return held || !s.Kept })
 	if held {
-		inputs += t.sum(t.inputsKept, func(s *Storage) bool { return !s.Kept })
+		inputs += t.sum(t.lingering.inputs, func(s *Storage) bool { return !s.Kept })
 	}
 	keys := int64(0)
 	if held {
-		keys = t.sum(t.keys, func(*Storage) bool { return true })
+		keys = t.sum(t.lingering.keys, func(*Storage) bool { return true })
 	}
 	if held || t.Cfg.Loop.Output == setting.OutputWithCache {
-		keys += t.copies
+		keys += t.lingering.copies
 	}
 	name = "Output, whether keys and values are held with it: Loops or --hold-output says it"
 	if inputs > keys {
@@ -58,8 +68,8 @@ func (t *Tape) Beyond() (bytes int64, name string) {
 
 // keptInside notes what an old bitsandbytes keeps when a checkpointed layer runs again.
 func (t *Tape) keptInside() {
-	t.mostInside = max(t.mostInside, t.sum(t.inputsInside, func(s *Storage) bool { return !s.Kept }))
-	t.inputsInside = t.inputsInside[:0]
+	t.lingering.mostInside = max(t.lingering.mostInside, t.sum(t.lingering.inputsInside, func(s *Storage) bool { return !s.Kept }))
+	t.lingering.inputsInside = t.lingering.inputsInside[:0]
 }
 
 // sum is the size of the storages that count, each once.
@@ -71,4 +81,11 @@ func (t *Tape) sum(ids []int32, counts func(*Storage) bool) (n int64) {
 		}
 	}
 	return n
+}
+
+// HoldPassed keeps alive until the forward pass is over what checkpointed layers return.
+func (t *Tape) HoldPassed() {
+	for _, id := range t.lingering.passed {
+		t.Storages[id].Last = max(t.Storages[id].Last, int32(len(t.Ops)-1))
+	}
 }

@@ -93,8 +93,8 @@ func (t *Tape) keepInput(o *Op, x Tensor) {
 		s.Lingers = s.Lingers || !t.inside
 	case q.Base == setting.GPTQBase || known:
 	case t.inside:
-		t.inputsInside = append(t.inputsInside, t.Home(x.Storage))
+		t.lingering.inputsInside = append(t.lingering.inputsInside, t.Home(x.Storage))
 	default:
-		t.inputsKept = append(t.inputsKept, t.Home(x.Storage))
+		t.lingering.inputs = append(t.lingering.inputs, t.Home(x.Storage))
 	}
 }

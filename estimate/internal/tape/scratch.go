@@ -13,6 +13,7 @@ type Scratch struct {
 	Storages []Storage
 	Ops      []OpX
 	Refs     []int32
+	Rows     []Row
 	loads    []Load
 	each     []ofModule
 	numbers  []int32
@@ -58,6 +59,7 @@ func (s *Scratch) Release(d *Declaration, t *Tape) {
 	}
 	if t != nil {
 		s.Storages, s.Ops, s.Refs, s.numbers = t.Storages, t.Ops, t.Refs, s.numbers[:0]
+		s.Rows = t.Rows
 	}
 	for _, l := range s.lent {
 		s.events = append(s.events, l.Events)
@@ -69,6 +71,7 @@ func (s *Scratch) Release(d *Declaration, t *Tape) {
 	}
 	clear(s.modules)
 	clear(s.params)
+	clear(s.Rows)
 	clear(s.index)
 	Scratches.Put(s)
 }

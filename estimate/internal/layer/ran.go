@@ -1,0 +1,49 @@
+package layer
+
+import (
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Facts is what ran that bears on how far the figures may be off.
+type Facts struct {
+	Recurrent  bool // a layer is recurrent
+	Stepwise   bool // a layer goes through the sequence in PyTorch's own operations
+	Multiplies bool // a layer multiplies matrices
+	Routed     bool // tokens were given to experts
+	Held       bool // there is a layer whose parts are counted and do not run
+	Rounded    bool // a convolution computes in another type than float32
+
+	Convolutions int         // that ran
+	Transformed  alloc.Bytes // the largest workspace of a convolution by transformed tensors
+	Unmeasured   Unmeasured  // kinds of layers that ran
+}
+
+// Ran has the facts of a tape.
+var Ran tape.Slot[Facts]
+
+// Unmeasured has the kinds of layers that no measurement on a GPU in docs/estimate.md has.
+type Unmeasured uint8
+
+// The kinds.
+const (
+	Mixtures Unmeasured = 1 << iota
+	EncodersAndDecoders
+	TwoTowers
+	LowWindows
+	LatentAttentions
+	Recurrences
+)
+
+// String names the kinds, in plural.
+func (u Unmeasured) String() string {
+	var names []string
+	for i, name := range []string{"mixtures of experts without adapters", "encoders with decoders", "towers of images and texts", "windows over images in low precision", "latent attention", "recurrent layers"} {
+		if u&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
