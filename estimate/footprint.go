@@ -22,9 +22,9 @@ func tapeFootprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) 
 		events   int
 		band     Band
 	}{
-		{false, &r.Inference, func() *tape.Timeline { return tapeServing(t, h, serve.stage, r.Inference, serve.passes) }, len(serve.passes.Events), servedBand},
+		{false, &r.Inference, func() *tape.Timeline { return tapeServing(t, h, serve.stage, r.Inference.resident(), serve.passes) }, len(serve.passes.Events), servedBand},
 		{true, &r.Training, func() *tape.Timeline {
-			return tapeLearning(t, h, learn.stage, r.Training, learn.passes, t.Cfg.Usual(t.Cfg.Loop), steps)
+			return tapeLearning(t, h, learn.stage, r.Training.resident(), learn.passes, t.Cfg.Usual(t.Cfg.Loop), steps)
 		}, len(learn.passes.Events), trainedBand},
 	} {
 		m := side.memory
@@ -128,4 +128,9 @@ var (
 func contextOf(c *setting.Config) Figure {
 	bytes, least, most := c.Machine.Context()
 	return Figure{Bytes: bytes, Lower: least, Upper: most}
+}
+
+// resident is what is held from the time when the model is loaded.
+func (m Memory) resident() resident {
+	return resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: m.Cache}
 }

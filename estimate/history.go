@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -23,6 +24,9 @@ type history struct {
 	pass           []int32   // handles of the pass
 }
 
+// resident is what a process holds from the time when it has loaded the model.
+type resident struct{ Weights, Master, Buckets, Cache alloc.Bytes }
+
 func newHistory(t *tape.Tape, h *tape.Holding, s tape.StageX, done tape.Passes) *history {
 	y := &history{t: t, h: h, s: s, done: done, pass: make([]int32, done.Handles)}
 	t.Memory.Lend(&y.Timeline)
@@ -42,7 +46,7 @@ func (y *history) parameters() []tape.Load {
 }
 
 // load puts the model on the device, its weights as large as m says.
-func (y *history) load(m Memory, each []tape.Load) {
+func (y *history) load(m resident, each []tape.Load) {
 	var sum int64
 	for _, p := range each {
 		sum += p.Weights
@@ -150,7 +154,7 @@ func (y *history) keep() {
 const steps = 2
 
 // serving is the history of a process that runs the model forward.
-func tapeServing(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done tape.Passes) *tape.Timeline {
+func tapeServing(t *tape.Tape, h *tape.Holding, s tape.StageX, m resident, done tape.Passes) *tape.Timeline {
 	y := newHistory(t, h, s, done)
 	y.load(m, y.parameters())
 	if layer.Ran.Of(t).Multiplies {
@@ -168,7 +172,7 @@ func tapeServing(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done ta
 }
 
 // learning is the history of a process that trains the model.
-func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m Memory, done tape.Passes, loop setting.Loop, steps int) *tape.Timeline {
+func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m resident, done tape.Passes, loop setting.Loop, steps int) *tape.Timeline {
 	y := newHistory(t, h, s, done)
 	each := y.parameters()
 	y.load(m, each)

@@ -126,7 +126,7 @@ func TestRecordedSteps(t *testing.T) {
 			RunsOn(Machine{GPU: Hopper}), Loops(Loop{ZeroGrad: ZeroGradFirst, Output: OutputHeld, Form: OneByOne}))
 		_, learn, err := peaks(r, recorded, held)
 		require.NoError(t, err)
-		got, ok := tapeLearning(recorded, held, learn.stage, r.Training, learn.passes, recorded.Cfg.Usual(recorded.Cfg.Loop), 1).Replay(0)
+		got, ok := tapeLearning(recorded, held, learn.stage, r.Training.resident(), learn.passes, recorded.Cfg.Usual(recorded.Cfg.Loop), 1).Replay(0)
 		require.True(t, ok)
 		mib := func(n alloc.Bytes) float64 { return float64(n) / float64(alloc.MiB) }
 		assert.InEpsilon(t, want.requested, mib(got.Requested), 0.0001, "%d tokens", length)
