@@ -3,10 +3,9 @@ package estimate
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -33,8 +32,8 @@ var (
 )
 
 // setBands gives the figures their bands, and says in notes what they rest on.
-func tapeSetBands(t *tape.Tape, r *Report, learn run) {
-	band := tapeDeviations(t)
+func setBands(t *tape.Tape, r *Report, learn run) {
+	band := deviationsOf(t)
 	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
 	if layer.Ran.Of(t).Recurrent {
 		layer.Ran.Of(t).Unmeasured |= layer.Recurrences
@@ -46,14 +45,14 @@ func tapeSetBands(t *tape.Tape, r *Report, learn run) {
 	if layer.Ran.Of(t).Held {
 		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
 	}
-	tapeWiden(t, r, learn)
-	tapeAllowWorkspaces(t, r)
+	widen(t, r, learn)
+	allowWorkspaces(t, r)
 	if layer.Ran.Of(t).Rounded {
 		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
 	}
 	if t.Cfg.Backend == setting.CUDA {
 		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
-		if tapeDoubted(t) > 0 && t.Cfg.Training {
+		if doubted(t) > 0 && t.Cfg.Training {
 			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere: later ones may need less", layer.Ran.Of(t).Transformed))
 		}
 		if layer.Ran.Of(t).Unmeasured != 0 {
@@ -64,7 +63,7 @@ func tapeSetBands(t *tape.Tape, r *Report, learn run) {
 }
 
 // deviations are those of the model's kind.
-func tapeDeviations(t *tape.Tape) deviations {
+func deviationsOf(t *tape.Tape) deviations {
 	if layer.Ran.Of(t).Recurrent {
 		return measuredRecurrent
 	}
@@ -79,7 +78,7 @@ const notCounted = "not counted: workspaces of cuDNN but those of the weights' g
 const cpuWorkspaces = 256 * alloc.KiB
 
 // allowWorkspaces lets the upper bounds of the CPU's peaks hold in small models too.
-func tapeAllowWorkspaces(t *tape.Tape, r *Report) {
+func allowWorkspaces(t *tape.Tape, r *Report) {
 	if t.Cfg.Backend != setting.CPU {
 		return
 	}

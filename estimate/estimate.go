@@ -3,13 +3,11 @@ package estimate
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Model estimates the memory of a model that calls the layers one after
@@ -30,7 +28,7 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 	if err := cfg.CheckCache(); err != nil {
 		return nil, err
 	}
-	all, err := configJudged(cfg, layer.From(layers))
+	all, err := withLoss(cfg, layer.From(layers))
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +62,7 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 	}
 	cfg.Checkpoints = decl.Anywhere(cfg.Checkpoints)
 	t = newTape(decl, cfg, memory)
-	if err := tapeRecord(t, root); err != nil {
+	if err := record(t, root); err != nil {
 		return nil, err
 	}
 	r.describe(t)
@@ -73,7 +71,7 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 		return nil, err
 	}
 	r.store(cfg)
-	tapeFootprints(t, r, own, serve, learn)
+	footprints(t, r, own, serve, learn)
 	if cfg.Compute > 0 {
 		r.llamaCpp(cfg)
 	}
@@ -89,7 +87,7 @@ func newTape(decl *tape.Declaration, cfg *setting.Config, memory *tape.Scratch) 
 }
 
 // record runs the layers over the inputs.
-func tapeRecord(t *tape.Tape, root tape.Layer) error {
+func record(t *tape.Tape, root tape.Layer) error {
 	for i, in := range t.Cfg.Inputs {
 		d := setting.Or(in.Dtype, t.Cfg.Activations)
 		bytes, err := in.Shape.Bytes(d)
@@ -111,7 +109,7 @@ func tapeRecord(t *tape.Tape, root tape.Layer) error {
 		return err
 	}
 	if t.Out = y; len(y.Shape) == 0 && t.Answer == nil {
-		layer.TapeJudgeLast(t)
+		layer.JudgeLast(t)
 	}
 	t.HoldLasting()
 	t.HoldPassed()
@@ -120,25 +118,25 @@ func tapeRecord(t *tape.Tape, root tape.Layer) error {
 			s.Last, s.LastRun = int32(len(t.Ops)-1), int32(len(t.Ops)-1)
 		}
 	}
-	return tapeUnused(t)
+	return unused(t)
 }
 
 // unused reports an option that had no effect: it is most likely a mistake.
-func tapeUnused(t *tape.Tape) error {
+func unused(t *tape.Tape) error {
 	if i := t.InputsRead; i < len(t.Inputs) {
 		return fmt.Errorf("estimate %s: no layer reads input %d, %v: leave it out, or give layers that call Tape.Input(%d)",
 			t.Cfg.Name, i, t.Inputs[i].Shape, i)
 	}
 	for i, pattern := range t.Cfg.Checkpoints {
 		if !t.Matched[i] {
-			return fmt.Errorf("estimate %s: Checkpointed: no layer's path matches %q, as %q would be", t.Cfg.Name, pattern, tapeExample(t))
+			return fmt.Errorf("estimate %s: Checkpointed: no layer's path matches %q, as %q would be", t.Cfg.Name, pattern, example(t))
 		}
 	}
 	return nil
 }
 
 // example is the path of a layer.
-func tapeExample(t *tape.Tape) string {
+func example(t *tape.Tape) string {
 	if len(t.Rows) == 0 {
 		return ""
 	}
@@ -190,11 +188,11 @@ func (r *Report) describe(t *tape.Tape) {
 			r.Kept += alloc.Bytes(s.Bytes)
 		}
 	}
-	r.Activations = tapeActivations(t)
+	r.Activations = activations(t)
 }
 
 // activations adds up what the leaves return, each storage once.
-func tapeActivations(t *tape.Tape) Amount {
+func activations(t *tape.Tape) Amount {
 	var a Amount
 	for i := range t.Ops {
 		o := &t.Ops[i]

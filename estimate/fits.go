@@ -3,9 +3,8 @@ package estimate
 import (
 	"math"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Peak is the peak that the options asked about: of training if there was a Train

@@ -2,55 +2,59 @@ package estimate
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/history"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
 // maxReplayed is the largest sum that an allocator is asked about, beyond any device.
 const maxReplayed = 64 << 40
 
 // footprints asks PyTorch's allocator what it makes of inference and training.
-func tapeFootprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
+func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
 	if t.Cfg.Backend == setting.CPU {
 		return
 	}
 	for _, side := range []struct {
 		training bool
 		memory   *Memory
-		log      func() *tape.Timeline
+		log      func() *timeline.Timeline
 		events   int
 		band     Band
 	}{
-		{false, &r.Inference, func() *tape.Timeline { return tapeServing(t, h, serve.stage, r.Inference.resident(), serve.passes) }, len(serve.passes.Events), servedBand},
-		{true, &r.Training, func() *tape.Timeline {
-			return tapeLearning(t, h, learn.stage, r.Training.resident(), learn.passes, t.Cfg.Usual(t.Cfg.Loop), steps)
+		{false, &r.Inference, func() *timeline.Timeline {
+			return history.Serving(t, h, serve.stage, r.Inference.resident(), serve.passes)
+		}, len(serve.passes.Events), servedBand},
+		{true, &r.Training, func() *timeline.Timeline {
+			return history.Learning(t, h, learn.stage, r.Training.resident(), learn.passes, t.Cfg.Usual(t.Cfg.Loop), history.Steps)
 		}, len(learn.passes.Events), trainedBand},
 	} {
 		m := side.memory
 		if t.Cfg.Searches && side.training != t.Cfg.Training {
 			continue // one of them is asked about, many times
 		}
-		var log *tape.Timeline
-		if m.Peak <= maxReplayed && side.events <= tape.MaxEvents {
+		var log *timeline.Timeline
+		if m.Peak <= maxReplayed && side.events <= timeline.MaxEvents {
 			log = side.log()
 		}
-		if log == nil || len(log.Events) > tape.MaxEvents {
+		if log == nil || len(log.Events) > timeline.MaxEvents {
 			if side.training == t.Cfg.Training {
 				r.Notes = append(r.Notes, "the model is too large to ask an allocator about: what is reserved is taken to be a fifth above the tensors, and at most half")
 			}
-			m.Footprint = tapeFootprint(t, m, m.Peak, m.Peak+m.Peak/5, m.Peak, Band{Above: 0.25}, side.training)
+			m.Footprint = footprintOf(t, m, m.Peak, m.Peak+m.Peak/5, m.Peak, Band{Above: 0.25}, side.training)
 			continue
 		}
 		found, _ := log.Replay(0)
 		more := max(0, m.Peak-found.Requested) // what the passes of a pipeline do not show
-		m.Footprint = tapeFootprint(t, m, found.Allocated+more, found.Reserved+more, log.Smallest(found)+more, side.band, side.training)
+		m.Footprint = footprintOf(t, m, found.Allocated+more, found.Reserved+more, log.Smallest(found)+more, side.band, side.training)
 	}
 }
 
 // footprint gives the figures their bands: the worst of what is not known of the loop and the
 // machine, and of what was measured.
-func tapeFootprint(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b Band, training bool) Footprint {
+func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b Band, training bool) Footprint {
 	_, more := t.Cfg.Workspace()
 	if more *= 2; !layer.Ran.Of(t).Multiplies {
 		more = 0
@@ -75,12 +79,12 @@ func tapeFootprint(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.
 	figure := func(n alloc.Bytes, b Band) Figure {
 		f := within(n, b, more)
 		if training {
-			f.Lower -= within(min(tapeDoubted(t), max(0, n-m.Peak)), b, 0).Lower
+			f.Lower -= within(min(doubted(t), max(0, n-m.Peak)), b, 0).Lower
 		}
 		return f
 	}
 	context := contextOf(t.Cfg)
-	f := Footprint{Allocated: figure(allocated, b), Reserved: figure(reserved, tapeGathers(t, b)), Context: context}
+	f := Footprint{Allocated: figure(allocated, b), Reserved: figure(reserved, gathers(t, b)), Context: context}
 	f.Device = f.Reserved.plus(context)
 	f.Needed = figure(smallest, b).plus(context)
 	return f
@@ -88,7 +92,7 @@ func tapeFootprint(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.
 
 // doubted is the largest workspace of a convolution, unless it was measured on such a GPU: on later ones tensor
 // cores compute float32 too, by other algorithms.
-func tapeDoubted(t *tape.Tape) alloc.Bytes {
+func doubted(t *tape.Tape) alloc.Bytes {
 	if gpu := t.Cfg.Machine.GPU; gpu != setting.UnknownGPU && gpu < setting.Ampere {
 		return 0
 	}
@@ -96,7 +100,7 @@ func tapeDoubted(t *tape.Tape) alloc.Bytes {
 }
 
 // gathers is the band of what is reserved where parameters are gathered from all devices.
-func tapeGathers(t *tape.Tape, b Band) Band {
+func gathers(t *tape.Tape, b Band) Band {
 	if z := t.Cfg.Sharding; z.ZeRO >= 3 && z.Data > 1 {
 		b.Above = max(b.Above, gatheredBand.Above)
 	}
@@ -131,6 +135,6 @@ func contextOf(c *setting.Config) Figure {
 }
 
 // resident is what is held from the time when the model is loaded.
-func (m Memory) resident() resident {
-	return resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: m.Cache}
+func (m Memory) resident() history.Resident {
+	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: m.Cache}
 }

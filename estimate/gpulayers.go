@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
@@ -47,7 +46,7 @@ func (r *Report) place(cfg *setting.Config) (more alloc.Bytes) {
 }
 
 // placed says where the layers are.
-func configPlaced(c *setting.Config, r *Report) string {
+func placed(c *setting.Config, r *Report) string {
 	switch {
 	case r.ModelLayers == 0:
 		return "inference is that of llama.cpp, all layers on the device, and the token embedding too, which it may leave to the CPU"

@@ -20,7 +20,7 @@ func (r *Report) llamaCpp(cfg *setting.Config) {
 	context := contextOf(cfg)
 	all := within(m.Peak, m.Band, 0)
 	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
-	r.Notes = append(r.Notes, configPlaced(cfg, r))
+	r.Notes = append(r.Notes, placed(cfg, r))
 	if cfg.Projector > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("the weights have %v of a projector, whose own compute buffer is not counted: it grows with the images", cfg.Projector))
 	}

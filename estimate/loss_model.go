@@ -3,16 +3,14 @@ package estimate
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // judged are the layers with the loss.
-func configJudged(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
+func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
 	loss, _ := c.Loss.(tape.Layer)
 	if !c.Training || tape.IsNil(loss) || len(layers) == 0 {
 		return layers, nil

@@ -3,10 +3,11 @@ package estimate
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/peak"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
 // withoutInput fills in what is known of a model without an input.
@@ -16,21 +17,21 @@ func withoutInput(r *Report, h *tape.Holding, cfg *setting.Config) error {
 		r.Notes = append(r.Notes, "without an input the layers are not cut into stages: the figures are those of all stages")
 	}
 	r.Gradients = alloc.Bytes(l.Gradients)
-	cache, err := configCacheBytes(cfg)
+	cache, err := cacheBytes(cfg)
 	if err != nil {
 		return err
 	}
-	r.Inference, r.Training = loadMemory(l, false), loadMemory(l, true)
+	r.Inference, r.Training = memoryOf(l, false), memoryOf(l, true)
 	r.Inference.Host, r.Training.Host = h.Total.Host(cfg, false), h.Total.Host(cfg, true)
 	r.Inference.Cache = cache
 	r.Inference.close("loading")
-	r.Training.Buckets = configBuckets(cfg, l)
+	r.Training.Buckets = buckets(cfg, l)
 	r.Training.Gradients = alloc.Bytes(l.Gradients)
 	r.Training.close("optimizer step")
 	return nil
 }
 
-func configCacheBytes(c *setting.Config) (alloc.Bytes, error) {
+func cacheBytes(c *setting.Config) (alloc.Bytes, error) {
 	if c.Cache == nil {
 		return 0, nil
 	}
@@ -38,7 +39,7 @@ func configCacheBytes(c *setting.Config) (alloc.Bytes, error) {
 }
 
 // memory is what is held all the time.
-func loadMemory(l tape.Load, training bool) Memory {
+func memoryOf(l tape.Load, training bool) Memory {
 	m := Memory{Weights: alloc.Bytes(l.Weights), Buffers: alloc.Bytes(l.Buffers)}
 	if training {
 		m.Master, m.Optimizer = alloc.Bytes(l.Master), alloc.Bytes(l.State)
@@ -55,7 +56,7 @@ func (m *Memory) close(at string) {
 // buckets is the copy of the gradients that DistributedDataParallel keeps for sending unless
 // gradient_as_bucket_view is set. Megatron and DeepSpeed, which MixedPrecision stands
 // for, and ZeRO have none.
-func configBuckets(c *setting.Config, l tape.Load) alloc.Bytes {
+func buckets(c *setting.Config, l tape.Load) alloc.Bytes {
 	if c.Sharding.Data == 1 || c.Sharding.ZeRO > 0 || c.Master {
 		return 0
 	}
@@ -80,7 +81,7 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 	if err != nil {
 		return serve, learn, err
 	}
-	cache, err := configCacheBytes(t.Cfg)
+	cache, err := cacheBytes(t.Cfg)
 	if err != nil {
 		return serve, learn, err
 	}
@@ -98,20 +99,20 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 			name = fmt.Sprintf("stage %d: ", i)
 		}
 		held := s.Load.Device(t.Cfg)
-		running := run{stage: s, memory: loadMemory(held, false)}
-		training := run{stage: s, memory: loadMemory(held, true), gradients: gradients}
+		running := run{stage: s, memory: memoryOf(held, false)}
+		training := run{stage: s, memory: memoryOf(held, true), gradients: gradients}
 		running.memory.Host, training.memory.Host = s.Load.Host(t.Cfg, false), s.Load.Host(t.Cfg, true)
 		if i == 0 {
 			running.memory.Input, training.memory.Input = alloc.Bytes(input), alloc.Bytes(input)
 		}
 		running.memory.Cache = cache
-		training.memory.Buckets = configBuckets(t.Cfg, held)
+		training.memory.Buckets = buckets(t.Cfg, held)
 		training.others = min(len(stages)-i, t.Cfg.Sharding.MicroBatches) - 1
 		if int64(r.Kept) > setting.MaxTotal/int64(training.others+1) {
 			return serve, learn, fmt.Errorf("estimate %s: what %d micro-batches keep takes more than %v", t.Cfg.Name, training.others+1, alloc.Bytes(setting.MaxTotal))
 		}
-		tapeInfer(t, &running, name)
-		tapeTrain(t, &training, name, loop, tapeLog(t))
+		infer(t, &running, name)
+		train(t, &training, name, loop, newLog(t))
 		if i == 0 || running.memory.Peak > serve.memory.Peak {
 			serve = running
 		}
@@ -121,70 +122,70 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 		}
 	}
 	r.Inference, r.Training = serve.memory, learn.memory
-	tapeSetBands(t, r, learn)
+	setBands(t, r, learn)
 	return serve, learn, nil
 }
 
 // run is what a device does: a stage, and what is found of it.
 type run struct {
-	stage     tape.StageX
+	stage     tape.Stage
 	memory    Memory
 	gradients []tape.Gradient
 	others    int // micro-batches of a pipeline that are kept meanwhile
-	passes    tape.Passes
+	passes    timeline.Passes
 }
 
-func tapeInfer(t *tape.Tape, r *run, name string) {
-	var p peak
+func infer(t *tape.Tape, r *run, name string) {
+	var p peak.Peak
 	if s := r.stage; s.End > s.Begin {
-		p, r.passes = inference(t, s.Begin, s.End, tapeLog(t))
+		p, r.passes = peak.Inference(t, s.Begin, s.End, newLog(t))
 	}
-	r.memory.Transient = alloc.Bytes(p.bytes + t.Fetched(r.stage))
-	r.memory.close(name + "forward of " + tapePlace(t, p.op))
+	r.memory.Transient = alloc.Bytes(p.Bytes + t.Fetched(r.stage))
+	r.memory.close(name + "forward of " + place(t, p.Op))
 }
 
 // log is a new timeline if an allocator is to be asked about it.
-func tapeLog(t *tape.Tape) *tape.Timeline {
+func newLog(t *tape.Tape) *timeline.Timeline {
 	if t.Cfg.Backend == setting.CPU {
 		return nil
 	}
-	l := &tape.Timeline{}
+	l := &timeline.Timeline{}
 	t.Memory.Lend(l)
 	return l
 }
 
 // train finds the highest of the passes of a step and of the optimizer's work; the log takes what
 // happens in the first, and may be nil.
-func tapeTrain(t *tape.Tape, r *run, name string, loop setting.Loop, log *tape.Timeline) {
+func train(t *tape.Tape, r *run, name string, loop setting.Loop, log *timeline.Timeline) {
 	m, s := r.memory, r.stage
 	held := s.Load.Device(t.Cfg)
-	var p peak
+	var p peak.Peak
 	if s.End > s.Begin {
 		drop := loop.Output == setting.OutputDropped
 		for i, from := range loop.Passes(held.Gradients, t.Cfg.Passing()) {
 			if i == 0 {
-				p, r.passes = training(t, s.Begin, s.End, r.gradients, from, int64(r.others), drop, log)
-			} else if q, _ := training(t, s.Begin, s.End, r.gradients, from, int64(r.others), drop, nil); q.bytes > p.bytes {
+				p, r.passes = peak.Training(t, s.Begin, s.End, r.gradients, from, int64(r.others), drop, log)
+			} else if q, _ := peak.Training(t, s.Begin, s.End, r.gradients, from, int64(r.others), drop, nil); q.Bytes > p.Bytes {
 				p = q
 			}
 		}
 	}
-	m.Saved = alloc.Bytes(p.saved)
-	m.Gradients = alloc.Bytes(p.gradients)
-	m.Transient = alloc.Bytes(p.bytes - p.saved - p.gradients + t.Fetched(s))
+	m.Saved = alloc.Bytes(p.Saved)
+	m.Gradients = alloc.Bytes(p.Gradients)
+	m.Transient = alloc.Bytes(p.Bytes - p.Saved - p.Gradients + t.Fetched(s))
 	direction := "forward of "
-	if p.backward {
+	if p.Backward {
 		direction = "backward of "
 	}
-	m.close(name + direction + tapePlace(t, p.op))
-	if step := tapeStep(t, m, held, s.Last, loop, name); step.Peak > m.Peak {
+	m.close(name + direction + place(t, p.Op))
+	if step := step(t, m, held, s.Last, loop, name); step.Peak > m.Peak {
 		m = step
 	}
 	r.memory = m
 }
 
 // step is the memory while the optimizer steps, if it does so by itself and on the device.
-func tapeStep(t *tape.Tape, m Memory, held tape.Load, last bool, loop setting.Loop, name string) Memory {
+func step(t *tape.Tape, m Memory, held tape.Load, last bool, loop setting.Loop, name string) Memory {
 	if t.Cfg.Passing() {
 		return Memory{}
 	}
@@ -192,17 +193,17 @@ func tapeStep(t *tape.Tape, m Memory, held tape.Load, last bool, loop setting.Lo
 	m.Gradients = alloc.Bytes(held.Gradients)
 	m.Transient = alloc.Bytes(held.Work.Temporary(loop.Form, loop.Decay))
 	if last && loop.Output == setting.OutputHeld {
-		m.Transient += tapeReturned(t)
+		m.Transient += returned(t)
 	}
 	m.close(name + "optimizer step")
 	return m
 }
 
 // returned is the size of what the model's caller holds by what it sees.
-func tapeReturned(t *tape.Tape) alloc.Bytes {
+func returned(t *tape.Tape) alloc.Bytes {
 	n := int64(0)
 	for id := range t.Storages {
-		if tapeReturns(t, int32(id), false) {
+		if peak.Returns(t, int32(id), false) {
 			n += t.Storages[id].Bytes
 		}
 	}
@@ -211,7 +212,7 @@ func tapeReturned(t *tape.Tape) alloc.Bytes {
 
 // widen lets the band of training reach to the worst and the best of the settings that are not
 // known, and says which of them the upper bound depends on most.
-func tapeWiden(t *tape.Tape, r *Report, known run) {
+func widen(t *tape.Tape, r *Report, known run) {
 	loop := t.Cfg.Loop
 	if t.Cfg.Master { // whose kernels are known
 		loop.Form = setting.Or(loop.Form, setting.Fused)
@@ -223,12 +224,12 @@ func tapeWiden(t *tape.Tape, r *Report, known run) {
 	peak := func(l setting.Loop) float64 {
 		again := known
 		again.memory = known.memory.kept()
-		tapeTrain(t, &again, "", t.Cfg.Usual(l), nil)
+		train(t, &again, "", t.Cfg.Usual(l), nil)
 		return float64(again.memory.Peak)
 	}
 	m := &r.Training
 	usual := float64(m.Peak)
-	if t.Cfg.Loop.Output == setting.OutputUnknown && tapeReturned(t) > 0 {
+	if t.Cfg.Loop.Output == setting.OutputUnknown && returned(t) > 0 {
 		m.Band.Below = 1 - (1-m.Band.Below)*min(1, peak(best)/usual)
 	}
 	most, name := usual, ""
@@ -254,7 +255,7 @@ func tapeWiden(t *tape.Tape, r *Report, known run) {
 }
 
 // place names the layer of an operation.
-func tapePlace(t *tape.Tape, i int32) string {
+func place(t *tape.Tape, i int32) string {
 	if int(i) >= len(t.Ops) || t.Ops[i].Row < 0 {
 		return "the model"
 	}

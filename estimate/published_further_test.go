@@ -16,7 +16,7 @@ import (
 
 // furtherRows are figures that were looked up after the estimates were made.
 func furtherRows() []published {
-	return slices.Concat(attentionRows(), bertRows(), configHubRows(), packedRows(), adapterRows())
+	return slices.Concat(attentionRows(), bertRows(), hubRows(), packedRows(), adapterRows())
 }
 
 // mbMiB is 10^6 bytes in MiB, gbMiB 10^9.
@@ -103,10 +103,10 @@ func bertRows() []published {
 	return rows
 }
 
-// configHubRows are LitGPT's runs with its files of settings, whose samples are cut at 512 tokens: at least one
+// hubRows are LitGPT's runs with its files of settings, whose samples are cut at 512 tokens: at least one
 // is taken to be as long. Transformers' layers stand for LitGPT's, which quantizes the head too; its bitsandbytes
 // restored float16 and kept inputs, and Fabric makes logits float32.
-func configHubRows() []published {
+func hubRows() []published {
 	gemma2b := family.Transformer{Family: family.Gemma, Vocab: 256000, Hidden: 2048, FFN: 16384, Blocks: 18, Heads: 8, KVHeads: 1, HeadSize: 256, Tied: true}
 	gemma7b := family.Transformer{Family: family.Gemma, Vocab: 256000, Hidden: 3072, FFN: 24576, Blocks: 28, Heads: 16, HeadSize: 256, Tied: true}
 	gemma9b := family.Transformer{Family: family.Gemma2, Vocab: 256000, Hidden: 3584, FFN: 14336, Blocks: 42, Heads: 16, KVHeads: 8, HeadSize: 256, Tied: true, CappedScores: true, CappedLogits: true}

@@ -3,6 +3,7 @@ package estimate
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/history"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -100,7 +101,7 @@ func (m handmade) taped(t *testing.T, layers []tape.Layer, opts ...Option) (*tap
 	held, err := tape.Weigh(decl, cfg)
 	require.NoError(t, err)
 	recorded, r := newTape(decl, cfg, memory), &Report{}
-	require.NoError(t, tapeRecord(recorded, tape.Sequential(layers)))
+	require.NoError(t, record(recorded, tape.Sequential(layers)))
 	r.describe(recorded)
 	return recorded, held, r
 }
@@ -126,7 +127,7 @@ func TestRecordedSteps(t *testing.T) {
 			RunsOn(Machine{GPU: Hopper}), Loops(Loop{ZeroGrad: ZeroGradFirst, Output: OutputHeld, Form: OneByOne}))
 		_, learn, err := peaks(r, recorded, held)
 		require.NoError(t, err)
-		got, ok := tapeLearning(recorded, held, learn.stage, r.Training.resident(), learn.passes, recorded.Cfg.Usual(recorded.Cfg.Loop), 1).Replay(0)
+		got, ok := history.Learning(recorded, held, learn.stage, r.Training.resident(), learn.passes, recorded.Cfg.Usual(recorded.Cfg.Loop), 1).Replay(0)
 		require.True(t, ok)
 		mib := func(n alloc.Bytes) float64 { return float64(n) / float64(alloc.MiB) }
 		assert.InEpsilon(t, want.requested, mib(got.Requested), 0.0001, "%d tokens", length)

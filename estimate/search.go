@@ -3,11 +3,9 @@ package estimate
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // maxBatch is the largest batch that MaxBatch tries, and context that MaxContext does.

@@ -15,7 +15,7 @@ import (
 )
 
 // stagesOf cuts a small transformer.
-func stagesOf(t *testing.T, tied bool, pipeline int) ([]tape.StageX, *Report) {
+func stagesOf(t *testing.T, tied bool, pipeline int) ([]tape.Stage, *Report) {
 	t.Helper()
 	layers := family.Transformer{Vocab: 1000, Hidden: 64, FFN: 160, Blocks: 8, Heads: 4, Tied: tied}.Layers()
 	opts := []Option{Tokens(1, 16), Train(Adam), Shard(Sharding{Pipeline: pipeline})}
@@ -29,14 +29,14 @@ func stagesOf(t *testing.T, tied bool, pipeline int) ([]tape.StageX, *Report) {
 	held, err := tape.Weigh(decl, cfg)
 	require.NoError(t, err)
 	recorded := newTape(decl, cfg, memory)
-	require.NoError(t, tapeRecord(recorded, tape.Sequential(layers)))
+	require.NoError(t, record(recorded, tape.Sequential(layers)))
 	stages, err := recorded.Stages(held)
 	require.NoError(t, err)
 	require.Len(t, stages, pipeline)
 	return stages, report
 }
 
-func weightsOf(stages []tape.StageX) alloc.Bytes {
+func weightsOf(stages []tape.Stage) alloc.Bytes {
 	var sum int64
 	for _, s := range stages {
 		sum += s.Load.Weights

@@ -3,9 +3,8 @@ package estimate
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // store puts the size of the weights as they are stored into the memory of inference.

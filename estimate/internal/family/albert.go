@@ -42,13 +42,13 @@ func (c Transformer) albert() []tape.Layer {
 func (c Transformer) albertBlock() tape.Layer {
 	return tape.Sequential{
 		tape.Named{Name: "attention", Layer: tape.Sequential{
-			tape.ResidualX(tape.InlineX{Layer: layer.Attention{
+			tape.Skip(tape.Inlined{Layer: layer.Attention{
 				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value", Out: "dense"},
 			}}, tape.Named{Name: "output_dropout", Layer: c.dropout()}),
 			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		}},
-		tape.ResidualX(
+		tape.Skip(
 			tape.Named{Name: "ffn", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
 			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseNewGELU)},
 			tape.Named{Name: "ffn_output", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}},

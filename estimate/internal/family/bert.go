@@ -52,10 +52,10 @@ func (c Transformer) bertPositions(width int) tape.Layer {
 func (c Transformer) firstClassifier(act tape.Layer) tape.Layer {
 	return tape.Named{Name: "classifier", Layer: tape.Sequential{
 		first{},
-		tape.InlineX{Layer: c.dropout()},
+		tape.Inlined{Layer: c.dropout()},
 		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
-		tape.InlineX{Layer: act},
-		tape.InlineX{Layer: c.dropout()},
+		tape.Inlined{Layer: act},
+		tape.Inlined{Layer: c.dropout()},
 		tape.Named{Name: "out_proj", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}},
 	}}
 }
@@ -95,7 +95,7 @@ func (c Transformer) bertBlock() tape.Layer {
 			}}},
 			dense: layer.Linear{In: c.Heads * min(c.headSize(), setting.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.dropout(), size: c.Hidden,
 		}},
-		tape.InlineX{Layer: afterNorm{
+		tape.Inlined{Layer: afterNorm{
 			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{
 				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
 				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},

@@ -69,7 +69,7 @@ func (s stack) Declare(d *tape.Declaration) {
 func (s stack) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	var err error
 	for i, which := range s.which {
-		if x, err = t.Call(strconv.Itoa(i), s.layers[which], x, t.BesideX...); err != nil {
+		if x, err = t.Call(strconv.Itoa(i), s.layers[which], x, t.AllBeside()...); err != nil {
 			return tape.Tensor{}, err
 		}
 	}

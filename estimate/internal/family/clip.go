@@ -14,7 +14,7 @@ func clipVision(c Transformer) tape.Layer {
 		tape.Named{Name: "embeddings", Layer: clipPatches{c.patchConv(true), int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, c.Hidden}},
 		tape.Named{Name: "pre_layrnorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(layer.UseQuickGELU)}},
-		tape.InlineX{Layer: first{}},
+		tape.Inlined{Layer: first{}},
 		tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
 }
@@ -22,11 +22,11 @@ func clipVision(c Transformer) tape.Layer {
 // clipBlock is a block of CLIP and SigLIP.
 func (c Transformer) clipBlock(usual layer.Activation) tape.Layer {
 	return tape.Sequential{
-		tape.ResidualX(tape.Named{Name: "layer_norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "self_attn", Layer: layer.Attention{
+		tape.Skip(tape.Named{Name: "layer_norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "self_attn", Layer: layer.Attention{
 			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 			Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
 		}}),
-		tape.ResidualX(tape.Named{Name: "layer_norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, usual)}}),
+		tape.Skip(tape.Named{Name: "layer_norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, usual)}}),
 	}
 }
 
@@ -40,10 +40,10 @@ func (c Transformer) clip() []tape.Layer {
 		}},
 		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(layer.UseQuickGELU)}},
 		tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-		tape.InlineX{Layer: picked{}},
+		tape.Inlined{Layer: picked{}},
 	}
 	image := c.images()
-	return []tape.Layer{tape.InlineX{Layer: contrast{
+	return []tape.Layer{tape.Inlined{Layer: contrast{
 		text: text, image: clipVision(image), heads: [2]tape.Layer{
 			tape.Named{Name: "text_projection", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}},
 			tape.Named{Name: "visual_projection", Layer: layer.Linear{In: image.Hidden, Out: c.Classes, NoBias: true}},

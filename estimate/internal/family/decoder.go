@@ -180,7 +180,7 @@ func (b decoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 func (c Transformer) decoderBlock(s style, kind BlockKind, mlp tape.Layer) tape.Layer {
 	parts := blockParts{norm: s.norm(c), dropout: c.dropout(), attention: tape.Named{Name: s.names.attention, Layer: c.attention(s, kind)}, mlp: tape.Named{Name: s.names.mlp, Layer: mlp}}
 	if kind&Recurrent != 0 && c.Delta != nil {
-		parts.attention = tape.Named{Name: "linear_attn", Layer: layer.DeltaNetX{Hidden: c.Hidden, DeltaNet: *c.Delta}}
+		parts.attention = tape.Named{Name: "linear_attn", Layer: layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *c.Delta}}
 	}
 	if kind&Recurrent != 0 && c.ShortConv > 0 {
 		parts.attention = tape.Named{Name: "conv", Layer: c.shortConv()}

@@ -65,7 +65,7 @@ func (l denoiser) layers() []tape.Layer {
 			parts = append(parts, tape.Named{Name: b.path(i), Layer: b.block})
 		}
 	}
-	return []tape.Layer{tape.InlineX{Layer: tape.Module{Name: "Denoiser", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return []tape.Layer{tape.Inlined{Layer: tape.Module{Name: "Denoiser", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		x, beside := l.before(f, x)
 		for _, b := range l.blocks {
 			if b.enter != nil {

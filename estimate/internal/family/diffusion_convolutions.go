@@ -48,7 +48,7 @@ func (a Autoencoder) Layers() []tape.Layer {
 		decode = []string{"post_quant_conv", "decoder"}
 	}
 	parts = append(parts, tape.Named{Name: "decoder", Layer: a.decoder()})
-	return []tape.Layer{tape.InlineX{Layer: tape.Module{Name: "Autoencoder", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return []tape.Layer{tape.Inlined{Layer: tape.Module{Name: "Autoencoder", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		for _, name := range decode {
 			x = f.Call(name, x)
 		}
@@ -76,7 +76,7 @@ func (a Autoencoder) decoder() tape.Layer {
 	for i, out := range slices.Backward(a.Channels) {
 		block := a.resnets(in, out, a.Depth+1)
 		if i > 0 {
-			block = append(block, tape.Named{Name: "upsamplers.0", Layer: tape.Sequential{tape.InlineX{Layer: enlarged{a.Upcast}}, tape.Named{Name: "conv", Layer: threeByThree(out, out)}}})
+			block = append(block, tape.Named{Name: "upsamplers.0", Layer: tape.Sequential{tape.Inlined{Layer: enlarged{a.Upcast}}, tape.Named{Name: "conv", Layer: threeByThree(out, out)}}})
 		}
 		parts, in = append(parts, tape.Named{Name: "up_blocks." + strconv.Itoa(len(a.Channels)-1-i), Layer: block}), out
 	}
@@ -174,5 +174,5 @@ func (l enlarged) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		x = f.In(alloc.Float32, x)
 	}
 	y := f.In(d, f.Apply(layer.Upsample{Scale: 2}, x))
-	return y, f.ErrX
+	return y, f.Fault
 }

@@ -18,7 +18,7 @@ func (c Transformer) pixArt() []tape.Layer {
 		tape.Named{Name: "adaln_single.emb.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)},
 		tape.Named{Name: "adaln_single.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, setting.MaxField/6)}},
 		tape.Named{Name: "caption_projection", Layer: twoLinears(d.TextDim, c.Hidden, layer.GELU{}, true)},
-		tape.InlineX{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}},
+		tape.Inlined{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}},
 		tape.Named{Name: "norm_out", Layer: plainLayerNorm(c)},
 		tape.Named{Name: "proj_out", Layer: c.toPixels(d)},
 	}
@@ -56,7 +56,7 @@ func tabled(f *tape.Flow, x tape.Tensor, n, width int) []tape.Tensor {
 func (c Transformer) pixArtBlock() tape.Layer {
 	attention := imageAttention{c.Hidden, c.Hidden, c.Heads, true}.layer()
 	parts := tape.Sequential{
-		tape.InlineX{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{6, c.Hidden}}},
+		tape.Inlined{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{6, c.Hidden}}},
 		tape.Named{Name: "norm1", Layer: plainLayerNorm(c)},
 		tape.Named{Name: "attn1", Layer: attention},
 		tape.Named{Name: "norm2", Layer: plainLayerNorm(c)},

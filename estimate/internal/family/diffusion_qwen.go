@@ -12,7 +12,7 @@ import (
 func (c Transformer) qwenImage() []tape.Layer {
 	d := c.denoise()
 	parts := tape.Sequential{
-		tape.InlineX{Layer: qwenTables{c.headSize()}},
+		tape.Inlined{Layer: qwenTables{c.headSize()}},
 		tape.Named{Name: "time_text_embed.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)},
 		tape.Named{Name: "txt_norm", Layer: layer.RMSNorm{Size: d.TextDim, Unfused: true, Mixed: true}},
 		tape.Named{Name: "img_in", Layer: layer.Linear{In: c.Channels, Out: c.Hidden}},

@@ -57,7 +57,7 @@ func (u UNet) Layers() []tape.Layer {
 	for _, b := range append(append(down, middle), up...) {
 		parts = append(parts, b.parts()...)
 	}
-	return []tape.Layer{tape.InlineX{Layer: tape.Module{Name: "UNet", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return []tape.Layer{tape.Inlined{Layer: tape.Module{Name: "UNet", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text, time := f.Input(1), u.condition(f, x.Dim(0))
 		x = f.Call("conv_in", x)
 		skipped := []tape.Tensor{x}
@@ -168,7 +168,7 @@ func (b unetBlock) parts() tape.Sequential {
 	out := b.resnets[len(b.resnets)-1].out
 	change := tape.Sequential{tape.Named{Name: "conv", Layer: layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2, Padding: 1}}}
 	if b.rises {
-		change = tape.Sequential{tape.InlineX{Layer: enlarged{}}, tape.Named{Name: "conv", Layer: threeByThree(out, out)}}
+		change = tape.Sequential{tape.Inlined{Layer: enlarged{}}, tape.Named{Name: "conv", Layer: threeByThree(out, out)}}
 	}
 	return append(parts, tape.Named{Name: b.change, Layer: change})
 }

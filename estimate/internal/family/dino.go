@@ -19,7 +19,7 @@ func (c Transformer) dino() []tape.Layer {
 		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
 	if c.Classes == 0 || c.NoHead {
-		return []tape.Layer{tape.InlineX{Layer: body}}
+		return []tape.Layer{tape.Inlined{Layer: body}}
 	}
 	return []tape.Layer{tape.Named{Name: "dinov2", Layer: body}, classAndMean{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: 2 * min(c.Hidden, setting.MaxField/2), Out: c.Classes}}}
 }
@@ -31,8 +31,8 @@ func (c Transformer) dinoBlock() tape.Layer {
 	}
 	attention := layer.Attention{Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.Dropout}
 	return tape.Sequential{
-		tape.ResidualX(tape.Named{Name: "norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "attention", Layer: attention}, tape.Named{Name: "layer_scale1", Layer: layerScale{c.Hidden}}),
-		tape.ResidualX(tape.Named{Name: "norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Named{Name: "layer_scale2", Layer: layerScale{c.Hidden}}),
+		tape.Skip(tape.Named{Name: "norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "attention", Layer: attention}, tape.Named{Name: "layer_scale1", Layer: layerScale{c.Hidden}}),
+		tape.Skip(tape.Named{Name: "norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Named{Name: "layer_scale2", Layer: layerScale{c.Hidden}}),
 	}
 }
 

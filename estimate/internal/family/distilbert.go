@@ -49,12 +49,12 @@ func (c Transformer) headDropout() tape.Layer {
 // distilBlock normalises after each part, and drops what the MLP makes alone.
 func (c Transformer) distilBlock() tape.Layer {
 	return tape.Sequential{
-		tape.ResidualX(tape.Named{Name: "attention", Layer: layer.Attention{
+		tape.Skip(tape.Named{Name: "attention", Layer: layer.Attention{
 			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 			Names: &layer.AttentionNames{Q: "q_lin", K: "k_lin", V: "v_lin", Out: "out_lin"},
 		}}),
 		tape.Named{Name: "sa_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-		tape.ResidualX(tape.Named{Name: "ffn", Layer: withDropout{"dropout", layer.MLP{
+		tape.Skip(tape.Named{Name: "ffn", Layer: withDropout{"dropout", layer.MLP{
 			Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: &[3]string{"lin1", "activation", "lin2"},
 		}, c.dropout()}}),
 		tape.Named{Name: "output_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},

@@ -21,7 +21,7 @@ func (c Transformer) electra() []tape.Layer {
 	case c.Detects:
 		return append(layers, tape.Named{Name: "discriminator_predictions", Layer: tape.Sequential{
 			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
-			tape.InlineX{Layer: c.Activation.Layer(layer.UseGELU)},
+			tape.Inlined{Layer: c.Activation.Layer(layer.UseGELU)},
 			tape.Named{Name: "dense_prediction", Layer: layer.Linear{In: c.Hidden, Out: 1}},
 		}})
 	case c.MaskedLM:
@@ -31,7 +31,7 @@ func (c Transformer) electra() []tape.Layer {
 		}
 		return append(layers, tape.Named{Name: "generator_predictions", Layer: tape.Sequential{
 			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: width}},
-			tape.InlineX{Layer: layer.GELU{}},
+			tape.Inlined{Layer: layer.GELU{}},
 			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
 		}}, tape.Named{Name: "generator_lm_head", Layer: head})
 	}

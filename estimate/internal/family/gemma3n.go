@@ -76,7 +76,7 @@ func gemma3nEmbedded(c Transformer) []tape.Layer {
 		}
 		return f.Op(tape.Op{In: states, Shape: a.shape(x), PassGrad: true})
 	}
-	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}, tape.InlineX{Layer: checked{tape.Module{Parts: parts, Run: run}, c.AltUp}}}
+	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}, tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, c.AltUp}}}
 }
 
 // gemma3nLast makes one of the hidden states.
@@ -92,7 +92,7 @@ func gemma3nLast(c Transformer) []tape.Layer {
 		all := f.Op(tape.Op{In: states, Shape: x.Shape, PassGrad: true})
 		return f.Call("norm", f.Op(tape.Op{In: []tape.Tensor{all}, Shape: first.Shape}))
 	}
-	return []tape.Layer{tape.InlineX{Layer: checked{tape.Module{Parts: parts, Run: run}, c.AltUp}}}
+	return []tape.Layer{tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, c.AltUp}}}
 }
 
 // projections are those of all hidden states but one.
@@ -159,7 +159,7 @@ func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
 		y = f.Add(y, f.Call("post_feedforward_layernorm", f.Call(b.mlp.Name, f.Call("pre_feedforward_layernorm", y))))
 		all := a.correct(f, predicted, active, y)
 		one := f.Call("altup", f.Copy(oneOf(f, all)))
-		one = f.Mul(f.Apply(act, f.Call("per_layer_input_gate", one)), f.Do(alloc.Shape{}, func() (tape.Tensor, error) { return tapeOfBlock(f.T, a.Size) }))
+		one = f.Mul(f.Apply(act, f.Call("per_layer_input_gate", one)), f.Do(alloc.Shape{}, func() (tape.Tensor, error) { return ofBlock(f.T, a.Size) }))
 		one = f.Call("post_per_layer_input_norm", f.Call("per_layer_projection", one))
 		f.T.Hold(x)
 		f.T.Hold(predicted)
@@ -213,7 +213,7 @@ func (a AltUp) correct(f *tape.Flow, predicted, active, computed tape.Tensor) ta
 var perBlock tape.Slot[tape.Tensor]
 
 // ofBlock is the embedding of the tokens for a block.
-func tapeOfBlock(t *tape.Tape, size int) (tape.Tensor, error) {
+func ofBlock(t *tape.Tape, size int) (tape.Tensor, error) {
 	all := *perBlock.Of(t)
 	if len(all.Shape) != 4 {
 		return tape.Tensor{}, t.Errorf("the block has no embeddings of its own: the first layers must make them")

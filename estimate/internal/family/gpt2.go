@@ -28,14 +28,14 @@ func (c Transformer) gpt2() []tape.Layer {
 
 func (c Transformer) gpt2Block() tape.Layer {
 	return tape.Sequential{
-		tape.ResidualX(
+		tape.Skip(
 			tape.Named{Name: "ln_1", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.Named{Name: "attn", Layer: withDropout{"resid_dropout", layer.Attention{
 				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, Returns: true, Always: c.KVHeads == 1, // GPTBigCode leaves use_cache as it is
 				Names: &layer.AttentionNames{Packed: "c_attn", Out: "c_proj"},
 			}, c.dropout()}},
 		),
-		tape.ResidualX(
+		tape.Skip(
 			tape.Named{Name: "ln_2", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.Named{Name: "mlp", Layer: withDropout{"dropout", layer.MLP{
 				Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseNewGELU), Names: &[3]string{"c_fc", "act", "c_proj"},

@@ -23,7 +23,7 @@ func (l llama4MoE) Declare(d *tape.Declaration) {
 	if l.Check(d) {
 		d.Layer("experts", llama4Experts(l))
 		d.Layer("router", l.router())
-		d.Layer("shared_expert", l.SharedX())
+		d.Layer("shared_expert", l.SharedExpert())
 	}
 }
 
@@ -58,7 +58,7 @@ func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	y, err := t.Call("shared_expert", l.SharedX(), x)
+	y, err := t.Call("shared_expert", l.SharedExpert(), x)
 	if err != nil {
 		return tape.Tensor{}, err
 	}

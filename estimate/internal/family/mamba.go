@@ -22,7 +22,7 @@ func (c Transformer) mamba() []tape.Layer {
 	if c.Tied {
 		head.Tied = "backbone.embeddings.weight"
 	}
-	return append(layers, tape.InlineX{Layer: layer.Narrowed{}}, tape.Named{Name: "lm_head", Layer: head})
+	return append(layers, tape.Inlined{Layer: layer.Narrowed{}}, tape.Named{Name: "lm_head", Layer: head})
 }
 
 func (c Transformer) stateSpace() *layer.StateSpace {

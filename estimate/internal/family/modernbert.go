@@ -26,7 +26,7 @@ func (c Transformer) modernBERT() []tape.Layer {
 		return layers
 	}
 	if c.Classes != 0 {
-		layers = append(layers, tape.InlineX{Layer: first{}})
+		layers = append(layers, tape.Inlined{Layer: first{}})
 	}
 	layers = append(layers, tape.Named{Name: "head", Layer: tape.Sequential{
 		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: true}}, tape.Named{Name: "act", Layer: layer.GELU{}}, tape.Named{Name: "norm", Layer: norm},
@@ -54,8 +54,8 @@ func (c Transformer) modernBlock(norm tape.Layer, block int) tape.Layer {
 		before = nil
 	}
 	return decoderBlock{tape.Sequential{
-		tape.ResidualX(append(before, tape.Named{Name: "attn", Layer: attention})...),
-		tape.ResidualX(tape.Named{Name: "mlp_norm", Layer: norm}, tape.Named{Name: "mlp", Layer: layer.GatedMLP{
+		tape.Skip(append(before, tape.Named{Name: "attn", Layer: attention})...),
+		tape.Skip(tape.Named{Name: "mlp_norm", Layer: norm}, tape.Named{Name: "mlp", Layer: layer.GatedMLP{
 			Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELU), Packed: true, Names: &layer.GatedNames{Both: "Wi", Down: "Wo"},
 		}}),
 	}}

@@ -18,7 +18,7 @@ func (c Transformer) mpNet() []tape.Layer {
 			tape.Named{Name: "dropout", Layer: c.dropout()},
 		}},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{
-			tape.InlineX{Layer: biasesBefore{c.Buckets, c.Heads}},
+			tape.Inlined{Layer: biasesBefore{c.Buckets, c.Heads}},
 			tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.mpNetBlock()}},
 		}},
 	}
@@ -31,7 +31,7 @@ func (c Transformer) mpNet() []tape.Layer {
 			decoder.Tied = "..embeddings.word_embeddings.weight"
 		}
 		return append(layers, tape.Named{Name: "lm_head", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.InlineX{Layer: layer.GELU{}},
+			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.Inlined{Layer: layer.GELU{}},
 			tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "decoder", Layer: decoder},
 		}})
 	case !c.NoHead:

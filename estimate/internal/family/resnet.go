@@ -49,7 +49,7 @@ func (c ResNet) Layers() []tape.Layer {
 		tape.Named{Name: "pooler", Layer: layer.AdaptiveAvgPool{Out: 1}},
 	}
 	if c.Classes == 0 {
-		return []tape.Layer{tape.InlineX{Layer: body}}
+		return []tape.Layer{tape.Inlined{Layer: body}}
 	}
 	return []tape.Layer{tape.Named{Name: "resnet", Layer: body}, tape.Named{Name: "classifier", Layer: tape.Sequential{layer.Flatten{}, layer.Linear{In: width, Out: c.Classes}}}}
 }

@@ -78,7 +78,7 @@ func (c Transformer) bart() []tape.Layer {
 		if style.normFirst {
 			s = append(s, tape.Named{Name: "layernorm_embedding", Layer: layer.LayerNorm{Size: c.Hidden}})
 		}
-		s = append(s, tape.InlineX{Layer: c.dropout()}, tape.Named{Name: "layers", Layer: blocks})
+		s = append(s, tape.Inlined{Layer: c.dropout()}, tape.Named{Name: "layers", Layer: blocks})
 		if style.normLast {
 			s = append(s, tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}})
 		}
@@ -119,19 +119,19 @@ func (c Transformer) whisper() []tape.Layer {
 	dec := c.half()
 	encoder := tape.Sequential{
 		tape.Named{Name: "conv1", Layer: layer.Conv1d{In: c.Channels, Out: c.Hidden, Kernel: 3, Padding: 1}},
-		tape.InlineX{Layer: layer.GELU{}},
+		tape.Inlined{Layer: layer.GELU{}},
 		tape.Named{Name: "conv2", Layer: layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: 3, Stride: 2, Padding: 1}},
-		tape.InlineX{Layer: layer.GELU{}},
-		tape.InlineX{Layer: swapped{}},
+		tape.Inlined{Layer: layer.GELU{}},
+		tape.Inlined{Layer: swapped{}},
 		tape.Named{Name: "embed_positions", Layer: fixedPositions{Num: c.SourceLength, Dim: c.Hidden}},
-		tape.InlineX{Layer: c.dropout()},
+		tape.Inlined{Layer: c.dropout()},
 		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.seqBlock(false)}},
 		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
 	decoder := tape.Sequential{
 		tape.Named{Name: "embed_tokens", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 		tape.Named{Name: "embed_positions", Layer: positions{Num: c.Positions, Dim: c.Hidden, each: true}},
-		tape.InlineX{Layer: c.dropout()},
+		tape.Inlined{Layer: c.dropout()},
 		tape.Named{Name: "layers", Layer: tape.Repeat{N: dec.Blocks, Layer: dec.seqBlock(true)}},
 		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
@@ -147,21 +147,21 @@ func (c Transformer) seqBlock(decoder bool) tape.Layer {
 	parts := []struct {
 		norm string
 		body tape.Sequential
-	}{{"self_attn_layer_norm", tape.Sequential{tape.Named{Name: "self_attn", Layer: c.seqAttention(false)}, tape.InlineX{Layer: c.dropout()}}}}
+	}{{"self_attn_layer_norm", tape.Sequential{tape.Named{Name: "self_attn", Layer: c.seqAttention(false)}, tape.Inlined{Layer: c.dropout()}}}}
 	if decoder {
 		parts = append(parts, parts[0])
-		parts[1].norm, parts[1].body = "encoder_attn_layer_norm", tape.Sequential{tape.Named{Name: "encoder_attn", Layer: c.seqAttention(true)}, tape.InlineX{Layer: c.dropout()}}
+		parts[1].norm, parts[1].body = "encoder_attn_layer_norm", tape.Sequential{tape.Named{Name: "encoder_attn", Layer: c.seqAttention(true)}, tape.Inlined{Layer: c.dropout()}}
 	}
 	mlp := layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: layer.MlpNames}
 	parts = append(parts, parts[0])
-	parts[len(parts)-1].norm, parts[len(parts)-1].body = "final_layer_norm", tape.Sequential{tape.InlineX{Layer: mlp}, tape.InlineX{Layer: c.dropout()}}
+	parts[len(parts)-1].norm, parts[len(parts)-1].body = "final_layer_norm", tape.Sequential{tape.Inlined{Layer: mlp}, tape.Inlined{Layer: c.dropout()}}
 	var block tape.Sequential
 	for _, p := range parts {
 		norm := tape.Named{Name: p.norm, Layer: layer.LayerNorm{Size: c.Hidden}}
 		if c.NormAfter {
-			block = append(block, tape.ResidualX(p.body...), norm)
+			block = append(block, tape.Skip(p.body...), norm)
 		} else {
-			block = append(block, tape.ResidualX(append(tape.Sequential{norm}, p.body...)...))
+			block = append(block, tape.Skip(append(tape.Sequential{norm}, p.body...)...))
 		}
 	}
 	return decoderBlock{block}

@@ -12,7 +12,7 @@ func (c Transformer) siglipPair() []tape.Layer {
 	image := c.images()
 	side := min(image.side(), setting.MaxField)
 	one := alloc.Shape{1}
-	return []tape.Layer{tape.InlineX{Layer: contrast{
+	return []tape.Layer{tape.Inlined{Layer: contrast{
 		text: tape.Sequential{
 			tape.Named{Name: "embeddings", Layer: tape.Sequential{
 				tape.Named{Name: "token_embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
@@ -20,13 +20,13 @@ func (c Transformer) siglipPair() []tape.Layer {
 			}},
 			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(layer.UseGELUTanh)}},
 			tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.InlineX{Layer: first{}},
+			tape.Inlined{Layer: first{}},
 			tape.Named{Name: "head", Layer: layer.Linear{In: c.Hidden, Out: image.Hidden}},
 		},
 		image: tape.Sequential{
 			tape.Named{Name: "embeddings", Layer: tape.Sequential{
 				tape.Named{Name: "patch_embedding", Layer: image.patchConv(false)},
-				tape.InlineX{Layer: flatPatches{}},
+				tape.Inlined{Layer: flatPatches{}},
 				tape.Named{Name: "position_embedding", Layer: positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: image.Hidden, buffered: true}},
 			}},
 			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: image.Blocks, Layer: image.clipBlock(layer.UseGELUTanh)}},

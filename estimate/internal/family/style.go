@@ -66,8 +66,8 @@ func normedBefore(afterAttention, afterMLP string) func(Transformer, blockParts)
 func normedBeforeAs(first, second, afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
 	return func(_ Transformer, b blockParts) tape.Layer {
 		return decoderBlock{tape.Sequential{
-			tape.ResidualX(append(tape.Sequential{tape.Named{Name: first, Layer: b.norm}}, dropped(afterAttention, b.attention, b.dropout)...)...),
-			tape.ResidualX(append(tape.Sequential{tape.Named{Name: second, Layer: b.norm}}, dropped(afterMLP, b.mlp, b.dropout)...)...),
+			tape.Skip(append(tape.Sequential{tape.Named{Name: first, Layer: b.norm}}, dropped(afterAttention, b.attention, b.dropout)...)...),
+			tape.Skip(append(tape.Sequential{tape.Named{Name: second, Layer: b.norm}}, dropped(afterMLP, b.mlp, b.dropout)...)...),
 		}}
 	}
 }
@@ -76,8 +76,8 @@ func normedBeforeAs(first, second, afterAttention, afterMLP string) func(Transfo
 func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, blockParts) tape.Layer {
 	return func(_ Transformer, b blockParts) tape.Layer {
 		return decoderBlock{tape.Sequential{
-			tape.ResidualX(tape.Named{Name: before, Layer: b.norm}, b.attention, tape.Named{Name: after, Layer: b.norm}),
-			tape.ResidualX(tape.Named{Name: beforeMLP, Layer: b.norm}, b.mlp, tape.Named{Name: afterMLP, Layer: b.norm}),
+			tape.Skip(tape.Named{Name: before, Layer: b.norm}, b.attention, tape.Named{Name: after, Layer: b.norm}),
+			tape.Skip(tape.Named{Name: beforeMLP, Layer: b.norm}, b.mlp, tape.Named{Name: afterMLP, Layer: b.norm}),
 		}}
 	}
 }
@@ -85,8 +85,8 @@ func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, b
 // normedAfter is x + norm(part(x)).
 func normedAfter(_ Transformer, b blockParts) tape.Layer {
 	return decoderBlock{tape.Sequential{
-		tape.ResidualX(b.attention, tape.Named{Name: "post_attention_layernorm", Layer: b.norm}),
-		tape.ResidualX(b.mlp, tape.Named{Name: "post_feedforward_layernorm", Layer: b.norm}),
+		tape.Skip(b.attention, tape.Named{Name: "post_attention_layernorm", Layer: b.norm}),
+		tape.Skip(b.mlp, tape.Named{Name: "post_feedforward_layernorm", Layer: b.norm}),
 	}}
 }
 

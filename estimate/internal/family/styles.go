@@ -72,7 +72,7 @@ func embedScaled(Transformer) []tape.Layer {
 	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}}
 }
 
-func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.InlineX{Layer: layer.Multiple{}}} }
+func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.Inlined{Layer: layer.Multiple{}}} }
 
 func dropoutAs(name string) func(Transformer) []tape.Layer {
 	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.Named{Name: name, Layer: c.dropout()}} }
@@ -253,16 +253,16 @@ func optAttention(_ Transformer, a *layer.Attention) {
 
 func starcoderBlock(c Transformer, b blockParts) tape.Layer {
 	return decoderBlock{tape.Sequential{
-		tape.ResidualX(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.InlineX{Layer: b.dropout}),
-		tape.ResidualX(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.InlineX{Layer: b.dropout}),
+		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: b.dropout}),
+		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: b.dropout}),
 	}}
 }
 
 // multipliedBlock is Llama's with a factor on what each part adds.
 func multipliedBlock(_ Transformer, b blockParts) tape.Layer {
 	return decoderBlock{tape.Sequential{
-		tape.ResidualX(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.InlineX{Layer: layer.Multiple{}}),
-		tape.ResidualX(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.InlineX{Layer: layer.Multiple{}}),
+		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: layer.Multiple{}}),
+		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: layer.Multiple{}}),
 	}}
 }
 
@@ -295,10 +295,10 @@ func bloomBlock(c Transformer, b blockParts) tape.Layer { return normedBefore(""
 
 // optBlock has the parts of the MLP beside the attention.
 func optBlock(c Transformer, b blockParts) tape.Layer {
-	attention, mlp := tape.Sequential{b.attention, tape.InlineX{Layer: b.dropout}}, tape.Sequential{tape.InlineX{Layer: b.mlp.Layer}, tape.InlineX{Layer: b.dropout}}
+	attention, mlp := tape.Sequential{b.attention, tape.Inlined{Layer: b.dropout}}, tape.Sequential{tape.Inlined{Layer: b.mlp.Layer}, tape.Inlined{Layer: b.dropout}}
 	first, second := tape.Named{Name: "self_attn_layer_norm", Layer: b.norm}, tape.Named{Name: "final_layer_norm", Layer: b.norm}
 	if c.NormAfter {
-		return decoderBlock{tape.Sequential{tape.ResidualX(attention...), first, tape.ResidualX(mlp...), second}}
+		return decoderBlock{tape.Sequential{tape.Skip(attention...), first, tape.Skip(mlp...), second}}
 	}
-	return decoderBlock{tape.Sequential{tape.ResidualX(append(tape.Sequential{first}, attention...)...), tape.ResidualX(append(tape.Sequential{second}, mlp...)...)}}
+	return decoderBlock{tape.Sequential{tape.Skip(append(tape.Sequential{first}, attention...)...), tape.Skip(append(tape.Sequential{second}, mlp...)...)}}
 }

@@ -22,7 +22,7 @@ func (c Transformer) swin() []tape.Layer {
 	side := c.side()
 	embed := tape.Sequential{
 		tape.Named{Name: "patch_embeddings.projection", Layer: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}},
-		tape.InlineX{Layer: flatPatches{}},
+		tape.Inlined{Layer: flatPatches{}},
 		tape.Named{Name: "norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		tape.Named{Name: "dropout", Layer: c.dropout()},
 	}
@@ -45,7 +45,7 @@ func (c Transformer) swin() []tape.Layer {
 		tape.Named{Name: "embeddings", Layer: embed},
 		tape.Named{Name: "encoder.layers", Layer: stages},
 		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
-		tape.InlineX{Layer: meanPlace{}},
+		tape.Inlined{Layer: meanPlace{}},
 	}}
 	if c.Classes == 0 || c.NoHead {
 		return []tape.Layer{body}
@@ -55,20 +55,20 @@ func (c Transformer) swin() []tape.Layer {
 
 func (c Transformer) swinBlock(side, width, ffn, heads int, shifted, drops bool) tape.Layer {
 	w := layer.WindowAttention{Hidden: width, Heads: heads, Window: c.Window, Shifted: shifted}
-	attention := tape.Sequential{tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: width}}, imaged(side, width, tape.Named{Name: "attention", Layer: w}), tape.InlineX{Layer: c.dropout()}}
+	attention := tape.Sequential{tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: width}}, imaged(side, width, tape.Named{Name: "attention", Layer: w}), tape.Inlined{Layer: c.dropout()}}
 	if drops && c.DropPath > 0 {
 		attention = append(attention, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
 	}
 	mlp := layer.MLP{Hidden: width, FFN: ffn, Activation: c.Activation}
 	return tape.Sequential{
-		tape.ResidualX(attention...),
-		tape.ResidualX(tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: width}}, tape.Named{Name: "mlp", Layer: mlp}, tape.InlineX{Layer: c.dropout()}),
+		tape.Skip(attention...),
+		tape.Skip(tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: width}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Inlined{Layer: c.dropout()}),
 	}
 }
 
 // imaged runs a layer over the image that (batch, places, channels) stands for; out is the width of what it returns.
 func imaged(side, out int, l tape.Layer) tape.Layer {
-	return tape.InlineX{Layer: tape.Sequential{tape.InlineX{Layer: layer.Reshape{Dims: []int{side, side, -1}}}, l, tape.InlineX{Layer: layer.Reshape{Dims: []int{-1, out}}}}}
+	return tape.Inlined{Layer: tape.Sequential{tape.Inlined{Layer: layer.Reshape{Dims: []int{side, side, -1}}}, l, tape.Inlined{Layer: layer.Reshape{Dims: []int{-1, out}}}}}
 }
 
 // meanPlace is the mean over the places.

@@ -13,13 +13,13 @@ func (c Transformer) t5() []tape.Layer {
 		encoder: c.t5Stack(embed, false),
 		decoder: c.half().t5Stack(tiedEmbedding{embed, "encoder.embed_tokens.weight"}, true),
 	}}
-	layers[0] = tape.InlineX{Layer: layers[0]}
+	layers[0] = tape.Inlined{Layer: layers[0]}
 	if c.NoHead {
 		return layers
 	}
 	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
 	if c.Tied {
-		layers = append(layers, tape.InlineX{Layer: layer.Multiple{}})
+		layers = append(layers, tape.Inlined{Layer: layer.Multiple{}})
 		head.Tied = "encoder.embed_tokens.weight"
 	}
 	return append(layers, tape.Named{Name: "lm_head", Layer: head})
@@ -31,14 +31,14 @@ func (c Transformer) t5Stack(embed tape.Layer, decoder bool) tape.Layer {
 		tape.Named{Name: "dropout", Layer: c.dropout()},
 		tape.Named{Name: "block", Layer: tape.Repeat{N: c.Blocks, Layer: c.t5Block(decoder)}},
 		tape.Named{Name: "final_layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}},
-		tape.InlineX{Layer: c.dropout()},
+		tape.Inlined{Layer: c.dropout()},
 	}
 }
 
 // t5Block is a block; all blocks of a stack have the same biases.
 func (c Transformer) t5Block(decoder bool) tape.Layer {
 	part := func(name string, l tape.Layer) tape.Layer {
-		return tape.Sequential{tape.ResidualX(tape.Named{Name: "layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}}, tape.Named{Name: name, Layer: l}, tape.Named{Name: "dropout", Layer: c.dropout()})}
+		return tape.Sequential{tape.Skip(tape.Named{Name: "layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}}, tape.Named{Name: name, Layer: l}, tape.Named{Name: "dropout", Layer: c.dropout()})}
 	}
 	attention := layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true, Plain: c.Plain, Dropout: c.Dropout,
@@ -59,7 +59,7 @@ func (c Transformer) t5MLP() tape.Layer {
 	out := layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}
 	if c.GatedFFN {
 		return tape.Sequential{
-			tape.InlineX{Layer: gate{in, c.Activation.Layer(layer.UseNewGELU)}},
+			tape.Inlined{Layer: gate{in, c.Activation.Layer(layer.UseNewGELU)}},
 			tape.Named{Name: "dropout", Layer: c.dropout()},
 			tape.Named{Name: "wo", Layer: out},
 		}

@@ -41,7 +41,7 @@ func (c Transformer) vit() []tape.Layer {
 // twoClassifiers are those of DeiT's class token and distillation token, whose mean is the output.
 func (c Transformer) twoClassifiers() tape.Layer {
 	linear := layer.Linear{In: c.Hidden, Out: c.Classes}
-	return tape.InlineX{Layer: tape.Module{Name: "TwoClassifiers", Parts: tape.Sequential{tape.Named{Name: "cls_classifier", Layer: linear}, tape.Named{Name: "distillation_classifier", Layer: linear}}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return tape.Inlined{Layer: tape.Module{Name: "TwoClassifiers", Parts: tape.Sequential{tape.Named{Name: "cls_classifier", Layer: linear}, tape.Named{Name: "distillation_classifier", Layer: linear}}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		class, distilled := f.Call("cls_classifier", f.Apply(first{}, x)), f.Call("distillation_classifier", f.Apply(first{}, x))
 		y := f.Scale(f.Add(class, distilled))
 		f.Hold(class, distilled)
@@ -51,12 +51,12 @@ func (c Transformer) twoClassifiers() tape.Layer {
 
 func (c Transformer) vitBlock() tape.Layer {
 	return tape.Sequential{
-		tape.ResidualX(
+		tape.Skip(
 			tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.Named{Name: "attention", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout}},
 			tape.Named{Name: "dropout", Layer: c.dropout()},
 		),
-		tape.ResidualX(
+		tape.Skip(
 			tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}},
 			tape.Named{Name: "dropout", Layer: c.dropout()},

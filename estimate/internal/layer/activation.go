@@ -169,7 +169,7 @@ func keepSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if t.On() == setting.CUDA {
 		o.BackwardWorkspace = t.Size(x)
 	}
-	return tapeSoftmax(t, o)
+	return softmaxOf(t, o)
 }
 
 // keepLogSoftmax is the logarithm of a softmax.
@@ -178,12 +178,12 @@ func keepLogSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	return tapeSoftmax(t, tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true})
+	return softmaxOf(t, tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true})
 }
 
 // softmax records an operation that kept its input too before PyTorch 1.11
 // (github.com/pytorch/pytorch/pull/65242).
-func tapeSoftmax(t *tape.Tape, o tape.Op) (tape.Tensor, error) {
+func softmaxOf(t *tape.Tape, o tape.Op) (tape.Tensor, error) {
 	if t.Cfg.Release.Before(1, 11) {
 		o.Keep = o.In
 	}

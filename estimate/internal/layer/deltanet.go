@@ -30,16 +30,16 @@ func (l DeltaNet) States() int64 {
 
 // deltaNet is a gated delta net in PyTorch's own operations, as transformers runs it where the kernels of
 // flash-linear-attention are not installed. Those keep less.
-type DeltaNetX struct {
+type DeltaAttention struct {
 	Hidden int
 	DeltaNet
 }
 
 // Kind names the row.
-func (DeltaNetX) Kind() string { return "GatedDeltaNet" }
+func (DeltaAttention) Kind() string { return "GatedDeltaNet" }
 
 // projections are those of what the convolution reads, of the output's gates, and of the state's.
-func (l DeltaNetX) projections() []tape.Named {
+func (l DeltaAttention) projections() []tape.Named {
 	n, wide, heads := min(l.channels(), setting.MaxField/2), int(min(setting.FLOPs(l.ValueHeads, l.ValueSize), setting.MaxField/2)), min(l.ValueHeads, setting.MaxField/2)
 	linear := func(name string, out int) tape.Named {
 		return tape.As(name, Linear{In: l.Hidden, Out: out, NoBias: true})
@@ -50,7 +50,7 @@ func (l DeltaNetX) projections() []tape.Named {
 	return []tape.Named{linear("in_proj_qkvz", n+wide), linear("in_proj_ba", 2*heads)}
 }
 
-func (l DeltaNetX) parts() (conv, out tape.Layer) {
+func (l DeltaAttention) parts() (conv, out tape.Layer) {
 	n := l.channels()
 	wide := int(min(setting.FLOPs(l.ValueHeads, l.ValueSize), setting.MaxField/2))
 	return Conv1d{In: n, Out: n, Kernel: setting.Or(l.Kernel, 4), Padding: setting.Or(l.Kernel, 4) - 1, Groups: n, NoBias: true},
@@ -58,7 +58,7 @@ func (l DeltaNetX) parts() (conv, out tape.Layer) {
 }
 
 // Declare implements Layer.
-func (l DeltaNetX) Declare(d *tape.Declaration) {
+func (l DeltaAttention) Declare(d *tape.Declaration) {
 	if !d.WantAll(tape.Setting{Name: "KeyHeads", Value: l.KeyHeads, Least: 1}, tape.Setting{Name: "ValueHeads", Value: l.ValueHeads, Least: 1}, tape.Setting{Name: "KeySize", Value: l.KeySize, Least: 1}, tape.Setting{Name: "ValueSize", Value: l.ValueSize, Least: 1}) {
 		return
 	}
@@ -78,7 +78,7 @@ func (l DeltaNetX) Declare(d *tape.Declaration) {
 }
 
 // Forward implements Layer.
-func (l DeltaNetX) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l DeltaAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
 	}
@@ -129,7 +129,7 @@ func (l DeltaNetX) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // rule is the gated delta rule by chunks, in float32 (torch_chunk_gated_delta_rule of transformers).
 // What its operations keep is listed with the operation that stands for them.
-func (l DeltaNetX) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, batch, length int) (tape.Tensor, error) {
+func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, batch, length int) (tape.Tensor, error) {
 	const f = alloc.Float32
 	heads, k, v := l.ValueHeads, l.KeySize, l.ValueSize
 	chunks := (length + deltaChunk - 1) / deltaChunk

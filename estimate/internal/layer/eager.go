@@ -24,8 +24,8 @@ func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	names := []tape.Tensor{q, k, v} // of variables
 	k = f.Op(tape.Op{In: []tape.Tensor{k}, Shape: wide, View: alone})
 	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: wide, View: alone})
-	if f.ErrX == nil {
-		f.ErrX = makeMask(t, l.masks, q.Dim(0), q.Dim(1), seen)
+	if f.Fault == nil {
+		f.Fault = makeMask(t, l.masks, q.Dim(0), q.Dim(1), seen)
 	}
 	lowQ := f.Lower(q)
 	k = f.Lower(k)
@@ -36,7 +36,7 @@ func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	y = f.Copy(y) // heads and length change places again
 	f.Hold(append(names, k, v, s)...)
 	*EagerWeights.Of(t) = s
-	return y, f.ErrX
+	return y, f.Fault
 }
 
 // weights are the softmax of the scores, in an element type.

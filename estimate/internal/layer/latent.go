@@ -82,7 +82,7 @@ func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	y := l.attend(f, rotatedQ, k, heads[1])
 	f.Hold(x, q, both, latent, rotatedK, kv) // by the code's variables
 	y = f.Apply(out, y)
-	return y, f.ErrX
+	return y, f.Fault
 }
 
 // attend is attention of heads whose values may have another size than their keys.

@@ -28,7 +28,7 @@ func (l Linear) Declare(d *tape.Declaration) {
 		d.Add(tape.Param{Name: "bias", Shape: alloc.Shape{l.Out}, Split: l.Split == nn.ByColumns})
 	}
 	if d.Adapts() {
-		a, b := loRAParts(d.Cfg.Lora, l)
+		a, b := adapters(d.Cfg.Lora, l)
 		d.Layer("lora_A", a)
 		d.Layer("lora_B", b)
 	}
@@ -77,8 +77,8 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil || lora == nil {
 		return y, err
 	}
-	if setting.NamedX(lora.Targets, at) && !t.Cfg.Excludes(at) {
-		return loRABeside(lora, t, l, in, y)
+	if setting.Matches(lora.Targets, at) && !t.Cfg.Excludes(at) {
+		return addAdapters(lora, t, l, in, y)
 	}
 	return y, nil
 }
@@ -112,7 +112,7 @@ func (a adapter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 // parts are the projections of the adapter beside a Linear.
-func loRAParts(l *setting.LoRA, of Linear) (a, b adapter) {
+func adapters(l *setting.LoRA, of Linear) (a, b adapter) {
 	d := setting.Or(l.DType, alloc.Float32)
 	a = adapter{Linear{In: of.In, Out: l.Rank, NoBias: true}, d}
 	b = adapter{Linear{In: l.Rank, Out: of.Out, NoBias: true, Split: of.Split}, d}
@@ -124,8 +124,8 @@ func loRAParts(l *setting.LoRA, of Linear) (a, b adapter) {
 
 // beside adds to y what the adapter makes of x (PEFT's lora.Linear.forward): x in the type of the
 // adapter, the two products, their multiple, and the sum in the type of y.
-func loRABeside(l *setting.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) (tape.Tensor, error) {
-	a, b := loRAParts(l, of)
+func addAdapters(l *setting.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) (tape.Tensor, error) {
+	a, b := adapters(l, of)
 	var err error
 	if x.DType != a.dtype {
 		if x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: a.dtype}); err != nil {

@@ -38,7 +38,7 @@ func (BCEWithLogits) Declare(*tape.Declaration) {}
 
 // Forward implements Layer.
 func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tapeJudge(t, x)
+	judge(t, x)
 	if len(x.Shape) < 2 || l.Dim >= len(x.Shape) {
 		return tape.Tensor{}, t.Errorf("input %v has no classes: want (batch, ..., classes), or those in dimension Dim", x.Shape)
 	}
@@ -60,7 +60,7 @@ func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 // Forward implements Layer.
 func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if !l.Widened {
-		tapeJudge(t, x)
+		judge(t, x)
 	}
 	if err := t.Rank(x, 3, "(batch, length, words)"); err != nil {
 		return tape.Tensor{}, err
@@ -72,7 +72,7 @@ func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	tapeJudge(t, wide)
+	judge(t, wide)
 	shape := wide.Shape.Clone()
 	shape[1] = max(1, shape[1]-1)
 	shifted, err := t.Op(tape.Op{In: []tape.Tensor{wide}, Shape: shape})
@@ -123,12 +123,12 @@ func (BCEWithLogits) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // Forward implements Layer.
 func (L1) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tapeJudge(t, x)
+	judge(t, x)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, KeepOwn: []tape.Own{{Shape: x.Shape}}})
 }
 
 // judge notes what a loss reads: the loop's code has it as the model's output.
-func tapeJudge(t *tape.Tape, xs ...tape.Tensor) {
+func judge(t *tape.Tape, xs ...tape.Tensor) {
 	if t.Answer != nil {
 		return
 	}
@@ -138,7 +138,7 @@ func tapeJudge(t *tape.Tape, xs ...tape.Tensor) {
 }
 
 // judgeLast notes what the last layer reads, a loss of the caller's own.
-func TapeJudgeLast(t *tape.Tape) {
+func JudgeLast(t *tape.Tape) {
 	first := len(t.Ops) - 1
 	for first > 0 && t.Ops[first-1].Row == t.Ops[first].Row {
 		first--
@@ -150,7 +150,7 @@ func TapeJudgeLast(t *tape.Tape) {
 
 // against is a loss that keeps the input and a target like it.
 func against(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tapeJudge(t, x)
+	judge(t, x)
 	target, err := t.Const(x.DType, x.Shape...)
 	if err != nil {
 		return tape.Tensor{}, err

@@ -55,7 +55,7 @@ func (l HeadLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	tapeJudge(t, logits...)
+	judge(t, logits...)
 	var sum tape.Tensor
 	for i, part := range logits {
 		loss, err := l.Loss.of(t, part)

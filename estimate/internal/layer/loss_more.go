@@ -29,7 +29,7 @@ func (l CTC) Declare(d *tape.Declaration) { d.Want("Letters", l.Letters, 1) }
 
 // Forward implements Layer.
 func (NLL) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tapeJudge(t, x)
+	judge(t, x)
 	if err := t.Rank(x, 2, "(batch, classes)"); err != nil {
 		return tape.Tensor{}, err
 	}
@@ -45,7 +45,7 @@ func (Huber) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return 
 
 // Forward implements Layer.
 func (KLDiv) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tapeJudge(t, x)
+	judge(t, x)
 	target, err := t.Const(x.DType, x.Shape...)
 	if err != nil {
 		return tape.Tensor{}, err
@@ -59,7 +59,7 @@ func (KLDiv) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // Forward implements Layer.
 func (l CTC) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tapeJudge(t, x)
+	judge(t, x)
 	if err := t.Rank(x, 3, "(steps, batch, letters)"); err != nil {
 		return tape.Tensor{}, err
 	}

@@ -47,10 +47,10 @@ func (l MoE) Declare(d *tape.Declaration) {
 	d.Layer("experts", Experts{l})
 	switch {
 	case l.Shared > 0 && l.SharedGate:
-		d.Layer("shared_expert", l.SharedX())
+		d.Layer("shared_expert", l.SharedExpert())
 		d.Layer("shared_expert_gate", l.sharedGate())
 	case l.Shared > 0:
-		d.Layer("shared_experts", l.SharedX())
+		d.Layer("shared_experts", l.SharedExpert())
 	}
 }
 
@@ -72,7 +72,7 @@ func (l MoE) Check(d *tape.Declaration) bool {
 	return d.Err == nil
 }
 
-func (l MoE) SharedX() tape.Layer {
+func (l MoE) SharedExpert() tape.Layer {
 	return GatedMLP{Hidden: l.Hidden, FFN: l.Shared, Activation: l.Activation}
 }
 
@@ -88,7 +88,7 @@ func (l MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil || l.Shared == 0 {
 		return y, err
 	}
-	shared, err := t.Call("shared_experts", l.SharedX(), x)
+	shared, err := t.Call("shared_experts", l.SharedExpert(), x)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
@@ -97,7 +97,7 @@ func (l MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // gated adds what the shared MLP makes, weighed by its gate.
 func (l MoE) gated(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	shared, err := t.Call("shared_expert", l.SharedX(), x)
+	shared, err := t.Call("shared_expert", l.SharedExpert(), x)
 	if err != nil {
 		return tape.Tensor{}, err
 	}

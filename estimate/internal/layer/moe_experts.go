@@ -25,8 +25,8 @@ func (l Experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + "
 
 // Declare implements Layer.
 func (l Experts) Declare(d *tape.Declaration) {
-	declarationExpert(d, tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
-	declarationExpert(d, tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true, Apart: true})
+	declareExpert(d, tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
+	declareExpert(d, tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true, Apart: true})
 	d.Layer("act_fn", l.Activation.Layer(UseSiLU))
 }
 
@@ -46,7 +46,7 @@ func (l Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 // expert declares the weights of experts, which are linear layers of their own to a quantized base.
-func declarationExpert(d *tape.Declaration, p tape.Param) {
+func declareExpert(d *tape.Declaration, p tape.Param) {
 	if d.Quantizes() {
 		d.AddQuantized(d.Cfg.Quantized.Base, p)
 		return
@@ -76,7 +76,7 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) (tap
 	down := l.project(f, middle, tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
 	y := f.In(x.DType, l.gather(f, down, x.Shape, order))
 	f.Hold(selected, down)
-	return y, f.ErrX
+	return y, f.Fault
 }
 
 // project multiplies each token by the weight of its expert and adds the expert's bias,
@@ -84,8 +84,8 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) (tap
 func (l MoE) project(f *tape.Flow, x tape.Tensor, o tape.Op, bias bool) tape.Tensor {
 	o.In, o.Params = []tape.Tensor{x}, true
 	o.Keep = f.T.ForWeights(o.In)
-	if f.ErrX == nil && f.T.Cfg.Quantized.Holds(f.T.DeclaredPath()) { // one expert after another
-		f.ErrX = f.T.QuantizedProduct(&o, alloc.Shape{l.FFN, l.Hidden})
+	if f.Fault == nil && f.T.Cfg.Quantized.Holds(f.T.DeclaredPath()) { // one expert after another
+		f.Fault = f.T.QuantizedProduct(&o, alloc.Shape{l.FFN, l.Hidden})
 	}
 	y := f.Op(o)
 	if !bias {

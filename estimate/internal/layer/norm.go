@@ -111,7 +111,7 @@ func (l LayerNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: tapeStatistics(t, x)}
+	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: statistics(t, x)}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
 		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: setting.Flops(x.Shape, 5),
@@ -120,7 +120,7 @@ func (l LayerNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // statistics is the type of a norm's mean and deviation: on CUDA at least
 // float32, on the CPU that of the input.
-func tapeStatistics(t *tape.Tape, x tape.Tensor) alloc.DType {
+func statistics(t *tape.Tape, x tape.Tensor) alloc.DType {
 	if t.On() == setting.CPU || x.DType.Bits() > 32 {
 		return x.DType
 	}

@@ -76,5 +76,5 @@ func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, er
 	sum = f.Scale(f.Scale(sum))
 	power := f.Op(tape.Op{In: []tape.Tensor{sum}, Shape: x.Shape, Keep: []tape.Tensor{sum}})
 	y := f.Mul(x, power) // a division keeps the same
-	return y, f.ErrX
+	return y, f.Fault
 }

@@ -86,7 +86,7 @@ func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Width(x, -1, l.Size, "features"); err != nil {
 		return tape.Tensor{}, err
 	}
-	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: tapeStatistics(t, x)}
+	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: statistics(t, x)}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: true, Keep: []tape.Tensor{x},
 		KeepOwn: []tape.Own{stats, stats, {Shape: alloc.Shape{l.Size}}}, FLOPs: setting.Flops(x.Shape, 5),

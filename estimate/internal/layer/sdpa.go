@@ -26,14 +26,14 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	trained := len(l.masks) > 0 && l.masks[0].Grad // which flash attention does not do
 	if l.plain = l.plain || t.Cfg.Kernel == setting.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == setting.CPU {
 		y := l.math(f, q, k, v, scores, out)
-		return y, f.ErrX
+		return y, f.Fault
 	}
 	kept := append([]tape.Tensor{q, k, v}, l.masks...)
 	y := f.Op(tape.Op{
 		In: kept, Shape: out, Keep: kept, KeepOutput: true,
 		KeepOwn: append(l.own, tape.Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: setting.Flops(scores, l.Size, 4),
 	})
-	return y, f.ErrX
+	return y, f.Fault
 }
 
 // math is PyTorch's form without a kernel of its own, which computes in float32
@@ -137,8 +137,8 @@ func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64
 	for _, x := range []*tape.Tensor{&q, &k, &v} {
 		*x = f.Op(tape.Op{In: []tape.Tensor{*x}, Shape: t.Resized(q.Shape, x.Dim(1), q.Dim(2))})
 	}
-	if f.ErrX == nil {
-		f.ErrX = makeMask(t, 1, scores[0], scores[2], scores[3])
+	if f.Fault == nil {
+		f.Fault = makeMask(t, 1, scores[0], scores[2], scores[3])
 	}
 	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, size, 2)})
 	s = softmax(f, f.Op(tape.Op{In: []tape.Tensor{s, masks.Of(t).of}, Shape: scores, PassGrad: true}), q.DType)
@@ -147,12 +147,12 @@ func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64
 	}
 	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: q.Shape, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, size, 2)})
 	y = f.Copy(y)
-	return y, f.ErrX
+	return y, f.Fault
 }
 
 // ScaledDotProduct is scaled_dot_product_attention of (batch, length, heads x size) tensors.
 func ScaledDotProduct(f *tape.Flow, q, k, v tape.Tensor, heads, size int) tape.Tensor {
-	if f.ErrX == nil && (len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1) {
+	if f.Fault == nil && (len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1) {
 		f.Errorf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
 	}
 	return f.Do(q.Shape, func() (tape.Tensor, error) { return Sdpa{Heads: heads, Size: size}.Attend(f.T, q, k, v) })

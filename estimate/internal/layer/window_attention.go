@@ -88,7 +88,7 @@ func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	if !padded.Equal(x.Shape) {
 		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: x.Shape})
 	}
-	return y, f.ErrX
+	return y, f.Fault
 }
 
 // windows is how many windows there are along a side.

@@ -66,11 +66,11 @@ func (q *Quantized) Holds(at string) bool {
 	case len(q.Layers) == 0:
 		return !isHead(at)
 	}
-	return NamedX(q.Layers, at)
+	return Matches(q.Layers, at)
 }
 
 // named reports whether one of the patterns names the Linear at a path.
-func NamedX(patterns []string, at string) bool {
+func Matches(patterns []string, at string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return Names(p, at) })
 }
 

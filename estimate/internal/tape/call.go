@@ -20,7 +20,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 	if !declared && t.shared == nil {
 		return Tensor{}, &LayerError{Path: at, Layer: KindOf(l), Reason: "it is called but was not declared: Declare must name it"}
 	}
-	outerPath, outerRow, outerBeside := t.path, t.Row, t.BesideX
+	outerPath, outerRow, outerBeside := t.path, t.Row, t.beside
 	row := len(t.Rows)
 	r := Row{Path: at, Depth: t.depth + 1, Leaf: true, Input: x.Shape, Module: -1, Owner: module}
 	if declared {
@@ -36,7 +36,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 	if outerRow >= 0 {
 		t.Rows[outerRow].Leaf = false
 	}
-	t.path, t.Row, t.depth, t.BesideX = at, row, t.depth+1, beside
+	t.path, t.Row, t.depth, t.beside = at, row, t.depth+1, beside
 	before := len(t.Storages)
 	var y Tensor
 	var err error
@@ -64,7 +64,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 	if t.shown != nil {
 		t.Rows[row].Output, t.shown = t.shown, nil
 	}
-	t.path, t.Row, t.depth, t.BesideX = outerPath, outerRow, t.depth-1, outerBeside
+	t.path, t.Row, t.depth, t.beside = outerPath, outerRow, t.depth-1, outerBeside
 	return y, nil
 }
 
@@ -75,11 +75,14 @@ func (t *Tape) Show(output alloc.Shape) { t.shown = output }
 // Beside returns the i-th of the further tensors that the layer which is being called was
 // given. An index out of range is a *LayerError.
 func (t *Tape) Beside(i int) (Tensor, error) {
-	if i < 0 || i >= len(t.BesideX) {
-		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d: give more of them to Call", i, len(t.BesideX))
+	if i < 0 || i >= len(t.beside) {
+		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d: give more of them to Call", i, len(t.beside))
 	}
-	return t.BesideX[i], nil
+	return t.beside[i], nil
 }
+
+// AllBeside are all of the further tensors.
+func (t *Tape) AllBeside() []Tensor { return t.beside }
 
 // declared finds the declaration of a part of the current layer. Layers are mostly
 // called in the order in which they were declared, so that is tried first.
@@ -175,7 +178,7 @@ func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
 
 // backward reports whether the backward pass comes to one of the operations.
 func (t *Tape) backward(begin, end int32) bool {
-	return slices.ContainsFunc(t.Ops[begin:end], func(o OpX) bool { return o.Grad })
+	return slices.ContainsFunc(t.Ops[begin:end], func(o Recorded) bool { return o.Grad })
 }
 
 // segment describes the operations from begin up to end, whose inputs are kept: by

@@ -46,7 +46,7 @@ func (n Named) Declare(d *Declaration) { d.Layer(n.Name, n.Layer) }
 
 // Forward implements Layer.
 func (n Named) Forward(t *Tape, x Tensor) (Tensor, error) {
-	return t.Call(n.Name, n.Layer, x, t.BesideX...)
+	return t.Call(n.Name, n.Layer, x, t.beside...)
 }
 
 // inner is the layer without its name.
@@ -172,7 +172,7 @@ func (r Repeat) Declare(d *Declaration) {
 func (r Repeat) Forward(t *Tape, x Tensor) (Tensor, error) {
 	var err error
 	for i := range max(0, r.N) {
-		if x, err = t.Call(strconv.Itoa(r.first+i), r.Layer, x, t.BesideX...); err != nil {
+		if x, err = t.Call(strconv.Itoa(r.first+i), r.Layer, x, t.beside...); err != nil {
 			return Tensor{}, err
 		}
 	}
@@ -252,4 +252,4 @@ func (c Recompute) Forward(t *Tape, x Tensor) (Tensor, error) {
 }
 
 // residual adds what the layers make of x to x; it takes no name of its own.
-func ResidualX(body ...Layer) Layer { return InlineX{Residual{Body: Sequential(body)}} }
+func Skip(body ...Layer) Layer { return Inlined{Residual{Body: Sequential(body)}} }

@@ -41,7 +41,7 @@ func (m Module) Declare(d *Declaration) {
 func (m Module) Forward(t *Tape, x Tensor) (Tensor, error) {
 	f := &Flow{T: t, Parts: m.Parts}
 	y := m.Run(f, x)
-	return y, f.ErrX
+	return y, f.Fault
 }
 
 // Flow records a forward pass on a Tape and keeps the first error, so that a Module's Run need not look
@@ -50,16 +50,16 @@ func (m Module) Forward(t *Tape, x Tensor) (Tensor, error) {
 type Flow struct {
 	T     *Tape
 	Parts Sequential
-	ErrX  error
+	Fault error
 }
 
 // Err is the first error, or nil. The Module returns it, whatever Run returns.
-func (f *Flow) Err() error { return f.ErrX }
+func (f *Flow) Err() error { return f.Fault }
 
 // Errorf keeps an error that names the layer, unless there is one.
 func (f *Flow) Errorf(format string, args ...any) {
-	if f.ErrX == nil {
-		f.ErrX = f.T.Errorf(format, args...)
+	if f.Fault == nil {
+		f.Fault = f.T.Errorf(format, args...)
 	}
 }
 
@@ -68,10 +68,10 @@ func (f *Flow) Tape() *Tape { return f.T }
 
 // keep returns a tensor, or what stands for it after an error.
 func (f *Flow) keep(y Tensor, err error, like alloc.Shape) Tensor {
-	if f.ErrX == nil {
-		f.ErrX = err
+	if f.Fault == nil {
+		f.Fault = err
 	}
-	if f.ErrX != nil {
+	if f.Fault != nil {
 		return Tensor{Shape: slices.Clone(like)}
 	}
 	return y
@@ -79,7 +79,7 @@ func (f *Flow) keep(y Tensor, err error, like alloc.Shape) Tensor {
 
 // do runs what records something, unless there was an error.
 func (f *Flow) Do(like alloc.Shape, record func() (Tensor, error)) Tensor {
-	if f.ErrX != nil {
+	if f.Fault != nil {
 		return f.keep(Tensor{}, nil, like)
 	}
 	y, err := record()
@@ -89,7 +89,7 @@ func (f *Flow) Do(like alloc.Shape, record func() (Tensor, error)) Tensor {
 // hold keeps tensors alive as variables of the layer's code do.
 func (f *Flow) Hold(xs ...Tensor) {
 	for _, x := range xs {
-		if f.ErrX == nil {
+		if f.Fault == nil {
 			f.T.Hold(x)
 		}
 	}
@@ -99,7 +99,7 @@ func (f *Flow) Hold(xs ...Tensor) {
 // Further tensors are those that the part reads by Beside: where none are given, they are those of the Module.
 func (f *Flow) Call(name string, x Tensor, beside ...Tensor) Tensor {
 	if len(beside) == 0 {
-		beside = f.T.BesideX
+		beside = f.T.beside
 	}
 	l := partOf(f.Parts, name)
 	if l == nil {
@@ -115,7 +115,7 @@ func (f *Flow) Beside(i int) Tensor {
 }
 
 // AllBeside are all of the further tensors.
-func (f *Flow) AllBeside() []Tensor { return f.T.BesideX }
+func (f *Flow) AllBeside() []Tensor { return f.T.beside }
 
 // Const is Tape.Const: a tensor that is made of nothing, such as a mask.
 func (f *Flow) Const(d alloc.DType, dims ...int) Tensor {
@@ -129,7 +129,7 @@ func (f *Flow) Input(i int) Tensor {
 
 // Op records an operation.
 func (f *Flow) Op(o Op) Tensor {
-	if f.ErrX != nil {
+	if f.Fault != nil {
 		return f.keep(Tensor{}, nil, o.Shape)
 	}
 	y, err := f.T.Op(o)
@@ -190,7 +190,7 @@ func (f *Flow) Copy(x Tensor) Tensor { return f.Scale(x) }
 // Resize is x with other sizes of the dimensions after its channels, in new memory, as
 // torch.nn.functional.interpolate makes it. It keeps nothing.
 func (f *Flow) Resize(x Tensor, sizes ...int) Tensor {
-	if f.ErrX == nil && (len(sizes) == 0 || len(x.Shape) != 2+len(sizes)) {
+	if f.Fault == nil && (len(sizes) == 0 || len(x.Shape) != 2+len(sizes)) {
 		f.Errorf("resizes %v to %v: want a size for each dimension after the channels", x.Shape, sizes)
 	}
 	shape := slices.Clone(x.Shape)
@@ -226,9 +226,9 @@ func (f *Flow) Split(x Tensor, dim int, lengths ...int) []Tensor {
 	if !ok {
 		f.Errorf("parts of %v along dimension %d of %v: it does not have those", lengths, dim, x.Shape)
 	}
-	if f.ErrX == nil {
+	if f.Fault == nil {
 		var views []Tensor
-		if views, f.ErrX = f.T.Views(x, shapes...); f.ErrX == nil {
+		if views, f.Fault = f.T.Views(x, shapes...); f.Fault == nil {
 			return views
 		}
 	}
@@ -237,7 +237,7 @@ func (f *Flow) Split(x Tensor, dim int, lengths ...int) []Tensor {
 
 // fits reports shapes that do not broadcast.
 func (f *Flow) fits(x, y Tensor) {
-	if f.ErrX != nil {
+	if f.Fault != nil {
 		return
 	}
 	off := len(x.Shape) - len(y.Shape)

@@ -120,7 +120,7 @@ type Tape struct {
 	InputsRead int    // the first so many were asked for
 	Out        Tensor // of the model
 	Storages   []Storage
-	Ops        []OpX
+	Ops        []Recorded
 	Refs       []int32 // storages that operations read and keep, one stretch after another
 	Rows       []Row
 	Called     []bool    // modules that have a row
@@ -134,7 +134,7 @@ type Tape struct {
 	lingering lingering
 	shown     alloc.Shape // output of the layer being called, where it is not what Forward returns
 
-	BesideX []Tensor // further tensors of the layer being called
+	beside []Tensor // further tensors of the layer being called
 
 	dims []int // memory of shapes, taken for many of them at a time
 
@@ -163,7 +163,7 @@ type Storage struct {
 	Lingers bool // kept until the loop's code lets go of what the model returned
 }
 
-type OpX struct {
+type Recorded struct {
 	Row            int32
 	In, Keep, End  int32 // refs[in:keep] are read, refs[keep:end] are kept
 	Out            int32

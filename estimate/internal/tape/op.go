@@ -69,7 +69,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 		y.split = y.split || x.split && !o.Gather
 	}
 	at := int32(len(t.Ops))
-	rec := OpX{
+	rec := Recorded{
 		Row: int32(t.Row), Grad: y.Grad, PassGrad: o.PassGrad || o.View, Promotes: promotes, InPlace: o.InPlace, View: o.View,
 		TrainingOnly: o.TrainingOnly, params: o.Params, apart: o.Apart, Workspace: int64(max(0, o.Workspace)), Backward: int64(max(0, o.BackwardWorkspace)), Kernels: int64(o.Kernels),
 	}

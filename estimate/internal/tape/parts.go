@@ -13,12 +13,12 @@ import (
 //		estimate.Inline(estimate.Residual{Body: estimate.Sequential{estimate.As("norm1", ...), estimate.As("attn", ...)}}),
 //		estimate.Inline(estimate.Residual{Body: estimate.Sequential{estimate.As("norm2", ...), estimate.As("mlp", ...)}}),
 //	}
-func Inline(l Layer) Layer { return InlineX{l} }
+func Inline(l Layer) Layer { return Inlined{l} }
 
-type InlineX struct{ Layer }
+type Inlined struct{ Layer }
 
 // inner is the layer without the mark.
-func (in InlineX) Inner() Layer { return in.Layer }
+func (in Inlined) Inner() Layer { return in.Layer }
 
 // If is the layer where the condition holds, and Identity where it does not.
 func If(condition bool, l Layer) Layer {
@@ -31,7 +31,7 @@ func If(condition bool, l Layer) Layer {
 // declarePart declares a part under its own name if it has one.
 func declarePart(d *Declaration, name string, l Layer) bool {
 	switch part := l.(type) {
-	case InlineX:
+	case Inlined:
 		if IsNil(Unwrap(l)) {
 			return d.Layer(name, nil)
 		}
@@ -46,10 +46,10 @@ func declarePart(d *Declaration, name string, l Layer) bool {
 // callPart calls a part with the tensors that stand beside the input of the layer that holds it.
 func callPart(t *Tape, name string, l Layer, x Tensor) (Tensor, error) {
 	switch l.(type) {
-	case InlineX, Named:
+	case Inlined, Named:
 		return l.Forward(t, x)
 	}
-	return t.Call(name, l, x, t.BesideX...)
+	return t.Call(name, l, x, t.beside...)
 }
 
 // partOf is the part of a Sequential or a Repeat that a path names, at any depth, or nil.
@@ -73,7 +73,7 @@ func partOf(l Layer, path string) Layer {
 // partAt is what a path names in a part, which has the name unless it has one of its own, or nil.
 func partAt(name string, part Layer, path string) Layer {
 	switch part := part.(type) {
-	case InlineX:
+	case Inlined:
 		return partOf(part, path)
 	case Named:
 		name = part.Name

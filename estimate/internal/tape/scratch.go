@@ -2,6 +2,8 @@ package tape
 
 import (
 	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
 // scratch is memory that Model needs while it runs and uses again the next time:
@@ -11,18 +13,18 @@ type Scratch struct {
 	params   []ownedParam
 	index    map[string]int
 	Storages []Storage
-	Ops      []OpX
+	Ops      []Recorded
 	Refs     []int32
 	Rows     []Row
 	loads    []Load
 	each     []ofModule
 	numbers  []int32
-	events   [][]Event   // of timelines
-	lent     []*Timeline // which have them
+	events   [][]timeline.Event   // of timelines
+	lent     []*timeline.Timeline // which have them
 }
 
 // lend gives a timeline memory for its events.
-func (s *Scratch) Lend(l *Timeline) {
+func (s *Scratch) Lend(l *timeline.Timeline) {
 	if last := len(s.events) - 1; last >= 0 {
 		l.Events, s.events = s.events[last][:0], s.events[:last]
 	}

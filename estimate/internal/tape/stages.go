@@ -8,7 +8,7 @@ import (
 )
 
 // stage is a stretch of operations that one device of a pipeline runs.
-type StageX struct {
+type Stage struct {
 	Begin, End    int32
 	Load          Load
 	largestModule int64 // weights
@@ -16,14 +16,14 @@ type StageX struct {
 }
 
 // stages cuts the model for its pipeline.
-func (t *Tape) Stages(h *Holding) ([]StageX, error) {
+func (t *Tape) Stages(h *Holding) ([]Stage, error) {
 	n := int32(len(t.Ops))
 	if n == 0 || t.Cfg.Sharding.Pipeline == 1 {
-		s := StageX{End: n, Load: h.Total, Last: true}
+		s := Stage{End: n, Load: h.Total, Last: true}
 		for _, l := range h.Modules {
 			s.largestModule = max(s.largestModule, l.Weights)
 		}
-		return []StageX{s}, nil
+		return []Stage{s}, nil
 	}
 	loads, largest, first := t.loads(h)
 	pieces := append([]int32{0}, t.cuts()...)
@@ -36,9 +36,9 @@ func (t *Tape) Stages(h *Holding) ([]StageX, error) {
 		prefix[i+1] = prefix[i] + l.Weights
 	}
 	bounds := append(balance(pieces, prefix, t.Cfg.Sharding.Pipeline), n)
-	stages := make([]StageX, len(bounds)-1)
+	stages := make([]Stage, len(bounds)-1)
 	for i := range stages {
-		s := StageX{Begin: bounds[i], End: bounds[i+1], Last: i == len(stages)-1}
+		s := Stage{Begin: bounds[i], End: bounds[i+1], Last: i == len(stages)-1}
 		for k := s.Begin; k < s.End; k++ {
 			s.Load.add(loads[k])
 			s.largestModule = max(s.largestModule, largest[k])
@@ -46,7 +46,7 @@ func (t *Tape) Stages(h *Holding) ([]StageX, error) {
 		stages[i] = s
 	}
 	h.untie(stages, func(module int) int {
-		return slices.IndexFunc(stages, func(s StageX) bool { return first[module] < s.End })
+		return slices.IndexFunc(stages, func(s Stage) bool { return first[module] < s.End })
 	}, t.Cfg.Sharding)
 	return stages, nil
 }
@@ -135,7 +135,7 @@ func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 // fetched is what a device holds of whole layers whose weights are elsewhere, in the
 // replicas of ZeRO stage 3 or in the memory of the CPU: the largest, and as much again for
 // the next one that is fetched ahead.
-func (t *Tape) Fetched(s StageX) int64 {
+func (t *Tape) Fetched(s Stage) int64 {
 	if z := t.Cfg.Sharding; t.Cfg.Offload != setting.OffloadParameters && (z.ZeRO < 3 || z.Data == 1) {
 		return 0
 	}

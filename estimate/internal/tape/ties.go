@@ -22,7 +22,7 @@ func (h *Holding) tie(d *Declaration, p *ownedParam, cfg *setting.Config) {
 	if owner == nil || owner.Buffer {
 		return
 	}
-	if l, _, err := configLoad(cfg, owner, d.Modules[owner.module].Frozen); err == nil { // else it is reported where the owner is weighed
+	if l, _, err := loadOf(cfg, owner, d.Modules[owner.module].Frozen); err == nil { // else it is reported where the owner is weighed
 		h.ties = append(h.ties, tie{p.module, owner.module, l})
 	}
 }
@@ -48,7 +48,7 @@ func (h *Holding) meet(s setting.Sharding) {
 
 // untie gives each stage a copy of the parameters that are tied to another
 // stage's, as Megatron-LM gives the last stage the embedding.
-func (h *Holding) untie(stages []StageX, stageOf func(module int) int, s setting.Sharding) {
+func (h *Holding) untie(stages []Stage, stageOf func(module int) int, s setting.Sharding) {
 	var left []tie
 	for _, t := range h.ties {
 		at := stageOf(t.module)

@@ -36,7 +36,7 @@ func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
 	t.use(x, at, false)
 	t.Storages[x.Storage].read = at
 	t.Refs = append(t.Refs, x.Storage)
-	t.Ops = append(t.Ops, OpX{Row: int32(t.Row), Out: views[0].Storage, Parts: int32(len(views)), Grad: x.Grad, In: in, Keep: in + 1, End: in + 1})
+	t.Ops = append(t.Ops, Recorded{Row: int32(t.Row), Out: views[0].Storage, Parts: int32(len(views)), Grad: x.Grad, In: in, Keep: in + 1, End: in + 1})
 	return views, nil
 }
 

@@ -64,7 +64,7 @@ func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 			h.tie(d, p, cfg)
 			continue
 		}
-		l, whole, err := configLoad(cfg, p, d.Modules[p.module].Frozen)
+		l, whole, err := loadOf(cfg, p, d.Modules[p.module].Frozen)
 		if err == nil && whole > setting.MaxTotal-int64(h.Params.Bytes)-int64(h.Buffers.Bytes) {
 			err = fmt.Errorf("the model's parameters take more than %v", alloc.Bytes(setting.MaxTotal))
 		}
@@ -91,7 +91,7 @@ func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 }
 
 // load is that of one parameter, beside the bytes of the whole of it.
-func configLoad(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64, err error) {
+func loadOf(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64, err error) {
 	d := setting.Or(p.DType, c.Weights)
 	bytes, err := p.Shape.Bytes(d)
 	if err != nil || bytes > setting.MaxTotal {

@@ -1,20 +1,21 @@
-package estimate
+package history
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
 // history puts the passes of a stretch of a tape together to the run of a process:
 // loading, and steps one after another. Handles of the passes come after its own.
 type history struct {
-	tape.Timeline
+	timeline.Timeline
 	t    *tape.Tape
 	h    *tape.Holding
-	s    tape.StageX
-	done tape.Passes
+	s    tape.Stage
+	done timeline.Passes
 
 	inputs, output []int32
 	added          []int32   // gradients that are to be added to others
@@ -25,9 +26,9 @@ type history struct {
 }
 
 // resident is what a process holds from the time when it has loaded the model.
-type resident struct{ Weights, Master, Buckets, Cache alloc.Bytes }
+type Resident struct{ Weights, Master, Buckets, Cache alloc.Bytes }
 
-func newHistory(t *tape.Tape, h *tape.Holding, s tape.StageX, done tape.Passes) *history {
+func newHistory(t *tape.Tape, h *tape.Holding, s tape.Stage, done timeline.Passes) *history {
 	y := &history{t: t, h: h, s: s, done: done, pass: make([]int32, done.Handles)}
 	t.Memory.Lend(&y.Timeline)
 	return y
@@ -46,7 +47,7 @@ func (y *history) parameters() []tape.Load {
 }
 
 // load puts the model on the device, its weights as large as m says.
-func (y *history) load(m resident, each []tape.Load) {
+func (y *history) load(m Resident, each []tape.Load) {
 	var sum int64
 	for _, p := range each {
 		sum += p.Weights
@@ -87,7 +88,7 @@ func (y *history) read() {
 }
 
 // play appends the events of a pass.
-func (y *history) play(events []tape.Event) {
+func (y *history) play(events []timeline.Event) {
 	for _, e := range events {
 		switch {
 		case e.Handle < 0 && e.Bytes < 0:
@@ -151,17 +152,17 @@ func (y *history) keep() {
 
 // steps is the number of training steps that a history has. The first leaves blocks
 // behind that the second cannot use: later ones are like the second.
-const steps = 2
+const Steps = 2
 
 // serving is the history of a process that runs the model forward.
-func tapeServing(t *tape.Tape, h *tape.Holding, s tape.StageX, m resident, done tape.Passes) *tape.Timeline {
+func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
 	y.load(m, y.parameters())
 	if layer.Ran.Of(t).Multiplies {
 		size, _ := t.Cfg.Workspace()
 		y.Alloc(int64(size))
 	}
-	for range steps {
+	for range Steps {
 		y.read()
 		y.forward()
 		if y.keep(); t.Cfg.Cache != nil && t.Cfg.Loop.Output == setting.OutputUnknown {
@@ -172,7 +173,7 @@ func tapeServing(t *tape.Tape, h *tape.Holding, s tape.StageX, m resident, done 
 }
 
 // learning is the history of a process that trains the model.
-func tapeLearning(t *tape.Tape, h *tape.Holding, s tape.StageX, m resident, done tape.Passes, loop setting.Loop, steps int) *tape.Timeline {
+func Learning(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes, loop setting.Loop, steps int) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
 	each := y.parameters()
 	y.load(m, each)

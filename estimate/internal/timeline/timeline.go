@@ -1,4 +1,4 @@
-package tape
+package timeline
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"

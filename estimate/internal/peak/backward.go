@@ -1,24 +1,24 @@
-package estimate
+package peak
 
 import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
 // training runs the operations from begin up to end forward and backward.
 // gradients holds the memory of the parameters' gradients that each operation
 // accumulates; so many other micro-batches keep what this one keeps.
-func training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from setting.GradientsAt, others int64, drop bool, log *tape.Timeline) (peak, tape.Passes) {
+func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from setting.GradientsAt, others int64, drop bool, log *timeline.Timeline) (Peak, timeline.Passes) {
 	a := newAlive(t, begin, end, false, drop, log)
 	a.gradients = from.Forward
-	segments := tapeWithin(t, begin, end)
+	segments := within(t, begin, end)
 	a.countKeepers(segments)
 	a.enter()
 	a.forward(begin, end, segments)
-	var done tape.Passes
+	var done timeline.Passes
 	if log != nil {
 		done.Turn = len(log.Events)
 	}
@@ -31,8 +31,8 @@ func training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 	a.bytes += others * kept
 	a.saved += others * kept
 	if others > 0 {
-		a.peak.bytes += others * kept
-		a.peak.saved += others * kept
+		a.peak.Bytes += others * kept
+		a.peak.Saved += others * kept
 	}
 	a.gradients = from.Backward
 	a.backward(segments, gradients, from.Backward > 0)
@@ -43,7 +43,7 @@ func training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 	return a.peak, done
 }
 
-func tapeWithin(t *tape.Tape, begin, end int32) []tape.Segment {
+func within(t *tape.Tape, begin, end int32) []tape.Segment {
 	var in []tape.Segment
 	for _, s := range t.Segments {
 		if s.Begin >= begin && s.End <= end {
@@ -123,7 +123,7 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 	g.begin(a.t.Ops[a.end-1].Out)
 	g.buffers[0].users++ // the caller holds the gradient that it begins with
 	next := len(segments) - 1
-	hooked := configHooksInputs(a.t.Cfg)
+	hooked := hooksInputs(a.t.Cfg)
 	for i := a.end - 1; i >= a.begin; i-- {
 		if next >= 0 && i == segments[next].End-1 {
 			a.recompute(segments[next])
@@ -167,7 +167,7 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 // pass is over: so long FSDP holds the hooks on them that free the layer's frozen parameters
 // (torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook, since 2.1), and
 // the hooks hold what they are on.
-func configHooksInputs(c *setting.Config) bool {
+func hooksInputs(c *setting.Config) bool {
 	return c.Sharding.ZeRO >= 3 && c.Sharding.Data > 1 && (c.Lora != nil || len(c.Frozen) > 0) && !c.Release.Before(2, 1)
 }
 
@@ -226,7 +226,7 @@ func (g *gradientSet) begin(id int32) {
 
 // step gives the inputs of an operation their gradients and returns the memory
 // that it needs meanwhile besides what is alive.
-func (g *gradientSet) step(o *tape.OpX) (extra int64) {
+func (g *gradientSet) step(o *tape.Recorded) (extra int64) {
 	t := g.a.t
 	if o.Parts > 0 {
 		return g.join(o)

@@ -1,11 +1,11 @@
-package estimate
+package peak
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // join makes the gradient of a tensor of those of its parts.
-func (g *gradientSet) join(o *tape.OpX) (extra int64) {
+func (g *gradientSet) join(o *tape.Recorded) (extra int64) {
 	t, found := g.a.t, false
 	for id := o.Out; id < o.Out+o.Parts; id++ {
 		if from := g.of[id]; from != 0 {

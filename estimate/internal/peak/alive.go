@@ -1,9 +1,10 @@
-package estimate
+package peak
 
 import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
 // alive follows what is in memory while a stretch of a tape runs. Every size is
@@ -16,22 +17,22 @@ type alive struct {
 	live       []bool
 	keepers    []int32 // operations that still keep each storage
 	dies       deaths
-	peak       peak
+	peak       Peak
 
 	gradients int64 // of parameters, alive now
 
 	inference bool
-	drop      bool           // nobody holds the model's output
-	log       *tape.Timeline // what happens when; may be nil
-	handles   []int32        // of the storages, in the log
+	drop      bool               // nobody holds the model's output
+	log       *timeline.Timeline // what happens when; may be nil
+	handles   []int32            // of the storages, in the log
 }
 
-func newAlive(t *tape.Tape, begin, end int32, inference, drop bool, log *tape.Timeline) *alive {
+func newAlive(t *tape.Tape, begin, end int32, inference, drop bool, log *timeline.Timeline) *alive {
 	a := &alive{
 		t: t, begin: begin, end: end, live: make([]bool, len(t.Storages)),
 		keepers: t.Memory.Counts(len(t.Storages)), inference: inference, drop: drop, log: log,
 	}
-	a.dies = tapeDeaths(t, inference, drop)
+	a.dies = deathsOf(t, inference, drop)
 	if log != nil {
 		a.handles = t.Memory.Counts(len(t.Storages))
 	}
@@ -39,15 +40,15 @@ func newAlive(t *tape.Tape, begin, end int32, inference, drop bool, log *tape.Ti
 }
 
 // peak is the largest sum that was seen, and where.
-type peak struct {
-	bytes, saved, gradients int64
-	op                      int32
-	backward                bool
+type Peak struct {
+	Bytes, Saved, Gradients int64
+	Op                      int32
+	Backward                bool
 }
 
 func (a *alive) note(op int32, extra, gradients int64, backward bool) {
-	if sum := a.bytes + extra + gradients; sum > a.peak.bytes || a.peak.bytes == 0 {
-		a.peak = peak{bytes: sum, saved: a.saved, gradients: gradients, op: op, backward: backward}
+	if sum := a.bytes + extra + gradients; sum > a.peak.Bytes || a.peak.Bytes == 0 {
+		a.peak = Peak{Bytes: sum, Saved: a.saved, Gradients: gradients, Op: op, Backward: backward}
 	}
 }
 
@@ -100,7 +101,7 @@ func (a *alive) held() []int32 {
 // model's output lives on.
 type deaths struct{ first, next []int32 }
 
-func tapeDeaths(t *tape.Tape, inference, drop bool) deaths {
+func deathsOf(t *tape.Tape, inference, drop bool) deaths {
 	d := deaths{t.Memory.Counts(len(t.Ops)), t.Memory.Counts(len(t.Storages))}
 	for id := range t.Storages {
 		s := &t.Storages[id]
@@ -108,7 +109,7 @@ func tapeDeaths(t *tape.Tape, inference, drop bool) deaths {
 		if inference {
 			at = s.LastRun
 		}
-		if !s.Input && int(at) < len(t.Ops) && (drop || !tapeReturns(t, int32(id), inference)) {
+		if !s.Input && int(at) < len(t.Ops) && (drop || !Returns(t, int32(id), inference)) {
 			d.next[id] = d.first[at]
 			d.first[at] = int32(id) + 1
 		}
@@ -117,11 +118,11 @@ func tapeDeaths(t *tape.Tape, inference, drop bool) deaths {
 }
 
 // returns reports whether the model's caller holds a storage.
-func (a *alive) returns(id int32) bool { return !a.drop && tapeReturns(a.t, id, a.inference) }
+func (a *alive) returns(id int32) bool { return !a.drop && Returns(a.t, id, a.inference) }
 
 // returns reports whether the model's caller sees a storage: its output, and what its loss
 // read. In training it holds by them what lingers.
-func tapeReturns(t *tape.Tape, id int32, inference bool) bool {
+func Returns(t *tape.Tape, id int32, inference bool) bool {
 	return id == t.Home(t.Out.Storage) || slices.Contains(t.Answer, id) || t.Storages[id].Lingers && !inference
 }
 
@@ -133,16 +134,16 @@ func (d deaths) of(i int32, f func(id int32)) {
 }
 
 // inference runs the operations without a backward pass.
-func inference(t *tape.Tape, begin, end int32, log *tape.Timeline) (peak, tape.Passes) {
+func Inference(t *tape.Tape, begin, end int32, log *timeline.Timeline) (Peak, timeline.Passes) {
 	a := newAlive(t, begin, end, true, false, log)
 	a.enter()
 	for i := begin; i < end; i++ {
 		o := &t.Ops[i]
 		if !o.TrainingOnly {
 			for _, id := range t.Refs[o.In:o.Keep] {
-				a.start(tapeRunning(t, id))
+				a.start(running(t, id))
 			}
-			a.start(tapeRunning(t, o.Out))
+			a.start(running(t, o.Out))
 			for _, id := range t.Refs[o.Keep:o.End] {
 				if t.Storages[id].Cached {
 					a.start(id)
@@ -150,7 +151,7 @@ func inference(t *tape.Tape, begin, end int32, log *tape.Timeline) (peak, tape.P
 			}
 			extra := o.Workspace
 			if !o.InPlace {
-				extra += tapeOwnBytes(t, o)
+				extra += ownBytes(t, o)
 			}
 			a.note(i, extra, 0, false)
 			log.Temporary(extra)
@@ -158,14 +159,14 @@ func inference(t *tape.Tape, begin, end int32, log *tape.Timeline) (peak, tape.P
 		a.dies.of(i, a.stop)
 	}
 	if log == nil {
-		return a.peak, tape.Passes{}
+		return a.peak, timeline.Passes{}
 	}
 	held := a.held()
-	return a.peak, tape.Passes{Events: log.Events, Turn: len(log.Events), Handles: log.Next, Held: held}
+	return a.peak, timeline.Passes{Events: log.Events, Turn: len(log.Events), Handles: log.Next, Held: held}
 }
 
 // running is the storage that serves for id in inference.
-func tapeRunning(t *tape.Tape, id int32) int32 {
+func running(t *tape.Tape, id int32) int32 {
 	for t.Storages[id].Alias >= 0 {
 		id = t.Storages[id].Alias
 	}
@@ -173,7 +174,7 @@ func tapeRunning(t *tape.Tape, id int32) int32 {
 }
 
 // ownBytes is the size of what an operation makes for itself.
-func tapeOwnBytes(t *tape.Tape, o *tape.OpX) int64 {
+func ownBytes(t *tape.Tape, o *tape.Recorded) int64 {
 	var n int64
 	for _, id := range t.Refs[o.Keep:o.End] {
 		if t.Storages[id].Own && !t.Storages[id].Cached {
