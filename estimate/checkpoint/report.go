@@ -220,14 +220,12 @@ type storedModule struct{ params []tape.Param }
 // Kind names the row.
 func (*storedModule) Kind() string { return "Stored" }
 
-// Declare implements Layer.
 func (m *storedModule) Declare(d *tape.Declaration) {
 	for _, p := range m.params {
 		d.Add(p)
 	}
 }
 
-// Forward implements Layer.
 func (*storedModule) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
 	return tape.Tensor{}, t.Errorf("only its tensors are known: give no input")
 }

@@ -116,13 +116,11 @@ type afterNorm struct {
 // Kind names the row.
 func (afterNorm) Kind() string { return "BertPart" }
 
-// Declare implements Layer.
 func (l afterNorm) Declare(d *tape.Declaration) {
 	l.body.Declare(d)
 	d.Layer("output", denseNorm{l, tape.Tensor{}})
 }
 
-// Forward implements Layer.
 func (l afterNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	y, err := l.body.Forward(t, x)
 	if err != nil {
@@ -139,14 +137,12 @@ type denseNorm struct {
 // Kind names the row.
 func (denseNorm) Kind() string { return "BertOutput" }
 
-// Declare implements Layer.
 func (l denseNorm) Declare(d *tape.Declaration) {
 	d.Layer("dense", l.dense)
 	d.Layer("dropout", l.dropout)
 	d.Layer("LayerNorm", layer.LayerNorm{Size: l.size})
 }
 
-// Forward implements Layer.
 func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
 	y, err := t.Call("dense", l.dense, y)
 	if err == nil {
@@ -167,7 +163,6 @@ type tokenTypes struct{ Num, Dim int }
 // Kind names the row.
 func (tokenTypes) Kind() string { return "Embedding" }
 
-// Declare implements Layer.
 func (l tokenTypes) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
 
 // numbers holds BERT's buffers, the numbers of positions and of types.
@@ -176,17 +171,14 @@ type numbers struct{ positions int }
 // Kind names the row.
 func (numbers) Kind() string { return "Buffers" }
 
-// Declare implements Layer.
 func (l numbers) Declare(d *tape.Declaration) {
 	for _, name := range []string{"position_ids", "token_type_ids"} {
 		d.Add(tape.Param{Name: name, Shape: alloc.Shape{1, l.positions}, DType: alloc.Int64, Buffer: true})
 	}
 }
 
-// Forward implements Layer.
 func (numbers) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
-// Forward implements Layer.
 func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
@@ -205,10 +197,8 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // first takes the first token of each sequence, as a view.
 type first struct{}
 
-// Declare implements Layer.
 func (first) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (first) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

@@ -56,7 +56,6 @@ func stacked(n int, kind func(block int) int, make func(kind, block int) tape.La
 	return s
 }
 
-// Declare implements Layer.
 func (s stack) Declare(d *tape.Declaration) {
 	for i, which := range s.which {
 		if !d.Layer(strconv.Itoa(i), s.layers[which]) {
@@ -65,7 +64,6 @@ func (s stack) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (s stack) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	var err error
 	for i, which := range s.which {

@@ -69,7 +69,6 @@ type contrast struct {
 	scalars     []tape.Param
 }
 
-// Declare implements Layer.
 func (l contrast) Declare(d *tape.Declaration) {
 	for _, p := range l.scalars {
 		d.Add(p)
@@ -83,7 +82,6 @@ func (l contrast) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (l contrast) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	pixels, err := t.Input(1)
 	if err != nil {
@@ -132,14 +130,12 @@ type clipPatches struct {
 // Kind names the row.
 func (clipPatches) Kind() string { return "Patches" }
 
-// Declare implements Layer.
 func (l clipPatches) Declare(d *tape.Declaration) {
 	d.Param("class_embedding", l.hidden)
 	d.Layer("patch_embedding", l.projection)
 	d.Layer("position_embedding", layer.Embedding{Num: l.tokens, Dim: l.hidden})
 }
 
-// Forward implements Layer.
 func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	y, err := t.Call("patch_embedding", l.projection, x)
 	if err == nil {
@@ -162,10 +158,8 @@ func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // flatPatches is (batch, channels, height, width) as (batch, places, channels), a view.
 type flatPatches struct{}
 
-// Declare implements Layer.
 func (flatPatches) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (flatPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
 		return tape.Tensor{}, err
@@ -176,10 +170,8 @@ func (flatPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // picked takes the last token of each text, by its number.
 type picked struct{}
 
-// Declare implements Layer.
 func (picked) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (picked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

@@ -103,10 +103,8 @@ func (c Transformer) rotations() int {
 // softCap is cap * tanh(x / cap), as Gemma 2 bounds its logits.
 type softCap struct{}
 
-// Declare implements Layer.
 func (softCap) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (softCap) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 	if err == nil {
@@ -121,12 +119,10 @@ func (softCap) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // scale multiplies by a constant, as Gemma does with its embeddings.
 type scale struct{}
 
-// Declare implements Layer.
 func (scale) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "factor", Shape: alloc.Shape{}, DType: alloc.Float32, Buffer: true})
 }
 
-// Forward implements Layer.
 func (scale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 }
@@ -137,7 +133,6 @@ type frequencies struct{ n, kinds int }
 // Kind names the row.
 func (frequencies) Kind() string { return "RotaryEmbedding" }
 
-// Declare implements Layer.
 func (l frequencies) Declare(d *tape.Declaration) {
 	names := []string{"inv_freq", "original_inv_freq"}
 	if l.kinds == 2 {
@@ -148,7 +143,6 @@ func (l frequencies) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (frequencies) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 // rotated is the number of elements of a head that rotate.
@@ -168,7 +162,6 @@ type decoderBlock struct{ tape.Sequential }
 // Kind names the row.
 func (decoderBlock) Kind() string { return "DecoderBlock" }
 
-// Forward implements Layer.
 func (b decoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := b.Sequential.Forward(t, x)
 	t.Hold(*layer.EagerWeights.Of(t)) // which the block's code names and does not use

@@ -163,10 +163,8 @@ func placesAttention(n, groups int) tape.Layer {
 // enlarged is an image twice as high and wide.
 type enlarged struct{ upcast bool }
 
-// Declare implements Layer.
 func (enlarged) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (l enlarged) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	f := &tape.Flow{T: t}
 	d := x.DType

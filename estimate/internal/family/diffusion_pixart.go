@@ -116,13 +116,11 @@ type patchesOfPlaces struct {
 // Kind names the row.
 func (patchesOfPlaces) Kind() string { return "Patches" }
 
-// Declare implements Layer.
 func (l patchesOfPlaces) Declare(d *tape.Declaration) {
 	d.Layer("proj", l.proj)
 	d.Buffer("pos_embed", 1, l.places, l.hidden)
 }
 
-// Forward implements Layer.
 func (l patchesOfPlaces) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := t.Call("proj", l.proj, x)
 	if err == nil {

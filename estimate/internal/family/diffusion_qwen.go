@@ -44,14 +44,12 @@ const qwenPositions = 4096
 // qwenTables are those that the image's table is made of, and of which the text's is a part.
 type qwenTables struct{ size int }
 
-// Declare implements Layer.
 func (l qwenTables) Declare(d *tape.Declaration) {
 	for _, name := range []string{"pos_embed.pos_freqs", "pos_embed.neg_freqs"} {
 		d.Add(tape.Param{Name: name, Shape: alloc.Shape{qwenPositions, l.size}, DType: alloc.Float32, Buffer: true})
 	}
 }
 
-// Forward implements Layer.
 func (qwenTables) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 // qwenImageBlock reads and writes the text as what the encoder returned.

@@ -39,10 +39,8 @@ func (c Transformer) dinoBlock() tape.Layer {
 // layerScale multiplies each feature by a learned factor.
 type layerScale struct{ n int }
 
-// Declare implements Layer.
 func (l layerScale) Declare(d *tape.Declaration) { d.Param("lambda1", l.n) }
 
-// Forward implements Layer.
 func (l layerScale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	reads := []tape.Tensor{x}
 	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads)})
@@ -51,7 +49,6 @@ func (l layerScale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // dinoPatches are patches with a token that stands for masked ones besides.
 type dinoPatches struct{ patches }
 
-// Declare implements Layer.
 func (l dinoPatches) Declare(d *tape.Declaration) {
 	l.patches.Declare(d)
 	d.Param("mask_token", 1, l.hidden)
@@ -60,10 +57,8 @@ func (l dinoPatches) Declare(d *tape.Declaration) {
 // classAndMean joins the class token with the mean of the patches.
 type classAndMean struct{}
 
-// Declare implements Layer.
 func (classAndMean) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (classAndMean) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

@@ -35,7 +35,6 @@ type checked struct {
 	altUp *AltUp
 }
 
-// Declare implements Layer.
 func (l checked) Declare(d *tape.Declaration) {
 	if l.altUp.check(d) {
 		l.Module.Declare(d)
@@ -231,10 +230,8 @@ type factor struct {
 	n    int
 }
 
-// Declare implements Layer.
 func (l factor) Declare(d *tape.Declaration) { d.Param(l.name, l.n) }
 
-// Forward implements Layer.
 func (l factor) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	reads := []tape.Tensor{x}
 	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads)})

@@ -56,10 +56,8 @@ type positions struct {
 // Kind names the row.
 func (positions) Kind() string { return "Embedding" }
 
-// Declare implements Layer.
 func (l positions) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
 
-// Forward implements Layer.
 func (l positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
@@ -98,13 +96,11 @@ type withDropout struct {
 // Kind names the row as that of the layer.
 func (w withDropout) Kind() string { return tape.KindOf(w.layer) }
 
-// Declare implements Layer.
 func (w withDropout) Declare(d *tape.Declaration) {
 	w.layer.Declare(d)
 	d.Layer(w.name, w.dropout)
 }
 
-// Forward implements Layer.
 func (w withDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := w.layer.Forward(t, x)
 	if err != nil {

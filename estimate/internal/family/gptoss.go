@@ -14,7 +14,6 @@ type ossMoE struct{ layer.MoE }
 // Kind names the row.
 func (ossMoE) Kind() string { return "MoE" }
 
-// Declare implements Layer.
 func (l ossMoE) Declare(d *tape.Declaration) {
 	if l.Check(d) {
 		d.Layer("router", ossRouter(l))
@@ -22,7 +21,6 @@ func (l ossMoE) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (l ossMoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.Route(t, x, "router", ossRouter(l), ossExperts(l))
 }
@@ -32,7 +30,6 @@ type ossRouter struct{ layer.MoE }
 // Kind names the row.
 func (ossRouter) Kind() string { return "Router" }
 
-// Declare implements Layer.
 func (l ossRouter) Declare(d *tape.Declaration) {
 	d.Param("weight", l.Experts, l.Hidden)
 	d.Param("bias", l.Experts)
@@ -64,7 +61,6 @@ type ossExperts struct{ layer.MoE }
 // Kind names the row.
 func (l ossExperts) Kind() string { return layer.Experts(l).Kind() }
 
-// Declare implements Layer.
 func (l ossExperts) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, l.Hidden, 2 * l.FFN}, Split: true})
 	d.Add(tape.Param{Name: "gate_up_proj_bias", Shape: alloc.Shape{l.Experts, 2 * l.FFN}, Split: true})
@@ -72,7 +68,6 @@ func (l ossExperts) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "down_proj_bias", Shape: alloc.Shape{l.Experts, l.Hidden}, Split: true})
 }
 
-// Forward implements Layer.
 func (l ossExperts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	y, err := l.Visit(t, x, func(both tape.Tensor) (tape.Tensor, error) {
 		parts, err := t.Slices(both, l.FFN, l.FFN)

@@ -18,7 +18,6 @@ func (l llama4MoE) router() tape.Layer {
 	return layer.Linear{In: l.Hidden, Out: l.Experts, NoBias: true}
 }
 
-// Declare implements Layer.
 func (l llama4MoE) Declare(d *tape.Declaration) {
 	if l.Check(d) {
 		d.Layer("experts", llama4Experts(l))
@@ -27,7 +26,6 @@ func (l llama4MoE) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	tokens, err := l.Tokens(t, x)
 	if err != nil {
@@ -74,14 +72,12 @@ type llama4Experts struct{ layer.MoE }
 // Kind names the row.
 func (l llama4Experts) Kind() string { return layer.Experts(l).Kind() }
 
-// Declare implements Layer.
 func (l llama4Experts) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, l.Hidden, 2 * l.FFN}, Split: true})
 	d.Add(tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.FFN, l.Hidden}, Split: true, Apart: true})
 	d.Layer("act_fn", l.Activation.Layer(layer.UseSiLU))
 }
 
-// Forward implements Layer.
 func (l llama4Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	visits := x.Shape[0]
 	both, err := t.Op(tape.Op{

@@ -68,12 +68,10 @@ type places struct{ n int }
 // Kind names the row.
 func (places) Kind() string { return "Buffers" }
 
-// Declare implements Layer.
 func (l places) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "numbers", Shape: alloc.Shape{1, l.n}, DType: alloc.Int64, Buffer: true})
 }
 
-// Forward implements Layer.
 func (places) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 // biasesBefore makes the biases of all blocks, once for each sequence.
@@ -81,10 +79,8 @@ type biasesBefore struct{ buckets, heads int }
 
 func (l biasesBefore) table() layer.Embedding { return layer.Embedding{Num: l.buckets, Dim: l.heads} }
 
-// Declare implements Layer.
 func (l biasesBefore) Declare(d *tape.Declaration) { d.Layer("relative_attention_bias", l.table()) }
 
-// Forward implements Layer.
 func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

@@ -12,13 +12,11 @@ import (
 // cross-attention reads what the encoder returns.
 type encoderDecoder struct{ encoder, decoder tape.Layer }
 
-// Declare implements Layer.
 func (l encoderDecoder) Declare(d *tape.Declaration) {
 	d.Layer("encoder", l.encoder)
 	d.Layer("decoder", l.decoder)
 }
 
-// Forward implements Layer.
 func (l encoderDecoder) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	text, err := t.Input(1)
 	if err != nil {
@@ -42,7 +40,6 @@ type tiedEmbedding struct {
 // Kind names the row.
 func (tiedEmbedding) Kind() string { return "Embedding" }
 
-// Declare implements Layer.
 func (l tiedEmbedding) Declare(d *tape.Declaration) {
 	if d.Want("Num", l.Num, 1) && d.Want("Dim", l.Dim, 1) {
 		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{l.Num, l.Dim}, Split: l.Split, Tied: l.to})
@@ -99,13 +96,11 @@ type biasBuffer struct{ layer.Linear }
 // Kind names the row.
 func (biasBuffer) Kind() string { return "Linear" }
 
-// Declare implements Layer.
 func (l biasBuffer) Declare(d *tape.Declaration) {
 	l.Linear.Declare(d)
 	d.Buffer("final_logits_bias", 1, l.Out)
 }
 
-// Forward implements Layer.
 func (l biasBuffer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	y, err := l.Linear.Forward(t, x)
 	if err != nil {
@@ -184,13 +179,11 @@ type fixedPositions struct {
 // Kind names the row.
 func (fixedPositions) Kind() string { return "Embedding" }
 
-// Declare implements Layer.
 func (l fixedPositions) Declare(d *tape.Declaration) {
 	d.Modules[d.Current].Frozen = true
 	layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d)
 }
 
-// Forward implements Layer.
 func (l fixedPositions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
@@ -204,10 +197,8 @@ func (l fixedPositions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 // swapped is its input with the last two dimensions in each other's place, as a view.
 type swapped struct{}
 
-// Declare implements Layer.
 func (swapped) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (swapped) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, channels, length)"); err != nil {
 		return tape.Tensor{}, err

@@ -43,7 +43,6 @@ type probe struct{ c Transformer }
 // Kind names the row.
 func (probe) Kind() string { return "AttentionPooling" }
 
-// Declare implements Layer.
 func (l probe) Declare(d *tape.Declaration) {
 	n := l.c.Hidden
 	d.Param("probe", 1, 1, n)
@@ -58,7 +57,6 @@ func (l probe) mlp() tape.Layer {
 	return layer.MLP{Hidden: l.c.Hidden, FFN: l.c.FFN, Activation: setting.Or(l.c.Activation, layer.UseGELUTanh)}
 }
 
-// Forward implements Layer.
 func (l probe) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

@@ -111,7 +111,6 @@ type parallelBlock struct {
 // Kind names the row.
 func (parallelBlock) Kind() string { return "DecoderBlock" }
 
-// Declare implements Layer.
 func (b parallelBlock) Declare(d *tape.Declaration) {
 	for _, norm := range b.norms {
 		norm.Declare(d)
@@ -120,7 +119,6 @@ func (b parallelBlock) Declare(d *tape.Declaration) {
 	b.mlp.Declare(d)
 }
 
-// Forward implements Layer.
 func (b parallelBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	y, err := b.norms[0].Forward(t, x)
 	if err != nil {

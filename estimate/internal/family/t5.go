@@ -75,14 +75,12 @@ func (c Transformer) t5MLP() tape.Layer {
 // gate is act(wi_0(x)) * wi_1(x).
 type gate struct{ in, act tape.Layer }
 
-// Declare implements Layer.
 func (l gate) Declare(d *tape.Declaration) {
 	d.Layer("wi_0", l.in)
 	d.Layer("act", l.act)
 	d.Layer("wi_1", l.in)
 }
 
-// Forward implements Layer.
 func (l gate) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	y, err := t.Call("wi_0", l.in, x)
 	if err == nil {

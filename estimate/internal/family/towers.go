@@ -23,7 +23,6 @@ type towerLayer struct {
 	width int
 }
 
-// Declare implements Layer.
 func (l towerLayer) Declare(d *tape.Declaration) {
 	if d.WantAll(tape.Setting{Name: "Vision.Hidden", Value: l.c.Hidden, Least: 1}, tape.Setting{Name: "Vision.Blocks", Value: l.c.Blocks, Least: 0}, tape.Setting{Name: "Vision.Heads", Value: l.c.Heads, Least: 1}, tape.Setting{Name: "Vision.FFN", Value: l.c.FFN, Least: 1},
 		tape.Setting{Name: "Vision.Patch", Value: l.c.Patch, Least: 1}, tape.Setting{Name: "Vision.Channels", Value: l.c.Channels, Least: 1}, tape.Setting{Name: "Vision.Merge", Value: l.c.Merge, Least: 0}) {
@@ -31,7 +30,6 @@ func (l towerLayer) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (towerLayer) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
 	return tape.Tensor{}, t.Errorf("a vision tower does not run")
 }

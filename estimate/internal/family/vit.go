@@ -76,7 +76,6 @@ type patches struct {
 // Kind names the row.
 func (patches) Kind() string { return "Patches" }
 
-// Declare implements Layer.
 func (l patches) Declare(d *tape.Declaration) {
 	if !d.Want("Hidden", l.hidden, 1) || l.tokens < 2 {
 		d.Errorf("the Image is smaller than a Patch")
@@ -91,7 +90,6 @@ func (l patches) Declare(d *tape.Declaration) {
 	d.Layer("dropout", l.dropout)
 }
 
-// Forward implements Layer.
 func (l patches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	y, err := t.Call("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}}, x)
 	if err != nil {

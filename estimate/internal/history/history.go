@@ -25,7 +25,7 @@ type history struct {
 	pass           []int32   // handles of the pass
 }
 
-// resident is what a process holds from the time when it has loaded the model.
+// Resident is what a process holds from the time when it has loaded the model.
 type Resident struct{ Weights, Master, Buckets, Cache alloc.Bytes }
 
 func newHistory(t *tape.Tape, h *tape.Holding, s tape.Stage, done timeline.Passes) *history {
@@ -150,11 +150,11 @@ func (y *history) keep() {
 	}
 }
 
-// steps is the number of training steps that a history has. The first leaves blocks
+// Steps is the number of training steps that a history has. The first leaves blocks
 // behind that the second cannot use: later ones are like the second.
 const Steps = 2
 
-// serving is the history of a process that runs the model forward.
+// Serving is the history of a process that runs the model forward.
 func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
 	y.load(m, y.parameters())
@@ -172,7 +172,7 @@ func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timel
 	return &y.Timeline
 }
 
-// learning is the history of a process that trains the model.
+// Learning is the history of a process that trains the model.
 func Learning(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes, loop setting.Loop, steps int) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
 	each := y.parameters()

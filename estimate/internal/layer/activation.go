@@ -34,37 +34,26 @@ type NewGELU struct{}
 // QuickGELU is x * sigmoid(1.702x) in elementary operations.
 type QuickGELU struct{}
 
-// Declare implements Layer.
 func (ReLU) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (ReLU6) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (SiLU) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (GELU) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (Sigmoid) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (Tanh) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (Softmax) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (LogSoftmax) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (NewGELU) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (QuickGELU) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (l ReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if t.Cfg.Release.Before(1, 10) && !l.InPlace { // github.com/pytorch/pytorch/pull/63089
 		return KeepInput(t, x, false)
@@ -72,34 +61,26 @@ func (l ReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOutput: true})
 }
 
-// Forward implements Layer.
 func (l ReLU6) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return KeepInput(t, x, l.InPlace)
 }
 
-// Forward implements Layer.
 func (l SiLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return KeepInput(t, x, l.InPlace)
 }
 
-// Forward implements Layer.
 func (GELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepInput(t, x, false) }
 
-// Forward implements Layer.
 func (Sigmoid) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepOutput(t, x) }
 
-// Forward implements Layer.
 func (Tanh) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepOutput(t, x) }
 
-// Forward implements Layer.
 func (Softmax) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return keepSoftmax(t, x) }
 
-// Forward implements Layer.
 func (LogSoftmax) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return keepLogSoftmax(t, x)
 }
 
-// Forward implements Layer.
 func (NewGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	half, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 	if err != nil {
@@ -128,7 +109,6 @@ func (NewGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Mul(t, half, one)
 }
 
-// Forward implements Layer.
 func (QuickGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	scaled, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 	if err != nil {
@@ -141,7 +121,7 @@ func (QuickGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Mul(t, x, gate)
 }
 
-// keepInput is an element-wise operation whose derivative needs the input.
+// KeepInput is an element-wise operation whose derivative needs the input.
 // In place, autograd keeps a copy of what is overwritten.
 func KeepInput(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
 	o := tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: inPlace}
@@ -153,7 +133,7 @@ func KeepInput(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
 	return t.Op(o)
 }
 
-// keepOutput is an element-wise operation whose derivative needs the output.
+// KeepOutput is an element-wise operation whose derivative needs the output.
 func KeepOutput(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true})
 }
@@ -196,20 +176,16 @@ type StochasticDepth nn.StochasticDepth
 
 type ChannelDropout nn.ChannelDropout
 
-// Declare implements Layer.
 func (l Dropout) Declare(d *tape.Declaration) {
 	if !(l.P >= 0 && l.P < 1) {
 		d.Errorf("P is %v: want 0 or more and less than 1", l.P)
 	}
 }
 
-// Declare implements Layer.
 func (StochasticDepth) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (ChannelDropout) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (l Dropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	mask := tape.Own{Shape: x.Shape, DType: alloc.Bool}
 	if t.On() == setting.CPU {
@@ -218,7 +194,6 @@ func (l Dropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOwn: []tape.Own{mask}, TrainingOnly: true})
 }
 
-// Forward implements Layer.
 func (StochasticDepth) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) == 0 {
 		return tape.Tensor{}, t.Errorf("input () has no batch")
@@ -227,7 +202,6 @@ func (StochasticDepth) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: noise}}, TrainingOnly: true})
 }
 
-// Forward implements Layer.
 func (ChannelDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 3 {
 		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels", x.Shape)
@@ -275,10 +249,8 @@ func (a Activation) Layer(otherwise Activation) tape.Layer {
 // squaredReLU is the square of a ReLU; both operations keep the ReLU's output.
 type squaredReLU struct{}
 
-// Declare implements Layer.
 func (squaredReLU) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := KeepOutput(t, x)
 	if err != nil {
@@ -292,10 +264,8 @@ func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // everything else anew.
 type bloomGELU struct{}
 
-// Declare implements Layer.
 func (bloomGELU) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (bloomGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, Workspace: 2 * t.Size(x), BackwardWorkspace: 2 * t.Size(x)})
 }

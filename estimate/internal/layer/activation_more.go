@@ -18,52 +18,40 @@ type Mish nn.Mish
 
 type PReLU nn.PReLU
 
-// Declare implements Layer.
 func (Hardswish) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (Hardsigmoid) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (LeakyReLU) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (ELU) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (Mish) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (l PReLU) Declare(d *tape.Declaration) {
 	if d.Want("Num", setting.Or(l.Num, 1), 1) {
 		d.Param("weight", setting.Or(l.Num, 1))
 	}
 }
 
-// Forward implements Layer.
 func (l Hardswish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return KeepInput(t, x, l.InPlace)
 }
 
-// Forward implements Layer.
 func (Hardsigmoid) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return KeepInput(t, x, false)
 }
 
-// Forward implements Layer.
 func (l LeakyReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return keepEither(t, x, l.InPlace)
 }
 
-// Forward implements Layer.
 func (l ELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return keepEither(t, x, l.InPlace)
 }
 
-// Forward implements Layer.
 func (Mish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepInput(t, x, false) }
 
-// Forward implements Layer.
 func (l PReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if n := setting.Or(l.Num, 1); n > 1 {
 		if err := t.Width(x, 1, n, "channels"); err != nil {

@@ -78,7 +78,7 @@ const (
 	NormAllHeads        // all heads together, as OLMo 2 does
 )
 
-// attentionNames are the names of the projections where they are not those of
+// AttentionNames are the names of the projections where they are not those of
 // Llama's modules, and "" for an output that is not projected.
 type AttentionNames struct{ Q, K, V, Packed, Out, QNorm, KNorm string }
 
@@ -103,7 +103,6 @@ func (l Attention) part() (q, kv, packed, out Linear) {
 	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: nn.ByRows}
 }
 
-// Declare implements Layer.
 func (l Attention) Declare(d *tape.Declaration) {
 	kv := setting.Or(l.KVHeads, l.Heads)
 	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "KVHeads", Value: kv, Least: 1},
@@ -157,7 +156,6 @@ func (l Attention) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (l Attention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

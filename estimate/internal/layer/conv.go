@@ -23,50 +23,38 @@ type ConvTranspose2d nn.ConvTranspose2d
 
 type ConvTranspose3d nn.ConvTranspose3d
 
-// Declare implements Layer.
 func (l Conv1d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
-// Declare implements Layer.
 func (l Conv2d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
-// Declare implements Layer.
 func (l Conv3d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
-// Declare implements Layer.
 func (l ConvTranspose1d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
-// Declare implements Layer.
 func (l ConvTranspose2d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
-// Declare implements Layer.
 func (l ConvTranspose3d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
-// Forward implements Layer.
 func (l Conv1d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.conv().forward(t, x)
 }
 
-// Forward implements Layer.
 func (l Conv2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.conv().forward(t, x)
 }
 
-// Forward implements Layer.
 func (l Conv3d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.conv().forward(t, x)
 }
 
-// Forward implements Layer.
 func (l ConvTranspose1d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.conv().forward(t, x)
 }
 
-// Forward implements Layer.
 func (l ConvTranspose2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.conv().forward(t, x)
 }
 
-// Forward implements Layer.
 func (l ConvTranspose3d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.conv().forward(t, x)
 }

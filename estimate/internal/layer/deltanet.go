@@ -23,12 +23,12 @@ func (l DeltaNet) channels() int {
 	return int(min(setting.AddSat(setting.FLOPs(2, l.KeyHeads, l.KeySize), setting.FLOPs(l.ValueHeads, l.ValueSize)), setting.MaxField))
 }
 
-// states are the elements that a block keeps of each sequence.
+// States are the elements that a block keeps of each sequence.
 func (l DeltaNet) States() int64 {
 	return setting.AddSat(setting.FLOPs(l.channels(), setting.Or(l.Kernel, 4)), setting.FLOPs(l.ValueHeads, l.KeySize, l.ValueSize))
 }
 
-// deltaNet is a gated delta net in PyTorch's own operations, as transformers runs it where the kernels of
+// DeltaAttention is a gated delta net in PyTorch's own operations, as transformers runs it where the kernels of
 // flash-linear-attention are not installed. Those keep less.
 type DeltaAttention struct {
 	Hidden int
@@ -57,7 +57,6 @@ func (l DeltaAttention) parts() (conv, out tape.Layer) {
 		Linear{In: wide, Out: l.Hidden, NoBias: true}
 }
 
-// Declare implements Layer.
 func (l DeltaAttention) Declare(d *tape.Declaration) {
 	if !d.WantAll(tape.Setting{Name: "KeyHeads", Value: l.KeyHeads, Least: 1}, tape.Setting{Name: "ValueHeads", Value: l.ValueHeads, Least: 1}, tape.Setting{Name: "KeySize", Value: l.KeySize, Least: 1}, tape.Setting{Name: "ValueSize", Value: l.ValueSize, Least: 1}) {
 		return
@@ -77,7 +76,6 @@ func (l DeltaAttention) Declare(d *tape.Declaration) {
 	d.Layer("out_proj", out)
 }
 
-// Forward implements Layer.
 func (l DeltaAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
@@ -189,10 +187,8 @@ type gatedNorm struct{ size int }
 // Kind names the row.
 func (gatedNorm) Kind() string { return "RMSNormGated" }
 
-// Declare implements Layer.
 func (l gatedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }
 
-// Forward implements Layer.
 func (l gatedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	gate := *outputGate.Of(t)
 	d := x.DType

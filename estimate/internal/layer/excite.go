@@ -28,10 +28,8 @@ func (l SqueezeExcite) parts() tape.Sequential {
 	}
 }
 
-// Declare implements Layer.
 func (l SqueezeExcite) Declare(d *tape.Declaration) { l.parts().Declare(d) }
 
-// Forward implements Layer.
 func (l SqueezeExcite) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	scale, err := l.parts().Forward(t, x)
 	if err != nil {

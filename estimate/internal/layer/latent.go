@@ -46,7 +46,6 @@ func (l LatentAttention) parts() (narrow, norm, wide, out tape.Named) {
 		tape.Named{Name: "o_proj", Layer: Linear{In: l.Heads * l.ValueSize, Out: l.Hidden, NoBias: true, Split: nn.ByRows}}
 }
 
-// Declare implements Layer.
 func (l LatentAttention) Declare(d *tape.Declaration) {
 	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "QueryRank", Value: l.QueryRank, Least: 0},
 		tape.Setting{Name: "KVRank", Value: l.KVRank, Least: 1}, tape.Setting{Name: "NopeSize", Value: l.NopeSize, Least: 1}, tape.Setting{Name: "RopeSize", Value: l.RopeSize, Least: 1}, tape.Setting{Name: "ValueSize", Value: l.ValueSize, Least: 1}) || !d.WantHeads(l.Heads, l.Heads) {
@@ -58,7 +57,6 @@ func (l LatentAttention) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

@@ -13,10 +13,8 @@ type Learned struct {
 	Shape alloc.Shape // such as (1, 197, 768)
 }
 
-// Declare implements Layer.
 func (l Learned) Declare(d *tape.Declaration) { d.Param(setting.Or(l.Name, "weight"), l.Shape...) }
 
-// Forward implements Layer.
 func (l Learned) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := l.fits(t, x); err != nil {
 		return tape.Tensor{}, err
@@ -44,10 +42,8 @@ type Scaled struct {
 	Shape alloc.Shape // such as (channels, 1, 1)
 }
 
-// Declare implements Layer.
 func (l Scaled) Declare(d *tape.Declaration) { d.Param(setting.Or(l.Name, "weight"), l.Shape...) }
 
-// Forward implements Layer.
 func (l Scaled) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := (Learned{Shape: l.Shape}).fits(t, x); err != nil {
 		return tape.Tensor{}, err

@@ -9,7 +9,6 @@ import (
 
 type Linear nn.Linear
 
-// Declare implements Layer.
 func (l Linear) Declare(d *tape.Declaration) {
 	if !d.Want("In", l.In, 1) || !d.Want("Out", l.Out, 1) {
 		return
@@ -34,7 +33,6 @@ func (l Linear) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Width(x, -1, l.In, "features"); err != nil {
 		return tape.Tensor{}, err
@@ -89,20 +87,18 @@ type adapter struct {
 	dtype alloc.DType
 }
 
-// adapts marks what is trained where all else is frozen.
+// Adapts marks what is trained where all else is frozen.
 func (adapter) Adapts() {}
 
 // Kind names the row.
 func (adapter) Kind() string { return "Linear" }
 
-// Declare implements Layer.
 func (a adapter) Declare(d *tape.Declaration) {
 	if d.Want("In", a.In, 1) && d.Want("Out", a.Out, 1) {
 		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{a.Out, a.In}, DType: a.dtype, Split: a.Split != nn.Whole})
 	}
 }
 
-// Forward implements Layer.
 func (a adapter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	shape := t.Resized(x.Shape, a.Out)
 	return t.Op(tape.Op{

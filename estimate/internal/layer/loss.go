@@ -21,22 +21,16 @@ type L1 nn.L1
 
 type BCEWithLogits nn.BCEWithLogits
 
-// Declare implements Layer.
 func (l CrossEntropy) Declare(d *tape.Declaration) { d.Want("Dim", l.Dim, 0) }
 
-// Declare implements Layer.
 func (NextToken) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (MSE) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (L1) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (BCEWithLogits) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	judge(t, x)
 	if len(x.Shape) < 2 || l.Dim >= len(x.Shape) {
@@ -57,7 +51,6 @@ func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 	})
 }
 
-// Forward implements Layer.
 func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if !l.Widened {
 		judge(t, x)
@@ -85,7 +78,7 @@ func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return loss, err
 }
 
-// replaces reports whether the caller lets go of the logits when it has their copy.
+// Replaces reports whether the caller lets go of the logits when it has their copy.
 func (l NextToken) Replaces() bool { return l.Widened }
 
 // widened is the logits in the type of the loss.
@@ -115,13 +108,10 @@ func (l NextToken) of(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	})
 }
 
-// Forward implements Layer.
 func (MSE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return against(t, x) }
 
-// Forward implements Layer.
 func (BCEWithLogits) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return against(t, x) }
 
-// Forward implements Layer.
 func (L1) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	judge(t, x)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, KeepOwn: []tape.Own{{Shape: x.Shape}}})
@@ -137,7 +127,7 @@ func judge(t *tape.Tape, xs ...tape.Tensor) {
 	}
 }
 
-// judgeLast notes what the last layer reads, a loss of the caller's own.
+// JudgeLast notes what the last layer reads, a loss of the caller's own.
 func JudgeLast(t *tape.Tape) {
 	first := len(t.Ops) - 1
 	for first > 0 && t.Ops[first-1].Row == t.Ops[first].Row {

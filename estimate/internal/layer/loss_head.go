@@ -26,7 +26,6 @@ type HeadLoss struct {
 // Kind names the row.
 func (HeadLoss) Kind() string { return "HeadLoss" }
 
-// Declare implements Layer.
 func (l HeadLoss) Declare(d *tape.Declaration) {
 	switch {
 	case !d.Want("Chunks", l.Chunks, 0):
@@ -40,7 +39,6 @@ func (l HeadLoss) Declare(d *tape.Declaration) {
 // maxChunks bounds HeadLoss.Chunks.
 const maxChunks = 1 << 12
 
-// Forward implements Layer.
 func (l HeadLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, features)"); err != nil {
 		return tape.Tensor{}, err

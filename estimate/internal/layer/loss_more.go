@@ -15,19 +15,14 @@ type KLDiv nn.KLDiv
 
 type CTC nn.CTC
 
-// Declare implements Layer.
 func (NLL) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (Huber) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (KLDiv) Declare(*tape.Declaration) {}
 
-// Declare implements Layer.
 func (l CTC) Declare(d *tape.Declaration) { d.Want("Letters", l.Letters, 1) }
 
-// Forward implements Layer.
 func (NLL) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	judge(t, x)
 	if err := t.Rank(x, 2, "(batch, classes)"); err != nil {
@@ -40,10 +35,8 @@ func (NLL) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, target}, KeepOwn: []tape.Own{{Shape: alloc.Shape{}}}})
 }
 
-// Forward implements Layer.
 func (Huber) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return against(t, x) }
 
-// Forward implements Layer.
 func (KLDiv) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	judge(t, x)
 	target, err := t.Const(x.DType, x.Shape...)
@@ -57,7 +50,6 @@ func (KLDiv) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{product}, Shape: alloc.Shape{}})
 }
 
-// Forward implements Layer.
 func (l CTC) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	judge(t, x)
 	if err := t.Rank(x, 3, "(steps, batch, letters)"); err != nil {

@@ -15,12 +15,12 @@ type StateSpace struct {
 	Bias   bool // of the projections
 }
 
-// states are the elements that a block keeps of each sequence.
+// States are the elements that a block keeps of each sequence.
 func (s StateSpace) States() int64 {
 	return setting.AddSat(setting.FLOPs(s.Inner, s.State), setting.FLOPs(s.Inner, s.Kernel))
 }
 
-// mambaBlock adds what the mixer makes to a stream in float32.
+// MambaBlock adds what the mixer makes to a stream in float32.
 type MambaBlock struct {
 	Norm  tape.Layer
 	Mixer MambaMixer
@@ -29,13 +29,11 @@ type MambaBlock struct {
 // Kind names the row.
 func (MambaBlock) Kind() string { return "MambaBlock" }
 
-// Declare implements Layer.
 func (b MambaBlock) Declare(d *tape.Declaration) {
 	d.Layer("norm", b.Norm)
 	d.Layer("mixer", b.Mixer)
 }
 
-// Forward implements Layer.
 func (b MambaBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	y, err := Narrowed{}.Forward(t, x)
 	if err == nil {
@@ -50,13 +48,11 @@ func (b MambaBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x, y}, Shape: x.Shape, DType: alloc.Float32, PassGrad: true})
 }
 
-// narrowed is its input in the type of activations.
+// Narrowed is its input in the type of activations.
 type Narrowed struct{}
 
-// Declare implements Layer.
 func (Narrowed) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (Narrowed) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if x.DType == t.Activation() {
 		return x, nil
@@ -64,7 +60,7 @@ func (Narrowed) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: t.Activation()})
 }
 
-// mambaMixer is the mixer of Mamba (arXiv:2312.00752) in PyTorch's own operations, as transformers
+// MambaMixer is the mixer of Mamba (arXiv:2312.00752) in PyTorch's own operations, as transformers
 // runs it where the kernels of mamba-ssm are not installed. Those keep less.
 type MambaMixer struct {
 	Hidden int
@@ -82,7 +78,6 @@ func (l MambaMixer) parts() (in, conv, x, step, out tape.Layer) {
 		Linear{In: l.Inner, Out: l.Hidden, NoBias: !l.Bias}
 }
 
-// Declare implements Layer.
 func (l MambaMixer) Declare(d *tape.Declaration) {
 	const most = setting.MaxField / 4 // two of them are added below
 	if l.Inner > most || l.State > most || l.Rank > most {
@@ -102,7 +97,6 @@ func (l MambaMixer) Declare(d *tape.Declaration) {
 	d.Layer("out_proj", out)
 }
 
-// Forward implements Layer.
 func (l MambaMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

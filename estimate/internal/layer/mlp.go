@@ -15,7 +15,7 @@ type MLP struct {
 	Names *[3]string // of the first layer, the activation and the second layer
 }
 
-// gatedNames are those of the projections where they are packed.
+// GatedNames are those of the projections where they are packed.
 // gatedNames are those of the projections: gate and up, or both where they are Packed.
 type GatedNames struct{ Gate, Up, Both, Down string }
 
@@ -40,7 +40,6 @@ func (l MLP) parts() (up, act, down tape.Layer) {
 		Linear{In: l.FFN, Out: l.Hidden, NoBias: l.NoBias, Split: nn.ByRows}
 }
 
-// Declare implements Layer.
 func (l MLP) Declare(d *tape.Declaration) {
 	up, act, down := l.parts()
 	n := setting.Or(l.Names, MlpNames)
@@ -49,7 +48,6 @@ func (l MLP) Declare(d *tape.Declaration) {
 	d.Layer(n[2], down)
 }
 
-// Forward implements Layer.
 func (l MLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	up, act, down := l.parts()
 	n := setting.Or(l.Names, MlpNames)
@@ -70,7 +68,6 @@ func (l GatedMLP) parts() (up, packed Linear, act tape.Layer, down Linear) {
 	return in, both, l.Activation.Layer(UseSiLU), Linear{In: l.FFN, Out: l.Hidden, NoBias: !l.Bias, Split: nn.ByRows}
 }
 
-// Declare implements Layer.
 func (l GatedMLP) Declare(d *tape.Declaration) {
 	if !d.Want("FFN", l.FFN, 1) {
 		return
@@ -88,7 +85,6 @@ func (l GatedMLP) Declare(d *tape.Declaration) {
 	d.Layer(names.Down, down)
 }
 
-// Forward implements Layer.
 func (l GatedMLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	in, packed, act, down := l.parts()
 	names := setting.Or(l.Names, llamaMLP)

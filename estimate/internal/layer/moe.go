@@ -34,7 +34,6 @@ const (
 	TopRouter                   // the best, and a softmax of these alone, as Granite MoE does
 )
 
-// Declare implements Layer.
 func (l MoE) Declare(d *tape.Declaration) {
 	if !l.Check(d) {
 		return
@@ -56,7 +55,7 @@ func (l MoE) Declare(d *tape.Declaration) {
 
 func (l MoE) sharedGate() tape.Layer { return Linear{In: l.Hidden, Out: 1, NoBias: true} }
 
-// check reports what is wrong with the settings.
+// Check reports what is wrong with the settings.
 func (l MoE) Check(d *tape.Declaration) bool {
 	top := setting.Or(l.TopK, 2)
 	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "FFN", Value: l.FFN, Least: 1}, tape.Setting{Name: "Experts", Value: l.Experts, Least: 1}, tape.Setting{Name: "TopK", Value: top, Least: 1},
@@ -76,7 +75,6 @@ func (l MoE) SharedExpert() tape.Layer {
 	return GatedMLP{Hidden: l.Hidden, FFN: l.Shared, Activation: l.Activation}
 }
 
-// Forward implements Layer.
 func (l MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if l.Router == SparseMixer {
 		return l.Route(t, x, "router", router{l}, Experts{l})
@@ -118,7 +116,7 @@ func (l MoE) gated(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Add(t, y, shared)
 }
 
-// route calls the router, under its name, and the experts that it chooses.
+// Route calls the router, under its name, and the experts that it chooses.
 func (l MoE) Route(t *tape.Tape, x tape.Tensor, name string, router, experts tape.Layer) (tape.Tensor, error) {
 	if err := t.Width(x, -1, l.Hidden, "features"); err != nil {
 		return tape.Tensor{}, err
@@ -143,7 +141,6 @@ type router struct{ MoE }
 // Kind names the row.
 func (router) Kind() string { return "Router" }
 
-// Declare implements Layer.
 func (l router) Declare(d *tape.Declaration) {
 	d.Param("weight", l.Experts, l.Hidden)
 	if l.Router == SigmoidRouter || l.Router == LoneSigmoid {

@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// tokens is the number of vectors in x.
+// Tokens is the number of vectors in x.
 func (l MoE) Tokens(t *tape.Tape, x tape.Tensor) (int, error) {
 	n, err := x.Shape[:len(x.Shape)-1].Elements()
 	if err != nil || n > setting.MaxField {
@@ -23,14 +23,12 @@ type Experts struct{ MoE }
 // Kind names the row.
 func (l Experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + ")" }
 
-// Declare implements Layer.
 func (l Experts) Declare(d *tape.Declaration) {
 	declareExpert(d, tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
 	declareExpert(d, tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true, Apart: true})
 	d.Layer("act_fn", l.Activation.Layer(UseSiLU))
 }
 
-// Forward implements Layer.
 func (l Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.Visit(t, x, func(both tape.Tensor) (tape.Tensor, error) {
 		parts, err := t.Parts(both, l.FFN, l.FFN)
@@ -54,7 +52,7 @@ func declareExpert(d *tape.Declaration, p tape.Param) {
 	d.Add(p)
 }
 
-// visit sorts the tokens by expert, runs the experts and puts the tokens back. gate
+// Visit sorts the tokens by expert, runs the experts and puts the tokens back. gate
 // makes the middle of what the first projection returns.
 func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) (tape.Tensor, error), bias bool) (tape.Tensor, error) {
 	tokens, err := l.Tokens(t, x)

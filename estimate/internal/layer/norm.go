@@ -32,7 +32,6 @@ type RMSNorm struct {
 	unscaled bool // there is no weight
 }
 
-// Declare implements Layer.
 func (l BatchNorm) Declare(d *tape.Declaration) {
 	if !d.Want("Features", l.Features, 1) {
 		return
@@ -45,14 +44,12 @@ func (l BatchNorm) Declare(d *tape.Declaration) {
 	}
 }
 
-// Declare implements Layer.
 func (l LayerNorm) Declare(d *tape.Declaration) {
 	if d.Want("Size", l.Size, 1) {
 		affine(d, l.Size, l.NoAffine, l.NoBias)
 	}
 }
 
-// Declare implements Layer.
 func (l GroupNorm) Declare(d *tape.Declaration) {
 	if !d.Want("Groups", l.Groups, 1) || !d.Want("Channels", l.Channels, 1) {
 		return
@@ -64,7 +61,6 @@ func (l GroupNorm) Declare(d *tape.Declaration) {
 	affine(d, l.Channels, l.NoAffine, false)
 }
 
-// Declare implements Layer.
 func (l RMSNorm) Declare(d *tape.Declaration) {
 	if d.Want("Size", l.Size, 1) && !l.unscaled {
 		d.Param("weight", l.Size)
@@ -84,7 +80,6 @@ func affine(d *tape.Declaration, n int, none, noBias bool) {
 // Kind names the row as PyTorch's three types of the norm are named.
 func (l BatchNorm) Kind() string { return "BatchNorm" }
 
-// Forward implements Layer.
 func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 2 {
 		return tape.Tensor{}, t.Errorf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Features)
@@ -102,7 +97,6 @@ func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	})
 }
 
-// Forward implements Layer.
 func (l LayerNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Width(x, -1, l.Size, "features"); err != nil {
 		return tape.Tensor{}, err
@@ -127,7 +121,6 @@ func statistics(t *tape.Tape, x tape.Tensor) alloc.DType {
 	return alloc.Float32
 }
 
-// Forward implements Layer.
 func (l GroupNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 2 {
 		return tape.Tensor{}, t.Errorf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Channels)
@@ -146,7 +139,6 @@ func (l GroupNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	})
 }
 
-// Forward implements Layer.
 func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Width(x, -1, l.Size, "features"); err != nil {
 		return tape.Tensor{}, err

@@ -15,20 +15,16 @@ type LayerNorm2d struct{ Channels int }
 
 type LocalResponseNorm nn.LocalResponseNorm
 
-// Declare implements Layer.
 func (l InstanceNorm) Declare(d *tape.Declaration) {
 	if d.Want("Features", l.Features, 1) {
 		affine(d, l.Features, !l.Affine, false)
 	}
 }
 
-// Declare implements Layer.
 func (l LayerNorm2d) Declare(d *tape.Declaration) { LayerNorm{Size: l.Channels}.Declare(d) }
 
-// Declare implements Layer.
 func (l LocalResponseNorm) Declare(d *tape.Declaration) { d.Want("Size", l.Size, 1) }
 
-// Forward implements Layer.
 func (l InstanceNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 3 {
 		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels: want (batch, %d, ...)", x.Shape, l.Features)
@@ -59,7 +55,6 @@ func (l LayerNorm2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Permute{Dims: []int{0, 3, 1, 2}}.Forward(t, y)
 }
 
-// Forward implements Layer.
 func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 3 {
 		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels", x.Shape)

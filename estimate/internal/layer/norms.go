@@ -9,14 +9,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// wideNorm is the LayerNorm of Cohere, in elementary operations in float32 and without a bias.
+// WideNorm is the LayerNorm of Cohere, in elementary operations in float32 and without a bias.
 // Its weight has Heads x Size elements, and one dimension where there is one head.
 type WideNorm struct{ Heads, Size int }
 
 // Kind names the row.
 func (WideNorm) Kind() string { return "LayerNorm" }
 
-// Declare implements Layer.
 func (l WideNorm) Declare(d *tape.Declaration) { d.Add(tape.Param{Name: "weight", Shape: l.shape()}) }
 
 func (l WideNorm) shape() alloc.Shape {
@@ -26,7 +25,6 @@ func (l WideNorm) shape() alloc.Shape {
 	return alloc.Shape{l.Heads, l.Size}
 }
 
-// Forward implements Layer.
 func (l WideNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Width(x, -1, l.Size, "features"); err != nil {
 		return tape.Tensor{}, err
@@ -47,16 +45,14 @@ func (l WideNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(o)
 }
 
-// plainNorm is the LayerNorm of OLMo, in float32 and without weight and bias.
+// PlainNorm is the LayerNorm of OLMo, in float32 and without weight and bias.
 type PlainNorm struct{ Size int }
 
 // Kind names the row.
 func (PlainNorm) Kind() string { return "LayerNorm" }
 
-// Declare implements Layer.
 func (PlainNorm) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (l PlainNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	d := x.DType
 	var err error
@@ -72,16 +68,14 @@ func (l PlainNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: d})
 }
 
-// shiftedNorm is the LayerNorm of Nemotron, which multiplies by 1 + weight and keeps the sum.
+// ShiftedNorm is the LayerNorm of Nemotron, which multiplies by 1 + weight and keeps the sum.
 type ShiftedNorm struct{ Size int }
 
 // Kind names the row.
 func (ShiftedNorm) Kind() string { return "LayerNorm" }
 
-// Declare implements Layer.
 func (l ShiftedNorm) Declare(d *tape.Declaration) { LayerNorm{Size: l.Size}.Declare(d) }
 
-// Forward implements Layer.
 func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Width(x, -1, l.Size, "features"); err != nil {
 		return tape.Tensor{}, err
@@ -93,14 +87,13 @@ func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	})
 }
 
-// eachHead is a LayerNorm without a bias for each head by itself, as in StableLM. It reads
+// EachHead is a LayerNorm without a bias for each head by itself, as in StableLM. It reads
 // heads before the length.
 type EachHead struct{ Heads, Size int }
 
 // Kind names the row.
 func (EachHead) Kind() string { return "LayerNorms" }
 
-// Declare implements Layer.
 func (l EachHead) Declare(d *tape.Declaration) {
 	for i := range l.Heads {
 		if !d.Layer("norms."+strconv.Itoa(i), LayerNorm{Size: l.Size, NoBias: true}) {
@@ -109,7 +102,6 @@ func (l EachHead) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (l EachHead) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, heads, length, size)"); err != nil {
 		return tape.Tensor{}, err
@@ -130,13 +122,11 @@ func (l EachHead) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Cat(t, 1, heads...)
 }
 
-// multiple multiplies by a number that is not a tensor.
+// Multiple multiplies by a number that is not a tensor.
 type Multiple struct{}
 
-// Declare implements Layer.
 func (Multiple) Declare(*tape.Declaration) {}
 
-// Forward implements Layer.
 func (Multiple) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 }

@@ -9,12 +9,10 @@ import (
 
 type ZeroPad2d nn.ZeroPad2d
 
-// Declare implements Layer.
 func (l ZeroPad2d) Declare(d *tape.Declaration) {
 	d.WantAll(tape.Setting{Name: "Left", Value: l.Left, Least: -setting.MaxField}, tape.Setting{Name: "Right", Value: l.Right, Least: -setting.MaxField}, tape.Setting{Name: "Top", Value: l.Top, Least: -setting.MaxField}, tape.Setting{Name: "Bottom", Value: l.Bottom, Least: -setting.MaxField})
 }
 
-// Forward implements Layer.
 func (l ZeroPad2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
 		return tape.Tensor{}, err

@@ -22,14 +22,12 @@ func (l PatchMerging) module() tape.Module {
 	}
 }
 
-// Declare implements Layer.
 func (l PatchMerging) Declare(d *tape.Declaration) {
 	if d.Want("Channels", l.Channels, 1) {
 		l.module().Declare(d)
 	}
 }
 
-// Forward implements Layer.
 func (l PatchMerging) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, height, width, channels)"); err != nil {
 		return tape.Tensor{}, err

@@ -15,10 +15,8 @@ type AdaptiveAvgPool nn.AdaptiveAvgPool
 
 type AdaptiveMaxPool nn.AdaptiveMaxPool
 
-// Declare implements Layer.
 func (l AdaptiveMaxPool) Declare(d *tape.Declaration) { AdaptiveAvgPool(l).Declare(d) }
 
-// Forward implements Layer.
 func (l AdaptiveMaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	dims := setting.Or(l.Dims, 2)
 	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
@@ -31,7 +29,6 @@ func (l AdaptiveMaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: shape, DType: alloc.Int64}}})
 }
 
-// Declare implements Layer.
 func (l MaxPool) Declare(d *tape.Declaration) {
 	if !l.dims(d) {
 		return
@@ -48,12 +45,10 @@ func (l MaxPool) Declare(d *tape.Declaration) {
 	}
 }
 
-// Declare implements Layer.
 func (l AvgPool) Declare(d *tape.Declaration) {
 	MaxPool{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dims: l.Dims}.Declare(d)
 }
 
-// Declare implements Layer.
 func (l AdaptiveAvgPool) Declare(d *tape.Declaration) {
 	if (MaxPool{Dims: l.Dims}).dims(d) {
 		d.Want("Out", l.Out, 1)
@@ -77,7 +72,6 @@ func (l MaxPool) window() window {
 	return w
 }
 
-// Forward implements Layer.
 func (l MaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	shape, err := pooled(t, x, l.window(), l.Ceil)
 	if err != nil {
@@ -86,7 +80,6 @@ func (l MaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: shape, DType: alloc.Int64}}})
 }
 
-// Forward implements Layer.
 func (l AvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	w := cube(setting.Or(l.Dims, 2), l.Kernel, setting.Or(l.Stride, l.Kernel), l.Padding, 1)
 	shape, err := pooled(t, x, w, l.Ceil)
@@ -109,7 +102,6 @@ func pooled(t *tape.Tape, x tape.Tensor, w window, ceil bool) (alloc.Shape, erro
 	return shape, nil
 }
 
-// Forward implements Layer.
 func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	dims := setting.Or(l.Dims, 2)
 	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
@@ -128,10 +120,8 @@ func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 
 type Upsample nn.Upsample
 
-// Declare implements Layer.
 func (l Upsample) Declare(d *tape.Declaration) { d.Want("Scale", l.Scale, 1) }
 
-// Forward implements Layer.
 func (l Upsample) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 3 {
 		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels to scale", x.Shape)

@@ -17,13 +17,10 @@ type LSTM nn.LSTM
 
 type GRU nn.GRU
 
-// Declare implements Layer.
 func (l RNN) Declare(d *tape.Declaration) { l.declare(d, 1) }
 
-// Declare implements Layer.
 func (l LSTM) Declare(d *tape.Declaration) { RNN(l).declare(d, 4) }
 
-// Declare implements Layer.
 func (l GRU) Declare(d *tape.Declaration) { RNN(l).declare(d, 3) }
 
 // Forward implements Layer: a state a step, and the first two.

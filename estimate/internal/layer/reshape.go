@@ -9,10 +9,8 @@ import (
 
 type Flatten nn.Flatten
 
-// Declare implements Layer.
 func (l Flatten) Declare(d *tape.Declaration) { d.Want("Start", l.Start, 0) }
 
-// Forward implements Layer.
 func (l Flatten) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	start := setting.Or(l.Start, 1)
 	if start >= len(x.Shape) {
@@ -28,7 +26,6 @@ func (l Flatten) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 type Reshape nn.Reshape
 
-// Declare implements Layer.
 func (l Reshape) Declare(d *tape.Declaration) {
 	unknown := 0
 	for _, n := range l.Dims {
@@ -43,7 +40,6 @@ func (l Reshape) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (l Reshape) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) == 0 {
 		return tape.Tensor{}, t.Errorf("input () has no batch")
@@ -53,10 +49,8 @@ func (l Reshape) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 type PixelShuffle nn.PixelShuffle
 
-// Declare implements Layer.
 func (l PixelShuffle) Declare(d *tape.Declaration) { d.Want("Factor", l.Factor, 1) }
 
-// Forward implements Layer.
 func (l PixelShuffle) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
 		return tape.Tensor{}, err

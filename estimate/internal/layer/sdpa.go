@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// sdpa is scaled_dot_product_attention over (batch, length, heads x size), whose values may have
+// Sdpa is scaled_dot_product_attention over (batch, length, heads x size), whose values may have
 // another size.
 type Sdpa struct {
 	Heads, Size int

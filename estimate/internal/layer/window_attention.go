@@ -37,7 +37,6 @@ func (l WindowAttention) parts() (parts tape.Sequential, out, table string) {
 	return tape.Sequential{tape.As("q_proj", one), tape.As("k_proj", one), tape.As("v_proj", one), tape.As("o_proj", one)}, "o_proj", "relative_position_bias.relative_position_bias_table"
 }
 
-// Declare implements Layer.
 func (l WindowAttention) Declare(d *tape.Declaration) {
 	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "Window", Value: l.Window, Least: 1}) {
 		return
@@ -57,7 +56,6 @@ func (l WindowAttention) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "relative_position_index", Shape: alloc.Shape{tokens, tokens}, DType: alloc.Int64, Buffer: true})
 }
 
-// Forward implements Layer.
 func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, height, width, hidden)"); err != nil {
 		return tape.Tensor{}, err

@@ -39,7 +39,7 @@ func newAlive(t *tape.Tape, begin, end int32, inference, drop bool, log *timelin
 	return a
 }
 
-// peak is the largest sum that was seen, and where.
+// Peak is the largest sum that was seen, and where.
 type Peak struct {
 	Bytes, Saved, Gradients int64
 	Op                      int32
@@ -120,7 +120,7 @@ func deathsOf(t *tape.Tape, inference, drop bool) deaths {
 // returns reports whether the model's caller holds a storage.
 func (a *alive) returns(id int32) bool { return !a.drop && Returns(a.t, id, a.inference) }
 
-// returns reports whether the model's caller sees a storage: its output, and what its loss
+// Returns reports whether the model's caller sees a storage: its output, and what its loss
 // read. In training it holds by them what lingers.
 func Returns(t *tape.Tape, id int32, inference bool) bool {
 	return id == t.Home(t.Out.Storage) || slices.Contains(t.Answer, id) || t.Storages[id].Lingers && !inference
@@ -133,7 +133,7 @@ func (d deaths) of(i int32, f func(id int32)) {
 	}
 }
 
-// inference runs the operations without a backward pass.
+// Inference runs the operations without a backward pass.
 func Inference(t *tape.Tape, begin, end int32, log *timeline.Timeline) (Peak, timeline.Passes) {
 	a := newAlive(t, begin, end, true, false, log)
 	a.enter()

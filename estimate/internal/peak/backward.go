@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
-// training runs the operations from begin up to end forward and backward.
+// Training runs the operations from begin up to end forward and backward.
 // gradients holds the memory of the parameters' gradients that each operation
 // accumulates; so many other micro-batches keep what this one keeps.
 func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from setting.GradientsAt, others int64, drop bool, log *timeline.Timeline) (Peak, timeline.Passes) {

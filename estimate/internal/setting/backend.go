@@ -18,6 +18,6 @@ func (b Backend) String() string {
 	return "CUDA"
 }
 
-// oneDNNThreads is the number of threads of the CPU with which the peaks were measured. The
+// OneDNNThreads is the number of threads of the CPU with which the peaks were measured. The
 // workspaces of oneDNN grow with them.
 const OneDNNThreads = 2

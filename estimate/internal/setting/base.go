@@ -28,7 +28,7 @@ const (
 	GPTQBase
 )
 
-// groupOfGPTQ is the number of inputs that have a scale together, in most published files.
+// GroupOfGPTQ is the number of inputs that have a scale together, in most published files.
 const GroupOfGPTQ = 128
 
 // Quantized is estimate.Quantized.
@@ -58,7 +58,7 @@ func (q *Quantized) check() error {
 	return patterns("Quantize: Layers", q.Layers)
 }
 
-// holds reports whether the weight of the Linear at a path is quantized.
+// Holds reports whether the weight of the Linear at a path is quantized.
 func (q *Quantized) Holds(at string) bool {
 	switch {
 	case q == nil || q.Base == WholeBase:
@@ -69,12 +69,12 @@ func (q *Quantized) Holds(at string) bool {
 	return Matches(q.Layers, at)
 }
 
-// named reports whether one of the patterns names the Linear at a path.
+// Matches reports whether one of the patterns names the Linear at a path.
 func Matches(patterns []string, at string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return Names(p, at) })
 }
 
-// names reports whether p names the Linear at a path: a pattern, the layer's own name, or AllLinear.
+// Names reports whether p names the Linear at a path: a pattern, the layer's own name, or AllLinear.
 func Names(p, at string) bool {
 	match, _ := path.Match(p, at)
 	return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)

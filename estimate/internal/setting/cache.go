@@ -118,7 +118,7 @@ func (c KVConfig) check() error {
 	return nil
 }
 
-// shard is the part of one device: tensor parallelism divides the heads, of
+// Shard is the part of one device: tensor parallelism divides the heads, of
 // which each device has one at least, and a pipeline the layers. A latent is whole
 // on each device.
 func (c KVConfig) Shard(s Sharding) KVConfig {

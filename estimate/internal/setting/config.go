@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// config is what the options say.
+// Config is what the options say.
 type Config struct {
 	Name        string
 	Inputs      []Input
@@ -99,7 +99,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// tokens are the batch and the length of the last input of tokens, which a decoder reads; 0 where there is none.
+// Tokens are the batch and the length of the last input of tokens, which a decoder reads; 0 where there is none.
 func (c *Config) Tokens() (batch, length int) {
 	for _, in := range slices.Backward(c.Inputs) {
 		if in.Dtype == alloc.Int64 && len(in.Shape) == 2 {
@@ -109,7 +109,7 @@ func (c *Config) Tokens() (batch, length int) {
 	return 0, 0
 }
 
-// checkCache reports a key/value cache that does not hold the input.
+// CheckCache reports a key/value cache that does not hold the input.
 func (c *Config) CheckCache() error {
 	batch, length := c.Tokens()
 	if kv := c.Cache; kv != nil && (kv.Batch < batch || kv.Context < length) {
@@ -145,7 +145,7 @@ func patterns(option string, all []string) error {
 	return nil
 }
 
-// usual is a loop with what is not known filled in.
+// Usual is a loop with what is not known filled in.
 func (c *Config) Usual(l Loop) Loop {
 	zero, form := ZeroGradFirst, ForEach
 	if c.Release.Before(2, 0) {
@@ -168,7 +168,7 @@ func (c *Config) Usual(l Loop) Loop {
 	return l
 }
 
-// workspace is the size of cuBLAS's, and how much more it may be.
+// Workspace is the size of cuBLAS's, and how much more it may be.
 func (c *Config) Workspace() (size, more alloc.Bytes) {
 	m := c.Machine
 	switch {

@@ -40,13 +40,13 @@ func (s LayerSizes) OnGPU(n int) (gpu, cpu alloc.Bytes) {
 // first is the first block on the GPU.
 func (s LayerSizes) first(n int) int { return min(len(s.Blocks), max(0, s.Layers()-n)) }
 
-// gpuPart is what one GPU holds.
+// GpuPart is what one GPU holds.
 type GpuPart struct {
 	Weights, Cache alloc.Bytes
 	Blocks         int
 }
 
-// split divides n layers: each GPU gets those whose number, as a fraction of n, is below the sum of
+// Split divides n layers: each GPU gets those whose number, as a fraction of n, is below the sum of
 // the proportions up to its own (llama.cpp, src/llama-model.cpp, load_tensors).
 func (s LayerSizes) Split(n int, proportions []float64) []GpuPart {
 	if len(proportions) == 0 {
@@ -91,7 +91,7 @@ func checkShares(proportions []float64) error {
 // maxGPUs bounds SplitOver.
 const maxGPUs = 1024
 
-// last is the memory of the last blocks' keys and values.
+// Last is the memory of the last blocks' keys and values.
 func (c KVConfig) Last(blocks, of int) alloc.Bytes {
 	part := func(n int) int { return int((int64(n)*int64(blocks) + int64(of) - 1) / int64(of)) }
 	c.Layers, c.Full, c.Fixed = part(c.Layers), part(c.Full), part(c.Fixed)

@@ -82,15 +82,15 @@ func (l Loop) check() error {
 	return nil
 }
 
-// release is a version of PyTorch; the zero value is not known, and taken for a new one.
+// Release is a version of PyTorch; the zero value is not known, and taken for a new one.
 type Release struct{ Major, Minor int }
 
-// before reports whether the version is known and earlier.
+// Before reports whether the version is known and earlier.
 func (r Release) Before(major, minor int) bool {
 	return r.Major > 0 && (r.Major < major || r.Major == major && r.Minor < minor)
 }
 
-// keepsMeans reports whether the mean over some dimensions keeps its input, as it did from 1.13 on
+// KeepsMeans reports whether the mean over some dimensions keeps its input, as it did from 1.13 on
 // (github.com/pytorch/pytorch/pull/109935 put an end to it, and the gradients of a recording of 2.1 show it).
 func (r Release) KeepsMeans() bool { return r.Before(2, 2) && !r.Before(1, 13) }
 
@@ -104,7 +104,7 @@ type doubt struct {
 	Worst Loop
 }
 
-// doubts are the settings that are not known, the worst of all together, and the best, which
+// Doubts are the settings that are not known, the worst of all together, and the best, which
 // bears on the lower bound: the figures are those of an output that is held.
 func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
 	worst, best = l, l
@@ -130,7 +130,7 @@ func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
 	return each, worst, best
 }
 
-// passes are what there is of the parameters' gradients when the passes of a step begin,
+// Passes are what there is of the parameters' gradients when the passes of a step begin,
 // of those passes that differ; none if they are passing on. The first is one in which they are made, if there is one.
 func (l Loop) Passes(all int64, passing bool) []GradientsAt {
 	var first GradientsAt
@@ -149,7 +149,7 @@ func (l Loop) Passes(all int64, passing bool) []GradientsAt {
 	return []GradientsAt{first}
 }
 
-// gradientsAt says how many bytes of parameters' gradients there are when a forward and when a
+// GradientsAt says how many bytes of parameters' gradients there are when a forward and when a
 // backward pass begins. Where there are some in the backward pass, all are there, and
 // what it makes is added to them.
 type GradientsAt struct{ Forward, Backward int64 }

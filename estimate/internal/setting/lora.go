@@ -16,7 +16,7 @@ type LoRA struct {
 	Base    Base
 }
 
-// excludes reports whether Frozen names the layer at a path or what holds it, which then gets no adapter.
+// Excludes reports whether Frozen names the layer at a path or what holds it, which then gets no adapter.
 func (c *Config) Excludes(at string) bool {
 	for end := range len(at) + 1 {
 		if end < len(at) && at[end] != '.' {

@@ -72,7 +72,7 @@ var contexts = []Context{
 	{Hopper, LazyLoading, 1833 * alloc.MiB, "H100, vLLM: everything except PyTorch's allocator, NCCL included", "github.com/vllm-project/vllm/pull/10511"},
 }
 
-// context is the size of the context: the median of what was measured on such a machine, with
+// Context is the size of the context: the median of what was measured on such a machine, with
 // today's way of loading if that is not known, and the least and the most of what may be.
 func (m Machine) Context() (bytes, least, most alloc.Bytes) {
 	fits := func(c Context, l Loading) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// or is v, or its default where v is zero.
+// Or is v, or its default where v is zero.
 func Or[T comparable](v, otherwise T) T {
 	var zero T
 	if v == zero {
@@ -17,7 +17,7 @@ func Or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// flops is FLOPs of a shape and further factors.
+// Flops is FLOPs of a shape and further factors.
 func Flops(shape alloc.Shape, factors ...int) int64 { return Times(FLOPs(factors...), shape) }
 
 // FLOPs multiplies its factors, and stays at the largest int64 where the
@@ -44,14 +44,14 @@ func AddSat(a, b int64) int64 {
 	return a + b
 }
 
-// maxTotal bounds the sum of all tensors, so that no later sum can overflow.
+// MaxTotal bounds the sum of all tensors, so that no later sum can overflow.
 const MaxTotal = 1 << 56
 
-// maxField bounds every setting of a layer, so that the product of two cannot
+// MaxField bounds every setting of a layer, so that the product of two cannot
 // overflow 64 bits.
 const MaxField = math.MaxInt32
 
-// part is a share of n bytes among so many devices, rounded up.
+// Part is a share of n bytes among so many devices, rounded up.
 func Part(n int64, devices int) int64 {
 	return (n + int64(devices) - 1) / int64(devices)
 }

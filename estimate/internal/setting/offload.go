@@ -30,5 +30,5 @@ func (o Offload) String() string {
 	return "none"
 }
 
-// passing reports whether gradients of parameters do not stay on the device.
+// Passing reports whether gradients of parameters do not stay on the device.
 func (c *Config) Passing() bool { return c.Offload == OffloadParameters || c.Loop.InBackward }

@@ -90,7 +90,7 @@ func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) 
 	}
 }
 
-// work is what a step of an optimizer needs besides its states.
+// Work is what a step of an optimizer needs besides its states.
 type Work struct {
 	Alone    int64 // while it goes through a parameter, whatever the Form
 	Single   int64 // the same with OneByOne
@@ -98,7 +98,7 @@ type Work struct {
 	Decay    int64 // besides, where a weight decay is added to the gradients
 }
 
-// work is what a step needs for one parameter: with ForEach Adam makes a temporary of all
+// Work is what a step needs for one parameter: with ForEach Adam makes a temporary of all
 // parameters at once ("uses ~ sizeof(params) more peak memory", documentation of
 // torch.optim.Adam), OneByOne two of one parameter. Lion has the same (lion_pytorch). Muon
 // orthogonalizes a copy of each matrix in bfloat16 (torch/optim/_muon.py).
@@ -125,7 +125,7 @@ func (w *Work) Add(v Work) {
 	w.Decay += v.Decay
 }
 
-// temporary is the most that the work takes at once.
+// Temporary is the most that the work takes at once.
 func (w Work) Temporary(form Form, decay Decay) int64 {
 	switch form {
 	case ForEach:
@@ -139,7 +139,7 @@ func (w Work) Temporary(form Form, decay Decay) int64 {
 	return w.Alone
 }
 
-// states is the number of tensors in which the optimizer holds so many bytes of a parameter
+// States is the number of tensors in which the optimizer holds so many bytes of a parameter
 // that takes so many itself.
 func (o Optimizer) States(state, parameter int64) int64 {
 	switch o {

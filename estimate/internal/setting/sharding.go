@@ -34,7 +34,7 @@ func (s *Sharding) check() error {
 	return nil
 }
 
-// devices is the number of devices that share the weights or the layers.
+// Devices is the number of devices that share the weights or the layers.
 func (s Sharding) Devices() int {
 	n := s.Tensor * s.Pipeline
 	if s.ZeRO >= 3 {

@@ -1,6 +1,6 @@
 package tape
 
-// mul is x * y with y broadcast to x, which keeps each factor that the other's
+// Mul is x * y with y broadcast to x, which keeps each factor that the other's
 // gradient needs.
 func Mul(t *Tape, x, y Tensor) (Tensor, error) {
 	o := Op{In: []Tensor{x, y}, Shape: x.Shape}

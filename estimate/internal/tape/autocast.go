@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// lower is x as autocast gives it to a product: a copy in the type of autocast where x is
+// Lower is x as autocast gives it to a product: a copy in the type of autocast where x is
 // wider. Copies of activations are not shared.
 func (t *Tape) Lower(x Tensor) (Tensor, error) {
 	if low := t.Cfg.Autocast; low == 0 || x.DType.Bits() <= low.Bits() {
@@ -14,12 +14,12 @@ func (t *Tape) Lower(x Tensor) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: t.Cfg.Autocast})
 }
 
-// lower is Tape.lower.
+// Lower is Tape.lower.
 func (f *Flow) Lower(x Tensor) Tensor {
 	return f.Do(x.Shape, func() (Tensor, error) { return f.T.Lower(x) })
 }
 
-// widen is x in float32 where its type is narrower.
+// Widen is x in float32 where its type is narrower.
 func (f *Flow) Widen(x Tensor) Tensor {
 	if x.DType.Bits() >= 32 {
 		return x
@@ -27,7 +27,7 @@ func (f *Flow) Widen(x Tensor) Tensor {
 	return f.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 }
 
-// raise is x as autocast gives it to what computes in float32.
+// Raise is x as autocast gives it to what computes in float32.
 func (t *Tape) Raise(x Tensor) (Tensor, error) {
 	if t.Cfg.Autocast == 0 || x.DType.Bits() >= 32 {
 		return x, nil
@@ -35,10 +35,10 @@ func (t *Tape) Raise(x Tensor) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 }
 
-// computes is the type in which products compute.
+// Computes is the type in which products compute.
 func (t *Tape) Computes() alloc.DType { return setting.Or(t.Cfg.Autocast, t.Activation()) }
 
-// cast completes an operation whose weight autocast copies: the copy is kept for the gradient
+// Cast completes an operation whose weight autocast copies: the copy is kept for the gradient
 // of the input and, of a weight that is trained, in autocast's cache until the forward
 // pass is over. The gradient of the weight appears in the copy's type first.
 func (t *Tape) Cast(o *Op, dims ...int) {

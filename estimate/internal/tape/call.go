@@ -111,7 +111,7 @@ func (t *Tape) owner(at string) int {
 	return -1
 }
 
-// learns reports whether the parameters of the layer that is being called are trained.
+// Learns reports whether the parameters of the layer that is being called are trained.
 func (t *Tape) Learns() bool {
 	if t.Row < 0 {
 		return !t.Decl.Modules[0].Frozen
@@ -120,7 +120,7 @@ func (t *Tape) Learns() bool {
 	return owner < 0 || !t.Decl.Modules[owner].Frozen
 }
 
-// forWeights is what an operation reads if the gradient of the layer's parameters needs it.
+// ForWeights is what an operation reads if the gradient of the layer's parameters needs it.
 func (t *Tape) ForWeights(reads []Tensor) []Tensor {
 	if t.Learns() {
 		return reads
@@ -128,7 +128,7 @@ func (t *Tape) ForWeights(reads []Tensor) []Tensor {
 	return nil
 }
 
-// declaredPath is the path by which the layer that is being called was declared.
+// DeclaredPath is the path by which the layer that is being called was declared.
 func (t *Tape) DeclaredPath() string {
 	if t.Row >= 0 {
 		if owner := t.Rows[t.Row].Owner; owner >= 0 {

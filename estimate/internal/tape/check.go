@@ -4,7 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// want reports whether a setting is between least and maxField, and ends the
+// Want reports whether a setting is between least and maxField, and ends the
 // declaration with an error if it is not.
 func (d *Declaration) Want(name string, v, least int) bool {
 	if v < least || v > setting.MaxField {
@@ -14,14 +14,14 @@ func (d *Declaration) Want(name string, v, least int) bool {
 	return d.Err == nil
 }
 
-// setting is a field of a layer with the least value it may have.
+// Setting is a field of a layer with the least value it may have.
 type Setting struct {
 	Name  string
 	Value int
 	Least int
 }
 
-// wantAll is want for several settings.
+// WantAll is want for several settings.
 func (d *Declaration) WantAll(settings ...Setting) bool {
 	for _, s := range settings {
 		if !d.Want(s.Name, s.Value, s.Least) {
@@ -31,7 +31,7 @@ func (d *Declaration) WantAll(settings ...Setting) bool {
 	return true
 }
 
-// wantHeads reports whether tensor parallelism divides the heads among its devices, and ends the
+// WantHeads reports whether tensor parallelism divides the heads among its devices, and ends the
 // declaration with an error if it does not. Where there are fewer heads of keys and values than devices,
 // several have the same one.
 func (d *Declaration) WantHeads(heads, kv int) bool {
@@ -42,7 +42,7 @@ func (d *Declaration) WantHeads(heads, kv int) bool {
 	return d.Err == nil
 }
 
-// rank reports an error unless x has a batch and so many dimensions after it.
+// Rank reports an error unless x has a batch and so many dimensions after it.
 func (t *Tape) Rank(x Tensor, dims int, names string) error {
 	if len(x.Shape) != dims {
 		return t.Errorf("input %v has %d dimensions: want %d, %s", x.Shape, len(x.Shape), dims, names)
@@ -50,7 +50,7 @@ func (t *Tape) Rank(x Tensor, dims int, names string) error {
 	return nil
 }
 
-// width reports an error unless the dimension of x holds so many channels or
+// Width reports an error unless the dimension of x holds so many channels or
 // features; dim counts from the end where it is negative.
 func (t *Tape) Width(x Tensor, dim, want int, what string) error {
 	i := dim
@@ -66,16 +66,14 @@ func (t *Tape) Width(x Tensor, dim, want int, what string) error {
 	return nil
 }
 
-// wrong stands where no layer can be made, and says why.
+// Wrong stands where no layer can be made, and says why.
 type Wrong string
 
 // Kind is that of what would stand there.
 func (Wrong) Kind() string { return "layer" }
 
-// Declare implements Layer.
 func (w Wrong) Declare(d *Declaration) { d.Errorf("%s", string(w)) }
 
-// Forward implements Layer.
 func (w Wrong) Forward(t *Tape, _ Tensor) (Tensor, error) {
 	return Tensor{}, t.Errorf("%s", string(w))
 }

@@ -11,7 +11,6 @@ import (
 // Sequential's input: see Tape.Call.
 type Sequential []Layer
 
-// Declare implements Layer.
 func (s Sequential) Declare(d *Declaration) {
 	for i, l := range s {
 		if !declarePart(d, strconv.Itoa(i), l) {
@@ -20,7 +19,6 @@ func (s Sequential) Declare(d *Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (s Sequential) Forward(t *Tape, x Tensor) (Tensor, error) {
 	var err error
 	for i, l := range s {
@@ -41,15 +39,13 @@ type Named struct {
 // As gives a layer its name; it is Named{name, l}.
 func As(name string, l Layer) Named { return Named{Name: name, Layer: l} }
 
-// Declare implements Layer.
 func (n Named) Declare(d *Declaration) { d.Layer(n.Name, n.Layer) }
 
-// Forward implements Layer.
 func (n Named) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return t.Call(n.Name, n.Layer, x, t.beside...)
 }
 
-// inner is the layer without its name.
+// Inner is the layer without its name.
 func (n Named) Inner() Layer { return n.Layer }
 
 // Residual is After(Body(x) + Shortcut(x)). A Body that is a Sequential takes
@@ -61,7 +57,6 @@ type Residual struct {
 	After    Layer // called with the sum; may be nil
 }
 
-// Declare implements Layer.
 func (r Residual) Declare(d *Declaration) {
 	if body, ok := r.Body.(Sequential); ok {
 		body.Declare(d)
@@ -76,7 +71,6 @@ func (r Residual) Declare(d *Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (r Residual) Forward(t *Tape, x Tensor) (Tensor, error) {
 	var y Tensor
 	var err error
@@ -97,7 +91,7 @@ func (r Residual) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return y, err
 }
 
-// add is y + x for two tensors of the same shape.
+// Add is y + x for two tensors of the same shape.
 func Add(t *Tape, y, x Tensor) (Tensor, error) {
 	if !y.Shape.Equal(x.Shape) {
 		return Tensor{}, t.Errorf("adds %v and %v: the shapes must be equal", y.Shape, x.Shape)
@@ -112,10 +106,8 @@ type Concat struct {
 	Dim      int // 0 means 1, the channels
 }
 
-// Declare implements Layer.
 func (c Concat) Declare(d *Declaration) { Sequential(c.Branches).Declare(d) }
 
-// Forward implements Layer.
 func (c Concat) Forward(t *Tape, x Tensor) (Tensor, error) {
 	outputs := make([]Tensor, 0, len(c.Branches))
 	for i, l := range c.Branches {
@@ -156,7 +148,6 @@ type Repeat struct {
 	first int // the number that the first is named by
 }
 
-// Declare implements Layer.
 func (r Repeat) Declare(d *Declaration) {
 	if r.N < 0 {
 		d.Errorf("N is %d: want 0 or more", r.N)
@@ -168,7 +159,6 @@ func (r Repeat) Declare(d *Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (r Repeat) Forward(t *Tape, x Tensor) (Tensor, error) {
 	var err error
 	for i := range max(0, r.N) {
@@ -194,7 +184,6 @@ func (s *Shared) Kind() string {
 	return KindOf(Unwrap(s.layer))
 }
 
-// Declare implements Layer.
 func (s *Shared) Declare(d *Declaration) {
 	if d.Shared[s] {
 		return
@@ -208,7 +197,6 @@ func (s *Shared) Declare(d *Declaration) {
 	inner.Declare(d)
 }
 
-// Forward implements Layer.
 func (s *Shared) Forward(t *Tape, x Tensor) (Tensor, error) {
 	inner := Unwrap(s.layer)
 	if IsNil(inner) {
@@ -233,7 +221,6 @@ func (s *Shared) Forward(t *Tape, x Tensor) (Tensor, error) {
 // does the same by path.
 type Recompute struct{ Layer Layer }
 
-// Declare implements Layer.
 func (c Recompute) Declare(d *Declaration) {
 	if inner := Unwrap(c.Layer); IsNil(inner) {
 		d.Errorf("Recompute was given no layer")
@@ -242,7 +229,6 @@ func (c Recompute) Declare(d *Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (c Recompute) Forward(t *Tape, x Tensor) (Tensor, error) {
 	inner := Unwrap(c.Layer)
 	if IsNil(inner) {
@@ -251,5 +237,5 @@ func (c Recompute) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return t.checkpoint(inner, x)
 }
 
-// residual adds what the layers make of x to x; it takes no name of its own.
+// Skip adds what the layers make of x to x; it takes no name of its own.
 func Skip(body ...Layer) Layer { return Inlined{Residual{Body: Sequential(body)}} }

@@ -16,7 +16,7 @@ func NewDeclaration(memory *Scratch, cfg *setting.Config) *Declaration {
 	}
 }
 
-// run lets the model declare itself.
+// Run lets the model declare itself.
 func (d *Declaration) Run(root Layer, name string) error {
 	d.Modules = append(d.Modules, module{Kind: name, Frozen: d.Cfg.Lora != nil})
 	d.index[""] = 0
@@ -94,7 +94,7 @@ func (d *Declaration) freezeAfter(pattern string) bool {
 	return found
 }
 
-// anywhere lets a pattern that is no layer's whole path match what follows a dot in it, so that
+// Anywhere lets a pattern that is no layer's whole path match what follows a dot in it, so that
 // "layers.*" finds "model.layers.0".
 func (d *Declaration) Anywhere(patterns []string) []string {
 	meets := func(p string) bool {
@@ -123,7 +123,7 @@ func (d *Declaration) freezes(at string, l Layer) bool {
 	return frozen
 }
 
-// adapts reports whether the Linear that is being declared gets an adapter.
+// Adapts reports whether the Linear that is being declared gets an adapter.
 func (d *Declaration) Adapts() bool {
 	if d.Cfg.Lora == nil {
 		return false

@@ -4,7 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// in is x in an element type.
+// In is x in an element type.
 func (f *Flow) In(d alloc.DType, x Tensor) Tensor {
 	if x.DType == d {
 		return x

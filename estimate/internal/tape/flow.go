@@ -28,7 +28,6 @@ type Module struct {
 // Kind names the row.
 func (m Module) Kind() string { return setting.Or(m.Name, "Module") }
 
-// Declare implements Layer.
 func (m Module) Declare(d *Declaration) {
 	if m.Run == nil {
 		d.Errorf("Run is nil: want a function")
@@ -37,7 +36,6 @@ func (m Module) Declare(d *Declaration) {
 	m.Parts.Declare(d)
 }
 
-// Forward implements Layer.
 func (m Module) Forward(t *Tape, x Tensor) (Tensor, error) {
 	f := &Flow{T: t, Parts: m.Parts}
 	y := m.Run(f, x)
@@ -77,7 +75,7 @@ func (f *Flow) keep(y Tensor, err error, like alloc.Shape) Tensor {
 	return y
 }
 
-// do runs what records something, unless there was an error.
+// Do runs what records something, unless there was an error.
 func (f *Flow) Do(like alloc.Shape, record func() (Tensor, error)) Tensor {
 	if f.Fault != nil {
 		return f.keep(Tensor{}, nil, like)
@@ -86,7 +84,7 @@ func (f *Flow) Do(like alloc.Shape, record func() (Tensor, error)) Tensor {
 	return f.keep(y, err, like)
 }
 
-// hold keeps tensors alive as variables of the layer's code do.
+// Hold keeps tensors alive as variables of the layer's code do.
 func (f *Flow) Hold(xs ...Tensor) {
 	for _, x := range xs {
 		if f.Fault == nil {

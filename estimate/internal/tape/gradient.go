@@ -4,7 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// gradient is the memory of the gradients that an operation makes of its
+// Gradient is the memory of the gradients that an operation makes of its
 // layer's parameters: that which stays, that which is needed meanwhile to add
 // to a gradient that is there, and that which is used up at once, with what the optimizer needs for it.
 type Gradient struct {
@@ -13,7 +13,7 @@ type Gradient struct {
 	Group          int32 // of parameters whose they are, counted from 1
 }
 
-// gradients is the memory of the parameters' gradients that appear when each
+// Gradients is the memory of the parameters' gradients that appear when each
 // operation is passed backward: those of a layer at the first of its operations
 // that reads them, but for parameters that are apart. Where a layer is Shared they appear at its last call, and each
 // call before adds to them.

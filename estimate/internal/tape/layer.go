@@ -46,7 +46,7 @@ type Param struct {
 	Apart bool // its gradient appears at the operations that are apart
 }
 
-// maxLayers bounds a model, so that a mistyped Repeat is an error and not the
+// MaxLayers bounds a model, so that a mistyped Repeat is an error and not the
 // end of the program's memory.
 const MaxLayers = 1 << 18
 
@@ -88,7 +88,7 @@ type ownedParam struct {
 	inside   bool // a matrix that is neither an embedding nor the head
 }
 
-// kindOf is the name that a layer's rows carry: its type's, or what its Kind
+// KindOf is the name that a layer's rows carry: its type's, or what its Kind
 // method says.
 func KindOf(l Layer) string {
 	if k, ok := l.(interface{ Kind() string }); ok {
@@ -179,7 +179,7 @@ type Recorded struct {
 	Promotes       bool // an input of a narrower type than the output gets a gradient of its own
 }
 
-// segment is a checkpointed layer: the operations from begin up to end.
+// Segment is a checkpointed layer: the operations from begin up to end.
 type Segment struct {
 	Begin, End int32
 	Inputs     []int32 // storages that it reads and did not make: these are kept
@@ -189,7 +189,7 @@ type Segment struct {
 // below home.
 type reuse struct{ home, at string }
 
-// unwrap takes the name off a layer that is given one elsewhere.
+// Unwrap takes the name off a layer that is given one elsewhere.
 func Unwrap(l Layer) Layer {
 	for range maxDepth {
 		n, ok := l.(interface{ Inner() Layer })

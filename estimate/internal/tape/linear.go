@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// whole is the size of a weight in a type, on one device.
+// Whole is the size of a weight in a type, on one device.
 func (t *Tape) Whole(shape alloc.Shape, d alloc.DType) alloc.Bytes {
 	n, err := shape.Bytes(d)
 	if err != nil {

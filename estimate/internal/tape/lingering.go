@@ -17,7 +17,7 @@ type lingering struct {
 	copies       int64   // bytes of keys in float32 that it may return
 }
 
-// returnsCache notes that the model may return keys and values, which live as long as its output.
+// ReturnsCache notes that the model may return keys and values, which live as long as its output.
 // Most checkpointed layers return none. Those that always do let go of them when the forward pass
 // is over, at the earliest.
 func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
@@ -34,7 +34,7 @@ func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
 	}
 }
 
-// returnsCopies notes that the GPT-NeoX of transformers 4.41 turned keys in float32 and returned
+// ReturnsCopies notes that the GPT-NeoX of transformers 4.41 turned keys in float32 and returned
 // them so, beside those in half precision.
 func (t *Tape) ReturnsCopies(k Tensor) {
 	k.DType = alloc.Float32
@@ -43,7 +43,7 @@ func (t *Tape) ReturnsCopies(k Tensor) {
 	}
 }
 
-// beyond is what training may need at its peak besides, for what is not known: the inputs that an
+// Beyond is what training may need at its peak besides, for what is not known: the inputs that an
 // old bitsandbytes keeps, and with the output, where the loop may hold it, those of the step
 // before and the keys and values that decoders of transformers return (past_key_values).
 func (t *Tape) Beyond() (bytes int64, name string) {

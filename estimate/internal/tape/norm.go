@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// size is the memory of x on one device, 0 if it is not known.
+// Size is the memory of x on one device, 0 if it is not known.
 func (t *Tape) Size(x Tensor) alloc.Bytes {
 	bytes, err := x.Shape.Bytes(x.DType)
 	if err != nil || bytes > setting.MaxTotal {

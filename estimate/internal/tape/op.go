@@ -184,7 +184,7 @@ func (t *Tape) keepStorage(id int32) {
 	}
 }
 
-// widest is the type that PyTorch promotes the tensors to.
+// Widest is the type that PyTorch promotes the tensors to.
 func Widest(xs []Tensor) alloc.DType {
 	d := xs[0].DType
 	for _, x := range xs[1:] {

@@ -17,7 +17,7 @@ func Inline(l Layer) Layer { return Inlined{l} }
 
 type Inlined struct{ Layer }
 
-// inner is the layer without the mark.
+// Inner is the layer without the mark.
 func (in Inlined) Inner() Layer { return in.Layer }
 
 // If is the layer where the condition holds, and Identity where it does not.

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// quantizes reports whether the weight of the Linear that is being declared is quantized, which
+// Quantizes reports whether the weight of the Linear that is being declared is quantized, which
 // freezes the layer.
 func (d *Declaration) Quantizes() bool {
 	q := d.Cfg.Quantized

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// seen is x as a view of another shape, of whose dimensions one may be -1.
+// Seen is x as a view of another shape, of whose dimensions one may be -1.
 func Seen(t *Tape, x Tensor, dims []int) (Tensor, error) {
 	shape := append(alloc.Shape{}, dims...)
 	have, err := x.Shape.Elements()
@@ -35,7 +35,6 @@ func Seen(t *Tape, x Tensor, dims []int) (Tensor, error) {
 // that order first, where a view of the batch's rows is not one matrix.
 type Permute struct{ Dims []int } // such as (0, 2, 3, 1)
 
-// Declare implements Layer.
 func (l Permute) Declare(d *Declaration) {
 	sorted := slices.Sorted(slices.Values(l.Dims))
 	for i, n := range sorted {
@@ -46,7 +45,6 @@ func (l Permute) Declare(d *Declaration) {
 	}
 }
 
-// Forward implements Layer.
 func (l Permute) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if len(l.Dims) != len(x.Shape) {
 		return Tensor{}, t.Errorf("input %v has %d dimensions, not the %d of %v", x.Shape, len(x.Shape), len(l.Dims), l.Dims)

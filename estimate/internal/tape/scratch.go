@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
-// scratch is memory that Model needs while it runs and uses again the next time:
+// Scratch is memory that Model needs while it runs and uses again the next time:
 // asked for anew at each call it would be most of what a call costs.
 type Scratch struct {
 	modules  []module
@@ -23,7 +23,7 @@ type Scratch struct {
 	lent     []*timeline.Timeline // which have them
 }
 
-// lend gives a timeline memory for its events.
+// Lend gives a timeline memory for its events.
 func (s *Scratch) Lend(l *timeline.Timeline) {
 	if last := len(s.events) - 1; last >= 0 {
 		l.Events, s.events = s.events[last][:0], s.events[:last]
@@ -31,7 +31,7 @@ func (s *Scratch) Lend(l *timeline.Timeline) {
 	s.lent = append(s.lent, l)
 }
 
-// counts returns n zeros, which live until the scratch is released.
+// Counts returns n zeros, which live until the scratch is released.
 func (s *Scratch) Counts(n int) []int32 {
 	if cap(s.numbers)-len(s.numbers) < n {
 		s.numbers = make([]int32, 0, max(2*cap(s.numbers), n))
@@ -53,7 +53,7 @@ const keepScratch = 1 << 14
 // has some for each.
 const maxLent = 8
 
-// release takes the memory back from a declaration and a tape, either of which may
+// Release takes the memory back from a declaration and a tape, either of which may
 // be nil, and forgets what they wrote there.
 func (s *Scratch) Release(d *Declaration, t *Tape) {
 	if d != nil {

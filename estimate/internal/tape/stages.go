@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// stage is a stretch of operations that one device of a pipeline runs.
+// Stage is a stretch of operations that one device of a pipeline runs.
 type Stage struct {
 	Begin, End    int32
 	Load          Load
@@ -15,7 +15,7 @@ type Stage struct {
 	Last          bool
 }
 
-// stages cuts the model for its pipeline.
+// Stages cuts the model for its pipeline.
 func (t *Tape) Stages(h *Holding) ([]Stage, error) {
 	n := int32(len(t.Ops))
 	if n == 0 || t.Cfg.Sharding.Pipeline == 1 {
@@ -132,7 +132,7 @@ func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 	return bounds
 }
 
-// fetched is what a device holds of whole layers whose weights are elsewhere, in the
+// Fetched is what a device holds of whole layers whose weights are elsewhere, in the
 // replicas of ZeRO stage 3 or in the memory of the CPU: the largest, and as much again for
 // the next one that is fetched ahead.
 func (t *Tape) Fetched(s Stage) int64 {

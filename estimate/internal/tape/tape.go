@@ -42,7 +42,7 @@ func (t *Tape) Activation() alloc.DType { return t.Cfg.Activations }
 // On is the backend whose kernels are modelled.
 func (t *Tape) On() setting.Backend { return t.Cfg.Backend }
 
-// resized is a shape with its last dimensions replaced.
+// Resized is a shape with its last dimensions replaced.
 func (t *Tape) Resized(shape alloc.Shape, last ...int) alloc.Shape {
 	y := t.clone(shape)
 	copy(y[max(0, len(y)-len(last)):], last)
@@ -106,7 +106,7 @@ func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
 	}
 }
 
-// hold keeps x alive up to the last operation so far, as a variable of the
+// Hold keeps x alive up to the last operation so far, as a variable of the
 // layer's code does.
 func (t *Tape) Hold(x Tensor) {
 	if n := int32(len(t.Ops)); n > 0 && x.Tape == t {

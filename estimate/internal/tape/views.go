@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// parts splits x along its last dimension into views of these widths, as torch.split and torch.chunk do.
+// Parts splits x along its last dimension into views of these widths, as torch.split and torch.chunk do.
 func (t *Tape) Parts(x Tensor, widths ...int) ([]Tensor, error) {
 	shapes := make([]alloc.Shape, len(widths))
 	for i, width := range widths {
@@ -14,7 +14,7 @@ func (t *Tape) Parts(x Tensor, widths ...int) ([]Tensor, error) {
 	return t.Views(x, shapes...)
 }
 
-// views are parts of x of these shapes. Each has a gradient of its own, and the backward pass puts them
+// Views are parts of x of these shapes. Each has a gradient of its own, and the backward pass puts them
 // together in a new tensor.
 func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
 	if x.Tape != t {
@@ -40,7 +40,7 @@ func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
 	return views, nil
 }
 
-// slices is parts of which each is taken by itself, as by x[..., :width]: the backward pass makes a tensor as
+// Slices is parts of which each is taken by itself, as by x[..., :width]: the backward pass makes a tensor as
 // large as x for each and adds them up.
 func (t *Tape) Slices(x Tensor, widths ...int) ([]Tensor, error) {
 	var views []Tensor
@@ -54,7 +54,7 @@ func (t *Tape) Slices(x Tensor, widths ...int) ([]Tensor, error) {
 	return views, nil
 }
 
-// home is the storage that a part is a view of.
+// Home is the storage that a part is a view of.
 func (t *Tape) Home(id int32) int32 {
 	for t.Storages[id].Part {
 		id = t.Storages[id].Alias

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// holding is what one device holds of the model itself.
+// Holding is what one device holds of the model itself.
 type Holding struct {
 	Params, Buffers setting.Amount // of the whole model
 	Trained         setting.Amount // of the params
@@ -31,11 +31,11 @@ type ofModule struct {
 	Load   Load
 }
 
-// apart is the group of those of a module's parameters whose gradients appear apart. The groups of
+// Apart is the group of those of a module's parameters whose gradients appear apart. The groups of
 // all modules come first.
 func (h *Holding) Apart(module int32) int32 { return int32(len(h.Modules)) + module }
 
-// load is the memory of some parameters, in bytes on one device before data
+// Load is the memory of some parameters, in bytes on one device before data
 // parallel replicas divide it.
 type Load struct {
 	Weights, Buffers, Master, Gradients, State int64
@@ -51,7 +51,7 @@ func (l *Load) add(m Load) {
 	l.Work.Add(m.Work)
 }
 
-// weigh adds up parameters, gradients and the optimizer's states.
+// Weigh adds up parameters, gradients and the optimizer's states.
 func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 	n := len(d.Modules)
 	d.inside()

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 )
 
-// timeline is a history of allocations and frees in the order in which PyTorch makes
+// Timeline is a history of allocations and frees in the order in which PyTorch makes
 // them. A nil timeline takes no notes.
 type Timeline struct {
 	Events []Event
@@ -14,7 +14,7 @@ type Timeline struct {
 	Next   int32
 }
 
-// event is an allocation of so many bytes or, where they are negative, a free. A handle
+// Event is an allocation of so many bytes or, where they are negative, a free. A handle
 // below 0 stands for the gradients of a group of parameters, -1 for the first; they are freed
 // when they were added to those that were there.
 type Event struct {
@@ -22,7 +22,7 @@ type Event struct {
 	Bytes  int64
 }
 
-// alloc notes an allocation and returns the handle to free it by. Nothing is noted
+// Alloc notes an allocation and returns the handle to free it by. Nothing is noted
 // for no bytes, whose handle is -1.
 func (l *Timeline) Alloc(n int64) int32 {
 	if l == nil || n <= 0 {
@@ -46,7 +46,7 @@ func (l *Timeline) Free(h int32) {
 	l.spare = append(l.spare, h)
 }
 
-// gradients notes that a group of parameters, counted from 1, get their gradients, of
+// Gradients notes that a group of parameters, counted from 1, get their gradients, of
 // kernels with a workspace.
 func (l *Timeline) Gradients(group int32, workspace int64) {
 	if l == nil || group <= 0 {
@@ -57,7 +57,7 @@ func (l *Timeline) Gradients(group int32, workspace int64) {
 	l.Events = append(l.Events, Event{-group, -1})
 }
 
-// allocAll notes allocations and appends their handles.
+// AllocAll notes allocations and appends their handles.
 func (l *Timeline) AllocAll(handles []int32, sizes ...int64) []int32 {
 	for _, n := range sizes {
 		handles = append(handles, l.Alloc(n))
@@ -71,10 +71,10 @@ func (l *Timeline) FreeAll(handles []int32) {
 	}
 }
 
-// temporary notes an allocation that is freed at once.
+// Temporary notes an allocation that is freed at once.
 func (l *Timeline) Temporary(n int64) { l.Free(l.Alloc(n)) }
 
-// temporaries notes two allocations that are freed at once.
+// Temporaries notes two allocations that are freed at once.
 func (l *Timeline) Temporaries(m, n int64) {
 	first, second := l.Alloc(m), l.Alloc(n)
 	l.Free(first)
@@ -110,7 +110,7 @@ func (d *impatient) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 // on is taken for one that does not fit: each time all of the cache is searched.
 const maxRefused = 64
 
-// replay runs the timeline through PyTorch's caching allocator on a device of a
+// Replay runs the timeline through PyTorch's caching allocator on a device of a
 // size, 0 for one without end. It reports false if memory ran out.
 func (l *Timeline) Replay(device alloc.Bytes) (replayed, bool) {
 	dev := &impatient{Device: counting.New(device)}
@@ -134,7 +134,7 @@ func (l *Timeline) Replay(device alloc.Bytes) (replayed, bool) {
 	return replayed{stats.Requested.Bytes.Peak, stats.Allocated.Bytes.Peak, stats.Reserved.Bytes.Peak}, true
 }
 
-// smallest is the size of the smallest device on which the timeline runs, to within a
+// Smallest is the size of the smallest device on which the timeline runs, to within a
 // part in 64, of a long history in 32, or 2 MiB: there the allocator gives cached segments back.
 func (l *Timeline) Smallest(r replayed) alloc.Bytes {
 	low, high := r.Allocated, r.Reserved // it runs on high
@@ -157,7 +157,7 @@ func (l *Timeline) Smallest(r replayed) alloc.Bytes {
 	return high
 }
 
-// passes are the events of a forward and a backward pass. Handles are their own.
+// Passes are the events of a forward and a backward pass. Handles are their own.
 type Passes struct {
 	Events  []Event
 	Turn    int     // so many of them are those of the forward pass
