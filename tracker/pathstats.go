@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/saturate"
+	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/saturate"
+	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 

@@ -12,7 +12,6 @@ import "github.com/gpumemtrack/gpumemtrack/internal/slab"
 type Table struct {
 	directory []*page // 1 << depth of them
 	depth     uint
-	used      int
 }
 
 // page holds the slots of all hashes that begin with the same bits. It is as large as one of
@@ -36,8 +35,8 @@ func New() Table { return Table{directory: []*page{new(page)}} }
 // hashOf is multiplicative hashing by 2^64 over the golden ratio.
 func hashOf(address uint64) uint32 { return uint32(address * 0x9e3779b97f4a7c15 >> 32) }
 
-// home is the slot at which the search for a hash begins, by other bits than those that lead
-// to the page.
+// home is the slot at which the search for a hash begins. It depends on other bits than those that lead to the
+// page.
 func home(hash uint32) uint32 { return hash & 0xffff * pageSlots >> 16 }
 
 func after(slot uint32) uint32 {
@@ -49,9 +48,6 @@ func after(slot uint32) uint32 {
 
 func (t *Table) page(hash uint32) *page { return t.directory[hash>>(32-t.depth)] }
 
-// Len returns the number of records in the table.
-func (t *Table) Len() int { return t.used }
-
 // Add enters a record and its address, which must not be in the table.
 func (t *Table) Add(address uint64, id slab.ID) {
 	hash := hashOf(address)
@@ -61,7 +57,6 @@ func (t *Table) Add(address uint64, id slab.ID) {
 		p = t.page(hash)
 	}
 	p.add(slot{hash, id})
-	t.used++
 }
 
 // split replaces the page that a hash leads to by two.
@@ -156,7 +151,6 @@ func (t *Table) Remove(s *Search) {
 	}
 	slots[hole] = slot{}
 	s.page.used--
-	t.used--
 }
 
 // distance returns how many slots to is behind from.

@@ -3,6 +3,10 @@
 // C++ stacks, and those that mix Python with C++ as PyTorch's do.
 package callsite
 
+import (
+	"strings"
+)
+
 // Rank says how much a frame tells about who asked for memory; more is better.
 type Rank uint8
 
@@ -88,3 +92,30 @@ func Find(n int, rank func(i int) Rank) (index int, best Rank) {
 	}
 	return index, best
 }
+
+// goRuntime begins goroutines (runtime.goexit), panics and runs cleanups.
+const goRuntime = "runtime"
+
+func (r Rule) rankGo(function string) Rank {
+	function = ImportPath(function)
+	if within(function, goRuntime) {
+		return Nobody
+	}
+	for _, library := range r.Go {
+		if within(function, library) {
+			return Library
+		}
+	}
+	return User
+}
+
+// within reports whether a Go function belongs to a package at or below the import
+// path. A package's external tests ("path_test") do not.
+func within(function, path string) bool {
+	rest, ok := strings.CutPrefix(function, path)
+	return ok && rest != "" && (rest[0] == '.' || rest[0] == '/')
+}
+
+// ImportPath is a Go function's name as the source has it: the linker writes a dot of
+// a path's last element as %2e, as in "gopkg.in/yaml%2ev3.Load".
+func ImportPath(function string) string { return strings.ReplaceAll(function, "%2e", ".") }

@@ -70,7 +70,7 @@ func (t *Table) captureSlowly(skip int) ID {
 // limit is how many frames a walk takes, from Capture's on.
 func (t *Table) limit(skip int) int { return skip + t.depth + margin }
 
-// remember puts a key where predict looks for it, if it is to be there.
+// remember puts a key where predict looks for it. A negative slot stands for nowhere.
 func (t *Table) remember(key *interned, slot int) {
 	if slot >= 0 {
 		t.recent[slot].key.Store(key)
@@ -98,7 +98,8 @@ func (t *Table) learn(own, skip, slot int, hash uint64, key []uintptr) ID {
 	return id
 }
 
-// offsets returns how far n frame records lie from the first, which is Capture's: own come before it.
+// offsets returns the distances of n frame records from the first, which is Capture's. The records of the own
+// functions, which Capture has called, come before it.
 //
 //go:noinline
 func offsets(own, n int) []uint32 {
@@ -116,7 +117,8 @@ func offsets(own, n int) []uint32 {
 	return offsets
 }
 
-// keysFull reports whether there are as many keys as the table may have stacks. Stacks whose key finds no room take the slow way.
+// keysFull reports whether there are as many keys as the table may have stacks. A stack whose key finds no room
+// takes the slow way each time.
 func (t *Table) keysFull() bool { return t.keys.n.Load() >= int64(t.max) }
 
 // addKey remembers what stack a key stands for.
@@ -169,3 +171,27 @@ func (s *symbols) determines(walked, stack []uintptr) bool {
 	}
 	return len(stack) > 0
 }
+
+// walk follows the caller's frame pointers and writes the return addresses of at most limit frames to pcs, innermost first,
+// and the addresses of the frame records to records, unless that is nil. hash is what hashWords gives for the return addresses
+// when it starts with seed. n is the number of frames: limit, or fewer if the goroutine's first frame was reached, or 0 if the
+// chain leads out of the goroutine's stack before that.
+//
+//go:noescape
+func walk(pcs, records *uintptr, limit int, seed uint64) (n int, hash uint64)
+
+// predict finds the stack of its caller, Capture, without a walk, if it knows it. From frame to frame a walk waits for memory,
+// as each record tells where the next one is. A key tells of all records at once, since those of the same calls lie at the same
+// distances from each other. So predict takes the key that some of the frames lead to, and checks that each record links to the
+// next and has the key's return address: that is all that a walk would read. Then id is the key's stack; otherwise it is 0, and
+// slot is where the key that a walk finds is to be kept, or -1 for nowhere. Only one of 64 replaces another, so that stacks that
+// take turns in a slot cost little.
+//
+//go:noescape
+func predict(recent *recentKeys, skip int) (id ID, slot int)
+
+// bounds returns the words at two offsets in the goroutine's runtime.g, and the stack pointer, all of one instant.
+func bounds(loAt, hiAt uintptr) (lo, hi, sp uintptr)
+
+// word returns the word at an offset in the goroutine's runtime.g.
+func word(offset uintptr) uint64

@@ -1,8 +1,10 @@
 package callstack
 
 import (
+	"bytes"
 	"iter"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -47,17 +49,6 @@ func (t *Table) Frames(id ID) iter.Seq[Frame] {
 // FramesAt returns the symbolised frames at a return address that PCs gave: one, except for C code, which may have none or
 // several. The table remembers them, which is bounded by the program's code. The slice is shared and must not be written to.
 func (t *Table) FramesAt(pc uintptr) []Frame { return t.symbols.at(pc).frames }
-
-// Caller returns one frame of the calling goroutine's stack: for skip 0 the call to Caller itself, for skip 1 the call to the
-// function that does so, and so on, as [runtime.Caller]. It is the zero Frame if there are not that many.
-func Caller(skip int) Frame {
-	var pcs [1]uintptr
-	if runtime.Callers(max(skip, 0)+2, pcs[:]) == 0 {
-		return Frame{}
-	}
-	f, _ := runtime.CallersFrames(pcs[:]).Next()
-	return frame(f)
-}
 
 func frame(f runtime.Frame) Frame {
 	return Frame{Function: f.Function, File: f.File, Line: f.Line}
@@ -108,4 +99,17 @@ func symbolAt(pc uintptr) *symbol {
 		f, more = frames.Next()
 	}
 	return s
+}
+
+// tracedGoroutine reads the number of the calling goroutine from the first line of its trace, "goroutine 18
+// [running]:". The runtime gives it nowhere else.
+func tracedGoroutine() uint64 {
+	var buf [64]byte
+	line := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
+	digits, _, _ := bytes.Cut(line, []byte(" "))
+	number, err := strconv.ParseUint(string(digits), 10, 64)
+	if err != nil {
+		panic("callstack: runtime.Stack names no goroutine: " + string(line))
+	}
+	return number
 }

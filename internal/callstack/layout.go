@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// What the assembly reads of runtime.g belongs to the Go runtime, which may lay it out in another way one day. So it is
-// checked once, when the program begins; where it does not hold, runtime.Callers and runtime.Stack do the work.
+// The layout of runtime.g, which the assembly reads, belongs to the Go runtime and may change with any release.
+// So it is checked once, when the program begins. Where it is not as expected, runtime.Callers and
+// runtime.Stack do the work.
 
 const (
 	stackLo = 0 // offset in runtime.g of the lower bound of the goroutine's stack, which runtime/cgo relies on too
@@ -22,8 +23,9 @@ var (
 	goidAt = findGoid(searched) // offset in runtime.g of the goroutine's number; 0 if it was not found
 )
 
-// boundsHold reports whether runtime.g has the bounds of its stack at moved bytes beyond stackLo and stackHi: the stack of a
-// new goroutine begins at the upper one, and both follow when it grows and moves.
+// boundsHold reports whether runtime.g has the bounds of its stack at stackLo and stackHi, each moved by some
+// bytes, as tests do. The stack of a new goroutine begins at the upper bound, and both bounds follow when it
+// grows and moves.
 func boundsHold(moved uintptr) (ok bool) {
 	wait(func() { ok = enclosed(moved, 1) })
 	return ok

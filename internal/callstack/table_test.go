@@ -2,6 +2,7 @@ package callstack_test
 
 import (
 	"fmt"
+	"path"
 	"runtime"
 	"slices"
 	"testing"
@@ -167,19 +168,18 @@ func TestFramesOfNoCode(t *testing.T) {
 	assert.Empty(t, frames(stacks, stacks.Intern([]uintptr{1, 2, 3})))
 }
 
-func TestCaller(t *testing.T) {
-	inlined1(func() {
-		for skip := range 6 {
-			_, file, line, ok := runtime.Caller(skip)
-			got := callstack.Caller(skip)
-			require.True(t, ok)
-			assert.Equal(t, file, got.File)
-			if skip == 0 {
-				line++ // the call to Caller is on the next line
-			}
-			assert.Equal(t, line, got.Line)
-		}
-	})
-	assert.Contains(t, callstack.Caller(0).Function, "callstack_test.TestCaller")
-	assert.Zero(t, callstack.Caller(1000))
+func ExampleTable() {
+	stacks := callstack.NewTable(callstack.Config{Depth: 2})
+	var ids [3]callstack.ID
+	for i := range ids {
+		ids[i] = stacks.Capture(0)
+	}
+	fmt.Println(ids, stacks.Len())
+	for f := range stacks.Frames(ids[0]) {
+		fmt.Println(path.Base(f.Function))
+	}
+	// Output:
+	// [1 1 1] 1
+	// callstack_test.ExampleTable
+	// testing.runExample
 }

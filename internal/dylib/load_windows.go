@@ -4,24 +4,13 @@ package dylib
 
 import "golang.org/x/sys/windows"
 
-// Open loads the first of these libraries that can be loaded, from the system's folder.
-// The error is of the first.
-func Open(names ...string) (Library, error) {
-	var first error
-	for _, name := range names {
-		handle, err := windows.LoadLibraryEx(name, 0, windows.LOAD_LIBRARY_SEARCH_SYSTEM32)
-		if err == nil {
-			return Library{uintptr(handle)}, nil
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	return Library{}, first
+// load searches the system's folder alone.
+func load(name string) (handle uintptr, err error) {
+	h, err := windows.LoadLibraryEx(name, 0, windows.LOAD_LIBRARY_SEARCH_SYSTEM32)
+	return uintptr(h), err
 }
 
-// Func returns a function of the library, 0 if it has none of that name.
-func (l Library) Func(name string) Func {
-	address, _ := windows.GetProcAddress(windows.Handle(l.handle), name)
-	return Func(address)
+func lookup(handle uintptr, name string) (address uintptr) {
+	address, _ = windows.GetProcAddress(windows.Handle(handle), name)
+	return address
 }

@@ -67,7 +67,7 @@ func (s *Slab[T]) Get() (ID, *T) {
 	return id, &c.records[id%ChunkLen]
 }
 
-// first returns a record that was never used, and so is in no view.
+// first returns a record that was never used. No view has it, so nothing need be copied.
 func (s *Slab[T]) first() (ID, *T) {
 	id := max(1, s.bound) // record 0 is never used: its ID means none
 	if int(id/ChunkLen) == len(s.chunks) {
@@ -135,7 +135,7 @@ func (s *Slab[T]) View() *View[T] {
 // Bound returns a number that all IDs of the view are below.
 func (v *View[T]) Bound() ID { return v.bound }
 
-// wants reports whether a record's chunk is to be kept before the record changes.
+// wants reports whether the view has still to read a record's chunk, and no copy of it was kept.
 func (v *View[T]) wants(id ID) bool {
 	i := int(id / ChunkLen)
 	return id < v.bound && i >= v.next && v.kept[i] == nil

@@ -1,20 +1,25 @@
 // Package spinlock is a mutex for sections of some hundred nanoseconds that very
 // many goroutines enter very often.
 //
-// It makes sure of three things that a sync.Mutex under such a load does not. The
-// lock is free when it is left, so that a goroutine that runs can take it again and again: to hand
-// it from one processor to the next costs many times what a section does. No
-// goroutine waits for long while others take it: those who wait stand in line,
-// and the first of them asks for the lock after some microseconds, and is the next
-// to get it. And of those in line only the first uses a processor, until it seems that
-// the owner has none.
+// Under such a load a sync.Mutex is slow or unfair. This one keeps three rules:
+//
+//   - An Unlock leaves the lock free, so that a goroutine that runs can take it again and again. To
+//     hand it from one processor to the next costs many times what a section does.
+//   - No goroutine waits for long while others take the lock. Those that wait stand in line, and the
+//     first of them asks for the lock after some microseconds. It is then the next to get it.
+//   - Of those in line only the first uses a processor, until it seems that the owner has none.
 //
 // Built with the tag lockprobe, each Mutex knows for how long it was held at most: see Longest.
 package spinlock
 
 import (
+	"fmt"
+	"path"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Mutex is a mutual exclusion lock. The zero Mutex is unlocked. It must not be
@@ -33,10 +38,10 @@ const (
 )
 
 const (
-	spins = 4    // tries of who finds nobody in line
-	looks = 40   // of the first in line, before it asks
-	waits = 1000 // of the first in line, when it has asked, before it sleeps
-	quiet = 4    // looks that find the lock free, after which it takes it
+	spins = 4    // tries of a goroutine that finds nobody in line
+	looks = 40   // of the first in line at the lock, before it asks
+	waits = 1000 // rounds of the first in line after it has asked, before it sleeps
+	quiet = 4    // looks in a row that find the lock free, before it takes it
 
 	spinPause = 20   // rounds of an empty loop, some nanoseconds
 	lookPause = 1000 // some hundred nanoseconds: to look often would slow the owner down
@@ -81,14 +86,14 @@ func (m *Mutex) lockSlow() {
 	m.line.leave()
 }
 
-// take takes the lock if it is in that state, in which it is free.
+// take takes the lock if it is free, which its state tells: 0 or, for the goroutine that has asked, asked.
 func (m *Mutex) take(free uint32) bool {
 	return m.state.Load() == free && m.state.CompareAndSwap(free, locked)
 }
 
-// lockFirst is Lock for the first in line. A lock that it finds free for a while is
-// hardly used. One that is used all the time it leaves to the others at first: turns of some
-// microseconds cost less than a change of hands with each section.
+// lockFirst is Lock for the first in line. If it finds the lock free for a while, it takes it: the lock is
+// hardly used. If the lock is in use all the time, it lets the others have it at first, since some microseconds
+// of their turns cost less than a change of processors for each section. Then it asks for the lock.
 func (m *Mutex) lockFirst() {
 	free := 0
 	for range looks {
@@ -114,10 +119,72 @@ func (m *Mutex) lockFirst() {
 	m.state.Store(locked) // it is free, and kept for the first in line
 }
 
-// pause lets time pass without a look at memory.
+// pause lets time pass without touching memory.
 //
 //go:noinline
 func pause(rounds int) {
 	for range rounds {
 	}
+}
+
+// line is where goroutines wait, first come, first served. All but the first are asleep.
+//
+// Each sleeps on a sync.Mutex. Unlike channels and sync.Cond it belongs to no bubble of
+// testing/synctest, so that goroutines inside and outside of a bubble can share a lock.
+type line struct {
+	taken atomic.Bool // somebody is the first; written under mu
+
+	mu     sync.Mutex
+	behind []*sync.Mutex // the first, each of them locked
+}
+
+// enter returns when the caller is the first.
+func (l *line) enter() {
+	l.mu.Lock()
+	if !l.taken.Load() {
+		l.taken.Store(true)
+		l.mu.Unlock()
+		return
+	}
+	me := new(sync.Mutex)
+	me.Lock()
+	l.behind = append(l.behind, me)
+	l.mu.Unlock()
+	me.Lock() // leave unlocks it
+}
+
+// leave makes the next one the first.
+func (l *line) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.behind) == 0 {
+		l.taken.Store(false)
+		return
+	}
+	l.behind[0].Unlock()
+	l.behind[0] = nil
+	l.behind = l.behind[1:]
+}
+
+// Hold is a time during which a Mutex was locked. It is processor time: what the operating system gave to
+// others meanwhile does not count.
+type Hold struct {
+	Time  time.Duration
+	calls []uintptr // of the Unlock
+}
+
+// String prints the time and the functions that led there: "0.012 ms tracker.(*history).read <- tracker.(*MemTracker).History".
+func (h Hold) String() string {
+	text := fmt.Sprintf("%.3f ms", h.Time.Seconds()*1e3)
+	between := " "
+	for frames, more := runtime.CallersFrames(h.calls), true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		if f.Function == "" || strings.HasPrefix(f.Function, "runtime.") {
+			break
+		}
+		text += between + path.Base(f.Function)
+		between = " <- "
+	}
+	return text
 }

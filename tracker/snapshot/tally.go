@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/saturate"
+	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
 )
 
 // Tally is a number of buffers and their requested bytes, or a signed difference of two
