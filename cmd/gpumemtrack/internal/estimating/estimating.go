@@ -66,7 +66,39 @@ func Command(a *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "estimate FILE|MODEL",
 		Short: "Estimate the GPU memory that a model needs",
-		Long: `Estimate the GPU memory that a model needs, by its name or from its files
+		Long:  help(),
+		Example: `  gpumemtrack estimate resnet50 --train --batch 32
+  gpumemtrack estimate llama-3-8b --serve --batch 8 --seq 4096 --fits 24GiB
+  gpumemtrack estimate llama-3-8b --serve --llama-cpp --fits 8GiB \
+    --best-quantization
+  gpumemtrack estimate model.safetensors --json`,
+		Args:      cli.Exactly(1, "a model's file, or a known model"),
+		ValidArgs: zoo.Names(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd.Flags().Changed); err != nil {
+				return err
+			}
+			o.settle(cmd.Flags().Changed)
+			return runEstimate(a, args[0], o)
+		},
+	}
+	o.flags(cmd)
+	o.trainingFlags(cmd)
+	o.servingFlags(cmd)
+	o.fittingFlags(cmd)
+	o.training.flags(cmd)
+	o.loss.flags(cmd)
+	o.llama.flags(cmd)
+	cli.Heading(cmd, "Flags of training; each of them chooses it", append(ofTraining, "train")...)
+	cli.Heading(cmd, "Flags of serving", "serve", "kv")
+	cli.Heading(cmd, "Flags of llama.cpp", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
+	cli.Heading(cmd, "Flags of what fits", "fits", "weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
+	return cmd
+}
+
+// help is the description of the command, with all models and families that are known.
+func help() string {
+	return `Estimate the GPU memory that a model needs, by its name or from its files
 (safetensors, GGUF, config.json, diffusers' model_index.json, or a directory of
 them). Of the weights only headers are read.
 
@@ -101,42 +133,23 @@ Known models:
 
 Known families of a config.json (model_type, or _class_name of diffusers); of
 others, --serve tells the size of the keys and values alone:
-` + wrapped(checkpoint.Families()),
-		Example: `  gpumemtrack estimate resnet50 --train --batch 32
-  gpumemtrack estimate llama-3-8b --serve --batch 8 --seq 4096 --fits 24GiB
-  gpumemtrack estimate llama-3-8b --serve --llama-cpp --fits 8GiB \
-    --best-quantization
-  gpumemtrack estimate model.safetensors --json`,
-		Args:      cli.Exactly(1, "a model's file, or a known model"),
-		ValidArgs: zoo.Names(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for name, value := range map[string]int{
-				"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-				"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora, "loss-chunks": o.loss.chunks,
-			} {
-				if cmd.Flags().Changed(name) && value < 1 {
-					return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)
-				}
-			}
-			if o.zero < 0 || o.zero > 3 {
-				return cli.UsageError("estimate: --zero %d: want 1, 2 or 3", o.zero)
-			}
-			o.settle(cmd.Flags().Changed)
-			return runEstimate(a, args[0], o)
-		},
+` + wrapped(checkpoint.Families())
+}
+
+// check says which number is out of its range.
+func (o *estimateOptions) check(given func(flag string) bool) error {
+	for name, value := range map[string]int{
+		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
+		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora, "loss-chunks": o.loss.chunks,
+	} {
+		if given(name) && value < 1 {
+			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)
+		}
 	}
-	o.flags(cmd)
-	o.trainingFlags(cmd)
-	o.servingFlags(cmd)
-	o.fittingFlags(cmd)
-	o.training.flags(cmd)
-	o.loss.flags(cmd)
-	o.llama.flags(cmd)
-	cli.Heading(cmd, "Flags of training; each of them chooses it", append(ofTraining, "train")...)
-	cli.Heading(cmd, "Flags of serving", "serve", "kv")
-	cli.Heading(cmd, "Flags of llama.cpp", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
-	cli.Heading(cmd, "Flags of what fits", "fits", "weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
-	return cmd
+	if o.zero < 0 || o.zero > 3 {
+		return cli.UsageError("estimate: --zero %d: want 1, 2 or 3", o.zero)
+	}
+	return nil
 }
 
 // flags adds the flags that every kind of model takes.

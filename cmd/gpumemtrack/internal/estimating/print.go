@@ -54,6 +54,13 @@ func (e estimated) write(w io.Writer) {
 		name = "model"
 	}
 	fmt.Fprintf(w, "%s: %d parameters, %v%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.contextOf())
+	e.writeFound(w)
+	e.writeMemory(w, m)
+	e.writeNotes(w, m)
+}
+
+// writeFound prints what the flags that search have found.
+func (e estimated) writeFound(w io.Writer) {
 	if e.Batch > 0 {
 		fmt.Fprintf(w, "The largest batch that fits is %d.\n", e.Batch)
 	}
@@ -67,11 +74,15 @@ func (e estimated) write(w io.Writer) {
 		fmt.Fprintf(w, "It fits with no number of replicas: these are the figures of one of %d.\n", maxReplicas)
 	}
 	if e.options.llama.maxLayers && e.Needs <= e.Budget {
-		fmt.Fprintf(w, "The most layers that fit on the GPU are %d of %d.\n", r.GPULayers, r.ModelLayers)
+		fmt.Fprintf(w, "The most layers that fit on the GPU are %d of %d.\n", e.Report.GPULayers, e.Report.ModelLayers)
 	}
 	if e.Quantization != "" {
 		fmt.Fprintf(w, "Quantized to %s.\n", e.Quantization)
 	}
+}
+
+// writeMemory prints the table of what the memory is for at the peak, and what a device shows then.
+func (e estimated) writeMemory(w io.Writer, m estimate.Memory) {
 	t := cli.NewTable(w, 1, "Memory at the peak, "+e.Mode, "Size")
 	for _, part := range []struct {
 		name string
@@ -107,10 +118,14 @@ func (e estimated) write(w io.Writer) {
 		t.AppendRow(table.Row{"memory of the CPU", m.Host})
 	}
 	t.Render()
+}
+
+// writeNotes prints where the peak is, and what the figures leave open.
+func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	if m.PeakAt != "" && !e.options.llamaCpp {
 		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)
 	}
-	for _, note := range r.Notes {
+	for _, note := range e.Report.Notes {
 		fmt.Fprintf(w, "Note: %s\n", note)
 	}
 	if context := m.Footprint.Context; context.Upper > context.Bytes+wideContext {
