@@ -211,3 +211,54 @@ func activations(t *tape.Tape) Amount {
 // LayerError says which layer of a model is wrong, and how: Path is its path as named_modules gives it, Layer
 // its kind, Reason what is wrong and what is wanted, and Err the error beneath, which may be nil.
 type LayerError = tape.LayerError
+
+// judged are the layers with the loss.
+func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
+	loss, _ := c.Loss.(tape.Layer)
+	if !c.Training || tape.IsNil(loss) || len(layers) == 0 {
+		return layers, nil
+	}
+	all := append([]tape.Layer{}, layers...)
+	head, ok := loss.(layer.HeadLoss)
+	if !ok || head.Linear != (layer.Linear{}) {
+		return append(all, tape.Named{Name: "loss", Layer: loss}), nil
+	}
+	last := &all[len(all)-1]
+	l := tape.Unwrap(*last)
+	if tape.IsNil(l) {
+		return layers, nil // the declaration reports it
+	}
+	if head.Linear, ok = l.(layer.Linear); !ok {
+		return nil, fmt.Errorf("estimate %s: WithLoss: a HeadLoss takes the place of a Linear, and the last layer is %s", c.Name, tape.KindOf(l))
+	}
+	if n, named := (*last).(tape.Named); named {
+		*last = tape.Named{Name: n.Name, Layer: head}
+	} else {
+		*last = head
+	}
+	return all, nil
+}
+
+// WithLoss trains with a loss of what the layers return; what is served has none. A HeadLoss that
+// has no sizes takes the place of the last layer, the head, which must be a Linear.
+func WithLoss(l nn.Layer) Option {
+	return func(c *setting.Config) { c.Loss = layer.From([]nn.Layer{l})[0] }
+}
+
+// store puts the size of the weights as they are stored into the memory of inference.
+func (r *Report) store(cfg *setting.Config) {
+	stored := cfg.Stored
+	if stored.Bytes <= 0 || cfg.Sharding.Devices() > 1 {
+		return
+	}
+	if stored.Count > 0 && stored.Count < r.Params.Count {
+		stored.Bytes += alloc.Bytes((r.Params.Count - stored.Count) * int64(cfg.Weights.Bits()) / 8)
+	}
+	more := stored.Bytes - r.Params.Bytes
+	r.Params.Bytes = stored.Bytes
+	r.Inference.Weights += more
+	r.Inference.Peak += more
+	if more != 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("inference counts the weights as they are stored, %v", stored.Bytes))
+	}
+}

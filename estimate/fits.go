@@ -1,10 +1,12 @@
 package estimate
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Peak is the peak that the options asked about: of training if there was a Train
@@ -49,4 +51,91 @@ func (r *Report) Intermediates() alloc.Bytes { return r.intermediates }
 // Intermediates.
 func (r *Report) IntermediatesWithBackward() alloc.Bytes {
 	return alloc.Bytes(setting.AddSat(int64(r.intermediates), int64(r.intermediates)))
+}
+
+// maxBatch is the largest batch that MaxBatch tries, and context that MaxContext does.
+const maxBatch = 1 << 30
+
+// MaxBatch returns the largest batch with which the model fits into the budget, at most 1 <<
+// 30, and 0 if not even one sample fits. The batch is dimension 0 of each input, and that of
+// the key/value cache; what the options give for it does not matter. What fits is what
+// Report.Fits says: training if there is a Train option, else inference. The errors are those
+// of Model.
+func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
+	return largest(layers, budget, opts, withBatch, 1)
+}
+
+// MaxContext returns the largest context of the key/value cache that WithKVCache describes
+// with which the model fits into the budget, at most 1 << 30, and 0 if the input's own tokens do
+// not. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
+// WithKVCache, or with Train, there is one too.
+func MaxContext(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
+	cfg, err := newConfig(opts)
+	switch {
+	case err != nil:
+		return 0, err
+	case cfg.Cache == nil || cfg.Training:
+		return 0, fmt.Errorf("estimate %s: the longest context needs WithKVCache and no training", cfg.Name)
+	}
+	_, length := cfg.Tokens()
+	return largest(layers, budget, opts, withContext, max(1, length))
+}
+
+// largest is the largest number with which the model fits, from the least on, given the option for a number.
+func largest(layers []nn.Layer, budget alloc.Bytes, opts []Option, of func(int) Option, least int) (int, error) {
+	fits := func(n int) (bool, error) {
+		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)
+		if err != nil {
+			return false, err
+		}
+		return r.Fits(budget), nil
+	}
+	if ok, err := fits(least); err != nil || !ok {
+		return 0, err
+	}
+	// A number whose sizes overflow is an error, and does not fit either.
+	low, high := least, 2*min(least, maxBatch/2) // low fits
+	for low < maxBatch {
+		if ok, err := fits(high); err != nil || !ok {
+			break
+		}
+		low, high = high, 2*min(high, maxBatch/2)
+	}
+	for high-low > 1 {
+		mid := low + (high-low)/2
+		if ok, err := fits(mid); err == nil && ok {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low, nil
+}
+
+// withContext sets the context of the cache.
+func withContext(n int) Option {
+	return func(c *setting.Config) {
+		c.Searches = true
+		cache := *c.Cache
+		cache.Context = n
+		c.Cache = &cache
+	}
+}
+
+// withBatch replaces dimension 0 of every input.
+func withBatch(n int) Option {
+	return func(c *setting.Config) {
+		c.NeedsBatch, c.Searches = true, true
+		for i := range c.Inputs {
+			if shape := c.Inputs[i].Shape.Clone(); len(shape) > 0 {
+				shape[0] = n
+				c.Inputs[i].Shape = shape
+			}
+		}
+		if c.Cache != nil {
+			cache := *c.Cache
+			cache.Batch = n
+			c.Cache = &cache
+		}
+	}
 }

@@ -172,8 +172,6 @@ func flowing(a, b int) tape.Layer {
 // second returns what it is called with besides.
 type second struct{}
 
-func (second) Declare(*tape.Declaration) {}
-
 func (second) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
 	return t.Beside(0)
 }

@@ -50,8 +50,6 @@ func TestOutputWithCache(t *testing.T) {
 // ownLoss is a sum that a caller wrote.
 type ownLoss struct{}
 
-func (ownLoss) Declare(*tape.Declaration) {}
-
 func (ownLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}})
 }

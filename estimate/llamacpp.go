@@ -2,7 +2,9 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
@@ -29,3 +31,53 @@ func (r *Report) llamaCpp(cfg *setting.Config) {
 // llamaCppBand is that of weights, cache and compute buffer together: the first two are exact, but
 // for an embedding that stays on the CPU.
 var llamaCppBand = Band{Below: 0.12, Above: 0.02}
+
+// place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
+// releases have another block there in place of the head, and large batches copy the matrices
+// of the CPU's layers to the GPU, one at a time.
+func (r *Report) place(cfg *setting.Config) (more alloc.Bytes) {
+	s, m := cfg.Sizes, &r.Inference
+	if s == nil || cfg.Sharding.Devices() > 1 {
+		return 0
+	}
+	n := s.Layers()
+	if cfg.GpuLayers != nil {
+		n = max(0, min(*cfg.GpuLayers, n))
+	}
+	r.GPULayers, r.ModelLayers = n, s.Layers()
+	_, m.Host = s.OnGPU(n)
+	most := setting.GpuPart{}
+	left := m.Cache
+	for _, p := range s.Split(n, cfg.Shares) {
+		if cfg.Cache != nil && p.Blocks > 0 {
+			p.Cache = cfg.Cache.Last(p.Blocks, len(s.Blocks))
+			left -= min(left, p.Cache)
+		}
+		if p.Weights+p.Cache > most.Weights+most.Cache {
+			most = p
+		}
+	}
+	m.Weights, m.Cache = most.Weights, most.Cache
+	m.Host += left
+	if n == s.Layers() {
+		return 0
+	}
+	more = slices.Max(s.Blocks)
+	if n == 0 {
+		more = max(more, s.Output)
+	}
+	return more
+}
+
+// placed says where the layers are.
+func placed(c *setting.Config, r *Report) string {
+	switch {
+	case r.ModelLayers == 0:
+		return "inference is that of llama.cpp, all layers on the device, and the token embedding too, which it may leave to the CPU"
+	case len(c.Shares) > 1:
+		return fmt.Sprintf("inference is that of llama.cpp, %d of %d layers over %d GPUs: the figures are those of the GPU with most", r.GPULayers, r.ModelLayers, len(c.Shares))
+	case r.GPULayers == r.ModelLayers:
+		return fmt.Sprintf("inference is that of llama.cpp, all %d layers on the GPU, and the token embedding in the memory of the CPU", r.ModelLayers)
+	}
+	return fmt.Sprintf("inference is that of llama.cpp, %d of %d layers on the GPU, the output among them: releases before December 2025 have another block there in its place", r.GPULayers, r.ModelLayers)
+}

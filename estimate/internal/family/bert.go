@@ -197,8 +197,6 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // first takes the first token of each sequence, as a view.
 type first struct{}
 
-func (first) Declare(*tape.Declaration) {}
-
 func (first) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

@@ -77,7 +77,7 @@ func (l contrast) Declare(d *tape.Declaration) {
 	d.Layer("vision_model", l.image)
 	for _, head := range l.heads {
 		if head != nil {
-			head.Declare(d)
+			d.Declare(head)
 		}
 	}
 }
@@ -158,8 +158,6 @@ func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // flatPatches is (batch, channels, height, width) as (batch, places, channels), a view.
 type flatPatches struct{}
 
-func (flatPatches) Declare(*tape.Declaration) {}
-
 func (flatPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
 		return tape.Tensor{}, err
@@ -169,8 +167,6 @@ func (flatPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // picked takes the last token of each text, by its number.
 type picked struct{}
-
-func (picked) Declare(*tape.Declaration) {}
 
 func (picked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {

@@ -103,8 +103,6 @@ func (c Transformer) rotations() int {
 // softCap is cap * tanh(x / cap), as Gemma 2 bounds its logits.
 type softCap struct{}
 
-func (softCap) Declare(*tape.Declaration) {}
-
 func (softCap) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 	if err == nil {

@@ -163,8 +163,6 @@ func placesAttention(n, groups int) tape.Layer {
 // enlarged is an image twice as high and wide.
 type enlarged struct{ upcast bool }
 
-func (enlarged) Declare(*tape.Declaration) {}
-
 func (l enlarged) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	f := &tape.Flow{T: t}
 	d := x.DType

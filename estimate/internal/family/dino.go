@@ -57,8 +57,6 @@ func (l dinoPatches) Declare(d *tape.Declaration) {
 // classAndMean joins the class token with the mean of the patches.
 type classAndMean struct{}
 
-func (classAndMean) Declare(*tape.Declaration) {}
-
 func (classAndMean) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err

@@ -97,7 +97,7 @@ type withDropout struct {
 func (w withDropout) Kind() string { return tape.KindOf(w.layer) }
 
 func (w withDropout) Declare(d *tape.Declaration) {
-	w.layer.Declare(d)
+	d.Declare(w.layer)
 	d.Layer(w.name, w.dropout)
 }
 

@@ -35,7 +35,7 @@ func (l ossRouter) Declare(d *tape.Declaration) {
 	d.Param("bias", l.Experts)
 }
 
-// Forward implements Layer: the softmax of the best scores of each token.
+// Forward records the softmax of the best scores of each token.
 func (l ossRouter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	tokens, err := l.Tokens(t, x)
 	if err != nil {

@@ -197,8 +197,6 @@ func (l fixedPositions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 // swapped is its input with the last two dimensions in each other's place, as a view.
 type swapped struct{}
 
-func (swapped) Declare(*tape.Declaration) {}
-
 func (swapped) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, channels, length)"); err != nil {
 		return tape.Tensor{}, err

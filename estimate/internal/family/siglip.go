@@ -31,7 +31,10 @@ type held struct{ tape.Layer }
 // Kind names the row.
 func (held) Kind() string { return "Held" }
 
-// Forward implements Layer: the row stands for all parts.
+// Declare names what the layer has.
+func (h held) Declare(d *tape.Declaration) { d.Declare(h.Layer) }
+
+// Forward passes x on: the row stands for all parts.
 func (held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	row := &t.Rows[t.Row]
 	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {

@@ -74,8 +74,6 @@ func imaged(side, out int, l tape.Layer) tape.Layer {
 // meanPlace is the mean over the places.
 type meanPlace struct{}
 
-func (meanPlace) Declare(*tape.Declaration) {}
-
 func (meanPlace) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, places, hidden)"); err != nil {
 		return tape.Tensor{}, err

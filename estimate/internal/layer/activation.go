@@ -3,12 +3,10 @@ package layer
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 type ReLU nn.ReLU
@@ -33,26 +31,6 @@ type NewGELU struct{}
 
 // QuickGELU is x * sigmoid(1.702x) in elementary operations.
 type QuickGELU struct{}
-
-func (ReLU) Declare(*tape.Declaration) {}
-
-func (ReLU6) Declare(*tape.Declaration) {}
-
-func (SiLU) Declare(*tape.Declaration) {}
-
-func (GELU) Declare(*tape.Declaration) {}
-
-func (Sigmoid) Declare(*tape.Declaration) {}
-
-func (Tanh) Declare(*tape.Declaration) {}
-
-func (Softmax) Declare(*tape.Declaration) {}
-
-func (LogSoftmax) Declare(*tape.Declaration) {}
-
-func (NewGELU) Declare(*tape.Declaration) {}
-
-func (QuickGELU) Declare(*tape.Declaration) {}
 
 func (l ReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if t.Cfg.Release.Before(1, 10) && !l.InPlace { // github.com/pytorch/pytorch/pull/63089
@@ -182,10 +160,6 @@ func (l Dropout) Declare(d *tape.Declaration) {
 	}
 }
 
-func (StochasticDepth) Declare(*tape.Declaration) {}
-
-func (ChannelDropout) Declare(*tape.Declaration) {}
-
 func (l Dropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	mask := tape.Own{Shape: x.Shape, DType: alloc.Bool}
 	if t.On() == setting.CPU {
@@ -249,8 +223,6 @@ func (a Activation) Layer(otherwise Activation) tape.Layer {
 // squaredReLU is the square of a ReLU; both operations keep the ReLU's output.
 type squaredReLU struct{}
 
-func (squaredReLU) Declare(*tape.Declaration) {}
-
 func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := KeepOutput(t, x)
 	if err != nil {
@@ -264,8 +236,59 @@ func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // everything else anew.
 type bloomGELU struct{}
 
-func (bloomGELU) Declare(*tape.Declaration) {}
-
 func (bloomGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, Workspace: 2 * t.Size(x), BackwardWorkspace: 2 * t.Size(x)})
+}
+
+type Hardswish nn.Hardswish
+
+type Hardsigmoid nn.Hardsigmoid
+
+type LeakyReLU nn.LeakyReLU
+
+type ELU nn.ELU
+
+type Mish nn.Mish
+
+type PReLU nn.PReLU
+
+func (l PReLU) Declare(d *tape.Declaration) {
+	if d.Want("Num", setting.Or(l.Num, 1), 1) {
+		d.Param("weight", setting.Or(l.Num, 1))
+	}
+}
+
+func (l Hardswish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return KeepInput(t, x, l.InPlace)
+}
+
+func (Hardsigmoid) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return KeepInput(t, x, false)
+}
+
+func (l LeakyReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return keepEither(t, x, l.InPlace)
+}
+
+func (l ELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return keepEither(t, x, l.InPlace)
+}
+
+func (Mish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepInput(t, x, false) }
+
+func (l PReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if n := setting.Or(l.Num, 1); n > 1 {
+		if err := t.Width(x, 1, n, "channels"); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, Params: true})
+}
+
+// keepEither keeps the input, and in place the output.
+func keepEither(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
+	if !inPlace {
+		return KeepInput(t, x, false)
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: true, KeepOutput: true})
 }

@@ -23,14 +23,6 @@ type BCEWithLogits nn.BCEWithLogits
 
 func (l CrossEntropy) Declare(d *tape.Declaration) { d.Want("Dim", l.Dim, 0) }
 
-func (NextToken) Declare(*tape.Declaration) {}
-
-func (MSE) Declare(*tape.Declaration) {}
-
-func (L1) Declare(*tape.Declaration) {}
-
-func (BCEWithLogits) Declare(*tape.Declaration) {}
-
 func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	judge(t, x)
 	if len(x.Shape) < 2 || l.Dim >= len(x.Shape) {

@@ -51,8 +51,6 @@ func (b MambaBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // Narrowed is its input in the type of activations.
 type Narrowed struct{}
 
-func (Narrowed) Declare(*tape.Declaration) {}
-
 func (Narrowed) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if x.DType == t.Activation() {
 		return x, nil

@@ -148,7 +148,7 @@ func (l router) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward implements Layer: the weights of each token's experts.
+// Forward records the weights of each token's experts.
 func (l router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	tokens, err := l.Tokens(t, x)
 	if err != nil {

@@ -23,12 +23,12 @@ func (l LSTM) Declare(d *tape.Declaration) { RNN(l).declare(d, 4) }
 
 func (l GRU) Declare(d *tape.Declaration) { RNN(l).declare(d, 3) }
 
-// Forward implements Layer: a state a step, and the first two.
+// Forward records a state a step, and the first two.
 func (l RNN) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.forward(t, x, 1, 1, 1)
 }
 
-// Forward implements Layer: four gates, cell state and output of each step.
+// Forward records four gates, cell state and output of each step.
 func (l LSTM) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if t.On() == setting.CPU {
 		return RNN(l).oneDNN(t, x)
@@ -36,7 +36,7 @@ func (l LSTM) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return RNN(l).forward(t, x, 4, 6, 2)
 }
 
-// Forward implements Layer: three gates, their inputs and the state of each step.
+// Forward records three gates, their inputs and the state of each step.
 func (l GRU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return RNN(l).forward(t, x, 3, 7, 0)
 }

@@ -61,3 +61,54 @@ func (l PixelShuffle) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], int(int64(x.Shape[1]) / square), x.Shape[2] * l.Factor, x.Shape[3] * l.Factor}})
 }
+
+type ZeroPad2d nn.ZeroPad2d
+
+func (l ZeroPad2d) Declare(d *tape.Declaration) {
+	d.WantAll(tape.Setting{Name: "Left", Value: l.Left, Least: -setting.MaxField}, tape.Setting{Name: "Right", Value: l.Right, Least: -setting.MaxField}, tape.Setting{Name: "Top", Value: l.Top, Least: -setting.MaxField}, tape.Setting{Name: "Bottom", Value: l.Bottom, Least: -setting.MaxField})
+}
+
+func (l ZeroPad2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	high, wide := int64(x.Shape[2])+int64(l.Top)+int64(l.Bottom), int64(x.Shape[3])+int64(l.Left)+int64(l.Right)
+	if min(high, wide) < 1 || max(high, wide) > setting.MaxField {
+		return tape.Tensor{}, t.Errorf("input %v padded to %d x %d pixels: want at least one, and at most %d a side", x.Shape, high, wide, setting.MaxField)
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[1], int(high), int(wide)}})
+}
+
+// PatchMerging makes one pixel with twice the channels of two by two, over (batch, height, width,
+// channels), as Swin does between its stages (arXiv:2103.14030, section 3.1). An odd side is padded.
+type PatchMerging struct{ Channels int }
+
+// module is its norm and projection.
+func (l PatchMerging) module() tape.Module {
+	return tape.Module{
+		Parts: tape.Sequential{
+			tape.As("norm", LayerNorm{Size: 4 * l.Channels}),
+			tape.As("reduction", Linear{In: 4 * l.Channels, Out: 2 * l.Channels, NoBias: true}),
+		},
+		Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+			quarter := f.Part(f.Part(f.Copy(x), 1, (x.Dim(1)+1)/2), 2, (x.Dim(2)+1)/2)
+			return f.Call("reduction", f.Call("norm", f.Cat(3, quarter, quarter, quarter, quarter)))
+		},
+	}
+}
+
+func (l PatchMerging) Declare(d *tape.Declaration) {
+	if d.Want("Channels", l.Channels, 1) {
+		l.module().Declare(d)
+	}
+}
+
+func (l PatchMerging) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 4, "(batch, height, width, channels)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	if err := t.Width(x, 3, l.Channels, "channels"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return l.module().Forward(t, x)
+}

@@ -107,3 +107,50 @@ const (
 	cublasWorkspace       = 8320 * alloc.KiB // :4096:2:16:8
 	cublasWorkspaceHopper = 32 * alloc.MiB
 )
+
+// Backend is where the model runs: kernels differ in what they keep.
+type Backend uint8
+
+// The backends. On the CPU, PyTorch's dropout keeps a mask of the type of the
+// activations; on CUDA one of a byte an element.
+const (
+	CUDA Backend = iota
+	CPU
+)
+
+// String is the name of the backend.
+func (b Backend) String() string {
+	if b == CPU {
+		return "CPU"
+	}
+	return "CUDA"
+}
+
+// OneDNNThreads is the number of threads of the CPU with which the peaks were measured. The
+// workspaces of oneDNN grow with them.
+const OneDNNThreads = 2
+
+// Kernel is how attention computes its scores.
+type Kernel uint8
+
+// The kernels, by the names that transformers has for them (attn_implementation). Attention that
+// no kernel does, such as with capped scores or sinks, stays as it is.
+const (
+	KernelUnknown  Kernel = iota // SDPA, unless the layers say otherwise
+	SDPA                         // "sdpa": scaled_dot_product_attention, whose kernels hold no scores
+	FlashAttention               // "flash_attention_2": SDPA that needs no masks for its windows
+	EagerAttention               // "eager": elementary operations, which hold the scores
+)
+
+// String is the kernel's name.
+func (k Kernel) String() string {
+	switch k {
+	case SDPA:
+		return "sdpa"
+	case FlashAttention:
+		return "flash"
+	case EagerAttention:
+		return "eager"
+	}
+	return "unknown"
+}

@@ -65,3 +65,7 @@ func NumberIn(at string) (n int, ok bool) {
 	}
 	return 0, false
 }
+
+func IsFloat(d alloc.DType) bool {
+	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
+}

@@ -194,7 +194,7 @@ func (s *Shared) Declare(d *Declaration) {
 		d.Errorf("Share was given no layer")
 		return
 	}
-	inner.Declare(d)
+	d.Declare(inner)
 }
 
 func (s *Shared) Forward(t *Tape, x Tensor) (Tensor, error) {
@@ -225,7 +225,7 @@ func (c Recompute) Declare(d *Declaration) {
 	if inner := Unwrap(c.Layer); IsNil(inner) {
 		d.Errorf("Recompute was given no layer")
 	} else {
-		inner.Declare(d)
+		d.Declare(inner)
 	}
 }
 

@@ -9,6 +9,41 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
+// Declaration collects what the layers of a model declare. It belongs to one call
+// of Model, and keeps the first error.
+type Declaration struct {
+	memory  *Scratch
+	Cfg     *setting.Config
+	path    string
+	depth   int
+	Current int
+	Modules []module
+	params  []ownedParam
+	index   map[string]int   // module of a path
+	Shared  map[any]bool     // what several layers have together and one of them declared
+	met     map[pattern]bool // which match a layer
+	text    strings.Builder  // of paths, taken for many of them at a time
+	Err     error
+}
+
+// pattern is one that an option names layers by.
+type pattern struct{ option, text string }
+
+type module struct {
+	Path, Kind string
+	Depth      int
+	own        int   // parameters and buffers, its parts' not counted
+	Params     int64 // elements of its parameters, its parts' not counted
+	Frozen     bool  // its parameters are not trained
+}
+
+type ownedParam struct {
+	Param
+	elements int64
+	module   int
+	inside   bool // a matrix that is neither an embedding nor the head
+}
+
 func NewDeclaration(memory *Scratch, cfg *setting.Config) *Declaration {
 	return &Declaration{
 		memory: memory, Cfg: cfg, met: make(map[pattern]bool),
@@ -20,7 +55,7 @@ func NewDeclaration(memory *Scratch, cfg *setting.Config) *Declaration {
 func (d *Declaration) Run(root Layer, name string) error {
 	d.Modules = append(d.Modules, module{Kind: name, Frozen: d.Cfg.Lora != nil})
 	d.index[""] = 0
-	root.Declare(d)
+	d.Declare(root)
 	if d.Err == nil {
 		d.Err = d.checkTies()
 	}
@@ -179,9 +214,16 @@ func (d *Declaration) Layer(name string, l Layer) bool {
 		d.index[at] = d.Current
 		d.Modules = append(d.Modules, module{Path: at, Kind: KindOf(l), Depth: d.depth, Frozen: frozen})
 	}
-	l.Declare(d)
+	d.Declare(l)
 	d.path, d.depth, d.Current = outer, d.depth-1, current
 	return d.Err == nil
+}
+
+// Declare lets a layer declare what it has as what the layer that is being declared has.
+func (d *Declaration) Declare(l Layer) {
+	if has, ok := l.(Declarer); ok {
+		has.Declare(d)
+	}
 }
 
 // Param declares a parameter of the layer that is being declared.
@@ -292,32 +334,4 @@ func (d *Declaration) join(path, name string) string {
 	d.text.WriteByte('.')
 	d.text.WriteString(name)
 	return d.text.String()[begin:]
-}
-
-// Parameter is a declared parameter with the path and the kind of its layer.
-type Parameter struct {
-	Param
-	Path, Kind string
-	Elements   int64
-}
-
-// Parameters are those that the layers declare, in order. The error is that of a layer that is not valid.
-func Parameters(layers []Layer) ([]Parameter, error) {
-	cfg, err := setting.New(func(*setting.Config) {})
-	if err != nil {
-		return nil, err
-	}
-	decl := NewDeclaration(&Scratch{index: make(map[string]int)}, cfg)
-	if err := decl.Run(Sequential(layers), cfg.Name); err != nil {
-		return nil, err
-	}
-	if _, err := Weigh(decl, cfg); err != nil { // no sum can overflow
-		return nil, err
-	}
-	params := make([]Parameter, len(decl.params))
-	for i, p := range decl.params {
-		m := decl.Modules[p.module]
-		params[i] = Parameter{p.Param, m.Path, m.Kind, p.elements}
-	}
-	return params, nil
 }

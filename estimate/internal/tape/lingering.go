@@ -7,16 +7,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// lingering is what the code around the model may keep alive besides, as storages unless it says bytes.
-type lingering struct {
-	inputs       []int32 // that products of quantized weights may keep
-	inputsInside []int32 // those of the checkpointed layer that is being called
-	mostInside   int64   // the most bytes that one checkpointed layer may so keep besides
-	keys         []int32 // keys and values that the model may return
-	passed       []int32 // those of checkpointed layers, which live until the forward pass is over
-	copies       int64   // bytes of keys in float32 that it may return
-}
-
 // ReturnsCache notes that the model may return keys and values, which live as long as its output.
 // Most checkpointed layers return none. Those that always do let go of them when the forward pass
 // is over, at the earliest.

@@ -17,6 +17,9 @@ func Inline(l Layer) Layer { return Inlined{l} }
 
 type Inlined struct{ Layer }
 
+// Declare names the parts of the layer.
+func (in Inlined) Declare(d *Declaration) { d.Declare(in.Layer) }
+
 // Inner is the layer without the mark.
 func (in Inlined) Inner() Layer { return in.Layer }
 
@@ -35,7 +38,7 @@ func declarePart(d *Declaration, name string, l Layer) bool {
 		if IsNil(Unwrap(l)) {
 			return d.Layer(name, nil)
 		}
-		l.Declare(d)
+		d.Declare(part.Layer)
 		return d.Err == nil
 	case Named:
 		return d.Layer(part.Name, part.Layer)
@@ -89,3 +92,8 @@ func partAt(name string, part Layer, path string) Layer {
 	}
 	return nil
 }
+
+// Identity passes its input on.
+type Identity struct{}
+
+func (Identity) Forward(_ *Tape, x Tensor) (Tensor, error) { return x, nil }

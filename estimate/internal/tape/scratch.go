@@ -16,8 +16,7 @@ type Scratch struct {
 	Ops      []Recorded
 	Refs     []int32
 	Rows     []Row
-	loads    []Load
-	each     []ofModule
+	weights  any // what Weigh used last: a sums
 	numbers  []int32
 	events   [][]timeline.Event   // of timelines
 	lent     []*timeline.Timeline // which have them

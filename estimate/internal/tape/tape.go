@@ -1,130 +1,156 @@
+// Package tape records one forward pass of a model: the operations that its layers run, the storages that
+// these read, make and keep for the backward pass, and what the layers declare. It computes no
+// tensor, knows no layer by name, and reads of the options only what bears on every operation.
 package tape
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Input returns the i-th input of the model, the first being the input of its first layer.
-// An index out of range is a *LayerError.
-func (t *Tape) Input(i int) (Tensor, error) {
-	if i < 0 || i >= len(t.Inputs) {
-		return Tensor{}, t.Errorf("the layer reads input %d, but the model was given %d: give more, with InputShape or Tokens", i, len(t.Inputs))
-	}
-	t.InputsRead = max(t.InputsRead, i+1)
-	return t.Inputs[i], nil
+// Tape is the record of one forward pass. Layers write on it; nothing is
+// computed but shapes and sizes. It belongs to one call of Model and to the
+// goroutine that runs it.
+type Tape struct {
+	Memory     *Scratch
+	Cfg        *setting.Config
+	Decl       *Declaration
+	Inputs     []Tensor
+	InputsRead int    // the first so many were asked for
+	Out        Tensor // of the model
+	Storages   []Storage
+	Ops        []Recorded
+	Refs       []int32 // storages that operations read and keep, one stretch after another
+	Rows       []Row
+	Called     []bool    // modules that have a row
+	Next       int       // module that is expected to be called next
+	Segments   []Segment // checkpointed stretches of ops
+	Matched    []bool    // patterns of Checkpointed that match a layer
+	Answer     []int32   // storages that the first loss reads, which the caller sees
+	Total      alloc.Bytes
+
+	slots     []filled
+	lingering lingering
+	shown     alloc.Shape // output of the layer being called, where it is not what Forward returns
+
+	beside []Tensor // further tensors of the layer being called
+
+	dims []int // memory of shapes, taken for many of them at a time
+
+	path   string
+	Row    int // of the layer being called
+	depth  int
+	inside bool             // of a checkpointed layer
+	shared *reuse           // the innermost Shared being called again
+	Homes  map[Layer]string // the path where each was called first
 }
 
-// Const returns a tensor that the layer makes without any input, such as a mask or a table of
-// positions, and that needs no gradient; a zero type is that of activations. A shape that is not valid,
-// or too large, is an error.
-func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
-	d = setting.Or(d, t.Activation())
-	shape := alloc.Shape(slices.Clone(dims))
-	if shape == nil {
-		shape = alloc.Shape{}
-	}
-	bytes, err := t.bytes(shape, d, false)
-	if err != nil {
-		return Tensor{}, err
-	}
-	at := int32(len(t.Ops))
-	id := t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1, made: true})
-	return Tensor{Shape: shape, DType: d, Tape: t, Storage: id}, nil
+// filled is a slot's value on a tape.
+type filled struct{ slot, value any }
+
+// lingering is what the code around the model may keep alive besides, as storages unless it says bytes.
+type lingering struct {
+	inputs       []int32 // that products of quantized weights may keep
+	inputsInside []int32 // those of the checkpointed layer that is being called
+	mostInside   int64   // the most bytes that one checkpointed layer may so keep besides
+	keys         []int32 // keys and values that the model may return
+	passed       []int32 // those of checkpointed layers, which live until the forward pass is over
+	copies       int64   // bytes of keys in float32 that it may return
 }
 
-// Activation is the model's type of activations.
-func (t *Tape) Activation() alloc.DType { return t.Cfg.Activations }
-
-// On is the backend whose kernels are modelled.
-func (t *Tape) On() setting.Backend { return t.Cfg.Backend }
-
-// Resized is a shape with its last dimensions replaced.
-func (t *Tape) Resized(shape alloc.Shape, last ...int) alloc.Shape {
-	y := t.clone(shape)
-	copy(y[max(0, len(y)-len(last)):], last)
-	return y
+type Storage struct {
+	Bytes   int64
+	Last    int32 // the last operation that uses it
+	LastRun int32 // the same in inference
+	read    int32 // the last operation that reads it, where last may be a variable that holds it
+	Alias   int32 // the storage that serves in inference, where the operation is the identity
+	Part    bool  // of the alias, in which it lies: its bytes are those of its gradient
+	Input   bool
+	made    bool // by Const
+	Own     bool // kept by an operation, never passed on
+	Cached  bool // by autocast, until the forward pass is over
+	Kept    bool
+	Grad    bool
+	Hidden  bool // kept by nobody but a checkpointed layer, which drops it
+	Lingers bool // kept until the loop's code lets go of what the model returned
 }
 
-// clone copies a shape, which the report may keep.
-func (t *Tape) clone(shape alloc.Shape) alloc.Shape {
-	if cap(t.dims)-len(t.dims) < len(shape) {
-		t.dims = make([]int, 0, max(512, len(shape)))
-	}
-	begin := len(t.dims)
-	t.dims = append(t.dims, shape...)
-	return t.dims[begin:len(t.dims):len(t.dims)]
+type Recorded struct {
+	Row            int32
+	In, Keep, End  int32 // refs[in:keep] are read, refs[keep:end] are kept
+	Out            int32
+	Parts          int32 // the storages from out on are so many parts of the input; 0 for none
+	Workspace      int64
+	Backward       int64 // workspace besides
+	Kernels        int64 // workspace of the kernels that make the parameters' gradients, which the device alone shows
+	Grad, PassGrad bool
+	InPlace, View  bool
+	TrainingOnly   bool
+	params         bool // it reads parameters of its layer
+	apart          bool // it reads those that are apart
+	Promotes       bool // an input of a narrower type than the output gets a gradient of its own
 }
 
-// Errorf makes an error that names the layer which is being called.
-func (t *Tape) Errorf(format string, args ...any) error {
-	return &LayerError{Path: t.path, Layer: t.kind(), Reason: fmt.Sprintf(format, args...)}
+// Segment is a checkpointed layer: the operations from begin up to end.
+type Segment struct {
+	Begin, End int32
+	Inputs     []int32 // storages that it reads and did not make: these are kept
 }
 
-func (t *Tape) Wrap(reason string, err error) error {
-	return &LayerError{Path: t.path, Layer: t.kind(), Reason: reason, Err: err}
+// reuse is a further call of a Shared layer: what lies below at was declared
+// below home.
+type reuse struct{ home, at string }
+
+// Tensor is an activation that the layers pass on: a shape and an element
+// type over a storage, which views of a tensor and operations in place share.
+// Tensors come from the Tape and are good for that one only; the zero Tensor is none.
+type Tensor struct {
+	Shape alloc.Shape
+	DType alloc.DType
+
+	Tape    *Tape
+	Storage int32 // index on the tape
+	Grad    bool  // the loss depends on a parameter through it
+	split   bool  // each device of a tensor parallel group holds a part
+	Strewn  bool  // its rows do not lie one after another, as after Permute
 }
 
-func (t *Tape) kind() string {
-	if t.Row >= 0 && t.Row < len(t.Rows) {
-		return t.Rows[t.Row].Kind
+// NeedsGrad reports whether the backward pass computes a gradient of x, which
+// decides what many operations keep.
+func (x Tensor) NeedsGrad() bool { return x.Grad }
+
+// Dim is the length of a dimension, counted from the end where it is negative, and 1 where there is
+// none, as after an error.
+func (x Tensor) Dim(i int) int {
+	if i < 0 {
+		i += len(x.Shape)
 	}
-	return t.Cfg.Name
+	if i < 0 || i >= len(x.Shape) {
+		return 1
+	}
+	return x.Shape[i]
 }
 
-// moduleOf is the module whose parameters operation i reads, or -1.
-func (t *Tape) moduleOf(i int) int {
-	row := t.Ops[i].Row
-	if row < 0 {
-		return 0
-	}
-	return t.Rows[row].Owner
-}
+// Row is one call of a layer: what estimate.Row says of it, and more.
+type Row struct {
+	Path   string
+	Kind   string
+	Depth  int  // 1 for the layers of the list
+	Leaf   bool // it has no parts
+	Input  alloc.Shape
+	Output alloc.Shape
+	Params int64 // its own, not its parts'
+	FLOPs  int64 // its own
+	// Allocated is what a forward pass in training takes from the layer's
+	// beginning to its end, its parts' included, freed meanwhile or not:
+	// outputs that have memory of their own and what operations keep, but no
+	// workspace. tracker.ProfileRow.Allocated is that, measured.
+	Allocated alloc.Bytes
+	// Kept is the memory that the layer is the first to keep for the backward
+	// pass.
+	Kept alloc.Bytes
 
-func (t *Tape) NewStorage(s Storage) int32 {
-	t.Storages = append(t.Storages, s)
-	return int32(len(t.Storages) - 1)
-}
-
-// use notes that the operation reads x.
-func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
-	s := &t.Storages[x.Storage]
-	s.Last = max(s.Last, at)
-	for w := s; w.Part; {
-		w = &t.Storages[w.Alias]
-		w.Last, w.read = max(w.Last, at), max(w.read, at)
-	}
-	for !trainingOnly {
-		s.LastRun = max(s.LastRun, at)
-		if s.Alias < 0 {
-			break
-		}
-		s = &t.Storages[s.Alias]
-	}
-}
-
-// Hold keeps x alive up to the last operation so far, as a variable of the
-// layer's code does.
-func (t *Tape) Hold(x Tensor) {
-	if n := int32(len(t.Ops)); n > 0 && x.Tape == t {
-		t.use(x, n-1, false)
-	}
-}
-
-// bytes is the size of a tensor on one device.
-func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) (int64, error) {
-	b, err := shape.Bytes(d)
-	if err != nil {
-		return 0, t.Wrap("", err)
-	}
-	if split {
-		b = (b + alloc.Bytes(t.Cfg.Sharding.Tensor) - 1) / alloc.Bytes(t.Cfg.Sharding.Tensor)
-	}
-	if t.Total += b; b > setting.MaxTotal || t.Total > setting.MaxTotal {
-		return 0, t.Errorf("the tensors of the model take more than %v", alloc.Bytes(setting.MaxTotal))
-	}
-	return int64(b), nil
+	InPlace bool
+	Module  int // of the declaration; -1 where it had a row before
+	Owner   int // module whose parameters it reads: another's where it is Shared
 }

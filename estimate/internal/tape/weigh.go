@@ -51,13 +51,20 @@ func (l *Load) add(m Load) {
 	l.Work.Add(m.Work)
 }
 
+// sums is the memory of a Holding, which the next call of Weigh uses again.
+type sums struct {
+	modules []Load
+	each    []ofModule
+}
+
 // Weigh adds up parameters, gradients and the optimizer's states.
 func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 	n := len(d.Modules)
 	d.inside()
-	h := &Holding{Modules: slices.Grow(d.memory.loads[:0], n)[:n], Each: d.memory.each[:0]}
+	last, _ := d.memory.weights.(sums)
+	h := &Holding{Modules: slices.Grow(last.modules[:0], n)[:n], Each: last.each[:0]}
 	clear(h.Modules)
-	defer func() { d.memory.loads, d.memory.each = h.Modules, h.Each }()
+	defer func() { d.memory.weights = sums{h.Modules, h.Each} }()
 	for i := range d.params {
 		p := &d.params[i]
 		if p.Tied != "" {
@@ -184,4 +191,32 @@ func (l Load) Host(c *setting.Config, training bool) alloc.Bytes {
 		n = l.Weights + l.Gradients + l.State
 	}
 	return alloc.Bytes(n)
+}
+
+// Parameter is a declared parameter with the path and the kind of its layer.
+type Parameter struct {
+	Param
+	Path, Kind string
+	Elements   int64
+}
+
+// Parameters are those that the layers declare, in order. The error is that of a layer that is not valid.
+func Parameters(layers []Layer) ([]Parameter, error) {
+	cfg, err := setting.New(func(*setting.Config) {})
+	if err != nil {
+		return nil, err
+	}
+	decl := NewDeclaration(&Scratch{index: make(map[string]int)}, cfg)
+	if err := decl.Run(Sequential(layers), cfg.Name); err != nil {
+		return nil, err
+	}
+	if _, err := Weigh(decl, cfg); err != nil { // no sum can overflow
+		return nil, err
+	}
+	params := make([]Parameter, len(decl.params))
+	for i, p := range decl.params {
+		m := decl.Modules[p.module]
+		params[i] = Parameter{p.Param, m.Path, m.Kind, p.elements}
+	}
+	return params, nil
 }

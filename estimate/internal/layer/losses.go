@@ -15,12 +15,6 @@ type KLDiv nn.KLDiv
 
 type CTC nn.CTC
 
-func (NLL) Declare(*tape.Declaration) {}
-
-func (Huber) Declare(*tape.Declaration) {}
-
-func (KLDiv) Declare(*tape.Declaration) {}
-
 func (l CTC) Declare(d *tape.Declaration) { d.Want("Letters", l.Letters, 1) }
 
 func (NLL) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {

@@ -1,0 +1,185 @@
+package tape
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+)
+
+// Input returns the i-th input of the model, the first being the input of its first layer.
+// An index out of range is a *LayerError.
+func (t *Tape) Input(i int) (Tensor, error) {
+	if i < 0 || i >= len(t.Inputs) {
+		return Tensor{}, t.Errorf("the layer reads input %d, but the model was given %d: give more, with InputShape or Tokens", i, len(t.Inputs))
+	}
+	t.InputsRead = max(t.InputsRead, i+1)
+	return t.Inputs[i], nil
+}
+
+// Const returns a tensor that the layer makes without any input, such as a mask or a table of
+// positions, and that needs no gradient; a zero type is that of activations. A shape that is not valid,
+// or too large, is an error.
+func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
+	d = setting.Or(d, t.Activation())
+	shape := alloc.Shape(slices.Clone(dims))
+	if shape == nil {
+		shape = alloc.Shape{}
+	}
+	bytes, err := t.bytes(shape, d, false)
+	if err != nil {
+		return Tensor{}, err
+	}
+	at := int32(len(t.Ops))
+	id := t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1, made: true})
+	return Tensor{Shape: shape, DType: d, Tape: t, Storage: id}, nil
+}
+
+// Activation is the model's type of activations.
+func (t *Tape) Activation() alloc.DType { return t.Cfg.Activations }
+
+// On is the backend whose kernels are modelled.
+func (t *Tape) On() setting.Backend { return t.Cfg.Backend }
+
+// Resized is a shape with its last dimensions replaced.
+func (t *Tape) Resized(shape alloc.Shape, last ...int) alloc.Shape {
+	y := t.clone(shape)
+	copy(y[max(0, len(y)-len(last)):], last)
+	return y
+}
+
+// clone copies a shape, which the report may keep.
+func (t *Tape) clone(shape alloc.Shape) alloc.Shape {
+	if cap(t.dims)-len(t.dims) < len(shape) {
+		t.dims = make([]int, 0, max(512, len(shape)))
+	}
+	begin := len(t.dims)
+	t.dims = append(t.dims, shape...)
+	return t.dims[begin:len(t.dims):len(t.dims)]
+}
+
+// Errorf makes an error that names the layer which is being called.
+func (t *Tape) Errorf(format string, args ...any) error {
+	return &LayerError{Path: t.path, Layer: t.kind(), Reason: fmt.Sprintf(format, args...)}
+}
+
+func (t *Tape) Wrap(reason string, err error) error {
+	return &LayerError{Path: t.path, Layer: t.kind(), Reason: reason, Err: err}
+}
+
+func (t *Tape) kind() string {
+	if t.Row >= 0 && t.Row < len(t.Rows) {
+		return t.Rows[t.Row].Kind
+	}
+	return t.Cfg.Name
+}
+
+// moduleOf is the module whose parameters operation i reads, or -1.
+func (t *Tape) moduleOf(i int) int {
+	row := t.Ops[i].Row
+	if row < 0 {
+		return 0
+	}
+	return t.Rows[row].Owner
+}
+
+func (t *Tape) NewStorage(s Storage) int32 {
+	t.Storages = append(t.Storages, s)
+	return int32(len(t.Storages) - 1)
+}
+
+// use notes that the operation reads x.
+func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
+	s := &t.Storages[x.Storage]
+	s.Last = max(s.Last, at)
+	for w := s; w.Part; {
+		w = &t.Storages[w.Alias]
+		w.Last, w.read = max(w.Last, at), max(w.read, at)
+	}
+	for !trainingOnly {
+		s.LastRun = max(s.LastRun, at)
+		if s.Alias < 0 {
+			break
+		}
+		s = &t.Storages[s.Alias]
+	}
+}
+
+// Hold keeps x alive up to the last operation so far, as a variable of the
+// layer's code does.
+func (t *Tape) Hold(x Tensor) {
+	if n := int32(len(t.Ops)); n > 0 && x.Tape == t {
+		t.use(x, n-1, false)
+	}
+}
+
+// bytes is the size of a tensor on one device.
+func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) (int64, error) {
+	b, err := shape.Bytes(d)
+	if err != nil {
+		return 0, t.Wrap("", err)
+	}
+	if split {
+		b = (b + alloc.Bytes(t.Cfg.Sharding.Tensor) - 1) / alloc.Bytes(t.Cfg.Sharding.Tensor)
+	}
+	if t.Total += b; b > setting.MaxTotal || t.Total > setting.MaxTotal {
+		return 0, t.Errorf("the tensors of the model take more than %v", alloc.Bytes(setting.MaxTotal))
+	}
+	return int64(b), nil
+}
+
+// Slot is a place on a tape for what layers of one kind hand each other while they record, such as rotary
+// tables, or keys and values that later layers borrow. The package of these layers declares it
+// as a variable; each tape has a value of its own there, which begins as the zero value. So the
+// tape itself knows no layer.
+type Slot[T any] struct {
+	_ byte // so that no two slots have one address
+}
+
+// Of is the tape's value of the slot, to read and to change.
+func (s *Slot[T]) Of(t *Tape) *T {
+	for i := range t.slots {
+		if t.slots[i].slot == any(s) {
+			return t.slots[i].value.(*T)
+		}
+	}
+	v := new(T)
+	t.slots = append(t.slots, filled{s, v})
+	return v
+}
+
+// lasting is a slot's value with tensors that live until the forward pass is over.
+type lasting interface{ Lasting() []Tensor }
+
+// HoldLasting keeps alive what slots hold until the forward pass is over.
+func (t *Tape) HoldLasting() {
+	for _, s := range t.slots {
+		if l, ok := s.value.(lasting); ok {
+			for _, x := range l.Lasting() {
+				t.Hold(x)
+			}
+		}
+	}
+}
+
+// Size is the memory of x on one device, 0 if it is not known.
+func (t *Tape) Size(x Tensor) alloc.Bytes {
+	bytes, err := x.Shape.Bytes(x.DType)
+	if err != nil || bytes > setting.MaxTotal {
+		return 0 // the operation reports it
+	}
+	if x.split {
+		bytes = alloc.Bytes(setting.Part(int64(bytes), t.Cfg.Sharding.Tensor))
+	}
+	return bytes
+}
+
+// Whole is the size of a weight in a type, on one device.
+func (t *Tape) Whole(shape alloc.Shape, d alloc.DType) alloc.Bytes {
+	n, err := shape.Bytes(d)
+	if err != nil {
+		return 0 // the declaration has reported it
+	}
+	return min(n/alloc.Bytes(t.Cfg.Sharding.Tensor), setting.MaxTotal)
+}
