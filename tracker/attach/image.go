@@ -5,7 +5,9 @@ import (
 	"debug/gosym"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 
 	"github.com/ianlancetaylor/demangle"
 
@@ -168,4 +170,70 @@ func relocated(f *elf.File, at uint64) (uint64, error) {
 		}
 	}
 	return 0, errors.New("no such relocation")
+}
+
+// symbolOffsets returns where in the file the functions are that a library exports; if all,
+// also those that it does not, and under their names in C++ and Rust too.
+func symbolOffsets(path string, all bool) (map[string]uint64, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if all {
+		if more, _ := f.Symbols(); more != nil { // stripped, if there are none
+			symbols, err = append(more, symbols...), nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	at := make(map[string]uint64)
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC {
+			continue
+		}
+		for _, seg := range f.Progs {
+			if seg.Type == elf.PT_LOAD && seg.Flags&elf.PF_X != 0 && seg.Vaddr <= s.Value && s.Value < seg.Vaddr+seg.Memsz {
+				at[s.Name] = s.Value - seg.Vaddr + seg.Off
+				if all {
+					at[demangle.Filter(s.Name, demangle.NoParams, demangle.NoTemplateParams)] = at[s.Name]
+				}
+			}
+		}
+	}
+	return at, nil
+}
+
+// named is a part of a program's code that has a name.
+type named struct {
+	start, end uint64
+	name       string
+}
+
+func sortNamed(all []named) {
+	slices.SortStableFunc(all, func(a, b named) int {
+		switch {
+		case a.start < b.start:
+			return -1
+		case a.start > b.start:
+			return 1
+		}
+		return 0
+	})
+}
+
+// findNamed returns the last that begins at or before the address, if it reaches there.
+func findNamed(all []named, address uint64) (named, bool) {
+	i, _ := slices.BinarySearchFunc(all, address, func(n named, a uint64) int {
+		if n.start <= a {
+			return -1
+		}
+		return 1
+	})
+	if i == 0 || address >= all[i-1].end {
+		return named{}, false
+	}
+	return all[i-1], true
 }

@@ -2,8 +2,13 @@ package live
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 const (
@@ -38,3 +43,95 @@ func wait(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// Source is whose memory the pages show: a *tracker.MemTracker of this program, or an
+// *attach.Source of another one. Any goroutine may call its methods.
+//
+// A source that also has the method ClearCache of a tracker holds its memory in this program:
+// /profile then takes gc=1.
+type Source interface {
+	Snapshot() *snapshot.Snapshot
+	LightSnapshot() *snapshot.Snapshot // without single allocations
+	History() *snapshot.History
+	Marks() []*snapshot.Mark
+	// WaitMark returns the oldest mark kept whose Seq is above after, and waits for one if
+	// there is none. The error is the context's, or alloc.ErrClosed when there will be no more.
+	WaitMark(ctx context.Context, after int) (*snapshot.Mark, error)
+	Record() *snapshot.Record
+	Suspects(...snapshot.LeakOption) []snapshot.Suspect
+	Growth() []snapshot.Growth
+	// Dump writes the Record as JSON, and in it the reason.
+	Dump(w io.Writer, reason string) error
+}
+
+// inside reports whether a source's memory is of this program.
+func inside(s Source) bool {
+	_, ok := s.(interface{ ClearCache() (alloc.Bytes, error) })
+	return ok
+}
+
+// limit bounds how many requests of a kind are in work.
+type limit chan struct{}
+
+func newLimit(n int) limit { return make(limit, n) }
+
+// guard answers 503 while there are as many requests as may be.
+func (l limit) guard(page http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !l.try() {
+			refuse(w, errBusy)
+			return
+		}
+		defer l.leave()
+		page(w, r)
+	}
+}
+
+// try enters if there is room. The caller leaves.
+func (l limit) try() bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// enter waits until there is one request less, or ctx ends. The caller leaves.
+func (l limit) enter(ctx context.Context) error {
+	if l.try() {
+		return nil
+	}
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l limit) leave() { <-l }
+
+func refuseMethod(w http.ResponseWriter, allowed, why string) {
+	w.Header().Set("Allow", allowed)
+	http.Error(w, why, http.StatusMethodNotAllowed)
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	for _, later := range []error{errBusy, errNothingYet, alloc.ErrClosed, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, later) {
+			code = http.StatusServiceUnavailable
+		}
+	}
+	if errors.Is(err, errBusy) {
+		w.Header().Set("Retry-After", "5")
+	}
+	http.Error(w, err.Error(), code)
+}
+
+var (
+	errBusy       = errors.New("too many requests of this kind are in work: try again in a few seconds")
+	errNothingYet = errors.New("there is nothing to show yet: no memory was allocated")
+)
