@@ -1,3 +1,5 @@
+// Package family has the families of models: what their config.json and GGUF files say, and their layers.
+// A program reaches them by name, in package zoo, and by file, in package checkpoint.
 package family
 
 import (

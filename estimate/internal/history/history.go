@@ -1,3 +1,5 @@
+// Package history lists the allocations and frees of a process that loads a model and serves or trains it, in
+// the order in which PyTorch makes them. Package timeline says what an allocator makes of them.
 package history
 
 import (

@@ -1,3 +1,6 @@
+// Package layer has what layers do: which parameters they declare, which operations they record on a tape,
+// and what these keep for the backward pass. From makes them of package nn's values. It knows
+// no model; package family builds models of it.
 package layer
 
 import (

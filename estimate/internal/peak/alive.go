@@ -1,3 +1,5 @@
+// Package peak finds what is alive at the moment when it is most, while a tape runs forward and
+// backward. It counts tensors alone; package timeline asks an allocator about them.
 package peak
 
 import (

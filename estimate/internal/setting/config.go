@@ -1,3 +1,6 @@
+// Package setting has what the options of package estimate say: how a model is stored, trained and
+// served, and on what machine. It knows neither layers nor tapes, and computes only what follows
+// from the settings alone, such as the states of an optimizer or the size of a key/value cache.
 package setting
 
 import (

@@ -1,3 +1,5 @@
+// Package timeline is a list of allocations and frees, and asks the caching allocator of alloc/cache how much it reserves
+// for them and how small a device can be. It knows no tape.
 package timeline
 
 import (

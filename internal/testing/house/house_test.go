@@ -1,0 +1,356 @@
+// Package house has no code: its tests hold the structure of the module, so that each package can be
+// read from the top.
+package house
+
+import (
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	root   = "../../.."
+	module = "github.com/gpumemtrack/gpumemtrack/"
+
+	maxFiles  = 30 // of a package, tests apart: it has one idea
+	maxCycle  = 6  // files that depend on each other both ways: a reader must know all of them at once
+	minLines  = 40 // of a file: a shorter one is a piece of a chapter
+	maxPieces = 20 // files that are shorter all the same
+)
+
+// room is a package: a folder with its files, tests apart.
+type room struct {
+	path  string // within the module
+	files map[string]*ast.File
+	set   *token.FileSet
+}
+
+// rooms are the packages of the module and of those nested in it.
+func rooms(t *testing.T) []room {
+	t.Helper()
+	var all []room
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "testdata") {
+			return filepath.SkipDir
+		}
+		r := room{path: filepath.ToSlash(strings.TrimPrefix(path, root+"/")), files: make(map[string]*ast.File), set: token.NewFileSet()}
+		paths, err := filepath.Glob(filepath.Join(path, "*.go"))
+		for _, p := range paths {
+			if strings.HasSuffix(p, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(r.set, p, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			r.files[filepath.Base(p)] = file
+		}
+		if len(r.files) > 0 {
+			all = append(all, r)
+		}
+		return err
+	}))
+	require.NotEmpty(t, all)
+	return all
+}
+
+func TestPackagesHaveOneIdea(t *testing.T) {
+	for _, r := range rooms(t) {
+		most := max(maxFiles, larger[r.path].files)
+		assert.LessOrEqual(t, len(r.files), most,
+			"%s has %d files: merge what cuts one subject into pieces, or move a subject to a package of its own", r.path, len(r.files))
+	}
+}
+
+func TestFilesDependOneWay(t *testing.T) {
+	for _, r := range rooms(t) {
+		most := max(maxCycle, larger[r.path].cycle)
+		for _, cycle := range cycles(uses(t, r)) {
+			assert.LessOrEqual(t, len(cycle), most,
+				"%s: these files depend on each other in a cycle: move what goes up down, or merge what is one subject: %v", r.path, cycle)
+		}
+	}
+}
+
+// uses says which files of a package each of its files names something of, on this system.
+func uses(t *testing.T, r room) map[string]map[string]bool {
+	t.Helper()
+	found, err := build.ImportDir(filepath.Join(root, r.path), 0)
+	if _, none := err.(*build.NoGoError); none {
+		return nil
+	}
+	require.NoError(t, err, r.path)
+	var files []*ast.File
+	for _, name := range append(found.GoFiles, found.CgoFiles...) {
+		files = append(files, r.files[name])
+	}
+	info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
+	// What other packages declare is not known, which is an error at each use of it and changes nothing here:
+	// no value of this package's types comes from there.
+	conf := types.Config{Importer: unknown{}, Error: func(error) {}, FakeImportC: true}
+	pkg, _ := conf.Check(module+r.path, r.set, files, info)
+	fileOf := func(p token.Pos) string { return filepath.Base(r.set.Position(p).Filename) }
+	arrows := make(map[string]map[string]bool)
+	for name, object := range info.Uses {
+		if object.Pkg() != pkg || !object.Pos().IsValid() {
+			continue
+		}
+		from, to := fileOf(name.Pos()), fileOf(object.Pos())
+		if arrows[from] == nil {
+			arrows[from] = make(map[string]bool)
+		}
+		if from != to {
+			arrows[from][to] = true
+		}
+	}
+	return arrows
+}
+
+// unknown imports packages without a name in them.
+type unknown struct{}
+
+// Import implements types.Importer.
+func (unknown) Import(path string) (*types.Package, error) {
+	p := types.NewPackage(path, filepath.Base(path))
+	p.MarkComplete()
+	return p, nil
+}
+
+// cycles are the files that reach each other, as Tarjan's algorithm finds them.
+func cycles(arrows map[string]map[string]bool) [][]string {
+	var found [][]string
+	var stack []string
+	index, low, on := make(map[string]int), make(map[string]int), make(map[string]bool)
+	var visit func(v string)
+	visit = func(v string) {
+		index[v] = len(index) + 1
+		low[v] = index[v]
+		stack, on[v] = append(stack, v), true
+		for w := range arrows[v] {
+			if index[w] == 0 {
+				visit(w)
+				low[v] = min(low[v], low[w])
+			} else if on[w] {
+				low[v] = min(low[v], index[w])
+			}
+		}
+		if low[v] != index[v] {
+			return
+		}
+		var cycle []string
+		for {
+			w := stack[len(stack)-1]
+			stack, on[w] = stack[:len(stack)-1], false
+			if cycle = append(cycle, w); w == v {
+				break
+			}
+		}
+		if len(cycle) > 1 {
+			found = append(found, cycle)
+		}
+	}
+	for v := range arrows {
+		if index[v] == 0 {
+			visit(v)
+		}
+	}
+	return found
+}
+
+func TestCycles(t *testing.T) {
+	arrows := map[string]map[string]bool{"a": {"b": true}, "b": {"c": true, "d": true}, "c": {"a": true}, "d": {}}
+	found := cycles(arrows)
+	require.Len(t, found, 1)
+	assert.ElementsMatch(t, []string{"a", "b", "c"}, found[0])
+}
+
+func TestFilesAreChapters(t *testing.T) {
+	var pieces []string
+	for _, r := range rooms(t) {
+		for name, file := range r.files {
+			if oneSystem(name, file) || name == "doc.go" || len(r.files) == 1 {
+				continue
+			}
+			if r.set.Position(file.FileEnd).Line <= minLines {
+				pieces = append(pieces, r.path+"/"+name)
+			}
+		}
+	}
+	assert.Less(t, len(pieces), max(maxPieces, morePieces), "files of fewer than %d lines belong to the file of their subject: %v", minLines, pieces)
+}
+
+// oneSystem reports whether a file is for some systems or builds only.
+func oneSystem(name string, file *ast.File) bool {
+	if regexp.MustCompile(`_(aix|android|darwin|freebsd|ios|js|linux|netbsd|openbsd|plan9|solaris|wasip1|windows|unix|other|386|amd64|arm|arm64|wasm)\.go$`).MatchString(name) {
+		return true
+	}
+	for _, group := range file.Comments {
+		if group.Pos() < file.Package && strings.HasPrefix(group.List[0].Text, "//go:build") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestImportsGoOneWay holds what CONTRIBUTING.md says of imports.
+func TestImportsGoOneWay(t *testing.T) {
+	for _, r := range rooms(t) {
+		for _, rule := range rules {
+			if !regexp.MustCompile(`^(?:` + rule.in + `)$`).MatchString(r.path) {
+				continue
+			}
+			wrong := regexp.MustCompile(`^(?:` + rule.never + `)$`)
+			for name, file := range r.files {
+				for _, spec := range file.Imports {
+					path, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module)
+					assert.False(t, ours && wrong.MatchString(path), "%s/%s imports %s: %s", r.path, name, path, rule.why)
+				}
+			}
+		}
+	}
+}
+
+func TestPackagesSayWhatTheyAreFor(t *testing.T) {
+	for _, r := range rooms(t) {
+		text := ""
+		for _, file := range r.files {
+			text += file.Doc.Text()
+		}
+		assert.Regexp(t, `(?m)^[A-Z]\w+ \w+`, text, "%s: its package comment must say what it is for", r.path)
+	}
+}
+
+// TestPublicNames counts what a user of the module can name. A new name is a decision: it raises a number in limits.
+func TestPublicNames(t *testing.T) {
+	sum := 0
+	for _, r := range rooms(t) {
+		if strings.Contains("/"+r.path+"/", "/internal/") || strings.HasPrefix(r.path, "examples/") {
+			continue
+		}
+		n := 0
+		for name, file := range r.files {
+			if file.Name.Name != "main" && !regexp.MustCompile(`_(windows|darwin|other)\.go$`).MatchString(name) {
+				n += exported(file)
+			}
+		}
+		sum += n
+		if n > 0 {
+			most, known := names[r.path]
+			assert.True(t, known, "%s is a new public package with %d names: is it meant to be public? Then name it in limits_test.go", r.path, n)
+			assert.LessOrEqual(t, n, most, "%s has %d public names: hide those that no program needs", r.path, n)
+		}
+	}
+	t.Logf("%d public names", sum)
+}
+
+// exported counts types, functions, methods, fields and values of a file that other packages can name.
+func exported(file *ast.File) (n int) {
+	count := func(names ...*ast.Ident) {
+		for _, name := range names {
+			if name.IsExported() {
+				n++
+			}
+		}
+	}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type)) {
+				count(d.Name)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.ValueSpec:
+					count(s.Names...)
+				case *ast.TypeSpec:
+					if count(s.Name); s.Name.IsExported() {
+						n += members(s.Type)
+					}
+				}
+			}
+		}
+	}
+	return n
+}
+
+// members counts the exported and embedded fields of a struct and the exported methods of an interface.
+func members(t ast.Expr) (n int) {
+	var fields *ast.FieldList
+	switch t := t.(type) {
+	case *ast.StructType:
+		fields = t.Fields
+	case *ast.InterfaceType:
+		fields = t.Methods
+	default:
+		return 0
+	}
+	for _, f := range fields.List {
+		_, embeds := t.(*ast.StructType)
+		if embeds && len(f.Names) == 0 {
+			n++
+		}
+		for _, name := range f.Names {
+			if name.IsExported() {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// receiver is the name of a method's type.
+func receiver(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return receiver(t.X)
+	case *ast.Ident:
+		return t.Name
+	case *ast.IndexExpr:
+		return receiver(t.X)
+	case *ast.IndexListExpr:
+		return receiver(t.X)
+	}
+	return ""
+}
+
+func TestExported(t *testing.T) {
+	const source = `package p
+type A struct { X, y int; b }
+type b struct { Z int }
+type C interface { Do(); hidden() }
+func F() {}
+func (A) M() {}
+func (b) N() {}
+const K, l = 1, 2
+`
+	file, err := parser.ParseFile(token.NewFileSet(), "p.go", source, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	assert.Equal(t, 8, exported(file), "A, X, the embedded b, C, Do, F, M and K")
+}
+
+// The folder of a package that is gone must leave the tables too.
+func TestLimitsNamePackages(t *testing.T) {
+	for path := range names {
+		assert.DirExists(t, filepath.Join(root, path))
+	}
+	for path := range larger {
+		assert.DirExists(t, filepath.Join(root, path))
+	}
+	_, err := os.Stat(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+}
