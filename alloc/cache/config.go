@@ -32,8 +32,11 @@ type Config struct {
 	MaxNonSplitRounding alloc.Bytes
 
 	// Roundup rounds requests up to parts of a power of two, so that
-	// requests of nearly one size can use each other's blocks.
-	Roundup RoundupDivisions
+	// requests of nearly one size can use each other's blocks. It says for each range of sizes
+	// into how many parts the step from one power of two to the next is divided, by a power of
+	// two. 0 and 1 round to 512 bytes only. The first range ends below 2 MiB; each other begins where the one
+	// before it ends, and is twice as wide; the last has no end.
+	Roundup [16]int
 
 	// MemoryFraction, if not 0, is the part of the device's memory that the cache may
 	// hold, up to 1. A request that needs more is out of memory.
@@ -44,13 +47,6 @@ type Config struct {
 	// that. It does nothing without MemoryFraction, as in PyTorch.
 	GarbageCollection float64
 }
-
-// RoundupDivisions says for each range of sizes into how many parts the step from
-// one power of two to the next is divided, by a power of two; a request is rounded up to
-// whole parts. 0 and 1 round to 512 bytes only. The first range ends below 2 MiB; each
-// other begins where the one before it ends, and is twice as wide; the last has
-// no end.
-type RoundupDivisions [16]int
 
 // check returns what is wrong with the settings.
 func (c Config) check() error {
@@ -231,7 +227,7 @@ func (p *configParser) divisions(key string) {
 
 // divisionList reads the list behind its bracket. The first number stands for the ranges
 // before it too, and that behind a ">" for those from the entry before it on.
-func (p *configParser) divisionList(key string, all *RoundupDivisions) {
+func (p *configParser) divisionList(key string, all *[16]int) {
 	for from, last := 0, 0; p.err == nil && len(p.tokens) > 0 && p.tokens[0] != "]"; from = last + 1 {
 		if p.tokens[0] == ">" {
 			p.take()

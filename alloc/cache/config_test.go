@@ -19,7 +19,7 @@ import (
 )
 
 func TestParseConfig(t *testing.T) {
-	same := func(n int) (d cache.RoundupDivisions) {
+	same := func(n int) (d [16]int) {
 		for i := range d {
 			d[i] = n
 		}
@@ -39,9 +39,9 @@ func TestParseConfig(t *testing.T) {
 		"roundup_power2_divisions:[>:4]":                      {Roundup: same(4)},
 		"roundup_power2_divisions:[]":                         {},
 		"roundup_power2_divisions:[256:1,512:2,>:8]": {
-			Roundup: cache.RoundupDivisions{1, 1, 1, 1, 1, 1, 1, 1, 1, 8, 8, 8, 8, 8, 8, 8}},
+			Roundup: [16]int{1, 1, 1, 1, 1, 1, 1, 1, 1, 8, 8, 8, 8, 8, 8, 8}},
 		"roundup_power2_divisions:[1:2,8:4,1048576:16],expandable_segments:True": {
-			Roundup: cache.RoundupDivisions{2, 0, 0, 4, 15: 16}, ExpandableSegments: true},
+			Roundup: [16]int{2, 0, 0, 4, 15: 16}, ExpandableSegments: true},
 		"backend:native,pinned_use_cuda_host_register:True,release_lock_on_cudamalloc:True,graph_capture_record_stream_reuse:False": {},
 	} {
 		got, err := cache.ParseConfig(s)

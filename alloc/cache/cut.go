@@ -62,3 +62,28 @@ func (cut *cut) Segments() []alloc.Segment {
 	}
 	return segments
 }
+
+// appendMapped appends the segment and its blocks as others see them: each stretch of mapped
+// blocks is a segment.
+func (s segment) appendMapped(segments []alloc.Segment, public []alloc.Block, blocks []block) ([]alloc.Segment, []alloc.Block) {
+	run := alloc.Segment{Ptr: s.ptr, Pool: s.pool, Stream: s.stream}
+	first := len(public)
+	end := func() {
+		if len(public) > first {
+			run.Blocks = slices.Clip(public[first:])
+			segments = append(segments, run)
+		}
+	}
+	for i := s.first; i != none; i = blocks[i].next {
+		b := &blocks[i]
+		if b.state == unmapped {
+			end()
+			run, first = alloc.Segment{Ptr: b.end(), Pool: s.pool, Stream: s.stream}, len(public)
+			continue
+		}
+		run.Size += b.size
+		public = append(public, alloc.Block{Ptr: b.ptr, Size: b.size, Requested: b.requested(), State: b.state})
+	}
+	end()
+	return segments, public
+}

@@ -2,71 +2,119 @@ package cache
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
-func newExpandable(c *Cache, dev alloc.VirtualDevice) *expandable {
-	return &expandable{cache: c, dev: dev}
+// expandable is growth of segments in place: they are ranges of addresses, larger than the
+// device's memory, of which the parts in use are mapped to memory. In the cache's
+// list each is one segment, whose blocks tile all of it; those without memory are
+// unmapped, and are in no free list but in its stream's holes. For everybody else each stretch of mapped blocks
+// is a segment.
+type expandable struct {
+	c      *Cache
+	dev    alloc.VirtualDevice
+	cfg    Config       // to go on with, if the device turns out to be unable to map memory
+	memory alloc.Memory // that it gives then
+}
+
+// useExpandable makes an empty cache grow by mapping memory.
+func (c *Cache) useExpandable(dev alloc.VirtualDevice, cfg Config) {
+	x := &expandable{c: c, dev: dev, cfg: cfg, memory: alloc.MemoryOf(dev)}
+	c.memory, c.growth = alloc.VirtualMemory, x
+	c.fitting = newFitting(cfg)
+	c.fitting.wholeFrom = alloc.MaxBytes // blocks join again across all of a segment
+	c.fitting.leastRest[alloc.LargePool] = blockUnit
+	c.tuning = limited{dev, cfg.MemoryFraction}
+	c.streams = newStreams(x.freeLists)
+}
+
+func (x *expandable) freeLists() [alloc.LargePool + 1]freeList {
+	list := func() freeList { return &growingTree{tree{blocks: &x.c.blocks}, x} }
+	return [...]freeList{alloc.SmallPool: list(), alloc.LargePool: list()}
 }
 
 // maxReservation is the size of a segment of a device that knows no size of its own, or
 // a very large one.
 const maxReservation = 64 * alloc.TiB
 
-// alloc takes a block of that size, which no mapped block has, by mapping what is missing
-// at the lowest addresses with enough room. The caller holds the driver's lock.
-func (x *expandable) alloc(n, size alloc.Bytes, on alloc.Stream, enter cachelock.Enter) (alloc.Ptr, alloc.Bytes, error) {
-	c, pool := x.cache, poolOf(size)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := x.room(on, pool, size); ; {
-		var err error
-		if i == none {
-			if err = x.reserve(on, pool, size); err == nil {
-				i = x.room(on, pool, size)
-			}
-		} else if b := c.blocks.At(i); b.state == alloc.Inactive && b.size >= size {
-			c.unpool(c.poolsAt(b.stream), i, pool)
-			b, remainders := c.take(i, n, size, noOwner)
-			usageAdd(&c.stats.Inactive, -b.size, remainders-1)
-			return c.handOut(b, enter)
-		} else if i, err = x.grow(i, size); err == nil && !x.leads(i, size) {
-			// While the driver was asked, others may have taken a part of it, or freed enough.
-			if b := c.recheck(n, on); b != nil {
-				return c.handOut(b, enter)
-			}
-			i = x.room(on, pool, size)
-		}
-		if err != nil {
-			return 0, 0, err
-		}
+// grow takes a block that no mapped block has the size for, by mapping what is missing
+// at the lowest addresses with enough room.
+func (x *expandable) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
+	p, allocated, err := x.extend(r)
+	switch {
+	case err == nil:
+		return p, allocated, nil
+	case x.giveUp(err):
+		return x.c.growth.grow(r)
 	}
+	return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, x.c.device, err)
 }
 
-// leads reports whether a free block has the size, or addresses behind it that can be mapped.
-func (x *expandable) leads(i id, size alloc.Bytes) bool {
-	b := x.cache.blocks.At(i)
-	return b.size >= size || x.growth(i) > b.size
+// giveUp makes the cache grow by plain segments if the error is that the driver maps no memory, and reports
+// whether it did.
+func (x *expandable) giveUp(err error) bool {
+	x.c.mu.Lock()
+	defer x.c.mu.Unlock()
+	if !errors.Is(err, errors.ErrUnsupported) || len(x.c.segments) > 0 {
+		return false
+	}
+	x.c.useSegments(x.cfg, x.memory)
+	return true
+}
+
+// extend is grow, with the driver's own errors.
+func (x *expandable) extend(r request) (alloc.Ptr, alloc.Bytes, error) {
+	c := x.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := x.room(r)
+	for {
+		if i == none {
+			if err := x.reserve(r); err != nil {
+				return 0, 0, err
+			}
+			i = x.room(r)
+			continue
+		}
+		if b := c.blocks.At(i); b.state == alloc.Inactive && b.size >= r.size {
+			c.takeFree(c.freeList(b), i, b, r.n, r.size)
+			return c.handOut(b, r)
+		}
+		var err error
+		if i, err = x.mapMissing(i, r.size); err != nil {
+			return 0, 0, err
+		}
+		if b := c.blocks.At(i); b.size >= r.size || reach(&c.blocks, i) > b.size {
+			continue // it is enough, or more can be mapped behind it
+		}
+		// While the driver was asked, others may have taken a part of it, or freed enough.
+		if b := c.reuse(r.n, r.size, r.stream); b != nil {
+			return c.handOut(b, r)
+		}
+		i = x.room(r)
+	}
 }
 
 // room returns the first of some blocks, free or unmapped and one behind the other, that have
-// the size together: those at the lowest addresses of a stream's pool.
-func (x *expandable) room(on alloc.Stream, pool alloc.Pool, size alloc.Bytes) id {
-	blocks, p := &x.cache.blocks, x.cache.poolsOf(on)
+// the request's size together: those at the lowest addresses of its stream's pool.
+func (x *expandable) room(r request) id {
+	blocks, p := &x.c.blocks, x.c.streams.of(r.stream)
 	if p == nil {
 		return none
 	}
-	for _, first := range p.holes[pool] {
+	for _, first := range p.holes[r.pool()] {
 		if before := blocks.At(first).prev; before != none && blocks.At(before).state == alloc.Inactive {
 			first = before
 		}
 		sum := alloc.Bytes(0)
 		for i := first; i != none && (blocks.At(i).state == alloc.Inactive || blocks.At(i).state == unmapped); i = blocks.At(i).next {
-			if sum += blocks.At(i).size; sum >= size {
+			if sum += blocks.At(i).size; sum >= r.size {
 				return first
 			}
 		}
@@ -74,11 +122,11 @@ func (x *expandable) room(on alloc.Stream, pool alloc.Pool, size alloc.Bytes) id
 	return none
 }
 
-// grow maps the first unmapped block of those that room returned, as much of it as is missing,
-// and returns the free block that it is a part of now. The caller holds mu, which grow releases while the
+// mapMissing maps the first unmapped block of those that room returned, as much of it as is missing,
+// and returns the free block that it is a part of now. The caller holds mu, which mapMissing releases while the
 // driver is asked.
-func (x *expandable) grow(i id, size alloc.Bytes) (id, error) {
-	c := x.cache
+func (x *expandable) mapMissing(i id, size alloc.Bytes) (id, error) {
+	c := x.c
 	if b := c.blocks.At(i); b.state == alloc.Inactive {
 		i, size = b.next, size-b.size
 	}
@@ -96,45 +144,31 @@ func (x *expandable) grow(i id, size alloc.Bytes) (id, error) {
 // mapped makes the front of an unmapped block free, and returns the free block
 // that it is a part of then.
 func (x *expandable) mapped(i id, size alloc.Bytes) id {
-	c := x.cache
+	c := x.c
 	b := c.blocks.At(i)
 	c.blocks.Touch(i)
-	c.happened(cachelock.SegmentMap, b.ptr, size, c.poolsAt(b.stream).stream)
-	holes := &c.poolsAt(b.stream).holes[b.pool]
+	c.happened(cachelock.SegmentMap, b.ptr, size, c.streams.at(b.stream).stream)
+	holes := &c.streams.at(b.stream).holes[b.pool]
 	at, _ := x.hole(*holes, b.ptr)
 	if rest := b.size - size; rest > 0 {
-		(*holes)[at] = x.cut(i, b, size)
+		(*holes)[at], _ = c.cut(i, b, size)
 	} else {
 		*holes = slices.Delete(*holes, at, at+1)
 	}
 	b.state = alloc.Inactive
-	usageAdd(&c.stats.Reserved, size, 1-x.mappedNeighbours(b))
+	change(&c.stats.Reserved, size, 1-x.mappedNeighbours(b))
 	free := i
 	if before := b.prev; before != none && c.blocks.At(before).state == alloc.Inactive {
 		free = before
 	}
-	usageAdd(&c.stats.Inactive, size, 1-c.join(i, b))
+	change(&c.stats.Inactive, size, 1-c.join(i, b))
 	return free
-}
-
-// cut makes what lies behind the first bytes of a block a block of its own, of the same
-// state, and in no pool.
-func (x *expandable) cut(i id, b *block, size alloc.Bytes) id {
-	c := x.cache
-	j, rest := c.blocks.Get()
-	*rest = block{ptr: b.ptr + alloc.Ptr(size), size: b.size - size, prev: i, next: b.next, pool: b.pool, state: b.state, stream: b.stream}
-	if b.next != none {
-		c.blocks.Touch(b.next)
-		c.blocks.At(b.next).prev = j
-	}
-	b.next, b.size = j, size
-	return j
 }
 
 // mappedNeighbours returns how many of a block's neighbours are mapped.
 func (x *expandable) mappedNeighbours(b *block) (n int64) {
 	for _, i := range [...]id{b.prev, b.next} {
-		if i != none && x.cache.blocks.At(i).state != unmapped {
+		if i != none && x.c.blocks.At(i).state != unmapped {
 			n++
 		}
 	}
@@ -144,36 +178,31 @@ func (x *expandable) mappedNeighbours(b *block) (n int64) {
 // hole returns where the unmapped block at an address is in its pool's list, or would be.
 func (x *expandable) hole(holes []id, p alloc.Ptr) (int, bool) {
 	return slices.BinarySearchFunc(holes, p, func(i id, p alloc.Ptr) int {
-		return cmp.Compare(x.cache.blocks.At(i).ptr, p)
+		return cmp.Compare(x.c.blocks.At(i).ptr, p)
 	})
 }
 
 // reserve adds a segment with room for more than the device's memory, none of it mapped. The caller holds mu,
 // which reserve releases while the driver is asked.
-func (x *expandable) reserve(on alloc.Stream, pool alloc.Pool, size alloc.Bytes) error {
-	c := x.cache
+func (x *expandable) reserve(r request) error {
+	c := x.c
 	c.mu.Unlock()
-	s, err := x.newSegment(pool, size)
+	s, err := x.newSegment(r.pool(), r.size)
 	c.mu.Lock()
 	if err != nil {
 		return err
 	}
-	s.stream = on
-	if err := c.check(s); err != nil {
+	s.stream = r.stream
+	if err := c.segments.check(s); err != nil {
 		return err
 	}
-	i, b := c.blocks.Get()
-	*b = block{ptr: s.ptr, size: s.size, pool: pool, state: unmapped, stream: c.joinStream(on)}
-	s.first = i
-	at, _ := c.search(s.ptr)
-	c.segments = slices.Insert(c.segments, at, s)
-	x.addHole(i, b)
+	x.addHole(c.insert(s, unmapped))
 	return nil
 }
 
 // addHole enters an unmapped block into its pool's list.
 func (x *expandable) addHole(i id, b *block) {
-	holes := &x.cache.poolsAt(b.stream).holes[b.pool]
+	holes := &x.c.streams.at(b.stream).holes[b.pool]
 	at, _ := x.hole(*holes, b.ptr)
 	*holes = slices.Insert(*holes, at, i)
 }
@@ -181,7 +210,7 @@ func (x *expandable) addHole(i id, b *block) {
 // removeHole takes the unmapped block at an address out of its pool's list, and reports
 // whether it was there.
 func (x *expandable) removeHole(b *block) bool {
-	holes := &x.cache.poolsAt(b.stream).holes[b.pool]
+	holes := &x.c.streams.at(b.stream).holes[b.pool]
 	at, found := x.hole(*holes, b.ptr)
 	if found {
 		*holes = slices.Delete(*holes, at, at+1)
@@ -203,3 +232,80 @@ func (x *expandable) newSegment(pool alloc.Pool, size alloc.Bytes) (segment, err
 	p, err := x.dev.Reserve(room, chunk)
 	return segment{ptr: p, size: room, pool: pool}, err
 }
+
+// chunkSize returns the unit in which a pool's memory is mapped.
+func chunkSize(pool alloc.Pool) alloc.Bytes {
+	if pool == alloc.SmallPool {
+		return smallSegment
+	}
+	return largeSegment
+}
+
+// addresses is a range of addresses.
+type addresses struct {
+	ptr  alloc.Ptr
+	size alloc.Bytes
+}
+
+// chunks returns the whole chunks in a block.
+func (x *expandable) chunks(b *block) addresses {
+	unit := alloc.Ptr(chunkSize(b.pool))
+	s, _ := x.c.segments.at(b.ptr)
+	first := s.ptr + (b.ptr-s.ptr+unit-1)/unit*unit
+	end := s.ptr + (b.end()-s.ptr)/unit*unit
+	if first >= end {
+		return addresses{}
+	}
+	return addresses{first, alloc.Bytes(end - first)}
+}
+
+// reach returns how large a free block can become.
+func reach(blocks *slab.Slab[block], i id) alloc.Bytes {
+	b := blocks.At(i)
+	if b.next == none || blocks.At(b.next).state != unmapped {
+		return b.size
+	}
+	return b.size + blocks.At(b.next).size
+}
+
+// growingTree holds the inactive blocks of a pool whose segments grow.
+type growingTree struct {
+	tree
+	x *expandable
+}
+
+func (t *growingTree) add(i id) {
+	t.tree.add(i)
+	t.x.c.stats.Releasable += t.releasable(i)
+}
+
+func (t *growingTree) remove(i id) {
+	t.tree.remove(i)
+	t.x.c.stats.Releasable -= t.releasable(i)
+}
+
+// releasable returns how much of a block can go back to the driver: the whole chunks in it.
+func (t *growingTree) releasable(i id) alloc.Bytes {
+	b := t.blocks.At(i)
+	if b.whole() {
+		return 0 // the cache counts it
+	}
+	return t.x.chunks(b).size
+}
+
+// fit returns the block that PyTorch takes in place of the best fit: a later one in the order
+// of the tree, as long as each can grow to less than the one before it.
+func (t *growingTree) fit(size alloc.Bytes) id {
+	i := t.tree.fit(size)
+	for i != none {
+		next := t.next(i)
+		if next == none || reach(t.blocks, next) >= reach(t.blocks, i) {
+			break
+		}
+		i = next
+	}
+	return i
+}
+
+// roundUpTo rounds up to a multiple of unit, which need not be a power of two.
+func roundUpTo(n, unit alloc.Bytes) alloc.Bytes { return (n + unit - 1) / unit * unit }

@@ -14,17 +14,25 @@ type locked struct{ c *Cache }
 
 func (l locked) Mutex() *spinlock.Mutex { return &l.c.mu }
 
-func (l locked) LockSettled() { l.c.lockSettled() }
+func (l locked) LockSettled() {
+	l.c.mu.Lock()
+	if l.c.pending.count != 0 {
+		l.c.settle()
+	}
+}
 
 func (l locked) Alloc(n alloc.Bytes, s alloc.Stream, owner cachelock.Owner) (p alloc.Ptr, allocated alloc.Bytes, ok bool) {
 	if n < 0 {
 		return 0, 0, false
 	}
-	b := l.c.fromCache(n, s, owner)
+	size := l.c.rounding.blockSize(n)
+	l.c.tick(size, 1)
+	b := l.c.reuse(n, size, s)
 	if b == nil {
-		l.c.addLookup(n, -1) // AllocOwned counts it
+		l.c.tick(size, ^uint32(0)) // AllocOwned counts it
 		return 0, 0, false
 	}
+	b.left = id(owner)
 	return b.ptr, b.size, true
 }
 
@@ -33,10 +41,11 @@ func (l locked) AllocOwned(n alloc.Bytes, s alloc.Stream, enter cachelock.Enter)
 		return &alloc.SizeError{Requested: n, Reason: "negative"}
 	}
 	l.c.poll()
+	size := l.c.rounding.blockSize(n)
 	l.c.mu.Lock()
-	l.c.addLookup(n, 1)
+	l.c.tick(size, 1)
 	l.c.mu.Unlock()
-	_, _, err := l.c.fromDriver(n, s, enter)
+	_, _, err := l.c.fromDriver(request{n, size, s, enter})
 	return err
 }
 
@@ -57,16 +66,11 @@ func (l locked) Owner(p alloc.Ptr) cachelock.Owner {
 	return cachelock.Owner(l.c.blocks.At(i).left)
 }
 
-func (l locked) Memory() alloc.Memory {
-	if l.c.expands() {
-		return alloc.VirtualMemory
-	}
-	return l.c.memory
-}
+func (l locked) Memory() alloc.Memory { return l.c.memory }
 
 func (l locked) Stats() alloc.Stats { return l.c.now() }
 
-func (l locked) Cut() cachelock.Cut { return &cut{l.c, l.c.blocks.View(), l.c.handles()} }
+func (l locked) Cut() cachelock.Cut { return &cut{l.c, l.c.blocks.View(), l.c.streams.handles()} }
 
 func (l locked) Notify(segment func(cachelock.Event), reusable func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream)) {
 	l.c.notify, l.c.pending.reusable = segment, reusable

@@ -32,7 +32,7 @@ func (c *Cache) recordStream(p alloc.Ptr, s alloc.Stream) error {
 		return fmt.Errorf("record stream %#x for %v on %s: %w", uint64(s), p, c.device, c.whyNotLive(p))
 	}
 	uses := c.pending.uses[i]
-	if s == c.poolsAt(c.blocks.At(i).stream).stream || slices.Contains(uses, s) {
+	if s == c.streams.at(c.blocks.At(i).stream).stream || slices.Contains(uses, s) {
 		return nil
 	}
 	if c.pending.dev == nil {
@@ -55,7 +55,7 @@ func (c *Cache) suspend(i id, b *block) bool {
 	delete(c.pending.uses, i)
 	c.blocks.Touch(i)
 	b.state, b.left = alloc.Pending, none
-	usageAdd(&c.stats.Pending, b.size, 1)
+	change(&c.stats.Pending, b.size, 1)
 	c.pending.count++
 	c.pending.fresh = append(c.pending.fresh, &freed{block: i, streams: streams})
 	return true
@@ -66,22 +66,19 @@ func (c *Cache) resume(i id) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.blocks.At(i)
-	usageAdd(&c.stats.Pending, -b.size, -1)
+	change(&c.stats.Pending, -b.size, -1)
 	c.pending.count--
 	if c.pending.reusable != nil {
-		c.pending.reusable(b.ptr, b.size, c.poolsAt(b.stream).stream)
+		c.pending.reusable(b.ptr, b.size, c.streams.at(b.stream).stream)
 	}
 	c.retire(i, b)
 }
 
-// lockSettled takes mu, once blocks are no longer pending whose work is done.
-func (c *Cache) lockSettled() {
+// settle polls, for who holds mu, which it releases meanwhile.
+func (c *Cache) settle() {
+	c.mu.Unlock()
+	c.poll()
 	c.mu.Lock()
-	if c.pending.count != 0 {
-		c.mu.Unlock()
-		c.poll()
-		c.mu.Lock()
-	}
 }
 
 // poll makes pending blocks inactive if their work is done. It does not wait. Blocks that a ledger's Free
@@ -139,17 +136,6 @@ func (c *Cache) recordEvents() error {
 		c.mu.Unlock()
 	}
 	return errors.Join(errs...)
-}
-
-// add enters an event behind those on its stream.
-func (p *pending) add(s alloc.Stream, m mark) {
-	for _, q := range p.queues {
-		if q.stream == s {
-			q.marks = append(q.marks, m)
-			return
-		}
-	}
-	p.queues = append(p.queues, &streamMarks{s, []mark{m}})
 }
 
 // askEvents asks each stream's events, the oldest first, until one has not passed, and

@@ -13,16 +13,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
-// pool is what bins and tree have in common.
-type pool interface {
-	add(id)
-	remove(id)
-	fit(alloc.Bytes) id
-	largest() alloc.Bytes
-}
-
 // checkPool compares a pool with a plain list of blocks.
-func checkPool(t *testing.T, sizes *rapid.Generator[alloc.Bytes], open func(*slab.Slab[block]) pool, check func(t *rapid.T, got *block, want []*block)) {
+func checkPool(t *testing.T, sizes *rapid.Generator[alloc.Bytes], open func(*slab.Slab[block]) freeList, check func(t *rapid.T, got *block, want []*block)) {
 	rapid.Check(t, func(t *rapid.T) {
 		blocks := new(slab.Slab[block])
 		p := open(blocks)
@@ -73,7 +65,7 @@ func checkPool(t *testing.T, sizes *rapid.Generator[alloc.Bytes], open func(*sla
 func TestBins(t *testing.T) {
 	sizes := rapid.Map(rapid.IntRange(1, binCount), func(units int) alloc.Bytes { return alloc.Bytes(units) * blockUnit })
 	near := rapid.SampledFrom([]alloc.Bytes{512, 64 * 512, 65 * 512, smallLimit, smallSegment - 512, smallSegment})
-	checkPool(t, rapid.OneOf(sizes, near), func(s *slab.Slab[block]) pool { return &bins{blocks: s} },
+	checkPool(t, rapid.OneOf(sizes, near), func(s *slab.Slab[block]) freeList { return &bins{blocks: s} },
 		func(t *rapid.T, got *block, want []*block) {
 			require.Equal(t, want[0], got, "the smallest that fits, and the lowest of those")
 		})
@@ -81,7 +73,7 @@ func TestBins(t *testing.T) {
 
 func TestTree(t *testing.T) {
 	sizes := rapid.Map(rapid.IntRange(1, 20), func(mib int) alloc.Bytes { return alloc.Bytes(mib) * alloc.MiB })
-	checkPool(t, sizes, func(s *slab.Slab[block]) pool { return &tree{blocks: s} },
+	checkPool(t, sizes, func(s *slab.Slab[block]) freeList { return &tree{blocks: s} },
 		func(t *rapid.T, got *block, want []*block) {
 			require.Equal(t, want[0], got, "the smallest that fits, and the lowest of those")
 		})
@@ -159,16 +151,17 @@ func TestExpandableTrimInStretches(t *testing.T) {
 	}
 	free(0)
 	looked, last, leaving := 0, block{}, []id(nil)
-	tree := c.own.tree(alloc.LargePool)
+	x := c.growth.(*expandable)
+	tree := &c.streams.own.free[alloc.LargePool].(*growingTree).tree
 	for more := true; more; looked++ {
 		before := len(leaving)
-		more = c.tuning.expandable.detachSome(tree, &last, &leaving)
+		more = x.detachSome(tree, &last, &leaving)
 		require.LessOrEqual(t, len(leaving)-before, segmentsAtOnce)
 	}
 	require.Len(t, leaving, n)
 	require.Equal(t, 4, looked)
 	for _, i := range leaving {
-		c.tuning.expandable.reattach(i)
+		x.reattach(i)
 	}
 	given, err := c.Trim()
 	require.NoError(t, err)

@@ -1,46 +1,144 @@
 package cache
 
 import (
+	"cmp"
+	"iter"
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
+
+// streamID numbers the streams of a cache: a block record has no room for a handle.
+type streamID uint16
 
 // maxStreams is how many streams can have segments at one time.
 const maxStreams = 1<<16 - 1
 
 // pools holds the inactive blocks of one stream.
 type pools struct {
-	stream    alloc.Stream
-	segments  int // that the stream has
-	small     bins
-	large     tree
-	smallTree tree                      // in place of small where there are settings: blocks of expandable segments may be large
-	holes     [alloc.LargePool + 1][]id // the unmapped blocks of each pool, by address
+	stream   alloc.Stream
+	segments int // that the stream has
+	free     [alloc.LargePool + 1]freeList
+	holes    [alloc.LargePool + 1][]id // the unmapped blocks of each pool, by address
+}
+
+// freeList holds the inactive blocks of a pool of one stream.
+type freeList interface {
+	add(id)
+	remove(id)
+	// fit returns the block that fits best, in PyTorch's order: the smallest of at least a size, of those of
+	// one size the lowest; or none.
+	fit(alloc.Bytes) id
+	// largest returns the size of the largest block, 0 if there is none.
+	largest() alloc.Bytes
 }
 
 // largest returns the size of the largest block, 0 if there is none.
 func (p *pools) largest() alloc.Bytes {
-	return max(p.small.largest(), p.smallTree.largest(), p.large.largest())
+	return max(p.free[alloc.SmallPool].largest(), p.free[alloc.LargePool].largest())
 }
 
-// streams are those that have segments, except the default stream. A number is
+// streams has the pools of the streams that have segments, and of the default stream. A number is
 // used again when its stream's last segment has gone.
 type streams struct {
-	pools  []*pools // number n is at n-1
-	number map[alloc.Stream]streamID
-	unused []streamID
+	freeLists func() [alloc.LargePool + 1]freeList // makes those of a stream
+	own       pools                                // of the default stream
+	others    []*pools                             // number n is at n-1
+	number    map[alloc.Stream]streamID
+	unused    []streamID
 }
 
-func (o *streams) find(s alloc.Stream) *pools {
+func newStreams(freeLists func() [alloc.LargePool + 1]freeList) streams {
+	return streams{freeLists: freeLists, own: pools{free: freeLists()}}
+}
+
+// of returns the pools of a stream, nil if it has none.
+func (o *streams) of(s alloc.Stream) *pools {
+	if s == 0 {
+		return &o.own
+	}
 	if id, ok := o.number[s]; ok {
-		return o.pools[id-1]
+		return o.others[id-1]
 	}
 	return nil
 }
 
-// tree returns a pool of some settings' cache: its small blocks are in no bins.
-func (p *pools) tree(pool alloc.Pool) *tree {
-	if pool == alloc.SmallPool {
-		return &p.smallTree
+// at returns the pools of the stream with a number.
+func (o *streams) at(id streamID) *pools {
+	if id == 0 {
+		return &o.own
 	}
-	return &p.large
+	return o.others[id-1]
+}
+
+// full reports whether there is no number for a stream.
+func (o *streams) full(s alloc.Stream) bool {
+	return o.of(s) == nil && len(o.unused) == 0 && len(o.others) == maxStreams
+}
+
+// join counts a segment of a stream, and returns the stream's number.
+func (o *streams) join(s alloc.Stream) (id streamID) {
+	if s != 0 {
+		id = o.numberOf(s)
+	}
+	o.at(id).segments++
+	return id
+}
+
+func (o *streams) numberOf(s alloc.Stream) streamID {
+	id, ok := o.number[s]
+	if ok {
+		return id
+	}
+	if last := len(o.unused) - 1; last >= 0 {
+		id, o.unused = o.unused[last], o.unused[:last]
+	} else {
+		o.others = append(o.others, &pools{free: o.freeLists()})
+		id = streamID(len(o.others))
+	}
+	if o.number == nil {
+		o.number = make(map[alloc.Stream]streamID)
+	}
+	o.number[s] = id
+	o.at(id).stream = s
+	return id
+}
+
+// leave undoes join.
+func (o *streams) leave(id streamID) {
+	p := o.at(id)
+	p.segments--
+	if id != 0 && p.segments == 0 {
+		delete(o.number, p.stream)
+		o.unused = append(o.unused, id)
+	}
+}
+
+// all iterates over the pools of every stream that has segments, by its handle, as PyTorch
+// orders them.
+func (o *streams) all() iter.Seq[*pools] {
+	all := []*pools{&o.own}
+	for _, id := range o.number {
+		all = append(all, o.at(id))
+	}
+	slices.SortFunc(all, func(p, q *pools) int { return cmp.Compare(p.stream, q.stream) })
+	return slices.Values(all)
+}
+
+// largest returns the size of the largest block, 0 if there is none.
+func (o *streams) largest() alloc.Bytes {
+	size := o.own.largest()
+	for _, p := range o.others {
+		size = max(size, p.largest())
+	}
+	return size
+}
+
+// handles returns the streams by their number.
+func (o *streams) handles() []alloc.Stream {
+	handles := make([]alloc.Stream, 1+len(o.others))
+	for s, id := range o.number {
+		handles[id] = s
+	}
+	return handles
 }

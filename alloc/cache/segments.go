@@ -2,55 +2,129 @@ package cache
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
-// insert enters a segment as one inactive block, which is in no pool yet.
-func (c *Cache) insert(s segment) id {
-	first, b := c.blocks.Get()
-	*b = block{ptr: s.ptr, size: s.size, pool: s.pool, state: alloc.Inactive, stream: c.joinStream(s.stream)}
-	c.stats.Releasable += s.size
-	s.first = first
-	i, _ := c.search(s.ptr)
-	c.segments = slices.Insert(c.segments, i, s)
-	return s.first
+// segmented is growth by segments of a fixed size, each an allocation of the driver's. One goes back when it is
+// wholly free.
+type segmented struct{ c *Cache }
+
+// useSegments makes an empty cache grow by segments of that kind of memory.
+func (c *Cache) useSegments(cfg Config, memory alloc.Memory) {
+	c.memory, c.growth = memory, segmented{c}
+	c.fitting = newFitting(cfg)
+	c.tuning = tuned{limited{c.dev, cfg.MemoryFraction}, segmented{c}, cfg.GarbageCollection, c.fitting.maxSplit}
+	c.streams = newStreams(segmented{c}.freeLists)
 }
 
-// check returns an error for a segment that a driver cannot have given: without an address, or over another.
-func (c *Cache) check(s segment) error {
-	if s.ptr == 0 || s.end() < s.ptr {
-		return fmt.Errorf("%w: %v of %v", alloc.ErrBrokenDriver, s.ptr, s.size)
-	}
-	i, same := c.search(s.ptr)
-	if same || i < len(c.segments) && c.segments[i].ptr < s.end() {
-		return overlap(s, c.segments[i])
-	}
-	if i > 0 && s.ptr < c.segments[i-1].end() {
-		return overlap(s, c.segments[i-1])
-	}
-	return nil
+func (g segmented) freeLists() [alloc.LargePool + 1]freeList {
+	blocks := &g.c.blocks
+	return [...]freeList{alloc.SmallPool: &bins{blocks: blocks}, alloc.LargePool: &tree{blocks: blocks}}
 }
 
-func overlap(s, held segment) error {
-	return fmt.Errorf("%w: %v at %v overlaps a segment of %v at %v", alloc.ErrBrokenDriver, s.size, s.ptr, held.size, held.ptr)
+// large returns the free list of large blocks.
+func (g segmented) large(p *pools) *tree { return p.free[alloc.LargePool].(*tree) }
+
+func (g segmented) close() error { return nil }
+
+// grow asks the driver for a segment and serves the request from its front.
+func (g segmented) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
+	c, size := g.c, segmentSize(r.size)
+	p, err := c.dev.Alloc(size)
+	if err != nil {
+		return 0, 0, fmt.Errorf("alloc %v on %s: new segment of %v: %w", r.n, c.device, size, err)
+	}
+	s := segment{ptr: p, size: size, pool: r.pool(), stream: r.stream}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.segments.check(s); err != nil {
+		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
+	}
+	c.happened(cachelock.SegmentAlloc, p, size, r.stream) // before anybody can have a block of it
+	i, b := c.insert(s, alloc.Inactive)
+	change(&c.stats.Reserved, size, 1)
+	remainders := c.take(i, b, r.n, r.size)
+	change(&c.stats.Inactive, size-b.size, remainders)
+	return c.handOut(b, r)
 }
 
-// segmentAt returns the segment that an address lies in.
-func (c *Cache) segmentAt(p alloc.Ptr) (segment, bool) {
-	i, same := c.search(p)
-	if !same {
-		i--
-	}
-	if i < 0 || p >= c.segments[i].end() {
-		return segment{}, false
-	}
-	return c.segments[i], true
+func (g segmented) trim() (given alloc.Bytes, err error) {
+	return g.give(g.detachFree(nil))
 }
 
-// search returns where a segment at an address is, or would be.
-func (c *Cache) search(p alloc.Ptr) (int, bool) {
-	return slices.BinarySearchFunc(c.segments, p, func(s segment, p alloc.Ptr) int { return cmp.Compare(s.ptr, p) })
+// give gives segments back to the driver that have left the cache; those that it refuses
+// return to the cache.
+func (g segmented) give(leaving []segment) (given alloc.Bytes, err error) {
+	c := g.c
+	var errs []error
+	for _, s := range leaving {
+		err := c.dev.Free(s.ptr)
+		c.mu.Lock()
+		if err == nil {
+			given += s.size
+			c.happened(cachelock.SegmentFree, s.ptr, s.size, s.stream)
+		} else {
+			errs = append(errs, fmt.Errorf("give segment %v of %v back to %s: %w", s.ptr, s.size, c.device, err))
+			g.reattach(s)
+		}
+		c.mu.Unlock()
+	}
+	return given, errors.Join(errs...)
+}
+
+// segmentsAtOnce is how many segments are looked at without releasing the lock.
+const segmentsAtOnce = 256
+
+// detachFree takes segments that are wholly free out of the cache, all or only those whose blocks are named,
+// and returns them in the order in which PyTorch frees them: those of the large pool first, by stream, size
+// and address. The caller holds driver, which keeps the list of segments as it is between one stretch of it
+// and the next.
+func (g segmented) detachFree(only map[id]bool) (detached []segment) {
+	c := g.c
+	c.mu.Lock()
+	for to := len(c.segments); to > 0; {
+		from := max(0, to-segmentsAtOnce)
+		stay := slices.DeleteFunc(c.segments[from:to], func(s segment) bool {
+			b := c.blocks.At(s.first)
+			if b.state != alloc.Inactive || b.next != none || only != nil && !only[s.first] {
+				return false
+			}
+			g.detach(s, b)
+			detached = append(detached, s)
+			return true
+		})
+		c.segments = slices.Delete(c.segments, from+len(stay), to)
+		to = from
+		c.mu.Unlock() // others have waited
+		c.mu.Lock()
+	}
+	c.mu.Unlock()
+	slices.SortFunc(detached, func(a, b segment) int {
+		return cmp.Or(cmp.Compare(b.pool, a.pool), cmp.Compare(a.stream, b.stream), cmp.Compare(a.size, b.size), cmp.Compare(a.ptr, b.ptr))
+	})
+	return detached
+}
+
+// detach takes the block of a segment that is wholly free out.
+func (g segmented) detach(s segment, b *block) {
+	c := g.c
+	c.unlist(c.freeList(b), s.first, b)
+	c.streams.leave(b.stream)
+	c.blocks.Put(s.first)
+	change(&c.stats.Inactive, -s.size, -1)
+	change(&c.stats.Reserved, -s.size, -1)
+}
+
+// reattach undoes detach.
+func (g segmented) reattach(s segment) {
+	c := g.c
+	i, b := c.insert(s, alloc.Inactive)
+	c.list(c.freeList(b), i, b)
+	restore(&c.stats.Inactive, s.size, 1)
+	restore(&c.stats.Reserved, s.size, 1)
 }

@@ -13,9 +13,9 @@ import (
 // Cache is a caching allocator over a Device, and is a Device itself. The
 // package comment describes its scheme. Make one with New.
 type Cache struct {
-	dev    alloc.Device
-	device string       // its name and ordinal, for errors
-	memory alloc.Memory // that it gives
+	dev      alloc.Device
+	device   string // its name and ordinal, for errors
+	rounding rounding
 
 	// driver is held while the driver is asked for segments or given them
 	// back, and is taken before mu. mu guards everything below, and is never
@@ -25,17 +25,96 @@ type Cache struct {
 	driver sync.Mutex
 	mu     spinlock.Mutex
 
-	closed     bool
-	blocks     slab.Slab[block]
-	live       table // the allocated blocks
-	own        pools // of the default stream
-	others     streams
-	segments   []segment // by address
-	pending    pending
-	tuning     *tuning                                    // nil if all settings are the default
-	stats      alloc.Stats                                // except LargestInactive
+	closed   bool
+	blocks   slab.Slab[block]
+	live     table // the allocated blocks
+	streams  streams
+	segments segmentList
+	pending  pending
+	stats    alloc.Stats // except LargestInactive
+	clock    uint32      // counts requests of large blocks: garbage collection's time
+
+	// What the settings choose. growth and tuning change with both locks held.
+	fitting fitting
+	growth  growth
+	tuning  tuning
+	memory  alloc.Memory // that the cache gives
+
 	checkReuse func(alloc.Ptr, alloc.Bytes, alloc.Stream) // the device's, or nil
 	notify     func(cachelock.Event)                      // called with mu held; nil is nobody
+}
+
+// growth is how a cache's memory comes from the driver and goes back to it.
+type growth interface {
+	// grow serves a request from memory that the driver is asked for, trim gives back all that is free, and
+	// close what the driver gave besides memory. The caller holds driver, and not mu.
+	grow(r request) (alloc.Ptr, alloc.Bytes, error)
+	trim() (given alloc.Bytes, err error)
+	close() error
+}
+
+// tuning keeps a cache from holding more memory than it should. The caller holds driver, and not mu.
+type tuning interface {
+	// limit returns the most memory that the cache may hold.
+	limit() alloc.Bytes
+	// collect gives memory back before the driver is asked for more.
+	collect()
+	// spare gives memory back when the driver has no more, and reports whether to ask it again for a request.
+	spare(r request) bool
+}
+
+// request is what the driver is asked for, because nothing is cached that serves it.
+type request struct {
+	n      alloc.Bytes // that the caller wants
+	size   alloc.Bytes // of the block that serves it
+	stream alloc.Stream
+	enter  cachelock.Enter // tells a ledger of the block, if one asks
+}
+
+func (r request) pool() alloc.Pool { return poolOf(r.size) }
+
+// pending is what a cache keeps of blocks that several streams use.
+type pending struct {
+	dev   alloc.EventDevice     // nil if the device has no events
+	uses  map[id][]alloc.Stream // of allocated blocks: the streams that use them, except their own
+	fresh []*freed              // blocks without all of their events
+	count int                   // pending blocks
+
+	reusable func(alloc.Ptr, alloc.Bytes, alloc.Stream) // told of blocks that were pending; nil is nobody
+
+	// asking is held while the device is asked, and is taken before mu. It guards
+	// queues. The cache's lock guards the fields above.
+	asking sync.Mutex
+	queues []*streamMarks
+}
+
+// freed is a pending block.
+type freed struct {
+	block   id
+	streams []alloc.Stream // those without an event yet
+	events  int            // those that have not passed
+}
+
+// streamMarks holds the events on one stream, the oldest first: they pass in this order.
+type streamMarks struct {
+	stream alloc.Stream
+	marks  []mark
+}
+
+type mark struct {
+	event alloc.Event
+	freed *freed
+}
+
+// add enters an event behind those on its stream.
+func (p *pending) add(s alloc.Stream, m mark) {
+	for _, q := range p.queues {
+		if q.stream == s {
+			q.marks = append(q.marks, m)
+			return
+		}
+	}
+	p.queues = append(p.queues, &streamMarks{s, []mark{m}})
 }
 
 // refuse is the error of what is asked of a closed cache.
@@ -47,28 +126,6 @@ func (c *Cache) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
-}
-
-// tuning is what the settings of a cache change.
-type tuning struct {
-	cache       *Cache
-	roundup     RoundupDivisions
-	maxSplit    alloc.Bytes // MaxBytes if there is no limit
-	maxRounding alloc.Bytes
-	fraction    float64 // of the device's memory
-	threshold   float64 // of that
-	lookups     uint32  // of large blocks: the clock of garbage collection
-	expandable  *expandable
-}
-
-// expandable gives a cache expandable segments: ranges of addresses, larger than the
-// device's memory, of which the parts in use are mapped to memory. In the cache's
-// list each is one segment, whose blocks tile all of it; those without memory are
-// unmapped, and are in no pool but in its stream's holes. For everybody else each stretch of mapped blocks
-// is a segment.
-type expandable struct {
-	cache *Cache
-	dev   alloc.VirtualDevice
 }
 
 // happened tells of an event. The caller holds mu.

@@ -21,8 +21,8 @@ func TestTooManyStreams(t *testing.T) {
 	c := mustNew(t, dev, Config{})
 	_, _, err := c.AllocOn(512, 1)
 	require.NoError(t, err)
-	for len(c.others.pools) < maxStreams {
-		c.others.pools = append(c.others.pools, c.others.pools[0])
+	for len(c.streams.others) < maxStreams {
+		c.streams.others = append(c.streams.others, c.streams.others[0])
 	}
 	before := dev.Counts()
 	_, _, err = c.AllocOn(512, 2)
@@ -44,8 +44,8 @@ func TestStreamNumbersAreReused(t *testing.T) {
 		_, err = c.Trim()
 		require.NoError(t, err)
 	}
-	require.Len(t, c.others.pools, 1)
-	require.Empty(t, c.others.number)
+	require.Len(t, c.streams.others, 1)
+	require.Empty(t, c.streams.number)
 }
 
 // TestLookupsAreCountedOnce asks for large blocks in a ledger's way: from the cache first, or not.
@@ -58,9 +58,9 @@ func TestLookupsAreCountedOnce(t *testing.T) {
 			require.False(t, ok)
 		}
 		require.NoError(t, c.Locked().AllocOwned(2*alloc.MiB, alloc.Stream(i), enter))
-		require.EqualValues(t, i+1, c.tuning.lookups)
+		require.EqualValues(t, i+1, c.clock)
 	}
 	_, _, ok := c.Locked().Alloc(2*alloc.MiB, 0, 1)
 	require.True(t, ok)
-	require.EqualValues(t, 3, c.tuning.lookups)
+	require.EqualValues(t, 3, c.clock)
 }

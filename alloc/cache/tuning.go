@@ -1,90 +1,23 @@
 package cache
 
 import (
-	"errors"
 	"math"
-	"math/bits"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// without gives expandable segments up if the error is that the driver has none, and reports
-// whether it did. The caller holds the driver's lock.
-func (t *tuning) without(err error) bool {
-	c := t.cache
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !errors.Is(err, errors.ErrUnsupported) || len(c.segments) > 0 {
-		return false
-	}
-	t.expandable = nil
-	return true
+// limited is a tuning with a limit only.
+type limited struct {
+	dev      alloc.Device
+	fraction float64 // of the device's memory; 0 is no limit
 }
 
-// blockSize returns the size of the block that serves a request of n bytes.
-func (t *tuning) blockSize(n alloc.Bytes) alloc.Bytes {
-	if n < blockUnit || n >= 1<<47 { // no device has as much
-		return blockSize(n)
-	}
-	step := bits.Len64(uint64(n)) - 1 // 2^step is the power of two below
-	parts := t.roundup[min(max(step-20, 0), len(t.roundup)-1)]
-	if parts <= 1 || n <= blockUnit*alloc.Bytes(parts) {
-		return blockSize(n)
-	}
-	return roundUp(n, max(alloc.Bytes(1)<<step/alloc.Bytes(parts), 1))
-}
-
-// splits reports whether a block is split for a request that needs that size.
-func (t *tuning) splits(b *block, size alloc.Bytes) bool {
-	if t.expandable != nil {
-		return b.size-size >= blockUnit
-	}
-	return poolSplits(b.pool, b.size-size) && (b.pool == alloc.SmallPool || size < t.maxSplit)
-}
-
-func (t *tuning) pool(p *pools, i id, b *block) {
-	b.slack = t.lookups // the time from which it has not been used
-	p.tree(b.pool).add(i)
-	if t.expandable != nil {
-		t.cache.stats.Releasable += t.expandable.chunks(b).size
-	}
-}
-
-func (t *tuning) unpool(p *pools, i id, pool alloc.Pool) {
-	p.tree(pool).remove(i)
-	if t.expandable != nil {
-		t.cache.stats.Releasable -= t.expandable.chunks(t.cache.blocks.At(i)).size
-	}
-}
-
-// fit returns the block of a pool that fits best, or none.
-func (t *tuning) fit(p *pools, pool alloc.Pool, size alloc.Bytes) id {
-	if pool == alloc.LargePool {
-		t.lookups++
-	}
-	tree := p.tree(pool)
-	i := tree.fit(size)
-	if i == none {
-		return none
-	}
-	if t.expandable != nil {
-		i = t.expandable.prefer(tree, i)
-	}
-	switch b := t.cache.blocks.At(i); {
-	case size < t.maxSplit && b.size >= t.maxSplit:
-		return none // it is kept for large requests
-	case size >= t.maxSplit && b.size >= size+t.maxRounding:
-		return none // it would leave too much unused
-	}
-	return i
-}
-
-// limit returns the most memory that the cache may hold.
-func (t *tuning) limit() alloc.Bytes {
+func (t limited) limit() alloc.Bytes {
 	if t.fraction == 0 {
 		return alloc.MaxBytes
 	}
-	info, err := t.cache.dev.MemInfo()
+	info, err := t.dev.MemInfo()
 	if err != nil || info.Total < 0 {
 		return alloc.MaxBytes
 	}
@@ -92,4 +25,106 @@ func (t *tuning) limit() alloc.Bytes {
 		return alloc.Bytes(limit)
 	}
 	return alloc.MaxBytes
+}
+
+func (t limited) collect() {}
+
+func (t limited) spare(request) bool { return false }
+
+// tuned is the tuning of a cache of segments.
+type tuned struct {
+	limited
+	segmented
+	threshold float64     // of the limit; 0 is none
+	maxSplit  alloc.Bytes // that of fitting
+}
+
+// collect is PyTorch's garbage collection: when the cache holds more than the threshold, it
+// gives back wholly free large segments until it does not, those first that have not been used for
+// longer than the average.
+func (t tuned) collect() {
+	if t.threshold == 0 || t.fraction == 0 {
+		return
+	}
+	limit := alloc.Bytes(t.threshold * float64(t.limit()))
+	t.c.mu.Lock()
+	var old map[id]bool
+	if excess := t.c.stats.Reserved.Bytes.Current - limit; excess > 0 {
+		old = t.oldest(excess)
+	}
+	t.c.mu.Unlock()
+	if old != nil {
+		_, _ = t.give(t.detachFree(old)) // what the driver refuses stays
+	}
+}
+
+// oldest picks free blocks that are all of their large segment and have some bytes
+// together, or all of those blocks.
+func (t tuned) oldest(enough alloc.Bytes) map[id]bool {
+	var ids []id
+	sum := 0.0
+	for p := range t.c.streams.all() {
+		for _, i := range t.large(p).from(0) {
+			if t.c.blocks.At(i).whole() {
+				ids = append(ids, i)
+				sum += t.age(i)
+			}
+		}
+	}
+	picked := make(map[id]bool)
+	for taken := alloc.Bytes(0); taken < enough && len(ids) > 0; {
+		average := sum / float64(len(ids))
+		ids = slices.DeleteFunc(ids, func(i id) bool {
+			if t.age(i) < average {
+				return false
+			}
+			picked[i] = true
+			taken += t.c.blocks.At(i).size
+			sum -= t.age(i)
+			return true
+		})
+	}
+	return picked
+}
+
+// age returns for how many requests of large blocks a free block has not been used.
+func (t tuned) age(i id) float64 { return float64(t.c.clock - t.c.blocks.At(i).slack) }
+
+// spare gives back a stream's free blocks that are kept for large requests: the
+// smallest that has the size, or if none has, the largest ones until they have it together.
+// It reports whether that much was given back.
+func (t tuned) spare(r request) bool {
+	if t.maxSplit == alloc.MaxBytes || r.pool() == alloc.SmallPool {
+		return false
+	}
+	t.c.mu.Lock()
+	kept, enough := t.kept(r)
+	t.c.mu.Unlock()
+	leaving := t.detachFree(kept)
+	slices.Reverse(leaving) // the largest first
+	_, err := t.give(leaving)
+	return err == nil && enough
+}
+
+// kept picks the blocks that spare gives back, and reports whether they are large enough together.
+func (t tuned) kept(r request) (picked map[id]bool, enough bool) {
+	picked = make(map[id]bool)
+	p := t.c.streams.of(r.stream)
+	if p == nil {
+		return picked, false
+	}
+	size := max(r.size, t.maxSplit)
+	if i := t.large(p).fit(size); i != none {
+		picked[i] = true
+		return picked, true
+	}
+	taken := alloc.Bytes(0)
+	for _, i := range slices.Backward(t.large(p).from(t.maxSplit)) {
+		if taken >= size {
+			break
+		}
+		picked[i] = true
+		taken += t.c.blocks.At(i).size
+	}
+	return picked, taken >= size
 }

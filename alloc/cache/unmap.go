@@ -3,22 +3,21 @@ package cache
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
-// giveBack unmaps each chunk in which nothing is allocated. The caller holds the
-// driver's lock. The chunks leave the pools before the driver is asked.
-func (x *expandable) giveBack() (given alloc.Bytes, err error) {
-	c := x.cache
+// trim unmaps each chunk in which nothing is allocated. The chunks leave the free lists before the driver
+// is asked.
+func (x *expandable) trim() (given alloc.Bytes, err error) {
+	c := x.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var leaving []id
 	for _, pool := range [...]alloc.Pool{alloc.LargePool, alloc.SmallPool} {
-		for p := range c.allPools() {
-			for last := (block{size: chunkSize(pool)}); x.detachSome(p.tree(pool), &last, &leaving); {
+		for p := range c.streams.all() {
+			for last := (block{size: chunkSize(pool)}); x.detachSome(&p.free[pool].(*growingTree).tree, &last, &leaving); {
 				c.mu.Unlock() // others have waited
 				c.mu.Lock()
 			}
@@ -37,7 +36,7 @@ func (x *expandable) giveBack() (given alloc.Bytes, err error) {
 			continue
 		}
 		given += size
-		c.happened(cachelock.SegmentUnmap, p, size, c.poolsAt(b.stream).stream)
+		c.happened(cachelock.SegmentUnmap, p, size, c.streams.at(b.stream).stream)
 		if err := x.unmapped(i); err != nil {
 			errs = append(errs, err)
 		}
@@ -62,52 +61,51 @@ func (x *expandable) detachSome(t *tree, last *block, leaving *[]id) bool {
 }
 
 // detach makes the whole chunks in a free block unmapped, and leaves what is before
-// and behind them in the pool. It returns the block that is unmapped now, which is not in
+// and behind them in the free list. It returns the block that is unmapped now, which is not in
 // holes yet, or none.
 func (x *expandable) detach(i id) id {
-	c := x.cache
+	c := x.c
 	b := c.blocks.At(i)
 	part := x.chunks(b)
 	if part.size == 0 {
 		return none
 	}
 	c.blocks.Touch(i)
-	p := c.poolsAt(b.stream)
-	c.unpool(p, i, b.pool)
+	free := c.freeList(b)
+	c.unlist(free, i, b)
 	pieces := int64(0)
-	before, behind := i, none
+	before := i
 	if part.ptr > b.ptr {
 		pieces++
-		i = x.cut(i, b, alloc.Bytes(part.ptr-b.ptr))
-		b = c.blocks.At(i)
-		c.pool(p, before, c.blocks.At(before))
+		i, b = c.cut(i, b, alloc.Bytes(part.ptr-b.ptr))
+		c.list(free, before, c.blocks.At(before))
 	}
 	if b.size > part.size {
 		pieces++
-		behind = x.cut(i, b, part.size)
-		c.pool(p, behind, c.blocks.At(behind))
+		j, rest := c.cut(i, b, part.size)
+		c.list(free, j, rest)
 	}
 	b.state = unmapped
-	usageAdd(&c.stats.Inactive, -part.size, pieces-1)
-	usageAdd(&c.stats.Reserved, -part.size, x.mappedNeighbours(b)-1)
+	change(&c.stats.Inactive, -part.size, pieces-1)
+	change(&c.stats.Reserved, -part.size, x.mappedNeighbours(b)-1)
 	return i
 }
 
 // reattach undoes detach.
 func (x *expandable) reattach(i id) {
-	c := x.cache
+	c := x.c
 	b := c.blocks.At(i)
 	c.blocks.Touch(i)
 	size := b.size
 	b.state = alloc.Inactive
-	usageRestore(&c.stats.Reserved, size, 1-x.mappedNeighbours(b))
-	usageRestore(&c.stats.Inactive, size, 1-c.join(i, b))
+	restore(&c.stats.Reserved, size, 1-x.mappedNeighbours(b))
+	restore(&c.stats.Inactive, size, 1-c.join(i, b))
 }
 
 // unmapped enters a block that has been unmapped into holes, as one with its unmapped neighbours,
 // or gives back the addresses of a segment without memory.
 func (x *expandable) unmapped(i id) error {
-	c := x.cache
+	c := x.c
 	b := c.blocks.At(i)
 	if j := b.next; j != none && c.blocks.At(j).state == unmapped {
 		if behind := c.blocks.At(j); x.removeHole(behind) {
@@ -129,13 +127,13 @@ func (x *expandable) unmapped(i id) error {
 	return x.remove(i)
 }
 
-// release gives back the addresses of the segments without memory.
-func (x *expandable) release() error {
-	c := x.cache
+// close gives back the addresses of the segments without memory.
+func (x *expandable) close() error {
+	c := x.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
-	for p := range c.allPools() {
+	for p := range c.streams.all() {
 		for pool, holes := range p.holes {
 			p.holes[pool] = nil
 			for _, i := range holes {
@@ -153,11 +151,10 @@ func (x *expandable) release() error {
 // remove takes a segment that is one unmapped block out of the cache. The caller holds mu, which remove
 // releases while the driver is asked.
 func (x *expandable) remove(i id) error {
-	c := x.cache
+	c := x.c
 	p := c.blocks.At(i).ptr
-	at, _ := c.search(p)
-	c.segments = slices.Delete(c.segments, at, at+1)
-	c.leaveStream(c.blocks.At(i).stream)
+	c.segments.remove(p)
+	c.streams.leave(c.blocks.At(i).stream)
 	c.blocks.Put(i)
 	c.mu.Unlock()
 	defer c.mu.Lock()

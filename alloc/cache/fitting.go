@@ -1,0 +1,113 @@
+package cache
+
+import (
+	"cmp"
+	"math/bits"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// The sizes of PyTorch's scheme, from c10/cuda/CUDACachingAllocator.cpp, where
+// they are named kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc,
+// kLargeBuffer and kRoundLarge.
+const (
+	blockUnit    = 512 * alloc.B  // all blocks are multiples of it
+	smallLimit   = 1 * alloc.MiB  // the largest small block handed out
+	smallSegment = 2 * alloc.MiB  // the segments that small blocks are cut from
+	largeLimit   = 10 * alloc.MiB // from here on, a request has a segment of its own
+	largeSegment = 20 * alloc.MiB // the segments for large blocks below the limit
+	segmentUnit  = 2 * alloc.MiB  // a segment of one request's own is a multiple of it
+)
+
+// maxRequest is the largest request that can be rounded. No device has as much.
+const maxRequest = alloc.MaxBytes - segmentUnit
+
+// rounding decides how large a request's block is.
+type rounding struct {
+	parts [16]int // see Config.Roundup
+	some  bool    // they say something
+}
+
+// blockSize returns the size of the block that serves a request of n bytes; of one that no device can serve,
+// a size that no block has.
+func (r *rounding) blockSize(n alloc.Bytes) alloc.Bytes {
+	switch {
+	case n > maxRequest:
+		return alloc.MaxBytes
+	case r.some:
+		return r.roundedUp(n)
+	}
+	return blockSize(n)
+}
+
+func (r *rounding) roundedUp(n alloc.Bytes) alloc.Bytes {
+	if n < blockUnit || n >= 1<<47 { // no device has as much
+		return blockSize(n)
+	}
+	step := bits.Len64(uint64(n)) - 1 // 2^step is the power of two below
+	parts := r.parts[min(max(step-20, 0), len(r.parts)-1)]
+	if parts <= 1 || n <= blockUnit*alloc.Bytes(parts) {
+		return blockSize(n)
+	}
+	return roundUp(n, max(alloc.Bytes(1)<<step/alloc.Bytes(parts), 1))
+}
+
+// fitting decides whether a free block serves a request, and whether what remains of it is cut off.
+type fitting struct {
+	maxSplit    alloc.Bytes // MaxBytes if there is no limit
+	maxRounding alloc.Bytes
+
+	wholeFrom alloc.Bytes                      // blocks for requests of that size and more are not cut
+	leastRest [alloc.LargePool + 1]alloc.Bytes // what is cut off a block of a pool is at least so much
+}
+
+// newFitting returns that of a cache which grows by segments.
+func newFitting(cfg Config) fitting {
+	f := fitting{
+		maxSplit:    cmp.Or(cfg.MaxSplitSize, alloc.MaxBytes),
+		maxRounding: cmp.Or(cfg.MaxNonSplitRounding, largeSegment),
+	}
+	f.wholeFrom = f.maxSplit
+	f.leastRest[alloc.SmallPool], f.leastRest[alloc.LargePool] = blockUnit, smallLimit+1
+	return f
+}
+
+// serves reports whether the block that fits best serves a request that needs a size.
+func (f *fitting) serves(b *block, size alloc.Bytes) bool {
+	if size < f.maxSplit {
+		return b.size < f.maxSplit // larger ones are kept for large requests
+	}
+	return b.size-size < f.maxRounding // more would be left unused
+}
+
+// splits reports whether a block is cut for a request that needs a size.
+func (f *fitting) splits(b *block, size alloc.Bytes) bool {
+	return b.size-size >= f.leastRest[b.pool] && size < f.wholeFrom
+}
+
+// blockSize is the size of a block by default.
+func blockSize(n alloc.Bytes) alloc.Bytes { return roundUp(max(n, 1), blockUnit) }
+
+// poolOf returns the pool that serves blocks of a size.
+func poolOf(size alloc.Bytes) alloc.Pool {
+	if size <= smallLimit {
+		return alloc.SmallPool
+	}
+	return alloc.LargePool
+}
+
+// segmentSize returns the size of the segment that the driver is asked for when
+// no block of the size is cached.
+func segmentSize(size alloc.Bytes) alloc.Bytes {
+	switch {
+	case size <= smallLimit:
+		return smallSegment
+	case size < largeLimit:
+		return largeSegment
+	default:
+		return roundUp(size, segmentUnit)
+	}
+}
+
+// roundUp rounds up to a multiple of unit, a power of two, n of at most maxRequest.
+func roundUp(n, unit alloc.Bytes) alloc.Bytes { return (n + unit - 1) &^ (unit - 1) }
