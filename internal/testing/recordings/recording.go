@@ -5,9 +5,10 @@ import (
 	"compress/gzip"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -53,25 +54,10 @@ type Block struct {
 
 func (b Block) end() alloc.Ptr { return b.Ptr + alloc.Ptr(b.Size) }
 
-// Dir returns the folder of the recordings, and skips the test where there is
-// none: the files are not part of the project.
+// Dir returns the folder of the recordings, and skips the test where there is none.
 func Dir(t testing.TB) string {
 	t.Helper()
-	at, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		dir := filepath.Join(at, "shared", "recordings")
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return dir
-		}
-		parent := filepath.Dir(at)
-		if parent == at {
-			t.Skip("no folder shared/recordings in a folder above: the recordings from real GPUs are not part of the project")
-		}
-		at = parent
-	}
+	return outside.Folder(t, "recordings")
 }
 
 // Read reads a gzipped pickle.

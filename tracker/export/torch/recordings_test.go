@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,23 +22,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
-
-// recordings returns the folder of snapshots from real GPUs, which is not part of
-// the project: it stands beside some of its checkouts.
-func recordings(t *testing.T) string {
-	dir, err := os.Getwd()
-	require.NoError(t, err)
-	for {
-		found := filepath.Join(dir, "shared", "recordings")
-		if info, err := os.Stat(found); err == nil && info.IsDir() {
-			return found
-		}
-		if dir == filepath.Dir(dir) {
-			t.Skip("the recordings are not on this machine")
-		}
-		dir = filepath.Dir(dir)
-	}
-}
 
 // walked is what testdata/walk.py prints of a device.
 type walked struct {
@@ -101,7 +86,7 @@ func walk(d *snapshot.Record) walked {
 }
 
 func readRecording(t *testing.T, name string) *Contents {
-	f, err := os.Open(filepath.Join(recordings(t), name))
+	f, err := os.Open(filepath.Join(outside.Folder(t, "recordings"), name))
 	require.NoError(t, err)
 	defer f.Close()
 	c, err := Read(f)
@@ -112,7 +97,7 @@ func readRecording(t *testing.T, name string) *Contents {
 // TestLevelsAtEveryEvent holds live, peak and reserved bytes at every event of every
 // recording against the golden values.
 func TestLevelsAtEveryEvent(t *testing.T) {
-	recordings(t)
+	outside.Folder(t, "recordings")
 	for name, devices := range golden(t) {
 		t.Run(name, func(t *testing.T) {
 			c := readRecording(t, name)
@@ -168,7 +153,7 @@ func TestWalkSaysTheSame(t *testing.T) {
 	if err != nil {
 		t.Skip("python3 is not in PATH")
 	}
-	dir := recordings(t)
+	dir := outside.Folder(t, "recordings")
 	for name, want := range golden(t) {
 		out, err := exec.Command(python, filepath.Join("testdata", "walk.py"), filepath.Join(dir, name)).Output()
 		require.NoError(t, err)
@@ -181,7 +166,7 @@ func TestWalkSaysTheSame(t *testing.T) {
 // TestNoByteIsNamedAfterTheCapture: a stack that has more than the frames of its
 // capture is named by one of them.
 func TestNoByteIsNamedAfterTheCapture(t *testing.T) {
-	recordings(t)
+	outside.Folder(t, "recordings")
 	for name := range golden(t) {
 		c := readRecording(t, name)
 		for _, row := range c.Usage.Rows {
