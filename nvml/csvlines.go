@@ -66,7 +66,7 @@ func (c *csvLines) row(b []byte, r row) []byte {
 	for _, q := range c.asked {
 		b = append(b, ',')
 		switch v, ok := r.reading.Value(q); {
-		case !r.asked.Has(q):
+		case !r.asked.has(q):
 		case ok:
 			b = strconv.AppendFloat(b, v, 'f', -1, 64)
 		default:
@@ -74,7 +74,7 @@ func (c *csvLines) row(b []byte, r row) []byte {
 		}
 	}
 	b = append(b, ',')
-	if r.reading.Scope != OfDevice {
+	if r.reading.Scope != ofDevice {
 		b = append(b, scopeKeys[r.reading.Scope]...)
 	}
 	return append(b, ',', '\n')
@@ -167,7 +167,7 @@ func (r *csvReader) header(fields []string) error {
 
 func (r *csvReader) sample(t time.Duration, device int, fields []string) error {
 	var reading Reading
-	var asked Quantities
+	var asked quantitySet
 	for q := range numQuantities {
 		column, ok := r.columns[q.Key()]
 		if !ok || fields[column] == "" {
@@ -184,7 +184,7 @@ func (r *csvReader) sample(t time.Duration, device int, fields []string) error {
 		reading.Set(q, v)
 	}
 	if scope := fields[r.columns["scope"]]; scope != "" {
-		if err := reading.Scope.UnmarshalText([]byte(scope)); err != nil {
+		if err := reading.Scope.unmarshalText([]byte(scope)); err != nil {
 			return err
 		}
 	}

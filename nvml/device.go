@@ -42,32 +42,32 @@ func (d Device) String() string {
 	return fmt.Sprintf("%s[%d.%d]", d.Name, d.Index, d.MIG)
 }
 
-// Scope says what the memory figures of a Reading count.
+// Scope says what memory figures count. The zero Scope is the rule: the device's memory,
+// without what the driver reserves for itself. Others print as a remark on the figures.
 type Scope uint8
 
 const (
-	// OfDevice counts the device's memory, the driver's own part apart.
-	OfDevice Scope = iota
-	// OfDeviceAndDriver counts what the driver reserves for itself as used:
+	ofDevice Scope = iota
+	// ofDeviceAndDriver counts what the driver reserves for itself as used:
 	// the older of NVML's two queries, where the newer one fails.
-	OfDeviceAndDriver
-	// OfHost counts the machine's main memory: the GPU has none of its own, and
+	ofDeviceAndDriver
+	// ofHost counts the machine's main memory: the GPU has none of its own, and
 	// its driver answers "not supported".
-	OfHost
+	ofHost
 )
 
 var scopes = []string{"", "with the driver's own part", "host memory: the GPU has none of its own"}
 
 var scopeKeys = []string{"device", "device+driver", "host"}
 
-// String returns a remark for a label, and nothing for OfDevice.
+// String returns a remark for a label, and nothing for the zero Scope.
 func (s Scope) String() string { return scopes[s] }
 
 // MarshalText writes the scope as files have it: device, device+driver, host.
 func (s Scope) MarshalText() ([]byte, error) { return []byte(scopeKeys[s]), nil }
 
-// UnmarshalText reads what MarshalText writes.
-func (s *Scope) UnmarshalText(text []byte) error {
+// unmarshalText reads what MarshalText writes.
+func (s *Scope) unmarshalText(text []byte) error {
 	i := slices.Index(scopeKeys, string(text))
 	if i < 0 {
 		return fmt.Errorf("nvml: no scope %q", text)
@@ -80,12 +80,11 @@ func (s *Scope) UnmarshalText(text []byte) error {
 type Reading struct {
 	Err    error // why the device could not be asked
 	Scope  Scope // of the memory figures
-	known  Quantities
+	known  quantitySet
 	values [numQuantities]float64
 }
 
-// Reset removes all figures.
-func (r *Reading) Reset() { r.Err, r.Scope, r.known = nil, OfDevice, 0 }
+func (r *Reading) reset() { r.Err, r.Scope, r.known = nil, ofDevice, 0 }
 
 // Set sets a figure: bytes, percent, watts, degrees Celsius or megahertz.
 func (r *Reading) Set(q Quantity, v float64) {
@@ -94,15 +93,12 @@ func (r *Reading) Set(q Quantity, v float64) {
 }
 
 // Value returns a figure, and whether it is known.
-func (r *Reading) Value(q Quantity) (float64, bool) { return r.values[q], r.known.Has(q) }
+func (r *Reading) Value(q Quantity) (float64, bool) { return r.values[q], r.known.has(q) }
 
 // Bytes returns a memory figure, and whether it is known.
 func (r *Reading) Bytes(q Quantity) (alloc.Bytes, bool) {
-	return alloc.Bytes(r.values[q]), r.known.Has(q)
+	return alloc.Bytes(r.values[q]), r.known.has(q)
 }
-
-// Known returns the quantities with a known figure.
-func (r *Reading) Known() Quantities { return r.known }
 
 // setMemory sets what is known of a device's memory: NVML says "not available"
 // with the largest number there is.
@@ -119,9 +115,9 @@ func (r *Reading) setMemory(total, used, free uint64, scope Scope) {
 func readHost(r *Reading) bool {
 	total, available, ok := hostMemory()
 	if !ok {
-		r.Err = &CallError{Function: "nvmlDeviceGetMemoryInfo", Code: codeNotSupported}
+		r.Err = &callError{function: "nvmlDeviceGetMemoryInfo", code: codeNotSupported}
 		return false
 	}
-	r.setMemory(total, total-available, available, OfHost)
+	r.setMemory(total, total-available, available, ofHost)
 	return true
 }

@@ -108,13 +108,13 @@ func TestOrdinalsAlongTheBus(t *testing.T) {
 func TestByUUID(t *testing.T) {
 	devices := []Device{{Index: 0, UUID: "GPU-ab12"}, {Index: 0, UUID: "MIG-ab13", Parent: "GPU-ab12", MIG: 1}}
 	for _, name := range []string{"GPU-ab12", "ab12", "AB12", "gpu-ab12", "GPU-ab"} {
-		d, err := ByUUID(devices, name)
+		d, err := byUUID(devices, name)
 		require.NoError(t, err, name)
 		assert.Equal(t, "GPU 0", d.Label(), name)
 	}
-	_, err := ByUUID(devices, "ab")
+	_, err := byUUID(devices, "ab")
 	assert.ErrorContains(t, err, "that of 2 devices: write more of it")
-	_, err = ByUUID(devices, "")
+	_, err = byUUID(devices, "")
 	assert.ErrorIs(t, err, ErrNoDevice)
 	_, err = Pick(devices[:1], "3")
 	assert.ErrorContains(t, err, "the only one is 0")
@@ -131,7 +131,7 @@ func TestOverASimulatedGPU(t *testing.T) {
 	p, err := dev.Alloc(alloc.GiB)
 	require.NoError(t, err)
 
-	list, err := Devices(src)
+	list, err := statusOfAll(src)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "Simulated GPU[1]", list[0].String())
@@ -150,7 +150,7 @@ func TestOverASimulatedGPU(t *testing.T) {
 
 	require.NoError(t, dev.Free(p))
 	dev.Inject(sim.Fault{Op: sim.OpMemInfo, Times: sim.Always})
-	list, err = Devices(src)
+	list, err = statusOfAll(src)
 	require.NoError(t, err)
 	assert.ErrorIs(t, list[0].Err, sim.ErrInjected)
 	_, err = src.Processes(Device{UUID: "GPU-x"})
@@ -178,11 +178,11 @@ func TestOverADeviceThatOthersUseToo(t *testing.T) {
 	devices, err := src.Devices()
 	require.NoError(t, err)
 	_, err = MemoryOf(src, devices[0], Self())
-	assert.ErrorIs(t, err, ErrNoFigure)
+	assert.ErrorIs(t, err, errNoFigure)
 }
 
 func TestWhatIsNoFigureIsMissing(t *testing.T) {
 	var r Reading
-	r.setMemory(1000, math.MaxUint64, 0, OfDevice)
-	assert.Equal(t, SetOf(MemoryTotal, MemoryFree), r.Known())
+	r.setMemory(1000, math.MaxUint64, 0, ofDevice)
+	assert.Equal(t, setOf(MemoryTotal, MemoryFree), r.known)
 }

@@ -32,10 +32,11 @@ func (s *overDevices) Name() string               { return "devices of this proc
 func (s *overDevices) Devices() ([]Device, error) { return s.devices, nil }
 func (s *overDevices) Close() error               { return nil }
 
-func (s *overDevices) Read(devices []Device, want Quantities, into []Reading) {
+func (s *overDevices) Read(devices []Device, wanted []Quantity, into []Reading) {
+	want := setOf(wanted...)
 	for i := range devices {
 		r := &into[i]
-		r.Reset()
+		r.reset()
 		if want&memoryQuants == 0 {
 			continue
 		}
@@ -44,7 +45,7 @@ func (s *overDevices) Read(devices []Device, want Quantities, into []Reading) {
 			r.Err = err
 			continue
 		}
-		r.setMemory(uint64(info.Total), uint64(info.Used()), uint64(info.Free), OfDevice)
+		r.setMemory(uint64(info.Total), uint64(info.Used()), uint64(info.Free), ofDevice)
 	}
 }
 

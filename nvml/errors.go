@@ -13,41 +13,52 @@ var (
 	// ErrLost says that a device fell off the bus or must be reset; nothing
 	// but a reset, or a restart of the container, brings it back.
 	ErrLost = errors.New("the GPU is lost")
-	// ErrNotSupported says that this device or this driver has no such figure.
-	ErrNotSupported = errors.New("not supported by this device")
-	// ErrNoPermission says that the caller may not ask.
-	ErrNoPermission = errors.New("not permitted")
-	// ErrHidden says that the memory of a process cannot be known here, since
-	// the driver's process numbers are not those of this PID namespace.
-	ErrHidden = errors.New("processes are hidden from this PID namespace")
-	// ErrNoFigure says that the driver lists the process, but not its memory.
-	ErrNoFigure = errors.New("the driver gives no memory figure for a process here")
 	// ErrNoDevice says that no device has the index or UUID asked for.
 	ErrNoDevice = errors.New("no such GPU")
+	// ErrUnknown is the class of errors that say why a figure cannot be had here at all:
+	// asking again gives the same answer.
+	ErrUnknown = errors.New("the figure is unknown here")
 )
 
-// CallError is a call into the driver's library that failed.
-type CallError struct {
-	Function string // as NVML's documentation names it
-	Code     int    // nvmlReturn_t
+// unknownError is an error of the class ErrUnknown.
+type unknownError string
+
+const (
+	errNotSupported unknownError = "not supported by this device"
+	errNoPermission unknownError = "not permitted"
+	// errHidden: the driver's process numbers are not those of this PID namespace.
+	errHidden unknownError = "processes are hidden from this PID namespace"
+	// errNoFigure: the driver lists the process, but not its memory.
+	errNoFigure unknownError = "the driver gives no memory figure for a process here"
+)
+
+func (e unknownError) Error() string { return string(e) }
+
+// Is makes errors.Is work for ErrUnknown.
+func (e unknownError) Is(target error) bool { return target == ErrUnknown }
+
+// callError is a call into the driver's library that failed.
+type callError struct {
+	function string // as NVML's documentation names it
+	code     int    // nvmlReturn_t
 }
 
 // Error says which call failed, how, and what may help.
-func (e *CallError) Error() string {
-	text, ok := codes[e.Code]
+func (e *callError) Error() string {
+	text, ok := codes[e.code]
 	if !ok {
 		text = "an unknown error"
 	}
-	return fmt.Sprintf("%s: %s (code %d)", e.Function, text, e.Code)
+	return fmt.Sprintf("%s: %s (code %d)", e.function, text, e.code)
 }
 
-// Is makes errors.Is work for ErrLost, ErrNotSupported and ErrNoPermission.
-func (e *CallError) Is(target error) bool {
-	switch e.Code {
+// Is makes errors.Is work for ErrLost, ErrUnknown and what it stands for.
+func (e *callError) Is(target error) bool {
+	switch e.code {
 	case codeNotSupported, codeFunctionNotFound:
-		return target == ErrNotSupported
+		return target == errNotSupported || target == ErrUnknown
 	case codeNoPermission:
-		return target == ErrNoPermission
+		return target == errNoPermission || target == ErrUnknown
 	case codeLost, codeResetRequired:
 		return target == ErrLost
 	}

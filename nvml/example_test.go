@@ -24,6 +24,6 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(recording.Series[0].Device, recording.Series[0].Quantity, recording.Series[0].Format(recording.Series[0].Max()))
+	fmt.Println(recording.Series[0].Device, recording.Series[0].Quantity, recording.Series[0].Quantity.Format(recording.Series[0].Max()))
 	// Output: NVIDIA TITAN RTX[0] memory used 500.0 MiB
 }

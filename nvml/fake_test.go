@@ -21,7 +21,7 @@ type fake struct {
 	read      int           // calls of Read
 	takes     time.Duration // a call of Read
 	hangs     chan struct{} // where it is not nil, Read waits until it is closed
-	lacks     Quantities
+	lacks     quantitySet
 	scope     Scope
 }
 
@@ -53,7 +53,8 @@ func (f *fake) Name() string               { return "fake" }
 func (f *fake) Devices() ([]Device, error) { return f.devices, nil }
 func (f *fake) Close() error               { return nil }
 
-func (f *fake) Read(devices []Device, want Quantities, into []Reading) {
+func (f *fake) Read(devices []Device, wanted []Quantity, into []Reading) {
+	want := setOf(wanted...)
 	f.mu.Lock()
 	hangs, takes := f.hangs, f.takes
 	f.mu.Unlock()
@@ -67,13 +68,13 @@ func (f *fake) Read(devices []Device, want Quantities, into []Reading) {
 	for i := range devices {
 		index := devices[i].Index
 		r := &into[i]
-		r.Reset()
+		r.reset()
 		if r.Err = f.errs[index]; r.Err != nil {
 			continue
 		}
 		r.setMemory(titan, uint64(f.used[index]), titan-uint64(f.used[index]), f.scope)
 		for q := Utilization; q < numQuantities; q++ {
-			if want.Has(q) && !f.lacks.Has(q) {
+			if want.has(q) && !f.lacks.has(q) {
 				r.Set(q, float64(q))
 			}
 		}
@@ -124,4 +125,10 @@ func sampling(tb testing.TB, r *Recorder) {
 func sampleNow(r *Recorder) {
 	r.ask()
 	r.take(<-r.asker.answers)
+}
+
+// statusOfAll asks every device of a source for everything it has.
+func statusOfAll(src Source) ([]Status, error) {
+	devices, err := src.Devices()
+	return StatusOf(src, devices), err
 }

@@ -42,14 +42,14 @@ func recordAll(t *testing.T) (rec Recording, files []string) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(2)
 		f.devices[1] = Device{Index: 1, UUID: "MIG-1", Name: `A100 "MIG", 1g`, Parent: "GPU-1", MIG: 1}
-		f.lacks = SetOf(FanSpeed)
-		f.scope = OfDeviceAndDriver
+		f.lacks = setOf(FanSpeed)
+		f.scope = ofDeviceAndDriver
 		f.processes = func(d Device) ([]Process, error) {
 			return []Process{{PID: os.Getpid(), Memory: []alloc.Bytes{7 * alloc.MiB, -1}[d.Index]}}, nil
 		}
 		r := start(t, Config{
 			Source: f, Files: files, Interval: time.Second, Target: Target{PID: os.Getpid(), Children: true},
-			Quantities: SetOf(Power, FanSpeed),
+			Quantities: []Quantity{Power, FanSpeed},
 		})
 		time.Sleep(1500 * time.Millisecond)
 		f.set(0, 0, errFlaky)
@@ -163,7 +163,7 @@ func TestReadFileRefuses(t *testing.T) {
 func TestAReadRecordingIsBounded(t *testing.T) {
 	f := newFake(1)
 	path := filepath.Join(t.TempDir(), "long.jsonl")
-	r, err := NewRecorder(Config{Source: f, Files: []string{path}, MaxPoints: 64})
+	r, err := NewRecorder(Config{Source: f, Files: []string{path}, maxPoints: 64})
 	require.NoError(t, err)
 	sampling(t, r)
 	for i := range 3 * defaultPoints {

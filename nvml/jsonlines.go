@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,11 +30,11 @@ func (jsonLines) begin(b []byte, h header) ([]byte, error) {
 
 func (jsonLines) row(b []byte, r row) []byte {
 	b = jsonStart(b, r.time, r.device)
-	if r.asked&memoryQuants != 0 && r.reading.Scope != OfDevice {
+	if r.asked&memoryQuants != 0 && r.reading.Scope != ofDevice {
 		b = append(append(append(b, `,"scope":"`...), scopeKeys[r.reading.Scope]...), '"')
 	}
 	for q := range numQuantities {
-		if !r.asked.Has(q) {
+		if !r.asked.has(q) {
 			continue
 		}
 		b = append(append(append(b, `,"`...), q.Key()...), `":`...)
@@ -96,7 +97,8 @@ func (r *jsonReader) line(text []byte) error {
 	}
 	reading := &Reading{}
 	if scope := r.fields["scope"]; scope != nil {
-		if err := json.Unmarshal(scope, &reading.Scope); err != nil {
+		var key string
+		if err := cmp.Or(json.Unmarshal(scope, &key), reading.Scope.unmarshalText([]byte(key))); err != nil {
 			return fmt.Errorf("scope: %w", err)
 		}
 	}
@@ -156,7 +158,7 @@ func (r *jsonReader) header(text []byte) error {
 
 func (r *jsonReader) result() *store { return r.store }
 
-func jsonFigures(fields map[string]json.RawMessage, into *Reading) (asked Quantities, err error) {
+func jsonFigures(fields map[string]json.RawMessage, into *Reading) (asked quantitySet, err error) {
 	for key, raw := range fields {
 		q, ok := quantityOfKey(key)
 		if !ok {

@@ -80,7 +80,7 @@ func check(function string, code int) error {
 	if code == codeSuccess {
 		return nil
 	}
-	return &CallError{Function: function, Code: code}
+	return &callError{function: function, code: code}
 }
 
 var errLibraryClosed = fmt.Errorf("nvml: asking the driver: %w", alloc.ErrClosed)
@@ -182,4 +182,4 @@ func (l *library) handle(d Device) (*handle, error) {
 	return h, nil
 }
 
-var errNoHandle = &CallError{Function: "nvmlDeviceGetHandleByIndex_v2", Code: codeLost}
+var errNoHandle = &callError{function: "nvmlDeviceGetHandleByIndex_v2", code: codeLost}

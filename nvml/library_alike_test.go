@@ -36,7 +36,7 @@ func TestBothWaysAnswerAlike(t *testing.T) {
 				devices, err := lib.Devices()
 				require.NoError(t, err)
 				readings := make([]Reading, len(devices))
-				lib.Read(devices, AllQuantities&^hostQuantities(options), readings)
+				lib.Read(devices, (allSet &^ hostQuantities(options)).list(), readings)
 				running, err := lib.Processes(devices[0])
 				answers[i] = []any{present, lib.Name(), devices, readings, running, err}
 				require.NoError(t, lib.Close())
@@ -47,7 +47,7 @@ func TestBothWaysAnswerAlike(t *testing.T) {
 }
 
 // hostQuantities is the quantities that a machine gives of its host, which change meanwhile.
-func hostQuantities(o gpuemu.Options) Quantities {
+func hostQuantities(o gpuemu.Options) quantitySet {
 	if o.MemoryInfo == gpuemu.NoMemoryInfo {
 		return memoryQuants
 	}

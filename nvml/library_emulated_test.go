@@ -32,12 +32,12 @@ func TestEmulatedLibrary(t *testing.T) {
 		return
 	}
 	src := openEmulated(t)
-	list, err := Devices(src)
+	list, err := statusOfAll(src)
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	assert.Equal(t, "Test GPU[1]", list[1].String())
 	assert.NotEmpty(t, list[1].BusID)
-	assert.Equal(t, OfDevice, list[1].Scope)
+	assert.Equal(t, ofDevice, list[1].Scope)
 	reserved, ok := list[1].Bytes(DriverReserved)
 	assert.True(t, ok)
 	assert.Equal(t, 320*alloc.MiB, reserved)
@@ -67,7 +67,7 @@ func TestCUDATellsItsUUIDs(t *testing.T) {
 	for i, d := range visible {
 		assert.Equal(t, uuids[i], d.UUID)
 	}
-	list, err := Devices(src)
+	list, err := statusOfAll(src)
 	require.NoError(t, err)
 	for _, d := range list {
 		used, _ := d.Bytes(MemoryUsed)
@@ -85,7 +85,7 @@ func TestEmulatedMIGDevice(t *testing.T) {
 	require.NoError(t, err)
 	defer dev.Close()
 	src := openEmulated(t)
-	list, err := Devices(src)
+	list, err := statusOfAll(src)
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 	gpu, mig := list[0], list[1]
@@ -116,9 +116,9 @@ func TestAnOldDriverIsNotAskedForMoreThanItHas(t *testing.T) {
 		return
 	}
 	src := openEmulated(t)
-	list, err := Devices(src)
+	list, err := statusOfAll(src)
 	require.NoError(t, err)
-	assert.Equal(t, OfDeviceAndDriver, list[0].Scope)
+	assert.Equal(t, ofDeviceAndDriver, list[0].Scope)
 	_, err = src.Processes(list[0].Device)
 	assert.NoError(t, err)
 }
@@ -130,7 +130,7 @@ func TestMemoryNotSupportedFallsBackToTheHosts(t *testing.T) {
 	rec := start(t, Config{Source: openEmulated(t)})
 	require.NoError(t, rec.Stop())
 	s := rec.Recording().Series[0]
-	assert.Equal(t, OfHost, s.Scope)
+	assert.Equal(t, ofHost, s.Scope)
 	assert.Positive(t, s.Min())
 	assert.Equal(t, "GPU 0 memory used (host memory: the GPU has none of its own)", s.Label())
 }
@@ -147,10 +147,10 @@ func TestALostEmulatedDevice(t *testing.T) {
 	defer control.Close()
 	control.Lose()
 	readings := make([]Reading, 1)
-	src.Read(devices, SetOf(MemoryUsed), readings)
+	src.Read(devices, []Quantity{MemoryUsed}, readings)
 	assert.ErrorIs(t, readings[0].Err, ErrLost)
 	control.Heal()
-	src.Read(devices, SetOf(MemoryUsed), readings)
+	src.Read(devices, []Quantity{MemoryUsed}, readings)
 	assert.NoError(t, readings[0].Err)
 }
 
@@ -213,14 +213,14 @@ func TestALibraryThatLacksEveryOptionalFunction(t *testing.T) {
 	}
 	src, err := OpenLibrary(path)
 	require.NoError(t, err)
-	list, err := Devices(src)
+	list, err := statusOfAll(src)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "Minimal[0]", list[0].String())
-	assert.ErrorIs(t, list[0].Err, ErrNotSupported)
+	assert.ErrorIs(t, list[0].Err, errNotSupported)
 	assert.ErrorContains(t, list[0].Err, "this driver lacks the function")
 	_, err = src.Processes(list[0].Device)
-	assert.ErrorIs(t, err, ErrNotSupported)
+	assert.ErrorIs(t, err, errNotSupported)
 	assert.NoError(t, src.Close())
 }
 
@@ -253,7 +253,7 @@ func TestAClosedLibraryIsNotCalled(t *testing.T) {
 	require.NoError(t, src.Close())
 	require.NoError(t, src.Close(), "closing twice does no harm")
 	readings := make([]Reading, 1)
-	src.Read(devices, AllQuantities, readings)
+	src.Read(devices, Quantities(), readings)
 	assert.ErrorIs(t, readings[0].Err, alloc.ErrClosed)
 	_, err = src.Devices()
 	assert.ErrorIs(t, err, alloc.ErrClosed)

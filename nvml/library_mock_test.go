@@ -61,7 +61,7 @@ func TestMockMachines(t *testing.T) {
 	for _, machine := range machines {
 		t.Run(machine.name, func(t *testing.T) {
 			lib := openMock(t, machine.server)
-			list, err := Devices(lib)
+			list, err := statusOfAll(lib)
 			require.NoError(t, err)
 			require.Len(t, list, 8)
 			for i, d := range list {
@@ -71,14 +71,14 @@ func TestMockMachines(t *testing.T) {
 				total, ok := d.Bytes(MemoryTotal)
 				assert.True(t, ok)
 				assert.Equal(t, machine.memory, total)
-				assert.Equal(t, OfDeviceAndDriver, d.Scope, "they answer the older query alone")
+				assert.Equal(t, ofDeviceAndDriver, d.Scope, "they answer the older query alone")
 				assert.NoError(t, d.Err)
 				for q := Utilization; q < numQuantities; q++ {
 					_, ok := d.Value(q)
 					assert.False(t, ok, q)
 				}
 				_, err := lib.Processes(d.Device)
-				assert.ErrorIs(t, err, ErrNotSupported)
+				assert.ErrorIs(t, err, errNotSupported)
 			}
 			assert.Contains(t, lib.Name(), "NVML, driver 550.54.15")
 			require.NoError(t, lib.Close())
@@ -119,7 +119,7 @@ func setFull(d *dgxa100.Device) {
 func TestSensors(t *testing.T) {
 	lib, d := fullMock(t)
 	for range 2 {
-		list, err := Devices(lib)
+		list, err := statusOfAll(lib)
 		require.NoError(t, err)
 		want := map[Quantity]float64{
 			MemoryTotal: 1000, MemoryUsed: 300, MemoryFree: 690, DriverReserved: 10, Utilization: 93, Power: 700.5,
@@ -133,7 +133,7 @@ func TestSensors(t *testing.T) {
 		_, ok := list[0].Value(FanSpeed)
 		assert.False(t, ok, "passively cooled, as data-centre cards are")
 		assert.NoError(t, list[0].Err)
-		assert.Equal(t, OfDevice, list[0].Scope)
+		assert.Equal(t, ofDevice, list[0].Scope)
 	}
 	assert.Len(t, d.GetFanSpeedCalls(), 1, "what is not supported is asked once")
 }
@@ -145,14 +145,14 @@ func TestMemoryQueries(t *testing.T) {
 		scope  Scope
 		err    error
 	}{
-		{"newer", gonvml.SUCCESS, gonvml.SUCCESS, OfDevice, nil},
-		{"unknown error under WSL", gonvml.ERROR_UNKNOWN, gonvml.SUCCESS, OfDeviceAndDriver, nil},
-		{"version not known", gonvml.ERROR_ARGUMENT_VERSION_MISMATCH, gonvml.SUCCESS, OfDeviceAndDriver, nil},
-		{"unified memory", gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_NOT_SUPPORTED, OfHost, nil},
-		{"lost", gonvml.ERROR_GPU_IS_LOST, gonvml.SUCCESS, OfDevice, ErrLost},
-		{"to be reset", gonvml.ERROR_RESET_REQUIRED, gonvml.SUCCESS, OfDevice, ErrLost},
-		{"a MIG device's GPU in a container", gonvml.ERROR_NO_PERMISSION, gonvml.SUCCESS, OfDevice, ErrNoPermission},
-		{"lost in between", gonvml.ERROR_UNKNOWN, gonvml.ERROR_GPU_IS_LOST, OfDevice, ErrLost},
+		{"newer", gonvml.SUCCESS, gonvml.SUCCESS, ofDevice, nil},
+		{"unknown error under WSL", gonvml.ERROR_UNKNOWN, gonvml.SUCCESS, ofDeviceAndDriver, nil},
+		{"version not known", gonvml.ERROR_ARGUMENT_VERSION_MISMATCH, gonvml.SUCCESS, ofDeviceAndDriver, nil},
+		{"unified memory", gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_NOT_SUPPORTED, ofHost, nil},
+		{"lost", gonvml.ERROR_GPU_IS_LOST, gonvml.SUCCESS, ofDevice, ErrLost},
+		{"to be reset", gonvml.ERROR_RESET_REQUIRED, gonvml.SUCCESS, ofDevice, ErrLost},
+		{"a MIG device's GPU in a container", gonvml.ERROR_NO_PERMISSION, gonvml.SUCCESS, ofDevice, errNoPermission},
+		{"lost in between", gonvml.ERROR_UNKNOWN, gonvml.ERROR_GPU_IS_LOST, ofDevice, ErrLost},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestMemoryQueries(t *testing.T) {
 			require.NoError(t, err)
 			for range 2 {
 				readings := make([]Reading, 1)
-				lib.Read(devices[:1], SetOf(MemoryUsed), readings)
+				lib.Read(devices[:1], []Quantity{MemoryUsed}, readings)
 				assert.Equal(t, test.scope, readings[0].Scope)
 				if test.err != nil {
 					assert.ErrorIs(t, readings[0].Err, test.err)
@@ -172,11 +172,11 @@ func TestMemoryQueries(t *testing.T) {
 				require.NoError(t, readings[0].Err)
 				used, ok := readings[0].Bytes(MemoryUsed)
 				assert.True(t, ok)
-				if test.scope == OfHost {
+				if test.scope == ofHost {
 					assert.Greater(t, used, 10*alloc.MiB, "the host's")
 				}
 			}
-			if test.scope != OfDevice {
+			if test.scope != ofDevice {
 				assert.Len(t, d.GetMemoryInfo_v2Calls(), 1, "what does not work is not asked again")
 			}
 		})
@@ -198,7 +198,7 @@ func TestAQueryThatHasWorkedIsNotReplaced(t *testing.T) {
 	var used []alloc.Bytes
 	for range 3 {
 		readings := make([]Reading, 1)
-		lib.Read(devices[:1], SetOf(MemoryUsed), readings)
+		lib.Read(devices[:1], []Quantity{MemoryUsed}, readings)
 		if v, ok := readings[0].Bytes(MemoryUsed); ok {
 			used = append(used, v)
 		} else {
@@ -232,7 +232,7 @@ func TestProcessLists(t *testing.T) {
 
 	d.GetComputeRunningProcessesFunc = list(info(1, 100), info(0, 0), info(4000000000, 7))
 	_, err = lib.Processes(devices[0])
-	assert.ErrorIs(t, err, ErrNoFigure)
+	assert.ErrorIs(t, err, errNoFigure)
 	assert.ErrorContains(t, err, "R535")
 }
 
@@ -259,7 +259,7 @@ func TestMIGDevices(t *testing.T) {
 		[]string{devices[0].Label(), devices[1].Label(), devices[2].Label(), devices[3].Label(), devices[4].Label()})
 	assert.Equal(t, devices[0].UUID, devices[1].Parent)
 	readings := make([]Reading, 11)
-	lib.Read(devices, SetOf(MemoryUsed), readings)
+	lib.Read(devices, []Quantity{MemoryUsed}, readings)
 	for _, r := range readings {
 		assert.NoError(t, r.Err)
 	}
@@ -274,7 +274,7 @@ func TestAGPUThatDoesNotAnswerIsListed(t *testing.T) {
 		}
 		return answer(i)
 	}
-	list, err := Devices(openMock(t, machine))
+	list, err := statusOfAll(openMock(t, machine))
 	require.NoError(t, err)
 	require.Len(t, list, 8)
 	assert.ErrorIs(t, list[3].Err, ErrLost)
@@ -297,16 +297,16 @@ func TestCountFails(t *testing.T) {
 	machine := dgxa100.New()
 	machine.DeviceGetCountFunc = func() (int, gonvml.Return) { return 0, gonvml.ERROR_UNKNOWN }
 	_, err := openMock(t, machine).Devices()
-	call, ok := errors.AsType[*CallError](err)
+	call, ok := errors.AsType[*callError](err)
 	require.True(t, ok)
-	assert.Equal(t, "nvmlDeviceGetCount_v2", call.Function)
+	assert.Equal(t, "nvmlDeviceGetCount_v2", call.function)
 	assert.ErrorContains(t, err, "only a restart of the container helps")
-	assert.ErrorContains(t, &CallError{Function: "f", Code: 4711}, "f: an unknown error (code 4711)")
+	assert.ErrorContains(t, &callError{function: "f", code: 4711}, "f: an unknown error (code 4711)")
 }
 
 func TestRecorderOverAMockMachine(t *testing.T) {
 	lib, d := fullMock(t)
-	rec, err := NewRecorder(Config{Source: lib, Quantities: AllQuantities, Devices: []string{"0", d.UUID, "7"}})
+	rec, err := NewRecorder(Config{Source: lib, Quantities: Quantities(), Devices: []string{"0", d.UUID, "7"}})
 	require.NoError(t, err)
 	require.NoError(t, rec.Start())
 	require.NoError(t, rec.Stop())
@@ -321,7 +321,7 @@ func TestRecorderOverAMockMachine(t *testing.T) {
 func TestAGPUWithoutUUID(t *testing.T) {
 	machine := dgxa100.New()
 	machine.Devices[3].(*dgxa100.Device).GetUUIDFunc = func() (string, gonvml.Return) { return "", gonvml.ERROR_GPU_IS_LOST }
-	list, err := Devices(openMock(t, machine))
+	list, err := statusOfAll(openMock(t, machine))
 	require.NoError(t, err)
 	require.Len(t, list, 8)
 	assert.Equal(t, "GPU that does not answer[3]", list[3].String())
@@ -333,10 +333,10 @@ func TestAGPUWithoutUUID(t *testing.T) {
 func TestAGPUThatThisUserMayNotAsk(t *testing.T) {
 	machine := dgxa100.New()
 	machine.Devices[3].(*dgxa100.Device).GetUUIDFunc = func() (string, gonvml.Return) { return "", gonvml.ERROR_NO_PERMISSION }
-	list, err := Devices(openMock(t, machine))
+	list, err := statusOfAll(openMock(t, machine))
 	require.NoError(t, err)
 	require.Len(t, list, 8)
-	assert.ErrorIs(t, list[3].Err, ErrNoPermission)
+	assert.ErrorIs(t, list[3].Err, errNoPermission)
 	assert.NotErrorIs(t, list[3].Err, ErrLost)
 	assert.ErrorContains(t, list[3].Err, "nvmlDeviceGetUUID")
 }

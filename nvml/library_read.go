@@ -4,12 +4,13 @@ package nvml
 
 import "math"
 
-func (l *library) Read(devices []Device, want Quantities, into []Reading) {
+func (l *library) Read(devices []Device, wanted []Quantity, into []Reading) {
+	want := setOf(wanted...)
 	l.use.RLock()
 	defer l.use.RUnlock()
 	for i := range devices {
 		r := &into[i]
-		r.Reset()
+		r.reset()
 		if l.closed {
 			r.Err = errLibraryClosed
 			continue
@@ -38,17 +39,17 @@ func (l *library) readMemory(h *handle, r *Reading) {
 		readHost(r)
 		return
 	}
-	newer := &CallError{Function: "nvmlDeviceGetMemoryInfo_v2", Code: codeFunctionNotFound}
+	newer := &callError{function: "nvmlDeviceGetMemoryInfo_v2", code: codeFunctionNotFound}
 	if l.has("nvmlDeviceGetMemoryInfo_v2") && query != olderQuery {
 		m, ret := h.memoryV2()
 		if ret == codeSuccess {
 			h.query.Store(newerQuery)
-			r.setMemory(m.total, m.used, m.free, OfDevice)
+			r.setMemory(m.total, m.used, m.free, ofDevice)
 			r.Set(DriverReserved, float64(m.reserved))
 			return
 		}
-		newer.Code = ret
-		if query == newerQuery || !worthTryingOlder(newer.Code) {
+		newer.code = ret
+		if query == newerQuery || !worthTryingOlder(newer.code) {
 			r.Err = newer
 			return
 		}
@@ -61,7 +62,7 @@ func (l *library) readMemory(h *handle, r *Reading) {
 	switch err := check("nvmlDeviceGetMemoryInfo", ret); {
 	case err == nil:
 		h.query.Store(olderQuery)
-		r.setMemory(m.total, m.used, m.free, OfDeviceAndDriver)
+		r.setMemory(m.total, m.used, m.free, ofDeviceAndDriver)
 	case ret == codeNotSupported && query == untried:
 		if readHost(r) {
 			h.query.Store(hostMemoryQuery)
@@ -84,10 +85,10 @@ func worthTryingOlder(code int) bool {
 // readSensors asks one call a quantity. One that is not supported is missing
 // from then on; another failure leaves it out this time, and a lost device is
 // an error of the reading.
-func (l *library) readSensors(h *handle, want Quantities, r *Reading) {
-	lacks := Quantities(h.lacks.Load())
+func (l *library) readSensors(h *handle, want quantitySet, r *Reading) {
+	lacks := quantitySet(h.lacks.Load())
 	for q := Utilization; q < numQuantities; q++ {
-		if !want.Has(q) || lacks.Has(q) {
+		if !want.has(q) || lacks.has(q) {
 			continue
 		}
 		v, function, ret := l.readSensor(h, q)
@@ -128,7 +129,7 @@ func (l *library) Processes(d Device) ([]Process, error) {
 		return nil, err
 	}
 	var all []runningProcess
-	failed := error(&CallError{Function: processFunctions[0], Code: codeFunctionNotFound})
+	failed := error(&callError{function: processFunctions[0], code: codeFunctionNotFound})
 	answered := false
 	for _, function := range processFunctions {
 		if !l.has(function) {

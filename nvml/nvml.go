@@ -38,26 +38,27 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Source is what the driver's figures come from: the driver's library, the
-// nvidia-smi program, or simulated devices. Its methods may be called from any
+// Source answers questions about GPUs: through the driver's library, the nvidia-smi
+// program, or devices that this program has open. Its methods may be called from any
 // goroutine.
-//
-// Devices lists the GPUs in the driver's order, which is that of the PCI bus,
-// each followed by its MIG devices.
-//
-// Read asks each of devices for the quantities in want, and answers in the
-// element of into with the same index; ProcessMemory is not among them. What a
-// device does not have is missing from its Reading; where the device could not
-// be asked at all, Reading.Err says why. Read keeps no reference to its arguments.
-//
-// Processes lists the processes that have memory on the device, each once. It
-// is the costly call: 4.5 ms under a lock of the driver's were measured
-// elsewhere, against 12 us for the memory.
 type Source interface {
 	Name() string
+
+	// Devices lists the GPUs in the driver's order, which is that of the PCI bus, each
+	// followed by its MIG devices.
 	Devices() ([]Device, error)
-	Read(devices []Device, want Quantities, into []Reading)
+
+	// Read asks each device for the quantities in want; ProcessMemory is not among them. The
+	// answer for devices[i] goes to into[i]. What a device does not have is missing from its
+	// Reading. Where a device cannot be asked at all, Reading.Err says why. Read keeps no
+	// reference to its arguments.
+	Read(devices []Device, want []Quantity, into []Reading)
+
+	// Processes lists the processes that have memory on a device, each once. It is the costly
+	// call: 4.5 ms under a lock of the driver's were measured elsewhere, against 12 us for
+	// the memory.
 	Processes(d Device) ([]Process, error)
+
 	Close() error
 }
 
@@ -88,22 +89,12 @@ type Status struct {
 	Reading
 }
 
-// Devices asks every device of the source for everything it has: memory in total, used, free
-// and reserved by the driver, and the sensors. Each may be missing. A device that cannot be
-// asked is in the list too, with the reason in Reading.Err. The error is that of
-// Source.Devices.
-func Devices(src Source) ([]Status, error) {
-	devices, err := src.Devices()
-	if err != nil {
-		return nil, err
-	}
-	return StatusOf(src, devices), nil
-}
-
-// StatusOf asks the given devices for everything they have.
+// StatusOf asks devices for everything they have: memory in total, used, free and reserved
+// by the driver, and the sensors. Each may be missing. A device that cannot be asked is in
+// the list too, with the reason in Reading.Err.
 func StatusOf(src Source, devices []Device) []Status {
 	readings := make([]Reading, len(devices))
-	src.Read(devices, AllQuantities, readings)
+	src.Read(devices, Quantities(), readings)
 	list := make([]Status, len(devices))
 	for i, d := range devices {
 		list[i] = Status{d, readings[i]}

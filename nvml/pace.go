@@ -126,7 +126,7 @@ func (r *Recorder) gap(at time.Duration, why string) {
 		if r.store.tracks[i].ended {
 			continue
 		}
-		rows = append(rows, row{time: at, device: i, asked: r.cfg.Quantities, reading: new(Reading)})
+		rows = append(rows, row{time: at, device: i, asked: r.sampler.want, reading: new(Reading)})
 		if why != "" {
 			remarks = append(remarks, remark{time: at, device: i, quantity: MemoryUsed, text: why})
 		}

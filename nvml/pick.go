@@ -10,11 +10,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
 )
 
-// ByUUID returns the device with a UUID, which may be cut after enough characters to identify
+// byUUID returns the device with a UUID, which may be cut after enough characters to identify
 // it: "GPU-5e2d...", "MIG-...", or without the prefix, in any case. A CUDA ordinal is not an
 // index into devices: ask CUDA for the ordinal's UUID. The error says that no device, or more
 // than one, has such a UUID.
-func ByUUID(devices []Device, uuid string) (Device, error) {
+func byUUID(devices []Device, uuid string) (Device, error) {
 	want := bareUUID(uuid)
 	var found []Device
 	for _, d := range devices {
@@ -40,7 +40,7 @@ func ByUUID(devices []Device, uuid string) (Device, error) {
 func Pick(devices []Device, name string) (Device, error) {
 	index, err := strconv.Atoi(strings.TrimSpace(name))
 	if err != nil {
-		return ByUUID(devices, name)
+		return byUUID(devices, name)
 	}
 	for _, d := range devices {
 		if d.Index == index && d.Parent == "" {
@@ -108,7 +108,7 @@ func Visible(devices []Device, getenv func(string) (string, bool)) ([]Device, er
 func visibleEntry(devices, gpus []Device, entry string, getenv func(string) (string, bool)) (Device, bool, error) {
 	ordinal, err := strconv.Atoi(entry)
 	if err != nil {
-		d, err := ByUUID(devices, entry)
+		d, err := byUUID(devices, entry)
 		return d, err == nil && entry != "", nil
 	}
 	if ordinal < 0 || ordinal >= len(gpus) {
@@ -174,7 +174,7 @@ func visibleToCUDA(devices []Device, ask func() ([]string, error)) (visible []De
 		return nil, false
 	}
 	for _, uuid := range uuids {
-		d, err := ByUUID(devices, uuid)
+		d, err := byUUID(devices, uuid)
 		if err != nil {
 			return nil, false
 		}

@@ -25,14 +25,14 @@ func (t Target) String() string {
 
 // MemoryOf returns the memory that a process, or a process and its children, has on a device.
 //
-// The driver counts processes by the host's numbers. In a container with its own PID namespace
-// the error is ErrHidden, unless the driver shows the container's numbers. ErrNoFigure says
-// that the driver lists the process without its memory (WSL, some MIG devices). An unknown
-// amount is never returned as zero.
+// The error is ErrUnknown where the driver lists processes without their memory (WSL, some MIG
+// devices), and in a container with its own PID namespace, unless the driver shows the
+// container's numbers: it counts processes by the host's. An unknown amount is never returned
+// as zero.
 func MemoryOf(src Source, d Device, t Target) (alloc.Bytes, error) {
 	var r Reading
 	readings := []Reading{r}
-	src.Read([]Device{d}, SetOf(MemoryUsed), readings)
+	src.Read([]Device{d}, []Quantity{MemoryUsed}, readings)
 	return newWatcher(t, systemProcesses{}).memory(src, d, &readings[0])
 }
 
@@ -56,7 +56,7 @@ func OthersMemory(src Source, d Device, t Target) (alloc.Bytes, error) {
 		switch {
 		case w.belongs(p.PID):
 		case p.Memory < 0:
-			return 0, fmt.Errorf("pid %d: %w", p.PID, ErrNoFigure)
+			return 0, fmt.Errorf("pid %d: %w", p.PID, errNoFigure)
 		default:
 			sum += p.Memory
 		}
@@ -80,7 +80,7 @@ type watcher struct {
 	table      processTable
 	family     map[int]uint64 // start time by PID
 	translated bool           // the driver was seen to give this namespace's numbers
-	hidden     bool           // the last answer was ErrHidden
+	hidden     bool           // the last answer was errHidden
 }
 
 func newWatcher(t Target, table processTable) *watcher {
@@ -102,18 +102,18 @@ const (
 
 // errGarbledList is about drivers of early R535, which put a further field into
 // the entries of the list without a new version: all after the first are shifted.
-var errGarbledList = fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", ErrNoFigure)
+var errGarbledList = fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", errNoFigure)
 
 // memory asks twice before it says that processes are hidden: one that the
 // driver listed may have ended before it was looked for here.
 func (w *watcher) memory(src Source, d Device, r *Reading) (alloc.Bytes, error) {
 	translated := w.translated
 	sum, err := w.ask(src, d, r)
-	if errors.Is(err, ErrHidden) && !w.hidden {
+	if errors.Is(err, errHidden) && !w.hidden {
 		w.translated = translated
 		sum, err = w.ask(src, d, r)
 	}
-	w.hidden = errors.Is(err, ErrHidden)
+	w.hidden = errors.Is(err, errHidden)
 	return sum, err
 }
 
@@ -133,11 +133,11 @@ func (w *watcher) ask(src Source, d Device, r *Reading) (alloc.Bytes, error) {
 	}
 	switch {
 	case !w.sameNumbers(list, found):
-		return 0, fmt.Errorf("%s: %w: start the container with --pid=host to see it", w.target, ErrHidden)
+		return 0, fmt.Errorf("%s: %w: start the container with --pid=host to see it", w.target, errHidden)
 	case noFigure:
-		return 0, fmt.Errorf("%s: %w", w.target, ErrNoFigure)
+		return 0, fmt.Errorf("%s: %w", w.target, errNoFigure)
 	case len(list) == 0 && usedMemory(r) > unexplained:
-		return 0, fmt.Errorf("%s: %w: the driver lists none, although %v are in use", w.target, ErrHidden, usedMemory(r))
+		return 0, fmt.Errorf("%s: %w: the driver lists none, although %v are in use", w.target, errHidden, usedMemory(r))
 	}
 	return sum, nil
 }
@@ -163,7 +163,7 @@ func (w *watcher) sameNumbers(list []Process, found bool) bool {
 }
 
 func usedMemory(r *Reading) alloc.Bytes {
-	if used, ok := r.Bytes(MemoryUsed); ok && r.Scope != OfHost {
+	if used, ok := r.Bytes(MemoryUsed); ok && r.Scope != ofHost {
 		return used
 	}
 	return 0
@@ -196,13 +196,6 @@ func (w *watcher) belongs(pid int) bool {
 		p = ppid
 	}
 	return false
-}
-
-// isUnknown reports whether an error says that a figure cannot be had here at
-// all, rather than that asking failed this once.
-func isUnknown(err error) bool {
-	return errors.Is(err, ErrHidden) || errors.Is(err, ErrNoFigure) ||
-		errors.Is(err, ErrNotSupported) || errors.Is(err, ErrNoPermission)
 }
 
 func bytesOf(n uint64) alloc.Bytes { return alloc.Bytes(min(n, uint64(alloc.MaxBytes))) }

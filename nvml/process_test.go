@@ -31,15 +31,15 @@ func TestMemoryOfAProcess(t *testing.T) {
 		{"its children alone", true, true, []Process{{42, 11}, {50, 9}}, 0, 11, nil, ""},
 		{"no memory on this device", true, false, []Process{{50, 9}}, 0, 0, nil, ""},
 		{"nobody on an idle device", true, false, nil, 300 * alloc.MiB, 0, nil, ""},
-		{"a list that hides all", true, false, nil, 2 * alloc.GiB, 0, ErrHidden, "the driver lists none, although 2.0 GiB are in use"},
-		{"no figure", true, false, []Process{{40, -1}}, 0, 0, ErrNoFigure, ""},
-		{"no figure of a child", true, true, []Process{{40, 5}, {41, -1}}, 0, 0, ErrNoFigure, ""},
+		{"a list that hides all", true, false, nil, 2 * alloc.GiB, 0, errHidden, "the driver lists none, although 2.0 GiB are in use"},
+		{"no figure", true, false, []Process{{40, -1}}, 0, 0, errNoFigure, ""},
+		{"no figure of a child", true, true, []Process{{40, 5}, {41, -1}}, 0, 0, errNoFigure, ""},
 		{"no figure of a stranger", true, false, []Process{{40, 5}, {50, -1}}, 0, 5, nil, ""},
-		{"strangers that are not here", true, false, []Process{{900040, 5}}, 0, 0, ErrHidden, "--pid=host"},
+		{"strangers that are not here", true, false, []Process{{900040, 5}}, 0, 0, errHidden, "--pid=host"},
 		{"found beside one that has just ended", true, false, []Process{{40, 5}, {77, 1}}, 0, 5, nil, ""},
-		{"a container, nothing listed", false, false, nil, 0, 0, ErrHidden, "--pid=host"},
-		{"a container, the host's numbers", false, false, []Process{{900040, 5}}, 0, 0, ErrHidden, ""},
-		{"a container, ours by chance", false, false, []Process{{40, 5}, {900041, 1}}, 0, 0, ErrHidden, ""},
+		{"a container, nothing listed", false, false, nil, 0, 0, errHidden, "--pid=host"},
+		{"a container, the host's numbers", false, false, []Process{{900040, 5}}, 0, 0, errHidden, ""},
+		{"a container, ours by chance", false, false, []Process{{40, 5}, {900041, 1}}, 0, 0, errHidden, ""},
 		{"a container, numbers translated", false, true, []Process{{40, 5}, {41, 7}}, 0, 12, nil, ""},
 	}
 	for _, test := range tests {
@@ -134,10 +134,10 @@ func TestMemoryOfOthers(t *testing.T) {
 
 	list[1].Memory = -1
 	_, err = OthersMemory(f, f.devices[0], Self())
-	assert.ErrorIs(t, err, ErrNoFigure)
+	assert.ErrorIs(t, err, errNoFigure)
 	list = []Process{{os.Getpid(), -1}}
 	_, err = OthersMemory(f, f.devices[0], Self())
-	assert.ErrorIs(t, err, ErrNoFigure)
+	assert.ErrorIs(t, err, errNoFigure)
 }
 
 func TestMemoryOfThisProcess(t *testing.T) {

@@ -3,7 +3,6 @@ package nvml
 import (
 	"fmt"
 	"math/bits"
-	"strings"
 )
 
 // Quantity is something that a device can report.
@@ -80,57 +79,37 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Quantities is a set of quantities.
-type Quantities uint32
+// Quantities returns everything that a device itself can be asked for: all but
+// ProcessMemory.
+func Quantities() []Quantity { return allSet.list() }
 
-// Clocks is the set of all clocks, and AllQuantities that of everything which
-// a device itself can be asked for.
+// quantitySet is a set of quantities: a bit for each.
+type quantitySet uint32
+
 const (
-	Clocks        = Quantities(1<<ClockGraphics | 1<<ClockMemory | 1<<ClockSM | 1<<ClockVideo)
-	AllQuantities = Quantities(1<<numQuantities-1) &^ (1 << ProcessMemory)
-	memoryQuants  = Quantities(1<<MemoryUsed | 1<<MemoryFree | 1<<MemoryTotal | 1<<DriverReserved)
+	allSet       = quantitySet(1<<numQuantities-1) &^ (1 << ProcessMemory)
+	memoryQuants = quantitySet(1<<MemoryUsed | 1<<MemoryFree | 1<<MemoryTotal | 1<<DriverReserved)
 )
 
-// SetOf returns the set of the given quantities.
-func SetOf(qs ...Quantity) Quantities {
-	var s Quantities
+func setOf(qs ...Quantity) quantitySet {
+	var s quantitySet
 	for _, q := range qs {
 		s |= 1 << q
 	}
 	return s
 }
 
-// Has reports whether q is in the set.
-func (s Quantities) Has(q Quantity) bool { return s&(1<<q) != 0 }
+func (s quantitySet) has(q Quantity) bool { return s&(1<<q) != 0 }
 
-// List returns the set's quantities in their order.
-func (s Quantities) List() []Quantity {
+// list returns the set's quantities in the order of the constants.
+func (s quantitySet) list() []Quantity {
 	list := make([]Quantity, 0, bits.OnesCount32(uint32(s)))
 	for q := range numQuantities {
-		if s.Has(q) {
+		if s.has(q) {
 			list = append(list, q)
 		}
 	}
 	return list
-}
-
-// ParseQuantities reads a list of words, separated by commas: memory, utilization, power,
-// temperature, fan, clocks, all. The error names the word that is not known.
-func ParseQuantities(list string) (Quantities, error) {
-	words := map[string]Quantities{
-		"memory": SetOf(MemoryUsed), "utilization": SetOf(Utilization), "power": SetOf(Power),
-		"temperature": SetOf(Temperature), "fan": SetOf(FanSpeed), "clocks": Clocks,
-		"all": SetOf(MemoryUsed, Utilization, Power, Temperature, FanSpeed) | Clocks,
-	}
-	var set Quantities
-	for word := range strings.SplitSeq(list, ",") {
-		qs, ok := words[strings.TrimSpace(word)]
-		if !ok {
-			return 0, fmt.Errorf("nvml: no quantity %q: want memory, utilization, power, temperature, fan, clocks or all", word)
-		}
-		set |= qs
-	}
-	return set, nil
 }
 
 func quantityOfKey(key string) (Quantity, bool) {

@@ -32,7 +32,7 @@ type Config struct {
 	// and for nothing: so a program that runs for less than a second is seen.
 	Fresh bool
 	// Quantities are recorded besides MemoryUsed, which always is.
-	Quantities Quantities
+	Quantities []Quantity
 	// Files are written to as samples come, one line each, so that a recorder
 	// that is killed loses one interval at most: JSON lines, or CSV if the name
 	// ends so. With Dir, one more file is made there, named after the date, the
@@ -43,7 +43,7 @@ type Config struct {
 	// MaxPoints bounds the memory of a series: 4096 points of 56 bytes if zero.
 	// A longer recording is thinned out, keeping each interval's minimum and
 	// maximum; files get every sample.
-	MaxPoints int
+	maxPoints int
 }
 
 // Limits of Config.
@@ -66,10 +66,9 @@ func (c *Config) complete() error {
 	if c.Target.PID > 0 && !(systemProcesses{}).exists(c.Target.PID) {
 		return fmt.Errorf("nvml: there is no process %d", c.Target.PID)
 	}
-	if c.MaxPoints <= 0 {
-		c.MaxPoints = defaultPoints
+	if c.maxPoints <= 0 {
+		c.maxPoints = defaultPoints
 	}
-	c.Quantities = (c.Quantities | SetOf(MemoryUsed)) &^ SetOf(ProcessMemory)
 	return nil
 }
 
@@ -121,9 +120,9 @@ func (r *Recorder) prepare() error {
 	h := header{
 		Schema: schema, Source: r.src.Name(), Interval: r.cfg.Interval.Seconds(),
 		PID: r.cfg.Target.PID, Children: r.cfg.Target.Children,
-		Quantities: r.sampler.quantities().List(), Devices: devices,
+		Quantities: r.sampler.quantities().list(), Devices: devices,
 	}
-	r.store = newStore(h, r.cfg.MaxPoints)
+	r.store = newStore(h, r.cfg.maxPoints)
 	r.store.prepare(r.sampler.quantities())
 	names := slices.Clone(r.cfg.Files)
 	if r.cfg.Dir != "" {

@@ -152,7 +152,7 @@ func TestALostDeviceEndsItsSeriesNotTheRecorder(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "lost.jsonl")
 		r := start(t, Config{Source: f, Files: []string{file}})
 		time.Sleep(500 * time.Millisecond)
-		f.set(0, 0, &CallError{Function: "nvmlDeviceGetMemoryInfo_v2", Code: codeLost})
+		f.set(0, 0, &callError{function: "nvmlDeviceGetMemoryInfo_v2", code: codeLost})
 		time.Sleep(time.Second)
 		require.NoError(t, r.Stop())
 
@@ -245,7 +245,7 @@ func TestAnUnknownProcessIsNoZero(t *testing.T) {
 			assert.Positive(t, process.Gaps())
 			assert.True(t, math.IsNaN(process.Max()))
 			assert.Contains(t, process.String(), "unknown: pid ")
-			assert.Contains(t, process.String(), ErrNoFigure.Error())
+			assert.Contains(t, process.String(), errNoFigure.Error())
 			assert.Contains(t, device.Note, "all processes together, since pid")
 			assert.Positive(t, device.Len())
 		}

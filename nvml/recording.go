@@ -21,13 +21,7 @@ type Recording struct {
 
 // Of returns the series of one quantity, one for each device.
 func (r Recording) Of(q Quantity) []Series {
-	return slices.Collect(func(yield func(Series) bool) {
-		for _, s := range r.Series {
-			if s.Quantity == q && !yield(s) {
-				return
-			}
-		}
-	})
+	return slices.DeleteFunc(slices.Clone(r.Series), func(s Series) bool { return s.Quantity != q })
 }
 
 // Duration returns the time from the recording's first sample to its last.
@@ -66,7 +60,7 @@ func (h *header) target() Target { return Target{PID: h.PID, Children: h.Childre
 type row struct {
 	time    time.Duration
 	device  int // index in the header's list
-	asked   Quantities
+	asked   quantitySet
 	reading *Reading
 }
 
@@ -112,9 +106,9 @@ func newStore(h header, size int) *store {
 }
 
 // prepare makes the buffers for a set of quantities, so that add makes none.
-func (s *store) prepare(qs Quantities) {
+func (s *store) prepare(qs quantitySet) {
 	for i := range s.tracks {
-		for _, q := range qs.List() {
+		for _, q := range qs.list() {
 			s.buffer(i, q)
 		}
 	}
@@ -134,7 +128,7 @@ func (s *store) add(r row) {
 		t.scope = r.reading.Scope
 	}
 	for q := range numQuantities {
-		if r.asked.Has(q) {
+		if r.asked.has(q) {
 			v, ok := r.reading.Value(q)
 			s.buffer(r.device, q).add(r.time, v, ok)
 		}
@@ -185,7 +179,7 @@ func (s *store) series(device int, q Quantity) Series {
 	case q == ProcessMemory:
 		out.Capacity = alloc.Bytes(t.capacity)
 		out.Target = s.header.target()
-		if out.Note == "" && out.total.Samples+out.total.Gaps == 0 {
+		if out.Note == "" && out.total.samples+out.total.gaps == 0 {
 			out.Note = out.Target.String() + ": not asked for in so short a time, since it is once a second at most"
 		}
 	case q.IsMemory():

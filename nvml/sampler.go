@@ -9,10 +9,11 @@ import (
 // allocates nothing.
 type sampler struct {
 	src     Source
-	want    Quantities // of devices
-	watcher *watcher   // nil if no process is asked for
-	fresh   bool       // the process has just been started
-	start   time.Time  // carries the monotonic clock
+	want    quantitySet // of devices
+	wanted  []Quantity  // the same, as Source.Read takes it
+	watcher *watcher    // nil if no process is asked for
+	fresh   bool        // the process has just been started
+	start   time.Time   // carries the monotonic clock
 
 	probes   []probe
 	failures int
@@ -50,10 +51,11 @@ const (
 func newSampler(src Source, devices []Device, cfg Config) *sampler {
 	n := len(devices)
 	s := &sampler{
-		src: src, want: cfg.Quantities, fresh: cfg.Fresh,
+		src: src, want: setOf(cfg.Quantities...)&^setOf(ProcessMemory) | setOf(MemoryUsed), fresh: cfg.Fresh,
 		probes: make([]probe, n), due: make([]int, 0, n), devices: make([]Device, 0, n),
 		readings: make([]Reading, n), rows: make([]row, 0, n), remarks: make([]remark, 0, 3*n),
 	}
+	s.wanted = s.want.list()
 	for i, d := range devices {
 		s.probes[i].device = d
 	}
@@ -64,11 +66,11 @@ func newSampler(src Source, devices []Device, cfg Config) *sampler {
 }
 
 // quantities returns all that is recorded.
-func (s *sampler) quantities() Quantities {
+func (s *sampler) quantities() quantitySet {
 	if s.watcher == nil {
 		return s.want
 	}
-	return s.want | SetOf(ProcessMemory)
+	return s.want | setOf(ProcessMemory)
 }
 
 // sample asks every device that is due. What it returns is valid until the next call.
@@ -86,7 +88,7 @@ func (s *sampler) sample() ([]row, []remark) {
 		return nil, nil
 	}
 	readings := s.readings[:len(s.due)]
-	s.src.Read(s.devices, s.want, readings)
+	s.src.Read(s.devices, s.wanted, readings)
 	for k, i := range s.due {
 		s.take(now, i, &readings[k])
 	}
@@ -140,7 +142,7 @@ func (s *sampler) readProcess(now time.Duration, device int, r *Reading) {
 		r.Set(ProcessMemory, float64(memory))
 		return
 	}
-	if !isUnknown(err) {
+	if !errors.Is(err, ErrUnknown) {
 		s.failures++
 	}
 	s.note(now, device, ProcessMemory, &p.processNote, err)

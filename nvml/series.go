@@ -30,29 +30,26 @@ type Series struct {
 type Point struct {
 	Time     time.Duration // of its first query, since the recording's start
 	Min, Max float64       // in the unit of the quantity's key
-	Samples  int
-	Gaps     int // queries without an answer
+	samples  int
+	gaps     int // queries without an answer
 	sum      float64
 	end      time.Duration
 }
 
 // IsGap reports whether the point has no sample.
-func (p Point) IsGap() bool { return p.Samples == 0 }
-
-// Mean returns the mean of the point's samples.
-func (p Point) Mean() float64 { return p.sum / float64(p.Samples) }
+func (p Point) IsGap() bool { return p.samples == 0 }
 
 // merge adds a later point to p.
 func (p *Point) merge(q Point) {
 	switch {
-	case q.Samples == 0:
-	case p.Samples == 0:
+	case q.samples == 0:
+	case p.samples == 0:
 		p.Min, p.Max = q.Min, q.Max
 	default:
 		p.Min, p.Max = min(p.Min, q.Min), max(p.Max, q.Max)
 	}
-	p.Samples += q.Samples
-	p.Gaps += q.Gaps
+	p.samples += q.samples
+	p.gaps += q.gaps
 	p.sum += q.sum
 	p.end = q.end
 }
@@ -64,8 +61,8 @@ type summary struct {
 }
 
 func (s *summary) add(p Point) {
-	if p.Samples > 0 {
-		if s.Samples == 0 {
+	if p.samples > 0 {
+		if s.samples == 0 {
 			s.first = p.Time
 		}
 		s.last = p.end
@@ -74,7 +71,7 @@ func (s *summary) add(p Point) {
 }
 
 // Len returns the number of samples, merged ones included.
-func (s Series) Len() int { return s.total.Samples }
+func (s Series) Len() int { return s.total.samples }
 
 // Known reports whether the series has figures. The series of a process that has only zeros,
 // from before its memory turned out to be hidden, has none.
@@ -84,7 +81,7 @@ func (s Series) Known() bool {
 }
 
 // Gaps returns the number of queries without a figure.
-func (s Series) Gaps() int { return s.total.Gaps }
+func (s Series) Gaps() int { return s.total.gaps }
 
 // Span returns the times of the first and the last sample, since the recording's
 // start; both are 0 if there is none.
@@ -110,7 +107,7 @@ func (s Series) Min() float64 { return s.orNaN(s.total.Min) }
 func (s Series) Max() float64 { return s.orNaN(s.total.Max) }
 
 // Mean returns the mean of the samples, or NaN.
-func (s Series) Mean() float64 { return s.orNaN(s.total.Mean()) }
+func (s Series) Mean() float64 { return s.orNaN(s.total.sum / float64(s.total.samples)) }
 
 func (s Series) orNaN(v float64) float64 {
 	if s.Len() == 0 {
@@ -128,7 +125,7 @@ func (s Series) Last(n int) Series {
 	from, have := len(s.points), 0
 	for from > 0 && have < n {
 		from--
-		have += s.points[from].Samples
+		have += s.points[from].samples
 	}
 	return s.cut(from)
 }
@@ -191,11 +188,8 @@ func (s Series) number(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64) + "[" + s.Quantity.Unit() + "]"
 }
 
-// Format prints a value of the series: memory in a suitable binary unit, other quantities in
-// their unit with at most one decimal.
-func (s Series) Format(v float64) string { return s.Quantity.Format(v) }
-
-// Format prints a value of the quantity for people: "1.5 GiB", "41 %".
+// Format prints a value of the quantity for people: memory in a suitable binary unit, others
+// in their unit with at most one decimal: "1.5 GiB", "41 %".
 func (q Quantity) Format(v float64) string {
 	switch {
 	case math.IsNaN(v):
@@ -225,13 +219,13 @@ func newBuffer(size int) *buffer {
 
 // add appends a sample, or a gap if ok is false.
 func (b *buffer) add(t time.Duration, v float64, ok bool) {
-	p := Point{Time: t, end: t, Gaps: 1}
+	p := Point{Time: t, end: t, gaps: 1}
 	if ok {
-		p = Point{Time: t, end: t, Min: v, Max: v, sum: v, Samples: 1}
+		p = Point{Time: t, end: t, Min: v, Max: v, sum: v, samples: 1}
 	}
 	b.total.add(p)
 	if n := len(b.points); n > 0 {
-		if last := &b.points[n-1]; last.Samples+last.Gaps < b.width {
+		if last := &b.points[n-1]; last.samples+last.gaps < b.width {
 			last.merge(p)
 			return
 		}

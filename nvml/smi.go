@@ -137,7 +137,8 @@ var errNoRow = errors.New("nvidia-smi has no row for this GPU")
 
 // Read matches rows to devices by UUID, so that a row that is missing is a gap
 // in that device's series, and shifts no other's.
-func (s *smi) Read(devices []Device, want Quantities, into []Reading) {
+func (s *smi) Read(devices []Device, wanted []Quantity, into []Reading) {
+	want := setOf(wanted...)
 	columns := wantedColumns(want)
 	fields := []string{"index", "uuid", "pci.bus_id", "mig.mode.current"}
 	for _, c := range columns {
@@ -147,7 +148,7 @@ func (s *smi) Read(devices []Device, want Quantities, into []Reading) {
 	keys := keysOf(rows)
 	hasMIG := false
 	for i, d := range devices {
-		into[i].Reset()
+		into[i].reset()
 		at := slices.Index(keys, d.UUID)
 		switch {
 		case d.Parent != "":
@@ -165,18 +166,18 @@ func (s *smi) Read(devices []Device, want Quantities, into []Reading) {
 	}
 }
 
-func wantedColumns(want Quantities) []smiColumn {
+func wantedColumns(want quantitySet) []smiColumn {
 	var columns []smiColumn
 	for _, c := range smiColumns {
 		judges := c.quantity == MemoryTotal || c.quantity == MemoryUsed // whether there is memory at all
-		if want.Has(c.quantity) || judges && want&memoryQuants != 0 {
+		if want.has(c.quantity) || judges && want&memoryQuants != 0 {
 			columns = append(columns, c)
 		}
 	}
 	return columns
 }
 
-func (s *smi) readRow(r *Reading, uuid string, row smiRow, columns []smiColumn, want Quantities) {
+func (s *smi) readRow(r *Reading, uuid string, row smiRow, columns []smiColumn, want quantitySet) {
 	for _, c := range columns {
 		text := row[c.field]
 		if v, ok := figure(text, c.quantity); ok {

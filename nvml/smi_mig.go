@@ -113,7 +113,7 @@ func (l *smiLog) find(d Device) (gpu, mig int, err error) {
 var errNoMIG = errors.New("nvidia-smi does not list this MIG device any more")
 
 // readMIG reads the memory of the MIG devices among devices: they have no sensors.
-func (s *smi) readMIG(devices []Device, want Quantities, into []Reading) {
+func (s *smi) readMIG(devices []Device, want quantitySet, into []Reading) {
 	if want&memoryQuants == 0 {
 		return
 	}

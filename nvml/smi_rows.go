@@ -123,9 +123,9 @@ func notSupported(text string) bool {
 func noFigureIn(field, text string) error {
 	switch {
 	case strings.Contains(text, "Insufficient Permissions"):
-		return fmt.Errorf("nvidia-smi: %s: %w", field, ErrNoPermission)
+		return fmt.Errorf("nvidia-smi: %s: %w", field, errNoPermission)
 	case notSupported(text):
-		return fmt.Errorf("nvidia-smi: %s: %w", field, ErrNotSupported)
+		return fmt.Errorf("nvidia-smi: %s: %w", field, errNotSupported)
 	}
 	return fmt.Errorf("nvidia-smi: %s is not a number: %q", field, text)
 }

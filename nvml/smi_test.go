@@ -86,7 +86,7 @@ func read(t *testing.T, s *smi) ([]Device, []Reading) {
 	devices, err := s.Devices()
 	require.NoError(t, err)
 	readings := make([]Reading, len(devices))
-	s.Read(devices, AllQuantities, readings)
+	s.Read(devices, Quantities(), readings)
 	return devices, readings
 }
 
@@ -155,29 +155,29 @@ func TestSMIMemoryThatIsNoNumber(t *testing.T) {
 		err   error
 		text  string
 	}{
-		"no memory of its own": {gpu: gpuRow("0", "GPU-a", "GB10", "memory.used", "[N/A]", "memory.total", "[N/A]"), scope: OfHost},
-		"not permitted":        {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[Insufficient Permissions]", "memory.total", "[Insufficient Permissions]"), err: ErrNoPermission},
+		"no memory of its own": {gpu: gpuRow("0", "GPU-a", "GB10", "memory.used", "[N/A]", "memory.total", "[N/A]"), scope: ofHost},
+		"not permitted":        {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[Insufficient Permissions]", "memory.total", "[Insufficient Permissions]"), err: errNoPermission},
 		"an error":             {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[Unknown Error]", "memory.total", "[Unknown Error]"), text: "[Unknown Error]"},
-		"a total":              {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[N/A]"), err: ErrNotSupported},
-		"MIG mode":             {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[N/A]", "memory.total", "[N/A]", "mig.mode.current", "Enabled"), err: ErrNotSupported},
+		"a total":              {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[N/A]"), err: errNotSupported},
+		"MIG mode":             {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[N/A]", "memory.total", "[N/A]", "mig.mode.current", "Enabled"), err: errNotSupported},
 		"lost":                 {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[GPU is lost]"), err: ErrLost},
 		"not a number":         {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "nan"), text: `"nan"`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if test.scope == OfHost && runtime.GOOS != "linux" {
+			if test.scope == ofHost && runtime.GOOS != "linux" {
 				t.Skip("the host's memory is known on Linux")
 			}
 			_, readings := read(t, openFakeSMI(t, &fakeSMI{gpus: []fakeGPU{test.gpu}, other: map[string]string{"-L": ""}}))
 			r := &readings[0]
 			_, known := r.Value(MemoryUsed)
-			assert.Equal(t, test.scope == OfHost, known)
+			assert.Equal(t, test.scope == ofHost, known)
 			assert.Equal(t, test.scope, r.Scope)
 			if test.err != nil {
 				assert.ErrorIs(t, r.Err, test.err)
 			}
 			assert.ErrorContains(t, errors.Join(r.Err, errors.New("-")), test.text)
-			assert.Equal(t, test.scope == OfHost, r.Err == nil)
+			assert.Equal(t, test.scope == ofHost, r.Err == nil)
 		})
 	}
 }
@@ -190,8 +190,8 @@ func TestSMIThatFailsForAWhile(t *testing.T) {
 	require.NoError(t, readings[0].Err)
 	f.gpus[0] = gpuRow("0", "GPU-a", "A", "memory.used", "[N/A]", "memory.total", "[N/A]")
 	_, readings = read(t, s)
-	assert.ErrorIs(t, readings[0].Err, ErrNotSupported)
-	assert.Equal(t, OfDevice, readings[0].Scope)
+	assert.ErrorIs(t, readings[0].Err, errNotSupported)
+	assert.Equal(t, ofDevice, readings[0].Scope)
 }
 
 // Fields that an old nvidia-smi does not have cost no other field.
@@ -253,7 +253,7 @@ func TestSMIThatFails(t *testing.T) {
 	s := openFakeSMI(t, f)
 	f.other = map[string]string{"--query-gpu": "error: exit status 15"}
 	readings := make([]Reading, 2)
-	s.Read([]Device{{UUID: "GPU-a"}, {UUID: "GPU-d"}}, SetOf(MemoryUsed), readings)
+	s.Read([]Device{{UUID: "GPU-a"}, {UUID: "GPU-d"}}, []Quantity{MemoryUsed}, readings)
 	assert.ErrorContains(t, readings[0].Err, "exit status 15")
 	assert.ErrorContains(t, readings[1].Err, "exit status 15")
 }

@@ -35,7 +35,7 @@ func run(dir string, pause time.Duration, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, tr.Close()) }()
 
-	// nvml.Over asks the device that the program has open. Config{} asks the
+	// nvml.FromDevices asks the device that the program has open. Config{} asks the
 	// driver instead, for every process there is.
 	rec, err := nvml.NewRecorder(nvml.Config{
 		Source: nvml.FromDevices(tr.Device()), Interval: 20 * time.Millisecond,

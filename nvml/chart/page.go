@@ -139,7 +139,7 @@ func (f *Figure) pageRows() []pageRow {
 	rows := make([]pageRow, len(f.series))
 	for i, s := range f.series {
 		rows[i] = pageRow{
-			Series: s.Label(), Min: s.Format(s.Min()), Max: s.Format(s.Max()), Mean: s.Format(s.Mean()),
+			Series: s.Label(), Min: s.Quantity.Format(s.Min()), Max: s.Quantity.Format(s.Max()), Mean: s.Quantity.Format(s.Mean()),
 			Duration: fmt.Sprintf("%.1f s", s.Duration().Seconds()), Rate: rateOf(s),
 			Samples: s.Len(), Gaps: s.Gaps(), Note: s.Note,
 		}

@@ -73,7 +73,7 @@ func labelOf(s nvml.Series) string {
 	if s.Quantity != nvml.MemoryUsed && s.Quantity != nvml.ProcessMemory {
 		return label
 	}
-	label += ", peak " + s.Format(s.Max())
+	label += ", peak " + s.Quantity.Format(s.Max())
 	if s.Quantity == nvml.MemoryUsed && s.Capacity > 0 {
 		label += " of " + s.Capacity.String()
 	}

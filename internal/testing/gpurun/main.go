@@ -92,7 +92,7 @@ func firstDevice(source nvml.Source) (nvml.Device, error) {
 	if err != nil {
 		return nvml.Device{}, err
 	}
-	return nvml.ByUUID(devices, seen[0].UUID)
+	return nvml.Pick(devices, seen[0].UUID)
 }
 
 // used is what NVML calls used of the whole device.
@@ -101,7 +101,7 @@ func (v *view) used() (alloc.Bytes, error) {
 		return 0, nvml.ErrNotAvailable
 	}
 	readings := make([]nvml.Reading, 1)
-	v.source.Read([]nvml.Device{v.device}, nvml.SetOf(nvml.MemoryUsed), readings)
+	v.source.Read([]nvml.Device{v.device}, []nvml.Quantity{nvml.MemoryUsed}, readings)
 	n, ok := readings[0].Bytes(nvml.MemoryUsed)
 	if !ok {
 		return 0, errors.Join(readings[0].Err, errors.New("no figure"))

@@ -92,7 +92,7 @@ func queries(w io.Writer, v *view) error {
 	}
 	devices, readings := []nvml.Device{v.device}, make([]nvml.Reading, 1)
 	memory, err := median(func() error {
-		v.source.Read(devices, nvml.SetOf(nvml.MemoryUsed), readings)
+		v.source.Read(devices, []nvml.Quantity{nvml.MemoryUsed}, readings)
 		return readings[0].Err
 	})
 	if err != nil {

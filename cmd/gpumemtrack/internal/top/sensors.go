@@ -181,7 +181,7 @@ func sensorsOf(s nvml.Status) map[string]any {
 	if s.Parent != "" {
 		d["parent"], d["mig"] = s.Parent, s.MIG
 	}
-	for _, q := range nvml.AllQuantities.List() {
+	for _, q := range nvml.Quantities() {
 		d[q.Key()] = nil
 		if v, ok := s.Value(q); ok {
 			d[q.Key()] = v
@@ -219,7 +219,7 @@ func sensorsGrid(list []nvml.Status, width int, clocks func(nvml.Reading) string
 		switch {
 		case s.Err != nil:
 			remarks += fmt.Sprintf("%s: %v\n", s.Label(), s.Err)
-		case s.Scope != nvml.OfDevice:
+		case s.Scope.String() != "":
 			remarks += fmt.Sprintf("%s: memory %v\n", s.Label(), s.Scope)
 		}
 	}

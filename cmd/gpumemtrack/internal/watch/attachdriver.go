@@ -59,7 +59,7 @@ func (d *attachDriver) Memory(pid, ordinal int) (used, total alloc.Bytes, err er
 		return 0, 0, fmt.Errorf("process %d has no device %d", pid, ordinal)
 	}
 	var readings [1]nvml.Reading
-	d.source.Read(devices[ordinal:ordinal+1], nvml.SetOf(nvml.MemoryUsed, nvml.MemoryTotal), readings[:])
+	d.source.Read(devices[ordinal:ordinal+1], []nvml.Quantity{nvml.MemoryUsed, nvml.MemoryTotal}, readings[:])
 	used, known := readings[0].Bytes(nvml.MemoryUsed)
 	total, also := readings[0].Bytes(nvml.MemoryTotal)
 	if !known || !also || readings[0].Err != nil {

@@ -47,11 +47,11 @@ func liveLine(rec nvml.Recording) string {
 			continue
 		}
 		values, now := latest(s, sparkPoints)
-		state := s.Format(now) + " now"
+		state := s.Quantity.Format(now) + " now"
 		if s.Ended {
 			state = "lost"
 		}
-		parts = append(parts, fmt.Sprintf("%s: %s, %s peak %s", s.Label(), state, s.Format(s.Max()), sparkline(values)))
+		parts = append(parts, fmt.Sprintf("%s: %s, %s peak %s", s.Label(), state, s.Quantity.Format(s.Max()), sparkline(values)))
 	}
 	return fmt.Sprintf("%s  %s", rec.Duration().Round(time.Second), strings.Join(parts, "  "))
 }

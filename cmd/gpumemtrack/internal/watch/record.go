@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"fmt"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -114,9 +115,31 @@ func runRecord(a *cli.App, o recordOptions) error {
 	return recordUntil(a, ctx, cfg, charts, o)
 }
 
+var clocks = []nvml.Quantity{nvml.ClockGraphics, nvml.ClockMemory, nvml.ClockSM, nvml.ClockVideo}
+
+// quantityWords are the words of --with.
+var quantityWords = map[string][]nvml.Quantity{
+	"memory": {nvml.MemoryUsed}, "utilization": {nvml.Utilization}, "power": {nvml.Power},
+	"temperature": {nvml.Temperature}, "fan": {nvml.FanSpeed}, "clocks": clocks,
+	"all": append([]nvml.Quantity{nvml.MemoryUsed, nvml.Utilization, nvml.Power, nvml.Temperature, nvml.FanSpeed}, clocks...),
+}
+
+// parseQuantities reads a list of words, separated by commas. The error names the word that
+// is not known.
+func parseQuantities(list string) (all []nvml.Quantity, err error) {
+	for word := range strings.SplitSeq(list, ",") {
+		quantities, ok := quantityWords[strings.TrimSpace(word)]
+		if !ok {
+			return nil, fmt.Errorf("nvml: no quantity %q: want memory, utilization, power, temperature, fan, clocks or all", word)
+		}
+		all = append(all, quantities...)
+	}
+	return all, nil
+}
+
 // config sorts the outputs into charts and files.
 func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
-	quantities, err := nvml.ParseQuantities(o.with)
+	quantities, err := parseQuantities(o.with)
 	if err != nil {
 		return nil, cfg, cli.UsageError("record: --with: %w", err)
 	}

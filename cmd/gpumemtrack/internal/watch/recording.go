@@ -86,7 +86,7 @@ func WriteRecording(w io.Writer, rec nvml.Recording) {
 			continue // a sensor that the device does not have
 		}
 		t.AppendRow(table.Row{
-			s.Label(), s.Device.Name, s.Format(s.Min()), s.Format(s.Max()), s.Format(s.Mean()),
+			s.Label(), s.Device.Name, s.Quantity.Format(s.Min()), s.Quantity.Format(s.Max()), s.Quantity.Format(s.Mean()),
 			fmt.Sprintf("%.1f s", s.Duration().Seconds()), rateCell(s), s.Gaps(),
 		})
 	}
