@@ -12,12 +12,10 @@ type Bytes int64
 
 // Binary units.
 const (
-	B   Bytes = 1
-	KiB       = 1024 * B
+	KiB Bytes = 1024
 	MiB       = 1024 * KiB
 	GiB       = 1024 * MiB
 	TiB       = 1024 * GiB
-	PiB       = 1024 * TiB
 )
 
 // MaxBytes is the largest amount that Bytes can hold, just under 8 EiB.

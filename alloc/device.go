@@ -1,9 +1,6 @@
 package alloc
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // Ptr is an address in a device's memory. Zero is not an address.
 type Ptr uint64
@@ -31,6 +28,27 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 //
 // MemInfo asks the driver. Name is the product name, Ordinal the index among the devices that
 // the process sees.
+//
+// A device that can do more has more methods, which [As] finds: those of StreamAllocator, VirtualDevice,
+// EventDevice and Copier, and any of
+//
+//	Memory() Memory           // what it gives, if that is not DeviceMemory
+//	Reserved() (Bytes, error) // what it holds from the driver, as a pool does
+//	Synchronize() error       // waits until all work queued on it is done
+//
+//	// Fill queues on a stream that n bytes at p, inside one allocation, become a value.
+//	Fill(p Ptr, n Bytes, value byte, s Stream) error
+//
+//	// CopyFrom copies n bytes from another device's memory. It is errors.ErrUnsupported for a
+//	// device of another sort.
+//	CopyFrom(dst Ptr, from Device, src Ptr, n Bytes) error
+//
+//	// StartInterval marks the beginning of an interval behind the work queued so far, Stop its end. Elapsed
+//	// waits for the end, returns the time between them, and is called once.
+//	StartInterval() (interface {
+//		Stop() error
+//		Elapsed() (time.Duration, error)
+//	}, error)
 type Device interface {
 	Alloc(n Bytes) (Ptr, error)
 	Free(p Ptr) error
@@ -89,47 +107,12 @@ type Event interface {
 	Wait() error
 }
 
-// Synchronizer is a Device that can wait until all work queued on it is done.
-type Synchronizer interface {
-	Synchronize() error
-}
-
 // Copier is a Device that can copy between its memory and the program's. The
 // copy is complete when the call returns. An address may lie inside an
 // allocation; the copy must not run past the allocation's end.
 type Copier interface {
 	CopyToDevice(dst Ptr, src []byte) error
 	CopyToHost(dst []byte, src Ptr) error
-}
-
-// PeerCopier is a Device that can copy from another device's memory.
-type PeerCopier interface {
-	// CopyFrom copies n bytes at src, which is memory of the device from, to dst. They may be the same
-	// device. The copy is complete when the call returns. It is errors.ErrUnsupported
-	// for a device of another sort.
-	CopyFrom(dst Ptr, from Device, src Ptr, n Bytes) error
-}
-
-// Filler is a Device that can fill its memory.
-type Filler interface {
-	// Fill queues on a stream that n bytes at p, inside one allocation, become a value; it does
-	// not wait.
-	Fill(p Ptr, n Bytes, value byte, s Stream) error
-}
-
-// Timer is a Device that can time an interval of its own work.
-type Timer interface {
-	// StartInterval marks the interval's beginning behind the work queued so far.
-	StartInterval() (Interval, error)
-}
-
-// Interval measures the time of a stretch of a device's work.
-type Interval interface {
-	// Stop marks the end behind the work queued so far; it does not wait.
-	Stop() error
-	// Elapsed waits until the device has reached the end and returns the time
-	// between the marks. It releases the interval: call it once, after Stop.
-	Elapsed() (time.Duration, error)
 }
 
 // As returns the first T among dev and the devices that it wraps, as errors.As does: for

@@ -82,15 +82,6 @@ func (d DType) String() string {
 	return dtypes[d].torch
 }
 
-// NumPy returns the type as NumPy spells it, without a byte order: "f4"; for
-// the types that only ml_dtypes adds to NumPy, their name there: "bfloat16".
-func (d DType) NumPy() string {
-	if !d.Valid() {
-		return ""
-	}
-	return dtypes[d].numpy
-}
-
 // Safetensors returns the type as a safetensors header spells it, and "" for
 // the types that the format does not have.
 func (d DType) Safetensors() string {

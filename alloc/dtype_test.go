@@ -43,7 +43,6 @@ func TestDTypeSpellings(t *testing.T) {
 		assert.True(t, test.dtype.Valid())
 		assert.Equal(t, test.bits, test.dtype.Bits(), test.torch)
 		assert.Equal(t, test.torch, test.dtype.String())
-		assert.Equal(t, test.numpy, test.dtype.NumPy())
 		assert.Equal(t, test.safetensors, test.dtype.Safetensors())
 		spellings := []string{test.torch, "torch." + test.torch, test.numpy, "<" + test.numpy, "=" + test.numpy, "|" + test.numpy, ">" + test.numpy}
 		if test.safetensors != "" {
@@ -85,7 +84,6 @@ func TestInvalidDType(t *testing.T) {
 	for _, d := range []alloc.DType{0, 200} {
 		assert.False(t, d.Valid())
 		assert.Zero(t, d.Bits())
-		assert.Empty(t, d.NumPy())
 		assert.Empty(t, d.Safetensors())
 		_, err := d.MarshalText()
 		assert.Error(t, err)

@@ -49,15 +49,6 @@ func Memories() []Memory {
 	return all
 }
 
-// MemoryOf returns the kind of memory that a device gives. A Device that gives anything but
-// plain device memory has a method Memory() Memory.
-func MemoryOf(dev Device) Memory {
-	if its, ok := As[interface{ Memory() Memory }](dev); ok {
-		return its.Memory()
-	}
-	return DeviceMemory
-}
-
 // OnHost reports whether the memory is the host's. It takes none of the device's.
 func (m Memory) OnHost() bool { return m == PinnedMemory || m == MappedMemory }
 
@@ -72,14 +63,6 @@ func (m Memory) String() string {
 	return memoryNames[m]
 }
 
-// ParseMemory reads a name that String returns. Any other name is an error.
-func ParseMemory(name string) (Memory, error) {
-	if i := slices.Index(memoryNames[:], name); i >= 0 {
-		return Memory(i), nil
-	}
-	return UnknownMemory, fmt.Errorf("parse memory %q: want one of %s", name, strings.Join(memoryNames[:], ", "))
-}
-
 // MarshalText writes the kind's name.
 func (m Memory) MarshalText() ([]byte, error) {
 	if !m.Valid() {
@@ -88,16 +71,12 @@ func (m Memory) MarshalText() ([]byte, error) {
 	return []byte(m.String()), nil
 }
 
-// UnmarshalText reads a name as ParseMemory does.
-func (m *Memory) UnmarshalText(text []byte) (err error) {
-	*m, err = ParseMemory(string(text))
-	return err
-}
-
-// ReservingDevice is a Device that holds more of the driver's memory than its callers, as a
-// pool does.
-type ReservingDevice interface {
-	Device
-	// Reserved returns what the device holds from the driver.
-	Reserved() (Bytes, error)
+// UnmarshalText reads a name that String returns. Any other name is an error.
+func (m *Memory) UnmarshalText(text []byte) error {
+	i := slices.Index(memoryNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("parse memory %q: want one of %s", text, strings.Join(memoryNames[:], ", "))
+	}
+	*m = Memory(i)
+	return nil
 }

@@ -117,9 +117,6 @@ func ParseShape(text string) (Shape, error) {
 // Equal reports whether the shapes have the same dimensions.
 func (s Shape) Equal(t Shape) bool { return slices.Equal(s, t) }
 
-// Compare orders shapes dimension by dimension, a prefix first.
-func (s Shape) Compare(t Shape) int { return slices.Compare(s, t) }
-
 // Clone returns a copy that shares nothing with s.
 func (s Shape) Clone() Shape { return slices.Clone(s) }
 

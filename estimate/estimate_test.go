@@ -435,10 +435,10 @@ func TestLaterTypesWin(t *testing.T) {
 }
 
 func TestMaxBatchEndsSomewhere(t *testing.T) {
-	n, err := estimate.MaxBatch([]nn.Layer{nn.Linear{In: 1, Out: 1}}, alloc.PiB, estimate.InputShape(1, 1))
+	n, err := estimate.MaxBatch([]nn.Layer{nn.Linear{In: 1, Out: 1}}, 1024*alloc.TiB, estimate.InputShape(1, 1))
 	require.NoError(t, err)
 	assert.Equal(t, 1<<30, n)
-	_, err = estimate.MaxBatch([]nn.Layer{nn.ReLU{}}, alloc.PiB, estimate.InputShape())
+	_, err = estimate.MaxBatch([]nn.Layer{nn.ReLU{}}, 1024*alloc.TiB, estimate.InputShape())
 	assert.ErrorContains(t, err, "needs an input with a batch")
 }
 

@@ -68,7 +68,7 @@ type Config struct {
 	// all streams and compares. The Logger gets what it finds, LateWrites and Close return
 	// it, with the lines of code. What is given back to the driver before is not compared.
 	// It makes each Alloc and Free wait for the device. It needs a cache of the tracker's own, over
-	// a device that is an alloc.Filler, an alloc.Copier and an alloc.Synchronizer, as CUDA devices and the
+	// a device that can fill and copy its memory and wait, as CUDA devices and the
 	// simulated one with sim.Config.Backed are; New refuses others.
 	FindLateWrites bool
 

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // maxTiming is how many ended sections may have device times that were not
@@ -15,8 +15,8 @@ const maxTiming = 256
 // deviceTime is the time of a device's work in one section. The device is asked as
 // late as possible, since it answers only when the work is done.
 type deviceTime struct {
-	interval alloc.Interval // nil: there is no time
-	asked    atomic.Bool    // by the goroutine that asks the device
+	interval ability.Interval // nil: there is no time
+	asked    atomic.Bool      // by the goroutine that asks the device
 	answered sync.WaitGroup
 	elapsed  time.Duration // -1 if it is not known
 
@@ -27,7 +27,7 @@ type deviceTime struct {
 }
 
 // start marks the beginning of the work, if the device can.
-func (d *deviceTime) start(timer alloc.Timer) {
+func (d *deviceTime) start(timer ability.Timer) {
 	if timer == nil {
 		return
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -24,7 +24,7 @@ type slow struct {
 	first  atomic.Bool
 }
 
-func (d *slow) StartInterval() (alloc.Interval, error) { return slowInterval{d}, nil }
+func (d *slow) StartInterval() (ability.Interval, error) { return slowInterval{d}, nil }
 
 type slowInterval struct{ device *slow }
 

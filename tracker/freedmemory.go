@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -17,9 +18,9 @@ import (
 // pattern must still be there.
 type freedMemory struct {
 	t       *MemTracker
-	filler  alloc.Filler
+	filler  ability.Filler
 	copier  alloc.Copier
-	waiter  alloc.Synchronizer
+	waiter  ability.Synchronizer
 	events  alloc.EventDevice // nil if the device has none
 	refused sync.Once         // the Logger was told that the device refuses
 
@@ -50,12 +51,12 @@ const (
 func newFreedMemory(t *MemTracker) (*freedMemory, error) {
 	f := &freedMemory{t: t, freeing: make(map[uint64]bool), told: make(map[uint64][]alloc.Stream)}
 	var fills, copies, waits bool
-	f.filler, fills = alloc.As[alloc.Filler](t.device)
+	f.filler, fills = alloc.As[ability.Filler](t.device)
 	f.copier, copies = alloc.As[alloc.Copier](t.device)
-	f.waiter, waits = alloc.As[alloc.Synchronizer](t.device)
+	f.waiter, waits = alloc.As[ability.Synchronizer](t.device)
 	f.events, _ = alloc.As[alloc.EventDevice](t.device)
 	if !t.owned || !fills || !copies || !waits {
-		return nil, fmt.Errorf("find late writes on %s: it needs a cache of the tracker's own over an alloc.Filler, Copier and Synchronizer: %w", t.name, errors.ErrUnsupported)
+		return nil, fmt.Errorf("find late writes on %s: it needs a cache of the tracker's own over a device that can fill and copy its memory and wait: %w", t.name, errors.ErrUnsupported)
 	}
 	return f, nil
 }

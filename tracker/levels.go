@@ -2,6 +2,7 @@ package tracker
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -26,7 +27,7 @@ func (t *MemTracker) deviceLevels() snapshot.Levels {
 		t.locked.Poll()
 	}
 	levels := snapshot.Levels{DriverUsed: -1, DriverTotal: -1}
-	if pool, ok := alloc.As[alloc.ReservingDevice](t.device); ok {
+	if pool, ok := alloc.As[ability.ReservingDevice](t.device); ok {
 		if reserved, err := pool.Reserved(); err == nil {
 			levels.Reserved = reserved
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // Copy copies all of src to the beginning of dst, both live. They may be of trackers of different devices:
@@ -28,7 +29,7 @@ func Copy(dst, src *Buffer) error {
 		return fmt.Errorf("%s: %w", about, &alloc.SizeError{Requested: src.Bytes(), Reason: "more than the buffer holds"})
 	}
 	err := errors.ErrUnsupported
-	if peer, ok := alloc.As[alloc.PeerCopier](to.device); ok {
+	if peer, ok := alloc.As[ability.PeerCopier](to.device); ok {
 		err = peer.CopyFrom(dst.ptr, from.device, src.ptr, src.Bytes())
 	}
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -197,14 +198,14 @@ func (a *asking) ask() {
 	a.tr.LightSnapshot()
 }
 
-func (a *asking) StartInterval() (alloc.Interval, error) {
+func (a *asking) StartInterval() (ability.Interval, error) {
 	a.ask()
 	i, err := a.Device.StartInterval()
 	return askingInterval{i, a}, err
 }
 
 type askingInterval struct {
-	alloc.Interval
+	ability.Interval
 	*asking
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
@@ -13,7 +14,7 @@ import (
 // from paths on.
 type sections struct {
 	config SectionConfig
-	timer  alloc.Timer // nil if the device is none, or is not to be asked
+	timer  ability.Timer // nil if the device is none, or is not to be asked
 	host   hostMeter
 	open   atomic.Int32 // written under the mutex; while it is 0, nobody looks for the goroutine's section
 
@@ -43,7 +44,7 @@ func (s *sections) init(cfg SectionConfig, device alloc.Device) {
 	s.config.ResetHostPeak = cfg.ResetHostPeak && !cfg.NoHost
 	s.host.init(cfg)
 	if !cfg.NoDeviceTime {
-		s.timer, _ = alloc.As[alloc.Timer](device)
+		s.timer, _ = alloc.As[ability.Timer](device)
 	}
 	s.reset()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
@@ -80,7 +81,7 @@ func (t *MemTracker) addCache(none bool) (err error) {
 		t.device, t.owned = t.cache, true
 	}
 	t.sized, _ = t.device.(sizedAllocator)
-	memory := alloc.MemoryOf(t.device)
+	memory := ability.MemoryOf(t.device)
 	t.memory.Store(uint32(memory))
 	t.onHost = memory.OnHost()
 	t.streamed, _ = t.device.(alloc.StreamAllocator)

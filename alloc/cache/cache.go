@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -27,7 +28,7 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 	if virtual, ok := dev.(alloc.VirtualDevice); ok && cfg.ExpandableSegments {
 		c.useExpandable(virtual, cfg)
 	} else {
-		c.useSegments(cfg, alloc.MemoryOf(dev))
+		c.useSegments(cfg, ability.MemoryOf(dev))
 	}
 	return c, nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
@@ -25,7 +26,7 @@ type expandable struct {
 
 // useExpandable makes an empty cache grow by mapping memory.
 func (c *Cache) useExpandable(dev alloc.VirtualDevice, cfg Config) {
-	x := &expandable{c: c, dev: dev, cfg: cfg, memory: alloc.MemoryOf(dev)}
+	x := &expandable{c: c, dev: dev, cfg: cfg, memory: ability.MemoryOf(dev)}
 	c.memory, c.growth = alloc.VirtualMemory, x
 	c.fitting = newFitting(cfg)
 	c.fitting.wholeFrom = alloc.MaxBytes // blocks join again across all of a segment

@@ -11,12 +11,12 @@ import (
 // they are named kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc,
 // kLargeBuffer and kRoundLarge.
 const (
-	blockUnit    = 512 * alloc.B  // all blocks are multiples of it
-	smallLimit   = 1 * alloc.MiB  // the largest small block handed out
-	smallSegment = 2 * alloc.MiB  // the segments that small blocks are cut from
-	largeLimit   = 10 * alloc.MiB // from here on, a request has a segment of its own
-	largeSegment = 20 * alloc.MiB // the segments for large blocks below the limit
-	segmentUnit  = 2 * alloc.MiB  // a segment of one request's own is a multiple of it
+	blockUnit    = alloc.Bytes(512) // all blocks are multiples of it
+	smallLimit   = 1 * alloc.MiB    // the largest small block handed out
+	smallSegment = 2 * alloc.MiB    // the segments that small blocks are cut from
+	largeLimit   = 10 * alloc.MiB   // from here on, a request has a segment of its own
+	largeSegment = 20 * alloc.MiB   // the segments for large blocks below the limit
+	segmentUnit  = 2 * alloc.MiB    // a segment of one request's own is a multiple of it
 )
 
 // maxRequest is the largest request that can be rounded. No device has as much.

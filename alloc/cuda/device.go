@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -27,12 +28,12 @@ type Device struct {
 }
 
 var (
-	_ alloc.Device       = (*Device)(nil)
-	_ alloc.Synchronizer = (*Device)(nil)
-	_ alloc.Copier       = (*Device)(nil)
-	_ alloc.Filler       = (*Device)(nil)
-	_ alloc.PeerCopier   = (*Device)(nil)
-	_ alloc.Timer        = (*Device)(nil)
+	_ alloc.Device         = (*Device)(nil)
+	_ ability.Synchronizer = (*Device)(nil)
+	_ alloc.Copier         = (*Device)(nil)
+	_ ability.Filler       = (*Device)(nil)
+	_ ability.PeerCopier   = (*Device)(nil)
+	_ ability.Timer        = (*Device)(nil)
 )
 
 // Open loads the driver, if nothing has yet, opens the device of that index among those

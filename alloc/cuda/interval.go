@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // StartInterval marks the beginning by an event on the default stream, which waits for the
 // work that other streams of the context were given before. The error is alloc.ErrClosed, or
 // the driver's: see [Error].
-func (d *Device) StartInterval() (alloc.Interval, error) {
+func (d *Device) StartInterval() (ability.Interval, error) {
 	i := &interval{device: d}
 	if err := i.mark(&i.start); err != nil {
 		return nil, fmt.Errorf("start an interval on %v: %w", d, mapped(err))

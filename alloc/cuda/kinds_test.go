@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
@@ -302,7 +303,7 @@ func (k *kindProgram) alloc(r *rapid.T) {
 	on := rapid.SampledFrom(k.streams).Draw(r, "stream")
 	if b, err := k.tr.AllocOn(on, alloc.Shape{int(n)}, alloc.Uint8, tracker.Activation); err == nil {
 		k.live = append(k.live, b)
-		require.Equal(r, alloc.MemoryOf(k.dev), b.Memory())
+		require.Equal(r, ability.MemoryOf(k.dev), b.Memory())
 	}
 }
 
@@ -325,7 +326,7 @@ func (k *kindProgram) record(r *rapid.T) {
 }
 
 func (k *kindProgram) wait(r *rapid.T) {
-	if sync, ok := alloc.As[alloc.Synchronizer](k.dev); ok {
+	if sync, ok := alloc.As[ability.Synchronizer](k.dev); ok {
 		_ = sync.Synchronize()
 	}
 	if pool, ok := k.dev.(*cuda.Pool); ok && rapid.Bool().Draw(r, "trim") {

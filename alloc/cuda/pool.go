@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // Pool is a stream-ordered pool of the driver, as an alloc.Device. Memory is taken and freed in
@@ -40,8 +41,8 @@ type pooled struct {
 }
 
 var (
-	_ alloc.StreamAllocator = (*Pool)(nil)
-	_ alloc.ReservingDevice = (*Pool)(nil)
+	_ alloc.StreamAllocator   = (*Pool)(nil)
+	_ ability.ReservingDevice = (*Pool)(nil)
 )
 
 // PoolConfig is the settings of a pool. The zero PoolConfig has the driver's defaults.

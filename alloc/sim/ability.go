@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -83,7 +84,7 @@ func (d *Device) inside(what string, p alloc.Ptr, n int) error {
 }
 
 // StartInterval times by the host's clock. The error is alloc.ErrClosed.
-func (d *Device) StartInterval() (alloc.Interval, error) {
+func (d *Device) StartInterval() (ability.Interval, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

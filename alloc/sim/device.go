@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -32,13 +33,13 @@ type Device struct {
 }
 
 var (
-	_ alloc.Device       = (*Device)(nil)
-	_ alloc.Synchronizer = (*Device)(nil)
-	_ alloc.Copier       = (*Device)(nil)
-	_ alloc.Filler       = (*Device)(nil)
-	_ alloc.PeerCopier   = (*Device)(nil)
-	_ alloc.Timer        = (*Device)(nil)
-	_ alloc.EventDevice  = (*Device)(nil)
+	_ alloc.Device         = (*Device)(nil)
+	_ ability.Synchronizer = (*Device)(nil)
+	_ alloc.Copier         = (*Device)(nil)
+	_ ability.Filler       = (*Device)(nil)
+	_ ability.PeerCopier   = (*Device)(nil)
+	_ ability.Timer        = (*Device)(nil)
+	_ alloc.EventDevice    = (*Device)(nil)
 )
 
 // New opens a device. The error says which field of cfg is out of range.

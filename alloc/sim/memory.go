@@ -11,7 +11,7 @@ import (
 const (
 	// granule is the unit of allocations smaller than a page, and the alignment
 	// of every address.
-	granule         = 512 * alloc.B
+	granule         = alloc.Bytes(512)
 	granulesPerPage = uint64(PageSize / granule)
 
 	// Each ordinal has an address range of its own, wider than any memory, so

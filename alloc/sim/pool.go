@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // Pool is a stream-ordered pool of a simulated GPU, as cuda.Pool is of a real one. Each
@@ -42,8 +43,8 @@ type PoolStats struct {
 }
 
 var (
-	_ alloc.StreamAllocator = (*Pool)(nil)
-	_ alloc.ReservingDevice = (*Pool)(nil)
+	_ alloc.StreamAllocator   = (*Pool)(nil)
+	_ ability.ReservingDevice = (*Pool)(nil)
 )
 
 // NewPool makes a pool that keeps up to a release threshold for reuse.

@@ -42,7 +42,7 @@ type Counts struct {
 const (
 	firstAddress = alloc.Ptr(0x7f00_0000_0000)
 	spacing      = 2 * alloc.MiB
-	unit         = 512 * alloc.B // of what an allocation takes
+	unit         = alloc.Bytes(512) // of what an allocation takes
 )
 
 // New returns a device of that size. A size of 0 or less means unlimited memory.

@@ -80,7 +80,7 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 
 // Add adds a row where it belongs by its kind of memory.
 func (u *Usage) Add(r Row) {
-	if m, err := alloc.ParseMemory(r.Memory); err == nil && m.OnHost() {
+	if m := alloc.UnknownMemory; m.UnmarshalText([]byte(r.Memory)) == nil && m.OnHost() {
 		u.Host = append(u.Host, r)
 	} else {
 		u.Rows = append(u.Rows, r)

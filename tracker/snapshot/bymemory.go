@@ -42,8 +42,8 @@ func (b *ByMemory) UnmarshalJSON(text []byte) error {
 	}
 	*b = ByMemory{}
 	for name, t := range named {
-		m, err := alloc.ParseMemory(name)
-		if err != nil {
+		var m alloc.Memory
+		if err := m.UnmarshalText([]byte(name)); err != nil {
 			return err
 		}
 		if t.Count < 0 || t.Bytes < 0 {

@@ -179,7 +179,7 @@ func compareTally(reversed bool, x, y Tally) int {
 }
 
 func compareGroup(kindX, kindY Kind, dtypeX, dtypeY alloc.DType, shapeX, shapeY alloc.Shape) int {
-	return cmp.Or(shapeX.Compare(shapeY), cmp.Compare(dtypeX, dtypeY), kindX.Compare(kindY))
+	return cmp.Or(slices.Compare(shapeX, shapeY), cmp.Compare(dtypeX, dtypeY), kindX.Compare(kindY))
 }
 
 // The schema of a delta's JSON form.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // has reports whether a device, or one that it wraps, is a T.
@@ -58,7 +59,7 @@ func testSized(t *testing.T, dev subject) {
 }
 
 func testSynchronize(t *testing.T, dev subject) {
-	device := as[alloc.Synchronizer](t, dev)
+	device := as[ability.Synchronizer](t, dev)
 	assert.NoError(t, device.Synchronize())
 }
 
@@ -137,7 +138,7 @@ func testVirtual(t *testing.T, dev subject) {
 }
 
 func testInterval(t *testing.T, dev subject) {
-	device := as[alloc.Timer](t, dev)
+	device := as[ability.Timer](t, dev)
 	interval, err := device.StartInterval()
 	require.NoError(t, err)
 	_, err = interval.Elapsed()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // Device tests the contract of alloc.Device, and of those further abilities that
@@ -44,10 +45,10 @@ func test(t *testing.T, open func(t *testing.T) subject) {
 		{"Reuse", testReuse, true},
 		{"Concurrent", testConcurrent, true},
 		{"Sized", testSized, has[alloc.StreamAllocator](able)},
-		{"Synchronize", testSynchronize, has[alloc.Synchronizer](able)},
+		{"Synchronize", testSynchronize, has[ability.Synchronizer](able)},
 		{"Events", testEvents, has[alloc.EventDevice](able)},
 		{"Copy", testCopy, copies(able)},
-		{"Interval", testInterval, has[alloc.Timer](able)},
+		{"Interval", testInterval, has[ability.Timer](able)},
 		{"Virtual", testVirtual, maps(able)},
 	} {
 		if test.can {

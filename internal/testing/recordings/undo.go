@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	blockUnit  = 512 * alloc.B
+	blockUnit  = alloc.Bytes(512)
 	splitLimit = 1 * alloc.MiB // less than that stays with a large block
 )
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -217,7 +218,7 @@ func (w *worker) allocOne(s *subject, want snapshot.Allocation) {
 		w.refused(s, want, err)
 		return
 	}
-	want.Ptr, want.Allocated, want.Memory = buf.Ptr(), buf.Allocated(), alloc.MemoryOf(s.tr.Device())
+	want.Ptr, want.Allocated, want.Memory = buf.Ptr(), buf.Allocated(), ability.MemoryOf(s.tr.Device())
 	assert.GreaterOrEqual(w.world.t, buf.Allocated(), buf.Bytes())
 	assert.LessOrEqual(w.world.t, buf.Allocated()-buf.Bytes(), alloc.MiB+512, "a cache wastes no more")
 	s.pool.asked(want.Requested, nil)

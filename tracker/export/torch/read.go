@@ -173,7 +173,7 @@ func (in *source) memoryNamed(name string) alloc.Memory {
 	if name == "" {
 		return in.memory
 	}
-	if m, err := alloc.ParseMemory(name); err == nil && !m.OnHost() {
+	if m := alloc.UnknownMemory; m.UnmarshalText([]byte(name)) == nil && !m.OnHost() {
 		return m
 	}
 	return in.memory

@@ -1,0 +1,61 @@
+// Package ability has what a device can do besides being an alloc.Device, as the packages of this module
+// ask for it. A device of another module has the same methods; see alloc.Device.
+package ability
+
+import (
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// Synchronizer is a Device that can wait until all work queued on it is done.
+type Synchronizer interface {
+	Synchronize() error
+}
+
+// PeerCopier is a Device that can copy from another device's memory.
+type PeerCopier interface {
+	// CopyFrom copies n bytes at src, which is memory of the device from, to dst. They may be the same
+	// device. The copy is complete when the call returns. It is errors.ErrUnsupported
+	// for a device of another sort.
+	CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n alloc.Bytes) error
+}
+
+// Filler is a Device that can fill its memory.
+type Filler interface {
+	// Fill queues on a stream that n bytes at p, inside one allocation, become a value; it does
+	// not wait.
+	Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error
+}
+
+// Timer is a Device that can time an interval of its own work.
+type Timer interface {
+	// StartInterval marks the interval's beginning behind the work queued so far.
+	StartInterval() (Interval, error)
+}
+
+// Interval measures the time of a stretch of a device's work.
+type Interval = interface {
+	// Stop marks the end behind the work queued so far; it does not wait.
+	Stop() error
+	// Elapsed waits until the device has reached the end and returns the time
+	// between the marks. It releases the interval: call it once, after Stop.
+	Elapsed() (time.Duration, error)
+}
+
+// ReservingDevice is a Device that holds more of the driver's memory than its callers, as a
+// pool does.
+type ReservingDevice interface {
+	alloc.Device
+	// Reserved returns what the device holds from the driver.
+	Reserved() (alloc.Bytes, error)
+}
+
+// MemoryOf returns the kind of memory that a device gives. A Device that gives anything but
+// plain device memory has a method Memory() Memory.
+func MemoryOf(dev alloc.Device) alloc.Memory {
+	if its, ok := alloc.As[interface{ Memory() alloc.Memory }](dev); ok {
+		return its.Memory()
+	}
+	return alloc.DeviceMemory
+}
