@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -89,7 +88,7 @@ func (w *Watcher) Environ(env []string) []string { return w.feed.environ(env) }
 
 // Watch watches a process that runs, and those that it started or will start. What it
 // allocated before is not known but in sum, if Config.Driver tells: see Source.Before. Frees
-// of it are counted by Unknown. The error says that there is no such process, or that it
+// of it change no ledger, and Doubts counts them. The error says that there is no such process, or that it
 // cannot be watched.
 func (w *Watcher) Watch(pid int) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
@@ -121,94 +120,6 @@ func (w *Watcher) Start(start func() error) error {
 	return err
 }
 
-// read applies the events until the watcher is closed.
-func (w *Watcher) read() {
-	defer close(w.ended)
-	var e event
-	for {
-		switch err := w.feed.next(&e); {
-		case err == nil:
-			w.apply(&e)
-		case errors.Is(err, errFlushed):
-			w.answer()
-		case errors.Is(err, os.ErrClosed):
-			w.answer()
-			return
-		default:
-			w.mu.Lock()
-			w.doubt(time.Since(w.start), err.Error())
-			w.mu.Unlock()
-		}
-	}
-}
-
-func (w *Watcher) apply(e *event) {
-	now := max(0, time.Duration(int64(e.time-w.clock)))
-	switch e.phase {
-	case forked:
-		delete(w.processes, uint32(e.args[0])) // an earlier one of that number, whose end was lost
-		w.born(uint32(e.args[0]))
-		return
-	case execed:
-		delete(w.births, e.pid) // what the program before it had would name the wrong code
-		w.born(e.pid)
-		w.mu.Lock()
-		delete(w.late, e.pid)
-		w.mu.Unlock()
-		if p := w.processes[e.pid]; p != nil {
-			p.late = nil
-			p.exec(now, w.births[e.pid])
-		}
-		return
-	case exited:
-		if p := w.processes[e.pid]; p != nil {
-			delete(p.threads, e.tid)
-		}
-		if e.args[0] == 1 {
-			w.libraries.remove(int(e.pid))
-			w.mu.Lock()
-			delete(w.late, e.pid)
-			if p := w.processes[e.pid]; p != nil {
-				p.end(now)
-			}
-			w.mu.Unlock()
-			delete(w.births, e.pid)
-			delete(w.processes, e.pid) // its sources stay: another process may get the number
-		}
-		return
-	}
-	if int(e.function) >= len(w.functions) {
-		return
-	}
-	p := w.processes[e.pid]
-	if p == nil {
-		w.mu.Lock()
-		late := w.late[e.pid]
-		w.mu.Unlock()
-		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late)
-		w.processes[e.pid] = p
-	}
-	p.call(e, now)
-}
-
-func (w *Watcher) born(pid uint32) {
-	w.libraries.add(int(pid))
-	if mappings, err := readMaps(int(pid)); err == nil && len(mappings) > 0 {
-		w.births[pid] = birth{originOf(int(pid)), mappings}
-	}
-}
-
-// answer wakes the Sync that waits.
-func (w *Watcher) answer() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.count()
-	if w.drained != nil {
-		close(w.drained)
-		w.drained = nil
-	}
-}
-
 // Sync waits until the ledgers have what the processes did before the call.
 func (w *Watcher) Sync() {
 	w.syncing.Lock()
@@ -228,28 +139,6 @@ func (w *Watcher) Sync() {
 
 // Sources returns the ledgers that there are by now, those that held most bytes at a time first.
 func (w *Watcher) Sources() []*Source { return w.sources.sorted() }
-
-// Lost returns what was lost until the last Sync.
-func (w *Watcher) Lost() Loss {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.lost
-}
-
-// count reads the kernel's counters; the caller holds w.mu.
-func (w *Watcher) count() {
-	if count, since := w.feed.lost(); count > 0 {
-		w.lost = Loss{Events: count, Since: w.start.Add(time.Duration(int64(since - w.clock)))}
-	}
-}
-
-// Unknown returns how many frees there were of addresses that were not allocated while
-// watching. They are not believed.
-func (w *Watcher) Unknown() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.unknown
-}
 
 // Doubts returns, a sentence each, why the ledgers may not be exact, and from when on. None
 // means that they are: every call of the driver's functions was seen, in its order.

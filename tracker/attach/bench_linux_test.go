@@ -27,7 +27,7 @@ func BenchmarkAllocFree(b *testing.B) {
 			if w != nil {
 				w.Sync()
 				b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "watcher-ns/op")
-				b.ReportMetric(float64(w.Lost().Events), "lost-events")
+				b.ReportMetric(float64(w.lostEvents().events), "lost-events")
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 // place is the device that a call of this thread allocates on.
 func (p *process) place(f function, t *thread) deviceID {
 	switch {
-	case f.kind == Pinned:
+	case f.kind == kindPinned:
 		return hostMemory
 	case f.library != "" && t.current() == 0: // a library gives what it has, without asking the driver
 		return p.onlyDevice()
@@ -47,7 +47,7 @@ func (p *process) allocated(f function, e *event, t *thread, stack snapshot.Stac
 	size := sizeOf(f, e)
 	b := &buffer{
 		site: s.ledger.site(f.kind, size, stack, s.ledger.stream(stream)), home: &s.ledger, ptr: alloc.Ptr(at), size: size,
-		context: t.current(), foreign: f.effect == registers || f.kind == Imported,
+		context: t.current(), foreign: f.effect == registers || f.kind == kindImported,
 	}
 	if f.effect == creates || f.effect == importsPhysical {
 		b.held, b.context = 1, 0

@@ -22,12 +22,12 @@ type Config struct {
 	// of two. An event with its call stack takes 664 bytes. 0 is 32 MiB.
 	RingBytes int
 	// MaxEvents is how many events the history of a source keeps; 0 is 65,536.
-	MaxEvents int
+	maxEvents int
 	// Driver reports how much memory the devices and the processes use. Without one that
 	// is not known: levels have -1, and so has Source.Before.
 	Driver Driver
 	// MaxStacks is how many different call stacks of a process are kept; 0 is 65,536.
-	MaxStacks int
+	maxStacks int
 
 	single bool // one probe at a time, as kernels before 6.6 need it: for tests
 }
@@ -42,8 +42,8 @@ const (
 // complete puts in what is not set.
 func (cfg Config) complete() Config {
 	cfg.RingBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBytes, defaultRing)))
-	cfg.MaxEvents = cmp.Or(cfg.MaxEvents, defaultEvents)
-	cfg.MaxStacks = cmp.Or(cfg.MaxStacks, defaultStacks)
+	cfg.maxEvents = cmp.Or(cfg.maxEvents, defaultEvents)
+	cfg.maxStacks = cmp.Or(cfg.maxStacks, defaultStacks)
 	if cfg.Driver == nil {
 		cfg.Driver = nobody{}
 	}

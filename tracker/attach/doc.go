@@ -11,7 +11,7 @@
 //	}
 //
 // A Source has the methods of a *tracker.MemTracker that read: Snapshot, History, Track, Marks,
-// Suspects, Growth, Record. So the export packages write it, and prom.NewCollector serves its
+// Record. So the export packages write it, and prom.NewCollector serves its
 // metrics.
 //
 // # How it works

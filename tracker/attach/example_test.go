@@ -27,7 +27,7 @@ func Example() {
 		fmt.Println(err)
 	}
 	for _, source := range w.Sources() {
-		for _, leak := range source.Leaks() {
+		for _, leak := range source.Snapshot().Leaks() {
 			fmt.Println(source.Origin(), "still held", leak)
 		}
 	}

@@ -13,19 +13,19 @@ import (
 // The kinds of memory that a driver is asked for. What a buffer is for, only the program
 // knows.
 const (
-	Device   snapshot.Kind = "Device"   // cuMemAlloc and cuMemAllocPitch
-	Managed  snapshot.Kind = "Managed"  // cuMemAllocManaged
-	Ordered  snapshot.Kind = "Ordered"  // cuMemAllocAsync: in the order of a stream
-	Physical snapshot.Kind = "Physical" // cuMemCreate, which cuMemMap gives an address
-	Array    snapshot.Kind = "Array"    // cuArrayCreate and cuArray3DCreate
-	Imported snapshot.Kind = "Imported" // of another process or library: its size is unknown, and counts 0
-	Pinned   snapshot.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
+	kindDevice   snapshot.Kind = "Device"   // cuMemAlloc and cuMemAllocPitch
+	kindManaged  snapshot.Kind = "Managed"  // cuMemAllocManaged
+	kindOrdered  snapshot.Kind = "Ordered"  // cuMemAllocAsync: in the order of a stream
+	kindPhysical snapshot.Kind = "Physical" // cuMemCreate, which cuMemMap gives an address
+	kindArray    snapshot.Kind = "Array"    // cuArrayCreate and cuArray3DCreate
+	kindImported snapshot.Kind = "Imported" // of another process or library: its size is unknown, and counts 0
+	kindPinned   snapshot.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
 )
 
 // memories are the kinds of memory of package alloc.
 var memories = map[snapshot.Kind]alloc.Memory{
-	Device: alloc.DeviceMemory, Managed: alloc.ManagedMemory, Ordered: alloc.PoolMemory, Physical: alloc.VirtualMemory,
-	Array: alloc.ArrayMemory, Imported: alloc.ImportedMemory, Pinned: alloc.PinnedMemory,
+	kindDevice: alloc.DeviceMemory, kindManaged: alloc.ManagedMemory, kindOrdered: alloc.PoolMemory, kindPhysical: alloc.VirtualMemory,
+	kindArray: alloc.ArrayMemory, kindImported: alloc.ImportedMemory, kindPinned: alloc.PinnedMemory,
 }
 
 // effect is what a call of the driver does to the ledger.
@@ -82,9 +82,9 @@ func watched(pairs []Pair) (all []function) {
 	}
 	for _, p := range pairs {
 		all = append(all, function{
-			effect: hands, kind: snapshot.Kind(p.Alloc), size: p.Size - 1, address: max(0, p.Out-1), returned: p.Out == 0,
-			library: p.Library, symbols: []string{p.Alloc},
-		}, function{effect: takesBack, address: p.Address - 1, library: p.Library, symbols: []string{p.Free}})
+			effect: hands, kind: snapshot.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0,
+			library: p.library, symbols: []string{p.alloc},
+		}, function{effect: takesBack, address: p.address - 1, library: p.library, symbols: []string{p.free}})
 	}
 	return all
 }
@@ -95,25 +95,25 @@ func watched(pairs []Pair) (all []function) {
 // counts as a buffer of no bytes. A pool (cuMemPoolCreate) has no memory of its own: what was
 // allocated from it lives on when it is destroyed.
 var driverFunctions = []function{
-	{effect: allocates, kind: Device, size: 1, symbols: []string{"cuMemAlloc_v2"}},
-	{effect: allocatesPitched, kind: Device, symbols: []string{"cuMemAllocPitch_v2"}},
-	{effect: allocates, kind: Managed, size: 1, symbols: []string{"cuMemAllocManaged"}},
-	{effect: allocates, kind: Ordered, size: 1, stream: 2, symbols: []string{"cuMemAllocAsync", "cuMemAllocAsync_ptsz"}},
-	{effect: allocates, kind: Ordered, size: 1, stream: 3, symbols: []string{"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz"}},
-	{effect: allocates, kind: Pinned, size: 1, symbols: []string{"cuMemHostAlloc", "cuMemAllocHost_v2"}},
-	{effect: registers, kind: Pinned, size: 1, symbols: []string{"cuMemHostRegister", "cuMemHostRegister_v2"}},
-	{effect: allocatesArray, kind: Array, symbols: []string{"cuArrayCreate_v2"}},
-	{effect: allocatesArray3D, kind: Array, symbols: []string{"cuArray3DCreate_v2"}},
-	{effect: allocatesMipmapped, kind: Array, symbols: []string{"cuMipmappedArrayCreate"}},
-	{effect: imports, kind: Imported, handle: true, symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
-	{effect: imports, kind: Imported, symbols: []string{"cuExternalMemoryGetMappedBuffer"}},
+	{effect: allocates, kind: kindDevice, size: 1, symbols: []string{"cuMemAlloc_v2"}},
+	{effect: allocatesPitched, kind: kindDevice, symbols: []string{"cuMemAllocPitch_v2"}},
+	{effect: allocates, kind: kindManaged, size: 1, symbols: []string{"cuMemAllocManaged"}},
+	{effect: allocates, kind: kindOrdered, size: 1, stream: 2, symbols: []string{"cuMemAllocAsync", "cuMemAllocAsync_ptsz"}},
+	{effect: allocates, kind: kindOrdered, size: 1, stream: 3, symbols: []string{"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz"}},
+	{effect: allocates, kind: kindPinned, size: 1, symbols: []string{"cuMemHostAlloc", "cuMemAllocHost_v2"}},
+	{effect: registers, kind: kindPinned, size: 1, symbols: []string{"cuMemHostRegister", "cuMemHostRegister_v2"}},
+	{effect: allocatesArray, kind: kindArray, symbols: []string{"cuArrayCreate_v2"}},
+	{effect: allocatesArray3D, kind: kindArray, symbols: []string{"cuArray3DCreate_v2"}},
+	{effect: allocatesMipmapped, kind: kindArray, symbols: []string{"cuMipmappedArrayCreate"}},
+	{effect: imports, kind: kindImported, handle: true, symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
+	{effect: imports, kind: kindImported, symbols: []string{"cuExternalMemoryGetMappedBuffer"}},
 	{effect: frees, symbols: []string{
 		"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuMemFreeHost", "cuMemHostUnregister", "cuArrayDestroy", "cuMipmappedArrayDestroy",
 		"cuIpcCloseMemHandle",
 	}},
 
-	{effect: creates, kind: Physical, size: 1, symbols: []string{"cuMemCreate"}},
-	{effect: importsPhysical, kind: Imported, symbols: []string{"cuMemImportFromShareableHandle"}},
+	{effect: creates, kind: kindPhysical, size: 1, symbols: []string{"cuMemCreate"}},
+	{effect: importsPhysical, kind: kindImported, symbols: []string{"cuMemImportFromShareableHandle"}},
 	{effect: retains, symbols: []string{"cuMemRetainAllocationHandle"}},
 	{effect: releases, symbols: []string{"cuMemRelease"}},
 	{effect: mapsMemory, size: 1, symbols: []string{"cuMemMap"}},
@@ -168,39 +168,41 @@ func (f function) gives() bool {
 }
 
 // Pair is two functions of a library that hand out memory and take it back, to be watched in
-// place of the driver's: an allocator inside a library. Arguments are counted from 1; of a
-// method the first is the object.
+// place of the driver's: an allocator inside a library. ParsePair makes one.
 type Pair struct {
-	// Library is a file's path, or its name as "libpool.so", which stands for
-	// "libpool.so.1" too. It may be the program itself. A library given by its name is found
-	// where the loader would, or when a process has loaded it.
-	Library string
-	// Alloc and Free are the names of the functions, as in the library's symbol table, or
-	// for C++ and Rust as in the source without parameters: "arena::Pool::take".
-	Alloc, Free string
-	Size        int // the argument of Alloc that has the bytes
-	Out         int // the argument of Alloc that points to where it writes the address; 0: it returns the address
-	Address     int // the argument of Free that has the address
+	library     string
+	alloc, free string
+	size        int // the argument of alloc that has the bytes
+	out         int // the argument of alloc that points to where it writes the address; 0: it returns the address
+	address     int // the argument of free that has the address
 }
 
-// ParsePair reads
+// ParsePair reads LIBRARY:ALLOC,FREE, such as
 //
 //	libpool.so:pool_alloc,pool_free
 //	libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)
 //
-// where size and address are the first argument and the address is returned if nothing else
-// is said. The error says which part cannot be read.
+// The library is a file's path, or its name as "libpool.so", which stands for "libpool.so.1"
+// too. It may be the program itself. A library given by its name is found where the loader
+// would, or when a process has loaded it. The functions have their names in the library's
+// symbol table, or for C++ and Rust those in the source without parameters:
+// "arena::Pool::take".
+//
+// In parentheses stand the arguments that have the size in bytes and the address, counted
+// from 1; of a method the first is the object. "out" is an argument that points to where the
+// function writes the address. Without them size and address are the first argument, and the
+// address is returned. The error says which part cannot be read.
 func ParsePair(text string) (Pair, error) {
-	p := Pair{Size: 1, Address: 1}
+	p := Pair{size: 1, address: 1}
 	m := pairText.FindStringSubmatch(text)
 	if m == nil {
 		return Pair{}, fmt.Errorf("functions %q: want LIBRARY:ALLOC,FREE, such as libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)", text)
 	}
-	p.Library, p.Alloc, p.Free = m[1], m[2], m[4]
+	p.library, p.alloc, p.free = m[1], m[2], m[4]
 	for _, it := range []struct {
 		text string
 		may  map[string]*int
-	}{{m[3], map[string]*int{"size": &p.Size, "out": &p.Out}}, {m[5], map[string]*int{"address": &p.Address}}} {
+	}{{m[3], map[string]*int{"size": &p.size, "out": &p.out}}, {m[5], map[string]*int{"address": &p.address}}} {
 		if err := readArguments(it.text, it.may); err != nil {
 			return Pair{}, fmt.Errorf("functions %q: %w", text, err)
 		}
@@ -228,13 +230,13 @@ func readArguments(text string, may map[string]*int) error {
 }
 
 func (p Pair) check() error {
-	for _, n := range []int{p.Size, p.Address, max(1, p.Out)} {
+	for _, n := range []int{p.size, p.address, max(1, p.out)} {
 		if n < 1 || n > maxArguments {
-			return fmt.Errorf("functions of %s: argument %d: the first %d arguments can be read", p.Library, n, maxArguments)
+			return fmt.Errorf("functions of %s: argument %d: the first %d arguments can be read", p.library, n, maxArguments)
 		}
 	}
-	if p.Library == "" || p.Alloc == "" || p.Free == "" || p.Alloc == p.Free || p.Out == p.Size {
-		return fmt.Errorf("functions of %q: %q and %q: want a library and two functions, and a size and an address apart", p.Library, p.Alloc, p.Free)
+	if p.library == "" || p.alloc == "" || p.free == "" || p.alloc == p.free || p.out == p.size {
+		return fmt.Errorf("functions of %q: %q and %q: want a library and two functions, and a size and an address apart", p.library, p.alloc, p.free)
 	}
 	return nil
 }

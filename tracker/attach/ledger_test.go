@@ -28,7 +28,7 @@ type script struct {
 const nobodysPID = 1 << 30
 
 func newScript(t testing.TB) *script {
-	w := assemble(Config{MaxEvents: 1 << 10, MaxStacks: 1 << 10, Driver: nobody{}}, watched(nil), nil)
+	w := assemble(Config{maxEvents: 1 << 10, maxStacks: 1 << 10, Driver: nobody{}}, watched(nil), nil)
 	return &script{t: t, w: w, tid: 1}
 }
 
@@ -197,9 +197,9 @@ func TestFreesThatFail(t *testing.T) {
 	assert.Equal(t, live{0x100: 10}, s.live())
 	s.take("cuMemFree_v2", 0x999) // unknown, and refused by the driver
 	s.call(atReturn, "cuMemFree_v2", 1, 0, 0x999)
-	assert.Zero(t, s.w.Unknown())
+	assert.Zero(t, s.w.unknownFrees())
 	s.take("cuMemFree_v2", 0x999) // unknown, but there
-	assert.EqualValues(t, 1, s.w.Unknown())
+	assert.EqualValues(t, 1, s.w.unknownFrees())
 	assert.Len(t, s.w.Doubts(), 1)
 
 	var actions []snapshot.Action
@@ -374,5 +374,20 @@ func TestSuspects(t *testing.T) {
 	}
 	now := s.w.start.Add(time.Duration(s.time))
 	s.w.Sources()[0].now = func() time.Time { return now }
-	assert.Len(t, s.w.Sources()[0].Suspects(), 1)
+	assert.Len(t, s.w.Sources()[0].Snapshot().Suspects(), 1)
+}
+
+// lostEvents returns what was lost until the last Sync.
+func (w *Watcher) lostEvents() loss {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
+// unknownFrees returns how many frees there were of addresses that were not allocated while
+// watching.
+func (w *Watcher) unknownFrees() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unknown
 }

@@ -46,7 +46,7 @@ func TestAllocatorsInLibraries(t *testing.T) {
 			pair, err := ParsePair(test.pair)
 			require.NoError(t, err)
 			dir := t.TempDir()
-			library := filepath.Join(dir, pair.Library)
+			library := filepath.Join(dir, pair.library)
 			text, err := exec.Command(test.tool, append(test.compile, "-o", library, "-L", libs.Dir, "-lcuda")...).CombinedOutput()
 			require.NoError(t, err, "%s", text)
 			path := filepath.Join(dir, "pieces")
@@ -54,7 +54,7 @@ func TestAllocatorsInLibraries(t *testing.T) {
 				library, "-Wl,-rpath,"+dir, "-L"+libs.Dir, "-l:libcuda.so.1", "-lpthread").CombinedOutput()
 			require.NoError(t, err, "%s", text)
 
-			pair.Library = library
+			pair.library = library
 			w := newWatcher(t, Config{Functions: []Pair{pair}})
 			s := checked(t, w, start(t, w, path))
 			device, ordinal := s.Device()
@@ -65,6 +65,6 @@ func TestAllocatorsInLibraries(t *testing.T) {
 		})
 	}
 
-	_, err := New(Config{Functions: []Pair{{Library: "/no/such/lib.so", Alloc: "a", Free: "b", Size: 1, Address: 1}}})
+	_, err := New(Config{Functions: []Pair{{library: "/no/such/lib.so", alloc: "a", free: "b", size: 1, address: 1}}})
 	assert.Error(t, err)
 }

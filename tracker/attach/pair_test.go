@@ -9,10 +9,10 @@ import (
 
 func TestParsePair(t *testing.T) {
 	for text, want := range map[string]Pair{
-		"libpool.so:take,give":                                     {Library: "libpool.so", Alloc: "take", Free: "give", Size: 1, Address: 1},
-		"/a b/libpool.so:take(),x":                                 {Library: "/a b/libpool.so", Alloc: "take", Free: "x", Size: 1, Address: 1},
-		"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)": {Library: "libpool.so", Alloc: "pool_alloc", Free: "pool_free", Size: 2, Out: 3, Address: 2},
-		"libarena.so:arena::Pool::take(size=2),arena::~Pool::give": {Library: "libarena.so", Alloc: "arena::Pool::take", Free: "arena::~Pool::give", Size: 2, Address: 1},
+		"libpool.so:take,give":                                     {library: "libpool.so", alloc: "take", free: "give", size: 1, address: 1},
+		"/a b/libpool.so:take(),x":                                 {library: "/a b/libpool.so", alloc: "take", free: "x", size: 1, address: 1},
+		"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)": {library: "libpool.so", alloc: "pool_alloc", free: "pool_free", size: 2, out: 3, address: 2},
+		"libarena.so:arena::Pool::take(size=2),arena::~Pool::give": {library: "libarena.so", alloc: "arena::Pool::take", free: "arena::~Pool::give", size: 2, address: 1},
 	} {
 		got, err := ParsePair(text)
 		require.NoError(t, err, text)
@@ -31,8 +31,8 @@ func TestParsePair(t *testing.T) {
 func TestFunctionsOfALibrary(t *testing.T) {
 	s := newScript(t)
 	s.w.functions = watched([]Pair{
-		{Library: "libpool.so", Alloc: "pool_alloc", Free: "pool_free", Size: 2, Out: 3, Address: 2},
-		{Library: "libarena.so", Alloc: "take", Free: "give", Size: 1, Address: 1},
+		{library: "libpool.so", alloc: "pool_alloc", free: "pool_free", size: 2, out: 3, address: 2},
+		{library: "libarena.so", alloc: "take", free: "give", size: 1, address: 1},
 	})
 	s.call(atReturn, "cuCtxCreate_v2", 0, 0xc1, 0xdead, 0, 1)
 	s.call(atReturn, "pool_alloc", 0, 0x100, 0xdead, 10, 0xbeef)

@@ -124,7 +124,7 @@ func TestPreloadWithoutAReader(t *testing.T) {
 	w.mu.Unlock()
 	c.end(t)
 	w.Sync()
-	assert.Positive(t, w.Lost().Events)
+	assert.Positive(t, w.lostEvents().events)
 	assert.Contains(t, w.Doubts()[0], "events were lost")
 }
 
@@ -134,7 +134,7 @@ func TestPreloadOfAProgramThatClosesAllFiles(t *testing.T) {
 	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1", "closeall", "leak", "2")
 	assert.Len(t, c.live(t), 3)
 	assert.Equal(t, 7, c.end(t))
-	require.Eventually(t, func() bool { w.Sync(); return w.Lost().Events > 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events > 0 }, time.Minute, time.Millisecond)
 }
 
 // TestWithoutCapabilities runs itself without any: the error says what is lacking and what
@@ -197,7 +197,7 @@ func TestTheShimHasOnlyTheDriversFunctions(t *testing.T) {
 func TestPreloadCannotDoAll(t *testing.T) {
 	w := newPreload(t)
 	assert.ErrorContains(t, w.Watch(1), "start it under the watcher")
-	_, err := New(Config{Preload: true, Functions: []Pair{{Library: "libpool.so", Alloc: "a", Free: "b", Size: 1, Address: 1}}})
+	_, err := New(Config{Preload: true, Functions: []Pair{{library: "libpool.so", alloc: "a", free: "b", size: 1, address: 1}}})
 	assert.ErrorContains(t, err, "they need probes")
 	_, err = New(Config{Preload: true, Libraries: []string{"/no/such/libcuda.so.1"}})
 	assert.ErrorContains(t, err, "no libcuda.so.1 was found")

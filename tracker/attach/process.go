@@ -13,8 +13,8 @@ import (
 
 func newProcess(all *sources, cfg Config, functions []function, pid int, before birth, late *earlier) *process {
 	p := &process{
-		shared: all.shared, all: all, functions: functions, maxEvents: cfg.MaxEvents, late: late,
-		stacks:  &stackTable{max: cfg.MaxStacks, ids: make(map[string]snapshot.StackID)},
+		shared: all.shared, all: all, functions: functions, maxEvents: cfg.maxEvents, late: late,
+		stacks:  &stackTable{max: cfg.maxStacks, ids: make(map[string]snapshot.StackID)},
 		sources: make(map[deviceID]*Source),
 	}
 	p.begin(pid, before)

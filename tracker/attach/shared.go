@@ -16,15 +16,15 @@ type shared struct {
 	mu      sync.Mutex
 	unknown uint64 // frees of addresses that nobody allocated here
 	doubts  []doubt
-	lost    Loss
+	lost    loss
 	late    map[uint32]*earlier // of the processes that ran before they were watched
 	closed  bool
 }
 
 // Loss is what the ledgers lack.
-type Loss struct {
-	Events uint64    // for which the ring had no room
-	Since  time.Time // when the first was lost; from then on the ledgers are not exact
+type loss struct {
+	events uint64    // for which the ring had no room
+	since  time.Time // when the first was lost; from then on the ledgers are not exact
 }
 
 // doubt is why the ledgers may not be exact from a moment on.
@@ -47,8 +47,8 @@ func (s *shared) sentences() (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	const clock = "15:04:05.000"
-	if s.lost.Events > 0 {
-		all = append(all, fmt.Sprintf("from %s on the ledger is not exact: %d events were lost, give a larger ring", s.lost.Since.Format(clock), s.lost.Events))
+	if s.lost.events > 0 {
+		all = append(all, fmt.Sprintf("from %s on the ledger is not exact: %d events were lost, give a larger ring", s.lost.since.Format(clock), s.lost.events))
 	}
 	for _, d := range s.doubts {
 		all = append(all, fmt.Sprintf("from %s on the ledger may not be exact: %s", d.since.Format(clock), d.reason))

@@ -232,19 +232,6 @@ func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 	return nil, s.marked, nil
 }
 
-// Leaks returns what is live, by call stack, kind and size.
-func (s *Source) Leaks(opts ...snapshot.LeakOption) []snapshot.Leak {
-	return s.Snapshot().Leaks(opts...)
-}
-
-// Suspects returns the lines of code with live buffers that look forgotten: see [snapshot.Snapshot.Suspects].
-func (s *Source) Suspects(opts ...snapshot.LeakOption) []snapshot.Suspect {
-	return s.Snapshot().Suspects(opts...)
-}
-
-// Growth returns the lines of code whose live bytes rise over the marks: see [snapshot.Snapshot.Growth].
-func (s *Source) Growth() []snapshot.Growth { return s.Snapshot().Growth() }
-
 // Record returns all that is known, of one instant: what the export packages write. Its
 // Reason says what of the watcher's Doubts there is.
 func (s *Source) Record() *snapshot.Record { return s.record("attach") }

@@ -42,7 +42,7 @@ func TestAProcessThatRuns(t *testing.T) {
 	}
 	assert.Len(t, mine, 4)
 	assert.Len(t, driver, 4)
-	assert.EqualValues(t, 2, w.Unknown())
+	assert.EqualValues(t, 2, w.unknownFrees())
 	name, _ := w.Sources()[0].Device()
 	assert.Equal(t, "GPU of unknown number", name)
 	assert.Len(t, w.Doubts(), 1)
@@ -111,9 +111,9 @@ func TestLostEvents(t *testing.T) {
 	w.mu.Unlock()
 	c.Wait()
 	w.Sync()
-	lost := w.Lost()
-	assert.Positive(t, lost.Events)
-	assert.True(t, lost.Since.After(begun) && lost.Since.Before(time.Now()), "%v", lost)
+	lost := w.lostEvents()
+	assert.Positive(t, lost.events)
+	assert.True(t, lost.since.After(begun) && lost.since.Before(time.Now()), "%v", lost)
 	assert.Contains(t, w.Doubts()[0], "events were lost")
 	assert.Contains(t, w.Record().Reason, "events were lost")
 }
@@ -124,7 +124,7 @@ func TestManyThreads(t *testing.T) {
 	c := start(t, w, buildC(t), "threads", "16", "threads", "16")
 	want := c.live(t)
 	w.Sync()
-	if w.Lost().Events > 0 {
+	if w.lostEvents().events > 0 {
 		t.Skip("the machine was too slow to read all events: ", w.Doubts())
 	}
 	assert.Equal(t, want, ledgers(w, c.Process.Pid))
@@ -162,7 +162,7 @@ func TestTheExample(t *testing.T) {
 	require.NoError(t, w.Start(cmd.Run))
 	require.NoError(t, w.Close())
 	require.Len(t, w.Sources(), 1)
-	leaks := w.Sources()[0].Leaks()
+	leaks := w.Sources()[0].Snapshot().Leaks()
 	require.Len(t, leaks, 1)
 	assert.EqualValues(t, 5, leaks[0].Count)
 	assert.Contains(t, names(leaks[0].Stack), "new_buffer <- decode <- main")

@@ -170,9 +170,10 @@ func (h *handler) leaks(w http.ResponseWriter, r *http.Request) {
 		f = textFile
 	}
 	h.send(w, r, f, h.within(h.copies, r, func(w io.Writer) error {
+		now := h.source.Snapshot()
 		found := leaksNow{ // never null
-			append([]snapshot.Suspect{}, h.source.Suspects()...),
-			append([]snapshot.Growth{}, h.source.Growth()...),
+			append([]snapshot.Suspect{}, now.Suspects()...),
+			append([]snapshot.Growth{}, now.Growth()...),
 		}
 		if debug {
 			return found.print(w)

@@ -44,8 +44,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Source is whose memory the pages show: a *tracker.MemTracker of this program, or an
-// *attach.Source of another one. Any goroutine may call its methods.
+// Source holds the memory that the pages show: a *tracker.MemTracker that of this program, an
+// *attach.Source that of another one. Any goroutine may call its methods.
 //
 // A source that also has the method ClearCache of a tracker holds its memory in this program:
 // /profile then takes gc=1.
@@ -58,8 +58,6 @@ type Source interface {
 	// there is none. The error is the context's, or alloc.ErrClosed when there will be no more.
 	WaitMark(ctx context.Context, after int) (*snapshot.Mark, error)
 	Record() *snapshot.Record
-	Suspects(...snapshot.LeakOption) []snapshot.Suspect
-	Growth() []snapshot.Growth
 	// Dump writes the Record as JSON, and in it the reason.
 	Dump(w io.Writer, reason string) error
 }

@@ -260,7 +260,7 @@ func TestAttachSaysWhatIsWrong(t *testing.T) {
 
 func TestCachesAreNamed(t *testing.T) {
 	var stacks snapshot.StackTable
-	tensor, err := snapshot.Untyped(attach.Device, 2<<20)
+	tensor, err := snapshot.Untyped(snapshot.Kind("Device"), 2<<20)
 	require.NoError(t, err)
 	for file, want := range map[string]string{"/venv/torch/lib/libc10_cuda.so": "PyTorch", "/home/me/train": ""} {
 		id := stacks.Add(snapshot.Stack{{Function: "f", File: file}}, snapshot.Frame{})

@@ -1,0 +1,125 @@
+package attach
+
+import (
+	"errors"
+	"os"
+	"time"
+)
+
+// read applies the events until the watcher is closed.
+func (w *Watcher) read() {
+	defer close(w.ended)
+	var e event
+	for {
+		switch err := w.feed.next(&e); {
+		case err == nil:
+			w.apply(&e)
+		case errors.Is(err, errFlushed):
+			w.answer()
+		case errors.Is(err, os.ErrClosed):
+			w.answer()
+			return
+		default:
+			w.mu.Lock()
+			w.doubt(time.Since(w.start), err.Error())
+			w.mu.Unlock()
+		}
+	}
+}
+
+func (w *Watcher) apply(e *event) {
+	now := max(0, time.Duration(int64(e.time-w.clock)))
+	switch e.phase {
+	case forked:
+		w.fork(uint32(e.args[0]))
+	case execed:
+		w.exec(e.pid, now)
+	case exited:
+		w.exit(e, now)
+	default:
+		w.call(e, now)
+	}
+}
+
+// fork begins a process. An earlier one of that number, whose end was lost, is forgotten.
+func (w *Watcher) fork(child uint32) {
+	delete(w.processes, child)
+	w.born(child)
+}
+
+// exec begins another program in a process. What is known of the program before it would name
+// the wrong code, and what that held of the devices is gone.
+func (w *Watcher) exec(pid uint32, now time.Duration) {
+	delete(w.births, pid)
+	w.born(pid)
+	w.mu.Lock()
+	delete(w.late, pid)
+	w.mu.Unlock()
+	if p := w.processes[pid]; p != nil {
+		p.late = nil
+		p.exec(now, w.births[pid])
+	}
+}
+
+// born notes what a process is made of, as it may have ended when its first call is read.
+func (w *Watcher) born(pid uint32) {
+	w.libraries.add(int(pid))
+	if mappings, err := readMaps(int(pid)); err == nil && len(mappings) > 0 {
+		w.births[pid] = birth{originOf(int(pid)), mappings}
+	}
+}
+
+// exit ends a thread, and with the last one its process. The sources of a process stay; a later
+// process of the same number gets its own.
+func (w *Watcher) exit(e *event, now time.Duration) {
+	p := w.processes[e.pid]
+	if p != nil {
+		delete(p.threads, e.tid)
+	}
+	if last := e.args[0] == 1; !last {
+		return
+	}
+	w.libraries.remove(int(e.pid))
+	w.mu.Lock()
+	delete(w.late, e.pid)
+	if p != nil {
+		p.end(now)
+	}
+	w.mu.Unlock()
+	delete(w.births, e.pid)
+	delete(w.processes, e.pid)
+}
+
+// call applies a call of a function that is watched; a process is known from its first one on.
+func (w *Watcher) call(e *event, now time.Duration) {
+	if int(e.function) >= len(w.functions) {
+		return
+	}
+	p := w.processes[e.pid]
+	if p == nil {
+		w.mu.Lock()
+		late := w.late[e.pid]
+		w.mu.Unlock()
+		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late)
+		w.processes[e.pid] = p
+	}
+	p.call(e, now)
+}
+
+// answer wakes the Sync that waits.
+func (w *Watcher) answer() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count()
+	if w.drained != nil {
+		close(w.drained)
+		w.drained = nil
+	}
+}
+
+// count reads the kernel's counters; the caller holds w.mu.
+func (w *Watcher) count() {
+	if count, since := w.feed.lost(); count > 0 {
+		w.lost = loss{events: count, since: w.start.Add(time.Duration(int64(since - w.clock)))}
+	}
+}
