@@ -19,7 +19,7 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawn{t}
 		c := family.Transformer{
-			Family: family.Family(rapid.IntRange(int(family.Flux), int(family.PixArt)).Draw(t, "family")),
+			Family: rapid.SampledFrom([]*family.Family{family.Flux, family.Flux2, family.QwenImage, family.SD3, family.PixArt}).Draw(t, "family"),
 			Hidden: d.n("hidden"), Heads: d.n("heads"), HeadSize: d.n("head size"), FFN: d.n("ffn"), Channels: d.n("channels"), Image: d.n("image"), Patch: d.n("patch"),
 			Blocks: rapid.IntRange(-1, 2).Draw(t, "blocks"),
 		}

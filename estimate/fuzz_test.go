@@ -125,7 +125,7 @@ func (d drawn) layer(depth int) tape.Layer {
 		func() tape.Layer { return layer.Learned{Shape: alloc.Shape{n(), n()}} },
 		func() tape.Layer {
 			return tape.Sequential(family.Transformer{
-				Family: family.Family(rapid.IntRange(0, int(family.ViT)+1).Draw(d.t, "family")), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
+				Family: rapid.SampledFrom(append(family.All(), nil)).Draw(d.t, "family"), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
 				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), RotaryDim: n(), Experts: n(), ExpertFFN: n(), DenseBlocks: n(), SharedFFN: n(), Tied: d.yes("tied"), Image: n(), Patch: n(), Classes: n(),
 				Window: n(), Stages: []family.Stage{{Blocks: rapid.IntRange(-1, 2).Draw(d.t, "stage"), Heads: n()}, {Blocks: 1, Heads: n()}}, Buckets: n(), Channels: n(), SourceLength: n(), Merge: n(), Taps: n(), EmbedDim: n(),
 				Delta: &layer.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, ShortConv: n(), Mixer: &layer.StateSpace{Inner: n(), State: n(), Rank: n(), Kernel: n()},
@@ -261,7 +261,7 @@ func checkTransformer(t *rapid.T) {
 	pick := func(name string, of ...int) int { return rapid.SampledFrom(of).Draw(t, name) }
 	kv := pick("kv heads", 1, 2, 4)
 	c := family.Transformer{
-		Family: family.Family(rapid.IntRange(0, 9).Draw(t, "family")), Vocab: pick("vocab", 100, 5000), KVHeads: kv, Heads: 2 * kv * pick("group", 1, 2),
+		Family: rapid.SampledFrom([]*family.Family{nil, family.Gemma, family.Gemma2, family.OLMo2, family.GPTOSS, family.Phi, family.Phi3, family.GLM, family.GLM4, family.ChatGLM}).Draw(t, "family"), Vocab: pick("vocab", 100, 5000), KVHeads: kv, Heads: 2 * kv * pick("group", 1, 2),
 		HeadSize: pick("head size", 8, 64), Blocks: pick("blocks", 1, 2, 6), FFN: pick("ffn", 16, 1000), Positions: 64,
 		Dropout: []float64{0, 0.1}[pick("dropout", 0, 1)], Plain: d.yes("plain"), Eager: d.yes("eager"), Tied: d.yes("tied"), Image: 32, Patch: 16, Classes: pick("classes", 0, 3),
 	}

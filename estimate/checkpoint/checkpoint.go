@@ -13,8 +13,7 @@
 //	r, err := f.Report(input, estimate.Train(estimate.AdamW))
 //
 // Package estimate has the layers and counts their memory; this package turns
-// settings into an family.Transformer. The families that it knows are those of
-// config_families.go and gguf_architecture.go.
+// settings into layers. Families lists the models that it knows.
 //
 // Files are not trusted: time and memory follow what a file really holds. All
 // functions may be called from several goroutines.
@@ -199,5 +198,5 @@ func (c *File) Architecture() (string, error) {
 	if c.architectureErr != nil {
 		return "", fmt.Errorf("checkpoint: architecture of the %s file: %w", c.Format, c.architectureErr)
 	}
-	return c.architecture.family, nil
+	return c.architecture.Type, nil
 }

@@ -2,15 +2,41 @@ package checkpoint
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
 const configName = "config.json"
 
 const maxConfigFile = 16 << 20
+
+// architecture is what a config.json or the metadata of a GGUF file say of a model.
+type architecture struct {
+	family.Model
+	cache     bool          // the model is of an unknown family and tells its cache alone
+	dtype     alloc.DType   // of the weights, where a config.json tells it
+	quantized *quantization // of the weights, where a config.json tells it
+}
+
+// config is a config.json, with the keys that have the same meaning in all families.
+type config struct {
+	ModelType    string            `json:"model_type"`
+	ClassName    string            `json:"_class_name"` // in place of it in what diffusers writes
+	DType        string            `json:"dtype"`
+	TorchDType   string            `json:"torch_dtype"` // its name up to transformers 4
+	Text         json.RawMessage   `json:"text_config"` // of a model of images and text
+	Quantization *quantization     `json:"quantization_config"`
+	WeightMap    map[string]string `json:"weight_map"` // of an index, which is no config
+
+	file string
+	text json.RawMessage
+}
 
 // openConfig reads the architecture from a config.json.
 func openConfig(path string) (architecture, error) {
@@ -22,61 +48,74 @@ func openConfig(path string) (architecture, error) {
 }
 
 // readConfig decodes a config.json.
-func readConfig(r io.ReaderAt, size int64, file string) (*hfConfig, error) {
+func readConfig(r io.ReaderAt, size int64, file string) (*config, error) {
 	if size > maxConfigFile {
 		return nil, inFile(file, "it has %d bytes; a %s has at most %d", size, configName, maxConfigFile)
 	}
-	text, err := readJSONValue(io.NewSectionReader(r, 0, size))
-	if err != nil {
-		return nil, &Error{File: file, Reason: "it is not the JSON of a " + configName, Err: err}
+	text, err := jsontext.Read(io.NewSectionReader(r, 0, size))
+	c := &config{file: file, text: text}
+	if err == nil {
+		err = jsontext.Unmarshal(text, c)
 	}
-	c, err := decodeConfig(file, text, "")
-	if err != nil {
-		return nil, &Error{File: file, Reason: "it is not the JSON of a " + configName, Err: err}
-	}
-	c.ModelType = cmp.Or(c.ModelType, c.ClassName)
 	switch {
+	case err != nil:
+		return nil, &Error{File: file, Reason: "it is not the JSON of a " + configName, Err: err}
 	case c.WeightMap != nil:
 		return nil, inFile(file, "it is an index of shards, but not named as one of safetensors (*%s)", indexSuffix)
-	case c.ModelType == "":
+	case c.ModelType == "" && c.ClassName == "":
 		return nil, inFile(file, "it has no model_type: no %s of a transformer", configName)
 	}
 	return c, nil
 }
 
-// architecture turns the settings into an architecture.
-func (c *hfConfig) architecture() (architecture, error) {
-	family, ok := hfFamilies[c.ModelType]
+// architecture looks the model up among the families that are known.
+func (c *config) architecture() (architecture, error) {
+	name := cmp.Or(c.ModelType, c.ClassName)
+	m, err := family.ReadConfig(name, c.text)
+	a := architecture{Model: m, dtype: c.dtype(), quantized: c.Quantization}
+	switch wrong := (*family.Error)(nil); {
+	case errors.As(err, &wrong):
+		return architecture{}, settingsError(c.file, wrong)
+	case err == nil:
+		return a, nil
+	}
+	key := "model_type"
+	if c.ModelType == "" {
+		key = "_class_name"
+	}
+	alone, _ := c.cacheAlone(name)
+	return alone, &Error{File: c.file, Where: key,
+		Reason: fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack estimate --help` and checkpoint.Families list", jsontext.Shorten(name), len(Families())), Err: ErrUnknownArchitecture}
+}
+
+// cacheAlone is what the settings of an unknown family tell of its keys and values, if they tell enough.
+func (c *config) cacheAlone(name string) (architecture, bool) {
+	m, ok := family.CacheAlone(name, c.text)
 	if !ok {
-		key := "model_type"
-		if c.ModelType == c.ClassName {
-			key = "_class_name"
+		return architecture{}, false
+	}
+	return architecture{Model: m, cache: true}, true
+}
+
+// dtype is the type of the weights, and zero if it is not told or not known.
+func (c *config) dtype() alloc.DType {
+	var text config
+	if c.Text != nil {
+		json.Unmarshal(c.Text, &text) // what is wrong there, the family says
+	}
+	for _, name := range []string{cmp.Or(c.DType, c.TorchDType), cmp.Or(text.DType, text.TorchDType)} {
+		if d, err := alloc.ParseDType(name); err == nil {
+			return d
 		}
-		return c.cacheAlone(), &Error{File: c.file, Where: key,
-			Reason: fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack estimate --help` and checkpoint.Families list", shorten(c.ModelType), len(hfFamilies)), Err: ErrUnknownArchitecture}
 	}
-	c.base = family.base
-	a := architecture{family: c.ModelType, dtype: c.dtype(), quantized: c.Quantization}
-	if a.dtype == 0 && c.Text != nil {
-		if text, err := c.part(c.Text, ""); err == nil {
-			a.dtype = text.dtype()
-		}
-	}
-	if err := family.read(c, &a); err != nil {
-		return architecture{}, err
-	}
-	if err := a.check(); err != nil {
-		return architecture{}, &Error{File: c.file, Err: err}
-	}
-	return a, nil
+	return 0
+}
+
+// settingsError is what is wrong with a model's settings, as an error of its file.
+func settingsError(file string, wrong *family.Error) error {
+	return &Error{File: file, Where: wrong.Where, Reason: wrong.Reason, Err: wrong.Err}
 }
 
 // Families returns the families of a config.json that are known, as model_type has them, or _class_name in what
 // diffusers writes, in order.
-func Families() []string { return slices.Sorted(maps.Keys(hfFamilies)) }
-
-// hfFamily is how the config.json of a model_type is read.
-type hfFamily struct {
-	base string // the class without a head, meant where there are no architectures
-	read func(*hfConfig, *architecture) error
-}
+func Families() []string { return family.Types() }

@@ -23,7 +23,11 @@ func (m measuredDenoiser) inputs(a architecture) estimate.Option {
 	if a.Denoiser != nil && a.Image == 0 {
 		return estimate.All(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, a.Denoiser.TextDim))
 	}
-	return a.imageInput(2, m.Text)
+	var inputs []estimate.Option
+	for _, in := range a.Inputs(2, m.Text) {
+		inputs = append(inputs, estimate.InputOf(in.DType, in.Shape...))
+	}
+	return estimate.All(inputs...)
 }
 
 // Models that make images have as many parameters as diffusers makes of their config.json, keep what PyTorch was

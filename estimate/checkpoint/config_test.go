@@ -137,14 +137,14 @@ func FuzzHFConfig(f *testing.F) {
 	f.Add([]byte(llamaConfig))
 	f.Add([]byte(`{"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":2,"n_positions":4,"vocab_size":16}`))
 	f.Add([]byte(`{"model_type":"vit","hidden_size":8,"num_hidden_layers":1,"num_attention_heads":2,"intermediate_size":16,"id2label":{"0":"a"}}`))
-	for family := range hfFamilies {
+	for _, family := range Families() {
 		f.Add([]byte(strings.Replace(llamaConfig, `"llama", "architectures": ["LlamaForCausalLM"]`, `"`+family+`"`, 1)))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		var a architecture
 		var err error
 		heap := allocated(func() {
-			var c *hfConfig
+			var c *config
 			if c, err = readConfig(bytes.NewReader(content), int64(len(content)), "fuzz"); err == nil {
 				a, err = c.architecture()
 			}

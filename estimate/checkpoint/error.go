@@ -3,12 +3,15 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
 // ErrUnknownArchitecture is the class of errors of a model file whose layers this
 // package does not know how to build, for errors.Is. Its tensors can be told all
 // the same.
-var ErrUnknownArchitecture = errors.New("unknown architecture")
+var ErrUnknownArchitecture = family.ErrUnknown
 
 // ErrNoArchitecture is the error of a model file that holds tensors only: nothing
 // beside it says how they are connected.
@@ -42,19 +45,10 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // atTensor is an Error at a tensor.
 func atTensor(file, tensor, format string, args ...any) error {
-	return &Error{File: file, Where: fmt.Sprintf("tensor %q", shorten(tensor)), Err: fmt.Errorf(format, args...)}
+	return &Error{File: file, Where: fmt.Sprintf("tensor %q", jsontext.Shorten(tensor)), Err: fmt.Errorf(format, args...)}
 }
 
 // inFile is an Error of the whole file.
 func inFile(file, format string, args ...any) error {
 	return &Error{File: file, Reason: fmt.Sprintf(format, args...)}
-}
-
-// shorten cuts what a file calls a name to a length that fits into an error.
-func shorten(name string) string {
-	const most = 200
-	if len(name) <= most {
-		return name
-	}
-	return name[:most] + "..."
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
 // GGUF (ggml-org/ggml, docs/gguf.md): magic, version, number of tensors, number of
@@ -105,7 +106,7 @@ func (g *ggufFile) key(in *ggufReader, i uint64) error {
 	if err != nil {
 		return &Error{File: g.file, Where: fmt.Sprintf("metadata key %d, %s", i, g.byteAt(in)), Err: err}
 	}
-	where := fmt.Sprintf("metadata key %q", shorten(name))
+	where := fmt.Sprintf("metadata key %q", jsontext.Shorten(name))
 	if _, ok := g.metadata[name]; ok || name == "" {
 		return &Error{File: g.file, Where: where, Reason: "it is empty or occurs twice"}
 	}
@@ -128,7 +129,7 @@ func (g *ggufFile) tensor(in *ggufReader, i uint64) (Tensor, error) {
 		err = t.measure()
 	}
 	if err != nil {
-		return t, &Error{File: g.file, Where: fmt.Sprintf("tensor %q", shorten(t.Name)), Err: err}
+		return t, &Error{File: g.file, Where: fmt.Sprintf("tensor %q", jsontext.Shorten(t.Name)), Err: err}
 	}
 	return t, nil
 }
@@ -222,15 +223,15 @@ func (g *ggufFile) byteAt(in *ggufReader) string { return fmt.Sprintf("byte %d",
 // text returns a metadata string; "" if it is not there.
 func (g *ggufFile) text(key string) string { return strings.TrimSpace(g.metadata[key].text) }
 
-// whole returns a metadata number that is not negative, and the default, unless
+// whole returns a metadata number that is not negative, and without, unless
 // that is negative, if the key is not there.
-func (g *ggufFile) whole(key string, missing int) (int, error) {
+func (g *ggufFile) whole(key string, without int) (int, error) {
 	v, ok := g.metadata[key]
 	if !ok {
-		if missing < 0 {
+		if without < 0 {
 			return 0, &Error{File: g.file, Reason: fmt.Sprintf("metadata key %q is missing", key)}
 		}
-		return missing, nil
+		return without, nil
 	}
 	n, err := v.whole()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
 const indexSuffix = ".safetensors.index.json"
@@ -22,7 +24,7 @@ func openIndex(path string) ([]Tensor, error) {
 	var tensors []Tensor
 	for _, shard := range shardNames(shardOf) {
 		if !filepath.IsLocal(shard) || filepath.Base(shard) != shard {
-			return nil, inFile(index, "shard %q is not the name of a file beside it", shorten(shard))
+			return nil, inFile(index, "shard %q is not the name of a file beside it", jsontext.Shorten(shard))
 		}
 		held, err := readHeader(filepath.Join(filepath.Dir(path), shard), readSafetensors)
 		if err != nil {
@@ -32,16 +34,16 @@ func openIndex(path string) ([]Tensor, error) {
 			named, ok := shardOf[t.Name]
 			switch {
 			case !ok:
-				return nil, inFile(index, "shard %q holds tensor %q, which the index does not name or which another shard holds too", shard, shorten(t.Name))
+				return nil, inFile(index, "shard %q holds tensor %q, which the index does not name or which another shard holds too", shard, jsontext.Shorten(t.Name))
 			case named != shard:
-				return nil, inFile(index, "shard %q holds tensor %q, which the index has in %q", shard, shorten(t.Name), shorten(named))
+				return nil, inFile(index, "shard %q holds tensor %q, which the index has in %q", shard, jsontext.Shorten(t.Name), jsontext.Shorten(named))
 			}
 			delete(shardOf, t.Name)
 		}
 		tensors = append(tensors, held...)
 	}
 	for name, shard := range shardOf { // those that no shard had
-		return nil, inFile(index, "tensor %q is not in its shard %q", shorten(name), shard)
+		return nil, inFile(index, "tensor %q is not in its shard %q", jsontext.Shorten(name), shard)
 	}
 	return tensors, nil
 }
@@ -81,7 +83,7 @@ func readJSON(path string, most int64, v any) error {
 	if size > most {
 		return inFile(file, "it has %d bytes; such a file has at most %d", size, most)
 	}
-	if err := decodeJSON(f, v); err != nil {
+	if err := jsontext.Decode(f, v); err != nil {
 		return &Error{File: file, Reason: "it is not the JSON that belongs here", Err: err}
 	}
 	return nil

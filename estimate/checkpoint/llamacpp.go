@@ -99,13 +99,13 @@ func ggufBlock(name string) (n int, ok bool) {
 	rest, ok := strings.CutPrefix(name, "blk.")
 	number, _, dot := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
-	return n, ok && dot && err == nil && n >= 0 && n < maxBlocks
+	return n, ok && dot && err == nil && n >= 0 && n < family.MaxBlocks
 }
 
 // Projector returns the size of the weights that turn images or sound into tokens, if this is a
 // file of them: what llama.cpp takes as --mmproj. Of another file it is an error.
 func (c *File) Projector() (alloc.Bytes, error) {
-	if c.Format != "GGUF" || c.architecture.family != projectorFamily {
+	if c.Format != "GGUF" || c.architecture.Type != projectorFamily {
 		return 0, fmt.Errorf("checkpoint: %s is no projector: give a GGUF file whose general.architecture is %s, such as mmproj-model-f16.gguf", c.Name, projectorFamily)
 	}
 	return c.Bytes(), nil

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -37,9 +36,9 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	if _, err := c.Architecture(); err != nil && !c.architecture.cache {
 		return estimate.KVConfig{}, err
 	}
-	if a := c.architecture; a.Family.Encoder() || a.image != nil {
-		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it writes no text and has none", a.family)
-	} else if most := a.positions(); most > 0 && context > most {
+	if a := c.architecture; a.Family.Encoder() || a.Images != nil {
+		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it writes no text and has none", a.Type)
+	} else if most := a.MaxPositions(); most > 0 && context > most {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, most)
 	}
 	return estimate.KVConfig(c.architecture.Cache(batch, context, 0)), nil
@@ -48,14 +47,11 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 // Loss is the loss with which transformers trains the model, for estimate.WithLoss: nil where it has none, is not
 // known, or is of images that are no transformer's.
 func (c *File) Loss() nn.Layer {
-	if _, err := c.Architecture(); err != nil || c.architecture.image != nil {
+	if _, err := c.Architecture(); err != nil || c.architecture.Images != nil {
 		return nil
 	}
 	return layer.PublicLoss(c.architecture.Transformer.Loss())
 }
-
-// usualTokens is the length of a text where nobody says it.
-const usualTokens = 512
 
 // Input is what the model reads: so many texts of so many tokens, 0 for the usual 512 or as
 // many as the model has positions; for models of images alone images of their size, and the length
@@ -67,35 +63,31 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 		return nil, err
 	}
 	a := c.architecture
-	if p, ok := a.image.(pipeline); ok && len(p.missing) > 0 { // nobody is to believe that it fits
+	if p, ok := a.Images.(pipeline); ok && len(p.missing) > 0 { // nobody is to believe that it fits
 		return nil, fmt.Errorf("checkpoint: input of a pipeline: %s", p.note())
 	}
-	if a.makesImages() {
-		return a.imageInput(batch, length), nil
+	if length != 0 && a.SeesImages() {
+		return nil, fmt.Errorf("checkpoint: input of %d tokens: a %s model reads images", length, a.Type)
 	}
-	if !a.seesImages() {
-		if length == 0 {
-			length = usualTokens
-			if most := a.positions(); most > 0 {
-				length = min(length, most)
-			}
-		}
-		text := estimate.Tokens(batch, length)
-		switch {
-		case a.Family == family.Whisper:
-			return estimate.All(estimate.InputShape(batch, a.Channels, 2*a.SourceLength), text), nil
-		case a.Family == family.CLIP || a.Family == family.SigLIP:
-			v := a.Vision
-			return estimate.All(text, estimate.InputShape(batch, v.Channels, v.Image, v.Image)), nil
-		case a.Family.Seq2Seq():
-			return estimate.All(text, text), nil
-		}
-		return text, nil
+	var inputs []estimate.Option
+	for _, in := range a.Inputs(batch, length) {
+		inputs = append(inputs, estimate.InputOf(in.DType, in.Shape...))
 	}
-	if length != 0 {
-		return nil, fmt.Errorf("checkpoint: input of %d tokens: a %s model reads images", length, a.family)
+	return estimate.All(inputs...), nil
+}
+
+// Images returns the model for images of side x side pixels in place of the usual size, which its
+// config.json tells. It is an error of models whose weights are of one size alone, such as ViT's
+// positions, of those that see no images, and of a side that does not divide into patches.
+func (c *File) Images(side int) (*File, error) {
+	if _, err := c.Architecture(); err != nil {
+		return nil, err
 	}
-	return estimate.InputShape(batch, a.Channels, a.Image, a.Image), nil
+	sized := *c
+	if err := sized.architecture.Resize(side); err != nil {
+		return nil, fmt.Errorf("checkpoint: images of %d x %d: %w", side, side, err)
+	}
+	return &sized, nil
 }
 
 // Report is Model of the files. Without options the element type is the one that most
@@ -120,7 +112,7 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	pipe, ok := c.architecture.image.(pipeline)
+	pipe, ok := c.architecture.Images.(pipeline)
 	if ok {
 		r.Notes = append(r.Notes, pipe.notes()...)
 	}
@@ -167,7 +159,7 @@ func (c *File) types() []estimate.Option {
 	default:
 		opts = append(opts, estimate.Precision(alloc.Float16), estimate.Weights(d))
 	}
-	if p, ok := c.architecture.image.(pipeline); ok && c.architectureErr == nil {
+	if p, ok := c.architecture.Images.(pipeline); ok && c.architectureErr == nil {
 		opts = append(opts, estimate.Frozen(p.held()...))
 	}
 	if len(c.tensors) > 0 {

@@ -126,7 +126,7 @@ func TestConfigsGiveLayersThatRun(t *testing.T) {
 			c, err := Open(writeFile(t, configName, model.Config))
 			require.NoError(t, err)
 			length := 16
-			if c.architecture.seesImages() {
+			if c.architecture.SeesImages() {
 				length = 0
 			}
 			input, err := c.Input(1, length)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
 // The safetensors format: eight bytes with the header's length (little-endian), the
@@ -52,14 +53,14 @@ func readSafetensors(r io.ReaderAt, size int64, file string) ([]Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, err := readJSONValue(io.NewSectionReader(r, 8, header))
+	value, err := jsontext.Read(io.NewSectionReader(r, 8, header))
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, inFile(file, "the header's JSON ends before it is complete")
 	case err != nil:
 		return nil, &Error{File: file, Reason: "the header is not valid JSON", Err: err}
 	}
-	d := safetensorsDecoder{file: file, jsonCursor: jsonCursor{value}}
+	d := safetensorsDecoder{file: file, Cursor: jsontext.NewCursor(value)}
 	tensors, err := d.tensors()
 	if err != nil {
 		return nil, err
@@ -122,19 +123,19 @@ func checkSafetensorsLayout(tensors []Tensor, data int64, file string) error {
 
 // safetensorsDecoder decodes a header.
 type safetensorsDecoder struct {
-	jsonCursor
+	jsontext.Cursor
 	file string
 	name string // of the tensor that is being decoded
 }
 
 // tensors decodes the whole header.
 func (d *safetensorsDecoder) tensors() ([]Tensor, error) {
-	d.token() // the opening brace, which safetensorsHeader saw
+	d.Token() // the opening brace, which safetensorsHeader saw
 	var tensors []Tensor
-	for d.more() {
-		d.name = string(unquote(d.member()))
+	for d.More() {
+		d.name = string(jsontext.Unquote(d.Member()))
 		if d.name == "__metadata__" {
-			d.value()
+			d.Value()
 			continue
 		}
 		t, err := d.tensor()
@@ -156,8 +157,8 @@ func (d *safetensorsDecoder) tensor() (Tensor, error) {
 	var bounds [2]int64
 	var offsets []int64
 	var err error
-	for d.more() {
-		switch key := d.member(); string(key) {
+	for d.More() {
+		switch key := d.Member(); string(key) {
 		case `"dtype"`:
 			t.Encoding, err = d.encoding()
 		case `"shape"`:
@@ -165,13 +166,13 @@ func (d *safetensorsDecoder) tensor() (Tensor, error) {
 		case `"data_offsets"`:
 			offsets, err = wholeNumbers(d, "data_offsets", bounds[:0], len(bounds))
 		default:
-			d.value()
+			d.Value()
 		}
 		if err != nil {
 			return t, err
 		}
 	}
-	d.token() // the closing brace
+	d.Token() // the closing brace
 	if t.Encoding.Name == "" || t.Shape == nil || len(offsets) != len(bounds) {
 		return t, d.errorf("it needs a dtype, a shape and two data_offsets")
 	}
@@ -196,11 +197,11 @@ func (d *safetensorsDecoder) place(t *Tensor, begin, end int64) error {
 
 // encoding decodes a dtype.
 func (d *safetensorsDecoder) encoding() (Encoding, error) {
-	value := d.value()
+	value := d.Value()
 	if encoding, ok := safetensorsEncodings[string(bytes.Trim(value, `"`))]; ok && value[0] == '"' {
 		return encoding, nil
 	}
-	return Encoding{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", shorten(string(value)))
+	return Encoding{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", jsontext.Shorten(string(value)))
 }
 
 // wholeNumbers decodes the key's array of at most n numbers, appended to dst.
@@ -208,22 +209,22 @@ func wholeNumbers[N int | int64](d *safetensorsDecoder, key string, dst []N, n i
 	if err := d.open("["); err != nil {
 		return nil, err
 	}
-	for d.more() {
-		value := d.value()
+	for d.More() {
+		value := d.Value()
 		number, err := strconv.ParseUint(string(value), 10, 63)
 		if err != nil || int64(N(number)) != int64(number) || len(dst) == n {
-			return nil, d.errorf("%s: %s: want at most %d whole numbers that fit an %T", key, shorten(string(value)), n, N(0))
+			return nil, d.errorf("%s: %s: want at most %d whole numbers that fit an %T", key, jsontext.Shorten(string(value)), n, N(0))
 		}
 		dst = append(dst, N(number))
 	}
-	d.token() // the closing bracket
+	d.Token() // the closing bracket
 	return dst, nil
 }
 
 // open reads the beginning of an object or an array.
 func (d *safetensorsDecoder) open(bracket string) error {
-	if token := d.token(); string(token) != bracket {
-		return d.errorf("a JSON %s where a %s belongs", shorten(string(token)), bracket)
+	if token := d.Token(); string(token) != bracket {
+		return d.errorf("a JSON %s where a %s belongs", jsontext.Shorten(string(token)), bracket)
 	}
 	return nil
 }

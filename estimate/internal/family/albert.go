@@ -7,11 +7,21 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
+// ALBERT: BERT whose blocks share their parameters, with a narrower embedding.
+var ALBERT = register(&Family{
+	Name:   "ALBERT",
+	layers: Transformer.albert,
+	role:   encoder,
+	Types: []Type{
+		{Name: "albert", Base: "AlbertModel", Read: readALBERT},
+	},
+})
+
 // albert builds ALBERT, whose blocks share one set of parameters.
 func (c Transformer) albert() []tape.Layer {
 	width := setting.Or(c.EmbedDim, c.Hidden)
 	layers := []tape.Layer{
-		tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(width)},
+		tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(positions{Num: c.Positions, Dim: width, buffered: true})},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{
 			tape.Named{Name: "embedding_hidden_mapping_in", Layer: layer.Linear{In: width, Out: c.Hidden}},
 			tape.Named{Name: "albert_layer_groups.0.albert_layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Share(c.albertBlock())}},
@@ -55,4 +65,14 @@ func (c Transformer) albertBlock() tape.Layer {
 		),
 		tape.Named{Name: "full_layer_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
+}
+
+// readALBERT reads ALBERT, all of whose blocks share their parameters.
+func readALBERT(c *Config, a *Model) {
+	if c.whole("num_hidden_groups", 1) != 1 || c.whole("inner_group_num", 1) != 1 {
+		c.unknown("num_hidden_groups, inner_group_num", "more than 1")
+	}
+	c.bert(a, "Albert")
+	a.HeadDropout = c.dropout("classifier_dropout_prob")
+	c.number(&a.EmbedDim, "embedding_size", 128)
 }

@@ -1,6 +1,8 @@
 package family
 
 import (
+	"strings"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -8,13 +10,50 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
+// BERT: LayerNorm after each part, learned positions and token types, pooler.
+var BERT = register(&Family{
+	Name:   "BERT",
+	layers: Transformer.bert,
+	role:   encoder,
+	Types: []Type{
+		{Name: "bert", Base: "BertModel", Read: readBERT},
+	},
+	GGUF: []GGUF{
+		{Name: "bert", With: Transformer{NoHead: true}, Read: ggufBERT},
+	},
+})
+
+// RoBERTa: BERT with positions from the padding on, and heads of its own.
+var RoBERTa = register(&Family{
+	Name:    "RoBERTa",
+	padding: 2,
+	layers:  Transformer.roberta,
+	role:    encoder,
+	Types: []Type{
+		{Name: "roberta", Base: "RobertaModel", Read: readRoBERTa},
+		{Name: "xlm-roberta", Base: "XLMRobertaModel", Read: readXLMRoBERTa},
+		{Name: "camembert", Base: "CamembertModel", Read: readCamemBERT},
+	},
+})
+
 func (c Transformer) bert() []tape.Layer {
-	layers := []tape.Layer{
-		tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(c.Hidden)},
-		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.bertBlock()}}}},
+	return c.bertLayers(positions{Num: c.Positions, Dim: c.Hidden, buffered: true})
+}
+
+// roberta counts positions in each sequence, and its classifier reads the first token without a pooler.
+func (c Transformer) roberta() []tape.Layer {
+	layers := c.bertLayers(positions{Num: c.Positions, Dim: c.Hidden, each: true, padding: 2})
+	if c.Classes != 0 && !c.NoHead {
+		return append(layers[:2], c.firstClassifier(layer.Tanh{}))
 	}
-	if c.Family == RoBERTa && c.Classes != 0 && !c.NoHead {
-		return append(layers, c.firstClassifier(layer.Tanh{}))
+	return layers
+}
+
+// bertLayers are embeddings, blocks and head.
+func (c Transformer) bertLayers(places positions) []tape.Layer {
+	layers := []tape.Layer{
+		tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(places)},
+		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: c.bertBlock()}}}},
 	}
 	if !c.NoHead {
 		layers = append(layers, c.pooler())
@@ -28,24 +67,17 @@ func (c Transformer) bert() []tape.Layer {
 	return layers
 }
 
-// bertEmbeddings are those of tokens, their types and their positions, of a width.
-func (c Transformer) bertEmbeddings(width int) tape.Layer {
+// bertEmbeddings are those of tokens, their types and their positions, which have their width.
+func (c Transformer) bertEmbeddings(places positions) tape.Layer {
+	width := places.Dim
 	return tape.Sequential{
 		tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: width, Split: true}},
 		tape.Named{Name: "ids", Layer: numbers{c.Positions}},
 		tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: setting.Or(c.Types, 2), Dim: width}},
-		tape.Named{Name: "position_embeddings", Layer: c.bertPositions(width)},
+		tape.Named{Name: "position_embeddings", Layer: places},
 		tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
 		tape.Named{Name: "dropout", Layer: c.dropout()},
 	}
-}
-
-// bertPositions are the positions of BERT, or of RoBERTa, which counts them in each sequence.
-func (c Transformer) bertPositions(width int) tape.Layer {
-	if c.Family == RoBERTa {
-		return positions{Num: c.Positions, Dim: width, each: true, padding: 2}
-	}
-	return positions{Num: c.Positions, Dim: width, buffered: true}
 }
 
 // firstClassifier reads the first token, as RoBERTa and ELECTRA do.
@@ -194,12 +226,44 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
 }
 
-// first takes the first token of each sequence, as a view.
-type first struct{}
+func readBERT(c *Config, a *Model) {
+	c.bert(a, "Bert")
+}
 
-func (first) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
+func readRoBERTa(c *Config, a *Model) { c.bert(a, "Roberta") }
+
+func readXLMRoBERTa(c *Config, a *Model) {
+	c.bert(a, "XLMRoberta")
+}
+
+func readCamemBERT(c *Config, a *Model) {
+	c.bert(a, "Camembert")
+}
+
+// bert reads BERT and its successors, whose classes begin with a name.
+func (c *Config) bert(a *Model, name string) {
+	class := c.class(name+"ForMaskedLM", name+"ForSequenceClassification", name+"ForTokenClassification")
+	if p := c.text("position_embedding_type"); p != "" && p != "absolute" {
+		c.unknown("position_embedding_type", p)
 	}
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, View: true})
+	if c.flag("add_cross_attention", false) {
+		c.unknown("add_cross_attention", "true")
+	}
+	c.encoder(a)
+	c.number(&a.Vocab, "vocab_size", 0)
+	c.number(&a.Positions, "max_position_embeddings", 0)
+	c.number(&a.Types, "type_vocab_size", 2)
+	a.Tied = c.flag("tie_word_embeddings", true)
+	switch strings.TrimPrefix(class, name) { // NoHead is without the pooler
+	case "ForMaskedLM":
+		a.NoHead, a.MaskedLM = true, true
+	case "ForSequenceClassification", "ForTokenClassification":
+		a.NoHead = strings.HasSuffix(class, "ForTokenClassification")
+		a.Classes = c.labels()
+	}
+}
+
+func ggufBERT(m *Metadata, a *Model) {
+	learnedPositions(m, a)
+	a.Types = m.rows("token_types.weight")
 }

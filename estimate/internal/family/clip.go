@@ -7,6 +7,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+// CLIP: towers of images (Vision) and texts.
+var CLIP = register(&Family{
+	Name:   "CLIP",
+	input:  pairInput,
+	layers: Transformer.clip,
+	role:   encoder,
+	Types: []Type{
+		{Name: "clip", Base: "CLIPModel", Read: readCLIP},
+	},
+})
+
 // clipVision is the tower of images of CLIP, up to its last norm. LLaVA has the same.
 func clipVision(c Transformer) tape.Layer {
 	side := min(c.side(), setting.MaxField)
@@ -174,4 +185,36 @@ func (picked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	index := tape.Own{Shape: alloc.Shape{x.Shape[0]}, DType: alloc.Int64}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, KeepOwn: []tape.Own{index, index}})
+}
+
+func readCLIP(c *Config, a *Model) {
+	c.pair(a, "clip_text_model", "clip_vision_model")
+}
+
+// pair reads the towers of texts and images of CLIP and SigLIP.
+func (c *Config) pair(a *Model, textType, visionType string) (text, vision *Config) {
+	c.class()
+	if !c.has("text_config") || !c.has("vision_config") {
+		c.fail("text_config, vision_config", "the key is missing")
+	}
+	text, vision = c.component("text_config", textType), c.component("vision_config", visionType)
+	text.number(&a.Hidden, "hidden_size", 0)
+	text.number(&a.Blocks, "num_hidden_layers", 0)
+	text.number(&a.Heads, "num_attention_heads", 0)
+	text.number(&a.FFN, "intermediate_size", 0)
+	text.number(&a.Vocab, "vocab_size", 0)
+	text.number(&a.Positions, "max_position_embeddings", 77)
+	c.number(&a.Classes, "projection_dim", 512)
+	text.activation(a, text.text("hidden_act"), "quick_gelu")
+	tower := Model{Transformer: Transformer{Family: CLIPVision}}
+	vision.tower(&tower.Transformer)
+	vision.activation(&tower, vision.text("hidden_act"), "quick_gelu")
+	c.vision(a, &tower)
+	return text, vision
+}
+
+// pairInput is a text, and an image of the tower's size.
+func pairInput(a *Model, batch, length int) []Input {
+	v := a.Vision
+	return []Input{tokens(batch, length), numbersOf(batch, v.Channels, v.Image, v.Image)}
 }

@@ -6,6 +6,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+var _ = register(&Family{
+	Name: "ConvNeXt",
+	Types: []Type{
+		{Name: "convnext", Base: "ConvNextModel", Read: readConvNeXt},
+	},
+})
+
 // ConvNeXt is a convolutional network with blocks like those of a transformer (arXiv:2201.03545), whose modules are
 // named as those of transformers. A zero Patch is 4.
 type ConvNeXt struct {
@@ -17,6 +24,7 @@ type ConvNeXt struct {
 	NoScale    bool // blocks do not multiply what they make by learned factors
 	Activation layer.Activation
 	Classes    int // of the classifier; 0 for none
+	Side       int // of the images that it reads by custom; any others will do
 }
 
 // Layers returns the model's layers. What is wrong with the numbers, Model reports.
@@ -72,4 +80,30 @@ func (c ConvNeXt) block(width int, drops bool) tape.Layer {
 		body = append(body, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
 	}
 	return tape.Residual{Body: body}
+}
+
+// Inputs are images of the usual size.
+func (c ConvNeXt) Inputs(batch, _ int) []Input {
+	return []Input{numbersOf(batch, c.Channels, c.Side, c.Side)}
+}
+
+// Resized is the network for images of another side.
+func (c ConvNeXt) Resized(side int) (Images, error) {
+	c.Side = side
+	return c, nil
+}
+
+func readConvNeXt(c *Config, a *Model) {
+	class := c.class("ConvNextForImageClassification")
+	m := ConvNeXt{DropPath: c.dropout("drop_path_rate"), NoScale: c.ratio("layer_scale_init_value", 1) <= 0}
+	c.number(&m.Channels, "num_channels", 3)
+	c.number(&m.Patch, "patch_size", 4)
+	c.number(&m.Side, "image_size", 224)
+	m.Widths, m.Depths = c.stages([]int{96, 192, 384, 768}, []int{3, 3, 9, 3})
+	c.activation(a, c.text("hidden_act"), "gelu")
+	m.Activation, a.Activation = a.Activation, 0
+	if class != c.Base {
+		m.Classes = c.labels()
+	}
+	a.Images = m
 }

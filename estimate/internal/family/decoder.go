@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -20,7 +18,7 @@ func (c Transformer) decoder() []tape.Layer {
 		body = append(body, s.embedded(c)...)
 	}
 	if !s.still {
-		body = append(body, tape.Named{Name: "rotary_emb", Layer: frequencies{c.rotated() / 2, c.rotations()}})
+		body = append(body, tape.Named{Name: "rotary_emb", Layer: frequencies{c.rotated() / 2, c.rotations(s)}})
 	}
 	body = append(body, tape.Named{Name: s.names.blocks, Layer: c.decoderBlocks(s)})
 	if s.last == nil {
@@ -33,7 +31,7 @@ func (c Transformer) decoder() []tape.Layer {
 		return append(layers, tape.Named{Name: "score", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}})
 	}
 	if !c.NoHead {
-		head := layer.Linear{In: setting.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: c.Family != Phi && !c.HeadBias, Split: nn.ByColumns}
+		head := layer.Linear{In: setting.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: !s.headBias && !c.HeadBias, Split: nn.ByColumns}
 		if c.Tied {
 			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}
@@ -88,67 +86,21 @@ func (c Transformer) decoderBlocks(s style) tape.Layer {
 	})
 }
 
-// gemma reports whether norms are shifted and embeddings scaled.
-func (c Transformer) gemma() bool { return c.Family == Gemma || c.Family == Gemma2 }
-
 // rotations is the number of kinds of layers that rotate by tables of their own:
 // Gemma 3 has one for layers with a window and one for those without.
-func (c Transformer) rotations() int {
-	if c.Family == Gemma2 && c.QKNorm != layer.NoQKNorm || c.Family == Gemma3n {
-		return 2
+func (c Transformer) rotations(s style) int {
+	if s.rotations == nil {
+		return 1
 	}
-	return 1
+	return s.rotations(c)
 }
-
-// softCap is cap * tanh(x / cap), as Gemma 2 bounds its logits.
-type softCap struct{}
-
-func (softCap) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
-	if err == nil {
-		x, err = layer.KeepOutput(t, x)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
-}
-
-// scale multiplies by a constant, as Gemma does with its embeddings.
-type scale struct{}
-
-func (scale) Declare(d *tape.Declaration) {
-	d.Add(tape.Param{Name: "factor", Shape: alloc.Shape{}, DType: alloc.Float32, Buffer: true})
-}
-
-func (scale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
-}
-
-// frequencies holds the buffers of the rotary positions, for so many kinds of layers.
-type frequencies struct{ n, kinds int }
-
-// Kind names the row.
-func (frequencies) Kind() string { return "RotaryEmbedding" }
-
-func (l frequencies) Declare(d *tape.Declaration) {
-	names := []string{"inv_freq", "original_inv_freq"}
-	if l.kinds == 2 {
-		names = []string{"full_attention_inv_freq", "full_attention_original_inv_freq", "sliding_attention_inv_freq", "sliding_attention_original_inv_freq"}
-	}
-	for _, name := range names {
-		d.Add(tape.Param{Name: name, Shape: alloc.Shape{l.n}, DType: alloc.Float32, Buffer: true})
-	}
-}
-
-func (frequencies) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 // rotated is the number of elements of a head that rotate.
 func (c Transformer) rotated() int {
 	if c.Latent != nil {
 		return c.Latent.RopeSize
 	}
-	if c.RotaryDim == 0 && c.Family == Phi {
+	if c.RotaryDim == 0 && c.Family.orLlama().style.half {
 		return c.headSize() / 2
 	}
 	return setting.Or(c.RotaryDim, c.headSize())
@@ -188,7 +140,7 @@ func (c Transformer) attention(s style, kind BlockKind) layer.Attention {
 	a := layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.QKVBias,
 		NoOutBias: !c.Bias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain, Eager: c.Eager,
-		QKNorm: c.QKNorm, Capped: c.CappedScores, Shifted: c.gemma(), Rotations: c.rotations(), PerText: c.Batched, Returns: true, Widens: c.Family == GPTNeoX, Elementary: true,
+		QKNorm: c.QKNorm, Capped: c.CappedScores, Rotations: c.rotations(s), PerText: c.Batched, Returns: true, Elementary: true,
 	}
 	if kind&Windowed != 0 {
 		a.Window = c.Window
@@ -211,4 +163,61 @@ func (c Transformer) mixture(s style) tape.Layer {
 		return s.mixture(c, m)
 	}
 	return m
+}
+
+func layerNorm(c Transformer) tape.Layer { return layer.LayerNorm{Size: c.Hidden} }
+
+func lateNorm(c Transformer) tape.Layer {
+	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Late: true}
+}
+
+func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.Inlined{Layer: layer.Multiple{}}} }
+
+func dropoutAs(name string) func(Transformer) []tape.Layer {
+	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.Named{Name: name, Layer: c.dropout()}} }
+}
+
+func packedMLP(c Transformer) tape.Layer {
+	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true}
+}
+
+// plainMLP is an MLP without a gate, whose parts have these names.
+func plainMLP(up, act, down string) func(Transformer) tape.Layer {
+	return func(c Transformer) tape.Layer {
+		return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, Names: &[3]string{up, act, down}}
+	}
+}
+
+// routedBy is the usual mixture with a router.
+func routedBy(r layer.Router) func(Transformer, layer.MoE) tape.Layer {
+	return func(_ Transformer, m layer.MoE) tape.Layer {
+		m.Router = r
+		return m
+	}
+}
+
+func packedAttention(_ Transformer, a *layer.Attention) {
+	a.Packed, a.Sliced, a.Joined = true, true, true
+}
+
+func joinedAttention(c Transformer, a *layer.Attention) {
+	a.Joined = a.RotaryDim != 0 && a.RotaryDim < a.Size()
+}
+
+// packedNames are those of GPT-NeoX and its successors.
+var packedNames = &layer.AttentionNames{Packed: "query_key_value", Out: "dense"}
+
+func starcoderBlock(c Transformer, b blockParts) tape.Layer {
+	return decoderBlock{tape.Sequential{
+		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: b.dropout}),
+		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: b.dropout}),
+	}}
+}
+
+// multipliedBlock is Llama's with a factor on what each part adds.
+func multipliedBlock(_ Transformer, b blockParts) tape.Layer {
+	return decoderBlock{tape.Sequential{
+		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: layer.Multiple{}}),
+		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: layer.Multiple{}}),
+	}}
 }

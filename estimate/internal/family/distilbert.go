@@ -6,6 +6,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
+// DistilBERT: BERT without token types and pooler.
+var DistilBERT = register(&Family{
+	Name:   "DistilBERT",
+	layers: Transformer.distilBERT,
+	role:   encoder,
+	Types: []Type{
+		{Name: "distilbert", Base: "DistilBertModel", Keys: map[string]string{"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads", "hidden_dim": "intermediate_size"}, Read: readDistilBERT},
+	},
+})
+
 func (c Transformer) distilBERT() []tape.Layer {
 	layers := []tape.Layer{
 		tape.Named{Name: "embeddings", Layer: tape.Sequential{
@@ -59,4 +69,19 @@ func (c Transformer) distilBlock() tape.Layer {
 		}, c.dropout()}}),
 		tape.Named{Name: "output_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}
+}
+
+func readDistilBERT(c *Config, a *Model) {
+	class := c.class("DistilBertForMaskedLM", "DistilBertForSequenceClassification")
+	c.encoder(a)
+	a.Tied, a.Dropout = c.flag("tie_word_embeddings", true), max(c.dropout("dropout"), c.dropout("attention_dropout"))
+	switch class {
+	case "DistilBertForMaskedLM":
+		a.MaskedLM = true
+	case "DistilBertForSequenceClassification":
+		a.Classes, a.HeadDropout = c.labels(), c.dropout("seq_classif_dropout")
+	}
+	c.activation(a, c.text("activation"), "gelu")
+	c.number(&a.Vocab, "vocab_size", 0)
+	c.number(&a.Positions, "max_position_embeddings", 512)
 }

@@ -7,10 +7,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
+// ELECTRA: BERT without a pooler, whose embedding may be narrower.
+var ELECTRA = register(&Family{
+	Name:   "ELECTRA",
+	layers: Transformer.electra,
+	role:   encoder,
+	Types: []Type{
+		{Name: "electra", Base: "ElectraModel", Read: readELECTRA},
+	},
+})
+
 // electra builds ELECTRA.
 func (c Transformer) electra() []tape.Layer {
 	width := setting.Or(c.EmbedDim, c.Hidden)
-	layers := []tape.Layer{tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(width)}}
+	layers := []tape.Layer{tape.Named{Name: "embeddings", Layer: c.bertEmbeddings(positions{Num: c.Positions, Dim: width, buffered: true})}}
 	if width != c.Hidden {
 		layers = append(layers, tape.Named{Name: "embeddings_project", Layer: layer.Linear{In: width, Out: c.Hidden}})
 	}
@@ -36,4 +46,19 @@ func (c Transformer) electra() []tape.Layer {
 		}}, tape.Named{Name: "generator_lm_head", Layer: head})
 	}
 	return layers
+}
+
+func readELECTRA(c *Config, a *Model) {
+	class := c.class("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification")
+	c.unset("architectures") // BERT's heads have other names
+	c.bert(a, "Electra")
+	switch class {
+	case "ElectraForPreTraining":
+		a.Detects = true
+	case "ElectraForMaskedLM":
+		a.MaskedLM = true
+	case "ElectraForSequenceClassification":
+		a.Classes = c.labels()
+	}
+	c.number(&a.EmbedDim, "embedding_size", 128)
 }

@@ -1,15 +1,27 @@
 package family
 
 import (
+	"encoding/json"
 	"strconv"
-
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
+
+// Gemma3n: Gemma with AltUp, and keys and values that blocks share.
+var Gemma3n = register(&Family{
+	Name:  "Gemma 3n",
+	style: style{embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, rotations: func(Transformer) int { return 2 }, block: gemma3nBlock, last: gemma3nLast},
+	Types: []Type{
+		{Name: "gemma3n_text", Base: "Gemma3nTextModel", Read: readGemma3n},
+	},
+	GGUF: []GGUF{
+		{Name: "gemma3n", With: Transformer{CappedLogits: true}, Window: 5, Read: ggufGemma3n},
+	},
+})
 
 // AltUp describes what Gemma 3n has besides: hidden states side by side (AltUp, arXiv:2301.13310), a path of
 // low rank beside attention (LAuReL, arXiv:2411.07501), and an embedding of each token for each block.
@@ -235,4 +247,61 @@ func (l factor) Declare(d *tape.Declaration) { d.Param(l.name, l.n) }
 func (l factor) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	reads := []tape.Tensor{x}
 	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads)})
+}
+
+// readGemma3n reads the text model of Gemma 3n.
+func readGemma3n(c *Config, a *Model) {
+	c.gemma2(a, "Gemma3nForCausalLM")
+	var altUp AltUp
+	c.number(&a.KVHeads, "num_key_value_heads", 2)
+	c.number(&altUp.Inputs, "altup_num_inputs", 4)
+	c.number(&altUp.Rank, "laurel_rank", 64)
+	c.number(&altUp.Vocab, "vocab_size_per_layer_input", 262_144)
+	c.number(&altUp.Size, "hidden_size_per_layer_input", 256)
+	if !c.flag("altup_correct_scale", true) {
+		c.unknown("altup_correct_scale", "false")
+	}
+	a.AltUp, a.CappedLogits = &altUp, true
+	c.windows(a, 512, each(5))
+	c.thinned(a)
+	c.borrowing(a, 15)
+}
+
+// thinned marks the layers whose MLP leaves most elements 0.
+func (c *Config) thinned(a *Model) {
+	const key = "activation_sparsity_pattern"
+	var all float64
+	var pattern []float64
+	switch text := c.value(key); {
+	case text == nil:
+		a.thin()
+	case json.Unmarshal(text, &all) == nil:
+		a.mark(Thinned, func(int) bool { return all > 0 })
+	case json.Unmarshal(text, &pattern) != nil || len(pattern) != len(a.kinds()):
+		c.fail(key, "it is not a number or one for each of %d layers", a.Blocks)
+	default:
+		a.mark(Thinned, func(layer int) bool { return pattern[layer] > 0 })
+	}
+}
+
+// thin marks those layers where nothing says which they are: the first ten of more.
+func (a *Model) thin() {
+	const usual = 10
+	a.mark(Thinned, func(layer int) bool { return a.Blocks > usual && layer < usual })
+}
+
+// ggufGemma3n reads what only Gemma 3n has. The rank of LAuReL and the tokens that have embeddings for each block
+// are told by the tensors; layers are thinned as in the published models.
+func ggufGemma3n(m *Metadata, a *Model) {
+	var altUp AltUp
+	shared := 0
+	m.must(&altUp.Inputs, "altup.num_inputs")
+	m.must(&altUp.Size, "embedding_length_per_layer_input")
+	m.may(&shared, "attention.shared_kv_layers")
+	altUp.Rank, altUp.Vocab = m.rows("blk.0.laurel_l.weight"), m.rows("per_layer_token_embd.weight")
+	a.AltUp = &altUp
+	a.thin()
+	if err := a.borrow(shared); err != nil {
+		m.keep(err)
+	}
 }

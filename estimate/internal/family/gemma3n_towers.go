@@ -7,6 +7,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+// Gemma3nVision: of Gemma 3n.
+var Gemma3nVision = register(&Family{
+	Name:  "Gemma 3n's tower",
+	tower: Transformer.gemma3nVision,
+	role:  encoder,
+	Types: []Type{
+		{Name: "gemma3n", Base: "Gemma3nModel", Read: readGemma3nWhole},
+	},
+})
+
 // mobileNetV5 is the number of parameters of timm's mobilenetv5_300m_enc, the vision tower of Gemma 3n, as
 // timm 1.0.31 makes it on PyTorch's meta device.
 const mobileNetV5 = 294_126_912
@@ -50,4 +60,37 @@ func (c Transformer) gemma3nEmbedder(width int) tape.Layer {
 		tape.Named{Name: "soft_embedding_norm", Layer: layer.RMSNorm{Size: c.Hidden}},
 		tape.Named{Name: "embedding_projection", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: true}},
 	}
+}
+
+// readGemma3nWhole reads Gemma 3n with its towers of images and sounds: they are counted, and not run.
+func readGemma3nWhole(c *Config, a *Model) {
+	class := c.class("Gemma3nForConditionalGeneration")
+	text := c.component("text_config", "gemma3n_text")
+	a.Family = text.family
+	text.Read(text, a)
+	a.NoHead = class == c.Base
+	a.Vision, a.Audio = c.gemma3nVision(), c.gemma3nAudio()
+}
+
+func (c *Config) gemma3nVision() *Transformer {
+	v := c.component("vision_config", "gemma3n_vision")
+	if name := v.text("architecture"); name != "" && name != "mobilenetv5_300m_enc" { // timm's name
+		v.unknown("architecture", name)
+	}
+	tower := Transformer{Family: c.family}
+	v.number(&tower.Hidden, "hidden_size", 2048)
+	v.number(&tower.Vocab, "vocab_size", 128)
+	return &tower
+}
+
+func (c *Config) gemma3nAudio() *Transformer {
+	audio := c.component("audio_config", "gemma3n_audio")
+	var tower Transformer
+	audio.number(&tower.Hidden, "hidden_size", 1536)
+	audio.number(&tower.Vocab, "vocab_size", 128)
+	audio.number(&tower.Blocks, "conf_num_hidden_layers", 12)
+	audio.number(&tower.Heads, "conf_num_attention_heads", 8)
+	audio.number(&tower.Patch, "conf_conv_kernel_size", 5)
+	audio.number(&tower.Channels, "input_feat_size", 128)
+	return &tower
 }

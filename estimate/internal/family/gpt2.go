@@ -1,12 +1,26 @@
 package family
 
 import (
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
+
+// GPT2: LayerNorm before each part, learned positions, biases, packed projections.
+var GPT2 = register(&Family{
+	Name:   "GPT-2",
+	layers: Transformer.gpt2,
+	style:  style{mlp: phiMLP, attention: packedAttention},
+	Types: []Type{
+		{Name: "gpt2", Base: "GPT2Model", Read: readGPT2},
+		{Name: "gpt_bigcode", Base: "GPTBigCodeModel", Read: readBigCode},
+	},
+	GGUF: []GGUF{
+		{Name: "gpt2", Read: learnedPositions},
+		{Name: "starcoder", With: Transformer{Activation: layer.UseGELUTanh}, Read: learnedPositions},
+	},
+})
 
 func (c Transformer) gpt2() []tape.Layer {
 	layers := []tape.Layer{tape.Named{Name: "transformer", Layer: tape.Sequential{
@@ -44,67 +58,26 @@ func (c Transformer) gpt2Block() tape.Layer {
 	}
 }
 
-// positions adds a learned vector for each place of the input, as an
-// embedding of 0, 1, 2... does; the numbers are kept.
-type positions struct {
-	Num, Dim int
-	buffered bool // the numbers are a buffer of the model, as in BERT
-	padding  int  // of the Num, those before the first
-	each     bool // the numbers are those of each sequence, as in OPT
+func readBigCode(c *Config, a *Model) {
+	readGPT2(c, a)
+	if c.flag("multi_query", true) {
+		a.KVHeads = 1
+	}
+	c.activation(a, c.text("activation_function"), "gelu_pytorch_tanh")
 }
 
-// Kind names the row.
-func (positions) Kind() string { return "Embedding" }
-
-func (l positions) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
-
-func (l positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
+func readGPT2(c *Config, a *Model) {
+	class := c.class("GPT2LMHeadModel", "GPTBigCodeForCausalLM")
+	if c.flag("add_cross_attention", false) {
+		c.unknown("add_cross_attention", "true")
 	}
-	length := x.Shape[1]
-	if most := l.Num - l.padding; length > most {
-		return tape.Tensor{}, t.Errorf("input %v is longer than the model's %d positions", x.Shape, most)
-	}
-	rows := 1
-	if l.each {
-		rows = x.Shape[0]
-	}
-	numbers, err := t.Const(alloc.Int64, rows, length)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	look := tape.Op{In: []tape.Tensor{numbers}, Shape: alloc.Shape{rows, length, l.Dim}, DType: t.Activation(), Params: true}
-	if !l.buffered {
-		look.Keep = look.In
-	}
-	vectors, err := t.Op(look)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	t.Show(vectors.Shape)
-	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
-}
-
-// withDropout calls a layer and then dropout as one of its parts.
-type withDropout struct {
-	name    string
-	layer   tape.Layer
-	dropout tape.Layer
-}
-
-// Kind names the row as that of the layer.
-func (w withDropout) Kind() string { return tape.KindOf(w.layer) }
-
-func (w withDropout) Declare(d *tape.Declaration) {
-	d.Declare(w.layer)
-	d.Layer(w.name, w.dropout)
-}
-
-func (w withDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := w.layer.Forward(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return t.Call(w.name, w.dropout, x)
+	c.number(&a.Hidden, "n_embd", 0)
+	c.number(&a.Blocks, "n_layer", 0)
+	c.number(&a.Heads, "n_head", 0)
+	c.number(&a.Positions, "n_positions", 0)
+	c.number(&a.Vocab, "vocab_size", 0)
+	a.NoHead, a.Tied = class == c.Base, c.flag("tie_word_embeddings", true)
+	a.Dropout = max(c.dropout("resid_pdrop"), c.dropout("embd_pdrop"), c.dropout("attn_pdrop"))
+	c.number(&a.FFN, "n_inner", 4*a.Hidden)
+	c.activation(a, c.text("activation_function"), "gelu_new")
 }

@@ -7,6 +7,18 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+// GPTOSS: Llama with a mixture, attention sinks and biases.
+var GPTOSS = register(&Family{
+	Name:  "gpt-oss",
+	style: style{norm: lateNorm, attention: ossAttention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return ossMoE{m} }},
+	Types: []Type{
+		{Name: "gpt_oss", Base: "GptOssModel", Read: readGPTOSS},
+	},
+	GGUF: []GGUF{
+		{Name: "gpt-oss", Window: 2},
+	},
+})
+
 // ossMoE is the mixture of gpt-oss: router and experts have biases, and the gate is
 // up + 1 times gate * sigmoid(1.702 gate), of values that were bounded.
 type ossMoE struct{ layer.MoE }
@@ -97,4 +109,18 @@ func (l ossExperts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		t.Show(alloc.Shape{tokens, l.Hidden})
 	}
 	return y, err
+}
+
+func ossAttention(_ Transformer, a *layer.Attention) {
+	a.Masks, a.Sinks, a.Paired, a.NoBias, a.NoOutBias = 2, true, true, false, false
+}
+
+func readGPTOSS(c *Config, a *Model) {
+	c.decoder(a, "GptOssForCausalLM", 8, false)
+	if !c.flag("attention_bias", true) {
+		c.unknown("attention_bias", "false")
+	}
+	c.windows(a, 128, each(2))
+	c.number(&a.HeadSize, "head_dim", 64)
+	c.mixture(a, "num_local_experts", 128, 4)
 }

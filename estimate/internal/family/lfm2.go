@@ -1,10 +1,21 @@
 package family
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
+
+// LFM2: Llama with short convolutions in most blocks.
+var LFM2 = register(&Family{
+	Name:  "LFM2",
+	style: style{names: decoderNames{last: "embedding_norm", mlp: "feed_forward"}, block: normedBeforeAs("operator_norm", "ffn_norm", "", ""), mlp: lfm2MLP, attention: lfm2Attention},
+	Types: []Type{
+		{Name: "lfm2", Base: "Lfm2Model", Keys: map[string]string{"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}, Read: readLFM2},
+	},
+})
 
 func lfm2MLP(c Transformer) tape.Layer {
 	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: &layer.GatedNames{Gate: "w1", Up: "w3", Down: "w2"}}
@@ -28,4 +39,42 @@ func (c Transformer) shortConv() tape.Layer {
 		y = f.Mul(gates[1], f.Part(y, 2, x.Dim(1)))
 		return f.Call("out_proj", f.Copy(f.Permute(y, 0, 2, 1)))
 	}}
+}
+
+// readLFM2 reads LFM2, some of whose layers attend and the others have a short convolution.
+func readLFM2(c *Config, a *Model) {
+	if c.flag("conv_bias", false) {
+		c.unknown("conv_bias", "true")
+	}
+	c.likeLlama(a, "Lfm2ForCausalLM")
+	a.QKNorm = layer.NormHeads
+	c.number(&a.ShortConv, "conv_L_cache", 3)
+	c.adjustFFN(a)
+	types, attending := c.layerTypes(a), c.list("full_attn_idxs")
+	a.mark(Recurrent, func(layer int) bool {
+		if types != nil {
+			return types[layer] == "conv"
+		}
+		return attending != nil && !slices.Contains(attending, layer)
+	})
+}
+
+// adjustFFN makes the MLP's width of the one that the settings have: two thirds, times a factor, up to a multiple.
+func (c *Config) adjustFFN(a *Model) {
+	if !c.flag("block_auto_adjust_ff_dim", true) {
+		return
+	}
+	a.FFN -= a.FFN/3 + (a.FFN%3+2)/3
+	if !c.has("block_ffn_dim_multiplier") {
+		return
+	}
+	multiple := 0
+	c.times(&a.FFN, "block_ffn_dim_multiplier", a.FFN, c.ratio("block_ffn_dim_multiplier", 1))
+	c.number(&multiple, "block_multiple_of", 256)
+	if rest := a.FFN % multiple; rest != 0 {
+		if a.FFN > largestNumber-multiple {
+			c.unknown("block_multiple_of", "such a number")
+		}
+		a.FFN += multiple - rest
+	}
 }

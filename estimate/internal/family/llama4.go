@@ -1,11 +1,25 @@
 package family
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
+
+// Llama4: Llama with a mixture in which all experts run, complex rotation.
+var Llama4 = register(&Family{
+	Name:  "Llama 4",
+	style: style{names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return llama4MoE{m} }},
+	Types: []Type{
+		{Name: "llama4_text", Base: "Llama4TextModel", Read: readLlama4Text, Text: true},
+	},
+	GGUF: []GGUF{
+		{Name: "llama4", With: Transformer{QKNorm: layer.NormHeads}, Read: ggufLlama4},
+	},
+})
 
 // llama4MoE is the mixture of Llama 4: all experts see all tokens, each token times its score for the
 // expert, which is 0 but for the TopK.
@@ -104,4 +118,34 @@ func (l llama4Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error)
 func llama4Attention(c Transformer, a *layer.Attention) {
 	a.Complex, a.Unit = true, c.QKNorm != layer.NoQKNorm
 	a.QKNorm = layer.NoQKNorm
+}
+
+// readLlama4Text reads the text of Llama 4: its experts have intermediate_size, its dense layers
+// intermediate_size_mlp; attention goes by chunks, which a cache holds like a window.
+func readLlama4Text(c *Config, a *Model) {
+	c.noBias()
+	c.likeLlama(a, "Llama4ForCausalLM")
+	a.ExpertFFN, a.SharedFFN = a.FFN, a.FFN
+	if c.flag("use_qk_norm", true) {
+		a.QKNorm = layer.NormHeads
+	}
+	c.number(&a.FFN, "intermediate_size_mlp", 16384)
+	c.mixture(a, "num_local_experts", 16, 1)
+	c.unrotated(a)
+	sparse, every := c.list("moe_layers"), each(max(1, c.whole("interleave_moe_layer_step", 1)))
+	a.mark(Sparse, func(layer int) bool { return sparse == nil && every(layer) || slices.Contains(sparse, layer) })
+	if c.has("attention_chunk_size") {
+		a.mark(Windowed, func(layer int) bool { return a.Kinds[layer]&NoRotation == 0 })
+		c.number(&a.Window, "attention_chunk_size", 8192)
+	}
+}
+
+func ggufLlama4(m *Metadata, a *Model) {
+	step := 0
+	m.may(&step, "interleave_moe_layer_step")
+	a.SharedFFN = a.ExpertFFN
+	a.unrotatedFourth(8192) // as llama.cpp takes it
+	if a.Experts > 0 {
+		a.mark(Sparse, each(max(1, step)))
+	}
 }

@@ -3,10 +3,9 @@ package family
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // LlamaCpp is how llama.cpp serves a transformer, as far as its compute buffer goes.
@@ -67,9 +66,6 @@ func (c Transformer) wideFFN() int64 {
 	if c.Experts > 0 {
 		ffn = max(int64(setting.Or(c.TopK, 2))*int64(setting.Or(c.ExpertFFN, int(ffn))), int64(c.SharedFFN))
 	}
-	if c.Family == GPT2 {
-		return ffn
-	}
 	if _, ungated := c.style().mlp(c).(layer.MLP); ungated && c.Experts == 0 {
 		return ffn
 	}
@@ -77,4 +73,4 @@ func (c Transformer) wideFFN() int64 {
 }
 
 // packs reports whether queries, keys and values come of one projection.
-func (c Transformer) packs() bool { return c.Family == GPT2 || c.attention(c.style(), 0).Packed }
+func (c Transformer) packs() bool { return c.attention(c.style(), 0).Packed }

@@ -1,11 +1,28 @@
 package family
 
 import (
+	"encoding/json"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
+
+// Mamba: state-space mixers.
+var Mamba = register(&Family{
+	Name:   "Mamba",
+	layers: Transformer.mamba,
+	cache: func(c Transformer) int {
+		return int(min(setting.FLOPs(c.Blocks, 1)*min(c.stateSpace().States(), setting.MaxField), setting.MaxField))
+	},
+	Types: []Type{
+		{Name: "mamba", Base: "MambaModel", Read: readMamba},
+	},
+	GGUF: []GGUF{
+		{Name: "mamba", Mixer: true, Read: ggufMamba},
+	},
+})
 
 // mamba builds Mamba: blocks of a state-space mixer, and a stream between them in float32.
 func (c Transformer) mamba() []tape.Layer {
@@ -33,4 +50,34 @@ func (c Transformer) stateSpace() *layer.StateSpace {
 	hidden := min(max(c.Hidden, 0), setting.MaxField/2)
 	s.Inner, s.State, s.Rank, s.Kernel = setting.Or(s.Inner, 2*hidden), setting.Or(s.State, 16), setting.Or(s.Rank, (hidden+15)/16), setting.Or(s.Kernel, 4)
 	return &s
+}
+
+func readMamba(c *Config, a *Model) {
+	class := c.class("MambaForCausalLM")
+	a.NoHead, a.Tied, a.Heads = class == c.Base, c.flag("tie_word_embeddings", true), 1
+	if !c.flag("use_conv_bias", true) {
+		c.unknown("use_conv_bias", "false")
+	}
+	s := layer.StateSpace{Bias: c.flag("use_bias", false)}
+	a.Mixer = &s
+	c.number(&a.Hidden, "hidden_size", 0)
+	c.number(&a.Blocks, "num_hidden_layers", 0)
+	c.number(&a.Vocab, "vocab_size", 0)
+	c.number(&s.State, "state_size", 16)
+	c.number(&s.Kernel, "conv_kernel", 4)
+	c.times(&s.Inner, "expand", a.Hidden, c.ratio("expand", 2))
+	var rank whole
+	if json.Unmarshal(c.value("time_step_rank"), &rank) != nil { // "auto"
+		c.set("time_step_rank", (a.Hidden+15)/16)
+	}
+	c.number(&s.Rank, "time_step_rank", 0)
+}
+
+func ggufMamba(m *Metadata, a *Model) {
+	var s layer.StateSpace
+	a.Mixer = &s
+	m.must(&s.Inner, "ssm.inner_size")
+	m.must(&s.State, "ssm.state_size")
+	m.must(&s.Rank, "ssm.time_step_rank")
+	m.must(&s.Kernel, "ssm.conv_kernel")
 }

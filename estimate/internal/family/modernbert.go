@@ -7,6 +7,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
+// ModernBERT: LayerNorm before each part, rotary positions, gated MLP, windows.
+var ModernBERT = register(&Family{
+	Name:   "ModernBERT",
+	layers: Transformer.modernBERT,
+	role:   encoder,
+	Types: []Type{
+		{Name: "modernbert", Base: "ModernBertModel", Read: readModernBERT},
+	},
+})
+
 // modernBERT builds ModernBERT, which rotates queries and keys and attends within a window in most blocks.
 func (c Transformer) modernBERT() []tape.Layer {
 	norm := layer.LayerNorm{Size: c.Hidden, NoBias: true}
@@ -59,4 +69,22 @@ func (c Transformer) modernBlock(norm tape.Layer, block int) tape.Layer {
 			Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELU), Packed: true, Names: &layer.GatedNames{Both: "Wi", Down: "Wo"},
 		}}),
 	}}
+}
+
+// readModernBERT reads ModernBERT, in which each third layer attends to all.
+func readModernBERT(c *Config, a *Model) {
+	class := c.class("ModernBertForMaskedLM", "ModernBertForSequenceClassification")
+	if c.flag("attention_bias", false) || c.flag("mlp_bias", false) || c.flag("norm_bias", false) || c.flag("classifier_bias", false) || !c.flag("decoder_bias", true) {
+		c.unknown("attention_bias, mlp_bias, norm_bias, classifier_bias, decoder_bias", "such a value")
+	}
+	c.move("hidden_act", "hidden_activation")
+	c.encoder(a)
+	a.Tied, a.NoHead, a.Dropout = c.flag("tie_word_embeddings", true), class == c.Base, 0
+	if class == "ModernBertForSequenceClassification" {
+		a.Classes = c.labels()
+	}
+	c.set("sliding_window", max(1, c.whole("local_attention", 128)/2))
+	every := max(1, c.whole("global_attn_every_n_layers", 3))
+	c.windows(a, 0, func(layer int) bool { return layer%every == 0 })
+	c.number(&a.Vocab, "vocab_size", 0)
 }

@@ -7,6 +7,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
+// MPNet: BERT with biases of scores by distance, without token types.
+var MPNet = register(&Family{
+	Name:    "MPNet",
+	padding: 2,
+	layers:  Transformer.mpNet,
+	role:    encoder,
+	Types: []Type{
+		{Name: "mpnet", Base: "MPNetModel", Read: readMPNet},
+	},
+})
+
 // mpNet builds MPNet, a BERT whose scores have learned biases by distance.
 func (c Transformer) mpNet() []tape.Layer {
 	layers := []tape.Layer{
@@ -99,3 +110,15 @@ func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 
 // spread is the biases of scores for each sequence, which all blocks of MPNet add.
 var spread tape.Slot[tape.Tensor]
+
+func readMPNet(c *Config, a *Model) {
+	class := c.class("MPNetForMaskedLM", "MPNetForSequenceClassification")
+	c.encoder(a)
+	a.Tied, a.MaskedLM = c.flag("tie_word_embeddings", true), class == "MPNetForMaskedLM"
+	if class == "MPNetForSequenceClassification" {
+		a.Classes = c.labels()
+	}
+	c.number(&a.Vocab, "vocab_size", 0)
+	c.number(&a.Positions, "max_position_embeddings", 512)
+	c.number(&a.Buckets, "relative_attention_num_buckets", 32)
+}

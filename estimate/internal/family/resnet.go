@@ -6,6 +6,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+var _ = register(&Family{
+	Name: "ResNet",
+	Types: []Type{
+		{Name: "resnet", Base: "ResNetModel", Read: readResNet},
+	},
+})
+
 // ResNet is a convolutional network of residual blocks (arXiv:1512.03385), whose modules are named as those of
 // transformers. Width, Widths and Depths have no defaults.
 type ResNet struct {
@@ -18,6 +25,7 @@ type ResNet struct {
 	EarlyPlace bool  // blocks that halve the image do so in their first convolution
 	Activation layer.Activation
 	Classes    int // of the classifier; 0 for none
+	Side       int // of the images that it reads by custom; any others will do
 }
 
 // Layers returns the model's layers. What is wrong with the numbers, Model reports.
@@ -81,4 +89,58 @@ func (c ResNet) block(in, out, stride int, act tape.Layer) tape.Layer {
 		r.Shortcut = tape.Named{Name: "shortcut", Layer: convNorm(in, out, 1, stride, nil)}
 	}
 	return r
+}
+
+// Inputs are images of the usual size.
+func (c ResNet) Inputs(batch, _ int) []Input {
+	return []Input{numbersOf(batch, c.Channels, c.Side, c.Side)}
+}
+
+// Resized is the network for images of another side.
+func (c ResNet) Resized(side int) (Images, error) {
+	c.Side = side
+	return c, nil
+}
+
+func readResNet(c *Config, a *Model) {
+	class := c.class("ResNetForImageClassification")
+	var m ResNet
+	c.number(&m.Channels, "num_channels", 3)
+	c.number(&m.Width, "embedding_size", 64)
+	c.number(&m.Side, "image_size", 224)
+	m.Widths, m.Depths = c.stages([]int{256, 512, 1024, 2048}, []int{3, 4, 6, 3})
+	switch kind := c.text("layer_type"); kind {
+	case "", "bottleneck":
+	case "basic":
+		m.Basic = true
+	default:
+		c.unknown("layer_type", kind)
+	}
+	m.EarlyHalf, m.EarlyPlace = c.flag("downsample_in_first_stage", false), c.flag("downsample_in_bottleneck", false)
+	c.activation(a, c.text("hidden_act"), "relu")
+	m.Activation, a.Activation = a.Activation, 0
+	if class != c.Base {
+		m.Classes = c.labels()
+	}
+	a.Images = m
+}
+
+// stages reads the widths of the stages of a convolutional model and how many blocks each has.
+func (c *Config) stages(widths, depths []int) ([]int, []int) {
+	if own := c.list("hidden_sizes"); own != nil {
+		widths = own
+	}
+	if own := c.list("depths"); own != nil {
+		depths = own
+	}
+	if len(widths) != len(depths) || len(widths) == 0 {
+		c.fail("hidden_sizes, depths", "%d and %d stages", len(widths), len(depths))
+		return nil, nil
+	}
+	for i, depth := range depths {
+		if widths[i] < 4 || widths[i] > largestNumber || depth < 1 || depth > MaxBlocks {
+			c.fail("hidden_sizes, depths", "stage %d has %d blocks of %d channels", i, depth, widths[i])
+		}
+	}
+	return widths, depths
 }

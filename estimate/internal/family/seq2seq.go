@@ -3,9 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // encoderDecoder runs an encoder over the model's first input and a decoder over its second. The decoder's
@@ -46,106 +44,15 @@ func (l tiedEmbedding) Declare(d *tape.Declaration) {
 	}
 }
 
-// half are the numbers of the decoder of an encoder and decoder.
-func (c Transformer) half() Transformer {
-	c.Blocks, c.Heads, c.FFN = setting.Or(c.DecoderBlocks, c.Blocks), setting.Or(c.DecoderHeads, c.Heads), setting.Or(c.DecoderFFN, c.FFN)
-	return c
-}
-
-// barts has the families that are BART but for these.
-var barts = map[Family]struct{ normAfter, normFirst, normLast, fixed bool }{
-	BART:    {normAfter: true, normFirst: true},
-	MBART:   {normFirst: true, normLast: true},
-	Pegasus: {fixed: true, normLast: true},
-	Marian:  {fixed: true, normAfter: true},
-}
-
-// bart builds BART, whose norms follow the sums, and its successors.
-func (c Transformer) bart() []tape.Layer {
-	style := barts[c.Family]
-	c.NormAfter = style.normAfter
-	dec := c.half()
-	embed := layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
-	half := func(embed, blocks tape.Layer, each bool) tape.Sequential {
-		var places tape.Layer = positions{Num: c.Positions + optPadding, Dim: c.Hidden, each: each, padding: optPadding}
-		if style.fixed {
-			places = fixedPositions{Num: c.Positions, Dim: c.Hidden, upTo: true}
-		}
-		s := tape.Sequential{tape.Named{Name: "embed_tokens", Layer: embed}, tape.Named{Name: "embed_positions", Layer: places}}
-		if style.normFirst {
-			s = append(s, tape.Named{Name: "layernorm_embedding", Layer: layer.LayerNorm{Size: c.Hidden}})
-		}
-		s = append(s, tape.Inlined{Layer: c.dropout()}, tape.Named{Name: "layers", Layer: blocks})
-		if style.normLast {
-			s = append(s, tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}})
-		}
-		return s
-	}
-	encoder := half(embed, tape.Repeat{N: c.Blocks, Layer: c.seqBlock(false)}, true)
-	decoder := half(tiedEmbedding{embed, "model.encoder.embed_tokens.weight"}, tape.Repeat{N: dec.Blocks, Layer: dec.seqBlock(true)}, false)
-	layers := []tape.Layer{tape.Named{Name: "model", Layer: encoderDecoder{encoder, decoder}}}
-	if c.NoHead {
-		return layers
-	}
-	return append(layers, tape.Named{Name: "lm_head", Layer: biasBuffer{layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns, Tied: "model.encoder.embed_tokens.weight"}}})
-}
-
-// biasBuffer is a head with the constant that BART adds to the logits.
-type biasBuffer struct{ layer.Linear }
-
-// Kind names the row.
-func (biasBuffer) Kind() string { return "Linear" }
-
-func (l biasBuffer) Declare(d *tape.Declaration) {
-	l.Linear.Declare(d)
-	d.Buffer("final_logits_bias", 1, l.Out)
-}
-
-func (l biasBuffer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := l.Linear.Forward(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, PassGrad: true})
-}
-
-// whisper builds Whisper, which hears spectra and writes text.
-func (c Transformer) whisper() []tape.Layer {
-	dec := c.half()
-	encoder := tape.Sequential{
-		tape.Named{Name: "conv1", Layer: layer.Conv1d{In: c.Channels, Out: c.Hidden, Kernel: 3, Padding: 1}},
-		tape.Inlined{Layer: layer.GELU{}},
-		tape.Named{Name: "conv2", Layer: layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: 3, Stride: 2, Padding: 1}},
-		tape.Inlined{Layer: layer.GELU{}},
-		tape.Inlined{Layer: swapped{}},
-		tape.Named{Name: "embed_positions", Layer: fixedPositions{Num: c.SourceLength, Dim: c.Hidden}},
-		tape.Inlined{Layer: c.dropout()},
-		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.seqBlock(false)}},
-		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-	}
-	decoder := tape.Sequential{
-		tape.Named{Name: "embed_tokens", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-		tape.Named{Name: "embed_positions", Layer: positions{Num: c.Positions, Dim: c.Hidden, each: true}},
-		tape.Inlined{Layer: c.dropout()},
-		tape.Named{Name: "layers", Layer: tape.Repeat{N: dec.Blocks, Layer: dec.seqBlock(true)}},
-		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-	}
-	layers := []tape.Layer{tape.Named{Name: "model", Layer: encoderDecoder{encoder, decoder}}}
-	if c.NoHead {
-		return layers
-	}
-	return append(layers, tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns, Tied: "model.decoder.embed_tokens.weight"}})
-}
-
-// seqBlock is a block of BART or Whisper; that of a decoder has cross-attention.
-func (c Transformer) seqBlock(decoder bool) tape.Layer {
+// seqBlock is a block of BART, or of Whisper, whose words are spoken; that of a decoder has cross-attention.
+func (c Transformer) seqBlock(decoder, spoken bool) tape.Layer {
 	parts := []struct {
 		norm string
 		body tape.Sequential
-	}{{"self_attn_layer_norm", tape.Sequential{tape.Named{Name: "self_attn", Layer: c.seqAttention(false)}, tape.Inlined{Layer: c.dropout()}}}}
+	}{{"self_attn_layer_norm", tape.Sequential{tape.Named{Name: "self_attn", Layer: c.seqAttention(false, spoken)}, tape.Inlined{Layer: c.dropout()}}}}
 	if decoder {
 		parts = append(parts, parts[0])
-		parts[1].norm, parts[1].body = "encoder_attn_layer_norm", tape.Sequential{tape.Named{Name: "encoder_attn", Layer: c.seqAttention(true)}, tape.Inlined{Layer: c.dropout()}}
+		parts[1].norm, parts[1].body = "encoder_attn_layer_norm", tape.Sequential{tape.Named{Name: "encoder_attn", Layer: c.seqAttention(true, spoken)}, tape.Inlined{Layer: c.dropout()}}
 	}
 	mlp := layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: layer.MlpNames}
 	parts = append(parts, parts[0])
@@ -162,10 +69,10 @@ func (c Transformer) seqBlock(decoder bool) tape.Layer {
 	return decoderBlock{block}
 }
 
-func (c Transformer) seqAttention(cross bool) tape.Layer {
+func (c Transformer) seqAttention(cross, spoken bool) tape.Layer {
 	return layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.ScoreDropout, Cross: cross,
-		Joined: c.Family == Whisper, Scaled: c.Family == Whisper, NoKeyBias: c.Family == Whisper,
+		Joined: spoken, Scaled: spoken, NoKeyBias: spoken,
 		Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
 	}
 }
@@ -194,12 +101,21 @@ func (l fixedPositions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true})
 }
 
-// swapped is its input with the last two dimensions in each other's place, as a view.
-type swapped struct{}
+var halvesKeys = map[string]string{"d_model": "hidden_size", "encoder_layers": "num_hidden_layers", "encoder_attention_heads": "num_attention_heads", "encoder_ffn_dim": "intermediate_size"}
 
-func (swapped) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, channels, length)"); err != nil {
-		return tape.Tensor{}, err
+// halves reads what BART and Whisper have in common.
+func (c *Config) halves(a *Model) {
+	if !c.flag("tie_word_embeddings", true) {
+		c.unknown("tie_word_embeddings", "false")
 	}
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: t.Resized(x.Shape, x.Shape[2], x.Shape[1]), View: true})
+	c.number(&a.Hidden, "d_model", 0)
+	c.number(&a.Blocks, "encoder_layers", 0)
+	c.number(&a.Heads, "encoder_attention_heads", 0)
+	c.number(&a.FFN, "encoder_ffn_dim", 0)
+	c.number(&a.Vocab, "vocab_size", 0)
+	c.number(&a.DecoderBlocks, "decoder_layers", a.Blocks)
+	c.number(&a.DecoderHeads, "decoder_attention_heads", a.Heads)
+	c.number(&a.DecoderFFN, "decoder_ffn_dim", a.FFN)
+	a.Tied, a.Dropout, a.ScoreDropout = true, c.dropout("dropout"), c.dropout("attention_dropout")
+	c.activation(a, c.text("activation_function"), "gelu")
 }

@@ -7,39 +7,110 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// siglip is t as the vision tower of Gemma 3, and what fits its patches to the text's width.
-func (t Transformer) siglip(width int) []tape.Layer {
-	t.Image, t.Patch, t.Channels = setting.Or(t.Image, 224), setting.Or(t.Patch, 16), setting.Or(t.Channels, 3)
-	side := t.Image / max(1, t.Patch)
-	return []tape.Layer{
-		tape.Named{Name: "vision_tower", Layer: held{tape.Sequential{
-			tape.Named{Name: "patch_embedding", Layer: layer.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
-			tape.Named{Name: "position_embedding", Layer: layer.Embedding{Num: min(side, setting.MaxField) * min(side, setting.MaxField), Dim: t.Hidden}},
-			tape.Named{Name: "layers", Layer: tape.Repeat{N: t.Blocks, Layer: t.vitBlock()}},
-			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: t.Hidden}},
-		}}},
-		tape.Named{Name: "multi_modal_projector", Layer: held{tape.Sequential{
-			layer.Learned{Name: "mm_input_projection_weight", Shape: alloc.Shape{t.Hidden, width}},
-			tape.Named{Name: "mm_soft_emb_norm", Layer: layer.RMSNorm{Size: t.Hidden}},
-		}}},
-	}
+// SigLIP: towers of images (Vision) and texts, GELU.
+var SigLIP = register(&Family{
+	Name:   "SigLIP",
+	input:  pairInput,
+	layers: Transformer.siglipPair,
+	role:   encoder,
+	Types: []Type{
+		{Name: "siglip", Base: "SiglipModel", Read: readSigLIP},
+	},
+})
+
+// siglipPair builds SigLIP, whose image tower has an attention with a learned query at its end.
+func (c Transformer) siglipPair() []tape.Layer {
+	image := c.images()
+	side := min(image.side(), setting.MaxField)
+	one := alloc.Shape{1}
+	return []tape.Layer{tape.Inlined{Layer: contrast{
+		text: tape.Sequential{
+			tape.Named{Name: "embeddings", Layer: tape.Sequential{
+				tape.Named{Name: "token_embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+				tape.Named{Name: "position_embedding", Layer: positions{Num: c.Positions, Dim: c.Hidden, buffered: true}},
+			}},
+			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: c.clipBlock(layer.UseGELUTanh)}},
+			tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+			tape.Inlined{Layer: first{}},
+			tape.Named{Name: "head", Layer: layer.Linear{In: c.Hidden, Out: image.Hidden}},
+		},
+		image: tape.Sequential{
+			tape.Named{Name: "embeddings", Layer: tape.Sequential{
+				tape.Named{Name: "patch_embedding", Layer: image.patchConv(false)},
+				tape.Inlined{Layer: flatPatches{}},
+				tape.Named{Name: "position_embedding", Layer: positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: image.Hidden, buffered: true}},
+			}},
+			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: image.Blocks, Layer: image.clipBlock(layer.UseGELUTanh)}},
+			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: image.Hidden}},
+			tape.Named{Name: "head", Layer: probe{image}},
+		},
+		scalars: []tape.Param{{Name: "logit_scale", Shape: one}, {Name: "logit_bias", Shape: one}},
+	}}}
 }
 
-// held is a layer whose parameters are there and that passes its input on.
-type held struct{ tape.Layer }
+// probe is nn.MultiheadAttention with a learned query over all places, a norm and an MLP.
+type probe struct{ c Transformer }
 
 // Kind names the row.
-func (held) Kind() string { return "Held" }
+func (probe) Kind() string { return "AttentionPooling" }
 
-// Declare names what the layer has.
-func (h held) Declare(d *tape.Declaration) { d.Declare(h.Layer) }
+func (l probe) Declare(d *tape.Declaration) {
+	n := l.c.Hidden
+	d.Param("probe", 1, 1, n)
+	d.Param("attention.in_proj_weight", 3*min(n, setting.MaxField/3), n)
+	d.Param("attention.in_proj_bias", 3*min(n, setting.MaxField/3))
+	d.Layer("attention.out_proj", layer.Linear{In: n, Out: n})
+	d.Layer("layernorm", layer.LayerNorm{Size: n})
+	d.Layer("mlp", l.mlp())
+}
 
-// Forward passes x on: the row stands for all parts.
-func (held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	row := &t.Rows[t.Row]
-	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
-		row.Params = setting.AddSat(row.Params, t.Decl.Modules[i].Params)
+func (l probe) mlp() tape.Layer {
+	return layer.MLP{Hidden: l.c.Hidden, FFN: l.c.FFN, Activation: setting.Or(l.c.Activation, layer.UseGELUTanh)}
+}
+
+func (l probe) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
 	}
-	layer.Ran.Of(t).Held = true
-	return x, nil
+	batch, length, n := x.Shape[0], x.Shape[1], x.Shape[2]
+	heads := max(1, l.c.Heads)
+	query := alloc.Shape{batch, 1, n}
+	// The query's copies and the query; keys and values together; the scores; the output.
+	q, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: query, Params: true, KeepOwn: []tape.Own{{Shape: query}}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	kv, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{2, batch, length, n}, Params: true, Keep: []tape.Tensor{x}, FLOPs: setting.FLOPs(batch, length, n, n, 4)})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	scores, err := t.Op(tape.Op{In: []tape.Tensor{q, kv}, Shape: alloc.Shape{batch, heads, 1, length}, Keep: []tape.Tensor{q, kv}, KeepOutput: true})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	y, err := t.Op(tape.Op{In: []tape.Tensor{scores, kv}, Shape: query, Keep: []tape.Tensor{kv, scores}})
+	if err == nil {
+		y, err = t.Call("attention.out_proj", layer.Linear{In: n, Out: n}, y)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	z, err := t.Call("layernorm", layer.LayerNorm{Size: n}, y)
+	if err == nil {
+		z, err = t.Call("mlp", l.mlp(), z)
+	}
+	if err == nil {
+		z, err = tape.Add(t, y, z)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return first{}.Forward(t, z)
+}
+
+func readSigLIP(c *Config, a *Model) {
+	text, vision := c.pair(a, "siglip_text_model", "siglip_vision_model")
+	if width := vision.whole("hidden_size", 0); text.whole("projection_size", width) != width {
+		c.unknown("projection_size", "another width than the images'")
+	}
 }

@@ -18,7 +18,10 @@ type style struct {
 	attention func(Transformer, *layer.Attention)      // what is set besides
 	mlp       func(Transformer) tape.Layer
 	mixture   func(Transformer, layer.MoE) tape.Layer
-	still     bool // no rotary positions
+	rotations func(Transformer) int // tables of rotation; nil for one
+	still     bool                  // no rotary positions
+	half      bool                  // half of a head rotates where nothing says how much
+	headBias  bool                  // of the head
 }
 
 // decoderNames are those of the modules, "" for Llama's.
@@ -32,7 +35,7 @@ type blockParts struct {
 
 // style is the family's, with all that it leaves to Llama's.
 func (c Transformer) style() style {
-	s := styles[c.Family]
+	s := c.Family.orLlama().style
 	n := &s.names
 	n.root, n.embed, n.blocks, n.last = setting.Or(n.root, "model"), setting.Or(n.embed, "embed_tokens"), setting.Or(n.blocks, "layers"), setting.Or(n.last, "norm")
 	n.attention, n.mlp, n.head = setting.Or(n.attention, "self_attn"), setting.Or(n.mlp, "mlp"), setting.Or(n.head, "lm_head")

@@ -1,11 +1,24 @@
 package family
 
 import (
+	"encoding/json"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
+
+// Swin: windows of an image, in Stages.
+var Swin = register(&Family{
+	Name:   "Swin",
+	images: true,
+	layers: Transformer.swin,
+	role:   encoder,
+	Types: []Type{
+		{Name: "swin", Base: "SwinModel", Read: readSwin},
+	},
+})
 
 // Stage is a part of a Swin transformer: blocks of the same resolution and width, which are half and
 // twice those of the stage before.
@@ -79,4 +92,36 @@ func (meanPlace) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}})
+}
+
+func readSwin(c *Config, a *Model) {
+	class := c.class("SwinForImageClassification")
+	if !c.flag("qkv_bias", true) || c.flag("use_absolute_embeddings", false) {
+		c.unknown("qkv_bias, use_absolute_embeddings", "another value than the usual")
+	}
+	depths := c.list("depths")
+	var heads []int
+	if len(depths) == 0 || json.Unmarshal(c.value("num_heads"), &heads) != nil || len(heads) != len(depths) {
+		c.fail("depths, num_heads", "they are not lists of the same length")
+		return
+	}
+	a.Dropout, a.DropPath, a.Heads = c.dropout("hidden_dropout_prob"), c.dropout("drop_path_rate"), 1
+	for i, depth := range depths {
+		if depth < 1 || heads[i] < 1 || depth > MaxBlocks || heads[i] > largestNumber || i >= MaxBlocks {
+			c.fail("depths, num_heads", "%d blocks of %d heads", depth, heads[i])
+			return
+		}
+		a.Stages = append(a.Stages, Stage{Blocks: depth, Heads: heads[i]})
+		a.Blocks += depth
+	}
+	if class != c.Base {
+		a.Classes = c.labels()
+	}
+	c.number(&a.Hidden, "embed_dim", 96)
+	c.number(&a.Image, "image_size", 224)
+	c.number(&a.Patch, "patch_size", 4)
+	c.number(&a.Channels, "num_channels", 3)
+	c.number(&a.Window, "window_size", 7)
+	c.times(&a.FFN, "mlp_ratio", a.Hidden, c.ratio("mlp_ratio", 4))
+	c.activation(a, c.text("hidden_act"), "gelu")
 }

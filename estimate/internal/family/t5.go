@@ -1,10 +1,23 @@
 package family
 
 import (
+	"strings"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
+
+// T5: an encoder and a decoder, RMSNorm, biases of scores by distance.
+var T5 = register(&Family{
+	Name:   "T5",
+	layers: Transformer.t5,
+	role:   seq2Seq,
+	Types: []Type{
+		{Name: "t5", Base: "T5Model", Keys: t5Keys, Read: readT5},
+		{Name: "mt5", Base: "MT5Model", Keys: t5Keys, Read: readMT5},
+	},
+})
 
 // t5 builds T5: an encoder and a decoder whose scores have learned biases by distance.
 func (c Transformer) t5() []tape.Layer {
@@ -93,4 +106,28 @@ func (l gate) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	return tape.Mul(t, y, x)
+}
+
+var t5Keys = map[string]string{"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_ff": "intermediate_size", "d_kv": "head_dim", "num_decoder_layers": "decoder_layers"}
+
+func readT5(c *Config, a *Model) { c.t5(a, "T5ForConditionalGeneration") }
+
+func readMT5(c *Config, a *Model) { c.t5(a, "MT5ForConditionalGeneration") }
+
+func (c *Config) t5(a *Model, head string) {
+	class := c.class(head)
+	c.number(&a.Hidden, "d_model", 0)
+	c.number(&a.Blocks, "num_layers", 0)
+	c.number(&a.Heads, "num_heads", 0)
+	c.number(&a.HeadSize, "d_kv", 64)
+	c.number(&a.FFN, "d_ff", 0)
+	c.number(&a.Vocab, "vocab_size", 0)
+	c.number(&a.Buckets, "relative_attention_num_buckets", 32)
+	a.NoHead, a.Tied, a.Dropout = class == c.Base, true, c.dropout("dropout_rate") // tied whatever the file says
+	name := c.text("feed_forward_proj")
+	if name, a.GatedFFN = strings.CutPrefix(name, "gated-"); a.GatedFFN && name == "gelu" {
+		name = "gelu_new" // as T5 1.1 has it
+	}
+	c.activation(a, name, "relu")
+	c.number(&a.DecoderBlocks, "num_decoder_layers", a.Blocks)
 }

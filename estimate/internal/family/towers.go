@@ -6,44 +6,31 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// tower is the vision tower of a model of images and text, and what fits its output to the width of the
-// text. Its parameters are there, and it does not run.
-type tower func(c Transformer, width int, d *tape.Declaration)
-
-// towers are those of each family that a Transformer's Vision can have.
-var towers = map[Family]tower{
-	CLIPVision: clipTower, PixtralVision: pixtralTower, Qwen2Vision: qwen2Tower, Qwen25Vision: qwen25Tower,
-	Qwen3Vision: qwen3Tower, Llama4Vision: llama4Tower,
+// towerLayer is a tower as a layer: what declares its parts and those that fit its output to the width of the text. Its
+// parameters are there, and it does not run.
+type towerLayer struct {
+	declare func(c Transformer, width int, d *tape.Declaration)
+	c       Transformer
+	width   int
 }
 
-// towerLayer is a tower as a layer.
-type towerLayer struct {
-	tower tower
-	c     Transformer
-	width int
+// towerOf is the tower that declare declares.
+func towerOf(declare func(c Transformer, width int, d *tape.Declaration)) func(Transformer, int) []tape.Layer {
+	return func(c Transformer, width int) []tape.Layer {
+		c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
+		return []tape.Layer{tape.Named{Name: "visual", Layer: held{towerLayer{declare, c, width}}}}
+	}
 }
 
 func (l towerLayer) Declare(d *tape.Declaration) {
 	if d.WantAll(tape.Setting{Name: "Vision.Hidden", Value: l.c.Hidden, Least: 1}, tape.Setting{Name: "Vision.Blocks", Value: l.c.Blocks, Least: 0}, tape.Setting{Name: "Vision.Heads", Value: l.c.Heads, Least: 1}, tape.Setting{Name: "Vision.FFN", Value: l.c.FFN, Least: 1},
 		tape.Setting{Name: "Vision.Patch", Value: l.c.Patch, Least: 1}, tape.Setting{Name: "Vision.Channels", Value: l.c.Channels, Least: 1}, tape.Setting{Name: "Vision.Merge", Value: l.c.Merge, Least: 0}) {
-		l.tower(l.c, l.width, d)
+		l.declare(l.c, l.width, d)
 	}
 }
 
 func (towerLayer) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
 	return tape.Tensor{}, t.Errorf("a vision tower does not run")
-}
-
-// vision are the layers of the tower and of what joins it to the text.
-func (c Transformer) vision(width int) []tape.Layer {
-	if l, ok := towers[c.Family]; ok {
-		c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
-		return []tape.Layer{tape.Named{Name: "visual", Layer: held{towerLayer{l, c, width}}}}
-	}
-	if c.Family == Gemma3nVision {
-		return c.gemma3nVision(width)
-	}
-	return c.siglip(width)
 }
 
 // side is the number of patches along an image's side.
@@ -59,98 +46,53 @@ func (c Transformer) patchConv(noBias bool) tape.Layer {
 	return layer.Conv2d{In: c.Channels, Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch, NoBias: noBias}
 }
 
-// clipTower is LLaVA's: a CLIP and two layers.
-func clipTower(c Transformer, width int, d *tape.Declaration) {
-	d.Layer("vision_tower", clipVision(c))
-	d.Layer("multi_modal_projector", tape.Sequential{
-		tape.Named{Name: "linear_1", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
-		tape.Named{Name: "linear_2", Layer: layer.Linear{In: width, Out: width, NoBias: !c.Bias}},
-	})
+// imageText is a model of images and text: how each part's settings are read.
+type imageText struct {
+	head   string // the class with a head
+	text   string // the type of the text, where it does not say it or cannot
+	vision string // that of the tower
+	tower  func(vision, whole *Config, tower *Transformer)
 }
 
-// pixtralTower is that of Mistral 3.
-func pixtralTower(c Transformer, width int, d *tape.Declaration) {
-	norm := layer.RMSNorm{Size: c.Hidden}
-	d.Layer("vision_tower", tape.Sequential{
-		tape.Named{Name: "patch_conv", Layer: c.patchConv(true)},
-		tape.Named{Name: "ln_pre", Layer: norm},
-		tape.Named{Name: "transformer.layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-			tape.Named{Name: "attention_norm", Layer: norm},
-			tape.Named{Name: "feed_forward", Layer: layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN}},
-			tape.Named{Name: "attention", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true}},
-			tape.Named{Name: "ffn_norm", Layer: norm},
-		}}},
-	})
-	d.Layer("multi_modal_projector", tape.Sequential{
-		tape.Named{Name: "norm", Layer: norm},
-		tape.Named{Name: "patch_merger.merging_layer", Layer: layer.Linear{In: c.merged(), Out: c.Hidden, NoBias: true}},
-		tape.Named{Name: "linear_1", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
-		tape.Named{Name: "linear_2", Layer: layer.Linear{In: width, Out: width, NoBias: !c.Bias}},
-	})
-}
-
-// qwenPatches is the convolution of two frames.
-func (c Transformer) qwenPatches(noBias bool) tape.Layer {
-	return layer.Conv3d{In: c.Channels, Out: c.Hidden, KernelDHW: [3]int{2, c.Patch, c.Patch}, StrideDHW: [3]int{2, c.Patch, c.Patch}, NoBias: noBias}
-}
-
-func (c Transformer) qwenBlocks(norm, mlp tape.Layer) tape.Layer {
-	return tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-		tape.Named{Name: "norm1", Layer: norm},
-		tape.Named{Name: "norm2", Layer: norm},
-		tape.Named{Name: "attn", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Packed: true, Names: &layer.AttentionNames{Packed: "qkv", Out: "proj"}}},
-		tape.Named{Name: "mlp", Layer: mlp},
-	}}
-}
-
-// merger joins patches and fits them to the text.
-func (c Transformer) merger(norm tape.Layer, width int) tape.Layer {
-	wide := c.merged()
-	return tape.Sequential{
-		tape.Named{Name: "norm", Layer: norm},
-		tape.Named{Name: "linear_fc1", Layer: layer.Linear{In: wide, Out: wide}},
-		tape.Named{Name: "linear_fc2", Layer: layer.Linear{In: wide, Out: width}},
+// read reads both parts. The family of the whole is its tower's, and the text brings its own.
+func (m imageText) read(c *Config, a *Model) {
+	class := c.class(m.head)
+	if !c.has("vision_config") {
+		c.fail("vision_config", "the key is missing")
 	}
+	settings := c.value("text_config")
+	if settings == nil { // older files have the text's settings among the whole's
+		settings = c.raw
+	}
+	text := c.of(settings, m.text)
+	if !text.Text {
+		c.unknown("text_config", "model_type "+text.Name)
+		return
+	}
+	if c.has("tie_word_embeddings") {
+		text.inherit("tie_word_embeddings", c)
+	}
+	tower := Model{Transformer: Transformer{Family: c.family}}
+	a.Family = text.family
+	text.Read(text, a)
+	a.NoHead = class == c.Base
+	m.tower(c.component("vision_config", m.vision), c, &tower.Transformer)
+	c.vision(a, &tower)
 }
 
-func qwen2Tower(c Transformer, width int, d *tape.Declaration) {
-	d.Layer("patch_embed", c.qwenPatches(true))
-	d.Layer("blocks", c.qwenBlocks(layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN}))
-	d.Layer("merger", c.merger(layer.LayerNorm{Size: c.Hidden}, width))
+// vision sets the tower, once its numbers are found good.
+func (c *Config) vision(a, tower *Model) {
+	c.check("vision_config", tower)
+	a.Vision = &tower.Transformer
 }
 
-func qwen25Tower(c Transformer, width int, d *tape.Declaration) {
-	norm := layer.RMSNorm{Size: c.Hidden}
-	d.Layer("patch_embed", c.qwenPatches(true))
-	d.Layer("blocks", c.qwenBlocks(norm, layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true}))
-	d.Layer("merger", c.merger(norm, width))
-}
-
-func qwen3Tower(c Transformer, width int, d *tape.Declaration) {
-	d.Layer("patch_embed", c.qwenPatches(false))
-	d.Layer("pos_embed", layer.Embedding{Num: c.Positions, Dim: c.Hidden})
-	d.Layer("blocks", c.qwenBlocks(layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN}))
-	d.Layer("merger", c.merger(layer.LayerNorm{Size: c.Hidden}, width))
-	d.Layer("deepstack_merger_list", tape.Repeat{N: c.Taps, Layer: c.merger(layer.LayerNorm{Size: c.merged()}, width)})
-}
-
-func llama4Tower(c Transformer, width int, d *tape.Declaration) {
-	norm := layer.LayerNorm{Size: c.Hidden}
-	side := min(c.side(), setting.MaxField)
-	d.Param("class_embedding", c.Hidden)
-	d.Param("positional_embedding_vlm", int(min(setting.FLOPs(side, side), setting.MaxField-1))+1, c.Hidden)
-	d.Layer("patch_embedding.linear", layer.Linear{In: int(min(setting.FLOPs(c.Channels, c.Patch, c.Patch), setting.MaxField)), Out: c.Hidden, NoBias: true})
-	d.Layer("layernorm_pre", norm)
-	d.Layer("layernorm_post", norm)
-	d.Layer("model.layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-		tape.Named{Name: "self_attn", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads}},
-		tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN}},
-		tape.Named{Name: "input_layernorm", Layer: norm},
-		tape.Named{Name: "post_attention_layernorm", Layer: norm},
-	}})
-	d.Layer("vision_adapter.mlp", tape.Sequential{
-		tape.Named{Name: "fc1", Layer: layer.Linear{In: c.FFN, Out: c.EmbedDim, NoBias: true}},
-		tape.Named{Name: "fc2", Layer: layer.Linear{In: c.EmbedDim, Out: c.Classes, NoBias: true}},
-	})
-	d.Layer("multi_modal_projector.linear_1", layer.Linear{In: c.Classes, Out: width, NoBias: true})
+// tower reads the numbers that most towers have.
+func (c *Config) tower(t *Transformer) {
+	c.number(&t.Hidden, "hidden_size", 0)
+	c.number(&t.Blocks, "num_hidden_layers", 0)
+	c.number(&t.Heads, "num_attention_heads", 0)
+	c.number(&t.FFN, "intermediate_size", 0)
+	c.number(&t.Image, "image_size", 224)
+	c.number(&t.Patch, "patch_size", 16)
+	c.number(&t.Channels, "num_channels", 3)
 }

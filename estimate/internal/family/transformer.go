@@ -1,26 +1,104 @@
-// Package family has the families of models: what their config.json and GGUF files say, and their layers.
-// A program reaches them by name, in package zoo, and by file, in package checkpoint.
 package family
 
 import (
+	"fmt"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+// BlockKind says in what a block of a Transformer differs from the others.
+type BlockKind uint8
+
+// What may be particular about a block; a block can have several.
+const (
+	Windowed   BlockKind = 1 << iota // it attends within the Window alone
+	NoRotation                       // it does not rotate queries and keys
+	Recurrent                        // it has the DeltaNet or the ShortConv in place of attention
+	Sparse                           // it has the mixture; where no block is marked so, all beyond DenseBlocks have
+	Borrowing                        // its keys and values are those of the last block before that is of its kind, with or without a window
+	Thinned                          // few elements of the MLP's middle are not 0
+)
+
+// kind is that of a block.
+func (c Transformer) kind(block int) BlockKind {
+	if block < len(c.Kinds) {
+		return c.Kinds[block]
+	}
+	if c.Kinds == nil && c.Window > 0 && c.FullBlocks == 0 {
+		return Windowed
+	}
+	return 0
+}
+
+// Layers returns the model's layers. What is wrong with the numbers, Model
+// reports.
+func (c Transformer) Layers() []tape.Layer {
+	c.FFN = setting.Or(c.FFN, 4*min(c.Hidden, setting.MaxField))
+	f := c.Family.orLlama()
+	var layers []tape.Layer
+	switch {
+	case f.layers != nil:
+		layers = f.layers(c)
+	case f.tower != nil:
+		return []tape.Layer{tape.Wrong(fmt.Sprintf("%v is the Vision of another Transformer and no model by itself", f))}
+	default:
+		layers = c.decoder()
+		if c.Vision != nil && c.Vision.Family.orLlama().tower != nil {
+			layers = append(c.Vision.Family.tower(*c.Vision, c.Hidden), layers...)
+		}
+	}
+	if c.Audio != nil {
+		layers = append(c.Audio.gemma3nAudio(c.Hidden), layers...)
+	}
+	return layers
+}
+
+// KVCache returns the memory of the key/value cache of so many sequences of so
+// many tokens. The error says what is wrong with the numbers, or that the family is
+// an Encoder and has no cache.
+func (c Transformer) KVCache(batch, context int, d alloc.DType) (alloc.Bytes, error) {
+	if c.Family.Encoder() {
+		return 0, fmt.Errorf("estimate the key/value cache: %v reads all at once and has none", c.Family)
+	}
+	return setting.KVCache(c.Cache(batch, context, d))
+}
+
+// Loss is the loss with which transformers trains the model: NextToken of a decoder's logits, and
+// CrossEntropy of those of other heads. It is nil for models without a head, and for
+// classifiers of texts.
+func (c Transformer) Loss() tape.Layer {
+	switch {
+	case c.NoHead:
+		return nil
+	case c.Family.Seq2Seq() || c.MaskedLM:
+		return layer.CrossEntropy{}
+	case c.Family.Encoder() || c.Classes > 0:
+		return nil
+	}
+	return layer.NextToken{}
+}
+
+// half are the numbers of the decoder of an encoder and decoder.
+func (c Transformer) half() Transformer {
+	c.Blocks, c.Heads, c.FFN = setting.Or(c.DecoderBlocks, c.Blocks), setting.Or(c.DecoderHeads, c.Heads), setting.Or(c.DecoderFFN, c.FFN)
+	return c
+}
+
 // Transformer describes a transformer of one of the known families by the
 // numbers that a config.json holds. Zero values that are not numbers of the
 // model itself mean the family's defaults.
 type Transformer struct {
-	Family   Family
-	Vocab    int // tokens; unused by ViT
-	Hidden   int // width
-	Blocks   int // number of blocks
-	Heads    int // of queries
-	KVHeads  int // of keys and values; 0 means Heads
-	HeadSize int // 0 means Hidden / Heads
-	FFN      int // width of the MLP's middle; 0 means 4 x Hidden
+	Family   *Family // nil means Llama
+	Vocab    int     // tokens; unused by ViT
+	Hidden   int     // width
+	Blocks   int     // number of blocks
+	Heads    int     // of queries
+	KVHeads  int     // of keys and values; 0 means Heads
+	HeadSize int     // 0 means Hidden / Heads
+	FFN      int     // width of the MLP's middle; 0 means 4 x Hidden
 
 	Positions int // learned positions (GPT2, BERT, OPT); in RoBERTa two are padding; of SD3 fixed ones
 	Types     int // token types (BERT); 0 means 2
@@ -148,9 +226,8 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 			}
 		}
 	}
-	if c.Family == Mamba {
-		fixed := min(setting.FLOPs(c.Blocks, 1)*min(c.stateSpace().States(), setting.MaxField), setting.MaxField)
-		return setting.KVConfig{Batch: batch, Context: context, Fixed: int(fixed), DType: d}
+	if kept := c.Family.orLlama().cache; kept != nil {
+		return setting.KVConfig{Batch: batch, Context: context, Fixed: kept(c), DType: d}
 	}
 	if c.Family.Seq2Seq() {
 		return c.half().crossCache(batch, context, d)
@@ -187,80 +264,3 @@ func (c Transformer) dropout() tape.Layer {
 	}
 	return layer.Dropout{P: c.Dropout}
 }
-
-// Family is how a Transformer is put together, and how its modules are named:
-// as Hugging Face's transformers do.
-type Family uint8
-
-// The families. Mistral, Mixtral, Qwen2 and Qwen3 are Llama with a Window, Experts,
-// QKVBias or QKNorm, and Gemma 3 is Gemma2 with QKNorm.
-const (
-	Llama         Family = iota // RMSNorm before each part, rotary positions, gated MLP, no biases
-	Gemma                       // Llama with scaled norms
-	Gemma2                      // Gemma with norms before and after each part
-	OLMo2                       // Llama with norms after each part, and of queries and keys
-	GPTOSS                      // Llama with a mixture, attention sinks and biases
-	Phi                         // attention and MLP in parallel, LayerNorm, partly rotary, biases (phi-1, phi-2)
-	Phi3                        // Llama with packed projections
-	GLM                         // Llama with packed gates and partly rotary
-	GLM4                        // GLM with norms before and after each part
-	ChatGLM                     // GLM with packed projections of attention, from its own code
-	GLM4MoE                     // Llama with partly rotary attention and a mixture (GLM-4.5)
-	SeedOSS                     // Llama with dropout after each part
-	Ernie                       // Llama with rotation in float32 (ERNIE 4.5)
-	Ministral3                  // Llama with queries that are weighed by their place
-	HunYuan                     // Llama with norms of rotated queries and keys
-	Arcee                       // Llama with an MLP without a gate, squared ReLU
-	EXAONE4                     // Llama with norms after each part
-	MiniMaxM2                   // Llama with a mixture, partly rotary, norms of queries and keys
-	GraniteMoE                  // Granite with a mixture
-	Granite                     // Llama with constant factors
-	Cohere                      // attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R)
-	Starcoder2                  // LayerNorm, biases, an MLP without a gate
-	StableLM                    // LayerNorm, partly rotary, gated MLP
-	OLMo                        // LayerNorm without weights, gated MLP
-	Nemotron                    // LayerNorm with shifted weights, squared ReLU
-	PhiMoE                      // LayerNorm and a mixture
-	GPTNeoX                     // LayerNorm, partly rotary, packed projections, biases
-	Falcon                      // LayerNorm, packed projections, few keys and values
-	Bloom                       // LayerNorm, biases of scores in place of rotation, packed projections
-	OPT                         // LayerNorm, learned positions, ReLU
-	Llama4                      // Llama with a mixture in which all experts run, complex rotation
-	LFM2                        // Llama with short convolutions in most blocks
-	Qwen3Next                   // Llama with shifted norms, gated attention, and linear attention in most blocks
-	Gemma3n                     // Gemma with AltUp, and keys and values that blocks share
-	Mamba                       // state-space mixers
-	GPT2                        // LayerNorm before each part, learned positions, biases, packed projections
-	BERT                        // LayerNorm after each part, learned positions and token types, pooler
-	T5                          // an encoder and a decoder, RMSNorm, biases of scores by distance
-	BART                        // an encoder and a decoder, LayerNorm after each part, learned positions
-	MBART                       // BART with LayerNorm before each part
-	Pegasus                     // mBART with positions that are not learned
-	Marian                      // BART with positions that are not learned
-	ALBERT                      // BERT whose blocks share their parameters, with a narrower embedding
-	ELECTRA                     // BERT without a pooler, whose embedding may be narrower
-	Whisper                     // an encoder of spectra and a decoder, LayerNorm before each part
-	CLIP                        // towers of images (Vision) and texts
-	SigLIP                      // towers of images (Vision) and texts, GELU
-	DINOv2                      // ViT with layer scale
-	Swin                        // windows of an image, in Stages
-	CLIPVision                  // the tower of LLaVA, which is held and does not run; so are those that follow
-	PixtralVision               // of Mistral 3
-	Qwen2Vision                 // of Qwen2-VL
-	Qwen25Vision                // of Qwen2.5-VL
-	Qwen3Vision                 // of Qwen3-VL
-	Llama4Vision                // of Llama 4
-	Gemma3nVision               // of Gemma 3n
-	Gemma3nAudio                // of Gemma 3n, the Audio
-	ModernBERT                  // LayerNorm before each part, rotary positions, gated MLP, windows
-	MPNet                       // BERT with biases of scores by distance, without token types
-	RoBERTa                     // BERT with positions from the padding on, and heads of its own
-	DistilBERT                  // BERT without token types and pooler
-	DeiT                        // ViT with a distillation token
-	ViT                         // image patches, class token, learned positions, classifier
-	Flux                        // makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1)
-	Flux2                       // Flux with shared modulations and gated MLPs
-	QwenImage                   // makes images: blocks of two streams, complex rotation
-	SD3                         // makes images: blocks of two streams over patches (Stable Diffusion 3 and 3.5)
-	PixArt                      // makes images: cross-attention to the text, one modulation for all blocks
-)

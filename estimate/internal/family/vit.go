@@ -1,24 +1,51 @@
 package family
 
 import (
+	"strings"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-func (c Transformer) vit() []tape.Layer {
+// ViT: image patches, class token, learned positions, classifier.
+var ViT = register(&Family{
+	Name:    "ViT",
+	layers:  func(c Transformer) []tape.Layer { return c.vit("vit", false) },
+	images:  true,
+	patched: true,
+	role:    encoder,
+	Types: []Type{
+		{Name: "vit", Base: "ViTModel", Read: readViT},
+	},
+})
+
+// DeiT: ViT with a distillation token.
+var DeiT = register(&Family{
+	Name:    "DeiT",
+	layers:  func(c Transformer) []tape.Layer { return c.vit("deit", true) },
+	images:  true,
+	patched: true,
+	role:    encoder,
+	Types: []Type{
+		{Name: "deit", Base: "DeiTModel", Read: readDeiT},
+	},
+})
+
+// vit builds ViT, or DeiT, which is distilled.
+func (c Transformer) vit(name string, distilled bool) []tape.Layer {
 	image, patch := setting.Or(c.Image, 224), setting.Or(c.Patch, 16)
 	side := 0
 	if patch > 0 {
 		side = min(image/patch, setting.MaxField)
 	}
-	name, embed := "vit", patches{
+	embed := patches{
 		projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: patch, Stride: patch},
 		tokens:     side*side + 1, hidden: c.Hidden, dropout: c.dropout(),
 	}
-	if c.Family == DeiT {
-		name, embed.tokens, embed.distilled = "deit", embed.tokens+1, true
+	if distilled {
+		embed.tokens, embed.distilled = embed.tokens+1, true
 	}
 	layers := []tape.Layer{tape.Named{Name: name, Layer: tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: embed},
@@ -111,4 +138,28 @@ func (l patches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	return t.Call("dropout", l.dropout, y)
+}
+
+func readViT(c *Config, a *Model) {
+	c.vit(a, "ViTForImageClassification")
+}
+
+func readDeiT(c *Config, a *Model) {
+	c.vit(a, "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher")
+}
+
+// vit reads ViT and DeiT.
+func (c *Config) vit(a *Model, heads ...string) {
+	class := c.class(heads...)
+	if !c.flag("qkv_bias", true) {
+		c.unknown("qkv_bias", "false")
+	}
+	c.encoder(a)
+	a.Pooler, a.Teacher = class == c.Base, strings.HasSuffix(class, "WithTeacher")
+	if !a.Pooler {
+		a.Classes = c.labels()
+	}
+	c.number(&a.Image, "image_size", 224)
+	c.number(&a.Patch, "patch_size", 16)
+	c.number(&a.Channels, "num_channels", 3)
 }

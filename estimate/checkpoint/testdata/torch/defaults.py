@@ -1,11 +1,12 @@
-"""Write what transformers takes where a config.json leaves a key out, for package checkpoint.
+"""Write what transformers takes where a config.json leaves a key out, for package family.
 
-    python defaults.py > ../../defaults.json
+    python defaults.py > ../../../internal/family/defaults.json
 
 Of each family the defaults of its configuration class are written as the class has them,
-before any of them is computed from others, for the keys that config_keys.go reads.
+before any of them is computed from others, for the keys that package family reads.
 """
 
+import glob
 import json
 import os
 import re
@@ -18,6 +19,10 @@ import transformers
 from transformers import CONFIG_MAPPING
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+FAMILY = os.path.join(HERE, "../../../internal/family")
+
+# What reads a key of a config.json; the key is its first text.
+READ = r'\.(?:number|optional|bounded|times|whole|flag|ratio|dropout|text|list|names|has|value|set|usual|move|mixture|perBlock|blockKinds)\((?:[&\w.]+, )?'
 
 # The classes whose model_type is not a key of CONFIG_MAPPING, or is another's too.
 OTHERS = {
@@ -47,16 +52,14 @@ def raw(cls, keys):
 
 
 def main():
-    with open(os.path.join(HERE, "../../config_keys.go")) as f:
-        keys = set(re.findall(r'json:"([a-z0-9_]+)"', f.read())) - {"model_type", "architectures", "dtype", "torch_dtype"}
-    with open(os.path.join(HERE, "../../config_families.go")) as f:
-        text = f.read()
-    families = set(re.findall(r'^\t"([a-z0-9_-]+)": ', text, re.M)) | set(re.findall(r'part\(c\.[A-Za-z]+, "([a-z0-9_]+)"', text))
+    keys, families = set(), set()
+    for path in glob.glob(os.path.join(FAMILY, "**", "*.go"), recursive=True):
+        with open(path) as f:
+            text = f.read()
+        keys |= set(re.findall(READ + r'"([a-z0-9_]+)"', text)) | set(re.findall(r'c\.move\("[a-z0-9_]+", "([a-z0-9_]+)"', text))
+        families |= set(re.findall(r'"([a-z0-9_-]+)"', text))
+    keys -= {"architectures"}
     result = {}
-    for path in sorted(os.listdir(os.path.join(HERE, "../.."))):
-        if path.startswith("config") and path.endswith(".go"):
-            with open(os.path.join(HERE, "../..", path)) as f:
-                families |= set(re.findall(r'"([a-z0-9_-]+)"', f.read()))
     for family in sorted(families):
         if family in OTHERS:
             module = family.removesuffix("_vision")

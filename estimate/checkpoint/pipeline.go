@@ -1,0 +1,234 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// pipelineName is the file that makes a folder a pipeline of diffusers: it names the parts, each of which
+// has a folder of its own.
+const pipelineName = "model_index.json"
+
+// maxParts bounds the parts of a pipeline; the largest have some ten.
+const maxParts = 64
+
+// pipeline is a model that makes images together with what is held beside it. In a forward pass the autoencoder, if
+// it is known, decodes as many latent images as the model reads, and then the model runs; its output is that of all.
+type pipeline struct {
+	name    string       // of the part that runs
+	runs    architecture // that part
+	others  []part       // those that do not, in order
+	missing []string     // those whose weights are not known
+	planned []string     // those of which there is a config.json and no weights
+}
+
+// part is a model of a pipeline.
+type part struct {
+	name    string
+	tensors []Tensor
+	images  family.Images // where it is known and of images
+}
+
+// Layers are those of all parts, the one that runs last.
+func (p pipeline) Layers() []tape.Layer {
+	var layers []tape.Layer
+	for _, o := range p.others {
+		w := waiting{layers: tape.Sequential{tape.As("stored", &storedModule{o.params()})}}
+		if o.images != nil {
+			w.layers = o.images.Layers()
+		}
+		if a, ok := o.images.(family.Autoencoder); ok && o.name == "vae" {
+			w.latent, w.side = a.Latent, p.runs.LatentSide()
+		}
+		layers = append(layers, tape.As(o.name, w))
+	}
+	return append(layers, tape.As(p.name, tape.Sequential(p.runs.Layers())))
+}
+
+// waiting is a part that does not run on what the model reads, and returns it. One with latent channels decodes
+// images of that many.
+type waiting struct {
+	layers       tape.Sequential
+	latent, side int
+}
+
+// Declare implements tape.Layer.
+func (w waiting) Declare(d *tape.Declaration) { w.layers.Declare(d) }
+
+// Forward implements tape.Layer.
+func (w waiting) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if w.latent == 0 {
+		return x, nil
+	}
+	latents, err := t.Const(t.Activation(), x.Dim(0), w.latent, w.side, w.side)
+	if err == nil {
+		_, err = w.layers.Forward(t, latents)
+	}
+	return x, err
+}
+
+// Inputs are those of the part that runs.
+func (p pipeline) Inputs(batch, length int) []family.Input { return p.runs.Inputs(batch, length) }
+
+// Resized is the pipeline that makes images of another side.
+func (p pipeline) Resized(side int) (family.Images, error) {
+	err := p.runs.Resize(side)
+	return p, err
+}
+
+// note says which parts are not counted.
+func (p pipeline) note() string {
+	return "not counted, since the folder has no safetensors of it: " + strings.Join(p.missing, ", ")
+}
+
+// notes say how the parts are counted that are not in the folder.
+func (p pipeline) notes() []string {
+	var notes []string
+	if len(p.missing) > 0 {
+		notes = append(notes, p.note())
+	}
+	if len(p.planned) > 0 {
+		notes = append(notes, "counted by its config.json, since the folder has no safetensors of it: "+strings.Join(p.planned, ", "))
+	}
+	return notes
+}
+
+// held are the names of the parts that are not trained.
+func (p pipeline) held() []string {
+	var names []string
+	for _, o := range p.others {
+		names = append(names, o.name)
+	}
+	return names
+}
+
+// params are the tensors as parameters. Those of floating point take the type of the model.
+func (p part) params() []tape.Param {
+	params := make([]tape.Param, len(p.tensors))
+	for i, t := range p.tensors {
+		params[i] = tape.Param{Name: t.Name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.IsBuffer()}
+		switch t.Encoding.DType {
+		case alloc.Float32, alloc.Float16, alloc.BFloat16:
+			params[i].DType = 0
+		}
+	}
+	return params
+}
+
+// openPipeline reads the parts that a folder's model_index.json names.
+func openPipeline(dir string) (*File, error) {
+	classes, err := readHeader(filepath.Join(dir, pipelineName), readPipeline)
+	if err != nil {
+		return nil, err
+	}
+	c := &File{Format: "config", architectureErr: fmt.Errorf("the pipeline has no transformer and no unet: %w", ErrUnknownArchitecture)}
+	var p pipeline
+	for _, name := range slices.Sorted(maps.Keys(classes)) {
+		f, err := openPart(filepath.Join(dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("part %s: %w", name, err)
+		}
+		if f == nil {
+			p.missing = append(p.missing, fmt.Sprintf("%s (%s)", name, jsontext.Shorten(classes[name])))
+			continue
+		}
+		if len(f.tensors) == 0 {
+			p.planned = append(p.planned, name)
+		}
+		for _, t := range f.tensors {
+			t.Name = name + "." + t.Name
+			c.tensors, c.Format = append(c.tensors, t), f.Format
+		}
+		if name == "transformer" || name == "unet" {
+			p.name, p.runs, c.architectureErr = name, f.architecture, f.architectureErr
+			continue
+		}
+		p.others = append(p.others, part{name, f.tensors, f.architecture.Images})
+	}
+	if len(c.tensors) == 0 && p.name == "" {
+		return nil, inFile(pipelineName, "no folder beside it holds a model")
+	}
+	c.architecture = architecture{Model: family.Model{Type: p.runs.Type, Images: p}, dtype: p.runs.dtype, quantized: p.runs.quantized}
+	return c, nil
+}
+
+// readPipeline returns the classes of the parts that have weights, by their names.
+func readPipeline(r io.ReaderAt, size int64, file string) (map[string]string, error) {
+	if size > maxConfigFile {
+		return nil, inFile(file, "it has %d bytes; a %s has at most %d", size, pipelineName, maxConfigFile)
+	}
+	text, err := jsontext.Read(io.NewSectionReader(r, 0, size))
+	var members map[string]json.RawMessage
+	if err == nil {
+		err = jsontext.Unmarshal(text, &members)
+	}
+	if err != nil {
+		return nil, &Error{File: file, Reason: "it is not the JSON of a " + pipelineName, Err: err}
+	}
+	classes := map[string]string{}
+	for name, value := range members {
+		var class [2]*string
+		if json.Unmarshal(value, &class) != nil || class[0] == nil || class[1] == nil || weightless(*class[1]) {
+			continue // a setting, or a part that there is not
+		}
+		if !filepath.IsLocal(name) || filepath.Base(name) != name {
+			return nil, inFile(file, "part %q is not the name of a folder beside it", jsontext.Shorten(name))
+		}
+		classes[name] = *class[1]
+	}
+	if len(classes) > maxParts {
+		return nil, inFile(file, "it names %d parts, more than %d", len(classes), maxParts)
+	}
+	return classes, nil
+}
+
+// weightless reports whether a class is none of a model.
+func weightless(class string) bool {
+	return slices.ContainsFunc([]string{"Tokenizer", "TokenizerFast", "Scheduler", "Processor", "FeatureExtractor"}, func(end string) bool {
+		return strings.HasSuffix(class, end)
+	})
+}
+
+// usualWeights are the files that diffusers and transformers load, where there are others beside them.
+var usualWeights = []string{"diffusion_pytorch_model" + indexSuffix, "diffusion_pytorch_model.safetensors", "model" + indexSuffix, "model.safetensors"}
+
+// openPart reads a part's model; there is none in a folder without one, or whose config.json alone tells too little.
+func openPart(dir string) (*File, error) {
+	path := ""
+	for _, name := range usualWeights {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil && path == "" {
+			path = filepath.Join(dir, name)
+		}
+	}
+	if path == "" {
+		found, err := findModel(dir)
+		if _, ok := errors.AsType[*Error](err); ok || errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		path = found
+	}
+	f, err := openPath(path)
+	if errors.Is(err, ErrUnknownArchitecture) {
+		return nil, nil
+	}
+	if err == nil && len(f.tensors) == 0 && f.architecture.Images == nil && f.architecture.Denoiser == nil {
+		return nil, nil // a text encoder, which is counted as it is stored
+	}
+	return f, err
+}

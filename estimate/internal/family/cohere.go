@@ -1,0 +1,67 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Cohere: attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R).
+var Cohere = register(&Family{
+	Name:  "Cohere",
+	style: style{norm: cohereNorm, block: sideBySide("", "", "input_layernorm"), attention: cohereAttention, after: multiplied},
+	Types: []Type{
+		{Name: "cohere", Base: "CohereModel", Read: readCohere},
+		{Name: "cohere2", Base: "Cohere2Model", Read: readCohere2},
+	},
+	GGUF: []GGUF{
+		{Name: "command-r", Read: (*Metadata).headNorms},
+		{Name: "cohere2", Window: 4, Read: ggufCohere2},
+	},
+})
+
+// EXAONE4: Llama with norms after each part.
+var EXAONE4 = register(&Family{
+	Name:  "EXAONE 4",
+	style: style{block: normedAfter},
+	Types: []Type{
+		{Name: "exaone4", Base: "Exaone4Model", Read: readEXAONE4},
+	},
+	GGUF: []GGUF{
+		{Name: "exaone4", With: Transformer{QKNorm: layer.NormHeads}, Window: 4, Read: stillBeyondWindow},
+	},
+})
+
+func cohereNorm(c Transformer) tape.Layer { return layer.WideNorm{Heads: 1, Size: c.Hidden} }
+
+func cohereAttention(c Transformer, a *layer.Attention) {
+	if c.QKNorm != layer.NoQKNorm {
+		a.HeadNorm = func(heads, size int) tape.Layer { return layer.WideNorm{Heads: heads, Size: size} }
+	}
+}
+
+func readCohere(c *Config, a *Model) {
+	c.noBias()
+	if c.flag("use_qk_norm", false) {
+		a.QKNorm = layer.NormHeads
+	}
+	c.likeLlama(a, "CohereForCausalLM")
+}
+
+// readCohere2 reads Cohere with windows, whose layers without a window do not rotate.
+func readCohere2(c *Config, a *Model) {
+	c.noBias()
+	c.likeLlama(a, "Cohere2ForCausalLM")
+	c.turnedWindows(a)
+}
+
+// readEXAONE4 reads EXAONE 4, whose layers without a window do not rotate if others have one.
+func readEXAONE4(c *Config, a *Model) {
+	c.likeLlama(a, "Exaone4ForCausalLM")
+	a.QKNorm = layer.NormHeads
+	c.turnedWindows(a)
+}
+
+func ggufCohere2(m *Metadata, a *Model) {
+	m.headNorms(a)
+	a.stillBeyondWindow()
+}

@@ -1,0 +1,343 @@
+package family
+
+import (
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
+)
+
+// ErrUnknown is the class of errors of a model that none of the families describes.
+var ErrUnknown = errors.New("unknown architecture")
+
+// Error says what is wrong with the settings of a model.
+type Error struct {
+	Where  string // the key; may be empty
+	Reason string
+	Err    error // the error beneath; may be nil
+}
+
+// Error returns place and reason.
+func (e *Error) Error() string {
+	switch {
+	case e.Err == nil:
+		return e.Where + ": " + e.Reason
+	case e.Reason == "":
+		return e.Where + ": " + e.Err.Error()
+	}
+	return e.Where + ": " + e.Reason + ": " + e.Err.Error()
+}
+
+// Unwrap returns the error beneath.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Config is the settings of a config.json, or of a part of one. A key that is absent has what transformers takes then
+// (defaults.json), and one that is null has no value.
+//
+// The first thing that is wrong is kept and the rest is read all the same, with numbers that do no harm: whoever reads
+// settings need not look after each key.
+type Config struct {
+	known
+	part           bool
+	raw            json.RawMessage
+	file, defaults map[string]json.RawMessage // by the usual names of keys
+	err            *error                     // of the whole and its parts
+}
+
+// ReadConfig returns the model that a config.json describes, whose model_type or _class_name is that. The error is
+// ErrUnknown for one that no family has, and otherwise an *Error.
+func ReadConfig(name string, text json.RawMessage) (Model, error) {
+	a := Model{Type: name}
+	known, ok := types[name]
+	if !ok || known.Part {
+		return a, ErrUnknown
+	}
+	c := newConfig(known, text, new(error))
+	for _, size := range []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"} {
+		delete(c.defaults, size) // a model must say its sizes, a part need not
+	}
+	a.Family = known.family
+	known.Read(c, &a)
+	c.check("", &a)
+	if *c.err != nil {
+		return Model{}, *c.err
+	}
+	return a, nil
+}
+
+// newConfig takes the settings apart.
+func newConfig(k known, text json.RawMessage, err *error) *Config {
+	c := &Config{known: k, raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
+	if e := jsontext.Unmarshal(text, &c.file); e != nil {
+		c.keep("", e)
+	}
+	c.file = renamed(c.file, k.Keys)
+	return c
+}
+
+// defaultsJSON has what transformers takes where a key is absent, by model_type; testdata/torch/defaults.py
+// makes it.
+//
+//go:embed defaults.json
+var defaultsJSON []byte
+
+// defaults are the settings of defaults.json.
+var defaults = sync.OnceValue(func() map[string]map[string]json.RawMessage {
+	var d map[string]map[string]json.RawMessage
+	if err := json.Unmarshal(defaultsJSON, &d); err != nil {
+		panic("defaults.json: " + err.Error()) // it is a part of the program
+	}
+	return d
+})
+
+// renamed gives settings their usual names.
+func renamed(members map[string]json.RawMessage, keys map[string]string) map[string]json.RawMessage {
+	for own, usual := range keys {
+		if value, ok := members[own]; ok {
+			if _, both := members[usual]; !both {
+				members[usual] = value
+			}
+			delete(members, own)
+		}
+	}
+	if members == nil {
+		members = map[string]json.RawMessage{}
+	}
+	return members
+}
+
+// component is a part of the settings, such as those of the text in a model of images and text, whose type is that given;
+// "" takes the part's own. A part that is absent has the defaults of its type.
+func (c *Config) component(key, name string) *Config {
+	text := c.value(key)
+	if text == nil {
+		text = json.RawMessage("{}")
+	}
+	return c.of(text, name)
+}
+
+func (c *Config) of(text json.RawMessage, name string) *Config {
+	if name == "" {
+		var named struct {
+			Type string `json:"model_type"`
+		}
+		c.keep("", jsontext.Unmarshal(text, &named))
+		name = named.Type
+	}
+	k := types[name]
+	k.Name = name
+	p := newConfig(k, text, c.err)
+	p.part = true
+	delete(p.file, "architectures")
+	return p
+}
+
+// keep keeps an error, if it is one and the first.
+func (c *Config) keep(where string, err error) {
+	if err != nil && *c.err == nil {
+		*c.err = &Error{Where: where, Err: err}
+	}
+}
+
+// check holds the numbers of a model against each other, if all could be read.
+func (c *Config) check(where string, a *Model) {
+	if *c.err == nil {
+		c.keep(where, a.check())
+	}
+}
+
+// fail keeps what is wrong with a key.
+func (c *Config) fail(key, format string, args ...any) {
+	if *c.err == nil {
+		*c.err = &Error{Where: key, Reason: fmt.Sprintf(format, args...)}
+	}
+}
+
+// unknown keeps that a setting makes another architecture.
+func (c *Config) unknown(key, value string) {
+	if *c.err == nil {
+		*c.err = &Error{Where: key, Reason: fmt.Sprintf("%s is not supported for %q", jsontext.Shorten(value), c.Name), Err: ErrUnknown}
+	}
+}
+
+// value is the text of a key's value, nil for none.
+func (c *Config) value(key string) json.RawMessage {
+	key = cmp.Or(c.Keys[key], key)
+	v, ok := c.file[key]
+	if !ok {
+		v = c.defaults[key]
+	}
+	if string(v) == "null" {
+		return nil
+	}
+	return v
+}
+
+// decode decodes a key's value, and reports whether there is one that is right.
+func (c *Config) decode(key string, to any) bool {
+	v := c.value(key)
+	if v == nil {
+		return false
+	}
+	err := jsontext.Unmarshal(v, to)
+	switch {
+	case err == nil:
+		return true
+	case c.part:
+		c.keep("", fmt.Errorf("%w, within %q", err, "/"+key))
+	case *c.err == nil:
+		*c.err = &Error{Reason: "it is not the JSON of a config.json", Err: fmt.Errorf("%w, within %q", err, "/"+key)}
+	}
+	return false
+}
+
+// has reports whether a key has a value.
+func (c *Config) has(key string) bool { return c.value(key) != nil }
+
+// set gives a key a number in place of its value.
+func (c *Config) set(key string, n int) { c.file[key] = strconv.AppendInt(nil, int64(n), 10) }
+
+// move gives a key the value of another.
+func (c *Config) move(key, from string) {
+	if c.file[key] = c.value(from); c.file[key] == nil {
+		c.unset(key)
+	}
+}
+
+// usual gives a key a number if it has no value.
+func (c *Config) usual(key string, n int) {
+	if !c.has(key) {
+		c.set(key, n)
+	}
+}
+
+// inherit gives a key the value that the whole has, or none.
+func (c *Config) inherit(key string, whole *Config) {
+	if c.file[key] = whole.value(key); c.file[key] == nil {
+		c.unset(key)
+	}
+}
+
+// unset takes a key's value.
+func (c *Config) unset(key string) { c.file[key] = json.RawMessage("null") }
+
+// number reads a number of 1 or more. Without is its value where the key has none, 0 if it must not be.
+func (c *Config) number(to *int, key string, without int) {
+	*to = without
+	var n whole
+	switch {
+	case c.decode(key, &n):
+		*to = int(n)
+	case without == 0:
+		c.fail(key, "the key is missing")
+	}
+	c.bounded(to, key, *to)
+}
+
+// bounded takes a number that must be 1 or more; 1 for another.
+func (c *Config) bounded(to *int, key string, n int) {
+	if *to = n; n < 1 || n > largestNumber {
+		c.fail(key, "%d is not a number from 1 to %d", n, largestNumber)
+		*to = 1
+	}
+}
+
+// optional is number of a key without which nothing is set.
+func (c *Config) optional(to *int, key string) {
+	if c.has(key) {
+		c.number(to, key, 0)
+	}
+}
+
+// times reads a width that is a multiple of another.
+func (c *Config) times(to *int, key string, of int, ratio float64) {
+	*to = 1
+	if wide := ratio * float64(of); wide >= 1 && wide <= largestNumber {
+		*to = int(wide)
+	} else {
+		c.fail(key, "%v times %d is not a number from 1 to %d", ratio, of, largestNumber)
+	}
+}
+
+// whole is a whole number of any size.
+func (c *Config) whole(key string, without int) int {
+	n := whole(without)
+	c.decode(key, &n)
+	return int(n)
+}
+
+func (c *Config) flag(key string, without bool) bool {
+	c.decode(key, &without)
+	return without
+}
+
+// ratio is a number that need not be whole.
+func (c *Config) ratio(key string, without float64) float64 {
+	c.decode(key, &without)
+	return without
+}
+
+// dropout is a probability, of which null is the default.
+func (c *Config) dropout(key string) float64 {
+	p := 0.0
+	if !c.decode(key, &p) {
+		json.Unmarshal(c.defaults[key], &p) // or leave 0
+	}
+	return p
+}
+
+// text is a word, of which null is the default.
+func (c *Config) text(key string) string {
+	s := ""
+	if !c.decode(key, &s) {
+		json.Unmarshal(c.defaults[key], &s) // or leave it empty
+	}
+	return s
+}
+
+// list is a list of numbers, nil for none.
+func (c *Config) list(key string) []int {
+	var l []int
+	c.decode(key, &l)
+	return l
+}
+
+// names is a list of words, nil for none.
+func (c *Config) names(key string) []string {
+	var l []string
+	c.decode(key, &l)
+	return l
+}
+
+// whole is a whole number, which some files write as 2048.0.
+type whole int
+
+// UnmarshalJSON takes a list, such as Gemma 3n has for each layer, if it is one number again and again.
+func (w *whole) UnmarshalJSON(text []byte) error {
+	var each []whole
+	if len(text) > 0 && text[0] == '[' {
+		if err := json.Unmarshal(text, &each); err != nil {
+			return err
+		}
+		if each = slices.Compact(each); len(each) != 1 {
+			return &json.UnmarshalTypeError{Value: "array of different numbers", Type: reflect.TypeFor[int]()}
+		}
+		*w = each[0]
+		return nil
+	}
+	n, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
+		return &json.UnmarshalTypeError{Value: "value " + jsontext.Shorten(string(text)), Type: reflect.TypeFor[int]()}
+	}
+	*w = whole(n)
+	return nil
+}

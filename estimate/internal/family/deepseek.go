@@ -1,0 +1,122 @@
+package family
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+)
+
+var DeepSeek = register(&Family{
+	Name: "DeepSeek",
+	Types: []Type{
+		{Name: "deepseek_v2", Base: "DeepseekV2Model", Read: readDeepSeekV2},
+		{Name: "deepseek_v3", Base: "DeepseekV3Model", Read: readDeepSeekV3},
+	},
+	GGUF: []GGUF{
+		{Name: "deepseek2", With: Transformer{Router: layer.WideRouter, UnscaledTopK: true}, Biases: true, Read: ggufDeepSeek2},
+	},
+})
+
+var Dots1 = register(&Family{
+	Name: "dots.llm1",
+	Types: []Type{
+		{Name: "dots1", Base: "Dots1Model", Read: readDots1},
+	},
+})
+
+func readDeepSeekV3(c *Config, a *Model) {
+	a.Router = layer.SigmoidRouter
+	c.groups(a)
+	c.deepSeek(a, "DeepseekV3ForCausalLM", 3)
+}
+
+func readDeepSeekV2(c *Config, a *Model) {
+	a.Router, a.UnscaledTopK = layer.WideRouter, true
+	c.deepSeek(a, "DeepseekV2ForCausalLM", 0)
+	a.Latent.Complex = true
+}
+
+// deepSeek reads what the versions have in common; dense is the number of dense layers
+// where the key is absent.
+func (c *Config) deepSeek(a *Model, causal string, dense int) {
+	c.decoder(a, causal, 0, false)
+	c.noBias()
+	if every := c.whole("moe_layer_freq", 1); every != 1 {
+		c.unknown("moe_layer_freq", fmt.Sprint(every))
+	}
+	var latent layer.LatentAttention
+	shared := 0
+	c.mixture(a, "n_routed_experts", 256, 8)
+	c.number(&a.ExpertFFN, "moe_intermediate_size", 2048)
+	c.number(&shared, "n_shared_experts", 1)
+	c.number(&latent.KVRank, "kv_lora_rank", 512)
+	c.number(&latent.RopeSize, "qk_rope_head_dim", 64)
+	c.number(&latent.NopeSize, "qk_nope_head_dim", 128)
+	c.number(&latent.ValueSize, "v_head_dim", 128)
+	if shared > MaxBlocks {
+		c.fail("n_shared_experts", "%d are more than %d", shared, MaxBlocks)
+	}
+	c.optional(&latent.QueryRank, "q_lora_rank") // null where queries are projected at once
+	a.DenseBlocks = max(0, min(c.whole("first_k_dense_replace", dense), a.Blocks))
+	a.KVHeads, a.SharedFFN, a.Latent = 0, shared*a.ExpertFFN, &latent
+	c.activation(a, c.text("hidden_act"), "silu")
+}
+
+func readDots1(c *Config, a *Model) {
+	c.likeLlama(a, "Dots1ForCausalLM")
+	c.noBias()
+	a.QKNorm = layer.NormHeads
+	c.bestOf(a, 0)
+}
+
+// ggufDeepSeek2 reads DeepSeek V2 and V3. Newer files have the sizes of heads under keys of their own, and
+// those of the cache under the usual ones.
+func ggufDeepSeek2(m *Metadata, a *Model) {
+	var latent layer.LatentAttention
+	var key, value, keyMLA, valueMLA, shared, gating int
+	m.must(&latent.KVRank, "attention.kv_lora_rank")
+	m.may(&latent.QueryRank, "attention.q_lora_rank")
+	m.must(&latent.RopeSize, "rope.dimension_count")
+	m.must(&key, "attention.key_length")
+	m.must(&value, "attention.value_length")
+	m.may(&keyMLA, "attention.key_length_mla")
+	m.may(&valueMLA, "attention.value_length_mla")
+	m.may(&a.DenseBlocks, "leading_dense_block_count")
+	m.may(&shared, "expert_shared_count")
+	m.may(&gating, "expert_gating_func")
+	if keyMLA > 0 && valueMLA > 0 {
+		key, value = keyMLA, valueMLA
+	}
+	latent.NopeSize, latent.ValueSize = key-latent.RopeSize, value
+	if latent.NopeSize < 1 || shared > MaxBlocks {
+		m.keep(&Error{Where: "metadata", Reason: fmt.Sprintf("keys of %d elements, of which %d rotate, and %d shared experts", key, latent.RopeSize, shared)})
+	}
+	const sigmoid = 2
+	latent.Complex = gating != sigmoid
+	if gating == sigmoid {
+		a.Router, a.UnscaledTopK = layer.SigmoidRouter, false
+	}
+	a.SharedFFN = int(min(int64(shared)*int64(a.ExpertFFN), largestNumber))
+	a.Latent, a.KVHeads, a.HeadSize, a.DenseBlocks = &latent, 0, key, min(a.DenseBlocks, a.Blocks)
+}
+
+// groups reads the groups of experts.
+func (c *Config) groups(a *Model) {
+	c.number(&a.Groups, "n_group", 1)
+	c.number(&a.TopGroups, "topk_group", 1)
+}
+
+// bestOf reads a mixture like that of DeepSeek V3, without its attention.
+func (c *Config) bestOf(a *Model, dense int) {
+	shared := 0
+	c.mixture(a, "n_routed_experts", 128, 8)
+	c.number(&a.ExpertFFN, "moe_intermediate_size", 1408)
+	c.number(&shared, "n_shared_experts", 1)
+	c.groups(a)
+	if shared > MaxBlocks || a.ExpertFFN > largestNumber/max(1, shared) {
+		c.unknown("n_shared_experts", "such a number")
+	}
+	a.Router, a.SharedFFN = layer.SigmoidRouter, shared*a.ExpertFFN
+	a.UnscaledTopK = !c.flag("norm_topk_prob", true)
+	a.DenseBlocks = max(0, min(c.whole("first_k_dense_replace", dense), a.Blocks))
+}

@@ -1,0 +1,84 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Gemma: Llama with scaled norms.
+var Gemma = register(&Family{
+	Name:  "Gemma",
+	style: style{embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
+	Types: []Type{
+		{Name: "gemma", Base: "GemmaModel", Read: readGemma},
+	},
+	GGUF: []GGUF{
+		{Name: "gemma", Biases: true},
+	},
+})
+
+// Gemma2: Gemma with norms before and after each part.
+var Gemma2 = register(&Family{
+	Name:  "Gemma 2",
+	style: style{embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, rotations: gemma3Rotations, block: normedAround("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")},
+	Types: []Type{
+		{Name: "gemma2", Base: "Gemma2Model", Read: readGemma2},
+		{Name: "gemma3_text", Base: "Gemma3TextModel", Read: readGemma3},
+	},
+	GGUF: []GGUF{
+		{Name: "gemma2", With: Transformer{CappedScores: true, CappedLogits: true}, Window: 2},
+		{Name: "gemma3", With: Transformer{QKNorm: layer.NormHeads}, Window: 6},
+	},
+})
+
+func gemmaNorm(c Transformer) tape.Layer {
+	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Shifted: true}
+}
+
+func embedScaled(Transformer) []tape.Layer {
+	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}}
+}
+
+func gemmaMLP(c Transformer) tape.Layer {
+	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELUTanh), Bias: c.Bias, Thinned: c.thinned}
+}
+
+func gemma2Attention(_ Transformer, a *layer.Attention) { a.Masks, a.Shifted = 2, true }
+
+// gemma3Rotations are those of layers with a window and those without, in Gemma 3.
+func gemma3Rotations(c Transformer) int {
+	if c.QKNorm != layer.NoQKNorm {
+		return 2
+	}
+	return 1
+}
+
+func readGemma(c *Config, a *Model) {
+	c.decoder(a, "GemmaForCausalLM", 0, true)
+	c.noBias()
+	// Gemma runs gelu_pytorch_tanh even where hidden_act says gelu.
+	c.activation(a, c.text("hidden_activation"), "gelu_pytorch_tanh")
+	c.number(&a.HeadSize, "head_dim", 256)
+}
+
+func readGemma2(c *Config, a *Model) {
+	c.gemma2(a, "Gemma2ForCausalLM")
+	a.CappedScores, a.CappedLogits = true, true // without the keys too
+	c.windows(a, 4096, each(2))
+}
+
+func readGemma3(c *Config, a *Model) {
+	c.gemma2(a, "Gemma3ForCausalLM")
+	a.QKNorm = layer.NormHeads
+	a.CappedScores, a.CappedLogits = c.has("attn_logit_softcapping"), c.has("final_logit_softcapping")
+	c.windows(a, 4096, each(max(1, c.whole("sliding_window_pattern", 6))))
+}
+
+// gemma2 reads what Gemma 2 and 3 have in common.
+func (c *Config) gemma2(a *Model, causal string) {
+	c.decoder(a, causal, 4, true)
+	c.noBias()
+	c.activation(a, c.text("hidden_activation"), "gelu_pytorch_tanh")
+	c.number(&a.HeadSize, "head_dim", 256)
+}

@@ -1,0 +1,186 @@
+package family
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+)
+
+// Header is what the header of a GGUF file says.
+type Header interface {
+	// Whole is a number of the metadata, and without where the key is absent; it must not be if without is negative.
+	Whole(key string, without int) (int, error)
+	// Flag is a truth of the metadata, and without where there is none.
+	Flag(key string, without bool) bool
+	// Shape is that of a tensor, and false if there is none.
+	Shape(tensor string) (alloc.Shape, bool)
+	// Tokens is the number of tokens that the tokenizer has, and 0 if it is not told.
+	Tokens() int
+}
+
+// Metadata is what families read of a GGUF file. As with Config the first thing that is wrong is kept.
+type Metadata struct {
+	Header
+	architecture string
+	err          error
+}
+
+// ReadGGUF returns the model of a GGUF file whose general.architecture is that. The error is ErrUnknown for one that no
+// family has, otherwise an *Error or one of the Header's.
+//
+// "llama" is Llama, Mistral and Mixtral alike. Biases and the tied head are told by the tensors. The keys are
+// those of docs/gguf.md in ggml-org/ggml and of gguf-py/gguf/constants.py in llama.cpp.
+func ReadGGUF(architecture string, h Header) (Model, error) {
+	known, ok := ggufs[architecture]
+	if !ok {
+		return Model{Type: architecture}, ErrUnknown
+	}
+	a := Model{Type: architecture, Transformer: known.With}
+	a.Family = known.family
+	m := &Metadata{Header: h, architecture: architecture}
+	m.sizes(&known.GGUF, &a)
+	if known.Read != nil && m.err == nil {
+		known.Read(m, &a)
+	}
+	if a.Vocab = cmp.Or(a.Vocab, min(h.Tokens(), largestNumber)); a.Vocab == 0 {
+		m.keep(&Error{Where: "metadata", Reason: "neither vocab_size nor the tokenizer's tokens give the size of the vocabulary"})
+	}
+	if m.err != nil {
+		return Model{}, m.err
+	}
+	a.Tied = !m.has("output.weight")
+	err := a.check()
+	if known.Biases {
+		err = errors.Join(err, m.biases(&a))
+	}
+	if err != nil {
+		return Model{}, &Error{Err: err}
+	}
+	return a, nil
+}
+
+// sizes reads what most architectures have.
+func (m *Metadata) sizes(g *GGUF, a *Model) {
+	m.must(&a.Hidden, "embedding_length")
+	m.must(&a.Blocks, "block_count")
+	if g.Mixer {
+		a.Heads, a.KVHeads = 1, 1
+	} else {
+		m.must(&a.FFN, "feed_forward_length")
+		m.must(&a.Heads, "attention.head_count")
+		m.may(&a.KVHeads, "attention.head_count_kv")
+	}
+	m.may(&a.HeadSize, "attention.key_length")
+	m.may(&a.Experts, "expert_count")
+	m.may(&a.TopK, "expert_used_count")
+	m.may(&a.ExpertFFN, "expert_feed_forward_length")
+	m.may(&a.Vocab, "vocab_size")
+	if g.Rotary {
+		m.may(&a.RotaryDim, "rope.dimension_count")
+	}
+	if g.Window == 0 {
+		return
+	}
+	if m.may(&a.Window, "attention.sliding_window"); a.Window > 0 {
+		full := each(g.Window)
+		a.mark(Windowed, func(block int) bool { return !full(block) })
+	}
+}
+
+// must reads a number of 1 or more.
+func (m *Metadata) must(to *int, key string) { m.number(to, key, true) }
+
+// may reads a number that need not be there, and is 0 then.
+func (m *Metadata) may(to *int, key string) { m.number(to, key, false) }
+
+func (m *Metadata) number(to *int, key string, required bool) {
+	key = m.architecture + "." + key
+	without := 0
+	if required {
+		without, *to = -1, 1
+	}
+	n, err := m.Whole(key, without)
+	switch {
+	case err != nil:
+		m.keep(err)
+	case n > largestNumber || n == 0 && required:
+		m.keep(&Error{Where: fmt.Sprintf("metadata key %q", key), Reason: fmt.Sprintf("%d is not a number from 1 to %d", n, largestNumber)})
+	default:
+		*to = n
+	}
+}
+
+// keep keeps the first error.
+func (m *Metadata) keep(err error) {
+	if m.err == nil {
+		m.err = err
+	}
+}
+
+// has reports whether there is a tensor.
+func (m *Metadata) has(tensor string) bool {
+	_, ok := m.Shape(tensor)
+	return ok
+}
+
+// rows is the first dimension of a matrix, and 0 if there is none.
+func (m *Metadata) rows(tensor string) int {
+	if shape, ok := m.Shape(tensor); ok && len(shape) == 2 {
+		return min(shape[0], largestNumber)
+	}
+	return 0
+}
+
+// biases sets which projections have biases, by the tensors.
+func (m *Metadata) biases(a *Model) error {
+	a.QKVBias, a.Bias = m.has("blk.0.attn_q.bias"), m.has("blk.0.attn_output.bias")
+	if a.Experts == 0 && a.Bias != m.has("blk.0.ffn_up.bias") || a.Bias && !a.QKVBias {
+		return fmt.Errorf("some projections of a block have biases and others have none: %w", ErrUnknown)
+	}
+	return nil
+}
+
+// headNorms sets norms of queries and keys where there are tensors of them.
+func (m *Metadata) headNorms(a *Model) {
+	if m.has("blk.0.attn_q_norm.weight") {
+		a.QKNorm = layer.NormHeads
+	}
+}
+
+// packedBiases reads biases of projections that may be packed.
+func packedBiases(m *Metadata, a *Model) {
+	a.QKVBias = m.has("blk.0.attn_q.bias") || m.has("blk.0.attn_qkv.bias")
+}
+
+// learnedPositions reads how many positions there are.
+func learnedPositions(m *Metadata, a *Model) { m.must(&a.Positions, "context_length") }
+
+// stillBeyondWindow is Model.stillBeyondWindow of what has no keys for it.
+func stillBeyondWindow(_ *Metadata, a *Model) { a.stillBeyondWindow() }
+
+// unrotatedFourth marks each fourth layer, which does not rotate, and the others' window.
+func (a *Model) unrotatedFourth(window int) {
+	a.Window = window
+	fourth := each(4)
+	a.mark(NoRotation, fourth)
+	if window > 0 {
+		a.mark(Windowed, func(block int) bool { return !fourth(block) })
+	}
+}
+
+// GGUFCacheAlone is what the metadata of an unknown architecture tell of its keys and values, false if they tell too little.
+func GGUFCacheAlone(architecture string, h Header) (Model, bool) {
+	a := Model{Type: architecture}
+	m := &Metadata{Header: h, architecture: architecture}
+	shared := 0
+	m.must(&a.Hidden, "embedding_length")
+	m.must(&a.Blocks, "block_count")
+	m.must(&a.Heads, "attention.head_count")
+	m.may(&a.KVHeads, "attention.head_count_kv")
+	m.may(&a.HeadSize, "attention.key_length")
+	m.may(&shared, "attention.shared_kv_layers")
+	return a, m.err == nil && a.check() == nil && a.borrow(shared) == nil
+}

@@ -1,0 +1,108 @@
+package family
+
+import (
+	"encoding/json"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// GLM: Llama with packed gates and partly rotary.
+var GLM = register(&Family{
+	Name:  "GLM",
+	style: style{mlp: packedMLP, attention: glmAttention},
+	Types: []Type{
+		{Name: "glm", Base: "GlmModel", Read: readGLM},
+	},
+	GGUF: []GGUF{
+		{Name: "chatglm", Rotary: true, Read: packedBiases},
+	},
+})
+
+// GLM4: GLM with norms before and after each part.
+var GLM4 = register(&Family{
+	Name:  "GLM-4",
+	style: style{mlp: packedMLP, attention: glmAttention, block: normedAround("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")},
+	Types: []Type{
+		{Name: "glm4", Base: "Glm4Model", Read: readGLM4},
+	},
+	GGUF: []GGUF{
+		{Name: "glm4", Rotary: true, Read: packedBiases},
+	},
+})
+
+// ChatGLM: GLM with packed projections of attention, from its own code.
+var ChatGLM = register(&Family{
+	Name:  "ChatGLM",
+	style: style{names: decoderNames{root: "transformer", embed: "embedding.word_embeddings", blocks: "encoder.layers", last: "encoder.final_layernorm", attention: "self_attention", head: "output_layer"}, norm: lateNorm, mlp: chatGLMMLP, attention: chatGLMAttention},
+	Types: []Type{
+		{Name: "chatglm", Base: "ChatGLMModel", Keys: chatGLMKeys, Read: readChatGLM},
+	},
+})
+
+// GLM4MoE: Llama with partly rotary attention and a mixture (GLM-4.5).
+var GLM4MoE = register(&Family{
+	Name:  "GLM-4.5",
+	style: style{attention: joinedAttention},
+	Types: []Type{
+		{Name: "glm4_moe", Base: "Glm4MoeModel", Read: readGLM4MoE},
+	},
+})
+
+func chatGLMMLP(c Transformer) tape.Layer {
+	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true, Names: &layer.GatedNames{Both: "dense_h_to_4h", Down: "dense_4h_to_h"}}
+}
+
+func glmAttention(c Transformer, a *layer.Attention) {
+	joinedAttention(c, a)
+	a.Anew = true
+}
+
+func chatGLMAttention(c Transformer, a *layer.Attention) {
+	joinedAttention(c, a)
+	a.Packed, a.Names = true, packedNames
+}
+
+func readGLM(c *Config, a *Model) {
+	a.QKVBias = c.flag("attention_bias", true)
+	c.rotatedInPart(a, "GlmForCausalLM", 0.5)
+}
+
+func readGLM4(c *Config, a *Model) {
+	a.QKVBias = c.flag("attention_bias", true)
+	c.rotatedInPart(a, "Glm4ForCausalLM", 0.5)
+}
+
+// readChatGLM reads ChatGLM 2 and 3 and GLM-4, whose code lies beside their weights.
+// Whatever class architectures names, it is the one with a head that is loaded.
+func readChatGLM(c *Config, a *Model) {
+	switch {
+	case !c.has("intermediate_size"): // the first ChatGLM
+		c.unknown("ffn_hidden_size", "a model without it")
+	case !c.flag("rmsnorm", true) || !c.flag("post_layer_norm", true):
+		c.unknown("rmsnorm, post_layer_norm", "false")
+	case c.flag("bias", false) || c.flag("apply_residual_connection_post_layernorm", false):
+		c.unknown("add_bias_linear, apply_residual_connection_post_layernorm", "true")
+	case !c.flag("multi_query", false):
+		c.unset("num_key_value_heads")
+	}
+	c.file["architectures"] = json.RawMessage(`["ChatGLMForConditionalGeneration"]`)
+	a.QKVBias = c.flag("qkv_bias", false)
+	c.rotatedInPart(a, "ChatGLMForConditionalGeneration", 0.5)
+}
+
+// chatGLMKeys are those of the code beside ChatGLM's weights.
+var chatGLMKeys = map[string]string{
+	"num_layers": "num_hidden_layers", "padded_vocab_size": "vocab_size", "multi_query_group_num": "num_key_value_heads",
+	"kv_channels": "head_dim", "ffn_hidden_size": "intermediate_size", "add_qkv_bias": "qkv_bias", "add_bias_linear": "bias",
+	"multi_query_attention": "multi_query",
+}
+
+func readGLM4MoE(c *Config, a *Model) {
+	a.QKVBias = c.flag("attention_bias", false)
+	if c.flag("use_qk_norm", false) {
+		a.QKNorm = layer.NormHeads
+	}
+	c.rotatedInPart(a, "Glm4MoeForCausalLM", 0.5)
+	c.bestOf(a, 1)
+}

@@ -1,0 +1,90 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+)
+
+// SeedOSS: Llama with dropout after each part.
+var SeedOSS = register(&Family{
+	Name:  "Seed-OSS",
+	style: style{block: starcoderBlock, attention: seedAttention},
+	Types: []Type{
+		{Name: "seed_oss", Base: "SeedOssModel", Read: readSeedOSS},
+	},
+	GGUF: []GGUF{
+		{Name: "seed_oss", Read: packedBiases},
+	},
+})
+
+// Ernie: Llama with rotation in float32 (ERNIE 4.5).
+var Ernie = register(&Family{
+	Name:  "ERNIE 4.5",
+	style: style{attention: ernieAttention},
+	Types: []Type{
+		{Name: "ernie4_5", Base: "Ernie4_5Model", Read: readErnie},
+	},
+	GGUF: []GGUF{
+		{Name: "ernie4_5"},
+	},
+})
+
+// HunYuan: Llama with norms of rotated queries and keys.
+var HunYuan = register(&Family{
+	Name:  "HunYuan",
+	style: style{attention: hunyuanAttention},
+	Types: []Type{
+		{Name: "hunyuan_v1_dense", Base: "HunYuanDenseV1Model", Read: readHunYuan},
+	},
+	GGUF: []GGUF{
+		{Name: "hunyuan-dense"},
+	},
+})
+
+// MiniMaxM2: Llama with a mixture, partly rotary, norms of queries and keys.
+var MiniMaxM2 = register(&Family{
+	Name:  "MiniMax M2",
+	style: style{attention: minimaxAttention, mixture: routedBy(layer.LoneSigmoid)},
+	Types: []Type{
+		{Name: "minimax_m2", Base: "MiniMaxM2Model", Read: readMiniMaxM2},
+	},
+})
+
+func seedAttention(c Transformer, a *layer.Attention) { a.Dropout = c.ScoreDropout }
+
+func ernieAttention(_ Transformer, a *layer.Attention) { a.Tables, a.Anew = alloc.Float32, true }
+
+func hunyuanAttention(_ Transformer, a *layer.Attention) {
+	a.QKNorm, a.NormLast = layer.NormHeads, true
+	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Packed: "", Out: "o_proj", QNorm: "query_layernorm", KNorm: "key_layernorm"}
+}
+
+func minimaxAttention(_ Transformer, a *layer.Attention) {
+	a.Joined, a.QKNorm = true, layer.NormAllHeads
+}
+
+func readSeedOSS(c *Config, a *Model) {
+	if c.flag("attention_out_bias", false) || c.flag("mlp_bias", false) {
+		c.unknown("attention_out_bias, mlp_bias", "true")
+	}
+	a.QKVBias, a.Dropout, a.ScoreDropout = c.flag("attention_bias", true), c.dropout("residual_dropout"), c.dropout("attention_dropout")
+	c.likeLlama(a, "SeedOssForCausalLM")
+}
+
+func readErnie(c *Config, a *Model) {
+	a.Bias = c.flag("use_bias", false)
+	c.likeLlama(a, "Ernie4_5ForCausalLM")
+}
+
+func readHunYuan(c *Config, a *Model) {
+	c.noBias()
+	c.likeLlama(a, "HunYuanDenseV1ForCausalLM")
+}
+
+func readMiniMaxM2(c *Config, a *Model) {
+	c.rotatedInPart(a, "MiniMaxM2ForCausalLM", 1)
+	if c.has("rotary_dim") {
+		c.number(&a.RotaryDim, "rotary_dim", 0)
+	}
+	c.mixture(a, "num_local_experts", 256, 8)
+}

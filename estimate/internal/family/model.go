@@ -1,0 +1,224 @@
+package family
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Model is what a config.json or the metadata of a GGUF file describe.
+type Model struct {
+	Type string // as model_type or general.architecture has it
+	Transformer
+	Images Images // in place of the Transformer; nil for none
+	latent int    // side of the latent image that FLUX makes; 0 for the usual one
+}
+
+// Images is a model of images that is no transformer.
+type Images interface {
+	Layers() []tape.Layer
+	// Inputs are so many images of the usual size and texts of so many tokens, 0 for the usual number.
+	Inputs(batch, length int) []Input
+	// Resized is the model for images of another side, in pixels.
+	Resized(side int) (Images, error)
+}
+
+// Input is what a model reads; a DType of 0 is that of activations.
+type Input struct {
+	DType alloc.DType
+	Shape []int
+}
+
+// tokens is a text.
+func tokens(batch, length int) Input { return Input{alloc.Int64, []int{batch, length}} }
+
+// numbersOf are anything else.
+func numbersOf(dims ...int) Input { return Input{0, dims} }
+
+// usualTokens is the length of a text where nobody says it, usualCaption that of one for PixArt-Sigma, for Stable
+// Diffusion 3 it is 333, and usualClip that for CLIP.
+const (
+	usualTokens  = 512
+	usualCaption = 300
+	usualClip    = 77
+)
+
+// usualSide is the side of the latent image that FLUX makes where nobody says it, of 1024 x 1024 pixels.
+// Four of its pixels are a place.
+const usualSide = 128
+
+// latentScale is how many pixels along a side become one of the latent image, in the autoencoders of
+// Stable Diffusion and FLUX.
+const latentScale = 8
+
+// Layers are the model's.
+func (a *Model) Layers() []tape.Layer {
+	if a.Images != nil {
+		return a.Images.Layers()
+	}
+	return a.Transformer.Layers()
+}
+
+// Text returns the transformer that reads or writes a text, and false for a model that has none.
+func (a *Model) writes() bool { return a.Images == nil && !a.Family.Encoder() }
+
+// MakesImages reports whether the model makes images, or reads them without being a transformer.
+func (a *Model) MakesImages() bool { return a.Images != nil || a.Denoiser != nil }
+
+// SeesImages reports whether the model is a transformer that reads images and no text.
+func (a *Model) SeesImages() bool { return a.Images == nil && a.Family.orLlama().images }
+
+// MaxPositions is the number of learned positions that a text can have, 0 for any number.
+func (a *Model) MaxPositions() int { return a.Positions - a.Family.orLlama().padding }
+
+// Inputs are what the model reads: so many texts of so many tokens, 0 for the usual number, or images of their size.
+func (a *Model) Inputs(batch, length int) []Input {
+	switch {
+	case a.Images != nil:
+		return a.Images.Inputs(batch, length)
+	case a.Denoiser != nil && a.Image > 0: // what reads images and no patches
+		side := a.LatentSide()
+		return []Input{numbersOf(batch, a.Channels, side, side), numbersOf(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim)}
+	case a.Denoiser != nil:
+		side := a.LatentSide()
+		return []Input{numbersOf(batch, side*side/4, a.Channels), numbersOf(batch, cmp.Or(length, usualTokens), a.Denoiser.TextDim)}
+	case a.SeesImages():
+		return []Input{numbersOf(batch, a.Channels, a.Image, a.Image)}
+	}
+	if length == 0 {
+		length = usualTokens
+		if most := a.MaxPositions(); most > 0 {
+			length = min(length, most)
+		}
+	}
+	text := tokens(batch, length)
+	switch {
+	case a.Family.orLlama().input != nil:
+		return a.Family.input(a, batch, length)
+	case a.Family.Seq2Seq():
+		return []Input{text, text}
+	}
+	return []Input{text}
+}
+
+// LatentSide is the side of the latent image that the model makes.
+func (a *Model) LatentSide() int {
+	if u, ok := a.Images.(UNet); ok {
+		return u.Side
+	}
+	return cmp.Or(a.latent, a.Image, usualSide)
+}
+
+// MaxBlocks bounds the blocks and the experts that a file can ask for: the largest
+// models have some hundred.
+const MaxBlocks = 1024
+
+// largestNumber bounds every number of a model.
+const largestNumber = math.MaxInt32
+
+// check holds the numbers against each other.
+func (a *Model) check() error {
+	switch {
+	case a.Images != nil:
+	case a.Heads%max(1, a.KVHeads) != 0:
+		return fmt.Errorf("%d heads cannot share %d heads of keys and values", a.Heads, a.KVHeads)
+	case a.HeadSize == 0 && a.Hidden%a.Heads != 0:
+		return fmt.Errorf("a hidden size of %d does not divide into %d heads", a.Hidden, a.Heads)
+	case a.RotaryDim > a.headSize():
+		return fmt.Errorf("%d elements of a head rotate, of %d", a.RotaryDim, a.headSize())
+	case a.TopK > a.Experts:
+		return fmt.Errorf("each token visits %d experts, of %d", a.TopK, a.Experts)
+	case a.Window < 0:
+		return fmt.Errorf("a sliding window of %d", a.Window)
+	case a.Family.orLlama().patched && a.Image%a.Patch != 0:
+		return fmt.Errorf("an image of %d does not divide into patches of %d", a.Image, a.Patch)
+	case a.Blocks > MaxBlocks:
+		return fmt.Errorf("%d blocks, more than %d", a.Blocks, MaxBlocks)
+	case a.Experts > MaxBlocks:
+		return fmt.Errorf("%d experts, more than %d", a.Experts, MaxBlocks)
+	}
+	return nil
+}
+
+// kinds are the kinds of the blocks, as many as are not an error.
+func (a *Model) kinds() []BlockKind {
+	if a.Kinds == nil {
+		a.Kinds = make([]BlockKind, max(0, min(a.Blocks, MaxBlocks+1)))
+	}
+	return a.Kinds
+}
+
+// mark gives the blocks for which is says so something in particular; blocks count from 0.
+func (a *Model) mark(kind BlockKind, is func(block int) bool) {
+	for i, kinds := 0, a.kinds(); i < len(kinds); i++ {
+		if is(i) {
+			kinds[i] |= kind
+		}
+	}
+}
+
+// stillBeyondWindow marks the blocks without a window, which do not rotate where others have one.
+func (a *Model) stillBeyondWindow() {
+	for i, kind := range a.Kinds {
+		if kind&Windowed == 0 {
+			a.Kinds[i] |= NoRotation
+		}
+	}
+}
+
+// borrow marks so many of the last layers, which use the keys and values of others.
+func (a *Model) borrow(layers int) error {
+	if layers < 0 || layers >= max(1, a.Blocks) {
+		return fmt.Errorf("%d of %d layers use the keys and values of others", layers, a.Blocks)
+	}
+	if layers > 0 {
+		a.mark(Borrowing, func(block int) bool { return block >= a.Blocks-layers })
+	}
+	return nil
+}
+
+// Resize sets the side of the images that the model reads or makes, in pixels.
+func (a *Model) Resize(side int) error {
+	switch {
+	case side < 1 || side > largestNumber:
+		return fmt.Errorf("want a side of 1 to %d pixels", largestNumber)
+	case a.Images != nil:
+		resized, err := a.Images.Resized(side)
+		if err == nil {
+			a.Images = resized
+		}
+		return err
+	case a.Denoiser == nil:
+		return fmt.Errorf("a %s model reads those of one size, or none", a.Type)
+	}
+	patch := 2 // of FLUX, whose latent images come in patches
+	if a.Image > 0 {
+		patch = a.Patch
+	}
+	latent, err := latentSide(side, 1)
+	if err == nil {
+		_, err = latentSide(side, patch)
+	}
+	switch {
+	case err != nil:
+		return err
+	case a.Positions > 0 && (latent/patch)*(latent/patch) > a.Positions:
+		return fmt.Errorf("the model has %d positions, fewer than their patches", a.Positions)
+	case a.Image > 0:
+		a.Image = latent
+	default:
+		a.latent = latent
+	}
+	return nil
+}
+
+// latentSide is the side of the latent image of one of a side in pixels, which must be a multiple of a unit.
+func latentSide(pixels, unit int) (int, error) {
+	if pixels%(unit*latentScale) != 0 {
+		return 0, fmt.Errorf("want a multiple of %d pixels", unit*latentScale)
+	}
+	return pixels / latentScale, nil
+}

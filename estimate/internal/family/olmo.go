@@ -1,0 +1,85 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// OLMo: LayerNorm without weights, gated MLP.
+var OLMo = register(&Family{
+	Name:  "OLMo",
+	style: style{norm: olmoNorm, attention: olmoAttention},
+	Types: []Type{
+		{Name: "olmo", Base: "OlmoModel", Read: readOLMo},
+	},
+	GGUF: []GGUF{
+		{Name: "olmo"},
+	},
+})
+
+// OLMo2: Llama with norms after each part, and of queries and keys.
+var OLMo2 = register(&Family{
+	Name:  "OLMo 2",
+	style: style{norm: lateNorm, attention: olmo2Attention, block: normedAfter},
+	Types: []Type{
+		{Name: "olmo2", Base: "Olmo2Model", Read: readOLMo2},
+		{Name: "olmo3", Base: "Olmo3Model", Read: readOLMo3},
+	},
+	GGUF: []GGUF{
+		{Name: "olmo2", Window: 4},
+	},
+})
+
+var OLMoE = register(&Family{
+	Name: "OLMoE",
+	Types: []Type{
+		{Name: "olmoe", Base: "OlmoeModel", Read: readOLMoE},
+	},
+	GGUF: []GGUF{
+		{Name: "olmoe", With: Transformer{QKNorm: layer.NormAllHeads, Router: layer.RoundedRouter, UnscaledTopK: true}, Biases: true},
+	},
+})
+
+func olmoNorm(c Transformer) tape.Layer { return layer.PlainNorm{Size: c.Hidden} }
+
+func olmoAttention(c Transformer, a *layer.Attention) { a.Clipped, a.Tables = c.ClipQKV, alloc.Float32 }
+
+// olmo2Attention has tables for layers with a window and for those without, if there are both.
+func olmo2Attention(c Transformer, a *layer.Attention) {
+	a.QKNorm, a.LateNorm, a.Tables = layer.NormAllHeads, true, alloc.Float32
+	for _, kind := range c.Kinds {
+		if kind&Windowed != 0 {
+			a.Rotations = 2
+		}
+	}
+}
+
+func readOLMo(c *Config, a *Model) {
+	c.noBias()
+	a.ClipQKV = c.has("clip_qkv")
+	c.likeLlama(a, "OlmoForCausalLM")
+}
+
+func readOLMo3(c *Config, a *Model) {
+	c.noBias()
+	c.likeLlama(a, "Olmo3ForCausalLM")
+	c.windows(a, 0, each(4))
+}
+
+func readOLMo2(c *Config, a *Model) {
+	c.decoder(a, "Olmo2ForCausalLM", 0, false)
+	c.noBias()
+	c.activation(a, c.text("hidden_act"), "silu")
+}
+
+func readOLMoE(c *Config, a *Model) {
+	c.noBias()
+	c.likeLlama(a, "OlmoeForCausalLM")
+	a.QKNorm, a.ClipQKV = layer.NormAllHeads, c.has("clip_qkv")
+	if a.ClipQKV {
+		c.unknown("clip_qkv", "a number")
+	}
+	a.Router, a.UnscaledTopK = layer.RoundedRouter, !c.flag("norm_topk_prob", false)
+	c.mixture(a, "num_experts", 64, 8)
+}

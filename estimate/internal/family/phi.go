@@ -1,0 +1,88 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Phi: attention and MLP in parallel, LayerNorm, partly rotary, biases (phi-1, phi-2).
+var Phi = register(&Family{
+	Name:  "Phi",
+	style: style{names: decoderNames{last: "final_layernorm"}, half: true, headBias: true, norm: layerNorm, embedded: phiEmbedded, block: sideBySide("resid_dropout", "resid_dropout", "input_layernorm"), attention: phiAttention, mlp: phiMLP},
+	Types: []Type{
+		{Name: "phi", Base: "PhiModel", Read: readPhi},
+	},
+	GGUF: []GGUF{
+		{Name: "phi2", Rotary: true},
+	},
+})
+
+// Phi3: Llama with packed projections.
+var Phi3 = register(&Family{
+	Name:  "Phi-3",
+	style: style{block: normedBefore("resid_attn_dropout", "resid_mlp_dropout"), attention: packedAttention, mlp: packedMLP},
+	Types: []Type{
+		{Name: "phi3", Base: "Phi3Model", Read: readPhi3},
+	},
+	GGUF: []GGUF{
+		{Name: "phi3", Rotary: true},
+	},
+})
+
+// PhiMoE: LayerNorm and a mixture.
+var PhiMoE = register(&Family{
+	Name:  "Phi MoE",
+	style: style{norm: layerNorm, mixture: routedBy(layer.SparseMixer)},
+	Types: []Type{
+		{Name: "phimoe", Base: "PhimoeModel", Read: readPhiMoE},
+	},
+	GGUF: []GGUF{
+		{Name: "phimoe", Read: ggufPhiMoE},
+	},
+})
+
+func phiEmbedded(c Transformer) []tape.Layer {
+	if c.PlainEmbeddings {
+		c.Dropout = 0
+	}
+	return []tape.Layer{tape.Named{Name: "embed_dropout", Layer: c.dropout()}}
+}
+
+func phiMLP(c Transformer) tape.Layer {
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseNewGELU)}
+}
+
+func phiAttention(c Transformer, a *layer.Attention) {
+	a.NoBias, a.NoOutBias, a.Joined = false, false, true
+	a.RotaryDim = c.rotated()
+	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "dense"}
+}
+
+func readPhiMoE(c *Config, a *Model) {
+	a.Bias, a.HeadBias, a.Window = c.flag("attention_bias", false), c.flag("lm_head_bias", false), c.whole("sliding_window", 0)
+	c.likeLlama(a, "PhimoeForCausalLM")
+	c.mixture(a, "num_local_experts", 16, 2)
+}
+
+func readPhi(c *Config, a *Model) {
+	c.decoder(a, "PhiForCausalLM", 0, false)
+	if c.flag("qk_layernorm", false) {
+		c.unknown("qk_layernorm", "true")
+	}
+	a.Dropout, a.PlainEmbeddings = max(c.dropout("resid_pdrop"), c.dropout("embd_pdrop")), c.dropout("embd_pdrop") == 0
+	c.activation(a, c.text("hidden_act"), "gelu_new")
+	c.rotaryPart(a, 0.5)
+}
+
+func readPhi3(c *Config, a *Model) {
+	c.decoder(a, "Phi3ForCausalLM", 0, false)
+	a.Window = c.whole("sliding_window", 0)
+	a.Dropout = c.dropout("resid_pdrop")
+	c.activation(a, c.text("hidden_act"), "silu")
+	c.rotaryPart(a, 1)
+}
+
+func ggufPhiMoE(m *Metadata, a *Model) {
+	a.Bias, a.HeadBias = m.has("blk.0.attn_output.bias"), m.has("output.bias")
+}

@@ -1,0 +1,180 @@
+// Package jsontext reads JSON from files that are not trusted: one value, with no name twice and nothing that is not UTF-8.
+// It knows nothing of what the values mean.
+package jsontext
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Decode decodes a text that is one JSON value into v, whose names it finds
+// whatever their case, as encoding/json does. See Read for what
+// it refuses.
+func Decode(r io.Reader, v any) error {
+	value, err := Read(r)
+	if err != nil {
+		return err
+	}
+	return Unmarshal(value, v)
+}
+
+// Unmarshal decodes a valid JSON value; the error of a wrong type says where it is.
+func Unmarshal(value []byte, v any) error {
+	err := json.Unmarshal(value, v)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		where := ""
+		if wrong.Field != "" { // Go 1.27 does not tell it of every error
+			where = fmt.Sprintf(", within %q", "/"+strings.ReplaceAll(wrong.Field, ".", "/"))
+		}
+		return fmt.Errorf("a JSON %s where Go wants %v%s", wrong.Value, wrong.Type, where)
+	}
+	return err
+}
+
+// Read reads a text that is one JSON value. Unlike encoding/json, which
+// would take the last value of a name and put U+FFFD for a wrong byte, it refuses
+// names that an object has twice and text that is not UTF-8. It reads no further
+// than the text is JSON.
+func Read(r io.Reader) ([]byte, error) {
+	dec := json.NewDecoder(r)
+	var value json.RawMessage
+	if err := dec.Decode(&value); err != nil {
+		return nil, err
+	}
+	end := dec.InputOffset()
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, fmt.Errorf("something follows the JSON at byte %d", end)
+	}
+	if !utf8.Valid(value) {
+		return nil, errors.New("invalid UTF-8")
+	}
+	return value, checkNames(value)
+}
+
+// checkNames checks that no object in a valid JSON value has a name twice.
+func checkNames(value []byte) error {
+	var names [][]byte // of the objects around, the innermost one's last
+	var starts []int   // where in names those of each object or array around start
+	var last []byte
+	for c := (Cursor{value}); len(c.rest) > 0; {
+		token := c.Token()
+		switch token[0] {
+		case '{', '[':
+			starts = append(starts, len(names))
+		case ':':
+			names = append(names, Unquote(last))
+		case '}', ']':
+			start := starts[len(starts)-1]
+			if name, ok := twice(names[start:]); ok {
+				return fmt.Errorf("duplicate object member name %q", Shorten(string(name)))
+			}
+			names, starts = names[:start], starts[:len(starts)-1]
+		}
+		last = token
+	}
+	return nil
+}
+
+// twice sorts names and returns one that occurs twice.
+func twice(names [][]byte) (name []byte, ok bool) {
+	slices.SortFunc(names, bytes.Compare)
+	for i := 1; i < len(names); i++ {
+		if bytes.Equal(names[i-1], names[i]) {
+			return names[i], true
+		}
+	}
+	return nil, false
+}
+
+// Unquote returns what a valid JSON string says.
+func Unquote(text []byte) []byte {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return text[1 : len(text)-1]
+	}
+	var s string
+	json.Unmarshal(text, &s) // it is valid
+	return []byte(s)
+}
+
+// Cursor goes through a valid JSON value with nothing around it.
+type Cursor struct{ rest []byte }
+
+// NewCursor returns a cursor before a value.
+func NewCursor(value []byte) Cursor { return Cursor{value} }
+
+// Token returns the next string, number, word, bracket, or colon. Commas are left out.
+func (c *Cursor) Token() []byte {
+	c.space()
+	end := 1
+	switch c.rest[0] {
+	case '"':
+		for ; c.rest[end] != '"'; end++ {
+			if c.rest[end] == '\\' {
+				end++
+			}
+		}
+		end++
+	case '{', '}', '[', ']', ':':
+	default:
+		for end < len(c.rest) && !isSpace(c.rest[end]) && c.rest[end] != ']' && c.rest[end] != '}' {
+			end++
+		}
+	}
+	token := c.rest[:end]
+	c.rest = c.rest[end:]
+	return token
+}
+
+// More tells whether the object or array has another member or element.
+func (c *Cursor) More() bool {
+	c.space()
+	return c.rest[0] != '}' && c.rest[0] != ']'
+}
+
+// Member returns the next name of an object, quoted. Its value comes next.
+func (c *Cursor) Member() []byte {
+	name := c.Token()
+	c.Token() // the colon
+	return name
+}
+
+// Value returns the next value, an object or an array as a whole.
+func (c *Cursor) Value() []byte {
+	c.space()
+	start := c.rest
+	for depth := 0; ; {
+		switch c.Token()[0] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		}
+		if depth == 0 {
+			return start[:len(start)-len(c.rest)]
+		}
+	}
+}
+
+// space skips what separates values.
+func (c *Cursor) space() {
+	for len(c.rest) > 0 && isSpace(c.rest[0]) {
+		c.rest = c.rest[1:]
+	}
+}
+
+func isSpace(b byte) bool { return b == ' ' || b == ',' || b == '\n' || b == '\r' || b == '\t' }
+
+// Shorten cuts what a file calls a name to a length that fits into an error.
+func Shorten(name string) string {
+	const most = 200
+	if len(name) <= most {
+		return name
+	}
+	return name[:most] + "..."
+}
