@@ -19,8 +19,8 @@ type Device struct {
 	MIG    int    `json:"mig,omitempty"`    // number of a MIG device on its GPU, from 1
 }
 
-// Of a GPU that the driver lists and that does not answer: its name, and what the
-// text in place of its UUID begins with.
+// The name of a GPU that the driver lists and that does not answer, and the beginning of the text
+// that stands for its UUID.
 const (
 	deafName      = "GPU that does not answer"
 	unknownPrefix = "unknown-"

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 )
 
-// overDevices is a Source over devices that this process has open itself.
+// overDevices is a Source of the devices that this process has open itself.
 type overDevices struct {
 	devices []Device
 	open    map[string]alloc.Device // by UUID

@@ -36,12 +36,12 @@ type runningProcess struct {
 	used uint64 // 2^64-1: not available
 }
 
-// handle is a device as the library knows it, with what it was seen to lack,
-// so that what is not supported is asked once and no more.
+// handle is a device as the library knows it. It remembers what the device lacks, so that what
+// is not supported is asked for once only.
 type handle struct {
 	gpu
 	err   error         // why it does not answer at all
-	lacks atomic.Uint32 // Quantities
+	lacks atomic.Uint32 // a quantitySet
 	query atomic.Uint32 // the memoryQuery that has answered
 }
 

@@ -13,12 +13,12 @@ const (
 	longAnswer = time.Second
 )
 
-// pace is when samples are taken, in times since the recording's start.
+// pace decides when samples are taken. Its times count from the recording's start.
 type pace struct {
 	asked    time.Duration // when the last sample was begun
 	next     time.Duration // when the next one is due
-	latest   time.Duration // of what was kept
-	unheard  bool          // the answer under way takes so long that there is a gap for it
+	latest   time.Duration // of the last row that was kept
+	unheard  bool          // the answer under way takes so long that a gap was kept for it
 	samples  int
 	interval time.Duration // between samples, as the driver's answers allow
 }
@@ -160,12 +160,12 @@ func (r *Recorder) keepRows(rows []row, remarks []remark) {
 	}
 }
 
-// asker has a sampler ask the devices, in a goroutine of its own: a call into a
-// driver that hangs cannot be ended, and nothing but this goroutine waits for it.
+// asker asks the devices in a goroutine of its own: a call into a driver that hangs cannot be
+// ended, so nothing else may wait for it.
 type asker struct {
 	asks    chan struct{}
 	answers chan answer
-	waiting bool // an answer is still to come; of the goroutine that asks
+	waiting bool // an answer is still to come; only the goroutine that asks uses it
 }
 
 // answer is what a sampler returned. It is valid until the next ask.

@@ -55,8 +55,8 @@ type header struct {
 
 func (h *header) target() Target { return Target{PID: h.PID, Children: h.Children} }
 
-// row is what one device answered at one time. Quantities that were asked for
-// and are not known are gaps.
+// row is what one device answered at one time. A quantity that was asked for and is not known
+// is a gap.
 type row struct {
 	time    time.Duration
 	device  int // index in the header's list
@@ -71,7 +71,7 @@ type remark struct {
 	quantity Quantity
 	text     string
 	ended    bool    // the device was lost: of all its quantities
-	capacity float64 // if it is not 0, the remark is that this is the device's memory
+	capacity float64 // not 0: the remark says that the device has so much memory
 }
 
 // store turns rows into series, while recording and while reading a file.
@@ -80,7 +80,7 @@ type store struct {
 	size     int
 	tracks   []track
 	failures int
-	latest   time.Duration // of what was read from a file
+	latest   time.Duration // of the last line, while a file is read
 }
 
 // advance refuses a time before one that was read already.

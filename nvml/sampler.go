@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// sampler asks the devices. It is used by one goroutine, and its steady state
-// allocates nothing.
+// sampler asks the devices, and keeps what it knows of each between samples. One goroutine uses
+// it. After the first samples it allocates nothing.
 type sampler struct {
 	src     Source
 	want    quantitySet // of devices
@@ -34,8 +34,8 @@ type probe struct {
 	asked       time.Duration
 	listed      time.Duration // when the processes were asked for
 	everListed  bool
-	seen        bool    // memory was
-	before      float64 // memory used when it was first seen
+	seen        bool    // the device has given a figure of its memory
+	before      float64 // what that first figure was
 	capacity    float64 // the device's memory
 	memoryNote  string
 	processNote string

@@ -30,11 +30,12 @@ type Config struct {
 	Width, Height int // pixels; each panel after the first makes the chart higher by a half
 }
 
-// New makes a chart of series of one recording over time, those of one unit in
-// one panel: a line a device, with its peak and its capacity marked, and gaps as gaps.
-// A process has a thin line, with a dot for each sample where there is room, as long as the sample holds: it
-// is asked for less often than its device, so the line ends where the device's memory
-// changes. Series without information are left out. It is an error if none is left.
+// New makes a chart of series of one recording over time. Series of one unit share a panel.
+// Each device has a line, with its peak and its capacity marked; a gap in its samples is a gap
+// in the line. A process has a thin line, with a dot for each sample where there is room. It is
+// sampled less often than its device, so its line ends where the device's memory changes: from
+// there until the next sample its memory is unknown. Series without a sample are left out. It
+// is an error if none is left.
 func New(series []nvml.Series, cfg Config) (*Figure, error) {
 	f := &Figure{title: cfg.Title, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
 	series, start := lastOf(series, cfg.Last)

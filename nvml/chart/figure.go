@@ -4,8 +4,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// What a chart's side can be, all panels together. Less cannot be read, more
-// takes over 400 MB.
+// The shortest and the longest side of a chart, in pixels, with all panels together. A smaller
+// chart cannot be read; a larger one takes over 400 MB of memory to draw.
 const (
 	MinPixels = 200
 	MaxPixels = 10000
@@ -29,7 +29,7 @@ type panel struct {
 	Rules      []rule
 }
 
-// line is a series in the panel's unit. Its parts are what lies between gaps.
+// line is a series in the panel's unit, cut into parts by its gaps.
 type line struct {
 	Name    string // of the series
 	Label   string // with its peak

@@ -84,7 +84,8 @@ func (p *process) takeOne(b *buffer, now time.Duration) (undo func()) {
 	}
 }
 
-// take removes the buffers of which it is true, in the order of their allocation.
+// take removes the buffers that of selects, in the order of their allocation, and returns what
+// puts them back.
 func (p *process) take(now time.Duration, of func(*buffer) bool) (undo func()) {
 	var taken []*buffer
 	for _, b := range p.live {

@@ -7,7 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Config says how to watch. The zero Config is a good one.
+// Config says how to watch. The zero Config sets probes in the libcuda that a program on this
+// machine would load.
 type Config struct {
 	// Libraries are the files of libcuda to probe. Nil is those that a program on this
 	// machine would find; others are found in what the processes have loaded.
@@ -59,7 +60,7 @@ func powerOfTwo(n int) int {
 }
 
 // Driver reports what the calls of a process do not show: package nvml has the figures, and
-// nvml.Visible the devices as a process numbers them. An error is that a figure is not known.
+// nvml.Visible the devices as a process numbers them. An error says that a figure is unknown.
 // The methods are called from any goroutine.
 type Driver interface {
 	// Memory returns what is in use of a device by all processes, and all that it has.
@@ -71,7 +72,7 @@ type Driver interface {
 
 var errNoDriver = errors.New("no driver answers")
 
-// nobody is the driver where none is given.
+// nobody stands for the driver where Config names none: no figure is known.
 type nobody struct{}
 
 func (nobody) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 0, errNoDriver }

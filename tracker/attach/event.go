@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// phase is when an event was seen.
+// phase is the moment that an event tells of: in a call, or in the life of a process.
 type phase uint32
 
 const (
@@ -17,7 +17,7 @@ const (
 	exited // a thread; args[0] is 1 if the whole process did
 )
 
-// event is what a probe saw.
+// event is what a probe, or the library in front of libcuda, saw.
 type event struct {
 	time     uint64 // ns of the machine's monotonic clock
 	pid, tid uint32
@@ -28,7 +28,7 @@ type event struct {
 	out      uint64    // what the call wrote where its first argument points
 	pitch    uint64    // and the second, of a pitched allocation
 	args     [6]uint64 // the registers of the arguments
-	desc     [5]uint64 // what the second argument points to, of an array
+	desc     [5]uint64 // of an array: the description that the second argument points to
 	depth    int64     // bytes of stack, negative if it could not be taken
 	stack    [maxFrames]uint64
 }
@@ -85,15 +85,27 @@ func (e *event) frames() []uint64 { return e.stack[:max(0, e.depth/8)] }
 
 // feed is where events come from: probes in the kernel, or a library in the programs.
 type feed interface {
-	watch(pid int) error                // and what it will start
-	forget(pid int)                     // but not what it has started
-	library(path, library string) error // probes a file
-	next(e *event) error                // waits for an event; errFlushed, os.ErrClosed
-	flush() error                       // has next return errFlushed when it has all that is there now
-	lost() (count, since uint64)        // events, and when the first was
-	environ(env []string) []string      // for what is to be watched
-	detach()                            // no event is to come any more
-	interrupt()                         // has next return os.ErrClosed
+	// watch begins to report on a process, and on all that it will start.
+	watch(pid int) error
+	// forget ends the reports on a process. Those that it has started are reported on.
+	forget(pid int)
+	// library probes the file at path, which holds the functions of a library that is watched.
+	library(path, library string) error
+	// environ returns the environment of a program that is to be watched.
+	environ(env []string) []string
+
+	// next waits for an event. The error is errFlushed or os.ErrClosed, or says what was
+	// lost: the next call may succeed.
+	next(e *event) error
+	// flush has next return errFlushed once it has returned all events that there are now.
+	flush() error
+	// lost returns how many events found no room, and when the first of them was.
+	lost() (count, since uint64)
+
+	// detach ends the events: those that there are can still be read.
+	detach()
+	// interrupt has next return os.ErrClosed.
+	interrupt()
 	close()
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// image is a file with code. It names an address as the file counts them.
+// image names the code of a file. Addresses are those of the file's own tables.
 type image interface {
 	frames(address uint64) []snapshot.Frame // innermost first; empty if it is not known
-	address(offset uint64) uint64           // of a byte of the file
+	address(offset uint64) uint64           // of the byte at an offset in the file
 }
 
 // openImage reads the tables of an ELF file and closes it.

@@ -42,12 +42,15 @@ type siteKey struct {
 }
 
 // site is the buffers of one size, kind and stream that one call stack allocated.
+//
+// What a site had at the ledger's latest peak is known without a walk over all sites at each
+// new peak: a site notes it when it first changes after a peak.
 type site struct {
 	siteKey
 	live, total int64
-	marked      int64 // live at the last mark
-	before      int64 // live at the peak of that number, before what came after it
-	peak        uint64
+	marked      int64  // live at the last mark
+	peak        uint64 // how many peaks there were when the site last changed
+	before      int64  // live at the last of those
 }
 
 // buffer is one live buffer, or physical memory that may be mapped.
@@ -156,7 +159,7 @@ func (l *ledger) remove(b *buffer, now time.Duration, action snapshot.Action) {
 	l.note(b, now, action)
 }
 
-// count counts a buffer in, n being 1, or out, n being -1.
+// count changes the sums for a buffer that comes (n is 1) or goes (n is -1).
 func (l *ledger) count(b *buffer, n int64) {
 	change, memory := b.tensor.Tally(n), b.tensor.Memory
 	l.byMemory[memory] = l.byMemory[memory].Add(change)
@@ -177,7 +180,7 @@ func (l *ledger) move(s *site, n int64) {
 	l.changed[s] = true
 }
 
-// atPeak returns how many were live at the peak of that number, the last.
+// atPeak returns how many were live at the ledger's latest peak, of which peaks is the number.
 func (s *site) atPeak(peaks uint64) int64 {
 	if s.peak != peaks {
 		return s.live // it has not changed since

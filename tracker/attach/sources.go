@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// sources are those of a watcher, oldest first; the lock guards the list.
+// sources are the sources of a watcher, oldest first; the lock guards the list.
 type sources struct {
 	*shared
 	list []*Source

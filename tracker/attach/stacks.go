@@ -52,21 +52,19 @@ func (t *stackTable) enter(s snapshot.Stack) snapshot.StackID {
 // forget drops what the addresses meant: the process has other code there now.
 func (t *stackTable) forget() { clear(t.ids) }
 
-// Stack implements snapshot.Stacks.
 func (t *stackTable) Stack(id snapshot.StackID) snapshot.Stack {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Stack(id)
 }
 
-// Site implements snapshot.Stacks.
 func (t *stackTable) Site(id snapshot.StackID) snapshot.Frame {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Site(id)
 }
 
-// Path implements snapshot.Stacks: the user's calls, from the site outward.
+// Path returns the user's calls of a stack, from the call site outward.
 func (t *stackTable) Path(id snapshot.StackID) snapshot.Path {
 	stack, site := t.Stack(id), t.Site(id)
 	if site.IsZero() {
@@ -92,8 +90,9 @@ func callSite(s snapshot.Stack) snapshot.Frame {
 
 var rule = callsite.Rule{Go: callsite.GoLibraries}
 
-// rank is the project's rule, which knows the code of other languages, and before it what only
-// the stack of a whole process has: the way from one language to another, and code without names.
+// rank judges a frame by the project's rule, which knows the code of other languages. Before
+// it come the frames that only the stack of a whole process has: those between two languages,
+// and code without names.
 func rank(f snapshot.Frame) callsite.Rank {
 	switch {
 	case strings.HasPrefix(path.Base(f.File), "libcuda.so"),

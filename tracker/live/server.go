@@ -20,11 +20,11 @@ const (
 
 type handler struct {
 	source  Source
-	inside  bool   // the source's memory is of this program
+	inside  bool   // the source shows the memory of this program
 	run     string // tells the marks of this handler from those of a program before
 	pages   map[string]http.HandlerFunc
 	hosts   map[string]bool // that AllowHosts lets in
-	busy    time.Duration   // for a place to make an answer
+	busy    time.Duration   // how long a request waits for a place to make its answer
 	copies  limit
 	light   limit
 	waiting limit
@@ -62,13 +62,13 @@ type Source interface {
 	Dump(w io.Writer, reason string) error
 }
 
-// inside reports whether a source's memory is of this program.
+// inside reports whether a source shows the memory of this program.
 func inside(s Source) bool {
 	_, ok := s.(interface{ ClearCache() (alloc.Bytes, error) })
 	return ok
 }
 
-// limit bounds how many requests of a kind are in work.
+// limit bounds how many requests of a kind are in work at a time.
 type limit chan struct{}
 
 func newLimit(n int) limit { return make(limit, n) }
