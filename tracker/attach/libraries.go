@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 // libraries are the files that are probed, of libcuda and of what Config.Functions names, and
@@ -157,16 +159,16 @@ func (l *libraries) find() (late map[int]string, err error) {
 	defer l.mu.Unlock()
 	late = make(map[int]string)
 	for pid := range maps.Keys(l.pids) {
-		mappings, err := readMaps(pid)
+		mappings, err := symbols.ReadMaps(pid)
 		if err != nil {
 			continue // it has ended
 		}
 		for _, m := range mappings {
-			library, ok := l.of(m.path)
+			library, ok := l.of(m.Path)
 			if !ok {
 				continue
 			}
-			path, known := inRoot(pid, m.path), len(l.files)
+			path, known := symbols.InRoot(pid, m.Path), len(l.files)
 			if l.failed[path] {
 				continue
 			}
@@ -178,7 +180,7 @@ func (l *libraries) find() (late map[int]string, err error) {
 				return late, fmt.Errorf("process %d: %w", pid, err)
 			}
 			if len(l.files) > known {
-				late[pid] = m.path
+				late[pid] = m.Path
 			}
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 //go:embed shim/shim.c
@@ -93,7 +95,7 @@ func hooks(functions []function, driver string, has map[string]uint64) string {
 
 // buildShim compiles the shim for a driver's library, or finds it in the user's cache.
 func buildShim(functions []function, driver string) (dir string, err error) {
-	has, err := symbolOffsets(driver, false)
+	has, err := symbols.Offsets(driver, false)
 	if err != nil {
 		return "", err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"golang.org/x/sys/unix"
 )
 
@@ -152,7 +153,7 @@ func (p *probes) forget(pid int) { p.maps.family.Delete(uint32(pid)) }
 // library probes the functions of a file, for all processes that have it loaded or will load
 // it: those of the driver, or of a library that Config.Functions names.
 func (p *probes) library(path, library string) error {
-	at, err := symbolOffsets(path, library != "")
+	at, err := symbols.Offsets(path, library != "")
 	if err != nil {
 		return err
 	}

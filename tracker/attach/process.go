@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -27,7 +28,7 @@ func (p *process) begin(pid int, before birth) {
 		p.origin = before.origin
 	}
 	p.stacks.forget()
-	p.symbols = newSymbolizer(pid, before.maps, p.stacks.forget)
+	p.symbols = symbols.New(pid, maxFrames, before.maps, p.stacks.forget)
 	p.live, p.physical, p.mapped = make(map[alloc.Ptr]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
 	p.contexts, p.primary, p.threads = make(map[uint64]deviceID), make(map[deviceID]*primary), make(map[uint32]*thread)
 }
@@ -63,7 +64,7 @@ func (p *process) call(e *event, now time.Duration) {
 	var stack snapshot.StackID
 	f := p.functions[e.function]
 	if f.effect.stacked() {
-		stack = p.stacks.add(e.frames(), p.symbols.resolve) // it may read files: without the lock
+		stack = p.stacks.add(e.frames(), p.symbols.Resolve) // it may read files: without the lock
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +151,7 @@ type process struct {
 	origin    snapshot.Origin
 	late      *earlier // it ran before it was watched; nil if not
 	stacks    *stackTable
-	symbols   *symbolizer
+	symbols   *symbols.Symbolizer
 	sources   map[deviceID]*Source
 
 	live     map[alloc.Ptr]*buffer
@@ -177,7 +178,7 @@ type primary struct {
 // birth is what a process was made of at its start: it may be gone when its first event is read.
 type birth struct {
 	origin snapshot.Origin
-	maps   []mapping
+	maps   []symbols.Mapping
 }
 
 // thread is what a thread of the process is doing.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 // read applies the events until the watcher is closed.
@@ -64,7 +66,7 @@ func (w *Watcher) exec(pid uint32, now time.Duration) {
 // born notes what a process is made of, as it may have ended when its first call is read.
 func (w *Watcher) born(pid uint32) {
 	w.libraries.add(int(pid))
-	if mappings, err := readMaps(int(pid)); err == nil && len(mappings) > 0 {
+	if mappings, err := symbols.ReadMaps(int(pid)); err == nil && len(mappings) > 0 {
 		w.births[pid] = birth{originOf(int(pid)), mappings}
 	}
 }

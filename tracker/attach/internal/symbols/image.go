@@ -1,4 +1,4 @@
-package attach
+package symbols
 
 import (
 	"debug/elf"
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/ianlancetaylor/demangle"
 
@@ -172,9 +171,9 @@ func relocated(f *elf.File, at uint64) (uint64, error) {
 	return 0, errors.New("no such relocation")
 }
 
-// symbolOffsets returns where in the file the functions are that a library exports; if all,
+// Offsets returns where in the file the functions are that a library exports; if all,
 // also those that it does not, and under their names in C++ and Rust too.
-func symbolOffsets(path string, all bool) (map[string]uint64, error) {
+func Offsets(path string, all bool) (map[string]uint64, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil, err
@@ -204,36 +203,4 @@ func symbolOffsets(path string, all bool) (map[string]uint64, error) {
 		}
 	}
 	return at, nil
-}
-
-// named is a part of a program's code that has a name.
-type named struct {
-	start, end uint64
-	name       string
-}
-
-func sortNamed(all []named) {
-	slices.SortStableFunc(all, func(a, b named) int {
-		switch {
-		case a.start < b.start:
-			return -1
-		case a.start > b.start:
-			return 1
-		}
-		return 0
-	})
-}
-
-// findNamed returns the last that begins at or before the address, if it reaches there.
-func findNamed(all []named, address uint64) (named, bool) {
-	i, _ := slices.BinarySearchFunc(all, address, func(n named, a uint64) int {
-		if n.start <= a {
-			return -1
-		}
-		return 1
-	})
-	if i == 0 || address >= all[i-1].end {
-		return named{}, false
-	}
-	return all[i-1], true
 }

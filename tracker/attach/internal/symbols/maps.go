@@ -1,4 +1,4 @@
-package attach
+package symbols
 
 import (
 	"bufio"
@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// mapping is a part of a process's memory that holds code.
-type mapping struct {
+// Mapping is a part of a process's memory that holds code.
+type Mapping struct {
 	start, end, offset uint64
 	device             string
 	inode              uint64
-	path               string // "" is no file's
+	Path               string // "" is no file's
 }
 
 // file reports whether the mapping is of a file.
-func (m mapping) file() bool { return m.inode != 0 && strings.HasPrefix(m.path, "/") }
+func (m Mapping) file() bool { return m.inode != 0 && strings.HasPrefix(m.Path, "/") }
 
-// readMaps returns the mappings with code of a process, by address.
-func readMaps(pid int) ([]mapping, error) {
+// ReadMaps returns the mappings with code of a process, by address.
+func ReadMaps(pid int) ([]Mapping, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return nil, err
@@ -34,14 +34,14 @@ func readMaps(pid int) ([]mapping, error) {
 // parseMaps reads lines such as
 //
 //	7f1329200000-7f1329355000 r-xp 00026000 fe:00 4242    /usr/lib/libc.so.6
-func parseMaps(text []byte) (all []mapping) {
+func parseMaps(text []byte) (all []Mapping) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 5 || !strings.Contains(fields[1], "x") {
 			continue
 		}
-		var m mapping
+		var m Mapping
 		from, to, _ := strings.Cut(fields[0], "-")
 		var errs [4]error
 		m.start, errs[0] = strconv.ParseUint(from, 16, 64)
@@ -53,7 +53,7 @@ func parseMaps(text []byte) (all []mapping) {
 		}
 		m.device = fields[3]
 		if len(fields) > 5 {
-			m.path = strings.TrimSuffix(strings.Join(fields[5:], " "), " (deleted)")
+			m.Path = strings.TrimSuffix(strings.Join(fields[5:], " "), " (deleted)")
 		}
 		all = append(all, m)
 	}
@@ -61,15 +61,15 @@ func parseMaps(text []byte) (all []mapping) {
 }
 
 // find returns the mapping that an address lies in.
-func find(all []mapping, address uint64) (mapping, bool) {
-	i, ok := slices.BinarySearchFunc(all, address, func(m mapping, a uint64) int {
+func find(all []Mapping, address uint64) (Mapping, bool) {
+	i, ok := slices.BinarySearchFunc(all, address, func(m Mapping, a uint64) int {
 		if a >= m.end {
 			return -1
 		}
 		return cmp.Compare(max(m.start, a), a)
 	})
 	if !ok {
-		return mapping{}, false
+		return Mapping{}, false
 	}
 	return all[i], true
 }

@@ -1,0 +1,144 @@
+// Package symbols names the code of another process: the functions and lines at the addresses
+// of a call stack. It reads the process's mappings, the symbol tables and DWARF of the files in
+// them, and what programs that make their own code write about it. It reads no memory of the
+// process, and never writes anything.
+package symbols
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// Symbolizer names the code of one process. It is for one goroutine at a time.
+type Symbolizer struct {
+	pid     int
+	most    int // addresses of a stack: one with so many may have been cut
+	maps    []Mapping
+	changed func()             // called when addresses have come to mean something else
+	images  map[string]*loaded // nil of a file that could not be read
+	python  perfMap
+}
+
+// New returns a Symbolizer for a process. It begins with the mappings that the process had
+// before: the process may be gone by now. most is how many addresses a stack can have. changed
+// is called when addresses have come to mean something else.
+func New(pid, most int, before []Mapping, changed func()) *Symbolizer {
+	s := &Symbolizer{pid: pid, most: most, maps: before, changed: changed, images: make(map[string]*loaded), python: perfMap{pid: pid}}
+	s.reload()
+	return s
+}
+
+// reload reads the maps again, if the process is still there.
+func (s *Symbolizer) reload() {
+	now, err := ReadMaps(s.pid)
+	if err != nil || len(now) == 0 {
+		return
+	}
+	for _, before := range s.maps {
+		if at, ok := find(now, before.start); before.file() && (!ok || at.inode != before.inode || at.device != before.device) {
+			s.changed()
+			break
+		}
+	}
+	s.maps = now
+}
+
+// Resolve names return addresses, innermost first. What is no code at the end comes of a
+// function that keeps no frame pointer: a frame in parentheses says so.
+func (s *Symbolizer) Resolve(addresses []uint64) snapshot.Stack {
+	stack := make(snapshot.Stack, 0, len(addresses)+1)
+	for _, at := range addresses {
+		stack = append(stack, s.frames(at-1)...) // within the call, not after it
+	}
+	if len(addresses) == s.most {
+		return append(stack, snapshot.Frame{Function: fmt.Sprintf("(more than %d frames: the others are left out)", s.most)})
+	}
+	for len(stack) > 1 && strings.HasPrefix(stack[len(stack)-1].Function, "0x") {
+		stack = stack[:len(stack)-1]
+	}
+	if last := stack[len(stack)-1]; !outermost(last) {
+		where := last.Function
+		if last.File != "" {
+			where = path.Base(last.File)
+		}
+		stack = append(stack, snapshot.Frame{Function: fmt.Sprintf("(the stack ends early: %s keeps no frame pointers)", where)})
+	}
+	return stack
+}
+
+// outermost reports whether a frame begins a thread or a program.
+func outermost(f snapshot.Frame) bool {
+	switch f.Function {
+	case "_start", "main", "start_thread", "clone", "clone3":
+		return true
+	}
+	base := path.Base(f.File)
+	return strings.HasPrefix(f.Function, "runtime.") || strings.HasPrefix(base, "libc.so") || strings.HasPrefix(base, "libpthread.so") ||
+		strings.HasPrefix(base, "libc-2") || strings.HasPrefix(base, "ld-musl")
+}
+
+// frames are the function at an address and, before it, those that were inlined into it.
+func (s *Symbolizer) frames(address uint64) []snapshot.Frame {
+	m, ok := find(s.maps, address)
+	if !ok {
+		s.reload()
+		if m, ok = find(s.maps, address); !ok {
+			return []snapshot.Frame{{Function: fmt.Sprintf("%#x", address)}}
+		}
+	}
+	if !m.file() {
+		if f, ok := s.python.frame(address); ok {
+			return []snapshot.Frame{f}
+		}
+		return []snapshot.Frame{{Function: fmt.Sprintf("%#x", address), File: m.Path}}
+	}
+	offset := address - m.start + m.offset
+	if img := s.image(m); img != nil {
+		if found := img.known[offset]; found != nil {
+			return found
+		}
+		if found := img.frames(img.address(offset)); len(found) > 0 {
+			if len(img.known) == maxKnown {
+				clear(img.known)
+			}
+			img.known[offset] = found
+			return found
+		}
+	}
+	return []snapshot.Frame{{Function: fmt.Sprintf("%s+%#x", path.Base(m.Path), offset), File: m.Path}}
+}
+
+// maxKnown is how many addresses of a file are remembered.
+const maxKnown = 1 << 16
+
+// loaded is an image, and what was asked of it.
+type loaded struct {
+	image
+	known map[uint64][]snapshot.Frame // by offset in the file
+}
+
+// image opens the file of a mapping, once; nil if that is not possible.
+func (s *Symbolizer) image(m Mapping) *loaded {
+	key := fmt.Sprintf("%s %d", m.device, m.inode)
+	if img, ok := s.images[key]; ok {
+		return img
+	}
+	var img *loaded
+	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), InRoot(s.pid, m.Path), m.Path} {
+		if f, err := os.Open(name); err == nil {
+			if opened, err := openImage(f, m.Path); err == nil {
+				img = &loaded{opened, make(map[uint64][]snapshot.Frame)}
+			}
+			break
+		}
+	}
+	s.images[key] = img
+	return img
+}
+
+// InRoot is a path of a process that may be in a container.
+func InRoot(pid int, path string) string { return fmt.Sprintf("/proc/%d/root%s", pid, path) }

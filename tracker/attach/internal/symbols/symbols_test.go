@@ -1,0 +1,62 @@
+package symbols
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+func TestMaps(t *testing.T) {
+	all := parseMaps([]byte(`55638e42b000-55638e42c000 r--p 00000000 fe:00 4242                       /home/me/my program
+55638e42c000-55638e42d000 r-xp 00001000 fe:00 4242                       /home/me/my program
+7f1329200000-7f1329355000 r-xp 00026000 fe:00 17                         /usr/lib/libc.so.6 (deleted)
+7f1329400000-7f1329401000 rwxp 00000000 00:00 0
+7ffd-xyz r-xp zz fe:00 1 /torn
+torn
+`))
+	assert.Equal(t, []Mapping{
+		{0x55638e42c000, 0x55638e42d000, 0x1000, "fe:00", 4242, "/home/me/my program"},
+		{0x7f1329200000, 0x7f1329355000, 0x26000, "fe:00", 17, "/usr/lib/libc.so.6"},
+		{0x7f1329400000, 0x7f1329401000, 0, "00:00", 0, ""},
+	}, all)
+	for address, want := range map[uint64]int{
+		0x55638e42bfff: -1, 0x55638e42c000: 0, 0x55638e42cfff: 0, 0x55638e42d000: -1, 0x7f1329354fff: 1, 0x7f1329400001: 2, 1 << 63: -1, 0: -1,
+	} {
+		m, ok := find(all, address)
+		if assert.Equal(t, want >= 0, ok, "%#x", address); ok {
+			assert.Equal(t, all[want], m)
+		}
+	}
+}
+
+func TestPerfMap(t *testing.T) {
+	p := perfMap{names: parsePerfMap(`7f00 b py::load_weights:/home/me/train.py
+7f20 10 py::<module>:/home/me/train.py
+torn
+9000 20 Builtin:Call
+`)}
+	for address, want := range map[uint64]snapshot.Frame{
+		0x7f00: {Function: "load_weights", File: "/home/me/train.py"},
+		0x7f0a: {Function: "load_weights", File: "/home/me/train.py"},
+		0x7f0b: {},
+		0x7f21: {Function: "<module>", File: "/home/me/train.py"},
+		0x9001: {Function: "Builtin:Call"},
+		0x10:   {},
+	} {
+		f, ok := p.frame(address)
+		assert.Equal(t, want != snapshot.Frame{}, ok, "%#x", address)
+		assert.Equal(t, want, f)
+	}
+}
+
+func TestStacksWithoutEnd(t *testing.T) {
+	s := &Symbolizer{pid: 1 << 30, images: map[string]*loaded{}}
+	s.maps = []Mapping{{0x1000, 0x2000, 0, "fe:00", 1, "/lib/libffi.so.8"}, {0x3000, 0x4000, 0, "fe:00", 2, "/lib/libc.so.6"}}
+	assert.Equal(t, snapshot.Stack{
+		{Function: "libffi.so.8+0xf", File: "/lib/libffi.so.8"},
+		{Function: "(the stack ends early: libffi.so.8 keeps no frame pointers)"},
+	}, s.Resolve([]uint64{0x1010, 0x7ffe00}))
+	assert.Equal(t, snapshot.Stack{{Function: "libc.so.6+0xf", File: "/lib/libc.so.6"}}, s.Resolve([]uint64{0x3010}))
+}
