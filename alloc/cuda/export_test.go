@@ -28,5 +28,8 @@ func Version() (call func() error, err error) {
 	return func() error { _, err := drv.version(); return err }, err
 }
 
+// PinnedMemory is what Device.Pinned returns.
+type PinnedMemory = pinned
+
 // Use has copy's callback do what it likes with the memory.
-func (p *Pinned) Use(at alloc.Ptr, n int, do func(memory []byte)) error { return p.copy(at, n, do) }
+func (p *pinned) Use(at alloc.Ptr, n int, do func(memory []byte)) error { return p.copy(at, n, do) }

@@ -7,45 +7,46 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Managed gives managed memory of a Device, as an alloc.Device: pages that the driver moves
+// managed gives managed memory of a Device.
+type managed struct{ dev *Device }
+
+var _ alloc.Device = managed{}
+
+// Managed returns the device's managed memory: pages that the driver moves
 // between the host and the device as either touches them.
 //
 //	tr, err := tracker.New(tracker.Config{Device: dev.Managed(), NoCache: true})
 //
 // A tracker over it has alloc.ManagedMemory, and counts all of it: the driver does not say how
 // much of it is on the device, so that what is untracked is unknown. The methods may be called
-// from any goroutine.
-type Managed struct{ dev *Device }
-
-var _ alloc.Device = Managed{}
-
-// Managed returns the device's managed memory.
-func (d *Device) Managed() Managed { return Managed{d} }
+// from any goroutine. Its Alloc is errors.ErrUnsupported on a driver without managed memory; memory may be larger
+// than the device's.
+func (d *Device) Managed() alloc.Device { return managed{d} }
 
 // Memory returns alloc.ManagedMemory.
-func (m Managed) Memory() alloc.Memory { return alloc.ManagedMemory }
+func (m managed) Memory() alloc.Memory { return alloc.ManagedMemory }
 
 // Unwrap returns the device; alloc.As finds its abilities.
-func (m Managed) Unwrap() alloc.Device { return m.dev }
+func (m managed) Unwrap() alloc.Device { return m.dev }
 
 // Name returns the device's product name.
-func (m Managed) Name() string { return m.dev.Name() }
+func (m managed) Name() string { return m.dev.Name() }
 
 // Ordinal returns the device's index.
-func (m Managed) Ordinal() int { return m.dev.Ordinal() }
+func (m managed) Ordinal() int { return m.dev.Ordinal() }
 
-func (m Managed) String() string { return fmt.Sprintf("managed memory of %v", m.dev) }
+func (m managed) String() string { return fmt.Sprintf("managed memory of %v", m.dev) }
 
 // MemInfo is the device's. Its errors are the same.
-func (m Managed) MemInfo() (alloc.MemInfo, error) { return m.dev.MemInfo() }
+func (m managed) MemInfo() (alloc.MemInfo, error) { return m.dev.MemInfo() }
 
 // Free is Device.Free. The errors are the same.
-func (m Managed) Free(p alloc.Ptr) error { return m.dev.Free(p) }
+func (m managed) Free(p alloc.Ptr) error { return m.dev.Free(p) }
 
 // Alloc gives n bytes by cuMemAllocManaged, for every stream. Zero bytes take one. It is
 // errors.ErrUnsupported on a driver without managed memory; the other errors are Device.Alloc's.
 // Memory may be larger than the device's.
-func (m Managed) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+func (m managed) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	switch {
 	case n < 0:
 		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}

@@ -21,7 +21,22 @@ import (
 //
 // It can have its own tracker too: tracker.Config{Device: pinned}. Host memory counts in no
 // total of the device. The methods may be called from any goroutine.
-type Pinned struct {
+type Pinned interface {
+	alloc.Device
+	alloc.Copier
+	// Memory returns alloc.PinnedMemory, or alloc.MappedMemory.
+	Memory() alloc.Memory
+	// Slice returns the memory at an address that Alloc gave, to read and write until Free. Its
+	// length is what was asked for. An address that is not live is alloc.ErrUnknownPtr.
+	Slice(at alloc.Ptr) ([]byte, error)
+	// DevicePtr returns the address by which kernels reach mapped memory. The error is
+	// alloc.ErrUnknownPtr for an address that is not live, or the driver's; memory that is not
+	// mapped is an error too.
+	DevicePtr(at alloc.Ptr) (on alloc.Ptr, err error)
+}
+
+// pinned is the memory of Device.Pinned.
+type pinned struct {
 	dev *Device
 	cfg PinnedConfig
 
@@ -34,11 +49,6 @@ type pinnedBlock struct {
 	size   alloc.Bytes
 	copies sync.RWMutex // read by each copy; Free waits for them
 }
-
-var (
-	_ alloc.Device = (*Pinned)(nil)
-	_ alloc.Copier = (*Pinned)(nil)
-)
 
 // PinnedConfig says what else pinned memory can do.
 type PinnedConfig struct {
@@ -69,12 +79,11 @@ func (c PinnedConfig) flags() hostFlags {
 }
 
 // Pinned returns an allocator of pinned host memory.
-func (d *Device) Pinned(cfg PinnedConfig) *Pinned {
-	return &Pinned{dev: d, cfg: cfg, live: make(map[alloc.Ptr]*pinnedBlock)}
+func (d *Device) Pinned(cfg PinnedConfig) Pinned {
+	return &pinned{dev: d, cfg: cfg, live: make(map[alloc.Ptr]*pinnedBlock)}
 }
 
-// Memory returns alloc.PinnedMemory, or alloc.MappedMemory.
-func (p *Pinned) Memory() alloc.Memory {
+func (p *pinned) Memory() alloc.Memory {
 	if p.cfg.Mapped {
 		return alloc.MappedMemory
 	}
@@ -82,21 +91,21 @@ func (p *Pinned) Memory() alloc.Memory {
 }
 
 // Name says what memory it is, and of which device's driver.
-func (p *Pinned) Name() string { return fmt.Sprintf("%v host memory of %s", p.Memory(), p.dev.Name()) }
+func (p *pinned) Name() string { return fmt.Sprintf("%v host memory of %s", p.Memory(), p.dev.Name()) }
 
 // Ordinal returns the device's index.
-func (p *Pinned) Ordinal() int { return p.dev.Ordinal() }
+func (p *pinned) Ordinal() int { return p.dev.Ordinal() }
 
-func (p *Pinned) String() string { return fmt.Sprintf("%s %d", p.Name(), p.Ordinal()) }
+func (p *pinned) String() string { return fmt.Sprintf("%s %d", p.Name(), p.Ordinal()) }
 
 // MemInfo is errors.ErrUnsupported: the driver does not say how much the host lets be pinned.
-func (p *Pinned) MemInfo() (alloc.MemInfo, error) {
+func (p *pinned) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{}, fmt.Errorf("memory info of %v: the driver does not say: %w", p, errors.ErrUnsupported)
 }
 
 // Alloc gives n bytes by cuMemHostAlloc; zero bytes take one. The errors are Device.Alloc's, of
 // which *alloc.OutOfMemoryError has no levels.
-func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+func (p *pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	switch {
 	case n < 0:
 		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
@@ -129,7 +138,7 @@ func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 // Free frees memory with cuMemFreeHost, which waits for work that uses it. Before that it waits for
 // calls of CopyToDevice and CopyToHost that use it. What Slice returned must not be used any more.
 // An address that is not live is alloc.ErrUnknownPtr.
-func (p *Pinned) Free(at alloc.Ptr) error {
+func (p *pinned) Free(at alloc.Ptr) error {
 	p.mu.Lock()
 	b, ok := p.live[at]
 	delete(p.live, at)
@@ -151,9 +160,7 @@ func (p *Pinned) Free(at alloc.Ptr) error {
 	return nil
 }
 
-// Slice returns the memory at an address that Alloc gave, to read and write until Free. Its
-// length is what was asked for. An address that is not live is alloc.ErrUnknownPtr.
-func (p *Pinned) Slice(at alloc.Ptr) ([]byte, error) {
+func (p *pinned) Slice(at alloc.Ptr) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b, ok := p.live[at]
@@ -164,15 +171,12 @@ func (p *Pinned) Slice(at alloc.Ptr) ([]byte, error) {
 }
 
 // bytes is memory that is not Go's: the conversion of its address is sound.
-func (p *Pinned) bytes(at alloc.Ptr, n alloc.Bytes) []byte {
+func (p *pinned) bytes(at alloc.Ptr, n alloc.Bytes) []byte {
 	address := uintptr(at)
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&address)), int(n))
 }
 
-// DevicePtr returns the address by which kernels reach mapped memory. The error is
-// alloc.ErrUnknownPtr for an address that is not live, or the driver's; memory that is not
-// mapped is an error too.
-func (p *Pinned) DevicePtr(at alloc.Ptr) (on alloc.Ptr, err error) {
+func (p *pinned) DevicePtr(at alloc.Ptr) (on alloc.Ptr, err error) {
 	if !p.cfg.Mapped {
 		return 0, fmt.Errorf("device address of %v of %v: it is not mapped: see PinnedConfig", at, p)
 	}
@@ -189,17 +193,17 @@ func (p *Pinned) DevicePtr(at alloc.Ptr) (on alloc.Ptr, err error) {
 
 // CopyToDevice copies src into the pinned memory. The error is alloc.ErrUnknownPtr when the bytes at
 // dst are not all inside one allocation.
-func (p *Pinned) CopyToDevice(dst alloc.Ptr, src []byte) error {
+func (p *pinned) CopyToDevice(dst alloc.Ptr, src []byte) error {
 	return p.copy(dst, len(src), func(memory []byte) { copy(memory, src) })
 }
 
 // CopyToHost fills dst from the pinned memory, with CopyToDevice's error.
-func (p *Pinned) CopyToHost(dst []byte, src alloc.Ptr) error {
+func (p *pinned) CopyToHost(dst []byte, src alloc.Ptr) error {
 	return p.copy(src, len(dst), func(memory []byte) { copy(dst, memory) })
 }
 
 // copy lets move have n bytes at an address. Nobody frees the memory meanwhile; all else goes on.
-func (p *Pinned) copy(at alloc.Ptr, n int, move func(memory []byte)) error {
+func (p *pinned) copy(at alloc.Ptr, n int, move func(memory []byte)) error {
 	b := p.use(at, n)
 	if b == nil {
 		return fmt.Errorf("copy %d bytes at %v of %v: not inside an allocation: %w", n, at, p, alloc.ErrUnknownPtr)
@@ -211,7 +215,7 @@ func (p *Pinned) copy(at alloc.Ptr, n int, move func(memory []byte)) error {
 
 // use returns the allocation that has n bytes at an address, locked for a copy; nil if none has. It does
 // not wait: Free locks an allocation when it is no longer live.
-func (p *Pinned) use(at alloc.Ptr, n int) *pinnedBlock {
+func (p *pinned) use(at alloc.Ptr, n int) *pinnedBlock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for start, b := range p.live {

@@ -22,7 +22,22 @@ import (
 // reserved. Give it no cache: the pool is one.
 //
 // The methods may be called from any goroutine. After Close they are alloc.ErrClosed.
-type Pool struct {
+type Pool interface {
+	alloc.StreamAllocator
+	// Stats asks the driver for the pool's levels.
+	Stats() (PoolStats, error)
+	// SetReleaseThreshold changes PoolConfig.ReleaseThreshold. alloc.MaxBytes keeps everything.
+	SetReleaseThreshold(n alloc.Bytes) error
+	// Trim gives free memory back to the driver until the pool holds no more than keep, as far as
+	// it is free: wait for the streams first.
+	Trim(keep alloc.Bytes) error
+	// Close gives a pool that NewPool made back to the driver. Free live allocations first: this
+	// Pool cannot free them afterwards. Close pools before their Device.
+	Close() error
+}
+
+// pool is a Pool.
+type pool struct {
 	dev  *Device
 	pool memPool
 	own  bool
@@ -40,10 +55,7 @@ type pooled struct {
 	others []alloc.Stream
 }
 
-var (
-	_ alloc.StreamAllocator   = (*Pool)(nil)
-	_ ability.ReservingDevice = (*Pool)(nil)
-)
+var _ ability.ReservingDevice = (*pool)(nil)
 
 // PoolConfig is the settings of a pool. The zero PoolConfig has the driver's defaults.
 type PoolConfig struct {
@@ -57,7 +69,7 @@ type PoolConfig struct {
 
 // NewPool makes a pool of the device. It is errors.ErrUnsupported where the driver, or the
 // device, has no pools: they came with CUDA 11.2, and some virtual GPUs have none.
-func (d *Device) NewPool(cfg PoolConfig) (*Pool, error) {
+func (d *Device) NewPool(cfg PoolConfig) (Pool, error) {
 	if cfg.ReleaseThreshold < 0 || cfg.MaxSize < 0 {
 		return nil, fmt.Errorf("new pool on %v: a release threshold of %v, a size of at most %v: want 0 or more", d, cfg.ReleaseThreshold, cfg.MaxSize)
 	}
@@ -73,15 +85,19 @@ func (d *Device) NewPool(cfg PoolConfig) (*Pool, error) {
 
 // DefaultPool returns the device's own pool, which cuMemAllocAsync takes from unless the program
 // chose another. Close leaves it alone. The errors are NewPool's.
-func (d *Device) DefaultPool() (*Pool, error) {
-	return d.newPool(false, d.driver.defaultPool)
+func (d *Device) DefaultPool() (Pool, error) {
+	p, err := d.newPool(false, d.driver.defaultPool)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
-func (d *Device) newPool(own bool, get func(device) (memPool, error)) (*Pool, error) {
+func (d *Device) newPool(own bool, get func(device) (memPool, error)) (*pool, error) {
 	if d.driver.poolAlloc == 0 {
 		return nil, fmt.Errorf("memory pool on %v: the driver has none: %w", d, errors.ErrUnsupported)
 	}
-	p := &Pool{dev: d, own: own, live: make(map[alloc.Ptr]*pooled)}
+	p := &pool{dev: d, own: own, live: make(map[alloc.Ptr]*pooled)}
 	err := d.do(func() error {
 		dev, err := d.driver.currentDevice()
 		if err != nil {
@@ -100,7 +116,7 @@ func (d *Device) newPool(own bool, get func(device) (memPool, error)) (*Pool, er
 }
 
 // do calls the driver unless the pool is closed.
-func (p *Pool) do(call func() error) error {
+func (p *pool) do(call func() error) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
@@ -110,32 +126,32 @@ func (p *Pool) do(call func() error) error {
 }
 
 // Memory returns alloc.PoolMemory.
-func (p *Pool) Memory() alloc.Memory { return alloc.PoolMemory }
+func (p *pool) Memory() alloc.Memory { return alloc.PoolMemory }
 
 // Name returns the device's product name.
-func (p *Pool) Name() string { return p.dev.Name() }
+func (p *pool) Name() string { return p.dev.Name() }
 
 // Ordinal returns the device's index.
-func (p *Pool) Ordinal() int { return p.dev.Ordinal() }
+func (p *pool) Ordinal() int { return p.dev.Ordinal() }
 
 // String says whose pool it is.
-func (p *Pool) String() string { return fmt.Sprintf("memory pool on %v", p.dev) }
+func (p *pool) String() string { return fmt.Sprintf("memory pool on %v", p.dev) }
 
 // Unwrap returns the device; alloc.As finds its abilities.
-func (p *Pool) Unwrap() alloc.Device { return p.dev }
+func (p *pool) Unwrap() alloc.Device { return p.dev }
 
 // MemInfo is the device's. Free does not include what the pool keeps. Its errors are the same.
-func (p *Pool) MemInfo() (alloc.MemInfo, error) { return p.dev.MemInfo() }
+func (p *pool) MemInfo() (alloc.MemInfo, error) { return p.dev.MemInfo() }
 
 // Alloc is AllocOn for the default stream. The errors are those of AllocOn.
-func (p *Pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+func (p *pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	at, _, err := p.AllocOn(n, 0)
 	return at, err
 }
 
 // AllocOn gives n bytes by cuMemAllocFromPoolAsync: work that is queued on the stream from now on
 // may use them, and Free gives them back behind it. The errors are Device.Alloc's.
-func (p *Pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
+func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
 	if n < 0 {
 		return 0, 0, &alloc.SizeError{Requested: n, Reason: "negative"}
 	}
@@ -159,7 +175,7 @@ func (p *Pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, e
 }
 
 // outOfMemory says what the pool holds too.
-func (p *Pool) outOfMemory(n alloc.Bytes, cause error) error {
+func (p *pool) outOfMemory(n alloc.Bytes, cause error) error {
 	err := p.dev.outOfMemory(n, cause)
 	oom, ok := errors.AsType[*alloc.OutOfMemoryError](err)
 	if stats, statsErr := p.Stats(); ok && statsErr == nil {
@@ -171,7 +187,7 @@ func (p *Pool) outOfMemory(n alloc.Bytes, cause error) error {
 // RecordStream says that work on another stream uses the memory at an address too. Free makes
 // the memory's own stream wait for the work that is queued there by then. The error is
 // alloc.ErrUnknownPtr for an address that is not a live allocation's.
-func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
+func (p *pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	p.liveMu.Lock()
 	defer p.liveMu.Unlock()
 	its := p.live[at]
@@ -186,7 +202,7 @@ func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 
 // Free frees memory with cuMemFreeAsync on the stream that it was allocated for. It does not wait. An
 // address that is not live is alloc.ErrUnknownPtr.
-func (p *Pool) Free(at alloc.Ptr) error {
+func (p *pool) Free(at alloc.Ptr) error {
 	p.liveMu.Lock()
 	its := p.live[at]
 	delete(p.live, at)
@@ -206,7 +222,7 @@ func (p *Pool) Free(at alloc.Ptr) error {
 	return nil
 }
 
-func (p *Pool) freeInOrder(at alloc.Ptr, its *pooled) error {
+func (p *pool) freeInOrder(at alloc.Ptr, its *pooled) error {
 	for _, other := range its.others {
 		if err := p.dev.driver.waitFor(its.stream, other); err != nil {
 			return fmt.Errorf("wait for stream %#x: %w", uint64(other), err)
@@ -218,7 +234,7 @@ func (p *Pool) freeInOrder(at alloc.Ptr, its *pooled) error {
 // Close gives a pool that NewPool made back to the driver. Free live allocations first: this
 // Pool cannot free them afterwards. Close pools before their Device. The error is the
 // driver's; a second Close is alloc.ErrClosed.
-func (p *Pool) Close() error {
+func (p *pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err := error(nil)

@@ -9,13 +9,13 @@ import (
 // PoolStats is what a pool says of itself.
 type PoolStats struct {
 	Used         alloc.Bytes // in callers' hands
-	UsedHigh     alloc.Bytes // the highest level since the pool was made, or ResetHigh
+	UsedHigh     alloc.Bytes // the highest level since the pool was made
 	Reserved     alloc.Bytes // held from the driver
 	ReservedHigh alloc.Bytes
 }
 
 // Stats asks the driver for the pool's levels. The error is alloc.ErrClosed, or the driver's.
-func (p *Pool) Stats() (s PoolStats, err error) {
+func (p *pool) Stats() (s PoolStats, err error) {
 	err = p.do(func() error {
 		for key, value := range map[int]*alloc.Bytes{
 			poolUsed: &s.Used, poolUsedHigh: &s.UsedHigh, poolReserved: &s.Reserved, poolReservedHigh: &s.ReservedHigh,
@@ -36,27 +36,21 @@ func (p *Pool) Stats() (s PoolStats, err error) {
 
 // Reserved returns what the pool holds from the driver: in callers' hands, or free. The error
 // is alloc.ErrClosed, or the driver's.
-func (p *Pool) Reserved() (alloc.Bytes, error) {
+func (p *pool) Reserved() (alloc.Bytes, error) {
 	s, err := p.Stats()
 	return s.Reserved, err
 }
 
-// ResetHigh makes the present levels the highest. The error is alloc.ErrClosed, or the
-// driver's.
-func (p *Pool) ResetHigh() error {
-	return p.set("reset the highest levels of", map[int]uint64{poolUsedHigh: 0, poolReservedHigh: 0})
-}
-
 // SetReleaseThreshold changes PoolConfig.ReleaseThreshold. alloc.MaxBytes keeps everything.
 // The error is alloc.ErrClosed, or the driver's.
-func (p *Pool) SetReleaseThreshold(n alloc.Bytes) error {
+func (p *pool) SetReleaseThreshold(n alloc.Bytes) error {
 	if n < 0 {
 		return &alloc.SizeError{Requested: n, Reason: "a release threshold is 0 or more"}
 	}
 	return p.set("release threshold of", map[int]uint64{poolReleaseThreshold: uint64(n)})
 }
 
-func (p *Pool) set(what string, attributes map[int]uint64) error {
+func (p *pool) set(what string, attributes map[int]uint64) error {
 	err := p.do(func() error {
 		for key, value := range attributes {
 			if err := p.dev.driver.setPoolAttribute(p.pool, key, value); err != nil {
@@ -73,7 +67,7 @@ func (p *Pool) set(what string, attributes map[int]uint64) error {
 
 // Trim gives free memory back to the driver until the pool holds no more than keep, as far as
 // it is free: wait for the streams first. The error is alloc.ErrClosed, or the driver's.
-func (p *Pool) Trim(keep alloc.Bytes) error {
+func (p *pool) Trim(keep alloc.Bytes) error {
 	err := p.do(func() error { return p.dev.driver.trimPool(p.pool, int64(max(keep, 0))) })
 	if err != nil {
 		return fmt.Errorf("trim %v to %v: %w", p, keep, mapped(err))
