@@ -20,7 +20,7 @@ const benchFrames = 20
 func newBench(b *testing.B, cfg tracker.Config) *tracker.MemTracker {
 	b.Helper()
 	if cfg.Device == nil {
-		device, err := sim.New(sim.Config{Memory: sim.MaxMemory})
+		device, err := sim.New(sim.Config{Memory: alloc.TiB})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func BenchmarkOutOfMemoryDump(b *testing.B) {
 func outOfMemory(b *testing.B, tr *tracker.MemTracker) {
 	b.ReportAllocs()
 	for b.Loop() {
-		_, err := tr.AllocBytes(2*sim.MaxMemory, tracker.Input)
+		_, err := tr.AllocBytes(2*alloc.TiB, tracker.Input)
 		if err.Error() == "" {
 			b.Fatal("no text")
 		}

@@ -61,7 +61,7 @@ func TestDumpIsReadAsItWasWritten(t *testing.T) {
 	s := tr.Snapshot()
 	require.NotEmpty(t, d.Devices)
 	assert.Equal(t, snapshot.DeviceInfo{
-		Name: sim.DefaultName, Used: s.DriverUsed, Total: s.DriverTotal, Reserved: s.Reserved,
+		Name: "Simulated GPU", Used: s.DriverUsed, Total: s.DriverTotal, Reserved: s.Reserved,
 	}, d.Devices[0])
 	assert.Equal(t, s.Live, d.Snapshot.Live)
 	assert.NotEmpty(t, d.Snapshot.Segments)
@@ -306,7 +306,7 @@ func byManyLines(depth int, path int, f func()) {
 // TestOutOfMemoryDumpOfAMillionBuffers: it is written, whatever has to be left out.
 func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 	const live, sites = 1_000_000, 10_000
-	tr, _ := open(t, tracker.Config{OOMDir: t.TempDir(), Device: device(t, sim.Config{Memory: sim.MaxMemory})})
+	tr, _ := open(t, tracker.Config{OOMDir: t.TempDir(), Device: device(t, sim.Config{Memory: alloc.TiB})})
 	for site := range sites {
 		byManyLines(14, site, func() {
 			for range live / sites {

@@ -77,7 +77,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		now: time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC),
 	}
 	w.tr, _ = open(t, tracker.Config{
-		Device: device(t, sim.Config{Memory: sim.MaxMemory}), Report: io.Discard,
+		Device: device(t, sim.Config{Memory: alloc.TiB}), Report: io.Discard,
 		Clock: func() time.Time { return w.now },
 	})
 	return w

@@ -64,11 +64,12 @@ func TestOtherErrorsStayWhatTheyAre(t *testing.T) {
 }
 
 func TestNVMLIsAskedForOtherProcesses(t *testing.T) {
-	dev := device(t, sim.Config{Memory: alloc.GiB, Other: 100 * alloc.MiB})
+	dev := device(t, sim.Config{Memory: alloc.GiB})
+	dev.SetOther(100 * alloc.MiB)
 	asked := 0
 	tr, _ := open(t, tracker.Config{Device: dev, OtherProcesses: func() (alloc.Bytes, error) {
 		asked++
-		return dev.Other(), nil
+		return 100 * alloc.MiB, nil
 	}})
 	_, err := tr.AllocBytes(550*alloc.MiB, tracker.Activation)
 	var oom *tracker.OutOfMemoryError

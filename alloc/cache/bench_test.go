@@ -43,7 +43,7 @@ func fill(b *testing.B, c *cache.Cache, live, inactive int) {
 func BenchmarkCacheAllocFree(b *testing.B) {
 	for _, load := range []struct{ live, inactive int }{{0, 0}, {1_000_000, 0}, {500_000, 500_000}} {
 		b.Run(fmt.Sprintf("live=%d/inactive=%d", load.live, load.inactive), func(b *testing.B) {
-			c, _ := newCache(b, sim.Config{Memory: sim.MaxMemory})
+			c, _ := newCache(b, sim.Config{Memory: alloc.TiB})
 			fill(b, c, load.live, load.inactive)
 			pairs(b, c)
 		})
@@ -88,7 +88,7 @@ func BenchmarkCacheOneSize(b *testing.B) {
 // BenchmarkCacheChurn frees a random one of a million live blocks and allocates
 // another: every record it touches is cold in the processor's caches.
 func BenchmarkCacheChurn(b *testing.B) {
-	c, _ := newCache(b, sim.Config{Memory: sim.MaxMemory})
+	c, _ := newCache(b, sim.Config{Memory: alloc.TiB})
 	random := rand.New(rand.NewPCG(3, 4))
 	live := make([]alloc.Ptr, 1_000_000)
 	size := func() alloc.Bytes { return alloc.Bytes(1 + random.IntN(16*512)) }
@@ -137,12 +137,12 @@ func BenchmarkCacheParallel(b *testing.B) {
 // BenchmarkCacheMemory reports the Go memory that a live block costs.
 func BenchmarkCacheMemory(b *testing.B) {
 	const blocks = 1_000_000
-	c, _ := newCache(b, sim.Config{Memory: sim.MaxMemory})
+	c, _ := newCache(b, sim.Config{Memory: alloc.TiB})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for b.Loop() {
-		c, _ = newCache(b, sim.Config{Memory: sim.MaxMemory})
+		c, _ = newCache(b, sim.Config{Memory: alloc.TiB})
 		for range blocks {
 			_, _ = c.Alloc(512)
 		}

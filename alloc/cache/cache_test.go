@@ -422,7 +422,8 @@ func TestHitsDoNotWaitForTheDriver(t *testing.T) {
 
 // TestMissesShareASegment has misses at one time that one segment serves.
 func TestMissesShareASegment(t *testing.T) {
-	c, dev := newCache(t, sim.Config{Latency: time.Millisecond})
+	c, dev := newCache(t, sim.Config{})
+	dev.SetLatency(time.Millisecond)
 	var misses sync.WaitGroup
 	for range 4 {
 		misses.Go(func() { mustAlloc(t, c, 5*alloc.MiB) })

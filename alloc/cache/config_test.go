@@ -227,7 +227,8 @@ func TestSettingsBesideEachOther(t *testing.T) {
 
 // TestExpandableGivesBackAddresses closes a cache whose first request found no memory.
 func TestExpandableGivesBackAddresses(t *testing.T) {
-	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1, Other: 64 * alloc.MiB})
+	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1})
+	dev.SetOther(64 * alloc.MiB)
 	c := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 	_, err := c.Alloc(1)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)

@@ -25,7 +25,7 @@ type Device struct {
 	latency  time.Duration
 	calls    [ops]int
 	closed   bool
-	pools    []*Pool
+	pools    []*pool
 	pooled   map[alloc.Ptr]bool // pages that a pool holds
 
 	streams    streams
@@ -53,14 +53,11 @@ func New(cfg Config) (*Device, error) {
 		ordinal:  cfg.Ordinal,
 		total:    cfg.Memory,
 		overhead: cfg.Overhead,
-		latency:  cfg.Latency,
 		memory:   newMemory(cfg.Ordinal, cfg.Backed),
 
 		streams:    streams{ends: make(map[alloc.Stream]time.Duration)},
 		checkReuse: cfg.CheckReuse,
 	}
-	d.faults.add(cfg.Faults)
-	d.SetOther(cfg.Other)
 	return d, nil
 }
 
@@ -87,7 +84,7 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	} else if err != nil {
 		return 0, err
 	}
-	p, ok := d.memory.alloc(n, uint64(d.free()/PageSize))
+	p, ok := d.memory.alloc(n, uint64(d.free()/pageSize))
 	if !ok {
 		return 0, d.outOfMemory(n, nil)
 	}
@@ -168,20 +165,6 @@ func (d *Device) SetOther(n alloc.Bytes) {
 	d.other = min(wholePages(n), d.total-d.overhead-d.taken())
 }
 
-// Other returns the memory that other processes use.
-func (d *Device) Other() alloc.Bytes {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.other
-}
-
-// Overhead returns the memory that the context takes.
-func (d *Device) Overhead() alloc.Bytes {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.overhead
-}
-
 // Live returns how many allocations there are, and the bytes that were
 // requested for them.
 func (d *Device) Live() (allocations int, requested alloc.Bytes) {
@@ -219,7 +202,7 @@ func (d *Device) enter(op Op) error {
 	}
 	d.calls[op]++
 	if err := d.faults.next(op); err != nil {
-		return &FaultError{Op: op, Device: d.String(), Err: err}
+		return &faultError{Op: op, Device: d.String(), Err: err}
 	}
 	return nil
 }
@@ -230,7 +213,7 @@ func (d *Device) call(op Op) error {
 	return d.enter(op)
 }
 
-func (d *Device) taken() alloc.Bytes { return alloc.Bytes(d.memory.taken) * PageSize }
+func (d *Device) taken() alloc.Bytes { return alloc.Bytes(d.memory.taken) * pageSize }
 
 func (d *Device) free() alloc.Bytes { return d.total - d.overhead - d.other - d.taken() }
 

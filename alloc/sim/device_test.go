@@ -155,7 +155,8 @@ func TestSimulatedMemoryIsNotHeld(t *testing.T) {
 }
 
 func TestOther(t *testing.T) {
-	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1, Other: 3 * alloc.MiB})
+	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1})
+	dev.SetOther(3 * alloc.MiB)
 	assert.Equal(t, 4*alloc.MiB, dev.Other())
 	assert.Equal(t, 60*alloc.MiB, free(t, dev))
 	p := mustAlloc(t, dev, 10*alloc.MiB)
@@ -195,7 +196,8 @@ func TestClose(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	broken := errors.New("broken")
-	dev := open(t, sim.Config{Faults: []sim.Fault{{Op: sim.OpAlloc, Nth: 3, Err: broken}}})
+	dev := open(t, sim.Config{})
+	dev.Inject(sim.Fault{Op: sim.OpAlloc, Nth: 3, Err: broken})
 	p := mustAlloc(t, dev, alloc.MiB)
 	q := mustAlloc(t, dev, alloc.MiB)
 	_, err := dev.Alloc(alloc.MiB)
@@ -226,7 +228,8 @@ func TestFaults(t *testing.T) {
 }
 
 func TestOutOfMemoryOnDemand(t *testing.T) {
-	dev := open(t, sim.Config{Faults: []sim.Fault{{Err: alloc.ErrOutOfMemory}}})
+	dev := open(t, sim.Config{})
+	dev.Inject(sim.Fault{Err: alloc.ErrOutOfMemory})
 	_, err := dev.Alloc(alloc.MiB)
 	var oom *alloc.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
@@ -237,7 +240,8 @@ func TestOutOfMemoryOnDemand(t *testing.T) {
 
 func TestLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dev := open(t, sim.Config{Latency: time.Second})
+		dev := open(t, sim.Config{})
+		dev.SetLatency(time.Second)
 		start := time.Now()
 		p := mustAlloc(t, dev, alloc.MiB)
 		assert.Equal(t, time.Second, time.Since(start))

@@ -15,10 +15,11 @@ func Example() {
 	}
 	defer dev.Close()
 
+	before, _ := dev.MemInfo()
 	p, err := dev.Alloc(3 * alloc.MiB)
 	fmt.Println(p, err)
 	info, _ := dev.MemInfo()
-	fmt.Println("used:", info.Used()-dev.Overhead())
+	fmt.Println("used:", info.Used()-before.Used())
 	_, err = dev.Alloc(16 * alloc.GiB)
 	fmt.Println(err)
 	fmt.Println(dev.Free(p))

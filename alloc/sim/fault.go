@@ -52,7 +52,7 @@ const Always = -1
 //	Fault{Op: OpFree, Times: Always}         // every Free
 //	Fault{Op: OpAlloc, Err: alloc.ErrOutOfMemory}
 //
-// The calls fail with a *FaultError, except that an Alloc whose Err is
+// The calls fail with an error that wraps Err, except that an Alloc whose Err is
 // alloc.ErrOutOfMemory fails with the *alloc.OutOfMemoryError that it would
 // give if its memory were full.
 type Fault struct {
@@ -62,17 +62,17 @@ type Fault struct {
 	Err   error // nil means ErrInjected
 }
 
-// FaultError is the error of a call that a Fault made fail.
-type FaultError struct {
+// faultError is the error of a call that a Fault made fail.
+type faultError struct {
 	Op     Op
 	Device string // name and ordinal
 	Err    error  // the fault's
 }
 
-func (e *FaultError) Error() string { return fmt.Sprintf("%v on %s: %v", e.Op, e.Device, e.Err) }
+func (e *faultError) Error() string { return fmt.Sprintf("%v on %s: %v", e.Op, e.Device, e.Err) }
 
 // Unwrap returns the fault's error.
-func (e *FaultError) Unwrap() error { return e.Err }
+func (e *faultError) Unwrap() error { return e.Err }
 
 // faults are those that have not been used up.
 type faults []Fault

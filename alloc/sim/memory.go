@@ -12,23 +12,23 @@ const (
 	// granule is the unit of allocations smaller than a page, and the alignment
 	// of every address.
 	granule         = alloc.Bytes(512)
-	granulesPerPage = uint64(PageSize / granule)
+	granulesPerPage = uint64(pageSize / granule)
 
 	// Each ordinal has an address range of its own, wider than any memory, so
 	// that memory runs out before addresses do. The first starts above zero.
 	addressBits    = 42
-	pagesOfAddress = uint64(1) << addressBits / uint64(PageSize)
+	pagesOfAddress = uint64(1) << addressBits / uint64(pageSize)
 	maxOrdinal     = 1<<(64-addressBits) - 2
 )
 
 // pagesOf returns the pages that n bytes take.
 func pagesOf(n alloc.Bytes) uint64 {
-	return (uint64(n) + uint64(PageSize) - 1) / uint64(PageSize)
+	return (uint64(n) + uint64(pageSize) - 1) / uint64(pageSize)
 }
 
 // wholePages rounds an amount up to whole pages.
 func wholePages(n alloc.Bytes) alloc.Bytes {
-	return alloc.Bytes(pagesOf(min(max(n, 0), MaxMemory))) * PageSize
+	return alloc.Bytes(pagesOf(min(max(n, 0), maxMemory))) * pageSize
 }
 
 // run is consecutive pages: those of one allocation, or one page that small allocations share.
@@ -75,14 +75,14 @@ func (m *memory) alloc(n alloc.Bytes, limit uint64) (alloc.Ptr, bool) {
 	r, granules := (*run)(nil), max(uint64((n+granule-1)/granule), 1)
 	offset := uint64(0)
 	ok := false
-	if n < PageSize {
+	if n < pageSize {
 		r, offset, ok = m.share(granules)
 	}
 	if !ok {
 		if r, ok = m.newRun(max(pagesOf(n), 1), limit); !ok {
 			return 0, false
 		}
-		if n < PageSize {
+		if n < pageSize {
 			r.small = newSpace(granulesPerPage)
 			offset, _ = r.small.take(granules)
 		}
@@ -147,7 +147,7 @@ func (m *memory) find(p alloc.Ptr, n int) ([]byte, bool) {
 	if p < m.base {
 		return nil, false
 	}
-	i, exact := m.search(uint64(p-m.base) / uint64(PageSize))
+	i, exact := m.search(uint64(p-m.base) / uint64(pageSize))
 	if !exact {
 		i--
 	}
@@ -169,7 +169,7 @@ func (m *memory) find(p alloc.Ptr, n int) ([]byte, bool) {
 		return nil, false
 	}
 	if r.data == nil && m.backed {
-		r.data = make([]byte, r.pages.n*uint64(PageSize))
+		r.data = make([]byte, r.pages.n*uint64(pageSize))
 	}
 	if r.data == nil {
 		return nil, true
@@ -192,7 +192,7 @@ func (m *memory) write(done []queued) {
 }
 
 func (m *memory) address(r *run) alloc.Ptr {
-	return m.base + alloc.Ptr(r.pages.first)*alloc.Ptr(PageSize)
+	return m.base + alloc.Ptr(r.pages.first)*alloc.Ptr(pageSize)
 }
 
 // search finds the run that starts at a page, or where it would be.

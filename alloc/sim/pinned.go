@@ -8,12 +8,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// DefaultPinned is how much host memory can be pinned unless a Pinned is told otherwise.
-const DefaultPinned = 8 * alloc.GiB
+// defaultPinned is how much host memory can be pinned unless Pinned is told otherwise.
+const defaultPinned = 8 * alloc.GiB
 
-// Pinned is pinned host memory, as cuda.Pinned is, accounted and not held: it takes none of the
-// device's. The methods may be called from any goroutine.
-type Pinned struct {
+// pinned is the memory of Device.Pinned.
+type pinned struct {
 	dev   *Device
 	limit alloc.Bytes
 
@@ -23,34 +22,35 @@ type Pinned struct {
 	size alloc.Bytes
 }
 
-var _ alloc.Device = (*Pinned)(nil)
+var _ alloc.Device = (*pinned)(nil)
 
-// Pinned returns an allocator of pinned host memory, up to a limit; 0 is DefaultPinned.
-func (d *Device) Pinned(limit alloc.Bytes) *Pinned {
+// Pinned returns an allocator of pinned host memory, up to a limit; 0 is 8 GiB. The memory is accounted and not
+// held: it takes none of the device's. The methods may be called from any goroutine.
+func (d *Device) Pinned(limit alloc.Bytes) alloc.Device {
 	if limit <= 0 {
-		limit = DefaultPinned
+		limit = defaultPinned
 	}
 	// Host addresses lie below every device's.
-	return &Pinned{dev: d, limit: limit, next: alloc.Ptr(PageSize), live: make(map[alloc.Ptr]alloc.Bytes)}
+	return &pinned{dev: d, limit: limit, next: alloc.Ptr(pageSize), live: make(map[alloc.Ptr]alloc.Bytes)}
 }
 
 // Memory returns alloc.PinnedMemory.
-func (p *Pinned) Memory() alloc.Memory { return alloc.PinnedMemory }
+func (p *pinned) Memory() alloc.Memory { return alloc.PinnedMemory }
 
 // Name says what memory it is.
-func (p *Pinned) Name() string { return "pinned host memory of " + p.dev.Name() }
+func (p *pinned) Name() string { return "pinned host memory of " + p.dev.Name() }
 
 // Ordinal returns the device's index.
-func (p *Pinned) Ordinal() int { return p.dev.Ordinal() }
+func (p *pinned) Ordinal() int { return p.dev.Ordinal() }
 
 // MemInfo is errors.ErrUnsupported, as of a real driver.
-func (p *Pinned) MemInfo() (alloc.MemInfo, error) {
+func (p *pinned) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{}, fmt.Errorf("memory info of %s: %w", p.Name(), errors.ErrUnsupported)
 }
 
 // Alloc gives n bytes. The errors are *alloc.OutOfMemoryError beyond the limit, *alloc.SizeError
 // when n is negative, alloc.ErrClosed, and those of faults.
-func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+func (p *pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
 		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
 	}
@@ -75,7 +75,7 @@ func (p *Pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 }
 
 // Free takes back an address that Alloc gave; any other is alloc.ErrUnknownPtr.
-func (p *Pinned) Free(at alloc.Ptr) error {
+func (p *pinned) Free(at alloc.Ptr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.dev.call(OpPinnedFree); err != nil {
@@ -91,7 +91,7 @@ func (p *Pinned) Free(at alloc.Ptr) error {
 }
 
 // Live returns how many allocations there are, and their bytes.
-func (p *Pinned) Live() (allocations int, requested alloc.Bytes) {
+func (p *pinned) Live() (allocations int, requested alloc.Bytes) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.live), p.size

@@ -11,18 +11,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-// Pool is a stream-ordered pool of a simulated GPU, as cuda.Pool is of a real one. Each
-// allocation takes whole pages. What is freed is used again on its stream at once, and on others
-// when that stream has got there. Synchronize gives back what is free beyond the threshold. The
-// methods may be called from any goroutine.
-type Pool struct {
+// pool is a stream-ordered pool.
+type pool struct {
 	dev *Device
 
 	mu        sync.Mutex // taken before the device's
 	threshold alloc.Bytes
 	blocks    []*poolBlock
 	live      map[alloc.Ptr]*poolBlock
-	levels    PoolStats
+	levels    poolStats
 }
 
 // poolBlock is pages that a pool holds.
@@ -36,20 +33,23 @@ type poolBlock struct {
 	done   time.Duration  // of a free block: when its stream has come to the free
 }
 
-// PoolStats is what a pool holds.
-type PoolStats struct {
+// poolStats is what a pool holds.
+type poolStats struct {
 	Used, UsedHigh         alloc.Bytes // in callers' hands; the highest level
 	Reserved, ReservedHigh alloc.Bytes // held of the device
 }
 
 var (
-	_ alloc.StreamAllocator   = (*Pool)(nil)
-	_ ability.ReservingDevice = (*Pool)(nil)
+	_ alloc.StreamAllocator   = (*pool)(nil)
+	_ ability.ReservingDevice = (*pool)(nil)
 )
 
-// NewPool makes a pool that keeps up to a release threshold for reuse.
-func (d *Device) NewPool(releaseThreshold alloc.Bytes) *Pool {
-	p := &Pool{dev: d, threshold: max(releaseThreshold, 0), live: make(map[alloc.Ptr]*poolBlock)}
+// NewPool makes a stream-ordered pool, as cuda.Pool is of a real GPU, that keeps up to a release threshold for
+// reuse. Each allocation takes whole pages. What is freed is used again on its stream at once, and on others
+// when that stream has got there. Synchronize gives back what is free beyond the threshold. The
+// methods may be called from any goroutine.
+func (d *Device) NewPool(releaseThreshold alloc.Bytes) alloc.StreamAllocator {
+	p := &pool{dev: d, threshold: max(releaseThreshold, 0), live: make(map[alloc.Ptr]*poolBlock)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pools = append(d.pools, p)
@@ -57,28 +57,28 @@ func (d *Device) NewPool(releaseThreshold alloc.Bytes) *Pool {
 }
 
 // Memory returns alloc.PoolMemory.
-func (p *Pool) Memory() alloc.Memory { return alloc.PoolMemory }
+func (p *pool) Memory() alloc.Memory { return alloc.PoolMemory }
 
 // Name returns the device's name.
-func (p *Pool) Name() string { return p.dev.Name() }
+func (p *pool) Name() string { return p.dev.Name() }
 
 // Ordinal returns the device's index.
-func (p *Pool) Ordinal() int { return p.dev.Ordinal() }
+func (p *pool) Ordinal() int { return p.dev.Ordinal() }
 
 // Unwrap returns the device; alloc.As finds its abilities.
-func (p *Pool) Unwrap() alloc.Device { return p.dev }
+func (p *pool) Unwrap() alloc.Device { return p.dev }
 
 // MemInfo is the device's. Free does not include what the pool keeps. The errors are the same.
-func (p *Pool) MemInfo() (alloc.MemInfo, error) { return p.dev.MemInfo() }
+func (p *pool) MemInfo() (alloc.MemInfo, error) { return p.dev.MemInfo() }
 
 // Alloc is AllocOn for the default stream. The errors are those of AllocOn.
-func (p *Pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+func (p *pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	at, _, err := p.AllocOn(n, 0)
 	return at, err
 }
 
 // AllocOn gives n bytes for work on a stream, with Device.Alloc's errors.
-func (p *Pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
+func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
 	if n < 0 {
 		return 0, 0, &alloc.SizeError{Requested: n, Reason: "negative"}
 	}
@@ -106,7 +106,7 @@ func (p *Pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, e
 }
 
 // reuse returns the smallest free block that has n bytes and that the stream may have.
-func (p *Pool) reuse(n alloc.Bytes, s alloc.Stream) (best *poolBlock) {
+func (p *pool) reuse(n alloc.Bytes, s alloc.Stream) (best *poolBlock) {
 	now := p.dev.Now()
 	for _, b := range p.blocks {
 		if !b.live && b.pages >= n && (b.stream == s || b.done <= now) && (best == nil || b.pages < best.pages) {
@@ -118,9 +118,9 @@ func (p *Pool) reuse(n alloc.Bytes, s alloc.Stream) (best *poolBlock) {
 
 // grow takes pages of the device; nil if it has not so many, also after the pool gave back what
 // is free.
-func (p *Pool) grow(n alloc.Bytes) *poolBlock {
-	size := max(wholePages(n), PageSize)
-	if n > MaxMemory {
+func (p *pool) grow(n alloc.Bytes) *poolBlock {
+	size := max(wholePages(n), pageSize)
+	if n > maxMemory {
 		return nil
 	}
 	at, ok := p.dev.takePages(size)
@@ -140,7 +140,7 @@ func (p *Pool) grow(n alloc.Bytes) *poolBlock {
 // RecordStream says that work on another stream uses the memory at an address too: at Free its
 // own stream waits for that work. The error is alloc.ErrUnknownPtr for an address that is not
 // a live allocation's.
-func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
+func (p *pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.live[at]
@@ -155,7 +155,7 @@ func (p *Pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 
 // Free gives an address back in the order of its stream. The errors are alloc.ErrUnknownPtr for
 // one that is not live, alloc.ErrClosed, and those of faults.
-func (p *Pool) Free(at alloc.Ptr) error {
+func (p *pool) Free(at alloc.Ptr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.dev.call(OpPoolFree); err != nil {
@@ -172,25 +172,25 @@ func (p *Pool) Free(at alloc.Ptr) error {
 }
 
 // Stats returns the pool's levels. The errors are alloc.ErrClosed and those of faults.
-func (p *Pool) Stats() (PoolStats, error) {
+func (p *pool) Stats() (poolStats, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.dev.call(OpPool); err != nil {
-		return PoolStats{}, err
+		return poolStats{}, err
 	}
 	return p.levels, nil
 }
 
 // Reserved returns what the pool holds of the device. The error is alloc.ErrClosed, or that of
 // an injected fault.
-func (p *Pool) Reserved() (alloc.Bytes, error) {
+func (p *pool) Reserved() (alloc.Bytes, error) {
 	s, err := p.Stats()
 	return s.Reserved, err
 }
 
 // Trim gives free pages back until the pool holds no more than keep, as far as the work that used
 // them is done. The errors are alloc.ErrClosed and those of faults.
-func (p *Pool) Trim(keep alloc.Bytes) error {
+func (p *pool) Trim(keep alloc.Bytes) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.dev.call(OpPool); err != nil {
@@ -200,7 +200,7 @@ func (p *Pool) Trim(keep alloc.Bytes) error {
 	return nil
 }
 
-func (p *Pool) trim(keep alloc.Bytes) {
+func (p *pool) trim(keep alloc.Bytes) {
 	now := p.dev.Now()
 	p.blocks = slices.DeleteFunc(p.blocks, func(b *poolBlock) bool {
 		if b.live || b.done > now || p.levels.Reserved <= keep {
@@ -213,13 +213,13 @@ func (p *Pool) trim(keep alloc.Bytes) {
 }
 
 // synchronized gives back what is free beyond the threshold.
-func (p *Pool) synchronized() {
+func (p *pool) synchronized() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trim(p.threshold)
 }
 
-func (p *Pool) outOfMemory(n alloc.Bytes, cause error) error {
+func (p *pool) outOfMemory(n alloc.Bytes, cause error) error {
 	defer p.dev.begin()()
 	err := p.dev.outOfMemory(n, cause)
 	if oom, ok := errors.AsType[*alloc.OutOfMemoryError](err); ok {
@@ -232,7 +232,7 @@ func (p *Pool) outOfMemory(n alloc.Bytes, cause error) error {
 func (d *Device) takePages(n alloc.Bytes) (alloc.Ptr, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p, ok := d.memory.alloc(n, uint64(d.free()/PageSize))
+	p, ok := d.memory.alloc(n, uint64(d.free()/pageSize))
 	if ok {
 		if d.pooled == nil {
 			d.pooled = make(map[alloc.Ptr]bool)

@@ -30,7 +30,7 @@ func TestPool(t *testing.T) {
 
 func TestPoolKeepsUpToItsThreshold(t *testing.T) {
 	dev := newDevice(t, sim.Config{})
-	pool := dev.NewPool(6 * alloc.MiB)
+	pool := dev.NewPool(6 * alloc.MiB).(*sim.Pool)
 	var ptrs []alloc.Ptr
 	for range 2 {
 		p, err := pool.Alloc(5 * alloc.MiB)
@@ -57,7 +57,7 @@ func TestPoolKeepsUpToItsThreshold(t *testing.T) {
 
 func TestPoolWaitsForOtherStreams(t *testing.T) {
 	dev := newDevice(t, sim.Config{CheckReuse: true})
-	pool := dev.NewPool(alloc.GiB)
+	pool := dev.NewPool(alloc.GiB).(*sim.Pool)
 	p, n, err := pool.AllocOn(alloc.MiB, 1)
 	require.NoError(t, err)
 	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: n, Time: time.Second}))
@@ -86,7 +86,7 @@ func TestPinned(t *testing.T) {
 	dev := newDevice(t, sim.Config{})
 	before, err := dev.MemInfo()
 	require.NoError(t, err)
-	pinned := dev.Pinned(alloc.MiB)
+	pinned := dev.Pinned(alloc.MiB).(*sim.Pinned)
 	p, err := pinned.Alloc(alloc.MiB)
 	require.NoError(t, err)
 	after, err := dev.MemInfo()
@@ -109,7 +109,7 @@ func TestPinned(t *testing.T) {
 func TestRandomProgramsOfEachKind(t *testing.T) {
 	for name, open := range map[string]func(*sim.Device) (alloc.Device, func() alloc.Bytes){
 		"pool": func(dev *sim.Device) (alloc.Device, func() alloc.Bytes) {
-			pool := dev.NewPool(32 * alloc.MiB)
+			pool := dev.NewPool(32 * alloc.MiB).(*sim.Pool)
 			return pool, func() alloc.Bytes {
 				stats, err := pool.Stats()
 				require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestRandomProgramsOfEachKind(t *testing.T) {
 			}
 		},
 		"pinned": func(dev *sim.Device) (alloc.Device, func() alloc.Bytes) {
-			pinned := dev.Pinned(256 * alloc.MiB)
+			pinned := dev.Pinned(256 * alloc.MiB).(*sim.Pinned)
 			return pinned, func() alloc.Bytes { _, n := pinned.Live(); return n }
 		},
 	} {

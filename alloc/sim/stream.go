@@ -37,7 +37,7 @@ type streams struct {
 	now    time.Duration
 	ends   map[alloc.Stream]time.Duration // when all work on a stream is done
 	work   []queued
-	reused *ReuseError
+	reused *reuseError
 }
 
 // Queue queues work. Only calls move the clock: see Advance. The errors are
@@ -175,9 +175,9 @@ func (s *streams) drain() (due []queued) {
 	return s.advance(last)
 }
 
-// ReuseError says that a Cache handed out memory that queued work still used: the work
+// reuseError says that a Cache handed out memory that queued work still used: the work
 // and the new owner overwrite each other's data. A real GPU does not report it.
-type ReuseError struct {
+type reuseError struct {
 	Device string // name and ordinal
 	Ptr    alloc.Ptr
 	Size   alloc.Bytes   // of the block handed out
@@ -189,12 +189,12 @@ type ReuseError struct {
 	Queued    string // the line that queued the work
 }
 
-func (e *ReuseError) Error() string {
+func (e *reuseError) Error() string {
 	return fmt.Sprintf("%v at %v on %s was handed out for stream %#x (%s), while work on stream %#x uses %v at %v for another %v (%s): call RecordStream before Free",
 		e.Size, e.Ptr, e.Device, uint64(e.Stream), e.HandedOut, uint64(e.Work.Stream), e.Work.Size, e.Work.Ptr, e.Left, e.Queued)
 }
 
-// Err returns a *ReuseError for the first block that a Cache handed out too early, or nil. It
+// Err returns an error for the first block that a Cache handed out too early, or nil. It
 // needs Config.CheckReuse. Synchronize returns it too, as a driver reports an illegal access.
 func (d *Device) Err() error {
 	d.streams.mu.Lock()
@@ -225,7 +225,7 @@ func (d *Device) handedOutBehind(p alloc.Ptr, n alloc.Bytes, on alloc.Stream, th
 	defer s.mu.Unlock()
 	for _, w := range s.work {
 		if s.reused == nil && w.Stream != on && w.done > then && w.Ptr < p+alloc.Ptr(n) && p < w.Ptr+alloc.Ptr(w.Size) {
-			s.reused = &ReuseError{
+			s.reused = &reuseError{
 				Device: d.String(), Ptr: p, Size: n, Stream: on, Work: w.Work, Left: w.done - s.now,
 				HandedOut: line(callers()), Queued: line(w.calls),
 			}

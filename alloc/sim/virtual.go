@@ -18,21 +18,21 @@ type reservation struct {
 
 // Reserve gives n bytes of addresses, which Map can put memory behind. The errors are
 // *alloc.SizeError for n that is not a positive multiple of chunk, or a chunk that is not a positive multiple
-// of PageSize, alloc.ErrOutOfMemory when addresses run out,
+// of pageSize, alloc.ErrOutOfMemory when addresses run out,
 // alloc.ErrClosed, and those of faults. There are 4 TiB of addresses.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	defer d.begin()()
 	if err := d.enter(OpReserve); err != nil {
 		return 0, err
 	}
-	if chunk <= 0 || chunk%PageSize != 0 || n <= 0 || n%chunk != 0 {
-		return 0, &alloc.SizeError{Requested: n, Reason: fmt.Sprintf("addresses in chunks of %v, of whole pages of %v", chunk, PageSize)}
+	if chunk <= 0 || chunk%pageSize != 0 || n <= 0 || n%chunk != 0 {
+		return 0, &alloc.SizeError{Requested: n, Reason: fmt.Sprintf("addresses in chunks of %v, of whole pages of %v", chunk, pageSize)}
 	}
 	first, ok := d.memory.pages.take(pagesOf(n))
 	if !ok {
 		return 0, fmt.Errorf("reserve %v of addresses on %v: %w", n, d, alloc.ErrOutOfMemory)
 	}
-	p := d.memory.base + alloc.Ptr(first)*alloc.Ptr(PageSize)
+	p := d.memory.base + alloc.Ptr(first)*alloc.Ptr(pageSize)
 	d.memory.reserved[p] = &reservation{
 		pages:  span{first, pagesOf(n)},
 		chunk:  pagesOf(chunk),
@@ -109,7 +109,7 @@ func (d *Device) Mapped() (mapped alloc.Bytes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range d.memory.reserved {
-		mapped += alloc.Bytes(uint64(len(r.mapped))*r.chunk) * PageSize
+		mapped += alloc.Bytes(uint64(len(r.mapped))*r.chunk) * pageSize
 	}
 	return mapped
 }
@@ -117,12 +117,12 @@ func (d *Device) Mapped() (mapped alloc.Bytes) {
 // chunks returns the chunks of a range, all of which must be mapped, or none.
 func (d *Device) chunks(p alloc.Ptr, n alloc.Bytes, mapped bool) (r *reservation, first, count uint64, err error) {
 	for base, r := range d.memory.reserved {
-		size := r.chunk * uint64(PageSize)
+		size := r.chunk * uint64(pageSize)
 		offset := uint64(p - base)
-		if p < base || offset >= r.pages.n*uint64(PageSize) {
+		if p < base || offset >= r.pages.n*uint64(pageSize) {
 			continue
 		}
-		if n <= 0 || offset%size != 0 || uint64(n)%size != 0 || uint64(n) > r.pages.n*uint64(PageSize)-offset {
+		if n <= 0 || offset%size != 0 || uint64(n)%size != 0 || uint64(n) > r.pages.n*uint64(pageSize)-offset {
 			return nil, 0, 0, fmt.Errorf("these are not whole chunks of %v: %w", alloc.Bytes(size), alloc.ErrUnknownPtr)
 		}
 		first, count = offset/size, uint64(n)/size

@@ -96,7 +96,7 @@ func BenchmarkAllocBesideReaders(b *testing.B) {
 	const live = 1_000_000
 	for _, reader := range readers {
 		b.Run("reader="+reader.name, func(b *testing.B) {
-			device, err := sim.New(sim.Config{Memory: sim.MaxMemory})
+			device, err := sim.New(sim.Config{Memory: alloc.TiB})
 			require.NoError(b, err)
 			tr := exporttest.New(b, tracker.Config{Device: device, Clock: time.Now})
 			for i := range live {
