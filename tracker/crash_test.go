@@ -203,6 +203,7 @@ func logsByTheDefaultTracker() {
 
 func TestLoggerThatTracksByTheDefaultTracker(t *testing.T) {
 	cmd := child(t, "logs by the default tracker")
+	cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=") // without a GPU it logs that it uses a simulated one
 	ends("the program", func() { assert.NoError(t, cmd.Run()) })
 	assert.Equal(t, 3, strings.Count(reportIn(t, cmd.Dir), "At crash_test.go line "))
 }

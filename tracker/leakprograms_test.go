@@ -1,9 +1,11 @@
 package tracker_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -545,6 +547,9 @@ func TestLeakPrograms(t *testing.T) {
 func inDocs(t *testing.T, page, table string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the tests were taken elsewhere without the pages: see scripts/gpu-run")
+	}
 	require.NoError(t, err)
 	header, _, _ := strings.Cut(table, "\n")
 	before, rest, found := strings.Cut(string(text), header)

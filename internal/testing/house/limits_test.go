@@ -21,11 +21,8 @@ var larger = map[string]struct{ files, cycle int }{
 	"estimate/checkpoint":          {files: 43, cycle: 30},
 	"estimate/internal/family":     {files: 40, cycle: 33},
 	"estimate/internal/setting":    {cycle: 7},
-	"internal/testing/gpurun":      {cycle: 7},
 	"internal/testing/trackertest": {cycle: 10},
-	"nvml":                         {files: 41},
 	"tracker":                      {files: 70, cycle: 20},
-	"tracker/attach":               {files: 38},
 	"tracker/snapshot":             {files: 51},
 }
 
@@ -44,10 +41,10 @@ var names = map[string]int{
 	"estimate/llamacpp":    31,
 	"estimate/nn":          216,
 	"estimate/zoo":         16,
-	"nvml":                 158,
+	"nvml":                 131,
 	"nvml/chart":           14,
 	"tracker":              176,
-	"tracker/attach":       59,
+	"tracker/attach":       36,
 	"tracker/cucontext":    29,
 	"tracker/export":       81,
 	"tracker/export/files": 14,
@@ -57,7 +54,7 @@ var names = map[string]int{
 	"tracker/export/prom":  11,
 	"tracker/export/torch": 6,
 	"tracker/export/trace": 1,
-	"tracker/live":         14,
+	"tracker/live":         12,
 	"tracker/replay":       83,
 	"tracker/snapshot":     558,
 }
