@@ -38,7 +38,7 @@ func TestSnippetsCompile(t *testing.T) {
 }
 
 // TestSecondCommand makes the README's second command run the tests of the modules inside
-// this one too: internal/tests, tracker/export/otel and examples/tensor, which keep what they need out of go.mod. Those
+// this one too: internal/tests, contrib/otel and examples/tensor, which keep what they need out of go.mod. Those
 // of the command line are never taken from go test's cache: it does not see that
 // they build the command.
 func TestSecondCommand(t *testing.T) {
@@ -46,7 +46,7 @@ func TestSecondCommand(t *testing.T) {
 		t.Skip("no go command here")
 	}
 	lookAtAllFiles(t)
-	for _, module := range []string{"../../tests", "../../../tracker/export/otel", "../../../examples/tensor"} {
+	for _, module := range []string{"../../tests", "../../../contrib/otel", "../../../examples/tensor"} {
 		cmd := exec.Command("go", "test", "-count=1", "./...")
 		cmd.Dir = module
 		out, err := cmd.CombinedOutput()

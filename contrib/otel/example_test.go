@@ -7,8 +7,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/contrib/otel"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/otel"
 )
 
 func ExampleObserve() {

@@ -1,6 +1,6 @@
 // A module of its own, so that only programs that use OpenTelemetry depend on it. A
 // release replaces v0.0.0 by its own version; the replace below counts in this repository only.
-module github.com/gpumemtrack/gpumemtrack/tracker/export/otel
+module github.com/gpumemtrack/gpumemtrack/contrib/otel
 
 go 1.26.0
 
@@ -26,4 +26,4 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 )
 
-replace github.com/gpumemtrack/gpumemtrack => ../../..
+replace github.com/gpumemtrack/gpumemtrack => ../..
