@@ -24,7 +24,7 @@ func (r *report) begin(at time.Time, device string, levels snapshot.Levels) (err
 
 // add writes the mark's block to the file, and puts it in the queue of the writer.
 // The caller holds the marking lock, which orders the blocks.
-func (r *report) add(m *Mark) (queued *block) {
+func (r *report) add(m *snapshot.Mark) (queued *block) {
 	if r.file == nil && r.writer == nil {
 		return nil
 	}

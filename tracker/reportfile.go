@@ -87,7 +87,7 @@ func (f *reportFile) close() error {
 }
 
 // write appends the mark's block.
-func (f *reportFile) write(m *Mark, block []byte) error {
+func (f *reportFile) write(m *snapshot.Mark, block []byte) error {
 	if err := f.append(m, block); err != nil {
 		f.missing++
 		return err
@@ -98,7 +98,7 @@ func (f *reportFile) write(m *Mark, block []byte) error {
 
 // append appends the block, and whatever has to come before it, in one write. Of a block that does not fit on
 // the disk nothing is kept: a file is always whole blocks.
-func (f *reportFile) append(m *Mark, block []byte) error {
+func (f *reportFile) append(m *snapshot.Mark, block []byte) error {
 	half := int64(f.max / 2)
 	size := f.size()
 	if f.first > 0 && size > 0 && size+int64(len(block)) > half {

@@ -34,7 +34,7 @@ func appendHeader(b []byte, at time.Time, device string, levels snapshot.Levels)
 
 // appendMark appends one mark's block: what changed, then where Track was
 // called, on which device if it is not the first one, and the totals there.
-func appendMark(b []byte, m *Mark, device string) []byte {
+func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 	if !m.Delta.IsZero() {
 		b = m.Delta.Append(append(b, '\n'))
 	}
