@@ -9,6 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -20,7 +21,7 @@ import (
 // overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close.
 // Nothing has changed then.
 func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, shape, dtype, kind)
+	return t.alloc(snapshot.StackID(t.stacks.Table.Capture(1)), 0, shape, dtype, kind)
 }
 
 // AllocOn is Alloc for work on a stream, which Alloc is for the default stream: the cache may
@@ -28,13 +29,13 @@ func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Bu
 // Where other streams use the buffer too, see Buffer.RecordStream. The errors are those of
 // Alloc.
 func (t *MemTracker) AllocOn(s alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), s, shape, dtype, kind)
+	return t.alloc(snapshot.StackID(t.stacks.Table.Capture(1)), s, shape, dtype, kind)
 }
 
 // AllocBytes allocates n bytes of device memory, as a tensor of n uint8 elements. A negative
 // size is an *alloc.SizeError; the other errors are those of Alloc.
 func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
-	stack := snapshot.StackID(t.stacks.table.Capture(1))
+	stack := snapshot.StackID(t.stacks.Table.Capture(1))
 	if n < 0 {
 		return nil, &alloc.SizeError{Requested: n, Reason: "negative"}
 	}
@@ -51,7 +52,7 @@ func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 //
 // The errors are those of Alloc.
 func Make[T alloc.Element](t *MemTracker, dims ...int) (*Buffer, error) {
-	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, dims, alloc.DTypeOf[T](), Unspecified)
+	return t.alloc(snapshot.StackID(t.stacks.Table.Capture(1)), 0, dims, alloc.DTypeOf[T](), Unspecified)
 }
 
 // alloc is Alloc for a stack already taken.
@@ -91,7 +92,7 @@ type asker struct {
 	stream alloc.Stream
 	here   goroutine
 	now    time.Duration
-	line   lineID
+	line   ledger.LineID
 }
 
 // fromCache allocates what is cached, of a cell that is known: then the cache and
@@ -99,30 +100,30 @@ type asker struct {
 func (t *MemTracker) fromCache(b *Buffer, x *snapshot.Tensor, by asker) bool {
 	t.locked.LockSettled()
 	defer t.mu.Unlock()
-	if t.ledger.closed || !t.ledger.admits(x.Each) {
+	if t.ledger.Closed || !t.ledger.Admits(x.Each) {
 		return false
 	}
 	in := t.sections.at(by.here)
-	cell := t.ledger.cells.find(placeOf(b.stack, in, t.ledger.streams.at(by.stream)), x)
+	cell := t.ledger.Cells.Find(placeOf(b.stack, in, t.ledger.Streams.At(by.stream)), x)
 	if cell == 0 {
 		return false
 	}
-	id, r := t.ledger.records.Get()
+	id, r := t.ledger.Records.Get()
 	p, allocated, ok := t.locked.Alloc(x.Each, by.stream, cachelock.Owner(id))
 	if !ok {
-		t.ledger.records.Put(id)
+		t.ledger.Records.Put(id)
 		return false
 	}
-	r.ptr = p
+	r.Ptr = p
 	t.enter(r, cell, allocated, in, by.now, snapshot.Allocated)
-	b.is(id, r, t.ledger.cells.At(cell).group)
+	b.is(id, r, t.ledger.Cells.At(cell).Group)
 	return true
 }
 
 // fromDriver allocates through the cache, which may ask the driver, or of a cell
 // that is new.
 func (t *MemTracker) fromDriver(b *Buffer, x *snapshot.Tensor, by asker) error {
-	by.line = t.stacks.line(b.stack)
+	by.line = t.stacks.Line(b.stack)
 	own := x.Clone()
 	t.tick(by.now)
 	err := t.locked.AllocOwned(own.Each, by.stream, func(p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
@@ -140,7 +141,7 @@ func (t *MemTracker) fromDriver(b *Buffer, x *snapshot.Tensor, by asker) error {
 
 // fromDevice allocates from a device without a cache.
 func (t *MemTracker) fromDevice(b *Buffer, x *snapshot.Tensor, by asker) (err error) {
-	by.line = t.stacks.line(b.stack)
+	by.line = t.stacks.Line(b.stack)
 	if b.ptr, b.allocated, err = t.askDevice(by.stream, x.Each); err != nil {
 		return err
 	}
@@ -148,11 +149,11 @@ func (t *MemTracker) fromDevice(b *Buffer, x *snapshot.Tensor, by asker) (err er
 		return fmt.Errorf("%s: %w: no address", t.name, alloc.ErrBrokenDriver)
 	}
 	t.mu.Lock()
-	other := t.ledger.at(b.ptr)
-	ours := other != 0 && !t.ledger.records.At(other).foreign
+	other := t.ledger.At(b.ptr)
+	ours := other != 0 && !t.ledger.Records.At(other).Foreign
 	id, err := t.enterNew(b, x, by)
 	if err == nil {
-		t.ledger.addresses.Add(uint64(b.ptr), id)
+		t.ledger.Addresses.Add(uint64(b.ptr), id)
 	}
 	t.mu.Unlock()
 	switch {
@@ -183,32 +184,32 @@ func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, all
 
 // enterNew enters memory that the device gave for b. The caller holds the lock.
 func (t *MemTracker) enterNew(b *Buffer, x *snapshot.Tensor, by asker) (slab.ID, error) {
-	if t.ledger.closed {
+	if t.ledger.Closed {
 		return 0, fmt.Errorf("tracker: %w", alloc.ErrClosed)
 	}
-	if !t.ledger.admits(x.Each) {
-		return 0, fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", b.ptr, x.Each, t.ledger.current.Bytes)
+	if !t.ledger.Admits(x.Each) {
+		return 0, fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", b.ptr, x.Each, t.ledger.Current.Bytes)
 	}
-	if other := t.ledger.at(b.ptr); other != 0 {
-		return 0, t.ledger.duplicate(other)
+	if other := t.ledger.At(b.ptr); other != 0 {
+		return 0, t.ledger.Duplicate(other)
 	}
 	in := t.sections.at(by.here)
-	cell := t.ledger.cells.at(placeOf(b.stack, in, t.ledger.streams.at(by.stream)), by.line, x, t.ledger.epoch)
-	id, r := t.ledger.records.Get()
-	r.ptr = b.ptr
+	cell := t.ledger.Cells.Make(placeOf(b.stack, in, t.ledger.Streams.At(by.stream)), by.line, x, t.ledger.Epoch)
+	id, r := t.ledger.Records.Get()
+	r.Ptr = b.ptr
 	t.enter(r, cell, b.allocated, in, by.now, snapshot.Allocated)
-	b.is(id, r, t.ledger.cells.At(cell).group)
+	b.is(id, r, t.ledger.Cells.At(cell).Group)
 	return id, nil
 }
 
 // enter makes a record live and tells the section and the history. The caller holds the lock.
-func (t *MemTracker) enter(r *record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action snapshot.Action) {
-	r.since, r.seq = t.history.moment(now), t.history.next
-	t.ledger.add(r, cell, allocated)
-	if c := t.ledger.cells.At(cell); in != nil && !c.memory.OnHost() {
-		t.sections.allocated(in, c.each)
+func (t *MemTracker) enter(r *ledger.Record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action snapshot.Action) {
+	r.Since, r.Seq = t.history.Moment(now), t.history.Next
+	t.ledger.Add(r, cell, allocated)
+	if c := t.ledger.Cells.At(cell); in != nil && !c.Memory.OnHost() {
+		t.sections.allocated(in, c.Each)
 	}
-	t.note(r, r.since, action)
+	t.note(r, r.Since, action)
 }
 
 // watch has the collector tell when b is gone.

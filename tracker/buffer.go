@@ -9,6 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -16,7 +17,7 @@ import (
 // goroutine.
 type Buffer struct {
 	tracker   *MemTracker
-	group     *group // kind, shape, dtype
+	group     *ledger.Group // kind, shape, dtype
 	ptr       alloc.Ptr
 	allocated alloc.Bytes
 	seq       uint64 // of its record
@@ -25,24 +26,24 @@ type Buffer struct {
 }
 
 // note tells the history what became of a record.
-func (t *MemTracker) note(r *record, now time.Duration, action snapshot.Action) {
-	c := t.ledger.cells.At(r.cell)
-	e := t.history.slot()
-	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.ptr, r.allocated
-	e.Tensor, e.Stack, e.Section, e.Stream = &c.group.Tensor, c.Stack, uint16(c.Section), c.stream
+func (t *MemTracker) note(r *ledger.Record, now time.Duration, action snapshot.Action) {
+	c := t.ledger.Cells.At(r.Cell)
+	e := t.history.Slot()
+	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.Ptr, r.Allocated
+	e.Tensor, e.Stack, e.Section, e.Stream = &c.Group.Tensor, c.Stack, uint16(c.Section), c.Stream
 }
 
 // is makes b the Buffer of a record.
-func (b *Buffer) is(id slab.ID, r *record, g *group) {
-	b.group, b.ptr, b.allocated = g, r.ptr, r.allocated
-	b.record, b.seq = id, r.seq
+func (b *Buffer) is(id slab.ID, r *ledger.Record, g *ledger.Group) {
+	b.group, b.ptr, b.allocated = g, r.Ptr, r.Allocated
+	b.record, b.seq = id, r.Seq
 }
 
 // live returns the record of a Buffer, or nil if it was freed. The caller holds
 // the lock.
-func (b *Buffer) live() *record {
-	r := b.tracker.ledger.records.At(b.record)
-	if r.state != live || r.seq != b.seq {
+func (b *Buffer) live() *ledger.Record {
+	r := b.tracker.ledger.Records.At(b.record)
+	if r.State != ledger.Live || r.Seq != b.seq {
 		return nil
 	}
 	return r
@@ -67,7 +68,7 @@ func (b *Buffer) Free() error {
 	if f := b.tracker.freed; f == nil {
 		err = b.free(nil)
 	} else {
-		err = f.free(b, nil, snapshot.StackID(b.tracker.stacks.table.Capture(1)))
+		err = f.free(b, nil, snapshot.StackID(b.tracker.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b) // it is not lost while it is being freed
 	return err
@@ -92,8 +93,8 @@ func (b *Buffer) free(on *alloc.Stream) error {
 		return fmt.Errorf("free %v: %w", b, err)
 	}
 	t.leave(r, here, now, snapshot.Freed)
-	t.ledger.remove(b.record, r)
-	closed := t.ledger.closed
+	t.ledger.Remove(b.record, r)
+	closed := t.ledger.Closed
 	t.mu.Unlock()
 	if unmarked {
 		t.locked.Poll()
@@ -118,26 +119,26 @@ func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (unmarked bool, er
 // freeOnDevice is free without a cache. It takes the record out first: the
 // moment that the memory is free, the driver may give its address to another goroutine. The caller holds the
 // lock, which freeOnDevice releases.
-func (t *MemTracker) freeOnDevice(b *Buffer, r *record, on *alloc.Stream, here goroutine, now time.Duration) error {
+func (t *MemTracker) freeOnDevice(b *Buffer, r *ledger.Record, on *alloc.Stream, here goroutine, now time.Duration) error {
 	t.leave(r, here, now, snapshot.Freed)
-	t.ledger.takeOut(b.record, r)
+	t.ledger.TakeOut(b.record, r)
 	t.mu.Unlock()
 	if err := t.askFree(b.ptr, on); err != nil {
 		err = fmt.Errorf("free %v: %w", b, err)
 		now = t.now()
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if duplicate := t.ledger.putBack(b.record, r); duplicate != nil {
+		if duplicate := t.ledger.PutBack(b.record, r); duplicate != nil {
 			return errors.Join(err, duplicate)
 		}
-		if !t.ledger.closed {
+		if !t.ledger.Closed {
 			t.unleave(r, here, now)
 		}
 		return err
 	}
 	t.mu.Lock()
-	t.ledger.settle(b.record, r)
-	closed := t.ledger.closed
+	t.ledger.Settle(b.record, r)
+	closed := t.ledger.Closed
 	t.mu.Unlock()
 	if closed {
 		t.freedAfterClose()
@@ -156,25 +157,25 @@ func (t *MemTracker) askFree(p alloc.Ptr, on *alloc.Stream) error {
 
 // leave tells the section and the history that a record leaves the ledger. The
 // caller holds the lock.
-func (t *MemTracker) leave(r *record, here goroutine, now time.Duration, action snapshot.Action) {
-	if t.ledger.closed {
+func (t *MemTracker) leave(r *ledger.Record, here goroutine, now time.Duration, action snapshot.Action) {
+	if t.ledger.Closed {
 		return // the ledger is gone, the memory is not
 	}
-	c := t.ledger.cells.At(r.cell)
-	if (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
-		t.sections.freed(here, c.Section, 1, c.each)
+	c := t.ledger.Cells.At(r.Cell)
+	if (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
+		t.sections.freed(here, c.Section, 1, c.Each)
 	}
-	now = t.history.moment(now)
-	t.ledger.wasFreed(c, now-r.since, t.history.next)
+	now = t.history.Moment(now)
+	t.ledger.WasFreed(c, now-r.Since, t.history.Next)
 	t.note(r, now, action)
 }
 
 // unleave undoes leave for a record whose memory could not be freed.
-func (t *MemTracker) unleave(r *record, here goroutine, now time.Duration) {
-	if c := t.ledger.cells.At(r.cell); (here != 0 || c.Section != noPath) && !c.memory.OnHost() {
-		t.sections.freed(here, c.Section, -1, c.each)
+func (t *MemTracker) unleave(r *ledger.Record, here goroutine, now time.Duration) {
+	if c := t.ledger.Cells.At(r.Cell); (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
+		t.sections.freed(here, c.Section, -1, c.Each)
 	}
-	t.note(r, t.history.moment(now), snapshot.FreeFailed)
+	t.note(r, t.history.Moment(now), snapshot.FreeFailed)
 }
 
 // Ptr returns the buffer's address on the device.
@@ -191,8 +192,8 @@ func (b *Buffer) Kind() Kind {
 	t := b.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r := b.live(); r != nil && !t.ledger.closed {
-		return t.ledger.cells.At(r.cell).group.Kind
+	if r := b.live(); r != nil && !t.ledger.Closed {
+		return t.ledger.Cells.At(r.Cell).Group.Kind
 	}
 	return b.group.Kind
 }
@@ -214,7 +215,7 @@ func (b *Buffer) Label() string {
 	b.tracker.mu.Lock()
 	defer b.tracker.mu.Unlock()
 	if r := b.live(); r != nil {
-		return b.tracker.ledger.labelOf(r)
+		return b.tracker.ledger.LabelOf(r)
 	}
 	return ""
 }
@@ -225,7 +226,7 @@ func (b *Buffer) SetLabel(label string) {
 	b.tracker.mu.Lock()
 	defer b.tracker.mu.Unlock()
 	if r := b.live(); r != nil {
-		b.tracker.ledger.label(b.record, r, label)
+		b.tracker.ledger.Label(b.record, r, label)
 	}
 }
 

@@ -47,7 +47,7 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 	if f := b.tracker.freed; f == nil {
 		err = b.free(&s)
 	} else {
-		err = f.free(b, &s, snapshot.StackID(b.tracker.stacks.table.Capture(1)))
+		err = f.free(b, &s, snapshot.StackID(b.tracker.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b)
 	return err
@@ -61,8 +61,8 @@ func (b *Buffer) Stream() alloc.Stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := b.live()
-	if r == nil || t.ledger.closed {
+	if r == nil || t.ledger.Closed {
 		return 0
 	}
-	return t.ledger.streams.handles[t.ledger.cells.At(r.cell).stream]
+	return t.ledger.Streams.Handles[t.ledger.Cells.At(r.Cell).Stream]
 }

@@ -4,6 +4,6 @@ package tracker
 // that it has closed: what was called then finds nothing. The caller holds no lock.
 func (t *MemTracker) usedAfterClose(what string) {
 	if t.toldClosed.CompareAndSwap(false, true) {
-		t.report.log.Warn("gpumemtrack: used after Close: a closed tracker knows nothing", "called", what)
+		t.report.Log.Warn("gpumemtrack: used after Close: a closed tracker knows nothing", "called", what)
 	}
 }

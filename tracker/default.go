@@ -64,7 +64,7 @@ var defaultTracker = sync.OnceValue(func() *fallback {
 // Track calls Track of the Default tracker.
 func Track() *Mark {
 	t := Default()
-	return t.track(snapshot.StackID(t.stacks.table.Capture(1)))
+	return t.track(snapshot.StackID(t.stacks.Table.Capture(1)))
 }
 
 // ClearCache calls ClearCache of the Default tracker. The errors are the same.
@@ -73,25 +73,25 @@ func ClearCache() (alloc.Bytes, error) { return Default().ClearCache() }
 // Do calls Do of the Default tracker.
 func Do(name string, f func()) *Section {
 	t := Default()
-	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).run(f)
+	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
 }
 
 // Run calls Run of the Default tracker. The error is f's.
 func Run(name string, f func() error) error {
 	t := Default()
-	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).try(f)
+	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name).try(f)
 }
 
 // SectionContext calls SectionContext of the Default tracker.
 func SectionContext(ctx context.Context, name string) (context.Context, *Section) {
 	t := Default()
-	return t.sectionContext(ctx, snapshot.StackID(t.stacks.table.Capture(1)), name)
+	return t.sectionContext(ctx, snapshot.StackID(t.stacks.Table.Capture(1)), name)
 }
 
 // Register calls Register of the Default tracker. The errors are the same.
 func Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
 	t := Default()
-	return t.register(snapshot.StackID(t.stacks.table.Capture(1)), ptr, shape, dtype, kind, opts)
+	return t.register(snapshot.StackID(t.stacks.Table.Capture(1)), ptr, shape, dtype, kind, opts)
 }
 
 // Unregister calls Unregister of the Default tracker. The errors are the same.
@@ -103,5 +103,5 @@ func Suspects(opts ...LeakOption) []snapshot.Suspect { return Default().Suspects
 // Alloc calls Alloc of the Default tracker. The errors are the same.
 func Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	t := Default()
-	return t.alloc(snapshot.StackID(t.stacks.table.Capture(1)), 0, shape, dtype, kind)
+	return t.alloc(snapshot.StackID(t.stacks.Table.Capture(1)), 0, shape, dtype, kind)
 }

@@ -61,8 +61,8 @@ func (t *MemTracker) dumpFor(s os.Signal, dir string, done chan struct{}) {
 	switch {
 	case !wanted:
 	case err != nil:
-		t.report.log.Error("gpumemtrack: a dump could not be written", "err", err)
+		t.report.Log.Error("gpumemtrack: a dump could not be written", "err", err)
 	default:
-		t.report.log.Info("gpumemtrack: dump written", "signal", s.String(), "path", path)
+		t.report.Log.Info("gpumemtrack: dump written", "signal", s.String(), "path", path)
 	}
 }

@@ -1,6 +1,8 @@
 package tracker
 
-import "github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+import (
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
 
 // Explain says why the tracker's cache holds more memory than the program requested, and what
 // keeps that memory from being used or given back. It costs as much as a Snapshot. Package
@@ -18,7 +20,7 @@ func (t *MemTracker) stuck(n int) []snapshot.PinLine {
 	}
 	t.mu.Lock()
 	stats := t.locked.Stats()
-	cheap := t.ledger.cells.Len() <= maxCheap && stats.Allocated.Count.Current+stats.Inactive.Count.Current <= maxCheap
+	cheap := t.ledger.Cells.Len() <= maxCheap && stats.Allocated.Count.Current+stats.Inactive.Count.Current <= maxCheap
 	t.mu.Unlock()
 	if !cheap {
 		return nil

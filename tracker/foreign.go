@@ -17,7 +17,7 @@ func (t *MemTracker) SetLabel(ptr alloc.Ptr, label string) error {
 	if id == 0 {
 		return fmt.Errorf("label %v %q: %w: it is not live", ptr, label, alloc.ErrUnknownPtr)
 	}
-	t.ledger.label(id, t.ledger.records.At(id), label)
+	t.ledger.Label(id, t.ledger.Records.At(id), label)
 	return nil
 }
 
@@ -30,7 +30,7 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 	if !errors.Is(err, alloc.ErrOutOfMemory) {
 		return err
 	}
-	stack := snapshot.StackID(t.stacks.table.Capture(1))
+	stack := snapshot.StackID(t.stacks.Table.Capture(1))
 	x, invalid := snapshot.NewTensor(shape, dtype, kind)
 	if invalid != nil {
 		return err

@@ -136,7 +136,7 @@ func (f *freedMemory) fill(p piece, own alloc.Stream, others []alloc.Stream) boo
 func (f *freedMemory) cannot(err error) bool {
 	if err != nil {
 		f.refused.Do(func() {
-			f.t.report.log.Warn("gpumemtrack: late writes may be missed: the device refuses", "err", err)
+			f.t.report.Log.Warn("gpumemtrack: late writes may be missed: the device refuses", "err", err)
 		})
 	}
 	return err != nil
@@ -261,6 +261,6 @@ func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next snapshot.StackID) {
 	}
 	f.mu.Unlock()
 	if kept {
-		t.report.log.Error("gpumemtrack: " + e.Error())
+		t.report.Log.Error("gpumemtrack: " + e.Error())
 	}
 }

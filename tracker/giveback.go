@@ -8,7 +8,7 @@ func (t *MemTracker) giveBack() (err error) {
 		_, err = t.cache.Trim()
 	}
 	t.mu.Lock()
-	last := t.ledger.buffers == 0
+	last := t.ledger.Buffers == 0
 	t.mu.Unlock()
 	if err == nil && last {
 		err = t.opened.close()
@@ -26,6 +26,6 @@ func (t *MemTracker) freedAfterClose() {
 		}
 	}
 	if err := t.giveBack(); err != nil {
-		t.report.log.Warn("gpumemtrack: memory freed after Close could not be given back to the driver", "err", err)
+		t.report.Log.Warn("gpumemtrack: memory freed after Close could not be given back to the driver", "err", err)
 	}
 }

@@ -3,6 +3,7 @@ package tracker
 import (
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -21,7 +22,7 @@ func (t *MemTracker) lifetimes() map[snapshot.Frame]*snapshot.Lifetimes {
 	var some [atOnce]snapshot.Lifetimes
 	for first := 0; ; first += atOnce {
 		t.mu.Lock()
-		freed := t.ledger.freed[min(first, len(t.ledger.freed)):]
+		freed := t.ledger.Freed[min(first, len(t.ledger.Freed)):]
 		freed = freed[:min(atOnce, len(freed))]
 		clear(some[:])
 		for i, l := range freed {
@@ -36,7 +37,7 @@ func (t *MemTracker) lifetimes() map[snapshot.Frame]*snapshot.Lifetimes {
 		for i := range freed {
 			if !some[i].IsZero() {
 				own := some[i]
-				lines[t.stacks.frame(lineID(first+i))] = &own
+				lines[t.stacks.Frame(ledger.LineID(first+i))] = &own
 			}
 		}
 	}

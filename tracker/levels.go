@@ -44,12 +44,12 @@ func (t *MemTracker) deviceLevels() snapshot.Levels {
 // ledgerLevels fills in what the ledger knows; the caller holds t.mu.
 func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 	l := &t.ledger
-	levels.Live = l.current
-	levels.Allocated, levels.Registered = l.allocated, l.registered
-	levels.Memory, levels.HostReserved = l.byMemory, l.host.registered
-	own, pending := l.allocated-l.registered, alloc.Bytes(0)
+	levels.Live = l.Current
+	levels.Allocated, levels.Registered = l.Allocated, l.Registered
+	levels.Memory, levels.HostReserved = l.ByMemory, l.Host.Registered
+	own, pending := l.Allocated-l.Registered, alloc.Bytes(0)
 	if t.onHost {
-		own = l.host.allocated - l.host.registered
+		own = l.Host.Allocated - l.Host.Registered
 	}
 	if t.cache != nil {
 		stats := t.locked.Stats()

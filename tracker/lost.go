@@ -11,26 +11,26 @@ func (b *Buffer) lose() {
 	now := t.now()
 	t.mu.Lock()
 	r := b.live()
-	if r == nil || t.ledger.closed && t.lost != FreeLost {
+	if r == nil || t.ledger.Closed && t.lost != FreeLost {
 		t.mu.Unlock()
 		return
 	}
-	t.ledger.records.Touch(b.record)
-	r.lost = true
+	t.ledger.Records.Touch(b.record)
+	r.Lost = true
 	t.everLost++
 	first := t.everLost == 1
-	if !t.ledger.closed {
-		t.note(r, t.history.moment(now), snapshot.Lost)
+	if !t.ledger.Closed {
+		t.note(r, t.history.Moment(now), snapshot.Lost)
 	}
 	t.mu.Unlock()
 	if first {
-		t.report.log.Warn("gpumemtrack: a buffer was never freed and nothing refers to it any more; see Leaks",
+		t.report.Log.Warn("gpumemtrack: a buffer was never freed and nothing refers to it any more; see Leaks",
 			"buffer", b.String(), "site", t.stacks.Site(b.stack).String())
 	}
 	if t.lost != FreeLost {
 		return
 	}
 	if err := b.Free(); err != nil {
-		t.report.log.Warn("gpumemtrack: a lost buffer could not be freed", "err", err)
+		t.report.Log.Warn("gpumemtrack: a lost buffer could not be freed", "err", err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -33,11 +35,11 @@ type MemTracker struct {
 	origin Origin
 	start  time.Time
 	clock  func() time.Time
-	stacks *stacks
+	stacks *ledger.Stacks
 
 	marking sync.Mutex // one Track at a time; taken before mu
 	marks   int
-	report  report
+	report  report.Report
 	recent  recentMarks
 	growth  *snapshot.Follower // marking guards it
 
@@ -47,8 +49,8 @@ type MemTracker struct {
 	// mu is the cache's own lock if there is a cache, so that both change in one
 	// step. No code of others is called while it is held, not even the clock.
 	mu       *spinlock.Mutex
-	ledger   ledger
-	history  history
+	ledger   ledger.Ledger
+	history  ledger.History
 	sections sections
 	everLost int64
 	closed   atomic.Bool // written under mu
@@ -62,7 +64,7 @@ type goroutine = uint64
 // tick tells the history the time. Events that segment adds have this time, if it may not ask the clock.
 func (t *MemTracker) tick(now time.Duration) {
 	t.mu.Lock()
-	t.history.moment(now)
+	t.history.Moment(now)
 	t.mu.Unlock()
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -24,8 +25,8 @@ func (t *MemTracker) outOfMemory(err error, stack snapshot.StackID, on alloc.Str
 	section := t.sections.at(here).pathID()
 	own := x.Clone()
 	e := &OutOfMemoryError{Kind: own.Kind, DType: own.DType, Shape: own.Shape, Section: t.sections.paths.names[section]}
-	if !t.ledger.closed {
-		t.history.add(snapshot.EventEntry{Since: now, Action: snapshot.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section), Stream: t.ledger.streams.at(on)})
+	if !t.ledger.Closed {
+		t.history.Add(snapshot.EventEntry{Since: now, Action: snapshot.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section), Stream: t.ledger.Streams.At(on)})
 	}
 	t.mu.Unlock()
 	if !errors.As(err, &e.OutOfMemoryError) {
@@ -70,32 +71,32 @@ func (t *MemTracker) explain(e *OutOfMemoryError) {
 // nanoseconds for each cell, and names nothing that it does not return.
 func (t *MemTracker) largestLines(n int) []snapshot.SiteTally {
 	t.mu.Lock()
-	cells := t.ledger.cells.View()
+	cells := t.ledger.Cells.View()
 	t.mu.Unlock()
 	var held []snapshot.Tally // by line
-	cells.Read(t.mu, func(_ slab.ID, records []cell) {
+	cells.Read(t.mu, func(_ slab.ID, records []ledger.Cell) {
 		for i := range records {
 			c := &records[i]
-			if c.live == 0 || c.memory.OnHost() != t.onHost {
+			if c.Live == 0 || c.Memory.OnHost() != t.onHost {
 				continue
 			}
-			for int(c.line) >= len(held) {
+			for int(c.Line) >= len(held) {
 				held = append(held, snapshot.Tally{})
 			}
-			count(&held[c.line], c.live, alloc.Bytes(c.live)*c.each)
+			count(&held[c.Line], c.Live, alloc.Bytes(c.Live)*c.Each)
 		}
 	})
-	var lines []lineID
+	var lines []ledger.LineID
 	for line, sum := range held {
 		if sum.Count != 0 {
-			lines = append(lines, lineID(line))
+			lines = append(lines, ledger.LineID(line))
 		}
 	}
-	slices.SortFunc(lines, func(x, y lineID) int { return cmp.Compare(held[y].Bytes, held[x].Bytes) })
+	slices.SortFunc(lines, func(x, y ledger.LineID) int { return cmp.Compare(held[y].Bytes, held[x].Bytes) })
 	lines = lines[:min(n, len(lines))]
 	largest := make([]snapshot.SiteTally, len(lines))
 	for i, line := range lines {
-		largest[i] = snapshot.SiteTally{Frame: t.stacks.frame(line), Tally: held[line]}
+		largest[i] = snapshot.SiteTally{Frame: t.stacks.Frame(line), Tally: held[line]}
 	}
 	return largest
 }

@@ -1,6 +1,8 @@
 package tracker
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // peaks are the highest levels that each of the open sections has seen, for a few
 // steps at each begin and end, however many are open.

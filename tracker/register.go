@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -19,7 +20,7 @@ import (
 //
 //	err := tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(alloc.PinnedMemory))
 func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
-	return t.register(snapshot.StackID(t.stacks.table.Capture(1)), ptr, shape, dtype, kind, opts)
+	return t.register(snapshot.StackID(t.stacks.Table.Capture(1)), ptr, shape, dtype, kind, opts)
 }
 
 func (t *MemTracker) register(stack snapshot.StackID, ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts []RegisterOption) error {
@@ -35,7 +36,7 @@ func (t *MemTracker) register(stack snapshot.StackID, ptr alloc.Ptr, shape alloc
 	if ptr == 0 {
 		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
 	}
-	line := t.stacks.line(stack)
+	line := t.stacks.Line(stack)
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,38 +44,38 @@ func (t *MemTracker) register(stack snapshot.StackID, ptr alloc.Ptr, shape alloc
 		return fmt.Errorf("register %s: %w", x.String(), err)
 	}
 	in := t.sections.at(here)
-	cell := t.ledger.cells.at(placeOf(stack, in, 0), line, &x, t.ledger.epoch)
-	id, r := t.ledger.records.Get()
-	r.ptr, r.foreign = ptr, true
+	cell := t.ledger.Cells.Make(placeOf(stack, in, 0), line, &x, t.ledger.Epoch)
+	id, r := t.ledger.Records.Get()
+	r.Ptr, r.Foreign = ptr, true
 	t.enter(r, cell, x.Each, in, now, snapshot.Registered)
-	t.ledger.addresses.Add(uint64(ptr), id)
-	t.ledger.label(id, r, about.label)
+	t.ledger.Addresses.Add(uint64(ptr), id)
+	t.ledger.Label(id, r, about.label)
 	return nil
 }
 
 // admit returns why an address cannot be registered. The caller holds the lock.
 func (t *MemTracker) admit(ptr alloc.Ptr, bytes alloc.Bytes) error {
 	switch {
-	case t.ledger.closed:
+	case t.ledger.Closed:
 		return fmt.Errorf("tracker: %w", alloc.ErrClosed)
-	case !t.ledger.admits(bytes):
-		return fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", ptr, bytes, t.ledger.current.Bytes)
+	case !t.ledger.Admits(bytes):
+		return fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", ptr, bytes, t.ledger.Current.Bytes)
 	}
 	if id := t.find(ptr); id != 0 {
-		return t.ledger.duplicate(id)
+		return t.ledger.Duplicate(id)
 	}
 	return nil
 }
 
 // find returns the live record at an address, or 0. The caller holds the lock.
 func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
-	if id := t.ledger.at(ptr); id != 0 || t.cache == nil || t.ledger.closed {
+	if id := t.ledger.At(ptr); id != 0 || t.cache == nil || t.ledger.Closed {
 		return id
 	}
 	// A cache that several trackers share knows the numbers of all of them.
 	id := slab.ID(t.locked.Owner(ptr))
-	if id < t.ledger.records.Bound() {
-		if r := t.ledger.records.At(id); r.state == live && r.ptr == ptr {
+	if id < t.ledger.Records.Bound() {
+		if r := t.ledger.Records.At(id); r.State == ledger.Live && r.Ptr == ptr {
 			return id
 		}
 	}
@@ -132,10 +133,10 @@ func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) error { return t.
 
 // withdrawn is all that was known of registered memory.
 type withdrawn struct {
-	record record
-	group  *group
-	place  place
-	line   lineID
+	record ledger.Record
+	group  *ledger.Group
+	place  ledger.Place
+	line   ledger.LineID
 	label  string
 }
 
@@ -148,15 +149,15 @@ func (t *MemTracker) withdraw(ptr alloc.Ptr) (w withdrawn, err error) {
 	if id == 0 {
 		return w, fmt.Errorf("unregister %v: %w: it was never registered, or is unregistered already", ptr, alloc.ErrUnknownPtr)
 	}
-	r := t.ledger.records.At(id)
-	if !r.foreign {
+	r := t.ledger.Records.At(id)
+	if !r.Foreign {
 		return w, fmt.Errorf("unregister %v: %w: it is a Buffer of the tracker's own, which Free frees", ptr, alloc.ErrUnknownPtr)
 	}
-	c := t.ledger.cells.At(r.cell)
-	w = withdrawn{*r, c.group, c.place, c.line, t.ledger.labelOf(r)}
+	c := t.ledger.Cells.At(r.Cell)
+	w = withdrawn{*r, c.Group, c.Place, c.Line, t.ledger.LabelOf(r)}
 	t.leave(r, here, now, snapshot.Unregistered)
-	t.ledger.forget(r)
-	t.ledger.remove(id, r)
+	t.ledger.Forget(r)
+	t.ledger.Remove(id, r)
 	return w, nil
 }
 
@@ -165,19 +166,23 @@ func (t *MemTracker) restore(w withdrawn) error {
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ledger.closed {
+	if t.ledger.Closed {
 		return nil
 	}
-	if other := t.find(w.record.ptr); other != 0 {
-		return fmt.Errorf("put back %w", t.ledger.duplicate(other))
+	if other := t.find(w.record.Ptr); other != 0 {
+		return fmt.Errorf("put back %w", t.ledger.Duplicate(other))
 	}
-	id, r := t.ledger.records.Get()
+	id, r := t.ledger.Records.Get()
 	*r = w.record
-	r.label = 0
-	t.ledger.label(id, r, w.label)
-	r.cell = t.ledger.cells.readmit(w.place, w.line, &w.group.Tensor, t.ledger.epoch)
-	t.ledger.addresses.Add(uint64(r.ptr), id)
-	t.ledger.enter(r)
+	r.Label = 0
+	t.ledger.Label(id, r, w.label)
+	r.Cell = t.ledger.Cells.Readmit(w.place, w.line, &w.group.Tensor, t.ledger.Epoch)
+	t.ledger.Addresses.Add(uint64(r.Ptr), id)
+	t.ledger.Enter(r)
 	t.unleave(r, here, now)
 	return nil
 }
+
+// ErrDuplicatePtr is the error of adding an address that the ledger holds live
+// already: somebody freed it without telling the tracker, or registered it twice.
+var ErrDuplicatePtr = ledger.ErrDuplicatePtr

@@ -44,32 +44,32 @@ type Section struct {
 //
 // After Close a section measures nothing, its data says so, and Config.Logger gets one line.
 func (t *MemTracker) Section(name string) *Section {
-	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name)
+	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name)
 }
 
 // Do runs f in a section of that name, and returns the section, which has ended.
 func (t *MemTracker) Do(name string, f func()) *Section {
-	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).run(f)
+	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
 }
 
 // Run runs f in a section of that name. The error is f's.
 func (t *MemTracker) Run(name string, f func() error) error {
-	return t.beginSection(snapshot.StackID(t.stacks.table.Capture(1)), nil, name).try(f)
+	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name).try(f)
 }
 
 // Section begins a part of s, in any goroutine.
 func (s *Section) Section(name string) *Section {
-	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.table.Capture(1)), s, name)
+	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.Table.Capture(1)), s, name)
 }
 
 // Do runs f in a part of s, and returns the part, which has ended.
 func (s *Section) Do(name string, f func()) *Section {
-	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.table.Capture(1)), s, name).run(f)
+	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.Table.Capture(1)), s, name).run(f)
 }
 
 // Run runs f in a part of s. The error is f's.
 func (s *Section) Run(name string, f func() error) error {
-	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.table.Capture(1)), s, name).try(f)
+	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.Table.Capture(1)), s, name).try(f)
 }
 
 func (s *Section) run(f func()) *Section {
@@ -139,13 +139,13 @@ func (s *Section) open(name string) (forced *section, refused string) {
 	}
 	s.id = t.sections.path(path)
 	s.path = t.sections.paths.names[s.id]
-	s.from.gpu = t.ledger.current.Bytes
+	s.from.gpu = t.ledger.Current.Bytes
 	if t.sections.open.Load() == maxOpen {
 		forced = t.sections.oldest
 		t.forceSection(forced, s.from.at, tooMany)
 	}
 	t.sections.begin(&s.section)
-	t.history.add(s.event(snapshot.SectionBegan, s.from.at))
+	t.history.Add(s.event(snapshot.SectionBegan, s.from.at))
 	return forced, ""
 }
 
@@ -168,13 +168,13 @@ func (s *Section) End() {
 	here, now := callstack.Goroutine(), t.now()
 
 	t.lockSections()
-	to.gpu = t.ledger.current.Bytes
+	to.gpu = t.ledger.Current.Bytes
 	inTime := !s.done // nobody forced it meanwhile
 	if inTime {
 		t.sections.finish(&s.section, to, here, "")
 		t.sections.queueTime(&s.section)
 		t.sections.statsOf(s.id).add(&s.section)
-		t.history.add(s.event(snapshot.SectionEnded, now))
+		t.history.Add(s.event(snapshot.SectionEnded, now))
 	}
 	waiting := len(t.sections.timing)
 	t.unlockSections()
@@ -194,10 +194,10 @@ func (t *MemTracker) warnSections(opened *Section, forced *section, refused stri
 	case refused == beganClosed:
 		t.usedAfterClose("Section")
 	case refused == tooDeep && !t.sections.toldDeep.Swap(true):
-		t.report.log.Warn("gpumemtrack: sections are opened in each other, 256 deep; is an End missing?",
+		t.report.Log.Warn("gpumemtrack: sections are opened in each other, 256 deep; is an End missing?",
 			"section", opened.path, "at", t.stacks.Site(opened.stack).String())
 	case forced != nil && !t.sections.toldMany.Swap(true):
-		t.report.log.Warn("gpumemtrack: 65,536 sections are open, and the oldest was ended by force; is an End missing?",
+		t.report.Log.Warn("gpumemtrack: 65,536 sections are open, and the oldest was ended by force; is an End missing?",
 			"section", forced.path, "at", t.stacks.Site(forced.stack).String())
 	}
 }
@@ -243,11 +243,11 @@ func (t *MemTracker) readDeviceTimes(limit int) {
 // forceSection ends a section whose End may never come. The caller holds the lock.
 func (t *MemTracker) forceSection(in *section, now time.Duration, why string) {
 	in.device.abandoned = in.claimed.CompareAndSwap(false, true)
-	t.sections.finish(in, moment{now, -1, t.ledger.current.Bytes, unknownHost}, 0, why)
+	t.sections.finish(in, moment{now, -1, t.ledger.Current.Bytes, unknownHost}, 0, why)
 	if in.device.abandoned {
 		t.sections.queueTime(in)
 	}
-	t.history.add(in.event(snapshot.SectionEnded, now))
+	t.history.Add(in.event(snapshot.SectionEnded, now))
 }
 
 // state returns what the tracker knows of s; nil of nil.
@@ -269,8 +269,8 @@ func (t *MemTracker) lockSections() {
 	}
 	t.mu.Lock()
 	s.hostPeaks.raise(mark)
-	s.gpuPeaks.raise(t.ledger.high)
-	t.ledger.high = t.ledger.current.Bytes
+	s.gpuPeaks.raise(t.ledger.High)
+	t.ledger.High = t.ledger.Current.Bytes
 }
 
 func (t *MemTracker) unlockSections() {

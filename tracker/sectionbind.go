@@ -65,7 +65,7 @@ func (t *MemTracker) leaveFrame(f *frame) {
 // section, and sections that it begins without the context, are not part of the section that
 // the context carries. Cancelling ctx does not end the section.
 func (t *MemTracker) SectionContext(ctx context.Context, name string) (context.Context, *Section) {
-	return t.sectionContext(ctx, snapshot.StackID(t.stacks.table.Capture(1)), name)
+	return t.sectionContext(ctx, snapshot.StackID(t.stacks.Table.Capture(1)), name)
 }
 
 func (t *MemTracker) sectionContext(ctx context.Context, stack snapshot.StackID, name string) (context.Context, *Section) {

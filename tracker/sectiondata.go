@@ -39,7 +39,7 @@ func (s *Section) soFar() measures {
 	if s.done { // by now
 		return s.final
 	}
-	now.gpu = t.ledger.current.Bytes
+	now.gpu = t.ledger.Current.Bytes
 	return measures{to: now, peak: s.peak(), own: s.own}
 }
 

@@ -40,25 +40,25 @@ func (t *MemTracker) setKind(ptr alloc.Ptr, kind Kind, find func() slab.ID) erro
 	defer t.mu.Unlock()
 	id := find()
 	switch {
-	case t.ledger.closed:
+	case t.ledger.Closed:
 		return fmt.Errorf("set the kind of %v: tracker: %w", ptr, alloc.ErrClosed)
 	case id == 0:
 		return fmt.Errorf("set the kind of %v: %w: it is not live", ptr, alloc.ErrUnknownPtr)
 	}
-	r := t.ledger.records.At(id)
-	c := t.ledger.cells.At(r.cell)
-	if c.group.Kind == kind {
+	r := t.ledger.Records.At(id)
+	c := t.ledger.Cells.At(r.Cell)
+	if c.Group.Kind == kind {
 		return nil
 	}
 	leaves, comes := snapshot.Freed, snapshot.Allocated
-	if r.foreign {
+	if r.Foreign {
 		leaves, comes = snapshot.Unregistered, snapshot.Registered
 	}
-	x := c.group.Tensor
+	x := c.Group.Tensor
 	x.Kind = kind
-	now = t.history.moment(now)
+	now = t.history.Moment(now)
 	t.note(r, now, leaves)
-	t.ledger.move(id, r, t.ledger.cells.at(c.place, c.line, &x, t.ledger.epoch))
+	t.ledger.Move(id, r, t.ledger.Cells.Make(c.Place, c.Line, &x, t.ledger.Epoch))
 	t.note(r, now, comes)
 	return nil
 }

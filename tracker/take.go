@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -29,10 +30,10 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 		tables.Growing, tables.Warm = t.growing()
 	}
 	t.mu.Lock()
-	head.Time = t.start.Add(t.history.moment(now))
+	head.Time = t.start.Add(t.history.Moment(now))
 	t.ledgerLevels(&head.Levels)
-	head.Peak, head.Total, head.Events = t.ledger.peak, t.ledger.total, t.history.next
-	tables.Sections, tables.Streams = t.sections.paths.names, t.ledger.streams.handles
+	head.Peak, head.Total, head.Events = t.ledger.Peak, t.ledger.Total, t.history.Next
+	tables.Sections, tables.Streams = t.sections.paths.names, t.ledger.Streams.Handles
 	if t.cache != nil && !t.onHost {
 		stats := t.locked.Stats()
 		head.Cache = &stats
@@ -55,11 +56,11 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 
 // ledgerCut is the ledger and the cache at one instant, not copied yet.
 type ledgerCut struct {
-	cells    *slab.View[cell]
+	cells    *slab.View[ledger.Cell]
 	retired  *slab.View[snapshot.RetiredEntry]
 	epoch    uint64
-	counts   [3]int             // of cells, retired cells, records
-	records  *slab.View[record] // nil of a light snapshot
+	counts   [3]int                    // of cells, retired cells, records
+	records  *slab.View[ledger.Record] // nil of a light snapshot
 	labels   *slab.View[string]
 	segments cachelock.Cut // nil too without a cache
 }
@@ -68,13 +69,13 @@ type ledgerCut struct {
 func (t *MemTracker) cut(whole bool) *ledgerCut {
 	l := &t.ledger
 	cut := &ledgerCut{
-		cells: l.cells.View(), retired: l.cells.retired.View(), epoch: l.epoch,
-		counts: [3]int{l.cells.Len(), l.cells.retired.Len(), l.records.Len()},
+		cells: l.Cells.View(), retired: l.Cells.Retired.View(), epoch: l.Epoch,
+		counts: [3]int{l.Cells.Len(), l.Cells.Retired.Len(), l.Records.Len()},
 	}
 	if !whole {
 		return cut
 	}
-	cut.records, cut.labels = l.records.View(), l.labels.View()
+	cut.records, cut.labels = l.Records.View(), l.Labels.View()
 	if t.cache != nil && !t.onHost {
 		cut.segments = t.locked.Cut()
 	}
@@ -85,11 +86,11 @@ func (t *MemTracker) cut(whole bool) *ledgerCut {
 func (cut *ledgerCut) copySites(lock sync.Locker, to *snapshot.Tables) (index []int32) {
 	index = make([]int32, cut.cells.Bound())
 	to.Sites = make([]snapshot.SiteEntry, 0, cut.counts[0])
-	cut.cells.Read(lock, func(first slab.ID, cells []cell) {
+	cut.cells.Read(lock, func(first slab.ID, cells []ledger.Cell) {
 		for i := range cells {
-			if c := &cells[i]; c.group != nil {
+			if c := &cells[i]; c.Group != nil {
 				index[int(first)+i] = int32(len(to.Sites))
-				to.Sites = append(to.Sites, snapshot.SiteEntry{Place: c.Place, Tensor: &c.group.Tensor, Live: c.live, Peak: c.atPeak(cut.epoch), Total: c.total, Stream: c.stream})
+				to.Sites = append(to.Sites, snapshot.SiteEntry{Place: c.Place.Place, Tensor: &c.Group.Tensor, Live: c.Live, Peak: c.AtPeak(cut.epoch), Total: c.Total, Stream: c.Stream})
 			}
 		}
 	})
@@ -115,12 +116,12 @@ func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *snapshot.Tables, ind
 		}
 	})
 	to.Allocations = make([]snapshot.AllocationEntry, 0, cut.counts[2])
-	cut.records.Read(lock, func(_ slab.ID, records []record) {
+	cut.records.Read(lock, func(_ slab.ID, records []ledger.Record) {
 		for i := range records {
-			if r := &records[i]; r.state == live && int(r.cell) < len(index) {
+			if r := &records[i]; r.State == ledger.Live && int(r.Cell) < len(index) {
 				to.Allocations = append(to.Allocations, snapshot.AllocationEntry{
-					Site: index[r.cell], Foreign: r.foreign, Lost: r.lost, Ptr: r.ptr,
-					Allocated: r.allocated, Since: r.since, Seq: r.seq, Label: labels[r.label],
+					Site: index[r.Cell], Foreign: r.Foreign, Lost: r.Lost, Ptr: r.Ptr,
+					Allocated: r.Allocated, Since: r.Since, Seq: r.Seq, Label: labels[r.Label],
 				})
 			}
 		}

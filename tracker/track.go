@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -15,20 +17,20 @@ import (
 //
 // Its cost depends on the groups that changed since the previous mark, not on the live
 // buffers.
-func (t *MemTracker) Track() *Mark { return t.track(snapshot.StackID(t.stacks.table.Capture(1))) }
+func (t *MemTracker) Track() *Mark { return t.track(snapshot.StackID(t.stacks.Table.Capture(1))) }
 
 func (t *MemTracker) track(caller snapshot.StackID) *Mark {
 	m, queued, open := t.mark(caller)
 	if !open {
 		t.usedAfterClose("Track")
 	}
-	t.report.settle(queued)
+	t.report.Settle(queued)
 	return m
 }
 
 // mark makes a mark and puts its block in the queue for the report's writer. Of a
 // tracker that is closed it has only the levels.
-func (t *MemTracker) mark(caller snapshot.StackID) (m *Mark, queued *block, open bool) {
+func (t *MemTracker) mark(caller snapshot.StackID) (m *Mark, queued *report.Block, open bool) {
 	now, levels := t.now(), t.levels() // the clock and the device are not ours: no lock is held
 	t.marking.Lock()
 	defer t.marking.Unlock()
@@ -38,29 +40,29 @@ func (t *MemTracker) mark(caller snapshot.StackID) (m *Mark, queued *block, open
 		m.Site = stack[0]
 	}
 	t.mu.Lock()
-	now = t.history.moment(now)
+	now = t.history.Moment(now)
 	t.ledgerLevels(&levels)
 	m.Time, m.Levels = t.start.Add(now), levels
 	if t.closed.Load() {
 		t.mu.Unlock()
 		return m, nil, false
 	}
-	t.ledger.cells.cut()
-	t.history.add(snapshot.EventEntry{Since: now, Action: snapshot.Marked, Stack: caller, Allocated: alloc.Bytes(m.Seq)})
+	t.ledger.Cells.Cut()
+	t.history.Add(snapshot.EventEntry{Since: now, Action: snapshot.Marked, Stack: caller, Allocated: alloc.Bytes(m.Seq)})
 	t.mu.Unlock()
 
 	t.marks = m.Seq
 	changes := t.changes()
 	b := snapshot.NewDeltaBuilder(len(changes))
 	for _, c := range changes {
-		g, site := c.group, t.stacks.frame(c.line)
-		b.Add(&g.Tensor, site, g.Tally(c.count))
-		t.growth.Note(site, g.Tally(c.count))
+		g, site := c.Group, t.stacks.Frame(c.Line)
+		b.Add(&g.Tensor, site, g.Tally(c.Count))
+		t.growth.Note(site, g.Tally(c.Count))
 	}
 	t.growth.Mark(m.Seq, now)
 	m.Delta = b.Delta()
 	t.recent.add(m)
-	return m, t.report.add(m), true
+	return m, t.report.Add(m), true
 }
 
 // Marks returns the latest marks, oldest first, at most Config.MaxMarks. The marks are shared:
@@ -93,16 +95,16 @@ const changesAtOnce = 256
 
 // changes returns what changed up to the mark that was cut last. The caller holds the
 // marking lock.
-func (t *MemTracker) changes() (all []cellChange) {
+func (t *MemTracker) changes() (all []ledger.CellChange) {
 	for more := true; more; {
-		var some [changesAtOnce]cellChange
+		var some [changesAtOnce]ledger.CellChange
 		var n int
 		t.mu.Lock()
-		n, more = t.ledger.cells.tell(some[:])
+		n, more = t.ledger.Cells.Tell(some[:])
 		t.mu.Unlock()
 		all = slices.Grow(all, n)
 		for _, c := range some[:n] {
-			if c.count != 0 {
+			if c.Count != 0 {
 				all = append(all, c)
 			}
 		}

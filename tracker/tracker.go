@@ -14,6 +14,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -38,10 +40,10 @@ func New(cfg Config) (*MemTracker, error) {
 		origin:  fillOrigin(cfg.Origin),
 		clock:   cfg.Clock,
 		start:   time.Now(),
-		stacks:  newStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
-		ledger:  newLedger(),
-		history: newHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
-		report:  report{log: cmp.Or(cfg.Logger, slog.Default())},
+		stacks:  ledger.NewStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
+		ledger:  ledger.NewLedger(),
+		history: ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
+		report:  report.Report{Log: cmp.Or(cfg.Logger, slog.Default())},
 		recent:  recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
 		growth:  snapshot.NewFollower(cmp.Or(cfg.Warmup, defaultWarmup)),
 		failing: failing{dir: cfg.OOMDir, others: cfg.OtherProcesses},
@@ -124,14 +126,14 @@ func (t *MemTracker) reusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
 // happened adds to the history what the cache did. If that is a cache of host memory it adds nothing, because
 // reserved memory is the device's. The caller holds the lock.
 func (t *MemTracker) happened(action snapshot.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
-	if t.ledger.closed || t.onHost {
+	if t.ledger.Closed || t.onHost {
 		return
 	}
-	now := t.history.latest
+	now := t.history.Latest
 	if t.clock == nil {
 		now = t.now()
 	}
-	t.history.add(snapshot.EventEntry{Since: now, Action: action, Ptr: p, Allocated: n, Stream: t.ledger.streams.at(s)})
+	t.history.Add(snapshot.EventEntry{Since: now, Action: action, Ptr: p, Allocated: n, Stream: t.ledger.Streams.At(s)})
 }
 
 // openReport makes the report's file, if there is to be one, and writes the
@@ -141,21 +143,21 @@ func (t *MemTracker) openReport(cfg Config) error {
 	t.failing.untrackedAtStart = levels.Untracked()
 	device := t.describe(levels.DriverTotal)
 	if t.device.Ordinal() != 0 {
-		t.report.device = t.describe(-1)
+		t.report.Device = t.describe(-1)
 	}
 	if cfg.Dir != "" || cfg.Report == nil {
-		t.report.file = &reportFile{
-			dir: cmp.Or(cfg.Dir, "."), start: t.start, device: device,
-			max: max(minReportBytes, cmp.Or(max(0, cfg.MaxReportBytes), defaultMaxReportBytes)),
+		t.report.File = &report.ReportFile{
+			Dir: cmp.Or(cfg.Dir, "."), Start: t.start, Device: device,
+			Max: max(report.MinReportBytes, cmp.Or(max(0, cfg.MaxReportBytes), report.DefaultMaxReportBytes)),
 		}
-		if err := t.report.file.create(); err != nil {
+		if err := t.report.File.Create(); err != nil {
 			return fmt.Errorf("begin the memory report: %w: set Config.Dir to a directory that can be written, or Config.Report to a writer (io.Discard for no report)", err)
 		}
 	}
 	if cfg.Report != io.Discard {
-		t.report.writer = cfg.Report
+		t.report.Writer = cfg.Report
 	}
-	if err := t.report.begin(t.start, device, levels); err != nil {
+	if err := t.report.Begin(t.start, device, levels); err != nil {
 		return fmt.Errorf("begin the memory report: %w", err)
 	}
 	return nil
@@ -195,17 +197,17 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 // that new ones overwrite during the copy.
 func (t *MemTracker) History() *History {
 	h := snapshot.HistoryTables{Start: t.start, Stacks: t.stacks}
-	h.Events, h.First = t.history.read(t.mu)
+	h.Events, h.First = t.history.Read(t.mu)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	h.Sections, h.Streams = t.sections.paths.names, t.ledger.streams.handles
+	h.Sections, h.Streams = t.sections.paths.names, t.ledger.Streams.Handles
 	return snapshot.NewHistory(h)
 }
 
 // ResetPeak makes the current level the peak.
 func (t *MemTracker) ResetPeak() {
 	t.mu.Lock()
-	t.ledger.resetPeak()
+	t.ledger.ResetPeak()
 	t.mu.Unlock()
 	if t.cache != nil {
 		t.cache.ResetPeak()
@@ -213,7 +215,7 @@ func (t *MemTracker) ResetPeak() {
 }
 
 // Err returns the first error of writing the report, or nil.
-func (t *MemTracker) Err() error { return t.report.failure() }
+func (t *MemTracker) Err() error { return t.report.Failure() }
 
 // Close ends the report, drops the ledger and the history, and gives cached memory back to the
 // driver. Signals no longer make dumps. Live buffers remain valid and can still be freed. A
@@ -237,13 +239,13 @@ func (t *MemTracker) Close() error {
 		late = t.freed.rest()
 	}
 	err = t.giveBack()
-	t.report.settle(last)
+	t.report.Settle(last)
 	return errors.Join(t.Err(), late, err)
 }
 
 // shut is the part of Close under the locks. It returns what is left to do without
 // them: device times to read, and a writer to wait for.
-func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *block, err error) {
+func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *report.Block, err error) {
 	t.marking.Lock()
 	defer t.marking.Unlock()
 	t.mu.Lock()
@@ -252,13 +254,13 @@ func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *block,
 		return nil, nil, fmt.Errorf("close tracker: %w", alloc.ErrClosed)
 	}
 	t.closed.Store(true)
-	t.sections.gpuPeaks.raise(t.ledger.high)
+	t.sections.gpuPeaks.raise(t.ledger.High)
 	for t.sections.oldest != nil {
 		t.forceSection(t.sections.oldest, now, endedClosed)
 	}
 	timing = t.sections.close()
-	t.ledger.close()
-	t.history.close()
+	t.ledger.Close()
+	t.history.Close()
 	t.mu.Unlock()
-	return timing, t.report.end(), nil
+	return timing, t.report.End(), nil
 }

@@ -1,4 +1,4 @@
-package tracker
+package ledger
 
 import (
 	"sync"
@@ -7,9 +7,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// lineID numbers a line of code as a call site; 0 is the unknown one. There are
+// LineID numbers a line of code as a call site; 0 is the unknown one. There are
 // no more than the program's code has.
-type lineID uint32
+type LineID uint32
 
 // lines finds the call sites of interned stacks. It looks at each return address
 // of the program once, and keeps four bytes for each stack.
@@ -19,26 +19,26 @@ type lines struct {
 
 	mu       sync.Mutex
 	frames   []snapshot.Frame // by lineID
-	ids      map[snapshot.Frame]lineID
+	ids      map[snapshot.Frame]LineID
 	calls    map[uintptr]call // by return address
 	ofStack  []*linePage      // by stack ID; nil where nobody asked
-	overflow lineID
+	overflow LineID
 }
 
 const linesInPage = 1024
 
 // linePage holds the lines of consecutive stacks, 0 where nobody asked.
-type linePage [linesInPage]lineID
+type linePage [linesInPage]LineID
 
 // call is what a return address means for the stacks that it is in.
 type call struct {
-	line  lineID // 0 for the Go runtime
+	line  LineID // 0 for the Go runtime
 	users bool   // the line is of the user's code
 }
 
 func (l *lines) init(table *callstack.Table, libraries []string) {
 	l.table, l.libraries = table, libraries
-	l.frames, l.ids = []snapshot.Frame{{}}, map[snapshot.Frame]lineID{{}: 0}
+	l.frames, l.ids = []snapshot.Frame{{}}, map[snapshot.Frame]LineID{{}: 0}
 	l.calls = make(map[uintptr]call)
 	for f := range table.Frames(callstack.Overflow) {
 		l.overflow = l.number(snapshot.Frame(f))
@@ -46,7 +46,7 @@ func (l *lines) init(table *callstack.Table, libraries []string) {
 }
 
 // of returns the line of a stack.
-func (l *lines) of(id callstack.ID) lineID {
+func (l *lines) of(id callstack.ID) LineID {
 	switch id {
 	case 0:
 		return 0
@@ -64,14 +64,14 @@ func (l *lines) of(id callstack.ID) lineID {
 }
 
 // frame returns the line of that number.
-func (l *lines) frame(line lineID) snapshot.Frame {
+func (l *lines) frame(line LineID) snapshot.Frame {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.frames[line]
 }
 
 // slot is where the line of a stack is kept.
-func (l *lines) slot(id callstack.ID) *lineID {
+func (l *lines) slot(id callstack.ID) *LineID {
 	page := int(id / linesInPage)
 	for page >= len(l.ofStack) {
 		l.ofStack = append(l.ofStack, nil)
@@ -124,10 +124,10 @@ func (l *lines) call(pc uintptr) call {
 	return c
 }
 
-func (l *lines) number(f snapshot.Frame) lineID {
+func (l *lines) number(f snapshot.Frame) LineID {
 	line, ok := l.ids[f]
 	if !ok {
-		line = lineID(len(l.frames))
+		line = LineID(len(l.frames))
 		l.frames = append(l.frames, f)
 		l.ids[f] = line
 	}

@@ -1,4 +1,4 @@
-package tracker
+package ledger
 
 import (
 	"math/rand/v2"
@@ -15,8 +15,8 @@ import (
 // little of it is told at a time, and whatever changes meanwhile.
 func TestAMarkIsOfOneInstant(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	l := newLedger()
-	held := make([][]record, 3*minCells) // by line
+	l := NewLedger()
+	held := make([][]Record, 3*minCells) // by line
 	live, marked := make([]int64, len(held)), make([]int64, len(held))
 	change := func() {
 		i := rng.IntN(len(held))
@@ -26,9 +26,9 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 			live[i]--
 			return
 		}
-		x := snapshot.Tensor{Kind: Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
-		var r record
-		l.add(&r, l.cells.at(placeOf(snapshot.StackID(i+1), nil, 0), lineID(i), &x, l.epoch), 512)
+		x := snapshot.Tensor{Kind: snapshot.Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
+		var r Record
+		l.Add(&r, l.Cells.Make(Place{Place: snapshot.Place{Stack: snapshot.StackID(i+1)}}, LineID(i), &x, l.Epoch), 512)
 		held[i] = append(held[i], r)
 		live[i]++
 	}
@@ -37,25 +37,25 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 			change()
 		}
 		if rng.IntN(10) == 0 {
-			l.resetPeak() // then cells can go that are empty
+			l.ResetPeak() // then cells can go that are empty
 		}
-		l.cells.cut()
-		want := make(map[lineID]int64)
+		l.Cells.Cut()
+		want := make(map[LineID]int64)
 		for i := range live {
 			if live[i] != marked[i] {
-				want[lineID(i)] = live[i] - marked[i]
+				want[LineID(i)] = live[i] - marked[i]
 			}
 			marked[i] = live[i]
 		}
-		got := make(map[lineID]int64)
-		some := make([]cellChange, 1+rng.IntN(20))
+		got := make(map[LineID]int64)
+		some := make([]CellChange, 1+rng.IntN(20))
 		for more := true; more; {
 			var n int
-			n, more = l.cells.tell(some)
+			n, more = l.Cells.Tell(some)
 			for _, c := range some[:n] {
-				if c.count != 0 {
-					assert.Equal(t, int(c.line), c.group.Shape[0])
-					got[c.line] += c.count
+				if c.Count != 0 {
+					assert.Equal(t, int(c.Line), c.Group.Shape[0])
+					got[c.Line] += c.Count
 				}
 			}
 			for range rng.IntN(10) {
@@ -70,26 +70,26 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 // many have changed.
 func TestAMarkTakesFewCellsAtOnce(t *testing.T) {
 	const changes = 10_000
-	l := newLedger()
+	l := NewLedger()
 	for i := range changes {
-		x := snapshot.Tensor{Kind: Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
-		var r record
-		l.add(&r, l.cells.at(placeOf(1, nil, 0), 0, &x, l.epoch), 512)
+		x := snapshot.Tensor{Kind: snapshot.Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
+		var r Record
+		l.Add(&r, l.Cells.Make(Place{Place: snapshot.Place{Stack: 1}}, 0, &x, l.Epoch), 512)
 	}
 	due := func() (n int) {
-		for id := l.cells.due; id != 0; id = l.cells.At(id).older {
+		for id := l.Cells.due; id != 0; id = l.Cells.At(id).older {
 			n++
 		}
 		return n
 	}
-	l.cells.cut()
+	l.Cells.Cut()
 	require.Equal(t, changes, due(), "the cut itself looks at none")
-	var some [changesAtOnce]cellChange
+	var some [256]CellChange
 	for left := changes; left > 0; {
-		n, more := l.cells.tell(some[:])
+		n, more := l.Cells.Tell(some[:])
 		left -= n
 		require.Equal(t, left, due())
 		require.Equal(t, left > 0, more)
-		require.Equal(t, min(changesAtOnce, left+n), n)
+		require.Equal(t, min(256, left+n), n)
 	}
 }

@@ -1,4 +1,4 @@
-package tracker
+package report_test
 
 import (
 	"testing"
@@ -7,11 +7,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
 )
 
 type writerFunc func(p []byte) (int, error)
 
 func (f *writerFunc) Write(p []byte) (int, error) { return (*f)(p) }
+
+// none checks that no text is queued.
+func none(t *testing.T) {
+	t.Helper()
+	queues, inside := report.Queues()
+	assert.Zero(t, queues)
+	assert.Zero(t, inside)
+}
 
 // TestNothingStaysOfWriters: a queue is there only while something is in it, and
 // what a Write leaves is bounded.
@@ -25,9 +35,9 @@ func TestNothingStaysOfWriters(t *testing.T) {
 		longest, text = max(longest, len(p)), string(p)
 		return len(p), nil
 	}
-	tr, err := New(Config{Device: device, Report: w})
+	tr, err := tracker.New(tracker.Config{Device: device, Report: w})
 	require.NoError(t, err)
-	assert.Empty(t, writers.queues)
+	none(t)
 
 	whole := *w
 	*w = func(p []byte) (int, error) {
@@ -38,15 +48,14 @@ func TestNothingStaysOfWriters(t *testing.T) {
 		return len(p), nil
 	}
 	tr.Track()
-	assert.Empty(t, writers.queues)
-	assert.LessOrEqual(t, longest, maxLeft+100)
+	none(t)
+	assert.LessOrEqual(t, longest, report.MaxLeft+100)
 	assert.Regexp(t, "\n[0-9]+ marks are missing here: [^\n]*\n$", text)
 
 	*w = func([]byte) (int, error) { panic("no paper") }
 	assert.Panics(t, func() { tr.Track() })
-	assert.Empty(t, writers.queues)
-	assert.Empty(t, writers.inside)
+	none(t)
 	*w = whole
-	assert.ErrorIs(t, tr.Close(), errNoReturn)
-	assert.Empty(t, writers.queues)
+	assert.ErrorIs(t, tr.Close(), report.ErrNoReturn)
+	none(t)
 }

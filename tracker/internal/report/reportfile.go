@@ -1,4 +1,4 @@
-package tracker
+package report
 
 import (
 	"bytes"
@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	defaultMaxReportBytes = 64 * alloc.MiB
-	minReportBytes        = 8 * alloc.KiB
+	DefaultMaxReportBytes = 64 * alloc.MiB
+	MinReportBytes        = 8 * alloc.KiB
 
 	reportSuffix = "-gpu_mem_track.txt"
 )
 
-// reportFile is the file of a report. When it has grown to half of what a report
+// ReportFile is the file of a report. When it has grown to half of what a report
 // may take, it becomes the older part, which replaces the one before, and a new
 // file begins. One that was deleted or moved is replaced too. Whatever
 // is missing, the file says so. The tracker's marking lock guards it.
-type reportFile struct {
-	dir    string
-	start  time.Time // names the file
-	device string
-	max    alloc.Bytes // of both parts
+type ReportFile struct {
+	Dir    string
+	Start  time.Time // names the file
+	Device string
+	Max    alloc.Bytes // of both parts
 
 	path string
 	file *os.File    // nil if it could not be made
@@ -43,22 +43,22 @@ type reportFile struct {
 	levels  snapshot.Levels // at the last mark
 }
 
-// create makes the file under a name that no other has: its earlier one, if that is free.
-func (f *reportFile) create() (err error) {
-	if abs, err := filepath.Abs(f.dir); err == nil {
-		f.dir = abs // the program may change its directory
+// Create makes the file under a name that no other has: its earlier one, if that is free.
+func (f *ReportFile) Create() (err error) {
+	if abs, err := filepath.Abs(f.Dir); err == nil {
+		f.Dir = abs // the program may change its directory
 	}
-	name := f.start.Format(stampInName)
+	name := f.Start.Format(stampInName)
 	path := f.path
 	if path == "" {
-		path = filepath.Join(f.dir, name+reportSuffix)
+		path = filepath.Join(f.Dir, name+reportSuffix)
 	}
 	for n := 2; ; n++ {
 		f.file, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o644)
 		if !errors.Is(err, fs.ErrExist) {
 			break
 		}
-		path = filepath.Join(f.dir, fmt.Sprintf("%s-%d%s", name, n, reportSuffix))
+		path = filepath.Join(f.Dir, fmt.Sprintf("%s-%d%s", name, n, reportSuffix))
 	}
 	if err != nil {
 		return err
@@ -69,17 +69,17 @@ func (f *reportFile) create() (err error) {
 }
 
 // begin writes the first lines. Unlike later ones, they must be written.
-func (f *reportFile) begin(levels snapshot.Levels) error {
+func (f *ReportFile) begin(levels snapshot.Levels) error {
 	f.levels = levels
-	_, err := f.file.Write(f.header(f.start, 0))
+	_, err := f.file.Write(f.header(f.Start, 0))
 	return err
 }
 
 // remove deletes a file whose first lines could not be written.
-func (f *reportFile) remove() error { return errors.Join(f.file.Close(), os.Remove(f.path)) }
+func (f *ReportFile) remove() error { return errors.Join(f.file.Close(), os.Remove(f.path)) }
 
 // close closes the file.
-func (f *reportFile) close() error {
+func (f *ReportFile) close() error {
 	if f.file == nil {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (f *reportFile) close() error {
 }
 
 // write appends the mark's block.
-func (f *reportFile) write(m *snapshot.Mark, block []byte) error {
+func (f *ReportFile) write(m *snapshot.Mark, block []byte) error {
 	if err := f.append(m, block); err != nil {
 		f.missing++
 		return err
@@ -98,8 +98,8 @@ func (f *reportFile) write(m *snapshot.Mark, block []byte) error {
 
 // append appends the block, and whatever has to come before it, in one write. Of a block that does not fit on
 // the disk nothing is kept: a file is always whole blocks.
-func (f *reportFile) append(m *snapshot.Mark, block []byte) error {
-	half := int64(f.max / 2)
+func (f *ReportFile) append(m *snapshot.Mark, block []byte) error {
+	half := int64(f.Max / 2)
 	size := f.size()
 	if f.first > 0 && size > 0 && size+int64(len(block)) > half {
 		if err := f.setAside(); err != nil {
@@ -108,7 +108,7 @@ func (f *reportFile) append(m *snapshot.Mark, block []byte) error {
 		size = -1
 	}
 	if size < 0 {
-		if err := f.create(); err != nil {
+		if err := f.Create(); err != nil {
 			return err
 		}
 		size = 0
@@ -137,7 +137,7 @@ func (f *reportFile) append(m *snapshot.Mark, block []byte) error {
 }
 
 // size returns the file's size, or -1 if it is not where it was made any more.
-func (f *reportFile) size() int64 {
+func (f *ReportFile) size() int64 {
 	if f.file == nil {
 		return -1
 	}
@@ -154,7 +154,7 @@ func (f *reportFile) size() int64 {
 }
 
 // setAside makes the file the older part.
-func (f *reportFile) setAside() error {
+func (f *ReportFile) setAside() error {
 	older := strings.TrimSuffix(f.path, reportSuffix) + "-older" + reportSuffix
 	f.file.Close()
 	f.file = nil
@@ -168,8 +168,8 @@ func (f *reportFile) setAside() error {
 
 // header returns the first lines of a file that begins with the mark of that
 // number.
-func (f *reportFile) header(at time.Time, mark int) []byte {
-	text := appendHeader(nil, at, f.device, f.levels)
+func (f *ReportFile) header(at time.Time, mark int) []byte {
+	text := appendHeader(nil, at, f.Device, f.levels)
 	if mark <= 1 {
 		return text
 	}
@@ -179,7 +179,7 @@ func (f *reportFile) header(at time.Time, mark int) []byte {
 	}
 	text = fmt.Appendf(text, "The marks from %d on before it are in %s", f.older, f.aside)
 	if f.older > 1 {
-		text = fmt.Appendf(text, "; those before are dropped, as a report takes no more than %v: see Config.MaxReportBytes", f.max)
+		text = fmt.Appendf(text, "; those before are dropped, as a report takes no more than %v: see Config.MaxReportBytes", f.Max)
 	}
 	return append(text, ".\n"...)
 }

@@ -1,4 +1,4 @@
-package tracker
+package ledger
 
 import (
 	"math/bits"
@@ -8,14 +8,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// history is a ring of the latest events. It grows up to its bound, a chunk at a
+// History is a ring of the latest events. It grows up to its bound, a chunk at a
 // time, and then overwrites the oldest.
-type history struct {
+type History struct {
 	max    int
 	mask   uint64 // of an event's number, to its place in the ring
 	ring   []*[eventsInChunk]snapshot.EventEntry
-	next   uint64              // events ever
-	latest time.Duration       // of the last event: time does not go back
+	Next   uint64              // events ever
+	Latest time.Duration       // of the last event: time does not go back
 	none   snapshot.EventEntry // the slot of every event if none are kept
 }
 
@@ -23,8 +23,8 @@ const (
 	eventsInChunk = 1 << 10
 )
 
-func newHistory(maxEvents int) history {
-	h := history{max: maxEvents}
+func NewHistory(maxEvents int) History {
+	h := History{max: maxEvents}
 	if maxEvents > 0 {
 		places := max(eventsInChunk, 1<<bits.Len(uint(maxEvents-1)))
 		h.mask = uint64(places - 1)
@@ -33,15 +33,15 @@ func newHistory(maxEvents int) history {
 	return h
 }
 
-// close forgets every event.
-func (h *history) close() { *h = history{next: h.next, latest: h.latest} }
+// Close forgets every event.
+func (h *History) Close() { *h = History{Next: h.Next, Latest: h.Latest} }
 
-// slot returns the room for the next event, which the caller fills. It is
+// Slot returns the room for the next event, which the caller fills. It is
 // written field by field: the processor waits for an event that is built
 // elsewhere and copied.
-func (h *history) slot() *snapshot.EventEntry {
-	at := h.next & h.mask
-	h.next++
+func (h *History) Slot() *snapshot.EventEntry {
+	at := h.Next & h.mask
+	h.Next++
 	if h.max == 0 {
 		return &h.none
 	}
@@ -53,25 +53,25 @@ func (h *history) slot() *snapshot.EventEntry {
 	return &chunk[at%eventsInChunk]
 }
 
-// add appends an event at a time that moment gave.
-func (h *history) add(e snapshot.EventEntry) {
-	e.Since = h.moment(e.Since)
-	*h.slot() = e
+// Add appends an event at a time that moment gave.
+func (h *History) Add(e snapshot.EventEntry) {
+	e.Since = h.Moment(e.Since)
+	*h.Slot() = e
 }
 
-// moment returns the time of an event that happens now, of which the clock was read
+// Moment returns the time of an event that happens now, of which the clock was read
 // before the lock was taken: no earlier than the event before.
-func (h *history) moment(now time.Duration) time.Duration {
-	h.latest = max(h.latest, now)
-	return h.latest
+func (h *History) Moment(now time.Duration) time.Duration {
+	h.Latest = max(h.Latest, now)
+	return h.Latest
 }
 
-// read copies the events kept, oldest first, and returns the number of the
+// Read copies the events kept, oldest first, and returns the number of the
 // first. Those that are overwritten before they are copied are left out. It holds the lock
 // for a chunk of events at a time.
-func (h *history) read(lock sync.Locker) (events []snapshot.EventEntry, first uint64) {
+func (h *History) Read(lock sync.Locker) (events []snapshot.EventEntry, first uint64) {
 	lock.Lock()
-	end := h.next
+	end := h.Next
 	first = end - min(end, uint64(h.max))
 	lock.Unlock()
 	events = make([]snapshot.EventEntry, 0, end-first)
@@ -81,7 +81,7 @@ func (h *history) read(lock sync.Locker) (events []snapshot.EventEntry, first ui
 			lock.Unlock()
 			return nil, end // closed meanwhile
 		}
-		if kept := h.next - min(h.next, h.mask+1); at < kept {
+		if kept := h.Next - min(h.Next, h.mask+1); at < kept {
 			at, first, events = kept, kept, events[:0]
 		}
 		if at < end {

@@ -1,4 +1,4 @@
-package tracker
+package report
 
 import (
 	"errors"
@@ -34,15 +34,15 @@ var writers = struct {
 type queue struct {
 	key    any
 	writer io.Writer
-	blocks []*block
+	blocks []*Block
 	busy   bool      // a Write is under way
 	moved  sync.Cond // broadcast when it has returned
 }
 
-// block is text of one report: of a mark, or of several that were left.
-type block struct {
+// Block is text of one report: of a mark, or of several that were left.
+type Block struct {
 	queue   *queue
-	report  *report
+	report  *Report
 	text    []byte
 	missing int  // marks that were left too, and were too much to keep
 	left    bool // the next goroutine that comes by writes it
@@ -55,13 +55,13 @@ const maxLeft = 1 << 20
 
 // enqueue puts a copy of the text behind what waits for the writer. The caller may
 // hold the lock that orders its blocks; it calls deliver when it holds none.
-func (r *report) enqueue(text []byte) *block {
+func (r *Report) enqueue(text []byte) *Block {
 	writers.mu.Lock()
 	defer writers.mu.Unlock()
 	key := r.writerKey()
 	q := writers.queues[key]
 	if q == nil {
-		q = &queue{key: key, writer: r.writer, moved: sync.Cond{L: &writers.mu}}
+		q = &queue{key: key, writer: r.Writer, moved: sync.Cond{L: &writers.mu}}
 		writers.queues[key] = q
 	}
 	left := writers.inside[callstack.Goroutine()] > 0
@@ -69,7 +69,7 @@ func (r *report) enqueue(text []byte) *block {
 		q.blocks[n-1].join(text)
 		return q.blocks[n-1]
 	}
-	b := &block{queue: q, report: r, text: append(r.spare[:0], text...), left: left}
+	b := &Block{queue: q, report: r, text: append(r.spare[:0], text...), left: left}
 	r.spare = nil
 	q.blocks = append(q.blocks, b)
 	return b
@@ -77,15 +77,15 @@ func (r *report) enqueue(text []byte) *block {
 
 // writerKey is the same for all reports with that writer, where writers can be
 // compared.
-func (r *report) writerKey() any {
-	if w := reflect.ValueOf(r.writer); w.Comparable() && w.Equal(w) {
-		return r.writer
+func (r *Report) writerKey() any {
+	if w := reflect.ValueOf(r.Writer); w.Comparable() && w.Equal(w) {
+		return r.Writer
 	}
 	return r
 }
 
 // join adds the text of another mark.
-func (b *block) join(text []byte) {
+func (b *Block) join(text []byte) {
 	if b.missing > 0 || len(b.text)+len(text) > maxLeft {
 		b.missing++
 		return
@@ -95,7 +95,7 @@ func (b *block) join(text []byte) {
 
 // deliver returns when the block is written, with the error of that; or at once,
 // if it is left to others.
-func (b *block) deliver() error {
+func (b *Block) deliver() error {
 	writers.mu.Lock()
 	defer writers.mu.Unlock()
 	q := b.queue
@@ -123,7 +123,7 @@ func (b *block) deliver() error {
 
 // leftInFront returns how many blocks at the front of the queue were left.
 func (q *queue) leftInFront() int {
-	if waited := slices.IndexFunc(q.blocks, func(b *block) bool { return !b.left }); waited >= 0 {
+	if waited := slices.IndexFunc(q.blocks, func(b *Block) bool { return !b.left }); waited >= 0 {
 		return waited
 	}
 	return len(q.blocks)
@@ -156,7 +156,7 @@ func (q *queue) writeFirst() {
 
 var errNoReturn = errors.New("Write did not return")
 
-func (b *block) writeTo(w io.Writer) error {
+func (b *Block) writeTo(w io.Writer) error {
 	text := b.text
 	if b.missing > 0 {
 		text = appendMissing(text, b.missing, "the writer's own Write made too many")
@@ -171,16 +171,16 @@ func (b *block) writeTo(w io.Writer) error {
 	return err
 }
 
-// report writes a block of text for each mark, whole and at once, to the report's
+// Report writes a block of text for each mark, whole and at once, to the report's
 // file and to the writer that the configuration names. An error is kept, logged
 // once, and does not stop later blocks.
-type report struct {
-	device string      // named in each block, if it is not the first device
-	file   *reportFile // nil is none; the tracker's marking lock guards it
+type Report struct {
+	Device string      // named in each block, if it is not the first device
+	File   *ReportFile // nil is none; the tracker's marking lock guards it
 	text   []byte      // of the mark being made; guarded by the same lock
-	writer io.Writer   // nil is none
+	Writer io.Writer   // nil is none
 	spare  []byte      // room for a block's text; guarded by writers.mu
-	log    *slog.Logger
+	Log    *slog.Logger
 
 	mu     sync.Mutex
 	err    error // the first
@@ -188,7 +188,7 @@ type report struct {
 }
 
 // keep remembers the first error.
-func (r *report) keep(err error) {
+func (r *Report) keep(err error) {
 	if err == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package tracker
+package ledger
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -8,14 +8,14 @@ import (
 // streams numbers the streams that buffers were allocated for: records and events have room
 // for no handle. Numbers are not given back.
 type streams struct {
-	handles []alloc.Stream // only ever appended to, so that a copy of the slice stays good
+	Handles []alloc.Stream // only ever appended to, so that a copy of the slice stays good
 	numbers map[alloc.Stream]uint8
 }
 
-func newStreams() streams { return streams{handles: []alloc.Stream{0}} }
+func newStreams() streams { return streams{Handles: []alloc.Stream{0}} }
 
-// at returns the number of a stream. The streams that are too many are one.
-func (s *streams) at(handle alloc.Stream) uint8 {
+// At returns the number of a stream. The streams that are too many are one.
+func (s *streams) At(handle alloc.Stream) uint8 {
 	if handle == 0 {
 		return 0
 	}
@@ -23,7 +23,7 @@ func (s *streams) at(handle alloc.Stream) uint8 {
 		return n
 	}
 	const others = snapshot.MaxStreams - 1
-	switch len(s.handles) {
+	switch len(s.Handles) {
 	case snapshot.MaxStreams:
 		return others
 	case others:
@@ -32,8 +32,8 @@ func (s *streams) at(handle alloc.Stream) uint8 {
 	if s.numbers == nil {
 		s.numbers = make(map[alloc.Stream]uint8)
 	}
-	n := uint8(len(s.handles))
-	s.handles = append(s.handles, handle)
+	n := uint8(len(s.Handles))
+	s.Handles = append(s.Handles, handle)
 	s.numbers[handle] = n
 	return n
 }

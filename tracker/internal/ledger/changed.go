@@ -1,11 +1,11 @@
-package tracker
+package ledger
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
 // note puts a cell on the list before its count changes.
-func (cs *cells) note(id slab.ID, c *cell) {
+func (cs *cells) note(id slab.ID, c *Cell) {
 	if c.interval != 0 { // it is due
 		cs.unlist(c)
 		cs.early = append(cs.early, c.sinceMark())
@@ -17,15 +17,15 @@ func (cs *cells) note(id slab.ID, c *cell) {
 	cs.latest = id
 }
 
-// cut makes the present the last mark. tell must have told of the one before.
-func (cs *cells) cut() {
+// Cut makes the present the last mark. tell must have told of the one before.
+func (cs *cells) Cut() {
 	cs.due, cs.latest = cs.latest, 0
 	cs.interval++
 }
 
-// tell fills into with changes between the last two cuts, which nobody was told of yet, and
+// Tell fills into with changes between the last two cuts, which nobody was told of yet, and
 // reports whether there are more.
-func (cs *cells) tell(into []cellChange) (n int, more bool) {
+func (cs *cells) Tell(into []CellChange) (n int, more bool) {
 	rest := max(0, len(cs.early)-len(into))
 	n = copy(into, cs.early[rest:])
 	clear(cs.early[rest:])
@@ -40,8 +40,8 @@ func (cs *cells) tell(into []cellChange) (n int, more bool) {
 
 // sinceMark returns how the count differs from that at the last mark, and makes the present the
 // last mark.
-func (c *cell) sinceMark() cellChange {
-	change := cellChange{c.group, c.line, c.live - c.marked}
-	c.marked = c.live
+func (c *Cell) sinceMark() CellChange {
+	change := CellChange{c.Group, c.Line, c.Live - c.marked}
+	c.marked = c.Live
 	return change
 }

@@ -1,4 +1,4 @@
-package tracker
+package ledger
 
 import (
 	"fmt"
@@ -48,9 +48,9 @@ func randomStacks(n int) (all [][]uintptr) {
 }
 
 // internRandom interns random stacks.
-func internRandom(s *stacks, n int) (ids []callstack.ID) {
+func internRandom(s *Stacks, n int) (ids []callstack.ID) {
 	for _, pcs := range randomStacks(n) {
-		ids = append(ids, s.table.Intern(pcs))
+		ids = append(ids, s.Table.Intern(pcs))
 	}
 	return ids
 }
@@ -58,14 +58,14 @@ func internRandom(s *stacks, n int) (ids []callstack.ID) {
 func TestLineIsTheSiteOfTheStack(t *testing.T) {
 	for _, libraries := range [][]string{nil, {"testing"}, {"testing", "slices", "sync", "main"}} {
 		t.Run(fmt.Sprint(libraries), func(t *testing.T) {
-			s := newStacks(0, 0, libraries)
-			lines := make(map[snapshot.Frame]lineID)
+			s := NewStacks(0, 0, libraries)
+			lines := make(map[snapshot.Frame]LineID)
 			for _, id := range append(internRandom(s, 2000), 0, callstack.Overflow) {
 				stack := s.Stack(snapshot.StackID(id))
-				site, line := stack.Site(libraries...), s.line(snapshot.StackID(id))
-				require.Equal(t, site, s.frame(line), "%v", stack)
+				site, line := stack.Site(libraries...), s.Line(snapshot.StackID(id))
+				require.Equal(t, site, s.Frame(line), "%v", stack)
 				require.Equal(t, site, s.Site(snapshot.StackID(id)))
-				require.Equal(t, line, s.line(snapshot.StackID(id)), "another number the second time")
+				require.Equal(t, line, s.Line(snapshot.StackID(id)), "another number the second time")
 				if other, known := lines[site]; known {
 					require.Equal(t, other, line, "%v has two numbers", site)
 				}
@@ -78,7 +78,7 @@ func TestLineIsTheSiteOfTheStack(t *testing.T) {
 }
 
 func TestLinesFromManyGoroutines(t *testing.T) {
-	s := newStacks(0, 0, []string{"testing"})
+	s := NewStacks(0, 0, []string{"testing"})
 	ids := internRandom(s, 3000)
 	var all sync.WaitGroup
 	for range 4 {
@@ -92,7 +92,7 @@ func TestLinesFromManyGoroutines(t *testing.T) {
 }
 
 func TestNamedStacksAreBounded(t *testing.T) {
-	s := newStacks(0, 0, nil)
+	s := NewStacks(0, 0, nil)
 	ids := internRandom(s, 5*maxNamed)
 	often := ids[0]
 	for _, id := range ids {
@@ -111,7 +111,7 @@ func TestNamedStacksAreBounded(t *testing.T) {
 
 // BenchmarkLineOfNewStack is what a call site costs beyond the capture of its stack.
 func BenchmarkLineOfNewStack(b *testing.B) {
-	s := newStacks(0, 0, []string{"testing"})
+	s := NewStacks(0, 0, []string{"testing"})
 	ids := internRandom(s, 400_000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -119,7 +119,7 @@ func BenchmarkLineOfNewStack(b *testing.B) {
 			i = 0
 			s.lines.ofStack = nil
 		}
-		s.line(snapshot.StackID(ids[i]))
+		s.Line(snapshot.StackID(ids[i]))
 	}
 }
 
@@ -127,10 +127,10 @@ func BenchmarkLineOfNewStack(b *testing.B) {
 func TestFullTableKnowsLines(t *testing.T) {
 	const most = 64
 	libraries := []string{"testing", "slices"}
-	s, whole := newStacks(0, most, libraries), newStacks(0, 0, libraries)
+	s, whole := NewStacks(0, most, libraries), NewStacks(0, 0, libraries)
 	var cut []callstack.ID
 	for _, pcs := range randomStacks(2000) {
-		id, want := s.table.Intern(pcs), whole.Stack(snapshot.StackID(whole.table.Intern(pcs)))
+		id, want := s.Table.Intern(pcs), whole.Stack(snapshot.StackID(whole.Table.Intern(pcs)))
 		got := s.Stack(snapshot.StackID(id))
 		switch {
 		case id <= most:
@@ -153,11 +153,11 @@ func TestFullTableKnowsLines(t *testing.T) {
 
 // Of a stack without the user's code, one frame is left.
 func TestShortStackOfLibraries(t *testing.T) {
-	s := newStacks(0, 0, []string{"testing", "slices", "sync"})
+	s := NewStacks(0, 0, []string{"testing", "slices", "sync"})
 	for _, pcs := range randomStacks(500) {
 		var stack snapshot.Stack
 		for _, pc := range pcs {
-			for _, f := range s.table.FramesAt(pc) {
+			for _, f := range s.Table.FramesAt(pc) {
 				stack = append(stack, snapshot.Frame(f))
 			}
 		}
@@ -166,14 +166,14 @@ func TestShortStackOfLibraries(t *testing.T) {
 			require.Empty(t, short)
 		} else {
 			require.Len(t, short, 1)
-			require.Equal(t, site, snapshot.Frame(s.table.FramesAt(short[0])[0]))
+			require.Equal(t, site, snapshot.Frame(s.Table.FramesAt(short[0])[0]))
 		}
 	}
 }
 
 // BenchmarkResolve names stacks that were not named lately.
 func BenchmarkResolve(b *testing.B) {
-	s := newStacks(0, 0, nil)
+	s := NewStacks(0, 0, nil)
 	ids := internRandom(s, 10*maxNamed)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

@@ -1,4 +1,4 @@
-package tracker
+package ledger
 
 import (
 	"sync"
@@ -7,44 +7,44 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// stacks interns call stacks and names them. What it keeps of a name is bounded
+// Stacks interns call stacks and names them. What it keeps of a name is bounded
 // by the program's code, and a number for each stack. Its methods may be called
 // from any goroutine, and under no lock of the tracker.
-type stacks struct {
-	table *callstack.Table
+type Stacks struct {
+	Table *callstack.Table
 	lines lines
 	named recentStacks
 }
 
-func newStacks(depth, max int, libraries []string) *stacks {
-	s := new(stacks)
-	s.table = callstack.NewTable(callstack.Config{Depth: depth, Max: max, Short: s.lines.short})
-	s.lines.init(s.table, libraries)
+func NewStacks(depth, max int, libraries []string) *Stacks {
+	s := new(Stacks)
+	s.Table = callstack.NewTable(callstack.Config{Depth: depth, Max: max, Short: s.lines.short})
+	s.lines.init(s.Table, libraries)
 	return s
 }
 
-// line numbers the call site of an interned stack, as Stack.Site chooses it.
-func (s *stacks) line(id snapshot.StackID) lineID { return s.lines.of(callstack.ID(id)) }
+// Line numbers the call site of an interned stack, as Stack.Site chooses it.
+func (s *Stacks) Line(id snapshot.StackID) LineID { return s.lines.of(callstack.ID(id)) }
 
-// frame returns the call site of that number.
-func (s *stacks) frame(line lineID) snapshot.Frame { return s.lines.frame(line) }
+// Frame returns the call site of that number.
+func (s *Stacks) Frame(line LineID) snapshot.Frame { return s.lines.frame(line) }
 
 // Site returns the call site of an interned stack.
-func (s *stacks) Site(id snapshot.StackID) snapshot.Frame { return s.frame(s.line(id)) }
+func (s *Stacks) Site(id snapshot.StackID) snapshot.Frame { return s.Frame(s.Line(id)) }
 
 // Stack returns the frames of an interned stack; nil for 0.
-func (s *stacks) Stack(stack snapshot.StackID) snapshot.Stack {
+func (s *Stacks) Stack(stack snapshot.StackID) snapshot.Stack {
 	if stack == 0 {
 		return nil
 	}
 	return s.frames(callstack.ID(stack))
 }
 
-func (s *stacks) frames(id callstack.ID) snapshot.Stack {
+func (s *Stacks) frames(id callstack.ID) snapshot.Stack {
 	stack, ok := s.named.get(id)
 	if !ok {
-		stack = make(snapshot.Stack, 0, len(s.table.PCs(id))+1)
-		for f := range s.table.Frames(id) {
+		stack = make(snapshot.Stack, 0, len(s.Table.PCs(id))+1)
+		for f := range s.Table.Frames(id) {
 			stack = append(stack, snapshot.Frame(f))
 		}
 		s.named.put(id, stack)
@@ -87,6 +87,6 @@ func (r *recentStacks) add(id callstack.ID, stack snapshot.Stack) {
 }
 
 // Path returns the way to an interned stack's allocation.
-func (s *stacks) Path(id snapshot.StackID) snapshot.Path {
+func (s *Stacks) Path(id snapshot.StackID) snapshot.Path {
 	return s.Stack(id).Path(s.lines.libraries...)
 }

@@ -1,4 +1,4 @@
-package tracker
+package ledger
 
 import (
 	"testing"
@@ -18,12 +18,12 @@ func (c *counted) Unlock() {}
 // oldest stands.
 func TestReadHoldsTheLockForAChunkOfEvents(t *testing.T) {
 	for _, test := range []struct{ events, chunks int }{{0, 0}, {1, 1}, {eventsInChunk, 1}, {8 * eventsInChunk, 8}, {100*eventsInChunk + 5, 9}} {
-		h := newHistory(8 * eventsInChunk)
+		h := NewHistory(8 * eventsInChunk)
 		for i := range test.events {
-			*h.slot() = snapshot.EventEntry{Stack: 1, Ptr: 1, Section: uint16(i)}
+			*h.Slot() = snapshot.EventEntry{Stack: 1, Ptr: 1, Section: uint16(i)}
 		}
 		var lock counted
-		events, first := h.read(&lock)
+		events, first := h.Read(&lock)
 		assert.Len(t, events, min(test.events, 8*eventsInChunk))
 		assert.EqualValues(t, test.events-len(events), first)
 		for i, e := range events {

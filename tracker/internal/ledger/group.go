@@ -1,0 +1,270 @@
+package ledger
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// Group is what a line of a report counts: the live buffers of one kind, shape,
+// dtype and kind of memory. Its identity never changes, so that events may refer to it after
+// the last buffer is gone.
+type Group struct {
+	snapshot.Tensor
+	cells int // cells that point here
+}
+
+// Cell is the part of a group that one call stack allocated in one section. All
+// that is known by line of code is a count in a cell, since every buffer of it has
+// the same size.
+type Cell struct {
+	Group *Group      // nil for a cell that is not in use
+	Each  alloc.Bytes // the group's
+	Place
+	Line   LineID       // of the stack
+	Memory alloc.Memory // the group's
+
+	Live   int64 // buffers now
+	marked int64 // buffers at the last mark
+	Total  int64 // buffers ever
+
+	// peak is the count at the ledger's peak if epoch is the ledger's; otherwise
+	// nothing has changed here since that peak, and it is live.
+	peak  int64
+	epoch uint64
+
+	interval     uint64  // between two marks, in which it changed; 0 if it is on no list
+	newer, older slab.ID // in that list
+
+	pins int32 // records that are leaving
+}
+
+// cells finds the cell of a place and group, and remembers which of them changed
+// since the last mark.
+type cells struct {
+	slab.Slab[Cell]
+	index  map[cellKey]slab.ID
+	groups map[string]*Group
+	recent recentCells
+	changed
+
+	limit int     // a sweep begins when there are more
+	swept slab.ID // the sweep has come so far; 0 if there is none
+
+	// retired holds the buffers ever allocated by the cells that were dropped.
+	Retired      slab.Slab[snapshot.RetiredEntry]
+	retiredIndex map[retiredKey]slab.ID
+}
+
+type retiredKey struct {
+	snapshot.Place
+	memory alloc.Memory
+}
+
+type cellKey struct {
+	group *Group
+	Place
+}
+
+// Place is where a buffer was allocated, and the number of the stream that it is for.
+type Place struct {
+	snapshot.Place
+	Stream uint8
+}
+
+const (
+	minCells   = 256
+	sweepCells = 16 // looked at for each new cell
+)
+
+func newCells() cells {
+	return cells{
+		index:        make(map[cellKey]slab.ID),
+		groups:       make(map[string]*Group),
+		retiredIndex: make(map[retiredKey]slab.ID),
+		limit:        minCells,
+		changed:      changed{interval: 1},
+	}
+}
+
+// Find returns the cell of a place and a tensor, or 0.
+func (cs *cells) Find(p Place, x *snapshot.Tensor) slab.ID {
+	recent := cs.recent.of(p.Stack)
+	if *recent != 0 {
+		if c := cs.At(*recent); c.Group != nil && c.Place == p && c.Group.Equal(x) {
+			return *recent
+		}
+	}
+	var key [64]byte
+	g := cs.groups[string(x.AppendKey(key[:0]))]
+	if g == nil {
+		return 0
+	}
+	id := cs.index[cellKey{g, p}]
+	*recent = id
+	return id
+}
+
+// Make returns the cell of a place and a tensor, making it if it is new. The line is the stack's.
+func (cs *cells) Make(p Place, line LineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
+	if id := cs.Find(p, x); id != 0 {
+		return id
+	}
+	cs.sweep(peakEpoch)
+	g := cs.group(x)
+	g.cells++
+	id, c := cs.Get()
+	c.Group, c.Each, c.Memory, c.Place, c.Line = g, x.Each, x.Memory, p, line
+	cs.index[cellKey{g, p}] = id
+	return id
+}
+
+// Readmit returns the cell of a buffer that is live again after it was counted
+// out. If its cell was dropped meanwhile, its part of the total goes back.
+func (cs *cells) Readmit(p Place, line LineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
+	id := cs.Make(p, line, x, peakEpoch)
+	if c := cs.At(id); c.Total == c.Live {
+		cs.Touch(id)
+		c.Total++
+		at := cs.retiredAt(retiredKey{p.Place, x.Memory})
+		cs.Retired.Touch(at)
+		r := cs.Retired.At(at)
+		r.Total = r.Total.Sub(x.Tally(1))
+	}
+	return id
+}
+
+// group returns the group of a tensor, making it if it is new.
+func (cs *cells) group(x *snapshot.Tensor) *Group {
+	key := string(x.AppendKey(nil))
+	g := cs.groups[key]
+	if g == nil {
+		g = &Group{Tensor: x.Clone()}
+		cs.groups[key] = g
+	}
+	return g
+}
+
+// sweep drops the cells that no mark, no peak and no live buffer needs, a few at
+// each call, until there is room for as many again as remain. A program whose
+// shapes never repeat thus keeps a bounded table; one whose shapes do repeat
+// pays nothing.
+func (cs *cells) sweep(peakEpoch uint64) {
+	if cs.swept == 0 {
+		if cs.Len() < cs.limit {
+			return
+		}
+		cs.swept = 1
+	}
+	for end := min(cs.swept+sweepCells, cs.Bound()); cs.swept < end; cs.swept++ {
+		if c := cs.At(cs.swept); c.Group != nil && !c.needed(peakEpoch) {
+			cs.retire(cs.swept, c)
+		}
+	}
+	if cs.swept >= cs.Bound() {
+		cs.swept, cs.limit = 0, max(minCells, 2*cs.Len())
+	}
+}
+
+func (cs *cells) retire(id slab.ID, c *Cell) {
+	at := cs.retiredAt(retiredKey{c.Place.Place, c.Memory})
+	cs.Retired.Touch(at)
+	r := cs.Retired.At(at)
+	r.Total = r.Total.Add(c.Group.Tally(c.Total))
+	if c.interval != 0 {
+		cs.unlist(c)
+	}
+	delete(cs.index, cellKey{c.Group, c.Place})
+	if c.Group.cells--; c.Group.cells == 0 {
+		delete(cs.groups, string(c.Group.AppendKey(nil)))
+	}
+	cs.Put(id)
+}
+
+// retiredAt returns the entry of a place and a kind of memory, making it if it is new.
+func (cs *cells) retiredAt(k retiredKey) slab.ID {
+	id := cs.retiredIndex[k]
+	if id == 0 {
+		var r *snapshot.RetiredEntry
+		id, r = cs.Retired.Get()
+		r.Place, r.Memory = k.Place, k.memory
+		cs.retiredIndex[k] = id
+	}
+	return id
+}
+
+// needed reports whether the cell still counts anything but its total.
+func (c *Cell) needed(peakEpoch uint64) bool {
+	return c.Live != 0 || c.marked != 0 || c.pins != 0 || c.AtPeak(peakEpoch) != 0
+}
+
+// AtPeak returns the number of buffers at the ledger's peak.
+func (c *Cell) AtPeak(peakEpoch uint64) int64 {
+	if c.epoch == peakEpoch {
+		return c.peak
+	}
+	return c.Live
+}
+
+// recentCells remembers in which cell each call stack allocated last: most
+// stacks allocate one shape in one section.
+type recentCells struct {
+	pages []*[recentInPage]slab.ID // by stack
+}
+
+const recentInPage = 1024
+
+func (r *recentCells) of(stack snapshot.StackID) *slab.ID {
+	if callstack.ID(stack) == callstack.Overflow {
+		stack = 0
+	}
+	page := int(stack / recentInPage)
+	if page >= len(r.pages) || r.pages[page] == nil {
+		r.addPage(page)
+	}
+	return &r.pages[page][stack%recentInPage]
+}
+
+func (r *recentCells) addPage(page int) {
+	for page >= len(r.pages) {
+		r.pages = append(r.pages, nil)
+	}
+	r.pages[page] = new([recentInPage]slab.ID)
+}
+
+// changed is the part of cells that knows what changed since the last mark. Cells whose count changes
+// between two marks are on a list, so that a mark costs what changed. A mark is of one instant, but
+// does not hold the lock for the whole list: Cut begins a new list, and the cells of the old
+// one are due. Tell takes some of them at a time. Whoever changes a cell that is due takes it first.
+type changed struct {
+	interval uint64  // number of the marks, and one
+	latest   slab.ID // the head of the list of this interval
+	due      slab.ID // the head of the list of the interval before
+	early    []CellChange
+}
+
+// CellChange is what one cell contributes to a delta.
+type CellChange struct {
+	Group *Group
+	Line  LineID
+	Count int64 // may be zero
+}
+
+// unlist takes a cell off the list that it is on. No view shows lists: there is
+// nothing to announce.
+func (cs *cells) unlist(c *Cell) {
+	head := &cs.latest
+	if c.interval != cs.interval {
+		head = &cs.due
+	}
+	if c.older != 0 {
+		cs.At(c.older).newer = c.newer
+	}
+	if c.newer != 0 {
+		cs.At(c.newer).older = c.older
+	} else {
+		*head = c.older
+	}
+	c.interval, c.newer, c.older = 0, 0, 0
+}

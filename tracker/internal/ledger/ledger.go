@@ -1,0 +1,331 @@
+// Package ledger is the account of live buffers: a record of each, counted by groups, call sites, streams and
+// sections, with the latest events. It is exact after every call. It knows no device and prints nothing; package
+// tracker holds the lock under which it is changed.
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/addrtable"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// ErrDuplicatePtr is the error of adding an address that the ledger holds live
+// already: somebody freed it without telling the tracker, or registered it twice.
+var ErrDuplicatePtr = errors.New("address is already live in the ledger")
+
+// Ledger is the one account of live buffers. After every call, totals are the
+// sum over records and over cells alike. Its methods are not safe for concurrent
+// use: the tracker's lock guards it.
+type Ledger struct {
+	Records slab.Slab[Record]
+	Labels  slab.Slab[string]
+	Cells   cells
+	Streams streams
+	// addresses finds records by address, except those in the tracker's cache:
+	// that knows whose they are.
+	Addresses addrtable.Table
+
+	// Of the device's memory; see also byMemory.
+	Current snapshot.Tally // requested
+	Total   snapshot.Tally // ever
+	Peak    snapshot.Tally // count and bytes at the moment of most bytes
+	// epoch counts the moments of most bytes; see cell.peak.
+	Epoch uint64
+
+	// high is the highest level since a section last began or ended.
+	High alloc.Bytes
+
+	Allocated     alloc.Bytes
+	allocatedPeak alloc.Bytes
+	Registered    alloc.Bytes // the part of allocated that is not the tracker's own
+
+	// byMemory is current by the kind of memory, and what is live on the host.
+	ByMemory snapshot.ByMemory
+	Host     hostBytes
+	Buffers  int64 // records of the tracker's own, also after Close
+	Closed   bool
+
+	Freed []*snapshot.Lifetimes // by line; nil where nothing was freed
+}
+
+// Record is what the ledger holds of live memory. It has no pointers, and so
+// costs the Go collector nothing.
+type Record struct {
+	Ptr       alloc.Ptr
+	Allocated alloc.Bytes
+	Since     time.Duration // of the allocation, since the tracker's start
+	Seq       uint64        // of its event, which no other record has
+	Cell      slab.ID       // kind, shape, dtype, stack, section
+	Label     slab.ID       // 0 is none
+	State     state
+	Foreign   bool // registered: other code owns the memory
+	Lost      bool // its Buffer was collected
+}
+
+type state uint8
+
+const (
+	unused  state = iota
+	Live          // counted
+	leaving       // not counted: its memory is being freed, which may fail
+)
+
+func NewLedger() Ledger {
+	return Ledger{Cells: newCells(), Streams: newStreams(), Addresses: addrtable.New(), Epoch: 1}
+}
+
+// Close forgets what was ever counted. The records stay, so that live buffers
+// can be freed, once.
+func (l *Ledger) Close() {
+	l.Cells.Reset() // snapshots may be reading them
+	l.Cells.Retired.Reset()
+	l.Cells, l.Addresses, l.Freed = newCells(), addrtable.New(), nil
+	l.Current, l.Total, l.Peak = snapshot.Tally{}, snapshot.Tally{}, snapshot.Tally{}
+	l.Allocated, l.allocatedPeak, l.Registered, l.High = 0, 0, 0, 0
+	l.ByMemory, l.Host = snapshot.ByMemory{}, hostBytes{}
+	l.Closed = true
+}
+
+// Admits reports whether one more buffer of that size can be counted.
+func (l *Ledger) Admits(bytes alloc.Bytes) bool {
+	const rounding = 4 * alloc.MiB // at most, by the cache
+	return bytes <= alloc.MaxBytes-rounding-max(l.Current.Bytes, l.Allocated, l.Host.Allocated)
+}
+
+// At returns the live record at an address, or 0; see addresses.
+func (l *Ledger) At(p alloc.Ptr) slab.ID {
+	search := l.Addresses.Look(uint64(p))
+	return l.next(&search, p)
+}
+
+// next moves a search on to the record at an address, and returns it, or 0.
+func (l *Ledger) next(search *addrtable.Search, p alloc.Ptr) slab.ID {
+	for {
+		id := search.Next()
+		if id == 0 || l.Records.At(id).Ptr == p {
+			return id
+		}
+	}
+}
+
+// Forget takes the address of a record out of the table, if it is there.
+func (l *Ledger) Forget(r *Record) {
+	search := l.Addresses.Look(uint64(r.Ptr))
+	if l.next(&search, r.Ptr) != 0 {
+		l.Addresses.Remove(&search)
+	}
+}
+
+// Duplicate is the error of an address that is live.
+func (l *Ledger) Duplicate(id slab.ID) error {
+	r := l.Records.At(id)
+	g := l.Cells.At(r.Cell).Group
+	return fmt.Errorf("%v: %w, as %v %v", r.Ptr, ErrDuplicatePtr, g.Kind, g.Shape)
+}
+
+// Add makes a record live that the caller has put its address, time and owner in.
+func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) {
+	r.Cell, r.Allocated, r.State = in, allocated, Live
+	if !r.Foreign {
+		l.Buffers++
+	}
+	c := l.Enter(r)
+	c.Total++
+	if c.Memory.OnHost() {
+		return
+	}
+	l.Total.Count++
+	if l.Total.Bytes += c.Each; l.Total.Bytes < 0 {
+		l.Total.Bytes = alloc.MaxBytes
+	}
+}
+
+// Enter counts a record in.
+func (l *Ledger) Enter(r *Record) *Cell {
+	c := l.change(r.Cell)
+	c.Live++
+	its := &l.ByMemory[c.Memory]
+	its.Count++
+	its.Bytes += c.Each
+	if c.Memory.OnHost() {
+		l.Host.add(r, r.Allocated)
+		return c
+	}
+	l.Current.Count++
+	l.Current.Bytes += c.Each
+	l.Allocated += r.Allocated
+	if r.Foreign {
+		l.Registered += r.Allocated
+	}
+	l.allocatedPeak = max(l.allocatedPeak, l.Allocated)
+	l.High = max(l.High, l.Current.Bytes)
+	if l.Current.Bytes > l.Peak.Bytes {
+		l.Peak = l.Current
+		l.Epoch++
+	}
+	return c
+}
+
+// leave counts a record out.
+func (l *Ledger) leave(r *Record) {
+	c := l.change(r.Cell)
+	c.Live--
+	its := &l.ByMemory[c.Memory]
+	its.Count--
+	its.Bytes -= c.Each
+	if c.Memory.OnHost() {
+		l.Host.add(r, -r.Allocated)
+		return
+	}
+	l.Current.Count--
+	l.Current.Bytes -= c.Each
+	l.Allocated -= r.Allocated
+	if r.Foreign {
+		l.Registered -= r.Allocated
+	}
+}
+
+// Move counts a live record in another cell.
+func (l *Ledger) Move(id slab.ID, r *Record, to slab.ID) {
+	l.leave(r)
+	l.Cells.At(r.Cell).Total--
+	l.Records.Touch(id)
+	r.Cell = to
+	l.Enter(r).Total++
+}
+
+// hostBytes is what live buffers take of the host's memory.
+type hostBytes struct {
+	Allocated  alloc.Bytes
+	Registered alloc.Bytes // the part of allocated that is not the tracker's own
+}
+
+func (h *hostBytes) add(r *Record, bytes alloc.Bytes) {
+	h.Allocated += bytes
+	if r.Foreign {
+		h.Registered += bytes
+	}
+}
+
+// WasFreed counts the age at which a buffer of a cell was freed.
+func (l *Ledger) WasFreed(c *Cell, age time.Duration, event uint64) {
+	for int(c.Line) >= len(l.Freed) {
+		l.Freed = append(l.Freed, nil)
+	}
+	its := l.Freed[c.Line]
+	if its == nil {
+		its = new(snapshot.Lifetimes)
+		l.Freed[c.Line] = its
+	}
+	its.Freed(age, event)
+}
+
+// change announces that a cell's count changes.
+func (l *Ledger) change(id slab.ID) *Cell {
+	c := l.Cells.At(id)
+	l.Cells.Touch(id)
+	// The count at the peak is saved before it first changes after it. A new peak
+	// starts a new epoch, which forgets every saved count at once: so what was
+	// live at the peak is known exactly, at the cost of a comparison.
+	if c.epoch != l.Epoch {
+		c.epoch, c.peak = l.Epoch, c.Live
+	}
+	if c.interval != l.Cells.interval {
+		l.Cells.note(id, c)
+	}
+	return c
+}
+
+// Remove takes a live record out for good.
+func (l *Ledger) Remove(id slab.ID, r *Record) {
+	if !l.Closed {
+		l.leave(r)
+	}
+	l.drop(id, r)
+}
+
+// drop gives the room of a record back.
+func (l *Ledger) drop(id slab.ID, r *Record) {
+	if !r.Foreign {
+		l.Buffers--
+	}
+	if r.Label != 0 {
+		l.Labels.Put(r.Label)
+	}
+	l.Records.Put(id)
+}
+
+// TakeOut takes a live record out while its memory is being freed; putBack or
+// settle follows.
+func (l *Ledger) TakeOut(id slab.ID, r *Record) {
+	l.Records.Touch(id)
+	r.State = leaving
+	if !l.Closed {
+		l.Forget(r)
+		l.leave(r)
+		l.Cells.At(r.Cell).pins++
+	}
+}
+
+// PutBack makes a record live again whose memory could not be freed. It fails
+// if the address has another owner by now; then the record is gone.
+func (l *Ledger) PutBack(id slab.ID, r *Record) error {
+	if l.Closed {
+		l.Records.Touch(id)
+		r.State = Live
+		return nil
+	}
+	if other := l.At(r.Ptr); other != 0 {
+		err := l.Duplicate(other)
+		l.Settle(id, r)
+		return err
+	}
+	l.Records.Touch(id)
+	r.State = Live
+	l.Addresses.Add(uint64(r.Ptr), id)
+	l.Cells.At(r.Cell).pins--
+	l.Enter(r)
+	return nil
+}
+
+// Settle forgets a record whose memory is free.
+func (l *Ledger) Settle(id slab.ID, r *Record) {
+	if !l.Closed {
+		l.Cells.At(r.Cell).pins--
+	}
+	l.drop(id, r)
+}
+
+// ResetPeak makes the present level the highest.
+func (l *Ledger) ResetPeak() {
+	l.Peak = l.Current
+	l.allocatedPeak = l.Allocated
+	l.Epoch++
+}
+
+// LabelOf returns the name of a live record.
+func (l *Ledger) LabelOf(r *Record) string {
+	if r.Label == 0 {
+		return ""
+	}
+	return *l.Labels.At(r.Label)
+}
+
+// Label names a live record.
+func (l *Ledger) Label(id slab.ID, r *Record, name string) {
+	l.Records.Touch(id)
+	if r.Label != 0 {
+		l.Labels.Put(r.Label)
+		r.Label = 0
+	}
+	if name != "" {
+		var text *string
+		r.Label, text = l.Labels.Get()
+		*text = name
+	}
+}
