@@ -218,3 +218,7 @@ func (t *MemTracker) watch(b *Buffer) {
 		runtime.AddCleanup(b, (*Buffer).lose, &Buffer{t, b.group, b.ptr, b.allocated, b.seq, b.record, b.stack})
 	}
 }
+
+func placeOf(stack snapshot.StackID, in *section, stream uint8) ledger.Place {
+	return ledger.Place{Place: snapshot.Place{Stack: stack, Section: in.pathID()}, Stream: stream}
+}

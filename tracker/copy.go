@@ -3,9 +3,12 @@ package tracker
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // CopyIn copies src to the beginning of a live buffer's memory:
@@ -54,4 +57,162 @@ func (b *Buffer) copy(what string, dtype alloc.DType, host []byte, move func(all
 		return fmt.Errorf("%s: %v: %w", what, b, err)
 	}
 	return nil
+}
+
+// Copy copies all of src to the beginning of dst, both live. They may be of trackers of different devices:
+// then the copy is direct where the devices can do that, and else goes through the host; and
+// dst, if it has no label, gets one that says what it is a copy of. The copy is complete when
+// Copy returns. It does not wait for work that streams other than the default one have queued.
+//
+// A copy is no event of the history, which has what takes and frees memory: a copy does neither, and most
+// copies of a program are not made by Copy.
+//
+// Both have elements of one DType, or one of them is of Uint8. The errors are those of CopyIn.
+func Copy(dst, src *Buffer) error {
+	to, from := dst.tracker, src.tracker
+	about := fmt.Sprintf("copy %v of %s to %v of %s", src, from.name, dst, to.name)
+	switch {
+	case !dst.isLive() || !src.isLive():
+		return fmt.Errorf("%s: %w: it is freed", about, alloc.ErrUnknownPtr)
+	case dst.DType() != src.DType() && dst.DType() != alloc.Uint8 && src.DType() != alloc.Uint8:
+		return fmt.Errorf("%s: elements of %v: want %v", about, src.DType(), dst.DType())
+	case src.Bytes() > dst.Bytes():
+		return fmt.Errorf("%s: %w", about, &alloc.SizeError{Requested: src.Bytes(), Reason: "more than the buffer holds"})
+	}
+	err := errors.ErrUnsupported
+	if peer, ok := alloc.As[ability.PeerCopier](to.device); ok {
+		err = peer.CopyFrom(dst.ptr, from.device, src.ptr, src.Bytes())
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = copyThroughHost(dst, src)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", about, err)
+	}
+	if !sameDevice(to.device, from.device) {
+		dst.nameCopy(src)
+	}
+	return nil
+}
+
+const copyChunk = 16 << 20
+
+func copyThroughHost(dst, src *Buffer) error {
+	to, writes := alloc.As[alloc.Copier](dst.tracker.device)
+	from, reads := alloc.As[alloc.Copier](src.tracker.device)
+	if !writes || !reads {
+		return fmt.Errorf("a device cannot copy: %w", errors.ErrUnsupported)
+	}
+	host := make([]byte, min(copyChunk, src.Bytes()))
+	for at := alloc.Bytes(0); at < src.Bytes(); at += copyChunk {
+		part := host[:min(copyChunk, src.Bytes()-at)]
+		if err := from.CopyToHost(part, src.ptr+alloc.Ptr(at)); err != nil {
+			return err
+		}
+		if err := to.CopyToDevice(dst.ptr+alloc.Ptr(at), part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameCopy names a buffer without a label after the one that was copied to it.
+func (b *Buffer) nameCopy(src *Buffer) {
+	if b.Label() != "" {
+		return
+	}
+	what := src.Label()
+	if what == "" {
+		what = fmt.Sprintf("%v %v", src.Kind(), src.Shape())
+	}
+	b.SetLabel(fmt.Sprintf("copy of %s on %s", what, src.tracker.name))
+}
+
+// RecordStream says that work on a stream uses the buffer, in addition to work on the stream that it was
+// allocated for. When the buffer is freed, its memory is pending until the work
+// that is queued on such streams by then is done; only then it is handed out again. Call
+// it before Free. The stream must live until the memory is no longer pending.
+//
+// The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported if the device is not an
+// alloc.EventDevice: there, wait for the stream before Free. Without a cache it does
+// nothing if the device knows no streams: the driver's own free waits for all work.
+func (b *Buffer) RecordStream(s alloc.Stream) error {
+	t := b.tracker
+	t.mu.Lock()
+	var err error
+	live := b.live() != nil
+	if live && t.cache != nil {
+		err = t.locked.RecordStream(b.ptr, s)
+	}
+	t.mu.Unlock()
+	switch {
+	case !live:
+		return fmt.Errorf("record stream %#x for %v: %w", uint64(s), b, alloc.ErrDoubleFree)
+	case t.cache == nil && t.streamed != nil:
+		return t.streamed.RecordStream(b.ptr, s)
+	case err == nil && t.freed != nil:
+		t.freed.recordStream(b, s)
+	}
+	return err
+}
+
+// FreeOn is RecordStream and Free: for a buffer of which the last work was queued on a stream
+// other than the one that it was allocated for. If there is an error, the buffer stays live. To
+// free a nil Buffer does nothing.
+func (b *Buffer) FreeOn(s alloc.Stream) error {
+	if b == nil {
+		return nil
+	}
+	err := error(nil)
+	if f := b.tracker.freed; f == nil {
+		err = b.free(&s)
+	} else {
+		err = f.free(b, &s, snapshot.StackID(b.tracker.stacks.Table.Capture(1)))
+	}
+	runtime.KeepAlive(b)
+	return err
+}
+
+// Stream returns the stream that a live buffer was allocated for; 0, the default stream, of one
+// that is freed. Of a program that has used more than snapshot.MaxStreams it may be
+// snapshot.OtherStreams.
+func (b *Buffer) Stream() alloc.Stream {
+	t := b.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := b.live()
+	if r == nil || t.ledger.Closed {
+		return 0
+	}
+	return t.ledger.Streams.Handles[t.ledger.Cells.At(r.Cell).Stream]
+}
+
+// giveBack gives back what a closed tracker's cache still holds, and closes a
+// device of its own once no buffer is live. A cache that the caller made is the
+// caller's to empty.
+func (t *MemTracker) giveBack() (err error) {
+	if t.owned {
+		_, err = t.cache.Trim()
+	}
+	t.mu.Lock()
+	last := t.ledger.Buffers == 0
+	t.mu.Unlock()
+	if err == nil && last {
+		err = t.opened.close()
+	}
+	return err
+}
+
+// freedAfterClose gives the memory of a free after Close back to the driver, once the work of other streams
+// on it is done. The free itself has succeeded: an error of the driver is only logged, and the next free
+// tries again.
+func (t *MemTracker) freedAfterClose() {
+	if t.owned {
+		if stats := t.cache.Stats(); stats.Releasable == 0 && stats.Pending.Count.Current == 0 {
+			return
+		}
+	}
+	if err := t.giveBack(); err != nil {
+		t.report.Log.Warn("gpumemtrack: memory freed after Close could not be given back to the driver", "err", err)
+	}
 }

@@ -1,6 +1,14 @@
 package tracker
 
 import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -22,4 +30,162 @@ func (t *MemTracker) Growth() []snapshot.Growth {
 		return nil
 	}
 	return t.Snapshot().Growth()
+}
+
+// Explain says why the tracker's cache holds more memory than the program requested, and what
+// keeps that memory from being used or given back. It costs as much as a Snapshot. Package
+// tracker/replay computes from a Record what other settings would have saved.
+func (t *MemTracker) Explain() *snapshot.Explanation { return t.Snapshot().Explain() }
+
+// maxCheap is how many buffers, call sites and blocks a failed allocation looks through to
+// explain itself: a millisecond or two of work.
+const maxCheap = 10_000
+
+// stuck returns the lines that keep most of what is cached, or none if that is not cheap.
+func (t *MemTracker) stuck(n int) []snapshot.PinLine {
+	if t.cache == nil || t.closed.Load() {
+		return nil
+	}
+	t.mu.Lock()
+	stats := t.locked.Stats()
+	cheap := t.ledger.Cells.Len() <= maxCheap && stats.Allocated.Count.Current+stats.Inactive.Count.Current <= maxCheap
+	t.mu.Unlock()
+	if !cheap {
+		return nil
+	}
+	lines := t.Explain().Lines
+	return lines[:min(n, len(lines))]
+}
+
+// growing returns copies of the series that grow, and when they began.
+func (t *MemTracker) growing() (found map[snapshot.Frame]*snapshot.Series, began time.Duration) {
+	t.marking.Lock()
+	defer t.marking.Unlock()
+	return t.growth.Growing()
+}
+
+// lifetimes returns a copy of what is known of each line's freed buffers, taken some
+// hundred lines at a time.
+func (t *MemTracker) lifetimes() map[snapshot.Frame]*snapshot.Lifetimes {
+	const atOnce = 256
+	lines := make(map[snapshot.Frame]*snapshot.Lifetimes)
+	var some [atOnce]snapshot.Lifetimes
+	for first := 0; ; first += atOnce {
+		t.mu.Lock()
+		freed := t.ledger.Freed[min(first, len(t.ledger.Freed)):]
+		freed = freed[:min(atOnce, len(freed))]
+		clear(some[:])
+		for i, l := range freed {
+			if l != nil {
+				some[i] = *l
+			}
+		}
+		t.mu.Unlock()
+		if len(freed) == 0 {
+			return lines
+		}
+		for i := range freed {
+			if !some[i].IsZero() {
+				own := some[i]
+				lines[t.stacks.Frame(ledger.LineID(first+i))] = &own
+			}
+		}
+	}
+}
+
+// TestingT is the part of *testing.T that VerifyNoLeaks and LimitPeak need.
+type TestingT interface {
+	Errorf(format string, args ...any)
+}
+
+// VerifyNoLeaks fails the test if buffers of the tracker are live:
+//
+//	defer tracker.VerifyNoLeaks(t, tr)
+//
+// The failure lists each leak with its count and the call stack that allocated it. A tracker
+// that is nil or closed fails the test too.
+func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
+	if h, ok := t.(helper); ok {
+		h.Helper()
+	}
+	if cannotTell(t, tr) {
+		return
+	}
+	leaks := tr.Leaks(opts...)
+	if len(leaks) == 0 {
+		return
+	}
+	var sum snapshot.Tally
+	var text strings.Builder
+	for _, l := range leaks {
+		sum = sum.Add(l.Tally)
+		text.WriteString("\n" + l.String())
+	}
+	t.Errorf("device memory was not freed: %v\n%s", sum, text.String())
+}
+
+// LimitPeak fails the test if more than limit was live at one moment since the tracker's start
+// or its last ResetPeak, in requested bytes:
+//
+//	defer tracker.LimitPeak(t, tr, 24*alloc.MiB)
+//
+// The failure lists the lines of code that held memory at the peak. A tracker that is nil or
+// closed fails the test too.
+func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
+	if h, ok := t.(helper); ok {
+		h.Helper()
+	}
+	if cannotTell(t, tr) {
+		return
+	}
+	s := tr.LightSnapshot()
+	if s.Peak.Bytes <= limit {
+		return
+	}
+	var text strings.Builder
+	for _, site := range byLine(s.Sites(), func(site snapshot.SiteStats) snapshot.Tally { return site.Peak }) {
+		text.WriteString("\n\t" + site.String())
+	}
+	t.Errorf("peak of device memory: %v, %v above the limit of %v; live at the peak:%s",
+		s.Peak, s.Peak.Bytes-limit, limit, text.String())
+}
+
+// cannotTell fails a test that asks no tracker, or one that is closed: either would
+// pass any.
+func cannotTell(t TestingT, tr *MemTracker) bool {
+	if h, ok := t.(helper); ok {
+		h.Helper()
+	}
+	switch {
+	case tr == nil:
+		t.Errorf("there is no tracker to ask: it is nil")
+	case tr.closed.Load():
+		t.Errorf("the tracker is closed already and knows of no memory: ask it before Close (deferred calls run last one first)")
+	default:
+		return false
+	}
+	return true
+}
+
+// helper is a test that reports a failure at the caller of the functions that have
+// called Helper, each for itself.
+type helper interface{ Helper() }
+
+// byLine adds up one tally of the call stacks by line of code, larger ones
+// first.
+func byLine(sites iter.Seq[snapshot.SiteStats], of func(snapshot.SiteStats) snapshot.Tally) []snapshot.SiteTally {
+	sums := make(map[snapshot.Frame]snapshot.Tally)
+	for site := range sites {
+		if n := of(site); !n.IsZero() {
+			sums[site.Site] = sums[site.Site].Add(n)
+		}
+	}
+	lines := make([]snapshot.SiteTally, 0, len(sums))
+	for frame, sum := range sums {
+		lines = append(lines, snapshot.SiteTally{Frame: frame, Tally: sum})
+	}
+	slices.SortFunc(lines, func(x, y snapshot.SiteTally) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), snapshot.Frame.Compare(x.Frame, y.Frame))
+	})
+	return lines
 }

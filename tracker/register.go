@@ -186,3 +186,94 @@ func (t *MemTracker) restore(w withdrawn) error {
 // ErrDuplicatePtr is the error of adding an address that the ledger holds live
 // already: somebody freed it without telling the tracker, or registered it twice.
 var ErrDuplicatePtr = ledger.ErrDuplicatePtr
+
+// RegisterOption describes the memory that Register adds.
+type RegisterOption func(*registration)
+
+// registration is what the options of a Register say.
+type registration struct {
+	memory alloc.Memory
+	label  string
+}
+
+func newRegistration(opts []RegisterOption) (registration, error) {
+	r := registration{memory: alloc.DeviceMemory}
+	for _, opt := range opts {
+		opt(&r)
+	}
+	if !r.memory.Valid() {
+		return r, fmt.Errorf("%v: there is no such kind of memory", r.memory)
+	}
+	return r, nil
+}
+
+// InMemory says what kind of memory it is. Without it, it is alloc.DeviceMemory.
+func InMemory(m alloc.Memory) RegisterOption {
+	return func(r *registration) { r.memory = m }
+}
+
+// Labelled names the memory, as Buffer.SetLabel does.
+func Labelled(label string) RegisterOption {
+	return func(r *registration) { r.label = label }
+}
+
+// SetLabel names the live memory at an address that Register entered, as Buffer.SetLabel does.
+// An address that is not live is alloc.ErrUnknownPtr.
+func (t *MemTracker) SetLabel(ptr alloc.Ptr, label string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := t.find(ptr)
+	if id == 0 {
+		return fmt.Errorf("label %v %q: %w: it is not live", ptr, label, alloc.ErrUnknownPtr)
+	}
+	t.ledger.Label(id, t.ledger.Records.At(id), label)
+	return nil
+}
+
+// ExplainOutOfMemory turns an out of memory error of other code into the error that Alloc
+// would have returned. If err is alloc.ErrOutOfMemory, for example an *alloc.OutOfMemoryError,
+// the result is an *OutOfMemoryError that unwraps to err. It is added to the history, and a
+// dump is written if Config.OOMDir asks for one. Any other err is returned unchanged, also if
+// the tensor is not valid. The tensor is what the memory was for. Any goroutine may call it.
+func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+	if !errors.Is(err, alloc.ErrOutOfMemory) {
+		return err
+	}
+	stack := snapshot.StackID(t.stacks.Table.Capture(1))
+	x, invalid := snapshot.NewTensor(shape, dtype, kind)
+	if invalid != nil {
+		return err
+	}
+	return t.outOfMemory(err, stack, 0, x)
+}
+
+// lose is called with a copy of a Buffer that nobody can reach any more. Most
+// were freed.
+func (b *Buffer) lose() {
+	t := b.tracker
+	now := t.now()
+	t.mu.Lock()
+	r := b.live()
+	if r == nil || t.ledger.Closed && t.lost != FreeLost {
+		t.mu.Unlock()
+		return
+	}
+	t.ledger.Records.Touch(b.record)
+	r.Lost = true
+	t.everLost++
+	first := t.everLost == 1
+	if !t.ledger.Closed {
+		t.note(r, t.history.Moment(now), snapshot.Lost)
+	}
+	t.mu.Unlock()
+	if first {
+		t.report.Log.Warn("gpumemtrack: a buffer was never freed and nothing refers to it any more; see Leaks",
+			"buffer", b.String(), "site", t.stacks.Site(b.stack).String())
+	}
+	if t.lost != FreeLost {
+		return
+	}
+	if err := b.Free(); err != nil {
+		t.report.Log.Warn("gpumemtrack: a lost buffer could not be freed", "err", err)
+	}
+}

@@ -146,3 +146,104 @@ func (s *section) pass(path, why string) {
 	s.device.abandoned = true
 	s.claimed.Store(true)
 }
+
+// Data returns what the section measured, or what it has measured so far if it is open. For an
+// ended section it waits until the device has done the work that was queued in it.
+func (s *Section) Data() snapshot.SectionData {
+	m, done := s.completed()
+	if !done {
+		m = s.soFar()
+	}
+	data := snapshot.SectionData{
+		Path: s.path, Site: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack), Incomplete: m.incomplete,
+		Start: s.tracker.start.Add(s.from.at), Time: m.to.at - s.from.at, CPUTime: -1, DeviceTime: -1,
+		GPU:       snapshot.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
+		RSS:       residentUse(s.from.host, m.to.host, m.peak.host),
+		Heap:      snapshot.MemoryUse{Before: s.from.host.heap, Used: m.to.host.heap, Peak: -1},
+		Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
+	}
+	if s.from.cpu >= 0 && m.to.cpu >= 0 {
+		data.CPUTime = max(0, m.to.cpu-s.from.cpu)
+	}
+	if m.timed {
+		data.DeviceTime = s.device.read()
+	}
+	return data
+}
+
+// soFar measures an open section.
+func (s *Section) soFar() measures {
+	t := s.tracker
+	now := moment{cpu: t.sections.host.cpu(), host: t.sections.host.read()}
+	now.at = t.now()
+	t.lockSections()
+	defer t.unlockSections()
+	if s.done { // by now
+		return s.final
+	}
+	now.gpu = t.ledger.Current.Bytes
+	return measures{to: now, peak: s.peak(), own: s.own}
+}
+
+// residentUse is the use between two readings. mark is the section's own high-water mark. Without it the
+// process's mark is the section's peak if it rose meanwhile, and otherwise an upper bound of it.
+func residentUse(from, to hostMemory, mark alloc.Bytes) snapshot.MemoryUse {
+	use := snapshot.MemoryUse{Before: from.resident, Used: to.resident, Peak: -1}
+	switch {
+	case mark > 0 && to.resident >= 0:
+		use.Peak = max(mark, from.resident, to.resident)
+	case from.peak < 0 || to.peak < 0:
+	case to.peak > from.peak:
+		use.Peak = to.peak
+	default:
+		use.Peak, use.PeakAtMost = from.peak, true // the kernel's figure may fall a little
+	}
+	return use
+}
+
+// pathStats is what the ended sections of one path came to together.
+type pathStats struct {
+	calls         int64
+	stack         snapshot.StackID // who opened the last
+	time          time.Duration
+	deviceTime    time.Duration
+	cpuTime       time.Duration
+	timed         int64 // calls with a device time
+	allocated     snapshot.Tally
+	freed         snapshot.Tally
+	peak, ownPeak alloc.Bytes    // the highest of all
+	rss, heap     alloc.Bytes    // consumed
+	live          snapshot.Tally // buffers allocated in the path itself, alive now
+	layer         *Layer         // as the last call described it
+}
+
+// add counts a section that has ended. The sums stop at the bounds of 64 bits.
+func (p *pathStats) add(s *section) {
+	m := &s.final
+	p.calls++
+	p.stack = s.stack
+	p.time = saturate.Add(p.time, m.to.at-s.from.at)
+	if s.from.cpu >= 0 && m.to.cpu >= 0 {
+		p.cpuTime = saturate.Add(p.cpuTime, max(0, m.to.cpu-s.from.cpu))
+	}
+	p.allocated = p.allocated.Add(m.own.allocated)
+	p.freed = p.freed.Add(m.own.freed)
+	p.peak = max(p.peak, m.peak.gpu)
+	p.ownPeak = max(p.ownPeak, m.own.peak)
+	p.rss = saturate.Add(p.rss, consumed(s.from.host.resident, m.to.host.resident))
+	p.heap = saturate.Add(p.heap, consumed(s.from.host.heap, m.to.host.heap))
+	if s.layer != nil {
+		p.layer = s.layer
+	}
+}
+
+func consumed(before, used alloc.Bytes) alloc.Bytes {
+	return snapshot.MemoryUse{Before: before, Used: used}.Consumed()
+}
+
+func (p *pathStats) addDeviceTime(d time.Duration) {
+	if d >= 0 {
+		p.deviceTime = saturate.Add(p.deviceTime, d)
+		p.timed++
+	}
+}

@@ -15,7 +15,7 @@
 // 2. The deltas of all marks, added up, give the last mark's live table.
 //
 //	subject.compareMark
-//	tracker.TestAMarkIsOfOneInstant
+//	tracker/internal/ledger.TestAMarkIsOfOneInstant
 //
 // 3. allocated <= reserved; blocks tile their segment; current <= peak.
 //
@@ -59,14 +59,14 @@
 //	tracker.TestPathsAreBounded
 //	tracker.TestOpenSectionsAreBounded
 //	tracker.TestReportIsBounded
-//	tracker.TestNamedStacksAreBounded
+//	tracker/internal/ledger.TestNamedStacksAreBounded
 //
 // 9. Whoever looks holds no allocation up for more than a millisecond.
 //
 //	internal/slab.TestReadHoldsTheLockForOneChunk
 //	internal/slab.TestAChangeIsCopiedOnceForAllViews
-//	tracker.TestAMarkTakesFewCellsAtOnce
-//	tracker.TestReadHoldsTheLockForAChunkOfEvents
+//	tracker/internal/ledger.TestAMarkTakesFewCellsAtOnce
+//	tracker/internal/ledger.TestReadHoldsTheLockForAChunkOfEvents
 //	internal/spinlock.TestWhoAskedIsNext
 //	tracker/live.BenchmarkAllocBesideReaders
 //

@@ -28,7 +28,7 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 		}
 		x := snapshot.Tensor{Kind: snapshot.Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r Record
-		l.Add(&r, l.Cells.Make(Place{Place: snapshot.Place{Stack: snapshot.StackID(i+1)}}, LineID(i), &x, l.Epoch), 512)
+		l.Add(&r, l.Cells.Make(Place{Place: snapshot.Place{Stack: snapshot.StackID(i + 1)}}, LineID(i), &x, l.Epoch), 512)
 		held[i] = append(held[i], r)
 		live[i]++
 	}
