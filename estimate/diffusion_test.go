@@ -3,6 +3,8 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -19,7 +21,7 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawn{t}
 		c := family.Transformer{
-			Family: rapid.SampledFrom([]*family.Family{family.Flux, family.Flux2, family.QwenImage, family.SD3, family.PixArt}).Draw(t, "family"),
+			Family: rapid.SampledFrom([]*family.Family{diffusion.Flux, diffusion.Flux2, diffusion.QwenImage, diffusion.SD3, diffusion.PixArt}).Draw(t, "family"),
 			Hidden: d.n("hidden"), Heads: d.n("heads"), HeadSize: d.n("head size"), FFN: d.n("ffn"), Channels: d.n("channels"), Image: d.n("image"), Patch: d.n("patch"),
 			Blocks: rapid.IntRange(-1, 2).Draw(t, "blocks"),
 		}
@@ -31,7 +33,7 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 			c.Denoiser = &family.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), DualBlocks: d.n("dual"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
 		}
 		opts := []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(2, d.n("height"), c.Channels), estimate.InputShape(2, d.n("tokens"), 8)}
-		if c.Family == family.SD3 || c.Family == family.PixArt {
+		if c.Family == diffusion.SD3 || c.Family == diffusion.PixArt {
 			c.Positions = d.n("positions")
 			opts[1] = estimate.InputShape(2, c.Channels, c.Image, d.n("width"))
 		}
@@ -48,11 +50,11 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 func TestConvolutionalImageModelsOfAnyNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawn{t}
-		a := family.Autoencoder{Latent: d.n("latent"), Image: d.n("image"), Depth: d.n("depth"), Groups: d.n("groups"), NoQuant: d.yes("no quant"), NoAttention: d.yes("no attention"), Upcast: d.yes("upcast")}
-		u := family.UNet{Middle: d.n("middle"), Channels: a.Latent, Out: a.Image, Depth: a.Depth, Groups: a.Groups, TextDim: d.n("text"), AddedDim: d.n("added"), Linear: d.yes("linear")}
+		a := diffusion.Autoencoder{Latent: d.n("latent"), Image: d.n("image"), Depth: d.n("depth"), Groups: d.n("groups"), NoQuant: d.yes("no quant"), NoAttention: d.yes("no attention"), Upcast: d.yes("upcast")}
+		u := diffusion.UNet{Middle: d.n("middle"), Channels: a.Latent, Out: a.Image, Depth: a.Depth, Groups: a.Groups, TextDim: d.n("text"), AddedDim: d.n("added"), Linear: d.yes("linear")}
 		for range rapid.IntRange(0, 4).Draw(t, "levels") {
 			a.Channels = append(a.Channels, d.n("channels"))
-			u.Levels = append(u.Levels, family.UNetLevel{Channels: d.n("width"), Heads: d.n("heads"), Blocks: d.n("blocks")})
+			u.Levels = append(u.Levels, diffusion.UNetLevel{Channels: d.n("width"), Heads: d.n("heads"), Blocks: d.n("blocks")})
 		}
 		layers, opts := a.Layers(), []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(d.n("batch"), a.Latent, d.n("height"), d.n("width"))}
 		if d.yes("unet") {
@@ -83,7 +85,7 @@ func TestNothingRunsAgainWithoutGradients(t *testing.T) {
 func TestDenoiserInParts(t *testing.T) {
 	const d, ffn = 64, 192
 	c := family.Transformer{
-		Family: family.Flux2, Hidden: d, Heads: 4, HeadSize: 16, FFN: ffn, Blocks: 2, Channels: 16,
+		Family: diffusion.Flux2, Hidden: d, Heads: 4, HeadSize: 16, FFN: ffn, Blocks: 2, Channels: 16,
 		Denoiser: &family.Denoiser{TextDim: 48, SingleBlocks: 3},
 	}
 	opts := []estimate.Option{estimate.InputShape(1, 64, 16), estimate.InputShape(1, 24, 48)}

@@ -8,6 +8,9 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
@@ -354,7 +357,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		"input 0 (1073741824, 1073741824) takes more than 64.0 PiB":   {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(1<<30, 1<<30)},
 		"input is of float32: want int64 or int32":                    {[]nn.Layer{nn.Embedding{Num: 2, Dim: 2}}, estimate.InputShape(1, 2)},
 		"reads a tensor (1,) that is not of this model":               {[]nn.Layer{nn.Custom(stale{})}, estimate.InputShape(1)},
-		"is the Vision of another Transformer and no model by itself": {layer.Public(family.Transformer{Family: family.CLIPVision}.Layers()), estimate.Tokens(1, 2)},
+		"is the Vision of another Transformer and no model by itself": {layer.Public(family.Transformer{Family: vision.CLIPVision}.Layers()), estimate.Tokens(1, 2)},
 		"estimate mlp.activation_fn (layer): Activation is 99":        {[]nn.Layer{nn.Named{Name: "mlp", Layer: nn.Custom(layer.MLP{Hidden: 1, FFN: 1, Activation: 99})}}, estimate.InputShape(1, 1)},
 		"Split is 7": {[]nn.Layer{nn.Linear{In: 1, Out: 1, Split: 7}}, estimate.InputShape(1, 1)},
 		`tied to "a.weight", which the model does not have`: {[]nn.Layer{nn.Linear{In: 1, Out: 1, Tied: "a.weight"}}, estimate.InputShape(1, 1)},
@@ -477,7 +480,7 @@ func TestTensorParallelismDividesHeads(t *testing.T) {
 
 // An encoder keeps no keys and values.
 func TestEncodersHaveNoCache(t *testing.T) {
-	bert := family.Transformer{Family: family.BERT, Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: 12, Positions: 64}
+	bert := family.Transformer{Family: encoder.BERT, Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: 12, Positions: 64}
 	_, err := estimate.Model(layer.Public(bert.Layers()), estimate.Tokens(1, 4), estimate.WithKVCache(estimate.KVConfig(bert.Cache(1, 4, 0))))
 	assert.ErrorContains(t, err, "Layers is 0")
 }

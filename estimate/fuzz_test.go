@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
+
 	"pgregory.net/rapid"
 
 	"github.com/stretchr/testify/require"
@@ -288,7 +290,7 @@ func checkTransformer(t *rapid.T) {
 	if d.yes("freeze") {
 		opts = append(opts, estimate.Frozen("*"))
 	}
-	if c.Family == family.ViT {
+	if c.Family == vision.ViT {
 		opts = append(opts, estimate.InputShape(pick("batch", 1, 3), 3, 32, 32))
 	} else {
 		batch := pick("batch", 1, 3)

@@ -3,6 +3,10 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/seq2seq"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -37,7 +41,7 @@ func TestLossOfTransformers(t *testing.T) {
 	assert.Nil(t, head.Loss())
 	assert.Equal(t, layer.NextToken{}, mistral7b.Loss())
 	assert.Nil(t, bertLarge.Loss())
-	assert.Nil(t, family.Transformer{Family: family.SigLIP}.Loss())
-	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: family.T5}.Loss())
-	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: family.BERT, MaskedLM: true}.Loss())
+	assert.Nil(t, family.Transformer{Family: vision.SigLIP}.Loss())
+	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: seq2seq.T5}.Loss())
+	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: encoder.BERT, MaskedLM: true}.Loss())
 }

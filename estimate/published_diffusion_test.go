@@ -3,6 +3,8 @@ package estimate_test
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
@@ -24,7 +26,7 @@ func (b beside) Declare(d *tape.Declaration) {
 func (beside) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 var klein4b = family.Transformer{
-	Family: family.Flux2, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 9216, Blocks: 5, Channels: 128,
+	Family: diffusion.Flux2, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 9216, Blocks: 5, Channels: 128,
 	Denoiser: &family.Denoiser{TextDim: 7680, SingleBlocks: 20},
 }
 
@@ -47,15 +49,15 @@ func kleinRow(how, file string, mib float64, more ...estimate.Option) published 
 
 var (
 	fluxDev = family.Transformer{
-		Family: family.Flux, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 12288, Blocks: 19, Channels: 64,
+		Family: diffusion.Flux, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 12288, Blocks: 19, Channels: 64,
 		Denoiser: &family.Denoiser{TextDim: 4096, PooledDim: 768, SingleBlocks: 38, Guided: true},
 	}
 	pixArtSigma = family.Transformer{
-		Family: family.PixArt, Hidden: 1152, Heads: 16, HeadSize: 72, FFN: 4608, Blocks: 28, Channels: 4, Image: 128, Patch: 2,
+		Family: diffusion.PixArt, Hidden: 1152, Heads: 16, HeadSize: 72, FFN: 4608, Blocks: 28, Channels: 4, Image: 128, Patch: 2,
 		Denoiser: &family.Denoiser{TextDim: 4096, Out: 8},
 	}
 	sd3Medium = family.Transformer{
-		Family: family.SD3, Hidden: 1536, Heads: 24, FFN: 6144, Blocks: 24, Channels: 16, Image: 128, Patch: 2, Positions: 192 * 192,
+		Family: diffusion.SD3, Hidden: 1536, Heads: 24, FFN: 6144, Blocks: 24, Channels: 16, Image: 128, Patch: 2, Positions: 192 * 192,
 		Denoiser: &family.Denoiser{TextDim: 4096, PooledDim: 2048},
 	}
 )
@@ -85,11 +87,11 @@ func fluxHeld() []tape.Layer {
 	}
 }
 
-var fluxVAE = family.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 16, NoQuant: true, Upcast: true}
+var fluxVAE = diffusion.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 16, NoQuant: true, Upcast: true}
 
 // quantoRow is a pipeline with T5-XXL in float16, of which the blog's figures are those of what is loaded: four
 // images need 1 MiB more than one.
-func quantoRow(name string, m family.Transformer, vae family.Autoencoder, clip int64, mib float64) published {
+func quantoRow(name string, m family.Transformer, vae diffusion.Autoencoder, clip int64, mib float64) published {
 	layers := []tape.Layer{
 		tape.As("transformer", waits{m.Layers()}), tape.As("vae", waits{vae.Layers()}),
 		tape.As("text_encoder", beside{"weight", clip + t5XXL - t5XXLLast, alloc.Float16}), tape.As("wo", beside{"weight", t5XXLLast, alloc.Float32}),
@@ -111,14 +113,14 @@ func fluxRow(images int, mib float64) published {
 	}
 }
 
-var sdxl = family.UNet{
-	Levels: []family.UNetLevel{{Channels: 320, Heads: 5}, {Channels: 640, Heads: 10, Blocks: 2}, {Channels: 1280, Heads: 20, Blocks: 10}}, Middle: 10,
+var sdxl = diffusion.UNet{
+	Levels: []diffusion.UNetLevel{{Channels: 320, Heads: 5}, {Channels: 640, Heads: 10, Blocks: 2}, {Channels: 1280, Heads: 20, Blocks: 10}}, Middle: 10,
 	TextDim: 2048, AddedDim: 2816, Linear: true,
 }
 
 // sdxlRow is sayakpaul's benchmark of SDXL, not compiled, whose peak is the decoding.
 func sdxlRow(how string, d alloc.DType, mib float64) published {
-	vae := family.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4, Upcast: d == alloc.BFloat16}
+	vae := diffusion.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4, Upcast: d == alloc.BFloat16}
 	layers := []tape.Layer{
 		tape.As("unet", waits{sdxl.Layers()}), tape.As("text_encoder", beside{"weight", clipLarge, d}), tape.As("text_encoder_2", beside{"weight", clipG, d}),
 	}
@@ -141,7 +143,7 @@ func diffusionRows() []published {
 			kind: "diffusion", model: "FLUX.1-dev, the whole pipeline", setting: "loaded in bfloat16", grade: "A", mib: 32192.51, what: "allocated", source: torchao,
 			layers: append(fluxHeld(), tape.As("vae", waits{fluxVAE.Layers()})), opts: opts(estimate.InputShape(1), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
 		},
-		quantoRow("PixArt-Sigma", pixArtSigma, family.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4}, 0, 12376.06),
+		quantoRow("PixArt-Sigma", pixArtSigma, diffusion.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4}, 0, 12376.06),
 		quantoRow("Stable Diffusion 3 medium", sd3Medium, fluxVAE, clipBoth, 16796.67),
 		fluxRow(8, 48649.22),
 		fluxRow(16, 63025.15),

@@ -5,6 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/seq2seq"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -30,11 +34,11 @@ func attentionRows() []published {
 		batch, tokens int
 		plain, sdpa   float64 // MB; 0 where it is not taken here
 	}
-	base := family.Transformer{Family: family.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, NoHead: true}
-	distil := family.Transformer{Family: family.DistilBERT, Vocab: 30522, Hidden: 768, FFN: 3072, Blocks: 6, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true}
+	base := family.Transformer{Family: encoder.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, NoHead: true}
+	distil := family.Transformer{Family: encoder.DistilBERT, Vocab: 30522, Hidden: 768, FFN: 3072, Blocks: 6, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true}
 	large := family.Transformer{Family: family.GPT2, Vocab: 50257, Hidden: 1280, Blocks: 36, Heads: 20, Positions: 1024, Tied: true, Dropout: 0.1}
 	opt := family.Transformer{Family: family.OPT, Vocab: 50272, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, Positions: 2048, EmbedDim: 512, Bias: true, NormAfter: true, Tied: true, Dropout: 0.1}
-	albert := family.Transformer{Family: family.ALBERT, Vocab: 30000, EmbedDim: 128, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, MaskedLM: true, NoHead: true}
+	albert := family.Transformer{Family: encoder.ALBERT, Vocab: 30000, EmbedDim: 128, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, MaskedLM: true, NoHead: true}
 	var rows []published
 	for _, m := range []struct {
 		name, source string
@@ -72,7 +76,7 @@ func attentionRows() []published {
 // bertRows are BERT in float32: the script of attentionRows, and transformers' own benchmark, whose figures are
 // nvidia-smi's on a Titan RTX.
 func bertRows() []published {
-	base := family.Transformer{Family: family.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, Plain: true}
+	base := family.Transformer{Family: encoder.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, Plain: true}
 	var rows []published
 	for _, r := range []struct {
 		batch, tokens int
@@ -231,7 +235,7 @@ func packed(kind, name string, model family.Transformer, batch int, setting stri
 
 // apartRows are off by more than 10 %, for reasons that docs/estimate.md tells; the bands hold.
 func apartRows() []published {
-	swin := family.Transformer{Family: family.Swin, Hidden: 96, Patch: 4, Image: 224, Window: 7, FFN: 384, Classes: 1000, DropPath: 0.3, QKVBias: true, Plain: true,
+	swin := family.Transformer{Family: vision.Swin, Hidden: 96, Patch: 4, Image: 224, Window: 7, FFN: 384, Classes: 1000, DropPath: 0.3, QKVBias: true, Plain: true,
 		Stages: []family.Stage{{Blocks: 2, Heads: 3}, {Blocks: 2, Heads: 6}, {Blocks: 18, Heads: 12}, {Blocks: 2, Heads: 24}}}
 	neox := family.Transformer{Family: family.GPTNeoX, Vocab: 50304, Hidden: 1024, FFN: 4096, Blocks: 24, Heads: 16, RotaryDim: 16, Parallel: true, Bias: true, QKVBias: true}
 	var pythia []published
@@ -287,7 +291,7 @@ func adapterRows() []published {
 		opts: opts(estimate.Tokens(4, 768), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 7), estimate.Loops(unsaid),
 			estimate.Adapt(estimate.LoRA{Rank: 32, Targets: []string{"q_proj", "v_proj"}}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
 	}}
-	t0 := family.Transformer{Family: family.T5, Vocab: 32128, Hidden: 2048, HeadSize: 64, FFN: 5120, Blocks: 24, Heads: 32, Dropout: 0.1, GatedFFN: true, Buckets: 32}
+	t0 := family.Transformer{Family: seq2seq.T5, Vocab: 32128, Hidden: 2048, HeadSize: 64, FFN: 5120, Blocks: 24, Heads: 32, Dropout: 0.1, GatedFFN: true, Buckets: 32}
 	mt0 := t0
 	mt0.Vocab, mt0.Hidden, mt0.FFN, mt0.Heads = 250112, 4096, 10240, 64
 	bloomz := family.Transformer{Family: family.Bloom, Vocab: 250880, Hidden: 4096, Blocks: 30, Heads: 32, Tied: true}

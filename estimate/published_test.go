@@ -6,6 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -28,14 +31,14 @@ type published struct {
 }
 
 var (
-	bertLarge = family.Transformer{Family: family.BERT, Vocab: 30522, Hidden: 1024, Blocks: 24, Heads: 16, Positions: 512,
+	bertLarge = family.Transformer{Family: encoder.BERT, Vocab: 30522, Hidden: 1024, Blocks: 24, Heads: 16, Positions: 512,
 		Dropout: 0.1, Plain: true, Classes: 2}
 	santacoder = family.Transformer{Family: family.GPT2, Vocab: 49280, Hidden: 2048, Blocks: 24, Heads: 16, KVHeads: 1, Positions: 2048,
 		Activation: layer.UseGELUTanh, Tied: true, Dropout: 0.1}
 	octocoder = family.Transformer{Family: family.GPT2, Vocab: 49152, Hidden: 6144, FFN: 24576, Blocks: 40, Heads: 48, KVHeads: 1, Positions: 8192,
 		Activation: layer.UseGELUTanh, Tied: true}
 	gpt2Small = family.Transformer{Family: family.GPT2, Vocab: 50257, Hidden: 768, Blocks: 12, Heads: 12, Positions: 1024, Tied: true, Dropout: 0.1}
-	vitBase   = family.Transformer{Family: family.ViT, Hidden: 768, Blocks: 12, Heads: 12, Classes: 1000}
+	vitBase   = family.Transformer{Family: vision.ViT, Hidden: 768, Blocks: 12, Heads: 12, Classes: 1000}
 	llama7b   = family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 11008, Blocks: 32, Heads: 32}
 	llama13b  = family.Transformer{Vocab: 32000, Hidden: 5120, FFN: 13824, Blocks: 40, Heads: 40}
 	mistral7b = family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 
 	"github.com/stretchr/testify/assert"
@@ -149,7 +151,7 @@ func TestAttentionKernels(t *testing.T) {
 	assert.Equal(t, kept(twelve, estimate.SDPA), kept(windowed, estimate.FlashAttention), "a window needs no mask")
 	assert.Greater(t, kept(windowed, estimate.SDPA), kept(windowed, estimate.FlashAttention))
 
-	encoder := family.Transformer{Family: family.BERT, Vocab: 512, Hidden: 64, Blocks: 2, Heads: 4, Positions: 128, Dropout: 0.1}
+	encoder := family.Transformer{Family: encoder.BERT, Vocab: 512, Hidden: 64, Blocks: 2, Heads: 4, Positions: 128, Dropout: 0.1}
 	plain := encoder
 	plain.Plain = true
 	assert.Equal(t, kept(plain, estimate.KernelUnknown), kept(encoder, estimate.EagerAttention))

@@ -10,6 +10,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
+
+	// Families stand in the table once they are part of the program.
+	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
+	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
+	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/seq2seq"
+	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
 )
 
 const configName = "config.json"

@@ -6,12 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
 // measuredFamily is a small model of a family, as testdata/torch/families.py measured it.
@@ -48,7 +49,7 @@ func testFamilies(t *testing.T, name string) {
 				d, err := alloc.ParseDType(dtype)
 				require.NoError(t, err)
 				length := m.Length
-				tower := c.architecture.Vision != nil && c.architecture.Family != family.CLIP && c.architecture.Family != family.SigLIP
+				tower := c.architecture.Vision != nil && c.architecture.Family != vision.CLIP && c.architecture.Family != vision.SigLIP
 				if c.architecture.SeesImages() {
 					length = 0
 				}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
@@ -50,7 +52,7 @@ func (p pipeline) Layers() []tape.Layer {
 		if o.images != nil {
 			w.layers = o.images.Layers()
 		}
-		if a, ok := o.images.(family.Autoencoder); ok && o.name == "vae" {
+		if a, ok := o.images.(diffusion.Autoencoder); ok && o.name == "vae" {
 			w.latent, w.side = a.Latent, p.runs.LatentSide()
 		}
 		layers = append(layers, tape.As(o.name, w))

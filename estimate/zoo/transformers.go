@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
@@ -18,7 +21,7 @@ var encoders = []entry{
 }
 
 func vit(name, title string, params int64, hidden, blocks, heads int) entry {
-	t := family.Transformer{Family: family.ViT, Hidden: hidden, Blocks: blocks, Heads: heads, Classes: 1000}
+	t := family.Transformer{Family: vision.ViT, Hidden: hidden, Blocks: blocks, Heads: heads, Classes: 1000}
 	return entry{name, title, params, torchvision(strings.ReplaceAll(name, "-", "_")), alloc.Float32, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		return t.Layers(), estimate.InputShape(1, 3, 224, 224), &t
 	}}
@@ -26,7 +29,7 @@ func vit(name, title string, params int64, hidden, blocks, heads int) entry {
 
 func bert(hidden, blocks, heads int) family.Transformer {
 	return family.Transformer{
-		Family: family.BERT, Vocab: 30522, Hidden: hidden, Blocks: blocks, Heads: heads, Positions: 512, Dropout: 0.1,
+		Family: encoder.BERT, Vocab: 30522, Hidden: hidden, Blocks: blocks, Heads: heads, Positions: 512, Dropout: 0.1,
 	}
 }
 

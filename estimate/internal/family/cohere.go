@@ -6,7 +6,7 @@ import (
 )
 
 // Cohere: attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R).
-var Cohere = register(&Family{
+var Cohere = Register(&Family{
 	Name:  "Cohere",
 	style: style{norm: cohereNorm, block: sideBySide("", "", "input_layernorm"), attention: cohereAttention, after: multiplied},
 	Types: []Type{
@@ -20,7 +20,7 @@ var Cohere = register(&Family{
 })
 
 // EXAONE4: Llama with norms after each part.
-var EXAONE4 = register(&Family{
+var EXAONE4 = Register(&Family{
 	Name:  "EXAONE 4",
 	style: style{block: normedAfter},
 	Types: []Type{
@@ -41,7 +41,7 @@ func cohereAttention(c Transformer, a *layer.Attention) {
 
 func readCohere(c *Config, a *Model) {
 	c.noBias()
-	if c.flag("use_qk_norm", false) {
+	if c.Flag("use_qk_norm", false) {
 		a.QKNorm = layer.NormHeads
 	}
 	c.likeLlama(a, "CohereForCausalLM")

@@ -48,7 +48,7 @@ func (e *Error) Unwrap() error { return e.Err }
 type Config struct {
 	known
 	part           bool
-	raw            json.RawMessage
+	Raw            json.RawMessage
 	file, defaults map[string]json.RawMessage // by the usual names of keys
 	err            *error                     // of the whole and its parts
 }
@@ -65,9 +65,9 @@ func ReadConfig(name string, text json.RawMessage) (Model, error) {
 	for _, size := range []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"} {
 		delete(c.defaults, size) // a model must say its sizes, a part need not
 	}
-	a.Family = known.family
+	a.Family = known.Family
 	known.Read(c, &a)
-	c.check("", &a)
+	c.Check("", &a)
 	if *c.err != nil {
 		return Model{}, *c.err
 	}
@@ -76,7 +76,7 @@ func ReadConfig(name string, text json.RawMessage) (Model, error) {
 
 // newConfig takes the settings apart.
 func newConfig(k known, text json.RawMessage, err *error) *Config {
-	c := &Config{known: k, raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
+	c := &Config{known: k, Raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
 	if e := jsontext.Unmarshal(text, &c.file); e != nil {
 		c.keep("", e)
 	}
@@ -117,15 +117,15 @@ func renamed(members map[string]json.RawMessage, keys map[string]string) map[str
 
 // component is a part of the settings, such as those of the text in a model of images and text, whose type is that given;
 // "" takes the part's own. A part that is absent has the defaults of its type.
-func (c *Config) component(key, name string) *Config {
-	text := c.value(key)
+func (c *Config) Component(key, name string) *Config {
+	text := c.Value(key)
 	if text == nil {
 		text = json.RawMessage("{}")
 	}
-	return c.of(text, name)
+	return c.Of(text, name)
 }
 
-func (c *Config) of(text json.RawMessage, name string) *Config {
+func (c *Config) Of(text json.RawMessage, name string) *Config {
 	if name == "" {
 		var named struct {
 			Type string `json:"model_type"`
@@ -149,28 +149,28 @@ func (c *Config) keep(where string, err error) {
 }
 
 // check holds the numbers of a model against each other, if all could be read.
-func (c *Config) check(where string, a *Model) {
+func (c *Config) Check(where string, a *Model) {
 	if *c.err == nil {
 		c.keep(where, a.check())
 	}
 }
 
 // fail keeps what is wrong with a key.
-func (c *Config) fail(key, format string, args ...any) {
+func (c *Config) Fail(key, format string, args ...any) {
 	if *c.err == nil {
 		*c.err = &Error{Where: key, Reason: fmt.Sprintf(format, args...)}
 	}
 }
 
 // unknown keeps that a setting makes another architecture.
-func (c *Config) unknown(key, value string) {
+func (c *Config) Unknown(key, value string) {
 	if *c.err == nil {
 		*c.err = &Error{Where: key, Reason: fmt.Sprintf("%s is not supported for %q", jsontext.Shorten(value), c.Name), Err: ErrUnknown}
 	}
 }
 
 // value is the text of a key's value, nil for none.
-func (c *Config) value(key string) json.RawMessage {
+func (c *Config) Value(key string) json.RawMessage {
 	key = cmp.Or(c.Keys[key], key)
 	v, ok := c.file[key]
 	if !ok {
@@ -183,8 +183,8 @@ func (c *Config) value(key string) json.RawMessage {
 }
 
 // decode decodes a key's value, and reports whether there is one that is right.
-func (c *Config) decode(key string, to any) bool {
-	v := c.value(key)
+func (c *Config) Decode(key string, to any) bool {
+	v := c.Value(key)
 	if v == nil {
 		return false
 	}
@@ -201,129 +201,129 @@ func (c *Config) decode(key string, to any) bool {
 }
 
 // has reports whether a key has a value.
-func (c *Config) has(key string) bool { return c.value(key) != nil }
+func (c *Config) Has(key string) bool { return c.Value(key) != nil }
 
 // set gives a key a number in place of its value.
-func (c *Config) set(key string, n int) { c.file[key] = strconv.AppendInt(nil, int64(n), 10) }
+func (c *Config) Set(key string, n int) { c.file[key] = strconv.AppendInt(nil, int64(n), 10) }
 
 // move gives a key the value of another.
-func (c *Config) move(key, from string) {
-	if c.file[key] = c.value(from); c.file[key] == nil {
-		c.unset(key)
+func (c *Config) Move(key, from string) {
+	if c.file[key] = c.Value(from); c.file[key] == nil {
+		c.Unset(key)
 	}
 }
 
 // usual gives a key a number if it has no value.
-func (c *Config) usual(key string, n int) {
-	if !c.has(key) {
-		c.set(key, n)
+func (c *Config) Usual(key string, n int) {
+	if !c.Has(key) {
+		c.Set(key, n)
 	}
 }
 
 // inherit gives a key the value that the whole has, or none.
-func (c *Config) inherit(key string, whole *Config) {
-	if c.file[key] = whole.value(key); c.file[key] == nil {
-		c.unset(key)
+func (c *Config) Inherit(key string, whole *Config) {
+	if c.file[key] = whole.Value(key); c.file[key] == nil {
+		c.Unset(key)
 	}
 }
 
 // unset takes a key's value.
-func (c *Config) unset(key string) { c.file[key] = json.RawMessage("null") }
+func (c *Config) Unset(key string) { c.file[key] = json.RawMessage("null") }
 
 // number reads a number of 1 or more. Without is its value where the key has none, 0 if it must not be.
-func (c *Config) number(to *int, key string, without int) {
+func (c *Config) Number(to *int, key string, without int) {
 	*to = without
-	var n whole
+	var n Whole
 	switch {
-	case c.decode(key, &n):
+	case c.Decode(key, &n):
 		*to = int(n)
 	case without == 0:
-		c.fail(key, "the key is missing")
+		c.Fail(key, "the key is missing")
 	}
-	c.bounded(to, key, *to)
+	c.Bounded(to, key, *to)
 }
 
 // bounded takes a number that must be 1 or more; 1 for another.
-func (c *Config) bounded(to *int, key string, n int) {
-	if *to = n; n < 1 || n > largestNumber {
-		c.fail(key, "%d is not a number from 1 to %d", n, largestNumber)
+func (c *Config) Bounded(to *int, key string, n int) {
+	if *to = n; n < 1 || n > LargestNumber {
+		c.Fail(key, "%d is not a number from 1 to %d", n, LargestNumber)
 		*to = 1
 	}
 }
 
 // optional is number of a key without which nothing is set.
 func (c *Config) optional(to *int, key string) {
-	if c.has(key) {
-		c.number(to, key, 0)
+	if c.Has(key) {
+		c.Number(to, key, 0)
 	}
 }
 
 // times reads a width that is a multiple of another.
-func (c *Config) times(to *int, key string, of int, ratio float64) {
+func (c *Config) Times(to *int, key string, of int, ratio float64) {
 	*to = 1
-	if wide := ratio * float64(of); wide >= 1 && wide <= largestNumber {
+	if wide := ratio * float64(of); wide >= 1 && wide <= LargestNumber {
 		*to = int(wide)
 	} else {
-		c.fail(key, "%v times %d is not a number from 1 to %d", ratio, of, largestNumber)
+		c.Fail(key, "%v times %d is not a number from 1 to %d", ratio, of, LargestNumber)
 	}
 }
 
 // whole is a whole number of any size.
-func (c *Config) whole(key string, without int) int {
-	n := whole(without)
-	c.decode(key, &n)
+func (c *Config) Whole(key string, without int) int {
+	n := Whole(without)
+	c.Decode(key, &n)
 	return int(n)
 }
 
-func (c *Config) flag(key string, without bool) bool {
-	c.decode(key, &without)
+func (c *Config) Flag(key string, without bool) bool {
+	c.Decode(key, &without)
 	return without
 }
 
 // ratio is a number that need not be whole.
-func (c *Config) ratio(key string, without float64) float64 {
-	c.decode(key, &without)
+func (c *Config) Ratio(key string, without float64) float64 {
+	c.Decode(key, &without)
 	return without
 }
 
 // dropout is a probability, of which null is the default.
-func (c *Config) dropout(key string) float64 {
+func (c *Config) Dropout(key string) float64 {
 	p := 0.0
-	if !c.decode(key, &p) {
+	if !c.Decode(key, &p) {
 		json.Unmarshal(c.defaults[key], &p) // or leave 0
 	}
 	return p
 }
 
-// text is a word, of which null is the default.
-func (c *Config) text(key string) string {
+// word is a text, of which null is the default.
+func (c *Config) Word(key string) string {
 	s := ""
-	if !c.decode(key, &s) {
+	if !c.Decode(key, &s) {
 		json.Unmarshal(c.defaults[key], &s) // or leave it empty
 	}
 	return s
 }
 
 // list is a list of numbers, nil for none.
-func (c *Config) list(key string) []int {
+func (c *Config) List(key string) []int {
 	var l []int
-	c.decode(key, &l)
+	c.Decode(key, &l)
 	return l
 }
 
 // names is a list of words, nil for none.
-func (c *Config) names(key string) []string {
+func (c *Config) Names(key string) []string {
 	var l []string
-	c.decode(key, &l)
+	c.Decode(key, &l)
 	return l
 }
 
 // whole is a whole number, which some files write as 2048.0.
-type whole int
+type Whole int
 
 // UnmarshalJSON takes a list, such as Gemma 3n has for each layer, if it is one number again and again.
-func (w *whole) UnmarshalJSON(text []byte) error {
-	var each []whole
+func (w *Whole) UnmarshalJSON(text []byte) error {
+	var each []Whole
 	if len(text) > 0 && text[0] == '[' {
 		if err := json.Unmarshal(text, &each); err != nil {
 			return err
@@ -338,6 +338,6 @@ func (w *whole) UnmarshalJSON(text []byte) error {
 	if err != nil || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
 		return &json.UnmarshalTypeError{Value: "value " + jsontext.Shorten(string(text)), Type: reflect.TypeFor[int]()}
 	}
-	*w = whole(n)
+	*w = Whole(n)
 	return nil
 }

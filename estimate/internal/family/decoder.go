@@ -18,7 +18,7 @@ func (c Transformer) decoder() []tape.Layer {
 		body = append(body, s.embedded(c)...)
 	}
 	if !s.still {
-		body = append(body, tape.Named{Name: "rotary_emb", Layer: frequencies{c.rotated() / 2, c.rotations(s)}})
+		body = append(body, tape.Named{Name: "rotary_emb", Layer: Frequencies{c.rotated() / 2, c.rotations(s)}})
 	}
 	body = append(body, tape.Named{Name: s.names.blocks, Layer: c.decoderBlocks(s)})
 	if s.last == nil {
@@ -66,12 +66,12 @@ func (c Transformer) decoderBlocks(s style) tape.Layer {
 	}
 	sparse := func(block int) bool {
 		if marked || c.Experts == 0 {
-			return c.Experts != 0 && c.kind(block)&Sparse != 0
+			return c.Experts != 0 && c.Kind(block)&Sparse != 0
 		}
 		return block >= c.DenseBlocks
 	}
-	return stacked(c.Blocks, func(block int) int {
-		kind := int(c.kind(block) &^ Sparse)
+	return Stacked(c.Blocks, func(block int) int {
+		kind := int(c.Kind(block) &^ Sparse)
 		if sparse(block) {
 			kind |= int(Sparse)
 		}
@@ -100,19 +100,19 @@ func (c Transformer) rotated() int {
 	if c.Latent != nil {
 		return c.Latent.RopeSize
 	}
-	if c.RotaryDim == 0 && c.Family.orLlama().style.half {
-		return c.headSize() / 2
+	if c.RotaryDim == 0 && c.Family.OrLlama().style.half {
+		return c.HeadWidth() / 2
 	}
-	return setting.Or(c.RotaryDim, c.headSize())
+	return setting.Or(c.RotaryDim, c.HeadWidth())
 }
 
 // decoderBlock is one block of a decoder; its parts are made once for all blocks.
-type decoderBlock struct{ tape.Sequential }
+type DecoderBlock struct{ tape.Sequential }
 
 // Kind names the row.
-func (decoderBlock) Kind() string { return "DecoderBlock" }
+func (DecoderBlock) Kind() string { return "DecoderBlock" }
 
-func (b decoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (b DecoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := b.Sequential.Forward(t, x)
 	t.Hold(*layer.EagerWeights.Of(t)) // which the block's code names and does not use
 	*layer.EagerWeights.Of(t) = tape.Tensor{}
@@ -121,7 +121,7 @@ func (b decoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 
 // decoderBlock makes the block with the MLP or mixture.
 func (c Transformer) decoderBlock(s style, kind BlockKind, mlp tape.Layer) tape.Layer {
-	parts := blockParts{norm: s.norm(c), dropout: c.dropout(), attention: tape.Named{Name: s.names.attention, Layer: c.attention(s, kind)}, mlp: tape.Named{Name: s.names.mlp, Layer: mlp}}
+	parts := blockParts{norm: s.norm(c), dropout: c.Drop(), attention: tape.Named{Name: s.names.attention, Layer: c.attention(s, kind)}, mlp: tape.Named{Name: s.names.mlp, Layer: mlp}}
 	if kind&Recurrent != 0 && c.Delta != nil {
 		parts.attention = tape.Named{Name: "linear_attn", Layer: layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *c.Delta}}
 	}
@@ -174,7 +174,7 @@ func lateNorm(c Transformer) tape.Layer {
 func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.Inlined{Layer: layer.Multiple{}}} }
 
 func dropoutAs(name string) func(Transformer) []tape.Layer {
-	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.Named{Name: name, Layer: c.dropout()}} }
+	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.Named{Name: name, Layer: c.Drop()}} }
 }
 
 func packedMLP(c Transformer) tape.Layer {
@@ -208,7 +208,7 @@ func joinedAttention(c Transformer, a *layer.Attention) {
 var packedNames = &layer.AttentionNames{Packed: "query_key_value", Out: "dense"}
 
 func starcoderBlock(c Transformer, b blockParts) tape.Layer {
-	return decoderBlock{tape.Sequential{
+	return DecoderBlock{tape.Sequential{
 		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: b.dropout}),
 		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: b.dropout}),
 	}}
@@ -216,7 +216,7 @@ func starcoderBlock(c Transformer, b blockParts) tape.Layer {
 
 // multipliedBlock is Llama's with a factor on what each part adds.
 func multipliedBlock(_ Transformer, b blockParts) tape.Layer {
-	return decoderBlock{tape.Sequential{
+	return DecoderBlock{tape.Sequential{
 		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: layer.Multiple{}}),
 		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: layer.Multiple{}}),
 	}}

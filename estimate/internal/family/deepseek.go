@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
-var DeepSeek = register(&Family{
+var DeepSeek = Register(&Family{
 	Name: "DeepSeek",
 	Types: []Type{
 		{Name: "deepseek_v2", Base: "DeepseekV2Model", Read: readDeepSeekV2},
@@ -17,7 +17,7 @@ var DeepSeek = register(&Family{
 	},
 })
 
-var Dots1 = register(&Family{
+var Dots1 = Register(&Family{
 	Name: "dots.llm1",
 	Types: []Type{
 		{Name: "dots1", Base: "Dots1Model", Read: readDots1},
@@ -41,25 +41,25 @@ func readDeepSeekV2(c *Config, a *Model) {
 func (c *Config) deepSeek(a *Model, causal string, dense int) {
 	c.decoder(a, causal, 0, false)
 	c.noBias()
-	if every := c.whole("moe_layer_freq", 1); every != 1 {
-		c.unknown("moe_layer_freq", fmt.Sprint(every))
+	if every := c.Whole("moe_layer_freq", 1); every != 1 {
+		c.Unknown("moe_layer_freq", fmt.Sprint(every))
 	}
 	var latent layer.LatentAttention
 	shared := 0
 	c.mixture(a, "n_routed_experts", 256, 8)
-	c.number(&a.ExpertFFN, "moe_intermediate_size", 2048)
-	c.number(&shared, "n_shared_experts", 1)
-	c.number(&latent.KVRank, "kv_lora_rank", 512)
-	c.number(&latent.RopeSize, "qk_rope_head_dim", 64)
-	c.number(&latent.NopeSize, "qk_nope_head_dim", 128)
-	c.number(&latent.ValueSize, "v_head_dim", 128)
+	c.Number(&a.ExpertFFN, "moe_intermediate_size", 2048)
+	c.Number(&shared, "n_shared_experts", 1)
+	c.Number(&latent.KVRank, "kv_lora_rank", 512)
+	c.Number(&latent.RopeSize, "qk_rope_head_dim", 64)
+	c.Number(&latent.NopeSize, "qk_nope_head_dim", 128)
+	c.Number(&latent.ValueSize, "v_head_dim", 128)
 	if shared > MaxBlocks {
-		c.fail("n_shared_experts", "%d are more than %d", shared, MaxBlocks)
+		c.Fail("n_shared_experts", "%d are more than %d", shared, MaxBlocks)
 	}
 	c.optional(&latent.QueryRank, "q_lora_rank") // null where queries are projected at once
-	a.DenseBlocks = max(0, min(c.whole("first_k_dense_replace", dense), a.Blocks))
+	a.DenseBlocks = max(0, min(c.Whole("first_k_dense_replace", dense), a.Blocks))
 	a.KVHeads, a.SharedFFN, a.Latent = 0, shared*a.ExpertFFN, &latent
-	c.activation(a, c.text("hidden_act"), "silu")
+	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 func readDots1(c *Config, a *Model) {
@@ -96,27 +96,27 @@ func ggufDeepSeek2(m *Metadata, a *Model) {
 	if gating == sigmoid {
 		a.Router, a.UnscaledTopK = layer.SigmoidRouter, false
 	}
-	a.SharedFFN = int(min(int64(shared)*int64(a.ExpertFFN), largestNumber))
+	a.SharedFFN = int(min(int64(shared)*int64(a.ExpertFFN), LargestNumber))
 	a.Latent, a.KVHeads, a.HeadSize, a.DenseBlocks = &latent, 0, key, min(a.DenseBlocks, a.Blocks)
 }
 
 // groups reads the groups of experts.
 func (c *Config) groups(a *Model) {
-	c.number(&a.Groups, "n_group", 1)
-	c.number(&a.TopGroups, "topk_group", 1)
+	c.Number(&a.Groups, "n_group", 1)
+	c.Number(&a.TopGroups, "topk_group", 1)
 }
 
 // bestOf reads a mixture like that of DeepSeek V3, without its attention.
 func (c *Config) bestOf(a *Model, dense int) {
 	shared := 0
 	c.mixture(a, "n_routed_experts", 128, 8)
-	c.number(&a.ExpertFFN, "moe_intermediate_size", 1408)
-	c.number(&shared, "n_shared_experts", 1)
+	c.Number(&a.ExpertFFN, "moe_intermediate_size", 1408)
+	c.Number(&shared, "n_shared_experts", 1)
 	c.groups(a)
-	if shared > MaxBlocks || a.ExpertFFN > largestNumber/max(1, shared) {
-		c.unknown("n_shared_experts", "such a number")
+	if shared > MaxBlocks || a.ExpertFFN > LargestNumber/max(1, shared) {
+		c.Unknown("n_shared_experts", "such a number")
 	}
 	a.Router, a.SharedFFN = layer.SigmoidRouter, shared*a.ExpertFFN
-	a.UnscaledTopK = !c.flag("norm_topk_prob", true)
-	a.DenseBlocks = max(0, min(c.whole("first_k_dense_replace", dense), a.Blocks))
+	a.UnscaledTopK = !c.Flag("norm_topk_prob", true)
+	a.DenseBlocks = max(0, min(c.Whole("first_k_dense_replace", dense), a.Blocks))
 }

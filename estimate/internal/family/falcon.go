@@ -2,11 +2,12 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Falcon: LayerNorm, packed projections, few keys and values.
-var Falcon = register(&Family{
+var Falcon = Register(&Family{
 	Name:  "Falcon",
 	style: style{names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, block: falconBlock, attention: falconAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
 	Types: []Type{
@@ -37,23 +38,59 @@ func falconBlock(c Transformer, b blockParts) tape.Layer {
 }
 
 func readFalcon(c *Config, a *Model) {
-	renewed := c.flag("new_decoder_architecture", false)
-	a.Bias, a.Alibi = c.flag("bias", false), c.flag("alibi", false)
-	a.Parallel = renewed || c.flag("parallel_attn", true)
-	a.TwoNorms = renewed && c.whole("num_ln_in_parallel_attn", 2) == 2
-	c.set("intermediate_size", c.whole("ffn_hidden_size", 4*min(c.whole("hidden_size", 0), largestNumber/4)))
+	renewed := c.Flag("new_decoder_architecture", false)
+	a.Bias, a.Alibi = c.Flag("bias", false), c.Flag("alibi", false)
+	a.Parallel = renewed || c.Flag("parallel_attn", true)
+	a.TwoNorms = renewed && c.Whole("num_ln_in_parallel_attn", 2) == 2
+	c.Set("intermediate_size", c.Whole("ffn_hidden_size", 4*min(c.Whole("hidden_size", 0), LargestNumber/4)))
 	switch {
 	case renewed:
-		c.move("num_key_value_heads", "num_kv_heads")
-	case c.flag("multi_query", true):
-		c.set("num_key_value_heads", 1)
+		c.Move("num_key_value_heads", "num_kv_heads")
+	case c.Flag("multi_query", true):
+		c.Set("num_key_value_heads", 1)
 	default:
-		c.unset("num_key_value_heads")
+		c.Unset("num_key_value_heads")
 	}
 	c.decoder(a, "FalconForCausalLM", 0, true)
-	c.activation(a, c.text("activation"), "gelu")
+	c.Activation(a, c.Word("activation"), "gelu")
 }
 
 var falconKeys = map[string]string{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
 
 func ggufFalcon(m *Metadata, a *Model) { a.TwoNorms = m.has("blk.0.attn_norm_2.weight") }
+
+// Bloom: LayerNorm, biases of scores in place of rotation, packed projections.
+var Bloom = Register(&Family{
+	Name:  "BLOOM",
+	style: style{names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: bloomMLP, attention: bloomAttention},
+	Types: []Type{
+		{Name: "bloom", Base: "BloomModel", Keys: falconKeys, Read: readBLOOM},
+	},
+	GGUF: []GGUF{
+		{Name: "bloom", With: Transformer{Bias: true}},
+	},
+})
+
+func bloomEmbedded(c Transformer) []tape.Layer {
+	return []tape.Layer{tape.Named{Name: "word_embeddings_layernorm", Layer: layer.LayerNorm{Size: c.Hidden}}}
+}
+
+func bloomMLP(c Transformer) tape.Layer {
+	c.Activation = setting.Or(c.Activation, layer.UseBloomGELU)
+	return plainMLP("dense_h_to_4h", "gelu_impl", "dense_4h_to_h")(c)
+}
+
+func bloomAttention(_ Transformer, a *layer.Attention) {
+	a.Packed, a.Sliced, a.Names, a.Batched = true, true, packedNames, true
+}
+
+func bloomBlock(c Transformer, b blockParts) tape.Layer { return normedBefore("", "")(c, b) }
+
+func readBLOOM(c *Config, a *Model) {
+	if c.Flag("apply_residual_connection_post_layernorm", false) {
+		c.Unknown("apply_residual_connection_post_layernorm", "true")
+	}
+	c.Set("intermediate_size", 4*min(c.Whole("hidden_size", 0), LargestNumber/4))
+	a.Bias, a.Dropout = true, c.Dropout("hidden_dropout")
+	c.decoder(a, "BloomForCausalLM", 0, true)
+}

@@ -22,17 +22,17 @@ type Family struct {
 	Types []Type
 	GGUF  []GGUF
 
-	role   role
+	Role   role
 	style  style                          // of a decoder
-	layers func(Transformer) []tape.Layer // in place of a decoder's
-	tower  func(c Transformer, width int) []tape.Layer
-	input  func(a *Model, batch, length int) []Input // in place of a text
+	Layers func(Transformer) []tape.Layer // in place of a decoder's
+	Tower  func(c Transformer, width int) []tape.Layer
+	Input  func(a *Model, batch, length int) []Input // in place of a text
 	cache  func(Transformer) int                     // elements kept for a sequence, in place of keys and values
 
-	padding int  // of the learned positions, those before the first
-	images  bool // it reads images and no text
-	patched bool // an image divides into whole patches
-	heads   headNorms
+	Padding int  // of the learned positions, those before the first
+	Images  bool // it reads images and no text
+	Patched bool // an image divides into whole patches
+	Heads   headNorms
 }
 
 // Type is a model_type of a config.json, or a _class_name of what diffusers writes.
@@ -63,17 +63,17 @@ type role uint8
 
 const (
 	decoder role = iota // it writes a text, token by token
-	encoder             // it reads all at once and keeps no keys and values
-	seq2Seq             // an encoder and a decoder, which read two inputs
+	Encoder             // it reads all at once and keeps no keys and values
+	Seq2Seq             // an encoder and a decoder, which read two inputs
 )
 
 // headNorms are the norms of queries and keys of what makes images.
 type headNorms uint8
 
 const (
-	fusedNorms      headNorms = iota
-	elementary                // in diffusers' own operations
-	elementaryIfAny           // likewise, where the QKNorm is set
+	FusedNorms      headNorms = iota
+	Elementary                // in diffusers' own operations
+	ElementaryIfAny           // likewise, where the QKNorm is set
 )
 
 var (
@@ -84,7 +84,7 @@ var (
 
 type known struct {
 	Type
-	family *Family
+	Family *Family
 }
 
 type knownGGUF struct {
@@ -93,7 +93,7 @@ type knownGGUF struct {
 }
 
 // register puts a family into the table.
-func register(f *Family) *Family {
+func Register(f *Family) *Family {
 	families = append(families, f)
 	for _, t := range f.Types {
 		types[t.Name] = known{t, f}
@@ -128,14 +128,14 @@ func (f *Family) String() string {
 
 // Encoder reports whether the family reads all at once, so that it keeps no keys and
 // values of earlier tokens.
-func (f *Family) Encoder() bool { return f != nil && f.role == encoder }
+func (f *Family) Encoder() bool { return f != nil && f.Role == Encoder }
 
 // Seq2Seq reports whether the family has an encoder and a decoder, so that its layers read two inputs: what
 // the encoder reads, and the decoder's tokens.
-func (f *Family) Seq2Seq() bool { return f != nil && f.role == seq2Seq }
+func (f *Family) Seq2Seq() bool { return f != nil && f.Role == Seq2Seq }
 
 // orLlama is the family, or Llama's for none.
-func (f *Family) orLlama() *Family {
+func (f *Family) OrLlama() *Family {
 	if f == nil {
 		return &Family{Name: "Llama"}
 	}

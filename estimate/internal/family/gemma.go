@@ -7,7 +7,7 @@ import (
 )
 
 // Gemma: Llama with scaled norms.
-var Gemma = register(&Family{
+var Gemma = Register(&Family{
 	Name:  "Gemma",
 	style: style{embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
 	Types: []Type{
@@ -19,7 +19,7 @@ var Gemma = register(&Family{
 })
 
 // Gemma2: Gemma with norms before and after each part.
-var Gemma2 = register(&Family{
+var Gemma2 = Register(&Family{
 	Name:  "Gemma 2",
 	style: style{embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, rotations: gemma3Rotations, block: normedAround("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")},
 	Types: []Type{
@@ -58,27 +58,27 @@ func readGemma(c *Config, a *Model) {
 	c.decoder(a, "GemmaForCausalLM", 0, true)
 	c.noBias()
 	// Gemma runs gelu_pytorch_tanh even where hidden_act says gelu.
-	c.activation(a, c.text("hidden_activation"), "gelu_pytorch_tanh")
-	c.number(&a.HeadSize, "head_dim", 256)
+	c.Activation(a, c.Word("hidden_activation"), "gelu_pytorch_tanh")
+	c.Number(&a.HeadSize, "head_dim", 256)
 }
 
 func readGemma2(c *Config, a *Model) {
 	c.gemma2(a, "Gemma2ForCausalLM")
 	a.CappedScores, a.CappedLogits = true, true // without the keys too
-	c.windows(a, 4096, each(2))
+	c.Windows(a, 4096, each(2))
 }
 
 func readGemma3(c *Config, a *Model) {
 	c.gemma2(a, "Gemma3ForCausalLM")
 	a.QKNorm = layer.NormHeads
-	a.CappedScores, a.CappedLogits = c.has("attn_logit_softcapping"), c.has("final_logit_softcapping")
-	c.windows(a, 4096, each(max(1, c.whole("sliding_window_pattern", 6))))
+	a.CappedScores, a.CappedLogits = c.Has("attn_logit_softcapping"), c.Has("final_logit_softcapping")
+	c.Windows(a, 4096, each(max(1, c.Whole("sliding_window_pattern", 6))))
 }
 
 // gemma2 reads what Gemma 2 and 3 have in common.
 func (c *Config) gemma2(a *Model, causal string) {
 	c.decoder(a, causal, 4, true)
 	c.noBias()
-	c.activation(a, c.text("hidden_activation"), "gelu_pytorch_tanh")
-	c.number(&a.HeadSize, "head_dim", 256)
+	c.Activation(a, c.Word("hidden_activation"), "gelu_pytorch_tanh")
+	c.Number(&a.HeadSize, "head_dim", 256)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Gemma3n: Gemma with AltUp, and keys and values that blocks share.
-var Gemma3n = register(&Family{
+var Gemma3n = Register(&Family{
 	Name:  "Gemma 3n",
 	style: style{embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, rotations: func(Transformer) int { return 2 }, block: gemma3nBlock, last: gemma3nLast},
 	Types: []Type{
@@ -253,16 +253,16 @@ func (l factor) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 func readGemma3n(c *Config, a *Model) {
 	c.gemma2(a, "Gemma3nForCausalLM")
 	var altUp AltUp
-	c.number(&a.KVHeads, "num_key_value_heads", 2)
-	c.number(&altUp.Inputs, "altup_num_inputs", 4)
-	c.number(&altUp.Rank, "laurel_rank", 64)
-	c.number(&altUp.Vocab, "vocab_size_per_layer_input", 262_144)
-	c.number(&altUp.Size, "hidden_size_per_layer_input", 256)
-	if !c.flag("altup_correct_scale", true) {
-		c.unknown("altup_correct_scale", "false")
+	c.Number(&a.KVHeads, "num_key_value_heads", 2)
+	c.Number(&altUp.Inputs, "altup_num_inputs", 4)
+	c.Number(&altUp.Rank, "laurel_rank", 64)
+	c.Number(&altUp.Vocab, "vocab_size_per_layer_input", 262_144)
+	c.Number(&altUp.Size, "hidden_size_per_layer_input", 256)
+	if !c.Flag("altup_correct_scale", true) {
+		c.Unknown("altup_correct_scale", "false")
 	}
 	a.AltUp, a.CappedLogits = &altUp, true
-	c.windows(a, 512, each(5))
+	c.Windows(a, 512, each(5))
 	c.thinned(a)
 	c.borrowing(a, 15)
 }
@@ -272,13 +272,13 @@ func (c *Config) thinned(a *Model) {
 	const key = "activation_sparsity_pattern"
 	var all float64
 	var pattern []float64
-	switch text := c.value(key); {
+	switch text := c.Value(key); {
 	case text == nil:
 		a.thin()
 	case json.Unmarshal(text, &all) == nil:
 		a.mark(Thinned, func(int) bool { return all > 0 })
 	case json.Unmarshal(text, &pattern) != nil || len(pattern) != len(a.kinds()):
-		c.fail(key, "it is not a number or one for each of %d layers", a.Blocks)
+		c.Fail(key, "it is not a number or one for each of %d layers", a.Blocks)
 	default:
 		a.mark(Thinned, func(layer int) bool { return pattern[layer] > 0 })
 	}
@@ -298,7 +298,7 @@ func ggufGemma3n(m *Metadata, a *Model) {
 	m.must(&altUp.Inputs, "altup.num_inputs")
 	m.must(&altUp.Size, "embedding_length_per_layer_input")
 	m.may(&shared, "attention.shared_kv_layers")
-	altUp.Rank, altUp.Vocab = m.rows("blk.0.laurel_l.weight"), m.rows("per_layer_token_embd.weight")
+	altUp.Rank, altUp.Vocab = m.Rows("blk.0.laurel_l.weight"), m.Rows("per_layer_token_embd.weight")
 	a.AltUp = &altUp
 	a.thin()
 	if err := a.borrow(shared); err != nil {

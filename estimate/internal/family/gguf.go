@@ -45,7 +45,7 @@ func ReadGGUF(architecture string, h Header) (Model, error) {
 	if known.Read != nil && m.err == nil {
 		known.Read(m, &a)
 	}
-	if a.Vocab = cmp.Or(a.Vocab, min(h.Tokens(), largestNumber)); a.Vocab == 0 {
+	if a.Vocab = cmp.Or(a.Vocab, min(h.Tokens(), LargestNumber)); a.Vocab == 0 {
 		m.keep(&Error{Where: "metadata", Reason: "neither vocab_size nor the tokenizer's tokens give the size of the vocabulary"})
 	}
 	if m.err != nil {
@@ -106,8 +106,8 @@ func (m *Metadata) number(to *int, key string, required bool) {
 	switch {
 	case err != nil:
 		m.keep(err)
-	case n > largestNumber || n == 0 && required:
-		m.keep(&Error{Where: fmt.Sprintf("metadata key %q", key), Reason: fmt.Sprintf("%d is not a number from 1 to %d", n, largestNumber)})
+	case n > LargestNumber || n == 0 && required:
+		m.keep(&Error{Where: fmt.Sprintf("metadata key %q", key), Reason: fmt.Sprintf("%d is not a number from 1 to %d", n, LargestNumber)})
 	default:
 		*to = n
 	}
@@ -127,9 +127,9 @@ func (m *Metadata) has(tensor string) bool {
 }
 
 // rows is the first dimension of a matrix, and 0 if there is none.
-func (m *Metadata) rows(tensor string) int {
+func (m *Metadata) Rows(tensor string) int {
 	if shape, ok := m.Shape(tensor); ok && len(shape) == 2 {
-		return min(shape[0], largestNumber)
+		return min(shape[0], LargestNumber)
 	}
 	return 0
 }
@@ -156,7 +156,7 @@ func packedBiases(m *Metadata, a *Model) {
 }
 
 // learnedPositions reads how many positions there are.
-func learnedPositions(m *Metadata, a *Model) { m.must(&a.Positions, "context_length") }
+func LearnedPositions(m *Metadata, a *Model) { m.must(&a.Positions, "context_length") }
 
 // stillBeyondWindow is Model.stillBeyondWindow of what has no keys for it.
 func stillBeyondWindow(_ *Metadata, a *Model) { a.stillBeyondWindow() }

@@ -8,7 +8,7 @@ import (
 )
 
 // GLM: Llama with packed gates and partly rotary.
-var GLM = register(&Family{
+var GLM = Register(&Family{
 	Name:  "GLM",
 	style: style{mlp: packedMLP, attention: glmAttention},
 	Types: []Type{
@@ -20,7 +20,7 @@ var GLM = register(&Family{
 })
 
 // GLM4: GLM with norms before and after each part.
-var GLM4 = register(&Family{
+var GLM4 = Register(&Family{
 	Name:  "GLM-4",
 	style: style{mlp: packedMLP, attention: glmAttention, block: normedAround("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")},
 	Types: []Type{
@@ -32,7 +32,7 @@ var GLM4 = register(&Family{
 })
 
 // ChatGLM: GLM with packed projections of attention, from its own code.
-var ChatGLM = register(&Family{
+var ChatGLM = Register(&Family{
 	Name:  "ChatGLM",
 	style: style{names: decoderNames{root: "transformer", embed: "embedding.word_embeddings", blocks: "encoder.layers", last: "encoder.final_layernorm", attention: "self_attention", head: "output_layer"}, norm: lateNorm, mlp: chatGLMMLP, attention: chatGLMAttention},
 	Types: []Type{
@@ -41,7 +41,7 @@ var ChatGLM = register(&Family{
 })
 
 // GLM4MoE: Llama with partly rotary attention and a mixture (GLM-4.5).
-var GLM4MoE = register(&Family{
+var GLM4MoE = Register(&Family{
 	Name:  "GLM-4.5",
 	style: style{attention: joinedAttention},
 	Types: []Type{
@@ -64,12 +64,12 @@ func chatGLMAttention(c Transformer, a *layer.Attention) {
 }
 
 func readGLM(c *Config, a *Model) {
-	a.QKVBias = c.flag("attention_bias", true)
+	a.QKVBias = c.Flag("attention_bias", true)
 	c.rotatedInPart(a, "GlmForCausalLM", 0.5)
 }
 
 func readGLM4(c *Config, a *Model) {
-	a.QKVBias = c.flag("attention_bias", true)
+	a.QKVBias = c.Flag("attention_bias", true)
 	c.rotatedInPart(a, "Glm4ForCausalLM", 0.5)
 }
 
@@ -77,17 +77,17 @@ func readGLM4(c *Config, a *Model) {
 // Whatever class architectures names, it is the one with a head that is loaded.
 func readChatGLM(c *Config, a *Model) {
 	switch {
-	case !c.has("intermediate_size"): // the first ChatGLM
-		c.unknown("ffn_hidden_size", "a model without it")
-	case !c.flag("rmsnorm", true) || !c.flag("post_layer_norm", true):
-		c.unknown("rmsnorm, post_layer_norm", "false")
-	case c.flag("bias", false) || c.flag("apply_residual_connection_post_layernorm", false):
-		c.unknown("add_bias_linear, apply_residual_connection_post_layernorm", "true")
-	case !c.flag("multi_query", false):
-		c.unset("num_key_value_heads")
+	case !c.Has("intermediate_size"): // the first ChatGLM
+		c.Unknown("ffn_hidden_size", "a model without it")
+	case !c.Flag("rmsnorm", true) || !c.Flag("post_layer_norm", true):
+		c.Unknown("rmsnorm, post_layer_norm", "false")
+	case c.Flag("bias", false) || c.Flag("apply_residual_connection_post_layernorm", false):
+		c.Unknown("add_bias_linear, apply_residual_connection_post_layernorm", "true")
+	case !c.Flag("multi_query", false):
+		c.Unset("num_key_value_heads")
 	}
 	c.file["architectures"] = json.RawMessage(`["ChatGLMForConditionalGeneration"]`)
-	a.QKVBias = c.flag("qkv_bias", false)
+	a.QKVBias = c.Flag("qkv_bias", false)
 	c.rotatedInPart(a, "ChatGLMForConditionalGeneration", 0.5)
 }
 
@@ -99,8 +99,8 @@ var chatGLMKeys = map[string]string{
 }
 
 func readGLM4MoE(c *Config, a *Model) {
-	a.QKVBias = c.flag("attention_bias", false)
-	if c.flag("use_qk_norm", false) {
+	a.QKVBias = c.Flag("attention_bias", false)
+	if c.Flag("use_qk_norm", false) {
 		a.QKNorm = layer.NormHeads
 	}
 	c.rotatedInPart(a, "Glm4MoeForCausalLM", 0.5)

@@ -8,25 +8,25 @@ import (
 )
 
 // GPT2: LayerNorm before each part, learned positions, biases, packed projections.
-var GPT2 = register(&Family{
+var GPT2 = Register(&Family{
 	Name:   "GPT-2",
-	layers: Transformer.gpt2,
+	Layers: Transformer.gpt2,
 	style:  style{mlp: phiMLP, attention: packedAttention},
 	Types: []Type{
 		{Name: "gpt2", Base: "GPT2Model", Read: readGPT2},
 		{Name: "gpt_bigcode", Base: "GPTBigCodeModel", Read: readBigCode},
 	},
 	GGUF: []GGUF{
-		{Name: "gpt2", Read: learnedPositions},
-		{Name: "starcoder", With: Transformer{Activation: layer.UseGELUTanh}, Read: learnedPositions},
+		{Name: "gpt2", Read: LearnedPositions},
+		{Name: "starcoder", With: Transformer{Activation: layer.UseGELUTanh}, Read: LearnedPositions},
 	},
 })
 
 func (c Transformer) gpt2() []tape.Layer {
 	layers := []tape.Layer{tape.Named{Name: "transformer", Layer: tape.Sequential{
 		tape.Named{Name: "wte", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-		tape.Named{Name: "wpe", Layer: positions{Num: c.Positions, Dim: c.Hidden}},
-		tape.Named{Name: "drop", Layer: c.dropout()},
+		tape.Named{Name: "wpe", Layer: Positions{Num: c.Positions, Dim: c.Hidden}},
+		tape.Named{Name: "drop", Layer: c.Drop()},
 		tape.Named{Name: "h", Layer: tape.Repeat{N: c.Blocks, Layer: c.gpt2Block()}},
 		tape.Named{Name: "ln_f", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}}}
@@ -44,40 +44,40 @@ func (c Transformer) gpt2Block() tape.Layer {
 	return tape.Sequential{
 		tape.Skip(
 			tape.Named{Name: "ln_1", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "attn", Layer: withDropout{"resid_dropout", layer.Attention{
+			tape.Named{Name: "attn", Layer: WithDropout{"resid_dropout", layer.Attention{
 				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, Returns: true, Always: c.KVHeads == 1, // GPTBigCode leaves use_cache as it is
 				Names: &layer.AttentionNames{Packed: "c_attn", Out: "c_proj"},
-			}, c.dropout()}},
+			}, c.Drop()}},
 		),
 		tape.Skip(
 			tape.Named{Name: "ln_2", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "mlp", Layer: withDropout{"dropout", layer.MLP{
+			tape.Named{Name: "mlp", Layer: WithDropout{"dropout", layer.MLP{
 				Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseNewGELU), Names: &[3]string{"c_fc", "act", "c_proj"},
-			}, c.dropout()}},
+			}, c.Drop()}},
 		),
 	}
 }
 
 func readBigCode(c *Config, a *Model) {
 	readGPT2(c, a)
-	if c.flag("multi_query", true) {
+	if c.Flag("multi_query", true) {
 		a.KVHeads = 1
 	}
-	c.activation(a, c.text("activation_function"), "gelu_pytorch_tanh")
+	c.Activation(a, c.Word("activation_function"), "gelu_pytorch_tanh")
 }
 
 func readGPT2(c *Config, a *Model) {
-	class := c.class("GPT2LMHeadModel", "GPTBigCodeForCausalLM")
-	if c.flag("add_cross_attention", false) {
-		c.unknown("add_cross_attention", "true")
+	class := c.Class("GPT2LMHeadModel", "GPTBigCodeForCausalLM")
+	if c.Flag("add_cross_attention", false) {
+		c.Unknown("add_cross_attention", "true")
 	}
-	c.number(&a.Hidden, "n_embd", 0)
-	c.number(&a.Blocks, "n_layer", 0)
-	c.number(&a.Heads, "n_head", 0)
-	c.number(&a.Positions, "n_positions", 0)
-	c.number(&a.Vocab, "vocab_size", 0)
-	a.NoHead, a.Tied = class == c.Base, c.flag("tie_word_embeddings", true)
-	a.Dropout = max(c.dropout("resid_pdrop"), c.dropout("embd_pdrop"), c.dropout("attn_pdrop"))
-	c.number(&a.FFN, "n_inner", 4*a.Hidden)
-	c.activation(a, c.text("activation_function"), "gelu_new")
+	c.Number(&a.Hidden, "n_embd", 0)
+	c.Number(&a.Blocks, "n_layer", 0)
+	c.Number(&a.Heads, "n_head", 0)
+	c.Number(&a.Positions, "n_positions", 0)
+	c.Number(&a.Vocab, "vocab_size", 0)
+	a.NoHead, a.Tied = class == c.Base, c.Flag("tie_word_embeddings", true)
+	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop"), c.Dropout("attn_pdrop"))
+	c.Number(&a.FFN, "n_inner", 4*a.Hidden)
+	c.Activation(a, c.Word("activation_function"), "gelu_new")
 }

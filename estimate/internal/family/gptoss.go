@@ -8,7 +8,7 @@ import (
 )
 
 // GPTOSS: Llama with a mixture, attention sinks and biases.
-var GPTOSS = register(&Family{
+var GPTOSS = Register(&Family{
 	Name:  "gpt-oss",
 	style: style{norm: lateNorm, attention: ossAttention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return ossMoE{m} }},
 	Types: []Type{
@@ -117,10 +117,10 @@ func ossAttention(_ Transformer, a *layer.Attention) {
 
 func readGPTOSS(c *Config, a *Model) {
 	c.decoder(a, "GptOssForCausalLM", 8, false)
-	if !c.flag("attention_bias", true) {
-		c.unknown("attention_bias", "false")
+	if !c.Flag("attention_bias", true) {
+		c.Unknown("attention_bias", "false")
 	}
-	c.windows(a, 128, each(2))
-	c.number(&a.HeadSize, "head_dim", 64)
+	c.Windows(a, 128, each(2))
+	c.Number(&a.HeadSize, "head_dim", 64)
 	c.mixture(a, "num_local_experts", 128, 4)
 }

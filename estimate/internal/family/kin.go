@@ -6,7 +6,7 @@ import (
 )
 
 // SeedOSS: Llama with dropout after each part.
-var SeedOSS = register(&Family{
+var SeedOSS = Register(&Family{
 	Name:  "Seed-OSS",
 	style: style{block: starcoderBlock, attention: seedAttention},
 	Types: []Type{
@@ -18,7 +18,7 @@ var SeedOSS = register(&Family{
 })
 
 // Ernie: Llama with rotation in float32 (ERNIE 4.5).
-var Ernie = register(&Family{
+var Ernie = Register(&Family{
 	Name:  "ERNIE 4.5",
 	style: style{attention: ernieAttention},
 	Types: []Type{
@@ -30,7 +30,7 @@ var Ernie = register(&Family{
 })
 
 // HunYuan: Llama with norms of rotated queries and keys.
-var HunYuan = register(&Family{
+var HunYuan = Register(&Family{
 	Name:  "HunYuan",
 	style: style{attention: hunyuanAttention},
 	Types: []Type{
@@ -42,7 +42,7 @@ var HunYuan = register(&Family{
 })
 
 // MiniMaxM2: Llama with a mixture, partly rotary, norms of queries and keys.
-var MiniMaxM2 = register(&Family{
+var MiniMaxM2 = Register(&Family{
 	Name:  "MiniMax M2",
 	style: style{attention: minimaxAttention, mixture: routedBy(layer.LoneSigmoid)},
 	Types: []Type{
@@ -64,15 +64,15 @@ func minimaxAttention(_ Transformer, a *layer.Attention) {
 }
 
 func readSeedOSS(c *Config, a *Model) {
-	if c.flag("attention_out_bias", false) || c.flag("mlp_bias", false) {
-		c.unknown("attention_out_bias, mlp_bias", "true")
+	if c.Flag("attention_out_bias", false) || c.Flag("mlp_bias", false) {
+		c.Unknown("attention_out_bias, mlp_bias", "true")
 	}
-	a.QKVBias, a.Dropout, a.ScoreDropout = c.flag("attention_bias", true), c.dropout("residual_dropout"), c.dropout("attention_dropout")
+	a.QKVBias, a.Dropout, a.ScoreDropout = c.Flag("attention_bias", true), c.Dropout("residual_dropout"), c.Dropout("attention_dropout")
 	c.likeLlama(a, "SeedOssForCausalLM")
 }
 
 func readErnie(c *Config, a *Model) {
-	a.Bias = c.flag("use_bias", false)
+	a.Bias = c.Flag("use_bias", false)
 	c.likeLlama(a, "Ernie4_5ForCausalLM")
 }
 
@@ -83,8 +83,46 @@ func readHunYuan(c *Config, a *Model) {
 
 func readMiniMaxM2(c *Config, a *Model) {
 	c.rotatedInPart(a, "MiniMaxM2ForCausalLM", 1)
-	if c.has("rotary_dim") {
-		c.number(&a.RotaryDim, "rotary_dim", 0)
+	if c.Has("rotary_dim") {
+		c.Number(&a.RotaryDim, "rotary_dim", 0)
 	}
 	c.mixture(a, "num_local_experts", 256, 8)
+}
+
+// Granite: Llama with constant factors.
+var Granite = Register(&Family{
+	Name:  "Granite",
+	style: style{embedded: multiplied, block: multipliedBlock, after: multiplied},
+	Types: []Type{
+		{Name: "granite", Base: "GraniteModel", Read: readGranite},
+	},
+	GGUF: []GGUF{
+		{Name: "granite", Biases: true},
+	},
+})
+
+// GraniteMoE: Granite with a mixture.
+var GraniteMoE = Register(&Family{
+	Name:  "Granite MoE",
+	style: style{names: decoderNames{mlp: "block_sparse_moe"}, embedded: multiplied, block: multipliedBlock, after: multiplied, mixture: routedBy(layer.TopRouter)},
+	Types: []Type{
+		{Name: "granitemoe", Base: "GraniteMoeModel", Read: readGraniteMoE},
+	},
+	GGUF: []GGUF{
+		{Name: "granitemoe"},
+	},
+})
+
+func readGranite(c *Config, a *Model) {
+	c.sameBias(a)
+	c.likeLlama(a, "GraniteForCausalLM")
+}
+
+func readGraniteMoE(c *Config, a *Model) {
+	a.Bias = c.Flag("attention_bias", false)
+	if a.Bias {
+		c.Unknown("attention_bias", "true")
+	}
+	c.likeLlama(a, "GraniteMoeForCausalLM")
+	c.mixture(a, "num_local_experts", 8, 2)
 }

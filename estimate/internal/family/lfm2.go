@@ -9,7 +9,7 @@ import (
 )
 
 // LFM2: Llama with short convolutions in most blocks.
-var LFM2 = register(&Family{
+var LFM2 = Register(&Family{
 	Name:  "LFM2",
 	style: style{names: decoderNames{last: "embedding_norm", mlp: "feed_forward"}, block: normedBeforeAs("operator_norm", "ffn_norm", "", ""), mlp: lfm2MLP, attention: lfm2Attention},
 	Types: []Type{
@@ -43,14 +43,14 @@ func (c Transformer) shortConv() tape.Layer {
 
 // readLFM2 reads LFM2, some of whose layers attend and the others have a short convolution.
 func readLFM2(c *Config, a *Model) {
-	if c.flag("conv_bias", false) {
-		c.unknown("conv_bias", "true")
+	if c.Flag("conv_bias", false) {
+		c.Unknown("conv_bias", "true")
 	}
 	c.likeLlama(a, "Lfm2ForCausalLM")
 	a.QKNorm = layer.NormHeads
-	c.number(&a.ShortConv, "conv_L_cache", 3)
+	c.Number(&a.ShortConv, "conv_L_cache", 3)
 	c.adjustFFN(a)
-	types, attending := c.layerTypes(a), c.list("full_attn_idxs")
+	types, attending := c.layerTypes(a), c.List("full_attn_idxs")
 	a.mark(Recurrent, func(layer int) bool {
 		if types != nil {
 			return types[layer] == "conv"
@@ -61,19 +61,19 @@ func readLFM2(c *Config, a *Model) {
 
 // adjustFFN makes the MLP's width of the one that the settings have: two thirds, times a factor, up to a multiple.
 func (c *Config) adjustFFN(a *Model) {
-	if !c.flag("block_auto_adjust_ff_dim", true) {
+	if !c.Flag("block_auto_adjust_ff_dim", true) {
 		return
 	}
 	a.FFN -= a.FFN/3 + (a.FFN%3+2)/3
-	if !c.has("block_ffn_dim_multiplier") {
+	if !c.Has("block_ffn_dim_multiplier") {
 		return
 	}
 	multiple := 0
-	c.times(&a.FFN, "block_ffn_dim_multiplier", a.FFN, c.ratio("block_ffn_dim_multiplier", 1))
-	c.number(&multiple, "block_multiple_of", 256)
+	c.Times(&a.FFN, "block_ffn_dim_multiplier", a.FFN, c.Ratio("block_ffn_dim_multiplier", 1))
+	c.Number(&multiple, "block_multiple_of", 256)
 	if rest := a.FFN % multiple; rest != 0 {
-		if a.FFN > largestNumber-multiple {
-			c.unknown("block_multiple_of", "such a number")
+		if a.FFN > LargestNumber-multiple {
+			c.Unknown("block_multiple_of", "such a number")
 		}
 		a.FFN += multiple - rest
 	}

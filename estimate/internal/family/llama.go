@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-var Llama = register(&Family{
+var Llama = Register(&Family{
 	Name: "Llama",
 	Types: []Type{
 		{Name: "llama", Base: "LlamaModel", Read: readLlama, Text: true},
@@ -16,7 +16,7 @@ var Llama = register(&Family{
 	},
 })
 
-var SmolLM3 = register(&Family{
+var SmolLM3 = Register(&Family{
 	Name: "SmolLM3",
 	Types: []Type{
 		{Name: "smollm3", Base: "SmolLM3Model", Read: readSmolLM3},
@@ -27,7 +27,7 @@ var SmolLM3 = register(&Family{
 })
 
 // Arcee: Llama with an MLP without a gate, squared ReLU.
-var Arcee = register(&Family{
+var Arcee = Register(&Family{
 	Name:  "Arcee",
 	style: style{mlp: nemotronMLP},
 	Types: []Type{
@@ -46,8 +46,8 @@ func nemotronMLP(c Transformer) tape.Layer {
 func readSmolLM3(c *Config, a *Model) {
 	c.sameBias(a)
 	c.likeLlama(a, "SmolLM3ForCausalLM")
-	if c.flag("use_sliding_window", false) {
-		c.windows(a, 0, func(int) bool { return false })
+	if c.Flag("use_sliding_window", false) {
+		c.Windows(a, 0, func(int) bool { return false })
 	}
 	c.unrotated(a)
 }
@@ -55,13 +55,48 @@ func readSmolLM3(c *Config, a *Model) {
 func readLlama(c *Config, a *Model) {
 	c.decoder(a, "LlamaForCausalLM", 0, false)
 	c.sameBias(a)
-	c.activation(a, c.text("hidden_act"), "silu")
+	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 func readArcee(c *Config, a *Model) {
 	c.sameBias(a)
 	c.decoder(a, "ArceeForCausalLM", 0, false)
-	c.activation(a, c.text("hidden_act"), "relu2")
+	c.Activation(a, c.Word("hidden_act"), "relu2")
 }
 
 func ggufSmolLM3(_ *Metadata, a *Model) { a.unrotatedFourth(0) }
+
+var Mistral = Register(&Family{
+	Name: "Mistral",
+	Types: []Type{
+		{Name: "mistral", Base: "MistralModel", Read: readMistral, Text: true},
+		{Name: "mixtral", Base: "MixtralModel", Read: readMixtral},
+	},
+})
+
+// Ministral3: Llama with queries that are weighed by their place.
+var Ministral3 = Register(&Family{
+	Name:  "Ministral 3",
+	style: style{attention: func(_ Transformer, a *layer.Attention) { a.Placed = true }},
+	Types: []Type{
+		{Name: "ministral3", Base: "Ministral3Model", Read: readMinistral3, Text: true},
+	},
+})
+
+func readMistral(c *Config, a *Model) {
+	c.decoder(a, "MistralForCausalLM", 8, false)
+	a.Window = c.Whole("sliding_window", 0)
+	c.Activation(a, c.Word("hidden_act"), "silu")
+}
+
+func readMixtral(c *Config, a *Model) {
+	c.decoder(a, "MixtralForCausalLM", 8, false)
+	a.Window = c.Whole("sliding_window", 0)
+	c.Activation(a, c.Word("hidden_act"), "silu")
+	c.mixture(a, "num_local_experts", 8, 2)
+}
+
+func readMinistral3(c *Config, a *Model) {
+	a.Window = c.Whole("sliding_window", 0)
+	c.likeLlama(a, "Ministral3ForCausalLM")
+}

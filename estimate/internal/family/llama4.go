@@ -10,7 +10,7 @@ import (
 )
 
 // Llama4: Llama with a mixture in which all experts run, complex rotation.
-var Llama4 = register(&Family{
+var Llama4 = Register(&Family{
 	Name:  "Llama 4",
 	style: style{names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return llama4MoE{m} }},
 	Types: []Type{
@@ -126,17 +126,17 @@ func readLlama4Text(c *Config, a *Model) {
 	c.noBias()
 	c.likeLlama(a, "Llama4ForCausalLM")
 	a.ExpertFFN, a.SharedFFN = a.FFN, a.FFN
-	if c.flag("use_qk_norm", true) {
+	if c.Flag("use_qk_norm", true) {
 		a.QKNorm = layer.NormHeads
 	}
-	c.number(&a.FFN, "intermediate_size_mlp", 16384)
+	c.Number(&a.FFN, "intermediate_size_mlp", 16384)
 	c.mixture(a, "num_local_experts", 16, 1)
 	c.unrotated(a)
-	sparse, every := c.list("moe_layers"), each(max(1, c.whole("interleave_moe_layer_step", 1)))
+	sparse, every := c.List("moe_layers"), each(max(1, c.Whole("interleave_moe_layer_step", 1)))
 	a.mark(Sparse, func(layer int) bool { return sparse == nil && every(layer) || slices.Contains(sparse, layer) })
-	if c.has("attention_chunk_size") {
+	if c.Has("attention_chunk_size") {
 		a.mark(Windowed, func(layer int) bool { return a.Kinds[layer]&NoRotation == 0 })
-		c.number(&a.Window, "attention_chunk_size", 8192)
+		c.Number(&a.Window, "attention_chunk_size", 8192)
 	}
 }
 

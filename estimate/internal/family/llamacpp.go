@@ -38,10 +38,10 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: context %d, batch %d, %d heads, hidden %d: want 1 or more", l.Context, batch, c.Heads, c.Hidden)
 	}
 	tokens := func(width int64) int64 { return 4 * width * int64(batch) }
-	hidden, query := int64(c.Hidden), int64(c.Heads)*int64(c.headSize())
+	hidden, query := int64(c.Hidden), int64(c.Heads)*int64(c.HeadWidth())
 	queries := 2 * query // before and after rotation
 	if c.packs() {
-		queries = 2*query + 2*int64(setting.Or(c.KVHeads, c.Heads))*int64(c.headSize()) // packed with keys and values
+		queries = 2*query + 2*int64(setting.Or(c.KVHeads, c.Heads))*int64(c.HeadWidth()) // packed with keys and values
 	}
 	mask := int64(l.Context)
 	if l.FlashAttention {

@@ -10,9 +10,9 @@ import (
 )
 
 // Mamba: state-space mixers.
-var Mamba = register(&Family{
+var Mamba = Register(&Family{
 	Name:   "Mamba",
-	layers: Transformer.mamba,
+	Layers: Transformer.mamba,
 	cache: func(c Transformer) int {
 		return int(min(setting.FLOPs(c.Blocks, 1)*min(c.stateSpace().States(), setting.MaxField), setting.MaxField))
 	},
@@ -53,24 +53,24 @@ func (c Transformer) stateSpace() *layer.StateSpace {
 }
 
 func readMamba(c *Config, a *Model) {
-	class := c.class("MambaForCausalLM")
-	a.NoHead, a.Tied, a.Heads = class == c.Base, c.flag("tie_word_embeddings", true), 1
-	if !c.flag("use_conv_bias", true) {
-		c.unknown("use_conv_bias", "false")
+	class := c.Class("MambaForCausalLM")
+	a.NoHead, a.Tied, a.Heads = class == c.Base, c.Flag("tie_word_embeddings", true), 1
+	if !c.Flag("use_conv_bias", true) {
+		c.Unknown("use_conv_bias", "false")
 	}
-	s := layer.StateSpace{Bias: c.flag("use_bias", false)}
+	s := layer.StateSpace{Bias: c.Flag("use_bias", false)}
 	a.Mixer = &s
-	c.number(&a.Hidden, "hidden_size", 0)
-	c.number(&a.Blocks, "num_hidden_layers", 0)
-	c.number(&a.Vocab, "vocab_size", 0)
-	c.number(&s.State, "state_size", 16)
-	c.number(&s.Kernel, "conv_kernel", 4)
-	c.times(&s.Inner, "expand", a.Hidden, c.ratio("expand", 2))
-	var rank whole
-	if json.Unmarshal(c.value("time_step_rank"), &rank) != nil { // "auto"
-		c.set("time_step_rank", (a.Hidden+15)/16)
+	c.Number(&a.Hidden, "hidden_size", 0)
+	c.Number(&a.Blocks, "num_hidden_layers", 0)
+	c.Number(&a.Vocab, "vocab_size", 0)
+	c.Number(&s.State, "state_size", 16)
+	c.Number(&s.Kernel, "conv_kernel", 4)
+	c.Times(&s.Inner, "expand", a.Hidden, c.Ratio("expand", 2))
+	var rank Whole
+	if json.Unmarshal(c.Value("time_step_rank"), &rank) != nil { // "auto"
+		c.Set("time_step_rank", (a.Hidden+15)/16)
 	}
-	c.number(&s.Rank, "time_step_rank", 0)
+	c.Number(&s.Rank, "time_step_rank", 0)
 }
 
 func ggufMamba(m *Metadata, a *Model) {

@@ -33,17 +33,17 @@ type Input struct {
 }
 
 // tokens is a text.
-func tokens(batch, length int) Input { return Input{alloc.Int64, []int{batch, length}} }
+func Tokens(batch, length int) Input { return Input{alloc.Int64, []int{batch, length}} }
 
-// numbersOf are anything else.
-func numbersOf(dims ...int) Input { return Input{0, dims} }
+// reals are numbers of the type of activations.
+func Reals(dims ...int) Input { return Input{0, dims} }
 
 // usualTokens is the length of a text where nobody says it, usualCaption that of one for PixArt-Sigma, for Stable
 // Diffusion 3 it is 333, and usualClip that for CLIP.
 const (
 	usualTokens  = 512
 	usualCaption = 300
-	usualClip    = 77
+	UsualClip    = 77
 )
 
 // usualSide is the side of the latent image that FLUX makes where nobody says it, of 1024 x 1024 pixels.
@@ -69,10 +69,10 @@ func (a *Model) writes() bool { return a.Images == nil && !a.Family.Encoder() }
 func (a *Model) MakesImages() bool { return a.Images != nil || a.Denoiser != nil }
 
 // SeesImages reports whether the model is a transformer that reads images and no text.
-func (a *Model) SeesImages() bool { return a.Images == nil && a.Family.orLlama().images }
+func (a *Model) SeesImages() bool { return a.Images == nil && a.Family.OrLlama().Images }
 
 // MaxPositions is the number of learned positions that a text can have, 0 for any number.
-func (a *Model) MaxPositions() int { return a.Positions - a.Family.orLlama().padding }
+func (a *Model) MaxPositions() int { return a.Positions - a.Family.OrLlama().Padding }
 
 // Inputs are what the model reads: so many texts of so many tokens, 0 for the usual number, or images of their size.
 func (a *Model) Inputs(batch, length int) []Input {
@@ -81,12 +81,12 @@ func (a *Model) Inputs(batch, length int) []Input {
 		return a.Images.Inputs(batch, length)
 	case a.Denoiser != nil && a.Image > 0: // what reads images and no patches
 		side := a.LatentSide()
-		return []Input{numbersOf(batch, a.Channels, side, side), numbersOf(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim)}
+		return []Input{Reals(batch, a.Channels, side, side), Reals(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim)}
 	case a.Denoiser != nil:
 		side := a.LatentSide()
-		return []Input{numbersOf(batch, side*side/4, a.Channels), numbersOf(batch, cmp.Or(length, usualTokens), a.Denoiser.TextDim)}
+		return []Input{Reals(batch, side*side/4, a.Channels), Reals(batch, cmp.Or(length, usualTokens), a.Denoiser.TextDim)}
 	case a.SeesImages():
-		return []Input{numbersOf(batch, a.Channels, a.Image, a.Image)}
+		return []Input{Reals(batch, a.Channels, a.Image, a.Image)}
 	}
 	if length == 0 {
 		length = usualTokens
@@ -94,10 +94,10 @@ func (a *Model) Inputs(batch, length int) []Input {
 			length = min(length, most)
 		}
 	}
-	text := tokens(batch, length)
+	text := Tokens(batch, length)
 	switch {
-	case a.Family.orLlama().input != nil:
-		return a.Family.input(a, batch, length)
+	case a.Family.OrLlama().Input != nil:
+		return a.Family.Input(a, batch, length)
 	case a.Family.Seq2Seq():
 		return []Input{text, text}
 	}
@@ -106,8 +106,8 @@ func (a *Model) Inputs(batch, length int) []Input {
 
 // LatentSide is the side of the latent image that the model makes.
 func (a *Model) LatentSide() int {
-	if u, ok := a.Images.(UNet); ok {
-		return u.Side
+	if l, ok := a.Images.(interface{ LatentSide() int }); ok {
+		return l.LatentSide()
 	}
 	return cmp.Or(a.latent, a.Image, usualSide)
 }
@@ -117,7 +117,7 @@ func (a *Model) LatentSide() int {
 const MaxBlocks = 1024
 
 // largestNumber bounds every number of a model.
-const largestNumber = math.MaxInt32
+const LargestNumber = math.MaxInt32
 
 // check holds the numbers against each other.
 func (a *Model) check() error {
@@ -127,13 +127,13 @@ func (a *Model) check() error {
 		return fmt.Errorf("%d heads cannot share %d heads of keys and values", a.Heads, a.KVHeads)
 	case a.HeadSize == 0 && a.Hidden%a.Heads != 0:
 		return fmt.Errorf("a hidden size of %d does not divide into %d heads", a.Hidden, a.Heads)
-	case a.RotaryDim > a.headSize():
-		return fmt.Errorf("%d elements of a head rotate, of %d", a.RotaryDim, a.headSize())
+	case a.RotaryDim > a.HeadWidth():
+		return fmt.Errorf("%d elements of a head rotate, of %d", a.RotaryDim, a.HeadWidth())
 	case a.TopK > a.Experts:
 		return fmt.Errorf("each token visits %d experts, of %d", a.TopK, a.Experts)
 	case a.Window < 0:
 		return fmt.Errorf("a sliding window of %d", a.Window)
-	case a.Family.orLlama().patched && a.Image%a.Patch != 0:
+	case a.Family.OrLlama().Patched && a.Image%a.Patch != 0:
 		return fmt.Errorf("an image of %d does not divide into patches of %d", a.Image, a.Patch)
 	case a.Blocks > MaxBlocks:
 		return fmt.Errorf("%d blocks, more than %d", a.Blocks, MaxBlocks)
@@ -183,8 +183,8 @@ func (a *Model) borrow(layers int) error {
 // Resize sets the side of the images that the model reads or makes, in pixels.
 func (a *Model) Resize(side int) error {
 	switch {
-	case side < 1 || side > largestNumber:
-		return fmt.Errorf("want a side of 1 to %d pixels", largestNumber)
+	case side < 1 || side > LargestNumber:
+		return fmt.Errorf("want a side of 1 to %d pixels", LargestNumber)
 	case a.Images != nil:
 		resized, err := a.Images.Resized(side)
 		if err == nil {
@@ -198,9 +198,9 @@ func (a *Model) Resize(side int) error {
 	if a.Image > 0 {
 		patch = a.Patch
 	}
-	latent, err := latentSide(side, 1)
+	latent, err := LatentSide(side, 1)
 	if err == nil {
-		_, err = latentSide(side, patch)
+		_, err = LatentSide(side, patch)
 	}
 	switch {
 	case err != nil:
@@ -216,7 +216,7 @@ func (a *Model) Resize(side int) error {
 }
 
 // latentSide is the side of the latent image of one of a side in pixels, which must be a multiple of a unit.
-func latentSide(pixels, unit int) (int, error) {
+func LatentSide(pixels, unit int) (int, error) {
 	if pixels%(unit*latentScale) != 0 {
 		return 0, fmt.Errorf("want a multiple of %d pixels", unit*latentScale)
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // GPTNeoX: LayerNorm, partly rotary, packed projections, biases.
-var GPTNeoX = register(&Family{
+var GPTNeoX = Register(&Family{
 	Name:  "GPT-NeoX",
 	style: style{names: decoderNames{root: "gpt_neox", embed: "embed_in", last: "final_layer_norm", attention: "attention"}, norm: layerNorm, embedded: dropoutAs("emb_dropout"), block: neoxBlock, attention: neoxAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
 	Types: []Type{
@@ -29,9 +29,9 @@ func neoxBlock(c Transformer, b blockParts) tape.Layer {
 }
 
 func readGPTNeoX(c *Config, a *Model) {
-	a.Bias, a.Parallel, a.Dropout = c.flag("attention_bias", true), c.flag("use_parallel_residual", true), c.dropout("hidden_dropout")
+	a.Bias, a.Parallel, a.Dropout = c.Flag("attention_bias", true), c.Flag("use_parallel_residual", true), c.Dropout("hidden_dropout")
 	if !a.Bias {
-		c.unknown("attention_bias", "false")
+		c.Unknown("attention_bias", "false")
 	}
 	c.rotatedInPart(a, "GPTNeoXForCausalLM", 0.25)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // OLMo: LayerNorm without weights, gated MLP.
-var OLMo = register(&Family{
+var OLMo = Register(&Family{
 	Name:  "OLMo",
 	style: style{norm: olmoNorm, attention: olmoAttention},
 	Types: []Type{
@@ -19,7 +19,7 @@ var OLMo = register(&Family{
 })
 
 // OLMo2: Llama with norms after each part, and of queries and keys.
-var OLMo2 = register(&Family{
+var OLMo2 = Register(&Family{
 	Name:  "OLMo 2",
 	style: style{norm: lateNorm, attention: olmo2Attention, block: normedAfter},
 	Types: []Type{
@@ -31,7 +31,7 @@ var OLMo2 = register(&Family{
 	},
 })
 
-var OLMoE = register(&Family{
+var OLMoE = Register(&Family{
 	Name: "OLMoE",
 	Types: []Type{
 		{Name: "olmoe", Base: "OlmoeModel", Read: readOLMoE},
@@ -57,29 +57,29 @@ func olmo2Attention(c Transformer, a *layer.Attention) {
 
 func readOLMo(c *Config, a *Model) {
 	c.noBias()
-	a.ClipQKV = c.has("clip_qkv")
+	a.ClipQKV = c.Has("clip_qkv")
 	c.likeLlama(a, "OlmoForCausalLM")
 }
 
 func readOLMo3(c *Config, a *Model) {
 	c.noBias()
 	c.likeLlama(a, "Olmo3ForCausalLM")
-	c.windows(a, 0, each(4))
+	c.Windows(a, 0, each(4))
 }
 
 func readOLMo2(c *Config, a *Model) {
 	c.decoder(a, "Olmo2ForCausalLM", 0, false)
 	c.noBias()
-	c.activation(a, c.text("hidden_act"), "silu")
+	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 func readOLMoE(c *Config, a *Model) {
 	c.noBias()
 	c.likeLlama(a, "OlmoeForCausalLM")
-	a.QKNorm, a.ClipQKV = layer.NormAllHeads, c.has("clip_qkv")
+	a.QKNorm, a.ClipQKV = layer.NormAllHeads, c.Has("clip_qkv")
 	if a.ClipQKV {
-		c.unknown("clip_qkv", "a number")
+		c.Unknown("clip_qkv", "a number")
 	}
-	a.Router, a.UnscaledTopK = layer.RoundedRouter, !c.flag("norm_topk_prob", false)
+	a.Router, a.UnscaledTopK = layer.RoundedRouter, !c.Flag("norm_topk_prob", false)
 	c.mixture(a, "num_experts", 64, 8)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // OPT: LayerNorm, learned positions, ReLU.
-var OPT = register(&Family{
+var OPT = Register(&Family{
 	Name:  "OPT",
 	style: style{names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm, embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},
 	Types: []Type{
@@ -16,14 +16,14 @@ var OPT = register(&Family{
 })
 
 // optPadding is the number of positions that OPT's table has before the first.
-const optPadding = 2
+const OptPadding = 2
 
 func optEmbedded(c Transformer) []tape.Layer {
 	var layers []tape.Layer
 	if c.EmbedDim != 0 && c.EmbedDim != c.Hidden {
 		layers = append(layers, tape.Named{Name: "project_in", Layer: layer.Linear{In: c.EmbedDim, Out: c.Hidden, NoBias: true}})
 	}
-	return append(layers, tape.Named{Name: "embed_positions", Layer: positions{Num: c.Positions + optPadding, Dim: c.Hidden, each: true, padding: optPadding}})
+	return append(layers, tape.Named{Name: "embed_positions", Layer: Positions{Num: c.Positions + OptPadding, Dim: c.Hidden, Each: true, Padding: OptPadding}})
 }
 
 // optLast is the last norm, which models with norms after each part do not have, and the way back to the
@@ -54,19 +54,19 @@ func optBlock(c Transformer, b blockParts) tape.Layer {
 	attention, mlp := tape.Sequential{b.attention, tape.Inlined{Layer: b.dropout}}, tape.Sequential{tape.Inlined{Layer: b.mlp.Layer}, tape.Inlined{Layer: b.dropout}}
 	first, second := tape.Named{Name: "self_attn_layer_norm", Layer: b.norm}, tape.Named{Name: "final_layer_norm", Layer: b.norm}
 	if c.NormAfter {
-		return decoderBlock{tape.Sequential{tape.Skip(attention...), first, tape.Skip(mlp...), second}}
+		return DecoderBlock{tape.Sequential{tape.Skip(attention...), first, tape.Skip(mlp...), second}}
 	}
-	return decoderBlock{tape.Sequential{tape.Skip(append(tape.Sequential{first}, attention...)...), tape.Skip(append(tape.Sequential{second}, mlp...)...)}}
+	return DecoderBlock{tape.Sequential{tape.Skip(append(tape.Sequential{first}, attention...)...), tape.Skip(append(tape.Sequential{second}, mlp...)...)}}
 }
 
 func readOPT(c *Config, a *Model) {
-	if !c.flag("enable_bias", true) || !c.flag("layer_norm_elementwise_affine", true) {
-		c.unknown("enable_bias, layer_norm_elementwise_affine", "false")
+	if !c.Flag("enable_bias", true) || !c.Flag("layer_norm_elementwise_affine", true) {
+		c.Unknown("enable_bias, layer_norm_elementwise_affine", "false")
 	}
-	a.Bias, a.NormAfter, a.Dropout = true, !c.flag("do_layer_norm_before", true), c.dropout("dropout")
-	c.move("intermediate_size", "ffn_dim")
+	a.Bias, a.NormAfter, a.Dropout = true, !c.Flag("do_layer_norm_before", true), c.Dropout("dropout")
+	c.Move("intermediate_size", "ffn_dim")
 	c.decoder(a, "OPTForCausalLM", 0, true)
-	c.number(&a.Positions, "max_position_embeddings", 2048)
-	c.number(&a.EmbedDim, "word_embed_proj_dim", a.Hidden)
-	c.activation(a, c.text("activation_function"), "relu")
+	c.Number(&a.Positions, "max_position_embeddings", 2048)
+	c.Number(&a.EmbedDim, "word_embed_proj_dim", a.Hidden)
+	c.Activation(a, c.Word("activation_function"), "relu")
 }

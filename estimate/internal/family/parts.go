@@ -10,9 +10,9 @@ import (
 )
 
 // first takes the first token of each sequence, as a view.
-type first struct{}
+type First struct{}
 
-func (first) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (First) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
 	}
@@ -29,7 +29,7 @@ type stack struct {
 func (stack) Kind() string { return "Sequential" }
 
 // stacked are so many blocks, of which make makes one of a kind.
-func stacked(n int, kind func(block int) int, make func(kind, block int) tape.Layer) stack {
+func Stacked(n int, kind func(block int) int, make func(kind, block int) tape.Layer) stack {
 	var s stack
 	at := map[int]uint8{}
 	for i := range max(0, min(n, tape.MaxLayers)) {
@@ -89,47 +89,47 @@ func (scale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 // frequencies holds the buffers of the rotary positions, for so many kinds of layers.
-type frequencies struct{ n, kinds int }
+type Frequencies struct{ N, Kinds int }
 
 // Kind names the row.
-func (frequencies) Kind() string { return "RotaryEmbedding" }
+func (Frequencies) Kind() string { return "RotaryEmbedding" }
 
-func (l frequencies) Declare(d *tape.Declaration) {
+func (l Frequencies) Declare(d *tape.Declaration) {
 	names := []string{"inv_freq", "original_inv_freq"}
-	if l.kinds == 2 {
+	if l.Kinds == 2 {
 		names = []string{"full_attention_inv_freq", "full_attention_original_inv_freq", "sliding_attention_inv_freq", "sliding_attention_original_inv_freq"}
 	}
 	for _, name := range names {
-		d.Add(tape.Param{Name: name, Shape: alloc.Shape{l.n}, DType: alloc.Float32, Buffer: true})
+		d.Add(tape.Param{Name: name, Shape: alloc.Shape{l.N}, DType: alloc.Float32, Buffer: true})
 	}
 }
 
-func (frequencies) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+func (Frequencies) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 // positions adds a learned vector for each place of the input, as an
 // embedding of 0, 1, 2... does; the numbers are kept.
-type positions struct {
+type Positions struct {
 	Num, Dim int
-	buffered bool // the numbers are a buffer of the model, as in BERT
-	padding  int  // of the Num, those before the first
-	each     bool // the numbers are those of each sequence, as in OPT
+	Buffered bool // the numbers are a buffer of the model, as in BERT
+	Padding  int  // of the Num, those before the first
+	Each     bool // the numbers are those of each sequence, as in OPT
 }
 
 // Kind names the row.
-func (positions) Kind() string { return "Embedding" }
+func (Positions) Kind() string { return "Embedding" }
 
-func (l positions) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
+func (l Positions) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
 
-func (l positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
 		return tape.Tensor{}, err
 	}
 	length := x.Shape[1]
-	if most := l.Num - l.padding; length > most {
+	if most := l.Num - l.Padding; length > most {
 		return tape.Tensor{}, t.Errorf("input %v is longer than the model's %d positions", x.Shape, most)
 	}
 	rows := 1
-	if l.each {
+	if l.Each {
 		rows = x.Shape[0]
 	}
 	numbers, err := t.Const(alloc.Int64, rows, length)
@@ -137,7 +137,7 @@ func (l positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	look := tape.Op{In: []tape.Tensor{numbers}, Shape: alloc.Shape{rows, length, l.Dim}, DType: t.Activation(), Params: true}
-	if !l.buffered {
+	if !l.Buffered {
 		look.Keep = look.In
 	}
 	vectors, err := t.Op(look)
@@ -149,43 +149,69 @@ func (l positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 // withDropout calls a layer and then dropout as one of its parts.
-type withDropout struct {
-	name    string
-	layer   tape.Layer
-	dropout tape.Layer
+type WithDropout struct {
+	Name    string
+	Layer   tape.Layer
+	Dropout tape.Layer
 }
 
 // Kind names the row as that of the layer.
-func (w withDropout) Kind() string { return tape.KindOf(w.layer) }
+func (w WithDropout) Kind() string { return tape.KindOf(w.Layer) }
 
-func (w withDropout) Declare(d *tape.Declaration) {
-	d.Declare(w.layer)
-	d.Layer(w.name, w.dropout)
+func (w WithDropout) Declare(d *tape.Declaration) {
+	d.Declare(w.Layer)
+	d.Layer(w.Name, w.Dropout)
 }
 
-func (w withDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := w.layer.Forward(t, x)
+func (w WithDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	x, err := w.Layer.Forward(t, x)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	return t.Call(w.name, w.dropout, x)
+	return t.Call(w.Name, w.Dropout, x)
 }
 
 // held is a layer whose parameters are there and that passes its input on.
-type held struct{ tape.Layer }
+type Held struct{ tape.Layer }
 
 // Kind names the row.
-func (held) Kind() string { return "Held" }
+func (Held) Kind() string { return "Held" }
 
 // Declare names what the layer has.
-func (h held) Declare(d *tape.Declaration) { d.Declare(h.Layer) }
+func (h Held) Declare(d *tape.Declaration) { d.Declare(h.Layer) }
 
 // Forward passes x on: the row stands for all parts.
-func (held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (Held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	row := &t.Rows[t.Row]
 	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
 		row.Params = setting.AddSat(row.Params, t.Decl.Modules[i].Params)
 	}
 	layer.Ran.Of(t).Held = true
 	return x, nil
+}
+
+// pooled is what BertModel and ViTModel make of the first token.
+func (c Transformer) Pooled() tape.Layer {
+	return tape.Named{Name: "pooler", Layer: tape.Sequential{
+		First{},
+		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+		tape.Named{Name: "activation", Layer: layer.Tanh{}},
+	}}
+}
+
+// side is the number of patches along an image's side.
+func (c Transformer) Side() int { return setting.Or(c.Image, 224) / max(1, c.Patch) }
+
+func (c Transformer) PatchConv(noBias bool) tape.Layer {
+	return layer.Conv2d{In: c.Channels, Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch, NoBias: noBias}
+}
+
+// flatPatches is (batch, channels, height, width) as (batch, places, channels), a view.
+type FlatPatches struct{}
+
+func (FlatPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2] * x.Shape[3], x.Shape[1]}, View: true})
 }

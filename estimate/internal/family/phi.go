@@ -7,7 +7,7 @@ import (
 )
 
 // Phi: attention and MLP in parallel, LayerNorm, partly rotary, biases (phi-1, phi-2).
-var Phi = register(&Family{
+var Phi = Register(&Family{
 	Name:  "Phi",
 	style: style{names: decoderNames{last: "final_layernorm"}, half: true, headBias: true, norm: layerNorm, embedded: phiEmbedded, block: sideBySide("resid_dropout", "resid_dropout", "input_layernorm"), attention: phiAttention, mlp: phiMLP},
 	Types: []Type{
@@ -19,7 +19,7 @@ var Phi = register(&Family{
 })
 
 // Phi3: Llama with packed projections.
-var Phi3 = register(&Family{
+var Phi3 = Register(&Family{
 	Name:  "Phi-3",
 	style: style{block: normedBefore("resid_attn_dropout", "resid_mlp_dropout"), attention: packedAttention, mlp: packedMLP},
 	Types: []Type{
@@ -31,7 +31,7 @@ var Phi3 = register(&Family{
 })
 
 // PhiMoE: LayerNorm and a mixture.
-var PhiMoE = register(&Family{
+var PhiMoE = Register(&Family{
 	Name:  "Phi MoE",
 	style: style{norm: layerNorm, mixture: routedBy(layer.SparseMixer)},
 	Types: []Type{
@@ -46,7 +46,7 @@ func phiEmbedded(c Transformer) []tape.Layer {
 	if c.PlainEmbeddings {
 		c.Dropout = 0
 	}
-	return []tape.Layer{tape.Named{Name: "embed_dropout", Layer: c.dropout()}}
+	return []tape.Layer{tape.Named{Name: "embed_dropout", Layer: c.Drop()}}
 }
 
 func phiMLP(c Transformer) tape.Layer {
@@ -60,26 +60,26 @@ func phiAttention(c Transformer, a *layer.Attention) {
 }
 
 func readPhiMoE(c *Config, a *Model) {
-	a.Bias, a.HeadBias, a.Window = c.flag("attention_bias", false), c.flag("lm_head_bias", false), c.whole("sliding_window", 0)
+	a.Bias, a.HeadBias, a.Window = c.Flag("attention_bias", false), c.Flag("lm_head_bias", false), c.Whole("sliding_window", 0)
 	c.likeLlama(a, "PhimoeForCausalLM")
 	c.mixture(a, "num_local_experts", 16, 2)
 }
 
 func readPhi(c *Config, a *Model) {
 	c.decoder(a, "PhiForCausalLM", 0, false)
-	if c.flag("qk_layernorm", false) {
-		c.unknown("qk_layernorm", "true")
+	if c.Flag("qk_layernorm", false) {
+		c.Unknown("qk_layernorm", "true")
 	}
-	a.Dropout, a.PlainEmbeddings = max(c.dropout("resid_pdrop"), c.dropout("embd_pdrop")), c.dropout("embd_pdrop") == 0
-	c.activation(a, c.text("hidden_act"), "gelu_new")
+	a.Dropout, a.PlainEmbeddings = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop")), c.Dropout("embd_pdrop") == 0
+	c.Activation(a, c.Word("hidden_act"), "gelu_new")
 	c.rotaryPart(a, 0.5)
 }
 
 func readPhi3(c *Config, a *Model) {
 	c.decoder(a, "Phi3ForCausalLM", 0, false)
-	a.Window = c.whole("sliding_window", 0)
-	a.Dropout = c.dropout("resid_pdrop")
-	c.activation(a, c.text("hidden_act"), "silu")
+	a.Window = c.Whole("sliding_window", 0)
+	a.Dropout = c.Dropout("resid_pdrop")
+	c.Activation(a, c.Word("hidden_act"), "silu")
 	c.rotaryPart(a, 1)
 }
 

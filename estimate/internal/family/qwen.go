@@ -4,9 +4,10 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-var Qwen = register(&Family{
+var Qwen = Register(&Family{
 	Name: "Qwen",
 	Types: []Type{
 		{Name: "qwen2", Base: "Qwen2Model", Read: readQwen2, Text: true},
@@ -30,7 +31,7 @@ func readQwen2(c *Config, a *Model) {
 	c.decoder(a, "Qwen2ForCausalLM", 32, false)
 	a.QKVBias = true
 	c.qwenWindows(a)
-	c.activation(a, c.text("hidden_act"), "silu")
+	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 func readQwen3(c *Config, a *Model) {
@@ -43,37 +44,37 @@ func (c *Config) qwen3(a *Model) {
 	c.noBias()
 	a.QKNorm = layer.NormHeads
 	c.qwenWindows(a)
-	c.activation(a, c.text("hidden_act"), "silu")
+	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 // qwenWindows reads the sliding window, which is off unless a key says so, and then is that
 // of the last layers.
 func (c *Config) qwenWindows(a *Model) {
-	if !c.flag("use_sliding_window", false) {
+	if !c.Flag("use_sliding_window", false) {
 		return
 	}
-	full := c.whole("max_window_layers", 28)
-	c.windows(a, 0, func(layer int) bool { return layer < full })
+	full := c.Whole("max_window_layers", 28)
+	c.Windows(a, 0, func(layer int) bool { return layer < full })
 }
 
 // sparse reads a mixture of Qwen's.
 func (c *Config) sparse(a *Model, experts, top, ffn int) {
-	if step := c.whole("decoder_sparse_step", 1); step != 1 {
-		c.unknown("decoder_sparse_step", fmt.Sprint(step))
+	if step := c.Whole("decoder_sparse_step", 1); step != 1 {
+		c.Unknown("decoder_sparse_step", fmt.Sprint(step))
 	}
-	dense := c.list("mlp_only_layers")
+	dense := c.List("mlp_only_layers")
 	for i, layer := range dense {
 		if layer != i || i >= a.Blocks {
-			c.unknown("mlp_only_layers", "a list other than that of the first layers")
+			c.Unknown("mlp_only_layers", "a list other than that of the first layers")
 		}
 	}
-	a.DenseBlocks, a.Router, a.UnscaledTopK = len(dense), layer.RoundedRouter, !c.flag("norm_topk_prob", false)
+	a.DenseBlocks, a.Router, a.UnscaledTopK = len(dense), layer.RoundedRouter, !c.Flag("norm_topk_prob", false)
 	c.mixture(a, "num_experts", experts, top)
-	c.number(&a.ExpertFFN, "moe_intermediate_size", ffn)
+	c.Number(&a.ExpertFFN, "moe_intermediate_size", ffn)
 }
 
 func readQwen2MoE(c *Config, a *Model) {
-	a.QKVBias = c.flag("qkv_bias", true)
+	a.QKVBias = c.Flag("qkv_bias", true)
 	c.likeLlama(a, "Qwen2MoeForCausalLM")
 	c.qwenWindows(a)
 	c.sharedExpert(a, 5632)
@@ -83,13 +84,13 @@ func readQwen2MoE(c *Config, a *Model) {
 // sharedExpert reads the MLP that each token visits besides.
 func (c *Config) sharedExpert(a *Model, ffn int) {
 	a.SharedGate = true
-	c.number(&a.SharedFFN, "shared_expert_intermediate_size", ffn)
+	c.Number(&a.SharedFFN, "shared_expert_intermediate_size", ffn)
 }
 
 func readQwen3MoE(c *Config, a *Model) {
 	c.decoder(a, "Qwen3MoeForCausalLM", 4, false)
-	if c.flag("use_sliding_window", false) {
-		c.unknown("use_sliding_window", "true")
+	if c.Flag("use_sliding_window", false) {
+		c.Unknown("use_sliding_window", "true")
 	}
 	c.qwen3(a)
 	c.sparse(a, 128, 8, 768)
@@ -102,3 +103,68 @@ func readQwen3VLMoEText(c *Config, a *Model) {
 }
 
 func ggufQwen2MoE(m *Metadata, a *Model) { m.must(&a.SharedFFN, "expert_shared_feed_forward_length") }
+
+// Qwen3Next: Llama with shifted norms, gated attention, and linear attention in most blocks.
+var Qwen3Next = Register(&Family{
+	Name:  "Qwen3-Next",
+	style: style{norm: gemmaNorm, attention: qwen3NextAttention},
+	Types: []Type{
+		{Name: "qwen3_next", Base: "Qwen3NextModel", Read: readQwen3Next},
+		{Name: "qwen3_5_text", Base: "Qwen3_5TextModel", Read: readQwen35, Text: true},
+		{Name: "qwen3_5_moe_text", Base: "Qwen3_5MoeTextModel", Read: readQwen35MoE, Text: true},
+	},
+})
+
+func qwen3NextAttention(_ Transformer, a *layer.Attention) {
+	a.Joined, a.Gated = true, true
+	a.HeadNorm = func(_, size int) tape.Layer { return layer.RMSNorm{Size: size, Unfused: true, Shifted: true} }
+}
+
+// readQwen3Next reads Qwen3-Next, in which three of four layers have linear attention.
+func readQwen3Next(c *Config, a *Model) {
+	c.noBias()
+	a.QKNorm = layer.NormHeads
+	c.rotatedInPart(a, "Qwen3NextForCausalLM", 0.25)
+	c.sharedExpert(a, 512)
+	c.sparse(a, 512, 10, 512)
+	a.UnscaledTopK = !c.Flag("norm_topk_prob", true)
+	c.linearAttention(a)
+}
+
+// readQwen35 reads Qwen3.5, which is Qwen3-Next with an MLP and other projections.
+func readQwen35(c *Config, a *Model) { c.qwen35(a, "Qwen3_5ForCausalLM") }
+
+// readQwen35MoE reads Qwen3.5 with a mixture.
+func readQwen35MoE(c *Config, a *Model) {
+	c.Usual("intermediate_size", 1) // no layer has such an MLP
+	c.qwen35(a, "Qwen3_5MoeForCausalLM")
+	c.sharedExpert(a, 512)
+	c.sparse(a, 256, 8, 512)
+	a.UnscaledTopK = false
+}
+
+func (c *Config) qwen35(a *Model, causal string) {
+	c.noBias()
+	a.QKNorm, a.Batched = layer.NormHeads, true
+	c.rotatedInPart(a, causal, 0.25)
+	c.linearAttention(a)
+	a.Delta.Apart = true
+}
+
+// linearAttention reads what layers have linear attention, and its numbers.
+func (c *Config) linearAttention(a *Model) {
+	var delta layer.DeltaNet
+	a.Delta = &delta
+	c.Number(&delta.KeyHeads, "linear_num_key_heads", 16)
+	c.Number(&delta.ValueHeads, "linear_num_value_heads", 32)
+	c.Number(&delta.KeySize, "linear_key_head_dim", 128)
+	c.Number(&delta.ValueSize, "linear_value_head_dim", 128)
+	c.Number(&delta.Kernel, "linear_conv_kernel_dim", 4)
+	types, full := c.layerTypes(a), each(max(1, c.Whole("full_attention_interval", 4)))
+	a.mark(Recurrent, func(layer int) bool {
+		if types != nil {
+			return types[layer] == "linear_attention"
+		}
+		return !full(layer)
+	})
+}

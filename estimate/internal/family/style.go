@@ -35,7 +35,7 @@ type blockParts struct {
 
 // style is the family's, with all that it leaves to Llama's.
 func (c Transformer) style() style {
-	s := c.Family.orLlama().style
+	s := c.Family.OrLlama().style
 	n := &s.names
 	n.root, n.embed, n.blocks, n.last = setting.Or(n.root, "model"), setting.Or(n.embed, "embed_tokens"), setting.Or(n.blocks, "layers"), setting.Or(n.last, "norm")
 	n.attention, n.mlp, n.head = setting.Or(n.attention, "self_attn"), setting.Or(n.mlp, "mlp"), setting.Or(n.head, "lm_head")
@@ -68,7 +68,7 @@ func normedBefore(afterAttention, afterMLP string) func(Transformer, blockParts)
 
 func normedBeforeAs(first, second, afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
 	return func(_ Transformer, b blockParts) tape.Layer {
-		return decoderBlock{tape.Sequential{
+		return DecoderBlock{tape.Sequential{
 			tape.Skip(append(tape.Sequential{tape.Named{Name: first, Layer: b.norm}}, dropped(afterAttention, b.attention, b.dropout)...)...),
 			tape.Skip(append(tape.Sequential{tape.Named{Name: second, Layer: b.norm}}, dropped(afterMLP, b.mlp, b.dropout)...)...),
 		}}
@@ -78,7 +78,7 @@ func normedBeforeAs(first, second, afterAttention, afterMLP string) func(Transfo
 // normedAround has norms of these names before and after attention and MLP.
 func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, blockParts) tape.Layer {
 	return func(_ Transformer, b blockParts) tape.Layer {
-		return decoderBlock{tape.Sequential{
+		return DecoderBlock{tape.Sequential{
 			tape.Skip(tape.Named{Name: before, Layer: b.norm}, b.attention, tape.Named{Name: after, Layer: b.norm}),
 			tape.Skip(tape.Named{Name: beforeMLP, Layer: b.norm}, b.mlp, tape.Named{Name: afterMLP, Layer: b.norm}),
 		}}
@@ -87,7 +87,7 @@ func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, b
 
 // normedAfter is x + norm(part(x)).
 func normedAfter(_ Transformer, b blockParts) tape.Layer {
-	return decoderBlock{tape.Sequential{
+	return DecoderBlock{tape.Sequential{
 		tape.Skip(b.attention, tape.Named{Name: "post_attention_layernorm", Layer: b.norm}),
 		tape.Skip(b.mlp, tape.Named{Name: "post_feedforward_layernorm", Layer: b.norm}),
 	}}

@@ -23,7 +23,7 @@ const (
 )
 
 // kind is that of a block.
-func (c Transformer) kind(block int) BlockKind {
+func (c Transformer) Kind(block int) BlockKind {
 	if block < len(c.Kinds) {
 		return c.Kinds[block]
 	}
@@ -37,21 +37,21 @@ func (c Transformer) kind(block int) BlockKind {
 // reports.
 func (c Transformer) Layers() []tape.Layer {
 	c.FFN = setting.Or(c.FFN, 4*min(c.Hidden, setting.MaxField))
-	f := c.Family.orLlama()
+	f := c.Family.OrLlama()
 	var layers []tape.Layer
 	switch {
-	case f.layers != nil:
-		layers = f.layers(c)
-	case f.tower != nil:
+	case f.Layers != nil:
+		layers = f.Layers(c)
+	case f.Tower != nil:
 		return []tape.Layer{tape.Wrong(fmt.Sprintf("%v is the Vision of another Transformer and no model by itself", f))}
 	default:
 		layers = c.decoder()
-		if c.Vision != nil && c.Vision.Family.orLlama().tower != nil {
-			layers = append(c.Vision.Family.tower(*c.Vision, c.Hidden), layers...)
+		if c.Vision != nil && c.Vision.Family.OrLlama().Tower != nil {
+			layers = append(c.Vision.Family.Tower(*c.Vision, c.Hidden), layers...)
 		}
 	}
-	if c.Audio != nil {
-		layers = append(c.Audio.gemma3nAudio(c.Hidden), layers...)
+	if c.Audio != nil && c.Audio.Family.OrLlama().Tower != nil {
+		layers = append(c.Audio.Family.Tower(*c.Audio, c.Hidden), layers...)
 	}
 	return layers
 }
@@ -82,7 +82,7 @@ func (c Transformer) Loss() tape.Layer {
 }
 
 // half are the numbers of the decoder of an encoder and decoder.
-func (c Transformer) half() Transformer {
+func (c Transformer) Half() Transformer {
 	c.Blocks, c.Heads, c.FFN = setting.Or(c.DecoderBlocks, c.Blocks), setting.Or(c.DecoderHeads, c.Heads), setting.Or(c.DecoderFFN, c.FFN)
 	return c
 }
@@ -226,31 +226,31 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 			}
 		}
 	}
-	if kept := c.Family.orLlama().cache; kept != nil {
+	if kept := c.Family.OrLlama().cache; kept != nil {
 		return setting.KVConfig{Batch: batch, Context: context, Fixed: kept(c), DType: d}
 	}
 	if c.Family.Seq2Seq() {
-		return c.half().crossCache(batch, context, d)
+		return c.Half().crossCache(batch, context, d)
 	}
 	return setting.KVConfig{
 		Batch: batch, Context: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), KVHeads: setting.Or(c.KVHeads, c.Heads),
-		HeadSize: c.headSize(), Latent: latent, Window: c.Window, Full: full, DType: d,
+		HeadSize: c.HeadWidth(), Latent: latent, Window: c.Window, Full: full, DType: d,
 	}
 }
 
 // crossCache is the cache of a decoder that reads an encoder's output, whose keys and values
 // are kept too: of a sound as many as it has, of a text as many as the context.
 func (c Transformer) crossCache(batch, context int, d alloc.DType) setting.KVConfig {
-	k := setting.KVConfig{Batch: batch, Context: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.headSize(), DType: d}
+	k := setting.KVConfig{Batch: batch, Context: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.HeadWidth(), DType: d}
 	if c.SourceLength > 0 {
-		k.Fixed = int(min(setting.FLOPs(2, c.Blocks, c.Heads, c.headSize(), c.SourceLength), setting.MaxField))
+		k.Fixed = int(min(setting.FLOPs(2, c.Blocks, c.Heads, c.HeadWidth(), c.SourceLength), setting.MaxField))
 	} else {
 		k.Layers *= 2
 	}
 	return k
 }
 
-func (c Transformer) headSize() int {
+func (c Transformer) HeadWidth() int {
 	if c.HeadSize != 0 || c.Heads == 0 {
 		return c.HeadSize
 	}
@@ -258,9 +258,28 @@ func (c Transformer) headSize() int {
 }
 
 // dropout is the layer for the configured dropout.
-func (c Transformer) dropout() tape.Layer {
+func (c Transformer) Drop() tape.Layer {
 	if c.Dropout == 0 {
 		return tape.Identity{}
 	}
 	return layer.Dropout{P: c.Dropout}
 }
+
+// Denoiser is what a transformer that makes images out of noise has besides the numbers of a
+// Transformer (Flux, Flux2, QwenImage, SD3, PixArt). Its Blocks are those of two streams in FLUX, its Channels those of what it
+// reads. The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch, length,
+// TextDim). FLUX and Qwen-Image read patches, (batch, places, Channels), and the others (batch, Channels, height, width).
+// Timesteps, and what else is a few numbers for each image, are not inputs.
+type Denoiser struct {
+	TextDim      int  // width of the text encoder's output
+	PooledDim    int  // width of its pooled output (Flux, SD3)
+	DualBlocks   int  // the first blocks, in which the image attends to itself besides (SD3)
+	SingleBlocks int  // blocks of one stream after those of two (Flux, Flux2)
+	Guided       bool // the strength of guidance is embedded (Flux, Flux2)
+	Sized        bool // the image's size and ratio are embedded (PixArt)
+	Out          int  // channels of the output; 0 means Channels
+}
+
+// Stage is a part of a Swin transformer: blocks of the same resolution and width, which are half and
+// twice those of the stage before.
+type Stage struct{ Blocks, Heads int }

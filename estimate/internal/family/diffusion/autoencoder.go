@@ -1,0 +1,214 @@
+package diffusion
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+var _ = family.Register(&family.Family{
+	Name: "autoencoder",
+	Types: []family.Type{
+		{Name: "AutoencoderKL", Read: readAutoencoder},
+	},
+})
+
+// Autoencoder makes images of latent images and the other way round (diffusers' AutoencoderKL,
+// arXiv:2112.10752). Its layers decode: they read (batch, Latent, height, width) and return images 2^(n-1) times as
+// high and wide for n Channels. The encoder's weights are there, and it does not run.
+type Autoencoder struct {
+	Channels    []int // of the encoder's blocks, such as 128, 256, 512 and 512
+	Latent      int   // channels of a latent image
+	Side        int   // of the latent images that it reads by custom
+	Image       int   // channels of an image; 0 means 3
+	Depth       int   // residual blocks in each of the encoder's blocks, of which the decoder's have one more; 0 means 2
+	Groups      int   // of the norms; 0 means 32
+	NoQuant     bool  // there is no convolution after the encoder and before the decoder
+	NoAttention bool  // in the middle of both
+	// Upcast makes enlarging bfloat16 compute in float32, as diffusers did until September 2024
+	// (github.com/huggingface/diffusers/pull/9480).
+	Upcast bool
+}
+
+// maxLevels bounds the blocks of a convolutional model that change the resolution.
+const maxLevels = 16
+
+// Layers returns the model's layers. What is wrong with the numbers, Model reports.
+func (a Autoencoder) Layers() []tape.Layer {
+	if len(a.Channels) == 0 || len(a.Channels) > maxLevels {
+		return []tape.Layer{tape.Wrong("Channels are none or more than 16")}
+	}
+	if a.Depth < 0 || a.Depth > maxDenoiserBlocks {
+		return []tape.Layer{tape.Wrong(fmt.Sprintf("Depth is %d: want 0 to %d", a.Depth, maxDenoiserBlocks))}
+	}
+	a.Image, a.Depth, a.Groups = setting.Or(a.Image, 3), setting.Or(a.Depth, 2), setting.Or(a.Groups, 32)
+	parts := tape.Sequential{tape.Named{Name: "encoder", Layer: a.encoder()}}
+	decode := []string{"decoder"}
+	if !a.NoQuant {
+		twice := 2 * min(a.Latent, setting.MaxField/2)
+		parts = append(parts, tape.Named{Name: "quant_conv", Layer: layer.Conv2d{In: twice, Out: twice, Kernel: 1}}, tape.Named{Name: "post_quant_conv", Layer: layer.Conv2d{In: a.Latent, Out: a.Latent, Kernel: 1}})
+		decode = []string{"post_quant_conv", "decoder"}
+	}
+	parts = append(parts, tape.Named{Name: "decoder", Layer: a.decoder()})
+	return []tape.Layer{tape.Inlined{Layer: tape.Module{Name: "Autoencoder", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		for _, name := range decode {
+			x = f.Call(name, x)
+		}
+		return x
+	}}}}
+}
+
+func (a Autoencoder) encoder() tape.Layer {
+	last := len(a.Channels) - 1
+	parts := tape.Sequential{tape.Named{Name: "conv_in", Layer: threeByThree(a.Image, a.Channels[0])}}
+	in := a.Channels[0]
+	for i, out := range a.Channels {
+		block := a.resnets(in, out, a.Depth)
+		if i < last {
+			block = append(block, tape.Named{Name: "downsamplers.0", Layer: tape.Sequential{tape.Named{Name: "conv", Layer: layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2}}}})
+		}
+		parts, in = append(parts, tape.Named{Name: "down_blocks." + strconv.Itoa(i), Layer: block}), out
+	}
+	return append(append(parts, a.middle(in)), a.end(in, 2*min(a.Latent, setting.MaxField/2))...)
+}
+
+func (a Autoencoder) decoder() tape.Layer {
+	in := a.Channels[len(a.Channels)-1]
+	parts := tape.Sequential{tape.Named{Name: "conv_in", Layer: threeByThree(a.Latent, in)}, a.middle(in)}
+	for i, out := range slices.Backward(a.Channels) {
+		block := a.resnets(in, out, a.Depth+1)
+		if i > 0 {
+			block = append(block, tape.Named{Name: "upsamplers.0", Layer: tape.Sequential{tape.Inlined{Layer: enlarged{a.Upcast}}, tape.Named{Name: "conv", Layer: threeByThree(out, out)}}})
+		}
+		parts, in = append(parts, tape.Named{Name: "up_blocks." + strconv.Itoa(len(a.Channels)-1-i), Layer: block}), out
+	}
+	return append(parts, a.end(in, a.Image)...)
+}
+
+// resnets are n residual blocks.
+func (a Autoencoder) resnets(in, out, n int) tape.Sequential {
+	var parts tape.Sequential
+	for i := range n {
+		parts, in = append(parts, tape.Named{Name: "resnets." + strconv.Itoa(i), Layer: resnet{in: in, out: out, groups: a.Groups, copied: !a.NoAttention}.layer()}), out
+	}
+	return parts
+}
+
+// middle is the block of the lowest resolution.
+func (a Autoencoder) middle(n int) tape.Named {
+	block := resnet{in: n, out: n, groups: a.Groups}.layer()
+	parts := tape.Sequential{tape.Named{Name: "resnets.0", Layer: block}}
+	if !a.NoAttention {
+		parts = append(parts, tape.Named{Name: "attentions.0", Layer: placesAttention(n, a.Groups)})
+	}
+	return tape.Named{Name: "mid_block", Layer: append(parts, tape.Named{Name: "resnets.1", Layer: block})}
+}
+
+func (a Autoencoder) end(in, out int) tape.Sequential {
+	return tape.Sequential{tape.Named{Name: "conv_norm_out", Layer: layer.GroupNorm{Groups: a.Groups, Channels: in}}, tape.Named{Name: "conv_act", Layer: layer.SiLU{}}, tape.Named{Name: "conv_out", Layer: threeByThree(in, out)}}
+}
+
+func threeByThree(in, out int) tape.Layer {
+	return layer.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1}
+}
+
+// resnet is diffusers' ResnetBlock2D. With a timestep it is called with its embedding.
+type resnet struct {
+	in, out, time, groups int
+	copied                bool // the input of the shortcut is copied in training, since its channels come last in memory
+}
+
+func (l resnet) layer() tape.Layer {
+	parts := tape.Sequential{tape.Named{Name: "norm1", Layer: layer.GroupNorm{Groups: l.groups, Channels: l.in}}, tape.Named{Name: "conv1", Layer: threeByThree(l.in, l.out)}}
+	if l.time > 0 {
+		parts = append(parts, tape.Named{Name: "time_emb_proj", Layer: layer.Linear{In: l.time, Out: l.out}})
+	}
+	parts = append(parts, tape.Named{Name: "norm2", Layer: layer.GroupNorm{Groups: l.groups, Channels: l.out}}, tape.Named{Name: "conv2", Layer: threeByThree(l.out, l.out)})
+	if l.in != l.out {
+		parts = append(parts, tape.Named{Name: "conv_shortcut", Layer: layer.Conv2d{In: l.in, Out: l.out, Kernel: 1}})
+	}
+	return tape.Module{Name: "ResnetBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		y := f.Call("conv1", f.Apply(layer.SiLU{}, f.Call("norm1", x)))
+		if l.time > 0 {
+			time := f.Call("time_emb_proj", f.Apply(layer.SiLU{}, f.Beside(0)))
+			y = f.Add(y, f.View(time, time.Dim(0), l.out, 1, 1))
+		}
+		y = f.Call("conv2", f.Apply(layer.SiLU{}, f.Call("norm2", y)))
+		if l.in != l.out {
+			if l.copied {
+				x = f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true, TrainingOnly: true})
+			}
+			x = f.Call("conv_shortcut", x)
+		}
+		return f.Scale(f.Add(x, y)) // divided by a number that is mostly 1
+	}}
+}
+
+// placesAttention is the attention of one head between the places of an image. It leaves the channels last in
+// memory.
+func placesAttention(n, groups int) tape.Layer {
+	linear := layer.Linear{In: n, Out: n}
+	parts := tape.Sequential{tape.Named{Name: "group_norm", Layer: layer.GroupNorm{Groups: groups, Channels: n}}, tape.Named{Name: "to_q", Layer: linear}, tape.Named{Name: "to_k", Layer: linear}, tape.Named{Name: "to_v", Layer: linear}, tape.Named{Name: "to_out.0", Layer: linear}}
+	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		y := f.Call("group_norm", f.View(x, x.Dim(0), n, -1))
+		y = f.Permute(y, 0, 2, 1)
+		var qkv [3]tape.Tensor
+		for i, name := range []string{"to_q", "to_k", "to_v"} {
+			qkv[i] = f.Call(name, f.Copy(y))
+		}
+		z := f.Call("to_out.0", layer.ScaledDotProduct(f, qkv[0], qkv[1], qkv[2], 1, n))
+		f.Hold(qkv[:]...)
+		return f.Scale(f.Add(f.View(f.Permute(z, 0, 2, 1), x.Shape...), x))
+	}}
+}
+
+// enlarged is an image twice as high and wide.
+type enlarged struct{ upcast bool }
+
+func (l enlarged) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	f := &tape.Flow{T: t}
+	d := x.DType
+	if l.upcast {
+		x = f.In(alloc.Float32, x)
+	}
+	y := f.In(d, f.Apply(layer.Upsample{Scale: 2}, x))
+	return y, f.Fault
+}
+
+// Inputs are latent images of the usual size.
+func (a Autoencoder) Inputs(batch, _ int) []family.Input {
+	return []family.Input{family.Reals(batch, a.Latent, a.Side, a.Side)}
+}
+
+// Resized is the autoencoder for images of another side.
+func (a Autoencoder) Resized(side int) (family.Images, error) {
+	_, err := family.LatentSide(side, 1)
+	a.Side = side >> (len(a.Channels) - 1)
+	return a, err
+}
+
+func readAutoencoder(c *family.Config, a *family.Model) {
+	widths, depth, groups := convolutions(c, 1)
+	m := Autoencoder{Channels: widths, Depth: depth, Groups: groups, NoAttention: !c.Flag("mid_block_add_attention", true), NoQuant: !c.Flag("use_post_quant_conv", true)}
+	if c.Flag("use_quant_conv", true) == m.NoQuant {
+		c.Unknown("use_quant_conv, use_post_quant_conv", "one of the two")
+	}
+	out, sample := 0, 0
+	c.Number(&m.Image, "in_channels", 3)
+	c.Number(&out, "out_channels", 3)
+	c.Number(&m.Latent, "latent_channels", 4)
+	c.Number(&sample, "sample_size", 32)
+	if out != m.Image {
+		c.Unknown("out_channels", "another number than in_channels")
+	}
+	blockKinds(c, "down_block_types", len(widths), "DownEncoderBlock2D")
+	blockKinds(c, "up_block_types", len(widths), "UpDecoderBlock2D")
+	m.Side = max(1, sample>>(len(widths)-1))
+	a.Images = m
+}

@@ -1,0 +1,188 @@
+// Package diffusion has the families that make images out of noise, as diffusers writes them, one file each. It knows
+// no file; a pipeline of several models is package checkpoint's.
+package diffusion
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// timeFeatures is the number of sines and cosines that stand for a timestep.
+const timeFeatures = 256
+
+// maxDenoiserBlocks bounds each kind of block; the largest models have some fifty.
+const maxDenoiserBlocks = 1 << 10
+
+// denoiser is the model as diffusers writes it, whose blocks are named by their number. All of them are
+// called with what before makes beside x.
+type denoiser struct {
+	parts  tape.Sequential
+	blocks []numbered
+	before func(f *tape.Flow, x tape.Tensor) (y tape.Tensor, beside []tape.Tensor)
+	after  func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor
+}
+
+// numbered are n blocks of a kind, the first of which has the number from. What enter makes of x goes into it;
+// nil leaves x as it is.
+type numbered struct {
+	name    string
+	from, n int
+	block   tape.Layer
+	enter   func(f *tape.Flow, x tape.Tensor) tape.Tensor
+}
+
+// path is the name of the i-th.
+func (b numbered) path(i int) string { return b.name + "." + strconv.Itoa(b.from+i) }
+
+// layers are those of the model.
+func (l denoiser) layers() []tape.Layer {
+	parts := l.parts
+	for _, b := range l.blocks {
+		if b.n < 0 || b.n > maxDenoiserBlocks {
+			return []tape.Layer{tape.Wrong(fmt.Sprintf("there are %d of %s: want 0 to %d", b.n, b.name, maxDenoiserBlocks))}
+		}
+		for i := range b.n {
+			parts = append(parts, tape.Named{Name: b.path(i), Layer: b.block})
+		}
+	}
+	return []tape.Layer{tape.Inlined{Layer: tape.Module{Name: "Denoiser", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		x, beside := l.before(f, x)
+		for _, b := range l.blocks {
+			if b.enter != nil {
+				x = b.enter(f, x)
+			}
+			for i := range b.n {
+				x = f.Call(b.path(i), x, beside...)
+			}
+		}
+		return l.after(f, x, beside)
+	}}}}
+}
+
+// denoise are the numbers of the Denoiser, of which there must be one.
+func denoise(c family.Transformer) family.Denoiser {
+	d := family.Denoiser{}
+	if c.Denoiser != nil {
+		d = *c.Denoiser
+	}
+	d.Out = setting.Or(d.Out, c.Channels)
+	return d
+}
+
+// twoLinears embed numbers or a text.
+func twoLinears(in, hidden int, act tape.Layer, bias bool) tape.Layer {
+	return tape.Sequential{
+		tape.Named{Name: "linear_1", Layer: layer.Linear{In: in, Out: hidden, NoBias: !bias}},
+		tape.Named{Name: "act", Layer: act},
+		tape.Named{Name: "linear_2", Layer: layer.Linear{In: hidden, Out: hidden, NoBias: !bias}},
+	}
+}
+
+// embedTime embeds a number for each of so many images.
+func embedTime(f *tape.Flow, name string, n int) tape.Tensor {
+	return f.Call(name, f.Const(f.T.Activation(), n, timeFeatures))
+}
+
+// chunks are n equal parts of (batch, n x width), each (batch, 1, width).
+func chunks(f *tape.Flow, x tape.Tensor, n int) []tape.Tensor {
+	return f.Split(f.View(x, x.Dim(0), n, x.Dim(-1)/n), 1, slices.Repeat([]int{1}, n)...)
+}
+
+// adapted are the n parts of what a Linear makes of the condition.
+func adapted(f *tape.Flow, linear string, condition tape.Tensor, n int) []tape.Tensor {
+	return chunks(f, f.Call(linear, f.Apply(layer.SiLU{}, condition)), n)
+}
+
+// modulated is norm(x) (1 + scale) + shift.
+func modulated(f *tape.Flow, norm string, x, scale, shift tape.Tensor) tape.Tensor {
+	return f.Add(f.Mul(f.Call(norm, x), f.Scale(scale)), shift)
+}
+
+// plainLayerNorm is the norm that is modulated.
+func plainLayerNorm(c family.Transformer) tape.Layer {
+	return layer.LayerNorm{Size: c.Hidden, NoAffine: true}
+}
+
+// turned rotates the pairs of (batch, length, heads, size) in float32 by tables of the places (diffusers,
+// embeddings.apply_rotary_emb).
+func turned(f *tape.Flow, x, cos, sin tape.Tensor) tape.Tensor {
+	half := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: f.T.Resized(x.Shape, x.Dim(-1)/2)})
+	pairs := f.Op(tape.Op{In: []tape.Tensor{x, half}, Shape: x.Shape})
+	y := f.Mul(f.In(alloc.Float32, x), cos)
+	z := f.Mul(f.In(alloc.Float32, pairs), sin)
+	f.Hold(pairs)
+	return f.In(x.DType, f.Add(y, z))
+}
+
+// headed are queries, keys and values by heads, of which the first two may be normalised.
+func headed(c family.Transformer, f *tape.Flow, x tape.Tensor, names layer.AttentionNames) [3]tape.Tensor {
+	var y [3]tape.Tensor
+	for i, name := range []string{names.Q, names.K, names.V} {
+		y[i] = byHeads(c, f, f.Call(name, x))
+	}
+	if names.QNorm != "" {
+		y[0], y[1] = f.Call(names.QNorm, y[0]), f.Call(names.KNorm, y[1])
+	}
+	return y
+}
+
+func byHeads(c family.Transformer, f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return f.View(x, x.Dim(0), x.Dim(1), c.Heads, c.HeadWidth())
+}
+
+// attended is the attention of what is by heads, once queries and keys are rotated if there are tables.
+func attended(c family.Transformer, f *tape.Flow, qkv [3]tape.Tensor, tables []tape.Tensor) tape.Tensor {
+	for i := range min(2, len(tables)) {
+		qkv[i] = turned(f, qkv[i], tables[0], tables[1])
+	}
+	var flat [3]tape.Tensor
+	for i, x := range qkv {
+		flat[i] = f.View(x, x.Dim(0), x.Dim(1), c.Heads*c.HeadWidth())
+	}
+	y := layer.ScaledDotProduct(f, flat[0], flat[1], flat[2], c.Heads, c.HeadWidth())
+	f.Hold(qkv[:]...)
+	return y
+}
+
+// tables are those of rotary positions for so many places.
+func tables(c family.Transformer, f *tape.Flow, places int) []tape.Tensor {
+	cos := f.Const(alloc.Float32, 1, places, 1, c.HeadWidth())
+	return []tape.Tensor{cos, f.Const(alloc.Float32, 1, places, 1, c.HeadWidth())}
+}
+
+// imageMLP is the MLP of diffusers' transformers.
+func imageMLP(c family.Transformer) tape.Layer {
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELUTanh), Names: &[3]string{"net.0.proj", "net.0", "net.2"}}
+}
+
+// stretch is a part of the places of x. A Linear copies it, unless it is the only sequence.
+func stretch(f *tape.Flow, x tape.Tensor, n int) tape.Tensor {
+	y := f.Part(x, 1, n)
+	if x.Dim(0) > 1 {
+		y = f.Copy(y)
+	}
+	return y
+}
+
+// encoded is the text, which a denoiser's blocks read and write beside the image.
+var encoded tape.Slot[tape.Tensor]
+
+// denoiser reads the numbers that all transformers that make images have in common, as diffusers writes them. What is absent has
+// the defaults of src/diffusers/models/transformers there.
+func denoiserSettings(c *family.Config, a *family.Model, heads, headSize, blocks, channels, patch int) {
+	a.Denoiser = &family.Denoiser{}
+	c.Number(&a.Heads, "num_attention_heads", heads)
+	c.Number(&a.HeadSize, "attention_head_dim", headSize)
+	c.Number(&a.Blocks, "num_layers", blocks)
+	c.Number(&a.Channels, "in_channels", channels)
+	c.Number(&a.Patch, "patch_size", patch)
+	c.Number(&a.Denoiser.Out, "out_channels", a.Channels)
+	c.Times(&a.Hidden, "attention_head_dim", a.Heads, float64(a.HeadSize))
+}

@@ -1,0 +1,324 @@
+package diffusion
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// Flux: makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1).
+var Flux = family.Register(&family.Family{
+	Name:   "FLUX.1",
+	Layers: flux,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "FluxTransformer2DModel", Read: readFlux},
+	},
+})
+
+// Flux2: Flux with shared modulations and gated MLPs.
+var Flux2 = family.Register(&family.Family{
+	Name:   "FLUX.2",
+	Layers: flux2,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "Flux2Transformer2DModel", Read: readFlux2},
+	},
+})
+
+// fluxStyle is in what FLUX.2 differs from FLUX.1: modulations are made once for all blocks of a kind, and the
+// MLPs have gates.
+type fluxStyle struct {
+	shared bool
+	bias   bool
+	time   string // the embedding of the timestep
+	norm   string // the norm of what has modulations of its own
+}
+
+var (
+	firstFlux  = fluxStyle{bias: true, time: "time_text_embed", norm: ".norm"}
+	secondFlux = fluxStyle{shared: true, time: "time_guidance_embed"}
+)
+
+func flux(c family.Transformer) []tape.Layer { return fluxLayers(c, firstFlux) }
+
+func flux2(c family.Transformer) []tape.Layer { return fluxLayers(c, secondFlux) }
+
+// fluxLayers are blocks in which the image and the text have weights of their own, and blocks in which
+// they are one sequence.
+func fluxLayers(c family.Transformer, s fluxStyle) []tape.Layer {
+	d := denoise(c)
+	parts := tape.Sequential{
+		tape.Named{Name: "x_embedder", Layer: layer.Linear{In: c.Channels, Out: c.Hidden, NoBias: !s.bias}},
+		tape.Named{Name: "context_embedder", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden, NoBias: !s.bias}},
+		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2), NoBias: !s.bias}},
+		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
+		tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: d.Out, NoBias: !s.bias}},
+	}
+	parts = append(parts, fluxCondition(c, s)...)
+	return denoiser{
+		parts: parts,
+		blocks: []numbered{
+			{name: "transformer_blocks", n: c.Blocks, block: twoStreams(c, s)},
+			{name: "single_transformer_blocks", n: d.SingleBlocks, block: oneStream(c, s), enter: s.joined},
+		},
+		before: func(f *tape.Flow, x tape.Tensor) (tape.Tensor, []tape.Tensor) {
+			condition := fluxConditioned(c, f, s, x.Dim(0))
+			x = f.Call("x_embedder", x)
+			*encoded.Of(f.T) = f.Call("context_embedder", f.Input(1))
+			return x, append(tables(c, f, x.Dim(1)+encoded.Of(f.T).Dim(1)), condition...)
+		},
+		after: func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor {
+			x = s.parted(f, x)
+			m := adapted(f, "norm_out.linear", beside[conditionBeside], 2)
+			return f.Call("proj_out", modulated(f, "norm_out.norm", x, m[0], m[1]))
+		},
+	}.layers()
+}
+
+// fluxCondition are the layers that embed the timestep and what else all places know of.
+func fluxCondition(c family.Transformer, s fluxStyle) tape.Sequential {
+	d := denoise(c)
+	parts := tape.Sequential{tape.Named{Name: s.time + ".timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias)}}
+	if d.Guided {
+		parts = append(parts, tape.Named{Name: s.time + ".guidance_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias)})
+	}
+	if !s.shared {
+		return append(parts, tape.Named{Name: s.time + ".text_embedder", Layer: twoLinears(d.PooledDim, c.Hidden, layer.SiLU{}, s.bias)})
+	}
+	wide := min(c.Hidden, setting.MaxField/6)
+	return append(parts,
+		tape.Named{Name: "double_stream_modulation_img.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
+		tape.Named{Name: "double_stream_modulation_txt.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
+		tape.Named{Name: "single_stream_modulation.linear", Layer: layer.Linear{In: c.Hidden, Out: 3 * wide, NoBias: true}},
+	)
+}
+
+// fluxConditioned is the condition of the blocks: the embedding, and the modulations where they are shared.
+func fluxConditioned(c family.Transformer, f *tape.Flow, s fluxStyle, batch int) []tape.Tensor {
+	d := denoise(c)
+	y := embedTime(f, s.time+".timestep_embedder", batch)
+	if d.Guided {
+		y = f.Add(y, embedTime(f, s.time+".guidance_embedder", batch))
+	}
+	if !s.shared {
+		return []tape.Tensor{f.Add(y, f.Call(s.time+".text_embedder", f.Const(f.T.Activation(), batch, d.PooledDim)))}
+	}
+	all := []tape.Tensor{y}
+	for _, name := range []string{"double_stream_modulation_img", "double_stream_modulation_txt", "single_stream_modulation"} {
+		all = append(all, f.Call(name+".linear", f.Apply(layer.SiLU{}, y)))
+	}
+	return all
+}
+
+// conditionBeside is the place of the condition beside the input of a block, after the rotary tables. Shared
+// modulations follow it.
+const conditionBeside = 2
+
+// modulations are the n parts of the modulation of a norm, or of that of the kind that is shared.
+func (s fluxStyle) modulations(f *tape.Flow, norm string, kind, n int) []tape.Tensor {
+	if s.shared {
+		return chunks(f, f.Beside(conditionBeside+1+kind), n)
+	}
+	return adapted(f, norm+".linear", f.Beside(conditionBeside), n)
+}
+
+// joined is the text and the image as one sequence, which FLUX.2 makes once and FLUX.1 in each block.
+func (s fluxStyle) joined(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	if !s.shared {
+		return x
+	}
+	return f.Cat(1, *encoded.Of(f.T), x)
+}
+
+// parted is the image of one sequence.
+func (s fluxStyle) parted(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	if !s.shared {
+		return x
+	}
+	f.Hold(*encoded.Of(f.T))
+	return f.Part(x, 1, x.Dim(1)-encoded.Of(f.T).Dim(1))
+}
+
+// normed is a norm of n modulations, which it makes itself where they are not shared.
+func normed(c family.Transformer, s fluxStyle, name string, n int) tape.Sequential {
+	parts := tape.Sequential{tape.Named{Name: name + s.norm, Layer: plainLayerNorm(c)}}
+	if !s.shared {
+		parts = append(parts, tape.Named{Name: name + ".linear", Layer: layer.Linear{In: c.Hidden, Out: n * min(c.Hidden, setting.MaxField/n)}})
+	}
+	return parts
+}
+
+// mlp is that of a stream.
+func (s fluxStyle) mlp(c family.Transformer) tape.Layer {
+	if !s.shared {
+		return imageMLP(c)
+	}
+	return tape.Module{Name: "GatedMLP", Parts: tape.Sequential{
+		tape.Named{Name: "linear_in", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, setting.MaxField/2), NoBias: true, Split: nn.ByColumns}},
+		tape.Named{Name: "linear_out", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}},
+	}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		return f.Call("linear_out", gated(f, layer.SiLU{}, f.Call("linear_in", x)))
+	}}
+}
+
+// gated is an activation of a half of the last dimension times the other half.
+func gated(f *tape.Flow, act tape.Layer, x tape.Tensor) tape.Tensor {
+	half := max(1, x.Dim(-1)/2)
+	parts := f.Split(x, len(x.Shape)-1, half, half)
+	return f.Mul(f.Apply(act, parts[0]), parts[1])
+}
+
+// ofImage and ofText are the projections of the two streams.
+var (
+	ofImage = layer.AttentionNames{Q: "attn.to_q", K: "attn.to_k", V: "attn.to_v", Out: "attn.to_out.0", QNorm: "attn.norm_q", KNorm: "attn.norm_k"}
+	ofText  = layer.AttentionNames{Q: "attn.add_q_proj", K: "attn.add_k_proj", V: "attn.add_v_proj", Out: "attn.to_add_out", QNorm: "attn.norm_added_q", KNorm: "attn.norm_added_k"}
+)
+
+// projections are those of a stream.
+func projections(c family.Transformer, n layer.AttentionNames, bias bool) tape.Sequential {
+	linear := layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: nn.ByColumns}
+	parts := tape.Sequential{tape.Named{Name: n.Q, Layer: linear}, tape.Named{Name: n.K, Layer: linear}, tape.Named{Name: n.V, Layer: linear}}
+	if n.QNorm != "" {
+		own := c.Family.OrLlama().Heads != family.FusedNorms
+		norm := layer.RMSNorm{Size: c.HeadWidth(), Unfused: own, Mixed: own}
+		parts = append(parts, tape.Named{Name: n.QNorm, Layer: norm}, tape.Named{Name: n.KNorm, Layer: norm})
+	}
+	if n.Out != "" {
+		linear.Split = nn.ByRows
+		parts = append(parts, tape.Named{Name: n.Out, Layer: linear})
+	}
+	return parts
+}
+
+// twoStreams is a block whose attention sees image and text together and whose weights they do not share. It
+// reads and writes the text as what the encoder returned.
+func twoStreams(c family.Transformer, s fluxStyle) tape.Layer {
+	parts := append(normed(c, s, "norm1", 6), normed(c, s, "norm1_context", 6)...)
+	parts = append(append(parts, projections(c, ofImage, s.bias)...), projections(c, ofText, s.bias)...)
+	parts = append(parts, tape.Named{Name: "norm2", Layer: plainLayerNorm(c)}, tape.Named{Name: "norm2_context", Layer: plainLayerNorm(c)}, tape.Named{Name: "ff", Layer: s.mlp(c)}, tape.Named{Name: "ff_context", Layer: s.mlp(c)})
+	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		text := *encoded.Of(f.T)
+		m, n := s.modulations(f, "norm1", 0, 6), s.modulations(f, "norm1_context", 1, 6)
+		imageNormed := modulated(f, "norm1"+s.norm, x, m[1], m[0])
+		textNormed := modulated(f, "norm1_context"+s.norm, text, n[1], n[0])
+		image, words := together(c, f, imageNormed, textNormed, f.AllBeside()[:conditionBeside])
+		words = f.Call(ofText.Out, words)
+		y := finished(f, x, image, m, "norm2", "ff")
+		f.Hold(imageNormed)
+		*encoded.Of(f.T) = finished(f, text, words, n, "norm2_context", "ff_context")
+		f.Hold(text, image, words, y)
+		return y
+	}}
+}
+
+// together is the attention of both streams, each projected by its own weights. That to the text is not projected back.
+func together(c family.Transformer, f *tape.Flow, image, text tape.Tensor, tables []tape.Tensor) (tape.Tensor, tape.Tensor) {
+	of, words := headed(c, f, image, normNames(c, ofImage)), headed(c, f, text, normNames(c, ofText))
+	for i := range of {
+		of[i] = f.Cat(1, words[i], of[i])
+	}
+	y := attended(c, f, of, tables)
+	f.Hold(words[:]...)
+	return f.Call(ofImage.Out, stretch(f, y, image.Dim(1))), stretch(f, y, text.Dim(1))
+}
+
+// finished adds the attention and the MLP to a stream, each times its gate.
+func finished(f *tape.Flow, x, attention tape.Tensor, m []tape.Tensor, norm, mlp string) tape.Tensor {
+	x = f.Add(x, f.Mul(attention, m[2]))
+	y := modulated(f, norm, x, m[4], m[3])
+	z := f.Add(x, f.Mul(f.Call(mlp, y), m[5]))
+	f.Hold(y)
+	return z
+}
+
+// oneStream is a block with attention and MLP in parallel over text and image as one sequence. In FLUX.1
+// they are joined and parted in each block.
+func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
+	parts, run := normed(c, s, "norm", 3), parallel
+	wide, ffn := min(c.Hidden, setting.MaxField/4), min(c.FFN, setting.MaxField/4)
+	if s.shared {
+		norm := layer.RMSNorm{Size: c.HeadWidth()}
+		parts = append(parts,
+			tape.Named{Name: "attn.to_qkv_mlp_proj", Layer: layer.Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: nn.ByColumns}},
+			tape.Named{Name: "attn.norm_q", Layer: norm}, tape.Named{Name: "attn.norm_k", Layer: norm},
+			tape.Named{Name: "attn.to_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: nn.ByRows}})
+		run = packed
+	} else {
+		alone := ofImage
+		alone.Out = ""
+		parts = append(parts, projections(c, alone, true)...)
+		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}}, tape.Named{Name: "proj_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, Split: nn.ByRows}})
+	}
+	return tape.Module{Name: "OneStream", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		text := *encoded.Of(f.T)
+		all := x
+		if !s.shared {
+			all = f.Cat(1, text, x)
+		}
+		m := s.modulations(f, "norm", 2, 3)
+		y := modulated(f, "norm"+s.norm, all, m[1], m[0])
+		z := f.Mul(run(c, f, y, f.AllBeside()), m[2])
+		out := f.Add(all, z)
+		f.Hold(all, y, text)
+		if s.shared {
+			return out
+		}
+		*encoded.Of(f.T) = f.Part(out, 1, text.Dim(1))
+		return f.Part(out, 1, x.Dim(1))
+	}}
+}
+
+// parallel is FLUX.1's attention and MLP of one stream.
+func parallel(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Tensor) tape.Tensor {
+	mlp := f.Apply(layer.GELU{}, f.Call("proj_mlp", x))
+	y := attended(c, f, headed(c, f, x, ofImage), tables)
+	z := f.Call("proj_out", f.Cat(2, y, mlp))
+	f.Hold(mlp, y)
+	return z
+}
+
+// packed is FLUX.2's, with one projection before them and one after.
+func packed(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Tensor) tape.Tensor {
+	all := f.Call("attn.to_qkv_mlp_proj", x)
+	halves := f.Split(all, 2, 3*c.Hidden, 2*c.FFN)
+	var qkv [3]tape.Tensor
+	for i, part := range f.Split(halves[0], 2, c.Hidden, c.Hidden, c.Hidden) {
+		qkv[i] = byHeads(c, f, part)
+	}
+	qkv[0], qkv[1] = f.Call("attn.norm_q", qkv[0]), f.Call("attn.norm_k", qkv[1])
+	y := attended(c, f, qkv, tables)
+	mlp := gated(f, layer.SiLU{}, halves[1])
+	z := f.Call("attn.to_out", f.Cat(2, y, mlp))
+	f.Hold(all, mlp)
+	return z
+}
+
+// flux reads what FLUX.1 and FLUX.2 have in common.
+func fluxSettings(c *family.Config, a *family.Model, single, text int, guided bool, ratio float64) {
+	m := a.Denoiser
+	m.Guided = c.Flag("guidance_embeds", guided)
+	c.Number(&m.SingleBlocks, "num_single_layers", single)
+	c.Number(&m.TextDim, "joint_attention_dim", text)
+	if m.SingleBlocks > family.MaxBlocks {
+		c.Fail("num_single_layers", "%d blocks, more than %d", m.SingleBlocks, family.MaxBlocks)
+	}
+	c.Times(&m.Out, "patch_size", m.Out, float64(a.Patch)*float64(a.Patch))
+	c.Times(&a.FFN, "mlp_ratio", a.Hidden, ratio)
+}
+
+func readFlux(c *family.Config, a *family.Model) {
+	denoiserSettings(c, a, 24, 128, 19, 64, 1)
+	fluxSettings(c, a, 38, 4096, false, 4)
+	c.Number(&a.Denoiser.PooledDim, "pooled_projection_dim", 768)
+}
+
+func readFlux2(c *family.Config, a *family.Model) {
+	denoiserSettings(c, a, 48, 128, 8, 128, 1)
+	if c.Whole("timestep_guidance_channels", 256) != 256 {
+		c.Unknown("timestep_guidance_channels", "another number than 256")
+	}
+	fluxSettings(c, a, 48, 15360, true, c.Ratio("mlp_ratio", 3))
+}

@@ -1,0 +1,169 @@
+package diffusion
+
+import (
+	"cmp"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// PixArt: makes images: cross-attention to the text, one modulation for all blocks.
+var PixArt = family.Register(&family.Family{
+	Name:   "PixArt",
+	Layers: pixArt,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "PixArtTransformer2DModel", Read: readPixArt},
+	},
+})
+
+// pixArt builds PixArt-alpha and PixArt-Sigma: a DiT with cross-attention to the text, whose blocks add a table
+// of their own to one modulation (arXiv:2310.00426, section 2.3).
+func pixArt(c family.Transformer) []tape.Layer {
+	d, side := denoise(c), min(c.Side(), setting.MaxField)
+	places := int(min(setting.FLOPs(side, side), setting.MaxField))
+	parts := tape.Sequential{
+		tape.Named{Name: "pos_embed", Layer: patchesOfPlaces{c.PatchConv(false), places, c.Hidden, false}},
+		tape.Named{Name: "adaln_single.emb.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)},
+		tape.Named{Name: "adaln_single.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, setting.MaxField/6)}},
+		tape.Named{Name: "caption_projection", Layer: twoLinears(d.TextDim, c.Hidden, layer.GELU{}, true)},
+		tape.Inlined{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}},
+		tape.Named{Name: "norm_out", Layer: plainLayerNorm(c)},
+		tape.Named{Name: "proj_out", Layer: toPixels(c, d)},
+	}
+	if d.Sized {
+		third := twoLinears(timeFeatures, c.Hidden/3, layer.SiLU{}, true)
+		parts = append(parts, tape.Named{Name: "adaln_single.emb.resolution_embedder", Layer: third}, tape.Named{Name: "adaln_single.emb.aspect_ratio_embedder", Layer: third})
+	}
+	return denoiser{
+		parts:  parts,
+		blocks: []numbered{{name: "transformer_blocks", n: c.Blocks, block: pixArtBlock(c)}},
+		before: func(f *tape.Flow, x tape.Tensor) (tape.Tensor, []tape.Tensor) {
+			batch := x.Dim(0)
+			x = f.Call("pos_embed", x)
+			time := embedTime(f, "adaln_single.emb.timestep_embedder", batch)
+			if d.Sized {
+				size := f.View(embedTime(f, "adaln_single.emb.resolution_embedder", 2*batch), batch, -1)
+				time = f.Add(time, f.Cat(1, size, embedTime(f, "adaln_single.emb.aspect_ratio_embedder", batch)))
+			}
+			modulation := f.Call("adaln_single.linear", f.Apply(layer.SiLU{}, time))
+			return x, []tape.Tensor{f.Call("caption_projection", f.Input(1)), modulation, time}
+		},
+		after: func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor {
+			m := tabled(f, beside[2], 2, c.Hidden)
+			return pixels(c, f, f.Call("proj_out", modulated(f, "norm_out", x, m[1], m[0])))
+		},
+	}.layers()
+}
+
+// tabled are the n parts, each (batch, 1, width), of the layer's table and what is added to it.
+func tabled(f *tape.Flow, x tape.Tensor, n, width int) []tape.Tensor {
+	y := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), n, width}, Params: true})
+	return chunks(f, f.View(y, x.Dim(0), -1), n)
+}
+
+func pixArtBlock(c family.Transformer) tape.Layer {
+	attention := imageAttention{c.Hidden, c.Hidden, c.Heads, true}.layer()
+	parts := tape.Sequential{
+		tape.Inlined{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{6, c.Hidden}}},
+		tape.Named{Name: "norm1", Layer: plainLayerNorm(c)},
+		tape.Named{Name: "attn1", Layer: attention},
+		tape.Named{Name: "norm2", Layer: plainLayerNorm(c)},
+		tape.Named{Name: "attn2", Layer: attention},
+		tape.Named{Name: "ff", Layer: imageMLP(c)},
+	}
+	return tape.Module{Name: "TransformerBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		text, m := f.Beside(0), tabled(f, f.Beside(1), 6, c.Hidden)
+		y := modulated(f, "norm1", x, m[1], m[0])
+		x = f.Add(x, f.Mul(f.Call("attn1", y, y), m[2]))
+		f.Hold(y)
+		x = f.Add(x, f.Call("attn2", x, text))
+		y = modulated(f, "norm2", x, m[4], m[3])
+		z := f.Add(x, f.Mul(f.Call("ff", y), m[5]))
+		f.Hold(y)
+		return z
+	}}
+}
+
+// imageAttention is diffusers' Attention, of x to what it is called with besides. Its output is divided by a
+// number that is mostly 1.
+type imageAttention struct {
+	width, seen, heads int
+	bias               bool // of queries, keys and values
+}
+
+func (l imageAttention) layer() tape.Layer {
+	of, seen := layer.Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: nn.ByColumns}, layer.Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: nn.ByColumns}
+	parts := tape.Sequential{tape.Named{Name: "to_q", Layer: of}, tape.Named{Name: "to_k", Layer: seen}, tape.Named{Name: "to_v", Layer: seen}, tape.Named{Name: "to_out.0", Layer: layer.Linear{In: l.width, Out: l.width, Split: nn.ByRows}}}
+	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		seen := f.Beside(0)
+		q, k, v := f.Call("to_q", x), f.Call("to_k", seen), f.Call("to_v", seen)
+		y := f.Scale(f.Call("to_out.0", layer.ScaledDotProduct(f, q, k, v, l.heads, l.width/max(1, l.heads))))
+		f.Hold(q, k, v)
+		return y
+	}}
+}
+
+// toPixels makes the pixels of each place.
+func toPixels(c family.Transformer, d family.Denoiser) tape.Layer {
+	return layer.Linear{In: c.Hidden, Out: int(min(setting.FLOPs(c.Patch, c.Patch, d.Out), setting.MaxField))}
+}
+
+// pixels puts the pixels of all places into an image.
+func pixels(c family.Transformer, f *tape.Flow, x tape.Tensor) tape.Tensor {
+	image := f.Input(0)
+	return f.Copy(f.View(x, x.Dim(0), -1, image.Dim(2), image.Dim(3)))
+}
+
+// patchesOfPlaces cuts an image into patches and adds positions that are not trained.
+type patchesOfPlaces struct {
+	proj           tape.Layer
+	places, hidden int
+	copied         bool // the sum, whose channels come first in memory
+}
+
+// Kind names the row.
+func (patchesOfPlaces) Kind() string { return "Patches" }
+
+func (l patchesOfPlaces) Declare(d *tape.Declaration) {
+	d.Layer("proj", l.proj)
+	d.Buffer("pos_embed", 1, l.places, l.hidden)
+}
+
+func (l patchesOfPlaces) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	x, err := t.Call("proj", l.proj, x)
+	if err == nil {
+		x, err = family.FlatPatches{}.Forward(t, x)
+	}
+	if err == nil {
+		x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true})
+	}
+	if err != nil || !l.copied {
+		return x, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+}
+
+func readPixArt(c *family.Config, a *family.Model) {
+	denoiserSettings(c, a, 16, 72, 28, 4, 2)
+	cross := 0
+	c.Number(&a.Image, "sample_size", 128)
+	c.Number(&a.Denoiser.TextDim, "caption_channels", 0)
+	c.Number(&cross, "cross_attention_dim", a.Hidden)
+	switch {
+	case cmp.Or(c.Word("norm_type"), "ada_norm_single") != "ada_norm_single" || c.Flag("norm_elementwise_affine", false):
+		c.Unknown("norm_type, norm_elementwise_affine", "another norm than ada_norm_single without weights")
+	case cmp.Or(c.Word("attention_type"), "default") != "default" || !c.Flag("attention_bias", true) || cross != a.Hidden:
+		c.Unknown("attention_type, attention_bias, cross_attention_dim", "another attention than the usual")
+	case cmp.Or(c.Word("activation_fn"), "gelu-approximate") != "gelu-approximate":
+		c.Unknown("activation_fn", c.Word("activation_fn"))
+	case a.Image%a.Patch != 0:
+		c.Fail("sample_size", "an image of %d does not divide into patches of %d", a.Image, a.Patch)
+	}
+	a.Denoiser.Sized = c.Flag("use_additional_conditions", a.Image == 128)
+	c.Times(&a.FFN, "attention_head_dim", a.Hidden, 4)
+}

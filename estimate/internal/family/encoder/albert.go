@@ -1,0 +1,79 @@
+package encoder
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// ALBERT: BERT whose blocks share their parameters, with a narrower embedding.
+var ALBERT = family.Register(&family.Family{
+	Name:   "ALBERT",
+	Layers: albert,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "albert", Base: "AlbertModel", Read: readALBERT},
+	},
+})
+
+// albert builds ALBERT, whose blocks share one set of parameters.
+func albert(c family.Transformer) []tape.Layer {
+	width := setting.Or(c.EmbedDim, c.Hidden)
+	layers := []tape.Layer{
+		tape.Named{Name: "embeddings", Layer: bertEmbeddings(c, family.Positions{Num: c.Positions, Dim: width, Buffered: true})},
+		tape.Named{Name: "encoder", Layer: tape.Sequential{
+			tape.Named{Name: "embedding_hidden_mapping_in", Layer: layer.Linear{In: width, Out: c.Hidden}},
+			tape.Named{Name: "albert_layer_groups.0.albert_layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Share(albertBlock(c))}},
+		}},
+	}
+	if !c.NoHead {
+		layers = append(layers, family.First{}, tape.Named{Name: "pooler", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.Named{Name: "pooler_activation", Layer: layer.Tanh{}})
+	}
+	switch {
+	case c.MaskedLM:
+		decoder := layer.Linear{In: width, Out: c.Vocab, Split: nn.ByColumns}
+		if c.Tied {
+			decoder.Tied = "..embeddings.word_embeddings.weight"
+		}
+		return append(layers, tape.Named{Name: "predictions", Layer: tape.Sequential{
+			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: width}},
+			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseNewGELU)},
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
+			tape.Named{Name: "decoder", Layer: decoder},
+		}})
+	case c.Classes != 0:
+		return append(layers, tape.Named{Name: "dropout", Layer: headDropout(c)}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+	}
+	return layers
+}
+
+// albertBlock normalises after each part, and drops what attention makes alone.
+func albertBlock(c family.Transformer) tape.Layer {
+	return tape.Sequential{
+		tape.Named{Name: "attention", Layer: tape.Sequential{
+			tape.Skip(tape.Inlined{Layer: layer.Attention{
+				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
+				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value", Out: "dense"},
+			}}, tape.Named{Name: "output_dropout", Layer: c.Drop()}),
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		}},
+		tape.Skip(
+			tape.Named{Name: "ffn", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
+			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseNewGELU)},
+			tape.Named{Name: "ffn_output", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}},
+		),
+		tape.Named{Name: "full_layer_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+	}
+}
+
+// readALBERT reads ALBERT, all of whose blocks share their parameters.
+func readALBERT(c *family.Config, a *family.Model) {
+	if c.Whole("num_hidden_groups", 1) != 1 || c.Whole("inner_group_num", 1) != 1 {
+		c.Unknown("num_hidden_groups, inner_group_num", "more than 1")
+	}
+	bertSettings(c, a, "Albert")
+	a.HeadDropout = c.Dropout("classifier_dropout_prob")
+	c.Number(&a.EmbedDim, "embedding_size", 128)
+}

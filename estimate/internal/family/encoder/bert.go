@@ -1,0 +1,263 @@
+// Package encoder has the families that read a text all at once, as BERT does, one file each. It knows no file and no
+// other room than the families' own.
+package encoder
+
+import (
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// BERT: LayerNorm after each part, learned positions and token types, pooler.
+var BERT = family.Register(&family.Family{
+	Name:   "BERT",
+	Layers: bert,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "bert", Base: "BertModel", Read: readBERT},
+	},
+	GGUF: []family.GGUF{
+		{Name: "bert", With: family.Transformer{NoHead: true}, Read: ggufBERT},
+	},
+})
+
+// RoBERTa: BERT with positions from the padding on, and heads of its own.
+var RoBERTa = family.Register(&family.Family{
+	Name:    "RoBERTa",
+	Padding: 2,
+	Layers:  roberta,
+	Role:    family.Encoder,
+	Types: []family.Type{
+		{Name: "roberta", Base: "RobertaModel", Read: readRoBERTa},
+		{Name: "xlm-roberta", Base: "XLMRobertaModel", Read: readXLMRoBERTa},
+		{Name: "camembert", Base: "CamembertModel", Read: readCamemBERT},
+	},
+})
+
+func bert(c family.Transformer) []tape.Layer {
+	return bertLayers(c, family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true})
+}
+
+// roberta counts positions in each sequence, and its classifier reads the first token without a pooler.
+func roberta(c family.Transformer) []tape.Layer {
+	layers := bertLayers(c, family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true, Padding: 2})
+	if c.Classes != 0 && !c.NoHead {
+		return append(layers[:2], firstClassifier(c, layer.Tanh{}))
+	}
+	return layers
+}
+
+// bertLayers are embeddings, blocks and head.
+func bertLayers(c family.Transformer, places family.Positions) []tape.Layer {
+	layers := []tape.Layer{
+		tape.Named{Name: "embeddings", Layer: bertEmbeddings(c, places)},
+		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: bertBlock(c)}}}},
+	}
+	if !c.NoHead {
+		layers = append(layers, c.Pooled())
+	}
+	if c.MaskedLM {
+		layers = append(layers, maskedLM(c))
+	}
+	if c.Classes != 0 {
+		layers = append(layers, tape.Named{Name: "dropout", Layer: c.Drop()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+	}
+	return layers
+}
+
+// bertEmbeddings are those of tokens, their types and their positions, which have their width.
+func bertEmbeddings(c family.Transformer, places family.Positions) tape.Layer {
+	width := places.Dim
+	return tape.Sequential{
+		tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: width, Split: true}},
+		tape.Named{Name: "ids", Layer: numbers{c.Positions}},
+		tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: setting.Or(c.Types, 2), Dim: width}},
+		tape.Named{Name: "position_embeddings", Layer: places},
+		tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
+		tape.Named{Name: "dropout", Layer: c.Drop()},
+	}
+}
+
+// firstClassifier reads the first token, as RoBERTa and ELECTRA do.
+func firstClassifier(c family.Transformer, act tape.Layer) tape.Layer {
+	return tape.Named{Name: "classifier", Layer: tape.Sequential{
+		family.First{},
+		tape.Inlined{Layer: c.Drop()},
+		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+		tape.Inlined{Layer: act},
+		tape.Inlined{Layer: c.Drop()},
+		tape.Named{Name: "out_proj", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}},
+	}}
+}
+
+// maskedLM is the head of BertForMaskedLM.
+func maskedLM(c family.Transformer) tape.Layer {
+	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+	if c.Tied {
+		decoder.Tied = "..embeddings.word_embeddings.weight"
+	}
+	return tape.Named{Name: "cls", Layer: tape.Sequential{
+		tape.Named{Name: "transform", Layer: tape.Sequential{
+			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+			tape.Named{Name: "transform_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		}},
+		tape.Named{Name: "decoder", Layer: decoder},
+	}}
+}
+
+// bertBlock normalises after each part: LayerNorm(x + part(x)).
+func bertBlock(c family.Transformer) tape.Layer {
+	return tape.Sequential{
+		tape.Named{Name: "attention", Layer: afterNorm{
+			body: tape.Sequential{tape.Named{Name: "self", Layer: layer.Attention{
+				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
+				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
+			}}},
+			dense: layer.Linear{In: c.Heads * min(c.HeadWidth(), setting.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.Drop(), size: c.Hidden,
+		}},
+		tape.Inlined{Layer: afterNorm{
+			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{
+				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
+				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
+			}}},
+			dense: layer.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}, dropout: c.Drop(), size: c.Hidden,
+		}},
+	}
+}
+
+// afterNorm is LayerNorm(dropout(dense(body(x))) + x), whose last three parts
+// stand together under the name "output".
+type afterNorm struct {
+	body           tape.Sequential
+	dense, dropout tape.Layer
+	size           int
+}
+
+// Kind names the row.
+func (afterNorm) Kind() string { return "BertPart" }
+
+func (l afterNorm) Declare(d *tape.Declaration) {
+	l.body.Declare(d)
+	d.Layer("output", denseNorm{l, tape.Tensor{}})
+}
+
+func (l afterNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := l.body.Forward(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Call("output", denseNorm{l, x}, y)
+}
+
+type denseNorm struct {
+	afterNorm
+	x tape.Tensor
+}
+
+// Kind names the row.
+func (denseNorm) Kind() string { return "BertOutput" }
+
+func (l denseNorm) Declare(d *tape.Declaration) {
+	d.Layer("dense", l.dense)
+	d.Layer("dropout", l.dropout)
+	d.Layer("LayerNorm", layer.LayerNorm{Size: l.size})
+}
+
+func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
+	y, err := t.Call("dense", l.dense, y)
+	if err == nil {
+		y, err = t.Call("dropout", l.dropout, y)
+	}
+	if err == nil {
+		y, err = tape.Add(t, y, l.x)
+	}
+	if err == nil {
+		y, err = t.Call("LayerNorm", layer.LayerNorm{Size: l.size}, y)
+	}
+	return y, err
+}
+
+// tokenTypes adds the vector of each token's type.
+type tokenTypes struct{ Num, Dim int }
+
+// Kind names the row.
+func (tokenTypes) Kind() string { return "Embedding" }
+
+func (l tokenTypes) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
+
+// numbers holds BERT's buffers, the numbers of positions and of types.
+type numbers struct{ positions int }
+
+// Kind names the row.
+func (numbers) Kind() string { return "Buffers" }
+
+func (l numbers) Declare(d *tape.Declaration) {
+	for _, name := range []string{"position_ids", "token_type_ids"} {
+		d.Add(tape.Param{Name: name, Shape: alloc.Shape{1, l.positions}, DType: alloc.Int64, Buffer: true})
+	}
+}
+
+func (numbers) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+
+func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	types, err := t.Const(alloc.Int64, x.Shape[0], x.Shape[1])
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	vectors, err := t.Op(tape.Op{In: []tape.Tensor{types}, Shape: append(types.Shape.Clone(), l.Dim), DType: t.Activation(), Params: true, Keep: []tape.Tensor{types}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
+}
+
+func readBERT(c *family.Config, a *family.Model) {
+	bertSettings(c, a, "Bert")
+}
+
+func readRoBERTa(c *family.Config, a *family.Model) { bertSettings(c, a, "Roberta") }
+
+func readXLMRoBERTa(c *family.Config, a *family.Model) {
+	bertSettings(c, a, "XLMRoberta")
+}
+
+func readCamemBERT(c *family.Config, a *family.Model) {
+	bertSettings(c, a, "Camembert")
+}
+
+// bert reads BERT and its successors, whose classes begin with a name.
+func bertSettings(c *family.Config, a *family.Model, name string) {
+	class := c.Class(name+"ForMaskedLM", name+"ForSequenceClassification", name+"ForTokenClassification")
+	if p := c.Word("position_embedding_type"); p != "" && p != "absolute" {
+		c.Unknown("position_embedding_type", p)
+	}
+	if c.Flag("add_cross_attention", false) {
+		c.Unknown("add_cross_attention", "true")
+	}
+	c.Encoder(a)
+	c.Number(&a.Vocab, "vocab_size", 0)
+	c.Number(&a.Positions, "max_position_embeddings", 0)
+	c.Number(&a.Types, "type_vocab_size", 2)
+	a.Tied = c.Flag("tie_word_embeddings", true)
+	switch strings.TrimPrefix(class, name) { // NoHead is without the pooler
+	case "ForMaskedLM":
+		a.NoHead, a.MaskedLM = true, true
+	case "ForSequenceClassification", "ForTokenClassification":
+		a.NoHead = strings.HasSuffix(class, "ForTokenClassification")
+		a.Classes = c.Labels()
+	}
+}
+
+func ggufBERT(m *family.Metadata, a *family.Model) {
+	family.LearnedPositions(m, a)
+	a.Types = m.Rows("token_types.weight")
+}

@@ -1,0 +1,91 @@
+package encoder
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// ModernBERT: LayerNorm before each part, rotary positions, gated MLP, windows.
+var ModernBERT = family.Register(&family.Family{
+	Name:   "ModernBERT",
+	Layers: modernBERT,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "modernbert", Base: "ModernBertModel", Read: readModernBERT},
+	},
+})
+
+// modernBERT builds ModernBERT, which rotates queries and keys and attends within a window in most blocks.
+func modernBERT(c family.Transformer) []tape.Layer {
+	norm := layer.LayerNorm{Size: c.Hidden, NoBias: true}
+	blocks := family.Stacked(c.Blocks, func(block int) int {
+		if block == 0 {
+			return -1 // without a norm before it
+		}
+		return int(c.Kind(block))
+	}, func(_, block int) tape.Layer { return modernBlock(c, norm, block) })
+	layers := []tape.Layer{tape.Named{Name: "model", Layer: tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: tape.Sequential{tape.Named{Name: "tok_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}}, tape.Named{Name: "norm", Layer: norm}, tape.Named{Name: "drop", Layer: c.Drop()}}},
+		tape.Named{Name: "rotary_emb", Layer: family.Frequencies{N: c.HeadWidth() / 2, Kinds: 2}},
+		tape.Named{Name: "layers", Layer: blocks},
+		tape.Named{Name: "final_norm", Layer: norm},
+	}}}
+	if c.NoHead {
+		return layers
+	}
+	if c.Classes != 0 {
+		layers = append(layers, tape.Inlined{Layer: family.First{}})
+	}
+	layers = append(layers, tape.Named{Name: "head", Layer: tape.Sequential{
+		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: true}}, tape.Named{Name: "act", Layer: layer.GELU{}}, tape.Named{Name: "norm", Layer: norm},
+	}})
+	if c.Classes != 0 {
+		return append(layers, tape.Named{Name: "drop", Layer: c.Drop()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+	}
+	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+	if c.Tied {
+		decoder.Tied = ".model.embeddings.tok_embeddings.weight"
+	}
+	return append(layers, tape.Named{Name: "decoder", Layer: decoder})
+}
+
+func modernBlock(c family.Transformer, norm tape.Layer, block int) tape.Layer {
+	attention := layer.Attention{
+		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true, Packed: true, Rotary: true, Plain: c.Plain,
+		Rotations: 2, Names: &layer.AttentionNames{Packed: "Wqkv", Out: "Wo"},
+	}
+	if c.Kind(block)&family.Windowed != 0 {
+		attention.Window = c.Window
+	}
+	before := tape.Sequential{tape.Named{Name: "attn_norm", Layer: norm}}
+	if block == 0 {
+		before = nil
+	}
+	return family.DecoderBlock{Sequential: tape.Sequential{
+		tape.Skip(append(before, tape.Named{Name: "attn", Layer: attention})...),
+		tape.Skip(tape.Named{Name: "mlp_norm", Layer: norm}, tape.Named{Name: "mlp", Layer: layer.GatedMLP{
+			Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELU), Packed: true, Names: &layer.GatedNames{Both: "Wi", Down: "Wo"},
+		}}),
+	}}
+}
+
+// readModernBERT reads ModernBERT, in which each third layer attends to all.
+func readModernBERT(c *family.Config, a *family.Model) {
+	class := c.Class("ModernBertForMaskedLM", "ModernBertForSequenceClassification")
+	if c.Flag("attention_bias", false) || c.Flag("mlp_bias", false) || c.Flag("norm_bias", false) || c.Flag("classifier_bias", false) || !c.Flag("decoder_bias", true) {
+		c.Unknown("attention_bias, mlp_bias, norm_bias, classifier_bias, decoder_bias", "such a value")
+	}
+	c.Move("hidden_act", "hidden_activation")
+	c.Encoder(a)
+	a.Tied, a.NoHead, a.Dropout = c.Flag("tie_word_embeddings", true), class == c.Base, 0
+	if class == "ModernBertForSequenceClassification" {
+		a.Classes = c.Labels()
+	}
+	c.Set("sliding_window", max(1, c.Whole("local_attention", 128)/2))
+	every := max(1, c.Whole("global_attn_every_n_layers", 3))
+	c.Windows(a, 0, func(layer int) bool { return layer%every == 0 })
+	c.Number(&a.Vocab, "vocab_size", 0)
+}

@@ -1,0 +1,125 @@
+package encoder
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// MPNet: BERT with biases of scores by distance, without token types.
+var MPNet = family.Register(&family.Family{
+	Name:    "MPNet",
+	Padding: 2,
+	Layers:  mpNet,
+	Role:    family.Encoder,
+	Types: []family.Type{
+		{Name: "mpnet", Base: "MPNetModel", Read: readMPNet},
+	},
+})
+
+// mpNet builds MPNet, a BERT whose scores have learned biases by distance.
+func mpNet(c family.Transformer) []tape.Layer {
+	layers := []tape.Layer{
+		tape.Named{Name: "embeddings", Layer: tape.Sequential{
+			tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+			tape.Named{Name: "position_embeddings", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true, Padding: 2}},
+			tape.Named{Name: "position_ids", Layer: places{c.Positions}},
+			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "dropout", Layer: c.Drop()},
+		}},
+		tape.Named{Name: "encoder", Layer: tape.Sequential{
+			tape.Inlined{Layer: biasesBefore{c.Buckets, c.Heads}},
+			tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: mpNetBlock(c)}},
+		}},
+	}
+	switch {
+	case c.Classes != 0:
+		return append(layers, firstClassifier(c, layer.Tanh{}))
+	case c.MaskedLM:
+		decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+		if c.Tied {
+			decoder.Tied = "..embeddings.word_embeddings.weight"
+		}
+		return append(layers, tape.Named{Name: "lm_head", Layer: tape.Sequential{
+			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.Inlined{Layer: layer.GELU{}},
+			tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "decoder", Layer: decoder},
+		}})
+	case !c.NoHead:
+		layers = append(layers, c.Pooled())
+	}
+	return layers
+}
+
+func mpNetBlock(c family.Transformer) tape.Layer {
+	linear := func(in, out int) layer.Linear { return layer.Linear{In: in, Out: out} }
+	norm, drop := layer.LayerNorm{Size: c.Hidden}, c.Drop()
+	parts := tape.Sequential{
+		tape.As("attention.attn.q", linear(c.Hidden, c.Hidden)), tape.As("attention.attn.k", linear(c.Hidden, c.Hidden)),
+		tape.As("attention.attn.v", linear(c.Hidden, c.Hidden)), tape.As("attention.attn.o", linear(c.Hidden, c.Hidden)),
+		tape.As("attention.LayerNorm", norm),
+		tape.As("intermediate.dense", linear(c.Hidden, c.FFN)), tape.As("output.dense", linear(c.FFN, c.Hidden)), tape.As("output.LayerNorm", norm),
+	}
+	return tape.Module{Name: "MPNetLayer", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		batch, length := x.Dim(0), x.Dim(1)
+		q, k, v := f.Call("attention.attn.q", x), f.Call("attention.attn.k", x), f.Call("attention.attn.v", x)
+		s := f.Scale(f.MatMul(q, k, c.HeadWidth(), batch, c.Heads, length, length))
+		s = f.Op(tape.Op{In: []tape.Tensor{s, *spread.Of(f.T)}, Shape: s.Shape, InPlace: true, PassGrad: true})
+		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true}))
+		y := f.Copy(f.MatMul(s, v, length, x.Shape...)) // heads and length change places again
+		x = f.Call("attention.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.attn.o", y)), x))
+		y = f.Apply(c.Activation.Layer(layer.UseGELU), f.Call("intermediate.dense", x))
+		return f.Call("output.LayerNorm", f.Add(f.Apply(drop, f.Call("output.dense", y)), x))
+	}}
+}
+
+// places holds the buffer of the numbers of positions.
+type places struct{ n int }
+
+// Kind names the row.
+func (places) Kind() string { return "Buffers" }
+
+func (l places) Declare(d *tape.Declaration) {
+	d.Add(tape.Param{Name: "numbers", Shape: alloc.Shape{1, l.n}, DType: alloc.Int64, Buffer: true})
+}
+
+func (places) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+
+// biasesBefore makes the biases of all blocks, once for each sequence.
+type biasesBefore struct{ buckets, heads int }
+
+func (l biasesBefore) table() layer.Embedding { return layer.Embedding{Num: l.buckets, Dim: l.heads} }
+
+func (l biasesBefore) Declare(d *tape.Declaration) { d.Layer("relative_attention_bias", l.table()) }
+
+func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	batch, length := x.Shape[0], x.Shape[1]
+	numbers, err := t.Const(alloc.Int64, length, length)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	found, err := t.Call("relative_attention_bias", l.table(), numbers)
+	if err == nil {
+		*spread.Of(t), err = t.Op(tape.Op{In: []tape.Tensor{found}, Shape: alloc.Shape{batch, l.heads, length, length}})
+	}
+	return x, err
+}
+
+// spread is the biases of scores for each sequence, which all blocks of MPNet add.
+var spread tape.Slot[tape.Tensor]
+
+func readMPNet(c *family.Config, a *family.Model) {
+	class := c.Class("MPNetForMaskedLM", "MPNetForSequenceClassification")
+	c.Encoder(a)
+	a.Tied, a.MaskedLM = c.Flag("tie_word_embeddings", true), class == "MPNetForMaskedLM"
+	if class == "MPNetForSequenceClassification" {
+		a.Classes = c.Labels()
+	}
+	c.Number(&a.Vocab, "vocab_size", 0)
+	c.Number(&a.Positions, "max_position_embeddings", 512)
+	c.Number(&a.Buckets, "relative_attention_num_buckets", 32)
+}

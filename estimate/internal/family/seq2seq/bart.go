@@ -1,0 +1,125 @@
+package seq2seq
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// BART: an encoder and a decoder, LayerNorm after each part, learned positions.
+var BART = family.Register(&family.Family{
+	Name:   "BART",
+	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normAfter: true, normFirst: true}) },
+	Role:   family.Seq2Seq,
+	Types: []family.Type{
+		{Name: "bart", Base: "BartModel", Keys: halvesKeys, Read: readBART},
+	},
+})
+
+// MBART: BART with LayerNorm before each part.
+var MBART = family.Register(&family.Family{
+	Name:   "mBART",
+	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normFirst: true, normLast: true}) },
+	Role:   family.Seq2Seq,
+	Types: []family.Type{
+		{Name: "mbart", Base: "MBartModel", Keys: halvesKeys, Read: readMBART},
+	},
+})
+
+// Pegasus: mBART with positions that are not learned.
+var Pegasus = family.Register(&family.Family{
+	Name:   "Pegasus",
+	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normLast: true}) },
+	Role:   family.Seq2Seq,
+	Types: []family.Type{
+		{Name: "pegasus", Base: "PegasusModel", Keys: halvesKeys, Read: readPegasus},
+	},
+})
+
+// Marian: BART with positions that are not learned.
+var Marian = family.Register(&family.Family{
+	Name:   "Marian",
+	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normAfter: true}) },
+	Role:   family.Seq2Seq,
+	Types: []family.Type{
+		{Name: "marian", Base: "MarianModel", Keys: halvesKeys, Read: readMarian},
+	},
+})
+
+// bartStyle is in what BART and its successors differ.
+type bartStyle struct{ normAfter, normFirst, normLast, fixed bool }
+
+// bart builds BART, whose norms follow the sums, and its successors.
+func bart(c family.Transformer, style bartStyle) []tape.Layer {
+	c.NormAfter = style.normAfter
+	dec := c.Half()
+	embed := layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
+	half := func(embed, blocks tape.Layer, each bool) tape.Sequential {
+		var places tape.Layer = family.Positions{Num: c.Positions + family.OptPadding, Dim: c.Hidden, Each: each, Padding: family.OptPadding}
+		if style.fixed {
+			places = fixedPositions{Num: c.Positions, Dim: c.Hidden, upTo: true}
+		}
+		s := tape.Sequential{tape.Named{Name: "embed_tokens", Layer: embed}, tape.Named{Name: "embed_positions", Layer: places}}
+		if style.normFirst {
+			s = append(s, tape.Named{Name: "layernorm_embedding", Layer: layer.LayerNorm{Size: c.Hidden}})
+		}
+		s = append(s, tape.Inlined{Layer: c.Drop()}, tape.Named{Name: "layers", Layer: blocks})
+		if style.normLast {
+			s = append(s, tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}})
+		}
+		return s
+	}
+	encoder := half(embed, tape.Repeat{N: c.Blocks, Layer: seqBlock(c, false, false)}, true)
+	decoder := half(tiedEmbedding{embed, "model.encoder.embed_tokens.weight"}, tape.Repeat{N: dec.Blocks, Layer: seqBlock(dec, true, false)}, false)
+	layers := []tape.Layer{tape.Named{Name: "model", Layer: encoderDecoder{encoder, decoder}}}
+	if c.NoHead {
+		return layers
+	}
+	return append(layers, tape.Named{Name: "lm_head", Layer: biasBuffer{layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns, Tied: "model.encoder.embed_tokens.weight"}}})
+}
+
+// biasBuffer is a head with the constant that BART adds to the logits.
+type biasBuffer struct{ layer.Linear }
+
+// Kind names the row.
+func (biasBuffer) Kind() string { return "Linear" }
+
+func (l biasBuffer) Declare(d *tape.Declaration) {
+	l.Linear.Declare(d)
+	d.Buffer("final_logits_bias", 1, l.Out)
+}
+
+func (l biasBuffer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := l.Linear.Forward(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, PassGrad: true})
+}
+
+func readBART(c *family.Config, a *family.Model) {
+	bartSettings(c, a, "BartForConditionalGeneration")
+}
+
+func readMBART(c *family.Config, a *family.Model) {
+	bartSettings(c, a, "MBartForConditionalGeneration")
+}
+
+func readPegasus(c *family.Config, a *family.Model) {
+	bartSettings(c, a, "PegasusForConditionalGeneration")
+}
+
+func readMarian(c *family.Config, a *family.Model) {
+	if !c.Flag("share_encoder_decoder_embeddings", true) {
+		c.Unknown("share_encoder_decoder_embeddings", "false")
+	}
+	bartSettings(c, a, "MarianMTModel")
+}
+
+func bartSettings(c *family.Config, a *family.Model, head string) {
+	class := c.Class(head)
+	a.NoHead = class == c.Base
+	halvesSettings(c, a)
+	c.Number(&a.Positions, "max_position_embeddings", 1024)
+}

@@ -1,0 +1,134 @@
+package seq2seq
+
+import (
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// T5: an encoder and a decoder, RMSNorm, biases of scores by distance.
+var T5 = family.Register(&family.Family{
+	Name:   "T5",
+	Layers: t5,
+	Role:   family.Seq2Seq,
+	Types: []family.Type{
+		{Name: "t5", Base: "T5Model", Keys: t5Keys, Read: readT5},
+		{Name: "mt5", Base: "MT5Model", Keys: t5Keys, Read: readMT5},
+	},
+})
+
+// t5 builds T5: an encoder and a decoder whose scores have learned biases by distance.
+func t5(c family.Transformer) []tape.Layer {
+	embed := layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
+	layers := []tape.Layer{encoderDecoder{
+		encoder: t5Stack(c, embed, false),
+		decoder: t5Stack(c.Half(), tiedEmbedding{embed, "encoder.embed_tokens.weight"}, true),
+	}}
+	layers[0] = tape.Inlined{Layer: layers[0]}
+	if c.NoHead {
+		return layers
+	}
+	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
+	if c.Tied {
+		layers = append(layers, tape.Inlined{Layer: layer.Multiple{}})
+		head.Tied = "encoder.embed_tokens.weight"
+	}
+	return append(layers, tape.Named{Name: "lm_head", Layer: head})
+}
+
+func t5Stack(c family.Transformer, embed tape.Layer, decoder bool) tape.Layer {
+	return tape.Sequential{
+		tape.Named{Name: "embed_tokens", Layer: embed},
+		tape.Named{Name: "dropout", Layer: c.Drop()},
+		tape.Named{Name: "block", Layer: tape.Repeat{N: c.Blocks, Layer: t5Block(c, decoder)}},
+		tape.Named{Name: "final_layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}},
+		tape.Inlined{Layer: c.Drop()},
+	}
+}
+
+// t5Block is a block; all blocks of a stack have the same biases.
+func t5Block(c family.Transformer, decoder bool) tape.Layer {
+	part := func(name string, l tape.Layer) tape.Layer {
+		return tape.Sequential{tape.Skip(tape.Named{Name: "layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}}, tape.Named{Name: name, Layer: l}, tape.Named{Name: "dropout", Layer: c.Drop()})}
+	}
+	attention := layer.Attention{
+		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true, Plain: c.Plain, Dropout: c.Dropout,
+		Names: &layer.AttentionNames{Q: "q", K: "k", V: "v", Out: "o"},
+	}
+	self, cross := attention, attention
+	self.Bias = &layer.RelativeBias{Buckets: c.Buckets, Causal: decoder}
+	cross.Cross, cross.Zeros = true, true
+	parts := tape.Sequential{part("SelfAttention", self)}
+	if decoder {
+		parts = append(parts, part("EncDecAttention", cross))
+	}
+	return family.DecoderBlock{Sequential: tape.Sequential{tape.Named{Name: "layer", Layer: append(parts, part("DenseReluDense", t5MLP(c)))}}}
+}
+
+func t5MLP(c family.Transformer) tape.Layer {
+	in := layer.Linear{In: c.Hidden, Out: c.FFN, NoBias: true, Split: nn.ByColumns}
+	out := layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}
+	if c.GatedFFN {
+		return tape.Sequential{
+			tape.Inlined{Layer: gate{in, c.Activation.Layer(layer.UseNewGELU)}},
+			tape.Named{Name: "dropout", Layer: c.Drop()},
+			tape.Named{Name: "wo", Layer: out},
+		}
+	}
+	return tape.Sequential{
+		tape.Named{Name: "wi", Layer: in},
+		tape.Named{Name: "act", Layer: c.Activation.Layer(layer.UseReLU)},
+		tape.Named{Name: "dropout", Layer: c.Drop()},
+		tape.Named{Name: "wo", Layer: out},
+	}
+}
+
+// gate is act(wi_0(x)) * wi_1(x).
+type gate struct{ in, act tape.Layer }
+
+func (l gate) Declare(d *tape.Declaration) {
+	d.Layer("wi_0", l.in)
+	d.Layer("act", l.act)
+	d.Layer("wi_1", l.in)
+}
+
+func (l gate) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := t.Call("wi_0", l.in, x)
+	if err == nil {
+		y, err = t.Call("act", l.act, y)
+	}
+	if err == nil {
+		x, err = t.Call("wi_1", l.in, x)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return tape.Mul(t, y, x)
+}
+
+var t5Keys = map[string]string{"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_ff": "intermediate_size", "d_kv": "head_dim", "num_decoder_layers": "decoder_layers"}
+
+func readT5(c *family.Config, a *family.Model) { t5Settings(c, a, "T5ForConditionalGeneration") }
+
+func readMT5(c *family.Config, a *family.Model) { t5Settings(c, a, "MT5ForConditionalGeneration") }
+
+func t5Settings(c *family.Config, a *family.Model, head string) {
+	class := c.Class(head)
+	c.Number(&a.Hidden, "d_model", 0)
+	c.Number(&a.Blocks, "num_layers", 0)
+	c.Number(&a.Heads, "num_heads", 0)
+	c.Number(&a.HeadSize, "d_kv", 64)
+	c.Number(&a.FFN, "d_ff", 0)
+	c.Number(&a.Vocab, "vocab_size", 0)
+	c.Number(&a.Buckets, "relative_attention_num_buckets", 32)
+	a.NoHead, a.Tied, a.Dropout = class == c.Base, true, c.Dropout("dropout_rate") // tied whatever the file says
+	name := c.Word("feed_forward_proj")
+	if name, a.GatedFFN = strings.CutPrefix(name, "gated-"); a.GatedFFN && name == "gelu" {
+		name = "gelu_new" // as T5 1.1 has it
+	}
+	c.Activation(a, name, "relu")
+	c.Number(&a.DecoderBlocks, "num_decoder_layers", a.Blocks)
+}

@@ -1,0 +1,68 @@
+package seq2seq
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// Whisper: an encoder of spectra and a decoder, LayerNorm before each part.
+var Whisper = family.Register(&family.Family{
+	Name: "Whisper",
+	Input: func(a *family.Model, batch, length int) []family.Input {
+		return []family.Input{family.Reals(batch, a.Channels, 2*a.SourceLength), family.Tokens(batch, length)}
+	},
+	Layers: whisper,
+	Role:   family.Seq2Seq,
+	Types: []family.Type{
+		{Name: "whisper", Base: "WhisperModel", Keys: halvesKeys, Read: readWhisper},
+	},
+})
+
+// whisper builds Whisper, which hears spectra and writes text.
+func whisper(c family.Transformer) []tape.Layer {
+	dec := c.Half()
+	encoder := tape.Sequential{
+		tape.Named{Name: "conv1", Layer: layer.Conv1d{In: c.Channels, Out: c.Hidden, Kernel: 3, Padding: 1}},
+		tape.Inlined{Layer: layer.GELU{}},
+		tape.Named{Name: "conv2", Layer: layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: 3, Stride: 2, Padding: 1}},
+		tape.Inlined{Layer: layer.GELU{}},
+		tape.Inlined{Layer: swapped{}},
+		tape.Named{Name: "embed_positions", Layer: fixedPositions{Num: c.SourceLength, Dim: c.Hidden}},
+		tape.Inlined{Layer: c.Drop()},
+		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: seqBlock(c, false, true)}},
+		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+	}
+	decoder := tape.Sequential{
+		tape.Named{Name: "embed_tokens", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+		tape.Named{Name: "embed_positions", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true}},
+		tape.Inlined{Layer: c.Drop()},
+		tape.Named{Name: "layers", Layer: tape.Repeat{N: dec.Blocks, Layer: seqBlock(dec, true, true)}},
+		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+	}
+	layers := []tape.Layer{tape.Named{Name: "model", Layer: encoderDecoder{encoder, decoder}}}
+	if c.NoHead {
+		return layers
+	}
+	return append(layers, tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns, Tied: "model.decoder.embed_tokens.weight"}})
+}
+
+// swapped is its input with the last two dimensions in each other's place, as a view.
+type swapped struct{}
+
+func (swapped) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, channels, length)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: t.Resized(x.Shape, x.Shape[2], x.Shape[1]), View: true})
+}
+
+func readWhisper(c *family.Config, a *family.Model) {
+	class := c.Class("WhisperForConditionalGeneration")
+	a.NoHead = class == c.Base
+	halvesSettings(c, a)
+	c.Number(&a.Channels, "num_mel_bins", 80)
+	c.Number(&a.SourceLength, "max_source_positions", 1500)
+	c.Number(&a.Positions, "max_target_positions", 448)
+}

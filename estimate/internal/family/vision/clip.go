@@ -1,0 +1,211 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// CLIP: towers of images (Vision) and texts.
+var CLIP = family.Register(&family.Family{
+	Name:   "CLIP",
+	Input:  pairInput,
+	Layers: clip,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "clip", Base: "CLIPModel", Read: readCLIP},
+	},
+})
+
+// clipVision is the tower of images of CLIP, up to its last norm. LLaVA has the same.
+func clipVision(c family.Transformer) tape.Layer {
+	side := min(c.Side(), setting.MaxField)
+	return tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: clipPatches{c.PatchConv(true), int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, c.Hidden}},
+		tape.Named{Name: "pre_layrnorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}},
+		tape.Inlined{Layer: family.First{}},
+		tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+	}
+}
+
+// clipBlock is a block of CLIP and SigLIP.
+func clipBlock(c family.Transformer, usual layer.Activation) tape.Layer {
+	return tape.Sequential{
+		tape.Skip(tape.Named{Name: "layer_norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "self_attn", Layer: layer.Attention{
+			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
+			Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
+		}}),
+		tape.Skip(tape.Named{Name: "layer_norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, usual)}}),
+	}
+}
+
+// clip builds CLIP: the towers of images and texts, their projections, and the logits of each
+// image for each text.
+func clip(c family.Transformer) []tape.Layer {
+	text := tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: tape.Sequential{
+			tape.Named{Name: "token_embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+			tape.Named{Name: "position_embedding", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}},
+		}},
+		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}},
+		tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.Inlined{Layer: picked{}},
+	}
+	image := images(c)
+	return []tape.Layer{tape.Inlined{Layer: contrast{
+		text: text, image: clipVision(image), heads: [2]tape.Layer{
+			tape.Named{Name: "text_projection", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}},
+			tape.Named{Name: "visual_projection", Layer: layer.Linear{In: image.Hidden, Out: c.Classes, NoBias: true}},
+		}, scalars: []tape.Param{{Name: "logit_scale", Shape: alloc.Shape{}}},
+	}}}
+}
+
+// images are the numbers of the tower of images.
+func images(c family.Transformer) family.Transformer {
+	if c.Vision == nil {
+		return family.Transformer{}
+	}
+	v := *c.Vision
+	v.Channels, v.Patch, v.Image = setting.Or(v.Channels, 3), setting.Or(v.Patch, 16), setting.Or(v.Image, 224)
+	v.Plain = c.Plain
+	return v
+}
+
+// contrast runs two towers and multiplies what they make of texts and images.
+type contrast struct {
+	text, image tape.Layer
+	heads       [2]tape.Layer // after the towers; nil for none
+	scalars     []tape.Param
+}
+
+func (l contrast) Declare(d *tape.Declaration) {
+	for _, p := range l.scalars {
+		d.Add(p)
+	}
+	d.Layer("text_model", l.text)
+	d.Layer("vision_model", l.image)
+	for _, head := range l.heads {
+		if head != nil {
+			d.Declare(head)
+		}
+	}
+}
+
+func (l contrast) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	pixels, err := t.Input(1)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	layer.Ran.Of(t).Unmeasured |= layer.TwoTowers
+	image, err := t.Call("vision_model", l.image, pixels)
+	if err == nil {
+		x, err = t.Call("text_model", l.text, x)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	for i, side := range []*tape.Tensor{&x, &image} {
+		if l.heads[i] != nil {
+			if *side, err = l.heads[i].Forward(t, *side); err != nil {
+				return tape.Tensor{}, err
+			}
+		}
+		norm := tape.Own{Shape: t.Resized((*side).Shape, 1)}
+		own := []tape.Own{norm}
+		if l.heads[i] != nil { // the norm in elementary operations
+			own = append(own, norm)
+		}
+		if *side, err = t.Op(tape.Op{In: []tape.Tensor{*side}, Shape: (*side).Shape, Keep: []tape.Tensor{*side}, KeepOwn: own}); err != nil {
+			return tape.Tensor{}, err
+		}
+	}
+	if len(x.Shape) != 2 || len(image.Shape) != 2 {
+		return tape.Tensor{}, t.Errorf("the towers return %v and %v: want (batch, width) both", x.Shape, image.Shape)
+	}
+	logits := alloc.Shape{x.Shape[0], image.Shape[0]}
+	y, err := t.Op(tape.Op{In: []tape.Tensor{x, image}, Shape: logits, Keep: []tape.Tensor{x, image}, FLOPs: setting.FLOPs(logits[0], logits[1], x.Shape[1], 2)})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: logits, Params: true, Keep: []tape.Tensor{y}, KeepOwn: []tape.Own{{Shape: alloc.Shape{1}}}})
+}
+
+// clipPatches cuts an image into patches, puts a class token before them and adds positions.
+type clipPatches struct {
+	projection     tape.Layer
+	tokens, hidden int
+}
+
+// Kind names the row.
+func (clipPatches) Kind() string { return "Patches" }
+
+func (l clipPatches) Declare(d *tape.Declaration) {
+	d.Param("class_embedding", l.hidden)
+	d.Layer("patch_embedding", l.projection)
+	d.Layer("position_embedding", layer.Embedding{Num: l.tokens, Dim: l.hidden})
+}
+
+func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := t.Call("patch_embedding", l.projection, x)
+	if err == nil {
+		y, err = family.FlatPatches{}.Forward(t, y)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	if y.Shape[1] != l.tokens-1 {
+		return tape.Tensor{}, t.Errorf("input %v makes %d patches: want %d", x.Shape, y.Shape[1], l.tokens-1)
+	}
+	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
+	y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Call("position_embedding", family.Positions{Num: l.tokens, Dim: l.hidden, Buffered: true}, y)
+}
+
+// picked takes the last token of each text, by its number.
+type picked struct{}
+
+func (picked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	index := tape.Own{Shape: alloc.Shape{x.Shape[0]}, DType: alloc.Int64}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, KeepOwn: []tape.Own{index, index}})
+}
+
+func readCLIP(c *family.Config, a *family.Model) {
+	pairSettings(c, a, "clip_text_model", "clip_vision_model")
+}
+
+// pair reads the towers of texts and images of CLIP and SigLIP.
+func pairSettings(c *family.Config, a *family.Model, textType, visionType string) (text, vision *family.Config) {
+	c.Class()
+	if !c.Has("text_config") || !c.Has("vision_config") {
+		c.Fail("text_config, vision_config", "the key is missing")
+	}
+	text, vision = c.Component("text_config", textType), c.Component("vision_config", visionType)
+	text.Number(&a.Hidden, "hidden_size", 0)
+	text.Number(&a.Blocks, "num_hidden_layers", 0)
+	text.Number(&a.Heads, "num_attention_heads", 0)
+	text.Number(&a.FFN, "intermediate_size", 0)
+	text.Number(&a.Vocab, "vocab_size", 0)
+	text.Number(&a.Positions, "max_position_embeddings", 77)
+	c.Number(&a.Classes, "projection_dim", 512)
+	text.Activation(a, text.Word("hidden_act"), "quick_gelu")
+	tower := family.Model{Transformer: family.Transformer{Family: CLIPVision}}
+	towerNumbers(vision, &tower.Transformer)
+	vision.Activation(&tower, vision.Word("hidden_act"), "quick_gelu")
+	setTower(c, a, &tower)
+	return text, vision
+}
+
+// pairInput is a text, and an image of the tower's size.
+func pairInput(a *family.Model, batch, length int) []family.Input {
+	v := a.Vision
+	return []family.Input{family.Tokens(batch, length), family.Reals(batch, v.Channels, v.Image, v.Image)}
+}

@@ -1,0 +1,110 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+var _ = family.Register(&family.Family{
+	Name: "ConvNeXt",
+	Types: []family.Type{
+		{Name: "convnext", Base: "ConvNextModel", Read: readConvNeXt},
+	},
+})
+
+// ConvNeXt is a convolutional network with blocks like those of a transformer (arXiv:2201.03545), whose modules are
+// named as those of transformers. A zero Patch is 4.
+type ConvNeXt struct {
+	Channels   int   // of the image; 0 means 3
+	Patch      int   // side of what the first convolution joins to a place
+	Widths     []int // of each stage
+	Depths     []int // blocks of each stage
+	DropPath   float64
+	NoScale    bool // blocks do not multiply what they make by learned factors
+	Activation layer.Activation
+	Classes    int // of the classifier; 0 for none
+	Side       int // of the images that it reads by custom; any others will do
+}
+
+// Layers returns the model's layers. What is wrong with the numbers, Model reports.
+func (c ConvNeXt) Layers() []tape.Layer {
+	if len(c.Widths) == 0 || len(c.Widths) != len(c.Depths) {
+		return []tape.Layer{tape.Wrong("Widths and Depths must have a number for each stage")}
+	}
+	patch, width := setting.Or(c.Patch, 4), c.Widths[0]
+	embed := tape.Sequential{
+		tape.Named{Name: "patch_embeddings", Layer: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: width, Kernel: patch, Stride: patch}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm2d{Channels: width}},
+	}
+	var stages tape.Sequential
+	first := true
+	for i, to := range c.Widths {
+		var stage, blocks tape.Sequential
+		if i > 0 {
+			stage = tape.Sequential{tape.Named{Name: "downsampling_layer", Layer: tape.Sequential{layer.LayerNorm2d{Channels: width}, layer.Conv2d{In: width, Out: to, Kernel: 2, Stride: 2}}}}
+		}
+		for range max(0, min(c.Depths[i], tape.MaxLayers)) {
+			blocks = append(blocks, c.block(to, c.DropPath > 0 && !first))
+			first = false
+		}
+		stages, width = append(stages, append(stage, tape.Named{Name: "layers", Layer: blocks})), to
+	}
+	body := tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: embed},
+		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "stages", Layer: stages}}},
+		tape.Inlined{Layer: layer.AdaptiveAvgPool{Out: 1}}, tape.Inlined{Layer: layer.Flatten{}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
+	}
+	if c.Classes == 0 {
+		return []tape.Layer{tape.Inlined{Layer: body}}
+	}
+	return []tape.Layer{tape.Named{Name: "convnext", Layer: body}, tape.Named{Name: "classifier", Layer: layer.Linear{In: width, Out: c.Classes}}}
+}
+
+func (c ConvNeXt) block(width int, drops bool) tape.Layer {
+	inner := 4 * min(width, setting.MaxField/4)
+	body := tape.Sequential{
+		tape.Named{Name: "dwconv", Layer: layer.Conv2d{In: width, Out: width, Kernel: 7, Padding: 3, Groups: width}},
+		tape.Inlined{Layer: tape.Permute{Dims: []int{0, 2, 3, 1}}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
+		tape.Named{Name: "pwconv1", Layer: layer.Linear{In: width, Out: inner}},
+		tape.Named{Name: "act", Layer: c.Activation.Layer(layer.UseGELU)},
+		tape.Named{Name: "pwconv2", Layer: layer.Linear{In: inner, Out: width}},
+	}
+	if !c.NoScale {
+		body = append(body, tape.Inlined{Layer: layer.Scaled{Name: "layer_scale_parameter", Shape: []int{width}}})
+	}
+	body = append(body, tape.Inlined{Layer: tape.Permute{Dims: []int{0, 3, 1, 2}}})
+	if drops {
+		body = append(body, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
+	}
+	return tape.Residual{Body: body}
+}
+
+// Inputs are images of the usual size.
+func (c ConvNeXt) Inputs(batch, _ int) []family.Input {
+	return []family.Input{family.Reals(batch, c.Channels, c.Side, c.Side)}
+}
+
+// Resized is the network for images of another side.
+func (c ConvNeXt) Resized(side int) (family.Images, error) {
+	c.Side = side
+	return c, nil
+}
+
+func readConvNeXt(c *family.Config, a *family.Model) {
+	class := c.Class("ConvNextForImageClassification")
+	m := ConvNeXt{DropPath: c.Dropout("drop_path_rate"), NoScale: c.Ratio("layer_scale_init_value", 1) <= 0}
+	c.Number(&m.Channels, "num_channels", 3)
+	c.Number(&m.Patch, "patch_size", 4)
+	c.Number(&m.Side, "image_size", 224)
+	m.Widths, m.Depths = stages(c, []int{96, 192, 384, 768}, []int{3, 3, 9, 3})
+	c.Activation(a, c.Word("hidden_act"), "gelu")
+	m.Activation, a.Activation = a.Activation, 0
+	if class != c.Base {
+		m.Classes = c.Labels()
+	}
+	a.Images = m
+}

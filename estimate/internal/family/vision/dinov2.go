@@ -1,0 +1,98 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// DINOv2: ViT with layer scale.
+var DINOv2 = family.Register(&family.Family{
+	Name:   "DINOv2",
+	Images: true,
+	Layers: dino,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "dinov2", Base: "Dinov2Model", Read: readDINOv2},
+	},
+})
+
+// dino builds DINOv2: a ViT whose parts are multiplied by learned factors.
+func dino(c family.Transformer) []tape.Layer {
+	side := c.Side()
+	body := tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: dinoPatches{patches{
+			projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
+			tokens:     int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.Drop(),
+		}}},
+		tape.Named{Name: "encoder.layer", Layer: tape.Repeat{N: c.Blocks, Layer: dinoBlock(c)}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+	}
+	if c.Classes == 0 || c.NoHead {
+		return []tape.Layer{tape.Inlined{Layer: body}}
+	}
+	return []tape.Layer{tape.Named{Name: "dinov2", Layer: body}, classAndMean{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: 2 * min(c.Hidden, setting.MaxField/2), Out: c.Classes}}}
+}
+
+func dinoBlock(c family.Transformer) tape.Layer {
+	var mlp tape.Layer = layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}
+	if c.GatedFFN {
+		mlp = layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true}
+	}
+	attention := layer.Attention{Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.Dropout}
+	return tape.Sequential{
+		tape.Skip(tape.Named{Name: "norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "attention", Layer: attention}, tape.Named{Name: "layer_scale1", Layer: layerScale{c.Hidden}}),
+		tape.Skip(tape.Named{Name: "norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Named{Name: "layer_scale2", Layer: layerScale{c.Hidden}}),
+	}
+}
+
+// layerScale multiplies each feature by a learned factor.
+type layerScale struct{ n int }
+
+func (l layerScale) Declare(d *tape.Declaration) { d.Param("lambda1", l.n) }
+
+func (l layerScale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	reads := []tape.Tensor{x}
+	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads)})
+}
+
+// dinoPatches are patches with a token that stands for masked ones besides.
+type dinoPatches struct{ patches }
+
+func (l dinoPatches) Declare(d *tape.Declaration) {
+	l.patches.Declare(d)
+	d.Param("mask_token", 1, l.hidden)
+}
+
+// classAndMean joins the class token with the mean of the patches.
+type classAndMean struct{}
+
+func (classAndMean) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], 2 * x.Shape[2]}})
+}
+
+func readDINOv2(c *family.Config, a *family.Model) {
+	class := c.Class("Dinov2ForImageClassification")
+	if !c.Flag("qkv_bias", true) || !c.Flag("use_mask_token", true) {
+		c.Unknown("qkv_bias, use_mask_token", "false")
+	}
+	ratio := c.Ratio("mlp_ratio", 4.0)
+	c.Set("intermediate_size", 1) // computed below
+	c.Encoder(a)
+	a.GatedFFN = c.Flag("use_swiglu_ffn", false)
+	c.Times(&a.FFN, "mlp_ratio", a.Hidden, ratio)
+	if a.GatedFFN { // two thirds, rounded up to a multiple of 8
+		a.FFN = (int(float64(a.FFN)*2/3) + 7) / 8 * 8
+	}
+	if class != c.Base {
+		a.Classes = c.Labels()
+	}
+	c.Number(&a.Image, "image_size", 224)
+	c.Number(&a.Patch, "patch_size", 14)
+	c.Number(&a.Channels, "num_channels", 3)
+}

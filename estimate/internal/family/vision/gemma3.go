@@ -1,0 +1,63 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+var Gemma3Vision = family.Register(&family.Family{
+	Name:    "Gemma 3's tower",
+	Tower:   siglip,
+	Role:    family.Encoder,
+	Patched: true,
+	Types: []family.Type{
+		{Name: "gemma3", Base: "Gemma3Model", Read: readGemma3Vision},
+	},
+})
+
+// siglip is t as the vision tower of Gemma 3, and what fits its patches to the text's width.
+func siglip(t family.Transformer, width int) []tape.Layer {
+	t.Image, t.Patch, t.Channels = setting.Or(t.Image, 224), setting.Or(t.Patch, 16), setting.Or(t.Channels, 3)
+	side := t.Image / max(1, t.Patch)
+	return []tape.Layer{
+		tape.Named{Name: "vision_tower", Layer: family.Held{Layer: tape.Sequential{
+			tape.Named{Name: "patch_embedding", Layer: layer.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
+			tape.Named{Name: "position_embedding", Layer: layer.Embedding{Num: min(side, setting.MaxField) * min(side, setting.MaxField), Dim: t.Hidden}},
+			tape.Named{Name: "layers", Layer: tape.Repeat{N: t.Blocks, Layer: vitBlock(t)}},
+			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: t.Hidden}},
+		}}},
+		tape.Named{Name: "multi_modal_projector", Layer: family.Held{Layer: tape.Sequential{
+			layer.Learned{Name: "mm_input_projection_weight", Shape: alloc.Shape{t.Hidden, width}},
+			tape.Named{Name: "mm_soft_emb_norm", Layer: layer.RMSNorm{Size: t.Hidden}},
+		}}},
+	}
+}
+
+// readGemma3Vision reads Gemma 3 with its vision tower, which is a SigLIP: the tower is
+// counted, and not run.
+func readGemma3Vision(c *family.Config, a *family.Model) {
+	class := c.Class("Gemma3ForConditionalGeneration")
+	if !c.Has("text_config") || !c.Has("vision_config") {
+		c.Fail("text_config, vision_config", "the key is missing")
+	}
+	text, v := c.Component("text_config", "gemma3_text"), c.Component("vision_config", "siglip_vision_model")
+	// What transformers takes where text_config leaves it out.
+	text.Usual("num_attention_heads", 8)
+	text.Usual("vocab_size", 262_208)
+	text.Inherit("tie_word_embeddings", c)
+	tower := family.Model{Transformer: family.Transformer{Family: c.Family, Activation: layer.UseGELUTanh}}
+	a.Family = text.Family
+	text.Read(text, a)
+	a.NoHead = class == c.Base
+	v.Number(&tower.Hidden, "hidden_size", 768)
+	v.Number(&tower.Blocks, "num_hidden_layers", 12)
+	v.Number(&tower.Heads, "num_attention_heads", 12)
+	v.Number(&tower.FFN, "intermediate_size", 3072)
+	v.Number(&tower.Image, "image_size", 224)
+	v.Number(&tower.Patch, "patch_size", 16)
+	v.Number(&tower.Channels, "num_channels", 3)
+	setTower(c, a, &tower)
+}

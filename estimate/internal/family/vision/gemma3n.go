@@ -1,0 +1,100 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Gemma3nVision: of Gemma 3n.
+var Gemma3nVision = family.Register(&family.Family{
+	Name:  "Gemma 3n's tower",
+	Tower: gemma3nVision,
+	Role:  family.Encoder,
+	Types: []family.Type{
+		{Name: "gemma3n", Base: "Gemma3nModel", Read: readGemma3nWhole},
+	},
+})
+
+// mobileNetV5 is the number of parameters of timm's mobilenetv5_300m_enc, the vision tower of Gemma 3n, as
+// timm 1.0.31 makes it on PyTorch's meta device.
+const mobileNetV5 = 294_126_912
+
+// gemma3nVision is the vision tower of Gemma 3n, and what fits its output to the width of the text.
+func gemma3nVision(c family.Transformer, width int) []tape.Layer {
+	return []tape.Layer{
+		tape.Named{Name: "vision_tower", Layer: family.Held{Layer: layer.Learned{Name: "weights", Shape: alloc.Shape{mobileNetV5}}}},
+		tape.Named{Name: "embed_vision", Layer: family.Held{Layer: gemma3nEmbedder(c, width)}},
+	}
+}
+
+// gemma3nAudio is the tower of sounds, a Conformer whose input are spectra of so many Channels.
+func gemma3nAudio(c family.Transformer, width int) []tape.Layer {
+	linear := func(in, out int) tape.Layer { return layer.Linear{In: in, Out: out, NoBias: true} }
+	norm := layer.RMSNorm{Size: c.Hidden}
+	hidden := min(max(0, c.Hidden), setting.MaxField/4)
+	feedForward := tape.Sequential{norm, linear(hidden, 4*hidden), linear(4*hidden, hidden), norm}
+	attention := tape.Sequential{
+		norm, layer.Learned{Name: "per_dim_scale", Shape: alloc.Shape{hidden / max(1, c.Heads)}}, linear(hidden, hidden), // of the positions
+		linear(hidden, hidden), linear(hidden, hidden), linear(hidden, hidden), linear(hidden, hidden), norm,
+	}
+	convolution := tape.Sequential{norm, linear(hidden, 2*hidden), layer.Conv1d{In: hidden, Out: hidden, Kernel: c.Patch, Groups: hidden, NoBias: true}, norm, linear(hidden, hidden)}
+	const first, second = 128, 32
+	return []tape.Layer{
+		tape.Named{Name: "audio_tower", Layer: family.Held{Layer: tape.Sequential{
+			layer.Conv2d{In: 1, Out: first, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: first},
+			layer.Conv2d{In: first, Out: second, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: second},
+			linear(second*(min(c.Channels, setting.MaxField/second)/4), hidden),
+			tape.Named{Name: "conformer", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Sequential{feedForward, attention, convolution, feedForward, norm}}},
+		}}},
+		tape.Named{Name: "embed_audio", Layer: family.Held{Layer: gemma3nEmbedder(c, width)}},
+	}
+}
+
+// gemma3nEmbedder turns what a tower makes, and tokens that stand for it, to the width of the text.
+func gemma3nEmbedder(c family.Transformer, width int) tape.Layer {
+	return tape.Sequential{
+		tape.Named{Name: "embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden}},
+		tape.Named{Name: "hard_embedding_norm", Layer: layer.RMSNorm{Size: c.Hidden}},
+		tape.Named{Name: "soft_embedding_norm", Layer: layer.RMSNorm{Size: c.Hidden}},
+		tape.Named{Name: "embedding_projection", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: true}},
+	}
+}
+
+// readGemma3nWhole reads Gemma 3n with its towers of images and sounds: they are counted, and not run.
+func readGemma3nWhole(c *family.Config, a *family.Model) {
+	class := c.Class("Gemma3nForConditionalGeneration")
+	text := c.Component("text_config", "gemma3n_text")
+	a.Family = text.Family
+	text.Read(text, a)
+	a.NoHead = class == c.Base
+	a.Vision, a.Audio = gemma3nVisionSettings(c), gemma3nAudioSettings(c)
+}
+
+func gemma3nVisionSettings(c *family.Config) *family.Transformer {
+	v := c.Component("vision_config", "gemma3n_vision")
+	if name := v.Word("architecture"); name != "" && name != "mobilenetv5_300m_enc" { // timm's name
+		v.Unknown("architecture", name)
+	}
+	tower := family.Transformer{Family: c.Family}
+	v.Number(&tower.Hidden, "hidden_size", 2048)
+	v.Number(&tower.Vocab, "vocab_size", 128)
+	return &tower
+}
+
+func gemma3nAudioSettings(c *family.Config) *family.Transformer {
+	audio := c.Component("audio_config", "gemma3n_audio")
+	tower := family.Transformer{Family: gemma3nSounds}
+	audio.Number(&tower.Hidden, "hidden_size", 1536)
+	audio.Number(&tower.Vocab, "vocab_size", 128)
+	audio.Number(&tower.Blocks, "conf_num_hidden_layers", 12)
+	audio.Number(&tower.Heads, "conf_num_attention_heads", 8)
+	audio.Number(&tower.Patch, "conf_conv_kernel_size", 5)
+	audio.Number(&tower.Channels, "input_feat_size", 128)
+	return &tower
+}
+
+// gemma3nSounds is the tower of sounds.
+var gemma3nSounds = family.Register(&family.Family{Name: "Gemma 3n's tower of sounds", Role: family.Encoder, Tower: gemma3nAudio})

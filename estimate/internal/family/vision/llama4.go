@@ -1,0 +1,47 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Llama4Vision: of Llama 4.
+var Llama4Vision = family.Register(&family.Family{
+	Name:  "Llama 4's tower",
+	Tower: towerOf(llama4Tower),
+	Role:  family.Encoder,
+	Types: []family.Type{
+		{Name: "llama4", Base: "Llama4Model", Read: readLlama4},
+	},
+})
+
+func llama4Tower(c family.Transformer, width int, d *tape.Declaration) {
+	norm := layer.LayerNorm{Size: c.Hidden}
+	side := min(c.Side(), setting.MaxField)
+	d.Param("class_embedding", c.Hidden)
+	d.Param("positional_embedding_vlm", int(min(setting.FLOPs(side, side), setting.MaxField-1))+1, c.Hidden)
+	d.Layer("patch_embedding.linear", layer.Linear{In: int(min(setting.FLOPs(c.Channels, c.Patch, c.Patch), setting.MaxField)), Out: c.Hidden, NoBias: true})
+	d.Layer("layernorm_pre", norm)
+	d.Layer("layernorm_post", norm)
+	d.Layer("model.layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
+		tape.Named{Name: "self_attn", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads}},
+		tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN}},
+		tape.Named{Name: "input_layernorm", Layer: norm},
+		tape.Named{Name: "post_attention_layernorm", Layer: norm},
+	}})
+	d.Layer("vision_adapter.mlp", tape.Sequential{
+		tape.Named{Name: "fc1", Layer: layer.Linear{In: c.FFN, Out: c.EmbedDim, NoBias: true}},
+		tape.Named{Name: "fc2", Layer: layer.Linear{In: c.EmbedDim, Out: c.Classes, NoBias: true}},
+	})
+	d.Layer("multi_modal_projector.linear_1", layer.Linear{In: c.Classes, Out: width, NoBias: true})
+}
+
+func readLlama4(c *family.Config, a *family.Model) {
+	imageText{head: "Llama4ForConditionalGeneration", text: "llama4_text", vision: "llama4_vision_model", numbers: func(v, _ *family.Config, t *family.Transformer) {
+		towerNumbers(v, t)
+		v.Number(&t.EmbedDim, "projector_output_dim", 4096)
+		v.Number(&t.Classes, "vision_output_dim", 7680)
+	}}.read(c, a)
+}

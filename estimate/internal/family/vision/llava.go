@@ -1,0 +1,73 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// CLIPVision: the tower of LLaVA, which is held and does not run; so are those that follow.
+var CLIPVision = family.Register(&family.Family{
+	Name:  "CLIP's tower",
+	Tower: towerOf(clipTower),
+	Role:  family.Encoder,
+	Types: []family.Type{
+		{Name: "llava", Base: "LlavaModel", Read: readLLaVA},
+	},
+})
+
+// PixtralVision: of Mistral 3.
+var PixtralVision = family.Register(&family.Family{
+	Name:  "Pixtral",
+	Tower: towerOf(pixtralTower),
+	Role:  family.Encoder,
+	Types: []family.Type{
+		{Name: "mistral3", Base: "Mistral3Model", Read: readMistral3},
+	},
+})
+
+// clipTower is LLaVA's: a CLIP and two layers.
+func clipTower(c family.Transformer, width int, d *tape.Declaration) {
+	d.Layer("vision_tower", clipVision(c))
+	d.Layer("multi_modal_projector", tape.Sequential{
+		tape.Named{Name: "linear_1", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
+		tape.Named{Name: "linear_2", Layer: layer.Linear{In: width, Out: width, NoBias: !c.Bias}},
+	})
+}
+
+// pixtralTower is that of Mistral 3.
+func pixtralTower(c family.Transformer, width int, d *tape.Declaration) {
+	norm := layer.RMSNorm{Size: c.Hidden}
+	d.Layer("vision_tower", tape.Sequential{
+		tape.Named{Name: "patch_conv", Layer: c.PatchConv(true)},
+		tape.Named{Name: "ln_pre", Layer: norm},
+		tape.Named{Name: "transformer.layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
+			tape.Named{Name: "attention_norm", Layer: norm},
+			tape.Named{Name: "feed_forward", Layer: layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN}},
+			tape.Named{Name: "attention", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true}},
+			tape.Named{Name: "ffn_norm", Layer: norm},
+		}}},
+	})
+	d.Layer("multi_modal_projector", tape.Sequential{
+		tape.Named{Name: "norm", Layer: norm},
+		tape.Named{Name: "patch_merger.merging_layer", Layer: layer.Linear{In: merged(c), Out: c.Hidden, NoBias: true}},
+		tape.Named{Name: "linear_1", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
+		tape.Named{Name: "linear_2", Layer: layer.Linear{In: width, Out: width, NoBias: !c.Bias}},
+	})
+}
+
+func readMistral3(c *family.Config, a *family.Model) {
+	imageText{head: "Mistral3ForConditionalGeneration", vision: "pixtral", numbers: func(v, c *family.Config, t *family.Transformer) {
+		t.Bias = c.Flag("multimodal_projector_bias", false)
+		towerNumbers(v, t)
+		c.Number(&t.Merge, "spatial_merge_size", 2)
+		v.Number(&t.HeadSize, "head_dim", max(1, t.Hidden/t.Heads))
+	}}.read(c, a)
+}
+
+func readLLaVA(c *family.Config, a *family.Model) {
+	imageText{head: "LlavaForConditionalGeneration", vision: "clip_vision_model", numbers: func(v, c *family.Config, t *family.Transformer) {
+		t.Bias = c.Flag("multimodal_projector_bias", true)
+		towerNumbers(v, t)
+	}}.read(c, a)
+}

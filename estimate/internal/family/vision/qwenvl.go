@@ -1,0 +1,142 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Qwen2Vision: of Qwen2-VL.
+var Qwen2Vision = family.Register(&family.Family{
+	Name:  "Qwen2-VL's tower",
+	Tower: towerOf(qwen2Tower),
+	Role:  family.Encoder,
+	Types: []family.Type{
+		{Name: "qwen2_vl", Base: "Qwen2VLModel", Read: readQwen2VL},
+	},
+})
+
+// Qwen25Vision: of Qwen2.5-VL.
+var Qwen25Vision = family.Register(&family.Family{
+	Name:  "Qwen2.5-VL's tower",
+	Tower: towerOf(qwen25Tower),
+	Role:  family.Encoder,
+	Types: []family.Type{
+		{Name: "qwen2_5_vl", Base: "Qwen2_5_VLModel", Read: readQwen25VL},
+	},
+})
+
+// Qwen3Vision: of Qwen3-VL.
+var Qwen3Vision = family.Register(&family.Family{
+	Name:  "Qwen3-VL's tower",
+	Tower: towerOf(qwen3Tower),
+	Role:  family.Encoder,
+	Types: []family.Type{
+		{Name: "qwen3_vl", Base: "Qwen3VLModel", Read: readQwen3VL},
+		{Name: "qwen3_vl_moe", Base: "Qwen3VLMoeModel", Read: readQwen3VLMoE},
+		{Name: "qwen3_5", Base: "Qwen3_5Model", Read: readQwen35VL},
+		{Name: "qwen3_5_moe", Base: "Qwen3_5MoeModel", Read: readQwen35MoEVL},
+	},
+})
+
+// qwenPatches is the convolution of two frames.
+func qwenPatches(c family.Transformer, noBias bool) tape.Layer {
+	return layer.Conv3d{In: c.Channels, Out: c.Hidden, KernelDHW: [3]int{2, c.Patch, c.Patch}, StrideDHW: [3]int{2, c.Patch, c.Patch}, NoBias: noBias}
+}
+
+func qwenBlocks(c family.Transformer, norm, mlp tape.Layer) tape.Layer {
+	return tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
+		tape.Named{Name: "norm1", Layer: norm},
+		tape.Named{Name: "norm2", Layer: norm},
+		tape.Named{Name: "attn", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Packed: true, Names: &layer.AttentionNames{Packed: "qkv", Out: "proj"}}},
+		tape.Named{Name: "mlp", Layer: mlp},
+	}}
+}
+
+// merger joins patches and fits them to the text.
+func merger(c family.Transformer, norm tape.Layer, width int) tape.Layer {
+	wide := merged(c)
+	return tape.Sequential{
+		tape.Named{Name: "norm", Layer: norm},
+		tape.Named{Name: "linear_fc1", Layer: layer.Linear{In: wide, Out: wide}},
+		tape.Named{Name: "linear_fc2", Layer: layer.Linear{In: wide, Out: width}},
+	}
+}
+
+func qwen2Tower(c family.Transformer, width int, d *tape.Declaration) {
+	d.Layer("patch_embed", qwenPatches(c, true))
+	d.Layer("blocks", qwenBlocks(c, layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN}))
+	d.Layer("merger", merger(c, layer.LayerNorm{Size: c.Hidden}, width))
+}
+
+func qwen25Tower(c family.Transformer, width int, d *tape.Declaration) {
+	norm := layer.RMSNorm{Size: c.Hidden}
+	d.Layer("patch_embed", qwenPatches(c, true))
+	d.Layer("blocks", qwenBlocks(c, norm, layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true}))
+	d.Layer("merger", merger(c, norm, width))
+}
+
+func qwen3Tower(c family.Transformer, width int, d *tape.Declaration) {
+	d.Layer("patch_embed", qwenPatches(c, false))
+	d.Layer("pos_embed", layer.Embedding{Num: c.Positions, Dim: c.Hidden})
+	d.Layer("blocks", qwenBlocks(c, layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN}))
+	d.Layer("merger", merger(c, layer.LayerNorm{Size: c.Hidden}, width))
+	d.Layer("deepstack_merger_list", tape.Repeat{N: c.Taps, Layer: merger(c, layer.LayerNorm{Size: merged(c)}, width)})
+}
+
+// qwenTower reads the numbers of Qwen's towers, whose width has the key hidden.
+func qwenTower(c *family.Config, t *family.Transformer, hidden string) {
+	c.Number(&t.Hidden, hidden, 0)
+	c.Number(&t.Blocks, "depth", 0)
+	c.Number(&t.Heads, "num_heads", 0)
+	c.Number(&t.Patch, "patch_size", 14)
+	c.Number(&t.Channels, "in_channels", 3)
+	c.Number(&t.Merge, "spatial_merge_size", 2)
+}
+
+func readQwen2VL(c *family.Config, a *family.Model) {
+	a.Batched = true
+	imageText{head: "Qwen2VLForConditionalGeneration", text: "qwen2_vl_text", vision: "qwen2_vl_vision", numbers: func(v, _ *family.Config, t *family.Transformer) {
+		qwenTower(v, t, "embed_dim")
+		v.Times(&t.FFN, "mlp_ratio", t.Hidden, v.Ratio("mlp_ratio", 4))
+	}}.read(c, a)
+}
+
+func readQwen25VL(c *family.Config, a *family.Model) {
+	a.Batched = true
+	imageText{head: "Qwen2_5_VLForConditionalGeneration", text: "qwen2_5_vl_text", vision: "qwen2_5_vl_vision", numbers: func(v, _ *family.Config, t *family.Transformer) {
+		qwenTower(v, t, "hidden_size")
+		v.Number(&t.FFN, "intermediate_size", 0)
+	}}.read(c, a)
+}
+
+func readQwen3VL(c *family.Config, a *family.Model) {
+	a.Batched = true
+	qwen3VLSettings(c, a, "Qwen3VLForConditionalGeneration", "qwen3_vl_text", "qwen3_vl_vision", 3)
+}
+
+func readQwen3VLMoE(c *family.Config, a *family.Model) {
+	a.Batched = true
+	qwen3VLSettings(c, a, "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", "qwen3_vl_moe_vision", 3)
+}
+
+func readQwen35VL(c *family.Config, a *family.Model) {
+	qwen3VLSettings(c, a, "Qwen3_5ForConditionalGeneration", "qwen3_5_text", "qwen3_5_vision", 0)
+}
+
+func readQwen35MoEVL(c *family.Config, a *family.Model) {
+	qwen3VLSettings(c, a, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", "qwen3_5_moe_vision", 0)
+}
+
+// qwen3VL reads Qwen3-VL and its successors; taps are those of the tower where the key is absent.
+func qwen3VLSettings(c *family.Config, a *family.Model, head, text, vision string, taps int) {
+	imageText{head: head, text: text, vision: vision, numbers: func(v, _ *family.Config, t *family.Transformer) {
+		qwenTower(v, t, "hidden_size")
+		t.Taps = taps
+		if own := v.List("deepstack_visual_indexes"); own != nil {
+			t.Taps = len(own)
+		}
+		v.Number(&t.FFN, "intermediate_size", 0)
+		v.Number(&t.Positions, "num_position_embeddings", 2304)
+	}}.read(c, a)
+}

@@ -1,0 +1,117 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// SigLIP: towers of images (Vision) and texts, GELU.
+var SigLIP = family.Register(&family.Family{
+	Name:   "SigLIP",
+	Input:  pairInput,
+	Layers: siglipPair,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "siglip", Base: "SiglipModel", Read: readSigLIP},
+	},
+})
+
+// siglipPair builds SigLIP, whose image tower has an attention with a learned query at its end.
+func siglipPair(c family.Transformer) []tape.Layer {
+	image := images(c)
+	side := min(image.Side(), setting.MaxField)
+	one := alloc.Shape{1}
+	return []tape.Layer{tape.Inlined{Layer: contrast{
+		text: tape.Sequential{
+			tape.Named{Name: "embeddings", Layer: tape.Sequential{
+				tape.Named{Name: "token_embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
+				tape.Named{Name: "position_embedding", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}},
+			}},
+			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}},
+			tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+			tape.Inlined{Layer: family.First{}},
+			tape.Named{Name: "head", Layer: layer.Linear{In: c.Hidden, Out: image.Hidden}},
+		},
+		image: tape.Sequential{
+			tape.Named{Name: "embeddings", Layer: tape.Sequential{
+				tape.Named{Name: "patch_embedding", Layer: image.PatchConv(false)},
+				tape.Inlined{Layer: family.FlatPatches{}},
+				tape.Named{Name: "position_embedding", Layer: family.Positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: image.Hidden, Buffered: true}},
+			}},
+			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: image.Blocks, Layer: clipBlock(image, layer.UseGELUTanh)}},
+			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: image.Hidden}},
+			tape.Named{Name: "head", Layer: probe{image}},
+		},
+		scalars: []tape.Param{{Name: "logit_scale", Shape: one}, {Name: "logit_bias", Shape: one}},
+	}}}
+}
+
+// probe is nn.MultiheadAttention with a learned query over all places, a norm and an MLP.
+type probe struct{ c family.Transformer }
+
+// Kind names the row.
+func (probe) Kind() string { return "AttentionPooling" }
+
+func (l probe) Declare(d *tape.Declaration) {
+	n := l.c.Hidden
+	d.Param("probe", 1, 1, n)
+	d.Param("attention.in_proj_weight", 3*min(n, setting.MaxField/3), n)
+	d.Param("attention.in_proj_bias", 3*min(n, setting.MaxField/3))
+	d.Layer("attention.out_proj", layer.Linear{In: n, Out: n})
+	d.Layer("layernorm", layer.LayerNorm{Size: n})
+	d.Layer("mlp", l.mlp())
+}
+
+func (l probe) mlp() tape.Layer {
+	return layer.MLP{Hidden: l.c.Hidden, FFN: l.c.FFN, Activation: setting.Or(l.c.Activation, layer.UseGELUTanh)}
+}
+
+func (l probe) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	batch, length, n := x.Shape[0], x.Shape[1], x.Shape[2]
+	heads := max(1, l.c.Heads)
+	query := alloc.Shape{batch, 1, n}
+	// The query's copies and the query; keys and values together; the scores; the output.
+	q, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: query, Params: true, KeepOwn: []tape.Own{{Shape: query}}})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	kv, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{2, batch, length, n}, Params: true, Keep: []tape.Tensor{x}, FLOPs: setting.FLOPs(batch, length, n, n, 4)})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	scores, err := t.Op(tape.Op{In: []tape.Tensor{q, kv}, Shape: alloc.Shape{batch, heads, 1, length}, Keep: []tape.Tensor{q, kv}, KeepOutput: true})
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	y, err := t.Op(tape.Op{In: []tape.Tensor{scores, kv}, Shape: query, Keep: []tape.Tensor{kv, scores}})
+	if err == nil {
+		y, err = t.Call("attention.out_proj", layer.Linear{In: n, Out: n}, y)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	z, err := t.Call("layernorm", layer.LayerNorm{Size: n}, y)
+	if err == nil {
+		z, err = t.Call("mlp", l.mlp(), z)
+	}
+	if err == nil {
+		z, err = tape.Add(t, y, z)
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return family.First{}.Forward(t, z)
+}
+
+func readSigLIP(c *family.Config, a *family.Model) {
+	text, vision := pairSettings(c, a, "siglip_text_model", "siglip_vision_model")
+	if width := vision.Whole("hidden_size", 0); text.Whole("projection_size", width) != width {
+		c.Unknown("projection_size", "another width than the images'")
+	}
+}

@@ -1,0 +1,124 @@
+package vision
+
+import (
+	"encoding/json"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Swin: windows of an image, in Stages.
+var Swin = family.Register(&family.Family{
+	Name:   "Swin",
+	Images: true,
+	Layers: swin,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "swin", Base: "SwinModel", Read: readSwin},
+	},
+})
+
+// maxStages bounds the stages, since each has twice the width.
+const maxStages = 8
+
+// swin builds Swin: attention within windows of an image, every other block's shifted.
+func swin(c family.Transformer) []tape.Layer {
+	if len(c.Stages) > maxStages {
+		return []tape.Layer{tape.Wrong("there are more than 8 Stages")}
+	}
+	side := c.Side()
+	embed := tape.Sequential{
+		tape.Named{Name: "patch_embeddings.projection", Layer: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}},
+		tape.Inlined{Layer: family.FlatPatches{}},
+		tape.Named{Name: "norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.Named{Name: "dropout", Layer: c.Drop()},
+	}
+	var stages tape.Sequential
+	width, ffn, first := min(c.Hidden, setting.MaxField>>maxStages), min(c.FFN, setting.MaxField>>maxStages), true
+	for i, s := range c.Stages {
+		var blocks tape.Sequential
+		for b := range min(s.Blocks, tape.MaxLayers) {
+			blocks = append(blocks, swinBlock(c, side, width, ffn, s.Heads, b%2 == 1, !first))
+			first = false
+		}
+		stage := tape.Sequential{tape.Named{Name: "blocks", Layer: blocks}}
+		if i+1 < len(c.Stages) {
+			stage = append(stage, imaged(side, 2*width, tape.Named{Name: "downsample", Layer: layer.PatchMerging{Channels: width}}))
+			side, width, ffn = (side+1)/2, 2*width, 2*ffn
+		}
+		stages = append(stages, stage)
+	}
+	body := tape.Named{Name: "swin", Layer: tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: embed},
+		tape.Named{Name: "encoder.layers", Layer: stages},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
+		tape.Inlined{Layer: meanPlace{}},
+	}}
+	if c.Classes == 0 || c.NoHead {
+		return []tape.Layer{body}
+	}
+	return []tape.Layer{body, tape.Named{Name: "classifier", Layer: layer.Linear{In: width, Out: c.Classes}}}
+}
+
+func swinBlock(c family.Transformer, side, width, ffn, heads int, shifted, drops bool) tape.Layer {
+	w := layer.WindowAttention{Hidden: width, Heads: heads, Window: c.Window, Shifted: shifted}
+	attention := tape.Sequential{tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: width}}, imaged(side, width, tape.Named{Name: "attention", Layer: w}), tape.Inlined{Layer: c.Drop()}}
+	if drops && c.DropPath > 0 {
+		attention = append(attention, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
+	}
+	mlp := layer.MLP{Hidden: width, FFN: ffn, Activation: c.Activation}
+	return tape.Sequential{
+		tape.Skip(attention...),
+		tape.Skip(tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: width}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Inlined{Layer: c.Drop()}),
+	}
+}
+
+// imaged runs a layer over the image that (batch, places, channels) stands for; out is the width of what it returns.
+func imaged(side, out int, l tape.Layer) tape.Layer {
+	return tape.Inlined{Layer: tape.Sequential{tape.Inlined{Layer: layer.Reshape{Dims: []int{side, side, -1}}}, l, tape.Inlined{Layer: layer.Reshape{Dims: []int{-1, out}}}}}
+}
+
+// meanPlace is the mean over the places.
+type meanPlace struct{}
+
+func (meanPlace) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, places, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}})
+}
+
+func readSwin(c *family.Config, a *family.Model) {
+	class := c.Class("SwinForImageClassification")
+	if !c.Flag("qkv_bias", true) || c.Flag("use_absolute_embeddings", false) {
+		c.Unknown("qkv_bias, use_absolute_embeddings", "another value than the usual")
+	}
+	depths := c.List("depths")
+	var heads []int
+	if len(depths) == 0 || json.Unmarshal(c.Value("num_heads"), &heads) != nil || len(heads) != len(depths) {
+		c.Fail("depths, num_heads", "they are not lists of the same length")
+		return
+	}
+	a.Dropout, a.DropPath, a.Heads = c.Dropout("hidden_dropout_prob"), c.Dropout("drop_path_rate"), 1
+	for i, depth := range depths {
+		if depth < 1 || heads[i] < 1 || depth > family.MaxBlocks || heads[i] > family.LargestNumber || i >= family.MaxBlocks {
+			c.Fail("depths, num_heads", "%d blocks of %d heads", depth, heads[i])
+			return
+		}
+		a.Stages = append(a.Stages, family.Stage{Blocks: depth, Heads: heads[i]})
+		a.Blocks += depth
+	}
+	if class != c.Base {
+		a.Classes = c.Labels()
+	}
+	c.Number(&a.Hidden, "embed_dim", 96)
+	c.Number(&a.Image, "image_size", 224)
+	c.Number(&a.Patch, "patch_size", 4)
+	c.Number(&a.Channels, "num_channels", 3)
+	c.Number(&a.Window, "window_size", 7)
+	c.Times(&a.FFN, "mlp_ratio", a.Hidden, c.Ratio("mlp_ratio", 4))
+	c.Activation(a, c.Word("hidden_act"), "gelu")
+}

@@ -1,0 +1,91 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// towerLayer is a tower as a layer: what declares its parts and those that fit its output to the width of the text. Its
+// parameters are there, and it does not run.
+type towerLayer struct {
+	declare func(c family.Transformer, width int, d *tape.Declaration)
+	c       family.Transformer
+	width   int
+}
+
+// towerOf is the tower that declare declares.
+func towerOf(declare func(c family.Transformer, width int, d *tape.Declaration)) func(family.Transformer, int) []tape.Layer {
+	return func(c family.Transformer, width int) []tape.Layer {
+		c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
+		return []tape.Layer{tape.Named{Name: "visual", Layer: family.Held{Layer: towerLayer{declare, c, width}}}}
+	}
+}
+
+func (l towerLayer) Declare(d *tape.Declaration) {
+	if d.WantAll(tape.Setting{Name: "Vision.Hidden", Value: l.c.Hidden, Least: 1}, tape.Setting{Name: "Vision.Blocks", Value: l.c.Blocks, Least: 0}, tape.Setting{Name: "Vision.Heads", Value: l.c.Heads, Least: 1}, tape.Setting{Name: "Vision.FFN", Value: l.c.FFN, Least: 1},
+		tape.Setting{Name: "Vision.Patch", Value: l.c.Patch, Least: 1}, tape.Setting{Name: "Vision.Channels", Value: l.c.Channels, Least: 1}, tape.Setting{Name: "Vision.Merge", Value: l.c.Merge, Least: 0}) {
+		l.declare(l.c, l.width, d)
+	}
+}
+
+func (towerLayer) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
+	return tape.Tensor{}, t.Errorf("a vision tower does not run")
+}
+
+// merged is the width of so many patches together.
+func merged(c family.Transformer) int {
+	n := setting.Or(c.Merge, 2)
+	return int(min(setting.FLOPs(c.Hidden, n, n), setting.MaxField))
+}
+
+// imageText is a model of images and text: how each part's settings are read.
+type imageText struct {
+	head    string // the class with a head
+	text    string // the type of the text, where it does not say it or cannot
+	vision  string // that of the tower
+	numbers func(vision, whole *family.Config, tower *family.Transformer)
+}
+
+// read reads both parts. The family of the whole is its tower's, and the text brings its own.
+func (m imageText) read(c *family.Config, a *family.Model) {
+	class := c.Class(m.head)
+	if !c.Has("vision_config") {
+		c.Fail("vision_config", "the key is missing")
+	}
+	settings := c.Value("text_config")
+	if settings == nil { // older files have the text's settings among the whole's
+		settings = c.Raw
+	}
+	text := c.Of(settings, m.text)
+	if !text.Text {
+		c.Unknown("text_config", "model_type "+text.Name)
+		return
+	}
+	if c.Has("tie_word_embeddings") {
+		text.Inherit("tie_word_embeddings", c)
+	}
+	tower := family.Model{Transformer: family.Transformer{Family: c.Family}}
+	a.Family = text.Family
+	text.Read(text, a)
+	a.NoHead = class == c.Base
+	m.numbers(c.Component("vision_config", m.vision), c, &tower.Transformer)
+	setTower(c, a, &tower)
+}
+
+// setTower sets the tower, once its numbers are found good.
+func setTower(c *family.Config, a, tower *family.Model) {
+	c.Check("vision_config", tower)
+	a.Vision = &tower.Transformer
+}
+
+// towerNumbers reads the numbers that most towers have.
+func towerNumbers(c *family.Config, t *family.Transformer) {
+	c.Number(&t.Hidden, "hidden_size", 0)
+	c.Number(&t.Blocks, "num_hidden_layers", 0)
+	c.Number(&t.Heads, "num_attention_heads", 0)
+	c.Number(&t.FFN, "intermediate_size", 0)
+	c.Number(&t.Image, "image_size", 224)
+	c.Number(&t.Patch, "patch_size", 16)
+	c.Number(&t.Channels, "num_channels", 3)
+}

@@ -1,0 +1,168 @@
+// Package vision has the families that see images, and the towers of those that read images and text, one file each.
+// It knows no file, and makes no images.
+package vision
+
+import (
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// ViT: image patches, class token, learned positions, classifier.
+var ViT = family.Register(&family.Family{
+	Name:    "ViT",
+	Layers:  func(c family.Transformer) []tape.Layer { return vit(c, "vit", false) },
+	Images:  true,
+	Patched: true,
+	Role:    family.Encoder,
+	Types: []family.Type{
+		{Name: "vit", Base: "ViTModel", Read: readViT},
+	},
+})
+
+// DeiT: ViT with a distillation token.
+var DeiT = family.Register(&family.Family{
+	Name:    "DeiT",
+	Layers:  func(c family.Transformer) []tape.Layer { return vit(c, "deit", true) },
+	Images:  true,
+	Patched: true,
+	Role:    family.Encoder,
+	Types: []family.Type{
+		{Name: "deit", Base: "DeiTModel", Read: readDeiT},
+	},
+})
+
+// vit builds ViT, or DeiT, which is distilled.
+func vit(c family.Transformer, name string, distilled bool) []tape.Layer {
+	image, patch := setting.Or(c.Image, 224), setting.Or(c.Patch, 16)
+	side := 0
+	if patch > 0 {
+		side = min(image/patch, setting.MaxField)
+	}
+	embed := patches{
+		projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: patch, Stride: patch},
+		tokens:     side*side + 1, hidden: c.Hidden, dropout: c.Drop(),
+	}
+	if distilled {
+		embed.tokens, embed.distilled = embed.tokens+1, true
+	}
+	layers := []tape.Layer{tape.Named{Name: name, Layer: tape.Sequential{
+		tape.Named{Name: "embeddings", Layer: embed},
+		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: vitBlock(c)}},
+		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+	}}}
+	if c.Pooler {
+		layers = append(layers, c.Pooled())
+	}
+	switch {
+	case c.Classes == 0 || c.NoHead:
+	case c.Teacher:
+		layers = append(layers, twoClassifiers(c))
+	default:
+		layers = append(layers, family.First{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+	}
+	return layers
+}
+
+// twoClassifiers are those of DeiT's class token and distillation token, whose mean is the output.
+func twoClassifiers(c family.Transformer) tape.Layer {
+	linear := layer.Linear{In: c.Hidden, Out: c.Classes}
+	return tape.Inlined{Layer: tape.Module{Name: "TwoClassifiers", Parts: tape.Sequential{tape.Named{Name: "cls_classifier", Layer: linear}, tape.Named{Name: "distillation_classifier", Layer: linear}}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		class, distilled := f.Call("cls_classifier", f.Apply(family.First{}, x)), f.Call("distillation_classifier", f.Apply(family.First{}, x))
+		y := f.Scale(f.Add(class, distilled))
+		f.Hold(class, distilled)
+		return y
+	}}}
+}
+
+func vitBlock(c family.Transformer) tape.Layer {
+	return tape.Sequential{
+		tape.Skip(
+			tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "attention", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout}},
+			tape.Named{Name: "dropout", Layer: c.Drop()},
+		),
+		tape.Skip(
+			tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: c.Hidden}},
+			tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}},
+			tape.Named{Name: "dropout", Layer: c.Drop()},
+		),
+	}
+}
+
+// patches cuts an image into patches, puts a learned class token before them, and a distillation
+// token where there is one, and adds learned positions.
+type patches struct {
+	projection     layer.Conv2d
+	tokens, hidden int // the tokens are all that come out
+	distilled      bool
+	dropout        tape.Layer
+}
+
+// Kind names the row.
+func (patches) Kind() string { return "Patches" }
+
+func (l patches) Declare(d *tape.Declaration) {
+	if !d.Want("Hidden", l.hidden, 1) || l.tokens < 2 {
+		d.Errorf("the Image is smaller than a Patch")
+		return
+	}
+	d.Param("cls_token", 1, 1, l.hidden)
+	if l.distilled {
+		d.Param("distillation_token", 1, 1, l.hidden)
+	}
+	d.Param("position_embeddings", 1, l.tokens, l.hidden)
+	d.Layer("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}})
+	d.Layer("dropout", l.dropout)
+}
+
+func (l patches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := t.Call("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}}, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	want := l.tokens - 1
+	if l.distilled {
+		want--
+	}
+	if n := y.Shape[2] * y.Shape[3]; n != want {
+		return tape.Tensor{}, t.Errorf("input %v makes %d patches: want %d", x.Shape, n, want)
+	}
+	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
+	y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	if err == nil {
+		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	}
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Call("dropout", l.dropout, y)
+}
+
+func readViT(c *family.Config, a *family.Model) {
+	vitSettings(c, a, "ViTForImageClassification")
+}
+
+func readDeiT(c *family.Config, a *family.Model) {
+	vitSettings(c, a, "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher")
+}
+
+// vit reads ViT and DeiT.
+func vitSettings(c *family.Config, a *family.Model, heads ...string) {
+	class := c.Class(heads...)
+	if !c.Flag("qkv_bias", true) {
+		c.Unknown("qkv_bias", "false")
+	}
+	c.Encoder(a)
+	a.Pooler, a.Teacher = class == c.Base, strings.HasSuffix(class, "WithTeacher")
+	if !a.Pooler {
+		a.Classes = c.Labels()
+	}
+	c.Number(&a.Image, "image_size", 224)
+	c.Number(&a.Patch, "patch_size", 16)
+	c.Number(&a.Channels, "num_channels", 3)
+}
