@@ -1,0 +1,169 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// bpf is the maps that the programs share, and the parts of programs that several have.
+type bpf struct {
+	ring   *ebpf.Map // events
+	family *ebpf.Map // the processes that are watched
+	calls  *ebpf.Map // by thread: the call of the driver that it is in
+	others *ebpf.Map // the same of other libraries, whose functions call the driver's
+	loss   *ebpf.Map // see lossCount
+}
+
+// Indexes in the map of losses.
+const (
+	lossCount = iota // events for which the ring had no room
+	lossSince        // when the first was lost
+	lossSlots
+)
+
+const (
+	maxProcesses = 1 << 14
+	maxThreads   = 1 << 16
+	callSize     = 64 // stack pointer, function, six arguments
+)
+
+func newMaps(ringBytes int) (m *bpf, err error) {
+	m = new(bpf)
+	for _, it := range []struct {
+		to   **ebpf.Map
+		spec ebpf.MapSpec
+	}{
+		{&m.ring, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(ringBytes)}},
+		{&m.family, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcesses}},
+		{&m.calls, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
+		{&m.others, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
+		{&m.loss, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: lossSlots}},
+	} {
+		it.spec.Name = "gpumemtrack"
+		if *it.to, err = ebpf.NewMap(&it.spec); err != nil {
+			m.close()
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *bpf) close() {
+	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss} {
+		if each != nil {
+			each.Close()
+		}
+	}
+}
+
+// Registers that keep what every program needs: calls of helpers leave them alone.
+const (
+	regCtx    = asm.R6
+	regThread = asm.R7 // process in the upper half, thread in the lower
+	regCall   = asm.R8 // where the call is kept
+	regEvent  = asm.R9
+)
+
+// Room on the program's stack.
+const (
+	slotThread = -8
+	slotKey    = -12
+	slotWord   = -24
+	slotCall   = -96 // callSize bytes
+)
+
+// begin loads the thread, and ends the program if its process is not watched.
+func (m *bpf) begin() asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Reg(regCtx, asm.R1),
+		asm.FnGetCurrentPidTgid.Call(),
+		asm.Mov.Reg(regThread, asm.R0),
+		asm.StoreMem(asm.RFP, slotThread, regThread, asm.DWord),
+		asm.RSh.Imm(asm.R0, 32),
+		asm.StoreMem(asm.RFP, slotKey, asm.R0, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.family.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotKey),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+	}
+}
+
+// reserve takes room for an event and fills in what all have.
+func (m *bpf) reserve(size int32, function int, p phase) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMapPtr(asm.R1, m.ring.FD()),
+		asm.Mov.Imm(asm.R2, size),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnRingbufReserve.Call(),
+		asm.JEq.Imm(asm.R0, 0, "lost"),
+		asm.Mov.Reg(regEvent, asm.R0),
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(regEvent, offTime, asm.R0, asm.DWord),
+		asm.StoreMem(regEvent, offThread, regThread, asm.DWord),
+		asm.LoadImm(asm.R1, int64(p)<<32|int64(function), asm.DWord),
+		asm.StoreMem(regEvent, offWhat, asm.R1, asm.DWord),
+	}
+}
+
+// store writes a number of 64 bits. It uses R4.
+func store(base asm.Register, at int16, n int32) asm.Instructions {
+	return asm.Instructions{asm.Mov.Imm(asm.R4, n), asm.StoreMem(base, at, asm.R4, asm.DWord)}
+}
+
+// zero clears the event's words from one offset to another.
+func zero(from, to int16) (ins asm.Instructions) {
+	for at := from; at < to; at += 8 {
+		ins = append(ins, store(regEvent, at, 0)...)
+	}
+	return ins
+}
+
+// submit gives the event to the reader. Of calls that come often it does not wake the reader,
+// which looks by itself: that would cost the program more than all the rest.
+func submit(wake bool) asm.Instructions {
+	flags := int32(1) // BPF_RB_NO_WAKEUP
+	if wake {
+		flags = 0
+	}
+	return asm.Instructions{
+		asm.Mov.Reg(asm.R1, regEvent),
+		asm.Mov.Imm(asm.R2, flags),
+		asm.FnRingbufSubmit.Call(),
+	}
+}
+
+// finish is the last part of a program that writes an event: "lost" counts an event that found no room.
+func (m *bpf) finish() asm.Instructions {
+	slot := func(label string, index int64) asm.Instructions {
+		return asm.Instructions{
+			asm.StoreImm(asm.RFP, slotKey, index, asm.Word).WithSymbol(label),
+			asm.LoadMapPtr(asm.R1, m.loss.FD()),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, slotKey),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "end"),
+		}
+	}
+	ins := asm.Instructions{asm.Ja.Label("end")}
+	ins = append(ins, slot("lost", lossCount)...)
+	ins = append(ins,
+		asm.Mov.Imm(asm.R1, 1),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+	)
+	ins = append(ins, slot("", lossSince)...)
+	ins = append(ins,
+		asm.Mov.Reg(regEvent, asm.R0),
+		asm.LoadMem(asm.R1, regEvent, 0, asm.DWord),
+		asm.JNE.Imm(asm.R1, 0, "end"),
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(regEvent, 0, asm.R0, asm.DWord),
+	)
+	return append(ins, end()...)
+}
+
+func end() asm.Instructions {
+	return asm.Instructions{asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return()}
+}
