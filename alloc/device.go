@@ -29,7 +29,7 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 // MemInfo asks the driver. Name is the product name, Ordinal the index among the devices that
 // the process sees.
 //
-// A device that can do more has more methods, which [As] finds: those of StreamAllocator, VirtualDevice,
+// A device that can do more has more methods, which [As] finds: those of StreamAllocator,
 // EventDevice and Copier, and any of
 //
 //	Memory() Memory           // what it gives, if that is not DeviceMemory
@@ -42,6 +42,15 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 //	// CopyFrom copies n bytes from another device's memory. It is errors.ErrUnsupported for a
 //	// device of another sort.
 //	CopyFrom(dst Ptr, from Device, src Ptr, n Bytes) error
+//
+//	// With these four, addresses and memory are allocated separately, and a cache can have expandable
+//	// segments. Reserve gives n bytes of addresses, a multiple of chunk, which is a multiple of 2 MiB, with no
+//	// memory behind them, and Release takes them. Map puts memory behind whole chunks of one reservation that
+//	// have none, and Unmap takes it when the work that is queued on the device is done.
+//	Reserve(n, chunk Bytes) (Ptr, error)
+//	Release(p Ptr) error
+//	Map(p Ptr, n Bytes) error
+//	Unmap(p Ptr, n Bytes) error
 //
 //	// StartInterval marks the beginning of an interval behind the work queued so far, Stop its end. Elapsed
 //	// waits for the end, returns the time between them, and is called once.
@@ -66,27 +75,6 @@ type StreamAllocator interface {
 	// RecordStream says that work on another stream uses the memory at an address: after
 	// its Free, it is not used again before that work is done.
 	RecordStream(p Ptr, s Stream) error
-}
-
-// VirtualDevice is a Device on which addresses and memory are allocated separately, so that
-// memory can be put at addresses next to each other. A Cache needs it for expandable
-// segments.
-//
-// Memory comes in chunks, whose size is a multiple of 2 MiB and is fixed when addresses are
-// reserved. Addresses and sizes of Map and Unmap are whole chunks of one
-// reservation. A failed call changes nothing.
-type VirtualDevice interface {
-	Device
-	// Reserve gives n bytes of addresses, a multiple of chunk, with no memory behind them.
-	// It is errors.ErrUnsupported on a device that turns out to have no such thing.
-	Reserve(n, chunk Bytes) (Ptr, error)
-	// Release takes addresses that Reserve gave, of which none is mapped.
-	Release(p Ptr) error
-	// Map puts memory behind n bytes at p, which have none, or returns a *OutOfMemoryError.
-	Map(p Ptr, n Bytes) error
-	// Unmap takes the memory behind n bytes at p, all of which have some, when the work that is
-	// queued on the device is done.
-	Unmap(p Ptr, n Bytes) error
 }
 
 // EventDevice is a Device that can report when the work queued on a stream so far is done. A

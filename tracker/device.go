@@ -39,16 +39,10 @@ func openDevice() (device alloc.Device, because, err error) {
 	if err == nil {
 		return gpu, nil, nil
 	}
-	if asked == "" && noGPU(err) {
+	if asked == "" && errors.Is(err, cuda.ErrNoGPU) {
 		return simulated(), err, nil
 	}
 	return nil, nil, err
-}
-
-// noGPU reports whether an error of cuda.Open says that there is no GPU to use.
-func noGPU(err error) bool {
-	return errors.Is(err, cuda.ErrNoDriver) || errors.Is(err, cuda.ErrDriverTooOld) ||
-		errors.Is(err, cuda.ErrDriverRefuses) || errors.Is(err, cuda.ErrNoDevice)
 }
 
 // defaultDevice is openDevice for callers that take no error: the simulated device replaces one

@@ -35,12 +35,12 @@ func TestDeviceOfAConfigThatNamesNone(t *testing.T) {
 		{name: "GPU", options: two, device: "Emulated GPU [0]"},
 		{name: "second GPU", options: two, env: []string{"GPUMEMTRACK_DEVICE=1"}, device: "Emulated GPU [1]"},
 		{name: "sim on a machine with a GPU", options: two, env: []string{"GPUMEMTRACK_DEVICE=sim"}, device: "Simulated GPU [0]"},
-		{name: "GPU that is not there", options: two, env: []string{"GPUMEMTRACK_DEVICE=2"}, err: cuda.ErrNoDevice},
+		{name: "GPU that is not there", options: two, env: []string{"GPUMEMTRACK_DEVICE=2"}, err: cuda.ErrNoGPU},
 		{name: "no number", options: two, env: []string{"GPUMEMTRACK_DEVICE=gpu"}, text: `GPUMEMTRACK_DEVICE is "gpu": want "sim"`},
 		{name: "full GPU", options: full, err: alloc.ErrOutOfMemory},
-		{name: "no GPU", options: none, device: "Simulated GPU [0]", log: cuda.ErrNoDevice.Error()},
-		{name: "no driver", options: two, env: []string{noDriver}, device: "Simulated GPU [0]", log: cuda.ErrNoDriver.Error()},
-		{name: "no driver where a GPU is asked for", options: two, env: []string{noDriver, "GPUMEMTRACK_DEVICE=0"}, err: cuda.ErrNoDriver},
+		{name: "no GPU", options: none, device: "Simulated GPU [0]", log: "no such CUDA device is visible to this process"},
+		{name: "no driver", options: two, env: []string{noDriver}, device: "Simulated GPU [0]", log: "no NVIDIA driver: the library of CUDA's driver cannot be loaded"},
+		{name: "no driver where a GPU is asked for", options: two, env: []string{noDriver, "GPUMEMTRACK_DEVICE=0"}, err: cuda.ErrNoGPU},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := cuda.Devices(); err == nil && !gpuemu.Emulated() && slices.Contains(test.env, noDriver) {

@@ -25,7 +25,7 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 	if checker, ok := alloc.As[reuseChecker](dev); ok {
 		c.checkReuse = checker.CheckReuse()
 	}
-	if virtual, ok := dev.(alloc.VirtualDevice); ok && cfg.ExpandableSegments {
+	if virtual, ok := dev.(ability.VirtualDevice); ok && cfg.ExpandableSegments {
 		c.useExpandable(virtual, cfg)
 	} else {
 		c.useSegments(cfg, ability.MemoryOf(dev))

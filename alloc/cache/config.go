@@ -20,7 +20,7 @@ type Config struct {
 	// ExpandableSegments takes memory from the driver in chunks (2 MiB for small
 	// requests, 20 MiB for large ones) and maps them one behind the other, so that there is one
 	// segment that grows in place of many that do not fit together. Trim gives each
-	// chunk back in which nothing is allocated. It needs a VirtualDevice, and
+	// chunk back in which nothing is allocated. It needs a device with virtual memory (see alloc.Device), and
 	// is ignored on other devices, as PyTorch ignores it where the driver has no such memory.
 	ExpandableSegments bool
 

@@ -19,13 +19,13 @@ import (
 // is a segment.
 type expandable struct {
 	c      *Cache
-	dev    alloc.VirtualDevice
+	dev    ability.VirtualDevice
 	cfg    Config       // to go on with, if the device turns out to be unable to map memory
 	memory alloc.Memory // that it gives then
 }
 
 // useExpandable makes an empty cache grow by mapping memory.
-func (c *Cache) useExpandable(dev alloc.VirtualDevice, cfg Config) {
+func (c *Cache) useExpandable(dev ability.VirtualDevice, cfg Config) {
 	x := &expandable{c: c, dev: dev, cfg: cfg, memory: ability.MemoryOf(dev)}
 	c.memory, c.growth = alloc.VirtualMemory, x
 	c.fitting = newFitting(cfg)

@@ -40,8 +40,7 @@ var (
 // that the process sees, and retains its primary context: the one that CUDA's
 // runtime and its libraries use too. The caller closes it.
 //
-// Where there is no GPU to use the error is ErrNoDriver, ErrDriverTooOld,
-// ErrDriverRefuses or ErrNoDevice. With ErrDeviceLost and alloc.ErrOutOfMemory there is a
+// Where there is no GPU to use the error is ErrNoGPU. With ErrDeviceLost and alloc.ErrOutOfMemory there is a
 // device, but it cannot be opened now.
 func Open(ordinal int) (*Device, error) {
 	drv, err := library()

@@ -6,7 +6,7 @@
 //
 // It needs no build tag, no headers and no cgo. The first call of Open, FromHandle or Devices
 // loads the driver's library (libcuda.so.1, or nvcuda.dll on Windows). If there is none, the
-// program still runs, and these functions return ErrNoDriver. They always do so on systems other
+// program still runs, and these functions return ErrNoGPU. They always do so on systems other
 // than Linux (amd64, arm64) and Windows (amd64).
 //
 // The driver decides which devices there are and how they are counted:
@@ -30,7 +30,7 @@
 //
 //	CGO_ENABLED=0 go build -tags nogpu
 //
-// That program is static; Open returns ErrNoDriver, and trackers use the simulated GPU.
+// That program is static; Open returns ErrNoGPU, and trackers use the simulated GPU.
 //
 // # Kinds of memory
 //

@@ -111,13 +111,13 @@ func (d *driver) virtualSymbols() []symbol {
 var library = sync.OnceValues(func() (*driver, error) {
 	lib, err := libcuda.Open()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
+		return nil, fmt.Errorf("%w: %w", errNoDriver, err)
 	}
 	d := new(driver)
 	for _, s := range d.symbols() {
 		address := libcuda.Find(lib, s.name, s.older)
 		if address == 0 {
-			return nil, fmt.Errorf("%w: it has no function %s", ErrDriverTooOld, s.name)
+			return nil, fmt.Errorf("%w: it has no function %s", errDriverTooOld, s.name)
 		}
 		*s.function = function(address)
 	}
@@ -129,9 +129,9 @@ var library = sync.OnceValues(func() (*driver, error) {
 	case nil:
 		return d, nil
 	case codeNoDevice:
-		return nil, fmt.Errorf("%w (%w)", ErrNoDevice, err)
+		return nil, fmt.Errorf("%w (%w)", errNoDevice, err)
 	default:
-		return nil, fmt.Errorf("%w: cuInit: %w", ErrDriverRefuses, err)
+		return nil, fmt.Errorf("%w: cuInit: %w", errDriverRefuses, err)
 	}
 })
 

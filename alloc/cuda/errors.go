@@ -7,28 +7,40 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Errors for errors.Is. The first four mean that there is no GPU to use: a program can go
-// on with another device. They come with the driver's own Error, where it gave one.
+// Errors for errors.Is.
 var (
-	// ErrNoDriver says that the driver's library is not installed, or cannot be loaded.
-	ErrNoDriver = errors.New("no NVIDIA driver: the library of CUDA's driver cannot be loaded")
-
-	// ErrDriverTooOld says that the library lacks a function that is needed. Its driver is
-	// from before CUDA 11, or it is another library of that name.
-	ErrDriverTooOld = errors.New("the NVIDIA driver is too old: CUDA 11 or later is needed")
-
-	// ErrDriverRefuses says that the driver does not start, for example because the kernel
-	// runs another version of it.
-	ErrDriverRefuses = errors.New("the NVIDIA driver does not start: does nvidia-smi work? After an update of the driver, restart the machine")
-
-	// ErrNoDevice says that the driver has no such device, or none at all, for this
-	// process: see CUDA_VISIBLE_DEVICES.
-	ErrNoDevice = errors.New("no such CUDA device is visible to this process")
+	// ErrNoGPU says that there is no GPU to use: a program can go on with another device. The
+	// error says why, with the driver's own Error, where it gave one.
+	ErrNoGPU = errors.New("no GPU")
 
 	// ErrDeviceLost says that the driver gave an error after which the device, or this
 	// process's context on it, cannot be used: every later call fails too.
 	ErrDeviceLost = errors.New("the device is lost to this process: restart the process; if that does not help, see the kernel's log for Xid messages")
 )
+
+// noGPU is why there is no GPU to use.
+type noGPU string
+
+const (
+	// errNoDriver: the driver's library is not installed, or cannot be loaded.
+	errNoDriver noGPU = "no NVIDIA driver: the library of CUDA's driver cannot be loaded"
+
+	// errDriverTooOld: the library lacks a function that is needed. Its driver is
+	// from before CUDA 11, or it is another library of that name.
+	errDriverTooOld noGPU = "the NVIDIA driver is too old: CUDA 11 or later is needed"
+
+	// errDriverRefuses: the driver does not start, for example because the kernel
+	// runs another version of it.
+	errDriverRefuses noGPU = "the NVIDIA driver does not start: does nvidia-smi work? After an update of the driver, restart the machine"
+
+	// errNoDevice: the driver has no such device, or none at all, for this
+	// process: see CUDA_VISIBLE_DEVICES.
+	errNoDevice noGPU = "no such CUDA device is visible to this process"
+)
+
+func (e noGPU) Error() string { return string(e) }
+
+func (e noGPU) Is(target error) bool { return target == ErrNoGPU }
 
 // Error is an error of a driver call, by the driver's own number: a CUresult other than
 // CUDA_SUCCESS. errors.Is(err, cuda.Error(2)) asks for CUDA_ERROR_OUT_OF_MEMORY.
@@ -78,10 +90,6 @@ var lost = map[Error]bool{
 	999:             true, // unknown
 }
 
-// Lost reports whether the context cannot be used any more after this error. Such an error
-// comes with ErrDeviceLost.
-func (e Error) Lost() bool { return lost[e] }
-
 // mapped joins an error of the driver with the error of this package, or of package alloc, that means the
 // same.
 func mapped(err error) error {
@@ -89,12 +97,12 @@ func mapped(err error) error {
 	switch {
 	case ok && code == codeUnavailable:
 		return fmt.Errorf("%w (%w: or another process has the device for itself, see nvidia-smi -q -d COMPUTE)", ErrDeviceLost, err)
-	case ok && code.Lost():
+	case ok && lost[code]:
 		return fmt.Errorf("%w (%w)", ErrDeviceLost, err)
 	case ok && code == codeOutOfMemory:
 		return fmt.Errorf("%w (%w)", alloc.ErrOutOfMemory, err)
 	case ok && code == codeInvalidDevice:
-		return fmt.Errorf("%w (%w)", ErrNoDevice, err)
+		return fmt.Errorf("%w (%w)", errNoDevice, err)
 	}
 	return err
 }

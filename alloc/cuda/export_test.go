@@ -7,6 +7,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
 )
 
+// The reasons of ErrNoGPU.
+const (
+	ErrNoDriver      = errNoDriver
+	ErrDriverTooOld  = errDriverTooOld
+	ErrDriverRefuses = errDriverRefuses
+	ErrNoDevice      = errNoDevice
+)
+
 // Handle is the CUcontext of a Device.
 func (d *Device) Handle() uintptr { return uintptr(d.context) }
 

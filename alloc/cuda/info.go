@@ -22,7 +22,7 @@ type Info struct {
 }
 
 // Devices describes the devices that the process sees, in their order, without
-// opening one. The errors are Open's; where there are none it is ErrNoDevice.
+// opening one. The errors are Open's; where there are none it is ErrNoGPU.
 func Devices() ([]Info, error) {
 	drv, err := library()
 	if err != nil {
@@ -33,7 +33,7 @@ func Devices() ([]Info, error) {
 		return nil, fmt.Errorf("CUDA devices: %w", mapped(err))
 	}
 	if n == 0 {
-		return nil, fmt.Errorf("CUDA devices: %w", ErrNoDevice)
+		return nil, fmt.Errorf("CUDA devices: %w", errNoDevice)
 	}
 	infos := make([]Info, n)
 	for i := range infos {

@@ -6,9 +6,10 @@ import (
 	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-var _ alloc.VirtualDevice = (*Device)(nil)
+var _ ability.VirtualDevice = (*Device)(nil)
 
 // reservation is what a Device keeps of reserved addresses, since the driver does not say it.
 type reservation struct {

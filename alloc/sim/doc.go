@@ -13,7 +13,7 @@
 // Smaller ones, rounded up to 512 bytes, share pages, as with CUDA. The lowest free address is
 // used first, and addresses are reused after a free. Physical memory runs out by the page,
 // addresses do not: as on a device with virtual memory, holes between allocations never make a
-// request fail. Addresses can be reserved and mapped: see alloc.VirtualDevice. Opening the device
+// request fail. Addresses can be reserved and mapped: see alloc.Device. Opening the device
 // takes the context's overhead. Device.SetOther sets the memory of other processes.
 //
 // # Streams

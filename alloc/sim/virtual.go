@@ -5,9 +5,10 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-var _ alloc.VirtualDevice = (*Device)(nil)
+var _ ability.VirtualDevice = (*Device)(nil)
 
 // reservation is a range of addresses, of which some chunks are mapped to memory.
 type reservation struct {
@@ -18,7 +19,7 @@ type reservation struct {
 
 // Reserve gives n bytes of addresses, which Map can put memory behind. The errors are
 // *alloc.SizeError for n that is not a positive multiple of chunk, or a chunk that is not a positive multiple
-// of pageSize, alloc.ErrOutOfMemory when addresses run out,
+// of 2 MiB, alloc.ErrOutOfMemory when addresses run out,
 // alloc.ErrClosed, and those of faults. There are 4 TiB of addresses.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	defer d.begin()()

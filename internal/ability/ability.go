@@ -28,6 +28,27 @@ type Filler interface {
 	Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error
 }
 
+// VirtualDevice is a Device on which addresses and memory are allocated separately, so that
+// memory can be put at addresses next to each other. A Cache needs it for expandable
+// segments.
+//
+// Memory comes in chunks, whose size is a multiple of 2 MiB and is fixed when addresses are
+// reserved. Addresses and sizes of Map and Unmap are whole chunks of one
+// reservation. A failed call changes nothing.
+type VirtualDevice interface {
+	alloc.Device
+	// Reserve gives n bytes of addresses, a multiple of chunk, with no memory behind them.
+	// It is errors.ErrUnsupported on a device that turns out to have no such thing.
+	Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error)
+	// Release takes addresses that Reserve gave, of which none is mapped.
+	Release(p alloc.Ptr) error
+	// Map puts memory behind n bytes at p, which have none, or returns a *OutOfMemoryError.
+	Map(p alloc.Ptr, n alloc.Bytes) error
+	// Unmap takes the memory behind n bytes at p, all of which have some, when the work that is
+	// queued on the device is done.
+	Unmap(p alloc.Ptr, n alloc.Bytes) error
+}
+
 // Timer is a Device that can time an interval of its own work.
 type Timer interface {
 	// StartInterval marks the interval's beginning behind the work queued so far.

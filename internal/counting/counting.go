@@ -7,9 +7,10 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-// Device is an alloc.VirtualDevice without memory that only counts, to find out what an
+// Device is a virtual device without memory that only counts, to find out what an
 // allocator would do with a history of requests. It has a size, so memory can run out. Holes
 // between allocations never make a request fail, as on a device with virtual memory. It checks
 // the addresses that Free gets, but not those of Map and Unmap.
@@ -25,7 +26,7 @@ type Device struct {
 	counts Counts
 }
 
-var _ alloc.VirtualDevice = (*Device)(nil)
+var _ ability.VirtualDevice = (*Device)(nil)
 
 // Counts are the counts of a Device.
 type Counts struct {

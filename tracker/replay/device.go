@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // device counts what allocators take of its memory. It gives a segment the address that it had when
@@ -33,7 +34,7 @@ type place struct {
 
 func (p place) end() alloc.Ptr { return p.ptr + alloc.Ptr(p.size) }
 
-var _ alloc.VirtualDevice = (*device)(nil)
+var _ ability.VirtualDevice = (*device)(nil)
 
 // recordedEnd is above the addresses of all devices. Those that the device makes up itself are above it.
 const recordedEnd = alloc.Ptr(1) << 57

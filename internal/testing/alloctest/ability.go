@@ -27,7 +27,7 @@ func copies(dev subject) bool {
 
 // maps reports whether a device has virtual memory: some find out when they are asked.
 func maps(dev subject) bool {
-	device, ok := alloc.As[alloc.VirtualDevice](dev)
+	device, ok := alloc.As[ability.VirtualDevice](dev)
 	if !ok {
 		return false
 	}
@@ -101,7 +101,7 @@ func testCopy(t *testing.T, dev subject) {
 }
 
 func testVirtual(t *testing.T, dev subject) {
-	device := as[alloc.VirtualDevice](t, dev)
+	device := as[ability.VirtualDevice](t, dev)
 	const chunk = 2 * alloc.MiB
 	before := memInfo(t, dev)
 	p, err := device.Reserve(8*chunk, chunk)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // Naive is PyTorch's caching allocator as plainly as it can be written: sorted lists that
@@ -15,7 +16,7 @@ import (
 // compares it with this. It was written from c10/cuda/CUDACachingAllocator.cpp, not from the
 // Cache.
 type Naive struct {
-	dev      alloc.VirtualDevice
+	dev      ability.VirtualDevice
 	events   alloc.EventDevice // nil if the device has none
 	cfg      cache.Config
 	segments []*naiveSegment // by address
@@ -60,7 +61,7 @@ func (p place) near(offset int) *naiveBlock {
 }
 
 // NewNaive returns an allocator over dev.
-func NewNaive(dev alloc.VirtualDevice, cfg cache.Config) *Naive {
+func NewNaive(dev ability.VirtualDevice, cfg cache.Config) *Naive {
 	cfg.MaxSplitSize = cmp.Or(cfg.MaxSplitSize, alloc.MaxBytes)
 	cfg.MaxNonSplitRounding = cmp.Or(cfg.MaxNonSplitRounding, 20*alloc.MiB)
 	events, _ := alloc.As[alloc.EventDevice](dev)

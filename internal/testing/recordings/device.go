@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // call is a driver call of a recording.
@@ -35,8 +36,8 @@ type device struct {
 }
 
 var (
-	_ alloc.VirtualDevice = (*device)(nil)
-	_ alloc.EventDevice   = (*device)(nil)
+	_ ability.VirtualDevice = (*device)(nil)
+	_ alloc.EventDevice     = (*device)(nil)
 )
 
 func (d *device) next(want call) (call, error) {

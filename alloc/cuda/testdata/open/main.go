@@ -10,7 +10,7 @@ import (
 
 func main() {
 	dev, err := cuda.Open(0)
-	if errors.Is(err, cuda.ErrNoDriver) {
+	if errors.Is(err, cuda.ErrNoGPU) {
 		fmt.Println("no driver")
 		return
 	}
