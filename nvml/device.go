@@ -76,15 +76,17 @@ func (s *Scope) unmarshalText(text []byte) error {
 	return nil
 }
 
-// Reading is what a device reported. The zero Reading has no figures.
+// Reading is what a device reported at one moment. The zero Reading has no figures.
 type Reading struct {
+	Device
 	Err    error // why the device could not be asked
 	Scope  Scope // of the memory figures
 	known  quantitySet
 	values [numQuantities]float64
 }
 
-func (r *Reading) reset() { r.Err, r.Scope, r.known = nil, ofDevice, 0 }
+// reset makes it the Reading of a device, without figures.
+func (r *Reading) reset(d Device) { r.Device, r.Err, r.Scope, r.known = d, nil, ofDevice, 0 }
 
 // Set sets a figure: bytes, percent, watts, degrees Celsius or megahertz.
 func (r *Reading) Set(q Quantity, v float64) {

@@ -131,7 +131,7 @@ func TestOverASimulatedGPU(t *testing.T) {
 	p, err := dev.Alloc(alloc.GiB)
 	require.NoError(t, err)
 
-	list, err := statusOfAll(src)
+	list, err := readAll(src)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "Simulated GPU[1]", list[0].String())
@@ -150,7 +150,7 @@ func TestOverASimulatedGPU(t *testing.T) {
 
 	require.NoError(t, dev.Free(p))
 	dev.Inject(sim.Fault{Op: sim.OpMemInfo, Times: sim.Always})
-	list, err = statusOfAll(src)
+	list, err = readAll(src)
 	require.NoError(t, err)
 	assert.ErrorIs(t, list[0].Err, sim.ErrInjected)
 	_, err = src.Processes(Device{UUID: "GPU-x"})

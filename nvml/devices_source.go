@@ -36,7 +36,7 @@ func (s *overDevices) Read(devices []Device, wanted []Quantity, into []Reading) 
 	want := setOf(wanted...)
 	for i := range devices {
 		r := &into[i]
-		r.reset()
+		r.reset(devices[i])
 		if want&memoryQuants == 0 {
 			continue
 		}

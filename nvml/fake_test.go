@@ -68,7 +68,7 @@ func (f *fake) Read(devices []Device, wanted []Quantity, into []Reading) {
 	for i := range devices {
 		index := devices[i].Index
 		r := &into[i]
-		r.reset()
+		r.reset(devices[i])
 		if r.Err = f.errs[index]; r.Err != nil {
 			continue
 		}
@@ -127,8 +127,8 @@ func sampleNow(r *Recorder) {
 	r.take(<-r.asker.answers)
 }
 
-// statusOfAll asks every device of a source for everything it has.
-func statusOfAll(src Source) ([]Status, error) {
+// readAll asks every device of a source for everything it has.
+func readAll(src Source) ([]Reading, error) {
 	devices, err := src.Devices()
-	return StatusOf(src, devices), err
+	return ReadAll(src, devices), err
 }

@@ -32,7 +32,7 @@ func TestEmulatedLibrary(t *testing.T) {
 		return
 	}
 	src := openEmulated(t)
-	list, err := statusOfAll(src)
+	list, err := readAll(src)
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	assert.Equal(t, "Test GPU[1]", list[1].String())
@@ -67,7 +67,7 @@ func TestCUDATellsItsUUIDs(t *testing.T) {
 	for i, d := range visible {
 		assert.Equal(t, uuids[i], d.UUID)
 	}
-	list, err := statusOfAll(src)
+	list, err := readAll(src)
 	require.NoError(t, err)
 	for _, d := range list {
 		used, _ := d.Bytes(MemoryUsed)
@@ -85,7 +85,7 @@ func TestEmulatedMIGDevice(t *testing.T) {
 	require.NoError(t, err)
 	defer dev.Close()
 	src := openEmulated(t)
-	list, err := statusOfAll(src)
+	list, err := readAll(src)
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 	gpu, mig := list[0], list[1]
@@ -116,7 +116,7 @@ func TestAnOldDriverIsNotAskedForMoreThanItHas(t *testing.T) {
 		return
 	}
 	src := openEmulated(t)
-	list, err := statusOfAll(src)
+	list, err := readAll(src)
 	require.NoError(t, err)
 	assert.Equal(t, ofDeviceAndDriver, list[0].Scope)
 	_, err = src.Processes(list[0].Device)
@@ -213,7 +213,7 @@ func TestALibraryThatLacksEveryOptionalFunction(t *testing.T) {
 	}
 	src, err := OpenLibrary(path)
 	require.NoError(t, err)
-	list, err := statusOfAll(src)
+	list, err := readAll(src)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "Minimal[0]", list[0].String())

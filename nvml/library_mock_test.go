@@ -61,7 +61,7 @@ func TestMockMachines(t *testing.T) {
 	for _, machine := range machines {
 		t.Run(machine.name, func(t *testing.T) {
 			lib := openMock(t, machine.server)
-			list, err := statusOfAll(lib)
+			list, err := readAll(lib)
 			require.NoError(t, err)
 			require.Len(t, list, 8)
 			for i, d := range list {
@@ -119,7 +119,7 @@ func setFull(d *dgxa100.Device) {
 func TestSensors(t *testing.T) {
 	lib, d := fullMock(t)
 	for range 2 {
-		list, err := statusOfAll(lib)
+		list, err := readAll(lib)
 		require.NoError(t, err)
 		want := map[Quantity]float64{
 			MemoryTotal: 1000, MemoryUsed: 300, MemoryFree: 690, DriverReserved: 10, Utilization: 93, Power: 700.5,
@@ -274,7 +274,7 @@ func TestAGPUThatDoesNotAnswerIsListed(t *testing.T) {
 		}
 		return answer(i)
 	}
-	list, err := statusOfAll(openMock(t, machine))
+	list, err := readAll(openMock(t, machine))
 	require.NoError(t, err)
 	require.Len(t, list, 8)
 	assert.ErrorIs(t, list[3].Err, ErrLost)
@@ -321,7 +321,7 @@ func TestRecorderOverAMockMachine(t *testing.T) {
 func TestAGPUWithoutUUID(t *testing.T) {
 	machine := dgxa100.New()
 	machine.Devices[3].(*dgxa100.Device).GetUUIDFunc = func() (string, gonvml.Return) { return "", gonvml.ERROR_GPU_IS_LOST }
-	list, err := statusOfAll(openMock(t, machine))
+	list, err := readAll(openMock(t, machine))
 	require.NoError(t, err)
 	require.Len(t, list, 8)
 	assert.Equal(t, "GPU that does not answer[3]", list[3].String())
@@ -333,7 +333,7 @@ func TestAGPUWithoutUUID(t *testing.T) {
 func TestAGPUThatThisUserMayNotAsk(t *testing.T) {
 	machine := dgxa100.New()
 	machine.Devices[3].(*dgxa100.Device).GetUUIDFunc = func() (string, gonvml.Return) { return "", gonvml.ERROR_NO_PERMISSION }
-	list, err := statusOfAll(openMock(t, machine))
+	list, err := readAll(openMock(t, machine))
 	require.NoError(t, err)
 	require.Len(t, list, 8)
 	assert.ErrorIs(t, list[3].Err, errNoPermission)

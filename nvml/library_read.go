@@ -10,7 +10,7 @@ func (l *library) Read(devices []Device, wanted []Quantity, into []Reading) {
 	defer l.use.RUnlock()
 	for i := range devices {
 		r := &into[i]
-		r.reset()
+		r.reset(devices[i])
 		if l.closed {
 			r.Err = errLibraryClosed
 			continue

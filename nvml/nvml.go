@@ -49,7 +49,7 @@ type Source interface {
 	Devices() ([]Device, error)
 
 	// Read asks each device for the quantities in want; ProcessMemory is not among them. The
-	// answer for devices[i] goes to into[i]. What a device does not have is missing from its
+	// answer for devices[i] goes to into[i], and names it. What a device lacks is missing from its
 	// Reading. Where a device cannot be asked at all, Reading.Err says why. Read keeps no
 	// reference to its arguments.
 	Read(devices []Device, want []Quantity, into []Reading)
@@ -83,21 +83,11 @@ func Open() (Source, error) {
 	return nil, notAvailable("%v; %v", reason(libErr), reason(smiErr))
 }
 
-// Status is a device and everything that it reports at one moment.
-type Status struct {
-	Device
-	Reading
-}
-
-// StatusOf asks devices for everything they have: memory in total, used, free and reserved
-// by the driver, and the sensors. Each may be missing. A device that cannot be asked is in
-// the list too, with the reason in Reading.Err.
-func StatusOf(src Source, devices []Device) []Status {
+// ReadAll asks devices for everything they have: memory in total, used, free and reserved by
+// the driver, and the sensors. Each may be missing. A device that cannot be asked is in the
+// list too, with the reason in Reading.Err.
+func ReadAll(src Source, devices []Device) []Reading {
 	readings := make([]Reading, len(devices))
 	src.Read(devices, Quantities(), readings)
-	list := make([]Status, len(devices))
-	for i, d := range devices {
-		list[i] = Status{d, readings[i]}
-	}
-	return list
+	return readings
 }

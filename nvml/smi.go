@@ -148,7 +148,7 @@ func (s *smi) Read(devices []Device, wanted []Quantity, into []Reading) {
 	keys := keysOf(rows)
 	hasMIG := false
 	for i, d := range devices {
-		into[i].reset()
+		into[i].reset(d)
 		at := slices.Index(keys, d.UUID)
 		switch {
 		case d.Parent != "":

@@ -42,7 +42,7 @@ var names = map[string]int{
 	"estimate/llamacpp":    31,
 	"estimate/nn":          216,
 	"estimate/zoo":         16,
-	"nvml":                 131,
+	"nvml":                 129,
 	"nvml/chart":           14,
 	"tracker":              176,
 	"tracker/attach":       36,

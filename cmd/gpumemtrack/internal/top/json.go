@@ -48,7 +48,7 @@ func topJSON(look topLook) topOutput {
 		out.Error = "the driver did not answer"
 	}
 	for _, d := range look.Devices {
-		device := sensorsOf(d.Status)
+		device := sensorsOf(d.Reading)
 		device["processes"] = processesJSON(d)
 		if d.ProcessesErr != nil {
 			device["processes_error"] = d.ProcessesErr.Error()

@@ -23,7 +23,7 @@ type topLook struct {
 }
 
 type topDevice struct {
-	nvml.Status
+	nvml.Reading
 	Processes    []topProcess
 	ProcessesErr error
 }
@@ -113,13 +113,13 @@ func (w *topWatch) askDriver() {
 	w.asked = time.Now()
 	w.mu.Unlock()
 	listed := make([]topDevice, len(w.devices))
-	for i, status := range nvml.StatusOf(w.src, w.devices) {
-		listed[i].Status = status
-		total, _ := status.Value(nvml.MemoryTotal)
-		processes, err := w.src.Processes(status.Device)
+	for i, reading := range nvml.ReadAll(w.src, w.devices) {
+		listed[i].Reading = reading
+		total, _ := reading.Value(nvml.MemoryTotal)
+		processes, err := w.src.Processes(reading.Device)
 		listed[i].ProcessesErr = err
 		for _, p := range processes {
-			listed[i].Processes = append(listed[i].Processes, topProcess{p.PID, status.Label(), p.Memory, total, commandOf(p.PID)})
+			listed[i].Processes = append(listed[i].Processes, topProcess{p.PID, reading.Label(), p.Memory, total, commandOf(p.PID)})
 		}
 	}
 	w.mu.Lock()
@@ -152,7 +152,7 @@ func (w *topWatch) latest() topLook {
 	}
 	if look.Waiting = look.Devices == nil; look.Waiting {
 		for _, d := range w.devices {
-			look.Devices = append(look.Devices, topDevice{Status: nvml.Status{Device: d}})
+			look.Devices = append(look.Devices, topDevice{Reading: nvml.Reading{Device: d}})
 		}
 	}
 	return look

@@ -145,7 +145,7 @@ func anyKey(keys *os.File, pressed func()) (restore func(), err error) {
 }
 
 func writeSensors(a *cli.App, src nvml.Source, devices []nvml.Device, o sensorsOptions) error {
-	list := nvml.StatusOf(src, devices)
+	list := nvml.ReadAll(src, devices)
 	screen := cli.ScreenOf(a.Stdout)
 	if !o.watch {
 		screen.Height = 0 // one can scroll back
@@ -167,7 +167,7 @@ func writeSensors(a *cli.App, src nvml.Source, devices []nvml.Device, o sensorsO
 
 const sensorsSchema = "gpumemtrack.sensors/1"
 
-func sensorsJSON(source string, list []nvml.Status) any {
+func sensorsJSON(source string, list []nvml.Reading) any {
 	devices := make([]map[string]any, len(list))
 	for i, s := range list {
 		devices[i] = sensorsOf(s)
@@ -176,7 +176,7 @@ func sensorsJSON(source string, list []nvml.Status) any {
 }
 
 // sensorsOf is a device and its sensors as JSON, with null for each sensor that it lacks.
-func sensorsOf(s nvml.Status) map[string]any {
+func sensorsOf(s nvml.Reading) map[string]any {
 	d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
 	if s.Parent != "" {
 		d["parent"], d["mig"] = s.Parent, s.MIG
@@ -196,7 +196,7 @@ func sensorsOf(s nvml.Status) map[string]any {
 // sensorsTable has the columns of gpulink's table, and names, power and utilization. A sensor that a card does
 // not have is a dash. If the table is higher than the screen, each GPU gets one line, and what still does not
 // fit is cut.
-func sensorsTable(list []nvml.Status, screen cli.Screen) string {
+func sensorsTable(list []nvml.Reading, screen cli.Screen) string {
 	text := sensorsGrid(list, screen.Width, clocksCell, true)
 	if !screen.Holds(text) {
 		text = sensorsGrid(list, screen.Width, smClockCell, false)
@@ -204,7 +204,7 @@ func sensorsTable(list []nvml.Status, screen cli.Screen) string {
 	return screen.Cut(text)
 }
 
-func sensorsGrid(list []nvml.Status, width int, clocks func(nvml.Reading) string, rules bool) string {
+func sensorsGrid(list []nvml.Reading, width int, clocks func(nvml.Reading) string, rules bool) string {
 	t := cli.NewGrid(2, []string{"Name", "Fan [%]", "Power [W]", "Clock [MHz]", "Temp [°C]"},
 		"GPU", "Name", "Memory", "Temp [°C]", "Fan [%]", "Clock [MHz]", "Power [W]", "Util. [%]")
 	remarks := ""
@@ -213,8 +213,8 @@ func sensorsGrid(list []nvml.Status, width int, clocks func(nvml.Reading) string
 			t.AppendSeparator()
 		}
 		t.AppendRow(table.Row{
-			gpuCell(s.Device), s.Name, memoryCell(s.Reading), cell(s.Reading, nvml.Temperature), cell(s.Reading, nvml.FanSpeed),
-			clocks(s.Reading), cell(s.Reading, nvml.Power), cell(s.Reading, nvml.Utilization),
+			gpuCell(s.Device), s.Name, memoryCell(s), cell(s, nvml.Temperature), cell(s, nvml.FanSpeed),
+			clocks(s), cell(s, nvml.Power), cell(s, nvml.Utilization),
 		})
 		switch {
 		case s.Err != nil:

@@ -14,7 +14,7 @@ import (
 
 // What scripts read keeps its keys, each with its unit.
 func TestJSONKeys(t *testing.T) {
-	list := []nvml.Status{{Device: nvml.Device{Index: 1, UUID: "MIG-a", Name: "A", BusID: "0:1", Parent: "GPU-b", MIG: 2}}}
+	list := []nvml.Reading{{Device: nvml.Device{Index: 1, UUID: "MIG-a", Name: "A", BusID: "0:1", Parent: "GPU-b", MIG: 2}}}
 	list[0].Set(nvml.MemoryUsed, 5)
 	list[0].Err = nvml.ErrLost
 	text, err := json.Marshal(sensorsJSON("NVML", list))
@@ -29,7 +29,7 @@ func TestJSONKeys(t *testing.T) {
 
 // More GPUs than the screen has lines for: none of them scrolls away.
 func TestSensorsInALowTerminal(t *testing.T) {
-	list := make([]nvml.Status, 8)
+	list := make([]nvml.Reading, 8)
 	for i := range list {
 		list[i].Index, list[i].Name = i, "H200"
 		for _, q := range []nvml.Quantity{nvml.ClockGraphics, nvml.ClockMemory, nvml.ClockSM, nvml.ClockVideo} {

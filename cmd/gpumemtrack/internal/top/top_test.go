@@ -46,7 +46,7 @@ func runs(args ...string) (stdout, stderr string, code int) {
 func aLook(devices int) topLook {
 	look := topLook{Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), Source: "NVML, driver 570.86.10"}
 	for i := range devices {
-		d := topDevice{Status: nvml.Status{Device: nvml.Device{Index: i, UUID: fmt.Sprint(i), Name: "NVIDIA H200"}}}
+		d := topDevice{Reading: nvml.Reading{Device: nvml.Device{Index: i, UUID: fmt.Sprint(i), Name: "NVIDIA H200"}}}
 		d.Set(nvml.MemoryTotal, float64(100*alloc.GiB))
 		d.Set(nvml.MemoryUsed, float64(alloc.Bytes(i%10+1)*10*alloc.GiB))
 		d.Set(nvml.Utilization, 87)
