@@ -2,33 +2,30 @@
 // parameters, activations, what training keeps for the backward pass, optimizer
 // states, and the peak of each, layer by layer.
 //
-//	layers := []estimate.Layer{
-//		estimate.Conv2d{In: 3, Out: 64, Kernel: 3, Padding: 1},
-//		estimate.ReLU{InPlace: true},
-//		estimate.Flatten{},
-//		estimate.Linear{In: 64 * 32 * 32, Out: 10},
+//	layers := []nn.Layer{
+//		nn.Conv2d{In: 3, Out: 64, Kernel: 3, Padding: 1},
+//		nn.ReLU{InPlace: true},
+//		nn.Flatten{},
+//		nn.Linear{In: 64 * 32 * 32, Out: 10},
 //	}
 //	r, err := estimate.Model(layers, estimate.InputShape(8, 3, 32, 32), estimate.Train(estimate.AdamW))
 //	if err == nil && !r.Fits(16*alloc.GiB) {
 //		fmt.Println(r)
 //	}
 //
-// Layers are values named after PyTorch's modules, with its defaults; the zero
-// value of a setting is PyTorch's default. Sizes are bytes, and shapes are PyTorch's, batch first.
-// An error names the layer by its path, as named_modules does, or the option.
+// The layers are in package nn. Sizes are bytes, and shapes are PyTorch's, batch first.
+// An error names the layer by its path, as named_modules does, or the option. This package reads no files and asks no
+// device.
 //
 // # Where to begin
 //
-// Sequential, Repeat, Residual and Concat put layers together, As names them, and Share lets one
-// stand at several places. A Module is a layer of named parts and a function, for what has two
-// inputs or skips; a type of your own that has the two methods of Layer is a layer too.
-// Package zoo has well-known models, package checkpoint reads model files, Transformer builds
-// the families that a config.json describes, MaxBatch finds the batch that fits, KVCache
-// sizes the cache for serving, and ComputeBuffer, GPULayers and BestQuantization are about llama.cpp.
+// Package zoo has well-known models, package checkpoint reads model files, and package nn has the
+// layers for models of your own. Model estimates one, and options say how it runs: Train, Precision, Tokens.
+// MaxBatch finds the batch that fits, KVCache sizes the cache for serving. Package llamacpp is about llama.cpp.
 //
 // # How it is done
 //
-// The layers record one forward pass on a Tape, operation by operation, as
+// The layers record one forward pass on a tape, operation by operation, as
 // autograd does: which tensors each reads, which it makes, which it overwrites or
 // views, and which it keeps for the backward pass. A tensor that two operations
 // keep is one storage and counts once. The peak is found by running the tape:
@@ -41,8 +38,8 @@
 // A Footprint is what the process takes of its device. The allocations and frees
 // of loading and of two training steps, in PyTorch's order, go through cache.Cache: that gives
 // what is reserved, with rounding, fragmentation and cached blocks, and the smallest device on
-// which the run completes. The CUDA context is added, from a table of measurements
-// (Contexts). Fits compares the upper bound of what is needed. Loops, PyTorch and RunsOn describe
+// which the run completes. The CUDA context is added, from a table of measurements.
+// Fits compares the upper bound of what is needed. Loops, PyTorch and RunsOn describe
 // the training loop and the machine; what they leave open widens the band.
 //
 // # How far to trust it
