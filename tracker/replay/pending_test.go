@@ -8,10 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestPendingBlocks replays a program whose blocks other streams keep busy: it takes what it took.
@@ -78,4 +80,24 @@ func TestExplainPendingBlocks(t *testing.T) {
 	assert.Equal(t, want, x.Pending)
 	assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Releasable+x.Stuck)
 	assert.Contains(t, x.String(), "freed, in use on other streams")
+}
+
+// TestPendingBlocksAreNotInactive registers more than there is room for while a freed block is still in use: nothing
+// could have had the memory of that block.
+func TestPendingBlocksAreNotInactive(t *testing.T) {
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
+	p.alloc(20 * alloc.MiB)
+	freed := p.live[0]
+	p.free(0)
+	others := snapshot.EventEntry{Action: snapshot.Registered, Ptr: 0x1000, Allocated: 40 * alloc.MiB, Tensor: p.tensor(40 * alloc.MiB)}
+	p.add(others)
+	p.add(snapshot.EventEntry{Action: snapshot.FreeCompleted, Ptr: freed.ptr, Allocated: freed.allocated})
+	others.Action = snapshot.Unregistered
+	p.add(others)
+	got, err := replay.Run(p.record(0), replay.Config{Memory: 50 * alloc.MiB})
+	require.NoError(t, err)
+	require.NotNil(t, got.OOM)
+	assert.Equal(t, 20*alloc.MiB, got.OOM.Reserved)
+	assert.Zero(t, got.OOM.Allocated)
+	assert.Zero(t, got.OOM.Inactive)
 }

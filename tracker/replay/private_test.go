@@ -58,6 +58,27 @@ func TestPrivatePoolsAreApart(t *testing.T) {
 	}
 }
 
+// TestPrivatePoolsAreNotEmptied has a segment whose only buffer is freed before the default pool asks for more than
+// the device has left. A private pool keeps it, since a graph will use its addresses again.
+func TestPrivatePoolsAreNotEmptied(t *testing.T) {
+	const mib = 1 << 20
+	for pool, fits := range map[string]bool{"[0,0]": true, "[0,1]": false} {
+		text := fmt.Sprintf(`{"segments":[
+{"device":0,"address":%d,"total_size":%d,"stream":0,"segment_type":"large","segment_pool_id":%s,"blocks":[{"address":%d,"size":%d,"state":"inactive"}]},
+{"device":0,"address":%d,"total_size":%d,"stream":0,"segment_type":"large","segment_pool_id":[0,0],"blocks":[{"address":%d,"size":%d,"requested_size":%d,"state":"active_allocated"}]}],
+"device_traces":[[{"action":"free_completed","addr":%d,"size":%d,"stream":0},
+{"action":"segment_alloc","addr":%d,"size":%d,"stream":0},{"action":"alloc","addr":%d,"size":%d,"stream":0}]]}`,
+			mib, 20*mib, pool, mib, 20*mib,
+			64*mib, 30*mib, 64*mib, 30*mib, 30*mib,
+			mib, 20*mib, 64*mib, 30*mib, 64*mib, 30*mib)
+		c, err := torch.Read(strings.NewReader(text))
+		require.NoError(t, err)
+		got, err := replay.Run(c.Record, replay.Config{Memory: 40 * alloc.MiB})
+		require.NoError(t, err)
+		assert.Equal(t, fits, got.Fits, "pool %s: %v", pool, got)
+	}
+}
+
 func TestPrivatePoolsAreNotReleased(t *testing.T) {
 	x := pooled(t, "[0,1]", 1<<30).Snapshot.Explain()
 	assert.Equal(t, 28*alloc.MiB, x.Stuck, "18 in the private pool, 10 beside a buffer")
