@@ -1,7 +1,9 @@
 package export
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -134,3 +136,9 @@ func IdentifyStack(s snapshot.Stack) StackID {
 	}
 	return StackID{&s[0], len(s)}
 }
+
+// ErrNoSnapshot is the error of writing a record without a snapshot.
+var ErrNoSnapshot = errors.New("the record has no snapshot")
+
+// Device names the snapshot's device: "Simulated GPU [0]".
+func Device(s *snapshot.Snapshot) string { return s.Device + " [" + strconv.Itoa(s.Ordinal) + "]" }

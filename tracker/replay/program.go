@@ -1,11 +1,6 @@
 package replay
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
-	"slices"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -63,290 +58,6 @@ const (
 	opDriver        // the driver gave a segment at an address: the next request's
 )
 
-// compile turns a record into a program. The events that it has are those up to the snapshot.
-func compile(r *snapshot.Record) (*program, error) {
-	if r == nil || r.Snapshot == nil {
-		return nil, fmt.Errorf("replay: no record")
-	}
-	start, err := r.At(r.First())
-	if err != nil {
-		return nil, fmt.Errorf("replay: the state before the first event: %w", err)
-	}
-	if r.History == nil || r.History.Len() == 0 {
-		return nil, fmt.Errorf("replay: %w", snapshot.ErrNoHistory)
-	}
-	c := &compiler{
-		program: &program{record: r, start: start},
-		tells:   r.Snapshot.Cache != nil,
-		open:    make(map[alloc.Ptr]int32),
-		frees:   make(map[alloc.Ptr]int),
-		arenas:  make(map[arena]uint16),
-	}
-	c.findPrivate()
-	c.begin()
-	for e := range r.Events() {
-		c.event(&e)
-	}
-	c.end()
-	return c.program, nil
-}
-
-// compiler goes through the events of a program.
-type compiler struct {
-	*program
-	open     map[alloc.Ptr]int32 // the live buffer at an address
-	frees    map[alloc.Ptr]int   // the op of the latest free at an address
-	arenas   map[arena]uint16
-	private  []alloc.Segment // at the end, by address
-	emptying emptying
-	tells    bool   // the history has the retries: it is of a tracker with a cache
-	retrying bool   // the cache gives segments back for a request that the driver refused
-	unclear  bool   // whether a request or the program emptied the cache
-	seq      uint32 // of the event
-	last     int    // the op of the latest free, which may have failed
-	before   []op   // what was live before the first event though a torn history does not say so
-}
-
-// maxArenas bounds the arenas of private pools: those beyond count as the default pool.
-const maxArenas = 1 << 10
-
-func (c *compiler) arena(a arena) uint16 {
-	n, ok := c.arenas[a]
-	if !ok && a.private != "" && len(c.program.arenas) >= maxArenas {
-		return c.arena(arena{stream: a.stream})
-	}
-	if !ok {
-		n = uint16(len(c.program.arenas))
-		c.arenas[a] = n
-		c.program.arenas = append(c.program.arenas, a)
-	}
-	return n
-}
-
-func arenaOf(s alloc.Segment) arena { return arena{s.Stream, s.Private} }
-
-// findPrivate finds the segments of private pools. Events do not name their pools, but a pool keeps its
-// segments, so that the address tells which it is.
-func (c *compiler) findPrivate() {
-	for _, s := range c.record.Snapshot.Segments {
-		if s.Private != "" {
-			c.private = append(c.private, s)
-		}
-	}
-	slices.SortFunc(c.private, func(x, y alloc.Segment) int { return cmp.Compare(x.Ptr, y.Ptr) })
-}
-
-// arenaAt returns the arena of a buffer.
-func (c *compiler) arenaAt(p alloc.Ptr, stream alloc.Stream) uint16 {
-	after, _ := slices.BinarySearchFunc(c.private, p, func(s alloc.Segment, p alloc.Ptr) int {
-		if s.Ptr <= p {
-			return -1
-		}
-		return 1
-	})
-	if after > 0 {
-		if s := c.private[after-1]; p < s.Ptr+alloc.Ptr(s.Size) {
-			return c.arena(arenaOf(s))
-		}
-	}
-	return c.arena(arena{stream: stream})
-}
-
-// begin enters what was live before the first event: the buffers, and the blocks of
-// which only the segments tell.
-func (c *compiler) begin() {
-	c.recorded.at(c.start.Reserved, 0, 0)
-	for a := range c.start.Allocations() {
-		if a.Memory.OnHost() {
-			continue
-		}
-		c.open[a.Ptr] = c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, arena: c.arenaAt(a.Ptr, a.Stream), foreign: a.Registered})
-		c.recorded.add(a.Requested, a.Allocated, a.Registered)
-	}
-	for _, s := range c.start.Segments {
-		in := c.arena(arenaOf(s))
-		for _, b := range s.Blocks {
-			if i, ok := c.open[b.Ptr]; ok {
-				c.buffers[i].arena = in
-			} else if b.State != alloc.Inactive {
-				c.open[b.Ptr] = c.add(buffer{requested: b.Requested, allocated: b.Size, ptr: b.Ptr, arena: in})
-				c.recorded.add(b.Requested, b.Size, false)
-			}
-		}
-	}
-	c.begun, c.at = len(c.buffers), maps.Clone(c.open)
-	c.recorded.peak()
-}
-
-func (c *compiler) add(b buffer) int32 {
-	c.buffers = append(c.buffers, b)
-	return int32(len(c.buffers) - 1)
-}
-
-func (c *compiler) event(e *snapshot.Event) {
-	c.seq = uint32(e.Seq - c.record.First())
-	c.events++
-	if e.Memory.OnHost() { // it takes none of the device's
-		return
-	}
-	c.retry(e)
-	switch e.Action {
-	case snapshot.Allocated, snapshot.Registered:
-		c.alloc(e)
-	case snapshot.Freed, snapshot.Unregistered:
-		c.free(e)
-	case snapshot.FreeFailed:
-		c.freeFailed(e)
-	case snapshot.FreeCompleted:
-		c.freeCompleted(e)
-	case snapshot.OutOfMemory:
-		c.recorded.OOMs++
-		if e.Requested >= 0 {
-			c.ops = append(c.ops, op{do: opTry, event: c.seq, bytes: e.Requested, buffer: int32(c.arena(arena{stream: e.Stream}))})
-		}
-	case snapshot.SegmentAllocated:
-		c.recorded.DriverAllocs++
-		c.recorded.reserve(e.Allocated)
-		c.ops = append(c.ops, op{do: opDriver, event: c.seq, bytes: e.Allocated, ptr: e.Ptr})
-	case snapshot.SegmentFreed:
-		c.recorded.DriverFrees++
-		c.recorded.reserve(-e.Allocated)
-		c.empty(e)
-	}
-	c.recorded.peak()
-}
-
-func (c *compiler) alloc(e *snapshot.Event) {
-	if i, live := c.open[e.Ptr]; live { // its free is missing
-		c.torn(i, e.Ptr)
-		c.ops = append(c.ops, op{do: opFree, event: c.seq, buffer: i})
-		c.buffers[i].freed = true
-		c.recorded.add(-c.buffers[i].requested, -c.buffers[i].allocated, c.buffers[i].foreign)
-	}
-	foreign := e.Action == snapshot.Registered
-	i := c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, arena: c.arenaAt(e.Ptr, e.Stream), foreign: foreign})
-	c.open[e.Ptr] = i
-	c.ops = append(c.ops, op{do: opAlloc, event: c.seq, buffer: i})
-	c.recorded.add(e.Requested, e.Allocated, foreign)
-}
-
-func (c *compiler) free(e *snapshot.Event) {
-	i, live := c.open[e.Ptr]
-	if !live { // its allocation is missing: it may have been there from the beginning
-		i = c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, arena: c.arenaAt(e.Ptr, e.Stream), foreign: e.Action == snapshot.Unregistered})
-		c.torn(i, e.Ptr)
-		c.before = append(c.before, op{do: opAlloc, buffer: i})
-	} else {
-		c.recorded.add(-c.buffers[i].requested, -c.buffers[i].allocated, c.buffers[i].foreign)
-	}
-	delete(c.open, e.Ptr)
-	c.buffers[i].freed = true
-	c.last = len(c.ops)
-	c.frees[e.Ptr] = c.last
-	c.ops = append(c.ops, op{do: opFree, event: c.seq, buffer: i})
-}
-
-// freeCompleted makes the memory of a buffer usable only from now on.
-func (c *compiler) freeCompleted(e *snapshot.Event) {
-	if _, live := c.open[e.Ptr]; live { // of a block that was pending before the first event
-		c.free(e)
-		return
-	}
-	if i, pending := c.givesBack(e.Ptr); pending {
-		c.ops = append(c.ops, op{do: opReuse, event: c.seq, buffer: i})
-	}
-}
-
-// givesBack has the latest free at an address leave its memory pending, and returns the buffer.
-func (c *compiler) givesBack(p alloc.Ptr) (int32, bool) {
-	at, ok := c.frees[p]
-	if !ok || c.ops[at].do != opFree || c.buffers[c.ops[at].buffer].foreign {
-		return 0, false
-	}
-	c.ops[at].do = opGive
-	return c.ops[at].buffer, true
-}
-
-// freeFailed takes back the latest free, if it is this one.
-func (c *compiler) freeFailed(e *snapshot.Event) {
-	if c.last < len(c.ops) && c.ops[c.last].do == opFree {
-		if i := c.ops[c.last].buffer; c.buffers[i].ptr == e.Ptr {
-			c.ops[c.last] = op{}
-			c.buffers[i].freed = false
-			c.open[e.Ptr] = i
-			c.recorded.add(c.buffers[i].requested, c.buffers[i].allocated, c.buffers[i].foreign)
-			return
-		}
-	}
-	c.alloc(e)
-}
-
-// torn marks a buffer that the history tells only a part of.
-func (c *compiler) torn(i int32, p alloc.Ptr) {
-	if c.gap == nil {
-		c.gap = &Gap{Event: c.record.First() + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}
-	}
-	if !c.buffers[i].torn {
-		c.gap.Buffers++
-		c.gap.Bytes += c.buffers[i].requested
-	}
-	c.buffers[i].torn = true
-}
-
-// end compares what is live with the snapshot.
-func (c *compiler) end() {
-	missing := make(map[alloc.Ptr]bool, len(c.open))
-	for p := range c.open {
-		missing[p] = true
-	}
-	for a := range c.record.Snapshot.Allocations() {
-		if a.Memory.OnHost() {
-			continue
-		}
-		if _, ok := c.open[a.Ptr]; !ok { // its allocation is missing
-			i := c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, arena: c.arenaAt(a.Ptr, a.Stream), foreign: a.Registered})
-			c.torn(i, a.Ptr)
-			c.before = append(c.before, op{do: opAlloc, buffer: i})
-		}
-		delete(missing, a.Ptr)
-	}
-	for _, s := range c.record.Snapshot.Segments {
-		for _, b := range s.Blocks {
-			if b.State != alloc.Inactive {
-				delete(missing, b.Ptr)
-			}
-			if _, live := c.open[b.Ptr]; b.State == alloc.Pending && !live {
-				c.givesBack(b.Ptr)
-			}
-		}
-	}
-	for i := range c.buffers { // in their order, which that of a map is not
-		if b := &c.buffers[i]; !b.freed && missing[b.ptr] {
-			c.torn(int32(i), b.ptr)
-		}
-	}
-	if n := uint64(c.events) + c.record.First(); n < c.record.Snapshot.Events {
-		if c.gap == nil {
-			c.gap = &Gap{Event: n, Reason: "the latest events"}
-		}
-		c.gap.Events = int64(c.record.Snapshot.Events - n)
-	}
-	c.ops = append(c.before, c.ops...)
-	if len(c.start.Segments) == 0 && c.recorded.DriverAllocs == 0 { // there was no cache
-		c.recorded.PeakReserved = c.recorded.PeakAllocated
-	}
-	if c.tells && c.recorded.OOMs > c.recorded.Retries { // the cache is not the tracker's: its events are not in the history
-		c.unclear = true
-	}
-	if c.unclear {
-		c.recorded.Retries = -1
-	}
-	if c.gap != nil {
-		least := c.lowest()
-		c.gap.LeastRequested, c.gap.LeastAllocated = least.PeakRequested, least.PeakAllocated
-	}
-}
-
 // lowest returns the peaks of the buffers whose whole life is known: what the program needed
 // at least.
 func (p *program) lowest() (l Levels) {
@@ -370,4 +81,27 @@ func (p *program) count(l *Levels, i int32, sign alloc.Bytes) {
 	if b := &p.buffers[i]; !b.torn {
 		l.add(sign*b.requested, sign*b.allocated, b.foreign)
 	}
+}
+
+// foreignPeak is the most that registered buffers hold.
+func (p *program) foreignPeak() (peak alloc.Bytes) {
+	level := alloc.Bytes(0)
+	count := func(i int32, sign alloc.Bytes) {
+		if b := &p.buffers[i]; b.foreign {
+			level += sign * b.allocated
+			peak = max(peak, level)
+		}
+	}
+	for i := range p.begun {
+		count(int32(i), 1)
+	}
+	for _, o := range p.ops {
+		switch o.do {
+		case opAlloc:
+			count(o.buffer, 1)
+		case opFree:
+			count(o.buffer, -1)
+		}
+	}
+	return peak
 }

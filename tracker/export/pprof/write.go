@@ -3,7 +3,9 @@ package pprof
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"strconv"
 
 	"github.com/google/pprof/profile"
 
@@ -222,4 +224,18 @@ func (b *builder) function(f snapshot.Frame) *profile.Function {
 		b.p.Function = append(b.p.Function, fn)
 	}
 	return fn
+}
+
+// address returns a number for a line of code to stand for its address, which is not
+// known. What subtracts profiles without reading their symbols (Pyroscope's scraper, for
+// one) knows stacks by the addresses of their frames: equal lines have equal ones in all
+// profiles, and others have others. It is below 1<<52, which JavaScript can hold, and not 0.
+func address(f snapshot.Frame) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(f.Function))
+	h.Write([]byte{0})
+	h.Write([]byte(f.File))
+	h.Write([]byte{0})
+	h.Write([]byte(strconv.Itoa(f.Line)))
+	return max(1, h.Sum64()>>12)
 }

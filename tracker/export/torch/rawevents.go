@@ -1,6 +1,7 @@
 package torch
 
 import (
+	"fmt"
 	"iter"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
@@ -86,4 +87,146 @@ func (s *raw) annotated() iter.Seq2[rawAnnotation, error] {
 			}
 		}
 	}
+}
+
+// rawSegment is memory that the allocator holds from the driver.
+type rawSegment struct {
+	device      int
+	address     int64
+	total       int64 // bytes, as the next
+	stream      int64
+	kind        string // "small", "large"
+	pool        poolID
+	expandable  bool
+	stack       *callStack
+	blocks      plain.Value
+	description string // for errors
+}
+
+// rawBlock is a piece of a segment.
+type rawBlock struct {
+	address   int64
+	size      int64 // bytes
+	requested int64 // bytes; size where the file has none
+	state     blockState
+	stack     *callStack
+	value     plain.Value // the dict
+}
+
+type blockState uint8
+
+const (
+	inactive    blockState = iota // ready for reuse
+	allocated                     // in use
+	pendingFree                   // freed, and still in use by another stream
+)
+
+// segments yields the segments at the end of the history, or why one cannot be read.
+func (s *raw) segments() iter.Seq2[rawSegment, error] {
+	return func(yield func(rawSegment, error) bool) {
+		i := 0
+		for v, err := range s.dicts(s.segmentList, "segments") {
+			var g rawSegment
+			if err == nil {
+				if g, err = s.segment(v); err != nil {
+					err = fmt.Errorf("segment %d: %w", i, err)
+				}
+			}
+			g.description = fmt.Sprintf("segment %d", i)
+			if !yield(g, err) || err != nil {
+				return
+			}
+			i++
+		}
+	}
+}
+
+func (s *raw) segment(v plain.Value) (g rawSegment, err error) {
+	device, err := s.need(v, s.key.device, "device")
+	if err != nil {
+		return g, err
+	}
+	if device < 0 || device >= maxDevices {
+		return g, fmt.Errorf("device is %d, want 0 to %d", device, maxDevices-1)
+	}
+	g.device = int(device)
+	if g.address, err = s.need(v, s.key.address, "address"); err != nil {
+		return g, err
+	}
+	g.blocks, _ = s.Get(v, s.key.blocks)
+	if g.blocks.Kind() != plain.List {
+		return g, fmt.Errorf("blocks is %v, want a list", g.blocks.Kind())
+	}
+	g.total = s.integer(v, s.key.total)
+	g.stream = s.integer(v, s.key.stream)
+	g.kind = s.text(v, s.key.kind)
+	g.pool = s.poolAt(v)
+	expandable, _ := s.Get(v, s.key.expandable)
+	g.expandable, _ = expandable.Bool()
+	g.stack, err = s.stackAt(v, s.key.frames)
+	return g, err
+}
+
+// maxDevices bounds the number of a device.
+const maxDevices = 1 << 10
+
+// blocksOf yields the blocks of a segment, which tile it.
+func (s *raw) blocksOf(g *rawSegment) iter.Seq2[rawBlock, error] {
+	return func(yield func(rawBlock, error) bool) {
+		at, i := g.address, 0
+		for v, err := range s.dicts(g.blocks, "blocks") {
+			var b rawBlock
+			if err == nil {
+				b, err = s.block(v, at)
+			}
+			if err != nil {
+				err = fmt.Errorf("%s, block %d: %w", g.description, i, err)
+			}
+			if !yield(b, err) || err != nil {
+				return
+			}
+			at += b.size // older files do not have the block's own address
+			i++
+		}
+	}
+}
+
+func (s *raw) block(v plain.Value, at int64) (b rawBlock, err error) {
+	b.address, b.value = at, v
+	if b.size, err = s.need(v, s.key.size, "size"); err != nil {
+		return b, err
+	}
+	if b.size < 0 {
+		return b, fmt.Errorf("size is %d", b.size)
+	}
+	switch s.text(v, s.key.state) {
+	case "active_allocated":
+		b.state = allocated
+	case "active_pending_free", "active_awaiting_free":
+		b.state = pendingFree
+	}
+	requested, known := s.integerOK(v, s.key.requested)
+	frames, _ := s.Get(v, s.key.frames)
+	if last := s.latest(v); frames.Kind() != plain.List && last.Kind() == plain.Dict {
+		frames, _ = s.Get(last, s.key.frames)
+		if !known {
+			requested, known = s.integerOK(last, s.key.realSize)
+		}
+	}
+	if !known || requested < 0 || requested > b.size {
+		requested = b.size
+	}
+	b.requested = requested
+	b.stack, err = s.stack(frames)
+	return b, err
+}
+
+// latest returns the block's latest allocation in the layout of before 2023, which
+// kept a list of them in "history".
+func (s *raw) latest(block plain.Value) plain.Value {
+	history, _ := s.Get(block, s.key.history)
+	if list := s.List(history); len(list) > 0 {
+		return list[0]
+	}
+	return plain.Value{}
 }

@@ -11,7 +11,7 @@ import (
 
 // findSites finds the site of each buffer at the end. A block has the stack of its
 // allocation; where the file has none there, the event has it.
-func (r *replay) findSites() error {
+func (r *rebuilder) findSites() error {
 	for i := range r.ends {
 		e := &r.ends[i]
 		stack := e.stack
@@ -48,7 +48,7 @@ func (r *replay) findSites() error {
 
 // findPeak goes through the events twice: to find the moment of most bytes, and to
 // count what was live then.
-func (r *replay) findPeak() {
+func (r *rebuilder) findPeak() {
 	var level snapshot.Tally
 	for i, n := range r.countsAt(0) {
 		level = level.Add(r.sites[i].Tensor.Tally(n))
@@ -67,7 +67,7 @@ func (r *replay) findPeak() {
 }
 
 // countsAt returns how many buffers of each site were live after so many entries.
-func (r *replay) countsAt(entries int) []int64 {
+func (r *rebuilder) countsAt(entries int) []int64 {
 	counts := make([]int64, len(r.sites))
 	for _, o := range r.older {
 		counts[o.site]++
@@ -96,7 +96,7 @@ func change(e snapshot.EventEntry) snapshot.Tally {
 	return snapshot.Tally{}
 }
 
-func (r *replay) result() (*snapshot.Record, error) {
+func (r *rebuilder) result() (*snapshot.Record, error) {
 	first := uint64(len(r.older))
 	for i := range r.ends {
 		if e := &r.ends[i]; e.entry < 0 {
@@ -133,7 +133,7 @@ func (r *replay) result() (*snapshot.Record, error) {
 
 // outOfMemory returns what is known of the failure after which the program allocated
 // nothing. What it freed until the snapshot was live then.
-func (r *replay) outOfMemory() *snapshot.OOM {
+func (r *rebuilder) outOfMemory() *snapshot.OOM {
 	const most = 10 // sites
 	o := &snapshot.OOM{
 		Requested: alloc.Bytes(r.oom.size), Free: alloc.Bytes(r.oom.free),
@@ -170,7 +170,7 @@ func (r *replay) outOfMemory() *snapshot.OOM {
 
 // allocations returns the live buffers, oldest first. Those from before the first
 // event are in the order of their addresses.
-func (r *replay) allocations(first uint64) ([]snapshot.AllocationEntry, error) {
+func (r *rebuilder) allocations(first uint64) ([]snapshot.AllocationEntry, error) {
 	out := make([]snapshot.AllocationEntry, 0, len(r.ends))
 	seq := uint64(len(r.older))
 	for i := range r.ends {

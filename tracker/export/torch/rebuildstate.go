@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // readSegments reads the state at the end.
-func (r *replay) readSegments(segments []rawSegment) error {
+func (r *rebuilder) readSegments(segments []rawSegment) error {
 	r.ends = make([]ending, 0, r.blocksIn(segments))
 	for i := range segments {
 		s := &segments[i]
@@ -46,7 +48,7 @@ func (r *replay) readSegments(segments []rawSegment) error {
 }
 
 // blocksIn returns how many blocks the segments have.
-func (r *replay) blocksIn(segments []rawSegment) (n int) {
+func (r *rebuilder) blocksIn(segments []rawSegment) (n int) {
 	for i := range segments {
 		n += len(r.List(segments[i].blocks))
 	}
@@ -55,7 +57,7 @@ func (r *replay) blocksIn(segments []rawSegment) (n int) {
 
 // orderEnds orders the buffers at the end by address. Of two at one address the first of the
 // file counts.
-func (r *replay) orderEnds() {
+func (r *rebuilder) orderEnds() {
 	slices.SortStableFunc(r.ends, func(x, y ending) int { return cmp.Compare(x.Ptr, y.Ptr) })
 	r.ends = slices.CompactFunc(r.ends, func(x, y ending) bool { return x.Ptr == y.Ptr })
 	for i := range r.ends {
@@ -66,7 +68,7 @@ func (r *replay) orderEnds() {
 }
 
 // endAt returns the buffer at an address at the end; nil if there is none.
-func (r *replay) endAt(addr int64) *ending {
+func (r *rebuilder) endAt(addr int64) *ending {
 	i, ok := slices.BinarySearchFunc(r.ends, alloc.Ptr(addr), func(e ending, addr alloc.Ptr) int { return cmp.Compare(e.Ptr, addr) })
 	if !ok {
 		return nil
@@ -74,7 +76,7 @@ func (r *replay) endAt(addr int64) *ending {
 	return &r.ends[i]
 }
 
-func (r *replay) addSegment(s *rawSegment, blocks []alloc.Block) error {
+func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) error {
 	size := alloc.Bytes(s.total)
 	if size <= 0 { // not said
 		for _, b := range blocks {
@@ -97,7 +99,48 @@ func (r *replay) addSegment(s *rawSegment, blocks []alloc.Block) error {
 	return whole.Check()
 }
 
-func (r *replay) addEnding(piece *alloc.Block, b *rawBlock, stream uint8) error {
+func (r *rebuilder) addEnding(piece *alloc.Block, b *rawBlock, stream uint8) error {
 	r.ends = append(r.ends, ending{Block: piece, value: b.value, stack: b.stack.id, entry: -1, stream: stream})
 	return r.Use(endBytes)
+}
+
+// label returns the name of a buffer at the end: the label that Write gave it, the
+// user_metadata of its allocation, or that it is freed and still used.
+func (r *rebuilder) label(e *ending) (string, error) {
+	if e.pending() {
+		return pendingLabel, nil
+	}
+	if label := r.text(e.value, r.key.label); label != "" || e.entry < 0 {
+		return label, nil
+	}
+	label := r.metadata(r.labels[int(e.entry)])
+	return label, r.Use(int64(len(label)))
+}
+
+const (
+	maxLabel  = 256 // bytes
+	maxFields = 8
+)
+
+// metadata prints a user_metadata, which is a text or a dict: "step=3, phase=forward".
+func (r *rebuilder) metadata(v plain.Value) string {
+	if v.Kind() != plain.Dict {
+		return cut(r.word(v))
+	}
+	var fields []string
+	for name, value := range r.Each(v) {
+		if len(fields) == maxFields {
+			break
+		}
+		fields = append(fields, cut(name)+"="+cut(r.word(value)))
+	}
+	return cut(strings.Join(fields, ", "))
+}
+
+// cut bounds a label. A character that would be cut in two is left out.
+func cut(s string) string {
+	if len(s) <= maxLabel {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxLabel], "")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// replay turns one device's segments and events into the tables of a dump.
-type replay struct {
+// rebuilder turns one device's segments and events into the tables of a dump.
+type rebuilder struct {
 	*source
 	ordinal int
 
@@ -73,7 +73,7 @@ const (
 )
 
 func (in *source) record(ordinal int, segments []rawSegment) (*snapshot.Record, error) {
-	r := &replay{
+	r := &rebuilder{
 		source: in, ordinal: ordinal, labels: make(map[int]plain.Value),
 		siteIDs: make(map[siteKey]int32),
 	}
@@ -92,7 +92,7 @@ func (in *source) record(ordinal int, segments []rawSegment) (*snapshot.Record, 
 	return r.result()
 }
 
-func (r *replay) readEvents() error {
+func (r *rebuilder) readEvents() error {
 	if err := r.readTrace(); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (r *replay) readEvents() error {
 	return nil
 }
 
-func (r *replay) readTrace() error {
+func (r *rebuilder) readTrace() error {
 	notes, err := r.notes()
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ const freeRequested = "free_requested"
 
 // inTurn enters an event. A free_requested that its free_completed follows at once
 // is one event with it.
-func (r *replay) inTurn(e *rawEvent) error {
+func (r *rebuilder) inTurn(e *rawEvent) error {
 	if e.action == "free_completed" && e.addr == r.held.addr {
 		r.held = rawEvent{}
 	}
@@ -160,7 +160,7 @@ func (r *replay) inTurn(e *rawEvent) error {
 }
 
 // release enters the event that was held back.
-func (r *replay) release() error {
+func (r *rebuilder) release() error {
 	held := r.held
 	if r.held = (rawEvent{}); held.action != freeRequested {
 		return nil
@@ -169,7 +169,7 @@ func (r *replay) release() error {
 }
 
 // notes returns the annotations of the device that have a time, by time.
-func (r *replay) notes() (notes []rawAnnotation, err error) {
+func (r *rebuilder) notes() (notes []rawAnnotation, err error) {
 	for a, err := range r.annotated() {
 		if err == nil {
 			err = r.Use(entryBytes)
@@ -186,7 +186,7 @@ func (r *replay) notes() (notes []rawAnnotation, err error) {
 }
 
 // since returns the time of an event. Where there is none, events are a microsecond apart.
-func (r *replay) since(micros int64) time.Duration {
+func (r *rebuilder) since(micros int64) time.Duration {
 	if micros > 0 && r.start.IsZero() && len(r.entries) == 0 {
 		r.start, r.now = time.UnixMicro(micros).UTC(), micros
 	}
@@ -197,12 +197,12 @@ func (r *replay) since(micros int64) time.Duration {
 	return time.UnixMicro(r.now).Sub(r.start)
 }
 
-func (r *replay) add(e snapshot.EventEntry, site int32) {
+func (r *rebuilder) add(e snapshot.EventEntry, site int32) {
 	r.entries = append(r.entries, e)
 	r.siteOf = append(r.siteOf, site)
 }
 
-func (r *replay) event(e *rawEvent) error {
+func (r *rebuilder) event(e *rawEvent) error {
 	entry := snapshot.EventEntry{Since: r.since(e.micros), Ptr: alloc.Ptr(e.addr), Allocated: alloc.Bytes(e.size), Stream: r.streamOf(e.stream)}
 	switch e.action {
 	case "alloc":
@@ -237,7 +237,7 @@ func (r *replay) event(e *rawEvent) error {
 }
 
 // mark returns the number of a mark. The event with which Write ends is none.
-func (r *replay) mark(e *rawEvent) int64 {
+func (r *rebuilder) mark(e *rawEvent) int64 {
 	if !r.own {
 		r.nextID++
 		return int64(r.nextID)
@@ -255,7 +255,7 @@ func rounded(size int64) alloc.Bytes {
 	return alloc.Bytes(max(unit, (size+unit-1)/unit*unit))
 }
 
-func (r *replay) alloc(e *rawEvent, entry snapshot.EventEntry) error {
+func (r *rebuilder) alloc(e *rawEvent, entry snapshot.EventEntry) error {
 	r.oom = nil // the program went on
 	about := r.ofEvent(e)
 	site, tensor, err := r.site(e.stack.id, entry.Stream, about, e.size)
@@ -277,7 +277,7 @@ func (r *replay) alloc(e *rawEvent, entry snapshot.EventEntry) error {
 	return err
 }
 
-func (r *replay) free(e *rawEvent, entry snapshot.EventEntry) error {
+func (r *rebuilder) free(e *rawEvent, entry snapshot.EventEntry) error {
 	entry.Action = snapshot.Freed
 	if i, ok := r.open[e.addr]; ok {
 		begun := r.entries[i]
@@ -299,7 +299,7 @@ func (r *replay) free(e *rawEvent, entry snapshot.EventEntry) error {
 }
 
 // note enters an annotation as the beginning or the end of a section.
-func (r *replay) note(a rawAnnotation) error {
+func (r *rebuilder) note(a rawAnnotation) error {
 	section, err := r.section(a.name)
 	if err != nil {
 		return err
@@ -325,7 +325,7 @@ func (r *replay) note(a rawAnnotation) error {
 }
 
 // site returns the table's entry for a buffer.
-func (r *replay) site(stack snapshot.StackID, stream uint8, about described, size int64) (int32, *snapshot.Tensor, error) {
+func (r *rebuilder) site(stack snapshot.StackID, stream uint8, about described, size int64) (int32, *snapshot.Tensor, error) {
 	tensor, err := r.tensor(about, size)
 	if err != nil {
 		return 0, nil, err
