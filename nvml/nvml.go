@@ -1,5 +1,15 @@
 // Package nvml reads what the driver reports: devices, their memory and sensors, and the
 // memory of processes. It also records them over time; package nvml/chart draws recordings.
+// It only asks: it never makes a context, takes device memory or changes a setting.
+//
+//	src, err := nvml.Open()
+//	devices, err := nvml.VisibleDevices(src)
+//	for _, r := range nvml.ReadAll(src, devices) {
+//		used, ok := r.Bytes(nvml.MemoryUsed)
+//		fmt.Println(r.Label(), used, ok)
+//	}
+//
+// A Recorder does so again and again:
 //
 //	rec, err := nvml.NewRecorder(nvml.Config{Target: nvml.Self()})
 //	err = rec.Start()

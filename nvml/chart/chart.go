@@ -4,8 +4,8 @@
 //	fig, err := chart.New(rec.Recording().Series, chart.Config{Last: 50})
 //	err = fig.Save("memory.png", false)
 //
-// It is a separate package, so that a program that only queries or records compiles no plotting
-// library.
+// It draws what it is given, and never asks a driver. It is a separate package, so that a
+// program that only queries or records compiles no plotting library.
 package chart
 
 import (

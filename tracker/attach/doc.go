@@ -1,6 +1,6 @@
 // Package attach watches the GPU memory of other programs, in any language and without
-// changing them. It keeps a ledger of the live buffers of each process, with the call stacks
-// that allocated them.
+// changing them: it never reads or writes their memory on a GPU. It keeps a ledger of the live
+// buffers of each process, with the call stacks that allocated them.
 //
 //	w, err := attach.New(attach.Config{})
 //	defer w.Close()
@@ -10,8 +10,8 @@
 //		fmt.Println(source.Origin(), source.Track().Delta)
 //	}
 //
-// A Source has the methods of a *tracker.MemTracker that read: Snapshot, History, Track, Marks,
-// Record. So the export packages write it, and prom.NewCollector serves its
+// A Source has the methods of a *tracker.MemTracker that read: Snapshot, History, Track, Marks
+// and Record. So the export packages write it, and prom.NewCollector serves its
 // metrics.
 //
 // # How it works

@@ -5,8 +5,8 @@
 // A program that package tracker/attach watches has the same pages: see Source, and Several
 // for many at once.
 //
-// Importing the package registers nothing. The handler may be mounted at any path; it goes by the
-// last element of a request's path:
+// Importing the package registers nothing and starts nothing: the program serves the handler.
+// It may be mounted at any path; it goes by the last element of a request's path:
 //
 //	/                    the levels and marks, as they change
 //	/profile             pprof; ?seconds=30 for what changed meanwhile, ?debug=1 as text; of a tracker ?gc=1 after a collection, by POST
