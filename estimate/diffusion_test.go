@@ -30,7 +30,7 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 			c.Hidden, c.FFN = 64, 128
 		}
 		if d.yes("denoiser") {
-			c.Denoiser = &family.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), DualBlocks: d.n("dual"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
+			c.Own = &diffusion.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), DualBlocks: d.n("dual"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
 		}
 		opts := []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(2, d.n("height"), c.Channels), estimate.InputShape(2, d.n("tokens"), 8)}
 		if c.Family == diffusion.SD3 || c.Family == diffusion.PixArt {
@@ -86,7 +86,7 @@ func TestDenoiserInParts(t *testing.T) {
 	const d, ffn = 64, 192
 	c := family.Transformer{
 		Family: diffusion.Flux2, Hidden: d, Heads: 4, HeadSize: 16, FFN: ffn, Blocks: 2, Channels: 16,
-		Denoiser: &family.Denoiser{TextDim: 48, SingleBlocks: 3},
+		Own: &diffusion.Denoiser{TextDim: 48, SingleBlocks: 3},
 	}
 	opts := []estimate.Option{estimate.InputShape(1, 64, 16), estimate.InputShape(1, 24, 48)}
 	whole, half := model(t, layer.Public(c.Layers()), opts...), model(t, layer.Public(c.Layers()), append(opts, estimate.Shard(estimate.Sharding{Tensor: 2}))...)

@@ -129,8 +129,12 @@ func (d drawn) layer(depth int) tape.Layer {
 			return tape.Sequential(family.Transformer{
 				Family: rapid.SampledFrom(append(family.All(), nil)).Draw(d.t, "family"), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
 				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), RotaryDim: n(), Experts: n(), ExpertFFN: n(), DenseBlocks: n(), SharedFFN: n(), Tied: d.yes("tied"), Image: n(), Patch: n(), Classes: n(),
-				Window: n(), Stages: []family.Stage{{Blocks: rapid.IntRange(-1, 2).Draw(d.t, "stage"), Heads: n()}, {Blocks: 1, Heads: n()}}, Buckets: n(), Channels: n(), SourceLength: n(), Merge: n(), Taps: n(), EmbedDim: n(),
-				Delta: &layer.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, ShortConv: n(), Mixer: &layer.StateSpace{Inner: n(), State: n(), Rank: n(), Kernel: n()},
+				Window: n(), Buckets: n(), Channels: n(), SourceLength: n(), Merge: n(), Taps: n(), EmbedDim: n(),
+				Own: rapid.SampledFrom([]any{
+					nil, &layer.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, &family.ShortConv{Kernel: n()},
+					&layer.StateSpace{Inner: n(), State: n(), Rank: n(), Kernel: n()}, &family.AltUp{Inputs: n(), Rank: n(), Vocab: n(), Size: n()},
+					&vision.Stages{Each: []vision.Stage{{Blocks: rapid.IntRange(-1, 2).Draw(d.t, "stage"), Heads: n()}, {Blocks: 1, Heads: n()}}},
+				}).Draw(d.t, "own"),
 				Kinds: []family.BlockKind{family.BlockKind(d.n("kind") & 15), family.Recurrent}, NoHead: d.yes("no head"),
 			}.Layers())
 		},

@@ -27,7 +27,7 @@ func (beside) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return
 
 var klein4b = family.Transformer{
 	Family: diffusion.Flux2, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 9216, Blocks: 5, Channels: 128,
-	Denoiser: &family.Denoiser{TextDim: 7680, SingleBlocks: 20},
+	Own: &diffusion.Denoiser{TextDim: 7680, SingleBlocks: 20},
 }
 
 // kleinTargets are the layers that PEFT's comparison gives adapters.
@@ -50,15 +50,15 @@ func kleinRow(how, file string, mib float64, more ...estimate.Option) published 
 var (
 	fluxDev = family.Transformer{
 		Family: diffusion.Flux, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 12288, Blocks: 19, Channels: 64,
-		Denoiser: &family.Denoiser{TextDim: 4096, PooledDim: 768, SingleBlocks: 38, Guided: true},
+		Own: &diffusion.Denoiser{TextDim: 4096, PooledDim: 768, SingleBlocks: 38, Guided: true},
 	}
 	pixArtSigma = family.Transformer{
 		Family: diffusion.PixArt, Hidden: 1152, Heads: 16, HeadSize: 72, FFN: 4608, Blocks: 28, Channels: 4, Image: 128, Patch: 2,
-		Denoiser: &family.Denoiser{TextDim: 4096, Out: 8},
+		Own: &diffusion.Denoiser{TextDim: 4096, Out: 8},
 	}
 	sd3Medium = family.Transformer{
 		Family: diffusion.SD3, Hidden: 1536, Heads: 24, FFN: 6144, Blocks: 24, Channels: 16, Image: 128, Patch: 2, Positions: 192 * 192,
-		Denoiser: &family.Denoiser{TextDim: 4096, PooledDim: 2048},
+		Own: &diffusion.Denoiser{TextDim: 4096, PooledDim: 2048},
 	}
 )
 

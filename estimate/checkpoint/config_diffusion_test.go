@@ -8,6 +8,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
 )
 
 // measuredDenoiser is a model that makes images, as testdata/torch/diffusion.py measured it. Of a known one there
@@ -20,8 +22,8 @@ type measuredDenoiser struct {
 
 // inputs are those that diffusion.py gives the model: of FLUX 64 places. An autoencoder is not trained, and has no Peak.
 func (m measuredDenoiser) inputs(a architecture) estimate.Option {
-	if a.Denoiser != nil && a.Image == 0 {
-		return estimate.All(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, a.Denoiser.TextDim))
+	if own := family.Own[diffusion.Denoiser](a.Transformer); own != nil && a.Image == 0 {
+		return estimate.All(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, own.TextDim))
 	}
 	var inputs []estimate.Option
 	for _, in := range a.Inputs(2, m.Text) {

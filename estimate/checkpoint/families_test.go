@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -60,7 +62,7 @@ func testFamilies(t *testing.T, name string) {
 				assert.Equal(t, m.Params, r.Params.Count)
 				checkPeak(t, m.Peak[dtype], dtype, r, tower)
 				within := 0.003
-				if c.architecture.Delta != nil { // the chunks' copies
+				if family.Own[layer.DeltaNet](c.architecture.Transformer) != nil { // the chunks' copies
 					within = 0.007
 				}
 				if !assert.InEpsilon(t, float64(kept), float64(r.Kept), within, "%s: measured %d, estimated %d", dtype, kept, r.Kept) {

@@ -229,7 +229,7 @@ func openPart(dir string) (*File, error) {
 	if errors.Is(err, ErrUnknownArchitecture) {
 		return nil, nil
 	}
-	if err == nil && len(f.tensors) == 0 && f.architecture.Images == nil && f.architecture.Denoiser == nil {
+	if err == nil && len(f.tensors) == 0 && !f.architecture.MakesImages() {
 		return nil, nil // a text encoder, which is counted as it is stored
 	}
 	return f, err

@@ -48,7 +48,7 @@ func (e *Error) Unwrap() error { return e.Err }
 type Config struct {
 	known
 	part           bool
-	Raw            json.RawMessage
+	raw            json.RawMessage
 	file, defaults map[string]json.RawMessage // by the usual names of keys
 	err            *error                     // of the whole and its parts
 }
@@ -76,7 +76,7 @@ func ReadConfig(name string, text json.RawMessage) (Model, error) {
 
 // newConfig takes the settings apart.
 func newConfig(k known, text json.RawMessage, err *error) *Config {
-	c := &Config{known: k, Raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
+	c := &Config{known: k, raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
 	if e := jsontext.Unmarshal(text, &c.file); e != nil {
 		c.keep("", e)
 	}
@@ -115,17 +115,20 @@ func renamed(members map[string]json.RawMessage, keys map[string]string) map[str
 	return members
 }
 
-// component is a part of the settings, such as those of the text in a model of images and text, whose type is that given;
+// Component is a part of the settings, such as those of the text in a model of images and text, whose type is that given;
 // "" takes the part's own. A part that is absent has the defaults of its type.
 func (c *Config) Component(key, name string) *Config {
 	text := c.Value(key)
 	if text == nil {
 		text = json.RawMessage("{}")
 	}
-	return c.Of(text, name)
+	return c.of(text, name)
 }
 
-func (c *Config) Of(text json.RawMessage, name string) *Config {
+// Itself are the whole settings as those of a part.
+func (c *Config) Itself(name string) *Config { return c.of(c.raw, name) }
+
+func (c *Config) of(text json.RawMessage, name string) *Config {
 	if name == "" {
 		var named struct {
 			Type string `json:"model_type"`
@@ -148,28 +151,28 @@ func (c *Config) keep(where string, err error) {
 	}
 }
 
-// check holds the numbers of a model against each other, if all could be read.
+// Check holds the numbers of a model against each other, if all could be read.
 func (c *Config) Check(where string, a *Model) {
 	if *c.err == nil {
 		c.keep(where, a.check())
 	}
 }
 
-// fail keeps what is wrong with a key.
+// Fail keeps what is wrong with a key.
 func (c *Config) Fail(key, format string, args ...any) {
 	if *c.err == nil {
 		*c.err = &Error{Where: key, Reason: fmt.Sprintf(format, args...)}
 	}
 }
 
-// unknown keeps that a setting makes another architecture.
+// Unknown keeps that a setting makes another architecture.
 func (c *Config) Unknown(key, value string) {
 	if *c.err == nil {
 		*c.err = &Error{Where: key, Reason: fmt.Sprintf("%s is not supported for %q", jsontext.Shorten(value), c.Name), Err: ErrUnknown}
 	}
 }
 
-// value is the text of a key's value, nil for none.
+// Value is the text of a key's value, nil for none.
 func (c *Config) Value(key string) json.RawMessage {
 	key = cmp.Or(c.Keys[key], key)
 	v, ok := c.file[key]
@@ -182,7 +185,7 @@ func (c *Config) Value(key string) json.RawMessage {
 	return v
 }
 
-// decode decodes a key's value, and reports whether there is one that is right.
+// Decode decodes a key's value, and reports whether there is one that is right.
 func (c *Config) Decode(key string, to any) bool {
 	v := c.Value(key)
 	if v == nil {
@@ -200,37 +203,40 @@ func (c *Config) Decode(key string, to any) bool {
 	return false
 }
 
-// has reports whether a key has a value.
+// Has reports whether a key has a value.
 func (c *Config) Has(key string) bool { return c.Value(key) != nil }
 
-// set gives a key a number in place of its value.
+// Given reports whether the file has a key, be it null.
+func (c *Config) Given(key string) bool { return c.file[key] != nil }
+
+// Set gives a key a number in place of its value.
 func (c *Config) Set(key string, n int) { c.file[key] = strconv.AppendInt(nil, int64(n), 10) }
 
-// move gives a key the value of another.
+// Move gives a key the value of another.
 func (c *Config) Move(key, from string) {
 	if c.file[key] = c.Value(from); c.file[key] == nil {
 		c.Unset(key)
 	}
 }
 
-// usual gives a key a number if it has no value.
+// Usual gives a key a number if it has no value.
 func (c *Config) Usual(key string, n int) {
 	if !c.Has(key) {
 		c.Set(key, n)
 	}
 }
 
-// inherit gives a key the value that the whole has, or none.
+// Inherit gives a key the value that the whole has, or none.
 func (c *Config) Inherit(key string, whole *Config) {
 	if c.file[key] = whole.Value(key); c.file[key] == nil {
 		c.Unset(key)
 	}
 }
 
-// unset takes a key's value.
+// Unset takes a key's value.
 func (c *Config) Unset(key string) { c.file[key] = json.RawMessage("null") }
 
-// number reads a number of 1 or more. Without is its value where the key has none, 0 if it must not be.
+// Number reads a number of 1 or more. Without is its value where the key has none, 0 if it must not be.
 func (c *Config) Number(to *int, key string, without int) {
 	*to = without
 	var n Whole
@@ -243,7 +249,7 @@ func (c *Config) Number(to *int, key string, without int) {
 	c.Bounded(to, key, *to)
 }
 
-// bounded takes a number that must be 1 or more; 1 for another.
+// Bounded takes a number that must be 1 or more; 1 for another.
 func (c *Config) Bounded(to *int, key string, n int) {
 	if *to = n; n < 1 || n > LargestNumber {
 		c.Fail(key, "%d is not a number from 1 to %d", n, LargestNumber)
@@ -258,7 +264,7 @@ func (c *Config) optional(to *int, key string) {
 	}
 }
 
-// times reads a width that is a multiple of another.
+// Times reads a width that is a multiple of another.
 func (c *Config) Times(to *int, key string, of int, ratio float64) {
 	*to = 1
 	if wide := ratio * float64(of); wide >= 1 && wide <= LargestNumber {
@@ -268,7 +274,7 @@ func (c *Config) Times(to *int, key string, of int, ratio float64) {
 	}
 }
 
-// whole is a whole number of any size.
+// Whole is a whole number of any size.
 func (c *Config) Whole(key string, without int) int {
 	n := Whole(without)
 	c.Decode(key, &n)
@@ -280,13 +286,13 @@ func (c *Config) Flag(key string, without bool) bool {
 	return without
 }
 
-// ratio is a number that need not be whole.
+// Ratio is a number that need not be whole.
 func (c *Config) Ratio(key string, without float64) float64 {
 	c.Decode(key, &without)
 	return without
 }
 
-// dropout is a probability, of which null is the default.
+// Dropout is a probability, of which null is the default.
 func (c *Config) Dropout(key string) float64 {
 	p := 0.0
 	if !c.Decode(key, &p) {
@@ -295,7 +301,7 @@ func (c *Config) Dropout(key string) float64 {
 	return p
 }
 
-// word is a text, of which null is the default.
+// Word is a text, of which null is the default.
 func (c *Config) Word(key string) string {
 	s := ""
 	if !c.Decode(key, &s) {
@@ -304,21 +310,21 @@ func (c *Config) Word(key string) string {
 	return s
 }
 
-// list is a list of numbers, nil for none.
+// List is a list of numbers, nil for none.
 func (c *Config) List(key string) []int {
 	var l []int
 	c.Decode(key, &l)
 	return l
 }
 
-// names is a list of words, nil for none.
+// Names is a list of words, nil for none.
 func (c *Config) Names(key string) []string {
 	var l []string
 	c.Decode(key, &l)
 	return l
 }
 
-// whole is a whole number, which some files write as 2048.0.
+// Whole is a whole number, which some files write as 2048.0.
 type Whole int
 
 // UnmarshalJSON takes a list, such as Gemma 3n has for each layer, if it is one number again and again.

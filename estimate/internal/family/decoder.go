@@ -106,7 +106,7 @@ func (c Transformer) rotated() int {
 	return setting.Or(c.RotaryDim, c.HeadWidth())
 }
 
-// decoderBlock is one block of a decoder; its parts are made once for all blocks.
+// DecoderBlock is one block of a decoder; its parts are made once for all blocks.
 type DecoderBlock struct{ tape.Sequential }
 
 // Kind names the row.
@@ -122,11 +122,8 @@ func (b DecoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 // decoderBlock makes the block with the MLP or mixture.
 func (c Transformer) decoderBlock(s style, kind BlockKind, mlp tape.Layer) tape.Layer {
 	parts := blockParts{norm: s.norm(c), dropout: c.Drop(), attention: tape.Named{Name: s.names.attention, Layer: c.attention(s, kind)}, mlp: tape.Named{Name: s.names.mlp, Layer: mlp}}
-	if kind&Recurrent != 0 && c.Delta != nil {
-		parts.attention = tape.Named{Name: "linear_attn", Layer: layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *c.Delta}}
-	}
-	if kind&Recurrent != 0 && c.ShortConv > 0 {
-		parts.attention = tape.Named{Name: "conv", Layer: c.shortConv()}
+	if own := c.recurrent(); own != nil && kind&Recurrent != 0 {
+		parts.attention = own.part
 	}
 	if c.Latent != nil {
 		latent := *c.Latent
@@ -165,59 +162,86 @@ func (c Transformer) mixture(s style) tape.Layer {
 	return m
 }
 
-func layerNorm(c Transformer) tape.Layer { return layer.LayerNorm{Size: c.Hidden} }
-
-func lateNorm(c Transformer) tape.Layer {
-	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Late: true}
+// recurrence is what stands in place of attention, and keeps so many numbers of a sequence whatever its length.
+type recurrence struct {
+	part   tape.Named
+	states int64
 }
 
-func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.Inlined{Layer: layer.Multiple{}}} }
-
-func dropoutAs(name string) func(Transformer) []tape.Layer {
-	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.Named{Name: name, Layer: c.Drop()}} }
-}
-
-func packedMLP(c Transformer) tape.Layer {
-	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true}
-}
-
-// plainMLP is an MLP without a gate, whose parts have these names.
-func plainMLP(up, act, down string) func(Transformer) tape.Layer {
-	return func(c Transformer) tape.Layer {
-		return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, Names: &[3]string{up, act, down}}
+// recurrent is that of the family, nil for none.
+func (c Transformer) recurrent() *recurrence {
+	if make := c.Family.OrLlama().style.recurrent; make != nil {
+		return make(c)
 	}
+	return nil
 }
 
-// routedBy is the usual mixture with a router.
-func routedBy(r layer.Router) func(Transformer, layer.MoE) tape.Layer {
-	return func(_ Transformer, m layer.MoE) tape.Layer {
-		m.Router = r
-		return m
+// style is how a family puts a decoder together, where it is not as Llama does. Its functions
+// see the Transformer's numbers.
+type style struct {
+	names     decoderNames
+	norm      func(Transformer) tape.Layer
+	embedded  func(Transformer) []tape.Layer           // what follows the embedding of tokens
+	last      func(Transformer) []tape.Layer           // what follows the blocks, in place of the norm
+	after     func(Transformer) []tape.Layer           // what follows the head
+	block     func(Transformer, blockParts) tape.Layer // nil is normed before each part
+	attention func(Transformer, *layer.Attention)      // what is set besides
+	mlp       func(Transformer) tape.Layer
+	mixture   func(Transformer, layer.MoE) tape.Layer
+	recurrent func(Transformer) *recurrence // of blocks that are Recurrent; nil without its numbers
+	rotations func(Transformer) int         // tables of rotation; nil for one
+	still     bool                          // no rotary positions
+	half      bool                          // half of a head rotates where nothing says how much
+	headBias  bool                          // of the head
+}
+
+// decoderNames are those of the modules, "" for Llama's.
+type decoderNames struct{ root, embed, blocks, last, attention, mlp, head string }
+
+// blockParts is what a block is made of.
+type blockParts struct {
+	norm, dropout  tape.Layer
+	attention, mlp tape.Named
+}
+
+// style is the family's, with all that it leaves to Llama's.
+func (c Transformer) style() style {
+	s := c.Family.OrLlama().style
+	n := &s.names
+	n.root, n.embed, n.blocks, n.last = setting.Or(n.root, "model"), setting.Or(n.embed, "embed_tokens"), setting.Or(n.blocks, "layers"), setting.Or(n.last, "norm")
+	n.attention, n.mlp, n.head = setting.Or(n.attention, "self_attn"), setting.Or(n.mlp, "mlp"), setting.Or(n.head, "lm_head")
+	if s.norm == nil {
+		s.norm = func(c Transformer) tape.Layer { return layer.RMSNorm{Size: c.Hidden, Unfused: true} }
 	}
+	if s.block == nil {
+		s.block = normedBefore("", "")
+	}
+	if s.mlp == nil {
+		s.mlp = func(c Transformer) tape.Layer {
+			return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Bias: c.Bias}
+		}
+	}
+	return s
 }
 
-func packedAttention(_ Transformer, a *layer.Attention) {
-	a.Packed, a.Sliced, a.Joined = true, true, true
+// dropped is a part and the dropout after it, which has no name where it does nothing.
+func dropped(name string, part tape.Named, dropout tape.Layer) tape.Sequential {
+	if name == "" {
+		return tape.Sequential{part}
+	}
+	return tape.Sequential{part, tape.Named{Name: name, Layer: dropout}}
 }
 
-func joinedAttention(c Transformer, a *layer.Attention) {
-	a.Joined = a.RotaryDim != 0 && a.RotaryDim < a.Size()
+// normedBefore is x + part(norm(x)) for attention and MLP, which dropouts of these names follow.
+func normedBefore(afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
+	return normedBeforeAs("input_layernorm", "post_attention_layernorm", afterAttention, afterMLP)
 }
 
-// packedNames are those of GPT-NeoX and its successors.
-var packedNames = &layer.AttentionNames{Packed: "query_key_value", Out: "dense"}
-
-func starcoderBlock(c Transformer, b blockParts) tape.Layer {
-	return DecoderBlock{tape.Sequential{
-		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: b.dropout}),
-		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: b.dropout}),
-	}}
-}
-
-// multipliedBlock is Llama's with a factor on what each part adds.
-func multipliedBlock(_ Transformer, b blockParts) tape.Layer {
-	return DecoderBlock{tape.Sequential{
-		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: layer.Multiple{}}),
-		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: layer.Multiple{}}),
-	}}
+func normedBeforeAs(first, second, afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
+	return func(_ Transformer, b blockParts) tape.Layer {
+		return DecoderBlock{tape.Sequential{
+			tape.Skip(append(tape.Sequential{tape.Named{Name: first, Layer: b.norm}}, dropped(afterAttention, b.attention, b.dropout)...)...),
+			tape.Skip(append(tape.Sequential{tape.Named{Name: second, Layer: b.norm}}, dropped(afterMLP, b.mlp, b.dropout)...)...),
+		}}
+	}
 }

@@ -31,6 +31,7 @@ type Family struct {
 
 	Padding int  // of the learned positions, those before the first
 	Images  bool // it reads images and no text
+	Makes   bool // it makes images
 	Patched bool // an image divides into whole patches
 	Heads   headNorms
 }
@@ -92,7 +93,7 @@ type knownGGUF struct {
 	family *Family
 }
 
-// register puts a family into the table.
+// Register puts a family into the table.
 func Register(f *Family) *Family {
 	families = append(families, f)
 	for _, t := range f.Types {
@@ -134,7 +135,7 @@ func (f *Family) Encoder() bool { return f != nil && f.Role == Encoder }
 // the encoder reads, and the decoder's tokens.
 func (f *Family) Seq2Seq() bool { return f != nil && f.Role == Seq2Seq }
 
-// orLlama is the family, or Llama's for none.
+// OrLlama is the family, or Llama's for none.
 func (f *Family) OrLlama() *Family {
 	if f == nil {
 		return &Family{Name: "Llama"}

@@ -35,7 +35,7 @@ type AltUp struct {
 // check reports whether there is an AltUp whose numbers make sense.
 func (a *AltUp) check(d *tape.Declaration) bool {
 	if a == nil {
-		d.Errorf("AltUp is nil: Gemma3n needs it")
+		d.Errorf("there is no AltUp: Gemma 3n needs it")
 		return false
 	}
 	return d.WantAll(tape.Setting{Name: "AltUp.Inputs", Value: a.Inputs, Least: 2}, tape.Setting{Name: "AltUp.Rank", Value: a.Rank, Least: 1}, tape.Setting{Name: "AltUp.Vocab", Value: a.Vocab, Least: 1}, tape.Setting{Name: "AltUp.Size", Value: a.Size, Least: 1})
@@ -66,7 +66,7 @@ func gemma3nAttention(_ Transformer, a *layer.Attention) {
 
 // gemma3nEmbedded makes the embeddings of the blocks and the hidden states of the first.
 func gemma3nEmbedded(c Transformer) []tape.Layer {
-	a := *setting.Or(c.AltUp, &AltUp{})
+	a := *setting.Or(Own[AltUp](c), &AltUp{})
 	each := int(min(setting.FLOPs(max(0, c.Blocks), a.Size), setting.MaxField))
 	parts := tape.Sequential{
 		tape.As("embed_tokens_per_layer", layer.Embedding{Num: a.Vocab, Dim: each, Split: true}),
@@ -87,12 +87,12 @@ func gemma3nEmbedded(c Transformer) []tape.Layer {
 		}
 		return f.Op(tape.Op{In: states, Shape: a.shape(x), PassGrad: true})
 	}
-	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}, tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, c.AltUp}}}
+	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}, tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)}}}
 }
 
 // gemma3nLast makes one of the hidden states.
 func gemma3nLast(c Transformer) []tape.Layer {
-	a := *setting.Or(c.AltUp, &AltUp{})
+	a := *setting.Or(Own[AltUp](c), &AltUp{})
 	parts := append(a.projections("altup_unembed_projections.", c.Hidden), tape.As("norm", gemma3nNorm(c)))
 	run := func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		first := oneOf(f, x)
@@ -103,7 +103,7 @@ func gemma3nLast(c Transformer) []tape.Layer {
 		all := f.Op(tape.Op{In: states, Shape: x.Shape, PassGrad: true})
 		return f.Call("norm", f.Op(tape.Op{In: []tape.Tensor{all}, Shape: first.Shape}))
 	}
-	return []tape.Layer{tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, c.AltUp}}}
+	return []tape.Layer{tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)}}}
 }
 
 // projections are those of all hidden states but one.
@@ -146,7 +146,7 @@ func rescaled(f *tape.Flow, x, target tape.Tensor) tape.Tensor {
 
 // gemma3nBlock predicts the hidden states, computes one of them, and corrects the others by it.
 func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
-	a := *setting.Or(c.AltUp, &AltUp{})
+	a := *setting.Or(Own[AltUp](c), &AltUp{})
 	linear := func(in, out int) layer.Linear { return layer.Linear{In: in, Out: out, NoBias: true} }
 	parts := tape.Sequential{
 		b.attention, b.mlp,
@@ -177,7 +177,7 @@ func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
 		// In place of all but the first, whose gradient is copied.
 		return f.Op(tape.Op{In: []tape.Tensor{all, one}, Shape: all.Shape, InPlace: true})
 	}
-	return checked{tape.Module{Name: "DecoderBlock", Parts: parts, Run: run}, c.AltUp}
+	return checked{tape.Module{Name: "DecoderBlock", Parts: parts, Run: run}, Own[AltUp](c)}
 }
 
 // beside is attention and the path beside it, with x.
@@ -261,7 +261,7 @@ func readGemma3n(c *Config, a *Model) {
 	if !c.Flag("altup_correct_scale", true) {
 		c.Unknown("altup_correct_scale", "false")
 	}
-	a.AltUp, a.CappedLogits = &altUp, true
+	a.Own, a.CappedLogits = &altUp, true
 	c.Windows(a, 512, each(5))
 	c.thinned(a)
 	c.borrowing(a, 15)
@@ -299,7 +299,7 @@ func ggufGemma3n(m *Metadata, a *Model) {
 	m.must(&altUp.Size, "embedding_length_per_layer_input")
 	m.may(&shared, "attention.shared_kv_layers")
 	altUp.Rank, altUp.Vocab = m.Rows("blk.0.laurel_l.weight"), m.Rows("per_layer_token_embd.weight")
-	a.AltUp = &altUp
+	a.Own = &altUp
 	a.thin()
 	if err := a.borrow(shared); err != nil {
 		m.keep(err)

@@ -126,7 +126,7 @@ func (m *Metadata) has(tensor string) bool {
 	return ok
 }
 
-// rows is the first dimension of a matrix, and 0 if there is none.
+// Rows is the first dimension of a matrix, and 0 if there is none.
 func (m *Metadata) Rows(tensor string) int {
 	if shape, ok := m.Shape(tensor); ok && len(shape) == 2 {
 		return min(shape[0], LargestNumber)
@@ -155,7 +155,7 @@ func packedBiases(m *Metadata, a *Model) {
 	a.QKVBias = m.has("blk.0.attn_q.bias") || m.has("blk.0.attn_qkv.bias")
 }
 
-// learnedPositions reads how many positions there are.
+// LearnedPositions reads how many positions there are.
 func LearnedPositions(m *Metadata, a *Model) { m.must(&a.Positions, "context_length") }
 
 // stillBeyondWindow is Model.stillBeyondWindow of what has no keys for it.

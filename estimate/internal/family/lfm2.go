@@ -11,7 +11,7 @@ import (
 // LFM2: Llama with short convolutions in most blocks.
 var LFM2 = Register(&Family{
 	Name:  "LFM2",
-	style: style{names: decoderNames{last: "embedding_norm", mlp: "feed_forward"}, block: normedBeforeAs("operator_norm", "ffn_norm", "", ""), mlp: lfm2MLP, attention: lfm2Attention},
+	style: style{names: decoderNames{last: "embedding_norm", mlp: "feed_forward"}, block: normedBeforeAs("operator_norm", "ffn_norm", "", ""), mlp: lfm2MLP, attention: lfm2Attention, recurrent: shortConv},
 	Types: []Type{
 		{Name: "lfm2", Base: "Lfm2Model", Keys: map[string]string{"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}, Read: readLFM2},
 	},
@@ -25,9 +25,19 @@ func lfm2Attention(_ Transformer, a *layer.Attention) {
 	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj", QNorm: "q_layernorm", KNorm: "k_layernorm"}
 }
 
-// shortConv is LFM2's: a convolution over few tokens between two gates.
-func (c Transformer) shortConv() tape.Layer {
-	width, kernel := min(c.Hidden, setting.MaxField/3), c.ShortConv
+// ShortConv is what LFM2 has in place of attention: a convolution over few tokens between two gates.
+type ShortConv struct{ Kernel int }
+
+func shortConv(c Transformer) *recurrence {
+	own := Own[ShortConv](c)
+	if own == nil {
+		return nil
+	}
+	return &recurrence{tape.Named{Name: "conv", Layer: own.layer(c.Hidden)}, setting.FLOPs(c.Hidden, own.Kernel)}
+}
+
+func (s ShortConv) layer(hidden int) tape.Layer {
+	width, kernel := min(hidden, setting.MaxField/3), s.Kernel
 	parts := tape.Sequential{
 		tape.Named{Name: "conv", Layer: layer.Conv1d{In: width, Out: width, Kernel: kernel, Padding: kernel - 1, Groups: width, NoBias: true}},
 		tape.Named{Name: "in_proj", Layer: layer.Linear{In: width, Out: 3 * width, NoBias: true}},
@@ -48,7 +58,9 @@ func readLFM2(c *Config, a *Model) {
 	}
 	c.likeLlama(a, "Lfm2ForCausalLM")
 	a.QKNorm = layer.NormHeads
-	c.Number(&a.ShortConv, "conv_L_cache", 3)
+	conv := ShortConv{}
+	a.Own = &conv
+	c.Number(&conv.Kernel, "conv_L_cache", 3)
 	c.adjustFFN(a)
 	types, attending := c.layerTypes(a), c.List("full_attn_idxs")
 	a.mark(Recurrent, func(layer int) bool {

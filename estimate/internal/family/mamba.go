@@ -44,8 +44,8 @@ func (c Transformer) mamba() []tape.Layer {
 
 func (c Transformer) stateSpace() *layer.StateSpace {
 	s := layer.StateSpace{}
-	if c.Mixer != nil {
-		s = *c.Mixer
+	if own := Own[layer.StateSpace](c); own != nil {
+		s = *own
 	}
 	hidden := min(max(c.Hidden, 0), setting.MaxField/2)
 	s.Inner, s.State, s.Rank, s.Kernel = setting.Or(s.Inner, 2*hidden), setting.Or(s.State, 16), setting.Or(s.Rank, (hidden+15)/16), setting.Or(s.Kernel, 4)
@@ -59,7 +59,7 @@ func readMamba(c *Config, a *Model) {
 		c.Unknown("use_conv_bias", "false")
 	}
 	s := layer.StateSpace{Bias: c.Flag("use_bias", false)}
-	a.Mixer = &s
+	a.Own = &s
 	c.Number(&a.Hidden, "hidden_size", 0)
 	c.Number(&a.Blocks, "num_hidden_layers", 0)
 	c.Number(&a.Vocab, "vocab_size", 0)
@@ -75,7 +75,7 @@ func readMamba(c *Config, a *Model) {
 
 func ggufMamba(m *Metadata, a *Model) {
 	var s layer.StateSpace
-	a.Mixer = &s
+	a.Own = &s
 	m.must(&s.Inner, "ssm.inner_size")
 	m.must(&s.State, "ssm.state_size")
 	m.must(&s.Rank, "ssm.time_step_rank")

@@ -32,19 +32,14 @@ type Input struct {
 	Shape []int
 }
 
-// tokens is a text.
+// Tokens is a text.
 func Tokens(batch, length int) Input { return Input{alloc.Int64, []int{batch, length}} }
 
-// reals are numbers of the type of activations.
+// Reals are numbers of the type of activations.
 func Reals(dims ...int) Input { return Input{0, dims} }
 
-// usualTokens is the length of a text where nobody says it, usualCaption that of one for PixArt-Sigma, for Stable
-// Diffusion 3 it is 333, and usualClip that for CLIP.
-const (
-	usualTokens  = 512
-	usualCaption = 300
-	UsualClip    = 77
-)
+// usualTokens is the length of a text where nobody says it.
+const usualTokens = 512
 
 // usualSide is the side of the latent image that FLUX makes where nobody says it, of 1024 x 1024 pixels.
 // Four of its pixels are a place.
@@ -66,7 +61,7 @@ func (a *Model) Layers() []tape.Layer {
 func (a *Model) writes() bool { return a.Images == nil && !a.Family.Encoder() }
 
 // MakesImages reports whether the model makes images, or reads them without being a transformer.
-func (a *Model) MakesImages() bool { return a.Images != nil || a.Denoiser != nil }
+func (a *Model) MakesImages() bool { return a.Images != nil || a.Family.OrLlama().Makes }
 
 // SeesImages reports whether the model is a transformer that reads images and no text.
 func (a *Model) SeesImages() bool { return a.Images == nil && a.Family.OrLlama().Images }
@@ -79,12 +74,8 @@ func (a *Model) Inputs(batch, length int) []Input {
 	switch {
 	case a.Images != nil:
 		return a.Images.Inputs(batch, length)
-	case a.Denoiser != nil && a.Image > 0: // what reads images and no patches
-		side := a.LatentSide()
-		return []Input{Reals(batch, a.Channels, side, side), Reals(batch, cmp.Or(length, usualCaption), a.Denoiser.TextDim)}
-	case a.Denoiser != nil:
-		side := a.LatentSide()
-		return []Input{Reals(batch, side*side/4, a.Channels), Reals(batch, cmp.Or(length, usualTokens), a.Denoiser.TextDim)}
+	case a.MakesImages():
+		return a.Family.Input(a, batch, length)
 	case a.SeesImages():
 		return []Input{Reals(batch, a.Channels, a.Image, a.Image)}
 	}
@@ -116,7 +107,7 @@ func (a *Model) LatentSide() int {
 // models have some hundred.
 const MaxBlocks = 1024
 
-// largestNumber bounds every number of a model.
+// LargestNumber bounds every number of a model.
 const LargestNumber = math.MaxInt32
 
 // check holds the numbers against each other.
@@ -191,7 +182,7 @@ func (a *Model) Resize(side int) error {
 			a.Images = resized
 		}
 		return err
-	case a.Denoiser == nil:
+	case !a.MakesImages():
 		return fmt.Errorf("a %s model reads those of one size, or none", a.Type)
 	}
 	patch := 2 // of FLUX, whose latent images come in patches
@@ -215,10 +206,15 @@ func (a *Model) Resize(side int) error {
 	return nil
 }
 
-// latentSide is the side of the latent image of one of a side in pixels, which must be a multiple of a unit.
+// LatentSide is the side of the latent image of one of a side in pixels, which must be a multiple of a unit.
 func LatentSide(pixels, unit int) (int, error) {
 	if pixels%(unit*latentScale) != 0 {
 		return 0, fmt.Errorf("want a multiple of %d pixels", unit*latentScale)
 	}
 	return pixels / latentScale, nil
+}
+
+// each reports every so many-th layer.
+func each(n int) func(layer int) bool {
+	return func(layer int) bool { return (layer+1)%n == 0 }
 }

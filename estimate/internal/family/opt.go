@@ -15,7 +15,7 @@ var OPT = Register(&Family{
 	},
 })
 
-// optPadding is the number of positions that OPT's table has before the first.
+// OptPadding is the number of positions that OPT's table has before the first.
 const OptPadding = 2
 
 func optEmbedded(c Transformer) []tape.Layer {

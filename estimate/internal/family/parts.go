@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// first takes the first token of each sequence, as a view.
+// First takes the first token of each sequence, as a view.
 type First struct{}
 
 func (First) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -28,7 +28,7 @@ type stack struct {
 // Kind names the row.
 func (stack) Kind() string { return "Sequential" }
 
-// stacked are so many blocks, of which make makes one of a kind.
+// Stacked are so many blocks, of which make makes one of a kind.
 func Stacked(n int, kind func(block int) int, make func(kind, block int) tape.Layer) stack {
 	var s stack
 	at := map[int]uint8{}
@@ -88,7 +88,7 @@ func (scale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 }
 
-// frequencies holds the buffers of the rotary positions, for so many kinds of layers.
+// Frequencies holds the buffers of the rotary positions, for so many kinds of layers.
 type Frequencies struct{ N, Kinds int }
 
 // Kind names the row.
@@ -106,7 +106,7 @@ func (l Frequencies) Declare(d *tape.Declaration) {
 
 func (Frequencies) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
-// positions adds a learned vector for each place of the input, as an
+// Positions adds a learned vector for each place of the input, as an
 // embedding of 0, 1, 2... does; the numbers are kept.
 type Positions struct {
 	Num, Dim int
@@ -148,7 +148,7 @@ func (l Positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
 }
 
-// withDropout calls a layer and then dropout as one of its parts.
+// WithDropout calls a layer and then dropout as one of its parts.
 type WithDropout struct {
 	Name    string
 	Layer   tape.Layer
@@ -171,7 +171,7 @@ func (w WithDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Call(w.Name, w.Dropout, x)
 }
 
-// held is a layer whose parameters are there and that passes its input on.
+// Held is a layer whose parameters are there and that passes its input on.
 type Held struct{ tape.Layer }
 
 // Kind names the row.
@@ -190,23 +190,7 @@ func (Held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return x, nil
 }
 
-// pooled is what BertModel and ViTModel make of the first token.
-func (c Transformer) Pooled() tape.Layer {
-	return tape.Named{Name: "pooler", Layer: tape.Sequential{
-		First{},
-		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
-		tape.Named{Name: "activation", Layer: layer.Tanh{}},
-	}}
-}
-
-// side is the number of patches along an image's side.
-func (c Transformer) Side() int { return setting.Or(c.Image, 224) / max(1, c.Patch) }
-
-func (c Transformer) PatchConv(noBias bool) tape.Layer {
-	return layer.Conv2d{In: c.Channels, Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch, NoBias: noBias}
-}
-
-// flatPatches is (batch, channels, height, width) as (batch, places, channels), a view.
+// FlatPatches is (batch, channels, height, width) as (batch, places, channels), a view.
 type FlatPatches struct{}
 
 func (FlatPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {

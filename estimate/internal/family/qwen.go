@@ -107,7 +107,7 @@ func ggufQwen2MoE(m *Metadata, a *Model) { m.must(&a.SharedFFN, "expert_shared_f
 // Qwen3Next: Llama with shifted norms, gated attention, and linear attention in most blocks.
 var Qwen3Next = Register(&Family{
 	Name:  "Qwen3-Next",
-	style: style{norm: gemmaNorm, attention: qwen3NextAttention},
+	style: style{norm: gemmaNorm, attention: qwen3NextAttention, recurrent: deltaNet},
 	Types: []Type{
 		{Name: "qwen3_next", Base: "Qwen3NextModel", Read: readQwen3Next},
 		{Name: "qwen3_5_text", Base: "Qwen3_5TextModel", Read: readQwen35, Text: true},
@@ -148,13 +148,13 @@ func (c *Config) qwen35(a *Model, causal string) {
 	a.QKNorm, a.Batched = layer.NormHeads, true
 	c.rotatedInPart(a, causal, 0.25)
 	c.linearAttention(a)
-	a.Delta.Apart = true
+	Own[layer.DeltaNet](a.Transformer).Apart = true
 }
 
 // linearAttention reads what layers have linear attention, and its numbers.
 func (c *Config) linearAttention(a *Model) {
 	var delta layer.DeltaNet
-	a.Delta = &delta
+	a.Own = &delta
 	c.Number(&delta.KeyHeads, "linear_num_key_heads", 16)
 	c.Number(&delta.ValueHeads, "linear_num_value_heads", 32)
 	c.Number(&delta.KeySize, "linear_key_head_dim", 128)
@@ -167,4 +167,13 @@ func (c *Config) linearAttention(a *Model) {
 		}
 		return !full(layer)
 	})
+}
+
+// deltaNet is the linear attention.
+func deltaNet(c Transformer) *recurrence {
+	own := Own[layer.DeltaNet](c)
+	if own == nil {
+		return nil
+	}
+	return &recurrence{tape.Named{Name: "linear_attn", Layer: layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *own}}, own.States()}
 }

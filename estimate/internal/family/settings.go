@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
-// class returns the class of the model, which must be the family's base or one with a
+// Class returns the class of the model, which must be the family's base or one with a
 // head that is known.
 func (c *Config) Class(heads ...string) string {
 	classes := c.Names("architectures")
@@ -22,7 +22,7 @@ func (c *Config) Class(heads ...string) string {
 	return classes[0]
 }
 
-// labels is the width of a classifier; transformers takes 2 where there is no id2label.
+// Labels is the width of a classifier; transformers takes 2 where there is no id2label.
 func (c *Config) Labels() int {
 	var labels map[string]string
 	if !c.Decode("id2label", &labels) {
@@ -61,7 +61,7 @@ func (c *Config) rotatedInPart(a *Model, causal string, without float64) {
 	c.rotaryPart(a, without)
 }
 
-// encoder reads what BERT and ViT have in common.
+// Encoder reads what BERT and ViT have in common.
 func (c *Config) Encoder(a *Model) {
 	c.Number(&a.Hidden, "hidden_size", 0)
 	c.Number(&a.Blocks, "num_hidden_layers", 0)
@@ -126,7 +126,7 @@ func (c *Config) layerTypes(a *Model) []string {
 	return types
 }
 
-// windows reads the sliding window, of so many tokens where the key is absent, and which layers do not have it: those
+// Windows reads the sliding window, of so many tokens where the key is absent, and which layers do not have it: those
 // that layer_types tells, or where it is absent those that full says, by the number from 0.
 func (c *Config) Windows(a *Model, without int, full func(layer int) bool) {
 	if a.Window = c.Whole("sliding_window", without); a.Window == 0 {
@@ -154,11 +154,6 @@ func (c *Config) turnedWindows(a *Model) {
 	every := max(1, c.Whole("sliding_window_pattern", 4))
 	c.Windows(a, 0, each(every))
 	a.stillBeyondWindow()
-}
-
-// each reports every so many-th layer.
-func each(n int) func(layer int) bool {
-	return func(layer int) bool { return (layer+1)%n == 0 }
 }
 
 // unrotated marks the layers that do not rotate: those for which no_rope_layers has a 0, or where
@@ -192,7 +187,7 @@ func (c *Config) mixture(a *Model, number string, experts, top int) {
 func CacheAlone(name string, text json.RawMessage) (Model, bool) {
 	a := Model{Type: name}
 	c := newConfig(known{}, text, new(error))
-	if c.Has("text_config") {
+	if c.Given("text_config") {
 		c = c.Component("text_config", "")
 	}
 	c.Number(&a.Hidden, "hidden_size", 0)

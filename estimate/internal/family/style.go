@@ -2,78 +2,8 @@ package family
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
-
-// style is how a family puts a decoder together, where it is not as Llama does. Its functions
-// see the Transformer's numbers.
-type style struct {
-	names     decoderNames
-	norm      func(Transformer) tape.Layer
-	embedded  func(Transformer) []tape.Layer           // what follows the embedding of tokens
-	last      func(Transformer) []tape.Layer           // what follows the blocks, in place of the norm
-	after     func(Transformer) []tape.Layer           // what follows the head
-	block     func(Transformer, blockParts) tape.Layer // nil is normed before each part
-	attention func(Transformer, *layer.Attention)      // what is set besides
-	mlp       func(Transformer) tape.Layer
-	mixture   func(Transformer, layer.MoE) tape.Layer
-	rotations func(Transformer) int // tables of rotation; nil for one
-	still     bool                  // no rotary positions
-	half      bool                  // half of a head rotates where nothing says how much
-	headBias  bool                  // of the head
-}
-
-// decoderNames are those of the modules, "" for Llama's.
-type decoderNames struct{ root, embed, blocks, last, attention, mlp, head string }
-
-// blockParts is what a block is made of.
-type blockParts struct {
-	norm, dropout  tape.Layer
-	attention, mlp tape.Named
-}
-
-// style is the family's, with all that it leaves to Llama's.
-func (c Transformer) style() style {
-	s := c.Family.OrLlama().style
-	n := &s.names
-	n.root, n.embed, n.blocks, n.last = setting.Or(n.root, "model"), setting.Or(n.embed, "embed_tokens"), setting.Or(n.blocks, "layers"), setting.Or(n.last, "norm")
-	n.attention, n.mlp, n.head = setting.Or(n.attention, "self_attn"), setting.Or(n.mlp, "mlp"), setting.Or(n.head, "lm_head")
-	if s.norm == nil {
-		s.norm = func(c Transformer) tape.Layer { return layer.RMSNorm{Size: c.Hidden, Unfused: true} }
-	}
-	if s.block == nil {
-		s.block = normedBefore("", "")
-	}
-	if s.mlp == nil {
-		s.mlp = func(c Transformer) tape.Layer {
-			return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Bias: c.Bias}
-		}
-	}
-	return s
-}
-
-// dropped is a part and the dropout after it, which has no name where it does nothing.
-func dropped(name string, part tape.Named, dropout tape.Layer) tape.Sequential {
-	if name == "" {
-		return tape.Sequential{part}
-	}
-	return tape.Sequential{part, tape.Named{Name: name, Layer: dropout}}
-}
-
-// normedBefore is x + part(norm(x)) for attention and MLP, which dropouts of these names follow.
-func normedBefore(afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
-	return normedBeforeAs("input_layernorm", "post_attention_layernorm", afterAttention, afterMLP)
-}
-
-func normedBeforeAs(first, second, afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
-	return func(_ Transformer, b blockParts) tape.Layer {
-		return DecoderBlock{tape.Sequential{
-			tape.Skip(append(tape.Sequential{tape.Named{Name: first, Layer: b.norm}}, dropped(afterAttention, b.attention, b.dropout)...)...),
-			tape.Skip(append(tape.Sequential{tape.Named{Name: second, Layer: b.norm}}, dropped(afterMLP, b.mlp, b.dropout)...)...),
-		}}
-	}
-}
 
 // normedAround has norms of these names before and after attention and MLP.
 func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, blockParts) tape.Layer {
@@ -143,4 +73,61 @@ func (b parallelBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error)
 		return tape.Tensor{}, err
 	}
 	return tape.Add(t, y, x)
+}
+
+func layerNorm(c Transformer) tape.Layer { return layer.LayerNorm{Size: c.Hidden} }
+
+func lateNorm(c Transformer) tape.Layer {
+	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Late: true}
+}
+
+func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.Inlined{Layer: layer.Multiple{}}} }
+
+func dropoutAs(name string) func(Transformer) []tape.Layer {
+	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.Named{Name: name, Layer: c.Drop()}} }
+}
+
+func packedMLP(c Transformer) tape.Layer {
+	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true}
+}
+
+// plainMLP is an MLP without a gate, whose parts have these names.
+func plainMLP(up, act, down string) func(Transformer) tape.Layer {
+	return func(c Transformer) tape.Layer {
+		return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, Names: &[3]string{up, act, down}}
+	}
+}
+
+// routedBy is the usual mixture with a router.
+func routedBy(r layer.Router) func(Transformer, layer.MoE) tape.Layer {
+	return func(_ Transformer, m layer.MoE) tape.Layer {
+		m.Router = r
+		return m
+	}
+}
+
+func packedAttention(_ Transformer, a *layer.Attention) {
+	a.Packed, a.Sliced, a.Joined = true, true, true
+}
+
+func joinedAttention(c Transformer, a *layer.Attention) {
+	a.Joined = a.RotaryDim != 0 && a.RotaryDim < a.Size()
+}
+
+// packedNames are those of GPT-NeoX and its successors.
+var packedNames = &layer.AttentionNames{Packed: "query_key_value", Out: "dense"}
+
+func starcoderBlock(c Transformer, b blockParts) tape.Layer {
+	return DecoderBlock{tape.Sequential{
+		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: b.dropout}),
+		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: b.dropout}),
+	}}
+}
+
+// multipliedBlock is Llama's with a factor on what each part adds.
+func multipliedBlock(_ Transformer, b blockParts) tape.Layer {
+	return DecoderBlock{tape.Sequential{
+		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: layer.Multiple{}}),
+		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: layer.Multiple{}}),
+	}}
 }

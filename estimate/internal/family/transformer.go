@@ -16,13 +16,13 @@ type BlockKind uint8
 const (
 	Windowed   BlockKind = 1 << iota // it attends within the Window alone
 	NoRotation                       // it does not rotate queries and keys
-	Recurrent                        // it has the DeltaNet or the ShortConv in place of attention
+	Recurrent                        // it has what the family has in place of attention
 	Sparse                           // it has the mixture; where no block is marked so, all beyond DenseBlocks have
 	Borrowing                        // its keys and values are those of the last block before that is of its kind, with or without a window
 	Thinned                          // few elements of the MLP's middle are not 0
 )
 
-// kind is that of a block.
+// Kind is that of a block.
 func (c Transformer) Kind(block int) BlockKind {
 	if block < len(c.Kinds) {
 		return c.Kinds[block]
@@ -81,7 +81,7 @@ func (c Transformer) Loss() tape.Layer {
 	return layer.NextToken{}
 }
 
-// half are the numbers of the decoder of an encoder and decoder.
+// Half are the numbers of the decoder of an encoder and decoder.
 func (c Transformer) Half() Transformer {
 	c.Blocks, c.Heads, c.FFN = setting.Or(c.DecoderBlocks, c.Blocks), setting.Or(c.DecoderHeads, c.Heads), setting.Or(c.DecoderFFN, c.FFN)
 	return c
@@ -106,15 +106,6 @@ type Transformer struct {
 
 	Window     int // of sliding window attention, for the key/value cache; 0 for none
 	FullBlocks int // of the Blocks, those without the Window
-
-	// Delta is the linear attention of blocks that are Recurrent.
-	Delta *layer.DeltaNet
-	// ShortConv is the kernel of LFM2's convolutions, which blocks that are Recurrent have; 0 for none.
-	ShortConv int
-	// AltUp is what Gemma3n has besides.
-	AltUp *AltUp
-	// Mixer is that of Mamba; nil for the usual numbers.
-	Mixer *layer.StateSpace
 
 	Experts      int // of a mixture in place of the MLP; 0 for none
 	TopK         int // experts that each token visits; 0 means 2
@@ -168,9 +159,6 @@ type Transformer struct {
 	GatedFFN                                bool // the MLP has a gate (T5)
 	SourceLength                            int  // what the encoder makes of a sound (Whisper)
 
-	Stages   []Stage // of Swin, whose Blocks and Heads these are; FFN is the first's
-	DropPath float64 // of Swin: how often a block's attention is left out
-
 	Image, Patch int // ViT: side of image and patch; 0 means 224 and 16
 	Channels     int // ViT: 0 means 3; of Whisper's spectra
 	Classes      int // width of a classifier in place of the head (not GPT2); 0 for none
@@ -178,9 +166,6 @@ type Transformer struct {
 	Merge   int  // towers: patches along a side that are joined; 0 means 2
 	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
 	Batched bool // rotary tables are made for each sequence separately (Qwen2-VL and its successors)
-
-	// Denoiser is what transformers that make images have besides (from Flux to PixArt).
-	Denoiser *Denoiser
 
 	MaskedLM bool // BERT: the head that predicts masked tokens
 	Detects  bool // ELECTRA: the head that tells tokens which were replaced
@@ -196,6 +181,15 @@ type Transformer struct {
 	// Audio is the tower of sounds of Gemma3n, which does not run either: Channels of a spectrum, and a Patch of
 	// as many steps as its convolutions see; nil for none.
 	Audio *Transformer
+
+	// Own is what the Family alone has, such as an *AltUp of Gemma3n; nil for none.
+	Own any
+}
+
+// Own is what only the family has, if it is a T; nil for another or none.
+func Own[T any](c Transformer) *T {
+	own, _ := c.Own.(*T)
+	return own
 }
 
 // Cache describes the key/value cache, for WithKVCache. An Encoder has none: what it is given then has no Layers,
@@ -209,18 +203,16 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 		latent = c.Latent.KVRank + c.Latent.RopeSize
 	}
 	full, attend, fixed := c.FullBlocks, c.Blocks, int64(0)
+	recurrent := c.recurrent()
 	if c.Kinds != nil {
 		full = 0
 		for i := range min(c.Blocks, len(c.Kinds)) {
 			switch {
 			case c.Kinds[i]&Borrowing != 0:
 				attend--
-			case c.Kinds[i]&Recurrent != 0 && c.Delta != nil:
+			case c.Kinds[i]&Recurrent != 0 && recurrent != nil:
 				attend--
-				fixed = setting.AddSat(fixed, c.Delta.States())
-			case c.Kinds[i]&Recurrent != 0 && c.ShortConv > 0:
-				attend--
-				fixed = setting.AddSat(fixed, setting.FLOPs(c.Hidden, c.ShortConv))
+				fixed = setting.AddSat(fixed, recurrent.states)
 			case c.Kinds[i]&Windowed == 0:
 				full++
 			}
@@ -265,21 +257,18 @@ func (c Transformer) Drop() tape.Layer {
 	return layer.Dropout{P: c.Dropout}
 }
 
-// Denoiser is what a transformer that makes images out of noise has besides the numbers of a
-// Transformer (Flux, Flux2, QwenImage, SD3, PixArt). Its Blocks are those of two streams in FLUX, its Channels those of what it
-// reads. The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch, length,
-// TextDim). FLUX and Qwen-Image read patches, (batch, places, Channels), and the others (batch, Channels, height, width).
-// Timesteps, and what else is a few numbers for each image, are not inputs.
-type Denoiser struct {
-	TextDim      int  // width of the text encoder's output
-	PooledDim    int  // width of its pooled output (Flux, SD3)
-	DualBlocks   int  // the first blocks, in which the image attends to itself besides (SD3)
-	SingleBlocks int  // blocks of one stream after those of two (Flux, Flux2)
-	Guided       bool // the strength of guidance is embedded (Flux, Flux2)
-	Sized        bool // the image's size and ratio are embedded (PixArt)
-	Out          int  // channels of the output; 0 means Channels
+// Pooled is what BertModel and ViTModel make of the first token.
+func (c Transformer) Pooled() tape.Layer {
+	return tape.Named{Name: "pooler", Layer: tape.Sequential{
+		First{},
+		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+		tape.Named{Name: "activation", Layer: layer.Tanh{}},
+	}}
 }
 
-// Stage is a part of a Swin transformer: blocks of the same resolution and width, which are half and
-// twice those of the stage before.
-type Stage struct{ Blocks, Heads int }
+// Side is the number of patches along an image's side.
+func (c Transformer) Side() int { return setting.Or(c.Image, 224) / max(1, c.Patch) }
+
+func (c Transformer) PatchConv(noBias bool) tape.Layer {
+	return layer.Conv2d{In: c.Channels, Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch, NoBias: noBias}
+}

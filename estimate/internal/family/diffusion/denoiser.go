@@ -3,6 +3,7 @@
 package diffusion
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -67,11 +68,8 @@ func (l denoiser) layers() []tape.Layer {
 }
 
 // denoise are the numbers of the Denoiser, of which there must be one.
-func denoise(c family.Transformer) family.Denoiser {
-	d := family.Denoiser{}
-	if c.Denoiser != nil {
-		d = *c.Denoiser
-	}
+func denoise(c family.Transformer) Denoiser {
+	d := *setting.Or(family.Own[Denoiser](c), &Denoiser{})
 	d.Out = setting.Or(d.Out, c.Channels)
 	return d
 }
@@ -177,12 +175,50 @@ var encoded tape.Slot[tape.Tensor]
 // denoiser reads the numbers that all transformers that make images have in common, as diffusers writes them. What is absent has
 // the defaults of src/diffusers/models/transformers there.
 func denoiserSettings(c *family.Config, a *family.Model, heads, headSize, blocks, channels, patch int) {
-	a.Denoiser = &family.Denoiser{}
+	d := &Denoiser{}
+	a.Own = d
 	c.Number(&a.Heads, "num_attention_heads", heads)
 	c.Number(&a.HeadSize, "attention_head_dim", headSize)
 	c.Number(&a.Blocks, "num_layers", blocks)
 	c.Number(&a.Channels, "in_channels", channels)
 	c.Number(&a.Patch, "patch_size", patch)
-	c.Number(&a.Denoiser.Out, "out_channels", a.Channels)
+	c.Number(&d.Out, "out_channels", a.Channels)
 	c.Times(&a.Hidden, "attention_head_dim", a.Heads, float64(a.HeadSize))
+}
+
+// Denoiser is what a transformer that makes images out of noise has besides the numbers of a
+// Transformer (Flux, Flux2, QwenImage, SD3, PixArt). Its Blocks are those of two streams in FLUX, its Channels those of what it
+// reads. The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch, length,
+// TextDim). FLUX and Qwen-Image read patches, (batch, places, Channels), and the others (batch, Channels, height, width).
+// Timesteps, and what else is a few numbers for each image, are not inputs.
+type Denoiser struct {
+	TextDim      int  // width of the text encoder's output
+	PooledDim    int  // width of its pooled output (Flux, SD3)
+	DualBlocks   int  // the first blocks, in which the image attends to itself besides (SD3)
+	SingleBlocks int  // blocks of one stream after those of two (Flux, Flux2)
+	Guided       bool // the strength of guidance is embedded (Flux, Flux2)
+	Sized        bool // the image's size and ratio are embedded (PixArt)
+	Out          int  // channels of the output; 0 means Channels
+}
+
+// numbersOf are the numbers that a model has besides a Transformer's.
+func numbersOf(a *family.Model) *Denoiser { return family.Own[Denoiser](a.Transformer) }
+
+// The numbers of tokens of a text where nobody says it: for FLUX and Qwen-Image, and for PixArt-Sigma; for Stable
+// Diffusion 3 it is 333.
+const (
+	usualTokens  = 512
+	usualCaption = 300
+)
+
+// placesInput is a noisy image as places, of which each is four pixels of the latent image, and a text.
+func placesInput(a *family.Model, batch, length int) []family.Input {
+	side := a.LatentSide()
+	return []family.Input{family.Reals(batch, side*side/4, a.Channels), family.Reals(batch, cmp.Or(length, usualTokens), numbersOf(a).TextDim)}
+}
+
+// imageInput is a noisy latent image, and a text.
+func imageInput(a *family.Model, batch, length int) []family.Input {
+	side := a.LatentSide()
+	return []family.Input{family.Reals(batch, a.Channels, side, side), family.Reals(batch, cmp.Or(length, usualCaption), numbersOf(a).TextDim)}
 }

@@ -11,6 +11,8 @@ import (
 // Flux: makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1).
 var Flux = family.Register(&family.Family{
 	Name:   "FLUX.1",
+	Input:  placesInput,
+	Makes:  true,
 	Layers: flux,
 	Role:   family.Encoder,
 	Types: []family.Type{
@@ -21,6 +23,8 @@ var Flux = family.Register(&family.Family{
 // Flux2: Flux with shared modulations and gated MLPs.
 var Flux2 = family.Register(&family.Family{
 	Name:   "FLUX.2",
+	Input:  placesInput,
+	Makes:  true,
 	Layers: flux2,
 	Role:   family.Encoder,
 	Types: []family.Type{
@@ -298,7 +302,7 @@ func packed(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Ten
 
 // flux reads what FLUX.1 and FLUX.2 have in common.
 func fluxSettings(c *family.Config, a *family.Model, single, text int, guided bool, ratio float64) {
-	m := a.Denoiser
+	m := numbersOf(a)
 	m.Guided = c.Flag("guidance_embeds", guided)
 	c.Number(&m.SingleBlocks, "num_single_layers", single)
 	c.Number(&m.TextDim, "joint_attention_dim", text)
@@ -312,7 +316,7 @@ func fluxSettings(c *family.Config, a *family.Model, single, text int, guided bo
 func readFlux(c *family.Config, a *family.Model) {
 	denoiserSettings(c, a, 24, 128, 19, 64, 1)
 	fluxSettings(c, a, 38, 4096, false, 4)
-	c.Number(&a.Denoiser.PooledDim, "pooled_projection_dim", 768)
+	c.Number(&numbersOf(a).PooledDim, "pooled_projection_dim", 768)
 }
 
 func readFlux2(c *family.Config, a *family.Model) {

@@ -14,6 +14,8 @@ import (
 // PixArt: makes images: cross-attention to the text, one modulation for all blocks.
 var PixArt = family.Register(&family.Family{
 	Name:   "PixArt",
+	Input:  imageInput,
+	Makes:  true,
 	Layers: pixArt,
 	Role:   family.Encoder,
 	Types: []family.Type{
@@ -109,7 +111,7 @@ func (l imageAttention) layer() tape.Layer {
 }
 
 // toPixels makes the pixels of each place.
-func toPixels(c family.Transformer, d family.Denoiser) tape.Layer {
+func toPixels(c family.Transformer, d Denoiser) tape.Layer {
 	return layer.Linear{In: c.Hidden, Out: int(min(setting.FLOPs(c.Patch, c.Patch, d.Out), setting.MaxField))}
 }
 
@@ -152,7 +154,7 @@ func readPixArt(c *family.Config, a *family.Model) {
 	denoiserSettings(c, a, 16, 72, 28, 4, 2)
 	cross := 0
 	c.Number(&a.Image, "sample_size", 128)
-	c.Number(&a.Denoiser.TextDim, "caption_channels", 0)
+	c.Number(&numbersOf(a).TextDim, "caption_channels", 0)
 	c.Number(&cross, "cross_attention_dim", a.Hidden)
 	switch {
 	case cmp.Or(c.Word("norm_type"), "ada_norm_single") != "ada_norm_single" || c.Flag("norm_elementwise_affine", false):
@@ -164,6 +166,6 @@ func readPixArt(c *family.Config, a *family.Model) {
 	case a.Image%a.Patch != 0:
 		c.Fail("sample_size", "an image of %d does not divide into patches of %d", a.Image, a.Patch)
 	}
-	a.Denoiser.Sized = c.Flag("use_additional_conditions", a.Image == 128)
+	numbersOf(a).Sized = c.Flag("use_additional_conditions", a.Image == 128)
 	c.Times(&a.FFN, "attention_head_dim", a.Hidden, 4)
 }

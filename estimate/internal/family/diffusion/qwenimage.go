@@ -11,6 +11,8 @@ import (
 // QwenImage: makes images: blocks of two streams, complex rotation.
 var QwenImage = family.Register(&family.Family{
 	Name:   "Qwen-Image",
+	Input:  placesInput,
+	Makes:  true,
 	Heads:  family.Elementary,
 	Layers: qwenImage,
 	Role:   family.Encoder,
@@ -102,7 +104,7 @@ func readQwenImage(c *family.Config, a *family.Model) {
 		c.Unknown("zero_cond_t, use_additional_t_cond, use_layer3d_rope", "true")
 	}
 	if !c.Has("out_channels") {
-		a.Denoiser.Out = 16
+		numbersOf(a).Out = 16
 	}
 	fluxSettings(c, a, 1, 3584, false, 4)
 }

@@ -10,6 +10,8 @@ import (
 // SD3: makes images: blocks of two streams over patches (Stable Diffusion 3 and 3.5).
 var SD3 = family.Register(&family.Family{
 	Name:   "Stable Diffusion 3",
+	Input:  imageInput,
+	Makes:  true,
 	Heads:  family.ElementaryIfAny,
 	Layers: sd3,
 	Role:   family.Encoder,
@@ -105,7 +107,7 @@ func sd3Block(c family.Transformer, s fluxStyle, dual, last bool) tape.Layer {
 
 func readSD3(c *family.Config, a *family.Model) {
 	denoiserSettings(c, a, 18, 64, 18, 16, 2)
-	m, projected, side := a.Denoiser, 0, 0
+	m, projected, side := numbersOf(a), 0, 0
 	c.Number(&a.Image, "sample_size", 128)
 	c.Number(&m.TextDim, "joint_attention_dim", 4096)
 	c.Number(&m.PooledDim, "pooled_projection_dim", 2048)

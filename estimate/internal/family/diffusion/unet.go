@@ -271,8 +271,11 @@ func (u UNet) block(l UNetLevel) tape.Layer {
 
 // Inputs are noisy latent images of the usual size, and texts.
 func (u UNet) Inputs(batch, length int) []family.Input {
-	return []family.Input{family.Reals(batch, u.Channels, u.Side, u.Side), family.Reals(batch, cmp.Or(length, family.UsualClip), u.TextDim)}
+	return []family.Input{family.Reals(batch, u.Channels, u.Side, u.Side), family.Reals(batch, cmp.Or(length, usualClip), u.TextDim)}
 }
+
+// usualClip is the number of tokens that CLIP reads.
+const usualClip = 77
 
 // LatentSide is the side of the latent images.
 func (u UNet) LatentSide() int { return u.Side }

@@ -185,7 +185,7 @@ func readCLIP(c *family.Config, a *family.Model) {
 // pair reads the towers of texts and images of CLIP and SigLIP.
 func pairSettings(c *family.Config, a *family.Model, textType, visionType string) (text, vision *family.Config) {
 	c.Class()
-	if !c.Has("text_config") || !c.Has("vision_config") {
+	if !c.Given("text_config") || !c.Given("vision_config") {
 		c.Fail("text_config, vision_config", "the key is missing")
 	}
 	text, vision = c.Component("text_config", textType), c.Component("vision_config", visionType)

@@ -40,7 +40,7 @@ func siglip(t family.Transformer, width int) []tape.Layer {
 // counted, and not run.
 func readGemma3Vision(c *family.Config, a *family.Model) {
 	class := c.Class("Gemma3ForConditionalGeneration")
-	if !c.Has("text_config") || !c.Has("vision_config") {
+	if !c.Given("text_config") || !c.Given("vision_config") {
 		c.Fail("text_config, vision_config", "the key is missing")
 	}
 	text, v := c.Component("text_config", "gemma3_text"), c.Component("vision_config", "siglip_vision_model")

@@ -21,12 +21,19 @@ var Swin = family.Register(&family.Family{
 	},
 })
 
+// Stages are what Swin has besides: stages, whose blocks and heads these are, while FFN is the first's.
+type Stages struct {
+	Each     []Stage
+	DropPath float64 // how often a block's attention is left out
+}
+
 // maxStages bounds the stages, since each has twice the width.
 const maxStages = 8
 
 // swin builds Swin: attention within windows of an image, every other block's shifted.
 func swin(c family.Transformer) []tape.Layer {
-	if len(c.Stages) > maxStages {
+	own := *setting.Or(family.Own[Stages](c), &Stages{})
+	if len(own.Each) > maxStages {
 		return []tape.Layer{tape.Wrong("there are more than 8 Stages")}
 	}
 	side := c.Side()
@@ -38,14 +45,14 @@ func swin(c family.Transformer) []tape.Layer {
 	}
 	var stages tape.Sequential
 	width, ffn, first := min(c.Hidden, setting.MaxField>>maxStages), min(c.FFN, setting.MaxField>>maxStages), true
-	for i, s := range c.Stages {
+	for i, s := range own.Each {
 		var blocks tape.Sequential
 		for b := range min(s.Blocks, tape.MaxLayers) {
-			blocks = append(blocks, swinBlock(c, side, width, ffn, s.Heads, b%2 == 1, !first))
+			blocks = append(blocks, swinBlock(c, side, width, ffn, s.Heads, b%2 == 1, own.DropPath > 0 && !first))
 			first = false
 		}
 		stage := tape.Sequential{tape.Named{Name: "blocks", Layer: blocks}}
-		if i+1 < len(c.Stages) {
+		if i+1 < len(own.Each) {
 			stage = append(stage, imaged(side, 2*width, tape.Named{Name: "downsample", Layer: layer.PatchMerging{Channels: width}}))
 			side, width, ffn = (side+1)/2, 2*width, 2*ffn
 		}
@@ -66,7 +73,7 @@ func swin(c family.Transformer) []tape.Layer {
 func swinBlock(c family.Transformer, side, width, ffn, heads int, shifted, drops bool) tape.Layer {
 	w := layer.WindowAttention{Hidden: width, Heads: heads, Window: c.Window, Shifted: shifted}
 	attention := tape.Sequential{tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: width}}, imaged(side, width, tape.Named{Name: "attention", Layer: w}), tape.Inlined{Layer: c.Drop()}}
-	if drops && c.DropPath > 0 {
+	if drops {
 		attention = append(attention, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
 	}
 	mlp := layer.MLP{Hidden: width, FFN: ffn, Activation: c.Activation}
@@ -102,13 +109,14 @@ func readSwin(c *family.Config, a *family.Model) {
 		c.Fail("depths, num_heads", "they are not lists of the same length")
 		return
 	}
-	a.Dropout, a.DropPath, a.Heads = c.Dropout("hidden_dropout_prob"), c.Dropout("drop_path_rate"), 1
+	own := &Stages{DropPath: c.Dropout("drop_path_rate")}
+	a.Own, a.Dropout, a.Heads = own, c.Dropout("hidden_dropout_prob"), 1
 	for i, depth := range depths {
 		if depth < 1 || heads[i] < 1 || depth > family.MaxBlocks || heads[i] > family.LargestNumber || i >= family.MaxBlocks {
 			c.Fail("depths, num_heads", "%d blocks of %d heads", depth, heads[i])
 			return
 		}
-		a.Stages = append(a.Stages, family.Stage{Blocks: depth, Heads: heads[i]})
+		own.Each = append(own.Each, Stage{Blocks: depth, Heads: heads[i]})
 		a.Blocks += depth
 	}
 	if class != c.Base {
@@ -122,3 +130,7 @@ func readSwin(c *family.Config, a *family.Model) {
 	c.Times(&a.FFN, "mlp_ratio", a.Hidden, c.Ratio("mlp_ratio", 4))
 	c.Activation(a, c.Word("hidden_act"), "gelu")
 }
+
+// Stage is a part of a Swin transformer: blocks of the same resolution and width, which are half and
+// twice those of the stage before.
+type Stage struct{ Blocks, Heads int }

@@ -50,14 +50,13 @@ type imageText struct {
 // read reads both parts. The family of the whole is its tower's, and the text brings its own.
 func (m imageText) read(c *family.Config, a *family.Model) {
 	class := c.Class(m.head)
-	if !c.Has("vision_config") {
+	if !c.Given("vision_config") {
 		c.Fail("vision_config", "the key is missing")
 	}
-	settings := c.Value("text_config")
-	if settings == nil { // older files have the text's settings among the whole's
-		settings = c.Raw
+	text := c.Component("text_config", m.text)
+	if !c.Given("text_config") { // older files have the text's settings among the whole's
+		text = c.Itself(m.text)
 	}
-	text := c.Of(settings, m.text)
 	if !text.Text {
 		c.Unknown("text_config", "model_type "+text.Name)
 		return
