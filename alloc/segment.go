@@ -90,3 +90,46 @@ func (s *BlockState) UnmarshalText(text []byte) error {
 	}
 	return fmt.Errorf("parse block state %q: want %v, %v or %v", text, Inactive, Allocated, Pending)
 }
+
+// Pool is one of the two sets of segments.
+type Pool uint8
+
+// The pools.
+const (
+	SmallPool Pool = iota + 1 // requests up to 1 MiB
+	LargePool                 // the others
+)
+
+// String returns "small" or "large".
+func (p Pool) String() string {
+	switch p {
+	case SmallPool:
+		return "small"
+	case LargePool:
+		return "large"
+	}
+	return "unknown"
+}
+
+// BlockState is the state of a block.
+type BlockState uint8
+
+// The states.
+const (
+	Inactive  BlockState = iota + 1 // cached, ready for reuse
+	Allocated                       // in a caller's hands
+	Pending                         // freed, but work on another stream may still use it
+)
+
+// String returns "inactive", "allocated" or "pending".
+func (s BlockState) String() string {
+	switch s {
+	case Inactive:
+		return "inactive"
+	case Allocated:
+		return "allocated"
+	case Pending:
+		return "pending"
+	}
+	return "unknown"
+}

@@ -114,14 +114,3 @@ func mappedAddress(err error) error {
 	}
 	return mapped(err)
 }
-
-// outOfMemory fills in what the driver knows; a device has no cache.
-func (d *Device) outOfMemory(n alloc.Bytes, err error) error {
-	oom := &alloc.OutOfMemoryError{
-		Device: d.String(), Requested: n, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1, Err: err,
-	}
-	if info, infoErr := d.MemInfo(); infoErr == nil {
-		oom.Free, oom.Total = info.Free, info.Total
-	}
-	return oom
-}

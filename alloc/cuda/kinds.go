@@ -110,6 +110,15 @@ func (d *driver) managed(n int64) (p uint64, err error) {
 	return p, err
 }
 
+// hostFlags are those of cuMemHostAlloc. All contexts may use the memory.
+type hostFlags uint32
+
+const (
+	hostPortable      hostFlags = 1
+	hostMapped        hostFlags = 2
+	hostWriteCombined hostFlags = 4
+)
+
 func (d *driver) pinned(n int64, flags hostFlags) (p uintptr, err error) {
 	err = d.hostAlloc.call(uintptr(unsafe.Pointer(&p)), uintptr(n), uintptr(flags))
 	return p, err

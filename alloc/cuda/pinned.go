@@ -58,15 +58,6 @@ type PinnedConfig struct {
 	WriteCombined bool
 }
 
-// hostFlags are those of cuMemHostAlloc. All contexts may use the memory.
-type hostFlags uint32
-
-const (
-	hostPortable      hostFlags = 1
-	hostMapped        hostFlags = 2
-	hostWriteCombined hostFlags = 4
-)
-
 func (c PinnedConfig) flags() hostFlags {
 	flags := hostPortable
 	if c.Mapped {

@@ -80,3 +80,10 @@ func gaugeInvariants[T ~int64](t require.TestingT, name string, gauge alloc.Gaug
 	require.LessOrEqual(t, gauge.Current, gauge.Peak, "%s: current <= peak", name)
 	require.LessOrEqual(t, gauge.Peak, gauge.Total, "%s: peak <= total", name)
 }
+
+// NewCache returns a cache over a device. It ends the test if a setting is not valid.
+func NewCache(t require.TestingT, dev alloc.Device, cfg cache.Config) *cache.Cache {
+	c, err := cache.New(dev, cfg)
+	require.NoError(t, err)
+	return c
+}
