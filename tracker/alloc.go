@@ -10,7 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Alloc allocates device memory for a tensor and enters it in the ledger with the caller's
@@ -21,7 +22,7 @@ import (
 // overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close.
 // Nothing has changed then.
 func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	return t.alloc(snapshot.StackID(t.stacks.Table.Capture(1)), 0, shape, dtype, kind)
+	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, shape, dtype, kind)
 }
 
 // AllocOn is Alloc for work on a stream, which Alloc is for the default stream: the cache may
@@ -29,13 +30,13 @@ func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Bu
 // Where other streams use the buffer too, see Buffer.RecordStream. The errors are those of
 // Alloc.
 func (t *MemTracker) AllocOn(s alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	return t.alloc(snapshot.StackID(t.stacks.Table.Capture(1)), s, shape, dtype, kind)
+	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), s, shape, dtype, kind)
 }
 
 // AllocBytes allocates n bytes of device memory, as a tensor of n uint8 elements. A negative
 // size is an *alloc.SizeError; the other errors are those of Alloc.
 func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
-	stack := snapshot.StackID(t.stacks.Table.Capture(1))
+	stack := tables.StackID(t.stacks.Table.Capture(1))
 	if n < 0 {
 		return nil, &alloc.SizeError{Requested: n, Reason: "negative"}
 	}
@@ -52,12 +53,12 @@ func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 //
 // The errors are those of Alloc.
 func Make[T alloc.Element](t *MemTracker, dims ...int) (*Buffer, error) {
-	return t.alloc(snapshot.StackID(t.stacks.Table.Capture(1)), 0, dims, alloc.DTypeOf[T](), Unspecified)
+	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, dims, alloc.DTypeOf[T](), Unspecified)
 }
 
 // alloc is Alloc for a stack already taken.
-func (t *MemTracker) alloc(stack snapshot.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	x, err := snapshot.NewTensor(shape, dtype, kind)
+func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
+	x, err := tables.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return nil, fmt.Errorf("alloc: %w", err)
 	}
@@ -97,7 +98,7 @@ type asker struct {
 
 // fromCache allocates what is cached, of a cell that is known: then the cache and
 // the ledger change in one step, under one lock.
-func (t *MemTracker) fromCache(b *Buffer, x *snapshot.Tensor, by asker) bool {
+func (t *MemTracker) fromCache(b *Buffer, x *tables.Tensor, by asker) bool {
 	t.locked.LockSettled()
 	defer t.mu.Unlock()
 	if t.ledger.Closed || !t.ledger.Admits(x.Each) {
@@ -115,14 +116,14 @@ func (t *MemTracker) fromCache(b *Buffer, x *snapshot.Tensor, by asker) bool {
 		return false
 	}
 	r.Ptr = p
-	t.enter(r, cell, allocated, in, by.now, snapshot.Allocated)
+	t.enter(r, cell, allocated, in, by.now, mem.Allocated)
 	b.is(id, r, t.ledger.Cells.At(cell).Group)
 	return true
 }
 
 // fromDriver allocates through the cache, which may ask the driver, or of a cell
 // that is new.
-func (t *MemTracker) fromDriver(b *Buffer, x *snapshot.Tensor, by asker) error {
+func (t *MemTracker) fromDriver(b *Buffer, x *tables.Tensor, by asker) error {
 	by.line = t.stacks.Line(b.stack)
 	own := x.Clone()
 	t.tick(by.now)
@@ -140,7 +141,7 @@ func (t *MemTracker) fromDriver(b *Buffer, x *snapshot.Tensor, by asker) error {
 }
 
 // fromDevice allocates from a device without a cache.
-func (t *MemTracker) fromDevice(b *Buffer, x *snapshot.Tensor, by asker) (err error) {
+func (t *MemTracker) fromDevice(b *Buffer, x *tables.Tensor, by asker) (err error) {
 	by.line = t.stacks.Line(b.stack)
 	if b.ptr, b.allocated, err = t.askDevice(by.stream, x.Each); err != nil {
 		return err
@@ -183,7 +184,7 @@ func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, all
 }
 
 // enterNew enters memory that the device gave for b. The caller holds the lock.
-func (t *MemTracker) enterNew(b *Buffer, x *snapshot.Tensor, by asker) (slab.ID, error) {
+func (t *MemTracker) enterNew(b *Buffer, x *tables.Tensor, by asker) (slab.ID, error) {
 	if t.ledger.Closed {
 		return 0, fmt.Errorf("tracker: %w", alloc.ErrClosed)
 	}
@@ -197,13 +198,13 @@ func (t *MemTracker) enterNew(b *Buffer, x *snapshot.Tensor, by asker) (slab.ID,
 	cell := t.ledger.Cells.Make(placeOf(b.stack, in, t.ledger.Streams.At(by.stream)), by.line, x, t.ledger.Epoch)
 	id, r := t.ledger.Records.Get()
 	r.Ptr = b.ptr
-	t.enter(r, cell, b.allocated, in, by.now, snapshot.Allocated)
+	t.enter(r, cell, b.allocated, in, by.now, mem.Allocated)
 	b.is(id, r, t.ledger.Cells.At(cell).Group)
 	return id, nil
 }
 
 // enter makes a record live and tells the section and the history. The caller holds the lock.
-func (t *MemTracker) enter(r *ledger.Record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action snapshot.Action) {
+func (t *MemTracker) enter(r *ledger.Record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action mem.Action) {
 	r.Since, r.Seq = t.history.Moment(now), t.history.Next
 	t.ledger.Add(r, cell, allocated)
 	if c := t.ledger.Cells.At(cell); in != nil && !c.Memory.OnHost() {
@@ -219,6 +220,6 @@ func (t *MemTracker) watch(b *Buffer) {
 	}
 }
 
-func placeOf(stack snapshot.StackID, in *section, stream uint8) ledger.Place {
-	return ledger.Place{Place: snapshot.Place{Stack: stack, Section: in.pathID()}, Stream: stream}
+func placeOf(stack tables.StackID, in *section, stream uint8) ledger.Place {
+	return ledger.Place{Place: tables.Place{Stack: stack, Section: in.pathID()}, Stream: stream}
 }

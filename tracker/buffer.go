@@ -10,7 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Buffer is device memory that a MemTracker allocated. Its methods may be called from any
@@ -22,11 +23,11 @@ type Buffer struct {
 	allocated alloc.Bytes
 	seq       uint64 // of its record
 	record    slab.ID
-	stack     snapshot.StackID
+	stack     tables.StackID
 }
 
 // note tells the history what became of a record.
-func (t *MemTracker) note(r *ledger.Record, now time.Duration, action snapshot.Action) {
+func (t *MemTracker) note(r *ledger.Record, now time.Duration, action mem.Action) {
 	c := t.ledger.Cells.At(r.Cell)
 	e := t.history.Slot()
 	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.Ptr, r.Allocated
@@ -68,7 +69,7 @@ func (b *Buffer) Free() error {
 	if f := b.tracker.freed; f == nil {
 		err = b.free(nil)
 	} else {
-		err = f.free(b, nil, snapshot.StackID(b.tracker.stacks.Table.Capture(1)))
+		err = f.free(b, nil, tables.StackID(b.tracker.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b) // it is not lost while it is being freed
 	return err
@@ -92,7 +93,7 @@ func (b *Buffer) free(on *alloc.Stream) error {
 		t.mu.Unlock()
 		return fmt.Errorf("free %v: %w", b, err)
 	}
-	t.leave(r, here, now, snapshot.Freed)
+	t.leave(r, here, now, mem.Freed)
 	t.ledger.Remove(b.record, r)
 	closed := t.ledger.Closed
 	t.mu.Unlock()
@@ -120,7 +121,7 @@ func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (unmarked bool, er
 // moment that the memory is free, the driver may give its address to another goroutine. The caller holds the
 // lock, which freeOnDevice releases.
 func (t *MemTracker) freeOnDevice(b *Buffer, r *ledger.Record, on *alloc.Stream, here goroutine, now time.Duration) error {
-	t.leave(r, here, now, snapshot.Freed)
+	t.leave(r, here, now, mem.Freed)
 	t.ledger.TakeOut(b.record, r)
 	t.mu.Unlock()
 	if err := t.askFree(b.ptr, on); err != nil {
@@ -157,7 +158,7 @@ func (t *MemTracker) askFree(p alloc.Ptr, on *alloc.Stream) error {
 
 // leave tells the section and the history that a record leaves the ledger. The
 // caller holds the lock.
-func (t *MemTracker) leave(r *ledger.Record, here goroutine, now time.Duration, action snapshot.Action) {
+func (t *MemTracker) leave(r *ledger.Record, here goroutine, now time.Duration, action mem.Action) {
 	if t.ledger.Closed {
 		return // the ledger is gone, the memory is not
 	}
@@ -175,7 +176,7 @@ func (t *MemTracker) unleave(r *ledger.Record, here goroutine, now time.Duration
 	if c := t.ledger.Cells.At(r.Cell); (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
 		t.sections.freed(here, c.Section, -1, c.Each)
 	}
-	t.note(r, t.history.Moment(now), snapshot.FreeFailed)
+	t.note(r, t.history.Moment(now), mem.FreeFailed)
 }
 
 // Ptr returns the buffer's address on the device.
@@ -208,7 +209,7 @@ func (b *Buffer) Bytes() alloc.Bytes { return b.group.Each }
 func (b *Buffer) Allocated() alloc.Bytes { return b.allocated }
 
 // Stack returns the call stack of the allocation.
-func (b *Buffer) Stack() snapshot.Stack { return b.tracker.stacks.Stack(b.stack) }
+func (b *Buffer) Stack() mem.Stack { return b.tracker.stacks.Stack(b.stack) }
 
 // Label returns the name that SetLabel set. It is empty once the buffer is freed.
 func (b *Buffer) Label() string {
@@ -257,7 +258,7 @@ func (t *MemTracker) SetKind(ptr alloc.Ptr, kind Kind) error {
 
 // setKind sets the kind of the record that find finds, with the lock held.
 func (t *MemTracker) setKind(ptr alloc.Ptr, kind Kind, find func() slab.ID) error {
-	asked, err := snapshot.Untyped(kind, 0)
+	asked, err := tables.Untyped(kind, 0)
 	if err != nil {
 		return fmt.Errorf("set the kind of %v: %w", ptr, err)
 	}
@@ -277,9 +278,9 @@ func (t *MemTracker) setKind(ptr alloc.Ptr, kind Kind, find func() slab.ID) erro
 	if c.Group.Kind == kind {
 		return nil
 	}
-	leaves, comes := snapshot.Freed, snapshot.Allocated
+	leaves, comes := mem.Freed, mem.Allocated
 	if r.Foreign {
-		leaves, comes = snapshot.Unregistered, snapshot.Registered
+		leaves, comes = mem.Unregistered, mem.Registered
 	}
 	x := c.Group.Tensor
 	x.Kind = kind

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -146,8 +147,8 @@ type SectionConfig struct {
 
 // Names for the types of package snapshot that programs use most.
 type (
-	// Kind is the purpose of a buffer, such as Parameter. See [snapshot.Kind].
-	Kind = snapshot.Kind
+	// Kind is the purpose of a buffer, such as Parameter. See [mem.Kind].
+	Kind = mem.Kind
 	// Mark is what one Track found. See [snapshot.Mark].
 	Mark = snapshot.Mark
 	// Snapshot is a copy of the ledger at one instant. See [snapshot.Snapshot].
@@ -168,19 +169,19 @@ type (
 	LeakOption = snapshot.LeakOption
 )
 
-// The kinds. See [snapshot.Kind].
+// The kinds. See [mem.Kind].
 const (
-	Unspecified    = snapshot.Unspecified
-	Parameter      = snapshot.Parameter
-	Gradient       = snapshot.Gradient
-	OptimizerState = snapshot.OptimizerState
-	Activation     = snapshot.Activation
-	Input          = snapshot.Input
-	Temporary      = snapshot.Temporary
+	Unspecified    = mem.Unspecified
+	Parameter      = mem.Parameter
+	Gradient       = mem.Gradient
+	OptimizerState = mem.OptimizerState
+	Activation     = mem.Activation
+	Input          = mem.Input
+	Temporary      = mem.Temporary
 )
 
-// NewKind returns a program's own kind, for a package variable: see [snapshot.NewKind].
-func NewKind(name string) Kind { return snapshot.NewKind(name) }
+// NewKind returns a program's own kind, for a package variable: see [mem.NewKind].
+func NewKind(name string) Kind { return mem.NewKind(name) }
 
 // Since leaves out what was allocated before base: see [snapshot.Since].
 func Since(base *Snapshot) LeakOption { return snapshot.Since(base) }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 // CopyIn copies src to the beginning of a live buffer's memory:
@@ -167,15 +167,15 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 	if f := b.tracker.freed; f == nil {
 		err = b.free(&s)
 	} else {
-		err = f.free(b, &s, snapshot.StackID(b.tracker.stacks.Table.Capture(1)))
+		err = f.free(b, &s, tables.StackID(b.tracker.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b)
 	return err
 }
 
 // Stream returns the stream that a live buffer was allocated for; 0, the default stream, of one
-// that is freed. Of a program that has used more than snapshot.MaxStreams it may be
-// snapshot.OtherStreams.
+// that is freed. Of a program that has used more than tables.MaxStreams it may be
+// tables.OtherStreams.
 func (b *Buffer) Stream() alloc.Stream {
 	t := b.tracker
 	t.mu.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -68,7 +69,7 @@ var defaultTracker = sync.OnceValue(func() *fallback {
 // Track calls Track of the Default tracker.
 func Track() *Mark {
 	t := Default()
-	return t.track(snapshot.StackID(t.stacks.Table.Capture(1)))
+	return t.track(tables.StackID(t.stacks.Table.Capture(1)))
 }
 
 // ClearCache calls ClearCache of the Default tracker. The errors are the same.
@@ -77,25 +78,25 @@ func ClearCache() (alloc.Bytes, error) { return Default().ClearCache() }
 // Do calls Do of the Default tracker.
 func Do(name string, f func()) *Section {
 	t := Default()
-	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
+	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
 }
 
 // Run calls Run of the Default tracker. The error is f's.
 func Run(name string, f func() error) error {
 	t := Default()
-	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name).try(f)
+	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).try(f)
 }
 
 // SectionContext calls SectionContext of the Default tracker.
 func SectionContext(ctx context.Context, name string) (context.Context, *Section) {
 	t := Default()
-	return t.sectionContext(ctx, snapshot.StackID(t.stacks.Table.Capture(1)), name)
+	return t.sectionContext(ctx, tables.StackID(t.stacks.Table.Capture(1)), name)
 }
 
 // Register calls Register of the Default tracker. The errors are the same.
 func Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
 	t := Default()
-	return t.register(snapshot.StackID(t.stacks.Table.Capture(1)), ptr, shape, dtype, kind, opts)
+	return t.register(tables.StackID(t.stacks.Table.Capture(1)), ptr, shape, dtype, kind, opts)
 }
 
 // Unregister calls Unregister of the Default tracker. The errors are the same.
@@ -107,7 +108,7 @@ func Suspects(opts ...LeakOption) []snapshot.Suspect { return Default().Suspects
 // Alloc calls Alloc of the Default tracker. The errors are the same.
 func Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	t := Default()
-	return t.alloc(snapshot.StackID(t.stacks.Table.Capture(1)), 0, shape, dtype, kind)
+	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, shape, dtype, kind)
 }
 
 // trackers are the open trackers of the process, in the order of their making:

@@ -12,20 +12,21 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // ofLines returns a difference of one group: a buffer of each of n lines of code.
 func ofLines(t testing.TB, n int) snapshot.Delta {
-	var sites []snapshot.SiteTally
+	var sites []mem.SiteTally
 	for i := range n {
-		sites = append(sites, snapshot.SiteTally{
-			Frame: snapshot.Frame{Function: fmt.Sprintf("main.f%d", i%7), File: "main.go", Line: i},
-			Tally: snapshot.Tally{Count: 1, Bytes: 4},
+		sites = append(sites, mem.SiteTally{
+			Frame: mem.Frame{Function: fmt.Sprintf("main.f%d", i%7), File: "main.go", Line: i},
+			Tally: mem.Tally{Count: 1, Bytes: 4},
 		})
 	}
 	text, err := json.Marshal(map[string]any{"schema": snapshot.DeltaSchema, "version": snapshot.DeltaVersion, "changes": []snapshot.Change{{
-		Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}, Tally: snapshot.Tally{Count: int64(n), Bytes: 4 * alloc.Bytes(n)}, Sites: sites,
+		Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}, Tally: mem.Tally{Count: int64(n), Bytes: 4 * alloc.Bytes(n)}, Sites: sites,
 	}}})
 	require.NoError(t, err)
 	var d snapshot.Delta
@@ -41,7 +42,7 @@ func TestDeltasOfManyLines(t *testing.T) {
 		require.Len(t, twice, 1)
 		assert.Len(t, twice[0].Sites, n)
 		for _, site := range twice[0].Sites {
-			assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 8}, site.Tally)
+			assert.Equal(t, mem.Tally{Count: 2, Bytes: 8}, site.Tally)
 		}
 		assert.Equal(t, d, d.Add(d).Add(negative(t, d)))
 		assert.True(t, d.Add(negative(t, d)).IsZero())
@@ -51,10 +52,10 @@ func TestDeltasOfManyLines(t *testing.T) {
 func negative(t testing.TB, d snapshot.Delta) (minus snapshot.Delta) {
 	var changes []snapshot.Change
 	for c := range d.Changes() {
-		c.Tally = snapshot.Tally{}.Sub(c.Tally)
+		c.Tally = mem.Tally{}.Sub(c.Tally)
 		c.Sites = slices.Clone(c.Sites)
 		for i := range c.Sites {
-			c.Sites[i].Tally = snapshot.Tally{}.Sub(c.Sites[i].Tally)
+			c.Sites[i].Tally = mem.Tally{}.Sub(c.Sites[i].Tally)
 		}
 		changes = append(changes, c)
 	}
@@ -93,8 +94,8 @@ func TestTalliesSaturate(t *testing.T) {
 		{most, least, -1, most},
 		{least, most, -1, least},
 	} {
-		a, b := snapshot.Tally{Count: test.a, Bytes: alloc.Bytes(test.a)}, snapshot.Tally{Count: test.b, Bytes: alloc.Bytes(test.b)}
-		assert.Equal(t, snapshot.Tally{Count: test.sum, Bytes: alloc.Bytes(test.sum)}, a.Add(b), "%d + %d", test.a, test.b)
-		assert.Equal(t, snapshot.Tally{Count: test.difference, Bytes: alloc.Bytes(test.difference)}, a.Sub(b), "%d - %d", test.a, test.b)
+		a, b := mem.Tally{Count: test.a, Bytes: alloc.Bytes(test.a)}, mem.Tally{Count: test.b, Bytes: alloc.Bytes(test.b)}
+		assert.Equal(t, mem.Tally{Count: test.sum, Bytes: alloc.Bytes(test.sum)}, a.Add(b), "%d + %d", test.a, test.b)
+		assert.Equal(t, mem.Tally{Count: test.difference, Bytes: alloc.Bytes(test.difference)}, a.Sub(b), "%d - %d", test.a, test.b)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -348,7 +349,7 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 	assert.Positive(t, kept.Count)
 	assert.Equal(t, 3000-kept.Count, d.LeftOut.Sites)
 	assert.Equal(t, small.LightSnapshot().Live, kept.Add(d.LeftOut.Unsited.Live))
-	smallest := snapshot.Tally{Count: d.LeftOut.Sites, Bytes: alloc.Bytes(d.LeftOut.Sites * (d.LeftOut.Sites + 1) / 2)}
+	smallest := mem.Tally{Count: d.LeftOut.Sites, Bytes: alloc.Bytes(d.LeftOut.Sites * (d.LeftOut.Sites + 1) / 2)}
 	assert.Equal(t, snapshot.Unsited{Live: smallest, Peak: smallest, Total: smallest}, d.LeftOut.Unsited, "those that hold least")
 }
 

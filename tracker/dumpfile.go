@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -205,14 +206,14 @@ type LateWriteError struct {
 	Ptr    alloc.Ptr   // the first byte that was written to
 	Size   alloc.Bytes // from there to the last
 
-	Allocated snapshot.Frame // the line that allocated the buffer that was freed
-	Freed     snapshot.Frame // the line that freed it
-	Reused    snapshot.Frame // the line that was given the memory next; zero if there is none
+	Allocated mem.Frame // the line that allocated the buffer that was freed
+	Freed     mem.Frame // the line that freed it
+	Reused    mem.Frame // the line that was given the memory next; zero if there is none
 }
 
 func (e *LateWriteError) Error() string {
 	next := "and is not allocated again"
-	if e.Reused != (snapshot.Frame{}) {
+	if e.Reused != (mem.Frame{}) {
 		next = fmt.Sprintf("and allocated again at %v", e.Reused)
 	}
 	return fmt.Sprintf("work wrote to %v at %v on %s after its free: the memory was allocated at %v, freed at %v, %s: "+

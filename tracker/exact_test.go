@@ -17,7 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // TestFreeAfterCloseSucceeds: the driver refuses the segment that a free after
@@ -82,7 +82,7 @@ func TestPutBackTellsOfANewOwner(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tr.Register(512, alloc.Shape{3}, alloc.Float32, tracker.Activation))
 	require.ErrorIs(t, putBack(), tracker.ErrDuplicatePtr)
-	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 12}, tr.Snapshot().Live)
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 12}, tr.Snapshot().Live)
 
 	failure := errors.New("refused")
 	err = tr.Unregister(512, func() error {
@@ -91,7 +91,7 @@ func TestPutBackTellsOfANewOwner(t *testing.T) {
 	})
 	require.ErrorIs(t, err, failure)
 	require.ErrorIs(t, err, tracker.ErrDuplicatePtr)
-	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 20}, tr.Snapshot().Live)
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 20}, tr.Snapshot().Live)
 	trackertest.RequireExact(t, tr.Snapshot())
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 // freedMemory finds late writes. It fills the memory of a buffer that is being freed with a pattern.
@@ -37,7 +37,7 @@ type freedMemory struct {
 type piece struct {
 	ptr              alloc.Ptr
 	size             alloc.Bytes
-	allocated, freed snapshot.StackID
+	allocated, freed tables.StackID
 }
 
 func (p piece) end() alloc.Ptr { return p.ptr + alloc.Ptr(p.size) }
@@ -71,7 +71,7 @@ func (f *freedMemory) recordStream(b *Buffer, s alloc.Stream) {
 }
 
 // free fills the buffer's memory and frees it.
-func (f *freedMemory) free(b *Buffer, on *alloc.Stream, stack snapshot.StackID) error {
+func (f *freedMemory) free(b *Buffer, on *alloc.Stream, stack tables.StackID) error {
 	streams, first := f.begin(b, on)
 	if !first {
 		return fmt.Errorf("free %v: %w", b, alloc.ErrDoubleFree)
@@ -214,7 +214,7 @@ func (f *freedMemory) rest() error {
 }
 
 // compare looks for the pattern, when the device has done what is queued.
-func (f *freedMemory) compare(pieces []piece, next snapshot.StackID) {
+func (f *freedMemory) compare(pieces []piece, next tables.StackID) {
 	if len(pieces) == 0 || f.cannot(f.waiter.Synchronize()) {
 		return
 	}
@@ -245,7 +245,7 @@ func (f *freedMemory) compare(pieces []piece, next snapshot.StackID) {
 }
 
 // tell keeps and logs a late write.
-func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next snapshot.StackID) {
+func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next tables.StackID) {
 	t := f.t
 	e := &LateWriteError{
 		Device: t.name, Ptr: p.ptr + alloc.Ptr(at), Size: n,

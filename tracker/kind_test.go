@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 func TestOwnKinds(t *testing.T) {
@@ -46,9 +46,9 @@ func TestWhatIsNoKind(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		assert.Zero(t, tr.Snapshot().Live, "a refused request costs nothing")
 	}
-	_, err := snapshot.ParseKind("")
+	_, err := mem.ParseKind("")
 	require.Error(t, err)
-	kind, err := snapshot.ParseKind("Tensor")
+	kind, err := mem.ParseKind("Tensor")
 	require.NoError(t, err)
 	assert.Equal(t, tracker.Unspecified, kind)
 }

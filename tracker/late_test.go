@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -52,11 +53,11 @@ func TestFreeThatFailsLate(t *testing.T) {
 
 		s := tr.Snapshot()
 		trackertest.RequireExact(t, s)
-		want := snapshot.Tally{Count: 1 + int64(again), Bytes: 28 * alloc.Bytes(1+again)}
+		want := mem.Tally{Count: 1 + int64(again), Bytes: 28 * alloc.Bytes(1+again)}
 		assert.Equal(t, want, s.Live)
 		assert.Equal(t, want, tr.Track().Delta.Sum())
 		require.NoError(t, buf.Free())
-		assert.Equal(t, snapshot.Tally{Count: -1, Bytes: -28}, tr.Track().Delta.Sum())
+		assert.Equal(t, mem.Tally{Count: -1, Bytes: -28}, tr.Track().Delta.Sum())
 		trackertest.RequireExact(t, tr.Snapshot())
 	}
 }
@@ -71,7 +72,7 @@ func TestReleaseThatFailsTooLate(t *testing.T) {
 		return io.ErrClosedPipe
 	})
 	require.ErrorIs(t, err, io.ErrClosedPipe)
-	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 8}, tr.Snapshot().Live)
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 8}, tr.Snapshot().Live)
 	trackertest.RequireExact(t, tr.Snapshot())
 	require.NoError(t, tr.Unregister(512))
 	assert.Zero(t, tr.Snapshot().Live)

@@ -21,7 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // world runs a program in a time of its own, and asks for leaks all the while.
@@ -30,8 +30,8 @@ type world struct {
 	tr     *tracker.MemTracker
 	random *rand.Rand
 	now    time.Time
-	plans  []plan                  // sooner first
-	leaks  map[snapshot.Frame]bool // lines that leak
+	plans  []plan             // sooner first
+	leaks  map[mem.Frame]bool // lines that leak
 
 	marks             int
 	suspects, growths verdicts
@@ -43,12 +43,12 @@ type verdicts struct {
 	found         string // when it first told of a leak
 }
 
-func (v *verdicts) add(sites []snapshot.Frame, leaks map[snapshot.Frame]bool, when string) {
+func (v *verdicts) add(sites []mem.Frame, leaks map[mem.Frame]bool, when string) {
 	v.checks++
-	if slices.ContainsFunc(sites, func(site snapshot.Frame) bool { return !leaks[site] }) {
+	if slices.ContainsFunc(sites, func(site mem.Frame) bool { return !leaks[site] }) {
 		v.wrong++
 	}
-	if v.found == "" && slices.ContainsFunc(sites, func(site snapshot.Frame) bool { return leaks[site] }) {
+	if v.found == "" && slices.ContainsFunc(sites, func(site mem.Frame) bool { return leaks[site] }) {
 		v.found = when
 	}
 }
@@ -75,7 +75,7 @@ type plan struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, random: rand.New(rand.NewPCG(seed, 2)), leaks: make(map[snapshot.Frame]bool),
+		t: t, random: rand.New(rand.NewPCG(seed, 2)), leaks: make(map[mem.Frame]bool),
 		now: time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC),
 	}
 	w.tr, _ = open(t, tracker.Config{
@@ -89,7 +89,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 func (w *world) run(d time.Duration) {
 	start := w.now
 	w.every(time.Second, func() {
-		var sites []snapshot.Frame
+		var sites []mem.Frame
 		for _, s := range w.tr.Suspects() {
 			sites = append(sites, s.Site)
 		}
@@ -160,7 +160,7 @@ func (w *world) mark() {
 	if w.marks++; w.marks%8 != 0 {
 		return
 	}
-	var sites []snapshot.Frame
+	var sites []mem.Frame
 	for _, g := range w.tr.Growth() {
 		sites = append(sites, g.Site)
 	}

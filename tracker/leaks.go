@@ -9,6 +9,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -58,7 +60,7 @@ func (t *MemTracker) stuck(n int) []snapshot.PinLine {
 }
 
 // growing returns copies of the series that grow, and when they began.
-func (t *MemTracker) growing() (found map[snapshot.Frame]*snapshot.Series, began time.Duration) {
+func (t *MemTracker) growing() (found map[mem.Frame]*tables.Series, began time.Duration) {
 	t.marking.Lock()
 	defer t.marking.Unlock()
 	return t.growth.Growing()
@@ -66,10 +68,10 @@ func (t *MemTracker) growing() (found map[snapshot.Frame]*snapshot.Series, began
 
 // lifetimes returns a copy of what is known of each line's freed buffers, taken some
 // hundred lines at a time.
-func (t *MemTracker) lifetimes() map[snapshot.Frame]*snapshot.Lifetimes {
+func (t *MemTracker) lifetimes() map[mem.Frame]*tables.Lifetimes {
 	const atOnce = 256
-	lines := make(map[snapshot.Frame]*snapshot.Lifetimes)
-	var some [atOnce]snapshot.Lifetimes
+	lines := make(map[mem.Frame]*tables.Lifetimes)
+	var some [atOnce]tables.Lifetimes
 	for first := 0; ; first += atOnce {
 		t.mu.Lock()
 		freed := t.ledger.Freed[min(first, len(t.ledger.Freed)):]
@@ -115,7 +117,7 @@ func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
 	if len(leaks) == 0 {
 		return
 	}
-	var sum snapshot.Tally
+	var sum mem.Tally
 	var text strings.Builder
 	for _, l := range leaks {
 		sum = sum.Add(l.Tally)
@@ -143,7 +145,7 @@ func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
 		return
 	}
 	var text strings.Builder
-	for _, site := range byLine(s.Sites(), func(site snapshot.SiteStats) snapshot.Tally { return site.Peak }) {
+	for _, site := range byLine(s.Sites(), func(site snapshot.SiteStats) mem.Tally { return site.Peak }) {
 		text.WriteString("\n\t" + site.String())
 	}
 	t.Errorf("peak of device memory: %v, %v above the limit of %v; live at the peak:%s",
@@ -173,19 +175,19 @@ type helper interface{ Helper() }
 
 // byLine adds up one tally of the call stacks by line of code, larger ones
 // first.
-func byLine(sites iter.Seq[snapshot.SiteStats], of func(snapshot.SiteStats) snapshot.Tally) []snapshot.SiteTally {
-	sums := make(map[snapshot.Frame]snapshot.Tally)
+func byLine(sites iter.Seq[snapshot.SiteStats], of func(snapshot.SiteStats) mem.Tally) []mem.SiteTally {
+	sums := make(map[mem.Frame]mem.Tally)
 	for site := range sites {
 		if n := of(site); !n.IsZero() {
 			sums[site.Site] = sums[site.Site].Add(n)
 		}
 	}
-	lines := make([]snapshot.SiteTally, 0, len(sums))
+	lines := make([]mem.SiteTally, 0, len(sums))
 	for frame, sum := range sums {
-		lines = append(lines, snapshot.SiteTally{Frame: frame, Tally: sum})
+		lines = append(lines, mem.SiteTally{Frame: frame, Tally: sum})
 	}
-	slices.SortFunc(lines, func(x, y snapshot.SiteTally) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), snapshot.Frame.Compare(x.Frame, y.Frame))
+	slices.SortFunc(lines, func(x, y mem.SiteTally) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), mem.Frame.Compare(x.Frame, y.Frame))
 	})
 	return lines
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // verdict is a test that another test looks at.
@@ -229,10 +229,10 @@ func TestLostBuffersAreTold(t *testing.T) {
 		return len(leaks) == 1 && leaks[0].Lost == 3
 	})
 	lost := tr.Leaks(tracker.OnlyLost())[0]
-	assert.Equal(t, snapshot.Tally{Count: 3, Bytes: 3072}, lost.Tally)
+	assert.Equal(t, mem.Tally{Count: 3, Bytes: 3072}, lost.Tally)
 	assert.Contains(t, lost.String(), "3 of them definitely lost")
 	require.Len(t, tr.Leaks(), 2, "what is merely live is told too")
-	assert.Equal(t, 3, countEvents(tr, snapshot.Lost))
+	assert.Equal(t, 3, countEvents(tr, mem.Lost))
 	assert.Contains(t, <-lines, "a buffer was never freed")
 	assert.Empty(t, lines, "it is logged once")
 	require.NoError(t, kept.Free())
@@ -246,7 +246,7 @@ func (l logLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func countEvents(tr *tracker.MemTracker, action snapshot.Action) (n int) {
+func countEvents(tr *tracker.MemTracker, action mem.Action) (n int) {
 	for e := range tr.History().Events() {
 		if e.Action == action {
 			n++
@@ -260,7 +260,7 @@ func TestLostBuffersAreFreed(t *testing.T) {
 	kept := take(t, tr, tracker.Parameter, 100)
 	drop(t, tr, 3)
 	collect(t, func() bool { return tr.LightSnapshot().Live.Count == 1 })
-	assert.Equal(t, 3, countEvents(tr, snapshot.Freed))
+	assert.Equal(t, 3, countEvents(tr, mem.Freed))
 	require.NoError(t, kept.Free())
 }
 
@@ -298,7 +298,7 @@ func TestNoneIsToldLostFalsely(t *testing.T) {
 	for _, buf := range held {
 		require.NoError(t, buf.Free())
 	}
-	assert.Zero(t, countEvents(tr, snapshot.Lost))
+	assert.Zero(t, countEvents(tr, mem.Lost))
 	tracker.VerifyNoLeaks(t, tr)
 }
 
@@ -338,7 +338,7 @@ func TestNoneIsToldLostThatCanBeReached(t *testing.T) {
 		free(byMap[i].(*tracker.Buffer))
 		free(<-byChannel)
 	}
-	assert.Zero(t, countEvents(tr, snapshot.Lost))
+	assert.Zero(t, countEvents(tr, mem.Lost))
 	tracker.VerifyNoLeaks(t, tr)
 }
 

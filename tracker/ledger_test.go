@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // atPeak returns the number of buffers live at the peak, by shape.
@@ -33,7 +33,7 @@ func TestWhatWasLiveAtThePeakIsKnown(t *testing.T) {
 
 	s := tr.Snapshot()
 	assert.Equal(t, map[string]int64{"(100,)": 1, "(1000,)": 1}, atPeak(s))
-	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 4400}, s.Peak)
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 4400}, s.Peak)
 
 	tr.ResetPeak()
 	assert.Equal(t, map[string]int64{"(10,)": 1}, atPeak(tr.Snapshot()))
@@ -58,11 +58,11 @@ func TestShapesThatNeverRepeat(t *testing.T) {
 	s := tr.LightSnapshot()
 	sites := slices.Collect(s.Sites())
 	assert.Less(t, len(sites), 1000)
-	var total snapshot.Tally
+	var total mem.Tally
 	for _, site := range sites {
 		total = total.Add(site.Total)
 	}
-	assert.Equal(t, snapshot.Tally{Count: n + 1, Bytes: 4*(n+1) + 4*n*(n-1)/2}, total)
+	assert.Equal(t, mem.Tally{Count: n + 1, Bytes: 4*(n+1) + 4*n*(n-1)/2}, total)
 	assert.Equal(t, s.Total, total)
 	require.NoError(t, first.Free())
 	assert.Equal(t, "- | 1 * (20001,) | 78.1 KiB | Parameter | float32 | helpers_test.go:68 tracker_test.take", slices.Collect(tr.Track().Delta.Changes())[0].String())

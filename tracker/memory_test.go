@@ -16,7 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // registerAll registers a megabyte of each kind of memory, and returns the kinds.
@@ -38,8 +38,8 @@ func TestHostMemoryIsInNoTotalOfTheDevice(t *testing.T) {
 
 	s := tr.Snapshot()
 	trackertest.RequireExact(t, s)
-	onDevice, onHost := int64(len(kinds)-2), snapshot.Tally{Count: 2, Bytes: 2 * alloc.MiB}
-	assert.Equal(t, snapshot.Tally{Count: 1 + onDevice, Bytes: alloc.Bytes(3+onDevice) * alloc.MiB}, s.Live)
+	onDevice, onHost := int64(len(kinds)-2), mem.Tally{Count: 2, Bytes: 2 * alloc.MiB}
+	assert.Equal(t, mem.Tally{Count: 1 + onDevice, Bytes: alloc.Bytes(3+onDevice) * alloc.MiB}, s.Live)
 	assert.Equal(t, s.Live, s.Peak)
 	assert.Equal(t, s.Live, s.Total)
 	assert.Equal(t, alloc.Bytes(onDevice)*alloc.MiB, s.Registered)
@@ -148,11 +148,11 @@ func TestTrackerOfHostMemory(t *testing.T) {
 			assert.Zero(t, s.Live)
 			assert.Zero(t, s.Reserved)
 			assert.Nil(t, s.Cache)
-			assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 3 * alloc.MiB}, s.Memory[alloc.PinnedMemory])
+			assert.Equal(t, mem.Tally{Count: 1, Bytes: 3 * alloc.MiB}, s.Memory[alloc.PinnedMemory])
 			assert.Equal(t, map[bool]alloc.Bytes{false: 20 * alloc.MiB, true: 3 * alloc.MiB}[noCache], s.HostReserved)
 			assert.EqualValues(t, -1, s.Untracked())
 			for e := range tr.History().Events() {
-				assert.NotEqual(t, snapshot.SegmentAllocated, e.Action, "reserved memory is the device's")
+				assert.NotEqual(t, mem.SegmentAllocated, e.Action, "reserved memory is the device's")
 			}
 			_, err = tr.AllocBytes(alloc.GiB, tracker.Input)
 			var oom *tracker.OutOfMemoryError

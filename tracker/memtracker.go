@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 // MemTracker allocates memory of one device and keeps a ledger of every live buffer. Its
@@ -41,7 +41,7 @@ type MemTracker struct {
 	marks   int
 	report  report.Report
 	recent  recentMarks
-	growth  *snapshot.Follower // marking guards it
+	growth  *tables.Follower // marking guards it
 
 	failing failing
 	dumps   dumps

@@ -12,6 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -22,14 +24,14 @@ const (
 
 // outOfMemory returns the error of an allocation that failed for lack of memory,
 // and tells the history.
-func (t *MemTracker) outOfMemory(err error, stack snapshot.StackID, on alloc.Stream, x snapshot.Tensor) error {
+func (t *MemTracker) outOfMemory(err error, stack tables.StackID, on alloc.Stream, x tables.Tensor) error {
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	section := t.sections.at(here).pathID()
 	own := x.Clone()
 	e := &OutOfMemoryError{Kind: own.Kind, DType: own.DType, Shape: own.Shape, Section: t.sections.paths.names[section]}
 	if !t.ledger.Closed {
-		t.history.Add(snapshot.EventEntry{Since: now, Action: snapshot.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section), Stream: t.ledger.Streams.At(on)})
+		t.history.Add(tables.EventEntry{Since: now, Action: mem.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section), Stream: t.ledger.Streams.At(on)})
 	}
 	t.mu.Unlock()
 	if !errors.As(err, &e.OutOfMemoryError) {
@@ -72,11 +74,11 @@ func (t *MemTracker) explain(e *OutOfMemoryError) {
 
 // largestLines returns the lines of code that hold most. It costs some
 // nanoseconds for each cell, and names nothing that it does not return.
-func (t *MemTracker) largestLines(n int) []snapshot.SiteTally {
+func (t *MemTracker) largestLines(n int) []mem.SiteTally {
 	t.mu.Lock()
 	cells := t.ledger.Cells.View()
 	t.mu.Unlock()
-	var held []snapshot.Tally // by line
+	var held []mem.Tally // by line
 	cells.Read(t.mu, func(_ slab.ID, records []ledger.Cell) {
 		for i := range records {
 			c := &records[i]
@@ -84,7 +86,7 @@ func (t *MemTracker) largestLines(n int) []snapshot.SiteTally {
 				continue
 			}
 			for int(c.Line) >= len(held) {
-				held = append(held, snapshot.Tally{})
+				held = append(held, mem.Tally{})
 			}
 			count(&held[c.Line], c.Live, alloc.Bytes(c.Live)*c.Each)
 		}
@@ -97,9 +99,9 @@ func (t *MemTracker) largestLines(n int) []snapshot.SiteTally {
 	}
 	slices.SortFunc(lines, func(x, y ledger.LineID) int { return cmp.Compare(held[y].Bytes, held[x].Bytes) })
 	lines = lines[:min(n, len(lines))]
-	largest := make([]snapshot.SiteTally, len(lines))
+	largest := make([]mem.SiteTally, len(lines))
 	for i, line := range lines {
-		largest[i] = snapshot.SiteTally{Frame: t.stacks.Frame(line), Tally: held[line]}
+		largest[i] = mem.SiteTally{Frame: t.stacks.Frame(line), Tally: held[line]}
 	}
 	return largest
 }
@@ -137,7 +139,7 @@ type OutOfMemoryError struct {
 	Elsewhere alloc.Bytes // what other trackers of this process have cached on the device, and could give back
 	Others    alloc.Bytes // what other processes hold, if Config.OtherProcesses tells
 
-	Sites []snapshot.SiteTally // the lines of code that hold most, up to ten
+	Sites []mem.SiteTally // the lines of code that hold most, up to ten
 	// Stuck are the lines of code whose buffers keep most of Inactive in segments of which they
 	// use a part, up to three, if Advice is Fragmented. There are none if that is
 	// not cheap to find; Explain tells it then.

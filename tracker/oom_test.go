@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // terse is a device that is full and says no more than that.
@@ -48,8 +48,8 @@ func TestOutOfMemoryNamesTheLargestLinesFirst(t *testing.T) {
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
 	require.Len(t, oom.Sites, 2)
-	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 50}, oom.Sites[0].Tally)
-	assert.Equal(t, snapshot.Tally{Count: 3, Bytes: 6}, oom.Sites[1].Tally)
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 50}, oom.Sites[0].Tally)
+	assert.Equal(t, mem.Tally{Count: 3, Bytes: 6}, oom.Sites[1].Tally)
 }
 
 func TestOtherErrorsStayWhatTheyAre(t *testing.T) {

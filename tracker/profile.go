@@ -6,6 +6,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -36,7 +38,7 @@ func (t *MemTracker) profile() *Profile {
 	return snapshot.NewProfile(rows)
 }
 
-func (s *pathStats) row(path string, site snapshot.Frame, stack snapshot.Stack) snapshot.ProfileRow {
+func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) snapshot.ProfileRow {
 	r := snapshot.ProfileRow{
 		Path: path, Site: site, Stack: stack, Calls: s.calls, Time: s.time, DeviceTime: -1, CPUTime: s.cpuTime, RSS: s.rss, Heap: s.heap,
 		Allocated: s.allocated, Freed: s.freed, Peak: s.peak, OwnPeak: s.ownPeak, Live: s.live,
@@ -108,10 +110,10 @@ func (t *MemTracker) leaveFrame(f *frame) {
 // section, and sections that it begins without the context, are not part of the section that
 // the context carries. Cancelling ctx does not end the section.
 func (t *MemTracker) SectionContext(ctx context.Context, name string) (context.Context, *Section) {
-	return t.sectionContext(ctx, snapshot.StackID(t.stacks.Table.Capture(1)), name)
+	return t.sectionContext(ctx, tables.StackID(t.stacks.Table.Capture(1)), name)
 }
 
-func (t *MemTracker) sectionContext(ctx context.Context, stack snapshot.StackID, name string) (context.Context, *Section) {
+func (t *MemTracker) sectionContext(ctx context.Context, stack tables.StackID, name string) (context.Context, *Section) {
 	parent, _ := ctx.Value(sectionKey{t}).(*Section)
 	s := t.beginSection(stack, parent, name)
 	return context.WithValue(ctx, sectionKey{t}, s), s

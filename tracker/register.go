@@ -7,7 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Register enters memory that other code allocated on the tracker's device, such as an arena
@@ -20,11 +21,11 @@ import (
 //
 //	err := tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(alloc.PinnedMemory))
 func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
-	return t.register(snapshot.StackID(t.stacks.Table.Capture(1)), ptr, shape, dtype, kind, opts)
+	return t.register(tables.StackID(t.stacks.Table.Capture(1)), ptr, shape, dtype, kind, opts)
 }
 
-func (t *MemTracker) register(stack snapshot.StackID, ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts []RegisterOption) error {
-	x, err := snapshot.NewTensor(shape, dtype, kind)
+func (t *MemTracker) register(stack tables.StackID, ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts []RegisterOption) error {
+	x, err := tables.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return fmt.Errorf("register %v: %w", ptr, err)
 	}
@@ -47,7 +48,7 @@ func (t *MemTracker) register(stack snapshot.StackID, ptr alloc.Ptr, shape alloc
 	cell := t.ledger.Cells.Make(placeOf(stack, in, 0), line, &x, t.ledger.Epoch)
 	id, r := t.ledger.Records.Get()
 	r.Ptr, r.Foreign = ptr, true
-	t.enter(r, cell, x.Each, in, now, snapshot.Registered)
+	t.enter(r, cell, x.Each, in, now, mem.Registered)
 	t.ledger.Addresses.Add(uint64(ptr), id)
 	t.ledger.Label(id, r, about.label)
 	return nil
@@ -155,7 +156,7 @@ func (t *MemTracker) withdraw(ptr alloc.Ptr) (w withdrawn, err error) {
 	}
 	c := t.ledger.Cells.At(r.Cell)
 	w = withdrawn{*r, c.Group, c.Place, c.Line, t.ledger.LabelOf(r)}
-	t.leave(r, here, now, snapshot.Unregistered)
+	t.leave(r, here, now, mem.Unregistered)
 	t.ledger.Forget(r)
 	t.ledger.Remove(id, r)
 	return w, nil
@@ -239,8 +240,8 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 	if !errors.Is(err, alloc.ErrOutOfMemory) {
 		return err
 	}
-	stack := snapshot.StackID(t.stacks.Table.Capture(1))
-	x, invalid := snapshot.NewTensor(shape, dtype, kind)
+	stack := tables.StackID(t.stacks.Table.Capture(1))
+	x, invalid := tables.NewTensor(shape, dtype, kind)
 	if invalid != nil {
 		return err
 	}
@@ -263,7 +264,7 @@ func (b *Buffer) lose() {
 	t.everLost++
 	first := t.everLost == 1
 	if !t.ledger.Closed {
-		t.note(r, t.history.Moment(now), snapshot.Lost)
+		t.note(r, t.history.Moment(now), mem.Lost)
 	}
 	t.mu.Unlock()
 	if first {

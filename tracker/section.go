@@ -7,7 +7,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Section measures the memory and time of a stretch of a program, from MemTracker.Section to
@@ -44,32 +45,32 @@ type Section struct {
 //
 // After Close a section measures nothing, its data says so, and Config.Logger gets one line.
 func (t *MemTracker) Section(name string) *Section {
-	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name)
+	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name)
 }
 
 // Do runs f in a section of that name, and returns the section, which has ended.
 func (t *MemTracker) Do(name string, f func()) *Section {
-	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
+	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
 }
 
 // Run runs f in a section of that name. The error is f's.
 func (t *MemTracker) Run(name string, f func() error) error {
-	return t.beginSection(snapshot.StackID(t.stacks.Table.Capture(1)), nil, name).try(f)
+	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).try(f)
 }
 
 // Section begins a part of s, in any goroutine.
 func (s *Section) Section(name string) *Section {
-	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.Table.Capture(1)), s, name)
+	return s.tracker.beginSection(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name)
 }
 
 // Do runs f in a part of s, and returns the part, which has ended.
 func (s *Section) Do(name string, f func()) *Section {
-	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.Table.Capture(1)), s, name).run(f)
+	return s.tracker.beginSection(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name).run(f)
 }
 
 // Run runs f in a part of s. The error is f's.
 func (s *Section) Run(name string, f func() error) error {
-	return s.tracker.beginSection(snapshot.StackID(s.tracker.stacks.Table.Capture(1)), s, name).try(f)
+	return s.tracker.beginSection(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name).try(f)
 }
 
 func (s *Section) run(f func()) *Section {
@@ -85,7 +86,7 @@ func (s *Section) try(f func() error) error {
 
 // beginSection measures and opens a section. Without a parent it is a part of the
 // goroutine's innermost.
-func (t *MemTracker) beginSection(stack snapshot.StackID, parent *Section, name string) *Section {
+func (t *MemTracker) beginSection(stack tables.StackID, parent *Section, name string) *Section {
 	s := &Section{tracker: t, section: section{stack: stack, goroutine: callstack.Goroutine(), parent: parent.state()}}
 	if t.closed.Load() {
 		s.from.at = t.now()
@@ -145,7 +146,7 @@ func (s *Section) open(name string) (forced *section, refused string) {
 		t.forceSection(forced, s.from.at, tooMany)
 	}
 	t.sections.begin(&s.section)
-	t.history.Add(s.event(snapshot.SectionBegan, s.from.at))
+	t.history.Add(s.event(mem.SectionBegan, s.from.at))
 	return forced, ""
 }
 
@@ -174,7 +175,7 @@ func (s *Section) End() {
 		t.sections.finish(&s.section, to, here, "")
 		t.sections.queueTime(&s.section)
 		t.sections.statsOf(s.id).add(&s.section)
-		t.history.Add(s.event(snapshot.SectionEnded, now))
+		t.history.Add(s.event(mem.SectionEnded, now))
 	}
 	waiting := len(t.sections.timing)
 	t.unlockSections()
@@ -247,7 +248,7 @@ func (t *MemTracker) forceSection(in *section, now time.Duration, why string) {
 	if in.device.abandoned {
 		t.sections.queueTime(in)
 	}
-	t.history.Add(in.event(snapshot.SectionEnded, now))
+	t.history.Add(in.event(mem.SectionEnded, now))
 }
 
 // state returns what the tracker knows of s; nil of nil.

@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -61,7 +62,7 @@ func TestOpenSectionsAreBounded(t *testing.T) {
 	d := root.Data()
 	assert.Equal(t, "it was ended by force: 65,536 sections were open", d.Incomplete)
 	assert.Equal(t, snapshot.MemoryUse{Peak: 400}, d.GPU)
-	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 400}, d.Allocated)
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 400}, d.Allocated)
 	assert.Equal(t, snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}, d.RSS)
 	assert.Equal(t, time.Duration(-1), d.DeviceTime)
 	assert.Equal(t, "root/one more", where(t, tr), "it is open")
@@ -97,7 +98,7 @@ func TestDepthIsBounded(t *testing.T) {
 	assert.Equal(t, "it measured nothing: it began inside of 256 sections", deep.Incomplete)
 	assert.Equal(t, snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}, deep.GPU)
 	assert.Zero(t, deep.Allocated)
-	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 400}, sections[255].Data().Allocated)
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 400}, sections[255].Data().Allocated)
 	assert.Empty(t, sections[255].Data().Incomplete)
 	assert.Equal(t, 1, strings.Count(text.String(), "256 deep; is an End missing?"))
 	for _, s := range sections {
@@ -119,7 +120,7 @@ func TestASectionThatIsOpenWhenItsTrackerCloses(t *testing.T) {
 	d := s.Data()
 	assert.Equal(t, "the tracker was closed before it ended", d.Incomplete)
 	assert.Equal(t, snapshot.MemoryUse{Used: 40, Peak: 400}, d.GPU)
-	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 440}, d.Allocated)
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 440}, d.Allocated)
 	assert.Equal(t, alloc.Bytes(-1), d.RSS.Used)
 	assert.Equal(t, "s", d.Path)
 	require.NoError(t, kept.Free())

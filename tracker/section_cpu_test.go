@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 func TestProcessorTimeOfASection(t *testing.T) {
@@ -46,7 +46,7 @@ func inner(tr *tracker.MemTracker) *tracker.Section { return tr.Do("s", func() {
 func TestWholeStackOfASection(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	d := outer(tr).Data()
-	functions := func(s snapshot.Stack) (names []string) {
+	functions := func(s mem.Stack) (names []string) {
 		for _, f := range s[:3] {
 			names = append(names, path.Base(f.Function))
 		}

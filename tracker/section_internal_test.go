@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // TestPeaks compares many runs with the level that each section saw itself.
@@ -57,7 +57,7 @@ func TestSumsStopAtTheirBounds(t *testing.T) {
 		own.free(1, huge)
 	}
 	assert.Equal(t, ownMemory{
-		allocated: snapshot.Tally{Count: 5, Bytes: math.MaxInt64}, freed: snapshot.Tally{Count: 5, Bytes: math.MaxInt64}, peak: huge,
+		allocated: mem.Tally{Count: 5, Bytes: math.MaxInt64}, freed: mem.Tally{Count: 5, Bytes: math.MaxInt64}, peak: huge,
 	}, own)
 
 	var p pathStats
@@ -69,12 +69,12 @@ func TestSumsStopAtTheirBounds(t *testing.T) {
 		p.add(s)
 		p.addDeviceTime(math.MaxInt64)
 	}
-	assert.Equal(t, snapshot.Tally{Count: 10, Bytes: math.MaxInt64}, p.allocated)
-	assert.Equal(t, snapshot.Tally{Count: 10, Bytes: math.MaxInt64}, p.freed)
+	assert.Equal(t, mem.Tally{Count: 10, Bytes: math.MaxInt64}, p.allocated)
+	assert.Equal(t, mem.Tally{Count: 10, Bytes: math.MaxInt64}, p.freed)
 	for _, sum := range []int64{int64(p.time), int64(p.deviceTime), int64(p.cpuTime), int64(p.rss), int64(p.heap)} {
 		assert.Equal(t, int64(math.MaxInt64), sum)
 	}
-	assert.Equal(t, snapshot.Tally{Count: -2, Bytes: math.MinInt64}, snapshot.Tally{Count: -1, Bytes: -huge}.Add(snapshot.Tally{Count: -1, Bytes: -huge - 1}))
+	assert.Equal(t, mem.Tally{Count: -2, Bytes: math.MinInt64}, mem.Tally{Count: -1, Bytes: -huge}.Add(mem.Tally{Count: -1, Bytes: -huge - 1}))
 }
 
 func TestReadingsOfTheResidentSetAreShared(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -71,7 +72,7 @@ type account struct {
 	parent           *account
 	path             string
 	start, end, peak alloc.Bytes
-	allocated, freed snapshot.Tally
+	allocated, freed mem.Tally
 	ownPeak          alloc.Bytes
 	ended            bool
 }
@@ -263,7 +264,7 @@ func (p *sectionProgram) alloc(*rapid.T) {
 	p.live = append(p.live, held{buf, path})
 	p.level += buf.Bytes()
 	for ; in != nil; in = in.parent.open() {
-		in.allocated = in.allocated.Add(snapshot.Tally{Count: 1, Bytes: buf.Bytes()})
+		in.allocated = in.allocated.Add(mem.Tally{Count: 1, Bytes: buf.Bytes()})
 		in.ownPeak = max(in.ownPeak, in.allocated.Bytes-in.freed.Bytes)
 	}
 	for _, a := range p.sections {
@@ -285,7 +286,7 @@ func (p *sectionProgram) free(*rapid.T) {
 	require.NoError(p, err)
 	p.level -= buf.Bytes()
 	for in := th.around().open(); in != nil; in = in.parent.open() {
-		in.freed = in.freed.Add(snapshot.Tally{Count: 1, Bytes: buf.Bytes()})
+		in.freed = in.freed.Add(mem.Tally{Count: 1, Bytes: buf.Bytes()})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -59,9 +60,9 @@ func TestSectionNumbers(t *testing.T) {
 	assert.Equal(t, snapshot.MemoryUse{Before: 4000, Used: 400, Peak: 44_400}, d.GPU)
 	assert.Equal(t, alloc.Bytes(-3600), d.GPU.Consumed())
 	assert.Equal(t, alloc.Bytes(44_000), d.GPU.Peaked())
-	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 40_400}, d.Allocated)
-	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 44_000}, d.Freed)
-	assert.Equal(t, snapshot.Tally{Bytes: -3600}, d.Kept())
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 40_400}, d.Allocated)
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 44_000}, d.Freed)
+	assert.Equal(t, mem.Tally{Bytes: -3600}, d.Kept())
 	assert.Equal(t, alloc.Bytes(40_400), d.OwnPeak)
 	assert.GreaterOrEqual(t, d.DeviceTime, time.Duration(0))
 	require.NoError(t, kept.Free())
@@ -96,9 +97,9 @@ func TestPartOfASectionThatHasEnded(t *testing.T) {
 	late.End()
 	whole.End()
 	assert.Equal(t, "whole/part/late", late.Data().Path)
-	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 40}, late.Data().Allocated)
-	assert.Equal(t, snapshot.Tally{}, part.Data().Allocated, "it had ended")
-	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 40}, whole.Data().Allocated)
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 40}, late.Data().Allocated)
+	assert.Equal(t, mem.Tally{}, part.Data().Allocated, "it had ended")
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 40}, whole.Data().Allocated)
 }
 
 func TestSectionsLeaveTheCacheAlone(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // elsewhere runs f in a goroutine of its own, and waits for it.
@@ -70,11 +70,11 @@ func TestBindHandsASectionToGoroutines(t *testing.T) {
 	step.End()
 
 	d := step.Data()
-	assert.Equal(t, snapshot.Tally{Count: 2 * goroutines * calls, Bytes: 440 * goroutines * calls}, d.Allocated)
-	assert.Equal(t, snapshot.Tally{Count: goroutines * calls, Bytes: 400 * goroutines * calls}, d.Freed)
+	assert.Equal(t, mem.Tally{Count: 2 * goroutines * calls, Bytes: 440 * goroutines * calls}, d.Allocated)
+	assert.Equal(t, mem.Tally{Count: goroutines * calls, Bytes: 400 * goroutines * calls}, d.Freed)
 	for r := range tr.Profile().Rows() {
 		if r.Path == "step/part" {
-			assert.Equal(t, snapshot.Tally{Count: goroutines * calls, Bytes: 40 * goroutines * calls}, r.Allocated)
+			assert.Equal(t, mem.Tally{Count: goroutines * calls, Bytes: 40 * goroutines * calls}, r.Allocated)
 		}
 	}
 }
@@ -145,9 +145,9 @@ func TestBoundWorkAfterTheEnd(t *testing.T) {
 		})
 		assert.Equal(t, "own", where(t, tr))
 		own.End()
-		assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 4}, own.Data().Allocated)
+		assert.Equal(t, mem.Tally{Count: 1, Bytes: 4}, own.Data().Allocated)
 	})
-	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 8}, whole.Data().Allocated)
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 8}, whole.Data().Allocated)
 	assert.Zero(t, part.Data().Allocated)
 }
 
@@ -313,7 +313,7 @@ func TestSectionsWhileTheTrackerCloses(t *testing.T) {
 				part.End()
 				inner.End()
 				if d := inner.Data(); d.Incomplete == "" {
-					assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 100}, d.Allocated)
+					assert.Equal(t, mem.Tally{Count: 1, Bytes: 100}, d.Allocated)
 				}
 			}
 		})

@@ -6,12 +6,14 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // section is what the tracker knows of a Section.
 type section struct {
-	stack     snapshot.StackID
+	stack     tables.StackID
 	goroutine uint64
 	device    deviceTime
 	claimed   atomic.Bool // by who ends it
@@ -33,8 +35,8 @@ type section struct {
 	final          measures // once it is done
 }
 
-func (s *section) event(action snapshot.Action, since time.Duration) snapshot.EventEntry {
-	return snapshot.EventEntry{Since: since, Action: action, Section: uint16(s.id), Stack: s.stack, Allocated: alloc.Bytes(s.span)}
+func (s *section) event(action mem.Action, since time.Duration) tables.EventEntry {
+	return tables.EventEntry{Since: since, Action: action, Section: uint16(s.id), Stack: s.stack, Allocated: alloc.Bytes(s.span)}
 }
 
 // moment is what is known of memory at one end of a section.
@@ -69,7 +71,7 @@ const (
 
 // ownMemory is what one section did, with its parts.
 type ownMemory struct {
-	allocated, freed snapshot.Tally
+	allocated, freed mem.Tally
 	level, peak      alloc.Bytes // of what it allocated less what it freed
 }
 
@@ -204,17 +206,17 @@ func residentUse(from, to hostMemory, mark alloc.Bytes) snapshot.MemoryUse {
 // pathStats is what the ended sections of one path came to together.
 type pathStats struct {
 	calls         int64
-	stack         snapshot.StackID // who opened the last
+	stack         tables.StackID // who opened the last
 	time          time.Duration
 	deviceTime    time.Duration
 	cpuTime       time.Duration
 	timed         int64 // calls with a device time
-	allocated     snapshot.Tally
-	freed         snapshot.Tally
-	peak, ownPeak alloc.Bytes    // the highest of all
-	rss, heap     alloc.Bytes    // consumed
-	live          snapshot.Tally // buffers allocated in the path itself, alive now
-	layer         *Layer         // as the last call described it
+	allocated     mem.Tally
+	freed         mem.Tally
+	peak, ownPeak alloc.Bytes // the highest of all
+	rss, heap     alloc.Bytes // consumed
+	live          mem.Tally   // buffers allocated in the path itself, alive now
+	layer         *Layer      // as the last call described it
 }
 
 // add counts a section that has ended. The sums stop at the bounds of 64 bits.

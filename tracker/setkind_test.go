@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 var kvCache = tracker.NewKind("KVCache")
@@ -23,17 +23,17 @@ func TestNewKind(t *testing.T) {
 }
 
 // byKind adds up what history tells of live buffers.
-func byKind(tr *tracker.MemTracker) map[tracker.Kind]snapshot.Tally {
-	sums := make(map[tracker.Kind]snapshot.Tally)
+func byKind(tr *tracker.MemTracker) map[tracker.Kind]mem.Tally {
+	sums := make(map[tracker.Kind]mem.Tally)
 	for e := range tr.History().Events() {
 		n := int64(0)
 		switch e.Action {
-		case snapshot.Allocated, snapshot.Registered:
+		case mem.Allocated, mem.Registered:
 			n = 1
-		case snapshot.Freed, snapshot.Unregistered:
+		case mem.Freed, mem.Unregistered:
 			n = -1
 		}
-		sum := sums[e.Kind].Add(snapshot.Tally{Count: n, Bytes: alloc.Bytes(n) * e.Requested})
+		sum := sums[e.Kind].Add(mem.Tally{Count: n, Bytes: alloc.Bytes(n) * e.Requested})
 		if sums[e.Kind] = sum; sum.IsZero() {
 			delete(sums, e.Kind)
 		}
@@ -59,11 +59,11 @@ func TestSetKind(t *testing.T) {
 	assert.Contains(t, x.String(), "KVCache")
 
 	s := tr.Snapshot()
-	groups := make(map[tracker.Kind]snapshot.Tally)
+	groups := make(map[tracker.Kind]mem.Tally)
 	for g := range s.Groups() {
 		groups[g.Kind] = g.Tally
 	}
-	want := map[tracker.Kind]snapshot.Tally{
+	want := map[tracker.Kind]mem.Tally{
 		kvCache: {Count: 1, Bytes: 32}, tracker.Parameter: {Count: 1, Bytes: 32}, tracker.Input: {Count: 1, Bytes: 16},
 	}
 	assert.Equal(t, want, groups)

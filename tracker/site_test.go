@@ -13,12 +13,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // bySection prints what the call stacks of each section hold.
 func bySection(s *tracker.Snapshot) map[string]string {
-	type tallies struct{ live, peak, total snapshot.Tally }
+	type tallies struct{ live, peak, total mem.Tally }
 	sums := make(map[string]tallies)
 	for site := range s.Sites() {
 		sum := sums[site.Section]

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -65,8 +66,8 @@ func TestSnapshotDoesNotChange(t *testing.T) {
 	take(t, tr, tracker.Parameter, 5)
 	assert.Equal(t, before, s.String())
 	d := tr.Snapshot().Sub(s)
-	assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 20}, d.Sum())
-	assert.Equal(t, snapshot.Tally{Count: -1, Bytes: -20}, s.Sub(tr.Snapshot()).Sum())
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 20}, d.Sum())
+	assert.Equal(t, mem.Tally{Count: -1, Bytes: -20}, s.Sub(tr.Snapshot()).Sum())
 }
 
 func TestLightSnapshot(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 func TestSiteIsTheInnermostFrameOfTheUser(t *testing.T) {
-	stack := snapshot.Stack{
+	stack := mem.Stack{
 		{Function: "github.com/gpumemtrack/gpumemtrack/tracker.(*MemTracker).Alloc"},
 		{Function: "example.com/tensor.New"},
 		{Function: "example.com/tensorflow.load"},
@@ -24,11 +24,11 @@ func TestSiteIsTheInnermostFrameOfTheUser(t *testing.T) {
 	assert.Equal(t, "example.com/tensor.New", stack.Site().Function)
 	assert.Equal(t, "example.com/tensorflow.load", stack.Site("example.com/tensor").Function)
 	assert.Equal(t, "main.main", stack.Site("example.com", "main").Function, "all are libraries")
-	started := append(stack[:2:2], snapshot.Frame{Function: "runtime.goexit"})
+	started := append(stack[:2:2], mem.Frame{Function: "runtime.goexit"})
 	assert.Equal(t, "example.com/tensor.New", started.Site("example.com/tensor").Function, "the runtime is nobody's code")
-	versioned := snapshot.Stack{{Function: "example.com/tensor%2ev2.New"}, {Function: "main.main"}}
+	versioned := mem.Stack{{Function: "example.com/tensor%2ev2.New"}, {Function: "main.main"}}
 	assert.Equal(t, "main.main", versioned.Site("example.com/tensor.v2").Function)
-	assert.True(t, snapshot.Stack(nil).Site().IsZero())
+	assert.True(t, mem.Stack(nil).Site().IsZero())
 }
 
 // byPath calls f below n frames that stand at one of two lines each, as path says.

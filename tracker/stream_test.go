@@ -21,7 +21,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // takeOn allocates bytes for a stream.
@@ -114,14 +115,14 @@ func TestFreeWhileOtherStreamsWork(t *testing.T) {
 			assert.Equal(t, 1, strings.Count(report.String(), "Pending"), "a line of its own where there is any")
 			require.NoError(t, dev.Err())
 
-			var actions []snapshot.Action
+			var actions []mem.Action
 			for e := range tr.History().Events() {
-				if e.Ptr == b.Ptr() && e.Action != snapshot.SegmentAllocated {
+				if e.Ptr == b.Ptr() && e.Action != mem.SegmentAllocated {
 					actions = append(actions, e.Action)
 					assert.Equal(t, alloc.Stream(1), e.Stream)
 				}
 			}
-			assert.Equal(t, []snapshot.Action{snapshot.Allocated, snapshot.Freed, snapshot.FreeCompleted, snapshot.Allocated}, actions)
+			assert.Equal(t, []mem.Action{mem.Allocated, mem.Freed, mem.FreeCompleted, mem.Allocated}, actions)
 		})
 	}
 }
@@ -214,13 +215,13 @@ func TestReuseIsToldWithTheUsersLines(t *testing.T) {
 func TestMoreStreamsThanCanBeTold(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Report: io.Discard})
 	var buffers []*tracker.Buffer
-	for s := range alloc.Stream(snapshot.MaxStreams + 10) {
+	for s := range alloc.Stream(tables.MaxStreams + 10) {
 		buffers = append(buffers, takeOn(t, tr, s, 512))
 	}
 	for s, b := range buffers {
 		want := alloc.Stream(s)
-		if s >= snapshot.MaxStreams-1 {
-			want = snapshot.OtherStreams
+		if s >= tables.MaxStreams-1 {
+			want = tables.OtherStreams
 		}
 		assert.Equal(t, want, b.Stream())
 		require.NoError(t, b.Free())
@@ -232,7 +233,7 @@ func TestMoreStreamsThanCanBeTold(t *testing.T) {
 	require.NoError(t, err)
 	others := 0
 	for a := range read.Allocations() {
-		if a.Stream == snapshot.OtherStreams {
+		if a.Stream == tables.OtherStreams {
 			others++
 		}
 	}
@@ -289,9 +290,9 @@ func TestStreamsBesideEachOther(t *testing.T) {
 	freed, completed := 0, 0
 	for e := range tr.History().Events() {
 		switch e.Action {
-		case snapshot.Freed:
+		case mem.Freed:
 			freed++
-		case snapshot.FreeCompleted:
+		case mem.FreeCompleted:
 			completed++
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // server decodes requests, of which it forgets some, and previews, of which it forgets none.
@@ -52,7 +52,7 @@ func TestSuspectsTellTheWay(t *testing.T) {
 	suspects := w.tr.Suspects()
 	require.Len(t, suspects, 1)
 	s := suspects[0]
-	assert.Equal(t, snapshot.Tally{Count: 19, Bytes: 19 * alloc.MiB}, s.Tally, "of the twenty, one is not old enough")
+	assert.Equal(t, mem.Tally{Count: 19, Bytes: 19 * alloc.MiB}, s.Tally, "of the twenty, one is not old enough")
 	assert.Equal(t, 19500*ms, s.Oldest)
 	assert.Equal(t, int64(2174), s.Freed)
 	assert.Equal(t, time.Duration(1<<26), s.Usual)

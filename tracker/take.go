@@ -10,6 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -26,16 +28,16 @@ func (t *MemTracker) LightSnapshot() *Snapshot { return t.snapshot(false) }
 func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	now := t.now() // before the device is asked: the clock may be code that allocates
 	head := snapshot.Head{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.levels()}
-	tables := snapshot.Tables{Stacks: t.stacks, Epoch: t.start}
+	lists := tables.Tables{Stacks: t.stacks, Epoch: t.start}
 	if whole {
-		tables.Lifetimes = t.lifetimes()
-		tables.Growing, tables.Warm = t.growing()
+		lists.Lifetimes = t.lifetimes()
+		lists.Growing, lists.Warm = t.growing()
 	}
 	t.mu.Lock()
 	head.Time = t.start.Add(t.history.Moment(now))
 	t.ledgerLevels(&head.Levels)
 	head.Peak, head.Total, head.Events = t.ledger.Peak, t.ledger.Total, t.history.Next
-	tables.Sections, tables.Streams = t.sections.paths.names, t.ledger.Streams.Handles
+	lists.Sections, lists.Streams = t.sections.paths.names, t.ledger.Streams.Handles
 	if t.cache != nil && !t.onHost {
 		stats := t.locked.Stats()
 		head.Cache = &stats
@@ -43,9 +45,9 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	cut := t.cut(whole)
 	t.mu.Unlock()
 
-	index := cut.copySites(t.mu, &tables)
+	index := cut.copySites(t.mu, &lists)
 	if whole {
-		cut.copyAllocations(t.mu, &tables, index)
+		cut.copyAllocations(t.mu, &lists, index)
 	}
 	if cut.segments != nil {
 		head.Segments = cut.segments.Segments()
@@ -53,13 +55,13 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	if t.closed.Load() {
 		t.usedAfterClose("Snapshot")
 	}
-	return snapshot.New(head, tables)
+	return snapshot.New(head, lists)
 }
 
 // ledgerCut is the ledger and the cache at one instant, not copied yet.
 type ledgerCut struct {
 	cells    *slab.View[ledger.Cell]
-	retired  *slab.View[snapshot.RetiredEntry]
+	retired  *slab.View[tables.RetiredEntry]
 	epoch    uint64
 	counts   [3]int                    // of cells, retired cells, records
 	records  *slab.View[ledger.Record] // nil of a light snapshot
@@ -85,19 +87,19 @@ func (t *MemTracker) cut(whole bool) *ledgerCut {
 }
 
 // copySites copies the cells, and returns where each is in sites, by ID.
-func (cut *ledgerCut) copySites(lock sync.Locker, to *snapshot.Tables) (index []int32) {
+func (cut *ledgerCut) copySites(lock sync.Locker, to *tables.Tables) (index []int32) {
 	index = make([]int32, cut.cells.Bound())
-	to.Sites = make([]snapshot.SiteEntry, 0, cut.counts[0])
+	to.Sites = make([]tables.SiteEntry, 0, cut.counts[0])
 	cut.cells.Read(lock, func(first slab.ID, cells []ledger.Cell) {
 		for i := range cells {
 			if c := &cells[i]; c.Group != nil {
 				index[int(first)+i] = int32(len(to.Sites))
-				to.Sites = append(to.Sites, snapshot.SiteEntry{Place: c.Place.Place, Tensor: &c.Group.Tensor, Live: c.Live, Peak: c.AtPeak(cut.epoch), Total: c.Total, Stream: c.Stream})
+				to.Sites = append(to.Sites, tables.SiteEntry{Place: c.Place.Place, Tensor: &c.Group.Tensor, Live: c.Live, Peak: c.AtPeak(cut.epoch), Total: c.Total, Stream: c.Stream})
 			}
 		}
 	})
-	to.Retired = make([]snapshot.RetiredEntry, 0, cut.counts[1])
-	cut.retired.Read(lock, func(_ slab.ID, entries []snapshot.RetiredEntry) {
+	to.Retired = make([]tables.RetiredEntry, 0, cut.counts[1])
+	cut.retired.Read(lock, func(_ slab.ID, entries []tables.RetiredEntry) {
 		for _, e := range entries {
 			if !e.Total.IsZero() {
 				to.Retired = append(to.Retired, e)
@@ -108,7 +110,7 @@ func (cut *ledgerCut) copySites(lock sync.Locker, to *snapshot.Tables) (index []
 }
 
 // copyAllocations copies the records, in the order of their allocation.
-func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *snapshot.Tables, index []int32) {
+func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *tables.Tables, index []int32) {
 	labels := make(map[slab.ID]string)
 	cut.labels.Read(lock, func(first slab.ID, names []string) {
 		for i, name := range names {
@@ -117,18 +119,18 @@ func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *snapshot.Tables, ind
 			}
 		}
 	})
-	to.Allocations = make([]snapshot.AllocationEntry, 0, cut.counts[2])
+	to.Allocations = make([]tables.AllocationEntry, 0, cut.counts[2])
 	cut.records.Read(lock, func(_ slab.ID, records []ledger.Record) {
 		for i := range records {
 			if r := &records[i]; r.State == ledger.Live && int(r.Cell) < len(index) {
-				to.Allocations = append(to.Allocations, snapshot.AllocationEntry{
+				to.Allocations = append(to.Allocations, tables.AllocationEntry{
 					Site: index[r.Cell], Foreign: r.Foreign, Lost: r.Lost, Ptr: r.Ptr,
 					Allocated: r.Allocated, Since: r.Since, Seq: r.Seq, Label: labels[r.Label],
 				})
 			}
 		}
 	})
-	slices.SortFunc(to.Allocations, func(a, b snapshot.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(to.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
 // levels are those of now. The device is asked first, with no lock held: if what
@@ -191,6 +193,6 @@ func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 func contradict(l snapshot.Levels) bool { return 0 <= l.DriverUsed && l.DriverUsed < l.Reserved }
 
 // count adds buffers to a sum.
-func count(sum *snapshot.Tally, buffers int64, bytes alloc.Bytes) {
-	*sum = sum.Add(snapshot.Tally{Count: buffers, Bytes: bytes})
+func count(sum *mem.Tally, buffers int64, bytes alloc.Bytes) {
+	*sum = sum.Add(mem.Tally{Count: buffers, Bytes: bytes})
 }

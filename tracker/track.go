@@ -12,6 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -21,9 +23,9 @@ import (
 //
 // Its cost depends on the groups that changed since the previous mark, not on the live
 // buffers.
-func (t *MemTracker) Track() *Mark { return t.track(snapshot.StackID(t.stacks.Table.Capture(1))) }
+func (t *MemTracker) Track() *Mark { return t.track(tables.StackID(t.stacks.Table.Capture(1))) }
 
-func (t *MemTracker) track(caller snapshot.StackID) *Mark {
+func (t *MemTracker) track(caller tables.StackID) *Mark {
 	m, queued, open := t.mark(caller)
 	if !open {
 		t.usedAfterClose("Track")
@@ -34,7 +36,7 @@ func (t *MemTracker) track(caller snapshot.StackID) *Mark {
 
 // mark makes a mark and puts its block in the queue for the report's writer. Of a
 // tracker that is closed it has only the levels.
-func (t *MemTracker) mark(caller snapshot.StackID) (m *Mark, queued *report.Block, open bool) {
+func (t *MemTracker) mark(caller tables.StackID) (m *Mark, queued *report.Block, open bool) {
 	now, levels := t.now(), t.levels() // the clock and the device are not ours: no lock is held
 	t.marking.Lock()
 	defer t.marking.Unlock()
@@ -52,7 +54,7 @@ func (t *MemTracker) mark(caller snapshot.StackID) (m *Mark, queued *report.Bloc
 		return m, nil, false
 	}
 	t.ledger.Cells.Cut()
-	t.history.Add(snapshot.EventEntry{Since: now, Action: snapshot.Marked, Stack: caller, Allocated: alloc.Bytes(m.Seq)})
+	t.history.Add(tables.EventEntry{Since: now, Action: mem.Marked, Stack: caller, Allocated: alloc.Bytes(m.Seq)})
 	t.mu.Unlock()
 
 	t.marks = m.Seq

@@ -16,6 +16,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -45,7 +47,7 @@ func New(cfg Config) (*MemTracker, error) {
 		history: ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
 		report:  report.Report{Log: cmp.Or(cfg.Logger, slog.Default())},
 		recent:  recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
-		growth:  snapshot.NewFollower(cmp.Or(cfg.Warmup, defaultWarmup)),
+		growth:  tables.NewFollower(cmp.Or(cfg.Warmup, defaultWarmup)),
 		failing: failing{dir: cfg.OOMDir, others: cfg.OtherProcesses},
 		dumps: dumps{
 			max:      cmp.Or(max(0, cfg.MaxDumps), defaultMaxDumps),
@@ -102,17 +104,17 @@ func (t *MemTracker) addCache(none bool) (err error) {
 
 // segment adds to the history what the tracker's own cache and the driver did. The caller holds the lock.
 func (t *MemTracker) segment(e cachelock.Event) {
-	action := snapshot.SegmentAllocated
+	action := mem.SegmentAllocated
 	switch e.Action {
 	case cachelock.SegmentAlloc, cachelock.SegmentMap:
 	case cachelock.SegmentFree, cachelock.SegmentUnmap:
-		action = snapshot.SegmentFreed
+		action = mem.SegmentFreed
 	case cachelock.Retry:
-		action = snapshot.Retried
+		action = mem.Retried
 	default: // a request that failed: see outOfMemory
 		return
 	}
-	if t.freed != nil && action == snapshot.SegmentFreed {
+	if t.freed != nil && action == mem.SegmentFreed {
 		t.freed.gone = append(t.freed.gone, piece{ptr: e.Ptr, size: e.Size})
 	}
 	t.happened(action, e.Ptr, e.Size, e.Stream)
@@ -120,12 +122,12 @@ func (t *MemTracker) segment(e cachelock.Event) {
 
 // reusable adds to the history that nothing uses a freed block any more. The caller holds the lock.
 func (t *MemTracker) reusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
-	t.happened(snapshot.FreeCompleted, p, n, s)
+	t.happened(mem.FreeCompleted, p, n, s)
 }
 
 // happened adds to the history what the cache did. If that is a cache of host memory it adds nothing, because
 // reserved memory is the device's. The caller holds the lock.
-func (t *MemTracker) happened(action snapshot.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
+func (t *MemTracker) happened(action mem.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
 	if t.ledger.Closed || t.onHost {
 		return
 	}
@@ -133,7 +135,7 @@ func (t *MemTracker) happened(action snapshot.Action, p alloc.Ptr, n alloc.Bytes
 	if t.clock == nil {
 		now = t.now()
 	}
-	t.history.Add(snapshot.EventEntry{Since: now, Action: action, Ptr: p, Allocated: n, Stream: t.ledger.Streams.At(s)})
+	t.history.Add(tables.EventEntry{Since: now, Action: action, Ptr: p, Allocated: n, Stream: t.ledger.Streams.At(s)})
 }
 
 // openReport makes the report's file, if there is to be one, and writes the
@@ -196,7 +198,7 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 // History returns a copy of the latest events, up to one instant. It leaves out old events
 // that new ones overwrite during the copy.
 func (t *MemTracker) History() *History {
-	h := snapshot.HistoryTables{Start: t.start, Stacks: t.stacks}
+	h := tables.HistoryTables{Start: t.start, Stacks: t.stacks}
 	h.Events, h.First = t.history.Read(t.mu)
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/goroutines"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 func TestZeroConfigWorks(t *testing.T) {
@@ -52,7 +52,7 @@ func TestDefault(t *testing.T) {
 	require.NoError(t, err)
 	mark := tracker.Track()
 	for c := range mark.Delta.Changes() {
-		assert.Equal(t, snapshot.Tally{Count: 1, Bytes: 2048}, c.Tally)
+		assert.Equal(t, mem.Tally{Count: 1, Bytes: 2048}, c.Tally)
 		assert.Contains(t, c.Sites[0].Function, "TestDefault", "the caller, not the package's own function")
 	}
 	assert.Contains(t, mark.Site.Function, "TestDefault")
@@ -112,11 +112,11 @@ func TestRefusedRequests(t *testing.T) {
 	assert.Equal(t, alloc.GiB, oom.Total)
 	assert.True(t, tr.Snapshot().Total.IsZero())
 
-	var events []snapshot.Action
+	var events []mem.Action
 	for e := range tr.History().Events() {
 		events = append(events, e.Action)
 	}
-	assert.Equal(t, []snapshot.Action{snapshot.Retried, snapshot.OutOfMemory}, events)
+	assert.Equal(t, []mem.Action{mem.Retried, mem.OutOfMemory}, events)
 }
 
 func TestUnregisterOfWhatIsNotRegistered(t *testing.T) {

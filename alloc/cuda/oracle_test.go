@@ -17,7 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // TestLedgerCacheAndDriverAgree breaks driver calls at random under a tracker, with a
@@ -85,9 +85,9 @@ func (a *agreement) free(t *rapid.T) {
 func (a *agreement) clear(*rapid.T) { _, _ = a.tr.ClearCache() }
 
 func (a *agreement) check(t *rapid.T) {
-	var want snapshot.Tally
+	var want mem.Tally
 	for _, buf := range a.live {
-		want = want.Add(snapshot.Tally{Count: 1, Bytes: buf.Bytes()})
+		want = want.Add(mem.Tally{Count: 1, Bytes: buf.Bytes()})
 	}
 	s := a.tr.Snapshot()
 	trackertest.RequireExact(t, s)

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -81,9 +82,9 @@ func (i *instruments) observe(to *observer, s *snapshot.Snapshot) {
 
 // observeKinds observes the well-known kinds always, and others that have live buffers.
 func (i *instruments) observeKinds(to *observer, s *snapshot.Snapshot) {
-	sums := make(map[snapshot.Kind]snapshot.Tally)
-	for _, kind := range snapshot.Kinds() {
-		sums[kind] = snapshot.Tally{}
+	sums := make(map[mem.Kind]mem.Tally)
+	for _, kind := range mem.Kinds() {
+		sums[kind] = mem.Tally{}
 	}
 	for g := range s.Groups() {
 		if g.Memory.OnHost() {

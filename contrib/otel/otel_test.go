@@ -188,7 +188,7 @@ func (n named) LightSnapshot() *snapshot.Snapshot { return n.s }
 
 func TestTextFromOutsideIsUTF8(t *testing.T) {
 	reader := sdk.NewManualReader()
-	_, err := otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), named{snapshot.New(snapshot.Head{Device: "GPU \xff"}, snapshot.Tables{Sections: []string{""}})})
+	_, err := otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), named{&snapshot.Snapshot{Head: snapshot.Head{Device: "GPU \xff"}}})
 	require.NoError(t, err)
 	var found metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &found))

@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -201,7 +202,7 @@ func checked(t testing.TB, w *Watcher, c *client) *Source {
 	return w.Sources()[0]
 }
 
-func names(s snapshot.Stack) string {
+func names(s mem.Stack) string {
 	var all []string
 	for _, f := range s {
 		all = append(all, f.Function)

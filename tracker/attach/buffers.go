@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // place is the device that a call of this thread allocates on.
@@ -34,7 +35,7 @@ func (p *process) onlyDevice() deviceID {
 	return only
 }
 
-func (p *process) allocated(f function, e *event, t *thread, stack snapshot.StackID, now time.Duration) {
+func (p *process) allocated(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
 	s := p.source(p.place(f, t))
 	at := e.out
 	if f.effect == registers {
@@ -58,18 +59,18 @@ func (p *process) allocated(f function, e *event, t *thread, stack snapshot.Stac
 		before.home.remove(before, now, freedAction(before))
 	}
 	p.live[b.ptr] = b
-	action := snapshot.Allocated
+	action := mem.Allocated
 	if b.foreign {
-		action = snapshot.Registered
+		action = mem.Registered
 	}
 	s.ledger.add(b, now, action)
 }
 
-func freedAction(b *buffer) snapshot.Action {
+func freedAction(b *buffer) mem.Action {
 	if b.foreign {
-		return snapshot.Unregistered
+		return mem.Unregistered
 	}
-	return snapshot.Freed
+	return mem.Freed
 }
 
 // takeOne removes a buffer, and returns what puts it back.
@@ -79,7 +80,7 @@ func (p *process) takeOne(b *buffer, now time.Duration) (undo func()) {
 	return func() {
 		if p.live[b.ptr] == nil {
 			p.live[b.ptr] = b
-			b.home.add(b, now, snapshot.FreeFailed)
+			b.home.add(b, now, mem.FreeFailed)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -60,7 +61,7 @@ func TestCPlusPlus(t *testing.T) {
 			s := followed(t, w, start(t, w, path), 5)
 			stack := names(largest(t, s).Stack)
 			assert.Contains(t, stack, "model::Weights::load(unsigned long) <- ")
-			assert.True(t, slices.ContainsFunc(slices.Collect(s.History().Events()), func(e snapshot.Event) bool { return e.Action == snapshot.OutOfMemory }))
+			assert.True(t, slices.ContainsFunc(slices.Collect(s.History().Events()), func(e snapshot.Event) bool { return e.Action == mem.OutOfMemory }))
 		})
 	}
 }

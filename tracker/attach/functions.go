@@ -7,23 +7,23 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // The kinds of memory that a driver is asked for. What a buffer is for, only the program
 // knows.
 const (
-	kindDevice   snapshot.Kind = "Device"   // cuMemAlloc and cuMemAllocPitch
-	kindManaged  snapshot.Kind = "Managed"  // cuMemAllocManaged
-	kindOrdered  snapshot.Kind = "Ordered"  // cuMemAllocAsync: in the order of a stream
-	kindPhysical snapshot.Kind = "Physical" // cuMemCreate, which cuMemMap gives an address
-	kindArray    snapshot.Kind = "Array"    // cuArrayCreate and cuArray3DCreate
-	kindImported snapshot.Kind = "Imported" // of another process or library: its size is unknown, and counts 0
-	kindPinned   snapshot.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
+	kindDevice   mem.Kind = "Device"   // cuMemAlloc and cuMemAllocPitch
+	kindManaged  mem.Kind = "Managed"  // cuMemAllocManaged
+	kindOrdered  mem.Kind = "Ordered"  // cuMemAllocAsync: in the order of a stream
+	kindPhysical mem.Kind = "Physical" // cuMemCreate, which cuMemMap gives an address
+	kindArray    mem.Kind = "Array"    // cuArrayCreate and cuArray3DCreate
+	kindImported mem.Kind = "Imported" // of another process or library: its size is unknown, and counts 0
+	kindPinned   mem.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
 )
 
 // memories are the kinds of memory of package alloc.
-var memories = map[snapshot.Kind]alloc.Memory{
+var memories = map[mem.Kind]alloc.Memory{
 	kindDevice: alloc.DeviceMemory, kindManaged: alloc.ManagedMemory, kindOrdered: alloc.PoolMemory, kindPhysical: alloc.VirtualMemory,
 	kindArray: alloc.ArrayMemory, kindImported: alloc.ImportedMemory, kindPinned: alloc.PinnedMemory,
 }
@@ -61,7 +61,7 @@ const (
 // function is a function of the driver, or of another library, and where its arguments are.
 type function struct {
 	effect   effect
-	kind     snapshot.Kind
+	kind     mem.Kind
 	size     int    // index of the argument with the size in bytes
 	stream   int    // 0: it has none
 	device   int    // of those that name one
@@ -82,7 +82,7 @@ func watched(pairs []Pair) (all []function) {
 	}
 	for _, p := range pairs {
 		all = append(all, function{
-			effect: hands, kind: snapshot.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0,
+			effect: hands, kind: mem.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0,
 			library: p.library, symbols: []string{p.alloc},
 		}, function{effect: takesBack, address: p.address - 1, library: p.library, symbols: []string{p.free}})
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -13,31 +15,31 @@ import (
 // were freed. The watcher's lock guards it.
 type ledger struct {
 	stacks  *stackTable
-	tensors map[tensorKey]*snapshot.Tensor
+	tensors map[tensorKey]*tables.Tensor
 	sites   map[siteKey]*site
 	sweep   int // when there are so many sites, those that hold nothing are summed up
-	retired map[snapshot.StackID]snapshot.Tally
+	retired map[tables.StackID]mem.Tally
 	streams []alloc.Stream // the first is the default one
 	changed map[*site]bool // since the last mark
 
 	live                 map[*buffer]bool
-	current, peak, total snapshot.Tally    // without host memory, as a tracker counts
+	current, peak, total mem.Tally         // without host memory, as a tracker counts
 	byMemory             snapshot.ByMemory // of current, and host memory
 	registered           alloc.Bytes
 	peaks                uint64 // how many new peaks there were
 
-	lifetimes map[snapshot.Frame]*snapshot.Lifetimes
+	lifetimes map[mem.Frame]*tables.Lifetimes
 	events    ring
 }
 
 type tensorKey struct {
-	kind snapshot.Kind
+	kind mem.Kind
 	each alloc.Bytes
 }
 
 type siteKey struct {
-	tensor *snapshot.Tensor
-	stack  snapshot.StackID
+	tensor *tables.Tensor
+	stack  tables.StackID
 	stream uint8
 }
 
@@ -71,17 +73,17 @@ const leastSweep = 1 << 12
 func newLedger(stacks *stackTable, events int) ledger {
 	return ledger{
 		stacks:  stacks,
-		tensors: make(map[tensorKey]*snapshot.Tensor), sites: make(map[siteKey]*site), sweep: leastSweep,
-		retired: make(map[snapshot.StackID]snapshot.Tally), streams: []alloc.Stream{0}, changed: make(map[*site]bool),
-		live: make(map[*buffer]bool), lifetimes: make(map[snapshot.Frame]*snapshot.Lifetimes), events: ring{max: events},
+		tensors: make(map[tensorKey]*tables.Tensor), sites: make(map[siteKey]*site), sweep: leastSweep,
+		retired: make(map[tables.StackID]mem.Tally), streams: []alloc.Stream{0}, changed: make(map[*site]bool),
+		live: make(map[*buffer]bool), lifetimes: make(map[mem.Frame]*tables.Lifetimes), events: ring{max: events},
 	}
 }
 
 // site returns the site of a buffer, a new one if need be.
-func (l *ledger) site(kind snapshot.Kind, size alloc.Bytes, stack snapshot.StackID, stream uint8) *site {
+func (l *ledger) site(kind mem.Kind, size alloc.Bytes, stack tables.StackID, stream uint8) *site {
 	tensor := l.tensors[tensorKey{kind, size}]
 	if tensor == nil {
-		tensor = &snapshot.Tensor{Kind: kind, Memory: memories[kind], Each: size}
+		tensor = &tables.Tensor{Kind: kind, Memory: memories[kind], Each: size}
 		l.tensors[tensorKey{kind, size}] = tensor
 	}
 	key := siteKey{tensor, stack, stream}
@@ -99,7 +101,7 @@ func (l *ledger) site(kind snapshot.Kind, size alloc.Bytes, stack snapshot.Stack
 // retire sums up the sites that hold nothing, by call stack: a program whose sizes never
 // repeat would have one for every buffer.
 func (l *ledger) retire() {
-	used := make(map[*snapshot.Tensor]bool)
+	used := make(map[*tables.Tensor]bool)
 	for key, s := range l.sites {
 		if s.live != 0 || s.marked != 0 || s.atPeak(l.peaks) != 0 {
 			used[s.tensor] = true
@@ -109,7 +111,7 @@ func (l *ledger) retire() {
 		delete(l.sites, key)
 		delete(l.changed, s)
 	}
-	maps.DeleteFunc(l.tensors, func(_ tensorKey, t *snapshot.Tensor) bool { return !used[t] })
+	maps.DeleteFunc(l.tensors, func(_ tensorKey, t *tables.Tensor) bool { return !used[t] })
 	l.sweep = max(leastSweep, 2*len(l.sites))
 }
 
@@ -118,7 +120,7 @@ func (l *ledger) stream(s alloc.Stream) uint8 {
 	if i := slices.Index(l.streams, s); i >= 0 {
 		return uint8(i)
 	}
-	if len(l.streams) == snapshot.MaxStreams {
+	if len(l.streams) == tables.MaxStreams {
 		return 0
 	}
 	l.streams = append(slices.Clip(l.streams), s) // snapshots have the slice as it was
@@ -126,11 +128,11 @@ func (l *ledger) stream(s alloc.Stream) uint8 {
 }
 
 // add enters a buffer, or puts one back that was removed.
-func (l *ledger) add(b *buffer, now time.Duration, action snapshot.Action) {
+func (l *ledger) add(b *buffer, now time.Duration, action mem.Action) {
 	l.move(b.site, 1)
 	l.live[b] = true
 	l.count(b, 1)
-	if action != snapshot.FreeFailed {
+	if action != mem.FreeFailed {
 		b.since, b.seq = now, l.events.next
 		b.total++
 		if !b.tensor.Memory.OnHost() {
@@ -145,14 +147,14 @@ func (l *ledger) add(b *buffer, now time.Duration, action snapshot.Action) {
 }
 
 // remove takes a buffer out.
-func (l *ledger) remove(b *buffer, now time.Duration, action snapshot.Action) {
+func (l *ledger) remove(b *buffer, now time.Duration, action mem.Action) {
 	l.move(b.site, -1)
 	delete(l.live, b)
 	l.count(b, -1)
 	line := l.stacks.Site(b.stack)
 	freed := l.lifetimes[line]
 	if freed == nil {
-		freed = new(snapshot.Lifetimes)
+		freed = new(tables.Lifetimes)
 		l.lifetimes[line] = freed
 	}
 	freed.Freed(now-b.since, l.events.next)
@@ -188,25 +190,25 @@ func (s *site) atPeak(peaks uint64) int64 {
 	return s.before
 }
 
-func (l *ledger) note(b *buffer, now time.Duration, action snapshot.Action) {
-	l.events.add(snapshot.EventEntry{
+func (l *ledger) note(b *buffer, now time.Duration, action mem.Action) {
+	l.events.add(tables.EventEntry{
 		Since: now, Ptr: b.ptr, Allocated: b.size, Tensor: b.tensor, Stack: b.stack, Action: action, Stream: b.stream,
 	})
 }
 
 // refused enters an allocation that failed for lack of memory.
-func (l *ledger) refused(size alloc.Bytes, stack snapshot.StackID, now time.Duration) {
-	l.events.add(snapshot.EventEntry{Since: now, Allocated: size, Stack: stack, Action: snapshot.OutOfMemory})
+func (l *ledger) refused(size alloc.Bytes, stack tables.StackID, now time.Duration) {
+	l.events.add(tables.EventEntry{Since: now, Allocated: size, Stack: stack, Action: mem.OutOfMemory})
 }
 
 // ring is the latest events.
 type ring struct {
 	max  int
-	kept []snapshot.EventEntry
+	kept []tables.EventEntry
 	next uint64 // how many there were
 }
 
-func (r *ring) add(e snapshot.EventEntry) {
+func (r *ring) add(e tables.EventEntry) {
 	if len(r.kept) < r.max {
 		r.kept = append(r.kept, e)
 	} else if r.max > 0 {
@@ -216,7 +218,7 @@ func (r *ring) add(e snapshot.EventEntry) {
 }
 
 // ordered returns a copy, oldest first, and how many came before.
-func (r *ring) ordered() (first uint64, events []snapshot.EventEntry) {
+func (r *ring) ordered() (first uint64, events []tables.EventEntry) {
 	if len(r.kept) == 0 {
 		return r.next, nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -77,9 +78,9 @@ type live = map[alloc.Ptr]alloc.Bytes
 // adds checks that live bytes are the sum over the buffers, the sites and the groups.
 func adds(t testing.TB, s *snapshot.Snapshot) {
 	t.Helper()
-	var buffers, sites, peak, total, groups snapshot.Tally
+	var buffers, sites, peak, total, groups mem.Tally
 	for a := range s.Allocations() {
-		buffers = buffers.Add(snapshot.Tally{Count: 1, Bytes: a.Requested})
+		buffers = buffers.Add(mem.Tally{Count: 1, Bytes: a.Requested})
 	}
 	for site := range s.Sites() {
 		sites, peak = sites.Add(site.Live), peak.Add(site.Peak)
@@ -116,7 +117,7 @@ func TestEveryFunction(t *testing.T) {
 	name, _ := sources[1].Device()
 	assert.Equal(t, "Pinned host memory", name)
 	host := sources[1].Snapshot()
-	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 130}, host.Memory[alloc.PinnedMemory])
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 130}, host.Memory[alloc.PinnedMemory])
 	assert.EqualValues(t, 130, host.HostReserved)
 	assert.Zero(t, host.Live, "nothing of the device's")
 	assert.Zero(t, host.Total)
@@ -202,11 +203,11 @@ func TestFreesThatFail(t *testing.T) {
 	assert.EqualValues(t, 1, s.w.unknownFrees())
 	assert.Len(t, s.w.Doubts(), 1)
 
-	var actions []snapshot.Action
+	var actions []mem.Action
 	for e := range s.w.Sources()[0].History().Events() {
 		actions = append(actions, e.Action)
 	}
-	assert.Equal(t, []snapshot.Action{snapshot.Allocated, snapshot.Freed, snapshot.FreeFailed}, actions)
+	assert.Equal(t, []mem.Action{mem.Allocated, mem.Freed, mem.FreeFailed}, actions)
 }
 
 // TestAddressesComeBack: another thread is given the address while the free has not returned.
@@ -230,7 +231,7 @@ func TestRefusals(t *testing.T) {
 	assert.Empty(t, s.live())
 	events := slices.Collect(s.w.Sources()[0].History().Events())
 	require.Len(t, events, 1)
-	assert.Equal(t, snapshot.OutOfMemory, events[0].Action)
+	assert.Equal(t, mem.OutOfMemory, events[0].Action)
 	assert.Equal(t, alloc.Bytes(1<<40), events[0].Requested)
 }
 

@@ -9,13 +9,14 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func newProcess(all *sources, cfg Config, functions []function, pid int, before birth, late *earlier) *process {
 	p := &process{
 		shared: all.shared, all: all, functions: functions, maxEvents: cfg.maxEvents, late: late,
-		stacks:  &stackTable{max: cfg.maxStacks, ids: make(map[string]snapshot.StackID)},
+		stacks:  &stackTable{max: cfg.maxStacks, ids: make(map[string]tables.StackID)},
 		sources: make(map[deviceID]*Source),
 	}
 	p.begin(pid, before)
@@ -61,7 +62,7 @@ func (p *process) end(now time.Duration) {
 
 // call applies a call of a function of the driver.
 func (p *process) call(e *event, now time.Duration) {
-	var stack snapshot.StackID
+	var stack tables.StackID
 	f := p.functions[e.function]
 	if f.effect.stacked() {
 		stack = p.stacks.add(e.frames(), p.symbols.Resolve) // it may read files: without the lock
@@ -95,14 +96,14 @@ const (
 	refusedToGive = 1 // a library's function returned no address
 )
 
-func (p *process) failed(f function, e *event, t *thread, stack snapshot.StackID, now time.Duration) {
+func (p *process) failed(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
 	if e.result == outOfMemory && f.effect.stacked() && f.library == "" {
 		e.pitch = 0 // it was not written
 		p.source(p.place(f, t)).ledger.refused(sizeOf(f, e), stack, now)
 	}
 }
 
-func (p *process) succeeded(f function, e *event, t *thread, stack snapshot.StackID, now time.Duration) {
+func (p *process) succeeded(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
 	switch f.effect {
 	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
 		p.allocated(f, e, t, stack, now)
@@ -194,7 +195,7 @@ func (p *process) source(d deviceID) *Source {
 		s = &Source{
 			shared: p.shared, now: time.Now, origin: p.origin, device: d,
 			ledger: newLedger(p.stacks, p.maxEvents),
-			growth: snapshot.NewFollower(warmup), before: p.late.on(d),
+			growth: tables.NewFollower(warmup), before: p.late.on(d),
 		}
 		p.sources[d] = s
 		p.all.keep(s)

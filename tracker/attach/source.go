@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -27,7 +29,7 @@ type Source struct {
 	origin  snapshot.Origin
 	device  deviceID
 	ledger  ledger
-	growth  *snapshot.Follower
+	growth  *tables.Follower
 	marks   int
 	recent  []*snapshot.Mark
 	marked  chan struct{} // closed at the next mark, or at the end; nil while nobody waits
@@ -107,34 +109,34 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 	head := snapshot.Head{
 		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
 	}
-	tables := snapshot.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}
+	lists := tables.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}
 	index := make(map[*site]int32, len(l.sites))
 	for _, its := range l.sites {
-		index[its] = int32(len(tables.Sites))
-		tables.Sites = append(tables.Sites, snapshot.SiteEntry{
-			Place: snapshot.Place{Stack: its.stack}, Tensor: its.tensor, Live: its.live, Peak: its.atPeak(l.peaks), Total: its.total, Stream: its.stream,
+		index[its] = int32(len(lists.Sites))
+		lists.Sites = append(lists.Sites, tables.SiteEntry{
+			Place: tables.Place{Stack: its.stack}, Tensor: its.tensor, Live: its.live, Peak: its.atPeak(l.peaks), Total: its.total, Stream: its.stream,
 		})
 	}
 	for stack, total := range l.retired {
-		tables.Retired = append(tables.Retired, snapshot.RetiredEntry{Place: snapshot.Place{Stack: stack}, Memory: s.device.memory(), Total: total})
+		lists.Retired = append(lists.Retired, tables.RetiredEntry{Place: tables.Place{Stack: stack}, Memory: s.device.memory(), Total: total})
 	}
 	if !whole {
-		return snapshot.New(head, tables)
+		return snapshot.New(head, lists)
 	}
-	tables.Allocations = make([]snapshot.AllocationEntry, 0, len(l.live))
+	lists.Allocations = make([]tables.AllocationEntry, 0, len(l.live))
 	for b := range l.live {
-		tables.Allocations = append(tables.Allocations, snapshot.AllocationEntry{
+		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{
 			Site: index[b.site], Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size, Since: b.since, Seq: b.seq,
 		})
 	}
-	slices.SortFunc(tables.Allocations, func(a, b snapshot.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
-	tables.Lifetimes = make(map[snapshot.Frame]*snapshot.Lifetimes, len(l.lifetimes))
+	slices.SortFunc(lists.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+	lists.Lifetimes = make(map[mem.Frame]*tables.Lifetimes, len(l.lifetimes))
 	for line, freed := range l.lifetimes {
 		its := *freed
-		tables.Lifetimes[line] = &its
+		lists.Lifetimes[line] = &its
 	}
-	tables.Growing, tables.Warm = s.growth.Growing()
-	return snapshot.New(head, tables)
+	lists.Growing, lists.Warm = s.growth.Growing()
+	return snapshot.New(head, lists)
 }
 
 // History returns the latest events.
@@ -146,7 +148,7 @@ func (s *Source) History() *snapshot.History {
 
 func (s *Source) history() *snapshot.History {
 	first, events := s.ledger.events.ordered()
-	return snapshot.NewHistory(snapshot.HistoryTables{
+	return snapshot.NewHistory(tables.HistoryTables{
 		Start: s.start, First: first, Events: events, Stacks: s.ledger.stacks, Sections: []string{""}, Streams: s.ledger.streams,
 	})
 }
@@ -173,7 +175,7 @@ func (s *Source) Track() *snapshot.Mark {
 	clear(s.ledger.changed)
 	m.Delta = b.Delta()
 	s.growth.Mark(m.Seq, now.Sub(s.start))
-	s.ledger.events.add(snapshot.EventEntry{Since: now.Sub(s.start), Action: snapshot.Marked, Allocated: alloc.Bytes(m.Seq)})
+	s.ledger.events.add(tables.EventEntry{Since: now.Sub(s.start), Action: mem.Marked, Allocated: alloc.Bytes(m.Seq)})
 	if len(s.recent) == maxMarks {
 		s.recent = slices.Delete(s.recent, 0, 1)
 	}

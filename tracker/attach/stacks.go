@@ -8,22 +8,23 @@ import (
 	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // stackTable is the call stacks of one process, each once, resolved when it is first seen:
-// the process may be gone when somebody asks. It is a snapshot.Stacks.
+// the process may be gone when somebody asks. It is a tables.Stacks.
 type stackTable struct {
 	max int
-	ids map[string]snapshot.StackID // by the addresses
+	ids map[string]tables.StackID // by the addresses
 
 	mu    sync.RWMutex
-	table snapshot.StackTable
-	full  snapshot.StackID
+	table tables.StackTable
+	full  tables.StackID
 }
 
 // add returns the number of a stack, given by its return addresses. It is for one goroutine at a time.
-func (t *stackTable) add(addresses []uint64, resolve func([]uint64) snapshot.Stack) snapshot.StackID {
+func (t *stackTable) add(addresses []uint64, resolve func([]uint64) mem.Stack) tables.StackID {
 	if len(addresses) == 0 {
 		return 0
 	}
@@ -33,7 +34,7 @@ func (t *stackTable) add(addresses []uint64, resolve func([]uint64) snapshot.Sta
 	}
 	if t.table.Len() >= t.max {
 		if t.full == 0 {
-			t.full = t.enter(snapshot.Stack{{Function: "(call stack table full)"}})
+			t.full = t.enter(mem.Stack{{Function: "(call stack table full)"}})
 		}
 		return t.full
 	}
@@ -42,7 +43,7 @@ func (t *stackTable) add(addresses []uint64, resolve func([]uint64) snapshot.Sta
 	return id
 }
 
-func (t *stackTable) enter(s snapshot.Stack) snapshot.StackID {
+func (t *stackTable) enter(s mem.Stack) tables.StackID {
 	site := callSite(s)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,25 +53,25 @@ func (t *stackTable) enter(s snapshot.Stack) snapshot.StackID {
 // forget drops what the addresses meant: the process has other code there now.
 func (t *stackTable) forget() { clear(t.ids) }
 
-func (t *stackTable) Stack(id snapshot.StackID) snapshot.Stack {
+func (t *stackTable) Stack(id tables.StackID) mem.Stack {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Stack(id)
 }
 
-func (t *stackTable) Site(id snapshot.StackID) snapshot.Frame {
+func (t *stackTable) Site(id tables.StackID) mem.Frame {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Site(id)
 }
 
 // Path returns the user's calls of a stack, from the call site outward.
-func (t *stackTable) Path(id snapshot.StackID) snapshot.Path {
+func (t *stackTable) Path(id tables.StackID) mem.Path {
 	stack, site := t.Stack(id), t.Site(id)
 	if site.IsZero() {
 		return nil
 	}
-	path := snapshot.Path{site}
+	path := mem.Path{site}
 	for _, f := range stack[slices.Index(stack, site)+1:] {
 		if rank(f) == callsite.User {
 			path = append(path, f)
@@ -80,10 +81,10 @@ func (t *stackTable) Path(id snapshot.StackID) snapshot.Path {
 }
 
 // callSite returns the line that asked for the memory, as far as the stack tells.
-func callSite(s snapshot.Stack) snapshot.Frame {
+func callSite(s mem.Stack) mem.Frame {
 	i, _ := callsite.Find(len(s), func(i int) callsite.Rank { return rank(s[i]) })
 	if i < 0 {
-		return snapshot.Frame{}
+		return mem.Frame{}
 	}
 	return s[i]
 }
@@ -93,7 +94,7 @@ var rule = callsite.Rule{Go: callsite.GoLibraries}
 // rank judges a frame by the project's rule, which knows the code of other languages. Before
 // it come the frames that only the stack of a whole process has: those between two languages,
 // and code without names.
-func rank(f snapshot.Frame) callsite.Rank {
+func rank(f mem.Frame) callsite.Rank {
 	switch {
 	case strings.HasPrefix(path.Base(f.File), "libcuda.so"),
 		strings.Contains(f.Function, "._Cfunc_"),

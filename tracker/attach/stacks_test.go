@@ -5,46 +5,46 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 func TestWhoseLine(t *testing.T) {
-	c := snapshot.Frame{Function: "0x7f00"}
+	c := mem.Frame{Function: "0x7f00"}
 	for name, test := range map[string]struct {
-		stack snapshot.Stack
+		stack mem.Stack
 		want  int
 	}{
-		"cgo": {snapshot.Stack{
+		"cgo": {mem.Stack{
 			{Function: "_cgo_1234_Cfunc_cuMemAlloc_v2", File: "/tmp/go-build/cgo-gcc-prolog", Line: 60},
 			{Function: "runtime.asmcgocall", File: "/go/src/runtime/asm_amd64.s"},
 			{Function: "main._Cfunc_cuMemAlloc_v2", File: "_cgo_gotypes.go"},
 			{Function: "main.loadWeights", File: "/home/me/main.go", Line: 5},
 			{Function: "main.main", File: "/home/me/main.go", Line: 9},
 		}, 3},
-		"purego": {snapshot.Stack{
+		"purego": {mem.Stack{
 			{Function: "syscallX", File: "/go/pkg/mod/github.com/ebitengine/purego@v0.11.3/sys_amd64.s"},
 			{Function: "github.com/ebitengine/purego.SyscallN", File: "/go/pkg/mod/github.com/ebitengine/purego@v0.11.3/syscall.go"},
 			{Function: "example.com/llama.(*Model).Load", File: "/home/me/llama.go", Line: 5},
 		}, 2},
-		"Python through a library": {snapshot.Stack{
+		"Python through a library": {mem.Stack{
 			c, {Function: "libtrain.so+0x500", File: "/home/me/libtrain.so"},
 			{Function: "_PyEval_EvalFrameDefault", File: "/usr/bin/python3.12"},
 			{Function: "load", File: "/home/me/train.py"},
 			{Function: "Py_RunMain", File: "/usr/bin/python3.12"},
 		}, 3},
-		"C++ without sources": {snapshot.Stack{
+		"C++ without sources": {mem.Stack{
 			{Function: "my::Pool::grow(unsigned long)", File: "/home/me/train"},
 			{Function: "main", File: "/home/me/train"},
 			{Function: "libc.so.6+0x27249", File: "/usr/lib/libc.so.6"},
 		}, 0},
-		"stripped": {snapshot.Stack{
+		"stripped": {mem.Stack{
 			{Function: "train+0x1249", File: "/home/me/train"},
 			{Function: "libc.so.6+0x27249", File: "/usr/lib/libc.so.6"},
 		}, 0},
 		"nothing": {nil, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want := snapshot.Frame{}
+			want := mem.Frame{}
 			if test.want >= 0 {
 				want = test.stack[test.want]
 			}

@@ -19,7 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 var _ prom.Source = (*Source)(nil)
@@ -132,7 +132,7 @@ func TestManyThreads(t *testing.T) {
 	history := w.Sources()[0].History()
 	var events uint64
 	for e := range history.Events() {
-		require.Contains(t, []snapshot.Action{snapshot.Allocated, snapshot.Freed}, e.Action)
+		require.Contains(t, []mem.Action{mem.Allocated, mem.Freed}, e.Action)
 		events++
 	}
 	assert.EqualValues(t, w.Sources()[0].Snapshot().Total.Count*2-int64(len(want)), events+history.Dropped())

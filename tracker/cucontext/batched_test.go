@@ -16,7 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // batch returns a tracked batched context. work does its batches.
@@ -90,7 +90,7 @@ func TestBatchedFreeThatFailsLate(t *testing.T) {
 		a, _ = ctx.MemAlloc(1000)
 		b, _ = ctx.MemAlloc(2000)
 	})
-	stack := map[cu.DevicePtr]snapshot.Stack{}
+	stack := map[cu.DevicePtr]mem.Stack{}
 	for a := range tr.Snapshot().Allocations() {
 		stack[cu.DevicePtr(a.Ptr)] = a.Stack
 	}
@@ -261,7 +261,7 @@ func TestBatchedFreeCountsInTheCallersSection(t *testing.T) {
 		assert.NoError(t, err)
 		ctx.MemFree(p)
 	})
-	require.Equal(t, snapshot.Tally{Count: 1, Bytes: 1000}, section.Data().Freed)
+	require.Equal(t, mem.Tally{Count: 1, Bytes: 1000}, section.Data().Freed)
 }
 
 func TestBatchedWith(t *testing.T) {

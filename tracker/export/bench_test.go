@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -37,7 +38,7 @@ func (p program) alloc(i, depth int) *tracker.Buffer {
 	if depth > 0 {
 		return p.alloc(i, depth-1)
 	}
-	b, err := p.tr.Alloc(alloc.Shape{64 + i%8, 4}, alloc.Float32, snapshot.Kinds()[i/8%len(snapshot.Kinds())])
+	b, err := p.tr.Alloc(alloc.Shape{64 + i%8, 4}, alloc.Float32, mem.Kinds()[i/8%len(mem.Kinds())])
 	if err != nil {
 		p.t.Fatal(err)
 	}

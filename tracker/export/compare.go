@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // By is what memory is summed up by.
@@ -49,15 +49,15 @@ func Ofs() []Of { return []Of{OfLive, OfPeak, OfTotal} }
 // Line is what one key holds, before and after, in all processes and in each.
 type Line struct {
 	Key           string
-	Before, After snapshot.Tally   // of all processes
-	Ranks         []snapshot.Tally // the change in each process, in the order given
+	Before, After mem.Tally   // of all processes
+	Ranks         []mem.Tally // the change in each process, in the order given
 }
 
 // Change returns After less Before.
-func (l Line) Change() snapshot.Tally { return l.After.Sub(l.Before) }
+func (l Line) Change() mem.Tally { return l.After.Sub(l.Before) }
 
 // Worst returns the process that grew most and by how much; -1 if there is none.
-func (l Line) Worst() (rank int, change snapshot.Tally) {
+func (l Line) Worst() (rank int, change mem.Tally) {
 	rank = -1
 	for i, t := range l.Ranks {
 		if rank < 0 || t.Bytes > change.Bytes {
@@ -88,15 +88,15 @@ func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 	if by == BySite {
 		c.names = namesOf(before, after)
 	}
-	c.sum = Line{Key: "all", Ranks: make([]snapshot.Tally, c.ranks)}
+	c.sum = Line{Key: "all", Ranks: make([]mem.Tally, c.ranks)}
 	for rank, u := range before {
 		for r := range u.rows {
-			c.add(c.key(r, by), rank, r.tally(of), snapshot.Tally{})
+			c.add(c.key(r, by), rank, r.tally(of), mem.Tally{})
 		}
 	}
 	for rank, u := range after {
 		for r := range u.rows {
-			c.add(c.key(r, by), rank, snapshot.Tally{}, r.tally(of))
+			c.add(c.key(r, by), rank, mem.Tally{}, r.tally(of))
 		}
 	}
 	slices.SortFunc(c.lines, compareLines)
@@ -105,7 +105,7 @@ func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 
 // namesOf names the lines of code of all processes.
 func namesOf(runs ...[]*Usage) *LineNames {
-	var processes []iter.Seq[snapshot.Frame]
+	var processes []iter.Seq[mem.Frame]
 	for _, run := range runs {
 		for _, u := range run {
 			processes = append(processes, u.sites)
@@ -137,7 +137,7 @@ type comparison struct {
 	sum   Line
 }
 
-func (c *comparison) add(key string, rank int, before, after snapshot.Tally) {
+func (c *comparison) add(key string, rank int, before, after mem.Tally) {
 	if before.IsZero() && after.IsZero() {
 		return
 	}
@@ -145,7 +145,7 @@ func (c *comparison) add(key string, rank int, before, after snapshot.Tally) {
 	if !ok {
 		i = len(c.lines)
 		c.index[key] = i
-		c.lines = append(c.lines, Line{Key: key, Ranks: make([]snapshot.Tally, c.ranks)})
+		c.lines = append(c.lines, Line{Key: key, Ranks: make([]mem.Tally, c.ranks)})
 	}
 	for _, l := range []*Line{&c.lines[i], &c.sum} {
 		l.Before = l.Before.Add(before)
@@ -183,7 +183,7 @@ func (c *comparison) key(r *Row, by By) string {
 	}
 }
 
-func (r *Row) tally(of Of) snapshot.Tally {
+func (r *Row) tally(of Of) mem.Tally {
 	switch of {
 	case OfPeak:
 		return r.Peak

@@ -7,11 +7,11 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-func tally(count int64, bytes alloc.Bytes) snapshot.Tally {
-	return snapshot.Tally{Count: count, Bytes: bytes}
+func tally(count int64, bytes alloc.Bytes) mem.Tally {
+	return mem.Tally{Count: count, Bytes: bytes}
 }
 
 // usage has one buffer a line of main.go.
@@ -19,7 +19,7 @@ func usage(bytes map[int]alloc.Bytes) *export.Usage {
 	u := new(export.Usage)
 	for line, n := range bytes {
 		u.Rows = append(u.Rows, export.Row{
-			Site: snapshot.Frame{File: "main.go", Line: line, Function: "main.f"},
+			Site: mem.Frame{File: "main.go", Line: line, Function: "main.f"},
 			Kind: "Input", Live: tally(1, n), Peak: tally(2, 2*n), Total: tally(3, 3*n),
 		})
 	}
@@ -57,8 +57,8 @@ func TestCompareOfManyRanks(t *testing.T) {
 }
 
 func TestCompareByAndOf(t *testing.T) {
-	site := snapshot.Frame{Function: "f", File: "x.go", Line: 1}
-	stack := snapshot.Stack{{Function: "library.New"}, site, {Function: "main.main"}, {Function: "runtime.main"}}
+	site := mem.Frame{Function: "f", File: "x.go", Line: 1}
+	stack := mem.Stack{{Function: "library.New"}, site, {Function: "main.main"}, {Function: "runtime.main"}}
 	u := &export.Usage{Rows: []export.Row{
 		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Device: "GPU [1]", Stream: "default stream", Stack: stack, Site: site, Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)},
 		{Live: tally(1, 1), Peak: tally(1, 1), Total: tally(1, 1)},

@@ -4,16 +4,16 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // What grew between two runs, whatever their files were.
 func Example() {
 	before := &export.Usage{Rows: []export.Row{
-		{Site: snapshot.Frame{File: "/src/train.go", Line: 20, Function: "main.loss"}, Live: snapshot.Tally{Count: 1, Bytes: 64 << 20}},
+		{Site: mem.Frame{File: "/src/train.go", Line: 20, Function: "main.loss"}, Live: mem.Tally{Count: 1, Bytes: 64 << 20}},
 	}}
 	after := &export.Usage{Rows: []export.Row{
-		{Site: snapshot.Frame{File: "/src/train.go", Line: 20, Function: "main.loss"}, Live: snapshot.Tally{Count: 3, Bytes: 192 << 20}},
+		{Site: mem.Frame{File: "/src/train.go", Line: 20, Function: "main.loss"}, Live: mem.Tally{Count: 3, Bytes: 192 << 20}},
 	}}
 	lines, _ := export.Compare([]*export.Usage{before}, []*export.Usage{after}, export.BySite, export.OfLive)
 	for _, l := range lines {

@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // LineNames names lines of code: "main.go:12 main.load", with as many folders
@@ -13,16 +13,16 @@ import (
 // folders.
 type LineNames struct {
 	folders map[string]int // by short name, where it takes some
-	known   map[snapshot.Frame]string
+	known   map[mem.Frame]string
 }
 
 // NewLineNames returns the names for the lines of some processes. Only lines of
 // one process can be distinguished: two processes may have been built in different folders.
-func NewLineNames(processes ...iter.Seq[snapshot.Frame]) *LineNames {
-	n := &LineNames{folders: make(map[string]int), known: make(map[snapshot.Frame]string)}
+func NewLineNames(processes ...iter.Seq[mem.Frame]) *LineNames {
+	n := &LineNames{folders: make(map[string]int), known: make(map[mem.Frame]string)}
 	for _, frames := range processes {
-		same := make(map[string][]snapshot.Frame)
-		seen := make(map[snapshot.Frame]bool)
+		same := make(map[string][]mem.Frame)
+		seen := make(map[mem.Frame]bool)
 		for f := range frames {
 			if !seen[f] {
 				seen[f] = true
@@ -41,7 +41,7 @@ func NewLineNames(processes ...iter.Seq[snapshot.Frame]) *LineNames {
 
 // foldersToTellApart returns with how many folders the files have different names; if
 // they never have, 0.
-func foldersToTellApart(frames []snapshot.Frame) int {
+func foldersToTellApart(frames []mem.Frame) int {
 	most := 0
 	for _, f := range frames {
 		most = max(most, strings.Count(f.File, "/"))
@@ -69,7 +69,7 @@ func ending(file string, folders int) string {
 
 // Of returns a line's name; "unknown" of a zero Frame. It is for one goroutine at a
 // time.
-func (n *LineNames) Of(f snapshot.Frame) string {
+func (n *LineNames) Of(f mem.Frame) string {
 	if name, ok := n.known[f]; ok {
 		return name
 	}

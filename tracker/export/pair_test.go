@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -31,7 +32,7 @@ func TestPairsAreOfOneRank(t *testing.T) {
 	assert.Equal(t, []*export.Usage{after[3], after[1], after[0], after[2]}, a)
 
 	_, sum := export.Compare(b, a, export.BySite, export.OfLive)
-	assert.Equal(t, []snapshot.Tally{{}, {}, {}, tally(1, 101)}, sum.Ranks, "each against itself, and rank 1 against nothing")
+	assert.Equal(t, []mem.Tally{{}, {}, {}, tally(1, 101)}, sum.Ranks, "each against itself, and rank 1 against nothing")
 
 	gone, _ := export.Pair(before, run(0))
 	assert.Len(t, gone, 3)

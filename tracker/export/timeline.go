@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -110,8 +111,8 @@ type moment struct {
 type timelineBuilder struct {
 	Timeline
 	lines    stackLines
-	kinds    layers[snapshot.Kind]
-	sites    layers[snapshot.Frame]
+	kinds    layers[mem.Kind]
+	sites    layers[mem.Frame]
 	segments bool // the events tell of reserved memory
 	peak     alloc.Bytes
 	marks    map[int]*snapshot.Mark
@@ -141,7 +142,7 @@ func (l *layers[K]) of(key K) int {
 // split decides about the layers, and sets b.now to what was live before the
 // first event: what is live now, less all that happened.
 func (b *timelineBuilder) split(r *snapshot.Record) {
-	kinds, sites := newExtent[snapshot.Kind](), newExtent[snapshot.Frame]()
+	kinds, sites := newExtent[mem.Kind](), newExtent[mem.Frame]()
 	for site := range r.Snapshot.Sites() {
 		if site.Memory.OnHost() {
 			continue
@@ -158,7 +159,7 @@ func (b *timelineBuilder) split(r *snapshot.Record) {
 		}
 	}
 	names := NewLineNames(maps.Keys(sites.of))
-	b.kinds.names, b.kinds.place = kinds.layers(snapshot.Kind.String, snapshot.Kind.Compare)
+	b.kinds.names, b.kinds.place = kinds.layers(mem.Kind.String, mem.Kind.Compare)
 	b.sites.names, b.sites.place = sites.layers(names.Of, nil)
 	for kind, e := range kinds.of {
 		before := max(0, e.level-e.change)
@@ -184,9 +185,9 @@ func liveChange(e snapshot.Event) alloc.Bytes {
 		return 0
 	}
 	switch e.Action {
-	case snapshot.Allocated, snapshot.Registered, snapshot.FreeFailed:
+	case mem.Allocated, mem.Registered, mem.FreeFailed:
 		return e.Requested
-	case snapshot.Freed, snapshot.Unregistered:
+	case mem.Freed, mem.Unregistered:
 		return -e.Requested
 	}
 	return 0
@@ -253,9 +254,9 @@ func (b *timelineBuilder) event(at time.Duration, e snapshot.Event) {
 	}
 	b.level(at)
 	switch e.Action {
-	case snapshot.OutOfMemory:
+	case mem.OutOfMemory:
 		b.OOMs = keepMoments(append(b.OOMs, Moment{Seconds: at.Seconds(), Bytes: e.Requested}))
-	case snapshot.Marked:
+	case mem.Marked:
 		b.Marks = keepMoments(append(b.Marks, Moment{Seconds: at.Seconds(), Bytes: b.now.live, Mark: e.Mark}))
 		if m := b.marks[e.Mark]; m != nil {
 			b.flush()
@@ -344,10 +345,10 @@ func keepMoments(moments []Moment) []Moment {
 func lastMoments(moments []Moment) []Moment { return moments[max(0, len(moments)-maxMoments):] }
 
 // stackLines finds the lines of code of the stacks of a snapshot and its history.
-type stackLines map[StackID]snapshot.Frame
+type stackLines map[StackID]mem.Frame
 
 // of returns the line of code that allocated with this stack.
-func (l stackLines) of(s snapshot.Stack) snapshot.Frame {
+func (l stackLines) of(s mem.Stack) mem.Frame {
 	id := IdentifyStack(s)
 	line, ok := l[id]
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // sum adds layers up.
@@ -27,7 +27,7 @@ func sum(layers []export.Layer, i int) (all alloc.Bytes) {
 // TestTimelineFollowsTheHistory of random programs, of which the history has all
 // or only the end: each moment is one that a walk through the events finds.
 func TestTimelineFollowsTheHistory(t *testing.T) {
-	kinds := append(snapshot.Kinds(), "KVCache", "Workspace", "Logits", "Mask")
+	kinds := append(mem.Kinds(), "KVCache", "Workspace", "Logits", "Mask")
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		tr := exporttest.New(t, tracker.Config{MaxEvents: []int{1 << 20, 500}[seed%2]})
@@ -53,9 +53,9 @@ func TestTimelineFollowsTheHistory(t *testing.T) {
 			possible[level] = true
 			highest = max(highest, level)
 			switch e.Action {
-			case snapshot.Allocated:
+			case mem.Allocated:
 				level -= e.Requested
-			case snapshot.Freed:
+			case mem.Freed:
 				level += e.Requested
 			}
 		}
@@ -120,24 +120,24 @@ func TestTimelineWithoutThePeak(t *testing.T) {
 }
 
 func TestLineNames(t *testing.T) {
-	frame := func(file string) snapshot.Frame { return snapshot.Frame{Function: "m/x.f", File: file, Line: 9} }
+	frame := func(file string) mem.Frame { return mem.Frame{Function: "m/x.f", File: file, Line: 9} }
 	a, b, far := frame("/u/a/model/x.go"), frame("/u/b/model/x.go"), frame("/v/a/model/x.go")
 	other := frame("y.go")
-	names := export.NewLineNames(slices.Values([]snapshot.Frame{a, b, other, a}))
+	names := export.NewLineNames(slices.Values([]mem.Frame{a, b, other, a}))
 	assert.Equal(t, "a/model/x.go:9 x.f", names.Of(a))
 	assert.Equal(t, "b/model/x.go:9 x.f", names.Of(b))
 	assert.Equal(t, "y.go:9 x.f", names.Of(other))
 
-	two := export.NewLineNames(slices.Values([]snapshot.Frame{a}), slices.Values([]snapshot.Frame{far}))
+	two := export.NewLineNames(slices.Values([]mem.Frame{a}), slices.Values([]mem.Frame{far}))
 	assert.Equal(t, "x.go:9 x.f", two.Of(a), "processes may be built in different folders")
 	assert.Equal(t, two.Of(a), two.Of(far))
 
-	twins := export.NewLineNames(slices.Values([]snapshot.Frame{a, b}), slices.Values([]snapshot.Frame{far}))
+	twins := export.NewLineNames(slices.Values([]mem.Frame{a, b}), slices.Values([]mem.Frame{far}))
 	assert.Equal(t, twins.Of(a), twins.Of(far))
 	assert.NotEqual(t, twins.Of(a), twins.Of(b))
-	assert.Equal(t, "unknown", names.Of(snapshot.Frame{}))
+	assert.Equal(t, "unknown", names.Of(mem.Frame{}))
 
 	same := frame("x.go")
 	same.Function = "n/x.f" // of the same name in all that could tell them apart
-	assert.Equal(t, "x.go:9 x.f", export.NewLineNames(slices.Values([]snapshot.Frame{frame("x.go"), same})).Of(same))
+	assert.Equal(t, "x.go:9 x.f", export.NewLineNames(slices.Values([]mem.Frame{frame("x.go"), same})).Of(same))
 }

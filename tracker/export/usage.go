@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -34,7 +36,7 @@ func (u *Usage) rows(yield func(*Row) bool) {
 }
 
 // sites iterates over the rows' lines of code.
-func (u *Usage) sites(yield func(snapshot.Frame) bool) {
+func (u *Usage) sites(yield func(mem.Frame) bool) {
 	for r := range u.rows {
 		if !yield(r.Site) {
 			return
@@ -46,8 +48,8 @@ func (u *Usage) sites(yield func(snapshot.Frame) bool) {
 // words are those of the source: a snapshot of PyTorch has kinds that package
 // tracker does not know.
 type Row struct {
-	Stack   snapshot.Stack // innermost first; shared: do not write
-	Site    snapshot.Frame // the line of the user's code in Stack
+	Stack   mem.Stack // innermost first; shared: do not write
+	Site    mem.Frame // the line of the user's code in Stack
 	Kind    string
 	DType   string
 	Shape   string
@@ -56,9 +58,9 @@ type Row struct {
 	Memory  string // "managed", a kind of package alloc; "" if it is not known
 	Stream  string // "default stream" or its handle in hexadecimal
 
-	Live  snapshot.Tally // now
-	Peak  snapshot.Tally // at the moment of most bytes of all
-	Total snapshot.Tally // ever
+	Live  mem.Tally // now
+	Peak  mem.Tally // at the moment of most bytes of all
+	Total mem.Tally // ever
 }
 
 // FromSnapshot returns the snapshot's memory by call stack.
@@ -98,7 +100,7 @@ func (u *Usage) OnHost() *Usage {
 
 // StreamName names a stream: "default stream", "stream 0x7f00".
 func StreamName(s alloc.Stream) string {
-	if s == snapshot.OtherStreams {
+	if s == tables.OtherStreams {
 		return "other streams"
 	}
 	if s == 0 {
@@ -125,12 +127,12 @@ func FromRecord(r *snapshot.Record) *Usage {
 // StackID identifies a stack among those of one tracker or one file, which
 // share the frames of equal stacks. Its zero value is the empty stack's.
 type StackID struct {
-	first *snapshot.Frame
+	first *mem.Frame
 	depth int
 }
 
 // IdentifyStack returns the stack's identity.
-func IdentifyStack(s snapshot.Stack) StackID {
+func IdentifyStack(s mem.Stack) StackID {
 	if len(s) == 0 {
 		return StackID{}
 	}

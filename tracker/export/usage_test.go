@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 func TestFromSnapshotAddsUp(t *testing.T) {
@@ -21,7 +21,7 @@ func TestFromSnapshotAddsUp(t *testing.T) {
 	exporttest.Train(t, tr)
 	for name, s := range map[string]*tracker.Snapshot{"whole": tr.Snapshot(), "light": tr.LightSnapshot()} {
 		t.Run(name, func(t *testing.T) {
-			var live, peak, total snapshot.Tally
+			var live, peak, total mem.Tally
 			for _, r := range export.FromSnapshot(s).Rows {
 				live, peak, total = live.Add(r.Live), peak.Add(r.Peak), total.Add(r.Total)
 			}

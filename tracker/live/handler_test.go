@@ -28,6 +28,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -109,7 +110,7 @@ func TestPages(t *testing.T) {
 		"leaks?debug=1": {"text/plain; charset=utf-8", func(t *testing.T, body []byte) { assert.Empty(t, body) }},
 		"levels": {"application/json", func(t *testing.T, body []byte) {
 			var got struct {
-				Live   snapshot.Tally `json:"live"`
+				Live   mem.Tally `json:"live"`
 				Kinds  map[string]alloc.Bytes
 				Closed bool
 				Origin string

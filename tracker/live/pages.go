@@ -18,6 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -203,8 +204,8 @@ type levelsNow struct {
 	Time   time.Time `json:"time"`
 	snapshot.Levels
 	Untracked int64                  `json:"untracked_bytes"`
-	Peak      snapshot.Tally         `json:"peak"`
-	Total     snapshot.Tally         `json:"total"`
+	Peak      mem.Tally              `json:"peak"`
+	Total     mem.Tally              `json:"total"`
 	Kinds     map[string]alloc.Bytes `json:"kinds"` // live, by kind
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -138,24 +139,24 @@ func (c *compiler) event(e *snapshot.Event) {
 	}
 	c.retry(e)
 	switch e.Action {
-	case snapshot.Allocated, snapshot.Registered:
+	case mem.Allocated, mem.Registered:
 		c.alloc(e)
-	case snapshot.Freed, snapshot.Unregistered:
+	case mem.Freed, mem.Unregistered:
 		c.free(e)
-	case snapshot.FreeFailed:
+	case mem.FreeFailed:
 		c.freeFailed(e)
-	case snapshot.FreeCompleted:
+	case mem.FreeCompleted:
 		c.freeCompleted(e)
-	case snapshot.OutOfMemory:
+	case mem.OutOfMemory:
 		c.recorded.OOMs++
 		if e.Requested >= 0 {
 			c.ops = append(c.ops, op{do: opTry, event: c.seq, bytes: e.Requested, buffer: int32(c.arena(arena{stream: e.Stream}))})
 		}
-	case snapshot.SegmentAllocated:
+	case mem.SegmentAllocated:
 		c.recorded.DriverAllocs++
 		c.recorded.reserve(e.Allocated)
 		c.ops = append(c.ops, op{do: opDriver, event: c.seq, bytes: e.Allocated, ptr: e.Ptr})
-	case snapshot.SegmentFreed:
+	case mem.SegmentFreed:
 		c.recorded.DriverFrees++
 		c.recorded.reserve(-e.Allocated)
 		c.empty(e)
@@ -170,7 +171,7 @@ func (c *compiler) alloc(e *snapshot.Event) {
 		c.buffers[i].freed = true
 		c.recorded.add(-c.buffers[i].requested, -c.buffers[i].allocated, c.buffers[i].foreign)
 	}
-	foreign := e.Action == snapshot.Registered
+	foreign := e.Action == mem.Registered
 	i := c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, arena: c.arenaAt(e.Ptr, e.Stream), foreign: foreign})
 	c.open[e.Ptr] = i
 	c.ops = append(c.ops, op{do: opAlloc, event: c.seq, buffer: i})
@@ -180,7 +181,7 @@ func (c *compiler) alloc(e *snapshot.Event) {
 func (c *compiler) free(e *snapshot.Event) {
 	i, live := c.open[e.Ptr]
 	if !live { // its allocation is missing: it may have been there from the beginning
-		i = c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, arena: c.arenaAt(e.Ptr, e.Stream), foreign: e.Action == snapshot.Unregistered})
+		i = c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, arena: c.arenaAt(e.Ptr, e.Stream), foreign: e.Action == mem.Unregistered})
 		c.torn(i, e.Ptr)
 		c.before = append(c.before, op{do: opAlloc, buffer: i})
 	} else {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -27,11 +28,11 @@ type Explanation struct {
 
 // Saving is what a change would have saved of the most memory reserved.
 type Saving struct {
-	Setting      string         `json:"setting,omitempty"`
-	Site         snapshot.Frame `json:"site,omitzero"`
-	Buffers      snapshot.Tally `json:"buffers,omitzero"`
-	PeakReserved alloc.Bytes    `json:"peak_reserved_bytes"`
-	Saved        alloc.Bytes    `json:"saved_bytes"` // negative if it would have cost more
+	Setting      string      `json:"setting,omitempty"`
+	Site         mem.Frame   `json:"site,omitzero"`
+	Buffers      mem.Tally   `json:"buffers,omitzero"`
+	PeakReserved alloc.Bytes `json:"peak_reserved_bytes"`
+	Saved        alloc.Bytes `json:"saved_bytes"` // negative if it would have cost more
 }
 
 // Explain explains a record's snapshot or, if peak is set, the moment of most allocated bytes in its
@@ -143,13 +144,13 @@ func (p *program) earlier(lines []snapshot.PinLine) ([]Saving, error) {
 }
 
 // moved returns the program with the buffers of a line that are never freed allocated first.
-func (p *program) moved(site snapshot.Frame) (*program, snapshot.Tally) {
+func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 	var first, rest []op
-	var buffers snapshot.Tally
+	var buffers mem.Tally
 	for _, o := range p.ops {
 		if o.do == opAlloc && !p.buffers[o.buffer].freed && p.record.History.Site(p.record.First()+uint64(o.event)) == site {
 			first = append(first, o)
-			buffers = buffers.Add(snapshot.Tally{Count: 1, Bytes: p.buffers[o.buffer].requested})
+			buffers = buffers.Add(mem.Tally{Count: 1, Bytes: p.buffers[o.buffer].requested})
 			continue
 		}
 		rest = append(rest, o)

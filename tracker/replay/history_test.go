@@ -15,6 +15,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -24,11 +26,11 @@ type program struct {
 	random  *rand.Rand
 	dev     *counting.Device
 	caches  []*cache.Cache
-	events  []snapshot.EventEntry
+	events  []tables.EventEntry
 	live    []held
-	tensors map[alloc.Bytes]*snapshot.Tensor
-	stacks  *snapshot.StackTable
-	stack   snapshot.StackID
+	tensors map[alloc.Bytes]*tables.Tensor
+	stacks  *tables.StackTable
+	stack   tables.StackID
 }
 
 type held struct {
@@ -42,18 +44,18 @@ type held struct {
 func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf cache.Config, streams int) *program {
 	p := &program{
 		t: t, random: rand.New(rand.NewPCG(seed, 7)), dev: counting.New(memory),
-		tensors: make(map[alloc.Bytes]*snapshot.Tensor), stacks: new(snapshot.StackTable),
+		tensors: make(map[alloc.Bytes]*tables.Tensor), stacks: new(tables.StackTable),
 	}
-	line := snapshot.Frame{Function: "main.step", File: "main.go", Line: 7}
-	p.stack = p.stacks.Add(snapshot.Stack{line}, line)
+	line := mem.Frame{Function: "main.step", File: "main.go", Line: 7}
+	p.stack = p.stacks.Add(mem.Stack{line}, line)
 	for i := range streams {
 		c := alloctest.NewCache(t, p.dev, conf)
 		c.Locked().Notify(func(e cachelock.Event) {
 			switch e.Action {
 			case cachelock.SegmentAlloc, cachelock.SegmentMap:
-				p.add(snapshot.EventEntry{Action: snapshot.SegmentAllocated, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
+				p.add(tables.EventEntry{Action: mem.SegmentAllocated, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
 			case cachelock.SegmentFree, cachelock.SegmentUnmap:
-				p.add(snapshot.EventEntry{Action: snapshot.SegmentFreed, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
+				p.add(tables.EventEntry{Action: mem.SegmentFreed, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
 			}
 		}, nil)
 		p.caches = append(p.caches, c)
@@ -61,14 +63,14 @@ func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf cache.Config
 	return p
 }
 
-func (p *program) add(e snapshot.EventEntry) {
+func (p *program) add(e tables.EventEntry) {
 	e.Since = time.Duration(len(p.events)) * time.Microsecond
 	p.events = append(p.events, e)
 }
 
-func (p *program) tensor(n alloc.Bytes) *snapshot.Tensor {
+func (p *program) tensor(n alloc.Bytes) *tables.Tensor {
 	if p.tensors[n] == nil {
-		x, err := snapshot.Untyped(snapshot.Activation, n)
+		x, err := tables.Untyped(mem.Activation, n)
 		require.NoError(p.t, err)
 		p.tensors[n] = &x
 	}
@@ -79,18 +81,18 @@ func (p *program) alloc(n alloc.Bytes) {
 	stream := uint8(p.random.IntN(len(p.caches)))
 	ptr, size, err := p.caches[stream].AllocOn(n, 0)
 	if errors.Is(err, alloc.ErrOutOfMemory) {
-		p.add(snapshot.EventEntry{Action: snapshot.OutOfMemory, Allocated: n, Stream: stream, Stack: p.stack})
+		p.add(tables.EventEntry{Action: mem.OutOfMemory, Allocated: n, Stream: stream, Stack: p.stack})
 		return
 	}
 	require.NoError(p.t, err)
 	p.live = append(p.live, held{ptr, n, size, stream, len(p.events)})
-	p.add(snapshot.EventEntry{Action: snapshot.Allocated, Ptr: ptr, Allocated: size, Tensor: p.tensor(n), Stream: stream, Stack: p.stack})
+	p.add(tables.EventEntry{Action: mem.Allocated, Ptr: ptr, Allocated: size, Tensor: p.tensor(n), Stream: stream, Stack: p.stack})
 }
 
 func (p *program) free(i int) {
 	b := p.live[i]
 	p.live = slices.Delete(p.live, i, i+1)
-	p.add(snapshot.EventEntry{Action: snapshot.Freed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested), Stream: b.stream, Stack: p.stack})
+	p.add(tables.EventEntry{Action: mem.Freed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested), Stream: b.stream, Stack: p.stack})
 	require.NoError(p.t, p.caches[b.stream].Free(b.ptr))
 }
 
@@ -127,7 +129,7 @@ func (p *program) record(first int) *snapshot.Record {
 	for i := range streams {
 		streams[i] = alloc.Stream(i)
 	}
-	h := snapshot.HistoryTables{First: uint64(first), Events: p.events[first:], Stacks: p.stacks, Sections: []string{""}, Streams: streams}
+	h := tables.HistoryTables{First: uint64(first), Events: p.events[first:], Stacks: p.stacks, Sections: []string{""}, Streams: streams}
 	return &snapshot.Record{Snapshot: p.snapshot(len(p.events)), History: snapshot.NewHistory(h)}
 }
 
@@ -135,21 +137,21 @@ func (p *program) record(first int) *snapshot.Record {
 func (p *program) snapshot(events int) *snapshot.Snapshot {
 	streams := make([]alloc.Stream, len(p.caches))
 	head := snapshot.Head{Device: "made up", Events: uint64(events), Segments: p.segments()}
-	tables := snapshot.Tables{Stacks: p.stacks, Sections: []string{""}, Allocations: []snapshot.AllocationEntry{}}
+	lists := tables.Tables{Stacks: p.stacks, Sections: []string{""}, Allocations: []tables.AllocationEntry{}}
 	for i := range streams {
 		streams[i] = alloc.Stream(i)
 	}
-	tables.Streams = streams
+	lists.Streams = streams
 	for _, b := range p.live {
-		tables.Allocations = append(tables.Allocations, snapshot.AllocationEntry{Site: int32(len(tables.Sites)), Ptr: b.ptr, Allocated: b.allocated, Seq: uint64(b.event)})
-		tables.Sites = append(tables.Sites, snapshot.SiteEntry{Place: snapshot.Place{Stack: p.stack}, Tensor: p.tensor(b.requested), Live: 1, Total: 1, Stream: b.stream})
-		head.Live = head.Live.Add(snapshot.Tally{Count: 1, Bytes: b.requested})
+		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{Site: int32(len(lists.Sites)), Ptr: b.ptr, Allocated: b.allocated, Seq: uint64(b.event)})
+		lists.Sites = append(lists.Sites, tables.SiteEntry{Place: tables.Place{Stack: p.stack}, Tensor: p.tensor(b.requested), Live: 1, Total: 1, Stream: b.stream})
+		head.Live = head.Live.Add(mem.Tally{Count: 1, Bytes: b.requested})
 		head.Allocated += b.allocated
 	}
 	for _, s := range head.Segments {
 		head.Reserved += s.Size
 	}
-	return snapshot.New(head, tables)
+	return snapshot.New(head, lists)
 }
 
 func (p *program) segments() (all []alloc.Segment) {

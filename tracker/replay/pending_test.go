@@ -12,8 +12,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestPendingBlocks replays a program whose blocks other streams keep busy: it takes what it took.
@@ -89,10 +90,10 @@ func TestPendingBlocksAreNotInactive(t *testing.T) {
 	p.alloc(20 * alloc.MiB)
 	freed := p.live[0]
 	p.free(0)
-	others := snapshot.EventEntry{Action: snapshot.Registered, Ptr: 0x1000, Allocated: 40 * alloc.MiB, Tensor: p.tensor(40 * alloc.MiB)}
+	others := tables.EventEntry{Action: mem.Registered, Ptr: 0x1000, Allocated: 40 * alloc.MiB, Tensor: p.tensor(40 * alloc.MiB)}
 	p.add(others)
-	p.add(snapshot.EventEntry{Action: snapshot.FreeCompleted, Ptr: freed.ptr, Allocated: freed.allocated})
-	others.Action = snapshot.Unregistered
+	p.add(tables.EventEntry{Action: mem.FreeCompleted, Ptr: freed.ptr, Allocated: freed.allocated})
+	others.Action = mem.Unregistered
 	p.add(others)
 	got, err := replay.Run(p.record(0), replay.Config{Memory: 50 * alloc.MiB})
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/recordings"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -88,7 +89,7 @@ func TestRecordedOutOfMemory(t *testing.T) {
 	r := open(t, "gcn-qwen3embed-3gpu-expandable-oom", 1)
 	recorded := uint64(0)
 	for e := range r.Events() {
-		if e.Action == snapshot.OutOfMemory {
+		if e.Action == mem.OutOfMemory {
 			recorded = e.Seq
 		}
 	}

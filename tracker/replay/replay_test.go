@@ -15,6 +15,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -57,23 +59,23 @@ func naive(t *testing.T, r *snapshot.Record, cfg replay.Config, streams int) (fi
 	level := alloc.Bytes(0)
 	for e := range r.Events() {
 		switch e.Action {
-		case snapshot.Allocated, snapshot.OutOfMemory:
+		case mem.Allocated, mem.OutOfMemory:
 			p, err := request(e.Stream, e.Requested)
 			if err != nil {
 				return false, e.Seq, dev.Counts().Peak, requested
 			}
 			level += e.Requested
 			requested = max(requested, level)
-			if e.Action == snapshot.OutOfMemory {
+			if e.Action == mem.OutOfMemory {
 				free(place{p, e.Stream})
 				level -= e.Requested
 			} else {
 				places[e.Ptr] = place{p, e.Stream}
 			}
-		case snapshot.Freed:
+		case mem.Freed:
 			free(places[e.Ptr])
 			level -= e.Requested
-		case snapshot.SegmentFreed:
+		case mem.SegmentFreed:
 			if cfg.Allocator != replay.Driver {
 				for _, c := range caches {
 					c.Trim()
@@ -95,7 +97,7 @@ func TestNaive(t *testing.T) {
 				p := newProgram(t, seed, 400*alloc.MiB, cache.Config{}, streams)
 				p.run(500)
 				for i := range p.events {
-					if p.events[i].Action == snapshot.SegmentAllocated {
+					if p.events[i].Action == mem.SegmentAllocated {
 						p.events[i].Ptr = 0
 					}
 				}
@@ -184,7 +186,7 @@ func TestGap(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, whole.Gap)
 		i := p.random.IntN(len(p.events))
-		if a := p.events[i].Action; a != snapshot.Allocated && a != snapshot.Freed {
+		if a := p.events[i].Action; a != mem.Allocated && a != mem.Freed {
 			continue
 		}
 		p.events = slices.Delete(p.events, i, i+1)
@@ -228,9 +230,9 @@ func TestSmallest(t *testing.T) {
 // TestRegistered has memory of others, which takes room on the device but is not reserved.
 func TestRegistered(t *testing.T) {
 	p := newProgram(t, 1, 0, cache.Config{}, 1)
-	p.add(snapshot.EventEntry{Action: snapshot.Registered, Ptr: 0x1000, Allocated: 30 * alloc.MiB, Tensor: p.tensor(30 * alloc.MiB)})
+	p.add(tables.EventEntry{Action: mem.Registered, Ptr: 0x1000, Allocated: 30 * alloc.MiB, Tensor: p.tensor(30 * alloc.MiB)})
 	p.alloc(20 * alloc.MiB)
-	p.add(snapshot.EventEntry{Action: snapshot.Unregistered, Ptr: 0x1000, Allocated: 30 * alloc.MiB, Tensor: p.tensor(30 * alloc.MiB)})
+	p.add(tables.EventEntry{Action: mem.Unregistered, Ptr: 0x1000, Allocated: 30 * alloc.MiB, Tensor: p.tensor(30 * alloc.MiB)})
 	p.alloc(20 * alloc.MiB)
 	got, err := replay.Run(p.record(0), replay.Config{Memory: 50 * alloc.MiB})
 	require.NoError(t, err)
@@ -252,8 +254,8 @@ func TestFreeFailed(t *testing.T) {
 	p := newProgram(t, 1, 0, cache.Config{}, 1)
 	p.alloc(20 * alloc.MiB)
 	b := p.live[0]
-	p.add(snapshot.EventEntry{Action: snapshot.Freed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested)})
-	p.add(snapshot.EventEntry{Action: snapshot.FreeFailed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested)})
+	p.add(tables.EventEntry{Action: mem.Freed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested)})
+	p.add(tables.EventEntry{Action: mem.FreeFailed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested)})
 	p.alloc(20 * alloc.MiB)
 	got, err := replay.Run(p.record(0), replay.Config{})
 	require.NoError(t, err)
@@ -276,7 +278,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorContains(t, err, "memory of -1 bytes")
 
 	light := p.record(0)
-	light.Snapshot = snapshot.New(light.Snapshot.Head, snapshot.Tables{Stacks: p.stacks, Sections: []string{""}})
+	light.Snapshot = snapshot.New(light.Snapshot.Head, tables.Tables{Stacks: p.stacks, Sections: []string{""}})
 	_, err = replay.Run(light, replay.Config{})
 	require.ErrorContains(t, err, "not told one by one")
 }
@@ -300,20 +302,20 @@ func TestJSON(t *testing.T) {
 
 // hostile are entries made of bytes that somebody else chose.
 func hostile(t testing.TB, text []byte) *snapshot.Record {
-	h := snapshot.HistoryTables{Stacks: new(snapshot.StackTable), Sections: []string{""}}
-	tables := snapshot.Tables{Stacks: new(snapshot.StackTable), Sections: []string{""}, Allocations: []snapshot.AllocationEntry{}}
+	h := tables.HistoryTables{Stacks: new(tables.StackTable), Sections: []string{""}}
+	lists := tables.Tables{Stacks: new(tables.StackTable), Sections: []string{""}, Allocations: []tables.AllocationEntry{}}
 	sizes := []alloc.Bytes{0, 1, 511, 512, alloc.MiB, 2 * alloc.MiB, 20 * alloc.MiB, alloc.GiB, 1 << 40, 1 << 50, alloc.MaxBytes, -1, -alloc.MaxBytes}
 	for len(text) >= 4 {
 		size := sizes[int(text[1])%len(sizes)]
 		ptr := alloc.Ptr(text[2]) << (text[3] % 60)
 		each := min(max(size, 0), alloc.MaxBytes)
-		x, err := snapshot.Untyped(snapshot.Unspecified, each)
+		x, err := tables.Untyped(mem.Unspecified, each)
 		require.NoError(t, err)
 		if text[0] >= 0xf0 {
-			tables.Allocations = append(tables.Allocations, snapshot.AllocationEntry{Site: int32(len(tables.Sites)), Ptr: ptr, Allocated: size})
-			tables.Sites = append(tables.Sites, snapshot.SiteEntry{Tensor: &x, Live: 1})
+			lists.Allocations = append(lists.Allocations, tables.AllocationEntry{Site: int32(len(lists.Sites)), Ptr: ptr, Allocated: size})
+			lists.Sites = append(lists.Sites, tables.SiteEntry{Tensor: &x, Live: 1})
 		} else {
-			h.Events = append(h.Events, snapshot.EventEntry{Action: snapshot.Action(text[0] % 16), Ptr: ptr, Allocated: size, Tensor: &x, Stream: text[3] / 64, Since: time.Duration(text[3])})
+			h.Events = append(h.Events, tables.EventEntry{Action: mem.Action(text[0] % 16), Ptr: ptr, Allocated: size, Tensor: &x, Stream: text[3] / 64, Since: time.Duration(text[3])})
 		}
 		text = text[4:]
 	}
@@ -321,7 +323,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Record {
 		h.First = uint64(text[0])
 	}
 	return &snapshot.Record{
-		Snapshot: snapshot.New(snapshot.Head{Events: h.First + uint64(len(h.Events))}, tables),
+		Snapshot: snapshot.New(snapshot.Head{Events: h.First + uint64(len(h.Events))}, lists),
 		History:  snapshot.NewHistory(h),
 	}
 }
@@ -329,23 +331,23 @@ func hostile(t testing.TB, text []byte) *snapshot.Record {
 // TestHuge has a hole that no size is twice as large as.
 func TestHuge(t *testing.T) {
 	segment := alloc.Segment{Ptr: 1, Size: alloc.MaxBytes, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: alloc.MaxBytes, State: alloc.Inactive}}}
-	s := snapshot.New(snapshot.Head{Segments: []alloc.Segment{segment}}, snapshot.Tables{Allocations: []snapshot.AllocationEntry{}})
+	s := snapshot.New(snapshot.Head{Segments: []alloc.Segment{segment}}, tables.Tables{Allocations: []tables.AllocationEntry{}})
 	assert.Contains(t, s.Explain().String(), "the largest hole is 8.0 EiB")
 }
 
 // TestEndless empties its cache at each of many buffers, all of which live on.
 func TestEndless(t *testing.T) {
-	x, err := snapshot.Untyped(snapshot.Unspecified, 12*alloc.MiB)
+	x, err := tables.Untyped(mem.Unspecified, 12*alloc.MiB)
 	require.NoError(t, err)
-	h := snapshot.HistoryTables{Stacks: new(snapshot.StackTable), Sections: []string{""}}
+	h := tables.HistoryTables{Stacks: new(tables.StackTable), Sections: []string{""}}
 	for i := range 40_000 {
 		p := alloc.Ptr(i+1) << 24
 		h.Events = append(h.Events,
-			snapshot.EventEntry{Action: snapshot.Allocated, Ptr: p, Allocated: x.Each, Tensor: &x},
-			snapshot.EventEntry{Action: snapshot.SegmentFreed, Ptr: p, Allocated: x.Each})
+			tables.EventEntry{Action: mem.Allocated, Ptr: p, Allocated: x.Each, Tensor: &x},
+			tables.EventEntry{Action: mem.SegmentFreed, Ptr: p, Allocated: x.Each})
 	}
-	tables := snapshot.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []snapshot.AllocationEntry{}}
-	r := &snapshot.Record{Snapshot: snapshot.New(snapshot.Head{Events: uint64(len(h.Events))}, tables), History: snapshot.NewHistory(h)}
+	lists := tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}
+	r := &snapshot.Record{Snapshot: snapshot.New(snapshot.Head{Events: uint64(len(h.Events))}, lists), History: snapshot.NewHistory(h)}
 	_, err = replay.Run(r, replay.Config{})
 	require.ErrorContains(t, err, "emptied over and over")
 }

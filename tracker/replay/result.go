@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -65,15 +66,15 @@ type Start struct {
 
 // OOM is a request that did not fit, and what there was then.
 type OOM struct {
-	Event       uint64         `json:"event"` // its number in the history
-	Requested   alloc.Bytes    `json:"requested_bytes"`
-	Free        alloc.Bytes    `json:"free_bytes"`         // of the device
-	LargestHole alloc.Bytes    `json:"largest_hole_bytes"` // in the cache, for the request's stream
-	Site        snapshot.Frame `json:"site"`               // the line that asked for it
-	Reserved    alloc.Bytes    `json:"reserved_bytes"`
-	Allocated   alloc.Bytes    `json:"allocated_bytes"` // in blocks
-	Inactive    alloc.Bytes    `json:"inactive_bytes"`  // cached, in pieces too small
-	Others      alloc.Bytes    `json:"others_bytes"`    // held by registered buffers
+	Event       uint64      `json:"event"` // its number in the history
+	Requested   alloc.Bytes `json:"requested_bytes"`
+	Free        alloc.Bytes `json:"free_bytes"`         // of the device
+	LargestHole alloc.Bytes `json:"largest_hole_bytes"` // in the cache, for the request's stream
+	Site        mem.Frame   `json:"site"`               // the line that asked for it
+	Reserved    alloc.Bytes `json:"reserved_bytes"`
+	Allocated   alloc.Bytes `json:"allocated_bytes"` // in blocks
+	Inactive    alloc.Bytes `json:"inactive_bytes"`  // cached, in pieces too small
+	Others      alloc.Bytes `json:"others_bytes"`    // held by registered buffers
 	// Beginning says that what was live before the first event does not fit. Requested is
 	// the memory that it needs, Free all that there is.
 	Beginning bool `json:"beginning,omitempty"`

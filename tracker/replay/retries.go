@@ -3,14 +3,15 @@ package replay
 import (
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // emptying is a run of events by which the cache gives segments back.
 type emptying struct {
 	under bool
-	at    int            // its op
-	stack snapshot.Stack // of all its events; nil if they have none, or several
+	at    int       // its op
+	stack mem.Stack // of all its events; nil if they have none, or several
 }
 
 // empty enters that the cache gave a segment back.
@@ -40,11 +41,11 @@ func (c *compiler) retry(e *snapshot.Event) {
 		return
 	}
 	switch {
-	case e.Action == snapshot.SegmentFreed:
+	case e.Action == mem.SegmentFreed:
 		return
 	case !run.under:
-		c.unclear = c.unclear || e.Action == snapshot.OutOfMemory // there may have been nothing to give back
-	case e.Action != snapshot.SegmentAllocated && e.Action != snapshot.OutOfMemory:
+		c.unclear = c.unclear || e.Action == mem.OutOfMemory // there may have been nothing to give back
+	case e.Action != mem.SegmentAllocated && e.Action != mem.OutOfMemory:
 	case len(run.stack) == 0 || len(e.Stack) == 0:
 		c.unclear = true
 	case slices.Equal(run.stack, e.Stack):
@@ -58,12 +59,12 @@ func (c *compiler) retry(e *snapshot.Event) {
 // gives at last, or with an error.
 func (c *compiler) told(e *snapshot.Event) {
 	switch e.Action {
-	case snapshot.SegmentFreed:
+	case mem.SegmentFreed:
 		return
-	case snapshot.Retried:
+	case mem.Retried:
 		c.recorded.Retries++
 		c.retrying = true
-	case snapshot.SegmentAllocated, snapshot.OutOfMemory:
+	case mem.SegmentAllocated, mem.OutOfMemory:
 		c.retrying = false
 	}
 	c.emptying = emptying{}

@@ -13,8 +13,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestRetryIsNotAnEmptyCache has a segment of 60 MiB go back right before one of 80 MiB comes. On a
@@ -23,7 +24,7 @@ import (
 func TestRetryIsNotAnEmptyCache(t *testing.T) {
 	const unknown, request, program = 0, 1, 2 // call stacks
 	for name, c := range map[string]struct {
-		freed, allocated snapshot.StackID
+		freed, allocated tables.StackID
 		oom              bool
 		retries          int64 // as recorded
 		frees            int64 // on the larger device
@@ -36,8 +37,8 @@ func TestRetryIsNotAnEmptyCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProgram(t, 1, 100*alloc.MiB, cache.Config{}, 1)
-			line := snapshot.Frame{Function: "main.clear", File: "main.go", Line: 9}
-			require.Equal(t, snapshot.StackID(program), p.stacks.Add(snapshot.Stack{line}, line))
+			line := mem.Frame{Function: "main.clear", File: "main.go", Line: 9}
+			require.Equal(t, tables.StackID(program), p.stacks.Add(mem.Stack{line}, line))
 			p.alloc(60 * alloc.MiB)
 			p.free(0)
 			next := 80 * alloc.MiB
@@ -47,9 +48,9 @@ func TestRetryIsNotAnEmptyCache(t *testing.T) {
 			p.alloc(next)
 			for i := range p.events {
 				switch e := &p.events[i]; e.Action {
-				case snapshot.SegmentFreed:
+				case mem.SegmentFreed:
 					e.Stack = c.freed
-				case snapshot.SegmentAllocated:
+				case mem.SegmentAllocated:
 					e.Stack = c.allocated
 				}
 			}

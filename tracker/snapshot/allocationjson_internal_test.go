@@ -9,13 +9,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 func TestEventsAreWrittenAsTheirTagsSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := historyEvent{
 			Since:  time.Duration(rapid.Int64().Draw(t, "ns")),
-			Action: rapid.SampledFrom([]Action{Allocated, Freed, OutOfMemory, Marked}).Draw(t, "action"),
+			Action: rapid.SampledFrom([]mem.Action{mem.Allocated, mem.Freed, mem.OutOfMemory, mem.Marked}).Draw(t, "action"),
 			Ptr:    alloc.Ptr(rapid.Uint64().Draw(t, "address")),
 			Bytes:  alloc.Bytes(rapid.Int64().Draw(t, "bytes")), Number: rapid.Int64().Draw(t, "number"),
 			Group: rapid.Int().Draw(t, "group"), Stack: rapid.Int().Draw(t, "stack"), Section: rapid.Uint32().Draw(t, "section"),

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Held is the amounts of device memory that a history's events change.
@@ -19,13 +20,13 @@ func (l Held) After(e Event) Held {
 		return l
 	}
 	switch e.Action {
-	case Allocated, Registered, FreeFailed:
+	case mem.Allocated, mem.Registered, mem.FreeFailed:
 		l.Allocated += e.Allocated
-	case Freed, Unregistered:
+	case mem.Freed, mem.Unregistered:
 		l.Allocated -= e.Allocated
-	case SegmentAllocated:
+	case mem.SegmentAllocated:
 		l.Reserved += e.Allocated
-	case SegmentFreed:
+	case mem.SegmentFreed:
 		l.Reserved -= e.Allocated
 	}
 	return l
@@ -68,11 +69,11 @@ func (r *Record) Begin() Beginning {
 		}
 		change = change.After(e)
 		switch e.Action {
-		case SegmentAllocated, SegmentFreed:
+		case mem.SegmentAllocated, mem.SegmentFreed:
 			b.Segments = true
-		case SectionBegan:
+		case mem.SectionBegan:
 			began[e.Span] = true
-		case SectionEnded:
+		case mem.SectionEnded:
 			if !began[e.Span] {
 				b.Sections[e.Span] = e.Section
 			}

@@ -7,14 +7,15 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // ByMemory is the live buffers in each kind of memory, by what was requested. All zero says
 // that the source does not tell. Its JSON form is an object with the kinds that have buffers.
-type ByMemory [alloc.ImportedMemory + 1]Tally
+type ByMemory [alloc.ImportedMemory + 1]mem.Tally
 
 // Host returns the buffers in the host's memory.
-func (b *ByMemory) Host() (sum Tally) {
+func (b *ByMemory) Host() (sum mem.Tally) {
 	for m, t := range b {
 		if alloc.Memory(m).OnHost() {
 			sum = sum.Add(t)
@@ -25,7 +26,7 @@ func (b *ByMemory) Host() (sum Tally) {
 
 // MarshalJSON writes the kinds that have buffers.
 func (b ByMemory) MarshalJSON() ([]byte, error) {
-	named := make(map[string]Tally)
+	named := make(map[string]mem.Tally)
 	for m, t := range b {
 		if !t.IsZero() {
 			named[alloc.Memory(m).String()] = t
@@ -36,7 +37,7 @@ func (b ByMemory) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (b *ByMemory) UnmarshalJSON(text []byte) error {
-	var named map[string]Tally
+	var named map[string]mem.Tally
 	if err := json.Unmarshal(text, &named); err != nil {
 		return err
 	}

@@ -6,13 +6,16 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // PathShare is a path to a line of code, and its share of the buffers that were
 // ever allocated there, from 0 to 1.
 type PathShare struct {
-	Path  Path    `json:"path"`
-	Share float64 `json:"share"`
+	Path  mem.Path `json:"path"`
+	Share float64  `json:"share"`
 }
 
 // String prints the path and the share: "main.decode <- warm, 3.1 %".
@@ -21,7 +24,7 @@ func (p PathShare) String() string { return fmt.Sprintf("%v, %.1f %%", p.Path, 1
 // Callers says how a line of code that holds suspicious memory is reached.
 type Callers struct {
 	// Path is what the call stacks of that memory have in common.
-	Path Path `json:"path"`
+	Path mem.Path `json:"path"`
 	// Others are the paths by which others allocate at the same line, each up to
 	// where it leaves Path: at most four, those of more buffers first.
 	Others []PathShare `json:"others"`
@@ -30,15 +33,15 @@ type Callers struct {
 const maxOthers = 4
 
 // newCallers finds the callers of buffers by the counts of all call stacks of their line.
-func newCallers(buffers []held, line map[StackID]stackCount, resolve func(StackID) Path) Callers {
-	theirs := make(map[StackID]bool)
-	var common Path
+func newCallers(buffers []tables.LiveBuffer, line map[tables.StackID]stackCount, resolve func(tables.StackID) mem.Path) Callers {
+	theirs := make(map[tables.StackID]bool)
+	var common mem.Path
 	for _, b := range buffers {
-		if !theirs[b.stack] {
-			theirs[b.stack] = true
-			p := resolve(b.stack)
+		if !theirs[b.Stack] {
+			theirs[b.Stack] = true
+			p := resolve(b.Stack)
 			if len(theirs) > 1 {
-				p = common.common(p)
+				p = pathCommon(common, p)
 			}
 			common = p
 		}
@@ -51,20 +54,20 @@ func newCallers(buffers []held, line map[StackID]stackCount, resolve func(StackI
 			continue
 		}
 		p := resolve(id)
-		same := p.sameCalls(common)
+		same := pathSameCalls(p, common)
 		if same == len(common) {
 			continue
 		}
 		p = p[:min(same+1, len(p))]
-		key := p.calls()
+		key := pathCalls(p)
 		if known, ok := others[key]; ok {
-			p = known.Path.common(p)
+			p = pathCommon(known.Path, p)
 		}
 		others[key] = PathShare{p, others[key].Share + float64(n.total)}
 	}
 	c := Callers{Path: common, Others: slices.AppendSeq([]PathShare{}, maps.Values(others))}
 	slices.SortFunc(c.Others, func(x, y PathShare) int {
-		return cmp.Or(cmp.Compare(y.Share, x.Share), cmp.Compare(x.Path.calls(), y.Path.calls()))
+		return cmp.Or(cmp.Compare(y.Share, x.Share), cmp.Compare(pathCalls(x.Path), pathCalls(y.Path)))
 	})
 	c.Others = c.Others[:min(len(c.Others), maxOthers)]
 	for i := range c.Others {

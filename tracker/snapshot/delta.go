@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Delta is a signed difference of two live tables, group by group. The zero Delta is empty. A
@@ -18,21 +20,15 @@ type Delta struct {
 
 // Change is the difference in one group: buffers of one kind, shape and dtype.
 type Change struct {
-	Kind  Kind        `json:"kind"`
+	Kind  mem.Kind    `json:"kind"`
 	DType alloc.DType `json:"dtype,omitempty"` // not valid where it is not known
 	Shape alloc.Shape `json:"shape"`           // shared: do not write
 	// Memory is what kind of memory the buffers are in.
 	Memory alloc.Memory `json:"memory,omitzero"`
-	Tally
+	mem.Tally
 	// Sites are the lines of code whose buffers were allocated or freed: first those in the
 	// direction of the whole change, by size. Their tallies add up to the change's.
-	Sites []SiteTally `json:"sites"`
-}
-
-// SiteTally is the part of a tally that one line of code allocated.
-type SiteTally struct {
-	Frame
-	Tally
+	Sites []mem.SiteTally `json:"sites"`
 }
 
 // Changes iterates over the groups that changed: increases first, then decreases, each by
@@ -46,8 +42,8 @@ func (d Delta) Len() int { return len(d.changes) }
 func (d Delta) IsZero() bool { return len(d.changes) == 0 }
 
 // Sum returns the change of all groups in device memory together.
-func (d Delta) Sum() Tally {
-	var sum Tally
+func (d Delta) Sum() mem.Tally {
+	var sum mem.Tally
 	for _, c := range d.changes {
 		if !c.Memory.OnHost() {
 			sum = sum.Add(c.Tally)
@@ -62,7 +58,7 @@ func (d Delta) Add(e Delta) Delta {
 	for _, changes := range [][]Change{d.changes, e.changes} {
 		for _, c := range changes {
 			for _, s := range c.Sites {
-				b.Add(&Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, s.Frame, s.Tally)
+				b.Add(&tables.Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, s.Frame, s.Tally)
 			}
 		}
 	}
@@ -74,14 +70,14 @@ type DeltaBuilder struct {
 	changes []Change
 	index   map[string]int // by group identity
 	key     []byte
-	sites   []SiteTally        // room for the first one of each change
+	sites   []mem.SiteTally    // room for the first one of each change
 	lines   map[changeLine]int // the index of a line of code in a change that has many
 }
 
 // changeLine is a line of code in one of the changes.
 type changeLine struct {
 	change int
-	Frame
+	mem.Frame
 }
 
 // fewLines are found faster one by one than in a map.
@@ -92,15 +88,15 @@ func NewDeltaBuilder(n int) DeltaBuilder {
 	return DeltaBuilder{
 		changes: make([]Change, 0, n),
 		index:   make(map[string]int, n),
-		sites:   make([]SiteTally, n),
+		sites:   make([]mem.SiteTally, n),
 	}
 }
 
 // Add adds t to the change of the group of x, at the line site. It keeps the shape of x, and
 // ignores x.Each. Memory of an unknown kind counts as device memory, so that a file of an
 // earlier version can be compared.
-func (b *DeltaBuilder) Add(x *Tensor, site Frame, t Tally) {
-	b.key = x.appendKey(b.key[:0], cmp.Or(x.Memory, alloc.DeviceMemory))
+func (b *DeltaBuilder) Add(x *tables.Tensor, site mem.Frame, t mem.Tally) {
+	b.key = x.AppendKeyIn(b.key[:0], cmp.Or(x.Memory, alloc.DeviceMemory))
 	i, ok := b.index[string(b.key)]
 	if !ok {
 		i = len(b.changes)
@@ -116,7 +112,7 @@ func (b *DeltaBuilder) Add(x *Tensor, site Frame, t Tally) {
 		c.Sites[at].Tally = c.Sites[at].Tally.Add(t)
 		return
 	}
-	c.Sites = append(c.Sites, SiteTally{site, t})
+	c.Sites = append(c.Sites, mem.SiteTally{Frame: site, Tally: t})
 	switch n := len(c.Sites); {
 	case n == fewLines+1:
 		if b.lines == nil {
@@ -131,10 +127,10 @@ func (b *DeltaBuilder) Add(x *Tensor, site Frame, t Tally) {
 }
 
 // line returns the index of a line of code in a change, or -1.
-func (b *DeltaBuilder) line(change int, site Frame) int {
+func (b *DeltaBuilder) line(change int, site mem.Frame) int {
 	sites := b.changes[change].Sites
 	if len(sites) <= fewLines {
-		return slices.IndexFunc(sites, func(s SiteTally) bool { return s.Frame == site })
+		return slices.IndexFunc(sites, func(s mem.SiteTally) bool { return s.Frame == site })
 	}
 	if at, ok := b.lines[changeLine{change, site}]; ok {
 		return at
@@ -150,8 +146,8 @@ func (b *DeltaBuilder) Delta() Delta {
 	}
 	for i := range changes {
 		c := &changes[i]
-		c.Sites = slices.DeleteFunc(c.Sites, func(s SiteTally) bool { return s.Tally.IsZero() })
-		slices.SortFunc(c.Sites, func(x, y SiteTally) int {
+		c.Sites = slices.DeleteFunc(c.Sites, func(s mem.SiteTally) bool { return s.Tally.IsZero() })
+		slices.SortFunc(c.Sites, func(x, y mem.SiteTally) int {
 			return cmp.Or(compareTally(c.Count < 0, x.Tally, y.Tally), x.Frame.Compare(y.Frame))
 		})
 	}
@@ -165,7 +161,7 @@ func (b *DeltaBuilder) Delta() Delta {
 
 // compareTally orders growth before shrinkage (or, if reversed, after), and in
 // each the larger change first.
-func compareTally(reversed bool, x, y Tally) int {
+func compareTally(reversed bool, x, y mem.Tally) int {
 	if grew, grewY := x.Count > 0, y.Count > 0; grew != grewY {
 		if grew != reversed {
 			return -1
@@ -178,7 +174,7 @@ func compareTally(reversed bool, x, y Tally) int {
 	return cmp.Or(cmp.Compare(x.Bytes, y.Bytes), cmp.Compare(x.Count, y.Count))
 }
 
-func compareGroup(kindX, kindY Kind, dtypeX, dtypeY alloc.DType, shapeX, shapeY alloc.Shape) int {
+func compareGroup(kindX, kindY mem.Kind, dtypeX, dtypeY alloc.DType, shapeX, shapeY alloc.Shape) int {
 	return cmp.Or(slices.Compare(shapeX, shapeY), cmp.Compare(dtypeX, dtypeY), kindX.Compare(kindY))
 }
 
@@ -214,10 +210,10 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("read delta: %w", err)
 	}
 	for i, c := range in.Changes {
-		if _, err := readTensor(c.Shape, c.DType, c.Kind, c.Memory, 0); err != nil {
+		if _, err := tables.ReadTensor(c.Shape, c.DType, c.Kind, c.Memory, 0); err != nil {
 			return fmt.Errorf("read delta: change %d: %w", i, err)
 		}
-		var sum Tally
+		var sum mem.Tally
 		for _, site := range c.Sites {
 			sum = sum.Add(site.Tally)
 		}
@@ -231,6 +227,3 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 	}
 	return nil
 }
-
-// String prints the tally and the line: "3 buffers, 6.8 MiB at main.go:12 main.load".
-func (s SiteTally) String() string { return fmt.Sprintf("%v at %v", s.Tally, s.Frame) }

@@ -133,7 +133,7 @@ func (c *Change) appendSite(b []byte) []byte {
 		return append(b, "unknown"...)
 	}
 	from := len(b)
-	b = text.Printable(c.Sites[0].Frame.append(b), from)
+	b = text.Printable(c.Sites[0].Frame.Append(b), from)
 	if others := len(c.Sites) - 1; others > 0 {
 		b = append(b, " and "...)
 		b = strconv.AppendInt(b, int64(others), 10)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Devices are snapshots of several devices of one process, taken one after the other.
@@ -14,7 +15,7 @@ type Devices []*Snapshot
 // String prints a line for each device and one for all of them, and then the live table of each.
 func (d Devices) String() string {
 	rows := [][]string{{"Device", "Live", "Peak", "Reserved", "Pending", "Driver used"}}
-	var live Tally
+	var live mem.Tally
 	var reserved, pending alloc.Bytes
 	for _, s := range d {
 		rows = append(rows, []string{s.name(), s.Live.String(), s.Peak.String(), s.Reserved.String(), s.Pending.String(), orUnknown(s.DriverUsed)})

@@ -15,12 +15,6 @@
 //		fmt.Println(s)
 //	}
 //
-// # Sources
-//
-// A source of such values fills in [Tables] and [HistoryTables], and calls [New] and [NewHistory].
-// What it does not know stays unknown: an amount in bytes is -1, a [Tensor] is
-// [Untyped], a [StackID] is 0, and the zero [Frame] prints as "unknown".
-//
 // # Concurrency
 //
 // Any goroutine may read these values. A [Profile] is for one goroutine at a time,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 )
 
 // The schema of a dump's JSON form, around those of its parts. The version rises when
@@ -69,40 +70,40 @@ type dumpHead struct {
 // WriteJSON writes the dump as one JSON object, which ReadDump reads. docs/dump.schema.json
 // describes it. The error is the writer's.
 func (d *Record) WriteJSON(w io.Writer) error {
-	out := newTableWriter(w)
+	out := jsonstream.NewWriter(w)
 	d.writeTo(out)
-	if err := out.flush(); err != nil {
+	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write dump: %w", err)
 	}
 	return nil
 }
 
-func (d *Record) writeTo(out *tableWriter) {
-	out.head(dumpHead{DumpSchema, DumpVersion, d.Time, d.Reason, d.Process, d.Devices, d.LeftOut, d.OOM})
-	out.bytes([]byte(",\n\"snapshot\": "))
+func (d *Record) writeTo(out *jsonstream.Writer) {
+	out.Head(dumpHead{DumpSchema, DumpVersion, d.Time, d.Reason, d.Process, d.Devices, d.LeftOut, d.OOM})
+	out.Bytes([]byte(",\n\"snapshot\": "))
 	d.Snapshot.writeTo(out)
 	if d.History != nil {
-		out.bytes([]byte(",\n\"history\": "))
+		out.Bytes([]byte(",\n\"history\": "))
 		d.History.writeTo(out)
 	}
-	table(out, "marks", d.Marks, asJSON(func(m *Mark) any { return m }))
+	jsonstream.Table(out, "marks", d.Marks, jsonstream.AsJSON(func(m *Mark) any { return m }))
 	if d.Profile != nil {
-		out.member("profile", d.Profile)
+		out.Member("profile", d.Profile)
 	}
 	for i, other := range d.Others {
-		out.bytes([]byte([]string{",\n\"others\": [\n", ",\n"}[min(i, 1)]))
+		out.Bytes([]byte([]string{",\n\"others\": [\n", ",\n"}[min(i, 1)]))
 		other.writeTo(out)
 	}
 	if len(d.Others) > 0 {
-		out.bytes([]byte("]"))
+		out.Bytes([]byte("]"))
 	}
-	out.bytes([]byte("}\n"))
+	out.Bytes([]byte("}\n"))
 }
 
 // ReadDump reads what WriteJSON wrote, packed by gzip or not, and keeps no text of it.
 // The error says what is wrong with the text: torn, of another version, or at odds with itself.
 func ReadDump(r io.Reader) (*Record, error) {
-	in, err := newJSONStream(r)
+	in, err := jsonstream.NewReader(r)
 	if err != nil {
 		return nil, fmt.Errorf("read dump: %w", err)
 	}
@@ -118,7 +119,7 @@ func ReadDump(r io.Reader) (*Record, error) {
 
 // UnmarshalJSON reads what WriteJSON wrote.
 func (d *Record) UnmarshalJSON(text []byte) error {
-	in, err := newJSONStream(bytes.NewReader(text))
+	in, err := jsonstream.NewReader(bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (d *Record) UnmarshalJSON(text []byte) error {
 // maxWithin bounds the records within records: those of other devices have none.
 const maxWithin = 2
 
-func readRecord(in *jsonStream, within int) (*Record, error) {
+func readRecord(in *jsonstream.Reader, within int) (*Record, error) {
 	if within > maxWithin {
 		return nil, errors.New("its records have records that have others")
 	}
@@ -142,28 +143,28 @@ func readRecord(in *jsonStream, within int) (*Record, error) {
 		Profile *Profile `json:"profile"`
 	}
 	d := new(Record)
-	var small rest
-	found, err := in.members(func(key string) (err error) {
+	var small jsonstream.Rest
+	found, err := in.Members(func(key string) (err error) {
 		switch key {
 		case "snapshot":
 			d.Snapshot, err = readSnapshot(in)
 		case "history":
 			d.History, err = readHistory(in)
 		case "others":
-			err = in.elements(func() error {
+			err = in.Elements(func() error {
 				other, err := readRecord(in, within+1)
 				d.Others = append(d.Others, other)
 				return err
 			})
 		default:
-			err = small.add(in, key)
+			err = small.Add(in, key)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := small.unmarshal(&head); err != nil {
+	if err := small.Unmarshal(&head); err != nil {
 		return nil, err
 	}
 	if err := checkSchema(head.Schema, head.dumpHead.Version, DumpSchema, DumpVersion); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -34,8 +35,8 @@ func TestRecordsReadAsWritten(t *testing.T) {
 
 	r.Profile.Attach(snapshot.Estimates{"alone": {Of: snapshot.ByKept, Bytes: alloc.KiB}})
 	r.OOM = &snapshot.OOM{
-		Requested: alloc.GiB, Kind: snapshot.Activation, DType: alloc.Float32, Shape: alloc.Shape{1 << 28},
-		Free: -1, Others: -1, Sites: []snapshot.SiteTally{{Frame: snapshot.Frame{Function: "main.main", File: "main.go", Line: 3}, Tally: snapshot.Tally{Count: 1, Bytes: 9}}},
+		Requested: alloc.GiB, Kind: mem.Activation, DType: alloc.Float32, Shape: alloc.Shape{1 << 28},
+		Free: -1, Others: -1, Sites: []mem.SiteTally{{Frame: mem.Frame{Function: "main.main", File: "main.go", Line: 3}, Tally: mem.Tally{Count: 1, Bytes: 9}}},
 		Advice: "truly full",
 	}
 	other := tr.Record()

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 const (
@@ -70,12 +72,12 @@ func (d *Record) dropAllocations() {
 // dropped, the ones with most bytes ever. There must be no allocations, which refer to them.
 func (d *Record) keepSites(sites, retired int) {
 	s := d.Snapshot
-	slices.SortFunc(s.tables.Sites, func(x, y SiteEntry) int {
+	slices.SortFunc(s.tables.Sites, func(x, y tables.SiteEntry) int {
 		return cmp.Or(
 			cmp.Compare(y.Tensor.Tally(y.Live).Bytes, x.Tensor.Tally(x.Live).Bytes),
 			cmp.Compare(y.Tensor.Tally(y.Total).Bytes, x.Tensor.Tally(x.Total).Bytes))
 	})
-	slices.SortFunc(s.tables.Retired, func(x, y RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
+	slices.SortFunc(s.tables.Retired, func(x, y tables.RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
 	sum := &d.LeftOut.Unsited
 	for _, e := range s.tables.Sites[sites:] {
 		if e.Tensor.Memory.OnHost() {
@@ -96,8 +98,8 @@ func (d *Record) keepSites(sites, retired int) {
 
 // Size guesses the size of the dump's JSON form from a sample of each table.
 func (d *Record) Size() alloc.Bytes {
-	out := newTableWriter(io.Discard)
-	out.sample = 64
+	out := jsonstream.NewWriter(io.Discard)
+	out.Sample = 64
 	d.writeTo(out)
-	return alloc.Bytes(out.size)
+	return alloc.Bytes(out.Size)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Explanation says why a device's reserved memory is more than its program asked for, and what
@@ -64,9 +65,9 @@ type Pin struct {
 type PinBuffer struct {
 	Ptr       alloc.Ptr   `json:"address"`
 	Requested alloc.Bytes `json:"requested_bytes"`
-	Kind      Kind        `json:"kind,omitempty"`
+	Kind      mem.Kind    `json:"kind,omitempty"`
 	Label     string      `json:"label,omitempty"`
-	Site      Frame       `json:"site"`
+	Site      mem.Frame   `json:"site"`
 	Age       Age         `json:"age_ns,omitempty"`
 	// Usually is the lowest power of two of nanoseconds below which 99 % of the freed buffers of
 	// its line were freed; 0 if none was.
@@ -88,10 +89,10 @@ func (a Age) String() string {
 
 // PinLine is a line of code, and the memory that its buffers keep.
 type PinLine struct {
-	Site     Frame       `json:"site"`
+	Site     mem.Frame   `json:"site"`
 	Stuck    alloc.Bytes `json:"stuck_bytes"` // in the segments that it pins
 	Segments int         `json:"segments"`
-	Buffers  Tally       `json:"buffers"` // of the line in these segments
+	Buffers  mem.Tally   `json:"buffers"` // of the line in these segments
 	Oldest   Age         `json:"oldest_ns,omitempty"`
 	Usually  Age         `json:"usually_freed_below_ns,omitempty"`
 }
@@ -113,7 +114,7 @@ func (s *Snapshot) Explain() *Explanation {
 	x := &explainer{
 		Explanation: &Explanation{Device: s.Device, Ordinal: s.Ordinal, Pins: []Pin{}, Lines: []PinLine{}, Holes: []Holes{}},
 		of:          s, buffers: make(map[alloc.Ptr]int32, len(s.tables.Allocations)),
-		lines: make(map[Frame]*PinLine), holes: make(map[holeKey]*Holes),
+		lines: make(map[mem.Frame]*PinLine), holes: make(map[holeKey]*Holes),
 	}
 	for i, a := range s.tables.Allocations {
 		if !a.Foreign {
@@ -134,7 +135,7 @@ type explainer struct {
 	*Explanation
 	of      *Snapshot
 	buffers map[alloc.Ptr]int32 // the index of its allocation
-	lines   map[Frame]*PinLine
+	lines   map[mem.Frame]*PinLine
 	holes   map[holeKey]*Holes
 	inUse   []alloc.Block // of the present segment
 }
@@ -238,7 +239,7 @@ func (x *explainer) pin(s *alloc.Segment, stuck alloc.Bytes) {
 	l.Segments++
 	for _, b := range x.inUse {
 		if its := x.buffer(b); its.Site == l.Site {
-			l.Buffers = l.Buffers.Add(Tally{Count: 1, Bytes: b.Requested})
+			l.Buffers = l.Buffers.Add(mem.Tally{Count: 1, Bytes: b.Requested})
 			l.Oldest = max(l.Oldest, its.Age)
 		}
 	}
@@ -259,7 +260,7 @@ func (x *explainer) buffer(b alloc.Block) PinBuffer {
 		out.Age = Age(max(0, x.of.Time.Sub(t.Epoch)-a.Since))
 	}
 	if l := t.Lifetimes[out.Site]; l != nil && !l.IsZero() {
-		usual, _ := l.ages.usual()
+		usual, _ := l.Usual()
 		out.Usually = Age(usual)
 	}
 	return out

@@ -6,14 +6,15 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Growth is a line of code whose live bytes rise from mark to mark.
 type Growth struct {
-	Site    Frame `json:"site"`
-	Callers       // of the buffers that were gained
-	Marks   int   `json:"marks"`  // over which they were
-	Gained  Tally `json:"gained"` // from one low-water mark to another
+	Site    mem.Frame `json:"site"`
+	Callers           // of the buffers that were gained
+	Marks   int       `json:"marks"`  // over which they were
+	Gained  mem.Tally `json:"gained"` // from one low-water mark to another
 }
 
 // PerMark returns the slope: bytes gained from one mark to the next, on average.
@@ -47,13 +48,13 @@ func (g Growth) String() string {
 func (s *Snapshot) Growth() []Growth {
 	found, began := s.tables.Growing, s.tables.Warm
 	freed, now := s.tables.Lifetimes, s.Time.Sub(s.tables.Epoch)
-	lines := s.lines(leakFilter{}, func(site Frame, _ stackCount) bool { return found[site] != nil })
+	lines := s.lines(leakFilter{}, func(site mem.Frame, _ stackCount) bool { return found[site] != nil })
 	growths := make([]Growth, 0, len(found))
 	for site, its := range found {
-		g := Growth{Site: site, Marks: its.span(), Gained: its.gain()}
+		g := Growth{Site: site, Marks: its.Span(), Gained: its.Gain()}
 		if l := lines[site]; l != nil {
 			gained := l.gained(began, g.Gained.Count)
-			if g.Gained.Count > 0 && freed[site].usuallyFreed(now, gained) {
+			if g.Gained.Count > 0 && freed[site].UsuallyFreed(now, gained) {
 				continue
 			}
 			g.Callers = newCallers(gained, l.stacks, s.tables.Stacks.Path)

@@ -2,31 +2,18 @@ package snapshot
 
 import (
 	"iter"
-	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // History is the latest events up to an instant. It does not change; any
 // goroutine may read it.
-type History struct{ tables HistoryTables }
-
-// HistoryTables are a history as its source stores it.
-type HistoryTables struct {
-	Start    time.Time // EventEntry.Since counts from here
-	First    uint64    // events that happened before the oldest that is kept
-	Events   []EventEntry
-	Stacks   Stacks
-	Sections []string       // by path; the first is "", the outside of all
-	Streams  []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
-}
-
-// MaxSections is how many sections the events of a history can distinguish.
-const MaxSections = 1 << 16
+type History struct{ tables tables.HistoryTables }
 
 // NewHistory returns the history of a source. It keeps the tables and the source's stacks; do
 // not write to the tables afterwards.
-func NewHistory(tables HistoryTables) *History { return &History{tables} }
+func NewHistory(tables tables.HistoryTables) *History { return &History{tables} }
 
 // Dropped returns how many events happened before the oldest kept one. It is 0 for a nil
 // History, which a record may have.
@@ -59,22 +46,22 @@ func (h *History) Events() iter.Seq[Event] {
 	}
 }
 
-func (h *History) public(seq uint64, e EventEntry) Event {
+func (h *History) public(seq uint64, e tables.EventEntry) Event {
 	out := Event{
 		Seq:     seq,
 		Time:    h.tables.Start.Add(e.Since),
 		Action:  e.Action,
 		Ptr:     e.Ptr,
 		Section: h.tables.Sections[e.Section],
-		Stream:  streamOf(h.tables.Streams, e.Stream),
+		Stream:  tables.StreamOf(h.tables.Streams, e.Stream),
 		Stack:   h.tables.Stacks.Stack(e.Stack),
 	}
 	switch e.Action {
-	case Marked:
+	case mem.Marked:
 		out.Mark = int(e.Allocated)
-	case SectionBegan, SectionEnded:
+	case mem.SectionBegan, mem.SectionEnded:
 		out.Span = uint64(e.Allocated)
-	case OutOfMemory, Retried:
+	case mem.OutOfMemory, mem.Retried:
 		out.Requested = e.Allocated
 	default:
 		out.Allocated = e.Allocated
@@ -87,9 +74,9 @@ func (h *History) public(seq uint64, e EventEntry) Event {
 
 // Site returns the line of the user's code in the stack of the event with that number, or the
 // zero Frame if the event is not kept.
-func (h *History) Site(seq uint64) Frame {
+func (h *History) Site(seq uint64) mem.Frame {
 	if seq < h.tables.First || seq-h.tables.First >= uint64(len(h.tables.Events)) {
-		return Frame{}
+		return mem.Frame{}
 	}
 	return h.tables.Stacks.Site(h.tables.Events[seq-h.tables.First].Stack)
 }

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // The schema of a history's JSON form. The version rises when a reader of the
@@ -33,18 +36,18 @@ type historyHead struct {
 // historyTables are the tables: events refer to the others by index.
 type historyTables struct {
 	Stacks []historyStack `json:"stacks"`
-	Frames []Frame        `json:"frames"`
+	Frames []mem.Frame    `json:"frames"`
 	Groups []historyGroup `json:"groups"`
 	Events []historyEvent `json:"events"`
 }
 
 type historyStack struct {
-	Site   Frame     `json:"site"`
+	Site   mem.Frame `json:"site"`
 	Frames stackJSON `json:"frames"`
 }
 
 type historyGroup struct {
-	Kind  Kind        `json:"kind"`
+	Kind  mem.Kind    `json:"kind"`
 	DType alloc.DType `json:"dtype,omitempty"`
 	Shape alloc.Shape `json:"shape"`
 	Each  alloc.Bytes `json:"each_bytes,omitempty"` // where the dtype is not known
@@ -55,7 +58,7 @@ type historyGroup struct {
 // historyEvent is an event; of group and stack, -1 is none.
 type historyEvent struct {
 	Since   time.Duration `json:"ns"` // since the start
-	Action  Action        `json:"action"`
+	Action  mem.Action    `json:"action"`
 	Ptr     alloc.Ptr     `json:"address,omitempty"`
 	Bytes   alloc.Bytes   `json:"bytes,omitempty"`  // allocated, or refused in an oom or a retry
 	Number  int64         `json:"number,omitempty"` // of a mark or a section's span
@@ -69,47 +72,47 @@ type historyEvent struct {
 // number of events. Only what the events use of the stacks, groups and sections is written.
 // The error is the writer's.
 func (h *History) WriteJSON(w io.Writer) error {
-	out := newTableWriter(w)
+	out := jsonstream.NewWriter(w)
 	h.writeTo(out)
-	if err := out.flush(); err != nil {
+	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write history: %w", err)
 	}
 	return nil
 }
 
-func (h *History) writeTo(out *tableWriter) {
+func (h *History) writeTo(out *jsonstream.Writer) {
 	index := h.index()
-	out.head(historyHead{HistorySchema, HistoryVersion, h.tables.Start, h.tables.First, index.sections, h.tables.Streams})
+	out.Head(historyHead{HistorySchema, HistoryVersion, h.tables.Start, h.tables.First, index.sections, h.tables.Streams})
 	frames := newFrameTable()
-	table(out, "stacks", index.stacks, func(b []byte, id StackID) ([]byte, error) {
+	jsonstream.Table(out, "stacks", index.stacks, func(b []byte, id tables.StackID) ([]byte, error) {
 		site, err := json.Marshal(h.tables.Stacks.Site(id))
 		b = append(append(append(b, `{"site":`...), site...), `,"frames":`...)
 		return append(frames.appendStack(b, h.tables.Stacks.Stack(id)), '}'), err
 	})
 	frames.write(out, len(index.stacks))
-	table(out, "groups", index.groups, asJSON(func(g *Tensor) any { return historyGroup{g.Kind, g.DType, g.Shape, g.unknown(), g.Memory} }))
-	table(out, "events", h.tables.Events, func(b []byte, e EventEntry) ([]byte, error) { return index.event(e).appendJSON(b), nil })
-	out.bytes([]byte("}\n"))
+	jsonstream.Table(out, "groups", index.groups, jsonstream.AsJSON(func(g *tables.Tensor) any { return historyGroup{g.Kind, g.DType, g.Shape, g.Unknown(), g.Memory} }))
+	jsonstream.Table(out, "events", h.tables.Events, func(b []byte, e tables.EventEntry) ([]byte, error) { return index.event(e).appendJSON(b), nil })
+	out.Bytes([]byte("}\n"))
 }
 
 // MarshalJSON is WriteJSON into memory.
-func (h *History) MarshalJSON() ([]byte, error) { return marshal(h.WriteJSON) }
+func (h *History) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(h.WriteJSON) }
 
 // historyIndex numbers what the events of a history refer to.
 type historyIndex struct {
-	stacks    []StackID
-	groups    []*Tensor
+	stacks    []tables.StackID
+	groups    []*tables.Tensor
 	sections  []string
-	ofStack   map[StackID]int
-	ofGroup   map[*Tensor]int
+	ofStack   map[tables.StackID]int
+	ofGroup   map[*tables.Tensor]int
 	ofSection map[uint16]uint32
 }
 
 func (h *History) index() *historyIndex {
 	x := &historyIndex{
 		sections:  []string{""},
-		ofStack:   map[StackID]int{0: -1},
-		ofGroup:   map[*Tensor]int{nil: -1},
+		ofStack:   map[tables.StackID]int{0: -1},
+		ofGroup:   map[*tables.Tensor]int{nil: -1},
 		ofSection: map[uint16]uint32{0: 0},
 	}
 	for _, e := range h.tables.Events {
@@ -129,12 +132,12 @@ func (h *History) index() *historyIndex {
 	return x
 }
 
-func (x *historyIndex) event(e EventEntry) historyEvent {
+func (x *historyIndex) event(e tables.EventEntry) historyEvent {
 	out := historyEvent{
 		Since: e.Since, Action: e.Action, Ptr: e.Ptr,
 		Group: x.ofGroup[e.Tensor], Stack: x.ofStack[e.Stack], Section: x.ofSection[e.Section], Stream: e.Stream,
 	}
-	if e.Action.numbered() {
+	if actionNumbered(e.Action) {
 		out.Number = int64(e.Allocated)
 	} else {
 		out.Bytes = e.Allocated
@@ -168,7 +171,7 @@ func (e historyEvent) appendJSON(b []byte) []byte {
 
 // UnmarshalJSON reads what WriteJSON wrote.
 func (h *History) UnmarshalJSON(text []byte) error {
-	in, err := newJSONStream(bytes.NewReader(text))
+	in, err := jsonstream.NewReader(bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -179,39 +182,39 @@ func (h *History) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// The bytes that entries of the tables take, as bounded.Reader.Use counts them.
+// The bytes that entries of the tables take, as jsonstream.Reader.Use counts them.
 const (
 	eventBytes = 160
 	groupBytes = 192
 )
 
 // readHistory reads a history; nil if it is null.
-func readHistory(in *jsonStream) (*History, error) {
+func readHistory(in *jsonstream.Reader) (*History, error) {
 	var head historyHead
 	var tables historyTables
-	var small rest
-	found, err := in.members(func(key string) error {
+	var small jsonstream.Rest
+	found, err := in.Members(func(key string) error {
 		switch key {
 		case "stacks":
-			return readTable(in, &tables.Stacks, siteEntryBytes, func(text []byte, e *historyStack) error {
-				if err := in.r.Use(int64(len(text)) * frameEntryBytes / 2); err != nil {
+			return jsonstream.ReadTable(in, &tables.Stacks, siteEntryBytes, func(text []byte, e *historyStack) error {
+				if err := in.Use(int64(len(text)) * frameEntryBytes / 2); err != nil {
 					return err
 				}
 				return json.Unmarshal(text, e)
 			})
 		case "frames":
-			return readTable(in, &tables.Frames, frameEntryBytes, unmarshal)
+			return jsonstream.ReadTable(in, &tables.Frames, frameEntryBytes, jsonstream.Unmarshal)
 		case "groups":
-			return readTable(in, &tables.Groups, groupBytes, unmarshal)
+			return jsonstream.ReadTable(in, &tables.Groups, groupBytes, jsonstream.Unmarshal)
 		case "events":
-			return readTable(in, &tables.Events, eventBytes, readEvent)
+			return jsonstream.ReadTable(in, &tables.Events, eventBytes, readEvent)
 		}
-		return small.add(in, key)
+		return small.Add(in, key)
 	})
 	if !found || err != nil {
 		return nil, err
 	}
-	if err := small.unmarshal(&head); err != nil {
+	if err := small.Unmarshal(&head); err != nil {
 		return nil, err
 	}
 	h := new(History)
@@ -219,28 +222,28 @@ func readHistory(in *jsonStream) (*History, error) {
 }
 
 func readEvent(text []byte, e *historyEvent) error {
-	if flat(text, func(key, value []byte, text bool) (ok bool) {
+	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		var n uint64
 		var i int64
 		switch string(key) {
 		case "ns":
-			i, ok = intOf(value)
+			i, ok = jsonstream.IntOf(value)
 			e.Since = time.Duration(i)
 		case "action":
 			return text && e.Action.UnmarshalText(value) == nil
 		case "address":
-			n, ok = uintOf(value)
+			n, ok = jsonstream.UintOf(value)
 			e.Ptr = alloc.Ptr(n)
 		case "bytes":
-			i, ok = intOf(value)
+			i, ok = jsonstream.IntOf(value)
 			e.Bytes = alloc.Bytes(i)
 		case "number":
-			e.Number, ok = intOf(value)
+			e.Number, ok = jsonstream.IntOf(value)
 		case "group":
-			i, ok = intOf(value)
+			i, ok = jsonstream.IntOf(value)
 			e.Group = int(i)
 		case "stack":
-			i, ok = intOf(value)
+			i, ok = jsonstream.IntOf(value)
 			e.Stack = int(i)
 		}
 		return ok && !text
@@ -252,11 +255,11 @@ func readEvent(text []byte, e *historyEvent) error {
 }
 
 // load makes the history of what a file holds, if it is one and holds together.
-func (h *History) load(head historyHead, tables historyTables) error {
+func (h *History) load(head historyHead, lists historyTables) error {
 	in := struct {
 		historyHead
 		historyTables
-	}{head, tables}
+	}{head, lists}
 	if err := checkSchema(in.Schema, in.Version, HistorySchema, HistoryVersion); err != nil {
 		return fmt.Errorf("read history: %w", err)
 	}
@@ -267,21 +270,21 @@ func (h *History) load(head historyHead, tables historyTables) error {
 	if err != nil {
 		return fmt.Errorf("read history: %w", err)
 	}
-	if len(in.Sections) > MaxSections {
-		return fmt.Errorf("read history: %d sections, want at most %d", len(in.Sections), MaxSections)
+	if len(in.Sections) > tables.MaxSections {
+		return fmt.Errorf("read history: %d sections, want at most %d", len(in.Sections), tables.MaxSections)
 	}
-	if err := checkStreams(in.Streams); err != nil {
+	if err := tables.CheckStreams(in.Streams); err != nil {
 		return fmt.Errorf("read history: %w", err)
 	}
-	loaded := HistoryTables{First: in.First, Start: in.Start, Sections: in.Sections, Stacks: stacks, Streams: in.Streams}
-	loaded.Events = make([]EventEntry, 0, len(in.Events))
+	loaded := tables.HistoryTables{First: in.First, Start: in.Start, Sections: in.Sections, Stacks: stacks, Streams: in.Streams}
+	loaded.Events = make([]tables.EventEntry, 0, len(in.Events))
 	for i, e := range in.Events {
 		if e.Group < -1 || e.Group >= len(groups) || e.Stack < -1 || e.Stack >= len(in.Stacks) || int64(e.Section) >= int64(len(in.Sections)) {
 			return fmt.Errorf("read history: event %d: group %d of %d, stack %d of %d, section %d of %d",
 				i, e.Group, len(groups), e.Stack, len(in.Stacks), e.Section, len(in.Sections))
 		}
-		read := EventEntry{Since: e.Since, Action: e.Action, Ptr: e.Ptr, Allocated: e.Bytes, Stack: StackID(e.Stack + 1), Section: uint16(e.Section), Stream: e.Stream}
-		if e.Action.numbered() {
+		read := tables.EventEntry{Since: e.Since, Action: e.Action, Ptr: e.Ptr, Allocated: e.Bytes, Stack: tables.StackID(e.Stack + 1), Section: uint16(e.Section), Stream: e.Stream}
+		if actionNumbered(e.Action) {
 			read.Allocated = alloc.Bytes(e.Number)
 		}
 		if e.Group >= 0 {
@@ -293,8 +296,8 @@ func (h *History) load(head historyHead, tables historyTables) error {
 	return nil
 }
 
-func (in historyTables) load() (*StackTable, []*Tensor, error) {
-	stacks := new(StackTable)
+func (in historyTables) load() (*tables.StackTable, []*tables.Tensor, error) {
+	stacks := new(tables.StackTable)
 	for i, s := range in.Stacks {
 		stack, err := s.Frames.load(in.Frames)
 		if err != nil {
@@ -302,9 +305,9 @@ func (in historyTables) load() (*StackTable, []*Tensor, error) {
 		}
 		stacks.Add(stack, s.Site)
 	}
-	var groups []*Tensor
+	var groups []*tables.Tensor
 	for i, g := range in.Groups {
-		x, err := readTensor(g.Shape, g.DType, g.Kind, g.Memory, g.Each)
+		x, err := tables.ReadTensor(g.Shape, g.DType, g.Kind, g.Memory, g.Each)
 		if err != nil {
 			return nil, nil, fmt.Errorf("group %d: %w", i, err)
 		}

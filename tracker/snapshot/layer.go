@@ -1,6 +1,8 @@
 package snapshot
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // Layer describes the work that one call of a section does. What is not known
 // is zero.

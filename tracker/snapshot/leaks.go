@@ -7,20 +7,21 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Leak is what one call stack allocated of one kind, shape and dtype in one section and did
 // not free.
 type Leak struct {
-	Kind    Kind         `json:"kind"`
-	DType   alloc.DType  `json:"dtype"`
-	Shape   alloc.Shape  `json:"shape"` // shared: do not write
-	Memory  alloc.Memory `json:"memory,omitzero"`
-	Section string       `json:"section"` // in which it was allocated; "" is outside of all
-	Stack   Stack        `json:"stack"`   // shared: do not write
-	Site    Frame        `json:"site"`    // the line of the user's code in Stack
-	Tally                // what is live
-	Lost    int64        `json:"lost_count"` // how many of them the program can no longer free; see tracker.LostPolicy
+	Kind      mem.Kind     `json:"kind"`
+	DType     alloc.DType  `json:"dtype"`
+	Shape     alloc.Shape  `json:"shape"` // shared: do not write
+	Memory    alloc.Memory `json:"memory,omitzero"`
+	Section   string       `json:"section"` // in which it was allocated; "" is outside of all
+	Stack     mem.Stack    `json:"stack"`   // shared: do not write
+	Site      mem.Frame    `json:"site"`    // the line of the user's code in Stack
+	mem.Tally              // what is live
+	Lost      int64        `json:"lost_count"` // how many of them the program can no longer free; see tracker.LostPolicy
 }
 
 // String returns the leak and its call stack, as goleak prints a goroutine.
@@ -72,7 +73,7 @@ func Since(base *Snapshot) LeakOption {
 func OnlyLost() LeakOption { return func(f *leakFilter) { f.lost = true } }
 
 // IgnoreKinds leaves out buffers of these kinds.
-func IgnoreKinds(kinds ...Kind) LeakOption {
+func IgnoreKinds(kinds ...mem.Kind) LeakOption {
 	return ignore(func(a Allocation) bool { return slices.Contains(kinds, a.Kind) })
 }
 
@@ -80,7 +81,7 @@ func IgnoreKinds(kinds ...Kind) LeakOption {
 // function: "example.com/model.Load", "example.com/model.(*Net).Forward".
 func IgnoreFunction(name string) LeakOption {
 	return ignore(func(a Allocation) bool {
-		return slices.ContainsFunc(a.Stack, func(f Frame) bool { return f.Function == name })
+		return slices.ContainsFunc(a.Stack, func(f mem.Frame) bool { return f.Function == name })
 	})
 }
 
@@ -121,7 +122,7 @@ func (s *Snapshot) Leaks(opts ...LeakOption) []Leak {
 				Kind: a.Kind, DType: a.DType, Shape: a.Shape, Memory: a.Memory, Section: a.Section, Stack: a.Stack, Site: a.Site,
 			})
 		}
-		leaks[i].Tally.add(1, a.Requested)
+		leaks[i].Tally = leaks[i].Tally.Add(mem.Tally{Count: 1, Bytes: a.Requested})
 		if a.Lost {
 			leaks[i].Lost++
 		}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // LeftOut is the detail that a dump omits because it would have been larger than
@@ -14,7 +15,7 @@ type LeftOut struct {
 	SegmentBytes alloc.Bytes `json:"segment_bytes,omitempty"`
 	// Allocations are the live buffers that are not listed one by one. Sites and groups
 	// count them.
-	Allocations Tally `json:"allocations,omitzero"`
+	Allocations mem.Tally `json:"allocations,omitzero"`
 	// Sites is the number of those that had least memory live, and Unsited what they
 	// add up to: the snapshot's levels count it, its sites and groups do not.
 	Sites   int64   `json:"sites,omitempty"`
@@ -23,9 +24,9 @@ type LeftOut struct {
 
 // Unsited is the sum of call sites of which nothing else is known, except those in host memory.
 type Unsited struct {
-	Live  Tally `json:"live"`  // now
-	Peak  Tally `json:"peak"`  // at the moment of most bytes of all
-	Total Tally `json:"total"` // ever
+	Live  mem.Tally `json:"live"`  // now
+	Peak  mem.Tally `json:"peak"`  // at the moment of most bytes of all
+	Total mem.Tally `json:"total"` // ever
 }
 
 // Light adds what a light snapshot omits.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Mark is the result of one Track: the levels at that moment, and what changed since the
@@ -11,7 +12,7 @@ import (
 type Mark struct {
 	Seq   int       `json:"seq"` // 1 for the tracker's first
 	Time  time.Time `json:"time"`
-	Site  Frame     `json:"site"` // who called Track
+	Site  mem.Frame `json:"site"` // who called Track
 	Delta Delta     `json:"delta"`
 	Levels
 }
@@ -20,7 +21,7 @@ type Mark struct {
 // "Host" in their name count device memory only; host memory is never added to it.
 type Levels struct {
 	// Live is the live buffers by what was requested: "Total Tensor Used Memory".
-	Live Tally `json:"live"`
+	Live mem.Tally `json:"live"`
 	// Allocated is the same after rounding.
 	Allocated alloc.Bytes `json:"allocated_bytes"`
 	// Reserved is what the tracker's device holds from the driver: the cache's

@@ -1,11 +1,14 @@
 package snapshot
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
 
 // OOM is what was known when an allocation failed for lack of memory. An unknown amount is -1.
 type OOM struct {
 	Requested alloc.Bytes `json:"requested_bytes"`
-	Kind      Kind        `json:"kind"`
+	Kind      mem.Kind    `json:"kind"`
 	DType     alloc.DType `json:"dtype,omitempty"` // not valid where it is not known
 	Shape     alloc.Shape `json:"shape"`
 	Section   string      `json:"section,omitempty"`
@@ -19,6 +22,6 @@ type OOM struct {
 	Elsewhere       alloc.Bytes `json:"elsewhere_bytes"` // cached by other trackers of the process
 	Others          alloc.Bytes `json:"others_bytes"`    // held by other processes
 
-	Sites  []SiteTally `json:"sites"`  // the lines of code that hold most
-	Advice string      `json:"advice"` // what would help, in a sentence
+	Sites  []mem.SiteTally `json:"sites"`  // the lines of code that hold most
+	Advice string          `json:"advice"` // what would help, in a sentence
 }

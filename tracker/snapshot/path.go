@@ -1,75 +1,15 @@
 package snapshot
 
 import (
-	"fmt"
-	"path"
 	"slices"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Path is the calls of the program's own code that led to an allocation,
-// innermost first: a Stack without the frames of the Go runtime, of this module and of
-// Config.Libraries. Where it stands for several call stacks, it goes as far as they call the
-// same functions, and the line of a function that they pass at different lines is 0.
-type Path []Frame
-
-// String prints the functions, "main.decode <- handle <- serveHTTP", with their
-// package where it is not that of the one before. Of a long path it prints the
-// first eight.
-func (p Path) String() string {
-	const most = 8
-	if len(p) == 0 {
-		return "unknown"
-	}
-	var names []string
-	before := ""
-	for _, f := range p[:min(len(p), most)] {
-		if callsite.IsNative(f.Function) {
-			names, before = append(names, callsite.Name(f.Function)), ""
-			continue
-		}
-		name := path.Base(f.Function)
-		pkg, function, ok := strings.Cut(name, ".") // a dot of the package itself is %2e
-		if ok && pkg == before {
-			name = function
-		}
-		before = pkg
-		names = append(names, callsite.ImportPath(name))
-	}
-	if rest := len(p) - most; rest > 0 {
-		names = append(names, fmt.Sprintf("%d more", rest))
-	}
-	return strings.Join(names, " <- ")
-}
-
-// Path returns the calls of the user's own code, by the rule of Site. If there are none, it is
-// the line that Site returns.
-func (s Stack) Path(libraries ...string) (p Path) {
-	rule := ruleOf(libraries)
-	for _, f := range s {
-		switch rule.Rank(f.Function, f.File) {
-		case callsite.User, callsite.Note:
-			p = append(p, f)
-		case callsite.Start:
-			return p.or(s.Site(libraries...))
-		}
-	}
-	return p.or(s.Site(libraries...))
-}
-
-// or returns a path of the site if p is empty.
-func (p Path) or(site Frame) Path {
-	if len(p) == 0 && !site.IsZero() {
-		return Path{site}
-	}
-	return p
-}
-
 // common shortens p to what it has in common with q.
-func (p Path) common(q Path) Path {
-	n := p.sameCalls(q)
+func pathCommon(p mem.Path, q mem.Path) mem.Path {
+	n := pathSameCalls(p, q)
 	p = slices.Clone(p[:n])
 	for i := range p {
 		if p[i] != q[i] {
@@ -80,7 +20,7 @@ func (p Path) common(q Path) Path {
 }
 
 // calls names the functions.
-func (p Path) calls() string {
+func pathCalls(p mem.Path) string {
 	var b strings.Builder
 	for _, f := range p {
 		b.WriteString(f.Function)
@@ -90,7 +30,7 @@ func (p Path) calls() string {
 }
 
 // sameCalls returns how many functions both begin with.
-func (p Path) sameCalls(q Path) int {
+func pathSameCalls(p mem.Path, q mem.Path) int {
 	n := 0
 	for n < min(len(p), len(q)) && p[n].Function == q[n].Function {
 		n++

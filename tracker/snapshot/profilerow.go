@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // ProfileRow is all ended sections of one path. Calls, times, RSS, Heap, Allocated and Freed
@@ -11,8 +12,8 @@ import (
 // levels include the sections' parts.
 type ProfileRow struct {
 	Path       string        `json:"path"`
-	Site       Frame         `json:"site"`            // who opened the last
-	Stack      Stack         `json:"stack,omitempty"` // its whole call stack, innermost first; shared: do not write
+	Site       mem.Frame     `json:"site"`            // who opened the last
+	Stack      mem.Stack     `json:"stack,omitempty"` // its whole call stack, innermost first; shared: do not write
 	Calls      int64         `json:"calls"`           // 0 if there are only parts of it
 	Time       time.Duration `json:"time_ns"`
 	DeviceTime time.Duration `json:"device_time_ns"`        // -1 if it is not known
@@ -20,11 +21,11 @@ type ProfileRow struct {
 	RSS        alloc.Bytes   `json:"rss_bytes"`             // resident set, consumed; 0 if it is not known
 	Heap       alloc.Bytes   `json:"heap_bytes"`            // Go's heap, consumed; 0 if it is not known
 
-	Allocated Tally       `json:"allocated"`
-	Freed     Tally       `json:"freed"`
+	Allocated mem.Tally   `json:"allocated"`
+	Freed     mem.Tally   `json:"freed"`
 	Peak      alloc.Bytes `json:"peak_bytes"`     // the highest of SectionData.GPU.Peak
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"` // the highest of SectionData.OwnPeak
-	Live      Tally       `json:"live"`           // allocated there and alive now
+	Live      mem.Tally   `json:"live"`           // allocated there and alive now
 
 	Layer              // as Describe or the Estimator has it
 	Estimate *Estimate `json:"estimate,omitempty"`

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // ErrNoHistory is the error of a record without what happened before its
@@ -81,7 +83,7 @@ func (r *Record) AtPeak() (*Snapshot, error) {
 // rewind goes back from a record's snapshot.
 type rewind struct {
 	of         *Record
-	events     []EventEntry
+	events     []tables.EventEntry
 	first      uint64
 	live       map[alloc.Ptr]was
 	reserved   spans
@@ -91,9 +93,9 @@ type rewind struct {
 
 // was is a buffer that was live.
 type was struct {
-	place     Place // its stack's number is doubled; see twoStacks
+	place     tables.Place // its stack's number is doubled; see twoStacks
 	section   string
-	tensor    *Tensor // nil of a block that no buffer is known of
+	tensor    *tables.Tensor // nil of a block that no buffer is known of
 	allocated alloc.Bytes
 	requested alloc.Bytes
 	stream    alloc.Stream
@@ -106,11 +108,13 @@ type was struct {
 }
 
 // twoStacks are the stacks of two sources: even numbers are the first one's.
-type twoStacks [2]Stacks
+type twoStacks [2]tables.Stacks
 
-func (t twoStacks) Stack(id StackID) Stack { return t[id&1].Stack(id >> 1) }
-func (t twoStacks) Site(id StackID) Frame  { return t[id&1].Site(id >> 1) }
-func (t twoStacks) Path(id StackID) Path   { return t[id&1].Path(id >> 1) }
+func (t twoStacks) Stack(id tables.StackID) mem.Stack { return t[id&1].Stack(id >> 1) }
+
+func (t twoStacks) Site(id tables.StackID) mem.Frame { return t[id&1].Site(id >> 1) }
+
+func (t twoStacks) Path(id tables.StackID) mem.Path { return t[id&1].Path(id >> 1) }
 
 func newRewind(r *Record) *rewind {
 	s := r.Snapshot
@@ -129,8 +133,8 @@ func newRewind(r *Record) *rewind {
 	for _, a := range s.tables.Allocations {
 		site := s.tables.Sites[a.Site]
 		w.live[a.Ptr] = was{
-			place: Place{Stack: site.Stack << 1}, section: s.tables.Sections[site.Section], tensor: site.Tensor,
-			allocated: a.Allocated, requested: site.Tensor.Each, stream: streamOf(s.tables.Streams, site.Stream),
+			place: tables.Place{Stack: site.Stack << 1}, section: s.tables.Sections[site.Section], tensor: site.Tensor,
+			allocated: a.Allocated, requested: site.Tensor.Each, stream: tables.StreamOf(s.tables.Streams, site.Stream),
 			since: a.Since, seq: a.Seq, label: a.Label, foreign: a.Foreign, lost: a.Lost, pending: w.live[a.Ptr].pending,
 		}
 	}
@@ -138,39 +142,39 @@ func newRewind(r *Record) *rewind {
 }
 
 // undo takes an event back. What does not fit what came after it is skipped.
-func (w *rewind) undo(e *EventEntry) {
+func (w *rewind) undo(e *tables.EventEntry) {
 	switch e.Action {
-	case Allocated, Registered, FreeFailed:
+	case mem.Allocated, mem.Registered, mem.FreeFailed:
 		delete(w.live, e.Ptr)
-	case Freed, Unregistered:
+	case mem.Freed, mem.Unregistered:
 		w.live[e.Ptr] = w.buffer(e)
-	case FreeCompleted:
-		w.live[e.Ptr] = was{allocated: e.Allocated, stream: streamOf(w.of.History.tables.Streams, e.Stream), pending: true}
-	case SegmentAllocated:
+	case mem.FreeCompleted:
+		w.live[e.Ptr] = was{allocated: e.Allocated, stream: tables.StreamOf(w.of.History.tables.Streams, e.Stream), pending: true}
+	case mem.SegmentAllocated:
 		w.reserved.remove(e.Ptr, e.Allocated)
 		w.total -= e.Allocated
-	case SegmentFreed:
+	case mem.SegmentFreed:
 		w.total += e.Allocated
 		pool := alloc.LargePool
 		if e.Allocated <= smallSegment && !w.expandable {
 			pool = alloc.SmallPool
 		}
-		w.reserved.add(span{e.Ptr, e.Allocated, pool, streamOf(w.of.History.tables.Streams, e.Stream), w.expandable, ""})
+		w.reserved.add(span{e.Ptr, e.Allocated, pool, tables.StreamOf(w.of.History.tables.Streams, e.Stream), w.expandable, ""})
 	}
 }
 
 // smallSegment is the size of the segments of small blocks in PyTorch's scheme.
 const smallSegment = 2 * alloc.MiB
 
-func (w *rewind) buffer(e *EventEntry) was {
+func (w *rewind) buffer(e *tables.EventEntry) was {
 	h := w.of.History
 	b := was{
-		place: Place{Stack: e.Stack<<1 | 1}, section: h.tables.Sections[e.Section], tensor: e.Tensor,
-		allocated: e.Allocated, stream: streamOf(h.tables.Streams, e.Stream), foreign: e.Action == Unregistered,
+		place: tables.Place{Stack: e.Stack<<1 | 1}, section: h.tables.Sections[e.Section], tensor: e.Tensor,
+		allocated: e.Allocated, stream: tables.StreamOf(h.tables.Streams, e.Stream), foreign: e.Action == mem.Unregistered,
 		since: h.tables.Start.Add(e.Since).Sub(w.of.Snapshot.tables.Epoch), // until its allocation is found
 	}
 	if b.tensor == nil {
-		b.tensor = &Tensor{Kind: Unspecified, Each: e.Allocated}
+		b.tensor = &tables.Tensor{Kind: mem.Unspecified, Each: e.Allocated}
 	}
 	b.requested = b.tensor.Each
 	return b
@@ -178,10 +182,10 @@ func (w *rewind) buffer(e *EventEntry) was {
 
 // dates gives the buffers that events freed later the time of their allocation, if it is
 // among the events before.
-func (w *rewind) dates(before []EventEntry) {
+func (w *rewind) dates(before []tables.EventEntry) {
 	for i := range before {
 		e := &before[i]
-		if e.Action != Allocated && e.Action != Registered {
+		if e.Action != mem.Allocated && e.Action != mem.Registered {
 			continue
 		}
 		if b, ok := w.live[e.Ptr]; ok && b.tensor != nil && b.allocated == e.Allocated {
@@ -192,7 +196,7 @@ func (w *rewind) dates(before []EventEntry) {
 	}
 }
 
-func (w *rewind) since(e *EventEntry) time.Duration {
+func (w *rewind) since(e *tables.EventEntry) time.Duration {
 	return w.of.History.tables.Start.Add(e.Since).Sub(w.of.Snapshot.tables.Epoch)
 }
 
@@ -218,18 +222,18 @@ func (w *rewind) result(event uint64) *Snapshot {
 }
 
 // tables are those of the buffers, and what the snapshot knows of lifetimes.
-func (w *rewind) tables(head *Head, buffers []alloc.Ptr) Tables {
+func (w *rewind) tables(head *Head, buffers []alloc.Ptr) tables.Tables {
 	s := w.of.Snapshot
-	t := Tables{
+	t := tables.Tables{
 		Stacks: twoStacks{s.tables.Stacks, w.of.History.tables.Stacks}, Sections: []string{""}, Epoch: s.tables.Epoch,
-		Streams: []alloc.Stream{0}, Lifetimes: s.tables.Lifetimes, Allocations: make([]AllocationEntry, 0, len(buffers)),
+		Streams: []alloc.Stream{0}, Lifetimes: s.tables.Lifetimes, Allocations: make([]tables.AllocationEntry, 0, len(buffers)),
 	}
 	if t.Lifetimes == nil {
 		t.Lifetimes = w.lifetimes()
 	}
 	type key struct {
-		Place
-		tensor *Tensor
+		tables.Place
+		tensor *tables.Tensor
 		stream uint8
 	}
 	sections, streams := map[string]uint32{"": 0}, map[alloc.Stream]uint8{0: 0}
@@ -239,28 +243,28 @@ func (w *rewind) tables(head *Head, buffers []alloc.Ptr) Tables {
 		if b.tensor == nil {
 			continue
 		}
-		k := key{b.place, b.tensor, indexOf(streams, &t.Streams, b.stream, MaxStreams)}
-		k.Section = indexOf(sections, &t.Sections, b.section, MaxSections)
+		k := key{b.place, b.tensor, indexOf(streams, &t.Streams, b.stream, tables.MaxStreams)}
+		k.Section = indexOf(sections, &t.Sections, b.section, tables.MaxSections)
 		site, ok := sites[k]
 		if !ok {
 			site = int32(len(t.Sites))
 			sites[k] = site
-			t.Sites = append(t.Sites, SiteEntry{Place: k.Place, Tensor: b.tensor, Stream: k.stream})
+			t.Sites = append(t.Sites, tables.SiteEntry{Place: k.Place, Tensor: b.tensor, Stream: k.stream})
 		}
 		t.Sites[site].Live++
 		t.Sites[site].Total++
 		head.hold(b)
-		t.Allocations = append(t.Allocations, AllocationEntry{
+		t.Allocations = append(t.Allocations, tables.AllocationEntry{
 			Site: site, Foreign: b.foreign, Lost: b.lost, Ptr: p, Allocated: b.allocated, Since: b.since, Seq: b.seq, Label: b.label,
 		})
 	}
-	slices.SortStableFunc(t.Allocations, func(a, b AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortStableFunc(t.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return t
 }
 
 // hold counts a buffer.
 func (h *Head) hold(b was) {
-	one := Tally{Count: 1, Bytes: b.requested}
+	one := mem.Tally{Count: 1, Bytes: b.requested}
 	h.Memory[b.tensor.Memory] = h.Memory[b.tensor.Memory].Add(one)
 	if b.tensor.Memory.OnHost() {
 		h.HostReserved += b.allocated
@@ -285,17 +289,17 @@ func indexOf[T comparable, N ~uint8 | ~uint32](of map[T]N, list *[]T, value T, l
 }
 
 // lifetimes are those that the events tell of.
-func (w *rewind) lifetimes() map[Frame]*Lifetimes {
+func (w *rewind) lifetimes() map[mem.Frame]*tables.Lifetimes {
 	h := w.of.History
-	found := make(map[Frame]*Lifetimes)
+	found := make(map[mem.Frame]*tables.Lifetimes)
 	born := make(map[alloc.Ptr]time.Duration)
-	byStack := make(map[StackID]*Lifetimes)
+	byStack := make(map[tables.StackID]*tables.Lifetimes)
 	for i := range w.events {
 		e := &w.events[i]
 		switch e.Action {
-		case Allocated:
+		case mem.Allocated:
 			born[e.Ptr] = e.Since
-		case Freed:
+		case mem.Freed:
 			since, ok := born[e.Ptr]
 			if !ok || e.Stack == 0 {
 				continue
@@ -305,7 +309,7 @@ func (w *rewind) lifetimes() map[Frame]*Lifetimes {
 			if l == nil {
 				site := h.tables.Stacks.Site(e.Stack)
 				if l = found[site]; l == nil {
-					l = new(Lifetimes)
+					l = new(tables.Lifetimes)
 					found[site] = l
 				}
 				byStack[e.Stack] = l

@@ -8,19 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // shortRun has two buffers in one segment, of which the first is freed.
 func shortRun(t *testing.T) *snapshot.Record {
-	x, err := snapshot.Untyped(snapshot.Activation, 4*alloc.MiB)
+	x, err := tables.Untyped(mem.Activation, 4*alloc.MiB)
 	require.NoError(t, err)
-	stacks := new(snapshot.StackTable)
-	line := snapshot.Frame{Function: "main.step", File: "main.go", Line: 3}
-	id := stacks.Add(snapshot.Stack{line}, line)
+	stacks := new(tables.StackTable)
+	line := mem.Frame{Function: "main.step", File: "main.go", Line: 3}
+	id := stacks.Add(mem.Stack{line}, line)
 	const segment, second = alloc.Ptr(0x200000), alloc.Ptr(0x600000)
-	event := func(i int, action snapshot.Action, p alloc.Ptr, n alloc.Bytes) snapshot.EventEntry {
-		return snapshot.EventEntry{Since: time.Duration(i) * time.Second, Action: action, Ptr: p, Allocated: n, Tensor: &x, Stack: id}
+	event := func(i int, action mem.Action, p alloc.Ptr, n alloc.Bytes) tables.EventEntry {
+		return tables.EventEntry{Since: time.Duration(i) * time.Second, Action: action, Ptr: p, Allocated: n, Tensor: &x, Stack: id}
 	}
 	held := alloc.Segment{Ptr: segment, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{
 		{Ptr: segment, Size: 4 * alloc.MiB, State: alloc.Inactive},
@@ -30,20 +32,20 @@ func shortRun(t *testing.T) *snapshot.Record {
 	require.NoError(t, held.Check())
 	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	head := snapshot.Head{Time: epoch.Add(10 * time.Second), Events: 14, Segments: []alloc.Segment{held}}
-	head.Live, head.Allocated, head.Reserved = snapshot.Tally{Count: 1, Bytes: 4 * alloc.MiB}, 4*alloc.MiB, 20*alloc.MiB
+	head.Live, head.Allocated, head.Reserved = mem.Tally{Count: 1, Bytes: 4 * alloc.MiB}, 4*alloc.MiB, 20*alloc.MiB
 	return &snapshot.Record{
-		Snapshot: snapshot.New(head, snapshot.Tables{
+		Snapshot: snapshot.New(head, tables.Tables{
 			Stacks: stacks, Sections: []string{""}, Epoch: epoch,
-			Sites:       []snapshot.SiteEntry{{Place: snapshot.Place{Stack: id}, Tensor: &x, Live: 1, Total: 1}},
-			Allocations: []snapshot.AllocationEntry{{Ptr: second, Allocated: 4 * alloc.MiB, Since: 2 * time.Second, Seq: 12}},
+			Sites:       []tables.SiteEntry{{Place: tables.Place{Stack: id}, Tensor: &x, Live: 1, Total: 1}},
+			Allocations: []tables.AllocationEntry{{Ptr: second, Allocated: 4 * alloc.MiB, Since: 2 * time.Second, Seq: 12}},
 		}),
-		History: snapshot.NewHistory(snapshot.HistoryTables{
+		History: snapshot.NewHistory(tables.HistoryTables{
 			Start: epoch, First: 10, Stacks: stacks, Sections: []string{""},
-			Events: []snapshot.EventEntry{
-				event(0, snapshot.SegmentAllocated, segment, 20*alloc.MiB),
-				event(1, snapshot.Allocated, segment, 4*alloc.MiB),
-				event(2, snapshot.Allocated, second, 4*alloc.MiB),
-				event(3, snapshot.Freed, segment, 4*alloc.MiB),
+			Events: []tables.EventEntry{
+				event(0, mem.SegmentAllocated, segment, 20*alloc.MiB),
+				event(1, mem.Allocated, segment, 4*alloc.MiB),
+				event(2, mem.Allocated, second, 4*alloc.MiB),
+				event(3, mem.Freed, segment, 4*alloc.MiB),
 			},
 		}),
 	}
@@ -88,6 +90,6 @@ without the driver there is room for 8 of 2.0 MiB; the largest hole is 12.0 MiB
 1 buffer, 4.0 MiB at main.go:3 main.step keep 16.0 MiB in 1 segment, the oldest live for 8s
 segment 0x200000 of 20.0 MiB, 16.0 MiB free, is kept by one buffer of 4.0 MiB, Activation at main.go:3 main.step, live for 8s
 `, x.String())
-	light := snapshot.New(snapshot.Head{Levels: snapshot.Levels{Reserved: 5, Allocated: 4, Live: snapshot.Tally{Count: 1, Bytes: 3}}}, snapshot.Tables{})
+	light := snapshot.New(snapshot.Head{Levels: snapshot.Levels{Reserved: 5, Allocated: 4, Live: mem.Tally{Count: 1, Bytes: 3}}}, tables.Tables{})
 	assert.Equal(t, "reserved 5 B for 3 B requested; without the segments it is not known what is stuck\n", light.Explain().String())
 }

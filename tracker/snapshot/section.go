@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // SectionData is what a Section measured. An unknown amount is -1.
 type SectionData struct {
 	Path  string    `json:"path"`
-	Site  Frame     `json:"site"`            // who opened it
-	Stack Stack     `json:"stack,omitempty"` // the whole call stack, innermost first; shared: do not write
+	Site  mem.Frame `json:"site"`            // who opened it
+	Stack mem.Stack `json:"stack,omitempty"` // the whole call stack, innermost first; shared: do not write
 	Start time.Time `json:"start"`
 	// Incomplete says why the section measured nothing, or stopped before its End;
 	// it is empty if neither is so.
@@ -42,14 +43,14 @@ type SectionData struct {
 	// Allocated and Freed are what the section itself and its parts did: of what
 	// runs side by side, nothing is in them. Kept is their difference, and
 	// OwnPeak the highest that it was.
-	Allocated Tally       `json:"allocated"`
-	Freed     Tally       `json:"freed"`
+	Allocated mem.Tally   `json:"allocated"`
+	Freed     mem.Tally   `json:"freed"`
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"`
 }
 
 // Kept returns what the section allocated minus what it freed. It is negative if the section
 // freed older buffers.
-func (d SectionData) Kept() Tally { return d.Allocated.Sub(d.Freed) }
+func (d SectionData) Kept() mem.Tally { return d.Allocated.Sub(d.Freed) }
 
 // MemoryUse is a level of memory over a stretch of time. An unknown amount is -1.
 type MemoryUse struct {

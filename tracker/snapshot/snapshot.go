@@ -10,13 +10,15 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Snapshot is the state of a device's memory at an instant. It does not change; any goroutine
 // may read it. WriteJSON writes it, and Read reads it, in another program too.
 type Snapshot struct {
 	Head
-	tables Tables
+	tables tables.Tables
 }
 
 // Head is the summary of a Snapshot: when and where it was taken, the levels, and the state of
@@ -27,8 +29,8 @@ type Head struct {
 	Device  string // the device's name
 	Ordinal int
 	Levels
-	Peak  Tally // the level of most bytes, and the buffers live then; as Live, without host memory
-	Total Tally // all buffers ever, without those in host memory
+	Peak  mem.Tally // the level of most bytes, and the buffers live then; as Live, without host memory
+	Total mem.Tally // all buffers ever, without those in host memory
 
 	// Events is how many events the history had seen: buffers allocated since
 	// have a Seq of at least that.
@@ -43,61 +45,9 @@ type Head struct {
 	Settings map[string]string
 }
 
-// Tables are the lists of a Snapshot. They refer to each other by index, to
-// sections by their index in Sections, and to stacks by their numbers.
-type Tables struct {
-	Stacks      Stacks
-	Sections    []string       // by path; the first is "", the outside of all
-	Streams     []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
-	Sites       []SiteEntry
-	Retired     []RetiredEntry
-	Allocations []AllocationEntry // by Seq; nil in a light snapshot
-	Epoch       time.Time         // AllocationEntry.Since and Warm count from here
-
-	// What Suspects and Growth go by: how long the freed buffers of each line of code
-	// lived, and the lines whose level rises since the end of the warm-up.
-	Lifetimes map[Frame]*Lifetimes
-	Growing   map[Frame]*Series
-	Warm      time.Duration
-}
-
 // New returns the snapshot of a source. It keeps the tables and the source's stacks; do not
 // write to the tables afterwards.
-func New(head Head, tables Tables) *Snapshot { return &Snapshot{head, tables} }
-
-// Place is where in a program a buffer was allocated.
-type Place struct {
-	Stack   StackID
-	Section uint32
-}
-
-// SiteEntry counts the buffers of one tensor that were allocated at a place.
-type SiteEntry struct {
-	Place
-	Tensor            *Tensor
-	Live, Peak, Total int64
-	Stream            uint8
-}
-
-// RetiredEntry is what was ever allocated at a place, of tensors of which nothing
-// more is known.
-type RetiredEntry struct {
-	Place
-	Memory alloc.Memory
-	Total  Tally
-}
-
-// AllocationEntry is a live buffer of the site of that index.
-type AllocationEntry struct {
-	Site      int32
-	Foreign   bool
-	Lost      bool
-	Ptr       alloc.Ptr
-	Allocated alloc.Bytes
-	Since     time.Duration
-	Seq       uint64
-	Label     string
-}
+func New(head Head, tables tables.Tables) *Snapshot { return &Snapshot{head, tables} }
 
 // Allocation is one live buffer of a Snapshot.
 type Allocation struct {
@@ -106,45 +56,45 @@ type Allocation struct {
 	Ptr        alloc.Ptr
 	Requested  alloc.Bytes
 	Allocated  alloc.Bytes // after rounding
-	Kind       Kind
+	Kind       mem.Kind
 	DType      alloc.DType
 	Shape      alloc.Shape // shared: do not write
 	Memory     alloc.Memory
 	Label      string
 	Section    string
 	Stream     alloc.Stream
-	Registered bool  // other code owns the memory
-	Lost       bool  // the program can no longer free it; see tracker.LostPolicy
-	Stack      Stack // shared: do not write
-	Site       Frame // the line of the user's code in Stack
+	Registered bool      // other code owns the memory
+	Lost       bool      // the program can no longer free it; see tracker.LostPolicy
+	Stack      mem.Stack // shared: do not write
+	Site       mem.Frame // the line of the user's code in Stack
 }
 
 // SiteStats is what one call stack allocated of one kind, shape and dtype in one section. For
 // a program whose shapes never repeat, shapes that are long gone are added up by stack and
 // section: such an entry has no dtype, no shape, and only a Total.
 type SiteStats struct {
-	Kind    Kind
+	Kind    mem.Kind
 	DType   alloc.DType
 	Shape   alloc.Shape // shared: do not write
 	Memory  alloc.Memory
 	Section string // its path; "" is outside of all
 	Stream  alloc.Stream
-	Stack   Stack // shared: do not write
-	Site    Frame // the line of the user's code in Stack
-	Live    Tally // now
-	Peak    Tally // at the moment of most bytes of all
-	Total   Tally // ever
+	Stack   mem.Stack // shared: do not write
+	Site    mem.Frame // the line of the user's code in Stack
+	Live    mem.Tally // now
+	Peak    mem.Tally // at the moment of most bytes of all
+	Total   mem.Tally // ever
 }
 
 // Group is the live buffers of one kind, shape, dtype and kind of memory.
 type Group struct {
-	Kind  Kind        `json:"kind"`
+	Kind  mem.Kind    `json:"kind"`
 	DType alloc.DType `json:"dtype,omitempty"`
 	Shape alloc.Shape `json:"shape"` // shared: do not write
 	// Memory is what kind of memory the buffers are in.
 	Memory alloc.Memory `json:"memory,omitzero"`
-	Tally
-	Sites []SiteTally `json:"sites"` // the lines of code that allocated them, larger first
+	mem.Tally
+	Sites []mem.SiteTally `json:"sites"` // the lines of code that allocated them, larger first
 }
 
 // Allocations iterates over the live buffers, oldest first. A light snapshot has none.
@@ -158,13 +108,13 @@ func (s *Snapshot) Allocations() iter.Seq[Allocation] {
 	}
 }
 
-func (s *Snapshot) allocation(e AllocationEntry) Allocation {
+func (s *Snapshot) allocation(e tables.AllocationEntry) Allocation {
 	site := s.tables.Sites[e.Site]
 	return Allocation{
 		Seq: e.Seq, Time: s.tables.Epoch.Add(e.Since), Ptr: e.Ptr,
 		Requested: site.Tensor.Each, Allocated: e.Allocated,
 		Kind: site.Tensor.Kind, DType: site.Tensor.DType, Shape: site.Tensor.Shape, Memory: site.Tensor.Memory,
-		Label: e.Label, Section: s.tables.Sections[site.Section], Registered: e.Foreign, Lost: e.Lost, Stream: streamOf(s.tables.Streams, site.Stream),
+		Label: e.Label, Section: s.tables.Sections[site.Section], Registered: e.Foreign, Lost: e.Lost, Stream: tables.StreamOf(s.tables.Streams, site.Stream),
 		Stack: s.tables.Stacks.Stack(site.Stack), Site: s.tables.Stacks.Site(site.Stack),
 	}
 }
@@ -177,7 +127,7 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 		g := e.Tensor
 		sites = append(sites, SiteStats{
 			Kind: g.Kind, DType: g.DType, Shape: g.Shape, Memory: g.Memory, Section: s.tables.Sections[e.Section],
-			Stream: streamOf(s.tables.Streams, e.Stream), Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack),
+			Stream: tables.StreamOf(s.tables.Streams, e.Stream), Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack),
 			Live: g.Tally(e.Live), Peak: g.Tally(e.Peak), Total: g.Tally(e.Total),
 		})
 	}
@@ -193,7 +143,7 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 		return cmp.Or(
 			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape),
 			cmp.Compare(x.Memory, y.Memory),
-			x.Stack.compare(y.Stack),
+			stackCompare(x.Stack, y.Stack),
 			cmp.Compare(x.Section, y.Section))
 	})
 	return slices.Values(sites)

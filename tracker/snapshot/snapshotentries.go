@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // readSegment reads a segment, in the JSON form of package alloc.
-func readSegment(in *jsonStream) (alloc.Segment, error) {
+func readSegment(in *jsonstream.Reader) (alloc.Segment, error) {
 	var head struct {
 		Ptr        alloc.Ptr    `json:"address"`
 		Size       alloc.Bytes  `json:"bytes"`
@@ -20,15 +23,15 @@ func readSegment(in *jsonStream) (alloc.Segment, error) {
 		Private    string       `json:"private_pool"`
 	}
 	var blocks []alloc.Block
-	var small rest
-	_, err := in.members(func(key string) error {
+	var small jsonstream.Rest
+	_, err := in.Members(func(key string) error {
 		if key == "blocks" {
-			return readTable(in, &blocks, blockEntryBytes, readBlock)
+			return jsonstream.ReadTable(in, &blocks, blockEntryBytes, readBlock)
 		}
-		return small.add(in, key)
+		return small.Add(in, key)
 	})
 	if err == nil {
-		err = small.unmarshal(&head)
+		err = small.Unmarshal(&head)
 	}
 	if err != nil {
 		return alloc.Segment{}, err
@@ -38,17 +41,17 @@ func readSegment(in *jsonStream) (alloc.Segment, error) {
 }
 
 func readBlock(text []byte, b *alloc.Block) error {
-	if flat(text, func(key, value []byte, text bool) (ok bool) {
+	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		var n uint64
 		switch string(key) {
 		case "address":
-			n, ok = uintOf(value)
+			n, ok = jsonstream.UintOf(value)
 			b.Ptr = alloc.Ptr(n)
 		case "bytes":
-			n, ok = uintOf(value)
+			n, ok = jsonstream.UintOf(value)
 			b.Size = alloc.Bytes(n)
 		case "requested_bytes":
-			n, ok = uintOf(value)
+			n, ok = jsonstream.UintOf(value)
 			b.Requested = alloc.Bytes(n)
 		case "state":
 			return text && b.State.UnmarshalText(value) == nil
@@ -69,37 +72,37 @@ func readBlock(text []byte, b *alloc.Block) error {
 }
 
 // readSite reads a site whose names are among those of a file.
-func readSite(text []byte, e *siteJSON, names texts) (err error) {
-	if flat(text, func(key, value []byte, text bool) (ok bool) {
+func readSite(text []byte, e *siteJSON, names jsonstream.Texts) (err error) {
+	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		var n uint64
 		switch string(key) {
 		case "kind":
-			e.Kind, err = ParseKind(names.of(value))
+			e.Kind, err = mem.ParseKind(names.Of(value))
 			return text && err == nil
 		case "dtype":
 			return text && e.DType.UnmarshalText(value) == nil
 		case "section":
-			e.Section = names.of(value)
+			e.Section = names.Of(value)
 			return text
 		case "shape":
 			e.Shape = nil
-			return flatList(value, func(value []byte, text bool) bool {
-				n, ok := uintOf(value)
+			return jsonstream.FlatList(value, func(value []byte, text bool) bool {
+				n, ok := jsonstream.UintOf(value)
 				e.Shape = append(e.Shape, int(n))
 				return ok && !text && uint64(int(n)) == n
 			}) && e.Shape != nil // an empty one is not an unknown one
 		case "site":
 			return readFrame(value, &e.Site, names) == nil
 		case "stack":
-			n, ok = uintOf(value)
+			n, ok = jsonstream.UintOf(value)
 			e.Stack = int(n)
 			ok = ok && uint64(e.Stack) == n
 		case "live_count":
-			e.Live, ok = intOf(value)
+			e.Live, ok = jsonstream.IntOf(value)
 		case "peak_count":
-			e.Peak, ok = intOf(value)
+			e.Peak, ok = jsonstream.IntOf(value)
 		case "total_count":
-			e.Total, ok = intOf(value)
+			e.Total, ok = jsonstream.IntOf(value)
 		}
 		return ok && !text
 	}) {
@@ -109,11 +112,11 @@ func readSite(text []byte, e *siteJSON, names texts) (err error) {
 	return json.Unmarshal(text, e)
 }
 
-func (t *allocationTable) readFrom(in *jsonStream) error {
-	return in.elements(func() error {
-		text, err := in.raw()
+func (t *allocationTable) readFrom(in *jsonstream.Reader) error {
+	return in.Elements(func() error {
+		text, err := in.Raw()
 		if err == nil {
-			err = in.r.Use(allocationBytes)
+			err = in.Use(allocationBytes)
 		}
 		if err != nil {
 			return err
@@ -139,7 +142,7 @@ func (t *allocationTable) add(a allocationJSON) error {
 	if t.sections != nil {
 		t.sections = append(t.sections, a.Section)
 	}
-	t.entries = append(t.entries, AllocationEntry{
+	t.entries = append(t.entries, tables.AllocationEntry{
 		Site: int32(a.Site), Foreign: a.Registered, Lost: a.Lost, Ptr: a.Ptr,
 		Allocated: a.Allocated, Since: a.Time.Sub(t.base), Seq: a.Seq, Label: a.Label,
 	})
@@ -147,22 +150,22 @@ func (t *allocationTable) add(a allocationJSON) error {
 }
 
 func readAllocation(text []byte) (a allocationJSON, err error) {
-	if flat(text, func(key, value []byte, text bool) (ok bool) {
+	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		var n uint64
 		switch string(key) {
 		case "seq":
-			a.Seq, ok = uintOf(value)
+			a.Seq, ok = jsonstream.UintOf(value)
 		case "time":
 			a.Time, err = time.Parse(time.RFC3339Nano, string(value))
 			return text && err == nil
 		case "address":
-			n, ok = uintOf(value)
+			n, ok = jsonstream.UintOf(value)
 			a.Ptr = alloc.Ptr(n)
 		case "site":
-			n, ok = uintOf(value)
+			n, ok = jsonstream.UintOf(value)
 			a.Site = int(n)
 		case "allocated_bytes":
-			n, ok = uintOf(value)
+			n, ok = jsonstream.UintOf(value)
 			a.Allocated = alloc.Bytes(n)
 		}
 		return ok && !text

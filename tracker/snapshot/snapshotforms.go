@@ -1,11 +1,11 @@
 package snapshot
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // The schema of a snapshot's JSON form. The version rises when a reader of the
@@ -25,8 +25,8 @@ type snapshotHead struct {
 	Device  string    `json:"device"`
 	Ordinal int       `json:"ordinal"`
 	Levels
-	Peak   Tally        `json:"peak"`
-	Total  Tally        `json:"total"`
+	Peak   mem.Tally    `json:"peak"`
+	Total  mem.Tally    `json:"total"`
 	Events uint64       `json:"events"`
 	Cache  *alloc.Stats `json:"cache,omitempty"`
 
@@ -39,22 +39,22 @@ type snapshotHead struct {
 type snapshotTables struct {
 	Segments    []alloc.Segment
 	Stacks      []stackJSON
-	Frames      []Frame
+	Frames      []mem.Frame
 	Sites       []siteJSON
 	Retired     []retiredJSON
 	Allocations allocationTable
-	Lifetimes   []lifetimesJSON
-	Growing     []seriesJSON
+	Lifetimes   []tables.LifetimesJSON
+	Growing     []tables.SeriesJSON
 }
 
 // siteJSON is a SiteEntry; live, peak and total count buffers.
 type siteJSON struct {
-	Kind    Kind        `json:"kind"`
+	Kind    mem.Kind    `json:"kind"`
 	DType   alloc.DType `json:"dtype,omitempty"`
 	Shape   alloc.Shape `json:"shape"`
 	Section string      `json:"section,omitempty"`
 	Stack   int         `json:"stack"` // index in stacks; -1 is unknown
-	Site    Frame       `json:"site"`
+	Site    mem.Frame   `json:"site"`
 	Live    int64       `json:"live_count"`
 	Peak    int64       `json:"peak_count"`
 	Total   int64       `json:"total_count"`
@@ -65,10 +65,10 @@ type siteJSON struct {
 }
 
 type retiredJSON struct {
-	Section string `json:"section,omitempty"`
-	Stack   int    `json:"stack"`
-	Site    Frame  `json:"site"`
-	Total   Tally  `json:"total"`
+	Section string    `json:"section,omitempty"`
+	Stack   int       `json:"stack"`
+	Site    mem.Frame `json:"site"`
+	Total   mem.Tally `json:"total"`
 
 	Memory alloc.Memory `json:"memory,omitzero"`
 }
@@ -85,68 +85,10 @@ type allocationJSON struct {
 	Lost       bool        `json:"lost,omitempty"`
 }
 
-// lifetimesJSON is the JSON form of the Lifetimes of a line of code.
-type lifetimesJSON struct {
-	Site Frame    `json:"site"`
-	Ages []uint32 `json:"ages"` // how many lived less than 2^10 ns, 2^11 ns and so on
-	Last uint64   `json:"last"` // number of the event in which the last one was freed
-}
-
-// seriesJSON is the JSON form of the Series of a line of code.
-type seriesJSON struct {
-	Site  Frame   `json:"site"`
-	Level Tally   `json:"level"`
-	Marks int     `json:"marks"`
-	Width int     `json:"width"` // marks a window
-	Low   []Tally `json:"low"`
-}
-
-func (t *Tables) lifetimesJSON() []lifetimesJSON {
-	lines := make([]lifetimesJSON, 0, len(t.Lifetimes))
-	for site, l := range t.Lifetimes {
-		used := len(l.ages)
-		for used > 0 && l.ages[used-1] == 0 {
-			used--
-		}
-		lines = append(lines, lifetimesJSON{site, l.ages[:used], l.last})
-	}
-	slices.SortFunc(lines, func(x, y lifetimesJSON) int { return x.Site.Compare(y.Site) })
-	return lines
-}
-
-func (t *Tables) seriesJSON() []seriesJSON {
-	lines := make([]seriesJSON, 0, len(t.Growing))
-	for site, s := range t.Growing {
-		lines = append(lines, seriesJSON{site, s.Level, s.marks, s.width, s.low[:s.windows()]})
-	}
-	slices.SortFunc(lines, func(x, y seriesJSON) int { return x.Site.Compare(y.Site) })
-	return lines
-}
-
-// load returns the lifetimes that a file tells of.
-func (in lifetimesJSON) load() (*Lifetimes, error) {
-	l := &Lifetimes{last: in.Last}
-	if len(in.Ages) > len(l.ages) || in.Last == 0 {
-		return nil, fmt.Errorf("%d ages, the last of event %d", len(in.Ages), in.Last)
-	}
-	copy(l.ages[:], in.Ages)
-	return l, nil
-}
-
-// load returns the series that a file tells of.
-func (in seriesJSON) load() (*Series, error) {
-	s := &Series{Level: in.Level, marks: in.Marks, width: in.Width}
-	if in.Width < 1 || in.Marks < 0 || len(in.Low) > windows || len(in.Low) != s.windows() {
-		return nil, fmt.Errorf("%d low-water marks, of %d marks each, for %d marks", len(in.Low), in.Width, in.Marks)
-	}
-	copy(s.low[:], in.Low)
-	return s, nil
-}
-
 // allocationTable is the allocations of a file, whose sites and sections it may tell
 // of later.
 type allocationTable struct {
 	base     time.Time // Since counts from here
-	entries  []AllocationEntry
+	entries  []tables.AllocationEntry
 	sections []string // of each entry; nil while none has one
 }

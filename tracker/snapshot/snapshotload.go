@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // maxOrdinal bounds the number of a device, by which formats have a list of devices.
@@ -21,7 +23,7 @@ func loadSnapshot(in snapshotHead, from snapshotTables) (*Snapshot, error) {
 	if err := in.Origin.check(); err != nil {
 		return nil, fmt.Errorf("origin: %w", err)
 	}
-	if err := checkStreams(in.Streams); err != nil {
+	if err := tables.CheckStreams(in.Streams); err != nil {
 		return nil, err
 	}
 	tables, err := loadTables(from, in.Time, in.Streams)
@@ -38,11 +40,10 @@ func loadSnapshot(in snapshotHead, from snapshotTables) (*Snapshot, error) {
 }
 
 // tableLoader makes the tables of a snapshot from those of a file, if every index and
-
 // sum in them holds.
 type tableLoader struct {
-	Tables
-	stacks   StackTable
+	tables.Tables
+	stacks   tables.StackTable
 	sections map[string]uint32
 	split    map[splitSite]int32
 }
@@ -53,9 +54,9 @@ type splitSite struct {
 	section uint32
 }
 
-func loadTables(in snapshotTables, epoch time.Time, streams []alloc.Stream) (Tables, error) {
+func loadTables(in snapshotTables, epoch time.Time, streams []alloc.Stream) (tables.Tables, error) {
 	l := &tableLoader{
-		Tables:   Tables{Sections: []string{""}, Streams: streams, Epoch: epoch},
+		Tables:   tables.Tables{Sections: []string{""}, Streams: streams, Epoch: epoch},
 		sections: map[string]uint32{"": 0}, split: make(map[splitSite]int32),
 	}
 	err := l.load(in)
@@ -68,7 +69,7 @@ func (l *tableLoader) load(in snapshotTables) error {
 	if err != nil {
 		return err
 	}
-	l.stacks = StackTable{stacks: stacks, sites: make([]Frame, len(stacks))}
+	l.stacks = tables.StackTable{Stacks: stacks, Sites: make([]mem.Frame, len(stacks))}
 	for i, e := range in.Sites {
 		if err := l.site(e); err != nil {
 			return fmt.Errorf("site %d: %w", i, err)
@@ -79,7 +80,7 @@ func (l *tableLoader) load(in snapshotTables) error {
 		if err != nil {
 			return fmt.Errorf("retired %d: %w", i, err)
 		}
-		l.Retired = append(l.Retired, RetiredEntry{at, e.Memory, e.Total})
+		l.Retired = append(l.Retired, tables.RetiredEntry{Place: at, Memory: e.Memory, Total: e.Total})
 	}
 	if err := l.allocations(in.Allocations); err != nil {
 		return err
@@ -87,14 +88,14 @@ func (l *tableLoader) load(in snapshotTables) error {
 	return l.leaks(in)
 }
 
-func (l *tableLoader) place(stack int, site Frame, section string) (Place, error) {
-	if stack < -1 || stack >= len(l.stacks.stacks) {
-		return Place{}, fmt.Errorf("stack %d of %d", stack, len(l.stacks.stacks))
+func (l *tableLoader) place(stack int, site mem.Frame, section string) (tables.Place, error) {
+	if stack < -1 || stack >= len(l.stacks.Stacks) {
+		return tables.Place{}, fmt.Errorf("stack %d of %d", stack, len(l.stacks.Stacks))
 	}
 	if stack >= 0 {
-		l.stacks.sites[stack] = site
+		l.stacks.Sites[stack] = site
 	}
-	return Place{StackID(stack + 1), l.section(section)}, nil
+	return tables.Place{Stack: tables.StackID(stack + 1), Section: l.section(section)}, nil
 }
 
 func (l *tableLoader) section(path string) uint32 {
@@ -112,14 +113,14 @@ func (l *tableLoader) site(e siteJSON) error {
 	if err != nil {
 		return err
 	}
-	x, err := readTensor(e.Shape, e.DType, e.Kind, e.Memory, e.Each)
+	x, err := tables.ReadTensor(e.Shape, e.DType, e.Kind, e.Memory, e.Each)
 	if err != nil {
 		return err
 	}
 	if most := max(e.Live, e.Peak, e.Total); min(e.Live, e.Peak) < 0 || e.Live > e.Total || x.Each > 0 && most > int64(alloc.MaxBytes/x.Each) {
 		return fmt.Errorf("%d live, %d at the peak, %d in total", e.Live, e.Peak, e.Total)
 	}
-	l.Sites = append(l.Sites, SiteEntry{at, &x, e.Live, e.Peak, e.Total, e.Stream})
+	l.Sites = append(l.Sites, tables.SiteEntry{Place: at, Tensor: &x, Live: e.Live, Peak: e.Peak, Total: e.Total, Stream: e.Stream})
 	return nil
 }
 
@@ -157,7 +158,7 @@ func (l *tableLoader) splitOff(site int, section uint32) (int32, error) {
 	if !ok {
 		i = int32(len(l.Sites))
 		l.split[splitSite{site, section}] = i
-		l.Sites = append(l.Sites, SiteEntry{Place: Place{whole.Stack, section}, Tensor: whole.Tensor, Stream: whole.Stream})
+		l.Sites = append(l.Sites, tables.SiteEntry{Place: tables.Place{Stack: whole.Stack, Section: section}, Tensor: whole.Tensor, Stream: whole.Stream})
 		whole = &l.Sites[site]
 	}
 	whole.Live, whole.Total = whole.Live-1, whole.Total-1
@@ -167,16 +168,16 @@ func (l *tableLoader) splitOff(site int, section uint32) (int32, error) {
 
 // leaks enters what Suspects and Growth go by.
 func (l *tableLoader) leaks(in snapshotTables) error {
-	l.Lifetimes, l.Growing = make(map[Frame]*Lifetimes, len(in.Lifetimes)), make(map[Frame]*Series, len(in.Growing))
+	l.Lifetimes, l.Growing = make(map[mem.Frame]*tables.Lifetimes, len(in.Lifetimes)), make(map[mem.Frame]*tables.Series, len(in.Growing))
 	for i, e := range in.Lifetimes {
-		its, err := e.load()
+		its, err := e.Load()
 		if err != nil {
 			return fmt.Errorf("lifetimes %d: %w", i, err)
 		}
 		l.Lifetimes[e.Site] = its
 	}
 	for i, e := range in.Growing {
-		its, err := e.load()
+		its, err := e.Load()
 		if err != nil {
 			return fmt.Errorf("growing %d: %w", i, err)
 		}

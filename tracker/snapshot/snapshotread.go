@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Read reads what WriteJSON wrote, packed by gzip or not, and keeps no text of it. The
 // error says what is wrong with the text: torn, of another version, or at odds with itself.
 func Read(r io.Reader) (*Snapshot, error) {
-	in, err := newJSONStream(r)
+	in, err := jsonstream.NewReader(r)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshot: %w", err)
 	}
@@ -28,7 +31,7 @@ func Read(r io.Reader) (*Snapshot, error) {
 
 // UnmarshalJSON reads what WriteJSON wrote.
 func (s *Snapshot) UnmarshalJSON(text []byte) error {
-	in, err := newJSONStream(bytes.NewReader(text))
+	in, err := jsonstream.NewReader(bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -40,41 +43,50 @@ func (s *Snapshot) UnmarshalJSON(text []byte) error {
 }
 
 // readSnapshot reads a snapshot; nil if it is null.
-func readSnapshot(in *jsonStream) (*Snapshot, error) {
+func readSnapshot(in *jsonstream.Reader) (*Snapshot, error) {
 	var head snapshotHead
 	var tables snapshotTables
-	var small rest
-	names := make(texts)
-	found, err := in.members(func(key string) error {
+	var small jsonstream.Rest
+	names := make(jsonstream.Texts)
+	found, err := in.Members(func(key string) error {
 		switch key {
 		case "segments":
-			return in.elements(func() error {
+			return in.Elements(func() error {
 				segment, err := readSegment(in)
 				tables.Segments = append(tables.Segments, segment)
 				return err
 			})
 		case "stacks":
-			return readTable(in, &tables.Stacks, stackEntryBytes, func(text []byte, e *stackJSON) error { return e.read(in, text) })
+			return jsonstream.ReadTable(in, &tables.Stacks, stackEntryBytes, func(text []byte, e *stackJSON) error { return e.read(in, text) })
 		case "frames":
-			return readTable(in, &tables.Frames, frameEntryBytes, func(text []byte, f *Frame) error { return readFrame(text, f, names) })
+			return jsonstream.ReadTable(in, &tables.Frames, frameEntryBytes, func(text []byte, f *mem.Frame) error { return readFrame(text, f, names) })
 		case "sites":
-			return readTable(in, &tables.Sites, siteEntryBytes, func(text []byte, e *siteJSON) error { return readSite(text, e, names) })
+			return jsonstream.ReadTable(in, &tables.Sites, siteEntryBytes, func(text []byte, e *siteJSON) error { return readSite(text, e, names) })
 		case "retired":
-			return readTable(in, &tables.Retired, siteEntryBytes, unmarshal)
+			return jsonstream.ReadTable(in, &tables.Retired, siteEntryBytes, jsonstream.Unmarshal)
 		case "allocations":
 			return tables.Allocations.readFrom(in)
 		case "lifetimes":
-			return readTable(in, &tables.Lifetimes, siteEntryBytes, unmarshal)
+			return jsonstream.ReadTable(in, &tables.Lifetimes, siteEntryBytes, jsonstream.Unmarshal)
 		case "growing":
-			return readTable(in, &tables.Growing, siteEntryBytes, unmarshal)
+			return jsonstream.ReadTable(in, &tables.Growing, siteEntryBytes, jsonstream.Unmarshal)
 		}
-		return small.add(in, key)
+		return small.Add(in, key)
 	})
 	if !found || err != nil {
 		return nil, err
 	}
-	if err := small.unmarshal(&head); err != nil {
+	if err := small.Unmarshal(&head); err != nil {
 		return nil, err
 	}
 	return loadSnapshot(head, tables)
 }
+
+// The bytes that entries of the tables take, as jsonstream.Reader.Use counts them.
+const (
+	stackEntryBytes = 96
+	frameEntryBytes = 64
+	siteEntryBytes  = 384
+	allocationBytes = 96
+	blockEntryBytes = 48
+)

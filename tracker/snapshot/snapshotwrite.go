@@ -8,60 +8,62 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 // WriteJSON writes the snapshot as one JSON object, in memory that does not grow with the
 // number of live buffers, but with the blocks of one segment. docs/snapshot.schema.json
 // describes it. The error is the writer's.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
-	out := newTableWriter(w)
+	out := jsonstream.NewWriter(w)
 	s.writeTo(out)
-	if err := out.flush(); err != nil {
+	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
 	return nil
 }
 
-func (s *Snapshot) writeTo(out *tableWriter) {
-	out.head(snapshotHead{
+func (s *Snapshot) writeTo(out *jsonstream.Writer) {
+	out.Head(snapshotHead{
 		SnapshotSchema, SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.tables.Streams, s.warm(),
 	})
 	s.writeTables(out)
-	out.bytes([]byte("}\n"))
+	out.Bytes([]byte("}\n"))
 }
 
-func (s *Snapshot) writeTables(out *tableWriter) {
+func (s *Snapshot) writeTables(out *jsonstream.Writer) {
 	if len(s.Segments) > 0 {
-		table(out, "segments", s.Segments, func(b []byte, e alloc.Segment) ([]byte, error) {
+		jsonstream.Table(out, "segments", s.Segments, func(b []byte, e alloc.Segment) ([]byte, error) {
 			text, err := json.Marshal(e)
 			return append(b, text...), err
 		})
 	}
 	index, order := s.usedStacks()
 	frames := newFrameTable()
-	table(out, "stacks", order, func(b []byte, id StackID) ([]byte, error) {
+	jsonstream.Table(out, "stacks", order, func(b []byte, id tables.StackID) ([]byte, error) {
 		return frames.appendStack(b, s.tables.Stacks.Stack(id)), nil
 	})
 	frames.write(out, len(order))
-	table(out, "sites", s.tables.Sites, asJSON(func(e SiteEntry) any {
+	jsonstream.Table(out, "sites", s.tables.Sites, jsonstream.AsJSON(func(e tables.SiteEntry) any {
 		g := e.Tensor
-		return siteJSON{g.Kind, g.DType, g.Shape, s.tables.Sections[e.Section], index[e.Stack], s.tables.Stacks.Site(e.Stack), e.Live, e.Peak, e.Total, e.Stream, g.unknown(), g.Memory}
+		return siteJSON{g.Kind, g.DType, g.Shape, s.tables.Sections[e.Section], index[e.Stack], s.tables.Stacks.Site(e.Stack), e.Live, e.Peak, e.Total, e.Stream, g.Unknown(), g.Memory}
 	}))
 	if len(s.tables.Retired) > 0 {
-		table(out, "retired", s.tables.Retired, asJSON(func(e RetiredEntry) any {
+		jsonstream.Table(out, "retired", s.tables.Retired, jsonstream.AsJSON(func(e tables.RetiredEntry) any {
 			return retiredJSON{s.tables.Sections[e.Section], index[e.Stack], s.tables.Stacks.Site(e.Stack), e.Total, e.Memory}
 		}))
 	}
-	table(out, "allocations", s.tables.Allocations, func(b []byte, a AllocationEntry) ([]byte, error) {
+	jsonstream.Table(out, "allocations", s.tables.Allocations, func(b []byte, a tables.AllocationEntry) ([]byte, error) {
 		return allocationJSON{
 			a.Seq, s.tables.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, s.tables.Sections[s.tables.Sites[a.Site].Section], a.Foreign, a.Lost,
 		}.appendJSON(b)
 	})
-	if lines := s.tables.lifetimesJSON(); len(lines) > 0 {
-		table(out, "lifetimes", lines, asJSON(func(l lifetimesJSON) any { return l }))
+	if lines := s.tables.LifetimesJSON(); len(lines) > 0 {
+		jsonstream.Table(out, "lifetimes", lines, jsonstream.AsJSON(func(l tables.LifetimesJSON) any { return l }))
 	}
-	if lines := s.tables.seriesJSON(); len(lines) > 0 {
-		table(out, "growing", lines, asJSON(func(l seriesJSON) any { return l }))
+	if lines := s.tables.SeriesJSON(); len(lines) > 0 {
+		jsonstream.Table(out, "growing", lines, jsonstream.AsJSON(func(l tables.SeriesJSON) any { return l }))
 	}
 }
 
@@ -74,9 +76,9 @@ func (s *Snapshot) warm() time.Time {
 }
 
 // usedStacks numbers the stacks that the snapshot refers to.
-func (s *Snapshot) usedStacks() (index map[StackID]int, order []StackID) {
-	index = map[StackID]int{0: -1}
-	use := func(id StackID) {
+func (s *Snapshot) usedStacks() (index map[tables.StackID]int, order []tables.StackID) {
+	index = map[tables.StackID]int{0: -1}
+	use := func(id tables.StackID) {
 		if _, ok := index[id]; !ok {
 			index[id] = len(order)
 			order = append(order, id)
@@ -92,7 +94,7 @@ func (s *Snapshot) usedStacks() (index map[StackID]int, order []StackID) {
 }
 
 // MarshalJSON is WriteJSON into memory.
-func (s *Snapshot) MarshalJSON() ([]byte, error) { return marshal(s.WriteJSON) }
+func (s *Snapshot) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(s.WriteJSON) }
 
 // appendJSON writes what the struct's tags say.
 func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {

@@ -1,92 +1,15 @@
 package snapshot
 
 import (
-	"cmp"
-	"fmt"
-	"path"
 	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Frame is one function call of a stack.
-type Frame struct {
-	Function string `json:"function"` // with its import path: "main.load"
-	File     string `json:"file"`     // as the compiler recorded it
-	Line     int    `json:"line"`
-}
-
-// IsZero reports whether the frame is unknown.
-func (f Frame) IsZero() bool { return f == Frame{} }
-
-// String prints the frame short: "main.go:12 main.load".
-func (f Frame) String() string { return string(f.append(nil)) }
-
-func (f Frame) append(b []byte) []byte {
-	switch {
-	case f.IsZero():
-		return append(b, "unknown"...)
-	case callsite.IsNative(f.Function): // whose file is seldom known
-		return append(b, callsite.Name(f.Function)...)
-	}
-	b = append(b, path.Base(f.File)...)
-	b = append(b, ':')
-	b = strconv.AppendInt(b, int64(f.Line), 10)
-	b = append(b, ' ')
-	return append(b, path.Base(callsite.ImportPath(f.Function))...)
-}
-
-// Stack is the calls that led to an allocation, innermost first. It is shared:
-// do not write to it.
-type Stack []Frame
-
-// String returns the stack as a Go panic prints it: a function, then its file and line.
-func (s Stack) String() string {
-	var b strings.Builder
-	for _, f := range s {
-		fmt.Fprintf(&b, "%s(...)\n\t%s:%d\n", f.Function, f.File, f.Line)
-	}
-	return b.String()
-}
-
 // compare orders stacks by their frames. Those of one source are often the same.
-func (s Stack) compare(t Stack) int {
+func stackCompare(s mem.Stack, t mem.Stack) int {
 	if len(s) == len(t) && len(s) > 0 && &s[0] == &t[0] {
 		return 0
 	}
-	return slices.CompareFunc(s, t, Frame.Compare)
-}
-
-// Site returns the line of the user's code: the innermost frame that is of
-// neither the Go runtime, nor this module's packages, nor gorgonia's, nor the
-// libraries, which are import paths; in Python, of neither the standard library nor a
-// package that was installed. Where all are, it is the one that says most: of Go's the
-// outermost, and of a backward pass of PyTorch its operation. See package callsite.
-//
-// A stack that found no room in the tracker (see Config.MaxStacks) has a frame
-// at its end that says so, in parentheses; it is not a site if there is another.
-func (s Stack) Site(libraries ...string) Frame {
-	site, _ := s.CallSite(libraries...)
-	return site
-}
-
-// CallSite is Site, and also reports whether the frame is of the user's code.
-func (s Stack) CallSite(libraries ...string) (site Frame, users bool) {
-	rule := ruleOf(libraries)
-	i, rank := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })
-	if i < 0 {
-		return Frame{}, false
-	}
-	return s[i], rank == callsite.User
-}
-
-func ruleOf(libraries []string) callsite.Rule {
-	return callsite.Rule{Go: slices.Concat(callsite.GoLibraries, libraries)}
-}
-
-// Compare orders frames by file, line and function.
-func (f Frame) Compare(g Frame) int {
-	return cmp.Or(cmp.Compare(f.File, g.File), cmp.Compare(f.Line, g.Line), cmp.Compare(f.Function, g.Function))
+	return slices.CompareFunc(s, t, mem.Frame.Compare)
 }

@@ -5,19 +5,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // frameTable numbers the frames of a file's stacks, which have most of them in
 // common.
 type frameTable struct {
-	frames []Frame
-	index  map[Frame]int
+	frames []mem.Frame
+	index  map[mem.Frame]int
 }
 
-func newFrameTable() *frameTable { return &frameTable{index: make(map[Frame]int)} }
+func newFrameTable() *frameTable { return &frameTable{index: make(map[mem.Frame]int)} }
 
 // appendStack appends the stack's JSON form, the numbers of its frames.
-func (t *frameTable) appendStack(b []byte, s Stack) []byte {
+func (t *frameTable) appendStack(b []byte, s mem.Stack) []byte {
 	b = append(b, '[')
 	for i, f := range s {
 		n, ok := t.index[f]
@@ -35,17 +38,17 @@ func (t *frameTable) appendStack(b []byte, s Stack) []byte {
 }
 
 // write writes the table; so many stacks came before it.
-func (t *frameTable) write(out *tableWriter, stacks int) {
-	before := out.size
-	table(out, "frames", t.frames, asJSON(func(f Frame) any { return f }))
-	out.size += (out.size - before) * int64(out.step(stacks)-1)
+func (t *frameTable) write(out *jsonstream.Writer, stacks int) {
+	before := out.Size
+	jsonstream.Table(out, "frames", t.frames, jsonstream.AsJSON(func(f mem.Frame) any { return f }))
+	out.Size += (out.Size - before) * int64(out.Step(stacks)-1)
 }
 
 // stackJSON is a stack that is read: the numbers of its frames or, in files of
 // version 1, the frames.
 type stackJSON struct {
 	numbers []int
-	frames  Stack
+	frames  mem.Stack
 }
 
 // UnmarshalJSON reads either form.
@@ -58,13 +61,13 @@ func (s *stackJSON) UnmarshalJSON(text []byte) error {
 }
 
 // read is UnmarshalJSON, within what the stream may take.
-func (s *stackJSON) read(in *jsonStream, text []byte) error {
-	if err := in.r.Use(int64(len(text)) * frameEntryBytes / 2); err != nil {
+func (s *stackJSON) read(in *jsonstream.Reader, text []byte) error {
+	if err := in.Use(int64(len(text)) * frameEntryBytes / 2); err != nil {
 		return err
 	}
 	s.numbers = make([]int, 0, 1+bytes.Count(text, []byte(",")))
-	if flatList(text, func(value []byte, text bool) bool {
-		n, ok := uintOf(value)
+	if jsonstream.FlatList(text, func(value []byte, text bool) bool {
+		n, ok := jsonstream.UintOf(value)
 		s.numbers = append(s.numbers, int(n))
 		return ok && !text && uint64(int(n)) == n
 	}) {
@@ -74,30 +77,30 @@ func (s *stackJSON) read(in *jsonStream, text []byte) error {
 }
 
 // readFrame reads a frame whose names are among those of a file.
-func readFrame(text []byte, f *Frame, names texts) error {
-	if flat(text, func(key, value []byte, text bool) (ok bool) {
+func readFrame(text []byte, f *mem.Frame, names jsonstream.Texts) error {
+	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		switch string(key) {
 		case "function":
-			f.Function, ok = names.of(value), text
+			f.Function, ok = names.Of(value), text
 		case "file":
-			f.File, ok = names.of(value), text
+			f.File, ok = names.Of(value), text
 		case "line":
 			var n int64
-			n, ok = intOf(value)
+			n, ok = jsonstream.IntOf(value)
 			f.Line, ok = int(n), ok && !text && int64(int(n)) == n
 		}
 		return ok
 	}) {
 		return nil
 	}
-	*f = Frame{}
+	*f = mem.Frame{}
 	return json.Unmarshal(text, f)
 }
 
 // load returns the stack, of frames of that table.
-func (s stackJSON) load(table []Frame) (Stack, error) {
+func (s stackJSON) load(table []mem.Frame) (mem.Stack, error) {
 	if s.frames == nil {
-		s.frames = make(Stack, 0, len(s.numbers))
+		s.frames = make(mem.Stack, 0, len(s.numbers))
 	}
 	stack := s.frames
 	for _, n := range s.numbers {
@@ -109,8 +112,8 @@ func (s stackJSON) load(table []Frame) (Stack, error) {
 	return stack, nil
 }
 
-func loadStacks(in []stackJSON, table []Frame) ([]Stack, error) {
-	stacks := make([]Stack, len(in))
+func loadStacks(in []stackJSON, table []mem.Frame) ([]mem.Stack, error) {
+	stacks := make([]mem.Stack, len(in))
 	for i, s := range in {
 		var err error
 		if stacks[i], err = s.load(table); err != nil {

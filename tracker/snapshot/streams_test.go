@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -53,12 +54,12 @@ func TestPendingBlocksAtEveryEvent(t *testing.T) {
 		assert.Equal(t, states, got, "before event %d", e.Seq)
 		assert.Equal(t, level, s.Allocated, "before event %d", e.Seq)
 		switch e.Action {
-		case snapshot.Allocated:
+		case mem.Allocated:
 			states[e.Ptr] = alloc.Allocated
-		case snapshot.Freed:
+		case mem.Freed:
 			states[e.Ptr] = alloc.Pending
 			pending++
-		case snapshot.FreeCompleted:
+		case mem.FreeCompleted:
 			delete(states, e.Ptr) // it is joined with what is free beside it
 		}
 	}

@@ -8,14 +8,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Suspect is a line of code with live buffers that look forgotten: they are far older than
 // nearly all other buffers of the line were when they were freed.
 type Suspect struct {
-	Site    Frame `json:"site"`
-	Callers       // of the old buffers
-	Tally         // the old buffers
+	Site      mem.Frame `json:"site"`
+	Callers             // of the old buffers
+	mem.Tally           // the old buffers
 
 	// Oldest is the age of the oldest.
 	Oldest time.Duration `json:"oldest_ns"`
@@ -36,11 +39,11 @@ func (s Suspect) String() string {
 		s.Site, s.Tally, roughly(s.Oldest), percent(s.Share), grouped(s.Freed), roughly(s.Usual), s.Callers)
 }
 
-func newSuspect(site Frame, old []held, freed *Lifetimes, now time.Duration, callers Callers) Suspect {
-	s := Suspect{Site: site, Callers: callers, Oldest: now - old[0].since, Freed: freed.ages.count()}
-	s.Usual, s.Share = freed.ages.usual()
+func newSuspect(site mem.Frame, old []tables.LiveBuffer, freed *tables.Lifetimes, now time.Duration, callers Callers) Suspect {
+	s := Suspect{Site: site, Callers: callers, Oldest: now - old[0].Since, Freed: freed.Count()}
+	s.Usual, s.Share = freed.Usual()
 	for _, b := range old {
-		s.Tally.add(1, b.bytes)
+		s.Tally = s.Tally.Add(mem.Tally{Count: 1, Bytes: b.Bytes})
 	}
 	return s
 }
@@ -117,13 +120,13 @@ func grouped(n int64) string {
 // package in tracker.Config.Libraries.
 func (s *Snapshot) Suspects(opts ...LeakOption) []Suspect {
 	freed, now := s.tables.Lifetimes, s.Time.Sub(s.tables.Epoch)
-	lines := s.lines(newLeakFilter(opts), func(site Frame, stack stackCount) bool {
+	lines := s.lines(newLeakFilter(opts), func(site mem.Frame, stack stackCount) bool {
 		return freed[site] != nil && stack.frees()
 	})
 	var found []Suspect
 	for site, line := range lines {
 		if its := freed[site]; its != nil {
-			if old := its.suspects(now, line.live); len(old) > 0 {
+			if old := its.Suspects(now, line.live); len(old) > 0 {
 				found = append(found, newSuspect(site, old, its, now, newCallers(old, line.stacks, s.tables.Stacks.Path)))
 			}
 		}

@@ -12,41 +12,43 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // foreign is what a source knows that has streams, but no types.
 func foreign(t *testing.T) *snapshot.Record {
-	var stacks snapshot.StackTable
-	site := snapshot.Frame{Function: "train", File: "train.py", Line: 7}
-	stack := stacks.Add(snapshot.Stack{{Function: "unwind"}, site}, site)
+	var stacks tables.StackTable
+	site := mem.Frame{Function: "train", File: "train.py", Line: 7}
+	stack := stacks.Add(mem.Stack{{Function: "unwind"}, site}, site)
 	begun := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	streams := []alloc.Stream{0, 0x7f00_0000_1000}
-	x, err := snapshot.Untyped("autograd_detail", 1000)
+	x, err := tables.Untyped("autograd_detail", 1000)
 	require.NoError(t, err)
 	segment := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool, Stream: streams[1], Expandable: true, Blocks: []alloc.Block{
 		{Ptr: 512, Size: 1024, Requested: 1000, State: alloc.Allocated}, {Ptr: 1536, Size: 1024, State: alloc.Pending},
 	}}
 	require.NoError(t, segment.Check())
-	held := snapshot.Tally{Count: 1, Bytes: 1000}
+	held := mem.Tally{Count: 1, Bytes: 1000}
 	head := snapshot.Head{
 		Time: begun, Device: "GPU", Levels: snapshot.Levels{Live: held, Allocated: 1024, Reserved: 2048, DriverUsed: -1, DriverTotal: -1},
 		Peak: held, Total: held, Segments: []alloc.Segment{segment}, Settings: map[string]string{"expandable_segments": "True"},
 	}
 	sections := []string{"", "forward"}
-	place := snapshot.Place{Stack: stack, Section: 1}
+	place := tables.Place{Stack: stack, Section: 1}
 	return &snapshot.Record{
 		Time: begun,
-		Snapshot: snapshot.New(head, snapshot.Tables{
+		Snapshot: snapshot.New(head, tables.Tables{
 			Stacks: &stacks, Sections: sections, Streams: streams, Epoch: begun,
-			Sites:       []snapshot.SiteEntry{{Place: place, Tensor: &x, Live: 1, Peak: 1, Total: 1, Stream: 1}},
-			Allocations: []snapshot.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
+			Sites:       []tables.SiteEntry{{Place: place, Tensor: &x, Live: 1, Peak: 1, Total: 1, Stream: 1}},
+			Allocations: []tables.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
 		}),
-		History: snapshot.NewHistory(snapshot.HistoryTables{
+		History: snapshot.NewHistory(tables.HistoryTables{
 			Start: begun, Stacks: &stacks, Sections: sections, Streams: streams,
-			Events: []snapshot.EventEntry{
-				{Ptr: 512, Allocated: 1024, Tensor: &x, Stack: stack, Section: 1, Action: snapshot.Allocated, Stream: 1},
-				{Since: 5, Ptr: 1536, Allocated: 1024, Tensor: &x, Stack: stack, Action: snapshot.FreeRequested, Stream: 1},
+			Events: []tables.EventEntry{
+				{Ptr: 512, Allocated: 1024, Tensor: &x, Stack: stack, Section: 1, Action: mem.Allocated, Stream: 1},
+				{Since: 5, Ptr: 1536, Allocated: 1024, Tensor: &x, Stack: stack, Action: mem.FreeRequested, Stream: 1},
 			},
 		}),
 	}
@@ -65,7 +67,7 @@ func TestForeignSources(t *testing.T) {
 		assert.Equal(t, "forward", a.Section)
 	}
 	events := slices.Collect(read.History.Events())
-	assert.Equal(t, []snapshot.Action{snapshot.Allocated, snapshot.FreeRequested}, []snapshot.Action{events[0].Action, events[1].Action})
+	assert.Equal(t, []mem.Action{mem.Allocated, mem.FreeRequested}, []mem.Action{events[0].Action, events[1].Action})
 	assert.Equal(t, alloc.Stream(0x7f00_0000_1000), events[1].Stream)
 	assert.Equal(t, foreign(t).Snapshot.Segments, read.Snapshot.Segments)
 	assert.Equal(t, "True", read.Snapshot.Settings["expandable_segments"])

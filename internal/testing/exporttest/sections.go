@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -26,9 +27,9 @@ func Sections(r *snapshot.Record) []Section {
 	}
 	for e := range r.Events() {
 		switch e.Action {
-		case snapshot.SectionBegan:
+		case mem.SectionBegan:
 			bySpan[e.Span] = Section{e.Section, micros(e.Time), end}
-		case snapshot.SectionEnded:
+		case mem.SectionEnded:
 			bySpan[e.Span] = Section{e.Section, bySpan[e.Span].Start, micros(e.Time)}
 		}
 	}

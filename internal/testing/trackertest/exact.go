@@ -5,21 +5,22 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // RequireExact checks that a snapshot's totals are the sum over its
 // allocations, over its groups and over its call sites. Totals are of the device's memory.
 func RequireExact(t require.TestingT, s *tracker.Snapshot) {
-	var allocations, groups, sites, peak, total snapshot.Tally
+	var allocations, groups, sites, peak, total mem.Tally
 	var allocated, registered alloc.Bytes
 	var byMemory snapshot.ByMemory
 	for a := range s.Allocations() {
-		byMemory[a.Memory] = byMemory[a.Memory].Add(snapshot.Tally{Count: 1, Bytes: a.Requested})
+		byMemory[a.Memory] = byMemory[a.Memory].Add(mem.Tally{Count: 1, Bytes: a.Requested})
 		if a.Memory.OnHost() {
 			continue
 		}
-		allocations = allocations.Add(snapshot.Tally{Count: 1, Bytes: a.Requested})
+		allocations = allocations.Add(mem.Tally{Count: 1, Bytes: a.Requested})
 		allocated += a.Allocated
 		if a.Registered {
 			registered += a.Allocated

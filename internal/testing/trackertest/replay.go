@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -25,12 +26,12 @@ type replay struct {
 	lost     int
 	open     map[uint64]*section // by span
 
-	level, peak, total    snapshot.Tally
+	level, peak, total    mem.Tally
 	allocated, registered alloc.Bytes
 	host                  alloc.Bytes // no tracker here has host memory of its own: it is registered
-	sites, atPeak         map[site]snapshot.Tally
-	ever                  map[site]snapshot.Tally // by section and line alone
-	isPeak                bool                    // sites is what atPeak should be
+	sites, atPeak         map[site]mem.Tally
+	ever                  map[site]mem.Tally // by section and line alone
+	isPeak                bool               // sites is what atPeak should be
 }
 
 // entry is a live buffer: how it came, and what became of it.
@@ -62,7 +63,7 @@ func (s site) group() site {
 	return site{kind: s.kind, dtype: s.dtype, shape: s.shape, memory: s.memory}
 }
 
-func caller(s snapshot.Stack) (f snapshot.Frame) {
+func caller(s mem.Stack) (f mem.Frame) {
 	if len(s) > 0 {
 		f = s[0]
 	}
@@ -73,7 +74,7 @@ func newReplay(t require.TestingT) replay {
 	return replay{
 		t: t, live: make(map[alloc.Ptr]*entry), gone: make(map[alloc.Ptr]*entry),
 		segments: make(map[alloc.Ptr]alloc.Bytes), open: make(map[uint64]*section),
-		sites: make(map[site]snapshot.Tally), atPeak: make(map[site]snapshot.Tally), ever: make(map[site]snapshot.Tally),
+		sites: make(map[site]mem.Tally), atPeak: make(map[site]mem.Tally), ever: make(map[site]mem.Tally),
 	}
 }
 
@@ -83,45 +84,45 @@ func (r *replay) apply(e snapshot.Event, s *subject) {
 	require.False(r.t, e.Time.Before(r.time), "time does not go back")
 	r.next, r.time = e.Seq+1, e.Time
 	switch e.Action {
-	case snapshot.Allocated, snapshot.Registered:
+	case mem.Allocated, mem.Registered:
 		r.enter(&entry{Event: e})
 		if !e.Memory.OnHost() {
 			r.total = r.total.Add(tally(e.Requested))
 		}
 		count(r.ever, siteOf(e).place(), tally(e.Requested))
-	case snapshot.Freed, snapshot.Unregistered:
+	case mem.Freed, mem.Unregistered:
 		r.leave(e)
-	case snapshot.FreeFailed:
+	case mem.FreeFailed:
 		was := r.gone[e.Ptr]
 		require.NotNil(r.t, was, "what comes back was freed: %v", e)
 		was.freeFailed = true
 		r.enter(was)
-	case snapshot.Lost:
+	case mem.Lost:
 		was := r.live[e.Ptr]
 		require.NotNil(r.t, was, "what is lost is live: %v", e)
 		was.lost = true
 		r.lost++
-	case snapshot.OutOfMemory:
+	case mem.OutOfMemory:
 		r.ooms++
-	case snapshot.Retried:
+	case mem.Retried:
 		r.retries++
-	case snapshot.SegmentAllocated:
+	case mem.SegmentAllocated:
 		require.Zero(r.t, r.segments[e.Ptr], "the driver gives memory once: %v", e)
 		r.segments[e.Ptr] = e.Allocated
-	case snapshot.SegmentFreed:
+	case mem.SegmentFreed:
 		require.Equal(r.t, r.segments[e.Ptr], e.Allocated, "what goes back was taken: %v", e)
 		delete(r.segments, e.Ptr)
-	case snapshot.Marked:
+	case mem.Marked:
 		s.compareMark(e)
-	case snapshot.SectionBegan:
+	case mem.SectionBegan:
 		r.open[e.Span] = s.begin(e.Section)
-	case snapshot.SectionEnded:
+	case mem.SectionEnded:
 		r.open[e.Span].gpu.Used = r.level.Bytes
 		delete(r.open, e.Span)
 	}
 }
 
-func tally(n alloc.Bytes) snapshot.Tally { return snapshot.Tally{Count: 1, Bytes: n} }
+func tally(n alloc.Bytes) mem.Tally { return mem.Tally{Count: 1, Bytes: n} }
 
 func (r *replay) enter(e *entry) {
 	require.Nil(r.t, r.live[e.Ptr], "an address is live once: %v", e.Event)
@@ -143,13 +144,13 @@ func (r *replay) leave(e snapshot.Event) {
 
 // add counts a buffer in or out, and keeps the peak.
 func (r *replay) add(e snapshot.Event, n alloc.Bytes) {
-	change := snapshot.Tally{Count: int64(n), Bytes: n * e.Requested}
+	change := mem.Tally{Count: int64(n), Bytes: n * e.Requested}
 	if e.Memory.OnHost() {
 		r.host += n * e.Allocated
 	} else {
 		r.level = r.level.Add(change)
 		r.allocated += n * e.Allocated
-		if e.Action == snapshot.Registered {
+		if e.Action == mem.Registered {
 			r.registered += n * e.Allocated
 		}
 	}
@@ -169,7 +170,7 @@ func (r *replay) add(e snapshot.Event, n alloc.Bytes) {
 func (r *replay) resetPeak() { r.peak, r.isPeak = r.level, true }
 
 // sitesAtPeak returns what was live at the moment of most bytes.
-func (r *replay) sitesAtPeak() map[site]snapshot.Tally {
+func (r *replay) sitesAtPeak() map[site]mem.Tally {
 	if r.isPeak {
 		return r.sites
 	}
@@ -204,7 +205,7 @@ func (r *replay) compare(s look) {
 
 // compareSites compares what is told by call site and by group.
 func (r *replay) compareSites(s look) {
-	live, atPeak, ever := make(map[site]snapshot.Tally), make(map[site]snapshot.Tally), make(map[site]snapshot.Tally)
+	live, atPeak, ever := make(map[site]mem.Tally), make(map[site]mem.Tally), make(map[site]mem.Tally)
 	for x := range s.Sites() {
 		at := site{x.Kind, x.DType, x.Shape.String(), x.Memory, x.Section, caller(x.Stack).Line}
 		count(live, at, x.Live)
@@ -216,7 +217,7 @@ func (r *replay) compareSites(s look) {
 	same(r.t, r.ever, ever, "total, by section and line")
 	require.Equal(r.t, r.byMemory(), s.Memory, "kinds of memory")
 
-	groups := make(map[site]snapshot.Tally)
+	groups := make(map[site]mem.Tally)
 	for x := range s.Groups() {
 		count(groups, site{kind: x.Kind, dtype: x.DType, shape: x.Shape.String(), memory: x.Memory}, x.Tally)
 	}
@@ -250,8 +251,8 @@ func (r *replay) byMemory() (sums snapshot.ByMemory) {
 }
 
 // by adds up what is live by a part of the site.
-func (r *replay) by(part func(site) site) map[site]snapshot.Tally {
-	sums := make(map[site]snapshot.Tally)
+func (r *replay) by(part func(site) site) map[site]mem.Tally {
+	sums := make(map[site]mem.Tally)
 	for at, n := range r.sites {
 		count(sums, part(at), n)
 	}
@@ -259,7 +260,7 @@ func (r *replay) by(part func(site) site) map[site]snapshot.Tally {
 }
 
 // count adds to a sum; what comes to nothing is not kept.
-func count[K comparable](sums map[K]snapshot.Tally, at K, n snapshot.Tally) {
+func count[K comparable](sums map[K]mem.Tally, at K, n mem.Tally) {
 	if sums[at] = sums[at].Add(n); sums[at].IsZero() {
 		delete(sums, at)
 	}
@@ -270,6 +271,6 @@ func (e *entry) allocation(label string) snapshot.Allocation {
 	return snapshot.Allocation{
 		Seq: e.Seq, Time: e.Time, Ptr: e.Ptr, Requested: e.Requested, Allocated: e.Allocated,
 		Kind: e.Kind, DType: e.DType, Shape: e.Shape, Memory: e.Memory, Label: label, Section: e.Section,
-		Registered: e.Action == snapshot.Registered, Lost: e.lost, Stream: e.Stream, Stack: e.Stack, Site: caller(e.Stack),
+		Registered: e.Action == mem.Registered, Lost: e.lost, Stream: e.Stream, Stack: e.Stack, Site: caller(e.Stack),
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -25,7 +26,7 @@ type section struct {
 	gpu    snapshot.MemoryUse
 
 	// The subject's mutex guards these.
-	allocated, freed snapshot.Tally
+	allocated, freed mem.Tally
 	ownPeak          alloc.Bytes
 }
 
@@ -210,7 +211,7 @@ func (w *worker) count(of *subject, did deed, n int64, what snapshot.Allocation)
 	}
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	change := snapshot.Tally{Count: n, Bytes: alloc.Bytes(n) * what.Requested}
+	change := mem.Tally{Count: n, Bytes: alloc.Bytes(n) * what.Requested}
 	for s := w.innermost(of); s != nil; s = s.parent.open() {
 		if did == allocated {
 			s.allocated = s.allocated.Add(change)

@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Streams runs random programs that use streams as they should, through a tracker, against a model that
@@ -124,10 +124,10 @@ func (p *streamProgram) end(t *rapid.T) {
 	pending := make(map[alloc.Ptr]bool)
 	for e := range p.tr.History().Events() {
 		switch e.Action {
-		case snapshot.Freed:
+		case mem.Freed:
 			freed++
 			pending[e.Ptr] = true
-		case snapshot.FreeCompleted:
+		case mem.FreeCompleted:
 			completed++
 			require.True(t, pending[e.Ptr], "what is completed was freed: %v", e)
 			delete(pending, e.Ptr)

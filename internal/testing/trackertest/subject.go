@@ -21,6 +21,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -41,7 +42,7 @@ type subject struct {
 	mu       sync.Mutex
 	looks    []look // since the last check
 	marks    map[int]*tracker.Mark
-	marked   map[site]snapshot.Tally // the deltas of all marks, added up
+	marked   map[site]mem.Tally // the deltas of all marks, added up
 	ooms     int64
 	begun    map[string][]*section // by path: those whose beginning the replay has not met
 	ended    []*section            // since the last check
@@ -70,7 +71,7 @@ var start = time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
 func newSubject(w *world, from *pool, ownCache bool) *subject {
 	s := &subject{
 		world: w, pool: from, owns: ownCache, replay: newReplay(w.t),
-		marks: make(map[int]*tracker.Mark), marked: make(map[site]snapshot.Tally),
+		marks: make(map[int]*tracker.Mark), marked: make(map[site]mem.Tally),
 		begun: make(map[string][]*section), rows: make(map[string]snapshot.ProfileRow),
 	}
 	s.report = &report{called: func() { w.callback(s) }}
@@ -316,7 +317,7 @@ func (s *subject) compareMark(e snapshot.Event) {
 	require.Equal(t, r.registered, m.Registered)
 	require.Equal(t, r.byMemory(), m.Memory)
 	for c := range m.Delta.Changes() {
-		sum := snapshot.Tally{}
+		sum := mem.Tally{}
 		for _, x := range c.Sites {
 			sum = sum.Add(x.Tally)
 		}
@@ -413,7 +414,7 @@ func (s *subject) checkReaders(now *tracker.Snapshot) {
 		require.Equal(t, now.Cache.Retries, s.replay.retries)
 	}
 
-	var leaked snapshot.Tally
+	var leaked mem.Tally
 	for _, l := range s.tr.Leaks() {
 		leaked = leaked.Add(l.Tally)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -166,7 +167,7 @@ var (
 // draw returns what to ask for.
 func (w *worker) draw() snapshot.Allocation {
 	a := snapshot.Allocation{
-		Kind: snapshot.Kinds()[w.rand.IntN(len(snapshot.Kinds()))], DType: dtypes[w.rand.IntN(len(dtypes))],
+		Kind: mem.Kinds()[w.rand.IntN(len(mem.Kinds()))], DType: dtypes[w.rand.IntN(len(dtypes))],
 		Shape: shapes[min(w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)))].Clone(),
 	}
 	if w.rand.IntN(20) == 0 { // a shape that was never there

@@ -22,6 +22,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -203,7 +204,7 @@ func prefer(scheme string) chromedp.Action[chromedp.Void] {
 func TestLargeReport(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	for i := range 20_000 {
-		_, err := tr.Alloc(alloc.Shape{1 + i%5000}, alloc.Float32, snapshot.Kinds()[i%7])
+		_, err := tr.Alloc(alloc.Shape{1 + i%5000}, alloc.Float32, mem.Kinds()[i%7])
 		require.NoError(t, err)
 		if i%100 == 0 {
 			tr.Track()

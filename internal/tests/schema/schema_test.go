@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // schema returns a schema of the docs.
@@ -110,10 +110,10 @@ func TestSmallDumpsMatchTheirSchema(t *testing.T) {
 // TestSchemasKnowEveryWord compares the schemas' words with the code's.
 func TestSchemasKnowEveryWord(t *testing.T) {
 	var actions, kinds []any
-	for a := snapshot.Allocated; !strings.HasPrefix(a.String(), "Action("); a++ {
+	for a := mem.Allocated; !strings.HasPrefix(a.String(), "Action("); a++ {
 		actions = append(actions, a.String())
 	}
-	for _, kind := range snapshot.Kinds() {
+	for _, kind := range mem.Kinds() {
 		kinds = append(kinds, kind.String())
 	}
 	assert.ElementsMatch(t, actions, words(t, "enum", "dump", "properties", "history", "properties", "events", "items", "properties", "action"))

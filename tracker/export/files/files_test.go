@@ -22,6 +22,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -71,7 +72,7 @@ func TestDumpsThatLackSites(t *testing.T) {
 	file, err := files.Open(path)
 	require.NoError(t, err)
 	s := tr.LightSnapshot()
-	var live, peak, total snapshot.Tally
+	var live, peak, total mem.Tally
 	for _, row := range file.Usage.Rows {
 		live, peak, total = live.Add(row.Live), peak.Add(row.Peak), total.Add(row.Total)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -80,8 +81,8 @@ func TestEventsOfAllKinds(t *testing.T) {
 
 	before, err := r.At(5)
 	require.NoError(t, err)
-	assert.Equal(t, snapshot.Tally{Count: 3, Bytes: 3 * alloc.MiB}, before.Live, "device, pool, managed")
-	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 2 * alloc.MiB}, before.Memory.Host())
+	assert.Equal(t, mem.Tally{Count: 3, Bytes: 3 * alloc.MiB}, before.Live, "device, pool, managed")
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 2 * alloc.MiB}, before.Memory.Host())
 	assert.Equal(t, 2*alloc.MiB, before.HostReserved)
 }
 

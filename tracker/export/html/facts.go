@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -41,14 +42,14 @@ type facts struct {
 // section is what the buffers hold that a section of the program allocated.
 type section struct {
 	Path             string
-	Live, Peak, Ever snapshot.Tally
+	Live, Peak, Ever mem.Tally
 }
 
 func newFacts(r *snapshot.Record) *facts {
 	s := r.Snapshot
 	f := &facts{record: r, usage: export.FromSnapshot(s)}
 	rows := f.usage.Rows
-	f.names = export.NewLineNames(func(yield func(snapshot.Frame) bool) {
+	f.names = export.NewLineNames(func(yield func(mem.Frame) bool) {
 		for i := range rows {
 			if !yield(rows[i].Site) {
 				return
@@ -58,9 +59,9 @@ func newFacts(r *snapshot.Record) *facts {
 	if r.History != nil && r.History.Len() > 0 {
 		f.timeline = export.NewTimeline(r)
 	}
-	f.live = groups(rows, func(r *export.Row) snapshot.Tally { return r.Live })
-	f.peak = groups(rows, func(r *export.Row) snapshot.Tally { return r.Peak })
-	f.host = groups(f.usage.Host, func(r *export.Row) snapshot.Tally { return r.Live })
+	f.live = groups(rows, func(r *export.Row) mem.Tally { return r.Live })
+	f.peak = groups(rows, func(r *export.Row) mem.Tally { return r.Peak })
+	f.host = groups(f.usage.Host, func(r *export.Row) mem.Tally { return r.Live })
 	f.sections = sections(rows)
 	if r.Profile != nil {
 		f.profile = slices.Collect(r.Profile.Rows())

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // node is a frame of the flame graph with all that it called.
@@ -43,14 +43,14 @@ type flameBuilder struct {
 
 type call struct {
 	by    *node
-	frame snapshot.Frame
+	frame mem.Frame
 }
 
 func (b *flameBuilder) add(n *node, r *export.Row) {
 	n.count(r)
 	stack := r.Stack
 	if len(stack) == 0 {
-		stack = snapshot.Stack{{Function: "unknown"}}
+		stack = mem.Stack{{Function: "unknown"}}
 	}
 	for _, f := range slices.Backward(stack) {
 		if strings.HasPrefix(f.Function, "runtime.") {
@@ -68,7 +68,7 @@ func (b *flameBuilder) add(n *node, r *export.Row) {
 }
 
 // place returns a frame's file and line, if it has one.
-func place(f snapshot.Frame) string {
+func place(f mem.Frame) string {
 	if f.File == "" {
 		return f.Function
 	}
@@ -76,7 +76,7 @@ func place(f snapshot.Frame) string {
 }
 
 func (n *node) count(r *export.Row) {
-	for i, t := range []snapshot.Tally{r.Live, r.Peak, r.Total} {
+	for i, t := range []mem.Tally{r.Live, r.Peak, r.Total} {
 		n.Bytes[i] += int64(t.Bytes)
 		n.Count[i] += t.Count
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -24,24 +25,24 @@ type row struct {
 
 // table is the largest rows, and what the others come to.
 type table struct {
-	Rows []row          `json:"rows"`
-	More int            `json:"more"`
-	Rest snapshot.Tally `json:"rest"`
+	Rows []row     `json:"rows"`
+	More int       `json:"more"`
+	Rest mem.Tally `json:"rest"`
 }
 
 // group is a group of the live table, or of those that were live at the peak.
 type group struct {
 	kind, shape, dtype, memory string
-	sum                        snapshot.Tally
-	sites                      map[snapshot.Frame]alloc.Bytes
+	sum                        mem.Tally
+	sites                      map[mem.Frame]alloc.Bytes
 }
 
 // groups sums up the rows by group, in the measure that of gives. Where shapes are not
 // known, buffers of one line of code are a group.
-func groups(rows []export.Row, of func(*export.Row) snapshot.Tally) []*group {
+func groups(rows []export.Row, of func(*export.Row) mem.Tally) []*group {
 	type key struct {
 		kind, shape, dtype, memory string
-		site                       snapshot.Frame
+		site                       mem.Frame
 	}
 	index := make(map[key]*group)
 	for i := range rows {
@@ -56,7 +57,7 @@ func groups(rows []export.Row, of func(*export.Row) snapshot.Tally) []*group {
 		}
 		g := index[k]
 		if g == nil {
-			g = &group{r.Kind, r.Shape, r.DType, r.Memory, snapshot.Tally{}, make(map[snapshot.Frame]alloc.Bytes)}
+			g = &group{r.Kind, r.Shape, r.DType, r.Memory, mem.Tally{}, make(map[mem.Frame]alloc.Bytes)}
 			index[k] = g
 		}
 		g.sum = g.sum.Add(t)
@@ -76,7 +77,7 @@ func (w *writing) table(groups []*group, rows int) table {
 			t.Rest = t.Rest.Add(g.sum)
 			continue
 		}
-		sites := slices.SortedFunc(maps.Keys(g.sites), func(x, y snapshot.Frame) int {
+		sites := slices.SortedFunc(maps.Keys(g.sites), func(x, y mem.Frame) int {
 			return cmp.Or(cmp.Compare(g.sites[y], g.sites[x]), x.Compare(y))
 		})
 		r := row{Kind: w.text(g.kind), Memory: notPlain(g.memory), Shape: w.text(g.shape), DType: g.dtype, Count: g.sum.Count, Bytes: g.sum.Bytes}
@@ -96,7 +97,7 @@ func notPlain(memory string) string {
 
 const maxSites = 4 // lines of code of a row
 
-func (w *writing) sites(frames []snapshot.Frame) (names []string, more int) {
+func (w *writing) sites(frames []mem.Frame) (names []string, more int) {
 	names = []string{}
 	for _, f := range frames[:min(len(frames), maxSites)] {
 		names = append(names, w.line(f))
@@ -129,7 +130,7 @@ func (w *writing) mark(m *snapshot.Mark, rows int) mark {
 			continue
 		}
 		r := row{Kind: w.text(c.Kind.String()), Memory: notPlain(c.Memory.String()), Shape: w.text(c.Shape.String()), DType: c.DType.String(), Count: c.Count, Bytes: c.Bytes}
-		var frames []snapshot.Frame
+		var frames []mem.Frame
 		for _, s := range c.Sites {
 			frames = append(frames, s.Frame)
 		}

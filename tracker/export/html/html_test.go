@@ -23,6 +23,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -68,7 +70,7 @@ type content struct {
 type table struct {
 	Rows []row
 	More int
-	Rest snapshot.Tally
+	Rest mem.Tally
 }
 
 type row struct {
@@ -115,12 +117,12 @@ func TestPageHoldsTheNumbers(t *testing.T) {
 	assert.Equal(t, "(64, 3, 3, 3)", c.Marks[1].Rows[0].Shape)
 	assert.Equal(t, int64(2), c.Marks[1].Rows[0].Count)
 	assert.Len(t, c.Live.Rows, 3)
-	for at, want := range map[int]snapshot.Tally{0: r.Snapshot.Live, 1: r.Snapshot.Peak, 2: r.Snapshot.Total} {
+	for at, want := range map[int]mem.Tally{0: r.Snapshot.Live, 1: r.Snapshot.Peak, 2: r.Snapshot.Total} {
 		assert.Equal(t, int64(want.Bytes), c.Flame.Bytes[at])
 	}
-	var peak snapshot.Tally
+	var peak mem.Tally
 	for _, row := range c.Peak.Rows {
-		peak = peak.Add(snapshot.Tally{Count: row.Count, Bytes: alloc.Bytes(row.Bytes)})
+		peak = peak.Add(mem.Tally{Count: row.Count, Bytes: alloc.Bytes(row.Bytes)})
 	}
 	assert.Equal(t, r.Snapshot.Peak, peak)
 	assert.Equal(t, r.Snapshot.Peak.Bytes, c.Timeline.Peak.Bytes)
@@ -239,7 +241,7 @@ func TestSegmentsOfBlocksThatWait(t *testing.T) {
 		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},
 	}}
 	r := wide(1, 1, 1)
-	r.Snapshot = snapshot.New(snapshot.Head{Device: "waits", Segments: []alloc.Segment{segment}}, snapshot.Tables{Stacks: lines{}, Sections: []string{""}})
+	r.Snapshot = snapshot.New(snapshot.Head{Device: "waits", Segments: []alloc.Segment{segment}}, tables.Tables{Stacks: lines{}, Sections: []string{""}})
 	s := contentOf(t, write(t, r)).Segments.Rows[0]
 	assert.Equal(t, int64(1024), s.Used)
 	assert.Equal(t, []string{"1 buffer, 1.0 KiB freed, but work on another stream may still use it"}, s.Pins)
@@ -305,32 +307,32 @@ func TestPageLeavesOutTheSmall(t *testing.T) {
 // wide is a record with so many call stacks, each of its own line, with names of
 // some length.
 func wide(stacks, depth, name int) *snapshot.Record {
-	frames := make([]snapshot.Stack, stacks)
-	tensor := &snapshot.Tensor{Kind: snapshot.Input, DType: alloc.Float32, Shape: alloc.Shape{256}, Each: 1024}
-	tables := snapshot.Tables{Stacks: lines(frames), Sections: []string{""}}
+	frames := make([]mem.Stack, stacks)
+	tensor := &tables.Tensor{Kind: mem.Input, DType: alloc.Float32, Shape: alloc.Shape{256}, Each: 1024}
+	lists := tables.Tables{Stacks: lines(frames), Sections: []string{""}}
 	for i := range frames {
 		for d := range depth {
 			id := i
 			if d > depth/2 {
 				id = i % 100 // callers are shared
 			}
-			frames[i] = append(frames[i], snapshot.Frame{
+			frames[i] = append(frames[i], mem.Frame{
 				Function: fmt.Sprintf("main.%s%d", strings.Repeat("f", name), id), File: "/src/main.go", Line: d*stacks + id + 1,
 			})
 		}
-		tables.Sites = append(tables.Sites, snapshot.SiteEntry{
-			Place: snapshot.Place{Stack: snapshot.StackID(i)}, Tensor: tensor, Live: int64(i + 1), Peak: 1, Total: int64(i + 1),
+		lists.Sites = append(lists.Sites, tables.SiteEntry{
+			Place: tables.Place{Stack: tables.StackID(i)}, Tensor: tensor, Live: int64(i + 1), Peak: 1, Total: int64(i + 1),
 		})
 	}
-	return &snapshot.Record{Snapshot: snapshot.New(snapshot.Head{Device: "wide"}, tables)}
+	return &snapshot.Record{Snapshot: snapshot.New(snapshot.Head{Device: "wide"}, lists)}
 }
 
 // lines are stacks by number.
-type lines []snapshot.Stack
+type lines []mem.Stack
 
-func (l lines) Stack(id snapshot.StackID) snapshot.Stack { return l[id] }
-func (l lines) Site(id snapshot.StackID) snapshot.Frame  { return l[id][0] }
-func (l lines) Path(id snapshot.StackID) snapshot.Path   { return l[id].Path() }
+func (l lines) Stack(id tables.StackID) mem.Stack { return l[id] }
+func (l lines) Site(id tables.StackID) mem.Frame  { return l[id][0] }
+func (l lines) Path(id tables.StackID) mem.Path   { return l[id].Path() }
 
 // TestPageIsBounded whatever the record holds, and says what is left out.
 func TestPageIsBounded(t *testing.T) {

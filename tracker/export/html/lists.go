@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -40,7 +41,7 @@ func (w *writing) list(texts []string) (out []string) {
 
 // lost returns the buffers that the program can no longer free.
 func (w *writing) lost(leaks []snapshot.Leak) (lines []string, sum string) {
-	var all snapshot.Tally
+	var all mem.Tally
 	for _, l := range leaks {
 		all = all.Add(l.Tally)
 		lines = append(lines, fmt.Sprintf("%v: %v %v %v from %s", l.Tally, l.Kind, l.Shape, l.DType, w.line(l.Site)))

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -70,8 +71,8 @@ func used(seg alloc.Segment) (sum alloc.Bytes) {
 
 // owner is whose a block is.
 type owner struct {
-	kind snapshot.Kind
-	line snapshot.Frame
+	kind mem.Kind
+	line mem.Frame
 }
 
 // pending stands for buffers that were freed and may still be used.
@@ -96,7 +97,7 @@ func ownersIn(s *snapshot.Snapshot, segments []alloc.Segment) map[alloc.Ptr]owne
 func (w *writing) segment(seg alloc.Segment, owners map[alloc.Ptr]owner) segment {
 	out := segment{Size: seg.Size, Used: used(seg), Pins: []string{}}
 	var cells [columns]string
-	pins := make(map[owner]snapshot.Tally)
+	pins := make(map[owner]mem.Tally)
 	for _, b := range seg.Blocks {
 		if b.State == alloc.Inactive {
 			out.Largest = max(out.Largest, b.Size)
@@ -107,7 +108,7 @@ func (w *writing) segment(seg alloc.Segment, owners map[alloc.Ptr]owner) segment
 		if b.State == alloc.Pending {
 			of = pending
 		}
-		pins[of] = pins[of].Add(snapshot.Tally{Count: 1, Bytes: b.Size})
+		pins[of] = pins[of].Add(mem.Tally{Count: 1, Bytes: b.Size})
 		from, to := cell(b.Ptr-seg.Ptr, seg.Size), cell(b.Ptr-seg.Ptr+alloc.Ptr(b.Size), seg.Size)
 		for i := from; i < min(columns, max(to, from+1)); i++ { // a small block is seen too
 			cells[i] = w.text(of.kind.String())
@@ -131,7 +132,7 @@ func cell(at alloc.Ptr, size alloc.Bytes) int {
 	return int(min(columns, float64(at)/float64(max(1, size))*columns))
 }
 
-func (w *writing) pins(held map[owner]snapshot.Tally) (pins []string, more int) {
+func (w *writing) pins(held map[owner]mem.Tally) (pins []string, more int) {
 	var owners []owner
 	for o := range held {
 		owners = append(owners, o)

@@ -6,7 +6,7 @@ import (
 	"unicode"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // detail says how many of the largest things a page shows.
@@ -43,7 +43,7 @@ func (w *writing) text(s string) string { return clip(s, w.detail.text) }
 func (w *writing) long(s string) string { return clip(s, 10*w.detail.text) }
 
 // line names a line of code.
-func (w *writing) line(f snapshot.Frame) string { return w.text(w.names.Of(f)) }
+func (w *writing) line(f mem.Frame) string { return w.text(w.names.Of(f)) }
 
 // clip replaces what is not printable, and the middle of what is too long.
 func clip(s string, most int) string {

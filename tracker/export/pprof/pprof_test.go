@@ -21,6 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -122,7 +123,7 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	assert.Equal(t, r.Snapshot.Origin, got.Origin)
 	assert.True(t, want.Time.Equal(got.Time))
 	for i := range want.Rows {
-		want.Rows[i].Peak = snapshot.Tally{}          // not in a profile
+		want.Rows[i].Peak = mem.Tally{}               // not in a profile
 		want.Rows[i].Site = want.Rows[i].Stack.Site() // this module's packages are its libraries
 	}
 	assert.ElementsMatch(t, want.Rows, got.Rows)
@@ -178,7 +179,7 @@ func TestReadOfJAX(t *testing.T) {
 	require.NoError(t, p.Write(&b))
 	u, err := pprof.Read(&b)
 	require.NoError(t, err)
-	assert.Equal(t, []export.Row{{Kind: "buffer", Device: "TPU_0", Live: snapshot.Tally{Count: 2, Bytes: 4096}}}, u.Rows)
+	assert.Equal(t, []export.Row{{Kind: "buffer", Device: "TPU_0", Live: mem.Tally{Count: 2, Bytes: 4096}}}, u.Rows)
 }
 
 func TestReadRefusesWithAReason(t *testing.T) {
@@ -225,9 +226,9 @@ func TestWriteToAFullDisk(t *testing.T) {
 
 func TestReadSharesStacks(t *testing.T) {
 	u := &export.Usage{}
-	stack := snapshot.Stack{{Function: "main.f", File: "main.go", Line: 3}, {Function: "main.main", File: "main.go", Line: 9}}
+	stack := mem.Stack{{Function: "main.f", File: "main.go", Line: 3}, {Function: "main.main", File: "main.go", Line: 9}}
 	for _, kind := range []string{"Input", "Gradient"} {
-		u.Rows = append(u.Rows, export.Row{Stack: stack, Kind: kind, Live: snapshot.Tally{Count: 1, Bytes: 8}})
+		u.Rows = append(u.Rows, export.Row{Stack: stack, Kind: kind, Live: mem.Tally{Count: 1, Bytes: 8}})
 	}
 	var b bytes.Buffer
 	require.NoError(t, pprof.WriteUsage(&b, u))
@@ -276,7 +277,7 @@ func allocated() uint64 {
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
 	u := &export.Usage{Time: time.Unix(1, 0), Rows: []export.Row{{
-		Stack: snapshot.Stack{{Function: "main.main", File: "main.go", Line: 3}}, Kind: "Input", Live: snapshot.Tally{Count: 1, Bytes: 8},
+		Stack: mem.Stack{{Function: "main.main", File: "main.go", Line: 3}}, Kind: "Input", Live: mem.Tally{Count: 1, Bytes: 8},
 	}}}
 	require.NoError(f, pprof.Profile(u).WriteUncompressed(&b))
 	f.Add(b.Bytes())

@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -92,14 +93,14 @@ func usage(p *profile.Profile, size int) (*export.Usage, error) {
 			Stack: stack.frames, Site: stack.site,
 			Kind: label(s, labelKind), DType: label(s, labelDType), Shape: label(s, labelShape),
 			Section: label(s, labelSection), Device: label(s, labelDevice), Stream: label(s, labelStream), Memory: label(s, labelMemory),
-			Live:  snapshot.Tally{Count: value(s, at.liveCount), Bytes: alloc.Bytes(value(s, at.liveBytes))},
-			Total: snapshot.Tally{Count: value(s, at.totalCount), Bytes: alloc.Bytes(value(s, at.totalBytes))},
+			Live:  mem.Tally{Count: value(s, at.liveCount), Bytes: alloc.Bytes(value(s, at.liveBytes))},
+			Total: mem.Tally{Count: value(s, at.totalCount), Bytes: alloc.Bytes(value(s, at.totalBytes))},
 		}
 		if row.Kind == executable {
 			row.Live.Count = 0
 		}
 		if row.Live.IsZero() && row.Total.IsZero() {
-			row.Live = snapshot.Tally{Count: value(s, at.hostCount), Bytes: alloc.Bytes(value(s, at.hostBytes))}
+			row.Live = mem.Tally{Count: value(s, at.hostCount), Bytes: alloc.Bytes(value(s, at.hostBytes))}
 		}
 		u.Add(row)
 	}
@@ -170,7 +171,7 @@ func value(s *profile.Sample, column int) int64 {
 // stackReader turns locations into frames, and samples' lists of them into
 // stacks, once each.
 type stackReader struct {
-	frames map[*profile.Location]snapshot.Stack
+	frames map[*profile.Location]mem.Stack
 	stacks map[string]stack // by the IDs of the locations
 	id     []byte
 	room   int // for frames of stacks
@@ -178,8 +179,8 @@ type stackReader struct {
 }
 
 type stack struct {
-	frames snapshot.Stack
-	site   snapshot.Frame
+	frames mem.Stack
+	site   mem.Frame
 }
 
 // maxDepth bounds a stack, and unfolding the frames of all: a small file can name
@@ -191,21 +192,21 @@ const (
 
 func newStackReader(p *profile.Profile, size int) *stackReader {
 	r := &stackReader{
-		frames: make(map[*profile.Location]snapshot.Stack, len(p.Location)),
+		frames: make(map[*profile.Location]mem.Stack, len(p.Location)),
 		stacks: make(map[string]stack),
 		room:   unfolding * size, most: unfolding * size,
 	}
 	for _, l := range p.Location {
-		var stack snapshot.Stack
+		var stack mem.Stack
 		for _, line := range l.Line {
-			f := snapshot.Frame{Line: int(line.Line)}
+			f := mem.Frame{Line: int(line.Line)}
 			if line.Function != nil {
 				f.Function, f.File = line.Function.Name, line.Function.Filename
 			}
 			stack = append(stack, f)
 		}
 		if len(stack) == 0 {
-			stack = snapshot.Stack{{Function: fmt.Sprintf("%#x", l.Address)}}
+			stack = mem.Stack{{Function: fmt.Sprintf("%#x", l.Address)}}
 		}
 		r.frames[l] = stack
 	}
@@ -221,7 +222,7 @@ func (r *stackReader) read(s *profile.Sample) (stack, error) {
 	if ok {
 		return known, nil
 	}
-	var frames snapshot.Stack
+	var frames mem.Stack
 	for _, l := range s.Location {
 		frames = append(frames, r.frames[l]...)
 		if len(frames) > maxDepth {

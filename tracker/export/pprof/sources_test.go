@@ -15,13 +15,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 const packages = "/opt/conda/lib/python3.12/site-packages/"
 
 // jaxStack is a call stack of a JAX profile, innermost first.
-var jaxStack = snapshot.Stack{
+var jaxStack = mem.Stack{
 	{Function: "__call__", File: packages + "jax/_src/interpreters/pxla.py", Line: 395},
 	{Function: "_pjit_call_impl_python", File: packages + "jax/_src/pjit.py", Line: 1500},
 	{Function: "bind", File: packages + "jax/_src/core.py", Line: 500},
@@ -59,14 +59,14 @@ func TestJAXNamesTheFileOfTheUser(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "python3.12", u.Origin.Program)
 	require.Len(t, u.Rows, 3)
-	var sum snapshot.Tally
+	var sum mem.Tally
 	for _, r := range u.Rows {
 		assert.Equal(t, jaxStack, r.Stack, "all frames, in their order")
 		assert.Equal(t, "model.py:31 __call__", r.Site.String())
 		assert.Equal(t, "__call__ <- <module>", r.Stack.Path().String())
 		sum = sum.Add(r.Live)
 	}
-	assert.Equal(t, snapshot.Tally{Count: 2, Bytes: 3 * 4096}, sum, "an executable is no buffer")
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 3 * 4096}, sum, "an executable is no buffer")
 
 	p := pprof.Profile(u)
 	require.NoError(t, p.CheckValid())
@@ -78,19 +78,19 @@ func TestJAXNamesTheFileOfTheUser(t *testing.T) {
 
 // backward are stacks of a backward pass of PyTorch and of the forward pass before it.
 func backward() *export.Usage {
-	capture := snapshot.Stack{
+	capture := mem.Stack{
 		{Function: "torch::unwind::unwind()", File: "??"},
 		{Function: "torch::cuda::(anonymous namespace)::gather_with_cpp()", File: "memory_snapshot.cpp"},
 		{Function: "at::TensorBase at::detail::_empty_generic<long>(c10::ArrayRef<long>, c10::Allocator*)"},
 	}
 	u := new(export.Usage)
-	for _, rest := range []snapshot.Stack{
+	for _, rest := range []mem.Stack{
 		{{Function: "torch::autograd::generated::BmmBackward0::apply(std::vector<at::Tensor>&&)", File: "??"}, {Function: "torch::autograd::Node::operator()(std::vector<at::Tensor>&&)", File: "??"}},
 		{{Function: "forward", File: packages + "torch/nn/modules/linear.py", Line: 125}, {Function: "_call_impl", File: packages + "torch/nn/modules/module.py", Line: 1}, {Function: "forward", File: "/home/me/net.py", Line: 7},
 			{Function: "_call_impl", File: packages + "torch/nn/modules/module.py", Line: 1}, {Function: "step", File: "/home/me/train.py", Line: 20}},
 	} {
 		stack := append(capture[:3:3], rest...)
-		u.Rows = append(u.Rows, export.Row{Stack: stack, Site: stack.Site(), Device: "cuda:0", Live: snapshot.Tally{Count: 1, Bytes: 1 << 20}})
+		u.Rows = append(u.Rows, export.Row{Stack: stack, Site: stack.Site(), Device: "cuda:0", Live: mem.Tally{Count: 1, Bytes: 1 << 20}})
 	}
 	return u
 }

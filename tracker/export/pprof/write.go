@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -82,7 +83,7 @@ func Profile(u *export.Usage) *profile.Profile {
 			}},
 		},
 		stacks:    make(map[export.StackID][]*profile.Location),
-		locations: make(map[snapshot.Frame]*profile.Location),
+		locations: make(map[mem.Frame]*profile.Location),
 		functions: make(map[function]*profile.Function),
 	}
 	if u.Time.IsZero() {
@@ -131,7 +132,7 @@ type builder struct {
 	p         *profile.Profile
 	liveOnly  bool
 	stacks    map[export.StackID][]*profile.Location
-	locations map[snapshot.Frame]*profile.Location
+	locations map[mem.Frame]*profile.Location
 	functions map[function]*profile.Function
 }
 
@@ -187,7 +188,7 @@ func (b *builder) sample(r *export.Row, o snapshot.Origin, values []int64) {
 	})
 }
 
-func (b *builder) stack(s snapshot.Stack) []*profile.Location {
+func (b *builder) stack(s mem.Stack) []*profile.Location {
 	id := export.IdentifyStack(s)
 	locations, ok := b.stacks[id]
 	if !ok {
@@ -199,7 +200,7 @@ func (b *builder) stack(s snapshot.Stack) []*profile.Location {
 	return locations
 }
 
-func (b *builder) location(f snapshot.Frame) *profile.Location {
+func (b *builder) location(f mem.Frame) *profile.Location {
 	l := b.locations[f]
 	if l == nil {
 		l = &profile.Location{
@@ -214,7 +215,7 @@ func (b *builder) location(f snapshot.Frame) *profile.Location {
 	return l
 }
 
-func (b *builder) function(f snapshot.Frame) *profile.Function {
+func (b *builder) function(f mem.Frame) *profile.Function {
 	key := function{f.Function, f.File}
 	fn := b.functions[key]
 	if fn == nil {
@@ -230,7 +231,7 @@ func (b *builder) function(f snapshot.Frame) *profile.Function {
 // known. What subtracts profiles without reading their symbols (Pyroscope's scraper, for
 // one) knows stacks by the addresses of their frames: equal lines have equal ones in all
 // profiles, and others have others. It is below 1<<52, which JavaScript can hold, and not 0.
-func address(f snapshot.Frame) uint64 {
+func address(f mem.Frame) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(f.Function))
 	h.Write([]byte{0})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -140,9 +141,9 @@ func (o sender) counter(d *prometheus.Desc, value float64) {
 // kinds sends the well-known kinds always, so that their series do not come and
 // go, and others that have live buffers.
 func (o sender) kinds(s *snapshot.Snapshot) {
-	sums := make(map[snapshot.Kind]snapshot.Tally)
-	for _, kind := range snapshot.Kinds() {
-		sums[kind] = snapshot.Tally{}
+	sums := make(map[mem.Kind]mem.Tally)
+	for _, kind := range mem.Kinds() {
+		sums[kind] = mem.Tally{}
 	}
 	for g := range s.Groups() {
 		if g.Memory.OnHost() {
@@ -217,7 +218,7 @@ func (o sender) sites(s *snapshot.Snapshot, top int) {
 }
 
 func (o sender) suspects(s *snapshot.Snapshot) {
-	sums, names := make(map[string]snapshot.Tally), linesOf(s) // a name may stand for several functions
+	sums, names := make(map[string]mem.Tally), linesOf(s) // a name may stand for several functions
 	for _, suspect := range s.Suspects() {
 		site := label(names.Of(suspect.Site))
 		sums[site] = sums[site].Add(suspect.Tally)
@@ -230,7 +231,7 @@ func (o sender) suspects(s *snapshot.Snapshot) {
 
 // linesOf names the lines of code, those of one name with their folders.
 func linesOf(s *snapshot.Snapshot) *export.LineNames {
-	return export.NewLineNames(func(yield func(snapshot.Frame) bool) {
+	return export.NewLineNames(func(yield func(mem.Frame) bool) {
 		for site := range s.Sites() {
 			if !yield(site.Site) {
 				return

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -20,17 +21,17 @@ import (
 // segments the streams, what is expandable and what is pending.
 type written struct {
 	ordinal                       int
-	live, peak                    snapshot.Tally
+	live, peak                    mem.Tally
 	reserved, expandable, pending alloc.Bytes
 	streams                       []alloc.Stream
 	pools                         map[string]alloc.Bytes // reserved, by private pool
-	events                        map[snapshot.Action]int
+	events                        map[mem.Action]int
 }
 
 func told(c *Contents) (all []written) {
 	for _, r := range append([]*snapshot.Record{c.Record}, c.Record.Others...) {
 		s := r.Snapshot
-		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[snapshot.Action]int), pools: make(map[string]alloc.Bytes)}
+		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[mem.Action]int), pools: make(map[string]alloc.Bytes)}
 		for _, segment := range s.Segments {
 			w.reserved += segment.Size
 			w.pools[segment.Private+" "+segment.Pool.String()] += segment.Size

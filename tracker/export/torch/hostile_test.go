@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // allocates returns the bytes that f allocates, given back or not: more than it
@@ -99,7 +99,7 @@ func TestManyBlocks(t *testing.T) {
 	got := allocates(func() {
 		c, err := Read(&b)
 		require.NoError(t, err)
-		assert.Equal(t, snapshot.Tally{Count: blocks, Bytes: blocks * 256}, c.Record.Snapshot.Live)
+		assert.Equal(t, mem.Tally{Count: blocks, Bytes: blocks * 256}, c.Record.Snapshot.Live)
 	})
 	assert.Less(t, got, uint64(blocks*most))
 }
@@ -126,7 +126,7 @@ func TestAStackIsReadOnce(t *testing.T) {
 		require.NoError(t, err)
 		u := c.Usage
 		require.Len(t, u.Rows, blocks)
-		assert.Equal(t, snapshot.Frame{Function: "main.main"}, u.Rows[0].Site)
+		assert.Equal(t, mem.Frame{Function: "main.main"}, u.Rows[0].Site)
 		assert.True(t, len(u.Rows[0].Stack) == maxFrames, "the innermost frames")
 		assert.True(t, &u.Rows[0].Stack[0] == &u.Rows[blocks-1].Stack[0])
 	})

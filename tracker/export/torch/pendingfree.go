@@ -2,6 +2,7 @@ package torch
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -21,7 +22,7 @@ func findPendingFrees(r *snapshot.Record) pendingFrees {
 		waits[p] = true
 	}
 	for e := range r.Events() {
-		if e.Action == snapshot.FreeCompleted {
+		if e.Action == mem.FreeCompleted {
 			waits[e.Ptr] = true
 		}
 	}
@@ -31,14 +32,14 @@ func findPendingFrees(r *snapshot.Record) pendingFrees {
 	for e := range r.Events() {
 		switch {
 		case !waits[e.Ptr]:
-		case e.Action == snapshot.Freed:
+		case e.Action == mem.Freed:
 			f.left[e.Ptr] = e
-		case e.Action == snapshot.FreeCompleted:
+		case e.Action == mem.FreeCompleted:
 			if freed, ok := f.left[e.Ptr]; ok {
 				f.late[freed.Seq] = true
 			}
 			delete(f.left, e.Ptr)
-		case e.Action == snapshot.Allocated:
+		case e.Action == mem.Allocated:
 			delete(f.left, e.Ptr)
 		}
 	}

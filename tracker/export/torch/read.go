@@ -13,6 +13,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -53,7 +55,7 @@ func read(r io.Reader) (*Contents, error) {
 		return nil, err
 	}
 	in := source{
-		raw: s, tensors: make(map[tensorKey]*snapshot.Tensor), sections: []string{""}, sectionIDs: map[string]uint32{"": 0},
+		raw: s, tensors: make(map[tensorKey]*tables.Tensor), sections: []string{""}, sectionIDs: map[string]uint32{"": 0},
 		streams: []alloc.Stream{0}, streamIDs: map[int64]uint8{0: 0},
 	}
 	in.whoWrote()
@@ -97,7 +99,7 @@ type source struct {
 	memory     alloc.Memory // of what has none of its own
 	device     string       // the name of all its devices
 	origin     snapshot.Origin
-	tensors    map[tensorKey]*snapshot.Tensor
+	tensors    map[tensorKey]*tables.Tensor
 	sections   []string
 	sectionIDs map[string]uint32
 	streams    []alloc.Stream
@@ -157,7 +159,7 @@ const (
 
 // tensor returns what a buffer of so many bytes holds. PyTorch says only its
 // category; Write describes it.
-func (in *source) tensor(d described, size int64) (*snapshot.Tensor, error) {
+func (in *source) tensor(d described, size int64) (*tables.Tensor, error) {
 	key := tensorKey{d.kind, d.dtype, d.shape, in.memoryNamed(d.memory), size}
 	if x, ok := in.tensors[key]; ok {
 		return x, nil
@@ -179,27 +181,27 @@ func (in *source) memoryNamed(name string) alloc.Memory {
 	return in.memory
 }
 
-func newTensor(key tensorKey) *snapshot.Tensor {
-	kind, err := snapshot.ParseKind(key.kind)
+func newTensor(key tensorKey) *tables.Tensor {
+	kind, err := mem.ParseKind(key.kind)
 	if err != nil {
-		kind = snapshot.Unspecified
+		kind = mem.Unspecified
 	}
 	if dtype, err := alloc.ParseDType(key.dtype); err == nil {
 		if shape, err := alloc.ParseShape(key.shape); err == nil {
-			if x, err := snapshot.NewTensor(shape, dtype, kind); err == nil && int64(x.Each) == key.size {
+			if x, err := tables.NewTensor(shape, dtype, kind); err == nil && int64(x.Each) == key.size {
 				x.Memory = key.memory
 				return &x
 			}
 		}
 	}
-	return &snapshot.Tensor{Kind: kind, Memory: key.memory, Each: alloc.Bytes(key.size)}
+	return &tables.Tensor{Kind: kind, Memory: key.memory, Each: alloc.Bytes(key.size)}
 }
 
 // section numbers a section's path.
 func (in *source) section(path string) (uint32, error) {
 	id, ok := in.sectionIDs[path]
 	if !ok {
-		if len(in.sections) >= snapshot.MaxSections {
+		if len(in.sections) >= tables.MaxSections {
 			return 0, nil
 		}
 		id = uint32(len(in.sections))
@@ -209,15 +211,15 @@ func (in *source) section(path string) (uint32, error) {
 	return id, in.Use(sectionBytes)
 }
 
-// streamOf numbers a stream. Those beyond snapshot.MaxStreams count as the last.
+// streamOf numbers a stream. Those beyond tables.MaxStreams count as the last.
 func (in *source) streamOf(handle int64) uint8 {
 	n, ok := in.streamIDs[handle]
-	if !ok && len(in.streams) < snapshot.MaxStreams {
+	if !ok && len(in.streams) < tables.MaxStreams {
 		n = uint8(len(in.streams))
 		in.streams = append(in.streams, alloc.Stream(handle))
 		in.streamIDs[handle] = n
 	} else if !ok {
-		n = snapshot.MaxStreams - 1
+		n = tables.MaxStreams - 1
 	}
 	return n
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -20,7 +22,7 @@ type rebuilder struct {
 	segments []alloc.Segment
 	head     snapshot.Head
 
-	entries []snapshot.EventEntry
+	entries []tables.EventEntry
 	siteOf  []int32             // of each entry that is about a buffer; -1 of others
 	open    map[int64]int       // the entry of the alloc that is live at an address
 	older   []older             // buffers from before the first event that it ended
@@ -33,7 +35,7 @@ type rebuilder struct {
 	start   time.Time
 	now     int64 // microseconds: never back
 
-	sites   []snapshot.SiteEntry
+	sites   []tables.SiteEntry
 	siteIDs map[siteKey]int32
 }
 
@@ -41,7 +43,7 @@ type rebuilder struct {
 type ending struct {
 	*alloc.Block             // of a segment
 	value        plain.Value // what the file says of it
-	stack        snapshot.StackID
+	stack        tables.StackID
 	entry        int32 // its alloc; -1 if there is none
 	site         int32
 	stream       uint8
@@ -58,9 +60,9 @@ type openSection struct {
 }
 
 type siteKey struct {
-	snapshot.Place
+	tables.Place
 	stream uint8
-	tensor *snapshot.Tensor
+	tensor *tables.Tensor
 }
 
 // The bytes that things take, as plain.Data.Use counts them.
@@ -111,7 +113,7 @@ func (r *rebuilder) readTrace() error {
 		return err
 	}
 	most := r.eventsIn(r.ordinal)
-	r.entries, r.siteOf = make([]snapshot.EventEntry, 0, most), make([]int32, 0, most)
+	r.entries, r.siteOf = make([]tables.EventEntry, 0, most), make([]int32, 0, most)
 	r.open = make(map[int64]int, min(most, len(r.ends)))
 	for e, err := range r.events(r.ordinal) {
 		if err == nil {
@@ -197,34 +199,34 @@ func (r *rebuilder) since(micros int64) time.Duration {
 	return time.UnixMicro(r.now).Sub(r.start)
 }
 
-func (r *rebuilder) add(e snapshot.EventEntry, site int32) {
+func (r *rebuilder) add(e tables.EventEntry, site int32) {
 	r.entries = append(r.entries, e)
 	r.siteOf = append(r.siteOf, site)
 }
 
 func (r *rebuilder) event(e *rawEvent) error {
-	entry := snapshot.EventEntry{Since: r.since(e.micros), Ptr: alloc.Ptr(e.addr), Allocated: alloc.Bytes(e.size), Stream: r.streamOf(e.stream)}
+	entry := tables.EventEntry{Since: r.since(e.micros), Ptr: alloc.Ptr(e.addr), Allocated: alloc.Bytes(e.size), Stream: r.streamOf(e.stream)}
 	switch e.action {
 	case "alloc":
 		return r.alloc(e, entry)
 	case "free_completed", "free":
 		return r.free(e, entry)
 	case "segment_alloc", "segment_map":
-		entry.Action, entry.Stack = snapshot.SegmentAllocated, e.stack.id
+		entry.Action, entry.Stack = mem.SegmentAllocated, e.stack.id
 	case "segment_free", "segment_unmap":
-		entry.Action, entry.Stack = snapshot.SegmentFreed, e.stack.id
+		entry.Action, entry.Stack = mem.SegmentFreed, e.stack.id
 	case "oom":
 		oom := *e
 		r.oom, r.oomAt = &oom, len(r.entries)
-		entry.Action, entry.Ptr, entry.Stack = snapshot.OutOfMemory, 0, e.stack.id
+		entry.Action, entry.Ptr, entry.Stack = mem.OutOfMemory, 0, e.stack.id
 	case "snapshot":
 		number := r.mark(e)
 		if number < 0 {
 			return nil
 		}
-		entry.Action, entry.Ptr, entry.Stack, entry.Allocated = snapshot.Marked, 0, e.stack.id, alloc.Bytes(number)
+		entry.Action, entry.Ptr, entry.Stack, entry.Allocated = mem.Marked, 0, e.stack.id, alloc.Bytes(number)
 	case freeRequested:
-		entry.Action = snapshot.FreeRequested
+		entry.Action = mem.FreeRequested
 		if i, ok := r.open[e.addr]; ok {
 			begun := r.entries[i]
 			entry.Allocated, entry.Tensor, entry.Stack, entry.Section = begun.Allocated, begun.Tensor, begun.Stack, begun.Section
@@ -255,14 +257,14 @@ func rounded(size int64) alloc.Bytes {
 	return alloc.Bytes(max(unit, (size+unit-1)/unit*unit))
 }
 
-func (r *rebuilder) alloc(e *rawEvent, entry snapshot.EventEntry) error {
+func (r *rebuilder) alloc(e *rawEvent, entry tables.EventEntry) error {
 	r.oom = nil // the program went on
 	about := r.ofEvent(e)
 	site, tensor, err := r.site(e.stack.id, entry.Stream, about, e.size)
 	if err != nil {
 		return err
 	}
-	entry.Action, entry.Allocated, entry.Tensor, entry.Stack = snapshot.Allocated, rounded(e.size), tensor, e.stack.id
+	entry.Action, entry.Allocated, entry.Tensor, entry.Stack = mem.Allocated, rounded(e.size), tensor, e.stack.id
 	entry.Section = uint16(r.sites[site].Section)
 	r.sites[site].Total++
 	if before, ok := r.open[e.addr]; ok {
@@ -277,8 +279,8 @@ func (r *rebuilder) alloc(e *rawEvent, entry snapshot.EventEntry) error {
 	return err
 }
 
-func (r *rebuilder) free(e *rawEvent, entry snapshot.EventEntry) error {
-	entry.Action = snapshot.Freed
+func (r *rebuilder) free(e *rawEvent, entry tables.EventEntry) error {
+	entry.Action = mem.Freed
 	if i, ok := r.open[e.addr]; ok {
 		begun := r.entries[i]
 		entry.Allocated, entry.Tensor, entry.Stack, entry.Section = begun.Allocated, begun.Tensor, begun.Stack, begun.Section
@@ -304,7 +306,7 @@ func (r *rebuilder) note(a rawAnnotation) error {
 	if err != nil {
 		return err
 	}
-	entry := snapshot.EventEntry{Since: r.since(a.micros), Action: snapshot.SectionBegan, Section: uint16(section)}
+	entry := tables.EventEntry{Since: r.since(a.micros), Action: mem.SectionBegan, Section: uint16(section)}
 	if a.begins {
 		r.nextID++
 		r.spans = append(r.spans, openSection{r.nextID, section})
@@ -317,7 +319,7 @@ func (r *rebuilder) note(a rawAnnotation) error {
 		if i < 0 { // it began before the annotations did
 			return nil
 		}
-		entry.Action, entry.Allocated = snapshot.SectionEnded, alloc.Bytes(r.spans[i].id)
+		entry.Action, entry.Allocated = mem.SectionEnded, alloc.Bytes(r.spans[i].id)
 		r.spans = slices.Delete(r.spans, i, i+1)
 	}
 	r.add(entry, -1)
@@ -325,7 +327,7 @@ func (r *rebuilder) note(a rawAnnotation) error {
 }
 
 // site returns the table's entry for a buffer.
-func (r *rebuilder) site(stack snapshot.StackID, stream uint8, about described, size int64) (int32, *snapshot.Tensor, error) {
+func (r *rebuilder) site(stack tables.StackID, stream uint8, about described, size int64) (int32, *tables.Tensor, error) {
 	tensor, err := r.tensor(about, size)
 	if err != nil {
 		return 0, nil, err
@@ -334,12 +336,12 @@ func (r *rebuilder) site(stack snapshot.StackID, stream uint8, about described, 
 	if err != nil {
 		return 0, nil, err
 	}
-	key := siteKey{snapshot.Place{Stack: stack, Section: section}, stream, tensor}
+	key := siteKey{tables.Place{Stack: stack, Section: section}, stream, tensor}
 	id, ok := r.siteIDs[key]
 	if !ok {
 		id = int32(len(r.sites))
 		r.siteIDs[key] = id
-		r.sites = append(r.sites, snapshot.SiteEntry{Place: key.Place, Stream: stream, Tensor: tensor})
+		r.sites = append(r.sites, tables.SiteEntry{Place: key.Place, Stream: stream, Tensor: tensor})
 		err = r.Use(siteBytes)
 	}
 	return id, tensor, err

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -49,7 +51,7 @@ func (r *rebuilder) findSites() error {
 // findPeak goes through the events twice: to find the moment of most bytes, and to
 // count what was live then.
 func (r *rebuilder) findPeak() {
-	var level snapshot.Tally
+	var level mem.Tally
 	for i, n := range r.countsAt(0) {
 		level = level.Add(r.sites[i].Tensor.Tally(n))
 	}
@@ -86,14 +88,14 @@ func (r *rebuilder) countsAt(entries int) []int64 {
 }
 
 // change is what an event adds to the live buffers.
-func change(e snapshot.EventEntry) snapshot.Tally {
+func change(e tables.EventEntry) mem.Tally {
 	switch e.Action {
-	case snapshot.Allocated:
+	case mem.Allocated:
 		return e.Tensor.Tally(1)
-	case snapshot.Freed:
-		return snapshot.Tally{}.Sub(e.Tensor.Tally(1))
+	case mem.Freed:
+		return mem.Tally{}.Sub(e.Tensor.Tally(1))
 	}
-	return snapshot.Tally{}
+	return mem.Tally{}
 }
 
 func (r *rebuilder) result() (*snapshot.Record, error) {
@@ -117,10 +119,10 @@ func (r *rebuilder) result() (*snapshot.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := snapshot.New(r.head, snapshot.Tables{
+	s := snapshot.New(r.head, tables.Tables{
 		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: live, Epoch: r.start,
 	})
-	h := snapshot.NewHistory(snapshot.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams})
+	h := snapshot.NewHistory(tables.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams})
 	record := &snapshot.Record{
 		Time: r.head.Time, Snapshot: s, History: h,
 		Devices: []snapshot.DeviceInfo{{Name: r.head.Device, Ordinal: r.ordinal, Used: -1, Total: -1, Reserved: r.head.Reserved}},
@@ -139,19 +141,19 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 		Requested: alloc.Bytes(r.oom.size), Free: alloc.Bytes(r.oom.free),
 		Total: -1, Inactive: -1, LargestInactive: -1, Untracked: -1, Elsewhere: -1, Others: -1,
 	}
-	if kind, err := snapshot.ParseKind(kindNamed(r.oom.category)); err == nil {
+	if kind, err := mem.ParseKind(kindNamed(r.oom.category)); err == nil {
 		o.Kind = kind
 	}
 	o.Reserved = r.head.Reserved
 	for _, e := range r.entries[r.oomAt:] {
 		switch e.Action {
-		case snapshot.SegmentFreed:
+		case mem.SegmentFreed:
 			o.Reserved += e.Allocated
-		case snapshot.SegmentAllocated:
+		case mem.SegmentAllocated:
 			o.Reserved -= e.Allocated
 		}
 	}
-	sums := make(map[snapshot.Frame]snapshot.Tally)
+	sums := make(map[mem.Frame]mem.Tally)
 	for i, n := range r.countsAt(r.oomAt) {
 		if n > 0 {
 			site := r.table.Site(r.sites[i].Stack)
@@ -159,9 +161,9 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 		}
 	}
 	for site, live := range sums {
-		o.Sites = append(o.Sites, snapshot.SiteTally{Frame: site, Tally: live})
+		o.Sites = append(o.Sites, mem.SiteTally{Frame: site, Tally: live})
 	}
-	slices.SortFunc(o.Sites, func(x, y snapshot.SiteTally) int {
+	slices.SortFunc(o.Sites, func(x, y mem.SiteTally) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), x.Frame.Compare(y.Frame))
 	})
 	o.Sites = o.Sites[:min(most, len(o.Sites))]
@@ -170,12 +172,12 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 
 // allocations returns the live buffers, oldest first. Those from before the first
 // event are in the order of their addresses.
-func (r *rebuilder) allocations(first uint64) ([]snapshot.AllocationEntry, error) {
-	out := make([]snapshot.AllocationEntry, 0, len(r.ends))
+func (r *rebuilder) allocations(first uint64) ([]tables.AllocationEntry, error) {
+	out := make([]tables.AllocationEntry, 0, len(r.ends))
 	seq := uint64(len(r.older))
 	for i := range r.ends {
 		e := &r.ends[i]
-		a := snapshot.AllocationEntry{Site: e.site, Ptr: e.Ptr, Allocated: e.Size}
+		a := tables.AllocationEntry{Site: e.site, Ptr: e.Ptr, Allocated: e.Size}
 		var err error
 		if a.Label, err = r.label(e); err != nil {
 			return nil, err
@@ -188,6 +190,6 @@ func (r *rebuilder) allocations(first uint64) ([]snapshot.AllocationEntry, error
 		}
 		out = append(out, a)
 	}
-	slices.SortFunc(out, func(x, y snapshot.AllocationEntry) int { return cmp.Compare(x.Seq, y.Seq) })
+	slices.SortFunc(out, func(x, y tables.AllocationEntry) int { return cmp.Compare(x.Seq, y.Seq) })
 	return out, nil
 }

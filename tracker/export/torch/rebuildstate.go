@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // readSegments reads the state at the end.
@@ -62,7 +62,7 @@ func (r *rebuilder) orderEnds() {
 	r.ends = slices.CompactFunc(r.ends, func(x, y ending) bool { return x.Ptr == y.Ptr })
 	for i := range r.ends {
 		e := &r.ends[i]
-		r.head.Live = r.head.Live.Add(snapshot.Tally{Count: 1, Bytes: e.Requested})
+		r.head.Live = r.head.Live.Add(mem.Tally{Count: 1, Bytes: e.Requested})
 		r.head.Allocated += e.Size
 	}
 }

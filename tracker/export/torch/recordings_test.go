@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -48,13 +49,13 @@ func golden(t *testing.T) (all map[string]map[string]walked) {
 func walk(d *snapshot.Record) walked {
 	step := func(e snapshot.Event) (live, reserved alloc.Bytes, counts bool) {
 		switch e.Action {
-		case snapshot.Allocated:
+		case mem.Allocated:
 			return e.Requested, 0, true
-		case snapshot.Freed:
+		case mem.Freed:
 			return -e.Requested, 0, true
-		case snapshot.SegmentAllocated:
+		case mem.SegmentAllocated:
 			return 0, e.Allocated, true
-		case snapshot.SegmentFreed:
+		case mem.SegmentFreed:
 			return 0, -e.Allocated, true
 		}
 		return 0, 0, false
@@ -116,13 +117,13 @@ func TestLevelsAtEveryEvent(t *testing.T) {
 // requireWhole checks what must be true of every dump: the tables add up.
 func requireWhole(t *testing.T, d *snapshot.Record) {
 	s := d.Snapshot
-	var live, peak, total, buffers snapshot.Tally
+	var live, peak, total, buffers mem.Tally
 	for site := range s.Sites() {
 		live, peak, total = live.Add(site.Live), peak.Add(site.Peak), total.Add(site.Total)
 	}
 	var allocated, reserved, inBlocks alloc.Bytes
 	for a := range s.Allocations() {
-		buffers = buffers.Add(snapshot.Tally{Count: 1, Bytes: a.Requested})
+		buffers = buffers.Add(mem.Tally{Count: 1, Bytes: a.Requested})
 		allocated += a.Allocated
 		require.Less(t, a.Seq, s.Events)
 	}
@@ -246,7 +247,7 @@ func TestWhatPyTorchAloneTells(t *testing.T) {
 	r := readRecording(t, "lm4-adam-bf16-ctx200.pickle.gz").Record
 	var sections []string
 	for e := range r.History.Events() {
-		if e.Action == snapshot.SectionBegan {
+		if e.Action == mem.SectionBegan {
 			sections = append(sections, e.Section)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -25,7 +26,7 @@ type blocks struct {
 }
 
 type site struct {
-	stack snapshot.Stack
+	stack mem.Stack
 	group group
 	shape alloc.Shape
 }
@@ -39,7 +40,7 @@ func liveBlocks(s *snapshot.Snapshot, frees map[alloc.Ptr]snapshot.Event) blocks
 	}
 	b := blocks{sorted: make([]block, 0, max(0, s.Live.Count))}
 	index := make(map[key]int)
-	siteOf := func(stack snapshot.Stack, g group, shape alloc.Shape) int {
+	siteOf := func(stack mem.Stack, g group, shape alloc.Shape) int {
 		k := key{export.IdentifyStack(stack), g}
 		i, ok := index[k]
 		if !ok {

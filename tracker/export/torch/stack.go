@@ -6,23 +6,24 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // callStack is a distinct call stack of a file.
 type callStack struct {
-	id     snapshot.StackID
-	frames snapshot.Stack
-	site   snapshot.Frame
+	id     tables.StackID
+	frames mem.Stack
+	site   mem.Frame
 }
 
 // stackReader makes each stack and each frame once, however often the file has them.
 type stackReader struct {
-	table                *snapshot.StackTable
+	table                *tables.StackTable
 	data                 *plain.Data
-	frames               []snapshot.Frame
+	frames               []mem.Frame
 	ranks                []callsite.Rank
-	frameIDs             map[snapshot.Frame]uint32
+	frameIDs             map[mem.Frame]uint32
 	ofDict               map[plain.Value]uint32
 	stacks               map[string]*callStack // by the IDs of the frames
 	ofList               map[plain.Value]*callStack
@@ -45,8 +46,8 @@ const (
 
 func newStackReader(data *plain.Data) stackReader {
 	return stackReader{
-		table: new(snapshot.StackTable), data: data, none: new(callStack),
-		frameIDs: make(map[snapshot.Frame]uint32), ofDict: make(map[plain.Value]uint32),
+		table: new(tables.StackTable), data: data, none: new(callStack),
+		frameIDs: make(map[mem.Frame]uint32), ofDict: make(map[plain.Value]uint32),
 		stacks: make(map[string]*callStack), ofList: make(map[plain.Value]*callStack),
 		name: data.Key("name"), filename: data.Key("filename"), line: data.Key("line"),
 		rule: callsite.Rule{Go: callsite.GoLibraries},
@@ -83,7 +84,7 @@ func (r *stackReader) stack(list plain.Value) (*callStack, error) {
 }
 
 func (r *stackReader) newStack() *callStack {
-	s := &callStack{frames: make(snapshot.Stack, len(r.id)/4)}
+	s := &callStack{frames: make(mem.Stack, len(r.id)/4)}
 	at := func(i int) uint32 { return binary.LittleEndian.Uint32(r.id[4*i:]) }
 	for i := range s.frames {
 		s.frames[i] = r.frames[at(i)]
@@ -106,7 +107,7 @@ func (r *stackReader) frame(v plain.Value) (uint32, error) {
 	filename, _ := r.data.Get(v, r.filename)
 	value, _ := r.data.Get(v, r.line)
 	line, _ := value.Int()
-	f := snapshot.Frame{Function: r.data.Str(name), File: r.data.Str(filename), Line: int(line)}
+	f := mem.Frame{Function: r.data.Str(name), File: r.data.Str(filename), Line: int(line)}
 	id, ok := r.frameIDs[f]
 	if !ok {
 		id = uint32(len(r.frames))

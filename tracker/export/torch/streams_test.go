@@ -10,6 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -53,16 +54,16 @@ func TestStreamsOfATracker(t *testing.T) {
 			}
 			assert.Equal(t, 2, labels)
 			if events == 0 {
-				assert.Equal(t, map[snapshot.Action]int{
-					snapshot.SegmentAllocated: 2, snapshot.Allocated: 4, snapshot.FreeRequested: 3, snapshot.Freed: 1,
+				assert.Equal(t, map[mem.Action]int{
+					mem.SegmentAllocated: 2, mem.Allocated: 4, mem.FreeRequested: 3, mem.Freed: 1,
 				}, counts(read.Record))
 			}
 		})
 	}
 }
 
-func counts(r *snapshot.Record) map[snapshot.Action]int {
-	counts := make(map[snapshot.Action]int)
+func counts(r *snapshot.Record) map[mem.Action]int {
+	counts := make(map[mem.Action]int)
 	for e := range r.Events() {
 		counts[e.Action]++
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -106,7 +107,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"alloc": func(t *rapid.T) {
 				size := rapid.SampledFrom([]alloc.Bytes{0, 1, 512, 700_000, 3 * alloc.MiB, 30 * alloc.MiB}).Draw(t, "size")
-				if b, err := tr.AllocBytes(size, rapid.SampledFrom(snapshot.Kinds()).Draw(t, "kind")); err == nil {
+				if b, err := tr.AllocBytes(size, rapid.SampledFrom(mem.Kinds()).Draw(t, "kind")); err == nil {
 					live = append(live, b)
 				}
 			},
@@ -179,17 +180,17 @@ func TestReadOfPyTorchItself(t *testing.T) {
 			require.NoError(t, err)
 			u := c.Usage
 
-			step := snapshot.Frame{Function: "train_step", File: "/home/user/train.py", Line: 42}
+			step := mem.Frame{Function: "train_step", File: "/home/user/train.py", Line: 42}
 			require.Len(t, u.Rows, 3)
 			for i, row := range u.Rows {
 				assert.Equal(t, row.Live, row.Total)
 				assert.Equal(t, row.Live, row.Peak)
-				u.Rows[i].Total, u.Rows[i].Peak = snapshot.Tally{}, snapshot.Tally{}
+				u.Rows[i].Total, u.Rows[i].Peak = mem.Tally{}, mem.Tally{}
 			}
 			for i, want := range []export.Row{
-				{Kind: "OptimizerState", Device: "cuda:0", Stream: "default stream", Live: snapshot.Tally{Count: 1, Bytes: 8<<20 - 100}},
-				{Kind: "autograd_detail", Device: "cuda:0", Stream: "default stream", Live: snapshot.Tally{Count: 1, Bytes: 1 << 20}},
-				{Device: "cuda:1", Stream: "default stream", Live: snapshot.Tally{Count: 1, Bytes: 5<<30 - 8}},
+				{Kind: "OptimizerState", Device: "cuda:0", Stream: "default stream", Live: mem.Tally{Count: 1, Bytes: 8<<20 - 100}},
+				{Kind: "autograd_detail", Device: "cuda:0", Stream: "default stream", Live: mem.Tally{Count: 1, Bytes: 1 << 20}},
+				{Device: "cuda:1", Stream: "default stream", Live: mem.Tally{Count: 1, Bytes: 5<<30 - 8}},
 			} {
 				assert.Equal(t, step, u.Rows[i].Site)
 				want.Stack, want.Site = u.Rows[i].Stack, step

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -64,13 +65,13 @@ func (w *writer) openFirst() {
 		}
 		addr := address(e.Ptr)
 		switch e.Action {
-		case snapshot.SegmentAllocated:
+		case mem.SegmentAllocated:
 			made[addr] = true
-		case snapshot.SegmentFreed:
+		case mem.SegmentFreed:
 			add(span{addr: addr, size: int64(e.Allocated), pool: alloc.LargePool, stream: e.Stream})
-		case snapshot.Allocated, snapshot.Registered, snapshot.FreeFailed:
+		case mem.Allocated, mem.Registered, mem.FreeFailed:
 			newer[addr] = true
-		case snapshot.Freed, snapshot.Unregistered:
+		case mem.Freed, mem.Unregistered:
 			if !newer[addr] {
 				older = append(older, block{addr: addr, size: int64(e.Allocated), stream: e.Stream})
 			}
@@ -78,7 +79,7 @@ func (w *writer) openFirst() {
 			if w.frees.late[e.Seq] {
 				waiting[addr] = true
 			}
-		case snapshot.FreeCompleted:
+		case mem.FreeCompleted:
 			if !waiting[addr] {
 				older = append(older, block{addr: addr, size: int64(e.Allocated), stream: e.Stream})
 			}
@@ -109,8 +110,8 @@ func (w *writer) openPieces() {
 	}
 	var changes []change
 	for e := range w.record.Events() {
-		if e.Action == snapshot.SegmentAllocated || e.Action == snapshot.SegmentFreed {
-			changes = append(changes, change{address(e.Ptr), int64(e.Allocated), e.Stream, e.Action == snapshot.SegmentAllocated})
+		if e.Action == mem.SegmentAllocated || e.Action == mem.SegmentFreed {
+			changes = append(changes, change{address(e.Ptr), int64(e.Allocated), e.Stream, e.Action == mem.SegmentAllocated})
 		}
 	}
 	for _, s := range w.record.Snapshot.Segments {
@@ -131,25 +132,25 @@ func (w *writer) event(l *list, e snapshot.Event) {
 		return
 	}
 	switch e.Action {
-	case snapshot.Allocated, snapshot.Registered, snapshot.FreeFailed:
+	case mem.Allocated, mem.Registered, mem.FreeFailed:
 		if size := w.cover(address(e.Ptr), int64(e.Allocated), e.Stream); size > 0 {
 			w.memoryEvent(l, "segment_alloc", e, alloc.Bytes(size))
 		}
 		w.memoryEvent(l, "alloc", e, e.Requested)
-	case snapshot.Freed, snapshot.Unregistered:
+	case mem.Freed, mem.Unregistered:
 		w.freed(l, e)
-	case snapshot.FreeCompleted:
+	case mem.FreeCompleted:
 		w.completed(l, e)
-	case snapshot.FreeRequested:
+	case mem.FreeRequested:
 		w.pending[address(e.Ptr)] = true
 		w.memoryEvent(l, "free_requested", e, e.Requested)
-	case snapshot.SegmentAllocated:
+	case mem.SegmentAllocated:
 		w.grow(l, e)
-	case snapshot.SegmentFreed:
+	case mem.SegmentFreed:
 		w.shrink(l, e)
-	case snapshot.OutOfMemory:
+	case mem.OutOfMemory:
 		w.outOfMemory(l, e)
-	case snapshot.Marked:
+	case mem.Marked:
 		w.plainEvent(l, "snapshot", e.Time, e.Stack, fmt.Sprintf("mark %d", e.Mark))
 	}
 }
@@ -227,12 +228,12 @@ func (w *writer) memoryEvent(l *list, action string, e snapshot.Event, size allo
 }
 
 // plainEvent writes an event that is not about memory.
-func (w *writer) plainEvent(l *list, action string, at time.Time, stack snapshot.Stack, metadata string) {
+func (w *writer) plainEvent(l *list, action string, at time.Time, stack mem.Stack, metadata string) {
 	l.next()
 	w.beginDict()
 	w.nameItem("action", action)
 	w.intItem("addr", 0)
-	w.eventRest(at, 0, 0, stack, category(snapshot.Unspecified))
+	w.eventRest(at, 0, 0, stack, category(mem.Unspecified))
 	if metadata != "" {
 		w.name("user_metadata")
 		w.text(metadata)
@@ -259,7 +260,7 @@ func (w *writer) freeThen() alloc.Bytes {
 	return max(0, s.DriverTotal-s.Untracked()-alloc.Bytes(w.open.bytes))
 }
 
-func (w *writer) eventRest(at time.Time, size alloc.Bytes, stream alloc.Stream, stack snapshot.Stack, category string) {
+func (w *writer) eventRest(at time.Time, size alloc.Bytes, stream alloc.Stream, stack mem.Stack, category string) {
 	w.intItem("size", int64(size))
 	w.intItem("stream", streamNumber(stream))
 	w.intItem("time_us", at.UnixMicro())

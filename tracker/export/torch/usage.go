@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -14,9 +15,9 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 	u := &export.Usage{Origin: in.origin}
 	type key struct {
 		stack  export.StackID
-		site   snapshot.Frame
+		site   mem.Frame
 		device int
-		kind   snapshot.Kind
+		kind   mem.Kind
 		dtype  alloc.DType
 		memory alloc.Memory
 		shape  string
@@ -46,7 +47,7 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 				if site.DType.Valid() {
 					u.Rows[i].DType = site.DType.String()
 				}
-				if !in.own && site.Kind == snapshot.Unspecified {
+				if !in.own && site.Kind == mem.Unspecified {
 					u.Rows[i].Kind = "" // not known
 				}
 			}
@@ -66,7 +67,7 @@ func (in *source) forgetPast(u *export.Usage, records []*snapshot.Record) {
 		}
 	}
 	for i := range u.Rows {
-		u.Rows[i].Peak, u.Rows[i].Total = snapshot.Tally{}, snapshot.Tally{}
+		u.Rows[i].Peak, u.Rows[i].Total = mem.Tally{}, mem.Tally{}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -26,7 +27,7 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	out := &writer{
 		pickler: newPickler(w),
 		stacks:  make(map[export.StackID]memo),
-		frames:  make(map[snapshot.Frame]memo),
+		frames:  make(map[mem.Frame]memo),
 		groups:  make(map[group]memo),
 		about:   make(map[group]memo),
 	}
@@ -107,7 +108,7 @@ type writer struct {
 	memory alloc.Memory // of what has none of its own
 
 	stacks map[export.StackID]memo
-	frames map[snapshot.Frame]memo
+	frames map[mem.Frame]memo
 	groups map[group]memo // the dicts that describe blocks
 	about  map[group]memo // the texts that describe events
 }
@@ -115,7 +116,7 @@ type writer struct {
 // group is what buffers share; the shape is known by its place, which those of
 // one tracker share.
 type group struct {
-	kind    snapshot.Kind
+	kind    mem.Kind
 	dtype   alloc.DType
 	memory  alloc.Memory
 	rank    int
@@ -123,7 +124,7 @@ type group struct {
 	section string
 }
 
-func groupOf(kind snapshot.Kind, dtype alloc.DType, memory alloc.Memory, shape alloc.Shape, section string) group {
+func groupOf(kind mem.Kind, dtype alloc.DType, memory alloc.Memory, shape alloc.Shape, section string) group {
 	g := group{kind: kind, dtype: dtype, memory: memory, rank: len(shape), section: section}
 	if len(shape) > 0 {
 		g.dims = &shape[0]
@@ -172,7 +173,7 @@ func (w *writer) settings(s *snapshot.Snapshot) {
 func address(p alloc.Ptr) int64 { return int64(p & (1<<53 - 1)) }
 
 // stack writes the frames of a stack, once.
-func (w *writer) stack(s snapshot.Stack) {
+func (w *writer) stack(s mem.Stack) {
 	id := export.IdentifyStack(s)
 	if m, ok := w.stacks[id]; ok {
 		w.get(m)
@@ -188,7 +189,7 @@ func (w *writer) stack(s snapshot.Stack) {
 	w.stacks[id] = m
 }
 
-func (w *writer) frame(f snapshot.Frame) {
+func (w *writer) frame(f mem.Frame) {
 	if m, ok := w.frames[f]; ok {
 		w.get(m)
 		return
@@ -204,18 +205,18 @@ func (w *writer) frame(f snapshot.Frame) {
 
 // categories are the names of PyTorch's memory profiler. The page fails on a
 // snapshot with categories but none "unknown": see traces.
-var categories = map[snapshot.Kind]string{
-	snapshot.Unspecified:    "unknown",
-	snapshot.Parameter:      "parameter",
-	snapshot.Gradient:       "gradient",
-	snapshot.OptimizerState: "optimizer_state",
-	snapshot.Activation:     "activation",
-	snapshot.Input:          "input",
-	snapshot.Temporary:      "temporary",
+var categories = map[mem.Kind]string{
+	mem.Unspecified:    "unknown",
+	mem.Parameter:      "parameter",
+	mem.Gradient:       "gradient",
+	mem.OptimizerState: "optimizer_state",
+	mem.Activation:     "activation",
+	mem.Input:          "input",
+	mem.Temporary:      "temporary",
 }
 
 // category names a kind; one of the program's own is unknown to the page.
-func category(kind snapshot.Kind) string { return cmp.Or(categories[kind], "unknown") }
+func category(kind mem.Kind) string { return cmp.Or(categories[kind], "unknown") }
 
 // annotations writes the sections of all histories, as PyTorch writes those of its profiler.
 func (w *writer) annotations(parts []*part) {
@@ -224,9 +225,9 @@ func (w *writer) annotations(parts []*part) {
 	for _, p := range parts {
 		for e := range p.record.Events() {
 			switch e.Action {
-			case snapshot.SectionBegan:
+			case mem.SectionBegan:
 				w.annotation(l, p.ordinal(), "START", e)
-			case snapshot.SectionEnded:
+			case mem.SectionEnded:
 				w.annotation(l, p.ordinal(), "END", e)
 			}
 		}

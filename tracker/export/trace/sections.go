@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -34,9 +35,9 @@ func newLayout(before map[uint64]string, events iter.Seq[snapshot.Event]) *layou
 	trial.beginAll(before)
 	for e := range events {
 		switch e.Action {
-		case snapshot.SectionBegan:
+		case mem.SectionBegan:
 			trial.begin(e.Span, e.Section)
-		case snapshot.SectionEnded:
+		case mem.SectionEnded:
 			if s := trial.end(e.Span); s != nil && s.part != nil {
 				trial.strays[s.part.span] = true
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -149,15 +150,15 @@ func (w *writer) event(e snapshot.Event) {
 		w.counter(reservedCounter, e.Time, w.levels.Reserved)
 	}
 	switch e.Action {
-	case snapshot.SectionBegan:
+	case mem.SectionBegan:
 		w.section("b", e.Time, w.sections.begin(e.Span, e.Section))
-	case snapshot.SectionEnded:
+	case mem.SectionEnded:
 		w.section("e", e.Time, w.sections.end(e.Span))
-	case snapshot.OutOfMemory:
+	case mem.OutOfMemory:
 		w.instant(oomThread, threads[oomThread], e.Time, map[string]any{
 			"requested_bytes": e.Requested, "site": e.Stack.Site().String(), "stack": frames(e.Stack),
 		})
-	case snapshot.Marked:
+	case mem.Marked:
 		w.mark(e)
 	}
 }
@@ -185,7 +186,7 @@ func lines(d snapshot.Delta) []string {
 	return out
 }
 
-func frames(s snapshot.Stack) []string {
+func frames(s mem.Stack) []string {
 	out := []string{}
 	for _, f := range s {
 		out = append(out, fmt.Sprintf("%s %s:%d", f.Function, f.File, f.Line))

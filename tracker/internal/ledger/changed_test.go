@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // TestAMarkIsOfOneInstant: what a mark tells is what changed up to its cut, however
@@ -26,9 +27,9 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 			live[i]--
 			return
 		}
-		x := snapshot.Tensor{Kind: snapshot.Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
+		x := tables.Tensor{Kind: mem.Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r Record
-		l.Add(&r, l.Cells.Make(Place{Place: snapshot.Place{Stack: snapshot.StackID(i + 1)}}, LineID(i), &x, l.Epoch), 512)
+		l.Add(&r, l.Cells.Make(Place{Place: tables.Place{Stack: tables.StackID(i + 1)}}, LineID(i), &x, l.Epoch), 512)
 		held[i] = append(held[i], r)
 		live[i]++
 	}
@@ -72,9 +73,9 @@ func TestAMarkTakesFewCellsAtOnce(t *testing.T) {
 	const changes = 10_000
 	l := NewLedger()
 	for i := range changes {
-		x := snapshot.Tensor{Kind: snapshot.Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
+		x := tables.Tensor{Kind: mem.Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r Record
-		l.Add(&r, l.Cells.Make(Place{Place: snapshot.Place{Stack: 1}}, 0, &x, l.Epoch), 512)
+		l.Add(&r, l.Cells.Make(Place{Place: tables.Place{Stack: 1}}, 0, &x, l.Epoch), 512)
 	}
 	due := func() (n int) {
 		for id := l.Cells.due; id != 0; id = l.Cells.At(id).older {

@@ -4,14 +4,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 // Group is what a line of a report counts: the live buffers of one kind, shape,
 // dtype and kind of memory. Its identity never changes, so that events may refer to it after
 // the last buffer is gone.
 type Group struct {
-	snapshot.Tensor
+	tables.Tensor
 	cells int // cells that point here
 }
 
@@ -53,12 +53,12 @@ type cells struct {
 	swept slab.ID // the sweep has come so far; 0 if there is none
 
 	// retired holds the buffers ever allocated by the cells that were dropped.
-	Retired      slab.Slab[snapshot.RetiredEntry]
+	Retired      slab.Slab[tables.RetiredEntry]
 	retiredIndex map[retiredKey]slab.ID
 }
 
 type retiredKey struct {
-	snapshot.Place
+	tables.Place
 	memory alloc.Memory
 }
 
@@ -69,7 +69,7 @@ type cellKey struct {
 
 // Place is where a buffer was allocated, and the number of the stream that it is for.
 type Place struct {
-	snapshot.Place
+	tables.Place
 	Stream uint8
 }
 
@@ -89,7 +89,7 @@ func newCells() cells {
 }
 
 // Find returns the cell of a place and a tensor, or 0.
-func (cs *cells) Find(p Place, x *snapshot.Tensor) slab.ID {
+func (cs *cells) Find(p Place, x *tables.Tensor) slab.ID {
 	recent := cs.recent.of(p.Stack)
 	if *recent != 0 {
 		if c := cs.At(*recent); c.Group != nil && c.Place == p && c.Group.Equal(x) {
@@ -107,7 +107,7 @@ func (cs *cells) Find(p Place, x *snapshot.Tensor) slab.ID {
 }
 
 // Make returns the cell of a place and a tensor, making it if it is new. The line is the stack's.
-func (cs *cells) Make(p Place, line LineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
+func (cs *cells) Make(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
 	if id := cs.Find(p, x); id != 0 {
 		return id
 	}
@@ -122,7 +122,7 @@ func (cs *cells) Make(p Place, line LineID, x *snapshot.Tensor, peakEpoch uint64
 
 // Readmit returns the cell of a buffer that is live again after it was counted
 // out. If its cell was dropped meanwhile, its part of the total goes back.
-func (cs *cells) Readmit(p Place, line LineID, x *snapshot.Tensor, peakEpoch uint64) slab.ID {
+func (cs *cells) Readmit(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
 	id := cs.Make(p, line, x, peakEpoch)
 	if c := cs.At(id); c.Total == c.Live {
 		cs.Touch(id)
@@ -136,7 +136,7 @@ func (cs *cells) Readmit(p Place, line LineID, x *snapshot.Tensor, peakEpoch uin
 }
 
 // group returns the group of a tensor, making it if it is new.
-func (cs *cells) group(x *snapshot.Tensor) *Group {
+func (cs *cells) group(x *tables.Tensor) *Group {
 	key := string(x.AppendKey(nil))
 	g := cs.groups[key]
 	if g == nil {
@@ -186,7 +186,7 @@ func (cs *cells) retire(id slab.ID, c *Cell) {
 func (cs *cells) retiredAt(k retiredKey) slab.ID {
 	id := cs.retiredIndex[k]
 	if id == 0 {
-		var r *snapshot.RetiredEntry
+		var r *tables.RetiredEntry
 		id, r = cs.Retired.Get()
 		r.Place, r.Memory = k.Place, k.memory
 		cs.retiredIndex[k] = id
@@ -215,7 +215,7 @@ type recentCells struct {
 
 const recentInPage = 1024
 
-func (r *recentCells) of(stack snapshot.StackID) *slab.ID {
+func (r *recentCells) of(stack tables.StackID) *slab.ID {
 	if callstack.ID(stack) == callstack.Overflow {
 		stack = 0
 	}

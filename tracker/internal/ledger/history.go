@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 // History is a ring of the latest events. It grows up to its bound, a chunk at a
@@ -13,10 +13,10 @@ import (
 type History struct {
 	max    int
 	mask   uint64 // of an event's number, to its place in the ring
-	ring   []*[eventsInChunk]snapshot.EventEntry
-	Next   uint64              // events ever
-	Latest time.Duration       // of the last event: time does not go back
-	none   snapshot.EventEntry // the slot of every event if none are kept
+	ring   []*[eventsInChunk]tables.EventEntry
+	Next   uint64            // events ever
+	Latest time.Duration     // of the last event: time does not go back
+	none   tables.EventEntry // the slot of every event if none are kept
 }
 
 const (
@@ -28,7 +28,7 @@ func NewHistory(maxEvents int) History {
 	if maxEvents > 0 {
 		places := max(eventsInChunk, 1<<bits.Len(uint(maxEvents-1)))
 		h.mask = uint64(places - 1)
-		h.ring = make([]*[eventsInChunk]snapshot.EventEntry, places/eventsInChunk)
+		h.ring = make([]*[eventsInChunk]tables.EventEntry, places/eventsInChunk)
 	}
 	return h
 }
@@ -39,7 +39,7 @@ func (h *History) Close() { *h = History{Next: h.Next, Latest: h.Latest} }
 // Slot returns the room for the next event, which the caller fills. It is
 // written field by field: the processor waits for an event that is built
 // elsewhere and copied.
-func (h *History) Slot() *snapshot.EventEntry {
+func (h *History) Slot() *tables.EventEntry {
 	at := h.Next & h.mask
 	h.Next++
 	if h.max == 0 {
@@ -47,14 +47,14 @@ func (h *History) Slot() *snapshot.EventEntry {
 	}
 	chunk := h.ring[at/eventsInChunk]
 	if chunk == nil {
-		chunk = new([eventsInChunk]snapshot.EventEntry)
+		chunk = new([eventsInChunk]tables.EventEntry)
 		h.ring[at/eventsInChunk] = chunk
 	}
 	return &chunk[at%eventsInChunk]
 }
 
 // Add appends an event at a time that moment gave.
-func (h *History) Add(e snapshot.EventEntry) {
+func (h *History) Add(e tables.EventEntry) {
 	e.Since = h.Moment(e.Since)
 	*h.Slot() = e
 }
@@ -69,12 +69,12 @@ func (h *History) Moment(now time.Duration) time.Duration {
 // Read copies the events kept, oldest first, and returns the number of the
 // first. Those that are overwritten before they are copied are left out. It holds the lock
 // for a chunk of events at a time.
-func (h *History) Read(lock sync.Locker) (events []snapshot.EventEntry, first uint64) {
+func (h *History) Read(lock sync.Locker) (events []tables.EventEntry, first uint64) {
 	lock.Lock()
 	end := h.Next
 	first = end - min(end, uint64(h.max))
 	lock.Unlock()
-	events = make([]snapshot.EventEntry, 0, end-first)
+	events = make([]tables.EventEntry, 0, end-first)
 	for at := first; at < end; {
 		lock.Lock()
 		if len(h.ring) == 0 {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 // counted is a lock that counts how often it was taken.
@@ -20,7 +20,7 @@ func TestReadHoldsTheLockForAChunkOfEvents(t *testing.T) {
 	for _, test := range []struct{ events, chunks int }{{0, 0}, {1, 1}, {eventsInChunk, 1}, {8 * eventsInChunk, 8}, {100*eventsInChunk + 5, 9}} {
 		h := NewHistory(8 * eventsInChunk)
 		for i := range test.events {
-			*h.Slot() = snapshot.EventEntry{Stack: 1, Ptr: 1, Section: uint16(i)}
+			*h.Slot() = tables.EventEntry{Stack: 1, Ptr: 1, Section: uint16(i)}
 		}
 		var lock counted
 		events, first := h.Read(&lock)

@@ -11,6 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/addrtable"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -31,9 +33,9 @@ type Ledger struct {
 	Addresses addrtable.Table
 
 	// Of the device's memory; see also byMemory.
-	Current snapshot.Tally // requested
-	Total   snapshot.Tally // ever
-	Peak    snapshot.Tally // count and bytes at the moment of most bytes
+	Current mem.Tally // requested
+	Total   mem.Tally // ever
+	Peak    mem.Tally // count and bytes at the moment of most bytes
 	// epoch counts the moments of most bytes; see cell.peak.
 	Epoch uint64
 
@@ -50,7 +52,7 @@ type Ledger struct {
 	Buffers  int64 // records of the tracker's own, also after Close
 	Closed   bool
 
-	Freed []*snapshot.Lifetimes // by line; nil where nothing was freed
+	Freed []*tables.Lifetimes // by line; nil where nothing was freed
 }
 
 // Record is what the ledger holds of live memory. It has no pointers, and so
@@ -85,7 +87,7 @@ func (l *Ledger) Close() {
 	l.Cells.Reset() // snapshots may be reading them
 	l.Cells.Retired.Reset()
 	l.Cells, l.Addresses, l.Freed = newCells(), addrtable.New(), nil
-	l.Current, l.Total, l.Peak = snapshot.Tally{}, snapshot.Tally{}, snapshot.Tally{}
+	l.Current, l.Total, l.Peak = mem.Tally{}, mem.Tally{}, mem.Tally{}
 	l.Allocated, l.allocatedPeak, l.Registered, l.High = 0, 0, 0, 0
 	l.ByMemory, l.Host = snapshot.ByMemory{}, hostBytes{}
 	l.Closed = true
@@ -219,7 +221,7 @@ func (l *Ledger) WasFreed(c *Cell, age time.Duration, event uint64) {
 	}
 	its := l.Freed[c.Line]
 	if its == nil {
-		its = new(snapshot.Lifetimes)
+		its = new(tables.Lifetimes)
 		l.Freed[c.Line] = its
 	}
 	its.Freed(age, event)

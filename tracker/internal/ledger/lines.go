@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // LineID numbers a line of code as a call site; 0 is the unknown one. There are
@@ -18,8 +18,8 @@ type lines struct {
 	libraries []string // skipped, besides the runtime
 
 	mu       sync.Mutex
-	frames   []snapshot.Frame // by lineID
-	ids      map[snapshot.Frame]LineID
+	frames   []mem.Frame // by lineID
+	ids      map[mem.Frame]LineID
 	calls    map[uintptr]call // by return address
 	ofStack  []*linePage      // by stack ID; nil where nobody asked
 	overflow LineID
@@ -38,10 +38,10 @@ type call struct {
 
 func (l *lines) init(table *callstack.Table, libraries []string) {
 	l.table, l.libraries = table, libraries
-	l.frames, l.ids = []snapshot.Frame{{}}, map[snapshot.Frame]LineID{{}: 0}
+	l.frames, l.ids = []mem.Frame{{}}, map[mem.Frame]LineID{{}: 0}
 	l.calls = make(map[uintptr]call)
 	for f := range table.Frames(callstack.Overflow) {
-		l.overflow = l.number(snapshot.Frame(f))
+		l.overflow = l.number(mem.Frame(f))
 	}
 }
 
@@ -64,7 +64,7 @@ func (l *lines) of(id callstack.ID) LineID {
 }
 
 // frame returns the line of that number.
-func (l *lines) frame(line LineID) snapshot.Frame {
+func (l *lines) frame(line LineID) mem.Frame {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.frames[line]
@@ -113,9 +113,9 @@ func (l *lines) site(pcs []uintptr) (at int, site call) {
 func (l *lines) call(pc uintptr) call {
 	c, ok := l.calls[pc]
 	if !ok {
-		var frames snapshot.Stack // one, unless it is C code
+		var frames mem.Stack // one, unless it is C code
 		for _, f := range l.table.FramesAt(pc) {
-			frames = append(frames, snapshot.Frame(f))
+			frames = append(frames, mem.Frame(f))
 		}
 		site, users := frames.CallSite(l.libraries...)
 		c = call{l.number(site), users}
@@ -124,7 +124,7 @@ func (l *lines) call(pc uintptr) call {
 	return c
 }
 
-func (l *lines) number(f snapshot.Frame) LineID {
+func (l *lines) number(f mem.Frame) LineID {
 	line, ok := l.ids[f]
 	if !ok {
 		line = LineID(len(l.frames))

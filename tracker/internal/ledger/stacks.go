@@ -5,7 +5,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Stacks interns call stacks and names them. What it keeps of a name is bounded
@@ -25,28 +26,28 @@ func NewStacks(depth, max int, libraries []string) *Stacks {
 }
 
 // Line numbers the call site of an interned stack, as Stack.Site chooses it.
-func (s *Stacks) Line(id snapshot.StackID) LineID { return s.lines.of(callstack.ID(id)) }
+func (s *Stacks) Line(id tables.StackID) LineID { return s.lines.of(callstack.ID(id)) }
 
 // Frame returns the call site of that number.
-func (s *Stacks) Frame(line LineID) snapshot.Frame { return s.lines.frame(line) }
+func (s *Stacks) Frame(line LineID) mem.Frame { return s.lines.frame(line) }
 
 // Site returns the call site of an interned stack.
-func (s *Stacks) Site(id snapshot.StackID) snapshot.Frame { return s.Frame(s.Line(id)) }
+func (s *Stacks) Site(id tables.StackID) mem.Frame { return s.Frame(s.Line(id)) }
 
 // Stack returns the frames of an interned stack; nil for 0.
-func (s *Stacks) Stack(stack snapshot.StackID) snapshot.Stack {
+func (s *Stacks) Stack(stack tables.StackID) mem.Stack {
 	if stack == 0 {
 		return nil
 	}
 	return s.frames(callstack.ID(stack))
 }
 
-func (s *Stacks) frames(id callstack.ID) snapshot.Stack {
+func (s *Stacks) frames(id callstack.ID) mem.Stack {
 	stack, ok := s.named.get(id)
 	if !ok {
-		stack = make(snapshot.Stack, 0, len(s.Table.PCs(id))+1)
+		stack = make(mem.Stack, 0, len(s.Table.PCs(id))+1)
 		for f := range s.Table.Frames(id) {
-			stack = append(stack, snapshot.Frame(f))
+			stack = append(stack, mem.Frame(f))
 		}
 		s.named.put(id, stack)
 	}
@@ -57,12 +58,12 @@ func (s *Stacks) frames(id callstack.ID) snapshot.Stack {
 // least. The zero value is ready to use.
 type recentStacks struct {
 	mu         sync.Mutex
-	young, old map[callstack.ID]snapshot.Stack
+	young, old map[callstack.ID]mem.Stack
 }
 
 const maxNamed = 1024
 
-func (r *recentStacks) get(id callstack.ID) (snapshot.Stack, bool) {
+func (r *recentStacks) get(id callstack.ID) (mem.Stack, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stack, ok := r.young[id]
@@ -74,21 +75,21 @@ func (r *recentStacks) get(id callstack.ID) (snapshot.Stack, bool) {
 	return stack, ok
 }
 
-func (r *recentStacks) put(id callstack.ID, stack snapshot.Stack) {
+func (r *recentStacks) put(id callstack.ID, stack mem.Stack) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(id, stack)
 }
 
-func (r *recentStacks) add(id callstack.ID, stack snapshot.Stack) {
+func (r *recentStacks) add(id callstack.ID, stack mem.Stack) {
 	if r.young == nil || len(r.young) == maxNamed/2 {
-		r.young, r.old = make(map[callstack.ID]snapshot.Stack), r.young
+		r.young, r.old = make(map[callstack.ID]mem.Stack), r.young
 	}
 	r.young[id] = stack
 }
 
 // Path returns the way to an interned stack's allocation.
-func (s *Stacks) Path(id snapshot.StackID) snapshot.Path {
+func (s *Stacks) Path(id tables.StackID) mem.Path {
 	return s.Stack(id).Path(s.lines.libraries...)
 }
 
@@ -109,12 +110,12 @@ func (s *streams) At(handle alloc.Stream) uint8 {
 	if n, ok := s.numbers[handle]; ok {
 		return n
 	}
-	const others = snapshot.MaxStreams - 1
+	const others = tables.MaxStreams - 1
 	switch len(s.Handles) {
-	case snapshot.MaxStreams:
+	case tables.MaxStreams:
 		return others
 	case others:
-		handle = snapshot.OtherStreams
+		handle = tables.OtherStreams
 	}
 	if s.numbers == nil {
 		s.numbers = make(map[alloc.Stream]uint8)

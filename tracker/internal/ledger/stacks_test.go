@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // someCalls are return addresses in several functions of the runtime, of package
@@ -59,13 +60,13 @@ func TestLineIsTheSiteOfTheStack(t *testing.T) {
 	for _, libraries := range [][]string{nil, {"testing"}, {"testing", "slices", "sync", "main"}} {
 		t.Run(fmt.Sprint(libraries), func(t *testing.T) {
 			s := NewStacks(0, 0, libraries)
-			lines := make(map[snapshot.Frame]LineID)
+			lines := make(map[mem.Frame]LineID)
 			for _, id := range append(internRandom(s, 2000), 0, callstack.Overflow) {
-				stack := s.Stack(snapshot.StackID(id))
-				site, line := stack.Site(libraries...), s.Line(snapshot.StackID(id))
+				stack := s.Stack(tables.StackID(id))
+				site, line := stack.Site(libraries...), s.Line(tables.StackID(id))
 				require.Equal(t, site, s.Frame(line), "%v", stack)
-				require.Equal(t, site, s.Site(snapshot.StackID(id)))
-				require.Equal(t, line, s.Line(snapshot.StackID(id)), "another number the second time")
+				require.Equal(t, site, s.Site(tables.StackID(id)))
+				require.Equal(t, line, s.Line(tables.StackID(id)), "another number the second time")
 				if other, known := lines[site]; known {
 					require.Equal(t, other, line, "%v has two numbers", site)
 				}
@@ -84,7 +85,7 @@ func TestLinesFromManyGoroutines(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for _, id := range ids {
-				assert.Equal(t, s.Stack(snapshot.StackID(id)).Site("testing"), s.Site(snapshot.StackID(id)))
+				assert.Equal(t, s.Stack(tables.StackID(id)).Site("testing"), s.Site(tables.StackID(id)))
 			}
 		})
 	}
@@ -96,13 +97,13 @@ func TestNamedStacksAreBounded(t *testing.T) {
 	ids := internRandom(s, 5*maxNamed)
 	often := ids[0]
 	for _, id := range ids {
-		want := s.Stack(snapshot.StackID(id))
-		again := s.Stack(snapshot.StackID(id))
+		want := s.Stack(tables.StackID(id))
+		again := s.Stack(tables.StackID(id))
 		require.Equal(t, want, again)
 		if len(want) > 0 {
 			assert.Same(t, &want[0], &again[0], "named twice in a row")
 		}
-		s.Stack(snapshot.StackID(often))
+		s.Stack(tables.StackID(often))
 	}
 	assert.LessOrEqual(t, len(s.named.young)+len(s.named.old), maxNamed)
 	assert.Greater(t, len(s.named.young)+len(s.named.old), maxNamed/2)
@@ -119,7 +120,7 @@ func BenchmarkLineOfNewStack(b *testing.B) {
 			i = 0
 			s.lines.ofStack = nil
 		}
-		s.Line(snapshot.StackID(ids[i]))
+		s.Line(tables.StackID(ids[i]))
 	}
 }
 
@@ -130,8 +131,8 @@ func TestFullTableKnowsLines(t *testing.T) {
 	s, whole := NewStacks(0, most, libraries), NewStacks(0, 0, libraries)
 	var cut []callstack.ID
 	for _, pcs := range randomStacks(2000) {
-		id, want := s.Table.Intern(pcs), whole.Stack(snapshot.StackID(whole.Table.Intern(pcs)))
-		got := s.Stack(snapshot.StackID(id))
+		id, want := s.Table.Intern(pcs), whole.Stack(tables.StackID(whole.Table.Intern(pcs)))
+		got := s.Stack(tables.StackID(id))
 		switch {
 		case id <= most:
 			require.Equal(t, want, got)
@@ -142,7 +143,7 @@ func TestFullTableKnowsLines(t *testing.T) {
 				require.Equal(t, want[:last], got[:last])
 				require.Equal(t, site, got[last-1])
 			}
-			require.Equal(t, want.Site(libraries...), s.Site(snapshot.StackID(id)))
+			require.Equal(t, want.Site(libraries...), s.Site(tables.StackID(id)))
 			require.Equal(t, want.Site(libraries...), got.Site(libraries...))
 			cut = append(cut, id)
 		}
@@ -155,10 +156,10 @@ func TestFullTableKnowsLines(t *testing.T) {
 func TestShortStackOfLibraries(t *testing.T) {
 	s := NewStacks(0, 0, []string{"testing", "slices", "sync"})
 	for _, pcs := range randomStacks(500) {
-		var stack snapshot.Stack
+		var stack mem.Stack
 		for _, pc := range pcs {
 			for _, f := range s.Table.FramesAt(pc) {
-				stack = append(stack, snapshot.Frame(f))
+				stack = append(stack, mem.Frame(f))
 			}
 		}
 		short := s.lines.short(pcs)
@@ -166,7 +167,7 @@ func TestShortStackOfLibraries(t *testing.T) {
 			require.Empty(t, short)
 		} else {
 			require.Len(t, short, 1)
-			require.Equal(t, site, snapshot.Frame(s.Table.FramesAt(short[0])[0]))
+			require.Equal(t, site, mem.Frame(s.Table.FramesAt(short[0])[0]))
 		}
 	}
 }
@@ -177,6 +178,6 @@ func BenchmarkResolve(b *testing.B) {
 	ids := internRandom(s, 10*maxNamed)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		s.Stack(snapshot.StackID(ids[i%len(ids)]))
+		s.Stack(tables.StackID(ids[i%len(ids)]))
 	}
 }

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,38 +12,37 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // writeRanks writes the snapshots of so many ranks, each of 300 call sites.
 func writeRanks(t testing.TB, dir string, ranks int) {
-	stacks := make(stackList, 300)
-	tables := snapshot.Tables{Stacks: stacks, Sections: []string{""}}
-	for i := range stacks {
+	type object map[string]any
+	var frames []mem.Frame
+	var stacks [][]int
+	var sites []object
+	for i := range 300 {
+		var stack []int
 		for depth := range 12 {
-			stacks[i] = append(stacks[i], snapshot.Frame{Function: fmt.Sprintf("main.layer%d", i), File: "/src/train.go", Line: 10*i + depth + 1})
+			stack = append(stack, len(frames))
+			frames = append(frames, mem.Frame{Function: fmt.Sprintf("main.layer%d", i), File: "/src/train.go", Line: 10*i + depth + 1})
 		}
-		tables.Sites = append(tables.Sites, snapshot.SiteEntry{
-			Place:  snapshot.Place{Stack: snapshot.StackID(i)},
-			Tensor: &snapshot.Tensor{Kind: snapshot.Activation, DType: alloc.Float32, Shape: alloc.Shape{256, i + 1}, Each: alloc.Bytes(1024 * (i + 1))},
-			Live:   int64(i + 1), Peak: int64(i + 1), Total: int64(i + 1),
+		stacks = append(stacks, stack)
+		sites = append(sites, object{
+			"kind": mem.Activation, "dtype": alloc.Float32, "shape": alloc.Shape{256, i + 1}, "stack": i, "site": frames[stack[0]],
+			"live_count": i + 1, "peak_count": i + 1, "total_count": i + 1,
 		})
 	}
 	for rank := range ranks {
-		s := snapshot.New(snapshot.Head{Device: "GPU", Origin: snapshot.Origin{PID: rank + 1, Rank: &rank, WorldSize: ranks}}, tables)
-		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%04d.json", rank)))
+		text, err := json.Marshal(object{
+			"schema": "gpumemtrack.snapshot", "version": 2, "device": "GPU", "origin": snapshot.Origin{PID: rank + 1, Rank: &rank, WorldSize: ranks},
+			"frames": frames, "stacks": stacks, "sites": sites,
+		})
 		require.NoError(t, err)
-		require.NoError(t, s.WriteJSON(f))
-		require.NoError(t, f.Close())
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.json", rank)), text, 0o666))
 	}
 }
-
-// stackList are stacks by number.
-type stackList []snapshot.Stack
-
-func (l stackList) Stack(id snapshot.StackID) snapshot.Stack { return l[id] }
-func (l stackList) Site(id snapshot.StackID) snapshot.Frame  { return l[id][0] }
-func (l stackList) Path(id snapshot.StackID) snapshot.Path   { return l[id].Path() }
 
 // BenchmarkDiffOfRanks compares two runs of a thousand ranks: the goal is 5 s.
 func BenchmarkDiffOfRanks(b *testing.B) {

@@ -21,6 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -259,15 +260,10 @@ func TestAttachSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestCachesAreNamed(t *testing.T) {
-	var stacks snapshot.StackTable
-	tensor, err := snapshot.Untyped(snapshot.Kind("Device"), 2<<20)
-	require.NoError(t, err)
 	for file, want := range map[string]string{"/venv/torch/lib/libc10_cuda.so": "PyTorch", "/home/me/train": ""} {
-		id := stacks.Add(snapshot.Stack{{Function: "f", File: file}}, snapshot.Frame{})
-		s := snapshot.New(snapshot.Head{}, snapshot.Tables{
-			Stacks: &stacks, Sections: []string{""},
-			Sites: []snapshot.SiteEntry{{Place: snapshot.Place{Stack: id}, Tensor: &tensor, Live: 1, Total: 1}},
-		})
+		s, err := snapshot.Read(strings.NewReader(`{"schema": "gpumemtrack.snapshot", "version": 2, "frames": [{"function": "f", "file": "` + file + `"}], "stacks": [[0]],
+			"sites": [{"kind": "Device", "each_bytes": 2097152, "stack": 0, "live_count": 1, "total_count": 1}]}`))
+		require.NoError(t, err)
 		name, _ := cacheOf(s)
 		assert.Equal(t, want, name)
 	}
@@ -276,11 +272,11 @@ func TestCachesAreNamed(t *testing.T) {
 // TestAttachedTotals: a device has a peak and a total, the host's memory has only what is live.
 func TestAttachedTotals(t *testing.T) {
 	host := snapshot.Levels{}
-	host.Memory[alloc.PinnedMemory] = snapshot.Tally{Count: 2, Bytes: 3 * alloc.MiB}
-	live := snapshot.Tally{Count: 1, Bytes: alloc.MiB}
+	host.Memory[alloc.PinnedMemory] = mem.Tally{Count: 2, Bytes: 3 * alloc.MiB}
+	live := mem.Tally{Count: 1, Bytes: alloc.MiB}
 	device := snapshot.Levels{Live: live}
 	device.Memory[alloc.DeviceMemory] = live
-	assert.Equal(t, "2 buffers, 3.0 MiB live", attachedTotals(snapshot.New(snapshot.Head{Levels: host}, snapshot.Tables{})))
+	assert.Equal(t, "2 buffers, 3.0 MiB live", attachedTotals(&snapshot.Snapshot{Head: snapshot.Head{Levels: host}}))
 	assert.Equal(t, "1 buffer, 1.0 MiB live; peak 1 buffer, 1.0 MiB; in all 1 buffer, 1.0 MiB",
-		attachedTotals(snapshot.New(snapshot.Head{Levels: device, Peak: live, Total: live}, snapshot.Tables{})))
+		attachedTotals(&snapshot.Snapshot{Head: snapshot.Head{Levels: device, Peak: live, Total: live}}))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -50,13 +51,13 @@ func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON b
 }
 
 // signedTally prints a change. The number of buffers may shrink while their bytes grow.
-func signedTally(t snapshot.Tally) string {
+func signedTally(t mem.Tally) string {
 	return fmt.Sprintf("%+d, %s", t.Count, cli.Signed(t.Bytes))
 }
 
 type lineChange struct {
-	snapshot.SiteTally
-	kind snapshot.Kind
+	mem.SiteTally
+	kind mem.Kind
 }
 
 // changesByLine lists what changed by line of code: first what grew, and of each the largest first.

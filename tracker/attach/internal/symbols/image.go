@@ -10,13 +10,13 @@ import (
 
 	"github.com/ianlancetaylor/demangle"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // image names the code of a file. Addresses are those of the file's own tables.
 type image interface {
-	frames(address uint64) []snapshot.Frame // innermost first; empty if it is not known
-	address(offset uint64) uint64           // of the byte at an offset in the file
+	frames(address uint64) []mem.Frame // innermost first; empty if it is not known
+	address(offset uint64) uint64      // of the byte at an offset in the file
 }
 
 // openImage reads the tables of an ELF file and closes it.
@@ -64,12 +64,12 @@ type nativeImage struct {
 	lines   *lines // nil if there are none
 }
 
-func (n *nativeImage) frames(address uint64) []snapshot.Frame {
+func (n *nativeImage) frames(address uint64) []mem.Frame {
 	s, ok := findNamed(n.symbols, address)
 	if !ok {
 		return nil
 	}
-	f := snapshot.Frame{Function: demangle.Filter(s.name), File: n.path}
+	f := mem.Frame{Function: demangle.Filter(s.name), File: n.path}
 	return n.lines.expand(address, f)
 }
 
@@ -97,12 +97,12 @@ type goImage struct {
 	table *gosym.Table
 }
 
-func (g *goImage) frames(address uint64) []snapshot.Frame {
+func (g *goImage) frames(address uint64) []mem.Frame {
 	file, line, fn := g.table.PCToLine(address)
 	if fn == nil || address >= fn.End {
 		return g.nativeImage.frames(address)
 	}
-	return g.lines.expand(address, snapshot.Frame{Function: fn.Name, File: file, Line: line})
+	return g.lines.expand(address, mem.Frame{Function: fn.Name, File: file, Line: line})
 }
 
 // goTable reads the table that every Go program has, stripped or not.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ianlancetaylor/demangle"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // maxTable bounds what is read of one file's tables, in bytes.
@@ -37,27 +37,27 @@ func openLines(f *elf.File) *lines {
 }
 
 // expand gives a frame its line, and before it the functions that are inlined there.
-func (l *lines) expand(address uint64, f snapshot.Frame) []snapshot.Frame {
+func (l *lines) expand(address uint64, f mem.Frame) []mem.Frame {
 	if l == nil {
-		return []snapshot.Frame{f}
+		return []mem.Frame{f}
 	}
 	unit, err := l.data.Reader().SeekPC(address)
 	if err != nil {
-		return []snapshot.Frame{f}
+		return []mem.Frame{f}
 	}
 	rows, err := l.data.LineReader(unit)
 	if err != nil || rows == nil {
-		return []snapshot.Frame{f}
+		return []mem.Frame{f}
 	}
 	var row dwarf.LineEntry
 	if rows.SeekPC(address, &row) != nil || row.File == nil {
-		return []snapshot.Frame{f}
+		return []mem.Frame{f}
 	}
 	f.File, f.Line = absolute(unit, row.File.Name), row.Line
-	stack := []snapshot.Frame{f}
+	stack := []mem.Frame{f}
 	for _, call := range l.inlined(unit, address) { // outermost first
 		outer := &stack[0]
-		inner := snapshot.Frame{Function: l.name(call, 0), File: outer.File, Line: outer.Line}
+		inner := mem.Frame{Function: l.name(call, 0), File: outer.File, Line: outer.Line}
 		if inner.Function == "" {
 			break
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // perfMap is what a program that makes its own code says about it: Python with -X perf, node, java.
@@ -18,21 +18,21 @@ type perfMap struct {
 
 const maxPerfMap = 64 << 20 // bytes of the file that are read
 
-func (p *perfMap) frame(address uint64) (snapshot.Frame, bool) {
+func (p *perfMap) frame(address uint64) (mem.Frame, bool) {
 	n, ok := findNamed(p.names, address)
 	if !ok {
 		p.reload()
 		if n, ok = findNamed(p.names, address); !ok {
-			return snapshot.Frame{}, false
+			return mem.Frame{}, false
 		}
 	}
 	// Python's: py::train:/home/me/train.py
 	if rest, ok := strings.CutPrefix(n.name, "py::"); ok {
 		if function, file, ok := strings.Cut(rest, ":"); ok {
-			return snapshot.Frame{Function: function, File: file}, true
+			return mem.Frame{Function: function, File: file}, true
 		}
 	}
-	return snapshot.Frame{Function: n.name}, true
+	return mem.Frame{Function: n.name}, true
 }
 
 // reload reads the file again if it has grown.

@@ -10,7 +10,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Symbolizer names the code of one process. It is for one goroutine at a time.
@@ -49,13 +49,13 @@ func (s *Symbolizer) reload() {
 
 // Resolve names return addresses, innermost first. What is no code at the end comes of a
 // function that keeps no frame pointer: a frame in parentheses says so.
-func (s *Symbolizer) Resolve(addresses []uint64) snapshot.Stack {
-	stack := make(snapshot.Stack, 0, len(addresses)+1)
+func (s *Symbolizer) Resolve(addresses []uint64) mem.Stack {
+	stack := make(mem.Stack, 0, len(addresses)+1)
 	for _, at := range addresses {
 		stack = append(stack, s.frames(at-1)...) // within the call, not after it
 	}
 	if len(addresses) == s.most {
-		return append(stack, snapshot.Frame{Function: fmt.Sprintf("(more than %d frames: the others are left out)", s.most)})
+		return append(stack, mem.Frame{Function: fmt.Sprintf("(more than %d frames: the others are left out)", s.most)})
 	}
 	for len(stack) > 1 && strings.HasPrefix(stack[len(stack)-1].Function, "0x") {
 		stack = stack[:len(stack)-1]
@@ -65,13 +65,13 @@ func (s *Symbolizer) Resolve(addresses []uint64) snapshot.Stack {
 		if last.File != "" {
 			where = path.Base(last.File)
 		}
-		stack = append(stack, snapshot.Frame{Function: fmt.Sprintf("(the stack ends early: %s keeps no frame pointers)", where)})
+		stack = append(stack, mem.Frame{Function: fmt.Sprintf("(the stack ends early: %s keeps no frame pointers)", where)})
 	}
 	return stack
 }
 
 // outermost reports whether a frame begins a thread or a program.
-func outermost(f snapshot.Frame) bool {
+func outermost(f mem.Frame) bool {
 	switch f.Function {
 	case "_start", "main", "start_thread", "clone", "clone3":
 		return true
@@ -82,19 +82,19 @@ func outermost(f snapshot.Frame) bool {
 }
 
 // frames are the function at an address and, before it, those that were inlined into it.
-func (s *Symbolizer) frames(address uint64) []snapshot.Frame {
+func (s *Symbolizer) frames(address uint64) []mem.Frame {
 	m, ok := find(s.maps, address)
 	if !ok {
 		s.reload()
 		if m, ok = find(s.maps, address); !ok {
-			return []snapshot.Frame{{Function: fmt.Sprintf("%#x", address)}}
+			return []mem.Frame{{Function: fmt.Sprintf("%#x", address)}}
 		}
 	}
 	if !m.file() {
 		if f, ok := s.python.frame(address); ok {
-			return []snapshot.Frame{f}
+			return []mem.Frame{f}
 		}
-		return []snapshot.Frame{{Function: fmt.Sprintf("%#x", address), File: m.Path}}
+		return []mem.Frame{{Function: fmt.Sprintf("%#x", address), File: m.Path}}
 	}
 	offset := address - m.start + m.offset
 	if img := s.image(m); img != nil {
@@ -109,7 +109,7 @@ func (s *Symbolizer) frames(address uint64) []snapshot.Frame {
 			return found
 		}
 	}
-	return []snapshot.Frame{{Function: fmt.Sprintf("%s+%#x", path.Base(m.Path), offset), File: m.Path}}
+	return []mem.Frame{{Function: fmt.Sprintf("%s+%#x", path.Base(m.Path), offset), File: m.Path}}
 }
 
 // maxKnown is how many addresses of a file are remembered.
@@ -118,7 +118,7 @@ const maxKnown = 1 << 16
 // loaded is an image, and what was asked of it.
 type loaded struct {
 	image
-	known map[uint64][]snapshot.Frame // by offset in the file
+	known map[uint64][]mem.Frame // by offset in the file
 }
 
 // image opens the file of a mapping, once; nil if that is not possible.
@@ -131,7 +131,7 @@ func (s *Symbolizer) image(m Mapping) *loaded {
 	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), InRoot(s.pid, m.Path), m.Path} {
 		if f, err := os.Open(name); err == nil {
 			if opened, err := openImage(f, m.Path); err == nil {
-				img = &loaded{opened, make(map[uint64][]snapshot.Frame)}
+				img = &loaded{opened, make(map[uint64][]mem.Frame)}
 			}
 			break
 		}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 func TestMaps(t *testing.T) {
@@ -37,7 +37,7 @@ func TestPerfMap(t *testing.T) {
 torn
 9000 20 Builtin:Call
 `)}
-	for address, want := range map[uint64]snapshot.Frame{
+	for address, want := range map[uint64]mem.Frame{
 		0x7f00: {Function: "load_weights", File: "/home/me/train.py"},
 		0x7f0a: {Function: "load_weights", File: "/home/me/train.py"},
 		0x7f0b: {},
@@ -46,7 +46,7 @@ torn
 		0x10:   {},
 	} {
 		f, ok := p.frame(address)
-		assert.Equal(t, want != snapshot.Frame{}, ok, "%#x", address)
+		assert.Equal(t, want != mem.Frame{}, ok, "%#x", address)
 		assert.Equal(t, want, f)
 	}
 }
@@ -54,9 +54,9 @@ torn
 func TestStacksWithoutEnd(t *testing.T) {
 	s := &Symbolizer{pid: 1 << 30, images: map[string]*loaded{}}
 	s.maps = []Mapping{{0x1000, 0x2000, 0, "fe:00", 1, "/lib/libffi.so.8"}, {0x3000, 0x4000, 0, "fe:00", 2, "/lib/libc.so.6"}}
-	assert.Equal(t, snapshot.Stack{
+	assert.Equal(t, mem.Stack{
 		{Function: "libffi.so.8+0xf", File: "/lib/libffi.so.8"},
 		{Function: "(the stack ends early: libffi.so.8 keeps no frame pointers)"},
 	}, s.Resolve([]uint64{0x1010, 0x7ffe00}))
-	assert.Equal(t, snapshot.Stack{{Function: "libc.so.6+0xf", File: "/lib/libc.so.6"}}, s.Resolve([]uint64{0x3010}))
+	assert.Equal(t, mem.Stack{{Function: "libc.so.6+0xf", File: "/lib/libc.so.6"}}, s.Resolve([]uint64{0x3010}))
 }

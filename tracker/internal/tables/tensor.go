@@ -1,4 +1,4 @@
-package snapshot
+package tables
 
 import (
 	"encoding/binary"
@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Tensor describes the content of a buffer. Buffers with equal tensors are one group.
 type Tensor struct {
-	Kind  Kind
+	Kind  mem.Kind
 	DType alloc.DType // not valid where it is not known
 	// Memory is what kind of memory it is in. It is here, where there is room, because an event has none of
 	// its own.
@@ -22,8 +23,8 @@ type Tensor struct {
 // NewTensor returns the tensor, if there can be such: the error is a
 // *alloc.ShapeError, or says what is wrong with the kind. The shape is the
 // caller's: clone it to keep it. Its Memory is for the caller to set.
-func NewTensor(shape alloc.Shape, dtype alloc.DType, kind Kind) (Tensor, error) {
-	if err := kind.check(); err != nil {
+func NewTensor(shape alloc.Shape, dtype alloc.DType, kind mem.Kind) (Tensor, error) {
+	if err := kind.Check(); err != nil {
 		return Tensor{}, err
 	}
 	each, err := shape.Bytes(dtype)
@@ -33,8 +34,8 @@ func NewTensor(shape alloc.Shape, dtype alloc.DType, kind Kind) (Tensor, error) 
 // Untyped returns the tensor of a source that knows only the kind and the requested bytes of a
 // buffer. Its DType is not valid, and its Shape is nil. A kind that is not valid and a size
 // out of range are errors.
-func Untyped(kind Kind, each alloc.Bytes) (Tensor, error) {
-	if err := kind.check(); err != nil {
+func Untyped(kind mem.Kind, each alloc.Bytes) (Tensor, error) {
+	if err := kind.Check(); err != nil {
 		return Tensor{}, err
 	}
 	if each < 0 || each > alloc.MaxBytes {
@@ -43,8 +44,8 @@ func Untyped(kind Kind, each alloc.Bytes) (Tensor, error) {
 	return Tensor{Kind: kind, Each: each}, nil
 }
 
-// readTensor returns the tensor that a file tells of.
-func readTensor(shape alloc.Shape, dtype alloc.DType, kind Kind, memory alloc.Memory, each alloc.Bytes) (x Tensor, err error) {
+// ReadTensor returns the tensor that a file tells of.
+func ReadTensor(shape alloc.Shape, dtype alloc.DType, kind mem.Kind, memory alloc.Memory, each alloc.Bytes) (x Tensor, err error) {
 	if dtype == 0 {
 		x, err = Untyped(kind, each)
 	} else {
@@ -54,8 +55,8 @@ func readTensor(shape alloc.Shape, dtype alloc.DType, kind Kind, memory alloc.Me
 	return x, err
 }
 
-// unknown returns the requested bytes of a buffer if no dtype and shape tell them.
-func (x *Tensor) unknown() alloc.Bytes {
+// Unknown returns the requested bytes of a buffer if no dtype and shape tell them.
+func (x *Tensor) Unknown() alloc.Bytes {
 	if x.DType == 0 {
 		return x.Each
 	}
@@ -65,7 +66,7 @@ func (x *Tensor) unknown() alloc.Bytes {
 // Clone returns a copy to keep: what is kept of the original would make the
 // caller's shape escape to the heap at every Alloc.
 func (x Tensor) Clone() Tensor {
-	return Tensor{Kind(strings.Clone(string(x.Kind))), x.DType, x.Memory, x.Shape.Clone(), x.Each}
+	return Tensor{mem.Kind(strings.Clone(string(x.Kind))), x.DType, x.Memory, x.Shape.Clone(), x.Each}
 }
 
 // String prints kind, shape and dtype.
@@ -83,9 +84,9 @@ func (x *Tensor) Equal(y *Tensor) bool {
 }
 
 // AppendKey appends what is the same for equal tensors only.
-func (x *Tensor) AppendKey(b []byte) []byte { return x.appendKey(b, x.Memory) }
+func (x *Tensor) AppendKey(b []byte) []byte { return x.AppendKeyIn(b, x.Memory) }
 
-func (x *Tensor) appendKey(b []byte, memory alloc.Memory) []byte {
+func (x *Tensor) AppendKeyIn(b []byte, memory alloc.Memory) []byte {
 	b = append(append(b, x.Kind...), 0, byte(x.DType), byte(memory))
 	for _, dim := range x.Shape {
 		b = binary.AppendUvarint(b, uint64(dim))
@@ -95,9 +96,9 @@ func (x *Tensor) appendKey(b []byte, memory alloc.Memory) []byte {
 
 // Tally turns a number of buffers into a count and bytes. A total of bytes stops
 // at alloc.MaxBytes; what is live is always less.
-func (x Tensor) Tally(n int64) Tally {
+func (x Tensor) Tally(n int64) mem.Tally {
 	if n > 0 && x.Each > alloc.MaxBytes/alloc.Bytes(n) {
-		return Tally{Count: n, Bytes: alloc.MaxBytes}
+		return mem.Tally{Count: n, Bytes: alloc.MaxBytes}
 	}
-	return Tally{Count: n, Bytes: alloc.Bytes(n) * x.Each}
+	return mem.Tally{Count: n, Bytes: alloc.Bytes(n) * x.Each}
 }

@@ -1,4 +1,8 @@
-package snapshot
+package tables
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
 
 // windows is how many windows a series has at most; it has half as many at least,
 // once there were that many marks.
@@ -8,10 +12,10 @@ const windows = 32
 // windows of equally many marks. When all windows are used, neighbours are merged, and a
 // window covers twice as many marks.
 type Series struct {
-	Level Tally // now, in contrast to the beginning of the series
-	marks int   // entered
-	width int   // marks a window
-	low   [windows]Tally
+	Level mem.Tally // now, in contrast to the beginning of the series
+	marks int       // entered
+	width int       // marks a window
+	low   [windows]mem.Tally
 }
 
 // NewSeries returns the series of a line whose level is 0.
@@ -38,7 +42,7 @@ func (s *Series) join() {
 	s.width *= 2
 }
 
-func lower(x, y Tally) Tally {
+func lower(x, y mem.Tally) mem.Tally {
 	if y.Bytes < x.Bytes {
 		return y
 	}
@@ -49,13 +53,13 @@ func lower(x, y Tally) Tally {
 func (s *Series) windows() int { return (s.marks + s.width - 1) / s.width }
 
 // full returns the windows that are complete.
-func (s *Series) full() []Tally { return s.low[:s.marks/s.width] }
+func (s *Series) full() []mem.Tally { return s.low[:s.marks/s.width] }
 
-// span returns how many marks the first and the last low-water mark are apart.
-func (s *Series) span() int { return (len(s.full()) - 1) * s.width }
+// Span returns how many marks the first and the last low-water mark are apart.
+func (s *Series) Span() int { return (len(s.full()) - 1) * s.width }
 
-// gain returns the difference between these two.
-func (s *Series) gain() Tally {
+// Gain returns the difference between these two.
+func (s *Series) Gain() mem.Tally {
 	low := s.full()
 	return low[len(low)-1].Sub(low[0])
 }

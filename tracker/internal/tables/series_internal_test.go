@@ -1,4 +1,4 @@
-package snapshot
+package tables
 
 import (
 	"math/rand/v2"
@@ -8,9 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-func buffers(n int) Tally { return Tally{Count: int64(n), Bytes: alloc.Bytes(n) * alloc.MiB} }
+func buffers(n int) mem.Tally { return mem.Tally{Count: int64(n), Bytes: alloc.Bytes(n) * alloc.MiB} }
 
 // follow enters the levels at a program's marks.
 func follow(levels []int) *Series {

@@ -1,4 +1,4 @@
-package snapshot
+package mem
 
 import (
 	"cmp"
@@ -62,7 +62,7 @@ func ParseKind(name string) (Kind, error) {
 	case "":
 		return "", fmt.Errorf("parse kind %q: want a name such as Parameter", name)
 	}
-	if err := Kind(name).check(); err != nil {
+	if err := Kind(name).Check(); err != nil {
 		return "", fmt.Errorf("parse kind: %w", err)
 	}
 	return Kind(name), nil
@@ -81,8 +81,8 @@ func (k Kind) rank() int {
 	return len(known)
 }
 
-// check refuses what is no kind.
-func (k Kind) check() error {
+// Check returns an error if k is no kind.
+func (k Kind) Check() error {
 	switch k {
 	case Unspecified, Parameter, Gradient, OptimizerState, Activation, Input, Temporary:
 		return nil
@@ -100,7 +100,7 @@ func (k Kind) check() error {
 
 // MarshalText writes the name that String returns.
 func (k Kind) MarshalText() ([]byte, error) {
-	if err := k.check(); err != nil {
+	if err := k.Check(); err != nil {
 		return nil, err
 	}
 	return []byte(k.String()), nil

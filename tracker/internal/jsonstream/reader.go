@@ -1,4 +1,7 @@
-package snapshot
+// Package jsonstream reads and writes JSON objects whose members are long arrays, an element at a time: a
+// [Reader] takes memory for one element, a [Writer] for its buffer. [Flat] reads the elements that have a
+// plain form faster than encoding/json. It knows nothing of what the elements are.
+package jsonstream
 
 import (
 	"encoding/json"
@@ -9,24 +12,27 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 )
 
-// jsonStream reads a JSON text piece by piece, so that a file of a million buffers is never in memory as a
+// Reader reads a JSON text piece by piece, so that a file of a million buffers is never in memory as a
 // whole. Memory that is taken for it follows its size: see bounded.Reader.
-type jsonStream struct {
+type Reader struct {
 	r        *bounded.Reader
 	buf      []byte
 	pos, end int // what was read of the text and not used is buf[pos:end]
 }
 
-func newJSONStream(r io.Reader) (*jsonStream, error) {
+func NewReader(r io.Reader) (*Reader, error) {
 	b, err := bounded.NewReader(r, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &jsonStream{r: b, buf: make([]byte, 1<<16)}, nil
+	return &Reader{r: b, buf: make([]byte, 1<<16)}, nil
 }
 
+// Use counts bytes that the values of the text take in memory: see bounded.Reader.
+func (s *Reader) Use(bytes int64) error { return s.r.Use(bytes) }
+
 // fill reads more text. It keeps buf[keep:end], which moves to the front.
-func (s *jsonStream) fill(keep int) error {
+func (s *Reader) fill(keep int) error {
 	if keep > 0 {
 		copy(s.buf, s.buf[keep:s.end])
 		s.pos, s.end = s.pos-keep, s.end-keep
@@ -46,7 +52,7 @@ func (s *jsonStream) fill(keep int) error {
 }
 
 // peek returns the next byte that is no space.
-func (s *jsonStream) peek() (byte, error) {
+func (s *Reader) peek() (byte, error) {
 	for {
 		for ; s.pos < s.end; s.pos++ {
 			switch c := s.buf[s.pos]; c {
@@ -62,7 +68,7 @@ func (s *jsonStream) peek() (byte, error) {
 }
 
 // take reads the byte, which must be next.
-func (s *jsonStream) take(want byte) error {
+func (s *Reader) take(want byte) error {
 	c, err := s.peek()
 	if err != nil {
 		return err
@@ -74,9 +80,9 @@ func (s *jsonStream) take(want byte) error {
 	return nil
 }
 
-// raw returns the text of a value. It is valid until the next read. Only brackets and quotes were looked at:
+// Raw returns the text of a value. It is valid until the next read. Only brackets and quotes were looked at:
 // who parses it finds other errors.
-func (s *jsonStream) raw() ([]byte, error) {
+func (s *Reader) Raw() ([]byte, error) {
 	if _, err := s.peek(); err != nil {
 		return nil, err
 	}
@@ -119,20 +125,20 @@ func (s *jsonStream) raw() ([]byte, error) {
 	}
 }
 
-func (s *jsonStream) cut(end int) []byte {
+func (s *Reader) cut(end int) []byte {
 	text := s.buf[s.pos:end]
 	s.pos = end
 	return text
 }
 
-// members reads an object: it calls read with each key, to read its value. It
+// Members reads an object: it calls read with each key, to read its value. It
 // reports whether there was an object, and no null.
-func (s *jsonStream) members(read func(key string) error) (bool, error) {
+func (s *Reader) Members(read func(key string) error) (bool, error) {
 	if null, err := s.null(); null || err != nil {
 		return false, err
 	}
 	return true, s.list('{', '}', func() error {
-		text, err := s.raw()
+		text, err := s.Raw()
 		if err != nil {
 			return err
 		}
@@ -147,16 +153,16 @@ func (s *jsonStream) members(read func(key string) error) (bool, error) {
 	})
 }
 
-// elements reads an array: it calls read before each element, to read it. null is
+// Elements reads an array: it calls read before each element, to read it. null is
 // an array of none.
-func (s *jsonStream) elements(read func() error) error {
+func (s *Reader) Elements(read func() error) error {
 	if null, err := s.null(); null || err != nil {
 		return err
 	}
 	return s.list('[', ']', read)
 }
 
-func (s *jsonStream) list(begin, end byte, read func() error) error {
+func (s *Reader) list(begin, end byte, read func() error) error {
 	if err := s.take(begin); err != nil {
 		return err
 	}
@@ -187,22 +193,22 @@ func (s *jsonStream) list(begin, end byte, read func() error) error {
 }
 
 // null reads a null, if one is next.
-func (s *jsonStream) null() (bool, error) {
+func (s *Reader) null() (bool, error) {
 	c, err := s.peek()
 	if err != nil || c != 'n' {
 		return false, err
 	}
-	text, err := s.raw()
+	text, err := s.Raw()
 	if err == nil && string(text) != "null" {
 		err = fmt.Errorf("invalid value %.20q", text)
 	}
 	return true, err
 }
 
-// table reads an array's elements into a slice. size is what an element takes, in bytes.
-func readTable[T any](s *jsonStream, into *[]T, size int64, parse func([]byte, *T) error) error {
-	return s.elements(func() error {
-		text, err := s.raw()
+// ReadTable reads an array's elements into a slice. size is what an element takes, in bytes.
+func ReadTable[T any](s *Reader, into *[]T, size int64, parse func([]byte, *T) error) error {
+	return s.Elements(func() error {
+		text, err := s.Raw()
 		if err == nil {
 			err = s.r.Use(size)
 		}
@@ -218,14 +224,14 @@ func readTable[T any](s *jsonStream, into *[]T, size int64, parse func([]byte, *
 	})
 }
 
-// unmarshal is parse for what json.Unmarshal reads.
-func unmarshal[T any](text []byte, e *T) error { return json.Unmarshal(text, e) }
+// Unmarshal is parse for what json.Unmarshal reads.
+func Unmarshal[T any](text []byte, e *T) error { return json.Unmarshal(text, e) }
 
-// rest collects the members of an object that are small, to unmarshal them together.
-type rest struct{ text []byte }
+// Rest collects the members of an object that are small, to unmarshal them together.
+type Rest struct{ text []byte }
 
-func (r *rest) add(s *jsonStream, key string) error {
-	value, err := s.raw()
+func (r *Rest) Add(s *Reader, key string) error {
+	value, err := s.Raw()
 	if err != nil {
 		return err
 	}
@@ -241,18 +247,9 @@ func (r *rest) add(s *jsonStream, key string) error {
 	return nil
 }
 
-func (r *rest) unmarshal(into any) error {
+func (r *Rest) Unmarshal(into any) error {
 	if r.text == nil {
 		return nil
 	}
 	return json.Unmarshal(append(r.text, '}'), into)
 }
-
-// The bytes that entries of the tables take, as bounded.Reader.Use counts them.
-const (
-	stackEntryBytes = 96
-	frameEntryBytes = 64
-	siteEntryBytes  = 384
-	allocationBytes = 96
-	blockEntryBytes = 48
-)

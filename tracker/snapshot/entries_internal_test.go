@@ -8,46 +8,15 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
-
-func stream(t require.TestingT, text string) *jsonStream {
-	s, err := newJSONStream(strings.NewReader(text))
-	require.NoError(t, err)
-	return s
-}
-
-func TestRawReadsOneValue(t *testing.T) {
-	for text, want := range map[string]string{
-		"1,": "1", " \n-2.5e3]": "-2.5e3", `"a\"]}" `: `"a\"]}"`, `{"a":[1,{"b":"}"}]},`: `{"a":[1,{"b":"}"}]}`, "[] ": "[]", "true}": "true", `"\\"]`: `"\\"`,
-	} {
-		s := stream(t, text)
-		got, err := s.raw()
-		require.NoError(t, err)
-		assert.Equal(t, want, string(got))
-	}
-	for _, torn := range []string{"", " ", "1", `"a`, `"a\`, "[1", `{"a":"]`} {
-		_, err := stream(t, torn).raw()
-		assert.ErrorIs(t, err, io.ErrUnexpectedEOF, torn)
-	}
-	long := `"` + strings.Repeat("x", 1<<18) + `"`
-	s, err := newJSONStream(iotest.OneByteReader(strings.NewReader("[" + long + "," + long + "]")))
-	require.NoError(t, err)
-	count := 0
-	require.NoError(t, s.elements(func() error {
-		text, err := s.raw()
-		assert.True(t, long == string(text))
-		count++
-		return err
-	}))
-	assert.Equal(t, 2, count)
-}
 
 func TestBrokenJSONIsRefused(t *testing.T) {
 	head := `"schema":"gpumemtrack.snapshot","version":2,"device":"a"`
@@ -123,15 +92,17 @@ func FuzzEntries(f *testing.F) {
 		requireSame(t, json.Unmarshal([]byte(text), &block), err, alloc.Block(block), b)
 
 		var gotSite, wantSite siteJSON
-		err = readSite([]byte(text), &gotSite, make(texts))
+		err = readSite([]byte(text), &gotSite, make(jsonstream.Texts))
 		requireSame(t, json.Unmarshal([]byte(text), &wantSite), err, wantSite, gotSite)
 
-		var gotFrame, wantFrame Frame
-		err = readFrame([]byte(text), &gotFrame, make(texts))
+		var gotFrame, wantFrame mem.Frame
+		err = readFrame([]byte(text), &gotFrame, make(jsonstream.Texts))
 		requireSame(t, json.Unmarshal([]byte(text), &wantFrame), err, wantFrame, gotFrame)
 
+		empty, err := jsonstream.NewReader(strings.NewReader(""))
+		require.NoError(t, err)
 		var gotStack, wantStack stackJSON
-		err = gotStack.read(stream(t, ""), []byte(text))
+		err = gotStack.read(empty, []byte(text))
 		requireSame(t, json.Unmarshal([]byte(text), &wantStack), err, wantStack, gotStack)
 	})
 }

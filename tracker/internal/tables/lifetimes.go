@@ -1,4 +1,4 @@
-package snapshot
+package tables
 
 import (
 	"math"
@@ -66,12 +66,19 @@ func (l *Lifetimes) Freed(age time.Duration, event uint64) {
 	l.last = event
 }
 
-// held is a live buffer.
-type held struct {
-	stack StackID
-	since time.Duration // of the allocation
-	seq   uint64        // number of the event
-	bytes alloc.Bytes
+// Count returns how many buffers were freed.
+func (l *Lifetimes) Count() int64 { return l.ages.count() }
+
+// Usual returns the lowest power of two of nanoseconds below which at least 99 % were
+// freed, and what share that is, from 0 to 1.
+func (l *Lifetimes) Usual() (below time.Duration, share float64) { return l.ages.usual() }
+
+// LiveBuffer is a live buffer.
+type LiveBuffer struct {
+	Stack StackID
+	Since time.Duration // of the allocation
+	Seq   uint64        // number of the event
+	Bytes alloc.Bytes
 }
 
 // What makes buffers suspects; see Snapshot.Suspects, which gives the reasons.
@@ -85,15 +92,15 @@ const (
 // IsZero reports whether no buffer was freed.
 func (l *Lifetimes) IsZero() bool { return l.last == 0 }
 
-// suspects returns those of a line's live buffers that look forgotten. The
+// Suspects returns those of a line's live buffers that look forgotten. The
 // buffers must be in the order of their allocation, which is the order of the result.
-func (l *Lifetimes) suspects(now time.Duration, live []held) []held {
+func (l *Lifetimes) Suspects(now time.Duration, live []LiveBuffer) []LiveBuffer {
 	freed := l.ages.count()
 	if freed < minFreed {
 		return nil
 	}
 	for age := minAge; ; age *= 2 {
-		old := live[:sort.Search(len(live), func(i int) bool { return now-live[i].since < age })]
+		old := live[:sort.Search(len(live), func(i int) bool { return now-live[i].Since < age })]
 		if len(old) < minSuspects {
 			return nil
 		}
@@ -107,24 +114,24 @@ func (l *Lifetimes) suspects(now time.Duration, live []held) []held {
 // recurs reports whether old buffers come again and again: they were allocated over a
 // time at least as long as that age, and a quarter of them in the second half of the events
 // from the first of them to the line's last free.
-func (l *Lifetimes) recurs(old []held, age time.Duration) bool {
+func (l *Lifetimes) recurs(old []LiveBuffer, age time.Duration) bool {
 	first, last := old[0], old[len(old)-1]
-	middle := first.seq + (max(l.last, first.seq)-first.seq)/2
-	late := len(old) - sort.Search(len(old), func(i int) bool { return old[i].seq >= middle })
-	return last.since-first.since >= age && 4*late >= len(old)
+	middle := first.Seq + (max(l.last, first.Seq)-first.Seq)/2
+	late := len(old) - sort.Search(len(old), func(i int) bool { return old[i].Seq >= middle })
+	return last.Since-first.Since >= age && 4*late >= len(old)
 }
 
-// usuallyFreed reports whether at least half of a line's live buffers are no older than
+// UsuallyFreed reports whether at least half of a line's live buffers are no older than
 // 99 % of its freed ones became, and so may be freed in time. A line that freed
 // nothing has a nil l.
-func (l *Lifetimes) usuallyFreed(now time.Duration, live []held) bool {
+func (l *Lifetimes) UsuallyFreed(now time.Duration, live []LiveBuffer) bool {
 	if l == nil {
 		return false
 	}
 	usual, _ := l.ages.usual()
 	young := 0
 	for _, b := range live {
-		if now-b.since < usual {
+		if now-b.Since < usual {
 			young++
 		}
 	}

@@ -1,10 +1,12 @@
-package snapshot
+package tables
 
 import (
 	"cmp"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Follower follows the levels of lines of code from mark to mark, for a source that has marks.
@@ -13,7 +15,7 @@ type Follower struct {
 	warmup int
 	warm   time.Duration // the warm-up's last mark
 	marks  int           // since
-	lines  map[Frame]*Series
+	lines  map[mem.Frame]*Series
 }
 
 // maxFollowed bounds the lines.
@@ -21,11 +23,11 @@ const maxFollowed = 1024
 
 // NewFollower returns a Follower that ignores the given number of marks at the start.
 func NewFollower(warmup int) *Follower {
-	return &Follower{warmup: max(0, warmup), lines: make(map[Frame]*Series)}
+	return &Follower{warmup: max(0, warmup), lines: make(map[mem.Frame]*Series)}
 }
 
 // Note adds a change at a line since the previous mark.
-func (f *Follower) Note(site Frame, change Tally) {
+func (f *Follower) Note(site mem.Frame, change mem.Tally) {
 	s := f.lines[site]
 	if s == nil {
 		f.makeRoom()
@@ -50,7 +52,7 @@ func (f *Follower) makeRoom() {
 	if len(f.lines) < maxFollowed {
 		return
 	}
-	least := slices.SortedFunc(maps.Keys(f.lines), func(x, y Frame) int {
+	least := slices.SortedFunc(maps.Keys(f.lines), func(x, y mem.Frame) int {
 		return cmp.Compare(f.lines[x].Level.Bytes, f.lines[y].Level.Bytes)
 	})
 	for _, site := range least[:maxFollowed/2] {
@@ -60,8 +62,8 @@ func (f *Follower) makeRoom() {
 
 // Growing returns copies of the series that grow, and the time of the last ignored mark: the
 // fields Growing and Warm of Tables.
-func (f *Follower) Growing() (found map[Frame]*Series, warm time.Duration) {
-	found = make(map[Frame]*Series)
+func (f *Follower) Growing() (found map[mem.Frame]*Series, warm time.Duration) {
+	found = make(map[mem.Frame]*Series)
 	for site, s := range f.lines {
 		s.Hold(f.marks)
 		if s.Grows() {

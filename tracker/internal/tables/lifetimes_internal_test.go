@@ -1,4 +1,4 @@
-package snapshot
+package tables
 
 import (
 	"math"
@@ -45,11 +45,11 @@ func TestFullAges(t *testing.T) {
 }
 
 // forgotten are live buffers, allocated at so many times from first to last.
-func forgotten(n int, first, last time.Duration) []held {
-	buffers := make([]held, n)
+func forgotten(n int, first, last time.Duration) []LiveBuffer {
+	buffers := make([]LiveBuffer, n)
 	for i := range buffers {
 		at := first + (last-first)*time.Duration(i)/time.Duration(n-1)
-		buffers[i] = held{since: at, seq: uint64(at / time.Millisecond), bytes: 1}
+		buffers[i] = LiveBuffer{Since: at, Seq: uint64(at / time.Millisecond), Bytes: 1}
 	}
 	return buffers
 }
@@ -71,12 +71,12 @@ func TestSuspectsOfALine(t *testing.T) {
 	leak := forgotten(29, 541*s, 590*s)
 	for name, test := range map[string]struct {
 		freed Lifetimes
-		live  []held
+		live  []LiveBuffer
 		want  int
 	}{
 		"a leak":                          {quick, leak, 29},
-		"a young one is no suspect":       {quick, append(leak, held{since: now - s, seq: 599_000}), 29},
-		"a second is old enough":          {quick, append(leak, held{since: now - minAge, seq: 598_900}), 30},
+		"a young one is no suspect":       {quick, append(leak, LiveBuffer{Since: now - s, Seq: 599_000}), 29},
+		"a second is old enough":          {quick, append(leak, LiveBuffer{Since: now - minAge, Seq: 598_900}), 30},
 		"too few are old":                 {quick, forgotten(7, 541*s, 590*s), 0},
 		"just enough":                     {quick, forgotten(8, 541*s, 590*s), 8},
 		"too few were freed":              {freed(99, 0, 0), leak, 0},
@@ -92,38 +92,16 @@ func TestSuspectsOfALine(t *testing.T) {
 		"nothing lives":                   {quick, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Len(t, test.freed.suspects(now, test.live), test.want)
+			assert.Len(t, test.freed.Suspects(now, test.live), test.want)
 		})
 	}
-}
-
-func TestSuspectAsText(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0 µs", 1 << 10: "1.1 µs", 1 << 20: "1.1 ms", 1 << 26: "68 ms", time.Second: "1 s", 9_950 * time.Millisecond: "10 s",
-		59_001 * time.Millisecond: "60 s", 90 * time.Second: "1.5 min", 100 * time.Hour: "100 h",
-	} {
-		assert.Equal(t, want, roughly(d))
-	}
-	for share, want := range map[float64]string{0.99: "99 %", 0.9999: "99 %", 1: "all"} {
-		assert.Equal(t, want, percent(share))
-	}
-	for n, want := range map[int64]string{0: "0", 999: "999", 2871: "2,871", 12_345_678: "12,345,678"} {
-		assert.Equal(t, want, grouped(n))
-	}
-}
-
-func TestStacksThatFree(t *testing.T) {
-	assert.True(t, stackCount{live: 29, total: 2900}.frees())
-	assert.True(t, stackCount{live: 5, total: 10}.frees())
-	assert.False(t, stackCount{live: 6, total: 10}.frees())
-	assert.False(t, stackCount{live: 6, total: 6}.frees())
 }
 
 func TestUsuallyFreed(t *testing.T) {
 	l := &Lifetimes{ages: ages{15: 99, 20: 1}} // below 33 ms, and one below 1.1 s
 	now := time.Minute
-	assert.False(t, l.usuallyFreed(now, forgotten(10, 0, now-40*time.Millisecond)))
-	assert.True(t, l.usuallyFreed(now, forgotten(10, now-40*time.Millisecond, now)))
-	assert.True(t, l.usuallyFreed(now, nil))
-	assert.False(t, (*Lifetimes)(nil).usuallyFreed(now, nil), "who knows?")
+	assert.False(t, l.UsuallyFreed(now, forgotten(10, 0, now-40*time.Millisecond)))
+	assert.True(t, l.UsuallyFreed(now, forgotten(10, now-40*time.Millisecond, now)))
+	assert.True(t, l.UsuallyFreed(now, nil))
+	assert.False(t, (*Lifetimes)(nil).UsuallyFreed(now, nil), "who knows?")
 }

@@ -1,12 +1,14 @@
-package snapshot
+package jsonstream
 
-import "bytes"
+import (
+	"bytes"
+)
 
-// flat calls see with each key and value of an object of numbers, words, strings without
+// Flat calls see with each key and value of an object of numbers, words, strings without
 // escapes, whose quotes it takes off, and objects and lists of such. text says that a value is a
 // string. It reports false for any other object, and where see does: json.Unmarshal
 // reads it then, or says what is wrong.
-func flat(text []byte, see func(key, value []byte, text bool) bool) bool {
+func Flat(text []byte, see func(key, value []byte, text bool) bool) bool {
 	inside, ok := between(text, '{', '}')
 	for len(inside) > 0 {
 		var key, value []byte
@@ -24,8 +26,8 @@ func flat(text []byte, see func(key, value []byte, text bool) bool) bool {
 	return ok
 }
 
-// flatList is flat for the values of a list.
-func flatList(text []byte, see func(value []byte, text bool) bool) bool {
+// FlatList is flat for the values of a list.
+func FlatList(text []byte, see func(value []byte, text bool) bool) bool {
 	inside, ok := between(text, '[', ']')
 	for len(inside) > 0 {
 		var value []byte
@@ -109,8 +111,8 @@ func unescaped(text []byte) bool {
 	return true
 }
 
-// uintOf parses a number of at most 18 digits.
-func uintOf(text []byte) (n uint64, ok bool) {
+// UintOf parses a number of at most 18 digits.
+func UintOf(text []byte) (n uint64, ok bool) {
 	if len(text) == 0 || len(text) > 18 || text[0] == '0' && len(text) > 1 {
 		return 0, false
 	}
@@ -123,23 +125,23 @@ func uintOf(text []byte) (n uint64, ok bool) {
 	return n, true
 }
 
-// intOf is uintOf for numbers that may be negative.
-func intOf(text []byte) (n int64, ok bool) {
+// IntOf is uintOf for numbers that may be negative.
+func IntOf(text []byte) (n int64, ok bool) {
 	negative := len(text) > 0 && text[0] == '-'
 	if negative {
 		text = text[1:]
 	}
-	u, ok := uintOf(text)
+	u, ok := UintOf(text)
 	if negative {
 		return -int64(u), ok && u != 0
 	}
 	return int64(u), ok
 }
 
-// texts are strings that a file has many times.
-type texts map[string]string
+// Texts are strings that a file has many times.
+type Texts map[string]string
 
-func (t texts) of(b []byte) string {
+func (t Texts) Of(b []byte) string {
 	s, ok := t[string(b)]
 	if !ok {
 		s = string(b)

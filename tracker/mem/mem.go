@@ -1,4 +1,10 @@
-package snapshot
+// Package mem has the words in which memory is described: a [Kind] says what a buffer is for, a
+// [Tally] how many buffers there are and of how many bytes, a [Frame], [Stack] or [Path] which code
+// allocated them, and an [Action] what happened to one.
+//
+// They are plain values that know nothing of a device or a tracker, and do not change. Package
+// snapshot puts them together. Any goroutine may read them.
+package mem
 
 import (
 	"fmt"
@@ -17,8 +23,6 @@ type Tally struct {
 	Count int64       `json:"count"`
 	Bytes alloc.Bytes `json:"bytes"`
 }
-
-func (a *Tally) add(count int64, bytes alloc.Bytes) { *a = a.Add(Tally{count, bytes}) }
 
 // Add returns the sum.
 func (a Tally) Add(b Tally) Tally {
@@ -40,3 +44,12 @@ func (a Tally) String() string {
 	}
 	return fmt.Sprintf("%d buffers, %v", a.Count, a.Bytes)
 }
+
+// SiteTally is the part of a tally that one line of code allocated.
+type SiteTally struct {
+	Frame
+	Tally
+}
+
+// String prints the tally and the line: "3 buffers, 6.8 MiB at main.go:12 main.load".
+func (s SiteTally) String() string { return fmt.Sprintf("%v at %v", s.Tally, s.Frame) }

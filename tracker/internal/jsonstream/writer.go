@@ -1,0 +1,106 @@
+package jsonstream
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+)
+
+// Writer writes a JSON object whose members are long arrays, an element at
+// a time. After an error it writes nothing more.
+type Writer struct {
+	w    *bufio.Writer
+	Size int64 // of what was written
+	err  error
+	// sample, unless it is 0, is how many elements of a table are looked at to guess
+	// the size of all.
+	Sample int
+}
+
+func NewWriter(w io.Writer) *Writer { return &Writer{w: bufio.NewWriterSize(w, 1<<16)} }
+
+func (t *Writer) Bytes(b []byte) {
+	if t.err == nil {
+		_, t.err = t.w.Write(b)
+		t.Size += int64(len(b))
+	}
+}
+
+// Head writes the object's beginning: the members of a struct.
+func (t *Writer) Head(members any) {
+	text, err := json.Marshal(members)
+	if t.fail(err) {
+		return
+	}
+	t.Bytes(text[:len(text)-1])
+}
+
+// Member writes the next member of the object: what json.Marshal makes of a value.
+func (t *Writer) Member(name string, value any) {
+	text, err := json.Marshal(value)
+	if t.fail(err) {
+		return
+	}
+	t.Bytes([]byte(",\n\"" + name + "\": "))
+	t.Bytes(text)
+}
+
+// fail keeps the first error, and reports whether there is one.
+func (t *Writer) fail(err error) bool {
+	if t.err == nil {
+		t.err = err
+	}
+	return t.err != nil
+}
+
+// Step is how many elements of a table of n the sample goes on at once.
+func (t *Writer) Step(n int) int {
+	if t.Sample == 0 {
+		return 1
+	}
+	return max(1, n/t.Sample)
+}
+
+// Table writes the next member of the object: an array, an element a line. put
+// appends an element's JSON form. There may be a million of them: what allocates
+// nothing is several times faster than json.Marshal.
+func Table[E any](t *Writer, name string, elements []E, put func([]byte, E) ([]byte, error)) {
+	t.Bytes([]byte(",\n\"" + name + "\": ["))
+	before, step := t.Size, t.Step(len(elements))
+	separator, comma := []byte("\n"), []byte(",\n")
+	var text []byte
+	for i := 0; i < len(elements); i += step {
+		var err error
+		if text, err = put(text[:0], elements[i]); t.fail(err) {
+			break
+		}
+		t.Bytes(separator)
+		t.Bytes(text)
+		separator = comma
+	}
+	t.Size += (t.Size - before) * int64(step-1)
+	t.Bytes([]byte("\n]"))
+}
+
+// AsJSON puts what json.Marshal makes of an element's value.
+func AsJSON[E any](value func(E) any) func([]byte, E) ([]byte, error) {
+	return func(b []byte, e E) ([]byte, error) {
+		text, err := json.Marshal(value(e))
+		return append(b, text...), err
+	}
+}
+
+// Flush writes what is left, and returns the first error of all.
+func (t *Writer) Flush() error {
+	if t.err == nil {
+		t.err = t.w.Flush()
+	}
+	return t.err
+}
+
+func Marshal(write func(io.Writer) error) ([]byte, error) {
+	var b bytes.Buffer
+	err := write(&b)
+	return b.Bytes(), err
+}

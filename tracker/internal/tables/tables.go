@@ -1,0 +1,118 @@
+// Package tables has what the sources of snapshots and histories fill in: a tracker, a process that is
+// observed, a file. Entries refer to each other by index or number, so that a million live buffers
+// take little memory. It also counts what Suspects and Growth of package snapshot go by, while the
+// program runs: [Lifetimes] of freed buffers, and the [Series] of a line's levels, which a [Follower]
+// collects.
+//
+// It never walks a stack and never asks a device. What a source does not know stays unknown: an
+// amount in bytes is -1, a [Tensor] is [Untyped], a [StackID] is 0.
+package tables
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
+
+// Tables are the lists of a Snapshot. They refer to each other by index, to
+// sections by their index in Sections, and to stacks by their numbers.
+type Tables struct {
+	Stacks      Stacks
+	Sections    []string       // by path; the first is "", the outside of all
+	Streams     []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
+	Sites       []SiteEntry
+	Retired     []RetiredEntry
+	Allocations []AllocationEntry // by Seq; nil in a light snapshot
+	Epoch       time.Time         // AllocationEntry.Since and Warm count from here
+
+	// What Suspects and Growth go by: how long the freed buffers of each line of code
+	// lived, and the lines whose level rises since the end of the warm-up.
+	Lifetimes map[mem.Frame]*Lifetimes
+	Growing   map[mem.Frame]*Series
+	Warm      time.Duration
+}
+
+// Place is where in a program a buffer was allocated.
+type Place struct {
+	Stack   StackID
+	Section uint32
+}
+
+// SiteEntry counts the buffers of one tensor that were allocated at a place.
+type SiteEntry struct {
+	Place
+	Tensor            *Tensor
+	Live, Peak, Total int64
+	Stream            uint8
+}
+
+// RetiredEntry is what was ever allocated at a place, of tensors of which nothing
+// more is known.
+type RetiredEntry struct {
+	Place
+	Memory alloc.Memory
+	Total  mem.Tally
+}
+
+// AllocationEntry is a live buffer of the site of that index.
+type AllocationEntry struct {
+	Site      int32
+	Foreign   bool
+	Lost      bool
+	Ptr       alloc.Ptr
+	Allocated alloc.Bytes
+	Since     time.Duration
+	Seq       uint64
+	Label     string
+}
+
+// HistoryTables are a history as its source stores it.
+type HistoryTables struct {
+	Start    time.Time // EventEntry.Since counts from here
+	First    uint64    // events that happened before the oldest that is kept
+	Events   []EventEntry
+	Stacks   Stacks
+	Sections []string       // by path; the first is "", the outside of all
+	Streams  []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
+}
+
+// MaxSections is how many sections the events of a history can distinguish.
+const MaxSections = 1 << 16
+
+// EventEntry is an Event as a source stores it, in 40 bytes. It refers to the tables of its
+// history.
+type EventEntry struct {
+	Since     time.Duration // since the history's start
+	Ptr       alloc.Ptr
+	Allocated alloc.Bytes // or the size that was refused, the mark's number, the section's span
+	Tensor    *Tensor     // nil where there is none, or it is not known
+	Stack     StackID
+	Section   uint16
+	Action    mem.Action
+	Stream    uint8
+}
+
+// MaxStreams is how many streams the entries of a source can distinguish.
+const MaxStreams = 1 << 8
+
+// OtherStreams stands for the streams of a program that has used more than MaxStreams.
+const OtherStreams = ^alloc.Stream(0)
+
+// StreamOf returns the stream of that number. A source that knows none has the default
+// stream alone.
+func StreamOf(streams []alloc.Stream, n uint8) alloc.Stream {
+	if int(n) >= len(streams) {
+		return 0
+	}
+	return streams[n]
+}
+
+// CheckStreams refuses more streams than the entries can tell apart.
+func CheckStreams(streams []alloc.Stream) error {
+	if len(streams) > MaxStreams {
+		return fmt.Errorf("%d streams, want at most %d", len(streams), MaxStreams)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package mem
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
+)
+
+// Path is the calls of the program's own code that led to an allocation,
+// innermost first: a Stack without the frames of the Go runtime, of this module and of
+// Config.Libraries. Where it stands for several call stacks, it goes as far as they call the
+// same functions, and the line of a function that they pass at different lines is 0.
+type Path []Frame
+
+// String prints the functions, "main.decode <- handle <- serveHTTP", with their
+// package where it is not that of the one before. Of a long path it prints the
+// first eight.
+func (p Path) String() string {
+	const most = 8
+	if len(p) == 0 {
+		return "unknown"
+	}
+	var names []string
+	before := ""
+	for _, f := range p[:min(len(p), most)] {
+		if callsite.IsNative(f.Function) {
+			names, before = append(names, callsite.Name(f.Function)), ""
+			continue
+		}
+		name := path.Base(f.Function)
+		pkg, function, ok := strings.Cut(name, ".") // a dot of the package itself is %2e
+		if ok && pkg == before {
+			name = function
+		}
+		before = pkg
+		names = append(names, callsite.ImportPath(name))
+	}
+	if rest := len(p) - most; rest > 0 {
+		names = append(names, fmt.Sprintf("%d more", rest))
+	}
+	return strings.Join(names, " <- ")
+}
+
+// Path returns the calls of the user's own code, by the rule of Site. If there are none, it is
+// the line that Site returns.
+func (s Stack) Path(libraries ...string) (p Path) {
+	rule := ruleOf(libraries)
+	for _, f := range s {
+		switch rule.Rank(f.Function, f.File) {
+		case callsite.User, callsite.Note:
+			p = append(p, f)
+		case callsite.Start:
+			return p.or(s.Site(libraries...))
+		}
+	}
+	return p.or(s.Site(libraries...))
+}
+
+// or returns a path of the site if p is empty.
+func (p Path) or(site Frame) Path {
+	if len(p) == 0 && !site.IsZero() {
+		return Path{site}
+	}
+	return p
+}
