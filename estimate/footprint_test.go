@@ -93,7 +93,7 @@ func TestTemporariesOfAShard(t *testing.T) {
 	}
 	assert.InDelta(t, 44.9, peak(1, estimate.ForEach), 0.1)
 	assert.InDelta(t, 31.8, peak(2, estimate.ForEach), 0.1)
-	assert.InDelta(t, 16*8.03e9/float64(alloc.GiB), peak(0, estimate.FormUnknown), 0.1)
+	assert.InDelta(t, 16*8.03e9/float64(alloc.GiB), peak(0, setting.FormUnknown), 0.1)
 }
 
 func TestReplicasKeepBuckets(t *testing.T) {

@@ -3,6 +3,8 @@ package estimate_test
 import (
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 
 	"github.com/stretchr/testify/assert"
@@ -44,7 +46,7 @@ func TestOutputWithCache(t *testing.T) {
 	assert.NoError(t, err)
 	assert.InEpsilon(t, float64(cache), float64(more.Allocated.Bytes-held.Allocated.Bytes), 0.01)
 	assert.GreaterOrEqual(t, held.Allocated.Upper, more.Allocated.Bytes)
-	assert.GreaterOrEqual(t, loop(estimate.OutputUnknown).Allocated.Upper, more.Allocated.Bytes)
+	assert.GreaterOrEqual(t, loop(setting.OutputUnknown).Allocated.Upper, more.Allocated.Bytes)
 }
 
 // ownLoss is a sum that a caller wrote.

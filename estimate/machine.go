@@ -15,13 +15,12 @@ const (
 	CPU  = setting.CPU
 )
 
-// Kernel is how attention computes its scores.
+// Kernel is how attention computes its scores. The zero value means that it is not known.
 type Kernel = setting.Kernel
 
 // The kernels, by the names that transformers has for them (attn_implementation). Attention that
 // no kernel does, such as with capped scores or sinks, stays as it is.
 const (
-	KernelUnknown  = setting.KernelUnknown  // SDPA, unless the layers say otherwise
 	SDPA           = setting.SDPA           // "sdpa": scaled_dot_product_attention, whose kernels hold no scores
 	FlashAttention = setting.FlashAttention // "flash_attention_2": SDPA that needs no masks for its windows
 	EagerAttention = setting.EagerAttention // "eager": elementary operations, which hold the scores
@@ -34,29 +33,27 @@ type Machine struct {
 	Loading Loading
 }
 
-// Generation is a generation of NVIDIA's GPUs.
+// Generation is a generation of NVIDIA's GPUs. The zero value means that it is not known.
 type Generation = setting.Generation
 
 // The generations.
 const (
-	UnknownGPU = setting.UnknownGPU
-	Pascal     = setting.Pascal    // GTX 10, P100
-	Volta      = setting.Volta     // V100
-	Turing     = setting.Turing    // RTX 20, T4
-	Ampere     = setting.Ampere    // RTX 30, A100, A10
-	Ada        = setting.Ada       // RTX 40, L4, L40S
-	Hopper     = setting.Hopper    // H100, H200
-	Blackwell  = setting.Blackwell // RTX 50, B200
+	Pascal    = setting.Pascal    // GTX 10, P100
+	Volta     = setting.Volta     // V100
+	Turing    = setting.Turing    // RTX 20, T4
+	Ampere    = setting.Ampere    // RTX 30, A100, A10
+	Ada       = setting.Ada       // RTX 40, L4, L40S
+	Hopper    = setting.Hopper    // H100, H200
+	Blackwell = setting.Blackwell // RTX 50, B200
 )
 
-// Loading is when a process loads its kernels into the context.
+// Loading is when a process loads its kernels into the context. The zero value means that it is not known.
 type Loading = setting.Loading
 
 // The ways of loading.
 const (
-	LoadingUnknown = setting.LoadingUnknown
-	LazyLoading    = setting.LazyLoading  // each kernel when it is needed: CUDA 11.7 and later
-	EagerLoading   = setting.EagerLoading // all at the start, as CUDA did before
+	LazyLoading  = setting.LazyLoading  // each kernel when it is needed: CUDA 11.7 and later
+	EagerLoading = setting.EagerLoading // all at the start, as CUDA did before
 )
 
 // KVConfig describes the key/value cache of a transformer that is served.
@@ -103,24 +100,22 @@ type Loop struct {
 	MicroBatches int
 }
 
-// ZeroGrad is where a loop clears the parameters' gradients.
+// ZeroGrad is where a loop clears the parameters' gradients. The zero value means that it is not known.
 type ZeroGrad = setting.ZeroGrad
 
 // Where gradients are cleared. Those that are cleared are freed, as
 // zero_grad(set_to_none=True) does, PyTorch's default since 2.0.
 const (
-	ZeroGradUnknown  = setting.ZeroGradUnknown  // before the forward pass, if nothing is said
 	ZeroGradFirst    = setting.ZeroGradFirst    // before the forward pass, or after the optimizer's step
 	ZeroGradBackward = setting.ZeroGradBackward // between the forward and the backward pass
 	ZeroGradKept     = setting.ZeroGradKept     // nowhere: they are set to zero and keep their memory
 )
 
-// Output is whether the loop's code holds what the model returned.
+// Output is whether the loop's code holds what the model returned. The zero value means that it is not known.
 type Output = setting.Output
 
 // What becomes of the model's output, and of what its loss read.
 const (
-	OutputUnknown   = setting.OutputUnknown   // held, if nothing is said
 	OutputHeld      = setting.OutputHeld      // a variable holds it until the next forward pass returns
 	OutputInPass    = setting.OutputInPass    // held until the backward pass is over
 	OutputDropped   = setting.OutputDropped   // it dies when the backward pass has used it
@@ -133,19 +128,17 @@ type Form = setting.Form
 // The forms of torch.optim, which its documentation calls implementations. The sizes
 // of their temporaries are those of Adam (torch/optim/adam.py).
 const (
-	FormUnknown = setting.FormUnknown // ForEach on CUDA and OneByOne on the CPU, as torch.optim
-	ForEach     = setting.ForEach     // all parameters at once, with a temporary of all of them
-	OneByOne    = setting.OneByOne    // one after another, with two temporaries of one
-	Fused       = setting.Fused       // in one kernel, without temporaries
+	ForEach  = setting.ForEach  // all parameters at once, with a temporary of all of them
+	OneByOne = setting.OneByOne // one after another, with two temporaries of one
+	Fused    = setting.Fused    // in one kernel, without temporaries
 )
 
-// Decay is whether an optimizer has a weight decay.
+// Decay is whether an optimizer has a weight decay. The zero value means that it is not known.
 type Decay = setting.Decay
 
 // Whether there is a weight decay. With ForEach it copies all gradients (torch/optim/sgd.py and
 // adam.py, _multi_tensor_sgd and _multi_tensor_adam).
 const (
-	DecayUnknown = setting.DecayUnknown // none, if nothing is said
-	DecayNone    = setting.DecayNone
-	DecayUsed    = setting.DecayUsed
+	DecayNone = setting.DecayNone
+	DecayUsed = setting.DecayUsed
 )

@@ -143,9 +143,5 @@ func Quantize(q Quantized) Option {
 	return func(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
 }
 
-// HeldIn says in which Base the files of a model have its weights. Training then holds them so, unless
-// Quantize or a LoRA says otherwise; inference goes by Stored.
-func HeldIn(b Base) Option { return func(c *setting.Config) { c.Held = b } }
-
 // Attends says which kernel attention uses. EagerAttention does what Eager and Plain do in a Transformer.
 func Attends(k Kernel) Option { return func(c *setting.Config) { c.Kernel = k } }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -339,7 +341,7 @@ func TestConvolutionsNeedWorkspaces(t *testing.T) {
 	assert.EqualValues(t, workspace, measured.Bytes-without.Bytes)
 	half := estimate.Precision(alloc.Float16)
 	assert.Equal(t, allocated(2, volta, half), allocated(1, volta, half), "other algorithms compute in float16")
-	for _, gpu := range []estimate.Generation{estimate.UnknownGPU, estimate.Hopper} {
+	for _, gpu := range []estimate.Generation{setting.UnknownGPU, estimate.Hopper} {
 		f := allocated(1, estimate.RunsOn(estimate.Machine{GPU: gpu}))
 		assert.Equal(t, measured.Bytes, f.Bytes)
 		assert.InDelta(t, float64(without.Lower), float64(f.Lower), 1)

@@ -122,7 +122,6 @@ type Offload = setting.Offload
 
 // What is offloaded.
 const (
-	OffloadNone = setting.OffloadNone
 	// OffloadOptimizer holds the optimizer's states and the master weights on the CPU, and beside
 	// them a copy of weights and gradients for the optimizer to work on, as
 	// torchao's CPUOffloadOptimizer and DeepSpeed's ZeRO-Offload (arXiv:2101.06840) do. Gradients

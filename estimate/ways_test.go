@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -107,7 +109,7 @@ func TestWeightDecay(t *testing.T) {
 		return small(t, estimate.Train(o), estimate.Loops(estimate.Loop{Form: estimate.ForEach, ZeroGrad: estimate.ZeroGradFirst, Decay: d}))
 	}
 	for _, o := range []estimate.Optimizer{estimate.SGD, estimate.Momentum} {
-		none, used, unsaid := train(o, estimate.DecayNone), train(o, estimate.DecayUsed), train(o, estimate.DecayUnknown)
+		none, used, unsaid := train(o, estimate.DecayNone), train(o, estimate.DecayUsed), train(o, setting.DecayUnknown)
 		assert.Equal(t, none.Training.Peak, unsaid.Training.Peak)
 		assert.Greater(t, used.Training.Peak, none.Training.Peak)
 		assert.GreaterOrEqual(t, unsaid.Training.Upper(), used.Training.Upper())
@@ -140,8 +142,8 @@ func TestAttentionKernels(t *testing.T) {
 	}
 	eager := twelve
 	eager.Eager = true
-	assert.Equal(t, kept(eager, estimate.KernelUnknown), kept(twelve, estimate.EagerAttention))
-	assert.Equal(t, kept(twelve, estimate.KernelUnknown), kept(twelve, estimate.SDPA))
+	assert.Equal(t, kept(eager, setting.KernelUnknown), kept(twelve, estimate.EagerAttention))
+	assert.Equal(t, kept(twelve, setting.KernelUnknown), kept(twelve, estimate.SDPA))
 
 	windowed := twelve
 	windowed.Window, windowed.Kinds = 32, make([]family.BlockKind, twelve.Blocks)
@@ -154,7 +156,7 @@ func TestAttentionKernels(t *testing.T) {
 	encoder := family.Transformer{Family: encoder.BERT, Vocab: 512, Hidden: 64, Blocks: 2, Heads: 4, Positions: 128, Dropout: 0.1}
 	plain := encoder
 	plain.Plain = true
-	assert.Equal(t, kept(plain, estimate.KernelUnknown), kept(encoder, estimate.EagerAttention))
+	assert.Equal(t, kept(plain, setting.KernelUnknown), kept(encoder, estimate.EagerAttention))
 
 	_, err := estimate.Model(layer.Public(twelve.Layers()), estimate.Tokens(2, 128), estimate.Attends(estimate.EagerAttention+1))
 	assert.ErrorContains(t, err, "Attends: Kernel is 4")

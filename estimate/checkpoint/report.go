@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -151,7 +152,7 @@ func (c *File) types() []estimate.Option {
 	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
 		d = cmp.Or(totals[0].Encoding.DType, alloc.Float16)
 	}
-	opts := []estimate.Option{estimate.HeldIn(c.architecture.quantized.base())}
+	opts := []estimate.Option{heldIn(c.architecture.quantized.base())}
 	switch d {
 	case 0:
 	case alloc.Float16, alloc.BFloat16, alloc.Float32, alloc.Float64:
@@ -253,4 +254,10 @@ func (q *quantization) note(c *File) string {
 		return note
 	}
 	return "the weights are quantized (" + method + "), and counted as if they were not: open the weights themselves"
+}
+
+// heldIn says in which base the files have the weights. Training then holds them so, unless an option
+// says otherwise; inference goes by what is stored.
+func heldIn(b estimate.Base) estimate.Option {
+	return func(c *setting.Config) { c.Held = b }
 }

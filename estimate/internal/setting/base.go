@@ -40,9 +40,6 @@ type Quantized struct {
 	KeepsInput bool
 }
 
-// Quantize holds weights as q says; a size of their file does not count then.
-func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored = &q, Amount{} }
-
 func (q *Quantized) check() error {
 	if q == nil {
 		return nil
@@ -90,23 +87,6 @@ type LoRA struct {
 	Dropout float64
 	DType   alloc.DType
 	Base    Base
-}
-
-// Excludes reports whether Frozen names the layer at a path or what holds it, which then gets no adapter.
-func (c *Config) Excludes(at string) bool {
-	for end := range len(at) + 1 {
-		if end < len(at) && at[end] != '.' {
-			continue
-		}
-		for _, p := range c.Frozen {
-			whole, _ := path.Match(p, at[:end])
-			after, _ := path.Match("*."+p, at[:end])
-			if whole || after {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // AllLinear is PEFT's target_modules="all-linear".

@@ -122,32 +122,6 @@ func (c *Config) CheckCache() error {
 	return nil
 }
 
-// elementType reports a type that is none.
-func elementType(option string, d alloc.DType) error {
-	if !d.Valid() {
-		return fmt.Errorf("%s: %v is not an element type: want one of package alloc's, such as Float32", option, d)
-	}
-	return nil
-}
-
-// constant reports a value beyond the last of its constants.
-func constant[T ~uint8](name string, v, last T, names string) error {
-	if v > last {
-		return fmt.Errorf("%s is %d: want one of the constants, %s", name, v, names)
-	}
-	return nil
-}
-
-// patterns reports one that path.Match does not take.
-func patterns(option string, all []string) error {
-	for _, p := range all {
-		if _, err := path.Match(p, ""); err != nil {
-			return fmt.Errorf("%s: pattern %q: %w", option, p, err)
-		}
-	}
-	return nil
-}
-
 // Usual is a loop with what is not known filled in.
 func (c *Config) Usual(l Loop) Loop {
 	zero, form := ZeroGradFirst, ForEach
@@ -191,3 +165,26 @@ type Amount struct {
 	Count int64
 	Bytes alloc.Bytes
 }
+
+// Excludes reports whether Frozen names the layer at a path or what holds it, which then gets no adapter.
+func (c *Config) Excludes(at string) bool {
+	for end := range len(at) + 1 {
+		if end < len(at) && at[end] != '.' {
+			continue
+		}
+		for _, p := range c.Frozen {
+			whole, _ := path.Match(p, at[:end])
+			after, _ := path.Match("*."+p, at[:end])
+			if whole || after {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Quantize holds weights as q says; a size of their file does not count then.
+func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored = &q, Amount{} }
+
+// Passing reports whether gradients of parameters do not stay on the device.
+func (c *Config) Passing() bool { return c.Offload == OffloadParameters || c.Loop.InBackward }

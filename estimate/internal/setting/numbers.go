@@ -1,7 +1,9 @@
 package setting
 
 import (
+	"fmt"
 	"math"
+	"path"
 	"strconv"
 	"strings"
 
@@ -68,4 +70,30 @@ func NumberIn(at string) (n int, ok bool) {
 
 func IsFloat(d alloc.DType) bool {
 	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
+}
+
+// elementType reports a type that is none.
+func elementType(option string, d alloc.DType) error {
+	if !d.Valid() {
+		return fmt.Errorf("%s: %v is not an element type: want one of package alloc's, such as Float32", option, d)
+	}
+	return nil
+}
+
+// constant reports a value beyond the last of its constants.
+func constant[T ~uint8](name string, v, last T, names string) error {
+	if v > last {
+		return fmt.Errorf("%s is %d: want one of the constants, %s", name, v, names)
+	}
+	return nil
+}
+
+// patterns reports one that path.Match does not take.
+func patterns(option string, all []string) error {
+	for _, p := range all {
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("%s: pattern %q: %w", option, p, err)
+		}
+	}
+	return nil
 }

@@ -70,6 +70,3 @@ func (o Offload) String() string {
 	}
 	return "none"
 }
-
-// Passing reports whether gradients of parameters do not stay on the device.
-func (c *Config) Passing() bool { return c.Offload == OffloadParameters || c.Loop.InBackward }
