@@ -166,11 +166,6 @@ func (t *MemTracker) fromDevice(b *Buffer, x *tables.Tensor, by asker) (err erro
 	return nil
 }
 
-// sizedAllocator is a device that takes more for a request than was asked, and says how much.
-type sizedAllocator interface {
-	AllocSized(n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error)
-}
-
 // askDevice allocates from a device without a cache of the tracker's.
 func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error) {
 	switch {
@@ -218,8 +213,4 @@ func (t *MemTracker) watch(b *Buffer) {
 	if t.lost != IgnoreLost {
 		runtime.AddCleanup(b, (*Buffer).lose, &Buffer{t, b.group, b.ptr, b.allocated, b.seq, b.record, b.stack})
 	}
-}
-
-func placeOf(stack tables.StackID, in *section, stream uint8) ledger.Place {
-	return ledger.Place{Place: tables.Place{Stack: stack, Section: in.pathID()}, Stream: stream}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"io/fs"
 	"os"
@@ -17,8 +18,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/text"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -199,36 +198,77 @@ var (
 	errNoLocks = errors.New("files cannot be locked here")
 )
 
-// LateWriteError says that work of the device wrote to memory after its Free: it corrupts what the
-// next owner has there. See Config.FindLateWrites.
-type LateWriteError struct {
-	Device string      // name and ordinal
-	Ptr    alloc.Ptr   // the first byte that was written to
-	Size   alloc.Bytes // from there to the last
-
-	Allocated mem.Frame // the line that allocated the buffer that was freed
-	Freed     mem.Frame // the line that freed it
-	Reused    mem.Frame // the line that was given the memory next; zero if there is none
+// tempFile is a file that is being written under a name of its own. Its writer has it
+// locked, which ends with the process: so others see that a writer was killed.
+type tempFile struct {
+	*os.File
+	lock *os.File // nil where there are no locks
 }
 
-func (e *LateWriteError) Error() string {
-	next := "and is not allocated again"
-	if e.Reused != (mem.Frame{}) {
-		next = fmt.Sprintf("and allocated again at %v", e.Reused)
+const tempPrefix, tempSuffix = ".gpumemtrack-", ".tmp"
+
+// abandonedAfter is how long ago a temporary file was last written to if its writer
+// counts as dead although no lock can tell: on another machine, or without locks.
+const abandonedAfter = time.Hour
+
+// thisHost is how the names of this machine's temporary files begin.
+var thisHost = sync.OnceValue(func() string {
+	name, _ := os.Hostname()
+	hash := fnv.New32a()
+	hash.Write([]byte(name))
+	return fmt.Sprintf("%s%08x-", tempPrefix, hash.Sum32())
+})
+
+func createTemp(dir string) (tempFile, error) {
+	for {
+		f, err := os.CreateTemp(dir, thisHost()+"*"+tempSuffix)
+		if err != nil {
+			return tempFile{}, err
+		}
+		lock, err := lockFile(f.Name())
+		if err == nil && !isAt(f.Name(), f) {
+			err = fs.ErrNotExist
+		}
+		if !errors.Is(err, errLocked) && !errors.Is(err, fs.ErrNotExist) {
+			return tempFile{f, lock}, nil
+		}
+		f.Close() // another took it for abandoned before it was locked
+		lock.Close()
 	}
-	return fmt.Sprintf("work wrote to %v at %v on %s after its free: the memory was allocated at %v, freed at %v, %s: "+
-		"wait for the work before Free, or name its stream with RecordStream or FreeOn", e.Size, e.Ptr, text.Line(e.Device), e.Allocated, e.Freed, next)
 }
 
-// maxLateWrites bounds what is kept and logged.
-const maxLateWrites = 16
+// unlock is called when the file is whole and has its name, or is gone.
+func (f tempFile) unlock() { f.lock.Close() }
 
-// LateWrites returns the first late writes found, up to sixteen: see Config.FindLateWrites.
-func (t *MemTracker) LateWrites() []*LateWriteError {
-	if t.freed == nil {
-		return nil
+// isAt reports whether the path is that of an open file.
+func isAt(path string, f *os.File) bool {
+	there, err := os.Stat(path)
+	open, openErr := f.Stat()
+	return err == nil && openErr == nil && os.SameFile(there, open)
+}
+
+// deleteAbandoned deletes the temporary files of a directory whose writers are
+// dead, as far as it may.
+func deleteAbandoned(dir string) {
+	names, _ := fs.Glob(os.DirFS(dir), tempPrefix+"*"+tempSuffix)
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if lock, abandoned := isAbandoned(path); abandoned {
+			os.Remove(path)
+			lock.Close()
+		}
 	}
-	t.freed.mu.Lock()
-	defer t.freed.mu.Unlock()
-	return append([]*LateWriteError(nil), t.freed.found...)
+}
+
+// isAbandoned reports whether the writer of a temporary file is dead, and returns
+// the lock on it that showed it, if any.
+func isAbandoned(path string) (lock *os.File, abandoned bool) {
+	if strings.HasPrefix(filepath.Base(path), thisHost()) {
+		lock, err := lockFile(path)
+		if err == nil || errors.Is(err, errLocked) {
+			return lock, err == nil
+		}
+	}
+	info, err := os.Stat(path)
+	return nil, err == nil && time.Since(info.ModTime()) > abandonedAfter
 }

@@ -5,11 +5,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -57,42 +54,6 @@ func (t *MemTracker) stuck(n int) []snapshot.PinLine {
 	}
 	lines := t.Explain().Lines
 	return lines[:min(n, len(lines))]
-}
-
-// growing returns copies of the series that grow, and when they began.
-func (t *MemTracker) growing() (found map[mem.Frame]*tables.Series, began time.Duration) {
-	t.marking.Lock()
-	defer t.marking.Unlock()
-	return t.growth.Growing()
-}
-
-// lifetimes returns a copy of what is known of each line's freed buffers, taken some
-// hundred lines at a time.
-func (t *MemTracker) lifetimes() map[mem.Frame]*tables.Lifetimes {
-	const atOnce = 256
-	lines := make(map[mem.Frame]*tables.Lifetimes)
-	var some [atOnce]tables.Lifetimes
-	for first := 0; ; first += atOnce {
-		t.mu.Lock()
-		freed := t.ledger.Freed[min(first, len(t.ledger.Freed)):]
-		freed = freed[:min(atOnce, len(freed))]
-		clear(some[:])
-		for i, l := range freed {
-			if l != nil {
-				some[i] = *l
-			}
-		}
-		t.mu.Unlock()
-		if len(freed) == 0 {
-			return lines
-		}
-		for i := range freed {
-			if !some[i].IsZero() {
-				own := some[i]
-				lines[t.stacks.Frame(ledger.LineID(first+i))] = &own
-			}
-		}
-	}
 }
 
 // TestingT is the part of *testing.T that VerifyNoLeaks and LimitPeak need.

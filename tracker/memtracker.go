@@ -1,12 +1,16 @@
 package tracker
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
@@ -83,4 +87,175 @@ func (t *MemTracker) usedAfterClose(what string) {
 	if t.toldClosed.CompareAndSwap(false, true) {
 		t.report.Log.Warn("gpumemtrack: used after Close: a closed tracker knows nothing", "called", what)
 	}
+}
+
+// giveBack gives back what a closed tracker's cache still holds, and closes a
+// device of its own once no buffer is live. A cache that the caller made is the
+// caller's to empty.
+func (t *MemTracker) giveBack() (err error) {
+	if t.owned {
+		_, err = t.cache.Trim()
+	}
+	t.mu.Lock()
+	last := t.ledger.Buffers == 0
+	t.mu.Unlock()
+	if err == nil && last {
+		err = t.opened.close()
+	}
+	return err
+}
+
+// freedAfterClose gives the memory of a free after Close back to the driver, once the work of other streams
+// on it is done. The free itself has succeeded: an error of the driver is only logged, and the next free
+// tries again.
+func (t *MemTracker) freedAfterClose() {
+	if t.owned {
+		if stats := t.cache.Stats(); stats.Releasable == 0 && stats.Pending.Count.Current == 0 {
+			return
+		}
+	}
+	if err := t.giveBack(); err != nil {
+		t.report.Log.Warn("gpumemtrack: memory freed after Close could not be given back to the driver", "err", err)
+	}
+}
+
+// trackers are the open trackers of the process, in the order of their making:
+// a device that is full may be so because of another's cache. It keeps none alive.
+var trackers struct {
+	mu   sync.Mutex
+	open []weak.Pointer[MemTracker]
+}
+
+func (t *MemTracker) enlist() {
+	trackers.mu.Lock()
+	defer trackers.mu.Unlock()
+	trackers.open = append(slices.DeleteFunc(trackers.open, isGone), weak.Make(t))
+}
+
+func (t *MemTracker) delist() {
+	trackers.mu.Lock()
+	defer trackers.mu.Unlock()
+	trackers.open = slices.DeleteFunc(trackers.open, func(p weak.Pointer[MemTracker]) bool { return p.Value() == t })
+}
+
+func isGone(p weak.Pointer[MemTracker]) bool { return p.Value() == nil }
+
+// others returns the other open trackers.
+func (t *MemTracker) others() (others []*MemTracker) {
+	trackers.mu.Lock()
+	defer trackers.mu.Unlock()
+	for _, p := range trackers.open {
+		if open := p.Value(); open != nil && open != t {
+			others = append(others, open)
+		}
+	}
+	return others
+}
+
+// cachedElsewhere returns what other trackers' caches could give back to this
+// tracker's device.
+func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
+	for _, other := range t.others() {
+		if other.cache == nil || other.cache == t.cache || other.onHost != t.onHost || !sameDevice(other.device, t.device) {
+			continue
+		}
+		bytes += other.cache.Stats().Releasable
+	}
+	return bytes
+}
+
+// sameDevice reports whether two devices share their memory. A GPU may be open
+// twice; a simulated one is a GPU of its own each time.
+func sameDevice(a, b alloc.Device) bool {
+	a, b = root(a), root(b)
+	if a == b {
+		return true
+	}
+	_, simA := a.(*sim.Device)
+	_, simB := b.(*sim.Device)
+	return !simA && !simB && a.Name() == b.Name() && a.Ordinal() == b.Ordinal()
+}
+
+// root returns the innermost device.
+func root(d alloc.Device) alloc.Device {
+	for {
+		wrapper, ok := d.(interface{ Unwrap() alloc.Device })
+		if !ok {
+			return d
+		}
+		d = wrapper.Unwrap()
+	}
+}
+
+// recentMarks keeps the latest marks. Readers come and take them: Track only
+// adds one and wakes who waits, so that a slow reader holds up nobody, and misses marks.
+type recentMarks struct {
+	max int
+
+	mu     sync.Mutex
+	kept   []*Mark       // oldest first
+	added  chan struct{} // closed when a mark is added; nil while nobody waits
+	closed bool
+}
+
+const defaultMaxMarks = 128
+
+func (r *recentMarks) add(m *Mark) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.max == 0 || r.closed {
+		return
+	}
+	if len(r.kept) == r.max {
+		r.kept = slices.Delete(r.kept, 0, 1)
+	}
+	r.kept = append(r.kept, m)
+	r.wake()
+}
+
+func (r *recentMarks) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept, r.closed = nil, true
+	r.wake()
+}
+
+// wake wakes all who wait for a mark; the caller holds r.mu.
+func (r *recentMarks) wake() {
+	if r.added != nil {
+		close(r.added)
+		r.added = nil
+	}
+}
+
+// after returns the oldest mark kept with a number above seq, or what is closed
+// when there is another one to look at.
+func (r *recentMarks) after(seq int) (*Mark, <-chan struct{}, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, nil, fmt.Errorf("wait for a mark: tracker: %w", alloc.ErrClosed)
+	}
+	for _, m := range r.kept {
+		if m.Seq > seq {
+			return m, nil, nil
+		}
+	}
+	if r.added == nil {
+		r.added = make(chan struct{})
+	}
+	return nil, r.added, nil
+}
+
+// failing is what a tracker keeps for the allocations that fail.
+type failing struct {
+	dir              string       // of dumps; "" is none
+	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
+	others           func() (alloc.Bytes, error)
+	untrackedAtStart alloc.Bytes
+}
+
+// sizedAllocator is a device that takes more for a request than was asked, and says how much.
+type sizedAllocator interface {
+	AllocSized(n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
@@ -149,14 +148,6 @@ type OutOfMemoryError struct {
 	// one; DumpErr says why there is none.
 	Dump    string
 	DumpErr error
-}
-
-// failing is what a tracker keeps for the allocations that fail.
-type failing struct {
-	dir              string       // of dumps; "" is none
-	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
-	others           func() (alloc.Bytes, error)
-	untrackedAtStart alloc.Bytes
 }
 
 // Error prints all of it, on several lines.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -66,21 +65,6 @@ func (t *MemTracker) admit(ptr alloc.Ptr, bytes alloc.Bytes) error {
 		return t.ledger.Duplicate(id)
 	}
 	return nil
-}
-
-// find returns the live record at an address, or 0. The caller holds the lock.
-func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
-	if id := t.ledger.At(ptr); id != 0 || t.cache == nil || t.ledger.Closed {
-		return id
-	}
-	// A cache that several trackers share knows the numbers of all of them.
-	id := slab.ID(t.locked.Owner(ptr))
-	if id < t.ledger.Records.Bound() {
-		if r := t.ledger.Records.At(id); r.State == ledger.Live && r.Ptr == ptr {
-			return id
-		}
-	}
-	return 0
 }
 
 // Unregister takes memory that Register entered out of the ledger, and then calls free, if one is
@@ -246,35 +230,4 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 		return err
 	}
 	return t.outOfMemory(err, stack, 0, x)
-}
-
-// lose is called with a copy of a Buffer that nobody can reach any more. Most
-// were freed.
-func (b *Buffer) lose() {
-	t := b.tracker
-	now := t.now()
-	t.mu.Lock()
-	r := b.live()
-	if r == nil || t.ledger.Closed && t.lost != FreeLost {
-		t.mu.Unlock()
-		return
-	}
-	t.ledger.Records.Touch(b.record)
-	r.Lost = true
-	t.everLost++
-	first := t.everLost == 1
-	if !t.ledger.Closed {
-		t.note(r, t.history.Moment(now), mem.Lost)
-	}
-	t.mu.Unlock()
-	if first {
-		t.report.Log.Warn("gpumemtrack: a buffer was never freed and nothing refers to it any more; see Leaks",
-			"buffer", b.String(), "site", t.stacks.Site(b.stack).String())
-	}
-	if t.lost != FreeLost {
-		return
-	}
-	if err := b.Free(); err != nil {
-		t.report.Log.Warn("gpumemtrack: a lost buffer could not be freed", "err", err)
-	}
 }

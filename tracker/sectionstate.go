@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -149,60 +150,6 @@ func (s *section) pass(path, why string) {
 	s.claimed.Store(true)
 }
 
-// Data returns what the section measured, or what it has measured so far if it is open. For an
-// ended section it waits until the device has done the work that was queued in it.
-func (s *Section) Data() snapshot.SectionData {
-	m, done := s.completed()
-	if !done {
-		m = s.soFar()
-	}
-	data := snapshot.SectionData{
-		Path: s.path, Site: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack), Incomplete: m.incomplete,
-		Start: s.tracker.start.Add(s.from.at), Time: m.to.at - s.from.at, CPUTime: -1, DeviceTime: -1,
-		GPU:       snapshot.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
-		RSS:       residentUse(s.from.host, m.to.host, m.peak.host),
-		Heap:      snapshot.MemoryUse{Before: s.from.host.heap, Used: m.to.host.heap, Peak: -1},
-		Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
-	}
-	if s.from.cpu >= 0 && m.to.cpu >= 0 {
-		data.CPUTime = max(0, m.to.cpu-s.from.cpu)
-	}
-	if m.timed {
-		data.DeviceTime = s.device.read()
-	}
-	return data
-}
-
-// soFar measures an open section.
-func (s *Section) soFar() measures {
-	t := s.tracker
-	now := moment{cpu: t.sections.host.cpu(), host: t.sections.host.read()}
-	now.at = t.now()
-	t.lockSections()
-	defer t.unlockSections()
-	if s.done { // by now
-		return s.final
-	}
-	now.gpu = t.ledger.Current.Bytes
-	return measures{to: now, peak: s.peak(), own: s.own}
-}
-
-// residentUse is the use between two readings. mark is the section's own high-water mark. Without it the
-// process's mark is the section's peak if it rose meanwhile, and otherwise an upper bound of it.
-func residentUse(from, to hostMemory, mark alloc.Bytes) snapshot.MemoryUse {
-	use := snapshot.MemoryUse{Before: from.resident, Used: to.resident, Peak: -1}
-	switch {
-	case mark > 0 && to.resident >= 0:
-		use.Peak = max(mark, from.resident, to.resident)
-	case from.peak < 0 || to.peak < 0:
-	case to.peak > from.peak:
-		use.Peak = to.peak
-	default:
-		use.Peak, use.PeakAtMost = from.peak, true // the kernel's figure may fall a little
-	}
-	return use
-}
-
 // pathStats is what the ended sections of one path came to together.
 type pathStats struct {
 	calls         int64
@@ -248,4 +195,130 @@ func (p *pathStats) addDeviceTime(d time.Duration) {
 		p.deviceTime = saturate.Add(p.deviceTime, d)
 		p.timed++
 	}
+}
+
+// count adds buffers to a sum.
+func count(sum *mem.Tally, buffers int64, bytes alloc.Bytes) {
+	*sum = sum.Add(mem.Tally{Count: buffers, Bytes: bytes})
+}
+
+// paths numbers the paths of sections. Numbers are not given back.
+type paths struct {
+	names []string // only ever appended to, so that a copy of the slice stays good
+	ids   map[string]uint32
+}
+
+const (
+	noPath    uint32 = iota // outside of all sections
+	otherPath               // beyond the bounds
+
+	maxPaths      = 1 << 14
+	maxPathLength = 1 << 10
+)
+
+func newPaths() paths {
+	p := paths{ids: make(map[string]uint32)}
+	p.add("")
+	p.add("other")
+	return p
+}
+
+func (p *paths) add(path string) uint32 {
+	id := uint32(len(p.names))
+	p.names = append(p.names, path)
+	p.ids[path] = id
+	return id
+}
+
+// at returns the number of a path. Paths that are too many or too long are one.
+func (p *paths) at(path string) uint32 {
+	id, ok := p.ids[path]
+	switch {
+	case ok:
+		return id
+	case len(p.names) >= maxPaths || len(path) > maxPathLength:
+		return otherPath
+	}
+	return p.add(path)
+}
+
+// peaks are the highest levels that each of the open sections has seen, for a few
+// steps at each begin and end, however many are open.
+//
+// The later a section began, the less it has seen, and the lower its peak is. So in
+// the order of their beginnings the sections form runs of the same peak, each run's
+// lower than the one's before it. A new level concerns only the last runs: they
+// become part of the run before them when they have seen as much.
+type peaks struct {
+	youngest *run
+}
+
+// run is neighbouring sections with the same peak. Each section brings one, which
+// is only a reference to another once it is part of it.
+type run struct {
+	peak           alloc.Bytes
+	open           int  // its sections
+	within         *run // the older one that it is part of
+	older, younger *run
+}
+
+// begin enters the run of a section that begins at the level.
+func (p *peaks) begin(r *run, level alloc.Bytes) {
+	r.peak, r.open = level, 1
+	if r.older = p.youngest; r.older != nil {
+		r.older.younger = r
+	}
+	p.youngest = r
+	p.raise(level)
+}
+
+// raise raises the peaks of all open sections to the level, at least.
+func (p *peaks) raise(level alloc.Bytes) {
+	r := p.youngest
+	if r == nil {
+		return
+	}
+	r.peak = max(r.peak, level)
+	for older := r.older; older != nil && older.peak <= r.peak; older = r.older {
+		older.peak = r.peak
+		older.open += r.open
+		older.younger = nil
+		r.within, r.older = older, nil
+		r = older
+	}
+	p.youngest = r
+}
+
+// end takes a section out, and returns its peak.
+func (p *peaks) end(r *run) alloc.Bytes {
+	r = r.whole()
+	r.open--
+	if r.open > 0 {
+		return r.peak
+	}
+	if r.older != nil {
+		r.older.younger = r.younger
+	}
+	if r.younger != nil {
+		r.younger.older = r.older
+	} else {
+		p.youngest = r.older
+	}
+	r.older, r.younger = nil, nil
+	return r.peak
+}
+
+// whole returns the run that r is part of by now.
+func (r *run) whole() *run {
+	for r.within != nil {
+		if r.within.within != nil {
+			r.within = r.within.within
+		}
+		r = r.within
+	}
+	return r
+}
+
+func placeOf(stack tables.StackID, in *section, stream uint8) ledger.Place {
+	return ledger.Place{Place: tables.Place{Stack: stack, Section: in.pathID()}, Stream: stream}
 }

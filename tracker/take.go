@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
@@ -192,7 +193,38 @@ func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 // contradict reports whether the driver has less in use than the tracker holds.
 func contradict(l snapshot.Levels) bool { return 0 <= l.DriverUsed && l.DriverUsed < l.Reserved }
 
-// count adds buffers to a sum.
-func count(sum *mem.Tally, buffers int64, bytes alloc.Bytes) {
-	*sum = sum.Add(mem.Tally{Count: buffers, Bytes: bytes})
+// growing returns copies of the series that grow, and when they began.
+func (t *MemTracker) growing() (found map[mem.Frame]*tables.Series, began time.Duration) {
+	t.marking.Lock()
+	defer t.marking.Unlock()
+	return t.growth.Growing()
+}
+
+// lifetimes returns a copy of what is known of each line's freed buffers, taken some
+// hundred lines at a time.
+func (t *MemTracker) lifetimes() map[mem.Frame]*tables.Lifetimes {
+	const atOnce = 256
+	lines := make(map[mem.Frame]*tables.Lifetimes)
+	var some [atOnce]tables.Lifetimes
+	for first := 0; ; first += atOnce {
+		t.mu.Lock()
+		freed := t.ledger.Freed[min(first, len(t.ledger.Freed)):]
+		freed = freed[:min(atOnce, len(freed))]
+		clear(some[:])
+		for i, l := range freed {
+			if l != nil {
+				some[i] = *l
+			}
+		}
+		t.mu.Unlock()
+		if len(freed) == 0 {
+			return lines
+		}
+		for i := range freed {
+			if !some[i].IsZero() {
+				own := some[i]
+				lines[t.stacks.Frame(ledger.LineID(first+i))] = &own
+			}
+		}
+	}
 }

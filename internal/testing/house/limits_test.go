@@ -21,7 +21,6 @@ var larger = map[string]struct{ files, cycle int }{
 	"estimate/checkpoint":          {files: 43, cycle: 30},
 	"estimate/internal/family":     {files: 64, cycle: 33},
 	"internal/testing/trackertest": {cycle: 10},
-	"tracker":                      {cycle: 20},
 	"tracker/snapshot":             {files: 40},
 }
 
