@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -84,7 +86,7 @@ func (l Line) Spread() alloc.Bytes {
 // there: see Pair. Lines that changed come first, growth before shrinkage, the
 // larger first; then the others. The second result is the sum of all lines.
 func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
-	c := comparison{ranks: max(len(before), len(after)), index: make(map[string]int), names: new(LineNames)}
+	c := comparison{ranks: max(len(before), len(after)), index: make(map[string]int), names: new(lines.Names)}
 	if by == BySite {
 		c.names = namesOf(before, after)
 	}
@@ -104,14 +106,14 @@ func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 }
 
 // namesOf names the lines of code of all processes.
-func namesOf(runs ...[]*Usage) *LineNames {
+func namesOf(runs ...[]*Usage) *lines.Names {
 	var processes []iter.Seq[mem.Frame]
 	for _, run := range runs {
 		for _, u := range run {
 			processes = append(processes, u.sites)
 		}
 	}
-	return NewLineNames(processes...)
+	return lines.NewNames(processes...)
 }
 
 func compareLines(x, y Line) int {
@@ -131,7 +133,7 @@ func abs(b alloc.Bytes) alloc.Bytes { return max(b, -b) }
 
 type comparison struct {
 	ranks int
-	names *LineNames
+	names *lines.Names
 	lines []Line
 	index map[string]int
 	sum   Line

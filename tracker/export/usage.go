@@ -2,12 +2,12 @@ package export
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -68,7 +68,7 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 	u := &Usage{Time: s.Time, Origin: s.Origin, Device: Device(s)}
 	for site := range s.Sites() {
 		row := Row{
-			Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: u.Device, Stream: StreamName(site.Stream),
+			Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: u.Device, Stream: labels.Stream(site.Stream),
 			Live: site.Live, Peak: site.Peak, Total: site.Total,
 		}
 		if site.Memory != alloc.UnknownMemory {
@@ -98,17 +98,6 @@ func (u *Usage) OnHost() *Usage {
 	return &host
 }
 
-// StreamName names a stream: "default stream", "stream 0x7f00".
-func StreamName(s alloc.Stream) string {
-	if s == tables.OtherStreams {
-		return "other streams"
-	}
-	if s == 0 {
-		return "default stream"
-	}
-	return fmt.Sprintf("stream %#x", uint64(s))
-}
-
 // FromRecord returns the memory of all devices of a record by call stack, with a
 // row for the call stacks that a dump has left out.
 func FromRecord(r *snapshot.Record) *Usage {
@@ -122,21 +111,6 @@ func FromRecord(r *snapshot.Record) *Usage {
 		u.Rows, u.Host = append(u.Rows, its.Rows...), append(u.Host, its.Host...)
 	}
 	return u
-}
-
-// StackID identifies a stack among those of one tracker or one file, which
-// share the frames of equal stacks. Its zero value is the empty stack's.
-type StackID struct {
-	first *mem.Frame
-	depth int
-}
-
-// IdentifyStack returns the stack's identity.
-func IdentifyStack(s mem.Stack) StackID {
-	if len(s) == 0 {
-		return StackID{}
-	}
-	return StackID{&s[0], len(s)}
 }
 
 // ErrNoSnapshot is the error of writing a record without a snapshot.

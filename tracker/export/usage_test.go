@@ -1,9 +1,7 @@
 package export_test
 
 import (
-	"maps"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -37,22 +35,6 @@ func TestTheOriginIsTheTrackers(t *testing.T) {
 	r := exporttest.New(t, tracker.Config{Origin: origin}).Record()
 	assert.Equal(t, origin, r.Snapshot.Origin)
 	assert.Equal(t, origin, export.FromSnapshot(r.Snapshot).Origin)
-}
-
-func TestOriginLabels(t *testing.T) {
-	for _, o := range []tracker.Origin{
-		{}, {Rank: new(0)}, {Host: "node-1", PID: 7, Program: "train", Rank: new(3), WorldSize: 8},
-	} {
-		labels := maps.Collect(export.OriginLabels(o))
-		assert.NotContains(t, slices.Collect(maps.Values(labels)), "", "what is unknown has no label")
-		assert.Equal(t, o, export.OriginOf(func(name string) string { return labels[name] }))
-	}
-	for range export.OriginLabels(tracker.Origin{Host: "a", PID: 1}) {
-		break
-	}
-	assert.Zero(t, export.OriginOf(func(name string) string {
-		return map[string]string{"rank": "first", "pid": "-3", "world_size": "1e9"}[name]
-	}))
 }
 
 // TestTrackerAloneIsLight holds the promise of the package comment.

@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,7 +26,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
@@ -122,7 +123,7 @@ func TestPages(t *testing.T) {
 			assert.Contains(t, got.Origin, "rank 3 of 8 on node-1")
 		}},
 		"timeline": {"application/json", func(t *testing.T, body []byte) {
-			var got export.Timeline
+			var got timeline.Timeline
 			require.NoError(t, json.Unmarshal(body, &got))
 			assert.Equal(t, tr.Snapshot().Peak.Bytes, got.Peak.Bytes)
 			assert.Len(t, got.Marks, 4)

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+
 	"github.com/google/pprof/profile"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -232,6 +234,6 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 func (h *handler) timeline(w http.ResponseWriter, r *http.Request) {
 	h.whole(w, r, jsonFile, func(w io.Writer) error {
 		record := &snapshot.Record{Snapshot: h.source.LightSnapshot(), History: h.source.History(), Marks: h.source.Marks()}
-		return json.NewEncoder(w).Encode(export.NewTimeline(record))
+		return json.NewEncoder(w).Encode(timeline.New(record))
 	})
 }

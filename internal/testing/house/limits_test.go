@@ -45,7 +45,7 @@ var names = map[string]int{
 	"tracker":              176,
 	"tracker/attach":       36,
 	"tracker/cucontext":    29,
-	"tracker/export":       81,
+	"tracker/export":       53,
 	"tracker/export/files": 14,
 	"tracker/export/html":  2,
 	"tracker/export/pprof": 5,

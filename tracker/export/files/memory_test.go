@@ -5,6 +5,8 @@ import (
 	"io"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -74,7 +76,7 @@ func keys(lines []export.Line) (names []string) {
 // TestEventsOfAllKinds: what only a history tells is of the device too.
 func TestEventsOfAllKinds(t *testing.T) {
 	r := ofAllKinds(t)
-	line := export.NewTimeline(r)
+	line := timeline.New(r)
 	last := len(line.Kinds[0].Bytes) - 1
 	assert.Equal(t, r.Snapshot.Live.Bytes, line.Kinds[0].Bytes[last])
 	assert.Equal(t, r.Snapshot.Allocated, *line.Allocated[last])

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -27,8 +30,8 @@ func factsOf(r *snapshot.Record) (devices []*facts, more int) {
 type facts struct {
 	record     *snapshot.Record
 	usage      *export.Usage
-	names      *export.LineNames
-	timeline   *export.Timeline // nil without a history
+	names      *lines.Names
+	timeline   *timeline.Timeline // nil without a history
 	live, peak []*group
 	host       []*group // live, in host memory
 	sections   []section
@@ -49,7 +52,7 @@ func newFacts(r *snapshot.Record) *facts {
 	s := r.Snapshot
 	f := &facts{record: r, usage: export.FromSnapshot(s)}
 	rows := f.usage.Rows
-	f.names = export.NewLineNames(func(yield func(mem.Frame) bool) {
+	f.names = lines.NewNames(func(yield func(mem.Frame) bool) {
 		for i := range rows {
 			if !yield(rows[i].Site) {
 				return
@@ -57,7 +60,7 @@ func newFacts(r *snapshot.Record) *facts {
 		}
 	})
 	if r.History != nil && r.History.Len() > 0 {
-		f.timeline = export.NewTimeline(r)
+		f.timeline = timeline.New(r)
 	}
 	f.live = groups(rows, func(r *export.Row) mem.Tally { return r.Live })
 	f.peak = groups(rows, func(r *export.Row) mem.Tally { return r.Peak })

@@ -14,6 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -43,7 +45,7 @@ func record(t *testing.T) *snapshot.Record {
 
 // content is the page's data.
 type content struct {
-	Timeline *export.Timeline
+	Timeline *timeline.Timeline
 	Flame    frame
 	Live     table
 	Peak     table

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -50,12 +51,12 @@ func (w *writing) lost(leaks []snapshot.Leak) (lines []string, sum string) {
 }
 
 // timeline makes the names of the layers printable.
-func (w *writing) timeline(t *export.Timeline) *export.Timeline {
+func (w *writing) timeline(t *timeline.Timeline) *timeline.Timeline {
 	if t == nil {
 		return nil
 	}
 	out := *t
-	for _, layers := range []*[]export.Layer{&out.Kinds, &out.Sites} {
+	for _, layers := range []*[]timeline.Layer{&out.Kinds, &out.Sites} {
 		*layers = slices.Clone(*layers)
 		for i := range *layers {
 			(*layers)[i].Name = w.text((*layers)[i].Name)

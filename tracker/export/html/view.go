@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 )
@@ -53,12 +55,12 @@ type deviceView struct {
 
 // data is what the page's script reads.
 type data struct {
-	Timeline *export.Timeline `json:"timeline"`
-	Flame    *node            `json:"flame"`
-	Live     table            `json:"live"`
-	Peak     table            `json:"peak"`
-	Marks    []mark           `json:"marks"`
-	Segments *segmentMap      `json:"segments"`
+	Timeline *timeline.Timeline `json:"timeline"`
+	Flame    *node              `json:"flame"`
+	Live     table              `json:"live"`
+	Peak     table              `json:"peak"`
+	Marks    []mark             `json:"marks"`
+	Segments *segmentMap        `json:"segments"`
 }
 
 func (f *facts) view(d detail) deviceView {

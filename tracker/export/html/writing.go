@@ -5,7 +5,8 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -33,7 +34,7 @@ func (d detail) half() detail {
 // writing turns facts into what a page of some detail shows.
 type writing struct {
 	detail
-	names *export.LineNames
+	names *lines.Names
 }
 
 // text makes a name that came from outside printable, and short.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 )
 
@@ -14,10 +16,10 @@ import (
 // called, so one that also calls a site, or is one, must not be named.
 func passedOver(u *export.Usage) string {
 	within := make(map[string]bool)
-	seen := make(map[export.StackID]bool)
+	seen := make(map[lines.StackID]bool)
 	for i := range u.Rows {
 		r := &u.Rows[i]
-		id := export.IdentifyStack(r.Stack)
+		id := lines.Identify(r.Stack)
 		if seen[id] {
 			continue
 		}

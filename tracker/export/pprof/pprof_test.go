@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -235,7 +237,7 @@ func TestReadSharesStacks(t *testing.T) {
 	got, err := pprof.Read(&b)
 	require.NoError(t, err)
 	require.Len(t, got.Rows, 2)
-	assert.True(t, export.IdentifyStack(got.Rows[0].Stack) == export.IdentifyStack(got.Rows[1].Stack))
+	assert.True(t, lines.Identify(got.Rows[0].Stack) == lines.Identify(got.Rows[1].Stack))
 }
 
 // hostile returns a small profile whose samples name long locations, a different pair each.

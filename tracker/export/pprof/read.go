@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+
 	"github.com/google/pprof/profile"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -113,7 +115,7 @@ const executable = "executable"
 // origin returns what the samples agree on: those of a merged profile come from
 // many processes.
 func origin(p *profile.Profile) snapshot.Origin {
-	o := export.OriginOf(func(name string) (common string) {
+	o := labels.Origin(func(name string) (common string) {
 		for i, s := range p.Sample {
 			text := label(s, name)
 			if i > 0 && text != common {

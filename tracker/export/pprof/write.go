@@ -7,6 +7,9 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+
 	"github.com/google/pprof/profile"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
@@ -82,7 +85,7 @@ func Profile(u *export.Usage) *profile.Profile {
 				ID: 1, File: text.UTF8(cmp.Or(u.Origin.Program, unnamed)), HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
 			}},
 		},
-		stacks:    make(map[export.StackID][]*profile.Location),
+		stacks:    make(map[lines.StackID][]*profile.Location),
 		locations: make(map[mem.Frame]*profile.Location),
 		functions: make(map[function]*profile.Function),
 	}
@@ -131,7 +134,7 @@ func Sub(next, base *profile.Profile) (*profile.Profile, error) {
 type builder struct {
 	p         *profile.Profile
 	liveOnly  bool
-	stacks    map[export.StackID][]*profile.Location
+	stacks    map[lines.StackID][]*profile.Location
 	locations map[mem.Frame]*profile.Location
 	functions map[function]*profile.Function
 }
@@ -169,27 +172,27 @@ func (b *builder) addHost(u *export.Usage) {
 
 // sample adds a row with its values.
 func (b *builder) sample(r *export.Row, o snapshot.Origin, values []int64) {
-	labels := make(map[string][]string)
+	known := make(map[string][]string)
 	for _, l := range [...]struct{ key, value string }{
 		{labelDevice, r.Device}, {labelKind, r.Kind}, {labelDType, r.DType}, {labelShape, r.Shape},
 		{labelSection, r.Section}, {labelStream, r.Stream}, {labelMemory, r.Memory},
 	} {
 		if l.value != "" {
-			labels[l.key] = []string{text.UTF8(l.value)}
+			known[l.key] = []string{text.UTF8(l.value)}
 		}
 	}
-	for name, value := range export.OriginLabels(o) {
-		labels[name] = []string{text.UTF8(value)}
+	for name, value := range labels.OfOrigin(o) {
+		known[name] = []string{text.UTF8(value)}
 	}
 	b.p.Sample = append(b.p.Sample, &profile.Sample{
 		Location: b.stack(r.Stack),
 		Value:    values,
-		Label:    labels,
+		Label:    known,
 	})
 }
 
 func (b *builder) stack(s mem.Stack) []*profile.Location {
-	id := export.IdentifyStack(s)
+	id := lines.Identify(s)
 	locations, ok := b.stacks[id]
 	if !ok {
 		for _, f := range s {

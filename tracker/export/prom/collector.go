@@ -7,10 +7,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -230,8 +231,8 @@ func (o sender) suspects(s *snapshot.Snapshot) {
 }
 
 // linesOf names the lines of code, those of one name with their folders.
-func linesOf(s *snapshot.Snapshot) *export.LineNames {
-	return export.NewLineNames(func(yield func(mem.Frame) bool) {
+func linesOf(s *snapshot.Snapshot) *lines.Names {
+	return lines.NewNames(func(yield func(mem.Frame) bool) {
 		for site := range s.Sites() {
 			if !yield(site.Site) {
 				return

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
@@ -117,7 +119,7 @@ func (in *source) whoWrote() {
 	named := func(name string) string { return in.text(in.settings, in.Key(name)) }
 	in.device = "cuda"
 	if in.own = named("made_by") == "gpumemtrack"; in.own {
-		in.origin = export.OriginOf(named)
+		in.origin = labels.Origin(named)
 		in.device, _, _ = strings.Cut(named("device"), " [")
 		in.memory = in.memoryNamed(named("memory"))
 	}

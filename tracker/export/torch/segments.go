@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -35,13 +36,13 @@ type site struct {
 // them may be known.
 func liveBlocks(s *snapshot.Snapshot, frees map[alloc.Ptr]snapshot.Event) blocks {
 	type key struct {
-		stack export.StackID
+		stack lines.StackID
 		group group
 	}
 	b := blocks{sorted: make([]block, 0, max(0, s.Live.Count))}
 	index := make(map[key]int)
 	siteOf := func(stack mem.Stack, g group, shape alloc.Shape) int {
-		k := key{export.IdentifyStack(stack), g}
+		k := key{lines.Identify(stack), g}
 		i, ok := index[k]
 		if !ok {
 			i = len(b.sites)

@@ -3,6 +3,9 @@ package torch
 import (
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -14,7 +17,7 @@ import (
 func (in *source) usage(records []*snapshot.Record) *export.Usage {
 	u := &export.Usage{Origin: in.origin}
 	type key struct {
-		stack  export.StackID
+		stack  lines.StackID
 		site   mem.Frame
 		device int
 		kind   mem.Kind
@@ -30,7 +33,7 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 			u.Time = d.Time
 		}
 		for site := range d.Snapshot.Sites() {
-			k := key{export.IdentifyStack(site.Stack), site.Site, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream}
+			k := key{lines.Identify(site.Stack), site.Site, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream}
 			if site.DType.Valid() {
 				k.dtype, k.shape = site.DType, site.Shape.String()
 			}
@@ -39,7 +42,7 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 				i = len(u.Rows)
 				rows[k] = i
 				u.Rows = append(u.Rows, export.Row{
-					Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(d.Snapshot), Stream: export.StreamName(site.Stream), Shape: k.shape,
+					Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(d.Snapshot), Stream: labels.Stream(site.Stream), Shape: k.shape,
 				})
 				if site.Memory != alloc.UnknownMemory {
 					u.Rows[i].Memory = site.Memory.String()

@@ -8,6 +8,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -26,7 +29,7 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	}
 	out := &writer{
 		pickler: newPickler(w),
-		stacks:  make(map[export.StackID]memo),
+		stacks:  make(map[lines.StackID]memo),
 		frames:  make(map[mem.Frame]memo),
 		groups:  make(map[group]memo),
 		about:   make(map[group]memo),
@@ -107,7 +110,7 @@ type writer struct {
 	*part               // that is being written
 	memory alloc.Memory // of what has none of its own
 
-	stacks map[export.StackID]memo
+	stacks map[lines.StackID]memo
 	frames map[mem.Frame]memo
 	groups map[group]memo // the dicts that describe blocks
 	about  map[group]memo // the texts that describe events
@@ -149,7 +152,7 @@ func (w *writer) settings(s *snapshot.Snapshot) {
 	w.nameItem("made_by", "gpumemtrack")
 	w.nameItem("device", export.Device(s))
 	w.nameItem("memory", w.memory.String())
-	for name, text := range export.OriginLabels(s.Origin) {
+	for name, text := range labels.OfOrigin(s.Origin) {
 		w.nameItem(name, text)
 	}
 	w.intItem("live_bytes", int64(s.Live.Bytes))
@@ -174,7 +177,7 @@ func address(p alloc.Ptr) int64 { return int64(p & (1<<53 - 1)) }
 
 // stack writes the frames of a stack, once.
 func (w *writer) stack(s mem.Stack) {
-	id := export.IdentifyStack(s)
+	id := lines.Identify(s)
 	if m, ok := w.stacks[id]; ok {
 		w.get(m)
 		return

@@ -1,4 +1,6 @@
-package export
+// Package lines names the lines of code of a process, and tells its call stacks apart. It looks at no file
+// and no program: a line is what its frame says.
+package lines
 
 import (
 	"iter"
@@ -8,18 +10,18 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// LineNames names lines of code: "main.go:12 main.load", with as many folders
+// Names names lines of code: "main.go:12 main.load", with as many folders
 // of the file as tell lines apart that would have the same name. The zero value adds no
 // folders.
-type LineNames struct {
+type Names struct {
 	folders map[string]int // by short name, where it takes some
 	known   map[mem.Frame]string
 }
 
-// NewLineNames returns the names for the lines of some processes. Only lines of
+// NewNames returns the names for the lines of some processes. Only lines of
 // one process can be distinguished: two processes may have been built in different folders.
-func NewLineNames(processes ...iter.Seq[mem.Frame]) *LineNames {
-	n := &LineNames{folders: make(map[string]int), known: make(map[mem.Frame]string)}
+func NewNames(processes ...iter.Seq[mem.Frame]) *Names {
+	n := &Names{folders: make(map[string]int), known: make(map[mem.Frame]string)}
 	for _, frames := range processes {
 		same := make(map[string][]mem.Frame)
 		seen := make(map[mem.Frame]bool)
@@ -69,7 +71,7 @@ func ending(file string, folders int) string {
 
 // Of returns a line's name; "unknown" of a zero Frame. It is for one goroutine at a
 // time.
-func (n *LineNames) Of(f mem.Frame) string {
+func (n *Names) Of(f mem.Frame) string {
 	if name, ok := n.known[f]; ok {
 		return name
 	}
@@ -81,4 +83,19 @@ func (n *LineNames) Of(f mem.Frame) string {
 		n.known[f] = name
 	}
 	return name
+}
+
+// StackID identifies a stack among those of one tracker or one file, which
+// share the frames of equal stacks. Its zero value is the empty stack's.
+type StackID struct {
+	first *mem.Frame
+	depth int
+}
+
+// Identify returns the stack's identity.
+func Identify(s mem.Stack) StackID {
+	if len(s) == 0 {
+		return StackID{}
+	}
+	return StackID{&s[0], len(s)}
 }

@@ -1,10 +1,13 @@
-package export
+// Package timeline shows a record's memory over time, as charts take it. It draws nothing.
+package timeline
 
 import (
 	"cmp"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -47,9 +50,6 @@ type Moment struct {
 	Mark    int         `json:"mark,omitempty"` // its number
 }
 
-// OtherSites is the name of the last of Timeline.Sites.
-const OtherSites = "other lines"
-
 // The bounds of a Timeline.
 const (
 	stretches  = 500 // of time, each with two moments
@@ -57,14 +57,14 @@ const (
 	maxMoments = 500
 )
 
-// NewTimeline returns the record's memory over time. Its cost follows the events
+// New returns the record's memory over time. Its cost follows the events
 // and call stacks, its size is bounded.
-func NewTimeline(r *snapshot.Record) *Timeline {
+func New(r *snapshot.Record) *Timeline {
 	begin := r.Begin()
 	end := max(0, r.Snapshot.Time.Sub(begin.Time))
 	b := timelineBuilder{
 		Timeline: Timeline{Start: begin.Time, Marks: []Moment{}, OOMs: []Moment{}},
-		lines:    make(stackLines),
+		siteOf:   make(stackLines),
 		segments: begin.Segments,
 		stretch:  max(1, end/stretches),
 		peak:     r.Snapshot.Peak.Bytes,
@@ -110,7 +110,7 @@ type moment struct {
 // timelineBuilder keeps of each stretch of time its highest and its last state.
 type timelineBuilder struct {
 	Timeline
-	lines    stackLines
+	siteOf   stackLines
 	kinds    layers[mem.Kind]
 	sites    layers[mem.Frame]
 	segments bool // the events tell of reserved memory
@@ -147,7 +147,7 @@ func (b *timelineBuilder) split(r *snapshot.Record) {
 		if site.Memory.OnHost() {
 			continue
 		}
-		b.lines[IdentifyStack(site.Stack)] = site.Site
+		b.siteOf[lines.Identify(site.Stack)] = site.Site
 		kinds.at(site.Kind).level += site.Live.Bytes
 		sites.at(site.Site).level += site.Live.Bytes
 	}
@@ -155,10 +155,10 @@ func (b *timelineBuilder) split(r *snapshot.Record) {
 		change := liveChange(e)
 		if change != 0 {
 			kinds.add(e.Kind, change)
-			sites.add(b.lines.of(e.Stack), change)
+			sites.add(b.siteOf.of(e.Stack), change)
 		}
 	}
-	names := NewLineNames(maps.Keys(sites.of))
+	names := lines.NewNames(maps.Keys(sites.of))
 	b.kinds.names, b.kinds.place = kinds.layers(mem.Kind.String, mem.Kind.Compare)
 	b.sites.names, b.sites.place = sites.layers(names.Of, nil)
 	for kind, e := range kinds.of {
@@ -175,7 +175,7 @@ func (b *timelineBuilder) split(r *snapshot.Record) {
 	for _, name := range b.sites.names {
 		b.Sites = append(b.Sites, Layer{Name: name})
 	}
-	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other kinds"}), append(b.Sites, Layer{Name: OtherSites})
+	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other kinds"}), append(b.Sites, Layer{Name: "other lines"})
 }
 
 // liveChange returns by how much the requested bytes of the live buffers change that are in device
@@ -247,7 +247,7 @@ func (b *timelineBuilder) event(at time.Duration, e snapshot.Event) {
 	b.now.levels = b.now.levels.After(e)
 	if change := liveChange(e); change != 0 {
 		b.now.live = max(0, b.now.live+change)
-		k, s := b.kinds.of(e.Kind), b.sites.of(b.lines.of(e.Stack))
+		k, s := b.kinds.of(e.Kind), b.sites.of(b.siteOf.of(e.Stack))
 		b.now.kinds[k] = max(0, b.now.kinds[k]+change)
 		b.now.sites[s] = max(0, b.now.sites[s]+change)
 		b.top(at)
@@ -345,11 +345,11 @@ func keepMoments(moments []Moment) []Moment {
 func lastMoments(moments []Moment) []Moment { return moments[max(0, len(moments)-maxMoments):] }
 
 // stackLines finds the lines of code of the stacks of a snapshot and its history.
-type stackLines map[StackID]mem.Frame
+type stackLines map[lines.StackID]mem.Frame
 
 // of returns the line of code that allocated with this stack.
 func (l stackLines) of(s mem.Stack) mem.Frame {
-	id := IdentifyStack(s)
+	id := lines.Identify(s)
 	line, ok := l[id]
 	if !ok {
 		line = s.Site()

@@ -1,9 +1,13 @@
-package export
+// Package labels has the texts that several formats give one thing: a stream, a process. It reads and writes no format.
+package labels
 
 import (
+	"fmt"
 	"iter"
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -16,9 +20,9 @@ const (
 	labelWorldSize = "world_size"
 )
 
-// OriginLabels iterates over what is known of an origin, as names and texts, for
+// OfOrigin iterates over what is known of an origin, as names and texts, for
 // formats that have no place of their own for it.
-func OriginLabels(o snapshot.Origin) iter.Seq2[string, string] {
+func OfOrigin(o snapshot.Origin) iter.Seq2[string, string] {
 	rank := ""
 	if o.Rank != nil {
 		rank = strconv.Itoa(*o.Rank)
@@ -35,9 +39,9 @@ func OriginLabels(o snapshot.Origin) iter.Seq2[string, string] {
 	}
 }
 
-// OriginOf returns the origin that has these labels: label returns the text of a
+// Origin returns the origin that has these labels: label returns the text of a
 // name, "" if there is none. What should be a number and is not is unknown.
-func OriginOf(label func(name string) string) snapshot.Origin {
+func Origin(label func(name string) string) snapshot.Origin {
 	o := snapshot.Origin{Host: label(labelHost), Program: label(labelProgram)}
 	o.PID, _ = number(label(labelPID))
 	o.WorldSize, _ = number(label(labelWorldSize))
@@ -57,4 +61,15 @@ func known(n int) string {
 func number(text string) (int, bool) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	return int(n), err == nil
+}
+
+// Stream names a stream: "default stream", "stream 0x7f00".
+func Stream(s alloc.Stream) string {
+	if s == tables.OtherStreams {
+		return "other streams"
+	}
+	if s == 0 {
+		return "default stream"
+	}
+	return fmt.Sprintf("stream %#x", uint64(s))
 }

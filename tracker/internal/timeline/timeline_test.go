@@ -1,4 +1,4 @@
-package export_test
+package timeline_test
 
 import (
 	"math/rand/v2"
@@ -12,12 +12,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // sum adds layers up.
-func sum(layers []export.Layer, i int) (all alloc.Bytes) {
+func sum(layers []timeline.Layer, i int) (all alloc.Bytes) {
 	for _, l := range layers {
 		all += l.Bytes[i]
 	}
@@ -44,7 +44,7 @@ func TestTimelineFollowsTheHistory(t *testing.T) {
 			live = append(live, b)
 		}
 		r := tr.Record()
-		line := export.NewTimeline(r)
+		line := timeline.New(r)
 
 		possible := map[alloc.Bytes]bool{}
 		level, highest := r.Snapshot.Live.Bytes, r.Snapshot.Live.Bytes
@@ -97,7 +97,7 @@ func TestTimelineIsBounded(t *testing.T) {
 	for range 2000 {
 		tr.Track()
 	}
-	line := export.NewTimeline(tr.Record())
+	line := timeline.New(tr.Record())
 	assert.True(t, slices.IsSorted(line.Seconds))
 	assert.Less(t, len(line.Seconds), 1500)
 	assert.Len(t, line.Marks, 500)
@@ -114,30 +114,7 @@ func TestTimelineWithoutThePeak(t *testing.T) {
 		_, err := tr.AllocBytes(alloc.KiB, tracker.Input)
 		require.NoError(t, err)
 	}
-	line := export.NewTimeline(tr.Record())
+	line := timeline.New(tr.Record())
 	assert.Nil(t, line.Peak)
 	assert.Equal(t, 10*alloc.KiB, sum(line.Kinds, 0))
-}
-
-func TestLineNames(t *testing.T) {
-	frame := func(file string) mem.Frame { return mem.Frame{Function: "m/x.f", File: file, Line: 9} }
-	a, b, far := frame("/u/a/model/x.go"), frame("/u/b/model/x.go"), frame("/v/a/model/x.go")
-	other := frame("y.go")
-	names := export.NewLineNames(slices.Values([]mem.Frame{a, b, other, a}))
-	assert.Equal(t, "a/model/x.go:9 x.f", names.Of(a))
-	assert.Equal(t, "b/model/x.go:9 x.f", names.Of(b))
-	assert.Equal(t, "y.go:9 x.f", names.Of(other))
-
-	two := export.NewLineNames(slices.Values([]mem.Frame{a}), slices.Values([]mem.Frame{far}))
-	assert.Equal(t, "x.go:9 x.f", two.Of(a), "processes may be built in different folders")
-	assert.Equal(t, two.Of(a), two.Of(far))
-
-	twins := export.NewLineNames(slices.Values([]mem.Frame{a, b}), slices.Values([]mem.Frame{far}))
-	assert.Equal(t, twins.Of(a), twins.Of(far))
-	assert.NotEqual(t, twins.Of(a), twins.Of(b))
-	assert.Equal(t, "unknown", names.Of(mem.Frame{}))
-
-	same := frame("x.go")
-	same.Function = "n/x.f" // of the same name in all that could tell them apart
-	assert.Equal(t, "x.go:9 x.f", export.NewLineNames(slices.Values([]mem.Frame{frame("x.go"), same})).Of(same))
 }

@@ -1,0 +1,28 @@
+package labels_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+)
+
+func TestOriginLabels(t *testing.T) {
+	for _, o := range []tracker.Origin{
+		{}, {Rank: new(0)}, {Host: "node-1", PID: 7, Program: "train", Rank: new(3), WorldSize: 8},
+	} {
+		found := maps.Collect(labels.OfOrigin(o))
+		assert.NotContains(t, slices.Collect(maps.Values(found)), "", "what is unknown has no label")
+		assert.Equal(t, o, labels.Origin(func(name string) string { return found[name] }))
+	}
+	for range labels.OfOrigin(tracker.Origin{Host: "a", PID: 1}) {
+		break
+	}
+	assert.Zero(t, labels.Origin(func(name string) string {
+		return map[string]string{"rank": "first", "pid": "-3", "world_size": "1e9"}[name]
+	}))
+}
