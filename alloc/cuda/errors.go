@@ -56,6 +56,9 @@ func (e Error) Error() string {
 	return fmt.Sprintf("%s (%d): %s", d.errorName(e), int(e), d.errorText(e))
 }
 
+// Is makes errors.Is find ErrDeviceLost in the codes after which the device is lost.
+func (e Error) Is(target error) bool { return target == ErrDeviceLost && lost[e] }
+
 // The codes that have a meaning here.
 const (
 	codeInvalidValue  = Error(1)

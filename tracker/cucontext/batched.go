@@ -151,9 +151,9 @@ func (b *Batched) stillAllocated(p cu.DevicePtr) bool {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cu.PushCurrentCtx(b.CUDAContext()); err != nil {
-		return lostTo(err)
+		return deviceLost(err)
 	}
 	_, base, err := p.AddressRange()
 	_, _ = cu.PopCurrentCtx()
-	return err == nil && base == p || err != nil && lostTo(err)
+	return err == nil && base == p || err != nil && deviceLost(err)
 }

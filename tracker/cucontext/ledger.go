@@ -103,10 +103,11 @@ func codeAs[T interface {
 	return int(own), true
 }
 
-// lostTo: of a lost device the driver says nothing more, and nothing was freed.
-func lostTo(err error) bool {
+// deviceLost reports whether an error says that the device is lost: the driver then says
+// nothing more of it, and nothing was freed.
+func deviceLost(err error) bool {
 	code, ok := Code(err)
-	return ok && cuda.Error(code).Lost()
+	return ok && errors.Is(cuda.Error(code), cuda.ErrDeviceLost)
 }
 
 // ownError is the error of the call that ended a batch: the errors of a batch are
