@@ -113,7 +113,7 @@ func ggufBytes(keys []ggufKey, tensors ...ggufTensor) []byte {
 		for _, dim := range last.dims {
 			elements *= int(dim)
 		}
-		size, _ := ggufEncodings[last.kind].Bytes(int64(elements))
+		size, _ := ggufEncodings[last.kind].size(int64(elements))
 		b = append(b, make([]byte, int(last.offset)+int(size))...)
 	}
 	return b
@@ -141,7 +141,7 @@ func TestGGUFTellsTheTensors(t *testing.T) {
 	var lines []string
 	for tensor := range c.Tensors() {
 		lines = append(lines, fmt.Sprintf("%s %v %v elements=%d bytes=%d bits=%v", tensor.Name, tensor.Encoding, tensor.Shape,
-			tensor.Elements, tensor.Bytes, tensor.Encoding.BitsPerElement()))
+			tensor.Elements, tensor.Bytes, 8*float64(tensor.Encoding.blockBytes)/float64(tensor.Encoding.blockElements)))
 	}
 	assert.Equal(t, []string{
 		"token_embd.weight Q4_K (3, 256) elements=768 bytes=432 bits=4.5",
@@ -267,7 +267,7 @@ func FuzzGGUF(f *testing.F) {
 			return
 		}
 		for _, tensor := range g.tensors {
-			if tensor.Offset+int64(tensor.Bytes) > int64(len(content)) {
+			if tensor.offset+int64(tensor.Bytes) > int64(len(content)) {
 				t.Fatalf("%+v runs past the end", tensor)
 			}
 		}

@@ -26,20 +26,20 @@ const maxSafetensorsHeader = 100_000_000
 // and the ones it lacks.
 var safetensorsEncodings = func() map[string]Encoding {
 	encodings := map[string]Encoding{
-		"F6_E2M3":     {Name: "F6_E2M3", BlockElements: 4, BlockBytes: 3},
-		"F6_E3M2":     {Name: "F6_E3M2", BlockElements: 4, BlockBytes: 3},
-		"F8_E8M0":     {Name: "F8_E8M0", BlockElements: 1, BlockBytes: 1},
-		"F8_E4M3FNUZ": {Name: "F8_E4M3FNUZ", BlockElements: 1, BlockBytes: 1},
-		"F8_E5M2FNUZ": {Name: "F8_E5M2FNUZ", BlockElements: 1, BlockBytes: 1},
+		"F6_E2M3":     {Name: "F6_E2M3", blockElements: 4, blockBytes: 3},
+		"F6_E3M2":     {Name: "F6_E3M2", blockElements: 4, blockBytes: 3},
+		"F8_E8M0":     {Name: "F8_E8M0", blockElements: 1, blockBytes: 1},
+		"F8_E4M3FNUZ": {Name: "F8_E4M3FNUZ", blockElements: 1, blockBytes: 1},
+		"F8_E5M2FNUZ": {Name: "F8_E5M2FNUZ", blockElements: 1, blockBytes: 1},
 	}
 	for d := alloc.DType(1); d.Valid(); d++ {
 		name := d.Safetensors()
 		if name == "" {
 			continue
 		}
-		encoding := Encoding{Name: name, DType: d, BlockElements: 1, BlockBytes: d.Bits() / 8}
+		encoding := Encoding{Name: name, DType: d, blockElements: 1, blockBytes: d.Bits() / 8}
 		if d.Bits() < 8 {
-			encoding.BlockElements, encoding.BlockBytes = 8/d.Bits(), 1
+			encoding.blockElements, encoding.blockBytes = 8/d.Bits(), 1
 		}
 		encodings[name] = encoding
 	}
@@ -69,7 +69,7 @@ func readSafetensors(r io.ReaderAt, size int64, file string) ([]Tensor, error) {
 		return nil, err
 	}
 	for i := range tensors {
-		tensors[i].Offset += 8 + header
+		tensors[i].offset += 8 + header
 	}
 	return tensors, nil
 }
@@ -100,17 +100,17 @@ func safetensorsHeader(r io.ReaderAt, size int64, file string) (int64, error) {
 // the data.
 func checkSafetensorsLayout(tensors []Tensor, data int64, file string) error {
 	slices.SortFunc(tensors, func(a, b Tensor) int {
-		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Bytes, b.Bytes))
+		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(a.Bytes, b.Bytes))
 	})
 	end := int64(0)
 	for _, t := range tensors {
-		switch last := t.Offset + int64(t.Bytes); {
+		switch last := t.offset + int64(t.Bytes); {
 		case last > data:
 			return atTensor(file, t.Name, "its data end at offset %d, but the file holds %d bytes of data: truncated, or the header lies", last, data)
-		case t.Offset < end:
-			return atTensor(file, t.Name, "its data begin at offset %d, inside another tensor's, which end at %d", t.Offset, end)
-		case t.Offset > end:
-			return atTensor(file, t.Name, "its data begin at offset %d and leave a hole of %d bytes before it", t.Offset, t.Offset-end)
+		case t.offset < end:
+			return atTensor(file, t.Name, "its data begin at offset %d, inside another tensor's, which end at %d", t.offset, end)
+		case t.offset > end:
+			return atTensor(file, t.Name, "its data begin at offset %d and leave a hole of %d bytes before it", t.offset, t.offset-end)
 		default:
 			end = last
 		}
@@ -191,7 +191,7 @@ func (d *safetensorsDecoder) place(t *Tensor, begin, end int64) error {
 		return d.errorf("shape %v of %v takes %d bytes, but its data_offsets [%d, %d] hold %d",
 			t.Shape, t.Encoding, int64(t.Bytes), begin, end, end-begin)
 	}
-	t.Offset = begin
+	t.offset = begin
 	return nil
 }
 

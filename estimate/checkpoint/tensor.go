@@ -8,7 +8,7 @@ import (
 )
 
 // Encoding is how a file stores the elements of a tensor: in blocks, each of
-// BlockElements elements in BlockBytes bytes. For most types a block is one
+// blockElements elements in blockBytes bytes. For most types a block is one
 // element; a quantized type packs some hundred of them with their scales.
 type Encoding struct {
 	// Name is the file format's own name of the type: "BF16", "Q4_K".
@@ -16,30 +16,24 @@ type Encoding struct {
 	// DType is the element type; zero for the types that only exist in blocks
 	// (GGUF's quantized ones) or that package alloc does not have (F8_E8M0).
 	DType alloc.DType
-	// BlockElements and BlockBytes are both at least 1.
-	BlockElements, BlockBytes int
+	// blockElements and blockBytes are both at least 1.
+	blockElements, blockBytes int
 }
 
 // String returns the name that the file's format has for the type.
 func (e Encoding) String() string { return e.Name }
 
-// BitsPerElement returns the storage an element takes, scales included: 4.5 for
-// Q4_K.
-func (e Encoding) BitsPerElement() float64 {
-	return 8 * float64(e.BlockBytes) / float64(e.BlockElements)
-}
-
-// Bytes returns the storage of a number of elements. It is an error if they do not
+// size returns the storage of a number of elements. It is an error if they do not
 // fill whole blocks or the size does not fit.
-func (e Encoding) Bytes(elements int64) (alloc.Bytes, error) {
-	if elements%int64(e.BlockElements) != 0 {
-		return 0, fmt.Errorf("%d elements do not fill whole blocks of %d, as %s has them", elements, e.BlockElements, e.Name)
+func (e Encoding) size(elements int64) (alloc.Bytes, error) {
+	if elements%int64(e.blockElements) != 0 {
+		return 0, fmt.Errorf("%d elements do not fill whole blocks of %d, as %s has them", elements, e.blockElements, e.Name)
 	}
-	blocks := elements / int64(e.BlockElements)
-	if blocks > int64(alloc.MaxBytes)/int64(e.BlockBytes) {
+	blocks := elements / int64(e.blockElements)
+	if blocks > int64(alloc.MaxBytes)/int64(e.blockBytes) {
 		return 0, fmt.Errorf("the size of %d elements of %s overflows 64 bits", elements, e.Name)
 	}
-	return alloc.Bytes(blocks * int64(e.BlockBytes)), nil
+	return alloc.Bytes(blocks * int64(e.blockBytes)), nil
 }
 
 // Tensor is one tensor of a model file, as the file's header describes it.
@@ -51,10 +45,10 @@ type Tensor struct {
 	Shape    alloc.Shape
 	Elements int64
 	Bytes    alloc.Bytes
-	// File is the name of the file, without its folder; the data begin at Offset
+	// File is the name of the file, without its folder; the data begin at offset
 	// bytes from the file's start.
 	File   string
-	Offset int64
+	offset int64
 }
 
 // IsBuffer reports whether the tensor is state that is stored with a model and is
@@ -85,6 +79,6 @@ func (t *Tensor) measure() error {
 	if t.Elements, err = t.Shape.Elements(); err != nil {
 		return err
 	}
-	t.Bytes, err = t.Encoding.Bytes(t.Elements)
+	t.Bytes, err = t.Encoding.size(t.Elements)
 	return err
 }

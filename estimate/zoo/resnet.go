@@ -1,6 +1,8 @@
 package zoo
 
 import (
+	"fmt"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -86,4 +88,102 @@ func residual(b block, in, width, stride int) (tape.Residual, int) {
 		})
 	}
 	return r, out
+}
+
+// preActivation is batch norm, activation and convolution, of which DenseNet is made (arXiv:1608.06993).
+func preActivation(i string, in, out, kernel int) []tape.Layer {
+	return []tape.Layer{
+		tape.As("norm"+i, layer.BatchNorm{Features: in}),
+		tape.As("relu"+i, layer.ReLU{InPlace: true}),
+		tape.As("conv"+i, layer.Conv2d{In: in, Out: out, Kernel: kernel, Padding: kernel / 2, NoBias: true}),
+	}
+}
+
+// denseBlock gives each layer the outputs of all layers before it.
+func denseBlock(in, layers, growth int) tape.Layer {
+	var parts tape.Sequential
+	for i := range layers {
+		layer := tape.Sequential(append(preActivation("1", in+i*growth, 4*growth, 1), preActivation("2", 4*growth, growth, 3)...))
+		parts = append(parts, tape.As(fmt.Sprint("denselayer", i+1), layer))
+	}
+	return tape.Module{Name: "DenseBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		features := []tape.Tensor{x}
+		for i := range layers {
+			features = append(features, f.Call(fmt.Sprint("denselayer", i+1), f.Cat(1, features...)))
+		}
+		return f.Cat(1, features...)
+	}}
+}
+
+// densenet has so many layers in each of its blocks.
+func densenet(blocks ...int) func() []tape.Layer {
+	return func() []tape.Layer {
+		in, growth := 64, 32
+		features := tape.Sequential{
+			tape.As("conv0", layer.Conv2d{In: 3, Out: in, Kernel: 7, Stride: 2, Padding: 3, NoBias: true}),
+			tape.As("norm0", layer.BatchNorm{Features: in}),
+			tape.As("relu0", layer.ReLU{InPlace: true}),
+			tape.As("pool0", layer.MaxPool{Kernel: 3, Stride: 2, Padding: 1}),
+		}
+		for i, layers := range blocks {
+			if i > 0 {
+				transition := tape.Sequential(append(preActivation("", in, in/2, 1), tape.As("pool", layer.AvgPool{Kernel: 2})))
+				features, in = append(features, tape.As(fmt.Sprint("transition", i), transition)), in/2
+			}
+			features, in = append(features, tape.As(fmt.Sprint("denseblock", i+1), denseBlock(in, layers, growth))), in+layers*growth
+		}
+		features = append(features, tape.As("norm5", layer.BatchNorm{Features: in}))
+		return []tape.Layer{
+			tape.As("features", features), layer.ReLU{InPlace: true}, layer.AdaptiveAvgPool{Out: 1}, layer.Flatten{},
+			tape.As("classifier", layer.Linear{In: in, Out: 1000}),
+		}
+	}
+}
+
+// The letters are those of the configurations in "Very Deep Convolutional
+// Networks for Large-Scale Image Recognition" (arXiv:1409.1556, table 1), numbers
+// are channels and 0 is a pooling.
+var (
+	vggA = []int{64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0}
+	vggB = []int{64, 64, 0, 128, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0}
+	vggD = []int{64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0}
+	vggE = []int{64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512, 512, 512, 512, 0, 512, 512, 512, 512, 0}
+)
+
+var vggs = []entry{
+	image("vgg11", "VGG-11", 132863336, func() []tape.Layer { return vgg(vggA, false) }),
+	image("vgg11_bn", "VGG-11 with batch norm", 132868840, func() []tape.Layer { return vgg(vggA, true) }),
+	image("vgg13", "VGG-13", 133047848, func() []tape.Layer { return vgg(vggB, false) }),
+	image("vgg13_bn", "VGG-13 with batch norm", 133053736, func() []tape.Layer { return vgg(vggB, true) }),
+	image("vgg16", "VGG-16", 138357544, func() []tape.Layer { return vgg(vggD, false) }),
+	image("vgg16_bn", "VGG-16 with batch norm", 138365992, func() []tape.Layer { return vgg(vggD, true) }),
+	image("vgg19", "VGG-19", 143667240, func() []tape.Layer { return vgg(vggE, false) }),
+	image("vgg19_bn", "VGG-19 with batch norm", 143678248, func() []tape.Layer { return vgg(vggE, true) }),
+}
+
+func vgg(channels []int, norm bool) []tape.Layer {
+	var features tape.Sequential
+	in := 3
+	for _, out := range channels {
+		if out == 0 {
+			features = append(features, layer.MaxPool{Kernel: 2})
+			continue
+		}
+		features = append(features, layer.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1})
+		if norm {
+			features = append(features, layer.BatchNorm{Features: out})
+		}
+		features = append(features, layer.ReLU{InPlace: true})
+		in = out
+	}
+	return []tape.Layer{
+		tape.As("features", features),
+		tape.As("avgpool", layer.AdaptiveAvgPool{Out: 7}),
+		layer.Flatten{},
+		tape.As("classifier", tape.Sequential{
+			layer.Linear{In: 512 * 7 * 7, Out: 4096}, layer.ReLU{InPlace: true}, layer.Dropout{},
+			layer.Linear{In: 4096, Out: 4096}, layer.ReLU{InPlace: true}, layer.Dropout{},
+			layer.Linear{In: 4096, Out: 1000},
+		}),
+	}
 }

@@ -1,3 +1,12 @@
+// Package zoo has well-known models as layers of package estimate.
+//
+//	m, err := zoo.ByName("resnet50")
+//	r, err := estimate.Model(m.Layers, m.Input, estimate.Train(estimate.Adam))
+//
+// Modules have the names that torchvision and transformers give them, and each
+// model has exactly the published number of parameters. Each call builds a new
+// model, so that a caller may change them; all functions may be called from
+// several goroutines.
 package zoo
 
 import (
@@ -8,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -154,4 +164,53 @@ func distance(a, b string) int {
 
 func normal(name string) string {
 	return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(name))
+}
+
+var others = []entry{
+	image("densenet121", "DenseNet-121", 7978856, densenet(6, 12, 24, 16)),
+	image("densenet201", "DenseNet-201", 20013928, densenet(6, 12, 48, 32)),
+	image("mobilenet_v2", "MobileNetV2", 3504872, mobilenetV2),
+	image("mobilenet_v3_large", "MobileNetV3 Large", 5483032, mobilenetV3Large),
+	image("efficientnet_b0", "EfficientNet-B0", 5288548, efficientnetB0),
+	image("swin_t", "Swin Tiny", 28288354, swinTiny),
+	image("convnext_tiny", "ConvNeXt Tiny", 28589128, convNeXtTiny),
+}
+
+// entry makes a model when it is asked for.
+type entry struct {
+	name, title string
+	params      int64
+	source      string
+	dtype       alloc.DType
+	build       func() ([]tape.Layer, estimate.Option, *family.Transformer)
+}
+
+// image is a model of images, with the input that its weights were trained on.
+func image(name, title string, params int64, layers func() []tape.Layer) entry {
+	return entry{name, title, params, torchvision(name), alloc.Float32, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
+		return layers(), estimate.InputShape(1, 3, 224, 224), nil
+	}}
+}
+
+// torchvision is where it publishes the parameters of a model.
+func torchvision(name string) string {
+	return "torchvision 0.29.2, " + name + ": num_params of its IMAGENET1K_V1 weights, as in docs.pytorch.org/vision/stable/models.html"
+}
+
+// kerasHub is where KerasHub publishes them.
+func kerasHub(family, preset string) string {
+	return fmt.Sprintf("github.com/keras-team/keras-hub, keras_hub/src/models/%s/%[1]s_presets.py, %s: params", family, preset)
+}
+
+// huggingFace is where the parameters of a repository's safetensors files are
+// counted.
+func huggingFace(repository, more string) string {
+	return "huggingface.co/api/models/" + repository + ": safetensors.total" + more
+}
+
+// language is a model of tokens.
+func language(name, title string, params int64, source string, d alloc.DType, length int, t family.Transformer) entry {
+	return entry{name, title, params, source, d, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
+		return t.Layers(), estimate.Tokens(1, length), &t
+	}}
 }
