@@ -18,8 +18,6 @@ var larger = map[string]struct{ files, cycle int }{
 	"alloc/cache":                  {files: 32},
 	"alloc/cuda":                   {cycle: 8},
 	"alloc/sim":                    {cycle: 7},
-	"estimate/checkpoint":          {files: 43, cycle: 30},
-	"estimate/internal/family":     {files: 64, cycle: 33},
 	"internal/testing/trackertest": {cycle: 10},
 	"tracker/snapshot":             {files: 40},
 }
@@ -36,7 +34,7 @@ var names = map[string]int{
 	"alloc/sim":            127,
 	"contrib/otel":         3,
 	"estimate":             202,
-	"estimate/checkpoint":  50,
+	"estimate/checkpoint":  45,
 	"estimate/llamacpp":    31,
 	"estimate/nn":          216,
 	"estimate/zoo":         16,
