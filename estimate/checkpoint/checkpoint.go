@@ -169,13 +169,13 @@ func compareBytes(a, b Total) int {
 	return strings.Compare(b.Encoding.Name, a.Encoding.Name)
 }
 
-// Parameters returns the number of elements in the tensors that are no buffers (see
-// Tensor.IsBuffer). A format that packs several weights into each element of an
+// Parameters returns the number of elements in the tensors that are no buffers, by their
+// names: state that is not trained, such as the mean of a batch norm. A format that packs several weights into each element of an
 // integer tensor without saying so, as GPTQ does in safetensors, has fewer elements than weights.
 func (c *File) Parameters() int64 {
 	n := int64(0)
 	for _, t := range c.tensors {
-		if !t.IsBuffer() {
+		if !t.isBuffer() {
 			n += t.Elements
 		}
 	}

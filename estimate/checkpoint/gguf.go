@@ -174,7 +174,7 @@ func (g *ggufFile) describe(in *ggufReader, t *Tensor) error {
 	if offset > math.MaxInt64 {
 		return fmt.Errorf("an offset of %d", offset)
 	}
-	t.offset = int64(offset)
+	t.Offset = int64(offset)
 	return err
 }
 
@@ -198,14 +198,14 @@ func (g *ggufFile) checkLayout(header, size, alignment int64) error {
 	want := int64(0)
 	for i := range g.tensors {
 		t := &g.tensors[i]
-		if t.offset != want {
-			return atTensor(g.file, t.Name, "its data begin at offset %d, but the data before it end at %d: they overlap or leave a hole", t.offset, want)
+		if t.Offset != want {
+			return atTensor(g.file, t.Name, "its data begin at offset %d, but the data before it end at %d: they overlap or leave a hole", t.Offset, want)
 		}
-		if !ok || start > size || t.offset > size-start || int64(t.Bytes) > size-start-t.offset {
-			return atTensor(g.file, t.Name, "its data of %d bytes at offset %d run past the end of the file: truncated, or the header lies", int64(t.Bytes), t.offset)
+		if !ok || start > size || t.Offset > size-start || int64(t.Bytes) > size-start-t.Offset {
+			return atTensor(g.file, t.Name, "its data of %d bytes at offset %d run past the end of the file: truncated, or the header lies", int64(t.Bytes), t.Offset)
 		}
-		want, ok = alignUp(t.offset+int64(t.Bytes), alignment)
-		t.offset += start
+		want, ok = alignUp(t.Offset+int64(t.Bytes), alignment)
+		t.Offset += start
 	}
 	return nil
 }

@@ -267,7 +267,7 @@ func FuzzGGUF(f *testing.F) {
 			return
 		}
 		for _, tensor := range g.tensors {
-			if tensor.offset+int64(tensor.Bytes) > int64(len(content)) {
+			if tensor.Offset+int64(tensor.Bytes) > int64(len(content)) {
 				t.Fatalf("%+v runs past the end", tensor)
 			}
 		}

@@ -175,7 +175,7 @@ func (c *File) types() []estimate.Option {
 func (c *File) weights() estimate.Amount {
 	held := estimate.Amount{Count: c.Parameters()}
 	for _, t := range c.tensors {
-		if !t.IsBuffer() {
+		if !t.isBuffer() {
 			held.Bytes += t.Bytes
 		}
 	}
@@ -202,7 +202,7 @@ func (c *File) stored() []tape.Layer {
 			layers = append(layers, tape.Named{Name: module, Layer: &storedModule{}})
 		}
 		m := layers[i].(tape.Named).Layer.(*storedModule)
-		m.params = append(m.params, tape.Param{Name: name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.IsBuffer()})
+		m.params = append(m.params, tape.Param{Name: name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.isBuffer()})
 	}
 	return layers
 }

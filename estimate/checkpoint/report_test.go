@@ -106,7 +106,7 @@ func TestLayersHaveTheFilesNames(t *testing.T) {
 	require.NoError(t, err)
 	want := map[string]int64{}
 	for tensor := range c.Tensors() {
-		if !tensor.IsBuffer() {
+		if !tensor.isBuffer() {
 			want[tensor.Name[:strings.LastIndexByte(tensor.Name, '.')]] += tensor.Elements
 		}
 	}

@@ -69,7 +69,7 @@ func readSafetensors(r io.ReaderAt, size int64, file string) ([]Tensor, error) {
 		return nil, err
 	}
 	for i := range tensors {
-		tensors[i].offset += 8 + header
+		tensors[i].Offset += 8 + header
 	}
 	return tensors, nil
 }
@@ -100,17 +100,17 @@ func safetensorsHeader(r io.ReaderAt, size int64, file string) (int64, error) {
 // the data.
 func checkSafetensorsLayout(tensors []Tensor, data int64, file string) error {
 	slices.SortFunc(tensors, func(a, b Tensor) int {
-		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(a.Bytes, b.Bytes))
+		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Bytes, b.Bytes))
 	})
 	end := int64(0)
 	for _, t := range tensors {
-		switch last := t.offset + int64(t.Bytes); {
+		switch last := t.Offset + int64(t.Bytes); {
 		case last > data:
 			return atTensor(file, t.Name, "its data end at offset %d, but the file holds %d bytes of data: truncated, or the header lies", last, data)
-		case t.offset < end:
-			return atTensor(file, t.Name, "its data begin at offset %d, inside another tensor's, which end at %d", t.offset, end)
-		case t.offset > end:
-			return atTensor(file, t.Name, "its data begin at offset %d and leave a hole of %d bytes before it", t.offset, t.offset-end)
+		case t.Offset < end:
+			return atTensor(file, t.Name, "its data begin at offset %d, inside another tensor's, which end at %d", t.Offset, end)
+		case t.Offset > end:
+			return atTensor(file, t.Name, "its data begin at offset %d and leave a hole of %d bytes before it", t.Offset, t.Offset-end)
 		default:
 			end = last
 		}
@@ -191,7 +191,7 @@ func (d *safetensorsDecoder) place(t *Tensor, begin, end int64) error {
 		return d.errorf("shape %v of %v takes %d bytes, but its data_offsets [%d, %d] hold %d",
 			t.Shape, t.Encoding, int64(t.Bytes), begin, end, end-begin)
 	}
-	t.offset = begin
+	t.Offset = begin
 	return nil
 }
 

@@ -54,7 +54,7 @@ func TestSafetensorsTellsTheTensors(t *testing.T) {
 	var lines []string
 	for tensor := range c.Tensors() {
 		lines = append(lines, fmt.Sprintf("%s %v %v elements=%d bytes=%d at=%d buffer=%t",
-			tensor.Name, tensor.Encoding, tensor.Shape, tensor.Elements, tensor.Bytes, tensor.offset-start, tensor.IsBuffer()))
+			tensor.Name, tensor.Encoding, tensor.Shape, tensor.Elements, tensor.Bytes, tensor.Offset-start, tensor.isBuffer()))
 		assert.Equal(t, "some.safetensors", tensor.File)
 	}
 	assert.Equal(t, []string{
@@ -204,9 +204,9 @@ func checkTiling(t *testing.T, tensors []Tensor, size int64) {
 	for i, tensor := range tensors {
 		end := size
 		if i+1 < len(tensors) {
-			end = tensors[i+1].offset
+			end = tensors[i+1].Offset
 		}
-		if tensor.offset+int64(tensor.Bytes) != end {
+		if tensor.Offset+int64(tensor.Bytes) != end {
 			t.Fatalf("tensor %d of %d: %+v does not end at %d", i, len(tensors), tensor, end)
 		}
 	}

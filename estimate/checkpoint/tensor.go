@@ -45,16 +45,16 @@ type Tensor struct {
 	Shape    alloc.Shape
 	Elements int64
 	Bytes    alloc.Bytes
-	// File is the name of the file, without its folder; the data begin at offset
+	// File is the name of the file, without its folder; the data begin at Offset
 	// bytes from the file's start.
 	File   string
-	offset int64
+	Offset int64
 }
 
-// IsBuffer reports whether the tensor is state that is stored with a model and is
+// isBuffer reports whether the tensor is state that is stored with a model and is
 // no parameter. Files do not say so: it goes by the names under which PyTorch's
 // batch norm and the models of Hugging Face's transformers register their buffers.
-func (t Tensor) IsBuffer() bool {
+func (t Tensor) isBuffer() bool {
 	module, name := "", t.Name
 	if dot := strings.LastIndexByte(t.Name, '.'); dot >= 0 {
 		module, name = t.Name[:dot], t.Name[dot+1:]
