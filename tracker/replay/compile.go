@@ -52,7 +52,7 @@ type compiler struct {
 	unclear  bool   // whether a request or the program emptied the cache
 	seq      uint32 // of the event
 	last     int    // the op of the latest free, which may have failed
-	before   []op   // what was live before the first event though a torn history does not say so
+	before   []op   // allocations that are missing: these buffers are taken to be there from the beginning
 }
 
 // maxArenas bounds the arenas of private pools: those beyond count as the default pool.
@@ -205,7 +205,8 @@ func (c *compiler) freeCompleted(e *snapshot.Event) {
 	}
 }
 
-// givesBack has the latest free at an address leave its memory pending, and returns the buffer.
+// givesBack makes the latest free at an address one whose memory stays pending, and returns the buffer. It does nothing
+// if there is none, or if the memory is not the allocator's.
 func (c *compiler) givesBack(p alloc.Ptr) (int32, bool) {
 	at, ok := c.frees[p]
 	if !ok || c.ops[at].do != opFree || c.buffers[c.ops[at].buffer].foreign {
@@ -229,7 +230,7 @@ func (c *compiler) freeFailed(e *snapshot.Event) {
 	c.alloc(e)
 }
 
-// torn marks a buffer that the history tells only a part of.
+// torn marks a buffer whose allocation or free is missing, and counts it once.
 func (c *compiler) torn(i int32, p alloc.Ptr) {
 	if c.gap == nil {
 		c.gap = &Gap{Event: c.record.First() + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}

@@ -24,14 +24,14 @@ func Allocators() []Allocator { return []Allocator{Cache, Expandable, Driver} }
 // Config is what a history is replayed on.
 type Config struct {
 	// Memory is what the allocator and registered buffers can have: a device's memory, less
-	// what contexts and other processes hold. 0 is without end.
+	// what contexts and other processes hold. 0 is no limit.
 	Memory alloc.Bytes
 	// Allocator is Cache if it is empty.
 	Allocator Allocator
 	// Conf are the settings of Cache and Expandable. ExpandableSegments means Expandable.
 	Conf cache.Config
-	// Packed has what was live before the first event allocated one after the other, even
-	// where the recorded segments can be made, to compare allocators from the same beginning.
+	// Packed allocates the buffers that were live before the first event one after the other, even
+	// where their recorded segments could be made. Allocators then start alike, and can be compared.
 	Packed bool
 }
 
@@ -55,12 +55,9 @@ func (c Config) check() (Config, error) {
 	return c, nil
 }
 
-// Layout is where the buffers that were live before the first event are placed.
-type Layout string
-
-// The layouts.
+// The layouts: where the buffers that were live before the first event are placed.
 const (
-	Empty      Layout = "empty"       // there were none, nor any segment
-	AsRecorded Layout = "as recorded" // in the recorded segments, with their holes
-	Packed     Layout = "packed"      // allocated one after the other, in their order
+	layoutEmpty    = "empty"       // there were none, nor any segment
+	layoutRecorded = "as recorded" // in the recorded segments, with their holes
+	layoutPacked   = "packed"      // allocated one after the other, in their order
 )

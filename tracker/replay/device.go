@@ -21,7 +21,7 @@ type device struct {
 	allocs   int64
 	frees    int64
 
-	recorded []place // that the driver gave when this was recorded, for the next request
+	recorded []place // the segments that the recorded driver gave for the next request
 	held     []place // at recorded addresses, in their order
 	made     map[alloc.Ptr]alloc.Bytes
 	next     alloc.Ptr

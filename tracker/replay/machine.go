@@ -22,9 +22,9 @@ type machine struct {
 	ptrs    []alloc.Ptr    // of each buffer
 	sizes   []alloc.Bytes  // of each block
 	pending map[int32]bool // buffers that are freed, whose memory may be in use
-	layout  Layout
+	layout  string
 	live    int   // buffers
-	work    int64 // segments and buffers that were gone through to empty caches
+	work    int64 // what emptying caches cost so far: each time all segments and buffers
 }
 
 // maxWork bounds the work that a hostile history can cause, to some seconds.
@@ -39,7 +39,7 @@ func (m *machine) worked() error {
 	return nil
 }
 
-// errFailed is the error of a request that does not fit.
+// errFailed is the error of a request that does not fit. It ends a replay and is no error of it.
 var errFailed = errors.New("out of memory")
 
 func newMachine(p *program, cfg Config) (*machine, error) {
@@ -153,7 +153,7 @@ func (m *machine) free(i int32, pending bool) error {
 	case b.foreign:
 		m.dev.foreign -= size
 	case m.cfg.Allocator == Driver:
-		m.dev.giveBack(size) // when it has waited for the work
+		m.dev.giveBack(size) // a driver's free waits until the memory is no longer used
 	case pending:
 		m.pending[i] = true
 		return nil
@@ -167,7 +167,7 @@ func (m *machine) free(i int32, pending bool) error {
 
 // reuse lets a cache have the memory of a buffer that was pending.
 func (m *machine) reuse(i int32) error {
-	if !m.pending[i] { // it has waited for it
+	if !m.pending[i] { // an emptied cache has waited for it
 		return nil
 	}
 	delete(m.pending, i)

@@ -19,7 +19,7 @@ type program struct {
 	gap      *Gap
 }
 
-// arena is what an allocator keeps memory for apart from all else.
+// arena is what a cache is made for: memory of one stream or private pool, which serves no other.
 type arena struct {
 	stream  alloc.Stream
 	private string // pool: see alloc.Segment
@@ -31,7 +31,7 @@ type buffer struct {
 	allocated alloc.Bytes // as recorded
 	ptr       alloc.Ptr   // as recorded
 	arena     uint16
-	foreign   bool // it takes memory that the allocator has not
+	foreign   bool // registered: its memory is the device's and not the allocator's
 	torn      bool // its allocation or its free is not in the history
 	freed     bool
 }
@@ -48,14 +48,14 @@ type op struct {
 type action uint8
 
 const (
-	opAlloc  action = iota + 1
-	opFree          //
-	opGive          // a free while work on another stream used the memory
-	opReuse         // the work is done, and the memory can be used again
-	opEmpty         // the program empties the cache
-	opRetry         // a request that the driver refused emptied it when it was recorded
-	opTry           // a request that failed when it was recorded
-	opDriver        // the driver gave a segment at an address: the next request's
+	opAlloc action = iota + 1
+	opFree
+	opGive   // a free while work on another stream used the memory
+	opReuse  // the work is done, and the memory can be used again
+	opEmpty  // the program empties the cache
+	opRetry  // a request that the driver refused emptied it when it was recorded
+	opTry    // a request that failed when it was recorded
+	opDriver // the driver gave a segment at an address: the next request's
 )
 
 // lowest returns the peaks of the buffers whose whole life is known: what the program needed

@@ -147,7 +147,7 @@ func TestCut(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, got.Fits)
 		require.Nil(t, got.Gap)
-		require.Equal(t, replay.AsRecorded, got.Start.Layout)
+		require.Equal(t, "as recorded", got.Start.Layout)
 		require.Equal(t, peaks(got.Recorded), peaks(got.Levels), "seed %d", seed)
 	}
 }

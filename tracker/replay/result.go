@@ -36,7 +36,7 @@ type Result struct {
 	Device    string      `json:"device"` // of the record
 	Ordinal   int         `json:"ordinal"`
 	Allocator Allocator   `json:"allocator"`
-	Memory    alloc.Bytes `json:"memory_bytes,omitempty"` // 0 is without end
+	Memory    alloc.Bytes `json:"memory_bytes,omitempty"` // 0 is no limit
 	Events    int64       `json:"events"`                 // of the history
 	// Fits says that every request got its memory, those included that failed when they
 	// were recorded. If one did not, the replay ends there, and its levels are those up to
@@ -58,7 +58,7 @@ type Start struct {
 	Buffers   int         `json:"buffers"`
 	Requested alloc.Bytes `json:"requested_bytes"`
 	Reserved  alloc.Bytes `json:"reserved_bytes"` // as recorded
-	Layout    Layout      `json:"layout"`         // in the replay
+	Layout    string      `json:"layout"`         // in the replay: "empty", "as recorded" or "packed"
 	// EarlierPeak is the most bytes requested before the first event, if that was more than any
 	// later; 0 if it was not. It is not replayed.
 	EarlierPeak alloc.Bytes `json:"earlier_peak_requested_bytes,omitempty"`
@@ -136,8 +136,8 @@ func (r Result) verdict() string {
 func (r Result) Notes() (notes []string) {
 	if s := r.Start; s.Buffers > 0 || s.Dropped > 0 {
 		notes = append(notes, fmt.Sprintf("the history begins with %d buffers live, %v, and %v reserved: %s",
-			s.Buffers, s.Requested, s.Reserved, map[Layout]string{
-				Empty: "nothing", AsRecorded: "replayed from the recorded segments", Packed: "replayed with these buffers packed, without older holes",
+			s.Buffers, s.Requested, s.Reserved, map[string]string{
+				layoutEmpty: "nothing", layoutRecorded: "replayed from the recorded segments", layoutPacked: "replayed with these buffers packed, without older holes",
 			}[s.Layout]))
 	}
 	if r.Start.EarlierPeak > 0 {
@@ -180,8 +180,8 @@ func (l *Levels) at(reserved, requested, allocated alloc.Bytes) {
 	l.reserved, l.requested, l.allocated = reserved, requested, allocated
 }
 
-// add counts a buffer in or out; peak follows, when what belongs together is done. The
-// blocks of foreign buffers are not the allocator's.
+// add counts a buffer in, or out with negative sizes. It leaves the peaks alone: an event may count several
+// buffers, and only the level after it is one that there was. The blocks of foreign buffers are not the allocator's.
 func (l *Levels) add(requested, allocated alloc.Bytes, foreign bool) {
 	l.requested += requested
 	if !foreign {
@@ -191,6 +191,7 @@ func (l *Levels) add(requested, allocated alloc.Bytes, foreign bool) {
 
 func (l *Levels) reserve(change alloc.Bytes) { l.reserved += change }
 
+// peak raises the peaks to the present levels.
 func (l *Levels) peak() {
 	l.PeakRequested = max(l.PeakRequested, l.requested)
 	l.PeakAllocated = max(l.PeakAllocated, l.allocated)

@@ -10,7 +10,7 @@ import (
 
 // begin brings the allocator into the state before the first event.
 func (m *machine) begin() (*OOM, error) {
-	if m.layout = m.recordedLayout(); m.layout == AsRecorded {
+	if m.layout = m.recordedLayout(); m.layout == layoutRecorded {
 		oom, ok := m.fillSegments()
 		if oom != nil {
 			return oom, nil
@@ -19,11 +19,11 @@ func (m *machine) begin() (*OOM, error) {
 			if err := m.clear(); err != nil {
 				return nil, err
 			}
-			m.layout = Packed
+			m.layout = layoutPacked
 		}
 	}
 	for i := range m.begun {
-		if b := &m.buffers[i]; b.foreign || m.layout != AsRecorded {
+		if b := &m.buffers[i]; b.foreign || m.layout != layoutRecorded {
 			if err := m.alloc(int32(i)); err != nil && !errors.Is(err, errFailed) {
 				return nil, fmt.Errorf("replay: the state before the first event: %w", err)
 			} else if err != nil {
@@ -40,14 +40,14 @@ func (m *machine) begin() (*OOM, error) {
 	return nil, nil
 }
 
-func (m *machine) recordedLayout() Layout {
+func (m *machine) recordedLayout() string {
 	switch {
 	case m.begun == 0 && len(m.start.Segments) == 0:
-		return Empty
+		return layoutEmpty
 	case m.cfg.Packed || m.cfg.Allocator != Cache || len(m.start.Segments) == 0:
-		return Packed
+		return layoutPacked
 	}
-	return AsRecorded
+	return layoutRecorded
 }
 
 // tooSmall is the failure of a device that cannot hold what there was in the beginning.

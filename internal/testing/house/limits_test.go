@@ -51,7 +51,7 @@ var names = map[string]int{
 	"tracker/export/torch": 6,
 	"tracker/export/trace": 1,
 	"tracker/live":         12,
-	"tracker/replay":       83,
+	"tracker/replay":       79,
 	"tracker/mem":          61,
 	"tracker/snapshot":     409,
 }

@@ -25,7 +25,7 @@ type rebuilder struct {
 	entries []tables.EventEntry
 	siteOf  []int32             // of each entry that is about a buffer; -1 of others
 	open    map[int64]int       // the entry of the alloc that is live at an address
-	older   []older             // buffers from before the first event that it ended
+	older   []older             // buffers that were freed, but allocated before the first event
 	labels  map[int]plain.Value // user_metadata of the allocs that are live, by entry
 	oom     *rawEvent           // if no allocation followed it
 	oomAt   int                 // the number of entries before it
@@ -161,7 +161,7 @@ func (r *rebuilder) inTurn(e *rawEvent) error {
 	return r.event(e)
 }
 
-// release enters the event that was held back.
+// release enters the event that inTurn held back, if there is one.
 func (r *rebuilder) release() error {
 	held := r.held
 	if r.held = (rawEvent{}); held.action != freeRequested {
@@ -238,7 +238,7 @@ func (r *rebuilder) event(e *rawEvent) error {
 	return nil
 }
 
-// mark returns the number of a mark. The event with which Write ends is none.
+// mark returns the number of a mark; -1 of the event with which Write ends, which is none.
 func (r *rebuilder) mark(e *rawEvent) int64 {
 	if !r.own {
 		r.nextID++

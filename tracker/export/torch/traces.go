@@ -12,8 +12,8 @@ import (
 
 // traces writes the histories, each in the list of its device.
 //
-// The page shows one by going back from the segments at its end, so every event
-// of a segment must fit those that remain: open follows them.
+// The page rebuilds the segments of each moment by going back from those at the end. So every
+// event about a segment must fit the segments of then: w.open holds these.
 func (w *writer) traces(parts []*part) {
 	w.name("device_traces")
 	devices := w.beginList()
@@ -42,9 +42,9 @@ func (w *writer) trace() {
 	l.end()
 }
 
-// openFirst fills w.open with what was there before the first event: the
-// segments at the end that no event made, those that an event gives back first, and
-// a segment for each buffer of that time that is in none of them.
+// openFirst fills w.open with the segments before the first event. These are the segments at the
+// end that no event made, and those whose first event gives them back. A buffer of that time that
+// lies in none of them gets a segment of its own.
 func (w *writer) openFirst() {
 	if w.expandable {
 		w.openPieces()
@@ -99,9 +99,8 @@ func (w *writer) openFirst() {
 	}
 }
 
-// openPieces fills w.open with the pieces of expandable segments that were there before
-// the first event, by going back from the end: an event may give back a part of
-// what several have made.
+// openPieces fills w.open with the pieces of expandable segments before the first event. It goes
+// back from the end, since one event may give back parts that several events made.
 func (w *writer) openPieces() {
 	type change struct {
 		addr, size int64
@@ -199,7 +198,7 @@ func (w *writer) cover(addr, size int64, stream alloc.Stream) int64 {
 	return w.open.insert(span{addr: addr, size: size, pool: alloc.LargePool, stream: stream, own: true, users: 1}).size
 }
 
-// uncover takes the segment that cover made away with its last buffer.
+// uncover removes the segment that cover made when its last buffer is freed.
 func (w *writer) uncover(l *list, e snapshot.Event) {
 	s := w.open.at(address(e.Ptr))
 	if s == nil { // registered memory in a segment of the cache, which is gone
