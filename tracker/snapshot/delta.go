@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -206,7 +207,7 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
-	if err := checkSchema(in.Schema, in.Version, DeltaSchema, DeltaVersion); err != nil {
+	if err := jsonstream.CheckSchema(in.Schema, in.Version, DeltaSchema, DeltaVersion); err != nil {
 		return fmt.Errorf("read delta: %w", err)
 	}
 	for i, c := range in.Changes {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // The schema of a dump's JSON form, around those of its parts. The version rises when
@@ -167,7 +168,7 @@ func readRecord(in *jsonstream.Reader, within int) (*Record, error) {
 	if err := small.Unmarshal(&head); err != nil {
 		return nil, err
 	}
-	if err := checkSchema(head.Schema, head.dumpHead.Version, DumpSchema, DumpVersion); err != nil {
+	if err := jsonstream.CheckSchema(head.Schema, head.dumpHead.Version, DumpSchema, DumpVersion); err != nil {
 		return nil, err
 	}
 	if !found || d.Snapshot == nil {
@@ -179,4 +180,57 @@ func readRecord(in *jsonstream.Reader, within int) (*Record, error) {
 	d.Time, d.Reason, d.OOM, d.Process, d.Devices = head.Time, head.Reason, head.OOM, head.Process, head.Devices
 	d.Marks, d.Profile, d.LeftOut = head.Marks, head.Profile, head.LeftOut
 	return d, nil
+}
+
+// LeftOut is the detail that a dump omits because it would have been larger than
+// tracker.Config.MaxDumpBytes. Its fields are in the order in which detail is omitted. The
+// levels, and the sums of what is omitted, are always kept.
+type LeftOut struct {
+	Events       int64       `json:"events,omitempty"` // the oldest of the history
+	Marks        int64       `json:"marks,omitempty"`  // the oldest
+	Segments     int64       `json:"segments,omitempty"`
+	SegmentBytes alloc.Bytes `json:"segment_bytes,omitempty"`
+	// Allocations are the live buffers that are not listed one by one. Sites and groups
+	// count them.
+	Allocations mem.Tally `json:"allocations,omitzero"`
+	// Sites is the number of those that had least memory live, and Unsited what they
+	// add up to: the snapshot's levels count it, its sites and groups do not.
+	Sites   int64   `json:"sites,omitempty"`
+	Unsited Unsited `json:"unsited,omitzero"`
+}
+
+// Unsited is the sum of call sites of which nothing else is known, except those in host memory.
+type Unsited struct {
+	Live  mem.Tally `json:"live"`  // now
+	Peak  mem.Tally `json:"peak"`  // at the moment of most bytes of all
+	Total mem.Tally `json:"total"` // ever
+}
+
+// Light adds what a light snapshot omits.
+func (l *LeftOut) Light(s *Snapshot) {
+	l.Allocations = s.Live.Add(s.Memory.Host())
+	if s.Cache != nil {
+		l.Segments, l.SegmentBytes = s.Cache.Reserved.Count.Current, s.Cache.Reserved.Bytes.Current
+	}
+}
+
+// OOM is what was known when an allocation failed for lack of memory. An unknown amount is -1.
+type OOM struct {
+	Requested alloc.Bytes `json:"requested_bytes"`
+	Kind      mem.Kind    `json:"kind"`
+	DType     alloc.DType `json:"dtype,omitempty"` // not valid where it is not known
+	Shape     alloc.Shape `json:"shape"`
+	Section   string      `json:"section,omitempty"`
+
+	Free            alloc.Bytes `json:"free_bytes"`  // as the driver says
+	Total           alloc.Bytes `json:"total_bytes"` // of the device
+	Reserved        alloc.Bytes `json:"reserved_bytes"`
+	Inactive        alloc.Bytes `json:"inactive_bytes"`         // the part of Reserved that is cached
+	LargestInactive alloc.Bytes `json:"largest_inactive_bytes"` // the largest hole in the cache
+	Untracked       alloc.Bytes `json:"untracked_bytes"`
+	Elsewhere       alloc.Bytes `json:"elsewhere_bytes"` // cached by other trackers of the process
+	Others          alloc.Bytes `json:"others_bytes"`    // held by other processes
+
+	Sites  []mem.SiteTally `json:"sites"`  // the lines of code that hold most
+	Advice string          `json:"advice"` // what would help, in a sentence
 }

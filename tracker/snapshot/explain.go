@@ -2,9 +2,7 @@ package snapshot
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -300,93 +298,4 @@ func (x *Explanation) Find(n alloc.Bytes) (requests int64, largest alloc.Bytes) 
 		}
 	}
 	return requests, largest
-}
-
-// String returns the explanation as a few lines.
-func (x *Explanation) String() string {
-	if x.NoSegments {
-		return fmt.Sprintf("reserved %v for %v requested; without the segments it is not known what is stuck\n", x.Reserved, x.Requested)
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "reserved %v = %v requested + %v rounding + %v left unsplit", x.Reserved, x.Requested, x.Rounding, x.Unsplit)
-	if x.Pending > 0 {
-		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
-	}
-	fmt.Fprintf(&b, " + %v free\n", x.Releasable+x.Stuck)
-	fmt.Fprintf(&b, "of the free memory, ClearCache would give back %v; %v is stuck between buffers%s in %s\n", x.Releasable, x.Stuck, x.orPrivate(), plural(len(x.Pins), "segment"))
-	b.WriteString(x.found())
-	const shown = 3
-	for _, l := range x.Lines[:min(shown, len(x.Lines))] {
-		fmt.Fprintf(&b, "%v\n", l)
-	}
-	for _, p := range x.Pins[:min(shown, len(x.Pins))] {
-		fmt.Fprintf(&b, "%v\n", p)
-	}
-	return b.String()
-}
-
-// orPrivate says that private pools keep some of what is stuck.
-func (x *Explanation) orPrivate() string {
-	if slices.ContainsFunc(x.Pins, func(p Pin) bool { return p.Private != "" }) {
-		return " or in private pools"
-	}
-	return ""
-}
-
-// found tells what requests find.
-func (x *Explanation) found() string {
-	_, largest := x.Find(2 * alloc.MiB)
-	if largest == 0 {
-		return "no hole serves a request of more than 1 MiB\n"
-	}
-	var parts []string
-	for n := 2 * alloc.MiB; n <= largest && n < 4*alloc.TiB; n *= 8 {
-		requests, _ := x.Find(n)
-		parts = append(parts, fmt.Sprintf("%d of %v", requests, n))
-	}
-	return fmt.Sprintf("without the driver there is room for %s; the largest hole is %v\n", strings.Join(parts, ", or "), largest)
-}
-
-// String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2
-// segments".
-func (l PinLine) String() string {
-	return fmt.Sprintf("%v at %v keep %v in %s%s", l.Buffers, l.Site, l.Stuck, plural(l.Segments, "segment"), lived(", the oldest live for", l.Oldest, l.Usually))
-}
-
-// String describes the segment and its largest buffer.
-func (p Pin) String() string {
-	text := fmt.Sprintf("segment %v of %v, %v free", p.Segment, p.Size, p.Stuck)
-	if p.Private != "" {
-		text = fmt.Sprintf("segment %v of %v in private pool %s, %v free", p.Segment, p.Size, p.Private, p.Stuck)
-	}
-	switch {
-	case p.Blocks == 0 && p.Private != "":
-		return text
-	case p.Blocks == 0:
-		return text + " in pieces that the driver cannot take"
-	case p.Blocks == 1:
-		text += ", is kept by one buffer"
-	default:
-		text += fmt.Sprintf(", is kept by %d buffers, the largest", p.Blocks)
-	}
-	return fmt.Sprintf("%s of %v, %v at %v%s", text, p.Largest.Requested, p.Largest.Kind, p.Largest.Site, lived(", live for", p.Largest.Age, p.Largest.Usually))
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
-}
-
-// lived says how old something is, where that is known.
-func lived(text string, age, usually Age) string {
-	if age == 0 {
-		return ""
-	}
-	text = fmt.Sprintf("%s %v", text, age)
-	if usually > 0 {
-		text += fmt.Sprintf(" (99 %% of those freed: less than %v)", usually)
-	}
-	return text
 }

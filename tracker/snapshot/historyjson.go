@@ -260,7 +260,7 @@ func (h *History) load(head historyHead, lists historyTables) error {
 		historyHead
 		historyTables
 	}{head, lists}
-	if err := checkSchema(in.Schema, in.Version, HistorySchema, HistoryVersion); err != nil {
+	if err := jsonstream.CheckSchema(in.Schema, in.Version, HistorySchema, HistoryVersion); err != nil {
 		return fmt.Errorf("read history: %w", err)
 	}
 	if len(in.Sections) == 0 {

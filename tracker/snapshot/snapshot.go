@@ -190,3 +190,115 @@ func (s *Snapshot) String() string {
 	b.WriteString(s.Sub(nil).String())
 	return b.String()
 }
+
+// Devices are snapshots of several devices of one process, taken one after the other.
+type Devices []*Snapshot
+
+// String prints a line for each device and one for all of them, and then the live table of each.
+func (d Devices) String() string {
+	rows := [][]string{{"Device", "Live", "Peak", "Reserved", "Pending", "Driver used"}}
+	var live mem.Tally
+	var reserved, pending alloc.Bytes
+	for _, s := range d {
+		rows = append(rows, []string{s.name(), s.Live.String(), s.Peak.String(), s.Reserved.String(), s.Pending.String(), orUnknown(s.DriverUsed)})
+		live = live.Add(s.Live)
+		reserved, pending = reserved+s.Reserved, pending+s.Pending
+	}
+	if len(d) > 1 { // the peaks are not of one moment
+		rows = append(rows, []string{fmt.Sprintf("%d devices", len(d)), live.String(), "", reserved.String(), pending.String(), ""})
+	}
+	var b strings.Builder
+	writeColumns(&b, rows)
+	for _, s := range d {
+		if table := s.Sub(nil).String(); table != "" {
+			fmt.Fprintf(&b, "\n%s\n%s\n", s.name(), table)
+		}
+	}
+	return b.String()
+}
+
+// name is the device's name and ordinal: "Simulated GPU [0]".
+func (s *Snapshot) name() string {
+	return fmt.Sprintf("%s [%d]", text.Line(s.Device), s.Ordinal)
+}
+
+func orUnknown(n alloc.Bytes) string {
+	if n < 0 {
+		return "unknown"
+	}
+	return n.String()
+}
+
+// writeColumns writes rows with their columns aligned.
+func writeColumns(b *strings.Builder, rows [][]string) {
+	var width []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], len(cell))
+		}
+	}
+	for _, row := range rows {
+		var line []byte
+		for i, cell := range row {
+			line = text.AppendPadded(line, cell, width[i]+2)
+		}
+		b.WriteString(strings.TrimRight(string(line), " ") + "\n")
+	}
+}
+
+// Origin is the process that memory belongs to; it distinguishes the ranks of a distributed run. What is
+// unknown is zero. It does not change.
+//
+// The rank is that of the launcher, by the first of these pairs of the environment
+// in which the rank is below the number of ranks: RANK and WORLD_SIZE (torchrun),
+// OMPI_COMM_WORLD_RANK and _SIZE (Open MPI), MV2_COMM_WORLD_RANK and _SIZE
+// (MVAPICH), PMI_RANK and PMI_SIZE (MPICH, Intel MPI), HOROVOD_RANK and
+// HOROVOD_SIZE, SLURM_PROCID and SLURM_STEP_NUM_TASKS (srun). A RANK alone counts
+// where there is no pair. Of a program that learns its rank otherwise,
+// Config.Origin tells it.
+type Origin struct {
+	Host      string `json:"host,omitempty"`
+	PID       int    `json:"pid,omitempty"`
+	Program   string `json:"program,omitempty"`    // the name of the executable
+	Rank      *int   `json:"rank,omitempty"`       // from 0; nil if it is none of many. Do not write to it
+	WorldSize int    `json:"world_size,omitempty"` // the number of ranks
+}
+
+// check finds what no process has.
+func (o Origin) check() error {
+	if o.PID < 0 || o.WorldSize < 0 || o.Rank != nil && (*o.Rank < 0 || o.WorldSize > 0 && *o.Rank >= o.WorldSize) {
+		return fmt.Errorf("there is no such process: %v", o)
+	}
+	return nil
+}
+
+// String names the process: "train[4242], rank 3 of 8 on node-1".
+func (o Origin) String() string {
+	process, rank := o.Program, ""
+	if o.PID != 0 {
+		process += fmt.Sprintf("[%d]", o.PID)
+	}
+	if o.Rank != nil {
+		rank = fmt.Sprintf("rank %d", *o.Rank)
+		if o.WorldSize != 0 {
+			rank += fmt.Sprintf(" of %d", o.WorldSize)
+		}
+	}
+	return join(" on ", join(", ", process, rank), o.Host)
+}
+
+// join joins the words that are there.
+func join(separator string, words ...string) string {
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), separator)
+}
+
+// compare orders stacks by their frames. Those of one source are often the same.
+func stackCompare(s mem.Stack, t mem.Stack) int {
+	if len(s) == len(t) && len(s) > 0 && &s[0] == &t[0] {
+		return 0
+	}
+	return slices.CompareFunc(s, t, mem.Frame.Compare)
+}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -82,11 +85,179 @@ func readSnapshot(in *jsonstream.Reader) (*Snapshot, error) {
 	return loadSnapshot(head, tables)
 }
 
-// The bytes that entries of the tables take, as jsonstream.Reader.Use counts them.
-const (
-	stackEntryBytes = 96
-	frameEntryBytes = 64
-	siteEntryBytes  = 384
-	allocationBytes = 96
-	blockEntryBytes = 48
-)
+// maxOrdinal bounds the number of a device, by which formats have a list of devices.
+const maxOrdinal = 1<<16 - 1
+
+// loadSnapshot makes a snapshot of what a file holds, if it is one and holds together.
+func loadSnapshot(in snapshotHead, from snapshotTables) (*Snapshot, error) {
+	if err := jsonstream.CheckSchema(in.Schema, in.Version, SnapshotSchema, SnapshotVersion); err != nil {
+		return nil, err
+	}
+	if in.Ordinal < 0 || in.Ordinal > maxOrdinal {
+		return nil, fmt.Errorf("device %d: want 0 to %d", in.Ordinal, maxOrdinal)
+	}
+	if err := in.Origin.check(); err != nil {
+		return nil, fmt.Errorf("origin: %w", err)
+	}
+	if err := tables.CheckStreams(in.Streams); err != nil {
+		return nil, err
+	}
+	tables, err := loadTables(from, in.Time, in.Streams)
+	if err != nil {
+		return nil, err
+	}
+	if !in.Warm.IsZero() {
+		tables.Warm = in.Warm.Sub(tables.Epoch)
+	}
+	return &Snapshot{Head{
+		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, Levels: in.Levels,
+		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings,
+	}, tables}, nil
+}
+
+// tableLoader makes the tables of a snapshot from those of a file, if every index and
+// sum in them holds.
+type tableLoader struct {
+	tables.Tables
+	stacks   tables.StackTable
+	sections map[string]uint32
+	split    map[splitSite]int32
+}
+
+// splitSite is the part of a site that is in another section.
+type splitSite struct {
+	site    int
+	section uint32
+}
+
+func loadTables(in snapshotTables, epoch time.Time, streams []alloc.Stream) (tables.Tables, error) {
+	l := &tableLoader{
+		Tables:   tables.Tables{Sections: []string{""}, Streams: streams, Epoch: epoch},
+		sections: map[string]uint32{"": 0}, split: make(map[splitSite]int32),
+	}
+	err := l.load(in)
+	l.Stacks = &l.stacks
+	return l.Tables, err
+}
+
+func (l *tableLoader) load(in snapshotTables) error {
+	stacks, err := loadStacks(in.Stacks, in.Frames)
+	if err != nil {
+		return err
+	}
+	l.stacks = tables.StackTable{Stacks: stacks, Sites: make([]mem.Frame, len(stacks))}
+	for i, e := range in.Sites {
+		if err := l.site(e); err != nil {
+			return fmt.Errorf("site %d: %w", i, err)
+		}
+	}
+	for i, e := range in.Retired {
+		at, err := l.place(e.Stack, e.Site, e.Section)
+		if err != nil {
+			return fmt.Errorf("retired %d: %w", i, err)
+		}
+		l.Retired = append(l.Retired, tables.RetiredEntry{Place: at, Memory: e.Memory, Total: e.Total})
+	}
+	if err := l.allocations(in.Allocations); err != nil {
+		return err
+	}
+	return l.leaks(in)
+}
+
+func (l *tableLoader) place(stack int, site mem.Frame, section string) (tables.Place, error) {
+	if stack < -1 || stack >= len(l.stacks.Stacks) {
+		return tables.Place{}, fmt.Errorf("stack %d of %d", stack, len(l.stacks.Stacks))
+	}
+	if stack >= 0 {
+		l.stacks.Sites[stack] = site
+	}
+	return tables.Place{Stack: tables.StackID(stack + 1), Section: l.section(section)}, nil
+}
+
+func (l *tableLoader) section(path string) uint32 {
+	section, ok := l.sections[path]
+	if !ok {
+		section = uint32(len(l.Sections))
+		l.sections[path] = section
+		l.Sections = append(l.Sections, path)
+	}
+	return section
+}
+
+func (l *tableLoader) site(e siteJSON) error {
+	at, err := l.place(e.Stack, e.Site, e.Section)
+	if err != nil {
+		return err
+	}
+	x, err := tables.ReadTensor(e.Shape, e.DType, e.Kind, e.Memory, e.Each)
+	if err != nil {
+		return err
+	}
+	if most := max(e.Live, e.Peak, e.Total); min(e.Live, e.Peak) < 0 || e.Live > e.Total || x.Each > 0 && most > int64(alloc.MaxBytes/x.Each) {
+		return fmt.Errorf("%d live, %d at the peak, %d in total", e.Live, e.Peak, e.Total)
+	}
+	l.Sites = append(l.Sites, tables.SiteEntry{Place: at, Tensor: &x, Live: e.Live, Peak: e.Peak, Total: e.Total, Stream: e.Stream})
+	return nil
+}
+
+// allocations takes over the entries of a file.
+func (l *tableLoader) allocations(in allocationTable) error {
+	sites, later := len(l.Sites), in.base.Sub(l.Epoch)
+	for i := range in.entries {
+		a := &in.entries[i]
+		if a.Site < 0 || int(a.Site) >= sites {
+			return fmt.Errorf("allocation %d: site %d of %d", i, a.Site, sites)
+		}
+		a.Since += later
+		if in.sections == nil || in.sections[i] == "" || in.sections[i] == l.Sections[l.Sites[a.Site].Section] {
+			continue
+		}
+		site, err := l.splitOff(int(a.Site), l.section(in.sections[i]))
+		if err != nil {
+			return fmt.Errorf("allocation %d: %w", i, err)
+		}
+		a.Site = site
+	}
+	l.Allocations = in.entries
+	return nil
+}
+
+// splitOff moves one allocation of a site to the part of it that is in a section.
+// Files from before sites told their section need that; what was freed, and what
+// was live at the peak, stays outside of all sections.
+func (l *tableLoader) splitOff(site int, section uint32) (int32, error) {
+	whole := &l.Sites[site]
+	if whole.Live == 0 {
+		return 0, fmt.Errorf("in section %q, but no buffer of site %d is left that could be", l.Sections[section], site)
+	}
+	i, ok := l.split[splitSite{site, section}]
+	if !ok {
+		i = int32(len(l.Sites))
+		l.split[splitSite{site, section}] = i
+		l.Sites = append(l.Sites, tables.SiteEntry{Place: tables.Place{Stack: whole.Stack, Section: section}, Tensor: whole.Tensor, Stream: whole.Stream})
+		whole = &l.Sites[site]
+	}
+	whole.Live, whole.Total = whole.Live-1, whole.Total-1
+	l.Sites[i].Live, l.Sites[i].Total = l.Sites[i].Live+1, l.Sites[i].Total+1
+	return i, nil
+}
+
+// leaks enters what Suspects and Growth go by.
+func (l *tableLoader) leaks(in snapshotTables) error {
+	l.Lifetimes, l.Growing = make(map[mem.Frame]*tables.Lifetimes, len(in.Lifetimes)), make(map[mem.Frame]*tables.Series, len(in.Growing))
+	for i, e := range in.Lifetimes {
+		its, err := e.Load()
+		if err != nil {
+			return fmt.Errorf("lifetimes %d: %w", i, err)
+		}
+		l.Lifetimes[e.Site] = its
+	}
+	for i, e := range in.Growing {
+		its, err := e.Load()
+		if err != nil {
+			return fmt.Errorf("growing %d: %w", i, err)
+		}
+		l.Growing[e.Site] = its
+	}
+	return nil
+}

@@ -88,3 +88,70 @@ func (s *spans) gaveUp(i int) bool {
 	s.moved += len(s.list) - i
 	return s.moved > maxMoved
 }
+
+// segments tiles the spans with the live blocks, whose addresses are sorted; nil if they
+// do not fit.
+func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
+	if w.reserved.torn {
+		return nil
+	}
+	out := make([]alloc.Segment, 0, len(w.reserved.list))
+	for _, s := range w.reserved.list {
+		for len(live) > 0 && live[0] < s.ptr {
+			if !w.live[live[0]].foreign {
+				return nil
+			}
+			live = live[1:]
+		}
+		n, _ := slices.BinarySearch(live, s.end())
+		blocks := w.tile(s, live[:n])
+		live = live[n:]
+		segment := alloc.Segment{Ptr: s.ptr, Size: s.size, Pool: s.pool, Stream: s.stream, Expandable: s.expandable, Private: s.private, Blocks: blocks}
+		if segment.Check() != nil {
+			return nil
+		}
+		out = append(out, segment)
+	}
+	for _, p := range live {
+		if len(out) > 0 && !w.live[p].foreign {
+			return nil
+		}
+	}
+	return out
+}
+
+// tile returns the blocks of a span: those that are live, and the free ones between them.
+func (w *rewind) tile(s span, live []alloc.Ptr) []alloc.Block {
+	const keeps = 1 * alloc.MiB // so much stays with a large block
+	blocks := make([]alloc.Block, 0, 2*len(live)+1)
+	at := s.ptr
+	hole := func(to alloc.Ptr) {
+		size := alloc.Bytes(to - at)
+		switch last := len(blocks) - 1; {
+		case size <= 0:
+		case size <= keeps && s.pool == alloc.LargePool && !s.expandable && last >= 0 && blocks[last].State != alloc.Inactive:
+			blocks[last].Size += size
+			if b := w.live[blocks[last].Ptr]; b.tensor != nil {
+				b.allocated += size
+				w.live[blocks[last].Ptr] = b
+			}
+		default:
+			blocks = append(blocks, alloc.Block{Ptr: at, Size: size, State: alloc.Inactive})
+		}
+	}
+	for _, p := range live {
+		b := w.live[p]
+		if b.foreign {
+			continue
+		}
+		hole(p)
+		state := alloc.Allocated
+		if b.pending {
+			state = alloc.Pending
+		}
+		blocks = append(blocks, alloc.Block{Ptr: p, Size: b.allocated, Requested: b.requested, State: state})
+		at = p + alloc.Ptr(b.allocated)
+	}
+	hole(s.end())
+	return blocks
+}

@@ -122,3 +122,12 @@ func loadStacks(in []stackJSON, table []mem.Frame) ([]mem.Stack, error) {
 	}
 	return stacks, nil
 }
+
+// The bytes that entries of the tables take, as jsonstream.Reader.Use counts them.
+const (
+	stackEntryBytes = 96
+	frameEntryBytes = 64
+	siteEntryBytes  = 384
+	allocationBytes = 96
+	blockEntryBytes = 48
+)

@@ -19,7 +19,6 @@ var larger = map[string]struct{ files, cycle int }{
 	"alloc/cuda":                   {cycle: 8},
 	"alloc/sim":                    {cycle: 7},
 	"internal/testing/trackertest": {cycle: 10},
-	"tracker/snapshot":             {files: 40},
 }
 
 // morePieces is the number of short files while it is above maxPieces.
