@@ -49,6 +49,39 @@ func TestDeltasOfManyLines(t *testing.T) {
 	}
 }
 
+// TestLinesOfAGroupAreInOrder: the lines that changed in the group's direction come first, and among them larger
+// changes; equal ones are in the order of their names.
+func TestLinesOfAGroupAreInOrder(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		counts map[string]int64 // by function
+		want   []string
+	}{
+		{"grown", map[string]int64{"a": 1, "b": -3, "c": 5, "d": 1, "e": -1, "f": 2}, []string{"c", "f", "a", "d", "b", "e"}},
+		{"shrunk", map[string]int64{"a": 1, "b": -3, "c": -5, "d": -3, "e": 2, "f": -1}, []string{"c", "b", "d", "f", "e", "a"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			change := snapshot.Change{Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}}
+			for function, n := range test.counts {
+				tally := mem.Tally{Count: n, Bytes: 4 * alloc.Bytes(n)}
+				change.Tally = change.Tally.Add(tally)
+				change.Sites = append(change.Sites, mem.SiteTally{Frame: mem.Frame{Function: function, File: "main.go", Line: 1}, Tally: tally})
+			}
+			text, err := json.Marshal(map[string]any{"schema": snapshot.DeltaSchema, "version": snapshot.DeltaVersion, "changes": []snapshot.Change{change}})
+			require.NoError(t, err)
+			var d snapshot.Delta
+			require.NoError(t, json.Unmarshal(text, &d))
+			for c := range d.Add(snapshot.Delta{}).Changes() {
+				var got []string
+				for _, site := range c.Sites {
+					got = append(got, site.Function)
+				}
+				assert.Equal(t, test.want, got)
+			}
+		})
+	}
+}
+
 func negative(t testing.TB, d snapshot.Delta) (minus snapshot.Delta) {
 	var changes []snapshot.Change
 	for c := range d.Changes() {
