@@ -111,11 +111,6 @@ func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
 	return func() error { return t.restore(w) }, nil
 }
 
-// Release calls Unregister with free, and returns its error.
-//
-// Deprecated: call Unregister with free.
-func (t *MemTracker) Release(ptr alloc.Ptr, free func() error) error { return t.Unregister(ptr, free) }
-
 // withdrawn is all that was known of registered memory.
 type withdrawn struct {
 	record ledger.Record

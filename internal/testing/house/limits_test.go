@@ -39,7 +39,7 @@ var names = map[string]int{
 	"estimate/zoo":         16,
 	"nvml":                 129,
 	"nvml/chart":           14,
-	"tracker":              176,
+	"tracker":              175,
 	"tracker/attach":       36,
 	"tracker/cucontext":    29,
 	"tracker/export":       53,
