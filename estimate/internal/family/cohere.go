@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Cohere: attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R).
+// Cohere has attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R).
 var Cohere = Register(&Family{
 	Name:  "Cohere",
 	style: style{norm: cohereNorm, block: sideBySide("", "", "input_layernorm"), attention: cohereAttention, after: multiplied},
@@ -19,7 +19,7 @@ var Cohere = Register(&Family{
 	},
 })
 
-// EXAONE4: Llama with norms after each part.
+// EXAONE4 is Llama with norms after each part.
 var EXAONE4 = Register(&Family{
 	Name:  "EXAONE 4",
 	style: style{block: normedAfter},

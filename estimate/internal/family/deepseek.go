@@ -6,6 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
+// DeepSeek is Llama with latent attention and a mixture of small experts.
 var DeepSeek = Register(&Family{
 	Name: "DeepSeek",
 	Types: []Type{
@@ -17,6 +18,7 @@ var DeepSeek = Register(&Family{
 	},
 })
 
+// Dots1 is Llama with a mixture like that of DeepSeek V3.
 var Dots1 = Register(&Family{
 	Name: "dots.llm1",
 	Types: []Type{

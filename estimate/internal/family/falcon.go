@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Falcon: LayerNorm, packed projections, few keys and values.
+// Falcon has LayerNorm, packed projections, few keys and values.
 var Falcon = Register(&Family{
 	Name:  "Falcon",
 	style: style{names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, block: falconBlock, attention: falconAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
@@ -59,7 +59,7 @@ var falconKeys = map[string]string{"n_layer": "num_hidden_layers", "n_head": "nu
 
 func ggufFalcon(m *Metadata, a *Model) { a.TwoNorms = m.has("blk.0.attn_norm_2.weight") }
 
-// Bloom: LayerNorm, biases of scores in place of rotation, packed projections.
+// Bloom has LayerNorm, biases of scores in place of rotation, packed projections.
 var Bloom = Register(&Family{
 	Name:  "BLOOM",
 	style: style{names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: bloomMLP, attention: bloomAttention},

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Gemma: Llama with scaled norms.
+// Gemma is Llama with scaled norms.
 var Gemma = Register(&Family{
 	Name:  "Gemma",
 	style: style{embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
@@ -18,7 +18,7 @@ var Gemma = Register(&Family{
 	},
 })
 
-// Gemma2: Gemma with norms before and after each part.
+// Gemma2 is Gemma with norms before and after each part.
 var Gemma2 = Register(&Family{
 	Name:  "Gemma 2",
 	style: style{embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, rotations: gemma3Rotations, block: normedAround("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")},

@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Gemma3n: Gemma with AltUp, and keys and values that blocks share.
+// Gemma3n is Gemma with AltUp, and keys and values that blocks share.
 var Gemma3n = Register(&Family{
 	Name:  "Gemma 3n",
 	style: style{embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, rotations: func(Transformer) int { return 2 }, block: gemma3nBlock, last: gemma3nLast},

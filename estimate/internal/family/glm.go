@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// GLM: Llama with packed gates and partly rotary.
+// GLM is Llama with packed gates and partly rotary.
 var GLM = Register(&Family{
 	Name:  "GLM",
 	style: style{mlp: packedMLP, attention: glmAttention},
@@ -19,7 +19,7 @@ var GLM = Register(&Family{
 	},
 })
 
-// GLM4: GLM with norms before and after each part.
+// GLM4 is GLM with norms before and after each part.
 var GLM4 = Register(&Family{
 	Name:  "GLM-4",
 	style: style{mlp: packedMLP, attention: glmAttention, block: normedAround("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")},
@@ -31,7 +31,7 @@ var GLM4 = Register(&Family{
 	},
 })
 
-// ChatGLM: GLM with packed projections of attention, from its own code.
+// ChatGLM is GLM with packed projections of attention, from its own code.
 var ChatGLM = Register(&Family{
 	Name:  "ChatGLM",
 	style: style{names: decoderNames{root: "transformer", embed: "embedding.word_embeddings", blocks: "encoder.layers", last: "encoder.final_layernorm", attention: "self_attention", head: "output_layer"}, norm: lateNorm, mlp: chatGLMMLP, attention: chatGLMAttention},
@@ -40,7 +40,7 @@ var ChatGLM = Register(&Family{
 	},
 })
 
-// GLM4MoE: Llama with partly rotary attention and a mixture (GLM-4.5).
+// GLM4MoE is Llama with partly rotary attention and a mixture (GLM-4.5).
 var GLM4MoE = Register(&Family{
 	Name:  "GLM-4.5",
 	style: style{attention: joinedAttention},

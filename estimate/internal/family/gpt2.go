@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// GPT2: LayerNorm before each part, learned positions, biases, packed projections.
+// GPT2 has LayerNorm before each part, learned positions, biases, packed projections.
 var GPT2 = Register(&Family{
 	Name:   "GPT-2",
 	Layers: Transformer.gpt2,

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// GPTOSS: Llama with a mixture, attention sinks and biases.
+// GPTOSS is Llama with a mixture, attention sinks and biases.
 var GPTOSS = Register(&Family{
 	Name:  "gpt-oss",
 	style: style{norm: lateNorm, attention: ossAttention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return ossMoE{m} }},

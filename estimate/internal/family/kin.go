@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
-// SeedOSS: Llama with dropout after each part.
+// SeedOSS is Llama with dropout after each part.
 var SeedOSS = Register(&Family{
 	Name:  "Seed-OSS",
 	style: style{block: starcoderBlock, attention: seedAttention},
@@ -17,7 +17,7 @@ var SeedOSS = Register(&Family{
 	},
 })
 
-// Ernie: Llama with rotation in float32 (ERNIE 4.5).
+// Ernie is Llama with rotation in float32 (ERNIE 4.5).
 var Ernie = Register(&Family{
 	Name:  "ERNIE 4.5",
 	style: style{attention: ernieAttention},
@@ -29,7 +29,7 @@ var Ernie = Register(&Family{
 	},
 })
 
-// HunYuan: Llama with norms of rotated queries and keys.
+// HunYuan is Llama with norms of rotated queries and keys.
 var HunYuan = Register(&Family{
 	Name:  "HunYuan",
 	style: style{attention: hunyuanAttention},
@@ -41,7 +41,7 @@ var HunYuan = Register(&Family{
 	},
 })
 
-// MiniMaxM2: Llama with a mixture, partly rotary, norms of queries and keys.
+// MiniMaxM2 is Llama with a mixture, partly rotary, norms of queries and keys.
 var MiniMaxM2 = Register(&Family{
 	Name:  "MiniMax M2",
 	style: style{attention: minimaxAttention, mixture: routedBy(layer.LoneSigmoid)},
@@ -89,7 +89,7 @@ func readMiniMaxM2(c *Config, a *Model) {
 	c.mixture(a, "num_local_experts", 256, 8)
 }
 
-// Granite: Llama with constant factors.
+// Granite is Llama with constant factors.
 var Granite = Register(&Family{
 	Name:  "Granite",
 	style: style{embedded: multiplied, block: multipliedBlock, after: multiplied},
@@ -101,7 +101,7 @@ var Granite = Register(&Family{
 	},
 })
 
-// GraniteMoE: Granite with a mixture.
+// GraniteMoE is Granite with a mixture.
 var GraniteMoE = Register(&Family{
 	Name:  "Granite MoE",
 	style: style{names: decoderNames{mlp: "block_sparse_moe"}, embedded: multiplied, block: multipliedBlock, after: multiplied, mixture: routedBy(layer.TopRouter)},

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// LFM2: Llama with short convolutions in most blocks.
+// LFM2 is Llama with short convolutions in most blocks.
 var LFM2 = Register(&Family{
 	Name:  "LFM2",
 	style: style{names: decoderNames{last: "embedding_norm", mlp: "feed_forward"}, block: normedBeforeAs("operator_norm", "ffn_norm", "", ""), mlp: lfm2MLP, attention: lfm2Attention, recurrent: shortConv},

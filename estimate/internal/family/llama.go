@@ -6,6 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+// Llama has RMSNorm before each part, rotary positions, a gated MLP and no biases. Families that differ from it say in what.
 var Llama = Register(&Family{
 	Name: "Llama",
 	Types: []Type{
@@ -16,6 +17,7 @@ var Llama = Register(&Family{
 	},
 })
 
+// SmolLM3 is Llama, some of whose layers do not rotate.
 var SmolLM3 = Register(&Family{
 	Name: "SmolLM3",
 	Types: []Type{
@@ -26,7 +28,7 @@ var SmolLM3 = Register(&Family{
 	},
 })
 
-// Arcee: Llama with an MLP without a gate, squared ReLU.
+// Arcee is Llama with an MLP without a gate, squared ReLU.
 var Arcee = Register(&Family{
 	Name:  "Arcee",
 	style: style{mlp: nemotronMLP},
@@ -66,6 +68,7 @@ func readArcee(c *Config, a *Model) {
 
 func ggufSmolLM3(_ *Metadata, a *Model) { a.unrotatedFourth(0) }
 
+// Mistral is Llama with a window; Mixtral has a mixture besides.
 var Mistral = Register(&Family{
 	Name: "Mistral",
 	Types: []Type{
@@ -74,7 +77,7 @@ var Mistral = Register(&Family{
 	},
 })
 
-// Ministral3: Llama with queries that are weighed by their place.
+// Ministral3 is Llama with queries that are weighed by their place.
 var Ministral3 = Register(&Family{
 	Name:  "Ministral 3",
 	style: style{attention: func(_ Transformer, a *layer.Attention) { a.Placed = true }},

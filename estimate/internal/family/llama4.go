@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Llama4: Llama with a mixture in which all experts run, complex rotation.
+// Llama4 is Llama with a mixture in which all experts run, complex rotation.
 var Llama4 = Register(&Family{
 	Name:  "Llama 4",
 	style: style{names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return llama4MoE{m} }},

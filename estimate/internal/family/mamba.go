@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Mamba: state-space mixers.
+// Mamba has state-space mixers.
 var Mamba = Register(&Family{
 	Name:   "Mamba",
 	Layers: Transformer.mamba,

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// OLMo: LayerNorm without weights, gated MLP.
+// OLMo has LayerNorm without weights, gated MLP.
 var OLMo = Register(&Family{
 	Name:  "OLMo",
 	style: style{norm: olmoNorm, attention: olmoAttention},
@@ -18,7 +18,7 @@ var OLMo = Register(&Family{
 	},
 })
 
-// OLMo2: Llama with norms after each part, and of queries and keys.
+// OLMo2 is Llama with norms after each part, and of queries and keys.
 var OLMo2 = Register(&Family{
 	Name:  "OLMo 2",
 	style: style{norm: lateNorm, attention: olmo2Attention, block: normedAfter},
@@ -31,6 +31,7 @@ var OLMo2 = Register(&Family{
 	},
 })
 
+// OLMoE is Llama with a mixture, and norms over all heads together.
 var OLMoE = Register(&Family{
 	Name: "OLMoE",
 	Types: []Type{

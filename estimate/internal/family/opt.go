@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// OPT: LayerNorm, learned positions, ReLU.
+// OPT has LayerNorm, learned positions, ReLU.
 var OPT = Register(&Family{
 	Name:  "OPT",
 	style: style{names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm, embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},

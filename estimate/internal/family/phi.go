@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Phi: attention and MLP in parallel, LayerNorm, partly rotary, biases (phi-1, phi-2).
+// Phi has attention and MLP in parallel, LayerNorm, partly rotary, biases (phi-1, phi-2).
 var Phi = Register(&Family{
 	Name:  "Phi",
 	style: style{names: decoderNames{last: "final_layernorm"}, half: true, headBias: true, norm: layerNorm, embedded: phiEmbedded, block: sideBySide("resid_dropout", "resid_dropout", "input_layernorm"), attention: phiAttention, mlp: phiMLP},
@@ -18,7 +18,7 @@ var Phi = Register(&Family{
 	},
 })
 
-// Phi3: Llama with packed projections.
+// Phi3 is Llama with packed projections.
 var Phi3 = Register(&Family{
 	Name:  "Phi-3",
 	style: style{block: normedBefore("resid_attn_dropout", "resid_mlp_dropout"), attention: packedAttention, mlp: packedMLP},
@@ -30,7 +30,7 @@ var Phi3 = Register(&Family{
 	},
 })
 
-// PhiMoE: LayerNorm and a mixture.
+// PhiMoE has LayerNorm and a mixture.
 var PhiMoE = Register(&Family{
 	Name:  "Phi MoE",
 	style: style{norm: layerNorm, mixture: routedBy(layer.SparseMixer)},

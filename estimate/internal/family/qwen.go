@@ -7,6 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+// Qwen is Llama with biases of queries, keys and values (Qwen2), or with norms of queries and keys (Qwen3).
 var Qwen = Register(&Family{
 	Name: "Qwen",
 	Types: []Type{
@@ -104,7 +105,7 @@ func readQwen3VLMoEText(c *Config, a *Model) {
 
 func ggufQwen2MoE(m *Metadata, a *Model) { m.must(&a.SharedFFN, "expert_shared_feed_forward_length") }
 
-// Qwen3Next: Llama with shifted norms, gated attention, and linear attention in most blocks.
+// Qwen3Next is Llama with shifted norms, gated attention, and linear attention in most blocks.
 var Qwen3Next = Register(&Family{
 	Name:  "Qwen3-Next",
 	style: style{norm: gemmaNorm, attention: qwen3NextAttention, recurrent: deltaNet},

@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Starcoder2: LayerNorm, biases, an MLP without a gate.
+// Starcoder2 has LayerNorm, biases, an MLP without a gate.
 var Starcoder2 = Register(&Family{
 	Name:  "StarCoder2",
 	style: style{norm: layerNorm, mlp: plainMLP("c_fc", "act", "c_proj"), block: starcoderBlock},
@@ -17,7 +17,7 @@ var Starcoder2 = Register(&Family{
 	},
 })
 
-// StableLM: LayerNorm, partly rotary, gated MLP.
+// StableLM has LayerNorm, partly rotary, gated MLP.
 var StableLM = Register(&Family{
 	Name:  "StableLM",
 	style: style{norm: layerNorm, block: stableBlock, attention: stableAttention},
@@ -29,7 +29,7 @@ var StableLM = Register(&Family{
 	},
 })
 
-// Nemotron: LayerNorm with shifted weights, squared ReLU.
+// Nemotron has LayerNorm with shifted weights, squared ReLU.
 var Nemotron = Register(&Family{
 	Name:  "Nemotron",
 	style: style{norm: shiftedLayerNorm, mlp: nemotronMLP, attention: joinedAttention},

@@ -249,7 +249,7 @@ func (c Transformer) HeadWidth() int {
 	return c.Hidden / c.Heads
 }
 
-// dropout is the layer for the configured dropout.
+// Drop is the layer for the configured dropout.
 func (c Transformer) Drop() tape.Layer {
 	if c.Dropout == 0 {
 		return tape.Identity{}

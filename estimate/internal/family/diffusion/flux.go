@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Flux: makes images: blocks of two streams and of one, modulated by the timestep (FLUX.1).
+// Flux makes images, with blocks of two streams and of one, modulated by the timestep (FLUX.1).
 var Flux = family.Register(&family.Family{
 	Name:   "FLUX.1",
 	Input:  placesInput,
@@ -20,7 +20,7 @@ var Flux = family.Register(&family.Family{
 	},
 })
 
-// Flux2: Flux with shared modulations and gated MLPs.
+// Flux2 is Flux with shared modulations and gated MLPs.
 var Flux2 = family.Register(&family.Family{
 	Name:   "FLUX.2",
 	Input:  placesInput,

@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// PixArt: makes images: cross-attention to the text, one modulation for all blocks.
+// PixArt makes images, with cross-attention to the text, one modulation for all blocks.
 var PixArt = family.Register(&family.Family{
 	Name:   "PixArt",
 	Input:  imageInput,

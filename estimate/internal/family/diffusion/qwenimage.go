@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// QwenImage: makes images: blocks of two streams, complex rotation.
+// QwenImage makes images, with blocks of two streams, complex rotation.
 var QwenImage = family.Register(&family.Family{
 	Name:   "Qwen-Image",
 	Input:  placesInput,

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// SD3: makes images: blocks of two streams over patches (Stable Diffusion 3 and 3.5).
+// SD3 makes images, with blocks of two streams over patches (Stable Diffusion 3 and 3.5).
 var SD3 = family.Register(&family.Family{
 	Name:   "Stable Diffusion 3",
 	Input:  imageInput,

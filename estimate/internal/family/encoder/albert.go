@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// ALBERT: BERT whose blocks share their parameters, with a narrower embedding.
+// ALBERT is BERT whose blocks share their parameters, with a narrower embedding.
 var ALBERT = family.Register(&family.Family{
 	Name:   "ALBERT",
 	Layers: albert,

@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// BERT: LayerNorm after each part, learned positions and token types, pooler.
+// BERT has LayerNorm after each part, learned positions and token types, pooler.
 var BERT = family.Register(&family.Family{
 	Name:   "BERT",
 	Layers: bert,
@@ -26,7 +26,7 @@ var BERT = family.Register(&family.Family{
 	},
 })
 
-// RoBERTa: BERT with positions from the padding on, and heads of its own.
+// RoBERTa is BERT with positions that start after the padding, and heads of its own.
 var RoBERTa = family.Register(&family.Family{
 	Name:    "RoBERTa",
 	Padding: 2,

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// DistilBERT: BERT without token types and pooler.
+// DistilBERT is BERT without token types and pooler.
 var DistilBERT = family.Register(&family.Family{
 	Name:   "DistilBERT",
 	Layers: distilBERT,

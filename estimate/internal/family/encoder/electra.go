@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// ELECTRA: BERT without a pooler, whose embedding may be narrower.
+// ELECTRA is BERT without a pooler, whose embedding may be narrower.
 var ELECTRA = family.Register(&family.Family{
 	Name:   "ELECTRA",
 	Layers: electra,

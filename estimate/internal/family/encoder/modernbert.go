@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// ModernBERT: LayerNorm before each part, rotary positions, gated MLP, windows.
+// ModernBERT has LayerNorm before each part, rotary positions, gated MLP, windows.
 var ModernBERT = family.Register(&family.Family{
 	Name:   "ModernBERT",
 	Layers: modernBERT,

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// MPNet: BERT with biases of scores by distance, without token types.
+// MPNet is BERT with biases of scores by distance, without token types.
 var MPNet = family.Register(&family.Family{
 	Name:    "MPNet",
 	Padding: 2,

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// BART: an encoder and a decoder, LayerNorm after each part, learned positions.
+// BART has an encoder and a decoder, LayerNorm after each part, learned positions.
 var BART = family.Register(&family.Family{
 	Name:   "BART",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normAfter: true, normFirst: true}) },
@@ -17,7 +17,7 @@ var BART = family.Register(&family.Family{
 	},
 })
 
-// MBART: BART with LayerNorm before each part.
+// MBART is BART with LayerNorm before each part.
 var MBART = family.Register(&family.Family{
 	Name:   "mBART",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normFirst: true, normLast: true}) },
@@ -27,7 +27,7 @@ var MBART = family.Register(&family.Family{
 	},
 })
 
-// Pegasus: mBART with positions that are not learned.
+// Pegasus is mBART with positions that are not learned.
 var Pegasus = family.Register(&family.Family{
 	Name:   "Pegasus",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normLast: true}) },
@@ -37,7 +37,7 @@ var Pegasus = family.Register(&family.Family{
 	},
 })
 
-// Marian: BART with positions that are not learned.
+// Marian is BART with positions that are not learned.
 var Marian = family.Register(&family.Family{
 	Name:   "Marian",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normAfter: true}) },

@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// T5: an encoder and a decoder, RMSNorm, biases of scores by distance.
+// T5 has an encoder and a decoder, RMSNorm, biases of scores by distance.
 var T5 = family.Register(&family.Family{
 	Name:   "T5",
 	Layers: t5,

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Whisper: an encoder of spectra and a decoder, LayerNorm before each part.
+// Whisper has an encoder of spectra and a decoder, LayerNorm before each part.
 var Whisper = family.Register(&family.Family{
 	Name: "Whisper",
 	Input: func(a *family.Model, batch, length int) []family.Input {

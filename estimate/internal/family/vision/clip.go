@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// CLIP: towers of images (Vision) and texts.
+// CLIP has towers of images (Vision) and texts.
 var CLIP = family.Register(&family.Family{
 	Name:   "CLIP",
 	Input:  pairInput,

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// DINOv2: ViT with layer scale.
+// DINOv2 is ViT with layer scale.
 var DINOv2 = family.Register(&family.Family{
 	Name:   "DINOv2",
 	Images: true,

@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+// Gemma3Vision is the tower of Gemma 3, a SigLIP.
 var Gemma3Vision = family.Register(&family.Family{
 	Name:    "Gemma 3's tower",
 	Tower:   siglip,

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Gemma3nVision: of Gemma 3n.
+// Gemma3nVision is the tower of Gemma 3n.
 var Gemma3nVision = family.Register(&family.Family{
 	Name:  "Gemma 3n's tower",
 	Tower: gemma3nVision,

@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Llama4Vision: of Llama 4.
+// Llama4Vision is the tower of Llama 4.
 var Llama4Vision = family.Register(&family.Family{
 	Name:  "Llama 4's tower",
 	Tower: towerOf(llama4Tower),

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// CLIPVision: the tower of LLaVA, which is held and does not run; so are those that follow.
+// CLIPVision is the tower of LLaVA, which is held and does not run, as all towers.
 var CLIPVision = family.Register(&family.Family{
 	Name:  "CLIP's tower",
 	Tower: towerOf(clipTower),
@@ -16,7 +16,7 @@ var CLIPVision = family.Register(&family.Family{
 	},
 })
 
-// PixtralVision: of Mistral 3.
+// PixtralVision is the tower of Mistral 3.
 var PixtralVision = family.Register(&family.Family{
 	Name:  "Pixtral",
 	Tower: towerOf(pixtralTower),

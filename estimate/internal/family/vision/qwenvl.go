@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Qwen2Vision: of Qwen2-VL.
+// Qwen2Vision is the tower of Qwen2-VL.
 var Qwen2Vision = family.Register(&family.Family{
 	Name:  "Qwen2-VL's tower",
 	Tower: towerOf(qwen2Tower),
@@ -16,7 +16,7 @@ var Qwen2Vision = family.Register(&family.Family{
 	},
 })
 
-// Qwen25Vision: of Qwen2.5-VL.
+// Qwen25Vision is the tower of Qwen2.5-VL.
 var Qwen25Vision = family.Register(&family.Family{
 	Name:  "Qwen2.5-VL's tower",
 	Tower: towerOf(qwen25Tower),
@@ -26,7 +26,7 @@ var Qwen25Vision = family.Register(&family.Family{
 	},
 })
 
-// Qwen3Vision: of Qwen3-VL.
+// Qwen3Vision is the tower of Qwen3-VL and its successors.
 var Qwen3Vision = family.Register(&family.Family{
 	Name:  "Qwen3-VL's tower",
 	Tower: towerOf(qwen3Tower),

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// SigLIP: towers of images (Vision) and texts, GELU.
+// SigLIP has towers of images (Vision) and texts, GELU.
 var SigLIP = family.Register(&family.Family{
 	Name:   "SigLIP",
 	Input:  pairInput,

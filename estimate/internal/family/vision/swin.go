@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Swin: windows of an image, in Stages.
+// Swin has windows of an image, in Stages.
 var Swin = family.Register(&family.Family{
 	Name:   "Swin",
 	Images: true,

@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// ViT: image patches, class token, learned positions, classifier.
+// ViT has image patches, class token, learned positions, classifier.
 var ViT = family.Register(&family.Family{
 	Name:    "ViT",
 	Layers:  func(c family.Transformer) []tape.Layer { return vit(c, "vit", false) },
@@ -24,7 +24,7 @@ var ViT = family.Register(&family.Family{
 	},
 })
 
-// DeiT: ViT with a distillation token.
+// DeiT is ViT with a distillation token.
 var DeiT = family.Register(&family.Family{
 	Name:    "DeiT",
 	Layers:  func(c family.Transformer) []tape.Layer { return vit(c, "deit", true) },
