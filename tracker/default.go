@@ -98,7 +98,7 @@ func Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, op
 }
 
 // Unregister calls Unregister of the Default tracker. The errors are the same.
-func Unregister(ptr alloc.Ptr, free ...func() error) error { return Default().Unregister(ptr, free...) }
+func Unregister(ptr alloc.Ptr, free func() error) error { return Default().Unregister(ptr, free) }
 
 // Suspects calls Suspects of the Default tracker.
 func Suspects(opts ...LeakOption) []snapshot.Suspect { return Default().Suspects(opts...) }

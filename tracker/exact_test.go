@@ -70,7 +70,7 @@ func TestReleaseWhoseFreePanics(t *testing.T) {
 	before := tr.Snapshot().Sub(nil)
 	assert.PanicsWithValue(t, "no", func() { _ = tr.Unregister(512, func() error { panic("no") }) })
 	assert.Equal(t, before, tr.Snapshot().Sub(nil), "it is live again")
-	require.NoError(t, tr.Unregister(512))
+	require.NoError(t, tr.Unregister(512, nil))
 }
 
 // TestPutBackTellsOfANewOwner: memory that is registered anew while its free is
@@ -140,7 +140,7 @@ func TestTheCacheRefusesToFreeABuffer(t *testing.T) {
 	buf := take(t, tr, tracker.Parameter, 10)
 	require.ErrorIs(t, tr.Device().Free(buf.Ptr()), cachelock.ErrOwned)
 	require.ErrorIs(t, tr.Register(buf.Ptr(), buf.Shape(), buf.DType(), buf.Kind()), tracker.ErrDuplicatePtr)
-	require.ErrorIs(t, tr.Unregister(buf.Ptr()), alloc.ErrUnknownPtr)
+	require.ErrorIs(t, tr.Unregister(buf.Ptr(), nil), alloc.ErrUnknownPtr)
 	require.NoError(t, buf.Free())
 
 	p, err := tr.Device().Alloc(40)

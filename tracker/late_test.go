@@ -74,7 +74,7 @@ func TestReleaseThatFailsTooLate(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	assert.Equal(t, mem.Tally{Count: 1, Bytes: 8}, tr.Snapshot().Live)
 	trackertest.RequireExact(t, tr.Snapshot())
-	require.NoError(t, tr.Unregister(512))
+	require.NoError(t, tr.Unregister(512, nil))
 	assert.Zero(t, tr.Snapshot().Live)
 }
 

@@ -54,7 +54,7 @@ func TestHostMemoryIsInNoTotalOfTheDevice(t *testing.T) {
 		}
 	}
 	for i := range kinds {
-		require.NoError(t, tr.Unregister(alloc.Ptr(0x7000_0000+i<<20)))
+		require.NoError(t, tr.Unregister(alloc.Ptr(0x7000_0000+i<<20), nil))
 	}
 	trackertest.RequireExact(t, tr.Snapshot())
 	assert.Zero(t, tr.LightSnapshot().HostReserved)
@@ -73,7 +73,7 @@ func TestUntrackedWithManagedMemory(t *testing.T) {
 	} {
 		require.NoError(t, tr.Register(0x7000_0000, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input, tracker.InMemory(test.memory)))
 		assert.Equal(t, test.want, tr.LightSnapshot().Untracked(), test.memory)
-		require.NoError(t, tr.Unregister(0x7000_0000))
+		require.NoError(t, tr.Unregister(0x7000_0000, nil))
 	}
 }
 

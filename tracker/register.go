@@ -67,19 +67,19 @@ func (t *MemTracker) admit(ptr alloc.Ptr, bytes alloc.Bytes) error {
 	return nil
 }
 
-// Unregister takes memory that Register entered out of the ledger, and then calls free, if one is
-// given, which gives the memory back:
+// Unregister takes memory that Register entered out of the ledger, and then calls free, unless it is
+// nil, which gives the memory back:
 //
 //	err := tr.Unregister(arena, func() error { return driver.Free(arena) })
 //
-// If free fails or panics, the memory is registered again with all that was known of it. Without
+// If free fails or panics, the memory is registered again with all that was known of it. With a nil
 // free, call Unregister before the memory is freed: from then on the driver may give the address to
 // somebody else.
 //
 // The error is free's, joined with ErrDuplicatePtr if somebody else has the address by then; or
 // alloc.ErrUnknownPtr for any address that Register did not enter, and alloc.ErrClosed after Close:
 // free was not called then.
-func (t *MemTracker) Unregister(ptr alloc.Ptr, free ...func() error) (err error) {
+func (t *MemTracker) Unregister(ptr alloc.Ptr, free func() error) (err error) {
 	w, err := t.withdraw(ptr)
 	if err != nil {
 		return err
@@ -90,8 +90,8 @@ func (t *MemTracker) Unregister(ptr alloc.Ptr, free ...func() error) (err error)
 			err = errors.Join(err, t.restore(w))
 		}
 	}()
-	for _, f := range free {
-		if err = f(); err != nil {
+	if free != nil {
+		if err = free(); err != nil {
 			return err
 		}
 	}

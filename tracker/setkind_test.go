@@ -93,7 +93,7 @@ func TestSetKind(t *testing.T) {
 	require.NoError(t, x.Free())
 	require.ErrorIs(t, x.SetKind(tracker.Input), alloc.ErrUnknownPtr)
 	require.NoError(t, y.Free())
-	require.NoError(t, tr.Unregister(1<<45))
+	require.NoError(t, tr.Unregister(1<<45, nil))
 	assert.Empty(t, byKind(tr))
 	assert.Zero(t, tr.Snapshot().Live)
 	z := take(t, tr, tracker.Input, 1)

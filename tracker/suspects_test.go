@@ -125,7 +125,7 @@ func TestMemoryOfOthersIsSuspectToo(t *testing.T) {
 		here := ptr
 		require.NoError(t, w.tr.Register(here, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Activation))
 		if here>>20%100 != 0 {
-			w.after(5*ms, func() { require.NoError(t, w.tr.Unregister(here)) })
+			w.after(5*ms, func() { require.NoError(t, w.tr.Unregister(here, nil)) })
 		}
 	})
 	w.run(30 * second)

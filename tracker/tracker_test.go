@@ -39,7 +39,7 @@ func TestSetDefault(t *testing.T) {
 		assert.Contains(t, site.Site.Function, "TestSetDefault", "the caller, not the package's own function")
 	}
 	assert.Empty(t, tracker.Suspects())
-	require.NoError(t, tracker.Unregister(0x1000))
+	require.NoError(t, tracker.Unregister(0x1000, nil))
 
 	tracker.SetDefault(nil)
 	assert.NotSame(t, tr, tracker.Default())
@@ -122,8 +122,8 @@ func TestRefusedRequests(t *testing.T) {
 func TestUnregisterOfWhatIsNotRegistered(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	buf := take(t, tr, tracker.Input, 3)
-	require.ErrorIs(t, tr.Unregister(0xdead), alloc.ErrUnknownPtr)
-	err := tr.Unregister(buf.Ptr())
+	require.ErrorIs(t, tr.Unregister(0xdead, nil), alloc.ErrUnknownPtr)
+	err := tr.Unregister(buf.Ptr(), nil)
 	require.ErrorIs(t, err, alloc.ErrUnknownPtr)
 	require.ErrorContains(t, err, "which Free frees")
 	require.ErrorIs(t, tr.Register(0, alloc.Shape{3}, alloc.Float32, tracker.Input), alloc.ErrUnknownPtr)
@@ -192,7 +192,7 @@ func TestSumsThatOverflow(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	require.NoError(t, tr.Register(1, alloc.Shape{1 << 30, 1 << 30, 4}, alloc.Uint8, tracker.Input))
 	require.ErrorContains(t, tr.Register(2, alloc.Shape{1 << 30, 1 << 30, 4}, alloc.Uint8, tracker.Input), "overflows")
-	require.NoError(t, tr.Unregister(1))
+	require.NoError(t, tr.Unregister(1, nil))
 }
 
 func TestFreeAfterClose(t *testing.T) {

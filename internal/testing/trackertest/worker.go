@@ -315,11 +315,11 @@ func (w *worker) impossible() {
 	assert.NoError(t, (*tracker.Buffer)(nil).Free())
 	addresses := []alloc.Ptr{0, 1, 1<<64 - 1}
 	if r := w.pick((*record).isBuffer); r != nil {
-		assert.ErrorIs(t, r.in.tr.Unregister(r.want.Ptr), alloc.ErrUnknownPtr, "Free frees it")
+		assert.ErrorIs(t, r.in.tr.Unregister(r.want.Ptr, nil), alloc.ErrUnknownPtr, "Free frees it")
 		addresses = append(addresses, r.want.Ptr+1)
 	}
 	for _, p := range addresses {
-		assert.ErrorIs(t, s.tr.Unregister(p), alloc.ErrUnknownPtr)
+		assert.ErrorIs(t, s.tr.Unregister(p, nil), alloc.ErrUnknownPtr)
 		if s.pool.cache != nil {
 			assert.ErrorIs(t, s.pool.cache.Free(p), alloc.ErrUnknownPtr)
 		}
@@ -382,9 +382,9 @@ func (w *worker) unregister() {
 		return
 	}
 	tr := r.in.tr
-	w.excuse(r.in, tr.Unregister(r.want.Ptr))
+	w.excuse(r.in, tr.Unregister(r.want.Ptr, nil))
 	w.out(r) // which Close did, if not Unregister
-	assert.ErrorIs(w.world.t, tr.Unregister(r.want.Ptr), alloc.ErrUnknownPtr)
+	assert.ErrorIs(w.world.t, tr.Unregister(r.want.Ptr, nil), alloc.ErrUnknownPtr)
 }
 
 // release releases memory, with a free that works, fails, or panics.

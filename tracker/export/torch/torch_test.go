@@ -126,7 +126,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 			},
 			"unregister": func(t *rapid.T) {
 				for ptr := range registered {
-					require.NoError(t, tr.Unregister(ptr))
+					require.NoError(t, tr.Unregister(ptr, nil))
 					delete(registered, ptr)
 					break
 				}
