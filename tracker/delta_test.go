@@ -25,7 +25,7 @@ func ofLines(t testing.TB, n int) snapshot.Delta {
 			Tally: mem.Tally{Count: 1, Bytes: 4},
 		})
 	}
-	text, err := json.Marshal(map[string]any{"schema": snapshot.DeltaSchema, "version": snapshot.DeltaVersion, "changes": []snapshot.Change{{
+	text, err := json.Marshal(map[string]any{"schema": "gpumemtrack.delta", "version": 1, "changes": []snapshot.Change{{
 		Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}, Tally: mem.Tally{Count: int64(n), Bytes: 4 * alloc.Bytes(n)}, Sites: sites,
 	}}})
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestLinesOfAGroupAreInOrder(t *testing.T) {
 				change.Tally = change.Tally.Add(tally)
 				change.Sites = append(change.Sites, mem.SiteTally{Frame: mem.Frame{Function: function, File: "main.go", Line: 1}, Tally: tally})
 			}
-			text, err := json.Marshal(map[string]any{"schema": snapshot.DeltaSchema, "version": snapshot.DeltaVersion, "changes": []snapshot.Change{change}})
+			text, err := json.Marshal(map[string]any{"schema": "gpumemtrack.delta", "version": 1, "changes": []snapshot.Change{change}})
 			require.NoError(t, err)
 			var d snapshot.Delta
 			require.NoError(t, json.Unmarshal(text, &d))
@@ -92,7 +92,7 @@ func negative(t testing.TB, d snapshot.Delta) (minus snapshot.Delta) {
 		}
 		changes = append(changes, c)
 	}
-	text, err := json.Marshal(map[string]any{"schema": snapshot.DeltaSchema, "version": snapshot.DeltaVersion, "changes": changes})
+	text, err := json.Marshal(map[string]any{"schema": "gpumemtrack.delta", "version": 1, "changes": changes})
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &minus))
 	return minus

@@ -96,8 +96,8 @@ func TestProfileAsJSON(t *testing.T) {
 		Rows    []snapshot.ProfileRow
 	}
 	require.NoError(t, json.Unmarshal(text, &read))
-	assert.Equal(t, snapshot.ProfileSchema, read.Schema)
-	assert.Equal(t, snapshot.ProfileVersion, read.Version)
+	assert.Equal(t, "gpumemtrack.profile", read.Schema)
+	assert.Equal(t, 1, read.Version)
 	var rows []snapshot.ProfileRow
 	for r := range p.Rows() {
 		rows = append(rows, r)

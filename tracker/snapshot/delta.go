@@ -179,12 +179,6 @@ func compareGroup(kindX, kindY mem.Kind, dtypeX, dtypeY alloc.DType, shapeX, sha
 	return cmp.Or(slices.Compare(shapeX, shapeY), cmp.Compare(dtypeX, dtypeY), kindX.Compare(kindY))
 }
 
-// The schema of a delta's JSON form.
-const (
-	DeltaSchema  = "gpumemtrack.delta"
-	DeltaVersion = 1
-)
-
 type deltaJSON struct {
 	Schema  string   `json:"schema"`
 	Version int      `json:"version"`
@@ -197,7 +191,7 @@ func (d Delta) MarshalJSON() ([]byte, error) {
 	if changes == nil {
 		changes = []Change{}
 	}
-	return json.Marshal(deltaJSON{DeltaSchema, DeltaVersion, changes})
+	return json.Marshal(deltaJSON{jsonstream.DeltaSchema, jsonstream.DeltaVersion, changes})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote. A change whose lines of code do
@@ -207,7 +201,7 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
-	if err := jsonstream.CheckSchema(in.Schema, in.Version, DeltaSchema, DeltaVersion); err != nil {
+	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.DeltaSchema, jsonstream.DeltaVersion); err != nil {
 		return fmt.Errorf("read delta: %w", err)
 	}
 	for i, c := range in.Changes {

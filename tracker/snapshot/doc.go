@@ -1,11 +1,10 @@
-// Package snapshot holds what was observed of a device's memory, as plain values. They do not
-// depend on where they came from, and do not change.
+// Package snapshot holds what was observed of a device's memory, to be read, compared and written.
 //
 // A [Record] is everything about one device. It has a [Snapshot], which is every live buffer
-// and call site at one instant; a [History], the events before it; the latest [Mark]s; and a
-// [Profile] of sections. Package tracker makes them for its own process. Package
-// tracker/export/files reads them from files, PyTorch's included. The packages below tracker/export
-// write them in the formats of other viewers.
+// and call site at one instant; a [History], the events before it; the latest [Mark]s, each with the
+// [Delta] since the one before; and a [Profile] of sections. Package tracker makes them for its own
+// process. Package tracker/export/files reads them from files, PyTorch's included. The packages below
+// tracker/export write them in the formats of other viewers.
 //
 //	r, err := snapshot.ReadDump(file)
 //	for site := range r.Snapshot.Sites() {
@@ -14,6 +13,10 @@
 //	for _, s := range r.Snapshot.Suspects() {
 //		fmt.Println(s)
 //	}
+//
+// The package never asks a device or a tracker: the same record gives the same
+// answer anywhere. What a source did not know is not guessed: an amount in bytes
+// is -1, a shape is nil, and the zero [mem.Frame] prints as "unknown".
 //
 // # Concurrency
 //

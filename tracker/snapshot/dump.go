@@ -13,13 +13,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// The schema of a dump's JSON form, around those of its parts. The version rises when
-// a reader of the one before would misread it.
-const (
-	DumpSchema  = "gpumemtrack.dump"
-	DumpVersion = 1
-)
-
 // Record is all that a source knew at a moment, for one device: what the formats are
 // written from. Its JSON form is a dump: see WriteJSON and ReadDump.
 type Record struct {
@@ -80,7 +73,7 @@ func (d *Record) WriteJSON(w io.Writer) error {
 }
 
 func (d *Record) writeTo(out *jsonstream.Writer) {
-	out.Head(dumpHead{DumpSchema, DumpVersion, d.Time, d.Reason, d.Process, d.Devices, d.LeftOut, d.OOM})
+	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Time, d.Reason, d.Process, d.Devices, d.LeftOut, d.OOM})
 	out.Bytes([]byte(",\n\"snapshot\": "))
 	d.Snapshot.writeTo(out)
 	if d.History != nil {
@@ -168,7 +161,7 @@ func readRecord(in *jsonstream.Reader, within int) (*Record, error) {
 	if err := small.Unmarshal(&head); err != nil {
 		return nil, err
 	}
-	if err := jsonstream.CheckSchema(head.Schema, head.dumpHead.Version, DumpSchema, DumpVersion); err != nil {
+	if err := jsonstream.CheckSchema(head.Schema, head.dumpHead.Version, jsonstream.DumpSchema, jsonstream.DumpVersion); err != nil {
 		return nil, err
 	}
 	if !found || d.Snapshot == nil {

@@ -15,14 +15,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// The schema of a history's JSON form. The version rises when a reader of the
-// one before would misread it; files of earlier versions are read. In version 1 a stack
-// was its frames, now it is their numbers in a table.
-const (
-	HistorySchema  = "gpumemtrack.history"
-	HistoryVersion = 2
-)
-
 type historyHead struct {
 	Schema   string    `json:"schema"`
 	Version  int       `json:"version"`
@@ -82,7 +74,7 @@ func (h *History) WriteJSON(w io.Writer) error {
 
 func (h *History) writeTo(out *jsonstream.Writer) {
 	index := h.index()
-	out.Head(historyHead{HistorySchema, HistoryVersion, h.tables.Start, h.tables.First, index.sections, h.tables.Streams})
+	out.Head(historyHead{jsonstream.HistorySchema, jsonstream.HistoryVersion, h.tables.Start, h.tables.First, index.sections, h.tables.Streams})
 	frames := newFrameTable()
 	jsonstream.Table(out, "stacks", index.stacks, func(b []byte, id tables.StackID) ([]byte, error) {
 		site, err := json.Marshal(h.tables.Stacks.Site(id))
@@ -260,7 +252,7 @@ func (h *History) load(head historyHead, lists historyTables) error {
 		historyHead
 		historyTables
 	}{head, lists}
-	if err := jsonstream.CheckSchema(in.Schema, in.Version, HistorySchema, HistoryVersion); err != nil {
+	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.HistorySchema, jsonstream.HistoryVersion); err != nil {
 		return fmt.Errorf("read history: %w", err)
 	}
 	if len(in.Sections) == 0 {

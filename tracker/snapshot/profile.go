@@ -71,10 +71,10 @@ func (n *profileNode) appendTo(rows []ProfileRow) []ProfileRow {
 
 // Attach sets the Estimate of the rows that e has one for, and takes their inputs, FLOPs and
 // parameters from it where Describe did not set them.
-func (p *Profile) Attach(e Estimator) {
+func (p *Profile) Attach(e Estimates) {
 	for i := range p.rows {
 		r := &p.rows[i]
-		found, ok := e.Estimate(r.Path)
+		found, ok := e[r.Path]
 		if !ok {
 			continue
 		}
@@ -100,12 +100,6 @@ func (p *Profile) sorted() []ProfileRow {
 	return rows
 }
 
-// The schema of a profile's JSON form.
-const (
-	ProfileSchema  = "gpumemtrack.profile"
-	ProfileVersion = 1
-)
-
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (p *Profile) UnmarshalJSON(text []byte) error {
 	var in struct {
@@ -116,7 +110,7 @@ func (p *Profile) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
-	if err := jsonstream.CheckSchema(in.Schema, in.Version, ProfileSchema, ProfileVersion); err != nil {
+	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.ProfileSchema, jsonstream.ProfileVersion); err != nil {
 		return fmt.Errorf("read profile: %w", err)
 	}
 	*p = Profile{rows: in.Rows}
@@ -129,7 +123,7 @@ func (p *Profile) MarshalJSON() ([]byte, error) {
 		Schema  string       `json:"schema"`
 		Version int          `json:"version"`
 		Rows    []ProfileRow `json:"rows"`
-	}{ProfileSchema, ProfileVersion, p.sorted()})
+	}{jsonstream.ProfileSchema, jsonstream.ProfileVersion, p.sorted()})
 }
 
 // ProfileRow is all ended sections of one path. Calls, times, RSS, Heap, Allocated and Freed
@@ -152,7 +146,7 @@ type ProfileRow struct {
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"` // the highest of SectionData.OwnPeak
 	Live      mem.Tally   `json:"live"`           // allocated there and alive now
 
-	Layer              // as Describe or the Estimator has it
+	Layer              // as Describe or the Estimate has it
 	Estimate *Estimate `json:"estimate,omitempty"`
 }
 
@@ -212,16 +206,5 @@ type Estimate struct {
 	Bytes alloc.Bytes `json:"bytes"`
 }
 
-// Estimator returns what sections are expected to take.
-type Estimator interface {
-	Estimate(path string) (e Estimate, ok bool)
-}
-
-// Estimates is an Estimator: estimates by the path of the section.
+// Estimates are what sections are expected to take, by their paths.
 type Estimates map[string]Estimate
-
-// Estimate implements Estimator.
-func (of Estimates) Estimate(path string) (Estimate, bool) {
-	e, ok := of[path]
-	return e, ok
-}

@@ -86,17 +86,6 @@ type SiteStats struct {
 	Total   mem.Tally // ever
 }
 
-// Group is the live buffers of one kind, shape, dtype and kind of memory.
-type Group struct {
-	Kind  mem.Kind    `json:"kind"`
-	DType alloc.DType `json:"dtype,omitempty"`
-	Shape alloc.Shape `json:"shape"` // shared: do not write
-	// Memory is what kind of memory the buffers are in.
-	Memory alloc.Memory `json:"memory,omitzero"`
-	mem.Tally
-	Sites []mem.SiteTally `json:"sites"` // the lines of code that allocated them, larger first
-}
-
 // Allocations iterates over the live buffers, oldest first. A light snapshot has none.
 func (s *Snapshot) Allocations() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
@@ -149,19 +138,9 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 	return slices.Values(sites)
 }
 
-// String prints the group as a report does.
-func (g Group) String() string { return Change(g).String() }
-
-// Groups iterates over the live table in the order of a report.
-func (s *Snapshot) Groups() iter.Seq[Group] {
-	return func(yield func(Group) bool) {
-		for c := range s.Sub(nil).Changes() {
-			if !yield(Group(c)) {
-				return
-			}
-		}
-	}
-}
+// Groups iterates over the live table in the order of a report: each group as its change from
+// an empty table.
+func (s *Snapshot) Groups() iter.Seq[Change] { return s.Sub(nil).Changes() }
 
 // Sub returns how the live table of s differs from that of base, which may be
 // of another tracker or another program. A nil base is an empty table.

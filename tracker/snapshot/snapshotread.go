@@ -90,7 +90,7 @@ const maxOrdinal = 1<<16 - 1
 
 // loadSnapshot makes a snapshot of what a file holds, if it is one and holds together.
 func loadSnapshot(in snapshotHead, from snapshotTables) (*Snapshot, error) {
-	if err := jsonstream.CheckSchema(in.Schema, in.Version, SnapshotSchema, SnapshotVersion); err != nil {
+	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.SnapshotSchema, jsonstream.SnapshotVersion); err != nil {
 		return nil, err
 	}
 	if in.Ordinal < 0 || in.Ordinal > maxOrdinal {

@@ -27,7 +27,7 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 
 func (s *Snapshot) writeTo(out *jsonstream.Writer) {
 	out.Head(snapshotHead{
-		SnapshotSchema, SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.tables.Streams, s.warm(),
+		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.tables.Streams, s.warm(),
 	})
 	s.writeTables(out)
 	out.Bytes([]byte("}\n"))
@@ -121,14 +121,6 @@ func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
 	}
 	return append(b, '}'), nil
 }
-
-// The schema of a snapshot's JSON form. The version rises when a reader of the
-// one before would misread it; files of earlier versions are read. In version 1 a stack
-// was its frames, now it is their numbers in a table.
-const (
-	SnapshotSchema  = "gpumemtrack.snapshot"
-	SnapshotVersion = 2
-)
 
 // snapshotHead is a snapshot's JSON form before its tables.
 type snapshotHead struct {

@@ -52,5 +52,5 @@ var names = map[string]int{
 	"tracker/live":         12,
 	"tracker/replay":       79,
 	"tracker/mem":          61,
-	"tracker/snapshot":     409,
+	"tracker/snapshot":     388,
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -139,9 +140,9 @@ func other(format string, u *export.Usage, err error) (*File, error) {
 // readJSON goes by the schema. This module writes it first; a program that sorts keys puts it elsewhere.
 func readJSON(r io.Reader, head []byte) (*File, error) {
 	switch {
-	case bytes.Contains(head, []byte(`"`+snapshot.DumpSchema+`"`)): // which holds a snapshot
+	case bytes.Contains(head, []byte(`"`+jsonstream.DumpSchema+`"`)): // which holds a snapshot
 		return readDump(r)
-	case bytes.Contains(head, []byte(`"`+snapshot.SnapshotSchema+`"`)):
+	case bytes.Contains(head, []byte(`"`+jsonstream.SnapshotSchema+`"`)):
 		return readSnapshot(r)
 	}
 	text, err := io.ReadAll(r)
@@ -150,12 +151,12 @@ func readJSON(r io.Reader, head []byte) (*File, error) {
 	}
 	var top struct{ Schema string }
 	switch err := json.Unmarshal(text, &top); {
-	case err == nil && top.Schema == snapshot.DumpSchema:
+	case err == nil && top.Schema == jsonstream.DumpSchema:
 		return readDump(bytes.NewReader(text))
-	case err == nil && top.Schema == snapshot.SnapshotSchema:
+	case err == nil && top.Schema == jsonstream.SnapshotSchema:
 		return readSnapshot(bytes.NewReader(text))
 	case err == nil:
-		return nil, fmt.Errorf("%w: the schema is %q, want %q", ErrFormat, top.Schema, snapshot.SnapshotSchema)
+		return nil, fmt.Errorf("%w: the schema is %q, want %q", ErrFormat, top.Schema, jsonstream.SnapshotSchema)
 	}
 	return nil, fmt.Errorf("%w: it is not the JSON of one: %w", ErrFormat, err)
 }

@@ -253,14 +253,3 @@ func (r *Rest) Unmarshal(into any) error {
 	}
 	return json.Unmarshal(append(r.text, '}'), into)
 }
-
-// CheckSchema refuses what is not of the schema, or of a later version.
-func CheckSchema(schema string, version int, wantSchema string, latest int) error {
-	switch {
-	case schema != wantSchema:
-		return fmt.Errorf("the schema is %q, want %q", schema, wantSchema)
-	case version < 1 || version > latest:
-		return fmt.Errorf("%s of version %d, this program reads versions up to %d", schema, version, latest)
-	}
-	return nil
-}

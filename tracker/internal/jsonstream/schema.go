@@ -1,0 +1,31 @@
+package jsonstream
+
+import "fmt"
+
+// The schemas of the JSON forms, and their versions. A version rises when a reader of the one before
+// would misread it; files of earlier versions are read. In version 1 of a snapshot and of a history a
+// stack was its frames, now it is their numbers in a table.
+const (
+	DumpSchema     = "gpumemtrack.dump" // around those of its parts
+	SnapshotSchema = "gpumemtrack.snapshot"
+	HistorySchema  = "gpumemtrack.history"
+	ProfileSchema  = "gpumemtrack.profile"
+	DeltaSchema    = "gpumemtrack.delta"
+
+	DumpVersion     = 1
+	SnapshotVersion = 2
+	HistoryVersion  = 2
+	ProfileVersion  = 1
+	DeltaVersion    = 1
+)
+
+// CheckSchema refuses what is not of the schema, or of a later version.
+func CheckSchema(schema string, version int, wantSchema string, latest int) error {
+	switch {
+	case schema != wantSchema:
+		return fmt.Errorf("the schema is %q, want %q", schema, wantSchema)
+	case version < 1 || version > latest:
+		return fmt.Errorf("%s of version %d, this program reads versions up to %d", schema, version, latest)
+	}
+	return nil
+}
