@@ -15,22 +15,19 @@ var rules = []struct{ in, never, why string }{
 
 // larger are packages above the measures, with the numbers that they have today: these only go down.
 var larger = map[string]struct{ files, cycle int }{
-	"alloc/cache":                  {files: 32},
-	"alloc/cuda":                   {cycle: 8},
-	"alloc/sim":                    {cycle: 7},
 	"internal/testing/trackertest": {cycle: 10},
 }
 
-// morePieces is the number of short files while it is above maxPieces.
-const morePieces = 62
+// all is the most public names of all packages together. The goal is 1,200.
+const all = 1846
 
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision.
 var names = map[string]int{
-	"alloc":                183,
-	"alloc/cache":          26,
-	"alloc/cuda":           92,
-	"alloc/sim":            127,
+	"alloc":                159,
+	"alloc/cache":          25,
+	"alloc/cuda":           60,
+	"alloc/sim":            74,
 	"contrib/otel":         3,
 	"estimate":             202,
 	"estimate/checkpoint":  45,
@@ -50,7 +47,7 @@ var names = map[string]int{
 	"tracker/export/torch": 6,
 	"tracker/export/trace": 1,
 	"tracker/live":         12,
-	"tracker/replay":       79,
 	"tracker/mem":          61,
+	"tracker/replay":       79,
 	"tracker/snapshot":     388,
 }
