@@ -2,12 +2,29 @@
 // type, purpose, and the call stack that allocated each. Track prints what was allocated and
 // freed since the previous Track.
 //
-//	tr, err := tracker.New(tracker.Config{})
-//	defer tr.Close()
+//	func main() {
+//		tr, err := tracker.New(tracker.Config{}) // the first GPU, or else a simulated one
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		defer tr.Close()
+//		tr.Track()
+//		w, err := tr.Alloc(alloc.Shape{64, 3, 3, 3}, alloc.Float32, tracker.Parameter)
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		tr.Track() // + | 1 * (64, 3, 3, 3) | 6.8 KiB | Parameter | float32 | main.go:12 main.main
+//		if err := w.Free(); err != nil {
+//			log.Print(err)
+//		}
+//		tr.ClearCache()
+//	}
 //
-//	tr.Track()
-//	w, err := tr.Alloc(alloc.Shape{64, 3, 3, 3}, alloc.Float32, tracker.Parameter)
-//	tr.Track() // + | 1 * (64, 3, 3, 3) | 6.8 KiB | Parameter | float32 | main.go:12 main.main
+// Most programs need these names: New, Config, Alloc, Make, Free, Track, ClearCache and Close; Section and Do to
+// measure a part; Suspects for leaks; VerifyNoLeaks and LimitPeak in tests. The rest is for particular questions, below.
+//
+// The package prints nothing but reports, to where Config says. It never ends the program, and it frees a buffer
+// only if the program does, or if Config.Lost asks for it.
 //
 // The report goes to a file, such as 21-Nov-26-03-30-05-gpu_mem_track.txt, and to
 // Config.Report, an io.Writer. The package's functions Track, ClearCache and Alloc use a
