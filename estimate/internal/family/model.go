@@ -57,9 +57,6 @@ func (a *Model) Layers() []tape.Layer {
 	return a.Transformer.Layers()
 }
 
-// Text returns the transformer that reads or writes a text, and false for a model that has none.
-func (a *Model) writes() bool { return a.Images == nil && !a.Family.Encoder() }
-
 // MakesImages reports whether the model makes images, or reads them without being a transformer.
 func (a *Model) MakesImages() bool { return a.Images != nil || a.Family.OrLlama().Makes }
 

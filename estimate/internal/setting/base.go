@@ -1,7 +1,6 @@
 package setting
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -49,7 +48,7 @@ func (q *Quantized) check() error {
 	}
 	for _, d := range []alloc.DType{q.Computes, q.Restores} {
 		if d != 0 && !IsFloat(d) {
-			return fmt.Errorf("Quantize: %v is not a type that products compute in: want one such as float16", d)
+			return wrong("Quantize: %v is not a type that products compute in: want one such as float16", d)
 		}
 	}
 	return patterns("Quantize: Layers", q.Layers)
@@ -98,11 +97,11 @@ func (l *LoRA) check() error {
 	}
 	switch {
 	case l.Rank < 1 || l.Rank > MaxField:
-		return fmt.Errorf("Adapt: Rank is %d: want 1 or more", l.Rank)
+		return wrong("Adapt: Rank is %d: want 1 or more", l.Rank)
 	case len(l.Targets) == 0:
-		return fmt.Errorf("Adapt: there are no Targets: name linear layers, such as q_proj")
+		return wrong("Adapt: there are no Targets: name linear layers, such as q_proj")
 	case !(l.Dropout >= 0 && l.Dropout < 1):
-		return fmt.Errorf("Adapt: Dropout is %v: want 0 or more and less than 1", l.Dropout)
+		return wrong("Adapt: Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	case l.DType != 0 && !l.DType.Valid():
 		return elementType("Adapt: DType", l.DType)
 	}

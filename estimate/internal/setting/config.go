@@ -87,15 +87,15 @@ func (c *Config) check() error {
 	}
 	switch d := c.Autocast; {
 	case d != 0 && d != alloc.Float16 && d != alloc.BFloat16:
-		return fmt.Errorf("Autocast to %v: want float16 or bfloat16", d)
+		return wrong("Autocast to %v: want float16 or bfloat16", d)
 	case c.Release.Major < 0 || c.Release.Minor < 0 || c.Release.Major == 0 && c.Release.Minor > 0:
-		return fmt.Errorf("PyTorch %d.%d is not known: want a version from 1.0 on", c.Release.Major, c.Release.Minor)
+		return wrong("PyTorch %d.%d is not known: want a version from 1.0 on", c.Release.Major, c.Release.Minor)
 	case c.Stored.Count < 0 || c.Stored.Bytes < 0:
-		return fmt.Errorf("Stored: %d parameters in %d bytes: want 0 or more of both", c.Stored.Count, c.Stored.Bytes)
+		return wrong("Stored: %d parameters in %d bytes: want 0 or more of both", c.Stored.Count, c.Stored.Bytes)
 	case c.Projector < 0:
-		return fmt.Errorf("Projector: weights of %d bytes: want 0 or more", c.Projector)
+		return wrong("Projector: weights of %d bytes: want 0 or more", c.Projector)
 	case c.Compute < 0:
-		return fmt.Errorf("ComputedIn: a buffer of %d bytes: want 0 or more", c.Compute)
+		return wrong("ComputedIn: a buffer of %d bytes: want 0 or more", c.Compute)
 	case c.NeedsBatch && !slices.ContainsFunc(c.Inputs, func(in Input) bool { return len(in.Shape) > 0 }):
 		return fmt.Errorf("the largest batch needs an input with a batch, such as InputShape or Tokens give")
 	}

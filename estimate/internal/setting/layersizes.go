@@ -1,8 +1,6 @@
 package setting
 
 import (
-	"fmt"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
@@ -78,12 +76,12 @@ func checkShares(proportions []float64) error {
 	all := 0.0
 	for _, p := range proportions {
 		if !(p >= 0 && p <= MaxField) {
-			return fmt.Errorf("SplitOver: a share of %v: want 0 or more", p)
+			return wrong("SplitOver: a share of %v: want 0 or more", p)
 		}
 		all += p
 	}
 	if len(proportions) > 0 && all == 0 || len(proportions) > maxGPUs {
-		return fmt.Errorf("SplitOver: shares %v: want one more than 0, and at most %d", proportions, maxGPUs)
+		return wrong("SplitOver: shares %v: want one more than 0, and at most %d", proportions, maxGPUs)
 	}
 	return nil
 }

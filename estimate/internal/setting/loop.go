@@ -1,9 +1,5 @@
 package setting
 
-import (
-	"fmt"
-)
-
 // Loop is estimate.Loop.
 type Loop struct {
 	ZeroGrad     ZeroGrad
@@ -75,9 +71,9 @@ func (l Loop) check() error {
 	}
 	switch {
 	case l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches:
-		return fmt.Errorf("Loops: MicroBatches is %d: want 0 to %d", l.MicroBatches, maxMicroBatches)
+		return wrong("Loops: MicroBatches is %d: want 0 to %d", l.MicroBatches, maxMicroBatches)
 	case l.InBackward && l.MicroBatches > 1:
-		return fmt.Errorf("Loops: an optimizer that steps in backward cannot add up %d micro-batches: leave one of them out", l.MicroBatches)
+		return wrong("Loops: an optimizer that steps in backward cannot add up %d micro-batches: leave one of them out", l.MicroBatches)
 	}
 	return nil
 }

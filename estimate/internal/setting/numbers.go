@@ -97,3 +97,6 @@ func patterns(option string, all []string) error {
 	}
 	return nil
 }
+
+// wrong is the error of an option that makes no sense. Its text begins with the option's name.
+func wrong(format string, args ...any) error { return fmt.Errorf(format, args...) }

@@ -154,7 +154,7 @@ func (q *queue) writeFirst() {
 	b.err = b.writeTo(q.writer)
 }
 
-var errNoReturn = errors.New("Write did not return")
+var errNoReturn = errors.New("the call of Write did not return")
 
 func (b *Block) writeTo(w io.Writer) error {
 	text := b.text
