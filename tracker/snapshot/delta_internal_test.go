@@ -40,3 +40,20 @@ func TestLinesOfAChangeAreInOrder(t *testing.T) {
 		}
 	}
 }
+
+// Changes that differ only in their memory come in its order, whatever was added first.
+func TestChangesOfEachMemoryAreInOrder(t *testing.T) {
+	for range 20 {
+		b := NewDeltaBuilder(0)
+		for _, i := range rand.Perm(int(alloc.ImportedMemory)) {
+			memory := alloc.DeviceMemory + alloc.Memory(i)
+			b.Add(&tables.Tensor{Kind: mem.Activation, DType: alloc.Uint8, Shape: alloc.Shape{1}, Memory: memory}, mem.Frame{Line: 1}, mem.Tally{Count: 1, Bytes: 1})
+		}
+		next := alloc.DeviceMemory
+		for c := range b.Delta().Changes() {
+			assert.Equal(t, next, c.Memory)
+			next++
+		}
+		assert.Equal(t, alloc.ImportedMemory+1, next)
+	}
+}
