@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,16 +43,28 @@ func chromium(t testing.TB) string {
 // it comes to.
 func evaluate[T any](t testing.TB, ctx context.Context, script string) T {
 	t.Helper()
-	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	value, err := run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	require.NoError(t, err, script)
 	return value
+}
+
+// run runs a script of the page that the browser shows. On a slow machine it may still be sent to the page that was
+// shown before: the browser then refuses it before it has run, so that it can be sent again.
+func run[T any](ctx context.Context, script chromedp.Action[T]) (T, error) {
+	for {
+		value, err := chromedp.Run(ctx, script)
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "Cannot find context with specified id") {
+			return value, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // waitFor waits until a JavaScript expression is true, for as long as the
 // browser runs.
 func waitFor(t testing.TB, ctx context.Context, script string) {
 	t.Helper()
-	_, err := chromedp.Run(ctx, chromedp.Poll[bool](script, chromedp.WithPollingTimeout(0)))
+	_, err := run(ctx, chromedp.Poll[bool](script, chromedp.WithPollingTimeout(0)))
 	require.NoError(t, err, script)
 }
 
