@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 // Config says what a Recorder records. The zero Config records the memory used
@@ -260,8 +258,3 @@ func Record(ctx context.Context, cfg Config, fn func(context.Context) error) (Re
 
 // Self is the Target of this process.
 func Self() Target { return Target{PID: os.Getpid()} }
-
-// Over calls FromDevices.
-//
-// Deprecated: use FromDevices.
-func Over(devices ...alloc.Device) Source { return FromDevices(devices...) }
