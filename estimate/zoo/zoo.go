@@ -1,4 +1,5 @@
-// Package zoo has well-known models as layers of package estimate.
+// Package zoo has well-known models as layers of package estimate. It has no weights and never downloads any:
+// models in files are those of package checkpoint.
 //
 //	m, err := zoo.ByName("resnet50")
 //	r, err := estimate.Model(m.Layers, m.Input, estimate.Train(estimate.Adam))

@@ -36,6 +36,19 @@ type room struct {
 	set   *token.FileSet
 }
 
+// public reports whether any program can import the package.
+func (r room) public() bool {
+	if strings.Contains("/"+r.path+"/", "/internal/") || strings.HasPrefix(r.path, "examples/") {
+		return false
+	}
+	for _, file := range r.files {
+		if file.Name.Name != "main" {
+			return true
+		}
+	}
+	return false
+}
+
 // rooms are the packages of the module and of those nested in it.
 func rooms(t *testing.T) []room {
 	t.Helper()
@@ -225,12 +238,17 @@ func TestImportsGoOneWay(t *testing.T) {
 }
 
 func TestPackagesSayWhatTheyAreFor(t *testing.T) {
+	says := regexp.MustCompile(`(?m)^[A-Z]\w+( \S+){3}`)
+	never := regexp.MustCompile(`(?i)\b(never|not?|nothing|neither|without|only)\b`)
 	for _, r := range rooms(t) {
 		text := ""
 		for _, file := range r.files {
 			text += file.Doc.Text()
 		}
-		assert.Regexp(t, `(?m)^[A-Z]\w+ \w+`, text, "%s: its package comment must say what it is for", r.path)
+		assert.Regexp(t, says, text, "%s: its package comment must say in a sentence what it is for", r.path)
+		if r.public() {
+			assert.Regexp(t, never, text, "%s: its package comment must say what it never does, or does not know", r.path)
+		}
 	}
 }
 
@@ -238,7 +256,7 @@ func TestPackagesSayWhatTheyAreFor(t *testing.T) {
 func TestPublicNames(t *testing.T) {
 	sum := 0
 	for _, r := range rooms(t) {
-		if strings.Contains("/"+r.path+"/", "/internal/") || strings.HasPrefix(r.path, "examples/") {
+		if !r.public() {
 			continue
 		}
 		n := 0
