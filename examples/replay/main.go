@@ -59,7 +59,7 @@ func run(out io.Writer, dump string, pages int) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%-10s needs %v\n", allocator, result.Smallest)
+		fmt.Fprintf(out, "%-10s needs %v\n", allocator, result.Memory)
 	}
 	return nil
 }

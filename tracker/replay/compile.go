@@ -233,7 +233,7 @@ func (c *compiler) freeFailed(e *snapshot.Event) {
 // torn marks a buffer whose allocation or free is missing, and counts it once.
 func (c *compiler) torn(i int32, p alloc.Ptr) {
 	if c.gap == nil {
-		c.gap = &Gap{Event: c.record.First() + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}
+		c.gap = &gap{Event: c.record.First() + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}
 	}
 	if !c.buffers[i].torn {
 		c.gap.Buffers++
@@ -316,7 +316,7 @@ func (c *compiler) countMissing() {
 		return
 	}
 	if c.gap == nil {
-		c.gap = &Gap{Event: n, Reason: "the latest events"}
+		c.gap = &gap{Event: n, Reason: "the latest events"}
 	}
 	c.gap.Events = int64(c.record.Snapshot.Events - n)
 }

@@ -30,9 +30,10 @@ type Config struct {
 	Allocator Allocator
 	// Conf are the settings of Cache and Expandable. ExpandableSegments means Expandable.
 	Conf cache.Config
-	// Packed allocates the buffers that were live before the first event one after the other, even
+
+	// packed allocates the buffers that were live before the first event one after the other, even
 	// where their recorded segments could be made. Allocators then start alike, and can be compared.
-	Packed bool
+	packed bool
 }
 
 // settingsKey is where a snapshot has the settings of PyTorch's allocator.

@@ -26,7 +26,7 @@
 //
 // A history that begins in the middle starts from the state before it, which is rebuilt
 // backwards: with the recorded segments and holes if the allocator can have made them, otherwise
-// with its buffers allocated in their order, without older holes. [Start] says which.
+// with its buffers allocated in their order, without older holes. The replay's notes say which.
 //
 // A program that would have acted differently on another device is not modelled.
 package replay

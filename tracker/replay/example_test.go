@@ -34,7 +34,7 @@ func ExampleRun() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("needs", smallest.Smallest)
+	fmt.Println("needs", smallest.Memory)
 	// Output:
 	// 250.0 MiB fits: true
 	// 150.0 MiB fits: false

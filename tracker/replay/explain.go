@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,21 +14,19 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Explanation says why memory is stuck, and what would have helped, as replays found.
+// Explanation says why memory is stuck. Its String and its JSON also say what would have helped, as replays found.
 type Explanation struct {
 	*snapshot.Explanation
-	Peak bool `json:"at_peak"` // it is of the moment of most allocated bytes, not of the snapshot's
-	// Settings are those of the allocator, most saved first. They were replayed from a beginning with
-	// all buffers packed, so that none has the holes of another. Earlier is what there would
+	peak bool // it is of the moment of most allocated bytes, not of the snapshot's
+	// settings are those of the allocator, most saved first. They were replayed from a beginning with
+	// all buffers packed, so that none has the holes of another. earlier is what there would
 	// have been if the buffers of a line of code that were never freed had been allocated before all else.
-	Settings []Saving `json:"settings"`
-	Earlier  []Saving `json:"earlier"`
-	// NoReplay says why there are none.
-	NoReplay string `json:"no_replay,omitempty"`
+	settings, earlier []saving
+	noReplay          string // why there are none
 }
 
-// Saving is what a change would have saved of the most memory reserved.
-type Saving struct {
+// saving is what a change would have saved of the most memory reserved.
+type saving struct {
 	Setting      string      `json:"setting,omitempty"`
 	Site         mem.Frame   `json:"site,omitzero"`
 	Buffers      mem.Tally   `json:"buffers,omitzero"`
@@ -37,7 +36,7 @@ type Saving struct {
 
 // Explain explains a record's snapshot or, if peak is set, the moment of most allocated bytes in its
 // history. It takes up to nine replays. Without a history that can be replayed there are no savings, and
-// NoReplay says why. The errors are those of snapshot.Record.AtPeak.
+// the explanation says why. The errors are those of snapshot.Record.AtPeak.
 func Explain(r *snapshot.Record, peak bool) (*Explanation, error) {
 	s := r.Snapshot
 	if peak {
@@ -46,20 +45,20 @@ func Explain(r *snapshot.Record, peak bool) (*Explanation, error) {
 			return nil, fmt.Errorf("explain: the state at the peak: %w", err)
 		}
 	}
-	x := &Explanation{Explanation: s.Explain(), Peak: peak, Settings: []Saving{}, Earlier: []Saving{}}
+	x := &Explanation{Explanation: s.Explain(), peak: peak, settings: []saving{}, earlier: []saving{}}
 	p, err := compile(r)
 	if errors.Is(err, snapshot.ErrNoHistory) {
-		x.NoReplay = "the file has no events"
+		x.noReplay = "the file has no events"
 		return x, nil
 	}
 	if err == nil {
-		x.Settings, err = p.settings()
+		x.settings, err = p.settings()
 	}
 	if err == nil {
-		x.Earlier, err = p.earlier(x.Lines)
+		x.earlier, err = p.earlier(x.Lines)
 	}
 	if err != nil {
-		x.NoReplay = err.Error()
+		x.noReplay = err.Error()
 	}
 	return x, nil
 }
@@ -70,23 +69,23 @@ var tried = []string{
 	"expandable_segments:True,roundup_power2_divisions:8",
 }
 
-func (p *program) settings() ([]Saving, error) {
+func (p *program) settings() ([]saving, error) {
 	cfg, err := Recorded(p.record)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Packed = true
+	cfg.packed = true
 	recorded, err := p.run(cfg)
 	if err != nil {
 		return nil, err
 	}
-	savings := []Saving{}
+	savings := []saving{}
 	for _, setting := range tried {
 		conf, err := cache.ParseConfig(setting)
 		if err != nil {
 			return nil, err
 		}
-		with, err := Config{Conf: conf, Packed: true}.check()
+		with, err := Config{Conf: conf, packed: true}.check()
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +96,7 @@ func (p *program) settings() ([]Saving, error) {
 		if err != nil {
 			return nil, err
 		}
-		savings = append(savings, Saving{Setting: cmp.Or(setting, "default"), PeakReserved: result.PeakReserved, Saved: recorded.PeakReserved - result.PeakReserved})
+		savings = append(savings, saving{Setting: cmp.Or(setting, "default"), PeakReserved: result.PeakReserved, Saved: recorded.PeakReserved - result.PeakReserved})
 	}
 	sortSavings(savings)
 	return savings, nil
@@ -109,13 +108,13 @@ func sameSettings(a, b Config) bool {
 		x.MemoryFraction == y.MemoryFraction && x.MaxNonSplitRounding == y.MaxNonSplitRounding
 }
 
-func sortSavings(s []Saving) {
-	slices.SortStableFunc(s, func(a, b Saving) int { return cmp.Compare(b.Saved, a.Saved) })
+func sortSavings(s []saving) {
+	slices.SortStableFunc(s, func(a, b saving) int { return cmp.Compare(b.Saved, a.Saved) })
 }
 
 // earlier tries the lines that keep most: what each would have saved if its buffers that live to
 // the end had come first.
-func (p *program) earlier(lines []snapshot.PinLine) ([]Saving, error) {
+func (p *program) earlier(lines []snapshot.PinLine) ([]saving, error) {
 	const most = 3
 	cfg, err := Recorded(p.record)
 	if err != nil {
@@ -125,7 +124,7 @@ func (p *program) earlier(lines []snapshot.PinLine) ([]Saving, error) {
 	if err != nil {
 		return nil, err
 	}
-	savings := []Saving{}
+	savings := []saving{}
 	for _, l := range lines[:min(most, len(lines))] {
 		moved, buffers := p.moved(l.Site)
 		if l.Site.IsZero() || buffers.Count == 0 {
@@ -136,7 +135,7 @@ func (p *program) earlier(lines []snapshot.PinLine) ([]Saving, error) {
 			return nil, err
 		}
 		if saved := recorded.PeakReserved - result.PeakReserved; saved > 0 {
-			savings = append(savings, Saving{Site: l.Site, Buffers: buffers, PeakReserved: result.PeakReserved, Saved: saved})
+			savings = append(savings, saving{Site: l.Site, Buffers: buffers, PeakReserved: result.PeakReserved, Saved: saved})
 		}
 	}
 	sortSavings(savings)
@@ -160,24 +159,35 @@ func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 	return &out, buffers
 }
 
+// MarshalJSON writes all that is known, as docs/replay.md describes it.
+func (x *Explanation) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		*snapshot.Explanation
+		Peak     bool     `json:"at_peak"`
+		Settings []saving `json:"settings"`
+		Earlier  []saving `json:"earlier"`
+		NoReplay string   `json:"no_replay,omitempty"`
+	}{x.Explanation, x.peak, x.settings, x.earlier, x.noReplay})
+}
+
 // String describes it in a few lines.
 func (x *Explanation) String() string {
 	var b strings.Builder
 	b.WriteString(x.Explanation.String())
-	for _, s := range x.Settings {
+	for _, s := range x.settings {
 		fmt.Fprintf(&b, "%v\n", s)
 	}
-	for _, s := range x.Earlier {
+	for _, s := range x.earlier {
 		fmt.Fprintf(&b, "%v\n", s)
 	}
-	if x.NoReplay != "" {
-		fmt.Fprintf(&b, "what would have helped is unknown: %s\n", x.NoReplay)
+	if x.noReplay != "" {
+		fmt.Fprintf(&b, "what would have helped is unknown: %s\n", x.noReplay)
 	}
 	return b.String()
 }
 
 // String says what it would have saved, as a replay found.
-func (s Saving) String() string {
+func (s saving) String() string {
 	what := "with " + s.Setting
 	if s.Setting == "" {
 		what = fmt.Sprintf("had %v at %v been allocated first,", s.Buffers, s.Site)

@@ -92,6 +92,6 @@ func TestExplainText(t *testing.T) {
 
 	none, err := replay.Explain(&snapshot.Record{Snapshot: r.Snapshot}, false)
 	require.NoError(t, err)
-	assert.Equal(t, "the file has no events", none.NoReplay)
+	assert.Equal(t, "the file has no events", none.NoReplay())
 	assert.Equal(t, x.Stuck, none.Stuck)
 }

@@ -28,7 +28,7 @@ func TestPendingBlocks(t *testing.T) {
 			got, err := replay.Run(r, cfg)
 			require.NoError(t, err)
 			assert.True(t, got.Fits)
-			assert.Nil(t, got.Gap)
+			assert.Nil(t, got.Gap())
 			if events == 0 {
 				assert.Equal(t, peaks(got.Recorded), peaks(got.Levels))
 			}
@@ -60,7 +60,7 @@ func TestPendingBlocksWhenMemoryIsShort(t *testing.T) {
 		assert.True(t, got.Fits, "%v", allocator)
 		found, err := replay.Smallest(r, replay.Config{Allocator: allocator})
 		require.NoError(t, err)
-		assert.Equal(t, 20*alloc.MiB, found.Smallest, "%v", allocator)
+		assert.Equal(t, 20*alloc.MiB, found.Memory, "%v", allocator)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestPrivatePoolsAreApart(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := replay.Run(pooled(t, test.pool, test.at), replay.Config{Allocator: replay.Cache, Memory: test.memory})
 			require.NoError(t, err)
-			assert.Equal(t, "as recorded", got.Start.Layout)
+			assert.Equal(t, "as recorded", got.Layout())
 			assert.Equal(t, test.fits, got.Fits, "%v", got)
 		})
 	}

@@ -16,7 +16,7 @@ type program struct {
 	arenas   []arena
 	recorded Levels
 	events   int64
-	gap      *Gap
+	gap      *gap
 }
 
 // arena is what a cache is made for: memory of one stream or private pool, which serves no other.

@@ -62,8 +62,8 @@ func TestRecordings(t *testing.T) {
 			cfg.Memory = gcnMemory
 			got, err := replay.Run(r, cfg)
 			require.NoError(t, err)
-			assert.Nil(t, got.Gap)
-			assert.Equal(t, k.layout, got.Start.Layout)
+			assert.Nil(t, got.Gap())
+			assert.Equal(t, k.layout, got.Layout())
 			want, replayed := peaks(got.Recorded), peaks(got.Levels)
 			// PyTorch does not tell what a block that is gone had beyond its rounded request.
 			assert.GreaterOrEqual(t, replayed.PeakAllocated, want.PeakAllocated)
@@ -74,7 +74,7 @@ func TestRecordings(t *testing.T) {
 			for i, a := range replay.Allocators() {
 				found, err := replay.Smallest(r, replay.Config{Allocator: a})
 				require.NoError(t, err)
-				smallest[i] = found.Smallest / alloc.MiB
+				smallest[i] = found.Memory / alloc.MiB
 			}
 			assert.Equal(t, k.smallest, smallest, "%d", smallest)
 		})
@@ -117,7 +117,7 @@ func TestExplainRecordings(t *testing.T) {
 		for _, atPeak := range []bool{false, true} {
 			x, err := replay.Explain(r, atPeak)
 			require.NoError(t, err)
-			require.Empty(t, x.NoReplay)
+			require.Empty(t, x.NoReplay())
 			assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Releasable+x.Stuck, "%s", k.name)
 			sum, lines := alloc.Bytes(0), alloc.Bytes(0)
 			for _, p := range x.Pins {
@@ -141,5 +141,5 @@ func TestExplainRecordings(t *testing.T) {
 	assert.Equal(t, 58280*alloc.MiB, x.Reserved)
 	assert.Equal(t, alloc.Bytes(54802667524), x.Requested)
 	assert.Equal(t, 58280*alloc.MiB-54802667524, x.Rounding+x.Unsplit+x.Releasable+x.Stuck)
-	assert.Equal(t, "expandable_segments:True", x.Settings[0].Setting)
+	assert.Equal(t, "expandable_segments:True", x.Settings()[0].Setting)
 }

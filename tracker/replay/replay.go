@@ -32,9 +32,9 @@ func (p *program) run(cfg Config) (Result, error) {
 	}
 	s := p.record.Snapshot
 	result := Result{
-		Device: s.Device, Ordinal: s.Ordinal, Allocator: cfg.Allocator, Memory: cfg.Memory, Events: p.events,
-		Fits: oom == nil, Levels: m.levels, OOM: oom, Recorded: p.recorded, Gap: p.gap,
-		Start: Start{
+		Allocator: cfg.Allocator, Memory: cfg.Memory, Events: p.events, Fits: oom == nil, Levels: m.levels, OOM: oom, Recorded: p.recorded,
+		device: s.Device, ordinal: s.Ordinal, gap: p.gap,
+		start: start{
 			Dropped: p.record.First(), Buffers: p.begun, Requested: p.start.Live.Bytes, Reserved: p.start.Reserved, Layout: m.layout,
 		},
 	}
@@ -43,7 +43,7 @@ func (p *program) run(cfg Config) (Result, error) {
 		result.OOMs = 1
 	}
 	if p.record.First() > 0 && s.Peak.Bytes > p.recorded.PeakRequested {
-		result.Start.EarlierPeak = s.Peak.Bytes
+		result.start.EarlierPeak = s.Peak.Bytes
 	}
 	return result, nil
 }
@@ -52,7 +52,7 @@ func (p *program) run(cfg Config) (Result, error) {
 const maxReplays = 20
 
 // Smallest returns the result of the replay with the least memory on which the history
-// fits, with Smallest and Memory set, found in at most 20 replays. cfg.Memory does not count. The
+// fits, found in at most 20 replays: Result.Memory says how much. cfg.Memory does not count. The
 // errors are those of Run.
 //
 // The search halves the span between the most memory in blocks and what the allocator takes without a limit,
@@ -80,7 +80,7 @@ func (p *program) smallest(cfg Config) (Result, error) {
 	high := best.PeakReserved + p.foreignPeak()
 	low := best.PeakAllocated / step * step // nothing fits into less than what is in blocks
 	unit := max(step, roundUp((high-low)>>18, step))
-	best.Replays = 1
+	best.replays = 1
 	from, to := alloc.Bytes(0), (high-low+unit-1)/unit // in units above low: it fits with the last
 	found := high
 	for replays := 2; from < to && replays <= maxReplays; replays++ {
@@ -95,9 +95,9 @@ func (p *program) smallest(cfg Config) (Result, error) {
 		} else {
 			from = middle + 1
 		}
-		best.Replays = replays
+		best.replays = replays
 	}
-	best.Smallest, best.Memory = found, found
+	best.Memory = found
 	return best, nil
 }
 

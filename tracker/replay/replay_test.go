@@ -115,7 +115,7 @@ func TestNaive(t *testing.T) {
 							require.Equal(t, oom, got.OOM.Event)
 							require.Equal(t, memory-got.OOM.Reserved, got.OOM.Free)
 						}
-						require.Nil(t, got.Gap)
+						require.Nil(t, got.Gap())
 					}
 				}
 			}
@@ -146,8 +146,8 @@ func TestCut(t *testing.T) {
 		got, err := replay.Run(r, cfg)
 		require.NoError(t, err)
 		require.True(t, got.Fits)
-		require.Nil(t, got.Gap)
-		require.Equal(t, "as recorded", got.Start.Layout)
+		require.Nil(t, got.Gap())
+		require.Equal(t, "as recorded", got.Layout())
 		require.Equal(t, peaks(got.Recorded), peaks(got.Levels), "seed %d", seed)
 	}
 }
@@ -184,7 +184,7 @@ func TestGap(t *testing.T) {
 		p.run(300)
 		whole, err := replay.Run(p.record(0), replay.Config{})
 		require.NoError(t, err)
-		require.Nil(t, whole.Gap)
+		require.Nil(t, whole.Gap())
 		i := p.random.IntN(len(p.events))
 		if a := p.events[i].Action; a != mem.Allocated && a != mem.Freed {
 			continue
@@ -192,14 +192,14 @@ func TestGap(t *testing.T) {
 		p.events = slices.Delete(p.events, i, i+1)
 		got, err := replay.Run(p.record(0), replay.Config{})
 		require.NoError(t, err)
-		if got.Gap == nil {
+		if got.Gap() == nil {
 			continue // the buffer was there before the first event, for all that is known
 		}
 		found++
-		require.GreaterOrEqual(t, whole.PeakRequested, got.Gap.LeastRequested, "seed %d", seed)
+		require.GreaterOrEqual(t, whole.PeakRequested, got.Gap().LeastRequested, "seed %d", seed)
 		require.LessOrEqual(t, whole.PeakRequested, got.PeakRequested, "seed %d", seed)
-		require.GreaterOrEqual(t, whole.PeakAllocated, got.Gap.LeastAllocated)
-		require.Positive(t, got.Gap.Buffers)
+		require.GreaterOrEqual(t, whole.PeakAllocated, got.Gap().LeastAllocated)
+		require.Positive(t, got.Gap().Buffers)
 		require.Contains(t, got.String(), "torn")
 	}
 	require.Greater(t, found, 10)
@@ -214,15 +214,14 @@ func TestSmallest(t *testing.T) {
 			got, err := replay.Smallest(r, replay.Config{Allocator: a})
 			require.NoError(t, err)
 			require.True(t, got.Fits)
-			require.LessOrEqual(t, got.Replays, 20)
-			require.Equal(t, got.Memory, got.Smallest)
-			require.GreaterOrEqual(t, got.Smallest, got.PeakAllocated)
-			again, err := replay.Run(r, replay.Config{Allocator: a, Memory: got.Smallest})
+			require.LessOrEqual(t, got.Replays(), 20)
+			require.GreaterOrEqual(t, got.Memory, got.PeakAllocated)
+			again, err := replay.Run(r, replay.Config{Allocator: a, Memory: got.Memory})
 			require.NoError(t, err)
 			require.True(t, again.Fits)
-			less, err := replay.Run(r, replay.Config{Allocator: a, Memory: got.Smallest - 2*alloc.MiB})
+			less, err := replay.Run(r, replay.Config{Allocator: a, Memory: got.Memory - 2*alloc.MiB})
 			require.NoError(t, err)
-			require.False(t, less.Fits, "%v %v", a, got.Smallest)
+			require.False(t, less.Fits, "%v %v", a, got.Memory)
 		}
 	}
 }
@@ -246,7 +245,7 @@ func TestRegistered(t *testing.T) {
 	assert.Contains(t, got.String(), "20.0 MiB requested at main.go:7 main.step\nthe device has 19.0 MiB free; 0 B are reserved")
 	smallest, err := replay.Smallest(p.record(0), replay.Config{})
 	require.NoError(t, err)
-	assert.Equal(t, 50*alloc.MiB, smallest.Smallest)
+	assert.Equal(t, 50*alloc.MiB, smallest.Memory)
 }
 
 // TestFreeFailed has a free that the driver refused: the buffer lives on.
@@ -259,7 +258,7 @@ func TestFreeFailed(t *testing.T) {
 	p.alloc(20 * alloc.MiB)
 	got, err := replay.Run(p.record(0), replay.Config{})
 	require.NoError(t, err)
-	assert.Nil(t, got.Gap)
+	assert.Nil(t, got.Gap())
 	assert.Equal(t, 40*alloc.MiB, got.PeakReserved)
 }
 
@@ -362,7 +361,7 @@ func look(t testing.TB, r *snapshot.Record) {
 			}
 		}
 		if got, err := replay.Smallest(r, replay.Config{Allocator: a}); err == nil {
-			require.LessOrEqual(t, got.Replays, 20)
+			require.LessOrEqual(t, got.Replays(), 20)
 		}
 	}
 	if x, err := replay.Explain(r, true); err == nil {

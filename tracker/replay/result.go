@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -31,29 +32,28 @@ func Recorded(r *snapshot.Record) (Config, error) {
 	return cfg, nil
 }
 
-// Result is what a replay came to.
+// Result is what a replay came to. Its String and its JSON also say where the history began and what it lacks.
 type Result struct {
-	Device    string      `json:"device"` // of the record
-	Ordinal   int         `json:"ordinal"`
-	Allocator Allocator   `json:"allocator"`
-	Memory    alloc.Bytes `json:"memory_bytes,omitempty"` // 0 is no limit
-	Events    int64       `json:"events"`                 // of the history
+	Allocator Allocator
+	Memory    alloc.Bytes // 0 is no limit; of Smallest, the least on which it fits, and 0 if it never does
+	Events    int64       // of the history
 	// Fits says that every request got its memory, those included that failed when they
 	// were recorded. If one did not, the replay ends there, and its levels are those up to
 	// then.
-	Fits bool `json:"fits"`
+	Fits bool
 	Levels
-	// Smallest is the least memory on which a search found it to fit; see Smallest.
-	Smallest alloc.Bytes `json:"smallest_memory_bytes,omitempty"`
-	Replays  int         `json:"replays,omitempty"` // that the search took
-	OOM      *OOM        `json:"oom,omitempty"`
-	Start    Start       `json:"start"`
-	Recorded Levels      `json:"recorded"` // what the record says
-	Gap      *Gap        `json:"gap,omitempty"`
+	OOM      *OOM   // nil if it fits
+	Recorded Levels // what the record says
+
+	device  string // of the record
+	ordinal int
+	replays int // that a search took; 0 without one
+	start   start
+	gap     *gap // nil if the history is whole
 }
 
-// Start is the state before the first event.
-type Start struct {
+// start is the state before the first event.
+type start struct {
 	Dropped   uint64      `json:"dropped_events"` // that the record does not have
 	Buffers   int         `json:"buffers"`
 	Requested alloc.Bytes `json:"requested_bytes"`
@@ -80,10 +80,10 @@ type OOM struct {
 	Beginning bool `json:"beginning,omitempty"`
 }
 
-// Gap is what a torn history lacks. The replay takes the buffers whose allocation or
+// gap is what a torn history lacks. The replay takes the buffers whose allocation or
 // free is missing to have been there for as long as they can have been, and so tells what the program
 // needed at most. The two peaks are what it needed at least: without those buffers.
-type Gap struct {
+type gap struct {
 	Event   uint64      `json:"event"` // the first at which something was missing
 	Reason  string      `json:"reason"`
 	Buffers int64       `json:"buffers"`
@@ -92,6 +92,29 @@ type Gap struct {
 
 	LeastRequested alloc.Bytes `json:"least_peak_requested_bytes"`
 	LeastAllocated alloc.Bytes `json:"least_peak_allocated_bytes"`
+}
+
+// MarshalJSON writes all that is known, as docs/replay.md describes it.
+func (r Result) MarshalJSON() ([]byte, error) {
+	smallest := alloc.Bytes(0)
+	if r.replays > 0 {
+		smallest = r.Memory
+	}
+	return json.Marshal(struct {
+		Device    string      `json:"device"`
+		Ordinal   int         `json:"ordinal"`
+		Allocator Allocator   `json:"allocator"`
+		Memory    alloc.Bytes `json:"memory_bytes,omitempty"`
+		Events    int64       `json:"events"`
+		Fits      bool        `json:"fits"`
+		Levels
+		Smallest alloc.Bytes `json:"smallest_memory_bytes,omitempty"`
+		Replays  int         `json:"replays,omitempty"`
+		OOM      *OOM        `json:"oom,omitempty"`
+		Start    start       `json:"start"`
+		Recorded Levels      `json:"recorded"`
+		Gap      *gap        `json:"gap,omitempty"`
+	}{r.device, r.ordinal, r.Allocator, r.Memory, r.Events, r.Fits, r.Levels, smallest, r.replays, r.OOM, r.start, r.Recorded, r.gap})
 }
 
 // String describes the result in a few lines.
@@ -134,16 +157,16 @@ func (r Result) verdict() string {
 
 // Notes say what to keep in mind of the result: that the history begins in the middle, or is torn.
 func (r Result) Notes() (notes []string) {
-	if s := r.Start; s.Buffers > 0 || s.Dropped > 0 {
+	if s := r.start; s.Buffers > 0 || s.Dropped > 0 {
 		notes = append(notes, fmt.Sprintf("the history begins with %d buffers live, %v, and %v reserved: %s",
 			s.Buffers, s.Requested, s.Reserved, map[string]string{
 				layoutEmpty: "nothing", layoutRecorded: "replayed from the recorded segments", layoutPacked: "replayed with these buffers packed, without older holes",
 			}[s.Layout]))
 	}
-	if r.Start.EarlierPeak > 0 {
-		notes = append(notes, fmt.Sprintf("before the history, %v were requested at a time: more than in it, and not replayed", r.Start.EarlierPeak))
+	if r.start.EarlierPeak > 0 {
+		notes = append(notes, fmt.Sprintf("before the history, %v were requested at a time: more than in it, and not replayed", r.start.EarlierPeak))
 	}
-	if g := r.Gap; g != nil {
+	if g := r.gap; g != nil {
 		notes = append(notes, fmt.Sprintf("the history is torn, first at event %d (%s): %d buffers, %v, were taken to live as long as they can have; at least %v were requested, %v in blocks",
 			g.Event, g.Reason, g.Buffers, g.Bytes, g.LeastRequested, g.LeastAllocated))
 		if g.Events > 0 {

@@ -44,7 +44,7 @@ func (m *machine) recordedLayout() string {
 	switch {
 	case m.begun == 0 && len(m.start.Segments) == 0:
 		return layoutEmpty
-	case m.cfg.Packed || m.cfg.Allocator != Cache || len(m.start.Segments) == 0:
+	case m.cfg.packed || m.cfg.Allocator != Cache || len(m.start.Segments) == 0:
 		return layoutPacked
 	}
 	return layoutRecorded

@@ -180,3 +180,12 @@ func WriteJSON(w io.Writer, v any) error {
 	out.SetEscapeHTML(false)
 	return out.Encode(v)
 }
+
+// WriteObject prints a value whose JSON is an object, with the name of its schema as the first key.
+func WriteObject(out io.Writer, schema string, v any) error {
+	text, err := json.Marshal(v)
+	if err == nil {
+		_, err = fmt.Fprintf(out, "{\"schema\":%q,%s\n", schema, text[1:])
+	}
+	return err
+}

@@ -52,10 +52,7 @@ latest counts.`,
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			if asJSON {
-				return json.NewEncoder(a.Stdout).Encode(struct {
-					Schema string `json:"schema"`
-					*replay.Explanation
-				}{"gpumemtrack.explain/1", x})
+				return cli.WriteObject(a.Stdout, "gpumemtrack.explain/1", x)
 			}
 			_, err = fmt.Fprint(a.Stdout, x)
 			return err

@@ -78,7 +78,7 @@ func runReplay(a *cli.App, path string, o replayOptions) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if o.json {
-		err = json.NewEncoder(a.Stdout).Encode(replayed{"gpumemtrack.replay/1", result})
+		err = cli.WriteObject(a.Stdout, "gpumemtrack.replay/1", result)
 	} else {
 		fmt.Fprint(a.Stdout, result)
 	}
@@ -86,12 +86,6 @@ func runReplay(a *cli.App, path string, o replayOptions) error {
 		err = cli.Exit(cli.ExitUnfit, nil)
 	}
 	return err
-}
-
-// replayed is what --json prints.
-type replayed struct {
-	Schema string `json:"schema"`
-	replay.Result
 }
 
 // configs returns what to replay with: one configuration or, for a search without --allocator, one for each
@@ -150,8 +144,8 @@ func replaySmallest(a *cli.App, path string, r *snapshot.Record, configs []repla
 	t := cli.NewTable(a.Stdout, 1, "Allocator", "Smallest memory", "Driver calls", "Retries")
 	for _, x := range results {
 		smallest := "unknown"
-		if x.Smallest > 0 {
-			smallest = x.Smallest.String()
+		if x.Memory > 0 {
+			smallest = x.Memory.String()
 		}
 		t.AppendRow([]any{x.Allocator, smallest, x.DriverAllocs + x.DriverFrees, x.Retries})
 	}

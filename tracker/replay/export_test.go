@@ -1,0 +1,18 @@
+package replay
+
+// What a result and an explanation print, for tests to look at.
+
+// Layout returns where the replay placed the buffers that were live before the first event.
+func (r Result) Layout() string { return r.start.Layout }
+
+// Replays returns how many replays the search took.
+func (r Result) Replays() int { return r.replays }
+
+// Gap returns what the history lacks, nil if it is whole.
+func (r Result) Gap() *gap { return r.gap }
+
+// Settings returns what other settings would have saved, most first.
+func (x *Explanation) Settings() []saving { return x.settings }
+
+// NoReplay returns why nothing was replayed.
+func (x *Explanation) NoReplay() string { return x.noReplay }
