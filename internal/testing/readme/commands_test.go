@@ -34,6 +34,7 @@ var update = flag.Bool("update", false, "write what the commands print into the 
 //	root      on an emulated GPU, as root, with BPF
 //	elsewhere another package's test runs it: it is left out here
 func TestCommands(t *testing.T) {
+	t.Parallel() // it waits for other programs
 	for _, program := range []string{"go", "sh", "curl", "head"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip("the pages' commands need ", program)

@@ -16,6 +16,7 @@ import (
 // TestNotebook composes the cells of docs/notebook.md into programs as GoNB does, and runs
 // them: functions named init_... become init, and %% becomes func main.
 func TestNotebook(t *testing.T) {
+	t.Parallel() // it waits for other programs
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no go command here")
 	}

@@ -42,6 +42,7 @@ func TestSnippetsCompile(t *testing.T) {
 // of the command line are never taken from go test's cache: it does not see that
 // they build the command.
 func TestSecondCommand(t *testing.T) {
+	t.Parallel() // it waits for other programs
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no go command here")
 	}
