@@ -18,9 +18,6 @@ const (
 	TiB       = 1024 * GiB
 )
 
-// MaxBytes is the largest amount that Bytes can hold, just under 8 EiB.
-const MaxBytes Bytes = math.MaxInt64
-
 // String returns the amount in the largest binary unit that leaves at least one
 // of it, with one decimal: "16 B", "1.5 KiB", "63.0 MiB", "-2.0 GiB".
 func (b Bytes) String() string {

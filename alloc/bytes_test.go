@@ -40,7 +40,7 @@ func TestBytesString(t *testing.T) {
 		{1024*alloc.TiB - 1, "1.0 PiB"},
 		{1024 * alloc.TiB, "1.0 PiB"},
 		{1 << 20 * alloc.TiB, "1.0 EiB"},
-		{alloc.MaxBytes, "8.0 EiB"},
+		{math.MaxInt64, "8.0 EiB"},
 		{-16, "-16 B"},
 		{-1023, "-1023 B"},
 		{-1024, "-1.0 KiB"},
@@ -78,10 +78,10 @@ func TestParseBytes(t *testing.T) {
 		"-0.4":                       0,
 		"1.0004882 KiB":              1024,
 		"1.0004883 KiB":              1025,
-		"9223372036854775807":        alloc.MaxBytes,
+		"9223372036854775807":        math.MaxInt64,
 		"-9223372036854775808":       math.MinInt64,
 		"-8EiB":                      math.MinInt64,
-		"9223372036854775807.4":      alloc.MaxBytes,
+		"9223372036854775807.4":      math.MaxInt64,
 		"0.000000000000000000000001": 0,
 	} {
 		got, err := alloc.ParseBytes(in)
@@ -150,7 +150,7 @@ func FuzzParseBytes(f *testing.F) {
 			require.Zero(t, n)
 			return
 		}
-		if n > math.MinInt64+1<<55 && n < alloc.MaxBytes-1<<59 { // 8.0 EiB, rounded, is out of range
+		if n > math.MinInt64+1<<55 && n < math.MaxInt64-1<<59 { // 8.0 EiB, rounded, is out of range
 			again, err := alloc.ParseBytes(n.String())
 			require.NoError(t, err)
 			require.Equal(t, n.String(), again.String())

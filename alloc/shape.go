@@ -2,6 +2,7 @@ package alloc
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -30,7 +31,7 @@ func (s Shape) Elements() (int64, error) {
 	n := uint64(1)
 	for _, dim := range s {
 		hi, lo := bits.Mul64(n, uint64(dim))
-		if hi != 0 || lo > uint64(MaxBytes) {
+		if hi != 0 || lo > math.MaxInt64 {
 			return 0, &ShapeError{Shape: slices.Clone(s), Reason: "the number of elements overflows 64 bits"}
 		}
 		n = lo
@@ -50,14 +51,14 @@ func (s Shape) Bytes(d DType) (Bytes, error) {
 		return 0, &ShapeError{Shape: slices.Clone(s), Reason: fmt.Sprintf("%v is not an element type: want one of package alloc's, such as Float32", d)}
 	}
 	hi, lo := bits.Mul64(uint64(n), uint64(d.Bits()))
-	if hi > 3 { // lo and the two low bits of hi hold at most 8 * MaxBytes
+	if hi > 3 { // lo and the two low bits of hi hold at most 8 * math.MaxInt64
 		return 0, &ShapeError{Shape: slices.Clone(s), Reason: fmt.Sprintf("its size in %v overflows 64 bits", d)}
 	}
 	whole := hi<<61 | lo>>3
 	if lo&7 != 0 {
 		whole++
 	}
-	if whole > uint64(MaxBytes) {
+	if whole > math.MaxInt64 {
 		return 0, &ShapeError{Shape: slices.Clone(s), Reason: fmt.Sprintf("its size in %v overflows 64 bits", d)}
 	}
 	return Bytes(whole), nil
@@ -113,12 +114,6 @@ func ParseShape(text string) (Shape, error) {
 	}
 	return s, nil
 }
-
-// Equal reports whether the shapes have the same dimensions.
-func (s Shape) Equal(t Shape) bool { return slices.Equal(s, t) }
-
-// Clone returns a copy that shares nothing with s.
-func (s Shape) Clone() Shape { return slices.Clone(s) }
 
 // ShapeError says that no tensor in memory can have a shape.
 type ShapeError struct {

@@ -27,23 +27,3 @@ type Stats struct {
 	LargestInactive Bytes `json:"largest_inactive_bytes"` // the largest cached block
 	Releasable      Bytes `json:"releasable_bytes"`       // what Trim would give back: free segments, or chunks of expandable ones
 }
-
-// InternalFragmentation returns the memory that rounding costs:
-//
-//	allocated - requested
-func (s Stats) InternalFragmentation() Bytes {
-	return s.Allocated.Bytes.Current - s.Requested.Bytes.Current
-}
-
-// ExternalFragmentation returns how scattered the cached memory is:
-//
-//	1 - largest inactive block / inactive bytes
-//
-// That is 0 if all of it is one block, or if there is none, and near 1 if it is
-// many blocks, of which none serves a large request.
-func (s Stats) ExternalFragmentation() float64 {
-	if s.Inactive.Bytes.Current == 0 {
-		return 0
-	}
-	return 1 - float64(s.LargestInactive)/float64(s.Inactive.Bytes.Current)
-}

@@ -3,6 +3,7 @@ package estimate
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -127,7 +128,7 @@ func withBatch(n int) Option {
 	return func(c *setting.Config) {
 		c.NeedsBatch, c.Searches = true, true
 		for i := range c.Inputs {
-			if shape := c.Inputs[i].Shape.Clone(); len(shape) > 0 {
+			if shape := slices.Clone(c.Inputs[i].Shape); len(shape) > 0 {
 				shape[0] = n
 				c.Inputs[i].Shape = shape
 			}

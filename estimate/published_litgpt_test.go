@@ -2,6 +2,7 @@ package estimate_test
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
@@ -77,7 +78,7 @@ func (a adapters) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return x, err
 	}
-	low, wide, padded := x.Shape.Clone(), x.Shape.Clone(), x.Shape.Clone()
+	low, wide, padded := slices.Clone(x.Shape), slices.Clone(x.Shape), slices.Clone(x.Shape)
 	low[2], wide[2], padded[2] = 2*a.rank, 2*a.hidden, 3*a.hidden
 	z, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: low, Params: true, Keep: []tape.Tensor{x}})
 	if err == nil {

@@ -153,7 +153,7 @@ func TestTorchParametersAndShapes(t *testing.T) {
 			assert.Equal(t, single[name] == nil, len(want.Leaves) > 0, "recurrent modules return more than a tensor")
 			for _, w := range want.Leaves {
 				assert.True(t, slices.ContainsFunc(r.Layers, func(row estimate.Row) bool {
-					return row.Path == w.path && row.Output.Equal(w.shape)
+					return row.Path == w.path && slices.Equal(row.Output, w.shape)
 				}), "%s returns %v", w.path, w.shape)
 			}
 		})

@@ -8,8 +8,6 @@ import (
 	"math"
 	"strconv"
 	"time"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 // jsonLines is the format of one JSON object a line. The first line is the
@@ -183,7 +181,7 @@ func parseFigure(q Quantity, text string) (float64, error) {
 	switch {
 	case err != nil || math.IsNaN(v):
 		return 0, fmt.Errorf("%s: %q is not a number", q.Key(), text)
-	case math.Abs(v) > float64(alloc.MaxBytes) || v < 0 && q != Temperature:
+	case math.Abs(v) > math.MaxInt64 || v < 0 && q != Temperature:
 		return 0, fmt.Errorf("%s: %s cannot be", q.Key(), text)
 	}
 	return v, nil

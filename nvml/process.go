@@ -3,6 +3,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -198,4 +199,4 @@ func (w *watcher) belongs(pid int) bool {
 	return false
 }
 
-func bytesOf(n uint64) alloc.Bytes { return alloc.Bytes(min(n, uint64(alloc.MaxBytes))) }
+func bytesOf(n uint64) alloc.Bytes { return alloc.Bytes(min(n, math.MaxInt64)) }

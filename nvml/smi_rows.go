@@ -105,7 +105,7 @@ func remarkOn(d Device, remarks []string) error {
 // nor is what the quantity cannot be.
 func figure(text string, q Quantity) (float64, bool) {
 	v, err := strconv.ParseFloat(strings.Replace(text, ",", ".", 1), 64)
-	if err != nil || math.IsNaN(v) || math.Abs(v) > float64(alloc.MaxBytes)/smiMiB || v < 0 && q != Temperature {
+	if err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxInt64/smiMiB || v < 0 && q != Temperature {
 		return 0, false
 	}
 	return v, true

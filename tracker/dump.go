@@ -3,6 +3,7 @@ package tracker
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime/debug"
 
@@ -35,7 +36,7 @@ func (t *MemTracker) describeIn(r *snapshot.Record) {
 // snapshot.ReadDump reads it. The reason is kept in the dump. The error is the writer's, or
 // alloc.ErrClosed after Close.
 func (t *MemTracker) Dump(w io.Writer, reason string) error {
-	d, err := t.newDump(reason, alloc.MaxBytes)
+	d, err := t.newDump(reason, math.MaxInt64)
 	if err != nil {
 		return err
 	}

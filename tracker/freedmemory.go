@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -207,7 +208,7 @@ func (f *freedMemory) handedOut(b *Buffer) { f.compare(f.take(b.ptr, b.allocated
 
 // rest compares all memory that was not handed out again, and returns what was ever found.
 func (f *freedMemory) rest() error {
-	f.compare(f.take(0, alloc.MaxBytes), 0)
+	f.compare(f.take(0, math.MaxInt64), 0)
 	var errs []error
 	for _, e := range f.t.LateWrites() {
 		errs = append(errs, e)

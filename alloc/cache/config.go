@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -187,7 +188,7 @@ func (p *configParser) mebibytes(key string) alloc.Bytes {
 	if n == 0 {
 		p.fail("%s 0: want at least %d", key, largeSegment/alloc.MiB)
 	}
-	return alloc.Bytes(min(n, uint64(alloc.MaxBytes/alloc.MiB))) * alloc.MiB
+	return alloc.Bytes(min(n, uint64(math.MaxInt64/alloc.MiB))) * alloc.MiB
 }
 
 func (p *configParser) number(key string) uint64 {

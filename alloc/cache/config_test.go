@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -31,7 +32,7 @@ func TestParseConfig(t *testing.T) {
 		"expandable_segments:True,": {ExpandableSegments: true},
 		"expandable_segments:True, expandable_segments:False": {},
 		" max_split_size_mb : 128 ":                           {MaxSplitSize: 128 * alloc.MiB},
-		"max_split_size_mb:9223372036854775807":               {MaxSplitSize: alloc.MaxBytes / alloc.MiB * alloc.MiB},
+		"max_split_size_mb:9223372036854775807":               {MaxSplitSize: math.MaxInt64 / alloc.MiB * alloc.MiB},
 		"max_split_size_mb:20,max_non_split_rounding_mb:40":   {MaxSplitSize: 20 * alloc.MiB, MaxNonSplitRounding: 40 * alloc.MiB},
 		"garbage_collection_threshold:0.6":                    {GarbageCollection: 0.6},
 		"per_process_memory_fraction:1.0":                     {MemoryFraction: 1},

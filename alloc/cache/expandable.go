@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -29,7 +30,7 @@ func (c *Cache) useExpandable(dev ability.VirtualDevice, cfg Config) {
 	x := &expandable{c: c, dev: dev, cfg: cfg, memory: ability.MemoryOf(dev)}
 	c.memory, c.growth = alloc.VirtualMemory, x
 	c.fitting = newFitting(cfg)
-	c.fitting.wholeFrom = alloc.MaxBytes // blocks join again across all of a segment
+	c.fitting.wholeFrom = math.MaxInt64 // blocks join again across all of a segment
 	c.fitting.leastRest[alloc.LargePool] = blockUnit
 	c.tuning = limited{dev, cfg.MemoryFraction}
 	c.streams = newStreams(x.freeLists)

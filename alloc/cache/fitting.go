@@ -2,6 +2,7 @@ package cache
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -20,7 +21,7 @@ const (
 )
 
 // maxRequest is the largest request that can be rounded. No device has as much.
-const maxRequest = alloc.MaxBytes - segmentUnit
+const maxRequest = math.MaxInt64 - segmentUnit
 
 // rounding decides how large a request's block is.
 type rounding struct {
@@ -33,7 +34,7 @@ type rounding struct {
 func (r *rounding) blockSize(n alloc.Bytes) alloc.Bytes {
 	switch {
 	case n > maxRequest:
-		return alloc.MaxBytes
+		return math.MaxInt64
 	case r.some:
 		return r.roundedUp(n)
 	}
@@ -64,7 +65,7 @@ type fitting struct {
 // newFitting returns that of a cache which grows by segments.
 func newFitting(cfg Config) fitting {
 	f := fitting{
-		maxSplit:    cmp.Or(cfg.MaxSplitSize, alloc.MaxBytes),
+		maxSplit:    cmp.Or(cfg.MaxSplitSize, math.MaxInt64),
 		maxRounding: cmp.Or(cfg.MaxNonSplitRounding, largeSegment),
 	}
 	f.wholeFrom = f.maxSplit

@@ -122,8 +122,12 @@ func writeStats(out io.Writer, s alloc.Stats) {
 		fmt.Fprintf(out, "%-9s current %v in %d, peak %v in %d, total %v in %d\n",
 			row.name, b.Current, n.Current, b.Peak, n.Peak, b.Total, n.Total)
 	}
+	scattered := 0.0 // the part of the inactive bytes that is not one block
+	if inactive := s.Inactive.Bytes.Current; inactive > 0 {
+		scattered = 1 - float64(s.LargestInactive)/float64(inactive)
+	}
 	fmt.Fprintf(out, "retries %d, OOMs %d, largest inactive %v, fragmentation internal %v, external %.3f\n",
-		s.Retries, s.OOMs, s.LargestInactive, s.InternalFragmentation(), s.ExternalFragmentation())
+		s.Retries, s.OOMs, s.LargestInactive, s.Allocated.Bytes.Current-s.Requested.Bytes.Current, scattered)
 }
 
 func writeSegments(out io.Writer, c *cache.Cache) {

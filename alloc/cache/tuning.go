@@ -15,16 +15,16 @@ type limited struct {
 
 func (t limited) limit() alloc.Bytes {
 	if t.fraction == 0 {
-		return alloc.MaxBytes
+		return math.MaxInt64
 	}
 	info, err := t.dev.MemInfo()
 	if err != nil || info.Total < 0 {
-		return alloc.MaxBytes
+		return math.MaxInt64
 	}
 	if limit := t.fraction * float64(info.Total); limit < math.MaxInt64 {
 		return alloc.Bytes(limit)
 	}
-	return alloc.MaxBytes
+	return math.MaxInt64
 }
 
 func (t limited) collect() {}
@@ -94,7 +94,7 @@ func (t tuned) age(i id) float64 { return float64(t.c.clock - t.c.blocks.At(i).s
 // smallest that has the size, or if none has, the largest ones until they have it together.
 // It reports whether that much was given back.
 func (t tuned) spare(r request) bool {
-	if t.maxSplit == alloc.MaxBytes || r.pool() == alloc.SmallPool {
+	if t.maxSplit == math.MaxInt64 || r.pool() == alloc.SmallPool {
 		return false
 	}
 	t.c.mu.Lock()

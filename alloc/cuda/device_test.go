@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -328,7 +329,7 @@ func TestAbsurdSizes(t *testing.T) {
 	}
 	dev, machine := open(t), control(t)
 	fail(t, machine, "cuMemAlloc_v2", 1)
-	_, err := dev.Alloc(alloc.MaxBytes)
+	_, err := dev.Alloc(math.MaxInt64)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 	require.ErrorIs(t, err, cuda.Error(1))
 	fail(t, machine, "cuMemAlloc_v2", 1)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -71,7 +72,7 @@ func TestPoolLevels(t *testing.T) {
 	require.NoError(t, dev.Synchronize())
 	require.Zero(t, stats().Reserved)
 
-	require.NoError(t, pool.SetReleaseThreshold(alloc.MaxBytes))
+	require.NoError(t, pool.SetReleaseThreshold(math.MaxInt64))
 	for range 2 {
 		p, err := pool.Alloc(alloc.MiB)
 		require.NoError(t, err)
@@ -137,7 +138,7 @@ func TestTrackerOverPool(t *testing.T) {
 		require.Equal(t, 6*alloc.MiB, s.Reserved, "freed: %v", freed)
 		require.Equal(t, untracked, s.Untracked(), "freed: %v", freed)
 	}
-	_, err = tr.AllocBytes(alloc.MaxBytes/2, tracker.Activation)
+	_, err = tr.AllocBytes(math.MaxInt64/2, tracker.Activation)
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
 	require.Zero(t, oom.Reserved, "the driver took back what was free")
@@ -233,7 +234,7 @@ func TestManagedMemory(t *testing.T) {
 	_, err = managed.Alloc(-1)
 	var size *alloc.SizeError
 	require.ErrorAs(t, err, &size)
-	_, err = managed.Alloc(alloc.MaxBytes)
+	_, err = managed.Alloc(math.MaxInt64)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 }
 

@@ -160,7 +160,7 @@ func TestOther(t *testing.T) {
 	assert.Equal(t, 4*alloc.MiB, dev.Other())
 	assert.Equal(t, 60*alloc.MiB, free(t, dev))
 	p := mustAlloc(t, dev, 10*alloc.MiB)
-	dev.SetOther(alloc.MaxBytes)
+	dev.SetOther(math.MaxInt64)
 	assert.Equal(t, 54*alloc.MiB, dev.Other(), "they get what there is")
 	assert.Zero(t, free(t, dev))
 	require.NoError(t, dev.Free(p))

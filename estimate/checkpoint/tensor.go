@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -30,7 +31,7 @@ func (e Encoding) size(elements int64) (alloc.Bytes, error) {
 		return 0, fmt.Errorf("%d elements do not fill whole blocks of %d, as %s has them", elements, e.blockElements, e.Name)
 	}
 	blocks := elements / int64(e.blockElements)
-	if blocks > int64(alloc.MaxBytes)/int64(e.blockBytes) {
+	if blocks > math.MaxInt64/int64(e.blockBytes) {
 		return 0, fmt.Errorf("the size of %d elements of %s overflows 64 bits", elements, e.Name)
 	}
 	return alloc.Bytes(blocks * int64(e.blockBytes)), nil

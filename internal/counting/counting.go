@@ -63,7 +63,7 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n > alloc.MaxBytes-spacing || !d.give(roundUp(max(n, 1), unit)) {
+	if n > math.MaxInt64-spacing || !d.give(roundUp(max(n, 1), unit)) {
 		return 0, d.outOfMemory(n)
 	}
 	p, size := d.next, roundUp(max(n, 1), unit)

@@ -1,6 +1,7 @@
 package counting_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -35,7 +36,7 @@ func TestWithoutEnd(t *testing.T) {
 	dev := counting.New(0)
 	var last alloc.Ptr
 	for range 3 {
-		p, err := dev.Alloc(alloc.MaxBytes / 4)
+		p, err := dev.Alloc(math.MaxInt64 / 4)
 		require.NoError(t, err)
 		assert.Greater(t, p, last)
 		last = p

@@ -177,7 +177,7 @@ func sizeOf(f function, e *event) alloc.Bytes {
 	case imports, importsPhysical:
 		size = 0
 	}
-	return alloc.Bytes(min(size, uint64(alloc.MaxBytes)))
+	return alloc.Bytes(min(size, math.MaxInt64))
 }
 
 // mipmappedSize adds up the levels of an array, each with half the edges of the one before.

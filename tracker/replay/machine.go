@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -118,7 +119,7 @@ func (m *machine) alloc(i int32) error {
 // request asks the allocator.
 func (m *machine) request(arena int, n alloc.Bytes) (p alloc.Ptr, size alloc.Bytes, err error) {
 	if m.cfg.Allocator == Driver {
-		if n > alloc.MaxBytes/2 || m.dev.take(block(n)) != nil {
+		if n > math.MaxInt64/2 || m.dev.take(block(n)) != nil {
 			return 0, 0, errFailed
 		}
 		return 0, block(n), nil

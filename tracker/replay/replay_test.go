@@ -3,6 +3,7 @@ package replay_test
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -303,11 +304,11 @@ func TestJSON(t *testing.T) {
 func hostile(t testing.TB, text []byte) *snapshot.Record {
 	h := tables.HistoryTables{Stacks: new(tables.StackTable), Sections: []string{""}}
 	lists := tables.Tables{Stacks: new(tables.StackTable), Sections: []string{""}, Allocations: []tables.AllocationEntry{}}
-	sizes := []alloc.Bytes{0, 1, 511, 512, alloc.MiB, 2 * alloc.MiB, 20 * alloc.MiB, alloc.GiB, 1 << 40, 1 << 50, alloc.MaxBytes, -1, -alloc.MaxBytes}
+	sizes := []alloc.Bytes{0, 1, 511, 512, alloc.MiB, 2 * alloc.MiB, 20 * alloc.MiB, alloc.GiB, 1 << 40, 1 << 50, math.MaxInt64, -1, -math.MaxInt64}
 	for len(text) >= 4 {
 		size := sizes[int(text[1])%len(sizes)]
 		ptr := alloc.Ptr(text[2]) << (text[3] % 60)
-		each := min(max(size, 0), alloc.MaxBytes)
+		each := min(max(size, 0), math.MaxInt64)
 		x, err := tables.Untyped(mem.Unspecified, each)
 		require.NoError(t, err)
 		if text[0] >= 0xf0 {
@@ -329,7 +330,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Record {
 
 // TestHuge has a hole that no size is twice as large as.
 func TestHuge(t *testing.T) {
-	segment := alloc.Segment{Ptr: 1, Size: alloc.MaxBytes, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: alloc.MaxBytes, State: alloc.Inactive}}}
+	segment := alloc.Segment{Ptr: 1, Size: math.MaxInt64, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: math.MaxInt64, State: alloc.Inactive}}}
 	s := snapshot.New(snapshot.Head{Segments: []alloc.Segment{segment}}, tables.Tables{Allocations: []tables.AllocationEntry{}})
 	assert.Contains(t, s.Explain().String(), "the largest hole is 8.0 EiB")
 }

@@ -2,6 +2,7 @@ package family
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -132,7 +133,7 @@ func oneOf(f *tape.Flow, x tape.Tensor) tape.Tensor {
 
 // root is the root of the mean of the squares, which is bounded below or not.
 func root(f *tape.Flow, x tape.Tensor, bounded bool) tape.Tensor {
-	one := x.Shape.Clone()
+	one := slices.Clone(x.Shape)
 	one[max(0, len(one)-1)] = 1
 	return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: one, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: one}}, KeepOutput: bounded, Workspace: f.T.Size(x), BackwardWorkspace: 2 * f.T.Size(x)})
 }

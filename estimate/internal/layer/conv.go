@@ -137,7 +137,7 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Width(x, 1, c.in, "channels"); err != nil {
 		return tape.Tensor{}, err
 	}
-	shape := x.Shape.Clone()
+	shape := slices.Clone(x.Shape)
 	shape[1] = c.out
 	for i := range c.window.dims {
 		if c.transposed {

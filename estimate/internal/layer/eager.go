@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -101,7 +103,7 @@ var EagerWeights tape.Slot[tape.Tensor]
 // makeMask makes the masks, for so many kinds of layers, once.
 func makeMask(t *tape.Tape, kinds, batch, length, keys int) error {
 	shape := alloc.Shape{kinds, batch, length, keys}
-	if masks.Of(t).of.Shape.Equal(shape) {
+	if slices.Equal(masks.Of(t).of.Shape, shape) {
 		return nil
 	}
 	var err error

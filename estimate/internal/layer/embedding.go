@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -21,7 +23,7 @@ func (l Embedding) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	reads := []tape.Tensor{x}
 	return t.Op(tape.Op{
-		In: reads, Shape: append(x.Shape.Clone(), l.Dim), DType: t.Activation(),
+		In: reads, Shape: append(slices.Clone(x.Shape), l.Dim), DType: t.Activation(),
 		Params: true, Keep: t.ForWeights(reads),
 	})
 }
@@ -106,7 +108,7 @@ func (b *RelativeBias) add(t *tape.Tape, heads, length, keys int) (tape.Tensor, 
 			return tape.Tensor{}, err
 		}
 	}
-	if !biases.Shape.Equal(shape) {
+	if !slices.Equal(biases.Shape, shape) {
 		return tape.Tensor{}, t.Errorf("Bias was made for scores %v: layers that share it must have the same heads and lengths, not %v", biases.Shape, shape)
 	}
 	if !b.Causal {

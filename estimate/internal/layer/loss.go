@@ -58,7 +58,7 @@ func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	judge(t, wide)
-	shape := wide.Shape.Clone()
+	shape := slices.Clone(wide.Shape)
 	shape[1] = max(1, shape[1]-1)
 	shifted, err := t.Op(tape.Op{In: []tape.Tensor{wide}, Shape: shape})
 	if err != nil {

@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -78,7 +80,7 @@ func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) ([]tape.Tensor, error) {
 	each := (length-1)/max(1, min(l.Chunks, length)) + 1
 	var all []tape.Tensor
 	for begin := 0; begin < length; begin += each {
-		part := x.Shape.Clone()
+		part := slices.Clone(x.Shape)
 		part[1] = min(each, length-begin)
 		chunk, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: part, View: true})
 		if err == nil {

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -64,7 +65,7 @@ func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, er
 	if x.Shape[1] > setting.MaxField || l.Size > setting.MaxField {
 		return tape.Tensor{}, t.Errorf("input %v has too many channels", x.Shape)
 	}
-	padded := x.Shape.Clone()
+	padded := slices.Clone(x.Shape)
 	padded[1] += l.Size - 1
 	f := tape.Flow{T: t}
 	squared := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}})

@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -22,7 +24,7 @@ func (l AdaptiveMaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
 		return tape.Tensor{}, err
 	}
-	shape := x.Shape.Clone()
+	shape := slices.Clone(x.Shape)
 	for i := range dims {
 		shape[2+i] = l.Out
 	}
@@ -93,7 +95,7 @@ func pooled(t *tape.Tape, x tape.Tensor, w window, ceil bool) (alloc.Shape, erro
 	if err := t.Rank(x, w.dims+2, spatial[w.dims]); err != nil {
 		return nil, err
 	}
-	shape := x.Shape.Clone()
+	shape := slices.Clone(x.Shape)
 	for i := range w.dims {
 		if shape[2+i] = w.places(i, x.Shape[2+i], ceil); shape[2+i] <= 0 {
 			return nil, t.Errorf("input %v is too small for a kernel of %d", x.Shape, w.kernel[i])
@@ -107,7 +109,7 @@ func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
 		return tape.Tensor{}, err
 	}
-	shape := x.Shape.Clone()
+	shape := slices.Clone(x.Shape)
 	for i := range dims {
 		shape[2+i] = l.Out
 	}
@@ -126,7 +128,7 @@ func (l Upsample) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 3 {
 		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels to scale", x.Shape)
 	}
-	shape := x.Shape.Clone()
+	shape := slices.Clone(x.Shape)
 	for i := range shape[2:] {
 		if shape[2+i] > setting.MaxField {
 			return tape.Tensor{}, t.Errorf("input %v is too large to scale", x.Shape)

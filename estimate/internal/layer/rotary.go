@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -49,7 +51,7 @@ var rotaryTables tape.Slot[tables]
 func rotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor, err error) {
 	d = setting.Or(d, t.Activation())
 	r := rotaryTables.Of(t)
-	if r.cos.Shape.Equal(alloc.Shape{kinds, 1, length, size}) && r.cos.DType == d {
+	if slices.Equal(r.cos.Shape, alloc.Shape{kinds, 1, length, size}) && r.cos.DType == d {
 		return r.cos, r.sin, nil
 	}
 	if cos, err = t.Const(d, kinds, 1, length, size); err == nil {
@@ -89,7 +91,7 @@ func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) (tape.Tens
 func rotateComplex(t *tape.Tape, x tape.Tensor, heads, size int) (tape.Tensor, error) {
 	shape := t.Resized(x.Shape, heads*size)
 	r := rotaryTables.Of(t)
-	if table := (alloc.Shape{1, 1, x.Shape[1], size}); !r.cos.Shape.Equal(table) {
+	if table := (alloc.Shape{1, 1, x.Shape[1], size}); !slices.Equal(r.cos.Shape, table) {
 		var err error
 		if r.cos, err = t.Const(alloc.Float32, table...); err != nil { // half as many of eight bytes
 			return tape.Tensor{}, err

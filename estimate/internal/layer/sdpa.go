@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -59,7 +61,7 @@ func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) t
 	}
 	s = f.Lower(s)
 	// Values are made contiguous, which of a single sequence they are.
-	contiguous := scores[0] == 1 && v.Shape.Equal(repeated)
+	contiguous := scores[0] == 1 && slices.Equal(v.Shape, repeated)
 	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: f.T.Resized(out, scores[3], out[2]), View: contiguous})
 	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: out, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, l.Size, 2)})
 	return f.Op(tape.Op{In: []tape.Tensor{y}, Shape: out, DType: low}) // heads and length change places again
@@ -119,7 +121,7 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error
 
 // repeated are keys and values copied for each query head of their group.
 func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tape.Tensor, error) {
-	if l.Plain || k.Shape.Equal(q.Shape) {
+	if l.Plain || slices.Equal(k.Shape, q.Shape) {
 		return k, v, nil
 	}
 	k, err := t.Op(tape.Op{In: []tape.Tensor{k}, Shape: t.Resized(q.Shape, k.Shape[1], q.Shape[2])})

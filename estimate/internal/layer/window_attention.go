@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -83,7 +85,7 @@ func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	if shifts {
 		y = f.Copy(y)
 	}
-	if !padded.Equal(x.Shape) {
+	if !slices.Equal(padded, x.Shape) {
 		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: x.Shape})
 	}
 	return y, f.Fault

@@ -1,6 +1,7 @@
 package tape
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -93,7 +94,7 @@ func (r Residual) Forward(t *Tape, x Tensor) (Tensor, error) {
 
 // Add is y + x for two tensors of the same shape.
 func Add(t *Tape, y, x Tensor) (Tensor, error) {
-	if !y.Shape.Equal(x.Shape) {
+	if !slices.Equal(y.Shape, x.Shape) {
 		return Tensor{}, t.Errorf("adds %v and %v: the shapes must be equal", y.Shape, x.Shape)
 	}
 	return t.Op(Op{In: []Tensor{y, x}, Shape: y.Shape, PassGrad: true, Gather: !y.split || !x.split})
@@ -126,12 +127,12 @@ func Cat(t *Tape, dim int, xs ...Tensor) (Tensor, error) {
 	if len(xs) == 0 || xs[0].Shape == nil {
 		return Tensor{}, t.Errorf("concatenates no tensors")
 	}
-	shape := xs[0].Shape.Clone()
+	shape := slices.Clone(xs[0].Shape)
 	if dim < 0 || dim >= len(shape) {
 		return Tensor{}, t.Errorf("concatenates along dimension %d of %v, which has %d", dim, shape, len(shape))
 	}
 	for _, x := range xs[1:] {
-		if len(x.Shape) != len(shape) || !x.Shape[:dim].Equal(shape[:dim]) || !x.Shape[dim+1:].Equal(shape[dim+1:]) {
+		if len(x.Shape) != len(shape) || !slices.Equal(x.Shape[:dim], shape[:dim]) || !slices.Equal(x.Shape[dim+1:], shape[dim+1:]) {
 			return Tensor{}, t.Errorf("concatenates %v and %v along dimension %d: the others must be equal", xs[0].Shape, x.Shape, dim)
 		}
 		shape[dim] += x.Shape[dim]

@@ -288,7 +288,7 @@ func (d *Declaration) checkTies() error {
 		if owner == nil {
 			return &LayerError{Path: m.Path, Layer: m.Kind, Reason: fmt.Sprintf("parameter %s is tied to %q, which the model does not have", p.Name, p.Tied)}
 		}
-		if !owner.Shape.Equal(p.Shape) {
+		if !slices.Equal(owner.Shape, p.Shape) {
 			return &LayerError{Path: m.Path, Layer: m.Kind, Reason: fmt.Sprintf("parameter %s has shape %v, but %q, to which it is tied, has %v", p.Name, p.Shape, p.Tied, owner.Shape)}
 		}
 	}

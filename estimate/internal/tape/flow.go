@@ -147,13 +147,13 @@ func (f *Flow) Apply(l Layer, x Tensor) Tensor {
 // Add is x + y, with y broadcast to x.
 func (f *Flow) Add(x, y Tensor) Tensor {
 	f.fits(x, y)
-	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: x.Shape.Equal(y.Shape), Gather: !x.split || !y.split})
+	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: slices.Equal(x.Shape, y.Shape), Gather: !x.split || !y.split})
 }
 
 // AddTo is x += y, in the memory of x.
 func (f *Flow) AddTo(x, y Tensor) Tensor {
 	f.fits(x, y)
-	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: x.Shape.Equal(y.Shape), InPlace: true})
+	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: slices.Equal(x.Shape, y.Shape), InPlace: true})
 }
 
 // Mul is x * y, with y broadcast to x. It keeps what the gradients need.
@@ -214,7 +214,7 @@ func (f *Flow) Split(x Tensor, dim int, lengths ...int) []Tensor {
 	shapes, parts := make([]alloc.Shape, len(lengths)), make([]Tensor, len(lengths))
 	sum, ok := 0, len(lengths) > 0
 	for i, n := range lengths {
-		shapes[i] = x.Shape.Clone()
+		shapes[i] = slices.Clone(x.Shape)
 		if ok = ok && dim >= 0 && dim < len(x.Shape) && n > 0 && n <= x.Shape[dim]-sum; ok {
 			shapes[i][dim] = n
 			sum += n

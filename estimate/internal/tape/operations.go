@@ -92,7 +92,7 @@ func Mul(t *Tape, x, y Tensor) (Tensor, error) {
 	case y.Grad:
 		o.Keep = o.In[:1]
 	}
-	if y.Grad && !y.Shape.Equal(x.Shape) { // its gradient is a sum of one as large as x
+	if y.Grad && !slices.Equal(y.Shape, x.Shape) { // its gradient is a sum of one as large as x
 		o.BackwardWorkspace = t.Size(x)
 	}
 	return t.Op(o)

@@ -1,6 +1,7 @@
 package alloctest
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -130,7 +131,7 @@ func testUnknownPtr(t *testing.T, dev subject) {
 func testOutOfMemory(t *testing.T, dev subject) {
 	p := mustAlloc(t, dev, alloc.MiB)
 	before := memInfo(t, dev)
-	for _, n := range []alloc.Bytes{before.Total + 1, alloc.MaxBytes} {
+	for _, n := range []alloc.Bytes{before.Total + 1, math.MaxInt64} {
 		_, err := dev.Alloc(n)
 		require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 		var oom *alloc.OutOfMemoryError

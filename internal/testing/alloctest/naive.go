@@ -3,6 +3,7 @@ package alloctest
 import (
 	"cmp"
 	"errors"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -62,7 +63,7 @@ func (p place) near(offset int) *naiveBlock {
 
 // NewNaive returns an allocator over dev.
 func NewNaive(dev ability.VirtualDevice, cfg cache.Config) *Naive {
-	cfg.MaxSplitSize = cmp.Or(cfg.MaxSplitSize, alloc.MaxBytes)
+	cfg.MaxSplitSize = cmp.Or(cfg.MaxSplitSize, math.MaxInt64)
 	cfg.MaxNonSplitRounding = cmp.Or(cfg.MaxNonSplitRounding, 20*alloc.MiB)
 	events, _ := alloc.As[alloc.EventDevice](dev)
 	return &Naive{dev: dev, events: events, cfg: cfg}
@@ -173,7 +174,7 @@ func (a *Naive) fit(small bool, size alloc.Bytes, on alloc.Stream) (place, bool)
 // limit is the most that may be held.
 func (a *Naive) limit() alloc.Bytes {
 	if a.cfg.MemoryFraction == 0 {
-		return alloc.MaxBytes
+		return math.MaxInt64
 	}
 	info, _ := a.dev.MemInfo()
 	return alloc.Bytes(a.cfg.MemoryFraction * float64(info.Total))
@@ -426,7 +427,7 @@ func (a *Naive) collect() {
 // giveBackLarge gives back oversize blocks of a stream, enough for a request.
 func (a *Naive) giveBackLarge(small bool, size alloc.Bytes, on alloc.Stream) bool {
 	limit := a.cfg.MaxSplitSize
-	if limit == alloc.MaxBytes || a.cfg.ExpandableSegments {
+	if limit == math.MaxInt64 || a.cfg.ExpandableSegments {
 		return false
 	}
 	want := max(size, limit)

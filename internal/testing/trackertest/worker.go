@@ -168,7 +168,7 @@ var (
 func (w *worker) draw() snapshot.Allocation {
 	a := snapshot.Allocation{
 		Kind: mem.Kinds()[w.rand.IntN(len(mem.Kinds()))], DType: dtypes[w.rand.IntN(len(dtypes))],
-		Shape: shapes[min(w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)))].Clone(),
+		Shape: slices.Clone(shapes[min(w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)))]),
 	}
 	if w.rand.IntN(20) == 0 { // a shape that was never there
 		a.Shape = alloc.Shape{w.rand.IntN(1 << 16)}
@@ -209,7 +209,7 @@ func (w *worker) allocOne(s *subject, want snapshot.Allocation) {
 		want.Requested, _ = want.Shape.Bytes(want.DType)
 		buf, err = tracker.Make[float32](s.tr, want.Shape...)
 	default:
-		shape := want.Shape.Clone()
+		shape := slices.Clone(want.Shape)
 		buf, err = s.tr.Alloc(shape, want.DType, want.Kind)
 		for i := range shape {
 			shape[i] = -1 // it was copied

@@ -6,6 +6,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -96,7 +97,7 @@ func (l *Ledger) Close() {
 // Admits reports whether one more buffer of that size can be counted.
 func (l *Ledger) Admits(bytes alloc.Bytes) bool {
 	const rounding = 4 * alloc.MiB // at most, by the cache
-	return bytes <= alloc.MaxBytes-rounding-max(l.Current.Bytes, l.Allocated, l.Host.Allocated)
+	return bytes <= math.MaxInt64-rounding-max(l.Current.Bytes, l.Allocated, l.Host.Allocated)
 }
 
 // At returns the live record at an address, or 0; see addresses.
@@ -143,7 +144,7 @@ func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) {
 	}
 	l.Total.Count++
 	if l.Total.Bytes += c.Each; l.Total.Bytes < 0 {
-		l.Total.Bytes = alloc.MaxBytes
+		l.Total.Bytes = math.MaxInt64
 	}
 }
 

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,7 +42,7 @@ func TestAFailedFreeLetsItsCellGo(t *testing.T) {
 
 // TestAdmitsCountsWhatIsOnTheHost: the sums of each side stay within 64 bits, also where the device holds nothing.
 func TestAdmitsCountsWhatIsOnTheHost(t *testing.T) {
-	const half = alloc.MaxBytes/2 + 1
+	const half = math.MaxInt64/2 + 1
 	for _, memory := range []alloc.Memory{alloc.DeviceMemory, alloc.PinnedMemory} {
 		l := NewLedger()
 		assert.True(t, l.Admits(half))

@@ -3,6 +3,8 @@ package tables
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -38,8 +40,8 @@ func Untyped(kind mem.Kind, each alloc.Bytes) (Tensor, error) {
 	if err := kind.Check(); err != nil {
 		return Tensor{}, err
 	}
-	if each < 0 || each > alloc.MaxBytes {
-		return Tensor{}, fmt.Errorf("a buffer of %d bytes: want 0 to %d", int64(each), int64(alloc.MaxBytes))
+	if each < 0 || each > math.MaxInt64 {
+		return Tensor{}, fmt.Errorf("a buffer of %d bytes: want 0 to %d", int64(each), int64(math.MaxInt64))
 	}
 	return Tensor{Kind: kind, Each: each}, nil
 }
@@ -66,7 +68,7 @@ func (x *Tensor) Unknown() alloc.Bytes {
 // Clone returns a copy to keep: what is kept of the original would make the
 // caller's shape escape to the heap at every Alloc.
 func (x Tensor) Clone() Tensor {
-	return Tensor{mem.Kind(strings.Clone(string(x.Kind))), x.DType, x.Memory, x.Shape.Clone(), x.Each}
+	return Tensor{mem.Kind(strings.Clone(string(x.Kind))), x.DType, x.Memory, slices.Clone(x.Shape), x.Each}
 }
 
 // String prints kind, shape and dtype.
@@ -80,7 +82,7 @@ func (x Tensor) String() string {
 
 // Equal reports whether both have the same kind, dtype, memory, shape and bytes.
 func (x *Tensor) Equal(y *Tensor) bool {
-	return x.Kind == y.Kind && x.DType == y.DType && x.Memory == y.Memory && x.Each == y.Each && x.Shape.Equal(y.Shape)
+	return x.Kind == y.Kind && x.DType == y.DType && x.Memory == y.Memory && x.Each == y.Each && slices.Equal(x.Shape, y.Shape)
 }
 
 // AppendKey appends what is the same for equal tensors only.
@@ -97,8 +99,8 @@ func (x *Tensor) AppendKeyIn(b []byte, memory alloc.Memory) []byte {
 // Tally turns a number of buffers into a count and bytes. A total of bytes stops
 // at alloc.MaxBytes; what is live is always less.
 func (x Tensor) Tally(n int64) mem.Tally {
-	if n > 0 && x.Each > alloc.MaxBytes/alloc.Bytes(n) {
-		return mem.Tally{Count: n, Bytes: alloc.MaxBytes}
+	if n > 0 && x.Each > math.MaxInt64/alloc.Bytes(n) {
+		return mem.Tally{Count: n, Bytes: math.MaxInt64}
 	}
 	return mem.Tally{Count: n, Bytes: alloc.Bytes(n) * x.Each}
 }

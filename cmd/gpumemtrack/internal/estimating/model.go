@@ -124,7 +124,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	if err != nil {
 		return nil, err
 	}
-	shape := usual.Inputs[0].Clone()
+	shape := slices.Clone(usual.Inputs[0])
 	shape[0] = max(o.batch, 1)
 	isText := len(shape) == 2
 	if o.image > 0 {

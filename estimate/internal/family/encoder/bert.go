@@ -3,6 +3,7 @@
 package encoder
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -213,7 +214,7 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	vectors, err := t.Op(tape.Op{In: []tape.Tensor{types}, Shape: append(types.Shape.Clone(), l.Dim), DType: t.Activation(), Params: true, Keep: []tape.Tensor{types}})
+	vectors, err := t.Op(tape.Op{In: []tape.Tensor{types}, Shape: append(slices.Clone(types.Shape), l.Dim), DType: t.Activation(), Params: true, Keep: []tape.Tensor{types}})
 	if err != nil {
 		return tape.Tensor{}, err
 	}
