@@ -1,10 +1,15 @@
 package snapshot
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"iter"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tablejson"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -103,7 +108,41 @@ type Event struct {
 	Stack     mem.Stack // of the allocation, also for a free; of the caller for a mark and a section
 }
 
-// numbered reports whether an event of that action holds a number instead of bytes.
-func actionNumbered(a mem.Action) bool {
-	return a == mem.Marked || a == mem.SectionBegan || a == mem.SectionEnded
+// WriteJSON writes the history as one JSON object, in memory that does not grow with the
+// number of events. Only what the events use of the stacks, groups and sections is written.
+// The error is the writer's.
+func (h *History) WriteJSON(w io.Writer) error {
+	out := jsonstream.NewWriter(w)
+	h.writeTo(out)
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write history: %w", err)
+	}
+	return nil
+}
+
+func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.tables) }
+
+// MarshalJSON is WriteJSON into memory.
+func (h *History) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(h.WriteJSON) }
+
+// UnmarshalJSON reads what WriteJSON wrote.
+func (h *History) UnmarshalJSON(text []byte) error {
+	in, err := jsonstream.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	read, err := readHistory(in)
+	if err == nil && read != nil {
+		*h = *read
+	}
+	return err
+}
+
+// readHistory reads a history; nil if it is null.
+func readHistory(in *jsonstream.Reader) (*History, error) {
+	lists, err := tablejson.ReadHistory(in)
+	if lists == nil || err != nil {
+		return nil, err
+	}
+	return NewHistory(*lists), nil
 }

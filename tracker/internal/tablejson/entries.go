@@ -1,4 +1,4 @@
-package snapshot
+package tablejson
 
 import (
 	"encoding/json"

@@ -1,10 +1,10 @@
-package snapshot
+// Package tablejson reads and writes the JSON form of the tables of snapshots and histories, which docs/snapshot.schema.json
+// and docs/dump.schema.json describe. What it returns holds together: every index and sum in a file is checked, and
+// the memory that reading takes follows the size of the file. It knows no snapshot: its head is the caller's.
+package tablejson
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"time"
 
@@ -14,42 +14,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Read reads what WriteJSON wrote, packed by gzip or not, and keeps no text of it. The
-// error says what is wrong with the text: torn, of another version, or at odds with itself.
-func Read(r io.Reader) (*Snapshot, error) {
-	in, err := jsonstream.NewReader(r)
-	if err != nil {
-		return nil, fmt.Errorf("read snapshot: %w", err)
-	}
-	s, err := readSnapshot(in)
-	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf("read snapshot: the text ends before the snapshot does: %w", io.ErrUnexpectedEOF)
-	case err != nil:
-		return nil, fmt.Errorf("read snapshot: %w", err)
-	case s == nil:
-		return nil, errors.New("read snapshot: it is null")
-	}
-	return s, nil
-}
-
-// UnmarshalJSON reads what WriteJSON wrote.
-func (s *Snapshot) UnmarshalJSON(text []byte) error {
-	in, err := jsonstream.NewReader(bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	read, err := readSnapshot(in)
-	if err == nil && read != nil {
-		*s = *read
-	}
-	return err
-}
-
-// readSnapshot reads a snapshot; nil if it is null.
-func readSnapshot(in *jsonstream.Reader) (*Snapshot, error) {
-	var head snapshotHead
-	var tables snapshotTables
+// ReadSnapshot reads a snapshot, whose members that are no tables go into the head; nil if it is null.
+func ReadSnapshot(in *jsonstream.Reader, head any) (*Snapshot, error) {
+	tables := new(Snapshot)
 	var small jsonstream.Rest
 	names := make(jsonstream.Texts)
 	found, err := in.Members(func(key string) error {
@@ -80,40 +47,7 @@ func readSnapshot(in *jsonstream.Reader) (*Snapshot, error) {
 	if !found || err != nil {
 		return nil, err
 	}
-	if err := small.Unmarshal(&head); err != nil {
-		return nil, err
-	}
-	return loadSnapshot(head, tables)
-}
-
-// maxOrdinal bounds the number of a device, by which formats have a list of devices.
-const maxOrdinal = 1<<16 - 1
-
-// loadSnapshot makes a snapshot of what a file holds, if it is one and holds together.
-func loadSnapshot(in snapshotHead, from snapshotTables) (*Snapshot, error) {
-	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.SnapshotSchema, jsonstream.SnapshotVersion); err != nil {
-		return nil, err
-	}
-	if in.Ordinal < 0 || in.Ordinal > maxOrdinal {
-		return nil, fmt.Errorf("device %d: want 0 to %d", in.Ordinal, maxOrdinal)
-	}
-	if err := in.Origin.check(); err != nil {
-		return nil, fmt.Errorf("origin: %w", err)
-	}
-	if err := tables.CheckStreams(in.Streams); err != nil {
-		return nil, err
-	}
-	tables, err := loadTables(from, in.Time, in.Streams)
-	if err != nil {
-		return nil, err
-	}
-	if !in.Warm.IsZero() {
-		tables.Warm = in.Warm.Sub(tables.Epoch)
-	}
-	return &Snapshot{Head{
-		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, Levels: in.Levels,
-		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings,
-	}, tables}, nil
+	return tables, small.Unmarshal(head)
 }
 
 // tableLoader makes the tables of a snapshot from those of a file, if every index and
@@ -131,7 +65,8 @@ type splitSite struct {
 	section uint32
 }
 
-func loadTables(in snapshotTables, epoch time.Time, streams []alloc.Stream) (tables.Tables, error) {
+// Load returns the tables, whose times count from the epoch, if every index and sum in them holds.
+func (in *Snapshot) Load(epoch time.Time, streams []alloc.Stream) (tables.Tables, error) {
 	l := &tableLoader{
 		Tables:   tables.Tables{Sections: []string{""}, Streams: streams, Epoch: epoch},
 		sections: map[string]uint32{"": 0}, split: make(map[splitSite]int32),
@@ -141,7 +76,7 @@ func loadTables(in snapshotTables, epoch time.Time, streams []alloc.Stream) (tab
 	return l.Tables, err
 }
 
-func (l *tableLoader) load(in snapshotTables) error {
+func (l *tableLoader) load(in *Snapshot) error {
 	stacks, err := loadStacks(in.Stacks, in.Frames)
 	if err != nil {
 		return err
@@ -244,7 +179,7 @@ func (l *tableLoader) splitOff(site int, section uint32) (int32, error) {
 }
 
 // leaks enters what Suspects and Growth go by.
-func (l *tableLoader) leaks(in snapshotTables) error {
+func (l *tableLoader) leaks(in *Snapshot) error {
 	l.Lifetimes, l.Growing = make(map[mem.Frame]*tables.Lifetimes, len(in.Lifetimes)), make(map[mem.Frame]*tables.Series, len(in.Growing))
 	for i, e := range in.Lifetimes {
 		its, err := e.Load()

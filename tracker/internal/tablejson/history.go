@@ -1,11 +1,9 @@
-package snapshot
+package tablejson
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -60,35 +58,21 @@ type historyEvent struct {
 	Stream  uint8         `json:"stream,omitempty"` // index in streams
 }
 
-// WriteJSON writes the history as one JSON object, in memory that does not grow with the
-// number of events. Only what the events use of the stacks, groups and sections is written.
-// The error is the writer's.
-func (h *History) WriteJSON(w io.Writer) error {
-	out := jsonstream.NewWriter(w)
-	h.writeTo(out)
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("write history: %w", err)
-	}
-	return nil
-}
-
-func (h *History) writeTo(out *jsonstream.Writer) {
-	index := h.index()
-	out.Head(historyHead{jsonstream.HistorySchema, jsonstream.HistoryVersion, h.tables.Start, h.tables.First, index.sections, h.tables.Streams})
+// WriteHistory writes a history as an object.
+func WriteHistory(out *jsonstream.Writer, h *tables.HistoryTables) {
+	index := indexOf(h)
+	out.Head(historyHead{jsonstream.HistorySchema, jsonstream.HistoryVersion, h.Start, h.First, index.sections, h.Streams})
 	frames := newFrameTable()
 	jsonstream.Table(out, "stacks", index.stacks, func(b []byte, id tables.StackID) ([]byte, error) {
-		site, err := json.Marshal(h.tables.Stacks.Site(id))
+		site, err := json.Marshal(h.Stacks.Site(id))
 		b = append(append(append(b, `{"site":`...), site...), `,"frames":`...)
-		return append(frames.appendStack(b, h.tables.Stacks.Stack(id)), '}'), err
+		return append(frames.appendStack(b, h.Stacks.Stack(id)), '}'), err
 	})
 	frames.write(out, len(index.stacks))
 	jsonstream.Table(out, "groups", index.groups, jsonstream.AsJSON(func(g *tables.Tensor) any { return historyGroup{g.Kind, g.DType, g.Shape, g.Unknown(), g.Memory} }))
-	jsonstream.Table(out, "events", h.tables.Events, func(b []byte, e tables.EventEntry) ([]byte, error) { return index.event(e).appendJSON(b), nil })
+	jsonstream.Table(out, "events", h.Events, func(b []byte, e tables.EventEntry) ([]byte, error) { return index.event(e).appendJSON(b), nil })
 	out.Bytes([]byte("}\n"))
 }
-
-// MarshalJSON is WriteJSON into memory.
-func (h *History) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(h.WriteJSON) }
 
 // historyIndex numbers what the events of a history refer to.
 type historyIndex struct {
@@ -100,14 +84,14 @@ type historyIndex struct {
 	ofSection map[uint16]uint32
 }
 
-func (h *History) index() *historyIndex {
+func indexOf(h *tables.HistoryTables) *historyIndex {
 	x := &historyIndex{
 		sections:  []string{""},
 		ofStack:   map[tables.StackID]int{0: -1},
 		ofGroup:   map[*tables.Tensor]int{nil: -1},
 		ofSection: map[uint16]uint32{0: 0},
 	}
-	for _, e := range h.tables.Events {
+	for _, e := range h.Events {
 		if _, ok := x.ofStack[e.Stack]; !ok {
 			x.ofStack[e.Stack] = len(x.stacks)
 			x.stacks = append(x.stacks, e.Stack)
@@ -118,7 +102,7 @@ func (h *History) index() *historyIndex {
 		}
 		if _, ok := x.ofSection[e.Section]; !ok {
 			x.ofSection[e.Section] = uint32(len(x.sections))
-			x.sections = append(x.sections, h.tables.Sections[e.Section])
+			x.sections = append(x.sections, h.Sections[e.Section])
 		}
 	}
 	return x
@@ -161,45 +145,32 @@ func (e historyEvent) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// UnmarshalJSON reads what WriteJSON wrote.
-func (h *History) UnmarshalJSON(text []byte) error {
-	in, err := jsonstream.NewReader(bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	read, err := readHistory(in)
-	if err == nil && read != nil {
-		*h = *read
-	}
-	return err
-}
-
 // The bytes that entries of the tables take, as jsonstream.Reader.Use counts them.
 const (
 	eventBytes = 160
 	groupBytes = 192
 )
 
-// readHistory reads a history; nil if it is null.
-func readHistory(in *jsonstream.Reader) (*History, error) {
+// ReadHistory reads a history; nil if it is null.
+func ReadHistory(in *jsonstream.Reader) (*tables.HistoryTables, error) {
 	var head historyHead
-	var tables historyTables
+	var lists historyTables
 	var small jsonstream.Rest
 	found, err := in.Members(func(key string) error {
 		switch key {
 		case "stacks":
-			return jsonstream.ReadTable(in, &tables.Stacks, siteEntryBytes, func(text []byte, e *historyStack) error {
+			return jsonstream.ReadTable(in, &lists.Stacks, siteEntryBytes, func(text []byte, e *historyStack) error {
 				if err := in.Use(int64(len(text)) * frameEntryBytes / 2); err != nil {
 					return err
 				}
 				return json.Unmarshal(text, e)
 			})
 		case "frames":
-			return jsonstream.ReadTable(in, &tables.Frames, frameEntryBytes, jsonstream.Unmarshal)
+			return jsonstream.ReadTable(in, &lists.Frames, frameEntryBytes, jsonstream.Unmarshal)
 		case "groups":
-			return jsonstream.ReadTable(in, &tables.Groups, groupBytes, jsonstream.Unmarshal)
+			return jsonstream.ReadTable(in, &lists.Groups, groupBytes, jsonstream.Unmarshal)
 		case "events":
-			return jsonstream.ReadTable(in, &tables.Events, eventBytes, readEvent)
+			return jsonstream.ReadTable(in, &lists.Events, eventBytes, readEvent)
 		}
 		return small.Add(in, key)
 	})
@@ -209,8 +180,7 @@ func readHistory(in *jsonstream.Reader) (*History, error) {
 	if err := small.Unmarshal(&head); err != nil {
 		return nil, err
 	}
-	h := new(History)
-	return h, h.load(head, tables)
+	return loadHistory(head, lists)
 }
 
 func readEvent(text []byte, e *historyEvent) error {
@@ -246,33 +216,33 @@ func readEvent(text []byte, e *historyEvent) error {
 	return json.Unmarshal(text, e)
 }
 
-// load makes the history of what a file holds, if it is one and holds together.
-func (h *History) load(head historyHead, lists historyTables) error {
+// loadHistory makes the history of what a file holds, if it is one and holds together.
+func loadHistory(head historyHead, lists historyTables) (*tables.HistoryTables, error) {
 	in := struct {
 		historyHead
 		historyTables
 	}{head, lists}
 	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.HistorySchema, jsonstream.HistoryVersion); err != nil {
-		return fmt.Errorf("read history: %w", err)
+		return nil, fmt.Errorf("read history: %w", err)
 	}
 	if len(in.Sections) == 0 {
-		return errors.New("read history: it has no sections, not even the outside of all")
+		return nil, errors.New("read history: it has no sections, not even the outside of all")
 	}
 	stacks, groups, err := in.historyTables.load()
 	if err != nil {
-		return fmt.Errorf("read history: %w", err)
+		return nil, fmt.Errorf("read history: %w", err)
 	}
 	if len(in.Sections) > tables.MaxSections {
-		return fmt.Errorf("read history: %d sections, want at most %d", len(in.Sections), tables.MaxSections)
+		return nil, fmt.Errorf("read history: %d sections, want at most %d", len(in.Sections), tables.MaxSections)
 	}
 	if err := tables.CheckStreams(in.Streams); err != nil {
-		return fmt.Errorf("read history: %w", err)
+		return nil, fmt.Errorf("read history: %w", err)
 	}
-	loaded := tables.HistoryTables{First: in.First, Start: in.Start, Sections: in.Sections, Stacks: stacks, Streams: in.Streams}
+	loaded := &tables.HistoryTables{First: in.First, Start: in.Start, Sections: in.Sections, Stacks: stacks, Streams: in.Streams}
 	loaded.Events = make([]tables.EventEntry, 0, len(in.Events))
 	for i, e := range in.Events {
 		if e.Group < -1 || e.Group >= len(groups) || e.Stack < -1 || e.Stack >= len(in.Stacks) || int64(e.Section) >= int64(len(in.Sections)) {
-			return fmt.Errorf("read history: event %d: group %d of %d, stack %d of %d, section %d of %d",
+			return nil, fmt.Errorf("read history: event %d: group %d of %d, stack %d of %d, section %d of %d",
 				i, e.Group, len(groups), e.Stack, len(in.Stacks), e.Section, len(in.Sections))
 		}
 		read := tables.EventEntry{Since: e.Since, Action: e.Action, Ptr: e.Ptr, Allocated: e.Bytes, Stack: tables.StackID(e.Stack + 1), Section: uint16(e.Section), Stream: e.Stream}
@@ -284,8 +254,7 @@ func (h *History) load(head historyHead, lists historyTables) error {
 		}
 		loaded.Events = append(loaded.Events, read)
 	}
-	*h = History{loaded}
-	return nil
+	return loaded, nil
 }
 
 func (in historyTables) load() (*tables.StackTable, []*tables.Tensor, error) {
@@ -306,4 +275,9 @@ func (in historyTables) load() (*tables.StackTable, []*tables.Tensor, error) {
 		groups = append(groups, &x)
 	}
 	return stacks, groups, nil
+}
+
+// actionNumbered reports whether an event of that action holds a number instead of bytes.
+func actionNumbered(a mem.Action) bool {
+	return a == mem.Marked || a == mem.SectionBegan || a == mem.SectionEnded
 }

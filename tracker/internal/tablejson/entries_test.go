@@ -1,64 +1,15 @@
-package snapshot
+package tablejson
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"io"
-	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/stretchr/testify/require"
 )
-
-func TestBrokenJSONIsRefused(t *testing.T) {
-	head := `"schema":"gpumemtrack.snapshot","version":2,"device":"a"`
-	for text, want := range map[string]string{
-		`[]`: "invalid character '[', want '{'", `{"schema"}`: "invalid character '}', want ':'", `{` + head + `;`: `want a comma or '}'`,
-		`{` + head + `,"allocations":[{"seq":01}]}`: "invalid character '1'", `{` + head + `,"allocations":[{}x]}`: "want a comma or ']'",
-		`{` + head + `,"sites":[nul]}`: "read snapshot: ", `null `: "it is null", `{` + head + `,"sites":{}}`: "want '['",
-		`{` + head + `,}`: "unexpected end of JSON input", `{` + head + `,"stacks":[[1,]]}`: "invalid character ']'",
-		`{` + head + `,"segments":[{"address":1,"bytes":2,"pool":"small","blocks":[]}]}`: "its blocks end at",
-	} {
-		_, err := Read(strings.NewReader(text))
-		assert.ErrorContains(t, err, want, text)
-	}
-}
-
-// TestManyEmptyEntriesCostLittle: entries of two bytes that become hundreds.
-func TestManyEmptyEntriesCostLittle(t *testing.T) {
-	for _, member := range []string{"sites", "retired", "allocations", "stacks", "frames", "lifetimes", "growing", "segments"} {
-		element := "{},"
-		if member == "stacks" {
-			element = "[],"
-		}
-		var packed bytes.Buffer
-		zip := gzip.NewWriter(&packed)
-		_, err := io.WriteString(zip, `{"schema":"gpumemtrack.snapshot","version":2,"`+member+`":[`+strings.Repeat(element, 16<<20/len(element)))
-		require.NoError(t, err)
-		require.NoError(t, zip.Close())
-
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err = Read(&packed)
-		runtime.ReadMemStats(&after)
-		if member == "segments" {
-			assert.ErrorContains(t, err, "want more than 0")
-		} else {
-			assert.Error(t, err, member)
-		}
-		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30), member)
-	}
-	_, err := Read(strings.NewReader(`{"sites":[` + strings.Repeat("{},", 1<<20)))
-	assert.ErrorIs(t, err, bounded.ErrTooLarge)
-}
 
 // FuzzEntries holds the fast ways to read an entry against json.Unmarshal.
 func FuzzEntries(f *testing.F) {

@@ -1,9 +1,7 @@
-package snapshot
+package tablejson
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -13,71 +11,44 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// WriteJSON writes the snapshot as one JSON object, in memory that does not grow with the
-// number of live buffers, but with the blocks of one segment. docs/snapshot.schema.json
-// describes it. The error is the writer's.
-func (s *Snapshot) WriteJSON(w io.Writer) error {
-	out := jsonstream.NewWriter(w)
-	s.writeTo(out)
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("write snapshot: %w", err)
-	}
-	return nil
-}
-
-func (s *Snapshot) writeTo(out *jsonstream.Writer) {
-	out.Head(snapshotHead{
-		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.tables.Streams, s.warm(),
-	})
-	s.writeTables(out)
-	out.Bytes([]byte("}\n"))
-}
-
-func (s *Snapshot) writeTables(out *jsonstream.Writer) {
-	if len(s.Segments) > 0 {
-		jsonstream.Table(out, "segments", s.Segments, func(b []byte, e alloc.Segment) ([]byte, error) {
+// WriteSnapshot writes the tables of a snapshot, and its segments, as the next members of an object.
+func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Segment) {
+	if len(segments) > 0 {
+		jsonstream.Table(out, "segments", segments, func(b []byte, e alloc.Segment) ([]byte, error) {
 			text, err := json.Marshal(e)
 			return append(b, text...), err
 		})
 	}
-	index, order := s.usedStacks()
+	index, order := usedStacks(t)
 	frames := newFrameTable()
 	jsonstream.Table(out, "stacks", order, func(b []byte, id tables.StackID) ([]byte, error) {
-		return frames.appendStack(b, s.tables.Stacks.Stack(id)), nil
+		return frames.appendStack(b, t.Stacks.Stack(id)), nil
 	})
 	frames.write(out, len(order))
-	jsonstream.Table(out, "sites", s.tables.Sites, jsonstream.AsJSON(func(e tables.SiteEntry) any {
+	jsonstream.Table(out, "sites", t.Sites, jsonstream.AsJSON(func(e tables.SiteEntry) any {
 		g := e.Tensor
-		return siteJSON{g.Kind, g.DType, g.Shape, s.tables.Sections[e.Section], index[e.Stack], s.tables.Stacks.Site(e.Stack), e.Live, e.Peak, e.Total, e.Stream, g.Unknown(), g.Memory}
+		return siteJSON{g.Kind, g.DType, g.Shape, t.Sections[e.Section], index[e.Stack], t.Stacks.Site(e.Stack), e.Live, e.Peak, e.Total, e.Stream, g.Unknown(), g.Memory}
 	}))
-	if len(s.tables.Retired) > 0 {
-		jsonstream.Table(out, "retired", s.tables.Retired, jsonstream.AsJSON(func(e tables.RetiredEntry) any {
-			return retiredJSON{s.tables.Sections[e.Section], index[e.Stack], s.tables.Stacks.Site(e.Stack), e.Total, e.Memory}
+	if len(t.Retired) > 0 {
+		jsonstream.Table(out, "retired", t.Retired, jsonstream.AsJSON(func(e tables.RetiredEntry) any {
+			return retiredJSON{t.Sections[e.Section], index[e.Stack], t.Stacks.Site(e.Stack), e.Total, e.Memory}
 		}))
 	}
-	jsonstream.Table(out, "allocations", s.tables.Allocations, func(b []byte, a tables.AllocationEntry) ([]byte, error) {
+	jsonstream.Table(out, "allocations", t.Allocations, func(b []byte, a tables.AllocationEntry) ([]byte, error) {
 		return allocationJSON{
-			a.Seq, s.tables.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, s.tables.Sections[s.tables.Sites[a.Site].Section], a.Foreign, a.Lost,
+			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Lost,
 		}.appendJSON(b)
 	})
-	if lines := s.tables.LifetimesJSON(); len(lines) > 0 {
+	if lines := t.LifetimesJSON(); len(lines) > 0 {
 		jsonstream.Table(out, "lifetimes", lines, jsonstream.AsJSON(func(l tables.LifetimesJSON) any { return l }))
 	}
-	if lines := s.tables.SeriesJSON(); len(lines) > 0 {
+	if lines := t.SeriesJSON(); len(lines) > 0 {
 		jsonstream.Table(out, "growing", lines, jsonstream.AsJSON(func(l tables.SeriesJSON) any { return l }))
 	}
 }
 
-// warm returns the end of the warm-up, if anything grows since.
-func (s *Snapshot) warm() time.Time {
-	if len(s.tables.Growing) == 0 {
-		return time.Time{}
-	}
-	return s.tables.Epoch.Add(s.tables.Warm)
-}
-
 // usedStacks numbers the stacks that the snapshot refers to.
-func (s *Snapshot) usedStacks() (index map[tables.StackID]int, order []tables.StackID) {
+func usedStacks(t *tables.Tables) (index map[tables.StackID]int, order []tables.StackID) {
 	index = map[tables.StackID]int{0: -1}
 	use := func(id tables.StackID) {
 		if _, ok := index[id]; !ok {
@@ -85,17 +56,14 @@ func (s *Snapshot) usedStacks() (index map[tables.StackID]int, order []tables.St
 			order = append(order, id)
 		}
 	}
-	for _, e := range s.tables.Sites {
+	for _, e := range t.Sites {
 		use(e.Stack)
 	}
-	for _, e := range s.tables.Retired {
+	for _, e := range t.Retired {
 		use(e.Stack)
 	}
 	return index, order
 }
-
-// MarshalJSON is WriteJSON into memory.
-func (s *Snapshot) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(s.WriteJSON) }
 
 // appendJSON writes what the struct's tags say.
 func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
@@ -122,27 +90,8 @@ func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// snapshotHead is a snapshot's JSON form before its tables.
-type snapshotHead struct {
-	Schema  string    `json:"schema"`
-	Version int       `json:"version"`
-	Time    time.Time `json:"time"`
-	Origin  Origin    `json:"origin,omitzero"`
-	Device  string    `json:"device"`
-	Ordinal int       `json:"ordinal"`
-	Levels
-	Peak   mem.Tally    `json:"peak"`
-	Total  mem.Tally    `json:"total"`
-	Events uint64       `json:"events"`
-	Cache  *alloc.Stats `json:"cache,omitempty"`
-
-	Settings map[string]string `json:"settings,omitempty"`
-	Streams  []alloc.Stream    `json:"streams,omitempty"`
-	Warm     time.Time         `json:"warm,omitzero"` // the end of the warm-up before growing
-}
-
-// snapshotTables are the tables: they refer to each other by index.
-type snapshotTables struct {
+// Snapshot is the tables of a snapshot as a file has them: they refer to each other by index.
+type Snapshot struct {
 	Segments    []alloc.Segment
 	Stacks      []stackJSON
 	Frames      []mem.Frame
