@@ -22,7 +22,7 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 
 // Device is the interface of a device's driver. Its methods may be called from any goroutine.
 //
-// Alloc allocates n bytes of device memory. The error is *OutOfMemoryError, *SizeError for a
+// Alloc allocates n bytes of device memory. The error is *OutOfMemoryError, ErrSize for a
 // negative n, or the driver's; a failed Alloc changes nothing. Zero bytes are a valid request,
 // and get an address that is freed like any other.
 //
@@ -33,12 +33,16 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 // MemInfo asks the driver. Name is the product name, Ordinal the index among the devices that
 // the process sees.
 //
-// A device that can do more has more methods, which [As] finds: those of StreamAllocator,
-// EventDevice and Copier, and any of
+// A device that can do more has more methods, which [As] finds: those of StreamAllocator and
+// Copier, and any of
 //
 //	Memory() Memory           // what it gives, if that is not DeviceMemory
 //	Reserved() (Bytes, error) // what it holds from the driver, as a pool does
 //	Synchronize() error       // waits until all work queued on it is done
+//
+//	// RecordEvent marks the end of the work that is queued on a stream now; it does not wait. A cache needs it
+//	// for RecordStream.
+//	RecordEvent(s Stream) (Event, error)
 //
 //	// Fill queues on a stream that n bytes at p, inside one allocation, become a value.
 //	Fill(p Ptr, n Bytes, value byte, s Stream) error
@@ -79,15 +83,6 @@ type StreamAllocator interface {
 	// RecordStream says that work on another stream uses the memory at an address: after
 	// its Free, it is not used again before that work is done.
 	RecordStream(p Ptr, s Stream) error
-}
-
-// EventDevice is a Device that can report when the work queued on a stream so far is done. A
-// Cache needs it for RecordStream.
-type EventDevice interface {
-	Device
-	// RecordEvent marks the end of the work that is queued on a stream now; it does not
-	// wait.
-	RecordEvent(s Stream) (Event, error)
 }
 
 // Event is a mark in a stream's work. When Done has reported true or Wait has returned nil,

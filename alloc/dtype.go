@@ -63,12 +63,9 @@ var dtypes = [...]struct {
 	Complex128: {128, "complex128", "c16", "C128", []string{"cdouble"}},
 }
 
-// Valid reports whether d is one of the package's types.
-func (d DType) Valid() bool { return d > 0 && int(d) < len(dtypes) }
-
 // Bits returns the size of one element in bits; 0 for a type that is not valid.
 func (d DType) Bits() int {
-	if !d.Valid() {
+	if int(d) >= len(dtypes) {
 		return 0
 	}
 	return dtypes[d].bits
@@ -76,19 +73,10 @@ func (d DType) Bits() int {
 
 // String returns PyTorch's name of the type without its "torch." prefix.
 func (d DType) String() string {
-	if !d.Valid() {
+	if d.Bits() == 0 {
 		return fmt.Sprintf("DType(%d)", uint8(d))
 	}
 	return dtypes[d].torch
-}
-
-// Safetensors returns the type as a safetensors header spells it, and "" for
-// the types that the format does not have.
-func (d DType) Safetensors() string {
-	if !d.Valid() {
-		return ""
-	}
-	return dtypes[d].safetensors
 }
 
 // ParseDType reads any of the spellings of PyTorch ("torch.float32", "half"), NumPy ("<f4",
@@ -120,7 +108,7 @@ var dtypeByName = func() map[string]DType {
 
 // MarshalText writes the type as String does.
 func (d DType) MarshalText() ([]byte, error) {
-	if !d.Valid() {
+	if d.Bits() == 0 {
 		return nil, fmt.Errorf("write dtype: %v is not a type", d)
 	}
 	return []byte(dtypes[d].torch), nil

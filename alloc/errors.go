@@ -12,6 +12,10 @@ import (
 var (
 	// ErrOutOfMemory is the class of *OutOfMemoryError.
 	ErrOutOfMemory = errors.New("out of device memory")
+	// ErrSize is the error of a size that memory cannot have here.
+	ErrSize = errors.New("invalid size")
+	// ErrShape is the error of a shape or an element type that a tensor in memory cannot have.
+	ErrShape = errors.New("invalid shape")
 	// ErrDoubleFree is the error of freeing memory that is free already.
 	ErrDoubleFree = errors.New("freed twice")
 	// ErrUnknownPtr is the error of an address that is not the start of an
@@ -59,18 +63,5 @@ func (e *OutOfMemoryError) Error() string {
 	return b.String()
 }
 
-// Is makes errors.Is(err, ErrOutOfMemory) true.
-func (e *OutOfMemoryError) Is(target error) bool { return target == ErrOutOfMemory }
-
-// Unwrap returns the driver's own error.
-func (e *OutOfMemoryError) Unwrap() error { return e.Err }
-
-// SizeError says that a request's size is not valid.
-type SizeError struct {
-	Requested Bytes
-	Reason    string
-}
-
-func (e *SizeError) Error() string {
-	return fmt.Sprintf("alloc %d bytes: %s", int64(e.Requested), e.Reason)
-}
+// Unwrap returns ErrOutOfMemory, and the driver's own error.
+func (e *OutOfMemoryError) Unwrap() []error { return []error{ErrOutOfMemory, e.Err} }

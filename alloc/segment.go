@@ -1,47 +1,30 @@
 package alloc
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "fmt"
 
 // Segment is one allocation of a cache from its driver, as it was at one
 // instant.
 type Segment struct {
-	Ptr    Ptr    `json:"address"`
-	Size   Bytes  `json:"bytes"`
-	Pool   Pool   `json:"pool"`
-	Stream Stream `json:"stream,omitempty"` // that its blocks are for
+	Ptr    Ptr
+	Size   Bytes
+	Pool   Pool
+	Stream Stream // that its blocks are for
 	// Expandable says that it is the mapped part of a range of addresses, which can
 	// grow.
-	Expandable bool `json:"expandable,omitempty"`
+	Expandable bool
 	// Private names the private pool that the segment is of, such as that of a CUDA graph in a
 	// recording of PyTorch: only requests of that pool get its memory, and emptying the cache
 	// leaves it. It is "" for the default pool, and of package alloc/cache, which has no other.
-	Private string  `json:"private_pool,omitempty"`
-	Blocks  []Block `json:"blocks"` // they tile the segment, in address order
+	Private string
+	Blocks  []Block // they tile the segment, in address order
 }
 
 // Block is a piece of a Segment.
 type Block struct {
-	Ptr       Ptr        `json:"address"`
-	Size      Bytes      `json:"bytes"`
-	Requested Bytes      `json:"requested_bytes,omitempty"` // 0 for an inactive block
-	State     BlockState `json:"state"`
-}
-
-// UnmarshalJSON reads a segment. One that is not valid is an error.
-func (s *Segment) UnmarshalJSON(text []byte) error {
-	type plain Segment
-	var in plain
-	if err := json.Unmarshal(text, &in); err != nil {
-		return err
-	}
-	if err := Segment(in).Check(); err != nil {
-		return err
-	}
-	*s = Segment(in)
-	return nil
+	Ptr       Ptr
+	Size      Bytes
+	Requested Bytes // 0 for an inactive block
+	State     BlockState
 }
 
 // Check returns an error if the blocks do not tile the segment in address order. It is for segments
@@ -63,34 +46,6 @@ func (s Segment) Check() error {
 	return nil
 }
 
-// MarshalText writes the pool's name.
-func (p Pool) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// UnmarshalText reads a name that MarshalText wrote.
-func (p *Pool) UnmarshalText(text []byte) error {
-	for _, pool := range []Pool{SmallPool, LargePool} {
-		if string(text) == pool.String() {
-			*p = pool
-			return nil
-		}
-	}
-	return fmt.Errorf("parse pool %q: want %v or %v", text, SmallPool, LargePool)
-}
-
-// MarshalText writes the state's name.
-func (s BlockState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText reads a name that MarshalText wrote.
-func (s *BlockState) UnmarshalText(text []byte) error {
-	for _, state := range []BlockState{Inactive, Allocated, Pending} {
-		if string(text) == state.String() {
-			*s = state
-			return nil
-		}
-	}
-	return fmt.Errorf("parse block state %q: want %v, %v or %v", text, Inactive, Allocated, Pending)
-}
-
 // Pool is one of the two sets of segments.
 type Pool uint8
 
@@ -110,6 +65,9 @@ func (p Pool) String() string {
 	}
 	return "unknown"
 }
+
+// MarshalText writes the pool's name.
+func (p Pool) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // BlockState is the state of a block.
 type BlockState uint8

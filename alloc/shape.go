@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,13 +14,13 @@ import (
 type Shape []int
 
 // Elements returns the number of elements, the product of the dimensions.
-// The error is a *ShapeError if a dimension is negative or the product does
-// not fit in an int64.
+// The error is ErrShape if a dimension is negative or the product does
+// not fit in an int64. It has the text of the shape and not the shape, so that a caller's literal stays off the heap.
 func (s Shape) Elements() (int64, error) {
 	empty := false
 	for i, dim := range s {
 		if dim < 0 {
-			return 0, &ShapeError{Shape: slices.Clone(s), Reason: fmt.Sprintf("dimension %d is negative", i)}
+			return 0, fmt.Errorf("%w %v: dimension %d is negative", ErrShape, s.String(), i)
 		}
 		empty = empty || dim == 0
 	}
@@ -32,7 +31,7 @@ func (s Shape) Elements() (int64, error) {
 	for _, dim := range s {
 		hi, lo := bits.Mul64(n, uint64(dim))
 		if hi != 0 || lo > math.MaxInt64 {
-			return 0, &ShapeError{Shape: slices.Clone(s), Reason: "the number of elements overflows 64 bits"}
+			return 0, fmt.Errorf("%w %v: the number of elements overflows 64 bits", ErrShape, s.String())
 		}
 		n = lo
 	}
@@ -40,26 +39,26 @@ func (s Shape) Elements() (int64, error) {
 }
 
 // Bytes returns the memory that a dense tensor of this shape takes, packed
-// types rounded up to a whole byte. The error is a *ShapeError if the shape is
+// types rounded up to a whole byte. The error is ErrShape if the shape is
 // not valid, the type is not one of the package's, or the size does not fit.
 func (s Shape) Bytes(d DType) (Bytes, error) {
 	n, err := s.Elements()
 	if err != nil {
 		return 0, err
 	}
-	if !d.Valid() {
-		return 0, &ShapeError{Shape: slices.Clone(s), Reason: fmt.Sprintf("%v is not an element type: want one of package alloc's, such as Float32", d)}
+	if d.Bits() == 0 {
+		return 0, fmt.Errorf("%w %v: %v is not an element type: want one of package alloc's, such as Float32", ErrShape, s.String(), d)
 	}
 	hi, lo := bits.Mul64(uint64(n), uint64(d.Bits()))
 	if hi > 3 { // lo and the two low bits of hi hold at most 8 * math.MaxInt64
-		return 0, &ShapeError{Shape: slices.Clone(s), Reason: fmt.Sprintf("its size in %v overflows 64 bits", d)}
+		return 0, fmt.Errorf("%w %v: its size in %v overflows 64 bits", ErrShape, s.String(), d)
 	}
 	whole := hi<<61 | lo>>3
 	if lo&7 != 0 {
 		whole++
 	}
 	if whole > math.MaxInt64 {
-		return 0, &ShapeError{Shape: slices.Clone(s), Reason: fmt.Sprintf("its size in %v overflows 64 bits", d)}
+		return 0, fmt.Errorf("%w %v: its size in %v overflows 64 bits", ErrShape, s.String(), d)
 	}
 	return Bytes(whole), nil
 }
@@ -83,8 +82,8 @@ func (s Shape) Append(b []byte) []byte {
 }
 
 // ParseShape reads a shape as String prints it; "64x3x3x3" and "64, 3, 3, 3" are read too. The
-// shape must be valid. A text that is not a shape is an error, a shape that is not valid a
-// *ShapeError.
+// shape must be valid. A text that is not a shape is an error, a shape that is not valid
+// ErrShape.
 func ParseShape(text string) (Shape, error) {
 	inner := strings.TrimSpace(text)
 	if trimmed, ok := strings.CutPrefix(inner, "("); ok {
@@ -114,11 +113,3 @@ func ParseShape(text string) (Shape, error) {
 	}
 	return s, nil
 }
-
-// ShapeError says that no tensor in memory can have a shape.
-type ShapeError struct {
-	Shape  Shape
-	Reason string
-}
-
-func (e *ShapeError) Error() string { return fmt.Sprintf("shape %v: %s", e.Shape, e.Reason) }

@@ -35,15 +35,13 @@ func TestShapeElementsRefuses(t *testing.T) {
 		shape alloc.Shape
 		want  string
 	}{
-		{alloc.Shape{2, -1}, "shape (2, -1): dimension 1 is negative"},
-		{alloc.Shape{0, -1}, "shape (0, -1): dimension 1 is negative"},
-		{alloc.Shape{1 << 30, 1 << 30, 8}, "shape (1073741824, 1073741824, 8): the number of elements overflows 64 bits"},
-		{alloc.Shape{1 << 30, 1 << 30, 1 << 30}, "shape (1073741824, 1073741824, 1073741824): the number of elements overflows 64 bits"},
+		{alloc.Shape{2, -1}, "invalid shape (2, -1): dimension 1 is negative"},
+		{alloc.Shape{0, -1}, "invalid shape (0, -1): dimension 1 is negative"},
+		{alloc.Shape{1 << 30, 1 << 30, 8}, "invalid shape (1073741824, 1073741824, 8): the number of elements overflows 64 bits"},
+		{alloc.Shape{1 << 30, 1 << 30, 1 << 30}, "invalid shape (1073741824, 1073741824, 1073741824): the number of elements overflows 64 bits"},
 	} {
 		_, err := test.shape.Elements()
-		var shapeErr *alloc.ShapeError
-		require.ErrorAs(t, err, &shapeErr)
-		assert.Equal(t, test.shape, shapeErr.Shape)
+		require.ErrorIs(t, err, alloc.ErrShape)
 		assert.EqualError(t, err, test.want)
 		_, err = test.shape.Bytes(alloc.Float32)
 		assert.EqualError(t, err, test.want)

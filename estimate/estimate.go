@@ -13,7 +13,7 @@ import (
 // Model estimates the memory of a model that calls the layers one after
 // another. It computes with shapes alone, within milliseconds. The error is a
 // *LayerError where a layer cannot be made or does not take its input; others name
-// the option that makes no sense, and are an *alloc.ShapeError beneath where an input's
+// the option that makes no sense, and are alloc.ErrShape beneath where an input's
 // shape is not valid.
 //
 // Without an input the report has the parameters only, and says so.

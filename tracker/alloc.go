@@ -17,7 +17,7 @@ import (
 // Alloc allocates device memory for a tensor and enters it in the ledger with the caller's
 // call stack. The memory is not initialized. The shape is copied. The caller frees the buffer.
 //
-// The error is a *alloc.ShapeError if the shape or type is not valid, a *OutOfMemoryError if
+// The error is alloc.ErrShape if the shape or type is not valid, a *OutOfMemoryError if
 // the device is full, ErrDuplicatePtr or alloc.ErrBrokenDriver if the device returned an
 // overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close.
 // Nothing has changed then.
@@ -34,14 +34,14 @@ func (t *MemTracker) AllocOn(s alloc.Stream, shape alloc.Shape, dtype alloc.DTyp
 }
 
 // AllocBytes allocates n bytes of device memory, as a tensor of n uint8 elements. A negative
-// size is an *alloc.SizeError; the other errors are those of Alloc.
+// size is alloc.ErrSize; the other errors are those of Alloc.
 func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 	stack := tables.StackID(t.stacks.Table.Capture(1))
 	if n < 0 {
-		return nil, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return nil, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	if alloc.Bytes(int(n)) != n {
-		return nil, &alloc.SizeError{Requested: n, Reason: "too large for this platform's int"}
+		return nil, fmt.Errorf("%w of %d bytes: too large for this platform's int", alloc.ErrSize, n)
 	}
 	return t.alloc(stack, 0, alloc.Shape{int(n)}, alloc.Uint8, kind)
 }

@@ -20,7 +20,7 @@ import (
 // copy is complete when CopyIn returns. It does not wait for work that streams other than the
 // default one have queued.
 //
-// The error is a *alloc.SizeError if src is larger than the buffer, alloc.ErrUnknownPtr for a buffer
+// The error is alloc.ErrSize if src is larger than the buffer, alloc.ErrUnknownPtr for a buffer
 // that is freed, and errors.ErrUnsupported for a device that cannot copy; nothing is copied then.
 func CopyIn[T alloc.Element](b *Buffer, src []T) error {
 	return b.copy("copy in", alloc.DTypeOf[T](), bytesOf(src), alloc.Copier.CopyToDevice)
@@ -49,7 +49,7 @@ func (b *Buffer) copy(what string, dtype alloc.DType, host []byte, move func(all
 	case dtype != b.DType() && b.DType() != alloc.Uint8:
 		return fmt.Errorf("%s: %v: elements of %v: want %v", what, b, dtype, b.DType())
 	case n > b.Bytes():
-		return fmt.Errorf("%s: %v: %w", what, b, &alloc.SizeError{Requested: n, Reason: "more than the buffer holds"})
+		return fmt.Errorf("%s: %v: %w of %d bytes: more than the buffer holds", what, b, alloc.ErrSize, n)
 	case !ok:
 		return fmt.Errorf("%s: %v: %s cannot copy: %w", what, b, t.name, errors.ErrUnsupported)
 	}
@@ -77,7 +77,7 @@ func Copy(dst, src *Buffer) error {
 	case dst.DType() != src.DType() && dst.DType() != alloc.Uint8 && src.DType() != alloc.Uint8:
 		return fmt.Errorf("%s: elements of %v: want %v", about, src.DType(), dst.DType())
 	case src.Bytes() > dst.Bytes():
-		return fmt.Errorf("%s: %w", about, &alloc.SizeError{Requested: src.Bytes(), Reason: "more than the buffer holds"})
+		return fmt.Errorf("%s: %w of %d bytes: more than the buffer holds", about, alloc.ErrSize, src.Bytes())
 	}
 	err := errors.ErrUnsupported
 	if peer, ok := alloc.As[ability.PeerCopier](to.device); ok {
@@ -133,8 +133,8 @@ func (b *Buffer) nameCopy(src *Buffer) {
 // that is queued on such streams by then is done; only then it is handed out again. Call
 // it before Free. The stream must live until the memory is no longer pending.
 //
-// The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported if the device is not an
-// alloc.EventDevice: there, wait for the stream before Free. Without a cache it does
+// The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported if the device has no
+// events (RecordEvent of alloc.Device): there, wait for the stream before Free. Without a cache it does
 // nothing if the device knows no streams: the driver's own free waits for all work.
 func (b *Buffer) RecordStream(s alloc.Stream) error {
 	t := b.tracker

@@ -24,8 +24,8 @@ type freedMemory struct {
 	filler  ability.Filler
 	copier  alloc.Copier
 	waiter  ability.Synchronizer
-	events  alloc.EventDevice // nil if the device has none
-	refused sync.Once         // the Logger was told that the device refuses
+	events  ability.EventDevice // nil if the device has none
+	refused sync.Once           // the Logger was told that the device refuses
 
 	mu      sync.Mutex // no device is asked while it is held
 	pieces  []piece    // by address; they do not overlap
@@ -57,7 +57,7 @@ func newFreedMemory(t *MemTracker) (*freedMemory, error) {
 	f.filler, fills = alloc.As[ability.Filler](t.device)
 	f.copier, copies = alloc.As[alloc.Copier](t.device)
 	f.waiter, waits = alloc.As[ability.Synchronizer](t.device)
-	f.events, _ = alloc.As[alloc.EventDevice](t.device)
+	f.events, _ = alloc.As[ability.EventDevice](t.device)
 	if !t.owned || !fills || !copies || !waits {
 		return nil, fmt.Errorf("find late writes on %s: it needs a cache of the tracker's own over a device that can fill and copy its memory and wait: %w", t.name, errors.ErrUnsupported)
 	}

@@ -13,7 +13,7 @@ import (
 // Register enters memory that other code allocated on the tracker's device, such as an arena
 // or a C library's buffer, with the caller's call stack. The other code still owns it, and
 // calls Unregister before it frees it. The error is ErrDuplicatePtr if the address is already
-// live, alloc.ErrUnknownPtr if it is 0, a *alloc.ShapeError if the shape or type is not valid,
+// live, alloc.ErrUnknownPtr if it is 0, alloc.ErrShape if the shape or type is not valid,
 // and alloc.ErrClosed after Close.
 //
 // The option InMemory names another kind of memory than the device's own, the host's too:

@@ -96,15 +96,13 @@ func TestTheShapeIsCopied(t *testing.T) {
 func TestRefusedRequests(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Device: device(t, sim.Config{Memory: alloc.GiB})})
 	_, err := tr.Alloc(alloc.Shape{2, -1}, alloc.Float32, tracker.Input)
-	var shape *alloc.ShapeError
-	require.ErrorAs(t, err, &shape)
+	require.ErrorIs(t, err, alloc.ErrShape)
 	_, err = tr.Alloc(alloc.Shape{2}, 0, tracker.Input)
-	require.ErrorAs(t, err, &shape)
+	require.ErrorIs(t, err, alloc.ErrShape)
 	_, err = tr.Alloc(alloc.Shape{2}, alloc.Float32, tracker.Kind("a\nb"))
 	require.ErrorContains(t, err, `kind "a\nb": want printable UTF-8`)
 	_, err = tr.AllocBytes(-1, tracker.Input)
-	var size *alloc.SizeError
-	require.ErrorAs(t, err, &size)
+	require.ErrorIs(t, err, alloc.ErrSize)
 	_, err = tr.Alloc(alloc.Shape{1 << 30}, alloc.Float32, tracker.Input)
 	var oom *alloc.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)

@@ -21,7 +21,7 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 	}
 	c.rounding = rounding{cfg.Roundup, cfg.Roundup != ([16]int{})}
 	c.live = newTable(&c.blocks)
-	c.pending.dev, _ = alloc.As[alloc.EventDevice](dev)
+	c.pending.dev, _ = alloc.As[ability.EventDevice](dev)
 	if checker, ok := alloc.As[reuseChecker](dev); ok {
 		c.checkReuse = checker.CheckReuse()
 	}
@@ -43,7 +43,7 @@ type reuseChecker interface {
 
 // Alloc allocates n bytes for work on the default stream, from cached memory if possible. When
 // the driver is out of memory, the cache gives free segments back and asks once more. If that
-// fails too, the error is *alloc.OutOfMemoryError. Other errors are *alloc.SizeError for a negative n,
+// fails too, the error is *alloc.OutOfMemoryError. Other errors are alloc.ErrSize for a negative n,
 // alloc.ErrClosed, alloc.ErrBrokenDriver, and the driver's.
 func (c *Cache) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	p, _, err := c.AllocOn(n, 0)
@@ -54,7 +54,7 @@ func (c *Cache) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 // reused for that stream only, until its segment goes back to the driver. The errors are those of Alloc.
 func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated alloc.Bytes, err error) {
 	if n < 0 {
-		return 0, 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return 0, 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	size := c.rounding.blockSize(n)
 	c.mu.Lock()

@@ -39,7 +39,7 @@
 // and each stream has segments of its own: a freed block may be reused immediately, for work that the
 // stream runs after what is queued. If work on other streams uses the block too, call
 // Cache.RecordStream. A block that is freed then is pending until that work is done. This needs
-// an alloc.EventDevice; on other devices, wait for the other streams before Free. All of this follows
+// a device with events (RecordEvent); on others, wait for the other streams before Free. All of this follows
 // PyTorch's allocator, down to the order of the calls to the driver.
 //
 // Alloc takes no stream: it allocates for the default stream, 0.

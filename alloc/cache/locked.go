@@ -1,6 +1,8 @@
 package cache
 
 import (
+	"fmt"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
@@ -38,7 +40,7 @@ func (l locked) Alloc(n alloc.Bytes, s alloc.Stream, owner cachelock.Owner) (p a
 
 func (l locked) AllocOwned(n alloc.Bytes, s alloc.Stream, enter cachelock.Enter) error {
 	if n < 0 {
-		return &alloc.SizeError{Requested: n, Reason: "negative"}
+		return fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	l.c.poll()
 	size := l.c.rounding.blockSize(n)

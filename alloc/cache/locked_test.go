@@ -69,8 +69,7 @@ func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
 		assert.Equal(t, before, c.Stats().Allocated.Bytes.Current)
 		alloctest.Invariants(t, c)
 	}
-	var size *alloc.SizeError
-	require.ErrorAs(t, c.Locked().AllocOwned(-1, 0, nil), &size)
+	require.ErrorIs(t, c.Locked().AllocOwned(-1, 0, nil), alloc.ErrSize)
 }
 
 func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {

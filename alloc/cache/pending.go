@@ -15,7 +15,7 @@ import (
 // work is done.
 //
 // The errors are those of Free for an address, ErrClosed, and errors.ErrUnsupported on a
-// device that is not an EventDevice: there, wait for the work before Free.
+// device without events: there, wait for the work before Free.
 func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,7 +1,6 @@
 package cache_test
 
 import (
-	"encoding/json"
 	"testing"
 	"unicode/utf8"
 
@@ -13,32 +12,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 )
-
-func TestSegmentJSON(t *testing.T) {
-	c, _ := newCache(t, sim.Config{})
-	mustAlloc(t, c, 100)
-	mustAlloc(t, c, 3*alloc.MiB)
-	for segment := range c.Segments() {
-		text, err := json.Marshal(segment)
-		require.NoError(t, err)
-		var got alloc.Segment
-		require.NoError(t, json.Unmarshal(text, &got))
-		assert.Equal(t, segment.Size, got.Size)
-		assert.Equal(t, segment.Pool, got.Pool)
-		assert.Equal(t, segment.Blocks, got.Blocks)
-	}
-	for name, text := range map[string]string{
-		"a hole":       `{"address":512,"bytes":1024,"pool":"small","blocks":[{"address":1024,"bytes":512,"state":"inactive"}]}`,
-		"too short":    `{"address":512,"bytes":1024,"pool":"small","blocks":[{"address":512,"bytes":512,"state":"inactive"}]}`,
-		"no pool":      `{"address":512,"bytes":0,"pool":"medium","blocks":[]}`,
-		"no state":     `{"address":512,"bytes":512,"pool":"small","blocks":[{"address":512,"bytes":512,"state":"gone"}]}`,
-		"no such size": `{"address":512,"bytes":0,"pool":"small","blocks":[{"address":512,"bytes":-512,"state":"inactive"}]}`,
-		"negative":     `{"address":512,"bytes":-512,"pool":"small","blocks":[]}`,
-		"past 2^64":    `{"address":18446744073709551104,"bytes":1024,"pool":"small","blocks":[{"address":18446744073709551104,"bytes":512,"state":"inactive"},{"address":0,"bytes":512,"state":"inactive"}]}`,
-	} {
-		assert.Error(t, json.Unmarshal([]byte(text), new(alloc.Segment)), name)
-	}
-}
 
 // TestDeviceNamesAreEscaped: a name comes from the driver, or from a file.
 func TestDeviceNamesAreEscaped(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
@@ -75,7 +76,7 @@ func (r request) pool() alloc.Pool { return poolOf(r.size) }
 
 // pending is what a cache keeps of blocks that several streams use.
 type pending struct {
-	dev   alloc.EventDevice     // nil if the device has no events
+	dev   ability.EventDevice   // nil if the device has no events
 	uses  map[id][]alloc.Stream // of allocated blocks: the streams that use them, except their own
 	fresh []*freed              // blocks without all of their events
 	count int                   // pending blocks

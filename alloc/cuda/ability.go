@@ -44,7 +44,7 @@ func (d *Device) copy(p alloc.Ptr, n int, move func() error) error {
 // Fill queues that n bytes at p become a value, by cuMemsetD8Async, with CopyToDevice's errors.
 func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
 	if n < 0 {
-		return &alloc.SizeError{Requested: n, Reason: "negative"}
+		return fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	err := d.do(func() error {
 		if n == 0 {

@@ -119,11 +119,11 @@ func (d *Device) inContext(call func() error) error {
 }
 
 // Alloc gives n bytes by cuMemAlloc. The errors are *alloc.OutOfMemoryError
-// with the driver's numbers, *alloc.SizeError when n is negative, ErrDeviceLost,
+// with the driver's numbers, alloc.ErrSize when n is negative, ErrDeviceLost,
 // alloc.ErrClosed. Zero bytes take one, to have an address of their own.
 func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
-		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	var p uint64
 	err := d.do(func() (err error) {

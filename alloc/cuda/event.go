@@ -6,9 +6,10 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-var _ alloc.EventDevice = (*Device)(nil)
+var _ ability.EventDevice = (*Device)(nil)
 
 // RecordEvent marks the end of the work that a stream, a CUstream of the device's context, has been
 // given so far: by cuEventCreate, without timing, and cuEventRecord. The errors, the event's too,

@@ -174,8 +174,7 @@ func TestPinnedMemory(t *testing.T) {
 		_, err = pinned.Slice(p)
 		require.ErrorIs(t, err, alloc.ErrUnknownPtr)
 		_, err = pinned.Alloc(-1)
-		var size *alloc.SizeError
-		require.ErrorAs(t, err, &size)
+		require.ErrorIs(t, err, alloc.ErrSize)
 		_, err = pinned.MemInfo()
 		require.Error(t, err)
 	}
@@ -232,8 +231,7 @@ func TestManagedMemory(t *testing.T) {
 	require.Equal(t, "fox", string(back))
 	require.NoError(t, managed.Free(p))
 	_, err = managed.Alloc(-1)
-	var size *alloc.SizeError
-	require.ErrorAs(t, err, &size)
+	require.ErrorIs(t, err, alloc.ErrSize)
 	_, err = managed.Alloc(math.MaxInt64)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 }

@@ -49,7 +49,7 @@ func (m managed) Free(p alloc.Ptr) error { return m.dev.Free(p) }
 func (m managed) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	switch {
 	case n < 0:
-		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	case m.dev.driver.allocManaged == 0:
 		return 0, fmt.Errorf("alloc %v of %v: the driver has none: %w", n, m, errors.ErrUnsupported)
 	}

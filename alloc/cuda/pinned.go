@@ -99,9 +99,9 @@ func (p *pinned) MemInfo() (alloc.MemInfo, error) {
 func (p *pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	switch {
 	case n < 0:
-		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	case int64(n) != int64(uintptr(n)):
-		return 0, &alloc.SizeError{Requested: n, Reason: "too large for this platform's addresses"}
+		return 0, fmt.Errorf("%w of %d bytes: too large for this platform's addresses", alloc.ErrSize, n)
 	case p.dev.driver.hostAlloc == 0:
 		return 0, fmt.Errorf("alloc %v of %v: the driver has none: %w", n, p, errors.ErrUnsupported)
 	}

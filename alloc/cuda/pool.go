@@ -153,7 +153,7 @@ func (p *pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 // may use them, and Free gives them back behind it. The errors are Device.Alloc's.
 func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
 	if n < 0 {
-		return 0, 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return 0, 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	var at uint64
 	err := p.do(func() (err error) {

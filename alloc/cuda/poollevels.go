@@ -45,7 +45,7 @@ func (p *pool) Reserved() (alloc.Bytes, error) {
 // The error is alloc.ErrClosed, or the driver's.
 func (p *pool) SetReleaseThreshold(n alloc.Bytes) error {
 	if n < 0 {
-		return &alloc.SizeError{Requested: n, Reason: "a release threshold is 0 or more"}
+		return fmt.Errorf("%w of %d bytes: a release threshold is 0 or more", alloc.ErrSize, n)
 	}
 	return p.set("release threshold of", map[int]uint64{poolReleaseThreshold: uint64(n)})
 }

@@ -20,11 +20,11 @@ type reservation struct {
 // Reserve gives n bytes of addresses by cuMemAddressReserve. It is
 // errors.ErrUnsupported on a driver without virtual memory, from before CUDA 10.2, and where the
 // driver maps memory in units that chunk is no multiple of: none is known to. The
-// other errors are *alloc.SizeError for n that is not a positive multiple of chunk, or
+// other errors are alloc.ErrSize for n that is not a positive multiple of chunk, or
 // a chunk that is not a positive multiple of 2 MiB, and those of Alloc.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	if chunk <= 0 || chunk%(2*alloc.MiB) != 0 || n <= 0 || n%chunk != 0 {
-		return 0, &alloc.SizeError{Requested: n, Reason: fmt.Sprintf("addresses in chunks of %v, of a multiple of 2 MiB", chunk)}
+		return 0, fmt.Errorf("%w of %d bytes: addresses in chunks of %v, of a multiple of 2 MiB", alloc.ErrSize, n, chunk)
 	}
 	if d.driver.addressReserve == 0 {
 		return 0, fmt.Errorf("reserve %v of addresses on %v: the driver has no virtual memory: %w", n, d, errors.ErrUnsupported)

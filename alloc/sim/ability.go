@@ -51,7 +51,7 @@ func (d *Device) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n all
 		return fmt.Errorf("copy %v from %s to %v: not a simulated device: %w", n, text.Line(from.Name()), d, errors.ErrUnsupported)
 	}
 	if n < 0 || alloc.Bytes(int(n)) != n {
-		return &alloc.SizeError{Requested: n, Reason: "copy"}
+		return fmt.Errorf("%w of %d bytes: negative, or too large for this platform's int", alloc.ErrSize, n)
 	}
 	data := make([]byte, n)
 	if err := peer.CopyToHost(data, src); err != nil {

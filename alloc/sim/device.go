@@ -88,7 +88,7 @@ var (
 	_ ability.Filler       = (*Device)(nil)
 	_ ability.PeerCopier   = (*Device)(nil)
 	_ ability.Timer        = (*Device)(nil)
-	_ alloc.EventDevice    = (*Device)(nil)
+	_ ability.EventDevice  = (*Device)(nil)
 )
 
 // New opens a device. The error says which field of cfg is out of range.
@@ -120,12 +120,12 @@ func (d *Device) Ordinal() int { return d.ordinal }
 func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.name, d.ordinal)) }
 
 // Alloc gives n bytes. The errors are *alloc.OutOfMemoryError when too few
-// pages are free, *alloc.SizeError when n is negative, alloc.ErrClosed, and
+// pages are free, alloc.ErrSize when n is negative, alloc.ErrClosed, and
 // those of faults. Zero bytes take a granule of 512 bytes, to have an address
 // of their own.
 func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
-		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	defer d.begin()()
 	if err := d.enter(OpAlloc); errors.Is(err, alloc.ErrOutOfMemory) {

@@ -48,11 +48,11 @@ func (p *pinned) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{}, fmt.Errorf("memory info of %s: %w", p.Name(), errors.ErrUnsupported)
 }
 
-// Alloc gives n bytes. The errors are *alloc.OutOfMemoryError beyond the limit, *alloc.SizeError
+// Alloc gives n bytes. The errors are *alloc.OutOfMemoryError beyond the limit, alloc.ErrSize
 // when n is negative, alloc.ErrClosed, and those of faults.
 func (p *pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
-		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

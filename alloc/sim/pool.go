@@ -80,7 +80,7 @@ func (p *pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 // AllocOn gives n bytes for work on a stream, with Device.Alloc's errors.
 func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
 	if n < 0 {
-		return 0, 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return 0, 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -98,8 +98,7 @@ func TestPinned(t *testing.T) {
 	require.NoError(t, pinned.Free(p))
 	require.ErrorIs(t, pinned.Free(p), alloc.ErrUnknownPtr)
 	_, err = pinned.Alloc(-1)
-	var size *alloc.SizeError
-	require.ErrorAs(t, err, &size)
+	require.ErrorIs(t, err, alloc.ErrSize)
 	_, err = pinned.MemInfo()
 	require.Error(t, err)
 }

@@ -83,7 +83,7 @@ func (d *Device) settle(due []queued) {
 // Fill queues that n bytes at p become a value. The errors are those of a copy.
 func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
 	if n < 0 || alloc.Bytes(int(n)) != n {
-		return &alloc.SizeError{Requested: n, Reason: "fill"}
+		return fmt.Errorf("%w of %d bytes: negative, or too large for this platform's int", alloc.ErrSize, n)
 	}
 	w := Work{Stream: s, Ptr: p, Size: n, Write: true, Value: value}
 	defer d.begin()()

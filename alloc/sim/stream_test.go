@@ -110,8 +110,7 @@ func TestWorkWrites(t *testing.T) {
 	assert.ErrorIs(t, dev.Fill(p, 1, 0, 0), sim.ErrInjected)
 	assert.ErrorIs(t, dev.Fill(p+1, 4, 0, 0), alloc.ErrUnknownPtr)
 	assert.ErrorIs(t, open(t, sim.Config{}).Fill(p, 1, 0, 0), sim.ErrNotBacked)
-	var size *alloc.SizeError
-	assert.ErrorAs(t, dev.Fill(p, -1, 0, 0), &size)
+	assert.ErrorIs(t, dev.Fill(p, -1, 0, 0), alloc.ErrSize)
 }
 
 // TestWorkThatNeverEnds: the clock stops at its last time, and does not begin anew.

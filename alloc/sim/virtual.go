@@ -18,7 +18,7 @@ type reservation struct {
 }
 
 // Reserve gives n bytes of addresses, which Map can put memory behind. The errors are
-// *alloc.SizeError for n that is not a positive multiple of chunk, or a chunk that is not a positive multiple
+// alloc.ErrSize for n that is not a positive multiple of chunk, or a chunk that is not a positive multiple
 // of 2 MiB, alloc.ErrOutOfMemory when addresses run out,
 // alloc.ErrClosed, and those of faults. There are 4 TiB of addresses.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
@@ -27,7 +27,7 @@ func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 		return 0, err
 	}
 	if chunk <= 0 || chunk%pageSize != 0 || n <= 0 || n%chunk != 0 {
-		return 0, &alloc.SizeError{Requested: n, Reason: fmt.Sprintf("addresses in chunks of %v, of whole pages of %v", chunk, pageSize)}
+		return 0, fmt.Errorf("%w of %d bytes: addresses in chunks of %v, of whole pages of %v", alloc.ErrSize, n, chunk, pageSize)
 	}
 	first, ok := d.memory.pages.take(pagesOf(n))
 	if !ok {

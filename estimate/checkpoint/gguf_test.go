@@ -195,7 +195,7 @@ func TestGGUFSaysWhatIsWrong(t *testing.T) {
 		"alignment a string":  {ggufBytes([]ggufKey{{"general.alignment", "32"}}, w), `"general.alignment": it is not a power of two`},
 		"5 dimensions":        {ggufBytes(nil, ggufTensor{"w", []uint64{1, 1, 1, 1, 1}, 0, 0}), `tensor "w": 5 dimensions; GGUF allows 4`},
 		"length of 2^64-1":    {ggufHeader(nil, ggufTensor{"w", []uint64{math.MaxUint64}, 0, 0}), `tensor "w": dimension 0 has a length of`},
-		"elements overflow":   {ggufHeader(nil, ggufTensor{"w", []uint64{1 << 30, 1 << 30, 1 << 30}, 0, 0}), `tensor "w": shape (1073741824, 1073741824, 1073741824): the number of elements overflows`},
+		"elements overflow":   {ggufHeader(nil, ggufTensor{"w", []uint64{1 << 30, 1 << 30, 1 << 30}, 0, 0}), `tensor "w": invalid shape (1073741824, 1073741824, 1073741824): the number of elements overflows`},
 		"bytes overflow":      {ggufHeader(nil, ggufTensor{"w", []uint64{1 << 30, 1 << 30, 4}, 0, 0}), `overflows 64 bits`},
 		"unknown type":        {ggufHeader(nil, ggufTensor{"w", []uint64{32}, 4, 0}), `tensor "w": unknown tensor type 4`},
 		"rows and blocks":     {ggufHeader(nil, ggufTensor{"w", []uint64{128, 2}, 12, 0}), `tensor "w": rows of 128 elements do not fill whole blocks of 256, as Q4_K has them`},

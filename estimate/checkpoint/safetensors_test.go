@@ -110,7 +110,7 @@ func TestSafetensorsSaysWhatIsWrong(t *testing.T) {
 		"length a fraction": {safetensorsFile(`{"w":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}}`, 4), `tensor "w": shape: 1.0: want`},
 		"length of 2^63":    {safetensorsFile(`{"w":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,4]}}`, 4), `tensor "w": shape: 9223372036854775808: want`},
 		"65 dimensions":     {safetensorsFile(`{"w":{"dtype":"F32","shape":[1`+strings.Repeat(",1", 64)+`],"data_offsets":[0,4]}}`, 4), `want at most 64`},
-		"elements overflow": {safetensorsFile(`{"w":{"dtype":"F32","shape":[1073741824,1073741824,1073741824],"data_offsets":[0,4]}}`, 4), `tensor "w": shape (1073741824, 1073741824, 1073741824): the number of elements overflows`},
+		"elements overflow": {safetensorsFile(`{"w":{"dtype":"F32","shape":[1073741824,1073741824,1073741824],"data_offsets":[0,4]}}`, 4), `tensor "w": invalid shape (1073741824, 1073741824, 1073741824): the number of elements overflows`},
 		"bytes overflow":    {safetensorsFile(`{"w":{"dtype":"F64","shape":[1073741824,1073741824,4],"data_offsets":[0,4]}}`, 4), `tensor "w": the size of 4611686018427387904 elements of F64 overflows`},
 		"half a byte":       {safetensorsFile(`{"w":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}}`, 2), `tensor "w": 3 elements do not fill whole blocks of 2`},
 		"wrong size":        {safetensorsFile(`{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 4), `tensor "w": shape (2,) of F32 takes 8 bytes, but its data_offsets [0, 4] hold 4`},

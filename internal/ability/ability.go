@@ -13,6 +13,15 @@ type Synchronizer interface {
 	Synchronize() error
 }
 
+// EventDevice is a Device that can report when the work queued on a stream so far is done. A
+// Cache needs it for RecordStream.
+type EventDevice interface {
+	alloc.Device
+	// RecordEvent marks the end of the work that is queued on a stream now; it does not
+	// wait.
+	RecordEvent(s alloc.Stream) (alloc.Event, error)
+}
+
 // PeerCopier is a Device that can copy from another device's memory.
 type PeerCopier interface {
 	// CopyFrom copies n bytes at src, which is memory of the device from, to dst. They may be the same

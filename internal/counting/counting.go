@@ -56,10 +56,10 @@ func New(total alloc.Bytes) *Device {
 
 // Alloc returns an address for n bytes, which take n rounded up to a multiple of 512 bytes, at
 // least 512. Each address is a multiple of 2 MiB, higher than all before it, and never reused.
-// The errors are *alloc.OutOfMemoryError, and *alloc.SizeError for a negative n.
+// The errors are *alloc.OutOfMemoryError, and alloc.ErrSize for a negative n.
 func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
-		return 0, &alloc.SizeError{Requested: n, Reason: "negative"}
+		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,11 +105,11 @@ func (d *Device) Free(p alloc.Ptr) error {
 	return nil
 }
 
-// Reserve returns addresses as Alloc does; they do not run out. The error is *alloc.SizeError, for a
+// Reserve returns addresses as Alloc does; they do not run out. The error is alloc.ErrSize, for a
 // size that is not a multiple of the chunk.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	if n <= 0 || chunk <= 0 || n%chunk != 0 {
-		return 0, &alloc.SizeError{Requested: n, Reason: fmt.Sprintf("no multiple of the chunk of %v", chunk)}
+		return 0, fmt.Errorf("%w of %d bytes: no multiple of the chunk of %v", alloc.ErrSize, n, chunk)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

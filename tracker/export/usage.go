@@ -74,7 +74,7 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 		if site.Memory != alloc.UnknownMemory {
 			row.Memory = site.Memory.String()
 		}
-		if site.DType.Valid() { // it is not, and the shape unknown, for shapes long gone
+		if site.DType.Bits() > 0 { // it is not, and the shape unknown, for shapes long gone
 			row.DType, row.Shape = site.DType.String(), site.Shape.String()
 		}
 		u.Add(row)

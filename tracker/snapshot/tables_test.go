@@ -62,7 +62,7 @@ func TestForeignSources(t *testing.T) {
 	for a := range read.Snapshot.Allocations() {
 		assert.Equal(t, alloc.Stream(0x7f00_0000_1000), a.Stream)
 		assert.Equal(t, alloc.Bytes(1000), a.Requested)
-		assert.False(t, a.DType.Valid())
+		assert.Zero(t, a.DType.Bits())
 		assert.Equal(t, "train.py:7 train", a.Site.String())
 		assert.Equal(t, "forward", a.Section)
 	}

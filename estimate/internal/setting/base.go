@@ -102,7 +102,7 @@ func (l *LoRA) check() error {
 		return wrong("Adapt: there are no Targets: name linear layers, such as q_proj")
 	case !(l.Dropout >= 0 && l.Dropout < 1):
 		return wrong("Adapt: Dropout is %v: want 0 or more and less than 1", l.Dropout)
-	case l.DType != 0 && !l.DType.Valid():
+	case l.DType != 0 && l.DType.Bits() == 0:
 		return elementType("Adapt: DType", l.DType)
 	}
 	return patterns("Adapt: Targets", l.Targets)

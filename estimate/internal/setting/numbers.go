@@ -74,7 +74,7 @@ func IsFloat(d alloc.DType) bool {
 
 // elementType reports a type that is none.
 func elementType(option string, d alloc.DType) error {
-	if !d.Valid() {
+	if d.Bits() == 0 {
 		return fmt.Errorf("%s: %v is not an element type: want one of package alloc's, such as Float32", option, d)
 	}
 	return nil

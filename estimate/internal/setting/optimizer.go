@@ -49,7 +49,7 @@ func (o Optimizer) String() string {
 
 // State returns the memory of the states of one parameter, whose element type is that in which
 // the optimizer computes: that of the weights, or float32 with master weights. A matrix is
-// taken for one inside the model. A shape that is not valid is an *alloc.ShapeError; an amount
+// taken for one inside the model. A shape that is not valid is alloc.ErrShape; an amount
 // out of range is an error too.
 func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) {
 	n, err := shape.Elements()
@@ -59,7 +59,7 @@ func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) 
 	if err := constant("Optimizer", o, Muon, "from NoOptimizer to Muon"); err != nil {
 		return 0, fmt.Errorf("estimate the states of an optimizer: %w", err)
 	}
-	if !d.Valid() || n > MaxTotal/16 {
+	if d.Bits() == 0 || n > MaxTotal/16 {
 		return 0, fmt.Errorf("estimate the states of %v: %v elements of %v: want at most %d, of an element type of package alloc", o, n, d, int64(MaxTotal/16))
 	}
 	size := func(n int64) alloc.Bytes { return alloc.Bytes((n*int64(d.Bits()) + 7) / 8) }

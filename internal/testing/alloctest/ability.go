@@ -54,8 +54,7 @@ func testSized(t *testing.T, dev subject) {
 		require.NoError(t, dev.Free(p))
 	}
 	_, _, err := sized.AllocOn(-1, 0)
-	var size *alloc.SizeError
-	assert.ErrorAs(t, err, &size)
+	assert.ErrorIs(t, err, alloc.ErrSize)
 }
 
 func testSynchronize(t *testing.T, dev subject) {
@@ -64,7 +63,7 @@ func testSynchronize(t *testing.T, dev subject) {
 }
 
 func testEvents(t *testing.T, dev subject) {
-	device := as[alloc.EventDevice](t, dev)
+	device := as[ability.EventDevice](t, dev)
 	event, err := device.RecordEvent(0)
 	require.NoError(t, err)
 	require.NoError(t, event.Wait(), "the work before it ends")
@@ -133,8 +132,7 @@ func testVirtual(t *testing.T, dev subject) {
 	assertUnchanged(t, dev, before)
 	require.NoError(t, device.Release(p))
 	_, err = device.Reserve(chunk+1, chunk)
-	var size *alloc.SizeError
-	assert.ErrorAs(t, err, &size)
+	assert.ErrorIs(t, err, alloc.ErrSize)
 }
 
 func testInterval(t *testing.T, dev subject) {

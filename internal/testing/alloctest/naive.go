@@ -18,7 +18,7 @@ import (
 // Cache.
 type Naive struct {
 	dev      ability.VirtualDevice
-	events   alloc.EventDevice // nil if the device has none
+	events   ability.EventDevice // nil if the device has none
 	cfg      cache.Config
 	segments []*naiveSegment // by address
 	clock    int             // requests for large blocks
@@ -65,7 +65,7 @@ func (p place) near(offset int) *naiveBlock {
 func NewNaive(dev ability.VirtualDevice, cfg cache.Config) *Naive {
 	cfg.MaxSplitSize = cmp.Or(cfg.MaxSplitSize, math.MaxInt64)
 	cfg.MaxNonSplitRounding = cmp.Or(cfg.MaxNonSplitRounding, 20*alloc.MiB)
-	events, _ := alloc.As[alloc.EventDevice](dev)
+	events, _ := alloc.As[ability.EventDevice](dev)
 	return &Naive{dev: dev, events: events, cfg: cfg}
 }
 

@@ -37,7 +37,7 @@ type device struct {
 
 var (
 	_ ability.VirtualDevice = (*device)(nil)
-	_ alloc.EventDevice     = (*device)(nil)
+	_ ability.EventDevice   = (*device)(nil)
 )
 
 func (d *device) next(want call) (call, error) {

@@ -30,7 +30,7 @@ func (w *writing) notice(r *snapshot.Record) *notice {
 	}
 	o := r.OOM
 	what := ""
-	if o.DType.Valid() { // of what is not known, nothing is said
+	if o.DType.Bits() > 0 { // of what is not known, nothing is said
 		what = fmt.Sprintf(" for a buffer, %v %v %v,", o.Kind, o.Shape, o.DType)
 	}
 	n := &notice{

@@ -34,7 +34,7 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 		}
 		for site := range d.Snapshot.Sites() {
 			k := key{lines.Identify(site.Stack), site.Site, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream}
-			if site.DType.Valid() {
+			if site.DType.Bits() > 0 {
 				k.dtype, k.shape = site.DType, site.Shape.String()
 			}
 			i, ok := rows[k]
@@ -47,7 +47,7 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 				if site.Memory != alloc.UnknownMemory {
 					u.Rows[i].Memory = site.Memory.String()
 				}
-				if site.DType.Valid() {
+				if site.DType.Bits() > 0 {
 					u.Rows[i].DType = site.DType.String()
 				}
 				if !in.own && site.Kind == mem.Unspecified {

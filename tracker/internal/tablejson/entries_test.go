@@ -33,14 +33,9 @@ func FuzzEntries(f *testing.F) {
 		requireSame(t, json.Unmarshal([]byte(text), &wantEvent), err, wantEvent, gotEvent)
 
 		var b alloc.Block
-		var block struct {
-			Ptr       alloc.Ptr        `json:"address"`
-			Size      alloc.Bytes      `json:"bytes"`
-			Requested alloc.Bytes      `json:"requested_bytes"`
-			State     alloc.BlockState `json:"state"`
-		}
+		var block blockJSON
 		err = readBlock([]byte(text), &b)
-		requireSame(t, json.Unmarshal([]byte(text), &block), err, alloc.Block(block), b)
+		requireSame(t, json.Unmarshal([]byte(text), &block), err, alloc.Block{Ptr: block.Ptr, Size: block.Size, Requested: block.Requested, State: block.State.BlockState}, b)
 
 		var gotSite, wantSite siteJSON
 		err = readSite([]byte(text), &gotSite, make(jsonstream.Texts))

@@ -14,10 +14,7 @@ import (
 // WriteSnapshot writes the tables of a snapshot, and its segments, as the next members of an object.
 func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Segment) {
 	if len(segments) > 0 {
-		jsonstream.Table(out, "segments", segments, func(b []byte, e alloc.Segment) ([]byte, error) {
-			text, err := json.Marshal(e)
-			return append(b, text...), err
-		})
+		jsonstream.Table(out, "segments", segments, jsonstream.AsJSON(segmentOf))
 	}
 	index, order := usedStacks(t)
 	frames := newFrameTable()

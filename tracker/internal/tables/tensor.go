@@ -23,7 +23,7 @@ type Tensor struct {
 }
 
 // NewTensor returns the tensor, if there can be such: the error is a
-// *alloc.ShapeError, or says what is wrong with the kind. The shape is the
+// alloc.ErrShape, or says what is wrong with the kind. The shape is the
 // caller's: clone it to keep it. Its Memory is for the caller to set.
 func NewTensor(shape alloc.Shape, dtype alloc.DType, kind mem.Kind) (Tensor, error) {
 	if err := kind.Check(); err != nil {
