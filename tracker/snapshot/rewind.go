@@ -4,17 +4,34 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // ErrNoHistory is the error of a record without what happened before its
 // snapshot.
 var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0")
+
+// Events iterates over the history up to the snapshot, oldest first; over
+// nothing if there is no history.
+func (r *Record) Events() iter.Seq[Event] {
+	return func(yield func(Event) bool) {
+		if r.History == nil {
+			return
+		}
+		for e := range r.History.Events() {
+			if e.Seq >= r.Snapshot.Events || !yield(e) {
+				return
+			}
+		}
+	}
+}
 
 // First returns the number of the first event that the record has, which is that of the snapshot
 // if it has none.
@@ -67,17 +84,26 @@ func (r *Record) AtPeak() (*Snapshot, error) {
 	if r.kept() == 0 {
 		return r.Snapshot, nil
 	}
-	most, at := alloc.Bytes(0), r.Snapshot.Events
-	level := r.Begin().Held
-	for e := range r.Events() {
-		if level = level.After(e); level.Allocated > most {
-			most, at = level.Allocated, e.Seq+1
+	events := r.History.tables.Events[:r.kept()]
+	var level, most walk.Levels // beyond those at the beginning
+	after := -1
+	for i := range events {
+		if level = level.Add(changeOf(&events[i])); level.Allocated > most.Allocated || after < 0 {
+			most, after = level, i
 		}
 	}
-	if at == r.First()+uint64(r.kept()) {
+	begin := walk.Levels{Allocated: r.Snapshot.Allocated}.Before(level)
+	if after == len(events)-1 || begin.Add(most).Allocated <= 0 {
 		return r.Snapshot, nil
 	}
-	return r.At(at)
+	return r.At(r.First() + uint64(after) + 1)
+}
+
+func changeOf(e *tables.EventEntry) walk.Levels {
+	if e.Tensor == nil { // it is a segment, or a buffer of which nothing is known
+		return walk.Change(e.Action, alloc.UnknownMemory, 0, e.Allocated)
+	}
+	return walk.Change(e.Action, e.Tensor.Memory, e.Tensor.Each, e.Allocated)
 }
 
 // rewind goes back from a record's snapshot.

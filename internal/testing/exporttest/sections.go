@@ -18,13 +18,14 @@ type Section struct {
 // Sections returns a history's sections, those that are open as if they ended
 // with it.
 func Sections(r *snapshot.Record) []Section {
-	begin := r.Begin()
-	micros := func(at time.Time) float64 { return float64(at.Sub(begin.Time)) / float64(time.Microsecond) }
+	begin := r.Snapshot.Time
+	for e := range r.Events() {
+		begin = e.Time
+		break
+	}
+	micros := func(at time.Time) float64 { return float64(at.Sub(begin)) / float64(time.Microsecond) }
 	end := micros(r.Snapshot.Time)
 	bySpan := make(map[uint64]Section)
-	for span, path := range begin.Sections {
-		bySpan[span] = Section{path, 0, end}
-	}
 	for e := range r.Events() {
 		switch e.Action {
 		case mem.SectionBegan:

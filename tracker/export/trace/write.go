@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -26,14 +27,13 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	}
 	out := &file{w: bufio.NewWriterSize(w, 1<<16)}
 	out.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
-	start := all[0].Begin().Time
-	for _, of := range all[1:] {
-		if begin := of.Begin().Time; begin.Before(start) {
-			start = begin
-		}
-	}
+	begins := make([]beginning, len(all))
 	for i, of := range all {
-		out.write(of, start, 1000*i)
+		begins[i] = beginningOf(of)
+	}
+	start := slices.MinFunc(begins, func(a, b beginning) int { return a.time.Compare(b.time) }).time
+	for i, of := range all {
+		out.write(of, begins[i], start, 1000*i)
 	}
 	out.w.WriteString("\n]}\n")
 	if err := cmp.Or(out.err, out.w.Flush()); err != nil {
@@ -52,8 +52,8 @@ type file struct {
 
 // write writes the events of one device. The times count from start, and the number of the
 // process is that of its rank and above.
-func (f *file) write(r *snapshot.Record, start time.Time, above int) {
-	out := newWriter(f, r)
+func (f *file) write(r *snapshot.Record, begin beginning, start time.Time, above int) {
+	out := newWriter(f, r, begin)
 	out.start = start
 	out.pid += above
 	out.begin()
@@ -85,24 +85,20 @@ type writer struct {
 	*file
 
 	record *snapshot.Record
-	begun  time.Time // the first event
+	before beginning
 	start  time.Time // times count from here
 	pid    int
 	marks  map[int]*snapshot.Mark
 
-	levels   snapshot.Held
-	segments bool // the history tells of segments
-	before   map[uint64]string
+	levels   walk.Levels
 	sections *layout
 	host     bool // there was host memory
 }
 
-func newWriter(f *file, r *snapshot.Record) *writer {
-	begin := r.Begin()
+func newWriter(f *file, r *snapshot.Record, before beginning) *writer {
 	out := &writer{
-		file: f, record: r, begun: begin.Time, start: begin.Time, pid: 1, marks: make(map[int]*snapshot.Mark),
-		levels: begin.Held, segments: begin.Segments,
-		before: begin.Sections, sections: newLayout(begin.Sections, r.Events()),
+		file: f, record: r, before: before, pid: 1, marks: make(map[int]*snapshot.Mark),
+		levels: before.levels, sections: newLayout(before.sections, r.Events()),
 	}
 	if rank := r.Snapshot.Origin.Rank; rank != nil {
 		out.pid = *rank + 1
@@ -119,15 +115,16 @@ func (w *writer) begin() {
 	for thread, name := range threads {
 		w.metadata("thread_name", thread, "name", name)
 	}
-	w.instant(marksThread, "begin", w.begun, map[string]any{
-		"device": export.Device(w.record.Snapshot), "process": w.record.Snapshot.Origin.String(), "time": w.begun.Format(time.RFC3339Nano),
+	begun := w.before.time
+	w.instant(marksThread, "begin", begun, map[string]any{
+		"device": export.Device(w.record.Snapshot), "process": w.record.Snapshot.Origin.String(), "time": begun.Format(time.RFC3339Nano),
 	})
-	w.counter(allocatedCounter, w.begun, w.levels.Allocated)
-	if w.segments {
-		w.counter(reservedCounter, w.begun, w.levels.Reserved)
+	w.counter(allocatedCounter, begun, w.levels.Allocated)
+	if w.before.segments {
+		w.counter(reservedCounter, begun, w.levels.Reserved)
 	}
-	for _, s := range w.sections.beginAll(w.before) {
-		w.section("b", w.begun, s)
+	for _, s := range w.sections.beginAll(w.before.sections) {
+		w.section("b", begun, s)
 	}
 }
 
@@ -141,12 +138,12 @@ func (w *writer) processName() string {
 }
 
 func (w *writer) event(e snapshot.Event) {
-	before := w.levels
-	w.levels = before.After(e)
-	if w.levels.Allocated != before.Allocated {
+	change := changeOf(&e)
+	w.levels = w.levels.Add(change)
+	if change.Allocated != 0 {
 		w.counter(allocatedCounter, e.Time, w.levels.Allocated)
 	}
-	if w.levels.Reserved != before.Reserved {
+	if change.Reserved != 0 {
 		w.counter(reservedCounter, e.Time, w.levels.Reserved)
 	}
 	switch e.Action {

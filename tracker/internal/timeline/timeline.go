@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -60,13 +60,9 @@ const (
 // New returns the record's memory over time. Its cost follows the events
 // and call stacks, its size is bounded.
 func New(r *snapshot.Record) *Timeline {
-	begin := r.Begin()
-	end := max(0, r.Snapshot.Time.Sub(begin.Time))
 	b := timelineBuilder{
-		Timeline: Timeline{Start: begin.Time, Marks: []Moment{}, OOMs: []Moment{}},
+		Timeline: Timeline{Start: r.Snapshot.Time, Marks: []Moment{}, OOMs: []Moment{}},
 		siteOf:   make(stackLines),
-		segments: begin.Segments,
-		stretch:  max(1, end/stretches),
 		peak:     r.Snapshot.Peak.Bytes,
 		marks:    make(map[int]*snapshot.Mark),
 	}
@@ -74,15 +70,16 @@ func New(r *snapshot.Record) *Timeline {
 		b.marks[m.Seq] = m
 	}
 	b.split(r)
-	b.now.levels = begin.Held
+	end := max(0, r.Snapshot.Time.Sub(b.Start))
+	b.stretch = max(1, end/stretches)
 	b.point(0, &b.now, b.segments)
 	b.top(0)
 	for e := range r.Events() {
-		at := min(max(0, e.Time.Sub(begin.Time)), end) // a clock may jump
+		at := min(max(0, e.Time.Sub(b.Start)), end) // a clock may jump
 		b.event(max(at, b.latest), e)
 	}
 	b.flush()
-	b.now.levels = snapshot.Held{Allocated: r.Snapshot.Allocated, Reserved: r.Snapshot.Reserved}
+	b.now.Allocated, b.now.Reserved = r.Snapshot.Allocated, r.Snapshot.Reserved
 	b.point(end, &b.now, true)
 	b.driver(r.Snapshot.Levels)
 	b.Marks, b.OOMs = lastMoments(b.Marks), lastMoments(b.OOMs)
@@ -100,11 +97,10 @@ func withoutEmpty(layers []Layer) []Layer {
 
 // moment is the state at an instant: the levels, and the layers' live bytes.
 type moment struct {
-	at     time.Duration
-	live   alloc.Bytes
-	levels snapshot.Held
-	kinds  [maxLayers + 1]alloc.Bytes
-	sites  [maxLayers + 1]alloc.Bytes
+	at time.Duration
+	walk.Levels
+	kinds [maxLayers + 1]alloc.Bytes
+	sites [maxLayers + 1]alloc.Bytes
 }
 
 // timelineBuilder keeps of each stretch of time its highest and its last state.
@@ -139,8 +135,8 @@ func (l *layers[K]) of(key K) int {
 	return maxLayers
 }
 
-// split decides about the layers, and sets b.now to what was live before the
-// first event: what is live now, less all that happened.
+// split decides about the layers, and sets b.Start and b.now to the beginning: what there was before the
+// first event is what there is now, less all that happened.
 func (b *timelineBuilder) split(r *snapshot.Record) {
 	kinds, sites := newExtent[mem.Kind](), newExtent[mem.Frame]()
 	for site := range r.Snapshot.Sites() {
@@ -151,20 +147,29 @@ func (b *timelineBuilder) split(r *snapshot.Record) {
 		kinds.at(site.Kind).level += site.Live.Bytes
 		sites.at(site.Site).level += site.Live.Bytes
 	}
+	var all walk.Levels
+	first := true
 	for e := range r.Events() {
-		change := liveChange(e)
-		if change != 0 {
-			kinds.add(e.Kind, change)
-			sites.add(b.siteOf.of(e.Stack), change)
+		if first {
+			b.Start, first = e.Time, false
+		}
+		change := changeOf(&e)
+		all = all.Add(change)
+		b.segments = b.segments || change.Reserved != 0
+		if change.Live != 0 {
+			kinds.add(e.Kind, change.Live)
+			sites.add(b.siteOf.of(e.Stack), change.Live)
 		}
 	}
+	before := walk.Levels{Allocated: r.Snapshot.Allocated, Reserved: r.Snapshot.Reserved}.Before(all)
+	b.now.Allocated, b.now.Reserved = before.Allocated, before.Reserved
 	names := lines.NewNames(maps.Keys(sites.of))
 	b.kinds.names, b.kinds.place = kinds.layers(mem.Kind.String, mem.Kind.Compare)
 	b.sites.names, b.sites.place = sites.layers(names.Of, nil)
 	for kind, e := range kinds.of {
 		before := max(0, e.level-e.change)
 		b.now.kinds[b.kinds.of(kind)] += before
-		b.now.live += before
+		b.now.Live += before
 	}
 	for site, e := range sites.of {
 		b.now.sites[b.sites.of(site)] += max(0, e.level-e.change)
@@ -178,19 +183,8 @@ func (b *timelineBuilder) split(r *snapshot.Record) {
 	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other kinds"}), append(b.Sites, Layer{Name: "other lines"})
 }
 
-// liveChange returns by how much the requested bytes of the live buffers change that are in device
-// memory.
-func liveChange(e snapshot.Event) alloc.Bytes {
-	if e.Memory.OnHost() {
-		return 0
-	}
-	switch e.Action {
-	case mem.Allocated, mem.Registered, mem.FreeFailed:
-		return e.Requested
-	case mem.Freed, mem.Unregistered:
-		return -e.Requested
-	}
-	return 0
+func changeOf(e *snapshot.Event) walk.Levels {
+	return walk.Change(e.Action, e.Memory, e.Requested, e.Allocated)
 }
 
 // extent is how much each key held: its level at the end, and in the events the
@@ -244,12 +238,13 @@ func (x extent[K]) layers(name func(K) string, compare func(K, K) int) (names []
 
 func (b *timelineBuilder) event(at time.Duration, e snapshot.Event) {
 	b.latest = at
-	b.now.levels = b.now.levels.After(e)
-	if change := liveChange(e); change != 0 {
-		b.now.live = max(0, b.now.live+change)
+	change := changeOf(&e)
+	b.now.Levels = b.now.Add(change)
+	if change.Live != 0 {
+		b.now.Live = max(0, b.now.Live)
 		k, s := b.kinds.of(e.Kind), b.sites.of(b.siteOf.of(e.Stack))
-		b.now.kinds[k] = max(0, b.now.kinds[k]+change)
-		b.now.sites[s] = max(0, b.now.sites[s]+change)
+		b.now.kinds[k] = max(0, b.now.kinds[k]+change.Live)
+		b.now.sites[s] = max(0, b.now.sites[s]+change.Live)
 		b.top(at)
 	}
 	b.level(at)
@@ -257,11 +252,11 @@ func (b *timelineBuilder) event(at time.Duration, e snapshot.Event) {
 	case mem.OutOfMemory:
 		b.OOMs = keepMoments(append(b.OOMs, Moment{Seconds: at.Seconds(), Bytes: e.Requested}))
 	case mem.Marked:
-		b.Marks = keepMoments(append(b.Marks, Moment{Seconds: at.Seconds(), Bytes: b.now.live, Mark: e.Mark}))
+		b.Marks = keepMoments(append(b.Marks, Moment{Seconds: at.Seconds(), Bytes: b.now.Live, Mark: e.Mark}))
 		if m := b.marks[e.Mark]; m != nil {
 			b.flush()
 			known := b.now
-			known.levels = snapshot.Held{Allocated: m.Allocated, Reserved: m.Reserved}
+			known.Allocated, known.Reserved = m.Allocated, m.Reserved
 			b.point(at, &known, true)
 			b.driver(m.Levels)
 		}
@@ -270,7 +265,7 @@ func (b *timelineBuilder) event(at time.Duration, e snapshot.Event) {
 
 // top notes the peak.
 func (b *timelineBuilder) top(at time.Duration) {
-	if b.Peak == nil && b.peak > 0 && b.now.live >= b.peak {
+	if b.Peak == nil && b.peak > 0 && b.now.Live >= b.peak {
 		b.Peak = &Moment{Seconds: at.Seconds(), Bytes: b.peak}
 	}
 }
@@ -279,10 +274,10 @@ func (b *timelineBuilder) level(at time.Duration) {
 	if in := at / b.stretch; !b.any || in != b.in {
 		b.flush()
 		b.in, b.any = in, true
-		b.high.live = -1
+		b.high.Live = -1
 	}
 	b.now.at = at
-	if b.now.live >= b.high.live {
+	if b.now.Live >= b.high.Live {
 		b.high = b.now
 	}
 	b.end = b.now
@@ -308,7 +303,7 @@ func (b *timelineBuilder) point(at time.Duration, m *moment, reserved bool) {
 	for i := range b.Sites {
 		b.Sites[i].Bytes = append(b.Sites[i].Bytes, m.sites[layerAt(i, len(b.Sites))])
 	}
-	levels := m.levels
+	levels := m.Levels
 	b.Allocated = append(b.Allocated, &levels.Allocated)
 	if reserved {
 		b.Reserved = append(b.Reserved, &levels.Reserved)

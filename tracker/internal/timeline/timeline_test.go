@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
@@ -117,4 +118,35 @@ func TestTimelineWithoutThePeak(t *testing.T) {
 	line := timeline.New(tr.Record())
 	assert.Nil(t, line.Peak)
 	assert.Equal(t, 10*alloc.KiB, sum(line.Kinds, 0))
+}
+
+// busyDevice lets something happen while it is asked for its memory.
+type busyDevice struct {
+	alloc.Device
+	meanwhile func()
+}
+
+func (d *busyDevice) MemInfo() (alloc.MemInfo, error) {
+	if f := d.meanwhile; f != nil {
+		d.meanwhile = nil
+		f()
+	}
+	return d.Device.MemInfo()
+}
+
+// TestLevelsBeforeTheHistory: a snapshot asks the device a moment before it
+// copies the ledger, and the history may tell of segments of that moment.
+func TestLevelsBeforeTheHistory(t *testing.T) {
+	gpu, err := sim.New(sim.Config{})
+	require.NoError(t, err)
+	device := &busyDevice{Device: gpu}
+	tr := exporttest.New(t, tracker.Config{Device: device})
+	device.meanwhile = func() {
+		_, err := tr.AllocBytes(1000, tracker.Input)
+		require.NoError(t, err)
+	}
+	line := timeline.New(tr.Record())
+	require.NotNil(t, line.Reserved[0], "the events tell of segments")
+	assert.Zero(t, *line.Reserved[0])
+	assert.Zero(t, *line.Allocated[0])
 }
