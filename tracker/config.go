@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // Config configures a MemTracker. Its zero value works: the device is the first CUDA device,
@@ -165,8 +166,8 @@ type (
 	Estimate = snapshot.Estimate
 	// Estimates are estimates by path. See [snapshot.Estimates].
 	Estimates = snapshot.Estimates
-	// LeakOption selects leaks. See [snapshot.LeakOption].
-	LeakOption = snapshot.LeakOption
+	// LeakOption selects leaks. See [leaks.Option].
+	LeakOption = leaks.Option
 )
 
 // The kinds. See [mem.Kind].
@@ -183,22 +184,22 @@ const (
 // NewKind returns a program's own kind, for a package variable: see [mem.NewKind].
 func NewKind(name string) Kind { return mem.NewKind(name) }
 
-// Since leaves out what was allocated before base: see [snapshot.Since].
-func Since(base *Snapshot) LeakOption { return snapshot.Since(base) }
+// Since leaves out what was allocated before base: see [leaks.Since].
+func Since(base *Snapshot) LeakOption { return leaks.Since(base) }
 
 // OnlyLost keeps only lost buffers: see LostPolicy.
-func OnlyLost() LeakOption { return snapshot.OnlyLost() }
+func OnlyLost() LeakOption { return leaks.OnlyLost() }
 
 // IgnoreKinds leaves out buffers of these kinds.
-func IgnoreKinds(kinds ...Kind) LeakOption { return snapshot.IgnoreKinds(kinds...) }
+func IgnoreKinds(kinds ...Kind) LeakOption { return leaks.IgnoreKinds(kinds...) }
 
 // IgnoreFunction leaves out what was allocated by, or anywhere below, a function:
 // "example.com/model.Load", "example.com/model.(*Net).Forward".
-func IgnoreFunction(name string) LeakOption { return snapshot.IgnoreFunction(name) }
+func IgnoreFunction(name string) LeakOption { return leaks.IgnoreFunction(name) }
 
 // IgnoreSection leaves out what was allocated in the section with that path, or in a part of
 // it.
-func IgnoreSection(path string) LeakOption { return snapshot.IgnoreSection(path) }
+func IgnoreSection(path string) LeakOption { return leaks.IgnoreSection(path) }
 
 // ReadSnapshot reads a snapshot that was written as JSON: see [snapshot.Read]. The errors are
 // the same.

@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // Default returns the tracker that the package's functions use: that of SetDefault, or else
@@ -101,7 +102,7 @@ func Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, op
 func Unregister(ptr alloc.Ptr, free func() error) error { return Default().Unregister(ptr, free) }
 
 // Suspects calls Suspects of the Default tracker.
-func Suspects(opts ...LeakOption) []snapshot.Suspect { return Default().Suspects(opts...) }
+func Suspects(opts ...LeakOption) []leaks.Suspect { return Default().Suspects(opts...) }
 
 // Alloc calls Alloc of the Default tracker. The errors are the same.
 func Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {

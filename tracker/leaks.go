@@ -9,39 +9,41 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // Leaks returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
 // first, then by size. It costs as much as a Snapshot.
-func (t *MemTracker) Leaks(opts ...LeakOption) []snapshot.Leak { return t.Snapshot().Leaks(opts...) }
+func (t *MemTracker) Leaks(opts ...LeakOption) []leaks.Leak { return leaks.Live(t.Snapshot(), opts...) }
 
 // Suspects returns the lines of code with live buffers that look forgotten, largest first: see
-// snapshot.Snapshot.Suspects. It needs no marks, and costs as much as a Snapshot.
-func (t *MemTracker) Suspects(opts ...LeakOption) []snapshot.Suspect {
-	return t.Snapshot().Suspects(opts...)
+// leaks.Suspects. It needs no marks, and costs as much as a Snapshot.
+func (t *MemTracker) Suspects(opts ...LeakOption) []leaks.Suspect {
+	return leaks.Suspects(t.Snapshot(), opts...)
 }
 
 // Growth returns the lines of code whose live bytes rise over the marks, steeper ones first:
-// see snapshot.Snapshot.Growth. It takes a pass over the lines, and a Snapshot if one of them
+// see leaks.Growing. It takes a pass over the lines, and a Snapshot if one of them
 // grows.
-func (t *MemTracker) Growth() []snapshot.Growth {
+func (t *MemTracker) Growth() []leaks.Growth {
 	if lines, _ := t.growing(); len(lines) == 0 {
 		return nil
 	}
-	return t.Snapshot().Growth()
+	return leaks.Growing(t.Snapshot())
 }
 
 // Explain says why the tracker's cache holds more memory than the program requested, and what
 // keeps that memory from being used or given back. It costs as much as a Snapshot. Package
 // tracker/replay computes from a Record what other settings would have saved.
-func (t *MemTracker) Explain() *snapshot.Explanation { return t.Snapshot().Explain() }
+func (t *MemTracker) Explain() *explain.Explanation { return explain.Snapshot(t.Snapshot()) }
 
 // maxCheap is how many buffers, call sites and blocks a failed allocation looks through to
 // explain itself: a millisecond or two of work.
 const maxCheap = 10_000
 
 // stuck returns the lines that keep most of what is cached, or none if that is not cheap.
-func (t *MemTracker) stuck(n int) []snapshot.PinLine {
+func (t *MemTracker) stuck(n int) []explain.PinLine {
 	if t.cache == nil || t.closed.Load() {
 		return nil
 	}
@@ -74,13 +76,13 @@ func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
 	if cannotTell(t, tr) {
 		return
 	}
-	leaks := tr.Leaks(opts...)
-	if len(leaks) == 0 {
+	found := tr.Leaks(opts...)
+	if len(found) == 0 {
 		return
 	}
 	var sum mem.Tally
 	var text strings.Builder
-	for _, l := range leaks {
+	for _, l := range found {
 		sum = sum.Add(l.Tally)
 		text.WriteString("\n" + l.String())
 	}

@@ -56,7 +56,7 @@ func (t *MemTracker) snapshot(whole bool) *Snapshot {
 	if t.closed.Load() {
 		t.usedAfterClose("Snapshot")
 	}
-	return snapshot.New(head, lists)
+	return &snapshot.Snapshot{Head: head, Tables: lists}
 }
 
 // ledgerCut is the ledger and the cache at one instant, not copied yet.

@@ -203,7 +203,7 @@ func (t *MemTracker) History() *History {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h.Sections, h.Streams = t.sections.paths.names, t.ledger.Streams.Handles
-	return snapshot.NewHistory(h)
+	return &snapshot.History{Tables: h}
 }
 
 // ResetPeak makes the current level the peak.

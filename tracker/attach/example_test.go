@@ -6,6 +6,7 @@ import (
 	"os/exec"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // Watching needs Linux and root, so this example is only compiled.
@@ -27,7 +28,7 @@ func Example() {
 		fmt.Println(err)
 	}
 	for _, source := range w.Sources() {
-		for _, leak := range source.Snapshot().Leaks() {
+		for _, leak := range leaks.Live(source.Snapshot()) {
 			fmt.Println(source.Origin(), "still held", leak)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // script applies events that no probe saw, of a process that there is not.
@@ -375,7 +376,7 @@ func TestSuspects(t *testing.T) {
 	}
 	now := s.w.start.Add(time.Duration(s.time))
 	s.w.Sources()[0].now = func() time.Time { return now }
-	assert.Len(t, s.w.Sources()[0].Snapshot().Suspects(), 1)
+	assert.Len(t, leaks.Suspects(s.w.Sources()[0].Snapshot()), 1)
 }
 
 // lostEvents returns what was lost until the last Sync.

@@ -121,7 +121,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 		lists.Retired = append(lists.Retired, tables.RetiredEntry{Place: tables.Place{Stack: stack}, Memory: s.device.memory(), Total: total})
 	}
 	if !whole {
-		return snapshot.New(head, lists)
+		return &snapshot.Snapshot{Head: head, Tables: lists}
 	}
 	lists.Allocations = make([]tables.AllocationEntry, 0, len(l.live))
 	for b := range l.live {
@@ -136,7 +136,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 		lists.Lifetimes[line] = &its
 	}
 	lists.Growing, lists.Warm = s.growth.Growing()
-	return snapshot.New(head, lists)
+	return &snapshot.Snapshot{Head: head, Tables: lists}
 }
 
 // History returns the latest events.
@@ -148,9 +148,10 @@ func (s *Source) History() *snapshot.History {
 
 func (s *Source) history() *snapshot.History {
 	first, events := s.ledger.events.ordered()
-	return snapshot.NewHistory(tables.HistoryTables{
+	return &snapshot.History{Tables: tables.HistoryTables{
 		Start: s.start, First: first, Events: events, Stacks: s.ledger.stacks, Sections: []string{""}, Streams: s.ledger.streams,
-	})
+	}}
+
 }
 
 // Track makes a mark: what changed since the one before. No line of code called it, so

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
@@ -145,8 +146,8 @@ func TestPages(t *testing.T) {
 func TestLeaks(t *testing.T) {
 	h := live.Handler(exporttest.Leaky(t))
 	var found struct {
-		Suspects []snapshot.Suspect `json:"suspects"`
-		Growth   []snapshot.Growth  `json:"growth"`
+		Suspects []leaks.Suspect `json:"suspects"`
+		Growth   []leaks.Growth  `json:"growth"`
 	}
 	require.NoError(t, json.Unmarshal(get(t, h, "leaks").Body.Bytes(), &found))
 	require.Len(t, found.Suspects, 1)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 
 	"github.com/google/pprof/profile"
 
@@ -157,8 +158,8 @@ func (h *handler) report(w http.ResponseWriter, r *http.Request) {
 
 // leaksNow is what /leaks answers.
 type leaksNow struct {
-	Suspects []snapshot.Suspect `json:"suspects"`
-	Growth   []snapshot.Growth  `json:"growth"`
+	Suspects []leaks.Suspect `json:"suspects"`
+	Growth   []leaks.Growth  `json:"growth"`
 }
 
 // leaks answers with JSON, or as text.
@@ -175,8 +176,8 @@ func (h *handler) leaks(w http.ResponseWriter, r *http.Request) {
 	h.send(w, r, f, h.within(h.copies, r, func(w io.Writer) error {
 		now := h.source.Snapshot()
 		found := leaksNow{ // never null
-			append([]snapshot.Suspect{}, now.Suspects()...),
-			append([]snapshot.Growth{}, now.Growth()...),
+			append([]leaks.Suspect{}, leaks.Suspects(now)...),
+			append([]leaks.Growth{}, leaks.Growing(now)...),
 		}
 		if debug {
 			return found.print(w)

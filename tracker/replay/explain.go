@@ -12,11 +12,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
 
 // Explanation says why memory is stuck. Its String and its JSON also say what would have helped, as replays found.
 type Explanation struct {
-	*snapshot.Explanation
+	*explain.Explanation
 	peak bool // it is of the moment of most allocated bytes, not of the snapshot's
 	// settings are those of the allocator, most saved first. They were replayed from a beginning with
 	// all buffers packed, so that none has the holes of another. earlier is what there would
@@ -45,7 +46,7 @@ func Explain(r *snapshot.Record, peak bool) (*Explanation, error) {
 			return nil, fmt.Errorf("explain: the state at the peak: %w", err)
 		}
 	}
-	x := &Explanation{Explanation: s.Explain(), peak: peak, settings: []saving{}, earlier: []saving{}}
+	x := &Explanation{Explanation: explain.Snapshot(s), peak: peak, settings: []saving{}, earlier: []saving{}}
 	p, err := compile(r)
 	if errors.Is(err, snapshot.ErrNoHistory) {
 		x.noReplay = "the file has no events"
@@ -114,7 +115,7 @@ func sortSavings(s []saving) {
 
 // earlier tries the lines that keep most: what each would have saved if its buffers that live to
 // the end had come first.
-func (p *program) earlier(lines []snapshot.PinLine) ([]saving, error) {
+func (p *program) earlier(lines []explain.PinLine) ([]saving, error) {
 	const most = 3
 	cfg, err := Recorded(p.record)
 	if err != nil {
@@ -162,7 +163,7 @@ func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 // MarshalJSON writes all that is known, as docs/replay.md describes it.
 func (x *Explanation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		*snapshot.Explanation
+		*explain.Explanation
 		Peak     bool     `json:"at_peak"`
 		Settings []saving `json:"settings"`
 		Earlier  []saving `json:"earlier"`

@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
 
 // TestExplain compares the account of random programs with the caches' own.
@@ -27,7 +28,7 @@ func TestExplain(t *testing.T) {
 					s.Segments[i].Expandable = true
 				}
 			}
-			x := s.Explain()
+			x := explain.Snapshot(s)
 			stats := p.caches[0].Stats()
 			require.Equal(t, stats.Reserved.Bytes.Current, x.Reserved)
 			require.Equal(t, stats.Requested.Bytes.Current, x.Requested)
@@ -53,7 +54,7 @@ func TestFind(t *testing.T) {
 		for _, n := range []alloc.Bytes{512, 700, 64 * alloc.KiB, 2 * alloc.MiB} {
 			q := newProgram(t, seed, 0, cache.Config{}, 1)
 			q.run(400)
-			room, largest := q.snapshot(0).Explain().Find(n)
+			room, largest := explain.Snapshot(q.snapshot(0)).Find(n)
 			held := q.caches[0].Stats().Reserved.Bytes.Current
 			require.LessOrEqual(t, alloc.Bytes(room)*n, held)
 			require.Equal(t, largest >= n, room > 0)

@@ -130,7 +130,7 @@ func (p *program) record(first int) *snapshot.Record {
 		streams[i] = alloc.Stream(i)
 	}
 	h := tables.HistoryTables{First: uint64(first), Events: p.events[first:], Stacks: p.stacks, Sections: []string{""}, Streams: streams}
-	return &snapshot.Record{Snapshot: p.snapshot(len(p.events)), History: snapshot.NewHistory(h)}
+	return &snapshot.Record{Snapshot: p.snapshot(len(p.events)), History: &snapshot.History{Tables: h}}
 }
 
 // snapshot returns the state now, when so many events have happened.
@@ -151,7 +151,7 @@ func (p *program) snapshot(events int) *snapshot.Snapshot {
 	for _, s := range head.Segments {
 		head.Reserved += s.Size
 	}
-	return snapshot.New(head, lists)
+	return &snapshot.Snapshot{Head: head, Tables: lists}
 }
 
 func (p *program) segments() (all []alloc.Segment) {

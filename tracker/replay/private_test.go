@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
 
 // pooled is a recording with a segment of 20 MiB, of which 2 MiB were in use at the beginning, and
@@ -80,7 +81,7 @@ func TestPrivatePoolsAreNotEmptied(t *testing.T) {
 }
 
 func TestPrivatePoolsAreNotReleased(t *testing.T) {
-	x := pooled(t, "[0,1]", 1<<30).Snapshot.Explain()
+	x := explain.Snapshot(pooled(t, "[0,1]", 1<<30).Snapshot)
 	assert.Equal(t, 28*alloc.MiB, x.Stuck, "18 in the private pool, 10 beside a buffer")
 	assert.Contains(t, x.String(), "stuck between buffers or in private pools")
 	assert.Contains(t, x.String(), "in private pool 0,1, 18.0 MiB free, is kept by one buffer")

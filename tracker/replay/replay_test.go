@@ -20,6 +20,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
 
 // naive replays a history plainly, through the naive allocator; its result is that of Run.
@@ -278,7 +279,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorContains(t, err, "memory of -1 bytes")
 
 	light := p.record(0)
-	light.Snapshot = snapshot.New(light.Snapshot.Head, tables.Tables{Stacks: p.stacks, Sections: []string{""}})
+	light.Snapshot = &snapshot.Snapshot{Head: light.Snapshot.Head, Tables: tables.Tables{Stacks: p.stacks, Sections: []string{""}}}
 	_, err = replay.Run(light, replay.Config{})
 	require.ErrorContains(t, err, "not told one by one")
 }
@@ -323,16 +324,16 @@ func hostile(t testing.TB, text []byte) *snapshot.Record {
 		h.First = uint64(text[0])
 	}
 	return &snapshot.Record{
-		Snapshot: snapshot.New(snapshot.Head{Events: h.First + uint64(len(h.Events))}, lists),
-		History:  snapshot.NewHistory(h),
+		Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Events: h.First + uint64(len(h.Events))}, Tables: lists},
+		History:  &snapshot.History{Tables: h},
 	}
 }
 
 // TestHuge has a hole that no size is twice as large as.
 func TestHuge(t *testing.T) {
 	segment := alloc.Segment{Ptr: 1, Size: math.MaxInt64, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: math.MaxInt64, State: alloc.Inactive}}}
-	s := snapshot.New(snapshot.Head{Segments: []alloc.Segment{segment}}, tables.Tables{Allocations: []tables.AllocationEntry{}})
-	assert.Contains(t, s.Explain().String(), "the largest hole is 8.0 EiB")
+	s := &snapshot.Snapshot{Head: snapshot.Head{Segments: []alloc.Segment{segment}}, Tables: tables.Tables{Allocations: []tables.AllocationEntry{}}}
+	assert.Contains(t, explain.Snapshot(s).String(), "the largest hole is 8.0 EiB")
 }
 
 // TestEndless empties its cache at each of many buffers, all of which live on.
@@ -347,7 +348,7 @@ func TestEndless(t *testing.T) {
 			tables.EventEntry{Action: mem.SegmentFreed, Ptr: p, Allocated: x.Each})
 	}
 	lists := tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}
-	r := &snapshot.Record{Snapshot: snapshot.New(snapshot.Head{Events: uint64(len(h.Events))}, lists), History: snapshot.NewHistory(h)}
+	r := &snapshot.Record{Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Events: uint64(len(h.Events))}, Tables: lists}, History: &snapshot.History{Tables: h}}
 	_, err = replay.Run(r, replay.Config{})
 	require.ErrorContains(t, err, "emptied over and over")
 }

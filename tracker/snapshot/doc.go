@@ -10,9 +10,12 @@
 //	for site := range r.Snapshot.Sites() {
 //		fmt.Println(site.Live, site.Site)
 //	}
-//	for _, s := range r.Snapshot.Suspects() {
+//	for _, s := range leaks.Suspects(r.Snapshot) {
 //		fmt.Println(s)
 //	}
+//
+// Package leaks, below this one, finds what was not freed; package explain says why memory is reserved that nobody
+// asked for.
 //
 // The package never asks a device or a tracker: the same record gives the same
 // answer anywhere. What a source did not know is not guessed: an amount in bytes

@@ -28,12 +28,12 @@ func (d *Record) Shrink() bool {
 		d.keepEvents(manyEvents, manyMarks)
 	case len(s.Segments) > 0:
 		d.dropSegments()
-	case len(s.tables.Allocations) > 0:
+	case len(s.Tables.Allocations) > 0:
 		d.dropAllocations()
 	case d.History.Len() > fewEvents || len(d.Marks) > 0:
 		d.keepEvents(fewEvents, 0)
-	case len(s.tables.Sites)+len(s.tables.Retired) > 0:
-		d.keepSites(len(s.tables.Sites)/2, len(s.tables.Retired)/2)
+	case len(s.Tables.Sites)+len(s.Tables.Retired) > 0:
+		d.keepSites(len(s.Tables.Sites)/2, len(s.Tables.Retired)/2)
 	case d.History.Len() > 0:
 		d.keepEvents(0, 0)
 	default:
@@ -45,8 +45,8 @@ func (d *Record) Shrink() bool {
 // keepEvents keeps the latest events and marks, up to so many.
 func (d *Record) keepEvents(events, marks int) {
 	if drop := d.History.Len() - events; drop > 0 {
-		d.History.tables.Events = d.History.tables.Events[drop:]
-		d.History.tables.First += uint64(drop)
+		d.History.Tables.Events = d.History.Tables.Events[drop:]
+		d.History.Tables.First += uint64(drop)
 		d.LeftOut.Events += int64(drop)
 	}
 	if drop := len(d.Marks) - marks; drop > 0 {
@@ -64,7 +64,7 @@ func (d *Record) dropSegments() {
 }
 
 func (d *Record) dropAllocations() {
-	d.Snapshot.tables.Allocations = nil
+	d.Snapshot.Tables.Allocations = nil
 	d.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
 }
 
@@ -72,14 +72,14 @@ func (d *Record) dropAllocations() {
 // dropped, the ones with most bytes ever. There must be no allocations, which refer to them.
 func (d *Record) keepSites(sites, retired int) {
 	s := d.Snapshot
-	slices.SortFunc(s.tables.Sites, func(x, y tables.SiteEntry) int {
+	slices.SortFunc(s.Tables.Sites, func(x, y tables.SiteEntry) int {
 		return cmp.Or(
 			cmp.Compare(y.Tensor.Tally(y.Live).Bytes, x.Tensor.Tally(x.Live).Bytes),
 			cmp.Compare(y.Tensor.Tally(y.Total).Bytes, x.Tensor.Tally(x.Total).Bytes))
 	})
-	slices.SortFunc(s.tables.Retired, func(x, y tables.RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
+	slices.SortFunc(s.Tables.Retired, func(x, y tables.RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
 	sum := &d.LeftOut.Unsited
-	for _, e := range s.tables.Sites[sites:] {
+	for _, e := range s.Tables.Sites[sites:] {
 		if e.Tensor.Memory.OnHost() {
 			continue
 		}
@@ -87,13 +87,13 @@ func (d *Record) keepSites(sites, retired int) {
 		sum.Peak = sum.Peak.Add(e.Tensor.Tally(e.Peak))
 		sum.Total = sum.Total.Add(e.Tensor.Tally(e.Total))
 	}
-	for _, e := range s.tables.Retired[retired:] {
+	for _, e := range s.Tables.Retired[retired:] {
 		if !e.Memory.OnHost() {
 			sum.Total = sum.Total.Add(e.Total)
 		}
 	}
-	d.LeftOut.Sites += int64(len(s.tables.Sites) - sites + len(s.tables.Retired) - retired)
-	s.tables.Sites, s.tables.Retired = s.tables.Sites[:sites], s.tables.Retired[:retired]
+	d.LeftOut.Sites += int64(len(s.Tables.Sites) - sites + len(s.Tables.Retired) - retired)
+	s.Tables.Sites, s.Tables.Retired = s.Tables.Sites[:sites], s.Tables.Retired[:retired]
 }
 
 // Size guesses the size of the dump's JSON form from a sample of each table.

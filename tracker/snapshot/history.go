@@ -16,11 +16,10 @@ import (
 
 // History is the latest events up to an instant. It does not change; any
 // goroutine may read it.
-type History struct{ tables tables.HistoryTables }
-
-// NewHistory returns the history of a source. It keeps the tables and the source's stacks; do
-// not write to the tables afterwards.
-func NewHistory(tables tables.HistoryTables) *History { return &History{tables} }
+type History struct {
+	// Tables are the events as their source keeps them, for packages of this module. Do not write to them.
+	Tables tables.HistoryTables
+}
 
 // Dropped returns how many events happened before the oldest kept one. It is 0 for a nil
 // History, which a record may have.
@@ -28,7 +27,7 @@ func (h *History) Dropped() uint64 {
 	if h == nil {
 		return 0
 	}
-	return h.tables.First
+	return h.Tables.First
 }
 
 // Len returns the number of events kept; 0 of a nil History.
@@ -36,7 +35,7 @@ func (h *History) Len() int {
 	if h == nil {
 		return 0
 	}
-	return len(h.tables.Events)
+	return len(h.Tables.Events)
 }
 
 // Events iterates over the events, oldest first. It holds no lock. A nil History has none.
@@ -45,8 +44,8 @@ func (h *History) Events() iter.Seq[Event] {
 		if h == nil {
 			return
 		}
-		for i, e := range h.tables.Events {
-			if !yield(h.public(h.tables.First+uint64(i), e)) {
+		for i, e := range h.Tables.Events {
+			if !yield(h.public(h.Tables.First+uint64(i), e)) {
 				return
 			}
 		}
@@ -56,12 +55,12 @@ func (h *History) Events() iter.Seq[Event] {
 func (h *History) public(seq uint64, e tables.EventEntry) Event {
 	out := Event{
 		Seq:     seq,
-		Time:    h.tables.Start.Add(e.Since),
+		Time:    h.Tables.Start.Add(e.Since),
 		Action:  e.Action,
 		Ptr:     e.Ptr,
-		Section: h.tables.Sections[e.Section],
-		Stream:  tables.StreamOf(h.tables.Streams, e.Stream),
-		Stack:   h.tables.Stacks.Stack(e.Stack),
+		Section: h.Tables.Sections[e.Section],
+		Stream:  tables.StreamOf(h.Tables.Streams, e.Stream),
+		Stack:   h.Tables.Stacks.Stack(e.Stack),
 	}
 	switch e.Action {
 	case mem.Marked:
@@ -82,10 +81,10 @@ func (h *History) public(seq uint64, e tables.EventEntry) Event {
 // Site returns the line of the user's code in the stack of the event with that number, or the
 // zero Frame if the event is not kept.
 func (h *History) Site(seq uint64) mem.Frame {
-	if seq < h.tables.First || seq-h.tables.First >= uint64(len(h.tables.Events)) {
+	if seq < h.Tables.First || seq-h.Tables.First >= uint64(len(h.Tables.Events)) {
 		return mem.Frame{}
 	}
-	return h.tables.Stacks.Site(h.tables.Events[seq-h.tables.First].Stack)
+	return h.Tables.Stacks.Site(h.Tables.Events[seq-h.Tables.First].Stack)
 }
 
 // Event is one thing that happened to device memory. Fields that do not belong
@@ -120,7 +119,7 @@ func (h *History) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.tables) }
+func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }
 
 // MarshalJSON is WriteJSON into memory.
 func (h *History) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(h.WriteJSON) }
@@ -144,5 +143,5 @@ func readHistory(in *jsonstream.Reader) (*History, error) {
 	if lists == nil || err != nil {
 		return nil, err
 	}
-	return NewHistory(*lists), nil
+	return &History{Tables: *lists}, nil
 }

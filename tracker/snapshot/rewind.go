@@ -67,7 +67,7 @@ func (r *Record) At(event uint64) (*Snapshot, error) {
 		return nil, ErrNoHistory
 	case event < r.First() || event >= r.First()+uint64(r.kept()):
 		return nil, fmt.Errorf("no event %d: the record has %d from %d on", event, r.kept(), r.First())
-	case s.tables.Allocations == nil && s.Live.Count > 0:
+	case s.Tables.Allocations == nil && s.Live.Count > 0:
 		return nil, fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
 	}
 	w := newRewind(r)
@@ -84,7 +84,7 @@ func (r *Record) AtPeak() (*Snapshot, error) {
 	if r.kept() == 0 {
 		return r.Snapshot, nil
 	}
-	events := r.History.tables.Events[:r.kept()]
+	events := r.History.Tables.Events[:r.kept()]
 	var level, most walk.Levels // beyond those at the beginning
 	after := -1
 	for i := range events {
@@ -144,8 +144,8 @@ func (t twoStacks) Path(id tables.StackID) mem.Path { return t[id&1].Path(id >> 
 
 func newRewind(r *Record) *rewind {
 	s := r.Snapshot
-	events := r.History.tables.Events[:r.kept()]
-	w := &rewind{of: r, events: events, first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.tables.Allocations))}
+	events := r.History.Tables.Events[:r.kept()]
+	w := &rewind{of: r, events: events, first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.Tables.Allocations))}
 	for _, segment := range s.Segments {
 		w.expandable = w.expandable || segment.Expandable
 		w.reserved.list = append(w.reserved.list, span{segment.Ptr, segment.Size, segment.Pool, segment.Stream, segment.Expandable, segment.Private})
@@ -156,11 +156,11 @@ func newRewind(r *Record) *rewind {
 		}
 	}
 	slices.SortFunc(w.reserved.list, func(a, b span) int { return cmp.Compare(a.ptr, b.ptr) })
-	for _, a := range s.tables.Allocations {
-		site := s.tables.Sites[a.Site]
+	for _, a := range s.Tables.Allocations {
+		site := s.Tables.Sites[a.Site]
 		w.live[a.Ptr] = was{
-			place: tables.Place{Stack: site.Stack << 1}, section: s.tables.Sections[site.Section], tensor: site.Tensor,
-			allocated: a.Allocated, requested: site.Tensor.Each, stream: tables.StreamOf(s.tables.Streams, site.Stream),
+			place: tables.Place{Stack: site.Stack << 1}, section: s.Tables.Sections[site.Section], tensor: site.Tensor,
+			allocated: a.Allocated, requested: site.Tensor.Each, stream: tables.StreamOf(s.Tables.Streams, site.Stream),
 			since: a.Since, seq: a.Seq, label: a.Label, foreign: a.Foreign, lost: a.Lost, pending: w.live[a.Ptr].pending,
 		}
 	}
@@ -175,7 +175,7 @@ func (w *rewind) undo(e *tables.EventEntry) {
 	case mem.Freed, mem.Unregistered:
 		w.live[e.Ptr] = w.buffer(e)
 	case mem.FreeCompleted:
-		w.live[e.Ptr] = was{allocated: e.Allocated, stream: tables.StreamOf(w.of.History.tables.Streams, e.Stream), pending: true}
+		w.live[e.Ptr] = was{allocated: e.Allocated, stream: tables.StreamOf(w.of.History.Tables.Streams, e.Stream), pending: true}
 	case mem.SegmentAllocated:
 		w.reserved.remove(e.Ptr, e.Allocated)
 		w.total -= e.Allocated
@@ -185,7 +185,7 @@ func (w *rewind) undo(e *tables.EventEntry) {
 		if e.Allocated <= smallSegment && !w.expandable {
 			pool = alloc.SmallPool
 		}
-		w.reserved.add(span{e.Ptr, e.Allocated, pool, tables.StreamOf(w.of.History.tables.Streams, e.Stream), w.expandable, ""})
+		w.reserved.add(span{e.Ptr, e.Allocated, pool, tables.StreamOf(w.of.History.Tables.Streams, e.Stream), w.expandable, ""})
 	}
 }
 
@@ -195,9 +195,9 @@ const smallSegment = 2 * alloc.MiB
 func (w *rewind) buffer(e *tables.EventEntry) was {
 	h := w.of.History
 	b := was{
-		place: tables.Place{Stack: e.Stack<<1 | 1}, section: h.tables.Sections[e.Section], tensor: e.Tensor,
-		allocated: e.Allocated, stream: tables.StreamOf(h.tables.Streams, e.Stream), foreign: e.Action == mem.Unregistered,
-		since: h.tables.Start.Add(e.Since).Sub(w.of.Snapshot.tables.Epoch), // until its allocation is found
+		place: tables.Place{Stack: e.Stack<<1 | 1}, section: h.Tables.Sections[e.Section], tensor: e.Tensor,
+		allocated: e.Allocated, stream: tables.StreamOf(h.Tables.Streams, e.Stream), foreign: e.Action == mem.Unregistered,
+		since: h.Tables.Start.Add(e.Since).Sub(w.of.Snapshot.Tables.Epoch), // until its allocation is found
 	}
 	if b.tensor == nil {
 		b.tensor = &tables.Tensor{Kind: mem.Unspecified, Each: e.Allocated}
@@ -223,14 +223,14 @@ func (w *rewind) dates(before []tables.EventEntry) {
 }
 
 func (w *rewind) since(e *tables.EventEntry) time.Duration {
-	return w.of.History.tables.Start.Add(e.Since).Sub(w.of.Snapshot.tables.Epoch)
+	return w.of.History.Tables.Start.Add(e.Since).Sub(w.of.Snapshot.Tables.Epoch)
 }
 
 // result makes a snapshot of what is left.
 func (w *rewind) result(event uint64) *Snapshot {
 	s := w.of.Snapshot
 	head := Head{
-		Time: w.of.History.tables.Start.Add(w.events[event-w.first].Since), Origin: s.Origin, Device: s.Device, Ordinal: s.Ordinal,
+		Time: w.of.History.Tables.Start.Add(w.events[event-w.first].Since), Origin: s.Origin, Device: s.Device, Ordinal: s.Ordinal,
 		Events: event, Settings: s.Settings,
 	}
 	head.DriverUsed, head.DriverTotal = -1, s.DriverTotal
@@ -244,15 +244,15 @@ func (w *rewind) result(event uint64) *Snapshot {
 	if head.Reserved = max(0, w.total); len(s.Segments) == 0 && len(w.reserved.list) == 0 {
 		head.Reserved = head.Allocated - head.Registered // there is no cache
 	}
-	return New(head, tables)
+	return &Snapshot{Head: head, Tables: tables}
 }
 
 // tables are those of the buffers, and what the snapshot knows of lifetimes.
 func (w *rewind) tables(head *Head, buffers []alloc.Ptr) tables.Tables {
 	s := w.of.Snapshot
 	t := tables.Tables{
-		Stacks: twoStacks{s.tables.Stacks, w.of.History.tables.Stacks}, Sections: []string{""}, Epoch: s.tables.Epoch,
-		Streams: []alloc.Stream{0}, Lifetimes: s.tables.Lifetimes, Allocations: make([]tables.AllocationEntry, 0, len(buffers)),
+		Stacks: twoStacks{s.Tables.Stacks, w.of.History.Tables.Stacks}, Sections: []string{""}, Epoch: s.Tables.Epoch,
+		Streams: []alloc.Stream{0}, Lifetimes: s.Tables.Lifetimes, Allocations: make([]tables.AllocationEntry, 0, len(buffers)),
 	}
 	if t.Lifetimes == nil {
 		t.Lifetimes = w.lifetimes()
@@ -333,7 +333,7 @@ func (w *rewind) lifetimes() map[mem.Frame]*tables.Lifetimes {
 			delete(born, e.Ptr)
 			l := byStack[e.Stack]
 			if l == nil {
-				site := h.tables.Stacks.Site(e.Stack)
+				site := h.Tables.Stacks.Site(e.Stack)
 				if l = found[site]; l == nil {
 					l = new(tables.Lifetimes)
 					found[site] = l

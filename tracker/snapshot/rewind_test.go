@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
 
 // shortRun has two buffers in one segment, of which the first is freed.
@@ -34,12 +35,13 @@ func shortRun(t *testing.T) *snapshot.Record {
 	head := snapshot.Head{Time: epoch.Add(10 * time.Second), Events: 14, Segments: []alloc.Segment{held}}
 	head.Live, head.Allocated, head.Reserved = mem.Tally{Count: 1, Bytes: 4 * alloc.MiB}, 4*alloc.MiB, 20*alloc.MiB
 	return &snapshot.Record{
-		Snapshot: snapshot.New(head, tables.Tables{
+		Snapshot: &snapshot.Snapshot{Head: head, Tables: tables.Tables{
 			Stacks: stacks, Sections: []string{""}, Epoch: epoch,
 			Sites:       []tables.SiteEntry{{Place: tables.Place{Stack: id}, Tensor: &x, Live: 1, Total: 1}},
 			Allocations: []tables.AllocationEntry{{Ptr: second, Allocated: 4 * alloc.MiB, Since: 2 * time.Second, Seq: 12}},
-		}),
-		History: snapshot.NewHistory(tables.HistoryTables{
+		}},
+
+		History: &snapshot.History{Tables: tables.HistoryTables{
 			Start: epoch, First: 10, Stacks: stacks, Sections: []string{""},
 			Events: []tables.EventEntry{
 				event(0, mem.SegmentAllocated, segment, 20*alloc.MiB),
@@ -47,7 +49,7 @@ func shortRun(t *testing.T) *snapshot.Record {
 				event(2, mem.Allocated, second, 4*alloc.MiB),
 				event(3, mem.Freed, segment, 4*alloc.MiB),
 			},
-		}),
+		}},
 	}
 }
 
@@ -83,13 +85,13 @@ func TestAt(t *testing.T) {
 }
 
 func TestExplainSays(t *testing.T) {
-	x := shortRun(t).Snapshot.Explain()
+	x := explain.Snapshot(shortRun(t).Snapshot)
 	assert.Equal(t, `reserved 20.0 MiB = 4.0 MiB requested + 0 B rounding + 0 B left unsplit + 16.0 MiB free
 of the free memory, ClearCache would give back 0 B; 16.0 MiB is stuck between buffers in 1 segment
 without the driver there is room for 8 of 2.0 MiB; the largest hole is 12.0 MiB
 1 buffer, 4.0 MiB at main.go:3 main.step keep 16.0 MiB in 1 segment, the oldest live for 8s
 segment 0x200000 of 20.0 MiB, 16.0 MiB free, is kept by one buffer of 4.0 MiB, Activation at main.go:3 main.step, live for 8s
 `, x.String())
-	light := snapshot.New(snapshot.Head{Levels: snapshot.Levels{Reserved: 5, Allocated: 4, Live: mem.Tally{Count: 1, Bytes: 3}}}, tables.Tables{})
-	assert.Equal(t, "reserved 5 B for 3 B requested; without the segments it is not known what is stuck\n", light.Explain().String())
+	light := &snapshot.Snapshot{Head: snapshot.Head{Levels: snapshot.Levels{Reserved: 5, Allocated: 4, Live: mem.Tally{Count: 1, Bytes: 3}}}, Tables: tables.Tables{}}
+	assert.Equal(t, "reserved 5 B for 3 B requested; without the segments it is not known what is stuck\n", explain.Snapshot(light).String())
 }

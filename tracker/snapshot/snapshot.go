@@ -18,7 +18,8 @@ import (
 // may read it. WriteJSON writes it, and Read reads it, in another program too.
 type Snapshot struct {
 	Head
-	tables tables.Tables
+	// Tables are the buffers and call sites as their source keeps them, for packages of this module. Do not write to them.
+	Tables tables.Tables
 }
 
 // Head is the summary of a Snapshot: when and where it was taken, the levels, and the state of
@@ -44,10 +45,6 @@ type Head struct {
 	// are not known.
 	Settings map[string]string
 }
-
-// New returns the snapshot of a source. It keeps the tables and the source's stacks; do not
-// write to the tables afterwards.
-func New(head Head, tables tables.Tables) *Snapshot { return &Snapshot{head, tables} }
 
 // Allocation is one live buffer of a Snapshot.
 type Allocation struct {
@@ -89,7 +86,7 @@ type SiteStats struct {
 // Allocations iterates over the live buffers, oldest first. A light snapshot has none.
 func (s *Snapshot) Allocations() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
-		for _, e := range s.tables.Allocations {
+		for _, e := range s.Tables.Allocations {
 			if !yield(s.allocation(e)) {
 				return
 			}
@@ -98,31 +95,31 @@ func (s *Snapshot) Allocations() iter.Seq[Allocation] {
 }
 
 func (s *Snapshot) allocation(e tables.AllocationEntry) Allocation {
-	site := s.tables.Sites[e.Site]
+	site := s.Tables.Sites[e.Site]
 	return Allocation{
-		Seq: e.Seq, Time: s.tables.Epoch.Add(e.Since), Ptr: e.Ptr,
+		Seq: e.Seq, Time: s.Tables.Epoch.Add(e.Since), Ptr: e.Ptr,
 		Requested: site.Tensor.Each, Allocated: e.Allocated,
 		Kind: site.Tensor.Kind, DType: site.Tensor.DType, Shape: site.Tensor.Shape, Memory: site.Tensor.Memory,
-		Label: e.Label, Section: s.tables.Sections[site.Section], Registered: e.Foreign, Lost: e.Lost, Stream: tables.StreamOf(s.tables.Streams, site.Stream),
-		Stack: s.tables.Stacks.Stack(site.Stack), Site: s.tables.Stacks.Site(site.Stack),
+		Label: e.Label, Section: s.Tables.Sections[site.Section], Registered: e.Foreign, Lost: e.Lost, Stream: tables.StreamOf(s.Tables.Streams, site.Stream),
+		Stack: s.Tables.Stacks.Stack(site.Stack), Site: s.Tables.Stacks.Site(site.Stack),
 	}
 }
 
 // Sites iterates over the call stacks and what they allocated: by live bytes, then by total
 // bytes, then in the order of Groups, lines of code and sections.
 func (s *Snapshot) Sites() iter.Seq[SiteStats] {
-	sites := make([]SiteStats, 0, len(s.tables.Sites)+len(s.tables.Retired))
-	for _, e := range s.tables.Sites {
+	sites := make([]SiteStats, 0, len(s.Tables.Sites)+len(s.Tables.Retired))
+	for _, e := range s.Tables.Sites {
 		g := e.Tensor
 		sites = append(sites, SiteStats{
-			Kind: g.Kind, DType: g.DType, Shape: g.Shape, Memory: g.Memory, Section: s.tables.Sections[e.Section],
-			Stream: tables.StreamOf(s.tables.Streams, e.Stream), Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack),
+			Kind: g.Kind, DType: g.DType, Shape: g.Shape, Memory: g.Memory, Section: s.Tables.Sections[e.Section],
+			Stream: tables.StreamOf(s.Tables.Streams, e.Stream), Stack: s.Tables.Stacks.Stack(e.Stack), Site: s.Tables.Stacks.Site(e.Stack),
 			Live: g.Tally(e.Live), Peak: g.Tally(e.Peak), Total: g.Tally(e.Total),
 		})
 	}
-	for _, e := range s.tables.Retired {
+	for _, e := range s.Tables.Retired {
 		sites = append(sites, SiteStats{
-			Memory: e.Memory, Section: s.tables.Sections[e.Section], Stack: s.tables.Stacks.Stack(e.Stack), Site: s.tables.Stacks.Site(e.Stack), Total: e.Total,
+			Memory: e.Memory, Section: s.Tables.Sections[e.Section], Stack: s.Tables.Stacks.Stack(e.Stack), Site: s.Tables.Stacks.Site(e.Stack), Total: e.Total,
 		})
 	}
 	slices.SortFunc(sites, func(x, y SiteStats) int {
@@ -154,9 +151,9 @@ func (s *Snapshot) Sub(base *Snapshot) Delta {
 }
 
 func (s *Snapshot) addTo(b *DeltaBuilder, sign int64) {
-	for _, e := range s.tables.Sites {
+	for _, e := range s.Tables.Sites {
 		if e.Live != 0 {
-			b.Add(e.Tensor, s.tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
+			b.Add(e.Tensor, s.Tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
 		}
 	}
 }

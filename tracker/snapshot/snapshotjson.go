@@ -100,18 +100,18 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 
 func (s *Snapshot) writeTo(out *jsonstream.Writer) {
 	out.Head(snapshotHead{
-		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.tables.Streams, s.warm(),
+		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.Tables.Streams, s.warm(),
 	})
-	tablejson.WriteSnapshot(out, &s.tables, s.Segments)
+	tablejson.WriteSnapshot(out, &s.Tables, s.Segments)
 	out.Bytes([]byte("}\n"))
 }
 
 // warm returns the end of the warm-up, if anything grows since.
 func (s *Snapshot) warm() time.Time {
-	if len(s.tables.Growing) == 0 {
+	if len(s.Tables.Growing) == 0 {
 		return time.Time{}
 	}
-	return s.tables.Epoch.Add(s.tables.Warm)
+	return s.Tables.Epoch.Add(s.Tables.Warm)
 }
 
 // MarshalJSON is WriteJSON into memory.

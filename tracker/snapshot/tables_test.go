@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // foreign is what a source knows that has streams, but no types.
@@ -39,18 +40,19 @@ func foreign(t *testing.T) *snapshot.Record {
 	place := tables.Place{Stack: stack, Section: 1}
 	return &snapshot.Record{
 		Time: begun,
-		Snapshot: snapshot.New(head, tables.Tables{
+		Snapshot: &snapshot.Snapshot{Head: head, Tables: tables.Tables{
 			Stacks: &stacks, Sections: sections, Streams: streams, Epoch: begun,
 			Sites:       []tables.SiteEntry{{Place: place, Tensor: &x, Live: 1, Peak: 1, Total: 1, Stream: 1}},
 			Allocations: []tables.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
-		}),
-		History: snapshot.NewHistory(tables.HistoryTables{
+		}},
+
+		History: &snapshot.History{Tables: tables.HistoryTables{
 			Start: begun, Stacks: &stacks, Sections: sections, Streams: streams,
 			Events: []tables.EventEntry{
 				{Ptr: 512, Allocated: 1024, Tensor: &x, Stack: stack, Section: 1, Action: mem.Allocated, Stream: 1},
 				{Since: 5, Ptr: 1536, Allocated: 1024, Tensor: &x, Stack: stack, Action: mem.FreeRequested, Stream: 1},
 			},
-		}),
+		}},
 	}
 }
 
@@ -82,10 +84,10 @@ func TestLeaksAreInTheFile(t *testing.T) {
 	read, err := snapshot.ReadDump(bytes.NewReader([]byte(written(t, r))))
 	require.NoError(t, err)
 	texts := func(s *snapshot.Snapshot) (all []string) {
-		for _, suspect := range s.Suspects() {
+		for _, suspect := range leaks.Suspects(s) {
 			all = append(all, suspect.String())
 		}
-		for _, growth := range s.Growth() {
+		for _, growth := range leaks.Growing(s) {
 			all = append(all, growth.String())
 		}
 		return all

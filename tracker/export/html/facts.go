@@ -6,6 +6,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -36,7 +38,7 @@ type facts struct {
 	host       []*group // live, in host memory
 	sections   []section
 	profile    []snapshot.ProfileRow
-	lost       []snapshot.Leak
+	lost       []leaks.Leak
 	suspects   []string
 	growth     []string
 	stuck      []string
@@ -69,15 +71,15 @@ func newFacts(r *snapshot.Record) *facts {
 	if r.Profile != nil {
 		f.profile = slices.Collect(r.Profile.Rows())
 	}
-	f.lost = s.Leaks(snapshot.OnlyLost())
-	for _, suspect := range s.Suspects() {
+	f.lost = leaks.Live(s, leaks.OnlyLost())
+	for _, suspect := range leaks.Suspects(s) {
 		f.suspects = append(f.suspects, suspect.String())
 	}
-	for _, growth := range s.Growth() {
+	for _, growth := range leaks.Growing(s) {
 		f.growth = append(f.growth, growth.String())
 	}
 	if len(s.Segments) > 0 {
-		f.stuck = slices.Collect(strings.Lines(s.Explain().String()))
+		f.stuck = slices.Collect(strings.Lines(explain.Snapshot(s).String()))
 	}
 	return f
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -197,7 +198,7 @@ func TestPageShowsSectionsAndLostBuffers(t *testing.T) {
 		_, err := tr.AllocBytes(alloc.MiB, tracker.Input)
 		require.NoError(t, err)
 	})
-	for len(tr.Snapshot().Leaks(snapshot.OnlyLost())) == 0 { // a collection finds it, some time
+	for len(leaks.Live(tr.Snapshot(), leaks.OnlyLost())) == 0 { // a collection finds it, some time
 		runtime.GC()
 	}
 	page := write(t, tr.Record())
@@ -243,7 +244,7 @@ func TestSegmentsOfBlocksThatWait(t *testing.T) {
 		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},
 	}}
 	r := wide(1, 1, 1)
-	r.Snapshot = snapshot.New(snapshot.Head{Device: "waits", Segments: []alloc.Segment{segment}}, tables.Tables{Stacks: lines{}, Sections: []string{""}})
+	r.Snapshot = &snapshot.Snapshot{Head: snapshot.Head{Device: "waits", Segments: []alloc.Segment{segment}}, Tables: tables.Tables{Stacks: lines{}, Sections: []string{""}}}
 	s := contentOf(t, write(t, r)).Segments.Rows[0]
 	assert.Equal(t, int64(1024), s.Used)
 	assert.Equal(t, []string{"1 buffer, 1.0 KiB freed, but work on another stream may still use it"}, s.Pins)
@@ -326,7 +327,7 @@ func wide(stacks, depth, name int) *snapshot.Record {
 			Place: tables.Place{Stack: tables.StackID(i)}, Tensor: tensor, Live: int64(i + 1), Peak: 1, Total: int64(i + 1),
 		})
 	}
-	return &snapshot.Record{Snapshot: snapshot.New(snapshot.Head{Device: "wide"}, lists)}
+	return &snapshot.Record{Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Device: "wide"}, Tables: lists}}
 }
 
 // lines are stacks by number.

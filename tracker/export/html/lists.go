@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -41,9 +42,9 @@ func (w *writing) list(texts []string) (out []string) {
 }
 
 // lost returns the buffers that the program can no longer free.
-func (w *writing) lost(leaks []snapshot.Leak) (lines []string, sum string) {
+func (w *writing) lost(found []leaks.Leak) (lines []string, sum string) {
 	var all mem.Tally
-	for _, l := range leaks {
+	for _, l := range found {
 		all = all.Add(l.Tally)
 		lines = append(lines, fmt.Sprintf("%v: %v %v %v from %s", l.Tally, l.Kind, l.Shape, l.DType, w.line(l.Site)))
 	}

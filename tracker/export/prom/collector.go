@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,7 +24,7 @@ type Config struct {
 	// may change from scrape to scrape, and with them the series.
 	TopSites int
 	// Suspects adds gpumem_suspect_bytes and gpumem_suspect_buffers: what
-	// Snapshot.Suspects finds, by line of code. Each scrape then costs a Snapshot.
+	// leaks.Suspects finds, by line of code. Each scrape then costs a Snapshot.
 	Suspects bool
 }
 
@@ -220,7 +221,7 @@ func (o sender) sites(s *snapshot.Snapshot, top int) {
 
 func (o sender) suspects(s *snapshot.Snapshot) {
 	sums, names := make(map[string]mem.Tally), linesOf(s) // a name may stand for several functions
-	for _, suspect := range s.Suspects() {
+	for _, suspect := range leaks.Suspects(s) {
 		site := label(names.Of(suspect.Site))
 		sums[site] = sums[site].Add(suspect.Tally)
 	}

@@ -119,10 +119,11 @@ func (r *rebuilder) result() (*snapshot.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := snapshot.New(r.head, tables.Tables{
+	s := &snapshot.Snapshot{Head: r.head, Tables: tables.Tables{
 		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: live, Epoch: r.start,
-	})
-	h := snapshot.NewHistory(tables.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams})
+	}}
+
+	h := &snapshot.History{Tables: tables.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams}}
 	record := &snapshot.Record{
 		Time: r.head.Time, Snapshot: s, History: h,
 		Devices: []snapshot.DeviceInfo{{Name: r.head.Device, Ordinal: r.ordinal, Used: -1, Total: -1, Reserved: r.head.Reserved}},

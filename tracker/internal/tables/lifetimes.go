@@ -81,7 +81,7 @@ type LiveBuffer struct {
 	Bytes alloc.Bytes
 }
 
-// What makes buffers suspects; see Snapshot.Suspects, which gives the reasons.
+// What makes buffers suspects; see leaks.Suspects, which gives the reasons.
 const (
 	minFreed    = 100
 	minSuspects = 8

@@ -64,7 +64,7 @@ func (s *Series) Gain() mem.Tally {
 	return low[len(low)-1].Sub(low[0])
 }
 
-// What makes a series a growing one; see Snapshot.Growth.
+// What makes a series a growing one; see leaks.Growing.
 const (
 	minMarks    = 32
 	minRises    = 8

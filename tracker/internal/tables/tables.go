@@ -1,6 +1,6 @@
 // Package tables has what the sources of snapshots and histories fill in: a tracker, a process that is
 // observed, a file. Entries refer to each other by index or number, so that a million live buffers
-// take little memory. It also counts what Suspects and Growth of package snapshot go by, while the
+// take little memory. It also counts what Suspects and Growing of package leaks go by, while the
 // program runs: [Lifetimes] of freed buffers, and the [Series] of a line's levels, which a [Follower]
 // collects.
 //

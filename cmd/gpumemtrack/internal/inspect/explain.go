@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
 
 // Explain is gpumemtrack explain.
@@ -65,7 +66,7 @@ latest counts.`,
 }
 
 // explained is the account of one process of many. Its terms add up to Reserved: see
-// snapshot.Explanation.
+// explain.Explanation.
 type explained struct {
 	File       string          `json:"file"`
 	Origin     snapshot.Origin `json:"origin"`
@@ -147,7 +148,7 @@ func explainOne(a *cli.App, path string, device int, atPeak bool) (explained, er
 			return explained{}, fmt.Errorf("%s: the state at the peak: %w", path, err)
 		}
 	}
-	x := s.Explain()
+	x := explain.Snapshot(s)
 	return explained{
 		File: path, Origin: r.Snapshot.Origin, Device: x.Device, Ordinal: x.Ordinal, time: r.Snapshot.Time,
 		Reserved: x.Reserved, Requested: x.Requested, Rounding: x.Rounding, Unsplit: x.Unsplit,

@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // topPage is what a live page tells: of one process, or of the largest of several.
@@ -51,8 +52,8 @@ func (p *topPage) readLight(ctx context.Context) error {
 		return err
 	}
 	var leaks struct {
-		Suspects []snapshot.Suspect `json:"suspects"`
-		Growth   []snapshot.Growth  `json:"growth"`
+		Suspects []leaks.Suspect `json:"suspects"`
+		Growth   []leaks.Growth  `json:"growth"`
 	}
 	if err := get(ctx, p.URL, "leaks", "", &leaks); err != nil {
 		return err
@@ -72,11 +73,11 @@ func (p *topPage) readDump(ctx context.Context) error {
 			most = other.Snapshot
 		}
 	}
-	p.take(most, most.Suspects(), most.Growth())
+	p.take(most, leaks.Suspects(most), leaks.Growing(most))
 	return nil
 }
 
-func (p *topPage) take(s *snapshot.Snapshot, suspects []snapshot.Suspect, growth []snapshot.Growth) {
+func (p *topPage) take(s *snapshot.Snapshot, suspects []leaks.Suspect, growth []leaks.Growth) {
 	usage := export.FromSnapshot(s)
 	p.Origin, p.Device = usage.Origin, export.Device(s)
 	p.Live, p.Peak = s.Live.Bytes, s.Peak.Bytes

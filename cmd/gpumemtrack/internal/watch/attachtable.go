@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // attachedMark is a mark as a line of JSON.
@@ -88,20 +89,20 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 		fmt.Fprintln(w, "untracked before attach: unknown, no driver says")
 	}
 	const most = 5
-	leaks := at.Leaks()
-	for _, leak := range leaks[:min(len(leaks), most)] {
+	live := leaks.Live(at)
+	for _, leak := range live[:min(len(live), most)] {
 		fmt.Fprintf(w, "\n%v, %v:\n%v", leak.Tally, leak.Kind, leak.Stack)
 	}
-	if rest := len(leaks) - most; rest > 0 {
+	if rest := len(live) - most; rest > 0 {
 		fmt.Fprintf(w, "\nand %d call stacks more\n", rest)
 	}
 	if name, instead := cacheOf(at); name != "" {
 		fmt.Fprintf(w, "\nThese are segments of %s, which has its own cache: %s shows what is in them.\n", name, instead)
 	}
-	for _, suspect := range at.Suspects() {
+	for _, suspect := range leaks.Suspects(at) {
 		fmt.Fprintf(w, "\nsuspect: %v\n", suspect)
 	}
-	for _, growth := range at.Growth() {
+	for _, growth := range leaks.Growing(at) {
 		fmt.Fprintf(w, "\ngrowth: %v\n", growth)
 	}
 }

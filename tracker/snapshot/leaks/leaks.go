@@ -1,4 +1,10 @@
-package snapshot
+// Package leaks finds memory in a snapshot that was not freed: what is live, by call stack ([Live]); buffers that are
+// far older than those of their line usually become ([Suspects]); and lines whose memory rises from mark to mark
+// ([Growing]).
+//
+// It looks at a snapshot alone, of this process or from a file, and never at the program. A suspect is a guess, and
+// its text says what the guess goes by.
+package leaks
 
 import (
 	"cmp"
@@ -7,7 +13,9 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Leak is what one call stack allocated of one kind, shape and dtype in one section and did
@@ -39,16 +47,16 @@ func (l Leak) String() string {
 	return b.String()
 }
 
-// LeakOption selects what Leaks, Suspects and VerifyNoLeaks look at.
-type LeakOption func(*leakFilter)
+// Option selects what Live, Suspects and tracker.VerifyNoLeaks look at.
+type Option func(*filter)
 
-type leakFilter struct {
+type filter struct {
 	from   uint64 // sequence number
 	lost   bool
-	ignore []func(Allocation) bool
+	ignore []func(*tables.Tables, *tables.SiteEntry) bool
 }
 
-func newLeakFilter(opts []LeakOption) (f leakFilter) {
+func newFilter(opts []Option) (f filter) {
 	for _, opt := range opts {
 		opt(&f)
 	}
@@ -56,12 +64,12 @@ func newLeakFilter(opts []LeakOption) (f leakFilter) {
 }
 
 // all reports whether the filter leaves out nothing.
-func (f *leakFilter) all() bool { return f.from == 0 && !f.lost && len(f.ignore) == 0 }
+func (f *filter) all() bool { return f.from == 0 && !f.lost && len(f.ignore) == 0 }
 
 // Since leaves out what was allocated before base, a snapshot of the same tracker, which may
 // be a light one. A nil base leaves out nothing.
-func Since(base *Snapshot) LeakOption {
-	return func(f *leakFilter) {
+func Since(base *snapshot.Snapshot) Option {
+	return func(f *filter) {
 		if base != nil {
 			f.from = max(f.from, base.Events)
 		}
@@ -70,59 +78,68 @@ func Since(base *Snapshot) LeakOption {
 
 // OnlyLost keeps only lost buffers, which the program can no longer free: see
 // tracker.LostPolicy.
-func OnlyLost() LeakOption { return func(f *leakFilter) { f.lost = true } }
+func OnlyLost() Option { return func(f *filter) { f.lost = true } }
 
 // IgnoreKinds leaves out buffers of these kinds.
-func IgnoreKinds(kinds ...mem.Kind) LeakOption {
-	return ignore(func(a Allocation) bool { return slices.Contains(kinds, a.Kind) })
+func IgnoreKinds(kinds ...mem.Kind) Option {
+	return ignore(func(_ *tables.Tables, e *tables.SiteEntry) bool { return slices.Contains(kinds, e.Tensor.Kind) })
 }
 
 // IgnoreFunction leaves out what was allocated by, or anywhere below, a
 // function: "example.com/model.Load", "example.com/model.(*Net).Forward".
-func IgnoreFunction(name string) LeakOption {
-	return ignore(func(a Allocation) bool {
-		return slices.ContainsFunc(a.Stack, func(f mem.Frame) bool { return f.Function == name })
+func IgnoreFunction(name string) Option {
+	return ignore(func(t *tables.Tables, e *tables.SiteEntry) bool {
+		return slices.ContainsFunc(t.Stacks.Stack(e.Stack), func(f mem.Frame) bool { return f.Function == name })
 	})
 }
 
 // IgnoreSection leaves out what was allocated in the section with that path, or in a part of
 // it.
-func IgnoreSection(path string) LeakOption {
-	return ignore(func(a Allocation) bool {
-		rest, ok := strings.CutPrefix(a.Section, path)
+func IgnoreSection(path string) Option {
+	return ignore(func(t *tables.Tables, e *tables.SiteEntry) bool {
+		rest, ok := strings.CutPrefix(t.Sections[e.Section], path)
 		return ok && (rest == "" || rest[0] == '/')
 	})
 }
 
-func ignore(match func(Allocation) bool) LeakOption {
-	return func(f *leakFilter) { f.ignore = append(f.ignore, match) }
+func ignore(match func(*tables.Tables, *tables.SiteEntry) bool) Option {
+	return func(f *filter) { f.ignore = append(f.ignore, match) }
 }
 
-func (f *leakFilter) keeps(a Allocation) bool {
-	return a.Seq >= f.from && (a.Lost || !f.lost) &&
-		!slices.ContainsFunc(f.ignore, func(match func(Allocation) bool) bool { return match(a) })
+func (f *filter) keeps(t *tables.Tables, a *tables.AllocationEntry) bool {
+	if a.Seq < f.from || f.lost && !a.Lost {
+		return false
+	}
+	for _, ignored := range f.ignore {
+		if ignored(t, &t.Sites[a.Site]) {
+			return false
+		}
+	}
+	return true
 }
 
-// Leaks returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
+// Live returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
 // first, then by size. A light snapshot has none.
-func (s *Snapshot) Leaks(opts ...LeakOption) []Leak {
-	filter := newLeakFilter(opts)
+func Live(s *snapshot.Snapshot, opts ...Option) []Leak {
+	filter := newFilter(opts)
 	index := make(map[int32]int) // by site
 	var leaks []Leak
-	for _, e := range s.tables.Allocations {
-		a := s.allocation(e)
-		if !filter.keeps(a) {
+	t := &s.Tables
+	for _, a := range t.Allocations {
+		if !filter.keeps(t, &a) {
 			continue
 		}
-		i, ok := index[e.Site]
+		e := &t.Sites[a.Site]
+		i, ok := index[a.Site]
 		if !ok {
 			i = len(leaks)
-			index[e.Site] = i
+			index[a.Site] = i
 			leaks = append(leaks, Leak{
-				Kind: a.Kind, DType: a.DType, Shape: a.Shape, Memory: a.Memory, Section: a.Section, Stack: a.Stack, Site: a.Site,
+				Kind: e.Tensor.Kind, DType: e.Tensor.DType, Shape: e.Tensor.Shape, Memory: e.Tensor.Memory,
+				Section: t.Sections[e.Section], Stack: t.Stacks.Stack(e.Stack), Site: t.Stacks.Site(e.Stack),
 			})
 		}
-		leaks[i].Tally = leaks[i].Tally.Add(mem.Tally{Count: 1, Bytes: a.Requested})
+		leaks[i].Tally = leaks[i].Tally.Add(mem.Tally{Count: 1, Bytes: e.Tensor.Each})
 		if a.Lost {
 			leaks[i].Lost++
 		}

@@ -1,4 +1,9 @@
-package snapshot
+// Package explain says why a device's reserved memory is more than its program asked for, to the byte, and which
+// lines of code keep the rest from being used or given back.
+//
+// It goes by the segments of a snapshot and runs nothing again. What other settings would have saved is for package
+// tracker/replay to say.
+package explain
 
 import (
 	"cmp"
@@ -7,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Explanation says why a device's reserved memory is more than its program asked for, and what
@@ -105,16 +111,16 @@ type Holes struct {
 	Most   alloc.Bytes  `json:"largest_bytes"`
 }
 
-// Explain explains the snapshot. It needs Segments: without them, as in a light snapshot or
+// Snapshot explains a snapshot. It needs its Segments: without them, as in a light snapshot or
 // for a device without a cache, only Reserved and Requested are known, and nothing counts as
 // stuck. It walks over all blocks and buffers.
-func (s *Snapshot) Explain() *Explanation {
+func Snapshot(s *snapshot.Snapshot) *Explanation {
 	x := &explainer{
 		Explanation: &Explanation{Device: s.Device, Ordinal: s.Ordinal, Pins: []Pin{}, Lines: []PinLine{}, Holes: []Holes{}},
-		of:          s, buffers: make(map[alloc.Ptr]int32, len(s.tables.Allocations)),
+		of:          s, buffers: make(map[alloc.Ptr]int32, len(s.Tables.Allocations)),
 		lines: make(map[mem.Frame]*PinLine), holes: make(map[holeKey]*Holes),
 	}
-	for i, a := range s.tables.Allocations {
+	for i, a := range s.Tables.Allocations {
 		if !a.Foreign {
 			x.buffers[a.Ptr] = int32(i)
 		}
@@ -129,9 +135,12 @@ func (s *Snapshot) Explain() *Explanation {
 	return x.Explanation
 }
 
+// smallSegment is the size of the segments of small blocks in PyTorch's scheme.
+const smallSegment = 2 * alloc.MiB
+
 type explainer struct {
 	*Explanation
-	of      *Snapshot
+	of      *snapshot.Snapshot
 	buffers map[alloc.Ptr]int32 // the index of its allocation
 	lines   map[mem.Frame]*PinLine
 	holes   map[holeKey]*Holes
@@ -250,7 +259,7 @@ func (x *explainer) buffer(b alloc.Block) PinBuffer {
 	if !ok {
 		return out
 	}
-	t := &x.of.tables
+	t := &x.of.Tables
 	a := &t.Allocations[i]
 	site := &t.Sites[a.Site]
 	out.Kind, out.Label, out.Site = site.Tensor.Kind, a.Label, t.Stacks.Site(site.Stack)
@@ -284,7 +293,7 @@ func (x *explainer) finish() {
 
 // Find returns how many requests of n bytes, one after the other, the free blocks of the
 // default stream can serve without the driver, and the largest of these blocks. It needs an
-// Explanation that Explain made: one that was read from JSON has no single holes.
+// Explanation that Snapshot made: one that was read from JSON has no single holes.
 func (x *Explanation) Find(n alloc.Bytes) (requests int64, largest alloc.Bytes) {
 	pool := alloc.SmallPool
 	if n > alloc.MiB {

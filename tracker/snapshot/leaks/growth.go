@@ -1,4 +1,4 @@
-package snapshot
+package leaks
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Growth is a line of code whose live bytes rise from mark to mark.
@@ -31,7 +32,7 @@ func (g Growth) String() string {
 	return fmt.Sprintf("%v grows by %v a mark: %v more over %d marks\n%v", g.Site, g.PerMark(), g.Gained.Bytes, g.Marks, g.Callers)
 }
 
-// Growth returns the lines of code whose live bytes rise over the marks, steeper
+// Growing returns the lines of code whose live bytes rise over the marks, steeper
 // ones first: leaks, and caches without a bound. It does not matter where in its
 // rounds a program calls Track, nor how often.
 //
@@ -48,10 +49,10 @@ func (g Growth) String() string {
 // So it takes at least 32 marks, and eight windows with a rise. A leak that begins
 // late is found after a quarter to a half of all marks. A cache that fills is growth until it
 // is nearly full. Of more than 1,024 lines, those with the most live bytes are followed.
-func (s *Snapshot) Growth() []Growth {
-	found, began := s.tables.Growing, s.tables.Warm
-	freed, now := s.tables.Lifetimes, s.Time.Sub(s.tables.Epoch)
-	lines := s.lines(leakFilter{}, func(site mem.Frame, _ stackCount) bool { return found[site] != nil })
+func Growing(s *snapshot.Snapshot) []Growth {
+	found, began := s.Tables.Growing, s.Tables.Warm
+	freed, now := s.Tables.Lifetimes, s.Time.Sub(s.Tables.Epoch)
+	lines := linesOf(s, filter{}, func(site mem.Frame, _ stackCount) bool { return found[site] != nil })
 	growths := make([]Growth, 0, len(found))
 	for site, its := range found {
 		g := Growth{Site: site, Marks: its.Span(), Gained: its.Gain()}
@@ -60,7 +61,7 @@ func (s *Snapshot) Growth() []Growth {
 			if g.Gained.Count > 0 && freed[site].UsuallyFreed(now, gained) {
 				continue
 			}
-			g.Callers = newCallers(gained, l.stacks, s.tables.Stacks.Path)
+			g.Callers = newCallers(gained, l.stacks, s.Tables.Stacks.Path)
 		}
 		growths = append(growths, g)
 	}

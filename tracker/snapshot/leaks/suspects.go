@@ -1,4 +1,4 @@
-package snapshot
+package leaks
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Suspect is a line of code with live buffers that look forgotten: they are far older than
@@ -115,20 +116,20 @@ func grouped(n int64) string {
 // The limits: Buffers that live long on purpose, are allocated again and again, and were
 // never freed yet look like a leak, for example sessions of an hour in the first
 // hour; options such as IgnoreFunction leave them out. A line that frees nothing looks like a cache
-// (see Growth). A leak of fewer than eight buffers is not found, nor one that has stopped
+// (see Growing). A leak of fewer than eight buffers is not found, nor one that has stopped
 // while the line went on. If one helper allocates both what lives a millisecond
 // and what lives an hour, a leak of the former is found after hours: name the helper's
 // package in tracker.Config.Libraries.
-func (s *Snapshot) Suspects(opts ...LeakOption) []Suspect {
-	freed, now := s.tables.Lifetimes, s.Time.Sub(s.tables.Epoch)
-	lines := s.lines(newLeakFilter(opts), func(site mem.Frame, stack stackCount) bool {
+func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
+	freed, now := s.Tables.Lifetimes, s.Time.Sub(s.Tables.Epoch)
+	lines := linesOf(s, newFilter(opts), func(site mem.Frame, stack stackCount) bool {
 		return freed[site] != nil && stack.frees()
 	})
 	var found []Suspect
 	for site, line := range lines {
 		if its := freed[site]; its != nil {
 			if old := its.Suspects(now, line.live); len(old) > 0 {
-				found = append(found, newSuspect(site, old, its, now, newCallers(old, line.stacks, s.tables.Stacks.Path)))
+				found = append(found, newSuspect(site, old, its, now, newCallers(old, line.stacks, s.Tables.Stacks.Path)))
 			}
 		}
 	}
@@ -151,12 +152,12 @@ type stackCount struct{ live, total int64 }
 // that it ever allocated, half at least.
 func (c stackCount) frees() bool { return 2*c.live <= c.total }
 
-// lines returns the lines of code. They have the live buffers that the filter keeps, of
+// linesOf returns the lines of code. They have the live buffers that the filter keeps, of
 // the call stacks that are wanted.
-func (s *Snapshot) lines(filter leakFilter, wanted func(mem.Frame, stackCount) bool) map[mem.Frame]*line {
+func linesOf(s *snapshot.Snapshot, filter filter, wanted func(mem.Frame, stackCount) bool) map[mem.Frame]*line {
 	lines := make(map[mem.Frame]*line)
 	add := func(id tables.StackID, live, total int64) {
-		site := s.tables.Stacks.Site(id)
+		site := s.Tables.Stacks.Site(id)
 		l := lines[site]
 		if l == nil {
 			l = &line{stacks: make(map[tables.StackID]stackCount)}
@@ -165,22 +166,22 @@ func (s *Snapshot) lines(filter leakFilter, wanted func(mem.Frame, stackCount) b
 		n := l.stacks[id]
 		l.stacks[id] = stackCount{n.live + live, n.total + total}
 	}
-	for _, e := range s.tables.Sites {
+	for _, e := range s.Tables.Sites {
 		add(e.Stack, e.Live, e.Total)
 	}
-	for _, e := range s.tables.Retired {
+	for _, e := range s.Tables.Retired {
 		add(e.Stack, 0, e.Total.Count)
 	}
-	bySite := make([]*line, len(s.tables.Sites)) // nil is not wanted
-	for i, e := range s.tables.Sites {
-		site := s.tables.Stacks.Site(e.Stack)
+	bySite := make([]*line, len(s.Tables.Sites)) // nil is not wanted
+	for i, e := range s.Tables.Sites {
+		site := s.Tables.Stacks.Site(e.Stack)
 		if l := lines[site]; wanted(site, l.stacks[e.Stack]) {
 			bySite[i] = l
 		}
 	}
-	for _, e := range s.tables.Allocations {
-		if l := bySite[e.Site]; l != nil && (filter.all() || filter.keeps(s.allocation(e))) {
-			site := s.tables.Sites[e.Site]
+	for _, e := range s.Tables.Allocations {
+		if l := bySite[e.Site]; l != nil && (filter.all() || filter.keeps(&s.Tables, &e)) {
+			site := s.Tables.Sites[e.Site]
 			l.live = append(l.live, tables.LiveBuffer{Stack: site.Stack, Since: e.Since, Seq: e.Seq, Bytes: site.Tensor.Each})
 		}
 	}

@@ -1,0 +1,29 @@
+package explain_test
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+)
+
+// A buffer in the middle of a segment keeps the rest of it from being given back.
+func Example() {
+	device, _ := sim.New(sim.Config{})
+	tr, _ := tracker.New(tracker.Config{Device: device, Report: io.Discard})
+	defer tr.Close()
+	first, _ := tr.Alloc(alloc.Shape{1 << 20}, alloc.Float32, tracker.Activation)
+	tr.Alloc(alloc.Shape{1 << 20}, alloc.Float32, tracker.Parameter)
+	first.Free()
+
+	x := explain.Snapshot(tr.Snapshot())
+	fmt.Println("reserved", x.Reserved, "of which stuck", x.Stuck)
+	requests, largest := x.Find(8 * alloc.MiB)
+	fmt.Println("room for", requests, "of 8 MiB; the largest hole is", largest)
+	// Output:
+	// reserved 20.0 MiB of which stuck 16.0 MiB
+	// room for 1 of 8 MiB; the largest hole is 12.0 MiB
+}
