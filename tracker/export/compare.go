@@ -12,41 +12,22 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// By is what memory is summed up by.
+// By is what memory is summed up by: one of Bys, or by "site" if it is none of them.
 type By string
 
-// The properties to sum up by.
-const (
-	// BySite is by the line of the user's code. Of its folders only those count that tell
-	// two lines of one process apart, so that runs of two machines compare.
-	BySite     By = "site"
-	ByFunction By = "function"
-	ByPath     By = "path"  // the calls that led to that line
-	ByShape    By = "shape" // with the dtype
-	ByKind     By = "kind"
-	BySection  By = "section"
-	ByDevice   By = "device"
-	ByStream   By = "stream"
-	ByMemory   By = "memory" // the kind of memory: device, managed, pinned
-)
-
-// Bys returns every By.
+// Bys returns the properties to sum up by: "site", the line of the user's code; "function"; "path", the calls
+// that led to that line; "shape", with the dtype; "kind"; "section"; "device"; "stream"; and "memory", the
+// kind of memory. Of the folders of a site only those count that tell two lines of one process apart, so that
+// runs of two machines compare.
 func Bys() []By {
-	return []By{BySite, ByFunction, ByPath, ByShape, ByKind, BySection, ByDevice, ByStream, ByMemory}
+	return []By{"site", "function", "path", "shape", "kind", "section", "device", "stream", "memory"}
 }
 
-// Of is which of a row's tallies counts.
+// Of is which of a row's tallies counts: one of Ofs, or "live" if it is none of them.
 type Of string
 
-// The tallies.
-const (
-	OfLive  Of = "live"
-	OfPeak  Of = "peak"
-	OfTotal Of = "total"
-)
-
-// Ofs returns every Of.
-func Ofs() []Of { return []Of{OfLive, OfPeak, OfTotal} }
+// Ofs returns the tallies: "live", "peak" and "total".
+func Ofs() []Of { return []Of{"live", "peak", "total"} }
 
 // Line is what one key holds, before and after, in all processes and in each.
 type Line struct {
@@ -58,36 +39,13 @@ type Line struct {
 // Change returns After less Before.
 func (l Line) Change() mem.Tally { return l.After.Sub(l.Before) }
 
-// Worst returns the process that grew most and by how much; -1 if there is none.
-func (l Line) Worst() (rank int, change mem.Tally) {
-	rank = -1
-	for i, t := range l.Ranks {
-		if rank < 0 || t.Bytes > change.Bytes {
-			rank, change = i, t
-		}
-	}
-	return rank, change
-}
-
-// Spread returns the difference between the processes that grew most and least.
-func (l Line) Spread() alloc.Bytes {
-	if len(l.Ranks) == 0 {
-		return 0
-	}
-	least, most := l.Ranks[0].Bytes, l.Ranks[0].Bytes
-	for _, t := range l.Ranks[1:] {
-		least, most = min(least, t.Bytes), max(most, t.Bytes)
-	}
-	return most - least
-}
-
 // Compare sums up two runs of any number of processes each, and compares each
 // process with the one in the same place, or with nothing if that is nil or not
-// there: see Pair. Lines that changed come first, growth before shrinkage, the
+// there. Lines that changed come first, growth before shrinkage, the
 // larger first; then the others. The second result is the sum of all lines.
 func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 	c := comparison{ranks: max(len(before), len(after)), index: make(map[string]int), names: new(lines.Names)}
-	if by == BySite {
+	if by == "site" || !slices.Contains(Bys(), by) {
 		c.names = namesOf(before, after)
 	}
 	c.sum = Line{Key: "all", Ranks: make([]mem.Tally, c.ranks)}
@@ -158,27 +116,27 @@ func (c *comparison) add(key string, rank int, before, after mem.Tally) {
 
 func (c *comparison) key(r *Row, by By) string {
 	switch by {
-	case ByShape:
+	case "shape":
 		if r.Shape == "" {
 			return "unknown"
 		}
 		return r.Shape + " " + r.DType
-	case ByKind:
+	case "kind":
 		return cmp.Or(r.Kind, "unknown")
-	case BySection:
+	case "section":
 		return cmp.Or(r.Section, "no section")
-	case ByDevice:
+	case "device":
 		return cmp.Or(r.Device, "unknown")
-	case ByMemory:
+	case "memory":
 		return cmp.Or(r.Memory, "unknown")
-	case ByStream:
+	case "stream":
 		return cmp.Or(r.Stream, "unknown")
-	case ByFunction:
+	case "function":
 		if r.Site.Function == "" {
 			return "unknown"
 		}
 		return path.Base(r.Site.Function)
-	case ByPath:
+	case "path":
 		return r.Stack[max(0, slices.Index(r.Stack, r.Site)):].Path().String()
 	default:
 		return c.names.Of(r.Site)
@@ -187,9 +145,9 @@ func (c *comparison) key(r *Row, by By) string {
 
 func (r *Row) tally(of Of) mem.Tally {
 	switch of {
-	case OfPeak:
+	case "peak":
 		return r.Peak
-	case OfTotal:
+	case "total":
 		return r.Total
 	default:
 		return r.Live

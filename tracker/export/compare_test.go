@@ -29,7 +29,7 @@ func usage(bytes map[int]alloc.Bytes) *export.Usage {
 func TestCompareOrdersByChange(t *testing.T) {
 	before := usage(map[int]alloc.Bytes{1: 100, 2: 50, 3: 10, 5: 7})
 	after := usage(map[int]alloc.Bytes{1: 120, 2: 20, 4: 60, 5: 7})
-	lines, sum := export.Compare([]*export.Usage{before}, []*export.Usage{after}, export.BySite, export.OfLive)
+	lines, sum := export.Compare([]*export.Usage{before}, []*export.Usage{after}, "site", "live")
 
 	var got []string
 	var changes []alloc.Bytes
@@ -46,14 +46,11 @@ func TestCompareOrdersByChange(t *testing.T) {
 func TestCompareOfManyRanks(t *testing.T) {
 	before := []*export.Usage{usage(map[int]alloc.Bytes{1: 10}), usage(map[int]alloc.Bytes{1: 10})}
 	after := []*export.Usage{usage(map[int]alloc.Bytes{1: 15}), usage(map[int]alloc.Bytes{1: 40}), usage(map[int]alloc.Bytes{1: 1})}
-	lines, _ := export.Compare(before, after, export.BySite, export.OfLive)
+	lines, _ := export.Compare(before, after, "site", "live")
 
 	assert.Equal(t, tally(2, 20), lines[0].Before)
 	assert.Equal(t, tally(3, 56), lines[0].After)
-	rank, change := lines[0].Worst()
-	assert.Equal(t, 1, rank)
-	assert.Equal(t, tally(0, 30), change)
-	assert.Equal(t, alloc.Bytes(29), lines[0].Spread())
+	assert.Equal(t, []mem.Tally{tally(0, 5), tally(0, 30), tally(1, 1)}, lines[0].Ranks)
 }
 
 func TestCompareByAndOf(t *testing.T) {
@@ -64,20 +61,20 @@ func TestCompareByAndOf(t *testing.T) {
 		{Live: tally(1, 1), Peak: tally(1, 1), Total: tally(1, 1)},
 	}}
 	for by, want := range map[export.By][]string{
-		export.BySite:     {"x.go:1 f", "unknown"},
-		export.ByFunction: {"f", "unknown"},
-		export.ByPath:     {"f <- main.main", "unknown"},
-		export.ByShape:    {"(2) int8", "unknown"},
-		export.ByKind:     {"Input", "unknown"},
-		export.BySection:  {"a", "no section"},
-		export.ByDevice:   {"GPU [1]", "unknown"},
-		export.ByStream:   {"default stream", "unknown"},
+		"site":     {"x.go:1 f", "unknown"},
+		"function": {"f", "unknown"},
+		"path":     {"f <- main.main", "unknown"},
+		"shape":    {"(2) int8", "unknown"},
+		"kind":     {"Input", "unknown"},
+		"section":  {"a", "no section"},
+		"device":   {"GPU [1]", "unknown"},
+		"stream":   {"default stream", "unknown"},
 	} {
-		lines, _ := export.Compare(nil, []*export.Usage{u}, by, export.OfLive)
+		lines, _ := export.Compare(nil, []*export.Usage{u}, by, "live")
 		assert.Equal(t, want, []string{lines[0].Key, lines[1].Key})
 	}
-	for of, want := range map[export.Of]alloc.Bytes{export.OfLive: 3, export.OfPeak: 4, export.OfTotal: 5} {
-		_, sum := export.Compare(nil, []*export.Usage{u}, export.BySite, of)
+	for of, want := range map[export.Of]alloc.Bytes{"live": 3, "peak": 4, "total": 5} {
+		_, sum := export.Compare(nil, []*export.Usage{u}, "site", of)
 		assert.Equal(t, want, sum.After.Bytes)
 	}
 }

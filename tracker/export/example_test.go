@@ -15,7 +15,7 @@ func Example() {
 	after := &export.Usage{Rows: []export.Row{
 		{Site: mem.Frame{File: "/src/train.go", Line: 20, Function: "main.loss"}, Live: mem.Tally{Count: 3, Bytes: 192 << 20}},
 	}}
-	lines, _ := export.Compare([]*export.Usage{before}, []*export.Usage{after}, export.BySite, export.OfLive)
+	lines, _ := export.Compare([]*export.Usage{before}, []*export.Usage{after}, "site", "live")
 	for _, l := range lines {
 		fmt.Println(l.Key, "grew by", l.Change())
 	}

@@ -77,25 +77,13 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 		if site.DType.Bits() > 0 { // it is not, and the shape unknown, for shapes long gone
 			row.DType, row.Shape = site.DType.String(), site.Shape.String()
 		}
-		u.Add(row)
+		if labels.OnHost(row.Memory) {
+			u.Host = append(u.Host, row)
+		} else {
+			u.Rows = append(u.Rows, row)
+		}
 	}
 	return u
-}
-
-// Add adds a row where it belongs by its kind of memory.
-func (u *Usage) Add(r Row) {
-	if m := alloc.UnknownMemory; m.UnmarshalText([]byte(r.Memory)) == nil && m.OnHost() {
-		u.Host = append(u.Host, r)
-	} else {
-		u.Rows = append(u.Rows, r)
-	}
-}
-
-// OnHost returns a Usage whose rows are those of the host's memory.
-func (u *Usage) OnHost() *Usage {
-	host := *u
-	host.Rows, host.Host = u.Host, nil
-	return &host
 }
 
 // FromRecord returns the memory of all devices of a record by call stack, with a

@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -23,17 +21,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// The formats, in words.
-const (
-	Snapshot = "snapshot"
-	Dump     = "dump"
-	Profile  = "pprof profile"
-	PyTorch  = "PyTorch snapshot"
-)
-
 // File is a file that was read.
 type File struct {
-	Format  string // one of the above
+	Format  string // "snapshot", "dump", "pprof profile" or "PyTorch snapshot"
 	Usage   *export.Usage
 	Record  *snapshot.Record // nil of a pprof profile; with Others where a file has several devices
 	NoTimes bool             // the events of a PyTorch snapshot have no times
@@ -122,19 +112,15 @@ func readTorch(r io.Reader) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: PyTorch, Usage: c.Usage, Record: c.Record, NoTimes: !c.Times}, nil
+	return &File{Format: "PyTorch snapshot", Usage: c.Usage, Record: c.Record, NoTimes: !c.Times}, nil
 }
 
 func readProfile(r io.Reader) (*File, error) {
 	u, err := pprof.Read(r)
-	return other(Profile, u, err)
-}
-
-func other(format string, u *export.Usage, err error) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: format, Usage: u}, nil
+	return &File{Format: "pprof profile", Usage: u}, nil
 }
 
 // readJSON goes by the schema. This module writes it first; a program that sorts keys puts it elsewhere.
@@ -166,7 +152,7 @@ func readSnapshot(r io.Reader) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: Snapshot, Usage: export.FromSnapshot(s), Record: &snapshot.Record{Snapshot: s}}, nil
+	return &File{Format: "snapshot", Usage: export.FromSnapshot(s), Record: &snapshot.Record{Snapshot: s}}, nil
 }
 
 func readDump(r io.Reader) (*File, error) {
@@ -174,44 +160,5 @@ func readDump(r io.Reader) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: Dump, Usage: export.FromRecord(d), Record: d}, nil
-}
-
-// Expand returns the files that a word names: the files of a directory, those that match a
-// pattern, or the one file, in the order of their names. The error says that the pattern is
-// malformed or that nothing matches.
-func Expand(word string) ([]string, error) {
-	if info, err := os.Stat(word); err == nil {
-		if !info.IsDir() {
-			return []string{word}, nil
-		}
-		return filesIn(word)
-	}
-	found, err := filepath.Glob(word)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", word, err)
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: %w", word, os.ErrNotExist)
-	}
-	return found, nil
-}
-
-func filesIn(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		if info, err := os.Stat(path); e.Name()[0] != '.' && (err != nil || info.Mode().IsRegular()) {
-			found = append(found, path) // also what cannot be read: to leave it out would make a wrong sum
-		}
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: the directory has no files", dir)
-	}
-	slices.Sort(found)
-	return found, nil
+	return &File{Format: "dump", Usage: export.FromRecord(d), Record: d}, nil
 }

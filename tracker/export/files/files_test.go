@@ -39,7 +39,7 @@ func formats(tr *tracker.MemTracker) map[string]func(io.Writer) error {
 func TestEveryFormatIsKnownByWhatItHolds(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	live, _ := export.Compare(nil, []*export.Usage{export.FromSnapshot(tr.Snapshot())}, export.BySite, export.OfLive)
+	live, _ := export.Compare(nil, []*export.Usage{export.FromSnapshot(tr.Snapshot())}, "site", "live")
 	for format, write := range formats(tr) {
 		t.Run(format, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "any name")
@@ -50,7 +50,7 @@ func TestEveryFormatIsKnownByWhatItHolds(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, format, f.Format)
 			assert.Equal(t, path, f.Usage.Name)
-			got, _ := export.Compare(nil, []*export.Usage{f.Usage}, export.BySite, export.OfLive)
+			got, _ := export.Compare(nil, []*export.Usage{f.Usage}, "site", "live")
 			assert.Equal(t, live, got, "the same lines of code hold the same")
 
 			_, err = files.Read(bytes.NewReader(text.Bytes()[:text.Len()*2/3]))
@@ -100,33 +100,6 @@ func TestOthersAreRefusedWithAReason(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestExpand(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"b.json", "a.json", ".hidden", "c.txt"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
-	}
-	require.NoError(t, os.Symlink("c.txt", filepath.Join(dir, "link")))
-	require.NoError(t, os.Symlink("gone", filepath.Join(dir, "z-broken")))
-	empty := filepath.Join(dir, "empty")
-	require.NoError(t, os.Mkdir(empty, 0o755))
-	for word, want := range map[string][]string{
-		".":      {"a.json", "b.json", "c.txt", "link", "z-broken"}, // what cannot be read must not be left out in silence
-		"*.json": {"a.json", "b.json"},
-		"c.txt":  {"c.txt"},
-	} {
-		got, err := files.Expand(filepath.Join(dir, word))
-		require.NoError(t, err)
-		for i := range got {
-			got[i] = filepath.Base(got[i])
-		}
-		assert.Equal(t, want, got)
-	}
-	for _, word := range []string{empty, filepath.Join(dir, "none*"), filepath.Join(dir, "[")} {
-		_, err := files.Expand(word)
-		assert.Error(t, err, word)
-	}
-}
-
 // TestKeysInAnotherOrder: jq -S and other programs write them so.
 func TestKeysInAnotherOrder(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
@@ -174,7 +147,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		export.Compare(nil, []*export.Usage{file.Usage}, export.ByShape, export.OfTotal)
+		export.Compare(nil, []*export.Usage{file.Usage}, "shape", "total")
 		_ = pprof.WriteUsage(io.Discard, file.Usage)
 		if file.Record != nil {
 			for _, write := range []func(io.Writer, *snapshot.Record) error{html.Write, torch.Write, trace.Write} {

@@ -52,10 +52,10 @@ func TestKindsOfMemoryInEachFormat(t *testing.T) {
 			require.NoError(t, test.write(&b, r))
 			f, err := files.Read(&b)
 			require.NoError(t, err)
-			device, sum := export.Compare(nil, []*export.Usage{f.Usage}, export.ByMemory, export.OfLive)
+			device, sum := export.Compare(nil, []*export.Usage{f.Usage}, "memory", "live")
 			assert.Equal(t, r.Snapshot.Live, sum.After)
 			assert.ElementsMatch(t, []string{"pool", "managed", "virtual", "array", "imported"}, keys(device))
-			host, sum := export.Compare(nil, []*export.Usage{f.Usage.OnHost()}, export.ByMemory, export.OfLive)
+			host, sum := export.Compare(nil, []*export.Usage{{Rows: f.Usage.Host}}, "memory", "live")
 			if !test.host {
 				assert.Empty(t, host)
 				return

@@ -104,7 +104,11 @@ func usage(p *profile.Profile, size int) (*export.Usage, error) {
 		if row.Live.IsZero() && row.Total.IsZero() {
 			row.Live = mem.Tally{Count: value(s, at.hostCount), Bytes: alloc.Bytes(value(s, at.hostBytes))}
 		}
-		u.Add(row)
+		if labels.OnHost(row.Memory) {
+			u.Host = append(u.Host, row)
+		} else {
+			u.Rows = append(u.Rows, row)
+		}
 	}
 	return u, nil
 }

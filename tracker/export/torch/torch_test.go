@@ -383,7 +383,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		export.Compare(nil, []*export.Usage{c.Usage}, export.BySite, export.OfLive)
+		export.Compare(nil, []*export.Usage{c.Usage}, "site", "live")
 		for _, d := range append(c.Record.Others, c.Record) {
 			require.NoError(t, d.WriteJSON(io.Discard))
 			_ = Write(io.Discard, &snapshot.Record{Snapshot: d.Snapshot, History: d.History})

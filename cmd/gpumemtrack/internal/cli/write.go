@@ -78,7 +78,7 @@ func (a *App) Writer(f *files.File, to Format, device int) (func(io.Writer) erro
 }
 
 func whoHasEvents(f *files.File) string {
-	if f.Format == files.PyTorch {
+	if f.Format == "PyTorch snapshot" {
 		return "call torch.cuda.memory._record_memory_history() at the program's start"
 	}
 	return "a dump has them"

@@ -33,7 +33,7 @@ func TestConvertTakesASnapshotOfPyTorchToEveryView(t *testing.T) {
 	}
 	f, err := files.Open(filepath.Join(dir, "out.json"))
 	require.NoError(t, err)
-	assert.Equal(t, files.Dump, f.Format)
+	assert.Equal(t, "dump", f.Format)
 	assert.Equal(t, 1, f.Record.Snapshot.Ordinal)
 	require.Len(t, f.Record.Others, 1)
 	assert.Equal(t, 4, f.Record.Others[0].History.Len())

@@ -85,7 +85,7 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 	}
 	from, to := old.processes, now.processes
 	if !old.file || !now.file {
-		from, to = export.Pair(from, to)
+		from, to = pair(from, to)
 	}
 	var gone, came []*export.Usage
 	if !o.missingAsZero {
@@ -138,7 +138,7 @@ func pairNames(old, now []*export.Usage) []string {
 
 // changed leaves out the lines that are as before.
 func changed(lines []export.Line) []export.Line {
-	return slices.DeleteFunc(lines, func(l export.Line) bool { return l.Change().IsZero() && l.Spread() == 0 })
+	return slices.DeleteFunc(lines, func(l export.Line) bool { return l.Change().IsZero() && spread(l) == 0 })
 }
 
 func diffJSON(a *cli.App, old, now *ranks, gone, came []*export.Usage, lines []export.Line, sum export.Line, names []string, o diffOptions) error {
@@ -223,7 +223,7 @@ func paintedChange(b alloc.Bytes, color bool) painted {
 // overLimit reports whether the memory of a process grew by more than the limit. The error names the process
 // that grew most.
 func overLimit(sum export.Line, names []string, limit alloc.Bytes) (bool, error) {
-	rank, change := sum.Worst()
+	rank, change := worst(sum)
 	if rank < 0 || change.Bytes <= limit {
 		return false, nil
 	}
@@ -272,7 +272,7 @@ func diffLineOf(l export.Line, names []string) diffLine {
 func processMemories(processes []*export.Usage, of string) []processMemory {
 	list := []processMemory{}
 	for i, name := range processNames(processes) {
-		_, sum := export.Compare(nil, processes[i:i+1], export.ByKind, export.Of(of))
+		_, sum := export.Compare(nil, processes[i:i+1], "kind", export.Of(of))
 		list = append(list, processMemory{name, sum.After.Bytes})
 	}
 	return list

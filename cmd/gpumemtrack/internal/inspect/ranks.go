@@ -3,6 +3,8 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -51,16 +53,50 @@ func readRanks(a *cli.App, limit alloc.Bytes, words ...string) (*ranks, error) {
 	if len(r.processes) == 0 {
 		return nil, fmt.Errorf("%s: none of the %d files is a snapshot, dump or profile", strings.Join(words, ", "), r.passed)
 	}
-	r.processes, r.older = export.Latest(r.processes)
+	r.processes, r.older = latestOf(r.processes)
 	return r, nil
 }
 
-// expand returns the files that a word names; a URL and - name one each.
+// expand returns the files that a word names: the files of a directory, those that match a
+// pattern, or the one file, in the order of their names. A URL and - name one each. The error says that the pattern is
+// malformed or that nothing matches.
 func expand(word string) ([]string, error) {
 	if word == "-" || cli.IsURL(word) {
 		return []string{word}, nil
 	}
-	return files.Expand(word)
+	if info, err := os.Stat(word); err == nil {
+		if !info.IsDir() {
+			return []string{word}, nil
+		}
+		return filesIn(word)
+	}
+	found, err := filepath.Glob(word)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", word, err)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s: %w", word, os.ErrNotExist)
+	}
+	return found, nil
+}
+
+func filesIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(path); e.Name()[0] != '.' && (err != nil || info.Mode().IsRegular()) {
+			found = append(found, path) // also what cannot be read: to leave it out would make a wrong sum
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s: the directory has no files", dir)
+	}
+	slices.Sort(found)
+	return found, nil
 }
 
 // readAll reads files.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -68,5 +69,32 @@ func BenchmarkRanks(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestExpand(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b.json", "a.json", ".hidden", "c.txt"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
+	}
+	require.NoError(t, os.Symlink("c.txt", filepath.Join(dir, "link")))
+	require.NoError(t, os.Symlink("gone", filepath.Join(dir, "z-broken")))
+	empty := filepath.Join(dir, "empty")
+	require.NoError(t, os.Mkdir(empty, 0o755))
+	for word, want := range map[string][]string{
+		".":      {"a.json", "b.json", "c.txt", "link", "z-broken"}, // what cannot be read must not be left out in silence
+		"*.json": {"a.json", "b.json"},
+		"c.txt":  {"c.txt"},
+	} {
+		got, err := expand(filepath.Join(dir, word))
+		require.NoError(t, err)
+		for i := range got {
+			got[i] = filepath.Base(got[i])
+		}
+		assert.Equal(t, want, got)
+	}
+	for _, word := range []string{empty, filepath.Join(dir, "none*"), filepath.Join(dir, "[")} {
+		_, err := expand(word)
+		assert.Error(t, err, word)
 	}
 }

@@ -95,7 +95,7 @@ func notShown(a *cli.App, read []*export.Usage, o tableOptions) {
 	if o.host {
 		return
 	}
-	if _, sum := export.Compare(nil, onHost(read), export.ByMemory, export.Of(o.of)); !sum.After.IsZero() {
+	if _, sum := export.Compare(nil, onHost(read), "memory", export.Of(o.of)); !sum.After.IsZero() {
 		fmt.Fprintf(a.Stdout, "Not in the table: %v in the host's memory, see --host\n", sum.After)
 	}
 }
@@ -107,9 +107,9 @@ func known(read []*export.Usage, of export.Of) error {
 		live, asked := false, false
 		for _, r := range u.Rows {
 			live = live || !r.Live.IsZero()
-			asked = asked || of == export.OfPeak && !r.Peak.IsZero() || of == export.OfTotal && !r.Total.IsZero()
+			asked = asked || of == "peak" && !r.Peak.IsZero() || of == "total" && !r.Total.IsZero()
 		}
-		if of != export.OfLive && live && !asked {
+		if of != "live" && live && !asked {
 			return fmt.Errorf("%s: it has only live memory, not %s memory: take a dump, or a PyTorch snapshot with events", u.Name, of)
 		}
 	}

@@ -27,8 +27,8 @@ type tableOptions struct {
 func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.top, "top", 20, "print `N` lines, or all if 0; --json prints all unless --top is given")
-	flags.StringVar(&o.by, "by", string(export.BySite), "sum up by `WHAT`: "+words(export.Bys()))
-	flags.StringVar(&o.of, "of", string(export.OfLive), "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles and PyTorch snapshots without events have no peak")
+	flags.StringVar(&o.by, "by", "site", "sum up by `WHAT`: "+words(export.Bys()))
+	flags.StringVar(&o.of, "of", "live", "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles and PyTorch snapshots without events have no peak")
 	flags.BoolVar(&o.host, "host", false, "pinned and mapped host memory, instead of device memory")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	addMemoryFlag(cmd, &o.memory)
@@ -72,7 +72,9 @@ func onHost(processes []*export.Usage) []*export.Usage {
 	host := make([]*export.Usage, len(processes))
 	for i, u := range processes {
 		if u != nil {
-			host[i] = u.OnHost()
+			its := *u
+			its.Rows, its.Host = u.Host, nil
+			host[i] = &its
 		}
 	}
 	return host
@@ -90,11 +92,11 @@ func rest(lines []export.Line) export.Line {
 
 // ofRanks returns the cells that tell the ranks apart. They are empty in a line that sums up other lines.
 func ofRanks(l export.Line, names []string) []any {
-	rank, most := l.Worst()
+	rank, most := worst(l)
 	if rank < 0 {
 		return []any{"", "", ""}
 	}
-	return []any{most.Bytes, names[rank], l.Spread()}
+	return []any{most.Bytes, names[rank], spread(l)}
 }
 
 // processNames names each process by its rank, or by its file if it has no rank or shares it with another.
@@ -137,9 +139,9 @@ type spreadJSON struct {
 }
 
 func spreadOf(l export.Line, names []string) *spreadJSON {
-	rank, most := l.Worst()
+	rank, most := worst(l)
 	if len(names) < 2 || rank < 0 {
 		return nil
 	}
-	return &spreadJSON{Most: most.Bytes, In: names[rank], Spread: l.Spread()}
+	return &spreadJSON{Most: most.Bytes, In: names[rank], Spread: spread(l)}
 }

@@ -81,7 +81,7 @@ func (p *topPage) take(s *snapshot.Snapshot, suspects []leaks.Suspect, growth []
 	usage := export.FromSnapshot(s)
 	p.Origin, p.Device = usage.Origin, export.Device(s)
 	p.Live, p.Peak = s.Live.Bytes, s.Peak.Bytes
-	p.Sites, _ = export.Compare(nil, []*export.Usage{usage}, export.BySite, export.OfLive)
+	p.Sites, _ = export.Compare(nil, []*export.Usage{usage}, "site", "live")
 	p.Sites = p.Sites[:min(len(p.Sites), topSites)]
 	for _, s := range suspects {
 		p.Suspects = append(p.Suspects, firstLine(s.String()))

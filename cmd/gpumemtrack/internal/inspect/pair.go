@@ -1,10 +1,16 @@
-package export
+package inspect
 
-// Pair puts the processes of two runs side by side, for Compare: those of one
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
+
+// pair puts the processes of two runs side by side, for export.Compare: those of one
 // rank, if all have ranks; of several devices of one rank, those of one device.
 // Where that does not distinguish the processes of a run, they pair by their places. A
 // process without a partner is paired with nil.
-func Pair(before, after []*Usage) (pairedBefore, pairedAfter []*Usage) {
+func pair(before, after []*export.Usage) (pairedBefore, pairedAfter []*export.Usage) {
 	for _, withDevice := range []bool{false, true} {
 		old, now := byRank(before, withDevice), byRank(after, withDevice)
 		if old == nil || now == nil {
@@ -32,17 +38,17 @@ type place struct {
 	device string
 }
 
-func placeOf(u *Usage, withDevice bool) place {
+func placeOf(u *export.Usage, withDevice bool) place {
 	p := place{rank: *u.Origin.Rank}
 	if withDevice {
-		p.device = u.device()
+		p.device = deviceOf(u)
 	}
 	return p
 }
 
 // byRank returns nil unless each has a place of its own.
-func byRank(run []*Usage, withDevice bool) map[place]*Usage {
-	of := make(map[place]*Usage, len(run))
+func byRank(run []*export.Usage, withDevice bool) map[place]*export.Usage {
+	of := make(map[place]*export.Usage, len(run))
 	for _, u := range run {
 		if u.Origin.Rank == nil || of[placeOf(u, withDevice)] != nil {
 			return nil
@@ -52,21 +58,21 @@ func byRank(run []*Usage, withDevice bool) map[place]*Usage {
 	return of
 }
 
-func padded(run []*Usage, n int) []*Usage {
-	return append(append(make([]*Usage, 0, n), run...), make([]*Usage, n-len(run))...)
+func padded(run []*export.Usage, n int) []*export.Usage {
+	return append(append(make([]*export.Usage, 0, n), run...), make([]*export.Usage, n-len(run))...)
 }
 
-// Latest returns of several snapshots of one process and device the latest, in the
+// latestOf returns of several snapshots of one process and device the latest, in the
 // place of the first, and how many others there were. A process is known by its number and
 // host.
-func Latest(run []*Usage) (latest []*Usage, older int) {
+func latestOf(run []*export.Usage) (latest []*export.Usage, older int) {
 	type process struct {
 		host, program, device string
 		pid, rank             int
 	}
 	at := make(map[process]int)
 	for _, u := range run {
-		p := process{host: u.Origin.Host, program: u.Origin.Program, device: u.device(), pid: u.Origin.PID, rank: -1}
+		p := process{host: u.Origin.Host, program: u.Origin.Program, device: deviceOf(u), pid: u.Origin.PID, rank: -1}
 		if u.Origin.Rank != nil {
 			p.rank = *u.Origin.Rank
 		}
@@ -85,10 +91,33 @@ func Latest(run []*Usage) (latest []*Usage, older int) {
 	return latest, older
 }
 
-// device returns the device's name, if there is one.
-func (u *Usage) device() string {
+// deviceOf returns the device's name, if there is one.
+func deviceOf(u *export.Usage) string {
 	if u.Device == "" && len(u.Rows) > 0 {
 		return u.Rows[0].Device
 	}
 	return u.Device
+}
+
+// worst returns the process that grew most and by how much; -1 if there is none.
+func worst(l export.Line) (rank int, change mem.Tally) {
+	rank = -1
+	for i, t := range l.Ranks {
+		if rank < 0 || t.Bytes > change.Bytes {
+			rank, change = i, t
+		}
+	}
+	return rank, change
+}
+
+// spread returns the difference between the processes that grew most and least.
+func spread(l export.Line) alloc.Bytes {
+	if len(l.Ranks) == 0 {
+		return 0
+	}
+	least, most := l.Ranks[0].Bytes, l.Ranks[0].Bytes
+	for _, t := range l.Ranks[1:] {
+		least, most = min(least, t.Bytes), max(most, t.Bytes)
+	}
+	return most - least
 }
