@@ -46,14 +46,13 @@ func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 	return t.alloc(stack, 0, alloc.Shape{int(n)}, alloc.Uint8, kind)
 }
 
-// Make allocates device memory for a tensor of Go type T and these dimensions, with kind
-// Unspecified:
+// Make is Alloc for a tensor of Go type T, as CopyIn and CopyOut take:
 //
-//	x, err := tracker.Make[float32](tr, 32, 3, 224, 224)
+//	x, err := tracker.Make[float32](tr, alloc.Shape{32, 3, 224, 224}, tracker.Input)
 //
 // The errors are those of Alloc.
-func Make[T alloc.Element](t *MemTracker, dims ...int) (*Buffer, error) {
-	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, dims, alloc.DTypeOf[T](), Unspecified)
+func Make[T alloc.Element](t *MemTracker, shape alloc.Shape, kind Kind) (*Buffer, error) {
+	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, shape, alloc.DTypeOf[T](), kind)
 }
 
 // alloc is Alloc for a stack already taken.

@@ -236,10 +236,10 @@ func (b *Buffer) String() string {
 	return fmt.Sprintf("%v %v %v, %v at %v", b.Kind(), b.group.Shape, b.group.DType, b.group.Each, b.ptr)
 }
 
-// SetKind says what a live buffer is for, where its allocation did not, as Make's. It counts for its new
-// kind from now on; the peak stays what it was. The history shows a free and an allocation at the same
-// time. The error says that it is no kind, or is alloc.ErrUnknownPtr for a
-// buffer that is freed, or alloc.ErrClosed.
+// SetKind says what a live buffer is for, where that was not known when it was allocated. The buffer counts
+// for its new kind from now on; the peak stays what it was. The history shows a free and an allocation at
+// the same time. The error says that it is no kind, or is alloc.ErrUnknownPtr for a buffer that is freed, or
+// alloc.ErrClosed.
 func (b *Buffer) SetKind(kind Kind) error {
 	return b.tracker.setKind(b.ptr, kind, func() slab.ID {
 		if b.live() == nil {

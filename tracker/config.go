@@ -8,7 +8,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // Config configures a MemTracker. Its zero value works: the device is the first CUDA device,
@@ -90,8 +89,8 @@ type Config struct {
 	Sections SectionConfig
 
 	// Origin describes the process, for snapshots. Fields that are not set are looked up; type
-	// Origin says how ranks are recognised.
-	Origin Origin
+	// snapshot.Origin says how ranks are recognised.
+	Origin snapshot.Origin
 
 	// Clock returns the time; nil means time.Now. It must be safe for concurrent use.
 	Clock func() time.Time
@@ -146,29 +145,12 @@ type SectionConfig struct {
 	NoDeviceTime bool
 }
 
-// Names for the types of package snapshot that programs use most.
-type (
-	// Kind is the purpose of a buffer, such as Parameter. See [mem.Kind].
-	Kind = mem.Kind
-	// Mark is what one Track found. See [snapshot.Mark].
-	Mark = snapshot.Mark
-	// Snapshot is a copy of the ledger at one instant. See [snapshot.Snapshot].
-	Snapshot = snapshot.Snapshot
-	// History is the latest events. See [snapshot.History].
-	History = snapshot.History
-	// Profile adds up sections by path. See [snapshot.Profile].
-	Profile = snapshot.Profile
-	// Origin describes a process. See [snapshot.Origin].
-	Origin = snapshot.Origin
-	// Layer describes the work of a section. See [snapshot.Layer].
-	Layer = snapshot.Layer
-	// Estimate is what a section was expected to take. See [snapshot.Estimate].
-	Estimate = snapshot.Estimate
-	// Estimates are estimates by path. See [snapshot.Estimates].
-	Estimates = snapshot.Estimates
-	// LeakOption selects leaks. See [leaks.Option].
-	LeakOption = leaks.Option
-)
+// Kind is the purpose of a buffer, such as Parameter. A program can have kinds of its own:
+//
+//	const KVCache tracker.Kind = "KVCache"
+//
+// See [mem.Kind].
+type Kind = mem.Kind
 
 // The kinds. See [mem.Kind].
 const (
@@ -180,27 +162,3 @@ const (
 	Input          = mem.Input
 	Temporary      = mem.Temporary
 )
-
-// NewKind returns a program's own kind, for a package variable: see [mem.NewKind].
-func NewKind(name string) Kind { return mem.NewKind(name) }
-
-// Since leaves out what was allocated before base: see [leaks.Since].
-func Since(base *Snapshot) LeakOption { return leaks.Since(base) }
-
-// OnlyLost keeps only lost buffers: see LostPolicy.
-func OnlyLost() LeakOption { return leaks.OnlyLost() }
-
-// IgnoreKinds leaves out buffers of these kinds.
-func IgnoreKinds(kinds ...Kind) LeakOption { return leaks.IgnoreKinds(kinds...) }
-
-// IgnoreFunction leaves out what was allocated by, or anywhere below, a function:
-// "example.com/model.Load", "example.com/model.(*Net).Forward".
-func IgnoreFunction(name string) LeakOption { return leaks.IgnoreFunction(name) }
-
-// IgnoreSection leaves out what was allocated in the section with that path, or in a part of
-// it.
-func IgnoreSection(path string) LeakOption { return leaks.IgnoreSection(path) }
-
-// ReadSnapshot reads a snapshot that was written as JSON: see [snapshot.Read]. The errors are
-// the same.
-func ReadSnapshot(r io.Reader) (*Snapshot, error) { return snapshot.Read(r) }

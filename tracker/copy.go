@@ -13,7 +13,7 @@ import (
 
 // CopyIn copies src to the beginning of a live buffer's memory:
 //
-//	w, err := tracker.Make[float32](tr, 64, 3, 3, 3)
+//	w, err := tracker.Make[float32](tr, alloc.Shape{64, 3, 3, 3}, tracker.Parameter)
 //	err = tracker.CopyIn(w, weights)
 //
 // T must be stored as the buffer's DType; a buffer of Uint8, as AllocBytes gives, takes any T. The

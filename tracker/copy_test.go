@@ -26,7 +26,7 @@ func TestCopies(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tr.Close()) }()
 
-	x, err := tracker.Make[float32](tr, 2, 3)
+	x, err := tracker.Make[float32](tr, alloc.Shape{2, 3}, tracker.Unspecified)
 	require.NoError(t, err)
 	got := make([]float32, 6)
 	require.NoError(t, tracker.CopyOut(x, got))

@@ -2,7 +2,6 @@ package tracker
 
 import (
 	"cmp"
-	"context"
 	"io"
 	"log/slog"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // Default returns the tracker that the package's functions use: that of SetDefault, or else
@@ -66,43 +64,13 @@ var defaultTracker = sync.OnceValue(func() *fallback {
 })
 
 // Track calls Track of the Default tracker.
-func Track() *Mark {
+func Track() *snapshot.Mark {
 	t := Default()
 	return t.track(tables.StackID(t.stacks.Table.Capture(1)))
 }
 
 // ClearCache calls ClearCache of the Default tracker. The errors are the same.
 func ClearCache() (alloc.Bytes, error) { return Default().ClearCache() }
-
-// Do calls Do of the Default tracker.
-func Do(name string, f func()) *Section {
-	t := Default()
-	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
-}
-
-// Run calls Run of the Default tracker. The error is f's.
-func Run(name string, f func() error) error {
-	t := Default()
-	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).try(f)
-}
-
-// SectionContext calls SectionContext of the Default tracker.
-func SectionContext(ctx context.Context, name string) (context.Context, *Section) {
-	t := Default()
-	return t.sectionContext(ctx, tables.StackID(t.stacks.Table.Capture(1)), name)
-}
-
-// Register calls Register of the Default tracker. The errors are the same.
-func Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
-	t := Default()
-	return t.register(tables.StackID(t.stacks.Table.Capture(1)), ptr, shape, dtype, kind, opts)
-}
-
-// Unregister calls Unregister of the Default tracker. The errors are the same.
-func Unregister(ptr alloc.Ptr, free func() error) error { return Default().Unregister(ptr, free) }
-
-// Suspects calls Suspects of the Default tracker.
-func Suspects(opts ...LeakOption) []leaks.Suspect { return Default().Suspects(opts...) }
 
 // Alloc calls Alloc of the Default tracker. The errors are the same.
 func Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {

@@ -73,7 +73,7 @@ func TestDumpIsReadAsItWasWritten(t *testing.T) {
 }
 
 // events prints each event, with what every field of it says.
-func events(h *tracker.History) (lines []string) {
+func events(h *snapshot.History) (lines []string) {
 	for e := range h.Events() {
 		lines = append(lines, fmt.Sprint(e.Action, " ", e.Seq, " ", e.Time.UnixNano(), e.Ptr, e.Requested, e.Allocated, e.Kind, e.Shape, e.DType,
 			" ", e.Section, " ", e.Span, " ", e.Mark, "\n", e.Stack))
@@ -85,7 +85,7 @@ func TestHistoryIsReadAsItWasWritten(t *testing.T) {
 	h := busy(t, tracker.Config{MaxEvents: 5}).History()
 	text, err := h.MarshalJSON()
 	require.NoError(t, err)
-	var read tracker.History
+	var read snapshot.History
 	require.NoError(t, read.UnmarshalJSON(text))
 	assert.Equal(t, events(h), events(&read))
 	assert.Equal(t, h.Dropped(), read.Dropped())

@@ -2,7 +2,6 @@ package tracker_test
 
 import (
 	"bytes"
-	"errors"
 	"log/slog"
 	"math"
 	"runtime"
@@ -65,13 +64,15 @@ func TestNewClosesWhatItOpened(t *testing.T) {
 	require.NoError(t, err, "the caller's device stays open")
 }
 
-func TestReleaseWhoseFreePanics(t *testing.T) {
+func TestMemoryWhoseFreeFailsIsPutBack(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	require.NoError(t, tr.Register(512, alloc.Shape{8}, alloc.Float32, tracker.Parameter))
 	before := tr.Snapshot().Sub(nil)
-	assert.PanicsWithValue(t, "no", func() { _ = tr.Unregister(512, func() error { panic("no") }) })
+	putBack := unregister(t, tr, 512)
+	assert.Zero(t, tr.Snapshot().Live)
+	require.NoError(t, putBack())
 	assert.Equal(t, before, tr.Snapshot().Sub(nil), "it is live again")
-	require.NoError(t, tr.Unregister(512, nil))
+	unregister(t, tr, 512)
 }
 
 // TestPutBackTellsOfANewOwner: memory that is registered anew while its free is
@@ -79,20 +80,10 @@ func TestReleaseWhoseFreePanics(t *testing.T) {
 func TestPutBackTellsOfANewOwner(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	require.NoError(t, tr.Register(512, alloc.Shape{8}, alloc.Float32, tracker.Parameter))
-	putBack, err := tr.Withdraw(512)
-	require.NoError(t, err)
+	putBack := unregister(t, tr, 512)
 	require.NoError(t, tr.Register(512, alloc.Shape{3}, alloc.Float32, tracker.Activation))
 	require.ErrorIs(t, putBack(), tracker.ErrDuplicatePtr)
 	assert.Equal(t, mem.Tally{Count: 1, Bytes: 12}, tr.Snapshot().Live)
-
-	failure := errors.New("refused")
-	err = tr.Unregister(512, func() error {
-		require.NoError(t, tr.Register(512, alloc.Shape{5}, alloc.Float32, tracker.Activation))
-		return failure
-	})
-	require.ErrorIs(t, err, failure)
-	require.ErrorIs(t, err, tracker.ErrDuplicatePtr)
-	assert.Equal(t, mem.Tally{Count: 1, Bytes: 20}, tr.Snapshot().Live)
 	trackertest.RequireExact(t, tr.Snapshot())
 }
 
@@ -141,13 +132,15 @@ func TestTheCacheRefusesToFreeABuffer(t *testing.T) {
 	buf := take(t, tr, tracker.Parameter, 10)
 	require.ErrorIs(t, tr.Device().Free(buf.Ptr()), cachelock.ErrOwned)
 	require.ErrorIs(t, tr.Register(buf.Ptr(), buf.Shape(), buf.DType(), buf.Kind()), tracker.ErrDuplicatePtr)
-	require.ErrorIs(t, tr.Unregister(buf.Ptr(), nil), alloc.ErrUnknownPtr)
+	_, err := tr.Unregister(buf.Ptr())
+	require.ErrorIs(t, err, alloc.ErrUnknownPtr)
 	require.NoError(t, buf.Free())
 
 	p, err := tr.Device().Alloc(40)
 	require.NoError(t, err)
 	require.NoError(t, tr.Register(p, alloc.Shape{10}, alloc.Float32, tracker.Parameter), "memory of others, from the same cache")
-	require.NoError(t, tr.Unregister(p, func() error { return tr.Device().Free(p) }))
+	unregister(t, tr, p)
+	require.NoError(t, tr.Device().Free(p))
 }
 
 // TestTotalsSaturate: only what is live may keep an allocation from being
@@ -198,7 +191,7 @@ func TestClockMayUseTheTracker(t *testing.T) {
 	_, err := tr.Alloc(alloc.Shape{1 << 15, 1 << 15}, alloc.Float32, tracker.Input) // 4 GiB
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 	require.NoError(t, tr.Register(1, alloc.Shape{1}, alloc.Float32, tracker.Input))
-	require.NoError(t, tr.Unregister(1, func() error { return nil }))
+	unregister(t, tr, 1)
 	require.NoError(t, buf.Free())
 	s.End()
 	tr.Profile()

@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 func ExampleMemTracker_Section() {
@@ -38,11 +39,11 @@ func ExampleMemTracker_Leaks() {
 	for range 3 {
 		tr.Alloc(alloc.Shape{1024, 1024}, alloc.Float32, tracker.Activation)
 	}
-	for _, leak := range tr.Leaks(tracker.Since(before)) {
+	for _, leak := range tr.Leaks(leaks.Since(before)) {
 		fmt.Println(leak.Tally, "at", leak.Site)
 	}
 	// Output:
-	// 3 buffers, 12.0 MiB at example_questions_test.go:39 tracker_test.ExampleMemTracker_Leaks
+	// 3 buffers, 12.0 MiB at example_questions_test.go:40 tracker_test.ExampleMemTracker_Leaks
 }
 
 func ExampleOutOfMemoryError() {
@@ -63,7 +64,7 @@ func ExampleOutOfMemoryError() {
 	// 	free 74.0 MiB of 1.0 GiB, largest hole in the cache 0 B
 	// 	reserved 500.0 MiB, of which inactive 0 B; untracked 450.0 MiB
 	// 	held by:
-	// 		1 buffer, 500.0 MiB at example_questions_test.go:53 tracker_test.ExampleOutOfMemoryError
+	// 		1 buffer, 500.0 MiB at example_questions_test.go:54 tracker_test.ExampleOutOfMemoryError
 	// 	advice: truly full: the program's own buffers take the memory: free what the first lines above hold, make the batch smaller, or take a larger device
 	// truly full 200.0 MiB
 }

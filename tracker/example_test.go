@@ -26,7 +26,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	images, err := tracker.Make[float32](tr, 30, 3, 512, 512)
+	images, err := tracker.Make[float32](tr, alloc.Shape{30, 3, 512, 512}, tracker.Input)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -39,12 +39,12 @@ func Example() {
 	weights.Free()
 	// Output:
 	//   | Count * Size          | Memory     | Kind      | Type    | Allocated at
-	// + | 1 * (30, 3, 512, 512) | 90.0 MiB   | Tensor    | float32
+	// + | 1 * (30, 3, 512, 512) | 90.0 MiB   | Input     | float32
 	//     at example_test.go:29 tracker_test.Example
 	// + | 1 * (64, 3, 3, 3)     | 6.8 KiB    | Parameter | float32
 	//     at example_test.go:25 tracker_test.Example
-	//   | Count * Size          | Memory     | Kind   | Type    | Allocated at
-	// - | 1 * (30, 3, 512, 512) | 90.0 MiB   | Tensor | float32 | example_test.go:29 tracker_test.Example
+	//   | Count * Size          | Memory     | Kind  | Type    | Allocated at
+	// - | 1 * (30, 3, 512, 512) | 90.0 MiB   | Input | float32 | example_test.go:29 tracker_test.Example
 	// given back: 90.0 MiB
 }
 
@@ -58,17 +58,20 @@ func ExampleMemTracker_Register() {
 	tr.Register(arena, alloc.Shape{256 << 20}, alloc.Uint8, tracker.Temporary)
 	fmt.Println(tr.Track().Delta)
 
-	// Forget it before it is freed; if the free fails, it is remembered again.
-	err := tr.Unregister(arena, func() error { return device.Free(arena) })
-	fmt.Println(tr.Track().Delta.Sum(), err)
+	// Forget it before it is freed. If the free fails, remember it again.
+	putBack, _ := tr.Unregister(arena)
+	if err := device.Free(arena); err != nil {
+		putBack()
+	}
+	fmt.Println(tr.Track().Delta.Sum())
 	// Output:
 	//   | Count * Size     | Memory     | Kind      | Type  | Allocated at
 	// + | 1 * (268435456,) | 256.0 MiB  | Temporary | uint8
 	//     at example_test.go:58 tracker_test.ExampleMemTracker_Register
-	// -1 buffer, -256.0 MiB <nil>
+	// -1 buffer, -256.0 MiB
 }
 
-func ExampleSnapshot_Sub() {
+func ExampleMemTracker_Snapshot() {
 	device, _ := sim.New(sim.Config{})
 	tr, _ := tracker.New(tracker.Config{Device: device, Report: io.Discard})
 	defer tr.Close()
@@ -79,5 +82,5 @@ func ExampleSnapshot_Sub() {
 		fmt.Println(change.Count, change.Shape, change.DType, change.Bytes, "at", change.Sites[0].Frame)
 	}
 	// Output:
-	// 1 (1024, 1024) bfloat16 2.0 MiB at example_test.go:77 tracker_test.ExampleSnapshot_Sub
+	// 1 (1024, 1024) bfloat16 2.0 MiB at example_test.go:80 tracker_test.ExampleMemTracker_Snapshot
 }

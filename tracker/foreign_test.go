@@ -19,7 +19,7 @@ func TestSetLabelOfRegisteredMemory(t *testing.T) {
 	for a := range tr.Snapshot().Allocations() {
 		require.Equal(t, "bias", a.Label)
 	}
-	require.NoError(t, tr.Unregister(4096, nil))
+	unregister(t, tr, 4096)
 	require.ErrorIs(t, tr.SetLabel(4096, "bias"), alloc.ErrUnknownPtr)
 }
 

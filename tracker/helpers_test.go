@@ -69,3 +69,11 @@ func take(t *testing.T, tr *tracker.MemTracker, kind tracker.Kind, dims ...int) 
 	require.NoError(t, err)
 	return buf
 }
+
+// unregister takes registered memory out of the ledger, and returns what puts it back.
+func unregister(t *testing.T, tr *tracker.MemTracker, p alloc.Ptr) (putBack func() error) {
+	t.Helper()
+	putBack, err := tr.Unregister(p)
+	require.NoError(t, err)
+	return putBack
+}

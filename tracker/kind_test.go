@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func TestOwnKinds(t *testing.T) {
@@ -29,7 +30,7 @@ func TestOwnKinds(t *testing.T) {
 
 	text, err := tr.Snapshot().MarshalJSON()
 	require.NoError(t, err)
-	read, err := tracker.ReadSnapshot(strings.NewReader(string(text)))
+	read, err := snapshot.Read(strings.NewReader(string(text)))
 	require.NoError(t, err)
 	assert.True(t, read.Sub(tr.Snapshot()).IsZero(), "read as written")
 }

@@ -1,7 +1,6 @@
 package tracker_test
 
 import (
-	"io"
 	"strings"
 	"testing"
 
@@ -62,19 +61,17 @@ func TestFreeThatFailsLate(t *testing.T) {
 	}
 }
 
-// TestReleaseThatFailsTooLate: the ledger never overwrites what is live.
-func TestReleaseThatFailsTooLate(t *testing.T) {
+// TestMemoryPutBackTooLate: the ledger never overwrites what is live.
+func TestMemoryPutBackTooLate(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	register := func(n int) error { return tr.Register(512, alloc.Shape{n}, alloc.Float32, tracker.Input) }
 	require.NoError(t, register(1))
-	err := tr.Unregister(512, func() error {
-		require.NoError(t, register(2))
-		return io.ErrClosedPipe
-	})
-	require.ErrorIs(t, err, io.ErrClosedPipe)
+	putBack := unregister(t, tr, 512)
+	require.NoError(t, register(2))
+	require.ErrorIs(t, putBack(), tracker.ErrDuplicatePtr)
 	assert.Equal(t, mem.Tally{Count: 1, Bytes: 8}, tr.Snapshot().Live)
 	trackertest.RequireExact(t, tr.Snapshot())
-	require.NoError(t, tr.Unregister(512, nil))
+	unregister(t, tr, 512)
 	assert.Zero(t, tr.Snapshot().Live)
 }
 

@@ -15,11 +15,13 @@ import (
 
 // Leaks returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
 // first, then by size. It costs as much as a Snapshot.
-func (t *MemTracker) Leaks(opts ...LeakOption) []leaks.Leak { return leaks.Live(t.Snapshot(), opts...) }
+func (t *MemTracker) Leaks(opts ...leaks.Option) []leaks.Leak {
+	return leaks.Live(t.Snapshot(), opts...)
+}
 
 // Suspects returns the lines of code with live buffers that look forgotten, largest first: see
 // leaks.Suspects. It needs no marks, and costs as much as a Snapshot.
-func (t *MemTracker) Suspects(opts ...LeakOption) []leaks.Suspect {
+func (t *MemTracker) Suspects(opts ...leaks.Option) []leaks.Suspect {
 	return leaks.Suspects(t.Snapshot(), opts...)
 }
 
@@ -69,7 +71,7 @@ type TestingT interface {
 //
 // The failure lists each leak with its count and the call stack that allocated it. A tracker
 // that is nil or closed fails the test too.
-func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...LeakOption) {
+func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...leaks.Option) {
 	if h, ok := t.(helper); ok {
 		h.Helper()
 	}

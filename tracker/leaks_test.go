@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // verdict is a test that another test looks at.
@@ -55,19 +56,19 @@ func TestLeaksAreNarrowedByOptions(t *testing.T) {
 	})
 	tr.Do("caches", func() { takeElsewhere(t, tr, 4) })
 
-	shapes := func(opts ...tracker.LeakOption) (shapes []string) {
+	shapes := func(opts ...leaks.Option) (shapes []string) {
 		for _, l := range tr.Leaks(opts...) {
 			shapes = append(shapes, l.Shape.String())
 		}
 		return shapes
 	}
 	assert.Equal(t, []string{"(4,)", "(3,)", "(2,)", "(1,)"}, shapes())
-	assert.Equal(t, []string{"(4,)", "(3,)", "(2,)"}, shapes(tracker.Since(base)))
-	assert.Equal(t, []string{"(4,)", "(3,)", "(2,)", "(1,)"}, shapes(tracker.Since(nil)))
-	assert.Equal(t, []string{"(4,)", "(3,)", "(1,)"}, shapes(tracker.IgnoreKinds(tracker.Gradient, tracker.Input)))
-	assert.Equal(t, []string{"(4,)", "(2,)", "(1,)"}, shapes(tracker.IgnoreSection("cache")))
-	assert.Equal(t, []string{"(3,)", "(2,)", "(1,)"}, shapes(tracker.IgnoreFunction("github.com/gpumemtrack/gpumemtrack/tracker_test.takeElsewhere")))
-	assert.Empty(t, shapes(tracker.OnlyLost()))
+	assert.Equal(t, []string{"(4,)", "(3,)", "(2,)"}, shapes(leaks.Since(base)))
+	assert.Equal(t, []string{"(4,)", "(3,)", "(2,)", "(1,)"}, shapes(leaks.Since(nil)))
+	assert.Equal(t, []string{"(4,)", "(3,)", "(1,)"}, shapes(leaks.IgnoreKinds(tracker.Gradient, tracker.Input)))
+	assert.Equal(t, []string{"(4,)", "(2,)", "(1,)"}, shapes(leaks.IgnoreSection("cache")))
+	assert.Equal(t, []string{"(3,)", "(2,)", "(1,)"}, shapes(leaks.IgnoreFunction("github.com/gpumemtrack/gpumemtrack/tracker_test.takeElsewhere")))
+	assert.Empty(t, shapes(leaks.OnlyLost()))
 }
 
 func takeElsewhere(t *testing.T, tr *tracker.MemTracker, n int) {
@@ -225,10 +226,10 @@ func TestLostBuffersAreTold(t *testing.T) {
 	kept := take(t, tr, tracker.Parameter, 100)
 	drop(t, tr, 3)
 	collect(t, func() bool {
-		leaks := tr.Leaks(tracker.OnlyLost())
+		leaks := tr.Leaks(leaks.OnlyLost())
 		return len(leaks) == 1 && leaks[0].Lost == 3
 	})
-	lost := tr.Leaks(tracker.OnlyLost())[0]
+	lost := tr.Leaks(leaks.OnlyLost())[0]
 	assert.Equal(t, mem.Tally{Count: 3, Bytes: 3072}, lost.Tally)
 	assert.Contains(t, lost.String(), "3 of them definitely lost")
 	require.Len(t, tr.Leaks(), 2, "what is merely live is told too")

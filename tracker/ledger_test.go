@@ -10,10 +10,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // atPeak returns the number of buffers live at the peak, by shape.
-func atPeak(s *tracker.Snapshot) map[string]int64 {
+func atPeak(s *snapshot.Snapshot) map[string]int64 {
 	counts := make(map[string]int64)
 	for site := range s.Sites() {
 		if site.Peak.Count > 0 {

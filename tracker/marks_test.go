@@ -25,7 +25,7 @@ func markedTracker(t *testing.T, maxMarks int) *tracker.MemTracker {
 	return tr
 }
 
-func seqs(marks []*tracker.Mark) []int {
+func seqs(marks []*snapshot.Mark) []int {
 	var out []int
 	for _, m := range marks {
 		out = append(out, m.Seq)

@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // registerAll registers a megabyte of each kind of memory, and returns the kinds.
@@ -54,7 +55,7 @@ func TestHostMemoryIsInNoTotalOfTheDevice(t *testing.T) {
 		}
 	}
 	for i := range kinds {
-		require.NoError(t, tr.Unregister(alloc.Ptr(0x7000_0000+i<<20), nil))
+		unregister(t, tr, alloc.Ptr(0x7000_0000+i<<20))
 	}
 	trackertest.RequireExact(t, tr.Snapshot())
 	assert.Zero(t, tr.LightSnapshot().HostReserved)
@@ -73,7 +74,7 @@ func TestUntrackedWithManagedMemory(t *testing.T) {
 	} {
 		require.NoError(t, tr.Register(0x7000_0000, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input, tracker.InMemory(test.memory)))
 		assert.Equal(t, test.want, tr.LightSnapshot().Untracked(), test.memory)
-		require.NoError(t, tr.Unregister(0x7000_0000, nil))
+		unregister(t, tr, 0x7000_0000)
 	}
 }
 
@@ -99,7 +100,7 @@ func TestSnapshotsKeepTheKindOfMemory(t *testing.T) {
 	s := tr.Snapshot()
 	text, err := s.MarshalJSON()
 	require.NoError(t, err)
-	read, err := tracker.ReadSnapshot(bytes.NewReader(text))
+	read, err := snapshot.Read(bytes.NewReader(text))
 	require.NoError(t, err)
 	assert.Equal(t, s.Levels, read.Levels)
 	want := make(map[alloc.Ptr]alloc.Memory)
@@ -111,7 +112,7 @@ func TestSnapshotsKeepTheKindOfMemory(t *testing.T) {
 	}
 	assert.True(t, read.Sub(s).IsZero())
 
-	older, err := tracker.ReadSnapshot(strings.NewReader(strings.ReplaceAll(string(text), `"memory":"device"`, `"older":1`)))
+	older, err := snapshot.Read(strings.NewReader(strings.ReplaceAll(string(text), `"memory":"device"`, `"older":1`)))
 	require.NoError(t, err)
 	for a := range older.Allocations() {
 		if want[a.Ptr] == alloc.DeviceMemory {
@@ -119,7 +120,7 @@ func TestSnapshotsKeepTheKindOfMemory(t *testing.T) {
 		}
 	}
 	assert.True(t, older.Sub(s).IsZero(), "what is not told is taken for the device's")
-	_, err = tracker.ReadSnapshot(strings.NewReader(strings.ReplaceAll(string(text), `"memory":"device"`, `"memory":"moon"`)))
+	_, err = snapshot.Read(strings.NewReader(strings.ReplaceAll(string(text), `"memory":"device"`, `"memory":"moon"`)))
 	assert.ErrorContains(t, err, "moon")
 }
 

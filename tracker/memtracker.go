@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // MemTracker allocates memory of one device and keeps a ledger of every live buffer. Its
@@ -36,7 +37,7 @@ type MemTracker struct {
 	gc       bool          // collect before ClearCache
 	lost     LostPolicy
 
-	origin Origin
+	origin snapshot.Origin
 	start  time.Time
 	clock  func() time.Time
 	stacks *ledger.Stacks
@@ -193,14 +194,14 @@ type recentMarks struct {
 	max int
 
 	mu     sync.Mutex
-	kept   []*Mark       // oldest first
-	added  chan struct{} // closed when a mark is added; nil while nobody waits
+	kept   []*snapshot.Mark // oldest first
+	added  chan struct{}    // closed when a mark is added; nil while nobody waits
 	closed bool
 }
 
 const defaultMaxMarks = 128
 
-func (r *recentMarks) add(m *Mark) {
+func (r *recentMarks) add(m *snapshot.Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.max == 0 || r.closed {
@@ -230,7 +231,7 @@ func (r *recentMarks) wake() {
 
 // after returns the oldest mark kept with a number above seq, or what is closed
 // when there is another one to look at.
-func (r *recentMarks) after(seq int) (*Mark, <-chan struct{}, error) {
+func (r *recentMarks) after(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

@@ -65,11 +65,11 @@ func TestOriginIsTheLaunchers(t *testing.T) {
 
 func TestConfigTellsTheOrigin(t *testing.T) {
 	launch(t, map[string]string{"RANK": "3", "WORLD_SIZE": "8"})
-	want := tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(1), WorldSize: 2}
+	want := snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(1), WorldSize: 2}
 	tr, _ := open(t, tracker.Config{Origin: want})
 	assert.Equal(t, want, tr.Snapshot().Origin)
 
-	tr, _ = open(t, tracker.Config{Origin: tracker.Origin{Rank: new(0)}})
+	tr, _ = open(t, tracker.Config{Origin: snapshot.Origin{Rank: new(0)}})
 	got := tr.Snapshot().Origin
 	assert.Equal(t, new(0), got.Rank)
 	assert.Zero(t, got.WorldSize, "a launcher's is not this rank's")
@@ -77,7 +77,7 @@ func TestConfigTellsTheOrigin(t *testing.T) {
 }
 
 func TestOriginPrints(t *testing.T) {
-	for want, o := range map[string]tracker.Origin{
+	for want, o := range map[string]snapshot.Origin{
 		"":               {},
 		"node-1":         {Host: "node-1"},
 		"train":          {Program: "train"},
@@ -96,7 +96,7 @@ func TestOriginPrints(t *testing.T) {
 
 // rankZero is a snapshot's text that tells the rank: 0 is not "unknown".
 func rankZero(t *testing.T) string {
-	tr, _ := open(t, tracker.Config{Origin: tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}})
+	tr, _ := open(t, tracker.Config{Origin: snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}})
 	text, err := tr.Snapshot().MarshalJSON()
 	require.NoError(t, err)
 	return string(text)
@@ -107,12 +107,12 @@ func TestOriginIsReadAsItWasWritten(t *testing.T) {
 	text := rankZero(t)
 	const origin = `"origin":{"host":"node-1","pid":7,"program":"train","rank":0,"world_size":8},`
 	require.Contains(t, text, origin)
-	s, err := tracker.ReadSnapshot(strings.NewReader(text))
+	s, err := snapshot.Read(strings.NewReader(text))
 	require.NoError(t, err)
-	assert.Equal(t, tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}, s.Origin)
+	assert.Equal(t, snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}, s.Origin)
 
 	older := strings.Replace(text, origin, "", 1)
-	s, err = tracker.ReadSnapshot(strings.NewReader(older))
+	s, err = snapshot.Read(strings.NewReader(older))
 	require.NoError(t, err, "files of before there was an origin")
 	assert.Zero(t, s.Origin, "nobody knows it, least of all who reads")
 	again, err := s.MarshalJSON()
@@ -123,15 +123,15 @@ func TestOriginIsReadAsItWasWritten(t *testing.T) {
 func TestOriginsThatCannotBe(t *testing.T) {
 	text := rankZero(t)
 	for _, wrong := range []string{`"rank":-1`, `"rank":8`, `"rank":"0"`, `"rank":0.5`} {
-		_, err := tracker.ReadSnapshot(strings.NewReader(strings.Replace(text, `"rank":0`, wrong, 1)))
+		_, err := snapshot.Read(strings.NewReader(strings.Replace(text, `"rank":0`, wrong, 1)))
 		assert.ErrorContains(t, err, "read snapshot: ", wrong)
 	}
-	_, err := tracker.ReadSnapshot(strings.NewReader(strings.Replace(text, `"rank":0`, `"rank":9`, 1)))
+	_, err := snapshot.Read(strings.NewReader(strings.Replace(text, `"rank":0`, `"rank":9`, 1)))
 	assert.ErrorContains(t, err, "origin: there is no such process: train[7], rank 9 of 8 on node-1")
 }
 
 func TestDumpsTellTheOrigin(t *testing.T) {
-	origin := tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(2), WorldSize: 8}
+	origin := snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(2), WorldSize: 8}
 	tr := busy(t, tracker.Config{Origin: origin})
 	d, err := snapshot.ReadDump(bytes.NewReader(dumped(t, tr)))
 	require.NoError(t, err)

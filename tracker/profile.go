@@ -13,7 +13,7 @@ import (
 
 // Profile returns the sections that have ended, added up by path, in the order of a tree. It
 // waits until the device has done their work.
-func (t *MemTracker) Profile() *Profile {
+func (t *MemTracker) Profile() *snapshot.Profile {
 	if t.closed.Load() {
 		t.usedAfterClose("Profile")
 	}
@@ -22,7 +22,7 @@ func (t *MemTracker) Profile() *Profile {
 }
 
 // profile is Profile without waiting.
-func (t *MemTracker) profile() *Profile {
+func (t *MemTracker) profile() *snapshot.Profile {
 	t.mu.Lock()
 	names, stats := t.sections.paths.names, t.sections.stats.View()
 	t.mu.Unlock()

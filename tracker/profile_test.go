@@ -20,7 +20,7 @@ import (
 type untimed struct{ alloc.Device }
 
 // profiled runs two steps of two layers, with a clock that passes a second at each look.
-func profiled(t *testing.T) *tracker.Profile {
+func profiled(t *testing.T) *snapshot.Profile {
 	tr, _ := open(t, tracker.Config{
 		Clock: clock(), Sections: tracker.SectionConfig{NoHost: true}, NoCache: true,
 		Device: untimed{device(t, sim.Config{})},
@@ -28,7 +28,7 @@ func profiled(t *testing.T) *tracker.Profile {
 	for range 2 {
 		tr.Do("step/forward", func() {
 			conv := tr.Section("conv1")
-			conv.Describe(tracker.Layer{Inputs: []alloc.Shape{{8, 3, 32, 32}}, FLOPs: 3_538_944, Params: 896})
+			conv.Describe(snapshot.Layer{Inputs: []alloc.Shape{{8, 3, 32, 32}}, FLOPs: 3_538_944, Params: 896})
 			take(t, tr, tracker.Activation, 1<<18)
 			require.NoError(t, take(t, tr, tracker.Temporary, 1<<19).Free())
 			conv.End()
@@ -40,9 +40,9 @@ func profiled(t *testing.T) *tracker.Profile {
 
 func TestProfile(t *testing.T) {
 	p := profiled(t)
-	p.Attach(tracker.Estimates{
+	p.Attach(snapshot.Estimates{
 		"step/forward/conv1": {Of: snapshot.ByKept, Bytes: alloc.MiB / 2},
-		"step/forward/relu":  {Of: snapshot.ByAllocated, Bytes: alloc.MiB / 4, Layer: tracker.Layer{FLOPs: 100}},
+		"step/forward/relu":  {Of: snapshot.ByAllocated, Bytes: alloc.MiB / 4, Layer: snapshot.Layer{FLOPs: 100}},
 		"never":              {Of: snapshot.ByPeak, Bytes: 1},
 	})
 	p.Sort(snapshot.ByPeak)
@@ -80,7 +80,7 @@ func TestProfileIsSortedByEachColumn(t *testing.T) {
 
 func TestProfileAsJSON(t *testing.T) {
 	p := profiled(t)
-	p.Attach(tracker.Estimates{
+	p.Attach(snapshot.Estimates{
 		"step/forward":       {Of: snapshot.ByKept, Bytes: 1},
 		"step/forward/conv1": {Of: snapshot.ByPeak, Bytes: 1},
 		"step/forward/relu":  {Of: snapshot.ByOwnPeak, Bytes: 1 << 18},

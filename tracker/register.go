@@ -67,43 +67,21 @@ func (t *MemTracker) admit(ptr alloc.Ptr, bytes alloc.Bytes) error {
 	return nil
 }
 
-// Unregister takes memory that Register entered out of the ledger, and then calls free, unless it is
-// nil, which gives the memory back:
+// Unregister takes memory that Register entered out of the ledger. Call it before the memory is freed:
+// from then on the driver may give the address to somebody else. If the free fails, putBack enters the
+// memory again, once, with all that was known of it:
 //
-//	err := tr.Unregister(arena, func() error { return driver.Free(arena) })
+//	putBack, err := tr.Unregister(arena)
+//	if err != nil {
+//		return err
+//	}
+//	if err := driver.Free(arena); err != nil {
+//		return errors.Join(err, putBack())
+//	}
 //
-// If free fails or panics, the memory is registered again with all that was known of it. With a nil
-// free, call Unregister before the memory is freed: from then on the driver may give the address to
-// somebody else.
-//
-// The error is free's, joined with ErrDuplicatePtr if somebody else has the address by then; or
-// alloc.ErrUnknownPtr for any address that Register did not enter, and alloc.ErrClosed after Close:
-// free was not called then.
-func (t *MemTracker) Unregister(ptr alloc.Ptr, free func() error) (err error) {
-	w, err := t.withdraw(ptr)
-	if err != nil {
-		return err
-	}
-	freed := false
-	defer func() {
-		if !freed {
-			err = errors.Join(err, t.restore(w))
-		}
-	}()
-	if free != nil {
-		if err = free(); err != nil {
-			return err
-		}
-	}
-	freed = true
-	return nil
-}
-
-// Withdraw is Unregister for a free whose outcome is known later. If the free failed, call
-// putBack once: it enters the memory again with everything that was known of it. The error of
-// putBack is ErrDuplicatePtr if the address was registered or allocated again in between; it
-// then belongs to the new owner. The errors of Withdraw are those of Unregister.
-func (t *MemTracker) Withdraw(ptr alloc.Ptr) (putBack func() error, err error) {
+// The error is alloc.ErrUnknownPtr for any address that Register did not enter, and for all after Close.
+// That of putBack is ErrDuplicatePtr if somebody else has the address by then.
+func (t *MemTracker) Unregister(ptr alloc.Ptr) (putBack func() error, err error) {
 	w, err := t.withdraw(ptr)
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func TestReportOfSignsKindsAndSites(t *testing.T) {
 	take(t, tr, tracker.Parameter, 512) // from 8 to 9 is + 1
 	_, err := tr.AllocBytes(16, tracker.Temporary)
 	require.NoError(t, err)
-	_, err = tracker.Make[float64](tr)
+	_, err = tracker.Make[float64](tr, nil, tracker.Unspecified)
 	require.NoError(t, err)
 	tr.Track()
 	for _, buf := range buffers[:3] {

@@ -9,6 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Section measures the memory and time of a stretch of a program, from MemTracker.Section to
@@ -20,8 +21,8 @@ import (
 // A section belongs to the goroutine that began it. Allocations of that goroutine carry its
 // path ("step/forward"), and sections that it begins become parts of it. Other goroutines,
 // also those started inside, are not part of it until they join: Bind makes a function's work
-// part of the section, SectionContext carries the section in a context, and s.Section, s.Do
-// and s.Run begin a part of s in any goroutine.
+// part of the section, SectionContext carries the section in a context, and s.Section begins a
+// part of s in any goroutine.
 //
 // Sections may nest, overlap and run side by side, and any goroutine may end them. Within one
 // goroutine they nest as calls do: a goroutine that ends a section has also left the sections
@@ -61,16 +62,6 @@ func (t *MemTracker) Run(name string, f func() error) error {
 // Section begins a part of s, in any goroutine.
 func (s *Section) Section(name string) *Section {
 	return s.tracker.beginSection(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name)
-}
-
-// Do runs f in a part of s, and returns the part, which has ended.
-func (s *Section) Do(name string, f func()) *Section {
-	return s.tracker.beginSection(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name).run(f)
-}
-
-// Run runs f in a part of s. The error is f's.
-func (s *Section) Run(name string, f func() error) error {
-	return s.tracker.beginSection(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name).try(f)
 }
 
 func (s *Section) run(f func()) *Section {
@@ -205,7 +196,7 @@ func (t *MemTracker) warnSections(opened *Section, forced *section, refused stri
 
 // Describe says what work the section does, for Profile. Call it before End, and do not write
 // to what l refers to afterwards.
-func (s *Section) Describe(l Layer) {
+func (s *Section) Describe(l snapshot.Layer) {
 	s.tracker.mu.Lock()
 	defer s.tracker.mu.Unlock()
 	s.layer = &l

@@ -210,7 +210,11 @@ func TestRunReturnsTheError(t *testing.T) {
 	}
 	whole := tr.Section("whole")
 	assert.Equal(t, full, tr.Run("a", run))
-	elsewhere(func() { assert.Equal(t, full, whole.Run("b", run)) })
+	elsewhere(func() {
+		part := whole.Section("b")
+		defer part.End()
+		assert.Equal(t, full, run())
+	})
 	assert.NoError(t, tr.Run("c", func() error { return nil }))
 	whole.End()
 	var calls []string
@@ -268,19 +272,6 @@ func TestSectionsThatNeverEnd(t *testing.T) {
 	for site := range tr.Snapshot().Sites() {
 		assert.Empty(t, site.Section)
 	}
-}
-
-func TestSectionsOfTheDefaultTracker(t *testing.T) {
-	t.Chdir(t.TempDir())
-	full := errors.New("full")
-	var part *tracker.Section
-	assert.Equal(t, full, tracker.Run("run", func() error {
-		_, part = tracker.SectionContext(context.Background(), "part")
-		part.End()
-		return full
-	}))
-	assert.Equal(t, "run/part", part.Data().Path)
-	assert.Contains(t, part.Data().Site.Function, "TestSectionsOfTheDefaultTracker")
 }
 
 // TestSectionsWhileTheTrackerCloses runs sections in every way meanwhile: nothing of the

@@ -31,7 +31,7 @@ type section struct {
 	host           *run     // nil unless the kernel's mark is reset
 	from           moment
 	own            ownMemory
-	layer          *Layer
+	layer          *snapshot.Layer
 	done           bool     // it counts no more, and what it measured is final
 	final          measures // once it is done
 }
@@ -160,10 +160,10 @@ type pathStats struct {
 	timed         int64 // calls with a device time
 	allocated     mem.Tally
 	freed         mem.Tally
-	peak, ownPeak alloc.Bytes // the highest of all
-	rss, heap     alloc.Bytes // consumed
-	live          mem.Tally   // buffers allocated in the path itself, alive now
-	layer         *Layer      // as the last call described it
+	peak, ownPeak alloc.Bytes     // the highest of all
+	rss, heap     alloc.Bytes     // consumed
+	live          mem.Tally       // buffers allocated in the path itself, alive now
+	layer         *snapshot.Layer // as the last call described it
 }
 
 // add counts a section that has ended. The sums stop at the bounds of 64 bits.

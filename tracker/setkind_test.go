@@ -12,15 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-var kvCache = tracker.NewKind("KVCache")
-
-func TestNewKind(t *testing.T) {
-	assert.Equal(t, tracker.Kind("KVCache"), kvCache)
-	assert.Equal(t, tracker.Parameter, tracker.NewKind("Parameter"))
-	for _, name := range []string{"", "\x1b"} {
-		assert.Panics(t, func() { tracker.NewKind(name) })
-	}
-}
+const kvCache tracker.Kind = "KVCache"
 
 // byKind adds up what history tells of live buffers.
 func byKind(tr *tracker.MemTracker) map[tracker.Kind]mem.Tally {
@@ -43,7 +35,7 @@ func byKind(tr *tracker.MemTracker) map[tracker.Kind]mem.Tally {
 
 func TestSetKind(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
-	x, err := tracker.Make[float32](tr, 8)
+	x, err := tracker.Make[float32](tr, alloc.Shape{8}, tracker.Unspecified)
 	require.NoError(t, err)
 	y := take(t, tr, tracker.Parameter, 8)
 	require.NoError(t, tr.Register(1<<45, alloc.Shape{4}, alloc.Float32, tracker.Unspecified))
@@ -93,7 +85,7 @@ func TestSetKind(t *testing.T) {
 	require.NoError(t, x.Free())
 	require.ErrorIs(t, x.SetKind(tracker.Input), alloc.ErrUnknownPtr)
 	require.NoError(t, y.Free())
-	require.NoError(t, tr.Unregister(1<<45, nil))
+	unregister(t, tr, 1<<45)
 	assert.Empty(t, byKind(tr))
 	assert.Zero(t, tr.Snapshot().Live)
 	z := take(t, tr, tracker.Input, 1)

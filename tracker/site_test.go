@@ -18,7 +18,7 @@ import (
 )
 
 // bySection prints what the call stacks of each section hold.
-func bySection(s *tracker.Snapshot) map[string]string {
+func bySection(s *snapshot.Snapshot) map[string]string {
 	type tallies struct{ live, peak, total mem.Tally }
 	sums := make(map[string]tallies)
 	for site := range s.Sites() {
@@ -67,7 +67,7 @@ func TestSitesTellTheirSection(t *testing.T) {
 
 	text, err := s.MarshalJSON()
 	require.NoError(t, err)
-	read, err := tracker.ReadSnapshot(bytes.NewReader(text))
+	read, err := snapshot.Read(bytes.NewReader(text))
 	require.NoError(t, err)
 	assert.Equal(t, slices.Collect(s.Sites()), slices.Collect(read.Sites()))
 	assert.Equal(t, slices.Collect(s.Allocations()), slices.Collect(read.Allocations()))
@@ -100,7 +100,7 @@ func TestShapesLongGoneTellTheirSection(t *testing.T) {
 
 	text, err := s.MarshalJSON()
 	require.NoError(t, err)
-	read, err := tracker.ReadSnapshot(bytes.NewReader(text))
+	read, err := snapshot.Read(bytes.NewReader(text))
 	require.NoError(t, err)
 	assert.Equal(t, bySection(s), bySection(read))
 }
@@ -112,7 +112,7 @@ const older = `{"schema":"gpumemtrack.snapshot","version":1,"time":"2026-11-20T0
 "allocations":[{"seq":1,"site":0,"section":"a","address":1},{"seq":2,"site":0,"section":"a","address":2},{"seq":3,"site":0,"address":3}]}`
 
 func TestSectionsOfOlderSnapshots(t *testing.T) {
-	s, err := tracker.ReadSnapshot(strings.NewReader(older))
+	s, err := snapshot.Read(strings.NewReader(older))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{
 		"":  "1 buffer, 8 B live; 4 buffers, 32 B at the peak; 3 buffers, 24 B ever",
@@ -124,6 +124,6 @@ func TestSectionsOfOlderSnapshots(t *testing.T) {
 	}
 	assert.Equal(t, []string{"a", "a", ""}, sections)
 
-	_, err = tracker.ReadSnapshot(strings.NewReader(strings.Replace(older, `"live_count":3`, `"live_count":1`, 1)))
+	_, err = snapshot.Read(strings.NewReader(strings.Replace(older, `"live_count":3`, `"live_count":1`, 1)))
 	assert.ErrorContains(t, err, `read snapshot: allocation 1: in section "a", but no buffer of site 0 is left`)
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // example returns a snapshot with something of everything.
-func example(t *testing.T) *tracker.Snapshot {
+func example(t *testing.T) *snapshot.Snapshot {
 	tr, _ := open(t, tracker.Config{Clock: clock()})
 	for range 3 {
 		take(t, tr, tracker.Parameter, 64, 3, 3, 3)
@@ -37,7 +37,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	want := example(t)
 	var text bytes.Buffer
 	require.NoError(t, want.WriteJSON(&text))
-	got, err := tracker.ReadSnapshot(&text)
+	got, err := snapshot.Read(&text)
 	require.NoError(t, err)
 
 	assert.Equal(t, slices.Collect(want.Allocations()), slices.Collect(got.Allocations()))
@@ -131,7 +131,7 @@ func TestReadSnapshotSaysWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			require.NotEqual(t, whole, test.text)
-			_, err := tracker.ReadSnapshot(strings.NewReader(test.text))
+			_, err := snapshot.Read(strings.NewReader(test.text))
 			require.ErrorContains(t, err, test.want)
 			require.ErrorContains(t, err, "read snapshot: ")
 		})
@@ -164,7 +164,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	f.Add([]byte(`{"schema":"gpumemtrack.snapshot","version":1,"stacks":[[{"function":"main.f","file":"f.go","line":3}]],"retired":[{"stack":0,"total":{"count":2,"bytes":9}}]}`))
 	f.Add([]byte(older))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, err := tracker.ReadSnapshot(bytes.NewReader(text))
+		s, err := snapshot.Read(bytes.NewReader(text))
 		if err != nil {
 			return
 		}
@@ -173,7 +173,7 @@ func FuzzReadSnapshot(f *testing.F) {
 		}
 		var out bytes.Buffer
 		require.NoError(t, s.WriteJSON(&out))
-		again, err := tracker.ReadSnapshot(&out)
+		again, err := snapshot.Read(&out)
 		require.NoError(t, err)
 		require.Equal(t, slices.Collect(s.Sites()), slices.Collect(again.Sites()))
 	})

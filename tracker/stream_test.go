@@ -23,6 +23,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
 
@@ -230,7 +231,7 @@ func TestMoreStreamsThanCanBeTold(t *testing.T) {
 	}
 	var text bytes.Buffer
 	require.NoError(t, tr.Snapshot().WriteJSON(&text))
-	read, err := tracker.ReadSnapshot(&text)
+	read, err := snapshot.Read(&text)
 	require.NoError(t, err)
 	others := 0
 	for a := range read.Allocations() {

@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // server decodes requests, of which it forgets some, and previews, of which it forgets none.
@@ -72,10 +73,10 @@ func TestSuspectsTellTheWay(t *testing.T) {
 
 func TestSuspectsAreNarrowedByOptions(t *testing.T) {
 	w := forgetful(t)
-	assert.Len(t, w.tr.Suspects(tracker.IgnoreKinds(tracker.Gradient)), 1)
-	assert.Empty(t, w.tr.Suspects(tracker.IgnoreKinds(tracker.Activation)))
-	assert.Empty(t, w.tr.Suspects(tracker.IgnoreFunction("github.com/gpumemtrack/gpumemtrack/tracker_test.server.handle")))
-	assert.Empty(t, w.tr.Suspects(tracker.Since(w.tr.LightSnapshot())))
+	assert.Len(t, w.tr.Suspects(leaks.IgnoreKinds(tracker.Gradient)), 1)
+	assert.Empty(t, w.tr.Suspects(leaks.IgnoreKinds(tracker.Activation)))
+	assert.Empty(t, w.tr.Suspects(leaks.IgnoreFunction("github.com/gpumemtrack/gpumemtrack/tracker_test.server.handle")))
+	assert.Empty(t, w.tr.Suspects(leaks.Since(w.tr.LightSnapshot())))
 }
 
 func TestSuspectsEndWithTheTracker(t *testing.T) {
@@ -125,7 +126,7 @@ func TestMemoryOfOthersIsSuspectToo(t *testing.T) {
 		here := ptr
 		require.NoError(t, w.tr.Register(here, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Activation))
 		if here>>20%100 != 0 {
-			w.after(5*ms, func() { require.NoError(t, w.tr.Unregister(here, nil)) })
+			w.after(5*ms, func() { unregister(t, w.tr, here) })
 		}
 	})
 	w.run(30 * second)

@@ -19,14 +19,14 @@ import (
 // Snapshot copies the ledger and the cache's segments as of one instant. It copies some
 // hundred records at a time, and allocations continue in between: the wait of an Alloc or Free
 // does not depend on the number of live buffers.
-func (t *MemTracker) Snapshot() *Snapshot { return t.snapshot(true) }
+func (t *MemTracker) Snapshot() *snapshot.Snapshot { return t.snapshot(true) }
 
 // LightSnapshot is a Snapshot without single allocations and without the cache's segments:
 // groups, call sites and levels only. Its cost depends on the number of call sites, not of
 // buffers.
-func (t *MemTracker) LightSnapshot() *Snapshot { return t.snapshot(false) }
+func (t *MemTracker) LightSnapshot() *snapshot.Snapshot { return t.snapshot(false) }
 
-func (t *MemTracker) snapshot(whole bool) *Snapshot {
+func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 	now := t.now() // before the device is asked: the clock may be code that allocates
 	head := snapshot.Head{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.levels()}
 	lists := tables.Tables{Stacks: t.stacks, Epoch: t.start}

@@ -22,9 +22,11 @@ import (
 //
 // Its cost depends on the groups that changed since the previous mark, not on the live
 // buffers.
-func (t *MemTracker) Track() *Mark { return t.track(tables.StackID(t.stacks.Table.Capture(1))) }
+func (t *MemTracker) Track() *snapshot.Mark {
+	return t.track(tables.StackID(t.stacks.Table.Capture(1)))
+}
 
-func (t *MemTracker) track(caller tables.StackID) *Mark {
+func (t *MemTracker) track(caller tables.StackID) *snapshot.Mark {
 	m, queued, open := t.mark(caller)
 	if !open {
 		t.usedAfterClose("Track")
@@ -35,12 +37,12 @@ func (t *MemTracker) track(caller tables.StackID) *Mark {
 
 // mark makes a mark and puts its block in the queue for the report's writer. Of a
 // tracker that is closed it has only the levels.
-func (t *MemTracker) mark(caller tables.StackID) (m *Mark, queued *report.Block, open bool) {
+func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *report.Block, open bool) {
 	now, levels := t.now(), t.levels() // the clock and the device are not ours: no lock is held
 	t.marking.Lock()
 	defer t.marking.Unlock()
 
-	m = &Mark{Seq: t.marks + 1}
+	m = &snapshot.Mark{Seq: t.marks + 1}
 	if stack := t.stacks.Stack(caller); len(stack) > 0 {
 		m.Site = stack[0]
 	}
@@ -72,7 +74,7 @@ func (t *MemTracker) mark(caller tables.StackID) (m *Mark, queued *report.Block,
 
 // Marks returns the latest marks, oldest first, at most Config.MaxMarks. The marks are shared:
 // do not write to them.
-func (t *MemTracker) Marks() []*Mark {
+func (t *MemTracker) Marks() []*snapshot.Mark {
 	t.recent.mu.Lock()
 	defer t.recent.mu.Unlock()
 	return slices.Clone(t.recent.kept)
@@ -81,7 +83,7 @@ func (t *MemTracker) Marks() []*Mark {
 // WaitMark returns the oldest kept mark whose Seq is above after, and waits for one if there
 // is none. It never delays a Track: a caller that is too slow misses marks, which it can see
 // from Seq. The error is the context's, or alloc.ErrClosed when the tracker is closed.
-func (t *MemTracker) WaitMark(ctx context.Context, after int) (*Mark, error) {
+func (t *MemTracker) WaitMark(ctx context.Context, after int) (*snapshot.Mark, error) {
 	for {
 		m, added, err := t.recent.after(after)
 		if m != nil || err != nil {

@@ -197,7 +197,7 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 
 // History returns a copy of the latest events, up to one instant. It leaves out old events
 // that new ones overwrite during the copy.
-func (t *MemTracker) History() *History {
+func (t *MemTracker) History() *snapshot.History {
 	h := tables.HistoryTables{Start: t.start, Stacks: t.stacks}
 	h.Events, h.First = t.history.Read(t.mu)
 	t.mu.Lock()

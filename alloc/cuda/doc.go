@@ -20,7 +20,7 @@
 // goroutine may call its methods. Each call makes two more short calls to the driver.
 //
 // Package cucontext tracks the allocations of programs that use gorgonia.org/cu. Programs
-// that use another binding can use FromHandle and tracker.Register.
+// that use another binding can use FromHandle and MemTracker.Register.
 //
 // # Static programs
 //
@@ -42,7 +42,7 @@
 //	tracker.Config{Device: dev.Managed(), NoCache: true}
 //	tracker.Config{Device: dev.Pinned(cuda.PinnedConfig{})}
 //
-// Arrays and imported memory are the program's own: it enters them with tracker.Register and
+// Arrays and imported memory are the program's own: it enters them with MemTracker.Register and
 // tracker.InMemory. docs/memory-kinds.md says what is counted where.
 //
 // # What is not seen

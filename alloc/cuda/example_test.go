@@ -59,7 +59,10 @@ func ExampleDevice_Pinned() {
 	}
 	levels := tr.LightSnapshot().Levels
 	fmt.Println(levels.Live.Bytes, levels.Memory[alloc.PinnedMemory].Bytes)
-	if err := tr.Unregister(p, func() error { return pinned.Free(p) }); err != nil {
+	if _, err := tr.Unregister(p); err != nil {
+		log.Fatal(err)
+	}
+	if err := pinned.Free(p); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -17,7 +17,8 @@ import (
 //	host, err := pinned.Slice(p)           // the memory, for the program
 //	err = tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(pinned.Memory()))
 //	...
-//	err = tr.Unregister(p, func() error { return pinned.Free(p) })
+//	_, err = tr.Unregister(p)
+//	err = pinned.Free(p)
 //
 // It can have its own tracker too: tracker.Config{Device: pinned}. Host memory counts in no
 // total of the device. The methods may be called from any goroutine.

@@ -4,7 +4,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -52,7 +51,7 @@ var network = []layer{
 func input(batch int) alloc.Shape { return alloc.Shape{batch, 3, 32, 32} }
 
 // expect estimates the network's training, and what its sections will measure.
-func expect(batch int) (*estimate.Report, tracker.Estimates, error) {
+func expect(batch int) (*estimate.Report, snapshot.Estimates, error) {
 	var layers []nn.Layer
 	for _, l := range network {
 		layers = append(layers, nn.Named{Name: l.name, Layer: l.of})
@@ -62,13 +61,13 @@ func expect(batch int) (*estimate.Report, tracker.Estimates, error) {
 		return nil, nil, err
 	}
 	t := report.Training
-	of := tracker.Estimates{
+	of := snapshot.Estimates{
 		"load": {Of: snapshot.ByKept, Bytes: t.Weights + t.Optimizer},
 		"step": {Of: snapshot.ByPeak, Bytes: t.Peak},
 	}
 	for _, row := range report.Layers {
-		of["step/forward/"+row.Path] = tracker.Estimate{
-			Layer: tracker.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
+		of["step/forward/"+row.Path] = snapshot.Estimate{
+			Layer: snapshot.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
 			Of:    snapshot.ByAllocated, Bytes: row.Allocated,
 		}
 	}

@@ -84,7 +84,7 @@ func (b *book) withdraw(p cu.DevicePtr) (putBack func() error, ours bool) {
 	if !ours {
 		return nil, false
 	}
-	putBack, err := b.tr.Withdraw(alloc.Ptr(p))
+	putBack, err := b.tr.Unregister(alloc.Ptr(p))
 	return putBack, err == nil // the tracker may be closed
 }
 
@@ -134,6 +134,6 @@ func (b *book) leaveAll() {
 	b.live = make(map[cu.DevicePtr]bool)
 	b.mu.Unlock()
 	for p := range gone {
-		_, _ = b.tr.Withdraw(alloc.Ptr(p))
+		_, _ = b.tr.Unregister(alloc.Ptr(p))
 	}
 }

@@ -42,7 +42,7 @@ func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint
 // MemFree is cu.MemFree, and takes the address out of the ledger first if it is in. The error
 // is cu's; the address is then in the ledger again.
 func MemFree(tr *tracker.MemTracker, p cu.DevicePtr) error {
-	putBack, unknown := tr.Withdraw(alloc.Ptr(p))
+	putBack, unknown := tr.Unregister(alloc.Ptr(p))
 	err := cu.MemFree(p)
 	if err != nil && unknown == nil {
 		err = errors.Join(err, putBack())

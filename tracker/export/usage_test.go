@@ -12,12 +12,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func TestFromSnapshotAddsUp(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	for name, s := range map[string]*tracker.Snapshot{"whole": tr.Snapshot(), "light": tr.LightSnapshot()} {
+	for name, s := range map[string]*snapshot.Snapshot{"whole": tr.Snapshot(), "light": tr.LightSnapshot()} {
 		t.Run(name, func(t *testing.T) {
 			var live, peak, total mem.Tally
 			for _, r := range export.FromSnapshot(s).Rows {
@@ -31,7 +32,7 @@ func TestFromSnapshotAddsUp(t *testing.T) {
 }
 
 func TestTheOriginIsTheTrackers(t *testing.T) {
-	origin := tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
+	origin := snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
 	r := exporttest.New(t, tracker.Config{Origin: origin}).Record()
 	assert.Equal(t, origin, r.Snapshot.Origin)
 	assert.Equal(t, origin, export.FromSnapshot(r.Snapshot).Origin)

@@ -35,7 +35,7 @@ import (
 )
 
 func trained(t *testing.T) *tracker.MemTracker {
-	tr := exporttest.New(t, tracker.Config{Origin: tracker.Origin{Host: "node-1", Rank: new(3), WorldSize: 8}})
+	tr := exporttest.New(t, tracker.Config{Origin: snapshot.Origin{Host: "node-1", Rank: new(3), WorldSize: 8}})
 	exporttest.Train(t, tr)
 	return tr
 }
@@ -70,18 +70,18 @@ func TestPages(t *testing.T) {
 			assert.Contains(t, string(body), "(64, 3, 3, 3)")
 		}},
 		"snapshot": {"application/json", func(t *testing.T, body []byte) {
-			s, err := tracker.ReadSnapshot(bytes.NewReader(body))
+			s, err := snapshot.Read(bytes.NewReader(body))
 			require.NoError(t, err)
 			assert.Equal(t, int64(4), s.Live.Count)
 		}},
 		"snapshot?light=false": {"application/json", func(t *testing.T, body []byte) {
-			s, err := tracker.ReadSnapshot(bytes.NewReader(body))
+			s, err := snapshot.Read(bytes.NewReader(body))
 			require.NoError(t, err)
 			assert.NotEmpty(t, slices.Collect(s.Allocations()))
 		}},
 		"favicon.ico": {"image/svg+xml", func(t *testing.T, body []byte) { assert.Contains(t, string(body), "<svg") }},
 		"snapshot?light=1": {"application/json", func(t *testing.T, body []byte) {
-			s, err := tracker.ReadSnapshot(bytes.NewReader(body))
+			s, err := snapshot.Read(bytes.NewReader(body))
 			require.NoError(t, err)
 			for range s.Allocations() {
 				t.Fatal("a light snapshot has no allocations")

@@ -36,7 +36,7 @@ func TestSeveralSources(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, get(t, h, "dump").Code)
 	assert.Equal(t, http.StatusOK, get(t, h, "metrics").Code)
 
-	small := exporttest.New(t, tracker.Config{Origin: tracker.Origin{Program: "a<b>", PID: 7}})
+	small := exporttest.New(t, tracker.Config{Origin: snapshot.Origin{Program: "a<b>", PID: 7}})
 	sources["7-gpu0"] = outside{small}
 	assert.Equal(t, "7-gpu0/", get(t, h, "").Header().Get("Location"))
 	sources["8-gpu0"] = trained(t)

@@ -11,9 +11,10 @@ import (
 // Kind says what a buffer is for. Those below are the kinds of PyTorch's memory
 // profiler (torch.profiler._memory_profiler.Category). A program can have others:
 //
-//	var KVCache = tracker.NewKind("KVCache")
+//	const KVCache tracker.Kind = "KVCache"
 //
-// A kind is a name of at most 64 bytes of printable UTF-8.
+// A kind is a name of at most 64 bytes of printable UTF-8. What takes a kind returns an error
+// for a name that is not; ParseKind returns it for a name that a user types.
 type Kind string
 
 // The kinds. A buffer that nobody described is Unspecified, which prints as
@@ -41,16 +42,6 @@ func (k Kind) String() string {
 		return "Tensor"
 	}
 	return string(k)
-}
-
-// NewKind returns a program's own kind. It panics if the name is not valid: it is for package
-// variables. ParseKind returns an error.
-func NewKind(name string) Kind {
-	kind, err := ParseKind(name)
-	if err != nil {
-		panic("new kind: " + err.Error())
-	}
-	return kind
 }
 
 // ParseKind reads a name: "Tensor" and "Unspecified" are Unspecified. A name that is empty,

@@ -194,8 +194,8 @@ type Layer struct {
 // Estimate is what is expected of one call of a section. Of a layer in a report of
 // package estimate it is
 //
-//	tracker.Estimate{
-//		Layer: tracker.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
+//	snapshot.Estimate{
+//		Layer: snapshot.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
 //		Of:    tracker.ByAllocated, Bytes: row.Allocated,
 //	}
 type Estimate struct {

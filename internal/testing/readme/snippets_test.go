@@ -2,6 +2,7 @@ package readme_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -109,8 +110,15 @@ var _ = func(dev *cuda.Device, tr *tracker.MemTracker, n alloc.Bytes, shape allo
 	if err != nil {
 		return err
 	}
-	err = tr.Unregister(p, func() error { return pinned.Free(p) })
-	return err
+	putBack, err := tr.Unregister(p)
+	// ...
+	if err != nil {
+		return err
+	}
+	if err := pinned.Free(p); err != nil {
+		return errors.Join(err, putBack()) // it is still there, so the ledger has it again
+	}
+	return nil
 }
 
 var _ = func(t *testing.T, tr *tracker.MemTracker) {

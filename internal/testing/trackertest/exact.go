@@ -4,14 +4,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // RequireExact checks that a snapshot's totals are the sum over its
 // allocations, over its groups and over its call sites. Totals are of the device's memory.
-func RequireExact(t require.TestingT, s *tracker.Snapshot) {
+func RequireExact(t require.TestingT, s *snapshot.Snapshot) {
 	var allocations, groups, sites, peak, total mem.Tally
 	var allocated, registered alloc.Bytes
 	var byMemory snapshot.ByMemory

@@ -41,7 +41,7 @@ type subject struct {
 
 	mu       sync.Mutex
 	looks    []look // since the last check
-	marks    map[int]*tracker.Mark
+	marks    map[int]*snapshot.Mark
 	marked   map[site]mem.Tally // the deltas of all marks, added up
 	ooms     int64
 	begun    map[string][]*section // by path: those whose beginning the replay has not met
@@ -59,7 +59,7 @@ type subject struct {
 
 // look is a snapshot taken at some moment.
 type look struct {
-	*tracker.Snapshot
+	*snapshot.Snapshot
 	light bool
 	sites bool // to be compared too
 }
@@ -71,7 +71,7 @@ var start = time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
 func newSubject(w *world, from *pool, ownCache bool) *subject {
 	s := &subject{
 		world: w, pool: from, owns: ownCache, replay: newReplay(w.t),
-		marks: make(map[int]*tracker.Mark), marked: make(map[site]mem.Tally),
+		marks: make(map[int]*snapshot.Mark), marked: make(map[site]mem.Tally),
 		begun: make(map[string][]*section), rows: make(map[string]snapshot.ProfileRow),
 	}
 	s.report = &report{called: func() { w.callback(s) }}
@@ -163,7 +163,7 @@ func (s *subject) hasSeen() bool {
 }
 
 // look takes a snapshot, for the check. To compare call sites takes long: not all do.
-func (s *subject) look(light, sites bool) *tracker.Snapshot {
+func (s *subject) look(light, sites bool) *snapshot.Snapshot {
 	take := s.tr.Snapshot
 	if light {
 		take = s.tr.LightSnapshot
@@ -400,7 +400,7 @@ func (s *subject) checkSections() {
 }
 
 // checkReaders compares what else can be read.
-func (s *subject) checkReaders(now *tracker.Snapshot) {
+func (s *subject) checkReaders(now *snapshot.Snapshot) {
 	t := s.world.t
 	for _, x := range s.replay.open {
 		x.compare(t, s.replay.level.Bytes)
@@ -448,7 +448,7 @@ func (s *subject) checkJSON() {
 	text, err := now.MarshalJSON()
 	require.NoError(t, err)
 	require.True(t, utf8.Valid(text))
-	read, err := tracker.ReadSnapshot(bytes.NewReader(text))
+	read, err := snapshot.Read(bytes.NewReader(text))
 	require.NoError(t, err)
 	require.Equal(t, now.Live, read.Live)
 	require.Equal(t, now.String(), read.String())

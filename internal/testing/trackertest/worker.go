@@ -44,7 +44,7 @@ type record struct {
 	stolen    bool // other code freed the memory, which the tracker does not know
 }
 
-// withdrawn is what a Withdraw left.
+// withdrawn is memory whose Unregister may be undone.
 type withdrawn struct {
 	from    *subject
 	during  *section
@@ -205,9 +205,9 @@ func (w *worker) allocOne(s *subject, want snapshot.Allocation) {
 		want.Shape, want.DType = alloc.Shape{int(want.Requested)}, alloc.Uint8
 		buf, err = s.tr.AllocBytes(want.Requested, want.Kind)
 	case 1:
-		want.Kind, want.DType = tracker.Unspecified, alloc.Float32
+		want.DType = alloc.Float32
 		want.Requested, _ = want.Shape.Bytes(want.DType)
-		buf, err = tracker.Make[float32](s.tr, want.Shape...)
+		buf, err = tracker.Make[float32](s.tr, want.Shape, want.Kind)
 	default:
 		shape := slices.Clone(want.Shape)
 		buf, err = s.tr.Alloc(shape, want.DType, want.Kind)
@@ -315,11 +315,13 @@ func (w *worker) impossible() {
 	assert.NoError(t, (*tracker.Buffer)(nil).Free())
 	addresses := []alloc.Ptr{0, 1, 1<<64 - 1}
 	if r := w.pick((*record).isBuffer); r != nil {
-		assert.ErrorIs(t, r.in.tr.Unregister(r.want.Ptr, nil), alloc.ErrUnknownPtr, "Free frees it")
+		_, err := r.in.tr.Unregister(r.want.Ptr)
+		assert.ErrorIs(t, err, alloc.ErrUnknownPtr, "Free frees it")
 		addresses = append(addresses, r.want.Ptr+1)
 	}
 	for _, p := range addresses {
-		assert.ErrorIs(t, s.tr.Unregister(p, nil), alloc.ErrUnknownPtr)
+		_, err := s.tr.Unregister(p)
+		assert.ErrorIs(t, err, alloc.ErrUnknownPtr)
 		if s.pool.cache != nil {
 			assert.ErrorIs(t, s.pool.cache.Free(p), alloc.ErrUnknownPtr)
 		}
@@ -382,45 +384,33 @@ func (w *worker) unregister() {
 		return
 	}
 	tr := r.in.tr
-	w.excuse(r.in, tr.Unregister(r.want.Ptr, nil))
+	_, err := tr.Unregister(r.want.Ptr)
+	w.excuse(r.in, err)
 	w.out(r) // which Close did, if not Unregister
-	assert.ErrorIs(w.world.t, tr.Unregister(r.want.Ptr, nil), alloc.ErrUnknownPtr)
+	_, err = tr.Unregister(r.want.Ptr)
+	assert.ErrorIs(w.world.t, err, alloc.ErrUnknownPtr)
 }
 
-// release releases memory, with a free that works, fails, or panics.
+// release releases memory, with a free that works or fails.
 func (w *worker) release() {
 	r := w.pick((*record).isRegistered)
 	if r == nil {
 		return
 	}
-	called, outcome := false, w.rand.IntN(3)
-	err := func() (err error) {
-		defer func() {
-			if recover() != nil {
-				err = errInjected
-			}
-		}()
-		return r.in.tr.Unregister(r.want.Ptr, func() error {
-			called = true
-			switch {
-			case outcome == 0:
-				return w.giveBack(r)
-			case outcome == 1:
-				return errInjected
-			}
-			panic("free")
-		})
-	}()
-	switch {
-	case err == nil:
-		w.out(r)
-		w.drop(r)
-	case !called: // only a closed tracker says no
+	putBack, err := r.in.tr.Unregister(r.want.Ptr)
+	if err != nil { // only a closed tracker says no
 		w.excuse(r.in, err)
 		w.out(r)
-	default:
-		assert.True(w.world.t, outcome > 0 || w.world.device.failing.Load(), "%v", err)
+		return
 	}
+	refused := w.rand.IntN(2) == 1
+	if !refused && w.giveBack(r) == nil {
+		w.out(r)
+		w.drop(r)
+		return
+	}
+	assert.True(w.world.t, refused || w.world.device.failing.Load())
+	assert.NoError(w.world.t, putBack())
 }
 
 func (w *worker) withdraw() {
@@ -428,7 +418,7 @@ func (w *worker) withdraw() {
 	if r == nil {
 		return
 	}
-	putBack, err := r.in.tr.Withdraw(r.want.Ptr)
+	putBack, err := r.in.tr.Unregister(r.want.Ptr)
 	w.excuse(r.in, err)
 	if err == nil {
 		r.withdrawn = &withdrawn{r.in, w.innermost(r.in), putBack}
@@ -553,7 +543,9 @@ func (w *worker) leaveAll() {
 			r.in.frees.Add(1)
 			r.pool.gave(r.want.Requested)
 		case r.isRegistered() && !r.in.closing.Load():
-			assert.NoError(t, r.in.tr.Unregister(r.want.Ptr, func() error { return w.giveBack(r) }))
+			_, err := r.in.tr.Unregister(r.want.Ptr)
+			assert.NoError(t, err)
+			assert.NoError(t, w.giveBack(r))
 		default:
 			assert.NoError(t, w.giveBack(r))
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func TestLivePage(t *testing.T) {
@@ -93,7 +94,7 @@ func TestLivePageShowsThePast(t *testing.T) {
 // TestLivePageOfAServerThatGoes tells in words that it is gone, and draws its
 // level no further; another program at its address gets the page for itself.
 func TestLivePageOfAServerThatGoes(t *testing.T) {
-	start := func(addr string, origin tracker.Origin) (*http.Server, *tracker.MemTracker, string) {
+	start := func(addr string, origin snapshot.Origin) (*http.Server, *tracker.MemTracker, string) {
 		tr := exporttest.New(t, tracker.Config{Clock: time.Now, Origin: origin})
 		exporttest.Train(t, tr)
 		listener, err := net.Listen("tcp", addr)
@@ -103,13 +104,13 @@ func TestLivePageOfAServerThatGoes(t *testing.T) {
 		t.Cleanup(func() { server.Close() })
 		return server, tr, listener.Addr().String()
 	}
-	first, _, addr := start("localhost:0", tracker.Origin{Program: "first"})
+	first, _, addr := start("localhost:0", snapshot.Origin{Program: "first"})
 	ctx := open(t, "http://"+addr+"/")
 	waitFor(t, ctx, `document.querySelectorAll("#marks tr[data-mark]").length === 4`)
 	require.NoError(t, first.Close())
 	waitFor(t, ctx, `!document.getElementById("notice").hidden && document.getElementById("notice").textContent.includes("No answer from the program since")`)
 
-	_, _, _ = start(addr, tracker.Origin{Program: "second"})
+	_, _, _ = start(addr, snapshot.Origin{Program: "second"})
 	waitFor(t, ctx, `document.getElementById("origin").textContent.includes("second")`)
 	waitFor(t, ctx, `document.getElementById("notice").hidden`)
 	waitFor(t, ctx, `document.querySelectorAll("#marks tr[data-mark]").length === 4`)

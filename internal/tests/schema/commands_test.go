@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestCommandsMatchTheirSchemas holds what replay and explain print as JSON against the docs.
@@ -33,7 +34,7 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	}{
 		{"whole", tracker.Config{}},
 		{"late", tracker.Config{MaxEvents: 5}}, // its history begins in the middle
-		{"uncached", tracker.Config{NoCache: true, Origin: tracker.Origin{Host: "node", PID: 7, Program: "train", Rank: new(1), WorldSize: 2}}},
+		{"uncached", tracker.Config{NoCache: true, Origin: snapshot.Origin{Host: "node", PID: 7, Program: "train", Rank: new(1), WorldSize: 2}}},
 	} {
 		f, err := os.Create(filepath.Join(dumps, of.name+".dump.json"))
 		require.NoError(t, err)

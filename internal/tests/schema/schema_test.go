@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // schema returns a schema of the docs.
@@ -57,10 +58,10 @@ func TestSnapshotsMatchTheirSchema(t *testing.T) {
 	for name, cfg := range map[string]tracker.Config{
 		"with a cache": {},
 		"without":      {NoCache: true},
-		"of a rank":    {Origin: tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}},
+		"of a rank":    {Origin: snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}},
 	} {
 		tr := busy(t, cfg)
-		for kind, s := range map[string]*tracker.Snapshot{"whole": tr.Snapshot(), "light": tr.LightSnapshot()} {
+		for kind, s := range map[string]*snapshot.Snapshot{"whole": tr.Snapshot(), "light": tr.LightSnapshot()} {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				text, err := s.MarshalJSON()
 				require.NoError(t, err)

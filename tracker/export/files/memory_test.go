@@ -29,7 +29,8 @@ func ofAllKinds(t *testing.T) *snapshot.Record {
 	for i, m := range alloc.Memories() {
 		require.NoError(t, tr.Register(alloc.Ptr(0x7000_0000+i<<20), alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input, tracker.InMemory(m)))
 	}
-	require.NoError(t, tr.Unregister(0x7000_0000, nil))
+	_, err := tr.Unregister(0x7000_0000)
+	require.NoError(t, err)
 	tr.Track()
 	return tr.Record()
 }

@@ -107,7 +107,7 @@ func contains(t *testing.T, page string, wanted ...string) {
 
 func TestPageHoldsTheNumbers(t *testing.T) {
 	r := record(t)
-	r.Snapshot.Origin = tracker.Origin{Program: "train", PID: 7, Rank: new(3), WorldSize: 8, Host: "node-1"}
+	r.Snapshot.Origin = snapshot.Origin{Program: "train", PID: 7, Rank: new(3), WorldSize: 8, Host: "node-1"}
 	page := write(t, r)
 	contains(t, page, "Simulated GPU [0]", "train[7], rank 3 of 8 on node-1", `id="live">`+r.Snapshot.Live.Bytes.String(), "<main>",
 		"Permission is hereby granted", // the chart's licence
@@ -145,7 +145,7 @@ func TestPageEscapesWhatItShows(t *testing.T) {
 	const evil = "</script><script>alert(1)</script>\x1b]0;\xff\u202e"
 	device, err := sim.New(sim.Config{Name: evil})
 	require.NoError(t, err)
-	tr := exporttest.New(t, tracker.Config{Device: device, Origin: tracker.Origin{Host: evil}})
+	tr := exporttest.New(t, tracker.Config{Device: device, Origin: snapshot.Origin{Host: evil}})
 	tr.Do(evil, func() {
 		_, err := tr.AllocBytes(1, "a<b>")
 		require.NoError(t, err)

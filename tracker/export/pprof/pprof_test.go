@@ -68,7 +68,7 @@ func TestWriteHoldsTheTotals(t *testing.T) {
 
 func TestWriteHoldsStacksAndLabels(t *testing.T) {
 	r := record(t)
-	r.Snapshot.Origin = tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(3), WorldSize: 8}
+	r.Snapshot.Origin = snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(3), WorldSize: 8}
 	p, err := profile.ParseData(write(t, r))
 	require.NoError(t, err)
 	for _, s := range p.Sample {
@@ -117,7 +117,7 @@ func TestAllValuesTellTheirSection(t *testing.T) {
 
 func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	r := record(t)
-	r.Snapshot.Origin = tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
+	r.Snapshot.Origin = snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
 	got, err := pprof.Read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
 
@@ -135,7 +135,7 @@ func TestMergeKeepsRanksApart(t *testing.T) {
 	r := record(t)
 	var ranks []*profile.Profile
 	for rank := range 2 {
-		r.Snapshot.Origin = tracker.Origin{Rank: &rank, WorldSize: 2, Host: "node-1"}
+		r.Snapshot.Origin = snapshot.Origin{Rank: &rank, WorldSize: 2, Host: "node-1"}
 		p, err := profile.ParseData(write(t, r))
 		require.NoError(t, err)
 		ranks = append(ranks, p)
@@ -150,7 +150,7 @@ func TestMergeKeepsRanksApart(t *testing.T) {
 	require.NoError(t, merged.Write(&b))
 	u, err := pprof.Read(&b)
 	require.NoError(t, err)
-	assert.Equal(t, tracker.Origin{WorldSize: 2, Host: "node-1"}, u.Origin, "what all ranks agree on")
+	assert.Equal(t, snapshot.Origin{WorldSize: 2, Host: "node-1"}, u.Origin, "what all ranks agree on")
 }
 
 func TestSubIsWhatChanged(t *testing.T) {

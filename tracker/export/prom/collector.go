@@ -7,14 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // Config says what a collector gives in addition to the levels. The zero Config adds nothing.
@@ -35,22 +34,22 @@ type Source interface {
 	LightSnapshot() *snapshot.Snapshot // without single allocations
 }
 
-// Collector collects the metrics of one source.
-type Collector struct {
+// collector collects the metrics of one source.
+type collector struct {
 	source Source
 	cfg    Config
 	metrics
 }
 
-// NewCollector returns a collector for a registry. Several sources may have
+// NewCollector returns a collector of the source's metrics, for a registry. Several sources may have
 // collectors in one registry if their devices, as they are now, differ in name or ordinal; the
 // collectors of others differ by labels of yours: see prometheus.WrapRegistererWith. A nil
 // source is a panic.
-func NewCollector(source Source, cfg Config) *Collector {
+func NewCollector(source Source, cfg Config) prometheus.Collector {
 	if source == nil {
 		panic("prom.NewCollector: the source is nil")
 	}
-	return &Collector{source, cfg, metricsOf(source.LightSnapshot())}
+	return &collector{source, cfg, metricsOf(source.LightSnapshot())}
 }
 
 // metrics are the metrics of one device.
@@ -84,7 +83,7 @@ func metricsOf(s *snapshot.Snapshot) metrics {
 }
 
 // Describe sends every metric.
-func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.liveBytes, c.liveBuffers, c.memoryBytes, c.peakBytes, c.reservedBytes, c.deviceBytes,
 		c.allocations, c.allocationBytes, c.largestInactive, c.cacheRetries, c.cacheOOMs,
@@ -101,7 +100,7 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect sends the values of one instant.
-func (c *Collector) Collect(to chan<- prometheus.Metric) {
+func (c *collector) Collect(to chan<- prometheus.Metric) {
 	s := c.source.LightSnapshot()
 	out := sender{to, c.metrics}
 	out.kinds(s)

@@ -115,7 +115,7 @@ func TestSuspects(t *testing.T) {
 // TestSeveralSourcesInOneRegistry: their devices tell them apart.
 func TestSeveralSourcesInOneRegistry(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	var collectors []*prom.Collector
+	var collectors []prometheus.Collector
 	for ordinal := range 2 {
 		device, err := sim.New(sim.Config{Ordinal: ordinal})
 		require.NoError(t, err)

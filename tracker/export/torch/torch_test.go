@@ -126,7 +126,8 @@ func TestAnyProgramIsViewable(t *testing.T) {
 			},
 			"unregister": func(t *rapid.T) {
 				for ptr := range registered {
-					require.NoError(t, tr.Unregister(ptr, nil))
+					_, err := tr.Unregister(ptr)
+					require.NoError(t, err)
 					delete(registered, ptr)
 					break
 				}
@@ -140,7 +141,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 
 func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	r := trained(t, tracker.Config{})
-	r.Snapshot.Origin = tracker.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
+	r.Snapshot.Origin = snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
 	c, err := Read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
 	require.Empty(t, c.Record.Others)

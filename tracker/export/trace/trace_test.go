@@ -189,7 +189,7 @@ func TestEachDeviceHasItsOwnTracks(t *testing.T) {
 
 func TestRanksAreProcesses(t *testing.T) {
 	r := exporttest.New(t, tracker.Config{}).Record()
-	r.Snapshot.Origin = tracker.Origin{Rank: new(3), WorldSize: 8, Host: "node-1"}
+	r.Snapshot.Origin = snapshot.Origin{Rank: new(3), WorldSize: 8, Host: "node-1"}
 	got := events(t, r)
 	assert.Equal(t, 4, *got[0].PID)
 	assert.JSONEq(t, `{"name": "rank 3, Simulated GPU [0]"}`, string(got[0].Args))
@@ -208,7 +208,7 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, weights.Free())
 	step.End()
 	r := tr.Record()
-	r.Snapshot.Origin = tracker.Origin{}
+	r.Snapshot.Origin = snapshot.Origin{}
 	var b bytes.Buffer
 	require.NoError(t, trace.Write(&b, r))
 	got := exporttest.Neutral(b.String())

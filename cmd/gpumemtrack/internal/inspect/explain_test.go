@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // dumpRank writes the dump of a rank that keeps every second of so many buffers, so that
@@ -23,7 +24,7 @@ func dumpRank(t *testing.T, path string, rank, buffers int) {
 	t.Helper()
 	device, err := sim.New(sim.Config{})
 	require.NoError(t, err)
-	tr, err := tracker.New(tracker.Config{Device: device, Report: io.Discard, Origin: tracker.Origin{Host: "node", PID: 100 + rank, Program: "train", Rank: &rank, WorldSize: 3}})
+	tr, err := tracker.New(tracker.Config{Device: device, Report: io.Discard, Origin: snapshot.Origin{Host: "node", PID: 100 + rank, Program: "train", Rank: &rank, WorldSize: 3}})
 	require.NoError(t, err)
 	defer tr.Close()
 	for i := range buffers {

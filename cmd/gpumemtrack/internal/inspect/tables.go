@@ -9,8 +9,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
-	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // tableOptions say what a table of memory sums up.
@@ -116,11 +116,11 @@ func processNames(read []*export.Usage) []string {
 }
 
 // rankName returns "rank 3 on node-1"; "" if the rank is not known.
-func rankName(o tracker.Origin) string {
+func rankName(o snapshot.Origin) string {
 	if o.Rank == nil {
 		return ""
 	}
-	return tracker.Origin{Rank: o.Rank, Host: o.Host}.String()
+	return snapshot.Origin{Rank: o.Rank, Host: o.Host}.String()
 }
 
 // title makes a column's heading of a word.
