@@ -1,6 +1,7 @@
 package tracker_test
 
 import (
+	"encoding/json"
 	"io"
 	"testing"
 
@@ -37,11 +38,23 @@ func TestExplain(t *testing.T) {
 	assert.Equal(t, 56*alloc.MiB, x.Requested)
 	assert.Equal(t, 40*alloc.MiB, x.Stuck)
 	assert.Zero(t, x.Releasable)
-	require.Len(t, x.Pins, 8)
-	assert.Equal(t, tracker.Activation, x.Pins[0].Largest.Kind)
-	assert.Positive(t, x.Pins[0].Largest.Age)
+	text, err := json.Marshal(x)
+	require.NoError(t, err)
+	var told struct {
+		Pins []struct {
+			Largest struct {
+				Kind tracker.Kind
+				Age  int64 `json:"age_ns"`
+			}
+		}
+		Lines []struct{ Segments int }
+	}
+	require.NoError(t, json.Unmarshal(text, &told))
+	require.Len(t, told.Pins, 8)
+	assert.Equal(t, tracker.Activation, told.Pins[0].Largest.Kind)
+	assert.Positive(t, told.Pins[0].Largest.Age)
 	require.Len(t, x.Lines, 1)
-	assert.Equal(t, 8, x.Lines[0].Segments)
+	assert.Equal(t, 8, told.Lines[0].Segments)
 	room, largest := x.Find(2 * alloc.MiB)
 	assert.Equal(t, int64(16), room)
 	assert.Equal(t, 5*alloc.MiB, largest)

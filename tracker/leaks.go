@@ -45,7 +45,7 @@ func (t *MemTracker) Explain() *explain.Explanation { return explain.Snapshot(t.
 const maxCheap = 10_000
 
 // stuck returns the lines that keep most of what is cached, or none if that is not cheap.
-func (t *MemTracker) stuck(n int) []explain.PinLine {
+func (t *MemTracker) stuck(n int) []explain.Line {
 	if t.cache == nil || t.closed.Load() {
 		return nil
 	}

@@ -143,7 +143,7 @@ type OutOfMemoryError struct {
 	// Stuck are the lines of code whose buffers keep most of Inactive in segments of which they
 	// use a part, up to three, if Advice is Fragmented. There are none if that is
 	// not cheap to find; Explain tells it then.
-	Stuck  []explain.PinLine
+	Stuck  []explain.Line
 	Advice Advice
 	// Dump is the path of the dump that was written, if Config.OOMDir asks for
 	// one; DumpErr says why there is none.

@@ -115,7 +115,7 @@ func sortSavings(s []saving) {
 
 // earlier tries the lines that keep most: what each would have saved if its buffers that live to
 // the end had come first.
-func (p *program) earlier(lines []explain.PinLine) ([]saving, error) {
+func (p *program) earlier(lines []explain.Line) ([]saving, error) {
 	const most = 3
 	cfg, err := Recorded(p.record)
 	if err != nil {
@@ -162,13 +162,18 @@ func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 
 // MarshalJSON writes all that is known, as docs/replay.md describes it.
 func (x *Explanation) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		*explain.Explanation
+	text, err := x.Explanation.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	more, err := json.Marshal(struct {
 		Peak     bool     `json:"at_peak"`
 		Settings []saving `json:"settings"`
 		Earlier  []saving `json:"earlier"`
 		NoReplay string   `json:"no_replay,omitempty"`
-	}{x.Explanation, x.peak, x.settings, x.earlier, x.noReplay})
+	}{x.peak, x.settings, x.earlier, x.noReplay})
+	text[len(text)-1] = ',' // the two objects become one
+	return append(text, more[1:]...), err
 }
 
 // String describes it in a few lines.

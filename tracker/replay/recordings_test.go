@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -119,8 +120,19 @@ func TestExplainRecordings(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, x.NoReplay())
 			assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Releasable+x.Stuck, "%s", k.name)
+			text, err := json.Marshal(x)
+			require.NoError(t, err)
+			var told struct {
+				Pins []struct {
+					Stuck alloc.Bytes `json:"stuck_bytes"`
+				} `json:"pins"`
+				Holes []struct {
+					Bytes alloc.Bytes `json:"bytes"`
+				} `json:"holes"`
+			}
+			require.NoError(t, json.Unmarshal(text, &told))
 			sum, lines := alloc.Bytes(0), alloc.Bytes(0)
-			for _, p := range x.Pins {
+			for _, p := range told.Pins {
 				sum += p.Stuck
 			}
 			for _, l := range x.Lines {
@@ -129,7 +141,7 @@ func TestExplainRecordings(t *testing.T) {
 			assert.Equal(t, x.Stuck, sum)
 			assert.LessOrEqual(t, lines, sum)
 			holes := alloc.Bytes(0)
-			for _, h := range x.Holes {
+			for _, h := range told.Holes {
 				holes += h.Bytes
 			}
 			assert.Equal(t, x.Stuck+x.Releasable, holes)

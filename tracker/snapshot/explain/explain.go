@@ -22,29 +22,24 @@ import (
 //
 // Registered buffers are not in it: their memory is not the allocator's.
 type Explanation struct {
-	Device  string `json:"device"`
-	Ordinal int    `json:"ordinal"`
+	Reserved   alloc.Bytes // all segments
+	Requested  alloc.Bytes // of the blocks in use
+	Rounding   alloc.Bytes // what rounds these up to 512 bytes
+	Unsplit    alloc.Bytes // what they hold beyond: too little to be a separate block, or rounded up by a setting
+	Pending    alloc.Bytes // freed blocks that another stream still uses
+	Releasable alloc.Bytes // free, and what ClearCache would give back
+	Stuck      alloc.Bytes // free, between blocks in use or in a private pool: only requests that fit, or are of that pool, get it
 
-	Reserved   alloc.Bytes `json:"reserved_bytes"`   // all segments
-	Requested  alloc.Bytes `json:"requested_bytes"`  // of the blocks in use
-	Rounding   alloc.Bytes `json:"rounding_bytes"`   // what rounds these up to 512 bytes
-	Unsplit    alloc.Bytes `json:"unsplit_bytes"`    // what they hold beyond: too little to be a separate block, or rounded up by a setting
-	Pending    alloc.Bytes `json:"pending_bytes"`    // freed blocks that another stream still uses
-	Releasable alloc.Bytes `json:"releasable_bytes"` // free, and what ClearCache would give back
-	Stuck      alloc.Bytes `json:"stuck_bytes"`      // free, between blocks in use or in a private pool: only requests that fit, or are of that pool, get it
+	// Lines are the lines of code that keep memory stuck, those that keep most first. A segment counts for
+	// the line with the largest block in use there.
+	Lines []Line
 
-	// Pins are the segments in which memory is stuck, most of it first; Lines are the lines of
-	// code that keep it, where each segment counts for the line with the most bytes in use there.
-	Pins  []Pin     `json:"pins"`
-	Lines []PinLine `json:"lines"`
-	// Holes are the free blocks, but for those of private pools, by pool and stream, and by their size in powers of
-	// two: what requests can find without the driver. Find asks for one size.
-	Holes []Holes `json:"holes"`
-
-	// NoSegments says that the snapshot has none: only Reserved and Requested are known.
-	NoSegments bool `json:"no_segments,omitempty"`
-
-	free []freeBlock
+	device     string
+	ordinal    int
+	pins       []pin // most of what is stuck first
+	holes      []holes
+	noSegments bool // the snapshot has none: only Reserved and Requested are known
+	free       []freeBlock
 }
 
 type freeBlock struct {
@@ -53,8 +48,8 @@ type freeBlock struct {
 	size   alloc.Bytes
 }
 
-// Pin is a segment that is partly free, and what keeps it.
-type Pin struct {
+// pin is a segment that is partly free, and what keeps it.
+type pin struct {
 	Segment alloc.Ptr    `json:"address"`
 	Size    alloc.Bytes  `json:"bytes"`
 	Pool    alloc.Pool   `json:"pool"`
@@ -62,27 +57,27 @@ type Pin struct {
 	Stream  alloc.Stream `json:"stream,omitempty"`
 	Stuck   alloc.Bytes  `json:"stuck_bytes"` // free in it
 	Blocks  int          `json:"blocks"`      // in use in it
-	Largest PinBuffer    `json:"largest"`     // of those
+	Largest pinBuffer    `json:"largest"`     // of those
 }
 
-// PinBuffer is a block in use. Unknown fields are zero.
-type PinBuffer struct {
+// pinBuffer is a block in use. Unknown fields are zero.
+type pinBuffer struct {
 	Ptr       alloc.Ptr   `json:"address"`
 	Requested alloc.Bytes `json:"requested_bytes"`
 	Kind      mem.Kind    `json:"kind,omitempty"`
 	Label     string      `json:"label,omitempty"`
 	Site      mem.Frame   `json:"site"`
-	Age       Age         `json:"age_ns,omitempty"`
+	Age       age         `json:"age_ns,omitempty"`
 	// Usually is the lowest power of two of nanoseconds below which 99 % of the freed buffers of
 	// its line were freed; 0 if none was.
-	Usually Age `json:"usually_freed_below_ns,omitempty"`
+	Usually age `json:"usually_freed_below_ns,omitempty"`
 }
 
-// Age is a duration that prints in about two digits.
-type Age time.Duration
+// age is a duration that prints in about two digits.
+type age time.Duration
 
 // String prints the age: "1.2s".
-func (a Age) String() string {
+func (a age) String() string {
 	d := time.Duration(a)
 	unit := time.Duration(1)
 	for unit*100 < d {
@@ -91,18 +86,19 @@ func (a Age) String() string {
 	return d.Round(unit).String()
 }
 
-// PinLine is a line of code, and the memory that its buffers keep.
-type PinLine struct {
-	Site     mem.Frame   `json:"site"`
-	Stuck    alloc.Bytes `json:"stuck_bytes"` // in the segments that it pins
-	Segments int         `json:"segments"`
-	Buffers  mem.Tally   `json:"buffers"` // of the line in these segments
-	Oldest   Age         `json:"oldest_ns,omitempty"`
-	Usually  Age         `json:"usually_freed_below_ns,omitempty"`
+// Line is a line of code, and the memory that its buffers keep.
+type Line struct {
+	Site    mem.Frame
+	Stuck   alloc.Bytes // in the segments that it keeps
+	Buffers mem.Tally   // of the line in these segments
+
+	segments        int
+	oldest, usually age
 }
 
-// Holes are the free blocks of a pool that have a size from Least up to twice that.
-type Holes struct {
+// holes are the free blocks of a pool and stream that have a size from Least up to twice that: what requests can find
+// without the driver. Those of private pools are left out.
+type holes struct {
 	Pool   alloc.Pool   `json:"pool"`
 	Stream alloc.Stream `json:"stream,omitempty"`
 	Least  alloc.Bytes  `json:"least_bytes"` // the power of two below
@@ -116,9 +112,9 @@ type Holes struct {
 // stuck. It walks over all blocks and buffers.
 func Snapshot(s *snapshot.Snapshot) *Explanation {
 	x := &explainer{
-		Explanation: &Explanation{Device: s.Device, Ordinal: s.Ordinal, Pins: []Pin{}, Lines: []PinLine{}, Holes: []Holes{}},
+		Explanation: &Explanation{device: s.Device, ordinal: s.Ordinal, pins: []pin{}, Lines: []Line{}, holes: []holes{}},
 		of:          s, buffers: make(map[alloc.Ptr]int32, len(s.Tables.Allocations)),
-		lines: make(map[mem.Frame]*PinLine), holes: make(map[holeKey]*Holes),
+		byLine: make(map[mem.Frame]*Line), byKey: make(map[holeKey]*holes),
 	}
 	for i, a := range s.Tables.Allocations {
 		if !a.Foreign {
@@ -129,7 +125,7 @@ func Snapshot(s *snapshot.Snapshot) *Explanation {
 		x.segment(&s.Segments[i])
 	}
 	if len(s.Segments) == 0 {
-		x.Reserved, x.Requested, x.NoSegments = s.Reserved, s.Live.Bytes, true
+		x.Reserved, x.Requested, x.noSegments = s.Reserved, s.Live.Bytes, true
 	}
 	x.finish()
 	return x.Explanation
@@ -142,8 +138,8 @@ type explainer struct {
 	*Explanation
 	of      *snapshot.Snapshot
 	buffers map[alloc.Ptr]int32 // the index of its allocation
-	lines   map[mem.Frame]*PinLine
-	holes   map[holeKey]*Holes
+	byLine  map[mem.Frame]*Line
+	byKey   map[holeKey]*holes
 	inUse   []alloc.Block // of the present segment
 }
 
@@ -214,10 +210,10 @@ func (x *explainer) hole(s *alloc.Segment, size alloc.Bytes) {
 		least *= 2
 	}
 	key := holeKey{s.Pool, s.Stream, least}
-	h := x.holes[key]
+	h := x.byKey[key]
 	if h == nil {
-		h = &Holes{Pool: s.Pool, Stream: s.Stream, Least: least}
-		x.holes[key] = h
+		h = &holes{Pool: s.Pool, Stream: s.Stream, Least: least}
+		x.byKey[key] = h
 	}
 	h.Count++
 	h.Bytes += size
@@ -226,35 +222,35 @@ func (x *explainer) hole(s *alloc.Segment, size alloc.Bytes) {
 
 // pin enters a segment in which memory is stuck.
 func (x *explainer) pin(s *alloc.Segment, stuck alloc.Bytes) {
-	p := Pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Private: s.Private, Stream: s.Stream, Stuck: stuck, Blocks: len(x.inUse)}
+	p := pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Private: s.Private, Stream: s.Stream, Stuck: stuck, Blocks: len(x.inUse)}
 	if len(x.inUse) == 0 { // of a private pool, or rests of expandable segments that are less than a chunk
-		x.Explanation.Pins = append(x.Explanation.Pins, p)
+		x.pins = append(x.pins, p)
 		return
 	}
 	largest := slices.MaxFunc(x.inUse, func(a, b alloc.Block) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(b.Ptr, a.Ptr))
 	})
 	p.Largest = x.buffer(largest)
-	x.Explanation.Pins = append(x.Explanation.Pins, p)
+	x.pins = append(x.pins, p)
 
-	l := x.lines[p.Largest.Site]
+	l := x.byLine[p.Largest.Site]
 	if l == nil {
-		l = &PinLine{Site: p.Largest.Site, Usually: p.Largest.Usually}
-		x.lines[l.Site] = l
+		l = &Line{Site: p.Largest.Site, usually: p.Largest.Usually}
+		x.byLine[l.Site] = l
 	}
 	l.Stuck += stuck
-	l.Segments++
+	l.segments++
 	for _, b := range x.inUse {
 		if its := x.buffer(b); its.Site == l.Site {
 			l.Buffers = l.Buffers.Add(mem.Tally{Count: 1, Bytes: b.Requested})
-			l.Oldest = max(l.Oldest, its.Age)
+			l.oldest = max(l.oldest, its.Age)
 		}
 	}
 }
 
 // buffer tells what is known of a block in use.
-func (x *explainer) buffer(b alloc.Block) PinBuffer {
-	out := PinBuffer{Ptr: b.Ptr, Requested: b.Requested}
+func (x *explainer) buffer(b alloc.Block) pinBuffer {
+	out := pinBuffer{Ptr: b.Ptr, Requested: b.Requested}
 	i, ok := x.buffers[b.Ptr]
 	if !ok {
 		return out
@@ -264,36 +260,35 @@ func (x *explainer) buffer(b alloc.Block) PinBuffer {
 	site := &t.Sites[a.Site]
 	out.Kind, out.Label, out.Site = site.Tensor.Kind, a.Label, t.Stacks.Site(site.Stack)
 	if !x.of.Time.IsZero() && !t.Epoch.IsZero() {
-		out.Age = Age(max(0, x.of.Time.Sub(t.Epoch)-a.Since))
+		out.Age = age(max(0, x.of.Time.Sub(t.Epoch)-a.Since))
 	}
 	if l := t.Lifetimes[out.Site]; l != nil && !l.IsZero() {
 		usual, _ := l.Usual()
-		out.Usually = Age(usual)
+		out.Usually = age(usual)
 	}
 	return out
 }
 
 func (x *explainer) finish() {
-	slices.SortFunc(x.Pins, func(a, b Pin) int {
+	slices.SortFunc(x.pins, func(a, b pin) int {
 		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), cmp.Compare(a.Segment, b.Segment))
 	})
-	for _, l := range x.lines {
+	for _, l := range x.byLine {
 		x.Lines = append(x.Lines, *l)
 	}
-	slices.SortFunc(x.Lines, func(a, b PinLine) int {
+	slices.SortFunc(x.Lines, func(a, b Line) int {
 		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), a.Site.Compare(b.Site))
 	})
-	for _, h := range x.holes {
-		x.Holes = append(x.Holes, *h)
+	for _, h := range x.byKey {
+		x.holes = append(x.holes, *h)
 	}
-	slices.SortFunc(x.Holes, func(a, b Holes) int {
+	slices.SortFunc(x.holes, func(a, b holes) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Least, b.Least))
 	})
 }
 
 // Find returns how many requests of n bytes, one after the other, the free blocks of the
-// default stream can serve without the driver, and the largest of these blocks. It needs an
-// Explanation that Snapshot made: one that was read from JSON has no single holes.
+// default stream can serve without the driver, and the largest of these blocks.
 func (x *Explanation) Find(n alloc.Bytes) (requests int64, largest alloc.Bytes) {
 	pool := alloc.SmallPool
 	if n > alloc.MiB {

@@ -1,16 +1,18 @@
 package explain
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // String returns the explanation as a few lines.
 func (x *Explanation) String() string {
-	if x.NoSegments {
+	if x.noSegments {
 		return fmt.Sprintf("reserved %v for %v requested; without the segments it is not known what is stuck\n", x.Reserved, x.Requested)
 	}
 	var b strings.Builder
@@ -19,13 +21,13 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
 	}
 	fmt.Fprintf(&b, " + %v free\n", x.Releasable+x.Stuck)
-	fmt.Fprintf(&b, "of the free memory, ClearCache would give back %v; %v is stuck between buffers%s in %s\n", x.Releasable, x.Stuck, x.orPrivate(), plural(len(x.Pins), "segment"))
+	fmt.Fprintf(&b, "of the free memory, ClearCache would give back %v; %v is stuck between buffers%s in %s\n", x.Releasable, x.Stuck, x.orPrivate(), plural(len(x.pins), "segment"))
 	b.WriteString(x.found())
 	const shown = 3
 	for _, l := range x.Lines[:min(shown, len(x.Lines))] {
 		fmt.Fprintf(&b, "%v\n", l)
 	}
-	for _, p := range x.Pins[:min(shown, len(x.Pins))] {
+	for _, p := range x.pins[:min(shown, len(x.pins))] {
 		fmt.Fprintf(&b, "%v\n", p)
 	}
 	return b.String()
@@ -33,7 +35,7 @@ func (x *Explanation) String() string {
 
 // orPrivate says that private pools keep some of what is stuck.
 func (x *Explanation) orPrivate() string {
-	if slices.ContainsFunc(x.Pins, func(p Pin) bool { return p.Private != "" }) {
+	if slices.ContainsFunc(x.pins, func(p pin) bool { return p.Private != "" }) {
 		return " or in private pools"
 	}
 	return ""
@@ -55,12 +57,12 @@ func (x *Explanation) found() string {
 
 // String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2
 // segments".
-func (l PinLine) String() string {
-	return fmt.Sprintf("%v at %v keep %v in %s%s", l.Buffers, l.Site, l.Stuck, plural(l.Segments, "segment"), lived(", the oldest live for", l.Oldest, l.Usually))
+func (l Line) String() string {
+	return fmt.Sprintf("%v at %v keep %v in %s%s", l.Buffers, l.Site, l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
 }
 
 // String describes the segment and its largest buffer.
-func (p Pin) String() string {
+func (p pin) String() string {
 	text := fmt.Sprintf("segment %v of %v, %v free", p.Segment, p.Size, p.Stuck)
 	if p.Private != "" {
 		text = fmt.Sprintf("segment %v of %v in private pool %s, %v free", p.Segment, p.Size, p.Private, p.Stuck)
@@ -86,7 +88,7 @@ func plural(n int, word string) string {
 }
 
 // lived says how old something is, where that is known.
-func lived(text string, age, usually Age) string {
+func lived(text string, age, usually age) string {
 	if age == 0 {
 		return ""
 	}
@@ -95,4 +97,38 @@ func lived(text string, age, usually Age) string {
 		text += fmt.Sprintf(" (99 %% of those freed: less than %v)", usually)
 	}
 	return text
+}
+
+// MarshalJSON writes all that is known, as docs/explain.schema.json describes it.
+func (x *Explanation) MarshalJSON() ([]byte, error) {
+	type line struct {
+		Site     mem.Frame   `json:"site"`
+		Stuck    alloc.Bytes `json:"stuck_bytes"`
+		Segments int         `json:"segments"`
+		Buffers  mem.Tally   `json:"buffers"`
+		Oldest   age         `json:"oldest_ns,omitempty"`
+		Usually  age         `json:"usually_freed_below_ns,omitempty"`
+	}
+	lines := make([]line, len(x.Lines))
+	for i, l := range x.Lines {
+		lines[i] = line{l.Site, l.Stuck, l.segments, l.Buffers, l.oldest, l.usually}
+	}
+	return json.Marshal(struct {
+		Device     string      `json:"device"`
+		Ordinal    int         `json:"ordinal"`
+		Reserved   alloc.Bytes `json:"reserved_bytes"`
+		Requested  alloc.Bytes `json:"requested_bytes"`
+		Rounding   alloc.Bytes `json:"rounding_bytes"`
+		Unsplit    alloc.Bytes `json:"unsplit_bytes"`
+		Pending    alloc.Bytes `json:"pending_bytes"`
+		Releasable alloc.Bytes `json:"releasable_bytes"`
+		Stuck      alloc.Bytes `json:"stuck_bytes"`
+		Pins       []pin       `json:"pins"`
+		Lines      []line      `json:"lines"`
+		Holes      []holes     `json:"holes"`
+		NoSegments bool        `json:"no_segments,omitempty"`
+	}{
+		x.device, x.ordinal, x.Reserved, x.Requested, x.Rounding, x.Unsplit, x.Pending, x.Releasable, x.Stuck,
+		x.pins, lines, x.holes, x.noSegments,
+	})
 }

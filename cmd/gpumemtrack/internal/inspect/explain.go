@@ -150,7 +150,7 @@ func explainOne(a *cli.App, path string, device int, atPeak bool) (explained, er
 	}
 	x := explain.Snapshot(s)
 	return explained{
-		File: path, Origin: r.Snapshot.Origin, Device: x.Device, Ordinal: x.Ordinal, time: r.Snapshot.Time,
+		File: path, Origin: r.Snapshot.Origin, Device: s.Device, Ordinal: s.Ordinal, time: r.Snapshot.Time,
 		Reserved: x.Reserved, Requested: x.Requested, Rounding: x.Rounding, Unsplit: x.Unsplit,
 		Pending: x.Pending, Releasable: x.Releasable, Stuck: x.Stuck,
 	}, nil
