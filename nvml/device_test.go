@@ -149,7 +149,7 @@ func TestOverASimulatedGPU(t *testing.T) {
 	assert.Equal(t, used, own, "under a cache too")
 
 	require.NoError(t, dev.Free(p))
-	dev.Inject(sim.Fault{Op: sim.OpMemInfo, Times: sim.Always})
+	dev.Inject(sim.Fault{Call: "MemInfo", Times: -1})
 	list, err = readAll(src)
 	require.NoError(t, err)
 	assert.ErrorIs(t, list[0].Err, sim.ErrInjected)

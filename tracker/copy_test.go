@@ -69,6 +69,6 @@ func TestCopiesThatCannotBe(t *testing.T) {
 	dev := device(t, sim.Config{Backed: true})
 	tr, _ = open(t, tracker.Config{Device: dev})
 	x := take(t, tr, tracker.Input, 1)
-	dev.Inject(sim.Fault{Op: sim.OpCopy})
+	dev.Inject(sim.Fault{Call: "Copy"})
 	require.ErrorIs(t, tracker.CopyOut(x, []float32{1}), sim.ErrInjected)
 }

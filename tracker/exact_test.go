@@ -29,7 +29,7 @@ func TestFreeAfterCloseSucceeds(t *testing.T) {
 	first, second := take(t, tr, tracker.Parameter, 8<<20), take(t, tr, tracker.Parameter, 8<<20)
 	require.NoError(t, tr.Close())
 
-	dev.Inject(sim.Fault{Op: sim.OpFree})
+	dev.Inject(sim.Fault{Call: "Free"})
 	require.NoError(t, first.Free())
 	require.ErrorIs(t, first.Free(), alloc.ErrDoubleFree)
 	assert.Contains(t, log.String(), "could not be given back")

@@ -45,11 +45,11 @@ func TestLateWritesOfDevicesThatCannot(t *testing.T) {
 
 // TestLateWritesOnADeviceThatRefuses misses late writes, says so once, and hinders nobody.
 func TestLateWritesOnADeviceThatRefuses(t *testing.T) {
-	for _, op := range []sim.Op{sim.OpFill, sim.OpEvent, sim.OpSynchronize, sim.OpCopy} {
+	for _, op := range []string{"Fill", "Event", "Synchronize", "Copy"} {
 		dev := device(t, sim.Config{Backed: true})
 		var log bytes.Buffer
 		tr, _ := open(t, tracker.Config{Device: dev, FindLateWrites: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		dev.Inject(sim.Fault{Op: op, Times: sim.Always})
+		dev.Inject(sim.Fault{Call: op, Times: -1})
 		for range 3 {
 			b := takeOn(t, tr, 1, 512)
 			queue(t, dev, 2, b, time.Second)

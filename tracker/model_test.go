@@ -17,8 +17,8 @@ func TestSimulatedGPU(t *testing.T) {
 		require.NoError(t, err)
 		return trackertest.Rig{
 			Device:    device,
-			FailAlloc: func() { device.Inject(sim.Fault{Op: sim.OpAlloc}) },
-			FailFree:  func() { device.Inject(sim.Fault{Op: sim.OpFree}) },
+			FailAlloc: func() { device.Inject(sim.Fault{Call: "Alloc"}) },
+			FailFree:  func() { device.Inject(sim.Fault{Call: "Free"}) },
 			Heal:      device.ClearFaults,
 		}
 	})

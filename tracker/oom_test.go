@@ -55,7 +55,7 @@ func TestOutOfMemoryNamesTheLargestLinesFirst(t *testing.T) {
 func TestOtherErrorsStayWhatTheyAre(t *testing.T) {
 	dev := device(t, sim.Config{})
 	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
-	dev.Inject(sim.Fault{Op: sim.OpAlloc})
+	dev.Inject(sim.Fault{Call: "Alloc"})
 	_, err := tr.Alloc(alloc.Shape{8}, alloc.Float32, tracker.Activation)
 	require.ErrorIs(t, err, sim.ErrInjected)
 	var oom *tracker.OutOfMemoryError

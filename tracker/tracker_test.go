@@ -143,7 +143,7 @@ func TestRegisteredMemoryIsNotUntracked(t *testing.T) {
 func TestADriverThatDoesNotSay(t *testing.T) {
 	dev := device(t, sim.Config{})
 	tr, report := open(t, tracker.Config{Device: dev})
-	dev.Inject(sim.Fault{Op: sim.OpMemInfo})
+	dev.Inject(sim.Fault{Call: "MemInfo"})
 	mark := tr.Track()
 	assert.Equal(t, alloc.Bytes(-1), mark.DriverUsed)
 	assert.Equal(t, alloc.Bytes(-1), mark.Untracked())
@@ -154,7 +154,7 @@ func TestFreeThatTheDriverRefuses(t *testing.T) {
 	dev := device(t, sim.Config{})
 	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
 	buf := take(t, tr, tracker.Input, 3)
-	dev.Inject(sim.Fault{Op: sim.OpFree})
+	dev.Inject(sim.Fault{Call: "Free"})
 	before := tr.Snapshot().Sub(nil)
 	require.ErrorIs(t, buf.Free(), sim.ErrInjected)
 	assert.Equal(t, before, tr.Snapshot().Sub(nil), "it is live again")

@@ -87,7 +87,7 @@ func TestPoolsShareNoSegment(t *testing.T) {
 	c, dev := newCache(t, sim.Config{})
 	mustAlloc(t, c, 2*alloc.MiB) // leaves 18 MiB of its segment
 	mustAlloc(t, c, alloc.MiB)
-	assert.Equal(t, 2, dev.Calls(sim.OpAlloc))
+	assert.Equal(t, 2, dev.Calls("Alloc"))
 	var pools []alloc.Pool
 	for segment := range c.Segments() {
 		pools = append(pools, segment.Pool)
@@ -108,7 +108,7 @@ func TestBestFit(t *testing.T) {
 	assert.Equal(t, at[30*alloc.MiB], mustAlloc(t, c, 25*alloc.MiB))
 	assert.Equal(t, at[20*alloc.MiB], mustAlloc(t, c, 20*alloc.MiB))
 	assert.Equal(t, at[40*alloc.MiB], mustAlloc(t, c, 20*alloc.MiB))
-	assert.Equal(t, 3, dev.Calls(sim.OpAlloc))
+	assert.Equal(t, 3, dev.Calls("Alloc"))
 }
 
 func TestFreeErrorsChangeNothing(t *testing.T) {
@@ -139,7 +139,7 @@ func TestEmptyKeepsWhatTheDriverRefuses(t *testing.T) {
 		require.NoError(t, c.Free(p))
 	}
 	before := c.Stats()
-	dev.Inject(sim.Fault{Op: sim.OpFree, Nth: 2})
+	dev.Inject(sim.Fault{Call: "Free", Nth: 2})
 	given, err := c.Trim()
 	assert.Equal(t, 40*alloc.MiB, given)
 	assert.ErrorIs(t, err, sim.ErrInjected)
@@ -171,7 +171,7 @@ func TestOutOfMemoryEmptiesAndRetries(t *testing.T) {
 	assert.EqualValues(t, 1, stats.Retries)
 	assert.EqualValues(t, 0, stats.OOMs)
 	assert.Equal(t, 80*alloc.MiB, stats.Reserved.Bytes.Current)
-	assert.Equal(t, 3, dev.Calls(sim.OpAlloc))
+	assert.Equal(t, 3, dev.Calls("Alloc"))
 
 	require.NoError(t, c.Free(b))
 	mustAlloc(t, c, 60*alloc.MiB) // from b: 20 MiB remain
@@ -221,7 +221,7 @@ func TestOutOfMemoryTakesWhatIsFreedMeanwhile(t *testing.T) {
 
 func TestOutOfMemoryWithoutMemInfo(t *testing.T) {
 	c, dev := newCache(t, sim.Config{})
-	dev.Inject(sim.Fault{Op: sim.OpMemInfo})
+	dev.Inject(sim.Fault{Call: "MemInfo"})
 	_, err := c.Alloc(alloc.TiB)
 	assert.EqualError(t, err, "alloc 1.0 TiB on Simulated GPU 0: out of device memory: reserved 0 B, allocated 0 B, largest inactive block 0 B")
 }
@@ -230,15 +230,15 @@ func TestHugeRequestsDoNotAskTheDriver(t *testing.T) {
 	c, dev := newCache(t, sim.Config{})
 	_, err := c.Alloc(math.MaxInt64)
 	assert.ErrorIs(t, err, alloc.ErrOutOfMemory)
-	assert.Zero(t, dev.Calls(sim.OpAlloc))
+	assert.Zero(t, dev.Calls("Alloc"))
 	_, err = c.Alloc(math.MaxInt64 - 2*alloc.MiB)
 	assert.ErrorIs(t, err, alloc.ErrOutOfMemory)
-	assert.Equal(t, 2, dev.Calls(sim.OpAlloc))
+	assert.Equal(t, 2, dev.Calls("Alloc"))
 }
 
 func TestDriverErrorChangesNothing(t *testing.T) {
 	c, dev := newCache(t, sim.Config{})
-	dev.Inject(sim.Fault{Op: sim.OpAlloc})
+	dev.Inject(sim.Fault{Call: "Alloc"})
 	_, err := c.Alloc(3 * alloc.MiB)
 	assert.EqualError(t, err, "alloc 3.0 MiB on Simulated GPU 0: new segment of 20.0 MiB: Alloc on Simulated GPU 0: injected fault")
 	assert.Equal(t, alloc.Stats{}, c.Stats())
@@ -247,7 +247,7 @@ func TestDriverErrorChangesNothing(t *testing.T) {
 func TestRetryReportsWhatEmptyCouldNot(t *testing.T) {
 	c, dev := newCache(t, sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
 	require.NoError(t, c.Free(mustAlloc(t, c, 60*alloc.MiB)))
-	dev.Inject(sim.Fault{Op: sim.OpFree})
+	dev.Inject(sim.Fault{Call: "Free"})
 	_, err := c.Alloc(80 * alloc.MiB)
 	assert.ErrorIs(t, err, alloc.ErrOutOfMemory)
 	assert.ErrorIs(t, err, sim.ErrInjected)
@@ -418,7 +418,7 @@ func TestMissesShareASegment(t *testing.T) {
 		misses.Go(func() { mustAlloc(t, c, 5*alloc.MiB) })
 	}
 	misses.Wait()
-	assert.Equal(t, 1, dev.Calls(sim.OpAlloc))
+	assert.Equal(t, 1, dev.Calls("Alloc"))
 }
 
 func TestSegmentsWalksACopy(t *testing.T) {

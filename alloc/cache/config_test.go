@@ -127,8 +127,8 @@ func TestExpandableNeedsVirtualDevice(t *testing.T) {
 	dev := open(t, sim.Config{})
 	c := alloctest.NewCache(t, plain{dev}, cache.Config{ExpandableSegments: true})
 	mustAlloc(t, c, alloc.MiB)
-	assert.Zero(t, dev.Calls(sim.OpMap))
-	assert.Equal(t, 1, dev.Calls(sim.OpAlloc))
+	assert.Zero(t, dev.Calls("Map"))
+	assert.Equal(t, 1, dev.Calls("Alloc"))
 }
 
 // TestExpandableSegments shows the setting at work: what was many segments is one.
@@ -233,7 +233,7 @@ func TestExpandableGivesBackAddresses(t *testing.T) {
 	c := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 	_, err := c.Alloc(1)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
-	assert.Equal(t, 1, dev.Calls(sim.OpReserve))
+	assert.Equal(t, 1, dev.Calls("Reserve"))
 	require.NoError(t, c.Close())
-	assert.Equal(t, 2, dev.Calls(sim.OpReserve), "and it is released")
+	assert.Equal(t, 2, dev.Calls("Reserve"), "and it is released")
 }

@@ -28,7 +28,7 @@ func TestLockedKnowsOwners(t *testing.T) {
 	_, _, ok := locked.Alloc(1000, 0, 1)
 	lock.Unlock()
 	assert.False(t, ok, "the driver must be asked")
-	assert.Zero(t, dev.Calls(sim.OpAlloc))
+	assert.Zero(t, dev.Calls("Alloc"))
 
 	var first alloc.Ptr
 	require.NoError(t, c.Locked().AllocOwned(1000, 0, func(p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {

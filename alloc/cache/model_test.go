@@ -163,8 +163,8 @@ func testCacheAgainstMap(t *testing.T, settings string, waste alloc.Bytes) {
 				dev.SetOther(alloc.Bytes(rapid.IntRange(0, 64).Draw(t, "MiB")) * alloc.MiB)
 			},
 			"fault": func(t *rapid.T) {
-				op := rapid.SampledFrom([]sim.Op{sim.OpAlloc, sim.OpFree, sim.OpMemInfo, sim.OpReserve, sim.OpMap, sim.OpUnmap}).Draw(t, "op")
-				dev.Inject(sim.Fault{Op: op, Nth: rapid.IntRange(1, 3).Draw(t, "nth")})
+				op := rapid.SampledFrom([]string{"Alloc", "Free", "MemInfo", "Reserve", "Map", "Unmap"}).Draw(t, "op")
+				dev.Inject(sim.Fault{Call: op, Nth: rapid.IntRange(1, 3).Draw(t, "nth")})
 			},
 			"": m.check,
 		})

@@ -104,7 +104,7 @@ func (s *script) run(t *testing.T, out io.Writer, fields []string) {
 	case "other":
 		s.dev.SetOther(size(1))
 	case "fail":
-		s.dev.Inject(sim.Fault{Op: map[string]sim.Op{"alloc": sim.OpAlloc, "free": sim.OpFree}[fields[1]]})
+		s.dev.Inject(sim.Fault{Call: map[string]string{"alloc": "Alloc", "free": "Free"}[fields[1]]})
 	default:
 		require.Fail(t, "unknown command", fields)
 	}

@@ -72,7 +72,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 		require.Equal(t, s, segment.Stream)
 		require.NoError(t, c.Free(p))
 		if s%3 == 0 {
-			dev.Inject(sim.Fault{Op: sim.OpFree})
+			dev.Inject(sim.Fault{Call: "Free"})
 			_, err := c.Trim()
 			require.Error(t, err)
 			_, segment = block(t, c, p)
@@ -220,7 +220,7 @@ func TestEmptyAndCloseWaitForPending(t *testing.T) {
 // TestEventsThatFail has blocks stay pending while the driver does not tell of their streams.
 func TestEventsThatFail(t *testing.T) {
 	c, dev, p := used(t, sim.Config{})
-	dev.Inject(sim.Fault{Op: sim.OpEvent, Times: sim.Always})
+	dev.Inject(sim.Fault{Call: "Event", Times: -1})
 	require.NoError(t, c.Free(p), "the block is free, whatever the event")
 	dev.Advance(time.Hour)
 	assert.NotEqual(t, p, allocOn(t, c, 3*alloc.MiB, 1), "nobody knows that the work is done")
@@ -235,7 +235,7 @@ func TestEventsThatFail(t *testing.T) {
 
 	c, dev, p = used(t, sim.Config{})
 	require.NoError(t, c.Free(p))
-	dev.Inject(sim.Fault{Op: sim.OpEvent})
+	dev.Inject(sim.Fault{Call: "Event"})
 	dev.Advance(time.Hour)
 	c.Locked().Poll()
 	assert.NotZero(t, c.Stats().Pending.Bytes.Current)

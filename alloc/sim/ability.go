@@ -16,7 +16,7 @@ var ErrNotBacked = fmt.Errorf("no host memory behind the device: open it with Co
 
 // Synchronize completes all queued work, and returns Err's error.
 func (d *Device) Synchronize() error {
-	if err := d.call(OpSynchronize); err != nil {
+	if err := d.call("Synchronize"); err != nil {
 		return err
 	}
 	d.settle(d.streams.drain())
@@ -61,7 +61,7 @@ func (d *Device) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n all
 }
 
 func (d *Device) copy(p alloc.Ptr, n int, move func(memory []byte)) error {
-	if err := d.enter(OpCopy); err != nil {
+	if err := d.enter("Copy"); err != nil {
 		return err
 	}
 	if err := d.inside(fmt.Sprintf("copy %d bytes", n), p, n); err != nil {

@@ -72,7 +72,7 @@ type Device struct {
 	memory   *memory
 	faults   faults
 	latency  time.Duration
-	calls    [ops]int
+	calls    map[string]int
 	closed   bool
 	pools    []*pool
 	pooled   map[alloc.Ptr]bool // pages that a pool holds
@@ -103,6 +103,7 @@ func New(cfg Config) (*Device, error) {
 		total:    cfg.Memory,
 		overhead: cfg.Overhead,
 		memory:   newMemory(cfg.Ordinal, cfg.Backed),
+		calls:    make(map[string]int),
 
 		streams:    streams{ends: make(map[alloc.Stream]time.Duration)},
 		checkReuse: cfg.CheckReuse,
@@ -128,7 +129,7 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	defer d.begin()()
-	if err := d.enter(OpAlloc); errors.Is(err, alloc.ErrOutOfMemory) {
+	if err := d.enter("Alloc"); errors.Is(err, alloc.ErrOutOfMemory) {
 		return 0, d.outOfMemory(n, err)
 	} else if err != nil {
 		return 0, err
@@ -145,7 +146,7 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 // alloc.ErrUnknownPtr for one never given, alloc.ErrClosed, and those of faults.
 func (d *Device) Free(p alloc.Ptr) error {
 	defer d.begin()()
-	if err := d.enter(OpFree); err != nil {
+	if err := d.enter("Free"); err != nil {
 		return err
 	}
 	if _, ok := d.memory.live[p]; ok && !d.pooled[p] {
@@ -164,7 +165,7 @@ func (d *Device) Free(p alloc.Ptr) error {
 // alloc.ErrClosed, or that of an injected fault: see Inject.
 func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	defer d.begin()()
-	if err := d.enter(OpMemInfo); err != nil {
+	if err := d.enter("MemInfo"); err != nil {
 		return alloc.MemInfo{}, err
 	}
 	return alloc.MemInfo{Free: d.free(), Total: d.total}, nil
@@ -184,7 +185,7 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// Inject adds faults, which count the calls from now on.
+// Inject adds faults, which count the calls from now on. It panics if there is no such call.
 func (d *Device) Inject(f ...Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -222,15 +223,12 @@ func (d *Device) Live() (allocations int, requested alloc.Bytes) {
 	return len(d.memory.live), d.memory.size
 }
 
-// Calls returns how many calls of a kind the open device has seen, those that failed
+// Calls returns how many calls of a kind, as in a Fault, the open device has seen, those that failed
 // included.
-func (d *Device) Calls(op Op) int {
+func (d *Device) Calls(call string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if op >= ops {
-		return 0
-	}
-	return d.calls[op]
+	return d.calls[call]
 }
 
 // begin waits for the latency and takes the lock, which its result releases.
@@ -245,21 +243,21 @@ func (d *Device) begin() (end func()) {
 }
 
 // enter counts a call and returns the error with which it must fail.
-func (d *Device) enter(op Op) error {
+func (d *Device) enter(call string) error {
 	if d.closed {
-		return fmt.Errorf("%v on %v: %w", op, d, alloc.ErrClosed)
+		return fmt.Errorf("%s on %v: %w", call, d, alloc.ErrClosed)
 	}
-	d.calls[op]++
-	if err := d.faults.next(op); err != nil {
-		return &faultError{Op: op, Device: d.String(), Err: err}
+	d.calls[call]++
+	if err := d.faults.next(call); err != nil {
+		return &faultError{Call: call, Device: d.String(), Err: err}
 	}
 	return nil
 }
 
 // call is a call that only enters.
-func (d *Device) call(op Op) error {
+func (d *Device) call(call string) error {
 	defer d.begin()()
-	return d.enter(op)
+	return d.enter(call)
 }
 
 func (d *Device) taken() alloc.Bytes { return alloc.Bytes(d.memory.taken) * pageSize }

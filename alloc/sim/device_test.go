@@ -197,19 +197,19 @@ func TestClose(t *testing.T) {
 func TestFaults(t *testing.T) {
 	broken := errors.New("broken")
 	dev := open(t, sim.Config{})
-	dev.Inject(sim.Fault{Op: sim.OpAlloc, Nth: 3, Err: broken})
+	dev.Inject(sim.Fault{Call: "Alloc", Nth: 3, Err: broken})
 	p := mustAlloc(t, dev, alloc.MiB)
 	q := mustAlloc(t, dev, alloc.MiB)
 	_, err := dev.Alloc(alloc.MiB)
 	var fault *sim.FaultError
 	require.ErrorAs(t, err, &fault)
-	assert.Equal(t, sim.FaultError{Op: sim.OpAlloc, Device: "Simulated GPU 0", Err: broken}, *fault)
+	assert.Equal(t, sim.FaultError{Call: "Alloc", Device: "Simulated GPU 0", Err: broken}, *fault)
 	assert.ErrorIs(t, err, broken)
 	assert.EqualError(t, err, "Alloc on Simulated GPU 0: broken")
 	mustAlloc(t, dev, alloc.MiB)
-	assert.Equal(t, 4, dev.Calls(sim.OpAlloc))
+	assert.Equal(t, 4, dev.Calls("Alloc"))
 
-	dev.Inject(sim.Fault{Op: sim.OpFree, Times: sim.Always}, sim.Fault{Op: sim.OpMemInfo, Nth: 2, Times: 2})
+	dev.Inject(sim.Fault{Call: "Free", Times: -1}, sim.Fault{Call: "MemInfo", Nth: 2, Times: 2})
 	assert.ErrorIs(t, dev.Free(p), sim.ErrInjected)
 	assert.ErrorIs(t, dev.Free(p), sim.ErrInjected)
 	var failed []bool
@@ -229,7 +229,7 @@ func TestFaults(t *testing.T) {
 
 func TestOutOfMemoryOnDemand(t *testing.T) {
 	dev := open(t, sim.Config{})
-	dev.Inject(sim.Fault{Err: alloc.ErrOutOfMemory})
+	dev.Inject(sim.Fault{Call: "Alloc", Err: alloc.ErrOutOfMemory})
 	_, err := dev.Alloc(alloc.MiB)
 	var oom *alloc.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
@@ -300,9 +300,10 @@ func TestCopyNeedsBacking(t *testing.T) {
 	assert.ErrorIs(t, dev.CopyToHost([]byte{1}, p), sim.ErrNotBacked)
 }
 
-func TestOpNames(t *testing.T) {
-	assert.Equal(t, "Alloc", sim.OpAlloc.String())
-	assert.Equal(t, "Copy", sim.OpCopy.String())
-	assert.Equal(t, "Op(99)", sim.Op(99).String())
-	assert.Zero(t, open(t, sim.Config{}).Calls(sim.Op(99)))
+func TestFaultOfNoCall(t *testing.T) {
+	dev := open(t, sim.Config{})
+	assert.PanicsWithValue(t, `sim: Fault.Call "alloc": want one of `+
+		"[Alloc Free MemInfo Synchronize Reserve Map Unmap Queue Fill Copy Event PoolAlloc PoolFree Pool PinnedAlloc PinnedFree]",
+		func() { dev.Inject(sim.Fault{Call: "alloc"}) })
+	assert.Zero(t, dev.Calls("alloc"))
 }

@@ -7,69 +7,43 @@ import (
 	"slices"
 )
 
-// Op is a call to the device that can be made to fail.
-type Op uint8
-
-// The calls.
-const (
-	OpAlloc Op = iota
-	OpFree
-	OpMemInfo
-	OpSynchronize
-	OpCopy    // to the device and to the host
-	OpReserve // and Release
-	OpMap
-	OpUnmap
-	OpQueue
-	OpEvent // RecordEvent, and an Event's Done and Wait
-	OpFill
-	OpPoolAlloc
-	OpPoolFree
-	OpPool // a pool's Stats and Trim
-	OpPinnedAlloc
-	OpPinnedFree
-	ops
-)
-
-// String returns the call's name: "Alloc".
-func (op Op) String() string {
-	names := [...]string{"Alloc", "Free", "MemInfo", "Synchronize", "Copy", "Reserve", "Map", "Unmap", "Queue", "Event", "Fill", "PoolAlloc", "PoolFree", "Pool", "PinnedAlloc", "PinnedFree"}
-	if op >= ops {
-		return fmt.Sprintf("Op(%d)", uint8(op))
-	}
-	return names[op]
-}
-
 // ErrInjected is the error of a Fault that names none.
 var ErrInjected = errors.New("injected fault")
 
-// Always is the Times of a fault that stays until ClearFaults.
-const Always = -1
-
 // Fault makes calls of one kind fail:
 //
-//	Fault{Op: OpAlloc, Nth: 3}               // the third Alloc from now
-//	Fault{Op: OpFree, Times: Always}         // every Free
-//	Fault{Op: OpAlloc, Err: alloc.ErrOutOfMemory}
+//	Fault{Call: "Alloc", Nth: 3}     // the third Alloc from now
+//	Fault{Call: "Free", Times: -1}   // every Free
+//	Fault{Call: "Alloc", Err: alloc.ErrOutOfMemory}
+//
+// The calls are Alloc, Free, MemInfo, Synchronize, Reserve (and Release), Map, Unmap, Queue and Fill of the device;
+// Copy, to the device and to the host; Event, which is RecordEvent and an Event's Done and Wait; PoolAlloc, PoolFree,
+// and Pool, which is a pool's other calls; PinnedAlloc and PinnedFree.
 //
 // The calls fail with an error that wraps Err, except that an Alloc whose Err is
 // alloc.ErrOutOfMemory fails with the *alloc.OutOfMemoryError that it would
 // give if its memory were full.
 type Fault struct {
-	Op    Op
+	Call  string
 	Nth   int   // the first call to fail, counted from 1 at the injection; 0 means 1
-	Times int   // how many calls fail; 0 means 1
+	Times int   // how many calls fail; 0 means 1, and a negative number all until ClearFaults
 	Err   error // nil means ErrInjected
+}
+
+// calls are those that can fail.
+var calls = []string{
+	"Alloc", "Free", "MemInfo", "Synchronize", "Reserve", "Map", "Unmap", "Queue", "Fill",
+	"Copy", "Event", "PoolAlloc", "PoolFree", "Pool", "PinnedAlloc", "PinnedFree",
 }
 
 // faultError is the error of a call that a Fault made fail.
 type faultError struct {
-	Op     Op
+	Call   string
 	Device string // name and ordinal
 	Err    error  // the fault's
 }
 
-func (e *faultError) Error() string { return fmt.Sprintf("%v on %s: %v", e.Op, e.Device, e.Err) }
+func (e *faultError) Error() string { return fmt.Sprintf("%s on %s: %v", e.Call, e.Device, e.Err) }
 
 // Unwrap returns the fault's error.
 func (e *faultError) Unwrap() error { return e.Err }
@@ -79,6 +53,9 @@ type faults []Fault
 
 func (f *faults) add(added []Fault) {
 	for _, fault := range added {
+		if !slices.Contains(calls, fault.Call) {
+			panic(fmt.Sprintf("sim: Fault.Call %q: want one of %v", fault.Call, calls))
+		}
 		fault.Nth = max(fault.Nth, 1)
 		fault.Times = cmp.Or(fault.Times, 1)
 		fault.Err = cmp.Or(fault.Err, ErrInjected)
@@ -88,12 +65,12 @@ func (f *faults) add(added []Fault) {
 
 // next counts a call, and returns the error that it must fail with. Each fault
 // sees each call; the first one injected that is due decides the error.
-func (f *faults) next(op Op) error {
+func (f *faults) next(call string) error {
 	var err error
 	for i := range *f {
 		fault := &(*f)[i]
 		switch {
-		case fault.Op != op:
+		case fault.Call != call:
 		case fault.Nth > 1:
 			fault.Nth--
 		default:

@@ -56,7 +56,7 @@ func (p *pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := p.dev.call(OpPinnedAlloc)
+	err := p.dev.call("PinnedAlloc")
 	full := n > p.limit-p.size
 	switch {
 	case errors.Is(err, alloc.ErrOutOfMemory), err == nil && full:
@@ -78,7 +78,7 @@ func (p *pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 func (p *pinned) Free(at alloc.Ptr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.dev.call(OpPinnedFree); err != nil {
+	if err := p.dev.call("PinnedFree"); err != nil {
 		return err
 	}
 	n, ok := p.live[at]

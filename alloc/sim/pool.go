@@ -84,7 +84,7 @@ func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, e
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.dev.call(OpPoolAlloc); errors.Is(err, alloc.ErrOutOfMemory) {
+	if err := p.dev.call("PoolAlloc"); errors.Is(err, alloc.ErrOutOfMemory) {
 		return 0, 0, p.outOfMemory(n, err)
 	} else if err != nil {
 		return 0, 0, err
@@ -158,7 +158,7 @@ func (p *pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 func (p *pool) Free(at alloc.Ptr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.dev.call(OpPoolFree); err != nil {
+	if err := p.dev.call("PoolFree"); err != nil {
 		return err
 	}
 	b := p.live[at]
@@ -175,7 +175,7 @@ func (p *pool) Free(at alloc.Ptr) error {
 func (p *pool) Stats() (poolStats, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.dev.call(OpPool); err != nil {
+	if err := p.dev.call("Pool"); err != nil {
 		return poolStats{}, err
 	}
 	return p.levels, nil
@@ -193,7 +193,7 @@ func (p *pool) Reserved() (alloc.Bytes, error) {
 func (p *pool) Trim(keep alloc.Bytes) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.dev.call(OpPool); err != nil {
+	if err := p.dev.call("Pool"); err != nil {
 		return err
 	}
 	p.trim(keep)

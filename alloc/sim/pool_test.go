@@ -139,8 +139,8 @@ func TestRandomProgramsOfEachKind(t *testing.T) {
 				r.Repeat(map[string]func(*rapid.T){
 					"break": func(r *rapid.T) {
 						dev.ClearFaults()
-						op := rapid.SampledFrom([]sim.Op{sim.OpPoolAlloc, sim.OpPoolFree, sim.OpPinnedAlloc, sim.OpPinnedFree, sim.OpMemInfo}).Draw(r, "call")
-						dev.Inject(sim.Fault{Op: op, Nth: rapid.IntRange(1, 3).Draw(r, "nth"), Err: rapid.SampledFrom([]error{nil, alloc.ErrOutOfMemory}).Draw(r, "error")})
+						op := rapid.SampledFrom([]string{"PoolAlloc", "PoolFree", "PinnedAlloc", "PinnedFree", "MemInfo"}).Draw(r, "call")
+						dev.Inject(sim.Fault{Call: op, Nth: rapid.IntRange(1, 3).Draw(r, "nth"), Err: rapid.SampledFrom([]error{nil, alloc.ErrOutOfMemory}).Draw(r, "error")})
 					},
 					"alloc": func(r *rapid.T) {
 						n := rapid.SampledFrom([]int{0, 1, 1 << 20, 5 << 20, 300 << 20}).Draw(r, "bytes")

@@ -46,7 +46,7 @@ type streams struct {
 // Queue queues work. Only calls move the clock: see Advance. The errors are
 // alloc.ErrClosed and those of faults.
 func (d *Device) Queue(w Work) error {
-	if err := d.call(OpQueue); err != nil {
+	if err := d.call("Queue"); err != nil {
 		return err
 	}
 	d.streams.mu.Lock()
@@ -87,7 +87,7 @@ func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) er
 	}
 	w := Work{Stream: s, Ptr: p, Size: n, Write: true, Value: value}
 	defer d.begin()()
-	if err := d.enter(OpFill); err != nil {
+	if err := d.enter("Fill"); err != nil {
 		return err
 	}
 	if err := d.inside(fmt.Sprintf("fill %v", n), p, int(n)); err != nil {
@@ -118,7 +118,7 @@ func (d *Device) Now() time.Duration {
 // RecordEvent marks the end of the work queued on a stream. The errors, the event's too, are
 // alloc.ErrClosed and those of faults.
 func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
-	if err := d.call(OpEvent); err != nil {
+	if err := d.call("Event"); err != nil {
 		return nil, err
 	}
 	d.streams.mu.Lock()
@@ -132,14 +132,14 @@ type event struct {
 }
 
 func (e *event) Done() (bool, error) {
-	if err := e.dev.call(OpEvent); err != nil {
+	if err := e.dev.call("Event"); err != nil {
 		return false, err
 	}
 	return e.dev.Now() >= e.at, nil
 }
 
 func (e *event) Wait() error {
-	if err := e.dev.call(OpEvent); err != nil {
+	if err := e.dev.call("Event"); err != nil {
 		return err
 	}
 	e.dev.streams.mu.Lock()

@@ -61,7 +61,7 @@ func TestWaitingMovesTheClock(t *testing.T) {
 	assert.Equal(t, time.Duration(30), dev.Now())
 	queue()
 	assert.Error(t, dev.Free(p))
-	dev.Inject(sim.Fault{Op: sim.OpFree}, sim.Fault{Op: sim.OpSynchronize})
+	dev.Inject(sim.Fault{Call: "Free"}, sim.Fault{Call: "Synchronize"})
 	assert.Error(t, dev.Free(q))
 	assert.Error(t, dev.Synchronize())
 	assert.Equal(t, time.Duration(30), dev.Now(), "a call that fails does not wait")
@@ -70,7 +70,7 @@ func TestWaitingMovesTheClock(t *testing.T) {
 func TestStreamFaults(t *testing.T) {
 	dev := open(t, sim.Config{})
 	e := event(t, dev, 1)
-	dev.Inject(sim.Fault{Op: sim.OpEvent, Times: 3}, sim.Fault{Op: sim.OpQueue})
+	dev.Inject(sim.Fault{Call: "Event", Times: 3}, sim.Fault{Call: "Queue"})
 	_, err := dev.RecordEvent(1)
 	assert.ErrorIs(t, err, sim.ErrInjected)
 	_, err = e.Done()
@@ -106,7 +106,7 @@ func TestWorkWrites(t *testing.T) {
 	require.NoError(t, dev.Synchronize())
 	assert.Equal(t, "eeee", holds())
 
-	dev.Inject(sim.Fault{Op: sim.OpFill})
+	dev.Inject(sim.Fault{Call: "Fill"})
 	assert.ErrorIs(t, dev.Fill(p, 1, 0, 0), sim.ErrInjected)
 	assert.ErrorIs(t, dev.Fill(p+1, 4, 0, 0), alloc.ErrUnknownPtr)
 	assert.ErrorIs(t, open(t, sim.Config{}).Fill(p, 1, 0, 0), sim.ErrNotBacked)

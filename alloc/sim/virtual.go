@@ -23,7 +23,7 @@ type reservation struct {
 // alloc.ErrClosed, and those of faults. There are 4 TiB of addresses.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	defer d.begin()()
-	if err := d.enter(OpReserve); err != nil {
+	if err := d.enter("Reserve"); err != nil {
 		return 0, err
 	}
 	if chunk <= 0 || chunk%pageSize != 0 || n <= 0 || n%chunk != 0 {
@@ -46,7 +46,7 @@ func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 // it is an error, as are addresses that Reserve did not give.
 func (d *Device) Release(p alloc.Ptr) error {
 	defer d.begin()()
-	if err := d.enter(OpReserve); err != nil {
+	if err := d.enter("Reserve"); err != nil {
 		return err
 	}
 	r := d.memory.reserved[p]
@@ -67,7 +67,7 @@ func (d *Device) Release(p alloc.Ptr) error {
 // backed device.
 func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
 	defer d.begin()()
-	if err := d.enter(OpMap); errors.Is(err, alloc.ErrOutOfMemory) {
+	if err := d.enter("Map"); errors.Is(err, alloc.ErrOutOfMemory) {
 		return d.outOfMemory(n, err)
 	} else if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
 // *alloc.OutOfMemoryError.
 func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	defer d.begin()()
-	if err := d.enter(OpUnmap); err != nil {
+	if err := d.enter("Unmap"); err != nil {
 		return err
 	}
 	r, first, chunks, err := d.chunks(p, n, true)

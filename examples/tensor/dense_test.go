@@ -82,7 +82,7 @@ func TestGorgoniaAllocates(t *testing.T) {
 	e := tensor.NewEngine(tr)
 	d := gorgonia.New(gorgonia.Of(gorgonia.Float64), gorgonia.WithShape(4, 4), gorgonia.WithEngine(e))
 	require.EqualValues(t, 128, tr.LightSnapshot().Live.Bytes)
-	dev.Inject(sim.Fault{Op: sim.OpAlloc})
+	dev.Inject(sim.Fault{Call: "Alloc"})
 	_, err := e.New(alloc.Shape{1 << 30}, alloc.Float32, tracker.Input)
 	require.Error(t, err)
 	require.EqualValues(t, 1, tr.LightSnapshot().Live.Count)
