@@ -135,38 +135,38 @@ func openPath(path string) (*File, error) {
 // none if only a config.json was opened.
 func (c *File) Tensors() iter.Seq[Tensor] { return slices.Values(c.tensors) }
 
-// Total is the sum over tensors of one encoding.
-type Total struct {
-	Encoding Encoding
-	Tensors  int
-	Elements int64
-	Bytes    alloc.Bytes
+// total is the sum over tensors of one encoding.
+type total struct {
+	encoding blockType
+	tensors  int
+	elements int64
+	bytes    alloc.Bytes
 }
 
-// Totals returns the sums by encoding, the one with the most bytes first.
-func (c *File) Totals() []Total {
-	var totals []Total
-	at := map[Encoding]int{}
+// totals returns the sums by encoding, the one with the most bytes first.
+func (c *File) totals() []total {
+	var totals []total
+	at := map[blockType]int{}
 	for _, t := range c.tensors {
-		i, ok := at[t.Encoding]
+		i, ok := at[t.encoding]
 		if !ok {
 			i = len(totals)
-			at[t.Encoding] = i
-			totals = append(totals, Total{Encoding: t.Encoding})
+			at[t.encoding] = i
+			totals = append(totals, total{encoding: t.encoding})
 		}
-		totals[i].Tensors++
-		totals[i].Elements += t.Elements
-		totals[i].Bytes += t.Bytes
+		totals[i].tensors++
+		totals[i].elements += t.Elements
+		totals[i].bytes += t.Bytes
 	}
-	slices.SortStableFunc(totals, func(a, b Total) int { return compareBytes(b, a) })
+	slices.SortStableFunc(totals, func(a, b total) int { return compareBytes(b, a) })
 	return totals
 }
 
-func compareBytes(a, b Total) int {
-	if a.Bytes != b.Bytes {
-		return int(max(-1, min(1, a.Bytes-b.Bytes)))
+func compareBytes(a, b total) int {
+	if a.bytes != b.bytes {
+		return int(max(-1, min(1, a.bytes-b.bytes)))
 	}
-	return strings.Compare(b.Encoding.Name, a.Encoding.Name)
+	return strings.Compare(b.encoding.name, a.encoding.name)
 }
 
 // Parameters returns the number of elements in the tensors that are no buffers, by their

@@ -36,10 +36,10 @@ func TestOpenARealModel(t *testing.T) {
 	require.NoError(t, err)
 	// All but the 512 position_ids, which are a buffer.
 	assert.Equal(t, int64(22_713_216), c.Parameters())
-	totals := c.Totals()
+	totals := c.totals()
 	require.Len(t, totals, 2)
-	assert.Equal(t, Total{safetensorsEncodings["F32"], 103, 22_713_216, 90_852_864}, totals[0])
-	assert.Equal(t, Total{safetensorsEncodings["I64"], 1, 512, 4096}, totals[1])
+	assert.Equal(t, total{safetensorsEncodings["F32"], 103, 22_713_216, 90_852_864}, totals[0])
+	assert.Equal(t, total{safetensorsEncodings["I64"], 1, 512, 4096}, totals[1])
 	name, err := c.Architecture()
 	require.NoError(t, err)
 	assert.Equal(t, "bert", name)

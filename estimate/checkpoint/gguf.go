@@ -159,15 +159,15 @@ func (g *ggufFile) describe(in *ggufReader, t *Tensor) error {
 		return err
 	}
 	var ok bool
-	if t.Encoding, ok = ggufEncodings[kind]; !ok {
+	if t.encoding, ok = ggufEncodings[kind]; !ok {
 		return fmt.Errorf("unknown tensor type %d", kind)
 	}
 	row := 1
 	if dims > 0 {
 		row = t.Shape[0]
 	}
-	if row%t.Encoding.blockElements != 0 {
-		return fmt.Errorf("rows of %d elements do not fill whole blocks of %d, as %s has them", row, t.Encoding.blockElements, t.Encoding)
+	if row%t.encoding.blockElements != 0 {
+		return fmt.Errorf("rows of %d elements do not fill whole blocks of %d, as %s has them", row, t.encoding.blockElements, t.encoding)
 	}
 	slices.Reverse(t.Shape) // GGUF has the innermost dimension first
 	offset, err := in.uint64()

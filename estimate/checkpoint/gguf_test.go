@@ -141,7 +141,7 @@ func TestGGUFTellsTheTensors(t *testing.T) {
 	var lines []string
 	for tensor := range c.Tensors() {
 		lines = append(lines, fmt.Sprintf("%s %v %v elements=%d bytes=%d bits=%v", tensor.Name, tensor.Encoding, tensor.Shape,
-			tensor.Elements, tensor.Bytes, 8*float64(tensor.Encoding.blockBytes)/float64(tensor.Encoding.blockElements)))
+			tensor.Elements, tensor.Bytes, 8*float64(tensor.encoding.blockBytes)/float64(tensor.encoding.blockElements)))
 	}
 	assert.Equal(t, []string{
 		"token_embd.weight Q4_K (3, 256) elements=768 bytes=432 bits=4.5",

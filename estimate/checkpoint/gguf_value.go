@@ -105,7 +105,7 @@ func (v ggufValue) signed() bool {
 // block as ggml's table of types has them (ggml/src/ggml.c, type_traits; the
 // structures are in ggml/src/ggml-common.h). Numbers that ggml has withdrawn are
 // left out: their tensors cannot be loaded any more.
-var ggufEncodings = map[uint32]Encoding{
+var ggufEncodings = map[uint32]blockType{
 	0:  {"F32", alloc.Float32, 1, 4},
 	1:  {"F16", alloc.Float16, 1, 2},
 	2:  {"Q4_0", 0, 32, 18},

@@ -121,8 +121,8 @@ func (p pipeline) held() []string {
 func (p part) params() []tape.Param {
 	params := make([]tape.Param, len(p.tensors))
 	for i, t := range p.tensors {
-		params[i] = tape.Param{Name: t.Name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.isBuffer()}
-		switch t.Encoding.DType {
+		params[i] = tape.Param{Name: t.Name, Shape: t.Shape, DType: t.encoding.dtype, Buffer: t.isBuffer()}
+		switch t.encoding.dtype {
 		case alloc.Float32, alloc.Float16, alloc.BFloat16:
 			params[i].DType = 0
 		}

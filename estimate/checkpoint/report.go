@@ -146,11 +146,11 @@ func adapters(r *estimate.Report) int64 {
 // types are the options that the files give.
 func (c *File) types() []estimate.Option {
 	d := c.architecture.dtype
-	switch totals := c.Totals(); {
+	switch totals := c.totals(); {
 	case c.architecture.quantized != nil: // what is stored is packed
 		d = cmp.Or(d, alloc.Float16)
 	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
-		d = cmp.Or(totals[0].Encoding.DType, alloc.Float16)
+		d = cmp.Or(totals[0].encoding.dtype, alloc.Float16)
 	}
 	opts := []estimate.Option{heldIn(c.architecture.quantized.base())}
 	switch d {
@@ -202,7 +202,7 @@ func (c *File) stored() []tape.Layer {
 			layers = append(layers, tape.Named{Name: module, Layer: &storedModule{}})
 		}
 		m := layers[i].(tape.Named).Layer.(*storedModule)
-		m.params = append(m.params, tape.Param{Name: name, Shape: t.Shape, DType: t.Encoding.DType, Buffer: t.isBuffer()})
+		m.params = append(m.params, tape.Param{Name: name, Shape: t.Shape, DType: t.encoding.dtype, Buffer: t.isBuffer()})
 	}
 	return layers
 }

@@ -24,13 +24,13 @@ const maxSafetensorsHeader = 100_000_000
 
 // safetensorsEncodings has all types of safetensors 0.8, those of package alloc
 // and the ones it lacks.
-var safetensorsEncodings = func() map[string]Encoding {
-	encodings := map[string]Encoding{
-		"F6_E2M3":     {Name: "F6_E2M3", blockElements: 4, blockBytes: 3},
-		"F6_E3M2":     {Name: "F6_E3M2", blockElements: 4, blockBytes: 3},
-		"F8_E8M0":     {Name: "F8_E8M0", blockElements: 1, blockBytes: 1},
-		"F8_E4M3FNUZ": {Name: "F8_E4M3FNUZ", blockElements: 1, blockBytes: 1},
-		"F8_E5M2FNUZ": {Name: "F8_E5M2FNUZ", blockElements: 1, blockBytes: 1},
+var safetensorsEncodings = func() map[string]blockType {
+	encodings := map[string]blockType{
+		"F6_E2M3":     {name: "F6_E2M3", blockElements: 4, blockBytes: 3},
+		"F6_E3M2":     {name: "F6_E3M2", blockElements: 4, blockBytes: 3},
+		"F8_E8M0":     {name: "F8_E8M0", blockElements: 1, blockBytes: 1},
+		"F8_E4M3FNUZ": {name: "F8_E4M3FNUZ", blockElements: 1, blockBytes: 1},
+		"F8_E5M2FNUZ": {name: "F8_E5M2FNUZ", blockElements: 1, blockBytes: 1},
 	}
 	for _, name := range []string{
 		"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64",
@@ -40,7 +40,7 @@ var safetensorsEncodings = func() map[string]Encoding {
 		if err != nil {
 			panic(err) // it is a mistake in the list above
 		}
-		encoding := Encoding{Name: name, DType: d, blockElements: 1, blockBytes: d.Bits() / 8}
+		encoding := blockType{name: name, dtype: d, blockElements: 1, blockBytes: d.Bits() / 8}
 		if d.Bits() < 8 {
 			encoding.blockElements, encoding.blockBytes = 8/d.Bits(), 1
 		}
@@ -163,7 +163,7 @@ func (d *safetensorsDecoder) tensor() (Tensor, error) {
 	for d.More() {
 		switch key := d.Member(); string(key) {
 		case `"dtype"`:
-			t.Encoding, err = d.encoding()
+			t.encoding, err = d.encoding()
 		case `"shape"`:
 			t.Shape, err = wholeNumbers(d, "shape", make([]int, 0, 4), maxDims)
 		case `"data_offsets"`:
@@ -176,7 +176,7 @@ func (d *safetensorsDecoder) tensor() (Tensor, error) {
 		}
 	}
 	d.Token() // the closing brace
-	if t.Encoding.Name == "" || t.Shape == nil || len(offsets) != len(bounds) {
+	if t.encoding.name == "" || t.Shape == nil || len(offsets) != len(bounds) {
 		return t, d.errorf("it needs a dtype, a shape and two data_offsets")
 	}
 	return t, d.place(&t, offsets[0], offsets[1])
@@ -192,19 +192,19 @@ func (d *safetensorsDecoder) place(t *Tensor, begin, end int64) error {
 	}
 	if int64(t.Bytes) != end-begin {
 		return d.errorf("shape %v of %v takes %d bytes, but its data_offsets [%d, %d] hold %d",
-			t.Shape, t.Encoding, int64(t.Bytes), begin, end, end-begin)
+			t.Shape, t.encoding, int64(t.Bytes), begin, end, end-begin)
 	}
 	t.Offset = begin
 	return nil
 }
 
 // encoding decodes a dtype.
-func (d *safetensorsDecoder) encoding() (Encoding, error) {
+func (d *safetensorsDecoder) encoding() (blockType, error) {
 	value := d.Value()
 	if encoding, ok := safetensorsEncodings[string(bytes.Trim(value, `"`))]; ok && value[0] == '"' {
 		return encoding, nil
 	}
-	return Encoding{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", jsontext.Shorten(string(value)))
+	return blockType{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", jsontext.Shorten(string(value)))
 }
 
 // wholeNumbers decodes the key's array of at most n numbers, appended to dst.

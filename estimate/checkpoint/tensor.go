@@ -8,39 +8,38 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Encoding is how a file stores the elements of a tensor: in blocks, each of
+// blockType is how a file stores the elements of a tensor: in blocks, each of
 // blockElements elements in blockBytes bytes. For most types a block is one
 // element; a quantized type packs some hundred of them with their scales.
-type Encoding struct {
-	// Name is the file format's own name of the type: "BF16", "Q4_K".
-	Name string
-	// DType is the element type; zero for the types that only exist in blocks
+type blockType struct {
+	name string // the file format's own
+	// dtype is the element type; zero for the types that only exist in blocks
 	// (GGUF's quantized ones) or that package alloc does not have (F8_E8M0).
-	DType alloc.DType
+	dtype alloc.DType
 	// blockElements and blockBytes are both at least 1.
 	blockElements, blockBytes int
 }
 
-// String returns the name that the file's format has for the type.
-func (e Encoding) String() string { return e.Name }
+func (e blockType) String() string { return e.name }
 
 // size returns the storage of a number of elements. It is an error if they do not
 // fill whole blocks or the size does not fit.
-func (e Encoding) size(elements int64) (alloc.Bytes, error) {
+func (e blockType) size(elements int64) (alloc.Bytes, error) {
 	if elements%int64(e.blockElements) != 0 {
-		return 0, fmt.Errorf("%d elements do not fill whole blocks of %d, as %s has them", elements, e.blockElements, e.Name)
+		return 0, fmt.Errorf("%d elements do not fill whole blocks of %d, as %s has them", elements, e.blockElements, e.name)
 	}
 	blocks := elements / int64(e.blockElements)
 	if blocks > math.MaxInt64/int64(e.blockBytes) {
-		return 0, fmt.Errorf("the size of %d elements of %s overflows 64 bits", elements, e.Name)
+		return 0, fmt.Errorf("the size of %d elements of %s overflows 64 bits", elements, e.name)
 	}
 	return alloc.Bytes(blocks * int64(e.blockBytes)), nil
 }
 
 // Tensor is one tensor of a model file, as the file's header describes it.
 type Tensor struct {
-	Name     string
-	Encoding Encoding
+	Name string
+	// Encoding is the file format's own name of the element type, such as "BF16" or "Q4_K".
+	Encoding string
 	// Shape has the outermost dimension first, also where the format has it last.
 	// It is shared with the File: do not change it.
 	Shape    alloc.Shape
@@ -50,6 +49,8 @@ type Tensor struct {
 	// bytes from the file's start.
 	File   string
 	Offset int64
+
+	encoding blockType
 }
 
 // isBuffer reports whether the tensor is state that is stored with a model and is
@@ -76,10 +77,11 @@ const maxDims = 64
 
 // measure fills in the tensor's elements and bytes from its shape and encoding.
 func (t *Tensor) measure() error {
+	t.Encoding = t.encoding.name
 	var err error
 	if t.Elements, err = t.Shape.Elements(); err != nil {
 		return err
 	}
-	t.Bytes, err = t.Encoding.size(t.Elements)
+	t.Bytes, err = t.encoding.size(t.Elements)
 	return err
 }

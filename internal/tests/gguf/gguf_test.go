@@ -93,7 +93,7 @@ func TestReadersAgree(t *testing.T) {
 	for tensor := range c.Tensors() {
 		info := want.TensorInfos[i]
 		assert.Equal(t, info.Name, tensor.Name)
-		assert.Equal(t, info.Type.String(), tensor.Encoding.Name)
+		assert.Equal(t, info.Type.String(), tensor.Encoding)
 		assert.EqualValues(t, info.Elements(), tensor.Elements, info.Name)
 		assert.EqualValues(t, info.Bytes(), tensor.Bytes, info.Name)
 		assert.EqualValues(t, want.TensorDataStartOffset+int64(info.Offset), tensor.Offset, info.Name)
