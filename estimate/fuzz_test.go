@@ -47,7 +47,7 @@ func (d drawn) layer(depth int) tape.Layer {
 			return layer.Conv1d{In: n(), Out: n(), Kernel: n(), Stride: n(), Padding: n()}
 		},
 		func() tape.Layer {
-			return layer.Conv2d{In: n(), Out: n(), Kernel: n(), Stride: n(), Padding: n(), Dilation: n(), Groups: n(), KernelHW: [2]int{n(), n()}}
+			return layer.Conv2d{In: n(), Out: n(), Kernel: n(), Stride: n(), Padding: n(), Dilation: n(), Groups: n(), Kernels: [3]int{n(), n()}}
 		},
 		func() tape.Layer { return layer.Conv3d{In: n(), Out: n(), Kernel: n()} },
 		func() tape.Layer {

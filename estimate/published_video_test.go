@@ -22,7 +22,7 @@ func inFrames(in, out int, kernel, stride [3]int) tape.Layer {
 }
 
 func overFrames(in, out int, kernel, stride [3]int) tape.Layer {
-	return layer.Conv3d{In: in, Out: out, KernelDHW: kernel, StrideDHW: stride, PaddingDHW: halved(kernel), NoBias: true}
+	return layer.Conv3d{In: in, Out: out, Kernels: kernel, Strides: stride, Paddings: halved(kernel), NoBias: true}
 }
 
 // inThenOverFrames is R(2+1)D's convolution (arXiv:1711.11248), with as many channels between its parts as make

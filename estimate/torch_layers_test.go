@@ -18,8 +18,8 @@ import (
 // layers are those of layers.py, by its names.
 var layers = map[string]tape.Layer{
 	"Conv1d":                  layer.Conv1d{In: 6, Out: 8, Kernel: 3, Stride: 2, Padding: 1, Dilation: 2, Groups: 2},
-	"Conv2d":                  layer.Conv2d{In: 6, Out: 8, KernelHW: [2]int{3, 5}, StrideHW: [2]int{2, 1}, PaddingHW: [2]int{1, 2}, Groups: 2, NoBias: true},
-	"Conv3d":                  layer.Conv3d{In: 4, Out: 8, Kernel: 3, StrideDHW: [3]int{1, 2, 2}, Padding: 1},
+	"Conv2d":                  layer.Conv2d{In: 6, Out: 8, Kernels: [3]int{3, 5}, Strides: [3]int{2, 1}, Paddings: [3]int{1, 2}, Groups: 2, NoBias: true},
+	"Conv3d":                  layer.Conv3d{In: 4, Out: 8, Kernel: 3, Strides: [3]int{1, 2, 2}, Padding: 1},
 	"ConvTranspose1d":         layer.ConvTranspose1d{In: 6, Out: 8, Kernel: 4, Stride: 2, Padding: 1},
 	"ConvTranspose2d":         layer.ConvTranspose2d{In: 6, Out: 8, Kernel: 3, Stride: 2, Padding: 1, OutputPadding: 1, Groups: 2, Dilation: 2},
 	"ConvTranspose3d":         layer.ConvTranspose3d{In: 4, Out: 6, Kernel: 2, Stride: 2, NoBias: true},

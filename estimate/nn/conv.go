@@ -1,40 +1,25 @@
 package nn
 
-// Conv1d is torch.torch.nn.Conv1d over (batch, channels, length). Convolutions keep their input.
-type Conv1d struct {
-	In, Out, Kernel int
-	Stride          int // 0 means 1
-	Padding         int
-	Dilation        int // 0 means 1
-	Groups          int // 0 means 1
-	NoBias          bool
-}
-
-// Conv2d is torch.torch.nn.Conv2d over (batch, channels, height, width). The fields that
-// end in HW hold a value for each of the two dimensions, and win over the
-// plain ones where they are not zero.
+// Conv2d is torch.nn.Conv2d over (batch, channels, height, width). Convolutions keep their input.
+// Kernels, Strides, Paddings and Dilations hold a value for each of the dimensions, here two, and win over
+// the plain ones where they are not zero.
 type Conv2d struct {
-	In, Out, Kernel                           int
-	Stride                                    int // 0 means 1
-	Padding                                   int
-	Dilation                                  int // 0 means 1
-	Groups                                    int // 0 means 1
-	NoBias                                    bool
-	KernelHW, StrideHW, PaddingHW, DilationHW [2]int
+	In, Out, Kernel                       int
+	Stride                                int // 0 means 1
+	Padding                               int
+	Dilation                              int // 0 means 1
+	Groups                                int // 0 means 1
+	NoBias                                bool
+	Kernels, Strides, Paddings, Dilations [3]int
 }
 
-// Conv3d is torch.torch.nn.Conv3d over (batch, channels, depth, height, width); see Conv2d.
-type Conv3d struct {
-	In, Out, Kernel                               int
-	Stride                                        int // 0 means 1
-	Padding                                       int
-	Dilation                                      int // 0 means 1
-	Groups                                        int // 0 means 1
-	NoBias                                        bool
-	KernelDHW, StrideDHW, PaddingDHW, DilationDHW [3]int
-}
+// Conv1d is torch.nn.Conv1d over (batch, channels, length), with the settings of Conv2d.
+type Conv1d Conv2d
 
-// ConvTranspose1d is torch.torch.nn.ConvTranspose1d.
+// Conv3d is torch.nn.Conv3d over (batch, channels, depth, height, width), with the settings of Conv2d.
+type Conv3d Conv2d
+
+// ConvTranspose1d is torch.nn.ConvTranspose1d.
 type ConvTranspose1d struct {
 	In, Out, Kernel        int
 	Stride                 int // 0 means 1

@@ -1,6 +1,6 @@
 package nn
 
-// Linear is y = xW' + b over the last dimension, as torch.torch.nn.Linear. It keeps its
+// Linear is y = xW' + b over the last dimension, as torch.nn.Linear. It keeps its
 // input, or the copy that it makes of one whose dimensions were permuted.
 type Linear struct {
 	In, Out int
@@ -22,13 +22,13 @@ const (
 	ByRows                 // each device reads a part of the inputs; the sum is whole
 )
 
-// Embedding looks up vectors by number, as torch.torch.nn.Embedding. It keeps the numbers.
+// Embedding looks up vectors by number, as torch.nn.Embedding. It keeps the numbers.
 type Embedding struct {
 	Num, Dim int
 	Split    bool // tensor parallelism divides the table
 }
 
-// RNN is torch.torch.nn.RNN with batch_first over (batch, length, features); it returns
+// RNN is torch.nn.RNN with batch_first over (batch, length, features); it returns
 // the output of every step. What recurrent layers keep follows PyTorch's own
 // loops, which cuDNN's reserved block is taken to equal, and on the CPU for LSTM
 // oneDNN; the peaks of models with recurrent layers have a wide band.
@@ -39,10 +39,10 @@ type RNN struct {
 	NoBias        bool
 }
 
-// LSTM is torch.torch.nn.LSTM with batch_first; see RNN.
+// LSTM is torch.nn.LSTM with batch_first; see RNN.
 type LSTM RNN
 
-// GRU is torch.torch.nn.GRU with batch_first; see RNN.
+// GRU is torch.nn.GRU with batch_first; see RNN.
 type GRU RNN
 
 // Attention is multi-head attention with its projections, over (batch, length, hidden), as

@@ -1,6 +1,6 @@
 package nn
 
-// CrossEntropy is torch.torch.nn.CrossEntropyLoss, with a number of the right class for each vector
+// CrossEntropy is torch.nn.CrossEntropyLoss, with a number of the right class for each vector
 // of logits. It keeps the logarithms of the probabilities and the targets. Losses make
 // their own targets.
 type CrossEntropy struct {
@@ -9,25 +9,25 @@ type CrossEntropy struct {
 	Dim int
 }
 
-// NLL is torch.torch.nn.NLLLoss over (batch, classes); it keeps its input and the targets.
+// NLL is torch.nn.NLLLoss over (batch, classes); it keeps its input and the targets.
 type NLL struct{}
 
-// MSE is torch.torch.nn.MSELoss; it keeps its input and the target.
+// MSE is torch.nn.MSELoss; it keeps its input and the target.
 type MSE struct{}
 
-// L1 is torch.torch.nn.L1Loss; it keeps the difference.
+// L1 is torch.nn.L1Loss; it keeps the difference.
 type L1 struct{}
 
-// Huber is torch.torch.nn.HuberLoss and nn.SmoothL1Loss; it keeps its input and the target.
+// Huber is torch.nn.HuberLoss and nn.SmoothL1Loss; it keeps its input and the target.
 type Huber struct{}
 
-// KLDiv is torch.torch.nn.KLDivLoss; it keeps the target.
+// KLDiv is torch.nn.KLDivLoss; it keeps the target.
 type KLDiv struct{}
 
-// BCEWithLogits is torch.torch.nn.BCEWithLogitsLoss; it keeps its input and the target.
+// BCEWithLogits is torch.nn.BCEWithLogitsLoss; it keeps its input and the target.
 type BCEWithLogits struct{}
 
-// CTC is torch.torch.nn.CTCLoss of (steps, batch, letters), with texts of so many letters. It keeps its input,
+// CTC is torch.nn.CTCLoss of (steps, batch, letters), with texts of so many letters. It keeps its input,
 // the texts, and a number for each step and each place of a text.
 type CTC struct{ Letters int }
 

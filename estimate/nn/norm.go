@@ -1,6 +1,6 @@
 package nn
 
-// BatchNorm is torch.torch.nn.BatchNorm1d, 2d and 3d. It keeps its input and two vectors
+// BatchNorm is torch.nn.BatchNorm1d, 2d and 3d. It keeps its input and two vectors
 // of statistics; its running statistics are buffers.
 type BatchNorm struct {
 	Features int
@@ -8,7 +8,7 @@ type BatchNorm struct {
 	NoStats  bool // no running statistics
 }
 
-// LayerNorm is torch.torch.nn.LayerNorm over the last dimension. It keeps its input, and
+// LayerNorm is torch.nn.LayerNorm over the last dimension. It keeps its input, and
 // mean and deviation of each vector.
 type LayerNorm struct {
 	Size     int
@@ -16,35 +16,35 @@ type LayerNorm struct {
 	NoBias   bool
 }
 
-// GroupNorm is torch.torch.nn.GroupNorm. It keeps its input, and mean and deviation of each
+// GroupNorm is torch.nn.GroupNorm. It keeps its input, and mean and deviation of each
 // group of each sample.
 type GroupNorm struct {
 	Groups, Channels int
 	NoAffine         bool
 }
 
-// InstanceNorm is torch.torch.nn.InstanceNorm1d, 2d and 3d. It keeps its input and two numbers for each channel
+// InstanceNorm is torch.nn.InstanceNorm1d, 2d and 3d. It keeps its input and two numbers for each channel
 // of each sample, and with Affine the weight for each of them.
 type InstanceNorm struct {
 	Features int
 	Affine   bool
 }
 
-// LocalResponseNorm is torch.torch.nn.LocalResponseNorm over (batch, channels, ...), in elementary operations.
+// LocalResponseNorm is torch.nn.LocalResponseNorm over (batch, channels, ...), in elementary operations.
 type LocalResponseNorm struct{ Size int }
 
 // RMSNorm is torch.nn.RMSNorm over the last dimension. On CUDA it keeps its input and one number a
 // vector; on the CPU it keeps its normalised input besides.
 type RMSNorm struct{ Size int }
 
-// Dropout is torch.torch.nn.Dropout. It keeps a mask of a byte an element on CUDA, and one
+// Dropout is torch.nn.Dropout. It keeps a mask of a byte an element on CUDA, and one
 // of the input's type on the CPU; in inference it does nothing.
 type Dropout struct {
 	P       float64 // 0 means 0.5
 	InPlace bool
 }
 
-// ChannelDropout is torch.torch.nn.Dropout1d, 2d and 3d, which drop whole channels of a sample; it keeps a
+// ChannelDropout is torch.nn.Dropout1d, 2d and 3d, which drop whole channels of a sample; it keeps a
 // number for each.
 type ChannelDropout struct{}
 

@@ -3,25 +3,20 @@ package layer
 import (
 	"slices"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-type Conv1d nn.Conv1d
-
-type Conv2d nn.Conv2d
-
-type Conv3d nn.Conv3d
-
-type ConvTranspose1d nn.ConvTranspose1d
-
-type ConvTranspose2d nn.ConvTranspose2d
-
-type ConvTranspose3d nn.ConvTranspose3d
+type (
+	Conv1d          nn.Conv1d
+	Conv2d          nn.Conv2d
+	Conv3d          nn.Conv3d
+	ConvTranspose1d nn.ConvTranspose1d
+	ConvTranspose2d nn.ConvTranspose2d
+	ConvTranspose3d nn.ConvTranspose3d
+)
 
 func (l Conv1d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
@@ -59,38 +54,28 @@ func (l ConvTranspose3d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	return l.conv().forward(t, x)
 }
 
-func (l Conv1d) conv() conv {
-	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
-		window: cube(1, l.Kernel, l.Stride, l.Padding, l.Dilation)}
-}
+func (l Conv1d) conv() conv { return convolution(1, nn.Conv2d(l)) }
 
-func (l Conv2d) conv() conv {
+func (l Conv2d) conv() conv { return convolution(2, nn.Conv2d(l)) }
+
+func (l Conv3d) conv() conv { return convolution(3, nn.Conv2d(l)) }
+
+func (l ConvTranspose1d) conv() conv { return transposed(1, nn.ConvTranspose1d(l)) }
+
+func (l ConvTranspose2d) conv() conv { return transposed(2, nn.ConvTranspose1d(l)) }
+
+func (l ConvTranspose3d) conv() conv { return transposed(3, nn.ConvTranspose1d(l)) }
+
+func convolution(dims int, l nn.Conv2d) conv {
 	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
-		window: cube(2, l.Kernel, l.Stride, l.Padding, l.Dilation)}
-	c.window.set(l.KernelHW[:], l.StrideHW[:], l.PaddingHW[:], l.DilationHW[:])
+		window: cube(dims, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+	c.window.set(l.Kernels, l.Strides, l.Paddings, l.Dilations)
 	return c
 }
 
-func (l Conv3d) conv() conv {
-	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
-		window: cube(3, l.Kernel, l.Stride, l.Padding, l.Dilation)}
-	c.window.set(l.KernelDHW[:], l.StrideDHW[:], l.PaddingDHW[:], l.DilationDHW[:])
-	return c
-}
-
-func (l ConvTranspose1d) conv() conv {
+func transposed(dims int, l nn.ConvTranspose1d) conv {
 	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
-		outputPadding: l.OutputPadding, window: cube(1, l.Kernel, l.Stride, l.Padding, l.Dilation)}
-}
-
-func (l ConvTranspose2d) conv() conv {
-	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
-		outputPadding: l.OutputPadding, window: cube(2, l.Kernel, l.Stride, l.Padding, l.Dilation)}
-}
-
-func (l ConvTranspose3d) conv() conv {
-	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
-		outputPadding: l.OutputPadding, window: cube(3, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+		outputPadding: l.OutputPadding, window: cube(dims, l.Kernel, l.Stride, l.Padding, l.Dilation)}
 }
 
 // conv is what all convolutions are made of.

@@ -67,7 +67,7 @@ func (l MaxPool) dims(d *tape.Declaration) bool {
 
 func (l MaxPool) window() window {
 	w := cube(setting.Or(l.Dims, 2), l.Kernel, l.Stride, l.Padding, l.Dilation)
-	w.set(l.Kernels[:], l.Strides[:], l.Paddings[:], make([]int, w.dims))
+	w.set(l.Kernels, l.Strides, l.Paddings, [3]int{})
 	for i := range w.dims {
 		w.stride[i] = setting.Or(l.Strides[i], setting.Or(l.Stride, w.kernel[i]))
 	}

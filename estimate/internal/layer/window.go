@@ -22,7 +22,7 @@ func cube(dims, kernel, stride, padding, dilation int) window {
 }
 
 // set replaces what is given for single dimensions.
-func (w *window) set(kernel, stride, padding, dilation []int) {
+func (w *window) set(kernel, stride, padding, dilation [3]int) {
 	for i := range w.dims {
 		w.kernel[i] = setting.Or(kernel[i], w.kernel[i])
 		w.stride[i] = setting.Or(stride[i], w.stride[i])

@@ -41,7 +41,7 @@ var Qwen3Vision = family.Register(&family.Family{
 
 // qwenPatches is the convolution of two frames.
 func qwenPatches(c family.Transformer, noBias bool) tape.Layer {
-	return layer.Conv3d{In: c.Channels, Out: c.Hidden, KernelDHW: [3]int{2, c.Patch, c.Patch}, StrideDHW: [3]int{2, c.Patch, c.Patch}, NoBias: noBias}
+	return layer.Conv3d{In: c.Channels, Out: c.Hidden, Kernels: [3]int{2, c.Patch, c.Patch}, Strides: [3]int{2, c.Patch, c.Patch}, NoBias: noBias}
 }
 
 func qwenBlocks(c family.Transformer, norm, mlp tape.Layer) tape.Layer {
