@@ -14,7 +14,7 @@
 //
 // 2. The deltas of all marks, added up, give the last mark's live table.
 //
-//	subject.compareMark
+//	subject.marked
 //	tracker/internal/ledger.TestAMarkIsOfOneInstant
 //
 // 3. allocated <= reserved; blocks tile their segment; current <= peak.

@@ -10,6 +10,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
+// Rig is a device under test.
+type Rig struct {
+	Device alloc.Device
+	// FailAlloc and FailFree make the next call of the device's Alloc or Free
+	// fail. They are nil where the device cannot be made to fail.
+	FailAlloc, FailFree func()
+	// Heal takes back failures that did not come to pass; nil if there are none.
+	Heal func()
+}
+
 // fault is what a device does wrong once, at the next call that can.
 type fault int
 
@@ -194,4 +204,34 @@ func (d *device) MemInfo() (alloc.MemInfo, error) {
 		return alloc.MemInfo{}, errInjected
 	}
 	return d.Device.MemInfo()
+}
+
+// report is a Config.Report. It keeps the blocks that came since the last check; with
+// rand, some writes fail.
+type report struct {
+	called func()
+
+	mu     sync.Mutex
+	rand   *rand.Rand
+	blocks []string
+	header bool
+	failed int // since the last check
+	broken bool
+}
+
+func (r *report) Write(block []byte) (int, error) {
+	r.called()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !r.header:
+		r.header = true
+	case r.rand != nil && r.rand.IntN(4) == 0:
+		r.failed++
+		r.broken = true
+		return 0, errInjected
+	default:
+		r.blocks = append(r.blocks, string(block))
+	}
+	return len(block), nil
 }

@@ -1,17 +1,17 @@
 package trackertest
 
 import (
-	"flag"
 	"fmt"
 	"testing"
 	"time"
 )
 
-var (
-	// Long is for other random tests too.
-	Long = flag.Bool("long", false, "run many more random programs: ten million operations")
-	seed = flag.Uint64("seed", 0, "run only the random program of this seed")
-)
+// Run runs every test body. open is called for each program and each case; it has the
+// test close the device.
+func Run(t *testing.T, open func(t *testing.T) Rig) {
+	t.Run("oracle", func(t *testing.T) { Oracle(t, open) })
+	t.Run("out of memory", func(t *testing.T) { OutOfMemory(t, open) })
+}
 
 // Oracle runs random programs through the public API, on a device that fails and on
 // 1 to 64 goroutines, and compares the tracker with two naive accounts:

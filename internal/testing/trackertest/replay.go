@@ -24,7 +24,7 @@ type replay struct {
 	ooms     int64
 	retries  int64
 	lost     int
-	open     map[uint64]*section // by span
+	open     map[uint64]*snapshot.MemoryUse // of the sections, by span
 
 	level, peak, total    mem.Tally
 	allocated, registered alloc.Bytes
@@ -73,13 +73,21 @@ func caller(s mem.Stack) (f mem.Frame) {
 func newReplay(t require.TestingT) replay {
 	return replay{
 		t: t, live: make(map[alloc.Ptr]*entry), gone: make(map[alloc.Ptr]*entry),
-		segments: make(map[alloc.Ptr]alloc.Bytes), open: make(map[uint64]*section),
+		segments: make(map[alloc.Ptr]alloc.Bytes), open: make(map[uint64]*snapshot.MemoryUse),
 		sites: make(map[site]mem.Tally), atPeak: make(map[site]mem.Tally), ever: make(map[site]mem.Tally),
 	}
 }
 
+// witness is told of what has no place in a ledger.
+type witness interface {
+	marked(e snapshot.Event)
+	// began returns what the replay is to measure of the section that the event tells of.
+	began(e snapshot.Event) *snapshot.MemoryUse
+	ended(e snapshot.Event)
+}
+
 // apply does what an event tells, and checks that it can be.
-func (r *replay) apply(e snapshot.Event, s *subject) {
+func (r *replay) apply(e snapshot.Event, to witness) {
 	require.Equal(r.t, r.next, e.Seq, "the history has no gap")
 	require.False(r.t, e.Time.Before(r.time), "time does not go back")
 	r.next, r.time = e.Seq+1, e.Time
@@ -113,12 +121,14 @@ func (r *replay) apply(e snapshot.Event, s *subject) {
 		require.Equal(r.t, r.segments[e.Ptr], e.Allocated, "what goes back was taken: %v", e)
 		delete(r.segments, e.Ptr)
 	case mem.Marked:
-		s.compareMark(e)
+		to.marked(e)
 	case mem.SectionBegan:
-		r.open[e.Span] = s.begin(e.Section)
+		r.open[e.Span] = to.began(e)
+		*r.open[e.Span] = snapshot.MemoryUse{Before: r.level.Bytes, Peak: r.level.Bytes}
 	case mem.SectionEnded:
-		r.open[e.Span].gpu.Used = r.level.Bytes
+		r.open[e.Span].Used = r.level.Bytes
 		delete(r.open, e.Span)
+		to.ended(e)
 	}
 }
 
@@ -162,8 +172,8 @@ func (r *replay) add(e snapshot.Event, n alloc.Bytes) {
 	if r.isPeak = peaks; peaks {
 		r.peak = r.level
 	}
-	for _, section := range r.open {
-		section.gpu.Peak = max(section.gpu.Peak, r.level.Bytes)
+	for _, use := range r.open {
+		use.Peak = max(use.Peak, r.level.Bytes)
 	}
 }
 
@@ -175,6 +185,13 @@ func (r *replay) sitesAtPeak() map[site]mem.Tally {
 		return r.sites
 	}
 	return r.atPeak
+}
+
+// look is a snapshot taken at some moment.
+type look struct {
+	*snapshot.Snapshot
+	light bool
+	sites bool // to be compared too
 }
 
 // compare compares a snapshot with the ledger as it is after the events that it has seen.

@@ -161,14 +161,16 @@ func (of *subject) newSection(parent *section, name string) *section {
 	return s
 }
 
-// begin returns the section that an event tells of: those of one path begin in order.
-func (of *subject) begin(path string) *section {
-	require.NotEmpty(of.world.t, of.begun[path], "a section that nobody began: %q", path)
-	s := of.begun[path][0]
-	of.begun[path] = of.begun[path][1:]
-	s.gpu = snapshot.MemoryUse{Before: of.replay.level.Bytes, Peak: of.replay.level.Bytes}
-	return s
+// began returns what is measured of the section that an event tells of: those of one path begin in order.
+func (of *subject) began(e snapshot.Event) *snapshot.MemoryUse {
+	require.NotEmpty(of.world.t, of.begun[e.Section], "a section that nobody began: %q", e.Section)
+	s := of.begun[e.Section][0]
+	of.begun[e.Section] = of.begun[e.Section][1:]
+	of.open[e.Span] = s
+	return &s.gpu
 }
+
+func (of *subject) ended(e snapshot.Event) { delete(of.open, e.Span) }
 
 // end closes an open section; where all run at once, one of its own.
 func (w *worker) end() {
@@ -192,7 +194,7 @@ func (w *worker) close(s *section) {
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	s.of.ended = append(s.of.ended, s)
+	s.of.finished = append(s.of.finished, s)
 }
 
 // deed is what a section counts.

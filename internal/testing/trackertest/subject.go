@@ -42,10 +42,11 @@ type subject struct {
 	mu       sync.Mutex
 	looks    []look // since the last check
 	marks    map[int]*snapshot.Mark
-	marked   map[site]mem.Tally // the deltas of all marks, added up
+	deltas   map[site]mem.Tally // the deltas of all marks, added up
 	ooms     int64
 	begun    map[string][]*section // by path: those whose beginning the replay has not met
-	ended    []*section            // since the last check
+	open     map[uint64]*section   // by span: those whose end it has not met
+	finished []*section            // since the last check
 	rows     map[string]snapshot.ProfileRow
 	blocks   []string  // what the report says of the marks since the last check
 	lost     []*record // live, and nobody can free them any more
@@ -57,13 +58,6 @@ type subject struct {
 	givenBack bool
 }
 
-// look is a snapshot taken at some moment.
-type look struct {
-	*snapshot.Snapshot
-	light bool
-	sites bool // to be compared too
-}
-
 // start is when every tracker's clock begins. It ticks at each look, so that no two
 // events are of one time.
 var start = time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
@@ -71,8 +65,8 @@ var start = time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
 func newSubject(w *world, from *pool, ownCache bool) *subject {
 	s := &subject{
 		world: w, pool: from, owns: ownCache, replay: newReplay(w.t),
-		marks: make(map[int]*snapshot.Mark), marked: make(map[site]mem.Tally),
-		begun: make(map[string][]*section), rows: make(map[string]snapshot.ProfileRow),
+		marks: make(map[int]*snapshot.Mark), deltas: make(map[site]mem.Tally),
+		begun: make(map[string][]*section), open: make(map[uint64]*section), rows: make(map[string]snapshot.ProfileRow),
 	}
 	s.report = &report{called: func() { w.callback(s) }}
 	if w.rand.IntN(3) == 0 {
@@ -100,36 +94,6 @@ func newSubject(w *world, from *pool, ownCache bool) *subject {
 	s.tr, err = tracker.New(s.config)
 	require.NoError(w.t, err)
 	return s
-}
-
-// report is a Config.Report. It keeps the blocks that came since the last check; with
-// rand, some writes fail.
-type report struct {
-	called func()
-
-	mu     sync.Mutex
-	rand   *rand.Rand
-	blocks []string
-	header bool
-	failed int // since the last check
-	broken bool
-}
-
-func (r *report) Write(block []byte) (int, error) {
-	r.called()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case !r.header:
-		r.header = true
-	case r.rand != nil && r.rand.IntN(4) == 0:
-		r.failed++
-		r.broken = true
-		return 0, errInjected
-	default:
-		r.blocks = append(r.blocks, string(block))
-	}
-	return len(block), nil
 }
 
 // handler is a Logger's that calls back.
@@ -304,8 +268,8 @@ func (s *subject) compareTwins(seen look) {
 	}
 }
 
-// compareMark compares a mark with the ledger at its event.
-func (s *subject) compareMark(e snapshot.Event) {
+// marked compares a mark with the ledger at its event.
+func (s *subject) marked(e snapshot.Event) {
 	t, r := s.world.t, &s.replay
 	m := s.marks[e.Mark]
 	require.NotNil(t, m, "mark %d was returned", e.Mark)
@@ -321,10 +285,10 @@ func (s *subject) compareMark(e snapshot.Event) {
 		for _, x := range c.Sites {
 			sum = sum.Add(x.Tally)
 		}
-		count(s.marked, site{kind: c.Kind, dtype: c.DType, shape: c.Shape.String(), memory: c.Memory}, c.Tally)
+		count(s.deltas, site{kind: c.Kind, dtype: c.DType, shape: c.Shape.String(), memory: c.Memory}, c.Tally)
 		require.Equal(t, c.Tally, sum)
 	}
-	same(t, r.by(site.group), s.marked, "the deltas of all marks come to the live table")
+	same(t, r.by(site.group), s.deltas, "the deltas of all marks come to the live table")
 	s.blocks = append(s.blocks, m.Delta.String())
 }
 
@@ -388,7 +352,7 @@ func (s *subject) checkReport() {
 
 // checkSections compares the sections that ended, adds them up, and compares the open ones.
 func (s *subject) checkSections() {
-	for _, x := range s.ended {
+	for _, x := range s.finished {
 		x.compare(s.world.t, 0)
 		row := s.rows[x.path]
 		row.Calls++
@@ -396,13 +360,13 @@ func (s *subject) checkSections() {
 		row.Peak, row.OwnPeak = max(row.Peak, x.gpu.Peak), max(row.OwnPeak, x.Data().OwnPeak)
 		s.rows[x.path] = row
 	}
-	s.ended = nil
+	s.finished = nil
 }
 
 // checkReaders compares what else can be read.
 func (s *subject) checkReaders(now *snapshot.Snapshot) {
 	t := s.world.t
-	for _, x := range s.replay.open {
+	for _, x := range s.open {
 		x.compare(t, s.replay.level.Bytes)
 	}
 	if s.owns {
@@ -468,7 +432,7 @@ func (s *subject) checkClosed() {
 			RequireExact(t, x.Snapshot)
 		}
 	}
-	s.looks, s.ended = nil, nil
+	s.looks, s.finished = nil, nil
 	// What the driver refuses stays until the next Free.
 	refused, freed := s.world.device.refused, s.frees.Swap(0) > 0
 	if s.refused < refused || freed {
