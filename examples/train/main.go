@@ -29,8 +29,7 @@ func main() {
 }
 
 func run(out io.Writer, batch, steps int, by string) (err error) {
-	column, err := snapshot.ParseColumn(by)
-	if err != nil {
+	if err := new(snapshot.Profile).Sort(snapshot.Column(by)); err != nil {
 		return err
 	}
 	report, want, err := expect(batch)
@@ -61,8 +60,10 @@ func run(out io.Writer, batch, steps int, by string) (err error) {
 
 	profile := tr.Profile()
 	profile.Attach(want)
-	profile.Sort(column)
-	if column == snapshot.ByTree {
+	if err := profile.Sort(snapshot.Column(by)); err != nil {
+		return err
+	}
+	if by == "tree" {
 		fmt.Fprint(out, profile.Tree())
 	} else {
 		fmt.Fprint(out, profile.Table())

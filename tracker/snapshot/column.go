@@ -12,98 +12,71 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Column is a column of a Profile's table.
-type Column uint8
+// Column is a column of a Profile's table: "tree" or "", which is the order of the tree, "path", "calls", "time",
+// "gpu-time", "cpu-time", "rss", "heap", "allocated", "kept", "estimate", "difference", "peak", "own-peak", "live",
+// "flops", "params", "inputs" or "site".
+type Column string
 
-// The columns. The zero Column is the order of the tree.
+// The columns that an Estimate can be of.
 const (
-	ByTree Column = iota
-	ByPath
-	ByCalls
-	ByTime
-	ByDeviceTime
-	ByCPUTime
-	ByRSS
-	ByHeap
-	ByAllocated
-	ByKept
-	ByEstimate
-	ByDifference
-	ByPeak
-	ByOwnPeak
-	ByLive
-	ByFLOPs
-	ByParams
-	ByInputs
-	BySite
+	ByAllocated Column = "allocated"
+	ByKept      Column = "kept"
+	ByPeak      Column = "peak"
+	ByOwnPeak   Column = "own-peak"
+	ByLive      Column = "live"
 )
 
-var columnNames = [...]string{
-	ByTree: "tree", ByPath: "path", ByCalls: "calls", ByTime: "time", ByDeviceTime: "gpu-time", ByCPUTime: "cpu-time",
-	ByRSS: "rss", ByHeap: "heap", ByAllocated: "allocated", ByKept: "kept", ByEstimate: "estimate",
-	ByDifference: "difference", ByPeak: "peak", ByOwnPeak: "own-peak", ByLive: "live",
-	ByFLOPs: "flops", ByParams: "params", ByInputs: "inputs", BySite: "site",
-}
+// byTree is the column that is in no table.
+const byTree Column = "tree"
 
-// String returns the column's name: "own-peak".
-func (c Column) String() string {
-	if int(c) < len(columnNames) {
-		return columnNames[c]
+// check finds what is no column.
+func (c Column) check() error {
+	if c == byTree || c == "" || slices.ContainsFunc(columns, func(known column) bool { return known.name == c }) {
+		return nil
 	}
-	return fmt.Sprintf("Column(%d)", uint8(c))
-}
-
-// MarshalText writes the column's name.
-func (c Column) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
-// UnmarshalText reads a column as ParseColumn does.
-func (c *Column) UnmarshalText(text []byte) (err error) {
-	*c, err = ParseColumn(string(text))
-	return err
-}
-
-// ParseColumn reads a name that String writes. The error lists the names.
-func ParseColumn(name string) (Column, error) {
-	if i := slices.Index(columnNames[:], name); i >= 0 {
-		return Column(i), nil
+	names := []string{string(byTree)}
+	for _, known := range columns {
+		names = append(names, string(known.name))
 	}
-	return 0, fmt.Errorf("parse column %q: want one of %s", name, strings.Join(columnNames[:], ", "))
+	return fmt.Errorf("parse column %q: want one of %s", string(c), strings.Join(names, ", "))
 }
 
 // column is how a column is headed, ordered and printed. One that no row has
 // anything for is left out of the table.
 type column struct {
+	name    Column
 	header  string
 	compare func(x, y *ProfileRow) int
 	has     func(r *ProfileRow) bool // nil: always
 	text    func(r *ProfileRow) string
+	left    bool // a text is set left, a number right
 }
 
-var columns = [...]column{
-	ByTree:       {},
-	ByPath:       {"Section", byText(func(r *ProfileRow) string { return r.Path }), nil, func(r *ProfileRow) string { return r.Path }},
-	ByCalls:      number("Calls", func(r *ProfileRow) int64 { return r.Calls }, plain),
-	ByTime:       number("Time", func(r *ProfileRow) time.Duration { return r.Time }, short),
-	ByDeviceTime: number("GPU time", func(r *ProfileRow) time.Duration { return max(0, r.DeviceTime) }, short),
-	ByCPUTime:    number("CPU time", func(r *ProfileRow) time.Duration { return r.CPUTime }, short),
-	ByRSS:        number("RSS", func(r *ProfileRow) alloc.Bytes { return r.RSS }, alloc.Bytes.String),
-	ByHeap:       number("Go heap", func(r *ProfileRow) alloc.Bytes { return r.Heap }, alloc.Bytes.String),
-	ByAllocated:  number("Allocated", func(r *ProfileRow) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
-	ByKept:       number("Kept/call", (*ProfileRow).Kept, alloc.Bytes.String),
-	ByEstimate:   estimated("Estimate", expected, func(r *ProfileRow) string { return expected(r).String() + " " + r.Estimate.Of.String() }),
-	ByDifference: estimated("Difference", (*ProfileRow).Difference, func(r *ProfileRow) string { return r.Difference().String() }),
-	ByPeak:       number("Peak", func(r *ProfileRow) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
-	ByOwnPeak:    number("Own peak", func(r *ProfileRow) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
-	ByLive:       number("Live", func(r *ProfileRow) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
-	ByFLOPs:      number("FLOPs", func(r *ProfileRow) int64 { return r.FLOPs }, scaled),
-	ByParams:     number("Params", func(r *ProfileRow) int64 { return r.Params }, plain),
-	ByInputs:     {"Inputs", byText(inputs), func(r *ProfileRow) bool { return len(r.Inputs) > 0 }, inputs},
-	BySite:       {"Call site", byText(site), nil, site},
+var columns = []column{
+	{"path", "Section", byText(func(r *ProfileRow) string { return r.Path }), nil, func(r *ProfileRow) string { return r.Path }, true},
+	number("calls", "Calls", func(r *ProfileRow) int64 { return r.Calls }, plain),
+	number("time", "Time", func(r *ProfileRow) time.Duration { return r.Time }, short),
+	number("gpu-time", "GPU time", func(r *ProfileRow) time.Duration { return max(0, r.DeviceTime) }, short),
+	number("cpu-time", "CPU time", func(r *ProfileRow) time.Duration { return r.CPUTime }, short),
+	number("rss", "RSS", func(r *ProfileRow) alloc.Bytes { return r.RSS }, alloc.Bytes.String),
+	number("heap", "Go heap", func(r *ProfileRow) alloc.Bytes { return r.Heap }, alloc.Bytes.String),
+	number(ByAllocated, "Allocated", func(r *ProfileRow) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
+	number(ByKept, "Kept/call", (*ProfileRow).Kept, alloc.Bytes.String),
+	estimated("estimate", "Estimate", expected, func(r *ProfileRow) string { return expected(r).String() + " " + string(r.Estimate.Of) }),
+	estimated("difference", "Difference", (*ProfileRow).Difference, func(r *ProfileRow) string { return r.Difference().String() }),
+	number(ByPeak, "Peak", func(r *ProfileRow) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
+	number(ByOwnPeak, "Own peak", func(r *ProfileRow) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
+	number(ByLive, "Live", func(r *ProfileRow) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
+	number("flops", "FLOPs", func(r *ProfileRow) int64 { return r.FLOPs }, scaled),
+	number("params", "Params", func(r *ProfileRow) int64 { return r.Params }, plain),
+	{"inputs", "Inputs", byText(inputs), func(r *ProfileRow) bool { return len(r.Inputs) > 0 }, inputs, true},
+	{"site", "Call site", byText(site), nil, site, true},
 }
 
 // number is a column that a row without the value shows as "-".
-func number[T ~int64](header string, value func(*ProfileRow) T, print func(T) string) column {
+func number[T ~int64](name Column, header string, value func(*ProfileRow) T, print func(T) string) column {
 	return column{
+		name:    name,
 		header:  header,
 		compare: func(x, y *ProfileRow) int { return cmp.Compare(value(y), value(x)) },
 		has:     func(r *ProfileRow) bool { return value(r) != 0 },
@@ -117,8 +90,8 @@ func number[T ~int64](header string, value func(*ProfileRow) T, print func(T) st
 }
 
 // estimated is a column of rows that have an estimate, 0 being a value too.
-func estimated(header string, value func(*ProfileRow) alloc.Bytes, text func(*ProfileRow) string) column {
-	c := number(header, value, alloc.Bytes.String)
+func estimated(name Column, header string, value func(*ProfileRow) alloc.Bytes, text func(*ProfileRow) string) column {
+	c := number(name, header, value, alloc.Bytes.String)
 	c.has = func(r *ProfileRow) bool { return r.Estimate != nil }
 	c.text = func(r *ProfileRow) string {
 		if r.Estimate == nil {
@@ -196,9 +169,8 @@ func (p *Profile) Tree() string {
 // something for. Numbers are set right, texts left.
 func layOut(rows []ProfileRow, name func(*ProfileRow) string) string {
 	lines := make([]strings.Builder, len(rows)+1)
-	for c := ByPath; int(c) < len(columns); c++ {
-		col := columns[c]
-		if c == ByPath {
+	for _, col := range columns {
+		if col.name == "path" {
 			col.text = name
 		}
 		if col.has != nil && !slices.ContainsFunc(rows, func(r ProfileRow) bool { return col.has(&r) }) {
@@ -208,7 +180,7 @@ func layOut(rows []ProfileRow, name func(*ProfileRow) string) string {
 		for i := range rows {
 			cells = append(cells, col.text(&rows[i]))
 		}
-		appendColumn(lines, cells, c == ByPath || c == ByInputs || c == BySite)
+		appendColumn(lines, cells, col.left)
 	}
 	var text strings.Builder
 	for i := range lines {

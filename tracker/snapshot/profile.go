@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -78,6 +79,7 @@ func (p *Profile) Attach(e Estimates) {
 		if !ok {
 			continue
 		}
+		found.Of = cmp.Or(found.Of, byTree)
 		r.Estimate = &found
 		if r.Inputs == nil && r.FLOPs == 0 && r.Params == 0 {
 			r.Layer = found.Layer
@@ -89,13 +91,19 @@ func (p *Profile) Attach(e Estimates) {
 func (p *Profile) Rows() iter.Seq[ProfileRow] { return slices.Values(p.sorted()) }
 
 // Sort orders Rows, Table and the JSON form by a column: larger numbers first, texts
-// alphabetically, equal ones as in the tree.
-func (p *Profile) Sort(by Column) { p.by = by }
+// alphabetically, equal ones as in the tree. The error lists the columns.
+func (p *Profile) Sort(by Column) error {
+	if err := by.check(); err != nil {
+		return err
+	}
+	p.by = by
+	return nil
+}
 
 func (p *Profile) sorted() []ProfileRow {
 	rows := slices.Clone(p.rows)
-	if p.by < Column(len(columns)) && columns[p.by].compare != nil {
-		slices.SortStableFunc(rows, func(x, y ProfileRow) int { return columns[p.by].compare(&x, &y) })
+	if i := slices.IndexFunc(columns, func(c column) bool { return c.name == p.by }); i >= 0 {
+		slices.SortStableFunc(rows, func(x, y ProfileRow) int { return columns[i].compare(&x, &y) })
 	}
 	return rows
 }
@@ -112,6 +120,14 @@ func (p *Profile) UnmarshalJSON(text []byte) error {
 	}
 	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.ProfileSchema, jsonstream.ProfileVersion); err != nil {
 		return fmt.Errorf("read profile: %w", err)
+	}
+	for i, r := range in.Rows {
+		if r.Estimate == nil {
+			continue
+		}
+		if err := r.Estimate.Of.check(); err != nil {
+			return fmt.Errorf("read profile: row %d: %w", i, err)
+		}
 	}
 	*p = Profile{rows: in.Rows}
 	return nil
