@@ -44,17 +44,19 @@ func (h *History) Events() iter.Seq[Event] {
 		if h == nil {
 			return
 		}
-		for i, e := range h.Tables.Events {
-			if !yield(h.public(h.Tables.First+uint64(i), e)) {
+		for i := range h.Tables.Events {
+			if !yield(h.event(i)) {
 				return
 			}
 		}
 	}
 }
 
-func (h *History) public(seq uint64, e tables.EventEntry) Event {
+// event returns the event at that place, from the oldest kept one.
+func (h *History) event(i int) Event {
+	e := &h.Tables.Events[i]
 	out := Event{
-		Seq:     seq,
+		Seq:     h.Tables.First + uint64(i),
 		Time:    h.Tables.Start.Add(e.Since),
 		Action:  e.Action,
 		Ptr:     e.Ptr,

@@ -22,11 +22,19 @@ var ErrNoHistory = errors.New("no events: write a dump, whose history has them, 
 // nothing if there is no history.
 func (r *Record) Events() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
-		if r.History == nil {
-			return
+		for i := range r.kept() {
+			if !yield(r.History.event(i)) {
+				return
+			}
 		}
-		for e := range r.History.Events() {
-			if e.Seq >= r.Snapshot.Events || !yield(e) {
+	}
+}
+
+// Backward iterates over the events of Events, latest first.
+func (r *Record) Backward() iter.Seq[Event] {
+	return func(yield func(Event) bool) {
+		for i := r.kept() - 1; i >= 0; i-- {
+			if !yield(r.History.event(i)) {
 				return
 			}
 		}

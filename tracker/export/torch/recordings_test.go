@@ -45,8 +45,8 @@ func golden(t *testing.T) (all map[string]map[string]walked) {
 	return all
 }
 
-// walk does with a dump what walk.py does with a file.
-func walk(d *snapshot.Record) walked {
+// walkThrough does with a dump what walk.py does with a file.
+func walkThrough(d *snapshot.Record) walked {
 	step := func(e snapshot.Event) (live, reserved alloc.Bytes, counts bool) {
 		switch e.Action {
 		case mem.Allocated:
@@ -104,7 +104,7 @@ func TestLevelsAtEveryEvent(t *testing.T) {
 			c := readRecording(t, name)
 			got := make(map[string]walked)
 			for _, d := range append(c.Record.Others, c.Record) {
-				w := walk(d)
+				w := walkThrough(d)
 				got[strconv.Itoa(d.Snapshot.Ordinal)] = w
 				assert.EqualValues(t, w.Peak, d.Snapshot.Peak.Bytes, "device %d", d.Snapshot.Ordinal)
 				requireWhole(t, d)
@@ -215,7 +215,7 @@ func TestAnOutOfMemoryErrorIsTold(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, r.OOM, back.OOM)
 	assert.Equal(t, r.Snapshot.Head, back.Snapshot.Head)
-	assert.Equal(t, walk(r), walk(back))
+	assert.Equal(t, walkThrough(r), walkThrough(back))
 }
 
 // TestWhatPyTorchAloneTells: streams, private pools, pending blocks, annotations and

@@ -2,10 +2,10 @@ package torch
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -32,7 +32,7 @@ func (w *writer) traces(parts []*part) {
 
 // trace writes the history of a device.
 func (w *writer) trace() {
-	w.openFirst()
+	w.coverFirst()
 	l := w.beginList()
 	for e := range w.record.Events() {
 		w.event(l, e)
@@ -42,116 +42,65 @@ func (w *writer) trace() {
 	l.end()
 }
 
-// openFirst fills w.open with the segments before the first event. These are the segments at the
-// end that no event made, and those whose first event gives them back. A buffer of that time that
-// lies in none of them gets a segment of its own.
-func (w *writer) openFirst() {
-	if w.expandable {
-		w.openPieces()
-	}
-	made := make(map[int64]bool)    // segments, by an event or by add
-	newer := make(map[int64]bool)   // live buffers that the history began
-	waiting := make(map[int64]bool) // blocks freed, and still to be completed
-	var older []block               // buffers that it only ended
-	add := func(s span) {
-		if !w.expandable && !made[s.addr] && w.open.at(s.addr) == nil {
-			w.open.insert(s)
-		}
-		made[s.addr] = true
-	}
-	for e := range w.record.Events() {
-		if e.Memory.OnHost() {
-			continue
-		}
-		addr := address(e.Ptr)
-		switch e.Action {
-		case mem.SegmentAllocated:
-			made[addr] = true
-		case mem.SegmentFreed:
-			add(span{addr: addr, size: int64(e.Allocated), pool: alloc.LargePool, stream: e.Stream})
-		case mem.Allocated, mem.Registered, mem.FreeFailed:
-			newer[addr] = true
-		case mem.Freed, mem.Unregistered:
-			if !newer[addr] {
-				older = append(older, block{addr: addr, size: int64(e.Allocated), stream: e.Stream})
-			}
-			delete(newer, addr)
-			if w.frees.late[e.Seq] {
-				waiting[addr] = true
-			}
-		case mem.FreeCompleted:
-			if !waiting[addr] {
-				older = append(older, block{addr: addr, size: int64(e.Allocated), stream: e.Stream})
-			}
-			delete(waiting, addr)
-		}
-	}
-	for _, s := range w.record.Snapshot.Segments {
-		add(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: s.Expandable, private: s.Private})
-	}
-	for _, b := range older {
-		w.cover(b.addr, b.size, b.stream)
-	}
-	for _, b := range w.live.sorted {
-		if !newer[b.addr] && !waiting[b.addr] {
-			w.cover(b.addr, b.size, b.stream)
-		}
-	}
-}
-
-// openPieces fills w.open with the pieces of expandable segments before the first event. It goes
-// back from the end, since one event may give back parts that several events made.
-func (w *writer) openPieces() {
-	type change struct {
-		addr, size int64
-		stream     alloc.Stream
-		grew       bool
-	}
-	var changes []change
-	for e := range w.record.Events() {
-		if e.Action == mem.SegmentAllocated || e.Action == mem.SegmentFreed {
-			changes = append(changes, change{address(e.Ptr), int64(e.Allocated), e.Stream, e.Action == mem.SegmentAllocated})
-		}
-	}
-	for _, s := range w.record.Snapshot.Segments {
-		w.open.insert(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: s.Expandable, private: s.Private})
-	}
-	for _, c := range slices.Backward(changes) {
-		switch {
-		case c.grew:
-			w.open.cut(c.addr, c.size)
-		case w.open.at(c.addr) == nil:
-			w.open.insert(span{addr: c.addr, size: c.size, pool: alloc.LargePool, stream: c.stream, expandable: true})
-		}
-	}
-}
-
 func (w *writer) event(l *list, e snapshot.Event) {
 	if e.Memory.OnHost() {
 		return
 	}
-	switch e.Action {
-	case mem.Allocated, mem.Registered, mem.FreeFailed:
+	switch walk.Of(e.Action) {
+	case walk.Begin:
 		if size := w.cover(address(e.Ptr), int64(e.Allocated), e.Stream); size > 0 {
 			w.memoryEvent(l, "segment_alloc", e, alloc.Bytes(size))
 		}
 		w.memoryEvent(l, "alloc", e, e.Requested)
-	case mem.Freed, mem.Unregistered:
-		w.freed(l, e)
-	case mem.FreeCompleted:
-		w.completed(l, e)
+	case walk.End:
+		w.free(l, e)
+	case walk.Complete:
+		w.complete(l, e)
+	case walk.Grow:
+		w.grow(l, e)
+	case walk.Shrink:
+		w.shrink(l, e)
+	}
+	switch e.Action {
 	case mem.FreeRequested:
 		w.pending[address(e.Ptr)] = true
 		w.memoryEvent(l, "free_requested", e, e.Requested)
-	case mem.SegmentAllocated:
-		w.grow(l, e)
-	case mem.SegmentFreed:
-		w.shrink(l, e)
 	case mem.OutOfMemory:
 		w.outOfMemory(l, e)
 	case mem.Marked:
 		w.plainEvent(l, "snapshot", e.Time, e.Stack, fmt.Sprintf("mark %d", e.Mark))
 	}
+}
+
+// free writes a free. If its completion is an event of the history, it is written there.
+func (w *writer) free(l *list, e snapshot.Event) {
+	addr := address(e.Ptr)
+	if w.pending[addr] {
+		delete(w.pending, addr)
+	} else {
+		w.memoryEvent(l, "free_requested", e, e.Requested)
+	}
+	if w.late[e.Seq] {
+		w.freed[addr] = e
+		return
+	}
+	w.memoryEvent(l, "free_completed", e, e.Requested)
+	w.uncover(l, e)
+}
+
+// complete writes that a free is completed, which of a block from before the history was not written.
+func (w *writer) complete(l *list, e snapshot.Event) {
+	addr := address(e.Ptr)
+	freed, ok := w.freed[addr]
+	if !ok {
+		e.Requested = e.Allocated
+		w.memoryEvent(l, "free_requested", e, e.Requested)
+		freed = e
+	}
+	delete(w.freed, addr)
+	freed.Time = e.Time
+	w.memoryEvent(l, "free_completed", freed, freed.Requested)
+	w.uncover(l, freed)
 }
 
 // grow writes that memory came from the driver, if it is not there already.

@@ -73,9 +73,10 @@ func check(s *snapshot.Snapshot) error {
 type part struct {
 	record  *snapshot.Record
 	live    blocks
-	open    spans          // the segments at the place in the history that is being written
-	pending map[int64]bool // buffers of which a free was requested there, and not completed
-	frees   pendingFrees
+	open    spans                    // the segments at the place in the history that is being written
+	pending map[int64]bool           // buffers of which a free was requested there, and not completed
+	freed   map[int64]snapshot.Event // frees that left memory pending there
+	before
 
 	expandable bool // segments grow and shrink
 }
@@ -87,11 +88,13 @@ func partsOf(r *snapshot.Record) ([]*part, error) {
 		if err := check(r.Snapshot); err != nil {
 			return nil, err
 		}
-		frees := findPendingFrees(r)
-		parts = append(parts, &part{
-			record: r, live: liveBlocks(r.Snapshot, frees.left), frees: frees, pending: make(map[int64]bool),
+		p := &part{
+			record: r, pending: make(map[int64]bool), freed: make(map[int64]snapshot.Event),
 			expandable: slices.ContainsFunc(r.Snapshot.Segments, func(s alloc.Segment) bool { return s.Expandable }),
-		})
+		}
+		p.goBack()
+		p.live = liveBlocks(r.Snapshot, p.left)
+		parts = append(parts, p)
 	}
 	slices.SortStableFunc(parts, func(x, y *part) int { return cmp.Compare(x.ordinal(), y.ordinal()) })
 	for i, p := range parts[1:] {
