@@ -116,9 +116,9 @@ func TestByUUID(t *testing.T) {
 	assert.ErrorContains(t, err, "that of 2 devices: write more of it")
 	_, err = byUUID(devices, "")
 	assert.ErrorIs(t, err, ErrNoDevice)
-	_, err = Pick(devices[:1], "3")
+	_, err = pick(devices[:1], "3")
 	assert.ErrorContains(t, err, "the only one is 0")
-	_, err = Pick(nil, "3")
+	_, err = pick(nil, "3")
 	assert.ErrorContains(t, err, "there is none")
 }
 

@@ -35,9 +35,9 @@ func byUUID(devices []Device, uuid string) (Device, error) {
 	return Device{}, fmt.Errorf("UUID %q is that of %d devices: write more of it: %w", uuid, len(found), ErrNoDevice)
 }
 
-// Pick returns the device with a number, as nvidia-smi prints it, or with a UUID. The error of
+// pick returns the device with a number, as nvidia-smi prints it, or with a UUID. The error of
 // an unknown device lists the devices.
-func Pick(devices []Device, name string) (Device, error) {
+func pick(devices []Device, name string) (Device, error) {
 	index, err := strconv.Atoi(strings.TrimSpace(name))
 	if err != nil {
 		return byUUID(devices, name)
@@ -207,7 +207,7 @@ func selectDevices(src Source, names []string) ([]Device, error) {
 	}
 	picked := make([]Device, 0, len(names))
 	for _, name := range names {
-		d, err := Pick(devices, name)
+		d, err := pick(devices, name)
 		if err != nil {
 			return nil, err
 		}

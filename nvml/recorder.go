@@ -44,17 +44,18 @@ type Config struct {
 	maxPoints int
 }
 
-// Limits of Config.
+// MinInterval is the shortest Config.Interval.
+const MinInterval = 10 * time.Millisecond
+
 const (
-	DefaultInterval = 200 * time.Millisecond
-	MinInterval     = 10 * time.Millisecond
+	defaultInterval = 200 * time.Millisecond
 	processInterval = time.Second
 )
 
 func (c *Config) complete() error {
 	switch {
 	case c.Interval == 0:
-		c.Interval = DefaultInterval
+		c.Interval = defaultInterval
 	case c.Interval < MinInterval:
 		return fmt.Errorf("nvml: an interval of %v: the shortest is %v, since each query holds up the driver", c.Interval, MinInterval)
 	}

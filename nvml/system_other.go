@@ -24,3 +24,9 @@ func (systemProcesses) exists(pid int) bool {
 func (systemProcesses) parent(int) (ppid int, started uint64, ok bool) { return 0, 0, false }
 
 func hostMemory() (total, available uint64, ok bool) { return 0, 0, false }
+
+// OpenLibrary opens the driver's library, which needs Linux. Here the error is always
+// ErrNotAvailable.
+func OpenLibrary(path string) (Source, error) {
+	return nil, notAvailable("libnvidia-ml.so.1 is out of reach: this program was not built for Linux")
+}

@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,17 +107,31 @@ func orDefault(n, def int) int {
 	return n
 }
 
-// Formats are the endings that Save knows.
-var Formats = []string{".png", ".svg", ".html"}
+// Write writes the chart in a format: ".png", ".svg", or ".html", a page that needs no network: drag to zoom,
+// double click to see all, and the values under the pointer. The error is the writer's, or says what cannot
+// be drawn.
+func (f *Figure) Write(w io.Writer, format string) error {
+	switch format {
+	case ".png":
+		return f.png(w)
+	case ".svg":
+		return f.svg(w)
+	case ".html":
+		return f.html(w)
+	}
+	return fmt.Errorf("a chart in the format %q: want %s", format, strings.Join(formats, ", "))
+}
+
+var formats = []string{".png", ".svg", ".html"}
 
 // Save writes the chart to a file, in the format that its name ends with. A file
 // that exists is an error, fs.ErrExist, unless overwrite is true.
 func (f *Figure) Save(path string, overwrite bool) error {
-	write, ok := map[string]func(io.Writer) error{".png": f.PNG, ".svg": f.SVG, ".html": f.HTML}[strings.ToLower(filepath.Ext(path))]
-	if !ok {
-		return fmt.Errorf("%s: charts are written as %s", path, strings.Join(Formats, ", "))
+	format := strings.ToLower(filepath.Ext(path))
+	if !slices.Contains(formats, format) {
+		return fmt.Errorf("%s: charts are written as %s", path, strings.Join(formats, ", "))
 	}
-	err := userfile.Write(path, overwrite, write)
+	err := userfile.Write(path, overwrite, func(w io.Writer) error { return f.Write(w, format) })
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%s exists: choose another name, or allow overwriting it: %w", filepath.Clean(path), fs.ErrExist)

@@ -87,7 +87,7 @@ func TestPNG(t *testing.T) {
 	fig, err := New(twoGPUs(t), Config{Title: "a title"})
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, fig.PNG(&b))
+	require.NoError(t, fig.Write(&b, ".png"))
 	picture, err := png.Decode(&b)
 	require.NoError(t, err)
 	assert.Equal(t, [2]int{800, 500}, [2]int{picture.Bounds().Dx(), picture.Bounds().Dy()})
@@ -133,7 +133,7 @@ func drawn(t *testing.T, series []nvml.Series, cfg Config) (drawing svg, texts [
 	fig, err := New(series, cfg)
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, fig.SVG(&b))
+	require.NoError(t, fig.Write(&b, ".svg"))
 	require.NoError(t, xml.Unmarshal(b.Bytes(), &drawing))
 	curves = make(map[string]int)
 	group{Groups: drawing.Groups}.walk(func(g group) {
@@ -237,10 +237,10 @@ func TestASampleAloneIsADot(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, fig.panels[0].Lines[0].parts, 3)
 	var b bytes.Buffer
-	assert.NoError(t, fig.PNG(&b))
+	assert.NoError(t, fig.Write(&b, ".png"))
 	fig, err = New(seriesOf(t, nvml.MemoryUsed, 0), Config{})
 	require.NoError(t, err)
-	assert.NoError(t, fig.SVG(&b), "one sample, of nothing")
+	assert.NoError(t, fig.Write(&b, ".svg"), "one sample, of nothing")
 }
 
 func TestThinnedPeaksAreDrawn(t *testing.T) {
@@ -331,7 +331,7 @@ func TestHTML(t *testing.T) {
 	fig, err := New(series, Config{Title: "</script><script>alert(1)"})
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, fig.HTML(&b))
+	require.NoError(t, fig.Write(&b, ".html"))
 	text := b.String()
 	assert.Contains(t, text, uplot.JS)
 	assert.Contains(t, text, "Copyright (c) 2022 Leon Sorokin")
@@ -365,7 +365,7 @@ func TestSave(t *testing.T) {
 	fig, err := New(twoGPUs(t), Config{})
 	require.NoError(t, err)
 	dir := t.TempDir()
-	for _, ext := range Formats {
+	for _, ext := range formats {
 		path := filepath.Join(dir, "chart"+ext)
 		require.NoError(t, fig.Save(path, false))
 		before, err := os.ReadFile(path)

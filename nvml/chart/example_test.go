@@ -32,7 +32,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	var picture bytes.Buffer
-	if err := fig.PNG(&picture); err != nil {
+	if err := fig.Write(&picture, ".png"); err != nil {
 		log.Fatal(err)
 	}
 	is, err := png.DecodeConfig(&picture)

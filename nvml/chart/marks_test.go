@@ -77,7 +77,7 @@ func TestCapacityAndPeak(t *testing.T) {
 	_, texts, _ := drawn(t, high, Config{})
 	assert.Contains(t, texts, "capacity 24.0 GiB")
 	var b bytes.Buffer
-	require.NoError(t, fig.HTML(&b))
+	require.NoError(t, fig.Write(&b, ".html"))
 	assert.Contains(t, b.String(), `"rules":[{"label":"capacity 24.0 GiB","y":24}]`)
 
 	low := recording(t, entry{"time_seconds": 0, "device": 0, used: gib}, entry{"time_seconds": 1, "device": 0, used: 2 * gib})

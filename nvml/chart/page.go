@@ -16,10 +16,8 @@ var pageHTML string
 
 var pageTemplate = template.Must(template.New("chart").Parse(pageHTML))
 
-// HTML writes the chart as a page that needs no network: drag to zoom, double click to see
-// all, and the values under the pointer. It follows the reader's choice of light or dark. The
-// error is the writer's.
-func (f *Figure) HTML(w io.Writer) error {
+// html writes the chart as a page. It follows the reader's choice of light or dark.
+func (f *Figure) html(w io.Writer) error {
 	return pageTemplate.Execute(w, page{
 		Title:   f.pageTitle(),
 		CSS:     template.CSS(uplot.CSS),

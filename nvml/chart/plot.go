@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// PNG writes the chart as a picture. The error is the writer's, or says what cannot be drawn.
-func (f *Figure) PNG(w io.Writer) error {
+// png writes the chart as a picture.
+func (f *Figure) png(w io.Writer) error {
 	c := vgimg.NewWith(vgimg.UseWH(pixels(f.width), pixels(f.height)), vgimg.UseDPI(dpi))
 	if err := f.draw(draw.New(c)); err != nil {
 		return err
@@ -23,9 +23,8 @@ func (f *Figure) PNG(w io.Writer) error {
 	return err
 }
 
-// SVG writes the chart as a drawing, its text as text. The error is the writer's, or says what
-// cannot be drawn.
-func (f *Figure) SVG(w io.Writer) error {
+// svg writes the chart as a drawing, its text as text.
+func (f *Figure) svg(w io.Writer) error {
 	c := vgsvg.New(pixels(f.width), pixels(f.height))
 	if err := f.draw(draw.New(c)); err != nil {
 		return err

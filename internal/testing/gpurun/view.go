@@ -37,7 +37,12 @@ func firstDevice(source nvml.Source) (nvml.Device, error) {
 	if err != nil {
 		return nvml.Device{}, err
 	}
-	return nvml.Pick(devices, seen[0].UUID)
+	for _, d := range devices {
+		if d.UUID == seen[0].UUID {
+			return d, nil
+		}
+	}
+	return nvml.Device{}, fmt.Errorf("%s: %w", seen[0].UUID, nvml.ErrNoDevice)
 }
 
 // used is what NVML calls used of the whole device.

@@ -24,7 +24,7 @@ var rules = []struct{ in, never, why string }{
 var larger = map[string]struct{ files, cycle int }{}
 
 // all is the most public names of all packages together. The goal is 1,200.
-const all = 1631
+const all = 1625
 
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision.
@@ -39,8 +39,8 @@ var names = map[string]int{
 	"estimate/llamacpp":        31,
 	"estimate/nn":              196,
 	"estimate/zoo":             16,
-	"nvml":                     128,
-	"nvml/chart":               14,
+	"nvml":                     125,
+	"nvml/chart":               11,
 	"tracker":                  150,
 	"tracker/attach":           36,
 	"tracker/cucontext":        29,

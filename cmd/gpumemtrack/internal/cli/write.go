@@ -143,7 +143,7 @@ func CanCreate(path string, overwrite bool) error {
 
 // IsChart reports whether a file is a chart by the end of its name.
 func IsChart(path string) bool {
-	return slices.Contains(chart.Formats, strings.ToLower(filepath.Ext(path)))
+	return slices.Contains([]string{".png", ".svg", ".html"}, strings.ToLower(filepath.Ext(path)))
 }
 
 // SaveCharts draws a recording into files, and says which.

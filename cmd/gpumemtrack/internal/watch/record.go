@@ -77,7 +77,7 @@ such as "memory_used_bytes"), "pid" if it is a process's, "scope", "minimum",
 	flags.StringArrayVarP(&o.outputs, "output", "o", nil, "a `FILE` for a chart (.png, .svg, .html) or for the samples (.jsonl, .csv); may be repeated (default: samples only, in a file named by date, process and GPU)")
 	flags.StringSliceVar(&o.gpus, "gpu", nil, "a `GPU` by its number in nvidia-smi, or its UUID; may be repeated (default: those that CUDA_VISIBLE_DEVICES leaves)")
 	flags.IntVar(&o.pid, "pid", 0, "record the memory of process `PID`, and of its children, too")
-	flags.DurationVar(&o.interval, "interval", nvml.DefaultInterval, "`TIME` between samples, 10ms at least")
+	flags.DurationVar(&o.interval, "interval", 200*time.Millisecond, "`TIME` between samples, 10ms at least")
 	flags.DurationVar(&o.duration, "duration", 0, "stop after this `TIME` (default: no limit)")
 	flags.StringVar(&o.with, "with", "memory", "`WHAT` to record: "+strings.Join(recordable, ", ")+"; memory always is")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
