@@ -57,14 +57,14 @@ func TestQuantizeInTraining(t *testing.T) {
 	adapted := train(estimate.Quantized{Base: estimate.NF4}, estimate.Adapt(lora))
 	lora.Base = estimate.NF4
 	assert.Equal(t, model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Adapt(lora)).Training, adapted.Training)
-	assert.Greater(t, train(estimate.Quantized{Base: estimate.NF4, KeepsInput: true}, estimate.Adapt(lora)).Kept, adapted.Kept)
+	assert.Greater(t, train(estimate.Quantized{Base: estimate.NF4}, estimate.Adapt(lora), estimate.Bitsandbytes(0, 43, 1)).Kept, adapted.Kept)
 
-	serve := func(q estimate.Quantized) alloc.Bytes {
-		return model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q)).Inference.Transient
+	serve := func(q estimate.Quantized, more ...estimate.Option) alloc.Bytes {
+		return model(t, layer.Public(mistral7b.Layers()), append(more, estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q))...).Inference.Transient
 	}
 	const down = 4096 * 14336
 	usual := serve(estimate.Quantized{Base: estimate.NF4})
-	assert.EqualValues(t, 2*down, serve(estimate.Quantized{Base: estimate.NF4, Restores: alloc.Float16})-usual, "once in float16, and once in bfloat16")
+	assert.EqualValues(t, 2*down, serve(estimate.Quantized{Base: estimate.NF4}, estimate.Bitsandbytes(0, 41, 3))-usual, "once in float16, and once in bfloat16")
 	assert.Greater(t, serve(estimate.Quantized{Base: estimate.NF4, Computes: alloc.Float32})-usual, alloc.Bytes(2*down))
 	assert.Less(t, serve(estimate.Quantized{Base: estimate.Int8Base}), usual, "products of 8 bits need no other weight")
 }

@@ -223,6 +223,9 @@ func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
 	if !ok || head.Linear != (layer.Linear{}) {
 		return append(all, tape.Named{Name: "loss", Layer: loss}), nil
 	}
+	if _, returned := tape.Unwrap(all[len(all)-1]).(layer.Logits); returned && len(all) > 1 {
+		all = all[:len(all)-1]
+	}
 	last := &all[len(all)-1]
 	l := tape.Unwrap(*last)
 	if tape.IsNil(l) {

@@ -37,9 +37,10 @@ func (r *Report) Needs() alloc.Bytes {
 // Footprint is what the process takes of the device for what the options asked about.
 func (r *Report) Footprint() Footprint { return r.memory().Footprint }
 
-// Upper is Peak at the upper end of its band.
+// Upper is the most that is promised of the tensors: Peak at the upper end of its band or, on CUDA, the upper bound of
+// what torch.cuda.max_memory_allocated counts, with the blocks around them and cuBLAS's workspaces.
 func (m Memory) Upper() alloc.Bytes {
-	return m.Peak + alloc.Bytes(math.Ceil(float64(m.Peak)*m.Band.Above))
+	return max(m.Peak+alloc.Bytes(math.Ceil(float64(m.Peak)*m.Band.Above)), m.Footprint.Allocated.Upper)
 }
 
 // Intermediates is Pytorch-Memory-Utils' estimate of the activations: the bytes of

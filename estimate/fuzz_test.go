@@ -209,7 +209,7 @@ func check(t *rapid.T) {
 		opts = append(opts, estimate.Checkpointed("*"))
 	}
 	if d.yes("quantized") {
-		opts = append(opts, estimate.Quantize(estimate.Quantized{Base: estimate.Base(d.n("base") & 7), KeepsInput: d.yes("keeps"), Restores: alloc.Float16}))
+		opts = append(opts, estimate.Quantize(estimate.Quantized{Base: estimate.Base(d.n("base") & 7)}), estimate.Bitsandbytes(0, 40+d.n("bitsandbytes")&7, 0))
 	}
 	if d.yes("judged") {
 		opts = append(opts, estimate.WithLoss(layer.Public([]tape.Layer{layer.HeadLoss{Chunks: d.n("chunks")}})[0]))
@@ -269,7 +269,7 @@ func checkTransformer(t *rapid.T) {
 	c := family.Transformer{
 		Family: rapid.SampledFrom([]*family.Family{nil, family.Gemma, family.Gemma2, family.OLMo2, family.GPTOSS, family.Phi, family.Phi3, family.GLM, family.GLM4, family.ChatGLM}).Draw(t, "family"), Vocab: pick("vocab", 100, 5000), KVHeads: kv, Heads: 2 * kv * pick("group", 1, 2),
 		HeadSize: pick("head size", 8, 64), Blocks: pick("blocks", 1, 2, 6), FFN: pick("ffn", 16, 1000), Positions: 64,
-		Dropout: []float64{0, 0.1}[pick("dropout", 0, 1)], Plain: d.yes("plain"), Eager: d.yes("eager"), Tied: d.yes("tied"), Image: 32, Patch: 16, Classes: pick("classes", 0, 3),
+		Dropout: []float64{0, 0.1}[pick("dropout", 0, 1)], Plain: d.yes("plain"), Tied: d.yes("tied"), Image: 32, Patch: 16, Classes: pick("classes", 0, 3),
 	}
 	c.Hidden = c.Heads * c.HeadSize
 	if c.Family == family.GPTOSS {

@@ -49,7 +49,7 @@ func TestCheckpointedCache(t *testing.T) {
 		var activations [2]int64
 		for i, blocks := range []int{8, 16} {
 			c.Blocks = blocks
-			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{AsIs: true})), estimate.Tokens(batch, length), brain, estimate.Train(estimate.NoOptimizer),
+			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), brain, estimate.Transformers(4, 45), estimate.Train(estimate.NoOptimizer),
 				estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention), estimate.Loops(estimate.Loop{Output: o})).Training
 			activations[i] = int64(m.Peak - m.Weights - m.Gradients)
 		}
@@ -67,12 +67,13 @@ func TestCheckpointedCache(t *testing.T) {
 // Logits that the model makes float32 take the place of those in half precision, in the forward pass too.
 func TestWidenedLogits(t *testing.T) {
 	const batch, length = 4, 1024
-	of := func(l layer.NextToken, o estimate.Output) int64 {
-		return int64(model(t, layer.Public(with(gpt2Small.Layers(), l)), estimate.Tokens(batch, length), brain, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention),
+	small := family.Transformer{Vocab: 50257, Hidden: 768, FFN: 2048, Blocks: 12, Heads: 12, Tied: true}
+	of := func(version estimate.Option, o estimate.Output) int64 {
+		return int64(model(t, layer.Public(with(small.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), brain, version, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("model.layers.*"), estimate.Attends(estimate.FlashAttention),
 			estimate.Loops(estimate.Loop{Output: o})).Training.Peak)
 	}
 	logits := int64(batch * length * 50257)
-	today, before := layer.NextToken{}, layer.NextToken{Widened: true}
+	today, before := estimate.Transformers(4, 46), estimate.Transformers(4, 45)
 	assert.InEpsilon(t, 2*logits, of(today, estimate.OutputDropped)-of(before, estimate.OutputDropped), 0.03)
 	assert.InEpsilon(t, 4*logits, of(before, estimate.OutputInPass)-of(before, estimate.OutputDropped), 0.03)
 }

@@ -19,9 +19,15 @@ import (
 // and up, and of down, 64 tokens of bfloat16; that of the output is kept by attention anyway, and what
 // comes before the first adapter needs no gradient. Bounds reach there if nobody says that they are not kept.
 func TestKeptInputsLinger(t *testing.T) {
+	version := func(keeps bool) estimate.Option {
+		if keeps {
+			return estimate.Bitsandbytes(0, 43, 1)
+		}
+		return estimate.All()
+	}
 	of := func(keeps bool, o estimate.Output, more ...estimate.Option) *estimate.Report {
 		return adapted(t, estimate.LoRA{Rank: 16, Targets: []string{"down_proj"}}, append(more,
-			estimate.Attends(estimate.FlashAttention), estimate.Quantize(estimate.Quantized{Base: estimate.NF4, KeepsInput: keeps}), estimate.Loops(estimate.Loop{Output: o}))...)
+			estimate.Attends(estimate.FlashAttention), estimate.Quantize(estimate.Quantized{Base: estimate.NF4}), version(keeps), estimate.Loops(estimate.Loop{Output: o}))...)
 	}
 	allocated := func(r *estimate.Report) estimate.Figure { return r.Footprint().Allocated }
 	old, today := of(true, estimate.OutputHeld), of(false, estimate.OutputHeld)
@@ -33,6 +39,7 @@ func TestKeptInputsLinger(t *testing.T) {
 	assert.GreaterOrEqual(t, allocated(today).Upper, allocated(old).Bytes)
 	assert.Less(t, allocated(of(false, estimate.OutputHeld, estimate.PyTorch(2, 4))).Upper, allocated(today).Upper)
 	assert.Equal(t, allocated(today).Upper, allocated(of(false, estimate.OutputHeld, estimate.PyTorch(2, 3))).Upper)
+	assert.Less(t, allocated(of(false, estimate.OutputHeld, estimate.Bitsandbytes(0, 43, 2))).Upper, allocated(today).Upper)
 }
 
 // Keys and values that the model returns live until the next forward pass is over.

@@ -113,6 +113,25 @@ func PyTorch(major, minor int) Option {
 	return func(c *setting.Config) { c.Release = setting.Release{Major: major, Minor: minor} }
 }
 
+// Transformers says which version of Hugging Face's transformers runs the model, where that bears on memory: before 4.46
+// most models made their logits float32 before the loss read them, and before 4.45 a prompt had logits of all its tokens, and
+// not of the last alone.
+func Transformers(major, minor int) Option {
+	return func(c *setting.Config) {
+		c.Libraries.Transformers = setting.Release{Major: major, Minor: minor}
+	}
+}
+
+// Bitsandbytes says which version of it quantizes the weights: before 0.43.2 products kept their inputs in vain, as
+// long as the loop's code holds the loss (its pull request 1270), and before 0.42 weights in four bits were made anew in
+// float16. Where nobody says it, nor PyTorch that it is 2.4 or later, which is of the month of 0.43.2, the upper bounds of
+// training reach there.
+func Bitsandbytes(major, minor, patch int) Option {
+	return func(c *setting.Config) {
+		c.Libraries.Bitsandbytes = [3]int{major, minor, patch}
+	}
+}
+
 // RunsOn says what machine the model runs on.
 func RunsOn(m Machine) Option { return func(c *setting.Config) { c.Machine = setting.Machine(m) } }
 

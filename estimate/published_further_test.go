@@ -149,7 +149,7 @@ func hubRows() []published {
 			}
 			how := estimate.Adapt(estimate.LoRA{Rank: r.rank[i], Targets: r.targets, Dropout: r.dropout, DType: alloc.BFloat16})
 			if i == 1 {
-				how = estimate.All(how, estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}, Restores: alloc.Float16, KeepsInput: true}))
+				how = estimate.All(how, estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}}), estimate.Bitsandbytes(0, 41, 0))
 			}
 			rows = append(rows, published{
 				kind: "LoRA", model: r.name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", r.batch, []string{"LoRA", "QLoRA"}[i], r.rank[i]), grade: "C",
@@ -217,11 +217,15 @@ func packed(kind, name string, model family.Transformer, batch int, setting stri
 	if source == ibm {
 		torch = 2
 	}
+	libraries := estimate.Transformers(4, 45)
+	if source == fmsLast {
+		libraries = estimate.Transformers(4, 46)
+	}
 	row := published{
 		kind: kind, model: name + ", 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", batch, setting), grade: "B", source: source,
-		layers: with(model.Layers(), layer.NextToken{Widened: source != fmsLast}),
+		layers: with(model.Layers(), layer.NextToken{}),
 		opts: append(opts(estimate.Tokens(batch, 4096), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, torch), estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer),
-			estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
+			estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), libraries), more...),
 	}
 	var rows []published
 	if row.what, row.mib = "allocated", bytes/float64(alloc.MiB); bytes > 0 {
@@ -244,10 +248,13 @@ func apartRows() []published {
 		mb            [2]float64 // eager and SDPA
 	}{{1, 512, [2]float64{2278.38, 1953.76}}, {1, 1024, [2]float64{4772.36, 2408.35}}, {2, 1024, [2]float64{8707.55, 3878.86}}, {4, 256, [2]float64{3008.39, 2405.99}}, {4, 512, [2]float64{6290.58, 3877.29}}} {
 		for i, mb := range r.mb {
-			neox.Eager = i == 0
+			kernel := estimate.SDPA
+			if i == 0 {
+				kernel = estimate.EagerAttention
+			}
 			pythia = append(pythia, published{
 				model: "pythia-410m", setting: fmt.Sprint(r.batch, r.tokens, i), mib: mb * mbMiB, what: "allocated", layers: with(neox.Layers(), ownLoss{}),
-				opts: opts(estimate.Tokens(r.batch, r.tokens), estimate.Precision(alloc.Float16), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 2),
+				opts: opts(estimate.Tokens(r.batch, r.tokens), estimate.Precision(alloc.Float16), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 2), estimate.Attends(kernel),
 					estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
 			})
 		}

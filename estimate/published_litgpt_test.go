@@ -181,7 +181,7 @@ func (m litGPT) loraRow(name string, batch, tokens int, gb float64, how string, 
 // quantized are the bases of bitsandbytes 0.41, which restores float16; lit-gpt has the head among them.
 func (m litGPT) quantized(b estimate.Base) estimate.Option {
 	layers := []string{"lm_head", "h.*.attn.attn", "h.*.attn.proj", "h.*.mlp.*"}
-	return estimate.Quantize(estimate.Quantized{Base: b, Layers: layers, Restores: alloc.Float16, KeepsInput: true})
+	return estimate.All(estimate.Quantize(estimate.Quantized{Base: b, Layers: layers}), estimate.Bitsandbytes(0, 41, 0))
 }
 
 func litgptRows() []published {
@@ -237,7 +237,7 @@ func litgptServed() []published {
 				layers: r.model.Layers(),
 				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(estimate.KVConfig(r.model.Cache(1, 56, alloc.BFloat16))), estimate.PyTorch(2, 1),
 					estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}),
-					estimate.Quantize(estimate.Quantized{Base: estimate.Base(base), Layers: []string{"*"}, Restores: alloc.Float16})),
+					estimate.Quantize(estimate.Quantized{Base: estimate.Base(base), Layers: []string{"*"}}), estimate.Bitsandbytes(0, 41, 0)),
 			})
 		}
 	}

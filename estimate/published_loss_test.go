@@ -125,12 +125,12 @@ func octocoderRows() []published {
 		q   estimate.Quantized
 	}{
 		{"8 bits", 15.219234466552734, estimate.Quantized{Base: estimate.Int8Base}},
-		{"FP4", 9.543574333190918, estimate.Quantized{Base: estimate.NF4, Computes: alloc.Float32, Restores: alloc.Float16}},
+		{"FP4", 9.543574333190918, estimate.Quantized{Base: estimate.NF4, Computes: alloc.Float32}},
 	} {
 		rows = append(rows, published{
 			kind: "served", model: "octocoder (15.5B)", setting: r.how + ", a prompt and 60 tokens", grade: "B", mib: r.gib * 1024, what: "allocated",
 			source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c", layers: octocoder.Layers(),
-			opts: opts(estimate.Tokens(1, 20), estimate.Precision(alloc.Float16), estimate.WithKVCache(estimate.KVConfig(octocoder.Cache(1, 80, alloc.Float16))), estimate.Quantize(r.q),
+			opts: opts(estimate.Tokens(1, 20), estimate.Precision(alloc.Float16), estimate.WithKVCache(estimate.KVConfig(octocoder.Cache(1, 80, alloc.Float16))), estimate.Quantize(r.q), estimate.Bitsandbytes(0, 41, 0),
 				estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
 		})
 	}

@@ -1,7 +1,6 @@
 package estimate_test
 
 import (
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
@@ -16,7 +15,7 @@ func recordedRows() []published {
 		layers: with(tinyLlama.Layers(), layer.NextToken{}),
 		opts: opts(estimate.Tokens(1, 1000), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 1),
 			estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}, Dropout: 0.05}),
-			estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Restores: alloc.Float16, KeepsInput: true}),
+			estimate.Quantize(estimate.Quantized{Base: estimate.NF4}), estimate.Bitsandbytes(0, 41, 0),
 			estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass})),
 	}
 	allocated, reserved := row, row

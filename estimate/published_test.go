@@ -95,8 +95,8 @@ func santacoderRows(full string) []published {
 	} {
 		rows = append(rows, published{
 			kind: r.kind, model: "santacoder, 2048 tokens", setting: fmt.Sprintf("batch %d, %s", r.batch, r.how), grade: "B", mib: r.bytes / float64(alloc.MiB), what: "allocated", source: r.source,
-			layers: with(santacoder.Layers(), layer.NextToken{AsIs: true}),
-			opts: opts(estimate.Tokens(r.batch, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Checkpointed("transformer.h.*"), estimate.PyTorch(2, 4),
+			layers: with(santacoder.Layers(), layer.NextToken{}),
+			opts: opts(estimate.Tokens(r.batch, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Checkpointed("transformer.h.*"), estimate.PyTorch(2, 4), estimate.Transformers(4, 45),
 				estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), r.more),
 		})
 	}
@@ -167,16 +167,16 @@ func publishedRows(t *testing.T) []published {
 	}
 	rows = append(rows, lm4("allocated", 931.9, "B"), lm4("reserved", 1150, "C"))
 	kbit := func(name string, m family.Transformer, batch, length int, eager bool, l estimate.LoRA, d alloc.DType, mib float64, loop estimate.Loop, source string) published {
-		how := "SDPA"
-		if m.Eager = eager; eager {
-			how = "eager attention"
+		how, kernel := "SDPA", estimate.SDPA
+		if eager {
+			how, kernel = "eager attention", estimate.EagerAttention
 		}
 		return published{
 			kind: "LoRA", model: fmt.Sprintf("%s, %d tokens", name, length), grade: "B", mib: mib, what: "allocated", source: source,
 			setting: fmt.Sprintf("batch %d, QLoRA of rank %d, NF4, the rest float32, %v autocast, checkpointed, %s", batch, l.Rank, d, how),
 			layers:  with(m.Layers(), layer.NextToken{}),
 			opts: opts(estimate.Tokens(batch, length), estimate.Autocast(d), estimate.Train(estimate.AdamW), estimate.Adapt(l), estimate.Checkpointed("model.layers.*"),
-				estimate.Loops(loop)),
+				estimate.Loops(loop), estimate.Attends(kernel)),
 		}
 	}
 	const fitcheck = "fitcheck-llm 0.2.0 on PyPI, README, Validation"

@@ -209,7 +209,9 @@ func compare(t *testing.T, names func(string) bool) compared {
 			c.training.add(run.CPUTraining, r.Training.Peak-besides(r.Training))
 			t.Logf("%s %v: inference %+.4f, training %+.4f", name, run,
 				float64(run.CPUInference)/float64(r.Inference.Peak-besides(r.Inference))-1, float64(run.CPUTraining)/float64(r.Training.Peak-besides(r.Training))-1)
-			c.report = r
+			if len(r.Inputs[0]) != 4 { // convolutions have a wider band in inference
+				c.report = r
+			}
 		}
 	}
 	t.Logf("saved %+v, inference %+v, training %+v", c.saved, c.inference, c.training)

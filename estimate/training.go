@@ -81,14 +81,6 @@ type Quantized struct {
 	// Computes is the type of products, bnb_4bit_compute_dtype of transformers; the zero value is
 	// that of activations, which are otherwise copied in this type.
 	Computes alloc.DType
-	// Restores is the type in which a weight is made anew; the zero value is that of products,
-	// for which it is otherwise copied once more. bitsandbytes before 0.42 restores float16.
-	Restores alloc.DType
-	// KeepsInput keeps the inputs of products, as bitsandbytes before 0.43.2 did in vain, as long
-	// as the loop's code holds the loss: autograd does not free what is an attribute
-	// (autograd/_functions.py, MatMul4Bit; its pull request 1270). Where that is not said, nor PyTorch
-	// that it is 2.4 or later, which is of the same month, the upper bounds of training reach there.
-	KeepsInput bool
 }
 
 // Sharding divides a model among devices. The zero value is one device.

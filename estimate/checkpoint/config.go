@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -58,7 +59,10 @@ func readConfig(r io.ReaderAt, size int64, file string) (*config, error) {
 	if size > maxConfigFile {
 		return nil, inFile(file, "it has %d bytes; a %s has at most %d", size, configName, maxConfigFile)
 	}
-	text, err := jsontext.Read(io.NewSectionReader(r, 0, size))
+	text, err := io.ReadAll(io.NewSectionReader(r, 0, size))
+	if err == nil {
+		text, err = jsontext.Read(bytes.NewReader(jsontext.FromPython(text)))
+	}
 	c := &config{file: file, text: text}
 	if err == nil {
 		err = jsontext.Unmarshal(text, c)
@@ -89,9 +93,12 @@ func (c *config) architecture() (architecture, error) {
 	if c.ModelType == "" {
 		key = "_class_name"
 	}
-	alone, _ := c.cacheAlone(name)
-	return alone, &Error{File: c.file, Where: key,
-		Reason: fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack estimate --help` and checkpoint.Families list", jsontext.Shorten(name), len(Families())), Err: ErrUnknownArchitecture}
+	reason := fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack estimate --help` and checkpoint.Families list", jsontext.Shorten(name), len(Families()))
+	alone, ok := c.cacheAlone(name)
+	if !ok {
+		reason += "; nor does it tell its keys and values, as hidden_size, num_hidden_layers and num_attention_heads would"
+	}
+	return alone, &Error{File: c.file, Where: key, Reason: reason, Err: ErrUnknownArchitecture}
 }
 
 // cacheAlone is what the settings of an unknown family tell of its keys and values, if they tell enough.

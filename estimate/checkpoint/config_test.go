@@ -170,3 +170,33 @@ func TestWindowOfSomeLayers(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 2*2*2*16*(100+10), size)
 }
+
+// Python writes numbers that JSON has not.
+func TestConfigWithInfinity(t *testing.T) {
+	text := strings.Replace(llamaConfig, "{", `{"time_step_limit": [0.0, Infinity], "a": NaN, "b": [-Infinity], "c": "\"Infinity", `, 1)
+	c, err := Open(writeFile(t, configName, []byte(text)))
+	require.NoError(t, err)
+	plain, err := Open(writeFile(t, configName, []byte(llamaConfig)))
+	require.NoError(t, err)
+	want, err := plain.Report()
+	require.NoError(t, err)
+	have, err := c.Report()
+	require.NoError(t, err)
+	assert.Equal(t, want.Params, have.Params)
+}
+
+// The tower of Gemma 3 has a head unless its settings say otherwise, as transformers has it; published files do.
+func TestGemma3TowerWithHead(t *testing.T) {
+	count := func(head string) int64 {
+		c, err := Open(writeFile(t, configName, []byte(`{"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"model_type": "gemma3_text", "hidden_size": 64,
+			"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "intermediate_size": 64, "vocab_size": 100, "head_dim": 16}, "vision_config": {"hidden_size": 1152,
+			"num_hidden_layers": 1, "num_attention_heads": 16, "intermediate_size": 4304, "image_size": 896, "patch_size": 14`+head+`}}`)))
+		require.NoError(t, err)
+		r, err := c.Report()
+		require.NoError(t, err)
+		return r.Params.Count
+	}
+	without := count(`, "vision_use_head": false`)
+	assert.EqualValues(t, 15_238_352, count(`, "vision_use_head": true`)-without)
+	assert.EqualValues(t, 15_238_352, count("")-without)
+}

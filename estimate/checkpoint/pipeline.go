@@ -138,8 +138,15 @@ func openPipeline(dir string) (*File, error) {
 	}
 	c := &File{Format: "config", architectureErr: fmt.Errorf("the pipeline has no transformer and no unet: %w", ErrUnknownArchitecture)}
 	var p pipeline
+	var unknown error // why the model that would run is not known
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
 		f, err := openPart(filepath.Join(dir, name))
+		if runs := name == "transformer" || name == "unet"; errors.Is(err, ErrUnknownArchitecture) {
+			if runs {
+				unknown = fmt.Errorf("part %s: %w", name, err)
+			}
+			f, err = nil, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("part %s: %w", name, err)
 		}
@@ -160,7 +167,13 @@ func openPipeline(dir string) (*File, error) {
 		}
 		p.others = append(p.others, part{name, f.tensors, f.architecture.Images})
 	}
+	if unknown != nil {
+		c.architectureErr = unknown
+	}
 	if len(c.tensors) == 0 && p.name == "" {
+		if unknown != nil {
+			return nil, unknown
+		}
 		return nil, inFile(pipelineName, "no folder beside it holds a model")
 	}
 	c.architecture = architecture{Model: family.Model{Type: p.runs.Type, Images: p}, dtype: p.runs.dtype, quantized: p.runs.quantized}
@@ -207,7 +220,8 @@ func weightless(class string) bool {
 // usualWeights are the files that diffusers and transformers load, where there are others beside them.
 var usualWeights = []string{"diffusion_pytorch_model" + indexSuffix, "diffusion_pytorch_model.safetensors", "model" + indexSuffix, "model.safetensors"}
 
-// openPart reads a part's model; there is none in a folder without one, or whose config.json alone tells too little.
+// openPart reads a part's model; there is none in a folder without one, or whose config.json alone tells too little. The
+// error of a config.json that is not known is ErrUnknownArchitecture.
 func openPart(dir string) (*File, error) {
 	path := ""
 	for _, name := range usualWeights {
@@ -226,9 +240,6 @@ func openPart(dir string) (*File, error) {
 		path = found
 	}
 	f, err := openPath(path)
-	if errors.Is(err, ErrUnknownArchitecture) {
-		return nil, nil
-	}
 	if err == nil && len(f.tensors) == 0 && !f.architecture.MakesImages() {
 		return nil, nil // a text encoder, which is counted as it is stored
 	}

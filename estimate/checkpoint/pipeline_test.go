@@ -152,6 +152,16 @@ func TestPipelineOfUnknownModel(t *testing.T) {
 	assert.EqualValues(t, 48, r.Params.Bytes)
 }
 
+// Without weights the error is that of the model that would run.
+func TestPipelineOfUnknownModelAlone(t *testing.T) {
+	_, err := Open(pipelineFolder(t, map[string]string{
+		"model_index.json":        `{"transformer": ["diffusers", "SomeTransformer3DModel"]}`,
+		"transformer/config.json": `{"_class_name": "SomeTransformer3DModel"}`,
+	}))
+	require.ErrorIs(t, err, ErrUnknownArchitecture)
+	assert.ErrorContains(t, err, `part transformer: open config.json: _class_name: "SomeTransformer3DModel" is none of`)
+}
+
 func TestPipelinesThatAreWrong(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"is not JSON":           {"model_index.json": "{"},

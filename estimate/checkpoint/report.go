@@ -28,7 +28,8 @@ func (c *File) Layers() ([]nn.Layer, error) {
 }
 
 // Cache describes the key/value cache of the model for so many sequences of so many
-// tokens, for KVCache and WithKVCache; set its DType if it is not float16. Of an
+// tokens, 0 for the usual 512 or as many as the model has positions, for KVCache and WithKVCache; set its DType if it is
+// not float16. Of an
 // architecture that is not known it goes by the usual numbers of layers, heads and their
 // size, where the file has them. The errors
 // are those of Layers, one for BERT and ViT, which have no cache, and one for more
@@ -41,6 +42,9 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of a %s model: it writes no text and has none", a.Type)
 	} else if most := a.MaxPositions(); most > 0 && context > most {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, most)
+	}
+	if context == 0 {
+		context = c.architecture.UsualTokens()
 	}
 	return estimate.KVConfig(c.architecture.Cache(batch, context, 0)), nil
 }

@@ -32,14 +32,10 @@ type BCEWithLogits struct{}
 type CTC struct{ Letters int }
 
 // NextToken is the loss of language models in Hugging Face's transformers
-// (loss/loss_utils.py, ForCausalLMLoss, from 4.46 on): logits in float32, shifted by a token, which copies
-// them, and CrossEntropy. Both copies live until the loss is there.
+// (loss/loss_utils.py, ForCausalLMLoss): logits in float32, shifted by a token, which copies
+// them, and CrossEntropy. Both copies live until the loss is there. Before 4.46, which estimate.Transformers says, models
+// made the logits float32 themselves, or left them as they are.
 type NextToken struct {
-	// AsIs leaves the logits in their type.
-	AsIs bool
-	// Widened makes the logits float32 in the model, which returns them so, as transformers before
-	// 4.46 did: those in their own type die then.
-	Widened bool
 	// Fused is a loss in one kernel, which shifts the targets in place of the logits, as
 	// torch.compile, Unsloth and flash-attn make it. It keeps the logits as they are, and for each
 	// token the largest, and the logarithm of the sum of their exponentials.

@@ -35,7 +35,7 @@ func (c Transformer) decoder() []tape.Layer {
 		if c.Tied {
 			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}
-		layers = append(layers, tape.Named{Name: s.names.head, Layer: head})
+		layers = append(layers, layer.Headed(tape.Named{Name: s.names.head, Layer: head}, s.raw)...)
 		if c.CappedLogits {
 			layers = append(layers, tape.Named{Name: "softcap", Layer: softCap{}})
 		}
@@ -136,7 +136,7 @@ func (c Transformer) decoderBlock(s style, kind BlockKind, mlp tape.Layer) tape.
 func (c Transformer) attention(s style, kind BlockKind) layer.Attention {
 	a := layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.QKVBias,
-		NoOutBias: !c.Bias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain, Eager: c.Eager,
+		NoOutBias: !c.Bias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain,
 		QKNorm: c.QKNorm, Capped: c.CappedScores, Rotations: c.rotations(s), PerText: c.Batched, Returns: true, Elementary: true,
 	}
 	if kind&Windowed != 0 {
@@ -193,6 +193,7 @@ type style struct {
 	still     bool                          // no rotary positions
 	half      bool                          // half of a head rotates where nothing says how much
 	headBias  bool                          // of the head
+	raw       bool                          // its logits were never made float32 in the model
 }
 
 // decoderNames are those of the modules, "" for Llama's.

@@ -9,7 +9,7 @@ import (
 // Falcon has LayerNorm, packed projections, few keys and values.
 var Falcon = Register(&Family{
 	Name:  "Falcon",
-	style: style{names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, block: falconBlock, attention: falconAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
+	style: style{raw: true, names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, block: falconBlock, attention: falconAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
 	Types: []Type{
 		{Name: "falcon", Base: "FalconModel", Keys: falconKeys, Read: readFalcon},
 	},
@@ -62,7 +62,7 @@ func ggufFalcon(m *Metadata, a *Model) { a.TwoNorms = m.has("blk.0.attn_norm_2.w
 // Bloom has LayerNorm, biases of scores in place of rotation, packed projections.
 var Bloom = Register(&Family{
 	Name:  "BLOOM",
-	style: style{names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: bloomMLP, attention: bloomAttention},
+	style: style{raw: true, names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: bloomMLP, attention: bloomAttention},
 	Types: []Type{
 		{Name: "bloom", Base: "BloomModel", Keys: falconKeys, Read: readBLOOM},
 	},

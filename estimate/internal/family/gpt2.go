@@ -35,7 +35,7 @@ func (c Transformer) gpt2() []tape.Layer {
 		if c.Tied {
 			head.Tied = ".transformer.wte.weight"
 		}
-		layers = append(layers, tape.Named{Name: "lm_head", Layer: head})
+		layers = append(layers, layer.Headed(tape.Named{Name: "lm_head", Layer: head}, true)...)
 	}
 	return layers
 }

@@ -2,6 +2,7 @@ package family
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -39,7 +40,7 @@ func (c Transformer) mamba() []tape.Layer {
 	if c.Tied {
 		head.Tied = "backbone.embeddings.weight"
 	}
-	return append(layers, tape.Inlined{Layer: layer.Narrowed{}}, tape.Named{Name: "lm_head", Layer: head})
+	return slices.Concat(layers, []tape.Layer{tape.Inlined{Layer: layer.Narrowed{}}}, layer.Headed(tape.Named{Name: "lm_head", Layer: head}, false))
 }
 
 func (c Transformer) stateSpace() *layer.StateSpace {

@@ -66,6 +66,14 @@ func (a *Model) SeesImages() bool { return a.Images == nil && a.Family.OrLlama()
 // MaxPositions is the number of learned positions that a text can have, 0 for any number.
 func (a *Model) MaxPositions() int { return a.Positions - a.Family.OrLlama().Padding }
 
+// UsualTokens is the length of a text where nobody says it.
+func (a *Model) UsualTokens() int {
+	if most := a.MaxPositions(); most > 0 {
+		return min(usualTokens, most)
+	}
+	return usualTokens
+}
+
 // Inputs are what the model reads: so many texts of so many tokens, 0 for the usual number, or images of their size.
 func (a *Model) Inputs(batch, length int) []Input {
 	switch {
@@ -76,12 +84,7 @@ func (a *Model) Inputs(batch, length int) []Input {
 	case a.SeesImages():
 		return []Input{Reals(batch, a.Channels, a.Image, a.Image)}
 	}
-	if length == 0 {
-		length = usualTokens
-		if most := a.MaxPositions(); most > 0 {
-			length = min(length, most)
-		}
-	}
+	length = cmp.Or(length, a.UsualTokens())
 	text := Tokens(batch, length)
 	switch {
 	case a.Family.OrLlama().Input != nil:

@@ -8,7 +8,7 @@ import (
 // GPTNeoX has LayerNorm, partly rotary, packed projections, biases.
 var GPTNeoX = Register(&Family{
 	Name:  "GPT-NeoX",
-	style: style{names: decoderNames{root: "gpt_neox", embed: "embed_in", last: "final_layer_norm", attention: "attention"}, norm: layerNorm, embedded: dropoutAs("emb_dropout"), block: neoxBlock, attention: neoxAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
+	style: style{raw: true, names: decoderNames{root: "gpt_neox", embed: "embed_in", last: "final_layer_norm", attention: "attention"}, norm: layerNorm, embedded: dropoutAs("emb_dropout"), block: neoxBlock, attention: neoxAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
 	Types: []Type{
 		{Name: "gpt_neox", Base: "GPTNeoXModel", Read: readGPTNeoX},
 	},

@@ -9,7 +9,7 @@ import (
 // OPT has LayerNorm, learned positions, ReLU.
 var OPT = Register(&Family{
 	Name:  "OPT",
-	style: style{names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm, embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},
+	style: style{raw: true, names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm, embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},
 	Types: []Type{
 		{Name: "opt", Base: "OPTModel", Read: readOPT},
 	},

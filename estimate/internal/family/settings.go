@@ -183,10 +183,16 @@ func (c *Config) mixture(a *Model, number string, experts, top int) {
 	c.Number(&a.TopK, "num_experts_per_tok", top)
 }
 
+// otherKeys are names that families have for the numbers of their keys and values.
+var otherKeys = map[string]string{
+	"n_embd": "hidden_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers", "num_layers": "num_hidden_layers",
+	"n_head": "num_attention_heads", "n_heads": "num_attention_heads", "num_heads": "num_attention_heads",
+}
+
 // CacheAlone is what a config.json of an unknown family tells of its keys and values, false if it tells too little.
 func CacheAlone(name string, text json.RawMessage) (Model, bool) {
 	a := Model{Type: name}
-	c := newConfig(known{}, text, new(error))
+	c := newConfig(known{Type: Type{Keys: otherKeys}}, text, new(error))
 	if c.Given("text_config") {
 		c = c.Component("text_config", "")
 	}

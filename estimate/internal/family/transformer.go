@@ -151,7 +151,6 @@ type Transformer struct {
 	// PlainEmbeddings leaves embeddings out of the Dropout (Phi).
 	PlainEmbeddings bool
 	Plain           bool // attention that holds the scores, instead of flash attention
-	Eager           bool // attention in elementary operations, as transformers' attn_implementation="eager" (the families from Llama to Phi3)
 
 	// Of the decoder of an encoder and decoder (T5, BART, Whisper); 0 for as the encoder has it.
 	DecoderBlocks, DecoderHeads, DecoderFFN int
@@ -169,7 +168,7 @@ type Transformer struct {
 
 	MaskedLM bool // BERT: the head that predicts masked tokens
 	Detects  bool // ELECTRA: the head that tells tokens which were replaced
-	Pooler   bool // ViT: what the class token goes through; BERT has it unless NoHead
+	Pooler   bool // ViT: what the class token goes through, and the head of Gemma 3's tower; BERT has it unless NoHead
 
 	Teacher bool // DeiT: the distillation token has a classifier too, and the output is the mean of both
 

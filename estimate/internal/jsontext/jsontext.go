@@ -57,6 +57,36 @@ func Read(r io.Reader) ([]byte, error) {
 	return value, checkNames(value)
 }
 
+// FromPython returns a text with null in place of the numbers that Python's json writes and JSON has not: Infinity,
+// -Infinity and NaN. Strings stay as they are.
+func FromPython(text []byte) []byte {
+	var made []byte
+	from := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case 'I', 'N', '-':
+			for _, word := range []string{"-Infinity", "Infinity", "NaN"} {
+				if bytes.HasPrefix(text[i:], []byte(word)) {
+					made = append(append(made, text[from:i]...), "null"...)
+					from = i + len(word)
+					i = from - 1
+					break
+				}
+			}
+		}
+	}
+	if from == 0 {
+		return text
+	}
+	return append(made, text[from:]...)
+}
+
 // checkNames checks that no object in a valid JSON value has a name twice.
 func checkNames(value []byte) error {
 	var names [][]byte // of the objects around, the innermost one's last

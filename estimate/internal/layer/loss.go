@@ -44,7 +44,7 @@ func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 }
 
 func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if !l.Widened {
+	if !l.Replaces(t) {
 		judge(t, x)
 	}
 	if err := t.Rank(x, 3, "(batch, length, words)"); err != nil {
@@ -70,12 +70,44 @@ func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return loss, err
 }
 
-// Replaces reports whether the caller lets go of the logits when it has their copy.
-func (l NextToken) Replaces() bool { return l.Widened }
+// Replaces reports whether the caller lets go of the logits when it has their copy: the model made it.
+func (l NextToken) Replaces(t *tape.Tape) bool {
+	return !l.Fused && t.Cfg.WidensLogits() && !*rawLogits.Of(t)
+}
 
 // widened is the logits in the type of the loss.
 func (l NextToken) widened(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if l.AsIs || x.DType == alloc.Float32 {
+	if t.Cfg.WidensLogits() && *rawLogits.Of(t) || x.DType == alloc.Float32 {
+		return x, nil
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+}
+
+// rawLogits says that the model is one of those that left their logits as they are before ForCausalLMLoss.
+var rawLogits tape.Slot[bool]
+
+// Headed is a head that makes logits of words; raw if the model never made them float32 itself.
+func Headed(head tape.Named, raw bool) []tape.Layer {
+	return []tape.Layer{tape.Inlined{Layer: lastToken{}}, head, tape.Inlined{Layer: Logits{Raw: raw}}}
+}
+
+// lastToken is the last token of each text where no other has logits.
+type lastToken struct{}
+
+func (lastToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if len(x.Shape) != 3 || !t.Cfg.LastLogits() {
+		return x, nil
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: t.Resized(x.Shape, 1, x.Shape[2]), View: true})
+}
+
+// Logits are what a head made, as older models returned them.
+type Logits struct{ Raw bool }
+
+// Forward makes them float32 if the model did and no loss does it.
+func (l Logits) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	*rawLogits.Of(t) = l.Raw
+	if l.Raw || t.Cfg.Cache == nil || t.Cfg.Training || !t.Cfg.WidensLogits() || x.DType == alloc.Float32 {
 		return x, nil
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})

@@ -27,16 +27,17 @@ const (
 	GPTQBase
 )
 
+// FourBits reports whether bitsandbytes quantizes the weights to four bits.
+func (b Base) FourBits() bool { return b == NF4 || b == NF4Double }
+
 // GroupOfGPTQ is the number of inputs that have a scale together, in most published files.
 const GroupOfGPTQ = 128
 
 // Quantized is estimate.Quantized.
 type Quantized struct {
-	Base       Base
-	Layers     []string
-	Computes   alloc.DType
-	Restores   alloc.DType
-	KeepsInput bool
+	Base     Base
+	Layers   []string
+	Computes alloc.DType
 }
 
 func (q *Quantized) check() error {
@@ -46,10 +47,8 @@ func (q *Quantized) check() error {
 	if err := constant("Quantize: Base", q.Base, GPTQBase, "from WholeBase to GPTQBase"); err != nil {
 		return err
 	}
-	for _, d := range []alloc.DType{q.Computes, q.Restores} {
-		if d != 0 && !IsFloat(d) {
-			return wrong("Quantize: %v is not a type that products compute in: want one such as float16", d)
-		}
+	if d := q.Computes; d != 0 && !IsFloat(d) {
+		return wrong("Quantize: %v is not a type that products compute in: want one such as float16", d)
 	}
 	return patterns("Quantize: Layers", q.Layers)
 }

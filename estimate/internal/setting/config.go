@@ -34,7 +34,8 @@ type Config struct {
 	Loop        Loop
 	Offload     Offload
 	Machine     Machine
-	Release     Release
+	Release     Release // of PyTorch
+	Libraries   Libraries
 	Lora        *LoRA
 	Quantized   *Quantized
 	Held        Base // of the weights in their files
@@ -90,12 +91,16 @@ func (c *Config) check() error {
 		return wrong("Autocast to %v: want float16 or bfloat16", d)
 	case c.Release.Major < 0 || c.Release.Minor < 0 || c.Release.Major == 0 && c.Release.Minor > 0:
 		return wrong("PyTorch %d.%d is not known: want a version from 1.0 on", c.Release.Major, c.Release.Minor)
+	case !c.Libraries.valid():
+		return wrong("Transformers and Bitsandbytes: versions %+v are not known: want numbers of 0 or more", c.Libraries)
 	case c.Stored.Count < 0 || c.Stored.Bytes < 0:
 		return wrong("Stored: %d parameters in %d bytes: want 0 or more of both", c.Stored.Count, c.Stored.Bytes)
 	case c.Projector < 0:
 		return wrong("Projector: weights of %d bytes: want 0 or more", c.Projector)
 	case c.Compute < 0:
 		return wrong("ComputedIn: a buffer of %d bytes: want 0 or more", c.Compute)
+	case c.Training && c.Lora == nil && c.Quantized == nil && len(c.Frozen) == 0 && !IsFloat(c.Weights):
+		return wrong("Train: PyTorch does not train weights of %v: give them a type such as bfloat16 with Precision (--dtype), or train adapters on quantized weights with Adapt and a Base (--lora N --qlora)", c.Weights)
 	case c.NeedsBatch && !slices.ContainsFunc(c.Inputs, func(in Input) bool { return len(in.Shape) > 0 }):
 		return fmt.Errorf("the largest batch needs an input with a batch, such as InputShape or Tokens give")
 	}

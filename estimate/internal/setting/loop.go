@@ -90,6 +90,32 @@ func (r Release) Before(major, minor int) bool {
 // (github.com/pytorch/pytorch/pull/109935 put an end to it, and the gradients of a recording of 2.1 show it).
 func (r Release) KeepsMeans() bool { return r.Before(2, 2) && !r.Before(1, 13) }
 
+// Libraries are the versions of what runs the model on PyTorch; a zero value is not known, and taken for a new one.
+type Libraries struct {
+	Transformers Release
+	Bitsandbytes [3]int
+}
+
+func (l Libraries) valid() bool {
+	return l.Transformers.Major >= 0 && l.Transformers.Minor >= 0 && min(l.Bitsandbytes[0], l.Bitsandbytes[1], l.Bitsandbytes[2]) >= 0
+}
+
+// BeforeBitsandbytes reports whether its version is known and earlier than 0.minor.patch.
+func (l Libraries) BeforeBitsandbytes(minor, patch int) bool {
+	v := l.Bitsandbytes
+	return v != [3]int{} && v[0] == 0 && (v[1] < minor || v[1] == minor && v[2] < patch)
+}
+
+// LastLogits reports whether the head reads the last token alone: of a prompt no others are needed, and generate of
+// transformers has asked for them since 4.45 (github.com/huggingface/transformers/pull/31292).
+func (c *Config) LastLogits() bool {
+	return c.Cache != nil && !c.Training && !c.Libraries.Transformers.Before(4, 45)
+}
+
+// WidensLogits reports whether models made their logits float32 themselves, as they did before 4.46
+// (github.com/huggingface/transformers/pull/34191).
+func (c *Config) WidensLogits() bool { return c.Libraries.Transformers.Before(4, 46) }
+
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20
 

@@ -51,7 +51,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 	if err != nil {
 		return Tensor{}, err
 	}
-	if r, ok := l.(interface{ Replaces() bool }); !ok || !r.Replaces() {
+	if r, ok := l.(interface{ Replaces(*Tape) bool }); !ok || !r.Replaces(t) {
 		t.Hold(x) // the call's arguments hold it until it returns
 	}
 	for _, b := range beside {

@@ -51,7 +51,7 @@ func (d *Declaration) AddQuantized(b setting.Base, p Param) {
 // QuantizedReturns is the type of what a layer with quantized weights gives back that is given x and computes
 // in d: bitsandbytes' Linear4bit goes back to the type of x.
 func (t *Tape) QuantizedReturns(x Tensor, d alloc.DType) alloc.DType {
-	if q := t.Cfg.Quantized; q.Base == setting.NF4 || q.Base == setting.NF4Double {
+	if t.Cfg.Quantized.Base.FourBits() {
 		return x.DType
 	}
 	return d
@@ -77,8 +77,8 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 		return nil
 	}
 	o.Workspace = whole
-	if q.Restores != 0 && q.Restores != o.DType {
-		o.Workspace += t.Whole(weight, q.Restores)
+	if q.Base.FourBits() && t.Cfg.Libraries.BeforeBitsandbytes(42, 0) && o.DType != alloc.Float16 {
+		o.Workspace += t.Whole(weight, alloc.Float16)
 	}
 	return nil
 }
@@ -86,8 +86,10 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 // keepInput lets the product o keep its input, or notes that it may.
 func (t *Tape) keepInput(o *Op, x Tensor) {
 	q := t.Cfg.Quantized
-	switch known := t.Cfg.Release.Major > 0 && !t.Cfg.Release.Before(2, 4); {
-	case q.KeepsInput || q.Base == setting.Int8Base:
+	libraries := t.Cfg.Libraries
+	keeps := q.Base.FourBits() && libraries.BeforeBitsandbytes(43, 2)
+	switch known := libraries.Bitsandbytes != [3]int{} || t.Cfg.Release.Major > 0 && !t.Cfg.Release.Before(2, 4); {
+	case keeps || q.Base == setting.Int8Base:
 		o.Keep = []Tensor{x}
 		s := &t.Storages[t.Home(x.Storage)]
 		s.Lingers = s.Lingers || !t.inside

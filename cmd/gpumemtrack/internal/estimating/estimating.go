@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -27,23 +28,25 @@ type estimateOptions struct {
 	fits       alloc.Bytes
 	json       bool
 
-	gpu         string
-	form        string
-	accumulate  int
-	checkpoints []string
-	zero, tp    int
-	weightsOnly bool
-	lora        int
-	targets     []string
-	qlora       bool
-	autocast    string
-	kv          string
-	replicas    int
-	inBackward  bool
-	offload     string
-	zeroGrad    string
-	pytorch     string
+	gpu                        string
+	form                       string
+	accumulate                 int
+	checkpoints                []string
+	zero, tp                   int
+	weightsOnly                bool
+	lora                       int
+	targets                    []string
+	qlora                      bool
+	autocast                   string
+	kv                         string
+	replicas                   int
+	inBackward                 bool
+	offload                    string
+	zeroGrad                   string
+	pytorch                    string
+	transformers, bitsandbytes string
 
+	chunk          int // of a prompt
 	llamaCpp       bool
 	microBatch     int
 	flashAttention bool
@@ -90,7 +93,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.loss.flags(cmd)
 	o.llama.flags(cmd)
 	cli.Heading(cmd, "Flags of training; each of them chooses it", append(ofTraining, "train")...)
-	cli.Heading(cmd, "Flags of serving", "serve", "kv")
+	cli.Heading(cmd, "Flags of serving", "serve", "kv", "prompt-chunk")
 	cli.Heading(cmd, "Flags of llama.cpp", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
 	cli.Heading(cmd, "Flags of what fits", "fits", "weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
 	return cmd
@@ -111,7 +114,12 @@ if only the weights are known.
   mode                inference, serve or train
   peak_bytes          tensors at the peak
   peak_upper_bytes    the upper bound of that
+  allocated_bytes     what torch.cuda.max_memory_allocated would return
+  allocated_upper_bytes
+                      the upper bound of that
   reserved_bytes      what PyTorch's allocator reserves
+  reserved_upper_bytes
+                      the upper bound of that
   device_bytes        what nvidia-smi would show
   device_upper_bytes  the upper bound of that
   needed_upper_bytes  what --fits compares
@@ -140,7 +148,7 @@ others, --serve tells the size of the keys and values alone:
 func (o *estimateOptions) check(given func(flag string) bool) error {
 	for name, value := range map[string]int{
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora, "loss-chunks": o.loss.chunks,
+		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora, "loss-chunks": o.loss.chunks, "prompt-chunk": o.chunk,
 	} {
 		if given(name) && value < 1 {
 			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)
@@ -161,6 +169,8 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.StringVar(&o.gpu, "gpu", "", "`GENERATION` of the GPU, which decides the size of the CUDA context: "+strings.Join(names(generations), ", "))
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
+	flags.StringVar(&o.transformers, "transformers", "", "`VERSION` of transformers, such as 4.45")
+	flags.StringVar(&o.bitsandbytes, "bitsandbytes", "", "`VERSION` of bitsandbytes, such as 0.43.2")
 	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels, which decides the size of its context: "+strings.Join(names(loadings), ", "))
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels, which a convolutional model reads or a diffusion model makes")
@@ -201,7 +211,8 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 // servingFlags adds those of serving a language model.
 func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&o.serve, "serve", false, "estimate serving a language model: a KV cache for --batch times --seq tokens, and prompts processed 512 tokens at a time")
+	flags.BoolVar(&o.serve, "serve", false, "estimate serving a language model: a KV cache for --batch times --seq tokens, and prompts of as many")
+	flags.IntVar(&o.chunk, "prompt-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(names(kvBlocks), ", ")+", or an element type such as float16")
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: estimate llama.cpp, which has a compute buffer instead of PyTorch's allocator")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
@@ -241,10 +252,11 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	if err != nil {
 		return err
 	}
-	report.Notes = append(append(report.Notes, e.notes...), o.training.notes...)
 	e.Schema, e.Mode, e.Report, e.Peak = estimateSchema, o.mode(), report, report.Peak()
+	report.Notes = slices.Concat(report.Notes, e.notes, o.training.notes, o.promptNote(report), e.contextNote())
 	e.Upper = e.memory().Upper()
 	shown := report.Footprint()
+	e.Allocated, e.AllocatedUpper, e.ReservedUpper = shown.Allocated.Bytes, shown.Allocated.Upper, shown.Reserved.Upper
 	e.Reserved, e.Device, e.DeviceUpper, e.Needs = shown.Reserved.Bytes, shown.Device.Bytes, shown.Device.Upper, report.Needs()
 	e.Host, e.GPULayers = e.memory().Host, report.GPULayers
 	if o.fits > 0 {

@@ -56,6 +56,7 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 		"--offload parameters":   func(t *testing.T, e estimated) { assert.Zero(t, e.Report.Training.Weights) },
 		"--optimizer-form fused": func(t *testing.T, e estimated) { assert.Less(t, e.Upper, usual.Upper) },
 		"--zero-grad kept":       func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Reserved, usual.Reserved) },
+		"--transformers 4.45":    func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Kept, e.Report.Kept) },
 		"--pytorch 1.10":         func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Peak, e.Peak) },
 		"--attention eager":      func(t *testing.T, e estimated) { assert.Greater(t, e.Report.Kept, usual.Report.Kept) },
 		"--attention sdpa":       func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Training, e.Report.Training) },
@@ -236,7 +237,7 @@ func TestEstimateLargestThatFits(t *testing.T) {
 	assert.Equal(t, fewest.Needs, estimateJSON(t, fmt.Sprintf("%s--replicas %d", shared, fewest.Replicas)).Needs)
 	assert.Greater(t, estimateJSON(t, fmt.Sprintf("gpt2-xl --zero 3 --seq 256 --gpu ada --cuda-loading lazy --replicas %d", fewest.Replicas-1)).Needs, fewest.Budget)
 
-	serve := estimateJSON(t, "llama-3-8b --serve --kv fp8 --max-context"+budget)
+	serve := estimateJSON(t, "llama-3-8b --serve --prompt-chunk 512 --kv fp8 --max-context"+budget)
 	assert.Greater(t, serve.Context, 32768)
 	assert.LessOrEqual(t, serve.Needs, serve.Budget)
 	assert.Equal(t, alloc.Bytes(serve.Context)*65536, serve.Report.Inference.Cache, "32 layers of 8 heads of 128, a byte each")
@@ -257,6 +258,10 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--zero-grad never":          "want one of first, backward, kept",
 		"--pytorch two":              "want a version such as 2.4",
 		"--pytorch 2":                "want a version such as 2.4",
+		"--transformers new":         "want a version such as 4.45",
+		"--bitsandbytes 0":           "want a version such as 0.43.2",
+		"--dtype int4":               "--lora N --qlora",
+		"--dtype bool":               "does not train weights of bool",
 		"--llama-cpp":                "--llama-cpp is for --serve",
 		"--serve":                    "choose --train or --serve",
 		"--max-batch":                "--max-batch needs --fits",
@@ -324,9 +329,111 @@ func TestEstimateJSONKeys(t *testing.T) {
 	require.Zero(t, run([]string{"estimate", "gpt2", "--json", "--fits", "24GiB"}, nil, &stdout, &stderr), stderr.String())
 	var estimated map[string]any
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &estimated))
-	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "reserved_bytes", "device_bytes", "device_upper_bytes", "needed_upper_bytes", "host_bytes", "budget_bytes", "fits", "report"},
+	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "allocated_bytes", "allocated_upper_bytes", "reserved_bytes", "reserved_upper_bytes", "device_bytes", "device_upper_bytes", "needed_upper_bytes", "host_bytes", "budget_bytes", "fits", "report"},
 		slices.Collect(maps.Keys(estimated)))
 	for _, key := range []string{"name", "inputs", "params", "buffers", "inference", "training", "layers", "notes"} {
 		assert.Contains(t, estimated["report"], key)
 	}
+}
+
+// A prompt runs whole, with the logits of its last token, unless a server cuts it or transformers is older.
+func TestEstimatePrompts(t *testing.T) {
+	const base = "llama-3-8b --serve --seq 4096 --gpu ampere"
+	transient := func(flags string) alloc.Bytes { return estimateJSON(t, base+flags).Report.Inference.Transient }
+	whole := estimateJSON(t, base)
+	assert.Equal(t, alloc.Shape{1, 4096}, whole.Report.Inputs[0])
+	assert.Contains(t, strings.Join(whole.Report.Notes, "\n"), "prompts are processed whole, 4096 tokens at once")
+	cut := estimateJSON(t, base+" --prompt-chunk 512")
+	assert.Contains(t, cut.Report.Notes, "prompts are processed 512 tokens at a time")
+	assert.Less(t, cut.Report.Inference.Transient, whole.Report.Inference.Transient/4)
+	const logits = 4096 * 128256 // in bfloat16, and before 4.46 in float32 too
+	assert.Greater(t, transient(" --transformers 4.38"), alloc.Bytes(6*logits))
+	assert.Less(t, transient(""), alloc.Bytes(logits))
+}
+
+// octocoder with a prompt of 6,300 tokens and attention that holds the scores: 38,572 MiB were measured
+// (huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c), with transformers of 2023.
+func TestEstimateLongPrompt(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"model_type": "gpt_bigcode", "architectures": ["GPTBigCodeForCausalLM"], "n_embd": 6144, "n_head": 48, "n_inner": 24576, "n_layer": 40,
+		"n_positions": 8192, "vocab_size": 49152, "multi_query": true, "activation_function": "gelu_pytorch_tanh", "torch_dtype": "bfloat16"}`), 0o600))
+	e := estimateJSON(t, config+" --serve --seq 6300 --attention eager --transformers 4.33 --gpu ampere")
+	assert.Less(t, 38572*alloc.MiB, e.AllocatedUpper)
+}
+
+// Each bound in the text is that of the figure above it, and what was measured of such figures is below it.
+func TestEstimateBoundsOfWhatIsPrinted(t *testing.T) {
+	for _, flags := range []string{"gpt2 --train", "gpt2 --serve", "gpt2 --train --cpu", "resnet50", "llama-2-7b --lora 8 --qlora --seq 512"} {
+		e := estimateJSON(t, flags)
+		var stdout, stderr bytes.Buffer
+		require.Zero(t, run(append([]string{"estimate"}, strings.Fields(flags)...), nil, &stdout, &stderr), stderr.String())
+		var bounds []string
+		last := ""
+		for line := range strings.Lines(stdout.String()) {
+			cells := strings.Split(line, "│")
+			if len(cells) < 3 {
+				continue
+			}
+			name, size := strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2])
+			if name == "at most" {
+				bounds = append(bounds, last+" "+size)
+			} else if name != "at least" {
+				last = name
+			}
+		}
+		f := e.memory().Footprint
+		want := []string{fmt.Sprintf("peak %v", e.Upper)}
+		if f.Device.Bytes > 0 {
+			want = []string{
+				fmt.Sprintf("allocated: the peak in blocks %v", f.Allocated.Upper), fmt.Sprintf("reserved by the allocator %v", f.Reserved.Upper),
+				fmt.Sprintf("nvidia-smi shows %v", f.Device.Upper), fmt.Sprintf("smallest device that it runs on %v", e.Needs),
+			}
+		}
+		assert.Equal(t, want, bounds, flags)
+		assert.LessOrEqual(t, f.Allocated.Upper, e.Upper)
+		assert.LessOrEqual(t, e.Allocated, e.AllocatedUpper)
+		assert.LessOrEqual(t, e.Reserved, e.ReservedUpper)
+	}
+}
+
+// JSON says of the context what the text says.
+func TestEstimateContextIsNotedInJSON(t *testing.T) {
+	notes := func(flags string) string { return strings.Join(estimateJSON(t, flags).Report.Notes, "\n") }
+	assert.Contains(t, notes("gpt2"), "the CUDA context may take 256.0 MiB to 1.8 GiB: --gpu and --cuda-loading narrow that")
+	assert.Contains(t, notes("gpt2 --gpu volta"), "--cuda-loading narrows that")
+	assert.NotContains(t, notes("gpt2 --gpu ada --cuda-loading lazy"), "CUDA context")
+}
+
+// What is refused says why, and names the flags that were given.
+func TestEstimateRefusals(t *testing.T) {
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	const whisper = `{"model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"], "d_model": 384, "encoder_layers": 4, "encoder_attention_heads": 6, "encoder_ffn_dim": 1536,
+		"decoder_layers": 4, "decoder_attention_heads": 6, "decoder_ffn_dim": 1536, "vocab_size": 51865, "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448}`
+	assert.Equal(t, 448, estimateJSON(t, file("config.json", whisper)+" --serve").Context)
+	gptj := `{"model_type": "gpt_of_others", "n_layer": 28, "n_head": 16, "n_embd": 4096}`
+	pipeline := filepath.Dir(file("model_index.json", `{"transformer": ["diffusers", "UNet2DConditionModel"], "text_encoder": ["transformers", "CLIPTextModel"]}`))
+	require.NoError(t, os.Mkdir(filepath.Join(pipeline, "transformer"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(pipeline, "transformer", "config.json"), []byte(`{"_class_name": "UNet2DConditionModel"}`), 0o600))
+	for args, want := range map[string]string{
+		file("config.json", whisper) + " --serve --seq 500":                                                        "--seq 500: checkpoint: key/value cache of 500 tokens: the model has 448 positions",
+		file("config.json", `{"model_type": "wav2vec9", "conv_kernel": [10, 3], "hidden_size": 768}`) + " --serve": `"wav2vec9" is none of the`,
+		file("config.json", `{"model_type": "wav2vec9"}`) + " --serve":                                             "nor does it tell its keys and values",
+		pipeline + " --batch 2": "part text_encoder",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(append([]string{"estimate"}, strings.Fields(args)...), nil, &stdout, &stderr)
+		if want == "part text_encoder" {
+			assert.NotContains(t, stderr.String(), "--serve", args)
+			continue
+		}
+		assert.NotZero(t, code, args)
+		assert.Contains(t, stderr.String(), want, args)
+	}
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run([]string{"estimate", file("config.json", gptj), "--serve"}, nil, &stdout, &stderr), stderr.String())
+	assert.Contains(t, stdout.String(), "keys and values of 1 x 512 tokens take 224.0 MiB")
 }

@@ -71,11 +71,11 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estim
 	case err == nil:
 		options = append(options, input)
 	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // there may be a cache
-	case o.batch > 0 || o.seq > 0 || o.serve:
-		return nil, fmt.Errorf("%s: no input for --batch, --seq and --serve: %w", path, err)
+	case len(o.ofInput()) > 0:
+		return nil, fmt.Errorf("%s: no input for %s: %w", path, strings.Join(o.ofInput(), " and "), err)
 	}
 	if o.serve {
-		cache, err := c.Cache(max(o.batch, 1), o.tokens(defaultTokens))
+		cache, err := o.fileCache(c)
 		if err != nil {
 			return nil, err
 		}
@@ -105,11 +105,38 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estim
 	return report, err
 }
 
+// ofInput are the flags that are given and need an input.
+func (o estimateOptions) ofInput() []string {
+	var given []string
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"--batch", o.batch > 0}, {"--seq", o.seq > 0}, {"--serve", o.serve}} {
+		if f.given {
+			given = append(given, f.name)
+		}
+	}
+	return given
+}
+
+// fileCache describes the keys and values of a file's model.
+func (o estimateOptions) fileCache(c *checkpoint.File) (estimate.KVConfig, error) {
+	usual, err := c.Cache(max(o.batch, 1), 0)
+	if err != nil || o.seq == 0 {
+		return usual, err
+	}
+	cache, err := c.Cache(max(o.batch, 1), o.seq)
+	if err != nil {
+		err = cli.UsageError("estimate: --seq %d: %w", o.seq, err)
+	}
+	return cache, err
+}
+
 // fileInput is what the flags say of a file's input, or the usual one.
 func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) {
 	length := o.seq
-	if o.serve {
-		length = min(o.tokens(defaultTokens), piece)
+	if cache, err := o.fileCache(c); o.serve && err == nil {
+		length = o.prompt(cache.Context)
 	}
 	input, err := c.Input(max(o.batch, 1), length)
 	if errors.Is(err, checkpoint.ErrNoArchitecture) {

@@ -1,6 +1,7 @@
 package estimating
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,20 +98,38 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 		return nil, err
 	}
 	options := []estimate.Option{estimate.Loops(l), estimate.Offloaded(offload)}
-	if o.pytorch != "" {
-		major, minor, found := strings.Cut(o.pytorch, ".")
-		a, errA := strconv.ParseUint(major, 10, 8)
-		b, errB := strconv.ParseUint(minor, 10, 8)
-		if !found || errA != nil || errB != nil || a == 0 {
-			return nil, cli.UsageError("estimate: --pytorch %s: want a version such as 2.4", o.pytorch)
+	for _, of := range []struct {
+		flag, given, example string
+		option               func(v [3]int) estimate.Option
+	}{
+		{"pytorch", o.pytorch, "2.4", func(v [3]int) estimate.Option { return estimate.PyTorch(v[0], v[1]) }},
+		{"transformers", o.transformers, "4.45", func(v [3]int) estimate.Option { return estimate.Transformers(v[0], v[1]) }},
+		{"bitsandbytes", o.bitsandbytes, "0.43.2", func(v [3]int) estimate.Option { return estimate.Bitsandbytes(v[0], v[1], v[2]) }},
+	} {
+		if of.given == "" {
+			continue
 		}
-		options = append(options, estimate.PyTorch(int(a), int(b)))
+		v, ok := version(of.given)
+		if !ok {
+			return nil, cli.UsageError("estimate: --%s %s: want a version such as %s", of.flag, of.given, of.example)
+		}
+		options = append(options, of.option(v))
 	}
 	return options, nil
 }
 
-// defaultTokens is the length of a text where nobody says it.
-const defaultTokens = 512
+// version reads the numbers of a version, two of them at least.
+func version(text string) (v [3]int, ok bool) {
+	parts := strings.Split(text, ".")
+	for i := range min(len(parts), len(v)) {
+		n, err := strconv.ParseUint(parts[i], 10, 16)
+		if err != nil {
+			return v, false
+		}
+		v[i] = int(n)
+	}
+	return v, len(parts) > 1 && v != [3]int{}
+}
 
 func (o estimateOptions) tokens(usual int) int {
 	if o.seq > 0 {
@@ -119,14 +138,38 @@ func (o estimateOptions) tokens(usual int) int {
 	return usual
 }
 
-// piece is how many tokens of a prompt are processed at a time in serving.
+// piece is how many tokens of a prompt llama.cpp's input has.
 const piece = 512
+
+// prompt is how many of a sequence's tokens run at once when its prompt is processed: all of them, as in transformers'
+// generate, unless --prompt-chunk says otherwise. llama.cpp's compute buffer takes the place of what they need.
+func (o estimateOptions) prompt(tokens int) int {
+	switch {
+	case o.llamaCpp:
+		return min(tokens, piece)
+	case o.chunk > 0:
+		return min(tokens, o.chunk)
+	}
+	return tokens
+}
+
+// promptNote says how prompts are processed, where that bears on a report of serving.
+func (o estimateOptions) promptNote(r *estimate.Report) []string {
+	if !o.serve || o.llamaCpp || !r.HasInput {
+		return nil
+	}
+	n := r.Inputs[len(r.Inputs)-1][1]
+	if o.chunk > 0 {
+		return []string{fmt.Sprintf("prompts are processed %d tokens at a time", n)}
+	}
+	return []string{fmt.Sprintf("prompts are processed whole, %d tokens at once, as transformers' generate does: --prompt-chunk says how servers cut them", n)}
+}
 
 // input is the option for the text that the flags ask for.
 func (o estimateOptions) input(usual int) estimate.Option {
 	length := o.tokens(usual)
 	if o.serve {
-		length = min(length, piece)
+		length = o.prompt(length)
 	}
 	return estimate.Tokens(max(o.batch, 1), length)
 }

@@ -17,17 +17,20 @@ const estimateSchema = "gpumemtrack.estimate/1"
 
 // estimated is what --json prints.
 type estimated struct {
-	Schema      string      `json:"schema"`
-	Mode        string      `json:"mode"`
-	Peak        alloc.Bytes `json:"peak_bytes"`
-	Upper       alloc.Bytes `json:"peak_upper_bytes"`
-	Reserved    alloc.Bytes `json:"reserved_bytes"`
-	Device      alloc.Bytes `json:"device_bytes"`
-	DeviceUpper alloc.Bytes `json:"device_upper_bytes"`
-	Needs       alloc.Bytes `json:"needed_upper_bytes"`
-	Host        alloc.Bytes `json:"host_bytes"`
-	Budget      alloc.Bytes `json:"budget_bytes,omitempty"`
-	Fits        *bool       `json:"fits,omitempty"`
+	Schema         string      `json:"schema"`
+	Mode           string      `json:"mode"`
+	Peak           alloc.Bytes `json:"peak_bytes"`
+	Upper          alloc.Bytes `json:"peak_upper_bytes"`
+	Allocated      alloc.Bytes `json:"allocated_bytes"`
+	AllocatedUpper alloc.Bytes `json:"allocated_upper_bytes"`
+	Reserved       alloc.Bytes `json:"reserved_bytes"`
+	ReservedUpper  alloc.Bytes `json:"reserved_upper_bytes"`
+	Device         alloc.Bytes `json:"device_bytes"`
+	DeviceUpper    alloc.Bytes `json:"device_upper_bytes"`
+	Needs          alloc.Bytes `json:"needed_upper_bytes"`
+	Host           alloc.Bytes `json:"host_bytes"`
+	Budget         alloc.Bytes `json:"budget_bytes,omitempty"`
+	Fits           *bool       `json:"fits,omitempty"`
 	// Quantization is what --best-quantization took.
 	Quantization string           `json:"quantization,omitempty"`
 	Batch        int              `json:"batch,omitempty"`      // that --max-batch found
@@ -98,13 +101,17 @@ func (e estimated) writeMemory(w io.Writer, m estimate.Memory) {
 	}
 	t.AppendSeparator()
 	t.AppendRow(table.Row{"peak", m.Peak})
-	if m.Band.Above > 0 {
-		t.AppendRow(table.Row{fmt.Sprintf("at most, by the band of -%.1f%% to +%.1f%%", 100*m.Band.Below, 100*m.Band.Above), e.Upper})
+	f := m.Footprint
+	if f.Device.Bytes == 0 && m.Band.Above > 0 {
+		t.AppendRow(table.Row{"  at most", e.Upper})
 	}
-	if f := m.Footprint; f.Device.Bytes > 0 {
+	if f.Device.Bytes > 0 {
 		t.AppendSeparator()
 		if !e.options.llamaCpp {
+			t.AppendRow(table.Row{"allocated: the peak in blocks", f.Allocated.Bytes})
+			t.AppendRow(table.Row{"  at most", f.Allocated.Upper})
 			t.AppendRow(table.Row{"reserved by the allocator", f.Reserved.Bytes})
+			t.AppendRow(table.Row{"  at most", f.Reserved.Upper})
 		}
 		t.AppendRow(table.Row{"CUDA context", f.Context.Bytes})
 		t.AppendRow(table.Row{"nvidia-smi shows", f.Device.Bytes})
@@ -128,12 +135,17 @@ func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	for _, note := range e.Report.Notes {
 		fmt.Fprintf(w, "Note: %s\n", note)
 	}
-	if context := m.Footprint.Context; context.Upper > context.Bytes+wideContext {
-		fmt.Fprintf(w, "Note: the CUDA context may take %v to %v%s\n", context.Lower, context.Upper, e.options.narrower())
-	}
 	if e.Fits != nil && *e.Fits {
 		fmt.Fprintf(w, "It fits in %v.\n", e.Budget)
 	}
+}
+
+// contextNote says how large the CUDA context may be, nothing where that hardly counts.
+func (e estimated) contextNote() []string {
+	if context := e.memory().Footprint.Context; context.Upper > context.Bytes+wideContext {
+		return []string{fmt.Sprintf("the CUDA context may take %v to %v%s", context.Lower, context.Upper, e.options.narrower())}
+	}
+	return nil
 }
 
 // wideContext is how far the upper bound of a CUDA context may be above the estimate without a note.

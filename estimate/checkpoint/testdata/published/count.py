@@ -22,6 +22,9 @@ def count(config):
     cls = getattr(transformers, config["architectures"][0])
     known = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
     settings = cls.config_class(**known)
+    if config.get("tie_word_embeddings") is False:
+        # T5's config forces True; from_pretrained does not tie where the checkpoint has two tensors that differ.
+        settings.tie_word_embeddings = False
     with torch.device("meta"):
         return cls(settings).num_parameters()
 

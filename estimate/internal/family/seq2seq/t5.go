@@ -111,11 +111,17 @@ func (l gate) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 var t5Keys = map[string]string{"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_ff": "intermediate_size", "d_kv": "head_dim", "num_decoder_layers": "decoder_layers"}
 
-func readT5(c *family.Config, a *family.Model) { t5Settings(c, a, "T5ForConditionalGeneration") }
+func readT5(c *family.Config, a *family.Model) {
+	t5Settings(c, a, "T5ForConditionalGeneration", true)
+}
 
-func readMT5(c *family.Config, a *family.Model) { t5Settings(c, a, "MT5ForConditionalGeneration") }
+func readMT5(c *family.Config, a *family.Model) {
+	t5Settings(c, a, "MT5ForConditionalGeneration", false)
+}
 
-func t5Settings(c *family.Config, a *family.Model, head string) {
+// t5Settings reads what T5 and mT5 have in common. Checkpoints since T5 1.1 have a head of their own, which from_pretrained
+// keeps: transformers 5 ties the head of a new model whatever tie_word_embeddings says, and writes scale_decoder_outputs for it.
+func t5Settings(c *family.Config, a *family.Model, head string, tied bool) {
 	class := c.Class(head)
 	c.Number(&a.Hidden, "d_model", 0)
 	c.Number(&a.Blocks, "num_layers", 0)
@@ -124,7 +130,10 @@ func t5Settings(c *family.Config, a *family.Model, head string) {
 	c.Number(&a.FFN, "d_ff", 0)
 	c.Number(&a.Vocab, "vocab_size", 0)
 	c.Number(&a.Buckets, "relative_attention_num_buckets", 32)
-	a.NoHead, a.Tied, a.Dropout = class == c.Base, true, c.Dropout("dropout_rate") // tied whatever the file says
+	if c.Given("tie_word_embeddings") {
+		tied = c.Flag("tie_word_embeddings", tied)
+	}
+	a.NoHead, a.Tied, a.Dropout = class == c.Base, tied && c.Flag("scale_decoder_outputs", true), c.Dropout("dropout_rate")
 	name := c.Word("feed_forward_proj")
 	if name, a.GatedFFN = strings.CutPrefix(name, "gated-"); a.GatedFFN && name == "gelu" {
 		name = "gelu_new" // as T5 1.1 has it

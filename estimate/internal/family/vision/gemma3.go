@@ -23,13 +23,17 @@ var Gemma3Vision = family.Register(&family.Family{
 func siglip(t family.Transformer, width int) []tape.Layer {
 	t.Image, t.Patch, t.Channels = setting.Or(t.Image, 224), setting.Or(t.Patch, 16), setting.Or(t.Channels, 3)
 	side := t.Image / max(1, t.Patch)
+	tower := tape.Sequential{
+		tape.Named{Name: "patch_embedding", Layer: layer.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
+		tape.Named{Name: "position_embedding", Layer: layer.Embedding{Num: min(side, setting.MaxField) * min(side, setting.MaxField), Dim: t.Hidden}},
+		tape.Named{Name: "layers", Layer: tape.Repeat{N: t.Blocks, Layer: vitBlock(t)}},
+		tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: t.Hidden}},
+	}
+	if t.Pooler {
+		tower = append(tower, tape.Named{Name: "head", Layer: probe{t}})
+	}
 	return []tape.Layer{
-		tape.Named{Name: "vision_tower", Layer: family.Held{Layer: tape.Sequential{
-			tape.Named{Name: "patch_embedding", Layer: layer.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
-			tape.Named{Name: "position_embedding", Layer: layer.Embedding{Num: min(side, setting.MaxField) * min(side, setting.MaxField), Dim: t.Hidden}},
-			tape.Named{Name: "layers", Layer: tape.Repeat{N: t.Blocks, Layer: vitBlock(t)}},
-			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: t.Hidden}},
-		}}},
+		tape.Named{Name: "vision_tower", Layer: family.Held{Layer: tower}},
 		tape.Named{Name: "multi_modal_projector", Layer: family.Held{Layer: tape.Sequential{
 			layer.Learned{Name: "mm_input_projection_weight", Shape: alloc.Shape{t.Hidden, width}},
 			tape.Named{Name: "mm_soft_emb_norm", Layer: layer.RMSNorm{Size: t.Hidden}},
@@ -60,5 +64,6 @@ func readGemma3Vision(c *family.Config, a *family.Model) {
 	v.Number(&tower.Image, "image_size", 224)
 	v.Number(&tower.Patch, "patch_size", 16)
 	v.Number(&tower.Channels, "num_channels", 3)
+	tower.Pooler = v.Flag("vision_use_head", true)
 	setTower(c, a, &tower)
 }
